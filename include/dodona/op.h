@@ -1,0 +1,237 @@
+// Ops: schemas, arguments, the inventory, and calls by name.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "dodona/dtype.h"
+#include "dodona/exec.h"
+#include "dodona/tensor.h"
+
+namespace dodona {
+
+enum class Category { normalization, activation, rope, attention, gemm, quantization, moe, sampling, speculative, kv_cache, utility };
+std::string_view name(Category category);
+
+enum class Source { sgl_kernel, flashinfer, triton, torch };
+std::string_view name(Source source);
+
+enum class Direction { in, out, inout };
+
+/// What a tensor means, where a number is not just a number. Inputs are generated valid by role, outputs compared by role.
+enum class Role {
+  values,      ///< plain numbers
+  weight,      ///< a learned weight: near 1 or near 0, finite
+  positions,   ///< token positions, each below the bound
+  indices,     ///< slots or rows, distinct, each below the bound
+  page_table,  ///< page ids, each below the bound
+  indptr,      ///< rising offsets that begin at 0
+  expert_ids,  ///< expert numbers, each below the bound
+  scale,       ///< positive, never NaN
+  cos_sin,     ///< cosines in the first half of each row, sines in the second
+  probs,
+  logits,
+  lse_base_2,
+  lse_base_e,
+  coins,  ///< uniform draws
+};
+std::string_view name(Role role);
+
+/// How an output is compared.
+enum class Judge {
+  exact,         ///< bits are equal
+  code,          ///< codes are equal, or adjacent where the value before rounding lies within the stated distance of the boundary
+  budget,        ///< every element is within its budget
+  top_k,         ///< selected values are equal; members may differ only where the contract leaves the order open
+  grouping,      ///< each group holds the same members
+  distribution,  ///< no sample outside the support; frequencies pass a test
+};
+std::string_view name(Judge judge);
+
+/// Which memory layouts an argument may have.
+enum class Layout {
+  rows,          ///< inner stride 1, the other strides free
+  contiguous,    ///< row-major, no gaps
+  column_major,  ///< last two dimensions swapped in memory: [.., k, n] stored as [.., n, k] without gaps
+  any,           ///< all strides free
+};
+std::string_view name(Layout layout);
+
+struct OpInfo {
+  std::string_view name;
+  Category category;
+  Source source;
+};
+
+struct TensorSpec {
+  std::string name;
+  Direction direction = Direction::in;
+  bool optional = false;
+  std::vector<DType> dtypes;  ///< accepted element types; empty when it follows another argument or an attribute
+  std::string same_dtype_as;  ///< name of the tensor whose dtype it shares
+  std::string dtype_attr;     ///< name of the attribute that names its dtype
+  std::string shape;          ///< shape expression, see core/shape_expr.h
+  Layout layout = Layout::rows;
+  int alignment = 1;  ///< bytes that the base address must be a multiple of
+  Role role = Role::values;
+  std::string bound;  ///< for ids and positions: the symbol that every value is below
+  Judge judge = Judge::budget;
+  bool padded = false;  ///< holds elements that the contract leaves unspecified
+  std::string view_of;  ///< an output that is no memory of its own but a view of this argument, made by the call
+  std::string doc;
+};
+
+using AttrValue = std::variant<std::int64_t, double, bool, std::string, DType>;
+std::string to_string(const AttrValue& value);
+
+struct AttrSpec {
+  std::string name;
+  AttrValue default_value;  ///< its alternative is the attribute's type
+  bool required = false;
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
+  std::vector<std::string> choices;                              ///< for text: the accepted words
+  std::vector<DType> dtypes;                                     ///< for dtypes: the accepted ones
+  bool recipe = false;                                           ///< a numerics choice, stored in every case
+  bool ignored = false;                                          ///< accepted for upstream's signature, without effect on values
+  std::vector<std::pair<std::string, AttrValue>> dialect_values;  ///< values under dialects other than the default one
+  std::string doc;
+};
+
+struct SymbolSpec {
+  std::string name = {};
+  std::int64_t multiple_of = 1, minimum = 0, maximum = std::int64_t{1} << 40;
+  std::vector<std::int64_t> choices = {};  ///< accepted values; empty for all
+};
+
+/// Properties that become tests.
+struct Properties {
+  std::vector<std::string> rows_independent;                  ///< symbols along which a row alone equals the row in its batch
+  std::vector<std::pair<std::string, std::string>> in_place;  ///< (output, input) that may be the same memory
+};
+
+class CompiledSchema;
+
+struct OpSchema {
+  std::vector<TensorSpec> tensors;
+  std::vector<AttrSpec> attrs;
+  std::vector<SymbolSpec> symbols;
+  Properties properties;
+  std::shared_ptr<const CompiledSchema> compiled;
+
+  const TensorSpec* find_tensor(std::string_view name) const;
+  const AttrSpec* find_attr(std::string_view name) const;
+};
+
+/// Named tensors and attributes of one call.
+struct Arguments {
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  std::vector<std::pair<std::string, AttrValue>> attrs;
+
+  /// nullptr when absent.
+  const Tensor* find(std::string_view name) const;
+  const AttrValue* find_attr(std::string_view name) const;
+  void set(std::string_view name, Tensor tensor);
+  void set_attr(std::string_view name, AttrValue value);
+};
+
+/// What golden mode knows of one output beyond its rounded value.
+/// An honest implementation computes a value within `slack` of `exact` and rounds it once to the output's type;
+/// slack 0 says that nothing is open and the bits must be those of the rounded `exact`.
+struct ReferenceOutput {
+  std::string name;
+  std::vector<double> exact, slack;         ///< row-major over the logical shape
+  std::vector<std::uint8_t> unspecified;    ///< empty, or 1 where the contract says nothing (padding)
+  /// What the values are codes of, when the tensor stores them as bytes: f4_e2m1 in u8 makes two elements a byte, low nibble first.
+  /// `exact` then counts those elements.
+  std::optional<DType> code;
+};
+
+class Reference {
+ public:
+  /// The record of the output called `name`, made on first use for `elements` elements.
+  ReferenceOutput& output(std::string_view name, std::int64_t elements);
+  const ReferenceOutput* find(std::string_view name) const;
+
+ private:
+  std::vector<std::unique_ptr<ReferenceOutput>> outputs_;
+};
+
+/// A known defect of an upstream kernel: recognised by name in recorded outputs, never imitated by golden mode.
+struct KnownDefect {
+  std::string_view op, id, output, summary;
+};
+/// All known defects, including those of ops that the inventory does not hold yet.
+std::span<const KnownDefect> known_defects();
+
+/// Work of one call, for benchmarks: bytes read and written at least once, and floating-point operations.
+struct Cost {
+  double bytes_read = 0, bytes_written = 0, flops = 0;
+};
+
+/// One kernel of the inventory.
+class Op {
+ public:
+  virtual ~Op() = default;
+
+  const OpInfo& info() const { return info_; }
+  std::string_view name() const { return info_.name; }
+  const OpSchema& schema() const { return schema_; }
+  /// The numerics, written down.
+  const std::string& contract() const { return contract_; }
+  /// Rises when the contract changes, so that old records are told from failures.
+  int contract_version() const { return contract_version_; }
+  /// Case lines (without the op's name) that sweeps and benchmarks run.
+  const std::vector<std::string>& cases() const { return cases_; }
+  const std::vector<std::string>& bench_cases() const { return bench_cases_; }
+  virtual bool has(Mode mode) const = 0;
+  std::vector<Mode> modes() const;
+
+  /// Validates everything, allocates the outputs that are not given, runs, and stores the outputs in `arguments`.
+  /// Throws Error before anything is written.
+  virtual void run(Arguments& arguments, const Exec& exec) const = 0;
+  /// Validates and allocates missing outputs without running.
+  virtual void prepare(Arguments& arguments) const = 0;
+  /// Runs golden mode and records what the judge needs. Outputs land in `arguments` as in run().
+  virtual void reference(Arguments& arguments, const Exec& exec, Reference& reference) const = 0;
+  /// Adjusts the reference to choices that the actual outputs made and the contract leaves open (ties within rounding, a scale's
+  /// last bit), so that what depends on them is judged as it should follow. `arguments` hold the inputs and the actual outputs.
+  virtual void condition(Arguments& arguments, const Exec& exec, Reference& reference) const = 0;
+  /// Whether the element `linear` of the actual output `output` is explained by a known upstream defect; nullptr when not.
+  virtual const KnownDefect* explain_defect(Arguments& arguments, std::string_view output, std::int64_t linear) const = 0;
+  virtual Cost cost(Arguments& arguments) const = 0;
+
+ protected:
+  OpInfo info_;
+  OpSchema schema_;
+  std::string contract_;
+  int contract_version_ = 1;
+  std::vector<std::string> cases_, bench_cases_;
+};
+
+/// Dialects that bundle the recipe choices of an upstream; the first one is the default.
+std::span<const std::string_view> dialects();
+
+/// The inventory.
+class Registry {
+ public:
+  explicit Registry(std::vector<std::unique_ptr<Op>> ops) : ops_(std::move(ops)) {}
+  /// Throws unknown_op, naming the nearest known names.
+  const Op& at(std::string_view name) const;
+  const Op* find(std::string_view name) const;
+  std::span<const std::unique_ptr<Op>> all() const { return ops_; }
+
+ private:
+  std::vector<std::unique_ptr<Op>> ops_;
+};
+const Registry& registry();
+
+}  // namespace dodona

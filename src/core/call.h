@@ -1,0 +1,63 @@
+// Binding and validating one call: everything is checked here before an op writes anything.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "core/describe.h"
+#include "core/shape_expr.h"
+#include "dodona/op.h"
+
+namespace dodona {
+
+/// The schema's expressions, parsed once.
+class CompiledSchema {
+ public:
+  /// Throws std::logic_error naming the op and the field when the schema contradicts itself.
+  CompiledSchema(const OpInfo& info, const OpSchema& schema);
+
+  struct TensorRules {
+    ShapeExpr shape;
+    int dtype_tensor = -1;  ///< tensor whose dtype is shared
+    int dtype_attr = -1;    ///< attribute that holds the dtype
+    int bound_symbol = -1;  ///< ids are below its value
+    int may_alias = -1;     ///< tensor whose memory an output may be
+    int view_of = -1;       ///< tensor that an output is a view of
+  };
+  struct SymbolRules {
+    int attr = -1;  ///< integer attribute of the same name
+    const SymbolSpec* spec = nullptr;
+  };
+
+  SymbolNames symbols;
+  std::vector<TensorRules> tensors;
+  std::vector<SymbolRules> symbol_rules;
+  std::vector<SymbolSpec> symbol_specs;
+};
+
+/// Parses and checks the schema in place.
+void compile(const OpInfo& info, OpSchema& schema);
+
+/// Copies `arguments` into the fields by name. Unknown names and missing required ones are errors.
+void bind(const OpInfo& info, const OpSchema& schema, const Arguments& arguments, Fields& fields);
+/// Checks attributes, dtypes, shapes, layouts, aliasing and contents; allocates outputs that are undefined.
+/// Returns the symbols' values.
+SymbolValues validate(const OpInfo& info, const OpSchema& schema, Fields& fields);
+/// Stores the outputs of the fields in `arguments`.
+void give_back(const OpSchema& schema, const Fields& fields, Arguments& arguments);
+
+/// Whether `a` and `b` share at least one byte. Exact for strided views that interleave.
+bool share_memory(const Tensor& a, const Tensor& b);
+
+/// Shapes and dtypes of all tensors of a call described by symbol values and attributes alone; used to generate inputs.
+/// `symbols` may leave out symbols that are integer attributes. Throws bad_shape naming the symbol that is missing or impossible.
+struct PlannedTensor {
+  const TensorSpec* spec;
+  DType dtype;
+  Dims shape;
+  std::int64_t bound;  ///< exclusive bound of ids, 0 for none
+};
+std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, const std::map<std::string, std::int64_t>& symbols,
+                                const std::map<std::string, DType>& dtypes, const Arguments& attrs);
+
+}  // namespace dodona

@@ -1,0 +1,33 @@
+// One line of text names a case everywhere: `fused_add_rmsnorm T=64 H=7168 --seed 7 --dialect flashinfer`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "dodona/op.h"
+
+namespace dodona {
+
+struct CaseLine {
+  std::string op;
+  std::map<std::string, std::int64_t> symbols;  ///< T=64
+  Arguments attrs;                              ///< --attr eps=1e-5 (tensors unused)
+  std::map<std::string, DType> dtypes;          ///< --dtype input=f16
+  std::uint64_t seed = 0;                       ///< --seed 7
+  std::string dialect;                          ///< --dialect flashinfer; empty for the default
+  std::string dist = "normal";                  ///< --dist normal|uniform|outliers|wide-exponent|ties|edge
+};
+
+/// Parses `OP SYM=N... [--attr k=v] [--dtype arg=t] [--dist D] [--seed N] [--dialect D]`. Numbers, true/false and words become typed
+/// values; the schema converts them further. Throws Error (bad_option) naming the word that does not fit.
+CaseLine parse_case_line(std::string_view text);
+/// The line that parses back to the same case; defaults are left out.
+std::string to_string(const CaseLine& line);
+/// Recipe attributes of the line's dialect, then the line's own attributes over them. Throws bad_option for an unknown dialect.
+Arguments attributes_of(const CaseLine& line, const OpSchema& schema);
+/// The value that `text` reads as: a whole number, a number, true/false, else a word.
+AttrValue parse_attr_value(std::string_view text);
+
+}  // namespace dodona

@@ -1,0 +1,191 @@
+// From an op's struct and its functions to an entry of the inventory, and typed calls.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "core/call.h"
+#include "core/describe.h"
+#include "dodona/error.h"
+#include "dodona/op.h"
+
+namespace dodona {
+
+/// How one known defect shows in an op's actual outputs.
+template <class O>
+struct DefectOf {
+  std::string_view id;  ///< of the ledger, see known_defects()
+  bool (*explains)(const O& actual, std::string_view output, std::int64_t linear);
+};
+
+/// The functions of an op, and what the tools say about it. `golden` and `fast` are required.
+template <class O>
+struct Implementation {
+  /// The contract in words: which values are rounded, to what, when; what may be reordered; where the budget comes from.
+  std::string contract;
+  int contract_version = 1;
+  /// Writes the outputs; with a reference, also what the judge needs.
+  void (*golden)(const O&, const Exec&, Reference*) = nullptr;
+  void (*fast)(const O&, const Exec&) = nullptr;
+  void (*hopper)(const O&, const Exec&) = nullptr;
+  /// Checks that the schema cannot express. Throws Error.
+  void (*check)(const O&) = nullptr;
+  /// See Op::condition.
+  void (*condition)(const O& actual, const Exec&, Reference&) = nullptr;
+  /// Floating-point operations of a call; 0 where memory is the limit.
+  double (*flops)(const O&) = nullptr;
+  std::vector<DefectOf<O>> defects = {};
+  /// Case lines without the op's name: `T=4 H=7168`.
+  std::vector<std::string> cases;
+  std::vector<std::string> bench_cases;
+};
+
+template <class O>
+OpSchema schema_of() {
+  O op;
+  OpSchema schema;
+  SchemaWriter writer(schema);
+  op.describe(writer);
+  compile(O::info, schema);
+  return schema;
+}
+
+template <class O>
+class OpOf final : public Op {
+ public:
+  explicit OpOf(Implementation<O> implementation) : implementation_(std::move(implementation)) {
+    info_ = O::info;
+    schema_ = schema_of<O>();
+    contract_ = implementation_.contract;
+    contract_version_ = implementation_.contract_version;
+    cases_ = implementation_.cases;
+    bench_cases_ = implementation_.bench_cases;
+  }
+
+  bool has(Mode mode) const override { return mode != Mode::hopper || implementation_.hopper != nullptr; }
+
+  /// A typed call: validates `op` (its undefined outputs are allocated) and runs it.
+  void run_typed(O& op, const Exec& exec) const {
+    Fields fields;
+    FieldCollector collector(fields);
+    op.describe(collector);
+    prepare_fields(op, fields);
+    execute(op, exec);
+  }
+
+  void run(Arguments& arguments, const Exec& exec) const override {
+    O op;
+    Fields fields;
+    bind_and_prepare(op, fields, arguments);
+    execute(op, exec);
+    give_back(schema_, fields, arguments);
+  }
+
+  void prepare(Arguments& arguments) const override {
+    O op;
+    Fields fields;
+    bind_and_prepare(op, fields, arguments);
+    give_back(schema_, fields, arguments);
+  }
+
+  void reference(Arguments& arguments, const Exec& exec, Reference& reference) const override {
+    O op;
+    Fields fields;
+    bind_and_prepare(op, fields, arguments);
+    implementation_.golden(op, exec, &reference);
+    give_back(schema_, fields, arguments);
+  }
+
+  void condition(Arguments& arguments, const Exec& exec, Reference& reference) const override {
+    if (implementation_.condition == nullptr) return;
+    O op;
+    Fields fields;
+    bind_and_prepare(op, fields, arguments);
+    implementation_.condition(op, exec, reference);
+  }
+
+  const KnownDefect* explain_defect(Arguments& arguments, std::string_view output, std::int64_t linear) const override {
+    if (implementation_.defects.empty()) return nullptr;
+    O op;
+    Fields fields;
+    bind_and_prepare(op, fields, arguments);
+    for (const auto& defect : implementation_.defects) {
+      if (!defect.explains(op, output, linear)) continue;
+      for (const KnownDefect& known : known_defects())
+        if (known.id == defect.id) return &known;
+    }
+    return nullptr;
+  }
+
+  Cost cost(Arguments& arguments) const override {
+    O op;
+    Fields fields;
+    bind_and_prepare(op, fields, arguments);
+    Cost cost;
+    for (int i = 0; i < fields.tensor_count; ++i) {
+      const Tensor& tensor = *fields.tensors[static_cast<std::size_t>(i)];
+      if (!tensor.defined()) continue;
+      const auto bytes = static_cast<double>(bytes_for(tensor.dtype(), tensor.elements()));
+      const Direction direction = schema_.tensors[static_cast<std::size_t>(i)].direction;
+      if (direction != Direction::out) cost.bytes_read += bytes;
+      if (direction != Direction::in) cost.bytes_written += bytes;
+    }
+    if (implementation_.flops != nullptr) cost.flops = implementation_.flops(op);
+    return cost;
+  }
+
+ private:
+  void prepare_fields(O& op, Fields& fields) const {
+    validate(info_, schema_, fields);
+    if (implementation_.check == nullptr) return;
+    try {
+      implementation_.check(op);
+    } catch (const Error& error) {
+      throw error.within(std::string(info_.name));
+    }
+  }
+
+  void bind_and_prepare(O& op, Fields& fields, const Arguments& arguments) const {
+    FieldCollector collector(fields);
+    op.describe(collector);
+    bind(info_, schema_, arguments, fields);
+    prepare_fields(op, fields);
+  }
+
+  void execute(const O& op, const Exec& exec) const {
+    const auto begin = exec.tracer ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
+    switch (exec.mode) {
+      case Mode::fast: implementation_.fast(op, exec); break;
+      case Mode::golden: implementation_.golden(op, exec, nullptr); break;
+      case Mode::hopper:
+        if (implementation_.hopper == nullptr)
+          throw Error(ErrorCode::unsupported, std::string(info_.name), "", "has no hopper mode");
+        implementation_.hopper(op, exec);
+        break;
+    }
+    if (exec.tracer) {
+      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+      exec.tracer({info_.name, exec.mode, exec.isa, exec.threads, elapsed.count()});
+    }
+  }
+
+  Implementation<O> implementation_;
+};
+
+template <class O>
+std::unique_ptr<Op> define(Implementation<O> implementation) {
+  return std::make_unique<OpOf<O>>(std::move(implementation));
+}
+
+namespace ops {
+/// Typed call: `ops::run(Rmsnorm{.input = x, .weight = w, .output = y}, exec)`. Returns the op with its outputs filled in.
+template <class O>
+O run(O op, const Exec& exec) {
+  static const auto& entry = dynamic_cast<const OpOf<O>&>(registry().at(O::info.name));
+  entry.run_typed(op, exec);
+  return op;
+}
+}  // namespace ops
+
+}  // namespace dodona

@@ -1,0 +1,213 @@
+// What an op's `describe` talks to. One pass over the same function either writes the schema or collects the fields of an instance.
+//
+//   void describe(auto& op) {
+//     op.in("input", input, {bf16, f16, f32}, "T... H").doc("...");
+//     op.in("weight", weight, same_as("input"), "H");
+//     op.attr("eps", eps, at_least(0.0));
+//     op.out("output", output, same_as("input"), "T... H");
+//   }
+#pragma once
+
+#include <array>
+#include <cassert>
+#include <initializer_list>
+#include <string_view>
+#include <type_traits>
+
+#include "dodona/op.h"
+
+namespace dodona {
+
+struct SameAs {
+  std::string_view argument;
+};
+struct DTypeFrom {
+  std::string_view attribute;
+};
+constexpr SameAs same_as(std::string_view argument) { return {argument}; }
+/// The dtype that the attribute of this name holds.
+constexpr DTypeFrom dtype_of_attr(std::string_view attribute) { return {attribute}; }
+
+struct Range {
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
+};
+constexpr Range at_least(double minimum) { return {minimum, std::numeric_limits<double>::infinity()}; }
+constexpr Range between(double minimum, double maximum) { return {minimum, maximum}; }
+
+/// The accepted element types of an argument, in any of three ways.
+struct DTypeRule {
+  std::initializer_list<DType> list = {};
+  std::string_view same, attr;
+  DTypeRule(std::initializer_list<DType> types) : list(types) {}
+  DTypeRule(SameAs rule) : same(rule.argument) {}
+  DTypeRule(DTypeFrom rule) : attr(rule.attribute) {}
+};
+
+using AttrPointer = std::variant<std::int64_t*, double*, bool*, std::string*, DType*>;
+
+/// Pointers to the fields of one op instance, in the order of its schema.
+struct Fields {
+  static constexpr int capacity = 24;
+  std::array<Tensor*, capacity> tensors;
+  std::array<AttrPointer, capacity> attrs;
+  int tensor_count = 0, attr_count = 0;
+};
+
+/// Collects fields; every description is ignored.
+class FieldCollector {
+ public:
+  explicit FieldCollector(Fields& fields) : fields_(fields) {}
+
+  struct Ignore {
+    Ignore& doc(std::string_view) { return *this; }
+    Ignore& role(Role, std::string_view = {}) { return *this; }
+    Ignore& layout(Layout) { return *this; }
+    Ignore& aligned(int) { return *this; }
+    Ignore& judged(Judge) { return *this; }
+    Ignore& optional() { return *this; }
+    Ignore& padded() { return *this; }
+    Ignore& view_of(std::string_view) { return *this; }
+    Ignore& required() { return *this; }
+    Ignore& ignored() { return *this; }
+    Ignore& recipe() { return *this; }
+    template <class V>
+    Ignore& dialect(std::string_view, const V&) {
+      return *this;
+    }
+  };
+
+  Ignore in(std::string_view, Tensor& t, const DTypeRule&, std::string_view) { return add(t); }
+  Ignore out(std::string_view, Tensor& t, const DTypeRule&, std::string_view) { return add(t); }
+  Ignore inout(std::string_view, Tensor& t, const DTypeRule&, std::string_view) { return add(t); }
+  template <class T>
+  Ignore attr(std::string_view, T& value, Range = {}) {
+    return add_attr(value);
+  }
+  Ignore choice(std::string_view, std::string& value, std::initializer_list<std::string_view>) { return add_attr(value); }
+  Ignore dtype_attr(std::string_view, DType& value, std::initializer_list<DType>) { return add_attr(value); }
+  void symbol(std::string_view, SymbolSpec) {}
+  void rows_independent(std::string_view) {}
+  void in_place(std::string_view, std::string_view) {}
+
+ private:
+  Ignore add(Tensor& t) {
+    assert(fields_.tensor_count < Fields::capacity);
+    fields_.tensors[static_cast<std::size_t>(fields_.tensor_count++)] = &t;
+    return {};
+  }
+  template <class T>
+  Ignore add_attr(T& value) {
+    assert(fields_.attr_count < Fields::capacity);
+    fields_.attrs[static_cast<std::size_t>(fields_.attr_count++)] = &value;
+    return {};
+  }
+  Fields& fields_;
+};
+
+/// Writes the schema.
+class SchemaWriter {
+ public:
+  explicit SchemaWriter(OpSchema& schema) : schema_(schema) {}
+
+  /// Refers to the spec by position: the vectors grow while handles live.
+  struct TensorHandle {
+    OpSchema& schema;
+    std::size_t index;
+    TensorSpec& spec() const { return schema.tensors[index]; }
+    TensorHandle& doc(std::string_view text) { return spec().doc = text, *this; }
+    /// `bound` names the symbol that every id or position must be below.
+    TensorHandle& role(Role role, std::string_view bound = {}) { return spec().role = role, spec().bound = bound, *this; }
+    TensorHandle& layout(Layout layout) { return spec().layout = layout, *this; }
+    TensorHandle& aligned(int bytes) { return spec().alignment = bytes, *this; }
+    TensorHandle& judged(Judge judge) { return spec().judge = judge, *this; }
+    TensorHandle& optional() { return spec().optional = true, *this; }
+    TensorHandle& padded() { return spec().padded = true, *this; }
+    /// The output is a view of `argument`, which the call itself makes: never given, never allocated, not owning.
+    TensorHandle& view_of(std::string_view argument) { return spec().view_of = argument, spec().layout = Layout::any, *this; }
+  };
+  struct AttrHandle {
+    OpSchema& schema;
+    std::size_t index;
+    AttrSpec& spec() const { return schema.attrs[index]; }
+    AttrHandle& doc(std::string_view text) { return spec().doc = text, *this; }
+    AttrHandle& required() { return spec().required = true, *this; }
+    AttrHandle& ignored() { return spec().ignored = true, *this; }
+    /// A numerics choice; `dialect` then says what other upstreams choose.
+    AttrHandle& recipe() { return spec().recipe = true, *this; }
+    template <class V>
+    AttrHandle& dialect(std::string_view dialect, const V& value) {
+      spec().recipe = true;
+      if constexpr (std::is_convertible_v<V, std::string_view>) {
+        spec().dialect_values.emplace_back(dialect, std::string(value));
+      } else {
+        spec().dialect_values.emplace_back(dialect, value);
+      }
+      return *this;
+    }
+  };
+
+  TensorHandle in(std::string_view name, Tensor&, const DTypeRule& rule, std::string_view shape) {
+    return add(name, Direction::in, rule, shape);
+  }
+  TensorHandle out(std::string_view name, Tensor&, const DTypeRule& rule, std::string_view shape) {
+    return add(name, Direction::out, rule, shape);
+  }
+  TensorHandle inout(std::string_view name, Tensor&, const DTypeRule& rule, std::string_view shape) {
+    return add(name, Direction::inout, rule, shape);
+  }
+  /// The field's initial value is the default.
+  template <class T>
+  AttrHandle attr(std::string_view name, const T& value, Range range = {}) {
+    AttrSpec spec;
+    spec.name = name;
+    spec.default_value = value;
+    spec.minimum = range.minimum;
+    spec.maximum = range.maximum;
+    return push(std::move(spec));
+  }
+  AttrHandle choice(std::string_view name, const std::string& value, std::initializer_list<std::string_view> choices) {
+    AttrSpec spec;
+    spec.name = name;
+    spec.default_value = value;
+    for (const std::string_view c : choices) spec.choices.emplace_back(c);
+    return push(std::move(spec)).recipe();
+  }
+  AttrHandle dtype_attr(std::string_view name, DType value, std::initializer_list<DType> accepted) {
+    AttrSpec spec;
+    spec.name = name;
+    spec.default_value = value;
+    spec.dtypes = accepted;
+    return push(std::move(spec));
+  }
+  void symbol(std::string_view name, SymbolSpec spec) {
+    spec.name = name;
+    schema_.symbols.push_back(std::move(spec));
+  }
+  void rows_independent(std::string_view symbol) { schema_.properties.rows_independent.emplace_back(symbol); }
+  /// `output` may be the very memory of `input`.
+  void in_place(std::string_view output, std::string_view input) { schema_.properties.in_place.emplace_back(output, input); }
+
+ private:
+  TensorHandle add(std::string_view name, Direction direction, const DTypeRule& rule, std::string_view shape);
+  AttrHandle push(AttrSpec spec) {
+    schema_.attrs.push_back(std::move(spec));
+    return {schema_, schema_.attrs.size() - 1};
+  }
+  OpSchema& schema_;
+};
+
+inline SchemaWriter::TensorHandle SchemaWriter::add(std::string_view name, Direction direction, const DTypeRule& rule,
+                                                     std::string_view shape) {
+  TensorSpec spec;
+  spec.name = name;
+  spec.direction = direction;
+  spec.dtypes = rule.list;
+  spec.same_dtype_as = rule.same;
+  spec.dtype_attr = rule.attr;
+  spec.shape = shape;
+  schema_.tensors.push_back(std::move(spec));
+  return {schema_, schema_.tensors.size() - 1};
+}
+
+}  // namespace dodona

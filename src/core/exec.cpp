@@ -1,0 +1,113 @@
+#include "dodona/exec.h"
+
+#include <omp.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include "dodona/error.h"
+
+namespace dodona {
+namespace {
+
+constexpr std::array<std::string_view, 3> mode_names{"fast", "golden", "hopper"};
+constexpr std::array<std::string_view, isa_count> isa_names{"generic", "v3", "v4", "v4_vnni", "neon"};
+
+template <class T, std::size_t N>
+std::optional<T> find(const std::array<std::string_view, N>& names, std::string_view text) {
+  for (std::size_t i = 0; i < N; ++i)
+    if (names[i] == text) return static_cast<T>(i);
+  return std::nullopt;
+}
+
+#if defined(__x86_64__)
+/// The part of x86-64-v3 that not every compiler's __builtin_cpu_supports knows.
+bool has_f16c_movbe_lzcnt() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> 29 & 1) == 0 || (c >> 22 & 1) == 0) return false;
+  return __get_cpuid(0x80000001U, &a, &b, &c, &d) != 0 && (c >> 5 & 1) != 0;
+}
+#endif
+
+std::vector<Isa> detect() {
+  std::vector<Isa> found{Isa::generic};
+#if defined(__x86_64__)
+  // The compiler's CPU model also asks the operating system whether it saves the wide registers.
+  __builtin_cpu_init();
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                  __builtin_cpu_supports("bmi2") && has_f16c_movbe_lzcnt();
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
+  if (v3) found.push_back(Isa::v3);
+  if (v4) found.push_back(Isa::v4);
+  if (v4 && __builtin_cpu_supports("avx512vnni")) found.push_back(Isa::v4_vnni);
+#elif defined(__aarch64__)
+  found.push_back(Isa::neon);
+#endif
+  return found;
+}
+
+Isa isa_from_environment() {
+  const char* text = std::getenv("DODONA_ISA");
+  const auto& available = available_isas();
+  if (text == nullptr || *text == '\0') return available.back();
+  std::string known;
+  for (const Isa isa : available) {
+    if (name(isa) == text) return isa;
+    known += (known.empty() ? "" : ", ") + std::string(name(isa));
+  }
+  throw Error(ErrorCode::bad_option, "", "DODONA_ISA", "must be one of " + known + " (what this machine can run), got '" + text + "'");
+}
+
+int threads_from_environment() {
+  const char* text = std::getenv("DODONA_NUM_THREADS");
+  if (text == nullptr || *text == '\0') return omp_get_num_procs();
+  char* end = nullptr;
+  errno = 0;
+  const long value = std::strtol(text, &end, 10);
+  if (*end != '\0' || errno != 0 || value < 1 || value > 4096)
+    throw Error(ErrorCode::bad_option, "", "DODONA_NUM_THREADS", "must be a whole number from 1 to 4096, got '" + std::string(text) + "'");
+  return static_cast<int>(value);
+}
+
+}  // namespace
+
+std::string_view name(Mode mode) { return mode_names[static_cast<std::size_t>(mode)]; }
+std::optional<Mode> parse_mode(std::string_view text) { return find<Mode>(mode_names, text); }
+std::string_view name(Isa isa) { return isa_names[static_cast<std::size_t>(isa)]; }
+std::optional<Isa> parse_isa(std::string_view text) { return find<Isa>(isa_names, text); }
+
+const std::vector<Isa>& available_isas() {
+  static const std::vector<Isa> found = detect();
+  return found;
+}
+
+Isa default_isa() {
+  static const Isa isa = isa_from_environment();
+  return isa;
+}
+
+int default_threads() {
+  static const int threads = threads_from_environment();
+  return threads;
+}
+
+std::byte* Workspace::get(std::size_t bytes) {
+  if (bytes > capacity_) {
+    memory_.reset();
+    capacity_ = 0;
+    auto* memory = static_cast<std::byte*>(::operator new(bytes, std::align_val_t{64}, std::nothrow));
+    if (memory == nullptr) throw Error(ErrorCode::out_of_memory, "", "workspace", "of " + std::to_string(bytes) + " bytes cannot be allocated");
+    memory_ = {memory, [](std::byte* p) { ::operator delete(p, std::align_val_t{64}); }};
+    capacity_ = bytes;
+  }
+  return memory_.get();
+}
+
+}  // namespace dodona

@@ -1,0 +1,206 @@
+// Validation of calls, on an op made for the purpose.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "core/define.h"
+#include "dodona/error.h"
+
+namespace dodona {
+namespace {
+
+using enum DType;
+
+struct Sample {
+  Tensor x, weight, positions, scale, extra, y;
+  double eps = 1e-6;
+  std::int64_t head_size = 4;
+  std::string order = "fused";
+  DType dtype = bf16;
+
+  static constexpr OpInfo info{"sample", Category::utility, Source::torch};
+  void describe(auto& op) {
+    op.in("x", x, {bf16, f32}, "T Nq*head_size | T Nq head_size").aligned(16);
+    op.in("weight", weight, same_as("x"), "Nq*head_size").layout(Layout::contiguous);
+    op.in("positions", positions, {i32, i64}, "T").role(Role::positions, "P");
+    op.in("scale", scale, {f32}, "P | ").role(Role::scale);
+    op.in("extra", extra, {bf16}, "T E").optional();
+    op.attr("eps", eps, at_least(0.0));
+    op.attr("head_size", head_size, between(1, 1024));
+    op.choice("order", order, {"fused", "rounded"}).dialect("deepseek", "rounded");
+    op.dtype_attr("dtype", dtype, {bf16, f16});
+    op.out("y", y, dtype_of_attr("dtype"), "T Nq*head_size");
+    op.symbol("Nq", {.multiple_of = 2});
+  }
+};
+
+void nothing(const Sample&, const Exec&) {}
+void nothing_golden(const Sample&, const Exec&, Reference*) {}
+
+const Op& sample() {
+  static const auto op = define<Sample>({.contract = "none", .golden = nothing_golden, .fast = nothing, .cases = {"T=1"}, .bench_cases = {}});
+  return *op;
+}
+
+Arguments good() {
+  Arguments a;
+  a.set("x", Tensor(bf16, {3, 8}));
+  a.set("weight", Tensor(bf16, {8}));
+  a.set("positions", Tensor(i64, {3}));
+  a.set("scale", Tensor(f32, {5}));
+  return a;
+}
+
+std::string error_of(Arguments a) {
+  try {
+    sample().run(a, {});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.op(), "sample");
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Call, AGoodCallAllocatesItsOutputByAttributeAndShape) {
+  Arguments a = good();
+  a.set_attr("dtype", std::string("F16"));
+  sample().run(a, {});
+  EXPECT_EQ(a.find("y")->dtype(), f16);
+  EXPECT_EQ(a.find("y")->shape(), Dims({3, 8}));
+}
+
+TEST(Call, AClashNamesArgumentSymbolBothValuesAndWhereTheFirstCameFrom) {
+  Arguments a = good();
+  a.set("weight", Tensor(bf16, {7}));
+  EXPECT_EQ(error_of(a), "sample: weight has shape [7], expected [Nq*head_size] with Nq = 2 (from x [3, 8]), head_size = 4");
+}
+
+TEST(Call, RanksPickTheAlternative) {
+  Arguments a = good();
+  a.set("x", Tensor(bf16, {3, 2, 4}));
+  EXPECT_EQ(error_of(a), "");
+  a.set("x", Tensor(bf16, {3, 2, 2, 2}));
+  EXPECT_EQ(error_of(a), "sample: x has rank 4 (shape [3, 2, 2, 2]), expected [T, Nq*head_size] or [T, Nq, head_size]");
+}
+
+TEST(Call, DtypesAreHeldAgainstTheListTheTwinAndTheAttribute) {
+  Arguments a = good();
+  a.set("x", Tensor(i8, {3, 8}));
+  EXPECT_EQ(error_of(a), "sample: x has dtype i8, expected one of bf16, f32");
+  a = good();
+  a.set("weight", Tensor(f32, {8}));
+  EXPECT_EQ(error_of(a), "sample: weight has dtype f32, expected bf16 as x");
+  a = good();
+  a.set("y", Tensor(f16, {3, 8}));
+  EXPECT_EQ(error_of(a), "sample: y has dtype f16, expected bf16 (from attribute dtype)");
+}
+
+TEST(Call, SymbolRulesNameTheSizeAndTheRule) {
+  Arguments a = good();
+  a.set("x", Tensor(bf16, {3, 12}));
+  EXPECT_EQ(error_of(a), "sample: x has shape [3, 12]: Nq = 3, expected a multiple of 2");
+}
+
+TEST(Call, PositionsOutOfRangeAreFoundBeforeAnythingRuns) {
+  Arguments a = good();
+  a.find("positions")->as<std::int64_t>()[1] = 5;
+  EXPECT_EQ(error_of(a), "sample: positions holds 5 at element 1, expected 0 to 4 (below P = 5)");
+  a = good();
+  a.find("positions")->as<std::int64_t>()[2] = -1;
+  EXPECT_NE(error_of(a).find("holds -1 at element 2"), std::string::npos);
+}
+
+TEST(Call, NanScalesAreRejected) {
+  Arguments a = good();
+  a.find("scale")->as<float>()[3] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(error_of(a), "sample: scale holds NaN at element 3, expected a scale");
+}
+
+TEST(Call, LayoutAndAlignmentAreChecked) {
+  Arguments a = good();
+  a.set("weight", make_strided(bf16, {8}, {2}));
+  EXPECT_EQ(error_of(a), "sample: weight has strides [2] for shape [8], expected contiguous");
+  a = good();
+  a.set("x", Tensor(bf16, {3, 9}).slice(1, 1, 9));
+  EXPECT_EQ(error_of(a), "sample: x begins 2 bytes past a multiple of 16, expected 16-byte alignment");
+  a = good();
+  a.set("x", Tensor(static_cast<void*>(nullptr), bf16, {3, 8}));
+  EXPECT_NE(error_of(a).find("null pointer"), std::string::npos);
+}
+
+TEST(Call, OutputsMayNotShareMemoryOrOverlapThemselvesOrBeReadOnly) {
+  Arguments a = good();
+  a.set("y", *a.find("x"));
+  EXPECT_EQ(error_of(a), "sample: y shares memory with x, expected separate memory");
+  a = good();
+  a.set("y", Tensor(bf16, {8}).slice(0, 0, 8));
+  EXPECT_NE(error_of(a).find("has rank 1"), std::string::npos);
+  a = good();
+  const Tensor row(bf16, {8});
+  a.set("y", Tensor(row.data(), bf16, {3, 8}, {0, 1}));
+  EXPECT_NE(error_of(a).find("its own elements overlap"), std::string::npos);
+  a = good();
+  a.set("y", Tensor(bf16, {3, 8}).read_only());
+  EXPECT_EQ(error_of(a), "sample: y is read-only, expected writable memory");
+}
+
+TEST(Call, UnknownAndMissingNamesAreNamed) {
+  Arguments a = good();
+  a.set("wieght", Tensor(bf16, {8}));
+  EXPECT_EQ(error_of(a), "sample: wieght is not an argument of this op; its tensors are x, weight, positions, scale, extra, y");
+  a = good();
+  a.set_attr("epsilon", 1.0);
+  EXPECT_EQ(error_of(a), "sample: epsilon is not an attribute of this op; its attributes are eps, head_size, order, dtype");
+  a = good();
+  a.tensors.erase(a.tensors.begin());
+  EXPECT_EQ(error_of(a), "sample: x is missing");
+}
+
+TEST(Call, AttributesAreTypedAndRanged) {
+  const auto with = [](const char* name, AttrValue value) {
+    Arguments a = good();
+    a.set_attr(name, std::move(value));
+    return error_of(a);
+  };
+  EXPECT_EQ(with("eps", -1.0), "sample: eps must be at least 0, got -1");
+  EXPECT_EQ(with("eps", std::numeric_limits<double>::quiet_NaN()), "sample: eps must be a number, got NaN");
+  EXPECT_EQ(with("eps", std::int64_t{1}), "");
+  EXPECT_EQ(with("eps", std::string("small")), "sample: eps must be a number, got small");
+  EXPECT_EQ(with("head_size", std::int64_t{0}), "sample: head_size must be from 1 to 1024, got 0");
+  EXPECT_EQ(with("head_size", 2.5), "sample: head_size must be a whole number, got 2.5");
+  EXPECT_EQ(with("order", std::string("loose")), "sample: order must be one of fused, rounded, got 'loose'");
+  EXPECT_EQ(with("dtype", std::string("f64")), "sample: dtype must be one of bf16, f16, got f64");
+  EXPECT_EQ(with("dtype", std::string("f12")), "sample: dtype must be a dtype, got f12");
+}
+
+TEST(Call, NothingIsWrittenWhenValidationFails) {
+  Arguments a = good();
+  const Tensor y(bf16, {3, 8});
+  a.set("y", y);
+  a.find("positions")->as<std::int64_t>()[0] = 99;
+  EXPECT_NE(error_of(a), "");
+  for (int i = 0; i < 24; ++i) EXPECT_EQ(y.as<std::uint16_t>()[i], 0);
+}
+
+TEST(Call, SchemasThatContradictThemselvesAreBugs) {
+  const OpInfo info{"broken", Category::utility, Source::torch};
+  OpSchema schema;
+  schema.tensors.push_back({});
+  schema.tensors.back().name = "x";
+  schema.tensors.back().same_dtype_as = "nothing";
+  schema.tensors.back().shape = "T";
+  EXPECT_THROW(compile(info, schema), std::logic_error);
+}
+
+TEST(Registry, UnknownOpsNameTheNearest) {
+  try {
+    registry().at("rmsnrom");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unknown_op);
+    EXPECT_STREQ(error.what(), "there is no op 'rmsnrom'; did you mean rmsnorm?");
+  }
+}
+
+}  // namespace
+}  // namespace dodona

@@ -1,0 +1,58 @@
+#include "core/case_line.h"
+
+#include <gtest/gtest.h>
+
+#include "dodona/error.h"
+
+namespace dodona {
+namespace {
+
+std::string error_of(const char* text) {
+  try {
+    parse_case_line(text);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_option);
+    return error.what();
+  }
+  return {};
+}
+
+TEST(CaseLine, ReadsSizesAttributesTypesSeedAndDialect) {
+  const CaseLine line = parse_case_line("fused_add_rmsnorm T=64 H=7168 --attr eps=1e-5 --dtype input=f16 --dist outliers --seed 7 --dialect flashinfer");
+  EXPECT_EQ(line.op, "fused_add_rmsnorm");
+  EXPECT_EQ(line.symbols.at("T"), 64);
+  EXPECT_EQ(std::get<double>(*line.attrs.find_attr("eps")), 1e-5);
+  EXPECT_EQ(line.dtypes.at("input"), DType::f16);
+  EXPECT_EQ(line.dist, "outliers");
+  EXPECT_EQ(line.seed, 7u);
+  EXPECT_EQ(line.dialect, "flashinfer");
+}
+
+TEST(CaseLine, WritesWhatReadsBackTheSame) {
+  const std::string text = "bmm_fp8 B=2 K=64 --dtype A=f8_e5m2 --attr dtype=f16 --dist ties --seed 12 --dialect trtllm";
+  EXPECT_EQ(to_string(parse_case_line(text)), text);
+}
+
+TEST(CaseLine, AttributeValuesAreTyped) {
+  EXPECT_EQ(std::get<std::int64_t>(parse_attr_value("8")), 8);
+  EXPECT_EQ(std::get<double>(parse_attr_value("2.5")), 2.5);
+  EXPECT_EQ(std::get<bool>(parse_attr_value("true")), true);
+  EXPECT_EQ(std::get<std::string>(parse_attr_value("bf16")), "bf16");
+}
+
+TEST(CaseLine, MistakesAreNamed) {
+  EXPECT_NE(error_of("").find("empty"), std::string::npos);
+  EXPECT_NE(error_of("rmsnorm T").find("NAME=VALUE"), std::string::npos);
+  EXPECT_NE(error_of("rmsnorm T=-1").find("size"), std::string::npos);
+  EXPECT_NE(error_of("rmsnorm T=1e3").find("size"), std::string::npos);
+  EXPECT_NE(error_of("rmsnorm T=99999999999999999999").find("size"), std::string::npos);
+  EXPECT_NE(error_of("rmsnorm T=1 T=2").find("twice"), std::string::npos);
+  EXPECT_NE(error_of("rmsnorm T=1 --sead 4").find("--sead"), std::string::npos);
+  EXPECT_NE(error_of("rmsnorm T=1 --seed").find("needs a value"), std::string::npos);
+  EXPECT_NE(error_of("rmsnorm T=1 --seed x").find("whole number"), std::string::npos);
+  EXPECT_NE(error_of("rmsnorm T=1 --dist gamma").find("normal, uniform"), std::string::npos);
+  EXPECT_NE(error_of("rmsnorm T=1 --dtype input=f12").find("f12"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace dodona
