@@ -1,0 +1,34 @@
+// Files that appear whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace dodona::io {
+
+/// Writes a temporary file beside the target; `commit` makes it the target in one step. Readers and memory maps of the old
+/// file keep the old bytes. Without `commit` (an exception on the way) nothing remains and the old file is untouched.
+/// An existing target hands its permissions on; a symbolic link at the target is replaced, not followed.
+class AtomicFile {
+ public:
+  /// Throws Error(bad_file) if the folder cannot be written, or the target exists and is no regular file.
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  /// Appends. Throws Error(bad_file), e.g. when the disk is full.
+  void write(std::span<const std::byte> bytes);
+  /// Flushes to the disk and renames. Nothing may be written afterwards.
+  void commit();
+
+ private:
+  std::string path_, folder_, temporary_;
+  int fd_ = -1;
+};
+
+/// The whole of `bytes` as the file `path`.
+void write_file(const std::string& path, std::span<const std::byte> bytes);
+
+}  // namespace dodona::io

@@ -1,0 +1,340 @@
+#include "io/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "dodona/error.h"
+#include "io/atomic_file.h"
+#include "io/bytes.h"
+#include "io/json.h"
+#include "io/tensor_bytes.h"
+#include "io/text.h"
+
+namespace dodona::io {
+namespace {
+
+struct FileType {
+  std::string_view name;
+  std::uint64_t bits;
+  std::optional<DType> dtype;
+};
+
+// In the order of the format's own enumeration, which the writer sorts by.
+constexpr std::array<FileType, 22> file_types{{
+    {"BOOL", 8, DType::boolean},
+    {"F4", 4, DType::f4_e2m1},
+    {"F6_E2M3", 6, std::nullopt},
+    {"F6_E3M2", 6, std::nullopt},
+    {"U8", 8, DType::u8},
+    {"I8", 8, DType::i8},
+    {"F8_E5M2", 8, DType::f8_e5m2},
+    {"F8_E4M3", 8, DType::f8_e4m3},
+    {"F8_E8M0", 8, DType::f8_e8m0},
+    {"F8_E4M3FNUZ", 8, std::nullopt},
+    {"F8_E5M2FNUZ", 8, std::nullopt},
+    {"I16", 16, DType::i16},
+    {"U16", 16, std::nullopt},
+    {"F16", 16, DType::f16},
+    {"BF16", 16, DType::bf16},
+    {"I32", 32, DType::i32},
+    {"U32", 32, std::nullopt},
+    {"F32", 32, DType::f32},
+    {"C64", 64, std::nullopt},
+    {"F64", 64, DType::f64},
+    {"I64", 64, DType::i64},
+    {"U64", 64, std::nullopt},
+}};
+
+constexpr std::size_t length_bytes = 8;
+constexpr std::string_view metadata_key = "__metadata__";
+
+[[noreturn]] void fail(const std::string& source, const std::string& message) {
+  throw Error(ErrorCode::bad_file, "", "", source + ": " + message);
+}
+
+const FileType* find_file_type(std::string_view name) {
+  const auto found = std::find_if(file_types.begin(), file_types.end(), [name](const FileType& t) { return t.name == name; });
+  return found == file_types.end() ? nullptr : found;
+}
+
+std::uint64_t file_bits(const SafetensorsEntry& entry) {
+  return find_file_type(entry.dtype_name)->bits;
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (const std::int64_t size : shape.first(std::min<std::size_t>(shape.size(), 16)))
+    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + (shape.size() > 16 ? ", ...]" : "]");
+}
+
+std::string where(const std::string& source, std::string_view tensor) {
+  return source + ": tensor " + quote(tensor);
+}
+
+// ---- reading ----
+
+struct Parts {
+  std::string_view header;
+  std::span<const std::byte> data;
+};
+
+Parts split(std::span<const std::byte> bytes, const std::string& source) {
+  if (is_lfs_pointer(bytes)) fail(source, lfs_pointer_advice);
+  if (bytes.empty()) fail(source, "the file is empty");
+  if (bytes.size() < length_bytes)
+    fail(source, "the file has " + std::to_string(bytes.size()) + " bytes, too few for the 8 bytes of the header length");
+  const auto length = load_le<std::uint64_t>(bytes, 0);
+  if (length > max_safetensors_header)
+    fail(source, "a header of " + std::to_string(length) + " bytes is over the limit of " + std::to_string(max_safetensors_header));
+  if (length > bytes.size() - length_bytes)
+    fail(source, "a header of " + std::to_string(length) + " bytes does not fit into the file of " + std::to_string(bytes.size()));
+  return {as_text(bytes.subspan(length_bytes, length)), bytes.subspan(length_bytes + length)};
+}
+
+Json parse_header(std::string_view header, const std::string& source) {
+  if (const std::size_t bad = first_invalid_utf8(header); bad != std::string_view::npos)
+    fail(source, "byte " + std::to_string(bad) + " of the header is not valid UTF-8");
+  // The reader of JSON would also take a byte-order mark.
+  const std::size_t first = header.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) fail(source, "the header is blank, expected a JSON object");
+  if (header[first] != '{') fail(source, "the header begins with " + quote(header.substr(first), 8) + ", expected a JSON object");
+  const JsonLimits limits{.max_depth = 16, .max_bytes = max_safetensors_header};
+  return parse_json(header, source + ": header", limits);
+}
+
+Metadata parse_metadata(const Json& json, const std::string& source) {
+  if (!json.is_object()) fail(source, "__metadata__ is no object of strings");
+  Metadata metadata;
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_string()) fail(source, "__metadata__ " + quote(key) + " is no string");
+    metadata.emplace(key, value.get<std::string>());
+  }
+  return metadata;
+}
+
+SafetensorsEntry parse_entry(const std::string& name, const Json& json, const std::string& source) {
+  const std::string place = where(source, name);
+  if (!json.is_object()) fail(place, "expected an object of dtype, shape and data_offsets");
+  SafetensorsEntry entry;
+  entry.name = name;
+  const std::string dtype = get_string(json, "dtype", place);
+  const FileType* type = find_file_type(dtype);
+  if (type == nullptr) fail(place, "unknown dtype " + quote(dtype));
+  entry.dtype_name = type->name;
+  entry.dtype = type->dtype;
+  entry.shape = get_ints(json, "shape", place);
+  for (const std::int64_t size : entry.shape)
+    if (size < 0) fail(place, "negative size in shape " + shape_text(entry.shape));
+  const std::vector<std::int64_t> offsets = get_ints(json, "data_offsets", place);
+  if (offsets.size() != 2) fail(place, std::to_string(offsets.size()) + " data_offsets, expected begin and end");
+  if (offsets[0] < 0 || offsets[1] < 0) fail(place, "negative data_offsets");
+  entry.begin = static_cast<std::uint64_t>(offsets[0]);
+  entry.end = static_cast<std::uint64_t>(offsets[1]);
+  return entry;
+}
+
+void check_size(const SafetensorsEntry& entry, const std::string& source) {
+  const auto problem = [&](const std::string& message) { fail(where(source, entry.name), message); };
+  const std::string tensor = std::string(entry.dtype_name) + " " + shape_text(entry.shape);
+  const std::optional<std::uint64_t> count = checked_product(entry.shape);
+  if (!count) problem("shape " + shape_text(entry.shape) + " overflows the count of elements");
+  std::uint64_t total_bits = 0;
+  if (__builtin_mul_overflow(*count, file_bits(entry), &total_bits)) problem(tensor + " overflows the count of bits");
+  if (total_bits % 8 != 0) problem(tensor + " takes " + std::to_string(total_bits) + " bits, no whole number of bytes");
+  if (total_bits / 8 != entry.end - entry.begin)
+    problem(tensor + " takes " + std::to_string(total_bits / 8) + " bytes, data_offsets span " + std::to_string(entry.end - entry.begin));
+}
+
+/// The tensors must fill the data section, each byte belonging to one of them.
+void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t data_size, const std::string& source) {
+  std::vector<const SafetensorsEntry*> order;
+  order.reserve(entries.size());
+  for (const SafetensorsEntry& entry : entries) order.push_back(&entry);
+  std::sort(order.begin(), order.end(),
+            [](const auto* a, const auto* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
+
+  std::uint64_t position = 0;
+  for (const SafetensorsEntry* entry : order) {
+    const std::string span = "data_offsets [" + std::to_string(entry->begin) + ", " + std::to_string(entry->end) + "]";
+    if (entry->begin > entry->end) fail(where(source, entry->name), span + " run backwards");
+    if (entry->begin < position)
+      fail(where(source, entry->name), span + " overlap another tensor, which ends at " + std::to_string(position));
+    if (entry->begin > position) fail(where(source, entry->name), span + " leave a hole after byte " + std::to_string(position));
+    check_size(*entry, source);
+    position = entry->end;
+  }
+  if (position > data_size)
+    fail(source, "the tensors take " + std::to_string(position) + " bytes of data, the file has only " + std::to_string(data_size));
+  if (position < data_size) fail(source, std::to_string(data_size - position) + " bytes follow the last tensor");
+}
+
+std::vector<std::size_t> sort_by_name(const std::vector<SafetensorsEntry>& entries) {
+  std::vector<std::size_t> order(entries.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return entries[a].name < entries[b].name; });
+  return order;
+}
+
+// ---- writing ----
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::bad_value, "", "", "cannot write safetensors: " + message);
+}
+
+struct Item {
+  const std::string* name;
+  const Tensor* tensor;
+  std::size_t rank;  // of the type in the format's order
+  std::vector<std::int64_t> shape;
+  std::uint64_t bytes;
+};
+
+std::size_t type_rank(DType dtype) {
+  if (dtype == DType::i4) dtype = DType::u8;
+  const auto found = std::find_if(file_types.begin(), file_types.end(), [dtype](const FileType& t) { return t.dtype == dtype; });
+  return static_cast<std::size_t>(found - file_types.begin());
+}
+
+Item make_item(const std::string& name, const Tensor& tensor) {
+  if (name == metadata_key) refuse("a tensor cannot be called __metadata__");
+  if (first_invalid_utf8(name) != std::string_view::npos) refuse("the name " + quote(name) + " is not valid UTF-8");
+  if (!tensor.defined()) refuse("tensor " + quote(name) + " is undefined");
+  const Dims& dims = tensor.shape();
+  Item item{&name, &tensor, type_rank(tensor.dtype()), {dims.begin(), dims.end()}, 0};
+  if (tensor.dtype() == DType::i4) {
+    if (item.shape.empty() || item.shape.back() % 2 != 0) refuse("tensor " + quote(name) + " has an odd number of i4 in a row");
+    item.shape.back() /= 2;
+  }
+  if (tensor.dtype() == DType::f4_e2m1 && tensor.elements() % 2 != 0) refuse("tensor " + quote(name) + " has an odd number of f4_e2m1");
+  item.bytes = static_cast<std::uint64_t>(bytes_for(tensor.dtype(), tensor.elements()));
+  return item;
+}
+
+std::vector<Item> sorted_items(const NamedTensors& tensors) {
+  std::vector<Item> items;
+  items.reserve(tensors.size());
+  for (const auto& [name, tensor] : tensors) items.push_back(make_item(name, tensor));
+  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return *a.name < *b.name; });
+  const auto twin = std::adjacent_find(items.begin(), items.end(), [](const Item& a, const Item& b) { return *a.name == *b.name; });
+  if (twin != items.end()) refuse("two tensors are called " + quote(*twin->name));
+  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.rank > b.rank; });
+  return items;
+}
+
+std::string make_header(const std::vector<Item>& items, const Metadata& metadata) {
+  // Put together as text: a tree of a hundred thousand names would be searched for each new one.
+  std::string header = "{";
+  const auto begin_member = [&](std::string_view key) {
+    if (header.size() > 1) header += ",";
+    header += json_text(Json(key)) + ":";
+  };
+  if (!metadata.empty()) {
+    Json json = Json::object();
+    for (const auto& [key, value] : metadata) json.get_ref<Json::object_t&>().emplace_back(key, value);
+    begin_member(metadata_key);
+    header += json_text(json);
+  }
+  std::uint64_t offset = 0;
+  for (const Item& item : items) {
+    const Json entry{{"dtype", file_types[item.rank].name}, {"shape", item.shape}, {"data_offsets", {offset, offset + item.bytes}}};
+    begin_member(*item.name);
+    header += json_text(entry);
+    offset += item.bytes;
+  }
+  header += "}";
+  header.append((8 - header.size() % 8) % 8, ' ');
+  if (header.size() > max_safetensors_header)
+    refuse("a header of " + std::to_string(header.size()) + " bytes is over the limit of " + std::to_string(max_safetensors_header));
+  return header;
+}
+
+void write_to(const std::string& header, const std::vector<Item>& items, const Sink& sink) {
+  std::vector<std::byte> length;
+  append_le(length, std::uint64_t{header.size()});
+  sink(length);
+  sink(as_bytes(header));
+  for (const Item& item : items) {
+    // One at a time: a copy of a strided tensor lives no longer than it takes to write it.
+    const Tensor dense = contiguous(*item.tensor, "tensor " + quote(*item.name));
+    sink(bytes_of(dense));
+  }
+}
+
+}  // namespace
+
+SafetensorsFile SafetensorsFile::open(const std::string& path, Access access) {
+  auto file = std::make_shared<const MappedFile>(MappedFile::open(path, access));
+  return from_bytes(file->bytes(), file, path);
+}
+
+SafetensorsFile SafetensorsFile::from_bytes(std::span<const std::byte> bytes, std::shared_ptr<const void> owner, std::string source) {
+  const Parts parts = split(bytes, source);
+  const Json header = parse_header(parts.header, source);
+  auto contents = std::make_shared<Contents>();
+  for (const auto& [name, value] : header.items()) {
+    if (name == metadata_key) {
+      contents->metadata = parse_metadata(value, source);
+    } else {
+      contents->entries.push_back(parse_entry(name, value, source));
+    }
+  }
+  check_layout(contents->entries, parts.data.size(), source);
+  contents->by_name = sort_by_name(contents->entries);
+  contents->source = std::move(source);
+  contents->owner = std::move(owner);
+  contents->data = parts.data;
+  SafetensorsFile file;
+  file.contents_ = std::move(contents);
+  return file;
+}
+
+const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
+  const std::vector<SafetensorsEntry>& all = entries();
+  const std::vector<std::size_t>& order = contents_->by_name;
+  const auto found =
+      std::lower_bound(order.begin(), order.end(), name, [&](std::size_t i, std::string_view wanted) { return all[i].name < wanted; });
+  return found != order.end() && all[*found].name == name ? &all[*found] : nullptr;
+}
+
+std::span<const std::byte> SafetensorsFile::bytes(const SafetensorsEntry& entry) const {
+  if (entry.begin > entry.end || entry.end > contents_->data.size())
+    throw Error(ErrorCode::bad_value, "", "", where(source(), entry.name) + ": not an entry of this file");
+  return contents_->data.subspan(entry.begin, entry.end - entry.begin);
+}
+
+Tensor SafetensorsFile::tensor(std::string_view name) const {
+  const SafetensorsEntry* entry = find(name);
+  if (entry != nullptr) return tensor(*entry);
+  std::string message = source() + ": no tensor " + quote(name) + " among its " + std::to_string(entries().size());
+  constexpr std::size_t shown = 8;
+  for (std::size_t i = 0; i < std::min(shown, entries().size()); ++i) message += (i == 0 ? ": " : ", ") + quote(entries()[i].name);
+  if (entries().size() > shown) message += ", ...";
+  throw Error(ErrorCode::missing_argument, "", "", message);
+}
+
+Tensor SafetensorsFile::tensor(const SafetensorsEntry& entry) const {
+  const std::string place = where(source(), entry.name);
+  if (!entry.dtype)
+    throw Error(ErrorCode::unsupported, "", "", place + ": tensors of dtype " + std::string(entry.dtype_name) + " cannot be read");
+  return tensor_over(bytes(entry), contents_->owner, *entry.dtype, to_dims(entry.shape, place), false, place);
+}
+
+void write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+  const std::vector<Item> items = sorted_items(tensors);
+  const std::string header = make_header(items, metadata);
+  AtomicFile file(path);
+  write_to(header, items, [&](std::span<const std::byte> bytes) { file.write(bytes); });
+  file.commit();
+}
+
+std::vector<std::byte> safetensors_bytes(const NamedTensors& tensors, const Metadata& metadata) {
+  const std::vector<Item> items = sorted_items(tensors);
+  const std::string header = make_header(items, metadata);
+  std::vector<std::byte> result;
+  write_to(header, items, [&](std::span<const std::byte> bytes) { append(result, bytes); });
+  return result;
+}
+
+}  // namespace dodona::io
