@@ -1,0 +1,52 @@
+#include "ops/attention/merge_state.h"
+
+#include <algorithm>
+
+namespace dodona::ops {
+namespace {
+
+void golden(const MergeState& op, const Exec& exec, Reference* reference) {
+  merge_golden(partial_merge(op, false), exec, reference);
+}
+
+void fast(const MergeState& op, const Exec& exec) {
+  merge_fast(partial_merge(op, false), exec);
+}
+
+void hopper(const MergeState& op, const Exec& exec) {
+  if (op.both_empty != "nan")
+    throw Error(ErrorCode::unsupported, "", "both_empty", "'zero' has no hopper mode: the H200's kernel gives NaN");
+  const std::int64_t heads = op.v_a.size(1), width = op.v_a.size(2);
+  if (width != 64 && width != 128 && width != 256 && width != 512)
+    throw Error(ErrorCode::unsupported, "", "v_a", "has D = " + std::to_string(width) + ": the H200's kernel takes 64, 128, 256 and 512");
+  // One block holds all heads of a token, max(8, D / 32) elements a thread.
+  if (const std::int64_t threads = heads * width / std::max<std::int64_t>(8, width / 32); threads > 1024)
+    throw Error(ErrorCode::unsupported, "", "v_a",
+                "has N = " + std::to_string(heads) + " heads of D = " + std::to_string(width) +
+                    ": the H200's kernel does not launch with " + std::to_string(threads) + " threads, more than 1024");
+  merge_hopper(partial_merge(op, false), exec);
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_merge_state() {
+  return define<ops::MergeState>({
+      .contract =
+          "fp32: m = max(s_a, s_b), weights 2^(s - m), each divided by their sum; v = v_a*p_a + v_b*p_b, rounded once to the type (nearest "
+          "even); "
+          "s = m + log2(sum). Log-sum-exps are in base 2. A side with s = -inf leaves the other unchanged. Both -inf: NaN, or v = 0 and s "
+          "= -inf "
+          "with both_empty=zero. s = +inf or NaN on either side gives NaN. Budget, in units of 2^-24: the smaller weight's relative error "
+          "0.7*|s_a - s_b| + 4 moves v along v_a - v_b; 6 of |v_a*p_a| + |v_b*p_b| and 1 of |v|; s: 4 + 1.45 of the sum's error + its own; "
+          "plus "
+          "what flushed denormals carry. An infinite v whose weight may be flushed is open.",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .cases = {"T=3 N=16 D=128", "T=2 N=5 D=64 --dtype v_a=f16", "T=2 N=17 D=512 --dialect flashinfer", "T=3 N=7 D=31"},
+      .bench_cases = {"T=1 N=64 D=128", "T=256 N=64 D=128", "T=2048 N=32 D=128"},
+  });
+}
+}  // namespace dodona

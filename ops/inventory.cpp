@@ -1,0 +1,36 @@
+// The inventory: one line per op. Each name X is defined in ops/<category>/X.cpp as `std::unique_ptr<Op> op_X()`.
+#include "dodona/op.h"
+
+#define DODONA_INVENTORY(OP)                \
+  OP(rmsnorm)                               \
+  OP(fused_add_rmsnorm)                     \
+  OP(silu_and_mul)                          \
+  OP(gelu_and_mul)                          \
+  OP(gelu_tanh_and_mul)                     \
+  OP(apply_rope_with_cos_sin_cache_inplace) \
+  OP(rotary_embedding)                      \
+  OP(concat_mla_k)                          \
+  OP(concat_mla_absorb_q)                   \
+  OP(merge_state)                           \
+  OP(merge_state_v2)                        \
+  OP(moe_fused_gate)                        \
+  OP(weak_ref_tensor)
+
+namespace dodona {
+
+#define DODONA_DECLARE(X) std::unique_ptr<Op> op_##X();
+DODONA_INVENTORY(DODONA_DECLARE)
+#undef DODONA_DECLARE
+
+const Registry& registry() {
+  static const Registry inventory = [] {
+    std::vector<std::unique_ptr<Op>> ops;
+#define DODONA_ADD(X) ops.push_back(op_##X());
+    DODONA_INVENTORY(DODONA_ADD)
+#undef DODONA_ADD
+    return Registry(std::move(ops));
+  }();
+  return inventory;
+}
+
+}  // namespace dodona

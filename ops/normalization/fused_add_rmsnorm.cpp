@@ -1,0 +1,110 @@
+#include "ops/normalization/fused_add_rmsnorm.h"
+
+#include <cmath>
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/normalization/rms_row.h"
+#include "ops/normalization/root_mean_square.h"
+#include "ops/rows.h"
+#include "quant/element.h"
+#include "quant/hopper/fast_math.h"
+
+namespace dodona::ops {
+namespace {
+
+/// x itself where a build that flushes denormals has zero in its place, else 0.
+double lost_if_flushed(double x) {
+  return std::fabs(x) < flush_floor ? std::fabs(x) : 0.0;
+}
+
+void golden(const FusedAddRmsnorm& op, const Exec& exec, Reference* reference) {
+  const GoldenOutput out(op.input, reference, "input"), sum_out(op.residual, reference, "residual");
+  out.make_open();
+  const std::int64_t width = op.weight.size(0);
+  const DType type = op.input.dtype();
+  const int element_bytes = bits(type) / 8;
+  const bool sum_rounded = op.normalize == "rounded";
+  std::vector<double> weight(static_cast<std::size_t>(width));
+  quant::to_f64(type, op.weight.data(), weight.data(), width);
+  parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
+    std::vector<double> h(static_cast<std::size_t>(width)), addend(h.size()), lost(h.size());
+    quant::to_f64(type, row_begin(op.input, t, element_bytes), h.data(), width);
+    quant::to_f64(type, row_begin(op.residual, t, element_bytes), addend.data(), width);
+    for (std::size_t i = 0; i < h.size(); ++i) {
+      const double flushed = lost_if_flushed(h[i]) + lost_if_flushed(addend[i]);
+      h[i] = static_cast<float>(h[i]) + static_cast<float>(addend[i]);
+      lost[i] = flushed + lost_if_flushed(h[i]);
+      sum_out.put(t * width + static_cast<std::int64_t>(i), h[i], lost[i]);
+      if (!sum_rounded) continue;
+      const double rounded = quant::round_to(type, h[i]);
+      lost[i] = lost[i] > 0 ? rounding_reach(type, h[i], lost[i], rounded) : 0.0;
+      h[i] = rounded;
+    }
+    golden_rms_row(out, type, t * width, h, lost, weight, op.eps, op.weight_order == "rounded");
+  });
+}
+
+void fast(const FusedAddRmsnorm& op, const Exec& exec) {
+  const std::int64_t width = op.weight.size(0);
+  const int element_bytes = bits(op.input.dtype()) / 8;
+  parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
+    std::byte* const input = row_begin_mutable(op.input, t, element_bytes);
+    std::byte* const residual = row_begin_mutable(op.residual, t, element_bytes);
+    const RmsRow row{.input = input,
+                     .addend = residual,
+                     .weight = op.weight.data(),
+                     .output = input,
+                     .sum_output = residual,
+                     .n = width,
+                     .type = op.input.dtype(),
+                     .eps = static_cast<float>(op.eps),
+                     .sum_rounded = op.normalize == "rounded",
+                     .weight_rounded = op.weight_order == "rounded"};
+    dispatch<RmsRowKernel>(exec.isa, row);
+  });
+}
+
+void hopper(const FusedAddRmsnorm& op, const Exec& exec) {
+  if (op.normalize == "rounded")
+    throw Error(ErrorCode::unsupported, "", "normalize", "'rounded' has no hopper mode: no kernel of the H200 does it");
+  if (op.weight_order == "rounded")
+    throw Error(ErrorCode::unsupported, "", "weight_order", "'rounded' has no hopper mode: no kernel of the H200 does it");
+  const std::int64_t width = op.weight.size(0);
+  const DType type = op.input.dtype();
+  const int element_bytes = bits(type) / 8;
+  std::vector<float> weight(static_cast<std::size_t>(width));
+  quant::to_f32(type, op.weight.data(), weight.data(), width);
+  parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
+    std::byte* const input = row_begin_mutable(op.input, t, element_bytes);
+    std::byte* const residual = row_begin_mutable(op.residual, t, element_bytes);
+    std::vector<float> h(static_cast<std::size_t>(width)), addend(h.size());
+    quant::to_f32(type, input, h.data(), width);
+    quant::to_f32(type, residual, addend.data(), width);
+    for (std::size_t i = 0; i < h.size(); ++i) h[i] = quant::hopper::add(h[i], addend[i]);
+    quant::from_f32(type, h.data(), residual, width);
+    hopper_rms_row(h, weight, element_bytes, op.eps);
+    quant::from_f32(type, h.data(), input, width);
+  });
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_fused_add_rmsnorm() {
+  return define<ops::FusedAddRmsnorm>({
+      .contract =
+          "h = input + residual in fp32. residual is h rounded once to the type (nearest even): nothing is open but what builds that flush "
+          "denormals lose of input, residual and h. input becomes h*r*weight as in rmsnorm, from the unrounded fp32 h: it differs from "
+          "rmsnorm(residual) by up to one last place. normalize=rounded takes the rounded h for squares and product alike. "
+          "Budget of input: that of rmsnorm, plus r*weight times what h lost.",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .cases = {"T=4 H=7168", "T=7 H=1536 --dtype input=f16", "T=3 H=111 --dtype input=f32", "T=2 H=512 --dialect deepseek",
+                "T=3 H=576 --dialect trtllm"},
+      .bench_cases = {"T=1 H=7168", "T=512 H=7168", "T=4096 H=7168"},
+  });
+}
+}  // namespace dodona

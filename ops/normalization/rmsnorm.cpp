@@ -1,0 +1,86 @@
+#include "ops/normalization/rmsnorm.h"
+
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/normalization/rms_row.h"
+#include "ops/normalization/root_mean_square.h"
+#include "ops/rows.h"
+#include "quant/element.h"
+
+namespace dodona::ops {
+namespace {
+
+void golden(const Rmsnorm& op, const Exec& exec, Reference* reference) {
+  const GoldenOutput out(op.output, reference, "output");
+  out.make_open();
+  const std::int64_t width = op.weight.size(0);
+  const DType type = op.output.dtype();
+  std::vector<double> weight(static_cast<std::size_t>(width));
+  quant::to_f64(type, op.weight.data(), weight.data(), width);
+  parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
+    // A copy of the row: the output may be the input's memory.
+    std::vector<double> x(static_cast<std::size_t>(width));
+    quant::to_f64(type, row_begin(op.input, t, bits(type) / 8), x.data(), width);
+    golden_rms_row(out, type, t * width, x, {}, weight, op.eps, op.weight_order == "rounded");
+  });
+}
+
+void fast(const Rmsnorm& op, const Exec& exec) {
+  const std::int64_t width = op.weight.size(0);
+  const int element_bytes = bits(op.input.dtype()) / 8;
+  parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
+    const RmsRow row{.input = row_begin(op.input, t, element_bytes),
+                     .addend = nullptr,
+                     .weight = op.weight.data(),
+                     .output = row_begin_mutable(op.output, t, element_bytes),
+                     .sum_output = nullptr,
+                     .n = width,
+                     .type = op.input.dtype(),
+                     .eps = static_cast<float>(op.eps),
+                     .sum_rounded = false,
+                     .weight_rounded = op.weight_order == "rounded"};
+    dispatch<RmsRowKernel>(exec.isa, row);
+  });
+}
+
+void hopper(const Rmsnorm& op, const Exec& exec) {
+  if (op.weight_order == "rounded")
+    throw Error(ErrorCode::unsupported, "", "weight_order", "'rounded' has no hopper mode: no kernel of the H200 does it");
+  if (op.input.dtype() == f32)
+    throw Error(ErrorCode::unsupported, "", "input", "of dtype f32 has no hopper mode: the H200's kernel takes bf16 and f16");
+  const std::int64_t width = op.weight.size(0);
+  const DType type = op.input.dtype();
+  const int element_bytes = bits(type) / 8;
+  std::vector<float> weight(static_cast<std::size_t>(width));
+  quant::to_f32(type, op.weight.data(), weight.data(), width);
+  parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
+    std::vector<float> x(static_cast<std::size_t>(width));
+    quant::to_f32(type, row_begin(op.input, t, element_bytes), x.data(), width);
+    hopper_rms_row(x, weight, element_bytes, op.eps);
+    quant::from_f32(type, x.data(), row_begin_mutable(op.output, t, element_bytes), width);
+  });
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_rmsnorm() {
+  return define<ops::Rmsnorm>({
+      .contract =
+          "x and weight widened to fp32; sum of squares, mean + eps and 1/sqrt in fp32; (x*r)*weight in fp32; one rounding to the output "
+          "type "
+          "(nearest even). weight_order=rounded: x*r is rounded to the type first, and the product with the weight again. The order of the "
+          "sum is open: chains of at most max(64, H/128) additions, then a tree. A sum of squares that overflows fp32 gives r = 0. "
+          "Budget, relative: 0.5*(chain + log2 H + 5) + 6 units of 2^-24, twice 2^-126 over (mean + eps), and all of what denormals that "
+          "may be "
+          "flushed carry (x, x*r, weight, y). With weight_order=rounded only values whose inner rounding may fall to a neighbour are open.",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .cases = {"T=4 H=7168", "T=7 H=1536 --dtype input=f16", "T=3 H=111 --dtype input=f32", "T=2 H=512 --dialect deepseek"},
+      .bench_cases = {"T=1 H=7168", "T=512 H=7168", "T=4096 H=7168"},
+  });
+}
+}  // namespace dodona

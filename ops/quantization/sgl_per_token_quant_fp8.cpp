@@ -1,0 +1,146 @@
+#include "ops/quantization/sgl_per_token_quant_fp8.h"
+
+#include <cmath>
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/golden_output.h"
+#include "ops/quantization/fp8_row.h"
+#include "ops/rows.h"
+#include "quant/amax.h"
+#include "quant/hopper/fast_math.h"
+
+namespace dodona::ops {
+namespace {
+
+constexpr float largest_code = quant::e4m3_max;
+constexpr std::uint8_t largest_code_bits = 0x7E;
+/// From 16 tokens per multiprocessor on (132 of them on an H200) a warp takes a whole token, and minds a scale of zero.
+constexpr std::int64_t warp_kernel_rows = 16 * 132;
+
+std::vector<float> row_of(const SglPerTokenQuantFp8& op, std::int64_t m) {
+  const DType type = op.input.dtype();
+  std::vector<float> x(static_cast<std::size_t>(op.input.size(1)));
+  quant::to_f32(type, row_begin(op.input, m, bits(type) / 8), x.data(), op.input.size(1));
+  return x;
+}
+
+/// The row's scale before its rounding.
+double exact_scale(const SglPerTokenQuantFp8& op, float amax) {
+  const double wide = amax;
+  return op.divide == "ieee" ? wide / largest_code : wide * static_cast<double>(1.0f / largest_code);
+}
+
+/// fl32(1/448) is within 2^-24 of 1/448, so the two ways to divide differ by that; a build with fast math may have 0 for a denormal.
+double scale_slack(double scale) {
+  if (!std::isfinite(scale)) return 0.0;
+  return scale * f32_eps + (may_flush(scale) ? scale : 0.0);
+}
+
+/// Codes of row m given its scale.
+void put_codes(const GoldenOutput& codes, std::int64_t m, const std::vector<float>& x, float scale) {
+  const auto width = static_cast<std::int64_t>(x.size());
+  const float factor = scale != 0 ? 1.0f / scale : 0.0f;
+  // A scale that may be flushed makes 1/scale infinite or, in the kernel for many tokens, zero.
+  const bool scale_open = may_flush(scale);
+  for (std::int64_t k = 0; k < width; ++k) {
+    const float element = x[static_cast<std::size_t>(k)];
+    float v = element * factor;
+    if (std::isnan(v)) v = largest_code;  // fmaxf(fminf(v, 448), -448)
+    // Units of 2^-24 relative: 2 for a reciprocal off by a unit in the last place and 1 for ours, 1 for the rounding of each product.
+    // A denormal element may count as zero.
+    double slack = std::isfinite(v) && !std::isnan(element) ? std::fabs(static_cast<double>(v)) * 5 * f32_eps : 0.0;
+    if (element != 0 && std::fabs(element) < flush_floor) slack += std::fabs(static_cast<double>(v));
+    if (scale_open && !std::isnan(element)) {
+      codes.put_saturating_open(m * width + k, v);
+    } else {
+      codes.put_saturating(m * width + k, v, slack);
+    }
+  }
+}
+
+void golden(const SglPerTokenQuantFp8& op, const Exec& exec, Reference* reference) {
+  const GoldenOutput codes(op.output_q, reference, "output_q"), scales(op.output_s, reference, "output_s");
+  codes.make_open();
+  parallel_for(exec.threads, op.input.size(0), static_cast<double>(op.input.size(1)), [&](std::int64_t m) {
+    const std::vector<float> x = row_of(op, m);
+    const double scale = exact_scale(op, quant::amax(x));
+    scales.put(m, scale, scale_slack(scale));
+    put_codes(codes, m, x, static_cast<float>(scale));
+  });
+}
+
+/// Codes follow from the scale that was stored, if that is a legitimate one.
+void condition(const SglPerTokenQuantFp8& actual, const Exec& exec, Reference& reference) {
+  const Tensor scratch = actual.output_q.clone();
+  const GoldenOutput codes(scratch, &reference, "output_q");
+  codes.make_open();
+  parallel_for(exec.threads, actual.input.size(0), static_cast<double>(actual.input.size(1)), [&](std::int64_t m) {
+    const std::vector<float> x = row_of(actual, m);
+    const double scale = exact_scale(actual, quant::amax(x)), slack = scale_slack(scale);
+    const float stored = actual.output_s.as<float>()[m];
+    if (stored == static_cast<float>(scale) || may_flush(scale)) return;
+    if (stored < static_cast<float>(scale - slack) || stored > static_cast<float>(scale + slack)) return;
+    put_codes(codes, m, x, stored);
+  });
+}
+
+void fast(const SglPerTokenQuantFp8& op, const Exec& exec) {
+  const std::int64_t width = op.input.size(1);
+  parallel_for(exec.threads, op.input.size(0), static_cast<double>(width), [&](std::int64_t m) {
+    const DType type = op.input.dtype();
+    dispatch<Fp8RowKernel>(exec.isa, Fp8Row{.input = row_begin(op.input, m, bits(type) / 8),
+                                            .codes = op.output_q.as<std::uint8_t>() + m * width,
+                                            .scale = op.output_s.as<float>() + m,
+                                            .n = width,
+                                            .type = type,
+                                            .true_division = op.divide == "ieee"});
+  });
+}
+
+void hopper(const SglPerTokenQuantFp8& op, const Exec& exec) {
+  namespace hw = quant::hopper;
+  if (op.divide == "ieee") throw Error(ErrorCode::unsupported, "", "divide", "'ieee' has no hopper mode: builds for the H200 use fast math");
+  const std::int64_t rows = op.input.size(0), width = op.input.size(1);
+  parallel_for(exec.threads, rows, static_cast<double>(width), [&](std::int64_t m) {
+    const std::vector<float> x = row_of(op, m);
+    const float scale = hw::mul(quant::amax(x), hw::rcp(largest_code));
+    const float factor = rows >= warp_kernel_rows && scale == 0 ? 0.0f : hw::rcp(scale);
+    op.output_s.as<float>()[m] = scale;
+    for (std::int64_t k = 0; k < width; ++k) {
+      const float v = quant::clamp_high_first(hw::mul(x[static_cast<std::size_t>(k)], factor), -largest_code, largest_code);
+      op.output_q.as<std::uint8_t>()[m * width + k] = quant::to_e4m3_satfinite(v);
+    }
+  });
+}
+
+bool explains_zero_row(const SglPerTokenQuantFp8& actual, std::string_view output, std::int64_t linear) {
+  if (output != "output_q") return false;
+  const std::int64_t m = linear / actual.input.size(1);
+  return actual.input.size(0) < warp_kernel_rows && actual.output_q.as<std::uint8_t>()[linear] == largest_code_bits &&
+         actual.output_s.as<float>()[m] == 0 && quant::amax(row_of(actual, m)) == 0;
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_sgl_per_token_quant_fp8() {
+  return define<ops::SglPerTokenQuantFp8>({
+      .contract =
+          "amax = max |x| of the row, NaN passed over; scale = fl32(amax * fl32(1/448)), or fl32(amax/448) with divide=ieee; "
+          "r = fl32(1/scale), 0 where the scale is 0; code = e4m3(fl32(x*r)), to nearest even, saturating at 448. NaN products, and so NaN "
+          "elements and infinite ones, give +448; a zero row gives zeros of its elements' signs. Budget: scales 2^-24 relative (either "
+          "division) and all of a denormal; codes 5 units of 2^-24 of x*r (reciprocals within a unit in the last place, two roundings of "
+          "the product), from the scale that was stored; rows whose scale is denormal are open.",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .condition = ops::condition,
+      .defects = {{"zero-row-448", ops::explains_zero_row}},
+      .cases = {"M=4 K=7168", "M=3 K=1076 --dtype input=f16", "M=5 K=512 --dtype input=f32 --attr divide=ieee",
+                "M=3 K=64 --dist wide-exponent"},
+      .bench_cases = {"M=1 K=7168", "M=512 K=7168", "M=4096 K=7168"},
+  });
+}
+}  // namespace dodona

@@ -1,0 +1,131 @@
+#include "ops/rope/apply_rope_with_cos_sin_cache_inplace.h"
+
+#include <cstring>
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/golden_output.h"
+#include "ops/rope/rotate.h"
+
+namespace dodona::ops {
+namespace {
+
+using Op = ApplyRopeWithCosSinCacheInplace;
+
+void check(const Op& op) {
+  if (op.cos_sin_cache.size(1) > op.head_size)
+    throw Error(ErrorCode::bad_shape, "", "cos_sin_cache",
+                "has shape " + to_string(op.cos_sin_cache.shape()) + ": R = " + std::to_string(op.cos_sin_cache.size(1)) +
+                    ", expected at most head_size = " + std::to_string(op.head_size));
+  const std::pair<const char*, const Tensor*> fused[] = {
+      {"value", &op.value}, {"k_buffer", &op.k_buffer}, {"v_buffer", &op.v_buffer}, {"cache_loc", &op.cache_loc}};
+  const char* given = nullptr;
+  const char* missing = nullptr;
+  for (const auto& [name, tensor] : fused) (tensor->defined() ? given : missing) = name;
+  if (given != nullptr && missing != nullptr)
+    throw Error(ErrorCode::missing_argument, "", missing,
+                "is missing: value, k_buffer, v_buffer and cache_loc come together, and " + std::string(given) + " is given");
+}
+
+Rotation rotation_of(const Op& op) {
+  return {.query = op.query,
+          .key = op.key,
+          .positions = op.positions,
+          .table = op.cos_sin_cache,
+          .head_size = op.head_size,
+          .neox = op.is_neox,
+          .rounding = RotaryRounding::once};
+}
+
+/// Where two tokens name one row, the later one wins, whatever the number of threads: a task is one head, and takes the tokens in order.
+void store_rows(const Op& op, const Exec& exec) {
+  if (!op.cache_loc.defined()) return;
+  const Heads sources[] = {heads_of(op.key, 1, op.head_size), heads_of(op.value, 1, op.head_size)};
+  const Heads targets[] = {heads_of(op.k_buffer, 1, op.head_size), heads_of(op.v_buffer, 1, op.head_size)};
+  const std::int64_t tokens = op.cache_loc.size(0), key_heads = sources[0].count;
+  const std::int64_t* const rows = op.cache_loc.as<std::int64_t>();
+  const auto bytes = static_cast<std::size_t>(bytes_for(op.key.dtype(), op.head_size));
+  parallel_for(exec.threads, key_heads + sources[1].count, static_cast<double>(tokens * op.head_size), [&](std::int64_t task) {
+    const int which = task < key_heads ? 0 : 1;
+    const std::int64_t h = task - which * key_heads;
+    for (std::int64_t t = 0; t < tokens; ++t) std::memcpy(targets[which].head(rows[t], h), sources[which].head(t, h), bytes);
+  });
+}
+
+/// Buffer rows are judged as what they were copied from. Rows that several tokens name are left to a race by upstream's kernel: open.
+void record_rows(const Op& op, Reference* reference) {
+  if (reference == nullptr || !op.cache_loc.defined()) return;
+  record_exact(op.k_buffer, reference, "k_buffer");
+  record_exact(op.v_buffer, reference, "v_buffer");
+  const GoldenOutput k_out(op.k_buffer, reference, "k_buffer"), v_out(op.v_buffer, reference, "v_buffer");
+  k_out.make_open();
+  v_out.make_open();
+  const std::int64_t tokens = op.cache_loc.size(0), slots = op.k_buffer.size(0);
+  if (tokens == 0) return;
+  const std::int64_t key_width = op.key.elements() / tokens, value_width = op.value.elements() / tokens;
+  const ReferenceOutput& key = *reference->find("key");
+  ReferenceOutput& k_record = reference->output("k_buffer", op.k_buffer.elements());
+  ReferenceOutput& v_record = reference->output("v_buffer", op.v_buffer.elements());
+  std::vector<std::uint8_t> named(static_cast<std::size_t>(slots));
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int64_t slot = op.cache_loc.as<std::int64_t>()[t];
+    const bool again = named[static_cast<std::size_t>(slot)] != 0;
+    named[static_cast<std::size_t>(slot)] = 1;
+    for (std::int64_t i = 0; i < key_width; ++i) {
+      const auto to = static_cast<std::size_t>(slot * key_width + i), from = static_cast<std::size_t>(t * key_width + i);
+      k_record.exact[to] = key.exact[from];
+      k_record.slack[to] = key.slack[from];
+      k_record.unspecified[to] = again ? std::uint8_t{1} : key.unspecified[from];
+    }
+    for (std::int64_t i = 0; i < value_width && again; ++i) v_record.unspecified[static_cast<std::size_t>(slot * value_width + i)] = 1;
+  }
+}
+
+void golden(const Op& op, const Exec& exec, Reference* reference) {
+  rotate_golden(rotation_of(op), exec, reference);
+  store_rows(op, exec);
+  record_rows(op, reference);
+}
+
+void fast(const Op& op, const Exec& exec) {
+  rotate_fast(rotation_of(op), exec);
+  store_rows(op, exec);
+}
+
+void hopper(const Op& op, const Exec& exec) {
+  rotate_hopper(rotation_of(op), FusedProduct::own, exec);
+  store_rows(op, exec);
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_apply_rope_with_cos_sin_cache_inplace() {
+  return define<ops::ApplyRopeWithCosSinCacheInplace>({
+      .contract =
+          "With c, s the fp32 cosine and sine of the pair at the token's position: first*c - second*s and second*c + first*s, elements "
+          "widened "
+          "to fp32, products and sum in fp32, one rounding to the type (nearest even). Either product may be fused with the sum. Elements "
+          "from R on, and buffer rows that cache_loc does not name, keep their bits; buffer rows that it names are copies of the rotated "
+          "key and of the "
+          "value. A row that several tokens name takes any of them (here the last) and is not judged. Budget, per element: "
+          "what rounding the two products to fp32 changes; for 16-bit types half a unit of the fp32 sum, unless all of this is exact (so c "
+          "= 1, "
+          "s = 0 returns the element); what flushed denormals carry. A product that overflows fp32 leaves the element open.",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .check = ops::check,
+      .cases = {"T=4 P=512 R=64 Nq=128 Nk=1 --attr head_size=64 --attr is_neox=false", "T=5 P=256 R=64 Nq=16 Nk=4 --attr head_size=64",
+                "T=3 P=128 R=64 Nq=8 Nk=2 --attr head_size=128 --attr is_neox=false --dtype query=f16",
+                "T=3 P=128 R=64 Nq=4 Nk=1 --attr head_size=64 --dtype query=f32",
+                "T=3 P=64 R=22 Nq=3 Nk=2 --attr head_size=23 --attr is_neox=false --dtype positions=i32 --dist edge",
+                "T=4 P=128 R=64 Nq=8 Nk=2 Nv=2 S=9 --attr head_size=64"},
+      .bench_cases = {"T=1 P=163840 R=64 Nq=128 Nk=1 --attr head_size=64 --attr is_neox=false",
+                      "T=512 P=163840 R=64 Nq=128 Nk=1 --attr head_size=64 --attr is_neox=false",
+                      "T=4096 P=163840 R=64 Nq=128 Nk=1 --attr head_size=64 --attr is_neox=false",
+                      "T=512 P=163840 R=64 Nq=128 Nk=1 --attr head_size=64"},
+  });
+}
+}  // namespace dodona

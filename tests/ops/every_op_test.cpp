@@ -1,0 +1,409 @@
+// What every op gets for nothing: each test runs for each op of the inventory.
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "oracle/verify.h"
+#include "quant/element.h"
+#include "sweep.h"
+
+namespace dodona::sweep {
+namespace {
+
+INSTANTIATE_TEST_SUITE_P(Inventory, EveryOp, testing::ValuesIn(all_names()), [](const auto& instance) { return instance.param; });
+
+const std::vector<std::int64_t> odd_sizes{1, 2, 15, 16, 17, 31};
+
+std::string error_of(const Op& op, Arguments arguments) {
+  try {
+    op.prepare(arguments);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+bool is_view(const Op& op, const std::string& name) { return !op.schema().find_tensor(name)->view_of.empty(); }
+
+void expect_same_bits(const Op& op, const oracle::NamedTensors& a, const oracle::NamedTensors& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_EQ(bytes_of(a[i].second), bytes_of(b[i].second)) << op.name() << " output " << a[i].first << ": " << what;
+}
+
+TEST_P(EveryOp, SchemaIsDocumentedAndConsistent) {
+  EXPECT_FALSE(op().contract().empty());
+  EXPECT_FALSE(op().cases().empty()) << "no case lines: no sweep would run";
+  EXPECT_FALSE(op().bench_cases().empty());
+  EXPECT_TRUE(op().has(Mode::fast) && op().has(Mode::golden));
+  bool has_output = false;
+  std::set<std::string> names;
+  for (const TensorSpec& spec : op().schema().tensors) {
+    EXPECT_FALSE(spec.doc.empty()) << spec.name << " has no description";
+    EXPECT_TRUE(names.insert(spec.name).second) << spec.name << " is declared twice";
+    EXPECT_FALSE(spec.shape.empty() && spec.dtypes.empty()) << spec.name;
+    has_output = has_output || spec.direction != Direction::in;
+  }
+  EXPECT_TRUE(has_output);
+  for (const AttrSpec& spec : op().schema().attrs) {
+    EXPECT_FALSE(spec.doc.empty()) << spec.name << " has no description";
+    for (const auto& [dialect, value] : spec.dialect_values) {
+      EXPECT_NE(std::find(dialects().begin(), dialects().end(), dialect), dialects().end()) << dialect;
+      if (!spec.choices.empty())
+        EXPECT_NE(std::find(spec.choices.begin(), spec.choices.end(), std::get<std::string>(value)), spec.choices.end()) << spec.name;
+    }
+  }
+}
+
+TEST_P(EveryOp, EveryCaseLineRunsAndParsesBack) {
+  for (const CaseLine& line : own_lines(op())) {
+    EXPECT_EQ(to_string(parse_case_line(to_string(line))), to_string(line));
+    EXPECT_NO_THROW(run(op(), oracle::generate(line), exec_of(Mode::fast))) << to_string(line);
+  }
+}
+
+TEST_P(EveryOp, WrongRankIsRejectedNamingTheArgument) {
+  const Arguments good = oracle::generate(own_lines(op()).front());
+  for (const auto& [name, tensor] : good.tensors) {
+    if (op().schema().find_tensor(name)->shape.find("...") != std::string::npos || tensor.rank() + 2 > max_rank) continue;
+    Arguments bad = good;
+    Dims shape = tensor.shape();
+    shape.push_back(1);
+    shape.push_back(1);
+    bad.set(name, Tensor(tensor.dtype(), shape));
+    const std::string error = error_of(op(), bad);
+    EXPECT_NE(error.find(name), std::string::npos) << "'" << error << "'";
+    EXPECT_NE(error.find("rank"), std::string::npos) << "'" << error << "'";
+  }
+}
+
+TEST_P(EveryOp, WrongSizeIsRejectedNamingBothWitnesses) {
+  const Arguments good = oracle::generate(own_lines(op()).front());
+  int rejected = 0;
+  for (const auto& [name, tensor] : good.tensors)
+    for (int d = 0; d < tensor.rank(); ++d) {
+      Arguments bad = good;
+      Dims shape = tensor.shape();
+      shape[d] += 1;
+      bad.set(name, Tensor(tensor.dtype(), shape));
+      const std::string error = error_of(op(), bad);
+      if (error.empty()) continue;  // a size that nothing else depends on
+      ++rejected;
+      EXPECT_EQ(error.rfind(std::string(op().name()) + ": ", 0), 0u) << error;
+      EXPECT_NE(error.find("expected"), std::string::npos) << error;
+    }
+  if (good.tensors.size() > 1) EXPECT_GT(rejected, 0);
+}
+
+TEST_P(EveryOp, WrongDtypeIsRejected) {
+  const Arguments good = oracle::generate(own_lines(op()).front());
+  for (const auto& [name, tensor] : good.tensors) {
+    const TensorSpec& spec = *op().schema().find_tensor(name);
+    if (spec.dtypes.size() >= static_cast<std::size_t>(dtype_count)) continue;
+    Arguments bad = good;
+    bad.set(name, Tensor(DType::i16, tensor.shape()));
+    const std::string error = error_of(op(), bad);
+    EXPECT_NE(error.find("dtype i16, expected"), std::string::npos) << name << ": '" << error << "'";
+  }
+}
+
+TEST_P(EveryOp, MissingArgumentIsRejected) {
+  const Arguments good = oracle::generate(own_lines(op()).front());
+  for (std::size_t i = 0; i < good.tensors.size(); ++i) {
+    if (op().schema().find_tensor(good.tensors[i].first)->optional) continue;
+    Arguments bad = good;
+    bad.tensors.erase(bad.tensors.begin() + static_cast<std::ptrdiff_t>(i));
+    EXPECT_NE(error_of(op(), bad).find("is missing"), std::string::npos) << good.tensors[i].first;
+  }
+}
+
+TEST_P(EveryOp, InnerStrideOtherThanOneIsRejectedWhereTheSchemaForbidsIt) {
+  const Arguments good = oracle::generate(own_lines(op()).front());
+  for (const auto& [name, tensor] : good.tensors) {
+    const Layout layout = op().schema().find_tensor(name)->layout;
+    if (layout == Layout::any || layout == Layout::column_major || tensor.rank() == 0 || tensor.size(-1) < 2 || is_packed(tensor.dtype())) continue;
+    Arguments bad = good;
+    Dims strides = contiguous_strides(tensor.shape());
+    for (int d = 0; d < strides.rank(); ++d) strides[d] *= 2;
+    Tensor spread = make_strided(tensor.dtype(), tensor.shape(), strides);
+    copy(tensor, spread);
+    bad.set(name, spread);
+    EXPECT_NE(error_of(op(), bad).find("has strides"), std::string::npos) << name;
+  }
+}
+
+TEST_P(EveryOp, ReadOnlyOutputsAreRejectedBeforeAnythingIsWritten) {
+  Arguments arguments = oracle::runnable(op(), oracle::generate(own_lines(op()).front()));
+  Arguments prepared = arguments;
+  op().prepare(prepared);
+  for (const auto& [name, tensor] : oracle::outputs_of(op(), prepared)) {
+    if (is_view(op(), name)) continue;
+    Arguments bad = arguments;
+    const auto before = bytes_of(tensor);
+    bad.set(name, tensor.read_only());
+    EXPECT_NE(error_of(op(), bad).find("read-only"), std::string::npos) << name;
+    EXPECT_EQ(bytes_of(tensor), before);
+  }
+}
+
+TEST_P(EveryOp, OutputsThatOverlapAnInputAreRejected) {
+  Arguments arguments = oracle::runnable(op(), oracle::generate(own_lines(op()).front()));
+  Arguments prepared = arguments;
+  op().prepare(prepared);
+  for (const TensorSpec& out : op().schema().tensors) {
+    if (out.direction == Direction::in || !out.view_of.empty()) continue;
+    const Tensor* output = prepared.find(out.name);
+    if (output == nullptr || output->elements() < 4) continue;
+    for (const auto& [name, tensor] : arguments.tensors) {
+      if (name == out.name || tensor.extent_bytes() == 0) continue;
+      // Both begin in one buffer, the output 64 bytes behind: whatever their types, they share bytes.
+      const std::int64_t bytes = std::max(tensor.extent_bytes(), output->extent_bytes()) + 64;
+      if (tensor.extent_bytes() <= 64) continue;
+      Tensor buffer(DType::u8, {bytes});
+      Arguments bad = arguments;
+      Tensor input_view(buffer.data(), tensor.dtype(), tensor.shape(), tensor.strides());
+      copy(tensor, input_view);
+      Tensor output_view(static_cast<std::byte*>(buffer.data()) + 64, output->dtype(), output->shape(), output->strides());
+      bad.set(name, input_view);
+      bad.set(out.name, output_view);
+      if (out.direction == Direction::inout) copy(*output, output_view);
+      EXPECT_FALSE(error_of(op(), bad).empty()) << out.name << " over " << name;
+    }
+  }
+}
+
+TEST_P(EveryOp, EmptyAxesAreAccepted) {
+  int ran = 0;
+  for (const CaseLine& line : size_lines(op(), {0})) {
+    const auto arguments = arguments_of(op(), line);
+    if (!arguments) continue;
+    ++ran;
+    for (const Mode mode : op().modes()) EXPECT_NO_THROW(run(op(), *arguments, exec_of(mode))) << to_string(line) << " " << name(mode);
+  }
+  EXPECT_GT(ran, 0);
+}
+
+TEST_P(EveryOp, EveryTierAndThreadCountGivesTheSameBits) {
+  int ran = 0;
+  auto lines = size_lines(op(), odd_sizes);
+  for (const CaseLine& line : own_lines(op())) lines.push_back(line);
+  for (const CaseLine& line : lines) {
+    const auto arguments = arguments_of(op(), line);
+    if (!arguments) continue;
+    ++ran;
+    const auto expected = run(op(), *arguments, exec_of(Mode::fast, 1, Isa::generic));
+    for (const Isa isa : available_isas())
+      for (const int threads : {1, 2, 3})
+        expect_same_bits(op(), expected, run(op(), *arguments, exec_of(Mode::fast, threads, isa)),
+                         to_string(line) + " on " + std::string(name(isa)) + " with " + std::to_string(threads) + " threads");
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(ran, 0);
+}
+
+TEST_P(EveryOp, GoldenAndHopperDoNotDependOnTheThreadCount) {
+  for (const CaseLine& line : own_lines(op())) {
+    const Arguments arguments = oracle::generate(line);
+    for (const Mode mode : {Mode::golden, Mode::hopper}) {
+      if (!op().has(mode)) continue;
+      oracle::NamedTensors expected;
+      try {
+        expected = run(op(), arguments, exec_of(mode, 1));
+      } catch (const Error& error) {
+        ASSERT_TRUE(mode == Mode::hopper && error.code() == ErrorCode::unsupported) << error.what();
+        continue;
+      }
+      expect_same_bits(op(), expected, run(op(), arguments, exec_of(mode, 3)), to_string(line));
+    }
+  }
+}
+
+TEST_P(EveryOp, FastStaysWithinTheBudgetOfGolden) {
+  int ran = 0;
+  auto lines = size_lines(op(), odd_sizes);
+  for (const CaseLine& base : own_lines(op()))
+    for (const char* dist : {"normal", "uniform", "outliers", "wide-exponent", "ties", "edge"}) {
+      CaseLine line = base;
+      line.dist = dist;
+      lines.push_back(line);
+    }
+  for (const CaseLine& line : lines) {
+    const auto arguments = arguments_of(op(), line);
+    if (!arguments) continue;
+    ++ran;
+    const auto verdict = oracle::judge(op(), *arguments, run(op(), *arguments, exec_of(Mode::fast)), {});
+    for (const auto& output : verdict.outputs) {
+      EXPECT_EQ(output.failing, 0) << to_string(line) << " output " << output.name << ": " << output.pattern << "; worst "
+                                   << (output.worst.empty() ? "" : to_string(output.worst[0].index)) << " golden "
+                                   << (output.worst.empty() ? 0 : output.worst[0].golden) << " actual "
+                                   << (output.worst.empty() ? 0 : output.worst[0].actual);
+    }
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(ran, 0);
+}
+
+/// Copies of the outputs in which each judged value has been pushed away from what it should be.
+oracle::NamedTensors broken(const Op& op, const oracle::NamedTensors& outputs, const std::string& which) {
+  oracle::NamedTensors result;
+  for (const auto& [name, tensor] : outputs) {
+    Tensor changed = tensor.clone();
+    if (name == which)
+      for (std::int64_t i = 0; i < changed.elements(); ++i) quant::set_bits(changed, i, quant::get_bits(changed, i) ^ 1U << (bits(changed.dtype()) - 2));
+    result.emplace_back(name, changed);
+  }
+  (void)op;
+  return result;
+}
+
+TEST_P(EveryOp, BudgetIsNotVacuous) {
+  for (const CaseLine& line : own_lines(op())) {
+    const Arguments arguments = oracle::generate(line);
+    const auto outputs = run(op(), arguments, exec_of(Mode::fast));
+    EXPECT_NE(oracle::judge(op(), arguments, outputs, {}).outcome, oracle::Outcome::vacuous) << to_string(line);
+    for (const auto& [name, tensor] : outputs) {
+      if (tensor.elements() == 0 || tensor.dtype() == DType::boolean) continue;
+      const auto verdict = oracle::judge(op(), arguments, broken(op(), outputs, name), {});
+      for (const auto& output : verdict.outputs)
+        if (output.name == name) EXPECT_GT(output.failing, output.compared / 2) << to_string(line) << ": wrong exponents in " << name << " pass";
+    }
+  }
+}
+
+TEST_P(EveryOp, OutputsAreWrittenWholeAndNothingElseIs) {
+  for (const CaseLine& line : own_lines(op())) {
+    const Arguments inputs = oracle::generate(line);
+    for (const Mode mode : op().modes()) {
+      std::vector<std::vector<std::byte>> first;
+      bool supported = true;
+      // Two fills: what a run leaves unwritten differs between them.
+      for (const std::byte fill : {std::byte{0xFF}, std::byte{0x00}}) {
+        Arguments prepared = oracle::runnable(op(), inputs);
+        op().prepare(prepared);
+        std::vector<std::unique_ptr<Guarded>> guards;
+        Arguments guarded;
+        guarded.attrs = prepared.attrs;
+        for (const auto& [name, tensor] : prepared.tensors) {
+          const TensorSpec& spec = *op().schema().find_tensor(name);
+          if (!spec.view_of.empty()) continue;
+          guards.push_back(std::make_unique<Guarded>(tensor, spec.direction != Direction::out, fill));
+          guarded.set(name, guards.back()->tensor());
+        }
+        const Arguments kept = guarded;
+        try {
+          op().run(guarded, exec_of(mode, 2));
+        } catch (const Error& error) {
+          ASSERT_TRUE(mode == Mode::hopper && error.code() == ErrorCode::unsupported) << error.what();
+          supported = false;
+          break;
+        }
+        std::size_t g = 0, o = 0;
+        for (const auto& [name, tensor] : kept.tensors) {
+          const TensorSpec& spec = *op().schema().find_tensor(name);
+          EXPECT_TRUE(guards[g]->guards_intact()) << to_string(line) << " writes outside " << name;
+          if (spec.direction == Direction::in) EXPECT_TRUE(guards[g]->unchanged()) << to_string(line) << " changes " << name;
+          if (spec.direction == Direction::out) {
+            if (first.size() <= o) {
+              first.push_back(bytes_of(tensor));
+            } else {
+              EXPECT_EQ(first[o], bytes_of(tensor)) << to_string(line) << " leaves part of " << name << " unwritten";
+            }
+            ++o;
+          }
+          ++g;
+        }
+      }
+      if (!supported) continue;
+    }
+  }
+}
+
+TEST_P(EveryOp, InPlaceEqualsOutOfPlace) {
+  for (const auto& [output, input] : op().schema().properties.in_place)
+    for (const CaseLine& line : own_lines(op()))
+      for (const Mode mode : {Mode::fast, Mode::golden}) {
+        const Arguments inputs = oracle::generate(line);
+        const auto expected = run(op(), inputs, exec_of(mode));
+        Arguments aliased = inputs;
+        aliased.set(input, inputs.find(input)->clone());
+        aliased.set(output, *aliased.find(input));
+        op().run(aliased, exec_of(mode));
+        for (const auto& [name, tensor] : expected)
+          if (name == output) EXPECT_EQ(bytes_of(*aliased.find(output)), bytes_of(tensor)) << to_string(line) << " " << dodona::name(mode);
+      }
+}
+
+/// The first dimension of the tensor's first shape alternative is the row symbol.
+bool leads_with(const TensorSpec& spec, const std::string& symbol) {
+  const std::string first = spec.shape.substr(0, spec.shape.find_first_of(" |"));
+  return first == symbol || first == symbol + "...";
+}
+
+TEST_P(EveryOp, ARowAloneEqualsTheRowInItsBatch) {
+  for (const std::string& symbol : op().schema().properties.rows_independent)
+    for (const CaseLine& line : own_lines(op())) {
+      const Arguments inputs = oracle::generate(line);
+      const auto size = line.symbols.find(symbol);
+      if (size == line.symbols.end() || size->second < 2) continue;
+      for (const Mode mode : {Mode::fast, Mode::golden}) {
+        const auto batch = run(op(), inputs, exec_of(mode, 2));
+        for (const std::int64_t row : {std::int64_t{0}, size->second / 2, size->second - 1}) {
+          Arguments alone = inputs;
+          for (auto& [name, tensor] : alone.tensors)
+            if (leads_with(*op().schema().find_tensor(name), symbol)) tensor = tensor.slice(0, row, row + 1);
+          const auto single = run(op(), alone, exec_of(mode));
+          for (std::size_t i = 0; i < batch.size(); ++i) {
+            const TensorSpec& spec = *op().schema().find_tensor(batch[i].first);
+            if (!leads_with(spec, symbol)) continue;
+            EXPECT_EQ(bytes_of(single[i].second), bytes_of(batch[i].second.slice(0, row, row + 1)))
+                << to_string(line) << " row " << row << " of " << batch[i].first << " in " << name(mode) << " mode";
+          }
+        }
+      }
+    }
+}
+
+TEST_P(EveryOp, EveryDialectRuns) {
+  for (const auto dialect : dialects()) {
+    CaseLine line = own_lines(op()).front();
+    line.dialect = dialect;
+    const Arguments arguments = oracle::generate(line);
+    EXPECT_EQ(oracle::judge(op(), arguments, run(op(), arguments, exec_of(Mode::fast)), {}).failing(), 0) << to_string(line);
+  }
+}
+
+/// Recorded cases: those in the repository, those beside it, and DODONA_GOLDEN_PATH.
+std::vector<std::string> recordings() {
+  std::vector<std::string> folders;
+  for (const std::string& folder : {std::string(DODONA_SOURCE_DIR "/tests/golden"), std::string(DODONA_SOURCE_DIR "/../shared/golden")})
+    if (std::filesystem::is_directory(folder)) folders.push_back(folder);
+  if (const char* extra = std::getenv("DODONA_GOLDEN_PATH"); extra != nullptr) {
+    std::string rest = extra;
+    while (!rest.empty()) {
+      const auto colon = rest.find(':');
+      if (colon != 0) folders.push_back(rest.substr(0, colon));
+      rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
+    }
+  }
+  return folders;
+}
+
+TEST_P(EveryOp, RecordedCasesPassInEveryMode) {
+  // A view is no computation: there is nothing to record.
+  if (is_view(op(), oracle::outputs_of(op(), [&] {
+        Arguments a = oracle::generate(own_lines(op()).front());
+        op().prepare(a);
+        return a;
+      }()).front().first))
+    GTEST_SKIP() << "the output is a view, no kernel runs";
+  const auto list = oracle::find_cases(recordings(), std::string(op().name()));
+  ASSERT_FALSE(list.files.empty()) << "no recorded case in the repository";
+  for (const auto& result : oracle::verify(list.files, op().modes(), exec_of(Mode::fast, 2))) {
+    EXPECT_EQ(result.error, "");
+    if (!result.verdict) continue;
+    EXPECT_LT(result.verdict->outcome, oracle::Outcome::vacuous) << result.path << " in " << name(result.mode) << " mode";
+  }
+}
+
+}  // namespace
+}  // namespace dodona::sweep

@@ -1,0 +1,134 @@
+// Tests that every op gets for nothing are swept over the inventory: the lines to run, and buffers that notice what they should not see.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/case_line.h"
+#include "dodona/error.h"
+#include "dodona/op.h"
+#include "oracle/case_file.h"
+#include "oracle/generate.h"
+#include "oracle/judge.h"
+
+namespace dodona::sweep {
+
+inline CaseLine parse(const Op& op, const std::string& rest) { return parse_case_line(std::string(op.name()) + " " + rest); }
+
+/// The op's own case lines.
+inline std::vector<CaseLine> own_lines(const Op& op) {
+  std::vector<CaseLine> lines;
+  for (const std::string& rest : op.cases()) lines.push_back(parse(op, rest));
+  return lines;
+}
+
+/// Sizes that a symbol may take, in units of what it must be a multiple of.
+inline std::vector<std::int64_t> sizes_for(const Op& op, const std::string& symbol, const std::vector<std::int64_t>& units) {
+  std::vector<std::int64_t> sizes;
+  for (const SymbolSpec& spec : op.schema().symbols) {
+    if (spec.name != symbol) continue;
+    if (!spec.choices.empty()) return {};
+    for (const std::int64_t unit : units)
+      if (unit * spec.multiple_of >= spec.minimum && unit * spec.multiple_of <= spec.maximum) sizes.push_back(unit * spec.multiple_of);
+    return sizes;
+  }
+  return units;
+}
+
+/// The first line of each dtype setting, with every size in turn set to each of `units`.
+inline std::vector<CaseLine> size_lines(const Op& op, const std::vector<std::int64_t>& units) {
+  std::vector<CaseLine> lines;
+  for (const CaseLine& base : own_lines(op))
+    for (const auto& [symbol, value] : base.symbols)
+      for (const std::int64_t size : sizes_for(op, symbol, units)) {
+        CaseLine line = base;
+        line.symbols[symbol] = size;
+        // Sweeps look at edges, not at bulk: the other sizes shrink to a few rows.
+        for (auto& [other, count] : line.symbols)
+          if (other != symbol && sizes_for(op, other, {1}).size() == 1 && count > 256 && count % 64 == 0) count = std::max<std::int64_t>(64, count / 32 / 64 * 64);
+        lines.push_back(line);
+      }
+  return lines;
+}
+
+/// The arguments of a line, or nothing when the op's own checks rule that combination of sizes out.
+inline std::optional<Arguments> arguments_of(const Op& op, const CaseLine& line) {
+  try {
+    Arguments arguments = oracle::generate(line);
+    Arguments probe = oracle::runnable(op, arguments);
+    op.prepare(probe);
+    return arguments;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+inline Exec exec_of(Mode mode, int threads = 1, Isa isa = available_isas().back()) {
+  Exec exec;
+  exec.mode = mode;
+  exec.threads = threads;
+  exec.isa = isa;
+  return exec;
+}
+
+/// Outputs of a run on copies of the in-place arguments.
+inline oracle::NamedTensors run(const Op& op, const Arguments& inputs, const Exec& exec) {
+  Arguments arguments = oracle::runnable(op, inputs);
+  op.run(arguments, exec);
+  return oracle::outputs_of(op, arguments);
+}
+
+inline std::vector<std::byte> bytes_of(const Tensor& tensor) {
+  const Tensor dense = tensor.clone();
+  const auto* begin = static_cast<const std::byte*>(dense.data());
+  return {begin, begin + bytes_for(dense.dtype(), dense.elements())};
+}
+
+/// A writable copy of a tensor (same layout) between guard zones filled with a pattern.
+class Guarded {
+ public:
+  static constexpr std::int64_t guard = 256;
+
+  Guarded(const Tensor& like, bool copy_values, std::byte fill) {
+    extent_ = like.extent_bytes();
+    memory_.resize(static_cast<std::size_t>(extent_ + 2 * guard + 64), canary);
+    auto address = reinterpret_cast<std::uintptr_t>(memory_.data()) + guard;
+    address = (address + 63) / 64 * 64;
+    begin_ = reinterpret_cast<std::byte*>(address);
+    std::fill(begin_, begin_ + extent_, fill);
+    tensor_ = Tensor(begin_, like.dtype(), like.shape(), like.strides());
+    if (copy_values) copy(like, tensor_);
+    before_.assign(begin_, begin_ + extent_);
+  }
+  const Tensor& tensor() const { return tensor_; }
+  bool guards_intact() const {
+    for (const std::byte* p = memory_.data(); p < memory_.data() + memory_.size(); ++p)
+      if ((p < begin_ || p >= begin_ + extent_) && *p != canary) return false;
+    return true;
+  }
+  bool unchanged() const { return std::memcmp(begin_, before_.data(), before_.size()) == 0; }
+
+ private:
+  static constexpr std::byte canary{0xC5};
+  std::vector<std::byte> memory_, before_;
+  std::byte* begin_ = nullptr;
+  std::int64_t extent_ = 0;
+  Tensor tensor_;
+};
+
+/// One test per op of the inventory.
+class EveryOp : public testing::TestWithParam<std::string> {
+ protected:
+  const Op& op() const { return registry().at(GetParam()); }
+};
+
+inline std::vector<std::string> all_names() {
+  std::vector<std::string> names;
+  for (const auto& op : registry().all()) names.emplace_back(op->name());
+  return names;
+}
+
+}  // namespace dodona::sweep
