@@ -1,0 +1,206 @@
+// The judges: what passes, what fails, and what a failure says.
+#include "oracle/judge.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/case_line.h"
+#include "dodona/error.h"
+#include "oracle/generate.h"
+#include "quant/element.h"
+
+namespace dodona::oracle {
+namespace {
+
+struct Sample {
+  const Op* op;
+  Arguments inputs;
+  NamedTensors outputs;  // owning copies of golden's
+
+  explicit Sample(const std::string& text) {
+    const CaseLine line = parse_case_line(text);
+    op = &registry().at(line.op);
+    inputs = generate(line);
+    Arguments arguments = runnable(*op, inputs);
+    Exec exec;
+    exec.mode = Mode::golden;
+    op->run(arguments, exec);
+    for (const auto& [name, tensor] : outputs_of(*op, arguments)) outputs.emplace_back(name, tensor.clone());
+  }
+  Tensor& output(std::size_t i) { return outputs[i].second; }
+  Verdict verdict(Mode mode = Mode::golden) const { return judge(*op, inputs, outputs, {mode, {}}); }
+};
+
+/// The value k units in the last place away.
+void nudge(const Tensor& t, std::int64_t i, int k) { quant::set_bits(t, i, quant::get_bits(t, i) + static_cast<std::uint64_t>(k)); }
+
+TEST(Judge, GoldenPassesWithNothingUsed) {
+  const Sample run("rmsnorm T=4 H=512");
+  const Verdict verdict = run.verdict();
+  EXPECT_EQ(verdict.outcome, Outcome::pass);
+  EXPECT_EQ(verdict.max_share(), 0);
+  EXPECT_EQ(verdict.outputs[0].differing, 0);
+}
+
+TEST(Judge, ACorrectRoundingNeedsNoneOfTheSlackAndAWrongOneFails) {
+  // bf16 output, fp32 slack: one unit off is far outside.
+  Sample run("rmsnorm T=4 H=512");
+  nudge(run.output(0), 700, 1);
+  const Verdict verdict = run.verdict();
+  EXPECT_EQ(verdict.outcome, Outcome::fail);
+  EXPECT_EQ(verdict.outputs[0].failing, 1);
+  EXPECT_EQ(verdict.outputs[0].worst[0].index, Dims({1, 188}));
+  EXPECT_GT(verdict.outputs[0].worst[0].share, 1);
+}
+
+TEST(Judge, AFloatOutputMayMoveWithinItsSlackAndNoFarther) {
+  Sample run("rmsnorm T=4 H=512 --dtype input=f32");
+  nudge(run.output(0), 5, 2);
+  const Verdict near = run.verdict();
+  EXPECT_EQ(near.outcome, Outcome::pass);
+  EXPECT_GT(near.max_share(), 0);
+  nudge(run.output(0), 5, 1000);
+  EXPECT_EQ(run.verdict().outcome, Outcome::fail);
+}
+
+TEST(Judge, NanWhereGoldenHasNoneFails) {
+  Sample run("rmsnorm T=4 H=512");
+  quant::set_bits(run.output(0), 9, 0x7FC0);
+  const Verdict verdict = run.verdict();
+  EXPECT_EQ(verdict.outcome, Outcome::fail);
+  EXPECT_TRUE(std::isnan(verdict.outputs[0].worst[0].actual));
+  EXPECT_TRUE(std::isinf(verdict.outputs[0].worst[0].share));
+}
+
+TEST(Judge, InfinityForALargeNumberFails) {
+  Sample run("rmsnorm T=4 H=512");
+  quant::set_bits(run.output(0), 9, 0x7F80);
+  EXPECT_EQ(run.verdict().outcome, Outcome::fail);
+}
+
+TEST(Judge, PatternsNameARowAColumnATailAndEverything) {
+  const auto pattern = [](auto pick) {
+    Sample run("rmsnorm T=4 H=64");
+    for (std::int64_t i = 0; i < 256; ++i)
+      if (pick(i / 64, i % 64)) nudge(run.output(0), i, 40);
+    return run.verdict().outputs[0].pattern;
+  };
+  EXPECT_EQ(pattern([](auto row, auto) { return row == 2; }), "one row: 2, columns 0..63");
+  EXPECT_EQ(pattern([](auto, auto column) { return column == 7; }), "one column: 7");
+  EXPECT_EQ(pattern([](auto, auto column) { return column >= 48; }), "the tail of the rows: columns 48..63");
+  EXPECT_EQ(pattern([](auto row, auto) { return row >= 1 && row < 3; }), "rows 1..2");
+  EXPECT_EQ(pattern([](auto, auto) { return true; }), "every element");
+}
+
+TEST(Judge, WhatThePaddingHoldsDoesNotMatter) {
+  Sample run("scaled_fp4_quant M=3 K=32");
+  std::size_t scale = 0;
+  while (run.outputs[scale].first != "output_scale") ++scale;
+  // Row 3 of the first 128x4 tile is padding: its bytes begin at 3 * 16.
+  quant::set_bits(run.output(scale), 3 * 16, 0x55);
+  EXPECT_EQ(run.verdict().outcome, Outcome::pass);
+  nudge(run.output(scale), 0, 1);
+  EXPECT_EQ(run.verdict().outcome, Outcome::fail);
+}
+
+TEST(Judge, CodesMayBeNeighboursOnlyAtTheBoundary) {
+  Sample run("sgl_per_token_quant_fp8 M=4 K=512");
+  EXPECT_EQ(run.verdict().outcome, Outcome::pass);
+  std::size_t codes = run.outputs[0].first == "output_q" ? 0 : 1;
+  int failing = 0;
+  for (std::int64_t i = 0; i < 64; ++i) {
+    Sample other("sgl_per_token_quant_fp8 M=4 K=512");
+    nudge(other.output(codes), i, 1);
+    failing += other.verdict().outcome == Outcome::fail ? 1 : 0;
+  }
+  EXPECT_GE(failing, 62) << "nearly no random value lies at a boundary";
+}
+
+TEST(Judge, ExactOutputsMustBeEqualToTheBit) {
+  Sample run("concat_mla_k T=2");
+  EXPECT_EQ(run.verdict().outcome, Outcome::pass);
+  nudge(run.output(0), 1000, 1);
+  EXPECT_EQ(run.verdict().outcome, Outcome::fail);
+}
+
+TEST(Judge, HopperModeAsksForEqualBits) {
+  Sample run("rmsnorm T=4 H=512");
+  Arguments arguments = runnable(*run.op, run.inputs);
+  Exec exec;
+  exec.mode = Mode::hopper;
+  run.op->run(arguments, exec);
+  run.outputs = {{"output", arguments.find("output")->clone()}};
+  EXPECT_EQ(run.verdict(Mode::hopper).outcome, Outcome::pass);
+  nudge(run.output(0), 3, 1);
+  const Verdict verdict = run.verdict(Mode::hopper);
+  EXPECT_EQ(verdict.outcome, Outcome::fail);
+  EXPECT_EQ(verdict.outputs[0].judge, Judge::exact);
+}
+
+TEST(Judge, AllZeroInputsMakeAVacuousVerdictNotAPass) {
+  Sample run("rmsnorm T=4 H=64");
+  for (auto& [name, tensor] : run.inputs.tensors)
+    if (name == "input")
+      for (std::int64_t i = 0; i < tensor.elements(); ++i) quant::set(tensor, i, 1e-39);
+  run.outputs[0].second = Tensor(DType::bf16, {4, 64});
+  EXPECT_EQ(run.verdict().outcome, Outcome::vacuous);
+}
+
+TEST(Judge, KnownDefectsAreNamedAndNotLearnt) {
+  Sample run("sgl_per_token_quant_fp8 M=4 K=64");
+  for (auto& [name, tensor] : run.inputs.tensors)
+    for (std::int64_t i = 0; i < 64; ++i) quant::set_bits(tensor, 64 + i, 0);
+  Sample zero_row = run;
+  Arguments arguments = runnable(*run.op, run.inputs);
+  Exec exec;
+  exec.mode = Mode::golden;
+  run.op->run(arguments, exec);
+  zero_row.outputs.clear();
+  for (const auto& [name, tensor] : outputs_of(*run.op, arguments)) zero_row.outputs.emplace_back(name, tensor.clone());
+  EXPECT_EQ(zero_row.verdict().outcome, Outcome::pass) << "golden writes zero codes";
+  for (auto& [name, tensor] : zero_row.outputs)
+    if (name == "output_q")
+      for (std::int64_t i = 0; i < 64; ++i) quant::set_bits(tensor, 64 + i, 0x7E);
+  const Verdict verdict = zero_row.verdict();
+  EXPECT_EQ(verdict.outcome, Outcome::known_defect);
+  bool named = false;
+  for (const auto& output : verdict.outputs) named = named || output.defect == "zero-row-448";
+  EXPECT_TRUE(named);
+}
+
+TEST(Judge, WrongNamesTypesAndShapesOfActualOutputsAreErrors) {
+  Sample run("rmsnorm T=4 H=64");
+  const auto error = [&](const NamedTensors& outputs) {
+    try {
+      judge(*run.op, run.inputs, outputs, {});
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(error({}).find("output is missing"), std::string::npos);
+  EXPECT_NE(error({{"output", Tensor(DType::f16, {4, 64})}}).find("has dtype f16, expected bf16"), std::string::npos);
+  EXPECT_NE(error({{"output", Tensor(DType::bf16, {4, 63})}}).find("has shape [4, 63], expected [4, 64]"), std::string::npos);
+}
+
+TEST(Generate, IsAPureFunctionOfTheLine) {
+  const auto digest = [](const char* text) {
+    const Arguments a = generate(parse_case_line(text));
+    std::uint64_t hash = 1469598103934665603U;
+    for (const auto& [name, tensor] : a.tensors)
+      for (std::int64_t i = 0; i < tensor.elements(); ++i) hash = (hash ^ quant::get_bits(tensor, i)) * 1099511628211U;
+    return hash;
+  };
+  EXPECT_EQ(digest("rmsnorm T=4 H=64 --seed 3"), digest("rmsnorm T=4 H=64 --seed 3"));
+  EXPECT_NE(digest("rmsnorm T=4 H=64 --seed 3"), digest("rmsnorm T=4 H=64 --seed 4"));
+}
+
+TEST(Generate, ImpossibleSizesAreErrors) {
+  for (const char* text : {"rmsnorm H=64", "rmsnorm T=4 H=64 Q=3", "rmsnorm T=4 H=64 --dtype input=i8", "rmsnorm T=4 H=64 --attr epsilon=1",
+                           "scaled_fp4_quant M=4 K=17", "rmsnorm T=4000000000 H=4000000000", "rmsnorm T=4 H=64 --dialect cuda"})
+    EXPECT_THROW(generate(parse_case_line(text)), Error) << text;
+}
+
+}  // namespace
+}  // namespace dodona::oracle
