@@ -1,0 +1,105 @@
+// The rooms of the house and the direction of its arrows, held against the includes of every source file.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path root = DODONA_SOURCE_DIR;
+
+/// Room of a path relative to the repository: "quant", "ops", "core", "simd", "io", "model", "oracle", "tools", "public", or none.
+std::string room_of(const std::string& path) {
+  const auto starts = [&](const char* prefix) { return path.rfind(prefix, 0) == 0; };
+  if (starts("include/dodona/") || starts("dodona/")) return "public";
+  for (const char* room : {"quant", "ops", "tools", "python"})
+    if (starts((std::string(room) + "/").c_str())) return room;
+  for (const char* room : {"core", "simd", "io", "model", "oracle"})
+    if (starts((std::string(room) + "/").c_str()) || starts(("src/" + std::string(room) + "/").c_str())) return room;
+  return {};
+}
+
+/// What each room may include besides itself.
+const std::map<std::string, std::set<std::string>> allowed{
+    {"public", {}},
+    {"core", {"public"}},
+    {"quant", {"public"}},
+    {"simd", {"public", "core"}},
+    {"io", {"public"}},
+    {"ops", {"public", "core", "quant", "simd"}},
+    {"model", {"public", "core", "quant", "simd", "io", "ops"}},
+    {"oracle", {"public", "core", "quant", "simd", "io", "ops"}},
+    {"tools", {"public", "core", "quant", "simd", "io", "ops", "model", "oracle"}},
+};
+
+std::vector<fs::path> sources() {
+  std::vector<fs::path> files;
+  for (const char* folder : {"include", "quant", "ops", "src", "tools"})
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder))
+      if (entry.path().extension() == ".h" || entry.path().extension() == ".cpp") files.push_back(entry.path());
+  return files;
+}
+
+/// The quoted includes of a file.
+std::vector<std::string> includes_of(const fs::path& file) {
+  std::vector<std::string> found;
+  std::ifstream stream(file);
+  std::string line;
+  while (std::getline(stream, line)) {
+    const auto at = line.find("#include \"");
+    if (at == std::string::npos) continue;
+    const auto begin = at + 10, end = line.find('"', begin);
+    found.push_back(line.substr(begin, end - begin));
+  }
+  return found;
+}
+
+TEST(House, ArrowsRunOneWay) {
+  int arrows = 0;
+  for (const fs::path& file : sources()) {
+    const std::string from = room_of(fs::relative(file, root).string());
+    ASSERT_FALSE(from.empty()) << file << " is in no room";
+    for (const std::string& include : includes_of(file)) {
+      const std::string to = room_of(include);
+      if (to.empty() || to == from) continue;  // a neighbour of the same folder, or the same room
+      ++arrows;
+      EXPECT_TRUE(allowed.at(from).count(to)) << fs::relative(file, root) << " (" << from << ") includes " << include << " (" << to << ")";
+    }
+  }
+  EXPECT_GT(arrows, 50) << "the scan found nothing to check";
+}
+
+TEST(House, VectorHeadersAreIncludedByVectorCodeOnly) {
+  // Headers that hold tier code: everything that reaches for DODONA_TIER as a namespace.
+  std::set<std::string> tier_headers;
+  for (const fs::path& file : sources()) {
+    if (file.extension() != ".h") continue;
+    std::ifstream stream(file);
+    std::string line;
+    while (std::getline(stream, line))
+      if (line.find("namespace dodona::DODONA_TIER") == 0) tier_headers.insert(fs::relative(file, root).string());
+  }
+  EXPECT_FALSE(tier_headers.empty());
+  const auto is_tier_header = [&](const std::string& include) { return tier_headers.count(include) + tier_headers.count("src/" + include) > 0; };
+  for (const fs::path& file : sources()) {
+    const std::string path = fs::relative(file, root).string();
+    if (path.ends_with(".simd.cpp") || tier_headers.count(path)) continue;
+    for (const std::string& include : includes_of(file)) EXPECT_FALSE(is_tier_header(include)) << path << " includes " << include;
+  }
+}
+
+TEST(House, TopLevelHoldsOnlyWhatTheDesignNames) {
+  const std::set<std::string> expected{"CMakeLists.txt", "CMakePresets.json", "README.md", "include", "src",  "ops",  "quant",
+                                       "tests",          "bench",             "tools",     "python",  "docs", "build", "examples"};
+  for (const auto& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename().string();
+    if (name.front() != '.') EXPECT_TRUE(expected.count(name)) << name;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,193 @@
+// The command as a user meets it: exit codes, JSON, and one clear error for each kind of bad input.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Output {
+  std::string out, err;
+  int status = -1;
+};
+
+std::string slurp(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class Command : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("dodona-command-" + std::to_string(::getpid()) + "-" + testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  Output run(const std::string& arguments, const std::string& environment = "") const {
+    const fs::path err = folder_ / "stderr";
+    Output output;
+    FILE* pipe = popen((environment + " " DODONA_COMMAND " " + arguments + " 2>'" + err.string() + "'").c_str(), "r");
+    std::array<char, 4096> buffer;
+    std::size_t n = 0;
+    while ((n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0) output.out.append(buffer.data(), n);
+    output.status = WEXITSTATUS(pclose(pipe));
+    output.err = slurp(err);
+    return output;
+  }
+  std::string file(const std::string& name, const std::string& content) const {
+    std::ofstream(folder_ / name, std::ios::binary) << content;
+    return (folder_ / name).string();
+  }
+  /// A bad call: exit 2, one line on stderr that holds `expected`, nothing on stdout.
+  void expect_error(const std::string& arguments, const std::string& expected) const {
+    const Output output = run(arguments);
+    EXPECT_EQ(output.status, 2) << arguments << "\n" << output.out << output.err;
+    EXPECT_NE(output.err.find(expected), std::string::npos) << arguments << "\n" << output.err;
+    EXPECT_EQ(output.out, "") << arguments;
+  }
+
+  fs::path folder_;
+  const fs::path golden_ = fs::path(DODONA_SOURCE_DIR) / "tests/golden";
+};
+
+TEST_F(Command, HelpIsEverywhere) {
+  for (const char* arguments : {"--help", "list --help", "info --help", "run --help", "verify --help", "doctor --help"}) {
+    const Output output = run(arguments);
+    EXPECT_EQ(output.status, 0) << arguments;
+    EXPECT_FALSE(output.out.empty()) << arguments;
+  }
+  EXPECT_EQ(run("--version").status, 0);
+}
+
+TEST_F(Command, ListJsonIsAnArrayOfOps) {
+  const json list = json::parse(run("list --json").out);
+  ASSERT_TRUE(list.is_array());
+  EXPECT_GE(list.size(), 16u);
+  for (const auto& op : list)
+    for (const char* key : {"name", "category", "source", "modes"}) EXPECT_TRUE(op.contains(key));
+}
+
+TEST_F(Command, InfoKnowsEveryOpInTextAndJson) {
+  for (const auto& op : json::parse(run("list --json").out)) {
+    const std::string name = op.at("name");
+    EXPECT_NE(run("info " + name).out.find("contract"), std::string::npos);
+    EXPECT_EQ(json::parse(run("info --json " + name).out).at("name"), name);
+  }
+}
+
+TEST_F(Command, RunWritesItsOutputsAndTheSameDigestForTheSameLine) {
+  const std::string path = (folder_ / "out.safetensors").string();
+  const Output first = run("run rmsnorm T=3 H=64 --seed 5 --json -o " + path);
+  ASSERT_EQ(first.status, 0) << first.err;
+  EXPECT_TRUE(fs::exists(path));
+  const json a = json::parse(first.out), b = json::parse(run("run rmsnorm T=3 H=64 --seed 5 --json --threads 2 --isa generic").out);
+  EXPECT_EQ(a.at("outputs"), b.at("outputs"));
+}
+
+TEST_F(Command, RunTakesACaseFile) {
+  EXPECT_EQ(run("run --mode golden " + (golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors").string()).status, 0);
+}
+
+TEST_F(Command, VerifyPassesTheRecordedCasesAndPrintsATable) {
+  const Output output = run("verify --mode all --op rmsnorm " + golden_.string());
+  EXPECT_EQ(output.status, 0) << output.out << output.err;
+  for (const char* column : {"op", "cases", "mode", "judge", "budget used", "verdict", "golden", "fast", "hopper"})
+    EXPECT_NE(output.out.find(column), std::string::npos) << column;
+}
+
+TEST_F(Command, VerifyFailsOnATamperedRecordingAndSaysWhere) {
+  std::string bytes = slurp(golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors");
+  // The high byte of the last recorded element, which is an output: bf16 tensors end with out.output.
+  bytes[bytes.size() - 1] = static_cast<char>(bytes[bytes.size() - 1] ^ 0x10);
+  const Output output = run("verify " + file("tampered.safetensors", bytes));
+  EXPECT_EQ(output.status, 1) << output.out << output.err;
+  EXPECT_NE(output.out.find("[32, 511]"), std::string::npos) << output.out;
+  EXPECT_NE(output.out.find("reproduce:"), std::string::npos);
+}
+
+TEST_F(Command, VerifyJsonHoldsTheVerdicts) {
+  const json report = json::parse(run("verify --json --op rmsnorm " + golden_.string()).out);
+  EXPECT_EQ(report.at("failed"), 0);
+  EXPECT_EQ(report.at("errors"), 0);
+  EXPECT_GT(report.at("cases").size(), 0u);
+}
+
+TEST_F(Command, GoldenPathIsSearchedWhenNoPathIsGiven) {
+  EXPECT_EQ(run("verify --op rmsnorm", "DODONA_GOLDEN_PATH=" + golden_.string()).status, 0);
+  expect_error("verify", "needs a case file or folder");
+}
+
+TEST_F(Command, DoctorNamesTiersThreadsAndBlas) {
+  const Output output = run("doctor --no-measure");
+  EXPECT_EQ(output.status, 0);
+  for (const char* word : {"tiers", "threads", "OpenMP", "BLAS"}) EXPECT_NE(output.out.find(word), std::string::npos) << word;
+  EXPECT_TRUE(json::parse(run("doctor --no-measure --json").out).contains("tiers"));
+}
+
+TEST_F(Command, BadUsageIsExitTwo) {
+  for (const char* arguments : {"", "frobnicate", "info", "list --frob", "run", "verify --mode slow x"}) EXPECT_EQ(run(arguments).status, 2) << arguments;
+}
+
+TEST_F(Command, BadInputsGetOneClearErrorAndExitTwo) {
+  expect_error("info rmsnrom", "did you mean rmsnorm?");
+  expect_error("run rmsnrom T=1", "did you mean rmsnorm?");
+  expect_error("run rmsnorm T=1", "H");
+  expect_error("run rmsnorm T=1 H=64 --dtype input=i8", "input");
+  expect_error("run rmsnorm T=1 H=64 --attr eps=-1", "eps must be at least 0");
+  expect_error("run rmsnorm T=1 H=64 --mode slow", "--mode");
+  expect_error("run rmsnorm T=1 H=64 --isa avx9000", "--isa");
+  expect_error("run rmsnorm T=100000000 H=100000000", "rmsnorm: input");
+  expect_error("run rmsnorm T=4611686018427387904 H=4611686018427387904", "too many elements");
+  expect_error("run /nowhere/case.safetensors", "/nowhere/case.safetensors");
+  expect_error("verify /nowhere", "does not exist");
+  expect_error("verify --op rmsnrom " + golden_.string(), "did you mean rmsnorm?");
+}
+
+TEST_F(Command, HostileFilesGetOneClearErrorAndExitTwo) {
+  const std::string good = slurp(golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors");
+  const auto with_header = [](const std::string& header) {
+    std::string bytes(8, '\0');
+    const std::uint64_t size = header.size();
+    std::memcpy(bytes.data(), &size, 8);
+    return bytes + header;
+  };
+  expect_error("run " + file("empty.safetensors", ""), "empty.safetensors");
+  expect_error("run " + file("truncated.safetensors", good.substr(0, good.size() / 2)), "truncated.safetensors");
+  expect_error("run " + file("bomb.safetensors", with_header(std::string(100000, '['))), "bomb.safetensors");
+  expect_error("run " + file("noop.safetensors", with_header("{}")), "names no op");
+  expect_error("run " + file("strange.safetensors", with_header(R"({"__metadata__":{"op":"nonesuch"}})")), "nonesuch");
+  expect_error("run " + file("missing.safetensors", with_header(R"({"__metadata__":{"op":"rmsnorm","attrs":"{}"}})")), "input is missing");
+  expect_error("run " + file("attrs.safetensors", with_header(R"({"__metadata__":{"op":"rmsnorm","attrs":"{\"eps\":1,\"eps\":2}"}})")), "eps");
+  std::string strides = R"({"__metadata__":{"op":"rmsnorm","attrs":"{\"strides\":{\"in.input\":[4611686018427387904,1]}}"},)"
+                        R"("in.input":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})";
+  expect_error("run " + file("strides.safetensors", with_header(strides) + std::string(8, '\0')), "impossible layout");
+}
+
+TEST_F(Command, VerifyReportsUnreadableCasesAndStillJudgesTheOthers) {
+  const std::string bad = file("bad.safetensors", "not a case");
+  const Output output = run("verify " + bad + " " + (golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors").string());
+  EXPECT_EQ(output.status, 2);
+  EXPECT_NE(output.out.find("bad.safetensors"), std::string::npos);
+  EXPECT_NE(output.out.find("1 pass"), std::string::npos) << output.out;
+}
+
+TEST_F(Command, NothingIsLeftBehindWhenAnOutputCannotBeWritten) {
+  expect_error("run rmsnorm T=1 H=64 -o " + (folder_ / "no/such/folder/out.safetensors").string(), "out.safetensors");
+  EXPECT_FALSE(fs::exists(folder_ / "no"));
+}
+
+TEST_F(Command, NoColorCodesReachAPipe) {
+  EXPECT_EQ(run("verify --mode golden --op rmsnorm " + golden_.string()).out.find("\033["), std::string::npos);
+}
+
+}  // namespace

@@ -1,0 +1,141 @@
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <omp.h>
+#include <sys/sysinfo.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "common.h"
+#include "dodona/version.h"
+#include "simd/limits.h"
+
+namespace dodona::tools {
+namespace {
+
+/// What the OpenBLAS on this machine says of itself; it is looked up, never linked: no result of ours comes from it.
+struct Blas {
+  bool found = false;
+  std::string config, core, advice;
+};
+
+Blas ask_openblas() {
+  Blas blas;
+  // It starts its threads on loading.
+  ::setenv("OPENBLAS_NUM_THREADS", "1", 0);
+  void* library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return blas;
+  using TextFunction = char* (*)();
+  const auto config = reinterpret_cast<TextFunction>(dlsym(library, "openblas_get_config"));
+  const auto core = reinterpret_cast<TextFunction>(dlsym(library, "openblas_get_corename"));
+  blas.found = config != nullptr && core != nullptr;
+  if (!blas.found) return blas;
+  blas.config = config();
+  blas.core = core();
+  const bool wide = available_isas().back() >= Isa::v4, avx2 = available_isas().back() >= Isa::v3;
+  const auto is = [&](std::initializer_list<const char*> names) {
+    for (const char* known : names)
+      if (blas.core == known) return true;
+    return false;
+  };
+  if (wide && !is({"SkylakeX", "Cooperlake", "SapphireRapids"}))
+    blas.advice = "misdetected: this CPU has AVX-512, that core type does not use it; set OPENBLAS_CORETYPE=SKYLAKEX";
+  else if (avx2 && !is({"Haswell", "Zen", "SkylakeX", "Cooperlake", "SapphireRapids"}))
+    blas.advice = "misdetected: this CPU has AVX2, that core type does not use it; set OPENBLAS_CORETYPE=HASWELL";
+  return blas;
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line))
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(':') + 2, line.size()));
+  return "unknown";
+}
+
+double memory_gib() {
+  struct sysinfo info {};
+  return ::sysinfo(&info) == 0 ? static_cast<double>(info.totalram) * info.mem_unit / (1 << 30) : 0;
+}
+
+std::string environment(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0' ? value : "";
+}
+
+io::Json tiers_json() {
+  io::Json tiers = io::Json::array();
+  for (const Isa isa : available_isas()) tiers.push_back(std::string(name(isa)));
+  return tiers;
+}
+
+void print_json(const Exec& exec, const Blas& blas, const std::vector<std::pair<int, Limits>>& limits) {
+  io::Json measured = io::Json::array();
+  for (const auto& [threads, l] : limits)
+    measured.push_back({{"threads", threads}, {"R_GBps", l.read}, {"C_GBps", l.copy}, {"F_GFLOPps", l.fma}, {"V_GOPps", l.dot8}});
+  io::Json json{{"version", version()},
+                {"cpu", cpu_model()},
+                {"memory_GiB", memory_gib()},
+                {"tiers", tiers_json()},
+                {"isa", std::string(name(exec.isa))},
+                {"isa_override", environment("DODONA_ISA")},
+                {"threads", exec.threads},
+                {"threads_override", environment("DODONA_NUM_THREADS")},
+                {"processors", omp_get_num_procs()},
+                {"openmp", _OPENMP},
+                {"limits", measured}};
+  if (blas.found) json["openblas"] = {{"config", blas.config}, {"core", blas.core}, {"advice", blas.advice}};
+  fmt::print("{}\n", io::json_text(json, 2));
+}
+
+void doctor(const ExecOptions& options, bool measure) {
+  const Exec exec = options.exec();
+  const Blas blas = ask_openblas();
+  std::vector<std::pair<int, Limits>> limits;
+  if (measure) {
+    Progress progress(options.json);
+    std::vector<int> counts{1};
+    if (exec.threads > 1) counts.push_back(exec.threads);
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      progress.step(i, counts.size(), "measuring what this machine can do");
+      Exec at = exec;
+      at.threads = counts[i];
+      limits.emplace_back(counts[i], measure_limits(at));
+    }
+  }
+  if (options.json) return print_json(exec, blas, limits);
+
+  std::string tiers;
+  for (const Isa isa : available_isas()) tiers += (tiers.empty() ? "" : ", ") + std::string(name(isa));
+  fmt::print("{}\n\n", version_text());
+  fmt::print("CPU      {}, {} processors, {:.1f} GiB of memory\n", cpu_model(), omp_get_num_procs(), memory_gib());
+  fmt::print("tiers    {}; in use: {}{}\n", tiers, name(exec.isa), environment("DODONA_ISA").empty() ? "" : " (DODONA_ISA)");
+  fmt::print("threads  {}{}\n", exec.threads, environment("DODONA_NUM_THREADS").empty() ? "" : " (DODONA_NUM_THREADS)");
+  fmt::print("OpenMP   {} (specification date)\n", _OPENMP);
+  if (blas.found) {
+    fmt::print("BLAS     {} core {}\n         {}\n", blas.config, blas.core, blas.advice.empty() ? "core type fits this CPU" : colored(blas.advice, "33"));
+    fmt::print("         used for cross-checks and as a peer in benchmarks only: its bits depend on core type, threads and batch size\n");
+  } else {
+    fmt::print("BLAS     no OpenBLAS found (not needed to run)\n");
+  }
+  if (limits.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [threads, l] : limits)
+    rows.push_back({std::to_string(threads), fmt::format("{:.1f}", l.read), fmt::format("{:.1f}", l.copy), fmt::format("{:.0f}", l.fma),
+                    fmt::format("{:.0f}", l.dot8)});
+  fmt::print("\n{}", table({"threads", "R read GB/s", "C copy GB/s", "F fp32 FMA GFLOP/s", "V int8 dot GOP/s"}, rows, {true, true, true, true, true}));
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, int&) {
+  auto options = std::make_shared<ExecOptions>();
+  auto quick = std::make_shared<bool>(false);
+  auto* command = app.add_subcommand("doctor", "Show what this machine and build can do: tiers, threads, OpenMP, BLAS, measured limits R, C, F, V");
+  command->add_flag("--no-measure", *quick, "Leave the measurements out (they take some seconds and 1 GiB)");
+  options->add_threads_and_isa(*command);
+  options->add_json(*command);
+  command->callback([options, quick] { doctor(*options, !*quick); });
+}
+
+}  // namespace dodona::tools

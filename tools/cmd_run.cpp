@@ -1,0 +1,116 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+
+#include "common.h"
+#include "core/case_line.h"
+#include "dodona/error.h"
+#include "io/safetensors.h"
+#include "io/sha256.h"
+#include "oracle/case_file.h"
+#include "oracle/generate.h"
+#include "quant/element.h"
+
+namespace dodona::tools {
+namespace {
+
+struct RunOptions : ExecOptions {
+  std::vector<std::string> words;
+  std::string output;
+};
+
+struct Range {
+  double minimum = INFINITY, maximum = -INFINITY;
+  std::int64_t not_finite = 0;
+};
+
+Range range_of(const Tensor& tensor) {
+  Range range;
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+    const double value = quant::get(tensor, i);
+    if (!std::isfinite(value)) {
+      ++range.not_finite;
+      continue;
+    }
+    range.minimum = std::min(range.minimum, value);
+    range.maximum = std::max(range.maximum, value);
+  }
+  return range;
+}
+
+/// A case file, or a case line spelled out as the remaining words.
+oracle::Case open_case(const std::vector<std::string>& words) {
+  if (words.size() == 1 && (std::filesystem::exists(words[0]) || words[0].ends_with(".safetensors"))) return oracle::load_case(words[0]);
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  const CaseLine line = parse_case_line(text);
+  oracle::Case c;
+  c.op = &registry().at(line.op);
+  c.name = to_string(line);
+  c.inputs = oracle::generate(line);
+  return c;
+}
+
+void run(const RunOptions& options, const std::vector<std::string>& extra) {
+  std::vector<std::string> words = options.words;
+  words.insert(words.end(), extra.begin(), extra.end());
+  const oracle::Case c = open_case(words);
+  const Exec exec = options.exec();
+  Arguments arguments = oracle::runnable(*c.op, c.inputs);
+  const auto begin = std::chrono::steady_clock::now();
+  c.op->run(arguments, exec);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const auto outputs = oracle::outputs_of(*c.op, arguments);
+  if (!options.output.empty()) {
+    io::Metadata metadata{{"op", std::string(c.op->name())}, {"case", c.name}, {"mode", std::string(name(exec.mode))}};
+    io::write_safetensors(options.output, outputs, metadata);
+  }
+  if (options.json) {
+    io::Json list = io::Json::array();
+    for (const auto& [output, tensor] : outputs)
+      list.push_back({{"name", output},
+                      {"dtype", std::string(name(tensor.dtype()))},
+                      {"shape", std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end())},
+                      {"sha256", io::to_hex(io::tensor_digest(tensor))}});
+    fmt::print("{}\n", io::json_text({{"op", std::string(c.op->name())},
+                                      {"case", c.name},
+                                      {"mode", std::string(name(exec.mode))},
+                                      {"isa", std::string(name(exec.isa))},
+                                      {"threads", exec.threads},
+                                      {"seconds", seconds},
+                                      {"outputs", list}},
+                                     2));
+    return;
+  }
+  fmt::print("{}\n{} mode, {} tier, {} thread{}, {:.3f} ms\n\n", c.name, name(exec.mode), name(exec.isa), exec.threads,
+             exec.threads == 1 ? "" : "s", seconds * 1e3);
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [output, tensor] : outputs) {
+    const Range range = range_of(tensor);
+    const bool any = range.minimum <= range.maximum;
+    rows.push_back({output, std::string(name(tensor.dtype())), to_string(tensor.shape()), any ? fmt::format("{:.6g}", range.minimum) : "-",
+                    any ? fmt::format("{:.6g}", range.maximum) : "-", std::to_string(range.not_finite), io::to_hex(io::tensor_digest(tensor)).substr(0, 16)});
+  }
+  fmt::print("{}", table({"output", "dtype", "shape", "min", "max", "not finite", "sha256"}, rows, {false, false, false, true, true, true, false}));
+  if (!options.output.empty()) fmt::print("written to {}\n", options.output);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, int&) {
+  auto options = std::make_shared<RunOptions>();
+  auto* command = app.add_subcommand("run", "Run an op on a case and show its outputs");
+  command->add_option("CASE", options->words, "A case file, or a case line: OP SYM=N... [--attr k=v] [--dtype arg=t] [--dist D] [--seed N] [--dialect D]")
+      ->required();
+  command->add_option("--mode", options->mode, "fast (default), golden or hopper");
+  command->add_option("-o,--output", options->output, "Write the outputs to this safetensors file");
+  options->add_threads_and_isa(*command);
+  options->add_json(*command);
+  // Options of the case line itself pass through.
+  command->allow_extras();
+  command->callback([options, command] { run(*options, command->remaining()); });
+}
+
+}  // namespace dodona::tools

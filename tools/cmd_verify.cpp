@@ -1,0 +1,158 @@
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "common.h"
+#include "dodona/error.h"
+#include "oracle/verify.h"
+
+namespace dodona::tools {
+namespace {
+
+struct VerifyOptions : ExecOptions {
+  std::vector<std::string> paths;
+  std::string op;
+  bool all_cases = false;
+};
+
+std::vector<Mode> modes_of(const std::string& text) {
+  if (text.empty()) return {Mode::golden};
+  if (text == "all") return {Mode::golden, Mode::fast, Mode::hopper};
+  const auto mode = parse_mode(text);
+  if (!mode) throw Error(ErrorCode::bad_option, "", "--mode", "must be golden, fast, hopper or all, got '" + text + "'");
+  return {*mode};
+}
+
+std::vector<std::string> golden_path() {
+  std::vector<std::string> paths;
+  const char* text = std::getenv("DODONA_GOLDEN_PATH");
+  std::string rest = text != nullptr ? text : "";
+  while (!rest.empty()) {
+    const std::size_t colon = rest.find(':');
+    if (colon != 0) paths.push_back(rest.substr(0, colon));
+    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
+  }
+  return paths;
+}
+
+io::Json to_json(const oracle::CaseResult& result) {
+  io::Json json{{"path", result.path}, {"op", result.op}, {"case", result.name}, {"mode", std::string(name(result.mode))}};
+  if (result.no_such_mode) json["outcome"] = "no such mode";
+  if (!result.error.empty()) json["outcome"] = "error", json["error"] = result.error;
+  if (!result.ignored.empty()) json["ignored"] = result.ignored;
+  if (!result.verdict) return json;
+  json["outcome"] = std::string(oracle::name(result.verdict->outcome));
+  json["max_share"] = result.verdict->max_share();
+  for (const auto& output : result.verdict->outputs) {
+    io::Json worst = io::Json::array();
+    for (const auto& element : output.worst)
+      worst.push_back({{"index", std::vector<std::int64_t>(element.index.begin(), element.index.end())},
+                       {"golden", element.golden},
+                       {"actual", element.actual},
+                       {"share", std::isfinite(element.share) ? io::Json(element.share) : io::Json("inf")}});
+    io::Json entry{{"name", output.name},           {"judge", std::string(name(output.judge))},
+                   {"outcome", std::string(oracle::name(output.outcome))}, {"compared", output.compared},
+                   {"differing", output.differing}, {"failing", output.failing},
+                   {"max_share", output.max_share}, {"worst", worst}};
+    if (!output.pattern.empty()) entry["pattern"] = output.pattern;
+    if (!output.defect.empty()) entry["known_defect"] = output.defect;
+    json["outputs"].push_back(entry);
+  }
+  return json;
+}
+
+void print_failure(const oracle::CaseResult& result) {
+  fmt::print("\n{} ({} mode)\n", result.path, name(result.mode));
+  if (!result.error.empty()) {
+    fmt::print("  cannot judge: {}\n", result.error);
+    return;
+  }
+  for (const auto& output : result.verdict->outputs) {
+    if (output.outcome == oracle::Outcome::pass) continue;
+    if (output.outcome == oracle::Outcome::vacuous) {
+      fmt::print("  {}: vacuous: nearly every element would pass as zero too\n", output.name);
+      continue;
+    }
+    fmt::print("  {} ({}): {} of {} elements outside{}: {}\n", output.name, name(output.judge), output.failing, output.compared,
+               output.judge == Judge::exact ? " (bits differ)" : " the budget", output.pattern);
+    for (const auto& element : output.worst)
+      if (element.share > 1)
+        fmt::print("    {} golden {:.9g}  actual {:.9g}  {}\n", to_string(element.index), element.golden, element.actual,
+                   std::isfinite(element.share) ? fmt::format("{:.3g} times the budget", element.share) : "nothing is open here");
+  }
+  fmt::print("  reproduce: dodona verify --mode {} {}\n", name(result.mode), result.path);
+}
+
+int verify(const VerifyOptions& options) {
+  std::vector<std::string> paths = options.paths;
+  const auto extra = golden_path();
+  if (paths.empty()) paths = extra;
+  if (paths.empty()) throw Error(ErrorCode::bad_option, "", "verify", "needs a case file or folder (or DODONA_GOLDEN_PATH)");
+  if (!options.op.empty()) registry().at(options.op);
+  const auto modes = modes_of(options.mode);
+  ExecOptions plain = options;
+  plain.mode.clear();
+  const Exec exec = plain.exec();
+  const auto list = oracle::find_cases(paths, options.op);
+  Progress progress(options.quiet || options.json);
+  const auto results = oracle::verify(list.files, modes, exec, [&](std::size_t done, std::size_t total, const std::string& file) {
+    progress.step(done, total, file);
+  });
+  progress.finish();
+
+  int failed = 0, errors = 0, judged = 0;
+  for (const auto& result : results) {
+    if (!result.error.empty()) ++errors;
+    if (!result.verdict) continue;
+    ++judged;
+    if (result.verdict->outcome == oracle::Outcome::fail || result.verdict->outcome == oracle::Outcome::vacuous) ++failed;
+  }
+  const int exit_code = errors > 0 || judged == 0 ? exit_cannot : failed > 0 ? exit_fail : exit_pass;
+  if (options.json) {
+    io::Json cases = io::Json::array();
+    for (const auto& result : results) cases.push_back(to_json(result));
+    fmt::print("{}\n", io::json_text({{"cases", cases}, {"judged", judged}, {"failed", failed}, {"errors", errors}, {"unknown_ops", list.unknown_ops},
+                                      {"exit_code", exit_code}},
+                                     2));
+    return exit_code;
+  }
+
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& row : oracle::summarize(results)) {
+    std::string verdict = row.errors > 0 ? "cannot judge" : std::string(oracle::name(row.outcome));
+    for (const auto& defect : row.defects) verdict += ": " + defect;
+    rows.push_back({row.op, fmt::format("{}/{}", row.passed, row.cases), std::string(name(row.mode)), row.judges,
+                    row.mode == Mode::hopper ? "bits" : percent(row.max_share), verdict});
+  }
+  fmt::print("{}", table({"op", "cases", "mode", "judge", "budget used", "verdict"}, rows, {false, true, false, false, true, false}));
+  for (const auto& result : results) {
+    const bool bad = !result.error.empty() || (result.verdict && (result.verdict->outcome == oracle::Outcome::fail || result.verdict->outcome == oracle::Outcome::vacuous));
+    if (bad) print_failure(result);
+  }
+  int without_mode = 0;
+  for (const auto& result : results) without_mode += result.no_such_mode ? 1 : 0;
+  fmt::print("\n{} verdicts: {} pass, {} fail; {} cases could not be judged", judged, judged - failed, failed, errors);
+  if (without_mode > 0) fmt::print("; {} skipped, the op has no such mode", without_mode);
+  if (list.skipped > 0) fmt::print("; {} files of ops outside the inventory", list.skipped);
+  fmt::print("\n");
+  return exit_code;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<VerifyOptions>();
+  auto* command = app.add_subcommand("verify", "Judge recorded outputs: is this what the kernels should have returned?");
+  command->add_option("PATH", options->paths, "Case files, or folders that are searched for them (default: DODONA_GOLDEN_PATH)");
+  command->add_option("--mode", options->mode,
+                      "What the recording is held against: golden (default: budgets around the double-precision result), fast (the same, and our fast "
+                      "outputs must pass it too), hopper (equal bits), all");
+  command->add_option("--op", options->op, "Only this op's cases");
+  options->add_threads_and_isa(*command);
+  options->add_json(*command);
+  command->add_flag("-q,--quiet", options->quiet, "No progress");
+  command->callback([options, &exit_code] { exit_code = verify(*options); });
+}
+
+}  // namespace dodona::tools

@@ -1,0 +1,59 @@
+// What the commands share: options, progress, tables.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dodona/exec.h"
+#include "io/json.h"
+
+namespace dodona::tools {
+
+inline constexpr int exit_pass = 0;    ///< everything asked for holds
+inline constexpr int exit_fail = 1;    ///< a verdict fails
+inline constexpr int exit_cannot = 2;  ///< bad usage, unusable input, or nothing could be judged
+
+/// Execution options of a command line; empty ones leave detection and the environment in charge.
+struct ExecOptions {
+  std::string mode, isa;
+  int threads = 0;
+  bool json = false, quiet = false;
+
+  void add_threads_and_isa(CLI::App& app);
+  void add_json(CLI::App& app);
+  /// Throws Error (bad_option) for a tier that this machine cannot run.
+  Exec exec(Mode default_mode = Mode::fast) const;
+};
+
+/// A progress line on stderr: redrawn on a terminal, silent otherwise. Honours NO_COLOR and --quiet.
+class Progress {
+ public:
+  explicit Progress(bool quiet);
+  void step(std::size_t done, std::size_t total, const std::string& what);
+  void finish();
+  ~Progress() { finish(); }
+
+ private:
+  bool enabled_, drawn_ = false;
+};
+
+/// Whether stdout may be coloured.
+bool use_color();
+/// `text` in green, red or yellow when colours are allowed.
+std::string colored(const std::string& text, const char* code);
+
+/// Columns aligned to their widest cell; `right` marks right-aligned columns.
+std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right);
+
+/// `3.2 %`, `0`, `< 0.1 %`: a share of the budget.
+std::string percent(double share);
+
+void add_list(CLI::App& app, int& exit_code);
+void add_info(CLI::App& app, int& exit_code);
+void add_run(CLI::App& app, int& exit_code);
+void add_verify(CLI::App& app, int& exit_code);
+void add_doctor(CLI::App& app, int& exit_code);
+
+}  // namespace dodona::tools
