@@ -14,6 +14,9 @@
   OP(merge_state)                           \
   OP(merge_state_v2)                        \
   OP(moe_fused_gate)                        \
+  OP(bmm_fp8)                               \
+  OP(scaled_fp4_quant)                      \
+  OP(sgl_per_token_quant_fp8)               \
   OP(weak_ref_tensor)
 
 namespace dodona {

@@ -1,11 +1,13 @@
 #include "ops/activation/act_and_mul.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "core/threads.h"
 #include "ops/golden_output.h"
 #include "ops/rows.h"
+#include "ops/streaming.h"
 #include "quant/element.h"
 #include "quant/hopper/fast_math.h"
 
@@ -86,16 +88,20 @@ void hopper_act_and_mul(const ActAndMul& op, float (*activation)(float), const E
 }
 
 void fast_act_and_mul(const ActAndMul& op, ActivationKind kind, const Exec& exec) {
-  const std::int64_t width = op.out.size(-1);
+  const std::int64_t rows = row_count(op.out), width = op.out.size(-1);
   const DType type = op.out.dtype();
-  parallel_for(exec.threads, row_count(op.out), static_cast<double>(width) * element_cost, [&](std::int64_t t) {
-    const Halves half = halves(op, t);
+  const bool stream = worth_streaming(op.out);
+  parallel_for(exec.threads, rows, static_cast<double>(width) * element_cost, [&](std::int64_t t) {
+    const Halves half = halves(op, t), next = halves(op, std::min(t + 1, rows - 1));
     const ActAndMulRow row{.gate = half.gate,
                            .up = half.up,
                            .out = row_begin_mutable(op.out, t, bits(type) / 8),
+                           .next_gate = next.gate,
+                           .next_up = next.up,
                            .n = width,
                            .type = type,
                            .kind = kind,
+                           .stream = stream,
                            .round_activation = op.round_activation};
     dispatch<ActAndMulRowKernel>(exec.isa, row);
   });

@@ -20,7 +20,7 @@ void describe_act_and_mul(auto& op, Op& fields) {
   op.choice("round_activation", fields.round_activation, {"no", "yes"})
       .doc("yes: the activation is rounded to the type before the product, which rounds again, as eager references do")
       .dialect("deepseek", "yes");
-  op.out("out", fields.out, same_as("input"), "T... D");
+  op.out("out", fields.out, same_as("input"), "T... D").doc("act(gate) * up, rounded once");
   op.rows_independent("T");
 }
 

@@ -15,9 +15,12 @@ struct ActAndMulRow {
   const void* gate;
   const void* up;
   void* out;
+  const void* next_gate;  ///< the halves of the row after this one, fetched meanwhile; any readable row will do
+  const void* next_up;
   std::int64_t n;
   DType type;
   ActivationKind kind;
+  bool stream;  ///< the output is written past the caches
   bool round_activation;
 };
 

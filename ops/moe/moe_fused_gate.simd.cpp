@@ -102,6 +102,24 @@ DODONA_INLINE void score_row(const GateRows& call, const Layout& layout, const v
   }
 }
 
+/// Calls body(slot) for the first slot of every chunk of the groups.
+template <class Body>
+DODONA_INLINE void for_each_chunk(const Layout& layout, std::uint32_t groups, const Body& body) {
+  for (; groups != 0; groups &= groups - 1) {
+    const int slot = __builtin_ctz(groups) * layout.group_slots();
+    body(slot);
+    if (layout.group_chunks == 2) body(slot + 16);
+  }
+}
+
+/// The largest keys of sixteen disjoint sets of experts: `routed` experts reach the best `routed` of them.
+DODONA_INLINE float lane_bound(const Layout& layout, std::uint32_t groups, int routed, Row& row) {
+  f32x16 best = f32x16::splat(-__builtin_inff());
+  for_each_chunk(layout, groups, [&](int slot) { best = max(f32x16::load(row.key + slot), best); });
+  best.store(row.candidate);
+  return reduce_min(select(ranks(row.candidate, 16, 0) < i32x16::splat(routed), best, f32x16::splat(__builtin_inff())));
+}
+
 /// The kept groups, one bit each, and a key that at least `routed` of their experts reach.
 struct Kept {
   std::uint32_t groups;
@@ -109,7 +127,7 @@ struct Kept {
 };
 
 template <class Lanes>
-DODONA_INLINE Kept keep_groups(const GateRows& call, Row& row) {
+DODONA_INLINE Kept keep_groups(const GateRows& call, const Layout& layout, Row& row) {
   const f32x16 infinity = f32x16::splat(__builtin_inff());
   for (int g = 0; g < call.groups; g += 16)
     as_key(Lanes::round(f32x16::load(row.first + g) + f32x16::load(row.second + g))).store(row.group_score + g);
@@ -126,6 +144,10 @@ DODONA_INLINE Kept keep_groups(const GateRows& call, Row& row) {
   kept.bound = reduce_min(bound);
   // A second best of -FLT_MAX may be none.
   if (call.routed > 2 * call.kept_groups || !(kept.bound > -__FLT_MAX__)) kept.bound = -__builtin_inff();
+  if (call.routed <= 16) {
+    const float bound_of_lanes = lane_bound(layout, kept.groups, call.routed, row);
+    kept.bound = kept.bound > bound_of_lanes ? kept.bound : bound_of_lanes;
+  }
   return kept;
 }
 
@@ -207,7 +229,7 @@ DODONA_INLINE void gate_rows(const GateRows& call) {
   for (int g = 0; g < most_groups; ++g) row.first[g] = row.second[g] = 0.0f;
   for (std::int64_t r = 0; r < call.rows; ++r) {
     score_row<Lanes>(call, layout, static_cast<const char*>(call.input) + r * call.input_stride, row);
-    const Kept kept = keep_groups<Lanes>(call, row);
+    const Kept kept = keep_groups<Lanes>(call, layout, row);
     choose(call, layout, kept, row);
     write_row(call, layout, row, call.weights + r * call.weights_stride, call.ids + r * call.ids_stride);
   }

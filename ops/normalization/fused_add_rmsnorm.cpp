@@ -1,5 +1,6 @@
 #include "ops/normalization/fused_add_rmsnorm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -46,19 +47,23 @@ void golden(const FusedAddRmsnorm& op, const Exec& exec, Reference* reference) {
 }
 
 void fast(const FusedAddRmsnorm& op, const Exec& exec) {
-  const std::int64_t width = op.weight.size(0);
+  const std::int64_t rows = row_count(op.input), width = op.weight.size(0);
   const int element_bytes = bits(op.input.dtype()) / 8;
-  parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
+  parallel_for(exec.threads, rows, static_cast<double>(width), [&](std::int64_t t) {
     std::byte* const input = row_begin_mutable(op.input, t, element_bytes);
     std::byte* const residual = row_begin_mutable(op.residual, t, element_bytes);
+    const std::int64_t next = std::min(t + 1, rows - 1);
     const RmsRow row{.input = input,
                      .addend = residual,
                      .weight = op.weight.data(),
                      .output = input,
                      .sum_output = residual,
+                     .next_input = row_begin(op.input, next, element_bytes),
+                     .next_addend = row_begin(op.residual, next, element_bytes),
                      .n = width,
                      .type = op.input.dtype(),
                      .eps = static_cast<float>(op.eps),
+                     .stream = false,
                      .sum_rounded = op.normalize == "rounded",
                      .weight_rounded = op.weight_order == "rounded"};
     dispatch<RmsRowKernel>(exec.isa, row);

@@ -13,11 +13,14 @@ struct RmsRow {
   const void* input;
   const void* addend;  ///< nullptr: x is the input; else x = input + addend, in fp32
   const void* weight;
-  void* output;      ///< may be `input`
-  void* sum_output;  ///< with an addend: where x, rounded to the type, goes; may be `addend`
+  void* output;             ///< may be `input`
+  void* sum_output;         ///< with an addend: where x, rounded to the type, goes; may be `addend`
+  const void* next_input;   ///< the row after this one, fetched meanwhile; any readable row will do
+  const void* next_addend;  ///< its addend
   std::int64_t n;
   DType type;
   float eps;
+  bool stream;          ///< the output is written past the caches
   bool sum_rounded;     ///< x is rounded to the type before it is squared and normalised
   bool weight_rounded;  ///< x * factor is rounded to the type before the weight
 };

@@ -74,11 +74,19 @@ void normalise_row(const RmsRow row) {
   using Lanes = typename R::Lanes;
   const float argument = sum_of_squares<R>(row) / static_cast<float>(row.n) + row.eps;
   const f32x16 factor = f32x16::splat(1.0f) / sqrt(f32x16::splat(argument));
+  const bool stream = row.stream && can_stream(row.output);
   std::int64_t i = 0;
   for (; i + 32 <= row.n; i += 32) {
+    fetch_two<Lanes>(row.next_input, i);
+    if (R::has_addend) fetch_two<Lanes>(row.next_addend, i);
     const Two x = two_values<R>(row, i), weight = Lanes::load_two(at<Lanes>(row.weight, i));
     if (R::has_addend) Lanes::store_two(x, at<Lanes>(row.sum_output, i));
-    Lanes::store_two({normalised<R>(row, x.a, factor, weight.a), normalised<R>(row, x.b, factor, weight.b)}, at<Lanes>(row.output, i));
+    const Two y{normalised<R>(row, x.a, factor, weight.a), normalised<R>(row, x.b, factor, weight.b)};
+    if (stream) {
+      Lanes::stream_two(y, at<Lanes>(row.output, i));
+    } else {
+      Lanes::store_two(y, at<Lanes>(row.output, i));
+    }
   }
   for (; i < row.n; i += 16) {
     const std::int64_t left = row.n - i;
@@ -86,6 +94,7 @@ void normalise_row(const RmsRow row) {
     if (R::has_addend) Lanes::store_partial(x, at<Lanes>(row.sum_output, i), left);
     Lanes::store_partial(normalised<R>(row, x, factor, weight), at<Lanes>(row.output, i), left);
   }
+  if (stream) stream_end();
 }
 
 template <class Lanes>

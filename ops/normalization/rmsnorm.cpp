@@ -1,11 +1,13 @@
 #include "ops/normalization/rmsnorm.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "core/threads.h"
 #include "ops/normalization/rms_row.h"
 #include "ops/normalization/root_mean_square.h"
 #include "ops/rows.h"
+#include "ops/streaming.h"
 #include "quant/element.h"
 
 namespace dodona::ops {
@@ -27,17 +29,21 @@ void golden(const Rmsnorm& op, const Exec& exec, Reference* reference) {
 }
 
 void fast(const Rmsnorm& op, const Exec& exec) {
-  const std::int64_t width = op.weight.size(0);
+  const std::int64_t rows = row_count(op.input), width = op.weight.size(0);
   const int element_bytes = bits(op.input.dtype()) / 8;
-  parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
+  const bool stream = worth_streaming(op.output) && op.input.data() != op.output.data();
+  parallel_for(exec.threads, rows, static_cast<double>(width), [&](std::int64_t t) {
     const RmsRow row{.input = row_begin(op.input, t, element_bytes),
                      .addend = nullptr,
                      .weight = op.weight.data(),
                      .output = row_begin_mutable(op.output, t, element_bytes),
                      .sum_output = nullptr,
+                     .next_input = row_begin(op.input, std::min(t + 1, rows - 1), element_bytes),
+                     .next_addend = nullptr,
                      .n = width,
                      .type = op.input.dtype(),
                      .eps = static_cast<float>(op.eps),
+                     .stream = stream,
                      .sum_rounded = false,
                      .weight_rounded = op.weight_order == "rounded"};
     dispatch<RmsRowKernel>(exec.isa, row);

@@ -13,10 +13,7 @@ namespace {
 using Op = ApplyRopeWithCosSinCacheInplace;
 
 void check(const Op& op) {
-  if (op.cos_sin_cache.size(1) > op.head_size)
-    throw Error(ErrorCode::bad_shape, "", "cos_sin_cache",
-                "has shape " + to_string(op.cos_sin_cache.shape()) + ": R = " + std::to_string(op.cos_sin_cache.size(1)) +
-                    ", expected at most head_size = " + std::to_string(op.head_size));
+  check_table(op.cos_sin_cache, op.head_size);
   const std::pair<const char*, const Tensor*> fused[] = {
       {"value", &op.value}, {"k_buffer", &op.k_buffer}, {"v_buffer", &op.v_buffer}, {"cache_loc", &op.cache_loc}};
   const char* given = nullptr;
@@ -104,15 +101,13 @@ namespace dodona {
 std::unique_ptr<Op> op_apply_rope_with_cos_sin_cache_inplace() {
   return define<ops::ApplyRopeWithCosSinCacheInplace>({
       .contract =
-          "With c, s the fp32 cosine and sine of the pair at the token's position: first*c - second*s and second*c + first*s, elements "
-          "widened "
-          "to fp32, products and sum in fp32, one rounding to the type (nearest even). Either product may be fused with the sum. Elements "
-          "from R on, and buffer rows that cache_loc does not name, keep their bits; buffer rows that it names are copies of the rotated "
-          "key and of the "
-          "value. A row that several tokens name takes any of them (here the last) and is not judged. Budget, per element: "
-          "what rounding the two products to fp32 changes; for 16-bit types half a unit of the fp32 sum, unless all of this is exact (so c "
-          "= 1, "
-          "s = 0 returns the element); what flushed denormals carry. A product that overflows fp32 leaves the element open.",
+          "With c, s the fp32 cosine and sine of the pair at the token's position: first*c - second*s and second*c + first*s, "
+          "elements widened to fp32, products and sum in fp32, one rounding to the type (nearest even). Either product may be fused "
+          "with the sum. Elements from R on, and buffer rows that cache_loc does not name, keep their bits; buffer rows that it "
+          "names are copies of the rotated key and of the value. A row that several tokens name takes any of them (here the last) "
+          "and is not judged. Budget, per element: what rounding the two products to fp32 changes; for 16-bit types half a unit of "
+          "the fp32 sum, unless all of this is exact (so c = 1, s = 0 returns the element); what flushed denormals carry. A product "
+          "that overflows fp32 leaves the element open.",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -22,10 +22,7 @@ void check_heads(const Op& op, const char* name, const Tensor& tensor) {
 }
 
 void check(const Op& op) {
-  if (op.cos_sin_cache.size(1) > op.head_size)
-    throw Error(ErrorCode::bad_shape, "", "cos_sin_cache",
-                "has shape " + to_string(op.cos_sin_cache.shape()) + ": R = " + std::to_string(op.cos_sin_cache.size(1)) +
-                    ", expected at most head_size = " + std::to_string(op.head_size));
+  check_table(op.cos_sin_cache, op.head_size);
   check_heads(op, "query", op.query);
   if (!op.key.defined()) return;
   check_heads(op, "key", op.key);
@@ -70,12 +67,11 @@ namespace dodona {
 std::unique_ptr<Op> op_rotary_embedding() {
   return define<ops::RotaryEmbedding>({
       .contract =
-          "With c, s the cosine and sine of the pair at the token's position, in the type: bf16 and f16: "
-          "round(round(first*c) - round(second*s)) and round(round(second*c) + round(first*s)), each rounding to the type (nearest even): "
-          "nothing is "
-          "open, except in bf16 what flushed denormals carry. fp32: first*c - second*s and second*c + first*s in fp32; either product "
-          "may be fused with the sum, and what its rounding changes is the budget. Elements from R on keep their bits. "
-          "A product that overflows fp32 leaves an fp32 element open.",
+          "With c, s the cosine and sine of the pair at the token's position, in the type: bf16 and f16: round(round(first*c) - "
+          "round(second*s)) and round(round(second*c) + round(first*s)), each rounding to the type (nearest even): nothing is open, "
+          "except in bf16 what flushed denormals carry. fp32: first*c - second*s and second*c + first*s in fp32; either product may "
+          "be fused with the sum, and what its rounding changes is the budget. Elements from R on keep their bits. A product that "
+          "overflows fp32 leaves an fp32 element open.",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/threads.h"
+#include "dodona/error.h"
 #include "ops/golden_output.h"
 #include "quant/element.h"
 #include "quant/hopper/fast_math.h"
@@ -129,6 +130,13 @@ Heads heads_of(const Tensor& tensor, int token_dims, std::int64_t head_size) {
     heads.inner_tokens = std::numeric_limits<std::int64_t>::max();
   }
   return heads;
+}
+
+void check_table(const Tensor& cos_sin_cache, std::int64_t head_size) {
+  if (cos_sin_cache.size(1) <= head_size) return;
+  throw Error(ErrorCode::bad_shape, "", "cos_sin_cache",
+              "has shape " + to_string(cos_sin_cache.shape()) + ": R = " + std::to_string(cos_sin_cache.size(1)) +
+                  ", expected at most head_size = " + std::to_string(head_size));
 }
 
 void rotate_golden(const Rotation& r, const Exec& exec, Reference* reference) {

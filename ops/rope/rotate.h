@@ -29,6 +29,9 @@ struct Heads {
 /// `token_dims` leading dimensions number the tokens; the rest is one dimension of heads * head_size, or heads and head_size.
 Heads heads_of(const Tensor& tensor, int token_dims, std::int64_t head_size);
 
+/// Throws bad_shape when the rows of the argument cos_sin_cache are wider than a head.
+void check_table(const Tensor& cos_sin_cache, std::int64_t head_size);
+
 /// When values are rounded.
 enum class RotaryRounding {
   once,       ///< table in fp32; products and sum in fp32, either product may be fused with the sum; one rounding to the type

@@ -339,7 +339,8 @@ void check_contents(const Call& call, const Fields& fields, const SymbolValues& 
     const Tensor& tensor = *fields.tensors[index_of(i)];
     if (!tensor.defined() || spec.direction == Direction::out) continue;
     const int bound = call.compiled().tensors[index_of(i)].bound_symbol;
-    if (bound >= 0) {
+    // The tensor that sets the bound may be optional and absent; then the op's own check has the word.
+    if (bound >= 0 && values.bound(bound)) {
       if (tensor.dtype() == DType::i64) check_ids<std::int64_t>(call, spec, tensor, values.value(bound));
       if (tensor.dtype() == DType::i32) check_ids<std::int32_t>(call, spec, tensor, values.value(bound));
     }
@@ -514,6 +515,11 @@ std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, cons
     if (value < 0) call.fail(ErrorCode::bad_shape, symbol, "must not be negative, got " + std::to_string(value));
     if (compiled.symbol_rules[index_of(s)].attr < 0) values.bind(s, value, -1);
   }
+  // A size that can only be one number need not be given.
+  for (int s = 0; s < compiled.symbols.count(); ++s) {
+    const SymbolSpec* spec = compiled.symbol_rules[index_of(s)].spec;
+    if (!values.bound(s) && spec != nullptr && spec->choices.size() == 1) values.bind(s, spec->choices.front(), -1);
+  }
   Fields none;
   check_symbols(call, values, none);
 
@@ -543,6 +549,8 @@ std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, cons
     };
     if (alternative.pack >= 0) push(values.value(alternative.pack), compiled.symbols.name(alternative.pack));
     for (const DimExpr& dim : alternative.dims) push(dim.evaluate(values), dim.text());
+    // Ids without the tensor that they point into are of no use.
+    if (spec.optional && rules.bound_symbol >= 0 && !values.bound(rules.bound_symbol)) determined = false;
     if (!determined) tensor.spec = nullptr;
     if (rules.bound_symbol >= 0 && values.bound(rules.bound_symbol)) tensor.bound = values.value(rules.bound_symbol);
     planned.push_back(tensor);

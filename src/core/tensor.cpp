@@ -57,6 +57,7 @@ std::int64_t element_count(const Dims& shape) {
 }
 
 Dims contiguous_strides(const Dims& shape) {
+  element_count(shape);  // refuses what would overflow
   Dims strides = shape;
   std::int64_t stride = 1;
   for (int i = shape.rank() - 1; i >= 0; --i) {
@@ -208,7 +209,8 @@ void copy(const Tensor& from, const Tensor& to) {
   }
   const std::int64_t width = from.rank() > 0 ? from.size(-1) : 1;
   const bool dense_rows = from.rank() > 0 && (width == 1 || (from.stride(-1) == 1 && to.stride(-1) == 1));
-  if (is_packed(from.dtype()) && !dense_rows) fail(ErrorCode::bad_stride, "packed elements must be contiguous along the last dimension");
+  if (is_packed(from.dtype()) && (!dense_rows || width % 2 != 0))
+    fail(ErrorCode::bad_stride, "packed elements must lie in whole bytes, contiguous along the last dimension");
   const std::int64_t run = dense_rows ? width : 1;
   const auto run_bytes = static_cast<std::size_t>(bytes_for(from.dtype(), run));
   for (std::int64_t i = 0; i < count; i += run)

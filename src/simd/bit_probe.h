@@ -50,6 +50,7 @@ enum class ProbeOp {
   shift_left,
   shift_right,
   shift_right_signed,
+  lane_index,
   mask_bits,
   // between the two
   to_f32,
@@ -148,6 +149,7 @@ inline constexpr ProbeInfo probe_table[] = {
     {ProbeOp::shift_left, "shift_left", 1, 32, 32, 1, 1, false},
     {ProbeOp::shift_right, "shift_right", 1, 32, 32, 1, 1, false},
     {ProbeOp::shift_right_signed, "shift_right_signed", 1, 32, 32, 1, 1, false},
+    {ProbeOp::lane_index, "lane_index", 1, 32, 32, 1, 1, false},
     {ProbeOp::mask_bits, "mask_bits", 1, 32, 32, 1, 1, false},
     {ProbeOp::to_f32, "to_f32", 1, 32, 32, 1, 1, false},
     {ProbeOp::to_i32, "to_i32", 1, 32, 32, 1, 1, false},
@@ -188,9 +190,9 @@ inline constexpr ProbeInfo probe_table[] = {
 };
 
 /// Applies `op` to n elements. Full vectors use the plain loads and stores, the rest the partial ones.
-/// Comparisons give 1 or 0; `select` is a < b ? c : b; shifts are by 5; `mask_bits` is 1 where a is negative, by way of mask16::bits;
-/// `dot` sums a * b by one f32x16 of fused multiply-adds; deinterleave and interleave take and give sixteen and sixteen;
-/// dpbusd takes bytes a, b and sums c; dpbusd_small first cuts the bytes of a to 5 bits.
+/// Comparisons give 1 or 0; `select` is a < b ? c : b; shifts are by 5; `lane_index` adds the lane's index to a; `mask_bits` is 1 where a
+/// is negative, by way of mask16::bits; `dot` sums a * b by one f32x16 of fused multiply-adds; deinterleave and interleave take and give
+/// sixteen and sixteen; dpbusd takes bytes a, b and sums c; dpbusd_small first cuts the bytes of a to 5 bits.
 struct BitProbe {
   template <class Tier>
   static void run(ProbeOp op, const void* a, const void* b, const void* c, void* out, std::int64_t n);

@@ -100,10 +100,10 @@ void pairs(Cursor k, F f) {
 
 void transpositions(Cursor k) {
   for (; k.n - k.i >= 256; k.i += 256) {
-    f32x16 rows[16];
-    for (int r = 0; r < 16; ++r) rows[r] = f32x16::load(Cursor::floats(k.a) + k.i + 16 * r);
+    i32x16 rows[16];
+    for (int r = 0; r < 16; ++r) rows[r] = i32x16::load(Cursor::ints(k.a) + k.i + 16 * r);
     transpose(rows);
-    for (int r = 0; r < 16; ++r) rows[r].store(static_cast<float*>(k.out) + k.i + 16 * r);
+    for (int r = 0; r < 16; ++r) rows[r].store(static_cast<std::int32_t*>(k.out) + k.i + 16 * r);
   }
 }
 
@@ -152,6 +152,7 @@ void probe(ProbeOp op, Cursor k) {
     case ProbeOp::shift_left: return integer_unary(k, [](I a) { return shl<5>(a); });
     case ProbeOp::shift_right: return integer_unary(k, [](I a) { return shr<5>(a); });
     case ProbeOp::shift_right_signed: return integer_unary(k, [](I a) { return sra<5>(a); });
+    case ProbeOp::lane_index: return integer_unary(k, [](I a) { return a + lane_index(); });
     case ProbeOp::mask_bits:
       return each(k, [](const Cursor& at) {
         const mask16 negative = at.load_ints(at.a) < I::zero();

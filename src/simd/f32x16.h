@@ -286,6 +286,12 @@ DODONA_INLINE float reduce_max(f32x16 a) {
   return lanes::reduce_max(a.v);
 }
 
+/// Lane i holds i.
+DODONA_INLINE i32x16 lane_index() {
+  constexpr std::int32_t index[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return i32x16::load(index);
+}
+
 struct f32x16_pair {
   f32x16 first, second;
 };
@@ -308,6 +314,14 @@ DODONA_INLINE void transpose(f32x16 (&rows)[16]) {
   lanes::transpose(r);
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) rows[i].v = r[i];
+}
+DODONA_INLINE void transpose(i32x16 (&rows)[16]) {
+  f32x16 r[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = as_f32(rows[i]);
+  transpose(r);
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) rows[i] = as_i32(r[i]);
 }
 
 }  // namespace dodona::DODONA_TIER

@@ -98,6 +98,7 @@ TEST(Call, DtypesAreHeldAgainstTheListTheTwinAndTheAttribute) {
 TEST(Call, SymbolRulesNameTheSizeAndTheRule) {
   Arguments a = good();
   a.set("x", Tensor(bf16, {3, 12}));
+  a.set("weight", Tensor(bf16, {12}));
   EXPECT_EQ(error_of(a), "sample: x has shape [3, 12]: Nq = 3, expected a multiple of 2");
 }
 

@@ -60,7 +60,7 @@ TEST(ShapeExpr, CeilAndAlignAreComparedNotSolved) {
 TEST(ShapeExpr, ExactDivisionFailsWhereItWouldRound) {
   Solver s;
   s.solve("K/16", 4, {{"K", 65}}, "K");
-  EXPECT_EQ(s.last, DimExpr::Match::unresolved);
+  EXPECT_EQ(s.last, DimExpr::Match::unequal);
 }
 
 TEST(ShapeExpr, ParenthesesAndPrecedence) {

@@ -191,6 +191,13 @@ TEST(F32x16, DeinterleaveSeparatesEvenFromOddAndInterleaveUndoesIt) {
   }
 }
 
+TEST(F32x16, LaneIndexCountsFromZero) {
+  std::vector<std::int32_t> expected(16);
+  for (int i = 0; i < 16; ++i) expected[static_cast<std::size_t>(i)] = i;
+  for (const Isa isa : available_isas())
+    EXPECT_EQ(map<std::int32_t>(ProbeOp::lane_index, isa, std::vector<std::int32_t>(16)), expected) << name(isa);
+}
+
 TEST(F32x16, TransposeExchangesRowsAndLanes) {
   std::vector<std::uint32_t> x(256), expected(256);
   for (std::uint32_t i = 0; i < 256; ++i) x[i] = 0x7F800001u + i;  // signalling NaNs, which must pass untouched

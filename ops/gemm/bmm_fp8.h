@@ -1,0 +1,33 @@
+#pragma once
+
+#include "core/define.h"
+
+namespace dodona::ops {
+
+using enum DType;
+
+/// Batched product of fp8 matrices with one scale per operand: out = (A_scale * B_scale) * A B.
+/// Source: FlashInfer `bmm_fp8` (cuBLASLt).
+struct BmmFp8 {
+  Tensor A, B, A_scale, B_scale, out;
+  DType dtype = bf16;
+  std::string accumulator = "hopper_fp8";
+
+  static constexpr OpInfo info{"bmm_fp8", Category::gemm, Source::flashinfer};
+  void describe(auto& op) {
+    op.in("A", A, {f8_e4m3, f8_e5m2}, "L M K").layout(Layout::contiguous).doc("left matrices");
+    op.in("B", B, {f8_e4m3, f8_e5m2}, "L K N").layout(Layout::column_major).doc("right matrices, [L, N, K] in memory; not e5m2 if A is");
+    op.in("A_scale", A_scale, {f32}, " | 1").role(Role::scale).doc("what A's codes are multiplied with");
+    op.in("B_scale", B_scale, {f32}, " | 1").role(Role::scale).doc("what B's codes are multiplied with");
+    op.dtype_attr("dtype", dtype, {bf16, f16}).doc("element type of out");
+    op.choice("accumulator", accumulator, {"hopper_fp8", "fp32"})
+        .doc("what sums may lose: hopper_fp8: what lies 13 bits below the largest addend, at every 32 products; fp32: fp32 roundings")
+        .dialect("trtllm", "fp32");
+    op.out("out", out, dtype_of_attr("dtype"), "L M N").layout(Layout::contiguous);
+    op.symbol("K", {.multiple_of = 16});
+    op.symbol("N", {.multiple_of = 16});
+    op.rows_independent("L");
+  }
+};
+
+}  // namespace dodona::ops

@@ -1,0 +1,83 @@
+#include "ops/gemm/fp8_sum.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/golden_output.h"
+#include "quant/hopper/tensor_core.h"
+
+namespace dodona::ops {
+namespace {
+
+constexpr std::size_t step = 32;  // products of one instruction step
+
+Fp8Factors make_factors(DType type) {
+  Fp8Factors factors;
+  for (std::uint32_t code = 0; code < factors.size(); ++code) {
+    const quant::hopper::Factor factor = quant::hopper::decode_factor(quant::hopper::fp8_wgmma, type, code);
+    factors[code] = {factor.value, factor.exponent};
+  }
+  return factors;
+}
+
+/// What is left of |x| below the grid of `unit`, a power of two.
+double cut(double x, double unit) {
+  const double magnitude = std::fabs(x);
+  return magnitude - std::floor(magnitude / unit) * unit;
+}
+
+/// Bound of what the fp8 tensor core loses on an ascending sum whose partial sums stay within `largest` in magnitude.
+///
+/// At each step every product is cut toward zero to a multiple of u = 2^(e-13), e the largest exponent among the step's products and
+/// the accumulator. So a product loses exactly |p| mod u. The accumulator, itself a sum that was cut before, is cut to u as well, and
+/// the new sum to 13 bits below its own exponent. A larger u loses no less, so e is taken for an accumulator of magnitude `largest` plus
+/// what has been lost so far. Losses of positive products lower the sum and those of negative ones raise it.
+double hopper_loss(std::span<const Fp8Factor> a, std::span<const Fp8Factor> b, double largest) {
+  double lost_positive = 0, lost_negative = 0, lost_sums = 0;
+  for (std::size_t begin = 0; begin < a.size(); begin += step) {
+    const std::size_t end = std::min(begin + step, a.size());
+    int products_exponent = -1000;
+    for (std::size_t k = begin; k < end; ++k)
+      if (a[k].value != 0 && b[k].value != 0) products_exponent = std::max(products_exponent, a[k].exponent + b[k].exponent);
+    if (products_exponent == -1000) continue;
+    const double bound = largest + lost_positive + lost_negative + lost_sums;
+    const int sum_exponent = bound > 0 ? std::ilogb(bound) : products_exponent;
+    const double unit = std::ldexp(1.0, std::max(products_exponent, sum_exponent) - 13);
+    for (std::size_t k = begin; k < end; ++k) {
+      const double product = a[k].value * b[k].value;
+      (product > 0 ? lost_positive : lost_negative) += cut(product, unit);
+    }
+    if (begin > 0) lost_sums += unit;                              // the accumulator
+    if (sum_exponent > products_exponent) lost_sums += unit;  // the sum, where it may outgrow the addends
+  }
+  return std::max(lost_positive, lost_negative) + lost_sums;
+}
+
+}  // namespace
+
+const Fp8Factors& fp8_factors(DType type) {
+  static const Fp8Factors e4m3 = make_factors(DType::f8_e4m3), e5m2 = make_factors(DType::f8_e5m2);
+  return type == DType::f8_e4m3 ? e4m3 : e5m2;
+}
+
+double fp8_dot(std::span<const Fp8Factor> a, std::span<const Fp8Factor> b) {
+  double sum = 0;
+  for (std::size_t k = 0; k < a.size(); ++k) sum += a[k].value * b[k].value;
+  return sum;
+}
+
+Fp8Sum fp8_sum(Accumulator accumulator, std::span<const Fp8Factor> a, std::span<const Fp8Factor> b) {
+  double sum = 0, magnitudes = 0, largest = 0;
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    const double product = a[k].value * b[k].value;
+    sum += product;
+    magnitudes += std::fabs(product);
+    if (k % step == step - 1 || k + 1 == a.size()) largest = std::max(largest, std::fabs(sum));
+  }
+  if (!std::isfinite(sum)) return {sum, 0.0};
+  // One rounding of 2^-24 for every addition, none of whose results exceeds the sum of all magnitudes.
+  const double additions = static_cast<double>(a.size()) * f32_eps * magnitudes;
+  return {sum, accumulator == Accumulator::fp32 ? additions : std::max(additions, hopper_loss(a, b, largest))};
+}
+
+}  // namespace dodona::ops
