@@ -17,8 +17,23 @@ namespace dodona::tools {
 namespace {
 
 struct RunOptions : ExecOptions {
-  std::vector<std::string> words;
-  std::string output;
+  std::vector<std::string> words, attrs, dtypes;
+  std::string dist, seed, dialect, output;
+
+  /// The case line as one text, to be read by the one parser of case lines.
+  std::string case_line() const {
+    std::string text;
+    const auto add = [&](const std::string& option, const std::string& value) {
+      if (!value.empty()) text += (text.empty() ? "" : " ") + (option.empty() ? "" : option + " ") + value;
+    };
+    for (const std::string& word : words) add("", word);
+    for (const std::string& attr : attrs) add("--attr", attr);
+    for (const std::string& dtype : dtypes) add("--dtype", dtype);
+    add("--dist", dist);
+    add("--seed", seed);
+    add("--dialect", dialect);
+    return text;
+  }
 };
 
 struct Range {
@@ -40,12 +55,11 @@ Range range_of(const Tensor& tensor) {
   return range;
 }
 
-/// A case file, or a case line spelled out as the remaining words.
-oracle::Case open_case(const std::vector<std::string>& words) {
+/// A case file, or a case line.
+oracle::Case open_case(const RunOptions& options) {
+  const auto& words = options.words;
   if (words.size() == 1 && (std::filesystem::exists(words[0]) || words[0].ends_with(".safetensors"))) return oracle::load_case(words[0]);
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  const CaseLine line = parse_case_line(text);
+  const CaseLine line = parse_case_line(options.case_line());
   oracle::Case c;
   c.op = &registry().at(line.op);
   c.name = to_string(line);
@@ -53,10 +67,8 @@ oracle::Case open_case(const std::vector<std::string>& words) {
   return c;
 }
 
-void run(const RunOptions& options, const std::vector<std::string>& extra) {
-  std::vector<std::string> words = options.words;
-  words.insert(words.end(), extra.begin(), extra.end());
-  const oracle::Case c = open_case(words);
+void run(const RunOptions& options) {
+  const oracle::Case c = open_case(options);
   const Exec exec = options.exec();
   Arguments arguments = oracle::runnable(*c.op, c.inputs);
   const auto begin = std::chrono::steady_clock::now();
@@ -102,15 +114,17 @@ void run(const RunOptions& options, const std::vector<std::string>& extra) {
 void add_run(CLI::App& app, int&) {
   auto options = std::make_shared<RunOptions>();
   auto* command = app.add_subcommand("run", "Run an op on a case and show its outputs");
-  command->add_option("CASE", options->words, "A case file, or a case line: OP SYM=N... [--attr k=v] [--dtype arg=t] [--dist D] [--seed N] [--dialect D]")
-      ->required();
+  command->add_option("CASE", options->words, "A case file, or a case line: OP SYM=N... with the options below")->required();
+  command->add_option("--attr", options->attrs, "An attribute of the case line, NAME=VALUE; may be repeated")->expected(1)->take_all();
+  command->add_option("--dtype", options->dtypes, "The element type of an argument, ARGUMENT=TYPE; may be repeated")->expected(1)->take_all();
+  command->add_option("--dist", options->dist, "How values are drawn: normal, uniform, outliers, wide-exponent, ties, edge");
+  command->add_option("--seed", options->seed, "Seed of the inputs (default 0)");
+  command->add_option("--dialect", options->dialect, "Whose numerics: sglang (default), flashinfer, trtllm, deepseek");
   command->add_option("--mode", options->mode, "fast (default), golden or hopper");
   command->add_option("-o,--output", options->output, "Write the outputs to this safetensors file");
   options->add_threads_and_isa(*command);
   options->add_json(*command);
-  // Options of the case line itself pass through.
-  command->allow_extras();
-  command->callback([options, command] { run(*options, command->remaining()); });
+  command->callback([options] { run(*options); });
 }
 
 }  // namespace dodona::tools

@@ -34,7 +34,6 @@ void describe_merge(auto& op, Merge& fields, const DTypeRule& types, Role lse) {
   op.out("v_merged", fields.v_merged, same_as("v_a"), "T N D").doc("attention output over all keys");
   op.out("s_merged", fields.s_merged, {DType::f32}, "T N").role(lse).doc("log-sum-exp over all keys");
   op.rows_independent("T");
-  op.rows_independent("N");
 }
 
 void merge_golden(const PartialMerge& merge, const Exec& exec, Reference* reference);

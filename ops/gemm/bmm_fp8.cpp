@@ -64,7 +64,8 @@ void golden(const BmmFp8& op, const Exec& exec, Reference* reference) {
       const double exact = sum.exact * scale;
       double slack = 0;
       // What the accumulator lost, and the fp32 rounding of its product with the scale, which may be flushed.
-      if (std::isfinite(exact)) slack = sum.slack * std::fabs(static_cast<double>(scale)) + std::fabs(exact) * (scale_may_flush ? 1.0 : f32_eps);
+      if (std::isfinite(exact))
+        slack = sum.slack * std::fabs(static_cast<double>(scale)) + std::fabs(exact) * (scale_may_flush ? 1.0 : f32_eps);
       out.put(row * s.n + j, exact, slack);
     }
   });
@@ -156,9 +157,10 @@ std::unique_ptr<Op> op_bmm_fp8() {
           "acc = sum over k of A*B (products are exact); out = rn(fl32(acc * fl32(A_scale*B_scale))), to nearest even. NaN and infinities "
           "follow IEEE. Budget of acc, accumulator=hopper_fp8: K ascending in steps of 32 without promotion; with u = 2^(e-13), e the "
           "largest exponent among a step's products and the largest partial sum of the whole row, each product may lose |p| mod u (of the "
-          "losses of either sign the larger total counts), the running sum u, and the new sum u where it may outgrow the addends. A budget "
-          "of fp32 roundings would fail the H200's kernel, whose saturated rows lose percents. accumulator=fp32, and at least: K units of "
-          "2^-24 of the sum of |A*B|. Then 2^-24 relative for the product with the scale.",
+          "losses of either sign the larger total counts); the running sum loses where a step's products exceed those of the step before, "
+          "and the new sum where it outgrows its addends. A budget of fp32 roundings would fail the H200's kernel, whose saturated rows "
+          "lose percents. accumulator=fp32, and at least: K units of 2^-24 of the sum of |A*B|. Then 2^-24 relative for the product with "
+          "the scale.",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

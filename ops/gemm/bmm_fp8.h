@@ -23,7 +23,7 @@ struct BmmFp8 {
     op.choice("accumulator", accumulator, {"hopper_fp8", "fp32"})
         .doc("what sums may lose: hopper_fp8: what lies 13 bits below the largest addend, at every 32 products; fp32: fp32 roundings")
         .dialect("trtllm", "fp32");
-    op.out("out", out, dtype_of_attr("dtype"), "L M N").layout(Layout::contiguous);
+    op.out("out", out, dtype_of_attr("dtype"), "L M N").layout(Layout::contiguous).doc("rounded once");
     op.symbol("K", {.multiple_of = 16});
     op.symbol("N", {.multiple_of = 16});
     op.rows_independent("L");

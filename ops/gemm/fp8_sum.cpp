@@ -26,31 +26,40 @@ double cut(double x, double unit) {
   return magnitude - std::floor(magnitude / unit) * unit;
 }
 
-/// Bound of what the fp8 tensor core loses on an ascending sum whose partial sums stay within `largest` in magnitude.
+int exponent_of(double magnitude) {
+  return magnitude > 0 ? std::ilogb(magnitude) : -1000;
+}
+
+/// Bound of what the fp8 tensor core loses on an ascending sum whose partial sums at whole steps stay within `largest` in magnitude.
 ///
 /// At each step every product is cut toward zero to a multiple of u = 2^(e-13), e the largest exponent among the step's products and
-/// the accumulator. So a product loses exactly |p| mod u. The accumulator, itself a sum that was cut before, is cut to u as well, and
-/// the new sum to 13 bits below its own exponent. A larger u loses no less, so e is taken for an accumulator of magnitude `largest` plus
-/// what has been lost so far. Losses of positive products lower the sum and those of negative ones raise it.
+/// the accumulator. So a product loses exactly |p| mod u. A larger u loses no less, so e is taken for an accumulator of magnitude
+/// `largest` plus what may have been lost so far. Losses of positive products lower the sum and those of negative ones raise it.
+/// The accumulator has no more than 13 bits below its exponent, and none below 13 bits under the last step's products: only larger
+/// products make it lose some. The new sum is cut where it outgrows the exponents of all addends.
 double hopper_loss(std::span<const Fp8Factor> a, std::span<const Fp8Factor> b, double largest) {
-  double lost_positive = 0, lost_negative = 0, lost_sums = 0;
+  double lost_positive = 0, lost_negative = 0, lost_sums = 0, sum = 0;
+  const auto lost = [&] { return std::max(lost_positive, lost_negative) + lost_sums; };
+  int last_exponent = 1000;  // the first accumulator is zero
   for (std::size_t begin = 0; begin < a.size(); begin += step) {
     const std::size_t end = std::min(begin + step, a.size());
     int products_exponent = -1000;
     for (std::size_t k = begin; k < end; ++k)
       if (a[k].value != 0 && b[k].value != 0) products_exponent = std::max(products_exponent, a[k].exponent + b[k].exponent);
     if (products_exponent == -1000) continue;
-    const double bound = largest + lost_positive + lost_negative + lost_sums;
-    const int sum_exponent = bound > 0 ? std::ilogb(bound) : products_exponent;
-    const double unit = std::ldexp(1.0, std::max(products_exponent, sum_exponent) - 13);
+    const int least_exponent = std::max(products_exponent, exponent_of(std::fabs(sum) - lost()));
+    const double unit = std::ldexp(1.0, std::max(products_exponent, exponent_of(largest + lost())) - 13);
+    if (products_exponent > last_exponent) lost_sums += std::ldexp(1.0, products_exponent - 13);
     for (std::size_t k = begin; k < end; ++k) {
       const double product = a[k].value * b[k].value;
       (product > 0 ? lost_positive : lost_negative) += cut(product, unit);
+      sum += product;
     }
-    if (begin > 0) lost_sums += unit;                              // the accumulator
-    if (sum_exponent > products_exponent) lost_sums += unit;  // the sum, where it may outgrow the addends
+    const int sum_exponent = exponent_of(std::fabs(sum) + lost());
+    if (sum_exponent > least_exponent) lost_sums += std::ldexp(1.0, sum_exponent - 13);
+    last_exponent = products_exponent;
   }
-  return std::max(lost_positive, lost_negative) + lost_sums;
+  return lost();
 }
 
 }  // namespace

@@ -13,9 +13,9 @@ namespace dodona::ops {
 
 /// Part of one product: rows of A times columns of B^T, both with k contiguous.
 struct Fp8Tile {
-  const std::uint8_t* a;  ///< rows x k, row stride k
-  const std::uint8_t* b;  ///< columns x k, row stride k
-  void* out;              ///< rows x columns of bf16 or f16
+  const std::uint8_t* a;          ///< rows x k, row stride k
+  const std::uint8_t* b;          ///< columns x k, row stride k
+  void* out;                      ///< rows x columns of bf16 or f16
   std::int64_t rows, columns, k;  ///< columns and k are multiples of 16
   std::int64_t out_stride;        ///< elements
   DType a_type, b_type, out_type;

@@ -24,7 +24,8 @@ DODONA_INLINE i32x16 byte_on_top(i32x16 words) {
 /// The codes on top of the lanes, decoded; e4m3 as value / 256 (its half of the same fields), and 1.875 for NaN.
 template <bool e5m2>
 DODONA_INLINE f32x16 decode_top(i32x16 top) {
-  const i32x16 half = e5m2 ? top & i32x16::splat(static_cast<std::int32_t>(0xFF000000)) : sra<1>(top) & i32x16::splat(static_cast<std::int32_t>(0xBF800000));
+  const i32x16 half = e5m2 ? top & i32x16::splat(static_cast<std::int32_t>(0xFF000000))
+                           : sra<1>(top) & i32x16::splat(static_cast<std::int32_t>(0xBF800000));
   return {lanes::half_to_f32(lanes::narrow_to_16(shr<16>(half).v))};
 }
 
@@ -144,14 +145,30 @@ DODONA_INLINE void multiply_rows(Operands o, std::int64_t columns) {
   }
 }
 
+/// Columns of B that are decoded next. Their codes are fetched while others are multiplied; a fetch beyond the end does nothing.
+struct Ahead {
+  const std::uint8_t* codes;
+  std::int64_t stride, k;
+};
+DODONA_INLINE void fetch(const Ahead& ahead, std::int64_t first, std::int64_t end) {
+  for (std::int64_t j = first; j < end; ++j)
+    for (std::int64_t k = 0; k < ahead.k; k += 64) __builtin_prefetch(ahead.codes + j * ahead.stride + k);
+}
+
 DODONA_INLINE Operands below(Operands o, std::int64_t rows) {
   o.a += rows * o.a_stride;
   o.c += rows * o.c_stride;
   return o;
 }
 
-void multiply_panel(Operands o, std::int64_t rows, std::int64_t columns) {
-  for (; rows >= most_rows; rows -= most_rows, o = below(o, most_rows)) multiply_rows<most_rows>(o, columns);
+void multiply_panel(Operands o, std::int64_t rows, std::int64_t columns, const Ahead& ahead) {
+  const std::int64_t tiles = rows / most_rows + 1;
+  std::int64_t tile = 0;
+  for (; rows >= most_rows; rows -= most_rows, o = below(o, most_rows), ++tile) {
+    fetch(ahead, panel * tile / tiles, panel * (tile + 1) / tiles);
+    multiply_rows<most_rows>(o, columns);
+  }
+  fetch(ahead, panel * tile / tiles, panel);
   if (rows & 4) multiply_rows<4>(o, columns), o = below(o, 4);
   if (rows & 2) multiply_rows<2>(o, columns), o = below(o, 2);
   if (rows & 1) multiply_rows<1>(o, columns);
@@ -185,8 +202,9 @@ void multiply_tile(const Fp8Tile& tile) {
     decode_rows(tile.a + begin, a_e5m2, tile.k, tile.rows, k, b_e5m2 ? 1.0f : 256.0f, a, a_stride);
     for (std::int64_t j = 0; j < tile.columns; j += panel) {
       const std::int64_t columns = tile.columns - j < panel ? tile.columns - j : panel;
-      pack_panel(tile.b + j * tile.k + begin, b_e5m2, tile.k, k, columns, b);
-      multiply_panel({a, a_stride, b, c + j, tile.columns, k}, tile.rows, columns);
+      const std::uint8_t* const codes = tile.b + j * tile.k + begin;
+      pack_panel(codes, b_e5m2, tile.k, k, columns, b);
+      multiply_panel({a, a_stride, b, c + j, tile.columns, k}, tile.rows, columns, {codes + columns * tile.k, tile.k, k});
     }
   }
   store_rows(tile, c);

@@ -10,13 +10,13 @@ using ops::GateRows;
 constexpr int most_experts = 1024, most_groups = 32;
 
 /// A row's experts in chunks of sixteen lanes, at least one chunk a group; lanes beyond a group's members are padding.
-struct Layout {
+struct SlotLayout {
   int members;       ///< experts a group
   int group_chunks;  ///< 1 or 2
   int chunks;
   std::uint32_t valid;  ///< lanes of a chunk that hold experts
 
-  int group_slots() const { return 16 * group_chunks; }
+  DODONA_INLINE int group_slots() const { return 16 * group_chunks; }
   /// The expert in a slot (lane of a chunk).
   DODONA_INLINE int expert(int slot) const { return members >= 16 ? slot : slot / 16 * members + slot % 16; }
 };
@@ -30,8 +30,8 @@ struct Row {
   std::int32_t candidate_slot[most_experts], order[most_experts];
 };
 
-DODONA_INLINE Layout layout_of(const GateRows& call) {
-  Layout layout{};
+DODONA_INLINE SlotLayout slot_layout(const GateRows& call) {
+  SlotLayout layout{};
   layout.members = call.experts / call.groups;
   layout.group_chunks = layout.members > 16 ? 2 : 1;
   layout.chunks = call.groups * layout.group_chunks;
@@ -63,7 +63,7 @@ DODONA_INLINE i32x16 ranks(const float* keys, int n, int begin) {
 
 /// Scores and keys of all experts, and the best two keys of every group.
 template <class Lanes>
-DODONA_INLINE void score_row(const GateRows& call, const Layout& layout, const void* input, Row& row) {
+DODONA_INLINE void score_row(const GateRows& call, const SlotLayout& layout, const void* input, Row& row) {
   const f32x16 lowest = Lanes::round(f32x16::splat(-__FLT_MAX__));
   const mask16 valid = mask16::from_bits(static_cast<std::uint16_t>(layout.valid));
   const int chunk_experts = layout.members < 16 ? layout.members : 16;
@@ -102,24 +102,6 @@ DODONA_INLINE void score_row(const GateRows& call, const Layout& layout, const v
   }
 }
 
-/// Calls body(slot) for the first slot of every chunk of the groups.
-template <class Body>
-DODONA_INLINE void for_each_chunk(const Layout& layout, std::uint32_t groups, const Body& body) {
-  for (; groups != 0; groups &= groups - 1) {
-    const int slot = __builtin_ctz(groups) * layout.group_slots();
-    body(slot);
-    if (layout.group_chunks == 2) body(slot + 16);
-  }
-}
-
-/// The largest keys of sixteen disjoint sets of experts: `routed` experts reach the best `routed` of them.
-DODONA_INLINE float lane_bound(const Layout& layout, std::uint32_t groups, int routed, Row& row) {
-  f32x16 best = f32x16::splat(-__builtin_inff());
-  for_each_chunk(layout, groups, [&](int slot) { best = max(f32x16::load(row.key + slot), best); });
-  best.store(row.candidate);
-  return reduce_min(select(ranks(row.candidate, 16, 0) < i32x16::splat(routed), best, f32x16::splat(__builtin_inff())));
-}
-
 /// The kept groups, one bit each, and a key that at least `routed` of their experts reach.
 struct Kept {
   std::uint32_t groups;
@@ -127,7 +109,7 @@ struct Kept {
 };
 
 template <class Lanes>
-DODONA_INLINE Kept keep_groups(const GateRows& call, const Layout& layout, Row& row) {
+DODONA_INLINE Kept keep_groups(const GateRows& call, Row& row) {
   const f32x16 infinity = f32x16::splat(__builtin_inff());
   for (int g = 0; g < call.groups; g += 16)
     as_key(Lanes::round(f32x16::load(row.first + g) + f32x16::load(row.second + g))).store(row.group_score + g);
@@ -144,16 +126,12 @@ DODONA_INLINE Kept keep_groups(const GateRows& call, const Layout& layout, Row& 
   kept.bound = reduce_min(bound);
   // A second best of -FLT_MAX may be none.
   if (call.routed > 2 * call.kept_groups || !(kept.bound > -__FLT_MAX__)) kept.bound = -__builtin_inff();
-  if (call.routed <= 16) {
-    const float bound_of_lanes = lane_bound(layout, kept.groups, call.routed, row);
-    kept.bound = kept.bound > bound_of_lanes ? kept.bound : bound_of_lanes;
-  }
   return kept;
 }
 
 /// Calls body(slot) for every slot of the kept groups, in order, whose key `test` accepts.
 template <class Test, class Body>
-DODONA_INLINE void for_each_slot(const Layout& layout, std::uint32_t groups, const Row& row, const Test& test, const Body& body) {
+DODONA_INLINE void for_each_slot(const SlotLayout& layout, std::uint32_t groups, const Row& row, const Test& test, const Body& body) {
   int begins[4];
   while (groups != 0) {
     std::uint64_t word = 0;
@@ -173,23 +151,47 @@ DODONA_INLINE void for_each_slot(const Layout& layout, std::uint32_t groups, con
   }
 }
 
-/// row.order: the slots of the chosen experts. Those above the bound are ranked; those at the bound follow in order of slots.
-DODONA_INLINE void choose(const GateRows& call, const Layout& layout, const Kept& kept, Row& row) {
+/// Candidates: the slots of the kept groups whose keys are above the bound. Returns their number.
+DODONA_INLINE int collect(const SlotLayout& layout, const Kept& kept, Row& row) {
   const f32x16 bound = f32x16::splat(kept.bound);
-  int above = 0;
+  int count = 0;
   for_each_slot(
       layout, kept.groups, row, [&](f32x16 key) { return key > bound; },
       [&](int slot) {
-        row.candidate[above] = row.key[slot];
-        row.candidate_slot[above++] = slot;
+        row.candidate[count] = row.key[slot];
+        row.candidate_slot[count++] = slot;
         return true;
       });
+  return count;
+}
+
+/// A bound that holds where groups fall steeply: each lane's best key stands for an expert of its own, so the best `routed` of them do.
+DODONA_INLINE float lane_bound(const SlotLayout& layout, std::uint32_t groups, int routed, Row& row) {
+  const f32x16 infinity = f32x16::splat(__builtin_inff());
+  f32x16 best = -infinity;
+  for (; groups != 0; groups &= groups - 1) {
+    const float* keys = row.key + __builtin_ctz(groups) * layout.group_slots();
+    for (int c = 0; c < layout.group_chunks; ++c) best = max(f32x16::load(keys + 16 * c), best);
+  }
+  best.store(row.candidate);
+  return reduce_min(select(ranks(row.candidate, 16, 0) < i32x16::splat(routed), best, infinity));
+}
+
+/// row.order: the slots of the chosen experts. Those above the bound are ranked; those at the bound follow in order of slots.
+DODONA_INLINE void choose(const GateRows& call, const SlotLayout& layout, Kept kept, Row& row) {
+  int above = collect(layout, kept, row);
+  if (above > 32 && call.routed <= 16) {
+    const float higher = lane_bound(layout, kept.groups, call.routed, row);
+    kept.bound = higher > kept.bound ? higher : kept.bound;
+    above = collect(layout, kept, row);
+  }
   for (int begin = 0; begin < above; begin += 16) {
     ranks(row.candidate, above, begin).store(row.rank);
     const int end = above - begin < 16 ? above - begin : 16;
     for (int i = 0; i < end; ++i) row.order[row.rank[i]] = row.candidate_slot[begin + i];
   }
   if (above >= call.routed) return;
+  const f32x16 bound = f32x16::splat(kept.bound);
   for_each_slot(
       layout, kept.groups, row, [&](f32x16 key) { return key == bound; },
       [&](int slot) {
@@ -198,7 +200,7 @@ DODONA_INLINE void choose(const GateRows& call, const Layout& layout, const Kept
       });
 }
 
-DODONA_INLINE void write_row(const GateRows& call, const Layout& layout, const Row& row, float* weights, std::int32_t* ids) {
+DODONA_INLINE void write_row(const GateRows& call, const SlotLayout& layout, const Row& row, float* weights, std::int32_t* ids) {
   float sum = 0;
   for (int k = 0; k < call.routed; ++k) {
     const int slot = row.order[k];
@@ -224,12 +226,12 @@ DODONA_INLINE void write_row(const GateRows& call, const Layout& layout, const R
 
 template <class Lanes>
 DODONA_INLINE void gate_rows(const GateRows& call) {
-  const Layout layout = layout_of(call);
+  const SlotLayout layout = slot_layout(call);
   Row row;
   for (int g = 0; g < most_groups; ++g) row.first[g] = row.second[g] = 0.0f;
   for (std::int64_t r = 0; r < call.rows; ++r) {
     score_row<Lanes>(call, layout, static_cast<const char*>(call.input) + r * call.input_stride, row);
-    const Kept kept = keep_groups<Lanes>(call, layout, row);
+    const Kept kept = keep_groups<Lanes>(call, row);
     choose(call, layout, kept, row);
     write_row(call, layout, row, call.weights + r * call.weights_stride, call.ids + r * call.ids_stride);
   }

@@ -73,7 +73,7 @@ template <class R>
 void normalise_row(const RmsRow row) {
   using Lanes = typename R::Lanes;
   const float argument = sum_of_squares<R>(row) / static_cast<float>(row.n) + row.eps;
-  const f32x16 factor = f32x16::splat(1.0f) / sqrt(f32x16::splat(argument));
+  const f32x16 factor = f32x16::splat(1.0f / __builtin_sqrtf(argument));
   const bool stream = row.stream && can_stream(row.output);
   std::int64_t i = 0;
   for (; i + 32 <= row.n; i += 32) {

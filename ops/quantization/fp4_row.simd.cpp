@@ -124,7 +124,8 @@ DODONA_INLINE void quantize_batch(const char* input, const Constants& constants,
   float factors[batch_groups * group_blocks];
   bool finite = true;
   for (int g = 0; g < groups; ++g)
-    finite &= scale_group<Lanes>(input + g * group_elements * Lanes::bytes, constants, scales + g * group_blocks, factors + g * group_blocks);
+    finite &=
+        scale_group<Lanes>(input + g * group_elements * Lanes::bytes, constants, scales + g * group_blocks, factors + g * group_blocks);
   if (finite) {
     encode<Lanes, true>(input, groups * group_blocks, factors, codes);
   } else {

@@ -67,8 +67,8 @@ struct Factor {
 Factor element_factor(float amax, float scale, float encode_scale, bool zero_by_amax) {
   if ((zero_by_amax ? amax : scale) == 0) return {0.0f, false};
   const float argument = scale * quant::reciprocal_ftz(encode_scale);
-  const bool open = beside(encode_scale, 0x1p126) || beside(argument, 0x1p126) || beside(argument, 0x1p-126) ||
-                    (zero_by_amax && amax < flush_floor);
+  const bool open =
+      beside(encode_scale, 0x1p126) || beside(argument, 0x1p126) || beside(argument, 0x1p-126) || (zero_by_amax && amax < flush_floor);
   return {quant::reciprocal_ftz(argument), open};
 }
 

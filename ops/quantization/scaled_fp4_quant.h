@@ -19,7 +19,10 @@ struct ScaledFp4Quant {
     op.choice("zero_block", zero_block, {"scale", "amax"})
         .doc("when all codes of a block become zero: scale: when its scale rounds to zero; amax: when its elements are zero")
         .dialect("flashinfer", "amax");
-    op.out("output", output, {u8}, "M K/2").layout(Layout::contiguous).judged(Judge::code).doc("two codes a byte, even column in the low nibble");
+    op.out("output", output, {u8}, "M K/2")
+        .layout(Layout::contiguous)
+        .judged(Judge::code)
+        .doc("two codes a byte, even column in the low nibble");
     op.out("output_scale", output_scale, {f8_e4m3}, "align(M,128) align(K/16,4)")
         .layout(Layout::contiguous)
         .judged(Judge::code)

@@ -100,7 +100,8 @@ void fast(const SglPerTokenQuantFp8& op, const Exec& exec) {
 
 void hopper(const SglPerTokenQuantFp8& op, const Exec& exec) {
   namespace hw = quant::hopper;
-  if (op.divide == "ieee") throw Error(ErrorCode::unsupported, "", "divide", "'ieee' has no hopper mode: builds for the H200 use fast math");
+  if (op.divide == "ieee")
+    throw Error(ErrorCode::unsupported, "", "divide", "'ieee' has no hopper mode: builds for the H200 use fast math");
   const std::int64_t rows = op.input.size(0), width = op.input.size(1);
   parallel_for(exec.threads, rows, static_cast<double>(width), [&](std::int64_t m) {
     const std::vector<float> x = row_of(op, m);

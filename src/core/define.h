@@ -154,6 +154,14 @@ class OpOf final : public Op {
   }
 
   void execute(const O& op, const Exec& exec) const {
+    try {
+      execute_mode(op, exec);
+    } catch (const Error& error) {
+      throw error.within(std::string(info_.name));
+    }
+  }
+
+  void execute_mode(const O& op, const Exec& exec) const {
     const auto begin = exec.tracer ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
     switch (exec.mode) {
       case Mode::fast: implementation_.fast(op, exec); break;

@@ -20,6 +20,18 @@ std::shared_ptr<void> allocate(std::int64_t bytes) {
   return {memory, [](void* p) { ::operator delete(p, std::align_val_t{64}); }};
 }
 
+/// Refuses strides whose last element lies beyond any memory, so that address arithmetic cannot overflow.
+void check_reach(const Dims& shape, const Dims& strides) {
+  constexpr std::int64_t farthest = std::int64_t{1} << 56;
+  std::int64_t reach = 0;
+  for (int i = 0; i < shape.rank(); ++i) {
+    std::int64_t step = 0;
+    if (shape[i] > 1 && (__builtin_mul_overflow(shape[i] - 1, strides[i], &step) || __builtin_add_overflow(reach, step, &reach) ||
+                         reach > farthest || reach < -farthest))
+      fail(ErrorCode::bad_stride, "strides " + to_string(strides) + " reach beyond any memory for shape " + to_string(shape));
+  }
+}
+
 /// Address arithmetic in bits, because packed types have two elements a byte.
 std::int64_t byte_offset(DType dtype, std::int64_t element) { return element * bits(dtype) / 8; }
 
@@ -93,6 +105,7 @@ Tensor::Tensor(std::shared_ptr<void> owner, void* data, DType dtype, const Dims&
   element_count(shape);
   if (shape.rank() != strides.rank())
     fail(ErrorCode::bad_stride, "shape " + to_string(shape) + " and strides " + to_string(strides) + " differ in rank");
+  check_reach(shape, strides);
 }
 
 std::int64_t Tensor::elements() const { return element_count(shape_); }
@@ -181,11 +194,10 @@ std::int64_t Tensor::offset(std::int64_t linear) const {
 Tensor make_strided(DType dtype, const Dims& shape, const Dims& strides, std::byte gap) {
   if (shape.rank() != strides.rank())
     fail(ErrorCode::bad_stride, "shape " + to_string(shape) + " and strides " + to_string(strides) + " differ in rank");
+  check_reach(shape, strides);
   std::int64_t last = 0;
   for (int i = 0; i < shape.rank(); ++i) {
     if (strides[i] < 0) fail(ErrorCode::bad_stride, "negative stride in " + to_string(strides));
-    if (shape[i] > 1 && strides[i] > (largest_count - last) / (shape[i] - 1))
-      fail(ErrorCode::bad_stride, "strides " + to_string(strides) + " overflow for shape " + to_string(shape));
     if (shape[i] > 0) last += (shape[i] - 1) * strides[i];
   }
   const std::int64_t bytes = bytes_for(dtype, element_count(shape) == 0 ? 0 : last + 1);

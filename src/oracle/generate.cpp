@@ -162,7 +162,12 @@ Arguments generate(const CaseLine& line) {
     if (op.schema().find_attr(attr) == nullptr) throw Error(ErrorCode::unknown_argument, line.op, attr, "is not an attribute of this op");
   for (const PlannedTensor& planned : plan(op.info(), op.schema(), line.symbols, line.dtypes, arguments)) {
     if (planned.spec->direction == Direction::out) continue;
-    Tensor tensor(planned.dtype, planned.shape);
+    Tensor tensor;
+    try {
+      tensor = Tensor(planned.dtype, planned.shape);
+    } catch (const Error& error) {
+      throw Error(error.code(), line.op, planned.spec->name, "of shape " + to_string(planned.shape) + ": " + error.message());
+    }
     fill(tensor, planned.spec->role, planned.bound, line.dist, line.seed, planned.spec->name);
     if (planned.spec->layout == Layout::column_major && tensor.rank() >= 2) {
       // The logical values stay; only the memory order changes.

@@ -178,7 +178,13 @@ TEST_P(EveryOp, EmptyAxesAreAccepted) {
     const auto arguments = arguments_of(op(), line);
     if (!arguments) continue;
     ++ran;
-    for (const Mode mode : op().modes()) EXPECT_NO_THROW(run(op(), *arguments, exec_of(mode))) << to_string(line) << " " << name(mode);
+    for (const Mode mode : op().modes()) {
+      try {
+        run(op(), *arguments, exec_of(mode));
+      } catch (const Error& error) {
+        EXPECT_TRUE(mode == Mode::hopper && error.code() == ErrorCode::unsupported) << to_string(line) << " " << name(mode) << ": " << error.what();
+      }
+    }
   }
   EXPECT_GT(ran, 0);
 }
@@ -244,15 +250,16 @@ TEST_P(EveryOp, FastStaysWithinTheBudgetOfGolden) {
 }
 
 /// Copies of the outputs in which each judged value has been pushed away from what it should be.
-oracle::NamedTensors broken(const Op& op, const oracle::NamedTensors& outputs, const std::string& which) {
+oracle::NamedTensors broken(const oracle::NamedTensors& outputs, const std::string& which) {
   oracle::NamedTensors result;
   for (const auto& [name, tensor] : outputs) {
     Tensor changed = tensor.clone();
+    // Bytes may hold two codes each: then both get another exponent.
+    const std::uint64_t flip = changed.dtype() == DType::u8 ? 0x44 : std::uint64_t{1} << (bits(changed.dtype()) - 2);
     if (name == which)
-      for (std::int64_t i = 0; i < changed.elements(); ++i) quant::set_bits(changed, i, quant::get_bits(changed, i) ^ 1U << (bits(changed.dtype()) - 2));
+      for (std::int64_t i = 0; i < changed.elements(); ++i) quant::set_bits(changed, i, quant::get_bits(changed, i) ^ flip);
     result.emplace_back(name, changed);
   }
-  (void)op;
   return result;
 }
 
@@ -263,7 +270,7 @@ TEST_P(EveryOp, BudgetIsNotVacuous) {
     EXPECT_NE(oracle::judge(op(), arguments, outputs, {}).outcome, oracle::Outcome::vacuous) << to_string(line);
     for (const auto& [name, tensor] : outputs) {
       if (tensor.elements() == 0 || tensor.dtype() == DType::boolean) continue;
-      const auto verdict = oracle::judge(op(), arguments, broken(op(), outputs, name), {});
+      const auto verdict = oracle::judge(op(), arguments, broken(outputs, name), {});
       for (const auto& output : verdict.outputs)
         if (output.name == name) EXPECT_GT(output.failing, output.compared / 2) << to_string(line) << ": wrong exponents in " << name << " pass";
     }

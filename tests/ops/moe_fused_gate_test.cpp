@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -249,6 +250,33 @@ TEST(MoeFusedGate, MoreCandidatesThanLanesAreRanked) {
   for (std::size_t e = 1; e < 32; ++e) gate.logits[e] = -2.0;
   gate.logits[0] = 6.0;
   expect_ids(gate, {0, 63, 95, 127, 62, 94, 126, 61});
+}
+
+TEST(MoeFusedGate, TiesBelowASteepGroupFallToTheLowerIndex) {
+  Gate gate{.logits = Values(256, -3.0), .bias = {}, .groups = 8, .kept = 4, .topk = 8};
+  for (std::size_t e = 32; e < 128; ++e) gate.logits[e] = 0.5;
+  gate.logits[0] = 6.0;
+  expect_ids(gate, {0, 32, 33, 34, 35, 36, 37, 38});
+}
+
+TEST(MoeFusedGate, TheBestOfASteepGroupAndOfOneRunAreFound) {
+  Gate gate{.logits = Values(256, -3.0), .bias = {}, .groups = 8, .kept = 4, .topk = 8};
+  for (std::size_t e = 32; e < 128; ++e) gate.logits[e] = 0.5 + 0.001 * static_cast<double>(e % 7);
+  for (std::size_t e = 33; e < 48; ++e) gate.logits[e] = 3.0 - 0.01 * static_cast<double>(e);
+  gate.logits[0] = 6.0;
+  expect_ids(gate, {0, 33, 34, 35, 36, 37, 38, 39});
+}
+
+TEST(MoeFusedGate, MoreThanALaneEachMayBeChosen) {
+  Gate gate{.logits = Values(128), .bias = {}, .groups = 4, .kept = 2, .topk = 40};
+  for (std::size_t e = 0; e < 128; ++e) gate.logits[e] = 0.02 * static_cast<double>(e * 37 % 64) + (e < 64 ? 1.0 : -1.0);
+  Ids best(64);
+  std::iota(best.begin(), best.end(), 0);
+  std::sort(best.begin(), best.end(), [&](std::int64_t a, std::int64_t b) {
+    return gate.logits[static_cast<std::size_t>(a)] > gate.logits[static_cast<std::size_t>(b)];
+  });
+  best.resize(40);
+  expect_ids(gate, best);
 }
 
 TEST(MoeFusedGate, MoreExpertsThanTwoAGroupMayBeChosen) {

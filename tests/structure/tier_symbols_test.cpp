@@ -43,7 +43,8 @@ TEST(TierObjects, DefineNoWeakSymbolOutsideTheirTier) {
         const std::string line = symbols.substr(begin, end - begin);
         begin = end + 1;
         const bool weak = line.size() > 18 && (line[17] == 'W' || line[17] == 'V' || line[17] == 'u');
-        const bool own = line.find("::" + std::string(tier)) != std::string::npos || line.find("xsimd::") != std::string::npos;
+        const bool own = line.find("::" + std::string(tier)) != std::string::npos || line.find("xsimd::") != std::string::npos ||
+                         line.find("DW.ref.") != std::string::npos;  // a reference, no code
         EXPECT_TRUE(!weak || own) << entry.path().filename() << ": " << line;
       }
     }
