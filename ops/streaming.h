@@ -1,9 +1,12 @@
 // Outputs that are written past the caches.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "core/threads.h"
 #include "dodona/tensor.h"
+#include "ops/writing.h"
 
 namespace dodona::ops {
 
@@ -12,6 +15,18 @@ namespace dodona::ops {
 inline bool worth_streaming(const Tensor& output) {
   constexpr std::int64_t kept_by_caches = std::int64_t{4} << 20;
   return bytes_for(output.dtype(), output.elements()) > kept_by_caches;
+}
+
+/// parallel_for over rows, as body(row, writing). When the output is streamed a task is some 64 KB of rows, for making them visible takes
+/// as long as moving some KB.
+template <class Body>
+void parallel_for_rows(int threads, std::int64_t rows, double cost, bool streamed, std::int64_t row_bytes, const Body& body) {
+  if (!streamed) return parallel_for(threads, rows, cost, [&](std::int64_t row) { body(row, Writing::cached); });
+  const std::int64_t per_task = std::max<std::int64_t>(1, (std::int64_t{64} << 10) / std::max<std::int64_t>(1, row_bytes));
+  parallel_for(threads, (rows + per_task - 1) / per_task, cost * static_cast<double>(per_task), [&](std::int64_t task) {
+    const std::int64_t end = std::min(rows, (task + 1) * per_task);
+    for (std::int64_t row = task * per_task; row < end; ++row) body(row, row + 1 < end ? Writing::streamed : Writing::streamed_last);
+  });
 }
 
 }  // namespace dodona::ops

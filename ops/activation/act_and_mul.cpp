@@ -90,18 +90,19 @@ void hopper_act_and_mul(const ActAndMul& op, float (*activation)(float), const E
 void fast_act_and_mul(const ActAndMul& op, ActivationKind kind, const Exec& exec) {
   const std::int64_t rows = row_count(op.out), width = op.out.size(-1);
   const DType type = op.out.dtype();
-  const bool stream = worth_streaming(op.out);
-  parallel_for(exec.threads, rows, static_cast<double>(width) * element_cost, [&](std::int64_t t) {
+  const int element_bytes = bits(type) / 8;
+  const double cost = static_cast<double>(width) * element_cost;
+  parallel_for_rows(exec.threads, rows, cost, worth_streaming(op.out), width * element_bytes, [&](std::int64_t t, Writing writing) {
     const Halves half = halves(op, t), next = halves(op, std::min(t + 1, rows - 1));
     const ActAndMulRow row{.gate = half.gate,
                            .up = half.up,
-                           .out = row_begin_mutable(op.out, t, bits(type) / 8),
+                           .out = row_begin_mutable(op.out, t, element_bytes),
                            .next_gate = next.gate,
                            .next_up = next.up,
                            .n = width,
                            .type = type,
                            .kind = kind,
-                           .stream = stream,
+                           .writing = writing,
                            .round_activation = op.round_activation};
     dispatch<ActAndMulRowKernel>(exec.isa, row);
   });

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "dodona/dtype.h"
+#include "ops/writing.h"
 #include "simd/tier.h"
 
 namespace dodona::ops {
@@ -20,7 +21,7 @@ struct ActAndMulRow {
   std::int64_t n;
   DType type;
   ActivationKind kind;
-  bool stream;  ///< the output is written past the caches
+  Writing writing;
   bool round_activation;
 };
 

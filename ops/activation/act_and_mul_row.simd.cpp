@@ -73,7 +73,7 @@ DODONA_INLINE void activate(f32x16 (&x)[count]) {
 template <class Function, class Lanes, bool round_activation>
 void act_and_mul_row(const ActAndMulRow row) {
   constexpr int count = Function::side_by_side > 2 ? Function::side_by_side : 2;
-  const bool stream = row.stream && can_stream(row.out);
+  const bool stream = row.writing != ops::Writing::cached && can_stream(row.out);
   std::int64_t i = 0;
   for (; i + 16 * count <= row.n; i += 16 * count) {
     f32x16 x[count];
@@ -105,7 +105,7 @@ void act_and_mul_row(const ActAndMulRow row) {
       Lanes::store_partial(x[k] * Lanes::load_partial(at<Lanes>(row.up, i + 16 * k), left), at<Lanes>(row.out, i + 16 * k), left);
     });
   }
-  if (stream) stream_end();
+  if (row.writing == ops::Writing::streamed_last) stream_end();
 }
 
 template <class Function>

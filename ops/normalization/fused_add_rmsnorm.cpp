@@ -63,7 +63,7 @@ void fast(const FusedAddRmsnorm& op, const Exec& exec) {
                      .n = width,
                      .type = op.input.dtype(),
                      .eps = static_cast<float>(op.eps),
-                     .stream = false,
+                     .writing = Writing::cached,
                      .sum_rounded = op.normalize == "rounded",
                      .weight_rounded = op.weight_order == "rounded"};
     dispatch<RmsRowKernel>(exec.isa, row);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "dodona/dtype.h"
+#include "ops/writing.h"
 #include "simd/tier.h"
 
 namespace dodona::ops {
@@ -20,7 +21,7 @@ struct RmsRow {
   std::int64_t n;
   DType type;
   float eps;
-  bool stream;          ///< the output is written past the caches
+  Writing writing;
   bool sum_rounded;     ///< x is rounded to the type before it is squared and normalised
   bool weight_rounded;  ///< x * factor is rounded to the type before the weight
 };

@@ -74,7 +74,7 @@ void normalise_row(const RmsRow row) {
   using Lanes = typename R::Lanes;
   const float argument = sum_of_squares<R>(row) / static_cast<float>(row.n) + row.eps;
   const f32x16 factor = f32x16::splat(1.0f / __builtin_sqrtf(argument));
-  const bool stream = row.stream && can_stream(row.output);
+  const bool stream = row.writing != ops::Writing::cached && can_stream(row.output);
   std::int64_t i = 0;
   for (; i + 32 <= row.n; i += 32) {
     fetch_two<Lanes>(row.next_input, i);
@@ -94,7 +94,7 @@ void normalise_row(const RmsRow row) {
     if (R::has_addend) Lanes::store_partial(x, at<Lanes>(row.sum_output, i), left);
     Lanes::store_partial(normalised<R>(row, x, factor, weight), at<Lanes>(row.output, i), left);
   }
-  if (stream) stream_end();
+  if (row.writing == ops::Writing::streamed_last) stream_end();
 }
 
 template <class Lanes>

@@ -32,7 +32,7 @@ void fast(const Rmsnorm& op, const Exec& exec) {
   const std::int64_t rows = row_count(op.input), width = op.weight.size(0);
   const int element_bytes = bits(op.input.dtype()) / 8;
   const bool stream = worth_streaming(op.output) && op.input.data() != op.output.data();
-  parallel_for(exec.threads, rows, static_cast<double>(width), [&](std::int64_t t) {
+  parallel_for_rows(exec.threads, rows, static_cast<double>(width), stream, width * element_bytes, [&](std::int64_t t, Writing writing) {
     const RmsRow row{.input = row_begin(op.input, t, element_bytes),
                      .addend = nullptr,
                      .weight = op.weight.data(),
@@ -43,7 +43,7 @@ void fast(const Rmsnorm& op, const Exec& exec) {
                      .n = width,
                      .type = op.input.dtype(),
                      .eps = static_cast<float>(op.eps),
-                     .stream = stream,
+                     .writing = writing,
                      .sum_rounded = false,
                      .weight_rounded = op.weight_order == "rounded"};
     dispatch<RmsRowKernel>(exec.isa, row);

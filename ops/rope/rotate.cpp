@@ -207,4 +207,10 @@ void rotate_hopper(const Rotation& r, FusedProduct second_output, const Exec& ex
   });
 }
 
+double rope_bytes_read(const Tensor& positions, const Tensor& query, const Tensor& key, const Tensor& cos_sin_cache) {
+  const auto bytes = [](const Tensor& t) { return t.defined() ? static_cast<double>(bytes_for(t.dtype(), t.elements())) : 0.0; };
+  const double row = static_cast<double>(bytes_for(cos_sin_cache.dtype(), cos_sin_cache.size(-1)));
+  return bytes(positions) + bytes(query) + bytes(key) + static_cast<double>(positions.elements()) * row;
+}
+
 }  // namespace dodona::ops

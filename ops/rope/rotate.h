@@ -57,6 +57,9 @@ void rotate_fast(const Rotation& rotation, const Exec& exec);
 enum class FusedProduct { own, partner };
 void rotate_hopper(const Rotation& rotation, FusedProduct second_output, const Exec& exec);
 
+/// Bytes that a call reads: all of its tensors, but one row of the table per position.
+double rope_bytes_read(const Tensor& positions, const Tensor& query, const Tensor& key, const Tensor& cos_sin_cache);
+
 /// Heads of one token in fast mode.
 struct RotateHeads {
   std::byte* heads;

@@ -35,6 +35,8 @@ struct Implementation {
   void (*condition)(const O& actual, const Exec&, Reference&) = nullptr;
   /// Floating-point operations of a call; 0 where memory is the limit.
   double (*flops)(const O&) = nullptr;
+  /// Bytes of arguments that a call reads only parts of (tables looked up by position, caches): what it reads at most. By default all.
+  double (*bytes_read)(const O&) = nullptr;
   std::vector<DefectOf<O>> defects = {};
   /// Case lines without the op's name: `T=4 H=7168`.
   std::vector<std::string> cases;
@@ -132,6 +134,7 @@ class OpOf final : public Op {
       if (direction != Direction::in) cost.bytes_written += bytes;
     }
     if (implementation_.flops != nullptr) cost.flops = implementation_.flops(op);
+    if (implementation_.bytes_read != nullptr) cost.bytes_read = implementation_.bytes_read(op);
     return cost;
   }
 

@@ -176,6 +176,23 @@ TEST(BmmFp8, SaturatedRowsOfTheH200StayWithinTheBudget) {
   EXPECT_EQ(judged(op, fast.out).failing(), 0);
 }
 
+TEST(BmmFp8, TheCutOfTheSumItselfIsPartOfTheBudget) {
+  // 28 * 8192 + 2 * 12288 + 80 - 1 = 254031: nothing is cut off the products, and 15 off the sum. That leaves 254016, halfway between two
+  // numbers of f16 (times 1/16).
+  auto op = call(1, 1, 16, 32);
+  op.dtype = DType::f16;
+  op.A_scale = number(0x1p-4f), op.B_scale = number(1.0f);
+  for (std::int64_t k = 0; k < 32; ++k) {
+    quant::set(op.A, k, 64.0);
+    for (std::int64_t j = 0; j < 16; ++j) quant::set(op.B, k * 16 + j, k < 28 ? 128.0 : k < 30 ? 192.0 : k == 30 ? 1.25 : -0x1p-6);
+  }
+  const auto hopper = result(op, Mode::hopper), fast = result(op, Mode::fast);
+  EXPECT_EQ(quant::get(hopper.out, 0), 253952.0 / 16);
+  EXPECT_EQ(quant::get(fast.out, 0), 254080.0 / 16);
+  EXPECT_EQ(judged(op, hopper.out).failing(), 0);
+  EXPECT_EQ(judged(op, fast.out).failing(), 0);
+}
+
 TEST(BmmFp8, WrongSumsFail) {
   const auto op = call(1, 5, 32, 128);
   const auto out = result(op, Mode::golden);
