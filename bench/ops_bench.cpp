@@ -116,8 +116,8 @@ int main(int argc, char** argv) {
         benchmark::RegisterBenchmark(title.c_str(), run_case, op.get(), rest, threads)->UseRealTime()->Unit(benchmark::kMicrosecond);
       }
   for (const int threads : counts)
-    for (const auto& [label, kind] : {std::pair("R_GBps", LimitKind::read), std::pair("C_GBps", LimitKind::copy), std::pair("F_GFLOPps", LimitKind::fma),
-                                      std::pair("V_GOPps", LimitKind::dot8)})
+    for (const auto& [label, kind] : {std::pair("R_GBps", LimitKind::read), std::pair("C_GBps", LimitKind::copy),
+                                      std::pair("F_GFLOPps", LimitKind::fma), std::pair("V_GOPps", LimitKind::dot8)})
       benchmark::AddCustomContext(std::string(label) + " threads:" + std::to_string(threads), std::to_string(limit(kind, threads)));
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

@@ -113,7 +113,8 @@ void doctor(const ExecOptions& options, bool measure) {
   fmt::print("threads  {}{}\n", exec.threads, environment("DODONA_NUM_THREADS").empty() ? "" : " (DODONA_NUM_THREADS)");
   fmt::print("OpenMP   {} (specification date)\n", _OPENMP);
   if (blas.found) {
-    fmt::print("BLAS     {} core {}\n         {}\n", blas.config, blas.core, blas.advice.empty() ? "core type fits this CPU" : colored(blas.advice, "33"));
+    fmt::print("BLAS     {} core {}\n         {}\n", blas.config, blas.core,
+               blas.advice.empty() ? "core type fits this CPU" : colored(blas.advice, "33"));
     fmt::print("         used for cross-checks and as a peer in benchmarks only: its bits depend on core type, threads and batch size\n");
   } else {
     fmt::print("BLAS     no OpenBLAS found (not needed to run)\n");
@@ -123,7 +124,8 @@ void doctor(const ExecOptions& options, bool measure) {
   for (const auto& [threads, l] : limits)
     rows.push_back({std::to_string(threads), fmt::format("{:.1f}", l.read), fmt::format("{:.1f}", l.copy), fmt::format("{:.0f}", l.fma),
                     fmt::format("{:.0f}", l.dot8)});
-  fmt::print("\n{}", table({"threads", "R read GB/s", "C copy GB/s", "F fp32 FMA GFLOP/s", "V int8 dot GOP/s"}, rows, {true, true, true, true, true}));
+  fmt::print("\n{}", table({"threads", "R read GB/s", "C copy GB/s", "F fp32 FMA GFLOP/s", "V int8 dot GOP/s"}, rows,
+                           {true, true, true, true, true}));
 }
 
 }  // namespace
@@ -131,7 +133,8 @@ void doctor(const ExecOptions& options, bool measure) {
 void add_doctor(CLI::App& app, int&) {
   auto options = std::make_shared<ExecOptions>();
   auto quick = std::make_shared<bool>(false);
-  auto* command = app.add_subcommand("doctor", "Show what this machine and build can do: tiers, threads, OpenMP, BLAS, measured limits R, C, F, V");
+  auto* command =
+      app.add_subcommand("doctor", "Show what this machine and build can do: tiers, threads, OpenMP, BLAS, measured limits R, C, F, V");
   command->add_flag("--no-measure", *quick, "Leave the measurements out (they take some seconds and 1 GiB)");
   options->add_threads_and_isa(*command);
   options->add_json(*command);

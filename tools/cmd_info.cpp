@@ -77,11 +77,16 @@ void print_text(const Op& op) {
     rows.clear();
     for (const AttrSpec& spec : op.schema().attrs) {
       std::string dialect_text;
-      for (const auto& [dialect, value] : spec.dialect_values) dialect_text += (dialect_text.empty() ? "" : ", ") + dialect + ": " + to_string(value);
+      for (const auto& [dialect, value] : spec.dialect_values)
+        dialect_text += (dialect_text.empty() ? "" : ", ") + dialect + ": " + to_string(value);
       rows.push_back({spec.name, spec.required ? "required" : to_string(spec.default_value), attr_limits(spec),
-                      spec.recipe ? "recipe" : spec.ignored ? "no effect" : "", dialect_text, spec.doc});
+                      spec.recipe    ? "recipe"
+                      : spec.ignored ? "no effect"
+                                     : "",
+                      dialect_text, spec.doc});
     }
-    fmt::print("\n{}", table({"attribute", "default", "accepts", "kind", "dialects", "meaning"}, rows, {false, false, false, false, false, false}));
+    fmt::print("\n{}",
+               table({"attribute", "default", "accepts", "kind", "dialects", "meaning"}, rows, {false, false, false, false, false, false}));
   }
   if (!op.schema().symbols.empty()) {
     fmt::print("\nsizes\n");
@@ -116,9 +121,15 @@ void print_json(const Op& op) {
   for (const TensorSpec& spec : op.schema().tensors) {
     io::Json types = io::Json::array();
     for (const DType type : spec.dtypes) types.push_back(std::string(name(type)));
-    io::Json tensor{{"name", spec.name}, {"direction", std::string(direction_of(spec))}, {"dtypes", types}, {"shape", spec.shape},
-                    {"optional", spec.optional}, {"role", std::string(name(spec.role))}, {"layout", std::string(name(spec.layout))},
-                    {"alignment", spec.alignment}, {"doc", spec.doc}};
+    io::Json tensor{{"name", spec.name},
+                    {"direction", std::string(direction_of(spec))},
+                    {"dtypes", types},
+                    {"shape", spec.shape},
+                    {"optional", spec.optional},
+                    {"role", std::string(name(spec.role))},
+                    {"layout", std::string(name(spec.layout))},
+                    {"alignment", spec.alignment},
+                    {"doc", spec.doc}};
     if (!spec.same_dtype_as.empty()) tensor["same_dtype_as"] = spec.same_dtype_as;
     if (!spec.dtype_attr.empty()) tensor["dtype_attr"] = spec.dtype_attr;
     if (!spec.bound.empty()) tensor["below"] = spec.bound;
@@ -126,14 +137,16 @@ void print_json(const Op& op) {
     tensors.push_back(tensor);
   }
   for (const AttrSpec& spec : op.schema().attrs) {
-    io::Json attr{{"name", spec.name}, {"default", attr_json(spec.default_value)}, {"required", spec.required}, {"recipe", spec.recipe},
+    io::Json attr{{"name", spec.name},         {"default", attr_json(spec.default_value)},
+                  {"required", spec.required}, {"recipe", spec.recipe},
                   {"no_effect", spec.ignored}, {"doc", spec.doc}};
     if (!spec.choices.empty()) attr["choices"] = spec.choices;
     for (const auto& [dialect, value] : spec.dialect_values) attr["dialects"][dialect] = attr_json(value);
     attrs.push_back(attr);
   }
   for (const KnownDefect& defect : known_defects())
-    if (defect.op == op.name()) defects.push_back({{"id", std::string(defect.id)}, {"output", std::string(defect.output)}, {"summary", std::string(defect.summary)}});
+    if (defect.op == op.name())
+      defects.push_back({{"id", std::string(defect.id)}, {"output", std::string(defect.output)}, {"summary", std::string(defect.summary)}});
   io::Json modes = io::Json::array();
   for (const Mode mode : op.modes()) modes.push_back(std::string(name(mode)));
   fmt::print("{}\n", io::json_text({{"name", std::string(op.name())},

@@ -35,7 +35,8 @@ void add_list(CLI::App& app, int&) {
     if (options->json) return print_json();
     std::vector<std::vector<std::string>> rows;
     for (const auto& op : registry().all())
-      rows.push_back({std::string(op->name()), std::string(name(op->info().category)), std::string(name(op->info().source)), modes_of(*op)});
+      rows.push_back(
+          {std::string(op->name()), std::string(name(op->info().category)), std::string(name(op->info().source)), modes_of(*op)});
     fmt::print("{}", table({"op", "category", "source", "modes"}, rows, {false, false, false, false}));
   });
 }

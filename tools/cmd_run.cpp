@@ -103,9 +103,11 @@ void run(const RunOptions& options) {
     const Range range = range_of(tensor);
     const bool any = range.minimum <= range.maximum;
     rows.push_back({output, std::string(name(tensor.dtype())), to_string(tensor.shape()), any ? fmt::format("{:.6g}", range.minimum) : "-",
-                    any ? fmt::format("{:.6g}", range.maximum) : "-", std::to_string(range.not_finite), io::to_hex(io::tensor_digest(tensor)).substr(0, 16)});
+                    any ? fmt::format("{:.6g}", range.maximum) : "-", std::to_string(range.not_finite),
+                    io::to_hex(io::tensor_digest(tensor)).substr(0, 16)});
   }
-  fmt::print("{}", table({"output", "dtype", "shape", "min", "max", "not finite", "sha256"}, rows, {false, false, false, true, true, true, false}));
+  fmt::print("{}", table({"output", "dtype", "shape", "min", "max", "not finite", "sha256"}, rows,
+                         {false, false, false, true, true, true, false}));
   if (!options.output.empty()) fmt::print("written to {}\n", options.output);
 }
 
@@ -116,7 +118,9 @@ void add_run(CLI::App& app, int&) {
   auto* command = app.add_subcommand("run", "Run an op on a case and show its outputs");
   command->add_option("CASE", options->words, "A case file, or a case line: OP SYM=N... with the options below")->required();
   command->add_option("--attr", options->attrs, "An attribute of the case line, NAME=VALUE; may be repeated")->expected(1)->take_all();
-  command->add_option("--dtype", options->dtypes, "The element type of an argument, ARGUMENT=TYPE; may be repeated")->expected(1)->take_all();
+  command->add_option("--dtype", options->dtypes, "The element type of an argument, ARGUMENT=TYPE; may be repeated")
+      ->expected(1)
+      ->take_all();
   command->add_option("--dist", options->dist, "How values are drawn: normal, uniform, outliers, wide-exponent, ties, edge");
   command->add_option("--seed", options->seed, "Seed of the inputs (default 0)");
   command->add_option("--dialect", options->dialect, "Whose numerics: sglang (default), flashinfer, trtllm, deepseek");

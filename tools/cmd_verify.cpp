@@ -51,10 +51,14 @@ io::Json to_json(const oracle::CaseResult& result) {
                        {"golden", element.golden},
                        {"actual", element.actual},
                        {"share", std::isfinite(element.share) ? io::Json(element.share) : io::Json("inf")}});
-    io::Json entry{{"name", output.name},           {"judge", std::string(name(output.judge))},
-                   {"outcome", std::string(oracle::name(output.outcome))}, {"compared", output.compared},
-                   {"differing", output.differing}, {"failing", output.failing},
-                   {"max_share", output.max_share}, {"worst", worst}};
+    io::Json entry{{"name", output.name},
+                   {"judge", std::string(name(output.judge))},
+                   {"outcome", std::string(oracle::name(output.outcome))},
+                   {"compared", output.compared},
+                   {"differing", output.differing},
+                   {"failing", output.failing},
+                   {"max_share", output.max_share},
+                   {"worst", worst}};
     if (!output.pattern.empty()) entry["pattern"] = output.pattern;
     if (!output.defect.empty()) entry["known_defect"] = output.defect;
     json["outputs"].push_back(entry);
@@ -96,9 +100,8 @@ int verify(const VerifyOptions& options) {
   const Exec exec = plain.exec();
   const auto list = oracle::find_cases(paths, options.op);
   Progress progress(options.quiet || options.json);
-  const auto results = oracle::verify(list.files, modes, exec, [&](std::size_t done, std::size_t total, const std::string& file) {
-    progress.step(done, total, file);
-  });
+  const auto results = oracle::verify(
+      list.files, modes, exec, [&](std::size_t done, std::size_t total, const std::string& file) { progress.step(done, total, file); });
   progress.finish();
 
   int failed = 0, errors = 0, judged = 0;
@@ -112,7 +115,11 @@ int verify(const VerifyOptions& options) {
   if (options.json) {
     io::Json cases = io::Json::array();
     for (const auto& result : results) cases.push_back(to_json(result));
-    fmt::print("{}\n", io::json_text({{"cases", cases}, {"judged", judged}, {"failed", failed}, {"errors", errors}, {"unknown_ops", list.unknown_ops},
+    fmt::print("{}\n", io::json_text({{"cases", cases},
+                                      {"judged", judged},
+                                      {"failed", failed},
+                                      {"errors", errors},
+                                      {"unknown_ops", list.unknown_ops},
                                       {"exit_code", exit_code}},
                                      2));
     return exit_code;
@@ -127,7 +134,9 @@ int verify(const VerifyOptions& options) {
   }
   fmt::print("{}", table({"op", "cases", "mode", "judge", "budget used", "verdict"}, rows, {false, true, false, false, true, false}));
   for (const auto& result : results) {
-    const bool bad = !result.error.empty() || (result.verdict && (result.verdict->outcome == oracle::Outcome::fail || result.verdict->outcome == oracle::Outcome::vacuous));
+    const bool bad =
+        !result.error.empty() ||
+        (result.verdict && (result.verdict->outcome == oracle::Outcome::fail || result.verdict->outcome == oracle::Outcome::vacuous));
     if (bad) print_failure(result);
   }
   int without_mode = 0;
@@ -145,9 +154,10 @@ void add_verify(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<VerifyOptions>();
   auto* command = app.add_subcommand("verify", "Judge recorded outputs: is this what the kernels should have returned?");
   command->add_option("PATH", options->paths, "Case files, or folders that are searched for them (default: DODONA_GOLDEN_PATH)");
-  command->add_option("--mode", options->mode,
-                      "What the recording is held against: golden (default: budgets around the double-precision result), fast (the same, and our fast "
-                      "outputs must pass it too), hopper (equal bits), all");
+  command->add_option(
+      "--mode", options->mode,
+      "What the recording is held against: golden (default: budgets around the double-precision result), fast (the same, and our fast "
+      "outputs must pass it too), hopper (equal bits), all");
   command->add_option("--op", options->op, "Only this op's cases");
   options->add_threads_and_isa(*command);
   options->add_json(*command);

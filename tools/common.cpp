@@ -31,7 +31,9 @@ void ExecOptions::add_threads_and_isa(CLI::App& app) {
   app.add_option("--isa", isa, "Instruction-set tier: generic, v3, v4, v4_vnni or neon (default: DODONA_ISA, else the fastest)");
 }
 
-void ExecOptions::add_json(CLI::App& app) { app.add_flag("--json", json, "Print one JSON value instead of text"); }
+void ExecOptions::add_json(CLI::App& app) {
+  app.add_flag("--json", json, "Print one JSON value instead of text");
+}
 
 Exec ExecOptions::exec(Mode default_mode) const {
   Exec exec;
@@ -72,11 +74,16 @@ void Progress::finish() {
   drawn_ = false;
 }
 
-bool use_color() { return isatty(STDOUT_FILENO) != 0 && !no_color(); }
+bool use_color() {
+  return isatty(STDOUT_FILENO) != 0 && !no_color();
+}
 
-std::string colored(const std::string& text, const char* code) { return use_color() ? fmt::format("\033[{}m{}\033[0m", code, text) : text; }
+std::string colored(const std::string& text, const char* code) {
+  return use_color() ? fmt::format("\033[{}m{}\033[0m", code, text) : text;
+}
 
-std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right) {
+std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows,
+                  const std::vector<bool>& right) {
   std::vector<std::size_t> widths;
   for (const auto& cell : header) widths.push_back(cell.size());
   for (const auto& row : rows)

@@ -45,7 +45,8 @@ bool use_color();
 std::string colored(const std::string& text, const char* code);
 
 /// Columns aligned to their widest cell; `right` marks right-aligned columns.
-std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right);
+std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows,
+                  const std::vector<bool>& right);
 
 /// `3.2 %`, `0`, `< 0.1 %`: a share of the budget.
 std::string percent(double share);

@@ -12,8 +12,9 @@ int main(int argc, char** argv) {
   CLI::App app("dodona: what should this kernel have returned? CPU oracle for the kernels of DeepSeek inference.", "dodona");
   app.require_subcommand(1);
   app.set_version_flag("--version", version_text());
-  app.footer("Exit codes: 0 everything passes, 1 a verdict fails, 2 bad usage or input, or nothing could be judged.\n"
-             "Environment: DODONA_ISA, DODONA_NUM_THREADS, DODONA_GOLDEN_PATH (folders of cases, separated by ':'), NO_COLOR.");
+  app.footer(
+      "Exit codes: 0 everything passes, 1 a verdict fails, 2 bad usage or input, or nothing could be judged.\n"
+      "Environment: DODONA_ISA, DODONA_NUM_THREADS, DODONA_GOLDEN_PATH (folders of cases, separated by ':'), NO_COLOR.");
   app.get_formatter()->column_width(34);
   int exit_code = tools::exit_pass;
   tools::add_list(app, exit_code);

@@ -38,7 +38,11 @@ std::optional<DType> parse_dtype(std::string_view text);
 /// The safetensors spelling. i4 has none (stored as U8): empty.
 std::string_view safetensors_name(DType t);
 
-constexpr bool is_float(DType t) { return t <= DType::f4_e2m1; }
-constexpr bool is_packed(DType t) { return t == DType::f4_e2m1 || t == DType::i4; }
+constexpr bool is_float(DType t) {
+  return t <= DType::f4_e2m1;
+}
+constexpr bool is_packed(DType t) {
+  return t == DType::f4_e2m1 || t == DType::i4;
+}
 
 }  // namespace dodona

@@ -7,19 +7,19 @@
 namespace dodona {
 
 enum class ErrorCode {
-  unknown_op,          ///< no op of that name in the inventory
-  unknown_argument,    ///< the op has no argument or attribute of that name
-  missing_argument,    ///< a required tensor or attribute was not given
-  bad_dtype,           ///< element type not accepted
-  bad_shape,           ///< rank or size clashes with the schema or another argument
-  bad_stride,          ///< memory layout not accepted
-  bad_alignment,       ///< base pointer or stride not aligned as required
-  bad_alias,           ///< two arguments share memory that the op must not share
-  bad_value,           ///< attribute or tensor content out of range
-  unsupported,         ///< valid, but this op, mode or build cannot do it
-  out_of_memory,       ///< the machine cannot hold what was asked for
-  bad_file,            ///< unreadable, truncated or hostile file
-  bad_option,          ///< impossible command-line or environment setting
+  unknown_op,        ///< no op of that name in the inventory
+  unknown_argument,  ///< the op has no argument or attribute of that name
+  missing_argument,  ///< a required tensor or attribute was not given
+  bad_dtype,         ///< element type not accepted
+  bad_shape,         ///< rank or size clashes with the schema or another argument
+  bad_stride,        ///< memory layout not accepted
+  bad_alignment,     ///< base pointer or stride not aligned as required
+  bad_alias,         ///< two arguments share memory that the op must not share
+  bad_value,         ///< attribute or tensor content out of range
+  unsupported,       ///< valid, but this op, mode or build cannot do it
+  out_of_memory,     ///< the machine cannot hold what was asked for
+  bad_file,          ///< unreadable, truncated or hostile file
+  bad_option,        ///< impossible command-line or environment setting
 };
 
 const char* to_string(ErrorCode code);

@@ -62,7 +62,7 @@ struct Exec {
   Mode mode = Mode::fast;
   int threads = default_threads();
   Isa isa = default_isa();
-  Workspace* workspace = nullptr;                     ///< optional; a call makes its own if it needs one
+  Workspace* workspace = nullptr;                      ///< optional; a call makes its own if it needs one
   std::function<void(const TraceEvent&)> tracer = {};  ///< optional; called after each op
 };
 

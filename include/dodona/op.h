@@ -98,10 +98,10 @@ struct AttrSpec {
   bool required = false;
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
-  std::vector<std::string> choices;                              ///< for text: the accepted words
-  std::vector<DType> dtypes;                                     ///< for dtypes: the accepted ones
-  bool recipe = false;                                           ///< a numerics choice, stored in every case
-  bool ignored = false;                                          ///< accepted for upstream's signature, without effect on values
+  std::vector<std::string> choices;                               ///< for text: the accepted words
+  std::vector<DType> dtypes;                                      ///< for dtypes: the accepted ones
+  bool recipe = false;                                            ///< a numerics choice, stored in every case
+  bool ignored = false;                                           ///< accepted for upstream's signature, without effect on values
   std::vector<std::pair<std::string, AttrValue>> dialect_values;  ///< values under dialects other than the default one
   std::string doc;
 };
@@ -148,8 +148,8 @@ struct Arguments {
 /// slack 0 says that nothing is open and the bits must be those of the rounded `exact`.
 struct ReferenceOutput {
   std::string name;
-  std::vector<double> exact, slack;         ///< row-major over the logical shape
-  std::vector<std::uint8_t> unspecified;    ///< empty, or 1 where the contract says nothing (padding)
+  std::vector<double> exact, slack;       ///< row-major over the logical shape
+  std::vector<std::uint8_t> unspecified;  ///< empty, or 1 where the contract says nothing (padding)
   /// What the values are codes of, when the tensor stores them as bytes: f4_e2m1 in u8 makes two elements a byte, low nibble first.
   /// `exact` then counts those elements.
   std::optional<DType> code;

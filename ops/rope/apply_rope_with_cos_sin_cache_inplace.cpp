@@ -112,7 +112,10 @@ std::unique_ptr<Op> op_apply_rope_with_cos_sin_cache_inplace() {
       .fast = ops::fast,
       .hopper = ops::hopper,
       .check = ops::check,
-      .bytes_read = [](const ops::ApplyRopeWithCosSinCacheInplace& op) { return ops::rope_bytes_read(op.positions, op.query, op.key, op.cos_sin_cache); },
+      .bytes_read =
+          [](const ops::ApplyRopeWithCosSinCacheInplace& op) {
+            return ops::rope_bytes_read(op.positions, op.query, op.key, op.cos_sin_cache);
+          },
       .cases = {"T=4 P=512 R=64 Nq=128 Nk=1 --attr head_size=64 --attr is_neox=false", "T=5 P=256 R=64 Nq=16 Nk=4 --attr head_size=64",
                 "T=3 P=128 R=64 Nq=8 Nk=2 --attr head_size=128 --attr is_neox=false --dtype query=f16",
                 "T=3 P=128 R=64 Nq=4 Nk=1 --attr head_size=64 --dtype query=f32",

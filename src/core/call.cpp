@@ -9,7 +9,9 @@
 namespace dodona {
 namespace {
 
-std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
+std::size_t index_of(int i) {
+  return static_cast<std::size_t>(i);
+}
 
 /// Context of error messages.
 struct Call {
@@ -86,8 +88,9 @@ void store(const AttrPointer& target, const AttrValue& value) {
 
 void check_number(const Call& call, const AttrSpec& spec, double number, const std::string& shown) {
   if (!(number >= spec.minimum && number <= spec.maximum)) {
-    std::string wanted = std::isinf(spec.maximum) ? "at least " + to_string(AttrValue(spec.minimum))
-                                                  : "from " + to_string(AttrValue(spec.minimum)) + " to " + to_string(AttrValue(spec.maximum));
+    std::string wanted = std::isinf(spec.maximum)
+                             ? "at least " + to_string(AttrValue(spec.minimum))
+                             : "from " + to_string(AttrValue(spec.minimum)) + " to " + to_string(AttrValue(spec.maximum));
     call.fail(ErrorCode::bad_value, spec.name, "must be " + wanted + ", got " + shown);
   }
 }
@@ -122,7 +125,8 @@ void check_dtype(const Call& call, int i, const Fields& fields) {
   } else if (rules.dtype_attr >= 0) {
     const DType wanted = *std::get<DType*>(fields.attrs[index_of(rules.dtype_attr)]);
     if (wanted != actual)
-      call.fail(ErrorCode::bad_dtype, spec.name, got + ", expected " + std::string(name(wanted)) + " (from attribute " + spec.dtype_attr + ")");
+      call.fail(ErrorCode::bad_dtype, spec.name,
+                got + ", expected " + std::string(name(wanted)) + " (from attribute " + spec.dtype_attr + ")");
   } else if (std::find(spec.dtypes.begin(), spec.dtypes.end(), actual) == spec.dtypes.end()) {
     call.fail(ErrorCode::bad_dtype, spec.name, got + ", expected " + (spec.dtypes.size() > 1 ? "one of " : "") + join(spec.dtypes));
   }
@@ -202,7 +206,8 @@ void allocate_outputs(const Call& call, Fields& fields, const SymbolValues& valu
     const TensorSpec& spec = call.spec(i);
     Tensor& tensor = *fields.tensors[index_of(i)];
     if (const int source = call.compiled().tensors[index_of(i)].view_of; source >= 0) {
-      if (tensor.defined()) call.fail(ErrorCode::unknown_argument, spec.name, "is made by the op as a view of " + spec.view_of + " and cannot be given");
+      if (tensor.defined())
+        call.fail(ErrorCode::unknown_argument, spec.name, "is made by the op as a view of " + spec.view_of + " and cannot be given");
       tensor = fields.tensors[index_of(source)]->unowned();
       continue;
     }
@@ -245,7 +250,9 @@ void allocate_outputs(const Call& call, Fields& fields, const SymbolValues& valu
 
 // ---- layout and aliasing ----
 
-bool column_major(const Tensor& t) { return t.rank() >= 2 && t.transpose(-1, -2).contiguous(); }
+bool column_major(const Tensor& t) {
+  return t.rank() >= 2 && t.transpose(-1, -2).contiguous();
+}
 
 void check_layout(const Call& call, int i, const Tensor& tensor) {
   const TensorSpec& spec = call.spec(i);
@@ -255,9 +262,11 @@ void check_layout(const Call& call, int i, const Tensor& tensor) {
   for (int d = 0; d < tensor.rank(); ++d)
     if (tensor.stride(d) < 0) call.fail(ErrorCode::bad_stride, spec.name, strides() + ", negative strides are not accepted");
   const bool inner_dense = tensor.rank() == 0 || tensor.size(-1) == 1 || tensor.stride(-1) == 1;
-  if (spec.layout == Layout::contiguous && !tensor.contiguous()) call.fail(ErrorCode::bad_stride, spec.name, strides() + ", expected contiguous");
+  if (spec.layout == Layout::contiguous && !tensor.contiguous())
+    call.fail(ErrorCode::bad_stride, spec.name, strides() + ", expected contiguous");
   if (spec.layout == Layout::column_major && !column_major(tensor))
-    call.fail(ErrorCode::bad_stride, spec.name, strides() + ", expected column-major: the last two dimensions stored transposed, without gaps");
+    call.fail(ErrorCode::bad_stride, spec.name,
+              strides() + ", expected column-major: the last two dimensions stored transposed, without gaps");
   if ((spec.layout == Layout::rows || is_packed(tensor.dtype())) && spec.layout != Layout::column_major && !inner_dense)
     call.fail(ErrorCode::bad_stride, spec.name, strides() + ", expected an inner stride of 1");
 
@@ -328,8 +337,8 @@ void check_ids(const Call& call, const TensorSpec& spec, const Tensor& tensor, s
     const auto value = static_cast<std::int64_t>(data[dense ? i : tensor.offset(i)]);
     if (value < 0 || value >= bound)
       call.fail(ErrorCode::bad_value, spec.name,
-                "holds " + std::to_string(value) + " at element " + std::to_string(i) + ", expected 0 to " + std::to_string(bound - 1) + " (below " +
-                    spec.bound + " = " + std::to_string(bound) + ")");
+                "holds " + std::to_string(value) + " at element " + std::to_string(i) + ", expected 0 to " + std::to_string(bound - 1) +
+                    " (below " + spec.bound + " = " + std::to_string(bound) + ")");
   }
 }
 
@@ -376,7 +385,8 @@ CompiledSchema::CompiledSchema(const OpInfo& info, const OpSchema& schema) : sym
   for (const TensorSpec& spec : schema.tensors) {
     TensorRules rules;
     rules.shape = ShapeExpr::parse(spec.shape, symbols);
-    if (!spec.same_dtype_as.empty()) rules.dtype_tensor = require(tensor_index(schema, spec.same_dtype_as), "no tensor " + spec.same_dtype_as);
+    if (!spec.same_dtype_as.empty())
+      rules.dtype_tensor = require(tensor_index(schema, spec.same_dtype_as), "no tensor " + spec.same_dtype_as);
     if (!spec.view_of.empty()) rules.view_of = require(tensor_index(schema, spec.view_of), "no tensor " + spec.view_of);
     if (!spec.dtype_attr.empty()) rules.dtype_attr = require(attr_index(schema, spec.dtype_attr), "no attribute " + spec.dtype_attr);
     tensors.push_back(std::move(rules));
@@ -536,7 +546,8 @@ std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, cons
       tensor.dtype = std::get<DType>(given ? convert(call, attr, *given) : attr.default_value);
     } else if (const auto given = dtypes.find(spec.name); given != dtypes.end()) {
       if (std::find(spec.dtypes.begin(), spec.dtypes.end(), given->second) == spec.dtypes.end())
-        call.fail(ErrorCode::bad_dtype, spec.name, "cannot be " + std::string(name(given->second)) + ", expected one of " + join(spec.dtypes));
+        call.fail(ErrorCode::bad_dtype, spec.name,
+                  "cannot be " + std::string(name(given->second)) + ", expected one of " + join(spec.dtypes));
       tensor.dtype = given->second;
     }
     const ShapeAlternative& alternative = rules.shape.alternatives().front();

@@ -35,8 +35,7 @@ bool parse_number(std::string_view text, T& value) {
 
 std::pair<std::string, std::string_view> key_value(const std::string& op, std::string_view option, std::string_view text) {
   const std::size_t equals = text.find('=');
-  if (equals == std::string_view::npos || equals == 0)
-    fail(op, std::string(option), "needs NAME=VALUE, got '" + std::string(text) + "'");
+  if (equals == std::string_view::npos || equals == 0) fail(op, std::string(option), "needs NAME=VALUE, got '" + std::string(text) + "'");
   return {std::string(text.substr(0, equals)), text.substr(equals + 1)};
 }
 

@@ -170,8 +170,7 @@ class OpOf final : public Op {
       case Mode::fast: implementation_.fast(op, exec); break;
       case Mode::golden: implementation_.golden(op, exec, nullptr); break;
       case Mode::hopper:
-        if (implementation_.hopper == nullptr)
-          throw Error(ErrorCode::unsupported, std::string(info_.name), "", "has no hopper mode");
+        if (implementation_.hopper == nullptr) throw Error(ErrorCode::unsupported, std::string(info_.name), "", "has no hopper mode");
         implementation_.hopper(op, exec);
         break;
     }

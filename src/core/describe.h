@@ -24,16 +24,24 @@ struct SameAs {
 struct DTypeFrom {
   std::string_view attribute;
 };
-constexpr SameAs same_as(std::string_view argument) { return {argument}; }
+constexpr SameAs same_as(std::string_view argument) {
+  return {argument};
+}
 /// The dtype that the attribute of this name holds.
-constexpr DTypeFrom dtype_of_attr(std::string_view attribute) { return {attribute}; }
+constexpr DTypeFrom dtype_of_attr(std::string_view attribute) {
+  return {attribute};
+}
 
 struct Range {
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
 };
-constexpr Range at_least(double minimum) { return {minimum, std::numeric_limits<double>::infinity()}; }
-constexpr Range between(double minimum, double maximum) { return {minimum, maximum}; }
+constexpr Range at_least(double minimum) {
+  return {minimum, std::numeric_limits<double>::infinity()};
+}
+constexpr Range between(double minimum, double maximum) {
+  return {minimum, maximum};
+}
 
 /// The accepted element types of an argument, in any of three ways.
 struct DTypeRule {
@@ -198,7 +206,7 @@ class SchemaWriter {
 };
 
 inline SchemaWriter::TensorHandle SchemaWriter::add(std::string_view name, Direction direction, const DTypeRule& rule,
-                                                     std::string_view shape) {
+                                                    std::string_view shape) {
   TensorSpec spec;
   spec.name = name;
   spec.direction = direction;

@@ -30,7 +30,9 @@ constexpr std::array<Row, dtype_count> rows{{
     {8, "bool", "BOOL"},
 }};
 
-const Row& row(DType t) { return rows[static_cast<std::size_t>(t)]; }
+const Row& row(DType t) {
+  return rows[static_cast<std::size_t>(t)];
+}
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
@@ -41,13 +43,19 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-int bits(DType t) { return row(t).bits; }
+int bits(DType t) {
+  return row(t).bits;
+}
 std::int64_t bytes_for(DType t, std::int64_t count) {
   const int b = bits(t);
   return b >= 8 ? count * (b / 8) : (count * b + 7) / 8;
 }
-std::string_view name(DType t) { return row(t).name; }
-std::string_view safetensors_name(DType t) { return row(t).safetensors; }
+std::string_view name(DType t) {
+  return row(t).name;
+}
+std::string_view safetensors_name(DType t) {
+  return row(t).safetensors;
+}
 
 std::optional<DType> parse_dtype(std::string_view text) {
   for (std::size_t i = 0; i < rows.size(); ++i)

@@ -39,6 +39,8 @@ Error::Error(ErrorCode code, std::string op, std::string argument, const std::st
       argument_(std::move(argument)),
       message_(message) {}
 
-Error Error::within(const std::string& op) const { return op_.empty() ? Error(code_, op, argument_, message_) : *this; }
+Error Error::within(const std::string& op) const {
+  return op_.empty() ? Error(code_, op, argument_, message_) : *this;
+}
 
 }  // namespace dodona

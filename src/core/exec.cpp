@@ -78,10 +78,18 @@ int threads_from_environment() {
 
 }  // namespace
 
-std::string_view name(Mode mode) { return mode_names[static_cast<std::size_t>(mode)]; }
-std::optional<Mode> parse_mode(std::string_view text) { return find<Mode>(mode_names, text); }
-std::string_view name(Isa isa) { return isa_names[static_cast<std::size_t>(isa)]; }
-std::optional<Isa> parse_isa(std::string_view text) { return find<Isa>(isa_names, text); }
+std::string_view name(Mode mode) {
+  return mode_names[static_cast<std::size_t>(mode)];
+}
+std::optional<Mode> parse_mode(std::string_view text) {
+  return find<Mode>(mode_names, text);
+}
+std::string_view name(Isa isa) {
+  return isa_names[static_cast<std::size_t>(isa)];
+}
+std::optional<Isa> parse_isa(std::string_view text) {
+  return find<Isa>(isa_names, text);
+}
 
 const std::vector<Isa>& available_isas() {
   static const std::vector<Isa> found = detect();
@@ -102,9 +110,10 @@ std::byte* Workspace::get(std::size_t bytes) {
   if (bytes > capacity_) {
     memory_.reset();
     capacity_ = 0;
-    auto* memory = static_cast<std::byte*>(::operator new(bytes, std::align_val_t{64}, std::nothrow));
-    if (memory == nullptr) throw Error(ErrorCode::out_of_memory, "", "workspace", "of " + std::to_string(bytes) + " bytes cannot be allocated");
-    memory_ = {memory, [](std::byte* p) { ::operator delete(p, std::align_val_t{64}); }};
+    auto* memory = static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64}, std::nothrow));
+    if (memory == nullptr)
+      throw Error(ErrorCode::out_of_memory, "", "workspace", "of " + std::to_string(bytes) + " bytes cannot be allocated");
+    memory_ = {memory, [](std::byte* p) { ::operator delete (p, std::align_val_t{64}); }};
     capacity_ = bytes;
   }
   return memory_.get();

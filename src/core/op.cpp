@@ -21,8 +21,8 @@ std::string_view name(Source source) {
 }
 
 std::string_view name(Role role) {
-  constexpr std::array<std::string_view, 13> names{"values",     "weight", "positions", "indices", "page_table", "indptr", "expert_ids",
-                                                   "scale",      "cos_sin", "probs",     "logits",  "lse_base_2", "lse_base_e"};
+  constexpr std::array<std::string_view, 13> names{"values", "weight",  "positions", "indices", "page_table", "indptr",    "expert_ids",
+                                                   "scale",  "cos_sin", "probs",     "logits",  "lse_base_2", "lse_base_e"};
   return role == Role::coins ? "coins" : names[static_cast<std::size_t>(role)];
 }
 
@@ -156,7 +156,8 @@ const Op& Registry::at(std::string_view name) const {
     const std::size_t distance = edit_distance(name, op->name());
     if (distance < best) best = distance, nearest = op->name();
   }
-  throw Error(ErrorCode::unknown_op, "", "", "there is no op '" + std::string(name) + "'" + (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+  throw Error(ErrorCode::unknown_op, "", "",
+              "there is no op '" + std::string(name) + "'" + (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 
 }  // namespace dodona

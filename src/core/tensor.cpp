@@ -11,13 +11,15 @@ namespace {
 
 constexpr std::int64_t largest_count = std::int64_t{1} << 62;
 
-[[noreturn]] void fail(ErrorCode code, const std::string& message) { throw Error(code, "", "", message); }
+[[noreturn]] void fail(ErrorCode code, const std::string& message) {
+  throw Error(code, "", "", message);
+}
 
 std::shared_ptr<void> allocate(std::int64_t bytes) {
   const auto size = static_cast<std::size_t>(bytes > 0 ? bytes : 1);
-  void* memory = ::operator new(size, std::align_val_t{64}, std::nothrow);
+  void* memory = ::operator new (size, std::align_val_t{64}, std::nothrow);
   if (memory == nullptr) fail(ErrorCode::out_of_memory, "cannot allocate " + std::to_string(bytes) + " bytes");
-  return {memory, [](void* p) { ::operator delete(p, std::align_val_t{64}); }};
+  return {memory, [](void* p) { ::operator delete (p, std::align_val_t{64}); }};
 }
 
 /// Refuses strides whose last element lies beyond any memory, so that address arithmetic cannot overflow.
@@ -33,7 +35,9 @@ void check_reach(const Dims& shape, const Dims& strides) {
 }
 
 /// Address arithmetic in bits, because packed types have two elements a byte.
-std::int64_t byte_offset(DType dtype, std::int64_t element) { return element * bits(dtype) / 8; }
+std::int64_t byte_offset(DType dtype, std::int64_t element) {
+  return element * bits(dtype) / 8;
+}
 
 }  // namespace
 
@@ -108,7 +112,9 @@ Tensor::Tensor(std::shared_ptr<void> owner, void* data, DType dtype, const Dims&
   check_reach(shape, strides);
 }
 
-std::int64_t Tensor::elements() const { return element_count(shape_); }
+std::int64_t Tensor::elements() const {
+  return element_count(shape_);
+}
 
 bool Tensor::contiguous() const {
   std::int64_t expected = 1;

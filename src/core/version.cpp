@@ -4,7 +4,9 @@
 
 namespace dodona {
 
-std::string version() { return DODONA_VERSION; }
+std::string version() {
+  return DODONA_VERSION;
+}
 
 std::string version_text() {
   std::string text = "dodona " + version() + "\ncompiler ";

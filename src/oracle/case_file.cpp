@@ -9,7 +9,9 @@
 namespace dodona::oracle {
 namespace {
 
-[[noreturn]] void fail(const std::string& path, const std::string& why) { throw Error(ErrorCode::bad_file, "", path, why); }
+[[noreturn]] void fail(const std::string& path, const std::string& why) {
+  throw Error(ErrorCode::bad_file, "", path, why);
+}
 
 Dims dims_from(const io::Json& json, const std::string& path, const std::string& key) {
   Dims dims;
@@ -50,7 +52,8 @@ Tensor restore_strides(const Tensor& stored, const io::Json& attrs, const std::s
     try {
       Tensor probe(static_cast<const void*>(nullptr), stored.dtype(), stored.shape(), dims);
       if (probe.extent_bytes() > 4096 * (bytes_for(stored.dtype(), stored.elements()) + 1024))
-        throw Error(ErrorCode::bad_stride, "", "", "strides " + to_string(dims) + " spread the tensor over " + std::to_string(probe.extent_bytes()) + " bytes");
+        throw Error(ErrorCode::bad_stride, "", "",
+                    "strides " + to_string(dims) + " spread the tensor over " + std::to_string(probe.extent_bytes()) + " bytes");
       return make_strided(stored.dtype(), stored.shape(), dims);
     } catch (const Error& error) {
       throw Error(ErrorCode::bad_file, "", path, "has an impossible layout for " + key + ": " + error.message());
@@ -80,7 +83,9 @@ Tensor clone_with_layout(const Tensor& tensor) {
 
 }  // namespace
 
-std::string case_op(const std::string& path) { return metadata_or_empty(io::SafetensorsFile::open(path), "op"); }
+std::string case_op(const std::string& path) {
+  return metadata_or_empty(io::SafetensorsFile::open(path), "op");
+}
 
 Case load_case(const std::string& path) {
   const auto file = io::SafetensorsFile::open(path);
@@ -137,8 +142,10 @@ void save_case(const Case& c, const std::string& path) {
   }
   for (const auto& [name, tensor] : c.outputs) tensors.emplace_back("out." + name, tensor);
   if (!strides.empty()) attrs["strides"] = strides;
-  io::Metadata metadata{{"op", std::string(c.op->name())}, {"case", std::filesystem::path(path).stem().string()}, {"attrs", io::json_text(attrs)}};
-  for (const auto& [key, text] : {std::pair<std::string, const std::string&>("match", c.match), {"provenance", c.provenance}, {"notes", c.notes}})
+  io::Metadata metadata{
+      {"op", std::string(c.op->name())}, {"case", std::filesystem::path(path).stem().string()}, {"attrs", io::json_text(attrs)}};
+  for (const auto& [key, text] :
+       {std::pair<std::string, const std::string&>("match", c.match), {"provenance", c.provenance}, {"notes", c.notes}})
     if (!text.empty()) metadata[key] = text;
   io::write_safetensors(path, tensors, metadata);
 }
@@ -179,10 +186,12 @@ void check_outputs(const Op& op, const Arguments& finished, const NamedTensors& 
       if (key == name) given = &value;
     if (given == nullptr) throw Error(ErrorCode::missing_argument, op_name, name, "is missing from the outputs to judge");
     if (given->dtype() != tensor.dtype())
-      throw Error(ErrorCode::bad_dtype, op_name, name,
-                  "to judge has dtype " + std::string(dodona::name(given->dtype())) + ", expected " + std::string(dodona::name(tensor.dtype())));
+      throw Error(
+          ErrorCode::bad_dtype, op_name, name,
+          "to judge has dtype " + std::string(dodona::name(given->dtype())) + ", expected " + std::string(dodona::name(tensor.dtype())));
     if (!(given->shape() == tensor.shape()))
-      throw Error(ErrorCode::bad_shape, op_name, name, "to judge has shape " + to_string(given->shape()) + ", expected " + to_string(tensor.shape()));
+      throw Error(ErrorCode::bad_shape, op_name, name,
+                  "to judge has shape " + to_string(given->shape()) + ", expected " + to_string(tensor.shape()));
   }
 }
 

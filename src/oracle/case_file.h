@@ -16,9 +16,9 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 struct Case {
   const Op* op = nullptr;
-  std::string name;    ///< `rmsnorm/p01_bf16_t4_h7168`
-  std::string path;    ///< of the file, empty for a case made in memory
-  Arguments inputs;    ///< inputs, in-place arguments before the call, attributes; may view a read-only file
+  std::string name;      ///< `rmsnorm/p01_bf16_t4_h7168`
+  std::string path;      ///< of the file, empty for a case made in memory
+  Arguments inputs;      ///< inputs, in-place arguments before the call, attributes; may view a read-only file
   NamedTensors outputs;  ///< recorded outputs by argument name; empty when only inputs are known
   std::string match, provenance, notes;
   std::vector<std::string> ignored;  ///< tensors and attributes of the file that the op does not have

@@ -34,8 +34,18 @@ void put(const Tensor& tensor, std::int64_t i, double value) {
 
 /// Values that sit on edges: zeros of both signs, the largest, the smallest normal-ish and denormal ones, exact powers of two, halves.
 double edge_value(const Draw& draw, DType type, std::int64_t i) {
-  const std::array<double, 12> table{0.0, -0.0, 1.0, -1.0, 0.5, -1.5, quant::max_finite(type) / 4, -quant::max_finite(type) / 4,
-                                     quant::min_subnormal(type), -quant::min_subnormal(type), 0x1p-6, -3.0};
+  const std::array<double, 12> table{0.0,
+                                     -0.0,
+                                     1.0,
+                                     -1.0,
+                                     0.5,
+                                     -1.5,
+                                     quant::max_finite(type) / 4,
+                                     -quant::max_finite(type) / 4,
+                                     quant::min_subnormal(type),
+                                     -quant::min_subnormal(type),
+                                     0x1p-6,
+                                     -3.0};
   return draw.below(i, 2) == 0 ? draw.normal(i) : table[draw.below(i + (std::int64_t{1} << 40), table.size())];
 }
 
@@ -68,8 +78,7 @@ void fill_values(const Tensor& tensor, const Draw& draw, const std::string& dist
 
 void fill_ids(const Tensor& tensor, const Draw& draw, std::int64_t bound) {
   const std::int64_t count = tensor.elements();
-  for (std::int64_t i = 0; i < count; ++i)
-    quant::set_bits(tensor, i, bound > 0 ? draw.below(i, static_cast<std::uint64_t>(bound)) : 0);
+  for (std::int64_t i = 0; i < count; ++i) quant::set_bits(tensor, i, bound > 0 ? draw.below(i, static_cast<std::uint64_t>(bound)) : 0);
 }
 
 /// Distinct along each row of `width` elements; plain draws where there are too few ids for that.

@@ -126,7 +126,8 @@ std::string describe_pattern(const std::vector<std::int64_t>& failing, std::int6
   if (static_cast<std::int64_t>(columns.size()) < width && dense(columns) && *columns.rbegin() == width - 1)
     return "the tail of the rows: columns " + range(columns);
   if (static_cast<std::int64_t>(rows.size()) < row_total && dense(rows))
-    return "rows " + range(rows) + (static_cast<std::int64_t>(columns.size()) < width && dense(columns) ? ", columns " + range(columns) : "");
+    return "rows " + range(rows) +
+           (static_cast<std::int64_t>(columns.size()) < width && dense(columns) ? ", columns " + range(columns) : "");
   if (static_cast<std::int64_t>(columns.size()) < width && dense(columns)) return "columns " + range(columns);
   return "scattered over " + std::to_string(rows.size()) + " rows and " + std::to_string(columns.size()) + " columns";
 }
@@ -177,7 +178,8 @@ OutputVerdict judge_output(const Op& op, Arguments& actual_arguments, const Tens
     verdict.outcome = Outcome::fail;
   } else if (explained > 0) {
     verdict.outcome = Outcome::known_defect;
-  } else if (has_slack && verdict.compared > 0 && static_cast<double>(zero_passes) > vacuous_share * static_cast<double>(verdict.compared)) {
+  } else if (has_slack && verdict.compared > 0 &&
+             static_cast<double>(zero_passes) > vacuous_share * static_cast<double>(verdict.compared)) {
     verdict.outcome = Outcome::vacuous;
   }
   return verdict;

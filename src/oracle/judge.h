@@ -35,7 +35,7 @@ struct OutputVerdict {
   std::int64_t compared = 0;   ///< elements less the unspecified ones
   std::int64_t differing = 0;  ///< bits differ from golden
   std::int64_t failing = 0;
-  double max_share = 0;             ///< largest share of the budget used by an element that passes
+  double max_share = 0;              ///< largest share of the budget used by an element that passes
   std::vector<ElementReport> worst;  ///< up to 5, worst first
   std::string pattern;               ///< of the failing elements: one row, one column, the tail, all...
   std::string defect;                ///< id of the known defect

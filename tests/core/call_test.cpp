@@ -38,7 +38,8 @@ void nothing(const Sample&, const Exec&) {}
 void nothing_golden(const Sample&, const Exec&, Reference*) {}
 
 const Op& sample() {
-  static const auto op = define<Sample>({.contract = "none", .golden = nothing_golden, .fast = nothing, .cases = {"T=1"}, .bench_cases = {}});
+  static const auto op =
+      define<Sample>({.contract = "none", .golden = nothing_golden, .fast = nothing, .cases = {"T=1"}, .bench_cases = {}});
   return *op;
 }
 

@@ -18,7 +18,8 @@ std::string error_of(const char* text) {
 }
 
 TEST(CaseLine, ReadsSizesAttributesTypesSeedAndDialect) {
-  const CaseLine line = parse_case_line("fused_add_rmsnorm T=64 H=7168 --attr eps=1e-5 --dtype input=f16 --dist outliers --seed 7 --dialect flashinfer");
+  const CaseLine line =
+      parse_case_line("fused_add_rmsnorm T=64 H=7168 --attr eps=1e-5 --dtype input=f16 --dist outliers --seed 7 --dialect flashinfer");
   EXPECT_EQ(line.op, "fused_add_rmsnorm");
   EXPECT_EQ(line.symbols.at("T"), 64);
   EXPECT_EQ(std::get<double>(*line.attrs.find_attr("eps")), 1e-5);

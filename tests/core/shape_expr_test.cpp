@@ -10,7 +10,8 @@ namespace {
 struct Solver {
   SymbolNames names;
   DimExpr::Match last{};
-  std::int64_t solve(const char* text, std::int64_t actual, const std::vector<std::pair<const char*, std::int64_t>>& known, const char* wanted) {
+  std::int64_t solve(const char* text, std::int64_t actual, const std::vector<std::pair<const char*, std::int64_t>>& known,
+                     const char* wanted) {
     const DimExpr expr = DimExpr::parse(text, names);
     for (const auto& [name, value] : known) names.intern(name);
     const int symbol = names.intern(wanted);
@@ -88,7 +89,8 @@ TEST(ShapeExpr, AlternativesAreToldApartByRankAndPacksTakeTheRest) {
 
 TEST(ShapeExpr, BadTextIsRejected) {
   SymbolNames names;
-  for (const char* text : {"", "2*", "(2", "N)", "floor(N/2)", "ceil(N)", "N..", "*"}) EXPECT_THROW(DimExpr::parse(text, names), std::invalid_argument) << text;
+  for (const char* text : {"", "2*", "(2", "N)", "floor(N/2)", "ceil(N)", "N..", "*"})
+    EXPECT_THROW(DimExpr::parse(text, names), std::invalid_argument) << text;
   EXPECT_THROW(ShapeExpr::parse("H T...", names), std::invalid_argument);
 }
 

@@ -23,7 +23,9 @@ std::string error_of(const Op& op, Arguments arguments) {
   return {};
 }
 
-bool is_view(const Op& op, const std::string& name) { return !op.schema().find_tensor(name)->view_of.empty(); }
+bool is_view(const Op& op, const std::string& name) {
+  return !op.schema().find_tensor(name)->view_of.empty();
+}
 
 void expect_same_bits(const Op& op, const oracle::NamedTensors& a, const oracle::NamedTensors& b, const std::string& what) {
   ASSERT_EQ(a.size(), b.size());
@@ -121,7 +123,8 @@ TEST_P(EveryOp, InnerStrideOtherThanOneIsRejectedWhereTheSchemaForbidsIt) {
   const Arguments good = oracle::generate(own_lines(op()).front());
   for (const auto& [name, tensor] : good.tensors) {
     const Layout layout = op().schema().find_tensor(name)->layout;
-    if (layout == Layout::any || layout == Layout::column_major || tensor.rank() == 0 || tensor.size(-1) < 2 || is_packed(tensor.dtype())) continue;
+    if (layout == Layout::any || layout == Layout::column_major || tensor.rank() == 0 || tensor.size(-1) < 2 || is_packed(tensor.dtype()))
+      continue;
     Arguments bad = good;
     Dims strides = contiguous_strides(tensor.shape());
     for (int d = 0; d < strides.rank(); ++d) strides[d] *= 2;
@@ -182,7 +185,8 @@ TEST_P(EveryOp, EmptyAxesAreAccepted) {
       try {
         run(op(), *arguments, exec_of(mode));
       } catch (const Error& error) {
-        EXPECT_TRUE(mode == Mode::hopper && error.code() == ErrorCode::unsupported) << to_string(line) << " " << name(mode) << ": " << error.what();
+        EXPECT_TRUE(mode == Mode::hopper && error.code() == ErrorCode::unsupported)
+            << to_string(line) << " " << name(mode) << ": " << error.what();
       }
     }
   }
@@ -272,7 +276,8 @@ TEST_P(EveryOp, BudgetIsNotVacuous) {
       if (tensor.elements() == 0 || tensor.dtype() == DType::boolean) continue;
       const auto verdict = oracle::judge(op(), arguments, broken(outputs, name), {});
       for (const auto& output : verdict.outputs)
-        if (output.name == name) EXPECT_GT(output.failing, output.compared / 2) << to_string(line) << ": wrong exponents in " << name << " pass";
+        if (output.name == name)
+          EXPECT_GT(output.failing, output.compared / 2) << to_string(line) << ": wrong exponents in " << name << " pass";
     }
   }
 }
@@ -397,11 +402,14 @@ std::vector<std::string> recordings() {
 
 TEST_P(EveryOp, RecordedCasesPassInEveryMode) {
   // A view is no computation: there is nothing to record.
-  if (is_view(op(), oracle::outputs_of(op(), [&] {
-        Arguments a = oracle::generate(own_lines(op()).front());
-        op().prepare(a);
-        return a;
-      }()).front().first))
+  if (is_view(op(), oracle::outputs_of(op(),
+                                       [&] {
+                                         Arguments a = oracle::generate(own_lines(op()).front());
+                                         op().prepare(a);
+                                         return a;
+                                       }())
+                        .front()
+                        .first))
     GTEST_SKIP() << "the output is a view, no kernel runs";
   const auto list = oracle::find_cases(recordings(), std::string(op().name()));
   ASSERT_FALSE(list.files.empty()) << "no recorded case in the repository";

@@ -16,7 +16,9 @@
 
 namespace dodona::sweep {
 
-inline CaseLine parse(const Op& op, const std::string& rest) { return parse_case_line(std::string(op.name()) + " " + rest); }
+inline CaseLine parse(const Op& op, const std::string& rest) {
+  return parse_case_line(std::string(op.name()) + " " + rest);
+}
 
 /// The op's own case lines.
 inline std::vector<CaseLine> own_lines(const Op& op) {
@@ -48,7 +50,8 @@ inline std::vector<CaseLine> size_lines(const Op& op, const std::vector<std::int
         line.symbols[symbol] = size;
         // Sweeps look at edges, not at bulk: the other sizes shrink to a few rows.
         for (auto& [other, count] : line.symbols)
-          if (other != symbol && sizes_for(op, other, {1}).size() == 1 && count > 256 && count % 64 == 0) count = std::max<std::int64_t>(64, count / 32 / 64 * 64);
+          if (other != symbol && sizes_for(op, other, {1}).size() == 1 && count > 256 && count % 64 == 0)
+            count = std::max<std::int64_t>(64, count / 32 / 64 * 64);
         lines.push_back(line);
       }
   return lines;

@@ -33,7 +33,9 @@ struct Sample {
 };
 
 /// The value k units in the last place away.
-void nudge(const Tensor& t, std::int64_t i, int k) { quant::set_bits(t, i, quant::get_bits(t, i) + static_cast<std::uint64_t>(k)); }
+void nudge(const Tensor& t, std::int64_t i, int k) {
+  quant::set_bits(t, i, quant::get_bits(t, i) + static_cast<std::uint64_t>(k));
+}
 
 TEST(Judge, GoldenPassesWithNothingUsed) {
   const Sample run("rmsnorm T=4 H=512");

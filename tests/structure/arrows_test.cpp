@@ -85,7 +85,9 @@ TEST(House, VectorHeadersAreIncludedByVectorCodeOnly) {
       if (line.find("namespace dodona::DODONA_TIER") == 0) tier_headers.insert(fs::relative(file, root).string());
   }
   EXPECT_FALSE(tier_headers.empty());
-  const auto is_tier_header = [&](const std::string& include) { return tier_headers.count(include) + tier_headers.count("src/" + include) > 0; };
+  const auto is_tier_header = [&](const std::string& include) {
+    return tier_headers.count(include) + tier_headers.count("src/" + include) > 0;
+  };
   for (const fs::path& file : sources()) {
     const std::string path = fs::relative(file, root).string();
     if (path.ends_with(".simd.cpp") || tier_headers.count(path)) continue;
@@ -94,8 +96,9 @@ TEST(House, VectorHeadersAreIncludedByVectorCodeOnly) {
 }
 
 TEST(House, TopLevelHoldsOnlyWhatTheDesignNames) {
-  const std::set<std::string> expected{"CMakeLists.txt", "CMakePresets.json", "README.md", "include", "src",  "ops",  "quant",
-                                       "tests",          "bench",             "tools",     "python",  "docs", "build", "examples"};
+  const std::set<std::string> expected{
+      "CMakeLists.txt", "CMakePresets.json", "README.md", "include", "src", "ops", "quant", "tests", "bench", "tools", "python", "docs",
+      "build",          "examples"};
   for (const auto& entry : fs::directory_iterator(root)) {
     const std::string name = entry.path().filename().string();
     if (name.front() != '.') EXPECT_TRUE(expected.count(name)) << name;

@@ -28,7 +28,8 @@ std::string slurp(const fs::path& path) {
 class Command : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("dodona-command-" + std::to_string(::getpid()) + "-" + testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ = fs::temp_directory_path() /
+              ("dodona-command-" + std::to_string(::getpid()) + "-" + testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::create_directories(folder_);
   }
   void TearDown() override { fs::remove_all(folder_); }
@@ -135,7 +136,8 @@ TEST_F(Command, DoctorNamesTiersThreadsAndBlas) {
 }
 
 TEST_F(Command, BadUsageIsExitTwo) {
-  for (const char* arguments : {"", "frobnicate", "info", "list --frob", "run", "verify --mode slow x"}) EXPECT_EQ(run(arguments).status, 2) << arguments;
+  for (const char* arguments : {"", "frobnicate", "info", "list --frob", "run", "verify --mode slow x"})
+    EXPECT_EQ(run(arguments).status, 2) << arguments;
 }
 
 TEST_F(Command, BadInputsGetOneClearErrorAndExitTwo) {
@@ -167,7 +169,8 @@ TEST_F(Command, HostileFilesGetOneClearErrorAndExitTwo) {
   expect_error("run " + file("noop.safetensors", with_header("{}")), "names no op");
   expect_error("run " + file("strange.safetensors", with_header(R"({"__metadata__":{"op":"nonesuch"}})")), "nonesuch");
   expect_error("run " + file("missing.safetensors", with_header(R"({"__metadata__":{"op":"rmsnorm","attrs":"{}"}})")), "input is missing");
-  expect_error("run " + file("attrs.safetensors", with_header(R"({"__metadata__":{"op":"rmsnorm","attrs":"{\"eps\":1,\"eps\":2}"}})")), "eps");
+  expect_error("run " + file("attrs.safetensors", with_header(R"({"__metadata__":{"op":"rmsnorm","attrs":"{\"eps\":1,\"eps\":2}"}})")),
+               "eps");
   std::string strides = R"({"__metadata__":{"op":"rmsnorm","attrs":"{\"strides\":{\"in.input\":[4611686018427387904,1]}}"},)"
                         R"("in.input":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})";
   expect_error("run " + file("strides.safetensors", with_header(strides) + std::string(8, '\0')), "impossible layout");
