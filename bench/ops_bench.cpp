@@ -60,7 +60,7 @@ void run_case(benchmark::State& state, const Op* op, const std::string& rest, in
   Workspace workspace;
   exec.workspace = &workspace;
   const double compute_limit = cost.flops > 0 ? limit(LimitKind::fma, threads) : 0;
-  const LimitKind memory_kind = cost.bytes_written > 0.6 * cost.bytes_read ? LimitKind::copy : LimitKind::read;
+  const LimitKind memory_kind = cost.bytes_written > 0.4 * cost.bytes_read ? LimitKind::copy : LimitKind::read;
   const double memory_limit = limit(memory_kind, threads);
   std::size_t next = 0;
   double best = 1e30;

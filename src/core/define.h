@@ -115,7 +115,7 @@ class OpOf final : public Op {
     for (const auto& defect : implementation_.defects) {
       if (!defect.explains(op, output, linear)) continue;
       for (const KnownDefect& known : known_defects())
-        if (known.id == defect.id) return &known;
+        if (known.op == info_.name && known.id == defect.id) return &known;
     }
     return nullptr;
   }
