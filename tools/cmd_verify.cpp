@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "common.h"
@@ -22,18 +21,6 @@ std::vector<Mode> modes_of(const std::string& text) {
   const auto mode = parse_mode(text);
   if (!mode) throw Error(ErrorCode::bad_option, "", "--mode", "must be golden, fast, hopper or all, got '" + text + "'");
   return {*mode};
-}
-
-std::vector<std::string> golden_path() {
-  std::vector<std::string> paths;
-  const char* text = std::getenv("DODONA_GOLDEN_PATH");
-  std::string rest = text != nullptr ? text : "";
-  while (!rest.empty()) {
-    const std::size_t colon = rest.find(':');
-    if (colon != 0) paths.push_back(rest.substr(0, colon));
-    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
-  }
-  return paths;
 }
 
 io::Json to_json(const oracle::CaseResult& result) {
@@ -90,8 +77,7 @@ void print_failure(const oracle::CaseResult& result) {
 
 int verify(const VerifyOptions& options) {
   std::vector<std::string> paths = options.paths;
-  const auto extra = golden_path();
-  if (paths.empty()) paths = extra;
+  if (paths.empty()) paths = oracle::golden_path();
   if (paths.empty()) throw Error(ErrorCode::bad_option, "", "verify", "needs a case file or folder (or DODONA_GOLDEN_PATH)");
   if (!options.op.empty()) registry().at(options.op);
   const auto modes = modes_of(options.mode);

@@ -1,6 +1,7 @@
 #include "oracle/verify.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 
@@ -62,6 +63,18 @@ CaseList find_cases(const std::vector<std::string>& paths, const std::string& on
   }
   list.unknown_ops.assign(unknown.begin(), unknown.end());
   return list;
+}
+
+std::vector<std::string> golden_path() {
+  std::vector<std::string> paths;
+  const char* text = std::getenv("DODONA_GOLDEN_PATH");
+  std::string rest = text != nullptr ? text : "";
+  while (!rest.empty()) {
+    const std::size_t colon = rest.find(':');
+    if (colon != 0) paths.push_back(rest.substr(0, colon));
+    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
+  }
+  return paths;
 }
 
 std::vector<CaseResult> verify(const std::vector<std::string>& files, const std::vector<Mode>& modes, const Exec& exec,

@@ -40,6 +40,9 @@ struct CaseList {
 };
 CaseList find_cases(const std::vector<std::string>& paths, const std::string& only_op = {});
 
+/// The folders that DODONA_GOLDEN_PATH names, separated by ':'; empty parts are left out.
+std::vector<std::string> golden_path();
+
 /// Judges every file in every mode; `progress` is called before each with its number and the total.
 std::vector<CaseResult> verify(const std::vector<std::string>& files, const std::vector<Mode>& modes, const Exec& exec,
                                const std::function<void(std::size_t, std::size_t, const std::string&)>& progress = {});

@@ -389,14 +389,7 @@ std::vector<std::string> recordings() {
   std::vector<std::string> folders;
   for (const std::string& folder : {std::string(DODONA_SOURCE_DIR "/tests/golden"), std::string(DODONA_SOURCE_DIR "/../shared/golden")})
     if (std::filesystem::is_directory(folder)) folders.push_back(folder);
-  if (const char* extra = std::getenv("DODONA_GOLDEN_PATH"); extra != nullptr) {
-    std::string rest = extra;
-    while (!rest.empty()) {
-      const auto colon = rest.find(':');
-      if (colon != 0) folders.push_back(rest.substr(0, colon));
-      rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
-    }
-  }
+  for (const std::string& folder : oracle::golden_path()) folders.push_back(folder);
   return folders;
 }
 
