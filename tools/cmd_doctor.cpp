@@ -121,6 +121,7 @@ void doctor(const ExecOptions& options, bool measure) {
   }
   if (limits.empty()) return;
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(limits.size());
   for (const auto& [threads, l] : limits)
     rows.push_back({std::to_string(threads), fmt::format("{:.1f}", l.read), fmt::format("{:.1f}", l.copy), fmt::format("{:.0f}", l.fma),
                     fmt::format("{:.0f}", l.dot8)});

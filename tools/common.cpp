@@ -85,6 +85,7 @@ std::string colored(const std::string& text, const char* code) {
 std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows,
                   const std::vector<bool>& right) {
   std::vector<std::size_t> widths;
+  widths.reserve(header.size());
   for (const auto& cell : header) widths.push_back(cell.size());
   for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
@@ -97,6 +98,7 @@ std::string table(const std::vector<std::string>& header, const std::vector<std:
   };
   line(header);
   std::vector<std::string> rule;
+  rule.reserve(widths.size());
   for (const std::size_t width : widths) rule.emplace_back(width, '-');
   line(rule);
   for (const auto& row : rows) line(row);

@@ -11,22 +11,13 @@ constexpr std::int64_t panel = ops::fp8_panel_columns;
 
 // ---- decoding
 
-/// Sixteen columns by four k: lane j holds the codes of column j, k ascending from the low byte.
-template <int byte>
-DODONA_INLINE i32x16 byte_on_top(i32x16 words) {
-  if constexpr (byte == 3) {
-    return words;
-  } else {
-    return shl<24 - 8 * byte>(words);
-  }
-}
-
-/// The codes on top of the lanes, decoded; e4m3 as value / 256 (its half of the same fields), and 1.875 for NaN.
+/// Lanes of four codes: the second and the fourth of each as halves, in place. e4m3 becomes value / 256 (its half of the same fields), and
+/// 1.875 for NaN.
 template <bool e5m2>
-DODONA_INLINE f32x16 decode_top(i32x16 top) {
-  const i32x16 half = e5m2 ? top & i32x16::splat(static_cast<std::int32_t>(0xFF000000))
-                           : sra<1>(top) & i32x16::splat(static_cast<std::int32_t>(0xBF800000));
-  return {lanes::half_to_f32(lanes::narrow_to_16(shr<16>(half).v))};
+DODONA_INLINE i32x16 halves_of_odd_bytes(i32x16 words) {
+  const auto fields = [](std::uint32_t bits) { return i32x16::splat(static_cast<std::int32_t>(bits)); };
+  if (e5m2) return words & fields(0xFF00FF00);
+  return (shr<1>(words) & fields(0x3F803F80)) | (words & fields(0x80008000));
 }
 
 /// Bit 7 of every byte that is a NaN of e4m3.
@@ -34,7 +25,7 @@ DODONA_INLINE i32x16 nan_bytes(i32x16 words) {
   return ((words & i32x16::splat(0x7F7F7F7F)) + i32x16::splat(0x01010101)) & i32x16::splat(static_cast<std::int32_t>(0x80808080));
 }
 
-/// Columns [16 of them, k contiguous] to dst[k][16], row stride `panel`. Returns where e4m3 had NaN codes, which come out finite.
+/// Sixteen columns, k contiguous, to dst[k][16], row stride `panel`. Returns where e4m3 had NaN codes, which come out finite.
 template <bool e5m2>
 DODONA_INLINE i32x16 pack_columns(const std::uint8_t* b, std::int64_t stride, std::int64_t k, float* dst) {
   i32x16 nan = i32x16::zero();
@@ -53,10 +44,12 @@ DODONA_INLINE i32x16 pack_columns(const std::uint8_t* b, std::int64_t stride, st
       if (w >= words) break;
       const i32x16 codes = as_i32(columns[w]);
       if (!e5m2) nan = nan | nan_bytes(codes);
-      decode_top<e5m2>(byte_on_top<0>(codes)).store(out + (4 * w) * panel);
-      decode_top<e5m2>(byte_on_top<1>(codes)).store(out + (4 * w + 1) * panel);
-      decode_top<e5m2>(byte_on_top<2>(codes)).store(out + (4 * w + 2) * panel);
-      decode_top<e5m2>(byte_on_top<3>(codes)).store(out + (4 * w + 3) * panel);
+      const f32x16_pair even = widen_f16_pairs(halves_of_odd_bytes<e5m2>(shl<8>(codes)));
+      const f32x16_pair odd = widen_f16_pairs(halves_of_odd_bytes<e5m2>(codes));
+      even.first.store(out + (4 * w) * panel);
+      odd.first.store(out + (4 * w + 1) * panel);
+      even.second.store(out + (4 * w + 2) * panel);
+      odd.second.store(out + (4 * w + 3) * panel);
     }
   }
   return nan;
@@ -86,6 +79,7 @@ void decode_rows(const std::uint8_t* a, bool e5m2, std::int64_t stride, std::int
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < k; j += 16) {
       const std::uint8_t* p = a + i * stride + j;
+      if (j % 64 == 0) __builtin_prefetch(p + rows * stride);  // the next tile's rows
       ((e5m2 ? load_e5m2(p) : load_e4m3(p)) * f32x16::splat(factor)).store(dst + i * dst_stride + j);
     }
 }

@@ -348,6 +348,12 @@ void check(const MoeFusedGate& op) {
 
 namespace dodona {
 std::unique_ptr<Op> op_moe_fused_gate() {
+  const std::string shared_expert_case =
+      "T=4 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=9 --attr num_fused_shared_experts=1 "
+      "--attr routed_scaling_factor=2.5";
+  const std::string scaled_output_case =
+      "T=3 E=128 --attr num_expert_group=4 --attr topk_group=2 --attr topk=4 --attr routed_scaling_factor=2.5 "
+      "--attr apply_routed_scaling_factor_on_output=true --dtype input_tensor=f16";
   return define<ops::MoeFusedGate>({
       .contract =
           "s = 1/(1+exp(-x)) in fp32, rounded to the input type; key c = s + bias and a group's score, the sum of its two best keys, each "
@@ -371,11 +377,7 @@ std::unique_ptr<Op> op_moe_fused_gate() {
       .hopper = ops::hopper,
       .check = ops::check,
       .condition = ops::condition,
-      .cases = {"T=5 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8",
-                "T=4 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=9 --attr num_fused_shared_experts=1 "
-                "--attr routed_scaling_factor=2.5",
-                "T=3 E=128 --attr num_expert_group=4 --attr topk_group=2 --attr topk=4 --attr routed_scaling_factor=2.5 "
-                "--attr apply_routed_scaling_factor_on_output=true --dtype input_tensor=f16",
+      .cases = {"T=5 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8", shared_expert_case, scaled_output_case,
                 "T=7 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8 --dtype input_tensor=bf16 --dist ties",
                 "T=3 E=64 --attr num_expert_group=16 --attr topk_group=5 --attr topk=12 --dist ties"},
       .bench_cases = {"T=1 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8",

@@ -94,7 +94,7 @@ class FieldCollector {
   }
   Ignore choice(std::string_view, std::string& value, std::initializer_list<std::string_view>) { return add_attr(value); }
   Ignore dtype_attr(std::string_view, DType& value, std::initializer_list<DType>) { return add_attr(value); }
-  void symbol(std::string_view, SymbolSpec) {}
+  void symbol(std::string_view, const SymbolSpec&) {}
   void rows_independent(std::string_view) {}
   void in_place(std::string_view, std::string_view) {}
 

@@ -53,6 +53,11 @@ DODONA_INLINE void store_f16(f32x16 x, void* p) {
 DODONA_INLINE void store_f16_partial(f32x16 x, void* p, std::int64_t n) {
   lanes::f32_to_half(canonical_nan(x).v).store_first(p, lanes_left(n));
 }
+/// Lanes of two f16: the low ones and the high ones, widened.
+DODONA_INLINE f32x16_pair widen_f16_pairs(i32x16 pairs) {
+  const auto split = lanes::split_to_16(pairs.v);
+  return {{lanes::half_to_f32(split.low)}, {lanes::half_to_f32(split.high)}};
+}
 /// x rounded to f16 and widened again.
 DODONA_INLINE f32x16 round_to_f16(f32x16 x) {
   return {lanes::half_to_f32(lanes::f32_to_half(canonical_nan(x).v))};

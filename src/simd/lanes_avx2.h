@@ -311,6 +311,15 @@ DODONA_INLINE codes8 narrow_to_8(i32 a) {
   const __m256i words = narrow_to_16(a).v;
   return {_mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1))};
 }
+struct codes16_pair {
+  codes16 low, high;
+};
+/// The low and the high halves of all lanes.
+DODONA_INLINE codes16_pair split_to_16(i32 a) {
+  const __m256i low = _mm256_set1_epi32(0xFFFF);
+  return {narrow_to_16(i32{{_mm256_and_si256(a.lo.v, low)}, {_mm256_and_si256(a.hi.v, low)}}),
+          narrow_to_16(i32{{_mm256_srli_epi32(a.lo.v, 16)}, {_mm256_srli_epi32(a.hi.v, 16)}})};
+}
 /// Sixteen codes 0..15 in eight bytes, element 2j in the low nibble of byte j.
 DODONA_INLINE std::uint64_t pack_nibbles(codes8 a) {
   const __m128i words = _mm_maddubs_epi16(a.v, _mm_set1_epi16(0x1001));

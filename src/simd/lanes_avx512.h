@@ -293,6 +293,16 @@ DODONA_INLINE codes8 narrow_to_8(i32 a) {
 DODONA_INLINE codes16 narrow_to_16(i32 a) {
   return {_mm512_cvtepi32_epi16(a.v)};
 }
+struct codes16_pair {
+  codes16 low, high;
+};
+/// The low and the high halves of all lanes.
+DODONA_INLINE codes16_pair split_to_16(i32 a) {
+  const __m512i even_then_odd = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24, 22, 20, 18, 16,
+                                                 14, 12, 10, 8, 6, 4, 2, 0);
+  const __m512i split = _mm512_permutexvar_epi16(even_then_odd, a.v);
+  return {{_mm512_castsi512_si256(split)}, {_mm512_extracti64x4_epi64(split, 1)}};
+}
 /// Sixteen codes 0..15 in eight bytes, element 2j in the low nibble of byte j.
 DODONA_INLINE std::uint64_t pack_nibbles(codes8 a) {
   const __m128i words = _mm_maddubs_epi16(a.v, _mm_set1_epi16(0x1001));

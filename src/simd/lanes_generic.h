@@ -291,6 +291,14 @@ DODONA_INLINE codes16 narrow_to_16(i32 x) {
 DODONA_INLINE codes8 narrow_to_8(i32 x) {
   return map<codes8>([](std::uint32_t p) { return static_cast<std::uint8_t>(p); }, x);
 }
+struct codes16_pair {
+  codes16 low, high;
+};
+/// The low and the high halves of all lanes.
+DODONA_INLINE codes16_pair split_to_16(i32 x) {
+  return {map<codes16>([](std::uint32_t p) { return static_cast<std::uint16_t>(p); }, x),
+          map<codes16>([](std::uint32_t p) { return static_cast<std::uint16_t>(p >> 16); }, x)};
+}
 
 /// Sixteen codes 0..15 in eight bytes, element 2j in the low nibble of byte j.
 DODONA_INLINE std::uint64_t pack_nibbles(codes8 a) {

@@ -325,6 +325,15 @@ DODONA_INLINE codes16 narrow_to_16(i32 a) {
 DODONA_INLINE codes8 narrow_to_8(i32 a) {
   return {vcombine_u8(vmovn_u16(narrow_to_16(a.lo)), vmovn_u16(narrow_to_16(a.hi)))};
 }
+struct codes16_pair {
+  codes16 low, high;
+};
+/// The low and the high halves of all lanes.
+DODONA_INLINE codes16_pair split_to_16(i32 a) {
+  const auto split = [](twin<i32x4> x) { return vuzpq_u16(vreinterpretq_u16_s32(x.lo.v), vreinterpretq_u16_s32(x.hi.v)); };
+  const uint16x8x2_t lo = split(a.lo), hi = split(a.hi);
+  return {{lo.val[0], hi.val[0]}, {lo.val[1], hi.val[1]}};
+}
 /// Sixteen codes 0..15 in eight bytes, element 2j in the low nibble of byte j.
 DODONA_INLINE std::uint64_t pack_nibbles(codes8 a) {
   const uint16x8_t words = vreinterpretq_u16_u8(a.v);

@@ -53,7 +53,8 @@ double measure_read(const Exec& exec) {
     const std::int64_t part = bytes / threads / 1024 * 1024;
     sink += dispatch<LimitKernel>(exec.isa, buffer.as<std::byte>() + part * thread, part);
   });
-  return static_cast<double>(bytes / exec.threads / 1024 * 1024 * exec.threads) / seconds * 1e-9;
+  const std::int64_t read = bytes / exec.threads / 1024 * 1024 * exec.threads;
+  return static_cast<double>(read) / seconds * 1e-9;
 }
 
 double measure_copy(const Exec& exec) {
