@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "common.h"
-#include "core/case_line.h"
 #include "dodona/error.h"
 #include "io/safetensors.h"
 #include "io/sha256.h"
@@ -16,24 +15,8 @@
 namespace dodona::tools {
 namespace {
 
-struct RunOptions : ExecOptions {
-  std::vector<std::string> words, attrs, dtypes;
-  std::string dist, seed, dialect, output;
-
-  /// The case line as one text, to be read by the one parser of case lines.
-  std::string case_line() const {
-    std::string text;
-    const auto add = [&](const std::string& option, const std::string& value) {
-      if (!value.empty()) text += (text.empty() ? "" : " ") + (option.empty() ? "" : option + " ") + value;
-    };
-    for (const std::string& word : words) add("", word);
-    for (const std::string& attr : attrs) add("--attr", attr);
-    for (const std::string& dtype : dtypes) add("--dtype", dtype);
-    add("--dist", dist);
-    add("--seed", seed);
-    add("--dialect", dialect);
-    return text;
-  }
+struct RunOptions : ExecOptions, CaseLineOptions {
+  std::string output;
 };
 
 struct Range {
@@ -56,20 +39,21 @@ Range range_of(const Tensor& tensor) {
 }
 
 /// A case file, or a case line.
-oracle::Case open_case(const RunOptions& options) {
+oracle::Case open_case(const RunOptions& options, int threads) {
   const auto& words = options.words;
-  if (words.size() == 1 && (std::filesystem::exists(words[0]) || words[0].ends_with(".safetensors"))) return oracle::load_case(words[0]);
-  const CaseLine line = parse_case_line(options.case_line());
+  if (words.size() == 1 && (std::filesystem::exists(words[0]) || words[0].ends_with(".safetensors")))
+    return oracle::load_case(words[0], threads);
+  const CaseLine line = parse_case_line(options.text());
   oracle::Case c;
   c.op = &registry().at(line.op);
   c.name = to_string(line);
-  c.inputs = oracle::generate(line);
+  c.inputs = oracle::generate(line, threads);
   return c;
 }
 
 void run(const RunOptions& options) {
-  const oracle::Case c = open_case(options);
   const Exec exec = options.exec();
+  const oracle::Case c = open_case(options, exec.threads);
   Arguments arguments = oracle::runnable(*c.op, c.inputs);
   const auto begin = std::chrono::steady_clock::now();
   c.op->run(arguments, exec);
@@ -117,13 +101,7 @@ void add_run(CLI::App& app, int&) {
   auto options = std::make_shared<RunOptions>();
   auto* command = app.add_subcommand("run", "Run an op on a case and show its outputs");
   command->add_option("CASE", options->words, "A case file, or a case line: OP SYM=N... with the options below")->required();
-  command->add_option("--attr", options->attrs, "An attribute of the case line, NAME=VALUE; may be repeated")->expected(1)->take_all();
-  command->add_option("--dtype", options->dtypes, "The element type of an argument, ARGUMENT=TYPE; may be repeated")
-      ->expected(1)
-      ->take_all();
-  command->add_option("--dist", options->dist, "How values are drawn: normal, uniform, outliers, wide-exponent, ties, edge");
-  command->add_option("--seed", options->seed, "Seed of the inputs (default 0)");
-  command->add_option("--dialect", options->dialect, "Whose numerics: sglang (default), flashinfer, trtllm, deepseek");
+  options->add_line_options(*command);
   command->add_option("--mode", options->mode, "fast (default), golden or hopper");
   command->add_option("-o,--output", options->output, "Write the outputs to this safetensors file");
   options->add_threads_and_isa(*command);

@@ -57,6 +57,28 @@ Exec ExecOptions::exec(Mode default_mode) const {
   return exec;
 }
 
+void CaseLineOptions::add_line_options(CLI::App& app) {
+  app.add_option("--attr", attrs, "An attribute of the case line, NAME=VALUE; may be repeated")->expected(1)->take_all();
+  app.add_option("--dtype", dtypes, "The element type of an argument, ARGUMENT=TYPE; may be repeated")->expected(1)->take_all();
+  app.add_option("--dist", dist, "How values are drawn: normal, uniform, outliers, wide-exponent, ties, edge");
+  app.add_option("--seed", seed, "Seed of the inputs (default 0)");
+  app.add_option("--dialect", dialect, "Whose numerics: sglang (default), flashinfer, trtllm, deepseek");
+}
+
+std::string CaseLineOptions::text() const {
+  std::string line;
+  const auto add = [&](const std::string& option, const std::string& value) {
+    if (!value.empty()) line += (line.empty() ? "" : " ") + (option.empty() ? "" : option + " ") + value;
+  };
+  for (const std::string& word : words) add("", word);
+  for (const std::string& attr : attrs) add("--attr", attr);
+  for (const std::string& dtype : dtypes) add("--dtype", dtype);
+  add("--dist", dist);
+  add("--seed", seed);
+  add("--dialect", dialect);
+  return line;
+}
+
 Progress::Progress(bool quiet) : enabled_(!quiet && isatty(STDERR_FILENO) != 0) {}
 
 void Progress::step(std::size_t done, std::size_t total, const std::string& what) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/case_line.h"
 #include "dodona/exec.h"
 #include "io/json.h"
 
@@ -25,6 +26,17 @@ struct ExecOptions {
   void add_json(CLI::App& app);
   /// Throws Error (bad_option) for a tier that this machine cannot run.
   Exec exec(Mode default_mode = Mode::fast) const;
+};
+
+/// The parts of a case line as a command line gives them.
+struct CaseLineOptions {
+  std::vector<std::string> words, attrs, dtypes;
+  std::string dist, seed, dialect;
+
+  /// --attr, --dtype, --dist, --seed and --dialect; the positional words are the command's own.
+  void add_line_options(CLI::App& app);
+  /// The case line as one text, to be read by the one parser of case lines.
+  std::string text() const;
 };
 
 /// A progress line on stderr: redrawn on a terminal, silent otherwise. Honours NO_COLOR and --quiet.
@@ -54,6 +66,7 @@ std::string percent(double share);
 void add_list(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
 void add_run(CLI::App& app, int& exit_code);
+void add_gen(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 

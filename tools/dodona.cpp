@@ -22,6 +22,7 @@ int run(int argc, char** argv) {
   add_list(app, exit_code);
   add_info(app, exit_code);
   add_run(app, exit_code);
+  add_gen(app, exit_code);
   add_verify(app, exit_code);
   add_doctor(app, exit_code);
   try {

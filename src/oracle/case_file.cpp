@@ -1,10 +1,13 @@
 #include "oracle/case_file.h"
 
+#include <charconv>
 #include <filesystem>
 
 #include "dodona/error.h"
 #include "io/json.h"
 #include "io/safetensors.h"
+#include "io/sha256.h"
+#include "oracle/generate.h"
 
 namespace dodona::oracle {
 namespace {
@@ -81,13 +84,52 @@ Tensor clone_with_layout(const Tensor& tensor) {
   return result;
 }
 
+/// What a generated case says of itself.
+void read_generation(const io::SafetensorsFile& file, Case& c) {
+  c.line = metadata_or_empty(file, "line");
+  if (c.line.empty()) return;
+  c.input_plan = metadata_or_empty(file, "inputs");
+  c.name = c.line;
+  c.compact = file.entries().empty();
+  const std::string version = metadata_or_empty(file, "contract_version"), digests = metadata_or_empty(file, "digests");
+  const auto end = version.data() + version.size();
+  if (const auto read = std::from_chars(version.data(), end, c.contract_version); read.ec != std::errc{} || read.ptr != end)
+    fail(c.path, "has a contract_version that is no whole number: '" + version + "'");
+  const io::Json json = io::parse_json(digests, c.path + " digests");
+  if (!json.is_object()) fail(c.path, "has digests that are no JSON object");
+  for (const auto& [name, digest] : json.items()) {
+    if (!digest.is_string()) fail(c.path, "has a digest of " + name + " that is no text");
+    c.digests[name] = digest.get<std::string>();
+  }
+}
+
+/// Makes the inputs of a compact case, and makes sure that they are those it was made of.
+void make_inputs(Case& c, int threads) {
+  CaseLine line;
+  try {
+    line = parse_case_line(c.line);
+  } catch (const Error& error) {
+    fail(c.path, std::string("has an impossible line: ") + error.what());
+  }
+  if (line.op != c.op->name()) fail(c.path, "is a case of " + std::string(c.op->name()) + " with a line of '" + line.op + "'");
+  c.inputs = generate(line, threads);
+  for (const auto& [argument, tensor] : c.inputs.tensors) {
+    const auto stored = c.digests.find("in." + argument);
+    const std::string digest = io::to_hex(io::tensor_digest(tensor));
+    if (stored == c.digests.end()) fail(c.path, "has no digest of in." + argument);
+    if (stored->second != digest)
+      fail(c.path, "was made of another in." + argument + " than its line gives now: digest " + stored->second.substr(0, 16) +
+                       "... is stored, " + digest.substr(0, 16) + "... is made");
+  }
+}
+
 }  // namespace
 
 std::string case_op(const std::string& path) {
   return metadata_or_empty(io::SafetensorsFile::open(path), "op");
 }
 
-Case load_case(const std::string& path) {
+Case load_case(const std::string& path, int threads) {
   const auto file = io::SafetensorsFile::open(path);
   Case c;
   c.path = path;
@@ -102,10 +144,19 @@ Case load_case(const std::string& path) {
   const io::Json attrs = attr_text.empty() ? io::Json::object() : io::parse_json(attr_text, path + " attrs");
   if (!attrs.is_object()) fail(path, "has attrs that are no JSON object");
   const OpSchema& schema = c.op->schema();
+  read_generation(file, c);
+  if (c.compact) {
+    make_inputs(c, threads);
+    return c;
+  }
   read_attrs(attrs, schema, c);
   for (const auto& entry : file.entries()) {
     const bool input = entry.name.starts_with("in."), output = entry.name.starts_with("out.");
     const std::string argument = entry.name.substr(input ? 3 : output ? 4 : 0);
+    if (!c.line.empty() && (entry.name.starts_with("exact.") || entry.name.starts_with("slack.") || entry.name.starts_with("open."))) {
+      c.budgets.emplace_back(entry.name, file.tensor(entry));
+      continue;
+    }
     const TensorSpec* spec = schema.find_tensor(argument);
     const bool fits = spec != nullptr && (input ? spec->direction != Direction::out : output && spec->direction != Direction::in);
     if (!fits) {
@@ -134,16 +185,25 @@ void save_case(const Case& c, const std::string& path) {
       attrs[key] = to_string(value);
     }
   }
-  io::NamedTensors tensors;
+  io::NamedTensors tensors = c.compact ? NamedTensors{} : c.budgets;
   io::Json strides = io::Json::object();
   for (const auto& [name, tensor] : c.inputs.tensors) {
-    tensors.emplace_back("in." + name, tensor);
+    if (!c.compact) tensors.emplace_back("in." + name, tensor);
     if (!tensor.contiguous()) strides["in." + name] = std::vector<std::int64_t>(tensor.strides().begin(), tensor.strides().end());
   }
-  for (const auto& [name, tensor] : c.outputs) tensors.emplace_back("out." + name, tensor);
+  if (!c.compact)
+    for (const auto& [name, tensor] : c.outputs) tensors.emplace_back("out." + name, tensor);
   if (!strides.empty()) attrs["strides"] = strides;
-  io::Metadata metadata{
-      {"op", std::string(c.op->name())}, {"case", std::filesystem::path(path).stem().string()}, {"attrs", io::json_text(attrs)}};
+  // Generated cases are named by their line: where the file lies does not change its bytes.
+  io::Metadata metadata{{"op", std::string(c.op->name())},
+                        {"case", c.line.empty() ? std::filesystem::path(path).stem().string() : c.line},
+                        {"attrs", io::json_text(attrs)}};
+  if (!c.line.empty()) {
+    metadata["line"] = c.line;
+    metadata["contract_version"] = std::to_string(c.contract_version);
+    metadata["digests"] = io::json_text(io::Json(c.digests));
+    metadata["inputs"] = c.input_plan;
+  }
   for (const auto& [key, text] :
        {std::pair<std::string, const std::string&>("match", c.match), {"provenance", c.provenance}, {"notes", c.notes}})
     if (!text.empty()) metadata[key] = text;

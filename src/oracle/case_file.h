@@ -2,8 +2,13 @@
 //
 // Tensors `in.<argument>` hold values before the call, `out.<name>` values after it; an argument written in place has both. Metadata
 // (all strings): op, case, attrs (JSON: attributes, and `strides` in elements per tensor), match, provenance, notes.
+//
+// A generated case (make_case.h) also has the metadata `line`, `contract_version`, `digests` (JSON: SHA-256 by stored name) and `inputs`
+// (JSON: how each input is made), and per output with a budget the tensors `exact.<name>` (before its rounding), `slack.<name>` and, where
+// the contract leaves elements unspecified, `open.<name>`. A compact one has no tensors at all: its inputs come from the line.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,14 +26,21 @@ struct Case {
   Arguments inputs;      ///< inputs, in-place arguments before the call, attributes; may view a read-only file
   NamedTensors outputs;  ///< recorded outputs by argument name; empty when only inputs are known
   std::string match, provenance, notes;
-  std::vector<std::string> ignored;  ///< tensors and attributes of the file that the op does not have
+  std::string line;                            ///< the case line that makes the inputs; empty for a recording
+  int contract_version = 0;                    ///< of the op when the outputs were made; 0 when the file does not say
+  std::map<std::string, std::string> digests;  ///< of `in.` and `out.` tensors by stored name
+  std::string input_plan;                      ///< JSON: how each input is made
+  NamedTensors budgets;                        ///< `exact.`, `slack.` and `open.` tensors by stored name
+  bool compact = false;                        ///< line and digests only
+  std::vector<std::string> ignored;            ///< tensors and attributes of the file that the op does not have
 };
 
-/// Throws Error: bad_file when the file is no case, unknown_op when the inventory does not hold its op.
-Case load_case(const std::string& path);
+/// The inputs of a compact case are made anew. Throws Error: bad_file when the file is no case or made inputs do not have the stored
+/// digests, unknown_op when the inventory does not hold its op.
+Case load_case(const std::string& path, int threads = 1);
 /// The op that the file says it is a case of, without looking it up; empty when the file is no case file.
 std::string case_op(const std::string& path);
-/// Writes the case, strides kept in `attrs.strides`. Written to a temporary name, then renamed.
+/// Writes the case (a compact one without tensors), strides kept in `attrs.strides`. Written to a temporary name, then renamed.
 void save_case(const Case& c, const std::string& path);
 
 /// Inputs ready to run: arguments that the op writes in place are copied (layout kept), so that the case is not changed.

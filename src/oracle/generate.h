@@ -1,6 +1,10 @@
 // Inputs made from a case line: valid by role, and the same bytes on any machine and thread count.
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "core/case_line.h"
 #include "dodona/op.h"
 
@@ -9,9 +13,23 @@ namespace dodona::oracle {
 /// The arguments that `line` describes: inputs filled from Philox streams keyed by (seed, argument name), attributes with the
 /// dialect's recipe. Optional tensors whose sizes the line does not determine are left out.
 /// Throws Error: unknown_op, bad_shape (missing or impossible sizes), bad_value, bad_option, out_of_memory.
-Arguments generate(const CaseLine& line);
+Arguments generate(const CaseLine& line, int threads = 1);
 
-/// Fills a contiguous tensor of the given role. `bound`: exclusive upper bound of ids and positions. `dist` as in a case line.
-void fill(const Tensor& tensor, Role role, std::int64_t bound, const std::string& dist, std::uint64_t seed, std::string_view name);
+/// How one input of a line is made: with the line's seed and distribution this is all that fill() needs.
+struct InputPlan {
+  std::string name;
+  Role role = Role::values;
+  DType dtype = DType::f32;
+  Dims shape;
+  std::int64_t bound = 0;  ///< exclusive upper bound of ids and positions, 0 for none
+  Layout layout = Layout::rows;
+};
+/// The inputs of the line, in the order of the schema. Throws as generate().
+std::vector<InputPlan> plan_inputs(const CaseLine& line);
+
+/// Fills a contiguous tensor of the given role; docs/inputs.md states what each role and distribution is. `bound`: exclusive upper bound
+/// of ids and positions; for an indptr its last value. `dist` as in a case line.
+void fill(const Tensor& tensor, Role role, std::int64_t bound, const std::string& dist, std::uint64_t seed, std::string_view name,
+          int threads = 1);
 
 }  // namespace dodona::oracle

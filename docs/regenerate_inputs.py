@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Makes the inputs of a generated case anew, with NumPy alone, and compares their digests with those in the file.
+
+usage: regenerate_inputs.py CASE.safetensors [-o inputs.npz]
+
+The case file (`dodona gen LINE -o CASE.safetensors`, compact or not) says how each input is made; docs/inputs.md says what the words mean.
+"""
+import argparse
+import hashlib
+import json
+import struct
+import sys
+
+import numpy as np
+
+U32, U64 = np.uint32, np.uint64
+LOW = U64(0xFFFFFFFF)
+
+
+def words(seed, tensor, index):
+    """Philox4x32-10: word `index` (an array) of the tensor's stream."""
+    tensor_id = 0xCBF29CE484222325
+    for byte in tensor.encode():
+        tensor_id = (tensor_id ^ byte) * 0x100000001B3 % 2**64
+    block = index.astype(U64) >> U64(2)
+    c = [block & LOW, block >> U64(32), np.full_like(block, tensor_id & 0xFFFFFFFF), np.full_like(block, tensor_id >> 32)]
+    k0, k1 = seed & 0xFFFFFFFF, seed >> 32
+    for _ in range(10):
+        p0, p1 = U64(0xD2511F53) * c[0], U64(0xCD9E8D57) * c[2]
+        c = [(p1 >> U64(32)) ^ c[1] ^ U64(k0), p1 & LOW, (p0 >> U64(32)) ^ c[3] ^ U64(k1), p0 & LOW]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return np.choose((index & 3).astype(int), c)
+
+
+class Draw:
+    def __init__(self, seed, name):
+        self.seed, self.name = seed, name
+
+    def uniform(self, i):
+        w = words(self.seed, self.name, i).astype(np.float32)
+        return (w * np.float32(2**-32) + np.float32(2**-33)).astype(np.float64)
+
+    def normal(self, i):
+        first, second = words(self.seed, self.name, i & ~1), words(self.seed, self.name, i | 1)
+        radius = np.sqrt(-2 * np.log((first.astype(np.float64) + 0.5) * 2.0**-32))
+        angle = second.astype(np.float64) * float.fromhex("0x1.921fb54442d18p-30")
+        return np.where(i % 2 == 0, radius * np.cos(angle), radius * np.sin(angle)).astype(np.float32).astype(np.float64)
+
+    def below(self, i, n):
+        low = words(self.seed, self.name + "/choice", 2 * i)
+        high = words(self.seed, self.name + "/choice", 2 * i + 1)
+        n = np.asarray(n, U64)
+        # floor((low + 2^32 high) * n / 2^64), n below 2^32
+        return ((high * n + ((low * n) >> U64(32))) >> U64(32)).astype(np.int64)
+
+    def again(self, i, n):
+        return self.below(i + 2**40, n)
+
+
+# Largest and smallest positive value, and for the small types (exponent bits, mantissa bits, bias).
+LARGEST = {"f64": 1.7976931348623157e308, "f32": 3.4028234663852886e38, "f16": 65504.0, "bf16": 3.3895313892515355e38,
+           "f8_e4m3": 448.0, "f8_e5m2": 57344.0, "f4_e2m1": 6.0, "f8_e8m0": 2.0**127}
+SMALLEST = {"f64": 5e-324, "f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133, "f8_e4m3": 2.0**-9, "f8_e5m2": 2.0**-16,
+            "f4_e2m1": 0.5, "f8_e8m0": 2.0**-127}
+BITS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "f8_e4m3": 8, "f8_e5m2": 8, "f8_e8m0": 8, "f4_e2m1": 4, "i4": 4, "i8": 8, "u8": 8,
+        "i16": 16, "i32": 32, "i64": 64, "bool": 8}
+
+
+def by_dist(d, dtype, dist, i):
+    z = d.normal(i)
+    if dist == "uniform":
+        return 2 * d.uniform(i) - 1
+    if dist == "outliers":
+        return np.where(d.below(i, 256) == 0, 64 * z, z)
+    if dist == "wide-exponent":
+        e = d.below(i, 33) - 16
+        return np.ldexp(z, np.trunc(e / 4).astype(int) if BITS[dtype] <= 8 else e)
+    if dist == "ties":
+        return np.rint(2 * z) / 2
+    if dist == "edge":
+        big, tiny = LARGEST[dtype] / 4, SMALLEST[dtype]
+        table = np.array([0.0, -0.0, 1, -1, 0.5, -1.5, big, -big, tiny, -tiny, 2**-6, -3])
+        return np.where(d.below(i, 2) == 0, z, table[d.again(i, 12)])
+    return z
+
+
+def scales(d, dtype, dist, i):
+    t = 2 * d.uniform(i) - 1
+    s = np.exp2(t)
+    if dist == "outliers":
+        s = np.where(d.below(i, 256) == 0, 64 * s, s)
+    elif dist == "wide-exponent":
+        s = np.exp2((6 if BITS[dtype] <= 8 else 16) * t)
+    elif dist == "ties":
+        s = np.exp2(np.rint(1.5 * t))
+    elif dist == "edge":
+        s = np.where(d.below(i, 4) == 0, np.array([1e-8, 2**-20, 1, 16])[d.again(i, 4)], s)
+    return np.maximum(s, SMALLEST[dtype])
+
+
+def distinct(d, count, bound, width):
+    if bound < width:
+        return d.below(np.arange(count), bound)
+    ids = np.empty(count, np.int64)
+    for row in range(count // width if width else 0):
+        pool = np.arange(bound)
+        steps = np.arange(width)
+        for k, step in enumerate(d.below(row * width + steps, bound - steps)):
+            pool[k], pool[k + step] = pool[k + step], pool[k]
+        ids[row * width:(row + 1) * width] = pool[:width]
+    return ids
+
+
+def make(name, role, dtype, shape, bound, dist, seed):
+    """Numbers (floats), or raw integers, of one input, row-major and flat."""
+    d, count = Draw(seed, name), int(np.prod(shape, dtype=np.int64))
+    width = shape[-1] if shape else 1
+    i = np.arange(count, dtype=np.int64)
+    if role == "values":
+        if dtype == "bool":
+            return d.below(i, 2)
+        if dtype[0] in "iu":
+            return words(seed, name, i).astype(np.int64)
+        return by_dist(d, dtype, dist, i) * (16 if dtype in ("f8_e4m3", "f8_e5m2") else 1)
+    if role == "weight":
+        return 1 + 0.25 * d.normal(i)
+    if role == "logits":
+        return 2 * by_dist(d, dtype, dist, i)
+    if role.startswith("lse"):
+        return np.where((d.below(i, 8) == 0) & (dist == "edge"), -np.inf, 3 * d.normal(i))
+    if role == "scale":
+        return scales(d, dtype, dist, i)
+    if role == "coins":
+        return np.where((d.below(i, 4) == 0) & (dist == "edge"), 0, d.uniform(i))
+    if role == "positions":
+        return d.below(i, bound) if bound else np.zeros(count, np.int64)
+    if role == "indices":
+        return distinct(d, count, bound, count)
+    if role == "expert_ids":
+        return distinct(d, count, bound, width)
+    if role == "page_table":
+        return distinct(d, count, bound, count if bound >= count else width)
+    if role == "indptr":
+        if bound and count > 1:
+            return np.sort(np.concatenate([[0], d.below(i[1:-1], bound + 1), [bound]]))
+        return np.concatenate([[0], np.cumsum(d.below(i, 8))])[:count]
+    if role == "cos_sin":
+        angle = np.outer(np.arange(count // width), 10000.0 ** (-2.0 * np.arange(width // 2) / width))
+        return np.concatenate([np.cos(angle), np.sin(angle)], axis=1).ravel()
+    if role == "probs":
+        v = 2 * (d.normal(i) if dist == "edge" else by_dist(d, "f32", dist, i))
+        e = np.exp(np.clip(v, -60, 60)).reshape(-1, width)
+        if dist == "edge":
+            e = np.where((d.below(i, 4) == 0).reshape(e.shape) & (np.arange(width) > 0), 0, e)
+        return (e / np.add.accumulate(e, axis=1)[:, -1:]).ravel()
+    raise SystemExit(f"unknown role {role}")
+
+
+def minifloat_table(exponent_bits, mantissa_bits, bias, codes):
+    code = np.arange(codes)
+    e, m = code >> mantissa_bits & (2**exponent_bits - 1), code & (2**mantissa_bits - 1)
+    return np.where(e == 0, m * 2.0 ** (1 - bias - mantissa_bits), (1 + m * 2.0**-mantissa_bits) * 2.0 ** (e - bias))
+
+
+SMALL = {"f8_e4m3": minifloat_table(4, 3, 7, 127), "f8_e5m2": minifloat_table(5, 2, 15, 124), "f4_e2m1": minifloat_table(2, 1, 1, 8)}
+
+
+def encode(x, dtype):
+    """Numbers to the type's codes: clamped to the finite range, one rounding to nearest even."""
+    if dtype[0] in "iu" or dtype == "bool":
+        return x.astype(np.int64)
+    finite = np.where(np.isinf(x), x, np.clip(x, -LARGEST[dtype], LARGEST[dtype]))
+    if dtype == "f64":
+        return finite.view(U64)
+    if dtype == "f32":
+        return finite.astype(np.float32).view(U32)
+    if dtype == "f16":
+        return finite.astype(np.float16).view(np.uint16)
+    if dtype == "bf16":
+        # Round to odd in fp32 first, so that the second rounding sees what the first one cut.
+        single = finite.astype(np.float32)
+        bits = single.view(U32).copy()
+        away = np.abs(single.astype(np.float64)) > np.abs(finite)
+        bits -= away.astype(U32)
+        bits |= (bits.view(np.float32).astype(np.float64) != finite).astype(U32)
+        return ((bits.astype(U64) + U64(0x7FFF) + (bits.astype(U64) >> U64(16) & U64(1))) >> U64(16)).astype(np.uint16)
+    if dtype == "f8_e8m0":
+        return np.clip(np.rint(np.log2(finite)) + 127, 0, 254).astype(np.uint8)
+    table = SMALL[dtype]
+    up = np.clip(np.searchsorted(table, np.abs(finite)), 1, len(table) - 1)
+    low, high = np.abs(finite) - table[up - 1], table[up] - np.abs(finite)
+    code = np.where((low < high) | ((low == high) & (up % 2 == 1)), up - 1, up)
+    return code + np.where(np.signbit(finite), 2 ** (BITS[dtype] - 1), 0)
+
+
+def packed(codes, dtype):
+    if BITS[dtype] == 4:
+        codes = np.append(codes & 15, np.zeros(len(codes) % 2, np.int64))
+        return (codes[0::2] | codes[1::2] << 4).astype(np.uint8)
+    return codes.astype({8: np.uint8, 16: np.uint16, 32: U32, 64: U64}[BITS[dtype]])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case")
+    parser.add_argument("-o", "--output", help="write the inputs as raw codes to this npz file")
+    options = parser.parse_args()
+    with open(options.case, "rb") as file:
+        metadata = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))["__metadata__"]
+    if "inputs" not in metadata:
+        sys.exit(f"{options.case} was not generated: it names no way to make its inputs")
+    plan, digests = json.loads(metadata["inputs"]), json.loads(metadata["digests"])
+    print(metadata["line"])
+    made, wrong = {}, 0
+    for t in plan["tensors"]:
+        numbers = make(t["name"], t["role"], t["dtype"], t["shape"], t.get("bound", 0), plan["dist"], plan["seed"])
+        data = packed(encode(np.asarray(numbers), t["dtype"]), t["dtype"])
+        made[t["name"]] = data.reshape(t["shape"]) if BITS[t["dtype"]] > 4 else data
+        head = f"{t['dtype']} [{', '.join(map(str, t['shape']))}]\n"
+        same = hashlib.sha256(head.encode() + data.tobytes()).hexdigest() == digests["in." + t["name"]]
+        wrong += not same
+        print(f"  {t['name']:<20} {head.strip():<24} {'same bytes' if same else 'DIFFERENT'}")
+    if options.output:
+        np.savez(options.output, **made)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

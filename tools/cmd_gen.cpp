@@ -1,0 +1,55 @@
+#include <fmt/format.h>
+
+#include "common.h"
+#include "oracle/make_case.h"
+
+namespace dodona::tools {
+namespace {
+
+struct GenOptions : ExecOptions, CaseLineOptions {
+  std::string output;
+  bool compact = false;
+};
+
+void gen(const GenOptions& options) {
+  const oracle::Case c = oracle::make_case(parse_case_line(options.text()), options.exec(Mode::golden), options.compact);
+  oracle::save_case(c, options.output);
+  if (options.json) {
+    fmt::print("{}\n", io::json_text({{"line", c.line},
+                                      {"path", options.output},
+                                      {"compact", c.compact},
+                                      {"contract_version", c.contract_version},
+                                      {"digests", io::Json(c.digests)}},
+                                     2));
+    return;
+  }
+  std::vector<std::vector<std::string>> rows;
+  const auto add = [&](const std::string& stored, const Tensor& tensor) {
+    rows.push_back({stored, std::string(name(tensor.dtype())), to_string(tensor.shape()), c.digests.at(stored).substr(0, 16)});
+  };
+  for (const auto& [argument, tensor] : c.inputs.tensors) add("in." + argument, tensor);
+  for (const auto& [output, tensor] : c.outputs) add("out." + output, tensor);
+  fmt::print("{}\n{}", c.line, table({"tensor", "dtype", "shape", "sha256"}, rows, {false, false, false, false}));
+  fmt::print("written to {}{}\n", options.output, c.compact ? " (line and digests only)" : "");
+}
+
+}  // namespace
+
+void add_gen(CLI::App& app, int&) {
+  auto options = std::make_shared<GenOptions>();
+  auto* command = app.add_subcommand("gen", "Make a case file: inputs, golden outputs and budgets");
+  command->add_option("LINE", options->words, "OP SYM=N..., with the options below; sizes as `dodona info OP` names them")->required();
+  options->add_line_options(*command);
+  command->add_option("-o,--output", options->output, "The case file to write (safetensors)")->required();
+  command->add_flag("--compact", options->compact, "Store the line and digests only; whoever reads the file makes the tensors anew");
+  options->add_threads_and_isa(*command);
+  options->add_json(*command);
+  command->footer(
+      "The same line gives the same file on every machine, thread count and instruction set. In the file: in.ARGUMENT, out.OUTPUT "
+      "(golden);\n"
+      "where the contract leaves room, exact.OUTPUT (before its rounding) and slack.OUTPUT: an output is right when it is the rounding of\n"
+      "some number within the slack of the exact one. open.OUTPUT marks elements that the contract says nothing of.");
+  command->callback([options] { gen(*options); });
+}
+
+}  // namespace dodona::tools
