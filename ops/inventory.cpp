@@ -15,6 +15,7 @@
   OP(merge_state_v2)                        \
   OP(moe_fused_gate)                        \
   OP(bmm_fp8)                               \
+  OP(cutlass_scaled_fp4_mm)                 \
   OP(scaled_fp4_quant)                      \
   OP(sgl_per_token_quant_fp8)               \
   OP(weak_ref_tensor)

@@ -18,6 +18,17 @@ DODONA_INLINE i32x16 dpbusd_small(i32x16 acc, i32x16 a, i32x16 b) {
   return {lanes::dpbusd_small(acc.v, a.v, b.v)};
 }
 
+/// acc[i] + the four dot products of a[0..3] and b[0..3] in lane i, where the pairs of bytes 0 and 1, and those of bytes 2 and 3, of all
+/// four sum to 16 bits: one widening instead of four where there are no byte dot products in hardware.
+DODONA_INLINE i32x16 dot16_small(i32x16 acc, const i32x16 (&a)[4], const i32x16 (&b)[4]) {
+  return {lanes::dot16_small(acc.v, {a[0].v, a[1].v, a[2].v, a[3].v}, {b[0].v, b[1].v, b[2].v, b[3].v})};
+}
+
+/// Every byte of `indices`, all of them 0..15, replaced by that byte of the table: 16 bytes, given four times over.
+DODONA_INLINE i32x16 lookup_bytes(i32x16 table, i32x16 indices) {
+  return {lanes::lookup_bytes(table.v, indices.v)};
+}
+
 /// 64 bytes of any alignment.
 DODONA_INLINE i32x16 load_bytes(const void* p) {
   return i32x16::load(static_cast<const std::int32_t*>(p));

@@ -368,5 +368,13 @@ DODONA_INLINE i32x8 dpbusd(i32x8 acc, i32x8 a, i32x8 b) {
 DODONA_INLINE i32x8 dpbusd_small(i32x8 acc, i32x8 a, i32x8 b) {
   return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(_mm256_maddubs_epi16(a.v, b.v), _mm256_set1_epi16(1)))};
 }
+DODONA_INLINE i32x8 dot16_small(i32x8 acc, const i32x8 (&a)[4], const i32x8 (&b)[4]) {
+  const __m256i low = _mm256_add_epi16(_mm256_maddubs_epi16(a[0].v, b[0].v), _mm256_maddubs_epi16(a[1].v, b[1].v));
+  const __m256i high = _mm256_add_epi16(_mm256_maddubs_epi16(a[2].v, b[2].v), _mm256_maddubs_epi16(a[3].v, b[3].v));
+  return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(_mm256_add_epi16(low, high), _mm256_set1_epi16(1)))};
+}
+DODONA_INLINE i32x8 lookup_bytes(i32x8 table, i32x8 indices) {
+  return {_mm256_shuffle_epi8(table.v, indices.v)};
+}
 
 }  // namespace dodona::DODONA_TIER::lanes

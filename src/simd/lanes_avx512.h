@@ -355,5 +355,19 @@ DODONA_INLINE i32 dpbusd_small(i32 acc, i32 a, i32 b) {
   return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(_mm512_maddubs_epi16(a.v, b.v), _mm512_set1_epi16(1)))};
 #endif
 }
+/// Sums of 4 x 4 bytes a lane; see dot_i8.h.
+DODONA_INLINE i32 dot16_small(i32 acc, const i32 (&a)[4], const i32 (&b)[4]) {
+#if DODONA_TIER_v4_vnni
+  return dpbusd(dpbusd(dpbusd(dpbusd(acc, a[0], b[0]), a[1], b[1]), a[2], b[2]), a[3], b[3]);
+#else
+  const __m512i low = _mm512_add_epi16(_mm512_maddubs_epi16(a[0].v, b[0].v), _mm512_maddubs_epi16(a[1].v, b[1].v));
+  const __m512i high = _mm512_add_epi16(_mm512_maddubs_epi16(a[2].v, b[2].v), _mm512_maddubs_epi16(a[3].v, b[3].v));
+  return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(_mm512_add_epi16(low, high), _mm512_set1_epi16(1)))};
+#endif
+}
+/// Every byte of `indices`, 0..15, replaced by that byte of the table, which is repeated every 16 bytes.
+DODONA_INLINE i32 lookup_bytes(i32 table, i32 indices) {
+  return {_mm512_shuffle_epi8(table.v, indices.v)};
+}
 
 }  // namespace dodona::DODONA_TIER::lanes

@@ -376,5 +376,21 @@ DODONA_INLINE i32 dpbusd(i32 acc, i32 a, i32 b) {
 DODONA_INLINE i32 dpbusd_small(i32 acc, i32 a, i32 b) {
   return dpbusd(acc, a, b);
 }
+/// Sums of 4 x 4 bytes a lane; see dot_i8.h.
+DODONA_INLINE i32 dot16_small(i32 acc, const i32 (&a)[4], const i32 (&b)[4]) {
+  return dpbusd(dpbusd(dpbusd(dpbusd(acc, a[0], b[0]), a[1], b[1]), a[2], b[2]), a[3], b[3]);
+}
+/// Every byte of `indices`, 0..15, replaced by that byte of the table, which is repeated every 16 bytes.
+DODONA_INLINE i32 lookup_bytes(i32 table, i32 indices) {
+  const auto look_up = [&table](std::uint32_t four) {
+    std::uint32_t r = 0;
+    for (int j = 0; j < 32; j += 8) {
+      const std::uint32_t index = four >> j & 0xFu;
+      r |= (table.x[index / 4] >> (8 * (index % 4)) & 0xFFu) << j;
+    }
+    return r;
+  };
+  return map<i32>(look_up, indices);
+}
 
 }  // namespace dodona::DODONA_TIER::lanes

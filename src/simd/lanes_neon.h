@@ -393,5 +393,11 @@ DODONA_INLINE i32x4 dpbusd(i32x4 acc, i32x4 a, i32x4 b) {
 DODONA_INLINE i32x4 dpbusd_small(i32x4 acc, i32x4 a, i32x4 b) {
   return dpbusd(acc, a, b);
 }
+DODONA_INLINE i32x4 dot16_small(i32x4 acc, const i32x4 (&a)[4], const i32x4 (&b)[4]) {
+  return dpbusd(dpbusd(dpbusd(dpbusd(acc, a[0], b[0]), a[1], b[1]), a[2], b[2]), a[3], b[3]);
+}
+DODONA_INLINE i32x4 lookup_bytes(i32x4 table, i32x4 indices) {
+  return {vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(table.v), vreinterpretq_u8_s32(indices.v)))};
+}
 
 }  // namespace dodona::DODONA_TIER::lanes

@@ -182,6 +182,15 @@ template <class T>
 DODONA_INLINE twin<T> dpbusd_small(twin<T> acc, twin<T> a, twin<T> b) {
   return {dpbusd_small(acc.lo, a.lo, b.lo), dpbusd_small(acc.hi, a.hi, b.hi)};
 }
+template <class T>
+DODONA_INLINE twin<T> dot16_small(twin<T> acc, const twin<T> (&a)[4], const twin<T> (&b)[4]) {
+  return {dot16_small(acc.lo, {a[0].lo, a[1].lo, a[2].lo, a[3].lo}, {b[0].lo, b[1].lo, b[2].lo, b[3].lo}),
+          dot16_small(acc.hi, {a[0].hi, a[1].hi, a[2].hi, a[3].hi}, {b[0].hi, b[1].hi, b[2].hi, b[3].hi})};
+}
+template <class T>
+DODONA_INLINE twin<T> lookup_bytes(twin<T> table, twin<T> indices) {
+  return {lookup_bytes(table.lo, indices.lo), lookup_bytes(table.hi, indices.hi)};
+}
 
 /// (a, b) -> (even elements, odd elements) of the sequence a, b.
 template <class T>

@@ -1,0 +1,61 @@
+#include "ops/gemm/cutlass_scaled_fp4_mm.h"
+
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/gemm/fp4_multiply.h"
+#include "ops/gemm/fp4_sum.h"
+#include "quant/swizzle.h"
+
+namespace dodona::ops {
+namespace {
+
+double flops(const CutlassScaledFp4Mm& op) {
+  return 2.0 * static_cast<double>(op.out.elements()) * 2.0 * static_cast<double>(op.a.size(1));
+}
+
+/// Row `r` of a or b.
+Fp4Vector decoded_row(const Tensor& codes, const Tensor& scales, std::int64_t r) {
+  const std::int64_t at = quant::scale_offset(quant::ScaleLayout::swizzled_128x4, r, 0, scales.size(1));
+  return decode_fp4(codes.as<std::uint8_t>() + r * codes.size(1), scales.as<std::uint8_t>() + at, codes.size(1) * 2);
+}
+
+void golden(const CutlassScaledFp4Mm& op, const Exec& exec, Reference* reference) {
+  const GoldenOutput out(op.out, reference, "out");
+  out.make_open();
+  const std::int64_t m = op.a.size(0), n = op.b.size(0);
+  const float alpha = *op.alpha.as<float>();
+  std::vector<Fp4Vector> rows;
+  for (std::int64_t i = 0; i < m; ++i) rows.push_back(decoded_row(op.a, op.block_scale_a, i));
+  parallel_for(exec.threads, n, static_cast<double>(m * op.a.size(1) * 2), [&](std::int64_t j) {
+    const Fp4Vector column = decoded_row(op.b, op.block_scale_b, j);
+    for (std::int64_t i = 0; i < m; ++i) put_fp4(out, i * n + j, fp4_sum(rows[static_cast<std::size_t>(i)], column), alpha);
+  });
+}
+
+void fast(const CutlassScaledFp4Mm& op, const Exec& exec) {
+  const Fp4Weights weights{nullptr, op.b.as<std::uint8_t>(), op.block_scale_b.as<std::uint8_t>(), op.b.size(0), op.b.size(1) * 2};
+  const Fp4Group group{0, op.a.size(0), 0, weights, *op.alpha.as<float>()};
+  fp4_multiply({&group, 1}, op.a, op.block_scale_a, op.out, exec);
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_cutlass_scaled_fp4_mm() {
+  return define<ops::CutlassScaledFp4Mm>({
+      .contract =
+          "acc = sum over blocks of 16 along K of A_scale * B_scale * (sum of e2m1 products); block sums and products of scales are exact. "
+          "out = rn(fl32(alpha * acc)), to nearest even. NaN scales give NaN; overflow gives infinity. Padding of scales is not read. "
+          "Budget of acc: K/16 units of 2^-23 of the sum of the blocks' magnitudes (one rounding or cut for each block, any order), and "
+          "for each single product what lies 25 bits below the largest addend, K units of 2^-25 of the same sum plus the largest product, "
+          "at most all products (units that align products, not blocks). Then 2^-24 relative for the product with alpha.",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .flops = ops::flops,
+      .cases = {"M=4 N=64 K=1024", "M=150 N=160 K=96 --attr out_dtype=f16", "M=7 N=32 K=192 --attr out_dtype=f32", "M=1 N=32 K=7168"},
+      .bench_cases = {"M=1 N=4096 K=7168", "M=4 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168"},
+  });
+}
+}  // namespace dodona
