@@ -14,6 +14,9 @@
   OP(merge_state)                           \
   OP(merge_state_v2)                        \
   OP(moe_fused_gate)                        \
+  OP(prepare_moe_input)                     \
+  OP(shuffle_rows)                          \
+  OP(apply_shuffle_mul_sum)                 \
   OP(bmm_fp8)                               \
   OP(cutlass_scaled_fp4_mm)                 \
   OP(scaled_fp4_quant)                      \

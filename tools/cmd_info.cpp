@@ -31,6 +31,9 @@ std::string traits_of(const TensorSpec& spec) {
   if (spec.layout != Layout::rows) add(std::string(name(spec.layout)));
   if (spec.alignment > 1) add(fmt::format("{}-byte aligned", spec.alignment));
   if (spec.direction != Direction::in) add("judge " + std::string(name(spec.judge)));
+  if (spec.may_stray) add("others are legal");
+  if (spec.given) add("given by the caller");
+  if (!spec.when.empty()) add("made when " + spec.when);
   if (spec.padded) add("has padding");
   if (!spec.view_of.empty()) add("a view of " + spec.view_of);
   return text;

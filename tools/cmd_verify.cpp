@@ -53,6 +53,14 @@ io::Json to_json(const oracle::CaseResult& result) {
   return json;
 }
 
+std::string_view failing_how(Judge judge) {
+  switch (judge) {
+    case Judge::exact: return " (bits differ)";
+    case Judge::grouping: return " their groups";
+    default: return " the budget";
+  }
+}
+
 void print_failure(const oracle::CaseResult& result) {
   fmt::print("\n{} ({} mode)\n", result.path, name(result.mode));
   if (!result.error.empty()) {
@@ -66,7 +74,7 @@ void print_failure(const oracle::CaseResult& result) {
       continue;
     }
     fmt::print("  {} ({}): {} of {} elements outside{}: {}\n", output.name, name(output.judge), output.failing, output.compared,
-               output.judge == Judge::exact ? " (bits differ)" : " the budget", output.pattern);
+               failing_how(output.judge), output.pattern);
     for (const auto& element : output.worst)
       if (element.share > 1)
         fmt::print("    {} golden {:.9g}  actual {:.9g}  {}\n", to_string(element.index), element.golden, element.actual,

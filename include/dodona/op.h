@@ -82,10 +82,13 @@ struct TensorSpec {
   Layout layout = Layout::rows;
   int alignment = 1;  ///< bytes that the base address must be a multiple of
   Role role = Role::values;
-  std::string bound;  ///< for ids and positions: the symbol that every value is below
+  std::string bound;       ///< for ids and positions: the symbol that every value is below
+  bool may_stray = false;  ///< values outside the bound are legal: it only says what to generate
   Judge judge = Judge::budget;
   bool padded = false;  ///< holds elements that the contract leaves unspecified
   std::string view_of;  ///< an output that is no memory of its own but a view of this argument, made by the call
+  bool given = false;   ///< an output that the caller always gives, for its shape follows from no other argument
+  std::string when;     ///< an optional output that the call makes when this attribute is true
   std::string doc;
 };
 
@@ -143,6 +146,14 @@ struct Arguments {
   void set_attr(std::string_view name, AttrValue value);
 };
 
+/// How the elements of an output judged by `grouping` belong together: within a group the members may stand in any order.
+struct Grouping {
+  std::string noun;                 ///< what a group is, for reports: expert
+  std::vector<std::int32_t> group;  ///< of each element; -1 where the value itself is asked for (padding)
+  /// The other output that fixes the order after all: each member stands where `exact` has it. Set by Op::condition.
+  std::string follows;
+};
+
 /// What golden mode knows of one output beyond its rounded value.
 /// An honest implementation computes a value within `slack` of `exact` and rounds it once to the output's type;
 /// slack 0 says that nothing is open and the bits must be those of the rounded `exact`.
@@ -153,6 +164,7 @@ struct ReferenceOutput {
   /// What the values are codes of, when the tensor stores them as bytes: f4_e2m1 in u8 makes two elements a byte, low nibble first.
   /// `exact` then counts those elements.
   std::optional<DType> code;
+  std::optional<Grouping> grouping;  ///< for the judge of that name
 };
 
 class Reference {

@@ -211,8 +211,10 @@ void allocate_outputs(const Call& call, Fields& fields, const SymbolValues& valu
       tensor = fields.tensors[index_of(source)]->unowned();
       continue;
     }
-    if (tensor.defined() || spec.optional) continue;
-    if (spec.direction != Direction::out) call.fail(ErrorCode::missing_argument, spec.name, "is missing");
+    const int when = call.compiled().tensors[index_of(i)].when_attr;
+    const bool wanted = when >= 0 ? *std::get<bool*>(fields.attrs[index_of(when)]) : !spec.optional;
+    if (tensor.defined() || !wanted) continue;
+    if (spec.direction != Direction::out || spec.given) call.fail(ErrorCode::missing_argument, spec.name, "is missing");
     const auto& rules = call.compiled().tensors[index_of(i)];
     DType dtype = spec.dtypes.empty() ? DType::f32 : spec.dtypes.front();
     if (rules.dtype_tensor >= 0) dtype = fields.tensors[index_of(rules.dtype_tensor)]->dtype();
@@ -349,6 +351,9 @@ void check_contents(const Call& call, const Fields& fields, const SymbolValues& 
     if (!tensor.defined() || spec.direction == Direction::out) continue;
     const int bound = call.compiled().tensors[index_of(i)].bound_symbol;
     // The tensor that sets the bound may be optional and absent; then the op's own check has the word.
+    if (bound >= 0 && values.bound(bound) && !spec.may_stray) {
+      if (tensor.dtype() == DType::i64) check_ids<std::int64_t>(call, spec, tensor, values.value(bound));
+      if (tensor.dtype() == DType::i32) check_ids<std::int32_t>(call, spec, tensor, values.value(bound));
     if (bound >= 0 && values.bound(bound)) {
       // An indptr ends at the bound, ids stay below it.
       const std::int64_t limit = values.value(bound) + (spec.role == Role::indptr ? 1 : 0);
@@ -390,6 +395,7 @@ CompiledSchema::CompiledSchema(const OpInfo& info, const OpSchema& schema) : sym
     if (!spec.same_dtype_as.empty())
       rules.dtype_tensor = require(tensor_index(schema, spec.same_dtype_as), "no tensor " + spec.same_dtype_as);
     if (!spec.view_of.empty()) rules.view_of = require(tensor_index(schema, spec.view_of), "no tensor " + spec.view_of);
+    if (!spec.when.empty()) rules.when_attr = require(attr_index(schema, spec.when), "no attribute " + spec.when);
     if (!spec.dtype_attr.empty()) rules.dtype_attr = require(attr_index(schema, spec.dtype_attr), "no attribute " + spec.dtype_attr);
     tensors.push_back(std::move(rules));
   }

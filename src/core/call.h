@@ -23,6 +23,7 @@ class CompiledSchema {
     int bound_symbol = -1;  ///< ids are below its value
     int may_alias = -1;     ///< tensor whose memory an output may be
     int view_of = -1;       ///< tensor that an output is a view of
+    int when_attr = -1;     ///< attribute that asks for an optional output
   };
   struct SymbolRules {
     int attr = -1;  ///< integer attribute of the same name

@@ -76,6 +76,9 @@ class FieldCollector {
     Ignore& optional() { return *this; }
     Ignore& padded() { return *this; }
     Ignore& view_of(std::string_view) { return *this; }
+    Ignore& may_stray() { return *this; }
+    Ignore& given() { return *this; }
+    Ignore& when(std::string_view) { return *this; }
     Ignore& required() { return *this; }
     Ignore& ignored() { return *this; }
     Ignore& recipe() { return *this; }
@@ -133,6 +136,12 @@ class SchemaWriter {
     TensorHandle& padded() { return spec().padded = true, *this; }
     /// The output is a view of `argument`, which the call itself makes: never given, never allocated, not owning.
     TensorHandle& view_of(std::string_view argument) { return spec().view_of = argument, spec().layout = Layout::any, *this; }
+    /// Values outside the bound are legal.
+    TensorHandle& may_stray() { return spec().may_stray = true, *this; }
+    /// The caller gives the output's memory, for its shape follows from no other argument.
+    TensorHandle& given() { return spec().given = true, *this; }
+    /// An optional output that is made when the attribute is true, and written whenever it is given.
+    TensorHandle& when(std::string_view attribute) { return spec().when = attribute, spec().optional = true, *this; }
   };
   struct AttrHandle {
     OpSchema& schema;

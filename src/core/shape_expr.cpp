@@ -133,7 +133,7 @@ DimExpr::Match DimExpr::solve(int node, std::int64_t target, SymbolValues& value
     case Kind::add: return solve(unknown, target - known, values, witness);
     case Kind::subtract: return solve(unknown, left < 0 ? target + known : known - target, values, witness);
     case Kind::multiply:
-      if (known == 0) return target == 0 ? Match::unresolved : Match::unequal;
+      if (known == 0) return target == 0 ? Match::equal : Match::unequal;  // whatever the other factor is
       return target % known == 0 ? solve(unknown, target / known, values, witness) : Match::unequal;
     case Kind::divide: return left < 0 ? solve(unknown, target * known, values, witness) : Match::unresolved;
     default: return Match::unresolved;

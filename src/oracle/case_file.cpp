@@ -158,10 +158,16 @@ Case load_case(const std::string& path, int threads) {
       continue;
     }
     const TensorSpec* spec = schema.find_tensor(argument);
-    const bool fits = spec != nullptr && (input ? spec->direction != Direction::out : output && spec->direction != Direction::in);
+    const bool fits =
+        spec != nullptr && (input ? spec->direction != Direction::out || spec->given : output && spec->direction != Direction::in);
     if (!fits) {
       c.ignored.push_back(entry.name);
       continue;
+    }
+    if (output && spec->given && c.inputs.find(argument) == nullptr) {
+      // The call needs memory of that shape; what it holds before is of no consequence.
+      const Tensor recorded = file.tensor(entry);
+      c.inputs.set(argument, Tensor(recorded.dtype(), recorded.shape()));
     }
     if (input) {
       c.inputs.set(argument, aligned(restore_strides(file.tensor(entry), attrs, entry.name, path), spec->alignment));
@@ -214,7 +220,8 @@ Arguments runnable(const Op& op, const Arguments& inputs) {
   Arguments result = inputs;
   for (auto& [name, tensor] : result.tensors) {
     const TensorSpec* spec = op.schema().find_tensor(name);
-    if (spec != nullptr && spec->direction == Direction::inout && tensor.defined()) tensor = clone_with_layout(tensor);
+    if (spec != nullptr && spec->direction != Direction::in && spec->view_of.empty() && tensor.defined())
+      tensor = clone_with_layout(tensor);
   }
   return result;
 }
@@ -229,13 +236,13 @@ NamedTensors outputs_of(const Op& op, const Arguments& arguments) {
 }
 
 Arguments with_actual(const Op& op, const Arguments& inputs, const NamedTensors& actual) {
-  Arguments result = inputs;
+  Arguments result = runnable(op, inputs);
   for (const auto& [name, tensor] : actual) {
     const TensorSpec* spec = op.schema().find_tensor(name);
     // Judges read the actual outputs through the schema, whose memory rules (alignment, writability) are those of a call.
     if (spec != nullptr && spec->direction == Direction::out && spec->view_of.empty()) result.set(name, tensor.clone());
   }
-  return runnable(op, result);
+  return result;
 }
 
 void check_outputs(const Op& op, const Arguments& finished, const NamedTensors& actual) {

@@ -43,7 +43,7 @@ std::string case_op(const std::string& path);
 /// Writes the case (a compact one without tensors), strides kept in `attrs.strides`. Written to a temporary name, then renamed.
 void save_case(const Case& c, const std::string& path);
 
-/// Inputs ready to run: arguments that the op writes in place are copied (layout kept), so that the case is not changed.
+/// Inputs ready to run: arguments that the op writes are copied (layout kept), so that the case is not changed.
 Arguments runnable(const Op& op, const Arguments& inputs);
 /// The op's outputs (written in place or not) out of the arguments of a finished call.
 NamedTensors outputs_of(const Op& op, const Arguments& arguments);

@@ -2,7 +2,8 @@
 //
 // Every output is held against golden mode's unrounded value: element i passes when it is the rounding of some number within
 // slack[i] of exact[i]. `budget` rounds to nearest even with overflow to infinity, `code` saturates as device conversions do; slack 0
-// and `exact` ask for equal bits. What follows from choices that the contract leaves open is first brought in line (Op::condition).
+// and `exact` ask for equal bits; `grouping` asks for the members of each group, in any order. What follows from choices that the contract
+// leaves open is first brought in line (Op::condition).
 #pragma once
 
 #include <string>
@@ -51,6 +52,7 @@ struct Verdict {
 /// What the actual outputs are held against.
 struct JudgeOptions {
   Mode mode = Mode::golden;  ///< golden: the budget; fast: the budget, and the fast outputs must pass it too; hopper: equal bits
+                             ///< (`grouping` as ever)
   Exec exec = {};            ///< threads and ISA (its mode is not used)
 };
 

@@ -1,0 +1,121 @@
+#include "ops/moe/apply_shuffle_mul_sum.h"
+
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/golden_output.h"
+#include "ops/rows.h"
+#include "ops/streaming.h"
+#include "quant/hopper/fast_math.h"
+
+namespace dodona::ops {
+namespace {
+
+std::vector<float> widened_factors(const ApplyShuffleMulSum& op) {
+  std::vector<float> factors;
+  if (!op.factors.defined()) return factors;
+  for (std::int64_t i = 0; i < op.factors.elements(); ++i) factors.push_back(static_cast<float>(quant::get(op.factors, i)));
+  return factors;
+}
+
+/// Roundings of a term: topk - 1 additions (the first one, to zero, is exact) and, where a product of two significands outgrows fp32, the
+/// product's for those that do not fuse it.
+double roundings(const ApplyShuffleMulSum& op) {
+  const bool product_rounds = op.factors.defined() && op.input.dtype() == f32;
+  return static_cast<double>(op.topk() - 1 + (product_rounds ? op.topk() : 0));
+}
+
+/// `sum` of terms whose magnitudes add up to `magnitude`. Slack: each rounding is of a number no larger than `magnitude`; and each term and
+/// each partial sum below 2^-126 may be flushed.
+void put_sum(const ApplyShuffleMulSum& op, const GoldenOutput& out, std::int64_t linear, double sum, double magnitude) {
+  const double relative = roundings(op) * f32_eps;
+  if (std::isfinite(magnitude) && magnitude * (1.0 + relative) > std::numeric_limits<float>::max()) {
+    // A partial sum may or may not overflow, by the order of the terms.
+    out.put_open(linear, sum);
+  } else if (!std::isfinite(sum) || magnitude == 0) {
+    out.put(linear, sum, 0.0);
+  } else {
+    const double flushed = magnitude < 0x1p-90 ? 2.0 * static_cast<double>(op.topk()) * flush_floor : 0.0;
+    out.put(linear, sum, magnitude * relative + flushed);
+  }
+}
+
+void golden(const ApplyShuffleMulSum& op, const Exec& exec, Reference* reference) {
+  const GoldenOutput out(op.output, reference, "output");
+  out.make_open();
+  const std::int64_t width = op.input.size(1), topk = op.topk();
+  const DType type = op.input.dtype();
+  const auto* permutation = op.permutation.as<const std::int32_t>();
+  parallel_for(exec.threads, op.output.size(0), static_cast<double>(width * topk), [&](std::int64_t t) {
+    std::vector<double> x(static_cast<std::size_t>(width)), sum(x.size(), 0.0), magnitude(x.size(), 0.0);
+    for (std::int64_t j = t * topk; j < (t + 1) * topk; ++j) {
+      quant::to_f64(type, row_begin(op.input, permutation[j], bits(type) / 8), x.data(), width);
+      const double factor = op.factors.defined() ? quant::get(op.factors, j) : 1.0;
+      for (std::size_t d = 0; d < x.size(); ++d) {
+        sum[d] += factor * x[d];
+        magnitude[d] += std::fabs(factor * x[d]);
+      }
+    }
+    for (std::int64_t d = 0; d < width; ++d)
+      put_sum(op, out, t * width + d, sum[static_cast<std::size_t>(d)], magnitude[static_cast<std::size_t>(d)]);
+  });
+}
+
+void fast(const ApplyShuffleMulSum& op, const Exec& exec) {
+  const std::int64_t width = op.input.size(1), topk = op.topk();
+  const int element_bytes = bits(op.input.dtype()) / 8;
+  const std::vector<float> factors = widened_factors(op);
+  parallel_for_rows(exec.threads, op.output.size(0), static_cast<double>(width * topk), worth_streaming(op.output), width * element_bytes,
+                    [&](std::int64_t t, Writing writing) {
+                      const ShuffleSumRow row{.input = op.input.data(),
+                                              .row_bytes = op.input.stride(0) * element_bytes,
+                                              .permutation = op.permutation.as<const std::int32_t>() + t * topk,
+                                              .factors = factors.empty() ? nullptr : factors.data() + t * topk,
+                                              .output = row_begin_mutable(op.output, t, element_bytes),
+                                              .topk = topk,
+                                              .n = width,
+                                              .type = op.input.dtype(),
+                                              .writing = writing};
+                      dispatch<ShuffleSumRowKernel>(exec.isa, row);
+                    });
+}
+
+/// fma over the experts in order, from zero; one rounding.
+void hopper(const ApplyShuffleMulSum& op, const Exec& exec) {
+  namespace hw = quant::hopper;
+  const std::int64_t width = op.input.size(1), topk = op.topk();
+  const DType type = op.input.dtype();
+  const std::vector<float> factors = widened_factors(op);
+  const auto* permutation = op.permutation.as<const std::int32_t>();
+  parallel_for(exec.threads, op.output.size(0), static_cast<double>(width * topk), [&](std::int64_t t) {
+    std::vector<float> x(static_cast<std::size_t>(width)), sum(x.size(), 0.0f);
+    for (std::int64_t j = t * topk; j < (t + 1) * topk; ++j) {
+      quant::to_f32(type, row_begin(op.input, permutation[j], bits(type) / 8), x.data(), width);
+      const float factor = factors.empty() ? 1.0f : factors[static_cast<std::size_t>(j)];
+      for (std::size_t d = 0; d < x.size(); ++d) sum[d] = hw::fma(factor, x[d], sum[d]);
+    }
+    quant::from_f32(type, sum.data(), row_begin_mutable(op.output, t, bits(type) / 8), width);
+  });
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_apply_shuffle_mul_sum() {
+  return define<ops::ApplyShuffleMulSum>({
+      .contract =
+          "Rows and factors widened to fp32; sum from zero over the experts of a token in order, in fp32 (products may be fused); one "
+          "rounding to the type (nearest even). No routed scaling factor. Budget: topk - 1 roundings of the sum of magnitudes, and for "
+          "fp32 "
+          "with factors topk more for products that are not fused; below 2^-90 two flushed denormals a term. Sums of magnitudes beyond "
+          "fp32 leave the result open.",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .cases = {"M=3 topk=8 R=24 D=7168", "M=5 topk=6 R=30 D=1024 --dtype input=f16", "M=4 topk=8 R=32 D=37 --dtype input=f32",
+                "M=3 topk=1 R=2 D=100"},
+      .bench_cases = {"M=1 topk=8 R=8 D=7168", "M=64 topk=8 R=512 D=7168", "M=512 topk=8 R=4096 D=7168"},
+  });
+}
+}  // namespace dodona
