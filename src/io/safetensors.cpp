@@ -185,8 +185,8 @@ std::vector<std::size_t> sort_by_name(const std::vector<SafetensorsEntry>& entri
 
 struct Item {
   const std::string* name;
-  const Tensor* tensor;
-  std::size_t rank;  // of the type in the format's order
+  std::size_t index;  // among the tensors to write
+  std::size_t rank;   // of the type in the format's order
   std::vector<std::int64_t> shape;
   std::uint64_t bytes;
 };
@@ -197,30 +197,43 @@ std::size_t type_rank(DType dtype) {
   return static_cast<std::size_t>(found - file_types.begin());
 }
 
-Item make_item(const std::string& name, const Tensor& tensor) {
+Item make_item(const std::string& name, std::size_t index, DType dtype, const Dims& dims) {
   if (name == metadata_key) refuse("a tensor cannot be called __metadata__");
   if (first_invalid_utf8(name) != std::string_view::npos) refuse("the name " + quote(name) + " is not valid UTF-8");
-  if (!tensor.defined()) refuse("tensor " + quote(name) + " is undefined");
-  const Dims& dims = tensor.shape();
-  Item item{&name, &tensor, type_rank(tensor.dtype()), {dims.begin(), dims.end()}, 0};
-  if (tensor.dtype() == DType::i4) {
+  Item item{&name, index, type_rank(dtype), {dims.begin(), dims.end()}, 0};
+  if (dtype == DType::i4) {
     if (item.shape.empty() || item.shape.back() % 2 != 0) refuse("tensor " + quote(name) + " has an odd number of i4 in a row");
     item.shape.back() /= 2;
   }
-  if (tensor.dtype() == DType::f4_e2m1 && tensor.elements() % 2 != 0) refuse("tensor " + quote(name) + " has an odd number of f4_e2m1");
-  item.bytes = static_cast<std::uint64_t>(bytes_for(tensor.dtype(), tensor.elements()));
+  const std::int64_t elements = element_count(dims);
+  if (dtype == DType::f4_e2m1 && elements % 2 != 0) refuse("tensor " + quote(name) + " has an odd number of f4_e2m1");
+  item.bytes = static_cast<std::uint64_t>(bytes_for(dtype, elements));
   return item;
 }
 
-std::vector<Item> sorted_items(const NamedTensors& tensors) {
-  std::vector<Item> items;
-  items.reserve(tensors.size());
-  for (const auto& [name, tensor] : tensors) items.push_back(make_item(name, tensor));
+std::vector<Item> sorted(std::vector<Item> items) {
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return *a.name < *b.name; });
   const auto twin = std::adjacent_find(items.begin(), items.end(), [](const Item& a, const Item& b) { return *a.name == *b.name; });
   if (twin != items.end()) refuse("two tensors are called " + quote(*twin->name));
   std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.rank > b.rank; });
   return items;
+}
+
+std::vector<Item> sorted_items(const NamedTensors& tensors) {
+  std::vector<Item> items;
+  items.reserve(tensors.size());
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.defined()) refuse("tensor " + quote(name) + " is undefined");
+    items.push_back(make_item(name, items.size(), tensor.dtype(), tensor.shape()));
+  }
+  return sorted(std::move(items));
+}
+
+std::vector<Item> sorted_items(const std::vector<PlannedTensor>& tensors) {
+  std::vector<Item> items;
+  items.reserve(tensors.size());
+  for (const PlannedTensor& tensor : tensors) items.push_back(make_item(tensor.name, items.size(), tensor.dtype, tensor.shape));
+  return sorted(std::move(items));
 }
 
 std::string make_header(const std::vector<Item>& items, const Metadata& metadata) {
@@ -250,14 +263,14 @@ std::string make_header(const std::vector<Item>& items, const Metadata& metadata
   return header;
 }
 
-void write_to(const std::string& header, const std::vector<Item>& items, const Sink& sink) {
+void write_to(const std::string& header, const std::vector<Item>& items, const std::function<Tensor(std::size_t)>& data, const Sink& sink) {
   std::vector<std::byte> length;
   append_le(length, std::uint64_t{header.size()});
   sink(length);
   sink(as_bytes(header));
   for (const Item& item : items) {
     // One at a time: a copy of a strided tensor lives no longer than it takes to write it.
-    const Tensor dense = contiguous(*item.tensor, "tensor " + quote(*item.name));
+    const Tensor dense = contiguous(data(item.index), "tensor " + quote(*item.name));
     sink(bytes_of(dense));
   }
 }
@@ -325,7 +338,23 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, con
   const std::vector<Item> items = sorted_items(tensors);
   const std::string header = make_header(items, metadata);
   AtomicFile file(path);
-  write_to(header, items, [&](std::span<const std::byte> bytes) { file.write(bytes); });
+  write_to(
+      header, items, [&](std::size_t i) { return tensors[i].second; }, [&](std::span<const std::byte> bytes) { file.write(bytes); });
+  file.commit();
+}
+
+void write_safetensors(const std::string& path, const std::vector<PlannedTensor>& tensors, const std::function<Tensor(std::size_t)>& data,
+                       const Metadata& metadata) {
+  const std::vector<Item> items = sorted_items(tensors);
+  const std::string header = make_header(items, metadata);
+  AtomicFile file(path);
+  const auto checked = [&](std::size_t i) {
+    Tensor tensor = data(i);
+    if (!tensor.defined() || tensor.dtype() != tensors[i].dtype || !(tensor.shape() == tensors[i].shape))
+      refuse("tensor " + quote(tensors[i].name) + " is not of the dtype and shape that were planned");
+    return tensor;
+  };
+  write_to(header, items, checked, [&](std::span<const std::byte> bytes) { file.write(bytes); });
   file.commit();
 }
 
@@ -333,7 +362,8 @@ std::vector<std::byte> safetensors_bytes(const NamedTensors& tensors, const Meta
   const std::vector<Item> items = sorted_items(tensors);
   const std::string header = make_header(items, metadata);
   std::vector<std::byte> result;
-  write_to(header, items, [&](std::span<const std::byte> bytes) { append(result, bytes); });
+  write_to(
+      header, items, [&](std::size_t i) { return tensors[i].second; }, [&](std::span<const std::byte> bytes) { append(result, bytes); });
   return result;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -82,6 +83,16 @@ class SafetensorsFile {
 /// `__metadata__` or is not UTF-8, for an undefined tensor, an odd number of f4 or columns of i4, a header over the limit; Error(bad_file)
 /// if the file cannot be written, which then is as it was before.
 void write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
+/// What is written of a tensor whose data comes later.
+struct PlannedTensor {
+  std::string name;
+  DType dtype{};
+  Dims shape;
+};
+/// The same file from tensors that need not be in memory together: `data(i)` gives tensors[i] when its turn comes, in the order of the
+/// file, and is let go of when written. Throws Error(bad_value) too if it gives another dtype or shape than planned.
+void write_safetensors(const std::string& path, const std::vector<PlannedTensor>& tensors, const std::function<Tensor(std::size_t)>& data,
+                       const Metadata& metadata = {});
 /// The same in memory.
 std::vector<std::byte> safetensors_bytes(const NamedTensors& tensors, const Metadata& metadata = {});
 
