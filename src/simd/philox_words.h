@@ -1,0 +1,17 @@
+// Philox4x32-10 words in bulk: the numbers of core/random.h's fill_words, many blocks at once.
+#pragma once
+
+#include <cstdint>
+
+#include "core/random.h"
+#include "simd/tier.h"
+
+namespace dodona {
+
+struct PhiloxWordsKernel {
+  /// out[4*b + j] = word j of block first_block + b, b < blocks: out[i] = word(stream, 4 * first_block + i).
+  template <class Tier>
+  static void run(Stream stream, std::uint64_t first_block, std::int64_t blocks, std::uint32_t* out);
+};
+
+}  // namespace dodona
