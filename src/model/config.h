@@ -84,7 +84,7 @@ struct ModelConfig {
 ModelConfig preset(std::string_view name);
 const std::vector<std::string>& preset_names();
 
-/// Reads `config.json` (HuggingFace's spelling, or that of DeepSeek's own inference code) in `folder` and, beside it,
+/// Reads `config.json` in `folder` and, beside it,
 /// `hf_quant_config.json` if there is one; the quantization may also be embedded as `quantization_config`, with `exclude_modules` or
 /// `ignore`, and the group size at top level or inside `config_groups`. Throws Error: bad_file for unreadable or mistyped files,
 /// bad_value for contradictions (also between the two quantization configs), unsupported for models and quantizations that this library

@@ -14,7 +14,7 @@ namespace dodona::model {
 /// and M = 1. Throws Error (bad_value) when positions exceed max_position_embeddings (of which YaRN covers factor *
 /// original_max_positions): upstream's own extension of the table is wrong there.
 /// Source: sglang `DeepseekScalingRotaryEmbedding`.
-Tensor rope_table(const ModelConfig& config, std::int64_t positions);
+Tensor rope_table(const ModelConfig& config, std::int64_t positions, int threads = 1);
 
 /// Only the given positions' rows, in that order: a decode step needs few of 163840.
 Tensor rope_table_rows(const ModelConfig& config, const std::vector<std::int64_t>& positions);

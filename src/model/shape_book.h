@@ -24,6 +24,7 @@ enum class Part {
   attention,         ///< MHA path in prefill, MLA (absorb) path in decode
   attention_chunks,  ///< MHA chunked path: attention over chunks of the prefix
   attention_fused,   ///< MLA_FUSED_ROPE path
+  kv_cache,          ///< what attention writes and reads back
   mlp_dense,
   mlp_moe,
   shared_experts,   ///< inside self.shared_experts()
@@ -39,7 +40,7 @@ struct BookShape {
   std::string label;
   std::string symbolic;      ///< "[B, Lq+Lkv+Dr]"
   std::string with_numbers;  ///< "[B, 2112]", or "[4, 2112]" when the batch is known
-  Dims shape;                ///< sizes; empty unless all are known
+  Dims shape;                ///< sizes, -1 where unknown
 };
 
 struct BookEntry {
@@ -55,6 +56,7 @@ struct BookEntry {
 struct BookOptions {
   std::int64_t batch = 0;     ///< requests; 0: unknown
   std::int64_t sequence = 0;  ///< new tokens of each in prefill; 0: unknown
+  std::int64_t layer = -1;    ///< whose weights decide the kernels; -1: the first dense and the first MoE layer
   bool fused_shared = false;  ///< the shared expert is expert E, chosen by every token: K + 1 columns, E + 1 experts
 };
 

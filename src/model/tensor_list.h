@@ -16,7 +16,8 @@ struct TensorInfo {
   std::string name;           ///< "model.layers.3.mlp.experts.7.gate_proj.weight_scale"
   std::vector<DType> dtypes;  ///< accepted ones; the first is what is synthesized
   Dims shape;
-  bool optional = false;  ///< k_scale, v_scale: absent counts as 1
+  bool optional = false;     ///< k_scale, v_scale: absent counts as 1
+  std::int64_t columns = 0;  ///< K of the linear module it belongs to, else 0
 
   std::int64_t bytes() const { return bytes_for(dtypes.front(), element_count(shape)); }
 };
