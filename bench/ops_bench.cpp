@@ -13,6 +13,7 @@
 
 #include "core/case_line.h"
 #include "dodona/op.h"
+#include "fp4_bench.h"
 #include "oracle/case_file.h"
 #include "oracle/generate.h"
 #include "simd/limits.h"
@@ -115,6 +116,7 @@ int main(int argc, char** argv) {
         std::replace(title.begin(), title.end(), ' ', '_');
         benchmark::RegisterBenchmark(title.c_str(), run_case, op.get(), rest, threads)->UseRealTime()->Unit(benchmark::kMicrosecond);
       }
+  register_fp4_benchmarks(counts, limit);
   for (const int threads : counts)
     for (const auto& [label, kind] : {std::pair("R_GBps", LimitKind::read), std::pair("C_GBps", LimitKind::copy),
                                       std::pair("F_GFLOPps", LimitKind::fma), std::pair("V_GOPps", LimitKind::dot8)})

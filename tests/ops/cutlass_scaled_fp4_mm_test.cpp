@@ -138,7 +138,7 @@ TEST(CutlassScaledFp4Mm, PackedWeightsGiveTheBitsOfTheRawOnes) {
     for (const Isa isa : available_isas()) {
       const auto exec = exec_of(Mode::fast, isa);
       const auto packed = ops::PackedFp4::pack(op.b, op.block_scale_b, exec);
-      EXPECT_EQ(packed.bytes(), s.n * (s.k + 63) / 64 * 36);
+      EXPECT_EQ(packed.bytes(), s.n * ((s.k + 63) / 64) * 36);
       const Tensor out(DType::bf16, {s.m, s.n});
       ops::fp4_mm_packed(op.a, op.block_scale_a, packed, *op.alpha.as<float>(), out, exec);
       ASSERT_EQ(bytes_of(out), expected) << s.m << ' ' << s.n << ' ' << s.k << ' ' << name(isa);

@@ -1,0 +1,95 @@
+#include "fp4_bench.h"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "core/case_line.h"
+#include "ops/gemm/cutlass_scaled_fp4_mm.h"
+#include "ops/gemm/fp4_packed.h"
+#include "oracle/generate.h"
+
+namespace dodona {
+namespace {
+
+constexpr std::int64_t n = 4096, k = 7168;
+/// Together some 160 MB: far beyond a last-level cache.
+constexpr std::size_t copies = 10;
+
+struct Operands {
+  ops::CutlassScaledFp4Mm op;
+  std::vector<Tensor> weights, scales;
+  std::vector<ops::PackedFp4> packed;
+};
+
+Operands operands(std::int64_t m, bool packed) {
+  const Arguments arguments = oracle::generate(
+      parse_case_line("cutlass_scaled_fp4_mm M=" + std::to_string(m) + " N=" + std::to_string(n) + " K=" + std::to_string(k)));
+  Operands result;
+  result.op = {.a = *arguments.find("a"),
+               .b = *arguments.find("b"),
+               .block_scale_a = *arguments.find("block_scale_a"),
+               .block_scale_b = *arguments.find("block_scale_b"),
+               .alpha = *arguments.find("alpha"),
+               .out = Tensor(DType::bf16, {m, n})};
+  for (std::size_t i = 0; i < copies; ++i) {
+    if (packed) {
+      result.packed.push_back(ops::PackedFp4::pack(result.op.b, result.op.block_scale_b, Exec{}));
+    } else {
+      result.weights.push_back(result.op.b.clone());
+      result.scales.push_back(result.op.block_scale_b.clone());
+    }
+  }
+  return result;
+}
+
+void run(benchmark::State& state, std::int64_t m, bool packed, Isa isa, int threads, double (*limit)(LimitKind, int)) {
+  Operands data = operands(m, packed);
+  Workspace workspace;
+  Exec exec;
+  exec.isa = isa;
+  exec.threads = threads;
+  exec.workspace = &workspace;
+  const double bytes = static_cast<double>(n + m) * static_cast<double>(k) * 0.5625;
+  const double operations = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  const double read_limit = limit(LimitKind::read, threads), dot_limit = limit(LimitKind::dot8, threads);
+  std::size_t next = 0;
+  double best = 1e30;
+  for (auto _ : state) {
+    if (!packed) data.op.b = data.weights[next], data.op.block_scale_b = data.scales[next];
+    const auto begin = std::chrono::steady_clock::now();
+    if (packed) {
+      ops::fp4_mm_packed(data.op.a, data.op.block_scale_a, data.packed[next], 1.0f, data.op.out, exec);
+    } else {
+      ops::run(data.op, exec);
+    }
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    next = (next + 1) % copies;
+  }
+  const auto rate = [&](double amount) {
+    return benchmark::Counter(amount * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+  };
+  state.counters["share_of_R"] = rate(bytes * 1e-9 / read_limit);
+  state.counters["best_of_R"] = bytes * 1e-9 / read_limit / best;
+  state.counters["share_of_V"] = rate(operations * 1e-9 / dot_limit);
+  state.counters["best_of_V"] = operations * 1e-9 / dot_limit / best;
+  state.SetLabel("cold");
+}
+
+}  // namespace
+
+void register_fp4_benchmarks(const std::vector<int>& thread_counts, double (*limit)(LimitKind, int)) {
+  for (const bool packed : {true, false})
+    for (const std::int64_t m : {1, 4, 16, 64})
+      for (const Isa isa : available_isas())
+        for (const int threads : thread_counts) {
+          if (isa == Isa::generic) continue;
+          const std::string title = std::string("fp4_mm/") + (packed ? "packed" : "raw") + "/M=" + std::to_string(m) +
+                                    "_N=4096_K=7168/isa:" + std::string(name(isa)) + "/threads:" + std::to_string(threads);
+          benchmark::RegisterBenchmark(title.c_str(), run, m, packed, isa, threads, limit)->UseRealTime()->Unit(benchmark::kMicrosecond);
+        }
+}
+
+}  // namespace dodona
