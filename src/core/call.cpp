@@ -352,9 +352,6 @@ void check_contents(const Call& call, const Fields& fields, const SymbolValues& 
     const int bound = call.compiled().tensors[index_of(i)].bound_symbol;
     // The tensor that sets the bound may be optional and absent; then the op's own check has the word.
     if (bound >= 0 && values.bound(bound) && !spec.may_stray) {
-      if (tensor.dtype() == DType::i64) check_ids<std::int64_t>(call, spec, tensor, values.value(bound));
-      if (tensor.dtype() == DType::i32) check_ids<std::int32_t>(call, spec, tensor, values.value(bound));
-    if (bound >= 0 && values.bound(bound)) {
       // An indptr ends at the bound, ids stay below it.
       const std::int64_t limit = values.value(bound) + (spec.role == Role::indptr ? 1 : 0);
       if (tensor.dtype() == DType::i64) check_ids<std::int64_t>(call, spec, tensor, limit);

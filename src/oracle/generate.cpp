@@ -246,12 +246,10 @@ Arguments resolved_attributes(const CaseLine& line, const OpSchema& schema) {
   for (const AttrSpec& spec : schema.attrs)
     if (spec.recipe && arguments.find_attr(spec.name) == nullptr) arguments.set_attr(spec.name, spec.default_value);
   for (const auto& [attr, value] : arguments.attrs)
-    if (op.schema().find_attr(attr) == nullptr) throw Error(ErrorCode::unknown_argument, line.op, attr, "is not an attribute of this op");
-  for (const PlannedTensor& planned : plan(op.info(), op.schema(), line.symbols, line.dtypes, arguments)) {
-    if (planned.spec->direction == Direction::out && !planned.spec->given) continue;
     if (schema.find_attr(attr) == nullptr) throw Error(ErrorCode::unknown_argument, line.op, attr, "is not an attribute of this op");
   return arguments;
 }
+
 std::vector<InputPlan> plan_with(const Op& op, const CaseLine& line, const Arguments& attributes) {
   std::vector<InputPlan> inputs;
   for (const PlannedTensor& planned : plan(op.info(), op.schema(), line.symbols, line.dtypes, attributes)) {
@@ -260,11 +258,17 @@ std::vector<InputPlan> plan_with(const Op& op, const CaseLine& line, const Argum
       inputs.push_back({spec.name, spec.role, planned.dtype, planned.shape, planned.bound, spec.layout});
   }
   return inputs;
+}
+
 }  // namespace
+
 std::vector<InputPlan> plan_inputs(const CaseLine& line) {
   const Op& op = registry().at(line.op);
   return plan_with(op, line, resolved_attributes(line, op.schema()));
+}
+
 Arguments generate(const CaseLine& line, int threads) {
+  const Op& op = registry().at(line.op);
   Arguments arguments = resolved_attributes(line, op.schema());
   for (const InputPlan& input : plan_with(op, line, arguments)) {
     Tensor tensor;
@@ -273,12 +277,6 @@ Arguments generate(const CaseLine& line, int threads) {
     } catch (const Error& error) {
       throw Error(error.code(), line.op, input.name, "of shape " + to_string(input.shape) + ": " + error.message());
     }
-    if (planned.spec->direction == Direction::out) {
-      arguments.set(planned.spec->name, tensor);
-      continue;
-    }
-    fill(tensor, planned.spec->role, planned.bound, line.dist, line.seed, planned.spec->name);
-    if (planned.spec->layout == Layout::column_major && tensor.rank() >= 2) {
     fill(tensor, input.role, input.bound, line.dist, line.seed, input.name, threads);
     if (input.layout == Layout::column_major && tensor.rank() >= 2) {
       // The logical values stay; only the memory order changes.
@@ -287,6 +285,8 @@ Arguments generate(const CaseLine& line, int threads) {
     }
     arguments.set(input.name, tensor);
   }
+  for (const PlannedTensor& planned : plan(op.info(), op.schema(), line.symbols, line.dtypes, arguments))
+    if (planned.spec->given) arguments.set(planned.spec->name, Tensor(planned.dtype, planned.shape));
   return arguments;
 }
 
