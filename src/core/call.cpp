@@ -214,7 +214,7 @@ void allocate_outputs(const Call& call, Fields& fields, const SymbolValues& valu
     const int when = call.compiled().tensors[index_of(i)].when_attr;
     const bool wanted = when >= 0 ? *std::get<bool*>(fields.attrs[index_of(when)]) : !spec.optional;
     if (tensor.defined() || !wanted) continue;
-    if (spec.direction != Direction::out || spec.given) call.fail(ErrorCode::missing_argument, spec.name, "is missing");
+    if (spec.direction != Direction::out) call.fail(ErrorCode::missing_argument, spec.name, "is missing");
     const auto& rules = call.compiled().tensors[index_of(i)];
     DType dtype = spec.dtypes.empty() ? DType::f32 : spec.dtypes.front();
     if (rules.dtype_tensor >= 0) dtype = fields.tensors[index_of(rules.dtype_tensor)]->dtype();
@@ -457,7 +457,7 @@ SymbolValues validate(const OpInfo& info, const OpSchema& schema, Fields& fields
     const TensorSpec& spec = call.spec(i);
     if (fields.tensors[index_of(i)]->defined()) {
       check_dtype(call, i, fields);
-    } else if (spec.direction != Direction::out && !spec.optional) {
+    } else if ((spec.direction != Direction::out && !spec.optional) || spec.given) {
       call.fail(ErrorCode::missing_argument, spec.name, "is missing");
     }
   }
