@@ -1,0 +1,224 @@
+#include <unistd.h>
+
+#include "helpers.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+#include "model/checkpoint_writer.h"
+#include "model/tensor_list.h"
+#include "model/weights.h"
+
+namespace dodona::model {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::bytes;
+using testing::expect_error;
+using testing::TempFolder;
+
+constexpr const char* shard = "model-00001-of-00001.safetensors";
+constexpr const char* index_file = "model.safetensors.index.json";
+const std::string q_b = "model.layers.1.self_attn.q_b_proj.weight";
+const std::string up = "model.layers.1.mlp.experts.3.up_proj";
+
+/// Layer 1 of the tiny model on disk, broken by each test in its own way.
+class Checkpoint : public ::testing::Test {
+ protected:
+  Checkpoint() { write_checkpoint(path(), config, {.first_layer = 1, .last_layer = 1, .seed = 7}, {}); }
+
+  std::string path() const { return folder_.file("model"); }
+  std::string file(const std::string& name) const { return path() + "/" + name; }
+
+  /// The shard with tensors changed.
+  void rewrite(const std::function<void(io::NamedTensors&)>& change) const {
+    const auto old = io::SafetensorsFile::open(file(shard), io::Access::read);
+    io::NamedTensors tensors;
+    for (const auto& entry : old.entries()) tensors.emplace_back(entry.name, old.tensor(entry));
+    change(tensors);
+    io::write_safetensors(file(shard), tensors);
+  }
+  void rewrite_one(const std::string& name, const std::function<Tensor(const Tensor&)>& change) const {
+    rewrite([&](io::NamedTensors& tensors) {
+      for (auto& [each, tensor] : tensors)
+        if (each == name) tensor = change(tensor);
+    });
+  }
+  void rewrite_index(const std::function<void(io::Json&)>& change) const {
+    io::Json json = io::read_json(file(index_file));
+    change(json["weight_map"]);
+    std::ofstream(file(index_file)) << io::json_text(json);
+  }
+
+  void check() const { open_checkpoint(path(), config)->check_layer(1); }
+  void refuses(ErrorCode code, const std::vector<std::string>& parts) const {
+    expect_error([&] { check(); }, code, parts);
+  }
+
+  TempFolder folder_;
+  const ModelConfig config = preset("tiny");
+};
+
+TEST_F(Checkpoint, HoldsBitForBitWhatTheSeedGives) {
+  const ModelConfig read = load_config(path());
+  const auto disk = open_checkpoint(path(), read);
+  const auto memory = synthetic_weights(config, 7, {});
+  disk->check_layer(1);
+  for (const TensorInfo& info : layer_tensors(config, 1)) {
+    const Tensor a = disk->get(info.name), b = memory->get(info.name);
+    EXPECT_TRUE(a.dtype() == b.dtype() && a.shape() == b.shape() && bytes(a) == bytes(b)) << info.name;
+  }
+  const std::vector<std::string> parts{"model.layers.1.mlp.shared_experts.gate_proj", "model.layers.1.mlp.shared_experts.up_proj"};
+  EXPECT_EQ(bytes(disk->fused(parts).nvfp4.weight), bytes(memory->fused(parts).nvfp4.weight));
+}
+
+TEST_F(Checkpoint, TensorsOutliveTheSourceAndAreNotCopied) {
+  Tensor first, second;
+  {
+    const auto source = open_checkpoint(path(), config);
+    first = source->get(q_b);
+    second = source->get(q_b);
+  }
+  EXPECT_EQ(first.data(), second.data());
+  EXPECT_FALSE(first.writable());
+  EXPECT_EQ(bytes(first), bytes(synthetic_weights(config, 7, {})->get(q_b)));
+}
+
+TEST_F(Checkpoint, SmallShardsHoldTheSameTensors) {
+  const std::string many = folder_.file("many");
+  const CheckpointSize size = write_checkpoint(many, config, {.first_layer = 1, .last_layer = 1, .seed = 7, .shard_bytes = 200'000}, {});
+  EXPECT_GT(size.shards, 5);
+  const auto a = open_checkpoint(many, config), b = open_checkpoint(path(), config);
+  a->check_layer(1);
+  for (const TensorInfo& info : layer_tensors(config, 1)) EXPECT_EQ(bytes(a->get(info.name)), bytes(b->get(info.name))) << info.name;
+}
+
+TEST_F(Checkpoint, WritingNeedsANewOrEmptyFolderAndLeavesNothingElse) {
+  expect_error([&] { write_checkpoint(path(), config, {.first_layer = 1, .last_layer = 1}, {}); }, ErrorCode::bad_file,
+               {path(), "no empty folder"});
+  expect_error([&] { write_checkpoint(folder_.file("no/model"), config, {}, {}); }, ErrorCode::bad_file, {"no/model"});
+  expect_error([&] { write_checkpoint(folder_.file("other"), config, {.first_layer = 2, .last_layer = 4}, {}); }, ErrorCode::bad_value,
+               {"layer 4"});
+  EXPECT_EQ(folder_.listing(), std::vector<std::string>{"model"});
+  fs::create_directory(folder_.file("empty"));
+  write_checkpoint(folder_.file("empty"), config, {.first_layer = 0, .last_layer = 0}, {});
+  open_checkpoint(folder_.file("empty"), config)->check_layer(0);
+}
+
+TEST_F(Checkpoint, OneFileWithoutIndexIsReadToo) {
+  fs::remove(file(index_file));
+  fs::rename(file(shard), file("model.safetensors"));
+  check();
+}
+
+TEST_F(Checkpoint, AMissingTensorIsNamed) {
+  rewrite_index([](io::Json& map) { map.erase(up + ".weight_scale"); });
+  refuses(ErrorCode::missing_argument, {up + ".weight_scale", "missing"});
+}
+TEST_F(Checkpoint, ATensorMissingFromItsShardIsNamed) {
+  rewrite([](io::NamedTensors& tensors) { std::erase_if(tensors, [](const auto& t) { return t.first == q_b; }); });
+  refuses(ErrorCode::bad_file, {q_b, shard, "does not hold it"});
+}
+TEST_F(Checkpoint, AMisnamedTensorIsNamedWithWhatIsThereInstead) {
+  rewrite_index([](io::Json& map) {
+    map.erase(q_b);
+    map["model.layers.1.self_attn.q_b_prj.weight"] = shard;
+  });
+  refuses(ErrorCode::missing_argument, {q_b, "missing", "q_b_prj"});
+}
+TEST_F(Checkpoint, ATransposedTensorIsNamed) {
+  rewrite_one(q_b, [](const Tensor& t) { return t.transpose(0, 1); });
+  refuses(ErrorCode::bad_shape, {q_b, "expected BF16 [768, 192]", "found BF16 [192, 768]", "transposed"});
+}
+TEST_F(Checkpoint, ATensorWithRowsCutOffIsNamed) {
+  rewrite_one(up + ".weight", [](const Tensor& t) { return t.slice(0, 0, 127); });
+  refuses(ErrorCode::bad_shape, {up + ".weight", "expected U8 [128, 128]", "found U8 [127, 128]"});
+}
+TEST_F(Checkpoint, AWrongDtypeIsNamed) {
+  rewrite_one(q_b, [](const Tensor& t) { return t.bitcast(DType::f16); });
+  refuses(ErrorCode::bad_dtype, {q_b, "expected BF16 [768, 192]", "found F16 [768, 192]"});
+}
+TEST_F(Checkpoint, ATruncatedShardIsNamed) {
+  ASSERT_EQ(::truncate(file(shard).c_str(), static_cast<off_t>(fs::file_size(file(shard)) - 1000)), 0);
+  refuses(ErrorCode::bad_file, {"model.layers.1.", shard, "bytes of data, the file has only"});
+}
+TEST_F(Checkpoint, AnAbsentShardIsNamed) {
+  rewrite_index([](io::Json& map) { map["model.layers.2.input_layernorm.weight"] = "model-00002-of-00002.safetensors"; });
+  refuses(ErrorCode::bad_file, {"model.layers.2.input_layernorm.weight", "'model-00002-of-00002.safetensors'", "no such file"});
+}
+TEST_F(Checkpoint, AShardOutsideTheFolderIsRefused) {
+  rewrite_index([](io::Json& map) { map[q_b] = "../model/model-00001-of-00001.safetensors"; });
+  refuses(ErrorCode::bad_file, {q_b, "no plain file name"});
+}
+TEST_F(Checkpoint, AnLfsPointerIsToldFromAShard) {
+  std::ofstream(file(shard)) << "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n";
+  refuses(ErrorCode::bad_file, {"model.layers.1.", shard, "Git LFS pointer"});
+}
+TEST_F(Checkpoint, AnIndexThatIsNoneIsRefused) {
+  std::ofstream(file(index_file)) << "{\"weight_map\": [1]}";
+  refuses(ErrorCode::bad_file, {index_file, "weight_map"});
+  std::ofstream(file(index_file)) << "{\"weight_map\": {\"" << q_b << "\": 1}}";
+  refuses(ErrorCode::bad_file, {index_file, q_b});
+}
+TEST_F(Checkpoint, AFolderWithoutWeightsIsRefused) {
+  fs::remove(file(index_file));
+  refuses(ErrorCode::bad_file, {index_file, "model.safetensors"});
+}
+TEST_F(Checkpoint, AConfigThatContradictsTheTensorsIsRefused) {
+  ModelConfig other = config;
+  other.moe_intermediate_size = 256;
+  expect_error([&] { open_checkpoint(path(), other)->check_layer(1); }, ErrorCode::bad_shape,
+               {"expected U8 [256, 128]", "found U8 [128, 128]"});
+  other = config;
+  other.quant.exclude.push_back("*.o_proj");
+  expect_error([&] { open_checkpoint(path(), other)->check_layer(1); }, ErrorCode::bad_dtype,
+               {"model.layers.1.self_attn.o_proj.weight", "expected BF16 [256, 512]", "found U8 [256, 256]"});
+}
+TEST_F(Checkpoint, ALayerThatIsNotThereIsSaidSo) {
+  expect_error([&] { open_checkpoint(path(), config)->check_layer(2); }, ErrorCode::missing_argument,
+               {"model.layers.2.", "nothing of that layer"});
+  expect_error([&] { open_checkpoint(path(), config)->check_layer(9); }, ErrorCode::bad_value, {"layer 9"});
+}
+TEST_F(Checkpoint, ScalarsOfOneElementAndMissingKvScalesAreAccepted) {
+  rewrite([](io::NamedTensors& tensors) {
+    std::erase_if(tensors, [](const auto& t) { return t.first.ends_with("k_scale"); });
+    for (auto& [name, tensor] : tensors)
+      if (name.ends_with(".weight_scale_2")) tensor = tensor.reshape({1});
+  });
+  rewrite_index([](io::Json& map) { map.erase("model.layers.1.self_attn.k_proj.k_scale"); });
+  const auto source = open_checkpoint(path(), config);
+  source->check_layer(1);
+  EXPECT_EQ(source->scalar("model.layers.1.self_attn.k_proj.k_scale"), 1.0f);
+  EXPECT_GT(source->linear(up).nvfp4.weight_scale_2, 0.0f);
+}
+TEST_F(Checkpoint, ScalesThatAreNoPositiveNumberAreRefused) {
+  rewrite_one(up + ".weight_scale_2", [](const Tensor& t) {
+    Tensor zero = t.clone();
+    *zero.as<float>() = 0;
+    return zero;
+  });
+  expect_error([&] { open_checkpoint(path(), config)->linear(up); }, ErrorCode::bad_value, {up + ".weight_scale_2", "is 0", "positive"});
+}
+TEST_F(Checkpoint, FusedScalesThatDifferAreRefused) {
+  rewrite_one(up + ".weight_scale_2", [](const Tensor& t) {
+    Tensor twice = t.clone();
+    *twice.as<float>() *= 2;
+    return twice;
+  });
+  const std::vector<std::string> parts{"model.layers.1.mlp.experts.3.gate_proj", up};
+  expect_error([&] { open_checkpoint(path(), config)->fused(parts); }, ErrorCode::bad_value, {up, "weight_scale_2", "gate_proj"});
+}
+
+TEST(PlainCheckpoint, TheRecordedTinyModelLoads) {
+  const fs::path folder = fs::path(DODONA_SOURCE_DIR) / "tests/golden/_models/tiny-a";
+  const char* extra = std::getenv("DODONA_GOLDEN_PATH");
+  const fs::path found = fs::exists(folder) || extra == nullptr ? folder : fs::path(extra) / "_models/tiny-a";
+  if (!fs::exists(found)) GTEST_SKIP() << "no recorded model";
+  const ModelConfig config = load_config(found.string());
+  const auto source = open_checkpoint(found.string(), config);
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) source->check_layer(layer);
+  EXPECT_EQ(to_string(source->linear("model.layers.1.mlp.experts.15.down_proj").bf16.shape()), "[256, 128]");
+  EXPECT_EQ(to_string(source->get("model.embed_tokens.weight").shape()), "[512, 256]");
+  EXPECT_EQ(config.softmax_scale(), 0.1352337788608801);
+}
+
+}  // namespace
+}  // namespace dodona::model

@@ -1,0 +1,206 @@
+#include "model/config.h"
+
+#include "helpers.h"
+#include "io/json.h"
+
+namespace dodona::model {
+namespace {
+
+using testing::expect_error;
+using testing::TempFolder;
+
+/// A folder with the given configuration and quantization, each changed by the test.
+class ConfigFile : public ::testing::Test {
+ protected:
+  io::Json config = io::parse_json(config_json(preset("tiny")));
+  io::Json quant = io::parse_json(hf_quant_config_json(preset("tiny")));
+
+  ModelConfig load(bool with_quant = true) const {
+    folder_.write("config.json", io::json_text(config));
+    if (with_quant) folder_.write("hf_quant_config.json", io::json_text(quant));
+    return load_config(folder_.path());
+  }
+  void refuses(ErrorCode code, const std::vector<std::string>& parts) const {
+    expect_error([&] { load(); }, code, parts);
+  }
+
+  TempFolder folder_;
+};
+
+TEST(Preset, R1HasTheReleasedSizes) {
+  const ModelConfig c = preset("r1-nvfp4");
+  EXPECT_EQ(c.qkv_a_rows(), 2112);
+  EXPECT_EQ(c.q_rows(), 24576);
+  EXPECT_EQ(c.kv_b_rows(), 32768);
+  EXPECT_EQ(c.o_columns(), 16384);
+  EXPECT_EQ(c.intermediate_size, 18432);
+  EXPECT_EQ(c.softmax_scale(), 0.1352337788608801);
+  for (const std::int64_t layer : {0, 1, 2}) EXPECT_FALSE(c.is_moe_layer(layer));
+  for (const std::int64_t layer : {3, 60, 61}) EXPECT_TRUE(c.is_moe_layer(layer));
+  expect_error([&] { c.check_layer(62); }, ErrorCode::bad_value, {"layer 62", "layers 0 to 61"});
+}
+
+TEST(Preset, R1QuantizesWhatTheSecondReleaseDoes) {
+  const ModelConfig c = preset("r1-nvfp4");
+  for (const char* module : {"model.layers.0.self_attn.o_proj", "model.layers.60.self_attn.o_proj", "model.layers.0.mlp.gate_proj",
+                             "model.layers.3.mlp.experts.255.down_proj", "model.layers.3.mlp.shared_experts.up_proj"})
+    EXPECT_TRUE(c.is_nvfp4(module)) << module;
+  for (const char* module :
+       {"model.layers.0.self_attn.q_a_proj", "model.layers.3.self_attn.q_b_proj", "model.layers.3.self_attn.kv_b_proj",
+        "model.layers.3.self_attn.kv_a_proj_with_mqa", "model.layers.3.self_attn.fused_qkv_a_proj_with_mqa", "model.layers.3.mlp.gate",
+        "model.layers.61.self_attn.o_proj", "model.layers.61.mlp.experts.0.up_proj", "lm_head"})
+    EXPECT_FALSE(c.is_nvfp4(module)) << module;
+}
+
+TEST(Preset, TablesQuantizeEveryLinearOfTheMainLayers) {
+  const ModelConfig c = preset("r1-nvfp4-tables");
+  EXPECT_EQ(c.intermediate_size, 2048);
+  for (const char* module : {"model.layers.0.self_attn.q_a_proj", "model.layers.3.self_attn.kv_b_proj", "model.layers.3.mlp.gate"})
+    EXPECT_TRUE(c.is_nvfp4(module)) << module;
+}
+
+TEST(Preset, UnknownNameListsTheKnownOnes) {
+  expect_error([] { preset("r2"); }, ErrorCode::bad_option, {"r1-nvfp4-tables", "'r2'"});
+}
+
+TEST(Exclusion, StarIsAnyTextAndTheRestIsLiteral) {
+  EXPECT_TRUE(glob_matches("model.layers.61*", "model.layers.61.mlp.gate"));
+  EXPECT_TRUE(glob_matches("*self_attn*", "model.layers.3.self_attn.o_proj"));
+  EXPECT_TRUE(glob_matches("a*b*c", "a-b-b-c"));
+  EXPECT_TRUE(glob_matches("**", ""));
+  EXPECT_FALSE(glob_matches("model.layers.6", "model.layers.61"));
+  EXPECT_FALSE(glob_matches("model.layers.3.mlp.gate", "model.layers.3.mlp.gate_proj"));
+  EXPECT_FALSE(glob_matches("a.b", "a-b"));
+  EXPECT_FALSE(glob_matches("a*b", "ab-"));
+}
+
+TEST(Exclusion, LatentProjectionsAreExcludedByTheirLastPartOfAnyLayer) {
+  const QuantConfig quant{.algo = QuantAlgo::nvfp4,
+                          .exclude = {"model.layers.0.self_attn.kv_a_proj_with_mqa", "model.layers.0.self_attn.o_proj"}};
+  EXPECT_TRUE(quant.excludes("model.layers.9.self_attn.kv_a_proj_with_mqa"));
+  EXPECT_TRUE(quant.excludes("model.layers.9.self_attn.fused_qkv_a_proj_with_mqa"));
+  EXPECT_TRUE(quant.excludes("model.layers.0.self_attn.o_proj"));
+  EXPECT_FALSE(quant.excludes("model.layers.9.self_attn.o_proj"));
+  EXPECT_FALSE(quant.excludes("model.layers.9.self_attn.q_a_proj"));
+}
+
+TEST(Exclusion, NamingTheExpertsExcludesEveryOne) {
+  const QuantConfig quant{.algo = QuantAlgo::nvfp4, .exclude = {"model.layers.3.mlp.experts"}};
+  EXPECT_TRUE(quant.excludes("model.layers.3.mlp.experts.17.up_proj"));
+  EXPECT_FALSE(quant.excludes("model.layers.3.mlp.shared_experts.up_proj"));
+}
+
+TEST_F(ConfigFile, WhatIsWrittenReadsBackTheSame) {
+  for (const std::string& name : preset_names()) {
+    config = io::parse_json(config_json(preset(name)));
+    quant = io::parse_json(hf_quant_config_json(preset(name)));
+    const ModelConfig c = load();
+    EXPECT_EQ(config_json(c), config_json(preset(name)));
+    EXPECT_EQ(hf_quant_config_json(c), hf_quant_config_json(preset(name)));
+  }
+}
+
+TEST_F(ConfigFile, QuantizationMayBeEmbeddedInTheFlatSpelling) {
+  config["quantization_config"] = {
+      {"quant_method", "modelopt"},
+      {"quant_algo", "NVFP4"},
+      {"config_groups", {{"group_0", {{"weights", {{"num_bits", 4}, {"type", "float"}, {"group_size", 16}}}}}}},
+      {"kv_cache_scheme", {{"type", "float"}, {"num_bits", 8}}},
+      {"ignore", quant["quantization"]["exclude_modules"]}};
+  const ModelConfig c = load(false);
+  EXPECT_EQ(hf_quant_config_json(c), hf_quant_config_json(preset("tiny")));
+}
+
+TEST_F(ConfigFile, WithoutQuantizationEveryLinearIsBf16) {
+  const ModelConfig c = load(false);
+  EXPECT_EQ(c.quant.algo, QuantAlgo::none);
+  EXPECT_FALSE(c.is_nvfp4("model.layers.1.mlp.experts.0.up_proj"));
+}
+
+TEST_F(ConfigFile, RopeParametersAreTheNewSpellingOfRopeScaling) {
+  config["rope_parameters"] = config["rope_scaling"];
+  config["rope_parameters"]["rope_theta"] = 10000.0;
+  config.erase("rope_scaling");
+  config.erase("rope_theta");
+  EXPECT_EQ(load().softmax_scale(), preset("tiny").softmax_scale());
+}
+
+TEST_F(ConfigFile, SizesThatContradictEachOtherAreRefused) {
+  config["n_group"] = 3;
+  refuses(ErrorCode::bad_value, {"config.json", "n_routed_experts is 16", "multiple of 3", "n_group"});
+}
+TEST_F(ConfigFile, MoreExpertsThanTheChosenGroupsHoldAreRefused) {
+  config["num_experts_per_tok"] = 9;
+  refuses(ErrorCode::bad_value, {"num_experts_per_tok is 9", "8"});
+}
+TEST_F(ConfigFile, FewerKeyHeadsThanQueryHeadsAreRefused) {
+  config["num_key_value_heads"] = 2;
+  refuses(ErrorCode::bad_value, {"num_key_value_heads is 2", "expected 4"});
+}
+TEST_F(ConfigFile, AHeadDimensionThatIsNoSumIsRefused) {
+  config["qk_head_dim"] = 128;
+  refuses(ErrorCode::bad_value, {"qk_head_dim is 128", "expected 192"});
+}
+TEST_F(ConfigFile, MorePositionsThanYarnCoversAreRefused) {
+  config["max_position_embeddings"] = 163841;
+  refuses(ErrorCode::bad_value, {"max_position_embeddings is 163841", "163840"});
+}
+TEST_F(ConfigFile, RowsThatDoNotDivideIntoGroupsAreRefused) {
+  config["moe_intermediate_size"] = 120;
+  refuses(ErrorCode::bad_value, {"moe_intermediate_size is 120", "multiple of 16"});
+}
+TEST_F(ConfigFile, AbsurdSizesAreRefused) {
+  config["hidden_size"] = std::int64_t{1} << 40;
+  refuses(ErrorCode::bad_value, {"hidden_size is 1099511627776"});
+  config["hidden_size"] = -1;
+  refuses(ErrorCode::bad_value, {"hidden_size is -1"});
+}
+TEST_F(ConfigFile, MissingAndMistypedFieldsAreNamed) {
+  config.erase("kv_lora_rank");
+  refuses(ErrorCode::bad_file, {"config.json", "kv_lora_rank", "missing"});
+  config["kv_lora_rank"] = "512";
+  refuses(ErrorCode::bad_file, {"kv_lora_rank", "a whole number"});
+}
+TEST_F(ConfigFile, UnknownStructuralFieldsAreRefused) {
+  config["index_topk"] = 2048;
+  refuses(ErrorCode::unsupported, {"'index_topk'"});
+}
+TEST_F(ConfigFile, UnknownOtherFieldsAreNot) {
+  config["some_note"] = "kept";
+  config["sliding_window"] = nullptr;
+  EXPECT_EQ(load().hidden_size, 256);
+}
+TEST_F(ConfigFile, OtherArchitecturesAreRefused) {
+  config["model_type"] = "llama";
+  refuses(ErrorCode::unsupported, {"model_type is 'llama'", "'deepseek_v3'"});
+}
+TEST_F(ConfigFile, OtherQuantizationsAreRefused) {
+  quant["quantization"]["quant_algo"] = "MIXED_PRECISION";
+  refuses(ErrorCode::unsupported, {"hf_quant_config.json", "'MIXED_PRECISION'", "'NVFP4'"});
+  quant["quantization"]["quant_algo"] = "NVFP4";
+  quant["quantization"]["group_size"] = 32;
+  refuses(ErrorCode::unsupported, {"group_size is 32", "16"});
+  quant["quantization"].erase("group_size");
+  refuses(ErrorCode::bad_file, {"group_size is missing"});
+}
+TEST_F(ConfigFile, TwoQuantizationsThatDifferAreRefused) {
+  config["quantization_config"] = quant["quantization"];
+  config["quantization_config"]["exclude_modules"] = {"lm_head"};
+  refuses(ErrorCode::bad_value,
+          {"hf_quant_config.json contradicts", "only one of them excludes 'model.layers.0.self_attn.kv_a_proj_with_mqa'"});
+}
+TEST_F(ConfigFile, BlockFp8IsRefusedByName) {
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 128}}};
+  refuses(ErrorCode::unsupported, {"quant_method is 'fp8'"});
+}
+TEST_F(ConfigFile, AnLfsPointerIsToldFromAFile) {
+  folder_.write("config.json", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n");
+  expect_error([&] { load_config(folder_.path()); }, ErrorCode::bad_file, {"config.json", "Git LFS pointer"});
+}
+TEST_F(ConfigFile, AFolderWithoutConfigIsNamed) {
+  expect_error([&] { load_config(folder_.path()); }, ErrorCode::bad_file, {"config.json"});
+  expect_error([&] { load_config(folder_.file("nowhere")); }, ErrorCode::bad_file, {"nowhere", "not a folder"});
+}
+
+}  // namespace
+}  // namespace dodona::model
