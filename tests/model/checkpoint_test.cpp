@@ -23,7 +23,13 @@ const std::string up = "model.layers.1.mlp.experts.3.up_proj";
 /// Layer 1 of the tiny model on disk, broken by each test in its own way.
 class Checkpoint : public ::testing::Test {
  protected:
-  Checkpoint() { write_checkpoint(path(), config, {.first_layer = 1, .last_layer = 1, .seed = 7}, {}); }
+  // Written once, through to the disk, and copied for each test.
+  static void SetUpTestSuite() {
+    original_ = std::make_unique<TempFolder>();
+    write_checkpoint(original_->file("model"), preset("tiny"), {.first_layer = 1, .last_layer = 1, .seed = 7}, {});
+  }
+  static void TearDownTestSuite() { original_.reset(); }
+  Checkpoint() { fs::copy(original_->file("model"), path(), fs::copy_options::recursive); }
 
   std::string path() const { return folder_.file("model"); }
   std::string file(const std::string& name) const { return path() + "/" + name; }
@@ -53,6 +59,7 @@ class Checkpoint : public ::testing::Test {
     expect_error([&] { check(); }, code, parts);
   }
 
+  inline static std::unique_ptr<TempFolder> original_;
   TempFolder folder_;
   const ModelConfig config = preset("tiny");
 };
