@@ -14,6 +14,8 @@
   OP(merge_state)                           \
   OP(merge_state_v2)                        \
   OP(moe_fused_gate)                        \
+  OP(linear)                                \
+  OP(bmm)                                   \
   OP(prepare_moe_input)                     \
   OP(shuffle_rows)                          \
   OP(apply_shuffle_mul_sum)                 \

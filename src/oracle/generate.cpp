@@ -278,8 +278,8 @@ Arguments generate(const CaseLine& line, int threads) {
       throw Error(error.code(), line.op, input.name, "of shape " + to_string(input.shape) + ": " + error.message());
     }
     fill(tensor, input.role, input.bound, line.dist, line.seed, input.name, threads);
-    if (input.layout == Layout::column_major && tensor.rank() >= 2) {
-      // The logical values stay; only the memory order changes.
+    if ((input.layout == Layout::column_major || input.layout == Layout::any) && tensor.rank() >= 2) {
+      // The logical values stay; only the memory order changes (where any would do, to the one that no one expects).
       const Tensor swapped = tensor.transpose(-1, -2).clone();
       tensor = swapped.transpose(-1, -2);
     }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/call.h"
 #include "core/case_line.h"
 #include "dodona/error.h"
 #include "dodona/op.h"
@@ -40,10 +41,19 @@ inline std::vector<std::int64_t> sizes_for(const Op& op, const std::string& symb
   return units;
 }
 
+/// A kernel of fixed, large sizes: sweeping others costs seconds a line, so its edges are its own test's business.
+inline bool too_large_to_sweep(const CaseLine& line) {
+  const Op& op = registry().at(line.op);
+  for (const PlannedTensor& planned : plan(op.info(), op.schema(), line.symbols, line.dtypes, attributes_of(line, op.schema())))
+    if (element_count(planned.shape) > std::int64_t{1} << 20) return true;
+  return false;
+}
+
 /// The first line of each dtype setting, with every size in turn set to each of `units`.
 inline std::vector<CaseLine> size_lines(const Op& op, const std::vector<std::int64_t>& units) {
   std::vector<CaseLine> lines;
-  for (const CaseLine& base : own_lines(op))
+  for (const CaseLine& base : own_lines(op)) {
+    if (too_large_to_sweep(base)) continue;
     for (const auto& [symbol, value] : base.symbols)
       for (const std::int64_t size : sizes_for(op, symbol, units)) {
         CaseLine line = base;
@@ -54,6 +64,7 @@ inline std::vector<CaseLine> size_lines(const Op& op, const std::vector<std::int
             count = std::max<std::int64_t>(64, count / 32 / 64 * 64);
         lines.push_back(line);
       }
+  }
   return lines;
 }
 

@@ -1,0 +1,50 @@
+#include "ops/gemm/bmm.h"
+
+#include "ops/gemm/half_gemm.h"
+
+namespace dodona::ops {
+namespace {
+
+HalfGemm gemm_of(const Bmm& op) {
+  return {op.mat1, op.mat2, op.out};
+}
+
+void check(const Bmm& op) {
+  if (op.out_dtype != op.mat1.dtype() && op.out_dtype != f32)
+    throw Error(ErrorCode::bad_dtype, "", "out_dtype",
+                "is " + std::string(name(op.out_dtype)) + ", expected f32 or " + std::string(name(op.mat1.dtype())) + " as mat1 has");
+  if (!has_dense_columns_or_rows(op.mat2))
+    throw Error(ErrorCode::bad_stride, "", "mat2",
+                "has strides " + to_string(op.mat2.strides()) + ", expected one of the last two to be 1");
+}
+
+void golden(const Bmm& op, const Exec& exec, Reference* reference) {
+  half_gemm_golden(gemm_of(op), exec, reference, "out");
+}
+
+void fast(const Bmm& op, const Exec& exec) {
+  half_gemm_fast(gemm_of(op), exec);
+}
+
+/// Below eight rows a byte of mat2 is used too seldom for anything but memory to be the limit.
+double flops(const Bmm& op) {
+  return op.mat1.size(1) < 8 ? 0.0 : half_gemm_flops(gemm_of(op));
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_bmm() {
+  return define<ops::Bmm>({
+      .contract = std::string(ops::half_sum_contract),
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .check = ops::check,
+      .flops = ops::flops,
+      .cases = {"L=3 M=5 N=40 K=72", "L=2 M=1 N=33 K=128 --dtype mat1=f32 --attr out_dtype=f32",
+                "L=1 M=9 N=17 K=33 --dtype mat1=f16 --dtype mat2=f16 --attr out_dtype=f16"},
+      .bench_cases = {"L=128 M=1 N=512 K=128", "L=128 M=16 N=512 K=128", "L=128 M=16 N=128 K=512"},
+  });
+}
+}  // namespace dodona

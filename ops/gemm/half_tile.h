@@ -1,0 +1,56 @@
+// Products of bf16, f16 and f32 matrices in fast mode: fp32 fused multiply-adds over exactly widened operands.
+//
+// Every output is summed in one order, whatever the number of rows, the tier and the threads: sixteen lanes, lane l taking the products
+// of k = 32 j + 2 l and then k = 32 j + 2 l + 1 for j = 0, 1, ..., each acc = fma(a, b, acc) from +0; then the tree of f32x16.h.
+// Pairs, because the two bf16 of a 32-bit word widen in place: one by a shift, one by a mask.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dodona/dtype.h"
+#include "simd/tier.h"
+
+namespace dodona::ops {
+
+/// Elements of K that are worked on at a time; packed rows are filled up with zeros to a multiple of it.
+inline constexpr std::int64_t half_step = 32;
+/// The most rows and columns of a tile, and the part of K after which a tile of many rows turns to the next columns.
+inline constexpr std::int64_t half_tile_rows = 64, half_tile_columns = 32, half_block_k = 1024;
+
+/// Floats of a packed row: rows begin in different cache sets.
+inline std::int64_t half_packed_stride(std::int64_t k) {
+  return (k + half_step - 1) / half_step * half_step + 16;
+}
+
+/// A row of k elements to floats, in the order in which lanes take them: of each 32 elements those of even index, then those of odd index.
+struct HalfPackKernel {
+  template <class Tier>
+  static void run(DType type, const void* source, std::int64_t k, float* destination);
+};
+
+/// Part of one product: rows of A times columns of B.
+struct HalfTile {
+  const float* a;  ///< packed rows, row stride half_packed_stride(k)
+  /// Columns of B: element (k, j) at k * b_k_stride + j * b_column_stride elements. One of the strides is 1.
+  const void* b;
+  std::int64_t b_k_stride, b_column_stride;
+  DType b_type;
+  std::int64_t rows, columns, k;
+  void* out;                ///< rows x columns, inner stride 1
+  std::int64_t out_stride;  ///< elements
+  DType out_type;
+  float* scratch;  ///< half_tile_scratch(rows) floats, 64-byte aligned
+};
+
+/// Sums of all lanes of a tile, and columns of B that had to be packed.
+inline std::size_t half_tile_scratch(std::int64_t rows) {
+  return static_cast<std::size_t>(rows * half_tile_columns * 16 + half_tile_columns * half_packed_stride(half_block_k));
+}
+
+struct HalfTileKernel {
+  template <class Tier>
+  static void run(const HalfTile& tile);
+};
+
+}  // namespace dodona::ops

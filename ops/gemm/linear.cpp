@@ -1,0 +1,48 @@
+#include "ops/gemm/linear.h"
+
+#include "ops/gemm/half_gemm.h"
+
+namespace dodona::ops {
+namespace {
+
+HalfGemm gemm_of(const Linear& op) {
+  return {batch_of_one(op.input), batch_of_one(op.weight.transpose(0, 1)), batch_of_one(op.output)};
+}
+
+void check(const Linear& op) {
+  if (op.out_dtype != op.input.dtype() && op.out_dtype != f32)
+    throw Error(ErrorCode::bad_dtype, "", "out_dtype",
+                "is " + std::string(name(op.out_dtype)) + ", expected f32 or " + std::string(name(op.input.dtype())) + " as input has");
+}
+
+void golden(const Linear& op, const Exec& exec, Reference* reference) {
+  half_gemm_golden(gemm_of(op), exec, reference, "output");
+}
+
+void fast(const Linear& op, const Exec& exec) {
+  half_gemm_fast(gemm_of(op), exec);
+}
+
+/// Below eight rows a weight byte is used too seldom for anything but memory to be the limit.
+double flops(const Linear& op) {
+  return op.input.size(0) < 8 ? 0.0 : half_gemm_flops(gemm_of(op));
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_linear() {
+  return define<ops::Linear>({
+      .contract = std::string(ops::half_sum_contract),
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .check = ops::check,
+      .flops = ops::flops,
+      .cases = {"T=7 N=37 K=200", "T=1 N=64 K=1088 --dtype input=f32 --attr out_dtype=f32",
+                "T=3 N=33 K=65 --dtype weight=f32 --attr out_dtype=f32",
+                "T=9 N=16 K=96 --dtype input=f16 --dtype weight=f16 --attr out_dtype=f16"},
+      .bench_cases = {"T=1 N=2112 K=7168", "T=1 N=24576 K=1536", "T=1 N=256 K=7168", "T=64 N=2112 K=7168"},
+  });
+}
+}  // namespace dodona
