@@ -14,6 +14,8 @@
   OP(merge_state)                           \
   OP(merge_state_v2)                        \
   OP(moe_fused_gate)                        \
+  OP(dsv3_router_gemm)                      \
+  OP(dsv3_fused_a_gemm)                     \
   OP(linear)                                \
   OP(bmm)                                   \
   OP(prepare_moe_input)                     \

@@ -8,6 +8,7 @@
 #include "io/safetensors.h"
 #include "io/sha256.h"
 #include "oracle/generate.h"
+#include "oracle/generated_tensor.h"
 
 namespace dodona::oracle {
 namespace {
@@ -64,6 +65,26 @@ Tensor restore_strides(const Tensor& stored, const io::Json& attrs, const std::s
   }();
   copy(stored, strided);
   return strided;
+}
+
+/// Inputs that the file describes instead of storing them, each checked against its stored sample.
+void read_generated(const io::SafetensorsFile& file, const io::Json& attrs, Case& c) {
+  const io::Json* rules = io::find_field(attrs, "generated", c.path);
+  if (rules == nullptr || rules->is_null()) return;
+  if (!rules->is_object()) fail(c.path, "has attrs.generated that is no JSON object");
+  for (const auto& [argument, rule] : rules->items()) {
+    const TensorSpec* spec = c.op->schema().find_tensor(argument);
+    if (spec == nullptr || spec->direction == Direction::out) {
+      c.ignored.push_back("attrs.generated." + argument);
+      continue;
+    }
+    const Tensor tensor = generated_tensor(rule, c.path, argument);
+    const std::string sample = "in." + argument + "_sample";
+    for (const auto& entry : file.entries())
+      if (entry.name == sample) check_sample(tensor, file.tensor(entry), c.path, argument);
+    std::erase(c.ignored, sample);
+    c.inputs.set(argument, tensor);
+  }
 }
 
 std::string metadata_or_empty(const io::SafetensorsFile& file, const std::string& key) {
@@ -175,6 +196,7 @@ Case load_case(const std::string& path, int threads) {
       c.outputs.emplace_back(argument, file.tensor(entry));
     }
   }
+  read_generated(file, attrs, c);
   return c;
 }
 

@@ -1,7 +1,8 @@
 // Case files: one call of an op, its inputs and, when recorded, its outputs, in one safetensors file.
 //
 // Tensors `in.<argument>` hold values before the call, `out.<name>` values after it; an argument written in place has both. Metadata
-// (all strings): op, case, attrs (JSON: attributes, and `strides` in elements per tensor), match, provenance, notes.
+// (all strings): op, case, attrs (JSON: attributes, `strides` in elements per tensor, and `generated`, rules for inputs that are not
+// stored), match, provenance, notes.
 //
 // A generated case (make_case.h) also has the metadata `line`, `contract_version`, `digests` (JSON: SHA-256 by stored name) and `inputs`
 // (JSON: how each input is made), and per output with a budget the tensors `exact.<name>` (before its rounding), `slack.<name>` and, where

@@ -56,7 +56,7 @@ TEST(Bmm, BothOrdersOfMat2GiveTheExactProduct) {
 TEST(Bmm, BitsDoNotDependOnTheOrderOfMat2) {
   ops::Bmm op{.mat1 = Tensor(DType::f32, {1, 7, 1100}), .mat2 = Tensor(DType::bf16, {1, 1100, 35}), .out = {}, .out_dtype = DType::f32};
   for (std::int64_t i = 0; i < op.mat1.elements(); ++i) quant::set(op.mat1, i, 1.0 / static_cast<double>(i + 3));
-  for (std::int64_t i = 0; i < op.mat2.elements(); ++i) quant::set(op.mat2, i, 1.0 / static_cast<double>(i % 101 - 50.5));
+  for (std::int64_t i = 0; i < op.mat2.elements(); ++i) quant::set(op.mat2, i, 1.0 / (static_cast<double>(i % 101) - 50.5));
   const Tensor by_rows = ops::run(op, in_mode(Mode::fast)).out;
   op.mat2 = op.mat2.transpose(1, 2).clone().transpose(1, 2);
   const Tensor by_columns = ops::run(op, in_mode(Mode::fast)).out;

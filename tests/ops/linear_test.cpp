@@ -78,7 +78,7 @@ TEST(Linear, SmallNumbersGiveTheExactProductForEveryTypeAndShape) {
       for (const std::int64_t t : {1, 2, 3, 6, 7, 65})
         for (const std::int64_t n : {1, 4, 5, 33})
           for (const std::int64_t k : {1, 31, 32, 33, 1061}) {
-            if (k == 1061 && n * t > 40) continue;
+            if (t * n * k > 16000) continue;
             const auto op = call(t, n, k, input, weight, DType::f32);
             const auto out = ops::run(op, in_mode(Mode::fast)).output;
             for (std::int64_t i = 0; i < t * n; ++i) ASSERT_EQ(quant::get(out, i), plain(op, i / n, i % n)) << t << ' ' << n << ' ' << k;

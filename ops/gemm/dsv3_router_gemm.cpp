@@ -1,0 +1,84 @@
+#include "ops/gemm/dsv3_router_gemm.h"
+
+#include <array>
+
+#include "core/threads.h"
+#include "ops/gemm/half_gemm.h"
+#include "quant/element.h"
+#include "quant/hopper/fast_math.h"
+
+namespace dodona::ops {
+namespace {
+
+HalfGemm gemm_of(const Dsv3RouterGemm& op) {
+  return {batch_of_one(op.hidden_states), batch_of_one(op.router_weights.transpose(0, 1)), batch_of_one(op.output)};
+}
+
+void golden(const Dsv3RouterGemm& op, const Exec& exec, Reference* reference) {
+  half_gemm_golden(gemm_of(op), exec, reference, "output");
+}
+
+void fast(const Dsv3RouterGemm& op, const Exec& exec) {
+  half_gemm_fast(gemm_of(op), exec);
+}
+
+/// Below eight rows a weight byte is used too seldom for anything but memory to be the limit.
+double flops(const Dsv3RouterGemm& op) {
+  return op.hidden_states.size(0) < 8 ? 0.0 : half_gemm_flops(gemm_of(op));
+}
+
+// ---- hopper
+
+constexpr std::size_t threads = 128, warp = 32, loaded = 8, hidden = 7168;
+
+/// What a block of threads adds up, in its order.
+float block_dot(const float* x, const float* w) {
+  namespace hw = quant::hopper;
+  std::array<float, threads> sums{};
+  for (std::size_t begin = 0; begin < hidden; begin += threads * loaded)
+    for (std::size_t thread = 0; thread < threads; ++thread)
+      for (std::size_t k = begin + thread * loaded; k < begin + (thread + 1) * loaded; ++k)
+        sums[thread] = hw::fma(x[k], w[k], sums[thread]);
+  float total = 0;
+  for (std::size_t first = 0; first < threads; first += warp) {
+    // After each exchange the lower lanes hold what all lanes hold: addition commutes.
+    for (std::size_t other = warp / 2; other > 0; other /= 2)
+      for (std::size_t lane = 0; lane < other; ++lane) sums[first + lane] = hw::add(sums[first + lane], sums[first + lane + other]);
+    total = hw::add(total, sums[first]);
+  }
+  return total;
+}
+
+void hopper(const Dsv3RouterGemm& op, const Exec& exec) {
+  const std::int64_t tokens = op.hidden_states.size(0), experts = op.router_weights.size(0);
+  std::vector<float> x(static_cast<std::size_t>(tokens) * hidden);
+  quant::to_f32(bf16, op.hidden_states.data(), x.data(), static_cast<std::int64_t>(x.size()));
+  parallel_for(exec.threads, experts, static_cast<double>(tokens) * 10 * hidden, [&](std::int64_t expert) {
+    std::array<float, hidden> w;
+    quant::to_f32(bf16, op.router_weights.as<std::uint16_t>() + expert * static_cast<std::int64_t>(hidden), w.data(), hidden);
+    for (std::int64_t token = 0; token < tokens; ++token) {
+      const float logit = block_dot(x.data() + static_cast<std::size_t>(token) * hidden, w.data());
+      quant::from_f32(op.out_dtype, &logit, op.output.as<std::byte>() + (token * experts + expert) * (bits(op.out_dtype) / 8), 1);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_dsv3_router_gemm() {
+  return define<ops::Dsv3RouterGemm>({
+      .contract = "Upstream's order, and hopper mode's: thread r of 128 adds k = 1024 j + 8 r + u, j outer and u inner, by fused "
+                  "multiply-adds; each "
+                  "warp adds its threads by xor 16, 8, 4, 2, 1; then ((((0 + w0) + w1) + w2) + w3). Other orders are as good: " +
+                  std::string(ops::half_sum_contract),
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .flops = ops::flops,
+      .cases = {"T=2 E=256 --attr out_dtype=f32"},
+      .bench_cases = {"T=1 E=256 --attr out_dtype=f32", "T=16 E=256 --attr out_dtype=f32"},
+  });
+}
+}  // namespace dodona
