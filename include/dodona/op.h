@@ -32,7 +32,8 @@ enum class Role {
   weight,      ///< a learned weight: near 1 or near 0, finite
   positions,   ///< token positions, each below the bound
   indices,     ///< slots or rows, distinct, each below the bound
-  page_table,  ///< page ids, each below the bound
+  page_table,  ///< page ids; those in use lie below the bound, which the op checks as it knows them
+  lengths,     ///< lengths of sequences, 1 or more, each below the bound
   indptr,      ///< rising offsets that begin at 0
   expert_ids,  ///< expert numbers, each below the bound
   scale,       ///< positive, never NaN
@@ -82,7 +83,7 @@ struct TensorSpec {
   Layout layout = Layout::rows;
   int alignment = 1;  ///< bytes that the base address must be a multiple of
   Role role = Role::values;
-  std::string bound;       ///< for ids and positions: the symbol that every value is below
+  std::string bound;       ///< for ids, positions and lengths: the dimension expression that every value is below
   bool may_stray = false;  ///< values outside the bound are legal: it only says what to generate
   Judge judge = Judge::budget;
   bool padded = false;  ///< holds elements that the contract leaves unspecified

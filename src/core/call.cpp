@@ -332,15 +332,16 @@ void check_memory(const Call& call, const Fields& fields) {
 
 template <class T>
 void check_ids(const Call& call, const TensorSpec& spec, const Tensor& tensor, std::int64_t bound) {
+  const std::int64_t least = spec.role == Role::lengths ? 1 : 0;
   const std::int64_t count = tensor.elements();
   const T* data = tensor.as<T>();
   const bool dense = tensor.contiguous();
   for (std::int64_t i = 0; i < count; ++i) {
     const auto value = static_cast<std::int64_t>(data[dense ? i : tensor.offset(i)]);
-    if (value < 0 || value >= bound)
+    if (value < least || value >= bound)
       call.fail(ErrorCode::bad_value, spec.name,
-                "holds " + std::to_string(value) + " at element " + std::to_string(i) + ", expected 0 to " + std::to_string(bound - 1) +
-                    " (below " + spec.bound + " = " + std::to_string(bound) + ")");
+                "holds " + std::to_string(value) + " at element " + std::to_string(i) + ", expected " + std::to_string(least) + " to " +
+                    std::to_string(bound - 1) + " (below " + spec.bound + " = " + std::to_string(bound) + ")");
   }
 }
 
@@ -349,11 +350,13 @@ void check_contents(const Call& call, const Fields& fields, const SymbolValues& 
     const TensorSpec& spec = call.spec(i);
     const Tensor& tensor = *fields.tensors[index_of(i)];
     if (!tensor.defined() || spec.direction == Direction::out) continue;
-    const int bound = call.compiled().tensors[index_of(i)].bound_symbol;
-    // The tensor that sets the bound may be optional and absent; then the op's own check has the word.
-    if (bound >= 0 && values.bound(bound) && !spec.may_stray) {
+    const auto& bound = call.compiled().tensors[index_of(i)].bound;
+    // The tensor that sets the bound may be optional and absent; then the op's own check has the word. So it has of page tables, whose
+    // entries beyond a sequence's end are not looked at.
+    const std::int64_t below = bound ? bound->evaluate(values) : -1;
+    if (below >= 0 && spec.role != Role::page_table && !spec.may_stray) {
       // An indptr ends at the bound, ids stay below it.
-      const std::int64_t limit = values.value(bound) + (spec.role == Role::indptr ? 1 : 0);
+      const std::int64_t limit = below + (spec.role == Role::indptr ? 1 : 0);
       if (tensor.dtype() == DType::i64) check_ids<std::int64_t>(call, spec, tensor, limit);
       if (tensor.dtype() == DType::i32) check_ids<std::int32_t>(call, spec, tensor, limit);
     }
@@ -396,9 +399,12 @@ CompiledSchema::CompiledSchema(const OpInfo& info, const OpSchema& schema) : sym
     if (!spec.dtype_attr.empty()) rules.dtype_attr = require(attr_index(schema, spec.dtype_attr), "no attribute " + spec.dtype_attr);
     tensors.push_back(std::move(rules));
   }
-  for (std::size_t i = 0; i < schema.tensors.size(); ++i)
-    if (!schema.tensors[i].bound.empty())
-      tensors[i].bound_symbol = require(symbols.find(schema.tensors[i].bound), "no symbol " + schema.tensors[i].bound);
+  for (std::size_t i = 0; i < schema.tensors.size(); ++i) {
+    if (schema.tensors[i].bound.empty()) continue;
+    const int known = symbols.count();
+    tensors[i].bound = DimExpr::parse(schema.tensors[i].bound, symbols);
+    if (symbols.count() > known) fail("no symbol " + symbols.name(known));
+  }
   for (const auto& [output, input] : schema.properties.in_place)
     tensors[index_of(require(tensor_index(schema, output), "no tensor " + output))].may_alias =
         require(tensor_index(schema, input), "no tensor " + input);
@@ -566,9 +572,10 @@ std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, cons
     if (alternative.pack >= 0) push(values.value(alternative.pack), compiled.symbols.name(alternative.pack));
     for (const DimExpr& dim : alternative.dims) push(dim.evaluate(values), dim.text());
     // Ids without the tensor that they point into are of no use.
-    if (spec.optional && rules.bound_symbol >= 0 && !values.bound(rules.bound_symbol)) determined = false;
+    const std::int64_t below = rules.bound ? rules.bound->evaluate(values) : -1;
+    if (spec.optional && rules.bound && below < 0) determined = false;
     if (!determined) tensor.spec = nullptr;
-    if (rules.bound_symbol >= 0 && values.bound(rules.bound_symbol)) tensor.bound = values.value(rules.bound_symbol);
+    if (below >= 0) tensor.bound = below;
     planned.push_back(tensor);
   }
   for (const auto& [argument, dtype] : dtypes)

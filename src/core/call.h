@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "core/describe.h"
@@ -18,12 +19,12 @@ class CompiledSchema {
 
   struct TensorRules {
     ShapeExpr shape;
-    int dtype_tensor = -1;  ///< tensor whose dtype is shared
-    int dtype_attr = -1;    ///< attribute that holds the dtype
-    int bound_symbol = -1;  ///< ids are below its value
-    int may_alias = -1;     ///< tensor whose memory an output may be
-    int view_of = -1;       ///< tensor that an output is a view of
-    int when_attr = -1;     ///< attribute that asks for an optional output
+    int dtype_tensor = -1;         ///< tensor whose dtype is shared
+    int dtype_attr = -1;           ///< attribute that holds the dtype
+    std::optional<DimExpr> bound;  ///< ids are below its value
+    int may_alias = -1;            ///< tensor whose memory an output may be
+    int view_of = -1;              ///< tensor that an output is a view of
+    int when_attr = -1;            ///< attribute that asks for an optional output
   };
   struct SymbolRules {
     int attr = -1;  ///< integer attribute of the same name

@@ -127,7 +127,7 @@ class SchemaWriter {
     std::size_t index;
     TensorSpec& spec() const { return schema.tensors[index]; }
     TensorHandle& doc(std::string_view text) { return spec().doc = text, *this; }
-    /// `bound` names the symbol that every id or position must be below.
+    /// `bound` is the dimension expression that every id, position or length must be below.
     TensorHandle& role(Role role, std::string_view bound = {}) { return spec().role = role, spec().bound = bound, *this; }
     TensorHandle& layout(Layout layout) { return spec().layout = layout, *this; }
     TensorHandle& aligned(int bytes) { return spec().alignment = bytes, *this; }

@@ -21,8 +21,9 @@ std::string_view name(Source source) {
 }
 
 std::string_view name(Role role) {
-  constexpr std::array<std::string_view, 13> names{"values", "weight",  "positions", "indices", "page_table", "indptr",    "expert_ids",
-                                                   "scale",  "cos_sin", "probs",     "logits",  "lse_base_2", "lse_base_e"};
+  constexpr std::array<std::string_view, 14> names{"values",  "weight", "positions",  "indices",   "page_table",
+                                                   "lengths", "indptr", "expert_ids", "scale",     "cos_sin",
+                                                   "probs",   "logits", "lse_base_2", "lse_base_e"};
   return role == Role::coins ? "coins" : names[static_cast<std::size_t>(role)];
 }
 

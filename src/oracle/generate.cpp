@@ -132,6 +132,13 @@ void fill_ids(const Tensor& tensor, const Draw& draw, std::int64_t bound) {
   for (std::int64_t i = 0; i < count; ++i) quant::set_bits(tensor, i, bound > 0 ? draw.below(i, static_cast<std::uint64_t>(bound)) : 0);
 }
 
+/// From 1 up; the first is the longest possible.
+void fill_lengths(const Tensor& tensor, const Draw& draw, std::int64_t bound) {
+  const std::int64_t count = tensor.elements();
+  for (std::int64_t i = 0; i < count && bound > 1; ++i)
+    quant::set_bits(tensor, i, i == 0 ? static_cast<std::uint64_t>(bound - 1) : 1 + draw.below(i, static_cast<std::uint64_t>(bound - 1)));
+}
+
 /// Distinct along each row of `width` elements; plain draws where there are too few ids for that.
 void fill_distinct(const Tensor& tensor, const Draw& draw, std::int64_t bound, std::int64_t width) {
   if (bound < width) return fill_ids(tensor, draw, bound);
@@ -230,6 +237,7 @@ void fill(const Tensor& tensor, Role role, std::int64_t bound, const std::string
       return each([&](std::int64_t i, double) { return dist == Dist::edge && draw.below(i, 4) == 0 ? 0.0 : draw.uniform(i); });
     case Role::positions: return fill_ids(tensor, draw, bound);
     case Role::page_table: return fill_pages(tensor, draw, bound);
+    case Role::lengths: return fill_lengths(tensor, draw, bound);
     case Role::indices: return fill_distinct(tensor, draw, bound, tensor.elements());
     case Role::expert_ids: return fill_distinct(tensor, draw, bound, tensor.rank() > 0 ? tensor.size(-1) : 1);
     case Role::indptr: return fill_indptr(tensor, draw, bound);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <set>
 
+#include "core/call.h"
 #include "oracle/verify.h"
 #include "quant/element.h"
 #include "sweep.h"
@@ -197,6 +198,7 @@ TEST_P(EveryOp, OutputsThatOverlapAnInputAreRejected) {
 }
 
 TEST_P(EveryOp, EmptyAxesAreAccepted) {
+  if (op().schema().compiled->symbols.count() == 0) GTEST_SKIP() << "no argument of this op has a size";
   int ran = 0;
   const auto lines = size_lines(op(), {0});
   if (lines.empty()) GTEST_SKIP() << "no axis may be empty";
