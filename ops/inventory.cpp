@@ -13,6 +13,8 @@
   OP(concat_mla_absorb_q)                   \
   OP(merge_state)                           \
   OP(merge_state_v2)                        \
+  OP(cutlass_mla_get_workspace_size)        \
+  OP(set_mla_kv_buffer)                     \
   OP(moe_fused_gate)                        \
   OP(dsv3_router_gemm)                      \
   OP(dsv3_fused_a_gemm)                     \

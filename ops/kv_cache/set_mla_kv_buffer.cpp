@@ -1,0 +1,108 @@
+#include "ops/kv_cache/set_mla_kv_buffer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/golden_output.h"
+#include "ops/rows.h"
+
+namespace dodona::ops {
+namespace {
+
+using Op = SetMlaKvBuffer;
+
+std::int64_t slot_of(const Op& op, std::int64_t t) {
+  const std::int64_t at = t * op.loc.stride(0);
+  return op.loc.dtype() == i64 ? op.loc.as<std::int64_t>()[at] : op.loc.as<std::int32_t>()[at];
+}
+
+/// One element: its bits where the types agree, else the framework's cast.
+void store_element(const Tensor& from, std::int64_t from_linear, const Tensor& to, std::int64_t to_linear) {
+  if (from.dtype() == to.dtype()) {
+    quant::set_bits(to, to_linear, quant::get_bits(from, from_linear));
+  } else {
+    quant::set(to, to_linear, quant::get(from, from_linear));
+  }
+}
+
+void golden(const Op& op, const Exec&, Reference* reference) {
+  const std::int64_t tokens = op.loc.size(0), nope = op.k_nope.size(-1), rope = op.k_rope.size(-1), width = nope + rope;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int64_t begin = slot_of(op, t) * width;
+    for (std::int64_t i = 0; i < nope; ++i) store_element(op.k_nope, t * nope + i, op.kv_buffer, begin + i);
+    for (std::int64_t i = 0; i < rope; ++i) store_element(op.k_rope, t * rope + i, op.kv_buffer, begin + nope + i);
+  }
+  record_exact(op.kv_buffer, reference, "kv_buffer");
+  if (reference == nullptr) return;
+  // Slots that several tokens name are left to a race upstream.
+  const GoldenOutput out(op.kv_buffer, reference, "kv_buffer");
+  out.make_open();
+  ReferenceOutput& record = reference->output("kv_buffer", op.kv_buffer.elements());
+  std::vector<std::uint8_t> named(static_cast<std::size_t>(row_count(op.kv_buffer)));
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    std::uint8_t& again = named[static_cast<std::size_t>(slot_of(op, t))];
+    for (std::int64_t i = 0; i < width && again; ++i) record.unspecified[static_cast<std::size_t>(slot_of(op, t) * width + i)] = 1;
+    again = 1;
+  }
+}
+
+void convert(DType from_type, const std::byte* from, DType to_type, std::byte* to, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) quant::store(to_type, to, i, quant::load(from_type, from, i));
+}
+
+/// Columns [begin, end) of one source, tokens in order: of tokens that share a slot the last wins, whatever the number of threads.
+void store_columns(const Op& op, const Tensor& from, std::int64_t to_column, std::int64_t begin, std::int64_t end) {
+  const int from_bytes = bits(from.dtype()) / 8, to_bytes = bits(op.kv_buffer.dtype()) / 8;
+  const bool same_type = from.dtype() == op.kv_buffer.dtype();
+  const std::int64_t tokens = op.loc.size(0);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::byte* const source = row_begin(from, t, from_bytes) + begin * from_bytes;
+    std::byte* const target = row_begin_mutable(op.kv_buffer, slot_of(op, t), to_bytes) + (to_column + begin) * to_bytes;
+    if (same_type) {
+      std::memcpy(target, source, static_cast<std::size_t>((end - begin) * to_bytes));
+    } else {
+      convert(from.dtype(), source, op.kv_buffer.dtype(), target, end - begin);
+    }
+  }
+}
+
+void fast(const Op& op, const Exec& exec) {
+  // Tasks are columns, for tokens may share slots: a part of the latent each, and the rope part.
+  constexpr std::int64_t part = 128;
+  const std::int64_t nope = op.k_nope.size(-1), rope = op.k_rope.size(-1), parts = (nope + part - 1) / part;
+  const double cost = static_cast<double>(op.loc.size(0) * part);
+  parallel_for(exec.threads, parts + 1, cost, [&](std::int64_t task) {
+    if (task == parts) return store_columns(op, op.k_rope, nope, 0, rope);
+    store_columns(op, op.k_nope, 0, task * part, std::min(nope, (task + 1) * part));
+  });
+}
+
+double bytes_read(const Op& op) {
+  return static_cast<double>(bytes_for(op.k_nope.dtype(), op.k_nope.elements() + op.k_rope.elements()) +
+                             bytes_for(op.loc.dtype(), op.loc.elements()));
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_set_mla_kv_buffer() {
+  return define<ops::SetMlaKvBuffer>({
+      .contract =
+          "Row loc[t] of kv_buffer becomes k_nope[t], then k_rope[t]: a copy of bits where the types agree. Else the framework's cast, to "
+          "nearest even and without any scale: beyond 464 e4m3 becomes NaN with its sign, it does not saturate (the fused quantizing path "
+          "hands over e4m3 parts that did). A slot that several tokens name takes any of them (here the last) and is not judged; upstream "
+          "sends the writes of padded tokens to slot 0. A slot out of range is an error; upstream does not look. An extension of this "
+          "library, not upstream: buffers and parts in f32, which leave out the rounding between ops.",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .bytes_read = ops::bytes_read,
+      .cases = {"S=64 T=5 Dn=512 Dr=64", "S=48 T=3 Dn=512 Dr=64 --dtype kv_buffer=f8_e4m3 --dist outliers",
+                "S=9 T=4 Dn=37 Dr=5 --dtype kv_buffer=f32 --dtype k_nope=f32",
+                "S=5 T=2 Dn=512 Dr=64 --dtype kv_buffer=f16 --dtype k_nope=f16 --dist edge"},
+      .bench_cases = {"S=1 T=1 Dn=512 Dr=64", "S=4096 T=4096 Dn=512 Dr=64"},
+  });
+}
+}  // namespace dodona
