@@ -9,6 +9,7 @@
   OP(gelu_tanh_and_mul)                     \
   OP(apply_rope_with_cos_sin_cache_inplace) \
   OP(rotary_embedding)                      \
+  OP(mla_rope_quantize_fp8)                 \
   OP(concat_mla_k)                          \
   OP(concat_mla_absorb_q)                   \
   OP(merge_state)                           \

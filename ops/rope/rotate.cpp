@@ -44,11 +44,6 @@ PairIndex pair_index(std::int64_t pair, std::int64_t pairs, bool neox) {
 
 // ---- golden
 
-struct Rotated {
-  double exact, slack;
-  bool open;  ///< honest implementations differ in kind
-};
-
 bool is_denormal(double x) {
   return x != 0 && std::fabs(x) < flush_floor;
 }
@@ -56,26 +51,6 @@ bool is_denormal(double x) {
 /// What a build that flushes denormals may lose of x*y: all of it, if an operand or the product is one.
 double lost_if_flushed(double x, double y) {
   return is_denormal(x) || is_denormal(y) || is_denormal(x * y) ? std::fabs(x * y) : 0.0;
-}
-
-/// own*c + partner*s, rounded once. Products of fp32 numbers are exact in double. An implementation may round either product to fp32 or
-/// both, which moves the sum by what that rounding changes; then it rounds the sum to fp32, which is a rounding more for 16-bit types.
-Rotated rotated_once(DType type, double own, double c, double partner, double s) {
-  const double a = own * c, b = partner * s, exact = a + b;
-  if (!std::isfinite(exact)) {
-    // Infinity times a denormal is infinity, or NaN once the denormal is flushed.
-    return {exact, 0.0, is_denormal(own) || is_denormal(c) || is_denormal(partner) || is_denormal(s)};
-  }
-  const double a32 = static_cast<float>(a), b32 = static_cast<float>(b);
-  // A product that overflows fp32 is lost if it is rounded, and kept if it is fused.
-  if (std::isinf(a32) || std::isinf(b32)) return {exact, 0.0, true};
-  double slack = std::fabs(a32 - a) + std::fabs(b32 - b) + lost_if_flushed(own, c) + lost_if_flushed(partner, s);
-  if (is_denormal(exact)) slack += std::fabs(exact);
-  // The sum and these differences are rounded to double.
-  if (slack > 0) slack += 0x1p-50 * (std::fabs(a) + std::fabs(b));
-  const bool sum_is_exact = slack == 0 && static_cast<double>(static_cast<float>(exact)) == exact;
-  if (type != DType::f32 && !sum_is_exact) slack += f32_eps * (std::fabs(exact) + slack);
-  return {exact, slack, false};
 }
 
 /// round(round(own*c) + round(partner*s)): the bits follow, except where denormals may be flushed (bf16 has the exponents of fp32).
@@ -113,6 +88,26 @@ float sum_of_rounded(DType type, float own, float c, float partner, float s) {
 }
 
 }  // namespace
+
+/// own*c + partner*s, rounded once. Products of fp32 numbers are exact in double. An implementation may round either product to fp32 or
+/// both, which moves the sum by what that rounding changes; then it rounds the sum to fp32, which is a rounding more for 16-bit types.
+Rotated rotated_once(DType type, double own, double c, double partner, double s) {
+  const double a = own * c, b = partner * s, exact = a + b;
+  if (!std::isfinite(exact)) {
+    // Infinity times a denormal is infinity, or NaN once the denormal is flushed.
+    return {exact, 0.0, is_denormal(own) || is_denormal(c) || is_denormal(partner) || is_denormal(s)};
+  }
+  const double a32 = static_cast<float>(a), b32 = static_cast<float>(b);
+  // A product that overflows fp32 is lost if it is rounded, and kept if it is fused.
+  if (std::isinf(a32) || std::isinf(b32)) return {exact, 0.0, true};
+  double slack = std::fabs(a32 - a) + std::fabs(b32 - b) + lost_if_flushed(own, c) + lost_if_flushed(partner, s);
+  if (is_denormal(exact)) slack += std::fabs(exact);
+  // The sum and these differences are rounded to double.
+  if (slack > 0) slack += 0x1p-50 * (std::fabs(a) + std::fabs(b));
+  const bool sum_is_exact = slack == 0 && static_cast<double>(static_cast<float>(exact)) == exact;
+  if (type != DType::f32 && !sum_is_exact) slack += f32_eps * (std::fabs(exact) + slack);
+  return {exact, slack, false};
+}
 
 Heads heads_of(const Tensor& tensor, int token_dims, std::int64_t head_size) {
   if (!tensor.defined()) return {};

@@ -1,0 +1,197 @@
+#include "ops/rope/mla_rope_quantize_fp8.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/golden_output.h"
+#include "ops/rope/quantize_row.h"
+#include "ops/rope/rotate.h"
+#include "ops/rows.h"
+#include "quant/hopper/fast_math.h"
+
+namespace dodona::ops {
+namespace {
+
+using Op = MlaRopeQuantizeFp8;
+
+/// One of the four tensors that are quantized.
+struct Part {
+  const Tensor *input, *output;
+  const char* output_name;
+  bool rotated, per_head;
+  float scale;
+  std::int64_t rows_per_token;
+};
+
+template <class Body>
+void for_each_part(const Op& op, const Body& body) {
+  const auto q_scale = static_cast<float>(op.quant_scale_q), kv_scale = static_cast<float>(op.quant_scale_kv);
+  const std::int64_t heads = op.q_rope.size(1);
+  body(Part{&op.q_rope, &op.q_rope_out, "q_rope_out", true, true, q_scale, heads});
+  body(Part{&op.k_rope, &op.k_rope_out, "k_rope_out", true, false, kv_scale, 1});
+  body(Part{&op.q_nope, &op.q_nope_out, "q_nope_out", false, true, q_scale, heads});
+  body(Part{&op.k_nope, &op.k_nope_out, "k_nope_out", false, false, kv_scale, 1});
+}
+
+const float* table_row(const Op& op, std::int64_t token) {
+  const std::int64_t position = op.pos_ids.dtype() == i64 ? op.pos_ids.as<std::int64_t>()[token] : op.pos_ids.as<std::int32_t>()[token];
+  return op.cos_sin_cache.as<float>() + position * op.cos_sin_cache.size(1);
+}
+
+/// Elements that make pair p.
+struct PairAt {
+  std::int64_t first, second;
+};
+PairAt pair_at(std::int64_t p, std::int64_t pairs, bool neox) {
+  return neox ? PairAt{p, p + pairs} : PairAt{2 * p, 2 * p + 1};
+}
+
+// ---- golden
+
+/// fp8(x * scale): the fp32 product is rounded to fp32 first, which leaves the code open only if fp32 denormals are at stake, or if x
+/// itself is.
+void put(const GoldenOutput& out, std::int64_t linear, const Rotated& x, float scale) {
+  const double exact = x.exact * static_cast<double>(scale);
+  if (x.open) return out.put_saturating_open(linear, exact);
+  if (!std::isfinite(exact)) return out.put_saturating(linear, exact, 0.0);
+  const double rounded = static_cast<float>(exact);
+  double slack = x.slack > 0 ? x.slack * std::fabs(static_cast<double>(scale)) + std::fabs(exact) * 2 * f32_eps : 0.0;
+  if (may_flush(exact) || may_flush(scale) || may_flush(x.exact)) slack += std::fabs(exact);
+  // What is not open has the bits of the fp32 product.
+  out.put_saturating(linear, slack > 0 ? exact : rounded, slack);
+}
+
+void golden_part(const Op& op, const Part& part, const Exec& exec, Reference* reference) {
+  const GoldenOutput out(*part.output, reference, part.output_name);
+  out.make_open();
+  const DType type = part.input->dtype();
+  const std::int64_t width = part.input->size(-1), pairs = width / 2;
+  parallel_for(exec.threads, row_count(*part.input), static_cast<double>(width), [&](std::int64_t row) {
+    std::vector<double> x(static_cast<std::size_t>(width));
+    quant::to_f64(type, row_begin(*part.input, row, bits(type) / 8), x.data(), width);
+    if (!part.rotated) {
+      for (std::int64_t i = 0; i < width; ++i) put(out, row * width + i, {x[static_cast<std::size_t>(i)], 0.0, false}, part.scale);
+      return;
+    }
+    const float* const table = table_row(op, row / part.rows_per_token);
+    for (std::int64_t p = 0; p < pairs; ++p) {
+      const auto [first, second] = pair_at(p, pairs, op.is_neox);
+      const double u = x[static_cast<std::size_t>(first)], v = x[static_cast<std::size_t>(second)];
+      const double c = table[p], s = table[p + pairs];
+      // The sum is rounded to fp32 and no further: what a 16-bit type would leave open.
+      put(out, row * width + first, rotated_once(type, u, c, v, -s), part.scale);
+      put(out, row * width + second, rotated_once(type, v, c, u, s), part.scale);
+    }
+  });
+}
+
+void golden(const Op& op, const Exec& exec, Reference* reference) {
+  for_each_part(op, [&](const Part& part) {
+    if (row_count(*part.input) > 0) golden_part(op, part, exec, reference);
+  });
+}
+
+// ---- fast
+
+void fast(const Op& op, const Exec& exec) {
+  const std::int64_t heads = op.q_rope.size(1);
+  const double cost = static_cast<double>((heads + 1) * (op.q_rope.size(2) + op.q_nope.size(2)));
+  const int bytes = bits(op.q_rope.dtype()) / 8;
+  const auto rows = [&](const Part& part, std::int64_t token, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = token * part.rows_per_token + begin; row < token * part.rows_per_token + end; ++row)
+      dispatch<QuantizeRowKernel>(exec.isa, QuantizeRow{.input = row_begin(*part.input, row, bytes),
+                                                        .codes = reinterpret_cast<std::uint8_t*>(row_begin_mutable(*part.output, row, 1)),
+                                                        .n = part.input->size(-1),
+                                                        .cos_sin = part.rotated ? table_row(op, token) : nullptr,
+                                                        .type = part.input->dtype(),
+                                                        .code_type = op.quantize_dtype,
+                                                        .neox = op.is_neox,
+                                                        .scale = part.scale});
+  };
+  // A task is some heads of a token; the first one takes its key too.
+  constexpr std::int64_t together = 32;
+  const std::int64_t blocks = std::max<std::int64_t>(1, (heads + together - 1) / together);
+  parallel_for(exec.threads, op.pos_ids.size(0) * blocks, cost / static_cast<double>(blocks), [&](std::int64_t task) {
+    const std::int64_t token = task / blocks, begin = task % blocks * together, end = std::min(heads, begin + together);
+    for_each_part(op, [&](const Part& part) {
+      if (part.per_head) {
+        rows(part, token, begin, end);
+      } else if (begin == 0) {
+        rows(part, token, 0, 1);
+      }
+    });
+  });
+}
+
+// ---- hopper
+
+void hopper_part(const Op& op, const Part& part, const Exec& exec) {
+  namespace hw = quant::hopper;
+  const DType type = part.input->dtype();
+  const std::int64_t width = part.input->size(-1), pairs = width / 2;
+  parallel_for(exec.threads, row_count(*part.input), static_cast<double>(width), [&](std::int64_t row) {
+    std::vector<float> x(static_cast<std::size_t>(width));
+    quant::to_f32(type, row_begin(*part.input, row, bits(type) / 8), x.data(), width);
+    const float* const table = part.rotated ? table_row(op, row / part.rows_per_token) : nullptr;
+    for (std::int64_t p = 0; table != nullptr && p < pairs; ++p) {
+      const auto [first, second] = pair_at(p, pairs, op.is_neox);
+      float &u = x[static_cast<std::size_t>(first)], &v = x[static_cast<std::size_t>(second)];
+      const float c = table[p], s = table[p + pairs];
+      const float rotated = hw::fma(u, c, hw::mul(v, -s));
+      v = hw::fma(v, c, hw::mul(u, s));
+      u = rotated;
+    }
+    for (std::int64_t i = 0; i < width; ++i)
+      quant::set_bits(*part.output, row * width + i,
+                      GoldenOutput::saturating_code(op.quantize_dtype, hw::mul(x[static_cast<std::size_t>(i)], part.scale)));
+  });
+}
+
+void hopper(const Op& op, const Exec& exec) {
+  for_each_part(op, [&](const Part& part) {
+    if (row_count(*part.input) > 0) hopper_part(op, part, exec);
+  });
+}
+
+void check(const Op& op) {
+  const std::pair<const char*, double> scales[] = {{"quant_scale_q", op.quant_scale_q}, {"quant_scale_kv", op.quant_scale_kv}};
+  for (const auto& [name, value] : scales)
+    if (!std::isfinite(static_cast<float>(value)))
+      throw Error(ErrorCode::bad_value, "", name, "must be finite in fp32, got " + to_string(AttrValue(value)));
+}
+
+double bytes_read(const Op& op) {
+  double bytes = static_cast<double>(op.pos_ids.size(0)) * static_cast<double>(bytes_for(f32, op.cos_sin_cache.size(1)));
+  for_each_part(op, [&](const Part& part) { bytes += static_cast<double>(bytes_for(part.input->dtype(), part.input->elements())); });
+  return bytes;
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_mla_rope_quantize_fp8() {
+  return define<ops::MlaRopeQuantizeFp8>({
+      .contract =
+          "With c, s the fp32 cosine and sine of the pair at the token's position: r = first*c - second*s and second*c + first*s in fp32 "
+          "(either product may be fused with the sum), not rounded to the element type; then fp8(fl32(r * scale)), to nearest even, "
+          "saturating (infinities give the largest value, NaN gives 0x7F). Parts without rope: fp8(fl32(x * scale)), exact. The scales "
+          "multiply. Budget of the rotated parts, in units of 2^-24: what rounding the two products to fp32 changes, half a unit of the "
+          "sum "
+          "and two of the product with the scale; none where all of this is exact. What fp32 denormals carry may be flushed.",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .check = ops::check,
+      .bytes_read = ops::bytes_read,
+      .cases = {"T=3 N=16 Dr=64 Dn=512 P=128 --attr is_neox=false",
+                "T=4 N=5 Dr=64 Dn=512 P=64 --attr quant_scale_q=3.5 --attr quant_scale_kv=0.7",
+                "T=2 N=3 Dr=22 Dn=37 P=64 --attr is_neox=false --attr quantize_dtype=f8_e5m2 --dtype q_rope=f16 --dtype pos_ids=i64",
+                "T=3 N=2 Dr=64 Dn=40 P=64 --attr is_neox=false --attr quant_scale_kv=300 --dist outliers"},
+      .bench_cases = {"T=1 N=128 Dr=64 Dn=512 P=163840 --attr is_neox=false", "T=64 N=128 Dr=64 Dn=512 P=163840 --attr is_neox=false",
+                      "T=512 N=128 Dr=64 Dn=512 P=163840 --attr is_neox=false"},
+  });
+}
+}  // namespace dodona
