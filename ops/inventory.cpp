@@ -15,6 +15,8 @@
   OP(merge_state)                           \
   OP(merge_state_v2)                        \
   OP(cutlass_mla_get_workspace_size)        \
+  OP(cutlass_mla_decode)                    \
+  OP(trtllm_batch_decode_with_kv_cache_mla) \
   OP(set_mla_kv_buffer)                     \
   OP(moe_fused_gate)                        \
   OP(dsv3_router_gemm)                      \

@@ -1,0 +1,85 @@
+#include "ops/attention/trtllm_batch_decode_with_kv_cache_mla.h"
+
+#include <cmath>
+
+#include "ops/attention/mla_decode.h"
+
+namespace dodona::ops {
+namespace {
+
+using Op = TrtllmBatchDecodeWithKvCacheMla;
+
+std::int64_t page_size_of(const Op& op) {
+  return op.kv_cache.size(-2);
+}
+
+MlaDecode decode_of(const Op& op) {
+  return {.q_nope = op.query.slice(3, 0, mla_latent),
+          .q_pe = op.query.slice(3, mla_latent, mla_width),
+          .cache = op.kv_cache.reshape({op.kv_cache.size(0), page_size_of(op), mla_width}),
+          .page_table = op.block_tables,
+          .seq_lens = op.seq_lens,
+          .out = op.out,
+          .lse = op.lse,
+          .scale = op.bmm1_scale,
+          .out_scale = op.bmm2_scale};
+}
+
+void check(const Op& op) {
+  if (op.page_size != 0 && op.page_size != page_size_of(op))
+    throw Error(ErrorCode::bad_value, "", "page_size",
+                "is " + std::to_string(op.page_size) + ", expected " + std::to_string(page_size_of(op)) + " as kv_cache " +
+                    to_string(op.kv_cache.shape()) + " has");
+  if (op.out.dtype() == f32 && op.query.dtype() != f32)
+    throw Error(ErrorCode::bad_dtype, "", "out", "has dtype f32, expected bf16 as query is not f32");
+  if (op.return_lse && !op.lse.defined())
+    throw Error(ErrorCode::missing_argument, "", "lse", "is missing: with return_lse it must be given");
+  check_mla_scale(op.bmm1_scale, "bmm1_scale");
+  if (!std::isfinite(static_cast<float>(op.bmm2_scale)))
+    throw Error(ErrorCode::bad_value, "", "bmm2_scale", "must be finite in fp32, got " + to_string(AttrValue(op.bmm2_scale)));
+  check_mla_pages(decode_of(op), "block_tables");
+}
+
+void golden(const Op& op, const Exec& exec, Reference* reference) {
+  mla_decode_golden(decode_of(op), MlaWeightSum::open, exec, reference);
+}
+
+void fast(const Op& op, const Exec& exec) {
+  mla_decode_fast(decode_of(op), exec);
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_trtllm_batch_decode_with_kv_cache_mla() {
+  return define<ops::TrtllmBatchDecodeWithKvCacheMla>({
+      .contract =
+          "As cutlass_mla_decode, with weights rounded to the cache's type, and open whether they are added up before or after it: fp32 "
+          "scores and softmax, fp32 sums, times the reciprocal of the sum of the weights and bmm2_scale, one rounding to bf16 whatever the "
+          "inputs. Budget as there, with the share 2^-4 for e4m3 (weights below 2^-6 of the largest: 2^-10 of that, and never more than "
+          "themselves), and where |c - out| is more than |c| that for the rounded weights. Fast mode counts the weights of e4m3 caches in "
+          "units "
+          "of 2^-8 and adds them up unrounded. lse is base 2: log2(e) * m + log2 of the sum of exp(score - m), about m the largest score; "
+          "budget: what the scores may be off, a unit of 2^-24 per key, 4 of the value, 2^-21. A query before the first key (a sequence "
+          "shorter "
+          "than Q) gives zeros and -inf. Here an error: a sequence of 0 tokens (upstream's output is unspecified), one beyond the table, a "
+          "page in use out of range (upstream reads wherever it points; the table's rest is not looked at), bmm1_scale that is not "
+          "positive. "
+          "Sparse attention, sinks and scales in tensors are not taken. An extension of this library, not upstream: f32 queries and cache, "
+          "with unrounded weights, and f32 output.",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .check = ops::check,
+      .flops = [](const ops::TrtllmBatchDecodeWithKvCacheMla& op) { return ops::mla_decode_flops(ops::decode_of(op)); },
+      .bytes_read = [](const ops::TrtllmBatchDecodeWithKvCacheMla& op) { return ops::mla_decode_bytes_read(ops::decode_of(op)); },
+      .cases = {"B=2 Q=1 N=4 pages=5 P=32 W=3 --attr bmm1_scale=0.1352337788608801",
+                "B=2 Q=3 N=2 pages=5 P=32 W=2 --attr bmm1_scale=0.0721687836 --attr bmm2_scale=0.5",
+                "B=2 Q=1 N=5 pages=3 P=64 W=1 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
+                "B=1 Q=2 N=3 pages=3 P=32 W=2 --attr bmm1_scale=0.0721687836 --dtype query=f32"},
+      .bench_cases = {"B=1 Q=1 N=128 pages=64 P=64 W=64 --attr bmm1_scale=0.1352337788608801",
+                      "B=1 Q=1 N=128 pages=64 P=64 W=64 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
+                      "B=4 Q=2 N=128 pages=64 P=64 W=16 --attr bmm1_scale=0.1352337788608801"},
+  });
+}
+}  // namespace dodona
