@@ -69,6 +69,7 @@ void add_run(CLI::App& app, int& exit_code);
 void add_gen(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
+void add_layer(CLI::App& app, int& exit_code);
 void add_shapes(CLI::App& app, int& exit_code);
 void add_synth(CLI::App& app, int& exit_code);
 

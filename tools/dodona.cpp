@@ -24,6 +24,7 @@ int run(int argc, char** argv) {
   add_run(app, exit_code);
   add_verify(app, exit_code);
   add_doctor(app, exit_code);
+  add_layer(app, exit_code);
   add_shapes(app, exit_code);
   add_synth(app, exit_code);
   add_gen(app, exit_code);

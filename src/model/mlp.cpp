@@ -1,0 +1,109 @@
+#include "model/mlp.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/define.h"
+#include "core/threads.h"
+#include "model/experts.h"
+#include "model/work.h"
+#include "ops/activation/silu_and_mul.h"
+#include "ops/gemm/dsv3_router_gemm.h"
+#include "ops/gemm/linear.h"
+#include "ops/moe/moe_fused_gate.h"
+#include "quant/element.h"
+
+namespace dodona::model {
+namespace {
+
+Tensor gated_mlp(Part part, const MlpWeights& weights, Rounding rounding, const Tensor& x, Trace& trace) {
+  const std::int64_t tokens = x.size(0);
+  const Tensor gate_up = trace.op1(part, "self.gate_up_proj()", {}, {{"input", x.shape()}}, projected(weights.gate_up, tokens, rounding),
+                                   [&] { return weights.gate_up(x, trace.exec()); });
+  const Tensor activated = trace.op1(part, "self.act_fn()", {}, {{"input", gate_up.shape()}}, moved({gate_up}),
+                                     [&] { return ops::run(ops::SiluAndMul{.input = gate_up}, trace.exec()).out; });
+  return trace.op1(part, "self.down_proj()", {}, {{"input", activated.shape()}}, projected(weights.down, tokens, rounding),
+                   [&] { return weights.down(activated, trace.exec()); });
+}
+
+/// Logits in fp32. Up to 16 tokens upstream has a kernel with fp32 outputs; above, a linear whose outputs are rounded to bf16.
+Tensor gate(const LayerWeights& weights, const Tensor& x, Trace& trace) {
+  Work work = moved({x, weights.gate}, 2.0 * static_cast<double>(x.size(0) * weights.gate.elements()));
+  work.weight_bytes = bytes_of(weights.gate);
+  return trace.op1(Part::mlp_moe, "self.gate()", {}, {{"input", x.shape()}}, work, [&] {
+    const bool low_latency = trace.book().at(Part::mlp_moe, "self.gate()").kernel == "dsv3_router_gemm";
+    if (weights.rounding() == Rounding::bf16 && low_latency)
+      return ops::run(ops::Dsv3RouterGemm{.hidden_states = x, .router_weights = weights.gate, .out_dtype = DType::f32}, trace.exec())
+          .output;
+    const DType type = activation_type(weights.rounding());
+    const Tensor logits = ops::run(ops::Linear{.input = x, .weight = weights.gate, .out_dtype = type}, trace.exec()).output;
+    if (type == DType::f32) return logits;
+    Tensor widened(DType::f32, logits.shape());
+    quant::to_f32(type, logits.data(), widened.as<float>(), logits.elements());
+    return widened;
+  });
+}
+
+struct Chosen {
+  Tensor weights, ids;
+};
+Chosen topk(const LayerWeights& weights, const Tensor& logits, Trace& trace) {
+  const ModelConfig& config = weights.config();
+  const std::int64_t shared = weights.fused_shared() ? 1 : 0;
+  Chosen chosen;
+  trace.op(Part::mlp_moe, "self.topk()", {}, {{"input", logits.shape()}}, moved({logits, weights.correction_bias}), [&]() -> NamedTensors {
+    const auto run = ops::run(ops::MoeFusedGate{.input_tensor = logits,
+                                                .bias = weights.correction_bias,
+                                                .num_expert_group = config.n_group,
+                                                .topk_group = config.topk_group,
+                                                .topk = config.num_experts_per_tok + shared,
+                                                .num_fused_shared_experts = shared,
+                                                .routed_scaling_factor = config.routed_scaling_factor,
+                                                .apply_routed_scaling_factor_on_output = scales_router_weights(weights)},
+                              trace.exec());
+    chosen = {run.topk_weights, run.topk_ids};
+    return {{"topk_weights", chosen.weights}, {"topk_ids", chosen.ids}};
+  });
+  return chosen;
+}
+
+/// a + b, rounded to their type.
+Tensor sum(const Tensor& a, const Tensor& b, int threads) {
+  Tensor out(a.dtype(), a.shape());
+  const std::int64_t columns = a.size(1);
+  parallel_for(threads, a.size(0), static_cast<double>(columns), [&](std::int64_t t) {
+    std::vector<float> x(static_cast<std::size_t>(columns)), y(x.size());
+    const std::int64_t offset = bytes_for(a.dtype(), t * columns);
+    quant::to_f32(a.dtype(), a.as<std::byte>() + offset, x.data(), columns);
+    quant::to_f32(b.dtype(), b.as<std::byte>() + offset, y.data(), columns);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+    quant::from_f32(out.dtype(), x.data(), out.as<std::byte>() + offset, columns);
+  });
+  return out;
+}
+
+}  // namespace
+
+Tensor dense_mlp(const LayerWeights& weights, const Tensor& x, Trace& trace) {
+  trace.enter("self.mlp()");
+  const Trace::Scope mlp(trace);
+  return gated_mlp(Part::mlp_dense, weights.mlp, weights.rounding(), x, trace);
+}
+
+Tensor moe(LayerWeights& weights, const Tensor& x, Trace& trace) {
+  trace.enter("self.mlp()");
+  const Trace::Scope mlp(trace);
+  const Tensor logits = gate(weights, x, trace);
+  const Chosen chosen = topk(weights, logits, trace);
+  weights.touch({chosen.ids.as<std::int32_t>(), static_cast<std::size_t>(chosen.ids.elements())}, trace.exec());
+  Tensor shared;
+  if (weights.shared.gate_up.defined()) {
+    trace.enter(Part::mlp_moe, "self.shared_experts()");
+    const Trace::Scope scope(trace);
+    shared = gated_mlp(Part::shared_experts, weights.shared, weights.rounding(), x, trace);
+  }
+  const Tensor routed = routed_experts(weights, x, chosen.weights, chosen.ids, trace);
+  return shared.defined() ? sum(routed, shared, trace.exec().threads) : routed;
+}
+
+}  // namespace dodona::model

@@ -1,0 +1,93 @@
+// A run of a layer as the execution graph shows it: every model op with its shapes, kernels, time, bytes and output statistics.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dodona/exec.h"
+#include "dodona/tensor.h"
+#include "model/shape_book.h"
+
+namespace dodona::model {
+
+/// What a model op costs at least: bytes of weights and cache it must read, and its arithmetic by unit.
+struct Work {
+  double bytes = 0;         ///< weights, cache, activations
+  double flops = 0;         ///< fp32 multiply-adds, two each
+  double int8_ops = 0;      ///< products of narrow integers and their sums, two each
+  double weight_bytes = 0;  ///< the part of `bytes` that is weights
+  Work& operator+=(const Work& other);
+};
+
+/// One line of the execution tree.
+struct OpRecord {
+  std::string op, note;  ///< "self.q_b_proj()"; the note tells ops of one name apart
+  int depth = 0;         ///< nesting in the execution graph
+  bool group = false;    ///< a caller of other model ops: its time is theirs
+  std::string shapes;    ///< "[B, 1536] -> [B, 24576]"
+  std::string kernels;   ///< in the order in which they ran
+  double seconds = 0;
+  Work work;
+  double rms = 0;  ///< of the first output
+  std::int64_t not_finite = 0;
+  std::vector<std::pair<std::string, Tensor>> outputs;  ///< kept when the trace keeps outputs
+};
+
+using NamedTensors = std::vector<std::pair<std::string_view, Tensor>>;
+
+/// Runs model ops one by one, checks their shapes against the book, and keeps the records.
+class Trace {
+ public:
+  /// `checked` is a book whose batch is known; `shown` gives the texts.
+  Trace(ShapeBook checked, ShapeBook shown, Exec exec, bool keep_outputs = false);
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  /// What ops inside the model op are called with: its tracer collects the kernels' names.
+  const Exec& exec() const { return exec_; }
+  const std::vector<OpRecord>& records() const { return records_; }
+  const ShapeBook& book() const { return checked_; }
+
+  /// Runs one model op. Labels of inputs and outputs are the book's; "input" and "output" stand for unlabelled ones. Outputs named like
+  /// nothing in the book are recorded without a check when their name begins with '+'. Returns the outputs in the order given.
+  NamedTensors op(Part part, std::string_view name, std::string_view note, std::initializer_list<ActualShape> inputs, const Work& work,
+                  const std::function<NamedTensors()>& body);
+  /// The only output of an op.
+  Tensor op1(Part part, std::string_view name, std::string_view note, std::initializer_list<ActualShape> inputs, const Work& work,
+             const std::function<Tensor()>& body);
+
+  /// Ops between `enter` and `leave` are shown below this line. With a part, its shapes are shown too.
+  void enter(std::string_view name);
+  void enter(Part part, std::string_view name);
+  void leave();
+  class Scope {
+   public:
+    explicit Scope(Trace& trace) : trace_(trace) {}
+    ~Scope() { trace_.leave(); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Trace& trace_;
+  };
+
+ private:
+  OpRecord& push(std::string_view name, std::string_view note, std::string shapes);
+
+  ShapeBook checked_, shown_;
+  Exec exec_;
+  bool keep_outputs_;
+  std::vector<OpRecord> records_;
+  std::vector<std::string> kernels_;
+  std::vector<std::size_t> open_;
+};
+
+/// "[B, 1536] -> [B, 24576]", as the book has them with numbers.
+std::string shapes_text(const BookEntry& entry);
+
+}  // namespace dodona::model

@@ -1,0 +1,376 @@
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "common.h"
+#include "core/random.h"
+#include "dodona/error.h"
+#include "io/safetensors.h"
+#include "io/sha256.h"
+#include "model/decode_layer.h"
+#include "model/plan.h"
+#include "quant/element.h"
+#include "simd/limits.h"
+
+namespace dodona::tools {
+namespace {
+
+struct LayerOptions : ExecOptions {
+  std::string preset, config, weights, phase = "decode", residual = "fused", rounding = "bf16", output;
+  std::vector<std::int64_t> kv_len{1024};
+  std::int64_t layer = -1, batch = 0;
+  std::uint64_t seed = 0, page_seed = 0;
+  int repeat = 0;
+  bool plan = false, fused_shared = false;
+};
+
+model::ModelConfig config_of(const LayerOptions& options) {
+  if (!options.config.empty()) return model::load_config(options.config);
+  if (!options.preset.empty()) return model::preset(options.preset);
+  return options.weights.empty() ? model::preset("r1-nvfp4") : model::load_config(options.weights);
+}
+
+/// The layer asked for; by default the first MoE layer.
+std::int64_t layer_of(const LayerOptions& options, const model::ModelConfig& config) {
+  if (options.layer >= 0) {
+    config.check_layer(options.layer);
+    return options.layer;
+  }
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (config.is_moe_layer(layer)) return layer;
+  return 0;
+}
+
+/// One length per request: a list, or one value for all.
+std::vector<std::int64_t> lengths_of(const LayerOptions& options) {
+  const auto given = static_cast<std::int64_t>(options.kv_len.size());
+  const std::int64_t batch = options.batch > 0 ? options.batch : given;
+  if (given != 1 && given != batch)
+    throw Error(ErrorCode::bad_option, "", "--kv-len",
+                "has " + std::to_string(given) + " values, expected one, or one for each of " + std::to_string(batch) + " requests");
+  constexpr std::int64_t most = 1 << 20;
+  if (batch > most)
+    throw Error(ErrorCode::bad_option, "", "--batch", "is " + std::to_string(batch) + ", expected at most " + std::to_string(most));
+  std::vector<std::int64_t> lengths = options.kv_len;
+  lengths.resize(static_cast<std::size_t>(batch), options.kv_len.front());
+  return lengths;
+}
+
+Tensor drawn(const char* name, std::uint64_t seed, const Dims& shape, DType type) {
+  Tensor tensor(type, shape);
+  std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
+  fill_normal(Stream(seed, name), 0, values);
+  quant::from_f32(type, values.data(), tensor.data(), tensor.elements());
+  return tensor;
+}
+
+std::string megabytes(double bytes) {
+  if (bytes >= 1e8) return fmt::format("{:.0f} MB", bytes * 1e-6);
+  if (bytes >= 1e5) return fmt::format("{:.1f} MB", bytes * 1e-6);
+  return fmt::format("{:.1f} kB", bytes * 1e-3);
+}
+
+/// The limit that binds a piece of work, the time that it allows at least, and its letter.
+struct Bound {
+  char letter = 'R';
+  double seconds = 0;
+};
+Bound bound_of(const model::Work& work, const Limits& limits) {
+  Bound bound{'R', work.bytes / (limits.read * 1e9)};
+  if (const double s = work.flops / (limits.fma * 1e9); s > bound.seconds) bound = {'F', s};
+  if (const double s = work.int8_ops / (limits.dot8 * 1e9); s > bound.seconds) bound = {'V', s};
+  return bound;
+}
+
+/// Branches of the execution tree, in the form of the source documents.
+std::vector<std::string> branches(const std::vector<model::OpRecord>& records) {
+  std::vector<std::string> texts;
+  texts.reserve(records.size());
+  const auto has_sibling = [&](std::size_t i, int depth) {
+    for (std::size_t j = i + 1; j < records.size() && records[j].depth >= depth; ++j)
+      if (records[j].depth == depth) return true;
+    return false;
+  };
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    std::string text;
+    for (int depth = 1; depth <= records[i].depth; ++depth) {
+      const bool more = has_sibling(i, depth);
+      if (depth == records[i].depth)
+        text += more ? "├─ " : "└─ ";
+      else
+        text += more ? "│  " : "   ";
+    }
+    text += records[i].op;
+    if (!records[i].note.empty()) text += " (" + records[i].note + ")";
+    texts.push_back(text);
+  }
+  return texts;
+}
+
+/// Columns of a terminal that a text takes: box drawing is three bytes a column.
+std::size_t width(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+std::string padded(std::string text, std::size_t columns, bool right = false) {
+  const std::size_t have = width(text);
+  if (have >= columns) return text;
+  return right ? std::string(columns - have, ' ') + text : text + std::string(columns - have, ' ');
+}
+
+/// Rows of cells; those after the third are aligned to the right.
+void print_rows(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(rows.front().size(), 0);
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) line += (i > 0 ? "  " : "") + padded(row[i], widths[i], i > 2);
+    line.erase(line.find_last_not_of(' ') + 1);
+    fmt::print("{}\n", line);
+  }
+}
+
+void print_plan(const model::Plan& plan, bool json, const model::ModelConfig& config, std::int64_t layer, std::size_t batch) {
+  if (json) {
+    io::Json ops = io::Json::array();
+    for (const model::OpRecord& op : plan.ops)
+      ops.push_back({{"op", op.op},
+                     {"note", op.note},
+                     {"shapes", op.shapes},
+                     {"kernel", op.kernels},
+                     {"bytes", op.work.bytes},
+                     {"weight_bytes", op.work.weight_bytes},
+                     {"flops", op.work.flops},
+                     {"int8_ops", op.work.int8_ops}});
+    fmt::print("{}\n", io::json_text({{"model", config.name},
+                                      {"layer", layer},
+                                      {"batch", batch},
+                                      {"ops", ops},
+                                      {"weight_bytes_read", plan.weight_bytes},
+                                      {"weight_bytes_layer", plan.layer_weight_bytes},
+                                      {"kv_cache_bytes", plan.cache_bytes}},
+                                     2));
+    return;
+  }
+  std::vector<std::vector<std::string>> rows{{"op", "shapes", "kernel", "weights", "bytes", "GFLOP", "G int8"}};
+  double flops = 0, int8_ops = 0, bytes = 0;
+  for (const model::OpRecord& op : plan.ops) {
+    rows.push_back({op.op + (op.note.empty() ? "" : " (" + op.note + ")"), op.shapes, op.kernels,
+                    op.work.weight_bytes > 0 ? megabytes(op.work.weight_bytes) : "", megabytes(op.work.bytes),
+                    op.work.flops > 0 ? fmt::format("{:.3f}", op.work.flops * 1e-9) : "",
+                    op.work.int8_ops > 0 ? fmt::format("{:.3f}", op.work.int8_ops * 1e-9) : ""});
+    flops += op.work.flops;
+    int8_ops += op.work.int8_ops;
+    bytes += op.work.bytes;
+  }
+  print_rows(rows);
+  fmt::print(
+      "\nthe step reads {} of weights of the layer's {}, moves {}, and does {:.3f} GFLOP and {:.3f} G int8 operations; KV cache {}\n",
+      megabytes(plan.weight_bytes), megabytes(plan.layer_weight_bytes), megabytes(bytes), flops * 1e-9, int8_ops * 1e-9,
+      megabytes(plan.cache_bytes));
+}
+
+std::string digest_of(const model::LayerOutput& output) {
+  io::Sha256 hash;
+  for (const Tensor& tensor : {output.hidden, output.residual}) {
+    const Tensor dense = tensor.contiguous() ? tensor : tensor.clone();
+    hash.update({dense.as<std::byte>(), static_cast<std::size_t>(bytes_for(dense.dtype(), dense.elements()))});
+  }
+  return io::to_hex(hash.digest());
+}
+
+double peak_megabytes() {
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024e-6;
+}
+
+/// What a run gave.
+struct Run {
+  std::vector<model::OpRecord> records;
+  model::LayerOutput output;
+  double seconds() const { return records.front().seconds; }
+  const model::Work& work() const { return records.front().work; }
+};
+
+struct Setting {
+  model::ModelConfig config;
+  std::int64_t layer = 0;
+  std::vector<std::int64_t> lengths;
+  Exec exec;
+  model::Rounding rounding = model::Rounding::bf16;
+  model::Residual residual = model::Residual::fused;
+};
+
+Run run_once(const LayerOptions& options, const Setting& s, model::LayerWeights& weights, model::PagedKvCache& cache) {
+  const auto batch = static_cast<std::int64_t>(s.lengths.size());
+  const DType type = model::activation_type(s.rounding);
+  const Dims shape{batch, s.config.hidden_size};
+  model::DecodeStep step{drawn("hidden", options.seed, shape, type), {}, s.lengths};
+  // The first layer takes embeddings; later ones have a residual beside what the layer below gave.
+  if (s.layer > 0 && !s.config.is_nextn_layer(s.layer)) step.residual = drawn("residual", options.seed, shape, type);
+  model::Trace trace(model::decode_book(s.config, s.layer, batch, options.fused_shared),
+                     model::decode_book(s.config, s.layer, 0, options.fused_shared), s.exec);
+  Run run;
+  run.output = model::decode(weights, step, cache, s.residual, trace);
+  run.records = trace.records();
+  return run;
+}
+
+void print_run(const Setting& s, const model::WeightSource& source, const Run& run, const Limits& limits, double load_seconds,
+               const std::string& digest) {
+  fmt::print(
+      "layer {} of {} ({}), decode, B={}, kv {}, {}\n{} mode, {} tier, {} thread{}; limits R {:.1f} GB/s, F {:.0f} GFLOP/s, V {:.0f} "
+      "GOP/s\n\n",
+      s.layer, s.config.name, s.config.is_moe_layer(s.layer) ? "MoE" : "dense", s.lengths.size(),
+      s.lengths.size() == 1 || std::equal(s.lengths.begin() + 1, s.lengths.end(), s.lengths.begin()) ? std::to_string(s.lengths.front())
+                                                                                                     : "per request",
+      source.description(), name(s.exec.mode), name(s.exec.isa), s.exec.threads, s.exec.threads == 1 ? "" : "s", limits.read, limits.fma,
+      limits.dot8);
+  const std::vector<std::string> tree = branches(run.records);
+  std::vector<std::vector<std::string>> rows{{"model op", "shapes", "kernels", "time", "bytes", "share", "rms"}};
+  for (std::size_t i = 0; i < run.records.size(); ++i) {
+    const model::OpRecord& record = run.records[i];
+    const Bound bound = bound_of(record.work, limits);
+    rows.push_back({tree[i], record.shapes, record.kernels, fmt::format("{:.3f} ms", record.seconds * 1e3), megabytes(record.work.bytes),
+                    record.seconds > 0 ? fmt::format("{:.2f} {}", bound.seconds / record.seconds, bound.letter) : "",
+                    record.group ? "" : fmt::format("{:.3g}{}", record.rms, record.not_finite > 0 ? "!" : "")});
+  }
+  print_rows(rows);
+  const model::Work& work = run.work();
+  const Bound bound = bound_of(work, limits);
+  fmt::print("\ntotal {:.3f} ms, {} ({} of weights): {:.1f} GB/s of weights = {:.2f} R; {:.2f} of the binding limit {}\n",
+             run.seconds() * 1e3, megabytes(work.bytes), megabytes(work.weight_bytes), work.weight_bytes / run.seconds() * 1e-9,
+             work.weight_bytes / run.seconds() * 1e-9 / limits.read, bound.seconds / run.seconds(), bound.letter);
+  fmt::print("weights made ready in {:.2f} s; peak memory {:.0f} MB\ndigest {}\n", load_seconds, peak_megabytes(), digest);
+}
+
+void print_json(const Setting& s, const model::WeightSource& source, const Run& run, const Limits& limits, double load_seconds,
+                const std::string& digest) {
+  io::Json ops = io::Json::array();
+  for (const model::OpRecord& record : run.records) {
+    const Bound bound = bound_of(record.work, limits);
+    ops.push_back({{"op", record.op},
+                   {"note", record.note},
+                   {"depth", record.depth},
+                   {"shapes", record.shapes},
+                   {"kernels", record.kernels},
+                   {"seconds", record.seconds},
+                   {"bytes", record.work.bytes},
+                   {"weight_bytes", record.work.weight_bytes},
+                   {"flops", record.work.flops},
+                   {"int8_ops", record.work.int8_ops},
+                   {"limit", std::string(1, bound.letter)},
+                   {"share", record.seconds > 0 ? bound.seconds / record.seconds : 0.0},
+                   {"rms", record.rms},
+                   {"not_finite", record.not_finite}});
+  }
+  fmt::print("{}\n", io::json_text({{"digest", digest},
+                                    {"model", s.config.name},
+                                    {"layer", s.layer},
+                                    {"weights", source.description()},
+                                    {"batch", s.lengths.size()},
+                                    {"kv_len", s.lengths},
+                                    {"mode", std::string(name(s.exec.mode))},
+                                    {"isa", std::string(name(s.exec.isa))},
+                                    {"threads", s.exec.threads},
+                                    {"ops", ops},
+                                    {"seconds", run.seconds()},
+                                    {"load_seconds", load_seconds},
+                                    {"peak_memory_MB", peak_megabytes()},
+                                    {"weight_bytes", run.work().weight_bytes},
+                                    {"R_GBps", limits.read},
+                                    {"F_GFLOPps", limits.fma},
+                                    {"V_GOPps", limits.dot8},
+                                    {"share_of_R", run.work().weight_bytes / run.seconds() * 1e-9 / limits.read}},
+                                   2));
+}
+
+Setting setting_of(const LayerOptions& options) {
+  if (options.phase != "decode")
+    throw Error(ErrorCode::unsupported, "", "--phase", "'" + options.phase + "' is not built yet, expected decode");
+  Setting s;
+  s.config = config_of(options);
+  s.layer = layer_of(options, s.config);
+  s.lengths = lengths_of(options);
+  s.exec = options.exec();
+  if (options.rounding == "off") s.rounding = model::Rounding::off;
+  if (options.residual == "pre-added") s.residual = model::Residual::pre_added;
+  return s;
+}
+
+void layer(const LayerOptions& options) {
+  const Setting s = setting_of(options);
+  if (options.plan) {
+    print_plan(model::plan_decode(s.config, s.layer, s.lengths, options.fused_shared), options.json, s.config, s.layer, s.lengths.size());
+    return;
+  }
+  const std::int64_t batch = static_cast<std::int64_t>(s.lengths.size());
+  // Checked before weights are made: a cache that cannot be costs nothing then.
+  model::PagedKvCache cache(s.config, model::activation_type(s.rounding), s.lengths, options.page_seed);
+  const Limits limits{.read = measure_limit(LimitKind::read, s.exec),
+                      .fma = measure_limit(LimitKind::fma, s.exec),
+                      .dot8 = measure_limit(LimitKind::dot8, s.exec)};
+  const auto begin = std::chrono::steady_clock::now();
+  const std::unique_ptr<model::WeightSource> source = options.weights.empty() ? model::synthetic_weights(s.config, options.seed, s.exec)
+                                                                              : model::open_checkpoint(options.weights, s.config);
+  model::LayerWeights weights(*source, s.layer, s.rounding, options.fused_shared, s.exec);
+  cache.synthesize_history(options.seed, s.lengths, s.exec.threads);
+  Run best = run_once(options, s, weights, cache);  // loads the experts that the router chooses
+  const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - best.seconds();
+  const std::string digest = digest_of(best.output);
+  const int repeat = options.repeat > 0 ? options.repeat : s.exec.mode == Mode::fast ? 5 : 1;
+  for (int i = 1; i < repeat; ++i) {
+    Run run = run_once(options, s, weights, cache);
+    if (digest_of(run.output) != digest) throw std::logic_error("layer: two runs of the same step differ");
+    if (run.seconds() < best.seconds()) best = std::move(run);
+  }
+  if (!options.output.empty())
+    io::write_safetensors(
+        options.output, {{"hidden", best.output.hidden}, {"residual", best.output.residual}},
+        {{"model", s.config.name}, {"layer", std::to_string(s.layer)}, {"batch", std::to_string(batch)}, {"digest", digest}});
+  if (options.json) {
+    print_json(s, *source, best, limits, load_seconds, digest);
+  } else {
+    print_run(s, *source, best, limits, load_seconds, digest);
+    if (!options.output.empty()) fmt::print("written to {}\n", options.output);
+  }
+}
+
+}  // namespace
+
+void add_layer(CLI::App& app, int&) {
+  auto options = std::make_shared<LayerOptions>();
+  auto* command = app.add_subcommand("layer", "Run a full-size decoder layer and show its execution tree");
+  auto* preset = command->add_option("--preset", options->preset, "Configuration: r1-nvfp4 (default), r1-nvfp4-tables, tiny");
+  command->add_option("--config", options->config, "Folder with config.json (and hf_quant_config.json) to take the configuration from")
+      ->excludes(preset);
+  command->add_option("--weights", options->weights, "Folder of a checkpoint; without it weights are synthesized from the seed");
+  command->add_option("--layer", options->layer, "Which layer, from 0; by default the first MoE layer")->check(CLI::NonNegativeNumber);
+  command->add_option("--phase", options->phase, "decode (default)");
+  command->add_option("--batch", options->batch, "Requests, one new token each (default: one for each --kv-len)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--kv-len", options->kv_len, "Tokens of each request including the new one: one value, or a list (default 1024)")
+      ->delimiter(',');
+  command->add_option("--mode", options->mode, "fast (default), golden or hopper");
+  command->add_option("--seed", options->seed, "Seed of weights, inputs and history (default 0)");
+  command->add_option("--page-seed", options->page_seed, "Deal the cache's pages in a shuffled order; changes no result");
+  command->add_option("--residual", options->residual, "fused: norms take the fp32 sum with the residual; pre-added: the rounded sum")
+      ->check(CLI::IsMember({"fused", "pre-added"}));
+  command->add_option("--rounding", options->rounding, "bf16 (default): activations are rounded between ops; off: they stay fp32")
+      ->check(CLI::IsMember({"bf16", "off"}));
+  command->add_flag("--fused-shared-expert", options->fused_shared, "The shared expert is one more column of the router");
+  command->add_option("--repeat", options->repeat, "Runs of the step; the fastest is shown (default 5 in fast mode, else 1)")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--plan", options->plan, "Show shapes, bytes and FLOPs; allocate and run nothing");
+  command->add_option("-o,--output", options->output, "Write hidden and residual to this safetensors file");
+  options->add_threads_and_isa(*command);
+  options->add_json(*command);
+  command->callback([options] { layer(*options); });
+}
+
+}  // namespace dodona::tools
