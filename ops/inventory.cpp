@@ -29,6 +29,7 @@
   OP(bmm_fp8)                               \
   OP(cutlass_scaled_fp4_mm)                 \
   OP(scaled_fp4_quant)                      \
+  OP(scaled_fp4_experts_quant)              \
   OP(sgl_per_token_quant_fp8)               \
   OP(weak_ref_tensor)
 

@@ -29,6 +29,9 @@ struct Implementation {
   void (*golden)(const O&, const Exec&, Reference*) = nullptr;
   void (*fast)(const O&, const Exec&) = nullptr;
   void (*hopper)(const O&, const Exec&) = nullptr;
+  /// Makes outputs that were not given where their sizes depend on what inputs hold. Called before validation: nothing is certain of
+  /// the arguments. Throws Error.
+  void (*make_outputs)(O&) = nullptr;
   /// Checks that the schema cannot express. Throws Error.
   void (*check)(const O&) = nullptr;
   /// See Op::condition.
@@ -140,10 +143,10 @@ class OpOf final : public Op {
 
  private:
   void prepare_fields(O& op, Fields& fields) const {
-    validate(info_, schema_, fields);
-    if (implementation_.check == nullptr) return;
     try {
-      implementation_.check(op);
+      if (implementation_.make_outputs != nullptr) implementation_.make_outputs(op);
+      validate(info_, schema_, fields);
+      if (implementation_.check != nullptr) implementation_.check(op);
     } catch (const Error& error) {
       throw error.within(std::string(info_.name));
     }
