@@ -19,6 +19,7 @@
   OP(trtllm_batch_decode_with_kv_cache_mla) \
   OP(set_mla_kv_buffer)                     \
   OP(moe_fused_gate)                        \
+  OP(cutlass_fp4_group_mm)                  \
   OP(dsv3_router_gemm)                      \
   OP(dsv3_fused_a_gemm)                     \
   OP(linear)                                \

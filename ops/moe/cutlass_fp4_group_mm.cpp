@@ -1,0 +1,174 @@
+#include "ops/moe/cutlass_fp4_group_mm.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/expert_rows.h"
+#include "ops/gemm/fp4_multiply.h"
+#include "ops/gemm/fp4_sum.h"
+#include "quant/swizzle.h"
+
+namespace dodona::ops {
+namespace {
+
+struct Sizes {
+  std::int64_t m, n, k, experts;
+};
+Sizes sizes_of(const CutlassFp4GroupMm& op) {
+  return {op.a_fp4.size(0), op.b_fp4.size(1), op.a_fp4.size(1) * 2, op.b_fp4.size(0)};
+}
+
+/// Rows of expert e.
+std::int64_t rows_of(const CutlassFp4GroupMm& op, std::size_t e) {
+  if (op.problem_sizes.defined()) return ints_of(op.problem_sizes)[3 * e];
+  const auto offsets = ints_of(op.expert_offsets);
+  return (e + 1 < offsets.size() ? offsets[e + 1] : op.a_fp4.size(0)) - offsets[e];
+}
+
+/// All experts, empty ones as well.
+std::vector<Fp4Group> groups_of(const CutlassFp4GroupMm& op) {
+  const Sizes s = sizes_of(op);
+  const std::int64_t scale_bytes = op.b_blockscale.size(1) * op.b_blockscale.size(2);
+  std::vector<Fp4Group> groups;
+  std::int64_t next_scale_row = 0;
+  for (std::int64_t e = 0; e < s.experts; ++e) {
+    const auto i = static_cast<std::size_t>(e);
+    const Fp4Weights weights{nullptr, op.b_fp4.as<std::uint8_t>() + e * s.n * (s.k / 2),
+                             op.b_blockscale.as<std::uint8_t>() + e * scale_bytes, s.n, s.k};
+    const std::int64_t scale_row = op.blockscale_offsets.defined() ? ints_of(op.blockscale_offsets)[i] : next_scale_row;
+    groups.push_back({ints_of(op.expert_offsets)[i], rows_of(op, i), scale_row, weights, op.alphas.as<float>()[e]});
+    next_scale_row += quant::align(groups.back().rows, 128);
+  }
+  return groups;
+}
+
+void require_experts(const char* argument, const Tensor& t, std::int64_t experts) {
+  if (t.defined() && t.size(0) != experts)
+    throw Error(ErrorCode::bad_shape, "", argument,
+                "has shape " + to_string(t.shape()) + ", expected E = " + std::to_string(experts) + " entries");
+}
+
+void require_all(const char* argument, const Tensor& t, std::int64_t value) {
+  if (!t.defined()) return;
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    if (t.as<std::int64_t>()[i] != value) bad_offset(argument, static_cast<std::size_t>(i), t.as<std::int64_t>()[i], std::to_string(value));
+}
+
+void check_problem_sizes(const CutlassFp4GroupMm& op, const Sizes& s) {
+  if (!op.problem_sizes.defined()) return;
+  const auto sizes = ints_of(op.problem_sizes);
+  for (std::size_t i = 0; i < sizes.size(); i += 3) {
+    if (sizes[i] < 0) bad_offset("problem_sizes", i, sizes[i], "a number of rows");
+    if (sizes[i + 1] != s.n) bad_offset("problem_sizes", i + 1, sizes[i + 1], "N = " + std::to_string(s.n));
+    if (sizes[i + 2] != s.k) bad_offset("problem_sizes", i + 2, sizes[i + 2], "K = " + std::to_string(s.k));
+  }
+}
+
+void check(const CutlassFp4GroupMm& op) {
+  const Sizes s = sizes_of(op);
+  for (const auto& [argument, tensor] : {std::pair{"ab_strides", &op.ab_strides},
+                                         {"c_strides", &op.c_strides},
+                                         {"problem_sizes", &op.problem_sizes},
+                                         {"blockscale_offsets", &op.blockscale_offsets}})
+    require_experts(argument, *tensor, s.experts);
+  require_all("ab_strides", op.ab_strides, s.k);
+  require_all("c_strides", op.c_strides, s.n);
+  check_problem_sizes(op, s);
+  require_expert_offsets("expert_offsets", ints_of(op.expert_offsets), s.m);
+  const char* const scales = op.blockscale_offsets.defined() ? "blockscale_offsets" : "expert_offsets";
+  std::int64_t row_end = 0, scale_end = 0;
+  const std::vector<Fp4Group> groups = groups_of(op);
+  for (std::size_t e = 0; e < groups.size(); ++e) {
+    const Fp4Group& group = groups[e];
+    if (group.rows == 0) continue;
+    if (group.row < row_end || group.rows > s.m - group.row)
+      throw Error(ErrorCode::bad_value, "", "problem_sizes",
+                  "gives expert " + std::to_string(e) + " the " + std::to_string(group.rows) + " rows from " + std::to_string(group.row) +
+                      ", expected rows from " + std::to_string(row_end) + " on that end at " + std::to_string(s.m));
+    require_scale_offset(scales, e, group.scale_row, group.rows, scale_end, op.a_blockscale.size(0));
+    row_end = group.row + group.rows;
+    scale_end = group.scale_row + quant::align(group.rows, 128);
+  }
+}
+
+double flops(const CutlassFp4GroupMm& op) {
+  const Sizes s = sizes_of(op);
+  double rows = 0;
+  for (const Fp4Group& group : groups_of(op)) rows += static_cast<double>(group.rows);
+  return 2.0 * rows * static_cast<double>(s.n) * static_cast<double>(s.k);
+}
+
+/// Weights of experts without rows are not read.
+double bytes_read(const CutlassFp4GroupMm& op) {
+  const Sizes s = sizes_of(op);
+  double rows = 0;
+  for (const Fp4Group& group : groups_of(op)) rows += static_cast<double>(group.rows + (group.rows > 0 ? s.n : 0));
+  return rows * static_cast<double>(s.k) * 0.5625;
+}
+
+/// Calls body(begin, end) for the stretches of rows that belong to no expert.
+template <class Body>
+void for_rows_of_nobody(const CutlassFp4GroupMm& op, const Body& body) {
+  std::int64_t end = 0;
+  for (const Fp4Group& group : groups_of(op)) {
+    if (group.rows == 0) continue;
+    body(end, group.row);
+    end = group.row + group.rows;
+  }
+  body(end, op.a_fp4.size(0));
+}
+
+void golden(const CutlassFp4GroupMm& op, const Exec& exec, Reference* reference) {
+  const GoldenOutput out(op.out, reference, "out");
+  out.make_open();
+  const Sizes s = sizes_of(op);
+  for_rows_of_nobody(op, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin * s.n; i < end * s.n; ++i) out.leave_open(i);
+  });
+  constexpr auto layout = quant::ScaleLayout::swizzled_128x4;
+  for (const Fp4Group& group : groups_of(op)) {
+    std::vector<Fp4Vector> rows;
+    for (std::int64_t r = 0; r < group.rows; ++r)
+      rows.push_back(decode_fp4(op.a_fp4.as<std::uint8_t>() + (group.row + r) * (s.k / 2),
+                                op.a_blockscale.as<std::uint8_t>() + quant::scale_offset(layout, group.scale_row + r, 0, s.k / 16), s.k));
+    parallel_for(exec.threads, rows.empty() ? 0 : s.n, static_cast<double>(group.rows * s.k), [&](std::int64_t j) {
+      const Fp4Vector column =
+          decode_fp4(group.weights.codes + j * (s.k / 2), group.weights.scales + quant::scale_offset(layout, j, 0, s.k / 16), s.k);
+      for (std::int64_t r = 0; r < group.rows; ++r)
+        put_fp4(out, (group.row + r) * s.n + j, fp4_sum(rows[static_cast<std::size_t>(r)], column), group.alpha);
+    });
+  }
+}
+
+void fast(const CutlassFp4GroupMm& op, const Exec& exec) {
+  const std::int64_t row_bytes = op.out.size(1) * 2;
+  for_rows_of_nobody(op, [&](std::int64_t begin, std::int64_t end) {
+    std::memset(op.out.as<std::byte>() + begin * row_bytes, 0, static_cast<std::size_t>((end - begin) * row_bytes));
+  });
+  fp4_multiply(groups_of(op), op.a_fp4, op.a_blockscale, op.out, exec);
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_cutlass_fp4_group_mm() {
+  return define<ops::CutlassFp4GroupMm>({
+      .contract =
+          "Expert e multiplies its rows as cutlass_scaled_fp4_mm does, with alpha = alphas[e]: acc = sum over blocks of 16 of A_scale * "
+          "B_scale * (exact sum of e2m1 products); out = rn(fl32(alpha * acc)). The scales of row r are those of row r - "
+          "expert_offsets[e] of a matrix in tiles of 128 x 4 that begins at row blockscale_offsets[e]. Budgets as in "
+          "cutlass_scaled_fp4_mm.",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .check = ops::check,
+      .flops = ops::flops,
+      .bytes_read = ops::bytes_read,
+      .cases = {"M=40 N=32 K=96 E=4 R=512", "M=21 N=64 K=512 E=3 R=384 --attr out_dtype=f16"},
+      .bench_cases = {"M=8 N=4096 K=7168 E=2 R=256", "M=64 N=4096 K=7168 E=8 R=1024"},
+  });
+}
+}  // namespace dodona
