@@ -55,21 +55,30 @@ template <class Tier>
 std::int64_t DotLimitKernel::run(std::int64_t rounds) {
   using namespace DODONA_TIER;
   constexpr int chains = integer_chains;
-  i32x16 acc[12];
-  for (auto& x : acc) x = i32x16::zero();
-  const i32x16 b = i32x16::splat(0x01FF0201);
   std::int32_t a[16];
   i32x16::splat(0x01020304).store(a);
-  for (std::int64_t r = 0; r < rounds * 12; r += chains) {
-    // The operand is read anew each time, as in a kernel; otherwise the products would be hoisted out of the loop.
+  // Read anew each time, as in a kernel. Otherwise the compiler would make the same products, or the same sums, only once.
+  const auto read = [&a] {
     asm volatile("" : : "r"(a) : "memory");
-    for (int k = 0; k < chains; ++k) acc[k] = dpbusd_small(acc[k], i32x16::load(a), b);
+    return i32x16::load(a);
+  };
+  // Unrolled from the start: sums that are addressed by a variable would live in memory, and the limit would be that of stores.
+  i32x16 acc[chains];
+#pragma GCC unroll 12
+  for (int k = 0; k < chains; ++k) acc[k] = read();
+  const i32x16 b = i32x16::splat(0x01FF0201);
+  for (std::int64_t r = 0; r < rounds * 12; r += chains) {
+#pragma GCC unroll 12
+    for (int k = 0; k < chains; ++k) acc[k] = dpbusd_small(acc[k], read(), b);
   }
   i32x16 sum = acc[0];
-  for (int k = 1; k < 12; ++k) sum = sum + acc[k];
+#pragma GCC unroll 12
+  for (int k = 1; k < chains; ++k) sum = sum + acc[k];
   std::int32_t lanes[16];
   sum.store(lanes);
-  return lanes[0];
+  std::int64_t total = 0;
+  for (const std::int32_t lane : lanes) total += lane;
+  return total;
 }
 template std::int64_t DotLimitKernel::run<tier::DODONA_TIER>(std::int64_t);
 
