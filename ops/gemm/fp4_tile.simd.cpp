@@ -40,13 +40,19 @@ DODONA_INLINE i32x16 high_nibbles(i32x16 table, i32x16 codes) {
 
 // ---- packing
 
+/// Bytes of a row that are fetched before they are transposed.
+constexpr std::int64_t fetch_ahead = 512;
+
 /// Scales of blocks 4s..4s+3 of the panel's rows to 4 x 16 bytes. A tile of 128 x 4 scales keeps row r at (r mod 32)*16 + (r/32)*4.
 DODONA_INLINE void pack_scales(const Fp4Weights& w, std::int64_t panel, std::int64_t s, std::uint8_t* out) {
   const std::int64_t row = panel * panel_rows, blocks = w.k / ops::fp4_block;
   const std::uint8_t* tile = w.scales + (row / 128 * ((blocks + 3) / 4) + s) * 512 + row % 32 * 16;
   f32x16 fours[4];  // of four rows each, all four of what lies 32 rows apart
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) fours[i] = as_f32(load_bytes(tile + 64 * i));
+  for (int i = 0; i < 4; ++i) {
+    fours[i] = as_f32(load_bytes(tile + 64 * i));
+    __builtin_prefetch(tile + 4096 + 64 * i);
+  }
   const auto pick = [](f32x16 a, f32x16 b, bool odd) {
     const f32x16_pair split = deinterleave(a, b);
     return odd ? split.second : split.first;
@@ -68,11 +74,14 @@ void pack_steps(const Fp4Weights& w, std::int64_t panel, std::int64_t begin, std
   const std::uint8_t* rows = w.codes + panel * panel_rows * stride;
   for (std::int64_t s = begin; s < end; s += 2) {
     const std::int64_t words = (w.k - s * step) / 8;
+    // Sixteen streams that no hardware follows. Beyond the end of the rows the next tile's begin, or nothing that a fetch would fault on.
+    const bool last = s * (step / 2) + fetch_ahead >= stride;
+    const std::int64_t ahead = fetch_ahead + (last ? (tile_panels * panel_rows - 1) * stride : 0);
     f32x16 lanes_of_rows[16];
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       const std::uint8_t* p = rows + r * stride + s * (step / 2);
-      __builtin_prefetch(p + 512);
+      __builtin_prefetch(p + ahead);
       const auto* p32 = reinterpret_cast<const std::int32_t*>(p);
       lanes_of_rows[r] = as_f32(words >= 16 ? i32x16::load(p32) : i32x16::load_partial(p32, words));
     }
