@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "dodona/error.h"
 #include "ops/attention/cutlass_mla_decode.h"
@@ -151,13 +152,17 @@ TEST(MlaDecode, ThreadsDoNotChangeBits) {
   for (const int threads : {2, 5, 16}) EXPECT_TRUE(same_bits(one, run(c, in_mode(Mode::fast, threads)))) << threads << " threads";
 }
 
-TEST(MlaDecode, TiersDoNotChangeBitsOverSplits) {
-  const Case c = make_case(DType::bf16, 2, {1100});
-  const Tensor expected = run(c, in_mode(Mode::fast));
-  for (const Isa isa : available_isas()) {
-    Exec exec = in_mode(Mode::fast);
-    exec.isa = isa;
-    EXPECT_TRUE(same_bits(expected, run(c, exec))) << name(isa);
+TEST(MlaDecode, TiersDoNotChangeBits) {
+  // 1100 keys make two splits.
+  for (const auto& [type, heads, keys] :
+       {std::tuple(DType::bf16, 2, 1100), std::tuple(DType::f16, 50, 40), std::tuple(DType::f32, 3, 130)}) {
+    const Case c = make_case(type, heads, {keys});
+    const Tensor expected = run(c, in_mode(Mode::fast));
+    for (const Isa isa : available_isas()) {
+      Exec exec = in_mode(Mode::fast);
+      exec.isa = isa;
+      EXPECT_TRUE(same_bits(expected, run(c, exec))) << name(type) << " on " << name(isa);
+    }
   }
 }
 
