@@ -68,7 +68,7 @@ constexpr std::array<std::string_view, 14> other_known_keys{"moe_layer_freq",
 
 /// Whether a key that this library does not know may change the model's structure.
 bool sounds_structural(std::string_view key) {
-  for (const char* prefix : {"num_", "n_", "index_", "moe_", "layer_"})
+  for (const char* prefix : {"num_", "n_", "index_", "moe_"})
     if (key.starts_with(prefix)) return true;
   for (const char* suffix : {"_dim", "_rank", "_size", "_heads", "_experts", "_layers", "_freq", "_group", "_topk", "_window"})
     if (key.ends_with(suffix)) return true;

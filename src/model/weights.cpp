@@ -119,6 +119,12 @@ Linear WeightSource::linear(std::string_view module) const {
   return linear;
 }
 
+KvScales WeightSource::kv_scales(std::int64_t layer) const {
+  const std::string attention = layer_prefix(layer) + "self_attn.", k = attention + "k_proj.k_scale", v = attention + "v_proj.v_scale";
+  if (!config_.quant.fp8_kv_cache || (!has(k) && !has(v))) return {};
+  return {positive_scale(*this, has(k) ? k : v), positive_scale(*this, has(v) ? v : k)};
+}
+
 Linear WeightSource::fused(std::span<const std::string> modules) const {
   if (modules.empty()) fail(ErrorCode::bad_value, "", "no modules to fuse");
   const LinearSize first = size_of(config_, modules[0]);

@@ -37,6 +37,11 @@ struct Linear {
 /// The dense bf16 matrix of `linear`: itself, or fp32(code * scale) * weight_scale_2 rounded to bf16.
 Tensor dequantize(const Linear& linear, int threads);
 
+/// What cached latents are divided by: 1 unless the checkpoint was calibrated for an FP8 cache.
+struct KvScales {
+  float k = 1, v = 1;
+};
+
 /// Names tensors as the checkpoint does ("model.layers.3.input_layernorm.weight"). Tensors are read-only, contiguous, and stay valid
 /// after the source is gone. All functions may be called from several threads at once, and throw Error naming the tensor, what was expected
 /// and what was found: missing_argument, bad_dtype, bad_shape, bad_value, bad_file.
@@ -62,6 +67,9 @@ class WeightSource {
   /// All must be NVFP4 or all bf16; NVFP4 modules must share weight_scale_2 and input_scale, else bad_value names both modules and both
   /// values.
   Linear fused(std::span<const std::string> modules) const;
+
+  /// `k_proj.k_scale` and `v_proj.v_scale` of the layer's attention; where only one is present it counts for both.
+  KvScales kv_scales(std::int64_t layer) const;
 
   /// Looks at every tensor that layer `layer` should have: present, of the right dtype and shape. Reads headers only.
   virtual void check_layer(std::int64_t layer) const = 0;

@@ -187,13 +187,19 @@ TEST_F(Checkpoint, ALayerThatIsNotThereIsSaidSo) {
 TEST_F(Checkpoint, ScalarsOfOneElementAndMissingKvScalesAreAccepted) {
   rewrite([](io::NamedTensors& tensors) {
     std::erase_if(tensors, [](const auto& t) { return t.first.ends_with("k_scale"); });
-    for (auto& [name, tensor] : tensors)
+    for (auto& [name, tensor] : tensors) {
       if (name.ends_with(".weight_scale_2")) tensor = tensor.reshape({1});
+      if (!name.ends_with("v_scale")) continue;
+      tensor = tensor.clone();
+      *tensor.as<float>() = 0.5f;
+    }
   });
   rewrite_index([](io::Json& map) { map.erase("model.layers.1.self_attn.k_proj.k_scale"); });
   const auto source = open_checkpoint(path(), config);
   source->check_layer(1);
   EXPECT_EQ(source->scalar("model.layers.1.self_attn.k_proj.k_scale"), 1.0f);
+  EXPECT_EQ(source->kv_scales(1).k, 0.5f);
+  EXPECT_EQ(source->kv_scales(1).v, 0.5f);
   EXPECT_GT(source->linear(up).nvfp4.weight_scale_2, 0.0f);
 }
 TEST_F(Checkpoint, ScalesThatAreNoPositiveNumberAreRefused) {
@@ -212,6 +218,20 @@ TEST_F(Checkpoint, FusedScalesThatDifferAreRefused) {
   });
   const std::vector<std::string> parts{"model.layers.1.mlp.experts.3.gate_proj", up};
   expect_error([&] { open_checkpoint(path(), config)->fused(parts); }, ErrorCode::bad_value, {up, "weight_scale_2", "gate_proj"});
+}
+
+TEST(PlainCheckpoint, WithoutQuantizationEveryLinearIsBf16) {
+  TempFolder folder;
+  ModelConfig config = preset("tiny");
+  config.quant = {};
+  write_checkpoint(folder.file("model"), config, {.first_layer = 0, .last_layer = 0, .outer = true}, {});
+  const ModelConfig read = load_config(folder.file("model"));
+  const auto source = open_checkpoint(folder.file("model"), read);
+  source->check_layer(0);
+  const std::vector<std::string> parts{"model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj"};
+  EXPECT_EQ(to_string(source->fused(parts).bf16.shape()), "[1024, 256]");
+  EXPECT_EQ(to_string(source->get("model.norm.weight").shape()), "[256]");
+  EXPECT_EQ(source->kv_scales(0).k, 1.0f);
 }
 
 TEST(PlainCheckpoint, TheRecordedTinyModelLoads) {

@@ -47,6 +47,10 @@ class ModelCommands : public testing::Test {
   fs::path folder_;
 };
 
+TEST_F(ModelCommands, HelpIsThere) {
+  for (const char* arguments : {"shapes --help", "synth --help"}) EXPECT_EQ(run(arguments).status, 0) << arguments;
+}
+
 TEST_F(ModelCommands, ShapesPrintsSymbolsAndNumbersOnOneLine) {
   const Output output = run("shapes --preset r1-nvfp4-tables --phase decode");
   EXPECT_EQ(output.status, 0);
