@@ -140,13 +140,8 @@ void read_rope(const Json& json, ModelConfig& config, const std::string& where) 
 void read_model(const Json& json, ModelConfig& config, const std::string& where) {
   require_text(json, "model_type", "deepseek_v3", where);
   refuse_unknown_keys(json, where);
-  for (const IntField& field : int_fields) {
-    if (field.required) {
-      config.*field.member = io::get_int(json, field.key, where);
-    } else if (!absent(io::find_field(json, field.key, where))) {
-      config.*field.member = io::get_int(json, field.key, where);
-    }
-  }
+  for (const IntField& field : int_fields)
+    if (field.required || !absent(io::find_field(json, field.key, where))) config.*field.member = io::get_int(json, field.key, where);
   if (config.n_routed_experts > 0)
     for (const char* key : {"moe_intermediate_size", "num_experts_per_tok", "n_group", "topk_group", "first_k_dense_replace"})
       io::get_int(json, key, where);
