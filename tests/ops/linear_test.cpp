@@ -95,17 +95,17 @@ TEST(Linear, GoldenIsThePlainDoubleLoopRoundedOnce) {
 }
 
 TEST(Linear, ARowHasTheSameBitsAloneAndInAnyBatch) {
-  const auto op = rough(67, 45, 2100);
+  // 75 rows are a whole tile and one of 11: every number of rows that is worked on together occurs, over several parts of K.
+  const auto op = rough(75, 45, 2100);
   const Tensor all = ops::run(op, in_mode(Mode::fast)).output;
-  for (const std::int64_t row : {0, 5, 6, 64, 66}) {
-    for (const std::int64_t count : {1, 2, 6, 7}) {
-      if (row + count > 67) continue;
+  for (const std::int64_t row : {0, 59, 64})
+    for (std::int64_t count = 1; count <= 11; ++count) {
       auto part = op;
       part.input = op.input.slice(0, row, row + count);
       const Tensor alone = ops::run(part, in_mode(Mode::fast, 1)).output;
       for (std::int64_t i = 0; i < alone.elements(); ++i) ASSERT_EQ(quant::get_bits(alone, i), quant::get_bits(all, row * 45 + i)) << row;
     }
-  }
+  EXPECT_EQ(judged(op, all).failing(), 0);
 }
 
 TEST(Linear, ColumnsOfAWiderMatrixAreReadAndWrittenInPlace) {
