@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -168,6 +169,7 @@ struct ReferenceOutput {
   std::optional<Grouping> grouping;  ///< for the judge of that name
 };
 
+/// A value: copies are independent.
 class Reference {
  public:
   /// The record of the output called `name`, made on first use for `elements` elements.
@@ -175,7 +177,7 @@ class Reference {
   const ReferenceOutput* find(std::string_view name) const;
 
  private:
-  std::vector<std::unique_ptr<ReferenceOutput>> outputs_;
+  std::deque<ReferenceOutput> outputs_;  ///< records stay where they are while others are added
 };
 
 /// A known defect of an upstream kernel: recognised by name in recorded outputs, never imitated by golden mode.

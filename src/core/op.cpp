@@ -96,18 +96,17 @@ void Arguments::set_attr(std::string_view name, AttrValue value) {
 
 ReferenceOutput& Reference::output(std::string_view name, std::int64_t elements) {
   for (auto& output : outputs_)
-    if (output->name == name) return *output;
-  auto output = std::make_unique<ReferenceOutput>();
-  output->name = name;
-  output->exact.assign(static_cast<std::size_t>(elements), 0.0);
-  output->slack.assign(static_cast<std::size_t>(elements), 0.0);
-  outputs_.push_back(std::move(output));
-  return *outputs_.back();
+    if (output.name == name) return output;
+  ReferenceOutput& output = outputs_.emplace_back();
+  output.name = name;
+  output.exact.assign(static_cast<std::size_t>(elements), 0.0);
+  output.slack.assign(static_cast<std::size_t>(elements), 0.0);
+  return output;
 }
 
 const ReferenceOutput* Reference::find(std::string_view name) const {
   for (const auto& output : outputs_)
-    if (output->name == name) return output.get();
+    if (output.name == name) return &output;
   return nullptr;
 }
 

@@ -267,9 +267,9 @@ Arguments with_actual(const Op& op, const Arguments& inputs, const NamedTensors&
   return result;
 }
 
-void check_outputs(const Op& op, const Arguments& finished, const NamedTensors& actual) {
+void check_outputs(const Op& op, const NamedTensors& expected, const NamedTensors& actual) {
   const std::string op_name(op.name());
-  for (const auto& [name, tensor] : outputs_of(op, finished)) {
+  for (const auto& [name, tensor] : expected) {
     const Tensor* given = nullptr;
     for (const auto& [key, value] : actual)
       if (key == name) given = &value;

@@ -50,7 +50,7 @@ Arguments runnable(const Op& op, const Arguments& inputs);
 NamedTensors outputs_of(const Op& op, const Arguments& arguments);
 /// The inputs with `actual` in the place of outputs; in-place arguments keep their value from before the call.
 Arguments with_actual(const Op& op, const Arguments& inputs, const NamedTensors& actual);
-/// Throws Error naming the output when `actual` has another dtype or shape than the op's outputs for these inputs.
-void check_outputs(const Op& op, const Arguments& finished, const NamedTensors& actual);
+/// Throws Error naming the output when `actual` lacks one of the expected outputs, or has it in another dtype or shape.
+void check_outputs(const Op& op, const NamedTensors& expected, const NamedTensors& actual);
 
 }  // namespace dodona::oracle

@@ -238,34 +238,46 @@ std::int64_t Verdict::failing() const {
   return count;
 }
 
-Verdict judge(const Op& op, const Arguments& inputs, const NamedTensors& actual, const JudgeOptions& options) {
-  Exec exec = options.exec;
-  exec.mode = Mode::golden;
-  Arguments golden = runnable(op, inputs);
-  Reference reference;
-  op.reference(golden, exec, reference);
-  check_outputs(op, golden, actual);
-  const NamedTensors expected = outputs_of(op, golden);
-  if (options.mode == Mode::hopper) {
-    Arguments emulated = runnable(op, inputs);
-    exec.mode = Mode::hopper;
-    op.run(emulated, exec);
-    // The reference only says which elements are padding.
-    return judge_outputs(op, inputs, outputs_of(op, emulated), actual, &reference, true, exec);
-  }
-  if (options.mode == Mode::golden) return judge_outputs(op, inputs, expected, actual, &reference, false, exec);
+GoldenRun run_golden(const Op& op, const Arguments& inputs, const Exec& exec) {
+  Exec in_golden = exec;
+  in_golden.mode = Mode::golden;
+  Arguments arguments = runnable(op, inputs);
+  GoldenRun golden;
+  op.reference(arguments, in_golden, golden.reference);
+  golden.outputs = outputs_of(op, arguments);
+  return golden;
+}
 
-  Arguments fast = runnable(op, inputs);
-  exec.mode = Mode::fast;
-  op.run(fast, exec);
-  Reference fast_reference;
-  Arguments again = runnable(op, inputs);
-  exec.mode = Mode::golden;
-  op.reference(again, exec, fast_reference);
-  const Verdict recorded = judge_outputs(op, inputs, expected, actual, &reference, false, exec);
-  Verdict own = judge_outputs(op, inputs, expected, outputs_of(op, fast), &fast_reference, false, exec);
+Verdict judge(const Op& op, const Arguments& inputs, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options) {
+  check_outputs(op, golden.outputs, actual);
+  const auto run = [&](Mode mode) {
+    Arguments arguments = runnable(op, inputs);
+    Exec exec = options.exec;
+    exec.mode = mode;
+    op.run(arguments, exec);
+    return outputs_of(op, arguments);
+  };
+  const auto judged = [&](const NamedTensors& expected, const NamedTensors& outputs, bool exact_only) {
+    // Conditioning adjusts the reference to these outputs.
+    Reference reference = golden.reference;
+    Exec exec = options.exec;
+    exec.mode = Mode::golden;
+    return judge_outputs(op, inputs, expected, outputs, &reference, exact_only, exec);
+  };
+  switch (options.mode) {
+    case Mode::golden: return judged(golden.outputs, actual, false);
+    // The reference only says which elements are padding, or form a group.
+    case Mode::hopper: return judged(run(Mode::hopper), actual, true);
+    case Mode::fast: break;
+  }
+  const Verdict recorded = judged(golden.outputs, actual, false);
+  Verdict own = judged(golden.outputs, run(Mode::fast), false);
   // The worse of the two is what the reader needs to see; of equals, the fast outputs' own shares.
   return recorded.outcome > own.outcome ? recorded : own;
+}
+
+Verdict judge(const Op& op, const Arguments& inputs, const NamedTensors& actual, const JudgeOptions& options) {
+  return judge(op, inputs, run_golden(op, inputs, options.exec), actual, options);
 }
 
 }  // namespace dodona::oracle

@@ -56,7 +56,15 @@ struct JudgeOptions {
   Exec exec = {};            ///< threads and ISA (its mode is not used)
 };
 
+/// Golden mode's answer to one case: any number of actual outputs can be held against it.
+struct GoldenRun {
+  NamedTensors outputs;
+  Reference reference;
+};
+GoldenRun run_golden(const Op& op, const Arguments& inputs, const Exec& exec);
+
 /// Judges `actual` as the outputs of `op` for `inputs`. Throws Error when the outputs do not have the op's names, types and shapes.
 Verdict judge(const Op& op, const Arguments& inputs, const NamedTensors& actual, const JudgeOptions& options);
+Verdict judge(const Op& op, const Arguments& inputs, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options);
 
 }  // namespace dodona::oracle

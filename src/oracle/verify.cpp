@@ -13,7 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-CaseResult verify_one(const Case& c, Mode mode, const Exec& exec) {
+/// `golden` is computed by the first mode that needs it.
+CaseResult verify_one(const Case& c, Mode mode, const Exec& exec, std::optional<GoldenRun>& golden) {
   CaseResult result{c.path, std::string(c.op->name()), c.name, mode, {}, {}, false, c.ignored};
   // Generated outputs are golden mode's, no H200's.
   if (!c.op->has(mode) || (mode == Mode::hopper && !c.line.empty())) {
@@ -22,7 +23,8 @@ CaseResult verify_one(const Case& c, Mode mode, const Exec& exec) {
   }
   try {
     if (c.outputs.empty()) throw Error(ErrorCode::bad_file, result.op, c.path, "holds no recorded outputs");
-    result.verdict = judge(*c.op, c.inputs, c.outputs, {mode, exec});
+    if (!golden) golden = run_golden(*c.op, c.inputs, exec);
+    result.verdict = judge(*c.op, c.inputs, *golden, c.outputs, {mode, exec});
   } catch (const Error& error) {
     // A call that the H200 emulation does not cover (a dialect, a type) is no fault of the recording.
     if (mode == Mode::hopper && error.code() == ErrorCode::unsupported) {
@@ -87,7 +89,8 @@ std::vector<CaseResult> verify(const std::vector<std::string>& files, const std:
     try {
       Case c = load_case(files[i], exec.threads);
       complete(c, exec);
-      for (const Mode mode : modes) results.push_back(verify_one(c, mode, exec));
+      std::optional<GoldenRun> golden;
+      for (const Mode mode : modes) results.push_back(verify_one(c, mode, exec, golden));
     } catch (const Error& error) {
       CaseResult failed;
       failed.path = files[i];

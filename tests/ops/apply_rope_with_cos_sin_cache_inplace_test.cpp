@@ -7,65 +7,36 @@
 #include <functional>
 #include <limits>
 
-#include "oracle/generate.h"
-#include "oracle/judge.h"
-#include "quant/element.h"
+#include "helpers.h"
 
 namespace dodona {
 namespace {
 
-using Op = ops::ApplyRopeWithCosSinCacheInplace;
-using Values = std::vector<double>;
+using namespace helpers;
 
-Tensor make(DType type, const Dims& shape, const Values& values) {
-  Tensor tensor(type, shape);
-  for (std::size_t i = 0; i < values.size(); ++i) quant::set(tensor, static_cast<std::int64_t>(i), values[i]);
-  return tensor;
-}
-Values values_of(const Tensor& tensor) {
-  Values values;
-  for (std::int64_t i = 0; i < tensor.elements(); ++i) values.push_back(quant::get(tensor, i));
-  return values;
-}
-Exec exec_of(Mode mode, int threads = 1) {
-  Exec exec;
-  exec.mode = mode;
-  exec.threads = threads;
-  return exec;
-}
-constexpr Mode all_modes[] = {Mode::golden, Mode::fast, Mode::hopper};
+const NamedOp rope{"apply_rope_with_cos_sin_cache_inplace"};
+
+using Op = ops::ApplyRopeWithCosSinCacheInplace;
 
 /// One token, one head of query and key, at position 0 of a table of one row.
 Op one_head(DType type, const Values& head, const Values& cos_sin, bool is_neox) {
   Op op;
   op.positions = Tensor(DType::i64, {1});
   const auto size = static_cast<std::int64_t>(head.size());
-  op.query = make(type, {1, size}, head);
-  op.key = make(type, {1, size}, head);
-  op.cos_sin_cache = make(DType::f32, {1, static_cast<std::int64_t>(cos_sin.size())}, cos_sin);
+  op.query = tensor_of(type, {1, size}, head);
+  op.key = tensor_of(type, {1, size}, head);
+  op.cos_sin_cache = tensor_of(DType::f32, {1, static_cast<std::int64_t>(cos_sin.size())}, cos_sin);
   op.head_size = size;
   op.is_neox = is_neox;
   return op;
 }
 Values rotated(DType type, const Values& head, const Values& cos_sin, bool is_neox, Mode mode) {
-  return values_of(ops::run(one_head(type, head, cos_sin, is_neox), exec_of(mode)).query);
+  return values_of(ops::run(one_head(type, head, cos_sin, is_neox), in_mode(mode)).query);
 }
 
-Arguments case_of(const std::string& rest) {
-  return oracle::generate(parse_case_line("apply_rope_with_cos_sin_cache_inplace " + rest));
-}
-oracle::NamedTensors outputs(const Arguments& inputs, const Exec& exec) {
-  const auto& op = registry().at("apply_rope_with_cos_sin_cache_inplace");
-  Arguments arguments = oracle::runnable(op, inputs);
-  op.run(arguments, exec);
-  return oracle::outputs_of(op, arguments);
-}
-std::int64_t failing(const Arguments& inputs, const oracle::NamedTensors& actual) {
-  return oracle::judge(registry().at("apply_rope_with_cos_sin_cache_inplace"), inputs, actual, {}).failing();
-}
 ErrorCode error_code(const Arguments& inputs) {
   try {
-    outputs(inputs, exec_of(Mode::fast));
+    rope.outputs(inputs, in_mode(Mode::fast));
   } catch (const Error& error) {
     return error.code();
   }
@@ -105,7 +76,7 @@ TEST(ApplyRope, ElementsFromROnKeepTheirBits) {
     for (const bool is_neox : {true, false}) {
       Op op = one_head(DType::bf16, {1, 2, 3, 4, 5, 6, 7}, {0, 0, 1, 1}, is_neox);
       quant::set_bits(op.query, 5, 0xFFA5);  // a NaN with a payload
-      op = ops::run(op, exec_of(mode));
+      op = ops::run(op, in_mode(mode));
       EXPECT_EQ(quant::get(op.query, 4), 5);
       EXPECT_EQ(quant::get_bits(op.query, 5), 0xFFA5U);
       EXPECT_EQ(quant::get(op.query, 6), 7);
@@ -113,13 +84,13 @@ TEST(ApplyRope, ElementsFromROnKeepTheirBits) {
 }
 
 TEST(ApplyRope, UnitCosineWithoutSineIsTheIdentityAndLeavesNothingOpen) {
-  Arguments inputs = case_of("T=2 P=1 R=64 Nq=3 Nk=1 --attr head_size=64");  // position 0: cos 1, sin 0
+  Arguments inputs = rope.case_of("T=2 P=1 R=64 Nq=3 Nk=1 --attr head_size=64");  // position 0: cos 1, sin 0
   const Tensor query = inputs.find("query")->clone();
-  for (const Mode mode : all_modes) EXPECT_EQ(values_of(outputs(inputs, exec_of(mode))[0].second), values_of(query));
+  for (const Mode mode : all_modes) EXPECT_EQ(values_of(rope.outputs(inputs, in_mode(mode))[0].second), values_of(query));
   Reference reference;
   const auto& op = registry().at("apply_rope_with_cos_sin_cache_inplace");
   Arguments copied = oracle::runnable(op, inputs);
-  op.reference(copied, exec_of(Mode::golden), reference);
+  op.reference(copied, in_mode(Mode::golden), reference);
   for (const double slack : reference.find("query")->slack) ASSERT_EQ(slack, 0.0);
 }
 
@@ -137,17 +108,17 @@ TEST(ApplyRope, InfinityStaysInItsPairAndTimesZeroIsNaN) {
 TEST(ApplyRope, ComputedNaNsAreThoseOfTheDevice) {
   for (const Mode mode : all_modes)
     for (const DType type : {DType::bf16, DType::f16, DType::f32}) {
-      const Op op = ops::run(one_head(type, {std::numeric_limits<double>::infinity(), 1}, {0, 1}, true), exec_of(mode));
+      const Op op = ops::run(one_head(type, {std::numeric_limits<double>::infinity(), 1}, {0, 1}, true), in_mode(mode));
       EXPECT_EQ(quant::get_bits(op.query, 0), type == DType::f32 ? 0x7FFFFFFFU : 0x7FFFU) << name(mode) << name(type);
     }
 }
 
 TEST(ApplyRope, BudgetHoldsEveryFusionAndNothingBeyond) {
-  const Arguments inputs = case_of("T=7 P=512 R=64 Nq=5 Nk=1 --attr head_size=64 --dtype query=f32");
+  const Arguments inputs = rope.case_of("T=7 P=512 R=64 Nq=5 Nk=1 --attr head_size=64 --dtype query=f32");
   const Tensor query = *inputs.find("query"), table = *inputs.find("cos_sin_cache"), positions = *inputs.find("positions");
   using Sum = std::function<float(float, float, float, float)>;
   const auto with = [&](const Sum& sum) {
-    auto actual = outputs(inputs, exec_of(Mode::fast));
+    auto actual = rope.outputs(inputs, in_mode(Mode::fast));
     const auto* x = query.as<float>();
     auto* y = actual[0].second.as<float>();
     for (std::int64_t t = 0; t < 7; ++t)
@@ -158,7 +129,7 @@ TEST(ApplyRope, BudgetHoldsEveryFusionAndNothingBeyond) {
           y[first] = sum(x[first], c, x[second], -s);
           y[second] = sum(x[second], c, x[first], s);
         }
-    return failing(inputs, actual);
+    return rope.failing(inputs, actual);
   };
   EXPECT_EQ(with([](float a, float c, float b, float s) { return a * c + b * s; }), 0);
   EXPECT_EQ(with([](float a, float c, float b, float s) { return std::fma(a, c, b * s); }), 0);
@@ -172,11 +143,11 @@ TEST(ApplyRope, BudgetHoldsEveryFusionAndNothingBeyond) {
 
 TEST(ApplyRope, FaultsFail) {
   for (const char* pairing : {"true", "false"}) {
-    const Arguments inputs = case_of(std::string("T=5 P=300 R=64 Nq=4 Nk=1 --attr head_size=64 --attr is_neox=") + pairing);
+    const Arguments inputs = rope.case_of(std::string("T=5 P=300 R=64 Nq=4 Nk=1 --attr head_size=64 --attr is_neox=") + pairing);
     const auto share_failing = [&](const std::function<void(Arguments&)>& fault) {
       Arguments wrong = oracle::runnable(registry().at("apply_rope_with_cos_sin_cache_inplace"), inputs);
       fault(wrong);
-      return static_cast<double>(failing(inputs, outputs(wrong, exec_of(Mode::fast)))) / (5 * 5 * 64);
+      return static_cast<double>(rope.failing(inputs, rope.outputs(wrong, in_mode(Mode::fast)))) / (5 * 5 * 64);
     };
     const auto table_with = [&](const std::function<double(std::int64_t, std::int64_t)>& value) {
       return [&inputs, value](Arguments& arguments) {
@@ -202,7 +173,7 @@ TEST(ApplyRope, FaultsFail) {
 }
 
 TEST(ApplyRope, SlicesOfWiderHeadsAreRotatedAndTheirSurroundingsKept) {
-  const Arguments dense = case_of("T=3 P=64 R=64 Nq=4 Nk=1 --attr head_size=64 --attr is_neox=false");
+  const Arguments dense = rope.case_of("T=3 P=64 R=64 Nq=4 Nk=1 --attr head_size=64 --attr is_neox=false");
   for (const Mode mode : all_modes) {
     Tensor wide(DType::bf16, {3, 4, 192});
     for (std::int64_t i = 0; i < wide.elements(); ++i) quant::set(wide, i, static_cast<double>(i % 127));
@@ -211,36 +182,36 @@ TEST(ApplyRope, SlicesOfWiderHeadsAreRotatedAndTheirSurroundingsKept) {
     Arguments strided = dense;
     strided.set("query", slice);
     strided.set("key", dense.find("key")->clone());
-    registry().at("apply_rope_with_cos_sin_cache_inplace").run(strided, exec_of(mode, 2));
-    EXPECT_EQ(values_of(slice), values_of(outputs(dense, exec_of(mode))[0].second));
+    registry().at("apply_rope_with_cos_sin_cache_inplace").run(strided, in_mode(mode, 2));
+    EXPECT_EQ(values_of(slice), values_of(rope.outputs(dense, in_mode(mode))[0].second));
     EXPECT_EQ(values_of(wide.slice(2, 0, 128)), values_of(untouched.slice(2, 0, 128)));
   }
 }
 
 TEST(ApplyRope, PositionsMayRepeatFallAndBeInt32) {
-  Arguments inputs = case_of("T=4 P=64 R=64 Nq=2 Nk=1 --attr head_size=64");
+  Arguments inputs = rope.case_of("T=4 P=64 R=64 Nq=2 Nk=1 --attr head_size=64");
   const Tensor query = *inputs.find("query");
   for (std::int64_t t = 1; t < 4; ++t) copy(query.slice(0, 0, 1), query.slice(0, t, t + 1));
-  inputs.set("positions", make(DType::i64, {4}, {63, 5, 5, 63}));
-  const auto wide = outputs(inputs, exec_of(Mode::fast));
+  inputs.set("positions", tensor_of(DType::i64, {4}, {63, 5, 5, 63}));
+  const auto wide = rope.outputs(inputs, in_mode(Mode::fast));
   const Tensor out = wide[0].second;
   EXPECT_EQ(values_of(out.slice(0, 0, 1)), values_of(out.slice(0, 3, 4)));
   EXPECT_EQ(values_of(out.slice(0, 1, 2)), values_of(out.slice(0, 2, 3)));
   EXPECT_NE(values_of(out.slice(0, 0, 1)), values_of(out.slice(0, 1, 2)));
-  inputs.set("positions", make(DType::i32, {4}, {63, 5, 5, 63}));
-  EXPECT_EQ(values_of(outputs(inputs, exec_of(Mode::fast))[0].second), values_of(out));
+  inputs.set("positions", tensor_of(DType::i32, {4}, {63, 5, 5, 63}));
+  EXPECT_EQ(values_of(rope.outputs(inputs, in_mode(Mode::fast))[0].second), values_of(out));
 }
 
 TEST(ApplyRope, PositionsOutsideTheTableAreRejected) {
-  Arguments inputs = case_of("T=2 P=64 R=64 Nq=2 Nk=1 --attr head_size=64");
+  Arguments inputs = rope.case_of("T=2 P=64 R=64 Nq=2 Nk=1 --attr head_size=64");
   for (const double position : {-1.0, 64.0}) {
-    inputs.set("positions", make(DType::i64, {2}, {0, position}));
+    inputs.set("positions", tensor_of(DType::i64, {2}, {0, position}));
     EXPECT_EQ(error_code(inputs), ErrorCode::bad_value);
   }
 }
 
 TEST(ApplyRope, TableIsFp32EvenAndNoWiderThanAHead) {
-  const Arguments good = case_of("T=2 P=64 R=64 Nq=2 Nk=1 --attr head_size=64");
+  const Arguments good = rope.case_of("T=2 P=64 R=64 Nq=2 Nk=1 --attr head_size=64");
   const auto code_with = [&](const Tensor& table) {
     Arguments bad = good;
     bad.set("cos_sin_cache", table);
@@ -258,26 +229,26 @@ TEST(ApplyRope, FlushedDenormalsAreWithinTheBudgetAndGoldenKeepsThem) {
   EXPECT_EQ(rotated(DType::bf16, {denormal, 0}, {1, 0}, true, Mode::fast)[0], denormal);
   EXPECT_EQ(rotated(DType::bf16, {denormal, 0}, {1, 0}, true, Mode::hopper)[0], 0.0);
   // A denormal element takes its whole product with it, however large the cosine.
-  Arguments inputs = case_of("T=1 P=1 R=2 Nq=1 Nk=1 --attr head_size=2");
-  inputs.set("query", make(DType::bf16, {1, 2}, {0x1p-127, 0}));
-  inputs.set("cos_sin_cache", make(DType::f32, {1, 2}, {8, 0}));
-  const auto flushed = outputs(inputs, exec_of(Mode::hopper)), kept = outputs(inputs, exec_of(Mode::fast));
+  Arguments inputs = rope.case_of("T=1 P=1 R=2 Nq=1 Nk=1 --attr head_size=2");
+  inputs.set("query", tensor_of(DType::bf16, {1, 2}, {0x1p-127, 0}));
+  inputs.set("cos_sin_cache", tensor_of(DType::f32, {1, 2}, {8, 0}));
+  const auto flushed = rope.outputs(inputs, in_mode(Mode::hopper)), kept = rope.outputs(inputs, in_mode(Mode::fast));
   EXPECT_EQ(quant::get(flushed[0].second, 0), 0.0);
   EXPECT_EQ(quant::get(kept[0].second, 0), 0x1p-124);
-  EXPECT_EQ(failing(inputs, flushed), 0);
-  EXPECT_EQ(failing(inputs, kept), 0);
+  EXPECT_EQ(rope.failing(inputs, flushed), 0);
+  EXPECT_EQ(rope.failing(inputs, kept), 0);
 }
 
 TEST(ApplyRope, AProductThatOverflowsFp32IsNotJudged) {
   // 2*x - 2*y: NaN when both products are rounded, infinite when one is fused.
   const double huge = 0x1.8p127;
-  Arguments inputs = case_of("T=1 P=1 R=2 Nq=1 Nk=1 --attr head_size=2 --dtype query=f32");
-  inputs.set("query", make(DType::f32, {1, 2}, {huge, huge}));
-  inputs.set("cos_sin_cache", make(DType::f32, {1, 2}, {2, 2}));
-  auto actual = outputs(inputs, exec_of(Mode::fast));
+  Arguments inputs = rope.case_of("T=1 P=1 R=2 Nq=1 Nk=1 --attr head_size=2 --dtype query=f32");
+  inputs.set("query", tensor_of(DType::f32, {1, 2}, {huge, huge}));
+  inputs.set("cos_sin_cache", tensor_of(DType::f32, {1, 2}, {2, 2}));
+  auto actual = rope.outputs(inputs, in_mode(Mode::fast));
   for (const float value : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity(), 0.0F}) {
     actual[0].second.as<float>()[0] = value;
-    EXPECT_EQ(failing(inputs, actual), 0) << value;
+    EXPECT_EQ(rope.failing(inputs, actual), 0) << value;
   }
 }
 
@@ -286,27 +257,27 @@ TEST(ApplyRope, AProductThatOverflowsFp32IsNotJudged) {
 constexpr const char* fused_case = "T=4 P=128 R=32 Nq=4 Nk=2 Nv=3 S=9 --attr head_size=64";
 
 TEST(ApplyRope, BufferArgumentsComeTogether) {
-  const Arguments all = case_of(fused_case);
+  const Arguments all = rope.case_of(fused_case);
   const std::vector<std::string> names{"value", "k_buffer", "v_buffer", "cache_loc"};
   for (unsigned subset = 1; subset < 15; ++subset) {
     Arguments some = all;
     for (std::size_t i = 0; i < names.size(); ++i)
       if ((subset >> i & 1U) == 0) std::erase_if(some.tensors, [&](const auto& argument) { return argument.first == names[i]; });
-    EXPECT_THROW(outputs(some, exec_of(Mode::fast)), Error) << subset;
+    EXPECT_THROW(rope.outputs(some, in_mode(Mode::fast)), Error) << subset;
   }
   Arguments none = all;
   for (const auto& missing : names) std::erase_if(none.tensors, [&](const auto& argument) { return argument.first == missing; });
-  EXPECT_EQ(outputs(none, exec_of(Mode::fast)).size(), 2U);
+  EXPECT_EQ(rope.outputs(none, in_mode(Mode::fast)).size(), 2U);
 }
 
 TEST(ApplyRope, NamedRowsAreCopiesAndOtherRowsKeepTheirBits) {
-  Arguments inputs = case_of(fused_case);
-  inputs.set("cache_loc", make(DType::i64, {4}, {7, 0, 8, 3}));
+  Arguments inputs = rope.case_of(fused_case);
+  inputs.set("cache_loc", tensor_of(DType::i64, {4}, {7, 0, 8, 3}));
   quant::set_bits(*inputs.find("v_buffer"), 5 * 192, 0xFFA5);
   quant::set_bits(*inputs.find("value"), 0, 0x7FA5);
   const std::vector<std::int64_t> rows{7, 0, 8, 3};
   for (const Mode mode : all_modes) {
-    const auto out = outputs(inputs, exec_of(mode, 2));
+    const auto out = rope.outputs(inputs, in_mode(mode, 2));
     const Tensor key = out[1].second, k_buffer = out[2].second, v_buffer = out[3].second;
     ASSERT_EQ(out[2].first, "k_buffer");
     for (std::int64_t row = 0; row < 9; ++row) {
@@ -323,35 +294,35 @@ TEST(ApplyRope, NamedRowsAreCopiesAndOtherRowsKeepTheirBits) {
 }
 
 TEST(ApplyRope, ARowNamedTwiceTakesTheLastTokenAndIsNotJudged) {
-  Arguments inputs = case_of(fused_case);
-  inputs.set("cache_loc", make(DType::i64, {4}, {2, 5, 2, 1}));
+  Arguments inputs = rope.case_of(fused_case);
+  inputs.set("cache_loc", tensor_of(DType::i64, {4}, {2, 5, 2, 1}));
   for (const Mode mode : all_modes)
     for (const int threads : {1, 2, 5}) {
-      auto out = outputs(inputs, exec_of(mode, threads));
+      auto out = rope.outputs(inputs, in_mode(mode, threads));
       EXPECT_EQ(values_of(out[3].second.slice(0, 2, 3)), values_of(inputs.find("value")->slice(0, 2, 3)));
       EXPECT_EQ(values_of(out[2].second.slice(0, 2, 3)), values_of(out[1].second.slice(0, 2, 3)));
       if (mode == Mode::hopper) continue;
       // The other token's row is as right; the row of a token that is alone is judged.
       copy(inputs.find("value")->slice(0, 0, 1), out[3].second.slice(0, 2, 3));
-      EXPECT_EQ(failing(inputs, out), 0);
+      EXPECT_EQ(rope.failing(inputs, out), 0);
       copy(inputs.find("value")->slice(0, 0, 1), out[3].second.slice(0, 5, 6));
-      EXPECT_GT(failing(inputs, out), 100);
+      EXPECT_GT(rope.failing(inputs, out), 100);
     }
 }
 
 TEST(ApplyRope, BufferRowsAreJudgedAsTheKeyThatTheyCopy) {
-  const Arguments inputs = case_of(fused_case);
-  auto out = outputs(inputs, exec_of(Mode::fast));
+  const Arguments inputs = rope.case_of(fused_case);
+  auto out = rope.outputs(inputs, in_mode(Mode::fast));
   const Tensor k_buffer = out[2].second;
   const std::int64_t row = inputs.find("cache_loc")->as<std::int64_t>()[1];
   copy(inputs.find("key")->slice(0, 1, 2), k_buffer.slice(0, row, row + 1));  // not rotated
-  EXPECT_GT(failing(inputs, out), 2 * 32 / 2);
+  EXPECT_GT(rope.failing(inputs, out), 2 * 32 / 2);
 }
 
 TEST(ApplyRope, CacheLocOutsideTheBuffersIsRejected) {
-  Arguments inputs = case_of(fused_case);
+  Arguments inputs = rope.case_of(fused_case);
   for (const double row : {-1.0, 9.0}) {
-    inputs.set("cache_loc", make(DType::i64, {4}, {0, 1, 2, row}));
+    inputs.set("cache_loc", tensor_of(DType::i64, {4}, {0, 1, 2, row}));
     EXPECT_EQ(error_code(inputs), ErrorCode::bad_value);
   }
 }

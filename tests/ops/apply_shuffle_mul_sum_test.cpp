@@ -6,20 +6,13 @@
 #include <limits>
 
 #include "dodona/error.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
-#include "quant/element.h"
+#include "helpers.h"
 
 namespace dodona {
 namespace {
 
-constexpr Mode all_modes[] = {Mode::golden, Mode::fast, Mode::hopper};
+using namespace helpers;
 
-Tensor tensor_of(DType type, const Dims& shape, const std::vector<double>& values) {
-  Tensor t(type, shape);
-  for (std::size_t i = 0; i < values.size(); ++i) quant::set(t, static_cast<std::int64_t>(i), values[i]);
-  return t;
-}
 Tensor run(const Tensor& input, const Tensor& permutation, const Tensor& factors, const Dims& shape, Mode mode) {
   Exec exec;
   exec.mode = mode;

@@ -6,33 +6,13 @@
 #include <limits>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "ops/normalization/rmsnorm.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
-#include "quant/element.h"
 
 namespace dodona {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr Mode all_modes[] = {Mode::golden, Mode::fast, Mode::hopper};
-
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  return exec;
-}
-
-Tensor filled(DType type, const Dims& shape, double value) {
-  Tensor t(type, shape);
-  for (std::int64_t i = 0; i < t.elements(); ++i) quant::set(t, i, value);
-  return t;
-}
-Tensor normal(DType type, const Dims& shape, const char* name) {
-  Tensor t(type, shape);
-  oracle::fill(t, Role::values, 0, "normal", 1, name);
-  return t;
-}
+using namespace helpers;
 
 /// Works on copies; returns what became of input and residual.
 ops::FusedAddRmsnorm run(const Tensor& input, const Tensor& residual, const Tensor& weight, Mode mode, const char* normalize = "unrounded",
@@ -41,12 +21,6 @@ ops::FusedAddRmsnorm run(const Tensor& input, const Tensor& residual, const Tens
       ops::FusedAddRmsnorm{
           .input = input.clone(), .residual = residual.clone(), .weight = weight, .normalize = normalize, .weight_order = weight_order},
       in_mode(mode));
-}
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  for (std::int64_t i = 0; i < a.elements(); ++i)
-    if (quant::get_bits(a, i) != quant::get_bits(b, i)) return false;
-  return a.elements() == b.elements();
 }
 
 oracle::Verdict judged(const Tensor& input, const Tensor& residual, const Tensor& weight, const ops::FusedAddRmsnorm& actual) {

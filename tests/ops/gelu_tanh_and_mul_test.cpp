@@ -6,33 +6,14 @@
 #include <cmath>
 #include <limits>
 
+#include "gelu.h"
 #include "ops/activation/gelu_and_mul.h"
-#include "oracle/judge.h"
-#include "quant/element.h"
 
 namespace dodona {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr Mode all_modes[] = {Mode::golden, Mode::fast, Mode::hopper};
+using namespace helpers;
 
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  return exec;
-}
-
-/// 512 gates from `first` to `last`, up = 1.
-Tensor ramp(DType type, double first, double last) {
-  Tensor t(type, {1, 1024});
-  for (std::int64_t i = 0; i < 1024; ++i) quant::set(t, i, i < 512 ? first + (last - first) * static_cast<double>(i) / 511.0 : 1.0);
-  return t;
-}
-Tensor row_of(DType type, double gate, double up) {
-  Tensor t(type, {1, 16});
-  for (std::int64_t i = 0; i < 16; ++i) quant::set(t, i, i < 8 ? gate : up);
-  return t;
-}
 Tensor run(const Tensor& input, Mode mode) {
   return ops::run(ops::GeluTanhAndMul{.input = input, .out = {}}, in_mode(mode)).out;
 }

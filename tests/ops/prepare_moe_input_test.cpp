@@ -3,13 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "dodona/error.h"
-#include "oracle/judge.h"
-#include "quant/element.h"
+#include "helpers.h"
 
 namespace dodona {
 namespace {
 
-constexpr Mode all_modes[] = {Mode::golden, Mode::fast, Mode::hopper};
+using namespace helpers;
 
 using Whole = std::vector<std::int64_t>;
 

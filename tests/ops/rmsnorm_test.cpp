@@ -6,32 +6,12 @@
 #include <limits>
 
 #include "dodona/error.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
-#include "quant/element.h"
+#include "helpers.h"
 
 namespace dodona {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr Mode all_modes[] = {Mode::golden, Mode::fast, Mode::hopper};
-
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  return exec;
-}
-
-Tensor filled(DType type, const Dims& shape, double value) {
-  Tensor t(type, shape);
-  for (std::int64_t i = 0; i < t.elements(); ++i) quant::set(t, i, value);
-  return t;
-}
-Tensor normal(DType type, const Dims& shape, const char* name) {
-  Tensor t(type, shape);
-  oracle::fill(t, Role::values, 0, "normal", 1, name);
-  return t;
-}
+using namespace helpers;
 
 Tensor run(const Tensor& input, const Tensor& weight, Mode mode, double eps = 1e-6, const char* weight_order = "fused") {
   return ops::run(ops::Rmsnorm{.input = input, .weight = weight, .output = {}, .eps = eps, .weight_order = weight_order}, in_mode(mode))
@@ -54,12 +34,6 @@ Reference reference_of(const Tensor& input, const Tensor& weight, double eps, co
   Reference reference;
   registry().at("rmsnorm").reference(inputs, {}, reference);
   return reference;
-}
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  for (std::int64_t i = 0; i < a.elements(); ++i)
-    if (quant::get_bits(a, i) != quant::get_bits(b, i)) return false;
-  return a.elements() == b.elements();
 }
 
 TEST(Rmsnorm, ValuesAreThoseOfTheFormula) {

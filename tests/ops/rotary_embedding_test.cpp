@@ -5,60 +5,31 @@
 #include <cmath>
 #include <limits>
 
-#include "oracle/generate.h"
-#include "oracle/judge.h"
-#include "quant/element.h"
+#include "helpers.h"
 
 namespace dodona {
 namespace {
 
-using Op = ops::RotaryEmbedding;
-using Values = std::vector<double>;
+using namespace helpers;
 
-Tensor make(DType type, const Dims& shape, const Values& values) {
-  Tensor tensor(type, shape);
-  for (std::size_t i = 0; i < values.size(); ++i) quant::set(tensor, static_cast<std::int64_t>(i), values[i]);
-  return tensor;
-}
-Values values_of(const Tensor& tensor) {
-  Values values;
-  for (std::int64_t i = 0; i < tensor.elements(); ++i) values.push_back(quant::get(tensor, i));
-  return values;
-}
-Exec exec_of(Mode mode, int threads = 1) {
-  Exec exec;
-  exec.mode = mode;
-  exec.threads = threads;
-  return exec;
-}
-constexpr Mode all_modes[] = {Mode::golden, Mode::fast, Mode::hopper};
+const NamedOp rope{"rotary_embedding"};
+
+using Op = ops::RotaryEmbedding;
 
 /// One token, one head, position 0; no key.
 Values rotated(DType type, const Values& head, const Values& cos_sin, bool is_neox, Mode mode) {
   Op op;
   op.positions = Tensor(DType::i64, {1});
   op.head_size = static_cast<std::int64_t>(head.size());
-  op.query = make(type, {1, op.head_size}, head);
-  op.cos_sin_cache = make(type, {1, static_cast<std::int64_t>(cos_sin.size())}, cos_sin);
+  op.query = tensor_of(type, {1, op.head_size}, head);
+  op.cos_sin_cache = tensor_of(type, {1, static_cast<std::int64_t>(cos_sin.size())}, cos_sin);
   op.is_neox = is_neox;
-  return values_of(ops::run(op, exec_of(mode)).query);
+  return values_of(ops::run(op, in_mode(mode)).query);
 }
 
-Arguments case_of(const std::string& rest) {
-  return oracle::generate(parse_case_line("rotary_embedding " + rest));
-}
-oracle::NamedTensors outputs(const Arguments& inputs, const Exec& exec) {
-  const auto& op = registry().at("rotary_embedding");
-  Arguments arguments = oracle::runnable(op, inputs);
-  op.run(arguments, exec);
-  return oracle::outputs_of(op, arguments);
-}
-std::int64_t failing(const Arguments& inputs, const oracle::NamedTensors& actual) {
-  return oracle::judge(registry().at("rotary_embedding"), inputs, actual, {}).failing();
-}
 std::string error_of(const Arguments& inputs) {
   try {
-    outputs(inputs, exec_of(Mode::fast));
+    rope.outputs(inputs, in_mode(Mode::fast));
   } catch (const Error& error) {
     return error.what();
   }
@@ -84,20 +55,20 @@ TEST(RotaryEmbedding, In16BitsFastAndHopperEqualGoldenToTheBit) {
   for (const char* type : {"bf16", "f16"})
     for (const char* pairing : {"true", "false"}) {
       const Arguments inputs =
-          case_of(std::string("T=9 P=333 R=44 Nq=6 Nk=3 --attr head_size=50 --attr is_neox=") + pairing + " --dtype query=" + type);
-      const auto golden = outputs(inputs, exec_of(Mode::golden));
+          rope.case_of(std::string("T=9 P=333 R=44 Nq=6 Nk=3 --attr head_size=50 --attr is_neox=") + pairing + " --dtype query=" + type);
+      const auto golden = rope.outputs(inputs, in_mode(Mode::golden));
       for (const Mode mode : {Mode::fast, Mode::hopper})
         for (std::size_t i = 0; i < 2; ++i)
-          EXPECT_EQ(values_of(outputs(inputs, exec_of(mode, 2))[i].second), values_of(golden[i].second)) << type << pairing;
+          EXPECT_EQ(values_of(rope.outputs(inputs, in_mode(mode, 2))[i].second), values_of(golden[i].second)) << type << pairing;
     }
 }
 
 TEST(RotaryEmbedding, In16BitsNothingIsOpen) {
-  const Arguments inputs = case_of("T=9 P=333 R=64 Nq=6 Nk=3 --attr head_size=64");
+  const Arguments inputs = rope.case_of("T=9 P=333 R=64 Nq=6 Nk=3 --attr head_size=64");
   const auto& op = registry().at("rotary_embedding");
   Arguments arguments = oracle::runnable(op, inputs);
   Reference reference;
-  op.reference(arguments, exec_of(Mode::golden), reference);
+  op.reference(arguments, in_mode(Mode::golden), reference);
   for (const double slack : reference.find("query")->slack) ASSERT_EQ(slack, 0.0);
   // The arithmetic of apply_rope_with_cos_sin_cache_inplace on the same numbers fails.
   const auto& once = registry().at("apply_rope_with_cos_sin_cache_inplace");
@@ -105,21 +76,21 @@ TEST(RotaryEmbedding, In16BitsNothingIsOpen) {
   Tensor table(DType::f32, {333, 64});
   for (std::int64_t i = 0; i < table.elements(); ++i) quant::set(table, i, quant::get(*inputs.find("cos_sin_cache"), i));
   other.set("cos_sin_cache", table);
-  once.run(other, exec_of(Mode::fast));
-  EXPECT_GT(failing(inputs, oracle::outputs_of(once, other)), 9 * 9 * 64 / 20);
+  once.run(other, in_mode(Mode::fast));
+  EXPECT_GT(rope.failing(inputs, oracle::outputs_of(once, other)), 9 * 9 * 64 / 20);
 }
 
 TEST(RotaryEmbedding, InFp32EitherProductMayBeFused) {
-  const Arguments inputs = case_of("T=5 P=77 R=64 Nq=4 Nk=2 --attr head_size=64 --dtype query=f32");
+  const Arguments inputs = rope.case_of("T=5 P=77 R=64 Nq=4 Nk=2 --attr head_size=64 --dtype query=f32");
   // The device fuses another product in the second output than the first; fast mode does not.
-  const auto fast = outputs(inputs, exec_of(Mode::fast)), hopper = outputs(inputs, exec_of(Mode::hopper));
+  const auto fast = rope.outputs(inputs, in_mode(Mode::fast)), hopper = rope.outputs(inputs, in_mode(Mode::hopper));
   EXPECT_NE(values_of(fast[0].second), values_of(hopper[0].second));
-  EXPECT_EQ(failing(inputs, fast), 0);
-  EXPECT_EQ(failing(inputs, hopper), 0);
+  EXPECT_EQ(rope.failing(inputs, fast), 0);
+  EXPECT_EQ(rope.failing(inputs, hopper), 0);
   auto off = fast;
   auto* x = off[0].second.as<float>();
   for (std::int64_t i = 0; i < off[0].second.elements(); ++i) x[i] += std::copysign(std::fmax(std::fabs(x[i]), 1.0F) * 0x1p-21F, x[i]);
-  EXPECT_GT(failing(inputs, off), 5 * 4 * 64 / 2);
+  EXPECT_GT(rope.failing(inputs, off), 5 * 4 * 64 / 2);
 }
 
 TEST(RotaryEmbedding, FlushedBf16DenormalsAreWithinTheBudget) {
@@ -127,14 +98,14 @@ TEST(RotaryEmbedding, FlushedBf16DenormalsAreWithinTheBudget) {
   EXPECT_EQ(rotated(DType::bf16, {denormal, 0}, {1, 0}, true, Mode::golden)[0], denormal);
   EXPECT_EQ(rotated(DType::bf16, {denormal, 0}, {1, 0}, true, Mode::hopper)[0], 0.0);
   // A denormal element takes its whole product with it, however large the cosine.
-  Arguments inputs = case_of("T=1 P=1 R=2 Nq=1 --attr head_size=2");
-  inputs.set("query", make(DType::bf16, {1, 2}, {0x1p-127, 0}));
-  inputs.set("cos_sin_cache", make(DType::bf16, {1, 2}, {8, 0}));
-  const auto flushed = outputs(inputs, exec_of(Mode::hopper)), kept = outputs(inputs, exec_of(Mode::fast));
+  Arguments inputs = rope.case_of("T=1 P=1 R=2 Nq=1 --attr head_size=2");
+  inputs.set("query", tensor_of(DType::bf16, {1, 2}, {0x1p-127, 0}));
+  inputs.set("cos_sin_cache", tensor_of(DType::bf16, {1, 2}, {8, 0}));
+  const auto flushed = rope.outputs(inputs, in_mode(Mode::hopper)), kept = rope.outputs(inputs, in_mode(Mode::fast));
   EXPECT_EQ(quant::get(flushed[0].second, 0), 0.0);
   EXPECT_EQ(quant::get(kept[0].second, 0), 0x1p-124);
-  EXPECT_EQ(failing(inputs, flushed), 0);
-  EXPECT_EQ(failing(inputs, kept), 0);
+  EXPECT_EQ(rope.failing(inputs, flushed), 0);
+  EXPECT_EQ(rope.failing(inputs, kept), 0);
 }
 
 TEST(RotaryEmbedding, F16DenormalsAreKeptOnTheDeviceToo) {
@@ -153,26 +124,26 @@ TEST(RotaryEmbedding, NaNStaysInItsPair) {
 }
 
 TEST(RotaryEmbedding, KeyMayBeAbsent) {
-  const Arguments inputs = case_of("T=3 P=9 R=8 Nq=4 Nk=2 --attr head_size=8");
+  const Arguments inputs = rope.case_of("T=3 P=9 R=8 Nq=4 Nk=2 --attr head_size=8");
   Arguments alone = inputs;
   std::erase_if(alone.tensors, [](const auto& argument) { return argument.first == "key"; });
   for (const Mode mode : all_modes) {
-    const auto out = outputs(alone, exec_of(mode));
+    const auto out = rope.outputs(alone, in_mode(mode));
     ASSERT_EQ(out.size(), 1U);
-    EXPECT_EQ(values_of(out[0].second), values_of(outputs(inputs, exec_of(mode))[0].second));
+    EXPECT_EQ(values_of(out[0].second), values_of(rope.outputs(inputs, in_mode(mode))[0].second));
   }
 }
 
 TEST(RotaryEmbedding, BatchesOfSequencesAndExplicitHeadsMeanTheSame) {
-  const Arguments flat = case_of("T=6 P=50 R=8 Nq=4 Nk=2 --attr head_size=10");
+  const Arguments flat = rope.case_of("T=6 P=50 R=8 Nq=4 Nk=2 --attr head_size=10");
   for (const Mode mode : all_modes) {
-    const auto expected = outputs(flat, exec_of(mode));
+    const auto expected = rope.outputs(flat, in_mode(mode));
     const auto expect_same = [&](const Dims& positions, const Dims& query, const Dims& key) {
       Arguments shaped = flat;
       shaped.set("positions", flat.find("positions")->reshape(positions));
       shaped.set("query", flat.find("query")->reshape(query));
       shaped.set("key", flat.find("key")->reshape(key));
-      const auto out = outputs(shaped, exec_of(mode, 2));
+      const auto out = rope.outputs(shaped, in_mode(mode, 2));
       EXPECT_EQ(values_of(out[0].second), values_of(expected[0].second)) << to_string(query);
       EXPECT_EQ(values_of(out[1].second), values_of(expected[1].second)) << to_string(key);
     };
@@ -184,7 +155,7 @@ TEST(RotaryEmbedding, BatchesOfSequencesAndExplicitHeadsMeanTheSame) {
 }
 
 TEST(RotaryEmbedding, StridedBatchesAreRotatedWhereTheyLie) {
-  const Arguments flat = case_of("T=6 P=50 R=8 Nq=4 --attr head_size=10");
+  const Arguments flat = rope.case_of("T=6 P=50 R=8 Nq=4 --attr head_size=10");
   Arguments strided = flat;
   Tensor query = make_strided(DType::bf16, {2, 3, 4, 10}, {200, 60, 15, 1});
   copy(flat.find("query")->reshape({2, 3, 4, 10}), query);
@@ -193,11 +164,11 @@ TEST(RotaryEmbedding, StridedBatchesAreRotatedWhereTheyLie) {
   copy(flat.find("positions")->reshape({2, 3}), positions);
   strided.set("positions", positions);
   for (const Mode mode : all_modes)
-    EXPECT_EQ(values_of(outputs(strided, exec_of(mode))[0].second), values_of(outputs(flat, exec_of(mode))[0].second));
+    EXPECT_EQ(values_of(rope.outputs(strided, in_mode(mode))[0].second), values_of(rope.outputs(flat, in_mode(mode))[0].second));
 }
 
 TEST(RotaryEmbedding, ShapesThatDoNotFitPositionsAreRejected) {
-  const Arguments good = case_of("T=6 P=50 R=8 Nq=4 Nk=2 --attr head_size=10");
+  const Arguments good = rope.case_of("T=6 P=50 R=8 Nq=4 Nk=2 --attr head_size=10");
   const auto error_with = [&](const Dims& positions, const Dims& query) {
     Arguments bad = good;
     bad.set("positions", Tensor(DType::i64, positions));
@@ -217,13 +188,13 @@ TEST(RotaryEmbedding, ShapesThatDoNotFitPositionsAreRejected) {
 }
 
 TEST(RotaryEmbedding, KeyHeadsDivideQueryHeads) {
-  EXPECT_EQ(error_of(case_of("T=2 P=50 R=8 Nq=6 Nk=3 --attr head_size=8")), "");
-  EXPECT_NE(error_of(case_of("T=2 P=50 R=8 Nq=6 Nk=4 --attr head_size=8")).find("key has 4 heads"), std::string::npos);
-  EXPECT_NE(error_of(case_of("T=2 P=50 R=8 Nq=6 Nk=0 --attr head_size=8")).find("key has 0 heads"), std::string::npos);
+  EXPECT_EQ(error_of(rope.case_of("T=2 P=50 R=8 Nq=6 Nk=3 --attr head_size=8")), "");
+  EXPECT_NE(error_of(rope.case_of("T=2 P=50 R=8 Nq=6 Nk=4 --attr head_size=8")).find("key has 4 heads"), std::string::npos);
+  EXPECT_NE(error_of(rope.case_of("T=2 P=50 R=8 Nq=6 Nk=0 --attr head_size=8")).find("key has 0 heads"), std::string::npos);
 }
 
 TEST(RotaryEmbedding, KeyHeadsLieAsFarApartAsTheQuerys) {
-  const Arguments good = case_of("T=2 P=50 R=8 Nq=4 Nk=2 --attr head_size=8");
+  const Arguments good = rope.case_of("T=2 P=50 R=8 Nq=4 Nk=2 --attr head_size=8");
   const auto error_with = [&](const Tensor& query, const Tensor& key) {
     Arguments arguments = good;
     arguments.set("query", query);
@@ -238,7 +209,7 @@ TEST(RotaryEmbedding, KeyHeadsLieAsFarApartAsTheQuerys) {
 }
 
 TEST(RotaryEmbedding, TableHasTheTypeOfTheQueryAndIsNoWiderThanAHead) {
-  Arguments inputs = case_of("T=2 P=50 R=8 Nq=4 Nk=2 --attr head_size=8");
+  Arguments inputs = rope.case_of("T=2 P=50 R=8 Nq=4 Nk=2 --attr head_size=8");
   inputs.set("cos_sin_cache", Tensor(DType::f32, {50, 8}));
   EXPECT_NE(error_of(inputs).find("cos_sin_cache has dtype f32"), std::string::npos);
   inputs.set("cos_sin_cache", Tensor(DType::bf16, {50, 10}));

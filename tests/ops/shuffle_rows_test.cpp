@@ -5,21 +5,13 @@
 #include <cstring>
 
 #include "dodona/error.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
-#include "quant/element.h"
+#include "helpers.h"
 
 namespace dodona {
 namespace {
 
-constexpr Mode all_modes[] = {Mode::golden, Mode::fast, Mode::hopper};
+using namespace helpers;
 
-Exec exec_of(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  exec.threads = 2;
-  return exec;
-}
 Tensor map_of(const std::vector<int>& rows) {
   Tensor map(DType::i32, {static_cast<std::int64_t>(rows.size())});
   for (std::size_t d = 0; d < rows.size(); ++d) quant::set(map, static_cast<std::int64_t>(d), rows[d]);
@@ -41,7 +33,7 @@ TEST(ShuffleRows, RowsMayRepeatAndBeLeftOutAndKeepTheirBits) {
         ops::ShuffleRows op{.input_tensor = Tensor(type, {4, width}), .dst2src_map = map_of({3, 0, 3, 3, 1}), .output_tensor = {}};
         // NaNs of every payload are among them.
         for (std::int64_t i = 0; i < 4 * width; ++i) quant::set_bits(op.input_tensor, i, 0x7F80u + 7u * static_cast<std::uint64_t>(i));
-        expect_gathered(ops::run(op, exec_of(mode)));
+        expect_gathered(ops::run(op, in_mode(mode, 2)));
       }
 }
 
@@ -51,7 +43,7 @@ TEST(ShuffleRows, LargeOutputsAreWrittenWhole) {
     ops::ShuffleRows op{.input_tensor = Tensor(DType::u8, {3, width}), .dst2src_map = Tensor(DType::i32, {700}), .output_tensor = {}};
     for (std::int64_t i = 0; i < 3 * width; ++i) op.input_tensor.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 37 >> 3);
     for (std::int64_t d = 0; d < 700; ++d) op.dst2src_map.as<std::int32_t>()[d] = static_cast<std::int32_t>(d * 5 % 3);
-    const auto done = ops::run(op, exec_of(Mode::fast));
+    const auto done = ops::run(op, in_mode(Mode::fast, 2));
     for (std::int64_t d = 0; d < 700; ++d)
       ASSERT_EQ(std::memcmp(done.output_tensor.as<char>() + d * width, op.input_tensor.as<char>() + d * 5 % 3 * width,
                             static_cast<std::size_t>(width)),
@@ -63,7 +55,7 @@ TEST(ShuffleRows, SourcesOutsideTheInputAreRejected) {
   for (const int row : {-1, 4}) {
     ops::ShuffleRows op{.input_tensor = Tensor(DType::bf16, {4, 8}), .dst2src_map = map_of({0, row}), .output_tensor = {}};
     try {
-      ops::run(op, exec_of(Mode::fast));
+      ops::run(op, in_mode(Mode::fast, 2));
       ADD_FAILURE() << row;
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("dst2src_map holds " + std::to_string(row)), std::string::npos) << error.what();
@@ -76,7 +68,7 @@ TEST(ShuffleRows, ARowFromTheWrongPlaceFails) {
   const Arguments inputs = oracle::generate(parse_case_line("shuffle_rows R=5 C=64 D=9"));
   Arguments arguments = inputs;
   arguments.set("dst2src_map", map_of({1, 0, 2, 3, 4, 0, 0, 1, 2}));
-  op.run(arguments, exec_of(Mode::fast));
+  op.run(arguments, in_mode(Mode::fast, 2));
   Arguments asked = inputs;
   asked.set("dst2src_map", map_of({1, 0, 2, 3, 3, 0, 0, 1, 2}));
   const auto verdict = oracle::judge(op, asked, {{"output_tensor", *arguments.find("output_tensor")}}, {});

@@ -7,30 +7,15 @@
 #include <limits>
 
 #include "dodona/error.h"
+#include "gelu.h"
 #include "ops/activation/gelu_and_mul.h"
 #include "ops/activation/gelu_tanh_and_mul.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
-#include "quant/element.h"
 
 namespace dodona {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr Mode all_modes[] = {Mode::golden, Mode::fast, Mode::hopper};
+using namespace helpers;
 
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  return exec;
-}
-
-/// A row of eight gates and eight ups, all alike.
-Tensor row_of(DType type, double gate, double up) {
-  Tensor t(type, {1, 16});
-  for (std::int64_t i = 0; i < 16; ++i) quant::set(t, i, i < 8 ? gate : up);
-  return t;
-}
 Tensor normal(DType type, const Dims& shape) {
   Tensor t(type, shape);
   oracle::fill(t, Role::values, 0, "normal", 1, "input");
@@ -49,12 +34,6 @@ oracle::Verdict judged(const char* op, const Tensor& input, const Tensor& out) {
   Arguments inputs;
   inputs.set("input", input);
   return oracle::judge(registry().at(op), inputs, {{"out", out}}, {});
-}
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  for (std::int64_t i = 0; i < a.elements(); ++i)
-    if (quant::get_bits(a, i) != quant::get_bits(b, i)) return false;
-  return a.elements() == b.elements();
 }
 
 /// The halves exchanged.

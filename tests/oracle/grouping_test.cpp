@@ -124,6 +124,16 @@ TEST(Grouping, APermutationAndItsInverseMayChooseAnyOrderTogether) {
   EXPECT_GT(run.verdict("output_permutation").differing, 0) << "the order is another";
 }
 
+TEST(Grouping, OneGoldenRunServesManyOrders) {
+  Routed run, other;
+  const auto [i, j] = run.pair_of_one_expert();
+  other.exchange(i, j, true);
+  const GoldenRun golden = run_golden(run.op, run.inputs, {});
+  for (const auto* outputs : {&run.outputs, &other.outputs, &run.outputs})
+    EXPECT_EQ(judge(run.op, run.inputs, golden, *outputs, {}).outcome, Outcome::pass)
+        << "what one order conditions must not reach the next";
+}
+
 TEST(Grouping, APermutationThatItsInverseContradictsFails) {
   Routed run;
   const auto [i, j] = run.pair_of_one_expert();
