@@ -67,6 +67,7 @@ void add_list(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
 void add_run(CLI::App& app, int& exit_code);
 void add_gen(CLI::App& app, int& exit_code);
+void add_check(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_layer(CLI::App& app, int& exit_code);

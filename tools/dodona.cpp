@@ -22,12 +22,13 @@ int run(int argc, char** argv) {
   add_list(app, exit_code);
   add_info(app, exit_code);
   add_run(app, exit_code);
+  add_gen(app, exit_code);
+  add_check(app, exit_code);
   add_verify(app, exit_code);
   add_doctor(app, exit_code);
   add_layer(app, exit_code);
   add_shapes(app, exit_code);
   add_synth(app, exit_code);
-  add_gen(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -75,7 +75,7 @@ Quantized experts_quant(const Experts& e, const char* note, const Tensor& x, Mem
   for (const Group& group : groups) encode_scales.as<float>()[group.expert] = 1.0f / (e.weights.expert(group.expert).*member).input_scale();
   Quantized result;
   e.trace.op(part, "scaled_fp4_experts_quant", note, {{"input", x.shape()}}, moved({x}), [&]() -> NamedTensors {
-    const auto run = ops::run(ops::ScaledFp4ExpertsQuant{.input = x,
+    const auto run = ops::run(ops::ScaledFp4ExpertsQuant{.input_tensor = x,
                                                          .input_global_scale = encode_scales,
                                                          .expert_offsets = sorted.expert_offsets,
                                                          .blockscale_offsets = sorted.blockscale_offsets,

@@ -4,10 +4,10 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "dodona/error.h"
 #include "oracle/grouping.h"
+#include "oracle/pattern.h"
 #include "quant/e4m3.h"
 #include "quant/e5m2.h"
 #include "quant/element.h"
@@ -56,7 +56,7 @@ double share_of_slack(const Rounding& rounding, double exact, double slack, doub
 
 /// An output as numbers: golden, actual and the reference, element by element.
 struct Comparison {
-  Tensor golden, actual;
+  Tensor expected, golden, actual;
   const ReferenceOutput* reference;
   Judge judge;
   Rounding rounding;
@@ -71,7 +71,7 @@ Tensor as_codes(const Tensor& bytes, DType code) {
 }
 
 Comparison make_comparison(const TensorSpec& spec, const Tensor& golden, const Tensor& actual, const ReferenceOutput* reference) {
-  Comparison c{golden, actual, reference, spec.judge, {golden.dtype(), spec.judge == Judge::code}};
+  Comparison c{golden, golden, actual, reference, spec.judge, {golden.dtype(), spec.judge == Judge::code}};
   if (reference != nullptr && reference->code) {
     c.golden = as_codes(golden, *reference->code);
     c.actual = as_codes(actual, *reference->code);
@@ -100,44 +100,13 @@ bool zero_would_pass(const Comparison& c, std::int64_t i) {
   return share_of_slack(c.rounding, c.reference->exact[k], c.reference->slack[k], 0.0) <= 1.0;
 }
 
-Dims index_of(std::int64_t linear, const Dims& shape) {
-  Dims index = shape;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    index[d] = shape[d] > 0 ? linear % shape[d] : 0;
-    linear = shape[d] > 0 ? linear / shape[d] : 0;
-  }
-  return index;
-}
-
-/// Where the failing elements lie: what a reader should look at first.
-std::string describe_pattern(const std::vector<std::int64_t>& failing, std::int64_t compared, const Dims& shape) {
-  if (failing.empty()) return {};
-  const std::int64_t width = shape.rank() > 0 ? shape.at(-1) : 1;
-  std::set<std::int64_t> rows, columns;
-  for (const std::int64_t i : failing) rows.insert(i / width), columns.insert(i % width);
-  const auto count = static_cast<std::int64_t>(failing.size());
-  const auto row_total = width > 0 && shape.rank() > 0 ? element_count(shape) / width : 1;
-  const auto range = [](const std::set<std::int64_t>& s) {
-    return s.size() == 1 ? std::to_string(*s.begin()) : std::to_string(*s.begin()) + ".." + std::to_string(*s.rbegin());
-  };
-  const auto dense = [](const std::set<std::int64_t>& s) { return *s.rbegin() - *s.begin() + 1 == static_cast<std::int64_t>(s.size()); };
-  if (count == compared) return "every element";
-  if (rows.size() == 1 && row_total > 1) return "one row: " + range(rows) + ", columns " + range(columns);
-  if (columns.size() == 1 && width > 1) return "one column: " + range(columns);
-  if (static_cast<std::int64_t>(columns.size()) < width && dense(columns) && *columns.rbegin() == width - 1)
-    return "the tail of the rows: columns " + range(columns);
-  if (static_cast<std::int64_t>(rows.size()) < row_total && dense(rows))
-    return "rows " + range(rows) +
-           (static_cast<std::int64_t>(columns.size()) < width && dense(columns) ? ", columns " + range(columns) : "");
-  if (static_cast<std::int64_t>(columns.size()) < width && dense(columns)) return "columns " + range(columns);
-  return "scattered over " + std::to_string(rows.size()) + " rows and " + std::to_string(columns.size()) + " columns";
-}
-
 /// Why an element does not count as failing, or does.
 using DefectCheck = const KnownDefect* (*)(const Op&, Arguments&, std::string_view, std::int64_t);
 
-OutputVerdict judge_output(const Op& op, Arguments& actual_arguments, const TensorSpec& spec, const Comparison& c, bool exact_only) {
+OutputVerdict judge_output(const Op& op, Arguments& actual_arguments, const TensorSpec& spec, const Comparison& c, bool exact_only,
+                           bool details) {
   OutputVerdict verdict;
+  auto detail = std::make_shared<OutputDetail>();
   verdict.name = spec.name;
   const bool grouped = spec.judge == Judge::grouping && c.reference != nullptr && c.reference->grouping;
   const GroupingReport groups = grouped ? compare_groups(*c.reference, c.actual) : GroupingReport{};
@@ -147,11 +116,13 @@ OutputVerdict judge_output(const Op& op, Arguments& actual_arguments, const Tens
   const ReferenceOutput* reference = c.reference;
   const bool has_open = reference != nullptr && !reference->unspecified.empty();
   const bool has_slack = !exact_only && reference != nullptr && spec.judge != Judge::exact;
-  std::vector<std::int64_t> failing;
+  std::vector<std::int64_t>& failing = detail->failing;
+  if (details) detail->share.assign(static_cast<std::size_t>(verdict.elements), 0.0);
   std::int64_t zero_passes = 0, explained = 0;
   for (std::int64_t i = 0; i < verdict.elements; ++i) {
     if (has_open && reference->unspecified[static_cast<std::size_t>(i)]) {
       --verdict.compared;
+      if (details) detail->share[static_cast<std::size_t>(i)] = std::numeric_limits<double>::quiet_NaN();
       continue;
     }
     const bool same_bits = quant::get_bits(c.golden, i) == quant::get_bits(c.actual, i);
@@ -163,6 +134,7 @@ OutputVerdict judge_output(const Op& op, Arguments& actual_arguments, const Tens
                              : share_of_element(c, i, false, exact_only);
     verdict.differing += same_bits ? 0 : 1;
     if (share == 0.0) continue;
+    if (details) detail->share[static_cast<std::size_t>(i)] = share;
     if (share <= 1.0) {
       verdict.max_share = std::max(verdict.max_share, share);
     } else if (const KnownDefect* defect = op.explain_defect(actual_arguments, spec.name, i); defect != nullptr && !exact_only) {
@@ -179,7 +151,8 @@ OutputVerdict judge_output(const Op& op, Arguments& actual_arguments, const Tens
     if (verdict.worst.size() > worst_kept) verdict.worst.pop_back();
   }
   verdict.failing = static_cast<std::int64_t>(failing.size());
-  verdict.pattern = grouped ? groups.pattern : describe_pattern(failing, verdict.compared, c.golden.shape());
+  const LogicalView view = logical_view(op, spec, c.golden.shape(), actual_arguments);
+  verdict.pattern = grouped ? groups.pattern : place_of(failing, verdict.compared, view.shape, view.names);
   if (verdict.failing > 0) {
     verdict.outcome = Outcome::fail;
   } else if (explained > 0) {
@@ -187,6 +160,13 @@ OutputVerdict judge_output(const Op& op, Arguments& actual_arguments, const Tens
   } else if (has_slack && verdict.compared > 0 &&
              static_cast<double>(zero_passes) > vacuous_share * static_cast<double>(verdict.compared)) {
     verdict.outcome = Outcome::vacuous;
+  }
+  if (details) {
+    detail->expected = c.expected;
+    detail->golden = c.golden;
+    detail->actual = c.actual;
+    if (reference != nullptr) detail->exact = reference->exact;
+    verdict.detail = std::move(detail);
   }
   return verdict;
 }
@@ -203,8 +183,10 @@ const Tensor* find(const NamedTensors& tensors, std::string_view name) {
 }
 
 Verdict judge_outputs(const Op& op, const Arguments& inputs, const NamedTensors& expected, const NamedTensors& actual, Reference* reference,
-                      bool exact_only, const Exec& exec) {
+                      bool exact_only, const JudgeOptions& options) {
   Arguments arguments = with_actual(op, inputs, actual);
+  Exec exec = options.exec;
+  exec.mode = Mode::golden;
   const auto is_grouping = [](const TensorSpec& spec) { return spec.judge == Judge::grouping; };
   const bool has_groups = std::any_of(op.schema().tensors.begin(), op.schema().tensors.end(), is_grouping);
   if (reference != nullptr && (!exact_only || has_groups)) op.condition(arguments, exec, *reference);
@@ -214,7 +196,7 @@ Verdict judge_outputs(const Op& op, const Arguments& inputs, const NamedTensors&
     if (golden == nullptr) continue;
     const Comparison comparison =
         make_comparison(spec, *golden, *find(actual, spec.name), reference != nullptr ? reference->find(spec.name) : nullptr);
-    add(verdict, judge_output(op, arguments, spec, comparison, exact_only));
+    add(verdict, judge_output(op, arguments, spec, comparison, exact_only, options.details));
   }
   return verdict;
 }
@@ -260,9 +242,7 @@ Verdict judge(const Op& op, const Arguments& inputs, const GoldenRun& golden, co
   const auto judged = [&](const NamedTensors& expected, const NamedTensors& outputs, bool exact_only) {
     // Conditioning adjusts the reference to these outputs.
     Reference reference = golden.reference;
-    Exec exec = options.exec;
-    exec.mode = Mode::golden;
-    return judge_outputs(op, inputs, expected, outputs, &reference, exact_only, exec);
+    return judge_outputs(op, inputs, expected, outputs, &reference, exact_only, options);
   };
   switch (options.mode) {
     case Mode::golden: return judged(golden.outputs, actual, false);

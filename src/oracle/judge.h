@@ -6,6 +6,7 @@
 // leaves open is first brought in line (Op::condition).
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,15 @@ struct ElementReport {
   double share = 0;  ///< of the slack that one rounding of it needs to explain the actual value; infinite where the slack is 0
 };
 
+/// What an output was held against, element by element.
+struct OutputDetail {
+  Tensor expected;            ///< golden as the op stores it
+  Tensor golden, actual;      ///< as compared: packed codes are one element each; contiguous in row-major counting
+  std::vector<double> share;  ///< of the slack, as in ElementReport; 0 where the bits follow; NaN where nothing is compared
+  std::vector<double> exact;  ///< golden before its rounding; empty where the judge has only bits
+  std::vector<std::int64_t> failing;
+};
+
 struct OutputVerdict {
   std::string name;
   Judge judge = Judge::exact;
@@ -36,10 +46,11 @@ struct OutputVerdict {
   std::int64_t compared = 0;   ///< elements less the unspecified ones
   std::int64_t differing = 0;  ///< bits differ from golden
   std::int64_t failing = 0;
-  double max_share = 0;              ///< largest share of the budget used by an element that passes
-  std::vector<ElementReport> worst;  ///< up to 5, worst first
-  std::string pattern;               ///< of the failing elements: one row, one column, the tail, all...
-  std::string defect;                ///< id of the known defect
+  double max_share = 0;                        ///< largest share of the budget used by an element that passes
+  std::vector<ElementReport> worst;            ///< up to 5, worst first
+  std::string pattern;                         ///< of the failing elements: one row, one column, the tail, all...
+  std::string defect;                          ///< id of the known defect
+  std::shared_ptr<const OutputDetail> detail;  ///< on request
 };
 
 struct Verdict {
@@ -54,6 +65,7 @@ struct JudgeOptions {
   Mode mode = Mode::golden;  ///< golden: the budget; fast: the budget, and the fast outputs must pass it too; hopper: equal bits
                              ///< (`grouping` as ever)
   Exec exec = {};            ///< threads and ISA (its mode is not used)
+  bool details = false;      ///< keep every element's share
 };
 
 /// Golden mode's answer to one case: any number of actual outputs can be held against it.

@@ -1,0 +1,291 @@
+// What a check says: figures, patterns, and the pains of customary comparisons that it must not have.
+#include "oracle/check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "oracle/generate.h"
+#include "oracle/make_case.h"
+#include "oracle/report.h"
+#include "quant/element.h"
+
+namespace dodona::oracle {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// A case and outputs of one's own to break.
+struct Sample {
+  Case c;
+  NamedTensors outputs;
+  explicit Sample(const std::string& line) : c(make_case(parse_case_line(line), {}, true)) {
+    for (const auto& [name, tensor] : c.outputs) outputs.emplace_back(name, tensor.clone());
+  }
+  Tensor& output(std::size_t i = 0) { return outputs[i].second; }
+  /// Multiplies the elements that `pick` (of row, column) takes.
+  Sample& scale(double factor, const std::function<bool(std::int64_t, std::int64_t)>& pick, std::size_t i = 0) {
+    Tensor& t = output(i);
+    const std::int64_t width = t.size(-1);
+    for (std::int64_t k = 0; k < t.elements(); ++k)
+      if (pick(k / width, k % width)) quant::set(t, k, factor * quant::get(t, k));
+    return *this;
+  }
+  CheckResult result() const { return check(c, outputs, {}); }
+};
+
+OutputCheck checked(const Sample& sample, std::size_t i = 0) {
+  return sample.result().outputs.at(i);
+}
+
+const auto everywhere = [](std::int64_t, std::int64_t) { return true; };
+
+// ---- pains ----
+
+TEST(Pain, HalfOfTheTruthFailsThoughTolerancesOfOneAndAHalfSigmaPassIt) {
+  Sample sample("rmsnorm T=8 H=512");
+  sample.scale(0.5, everywhere);
+  const OutputCheck output = checked(sample);
+  EXPECT_EQ(output.verdict.outcome, Outcome::fail);
+  EXPECT_THAT(output.relations, Contains(HasSubstr("a constant factor: actual = 0.5 x golden (half)")));
+}
+
+TEST(Pain, OnePercentOnOneHeadFailsThoughAssertCloseAndCosinePassIt) {
+  Sample sample("merge_state T=3 N=16 D=128");
+  sample.scale(1.01, [](std::int64_t row, std::int64_t) { return row % 16 == 5; });
+  const OutputCheck output = checked(sample);
+  EXPECT_EQ(output.verdict.outcome, Outcome::fail);
+  EXPECT_EQ(output.verdict.pattern, "one head: 5 of 16");
+  EXPECT_TRUE(output.statistics.assert_close.passes());
+  EXPECT_GT(output.statistics.cosine, 0.9999);
+}
+
+TEST(Pain, ZerosNeverPass) {
+  for (const char* line : {"rmsnorm T=4 H=64", "silu_and_mul T=4 D=64", "bmm_fp8 L=1 M=4 N=16 K=64", "merge_state T=2 N=3 D=16"}) {
+    Sample sample(line);
+    sample.output() = Tensor(sample.output().dtype(), sample.output().shape());
+    const OutputCheck output = checked(sample);
+    EXPECT_EQ(output.verdict.outcome, Outcome::fail) << line;
+    EXPECT_THAT(output.relations, Contains(HasSubstr("zeros: not written"))) << line;
+  }
+}
+
+TEST(Pain, ALargeOutputIsNotHeldToAnAbsoluteToleranceBelowItsOwnUlp) {
+  // bf16 near 30 has steps of 0.125: a tolerance of 0.06 fails correct kernels. An fp32 kernel's rounding of a neighbouring sum passes
+  // here.
+  Sample sample("bmm_fp8 L=1 M=4 N=32 K=512");
+  Exec fast;
+  Arguments arguments = runnable(*sample.c.op, sample.c.inputs);
+  sample.c.op->run(arguments, fast);
+  sample.outputs = outputs_of(*sample.c.op, arguments);
+  EXPECT_EQ(checked(sample).verdict.outcome, Outcome::pass);
+}
+
+TEST(Pain, MinusInfinityWhereGoldenHasItIsRight) {
+  // An empty sequence has the log-sum-exp -inf; harnesses that reject every Inf reject the faithful kernel.
+  Sample sample("merge_state_v2 T=8 N=4 D=16 --dist edge --dialect flashinfer");
+  bool some = false;
+  for (std::int64_t i = 0; i < sample.output(1).elements(); ++i) some = some || std::isinf(quant::get(sample.output(1), i));
+  ASSERT_TRUE(some);
+  EXPECT_EQ(checked(sample, 1).verdict.outcome, Outcome::pass);
+}
+
+TEST(Pain, Fp8OutputsAreJudgedByTheirCodesAndNotByEqualityAlone) {
+  Sample sample("sgl_per_token_quant_fp8 M=8 K=512 --seed 2");
+  const OutputCheck same = checked(sample);
+  EXPECT_EQ(same.verdict.judge, Judge::code);
+  EXPECT_EQ(same.statistics.assert_close.rtol, 0) << "torch compares FP8 for equality";
+}
+
+TEST(Pain, OneUlpEverywhereTowardZeroIsCalledTruncation) {
+  Sample sample("silu_and_mul T=4 D=128");
+  const OutputCheck golden = checked(sample);
+  Tensor& t = sample.output();
+  for (std::int64_t i = 0; i < t.elements(); ++i) {
+    const double exact = golden.verdict.detail->exact[static_cast<std::size_t>(i)];
+    double cut = quant::round_to(DType::bf16, exact);
+    if (std::fabs(cut) > std::fabs(exact)) cut = cut > 0 ? quant::next_down(DType::bf16, cut) : quant::next_up(DType::bf16, cut);
+    quant::set(t, i, cut);
+  }
+  const OutputCheck output = checked(sample);
+  EXPECT_EQ(output.verdict.outcome, Outcome::fail);
+  EXPECT_THAT(output.relations, Contains(HasSubstr("truncated instead of rounded")));
+  EXPECT_TRUE(output.statistics.assert_close.passes());
+}
+
+// ---- patterns ----
+
+struct Place {
+  const char* expected;
+  std::function<bool(std::int64_t row, std::int64_t column)> pick;
+};
+
+TEST(Pattern, NamesThePlaceOfAnError) {
+  const Dims shape{256, 512};
+  const std::vector<Place> places{
+      {"one element: [3, 7]", [](auto r, auto c) { return r == 3 && c == 7; }},
+      {"one row: 9, columns 0..511", [](auto r, auto) { return r == 9; }},
+      {"one column: 100", [](auto, auto c) { return c == 100; }},
+      {"one tile: rows 128..191, columns 64..127 (tile 2, 1 of 64 x 64)",
+       [](auto r, auto c) { return r >= 128 && r < 192 && c >= 64 && c < 128; }},
+      {"the tail of the rows: columns 496..511", [](auto, auto c) { return c >= 496; }},
+      {"stripes: columns 8..15 of every 16", [](auto, auto c) { return c % 16 >= 8; }},
+      {"stripes: columns 1 of every 2", [](auto, auto c) { return c % 2 == 1; }},
+      {"stripes: rows 3 of every 4", [](auto r, auto) { return r % 4 == 3; }},
+      {"rows 200..255", [](auto r, auto) { return r >= 200; }},
+      {"sporadic: 130 elements over 130 rows and 130 columns", [](auto r, auto c) { return r < 130 && c == r * r * 7 % 509; }},
+      {"every element", [](auto, auto) { return true; }},
+  };
+  for (const Place& place : places) {
+    std::vector<std::int64_t> failing;
+    for (std::int64_t i = 0; i < 256 * 512; ++i)
+      if (place.pick(i / 512, i % 512)) failing.push_back(i);
+    const std::string found = place_of(failing, 256 * 512, shape);
+    if (std::string(place.expected).starts_with("sporadic")) {
+      EXPECT_THAT(found, HasSubstr("sporadic: 130 elements"));
+    } else {
+      EXPECT_EQ(found, place.expected);
+    }
+  }
+}
+
+TEST(Pattern, AHeadInsideAFlatRowIsFound) {
+  // [T, Nq*head_size]: heads lie side by side.
+  Sample sample("rotary_embedding T=4 P=64 R=64 Nq=8 --attr head_size=64 --dtype query=f32");
+  sample.scale(-1, [](std::int64_t, std::int64_t column) { return column / 64 == 3; });
+  const OutputCheck output = checked(sample);
+  EXPECT_EQ(output.verdict.pattern, "one head: 3 of 8");
+  EXPECT_THAT(output.relations, Contains(HasSubstr("the sign is wrong")));
+}
+
+TEST(Pattern, NanIsReportedWithItsPosition) {
+  Sample sample("rmsnorm T=8 H=64");
+  for (std::int64_t c = 5; c < 9; ++c) quant::set_bits(sample.output(), 3 * 64 + c, 0x7FC0);
+  const OutputCheck output = checked(sample);
+  EXPECT_EQ(output.statistics.only_nan, 4);
+  EXPECT_THAT(output.relations, Contains("NaN where golden has none: 4 elements, first at [3, 5]"));
+  EXPECT_EQ(output.statistics.ulps.back().label, "NaN");
+}
+
+TEST(Pattern, DisplacedValuesAreRecognised) {
+  const auto relation = [](const std::function<std::int64_t(std::int64_t r, std::int64_t c)>& source) {
+    Sample sample("rmsnorm T=8 H=64 --dtype input=f32");
+    const Tensor golden = sample.output().clone();
+    for (std::int64_t i = 0; i < 512; ++i) quant::set_bits(sample.output(), i, quant::get_bits(golden, source(i / 64, i % 64)));
+    const auto relations = checked(sample).relations;
+    return relations.empty() ? std::string() : relations.front();
+  };
+  EXPECT_THAT(relation([](auto r, auto c) { return r * 64 + (c + 32) % 64; }), HasSubstr("halves of each row are swapped"));
+  EXPECT_THAT(relation([](auto r, auto c) { return r * 64 + (c ^ 1); }), HasSubstr("neighbours are swapped"));
+  EXPECT_THAT(relation([](auto r, auto c) { return r * 64 + std::min<std::int64_t>(c + 1, 63); }), HasSubstr("actual[c] = golden[c +1]"));
+  EXPECT_THAT(relation([](auto r, auto c) { return std::max<std::int64_t>(r - 1, 0) * 64 + c; }), HasSubstr("actual[r] = golden[r -1]"));
+  EXPECT_THAT(relation([](auto r, auto c) { return r * 64 + c / 2 + c % 2 * 32; }), HasSubstr("interleaved instead of in halves"));
+  EXPECT_THAT(relation([](auto r, auto c) { return (r * 3 + 1) % 8 * 64 + c; }), HasSubstr("rows of golden in another place"));
+}
+
+TEST(Pattern, ALogarithmInTheOtherBaseIsNamed) {
+  Sample sample("merge_state T=3 N=16 D=32");
+  sample.scale(0.6931471805599453, everywhere, 1);
+  EXPECT_THAT(checked(sample, 1).relations, Contains(HasSubstr("ln 2: a logarithm in the other base")));
+}
+
+TEST(Pattern, AConstantOffsetIsNamed) {
+  Sample sample("merge_state T=3 N=16 D=32");
+  for (std::int64_t i = 0; i < 48; ++i) quant::set(sample.output(1), i, quant::get(sample.output(1), i) + 1);
+  EXPECT_THAT(checked(sample, 1).relations, Contains(HasSubstr("a constant offset: actual = golden + 1")));
+}
+
+TEST(Pattern, AnExtraRoundingToBf16IsNamed) {
+  Sample sample("rmsnorm T=3 H=64 --dtype input=f32");
+  for (std::int64_t i = 0; i < 192; ++i) quant::set(sample.output(), i, quant::round_to(DType::bf16, quant::get(sample.output(), i)));
+  EXPECT_THAT(checked(sample).relations, Contains(HasSubstr("holds only bf16 values")));
+}
+
+TEST(Pattern, UnrelatedNumbersHaveNoRelation) {
+  Sample sample("rmsnorm T=8 H=64");
+  fill(sample.output(), Role::values, 0, "normal", 99, "noise");
+  EXPECT_THAT(checked(sample).relations, IsEmpty());
+}
+
+// ---- figures ----
+
+TEST(Figures, UlpDistanceCountsRepresentableNumbersAcrossZero) {
+  EXPECT_EQ(ulp_distance(DType::bf16, 0x3F80, 0x3F81), 1);
+  EXPECT_EQ(ulp_distance(DType::bf16, 0x0001, 0x8001), 2);
+  EXPECT_EQ(ulp_distance(DType::bf16, 0x0000, 0x8000), 0);
+  EXPECT_EQ(ulp_distance(DType::f8_e4m3, 0x7F, 0x70), -1) << "NaN";
+  EXPECT_EQ(ulp_distance(DType::i8, 0xFF, 0x01), 2) << "-1 and 1";
+  EXPECT_EQ(ulp_distance(DType::u8, 0xFF, 0x01), 254);
+  EXPECT_EQ(ulp_distance(DType::f4_e2m1, 0x7, 0xF), 14);
+}
+
+TEST(Figures, AssertCloseIsTorchs) {
+  Sample sample("rmsnorm T=2 H=64");
+  // 1 % of a bf16 value lies within rtol = 1.6e-2, 2 % does not.
+  EXPECT_TRUE(checked(Sample(sample).scale(1.01, everywhere)).statistics.assert_close.passes());
+  EXPECT_FALSE(checked(Sample(sample).scale(1.03, everywhere)).statistics.assert_close.passes());
+}
+
+TEST(Figures, RelativeL2AndCosineOfAScaledOutputAreKnown) {
+  Sample sample("rmsnorm T=4 H=256 --dtype input=f32");
+  const Statistics s = checked(sample.scale(1.5, everywhere)).statistics;
+  EXPECT_NEAR(s.relative_l2, 0.5, 1e-6);
+  EXPECT_NEAR(s.cosine, 1, 1e-9);
+  EXPECT_NEAR(s.max_rel, 0.5, 1e-6);
+}
+
+TEST(Figures, QuantilesOfTheBudgetAreInOrder) {
+  Sample sample("rmsnorm T=4 H=256 --dtype input=f32");
+  Exec fast;
+  Arguments arguments = runnable(*sample.c.op, sample.c.inputs);
+  sample.c.op->run(arguments, fast);
+  sample.outputs = outputs_of(*sample.c.op, arguments);
+  const Statistics s = checked(sample).statistics;
+  EXPECT_LE(s.share_median, s.share_p999);
+  EXPECT_LE(s.share_p999, s.share_max);
+  EXPECT_LE(s.share_max, 1);
+}
+
+TEST(Figures, ThePaddingIsNotCounted) {
+  const OutputCheck output = checked(Sample("scaled_fp4_quant M=3 K=32"), 1);
+  EXPECT_EQ(output.statistics.compared, output.verdict.compared);
+  EXPECT_LT(output.statistics.compared, output.verdict.elements);
+}
+
+// ---- reports ----
+
+TEST(Report, PagesAreSelfContainedAndEscaped) {
+  Sample sample("scaled_fp4_quant M=130 K=64");
+  quant::set_bits(sample.output(), 70, 0x77);
+  CheckResult result = sample.result();
+  result.case_name = "<script>alert(1)</script>";
+  const std::string page = html_page(result);
+  EXPECT_EQ(page.find("<script"), std::string::npos);
+  EXPECT_EQ(page.find("http"), std::string::npos);
+  EXPECT_THAT(page, HasSubstr("compared as f4_e2m1 codes [130, 64]"));
+  EXPECT_THAT(page, HasSubstr("class=\"mark\"")) << "failing cells are marked, not only coloured";
+}
+
+TEST(Report, EveryOpsOutputsCanBeReported) {
+  for (const auto& op : registry().all()) {
+    Sample sample(std::string(op->name()) + " " + op->cases().front());
+    for (auto& [name, tensor] : sample.outputs)
+      if (tensor.elements() > 0) quant::set_bits(tensor, tensor.elements() / 2, quant::get_bits(tensor, tensor.elements() / 2) ^ 3);
+    const CheckResult result = sample.result();
+    EXPECT_EQ(result.outcome, Outcome::fail) << op->name();
+    EXPECT_THAT(html_page(result), HasSubstr("</html>"));
+    EXPECT_THAT(junit_xml(result, 0), HasSubstr("<failure"));
+    EXPECT_EQ(to_json(result).at("outcome"), "FAIL");
+  }
+}
+
+TEST(Report, JunitEscapesWhatXmlForbids) {
+  EXPECT_EQ(escaped("a<b>&\"'\x01"), "a&lt;b&gt;&amp;&quot;&#39;?");
+}
+
+}  // namespace
+}  // namespace dodona::oracle

@@ -1,0 +1,112 @@
+// dodona check as a user meets it: files of every kind, exit codes, reports.
+#include "command.h"
+#include "io/npy.h"
+#include "io/npz.h"
+#include "io/safetensors.h"
+
+namespace dodona::tools_test {
+namespace {
+
+class Check : public Command {
+ protected:
+  void SetUp() override {
+    Command::SetUp();
+    ASSERT_EQ(run("gen rmsnorm T=4 H=64 --seed 1 -o " + path("case")).status, 0);
+    golden_output_ = io::SafetensorsFile::open(path("case")).tensor("out.output").clone();
+  }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string npz(const std::string& name, const std::vector<std::pair<std::string, Tensor>>& tensors) const {
+    io::write_npz(path(name), tensors);
+    return path(name);
+  }
+  Tensor golden_output_;
+};
+
+TEST_F(Check, ACaseAloneJudgesItsOwnOutputs) {
+  const Output output = run("check " + path("case"));
+  EXPECT_EQ(output.status, 0);
+  EXPECT_NE(output.out.find("bits            all equal golden's"), std::string::npos) << output.out;
+  EXPECT_EQ(run("check " + (golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors").string()).status, 0);
+  EXPECT_EQ(run("check --mode hopper " + (golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors").string()).status, 0);
+}
+
+TEST_F(Check, OutputsComeAsSafetensorsNpzNpyAndRawCodes) {
+  io::write_safetensors(path("plain.safetensors"), {{"output", golden_output_}});
+  io::write_safetensors(path("prefixed.safetensors"), {{"out.output", golden_output_}, {"in.input", golden_output_}});
+  io::write_npy(path("one.npy"), golden_output_);
+  const Tensor raw = golden_output_.bitcast(DType::i16);
+  io::write_safetensors(path("raw.safetensors"), {{"output", raw}});
+  for (const std::string& file : {path("plain.safetensors"), path("prefixed.safetensors"), path("one.npy"), path("raw.safetensors"),
+                                  npz("a.npz", {{"output", golden_output_}}), npz("b.npz", {{"out.output", raw}})})
+    EXPECT_EQ(run("check " + path("case") + " " + file).status, 0) << file << run("check " + path("case") + " " + file).err;
+}
+
+TEST_F(Check, Fp8OutputsOfTwoTensorsComeAsBytes) {
+  ASSERT_EQ(run("gen sgl_per_token_quant_fp8 M=4 K=64 -o " + path("q")).status, 0);
+  const auto file = io::SafetensorsFile::open(path("q"));
+  const Tensor codes = file.tensor("out.output_q"), scales = file.tensor("out.output_s");
+  EXPECT_EQ(run("check " + path("q") + " " + npz("q.npz", {{"output_q", codes.bitcast(DType::u8)}, {"output_s", scales}})).status, 0);
+  io::write_npy(path("q.npy"), codes);
+  expect_error("check " + path("q") + " " + path("q.npy"), "give an npz or safetensors file");
+}
+
+TEST_F(Check, WrongNamesTypesAndShapesAreOneErrorAndNoVerdict) {
+  const std::string check = "check " + path("case") + " ";
+  expect_error(check + npz("none.npz", {}), "lacks the output output (bf16 [4, 64])");
+  expect_error(check + npz("named.npz", {{"outptu", golden_output_}}), "holds 'outptu', which is no output of this call");
+  expect_error(check + npz("extra.npz", {{"output", golden_output_}, {"lse", golden_output_}}), "holds 'lse'");
+  expect_error(check + npz("type.npz", {{"output", Tensor(DType::f32, {4, 64})}}), "output is f32 [4, 64], expected bf16 [4, 64]");
+  expect_error(check + npz("width.npz", {{"output", Tensor(DType::u8, {4, 64})}}), "output is u8 [4, 64], expected bf16 [4, 64]");
+  expect_error(check + npz("shape.npz", {{"output", golden_output_.reshape({64, 4})}}), "output is bf16 [64, 4], expected bf16 [4, 64]");
+}
+
+TEST_F(Check, UnreadableFilesAreOneErrorAndNoVerdict) {
+  const std::string bytes = slurp(npz("whole.npz", {{"output", golden_output_}}));
+  expect_error("check " + path("case") + " " + file("cut.npz", bytes.substr(0, bytes.size() / 2)), "cut.npz");
+  expect_error("check " + path("case") + " " + file("empty", ""), "empty");
+  expect_error("check " + path("case") + " " + path("nowhere.npz"), "nowhere.npz");
+  expect_error("check " + file("cut.safetensors", slurp(path("case")).substr(0, 300)), "cut.safetensors");
+  expect_error("check " + path("case") + " --mode slow", "--mode");
+  expect_error("check " + path("case") + " --report " + path("no/such/folder/r.html"), "r.html");
+}
+
+TEST_F(Check, AFailureIsExitOneAndExplainsItself) {
+  Tensor broken = golden_output_.clone();
+  broken.as<std::uint16_t>()[70] = 0x7FC0;
+  const std::string actual = npz("broken.npz", {{"output", broken}});
+  const Output output = run("check " + path("case") + " " + actual + " --junit " + path("j.xml") + " --report " + path("r.html"));
+  EXPECT_EQ(output.status, 1);
+  for (const char* part : {"one element: [1, 6]", "NaN where golden has none: 1 elements, first at [1, 6]",
+                           "torch.testing.assert_close fails", "reproduce: dodona gen rmsnorm H=64 T=4 --seed 1"})
+    EXPECT_NE(output.out.find(part), std::string::npos) << part << "\n" << output.out;
+  EXPECT_NE(slurp(path("j.xml")).find("failures=\"1\""), std::string::npos);
+  EXPECT_NE(slurp(path("r.html")).find("one element: [1, 6]"), std::string::npos);
+  const json report = json::parse(run("check --json " + path("case") + " " + actual).out);
+  EXPECT_EQ(report.at("outcome"), "FAIL");
+  EXPECT_EQ(report.at("outputs")[0].at("worst")[0].at("index"), json({1, 6}));
+  EXPECT_EQ(report.at("outputs")[0].at("unexpected_nan"), 1);
+}
+
+TEST_F(Check, CompactCasesAreCheckedAgainstTheirDigests) {
+  ASSERT_EQ(run("gen rmsnorm T=4 H=64 --seed 1 --compact -o " + path("compact")).status, 0);
+  EXPECT_EQ(run("check " + path("compact")).status, 0);
+  EXPECT_EQ(run("check " + path("compact") + " " + npz("a.npz", {{"output", golden_output_}})).status, 0);
+  std::string bytes = slurp(path("compact"));
+  const std::size_t at = bytes.find("out.output\\\":\\\"") + 15;
+  bytes[at] = bytes[at] == '0' ? '1' : '0';
+  expect_error("check " + file("changed", bytes) + " " + path("a.npz"), "a digest of out.output that golden mode does not give");
+}
+
+TEST_F(Check, ANewContractIsReportedAsSuch) {
+  ASSERT_EQ(run("gen rmsnorm T=4 H=64 --seed 1 --compact -o " + path("compact")).status, 0);
+  std::string bytes = slurp(path("compact"));
+  const std::size_t at = bytes.find("out.output\\\":\\\"") + 15, version = bytes.find("contract_version\":\"") + 19;
+  bytes[at] = bytes[at] == '0' ? '1' : '0';
+  bytes[version] = '9';
+  const Output output = run("check " + file("changed", bytes) + " " + npz("a.npz", {{"output", golden_output_}}));
+  EXPECT_EQ(output.status, 0);
+  EXPECT_NE(output.out.find("the contract went from version 9 to"), std::string::npos) << output.out;
+}
+
+}  // namespace
+}  // namespace dodona::tools_test
