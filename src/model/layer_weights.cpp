@@ -40,12 +40,10 @@ AbsorbWeights absorb_weights(const ModelConfig& config, const Linear& kv_b, Roun
     per_head = codes.values;
   }
   per_head = per_head.reshape({heads, nope + v, latent});
-  result.w_kc = per_head.slice(1, 0, nope);
+  // Both with k contiguous for each column, as upstream stores them: [Nh, Lkv, Dn] and [Nh, Dv, Lkv] in memory.
+  result.w_kc = per_head.slice(1, 0, nope).transpose(1, 2).clone().transpose(1, 2);
   result.w_vc = per_head.slice(1, nope, nope + v).transpose(1, 2);
-  if (!result.is_fp8()) return result;
-  // bmm_fp8 takes B column-major: k is contiguous for each column.
-  result.w_kc = result.w_kc.transpose(1, 2).clone().transpose(1, 2);
-  result.w_vc = result.w_vc.transpose(1, 2).clone().transpose(1, 2);
+  if (result.is_fp8()) result.w_vc = result.w_vc.transpose(1, 2).clone().transpose(1, 2);
   return result;
 }
 
