@@ -41,8 +41,8 @@ struct PackedFp4Group {
   float alpha;
 };
 
-/// The bits of `cutlass_fp4_group_mm`; weights of all groups with rows have the same N and K. a_scale e4m3 [R, align(K/16,4)]. Rows of no
-/// group are not touched.
+/// The bits of `cutlass_fp4_group_mm`. a_scale e4m3 [R, align(K/16,4)]. Groups share no row, and weights of those with rows have the same
+/// N and K. Rows of no group are not touched. Throws Error naming the argument or the group.
 void fp4_group_mm_packed(const Tensor& a, const Tensor& a_scale, std::span<const PackedFp4Group> groups, const Tensor& out,
                          const Exec& exec);
 
