@@ -12,7 +12,9 @@ HalfGemm gemm_of(const Bmm& op) {
 void check(const Bmm& op) {
   if (op.out_dtype != op.mat1.dtype() && op.out_dtype != f32)
     throw Error(ErrorCode::bad_dtype, "", "out_dtype",
-                "is " + std::string(name(op.out_dtype)) + ", expected f32 or " + std::string(name(op.mat1.dtype())) + " as mat1 has");
+                "is " + std::string(name(op.out_dtype)) + ", expected f32" +
+                    (op.mat1.dtype() == f32 ? "" : " or " + std::string(name(op.mat1.dtype()))) + ", as mat1 has " +
+                    std::string(name(op.mat1.dtype())));
   if (!has_dense_columns_or_rows(op.mat2))
     throw Error(ErrorCode::bad_stride, "", "mat2",
                 "has strides " + to_string(op.mat2.strides()) + ", expected one of the last two to be 1");

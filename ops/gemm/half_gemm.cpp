@@ -49,15 +49,25 @@ const std::string_view half_sum_contract =
     "IEEE; where the magnitudes of the products add up beyond fp32, infinities and NaN pass too. Budget of acc: the larger of two ways to "
     "add. (1) k ascending, in one chain or in contiguous parts whose fp32 sums are added: with D the largest magnitude of a sum over any "
     "contiguous range of k, K + 64 units of 2^-24 D. That holds for one rounding an addition, and for tensor cores that take 16 products "
-    "a step: 17 addends cut below 2^-25 of the largest and a sum cut to 24 bits lose less than 16 such units a step. (2) any other order "
-    "in "
-    "which no product passes through more than K/16 + 32 additions: that many units of 2^-24 of the sum of all magnitudes. "
-    "Where a product of the two types does not fit fp32, its own rounding: 2^-24 of the sum of all magnitudes.";
+    "a step: 17 addends cut below 2^-25 of the largest and a sum cut to 24 bits lose less than 16 such units a step; there a denormal "
+    "factor counts as its type's smallest normal, so D is at least the largest such product. (2) any other order in which no product "
+    "passes through more than K/16 + 32 additions: that many units of 2^-24 of the sum of all magnitudes. Where a product of the two "
+    "types does not fit fp32, its own rounding: 2^-24 of the sum of all magnitudes.";
 
-HalfSum half_sum(std::span<const double> a, std::span<const double> b, bool exact_products) {
-  double sum = 0, lowest = 0, highest = 0, magnitudes = 0;
+namespace {
+/// What a tensor core takes a denormal factor's exponent from.
+double smallest_normal(DType type) {
+  return type == DType::f16 ? 0x1p-14 : 0x1p-126;
+}
+}  // namespace
+
+HalfSum half_sum(std::span<const double> a, DType a_type, std::span<const double> b, DType b_type) {
+  const bool exact_products = a_type != DType::f32 && b_type != DType::f32;
+  const double a_normal = smallest_normal(a_type), b_normal = smallest_normal(b_type);
+  double sum = 0, lowest = 0, highest = 0, magnitudes = 0, largest = 0;
   for (std::size_t k = 0; k < a.size(); ++k) {
     const double product = a[k] * b[k];
+    if (product != 0) largest = std::max(largest, std::max(std::fabs(a[k]), a_normal) * std::max(std::fabs(b[k]), b_normal));
     sum += product;
     lowest = std::min(lowest, sum), highest = std::max(highest, sum);
     magnitudes += std::fabs(product);
@@ -71,7 +81,7 @@ HalfSum half_sum(std::span<const double> a, std::span<const double> b, bool exac
   }
   if (magnitudes > 0x1.ffp127) return {sum, 0.0, true};
   const auto additions = static_cast<double>(a.size());
-  const double ascending = (additions + 64) * (highest - lowest), spread = (additions / 16 + 32) * magnitudes;
+  const double ascending = (additions + 64) * std::max(highest - lowest, largest), spread = (additions / 16 + 32) * magnitudes;
   const double products = exact_products ? 0.0 : magnitudes;
   // Each addition and each product may be flushed.
   const double flushed = magnitudes > 0 ? 2 * additions * flush_floor : 0.0;
@@ -94,14 +104,13 @@ void decode_column(const Tensor& b, std::int64_t batch, std::int64_t column, std
 /// The products of one column of B with decoded rows of A, from row `first` on.
 void golden_column(const HalfGemm& gemm, const Sizes& s, std::int64_t batch, std::int64_t first, std::span<const double> rows,
                    std::int64_t count, std::int64_t j, bool judged, const GoldenOutput& out) {
-  const bool exact_products = gemm.a.dtype() != DType::f32 && gemm.b.dtype() != DType::f32;
   const auto k = static_cast<std::size_t>(s.k);
   std::vector<double> column(k);
   decode_column(gemm.b, batch, j, column);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto row = rows.subspan(static_cast<std::size_t>(i) * k, k);
     const std::int64_t linear = (batch * s.rows + first + i) * s.columns + j;
-    const HalfSum sum = judged ? half_sum(row, column, exact_products) : HalfSum{dot(row, column), 0.0, false};
+    const HalfSum sum = judged ? half_sum(row, gemm.a.dtype(), column, gemm.b.dtype()) : HalfSum{dot(row, column), 0.0, false};
     if (sum.open) {
       out.put_open(linear, sum.exact);
     } else {

@@ -28,8 +28,8 @@ struct HalfSum {
   double slack;  ///< of an accumulator before rounding
   bool open;     ///< an honest accumulator may overflow: infinities and NaN may come out as well
 };
-/// Sum of a[k] * b[k] with the slack of the contract below. `exact_products` where fp32 holds every product of the two types.
-HalfSum half_sum(std::span<const double> a, std::span<const double> b, bool exact_products);
+/// Sum of a[k] * b[k], operands of the types named, with the slack of the contract below.
+HalfSum half_sum(std::span<const double> a, DType a_type, std::span<const double> b, DType b_type);
 /// The contract's words on that slack.
 extern const std::string_view half_sum_contract;
 

@@ -12,7 +12,9 @@ HalfGemm gemm_of(const Linear& op) {
 void check(const Linear& op) {
   if (op.out_dtype != op.input.dtype() && op.out_dtype != f32)
     throw Error(ErrorCode::bad_dtype, "", "out_dtype",
-                "is " + std::string(name(op.out_dtype)) + ", expected f32 or " + std::string(name(op.input.dtype())) + " as input has");
+                "is " + std::string(name(op.out_dtype)) + ", expected f32" +
+                    (op.input.dtype() == f32 ? "" : " or " + std::string(name(op.input.dtype()))) + ", as input has " +
+                    std::string(name(op.input.dtype())));
 }
 
 void golden(const Linear& op, const Exec& exec, Reference* reference) {

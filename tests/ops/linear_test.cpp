@@ -173,6 +173,20 @@ TEST(Linear, ACancelledGiantIsWithinTheBudgetOfTensorCoresToo) {
   EXPECT_EQ(judged(op, ops::run(op, in_mode(Mode::fast)).output).failing(), 0);
 }
 
+TEST(Linear, DenormalFactorsMayCostATensorCoreTheBitsOfOthers) {
+  // 2^-24 counts as 2^-14 where exponents are compared: next to 2^-24 * 2^15, the step keeps multiples of 2^-24 only.
+  ops::Linear op{.input = Tensor(DType::f16, {1, 16}), .weight = Tensor(DType::f16, {16, 16}), .output = {}, .out_dtype = DType::f32};
+  for (std::int64_t i = 0; i < 16; ++i) quant::set(op.input, i, 0x1p-24);
+  for (std::int64_t i = 0; i < 256; ++i) quant::set(op.weight, i, i % 16 == 0 ? 0x1p15 : 1.875);
+  const quant::hopper::MmaRows a(quant::hopper::half_mma, DType::f16, op.input.data(), 1, 16);
+  const quant::hopper::MmaColumns b(quant::hopper::half_mma, DType::f16, op.weight.data(), 16, 16);
+  const Tensor out(DType::f32, {1, 16});
+  quant::hopper::accumulate(a, b, 0, 16, out.as<float>(), 16);
+  EXPECT_EQ(quant::get(out, 0), 0x1p-9 + 15 * 0x1p-24);
+  EXPECT_EQ(plain(op, 0, 0), 0x1p-9 + 15 * 1.875 * 0x1p-24);
+  EXPECT_EQ(judged(op, out).failing(), 0);
+}
+
 TEST(Linear, WrongKernelsFail) {
   const auto op = rough(4, 64, 4096);
   const auto failing = [&](const std::function<double(std::int64_t, std::int64_t)>& value) {
@@ -236,13 +250,13 @@ TEST(Linear, AnOutputTypeThatIsNeitherTheInputsNorF32IsRefused) {
 TEST(HalfSum, TheBudgetCoversItsOwnWorstOrders) {
   // Rising partial sums: each addition rounds at the size of the sum, up to 2^-24 of it.
   const std::vector<double> ones(1000, 1.0);
-  const ops::HalfSum sum = ops::half_sum(ones, ones, true);
+  const ops::HalfSum sum = ops::half_sum(ones, DType::bf16, ones, DType::bf16);
   EXPECT_EQ(sum.exact, 1000.0);
   EXPECT_GE(sum.slack, 1000 * 1000 * 0x1p-24);
   EXPECT_LE(sum.slack, 1100 * 1000 * 0x1p-24);
   // A product that fp32 does not hold is rounded as well.
-  EXPECT_GT(ops::half_sum(ones, ones, false).slack, sum.slack + 999 * 0x1p-24);
-  EXPECT_EQ(ops::half_sum(std::vector<double>(8, 0.0), std::vector<double>(8, 1.0), true).slack, 0.0);
+  EXPECT_GT(ops::half_sum(ones, DType::f32, ones, DType::bf16).slack, sum.slack + 999 * 0x1p-24);
+  EXPECT_EQ(ops::half_sum(std::vector<double>(8, 0.0), DType::bf16, std::vector<double>(8, 1.0), DType::bf16).slack, 0.0);
 }
 
 }  // namespace
