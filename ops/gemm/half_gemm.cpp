@@ -83,8 +83,8 @@ HalfSum half_sum(std::span<const double> a, DType a_type, std::span<const double
   const auto additions = static_cast<double>(a.size());
   const double ascending = (additions + 64) * std::max(highest - lowest, largest), spread = (additions / 16 + 32) * magnitudes;
   const double products = exact_products ? 0.0 : magnitudes;
-  // Each addition and each product may be flushed.
-  const double flushed = magnitudes > 0 ? 2 * additions * flush_floor : 0.0;
+  // Each addition and each product may be flushed. A sum of nothing but zeros may have either sign.
+  const double flushed = magnitudes > 0 ? 2 * additions * flush_floor : a.empty() ? 0.0 : 0x1p-149;
   return {sum, (std::max(ascending, spread) + products) * f32_eps + flushed, false};
 }
 

@@ -256,7 +256,17 @@ TEST(HalfSum, TheBudgetCoversItsOwnWorstOrders) {
   EXPECT_LE(sum.slack, 1100 * 1000 * 0x1p-24);
   // A product that fp32 does not hold is rounded as well.
   EXPECT_GT(ops::half_sum(ones, DType::f32, ones, DType::bf16).slack, sum.slack + 999 * 0x1p-24);
-  EXPECT_EQ(ops::half_sum(std::vector<double>(8, 0.0), DType::bf16, std::vector<double>(8, 1.0), DType::bf16).slack, 0.0);
+  EXPECT_LE(ops::half_sum(std::vector<double>(8, 0.0), DType::bf16, std::vector<double>(8, 1.0), DType::bf16).slack, 0x1p-149);
+}
+
+TEST(Linear, ZerosPassWithEitherSignAndNothingElseDoes) {
+  auto op = call(1, 4, 32, DType::bf16, DType::bf16, DType::f32);
+  for (std::int64_t i = 0; i < 32; ++i) quant::set(op.input, i, 0.0);
+  const Tensor out(DType::f32, {1, 4});
+  quant::set(out, 1, -0.0);
+  EXPECT_EQ(judged(op, out).failing(), 0);
+  quant::set(out, 2, 0x1p-120);
+  EXPECT_EQ(judged(op, out).failing(), 1);
 }
 
 }  // namespace
