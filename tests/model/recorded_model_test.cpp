@@ -1,5 +1,6 @@
 // A small model against what HuggingFace transformers computed from it (recorded, see the recordings' README): with the roundings between
 // ops switched off, the decode layers fed one token at a time must give its hidden states, its router's choices and its tokens.
+#include <cmath>
 #include <cstdlib>
 #include <set>
 
@@ -32,7 +33,7 @@ std::string model_folder() {
 class Runner {
  public:
   Runner(const std::string& folder, Mode mode)
-      : config_(load_config(folder)), source_(open_checkpoint(folder, config_)), recorded_(folder + "/expected.safetensors") {
+      : config_(load_config(folder)), source_(open_checkpoint(folder, config_)), recorded_(io::SafetensorsFile::open(folder + "/expected.safetensors")) {
     exec_.mode = mode;
     const std::vector<std::int64_t> capacities(batch, prompt_tokens + decode_steps);
     for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
