@@ -15,6 +15,8 @@ namespace {
 
 struct CheckOptions : ExecOptions {
   std::string case_path, actual_path, junit, report;
+  bool explain = false;
+  double explain_seconds = 60;
 };
 
 std::string times(double share) {
@@ -96,7 +98,12 @@ int check(const CheckOptions& options) {
   const oracle::NamedTensors actual = options.actual_path.empty() ? c.outputs : oracle::load_actual(options.actual_path, *c.op, c.inputs);
   if (actual.empty())
     throw Error(ErrorCode::bad_file, std::string(c.op->name()), c.path, "holds no outputs, and no file of actual ones is given");
-  oracle::CheckResult result = oracle::check(c, actual, {mode, exec});
+  Progress progress(options.json || options.quiet);
+  const oracle::ExplainOptions explaining{
+      options.explain, options.explain_seconds,
+      [&](std::size_t done, std::size_t total, const std::string& mistake) { progress.step(done, total, mistake); }};
+  oracle::CheckResult result = oracle::check(c, actual, {mode, exec}, explaining);
+  progress.finish();
   result.actual_path = options.actual_path;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   write_text(options.junit, oracle::junit_xml(result, seconds));
@@ -111,6 +118,10 @@ int check(const CheckOptions& options) {
   fmt::print("{}   (contract version {})\n", result.case_name, result.contract_version);
   for (const std::string& note : result.notes) fmt::print("note: {}\n", note);
   for (const auto& output : result.outputs) print_output(output);
+  if (result.explained) {
+    fmt::print("\nexplanation\n");
+    for (const std::string& line : lines_of(*result.explained)) fmt::print("  {}\n", line);
+  }
   fmt::print("\n{}\n", colored(std::string(name(result.outcome)), good ? "32" : "31"));
   if (!good)
     fmt::print("reproduce: {}dodona check {}{}\n", result.line.empty() ? "" : "dodona gen " + result.line + " -o CASE; ",
@@ -131,8 +142,15 @@ void add_check(CLI::App& app, int& exit_code) {
   command->add_option("--mode", options->mode, "What they are held against: golden (default: budgets) or hopper (equal bits)");
   command->add_option("--junit", options->junit, "Write the verdicts as JUnit XML to this file");
   command->add_option("--report", options->report, "Write a self-contained HTML page with pictures to this file");
+  command->add_flag("--explain", options->explain,
+                    "On failure, replay the case under the other dialects and every applicable well-known mistake, and name those that "
+                    "reproduce the outputs");
+  command->add_option("--explain-seconds", options->explain_seconds, "How long to look for explanations")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   options->add_threads_and_isa(*command);
   options->add_json(*command);
+  command->add_flag("-q,--quiet", options->quiet, "No progress");
   command->footer(
       "Types that NumPy lacks (bf16, f8_e4m3, f8_e5m2, f8_e8m0, f4_e2m1) may come as raw codes: uint16 or uint8 arrays of the same shape\n"
       "(torch: t.view(torch.uint16).numpy()). Missing, unknown, mistyped or misshapen outputs are an error (exit 2), not a failed "

@@ -27,7 +27,7 @@ void compare_with_digest(const Case& c, const OutputVerdict& output, std::vector
 
 }  // namespace
 
-CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions& options) {
+CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions& options, const ExplainOptions& explaining) {
   CheckResult result;
   result.op = c.op->name();
   result.case_name = c.name;
@@ -51,6 +51,8 @@ CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions&
     compare_with_digest(c, output, result.notes);
     result.outputs.push_back(std::move(entry));
   }
+  if (explaining.on && result.outcome == Outcome::fail)
+    result.explained = explain(c, actual, verdict, options, explaining.seconds, explaining.progress);
   return result;
 }
 

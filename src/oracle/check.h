@@ -1,10 +1,13 @@
 // Checking a kernel's outputs against a case: the verdict, and everything that helps to find out why.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "oracle/case_file.h"
+#include "oracle/explain.h"
 #include "oracle/pattern.h"
 #include "oracle/statistics.h"
 
@@ -24,11 +27,19 @@ struct CheckResult {
   int contract_version = 0;
   Outcome outcome = Outcome::pass;
   std::vector<OutputCheck> outputs;
-  std::vector<std::string> notes;  ///< what a reader should know of the case itself
+  std::optional<Explained> explained;  ///< when asked for, and something fails
+  std::vector<std::string> notes;      ///< what a reader should know of the case itself
+};
+
+/// How long explanations are looked for.
+struct ExplainOptions {
+  bool on = false;
+  double seconds = 60;
+  std::function<void(std::size_t, std::size_t, const std::string&)> progress = {};
 };
 
 /// Judges `actual` (of the names, types and shapes that load_actual() gives) as the outputs of the case.
-CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions& options);
+CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions& options, const ExplainOptions& explaining = {});
 
 /// `, compared as f4_e2m1 codes [130, 256]` where the elements judged are not those stored; else nothing.
 std::string compared_as(const OutputCheck& output);

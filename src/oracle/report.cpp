@@ -71,15 +71,21 @@ io::Json to_json(const CheckResult& result) {
     entry.update(statistics_json(output.statistics));
     outputs.push_back(entry);
   }
-  return {{"op", result.op},
-          {"case", result.case_name},
-          {"case_path", result.case_path},
-          {"actual_path", result.actual_path},
-          {"line", result.line},
-          {"contract_version", result.contract_version},
-          {"outcome", std::string(name(result.outcome))},
-          {"notes", result.notes},
-          {"outputs", outputs}};
+  io::Json json{{"op", result.op},
+                {"case", result.case_name},
+                {"case_path", result.case_path},
+                {"actual_path", result.actual_path},
+                {"line", result.line},
+                {"contract_version", result.contract_version},
+                {"outcome", std::string(name(result.outcome))},
+                {"notes", result.notes},
+                {"outputs", outputs}};
+  if (!result.explained) return json;
+  io::Json found = io::Json::array();
+  for (const Explanation& e : result.explained->found)
+    found.push_back({{"id", e.id}, {"text", e.text}, {"complete", e.complete}, {"outputs", e.outputs}, {"failing", e.failing}});
+  json["explanations"] = {{"found", found}, {"tried", result.explained->tried}, {"not_tried", result.explained->left}};
+  return json;
 }
 
 std::string escaped(const std::string& text) {

@@ -283,6 +283,11 @@ std::string html_page(const CheckResult& result) {
   if (!result.line.empty()) html += " &#183; made by <code>dodona gen " + escaped(result.line) + "</code>";
   html += "</p>\n";
   for (const std::string& note : result.notes) html += "<p>Note: " + escaped(note) + "</p>\n";
+  if (result.explained) {
+    html += "<h2>Explanation</h2>\n<ul>\n";
+    for (const std::string& line : lines_of(*result.explained)) html += "<li>" + escaped(line) + "</li>\n";
+    html += "</ul>\n";
+  }
   for (const OutputCheck& output : result.outputs) {
     html += "<h2>" + escaped(output.verdict.name) + " " + verdict_box(output.verdict.outcome) + "</h2>\n" + facts(output) +
             heat_map(output) + ulp_histogram(output) + magnitude_chart(output) + along_charts(output) + worst_table(output.verdict);

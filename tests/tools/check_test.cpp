@@ -87,6 +87,18 @@ TEST_F(Check, AFailureIsExitOneAndExplainsItself) {
   EXPECT_EQ(report.at("outputs")[0].at("unexpected_nan"), 1);
 }
 
+TEST_F(Check, ExplainNamesTheRecipeThatReproducesTheOutputs) {
+  ASSERT_EQ(run("gen silu_and_mul T=4 D=64 -o " + path("silu")).status, 0);
+  ASSERT_EQ(run("run silu_and_mul T=4 D=64 --dialect trtllm -o " + path("trtllm")).status, 0);
+  const std::string check = "check --explain " + path("silu") + " " + path("trtllm");
+  const Output output = run(check + " --report " + path("r.html"));
+  EXPECT_EQ(output.status, 1);
+  EXPECT_NE(output.out.find("reproduced by: computed with gate_order=up_gate instead of gate_up"), std::string::npos) << output.out;
+  EXPECT_NE(slurp(path("r.html")).find("gate_order=up_gate"), std::string::npos);
+  EXPECT_EQ(json::parse(run(check + " --json").out).at("explanations").at("found")[0].at("id"), "attr:gate_order=up_gate");
+  EXPECT_NE(run(check + " --explain-seconds 0").out.find("time was up"), std::string::npos);
+}
+
 TEST_F(Check, CompactCasesAreCheckedAgainstTheirDigests) {
   ASSERT_EQ(run("gen rmsnorm T=4 H=64 --seed 1 --compact -o " + path("compact")).status, 0);
   EXPECT_EQ(run("check " + path("compact")).status, 0);
