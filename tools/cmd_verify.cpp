@@ -1,9 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
+#include <optional>
 
 #include "common.h"
 #include "dodona/error.h"
+#include "oracle/record.h"
 #include "oracle/verify.h"
 
 namespace dodona::tools {
@@ -83,7 +87,67 @@ void print_failure(const oracle::CaseResult& result) {
   fmt::print("  reproduce: dodona verify --mode {} {}\n", name(result.mode), result.path);
 }
 
+/// The mode that a record is verified in: one, or all that it holds.
+std::optional<Mode> record_mode(const std::string& text) {
+  if (text.empty() || text == "all") return std::nullopt;
+  const auto mode = parse_mode(text);
+  if (!mode || *mode == Mode::hopper)
+    throw Error(ErrorCode::bad_option, "", "--mode", "must be golden, fast or all for a record, got '" + text + "'");
+  return mode;
+}
+
+int verify_record(const std::string& path, const VerifyOptions& options) {
+  const auto mode = record_mode(options.mode);
+  ExecOptions plain = options;
+  plain.mode.clear();
+  oracle::Record record = oracle::read_record(path);
+  if (!options.op.empty()) std::erase_if(record.cases, [&](const auto& c) { return !c.line.starts_with(options.op + " "); });
+  Progress progress(options.quiet || options.json);
+  const auto results =
+      oracle::verify_record(record, mode, plain.exec(), [&](const oracle::RecordProgress& p) { progress.step(p.done, p.total, p.line); });
+  progress.finish();
+  std::map<oracle::CaseState, int> counts;
+  for (const auto& result : results) ++counts[result.state];
+  const int same = counts[oracle::CaseState::same], different = counts[oracle::CaseState::different];
+  // Cases of an old contract were compared with nothing.
+  const int exit_code = different > 0 ? exit_fail : same == static_cast<int>(results.size()) && same > 0 ? exit_pass : exit_cannot;
+  if (options.json) {
+    io::Json cases = io::Json::array();
+    for (const auto& result : results) {
+      io::Json entry{{"line", result.line}, {"state", std::string(name(result.state))}};
+      if (!result.remark.empty()) entry["remark"] = result.remark;
+      if (result.difference)
+        entry["difference"] = {{"op", result.difference->op},
+                               {"mode", result.difference->mode},
+                               {"output", result.difference->output},
+                               {"what", result.difference->what}};
+      cases.push_back(entry);
+    }
+    fmt::print("{}\n",
+               io::json_text({{"record", path}, {"cases", cases}, {"same", same}, {"different", different}, {"exit_code", exit_code}}, 2));
+    return exit_code;
+  }
+  bool first = true;
+  for (const auto& result : results) {
+    if (result.state == oracle::CaseState::same) continue;
+    fmt::print("{}{}: {}\n", first ? "first: " : "", name(result.state), result.line);
+    first = false;
+    if (!result.remark.empty()) fmt::print("  {}\n", result.remark);
+    if (result.difference) fmt::print("  {}, {} mode: {}\n", result.difference->output, result.difference->mode, result.difference->what);
+  }
+  fmt::print("{}: {} of {} cases give the recorded bits", path, same, results.size());
+  for (const auto& [state, count] : counts)
+    if (state != oracle::CaseState::same && count > 0) fmt::print("; {} {}", count, name(state));
+  fmt::print("\n");
+  return exit_code;
+}
+
 int verify(const VerifyOptions& options) {
+  const auto records = std::count_if(options.paths.begin(), options.paths.end(), [](const auto& path) { return oracle::is_record(path); });
+  if (records > 0) {
+    if (options.paths.size() > 1) throw Error(ErrorCode::bad_option, "", "verify", "takes one record alone, or case files and folders");
+    return verify_record(options.paths.front(), options);
+  }
   std::vector<std::string> paths = options.paths;
   if (paths.empty()) paths = oracle::golden_path();
   if (paths.empty()) throw Error(ErrorCode::bad_option, "", "verify", "needs a case file or folder (or DODONA_GOLDEN_PATH)");
@@ -147,11 +211,12 @@ int verify(const VerifyOptions& options) {
 void add_verify(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<VerifyOptions>();
   auto* command = app.add_subcommand("verify", "Judge recorded outputs: is this what the kernels should have returned?");
-  command->add_option("PATH", options->paths, "Case files, or folders that are searched for them (default: DODONA_GOLDEN_PATH)");
+  command->add_option("PATH", options->paths,
+                      "Case files, folders that are searched for them, or one record's folder (default: DODONA_GOLDEN_PATH)");
   command->add_option(
       "--mode", options->mode,
       "What the recording is held against: golden (default: budgets around the double-precision result), fast (the same, and our fast "
-      "outputs must pass it too), hopper (equal bits), all");
+      "outputs must pass it too), hopper (equal bits), all. A record: its bits in golden, fast or all modes (default)");
   command->add_option("--op", options->op, "Only this op's cases");
   options->add_threads_and_isa(*command);
   options->add_json(*command);

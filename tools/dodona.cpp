@@ -25,6 +25,8 @@ int run(int argc, char** argv) {
   add_gen(app, exit_code);
   add_check(app, exit_code);
   add_verify(app, exit_code);
+  add_record(app, exit_code);
+  add_diff(app, exit_code);
   add_doctor(app, exit_code);
   add_layer(app, exit_code);
   add_shapes(app, exit_code);

@@ -7,7 +7,8 @@ namespace dodona::tools_test {
 namespace {
 
 TEST_F(Command, HelpIsEverywhere) {
-  for (const char* arguments : {"--help", "list --help", "info --help", "run --help", "verify --help", "gen --help", "check --help", "doctor --help"}) {
+  for (const char* arguments : {"--help", "list --help", "info --help", "run --help", "verify --help", "gen --help", "check --help",
+                                "record --help", "diff --help", "doctor --help"}) {
     const Output output = run(arguments);
     EXPECT_EQ(output.status, 0) << arguments;
     EXPECT_FALSE(output.out.empty()) << arguments;

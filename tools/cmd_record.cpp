@@ -1,0 +1,86 @@
+#include <fmt/format.h>
+
+#include "common.h"
+#include "oracle/record.h"
+
+namespace dodona::tools {
+namespace {
+
+struct RecordOptions : ExecOptions {
+  std::string suite, folder;
+};
+
+void record(const RecordOptions& options) {
+  const oracle::Suite suite = oracle::read_suite(options.suite);
+  Progress progress(options.json || options.quiet);
+  std::size_t resumed = 0;
+  const oracle::Record made = oracle::make_record(
+      suite, options.folder, options.exec(), [&](const oracle::RecordProgress& p) { progress.step(p.done, p.total, p.line); }, &resumed);
+  progress.finish();
+  if (options.json) {
+    fmt::print("{}\n", io::json_text({{"path", made.path}, {"suite", made.name}, {"cases", made.cases.size()}, {"resumed", resumed}}, 2));
+    return;
+  }
+  std::string modes;
+  for (const Mode mode : suite.modes) modes += (modes.empty() ? "" : " and ") + std::string(name(mode));
+  fmt::print("{} cases recorded in {} mode{} to {}{}\n", made.cases.size(), modes, suite.modes.size() > 1 ? "s" : "", made.path,
+             resumed > 0 ? fmt::format(" ({} taken over from an interrupted record)", resumed) : "");
+}
+
+int diff(const std::string& a, const std::string& b, bool json) {
+  std::size_t steps = 0;
+  const auto difference = oracle::first_difference(a, b, steps);
+  if (json) {
+    io::Json report{{"same", !difference.has_value()}, {"equal_steps", steps}};
+    if (difference)
+      report["first_difference"] = {{"line", difference->line},
+                                    {"op", difference->op},
+                                    {"mode", difference->mode},
+                                    {"output", difference->output},
+                                    {"what", difference->what}};
+    fmt::print("{}\n", io::json_text(report, 2));
+  } else if (!difference) {
+    fmt::print("all {} steps are the same\n", steps);
+  } else {
+    fmt::print("{} steps are the same, then\n  {}\n", steps, difference->line);
+    if (!difference->output.empty() || !difference->mode.empty())
+      fmt::print("  {}{}{}\n", difference->output, difference->output.empty() || difference->mode.empty() ? "" : ", ",
+                 difference->mode.empty() ? "" : difference->mode + " mode");
+    fmt::print("  {}\n", difference->what);
+  }
+  return difference ? exit_fail : exit_pass;
+}
+
+}  // namespace
+
+void add_record(CLI::App& app, int&) {
+  auto options = std::make_shared<RecordOptions>();
+  auto* command = app.add_subcommand("record", "Record what a suite of cases gives, to be verified later");
+  command->add_option("SUITE", options->suite, "The suite (JSON)")->required();
+  command->add_option("-o,--output", options->folder, "The record's folder; an older record in it stays until the new one is whole")
+      ->required();
+  options->add_threads_and_isa(*command);
+  options->add_json(*command);
+  command->add_flag("-q,--quiet", options->quiet, "No progress");
+  command->footer(
+      "A suite: {\"name\": \"nightly\", \"modes\": [\"fast\", \"golden\"], \"tensors\": false,\n"
+      "          \"cases\": [\"rmsnorm T=1,7,64 H=7168 --seed 1..3\", {\"line\": \"bmm_fp8 L=1 M=1,16 N=512 K=512\", \"tensors\": true}]}\n"
+      "Every value of a line may be a list or a range of whole numbers. Interrupted, the command takes up where it stopped when run "
+      "again.\n"
+      "`dodona verify DIR` recomputes and compares bits; `dodona diff A B` compares two records.");
+  command->callback([options] { record(*options); });
+}
+
+void add_diff(CLI::App& app, int& exit_code) {
+  struct DiffOptions : ExecOptions {
+    std::string a, b;
+  };
+  auto options = std::make_shared<DiffOptions>();
+  auto* command = app.add_subcommand("diff", "Compare two records, or two trails, up to the first step that differs");
+  command->add_option("A", options->a, "A record's folder, or a trail (JSON lines with step and outputs)")->required();
+  command->add_option("B", options->b, "The other one")->required();
+  options->add_json(*command);
+  command->callback([options, &exit_code] { exit_code = diff(options->a, options->b, options->json); });
+}
+
+}  // namespace dodona::tools
