@@ -235,9 +235,9 @@ TEST(PlainCheckpoint, WithoutQuantizationEveryLinearIsBf16) {
 }
 
 TEST(PlainCheckpoint, TheRecordedTinyModelLoads) {
-  const fs::path folder = fs::path(DODONA_SOURCE_DIR) / "tests/golden/_models/tiny-a";
-  const char* extra = std::getenv("DODONA_GOLDEN_PATH");
-  const fs::path found = fs::exists(folder) || extra == nullptr ? folder : fs::path(extra) / "_models/tiny-a";
+  fs::path found = fs::path(DODONA_SOURCE_DIR) / "../shared/golden/_models/tiny-a";
+  if (const char* extra = std::getenv("DODONA_GOLDEN_PATH"); extra != nullptr && !fs::exists(found))
+    found = fs::path(extra) / "_models/tiny-a";
   if (!fs::exists(found)) GTEST_SKIP() << "no recorded model";
   const ModelConfig config = load_config(found.string());
   const auto source = open_checkpoint(found.string(), config);

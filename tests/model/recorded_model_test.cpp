@@ -33,8 +33,11 @@ std::string model_folder() {
 class Runner {
  public:
   Runner(const std::string& folder, Mode mode)
-      : config_(load_config(folder)), source_(open_checkpoint(folder, config_)), recorded_(io::SafetensorsFile::open(folder + "/expected.safetensors")) {
+      : config_(load_config(folder)),
+        source_(open_checkpoint(folder, config_)),
+        recorded_(io::SafetensorsFile::open(folder + "/expected.safetensors")) {
     exec_.mode = mode;
+    exec_.threads = 1;  // the model is too small to share out
     const std::vector<std::int64_t> capacities(batch, prompt_tokens + decode_steps);
     for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
       weights_.emplace_back(*source_, layer, Rounding::off, false, exec_);
