@@ -167,6 +167,9 @@ class Collector {
       case Role::indices:
       case Role::page_table:
       case Role::expert_ids: ids(name, tensor); break;
+      case Role::lengths:
+        add_change("length-one-less", name, "one less (the newest key is not seen)", [](double x) { return x > 1 ? x - 1 : x; });
+        break;
       case Role::probs:
         add_change("logarithms", name, "taken for logarithms (the exponential was applied)", [](double x) { return fixed::exp(x); });
         break;
