@@ -70,6 +70,7 @@ void add_gen(CLI::App& app, int& exit_code);
 void add_check(CLI::App& app, int& exit_code);
 void add_record(CLI::App& app, int& exit_code);
 void add_diff(CLI::App& app, int& exit_code);
+void add_shrink(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_layer(CLI::App& app, int& exit_code);
