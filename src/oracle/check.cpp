@@ -48,6 +48,8 @@ CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions&
     entry.statistics = statistics_of(output);
     entry.view = logical_view(*c.op, *c.op->schema().find_tensor(output.name), detail.golden.shape(), c.inputs);
     entry.relations = relations_of(detail.failing, detail.golden, detail.actual, detail.exact, entry.view.shape);
+    for (std::string& owner : owners_of(c.op->schema(), c.inputs, detail.failing, entry.view.shape))
+      entry.relations.insert(entry.relations.begin(), std::move(owner));
     compare_with_digest(c, output, result.notes);
     result.outputs.push_back(std::move(entry));
   }

@@ -25,6 +25,11 @@ std::string place_of(const std::vector<std::int64_t>& failing, std::int64_t comp
 std::vector<std::string> relations_of(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual,
                                       const std::vector<double>& exact, const Dims& shape);
 
+/// Whose rows fail, by what the inputs say of them: one group of rows between offsets (an indptr that ends at the number of rows), or the
+/// tokens that are routed to one expert (expert ids, a row per output row).
+std::vector<std::string> owners_of(const OpSchema& schema, const Arguments& inputs, const std::vector<std::int64_t>& failing,
+                                   const Dims& shape);
+
 /// An output's shape as a kernel writer sees it: heads that lie side by side in a row are a dimension of their own; dimensions are called
 /// "expert", "head", "token" where the schema's symbols say so, else by their symbol. Row-major counting is that of the tensor.
 struct LogicalView {

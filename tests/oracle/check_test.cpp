@@ -205,6 +205,30 @@ TEST(Pattern, AnExtraRoundingToBf16IsNamed) {
   EXPECT_THAT(checked(sample).relations, Contains(HasSubstr("holds only bf16 values")));
 }
 
+TEST(Pattern, OneUlpToAndFroIsNoConstantFactor) {
+  Sample sample("rmsnorm T=8 H=64");
+  for (std::int64_t i = 0; i < 512; ++i) quant::set_bits(sample.output(), i, quant::get_bits(sample.output(), i) + (i % 3 == 0 ? 1 : -1));
+  EXPECT_THAT(checked(sample).relations, IsEmpty());
+}
+
+TEST(Pattern, TheGroupOrTheExpertWhoseRowsFailIsNamed) {
+  OpSchema schema;
+  schema.tensors.resize(2);
+  schema.tensors[0].name = "expert_offsets", schema.tensors[0].role = Role::indptr;
+  schema.tensors[1].name = "topk_ids", schema.tensors[1].role = Role::expert_ids;
+  Tensor offsets(DType::i32, {4}), ids(DType::i32, {6, 2});
+  for (const auto& [i, value] : {std::pair(1, 2), {2, 5}, {3, 6}}) quant::set(offsets, i, value);
+  // Tokens 1 and 4 go to expert 7.
+  for (std::int64_t i = 0; i < 12; ++i) quant::set(ids, i, i == 2 || i == 9 ? 7 : static_cast<double>(i % 4));
+  Arguments inputs;
+  inputs.set("expert_offsets", offsets);
+  inputs.set("topk_ids", ids);
+  EXPECT_THAT(owners_of(schema, inputs, {2 * 8, 3 * 8 + 1, 4 * 8}, {6, 8}),
+              testing::ElementsAre("only group 1 of 3 by expert_offsets (rows 2..4)"));
+  EXPECT_THAT(owners_of(schema, inputs, {1 * 8, 4 * 8 + 3}, {6, 8}), testing::ElementsAre("exactly the rows of expert 7 by topk_ids"));
+  EXPECT_THAT(owners_of(schema, inputs, {0, 5 * 8}, {6, 8}), IsEmpty());
+}
+
 TEST(Pattern, UnrelatedNumbersHaveNoRelation) {
   Sample sample("rmsnorm T=8 H=64");
   fill(sample.output(), Role::values, 0, "normal", 99, "noise");
