@@ -119,6 +119,16 @@ TEST(Judge, CodesMayBeNeighboursOnlyAtTheBoundary) {
   EXPECT_GE(failing, 62) << "nearly no random value lies at a boundary";
 }
 
+TEST(Judge, CodesKeepTheSignOfWhatBecameZero) {
+  Sample run("scaled_fp4_quant M=4 K=512");
+  const std::size_t codes = run.outputs[0].first == "output" ? 0 : 1;
+  // The code 8 is -0, in the low nibble.
+  std::int64_t byte = 0;
+  while ((quant::get_bits(run.output(codes), byte) & 0xF) != 8) ++byte;
+  nudge(run.output(codes), byte, -8);
+  EXPECT_EQ(run.verdict().outcome, Outcome::fail);
+}
+
 TEST(Judge, ExactOutputsMustBeEqualToTheBit) {
   Sample run("concat_mla_k T=2");
   EXPECT_EQ(run.verdict().outcome, Outcome::pass);
@@ -196,6 +206,13 @@ TEST(Generate, IsAPureFunctionOfTheLine) {
   };
   EXPECT_EQ(digest("rmsnorm T=4 H=64 --seed 3"), digest("rmsnorm T=4 H=64 --seed 3"));
   EXPECT_NE(digest("rmsnorm T=4 H=64 --seed 3"), digest("rmsnorm T=4 H=64 --seed 4"));
+}
+
+TEST(Generate, EdgesOfALogSumExpAreThoseOfNoKeysAtAll) {
+  const Arguments a = generate(parse_case_line("merge_state T=8 N=16 D=8 --dist edge"));
+  int empty = 0;
+  for (std::int64_t i = 0; i < 128; ++i) empty += quant::get(*a.find("s_a"), i) == -INFINITY ? 1 : 0;
+  EXPECT_GT(empty, 4);
 }
 
 TEST(Generate, ImpossibleSizesAreErrors) {
