@@ -15,7 +15,8 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", version_text());
   app.footer(
-      "Exit codes: 0 everything passes, 1 a verdict fails, 2 bad usage or input, or nothing could be judged.\n"
+      "Exit codes: 0 everything passes, 1 a verdict fails, 2 bad usage or input, or nothing could be judged, "
+      "3 a check is vacuous (audit --strict).\n"
       "Environment: DODONA_ISA, DODONA_NUM_THREADS, DODONA_GOLDEN_PATH (folders of cases, separated by ':'), NO_COLOR.");
   app.get_formatter()->column_width(34);
   int exit_code = exit_pass;
@@ -38,6 +39,7 @@ int run(int argc, char** argv) {
   tools::add_gen(app, exit_code);
   tools::add_check(app, exit_code);
   tools::add_verify(app, exit_code);
+  add_audit(app, exit_code);
   tools::add_record(app, exit_code);
   tools::add_diff(app, exit_code);
   tools::add_shrink(app, exit_code);

@@ -7,13 +7,25 @@ namespace dodona::tools_test {
 namespace {
 
 TEST_F(Command, HelpIsEverywhere) {
-  for (const char* arguments : {"--help", "list --help", "info --help", "run --help", "verify --help", "gen --help", "check --help",
-                                "record --help", "diff --help", "shrink --help", "doctor --help"}) {
+  for (const char* arguments :
+       {"--help", "list --help", "info --help", "run --help", "verify --help", "gen --help", "check --help", "record --help", "diff --help",
+        "shrink --help", "audit --help", "layer --help", "shapes --help", "synth --help", "doctor --help"}) {
     const Output output = run(arguments);
     EXPECT_EQ(output.status, 0) << arguments;
     EXPECT_FALSE(output.out.empty()) << arguments;
   }
   EXPECT_EQ(run("--version").status, 0);
+}
+
+TEST_F(Command, AuditCountsFaultsAndSaysWhatTheCustomaryCheckMisses) {
+  const Output output = run("audit shuffle_rows --json --strict");
+  EXPECT_EQ(output.status, 0) << output.err;
+  const json audit = json::parse(output.out).at("ops").at(0);
+  EXPECT_EQ(audit.at("op"), "shuffle_rows");
+  EXPECT_GT(audit.at("injected"), 20);
+  EXPECT_EQ(audit.at("injected"), audit.at("caught"));
+  EXPECT_GE(json::parse(run("audit --faults --json").out).size(), 40u);
+  expect_error("audit no_such_op", "there is no op");
 }
 
 TEST_F(Command, ListJsonIsAnArrayOfOps) {
