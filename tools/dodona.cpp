@@ -25,25 +25,15 @@ int run(int argc, char** argv) {
   add_run(app, exit_code);
   add_gen(app, exit_code);
   add_check(app, exit_code);
+  add_shrink(app, exit_code);
   add_verify(app, exit_code);
   add_record(app, exit_code);
   add_diff(app, exit_code);
-  add_doctor(app, exit_code);
+  add_audit(app, exit_code);
   add_layer(app, exit_code);
   add_shapes(app, exit_code);
   add_synth(app, exit_code);
-  int exit_code = tools::exit_pass;
-  tools::add_list(app, exit_code);
-  tools::add_info(app, exit_code);
-  tools::add_run(app, exit_code);
-  tools::add_gen(app, exit_code);
-  tools::add_check(app, exit_code);
-  tools::add_verify(app, exit_code);
-  add_audit(app, exit_code);
-  tools::add_record(app, exit_code);
-  tools::add_diff(app, exit_code);
-  tools::add_shrink(app, exit_code);
-  tools::add_doctor(app, exit_code);
+  add_doctor(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
