@@ -1,5 +1,6 @@
 #include "model/trace.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -62,7 +63,7 @@ Trace::Trace(ShapeBook checked, ShapeBook shown, Exec exec, bool keep_outputs)
     : checked_(std::move(checked)), shown_(std::move(shown)), exec_(std::move(exec)), keep_outputs_(keep_outputs) {
   const auto outer = exec_.tracer;
   exec_.tracer = [this, outer](const TraceEvent& event) {
-    if (kernels_.empty() || kernels_.back() != event.op) kernels_.emplace_back(event.op);
+    if (std::find(kernels_.begin(), kernels_.end(), event.op) == kernels_.end()) kernels_.emplace_back(event.op);
     if (outer) outer(event);
   };
 }

@@ -30,7 +30,7 @@ struct OpRecord {
   int depth = 0;         ///< nesting in the execution graph
   bool group = false;    ///< a caller of other model ops: its time is theirs
   std::string shapes;    ///< "[B, 1536] -> [B, 24576]"
-  std::string kernels;   ///< in the order in which they ran
+  std::string kernels;   ///< each once, in the order in which they first ran
   double seconds = 0;
   Work work;
   double rms = 0;  ///< of the first output
