@@ -2,15 +2,10 @@
 
 #include "common.h"
 #include "dodona/op.h"
+#include "op_text.h"
 
 namespace dodona::tools {
 namespace {
-
-std::string modes_of(const Op& op) {
-  std::string text;
-  for (const Mode mode : op.modes()) text += (text.empty() ? "" : " ") + std::string(name(mode));
-  return text;
-}
 
 void print_json() {
   io::Json list = io::Json::array();

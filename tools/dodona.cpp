@@ -34,6 +34,7 @@ int run(int argc, char** argv) {
   add_shapes(app, exit_code);
   add_synth(app, exit_code);
   add_doctor(app, exit_code);
+  add_docs(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

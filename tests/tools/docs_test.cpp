@@ -1,0 +1,75 @@
+// dodona docs: pages made from the inventory and from the commands' own options.
+#include <cstdlib>
+
+#include "command.h"
+#include "dodona/op.h"
+
+namespace dodona::tools_test {
+namespace {
+
+class Docs : public Command {
+ protected:
+  /// The words that bash offers behind `line`, whose last word is the one being typed.
+  std::string completions(const std::string& line) const {
+    const std::string script = file("completion", run("docs bash").out);
+    const std::string shell =
+        "source " + script + "; COMP_WORDS=(" + line + "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _dodona; " + "echo \"${COMPREPLY[*]}\"";
+    const std::string out = (folder_ / "words").string();
+    EXPECT_EQ(std::system(("bash -c '" + shell + "' > " + out).c_str()), 0) << line;
+    return slurp(out);
+  }
+  bool have(const std::string& program) const { return std::system(("command -v " + program + " > /dev/null 2>&1").c_str()) == 0; }
+};
+
+void expect_fresh(const std::string& page, const Output& made) {
+  ASSERT_EQ(made.status, 0) << made.err;
+  EXPECT_TRUE(made.out == slurp(fs::path(DODONA_SOURCE_DIR) / page)) << page << " is stale; make it anew with: tools/docs";
+}
+
+TEST_F(Docs, OpsPageIsWhatTheInventoryAndTheRecordingsSay) {
+  expect_fresh("docs/ops.md", run("docs ops --recordings " + golden_.string()));
+}
+
+TEST_F(Docs, CliPageIsWhatTheHelpSays) {
+  expect_fresh("docs/cli.md", run("docs cli"));
+}
+
+TEST_F(Docs, OpsPageHasASectionForEveryOp) {
+  const std::string page = run("docs ops").out;
+  for (const auto& op : registry().all()) EXPECT_NE(page.find("\n### " + std::string(op->name()) + "\n"), std::string::npos) << op->name();
+  EXPECT_NE(page.find("no recorded case"), std::string::npos);
+}
+
+TEST_F(Docs, BashCompletesCommandsOptionsValuesAndOps) {
+  EXPECT_EQ(completions("dodona ge"), "gen\n");
+  EXPECT_EQ(completions("dodona gen --comp"), "--compact\n");
+  EXPECT_EQ(completions("dodona gen --dist wi"), "wide-exponent\n");
+  EXPECT_EQ(completions("dodona info fused_add"), "fused_add_rmsnorm\n");
+  EXPECT_EQ(completions("dodona layer --residual f"), "fused\n");
+  EXPECT_EQ(completions("dodona gen -o x"), "\n");  // a file: bash's own completion
+}
+
+TEST_F(Docs, ZshScriptParses) {
+  if (!have("zsh")) GTEST_SKIP() << "zsh is not installed";
+  EXPECT_EQ(std::system(("zsh -n " + file("_dodona", run("docs zsh").out)).c_str()), 0);
+}
+
+TEST_F(Docs, ManualPageFormatsWithoutWarnings) {
+  const std::string page = run("docs man").out;
+  EXPECT_EQ(page.find(".TH DODONA 1"), 0U);
+  for (const char* command : {"list", "info", "gen", "check", "verify"})
+    EXPECT_NE(page.find(".SS dodona " + std::string(command)), std::string::npos) << command;
+  if (!have("groff")) GTEST_SKIP() << "groff is not installed: the page was not formatted";
+  const std::string warnings = (folder_ / "warnings").string();
+  EXPECT_EQ(std::system(("groff -man -ww -Tutf8 " + file("dodona.1", page) + " > /dev/null 2> " + warnings).c_str()), 0);
+  EXPECT_EQ(slurp(warnings), "");
+}
+
+TEST_F(Docs, BadPagesAndFoldersAreRefused) {
+  EXPECT_EQ(run("docs nothing").status, 2);
+  EXPECT_EQ(run("docs ops --recordings " + (folder_ / "none").string()).status, 2);
+  EXPECT_EQ(run("docs").status, 2);
+}
+
+}  // namespace
+}  // namespace dodona::tools_test
