@@ -1,5 +1,8 @@
 #include "dodona/tensor.h"
 
+#include <sys/mman.h>
+
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -15,11 +18,20 @@ constexpr std::int64_t largest_count = std::int64_t{1} << 62;
   throw Error(code, "", "", message);
 }
 
+/// 64-byte aligned. Memory of several huge pages asks for them: tensors are read once and in order, where small pages cost a fault and a
+/// walk of the page table each.
 std::shared_ptr<void> allocate(std::int64_t bytes) {
+  constexpr std::size_t line = 64, huge_page = std::size_t{2} << 20;
   const auto size = static_cast<std::size_t>(bytes > 0 ? bytes : 1);
-  void* memory = ::operator new (size, std::align_val_t{64}, std::nothrow);
-  if (memory == nullptr) fail(ErrorCode::out_of_memory, "cannot allocate " + std::to_string(bytes) + " bytes");
-  return {memory, [](void* p) { ::operator delete (p, std::align_val_t{64}); }};
+  const std::size_t alignment = size >= 2 * huge_page ? huge_page : line;
+  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
+  std::shared_ptr<void> memory(std::aligned_alloc(alignment, rounded), std::free);
+  if (!memory) fail(ErrorCode::out_of_memory, "cannot allocate " + std::to_string(bytes) + " bytes");
+#ifdef MADV_HUGEPAGE
+  // Advice only: without it the memory is the same.
+  if (alignment == huge_page) static_cast<void>(::madvise(memory.get(), rounded, MADV_HUGEPAGE));
+#endif
+  return memory;
 }
 
 /// Refuses strides whose last element lies beyond any memory, so that address arithmetic cannot overflow.
