@@ -9,6 +9,7 @@ using ops::Fp4Row;
 
 constexpr int group_blocks = 16;
 constexpr int group_elements = 256;
+constexpr int fetched_ahead = 8192;  ///< bytes
 
 /// Thirty-two elements, two blocks: those of even index, those of odd index. Lanes 0..7 belong to the first block.
 DODONA_INLINE Two evens_and_odds(Bf16Lanes, const void* p) {
@@ -108,7 +109,13 @@ DODONA_INLINE void encode_two(const char* input, const float* factors, std::uint
 template <class Lanes, bool finite>
 DODONA_INLINE void encode(const char* input, int blocks, const float* factors, std::uint8_t* codes) {
 #pragma GCC unroll 4
-  for (int b = 0; b < blocks; b += 2) encode_two<Lanes, finite>(input + b * 16 * Lanes::bytes, factors + b, codes + 8 * b);
+  for (int b = 0; b < blocks; b += 2) {
+    const char* const here = input + b * 16 * Lanes::bytes;
+    // One line each, spread over the pass: both passes over a batch are short, and without this the first one waits for memory.
+    // A prefetch beyond the input faults nowhere.
+    __builtin_prefetch(here + fetched_ahead);
+    encode_two<Lanes, finite>(here, factors + b, codes + 8 * b);
+  }
 }
 
 DODONA_INLINE void scatter_scales(const std::uint8_t* from, std::int64_t count, std::uint8_t* to) {
@@ -142,10 +149,7 @@ void quantize_row(const Fp4Row row) {
   while (row.blocks - b >= group_blocks) {
     const std::int64_t whole = (row.blocks - b) / group_blocks;
     const int groups = whole < batch_groups ? static_cast<int>(whole) : batch_groups;
-    // Both passes over a batch are short: without this the first one waits for memory. A prefetch beyond the input faults nowhere.
-    const char* const here = input + b * 16 * Lanes::bytes;
-    for (int i = 0; i < groups * group_elements * Lanes::bytes; i += 64) __builtin_prefetch(here + 4096 + i);
-    quantize_batch<Lanes>(here, constants, groups, row.codes + 8 * b, scales);
+    quantize_batch<Lanes>(input + b * 16 * Lanes::bytes, constants, groups, row.codes + 8 * b, scales);
     scatter_scales(scales, groups * group_blocks, row.scales + b / 4 * 512);
     b += groups * group_blocks;
   }
