@@ -8,6 +8,7 @@
 #include "model/work.h"
 #include "ops/activation/silu_and_mul.h"
 #include "ops/gemm/fp4_packed.h"
+#include "ops/gemm/linear.h"
 #include "ops/moe/apply_shuffle_mul_sum.h"
 #include "ops/moe/prepare_moe_input.h"
 #include "ops/moe/shuffle_rows.h"
@@ -144,17 +145,22 @@ Tensor nvfp4_experts(const Experts& e, const Tensor& x, const Tensor& topk_weigh
 
 // ---- bf16
 
-/// out[t] = round(factor * sum over j of round(weight[t,j] * rows[t,j])): the rows' rounding is the product's own, the sum is in fp32.
-Tensor scaled_sum(const Experts& e, const Tensor& rows, const Tensor& permutation, const Tensor& topk_weights, float factor) {
+/// The products of `projection` in fp32: the runner weighs them before it rounds.
+Tensor unrounded(const Projection& projection, const Tensor& x, const Exec& exec) {
+  if (projection.is_nvfp4()) return projection(x, exec);  // with roundings off
+  return ops::run(ops::Linear{.input = x, .weight = projection.bf16(), .out_dtype = DType::f32}, exec).output;
+}
+
+/// out[t] = round(factor * sum over j of round(weight[t,j] * rows[t,j])) for fp32 rows, in fp32.
+Tensor scaled_sum(const Experts& e, const Tensor& rows, const Tensor& permutation, const Tensor& topk_weights, float factor, DType type) {
   const std::int64_t columns = rows.size(1);
-  Tensor out(rows.dtype(), {e.tokens, columns});
-  const DType type = rows.dtype();
+  Tensor out(type, {e.tokens, columns});
   parallel_for(e.trace.exec().threads, e.tokens, static_cast<double>(e.topk * columns), [&](std::int64_t t) {
-    std::vector<float> sum(static_cast<std::size_t>(columns), 0.0f), row(sum.size());
+    std::vector<float> sum(static_cast<std::size_t>(columns), 0.0f);
     for (std::int64_t j = 0; j < e.topk; ++j) {
       const std::int64_t source = permutation.as<std::int32_t>()[t * e.topk + j];
       const float weight = topk_weights.as<float>()[t * e.topk + j];
-      quant::to_f32(type, rows.as<std::byte>() + bytes_for(type, source * columns), row.data(), columns);
+      const float* const row = rows.as<float>() + source * columns;
       for (std::size_t i = 0; i < sum.size(); ++i)
         sum[i] += static_cast<float>(quant::round_to(type, static_cast<double>(weight * row[i])));
     }
@@ -168,14 +174,14 @@ Tensor plain_experts(const Experts& e, const Tensor& x, const Tensor& topk_weigh
   const ops::PrepareMoeInput sorted = sort_by_expert(e, topk_ids);
   const Exec& exec = e.trace.exec();
   const Tensor permuted = ops::run(ops::ShuffleRows{.input_tensor = x, .dst2src_map = sorted.input_permutation}, exec).output_tensor;
-  Tensor down(x.dtype(), {e.rows, e.config.hidden_size});
+  Tensor down(DType::f32, {e.rows, e.config.hidden_size});
   for (const Group& group : groups_of(e, sorted)) {
     const MlpWeights& expert = e.weights.expert(group.expert);
     const Tensor gate_up = expert.gate_up(permuted.slice(0, group.row, group.row + group.rows), exec);
     const Tensor activated = ops::run(ops::SiluAndMul{.input = gate_up}, exec).out;
-    copy(expert.down(activated, exec), down.slice(0, group.row, group.row + group.rows));
+    copy(unrounded(expert.down, activated, exec), down.slice(0, group.row, group.row + group.rows));
   }
-  return scaled_sum(e, down, sorted.output_permutation, topk_weights, static_cast<float>(e.config.routed_scaling_factor));
+  return scaled_sum(e, down, sorted.output_permutation, topk_weights, static_cast<float>(e.config.routed_scaling_factor), x.dtype());
 }
 
 }  // namespace
