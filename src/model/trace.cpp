@@ -108,7 +108,7 @@ NamedTensors Trace::op(Part part, std::string_view name, std::string_view note, 
   try {
     outputs = body();
   } catch (const Error& error) {
-    throw error.within(std::string(name));
+    throw Error(error.code(), std::string(name) + (error.op().empty() ? "" : ": " + error.op()), error.argument(), error.message());
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   for (const auto& [label, tensor] : outputs)
