@@ -137,7 +137,6 @@ void ModelConfig::check_layer(std::int64_t layer) const {
 }
 
 bool ModelConfig::is_nvfp4(std::string_view module) const {
-  if (module.ends_with(".mlp.gate")) return false;
   return quant.algo == QuantAlgo::nvfp4 && layer_of(module) < num_hidden_layers && !quant.excludes(module);
 }
 

@@ -64,8 +64,7 @@ struct ModelConfig {
   /// Throws Error (bad_value) unless 0 <= layer < total_layers(): `layer 62 is out of range: r1-nvfp4 has layers 0 to 61`.
   void check_layer(std::int64_t layer) const;
 
-  /// Whether the linear module ("model.layers.3.self_attn.o_proj") is stored as NVFP4. Modules of NextN layers and the router
-  /// ("model.layers.3.mlp.gate"; upstream `MoEGate` has a plain parameter) never are.
+  /// Whether the linear module ("model.layers.3.self_attn.o_proj") is stored as NVFP4. Modules of NextN layers never are.
   bool is_nvfp4(std::string_view module) const;
 
   /// qk_head_dim^-0.5 * g^2, g = 0.1 * mscale_all_dim * ln(factor) + 1 under YaRN with factor > 1, else 1. 0.1352337788608801 for R1.

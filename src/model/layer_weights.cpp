@@ -106,7 +106,7 @@ LayerWeights::LayerWeights(const WeightSource& source, std::int64_t layer, Round
     return;
   }
   const std::string moe = layer_prefix(layer) + "mlp.";
-  gate = source.get(moe + "gate.weight");
+  gate = projection({"mlp.gate"}, exec);
   correction_bias = widened(source.get(moe + "gate.e_score_correction_bias"));
   experts_nvfp4_ = config().is_nvfp4(moe + "experts.0.gate_proj");
   if (config().n_shared_experts > 0 && !fused_shared) shared = load_mlp("mlp.shared_experts", exec);

@@ -46,7 +46,7 @@ class LayerWeights {
   Projection q_b, o;
   AbsorbWeights absorb;
   MlpWeights mlp;          ///< dense layers
-  Tensor gate;             ///< [E, H]
+  Projection gate;         ///< the router, [E, H]
   Tensor correction_bias;  ///< f32 [E]
   MlpWeights shared;       ///< MoE layers, unless fused
 

@@ -9,7 +9,6 @@
 #include "model/work.h"
 #include "ops/activation/silu_and_mul.h"
 #include "ops/gemm/dsv3_router_gemm.h"
-#include "ops/gemm/linear.h"
 #include "ops/moe/moe_fused_gate.h"
 #include "quant/element.h"
 
@@ -26,20 +25,18 @@ Tensor gated_mlp(Part part, const MlpWeights& weights, Rounding rounding, const 
                    [&] { return weights.down(activated, trace.exec()); });
 }
 
-/// Logits in fp32. Up to 16 tokens upstream has a kernel with fp32 outputs; above, a linear whose outputs are rounded to bf16.
+/// Logits in fp32. Up to 16 tokens upstream has a kernel with fp32 outputs for bf16 weights; else the outputs of a linear, rounded to bf16.
 Tensor gate(const LayerWeights& weights, const Tensor& x, Trace& trace) {
-  Work work = moved({x, weights.gate}, 2.0 * static_cast<double>(x.size(0) * weights.gate.elements()));
-  work.weight_bytes = bytes_of(weights.gate);
-  return trace.op1(Part::mlp_moe, "self.gate()", {}, {{"input", x.shape()}}, work, [&] {
+  const Projection& router = weights.gate;
+  return trace.op1(Part::mlp_moe, "self.gate()", {}, {{"input", x.shape()}}, projected(router, x.size(0), weights.rounding()), [&] {
     const bool low_latency = trace.book().at(Part::mlp_moe, "self.gate()").kernel == "dsv3_router_gemm";
     if (weights.rounding() == Rounding::bf16 && low_latency)
-      return ops::run(ops::Dsv3RouterGemm{.hidden_states = x, .router_weights = weights.gate, .out_dtype = DType::f32}, trace.exec())
+      return ops::run(ops::Dsv3RouterGemm{.hidden_states = x, .router_weights = router.bf16(), .out_dtype = DType::f32}, trace.exec())
           .output;
-    const DType type = activation_type(weights.rounding());
-    const Tensor logits = ops::run(ops::Linear{.input = x, .weight = weights.gate, .out_dtype = type}, trace.exec()).output;
-    if (type == DType::f32) return logits;
+    const Tensor logits = router(x, trace.exec());
+    if (logits.dtype() == DType::f32) return logits;
     Tensor widened(DType::f32, logits.shape());
-    quant::to_f32(type, logits.data(), widened.as<float>(), logits.elements());
+    quant::to_f32(logits.dtype(), logits.data(), widened.as<float>(), logits.elements());
     return widened;
   });
 }
