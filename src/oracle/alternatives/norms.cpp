@@ -1,0 +1,62 @@
+#include <algorithm>
+#include <cmath>
+
+#include "oracle/alternatives/families.h"
+
+namespace dodona::oracle::alternatives {
+namespace {
+
+/// Chains of max(64, n/128) additions at most, as the contract asks, then a tree.
+float sum_of_squares(std::span<const float> x, Way way) {
+  std::vector<float> squares;
+  for (const float value : x) squares.push_back(value * value);
+  if (way == Way::strided) return strided_sum(squares, 128);
+  const std::size_t part = std::max<std::size_t>(64, x.size() / 128);
+  std::vector<float> sums;
+  for (std::size_t begin = 0; begin < squares.size(); begin += part)
+    sums.push_back(reversed_sum(std::span(squares).subspan(begin, std::min(part, squares.size() - begin))));
+  return strided_sum(sums, 256);
+}
+
+float row_factor(std::span<const float> x, float eps, Way way) {
+  const float sum = sum_of_squares(x, way), n = static_cast<float>(x.size());
+  return way == Way::strided ? std::sqrt(1.0f / (sum * (1.0f / n) + eps)) : 1.0f / std::sqrt(sum / n + eps);
+}
+
+/// `x` has all rows.
+void normalise(const Call& call, std::span<const float> x, const Tensor& out) {
+  const std::vector<float> weight = floats(call.tensor("weight"));
+  const bool weight_rounded = call.is("weight_order", "rounded");
+  const auto eps = static_cast<float>(call.number("eps"));
+  for (std::size_t begin = 0; begin < x.size(); begin += weight.size()) {
+    const float factor = row_factor(x.subspan(begin, weight.size()), eps, call.way);
+    for (std::size_t h = 0; h < weight.size(); ++h) {
+      const float normalised = x[begin + h] * factor;
+      store(out, static_cast<std::int64_t>(begin + h), (weight_rounded ? rounded(out.dtype(), normalised) : normalised) * weight[h]);
+    }
+  }
+}
+
+}  // namespace
+
+bool rmsnorm(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  normalise(call, floats(call.tensor("input")), call.tensor("output"));
+  return true;
+}
+
+bool fused_add_rmsnorm(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &input = call.tensor("input"), &residual = call.tensor("residual");
+  std::vector<float> h = floats(input);
+  const std::vector<float> addend = floats(residual);
+  for (std::size_t i = 0; i < h.size(); ++i) {
+    h[i] += addend[i];
+    store(residual, static_cast<std::int64_t>(i), h[i]);
+    if (call.is("normalize", "rounded")) h[i] = rounded(input.dtype(), h[i]);
+  }
+  normalise(call, h, input);
+  return true;
+}
+
+}  // namespace dodona::oracle::alternatives

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "oracle/alternatives/families.h"
+#include "quant/e2m1.h"
+#include "quant/e4m3.h"
+#include "quant/hopper/tensor_core.h"
+
+namespace dodona::oracle::alternatives {
+namespace {
+
+namespace hw = quant::hopper;
+
+/// Chains of a strided sum: short enough that no product passes through more additions than any of the contracts allows for such orders.
+constexpr std::size_t chains = 32;
+
+float sum_of(const std::vector<float>& terms, Way way) {
+  return way == Way::strided ? strided_sum(terms, chains) : reversed_sum(terms);
+}
+
+/// a [batches, m, k] times b [batches, k, n].
+struct Matrices {
+  Tensor a, b, out;
+  std::int64_t batches, m, n, k;
+};
+Matrices matrices(const Tensor& a, const Tensor& b, const Tensor& out) {
+  const bool batched = a.rank() == 3;
+  return {a, b, out, batched ? a.size(0) : 1, a.size(-2), b.size(-1), a.size(-1)};
+}
+
+/// out = rounded(sum * scale).
+void multiply_plainly(const Matrices& p, float scale, Way way) {
+  const std::vector<float> a = floats(p.a), columns = floats(p.b.transpose(-1, -2));
+  std::vector<float> terms(static_cast<std::size_t>(p.k));
+  for (std::int64_t i = 0; i < p.batches * p.m; ++i)
+    for (std::int64_t j = 0; j < p.n; ++j) {
+      const float* const row = a.data() + i * p.k;
+      const float* const column = columns.data() + (i / p.m * p.n + j) * p.k;
+      for (std::size_t k = 0; k < terms.size(); ++k) terms[k] = row[k] * column[k];
+      store(p.out, i * p.n + j, sum_of(terms, way) * scale);
+    }
+}
+
+void multiply_on_tensor_cores(const Matrices& p, const hw::MmaSpec& spec, float scale) {
+  const Tensor a = p.a.clone(), columns = p.b.transpose(-1, -2).clone();
+  const std::int64_t bytes = bits(a.dtype()) / 8;
+  std::vector<float> sums(static_cast<std::size_t>(p.m * p.n));
+  for (std::int64_t batch = 0; batch < p.batches; ++batch) {
+    const hw::MmaRows rows(spec, a.dtype(), a.as<std::byte>() + batch * p.m * p.k * bytes, p.m, p.k);
+    const hw::MmaColumns right(spec, columns.dtype(), columns.as<std::byte>() + batch * p.n * p.k * bytes, p.n, p.k);
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    hw::accumulate(rows, right, 0, p.k, sums.data(), p.n);
+    for (std::size_t i = 0; i < sums.size(); ++i) store(p.out, batch * p.m * p.n + static_cast<std::int64_t>(i), sums[i] * scale);
+  }
+}
+
+/// 16-bit units for two operands of one 16-bit type; none for fp32, which the contract computes in fp32.
+bool multiply_halves(const Matrices& p, Way way) {
+  if (way != Way::tensor_core) {
+    multiply_plainly(p, 1.0f, way);
+    return true;
+  }
+  if (p.a.dtype() == DType::f32 || p.a.dtype() != p.b.dtype() || p.k == 0) return false;
+  multiply_on_tensor_cores(p, hw::half_mma, 1.0f);
+  return true;
+}
+
+// ---- NVFP4
+
+/// A row of codes and its block scales.
+struct Fp4Row {
+  std::vector<float> codes, scales;
+};
+
+/// `scale_row` counts in a matrix of scales in tiles of 128 x 4.
+Fp4Row fp4_row(const std::uint8_t* codes, const std::uint8_t* scales, std::int64_t scale_row, std::int64_t k) {
+  Fp4Row row;
+  for (std::int64_t i = 0; i < k; ++i) row.codes.push_back(quant::e2m1_to_f32(codes[i / 2] >> (i % 2 * 4) & 0xFu));
+  for (std::int64_t b = 0; b < k / 16; ++b) {
+    const std::int64_t tile = scale_row / 128 * ((k / 16 + 3) / 4) + b / 4;
+    row.scales.push_back(quant::e4m3_to_f32(scales[tile * 512 + scale_row % 32 * 16 + scale_row % 128 / 32 * 4 + b % 4]));
+  }
+  return row;
+}
+
+/// Blocks of 16, each an exact sum times the product of two scales.
+float fp4_sum(const Fp4Row& a, const Fp4Row& b, Way way) {
+  std::vector<float> blocks;
+  for (std::size_t j = 0; j < a.scales.size(); ++j) {
+    float dot = 0;
+    for (std::size_t i = j * 16; i < (j + 1) * 16; ++i) dot += a.codes[i] * b.codes[i];
+    blocks.push_back(dot * (a.scales[j] * b.scales[j]));
+  }
+  return sum_of(blocks, way);
+}
+
+/// A unit that takes sixteen scaled products a step and aligns each.
+float fp4_tensor_core_sum(const Fp4Row& a, const Fp4Row& b) {
+  const auto factor = [](float value) { return hw::Factor{value, value != 0 ? std::ilogb(value) : 0}; };
+  float sum = 0;
+  for (std::size_t j = 0; j < a.scales.size(); ++j) {
+    std::vector<hw::Factor> left, right;
+    for (std::size_t i = j * 16; i < (j + 1) * 16; ++i) {
+      left.push_back(factor(a.codes[i] * a.scales[j]));
+      right.push_back(factor(b.codes[i] * b.scales[j]));
+    }
+    sum = hw::mma_step(hw::half_mma, left, right, sum);
+  }
+  return sum;
+}
+
+/// Rows of `a` with columns of one weight; `first` counts rows of the output.
+void multiply_fp4(const std::vector<Fp4Row>& a, const std::vector<Fp4Row>& b, float alpha, const Tensor& out, std::int64_t first, Way way) {
+  for (std::size_t i = 0; i < a.size(); ++i)
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const float sum = way == Way::tensor_core ? fp4_tensor_core_sum(a[i], b[j]) : fp4_sum(a[i], b[j], way);
+      store(out, (first + static_cast<std::int64_t>(i)) * out.size(1) + static_cast<std::int64_t>(j), alpha * sum);
+    }
+}
+
+std::vector<Fp4Row> fp4_rows(const std::uint8_t* codes, const std::uint8_t* scales, std::int64_t scale_row, std::int64_t rows,
+                             std::int64_t k) {
+  std::vector<Fp4Row> all;
+  for (std::int64_t r = 0; r < rows; ++r) all.push_back(fp4_row(codes + r * k / 2, scales, scale_row + r, k));
+  return all;
+}
+
+}  // namespace
+
+bool bmm(const Call& call) {
+  return multiply_halves(matrices(call.tensor("mat1"), call.tensor("mat2"), call.tensor("out")), call.way);
+}
+bool linear(const Call& call) {
+  return multiply_halves(matrices(call.tensor("input"), call.tensor("weight").transpose(0, 1), call.tensor("output")), call.way);
+}
+bool dsv3_fused_a_gemm(const Call& call) {
+  return multiply_halves(matrices(call.tensor("mat_a"), call.tensor("mat_b"), call.tensor("output")), call.way);
+}
+bool dsv3_router_gemm(const Call& call) {
+  return multiply_halves(matrices(call.tensor("hidden_states"), call.tensor("router_weights").transpose(0, 1), call.tensor("output")),
+                         call.way);
+}
+
+bool bmm_fp8(const Call& call) {
+  const Matrices p = matrices(call.tensor("A"), call.tensor("B"), call.tensor("out"));
+  const float scale = floats(call.tensor("A_scale"))[0] * floats(call.tensor("B_scale"))[0];
+  if (call.way != Way::tensor_core) {
+    multiply_plainly(p, scale, call.way);
+  } else if (p.k == 0) {
+    return false;
+  } else {
+    multiply_on_tensor_cores(p, call.is("accumulator", "fp32") ? hw::half_mma : hw::fp8_wgmma, scale);
+  }
+  return true;
+}
+
+bool cutlass_scaled_fp4_mm(const Call& call) {
+  const Tensor &a = call.tensor("a"), &b = call.tensor("b"), &out = call.tensor("out");
+  const std::int64_t k = a.size(1) * 2;
+  multiply_fp4(fp4_rows(a.as<std::uint8_t>(), call.tensor("block_scale_a").as<std::uint8_t>(), 0, a.size(0), k),
+               fp4_rows(b.as<std::uint8_t>(), call.tensor("block_scale_b").as<std::uint8_t>(), 0, b.size(0), k),
+               floats(call.tensor("alpha"))[0], out, 0, call.way);
+  return true;
+}
+
+/// Groups follow from the offsets alone: calls that give sizes or places of scales of their own are left to others.
+bool cutlass_fp4_group_mm(const Call& call) {
+  if (call.find("problem_sizes") != nullptr || call.find("blockscale_offsets") != nullptr) return false;
+  const Tensor &a = call.tensor("a_fp4"), &b = call.tensor("b_fp4"), &b_scales = call.tensor("b_blockscale");
+  const std::int64_t k = a.size(1) * 2, n = b.size(1), experts = b.size(0);
+  const std::vector<float> alphas = floats(call.tensor("alphas"));
+  std::vector<std::int64_t> offsets = integers(call.tensor("expert_offsets"));
+  offsets.push_back(a.size(0));
+  std::int64_t scale_row = 0;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const auto at = static_cast<std::size_t>(e);
+    const std::int64_t first = offsets[at], rows = offsets[at + 1] - first;
+    if (rows > 0)
+      multiply_fp4(
+          fp4_rows(a.as<std::uint8_t>() + first * k / 2, call.tensor("a_blockscale").as<std::uint8_t>(), scale_row, rows, k),
+          fp4_rows(b.as<std::uint8_t>() + e * n * k / 2, b_scales.as<std::uint8_t>() + e * b_scales.size(1) * b_scales.size(2), 0, n, k),
+          alphas[at], call.tensor("out"), first, call.way);
+    scale_row += (rows + 127) / 128 * 128;
+  }
+  return true;
+}
+
+}  // namespace dodona::oracle::alternatives

@@ -1,0 +1,120 @@
+// False alarms: what is right by the contract passes, whoever made it; and the implementations that say so are others than ours.
+#include "oracle/alarms.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "oracle/alternatives/alternative.h"
+#include "oracle/generate.h"
+#include "oracle/judge.h"
+#include "quant/element.h"
+
+namespace dodona::oracle {
+namespace {
+
+Exec one_thread() {
+  Exec exec;
+  exec.threads = 1;
+  return exec;
+}
+
+/// Outputs of an alternative, and whether it takes the case.
+std::optional<NamedTensors> otherwise(const Op& op, const Arguments& inputs, Way way) {
+  Arguments arguments = runnable(op, inputs);
+  op.prepare(arguments);
+  if (!compute_otherwise(op, arguments, way)) return std::nullopt;
+  return outputs_of(op, arguments);
+}
+
+TEST(FalseAlarms, NothingThatIsRightIsRejected) {
+  const std::vector<int> counts = share_out(93);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const Op& op = *registry().all()[i];
+    // Fifteen million weights a case: left to the command.
+    if (op.name() == "dsv3_fused_a_gemm") continue;
+    const Alarms alarms = raise_alarms(op, counts[i], 5, one_thread());
+    EXPECT_EQ(alarms.cases, counts[i]);
+    for (const FalseAlarm& alarm : alarms.false_alarms)
+      ADD_FAILURE() << op.name() << ": " << name(alarm.producer) << " is rejected in " << alarm.output << " of " << alarm.line;
+  }
+}
+
+TEST(FalseAlarms, AnOpWithoutAlternativesLeavesNothingOpen) {
+  for (const auto& op : registry().all()) {
+    if (has_alternative(op->name())) continue;
+    for (int index = 0; index < 6; ++index) {
+      const CaseLine line = alarm_case(*op, 1, index);
+      const Reference reference = run_golden(*op, generate(line), one_thread()).reference;
+      for (const TensorSpec& spec : op->schema().tensors)
+        if (const ReferenceOutput* output = reference.find(spec.name))
+          EXPECT_TRUE(std::all_of(output->slack.begin(), output->slack.end(), [](double slack) { return slack == 0; }))
+              << op->name() << " " << spec.name << ": " << to_string(line);
+    }
+  }
+}
+
+TEST(FalseAlarms, AlternativesSumInOrdersOfTheirOwn) {
+  for (const char* text :
+       {"linear T=4 N=64 K=512 --dtype input=f32 --dtype weight=f32 --attr out_dtype=f32", "rmsnorm T=4 H=1024 --dtype input=f32",
+        "merge_state_v2 T=2 N=8 D=64 --dtype v_a=f32", "apply_shuffle_mul_sum M=3 topk=8 R=24 D=64 --dtype input=f32",
+        "cutlass_mla_decode B=1 N=2 pages=4 P=32 W=4 --attr sm_scale=0.125 --dtype q_nope=f32",
+        "cutlass_scaled_fp4_mm M=4 N=32 K=1024 --attr out_dtype=f32"}) {
+    const CaseLine line = parse_case_line(text);
+    const Op& op = registry().at(line.op);
+    const Arguments inputs = generate(line);
+    Arguments ours = runnable(op, inputs);
+    op.run(ours, one_thread());
+    const auto reversed = otherwise(op, inputs, Way::reversed), strided = otherwise(op, inputs, Way::strided);
+    ASSERT_TRUE(reversed && strided) << text;
+    const auto differ = [](const Tensor& a, const Tensor& b) {
+      for (std::int64_t i = 0; i < a.elements(); ++i)
+        if (quant::get_bits(a, i) != quant::get_bits(b, i)) return true;
+      return false;
+    };
+    const Tensor fast = outputs_of(op, ours).front().second;
+    EXPECT_TRUE(differ(fast, reversed->front().second)) << text;
+    EXPECT_TRUE(differ(reversed->front().second, strided->front().second)) << text;
+  }
+}
+
+TEST(FalseAlarms, TensorCoresTakeTheTypesThatTheyHave) {
+  const auto takes = [](const char* text) {
+    const CaseLine line = parse_case_line(text);
+    return otherwise(registry().at(line.op), generate(line), Way::tensor_core).has_value();
+  };
+  EXPECT_TRUE(takes("linear T=2 N=8 K=64"));
+  EXPECT_TRUE(takes("bmm_fp8 L=1 M=2 N=16 K=64"));
+  EXPECT_FALSE(takes("linear T=2 N=8 K=64 --dtype weight=f32"));
+  EXPECT_FALSE(takes("rmsnorm T=2 H=64"));
+}
+
+TEST(FalseAlarms, CasesAreSmallVariedAndAlwaysTheSame) {
+  const Op& op = registry().at("bmm_fp8");
+  std::set<std::string> lines;
+  for (int index = 0; index < 48; ++index) {
+    const CaseLine line = alarm_case(op, 3, index);
+    EXPECT_EQ(to_string(line), to_string(alarm_case(op, 3, index)));
+    EXPECT_EQ(to_string(parse_case_line(to_string(line))), to_string(line));
+    EXPECT_LE(line.symbols.at("K"), 1040);
+    lines.insert(to_string(line));
+  }
+  EXPECT_EQ(lines.size(), 48u);
+  for (const char* word : {"--dist edge", "--dist ties", "accumulator=fp32", "f8_e5m2", "dtype=f16"})
+    EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [&](const std::string& line) { return line.find(word) != std::string::npos; }))
+        << word;
+  EXPECT_NE(to_string(alarm_case(op, 4, 0)), to_string(alarm_case(op, 3, 0)));
+}
+
+TEST(FalseAlarms, TheCasesOfAllOpsAddUpToWhatWasAskedFor) {
+  const std::vector<int> counts = share_out(10500);
+  EXPECT_EQ(counts.size(), registry().all().size());
+  EXPECT_GE(std::accumulate(counts.begin(), counts.end(), 0), 10500);
+  EXPECT_GE(*std::min_element(counts.begin(), counts.end()), 6);
+}
+
+}  // namespace
+}  // namespace dodona::oracle
