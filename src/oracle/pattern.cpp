@@ -123,6 +123,7 @@ std::string place_of(const std::vector<std::int64_t>& failing, std::int64_t comp
   if (const std::string tile = tile_of(rows, columns, row_total, width, failing.size()); !tile.empty() && column_set.size() > 1)
     return tile;
   const std::string row_text = rows_place(row_set, row_total);
+  if (width == 1) return row_text.empty() ? "scattered over " + text(static_cast<std::int64_t>(row_set.size())) + " rows" : row_text;
   if (column_set.size() == 1 || (!column_text.empty() && row_text.empty())) return column_text;
   const bool filled = 4 * count >= static_cast<std::int64_t>(row_set.size() * column_set.size());
   if (!row_text.empty() && filled) return column_text.empty() ? row_text : row_text + ", " + column_text;

@@ -153,6 +153,11 @@ TEST(Pattern, NamesThePlaceOfAnError) {
   }
 }
 
+TEST(Pattern, OneColumnOfRowsHasAPlaceToo) {
+  EXPECT_EQ(place_of({0, 1}, 4, {4, 1}), "rows 0..1");
+  EXPECT_EQ(place_of({0, 1, 4, 9, 11}, 16, {16, 1}), "scattered over 5 rows");
+}
+
 TEST(Pattern, AHeadInsideAFlatRowIsFound) {
   // [T, Nq*head_size]: heads lie side by side.
   Sample sample("rotary_embedding T=4 P=64 R=64 Nq=8 --attr head_size=64 --dtype query=f32");
