@@ -58,7 +58,7 @@ add_executable(example_tests ${example_sources} ${example}/ops/inventory.cpp
                $<FILTER:$<TARGET_OBJECTS:ops_tests>,INCLUDE,every_op_test>)
 target_include_directories(example_tests BEFORE PRIVATE ${example})
 target_include_directories(example_tests PRIVATE ops)
-target_link_libraries(example_tests PRIVATE dodona dodona_flags GTest::gtest GTest::gmock GTest::gtest_main OpenMP::OpenMP_CXX)
+target_link_libraries(example_tests PRIVATE dodona dodona_flags dodona_sanitizers GTest::gtest GTest::gmock GTest::gtest_main OpenMP::OpenMP_CXX)
 foreach(tier ${DODONA_TIERS})
   add_library(example_tier_${tier} OBJECT ${example_simd})
   target_include_directories(example_tier_${tier} BEFORE PRIVATE ${example})
