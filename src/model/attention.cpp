@@ -150,7 +150,7 @@ void set_mla_kv_buffer(const Attention& a, const Tensor& k_nope, const Tensor& k
   a.trace.op(Part::kv_cache, "set_mla_kv_buffer()", {}, {{"k_nope", k_nope.shape()}, {"k_pe", k_pe.shape()}},
              moved({k_nope, k_nope, k_pe, k_pe}), [&]() -> NamedTensors {
                ops::run(ops::SetMlaKvBuffer{.kv_buffer = cache.buffer(), .loc = slots, .k_nope = k_nope, .k_rope = k_pe}, a.trace.exec());
-               return {{"+k_nope", k_nope}};
+               return {{"+k_nope", k_nope}, {"+k_pe", k_pe}};
              });
 }
 
@@ -196,10 +196,15 @@ Tensor self_attn(const LayerWeights& weights, const Tensor& x, std::span<const s
     rotary_emb(a, q_pe, latents.k_pe, lengths);
     set_mla_kv_buffer(a, kv_a.reshape({a.batch, 1, config.kv_lora_rank}), latents.k_pe, cache.last_slots(lengths), cache);
   }
-  trace.enter("self.forward_absorb_core()");
-  const Trace::Scope core(trace);
-  const Tensor o_latent = attn_mqa(a, q_abs, q_pe, lengths, cache);
-  return a.project("self.o_proj()", weights.o, absorb_v(a, o_latent));
+  Tensor out;
+  {
+    trace.enter("self.forward_absorb_core()");
+    const Trace::Scope core(trace);
+    const Tensor o_latent = attn_mqa(a, q_abs, q_pe, lengths, cache);
+    out = a.project("self.o_proj()", weights.o, absorb_v(a, o_latent));
+  }
+  trace.gives({{"output", out}});
+  return out;
 }
 
 }  // namespace dodona::model

@@ -127,7 +127,7 @@ Tensor nvfp4_experts(const Experts& e, const Tensor& x, const Tensor& topk_weigh
   ops::PrepareMoeInput sorted;
   e.trace.op(part, "prepare_moe_input", {}, {{"topk_ids", topk_ids.shape()}}, moved({topk_ids}), [&]() -> NamedTensors {
     sorted = sort_by_expert(e, topk_ids);
-    return {{"+output_permutation", sorted.output_permutation}};
+    return {{"+output_permutation", sorted.output_permutation}, {"+input_permutation", sorted.input_permutation}};
   });
   const std::vector<Group> groups = groups_of(e, sorted);
   const Tensor permuted = e.trace.op1(part, "shuffle_rows", {}, {{"input", x.shape()}}, moved({x}), [&] {
@@ -195,7 +195,9 @@ Tensor routed_experts(const LayerWeights& weights, const Tensor& x, const Tensor
   if (scales_router_weights(weights)) {
     trace.enter(Part::mlp_moe, "self.experts()");
     const Trace::Scope experts(trace);
-    return nvfp4_experts(e, x, topk_weights, topk_ids);
+    const Tensor out = nvfp4_experts(e, x, topk_weights, topk_ids);
+    trace.gives({{"output", out}});
+    return out;
   }
   Work work;
   const auto* const ids = topk_ids.as<std::int32_t>();

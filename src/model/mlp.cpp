@@ -84,7 +84,9 @@ Tensor sum(const Tensor& a, const Tensor& b, int threads) {
 Tensor dense_mlp(const LayerWeights& weights, const Tensor& x, Trace& trace) {
   trace.enter("self.mlp()");
   const Trace::Scope mlp(trace);
-  return gated_mlp(Part::mlp_dense, weights.mlp, weights.rounding(), x, trace);
+  const Tensor out = gated_mlp(Part::mlp_dense, weights.mlp, weights.rounding(), x, trace);
+  trace.gives({{"output", out}});
+  return out;
 }
 
 Tensor moe(LayerWeights& weights, const Tensor& x, Trace& trace) {
@@ -98,9 +100,12 @@ Tensor moe(LayerWeights& weights, const Tensor& x, Trace& trace) {
     trace.enter(Part::mlp_moe, "self.shared_experts()");
     const Trace::Scope scope(trace);
     shared = gated_mlp(Part::shared_experts, weights.shared, weights.rounding(), x, trace);
+    trace.gives({{"output", shared}});
   }
   const Tensor routed = routed_experts(weights, x, chosen.weights, chosen.ids, trace);
-  return shared.defined() ? sum(routed, shared, trace.exec().threads) : routed;
+  const Tensor out = shared.defined() ? sum(routed, shared, trace.exec().threads) : routed;
+  trace.gives({{"output", out}});
+  return out;
 }
 
 }  // namespace dodona::model

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "dodona/error.h"
-#include "quant/element.h"
+#include "model/statistics.h"
 
 namespace dodona::model {
 namespace {
@@ -15,34 +14,6 @@ std::string list(const std::vector<BookShape>& shapes) {
   for (const BookShape& shape : shapes)
     text += (text.empty() ? "" : ", ") + (shape.label.empty() ? "" : shape.label + ":") + shape.with_numbers;
   return text;
-}
-
-/// Root of the mean square of the finite elements, and how many are not finite.
-void measure(const Tensor& tensor, OpRecord& record) {
-  double sum = 0;
-  std::int64_t finite = 0;
-  const std::int64_t n = tensor.elements();
-  std::vector<double> row;
-  const std::int64_t columns = tensor.rank() > 0 ? tensor.size(-1) : 1;
-  if (columns == 0) return;
-  row.resize(static_cast<std::size_t>(columns));
-  for (std::int64_t begin = 0; begin < n; begin += columns) {
-    const auto* base = tensor.as<std::byte>() + bytes_for(tensor.dtype(), tensor.offset(begin));
-    if (columns == 1 || tensor.stride(-1) == 1) {
-      quant::to_f64(tensor.dtype(), base, row.data(), columns);
-    } else {
-      for (std::int64_t i = 0; i < columns; ++i) row[static_cast<std::size_t>(i)] = quant::get(tensor, begin + i);
-    }
-    for (const double value : row) {
-      if (!std::isfinite(value)) {
-        ++record.not_finite;
-        continue;
-      }
-      sum += value * value;
-      ++finite;
-    }
-  }
-  record.rms = finite > 0 ? std::sqrt(sum / static_cast<double>(finite)) : 0.0;
 }
 
 }  // namespace
@@ -117,11 +88,26 @@ NamedTensors Trace::op(Part part, std::string_view name, std::string_view note, 
   record.seconds = elapsed.count();
   record.work = work;
   for (const std::string& kernel : kernels_) record.kernels += (record.kernels.empty() ? "" : " + ") + kernel;
-  if (!outputs.empty()) measure(outputs.front().second, record);
-  if (keep_outputs_)
-    for (const auto& [label, tensor] : outputs)
-      record.outputs.emplace_back(label.starts_with('+') ? label.substr(1) : label, tensor.clone());
+  if (!outputs.empty()) {
+    const Statistics of_first = statistics(outputs.front().second);
+    record.rms = of_first.rms;
+    record.not_finite = of_first.not_finite;
+  }
+  hand_out(record, outputs);
   return outputs;
+}
+
+void Trace::gives(const NamedTensors& outputs) {
+  hand_out(records_[open_.back()], outputs);
+}
+
+void Trace::hand_out(OpRecord& record, const NamedTensors& outputs) {
+  NamedTensors plain = outputs;
+  for (auto& [label, tensor] : plain)
+    if (label.starts_with('+')) label.remove_prefix(1);
+  if (keep_outputs_)
+    for (const auto& [label, tensor] : plain) record.outputs.emplace_back(label, tensor.clone());
+  if (observer_) observer_(record, plain);
 }
 
 Tensor Trace::op1(Part part, std::string_view name, std::string_view note, std::initializer_list<ActualShape> inputs, const Work& work,

@@ -40,6 +40,10 @@ struct OpRecord {
 
 using NamedTensors = std::vector<std::pair<std::string_view, Tensor>>;
 
+/// Told of each model op when it is done, and of each group when its result is known. What it writes into the outputs of an op goes on to
+/// the ops that follow.
+using Observer = std::function<void(const OpRecord& record, const NamedTensors& outputs)>;
+
 /// Runs model ops one by one, checks their shapes against the book, and keeps the records.
 class Trace {
  public:
@@ -47,6 +51,8 @@ class Trace {
   Trace(ShapeBook checked, ShapeBook shown, Exec exec, bool keep_outputs = false);
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
+
+  void observe(Observer observer) { observer_ = std::move(observer); }
 
   /// What ops inside the model op are called with: its tracer collects the kernels' names.
   const Exec& exec() const { return exec_; }
@@ -65,6 +71,8 @@ class Trace {
   void enter(std::string_view name);
   void enter(Part part, std::string_view name);
   void leave();
+  /// The result of the group that was entered last, for the records and the observer.
+  void gives(const NamedTensors& outputs);
   class Scope {
    public:
     explicit Scope(Trace& trace) : trace_(trace) {}
@@ -78,10 +86,12 @@ class Trace {
 
  private:
   OpRecord& push(std::string_view name, std::string_view note, std::string shapes);
+  void hand_out(OpRecord& record, const NamedTensors& outputs);
 
   ShapeBook checked_, shown_;
   Exec exec_;
   bool keep_outputs_;
+  Observer observer_;
   std::vector<OpRecord> records_;
   std::vector<std::string> kernels_;
   std::vector<std::size_t> open_;
