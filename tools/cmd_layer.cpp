@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,10 +10,12 @@
 #include "common.h"
 #include "core/random.h"
 #include "dodona/error.h"
+#include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "io/sha256.h"
 #include "model/decode_layer.h"
 #include "model/plan.h"
+#include "model/trail.h"
 #include "quant/element.h"
 #include "simd/limits.h"
 
@@ -20,12 +23,11 @@ namespace dodona::tools {
 namespace {
 
 struct LayerOptions : ExecOptions {
-  std::string preset, config, weights, phase = "decode", residual = "fused", rounding = "bf16", output;
+  std::string preset, config, weights, phase = "decode", residual = "fused", rounding = "bf16", output, trail, against;
   std::vector<std::int64_t> kv_len{1024};
-  std::int64_t layer = -1, batch = 0;
+  std::optional<std::int64_t> layer, batch, repeat;
   std::uint64_t seed = 0, page_seed = 0;
-  int repeat = 0;
-  bool plan = false, fused_shared = false;
+  bool plan = false, fused_shared = false, trail_tensors = false;
 };
 
 model::ModelConfig config_of(const LayerOptions& options) {
@@ -36,25 +38,31 @@ model::ModelConfig config_of(const LayerOptions& options) {
 
 /// The layer asked for; by default the first MoE layer.
 std::int64_t layer_of(const LayerOptions& options, const model::ModelConfig& config) {
-  if (options.layer >= 0) {
-    config.check_layer(options.layer);
-    return options.layer;
+  if (options.layer) {
+    config.check_layer(*options.layer);
+    return *options.layer;
   }
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     if (config.is_moe_layer(layer)) return layer;
   return 0;
 }
 
+void check_range(const char* option, std::int64_t value, std::int64_t least, std::int64_t most, const char* why = "") {
+  if (value < least || value > most)
+    throw Error(ErrorCode::bad_option, "", option,
+                "is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " + std::to_string(most) + why);
+}
+
 /// One length per request: a list, or one value for all.
-std::vector<std::int64_t> lengths_of(const LayerOptions& options) {
+std::vector<std::int64_t> lengths_of(const LayerOptions& options, const model::ModelConfig& config) {
   const auto given = static_cast<std::int64_t>(options.kv_len.size());
-  const std::int64_t batch = options.batch > 0 ? options.batch : given;
+  const std::int64_t batch = options.batch.value_or(given);
+  check_range("--batch", batch, 1, 1 << 20);
   if (given != 1 && given != batch)
     throw Error(ErrorCode::bad_option, "", "--kv-len",
                 "has " + std::to_string(given) + " values, expected one, or one for each of " + std::to_string(batch) + " requests");
-  constexpr std::int64_t most = 1 << 20;
-  if (batch > most)
-    throw Error(ErrorCode::bad_option, "", "--batch", "is " + std::to_string(batch) + ", expected at most " + std::to_string(most));
+  for (const std::int64_t length : options.kv_len)
+    check_range("--kv-len", length, 1, config.max_position_embeddings, " (max_position_embeddings)");
   std::vector<std::int64_t> lengths = options.kv_len;
   lengths.resize(static_cast<std::size_t>(batch), options.kv_len.front());
   return lengths;
@@ -206,19 +214,125 @@ struct Setting {
   model::Residual residual = model::Residual::fused;
 };
 
-Run run_once(const LayerOptions& options, const Setting& s, model::LayerWeights& weights, model::PagedKvCache& cache) {
-  const auto batch = static_cast<std::int64_t>(s.lengths.size());
+/// What the step reads: [B, H] each, drawn from the seed unless a dump brings its own.
+model::DecodeStep step_of(const LayerOptions& options, const Setting& s) {
   const DType type = model::activation_type(s.rounding);
-  const Dims shape{batch, s.config.hidden_size};
+  const Dims shape{static_cast<std::int64_t>(s.lengths.size()), s.config.hidden_size};
   model::DecodeStep step{drawn("hidden", options.seed, shape, type), {}, s.lengths};
   // The first layer takes embeddings; later ones have a residual beside what the layer below gave.
   if (s.layer > 0 && !s.config.is_nextn_layer(s.layer)) step.residual = drawn("residual", options.seed, shape, type);
-  model::Trace trace(model::decode_book(s.config, s.layer, batch, options.fused_shared),
+  return step;
+}
+
+Run run_once(const LayerOptions& options, const Setting& s, const model::DecodeStep& step, model::LayerWeights& weights,
+             model::PagedKvCache& cache, const model::Observer& observer = {}) {
+  model::Trace trace(model::decode_book(s.config, s.layer, static_cast<std::int64_t>(s.lengths.size()), options.fused_shared),
                      model::decode_book(s.config, s.layer, 0, options.fused_shared), s.exec);
+  if (observer) trace.observe(observer);
   Run run;
   run.output = model::decode(weights, step, cache, s.residual, trace);
   run.records = trace.records();
   return run;
+}
+
+// ---- trails
+
+/// What two trails must have in common to be compared.
+io::Json trail_setting(const LayerOptions& options, const Setting& s) {
+  return {{"layer", s.layer},
+          {"hidden_size", s.config.hidden_size},
+          {"kv_len", s.lengths},
+          {"seed", options.seed},
+          {"residual", options.residual},
+          {"rounding", options.rounding},
+          {"fused_shared_expert", options.fused_shared}};
+}
+
+/// The cache before the step, [B, longest, row]; zeros beyond a request's history.
+Tensor history_of(const Setting& s, const model::PagedKvCache& cache) {
+  const Tensor& buffer = cache.buffer();
+  const std::int64_t longest = *std::max_element(s.lengths.begin(), s.lengths.end());
+  Tensor history(buffer.dtype(), {cache.requests(), longest, buffer.size(2)});
+  for (std::int64_t b = 0; b < cache.requests(); ++b)
+    for (std::int64_t j = 0; j + 1 < s.lengths[static_cast<std::size_t>(b)]; ++j)
+      copy(buffer.slice(0, cache.slot(b, j), cache.slot(b, j) + 1).reshape({buffer.size(2)}),
+           history.slice(0, b, b + 1).slice(1, j, j + 1).reshape({buffer.size(2)}));
+  return history;
+}
+
+/// The tensor `input.NAME` of the reference in the place of `ours`, whose dtype and shape it must have.
+void take_input(const model::TrailReference& reference, const std::string& name, Tensor& ours) {
+  const Tensor theirs = reference.input(name);
+  if (!theirs.defined()) return;
+  if (!ours.defined()) throw Error(ErrorCode::bad_file, "", reference.path(), "holds input." + name + ", which this layer does not read");
+  if (!(theirs.shape() == ours.shape()) || theirs.dtype() != ours.dtype())
+    throw Error(ErrorCode::bad_shape, "", reference.path(),
+                "holds input." + name + " as " + std::string(dodona::name(theirs.dtype())) + " " + to_string(theirs.shape()) +
+                    ", expected " + std::string(dodona::name(ours.dtype())) + " " + to_string(ours.shape()));
+  ours = theirs.clone();
+}
+
+void take_inputs(const model::TrailReference& reference, const Setting& s, model::DecodeStep& step, const model::PagedKvCache& cache) {
+  take_input(reference, "hidden", step.hidden);
+  take_input(reference, "residual", step.residual);
+  Tensor history = history_of(s, cache);
+  take_input(reference, "kv_cache", history);
+  const Tensor& buffer = cache.buffer();
+  for (std::int64_t b = 0; b < cache.requests(); ++b)
+    for (std::int64_t j = 0; j + 1 < s.lengths[static_cast<std::size_t>(b)]; ++j)
+      copy(history.slice(0, b, b + 1).slice(1, j, j + 1).reshape({buffer.size(2)}),
+           buffer.slice(0, cache.slot(b, j), cache.slot(b, j) + 1).reshape({buffer.size(2)}));
+}
+
+void check_setting(const model::TrailReference& reference, const io::Json& mine) {
+  if (!reference.is_trail()) return;
+  for (const auto& [key, value] : mine.items()) {
+    const io::Json* const theirs = io::find_field(reference.setting(), key, reference.path());
+    if (theirs == nullptr || *theirs != value)
+      throw Error(ErrorCode::bad_value, "", reference.path(),
+                  "is of a run with " + key + " " + (theirs == nullptr ? "unknown" : io::json_text(*theirs)) + ", expected " +
+                      io::json_text(value) + ", as here");
+  }
+}
+
+io::Json difference_json(const model::TrailDifference& d) {
+  io::Json json{{"output", d.name}, {"expected", d.expected}, {"found", d.found}};
+  if (!d.has_element) return json;
+  json["beyond"] = d.beyond;
+  json["elements"] = d.elements;
+  json["index"] = std::vector<std::int64_t>(d.index.begin(), d.index.end());
+  json["expected_value"] = fmt::format("{:.9g}", d.expected_value);
+  json["found_value"] = fmt::format("{:.9g}", d.found_value);
+  json["allowed"] = d.allowed;
+  return json;
+}
+
+io::Json comparison_json(const model::TrailReference& reference, const model::TrailComparison& comparison) {
+  return {{"file", reference.path()},
+          {"judge", reference.is_trail() ? "bits" : "tolerance"},
+          {"compared", comparison.compared()},
+          {"absent", comparison.absent()},
+          {"difference", comparison.difference() ? difference_json(*comparison.difference()) : io::Json()}};
+}
+
+void print_comparison(const model::TrailReference& reference, const model::TrailComparison& comparison) {
+  const auto& difference = comparison.difference();
+  fmt::print("\nagainst {}: {} output{} compared {}", reference.path(), comparison.compared(), comparison.compared() == 1 ? "" : "s",
+             reference.is_trail() ? "bit by bit" : "within tolerances");
+  if (!difference && !comparison.absent().empty()) fmt::print(", {} model ops not in it", comparison.absent().size());
+  fmt::print("\n");
+  if (!difference) {
+    fmt::print("{}\n", colored("no difference", "32"));
+    return;
+  }
+  fmt::print("{} {}\n", colored("first difference:", "31"), difference->name);
+  if (!difference->has_element || difference->expected != difference->found)
+    fmt::print("  expected  {}\n  found     {}\n", difference->expected, difference->found);
+  if (!difference->has_element) return;
+  fmt::print("  {} of {} elements; the worst, {}: expected {:.9g}, found {:.9g}", difference->beyond, difference->elements,
+             to_string(difference->index), difference->expected_value, difference->found_value);
+  if (difference->allowed > 0) fmt::print(", may differ by {:.3g}", difference->allowed);
+  fmt::print("\n");
 }
 
 void print_run(const Setting& s, const model::WeightSource& source, const Run& run, const Limits& limits, double load_seconds,
@@ -249,8 +363,8 @@ void print_run(const Setting& s, const model::WeightSource& source, const Run& r
   fmt::print("weights made ready in {:.2f} s; peak memory {:.0f} MB\ndigest {}\n", load_seconds, peak_megabytes(), digest);
 }
 
-void print_json(const Setting& s, const model::WeightSource& source, const Run& run, const Limits& limits, double load_seconds,
-                const std::string& digest) {
+io::Json run_json(const Setting& s, const model::WeightSource& source, const Run& run, const Limits& limits, double load_seconds,
+                  const std::string& digest) {
   io::Json ops = io::Json::array();
   for (const model::OpRecord& record : run.records) {
     const Bound bound = bound_of(record.work, limits);
@@ -269,25 +383,24 @@ void print_json(const Setting& s, const model::WeightSource& source, const Run& 
                    {"rms", record.rms},
                    {"not_finite", record.not_finite}});
   }
-  fmt::print("{}\n", io::json_text({{"digest", digest},
-                                    {"model", s.config.name},
-                                    {"layer", s.layer},
-                                    {"weights", source.description()},
-                                    {"batch", s.lengths.size()},
-                                    {"kv_len", s.lengths},
-                                    {"mode", std::string(name(s.exec.mode))},
-                                    {"isa", std::string(name(s.exec.isa))},
-                                    {"threads", s.exec.threads},
-                                    {"ops", ops},
-                                    {"seconds", run.seconds()},
-                                    {"load_seconds", load_seconds},
-                                    {"peak_memory_MB", peak_megabytes()},
-                                    {"weight_bytes", run.work().weight_bytes},
-                                    {"R_GBps", limits.read},
-                                    {"F_GFLOPps", limits.fma},
-                                    {"V_GOPps", limits.dot8},
-                                    {"share_of_R", run.work().weight_bytes / run.seconds() * 1e-9 / limits.read}},
-                                   2));
+  return {{"digest", digest},
+          {"model", s.config.name},
+          {"layer", s.layer},
+          {"weights", source.description()},
+          {"batch", s.lengths.size()},
+          {"kv_len", s.lengths},
+          {"mode", std::string(name(s.exec.mode))},
+          {"isa", std::string(name(s.exec.isa))},
+          {"threads", s.exec.threads},
+          {"ops", ops},
+          {"seconds", run.seconds()},
+          {"load_seconds", load_seconds},
+          {"peak_memory_MB", peak_megabytes()},
+          {"weight_bytes", run.work().weight_bytes},
+          {"R_GBps", limits.read},
+          {"F_GFLOPps", limits.fma},
+          {"V_GOPps", limits.dot8},
+          {"share_of_R", run.work().weight_bytes / run.seconds() * 1e-9 / limits.read}};
 }
 
 Setting setting_of(const LayerOptions& options) {
@@ -296,64 +409,117 @@ Setting setting_of(const LayerOptions& options) {
   Setting s;
   s.config = config_of(options);
   s.layer = layer_of(options, s.config);
-  s.lengths = lengths_of(options);
+  s.lengths = lengths_of(options, s.config);
+  if (options.fused_shared && !s.config.is_moe_layer(s.layer))
+    throw Error(ErrorCode::bad_option, "", "--fused-shared-expert", "is given, but layer " + std::to_string(s.layer) + " is dense");
+  check_range("--repeat", options.repeat.value_or(1), 1, 1'000'000);
   s.exec = options.exec();
   if (options.rounding == "off") s.rounding = model::Rounding::off;
   if (options.residual == "pre-added") s.residual = model::Residual::pre_added;
   return s;
 }
 
-void layer(const LayerOptions& options) {
+/// Files are refused before the work, not after it.
+void check_files(const LayerOptions& options) {
+  if (options.trail_tensors && !options.trail.ends_with(".safetensors"))
+    throw Error(
+        ErrorCode::bad_option, "", "--trail-tensors",
+        options.trail.empty() ? "needs --trail FILE" : "needs a --trail FILE that ends in .safetensors, got '" + options.trail + "'");
+  for (const std::string& path : {options.output, options.trail})
+    if (!path.empty()) io::AtomicFile probe(path);
+}
+
+/// A cache beyond the machine's memory would be killed while it is filled, not refused when it is asked for.
+void check_memory(const Setting& s, bool fused_shared) {
+  const double wide = s.rounding == model::Rounding::off ? 2 : 1;
+  const double needed = wide * model::plan_decode(s.config, s.layer, s.lengths, fused_shared).cache_bytes;
+  const double have = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (needed > have)
+    throw Error(ErrorCode::out_of_memory, "", "--batch",
+                fmt::format("of {} requests needs {:.1f} GB of KV cache, this machine has {:.1f} GB (--plan allocates nothing)",
+                            s.lengths.size(), needed * 1e-9, have * 1e-9));
+}
+
+int layer(const LayerOptions& options) {
   const Setting s = setting_of(options);
   if (options.plan) {
     print_plan(model::plan_decode(s.config, s.layer, s.lengths, options.fused_shared), options.json, s.config, s.layer, s.lengths.size());
-    return;
+    return exit_pass;
   }
-  const std::int64_t batch = static_cast<std::int64_t>(s.lengths.size());
-  // Checked before weights are made: a cache that cannot be costs nothing then.
+  check_files(options);
+  std::optional<model::TrailReference> reference;
+  if (!options.against.empty()) {
+    reference = model::TrailReference::open(options.against);
+    check_setting(*reference, trail_setting(options, s));
+  }
+  check_memory(s, options.fused_shared);
+  // Before weights are made: a cache that cannot be costs nothing then.
   model::PagedKvCache cache(s.config, model::activation_type(s.rounding), s.lengths, options.page_seed);
-  const Limits limits{.read = measure_limit(LimitKind::read, s.exec),
-                      .fma = measure_limit(LimitKind::fma, s.exec),
-                      .dot8 = measure_limit(LimitKind::dot8, s.exec)};
   const auto begin = std::chrono::steady_clock::now();
   const std::unique_ptr<model::WeightSource> source = options.weights.empty() ? model::synthetic_weights(s.config, options.seed, s.exec)
                                                                               : model::open_checkpoint(options.weights, s.config);
   model::LayerWeights weights(*source, s.layer, s.rounding, options.fused_shared, s.exec);
   cache.synthesize_history(options.seed, s.lengths, s.exec.threads);
-  Run best = run_once(options, s, weights, cache);  // loads the experts that the router chooses
+  model::DecodeStep step = step_of(options, s);
+  if (reference) take_inputs(*reference, s, step, cache);
+  model::Trail trail;
+  if (options.trail_tensors) {
+    trail.inputs = {{"hidden", step.hidden}, {"kv_cache", history_of(s, cache)}};
+    if (step.residual.defined()) trail.inputs.emplace_back("residual", step.residual);
+  }
+  // Loads the experts that the router chooses.
+  Run best = run_once(options, s, step, weights, cache, options.trail.empty() ? model::Observer() : trail.recorder(options.trail_tensors));
   const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - best.seconds();
+  const Limits limits{.read = measure_limit(LimitKind::read, s.exec),
+                      .fma = measure_limit(LimitKind::fma, s.exec),
+                      .dot8 = measure_limit(LimitKind::dot8, s.exec)};
   const std::string digest = digest_of(best.output);
-  const int repeat = options.repeat > 0 ? options.repeat : s.exec.mode == Mode::fast ? 5 : 1;
-  for (int i = 1; i < repeat; ++i) {
-    Run run = run_once(options, s, weights, cache);
+  const std::int64_t repeat = options.repeat.value_or(s.exec.mode == Mode::fast ? 5 : 1);
+  for (std::int64_t i = 1; i < repeat; ++i) {
+    Run run = run_once(options, s, step, weights, cache);
     if (digest_of(run.output) != digest) throw std::logic_error("layer: two runs of the same step differ");
     if (run.seconds() < best.seconds()) best = std::move(run);
+  }
+  std::optional<model::TrailComparison> comparison;
+  if (reference) {
+    // What the reference gives goes on from op to op, so this run's outputs are not the step's.
+    comparison.emplace(*reference, model::activation_type(s.rounding));
+    run_once(options, s, step, weights, cache, comparison->observer());
+    comparison->finish();
   }
   if (!options.output.empty())
     io::write_safetensors(
         options.output, {{"hidden", best.output.hidden}, {"residual", best.output.residual}},
-        {{"model", s.config.name}, {"layer", std::to_string(s.layer)}, {"batch", std::to_string(batch)}, {"digest", digest}});
+        {{"model", s.config.name}, {"layer", std::to_string(s.layer)}, {"batch", std::to_string(s.lengths.size())}, {"digest", digest}});
+  if (!options.trail.empty()) {
+    trail.setting = trail_setting(options, s);
+    model::write_trail(options.trail, trail);
+  }
   if (options.json) {
-    print_json(s, *source, best, limits, load_seconds, digest);
+    io::Json json = run_json(s, *source, best, limits, load_seconds, digest);
+    if (comparison) json["against"] = comparison_json(*reference, *comparison);
+    fmt::print("{}\n", io::json_text(json, 2));
   } else {
     print_run(s, *source, best, limits, load_seconds, digest);
-    if (!options.output.empty()) fmt::print("written to {}\n", options.output);
+    for (const std::string& path : {options.output, options.trail})
+      if (!path.empty()) fmt::print("written to {}\n", path);
+    if (comparison) print_comparison(*reference, *comparison);
   }
+  return comparison && comparison->difference() ? exit_fail : exit_pass;
 }
 
 }  // namespace
 
-void add_layer(CLI::App& app, int&) {
+void add_layer(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<LayerOptions>();
   auto* command = app.add_subcommand("layer", "Run a full-size decoder layer and show its execution tree");
   auto* preset = command->add_option("--preset", options->preset, "Configuration: r1-nvfp4 (default), r1-nvfp4-tables, tiny");
   command->add_option("--config", options->config, "Folder with config.json (and hf_quant_config.json) to take the configuration from")
       ->excludes(preset);
   command->add_option("--weights", options->weights, "Folder of a checkpoint; without it weights are synthesized from the seed");
-  command->add_option("--layer", options->layer, "Which layer, from 0; by default the first MoE layer")->check(CLI::NonNegativeNumber);
+  command->add_option("--layer", options->layer, "Which layer, from 0; by default the first MoE layer");
   command->add_option("--phase", options->phase, "decode (default)");
-  command->add_option("--batch", options->batch, "Requests, one new token each (default: one for each --kv-len)")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--batch", options->batch, "Requests, one new token each (default: one for each --kv-len)");
   command->add_option("--kv-len", options->kv_len, "Tokens of each request including the new one: one value, or a list (default 1024)")
       ->delimiter(',');
   command->add_option("--mode", options->mode, "fast (default), golden or hopper");
@@ -364,13 +530,26 @@ void add_layer(CLI::App& app, int&) {
   command->add_option("--rounding", options->rounding, "bf16 (default): activations are rounded between ops; off: they stay fp32")
       ->check(CLI::IsMember({"bf16", "off"}));
   command->add_flag("--fused-shared-expert", options->fused_shared, "The shared expert is one more column of the router");
-  command->add_option("--repeat", options->repeat, "Runs of the step; the fastest is shown (default 5 in fast mode, else 1)")
-      ->check(CLI::PositiveNumber);
-  command->add_flag("--plan", options->plan, "Show shapes, bytes and FLOPs; allocate and run nothing");
-  command->add_option("-o,--output", options->output, "Write hidden and residual to this safetensors file");
+  command->add_option("--repeat", options->repeat, "Runs of the step; the fastest is shown (default 5 in fast mode, else 1)");
+  auto* plan = command->add_flag("--plan", options->plan, "Show shapes, bytes and FLOPs; allocate and run nothing");
+  command->add_option("-o,--output", options->output, "Write hidden and residual to this safetensors file")->excludes(plan);
+  command
+      ->add_option("--trail", options->trail,
+                   "Write what every model op gave: digest (SHA-256), shapes, min, max, rms, non-finite values; a safetensors file if "
+                   "named so, else JSON lines")
+      ->excludes(plan);
+  command->add_flag("--trail-tensors", options->trail_tensors,
+                    "The trail, a safetensors file, holds the outputs too, called as in the tree: self.q_b_proj(), "
+                    "self.rotary_emb().k_pe, and what the step reads: input.hidden, input.residual [B, H], input.kv_cache [B, L, 576]");
+  command
+      ->add_option("--against", options->against,
+                   "Stop at the first model op that differs from this trail (bit by bit) or from this dump of another implementation's "
+                   "outputs, a safetensors file or folder with names as in a trail (within tolerances, each op on the dump's own inputs; "
+                   "input.NAME replaces what the seed draws); exit code 1")
+      ->excludes(plan);
   options->add_threads_and_isa(*command);
   options->add_json(*command);
-  command->callback([options] { layer(*options); });
+  command->callback([options, &exit_code] { exit_code = layer(*options); });
 }
 
 }  // namespace dodona::tools

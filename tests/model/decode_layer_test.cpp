@@ -196,7 +196,8 @@ TEST(DecodeLayer, EveryTierAndThreadCountGivesTheSameBits) {
     const std::string expected = output_bytes(run(s, *source));
     for (const Isa isa : available_isas())
       for (const int threads : {1, 2}) {
-        if (threads == 2 && isa != available_isas().front() && isa != available_isas().back()) continue;
+        const bool ends = isa == available_isas().front() || isa == available_isas().back();
+        if (threads == 2 && !ends) continue;
         s.exec.isa = isa;
         s.exec.threads = threads;
         EXPECT_TRUE(output_bytes(run(s, *source)) == expected) << "layer " << c.layer << ", " << name(isa) << ", threads " << threads;

@@ -1,0 +1,200 @@
+// dodona layer as a user meets it: what it prints, what it writes, what it refuses.
+#include <unistd.h>
+
+#include <functional>
+#include <map>
+
+#include "command.h"
+#include "io/safetensors.h"
+#include "quant/element.h"
+
+namespace dodona::tools_test {
+namespace {
+
+constexpr const char* shard = "model-00001-of-00001.safetensors";
+constexpr const char* index_file = "model.safetensors.index.json";
+const std::string up = "model.layers.1.mlp.experts.3.up_proj";
+const std::string q_b = "model.layers.1.self_attn.q_b_proj.weight";
+
+class LayerCommand : public Command {
+ protected:
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  /// A bad call: exit 2, one line that holds `expected`, nothing written.
+  void refuses(const std::string& arguments, const std::string& expected) const {
+    const auto listing = [this] {
+      std::vector<std::string> names;
+      for (const auto& entry : fs::recursive_directory_iterator(folder_))
+        if (entry.path().filename() != "stderr") names.push_back(entry.path().string());
+      return names.size();
+    };
+    const std::size_t before = listing();
+    const Output output = run("layer " + arguments);
+    EXPECT_EQ(output.status, 2) << arguments << "\n" << output.out << output.err;
+    EXPECT_NE(output.err.find(expected), std::string::npos) << arguments << "\nexpected " << expected << "\n" << output.err;
+    EXPECT_EQ(output.err.find('\n'), output.err.size() - 1) << arguments << ": more than one line\n" << output.err;
+    EXPECT_EQ(output.out, "") << arguments;
+    EXPECT_EQ(listing(), before) << arguments << " wrote something";
+  }
+};
+
+TEST_F(LayerCommand, ShowsTheExecutionTreeAndWritesItsOutput) {
+  const Output output = run("layer --preset tiny --layer 1 --batch 2 --kv-len 20,3 --repeat 1 -o " + path("out.safetensors"));
+  ASSERT_EQ(output.status, 0) << output.err;
+  for (const char* part : {"layer 1 of tiny (MoE), decode, B=2, kv per request", "self.q_b_proj()", "[B, 192] -> [B, 768]", "└─ self.mlp()",
+                           "scaled_fp4_quant + cutlass_scaled_fp4_mm", "bmm_fp8() (q_nope * w_kc)", "peak memory", "digest "})
+    EXPECT_NE(output.out.find(part), std::string::npos) << part << "\n" << output.out;
+  const auto file = io::SafetensorsFile::open(path("out.safetensors"));
+  EXPECT_EQ(to_string(file.tensor("hidden").shape()), "[2, 256]");
+  EXPECT_EQ(to_string(file.tensor("residual").shape()), "[2, 256]");
+  EXPECT_NE(output.out.find("digest " + file.metadata().at("digest")), std::string::npos);
+}
+
+TEST_F(LayerCommand, ThePlanAllocatesNothingAndIsWhatTheRunDoes) {
+  for (const int layer : {0, 1}) {
+    const std::string options = "layer --preset tiny --batch 1 --kv-len 5 --repeat 1 --json --layer " + std::to_string(layer);
+    const json run_json = json::parse(run(options).out), plan = json::parse(run(options + " --plan").out);
+    EXPECT_EQ(run_json["digest"].get<std::string>().size(), 64u);
+    std::map<std::string, json> planned;
+    for (const json& op : plan["ops"]) planned[op["op"].get<std::string>() + op["note"].get<std::string>()] = op;
+    std::size_t found = 0;
+    for (const json& op : run_json["ops"]) {
+      const auto it = planned.find(op["op"].get<std::string>() + op["note"].get<std::string>());
+      if (it == planned.end()) continue;
+      ++found;
+      for (const char* field : {"shapes", "weight_bytes", "flops", "int8_ops"})
+        EXPECT_EQ(op[field], it->second[field]) << op["op"] << field;
+      EXPECT_NE(op["kernels"].get<std::string>().find(it->second["kernel"].get<std::string>()), std::string::npos) << op["op"];
+    }
+    EXPECT_EQ(found, planned.size());
+    EXPECT_EQ(run_json["weight_bytes"], plan["weight_bytes_read"]);
+    double bytes = 0;
+    for (const json& op : plan["ops"]) bytes += op["bytes"].get<double>();
+    EXPECT_NEAR(run_json["ops"][0]["bytes"].get<double>(), bytes, 0.02 * bytes);
+  }
+  // 147 TB of cache: far beyond any machine.
+  const Output large = run("layer --preset r1-nvfp4 --batch 1000000 --kv-len 131072 --plan --json");
+  EXPECT_EQ(large.status, 0);
+  EXPECT_GT(json::parse(large.out)["kv_cache_bytes"].get<double>(), 1e14);
+}
+
+TEST_F(LayerCommand, ACheckpointGivesTheDigestOfItsSeed) {
+  ASSERT_EQ(run("synth " + path("model") + " --preset tiny --layers 0..1 --seed 3").status, 0);
+  const std::string options = "layer --batch 2 --kv-len 9 --seed 3 --repeat 1 --json --layer 1 ";
+  const json disk = json::parse(run(options + "--weights " + path("model")).out);
+  const json memory = json::parse(run(options + "--preset tiny").out);
+  EXPECT_EQ(disk["digest"], memory["digest"]);
+  EXPECT_EQ(disk["weights"], "checkpoint " + path("model"));
+}
+
+TEST_F(LayerCommand, OptionsThatCannotBeAreNamed) {
+  const std::string tiny = "--preset tiny ";
+  refuses(tiny + "--batch 0", "--batch is 0, expected 1 to 1048576");
+  refuses(tiny + "--batch -3", "--batch is -3");
+  refuses(tiny + "--batch 99999999999", "--batch is 99999999999");
+  refuses(tiny + "--batch 1000000 --kv-len 163840", "--batch of 1000000 requests needs");
+  refuses(tiny + "--kv-len 0", "--kv-len is 0, expected 1 to 163840 (max_position_embeddings)");
+  refuses(tiny + "--kv-len 5,163841", "--kv-len is 163841");
+  refuses(tiny + "--batch 2 --kv-len 1,2,3", "--kv-len has 3 values, expected one, or one for each of 2 requests");
+  refuses(tiny + "--layer 4", "layer 4 is out of range: tiny has layers 0 to 3");
+  refuses(tiny + "--layer -1", "layer -1 is out of range");
+  refuses(tiny + "--layer 0 --fused-shared-expert", "--fused-shared-expert is given, but layer 0 is dense");
+  refuses(tiny + "--layer 0 --fused-shared-expert --plan", "--fused-shared-expert");
+  refuses(tiny + "--phase prefill", "--phase 'prefill' is not built yet");
+  refuses(tiny + "--mode exact", "--mode must be fast, golden or hopper");
+  refuses(tiny + "--isa sse9", "--isa must be one of");
+  refuses(tiny + "--repeat 0", "--repeat is 0");
+  refuses(tiny + "--trail-tensors", "--trail-tensors needs --trail FILE");
+  refuses(tiny + "--trail " + path("t.jsonl") + " --trail-tensors", "ends in .safetensors");
+  refuses("--preset r2", "must be one of");
+}
+
+TEST_F(LayerCommand, FilesThatCannotBeAreRefusedBeforeTheRun) {
+  for (const char* option : {"-o ", "--trail "}) {
+    refuses(std::string("--preset tiny ") + option + path("no/out.safetensors"), "no/out.safetensors: cannot create a file");
+    refuses(std::string("--preset tiny ") + option + folder_.string(), folder_.string());
+  }
+  refuses("--preset tiny --against " + path("absent"), "absent");
+  refuses("--preset tiny --weights " + path("absent"), "absent");
+  refuses("--config " + path("absent"), "absent: not a folder");
+}
+
+TEST_F(LayerCommand, BrokenCheckpointsAreRefusedByTensor) {
+  ASSERT_EQ(run("synth " + path("whole") + " --preset tiny --layers 1 --seed 3").status, 0);
+  const auto original = io::SafetensorsFile::open(path("whole/") + shard, io::Access::read);
+  const auto broken = [&](const std::function<void()>& breaking, const std::string& expected) {
+    fs::remove_all(folder_ / "model");
+    fs::copy(folder_ / "whole", folder_ / "model");
+    breaking();
+    refuses("--kv-len 2 --weights " + path("model") + " -o " + path("out.safetensors"), expected);
+  };
+  const auto change = [&](const std::string& name, const std::function<Tensor(const Tensor&)>& action) {
+    return [&, name, action] {
+      io::NamedTensors tensors;
+      for (const auto& entry : original.entries())
+        tensors.emplace_back(entry.name, entry.name == name ? action(original.tensor(entry)) : original.tensor(entry));
+      io::write_safetensors(path("model/") + shard, tensors);
+    };
+  };
+  const auto index = [&](const std::function<void(json&)>& action) {
+    return [&, action] {
+      json content = json::parse(slurp(folder_ / "model" / index_file));
+      action(content["weight_map"]);
+      std::ofstream(folder_ / "model" / index_file) << content;
+    };
+  };
+  broken(index([](json& map) { map.erase(up + ".weight_scale"); }), up + ".weight_scale");
+  broken(index([](json& map) {
+           map.erase(q_b);
+           map["model.layers.1.self_attn.q_b_prj.weight"] = shard;
+         }),
+         q_b);
+  broken(index([](json& map) { map["model.layers.1.input_layernorm.weight"] = "model-00002-of-00002.safetensors"; }),
+         "model-00002-of-00002.safetensors");
+  broken(change(q_b, [](const Tensor& t) { return t.transpose(0, 1); }), q_b);
+  broken(change(up + ".weight", [](const Tensor& t) { return t.slice(0, 0, 127); }), up + ".weight");
+  broken(change(q_b, [](const Tensor& t) { return t.bitcast(DType::f16); }), q_b);
+  broken([&] { ASSERT_EQ(::truncate((path("model/") + shard).c_str(), 100'000), 0); }, shard);
+  broken([&] { std::ofstream(path("model/") + shard) << "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"; },
+         "Git LFS pointer");
+  broken(
+      [&] {
+        json config = json::parse(slurp(folder_ / "model/config.json"));
+        config["topk_group"] = 5;
+        std::ofstream(folder_ / "model/config.json") << config;
+      },
+      "topk_group is 5");
+  broken(
+      [&] {
+        json config = json::parse(slurp(folder_ / "model/config.json"));
+        config["moe_intermediate_size"] = 256;
+        std::ofstream(folder_ / "model/config.json") << config;
+      },
+      "expected U8 [256, 128], found U8 [128, 128]");
+}
+
+TEST_F(LayerCommand, ATrailFindsTheFirstOpThatDiffers) {
+  const std::string options = "layer --preset tiny --layer 1 --batch 2 --kv-len 9 --repeat 1 ";
+  ASSERT_EQ(run(options + "--trail " + path("trail.safetensors") + " --trail-tensors").status, 0);
+  const auto trail = io::SafetensorsFile::open(path("trail.safetensors"));
+  EXPECT_EQ(to_string(trail.tensor("input.kv_cache").shape()), "[2, 9, 576]");
+  // The tensors alone are a dump, as another implementation would write it; here with one wrong element.
+  io::NamedTensors tensors;
+  for (const auto& entry : trail.entries()) tensors.emplace_back(entry.name, trail.tensor(entry).clone());
+  for (auto& [name, tensor] : tensors)
+    if (name == "self.kv_a_layernorm()") quant::set(tensor, 700, 9.0);
+  io::write_safetensors(path("dump.safetensors"), tensors);
+  const Output dump = run(options + "--mode golden --json --against " + path("dump.safetensors"));
+  EXPECT_EQ(dump.status, 1) << dump.err;
+  const json against = json::parse(dump.out)["against"];
+  EXPECT_EQ(against["judge"], "tolerance");
+  EXPECT_EQ(against["difference"]["output"], "self.kv_a_layernorm()");
+  EXPECT_EQ(against["difference"]["index"], json({1, 188}));
+  EXPECT_EQ(against["difference"]["beyond"], 1);
+  const Output same = run(options + "--threads 1 --against " + path("trail.safetensors"));
+  EXPECT_EQ(same.status, 0) << same.out << same.err;
+  EXPECT_NE(same.out.find("no difference"), std::string::npos);
+  refuses("--preset tiny --layer 1 --batch 2 --kv-len 10 --against " + path("trail.safetensors"), "kv_len [9,9], expected [10,10]");
+}
+
+}  // namespace
+}  // namespace dodona::tools_test
