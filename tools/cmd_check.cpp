@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cmath>
 
 #include "common.h"
 #include "dodona/error.h"
@@ -9,6 +8,7 @@
 #include "oracle/actual.h"
 #include "oracle/make_case.h"
 #include "oracle/report.h"
+#include "oracle/report_text.h"
 
 namespace dodona::tools {
 namespace {
@@ -18,69 +18,6 @@ struct CheckOptions : ExecOptions {
   bool explain = false;
   double explain_seconds = 60;
 };
-
-std::string times(double share) {
-  if (std::isinf(share)) return "no budget covers it";
-  return share > 10 ? fmt::format("{:.3g} x", share) : percent(share);
-}
-
-void print_histogram(const oracle::Statistics& statistics) {
-  constexpr double width = 40;
-  std::size_t label = 0;
-  for (const auto& bin : statistics.ulps) label = std::max(label, bin.label.size());
-  // Logarithmic: one wrong element among millions must be seen.
-  const double full = std::log2(1.0 + static_cast<double>(statistics.compared));
-  for (const auto& bin : statistics.ulps) {
-    const auto bar =
-        static_cast<std::size_t>(bin.count > 0 ? std::max(1.0, width * std::log2(1.0 + static_cast<double>(bin.count)) / full) : 0);
-    fmt::print("    {:>{}}  {:<40} {}\n", bin.label, label, std::string(bar, '#'), bin.count);
-  }
-}
-
-void print_output(const oracle::OutputCheck& output) {
-  const auto& verdict = output.verdict;
-  const auto& s = output.statistics;
-  const bool good = verdict.outcome == oracle::Outcome::pass || verdict.outcome == oracle::Outcome::known_defect;
-  fmt::print("\n{}: {}{}   ({} {}{}, judge {})\n", verdict.name, colored(std::string(name(verdict.outcome)), good ? "32" : "31"),
-             verdict.defect.empty() ? "" : " " + verdict.defect, name(output.dtype), to_string(output.shape), compared_as(output),
-             name(verdict.judge));
-  if (verdict.outcome == oracle::Outcome::vacuous)
-    fmt::print("  nearly every element would pass as zero too: this case cannot tell right from wrong\n");
-  if (verdict.failing > 0) {
-    fmt::print("  failing         {} of {} elements ({})\n", verdict.failing, verdict.compared,
-               percent(static_cast<double>(verdict.failing) / static_cast<double>(verdict.compared)));
-    fmt::print("  where           {}\n", verdict.pattern);
-    for (std::size_t i = 0; i < output.relations.size(); ++i) fmt::print("  {:<15} {}\n", i == 0 ? "what" : "", output.relations[i]);
-  }
-  if (verdict.compared < verdict.elements)
-    fmt::print("  not compared    {} elements that the contract leaves open\n", verdict.elements - verdict.compared);
-  if (verdict.judge != Judge::exact)
-    fmt::print("  budget used     max {}, p99.9 {}, median {}\n", times(s.share_max), times(s.share_p999), times(s.share_median));
-  fmt::print("  others say      torch.testing.assert_close {} (rtol {:g}, atol {:g}{}); relative L2 {:.3g}; cosine {:.9g}\n",
-             s.assert_close.passes() ? "passes" : "fails", s.assert_close.rtol, s.assert_close.atol,
-             s.assert_close.passes() ? "" : fmt::format(", {} mismatched", s.assert_close.mismatched), s.relative_l2, s.cosine);
-  if (verdict.differing == 0) {
-    fmt::print("  bits            all equal golden's\n");
-    return;
-  }
-  fmt::print("  largest error   {:.4g} absolute, {:.4g} relative\n", s.max_abs, s.max_rel);
-  fmt::print("  ulps from golden\n");
-  print_histogram(s);
-  std::vector<std::vector<std::string>> rows;
-  for (const auto& element : verdict.worst) {
-    const std::int64_t ulps = oracle::ulps_of(verdict, element.linear);
-    rows.push_back({to_string(element.index), fmt::format("{:.9g}", element.golden), fmt::format("{:.9g}", element.actual),
-                    ulps < 0 ? "NaN" : std::to_string(ulps), times(element.share)});
-  }
-  if (rows.empty()) return;
-  fmt::print("  {}\n", verdict.failing > 0 ? "worst elements" : "elements that use most of their budget");
-  const std::string text = table({"index", "golden", "actual", "ulps", "budget"}, rows, {false, true, true, true, true});
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = text.find('\n', at);
-    fmt::print("    {}\n", text.substr(at, end - at));
-    at = end + 1;
-  }
-}
 
 void write_text(const std::string& path, const std::string& text) {
   if (!path.empty()) io::write_file(path, std::as_bytes(std::span(text.data(), text.size())));
@@ -115,14 +52,7 @@ int check(const CheckOptions& options) {
     fmt::print("{}\n", io::json_text(json, 2));
     return good ? exit_pass : exit_fail;
   }
-  fmt::print("{}   (contract version {})\n", result.case_name, result.contract_version);
-  for (const std::string& note : result.notes) fmt::print("note: {}\n", note);
-  for (const auto& output : result.outputs) print_output(output);
-  if (result.explained) {
-    fmt::print("\nexplanation\n");
-    for (const std::string& line : lines_of(*result.explained)) fmt::print("  {}\n", line);
-  }
-  fmt::print("\n{}\n", colored(std::string(name(result.outcome)), good ? "32" : "31"));
+  fmt::print("{}", oracle::report_text(result, use_color()));
   if (!good)
     fmt::print("reproduce: {}dodona check {}{}\n", result.line.empty() ? "" : "dodona gen " + result.line + " -o CASE; ",
                result.line.empty() ? options.case_path : "CASE", options.actual_path.empty() ? "" : " " + options.actual_path);

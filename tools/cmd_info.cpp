@@ -3,6 +3,7 @@
 #include "common.h"
 #include "dodona/op.h"
 #include "op_text.h"
+#include "oracle/schema_json.h"
 
 namespace dodona::tools {
 namespace {
@@ -11,7 +12,8 @@ void print_text(const Op& op) {
   fmt::print("{}  ({}, {})\n\n", op.name(), name(op.info().category), name(op.info().source));
   std::vector<std::vector<std::string>> rows;
   for (const TensorSpec& spec : op.schema().tensors)
-    rows.push_back({spec.name, std::string(direction_of(spec)), dtypes_of(spec), "[" + spec.shape + "]", traits_of(spec), spec.doc});
+    rows.push_back(
+        {spec.name, std::string(oracle::direction_name(spec)), dtypes_of(spec), "[" + spec.shape + "]", traits_of(spec), spec.doc});
   fmt::print("{}", table({"tensor", "", "dtype", "shape", "traits", "meaning"}, rows, {false, false, false, false, false, false}));
   if (!op.schema().attrs.empty()) {
     rows.clear();
@@ -40,59 +42,6 @@ void print_text(const Op& op) {
   for (const std::string& line : op.cases()) fmt::print("  {} {}\n", op.name(), line);
 }
 
-io::Json attr_json(const AttrValue& value) {
-  if (const auto* whole = std::get_if<std::int64_t>(&value)) return *whole;
-  if (const auto* real = std::get_if<double>(&value)) return *real;
-  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
-  return to_string(value);
-}
-
-void print_json(const Op& op) {
-  io::Json tensors = io::Json::array(), attrs = io::Json::array(), defects = io::Json::array();
-  for (const TensorSpec& spec : op.schema().tensors) {
-    io::Json types = io::Json::array();
-    for (const DType type : spec.dtypes) types.push_back(std::string(name(type)));
-    io::Json tensor{{"name", spec.name},
-                    {"direction", std::string(direction_of(spec))},
-                    {"dtypes", types},
-                    {"shape", spec.shape},
-                    {"optional", spec.optional},
-                    {"role", std::string(name(spec.role))},
-                    {"layout", std::string(name(spec.layout))},
-                    {"alignment", spec.alignment},
-                    {"doc", spec.doc}};
-    if (!spec.same_dtype_as.empty()) tensor["same_dtype_as"] = spec.same_dtype_as;
-    if (!spec.dtype_attr.empty()) tensor["dtype_attr"] = spec.dtype_attr;
-    if (!spec.bound.empty()) tensor["below"] = spec.bound;
-    if (spec.direction != Direction::in) tensor["judge"] = std::string(name(spec.judge));
-    tensors.push_back(tensor);
-  }
-  for (const AttrSpec& spec : op.schema().attrs) {
-    io::Json attr{{"name", spec.name},         {"default", attr_json(spec.default_value)},
-                  {"required", spec.required}, {"recipe", spec.recipe},
-                  {"no_effect", spec.ignored}, {"doc", spec.doc}};
-    if (!spec.choices.empty()) attr["choices"] = spec.choices;
-    for (const auto& [dialect, value] : spec.dialect_values) attr["dialects"][dialect] = attr_json(value);
-    attrs.push_back(attr);
-  }
-  for (const KnownDefect& defect : known_defects())
-    if (defect.op == op.name())
-      defects.push_back({{"id", std::string(defect.id)}, {"output", std::string(defect.output)}, {"summary", std::string(defect.summary)}});
-  io::Json modes = io::Json::array();
-  for (const Mode mode : op.modes()) modes.push_back(std::string(name(mode)));
-  fmt::print("{}\n", io::json_text({{"name", std::string(op.name())},
-                                    {"category", std::string(name(op.info().category))},
-                                    {"source", std::string(name(op.info().source))},
-                                    {"modes", modes},
-                                    {"tensors", tensors},
-                                    {"attributes", attrs},
-                                    {"contract", op.contract()},
-                                    {"contract_version", op.contract_version()},
-                                    {"known_defects", defects},
-                                    {"cases", op.cases()}},
-                                   2));
-}
-
 }  // namespace
 
 void add_info(CLI::App& app, int&) {
@@ -103,7 +52,7 @@ void add_info(CLI::App& app, int&) {
   options->add_json(*command);
   command->callback([options, op] {
     const Op& entry = registry().at(*op);
-    options->json ? print_json(entry) : print_text(entry);
+    options->json ? fmt::print("{}\n", io::json_text(oracle::schema_json(entry), 2)) : print_text(entry);
   });
 }
 

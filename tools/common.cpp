@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -16,12 +15,6 @@ namespace {
 bool no_color() {
   const char* value = std::getenv("NO_COLOR");
   return value != nullptr && *value != '\0';
-}
-
-/// Cells of printed width; the text is ASCII but for colour codes, which the caller adds after padding.
-std::string pad(const std::string& text, std::size_t width, bool right) {
-  const std::string space(width > text.size() ? width - text.size() : 0, ' ');
-  return right ? space + text : text + space;
 }
 
 }  // namespace
@@ -102,36 +95,6 @@ bool use_color() {
 
 std::string colored(const std::string& text, const char* code) {
   return use_color() ? fmt::format("\033[{}m{}\033[0m", code, text) : text;
-}
-
-std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows,
-                  const std::vector<bool>& right) {
-  std::vector<std::size_t> widths;
-  widths.reserve(header.size());
-  for (const auto& cell : header) widths.push_back(cell.size());
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  std::string text;
-  const auto line = [&](const std::vector<std::string>& cells) {
-    std::string out;
-    for (std::size_t i = 0; i < cells.size(); ++i) out += (i > 0 ? "  " : "") + pad(cells[i], widths[i], right[i]);
-    out.erase(out.find_last_not_of(' ') + 1);
-    text += out + "\n";
-  };
-  line(header);
-  std::vector<std::string> rule;
-  rule.reserve(widths.size());
-  for (const std::size_t width : widths) rule.emplace_back(width, '-');
-  line(rule);
-  for (const auto& row : rows) line(row);
-  return text;
-}
-
-std::string percent(double share) {
-  if (share == 0) return "0";
-  if (std::isinf(share)) return "inf";
-  if (share < 0.001) return "< 0.1 %";
-  return fmt::format("{:.1f} %", 100 * share);
 }
 
 }  // namespace dodona::tools

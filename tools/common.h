@@ -9,6 +9,7 @@
 #include "core/case_line.h"
 #include "dodona/exec.h"
 #include "io/json.h"
+#include "oracle/report_text.h"
 
 namespace dodona::tools {
 
@@ -56,12 +57,8 @@ bool use_color();
 /// `text` in green, red or yellow when colours are allowed.
 std::string colored(const std::string& text, const char* code);
 
-/// Columns aligned to their widest cell; `right` marks right-aligned columns.
-std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows,
-                  const std::vector<bool>& right);
-
-/// `3.2 %`, `0`, `< 0.1 %`: a share of the budget.
-std::string percent(double share);
+using oracle::percent;
+using oracle::table;
 
 void add_list(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);

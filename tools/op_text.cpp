@@ -14,15 +14,6 @@ std::string dtypes_of(const TensorSpec& spec) {
   return text;
 }
 
-std::string_view direction_of(const TensorSpec& spec) {
-  switch (spec.direction) {
-    case Direction::in: return "in";
-    case Direction::out: return "out";
-    case Direction::inout: return "in place";
-  }
-  return "";
-}
-
 std::string traits_of(const TensorSpec& spec) {
   std::string text;
   const auto add = [&](const std::string& trait) { text += (text.empty() ? "" : ", ") + trait; };

@@ -10,8 +10,6 @@ namespace dodona::tools {
 
 /// `bf16|f16`, `as input`, `by attribute out_dtype`.
 std::string dtypes_of(const TensorSpec& spec);
-/// in, out, in place.
-std::string_view direction_of(const TensorSpec& spec);
 /// Role, layout, alignment, judge and whatever else the schema asks of a tensor.
 std::string traits_of(const TensorSpec& spec);
 /// What an attribute accepts: words, types or a range; empty for anything.

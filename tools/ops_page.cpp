@@ -9,6 +9,7 @@
 #include "io/safetensors.h"
 #include "op_text.h"
 #include "oracle/case_file.h"
+#include "oracle/schema_json.h"
 #include "oracle/verify.h"
 #include "pages.h"
 
@@ -99,7 +100,7 @@ std::string section(const Op& op, const Evidence& evidence) {
                                  name(op.info().source), modes_of(op), judges_of(op), signature(op));
   page += header({"tensor", "", "dtype", "shape", "traits", "meaning"});
   for (const TensorSpec& spec : op.schema().tensors)
-    page += row({code(spec.name), std::string(direction_of(spec)), cell(dtypes_of(spec)), code("[" + spec.shape + "]"),
+    page += row({code(spec.name), std::string(oracle::direction_name(spec)), cell(dtypes_of(spec)), code("[" + spec.shape + "]"),
                  cell(traits_of(spec)), cell(spec.doc)});
   if (!op.schema().attrs.empty()) {
     page += "\n" + header({"attribute", "default", "accepts", "kind", "dialects", "meaning"});

@@ -126,6 +126,10 @@ struct Properties {
 class CompiledSchema;
 
 struct OpSchema {
+  /// Upstream's parameters in their order, each a tensor or attribute of this schema, or PARAMETER=NAME where upstream has another name
+  /// for it, or PARAMETER= where it says nothing that the others do not: "input, weight, eps, out=output". Empty when upstream takes the
+  /// tensors that it reads, then attributes.
+  std::string signature;
   std::vector<TensorSpec> tensors;
   std::vector<AttrSpec> attrs;
   std::vector<SymbolSpec> symbols;

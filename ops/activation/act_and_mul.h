@@ -13,6 +13,7 @@ using enum DType;
 /// The schema of all three; `Op` has input, out, gate_order and round_activation.
 template <class Op>
 void describe_act_and_mul(auto& op, Op& fields) {
+  op.signature("input, out");
   op.in("input", fields.input, {bf16, f16, f32}, "T... 2*D").doc("gate and up, halves of each row");
   op.choice("gate_order", fields.gate_order, {"gate_up", "up_gate"})
       .doc("which half goes through the activation: the first (gate_up), or the second, as TensorRT-LLM's fused MoE has them")

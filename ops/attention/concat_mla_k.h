@@ -13,6 +13,7 @@ struct ConcatMlaK {
 
   static constexpr OpInfo info{"concat_mla_k", Category::attention, Source::sgl_kernel};
   void describe(auto& op) {
+    op.signature("k, k_nope, k_rope");
     op.in("k_nope", k_nope, {bf16, f16, f8_e4m3, f8_e5m2}, "T Nh Dn")
         .aligned(16)
         .doc("heads may be a slice of wider ones, a multiple of 4 elements apart");

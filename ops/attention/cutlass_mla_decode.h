@@ -17,6 +17,7 @@ struct CutlassMlaDecode {
 
   static constexpr OpInfo info{"cutlass_mla_decode", Category::attention, Source::sgl_kernel};
   void describe(auto& op) {
+    op.signature("q_nope, q_pe, kv_c_and_k_pe_cache, seq_lens, page_table, workspace, sm_scale, num_kv_splits");
     op.in("q_nope", q_nope, {bf16, f16, f32}, "B N Dv").doc("absorbed queries; tokens and heads may be strided. f32 is this library's own");
     op.in("q_pe", q_pe, same_as("q_nope"), "B N Dr").doc("rotated queries; tokens and heads may be strided");
     op.in("kv_c_and_k_pe_cache", kv_c_and_k_pe_cache, same_as("q_nope"), "pages P Dv+Dr")

@@ -24,6 +24,7 @@ PartialMerge partial_merge(const Merge& op, bool natural) {
 /// Describes such an op. `types` are those of the values, `lse` is the role of the log-sum-exps.
 template <class Merge>
 void describe_merge(auto& op, Merge& fields, const DTypeRule& types, Role lse) {
+  op.signature("v_a, s_a, v_b, s_b, v_merged, s_merged");
   op.in("v_a", fields.v_a, types, "T N D").doc("attention output over the first set of keys");
   op.in("s_a", fields.s_a, {DType::f32}, "T N").role(lse).doc("its log-sum-exp of the logits; -inf for no keys");
   op.in("v_b", fields.v_b, same_as("v_a"), "T N D").doc("attention output over the second set of keys");

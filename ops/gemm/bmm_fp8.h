@@ -15,6 +15,7 @@ struct BmmFp8 {
 
   static constexpr OpInfo info{"bmm_fp8", Category::gemm, Source::flashinfer};
   void describe(auto& op) {
+    op.signature("A, B, A_scale, B_scale, dtype, out");
     op.in("A", A, {f8_e4m3, f8_e5m2}, "L M K").layout(Layout::contiguous).doc("left matrices");
     op.in("B", B, {f8_e4m3, f8_e5m2}, "L K N").layout(Layout::column_major).doc("right matrices, [L, N, K] in memory; not e5m2 if A is");
     op.in("A_scale", A_scale, {f32}, " | 1").role(Role::scale).doc("what A's codes are multiplied with");

@@ -14,6 +14,7 @@ struct Dsv3FusedAGemm {
 
   static constexpr OpInfo info{"dsv3_fused_a_gemm", Category::gemm, Source::sgl_kernel};
   void describe(auto& op) {
+    op.signature("mat_a, mat_b, output");
     op.in("mat_a", mat_a, {bf16}, "T 7168").layout(Layout::contiguous).doc("one row per token, 1 to 16 of them");
     op.in("mat_b", mat_b, {bf16}, "7168 2112").layout(Layout::column_major).doc("the transposed weight, [2112, 7168] in memory");
     op.out("output", output, {bf16}, "T 2112").layout(Layout::contiguous).doc("rounded once");

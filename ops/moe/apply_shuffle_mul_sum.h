@@ -16,6 +16,7 @@ struct ApplyShuffleMulSum {
 
   static constexpr OpInfo info{"apply_shuffle_mul_sum", Category::moe, Source::sgl_kernel};
   void describe(auto& op) {
+    op.signature("input, output, permutation, factors");
     op.in("input", input, {bf16, f16, f32}, "R D").doc("rows sorted by expert");
     op.in("permutation", permutation, {i32}, "M*topk").role(Role::indices, "R").doc("row of each token's experts, see prepare_moe_input");
     op.in("factors", factors, same_as("input"), "M*topk | M topk").optional().doc("router weights, rounded to the type by the caller");

@@ -14,6 +14,7 @@ struct CutlassFp4GroupMm {
 
   static constexpr OpInfo info{"cutlass_fp4_group_mm", Category::moe, Source::sgl_kernel};
   void describe(auto& op) {
+    op.signature("a_fp4, b_fp4, a_blockscale, b_blockscale, alphas, out_dtype");
     op.in("a_fp4", a_fp4, {u8}, "M K/2").layout(Layout::contiguous).doc("e2m1 codes, two a byte, even column in the low nibble");
     op.in("b_fp4", b_fp4, {u8}, "E N K/2").layout(Layout::contiguous).doc("weights of each expert, likewise");
     op.in("a_blockscale", a_blockscale, {f8_e4m3}, "R align(K/16,4)")

@@ -14,6 +14,7 @@ struct ShuffleRows {
 
   static constexpr OpInfo info{"shuffle_rows", Category::moe, Source::sgl_kernel};
   void describe(auto& op) {
+    op.signature("input_tensor, dst2src_map, output_tensor_shape=");
     op.in("input_tensor", input_tensor, {bf16, f16, f32, f8_e4m3, u8}, "R C").doc("rows to choose from; u8 may hold packed codes");
     op.in("dst2src_map", dst2src_map, {i32}, "D").role(Role::indices, "R").doc("source of each output row; rows may repeat or be left out");
     op.out("output_tensor", output_tensor, same_as("input_tensor"), "D C").judged(Judge::exact).doc("the gathered rows");

@@ -16,6 +16,7 @@ struct Rmsnorm {
 
   static constexpr OpInfo info{"rmsnorm", Category::normalization, Source::sgl_kernel};
   void describe(auto& op) {
+    op.signature("input, weight, eps, out=output, enable_pdl");
     op.in("input", input, {bf16, f16, f32}, "T... H").doc("rows to normalise; rows may be strided slices of a wider tensor");
     op.in("weight", weight, same_as("input"), "H").role(Role::weight).doc("one factor per column");
     op.attr("eps", eps, at_least(0.0)).doc("added to the mean square; narrowed to fp32");

@@ -15,6 +15,7 @@ struct ScaledFp4ExpertsQuant {
 
   static constexpr OpInfo info{"scaled_fp4_experts_quant", Category::quantization, Source::sgl_kernel};
   void describe(auto& op) {
+    op.signature("input_tensor, input_global_scale, expert_offsets, blockscale_offsets, topk, expert_map");
     op.in("input_tensor", input_tensor, {bf16, f16}, "M K").layout(Layout::contiguous).doc("rows, sorted by expert unless there is a map");
     op.in("input_global_scale", input_global_scale, {f32}, "E")
         .role(Role::scale)

@@ -14,6 +14,7 @@ struct SglPerTokenQuantFp8 {
 
   static constexpr OpInfo info{"sgl_per_token_quant_fp8", Category::quantization, Source::sgl_kernel};
   void describe(auto& op) {
+    op.signature("input, output_q, output_s");
     op.in("input", input, {bf16, f16, f32}, "M K").layout(Layout::contiguous).doc("one token per row");
     op.choice("divide", divide, {"rcp", "ieee"})
         .doc("how the scale is divided by 448: rcp: a product with fl32(1/448), as fast-math builds do; ieee: a true division");

@@ -19,6 +19,7 @@ struct ApplyRopeWithCosSinCacheInplace {
 
   static constexpr OpInfo info{"apply_rope_with_cos_sin_cache_inplace", Category::rope, Source::sgl_kernel};
   void describe(auto& op) {
+    op.signature("positions, query, key, head_size, cos_sin_cache, is_neox, fused_set_kv_buffer_arg, enable_pdl");
     op.in("positions", positions, {i64, i32}, "T").role(Role::positions, "P").doc("row of the table for each token");
     op.inout("query", query, {bf16, f16, f32}, "T Nq*head_size | T Nq head_size")
         .doc("rotated in place; may be a slice of wider rows and heads");

@@ -16,6 +16,7 @@ struct RotaryEmbedding {
 
   static constexpr OpInfo info{"rotary_embedding", Category::rope, Source::sgl_kernel};
   void describe(auto& op) {
+    op.signature("positions, query, key, head_size, cos_sin_cache, is_neox");
     op.in("positions", positions, {i64, i32}, "T | B S").role(Role::positions, "P").doc("row of the table for each token");
     // Dimensions more than two mean what the rank of positions makes of them: [T, Nq, head_size] or [B, S, Nq*head_size]. See check().
     op.inout("query", query, {bf16, f16, f32}, "T Nq*head_size | Query...")

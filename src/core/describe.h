@@ -97,6 +97,7 @@ class FieldCollector {
   }
   Ignore choice(std::string_view, std::string& value, std::initializer_list<std::string_view>) { return add_attr(value); }
   Ignore dtype_attr(std::string_view, DType& value, std::initializer_list<DType>) { return add_attr(value); }
+  void signature(std::string_view) {}
   void symbol(std::string_view, const SymbolSpec&) {}
   void rows_independent(std::string_view) {}
   void in_place(std::string_view, std::string_view) {}
@@ -197,6 +198,8 @@ class SchemaWriter {
     spec.dtypes = accepted;
     return push(std::move(spec));
   }
+  /// Upstream's parameters in their order, where that is not the order here: see OpSchema::signature.
+  void signature(std::string_view parameters) { schema_.signature = parameters; }
   void symbol(std::string_view name, SymbolSpec spec) {
     spec.name = name;
     schema_.symbols.push_back(std::move(spec));

@@ -28,6 +28,11 @@ void compare_with_digest(const Case& c, const OutputVerdict& output, std::vector
 }  // namespace
 
 CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions& options, const ExplainOptions& explaining) {
+  return check(c, run_golden(*c.op, c.inputs, options.exec), actual, options, explaining);
+}
+
+CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options,
+                  const ExplainOptions& explaining) {
   CheckResult result;
   result.op = c.op->name();
   result.case_name = c.name;
@@ -36,7 +41,7 @@ CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions&
   result.contract_version = c.op->contract_version();
   JudgeOptions detailed = options;
   detailed.details = true;
-  const Verdict verdict = judge(*c.op, c.inputs, actual, detailed);
+  const Verdict verdict = judge(*c.op, c.inputs, golden, actual, detailed);
   result.outcome = verdict.outcome;
   for (const OutputVerdict& output : verdict.outputs) {
     OutputCheck entry;

@@ -40,6 +40,9 @@ struct ExplainOptions {
 
 /// Judges `actual` (of the names, types and shapes that load_actual() gives) as the outputs of the case.
 CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions& options, const ExplainOptions& explaining = {});
+/// The same with golden mode's answer to the case, for those who check many outputs.
+CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options,
+                  const ExplainOptions& explaining = {});
 
 /// `, compared as f4_e2m1 codes [130, 256]` where the elements judged are not those stored; else nothing.
 std::string compared_as(const OutputCheck& output);
