@@ -19,7 +19,7 @@ std::string room_of(const std::string& path) {
   if (starts("include/dodona/") || starts("dodona/")) return "public";
   for (const char* room : {"quant", "ops", "tools", "python"})
     if (starts((std::string(room) + "/").c_str())) return room;
-  for (const char* room : {"core", "simd", "io", "model", "oracle"})
+  for (const char* room : {"core", "simd", "io", "model", "oracle", "capi"})
     if (starts((std::string(room) + "/").c_str()) || starts(("src/" + std::string(room) + "/").c_str())) return room;
   return {};
 }
@@ -34,6 +34,7 @@ const std::map<std::string, std::set<std::string>> allowed{
     {"ops", {"public", "core", "quant", "simd"}},
     {"model", {"public", "core", "quant", "simd", "io", "ops"}},
     {"oracle", {"public", "core", "quant", "simd", "io", "ops"}},
+    {"capi", {"public", "core", "quant", "simd", "io", "ops", "model", "oracle"}},
     {"tools", {"public", "core", "quant", "simd", "io", "ops", "model", "oracle"}},
 };
 

@@ -1,0 +1,194 @@
+/* The C interface of Dodona: what should this kernel have returned?
+ *
+ * C89 and C++. Everything may be called from any number of threads at once; a handle is freed once, by one thread, when no other uses it.
+ * Nothing here throws or ends the process: a function that can fail returns a dodona_status (or NULL), and dodona_last_error() says why.
+ * What a call got wrong is found before anything is written. Structs that begin as zeros mean defaults, and new members are only ever
+ * added behind zeros' meaning; dodona_abi_version() rises when that cannot be kept.
+ *
+ *   float x[2 * 8], w[8], y[2 * 8];
+ *   dodona_tensor tensors[3] = {{"input", x, DODONA_F32, 2, {2, 8}}, {"weight", w, DODONA_F32, 1, {8}}, {"output", y, DODONA_F32, 2, {2,
+ * 8}}}; if (dodona_run("rmsnorm", tensors, 3, NULL, 0, NULL, NULL) != DODONA_OK) puts(dodona_last_error());
+ */
+#pragma once
+
+#include <stddef.h>
+
+#if defined(__GNUC__)
+#define DODONA_API __attribute__((visibility("default")))
+#else
+#define DODONA_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DODONA_ABI_VERSION 1
+#define DODONA_MAX_RANK 6
+
+typedef enum dodona_status {
+  DODONA_OK = 0,
+  DODONA_UNKNOWN_OP,       /* no op of that name in the inventory */
+  DODONA_UNKNOWN_ARGUMENT, /* the op has no argument or attribute of that name */
+  DODONA_MISSING_ARGUMENT, /* a required tensor or attribute was not given */
+  DODONA_BAD_DTYPE,        /* element type not accepted */
+  DODONA_BAD_SHAPE,        /* rank or size clashes with the schema or another argument */
+  DODONA_BAD_STRIDE,       /* memory layout not accepted */
+  DODONA_BAD_ALIGNMENT,    /* address not aligned as required */
+  DODONA_BAD_ALIAS,        /* two arguments share memory that the op must not share */
+  DODONA_BAD_VALUE,        /* attribute or tensor content out of range, or memory that must not be written */
+  DODONA_UNSUPPORTED,      /* valid, but this op, mode or build cannot do it */
+  DODONA_OUT_OF_MEMORY,
+  DODONA_BAD_FILE,   /* unreadable, truncated or hostile file */
+  DODONA_BAD_OPTION, /* a case line, instruction set or environment setting that cannot be */
+  DODONA_BAD_CALL,   /* a null pointer where none may be, a count or an enumeration value that cannot be */
+  DODONA_INTERNAL    /* a fault of this library: please report it */
+} dodona_status;
+
+/* Element types. Packed ones hold two elements a byte, element 2j in the low nibble; their sizes count elements. */
+typedef enum dodona_dtype {
+  DODONA_F64 = 0,
+  DODONA_F32,
+  DODONA_F16,
+  DODONA_BF16,
+  DODONA_F8_E4M3, /* e4m3fn: no infinity, largest 448 */
+  DODONA_F8_E5M2,
+  DODONA_F8_E8M0, /* 2^(b-127) */
+  DODONA_F4_E2M1, /* packed */
+  DODONA_I4,      /* packed */
+  DODONA_I8,
+  DODONA_U8,
+  DODONA_I16,
+  DODONA_I32,
+  DODONA_I64,
+  DODONA_BOOL
+} dodona_dtype;
+
+typedef enum dodona_mode {
+  DODONA_FAST = 0, /* fp32 SIMD with the contract's roundings */
+  DODONA_GOLDEN,   /* sums and transcendental functions in double, the contract's roundings */
+  DODONA_HOPPER    /* what an H200 computes, to the bit */
+} dodona_mode;
+
+typedef enum dodona_outcome {
+  DODONA_PASS = 0,
+  DODONA_KNOWN_DEFECT, /* every failing element is explained by a known defect of the upstream kernel */
+  DODONA_VACUOUS,      /* nothing fails, but almost nothing could have: zeros would have passed as well */
+  DODONA_FAIL
+} dodona_outcome;
+
+/* Flags of a tensor. */
+#define DODONA_STRIDED 1         /* `strides` count; else the tensor is row-major without gaps */
+#define DODONA_READ_ONLY 2       /* the memory must not be written: an op that would is refused */
+#define DODONA_ARRAY_INTERFACE 4 /* `data` points to a PyArrayInterface (NumPy's __array_struct__), which has shape and strides */
+
+/* A view of the caller's memory: it must live as long as the call, and is neither kept nor freed. */
+typedef struct dodona_tensor {
+  const char* name; /* of the argument, as the schema has it */
+  void* data;       /* may be NULL when there are no elements */
+  int dtype;        /* dodona_dtype */
+  int rank;
+  ptrdiff_t shape[DODONA_MAX_RANK];
+  int flags;
+  ptrdiff_t strides[DODONA_MAX_RANK]; /* in elements */
+} dodona_tensor;
+
+/* An attribute. Numbers, truths (0 or 1) as `number`; words and dtypes, and any value as a case line has it, as `text`. */
+typedef struct dodona_attr {
+  const char* name;
+  const char* text; /* NULL: the value is `number` */
+  double number;
+} dodona_attr;
+
+/* How to compute. NULL wherever one is asked for: fast mode (golden for judging), all processors, the fastest instruction set. */
+typedef struct dodona_exec {
+  int mode;        /* dodona_mode */
+  int threads;     /* 0: DODONA_NUM_THREADS, else all processors */
+  const char* isa; /* generic, v3, v4, v4_vnni, neon; NULL: DODONA_ISA, else the fastest */
+} dodona_exec;
+
+typedef struct dodona_tensors dodona_tensors; /* tensors that the library owns, in an order */
+typedef struct dodona_case dodona_case;       /* one call of an op: its inputs and attributes, and what golden mode makes of them */
+typedef struct dodona_verdict dodona_verdict;
+typedef struct dodona_record dodona_record; /* text that the library made */
+
+/* ---- this library ---- */
+
+DODONA_API int dodona_abi_version(void);
+DODONA_API const char* dodona_version(void);             /* "0.1.0" */
+DODONA_API const char* dodona_status_name(int status);   /* "bad_shape"; never NULL */
+DODONA_API const char* dodona_last_error(void);          /* of this thread: `rmsnorm: weight has shape [7], expected...`; "" if none */
+DODONA_API int dodona_last_error_code(void);             /* dodona_status of this thread's last failure */
+DODONA_API const char* dodona_last_error_op(void);       /* the op that it names, or "" */
+DODONA_API const char* dodona_last_error_argument(void); /* the argument that it names, or "" */
+
+/* ---- the inventory; texts live as long as the process ---- */
+
+DODONA_API size_t dodona_op_count(void);
+DODONA_API const char* dodona_op_name(size_t index); /* NULL beyond the last one */
+/* The schema as JSON: arguments, dtypes, shapes, attributes with defaults, upstream's signature, the contract. NULL for an unknown op. */
+DODONA_API const char* dodona_op_schema(const char* op);
+
+/* ---- running ---- */
+
+/* Runs an op. Outputs that are among `tensors` are written there; the others are made, and given to the caller in `*made` (to be freed),
+ * in the order of the schema. `made` may be NULL when every output is given. */
+DODONA_API int dodona_run(const char* op, const dodona_tensor* tensors, size_t tensor_count, const dodona_attr* attrs, size_t attr_count,
+                          const dodona_exec* exec, dodona_tensors** made);
+
+DODONA_API size_t dodona_tensors_count(const dodona_tensors* tensors);
+/* Describes one of them: name and memory live as long as the handle. Memory of in-place results and case inputs is the handle's own. */
+DODONA_API int dodona_tensors_get(const dodona_tensors* tensors, size_t index, dodona_tensor* view);
+DODONA_API void dodona_tensors_free(dodona_tensors* tensors); /* NULL is welcome, here and below */
+
+/* ---- cases and verdicts ---- */
+
+/* Makes the inputs that a case line describes: `rmsnorm T=4 H=7168 --seed 7`. The same line gives the same bytes on any machine. */
+DODONA_API int dodona_case_from_line(const char* line, const dodona_exec* exec, dodona_case** made);
+/* A case of the caller's own inputs, as they are before the call; they are copied. */
+DODONA_API int dodona_case_from_call(const char* op, const dodona_tensor* inputs, size_t input_count, const dodona_attr* attrs,
+                                     size_t attr_count, dodona_case** made);
+/* A case file. */
+DODONA_API int dodona_case_load(const char* path, const dodona_exec* exec, dodona_case** made);
+/* Writes a case with golden outputs and budgets; `compact` (only for cases from a line): the line and digests alone. */
+DODONA_API int dodona_case_save(const dodona_case* c, const char* path, int compact, const dodona_exec* exec);
+DODONA_API void dodona_case_free(dodona_case* c);
+
+/* These live as long as the case. NULL for NULL. */
+DODONA_API const char* dodona_case_op(const dodona_case* c);
+DODONA_API const char* dodona_case_line(const dodona_case* c);  /* "" for a case that was made of no line */
+DODONA_API const char* dodona_case_attrs(const dodona_case* c); /* JSON: name to value */
+DODONA_API const dodona_tensors* dodona_case_inputs(const dodona_case* c);
+/* Outputs that the case file holds; none for other cases. */
+DODONA_API const dodona_tensors* dodona_case_recorded(const dodona_case* c);
+
+/* Runs the case in the mode of `exec`; its inputs stay as they are. The outputs, in-place ones too, go to `*outputs`, to be freed. */
+DODONA_API int dodona_case_run(const dodona_case* c, const dodona_exec* exec, dodona_tensors** outputs);
+/* Judges a kernel's outputs: all of them, under their names in the schema. With mode DODONA_HOPPER bits must be equal; else golden's
+ * budgets hold. What fails to pass is no error: the verdict says so. */
+DODONA_API int dodona_case_check(const dodona_case* c, const dodona_tensor* actual, size_t actual_count, const dodona_exec* exec,
+                                 dodona_verdict** verdict);
+/* The same; the verdict of a failure also names the well-known mistakes that reproduce the outputs, looked for at most so long. */
+DODONA_API int dodona_case_explain(const dodona_case* c, const dodona_tensor* actual, size_t actual_count, const dodona_exec* exec,
+                                   double seconds, dodona_verdict** verdict);
+
+DODONA_API int dodona_verdict_outcome(const dodona_verdict* verdict);      /* dodona_outcome; DODONA_FAIL for NULL */
+DODONA_API int dodona_verdict_passes(const dodona_verdict* verdict);       /* 1 for DODONA_PASS and DODONA_KNOWN_DEFECT, else 0 */
+DODONA_API const char* dodona_verdict_text(const dodona_verdict* verdict); /* what `dodona check` prints; "" for NULL, also below */
+DODONA_API const char* dodona_verdict_json(const dodona_verdict* verdict);
+DODONA_API const char* dodona_verdict_html(const dodona_verdict* verdict); /* one page with pictures */
+DODONA_API void dodona_verdict_free(dodona_verdict* verdict);
+
+/* ---- layers ---- */
+
+/* Runs one decoder layer of a model for one step of decoding, as `dodona layer` does. `options` is a JSON object, every member optional:
+ * preset ("r1-nvfp4", "tiny"...) or config (a folder), weights (a checkpoint's folder; else they are synthesized), layer, kv_len (list of
+ * tokens per request), batch, mode, threads, seed. `*outputs`: hidden and residual; `*record`: JSON with digest, model, layer and ops
+ * (each model op with shapes, kernels, seconds, rms). Both are to be freed. */
+DODONA_API int dodona_layer(const char* options, dodona_tensors** outputs, dodona_record** record);
+DODONA_API const char* dodona_record_text(const dodona_record* record);
+DODONA_API void dodona_record_free(dodona_record* record);
+
+#ifdef __cplusplus
+}
+#endif
