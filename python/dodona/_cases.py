@@ -1,0 +1,213 @@
+"""Cases, golden outputs, verdicts."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import Any, Mapping
+
+import numpy as np
+
+from ._arrays import listed, made_tensors
+from ._library import OUTCOMES, BadType, Handle, check as check_status, exec_bytes, fail, lib, made
+from ._ops import function, plan_of
+
+
+class OutputVerdict:
+    """What was said of one output: its members are those of `dodona check --json` (name, judge, outcome, failing, worst...)."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.__dict__.update(fields)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.outcome}, {self.failing} of {self.compared} elements fail>"
+
+
+class Verdict:
+    """What a judge says. True when it passes; prints as `dodona check` does."""
+
+    outcome: str
+    """pass, known defect, vacuous (a check that could not have failed), or fail"""
+    outputs: dict[str, OutputVerdict]
+
+    def __init__(self, handle: Handle, case: "Case") -> None:
+        self._handle, self.case = handle, case
+        self.outcome = OUTCOMES[lib.dodona_verdict_outcome(handle.value)]
+        self.passes = bool(lib.dodona_verdict_passes(handle.value))
+        self.text: str = lib.dodona_verdict_text(handle.value).decode()
+        self.json: dict[str, Any] = json.loads(lib.dodona_verdict_json(handle.value))
+        self.outputs = {output["name"]: OutputVerdict(output) for output in self.json["outputs"]}
+
+    @property
+    def reproduce(self) -> str:
+        """The command that makes the case again."""
+        return f"dodona gen {self.case.line} -o case.safetensors" if self.case.line else ""
+
+    def html(self) -> str:
+        """One self-contained page with pictures."""
+        return lib.dodona_verdict_html(self._handle.value).decode()
+
+    def __bool__(self) -> bool:
+        return self.passes
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<Verdict of {self.case.op}: {self.outcome}>"
+
+
+class Case:
+    """One call of an op: inputs, attributes, what golden mode makes of them. Made by dodona.gen, dodona.load or Case.of."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self.op: str = lib.dodona_case_op(handle.value).decode()
+        self.line: str = lib.dodona_case_line(handle.value).decode()
+        self.attrs: dict[str, Any] = json.loads(lib.dodona_case_attrs(handle.value))
+        # Views of the case's own memory: what is written to the case would change what it is judged by.
+        self.inputs: dict[str, np.ndarray] = listed(lib.dodona_case_inputs(handle.value), handle, writable=False)
+        self.recorded: dict[str, np.ndarray] = listed(lib.dodona_case_recorded(handle.value), handle, writable=False)
+
+    @staticmethod
+    def of(op: str, *args: Any, **kwargs: Any) -> "Case":
+        """The case of a call that one is about to make: the arguments of dodona.<op>, as they are before it. They are copied."""
+        plan = plan_of(op)
+        import inspect
+
+        bound = inspect.signature(function(op)).bind(*args, **kwargs)
+        fields = {p["name"]: p["field"] for p in plan.schema["parameters"]}
+        values = {fields.get(name, name): value for name, value in bound.arguments.items()}
+        keep: list = []
+        tensors = [
+            slot.pack(values[slot.name], keep, [])
+            for slot in plan.slots
+            if values.get(slot.name) is not None and not isinstance(values[slot.name], bool) and slot.spec["direction"] != "out"
+        ]
+        attrs = [
+            attr.pack(values[attr.name], keep)
+            for attr in plan.attrs
+            if values.get(attr.name) is not None and (attr.kind != "bool" or isinstance(values[attr.name], bool))
+        ]
+        packed = b"".join(tensors), len(tensors), b"".join(attrs), len(attrs)
+        return Case(made(lambda place: lib.dodona_case_from_call(plan.c_name, *packed, place), lib.dodona_case_free))
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of dodona.<op>: writable copies of the inputs, in their layouts, and the attributes."""
+        return {**{name: _writable(array) for name, array in self.inputs.items()}, **self.attrs}
+
+    def run(self, mode: str | None = None, threads: int | None = None) -> dict[str, np.ndarray]:
+        """The outputs by name, in-place ones too; the case stays as it is."""
+        how = exec_bytes(mode, threads)
+        place = ctypes.c_void_p()
+        check_status(lib.dodona_case_run(self._handle.value, how, ctypes.byref(place)))
+        return made_tensors(place.value)
+
+    def golden(self, threads: int | None = None) -> dict[str, np.ndarray]:
+        return self.run("golden", threads)
+
+    def check(
+        self, outputs: Any = None, /, *, mode: str = "golden", threads: int | None = None, explain: float = 0, **named: Any
+    ) -> Verdict:
+        """Judges a kernel's outputs: by name, as a mapping, or as what dodona.<op> returns (one array, or a tuple in the schema's order).
+        mode="hopper": held to the bits of an H200. explain: seconds to look for the well-known mistake behind a failure."""
+        actual = self._named(outputs, named)
+        plan = plan_of(self.op)
+        slots = {slot.name: slot for slot in plan.slots}
+        keep: list = []
+        packed = []
+        for name, value in actual.items():
+            if name not in slots:
+                raise fail(f"is no output of this op; they are {', '.join(self._outputs())}", kind=BadType, code="unknown_argument",
+                           op=self.op, argument=name)  # fmt: skip
+            packed.append(slots[name].pack(_scalar(value), keep, []))
+        how = exec_bytes(mode, threads)
+        return Verdict(
+            made(
+                lambda place: lib.dodona_case_explain(self._handle.value, b"".join(packed), len(packed), how, float(explain), place),
+                lib.dodona_verdict_free,
+            ),
+            self,
+        )
+
+    def save(self, path: Any, *, compact: bool = False) -> None:
+        """Writes the case with golden outputs and budgets, for `dodona check` and for other machines."""
+        import os
+
+        check_status(lib.dodona_case_save(self._handle.value, os.fsencode(path), int(compact), None))
+
+    def _outputs(self) -> list[str]:
+        return [slot.name for slot in plan_of(self.op).slots if slot.written]
+
+    def _named(self, outputs: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+        if outputs is None:
+            return dict(named)
+        if isinstance(outputs, Mapping):
+            return {**outputs, **named}
+        returned = [slot.name for slot in plan_of(self.op).slots if slot.spec["direction"] == "out"] or self._outputs()
+        values = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+        if len(values) > len(returned):
+            raise fail(f"{len(values)} outputs are given, expected {', '.join(returned)}", kind=BadType, code="unknown_argument", op=self.op)
+        return {**dict(zip(returned, values)), **named}
+
+    def __repr__(self) -> str:
+        return f"<Case {self.line or self.op}>"
+
+
+def _scalar(value: Any) -> Any:
+    """A whole number that an op returned, as the 0-d output that it is."""
+    return np.asarray(value, np.int64) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _writable(array: np.ndarray) -> np.ndarray:
+    copy = np.empty_like(array, order="K")
+    if copy.strides == array.strides:
+        copy[...] = array
+        return copy
+    # A slice of a wider tensor: the same strides over memory of its own.
+    span = sum((size - 1) * stride for size, stride in zip(array.shape, array.strides)) // array.itemsize + 1 if array.size else 0
+    strided = np.lib.stride_tricks.as_strided(np.zeros(span, array.dtype), array.shape, array.strides)
+    strided[...] = array
+    return strided
+
+
+def gen(line: str, *, threads: int | None = None) -> Case:
+    """The case that a line describes: gen("rmsnorm T=4 H=7168 --seed 7"). The same line gives the same bytes on any machine."""
+    how = exec_bytes(None, threads)
+    return Case(made(lambda place: lib.dodona_case_from_line(line.encode(), how, place), lib.dodona_case_free))
+
+
+def load(path: Any, *, threads: int | None = None) -> Case:
+    """A case file: from `dodona gen`, Case.save, or a recording."""
+    import os
+
+    how = exec_bytes(None, threads)
+    return Case(made(lambda place: lib.dodona_case_load(os.fsencode(path), how, place), lib.dodona_case_free))
+
+
+def _case(case: Any) -> Case:
+    return case if isinstance(case, Case) else gen(case)
+
+
+def golden(case: Case | str, *, threads: int | None = None) -> dict[str, np.ndarray]:
+    """What the kernel should have returned, by name, for a case or a case line."""
+    return _case(case).golden(threads)
+
+
+def check(
+    case: Case | str, outputs: Any = None, /, *, mode: str = "golden", threads: int | None = None, explain: float = 0, **named: Any
+) -> Verdict:
+    """Judges a kernel's outputs for a case or a case line: check("rmsnorm T=4 H=64", y), check(case, output=y)."""
+    return _case(case).check(outputs, mode=mode, threads=threads, explain=explain, **named)
+
+
+def assert_close(case: Case | str, outputs: Any = None, /, *, mode: str = "golden", **named: Any) -> Verdict:
+    """Raises AssertionError with the verdict and the line that makes the case again, unless the outputs pass."""
+    verdict = check(case, outputs, mode=mode, **named)
+    if not verdict:
+        again = f"\nreproduce: {verdict.reproduce}" if verdict.reproduce else ""
+        raise AssertionError(f"{verdict.text}{again}")
+    return verdict
+
+
+__all__ = ["Case", "OutputVerdict", "Verdict", "assert_close", "check", "gen", "golden", "load"]

@@ -1,0 +1,54 @@
+"""A decoder layer of a real size, run by the library."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+import numpy as np
+
+from ._arrays import made_tensors
+from ._library import Handle, check, lib
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a run of a layer gave."""
+
+    hidden: np.ndarray
+    residual: np.ndarray
+    digest: str
+    """SHA-256 of both, equal on every machine"""
+    model: str
+    layer: int
+    ops: list[dict[str, Any]]
+    """every model op with its shapes, kernels, seconds, rms"""
+
+
+def layer(
+    *,
+    preset: str | None = None,
+    config: str | None = None,
+    weights: str | None = None,
+    layer: int | None = None,
+    kv_len: int | Sequence[int] = 1024,
+    batch: int | None = None,
+    mode: str = "fast",
+    threads: int | None = None,
+    seed: int = 0,
+) -> Layer:
+    """Runs one decoder layer for one step of decoding, as `dodona layer` does: weights come from a checkpoint's folder, or from the seed.
+    A layer of `r1-nvfp4`, the default, holds a few hundred megabytes; `preset="tiny"` next to nothing."""
+    options = {
+        "preset": preset, "config": config, "weights": weights, "layer": layer, "mode": mode, "threads": threads, "seed": seed,
+        "kv_len": [kv_len] if isinstance(kv_len, int) else list(kv_len), "batch": batch,
+    }  # fmt: skip
+    text = json.dumps({name: value for name, value in options.items() if value is not None})
+    tensors, record = ctypes.c_void_p(), ctypes.c_void_p()
+    check(lib.dodona_layer(text.encode(), ctypes.byref(tensors), ctypes.byref(record)))
+    handle = Handle(record.value, lib.dodona_record_free)
+    outputs = made_tensors(tensors.value)
+    told = json.loads(lib.dodona_record_text(handle.value))
+    return Layer(outputs["hidden"], outputs["residual"], told["digest"], told["model"], told["layer"], told["ops"])

@@ -1,0 +1,180 @@
+"""The shared library through ctypes: functions with their types, and failures as exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_ssize_t, c_void_p
+from pathlib import Path
+
+MAX_RANK = 6
+STRIDED, READ_ONLY, ARRAY_INTERFACE = 1, 2, 4
+MODES = {"fast": 0, "golden": 1, "hopper": 2}
+OUTCOMES = ("pass", "known defect", "vacuous", "fail")
+
+
+class Error(Exception):
+    """What a call got wrong: `code` is the name of the status, `op` and `argument` say where (either may be empty)."""
+
+    code = op = argument = ""
+
+
+class BadValue(Error, ValueError):
+    """A shape, layout, value, file or option that cannot be."""
+
+
+class BadType(Error, TypeError):
+    """An element type or argument that the op does not take."""
+
+
+class OutOfMemory(Error, MemoryError, ValueError):
+    """The machine cannot hold what was asked for."""
+
+
+class CTensor(ctypes.Structure):
+    """dodona_tensor"""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("data", c_void_p),
+        ("dtype", c_int),
+        ("rank", c_int),
+        ("shape", c_ssize_t * MAX_RANK),
+        ("flags", c_int),
+        ("strides", c_ssize_t * MAX_RANK),
+    ]
+
+
+class CAttr(ctypes.Structure):
+    """dodona_attr"""
+
+    _fields_ = [("name", c_char_p), ("text", c_char_p), ("number", c_double)]
+
+
+class CExec(ctypes.Structure):
+    """dodona_exec"""
+
+    _fields_ = [("mode", c_int), ("threads", c_int), ("isa", c_char_p)]
+
+
+def _find() -> str:
+    named = os.environ.get("DODONA_LIBRARY")
+    if named:
+        return named
+    beside = Path(__file__).with_name("libdodona.so")
+    if beside.exists():
+        return str(beside)
+    raise ImportError(
+        f"dodona: no shared library: {beside} is missing and DODONA_LIBRARY is not set "
+        "(build the target dodona_shared and point DODONA_LIBRARY at libdodona.so, or pip install ./python)"
+    )
+
+
+def _open() -> ctypes.CDLL:
+    path = _find()
+    try:
+        library = ctypes.CDLL(path)  # calls through a CDLL release the interpreter's lock
+    except OSError as error:
+        raise ImportError(f"dodona: cannot load {path}: {error}") from error
+    tensors, pointer, text = c_void_p, POINTER(c_void_p), c_char_p
+    # Structs travel as bytes: packing them is faster than filling ctypes objects.
+    signatures = {
+        "dodona_abi_version": (c_int, []),
+        "dodona_version": (text, []),
+        "dodona_status_name": (text, [c_int]),
+        "dodona_last_error": (text, []),
+        "dodona_last_error_op": (text, []),
+        "dodona_last_error_argument": (text, []),
+        "dodona_op_count": (c_size_t, []),
+        "dodona_op_name": (text, [c_size_t]),
+        "dodona_op_schema": (text, [text]),
+        "dodona_run": (c_int, [text, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p]),
+        "dodona_tensors_count": (c_size_t, [tensors]),
+        "dodona_tensors_get": (c_int, [tensors, c_size_t, POINTER(CTensor)]),
+        "dodona_tensors_free": (None, [tensors]),
+        "dodona_case_from_line": (c_int, [text, c_void_p, pointer]),
+        "dodona_case_from_call": (c_int, [text, c_void_p, c_size_t, c_void_p, c_size_t, pointer]),
+        "dodona_case_load": (c_int, [text, c_void_p, pointer]),
+        "dodona_case_save": (c_int, [c_void_p, text, c_int, c_void_p]),
+        "dodona_case_free": (None, [c_void_p]),
+        "dodona_case_op": (text, [c_void_p]),
+        "dodona_case_line": (text, [c_void_p]),
+        "dodona_case_attrs": (text, [c_void_p]),
+        "dodona_case_inputs": (tensors, [c_void_p]),
+        "dodona_case_recorded": (tensors, [c_void_p]),
+        "dodona_case_run": (c_int, [c_void_p, c_void_p, pointer]),
+        "dodona_case_explain": (c_int, [c_void_p, c_void_p, c_size_t, c_void_p, c_double, pointer]),
+        "dodona_verdict_outcome": (c_int, [c_void_p]),
+        "dodona_verdict_passes": (c_int, [c_void_p]),
+        "dodona_verdict_text": (text, [c_void_p]),
+        "dodona_verdict_json": (text, [c_void_p]),
+        "dodona_verdict_html": (text, [c_void_p]),
+        "dodona_verdict_free": (None, [c_void_p]),
+        "dodona_layer": (c_int, [text, pointer, pointer]),
+        "dodona_record_text": (text, [c_void_p]),
+        "dodona_record_free": (None, [c_void_p]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    if library.dodona_abi_version() != 1:
+        raise ImportError(f"dodona: {path} has ABI {library.dodona_abi_version()}, this package speaks 1")
+    return library
+
+
+lib = _open()
+version: str = lib.dodona_version().decode()
+
+_TYPE_STATUSES = {"unknown_argument", "missing_argument", "bad_dtype"}
+
+
+def fail(message: str, *, kind: type[Error] = BadValue, code: str = "bad_value", op: str = "", argument: str = "") -> Error:
+    """The exception for what this package itself refuses, in the words of the library: `op: argument message`."""
+    error = kind(f"{op + ': ' if op else ''}{argument + ' ' if argument else ''}{message}")
+    error.code, error.op, error.argument = code, op, argument
+    return error
+
+
+def check(status: int) -> None:
+    """Raises what the library says of a failed call on this thread."""
+    if status == 0:
+        return
+    code = lib.dodona_status_name(status).decode()
+    kind = BadType if code in _TYPE_STATUSES else OutOfMemory if code == "out_of_memory" else BadValue
+    error = kind(lib.dodona_last_error().decode(errors="replace"))
+    error.code = code
+    error.op = lib.dodona_last_error_op().decode(errors="replace")
+    error.argument = lib.dodona_last_error_argument().decode(errors="replace")
+    raise error
+
+
+def exec_bytes(mode: str | None, threads: int | None, default: str = "fast") -> bytes | None:
+    """dodona_exec, or None for the defaults."""
+    if mode is None and threads is None:
+        return None
+    name = default if mode is None else mode
+    if name not in MODES:
+        raise fail(f"must be one of {', '.join(MODES)}, got {name!r}", code="bad_option", argument="mode")
+    count = 0 if threads is None else threads
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 4096:
+        raise fail(f"must be a whole number from 1 to 4096, got {threads!r}", code="bad_option", argument="threads")
+    return bytes(CExec(MODES[name], count, None))
+
+
+class Handle:
+    """Owns one of the library's handles."""
+
+    __slots__ = ("value", "_free")
+
+    def __init__(self, value: int, free) -> None:
+        self.value, self._free = value, free
+
+    def __del__(self) -> None:
+        self._free(self.value)
+
+
+def made(call, free) -> Handle:
+    """Runs `call` with a place for a handle; owns what it makes."""
+    place = c_void_p()
+    check(call(ctypes.byref(place)))
+    return Handle(place.value, free)

@@ -1,0 +1,284 @@
+"""Every op of the inventory as a function, made from its schema on first use."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import struct
+from typing import Any, Callable
+
+import numpy as np
+
+from ._arrays import CODES, Slot, Typed, dtype_name, is_torch, like_torch, made_tensors
+from ._library import BadType, check, exec_bytes, fail, lib
+
+_pack_attr = struct.Struct("PPd").pack
+_EXEC = {(None, None): None}
+_no_made = ctypes.c_void_p
+
+
+def names() -> list[str]:
+    """Names of all ops, in the inventory's order."""
+    return [lib.dodona_op_name(index).decode() for index in range(lib.dodona_op_count())]
+
+
+def schema(op: str) -> dict[str, Any]:
+    """The schema of an op: tensors, attributes, parameters, contract, known defects, case lines."""
+    text = lib.dodona_op_schema(op.encode())
+    if text is None:
+        raise fail(f"no op of that name; dodona.ops() lists them: {lib.dodona_last_error().decode()}", code="unknown_op", argument=op)
+    return json.loads(text)
+
+
+class _Attr:
+    """One attribute of an op: how Python values become it."""
+
+    __slots__ = ("op", "name", "kind", "default", "required", "_name", "pointer")
+
+    def __init__(self, op: str, spec: dict) -> None:
+        self.op, self.name, self.kind, self.default = op, spec["name"], spec["kind"], spec["default"]
+        self.required = spec["required"]
+        self._name = ctypes.create_string_buffer(self.name.encode())
+        self.pointer = ctypes.addressof(self._name)
+
+    def pack(self, value: Any, keep: list) -> bytes:
+        """dodona_attr as bytes."""
+        if isinstance(value, np.generic) and not isinstance(value, np.character):
+            value = value.item()
+        kind = self.kind
+        if kind == "float" and isinstance(value, (int, float)) and not isinstance(value, bool):
+            return _pack_attr(self.pointer, 0, value)
+        if kind == "bool" and isinstance(value, bool):
+            return _pack_attr(self.pointer, 0, value)
+        if kind == "dtype":
+            return self._word(dtype_name(value, self.op, self.name), keep)
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise fail(f"is {value!r}, expected {self.expected()}", kind=BadType, code="bad_value", op=self.op, argument=self.name)
+        return self._word(value if isinstance(value, str) else repr(value), keep)
+
+    def _word(self, text: str, keep: list) -> bytes:
+        buffer = ctypes.create_string_buffer(text.encode())
+        keep.append(buffer)
+        return _pack_attr(self.pointer, ctypes.addressof(buffer), 0.0)
+
+    def expected(self) -> str:
+        return {"int": "a whole number", "float": "a number", "bool": "True or False", "word": "a word"}.get(self.kind, self.kind)
+
+
+class Plan:
+    """What is known of an op before it is called."""
+
+    def __init__(self, op: str) -> None:
+        self.schema = schema(op)
+        self.op, self.c_name = op, op.encode()
+        tensors = {spec["name"]: spec for spec in self.schema["tensors"]}
+        attrs = {spec["name"]: spec for spec in self.schema["attributes"]}
+        self.slots = [Slot(op, spec, tensors, attrs) for spec in self.schema["tensors"]]
+        self.attrs = [_Attr(op, spec) for spec in self.schema["attributes"]]
+        self.defaults = [attr.default for attr in self.attrs]
+        self.outputs = [i for i, slot in enumerate(self.slots) if slot.spec["direction"] == "out"]
+        # Outputs that NumPy can allocate, for they look like an input; the library makes the others.
+        self.alike = {i: self._model(i) for i in self.outputs}
+        self.views = {i: self._index(self.slots[i].spec["view_of"]) for i in self.outputs if self.slots[i].spec.get("view_of")}
+        self.dtype_of_output = {slot.name: slot.spec for slot in self.slots}
+        self.scalar = len(self.outputs) == 1 and self.slots[self.outputs[0]].spec["shape"].strip() == ""
+
+    def _index(self, name: str) -> int:
+        return next(i for i, slot in enumerate(self.slots) if slot.name == name)
+
+    def _model(self, output: int) -> int | None:
+        spec = self.slots[output].spec
+        if spec["optional"] or spec.get("view_of") or "|" in spec["shape"]:
+            return None
+        for i, slot in enumerate(self.slots):
+            same = spec.get("same_dtype_as") == slot.name or (
+                spec.get("same_dtype_as") is not None and spec.get("same_dtype_as") == slot.spec.get("same_dtype_as")
+            )
+            if slot.spec["direction"] != "out" and not slot.spec["optional"] and same and slot.spec["shape"] == spec["shape"]:
+                return i
+        return None
+
+
+def _packed_attrs(plan: Plan, values: tuple, keep: list) -> tuple[bytes, int]:
+    packed = []
+    for attr, value, default in zip(plan.attrs, values, plan.defaults):
+        if value is default and not attr.required:
+            continue
+        if value is None:
+            continue  # not given: the library has the default, or says that it is missing
+        packed.append(attr.pack(value, keep))
+    return b"".join(packed), len(packed)
+
+
+def run(plan: Plan, tensors: tuple, attrs: tuple, mode: str | None, threads: int | None) -> Any:
+    """One call: `tensors` and `attrs` in the order of the schema, None for what is not given."""
+    keep: list = []
+    back: list = []
+    packed = []
+    given = list(tensors)
+    slots = plan.slots
+    for i, slot in enumerate(slots):
+        value = given[i]
+        if value is not None:
+            packed.append(slot.pack(value, keep, back))
+    missing = False
+    for i in plan.outputs:
+        if given[i] is not None:
+            continue
+        model = plan.alike[i]
+        source = given[model] if model is not None else None
+        if type(source) is np.ndarray:
+            try:
+                given[i] = result = np.empty(source.shape, source.dtype)
+            except MemoryError:
+                missing = True  # the library says it of the op and the argument
+                continue
+            packed.append(slots[i].pack(result, keep, back))
+        else:
+            missing = True
+    attr_bytes, attr_count = _packed_attrs(plan, attrs, keep) if attrs != plan.defaults else (None, 0)
+    key = (mode, threads)
+    how = _EXEC[key] if key in _EXEC else _EXEC.setdefault(key, exec_bytes(mode, threads))
+    if not missing:
+        status = lib.dodona_run(plan.c_name, b"".join(packed), len(packed), attr_bytes, attr_count, how, None)
+        if status:
+            check(status)
+    else:
+        place = ctypes.c_void_p()
+        check(lib.dodona_run(plan.c_name, b"".join(packed), len(packed), attr_bytes, attr_count, how, ctypes.byref(place)))
+        _take_made(plan, given, made_tensors(place.value))
+    for device, host in back:
+        device.copy_(host)
+    if len(plan.outputs) == 1:
+        result = given[plan.outputs[0]]
+        return result.item() if plan.scalar and isinstance(result, np.ndarray) else result
+    return tuple(given[i] for i in plan.outputs if given[i] is not None) or None
+
+
+def _take_made(plan: Plan, given: list, made: dict[str, np.ndarray]) -> None:
+    """Puts what the library made where the caller gave nothing; torch callers get torch tensors."""
+    model = next((value for value in given if value is not None), None)
+    model = model.array if isinstance(model, Typed) else model
+    for i in plan.outputs:
+        slot = plan.slots[i]
+        if given[i] is not None or slot.name not in made:
+            continue
+        if i in plan.views:
+            source = given[plan.views[i]]
+            given[i] = (source.array if isinstance(source, Typed) else source)[...]
+        elif is_torch(model):
+            given[i] = like_torch(made[slot.name], made_dtype(made[slot.name], slot), model)
+        else:
+            given[i] = made[slot.name]
+
+
+def made_dtype(array: np.ndarray, slot: Slot) -> str:
+    """Our name of the dtype of an array that the library made for `slot`."""
+    code = slot.codes.get(array.dtype)
+    return next(name for name, number in CODES.items() if number == code)
+
+
+# ---- functions ----
+
+
+def _parameters(plan: Plan) -> list[tuple[str, str, str]]:
+    """Parameter, field, and the kind of parameter: positional or keyword."""
+    listed = [(p["name"], p["field"], "positional") for p in plan.schema["parameters"]]
+    fields = {field for _, field, _ in listed}
+    taken = {name for name, _, _ in listed}
+    rest = [slot.name for slot in plan.slots if not slot.spec.get("view_of")] + [attr.name for attr in plan.attrs]
+    for name in dict.fromkeys(rest):
+        if name not in fields and name not in taken:
+            listed.append((name, name, "keyword"))
+    return listed
+
+
+def _default(plan: Plan, field: str) -> str | None:
+    """The default as source text; None when the argument must be given."""
+    for slot in plan.slots:
+        if slot.name == field:
+            return "None" if slot.spec["optional"] or (slot.spec["direction"] == "out" and not slot.spec.get("given")) else None
+    for attr in plan.attrs:
+        if attr.name == field:
+            return None if attr.required else repr(attr.default)
+    return "None"
+
+
+def _source(plan: Plan) -> str:
+    """The function's text: upstream's parameters, then by keyword what else the schema has."""
+    parameters = _parameters(plan)
+    head, optional = [], False
+    keyword = [p for p in parameters if p[2] == "keyword"]
+    for name, field, _ in (p for p in parameters if p[2] == "positional"):
+        default = _default(plan, field) if field else "None"
+        if default is None and optional:
+            default = "None"  # stands behind one that has a default: the library says that it is missing
+        optional = optional or default is not None
+        head.append(name if default is None else f"{name}={default}")
+    head.append("*")
+    for name, field, _ in keyword:
+        default = _default(plan, field)
+        head.append(name if default is None else f"{name}={default}")
+    head += ["mode=None", "threads=None"]
+    by_field = {field: name for name, field, _ in parameters if field}
+    tensors = [by_field.get(slot.name, "None") for slot in plan.slots]
+    attrs = [by_field[attr.name] for attr in plan.attrs]
+    # One name for a tensor and for the attribute that asks for it: a truth is the attribute.
+    both = {slot.name for slot in plan.slots} & {attr.name for attr in plan.attrs}
+    lines = [f"def {plan.op}({', '.join(head)}):"]
+    for name in both:
+        lines.append(f"    {name}, {name}_ = (None, {name}) if isinstance({name}, bool) else ({name}, False)")
+        attrs = [f"{attr}_" if attr == name else attr for attr in attrs]
+    lines.append(f"    return _run(_plan, ({''.join(t + ', ' for t in tensors)}), [{', '.join(attrs)}], mode, threads)")
+    return "\n".join(lines)
+
+
+def _tensor_doc(slot: Slot) -> str:
+    spec = slot.spec
+    types = f"as {spec['same_dtype_as']}" if spec.get("same_dtype_as") else f"by {spec['dtype_attr']}" if spec.get("dtype_attr") else ""
+    types = types or "|".join(spec["dtypes"])
+    notes = [types, f"[{spec['shape']}]"]
+    if spec["layout"] != "rows":
+        notes.append(spec["layout"].replace("_", "-"))
+    if spec["direction"] == "in place":
+        notes.append("written in place")
+    if spec["optional"]:
+        notes.append("optional")
+    return f"    {slot.name}: {', '.join(notes)}: {spec['doc']}"
+
+
+def _doc(plan: Plan) -> str:
+    s = plan.schema
+    lines = [s["contract"], "", f"{s['category']}; upstream: {s['source']}.", "", "Tensors", *[_tensor_doc(slot) for slot in plan.slots]]
+    if plan.attrs:
+        lines += ["", "Attributes"]
+    for spec in s["attributes"]:
+        default = "required" if spec["required"] else f"default {spec['default']}"
+        choices = "; " + "|".join(spec["choices"]) if spec.get("choices") else ""
+        dialects = "".join(f"; {dialect}: {value}" for dialect, value in spec.get("dialects", {}).items())
+        lines.append(f"    {spec['name']}: {default}{choices}{dialects}: {spec['doc']}")
+    lines += ["", f"mode: {', '.join(s['modes'])}. threads: a number; all processors when not given."]
+    lines += ["", "Case lines", *[f"    {plan.op} {line}" for line in s["cases"]]]
+    return "\n".join(lines)
+
+
+_functions: dict[str, Callable[..., Any]] = {}
+_plans: dict[str, Plan] = {}
+
+
+def plan_of(op: str) -> Plan:
+    if op not in _plans:
+        _plans[op] = Plan(op)
+    return _plans[op]
+
+
+def function(op: str) -> Callable[..., Any]:
+    """The function of an op; the same object every time."""
+    if op not in _functions:
+        plan = plan_of(op)
+        space: dict[str, Any] = {"_run": run, "_plan": plan}
+        exec(_source(plan), space)  # a def with upstream's own parameters costs nothing per call
+        made = space[op]
+        made.__doc__, made.__module__, made.__qualname__ = _doc(plan), "dodona", op
+        _functions[op] = made
+    return _functions[op]

@@ -1,0 +1,136 @@
+"""Cases, verdicts, layers."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import dodona
+
+LINE = "rmsnorm T=3 H=64 --dtype input=f32 --seed 5"
+
+
+def test_a_case_has_inputs_attributes_and_its_line():
+    case = dodona.gen("rmsnorm T=3 H=64 --dtype input=f32 --attr eps=0.5 --seed 5")
+    assert case.op == "rmsnorm" and case.attrs["eps"] == 0.5
+    assert case.inputs["input"].shape == (3, 64) and case.inputs["input"].dtype == np.float32
+    assert case.line == "rmsnorm H=64 T=3 --dtype input=f32 --attr eps=0.5 --seed 5"
+    with pytest.raises(ValueError):
+        case.inputs["input"][0, 0] = 1
+    case.arguments()["input"][0, 0] = 1  # a copy
+
+
+def test_inputs_outlive_their_case():
+    inputs = dodona.gen(LINE).inputs["input"]
+    again = dodona.gen(LINE).inputs["input"]
+    assert np.array_equal(inputs, again)
+
+
+def test_golden_is_what_the_command_generates(command, stored, tmp_path):
+    path = tmp_path / "case.safetensors"
+    command("gen", *LINE.split(), "-o", str(path))
+    assert dodona.golden(LINE)["output"].tobytes() == stored(path)["out.output"]
+    case = dodona.load(path)
+    assert case.line == dodona.gen(LINE).line
+    assert case.recorded["output"].tobytes() == stored(path)["out.output"]
+    other = tmp_path / "other.safetensors"
+    case.save(other)
+    assert other.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("how", ["one array", "by name", "a mapping", "a tuple"])
+def test_outputs_are_given_in_any_way(how):
+    y = dodona.golden(LINE)["output"]
+    given = {"one array": ((y,), {}), "by name": ((), {"output": y}), "a mapping": (({"output": y},), {}), "a tuple": (((y,),), {})}[how]
+    verdict = dodona.check(LINE, *given[0], **given[1])
+    assert verdict and verdict.passes and verdict.outcome == "pass" and verdict.outputs["output"].differing == 0
+
+
+def test_a_failing_verdict_prints_as_the_command_does(command, tmp_path):
+    case = dodona.gen(LINE)
+    y = case.golden()["output"].copy()
+    y[1, 7] += 1
+    verdict = dodona.check(case, y)
+    assert not verdict and verdict.outcome == "fail"
+    assert verdict.outputs["output"].failing == 1 and verdict.outputs["output"].worst[0]["index"] == [1, 7]
+    assert "<html" in verdict.html()
+    case.save(tmp_path / "case.safetensors")
+    np.save(tmp_path / "mine.npy", y)
+    printed = subprocess.run(
+        [__import__("os").environ["DODONA_COMMAND"], "check", str(tmp_path / "case.safetensors"), str(tmp_path / "mine.npy")],
+        capture_output=True,
+        text=True,
+    )
+    assert printed.returncode == 1
+    assert printed.stdout.startswith(str(verdict))
+
+
+def test_assert_close_raises_with_the_line():
+    y = dodona.golden(LINE)["output"]
+    assert dodona.assert_close(LINE, output=y)
+    with pytest.raises(AssertionError, match="reproduce: dodona gen rmsnorm H=64 T=3 --dtype input=f32 --seed 5"):
+        dodona.assert_close(LINE, output=np.zeros_like(y))
+
+
+def test_a_case_of_a_call_of_ones_own():
+    rng = np.random.default_rng(2)
+    x, residual, weight = rng.standard_normal((2, 32), np.float32), rng.standard_normal((2, 32), np.float32), np.ones(32, np.float32)
+    case = dodona.Case.of("fused_add_rmsnorm", x, residual, weight, eps=1e-5)
+    dodona.fused_add_rmsnorm(x, residual, weight, eps=1e-5)
+    assert case.check(input=x, residual=residual)
+    assert not case.check(input=residual, residual=residual)
+
+
+@pytest.mark.parametrize(
+    "outputs, kind, words",
+    [
+        ({}, TypeError, "rmsnorm: output is missing"),
+        ({"y": np.zeros((3, 64), np.float32)}, TypeError, "rmsnorm: y is no output"),
+        ({"output": np.zeros((3, 63), np.float32)}, ValueError, r"rmsnorm: output .*\[3, 63\], expected \[3, 64\]"),
+        ({"output": np.zeros((3, 64), np.float16)}, TypeError, "rmsnorm: output .* f16"),
+    ],
+)
+def test_outputs_that_are_not_those_of_the_call(outputs, kind, words):
+    with pytest.raises(kind, match=words):
+        dodona.check(LINE, outputs)
+
+
+@pytest.mark.parametrize("line", ["", "rmsnorm T=1", "nothing T=1", "rmsnorm T=x H=8", "rmsnorm T=1 H=8 --seed"])
+def test_bad_lines(line):
+    with pytest.raises(ValueError):
+        dodona.gen(line)
+
+
+def test_missing_files_and_folders(tmp_path):
+    with pytest.raises(ValueError, match="none.safetensors"):
+        dodona.load(tmp_path / "none.safetensors")
+
+
+def test_explanations_name_the_mistake():
+    line = "silu_and_mul T=4 D=32 --dtype input=f32"
+    swapped = dodona.gen(line + " --attr gate_order=up_gate").golden()["out"]
+    verdict = dodona.gen(line).check(swapped, explain=5)
+    assert not verdict and "explanation" in str(verdict)
+
+
+def test_a_layer_has_the_commands_digest(command):
+    told = json.loads(command("layer", "--preset", "tiny", "--kv-len", "5,9", "--seed", "3", "--repeat", "1", "--json"))
+    run = dodona.layer(preset="tiny", kv_len=[5, 9], seed=3)
+    assert run.digest == told["digest"] and run.hidden.shape[0] == 2 and run.model == told["model"]
+    assert [op["op"] for op in run.ops] == [op["op"] for op in told["ops"]]
+    with pytest.raises(ValueError, match="preset|nothing"):
+        dodona.layer(preset="nothing")
+    with pytest.raises(ValueError, match="kv_len"):
+        dodona.layer(preset="tiny", kv_len=[1, 2, 3], batch=2)
+
+
+def test_without_its_library_the_import_says_what_to_do(tmp_path):
+    program = "import dodona"
+    for library, words in (("/no/such/library.so", "cannot load /no/such/library.so"), ("", "DODONA_LIBRARY is not set")):
+        environment = {**__import__("os").environ, "DODONA_LIBRARY": library}
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+        if not library and run.returncode == 0:
+            continue  # an installed package has its library beside it
+        assert words in run.stderr

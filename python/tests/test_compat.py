@@ -1,0 +1,67 @@
+"""Upstream's packages, by their names."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import dodona
+from dodona import compat
+
+
+def test_every_op_is_found_under_its_package():
+    for op in dodona.ops():
+        source = dodona.schema(op)["source"]
+        if source in compat.PACKAGES:
+            assert op in compat.functions(source)
+
+
+@pytest.mark.parametrize("package", compat.PACKAGES)
+def test_what_is_listed_exists(package):
+    module = __import__(f"dodona.compat.{package}", fromlist=["x"])
+    assert compat.functions(package)
+    for name in compat.functions(package):
+        assert callable(getattr(module, name))
+    with pytest.raises(AttributeError, match=f"dodona.compat.{package} has no nonsense"):
+        module.nonsense
+
+
+def test_code_written_against_upstream_runs(monkeypatch):
+    monkeypatch.delitem(sys.modules, "sgl_kernel", raising=False)
+    compat.install("sgl_kernel")
+    try:
+        from sgl_kernel import fused_add_rmsnorm, rmsnorm
+
+        x, w = np.ones((2, 8), np.float32), np.ones(8, np.float32)
+        assert np.allclose(rmsnorm(x, w, 1e-6), 1)
+        fused_add_rmsnorm(x, x.copy(), w, 1e-6)
+    finally:
+        del sys.modules["sgl_kernel"]
+
+
+def test_a_package_that_is_there_is_not_replaced(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flashinfer", type(sys)("flashinfer"))
+    with pytest.raises(RuntimeError, match="flashinfer is already imported"):
+        compat.install("flashinfer")
+
+
+def test_flashinfer_quantizes_by_its_own_recipe():
+    case = dodona.gen("scaled_fp4_quant M=4 K=64 --dialect flashinfer")
+    from dodona.compat import flashinfer
+
+    got = flashinfer.fp4_quantize(case.inputs["input"], case.inputs["input_global_scale"])
+    wanted = case.golden()
+    assert got[0].tobytes() == wanted["output"].tobytes()
+    with pytest.raises(ValueError, match="fp4_quantize: has only sf_vec_size=16"):
+        flashinfer.fp4_quantize(case.inputs["input"], case.inputs["input_global_scale"], sf_vec_size=32)
+
+
+def test_grouped_products_take_upstreams_dictionary():
+    from dodona.compat import sgl_kernel
+
+    line = f"cutlass_fp4_group_mm {dodona.schema('cutlass_fp4_group_mm')['cases'][0]}"
+    case = dodona.gen(line)
+    given = case.arguments()
+    plain = {name: given.pop(name) for name in ("a_fp4", "b_fp4", "a_blockscale", "b_blockscale", "alphas")}
+    out = sgl_kernel.cutlass_fp4_group_mm(*plain.values(), given.pop("out_dtype", "bf16"), "cpu", given)
+    assert out.tobytes() == case.run()["out"].tobytes()
