@@ -101,7 +101,8 @@ class Planner {
 
   void attention() {
     constexpr Part part = Part::attention;
-    op(part, "self.input_layernorm()");
+    OpRecord& norm = op(part, "self.input_layernorm()");
+    if (layer_ == 0 || config_.is_nextn_layer(layer_)) norm.kernels = "rmsnorm";  // no residual to add yet
     if (config_.q_lora_rank > 0) {
       linear(part, "self.fused_qkv_a_proj_with_mqa()", {"self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"});
       op(part, "self.q_a_layernorm()");
