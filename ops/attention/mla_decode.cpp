@@ -104,10 +104,11 @@ void bound_weights(HeadWeights& w, double scale, DType type) {
     w.most.push_back(most);
     w.most_total += most;
     w.drift.push_back(x < 1 ? std::fmin(1.0, p * fixed::expm1(x)) : most);
-    // Relative to the largest weight, which a running maximum can only make larger.
-    const double relative = most / top;
-    w.lost.push_back(std::fmin(relative >= rounding.normal_from ? rounding.share * relative : std::fmin(relative, rounding.at_most), 1.0) *
-                     top);
+    // Relative to the largest weight, which a running maximum can only make larger. The largest so far is 1, which every type holds (as
+    // does whatever scale a kernel gives it): what is rounded lies between `least` and 1, and moves no farther than to 1.
+    const double relative = most / top, least = p / top * fixed::exp(-x);
+    const double lost = relative >= rounding.normal_from ? rounding.share * relative : std::fmin(relative, rounding.at_most);
+    w.lost.push_back(std::fmin(std::fmin(lost, 1.0), 1.0 - least) * top);
   }
   w.lse_slack = log2_e * worst + count * u + 4 * u * (std::fabs(w.lse) + 1) + 0x1p-21;
 }

@@ -22,26 +22,44 @@ Fp4Vector decode_fp4(const std::uint8_t* codes, const std::uint8_t* scales, std:
 // of two scales is exact in fp32. So an accumulator that adds blocks, in any order or in any tree, rounds or cuts at each of K/16
 // additions by at most one unit of 2^-23 of a partial sum, and no partial sum exceeds the sum of all blocks' magnitudes.
 // A matrix unit may align the single products of an instruction instead: each then loses what lies 25 bits below the largest addend
-// (what the H200's 16-bit units keep), a product itself or a partial sum; and never more than the product.
-Fp4Sum fp4_sum(const Fp4Vector& a, const Fp4Vector& b) {
-  double sum = 0, blocks = 0, products = 0, largest = 0;
+// (what the H200's 16-bit units keep), a product itself or a partial sum. A product has few bits, so most lose nothing; a coarser grid
+// takes no less than a finer one, so it is taken for the largest addend that there may be.
+namespace {
+
+double lost_by_alignment(const Fp4Vector& a, const Fp4Vector& b, double largest_addend) {
+  if (largest_addend == 0) return 0.0;
+  const double grid = std::ldexp(1.0, std::ilogb(largest_addend) - 25);
+  double lost = 0;
   for (std::size_t j = 0; j < a.scales.size(); ++j) {
-    int dot = 0, magnitude = 0, peak = 0;
+    const double units = std::fabs(a.scales[j] * b.scales[j] / 4) / grid;
+    if (units == std::floor(units)) continue;  // every product lies on the grid
+    for (std::size_t i = j * quant::nvfp4_block; i < (j + 1) * quant::nvfp4_block; ++i) {
+      const double product = units * std::abs(a.doubled[i] * b.doubled[i]);
+      lost += product - std::floor(product);
+    }
+  }
+  return lost * grid;
+}
+
+}  // namespace
+
+Fp4Sum fp4_sum(const Fp4Vector& a, const Fp4Vector& b) {
+  double sum = 0, blocks = 0, largest = 0;
+  for (std::size_t j = 0; j < a.scales.size(); ++j) {
+    int dot = 0, peak = 0;
     for (std::size_t i = j * quant::nvfp4_block; i < (j + 1) * quant::nvfp4_block; ++i) {
       const int product = a.doubled[i] * b.doubled[i];
       dot += product;
-      magnitude += std::abs(product);
       peak = std::max(peak, std::abs(product));
     }
     const double scale = a.scales[j] * b.scales[j] / 4;
     sum += scale * dot;
     blocks += std::fabs(scale * dot);
-    products += std::fabs(scale) * magnitude;
     largest = std::max(largest, std::fabs(scale) * peak);
   }
   if (!std::isfinite(sum)) return {sum, 0.0};
   const auto k = static_cast<double>(a.doubled.size());
-  return {sum, k / quant::nvfp4_block * 0x1p-23 * blocks + std::min(products, k * 0x1p-25 * (blocks + largest))};
+  return {sum, k / quant::nvfp4_block * 0x1p-23 * blocks + lost_by_alignment(a, b, blocks + largest)};
 }
 
 void put_fp4(const GoldenOutput& out, std::int64_t linear, const Fp4Sum& sum, float alpha) {

@@ -25,18 +25,30 @@ double roundings(const ApplyShuffleMulSum& op) {
   return static_cast<double>(op.topk() - 1 + (product_rounds ? op.topk() : 0));
 }
 
-/// `sum` of terms whose magnitudes add up to `magnitude`. Slack: each rounding is of a number no larger than `magnitude`; and each term and
-/// each partial sum below 2^-126 may be flushed.
-void put_sum(const ApplyShuffleMulSum& op, const GoldenOutput& out, std::int64_t linear, double sum, double magnitude) {
-  const double relative = roundings(op) * f32_eps;
+/// A sum of terms, and the magnitudes of all of them and of those that a build which flushes denormals makes zero by an operand.
+struct TermSum {
+  double sum = 0, magnitude = 0, flushable = 0;
+};
+
+bool is_denormal(double x) {
+  return x != 0 && std::fabs(x) < flush_floor;
+}
+
+/// Slack: each rounding is of a number no larger than `magnitude`; each term and each partial sum below 2^-126 may be flushed; and so may
+/// a denormal row or factor, with all of its product, which a large other factor makes as large as any.
+void put_sum(const ApplyShuffleMulSum& op, const GoldenOutput& out, std::int64_t linear, const TermSum& terms) {
+  const double relative = roundings(op) * f32_eps, sum = terms.sum, magnitude = terms.magnitude;
   if (std::isfinite(magnitude) && magnitude * (1.0 + relative) > std::numeric_limits<float>::max()) {
     // A partial sum may or may not overflow, by the order of the terms.
+    out.put_open(linear, sum);
+  } else if (!std::isfinite(sum) && terms.flushable != 0) {
+    // Infinity times a denormal is infinity, or NaN once the denormal is flushed.
     out.put_open(linear, sum);
   } else if (!std::isfinite(sum) || magnitude == 0) {
     out.put(linear, sum, 0.0);
   } else {
     const double flushed = magnitude < 0x1p-90 ? 2.0 * static_cast<double>(op.topk()) * flush_floor : 0.0;
-    out.put(linear, sum, magnitude * relative + flushed);
+    out.put(linear, sum, magnitude * relative + flushed + terms.flushable);
   }
 }
 
@@ -47,17 +59,19 @@ void golden(const ApplyShuffleMulSum& op, const Exec& exec, Reference* reference
   const DType type = op.input.dtype();
   const auto* permutation = op.permutation.as<const std::int32_t>();
   parallel_for(exec.threads, op.output.size(0), static_cast<double>(width * topk), [&](std::int64_t t) {
-    std::vector<double> x(static_cast<std::size_t>(width)), sum(x.size(), 0.0), magnitude(x.size(), 0.0);
+    std::vector<double> x(static_cast<std::size_t>(width));
+    std::vector<TermSum> terms(x.size());
     for (std::int64_t j = t * topk; j < (t + 1) * topk; ++j) {
       quant::to_f64(type, row_begin(op.input, permutation[j], bits(type) / 8), x.data(), width);
       const double factor = op.factors.defined() ? quant::get(op.factors, j) : 1.0;
       for (std::size_t d = 0; d < x.size(); ++d) {
-        sum[d] += factor * x[d];
-        magnitude[d] += std::fabs(factor * x[d]);
+        const double term = factor * x[d], magnitude = std::fabs(term);
+        terms[d].sum += term;
+        terms[d].magnitude += magnitude;
+        if (is_denormal(factor) || is_denormal(x[d])) terms[d].flushable += magnitude;
       }
     }
-    for (std::int64_t d = 0; d < width; ++d)
-      put_sum(op, out, t * width + d, sum[static_cast<std::size_t>(d)], magnitude[static_cast<std::size_t>(d)]);
+    for (std::int64_t d = 0; d < width; ++d) put_sum(op, out, t * width + d, terms[static_cast<std::size_t>(d)]);
   });
 }
 
@@ -108,8 +122,10 @@ std::unique_ptr<Op> op_apply_shuffle_mul_sum() {
           "Rows and factors widened to fp32; sum from zero over the experts of a token in order, in fp32 (products may be fused); one "
           "rounding to the type (nearest even). No routed scaling factor. Budget: topk - 1 roundings of the sum of magnitudes, and for "
           "fp32 "
-          "with factors topk more for products that are not fused; below 2^-90 two flushed denormals a term. Sums of magnitudes beyond "
-          "fp32 leave the result open.",
+          "with factors topk more for products that are not fused; below 2^-90 two flushed denormals a term; and all of a term whose row "
+          "or "
+          "factor is denormal, for builds that flush it (times infinity: open). Sums of magnitudes beyond fp32 leave the result open.",
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -162,6 +162,7 @@ std::unique_ptr<Op> op_cutlass_fp4_group_mm() {
           "B_scale * (exact sum of e2m1 products); out = rn(fl32(alpha * acc)). The scales of row r are those of row r - "
           "expert_offsets[e] of a matrix in tiles of 128 x 4 that begins at row blockscale_offsets[e]. Budgets as in "
           "cutlass_scaled_fp4_mm.",
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .check = ops::check,

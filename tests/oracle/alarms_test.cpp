@@ -62,7 +62,7 @@ TEST(FalseAlarms, AlternativesSumInOrdersOfTheirOwn) {
        {"linear T=4 N=64 K=512 --dtype input=f32 --dtype weight=f32 --attr out_dtype=f32", "rmsnorm T=4 H=1024 --dtype input=f32",
         "merge_state_v2 T=2 N=8 D=64 --dtype v_a=f32", "apply_shuffle_mul_sum M=3 topk=8 R=24 D=64 --dtype input=f32",
         "cutlass_mla_decode B=1 N=2 pages=4 P=32 W=4 --attr sm_scale=0.125 --dtype q_nope=f32",
-        "cutlass_scaled_fp4_mm M=4 N=32 K=1024 --attr out_dtype=f32"}) {
+        "cutlass_scaled_fp4_mm M=4 N=32 K=1024 --attr out_dtype=f32 --dist wide-exponent"}) {
     const CaseLine line = parse_case_line(text);
     const Op& op = registry().at(line.op);
     const Arguments inputs = generate(line);
@@ -79,6 +79,46 @@ TEST(FalseAlarms, AlternativesSumInOrdersOfTheirOwn) {
     EXPECT_TRUE(differ(fast, reversed->front().second)) << text;
     EXPECT_TRUE(differ(reversed->front().second, strided->front().second)) << text;
   }
+}
+
+/// Judges one way, or hopper mode, on one line.
+Verdict verdict_of(const char* text, std::optional<Way> way) {
+  const CaseLine line = parse_case_line(text);
+  const Op& op = registry().at(line.op);
+  const Arguments inputs = generate(line);
+  Exec exec = one_thread();
+  exec.mode = Mode::hopper;
+  Arguments arguments = runnable(op, inputs);
+  if (!way) op.run(arguments, exec);
+  return judge(op, inputs, way ? *otherwise(op, inputs, *way) : outputs_of(op, arguments), {Mode::golden, one_thread()});
+}
+
+TEST(FalseAlarms, ADenormalFactorMayBeFlushedHoweverLargeItsRow) {
+  for (const char* line : {"apply_shuffle_mul_sum D=157 M=2 R=24 topk=2 --dist edge --seed 586366",
+                           "apply_shuffle_mul_sum D=37 M=3 R=27 topk=3 --dtype input=f32 --dist edge --seed 845230"})
+    EXPECT_EQ(verdict_of(line, std::nullopt).failing(), 0) << line;
+}
+
+/// Random roundings cancel and use a few percent of a bound for the worst. Equal products do not cancel: the worst is not far.
+TEST(FalseAlarms, TheBudgetOfASumIsUsedWhereEveryRoundingGoesOneWay) {
+  const Op& op = registry().at("linear");
+  double largest = 0;
+  for (int i = 1; i < 12; ++i) {
+    Arguments inputs;
+    inputs.set("input", Tensor(DType::bf16, {1, 8192}));
+    inputs.set("weight", Tensor(DType::bf16, {1, 8192}));
+    inputs.set_attr("out_dtype", std::string("f32"));
+    for (std::int64_t k = 0; k < 8192; ++k) {
+      quant::set(*inputs.find("input"), k, (129 + 2 * i) / 256.0);
+      quant::set(*inputs.find("weight"), k, (255 - 4 * i) / 256.0);
+    }
+    for (const Way way : {Way::reversed, Way::tensor_core}) {
+      const Verdict verdict = judge(op, inputs, *otherwise(op, inputs, way), {Mode::golden, one_thread()});
+      EXPECT_EQ(verdict.failing(), 0);
+      largest = std::max(largest, verdict.max_share());
+    }
+  }
+  EXPECT_GT(largest, 0.15) << largest;
 }
 
 TEST(FalseAlarms, TensorCoresTakeTheTypesThatTheyHave) {

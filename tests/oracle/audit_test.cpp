@@ -41,6 +41,7 @@ const char* const lines[] = {
     "bmm_fp8 L=2 M=5 N=32 K=64 --dialect trtllm",
     "scaled_fp4_quant M=40 K=128",
     "sgl_per_token_quant_fp8 M=4 K=64",
+    "trtllm_batch_decode_with_kv_cache_mla B=1 Q=1 N=3 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
 };
 
 const std::map<std::string, Audit>& audits() {
