@@ -71,6 +71,7 @@ void add_shrink(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
 void add_audit(CLI::App& app, int& exit_code);
 void add_alarms(CLI::App& app, int& exit_code);
+void add_score(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_docs(CLI::App& app, int& exit_code);
 void add_layer(CLI::App& app, int& exit_code);

@@ -31,6 +31,7 @@ int run(int argc, char** argv) {
   add_diff(app, exit_code);
   add_audit(app, exit_code);
   add_alarms(app, exit_code);
+  add_score(app, exit_code);
   add_layer(app, exit_code);
   add_shapes(app, exit_code);
   add_synth(app, exit_code);

@@ -122,8 +122,12 @@ void fill_values(const Tensor& tensor, const Draw& draw, Dist dist, int threads)
   }
   const std::int64_t count = tensor.elements(), chunks = (count + chunk_size - 1) / chunk_size;
   parallel_for(threads, chunks, 16.0 * chunk_size, [&](std::int64_t c) {
-    for (std::int64_t i = c * chunk_size; i < std::min(count, (c + 1) * chunk_size); ++i)
-      quant::set_bits(tensor, i, type == DType::boolean ? draw.below(i, 2) : word(draw.values, static_cast<std::uint64_t>(i)));
+    std::array<std::uint32_t, chunk_size> words;
+    const std::int64_t begin = c * chunk_size, n = std::min(chunk_size, count - begin);
+    fill_words(draw.values, static_cast<std::uint64_t>(begin), std::span(words).first(static_cast<std::size_t>(n)));
+    for (std::int64_t k = 0; k < n; ++k)
+      quant::store_bits(type, tensor.data(), begin + k,
+                        type == DType::boolean ? draw.below(begin + k, 2) : words[static_cast<std::size_t>(k)]);
   });
 }
 

@@ -1,0 +1,73 @@
+#include <fmt/format.h>
+
+#include "common.h"
+#include "oracle/alarms.h"
+#include "oracle/audit.h"
+
+namespace dodona::tools {
+namespace {
+
+struct ScoreOptions : ExecOptions {
+  int cases = 10500;
+};
+
+/// Nothing used means that all of them had the same bits, or codes.
+std::string largest_share(const oracle::Alarms& alarms) {
+  return alarms.max_share() > 0 ? percent(alarms.max_share()) : "bits";
+}
+
+int score(const ScoreOptions& options) {
+  const Exec exec = options.exec();
+  const std::vector<int> counts = oracle::share_out(options.cases);
+  Progress progress(options.json || options.quiet);
+  io::Json list = io::Json::array();
+  fmt::print("{}", options.json
+                       ? ""
+                       : "| op | faults injected | caught by our judges | by customary checks | cases | false alarms | largest share |\n"
+                         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+  int injected = 0, caught = 0, customary = 0, cases = 0, rejected = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const Op& op = *registry().all()[i];
+    progress.step(i, counts.size(), std::string(op.name()));
+    const oracle::Audit audit = oracle::audit_op(op, exec);
+    const oracle::Alarms alarms = oracle::raise_alarms(op, counts[i], 0, exec);
+    injected += audit.injected(), caught += audit.caught(), customary += audit.customary();
+    cases += alarms.cases, rejected += alarms.rejected();
+    if (options.json) {
+      list.push_back({{"op", std::string(op.name())},
+                      {"injected", audit.injected()},
+                      {"caught", audit.caught()},
+                      {"customary", audit.customary()},
+                      {"cases", alarms.cases},
+                      {"false_alarms", alarms.rejected()},
+                      {"max_share", alarms.max_share()}});
+    } else {
+      fmt::print("| {} | {} | {} | {} | {} | {} | {} |\n", op.name(), audit.injected(), audit.caught(), audit.customary(), alarms.cases,
+                 alarms.rejected(), largest_share(alarms));
+    }
+  }
+  progress.finish();
+  if (options.json) {
+    fmt::print("{}\n", io::json_text({{"ops", list}}, 2));
+  } else {
+    fmt::print("| all | {} | {} | {} | {} | {} | |\n", injected, caught, customary, cases, rejected);
+  }
+  return rejected > 0 ? exit_fail : exit_pass;
+}
+
+}  // namespace
+
+void add_score(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<ScoreOptions>();
+  auto* command =
+      app.add_subcommand("score", "One Markdown table: faults caught (dodona audit) and false alarms (dodona alarms), op by op");
+  command->add_option("--cases", options->cases, "Cases of all ops together that may raise false alarms")
+      ->check(CLI::Range(1, 10000000))
+      ->capture_default_str();
+  options->add_threads_and_isa(*command);
+  options->add_json(*command);
+  command->add_flag("-q,--quiet", options->quiet, "No progress");
+  command->callback([options, &exit_code] { exit_code = score(*options); });
+}
+
+}  // namespace dodona::tools
