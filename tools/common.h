@@ -74,6 +74,8 @@ void add_alarms(CLI::App& app, int& exit_code);
 void add_score(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_docs(CLI::App& app, int& exit_code);
+void add_import(CLI::App& app, int& exit_code);
+void add_export(CLI::App& app, int& exit_code);
 void add_layer(CLI::App& app, int& exit_code);
 void add_shapes(CLI::App& app, int& exit_code);
 void add_synth(CLI::App& app, int& exit_code);

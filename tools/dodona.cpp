@@ -35,6 +35,8 @@ int run(int argc, char** argv) {
   add_layer(app, exit_code);
   add_shapes(app, exit_code);
   add_synth(app, exit_code);
+  add_import(app, exit_code);
+  add_export(app, exit_code);
   add_doctor(app, exit_code);
   add_docs(app, exit_code);
   try {

@@ -185,8 +185,9 @@ Case load_case(const std::string& path, int threads) {
       c.ignored.push_back(entry.name);
       continue;
     }
-    if (output && spec->given && c.inputs.find(argument) == nullptr) {
-      // The call needs memory of that shape; what it holds before is of no consequence.
+    const bool asked_for = spec->given || (spec->optional && spec->when.empty());
+    if (output && spec->direction == Direction::out && asked_for && c.inputs.find(argument) == nullptr) {
+      // The call needs memory of that shape, or writes it only when it is there; what it holds before is of no consequence.
       const Tensor recorded = file.tensor(entry);
       c.inputs.set(argument, Tensor(recorded.dtype(), recorded.shape()));
     }
@@ -216,6 +217,9 @@ void save_case(const Case& c, const std::string& path) {
   io::NamedTensors tensors = c.compact ? NamedTensors{} : c.budgets;
   io::Json strides = io::Json::object();
   for (const auto& [name, tensor] : c.inputs.tensors) {
+    // Memory for an output that is asked for is no input: reading the output asks for it again.
+    const TensorSpec* spec = c.op->schema().find_tensor(name);
+    if (spec != nullptr && spec->direction == Direction::out && spec->optional && !spec->given) continue;
     if (!c.compact) tensors.emplace_back("in." + name, tensor);
     if (!tensor.contiguous()) strides["in." + name] = std::vector<std::int64_t>(tensor.strides().begin(), tensor.strides().end());
   }
