@@ -7,7 +7,6 @@
 #include <filesystem>
 
 #include "core/call.h"
-#include "core/case_line.h"
 #include "dodona/error.h"
 #include "dodona/version.h"
 #include "oracle/fib_inputs.h"
@@ -61,7 +60,8 @@ void read_recipe(const Definition& d, const Op& op, Arguments& arguments) {
     const std::size_t equals = tag.find('=');
     if (equals == std::string::npos) continue;
     const std::string attr = tag.substr(7, equals - 7);
-    if (op.schema().find_attr(attr) != nullptr) arguments.set_attr(attr, parse_attr_value(tag.substr(equals + 1)));
+    // Words and dtypes: one of them is `nan`, which would read as a number.
+    if (op.schema().find_attr(attr) != nullptr) arguments.set_attr(attr, tag.substr(equals + 1));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <stdexcept>
 
 #include "command.h"
 #include "core/case_line.h"
@@ -56,9 +57,10 @@ class Fib : public Command {
   oracle::Case made(const std::string& options = "") const {
     const Output output = import_set(options + " --json");
     EXPECT_EQ(output.status, 0) << output.out << output.err;
-    for (const json& one : json::parse(output.out).at("workloads"))
+    const json report = json::parse(output.out);
+    for (const json& one : report.at("workloads"))
       if (one.contains("path")) return oracle::load_case(one.at("path"));
-    return {};
+    throw std::runtime_error("no case was made: " + output.out);
   }
 
   // ---- paged MLA decode, pages of 64
