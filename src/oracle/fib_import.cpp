@@ -66,9 +66,11 @@ void read_recipe(const Definition& d, const Op& op, Arguments& arguments) {
 }
 
 /// The element type that our argument takes of a declared one. A tag of our own exports says what an int8 stands for.
-DType type_for(const Definition& d, const Field& field, const TensorSpec& spec) {
+DType type_for(const Definition& d, const Field& field, const TensorSpec& spec, const Arguments& arguments) {
   if (const auto meant = parse_dtype(d.tag("bits:" + field.name + "="))) return *meant;
   if (const auto declared = parse_fib_dtype(field.dtype)) return *declared;
+  // Dumps say `unknown`.
+  if (const Tensor* other = arguments.find(spec.same_dtype_as); other != nullptr && !spec.same_dtype_as.empty()) return other->dtype();
   if (spec.dtypes.empty()) throw Error(ErrorCode::bad_file, "", d.path, field.name + " has dtype '" + field.dtype + "'");
   return spec.dtypes.front();
 }
@@ -103,7 +105,7 @@ Case import_by_names(const Inputs& inputs, const Mapping& mapping, const ImportO
     const Field& field = *d.input(theirs);
     const Source& source = inputs.source(field);
     if (field.optional && source.kind == Source::Kind::random && spec->optional) continue;
-    const DType type = type_for(d, field, *spec);
+    const DType type = type_for(d, field, *spec, c.inputs);
     Tensor tensor;
     if (source.kind == Source::Kind::file) {
       tensor = inputs.load(field, type);
@@ -126,12 +128,13 @@ Case import_by_names(const Inputs& inputs, const Mapping& mapping, const ImportO
   if (seeded) notes.push_back("random inputs are drawn by role with seed " + std::to_string(options.seed));
   inputs.check_constraints(known, notes);
   for (const auto& [ours, theirs] : mapping.outputs) {
+    if (d.output(theirs) == nullptr) continue;
     const TensorSpec& spec = *schema.find_tensor(ours);
     const Field& field = *d.output(theirs);
     if (!spec.dtype_attr.empty() && c.inputs.find_attr(spec.dtype_attr) == nullptr)
       if (const auto type = parse_fib_dtype(field.dtype)) c.inputs.set_attr(spec.dtype_attr, *type);
     if (spec.direction == Direction::out && (spec.given || (spec.optional && spec.when.empty())) && c.inputs.find(ours) == nullptr)
-      c.inputs.set(ours, Tensor(type_for(d, field, spec), inputs.shape(field)));
+      c.inputs.set(ours, Tensor(type_for(d, field, spec, c.inputs), inputs.shape(field)));
   }
   return c;
 }
@@ -142,7 +145,8 @@ void check_outputs_of(const Inputs& inputs, const Mapping& mapping, const Case& 
   for (const auto& [ours, theirs] : mapping.outputs) {
     const auto found =
         std::find_if(c.outputs.begin(), c.outputs.end(), [&, &ours = ours](const auto& output) { return output.first == ours; });
-    if (found == c.outputs.end()) continue;
+    // A Definition may leave out what an op leaves in its arguments.
+    if (found == c.outputs.end() || d.output(theirs) == nullptr) continue;
     const Field& field = *d.output(theirs);
     const auto declared = parse_fib_dtype(field.dtype);
     const Dims wanted = inputs.shape(field);
