@@ -18,7 +18,8 @@ struct TrtllmBatchDecodeWithKvCacheMla {
 
   static constexpr OpInfo info{"trtllm_batch_decode_with_kv_cache_mla", Category::attention, Source::flashinfer};
   void describe(auto& op) {
-    op.signature("query, kv_cache, workspace_buffer, qk_nope_head_dim, kv_lora_rank, qk_rope_head_dim, block_tables, seq_lens, max_seq_len");
+    op.signature(
+        "query, kv_cache, workspace_buffer, qk_nope_head_dim, kv_lora_rank, qk_rope_head_dim, block_tables, seq_lens, max_seq_len");
     op.in("query", query, {bf16, f8_e4m3, f16, f32}, "B Q N kv_lora_rank+qk_rope_head_dim")
         .doc("[absorbed query | rotated part] of the last Q tokens. f32 is this library's own");
     op.in("kv_cache", kv_cache, same_as("query"), "pages P kv_lora_rank+qk_rope_head_dim | pages 1 P kv_lora_rank+qk_rope_head_dim")

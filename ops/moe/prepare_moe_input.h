@@ -20,7 +20,9 @@ struct PrepareMoeInput {
 
   static constexpr OpInfo info{"prepare_moe_input", Category::moe, Source::sgl_kernel};
   void describe(auto& op) {
-    op.signature("topk_ids, expert_offsets, problem_sizes1, problem_sizes2, input_permutation, output_permutation, num_experts, n, k, blockscale_offsets");
+    op.signature(
+        "topk_ids, expert_offsets, problem_sizes1, problem_sizes2, input_permutation, output_permutation, num_experts, n, k, "
+        "blockscale_offsets");
     op.in("topk_ids", topk_ids, {i32}, "M topk")
         .role(Role::expert_ids, "num_experts")
         .may_stray()

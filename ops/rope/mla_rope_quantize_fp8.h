@@ -20,7 +20,9 @@ struct MlaRopeQuantizeFp8 {
 
   static constexpr OpInfo info{"mla_rope_quantize_fp8", Category::rope, Source::flashinfer};
   void describe(auto& op) {
-    op.signature("q_rope, k_rope, q_nope, k_nope, cos_sin_cache, pos_ids, is_neox, quantize_dtype, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, enable_pdl");
+    op.signature(
+        "q_rope, k_rope, q_nope, k_nope, cos_sin_cache, pos_ids, is_neox, quantize_dtype, quant_scale_q, quant_scale_kv, q_rope_out, "
+        "k_rope_out, q_nope_out, k_nope_out, enable_pdl");
     op.in("q_rope", q_rope, {bf16, f16}, "T N Dr").doc("unrotated; tokens and heads may be strided");
     op.in("k_rope", k_rope, same_as("q_rope"), "T Dr").doc("unrotated; one key head, as MLA has it");
     op.in("q_nope", q_nope, same_as("q_rope"), "T N Dn").doc("not rotated; may be 0 wide");
