@@ -80,7 +80,7 @@ struct Bf16Columns {
   DODONA_INLINE void fetch(std::int64_t j, std::int64_t k) const {
     // As a number: it may point beyond the matrix, where a fetch does nothing.
     const auto address = reinterpret_cast<std::uintptr_t>(p + j * stride + k) + static_cast<std::uintptr_t>(2 * ahead);
-    __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
+    __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);  // NOLINT(performance-no-int-to-ptr)
   }
   DODONA_INLINE Bf16Columns from(std::int64_t j) const { return {p + j * stride, stride, ahead}; }
 };

@@ -88,8 +88,10 @@ void condition(const PrepareMoeInput& actual, const Exec&, Reference& reference)
   ReferenceOutput& tokens = reference.output("input_permutation", actual.topk_ids.elements());
   tokens.grouping->follows = "output_permutation";
   for (std::size_t i = 0; i < taken.size(); ++i)
-    if (rows.grouping->group[i] >= 0)
-      tokens.exact[static_cast<std::size_t>(taken[i])] = static_cast<double>(static_cast<std::int64_t>(i) / actual.topk());
+    if (rows.grouping->group[i] >= 0) {
+      const std::int64_t token = static_cast<std::int64_t>(i) / actual.topk();
+      tokens.exact[static_cast<std::size_t>(taken[i])] = static_cast<double>(token);
+    }
 }
 
 /// Counts, then deals out rows in the order of the ids.

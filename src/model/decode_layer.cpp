@@ -82,7 +82,7 @@ LayerOutput decode(LayerWeights& weights, const DecodeStep& step, PagedKvCache& 
   const Part part = weights.is_moe() ? Part::mlp_moe : Part::mlp_dense;
   const Normed after =
       layernorm(part, "self.post_attention_layernorm()", attended, before.residual, weights.post_attention_layernorm, eps, residual, trace);
-  const LayerOutput output{weights.is_moe() ? moe(weights, after.x, trace) : dense_mlp(weights, after.x, trace), after.residual};
+  LayerOutput output{weights.is_moe() ? moe(weights, after.x, trace) : dense_mlp(weights, after.x, trace), after.residual};
   trace.gives({{"hidden", output.hidden}, {"residual", output.residual}});
   return output;
 }

@@ -195,7 +195,7 @@ Tensor routed_experts(const LayerWeights& weights, const Tensor& x, const Tensor
   if (scales_router_weights(weights)) {
     trace.enter(Part::mlp_moe, "self.experts()");
     const Trace::Scope experts(trace);
-    const Tensor out = nvfp4_experts(e, x, topk_weights, topk_ids);
+    Tensor out = nvfp4_experts(e, x, topk_weights, topk_ids);
     trace.gives({{"output", out}});
     return out;
   }

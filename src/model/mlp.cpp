@@ -33,7 +33,7 @@ Tensor gate(const LayerWeights& weights, const Tensor& x, Trace& trace) {
     if (weights.rounding() == Rounding::bf16 && low_latency)
       return ops::run(ops::Dsv3RouterGemm{.hidden_states = x, .router_weights = router.bf16(), .out_dtype = DType::f32}, trace.exec())
           .output;
-    const Tensor logits = router(x, trace.exec());
+    Tensor logits = router(x, trace.exec());
     if (logits.dtype() == DType::f32) return logits;
     Tensor widened(DType::f32, logits.shape());
     quant::to_f32(logits.dtype(), logits.data(), widened.as<float>(), logits.elements());
@@ -84,7 +84,7 @@ Tensor sum(const Tensor& a, const Tensor& b, int threads) {
 Tensor dense_mlp(const LayerWeights& weights, const Tensor& x, Trace& trace) {
   trace.enter("self.mlp()");
   const Trace::Scope mlp(trace);
-  const Tensor out = gated_mlp(Part::mlp_dense, weights.mlp, weights.rounding(), x, trace);
+  Tensor out = gated_mlp(Part::mlp_dense, weights.mlp, weights.rounding(), x, trace);
   trace.gives({{"output", out}});
   return out;
 }
@@ -103,7 +103,7 @@ Tensor moe(LayerWeights& weights, const Tensor& x, Trace& trace) {
     trace.gives({{"output", shared}});
   }
   const Tensor routed = routed_experts(weights, x, chosen.weights, chosen.ids, trace);
-  const Tensor out = shared.defined() ? sum(routed, shared, trace.exec().threads) : routed;
+  Tensor out = shared.defined() ? sum(routed, shared, trace.exec().threads) : routed;
   trace.gives({{"output", out}});
   return out;
 }

@@ -60,6 +60,7 @@ GroupingReport compare_groups(const ReferenceOutput& expected, const Tensor& act
 
   const std::vector<GroupDifference> differences = differing_groups(expected, values);
   mark(expected, values, differences, report.wrong);
+  findings.reserve(differences.size());
   for (const GroupDifference& difference : differences) findings.push_back(describe(expected, difference));
 
   for (std::size_t i = 0; i < values.size(); ++i) {

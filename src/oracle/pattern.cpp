@@ -118,10 +118,9 @@ std::string place_of(const std::vector<std::int64_t>& failing, std::int64_t comp
   const Range rows = range_of(row_set), columns = range_of(column_set);
   if (count == 1) return "one element: " + to_string(index_of(failing.front(), shape));
   if (row_set.size() == 1 && row_total > 1) return "one row: " + rows.text() + ", columns " + columns.text();
-  const std::string leading = leading_index(failing, shape, names), column_text = columns_place(column_set, width);
+  std::string leading = leading_index(failing, shape, names), column_text = columns_place(column_set, width);
   if (!leading.empty()) return column_text.empty() ? leading : leading + "; " + column_text;
-  if (const std::string tile = tile_of(rows, columns, row_total, width, failing.size()); !tile.empty() && column_set.size() > 1)
-    return tile;
+  if (std::string tile = tile_of(rows, columns, row_total, width, failing.size()); !tile.empty() && column_set.size() > 1) return tile;
   const std::string row_text = rows_place(row_set, row_total);
   if (width == 1) return row_text.empty() ? "scattered over " + text(static_cast<std::int64_t>(row_set.size())) + " rows" : row_text;
   if (column_set.size() == 1 || (!column_text.empty() && row_text.empty())) return column_text;

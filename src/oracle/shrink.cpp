@@ -63,14 +63,14 @@ class Shrinker {
       }
       if (value % unit != 0) continue;
       least((minimum + unit - 1) / unit, value / unit,
-            [&](CaseLine& line, std::int64_t multiple) { line.symbols[symbol] = multiple * unit; });
+            [&, symbol = symbol](CaseLine& line, std::int64_t multiple) { line.symbols[symbol] = multiple * unit; });
     }
   }
 
   void counts() {
     for (const auto& [name, value] : Arguments(result_.line.attrs).attrs)
       if (const auto* whole = std::get_if<std::int64_t>(&value))
-        least(1, *whole, [&](CaseLine& line, std::int64_t smaller) { line.attrs.set_attr(name, smaller); });
+        least(1, *whole, [&, name = name](CaseLine& line, std::int64_t smaller) { line.attrs.set_attr(name, smaller); });
   }
 
   void simplify() {
@@ -80,9 +80,10 @@ class Shrinker {
       still_fails(line);
     };
     with([](CaseLine& line) { line.dialect.clear(); });
-    for (const auto& [argument, dtype] : std::map(result_.line.dtypes)) with([&](CaseLine& line) { line.dtypes.erase(argument); });
+    for (const auto& [argument, dtype] : std::map(result_.line.dtypes))
+      with([&, argument = argument](CaseLine& line) { line.dtypes.erase(argument); });
     for (const auto& [name, value] : Arguments(result_.line.attrs).attrs)
-      with([&](CaseLine& line) { std::erase_if(line.attrs.attrs, [&](const auto& attr) { return attr.first == name; }); });
+      with([&, name = name](CaseLine& line) { std::erase_if(line.attrs.attrs, [&](const auto& attr) { return attr.first == name; }); });
     with([](CaseLine& line) { line.seed = 0; });
     if (result_.line.dist == "ties") return;
     with([](CaseLine& line) { line.dist = "ties"; });

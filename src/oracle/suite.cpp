@@ -85,6 +85,7 @@ std::vector<CaseLine> expand_lines(std::string_view text) {
     option = word.starts_with("--") ? word : "";
   }
   std::vector<CaseLine> expanded;
+  expanded.reserve(lines.size());
   for (const std::string& line : lines) expanded.push_back(parse_case_line(line));
   return expanded;
 }
