@@ -8,15 +8,12 @@
 #include <optional>
 
 #include "common.h"
-#include "core/random.h"
 #include "dodona/error.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
-#include "io/sha256.h"
-#include "model/decode_layer.h"
+#include "model/layer_call.h"
 #include "model/plan.h"
 #include "model/trail.h"
-#include "quant/element.h"
 #include "simd/limits.h"
 
 namespace dodona::tools {
@@ -30,21 +27,11 @@ struct LayerOptions : ExecOptions {
   bool plan = false, fused_shared = false, trail_tensors = false;
 };
 
-model::ModelConfig config_of(const LayerOptions& options) {
-  if (!options.config.empty()) return model::load_config(options.config);
-  if (!options.preset.empty()) return model::preset(options.preset);
-  return options.weights.empty() ? model::preset("r1-nvfp4") : model::load_config(options.weights);
-}
-
 /// The layer asked for; by default the first MoE layer.
 std::int64_t layer_of(const LayerOptions& options, const model::ModelConfig& config) {
-  if (options.layer) {
-    config.check_layer(*options.layer);
-    return *options.layer;
-  }
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    if (config.is_moe_layer(layer)) return layer;
-  return 0;
+  if (!options.layer) return model::default_layer(config);
+  config.check_layer(*options.layer);
+  return *options.layer;
 }
 
 void check_range(const char* option, std::int64_t value, std::int64_t least, std::int64_t most, const char* why = "") {
@@ -66,14 +53,6 @@ std::vector<std::int64_t> lengths_of(const LayerOptions& options, const model::M
   std::vector<std::int64_t> lengths = options.kv_len;
   lengths.resize(static_cast<std::size_t>(batch), options.kv_len.front());
   return lengths;
-}
-
-Tensor drawn(const char* name, std::uint64_t seed, const Dims& shape, DType type) {
-  Tensor tensor(type, shape);
-  std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
-  fill_normal(Stream(seed, name), 0, values);
-  quant::from_f32(type, values.data(), tensor.data(), tensor.elements());
-  return tensor;
 }
 
 std::string megabytes(double bytes) {
@@ -182,15 +161,6 @@ void print_plan(const model::Plan& plan, bool json, const model::ModelConfig& co
       megabytes(plan.cache_bytes));
 }
 
-std::string digest_of(const model::LayerOutput& output) {
-  io::Sha256 hash;
-  for (const Tensor& tensor : {output.hidden, output.residual}) {
-    const Tensor dense = tensor.contiguous() ? tensor : tensor.clone();
-    hash.update({dense.as<std::byte>(), static_cast<std::size_t>(bytes_for(dense.dtype(), dense.elements()))});
-  }
-  return io::to_hex(hash.digest());
-}
-
 double peak_megabytes() {
   struct rusage usage {};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -213,16 +183,6 @@ struct Setting {
   model::Rounding rounding = model::Rounding::bf16;
   model::Residual residual = model::Residual::fused;
 };
-
-/// What the step reads: [B, H] each, drawn from the seed unless a dump brings its own.
-model::DecodeStep step_of(const LayerOptions& options, const Setting& s) {
-  const DType type = model::activation_type(s.rounding);
-  const Dims shape{static_cast<std::int64_t>(s.lengths.size()), s.config.hidden_size};
-  model::DecodeStep step{drawn("hidden", options.seed, shape, type), {}, s.lengths};
-  // The first layer takes embeddings; later ones have a residual beside what the layer below gave.
-  if (s.layer > 0 && !s.config.is_nextn_layer(s.layer)) step.residual = drawn("residual", options.seed, shape, type);
-  return step;
-}
 
 Run run_once(const LayerOptions& options, const Setting& s, const model::DecodeStep& step, model::LayerWeights& weights,
              model::PagedKvCache& cache, const model::Observer& observer = {}) {
@@ -368,20 +328,10 @@ io::Json run_json(const Setting& s, const model::WeightSource& source, const Run
   io::Json ops = io::Json::array();
   for (const model::OpRecord& record : run.records) {
     const Bound bound = bound_of(record.work, limits);
-    ops.push_back({{"op", record.op},
-                   {"note", record.note},
-                   {"depth", record.depth},
-                   {"shapes", record.shapes},
-                   {"kernels", record.kernels},
-                   {"seconds", record.seconds},
-                   {"bytes", record.work.bytes},
-                   {"weight_bytes", record.work.weight_bytes},
-                   {"flops", record.work.flops},
-                   {"int8_ops", record.work.int8_ops},
-                   {"limit", std::string(1, bound.letter)},
-                   {"share", record.seconds > 0 ? bound.seconds / record.seconds : 0.0},
-                   {"rms", record.rms},
-                   {"not_finite", record.not_finite}});
+    io::Json op = model::to_json(record);
+    op["limit"] = std::string(1, bound.letter);
+    op["share"] = record.seconds > 0 ? bound.seconds / record.seconds : 0.0;
+    ops.push_back(std::move(op));
   }
   return {{"digest", digest},
           {"model", s.config.name},
@@ -407,7 +357,7 @@ Setting setting_of(const LayerOptions& options) {
   if (options.phase != "decode")
     throw Error(ErrorCode::unsupported, "", "--phase", "'" + options.phase + "' is not built yet, expected decode");
   Setting s;
-  s.config = config_of(options);
+  s.config = model::choose_config(options.config, options.preset, options.weights);
   s.layer = layer_of(options, s.config);
   s.lengths = lengths_of(options, s.config);
   if (options.fused_shared && !s.config.is_moe_layer(s.layer))
@@ -456,11 +406,11 @@ int layer(const LayerOptions& options) {
   // Before weights are made: a cache that cannot be costs nothing then.
   model::PagedKvCache cache(s.config, model::activation_type(s.rounding), s.lengths, options.page_seed);
   const auto begin = std::chrono::steady_clock::now();
-  const std::unique_ptr<model::WeightSource> source = options.weights.empty() ? model::synthetic_weights(s.config, options.seed, s.exec)
-                                                                              : model::open_checkpoint(options.weights, s.config);
+  const auto source = model::open_weights(s.config, options.weights, options.seed, s.exec);
   model::LayerWeights weights(*source, s.layer, s.rounding, options.fused_shared, s.exec);
   cache.synthesize_history(options.seed, s.lengths, s.exec.threads);
-  model::DecodeStep step = step_of(options, s);
+  // Drawn from the seed unless a dump brings its own.
+  model::DecodeStep step = model::draw_step(s.config, s.layer, s.lengths, s.rounding, options.seed);
   if (reference) take_inputs(*reference, s, step, cache);
   model::Trail trail;
   if (options.trail_tensors) {
@@ -473,11 +423,11 @@ int layer(const LayerOptions& options) {
   const Limits limits{.read = measure_limit(LimitKind::read, s.exec),
                       .fma = measure_limit(LimitKind::fma, s.exec),
                       .dot8 = measure_limit(LimitKind::dot8, s.exec)};
-  const std::string digest = digest_of(best.output);
+  const std::string digest = model::digest_of(best.output);
   const std::int64_t repeat = options.repeat.value_or(s.exec.mode == Mode::fast ? 5 : 1);
   for (std::int64_t i = 1; i < repeat; ++i) {
     Run run = run_once(options, s, step, weights, cache);
-    if (digest_of(run.output) != digest) throw std::logic_error("layer: two runs of the same step differ");
+    if (model::digest_of(run.output) != digest) throw std::logic_error("layer: two runs of the same step differ");
     if (run.seconds() < best.seconds()) best = std::move(run);
   }
   std::optional<model::TrailComparison> comparison;

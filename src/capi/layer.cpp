@@ -5,12 +5,9 @@
 
 #include "capi/guard.h"
 #include "capi/translate.h"
-#include "core/random.h"
 #include "dodona/error.h"
 #include "io/json.h"
-#include "io/sha256.h"
-#include "model/decode_layer.h"
-#include "quant/element.h"
+#include "model/layer_call.h"
 
 struct dodona_record {
   std::string text;
@@ -39,19 +36,6 @@ void check_names(const io::Json& options) {
     if (std::find(known.begin(), known.end(), name) == known.end()) bad_option(name, "is no option of a layer");
 }
 
-model::ModelConfig config_of(const io::Json& options, const std::string& weights) {
-  const std::string config = io::get_string_or(options, "config", ""), preset = io::get_string_or(options, "preset", "");
-  if (!config.empty()) return model::load_config(config);
-  if (!preset.empty()) return model::preset(preset);
-  return weights.empty() ? model::preset("r1-nvfp4") : model::load_config(weights);
-}
-
-std::int64_t first_moe_layer(const model::ModelConfig& config) {
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    if (config.is_moe_layer(layer)) return layer;
-  return 0;
-}
-
 std::vector<std::int64_t> lengths_of(const io::Json& options) {
   std::vector<std::int64_t> lengths{1024};
   if (io::find_field(options, "kv_len") != nullptr) lengths = io::get_ints(options, "kv_len");
@@ -71,8 +55,8 @@ LayerCall read_call(const char* text) {
   check_names(options);
   LayerCall call;
   call.weights = io::get_string_or(options, "weights", "");
-  call.config = config_of(options, call.weights);
-  call.layer = io::get_int_or(options, "layer", first_moe_layer(call.config));
+  call.config = model::choose_config(io::get_string_or(options, "config", ""), io::get_string_or(options, "preset", ""), call.weights);
+  call.layer = io::get_int_or(options, "layer", model::default_layer(call.config));
   call.config.check_layer(call.layer);
   call.lengths = lengths_of(options);
   const std::int64_t seed = io::get_int_or(options, "seed", 0), threads = io::get_int_or(options, "threads", 0);
@@ -87,60 +71,22 @@ LayerCall read_call(const char* text) {
   return call;
 }
 
-Tensor drawn(const char* name, std::uint64_t seed, const Dims& shape, DType type) {
-  Tensor tensor(type, shape);
-  std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
-  fill_normal(Stream(seed, name), 0, values);
-  quant::from_f32(type, values.data(), tensor.data(), tensor.elements());
-  return tensor;
-}
-
-std::string digest_of(const model::LayerOutput& output) {
-  io::Sha256 hash;
-  for (const Tensor& tensor : {output.hidden, output.residual}) {
-    const Tensor dense = tensor.contiguous() ? tensor : tensor.clone();
-    hash.update({dense.as<std::byte>(), static_cast<std::size_t>(bytes_for(dense.dtype(), dense.elements()))});
-  }
-  return io::to_hex(hash.digest());
-}
-
-io::Json ops_json(const std::vector<model::OpRecord>& records) {
-  io::Json ops = io::Json::array();
-  for (const model::OpRecord& record : records)
-    ops.push_back({{"op", record.op},
-                   {"note", record.note},
-                   {"depth", record.depth},
-                   {"shapes", record.shapes},
-                   {"kernels", record.kernels},
-                   {"seconds", record.seconds},
-                   {"bytes", record.work.bytes},
-                   {"rms", record.rms},
-                   {"not_finite", record.not_finite}});
-  return ops;
-}
-
 void run(const LayerCall& call, dodona_tensors& outputs, dodona_record& record) {
-  const auto rounding = model::Rounding::bf16;
-  const DType type = model::activation_type(rounding);
+  constexpr auto rounding = model::Rounding::bf16;
   const auto batch = static_cast<std::int64_t>(call.lengths.size());
-  model::PagedKvCache cache(call.config, type, call.lengths, 0);
-  const std::unique_ptr<model::WeightSource> source = call.weights.empty() ? model::synthetic_weights(call.config, call.seed, call.exec)
-                                                                           : model::open_checkpoint(call.weights, call.config);
+  model::PagedKvCache cache(call.config, model::activation_type(rounding), call.lengths, 0);
+  const auto source = model::open_weights(call.config, call.weights, call.seed, call.exec);
   model::LayerWeights weights(*source, call.layer, rounding, false, call.exec);
   cache.synthesize_history(call.seed, call.lengths, call.exec.threads);
-  const Dims shape{batch, call.config.hidden_size};
-  model::DecodeStep step{drawn("hidden", call.seed, shape, type), {}, call.lengths};
-  // The first layer takes embeddings; later ones have a residual beside what the layer below gave.
-  if (call.layer > 0 && !call.config.is_nextn_layer(call.layer)) step.residual = drawn("residual", call.seed, shape, type);
+  const model::DecodeStep step = model::draw_step(call.config, call.layer, call.lengths, rounding, call.seed);
   model::Trace trace(model::decode_book(call.config, call.layer, batch, false), model::decode_book(call.config, call.layer, 0, false),
                      call.exec);
   const model::LayerOutput output = model::decode(weights, step, cache, model::Residual::fused, trace);
   outputs.list = {{"hidden", output.hidden.clone()}, {"residual", output.residual.clone()}};
-  record.text = io::json_text({{"digest", digest_of(output)},
-                               {"model", call.config.name},
-                               {"layer", call.layer},
-                               {"batch", batch},
-                               {"ops", ops_json(trace.records())}});
+  io::Json ops = io::Json::array();
+  for (const model::OpRecord& op : trace.records()) ops.push_back(model::to_json(op));
+  record.text = io::json_text(
+      {{"digest", model::digest_of(output)}, {"model", call.config.name}, {"layer", call.layer}, {"batch", batch}, {"ops", ops}});
 }
 
 }  // namespace
