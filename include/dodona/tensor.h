@@ -61,6 +61,9 @@ class Tensor {
   /// A view of memory that `owner` keeps alive.
   Tensor(std::shared_ptr<void> owner, void* data, DType dtype, const Dims& shape, const Dims& strides, bool writable);
 
+  /// Owning as above, with indeterminate contents: what is about to be filled need not be cleared first.
+  static Tensor uninitialized(DType dtype, const Dims& shape);
+
   bool defined() const { return defined_; }
   DType dtype() const { return dtype_; }
   const Dims& shape() const { return shape_; }

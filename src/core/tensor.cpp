@@ -101,12 +101,13 @@ std::string to_string(const Dims& dims) {
   return text + "]";
 }
 
-Tensor::Tensor(DType dtype, const Dims& shape) : shape_(shape), dtype_(dtype), defined_(true) {
-  const std::int64_t bytes = bytes_for(dtype, element_count(shape));
-  strides_ = contiguous_strides(shape);
-  owner_ = allocate(bytes);
-  data_ = owner_.get();
-  std::memset(data_, 0, static_cast<std::size_t>(bytes));
+Tensor::Tensor(DType dtype, const Dims& shape) : Tensor(uninitialized(dtype, shape)) {
+  std::memset(data_, 0, static_cast<std::size_t>(bytes_for(dtype, elements())));
+}
+Tensor Tensor::uninitialized(DType dtype, const Dims& shape) {
+  std::shared_ptr<void> owner = allocate(bytes_for(dtype, element_count(shape)));
+  void* data = owner.get();
+  return {std::move(owner), data, dtype, shape, contiguous_strides(shape), true};
 }
 
 Tensor::Tensor(void* data, DType dtype, const Dims& shape) : Tensor({}, data, dtype, shape, contiguous_strides(shape), true) {}
@@ -195,7 +196,7 @@ Tensor Tensor::read_only() const {
 }
 
 Tensor Tensor::clone() const {
-  Tensor result(dtype_, shape_);
+  Tensor result = uninitialized(dtype_, shape_);
   copy(*this, result);
   return result;
 }

@@ -7,21 +7,13 @@
 #include "dodona/error.h"
 #include "model/attention.h"
 #include "model/mlp.h"
+#include "model/values.h"
 #include "model/work.h"
 #include "ops/normalization/fused_add_rmsnorm.h"
 #include "ops/normalization/rmsnorm.h"
-#include "quant/element.h"
 
 namespace dodona::model {
 namespace {
-
-/// The sum as the residual stores it: rounded.
-Tensor add(const Tensor& a, const Tensor& b) {
-  Tensor out(a.dtype(), a.shape());
-  for (std::int64_t i = 0; i < a.elements(); ++i)
-    quant::set(out, i, static_cast<float>(quant::get(a, i)) + static_cast<float>(quant::get(b, i)));
-  return out;
-}
 
 struct Normed {
   Tensor x, residual;
@@ -34,7 +26,7 @@ Normed layernorm(Part part, std::string_view name, const Tensor& x, const Tensor
   const Work work = residual.defined() ? moved({x, x, residual, residual, weight}) : moved({x, x, weight});
   trace.op(part, name, {}, {{"input", x.shape()}}, work, [&]() -> NamedTensors {
     if (!residual.defined() || how == Residual::pre_added) {
-      result.residual = residual.defined() ? add(x, residual) : x;
+      result.residual = residual.defined() ? sum(x, residual, trace.exec().threads) : x;
       result.x = ops::run(ops::Rmsnorm{.input = result.residual, .weight = weight, .eps = eps}, trace.exec()).output;
     } else {
       const auto fused =

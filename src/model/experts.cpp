@@ -5,6 +5,7 @@
 
 #include "core/define.h"
 #include "core/threads.h"
+#include "model/values.h"
 #include "model/work.h"
 #include "ops/activation/silu_and_mul.h"
 #include "ops/gemm/fp4_packed.h"
@@ -53,12 +54,6 @@ Tensor weighted_sum(const Experts& e, const Tensor& rows, const Tensor& permutat
   Tensor output(rows.dtype(), {e.tokens, rows.size(1)});
   return ops::run(ops::ApplyShuffleMulSum{.input = rows, .permutation = permutation, .factors = factors, .output = output}, e.trace.exec())
       .output;
-}
-
-Tensor rounded(const Tensor& values, DType type) {
-  Tensor out(type, values.shape());
-  quant::from_f32(type, values.as<float>(), out.data(), values.elements());
-  return out;
 }
 
 // ---- NVFP4

@@ -7,24 +7,16 @@
 #include "dodona/error.h"
 #include "model/per_tensor_fp8.h"
 #include "model/tensor_list.h"
-#include "quant/element.h"
+#include "model/values.h"
 
 namespace dodona::model {
 namespace {
-
-Tensor widened(const Tensor& tensor) {
-  Tensor out(DType::f32, tensor.shape());
-  quant::to_f32(tensor.dtype(), tensor.data(), out.as<float>(), tensor.elements());
-  return out;
-}
 
 /// The weight as one dense matrix of `type`.
 Tensor dense(const Linear& linear, Rounding rounding, int threads) {
   if (!linear.is_nvfp4()) return linear.bf16;
   if (rounding == Rounding::bf16) return dequantize(linear, threads);
-  Linear unscaled = linear;
-  unscaled.nvfp4.weight_scale_2 = 1.0f;  // code times block scale is exact in bf16
-  Tensor out = widened(dequantize(unscaled, threads));
+  Tensor out = widened(dequantize_unscaled(linear, threads));
   for (std::int64_t i = 0; i < out.elements(); ++i) out.as<float>()[i] *= linear.nvfp4.weight_scale_2;
   return out;
 }

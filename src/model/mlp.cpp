@@ -1,16 +1,12 @@
 #include "model/mlp.h"
 
-#include <algorithm>
-#include <vector>
-
 #include "core/define.h"
-#include "core/threads.h"
 #include "model/experts.h"
+#include "model/values.h"
 #include "model/work.h"
 #include "ops/activation/silu_and_mul.h"
 #include "ops/gemm/dsv3_router_gemm.h"
 #include "ops/moe/moe_fused_gate.h"
-#include "quant/element.h"
 
 namespace dodona::model {
 namespace {
@@ -33,11 +29,7 @@ Tensor gate(const LayerWeights& weights, const Tensor& x, Trace& trace) {
     if (weights.rounding() == Rounding::bf16 && low_latency)
       return ops::run(ops::Dsv3RouterGemm{.hidden_states = x, .router_weights = router.bf16(), .out_dtype = DType::f32}, trace.exec())
           .output;
-    Tensor logits = router(x, trace.exec());
-    if (logits.dtype() == DType::f32) return logits;
-    Tensor widened(DType::f32, logits.shape());
-    quant::to_f32(logits.dtype(), logits.data(), widened.as<float>(), logits.elements());
-    return widened;
+    return widened(router(x, trace.exec()));
   });
 }
 
@@ -62,21 +54,6 @@ Chosen topk(const LayerWeights& weights, const Tensor& logits, Trace& trace) {
     return {{"topk_weights", chosen.weights}, {"topk_ids", chosen.ids}};
   });
   return chosen;
-}
-
-/// a + b, rounded to their type.
-Tensor sum(const Tensor& a, const Tensor& b, int threads) {
-  Tensor out(a.dtype(), a.shape());
-  const std::int64_t columns = a.size(1);
-  parallel_for(threads, a.size(0), static_cast<double>(columns), [&](std::int64_t t) {
-    std::vector<float> x(static_cast<std::size_t>(columns)), y(x.size());
-    const std::int64_t offset = bytes_for(a.dtype(), t * columns);
-    quant::to_f32(a.dtype(), a.as<std::byte>() + offset, x.data(), columns);
-    quant::to_f32(b.dtype(), b.as<std::byte>() + offset, y.data(), columns);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
-    quant::from_f32(out.dtype(), x.data(), out.as<std::byte>() + offset, columns);
-  });
-  return out;
 }
 
 }  // namespace

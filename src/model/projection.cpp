@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/define.h"
-#include "core/threads.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
 #include "ops/gemm/linear.h"
 #include "ops/quantization/scaled_fp4_quant.h"
@@ -29,13 +28,6 @@ Tensor swizzled(const Tensor& scale) {
   return out;
 }
 
-/// The product of code and block scale has at most six significant bits: bf16 holds it, and the tensor's scale is applied to the result.
-Tensor unscaled(const Linear& weights, int threads) {
-  Linear without = weights;
-  without.nvfp4.weight_scale_2 = 1.0f;
-  return dequantize(without, threads);
-}
-
 }  // namespace
 
 Projection::Projection(Linear weights, Rounding rounding)
@@ -51,7 +43,13 @@ Projection::Projection(Linear weights, Rounding rounding)
 }
 
 void Projection::prepare(const Exec& exec) {
-  if (!nvfp4_ || rounding_ == Rounding::off) return;
+  if (!nvfp4_) return;
+  if (rounding_ == Rounding::off) {
+    if (unscaled_.defined()) return;
+    unscaled_ = dequantize_unscaled(weights_, exec.threads);
+    weights_.nvfp4.weight = weights_.nvfp4.weight_scale = Tensor();
+    return;
+  }
   if (exec.mode == Mode::fast) {
     if (!packed_.empty()) return;
     packed_ = ops::PackedFp4::pack(weights_.nvfp4.weight, swizzled(weights_.nvfp4.weight_scale), exec);
@@ -67,7 +65,7 @@ Tensor Projection::operator()(const Tensor& x, const Exec& exec) const {
     return multiply_codes(codes.output, codes.output_scale, exec);
   }
   const DType type = activation_type(rounding_);
-  const Tensor weight = nvfp4_ ? unscaled(weights_, exec.threads) : weights_.bf16;
+  const Tensor& weight = nvfp4_ ? unscaled_ : weights_.bf16;
   Tensor y = ops::run(ops::Linear{.input = x, .weight = weight, .out_dtype = type}, exec).output;
   if (nvfp4_) {
     auto* const values = y.as<float>();

@@ -38,7 +38,8 @@ class Projection {
   /// The upstream kernel that does the product.
   std::string_view kernel() const { return nvfp4_ && rounding_ == Rounding::bf16 ? "cutlass_scaled_fp4_mm" : "linear"; }
 
-  /// Brings NVFP4 weights into the form that fast mode reads, once; their raw form is given up. Other modes keep the raw form.
+  /// Brings NVFP4 weights into the form that will be read, once: packed for fast mode, codes times block scales with roundings off. Their
+  /// raw form is given up then; other modes keep it.
   void prepare(const Exec& exec);
   const ops::PackedFp4& packed() const { return packed_; }
 
@@ -52,7 +53,7 @@ class Projection {
  private:
   Linear weights_;
   Rounding rounding_ = Rounding::bf16;
-  Tensor swizzled_scale_;
+  Tensor swizzled_scale_, unscaled_;
   ops::PackedFp4 packed_;
   std::int64_t rows_ = 0, columns_ = 0, bytes_ = 0;
   float input_scale_ = 1, alpha_ = 1;

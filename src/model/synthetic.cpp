@@ -9,7 +9,6 @@
 #include "core/random.h"
 #include "core/threads.h"
 #include "dodona/error.h"
-#include "model/buffer.h"
 #include "model/weights.h"
 #include "quant/half.h"
 #include "simd/philox_words.h"
@@ -95,7 +94,7 @@ class SyntheticWeights final : public WeightSource {
   bool has(std::string_view name) const override { return find_tensor_info(config(), name).has_value(); }
   Tensor get(std::string_view name) const override {
     const TensorInfo wanted = info(name);
-    const Tensor tensor = uninitialized(wanted.dtypes.front(), wanted.shape);
+    const Tensor tensor = Tensor::uninitialized(wanted.dtypes.front(), wanted.shape);
     synthesize(wanted, seed_, exec_, {tensor.as<std::byte>(), static_cast<std::size_t>(wanted.bytes())});
     return tensor.read_only();
   }

@@ -5,7 +5,6 @@
 
 #include "core/threads.h"
 #include "dodona/error.h"
-#include "model/buffer.h"
 #include "model/tensor_list.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
@@ -45,7 +44,7 @@ std::span<std::byte> bytes_of(const Tensor& tensor) {
 Tensor stack(const WeightSource& source, std::span<const std::string> modules, const char* suffix, DType dtype, std::int64_t columns) {
   std::int64_t rows = 0;
   for (const std::string& module : modules) rows += size_of(source.config(), module).rows;
-  const Tensor all = uninitialized(dtype, {rows, columns});
+  const Tensor all = Tensor::uninitialized(dtype, {rows, columns});
   std::int64_t begin = 0;
   for (const std::string& module : modules) {
     const std::int64_t end = begin + size_of(source.config(), module).rows;
@@ -85,7 +84,7 @@ std::int64_t Linear::bytes() const {
 
 Tensor dequantize(const Linear& linear, int threads) {
   if (!linear.is_nvfp4()) return linear.bf16;
-  const Tensor out = uninitialized(DType::bf16, {linear.rows, linear.columns});
+  const Tensor out = Tensor::uninitialized(DType::bf16, {linear.rows, linear.columns});
   const std::int64_t columns = linear.columns;
   parallel_for(threads, linear.rows, static_cast<double>(columns), [&](std::int64_t row) {
     dequantize_row(linear.nvfp4.weight.as<std::uint8_t>() + row * (columns / 2),
@@ -93,6 +92,12 @@ Tensor dequantize(const Linear& linear, int threads) {
                    out.as<std::uint16_t>() + row * columns);
   });
   return out.read_only();
+}
+
+Tensor dequantize_unscaled(const Linear& linear, int threads) {
+  Linear without = linear;
+  without.nvfp4.weight_scale_2 = 1.0f;
+  return dequantize(without, threads);
 }
 
 float WeightSource::scalar(std::string_view name) const {

@@ -36,6 +36,8 @@ struct Linear {
 
 /// The dense bf16 matrix of `linear`: itself, or fp32(code * scale) * weight_scale_2 rounded to bf16.
 Tensor dequantize(const Linear& linear, int threads);
+/// NVFP4 weights without the tensor's scale, exact in bf16: the product of code and block scale has at most six significant bits.
+Tensor dequantize_unscaled(const Linear& linear, int threads);
 
 /// What cached latents are divided by: 1 unless the checkpoint was calibrated for an FP8 cache.
 struct KvScales {
