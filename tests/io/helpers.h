@@ -2,12 +2,10 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <random>
@@ -19,37 +17,14 @@
 #include "dodona/error.h"
 #include "dodona/tensor.h"
 #include "io/bytes.h"
+#include "tests/temp_folder.h"
 
 namespace dodona::io::testing {
 
 using Buffer = std::vector<std::byte>;
 
-/// A folder that goes away with its contents.
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dodona-io-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  std::string path() const { return path_; }
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-  std::vector<std::string> listing() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename().string());
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
- private:
-  std::string path_;
-};
+using helpers::read_raw;
+using helpers::TempFolder;
 
 inline Buffer buffer(std::string_view text) {
   return {as_bytes(text).begin(), as_bytes(text).end()};
@@ -57,11 +32,6 @@ inline Buffer buffer(std::string_view text) {
 
 inline void write_raw(const std::string& path, std::string_view text) {
   std::ofstream(path, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
-}
-
-inline std::string read_raw(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 /// `action` must throw an Error of that code whose text contains `part`. Gives the text.

@@ -8,20 +8,17 @@
 #include <vector>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "oracle/judge.h"
 #include "quant/element.h"
 
 namespace dodona {
 namespace {
 
+using helpers::in_mode;
+
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr Mode every_mode[] = {Mode::golden, Mode::fast, Mode::hopper};
-
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  return exec;
-}
 
 Tensor number(float value) {
   const Tensor t(DType::f32, {});

@@ -4,17 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "quant/element.h"
 
 namespace dodona {
 namespace {
 
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  exec.threads = 2;
-  return exec;
-}
+using helpers::in_mode;
 
 double wave(std::int64_t i) {
   return static_cast<double>((i * 7 + i / 5) % 13 - 6) / 4;

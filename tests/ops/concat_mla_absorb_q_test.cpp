@@ -2,19 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include "helpers.h"
 #include "quant/element.h"
 
 namespace dodona {
 namespace {
 
+using helpers::all_modes, helpers::in_mode;
+
 void fill_codes(const Tensor& tensor, std::uint64_t first) {
   for (std::int64_t i = 0; i < tensor.elements(); ++i) quant::set_bits(tensor, i, first + static_cast<std::uint64_t>(i) * 7);
-}
-Exec exec_of(Mode mode, int threads = 1) {
-  Exec exec;
-  exec.mode = mode;
-  exec.threads = threads;
-  return exec;
 }
 void expect_concatenated(const ops::ConcatMlaAbsorbQ& op) {
   ASSERT_TRUE(op.out.contiguous());
@@ -26,7 +23,7 @@ void expect_concatenated(const ops::ConcatMlaAbsorbQ& op) {
 }
 ErrorCode error_code(const ops::ConcatMlaAbsorbQ& op) {
   try {
-    ops::run(op, exec_of(Mode::fast));
+    ops::run(op, in_mode(Mode::fast));
   } catch (const Error& error) {
     return error.code();
   }
@@ -40,15 +37,13 @@ ops::ConcatMlaAbsorbQ with(const Tensor& a, const Tensor& b) {
   return op;
 }
 
-constexpr Mode all_modes[] = {Mode::golden, Mode::fast, Mode::hopper};
-
 TEST(ConcatMlaAbsorbQ, LatentComesFirstThenRopeBitForBit) {
   for (const Mode mode : all_modes)
     for (const std::int64_t heads : {1, 16, 128}) {
       const Tensor a(DType::bf16, {3, heads, 512}), b(DType::bf16, {3, heads, 64});
       fill_codes(a, 0);
       fill_codes(b, 0x7F80);
-      expect_concatenated(ops::run(with(a, b), exec_of(mode, 2)));
+      expect_concatenated(ops::run(with(a, b), in_mode(mode, 2)));
     }
 }
 
@@ -57,7 +52,7 @@ TEST(ConcatMlaAbsorbQ, TheLatentPartMayBeATransposedProductAndTheRopePartASlice)
     const Tensor product(DType::bf16, {16, 5, 512}), query(DType::bf16, {5, 16, 192});
     fill_codes(product, 0);
     fill_codes(query, 1);
-    expect_concatenated(ops::run(with(product.transpose(0, 1), query.slice(2, 128, 192)), exec_of(mode)));
+    expect_concatenated(ops::run(with(product.transpose(0, 1), query.slice(2, 128, 192)), in_mode(mode)));
   }
 }
 

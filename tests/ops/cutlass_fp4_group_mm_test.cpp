@@ -8,6 +8,7 @@
 
 #include "core/random.h"
 #include "dodona/error.h"
+#include "helpers.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
 #include "ops/gemm/fp4_packed.h"
 #include "oracle/judge.h"
@@ -16,14 +17,9 @@
 namespace dodona {
 namespace {
 
-constexpr Mode both_modes[] = {Mode::golden, Mode::fast};
+using helpers::in_mode;
 
-Exec in_mode(Mode mode, Isa isa = default_isa()) {
-  Exec exec;
-  exec.mode = mode;
-  exec.isa = isa;
-  return exec;
-}
+constexpr Mode both_modes[] = {Mode::golden, Mode::fast};
 
 template <class T>
 Tensor list(DType type, const Dims& shape, const std::vector<T>& values) {
@@ -97,7 +93,7 @@ TEST(CutlassFp4GroupMm, EveryExpertIsTheSingleProduct) {
 TEST(CutlassFp4GroupMm, PackedExpertsGiveTheSameBitsOnEveryTier) {
   const auto op = call();
   for (const Isa isa : available_isas()) {
-    const Exec exec = in_mode(Mode::fast, isa);
+    const Exec exec = in_mode(Mode::fast, 2, isa);
     std::vector<ops::PackedFp4> packed(4);
     std::vector<ops::PackedFp4Group> groups;
     for (std::size_t e = 0; e < 4; ++e) {

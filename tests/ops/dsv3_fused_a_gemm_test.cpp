@@ -4,17 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "quant/element.h"
 
 namespace dodona {
 namespace {
 
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  exec.threads = 2;
-  return exec;
-}
+using helpers::in_mode;
 
 ops::Dsv3FusedAGemm call(std::int64_t tokens) {
   return {.mat_a = Tensor(DType::bf16, {tokens, 7168}), .mat_b = Tensor(DType::bf16, {2112, 7168}).transpose(0, 1), .output = {}};

@@ -6,17 +6,13 @@
 #include <cmath>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "quant/element.h"
 
 namespace dodona {
 namespace {
 
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  exec.threads = 2;
-  return exec;
-}
+using helpers::in_mode;
 
 ops::Dsv3RouterGemm call(std::int64_t tokens, std::int64_t experts) {
   ops::Dsv3RouterGemm op{.hidden_states = Tensor(DType::bf16, {tokens, 7168}),

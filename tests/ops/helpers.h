@@ -19,10 +19,11 @@ using Values = std::vector<double>;
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 inline constexpr Mode all_modes[] = {Mode::golden, Mode::fast, Mode::hopper};
 
-inline Exec in_mode(Mode mode, int threads = 1) {
+inline Exec in_mode(Mode mode, int threads = 2, Isa isa = default_isa()) {
   Exec exec;
   exec.mode = mode;
   exec.threads = threads;
+  exec.isa = isa;
   return exec;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "ops/gemm/half_gemm.h"
 #include "oracle/judge.h"
 #include "quant/element.h"
@@ -18,14 +19,9 @@
 namespace dodona {
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
+using helpers::in_mode;
 
-Exec in_mode(Mode mode, int threads = 2) {
-  Exec exec;
-  exec.mode = mode;
-  exec.threads = threads;
-  return exec;
-}
+constexpr float infinity = std::numeric_limits<float>::infinity();
 
 /// A small number that every type holds, different everywhere.
 double wave(std::int64_t i) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "ops/attention/merge_state_v2.h"
 #include "oracle/judge.h"
 #include "quant/element.h"
@@ -15,14 +16,10 @@
 namespace dodona {
 namespace {
 
+using helpers::filled, helpers::in_mode;
+
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
-Tensor filled(DType type, const Dims& shape, double value) {
-  Tensor t(type, shape);
-  for (std::int64_t i = 0; i < t.elements(); ++i) quant::set(t, i, value);
-  return t;
-}
 
 /// One token, one head, 64 values a side, all alike unless changed.
 template <class Merge>
@@ -33,12 +30,6 @@ Merge one_head(float s_a, float s_b, double v_a = 1.0, double v_b = 3.0) {
           .s_b = filled(DType::f32, {1, 1}, s_b),
           .v_merged = {},
           .s_merged = {}};
-}
-
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  return exec;
 }
 
 template <class Merge>

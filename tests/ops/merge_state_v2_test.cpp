@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "ops/attention/merge_state.h"
 #include "oracle/judge.h"
 #include "quant/element.h"
@@ -14,14 +15,10 @@
 namespace dodona {
 namespace {
 
+using helpers::in_mode;
+
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr Mode every_mode[] = {Mode::golden, Mode::fast, Mode::hopper};
-
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  return exec;
-}
 
 /// A smooth, irregular function of the index.
 double wave(std::int64_t i, double phase) {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "ops/attention/cutlass_mla_decode.h"
 #include "ops/attention/trtllm_batch_decode_with_kv_cache_mla.h"
 #include "oracle/generate.h"
@@ -17,14 +18,9 @@
 namespace dodona {
 namespace {
 
-constexpr double r1_scale = 0.1352337788608801;
+using helpers::in_mode, helpers::same_bits;
 
-Exec in_mode(Mode mode, int threads = 1) {
-  Exec exec;
-  exec.mode = mode;
-  exec.threads = threads;
-  return exec;
-}
+constexpr double r1_scale = 0.1352337788608801;
 
 Tensor normal(DType type, const Dims& shape, const char* name, double factor = 1) {
   Tensor t(type, shape);
@@ -75,12 +71,6 @@ oracle::Verdict judged(const Case& c, const Tensor& out) {
   inputs.set("page_table", c.table);
   inputs.set_attr("sm_scale", c.scale);
   return oracle::judge(registry().at("cutlass_mla_decode"), inputs, {{"out", out}}, {});
-}
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  for (std::int64_t i = 0; i < a.elements(); ++i)
-    if (quant::get_bits(a, i) != quant::get_bits(b, i)) return false;
-  return a.elements() == b.elements();
 }
 
 std::string error_of(const Case& c) {

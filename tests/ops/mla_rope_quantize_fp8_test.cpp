@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "oracle/generate.h"
 #include "oracle/judge.h"
 #include "quant/element.h"
@@ -13,18 +14,7 @@
 namespace dodona {
 namespace {
 
-constexpr Mode all_modes[] = {Mode::golden, Mode::fast, Mode::hopper};
-
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  return exec;
-}
-Tensor normal(DType type, const Dims& shape, const char* name) {
-  Tensor t(type, shape);
-  oracle::fill(t, Role::values, 0, "normal", 1, name);
-  return t;
-}
+using helpers::all_modes, helpers::in_mode, helpers::normal;
 
 /// One token, one head, a rope part of two and a nope part of four elements; the angle's cosine and sine are given.
 ops::MlaRopeQuantizeFp8 small(double c, double s) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "ops/quantization/scaled_fp4_quant.h"
 #include "oracle/judge.h"
 #include "quant/element.h"
@@ -16,13 +17,9 @@
 namespace dodona {
 namespace {
 
-constexpr Mode every_mode[] = {Mode::golden, Mode::fast, Mode::hopper};
+using helpers::in_mode;
 
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  return exec;
-}
+constexpr Mode every_mode[] = {Mode::golden, Mode::fast, Mode::hopper};
 
 Tensor ints(const std::vector<std::int32_t>& values) {
   const Tensor t(DType::i32, {static_cast<std::int64_t>(values.size())});

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "oracle/judge.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
@@ -19,15 +20,11 @@
 namespace dodona {
 namespace {
 
+using helpers::in_mode;
+
 constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
 constexpr Mode every_mode[] = {Mode::golden, Mode::fast, Mode::hopper};
 constexpr auto layout = quant::ScaleLayout::swizzled_128x4;
-
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  return exec;
-}
 
 Tensor rows(DType type, std::int64_t m, std::int64_t k) {
   const Tensor x(type, {m, k});

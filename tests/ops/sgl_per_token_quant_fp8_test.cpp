@@ -7,20 +7,17 @@
 #include <limits>
 
 #include "dodona/error.h"
+#include "helpers.h"
 #include "oracle/judge.h"
 #include "quant/element.h"
 
 namespace dodona {
 namespace {
 
+using helpers::in_mode;
+
 constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
 constexpr Mode every_mode[] = {Mode::golden, Mode::fast, Mode::hopper};
-
-Exec in_mode(Mode mode) {
-  Exec exec;
-  exec.mode = mode;
-  return exec;
-}
 
 Tensor rows(DType type, std::int64_t m, std::int64_t k) {
   const Tensor x(type, {m, k});

@@ -16,6 +16,7 @@
 #include "oracle/generate.h"
 #include "oracle/judge.h"
 #include "quant/element.h"
+#include "tests/temp_folder.h"
 
 namespace dodona::oracle {
 namespace {
@@ -31,19 +32,13 @@ Exec exec_with(int threads, Isa isa = available_isas().back()) {
 
 class MakeCase : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() /
-              ("dodona-case-" + std::to_string(::getpid()) + "-" + testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   std::string saved(const std::string& name, const Case& c) const {
     save_case(c, path(name));
-    std::ifstream file(path(name), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+    return helpers::read_raw(path(name));
   }
-  fs::path folder_;
+  const helpers::TempFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(MakeCase, TheSameLineGivesTheSameFileForEveryThreadCountAndTier) {

@@ -11,6 +11,7 @@
 #include "dodona/error.h"
 #include "io/safetensors.h"
 #include "quant/element.h"
+#include "tests/temp_folder.h"
 
 namespace dodona::oracle {
 namespace {
@@ -40,21 +41,8 @@ TEST(Suite, ImpossibleRangesAreErrors) {
 
 class Records : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() /
-              ("dodona-record-" + std::to_string(::getpid()) + "-" + testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  std::string file(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name, std::ios::binary) << text;
-    return path(name);
-  }
-  static std::string slurp(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
+  std::string file(const std::string& name, const std::string& text) const { return temporary_.write(name, text); }
   Suite suite(const std::string& cases = R"(["rmsnorm T=1,3 H=64", "silu_and_mul T=2 D=32 --seed 1,2"])", bool tensors = false) const {
     return read_suite(
         file("suite.json", R"({"name": "test", "tensors": )" + std::string(tensors ? "true" : "false") + R"(, "cases": )" + cases + "}"));
@@ -69,13 +57,14 @@ class Records : public testing::Test {
   }
   /// The record with `from` replaced by `to` everywhere.
   void edit(const std::string& record, const std::string& from, const std::string& to) const {
-    std::string text = slurp(record + "/record.json");
+    std::string text = helpers::read_raw(record + "/record.json");
     std::size_t count = 0;
     for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size(), ++count) text.replace(at, from.size(), to);
     ASSERT_GT(count, 0U) << from;
     std::ofstream(record + "/record.json", std::ios::binary) << text;
   }
-  fs::path folder_;
+  const helpers::TempFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(Records, AnImpossibleSuiteIsOneErrorThatNamesTheLineBeforeAnythingIsComputed) {
@@ -97,7 +86,7 @@ TEST_F(Records, TheSameSuiteGivesTheSameRecordForEveryThreadCountAndTier) {
   three.threads = 3;
   make_record(suite(), path("a"), one);
   make_record(suite(), path("b"), three);
-  EXPECT_EQ(slurp(path("a/record.json")), slurp(path("b/record.json")));
+  EXPECT_EQ(helpers::read_raw(path("a/record.json")), helpers::read_raw(path("b/record.json")));
   for (const VerifiedCase& c : verify_record(read_record(path("a")), {}, three)) EXPECT_EQ(c.state, CaseState::same) << c.remark;
   std::size_t steps = 0;
   EXPECT_FALSE(first_difference(path("a"), path("b"), steps).has_value());
@@ -167,16 +156,16 @@ TEST_F(Records, AnInterruptedRecordIsTakenUpWhereItStopped) {
   std::size_t resumed = 0;
   make_record(suite(), path("cut"), {}, {}, &resumed);
   EXPECT_EQ(resumed, 2U);
-  EXPECT_EQ(slurp(path("cut/record.json")), slurp(path("whole/record.json")));
+  EXPECT_EQ(helpers::read_raw(path("cut/record.json")), helpers::read_raw(path("whole/record.json")));
   EXPECT_FALSE(fs::exists(path("cut/record.partial.jsonl")));
 }
 
 TEST_F(Records, TheOldRecordStaysWhileTheNewOneIsMade) {
   make_record(suite(R"(["rmsnorm T=3 H=64"])", true), path("a"), {});
-  const std::string before = slurp(path("a/record.json"));
+  const std::string before = helpers::read_raw(path("a/record.json"));
   struct Stop {};
   EXPECT_THROW(make_record(suite(), path("a"), {}, [](const RecordProgress&) { throw Stop{}; }), Stop);
-  EXPECT_EQ(slurp(path("a/record.json")), before);
+  EXPECT_EQ(helpers::read_raw(path("a/record.json")), before);
   EXPECT_EQ(verify_record(read_record(path("a")), {}, {})[0].state, CaseState::same);
   // Another suite's parts are of no use to this one.
   std::size_t resumed = 7;
@@ -187,7 +176,7 @@ TEST_F(Records, TheOldRecordStaysWhileTheNewOneIsMade) {
 
 TEST_F(Records, BrokenRecordsAreErrors) {
   make_record(suite(R"(["rmsnorm T=3 H=64"])", true), path("a"), {});
-  const std::string good = slurp(path("a/record.json"));
+  const std::string good = helpers::read_raw(path("a/record.json"));
   const auto broken = [&](const std::string& text) {
     std::ofstream(path("a/record.json"), std::ios::binary) << text;
     EXPECT_THROW(read_record(path("a")), Error) << text.substr(0, 80);

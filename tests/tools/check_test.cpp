@@ -61,11 +61,11 @@ TEST_F(Check, WrongNamesTypesAndShapesAreOneErrorAndNoVerdict) {
 }
 
 TEST_F(Check, UnreadableFilesAreOneErrorAndNoVerdict) {
-  const std::string bytes = slurp(npz("whole.npz", {{"output", golden_output_}}));
+  const std::string bytes = read_raw(npz("whole.npz", {{"output", golden_output_}}));
   expect_error("check " + path("case") + " " + file("cut.npz", bytes.substr(0, bytes.size() / 2)), "cut.npz");
   expect_error("check " + path("case") + " " + file("empty", ""), "empty");
   expect_error("check " + path("case") + " " + path("nowhere.npz"), "nowhere.npz");
-  expect_error("check " + file("cut.safetensors", slurp(path("case")).substr(0, 300)), "cut.safetensors");
+  expect_error("check " + file("cut.safetensors", read_raw(path("case")).substr(0, 300)), "cut.safetensors");
   expect_error("check " + path("case") + " --mode slow", "--mode");
   expect_error("check " + path("case") + " --report " + path("no/such/folder/r.html"), "r.html");
 }
@@ -79,8 +79,8 @@ TEST_F(Check, AFailureIsExitOneAndExplainsItself) {
   for (const char* part : {"one element: [1, 6]", "NaN where golden has none: 1 elements, first at [1, 6]",
                            "torch.testing.assert_close fails", "reproduce: dodona gen rmsnorm H=64 T=4 --seed 1"})
     EXPECT_NE(output.out.find(part), std::string::npos) << part << "\n" << output.out;
-  EXPECT_NE(slurp(path("j.xml")).find("failures=\"1\""), std::string::npos);
-  EXPECT_NE(slurp(path("r.html")).find("one element: [1, 6]"), std::string::npos);
+  EXPECT_NE(read_raw(path("j.xml")).find("failures=\"1\""), std::string::npos);
+  EXPECT_NE(read_raw(path("r.html")).find("one element: [1, 6]"), std::string::npos);
   const json report = json::parse(run("check --json " + path("case") + " " + actual).out);
   EXPECT_EQ(report.at("outcome"), "FAIL");
   EXPECT_EQ(report.at("outputs")[0].at("worst")[0].at("index"), json({1, 6}));
@@ -94,7 +94,7 @@ TEST_F(Check, ExplainNamesTheRecipeThatReproducesTheOutputs) {
   const Output output = run(check + " --report " + path("r.html"));
   EXPECT_EQ(output.status, 1);
   EXPECT_NE(output.out.find("reproduced by: computed with gate_order=up_gate instead of gate_up"), std::string::npos) << output.out;
-  EXPECT_NE(slurp(path("r.html")).find("gate_order=up_gate"), std::string::npos);
+  EXPECT_NE(read_raw(path("r.html")).find("gate_order=up_gate"), std::string::npos);
   EXPECT_EQ(json::parse(run(check + " --json").out).at("explanations").at("found")[0].at("id"), "attr:gate_order=up_gate");
   EXPECT_NE(run(check + " --explain-seconds 0").out.find("time was up"), std::string::npos);
 }
@@ -103,7 +103,7 @@ TEST_F(Check, CompactCasesAreCheckedAgainstTheirDigests) {
   ASSERT_EQ(run("gen rmsnorm T=4 H=64 --seed 1 --compact -o " + path("compact")).status, 0);
   EXPECT_EQ(run("check " + path("compact")).status, 0);
   EXPECT_EQ(run("check " + path("compact") + " " + npz("a.npz", {{"output", golden_output_}})).status, 0);
-  std::string bytes = slurp(path("compact"));
+  std::string bytes = read_raw(path("compact"));
   const std::size_t at = bytes.find("out.output\\\":\\\"") + 15;
   bytes[at] = bytes[at] == '0' ? '1' : '0';
   expect_error("check " + file("changed", bytes) + " " + path("a.npz"), "a digest of out.output that golden mode does not give");
@@ -111,7 +111,7 @@ TEST_F(Check, CompactCasesAreCheckedAgainstTheirDigests) {
 
 TEST_F(Check, ANewContractIsReportedAsSuch) {
   ASSERT_EQ(run("gen rmsnorm T=4 H=64 --seed 1 --compact -o " + path("compact")).status, 0);
-  std::string bytes = slurp(path("compact"));
+  std::string bytes = read_raw(path("compact"));
   const std::size_t at = bytes.find("out.output\\\":\\\"") + 15, version = bytes.find("contract_version\":\"") + 19;
   bytes[at] = bytes[at] == '0' ? '1' : '0';
   bytes[version] = '9';

@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/temp_folder.h"
+
 namespace dodona::tools_test {
 
 namespace fs = std::filesystem;
@@ -21,20 +23,10 @@ struct Output {
   int status = -1;
 };
 
-inline std::string slurp(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+using dodona::helpers::read_raw;
 
 class Command : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() /
-              ("dodona-command-" + std::to_string(::getpid()) + "-" + testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   Output run(const std::string& arguments, const std::string& environment = "") const {
     const fs::path err = folder_ / "stderr";
     Output output;
@@ -43,13 +35,10 @@ class Command : public testing::Test {
     std::size_t n = 0;
     while ((n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0) output.out.append(buffer.data(), n);
     output.status = WEXITSTATUS(pclose(pipe));
-    output.err = slurp(err);
+    output.err = read_raw(err);
     return output;
   }
-  std::string file(const std::string& name, const std::string& content) const {
-    std::ofstream(folder_ / name, std::ios::binary) << content;
-    return (folder_ / name).string();
-  }
+  std::string file(const std::string& name, const std::string& content) const { return temporary_.write(name, content); }
   /// A bad call: exit 2, one line on stderr that holds `expected`, nothing on stdout.
   void expect_error(const std::string& arguments, const std::string& expected) const {
     const Output output = run(arguments);
@@ -58,7 +47,8 @@ class Command : public testing::Test {
     EXPECT_EQ(output.out, "") << arguments;
   }
 
-  fs::path folder_;
+  const dodona::helpers::TempFolder temporary_;
+  const fs::path folder_ = temporary_.path();
   const fs::path golden_ = fs::path(DODONA_SOURCE_DIR) / "tests/golden";
 };
 

@@ -65,7 +65,7 @@ TEST_F(Command, VerifyPassesTheRecordedCasesAndPrintsATable) {
 }
 
 TEST_F(Command, VerifyFailsOnATamperedRecordingAndSaysWhere) {
-  std::string bytes = slurp(golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors");
+  std::string bytes = read_raw(golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors");
   // The high byte of the last recorded element, which is an output: bf16 tensors end with out.output.
   bytes[bytes.size() - 1] = static_cast<char>(bytes[bytes.size() - 1] ^ 0x10);
   const Output output = run("verify " + file("tampered.safetensors", bytes));
@@ -114,7 +114,7 @@ TEST_F(Command, BadInputsGetOneClearErrorAndExitTwo) {
 }
 
 TEST_F(Command, HostileFilesGetOneClearErrorAndExitTwo) {
-  const std::string good = slurp(golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors");
+  const std::string good = read_raw(golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors");
   const auto with_header = [](const std::string& header) {
     std::string bytes(8, '\0');
     const std::uint64_t size = header.size();

@@ -16,14 +16,14 @@ class Docs : public Command {
         "source " + script + "; COMP_WORDS=(" + line + "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _dodona; " + "echo \"${COMPREPLY[*]}\"";
     const std::string out = (folder_ / "words").string();
     EXPECT_EQ(std::system(("bash -c '" + shell + "' > " + out).c_str()), 0) << line;
-    return slurp(out);
+    return read_raw(out);
   }
   bool have(const std::string& program) const { return std::system(("command -v " + program + " > /dev/null 2>&1").c_str()) == 0; }
 };
 
 void expect_fresh(const std::string& page, const Output& made) {
   ASSERT_EQ(made.status, 0) << made.err;
-  EXPECT_TRUE(made.out == slurp(fs::path(DODONA_SOURCE_DIR) / page)) << page << " is stale; make it anew with: tools/docs";
+  EXPECT_TRUE(made.out == read_raw(fs::path(DODONA_SOURCE_DIR) / page)) << page << " is stale; make it anew with: tools/docs";
 }
 
 TEST_F(Docs, OpsPageIsWhatTheInventoryAndTheRecordingsSay) {
@@ -62,7 +62,7 @@ TEST_F(Docs, ManualPageFormatsWithoutWarnings) {
   if (!have("groff")) GTEST_SKIP() << "groff is not installed: the page was not formatted";
   const std::string warnings = (folder_ / "warnings").string();
   EXPECT_EQ(std::system(("groff -man -ww -Tutf8 " + file("dodona.1", page) + " > /dev/null 2> " + warnings).c_str()), 0);
-  EXPECT_EQ(slurp(warnings), "");
+  EXPECT_EQ(read_raw(warnings), "");
 }
 
 TEST_F(Docs, BadPagesAndFoldersAreRefused) {

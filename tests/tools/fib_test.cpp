@@ -128,11 +128,11 @@ TEST_F(Fib, RandomInputsComeFromASeed) {
   const oracle::Case c = made();
   EXPECT_EQ(c.op->name(), "rmsnorm");
   EXPECT_EQ(c.inputs.find("input")->shape(), (Dims{3, 64}));
-  const std::string path = out() + "/rmsnorm/rmsnorm_h64_u1.safetensors", first = slurp(path);
+  const std::string path = out() + "/rmsnorm/rmsnorm_h64_u1.safetensors", first = read_raw(path);
   made();
-  EXPECT_EQ(slurp(path), first);
+  EXPECT_EQ(read_raw(path), first);
   made("--seed 1");
-  EXPECT_NE(slurp(path), first);
+  EXPECT_NE(read_raw(path), first);
   EXPECT_EQ(run("verify --mode all " + path).status, 0);
 }
 
@@ -307,7 +307,7 @@ TEST_F(Fib, TracesOfOurOwnRunHaveFlashInferBenchsForm) {
   define(norm());
   use("rmsnorm_h64", {{"batch_size", 3}}, random_norm);
   made("--trace " + (folder_ / "trace.jsonl").string());
-  const json trace = json::parse(slurp(folder_ / "trace.jsonl"));
+  const json trace = json::parse(read_raw(folder_ / "trace.jsonl"));
   EXPECT_EQ(trace.at("definition"), "rmsnorm_h64");
   EXPECT_EQ(trace.at("workload").at("uuid"), "u1");
   EXPECT_EQ(trace.at("evaluation").at("status"), "PASSED");
@@ -322,7 +322,7 @@ TEST_F(Fib, ExportsKeepTheRulesAndComeBackAsTheSameCases) {
       0);
   const std::string rules =
       std::string("python3 ") + DODONA_SOURCE_DIR "/tests/tools/fib_rules.py " + set() + " > " + (folder_ / "rules").string();
-  EXPECT_EQ(std::system(rules.c_str()), 0) << slurp(folder_ / "rules");
+  EXPECT_EQ(std::system(rules.c_str()), 0) << read_raw(folder_ / "rules");
   const Output output = import_set("--json");
   ASSERT_EQ(output.status, 0) << output.out << output.err;
   const json report = json::parse(output.out);

@@ -30,7 +30,7 @@ TEST_F(Gen, EveryOptionReachesTheCase) {
 TEST_F(Gen, TheSameLineGivesTheSameBytes) {
   ASSERT_EQ(run("gen bmm_fp8 L=1 M=3 N=32 K=64 --seed 8 --threads 1 -o " + path("a")).status, 0);
   ASSERT_EQ(run("gen bmm_fp8 N=32 L=1 K=64 M=3 --seed 8 --threads 4 --isa generic -o " + path("b")).status, 0);
-  EXPECT_EQ(slurp(path("a")), slurp(path("b")));
+  EXPECT_EQ(read_raw(path("a")), read_raw(path("b")));
 }
 
 TEST_F(Gen, CompactCasesRunAndVerify) {
@@ -67,10 +67,10 @@ TEST_F(Gen, TheNumpyScriptMakesTheSameInputs) {
                            "rotary_embedding T=3 P=64 R=64 Nq=4 --attr head_size=64 --dtype query=f32",
                            "bmm_fp8 L=1 M=3 N=32 K=64 --dist ties", "weak_ref_tensor S=33 --dtype tensor=f4_e2m1 --dist wide-exponent"}) {
     ASSERT_EQ(run(std::string("gen ") + line + " --compact -o " + path("c")).status, 0) << line;
-    EXPECT_EQ(std::system((script + path("c") + " > " + path("out")).c_str()), 0) << line << "\n" << slurp(path("out"));
+    EXPECT_EQ(std::system((script + path("c") + " > " + path("out")).c_str()), 0) << line << "\n" << read_raw(path("out"));
   }
   // It can fail: another seed gives other bytes.
-  std::string bytes = slurp(path("c"));
+  std::string bytes = read_raw(path("c"));
   const std::size_t at = bytes.find("\\\"seed\\\":0");
   ASSERT_NE(at, std::string::npos);
   bytes[at + 9] = '1';

@@ -137,7 +137,7 @@ TEST_F(LayerCommand, BrokenCheckpointsAreRefusedByTensor) {
   };
   const auto index = [&](const std::function<void(json&)>& action) {
     return [&, action] {
-      json content = json::parse(slurp(folder_ / "model" / index_file));
+      json content = json::parse(read_raw(folder_ / "model" / index_file));
       action(content["weight_map"]);
       std::ofstream(folder_ / "model" / index_file) << content;
     };
@@ -158,14 +158,14 @@ TEST_F(LayerCommand, BrokenCheckpointsAreRefusedByTensor) {
          "Git LFS pointer");
   broken(
       [&] {
-        json config = json::parse(slurp(folder_ / "model/config.json"));
+        json config = json::parse(read_raw(folder_ / "model/config.json"));
         config["topk_group"] = 5;
         std::ofstream(folder_ / "model/config.json") << config;
       },
       "topk_group is 5");
   broken(
       [&] {
-        json config = json::parse(slurp(folder_ / "model/config.json"));
+        json config = json::parse(read_raw(folder_ / "model/config.json"));
         config["moe_intermediate_size"] = 256;
         std::ofstream(folder_ / "model/config.json") << config;
       },

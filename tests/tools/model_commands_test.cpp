@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/temp_folder.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -38,13 +40,9 @@ void expect_error(const std::string& arguments, const std::string& expected) {
 
 class ModelCommands : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "dodona-commands-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   std::string path(const char* name) const { return (folder_ / name).string(); }
-  fs::path folder_;
+  const dodona::helpers::TempFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(ModelCommands, HelpIsThere) {

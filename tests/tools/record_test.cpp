@@ -24,7 +24,7 @@ TEST_F(RecordCommand, ARecordIsMadeVerifiedAndCompared) {
 TEST_F(RecordCommand, AChangedRecordFailsWithTheFirstDifference) {
   ASSERT_EQ(run("record " + suite(R"(["rmsnorm T=1,7 H=64"])") + " -o " + path("a")).status, 0);
   fs::copy(path("a"), path("b"));
-  std::string text = slurp(path("b/record.json"));
+  std::string text = read_raw(path("b/record.json"));
   const std::size_t at = text.rfind("\"sha256\": \"") + 11;
   text[at] = text[at] == '0' ? '1' : '0';
   file("b/record.json", text);
@@ -39,7 +39,7 @@ TEST_F(RecordCommand, AChangedRecordFailsWithTheFirstDifference) {
 
 TEST_F(RecordCommand, AChangedContractIsNotJudgedAndSaysSo) {
   ASSERT_EQ(run("record " + suite(R"(["rmsnorm T=1 H=64"])") + " -o " + path("a")).status, 0);
-  std::string text = slurp(path("a/record.json"));
+  std::string text = read_raw(path("a/record.json"));
   text.replace(text.find("\"contract_version\": 1"), 21, "\"contract_version\": 8");
   file("a/record.json", text);
   const Output verified = run("verify " + path("a"));
