@@ -48,7 +48,9 @@ std::unique_ptr<Op> op_cutlass_scaled_fp4_mm() {
       .contract =
           "acc = sum over blocks of 16 along K of A_scale * B_scale * (sum of e2m1 products); block sums and products of scales are exact. "
           "out = rn(fl32(alpha * acc)), to nearest even. NaN scales give NaN; overflow gives infinity. Padding of scales is not read. "
-          "Budget of acc: K/16 units of 2^-23 of the sum of the blocks' magnitudes (one rounding or cut for each block, any order), and "
+          "Budget of acc: K/16 units of 2^-23 of the larger of two sums, of all positive blocks and of all negative ones (one rounding or "
+          "cut for each "
+          "block, any order), and "
           "of each single product the bits that lie 25 places below the exponent of the same sum plus the largest product, which few of "
           "them "
           "have (units that align products, not blocks). Then 2^-24 relative for the product with alpha.",

@@ -20,8 +20,8 @@ Fp4Vector decode_fp4(const std::uint8_t* codes, const std::uint8_t* scales, std:
 
 // How far an fp32 accumulation may be off. A block's sum of sixteen is an integer times one scale, at most 12 bits wide, and the product
 // of two scales is exact in fp32. So an accumulator that adds blocks, in any order or in any tree, rounds or cuts at each of K/16
-// additions by at most one unit of 2^-23 of a partial sum, and no partial sum exceeds the sum of all blocks' magnitudes.
-// A matrix unit may align the single products of an instruction instead: each then loses what lies 25 bits below the largest addend
+// additions by at most one unit of 2^-23 of a partial sum, and no partial sum exceeds the sum of all positive blocks, or of all negative
+// ones. A matrix unit may align the single products of an instruction instead: each then loses what lies 25 bits below the largest addend
 // (what the H200's 16-bit units keep), a product itself or a partial sum. A product has few bits, so most lose nothing; a coarser grid
 // takes no less than a finer one, so it is taken for the largest addend that there may be.
 namespace {
@@ -44,7 +44,7 @@ double lost_by_alignment(const Fp4Vector& a, const Fp4Vector& b, double largest_
 }  // namespace
 
 Fp4Sum fp4_sum(const Fp4Vector& a, const Fp4Vector& b) {
-  double sum = 0, blocks = 0, largest = 0;
+  double sum = 0, positive = 0, negative = 0, largest = 0;
   for (std::size_t j = 0; j < a.scales.size(); ++j) {
     int dot = 0, peak = 0;
     for (std::size_t i = j * quant::nvfp4_block; i < (j + 1) * quant::nvfp4_block; ++i) {
@@ -54,12 +54,13 @@ Fp4Sum fp4_sum(const Fp4Vector& a, const Fp4Vector& b) {
     }
     const double scale = a.scales[j] * b.scales[j] / 4;
     sum += scale * dot;
-    blocks += std::fabs(scale * dot);
+    (scale * dot > 0 ? positive : negative) += std::fabs(scale * dot);
     largest = std::max(largest, std::fabs(scale) * peak);
   }
   if (!std::isfinite(sum)) return {sum, 0.0};
   const auto k = static_cast<double>(a.doubled.size());
-  return {sum, k / quant::nvfp4_block * 0x1p-23 * blocks + lost_by_alignment(a, b, blocks + largest)};
+  const double farthest = std::max(positive, negative);
+  return {sum, k / quant::nvfp4_block * 0x1p-23 * farthest + lost_by_alignment(a, b, farthest + largest)};
 }
 
 void put_fp4(const GoldenOutput& out, std::int64_t linear, const Fp4Sum& sum, float alpha) {

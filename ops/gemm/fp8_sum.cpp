@@ -76,16 +76,16 @@ double fp8_dot(std::span<const Fp8Factor> a, std::span<const Fp8Factor> b) {
 }
 
 Fp8Sum fp8_sum(Accumulator accumulator, std::span<const Fp8Factor> a, std::span<const Fp8Factor> b) {
-  double sum = 0, magnitudes = 0, largest = 0;
+  double sum = 0, positive = 0, negative = 0, largest = 0;
   for (std::size_t k = 0; k < a.size(); ++k) {
     const double product = a[k].value * b[k].value;
     sum += product;
-    magnitudes += std::fabs(product);
+    (product > 0 ? positive : negative) += std::fabs(product);
     if (k % step == step - 1 || k + 1 == a.size()) largest = std::max(largest, std::fabs(sum));
   }
   if (!std::isfinite(sum)) return {sum, 0.0};
-  // One rounding of 2^-24 for every addition, none of whose results exceeds the sum of all magnitudes.
-  const double additions = static_cast<double>(a.size()) * f32_eps * magnitudes;
+  // One rounding of 2^-24 for every addition. No partial sum exceeds the sum of all positive products, or of all negative ones.
+  const double additions = static_cast<double>(a.size()) * f32_eps * std::max(positive, negative);
   return {sum, accumulator == Accumulator::fp32 ? additions : std::max(additions, hopper_loss(a, b, largest))};
 }
 

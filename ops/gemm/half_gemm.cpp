@@ -48,11 +48,12 @@ const std::string_view half_sum_contract =
     "acc = sum over k of the products, in fp32 (no TF32, no 16-bit accumulator); out = rn(acc), to nearest even. NaN and infinities follow "
     "IEEE; where the magnitudes of the products add up beyond fp32, infinities and NaN pass too. Budget of acc: the larger of two ways to "
     "add. (1) k ascending, in one chain or in contiguous parts whose fp32 sums are added: with D the largest magnitude of a sum over any "
-    "contiguous range of k, K + 64 units of 2^-24 D. That holds for one rounding an addition, and for tensor cores that take 16 products "
-    "a step: 17 addends cut below 2^-25 of the largest and a sum cut to 24 bits lose less than 16 such units a step; there a denormal "
-    "factor counts as its type's smallest normal, so D is at least the largest such product. (2) any other order in which no product "
-    "passes through more than K/16 + 32 additions: that many units of 2^-24 of the sum of all magnitudes. Where a product of the two "
-    "types does not fit fp32, its own rounding: 2^-24 of the sum of all magnitudes.";
+    "contiguous range of k, K + 16 + min(48, K/16) units of 2^-24 D. That holds for one rounding an addition, and for tensor cores that "
+    "take 16 products a step: 17 addends cut below 2^-25 of the largest and a sum cut to 24 bits lose less than 16 such units a step, and "
+    "up to 48 parts are added; there a denormal factor counts as its type's smallest normal, so D is at least the largest such product. "
+    "(2) any other order in which no product passes through more than K/16 + 32 additions (never more than K): that many units of 2^-24 "
+    "of the larger of two sums, of all positive products and of all negative ones, which no partial sum exceeds. Where a product of the "
+    "two types does not fit fp32, its own rounding: 2^-24 of the sum of all magnitudes.";
 
 namespace {
 /// What a tensor core takes a denormal factor's exponent from.
@@ -64,14 +65,15 @@ double smallest_normal(DType type) {
 HalfSum half_sum(std::span<const double> a, DType a_type, std::span<const double> b, DType b_type) {
   const bool exact_products = a_type != DType::f32 && b_type != DType::f32;
   const double a_normal = smallest_normal(a_type), b_normal = smallest_normal(b_type);
-  double sum = 0, lowest = 0, highest = 0, magnitudes = 0, largest = 0;
+  double sum = 0, lowest = 0, highest = 0, positive = 0, negative = 0, largest = 0;
   for (std::size_t k = 0; k < a.size(); ++k) {
     const double product = a[k] * b[k];
     if (product != 0) largest = std::max(largest, std::max(std::fabs(a[k]), a_normal) * std::max(std::fabs(b[k]), b_normal));
     sum += product;
     lowest = std::min(lowest, sum), highest = std::max(highest, sum);
-    magnitudes += std::fabs(product);
+    (product > 0 ? positive : negative) += std::fabs(product);
   }
+  const double magnitudes = positive + negative;
   if (std::isnan(sum) || std::isinf(sum)) {
     // Of an operand. A finite product that overflows may turn the one infinity into NaN.
     double finite = 0;
@@ -81,7 +83,9 @@ HalfSum half_sum(std::span<const double> a, DType a_type, std::span<const double
   }
   if (magnitudes > 0x1.ffp127) return {sum, 0.0, true};
   const auto additions = static_cast<double>(a.size());
-  const double ascending = (additions + 64) * std::max(highest - lowest, largest), spread = (additions / 16 + 32) * magnitudes;
+  const double steps = std::ceil(additions / 16);
+  const double ascending = (additions + 16 + std::min(48.0, steps)) * std::max(highest - lowest, largest);
+  const double spread = std::min(steps + 32, additions) * std::max(positive, negative);
   const double products = exact_products ? 0.0 : magnitudes;
   // Each addition and each product may be flushed. A sum of nothing but zeros may have either sign.
   const double flushed = magnitudes > 0 ? 2 * additions * flush_floor : a.empty() ? 0.0 : 0x1p-149;
