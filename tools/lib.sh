@@ -11,7 +11,7 @@ done_saying() {
   if [ -t 2 ]; then printf '\r\033[K' >&2; fi
 }
 
-build_packages=(g++ cmake ninja-build ccache libeigen3-dev libopenblas-dev libomp-dev libxsimd-dev nlohmann-json3-dev zlib1g-dev libcli11-dev
+build_packages=(g++ cmake ninja-build ccache libeigen3-dev libopenblas-dev libomp-dev libxsimd-dev nlohmann-json3-dev zlib1g-dev libssl-dev libcli11-dev
   libfmt-dev)
 test_packages=(libgtest-dev libgmock-dev libmpfr-dev libgmp-dev python3 python3-numpy python3-pytest)
 bench_packages=(libbenchmark-dev)

@@ -1,88 +1,50 @@
 #include "io/sha256.h"
 
-#include <algorithm>
-#include <bit>
-#include <cstring>
+#include <openssl/evp.h>
 
+#include "dodona/error.h"
 #include "io/bytes.h"
 #include "io/tensor_bytes.h"
 
 namespace dodona::io {
 namespace {
 
-// The first 32 bits of the fractions of the cube roots of the first 64 primes.
-constexpr std::array<std::uint32_t, 64> round_constants{
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
-    0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,
-    0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85,
-    0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3,
-    0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f,
-    0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+struct Free {
+  void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+};
+using Context = std::unique_ptr<EVP_MD_CTX, Free>;
 
-std::uint32_t load_big_endian(const std::byte* bytes) {
-  std::uint32_t value = 0;
-  for (int i = 0; i < 4; ++i) value = value << 8 | std::to_integer<std::uint32_t>(bytes[i]);
-  return value;
+/// The library fails for want of memory only, or where it was built without SHA-256.
+void check(bool ok) {
+  if (!ok) throw Error(ErrorCode::unsupported, "", "", "OpenSSL's SHA-256 does not work here");
+}
+
+Context new_context() {
+  Context context(EVP_MD_CTX_new());
+  check(context != nullptr);
+  return context;
 }
 
 }  // namespace
 
-void Sha256::compress(const std::byte* block) {
-  std::array<std::uint32_t, 64> w;
-  for (std::size_t i = 0; i < 16; ++i) w[i] = load_big_endian(block + 4 * i);
-  for (std::size_t i = 16; i < 64; ++i) {
-    const std::uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ w[i - 15] >> 3;
-    const std::uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ w[i - 2] >> 10;
-    w[i] = w[i - 16] + s0 + w[i - 7] + s1;
-  }
-  auto [a, b, c, d, e, f, g, h] = state_;
-  for (std::size_t i = 0; i < 64; ++i) {
-    const std::uint32_t s1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
-    const std::uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + round_constants[i] + w[i];
-    const std::uint32_t s0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
-    const std::uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
-    h = g;
-    g = f;
-    f = e;
-    e = d + t1;
-    d = c;
-    c = b;
-    b = a;
-    a = t1 + t2;
-  }
-  const std::array<std::uint32_t, 8> added{a, b, c, d, e, f, g, h};
-  for (std::size_t i = 0; i < 8; ++i) state_[i] += added[i];
+struct Sha256::State {
+  Context context = new_context();
+};
+
+Sha256::Sha256() : state_(std::make_unique<State>()) {
+  check(EVP_DigestInit_ex(state_->context.get(), EVP_sha256(), nullptr) == 1);
 }
 
+Sha256::~Sha256() = default;
+
 void Sha256::update(std::span<const std::byte> bytes) {
-  length_ += bytes.size();
-  while (!bytes.empty()) {
-    if (filled_ == 0 && bytes.size() >= block_.size()) {
-      compress(bytes.data());
-      bytes = bytes.subspan(block_.size());
-      continue;
-    }
-    const std::size_t step = std::min(block_.size() - filled_, bytes.size());
-    std::memcpy(block_.data() + filled_, bytes.data(), step);
-    filled_ = (filled_ + step) % block_.size();
-    if (filled_ == 0) compress(block_.data());
-    bytes = bytes.subspan(step);
-  }
+  check(EVP_DigestUpdate(state_->context.get(), bytes.data(), bytes.size()) == 1);
 }
 
 Sha256Digest Sha256::digest() const {
-  Sha256 end = *this;
-  const std::uint64_t length_in_bits = length_ * 8;
-  constexpr std::byte one{0x80};
-  constexpr std::byte zero{0};
-  end.update({&one, 1});
-  while (end.filled_ != 56) end.update({&zero, 1});
-  for (int shift = 56; shift >= 0; shift -= 8) {
-    const auto byte = static_cast<std::byte>(length_in_bits >> shift);
-    end.update({&byte, 1});
-  }
+  const Context end = new_context();
   Sha256Digest result{};
-  for (std::size_t i = 0; i < result.size(); ++i) result[i] = static_cast<std::uint8_t>(end.state_[i / 4] >> (24 - 8 * (i % 4)));
+  check(EVP_MD_CTX_copy_ex(end.get(), state_->context.get()) == 1 && EVP_DigestFinal_ex(end.get(), result.data(), nullptr) == 1);
   return result;
 }
 

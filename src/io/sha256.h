@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -15,17 +16,15 @@ using Sha256Digest = std::array<std::uint8_t, 32>;
 
 class Sha256 {
  public:
+  Sha256();
+  ~Sha256();
   void update(std::span<const std::byte> bytes);
   /// The digest of everything so far. The object can go on taking bytes.
   Sha256Digest digest() const;
 
  private:
-  void compress(const std::byte* block);
-
-  std::array<std::uint32_t, 8> state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  std::array<std::byte, 64> block_{};
-  std::size_t filled_ = 0;
-  std::uint64_t length_ = 0;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 Sha256Digest sha256(std::span<const std::byte> bytes);
