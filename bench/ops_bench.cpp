@@ -14,6 +14,7 @@
 #include "core/case_line.h"
 #include "dodona/op.h"
 #include "fp4_bench.h"
+#include "golden_bench.h"
 #include "oracle/case_file.h"
 #include "oracle/generate.h"
 #include "simd/limits.h"
@@ -117,6 +118,7 @@ int main(int argc, char** argv) {
         benchmark::RegisterBenchmark(title.c_str(), run_case, op.get(), rest, threads)->UseRealTime()->Unit(benchmark::kMicrosecond);
       }
   register_fp4_benchmarks(counts, limit);
+  register_golden_benchmarks(counts, limit);
   for (const int threads : counts)
     for (const auto& [label, kind] : {std::pair("R_GBps", LimitKind::read), std::pair("C_GBps", LimitKind::copy),
                                       std::pair("F_GFLOPps", LimitKind::fma), std::pair("V_GOPps", LimitKind::dot8)})

@@ -34,7 +34,7 @@ struct CutlassFp4GroupMm {
         .doc("[E, 3]: rows, N and K of each expert; by default its rows end where the next expert's begin, the last one's at M");
     op.in("expert_offsets", expert_offsets, {i32}, "E")
         .layout(Layout::contiguous)
-        .role(Role::indptr)
+        .role(Role::indptr, "M")
         .doc("first row of each expert, rising from 0");
     op.in("blockscale_offsets", blockscale_offsets, {i32}, "S")
         .layout(Layout::contiguous)

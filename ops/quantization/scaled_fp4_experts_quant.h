@@ -22,7 +22,7 @@ struct ScaledFp4ExpertsQuant {
         .doc("encode scale of each expert, 448*6 / largest magnitude");
     op.in("expert_offsets", expert_offsets, {i32}, "E+1")
         .layout(Layout::contiguous)
-        .role(Role::indptr)
+        .role(Role::indptr, "T")
         .doc("expert e owns the rows from entry e to before entry e+1; from 0, rising, the last one at most T");
     op.in("blockscale_offsets", blockscale_offsets, {i32}, "S")
         .layout(Layout::contiguous)

@@ -36,15 +36,21 @@ double within_range(DType type, double value) {
   return std::clamp(value, -limit, limit);
 }
 
+/// Calls make(first element, how many) for every chunk of the tensor.
+template <class Make>
+void for_chunks(const Tensor& tensor, double cost, int threads, const Make& make) {
+  const std::int64_t count = tensor.elements(), chunks = (count + chunk_size - 1) / chunk_size;
+  parallel_for(threads, chunks, cost * chunk_size,
+               [&](std::int64_t c) { make(c * chunk_size, std::min(chunk_size, count - c * chunk_size)); });
+}
+
 /// Sets element i to make(i, the i-th normal number).
 template <class Make>
 void fill_elements(const Tensor& tensor, const Draw& draw, int threads, const Make& make) {
-  const std::int64_t count = tensor.elements(), chunks = (count + chunk_size - 1) / chunk_size;
   auto* bytes = tensor.as<std::byte>();
-  parallel_for(threads, chunks, 32.0 * chunk_size, [&](std::int64_t c) {
+  for_chunks(tensor, 32.0, threads, [&](std::int64_t begin, std::int64_t n) {
     std::array<float, chunk_size> normals;
     std::array<double, chunk_size> row;
-    const std::int64_t begin = c * chunk_size, n = std::min(chunk_size, count - begin);
     fill_normal(draw.values, static_cast<std::uint64_t>(begin), std::span(normals).first(static_cast<std::size_t>(n)));
     for (std::int64_t k = 0; k < n; ++k) {
       const auto at = static_cast<std::size_t>(k);
@@ -112,19 +118,32 @@ double scale_of(const Draw& draw, DType type, Dist dist, std::int64_t i) {
   return std::max(scale, quant::min_subnormal(type));
 }
 
+/// Normal numbers as they are: all of these types hold them.
+void fill_normals(const Tensor& tensor, const Draw& draw, int threads) {
+  for_chunks(tensor, 32.0, threads, [&](std::int64_t begin, std::int64_t n) {
+    std::array<float, chunk_size> normals;
+    fill_normal(draw.values, static_cast<std::uint64_t>(begin), std::span(normals).first(static_cast<std::size_t>(n)));
+    quant::from_f32(tensor.dtype(), normals.data(), tensor.as<std::byte>() + begin * bits(tensor.dtype()) / 8, n);
+  });
+}
+
 void fill_values(const Tensor& tensor, const Draw& draw, Dist dist, int threads) {
   const DType type = tensor.dtype();
+  if (dist == Dist::normal && (type == DType::bf16 || type == DType::f16 || type == DType::f32)) return fill_normals(tensor, draw, threads);
   if (is_float(type)) {
     // 8-bit floats are quantised data: spread over their range instead of around 1.
     const double scale = type == DType::f8_e4m3 || type == DType::f8_e5m2 ? 16.0 : 1.0;
     return fill_elements(tensor, draw, threads,
                          [&](std::int64_t i, double normal) { return scale * value_of(draw, type, dist, i, normal); });
   }
-  const std::int64_t count = tensor.elements(), chunks = (count + chunk_size - 1) / chunk_size;
-  parallel_for(threads, chunks, 16.0 * chunk_size, [&](std::int64_t c) {
+  for_chunks(tensor, 16.0, threads, [&](std::int64_t begin, std::int64_t n) {
     std::array<std::uint32_t, chunk_size> words;
-    const std::int64_t begin = c * chunk_size, n = std::min(chunk_size, count - begin);
     fill_words(draw.values, static_cast<std::uint64_t>(begin), std::span(words).first(static_cast<std::size_t>(n)));
+    if (type == DType::u8 || type == DType::i8) {
+      std::transform(words.begin(), words.begin() + n, tensor.as<std::uint8_t>() + begin,
+                     [](std::uint32_t word) { return static_cast<std::uint8_t>(word); });
+      return;
+    }
     for (std::int64_t k = 0; k < n; ++k)
       quant::store_bits(type, tensor.data(), begin + k,
                         type == DType::boolean ? draw.below(begin + k, 2) : words[static_cast<std::size_t>(k)]);
