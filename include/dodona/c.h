@@ -6,8 +6,12 @@
  * added behind zeros' meaning; dodona_abi_version() rises when that cannot be kept.
  *
  *   float x[2 * 8], w[8], y[2 * 8];
- *   dodona_tensor tensors[3] = {{"input", x, DODONA_F32, 2, {2, 8}}, {"weight", w, DODONA_F32, 1, {8}}, {"output", y, DODONA_F32, 2, {2,
- * 8}}}; if (dodona_run("rmsnorm", tensors, 3, NULL, 0, NULL, NULL) != DODONA_OK) puts(dodona_last_error());
+ *
+ *   dodona_tensor tensors[3] = {{"input", x, DODONA_F32, 2, {2, 8}},
+ *                               {"weight", w, DODONA_F32, 1, {8}},
+ *                               {"output", y, DODONA_F32, 2, {2, 8}}};
+ *
+ *   if (dodona_run("rmsnorm", tensors, 3, NULL, 0, NULL, NULL) != DODONA_OK) puts(dodona_last_error());
  */
 #pragma once
 

@@ -147,7 +147,8 @@ void rotary_emb(const Attention& a, const Tensor& q_pe, const Tensor& k_pe, std:
 }
 
 void set_mla_kv_buffer(const Attention& a, const Tensor& k_nope, const Tensor& k_pe, const Tensor& slots, PagedKvCache& cache) {
-  a.trace.op(Part::kv_cache, "set_mla_kv_buffer()", {}, {{"k_nope", k_nope.shape()}, {"k_pe", k_pe.shape()}},
+  a.trace.op(Part::kv_cache, "set_mla_kv_buffer()", {},
+             {{"k_nope", k_nope.shape()}, {"k_pe", k_pe.shape()}, {"kv_buffer", cache.buffer().shape()}},
              moved({k_nope, k_nope, k_pe, k_pe}), [&]() -> NamedTensors {
                ops::run(ops::SetMlaKvBuffer{.kv_buffer = cache.buffer(), .loc = slots, .k_nope = k_nope, .k_rope = k_pe}, a.trace.exec());
                return {{"+k_nope", k_nope}, {"+k_pe", k_pe}};
