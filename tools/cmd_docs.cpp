@@ -7,7 +7,7 @@ namespace dodona::tools {
 
 void add_docs(CLI::App& app, int&) {
   struct Options {
-    std::string page, recordings;
+    std::string page, recordings, speeds;
   };
   auto options = std::make_shared<Options>();
   auto* command = app.add_subcommand("docs", "Print a page made from the inventory or from the commands' own options");
@@ -16,9 +16,10 @@ void add_docs(CLI::App& app, int&) {
       ->check(CLI::IsMember({"ops", "cli", "man", "bash", "zsh"}));
   command->add_option("--recordings", options->recordings, "Folder of recorded cases that the page ops cites as evidence")
       ->check(CLI::ExistingDirectory);
+  command->add_option("--speeds", options->speeds, "What tools/bench --record has written, for the page ops")->check(CLI::ExistingFile);
   command->callback([options, &app] {
     const std::string& page = options->page;
-    fmt::print("{}", page == "ops"    ? ops_page(options->recordings)
+    fmt::print("{}", page == "ops"    ? ops_page(options->recordings, options->speeds)
                      : page == "cli"  ? cli_page(app)
                      : page == "man"  ? man_page(app)
                      : page == "bash" ? bash_completion(app)

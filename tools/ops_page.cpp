@@ -12,6 +12,7 @@
 #include "oracle/schema_json.h"
 #include "oracle/verify.h"
 #include "pages.h"
+#include "speed.h"
 
 namespace dodona::tools {
 namespace {
@@ -95,7 +96,16 @@ std::string signature(const Op& op) {
   return wrapped(fmt::format("{}({}) -> {}", op.name(), arguments, outputs.empty() ? "nothing" : outputs), 118, "    ").substr(4);
 }
 
-std::string section(const Op& op, const Evidence& evidence) {
+std::string speed_table(const std::vector<SpeedRow>& rows) {
+  if (rows.empty()) return "\nSpeed: not measured.\n";
+  std::string table = "\nSpeed:\n\n" + header({"case line", "mode", "threads", "data", "time", "rate", "share of limit", "peer"});
+  for (const SpeedRow& speed : rows)
+    table += row({code(speed.line), speed.mode, std::to_string(speed.threads), speed.data, time_text(speed.seconds), speed.rate,
+                  speed.share, speed.peer});
+  return table;
+}
+
+std::string section(const Op& op, const Evidence& evidence, const std::vector<SpeedRow>& speeds) {
   std::string page = fmt::format("### {}\n\n{}, {}. Modes: {}. Judges: {}.\n\n```\n{}```\n\n", op.name(), name(op.info().category),
                                  name(op.info().source), modes_of(op), judges_of(op), signature(op));
   page += header({"tensor", "", "dtype", "shape", "traits", "meaning"});
@@ -124,6 +134,7 @@ std::string section(const Op& op, const Evidence& evidence) {
   if (evidence.empty()) page += " no recorded case in this repository.\n";
   for (const auto& [origin, count] : evidence) page += fmt::format("\n- {} case{} {}", count, count == 1 ? "" : "s", origin);
   if (!evidence.empty()) page += "\n";
+  page += speed_table(speeds);
   page += "\nCase lines:\n\n```\n";
   for (const std::string& line : op.cases()) page += fmt::format("{} {}\n", op.name(), line);
   return page + "```\n";
@@ -131,7 +142,12 @@ std::string section(const Op& op, const Evidence& evidence) {
 
 }  // namespace
 
-std::string ops_page(const std::string& recordings) {
+std::string ops_page(const std::string& recordings, const std::string& speed_file) {
+  const Speeds speeds = read_speeds(speed_file);
+  const auto speeds_of = [&](const Op& op) {
+    const auto found = speeds.of_op.find(std::string(op.name()));
+    return found == speeds.of_op.end() ? std::vector<SpeedRow>{} : found->second;
+  };
   const auto evidence = evidence_in(recordings);
   const auto evidence_of = [&](const Op& op) {
     const auto found = evidence.find(std::string(op.name()));
@@ -141,6 +157,9 @@ std::string ops_page(const std::string& recordings) {
       "# Ops\n\nMade by `tools/docs` from the inventory and from the recordings in `tests/golden`; do not edit. Shapes, roles, judges and\n"
       "dialects are explained in [numerics.md](numerics.md) and [inputs.md](inputs.md); `dodona info OP` prints the same on a "
       "terminal.\n\n";
+  if (!speeds.machine.empty())
+    page += "Speeds are those of one run of `tools/bench` (" + speeds.machine +
+            "). F: fp32 multiply-adds, R: reading memory, C: copying it. Golden mode serves judging, not speed.\n\n";
   page += header({"op", "category", "source", "modes", "judges", "recorded cases"});
   for (const auto& op : registry().all())
     page += row({fmt::format("[{}](#{})", cell(std::string(op->name())), op->name()), cell(std::string(name(op->info().category))),
@@ -151,7 +170,7 @@ std::string ops_page(const std::string& recordings) {
   for (const Category category : categories) {
     page += fmt::format("\n## {}\n", name(category));
     for (const auto& op : registry().all())
-      if (op->info().category == category) page += "\n" + section(*op, evidence_of(*op));
+      if (op->info().category == category) page += "\n" + section(*op, evidence_of(*op), speeds_of(*op));
   }
   return page;
 }

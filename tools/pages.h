@@ -6,8 +6,9 @@
 
 namespace dodona::tools {
 
-/// docs/ops.md: every op of the inventory. `recordings` is a folder of recorded cases to cite as evidence; empty for none.
-std::string ops_page(const std::string& recordings);
+/// docs/ops.md: every op of the inventory. `recordings` is a folder of recorded cases to cite as evidence, `speeds` what tools/bench
+/// wrote down; empty for none.
+std::string ops_page(const std::string& recordings, const std::string& speeds);
 /// docs/cli.md: the help of every command.
 std::string cli_page(const CLI::App& app);
 /// dodona.1, for man.
