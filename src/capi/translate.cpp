@@ -68,9 +68,7 @@ Tensor over_array(const dodona_tensor& t, DType dtype) {
 
 /// The value as the schema's attribute wants it. Words stay words; binding refuses what does not fit.
 AttrValue to_value(const AttrSpec* spec, const dodona_attr& attr) {
-  if (attr.text != nullptr)
-    return spec != nullptr && std::holds_alternative<std::string>(spec->default_value) ? AttrValue(std::string(attr.text))
-                                                                                       : parse_attr_value(attr.text);
+  if (attr.text != nullptr) return parse_attr_value(attr.text, spec);
   if (spec != nullptr && std::holds_alternative<bool>(spec->default_value) && (attr.number == 0 || attr.number == 1))
     return attr.number != 0;
   return attr.number;

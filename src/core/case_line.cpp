@@ -41,7 +41,8 @@ std::pair<std::string, std::string_view> key_value(const std::string& op, std::s
 
 }  // namespace
 
-AttrValue parse_attr_value(std::string_view text) {
+AttrValue parse_attr_value(std::string_view text, const AttrSpec* spec) {
+  if (spec != nullptr && std::holds_alternative<std::string>(spec->default_value)) return std::string(text);
   if (text == "true" || text == "True") return true;
   if (text == "false" || text == "False") return false;
   if (std::int64_t whole = 0; parse_number(text, whole)) return whole;
@@ -54,6 +55,7 @@ CaseLine parse_case_line(std::string_view text) {
   if (words.empty()) fail("", "", "the case line is empty, expected OP SYM=N...");
   CaseLine line;
   line.op = words[0];
+  const Op* op = registry().find(line.op);
   if (line.op.starts_with("-")) fail("", line.op, "stands where the op's name is expected");
   for (std::size_t i = 1; i < words.size(); ++i) {
     const std::string_view word = words[i];
@@ -70,7 +72,7 @@ CaseLine parse_case_line(std::string_view text) {
     if (word == "--attr") {
       const auto [name, attr] = key_value(line.op, word, value);
       if (line.attrs.find_attr(name) != nullptr) fail(line.op, name, "is given twice");
-      line.attrs.set_attr(name, parse_attr_value(attr));
+      line.attrs.set_attr(name, parse_attr_value(attr, op != nullptr ? op->schema().find_attr(name) : nullptr));
     } else if (word == "--dtype") {
       const auto [name, type] = key_value(line.op, word, value);
       const auto dtype = parse_dtype(type);

@@ -27,7 +27,8 @@ CaseLine parse_case_line(std::string_view text);
 std::string to_string(const CaseLine& line);
 /// Recipe attributes of the line's dialect, then the line's own attributes over them. Throws bad_option for an unknown dialect.
 Arguments attributes_of(const CaseLine& line, const OpSchema& schema);
-/// The value that `text` reads as: a whole number, a number, true/false, else a word.
-AttrValue parse_attr_value(std::string_view text);
+/// The value that `text` reads as: a whole number, a number, true/false, else a word. What `spec` wants as a word is one, whatever else it
+/// could be: `nan`.
+AttrValue parse_attr_value(std::string_view text, const AttrSpec* spec = nullptr);
 
 }  // namespace dodona

@@ -41,6 +41,20 @@ TEST(CaseLine, AttributeValuesAreTyped) {
   EXPECT_EQ(std::get<std::string>(parse_attr_value("bf16")), "bf16");
 }
 
+TEST(CaseLine, WhatTheOpTakesAsAWordIsOne) {
+  const CaseLine line = parse_case_line("merge_state_v2 --attr both_empty=nan");
+  EXPECT_EQ(std::get<std::string>(*line.attrs.find_attr("both_empty")), "nan");
+  EXPECT_EQ(to_string(line), "merge_state_v2 --attr both_empty=nan");
+  for (const auto& op : registry().all())
+    for (const AttrSpec& spec : op->schema().attrs)
+      for (const std::string& choice : spec.choices) {
+        const CaseLine one = parse_case_line(std::string(op->name()) + " --attr " + spec.name + "=" + choice);
+        EXPECT_EQ(*one.attrs.find_attr(spec.name), AttrValue(choice)) << op->name() << " " << spec.name;
+      }
+  // Numbers of other attributes stay numbers.
+  EXPECT_EQ(std::get<double>(*parse_case_line("rmsnorm --attr eps=0.5").attrs.find_attr("eps")), 0.5);
+}
+
 TEST(CaseLine, MistakesAreNamed) {
   EXPECT_NE(error_of("").find("empty"), std::string::npos);
   EXPECT_NE(error_of("rmsnorm T").find("NAME=VALUE"), std::string::npos);
