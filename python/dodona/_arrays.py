@@ -23,7 +23,7 @@ CODES = {name: code for code, name in enumerate(DTYPES)}
 ALIASES = {
     "float64": "f64", "double": "f64", "float32": "f32", "float": "f32", "float16": "f16", "half": "f16", "bfloat16": "bf16",
     "float8_e4m3fn": "f8_e4m3", "float8_e5m2": "f8_e5m2", "float8_e8m0fnu": "f8_e8m0", "int8": "i8", "uint8": "u8", "int16": "i16",
-    "int32": "i32", "int64": "i64", "bool": "bool", "bool_": "bool",
+    "int32": "i32", "int64": "i64", "bool": "bool", "bool_": "bool", "float4_e2m1fn_x2": "u8",
 }  # fmt: skip
 _RAW = {"bf16": np.uint16, "f8_e4m3": np.uint8, "f8_e5m2": np.uint8, "f8_e8m0": np.uint8, "f4_e2m1": np.uint8, "i4": np.uint8}
 _PLAIN = {
@@ -200,6 +200,10 @@ class Slot:
         if value.layout is not None and "strided" not in str(value.layout):
             raise self.refuse(f"has layout {value.layout}, expected a strided tensor")
         host = value
+        if value.device.type == "meta":
+            raise self.refuse("is on the meta device, which holds no values", BadValue, "bad_value")
+        if self.written and getattr(value, "requires_grad", False):
+            raise self.refuse("requires grad, and is written by a call that autograd knows nothing of: detach() it", BadValue, "bad_value")
         if value.device.type != "cpu":
             if not _device_copies.get():
                 raise self.refuse(f"is on {value.device}, expected the cpu; within dodona.device_copies() it is copied there and back")
@@ -216,7 +220,11 @@ class Slot:
         if code is None:
             raise self.refuse(f"has dtype {value.dtype}, which it does not take")
         keep.append(host)
-        return self._pack(host.data_ptr(), code, tuple(host.shape), tuple(host.stride()), False)
+        try:
+            address = host.data_ptr()
+        except RuntimeError as error:  # a fake one, as compilers trace with
+            raise self.refuse(f"has no memory: {error}", BadValue, "bad_value") from error
+        return self._pack(address, code, tuple(host.shape), tuple(host.stride()), False)
 
     def _pack_dlpack(self, value: Any, forced: str | None, keep: list) -> bytes:
         device = value.__dlpack_device__() if hasattr(value, "__dlpack_device__") else (1, 0)
@@ -296,6 +304,16 @@ def listed(tensors: int, owner: Any, writable: bool = True) -> dict[str, np.ndar
         check(lib.dodona_tensors_get(tensors, index, ctypes.byref(view)))
         result[view.name.decode()] = over(view, owner, writable)
     return result
+
+
+def dtypes_of(tensors: int) -> dict[str, str]:
+    """Our names of the dtypes of a handle's tensors, which raw codes do not tell."""
+    names = {}
+    view = CTensor()
+    for index in range(lib.dodona_tensors_count(tensors)):
+        check(lib.dodona_tensors_get(tensors, index, ctypes.byref(view)))
+        names[view.name.decode()] = DTYPES[view.dtype]
+    return names
 
 
 def made_tensors(value: int) -> dict[str, np.ndarray]:

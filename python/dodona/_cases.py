@@ -8,7 +8,7 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from ._arrays import listed, made_tensors
+from ._arrays import CODES, Typed, dtypes_of, listed, made_tensors
 from ._library import OUTCOMES, BadType, Handle, check as check_status, exec_bytes, fail, lib, made
 from ._ops import function, plan_of
 
@@ -67,6 +67,8 @@ class Case:
         self.attrs: dict[str, Any] = json.loads(lib.dodona_case_attrs(handle.value))
         # Views of the case's own memory: what is written to the case would change what it is judged by.
         self.inputs: dict[str, np.ndarray] = listed(lib.dodona_case_inputs(handle.value), handle, writable=False)
+        self.dtypes: dict[str, str] = dtypes_of(lib.dodona_case_inputs(handle.value))
+        """Element types of the inputs, which raw codes do not tell"""
         self.recorded: dict[str, np.ndarray] = listed(lib.dodona_case_recorded(handle.value), handle, writable=False)
 
     @staticmethod
@@ -93,8 +95,15 @@ class Case:
         return Case(made(lambda place: lib.dodona_case_from_call(plan.c_name, *packed, place), lib.dodona_case_free))
 
     def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of dodona.<op>: writable copies of the inputs, in their layouts, and the attributes."""
-        return {**{name: _writable(array) for name, array in self.inputs.items()}, **self.attrs}
+        """Keyword arguments of dodona.<op>: writable copies of the inputs, in their layouts, and the attributes. Raw codes that would be
+        taken for another type stand in dodona.as_dtype."""
+        codes = {slot.name: slot.codes for slot in plan_of(self.op).slots}
+
+        def told(name: str, array: np.ndarray) -> Any:
+            dtype = self.dtypes[name]
+            return array if codes[name].get(array.dtype) == CODES[dtype] else Typed(array, dtype)
+
+        return {**{name: told(name, _writable(array)) for name, array in self.inputs.items()}, **self.attrs}
 
     def run(self, mode: str | None = None, threads: int | None = None) -> dict[str, np.ndarray]:
         """The outputs by name, in-place ones too; the case stays as it is."""

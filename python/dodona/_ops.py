@@ -9,12 +9,12 @@ from typing import Any, Callable
 
 import numpy as np
 
-from ._arrays import CODES, Slot, Typed, dtype_name, is_torch, like_torch, made_tensors
+from ._arrays import Slot, Typed, dtype_name, dtypes_of, is_torch, like_torch, made_tensors
 from ._library import BadType, check, exec_bytes, fail, lib
 
 _pack_attr = struct.Struct("PPd").pack
 _EXEC = {(None, None): None}
-_no_made = ctypes.c_void_p
+_NOTHING = object()  # the default of what must be given: no value equals it
 
 
 def names() -> list[str]:
@@ -75,7 +75,7 @@ class Plan:
         attrs = {spec["name"]: spec for spec in self.schema["attributes"]}
         self.slots = [Slot(op, spec, tensors, attrs) for spec in self.schema["tensors"]]
         self.attrs = [_Attr(op, spec) for spec in self.schema["attributes"]]
-        self.defaults = [attr.default for attr in self.attrs]
+        self.defaults = [_NOTHING if attr.required else attr.default for attr in self.attrs]
         self.outputs = [i for i, slot in enumerate(self.slots) if slot.spec["direction"] == "out"]
         # Outputs that NumPy can allocate, for they look like an input; the library makes the others.
         self.alike = {i: self._model(i) for i in self.outputs}
@@ -102,9 +102,7 @@ class Plan:
 def _packed_attrs(plan: Plan, values: tuple, keep: list) -> tuple[bytes, int]:
     packed = []
     for attr, value, default in zip(plan.attrs, values, plan.defaults):
-        if value is default and not attr.required:
-            continue
-        if value is None:
+        if value is default or value is None:
             continue  # not given: the library has the default, or says that it is missing
         packed.append(attr.pack(value, keep))
     return b"".join(packed), len(packed)
@@ -146,7 +144,7 @@ def run(plan: Plan, tensors: tuple, attrs: tuple, mode: str | None, threads: int
     else:
         place = ctypes.c_void_p()
         check(lib.dodona_run(plan.c_name, b"".join(packed), len(packed), attr_bytes, attr_count, how, ctypes.byref(place)))
-        _take_made(plan, given, made_tensors(place.value))
+        _take_made(plan, given, place.value)
     for device, host in back:
         device.copy_(host)
     if len(plan.outputs) == 1:
@@ -155,10 +153,12 @@ def run(plan: Plan, tensors: tuple, attrs: tuple, mode: str | None, threads: int
     return tuple(given[i] for i in plan.outputs if given[i] is not None) or None
 
 
-def _take_made(plan: Plan, given: list, made: dict[str, np.ndarray]) -> None:
+def _take_made(plan: Plan, given: list, handle: int) -> None:
     """Puts what the library made where the caller gave nothing; torch callers get torch tensors."""
     model = next((value for value in given if value is not None), None)
     model = model.array if isinstance(model, Typed) else model
+    kinds = dtypes_of(handle) if is_torch(model) else {}
+    made = made_tensors(handle)
     for i in plan.outputs:
         slot = plan.slots[i]
         if given[i] is not None or slot.name not in made:
@@ -166,16 +166,10 @@ def _take_made(plan: Plan, given: list, made: dict[str, np.ndarray]) -> None:
         if i in plan.views:
             source = given[plan.views[i]]
             given[i] = (source.array if isinstance(source, Typed) else source)[...]
-        elif is_torch(model):
-            given[i] = like_torch(made[slot.name], made_dtype(made[slot.name], slot), model)
+        elif kinds:
+            given[i] = like_torch(made[slot.name], kinds[slot.name], model)
         else:
             given[i] = made[slot.name]
-
-
-def made_dtype(array: np.ndarray, slot: Slot) -> str:
-    """Our name of the dtype of an array that the library made for `slot`."""
-    code = slot.codes.get(array.dtype)
-    return next(name for name, number in CODES.items() if number == code)
 
 
 # ---- functions ----

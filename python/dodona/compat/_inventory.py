@@ -13,8 +13,9 @@ SHARED = {
 }  # fmt: skip
 
 
-def offered(source: str) -> list[str]:
-    return [op for op in names() if op in SHARED or plan_of(op).schema["source"] == source]
+def offered(package: str) -> list[str]:
+    """The inventory writes upstream as its projects do, sgl-kernel; a package's name has an underscore there."""
+    return [op for op in names() if op in SHARED or plan_of(op).schema["source"].replace("-", "_") == package]
 
 
 def with_dialect(op: str, dialect: str) -> Callable[..., Any]:
