@@ -9,7 +9,7 @@ from .._ops import function, names, plan_of
 # Offered by both under the same name with the same parameters; the inventory knows them by one source.
 SHARED = {
     "rmsnorm", "fused_add_rmsnorm", "silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul", "apply_rope_with_cos_sin_cache_inplace", "bmm_fp8",
-    "merge_state", "merge_state_v2",
+    "merge_state",
 }  # fmt: skip
 
 
@@ -32,3 +32,8 @@ def with_dialect(op: str, dialect: str) -> Callable[..., Any]:
 
     called.__name__, called.__doc__ = op, base.__doc__
     return called
+
+
+def listing(functions: list[str]) -> str:
+    """The end of a module's docstring."""
+    return "Functions: " + ", ".join(functions) + "."

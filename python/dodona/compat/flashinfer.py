@@ -6,7 +6,7 @@ from typing import Any
 
 from .._library import fail
 from .._ops import function
-from ._inventory import offered, with_dialect
+from ._inventory import listing, offered, with_dialect
 
 _NAMES = offered("flashinfer")
 
@@ -34,3 +34,4 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = sorted({*_NAMES, "fp4_quantize"})
+__doc__ = f"{__doc__}\n\n{listing(__all__)}"

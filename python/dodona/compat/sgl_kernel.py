@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._ops import function
-from ._inventory import offered
+from ._inventory import listing, offered
 
 _NAMES = offered("sgl_kernel")
 
@@ -24,3 +24,4 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = sorted({*_NAMES, "cutlass_fp4_group_mm"})
+__doc__ = f"{__doc__}\n\n{listing(__all__)}"
