@@ -224,7 +224,12 @@ class Slot:
             address = host.data_ptr()
         except RuntimeError as error:  # a fake one, as compilers trace with
             raise self.refuse(f"has no memory: {error}", BadValue, "bad_value") from error
-        return self._pack(address, code, tuple(host.shape), tuple(host.stride()), False)
+        shape, strides = tuple(host.shape), tuple(host.stride())
+        if forced in ("f4_e2m1", "i4"):  # two elements a byte: sizes count elements
+            if not shape or not host.is_contiguous():
+                raise self.refuse("has packed elements, expected contiguous bytes", BadValue, "bad_stride")
+            shape, strides = shape[:-1] + (2 * shape[-1],), None
+        return self._pack(address, code, shape, strides, False)
 
     def _pack_dlpack(self, value: Any, forced: str | None, keep: list) -> bytes:
         device = value.__dlpack_device__() if hasattr(value, "__dlpack_device__") else (1, 0)

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 #include <span>
+#include <sstream>
 
 #include "core/call.h"
 #include "core/case_line.h"
@@ -19,7 +20,13 @@ namespace {
 /// Axes of one Definition, made as tensors name them.
 class Axes {
  public:
-  Axes(const OpSchema& schema, const CaseLine& line) : schema_(schema), line_(line) {}
+  explicit Axes(const OpSchema& schema) {
+    const auto& independent = schema.properties.rows_independent;
+    free_.insert(independent.begin(), independent.end());
+    // The reference makes outputs that the caller gives: their sizes stand in it as numbers.
+    for (const TensorSpec& spec : schema.tensors)
+      if (spec.given) std::erase_if(free_, [&](const std::string& symbol) { return names_symbol(spec.shape, symbol); });
+  }
 
   /// The axis of one size, called by its expression. Sizes that rows are independent along are var, all others const.
   std::string name_of(const std::string& expression, std::int64_t size) {
@@ -29,8 +36,7 @@ class Axes {
     if (name.empty() || std::isdigit(static_cast<unsigned char>(name.front())) != 0) name = "size_" + name;
     // One expression may come to two sizes (packs, alternatives of a shape).
     while (axes_.contains(name) && size_of(name) != size) name += "_";
-    const auto& independent = schema_.properties.rows_independent;
-    const bool variable = std::find(independent.begin(), independent.end(), expression) != independent.end();
+    const bool variable = free_.contains(expression);
     if (!axes_.contains(name)) {
       axes_[name] = variable ? io::Json{{"type", "var"}} : io::Json{{"type", "const"}, {"value", size}};
       if (variable) values_[name] = size;
@@ -44,8 +50,13 @@ class Axes {
   std::int64_t size_of(const std::string& name) const {
     return values_.contains(name) ? values_[name].get<std::int64_t>() : axes_[name]["value"].get<std::int64_t>();
   }
-  const OpSchema& schema_;
-  const CaseLine& line_;
+  static bool names_symbol(const std::string& shape, const std::string& symbol) {
+    std::istringstream words(shape);
+    for (std::string word; words >> word;)
+      if (word == symbol) return true;
+    return false;
+  }
+  std::set<std::string> free_;
   io::Json axes_ = io::Json::object(), values_ = io::Json::object();
 };
 
@@ -92,30 +103,40 @@ io::Json scalar_value(const AttrValue& value) {
   return std::get<double>(value);
 }
 
-/// A call of the Python package, with what it leaves in its arguments returned as an output.
-std::string reference_of(const Case& c, const io::Json& inputs, const std::vector<std::string>& recipe, const io::Json& outputs) {
-  std::string parameters, call, copies, results;
+std::string quoted(const std::string& text) {
+  return '"' + text + '"';
+}
+
+/// A call of the Python package. Workloads hold torch tensors as a Definition can name them: dodona.fib makes the call's arguments of them,
+/// and of its results what the Definition declares.
+std::string reference_of(const Case& c, const io::Json& inputs, const std::vector<std::string>& recipe) {
+  const OpSchema& schema = c.op->schema();
+  std::string parameters, call = quoted(std::string(c.op->name())), names;
   const auto add = [](std::string& list, const std::string& item) { list += (list.empty() ? "" : ", ") + item; };
+  for (const auto& [name, tensor] : c.outputs) add(names, quoted(name) + ": " + quoted(std::string(fib_dtype(tensor.dtype()))));
+  add(call, "{" + names + "}");
+  bool typed = false;
   for (const auto& [name, field] : inputs.items()) {
     add(parameters, name);
-    add(call, name + "=" + name);
-    const TensorSpec* spec = c.op->schema().find_tensor(name);
-    if (spec != nullptr && spec->direction == Direction::inout) copies += "    " + name + " = " + name + ".clone()\n";
+    const Tensor* tensor = field["shape"].is_null() ? nullptr : c.inputs.find(name);
+    // Names of types that may come as raw codes: what int8 stands for, and the small floats of a Python that lacks them.
+    const bool told = tensor != nullptr && bits(tensor->dtype()) <= 8 && tensor->dtype() != DType::i8 && tensor->dtype() != DType::boolean;
+    typed = typed || told;
+    add(call, name + "=" + (told ? "dodona.as_dtype(" + name + ", " + quoted(std::string(dodona::name(tensor->dtype()))) + ")" : name));
+  }
+  for (const TensorSpec& spec : schema.tensors) {
+    const Tensor* tensor = c.inputs.find(spec.name);
+    if (!spec.given || tensor == nullptr) continue;
+    std::string sizes;
+    for (const std::int64_t size : tensor->shape()) add(sizes, std::to_string(size));
+    add(call, spec.name + "=fib.empty([" + sizes + "], " + quoted(std::string(dodona::name(tensor->dtype()))) + ")");
   }
   for (const std::string& choice : recipe) {
     const std::size_t equals = choice.find('=');
-    add(call, choice.substr(0, equals) + "=\"" + choice.substr(equals + 1) + "\"");
+    add(call, choice.substr(0, equals) + "=" + quoted(choice.substr(equals + 1)));
   }
-  bool in_place = false;
-  for (const auto& [name, field] : outputs.items()) {
-    const bool left = c.op->schema().find_tensor(name) == nullptr;
-    in_place = in_place || left;
-    add(results, left ? name.substr(0, name.size() - 4) : name);
-  }
-  const std::string run = "dodona." + std::string(c.op->name()) + "(" + call + ")";
-  std::string text = "import dodona\n\n\ndef run(" + parameters + "):\n" + copies;
-  if (!in_place) return text + "    return " + run + "\n";
-  return text + "    " + run + "\n    return " + results + "\n";
+  return std::string(typed ? "import dodona\n" : "") + "from dodona import fib\n\n\ndef run(" + parameters + "):\n    return fib.call(" +
+         call + ")\n";
 }
 
 void write_text(const std::filesystem::path& path, const std::string& text) {
@@ -134,7 +155,7 @@ std::string export_case(const std::filesystem::path& root, const Op& op, std::si
   exec.threads = threads;
   const Case c = make_case(line, exec);
   const OpSchema& schema = op.schema();
-  Axes axes(schema, line);
+  Axes axes(schema);
   const std::string name = std::string(op.name()) + "_c" + std::to_string(number + 1);
   const std::string blob = "blob/workloads/" + op_type_of(op) + "/" + name + "/" + name + "_1.safetensors";
   io::Json inputs = io::Json::object(), outputs = io::Json::object(), sources = io::Json::object();
@@ -179,7 +200,7 @@ std::string export_case(const std::filesystem::path& root, const Op& op, std::si
                             {"axes", axes.axes()},
                             {"inputs", inputs},
                             {"outputs", outputs},
-                            {"reference", reference_of(c, inputs, recipe, outputs)}};
+                            {"reference", reference_of(c, inputs, recipe)}};
   const io::Json workload{{"definition", name},
                           {"workload", {{"uuid", name + "_1"}, {"axes", axes.values()}, {"inputs", sources}}},
                           {"solution", nullptr},

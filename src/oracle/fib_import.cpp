@@ -101,8 +101,9 @@ Case import_by_names(const Inputs& inputs, const Mapping& mapping, const ImportO
   bool seeded = false;
   for (const auto& [ours, theirs] : mapping.arguments) {
     const TensorSpec* spec = schema.find_tensor(ours);
-    if (spec == nullptr) continue;
     const Field& field = *d.input(theirs);
+    // One name may be both an output and the attribute that asks for it: the input is the attribute.
+    if (spec == nullptr || (field.scalar && schema.find_attr(ours) != nullptr)) continue;
     const Source& source = inputs.source(field);
     if (field.optional && source.kind == Source::Kind::random && spec->optional) continue;
     const DType type = type_for(d, field, *spec, c.inputs);
