@@ -70,6 +70,18 @@ TEST_F(Docs, ZshScriptParses) {
   EXPECT_EQ(std::system(("zsh -n " + file("_dodona", run("docs zsh").out)).c_str()), 0);
 }
 
+TEST_F(Docs, ZshCompletesCommandsOptionsValuesAndOps) {
+  if (!have("zsh")) GTEST_SKIP() << "zsh is not installed";
+  file("_dodona", run("docs zsh").out);
+  const auto completes = [&](const std::string& line, const std::string& expected) {
+    const std::string script = DODONA_SOURCE_DIR "/tests/tools/complete.zsh";
+    return std::system(("TERM=dumb timeout 30 zsh -f " + script + " " + folder_.string() + " '" + line + "' '" + expected + "'").c_str()) ==
+           0;
+  };
+  EXPECT_TRUE(completes("dodona info fused_add", "fused_add_rmsnorm "));
+  EXPECT_TRUE(completes("dodona gen --dist wi", "wide-exponent "));
+}
+
 TEST_F(Docs, ManualPageFormatsWithoutWarnings) {
   const std::string page = run("docs man").out;
   EXPECT_EQ(page.find(".TH DODONA 1"), 0U);
