@@ -1,5 +1,6 @@
 """Upstream's packages, by their names."""
 
+import inspect
 import pathlib
 import re
 import sys
@@ -45,6 +46,12 @@ def test_a_package_that_is_there_is_not_replaced(monkeypatch):
     monkeypatch.setitem(sys.modules, "flashinfer", type(sys)("flashinfer"))
     with pytest.raises(RuntimeError, match="flashinfer is already imported"):
         compat.install("flashinfer")
+
+
+def test_functions_with_a_recipe_keep_their_parameters():
+    from dodona.compat import flashinfer
+
+    assert list(inspect.signature(flashinfer.merge_state).parameters)[:4] == ["v_a", "s_a", "v_b", "s_b"]
 
 
 def test_flashinfer_quantizes_by_its_own_recipe():

@@ -30,7 +30,7 @@ def with_dialect(op: str, dialect: str) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         return base(*args, **{**recipe, **kwargs})
 
-    called.__name__, called.__doc__ = op, base.__doc__
+    called.__name__, called.__doc__, called.__wrapped__ = op, base.__doc__, base
     return called
 
 
