@@ -10,7 +10,8 @@ foreach(candidate python3 /usr/bin/python3)
 endforeach()
 if(python_with_numpy)
   add_test(NAME python.package COMMAND ${python_with_numpy} -m pytest -q -p no:cacheprovider -p dodona.pytest_plugin ${PROJECT_SOURCE_DIR}/python/tests)
-  set(python_environment PYTHONPATH=${PROJECT_SOURCE_DIR}/python PYTHONDONTWRITEBYTECODE=1 DODONA_LIBRARY=$<TARGET_FILE:dodona_shared>
+  # An installed dodona would bring the plug-in a second time.
+  set(python_environment PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PYTHONPATH=${PROJECT_SOURCE_DIR}/python PYTHONDONTWRITEBYTECODE=1 DODONA_LIBRARY=$<TARGET_FILE:dodona_shared>
                          DODONA_COMMAND=$<TARGET_FILE:dodona_command>)
   if(DODONA_SANITIZE MATCHES "address")
     # The interpreter is not sanitized: the runtime comes before it, and what it never frees is its own affair.

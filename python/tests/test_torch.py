@@ -187,6 +187,13 @@ def test_float8_goes_in_and_comes_out(norm):
     assert_same(case, outputs)
 
 
+def test_packed_codes_are_bytes():
+    codes = torch.zeros(2, 4, dtype=torch.uint8)
+    assert dodona.weak_ref_tensor(dodona.as_dtype(codes, "f4_e2m1")).data_ptr() == codes.data_ptr()
+    with pytest.raises(ValueError, match="weak_ref_tensor: tensor has packed elements, expected contiguous bytes"):
+        dodona.weak_ref_tensor(dodona.as_dtype(codes[:, :2], "f4_e2m1"))
+
+
 def test_verdicts_take_torch_tensors(norm):
     case = dodona.Case.of("rmsnorm", *norm)
     y = dodona.rmsnorm(*norm)
@@ -245,6 +252,7 @@ def test_leave_to_copy_from_devices_does_not_help_without_values():
         dodona.rmsnorm(f32(2, 8).to("meta"), f32(8))
 
 
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 def test_tensors_that_compilers_trace_with_are_refused():
     fake = pytest.importorskip("torch._subclasses.fake_tensor", reason=f"torch {torch.__version__} has no fake tensors")
     with fake.FakeTensorMode():
