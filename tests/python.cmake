@@ -14,9 +14,11 @@ if(python_with_numpy)
   set(python_environment PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PYTHONPATH=${PROJECT_SOURCE_DIR}/python PYTHONDONTWRITEBYTECODE=1 DODONA_LIBRARY=$<TARGET_FILE:dodona_shared>
                          DODONA_COMMAND=$<TARGET_FILE:dodona_command>)
   if(DODONA_SANITIZE MATCHES "address")
-    # The interpreter is not sanitized: the runtime comes before it, and what it never frees is its own affair.
+    # The interpreter is not sanitized: the runtime comes before it, with the library whose exceptions it watches, and what the interpreter
+    # never frees is its own affair.
     execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libasan.so OUTPUT_VARIABLE asan OUTPUT_STRIP_TRAILING_WHITESPACE)
-    list(APPEND python_environment LD_PRELOAD=${asan} ASAN_OPTIONS=detect_leaks=0)
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.so OUTPUT_VARIABLE cxx OUTPUT_STRIP_TRAILING_WHITESPACE)
+    list(APPEND python_environment "LD_PRELOAD=${asan}:${cxx}" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1)
   endif()
   set_tests_properties(python.package PROPERTIES ENVIRONMENT "${python_environment}" TIMEOUT 300)
 else()

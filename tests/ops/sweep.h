@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -123,7 +123,7 @@ class Guarded {
       if ((p < begin_ || p >= begin_ + extent_) && *p != canary) return false;
     return true;
   }
-  bool unchanged() const { return std::memcmp(begin_, before_.data(), before_.size()) == 0; }
+  bool unchanged() const { return std::equal(before_.begin(), before_.end(), begin_); }
 
  private:
   static constexpr std::byte canary{0xC5};
