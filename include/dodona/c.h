@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include <stddef.h>
+#include <stddef.h> /* NOLINT(modernize-deprecated-headers): C has no other */
 
 #if defined(__GNUC__)
 #define DODONA_API __attribute__((visibility("default")))

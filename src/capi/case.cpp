@@ -101,7 +101,7 @@ oracle::NamedTensors actual_outputs(const dodona_case& c, const dodona_tensor* a
   oracle::NamedTensors outputs = to_tensors(op, actual, count);
   const auto expected = oracle::expected_outputs(op, c.content.inputs);
   for (auto& [name, tensor] : outputs) {
-    if (std::none_of(expected.begin(), expected.end(), [&](const auto& output) { return output.name == name; })) {
+    if (std::none_of(expected.begin(), expected.end(), [&name = name](const auto& output) { return output.name == name; })) {
       std::string known;
       for (const auto& output : expected) known += (known.empty() ? "" : ", ") + output.name;
       throw Error(ErrorCode::unknown_argument, std::string(op.name()), name, "is no output of this call; they are " + known);
