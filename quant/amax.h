@@ -26,6 +26,14 @@ namespace dodona::quant {
   return x.empty() ? 0.0f : std::numeric_limits<float>::quiet_NaN();
 }
 
+/// Mistake: the largest x, its magnitude forgotten; NaN elements are ignored. -inf for an empty span or for NaN alone.
+inline float largest_value(std::span<const float> x) {
+  float largest = -std::numeric_limits<float>::infinity();
+  for (const float value : x)
+    if (value > largest) largest = value;
+  return largest;
+}
+
 /// fmaxf(fminf(v, high), low): NaN becomes `high`.
 [[gnu::always_inline]] inline float clamp_high_first(float v, float low, float high) {
   const float below = v < high ? v : high;

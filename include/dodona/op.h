@@ -191,6 +191,13 @@ struct KnownDefect {
 /// All known defects, including those of ops that the inventory does not hold yet.
 std::span<const KnownDefect> known_defects();
 
+/// A mistake that kernels of an op are known to make and that no other call of it would reproduce: what a failing kernel is compared
+/// with, and what the judges must notice.
+struct KernelMistake {
+  std::string_view id, text;
+  bool may_hide = false;  ///< it may change results by no more than the contract leaves open
+};
+
 /// Work of one call, for benchmarks: bytes read and written at least once, and floating-point operations.
 struct Cost {
   double bytes_read = 0, bytes_written = 0, flops = 0;
@@ -226,6 +233,10 @@ class Op {
   virtual void condition(Arguments& arguments, const Exec& exec, Reference& reference) const = 0;
   /// Whether the element `linear` of the actual output `output` is explained by a known upstream defect; nullptr when not.
   virtual const KnownDefect* explain_defect(Arguments& arguments, std::string_view output, std::int64_t linear) const = 0;
+  /// The op's own mistakes, the likeliest first.
+  virtual std::vector<KernelMistake> mistakes() const = 0;
+  /// As reference(), for a kernel that makes the mistake of this id. Throws bad_option when the op declares none of that name.
+  virtual void mistaken_reference(std::string_view id, Arguments& arguments, const Exec& exec, Reference& reference) const = 0;
   virtual Cost cost(Arguments& arguments) const = 0;
 
  protected:

@@ -53,6 +53,19 @@ Shares shares_of(double s_a, double s_b, bool natural) {
   return shares;
 }
 
+Shares shares_by(MergeRule rule, double s_a, double s_b, bool natural) {
+  Shares shares = shares_of(s_a, s_b, natural);
+  if (rule == MergeRule::shares_not_normalized) {
+    const double larger = std::max(shares.a, shares.b);
+    shares.a /= larger;
+    shares.b /= larger;
+  } else if (rule == MergeRule::logarithm_left_out) {
+    shares.s = std::max(s_a, s_b);
+    shares.s_slack = 0;
+  }
+  return shares;
+}
+
 struct Element {
   double value, slack;
   bool open;
@@ -79,7 +92,7 @@ Element merge_element(double v_a, double v_b, const Shares& shares, bool narrow)
 
 }  // namespace
 
-void merge_golden(const PartialMerge& merge, const Exec& exec, Reference* reference) {
+void merge_golden(const PartialMerge& merge, const Exec& exec, Reference* reference, MergeRule rule) {
   const GoldenOutput v(merge.v_merged, reference, "v_merged"), s(merge.s_merged, reference, "s_merged");
   v.make_open();
   const std::int64_t width = merge.v_a.size(-1);
@@ -95,7 +108,7 @@ void merge_golden(const PartialMerge& merge, const Exec& exec, Reference* refere
       for (std::int64_t d = 0; d < width; ++d) v.put(row * width + d, zero ? 0.0 : nan, 0.0);
       return;
     }
-    const Shares shares = shares_of(s_a, s_b, merge.natural);
+    const Shares shares = shares_by(rule, s_a, s_b, merge.natural);
     s.put(row, shares.s, shares.s_slack);
     for (std::int64_t d = 0; d < width; ++d) {
       const std::int64_t i = row * width + d;

@@ -37,7 +37,13 @@ void describe_merge(auto& op, Merge& fields, const DTypeRule& types, Role lse) {
   op.rows_independent("T");
 }
 
-void merge_golden(const PartialMerge& merge, const Exec& exec, Reference* reference);
+/// Golden mode as it is, and with the mistakes that merging kernels make.
+enum class MergeRule {
+  right,
+  shares_not_normalized,  ///< v = v_a*w_a + v_b*w_b, the larger weight being 1
+  logarithm_left_out,     ///< s is the larger log-sum-exp
+};
+void merge_golden(const PartialMerge& merge, const Exec& exec, Reference* reference, MergeRule rule = MergeRule::right);
 void merge_fast(const PartialMerge& merge, const Exec& exec);
 /// The H200's arithmetic, bit for bit; the caller has checked that its kernel takes these arguments.
 void merge_hopper(const PartialMerge& merge, const Exec& exec);

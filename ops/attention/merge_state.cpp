@@ -5,8 +5,9 @@
 namespace dodona::ops {
 namespace {
 
+template <MergeRule rule>
 void golden(const MergeState& op, const Exec& exec, Reference* reference) {
-  merge_golden(partial_merge(op, false), exec, reference);
+  merge_golden(partial_merge(op, false), exec, reference, rule);
 }
 
 void fast(const MergeState& op, const Exec& exec) {
@@ -42,9 +43,13 @@ std::unique_ptr<Op> op_merge_state() {
           "0.7*|s_a - s_b| + 4 moves v along v_a - v_b; 6 of |v_a*p_a| + |v_b*p_b| and 1 of |v|; s: 4 + 1.45 of the sum's error + its own; "
           "plus "
           "what flushed denormals carry. An infinite v whose weight may be flushed is open.",
-      .golden = ops::golden,
+      .golden = ops::golden<ops::MergeRule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .mistakes = {{"shares-not-normalized", "the weights are not divided by their sum",
+                    ops::golden<ops::MergeRule::shares_not_normalized>},
+                   {"logarithm-left-out", "the larger log-sum-exp is written, without the logarithm of the sum",
+                    ops::golden<ops::MergeRule::logarithm_left_out>}},
       .cases = {"T=3 N=16 D=128", "T=2 N=5 D=64 --dtype v_a=f16", "T=2 N=17 D=512 --dialect flashinfer", "T=3 N=7 D=31"},
       .bench_cases = {"T=1 N=64 D=128", "T=256 N=64 D=128", "T=2048 N=32 D=128"},
   });

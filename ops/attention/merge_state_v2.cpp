@@ -3,8 +3,9 @@
 namespace dodona::ops {
 namespace {
 
+template <MergeRule rule>
 void golden(const MergeStateV2& op, const Exec& exec, Reference* reference) {
-  merge_golden(partial_merge(op, true), exec, reference);
+  merge_golden(partial_merge(op, true), exec, reference, rule);
 }
 
 void fast(const MergeStateV2& op, const Exec& exec) {
@@ -37,9 +38,13 @@ std::unique_ptr<Op> op_merge_state_v2() {
           "moves v along v_a - v_b; 6 of |v_a*p_a| + |v_b*p_b| and, for 16-bit types, 1 of |v|; s: 6.1 + the sum's error + its logarithm's "
           "rounding; plus what "
           "flushed denormals carry. An infinite v whose weight may be flushed is open.",
-      .golden = ops::golden,
+      .golden = ops::golden<ops::MergeRule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .mistakes = {{"shares-not-normalized", "the weights are not divided by their sum",
+                    ops::golden<ops::MergeRule::shares_not_normalized>},
+                   {"logarithm-left-out", "the larger log-sum-exp is written, without the logarithm of the sum",
+                    ops::golden<ops::MergeRule::logarithm_left_out>}},
       .cases = {"T=3 N=16 D=128", "T=2 N=5 D=64 --dtype v_a=f16", "T=2 N=17 D=48 --dtype v_a=f32", "T=2 N=128 D=128 --dialect flashinfer"},
       .bench_cases = {"T=1 N=128 D=128", "T=256 N=128 D=128", "T=1024 N=128 D=128"},
   });

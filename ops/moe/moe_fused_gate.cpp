@@ -39,6 +39,15 @@ struct Scores {
   std::vector<float> weights, keys;
 };
 
+/// The rule itself, and mistakes of gating kernels.
+enum class Rule {
+  right,
+  bias_in_weights,       ///< weights are made of s + bias
+  not_renormalized,      ///< weights are s itself
+  group_by_maximum,      ///< a group's score is its best key alone
+  ties_to_higher_index,  ///< among experts and among groups
+};
+
 struct ExactArithmetic {
   static float sigmoid(float x) { return static_cast<float>(fixed::sigmoid(x)); }
   static float add(float a, float b) { return a + b; }
@@ -66,7 +75,7 @@ Scores score(DType type, const std::vector<float>& x, const std::vector<float>& 
 
 /// The groups in order: falling sum of the two best keys, lower index first.
 template <class Arithmetic>
-std::vector<std::int64_t> ordered_groups(const MoeFusedGate& op, const std::vector<float>& keys) {
+std::vector<std::int64_t> ordered_groups(const MoeFusedGate& op, const std::vector<float>& keys, Rule rule) {
   const DType type = op.input_tensor.dtype();
   const auto groups = static_cast<std::size_t>(op.num_expert_group), members = keys.size() / groups;
   std::vector<float> sums(groups);
@@ -76,10 +85,11 @@ std::vector<std::int64_t> ordered_groups(const MoeFusedGate& op, const std::vect
       second = std::max(second, std::min(first, keys[e]));
       first = std::max(first, keys[e]);
     }
-    sums[j] = as_key(rounded(type, Arithmetic::add(first, second)));
+    sums[j] = as_key(rule == Rule::group_by_maximum ? first : rounded(type, Arithmetic::add(first, second)));
   }
   std::vector<std::int64_t> order(groups);
   std::iota(order.begin(), order.end(), 0);
+  if (rule == Rule::ties_to_higher_index) std::reverse(order.begin(), order.end());
   std::stable_sort(order.begin(), order.end(),
                    [&](std::int64_t a, std::int64_t b) { return sums[static_cast<std::size_t>(a)] > sums[static_cast<std::size_t>(b)]; });
   return order;
@@ -87,14 +97,15 @@ std::vector<std::int64_t> ordered_groups(const MoeFusedGate& op, const std::vect
 
 /// The chosen experts, in order.
 template <class Arithmetic>
-std::vector<std::int64_t> choose(const MoeFusedGate& op, const std::vector<float>& keys) {
-  std::vector<std::int64_t> kept = ordered_groups<Arithmetic>(op, keys);
+std::vector<std::int64_t> choose(const MoeFusedGate& op, const std::vector<float>& keys, Rule rule = Rule::right) {
+  std::vector<std::int64_t> kept = ordered_groups<Arithmetic>(op, keys, rule);
   kept.resize(static_cast<std::size_t>(op.topk_group));
   std::sort(kept.begin(), kept.end());
   const std::int64_t members = op.experts() / op.num_expert_group;
   std::vector<std::int64_t> candidates;
   for (const std::int64_t group : kept)
     for (std::int64_t e = group * members; e < (group + 1) * members; ++e) candidates.push_back(e);
+  if (rule == Rule::ties_to_higher_index) std::reverse(candidates.begin(), candidates.end());
   std::stable_sort(candidates.begin(), candidates.end(),
                    [&](std::int64_t a, std::int64_t b) { return keys[static_cast<std::size_t>(a)] > keys[static_cast<std::size_t>(b)]; });
   candidates.resize(static_cast<std::size_t>(op.routed()));
@@ -178,14 +189,18 @@ std::vector<GateKey> group_keys(DType type, std::int64_t groups, const std::vect
 
 /// Weights of a row whose experts were chosen: s over the sum of s, and their slack.
 void put_weights(const MoeFusedGate& op, const GoldenOutput& out, std::int64_t row, const std::vector<float>& x,
-                 const std::vector<float>& scores, const std::vector<std::int64_t>& chosen) {
+                 const std::vector<float>& bias, const Scores& scores, const std::vector<std::int64_t>& chosen, Rule rule = Rule::right) {
   const DType type = op.input_tensor.dtype();
+  const bool biased = rule == Rule::bias_in_weights, divided = rule != Rule::not_renormalized;
+  const std::vector<float>& values = biased ? scores.keys : scores.weights;
   std::vector<Interval> open;
   double sum = 0, low_sum = 0, high_sum = 0;
   for (const std::int64_t e : chosen) {
-    const Interval interval = score_interval(type, x[static_cast<std::size_t>(e)]);
+    const auto i = static_cast<std::size_t>(e);
+    Interval interval = score_interval(type, x[i]);
+    if (biased) interval = sum_interval(type, interval, {bias[i], bias[i]});
     open.push_back(interval);
-    sum += scores[static_cast<std::size_t>(e)];
+    sum += values[i];
     low_sum += interval.low;
     high_sum += interval.high;
   }
@@ -201,16 +216,17 @@ void put_weights(const MoeFusedGate& op, const GoldenOutput& out, std::int64_t r
     }
   };
   for (std::size_t k = 0; k < chosen.size(); ++k) {
-    const double s = scores[static_cast<std::size_t>(chosen[k])], exact = s / sum;
-    const double least = open[k].low / (open[k].low + (high_sum - open[k].high)),
-                 most = open[k].high / (open[k].high + (low_sum - open[k].low));
+    const double s = values[static_cast<std::size_t>(chosen[k])], exact = divided ? s / sum : s;
+    const double least = divided ? open[k].low / (open[k].low + (high_sum - open[k].high)) : open[k].low,
+                 most = divided ? open[k].high / (open[k].high + (low_sum - open[k].low)) : open[k].high;
     // The scores' own intervals; routed - 1 roundings of the sum; 4 units of 2^-24 of the division (2 units in the last place).
-    const double slack = std::max(most - exact, exact - least) + exact * (static_cast<double>(op.routed()) + 3.0) * f32_eps;
+    const double slack =
+        std::max(std::fabs(most - exact), std::fabs(exact - least)) + std::fabs(exact) * (static_cast<double>(op.routed()) + 3.0) * f32_eps;
     put(static_cast<std::int64_t>(k), exact * factor, slack * std::fabs(factor));
   }
   for (std::int64_t k = op.routed(); k < op.topk; ++k) {
     // (sum / factor) / sum: one rounding and the division.
-    const double exact = sum / op.routed_scaling_factor / sum * factor;
+    const double exact = sum / op.routed_scaling_factor / (divided ? sum : 1.0) * factor;
     put(k, exact, std::fabs(exact) * 5.0 * f32_eps);
   }
 }
@@ -226,6 +242,7 @@ double row_cost(const MoeFusedGate& op) {
   return 4.0 * static_cast<double>(op.experts());
 }
 
+template <Rule rule>
 void golden(const MoeFusedGate& op, const Exec& exec, Reference* reference) {
   const GoldenOutput weights(op.topk_weights, reference, "topk_weights"), ids(op.topk_ids, reference, "topk_ids");
   weights.make_open();
@@ -234,9 +251,9 @@ void golden(const MoeFusedGate& op, const Exec& exec, Reference* reference) {
   parallel_for(exec.threads, op.input_tensor.size(0), row_cost(op), [&](std::int64_t t) {
     const std::vector<float> x = row_of(op.input_tensor, t, op.experts());
     const Scores scores = score<ExactArithmetic>(type, x, bias);
-    const std::vector<std::int64_t> chosen = choose<ExactArithmetic>(op, scores.keys);
+    const std::vector<std::int64_t> chosen = choose<ExactArithmetic>(op, scores.keys, rule);
     put_ids(op, ids, t, chosen);
-    put_weights(op, weights, t, x, scores.weights, chosen);
+    put_weights(op, weights, t, x, bias, scores, chosen, rule);
   });
 }
 
@@ -263,7 +280,7 @@ void condition(const MoeFusedGate& actual, const Exec& exec, Reference& referenc
     const std::vector<GateKey> groups = group_keys(type, actual.num_expert_group, experts);
     if (!is_legitimate_choice(experts, groups, actual.topk_group, chosen)) return;
     put_ids(actual, ids, t, chosen);
-    put_weights(actual, weights, t, x, score<ExactArithmetic>(type, x, bias).weights, chosen);
+    put_weights(actual, weights, t, x, bias, score<ExactArithmetic>(type, x, bias), chosen);
   });
 }
 
@@ -372,11 +389,18 @@ std::unique_ptr<Op> op_moe_fused_gate() {
           "Budget of the weights: the intervals of s, routed + 3 units for sum and division; shared experts 5 units. Rows whose sum of s "
           "may be "
           "flushed (below 2^-90) leave the weights open.",
-      .golden = ops::golden,
+      .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .check = ops::check,
       .condition = ops::condition,
+      .mistakes = {{"bias-in-weights", "the weights are made of score + bias, which is meant for choosing only",
+                    ops::golden<ops::Rule::bias_in_weights>},
+                   {"weights-not-renormalized", "the weights are not divided by their sum", ops::golden<ops::Rule::not_renormalized>},
+                   {"group-score-is-maximum", "a group's score is its best key, not the sum of its two best",
+                    ops::golden<ops::Rule::group_by_maximum>},
+                   {"ties-to-the-higher-index", "of equal candidates the later one is chosen",
+                    ops::golden<ops::Rule::ties_to_higher_index>}},
       .cases = {"T=5 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8", shared_expert_case, scaled_output_case,
                 "T=7 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8 --dtype input_tensor=bf16 --dist ties",
                 "T=3 E=64 --attr num_expert_group=16 --attr topk_group=5 --attr topk=12 --dist ties"},

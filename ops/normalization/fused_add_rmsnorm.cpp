@@ -19,7 +19,8 @@ double lost_if_flushed(double x) {
   return std::fabs(x) < flush_floor ? std::fabs(x) : 0.0;
 }
 
-void golden(const FusedAddRmsnorm& op, const Exec& exec, Reference* reference) {
+template <RmsFactorOf factor>
+void golden_by(const FusedAddRmsnorm& op, const Exec& exec, Reference* reference) {
   const GoldenOutput out(op.input, reference, "input"), sum_out(op.residual, reference, "residual");
   out.make_open();
   const std::int64_t width = op.weight.size(0);
@@ -42,7 +43,7 @@ void golden(const FusedAddRmsnorm& op, const Exec& exec, Reference* reference) {
       lost[i] = lost[i] > 0 ? rounding_reach(type, h[i], lost[i], rounded) : 0.0;
       h[i] = rounded;
     }
-    golden_rms_row(out, type, t * width, h, lost, weight, op.eps, op.weight_order == "rounded");
+    golden_rms_row(out, type, t * width, h, lost, weight, op.eps, op.weight_order == "rounded", factor);
   });
 }
 
@@ -104,9 +105,13 @@ std::unique_ptr<Op> op_fused_add_rmsnorm() {
           "denormals lose of input, residual and h. input becomes h*r*weight as in rmsnorm, from the unrounded fp32 h: it differs from "
           "rmsnorm(residual) by up to one last place. normalize=rounded takes the rounded h for squares and product alike. "
           "Budget of input: that of rmsnorm, plus r*weight times what h lost.",
-      .golden = ops::golden,
+      .golden = ops::golden_by<ops::rms_factor>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .mistakes = {{"mean-over-padded-width", "the mean of squares is taken over the width padded to a power of two",
+                    ops::golden_by<ops::rms_factor_of_padded_row>},
+                   {"eps-outside-root", "epsilon is added to the root mean square, not under the root",
+                    ops::golden_by<ops::rms_factor_eps_outside>, true}},
       .cases = {"T=4 H=7168", "T=7 H=1536 --dtype input=f16", "T=3 H=111 --dtype input=f32", "T=2 H=512 --dialect deepseek",
                 "T=3 H=576 --dialect trtllm"},
       .bench_cases = {"T=1 H=7168", "T=512 H=7168", "T=4096 H=7168"},

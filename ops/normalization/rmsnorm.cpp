@@ -13,7 +13,8 @@
 namespace dodona::ops {
 namespace {
 
-void golden(const Rmsnorm& op, const Exec& exec, Reference* reference) {
+template <RmsFactorOf factor>
+void golden_by(const Rmsnorm& op, const Exec& exec, Reference* reference) {
   const GoldenOutput out(op.output, reference, "output");
   out.make_open();
   const std::int64_t width = op.weight.size(0);
@@ -24,7 +25,7 @@ void golden(const Rmsnorm& op, const Exec& exec, Reference* reference) {
     // A copy of the row: the output may be the input's memory.
     std::vector<double> x(static_cast<std::size_t>(width));
     quant::to_f64(type, row_begin(op.input, t, bits(type) / 8), x.data(), width);
-    golden_rms_row(out, type, t * width, x, {}, weight, op.eps, op.weight_order == "rounded");
+    golden_rms_row(out, type, t * width, x, {}, weight, op.eps, op.weight_order == "rounded", factor);
   });
 }
 
@@ -82,9 +83,13 @@ std::unique_ptr<Op> op_rmsnorm() {
           "Budget, relative: 0.5*(chain + log2 H + 5) + 6 units of 2^-24, twice 2^-126 over (mean + eps), and all of what denormals that "
           "may be "
           "flushed carry (x, x*r, weight, y). With weight_order=rounded only values whose inner rounding may fall to a neighbour are open.",
-      .golden = ops::golden,
+      .golden = ops::golden_by<ops::rms_factor>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .mistakes = {{"mean-over-padded-width", "the mean of squares is taken over the width padded to a power of two",
+                    ops::golden_by<ops::rms_factor_of_padded_row>},
+                   {"eps-outside-root", "epsilon is added to the root mean square, not under the root",
+                    ops::golden_by<ops::rms_factor_eps_outside>, true}},
       .cases = {"T=4 H=7168", "T=7 H=1536 --dtype input=f16", "T=3 H=111 --dtype input=f32", "T=2 H=512 --dialect deepseek"},
       .bench_cases = {"T=1 H=7168", "T=512 H=7168", "T=4096 H=7168"},
   });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -58,11 +59,20 @@ RmsFactor rms_factor(double sum, std::int64_t n, double eps) {
   return {factor, (0.5 * (sum_units + 5.0) + 6.0) * f32_eps + flushed};
 }
 
+RmsFactor rms_factor_of_padded_row(double sum, std::int64_t n, double eps) {
+  return rms_factor(sum, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n))), eps);
+}
+
+RmsFactor rms_factor_eps_outside(double sum, std::int64_t n, double eps) {
+  const double root = std::sqrt(sum / static_cast<double>(n));
+  return {1.0 / (root + static_cast<float>(eps)), rms_factor(sum, n, eps).relative};
+}
+
 void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std::span<const double> x, std::span<const double> lost,
-                    std::span<const double> weight, double eps, bool weight_rounded) {
+                    std::span<const double> weight, double eps, bool weight_rounded, RmsFactorOf factor_of) {
   double sum = 0;
   for (const double value : x) sum += value * value;
-  const RmsFactor factor = rms_factor(sum, static_cast<std::int64_t>(x.size()), eps);
+  const RmsFactor factor = factor_of(sum, static_cast<std::int64_t>(x.size()), eps);
   for (std::size_t h = 0; h < x.size(); ++h) {
     double normalised = x[h] * factor.value;
     if (std::isinf(factor.relative) && !std::isnan(normalised)) {

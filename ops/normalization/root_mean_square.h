@@ -28,12 +28,17 @@ struct RmsFactor {
 /// denormal.
 RmsFactor rms_factor(double sum, std::int64_t n, double eps);
 
+using RmsFactorOf = RmsFactor (*)(double sum, std::int64_t n, double eps);
+/// Mistakes: the mean of a row that is padded to a power of two, as a block of threads may hold it; eps added to the root, not under it.
+RmsFactor rms_factor_of_padded_row(double sum, std::int64_t n, double eps);
+RmsFactor rms_factor_eps_outside(double sum, std::int64_t n, double eps);
+
 /// One row of golden mode, y = x * factor * weight, written to out[first...]. `lost` holds how far each x itself may be off (empty:
 /// nowhere). `weight_rounded`: x * factor is rounded to the output's type before the weight. Slack: the relative error; what builds that
 /// flush denormals lose in x, in x * factor and in y; and, where the inner rounding may fall to a neighbour, the distance to it times the
 /// weight. Without such a neighbour a product of rounded 16-bit numbers is exact: slack 0.
 void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std::span<const double> x, std::span<const double> lost,
-                    std::span<const double> weight, double eps, bool weight_rounded);
+                    std::span<const double> weight, double eps, bool weight_rounded, RmsFactorOf factor_of = rms_factor);
 
 /// The same on an H200, in place: y = (x * r) * weight, r = rsqrt(fma(sum, rcp(n), eps)). `element_bytes` are those of the tensor, for they
 /// set the sum's order: min(1024, n/vec) threads rounded up to whole warps, vec = gcd(16 / element_bytes, n); thread i adds the squares of

@@ -73,12 +73,14 @@ void put_codes(const Fp4QuantRow& row, const GoldenOutput& codes, std::int64_t c
 
 }  // namespace
 
-void put_fp4_row(const Fp4QuantRow& row, const GoldenOutput& codes, const GoldenOutput& scales) {
+void put_fp4_row(const Fp4QuantRow& row, const GoldenOutput& codes, const GoldenOutput& scales, Fp4Rule rule) {
   for (std::int64_t c = 0; c < row.blocks; ++c) {
     const Block x = block_of(row, c);
-    const Value scale = scale_value(quant::amax_or_nan(x), row.encode_scale);
+    const float maximum = rule == Fp4Rule::maximum_without_magnitude ? quant::largest_value(x) : quant::amax_or_nan(x);
+    const Value scale = scale_value(maximum, row.encode_scale);
     scales.put_saturating(row.scale_of(c), scale.exact, scale.slack);
-    put_codes(row, codes, c, x, quant::e4m3_to_f32(quant::to_e4m3_satfinite(scale.exact)));
+    const float rounded = quant::e4m3_to_f32(quant::to_e4m3_satfinite(scale.exact));
+    put_codes(row, codes, c, x, rule == Fp4Rule::scale_not_rounded ? static_cast<float>(scale.exact) : rounded);
   }
 }
 

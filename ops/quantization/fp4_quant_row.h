@@ -20,8 +20,14 @@ struct Fp4QuantRow {
   std::int64_t scale_of(std::int64_t block) const { return scale + block / 4 * 512 + block % 4; }
 };
 
+/// The rule itself, and mistakes of kernels that quantize.
+enum class Fp4Rule {
+  right,
+  maximum_without_magnitude,
+  scale_not_rounded,  ///< codes are made with the scale as it was before it became e4m3
+};
 /// Golden mode. Both outputs have been made open.
-void put_fp4_row(const Fp4QuantRow& row, const GoldenOutput& codes, const GoldenOutput& scales);
+void put_fp4_row(const Fp4QuantRow& row, const GoldenOutput& codes, const GoldenOutput& scales, Fp4Rule rule = Fp4Rule::right);
 /// Codes follow from the scale that was stored: those of other scales than golden mode's are put anew.
 void condition_fp4_row(const Fp4QuantRow& row, const std::uint8_t* stored_scales, const GoldenOutput& codes);
 /// The H200's bits, zero_by_amax excepted.

@@ -119,6 +119,7 @@ void for_each_row(const ScaledFp4ExpertsQuant& op, const Exec& exec, const Body&
                [&](std::int64_t r) { body(row_of(op, begin, r)); });
 }
 
+template <Fp4Rule rule>
 void golden(const ScaledFp4ExpertsQuant& op, const Exec& exec, Reference* reference) {
   const GoldenOutput codes(op.output, reference, "output", f4_e2m1), scales(op.output_scales, reference, "output_scales");
   for (const GoldenOutput* out : {&codes, &scales}) out->make_open();
@@ -132,7 +133,7 @@ void golden(const ScaledFp4ExpertsQuant& op, const Exec& exec, Reference* refere
   }
   for (std::size_t i = 0; i < used.size(); ++i)
     if (used[i] == 0) scales.leave_open(static_cast<std::int64_t>(i));
-  for_each_row(op, exec, [&](const Fp4QuantRow& row) { put_fp4_row(row, codes, scales); });
+  for_each_row(op, exec, [&](const Fp4QuantRow& row) { put_fp4_row(row, codes, scales, rule); });
 }
 
 void condition(const ScaledFp4ExpertsQuant& actual, const Exec& exec, Reference& reference) {
@@ -180,12 +181,16 @@ std::unique_ptr<Op> op_scaled_fp4_experts_quant() {
           "where the scale is 0; code = e2m1(x*r). Its scales are those of row r - expert_offsets[e] of a matrix in tiles of 128 x 4 that "
           "begins at row blockscale_offsets[e]. Budgets as in scaled_fp4_quant. Rows beyond the last offset, and scales of no row, are "
           "unspecified.",
-      .golden = ops::golden,
+      .golden = ops::golden<ops::Fp4Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .make_outputs = ops::make_outputs,
       .check = ops::check,
       .condition = ops::condition,
+      .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes",
+                    ops::golden<ops::Fp4Rule::maximum_without_magnitude>},
+                   {"scale-not-rounded", "codes are made with the scale as it was before its own rounding",
+                    ops::golden<ops::Fp4Rule::scale_not_rounded>}},
       .cases = {"M=40 T=40 K=80 E=4 R=512", "M=33 T=33 K=272 E=8 R=1024 --dtype input_tensor=f16",
                 "M=9 T=64 P=64 K=64 E=8 R=1024 --dist wide-exponent"},
       .bench_cases = {"M=2048 T=2048 K=7168 E=256 R=32768"},

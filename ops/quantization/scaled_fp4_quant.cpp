@@ -35,6 +35,7 @@ Fp4QuantRow row_of(const ScaledFp4Quant& op, std::int64_t m) {
           .scale = offset_of(op, m, 0)};
 }
 
+template <Fp4Rule rule>
 void golden(const ScaledFp4Quant& op, const Exec& exec, Reference* reference) {
   const GoldenOutput codes(op.output, reference, "output", f4_e2m1), scales(op.output_scale, reference, "output_scale");
   codes.make_open();
@@ -42,7 +43,7 @@ void golden(const ScaledFp4Quant& op, const Exec& exec, Reference* reference) {
   const std::int64_t rows = row_count(op.input), blocks = blocks_of(op);
   const quant::PaddedSize padded = quant::padded_size(layout, rows, blocks);
   parallel_for(exec.threads, padded.rows, static_cast<double>(op.input.size(-1)), [&](std::int64_t m) {
-    if (m < rows) put_fp4_row(row_of(op, m), codes, scales);
+    if (m < rows) put_fp4_row(row_of(op, m), codes, scales, rule);
     for (std::int64_t c = m < rows ? blocks : 0; c < padded.columns; ++c) scales.leave_open(offset_of(op, m, c));
   });
 }
@@ -95,10 +96,14 @@ std::unique_ptr<Op> op_scaled_fp4_quant() {
           "1/x with denormal arguments and results as zero. Scales are exact but for denormals that may be flushed. Budget of codes, from "
           "the scale that was stored: 10 units of 2^-24 of x*r (reciprocals within a unit in the last place, roundings of two products). "
           "Padding of the scale matrix is unspecified.",
-      .golden = ops::golden,
+      .golden = ops::golden<ops::Fp4Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .condition = ops::condition,
+      .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes",
+                    ops::golden<ops::Fp4Rule::maximum_without_magnitude>},
+                   {"scale-not-rounded", "codes are made with the scale as it was before its own rounding",
+                    ops::golden<ops::Fp4Rule::scale_not_rounded>}},
       .cases = {"M=4 K=7168", "M=33 K=80 --dtype input=f16", "M=5 K=528 --dialect flashinfer", "M=3 K=64 --dist wide-exponent"},
       .bench_cases = {"M=1 K=7168", "M=512 K=7168", "M=4096 K=7168"},
   });

@@ -1,5 +1,6 @@
 #include "ops/quantization/sgl_per_token_quant_fp8.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -59,13 +60,19 @@ void put_codes(const GoldenOutput& codes, std::int64_t m, const std::vector<floa
   }
 }
 
-void golden(const SglPerTokenQuantFp8& op, const Exec& exec, Reference* reference) {
+/// Mistake: the maximum of values, not of magnitudes.
+float largest_value(std::span<const float> x) {
+  return std::max(0.0f, quant::largest_value(x));
+}
+
+template <float (*maximum)(std::span<const float>)>
+void golden_by(const SglPerTokenQuantFp8& op, const Exec& exec, Reference* reference) {
   const GoldenOutput codes(op.output_q, reference, "output_q"), scales(op.output_s, reference, "output_s");
   codes.make_open();
   parallel_for(exec.threads, op.input.size(0), static_cast<double>(op.input.size(1)), [&](std::int64_t m) {
     const std::vector<float> x = row_of(op, m);
-    const double scale = exact_scale(op, quant::amax(x));
-    scales.put(m, scale, scale_slack(scale));
+    const double scale = exact_scale(op, maximum(x));
+    scales.put(m, scale, scale_slack(std::fabs(scale)));
     put_codes(codes, m, x, static_cast<float>(scale));
   });
 }
@@ -134,11 +141,12 @@ std::unique_ptr<Op> op_sgl_per_token_quant_fp8() {
           "elements and infinite ones, give +448; a zero row gives zeros of its elements' signs. Budget: scales 2^-24 relative (either "
           "division) and all of a denormal; codes 5 units of 2^-24 of x*r (reciprocals within a unit in the last place, two roundings of "
           "the product), from the scale that was stored; rows whose scale is denormal are open.",
-      .golden = ops::golden,
+      .golden = ops::golden_by<quant::amax>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .condition = ops::condition,
       .defects = {{"zero-row-448", ops::explains_zero_row}},
+      .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::largest_value>}},
       .cases = {"M=4 K=7168", "M=3 K=1076 --dtype input=f16", "M=5 K=512 --dtype input=f32 --attr divide=ieee",
                 "M=3 K=64 --dist wide-exponent"},
       .bench_cases = {"M=1 K=7168", "M=512 K=7168", "M=4096 K=7168"},

@@ -19,6 +19,14 @@ struct DefectOf {
   bool (*explains)(const O& actual, std::string_view output, std::int64_t linear);
 };
 
+/// A mistake of the op's kernels, and golden mode with it.
+template <class O>
+struct MistakeOf {
+  std::string_view id, text;
+  void (*golden)(const O&, const Exec&, Reference*);
+  bool may_hide = false;  ///< see KernelMistake
+};
+
 /// The functions of an op, and what the tools say about it. `golden` and `fast` are required.
 template <class O>
 struct Implementation {
@@ -41,6 +49,8 @@ struct Implementation {
   /// Bytes of arguments that a call reads only parts of (tables looked up by position, caches): what it reads at most. By default all.
   double (*bytes_read)(const O&) = nullptr;
   std::vector<DefectOf<O>> defects = {};
+  /// Mistakes that follow from no other arguments; those that do, the oracle knows by itself.
+  std::vector<MistakeOf<O>> mistakes = {};
   /// Case lines without the op's name: `T=4 H=7168`.
   std::vector<std::string> cases;
   std::vector<std::string> bench_cases;
@@ -95,11 +105,19 @@ class OpOf final : public Op {
   }
 
   void reference(Arguments& arguments, const Exec& exec, Reference& reference) const override {
-    O op;
-    Fields fields;
-    bind_and_prepare(op, fields, arguments);
-    implementation_.golden(op, exec, &reference);
-    give_back(schema_, fields, arguments);
+    reference_by(implementation_.golden, arguments, exec, reference);
+  }
+
+  std::vector<KernelMistake> mistakes() const override {
+    std::vector<KernelMistake> list;
+    for (const auto& mistake : implementation_.mistakes) list.push_back({mistake.id, mistake.text, mistake.may_hide});
+    return list;
+  }
+
+  void mistaken_reference(std::string_view id, Arguments& arguments, const Exec& exec, Reference& reference) const override {
+    for (const auto& mistake : implementation_.mistakes)
+      if (mistake.id == id) return reference_by(mistake.golden, arguments, exec, reference);
+    throw Error(ErrorCode::bad_option, std::string(info_.name), std::string(id), "is no mistake that this op declares");
   }
 
   void condition(Arguments& arguments, const Exec& exec, Reference& reference) const override {
@@ -157,6 +175,14 @@ class OpOf final : public Op {
     op.describe(collector);
     bind(info_, schema_, arguments, fields);
     prepare_fields(op, fields);
+  }
+
+  void reference_by(void (*golden)(const O&, const Exec&, Reference*), Arguments& arguments, const Exec& exec, Reference& reference) const {
+    O op;
+    Fields fields;
+    bind_and_prepare(op, fields, arguments);
+    golden(op, exec, &reference);
+    give_back(schema_, fields, arguments);
   }
 
   void execute(const O& op, const Exec& exec) const {

@@ -41,16 +41,16 @@ bool changed(const GoldenRun& golden, const NamedTensors& actual) {
   return false;
 }
 
-Injection injected(const Fault& fault, const FaultSite& site, const std::string& line) {
-  Injection injection{&fault, site.name, line};
+Injection injected(const Placed& placed, const std::string& line) {
+  Injection injection{placed.fault, placed.site.name, line};
   NamedTensors actual;
   try {
-    actual = inject(fault, site);
+    actual = inject(placed);
   } catch (const Error&) {
     injection.caught = Caught::refused;
     return injection;
   }
-  const FaultCase& call = site.call;
+  const FaultCase& call = placed.site.call;
   if (!comparable(call.golden.outputs, actual)) {
     injection.caught = Caught::refused;
   } else if (changed(call.golden, actual)) {
@@ -99,12 +99,8 @@ Audit audit_case(const CaseLine& line, const Exec& exec) {
   const GoldenRun golden = run_golden(op, inputs, exec);
   const FaultCase call{op, inputs, golden, exec};
   Audit audit;
-  for (const Strikes strikes : {Strikes::output, Strikes::input, Strikes::attribute}) {
-    const std::vector<FaultSite> places = sites(call, strikes);
-    for (const Fault& fault : faults())
-      for (const FaultSite& site : places)
-        if (fault.strikes == strikes && fault.applies(site)) audit.injections.push_back(injected(fault, site, to_string(line)));
-  }
+  for (const Strikes strikes : {Strikes::output, Strikes::input, Strikes::attribute, Strikes::call, Strikes::kernel})
+    for (const Placed& placed : placements(call, strikes)) audit.injections.push_back(injected(placed, to_string(line)));
   return audit;
 }
 

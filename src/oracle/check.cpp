@@ -59,7 +59,7 @@ CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& ac
     result.outputs.push_back(std::move(entry));
   }
   if (explaining.on && result.outcome == Outcome::fail)
-    result.explained = explain(c, actual, verdict, options, explaining.seconds, explaining.progress);
+    result.explained = explain(c, golden, actual, verdict, options, explaining.seconds, explaining.progress);
   return result;
 }
 

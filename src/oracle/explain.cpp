@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <set>
 
 #include "dodona/error.h"
-#include "oracle/mistakes.h"
+#include "oracle/faults.h"
 
 namespace dodona::oracle {
 namespace {
@@ -14,20 +15,34 @@ bool fails(const OutputVerdict& output) {
   return output.outcome == Outcome::fail;
 }
 
-/// What would be left of the failures if the kernel had made the mistake; nothing when the call does not allow it.
-std::optional<Explanation> replay(const Case& c, const NamedTensors& actual, const Verdict& verdict, const Mistake& mistake,
-                                  const JudgeOptions& options) {
-  Arguments inputs = c.inputs;
-  NamedTensors undone = actual;
+/// What fits, the likeliest first: what was written wrongly, which costs no run, and what the op's own kernels are known for; then other
+/// attributes; then other inputs. Attributes that come to the same value are tried once, and what cannot be undone is not tried.
+std::vector<Placed> candidates(const FaultCase& call) {
+  std::vector<Placed> found;
+  std::set<std::string> values;
+  for (const Strikes strikes : {Strikes::output, Strikes::kernel, Strikes::attribute, Strikes::call, Strikes::input})
+    for (Placed& placed : placements(call, strikes)) {
+      if (strikes == Strikes::output && placed.fault->undo == nullptr) continue;
+      if (strikes == Strikes::attribute && !values.insert(placed.site.name + "=" + to_string(*placed.site.taken)).second) continue;
+      found.push_back(std::move(placed));
+    }
+  return found;
+}
+
+/// What would be left of the failures if the kernel had the fault; nothing when the call does not allow it.
+std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, JudgeOptions options) {
   Verdict other;
   try {
-    mistake.apply(inputs, undone);
-    other = judge(*c.op, inputs, undone, options);
+    const NamedTensors outputs = *restored(placed, actual);
+    const GoldenRun golden = run_with(placed);
+    // Fast and hopper mode make no mistakes of the op's own.
+    if (placed.fault->strikes == Strikes::kernel) options.mode = Mode::golden;
+    other = judge(placed.site.call.op, inputs_with(placed), golden, outputs, options);
   } catch (const Error&) {
-    // Sizes, ids or recipes that the op refuses: this mistake cannot have been made here.
+    // Sizes, ids or recipes that the op refuses: this fault cannot have been made here.
     return std::nullopt;
   }
-  Explanation explanation{mistake.id, mistake.text, {}, true, other.failing()};
+  Explanation explanation{placed.id(), placed.text(), {}, true, other.failing()};
   for (std::size_t i = 0; i < verdict.outputs.size() && i < other.outputs.size(); ++i) {
     if (fails(other.outputs[i])) explanation.complete = false;
     if (fails(verdict.outputs[i]) && !fails(other.outputs[i])) explanation.outputs.push_back(verdict.outputs[i].name);
@@ -55,26 +70,28 @@ std::vector<std::string> lines_of(const Explained& explained) {
   return lines;
 }
 
-Explained explain(const Case& c, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options, double seconds,
-                  const std::function<void(std::size_t, std::size_t, const std::string&)>& progress) {
+Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options,
+                  double seconds, const std::function<void(std::size_t, std::size_t, const std::string&)>& progress) {
   Explained explained;
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<Mistake> mistakes = mistakes_of(*c.op, c.inputs, actual);
-  for (std::size_t i = 0; i < mistakes.size(); ++i) {
+  const FaultCase call{*c.op, c.inputs, golden, options.exec};
+  const std::vector<Placed> faults = candidates(call);
+  for (std::size_t i = 0; i < faults.size(); ++i) {
     if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > seconds) {
-      explained.left = static_cast<int>(mistakes.size() - i);
+      explained.left = static_cast<int>(faults.size() - i);
       break;
     }
-    if (progress) progress(i, mistakes.size(), mistakes[i].id);
-    const auto explanation = replay(c, actual, verdict, mistakes[i], options);
+    if (progress) progress(i, faults.size(), faults[i].id());
+    const auto explanation = replay(faults[i], actual, verdict, options);
     if (!explanation) continue;
     ++explained.tried;
     const bool most = 10 * explanation->failing < verdict.failing();
     if (explanation->complete || !explanation->outputs.empty() || most) explained.found.push_back(*explanation);
   }
-  std::stable_sort(explained.found.begin(), explained.found.end(), [](const Explanation& a, const Explanation& b) {
-    return a.complete != b.complete ? a.complete : a.failing < b.failing;
-  });
+  auto& found = explained.found;
+  if (std::any_of(found.begin(), found.end(), [](const Explanation& e) { return e.complete; }))
+    std::erase_if(found, [](const Explanation& e) { return !e.complete; });
+  std::stable_sort(found.begin(), found.end(), [](const Explanation& a, const Explanation& b) { return a.failing < b.failing; });
   return explained;
 }
 

@@ -37,10 +37,18 @@ inline void put(const Tensor& t, std::int64_t i, double value) {
   quant::set(t, i, std::isnan(value) ? value : std::clamp(value, std::max(-limit, quant::min_finite(t.dtype())), limit));
 }
 
+/// Infinities and NaN of the original may stay what they are.
 template <class F>
 void each(const Tensor& t, const F& value_of) {
   const std::int64_t count = t.elements();
-  for (std::int64_t i = 0; i < count; ++i) put(t, i, value_of(quant::get(t, i), i));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double before = quant::get(t, i), after = value_of(before, i);
+    if (std::isfinite(before)) {
+      put(t, i, after);
+    } else {
+      quant::set(t, i, after);
+    }
+  }
 }
 
 /// Element i takes the bits of element from(i) of the original.
@@ -62,6 +70,13 @@ void clear(const Tensor& changed, const F& where) {
   for (std::int64_t r = 0; r < rows.count; ++r)
     for (std::int64_t c = 0; c < rows.width; ++c)
       if (where(rows, r, c)) quant::set_bits(changed, rows.at(r, c), 0);
+}
+
+/// What a logarithm in the base of this role is multiplied with to be read as one in the other base by a kernel that takes it for one in
+/// its own: 2^x = e^(x ln 2).
+inline double other_base(Role role) {
+  constexpr double ln_2 = 0.6931471805599453;
+  return role == Role::lse_base_2 ? 1 / ln_2 : ln_2;
 }
 
 inline double through(DType type, double x) {

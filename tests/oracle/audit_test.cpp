@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -42,6 +43,10 @@ const char* const lines[] = {
     "scaled_fp4_quant M=40 K=128",
     "sgl_per_token_quant_fp8 M=4 K=64",
     "trtllm_batch_decode_with_kv_cache_mla B=1 Q=1 N=3 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
+    "trtllm_batch_decode_with_kv_cache_mla B=2 Q=1 N=2 pages=4 P=32 W=2 --attr bmm1_scale=0.1352337788608801",
+    "fused_add_rmsnorm T=4 H=320",
+    "bmm_fp8 L=2 M=16 N=16 K=16",
+    "cutlass_scaled_fp4_mm M=4 N=32 K=640",
 };
 
 const std::map<std::string, Audit>& audits() {
@@ -53,30 +58,107 @@ const std::map<std::string, Audit>& audits() {
   return all;
 }
 
+std::set<std::string_view> caught_kinds() {
+  std::set<std::string_view> caught;
+  for (const auto& [line, audit] : audits())
+    for (const Injection& injection : audit.injections)
+      if (injection.caught == Caught::by_judge) caught.insert(injection.fault->id);
+  return caught;
+}
+
 TEST(Faults, AreManyAndToldApartByTheirIds) {
   std::set<std::string_view> ids;
   for (const Fault& fault : faults()) {
     EXPECT_TRUE(ids.insert(fault.id).second) << fault.id;
     EXPECT_FALSE(fault.summary.empty());
-    EXPECT_EQ(fault.spoil == nullptr, fault.strikes == Strikes::attribute) << fault.id;
-    EXPECT_EQ(fault.replace != nullptr, fault.strikes == Strikes::attribute) << fault.id;
+    const bool in_tensor = fault.strikes == Strikes::output || fault.strikes == Strikes::input;
+    EXPECT_EQ(fault.spoil != nullptr, in_tensor) << fault.id;
+    EXPECT_TRUE(fault.undo == nullptr || fault.strikes == Strikes::output) << fault.id;
+    EXPECT_TRUE(fault.variants != nullptr || fault.strikes != Strikes::attribute) << fault.id;
+    EXPECT_EQ(fault.recall != nullptr || fault.rewrite != nullptr, fault.strikes == Strikes::call) << fault.id;
+    EXPECT_EQ(fault.applies == nullptr, fault.strikes == Strikes::kernel) << fault.id;
   }
   EXPECT_GE(ids.size(), 40u);
 }
 
 TEST(Faults, EachKindIsCaughtSomewhere) {
-  std::set<std::string_view> fitting, caught;
+  const std::set<std::string_view> caught = caught_kinds();
+  for (const Fault& fault : faults()) EXPECT_TRUE(caught.count(fault.id)) << fault.id << " is caught nowhere";
+  EXPECT_GE(caught.size(), 130u);
+}
+
+TEST(Faults, HoldWhatKernelsAreKnownToGetWrong) {
+  struct Known {
+    const char *what, *id;
+  };
+  const std::set<std::string_view> caught = caught_kinds();
+  for (const Known& known : {Known{"dropped K tile", "k-tile-dropped"},
+                             {"doubled K tile", "k-tile-doubled"},
+                             {"last partial tile of rows skipped", "last-row-tile-skipped"},
+                             {"last partial tile of columns skipped", "last-column-tile-skipped"},
+                             {"scale row off by one", "scale-rows-off-by-one"},
+                             {"scales transposed", "scales-transposed"},
+                             {"scales written linear", "scales-not-swizzled"},
+                             {"scales read linear", "scales-read-row-by-row"},
+                             {"nibbles swapped where read", "nibbles-exchanged"},
+                             {"nibbles swapped where written", "neighbours-exchanged"},
+                             {"truncation instead of rounding", "truncated"},
+                             {"extra rounding", "through-bf16"},
+                             {"missing rounding", "scale-not-rounded"},
+                             {"rounding in another place", "other-recipe"},
+                             {"accumulation in bf16", "partials-rounded"},
+                             {"fp16 overflow", "through-f16"},
+                             {"saturate instead of NaN", "saturated-nan"},
+                             {"rope pairs", "pairs-for-halves"},
+                             {"rope sign", "sine-negated"},
+                             {"cos and sin swapped", "cos-and-sin-exchanged"},
+                             {"page index off by one", "index-off-by-one"},
+                             {"causal off by one", "length-one-less"},
+                             {"base of a log-sum-exp read", "logarithm-misread"},
+                             {"base of a log-sum-exp written", "other-logarithm"},
+                             {"softmax scale of 576 instead of 192", "constant-of-other-width"},
+                             {"gate and up swapped", "operand-halves-exchanged"},
+                             {"missed expert", "expert-missed"},
+                             {"duplicated expert", "expert-duplicated"},
+                             {"weight not renormalized", "weights-not-renormalized"},
+                             {"routed scaling twice", "constant-twice"},
+                             {"bias used as weight", "bias-in-weights"},
+                             {"tie to the higher index", "ties-to-the-higher-index"},
+                             {"stale padding", "length-one-more"},
+                             {"unwritten tail", "tail-unwritten"},
+                             {"one wrong head", "one-wrong-head"},
+                             {"one wrong row", "one-wrong-row"},
+                             {"race-like sporadic elements", "sporadically-stale"},
+                             {"NaN in place of zero", "nan-for-zero"},
+                             {"zeros", "zeros"},
+                             {"half scale", "half-scale"}})
+    EXPECT_TRUE(caught.count(known.id)) << known.what << ": " << known.id;
+}
+
+TEST(Faults, StrikePagesLengthsAndTheScaleOfAttention) {
+  const Audit& audit =
+      audits().at("trtllm_batch_decode_with_kv_cache_mla B=2 Q=1 N=2 pages=4 P=32 W=2 --attr bmm1_scale=0.1352337788608801");
+  std::set<std::pair<std::string_view, std::string>> caught;
+  for (const Injection& injection : audit.injections)
+    if (injection.caught == Caught::by_judge) caught.emplace(injection.fault->id, injection.site);
+  for (const auto& [fault, site] : {std::pair{"index-off-by-one", "block_tables"},
+                                    {"length-one-less", "seq_lens"},
+                                    {"length-one-more", "seq_lens"},
+                                    {"constant-of-other-width", "bmm1_scale"}})
+    EXPECT_TRUE(caught.count({fault, site})) << fault << " in " << site;
+}
+
+TEST(Faults, OfAnOpsOwnKernelBelongToThatOp) {
   for (const auto& [line, audit] : audits())
     for (const Injection& injection : audit.injections) {
-      fitting.insert(injection.fault->id);
-      if (injection.caught == Caught::by_judge) caught.insert(injection.fault->id);
+      if (injection.fault->strikes != Strikes::kernel) continue;
+      const std::vector<KernelMistake> own = registry().at(line.substr(0, line.find(' '))).mistakes();
+      EXPECT_TRUE(std::any_of(own.begin(), own.end(), [&](const KernelMistake& m) { return m.id == injection.fault->id; })) << line;
     }
-  // These ask for arguments that none of the lines has.
-  const std::set<std::string_view> elsewhere{"scale-off-by-one", "scales-transposed", "scales-read-row-by-row",
-                                             "padding-stale",    "length-one-less",   "length-one-more"};
-  for (const Fault& fault : faults())
-    EXPECT_TRUE(caught.count(fault.id) || (elsewhere.count(fault.id) && !fitting.count(fault.id))) << fault.id << " is caught nowhere";
-  EXPECT_GE(caught.size(), 80u);
+  const Op& op = registry().at("rmsnorm");
+  Arguments arguments = generate(parse_case_line("rmsnorm T=1 H=8"));
+  Reference reference;
+  EXPECT_THROW(op.mistaken_reference("bias-in-weights", arguments, one_thread(), reference), Error);
 }
 
 TEST(Faults, NoGrossOnePasses) {
@@ -91,11 +173,10 @@ TEST(Faults, SpoilACopyAndNeverTheCase) {
   const Op& op = registry().at(line.op);
   const GoldenRun golden = run_golden(op, inputs, one_thread()), fresh = run_golden(op, again, one_thread());
   const FaultCase call{op, inputs, golden, one_thread()};
-  for (const Fault& fault : faults())
-    for (const FaultSite& site : sites(call, fault.strikes)) {
-      if (!fault.applies(site)) continue;
+  for (const Strikes strikes : {Strikes::output, Strikes::input, Strikes::attribute, Strikes::call, Strikes::kernel})
+    for (const Placed& placed : placements(call, strikes)) {
       try {
-        inject(fault, site);
+        restored(placed, inject(placed));
       } catch (const Error&) {
       }
     }

@@ -95,7 +95,7 @@ TEST_F(Check, ExplainNamesTheRecipeThatReproducesTheOutputs) {
   EXPECT_EQ(output.status, 1);
   EXPECT_NE(output.out.find("reproduced by: computed with gate_order=up_gate instead of gate_up"), std::string::npos) << output.out;
   EXPECT_NE(read_raw(path("r.html")).find("gate_order=up_gate"), std::string::npos);
-  EXPECT_EQ(json::parse(run(check + " --json").out).at("explanations").at("found")[0].at("id"), "attr:gate_order=up_gate");
+  EXPECT_EQ(json::parse(run(check + " --json").out).at("explanations").at("found")[0].at("id"), "other-recipe:gate_order=up_gate");
   EXPECT_NE(run(check + " --explain-seconds 0").out.find("time was up"), std::string::npos);
 }
 
