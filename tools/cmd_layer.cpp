@@ -15,6 +15,7 @@
 #include "model/plan.h"
 #include "model/trail.h"
 #include "simd/limits.h"
+#include "trail_text.h"
 
 namespace dodona::tools {
 namespace {
@@ -255,24 +256,12 @@ void check_setting(const model::TrailReference& reference, const io::Json& mine)
   }
 }
 
-io::Json difference_json(const model::TrailDifference& d) {
-  io::Json json{{"output", d.name}, {"expected", d.expected}, {"found", d.found}};
-  if (!d.has_element) return json;
-  json["beyond"] = d.beyond;
-  json["elements"] = d.elements;
-  json["index"] = std::vector<std::int64_t>(d.index.begin(), d.index.end());
-  json["expected_value"] = fmt::format("{:.9g}", d.expected_value);
-  json["found_value"] = fmt::format("{:.9g}", d.found_value);
-  json["allowed"] = d.allowed;
-  return json;
-}
-
 io::Json comparison_json(const model::TrailReference& reference, const model::TrailComparison& comparison) {
   return {{"file", reference.path()},
           {"judge", reference.is_trail() ? "bits" : "tolerance"},
           {"compared", comparison.compared()},
           {"absent", comparison.absent()},
-          {"difference", comparison.difference() ? difference_json(*comparison.difference()) : io::Json()}};
+          {"difference", comparison.difference() ? to_json(*comparison.difference()) : io::Json()}};
 }
 
 void print_comparison(const model::TrailReference& reference, const model::TrailComparison& comparison) {
@@ -285,14 +274,7 @@ void print_comparison(const model::TrailReference& reference, const model::Trail
     fmt::print("{}\n", colored("no difference", "32"));
     return;
   }
-  fmt::print("{} {}\n", colored("first difference:", "31"), difference->name);
-  if (!difference->has_element || difference->expected != difference->found)
-    fmt::print("  expected  {}\n  found     {}\n", difference->expected, difference->found);
-  if (!difference->has_element) return;
-  fmt::print("  {} of {} elements; the worst, {}: expected {:.9g}, found {:.9g}", difference->beyond, difference->elements,
-             to_string(difference->index), difference->expected_value, difference->found_value);
-  if (difference->allowed > 0) fmt::print(", may differ by {:.3g}", difference->allowed);
-  fmt::print("\n");
+  print_difference(*difference);
 }
 
 void print_run(const Setting& s, const model::WeightSource& source, const Run& run, const Limits& limits, double load_seconds,

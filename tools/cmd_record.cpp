@@ -1,7 +1,11 @@
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "common.h"
+#include "dodona/error.h"
 #include "oracle/record.h"
+#include "trail_text.h"
 
 namespace dodona::tools {
 namespace {
@@ -27,7 +31,27 @@ void record(const RecordOptions& options) {
              resumed > 0 ? fmt::format(" ({} taken over from an interrupted record)", resumed) : "");
 }
 
+int diff_trails(const std::string& a, const std::string& b, bool json) {
+  std::int64_t same = 0;
+  const auto difference = model::first_difference(model::TrailReference::open(a), model::TrailReference::open(b), same);
+  if (json) {
+    fmt::print("{}\n", io::json_text({{"same", !difference.has_value()},
+                                      {"equal_outputs", same},
+                                      {"first_difference", difference ? to_json(*difference) : io::Json()}},
+                                     2));
+  } else if (!difference) {
+    fmt::print("all {} outputs are the same\n", same);
+  } else {
+    fmt::print("{} outputs are the same, then\n", same);
+    print_difference(*difference);
+  }
+  return difference ? exit_fail : exit_pass;
+}
+
 int diff(const std::string& a, const std::string& b, bool json) {
+  for (const std::string& path : {a, b})
+    if (!std::filesystem::exists(path)) throw Error(ErrorCode::bad_file, "", path, "does not exist");
+  if (std::filesystem::is_regular_file(a) && std::filesystem::is_regular_file(b)) return diff_trails(a, b, json);
   std::size_t steps = 0;
   const auto difference = oracle::first_difference(a, b, steps);
   if (json) {
@@ -76,8 +100,8 @@ void add_diff(CLI::App& app, int& exit_code) {
     std::string a, b;
   };
   auto options = std::make_shared<DiffOptions>();
-  auto* command = app.add_subcommand("diff", "Compare two records, or two trails, up to the first step that differs");
-  command->add_option("A", options->a, "A record's folder, or a trail (JSON lines with step and outputs)")->required();
+  auto* command = app.add_subcommand("diff", "Compare two records, or two trails of a layer, up to the first output that differs");
+  command->add_option("A", options->a, "A record's folder, or a file that dodona layer --trail wrote")->required();
   command->add_option("B", options->b, "The other one")->required();
   options->add_json(*command);
   command->callback([options, &exit_code] { exit_code = diff(options->a, options->b, options->json); });

@@ -139,7 +139,8 @@ void TrailReference::add_step(const io::Json& record, const std::string& where) 
   for (const io::Json& output : io::get_array(record, "outputs", where)) {
     const std::string name = output_name(title, io::get_string(output, "label", where), first);
     first = false;
-    Entry& entry = entries_[key_of(name)];
+    order_.push_back(key_of(name));
+    Entry& entry = entries_[order_.back()];
     entry.name = name;
     entry.digest = io::get_string(output, "digest", where);
     Dims shape;
@@ -218,6 +219,40 @@ TrailTolerance trail_tolerance(const OpRecord& record, std::string_view label) {
   if (record.group || is("self.act_fn()") || is("silu_and_mul") || runs("rmsnorm")) return {1, 0};
   if (runs("scaled_fp4_quant") || runs("bmm_fp8") || is("self.experts()")) return {1, 0x1p-6};
   return {1, 0x1p-13};
+}
+
+std::optional<TrailDifference> first_difference(const TrailReference& a, const TrailReference& b, std::int64_t& same) {
+  same = 0;
+  for (const TrailReference* trail : {&a, &b})
+    if (!trail->is_trail() || trail->order_.empty())
+      throw Error(ErrorCode::bad_file, "", trail->path(), "is no trail of a layer, as dodona layer --trail writes it");
+  for (const auto& [key, value] : a.setting().items()) {
+    const io::Json* const other = io::find_field(b.setting(), key, b.path());
+    if (other == nullptr || *other != value)
+      throw Error(ErrorCode::bad_value, "", b.path(),
+                  "is of a run with " + key + " " + (other == nullptr ? "unknown" : io::json_text(*other)) + ", expected " +
+                      io::json_text(value) + " as " + a.path());
+  }
+  const auto text = [](const TrailReference::Entry& entry) { return described(entry.shape, entry.digest, entry.statistics); };
+  for (const std::string& key : a.order_) {
+    const TrailReference::Entry& mine = a.entries_.at(key);
+    const auto found = b.entries_.find(key);
+    if (found == b.entries_.end() || found->second.digest.empty())
+      return TrailDifference{.name = mine.name, .expected = text(mine), .found = "no such output"};
+    const TrailReference::Entry& theirs = found->second;
+    if (theirs.digest != mine.digest) {
+      TrailComparison elements(b, DType::bf16);
+      if (mine.tensor.defined() && theirs.tensor.defined() && mine.shape == theirs.shape &&
+          !elements.judge(mine.name, theirs, mine.tensor, {}))
+        return elements.difference();
+      return TrailDifference{.name = mine.name, .expected = text(mine), .found = text(theirs)};
+    }
+    ++same;
+  }
+  for (const std::string& key : b.order_)
+    if (a.entries_.count(key) == 0)
+      return TrailDifference{.name = b.entries_.at(key).name, .expected = "no such output", .found = text(b.entries_.at(key))};
+  return std::nullopt;
 }
 
 TrailComparison::TrailComparison(TrailReference reference, DType activations)

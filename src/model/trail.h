@@ -47,6 +47,8 @@ struct Trail {
 /// Otherwise JSON lines: the setting, then a record for each step. Throws Error (bad_file).
 void write_trail(const std::string& path, const Trail& trail);
 
+struct TrailDifference;
+
 /// What ops gave elsewhere: a trail; or a dump of tensors, a safetensors file or a folder of such files.
 class TrailReference {
  public:
@@ -62,6 +64,7 @@ class TrailReference {
 
  private:
   friend class TrailComparison;
+  friend std::optional<TrailDifference> first_difference(const TrailReference&, const TrailReference&, std::int64_t&);
   struct Entry {
     std::string name;    ///< as the file has it
     std::string digest;  ///< of a trail
@@ -75,6 +78,7 @@ class TrailReference {
   std::string path_;
   io::Json setting_;
   std::map<std::string, Entry> entries_;
+  std::vector<std::string> order_;  ///< keys of a trail's outputs, as the ops were done
 };
 
 /// How far an output of a dump may lie from this library's for the same inputs: `ulps` units in the last place of the output's type at
@@ -103,6 +107,10 @@ struct TrailDifference {
   double expected_value = 0, found_value = 0, allowed = 0;
 };
 
+/// The first output in which two trails differ, bit by bit: `expected` is of `a`, `found` of `b`. `same` counts those before it. Throws
+/// Error (bad_file) for what is no trail, and bad_value for trails of different runs, naming what differs.
+std::optional<TrailDifference> first_difference(const TrailReference& a, const TrailReference& b, std::int64_t& same);
+
 /// Holds the ops of a run against the reference until one differs. Each op of a dump is judged on the dump's own inputs: what the dump
 /// gives for an output takes the place of the run's before the next op reads it. Ops that the dump leaves out loosen what follows by their
 /// own tolerance, as a share of rows.
@@ -121,6 +129,7 @@ class TrailComparison {
   void finish() const;
 
  private:
+  friend std::optional<TrailDifference> first_difference(const TrailReference&, const TrailReference&, std::int64_t&);
   using Entry = TrailReference::Entry;
   void compare(const OpRecord& record, const NamedTensors& outputs);
   bool compare_bits(const std::string& name, const Entry& entry, const Tensor& ours);

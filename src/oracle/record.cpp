@@ -304,25 +304,7 @@ VerifiedCase verify_case(const Record& record, const RecordedCase& c, std::optio
   return result;
 }
 
-// ---- trails ----
-
-Record read_trail(const std::string& path) {
-  Record record;
-  record.path = path;
-  std::ifstream file(path);
-  std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
-    if (line.empty()) continue;
-    const std::string where = path + " line " + std::to_string(number);
-    const io::Json json = io::parse_json(line, where);
-    RecordedCase step;
-    step.line = io::get_string(json, "step", where);
-    step.modes["trail"] = outputs_from(io::get_array(json, "outputs", where), where);
-    record.cases.push_back(std::move(step));
-  }
-  if (record.cases.empty()) throw Error(ErrorCode::bad_file, "", path, "is neither a record's folder nor a trail (JSON lines)");
-  return record;
-}
+// ---- comparing ----
 
 std::optional<Difference> compare_steps(const Record& a, const RecordedCase& x, const Record& b, const RecordedCase& y) {
   if (x.line != y.line) return Difference{x.line, op_of(x.line), "", "", "the other one has " + y.line + " in its place"};
@@ -429,10 +411,7 @@ std::vector<VerifiedCase> verify_record(const Record& record, std::optional<Mode
 
 std::optional<Difference> first_difference(const std::string& a, const std::string& b, std::size_t& steps) {
   steps = 0;
-  for (const std::string& path : {a, b})
-    if (!fs::exists(path)) throw Error(ErrorCode::bad_file, "", path, "does not exist");
-  const auto read = [](const std::string& path) { return fs::is_directory(path) ? read_record(path) : read_trail(path); };
-  const Record x = read(a), y = read(b);
+  const Record x = read_record(a), y = read_record(b);
   for (std::size_t i = 0; i < std::min(x.cases.size(), y.cases.size()); ++i) {
     if (auto difference = compare_steps(x, x.cases[i], y, y.cases[i])) return difference;
     ++steps;

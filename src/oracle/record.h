@@ -25,7 +25,7 @@ struct RecordedOutput {
 };
 
 struct RecordedCase {
-  std::string line;  ///< or the name of a step of a trail
+  std::string line;
   int contract_version = 0;
   std::map<std::string, std::string> inputs;                 ///< digests
   std::map<std::string, std::vector<RecordedOutput>> modes;  ///< by mode
@@ -71,8 +71,7 @@ struct VerifiedCase {
 /// Recomputes every case in the recorded modes (or only `mode`) and compares bits.
 std::vector<VerifiedCase> verify_record(const Record& record, std::optional<Mode> mode, const Exec& exec, const OnProgress& progress = {});
 
-/// The first step at which two records, or two trails, differ; nothing when they agree. A trail is a file of JSON lines, a step each:
-/// {"step": NAME, "outputs": [{"name", "dtype", "shape", "sha256"}, ...]}. `steps` counts those that agree.
+/// The first case in which two records differ; nothing when they agree. `steps` counts those that agree.
 std::optional<Difference> first_difference(const std::string& a, const std::string& b, std::size_t& steps);
 
 }  // namespace dodona::oracle

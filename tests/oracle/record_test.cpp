@@ -204,22 +204,5 @@ TEST_F(Records, DiffStopsAtTheFirstStepThatDiffers) {
   EXPECT_EQ(difference->what, "only the first one goes on");
 }
 
-TEST_F(Records, DiffComparesTrails) {
-  const auto step = [](const char* name, const char* digest) {
-    return std::string(R"({"step": ")") + name + R"(", "outputs": [{"name": "x", "dtype": "bf16", "shape": [2, 3], "sha256": ")" + digest +
-           "\"}]}\n";
-  };
-  const std::string a = file("a.jsonl", step("q_a_proj", "aa") + step("q_b_proj", "bb") + step("attn", "cc"));
-  const std::string b = file("b.jsonl", step("q_a_proj", "aa") + step("q_b_proj", "dd") + step("attn", "ee"));
-  std::size_t steps = 0;
-  const auto difference = first_difference(a, b, steps);
-  ASSERT_TRUE(difference.has_value());
-  EXPECT_EQ(steps, 1U);
-  EXPECT_EQ(difference->line, "q_b_proj");
-  EXPECT_EQ(difference->output, "x");
-  EXPECT_THROW(first_difference(a, file("empty", ""), steps), Error);
-  EXPECT_THROW(first_difference(a, path("nowhere"), steps), Error);
-}
-
 }  // namespace
 }  // namespace dodona::oracle

@@ -196,5 +196,34 @@ TEST_F(LayerCommand, ATrailFindsTheFirstOpThatDiffers) {
   refuses("--preset tiny --layer 1 --batch 2 --kv-len 10 --against " + path("trail.safetensors"), "kv_len [9,9], expected [10,10]");
 }
 
+TEST_F(LayerCommand, TrailsOfTwoRunsAreComparedByDiff) {
+  const std::string run_of = "layer --preset tiny --layer 1 --batch 2 --kv-len 5 --repeat 1 ";
+  for (const char* form : {".jsonl", ".safetensors"}) {
+    const std::string a = path("a") + form, b = path("b") + form, golden = path("golden") + form, seed = path("seed") + form;
+    const std::string tensors = std::string(form) == ".jsonl" ? "" : " --trail-tensors";
+    ASSERT_EQ(run(run_of + "--trail " + a + tensors).status, 0);
+    ASSERT_EQ(run(run_of + "--threads 1 --page-seed 3 --trail " + b + tensors).status, 0);
+    ASSERT_EQ(run(run_of + "--mode golden --trail " + golden + tensors).status, 0);
+    ASSERT_EQ(run(run_of + "--seed 1 --trail " + seed + tensors).status, 0);
+    const Output same = run("diff " + a + " " + b);
+    EXPECT_EQ(same.status, 0) << same.out << same.err;
+    EXPECT_NE(same.out.find("outputs are the same"), std::string::npos) << same.out;
+    const Output differ = run("diff " + a + " " + golden);
+    EXPECT_EQ(differ.status, 1) << differ.err;
+    EXPECT_NE(differ.out.find("first difference: "), std::string::npos) << differ.out;
+    EXPECT_NE(differ.out.find(tensors.empty() ? "digest " : " elements; the worst, "), std::string::npos) << differ.out;
+    const json report = json::parse(run("diff --json " + a + " " + golden).out);
+    EXPECT_EQ(report.at("same"), false);
+    // What stands before the first difference is what `layer --against` finds there too.
+    const json against = json::parse(run(run_of + "--json --against " + golden).out).at("against");
+    EXPECT_EQ(report.at("first_difference").at("output"), against.at("difference").at("output"));
+    EXPECT_EQ(report.at("equal_outputs").get<int>() + 1, against.at("compared").get<int>());
+    expect_error("diff " + a + " " + seed, "seed 1, expected 0");
+  }
+  EXPECT_EQ(run("diff " + path("a.jsonl") + " " + path("b.safetensors")).status, 0) << "both forms say the same";
+  expect_error("diff " + path("a.jsonl") + " " + file("no.jsonl", "{\"setting\": {}}\n"), "is no trail");
+  expect_error("diff " + path("a.jsonl") + " " + path("nowhere"), "does not exist");
+}
+
 }  // namespace
 }  // namespace dodona::tools_test
