@@ -321,8 +321,10 @@ void reversed(Site s, To t) {
 void length_less(Site, To t) {
   each(t, [](double x, std::int64_t) { return x > 0 ? x - 1 : x; });
 }
+/// The longest may fill what it lies in, and an op refuses what goes beyond.
 void length_more(Site, To t) {
-  each(t, [](double x, std::int64_t) { return x + 1; });
+  const double most = largest(t);
+  each(t, [&](double x, std::int64_t) { return x < most ? x + 1 : x; });
 }
 void all_zero(Site, To t) {
   each(t, [](double, std::int64_t) { return 0.0; });
@@ -388,8 +390,8 @@ constexpr std::array table{
     Fault{"expert-missed", "one choice goes to a neighbouring expert", in, gross, expert, one_wrong},
     Fault{"expert-duplicated", "the first choice counts for the second too", in, gross, expert, duplicated},
     Fault{"length-one-less", "every length or offset is one too small: a mask off by one", in, gross, lengths, length_less},
-    Fault{"length-one-more", "every length or offset is one too large: what is stale behind the end counts", in, gross, lengths,
-          length_more},
+    Fault{"length-one-more", "every length or offset but the largest is one too large: what is stale behind the end counts", in, gross,
+          lengths, length_more},
     Fault{"operand-ignored", "an operand counts as zero", in, gross, stored, ignored},
     Fault{"twin-read", "the next operand of the same shape is read in place of this one", in, gross, has_twin, twin_read},
     Fault{"k-tile-dropped", "the last 16 columns of an operand are not added", in, gross, operand_tile, last_columns_dropped<16>},

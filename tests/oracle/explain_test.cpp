@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "oracle/faults.h"
+#include "oracle/generate.h"
 #include "oracle/make_case.h"
 #include "quant/e4m3.h"
 #include "quant/element.h"
@@ -176,19 +178,26 @@ TEST(Explain, WhenTheTimeIsUpItSaysHowManyWereNotTried) {
 }
 
 TEST(Explain, EveryMistakeThatAnOpDeclaresIsNamed) {
-  int named = 0;
+  std::set<std::string> named;
+  for (const char* line : {"rmsnorm T=3 H=40 --attr eps=0.5", "fused_add_rmsnorm T=3 H=40 --attr eps=0.5", "merge_state T=3 N=4 D=32",
+                           "merge_state_v2 T=3 N=4 D=32", "sgl_per_token_quant_fp8 M=6 K=64", "scaled_fp4_quant M=8 K=64",
+                           "scaled_fp4_experts_quant M=9 T=9 K=64 E=2 R=256",
+                           "moe_fused_gate T=16 E=32 --attr num_expert_group=4 --attr topk_group=2 --attr topk=4",
+                           "moe_fused_gate T=7 E=64 --attr num_expert_group=4 --attr topk_group=2 --attr topk=4 "
+                           "--dtype input_tensor=bf16 --dist ties"}) {
+    const std::string op = std::string(line).substr(0, std::string(line).find(' '));
+    for (const KernelMistake& mistake : registry().at(op).mistakes()) {
+      const Replayed r = with_fault(line, std::string(mistake.id));
+      if (r.verdict.outcome != Outcome::fail) continue;
+      expect_complete(r, std::string(mistake.id));
+      named.insert(op + " " + std::string(mistake.id));
+    }
+  }
   for (const auto& op : registry().all())
     for (const KernelMistake& mistake : op->mistakes()) {
-      bool failed = false;
-      for (std::size_t i = 0; i < op->cases().size() && !failed; ++i) {
-        const Replayed r = with_fault(std::string(op->name()) + " " + op->cases()[i], std::string(mistake.id));
-        failed = r.verdict.outcome == Outcome::fail;
-        if (failed) expect_complete(r, std::string(mistake.id));
-      }
-      EXPECT_TRUE(failed) << op->name() << " " << mistake.id << " changes nothing in any of the op's cases";
-      ++named;
+      const std::string name = std::string(op->name()) + " " + std::string(mistake.id);
+      EXPECT_TRUE(named.count(name)) << name << " needs a line above in which it shows";
     }
-  EXPECT_GE(named, 12);
 }
 
 /// A kernel of its own in plain fp32, as a GPU has it.
@@ -240,19 +249,19 @@ TEST(Explain, WhatReproducesEverythingLeavesNoRoomForWhatReproducesSome) {
 
 TEST(Explain, EveryOpHasFaultsToTryAndNoneChangesTheCaseItself) {
   for (const auto& op : registry().all()) {
-    const Case c = make_case(parse_case_line(std::string(op->name()) + " " + op->cases().front()), {}, true);
-    const auto before = digests_of(c.inputs, c.outputs);
-    const GoldenRun golden = run_golden(*op, c.inputs, {});
-    const FaultCase call{*op, c.inputs, golden, {}};
+    const Arguments inputs = generate(parse_case_line(std::string(op->name()) + " " + op->cases().front()));
+    const GoldenRun golden = run_golden(*op, inputs, {});
+    const auto before = digests_of(inputs, golden.outputs);
+    const FaultCase call{*op, inputs, golden, {}};
     std::size_t tried = 0;
     for (const Strikes strikes : all_strikes)
       for (const Placed& placed : placements(call, strikes)) {
-        inputs_with(placed);
-        if (strikes != Strikes::output) restored(placed, c.outputs);
-        if (strikes == Strikes::output && placed.fault->undo != nullptr) restored(placed, c.outputs);
         ++tried;
+        if (placed.site.tensor.defined() && placed.site.tensor.elements() > 5000) continue;
+        inputs_with(placed);
+        restored(placed, golden.outputs);
       }
-    EXPECT_EQ(digests_of(c.inputs, c.outputs), before) << op->name();
+    EXPECT_EQ(digests_of(inputs, golden.outputs), before) << op->name();
     EXPECT_GT(tried, 0u) << op->name();
   }
 }

@@ -198,31 +198,30 @@ TEST_F(LayerCommand, ATrailFindsTheFirstOpThatDiffers) {
 
 TEST_F(LayerCommand, TrailsOfTwoRunsAreComparedByDiff) {
   const std::string run_of = "layer --preset tiny --layer 1 --batch 2 --kv-len 5 --repeat 1 ";
-  for (const char* form : {".jsonl", ".safetensors"}) {
-    const std::string a = path("a") + form, b = path("b") + form, golden = path("golden") + form, seed = path("seed") + form;
-    const std::string tensors = std::string(form) == ".jsonl" ? "" : " --trail-tensors";
-    ASSERT_EQ(run(run_of + "--trail " + a + tensors).status, 0);
-    ASSERT_EQ(run(run_of + "--threads 1 --page-seed 3 --trail " + b + tensors).status, 0);
-    ASSERT_EQ(run(run_of + "--mode golden --trail " + golden + tensors).status, 0);
-    ASSERT_EQ(run(run_of + "--seed 1 --trail " + seed + tensors).status, 0);
-    const Output same = run("diff " + a + " " + b);
-    EXPECT_EQ(same.status, 0) << same.out << same.err;
-    EXPECT_NE(same.out.find("outputs are the same"), std::string::npos) << same.out;
-    const Output differ = run("diff " + a + " " + golden);
-    EXPECT_EQ(differ.status, 1) << differ.err;
-    EXPECT_NE(differ.out.find("first difference: "), std::string::npos) << differ.out;
-    EXPECT_NE(differ.out.find(tensors.empty() ? "digest " : " elements; the worst, "), std::string::npos) << differ.out;
-    const json report = json::parse(run("diff --json " + a + " " + golden).out);
-    EXPECT_EQ(report.at("same"), false);
-    // What stands before the first difference is what `layer --against` finds there too.
-    const json against = json::parse(run(run_of + "--json --against " + golden).out).at("against");
-    EXPECT_EQ(report.at("first_difference").at("output"), against.at("difference").at("output"));
-    EXPECT_EQ(report.at("equal_outputs").get<int>() + 1, against.at("compared").get<int>());
-    expect_error("diff " + a + " " + seed, "seed 1, expected 0");
+  const std::string lines = path("a.jsonl"), tensors = path("a.safetensors"), golden = path("golden.safetensors");
+  ASSERT_EQ(run(run_of + "--threads 1 --page-seed 3 --trail-tensors --trail " + tensors).status, 0);
+  ASSERT_EQ(run(run_of + "--mode golden --trail-tensors --trail " + golden).status, 0);
+  const json against = json::parse(run(run_of + "--json --trail " + lines + " --against " + golden).out).at("against");
+  const Output same = run("diff " + lines + " " + tensors);
+  EXPECT_EQ(same.status, 0) << same.out << same.err;
+  EXPECT_NE(same.out.find("outputs are the same"), std::string::npos) << same.out;
+  const Output digests = run("diff " + lines + " " + golden), elements = run("diff " + tensors + " " + golden);
+  for (const Output* output : {&digests, &elements}) {
+    EXPECT_EQ(output->status, 1) << output->err;
+    EXPECT_NE(output->out.find("first difference: "), std::string::npos) << output->out;
   }
-  EXPECT_EQ(run("diff " + path("a.jsonl") + " " + path("b.safetensors")).status, 0) << "both forms say the same";
-  expect_error("diff " + path("a.jsonl") + " " + file("no.jsonl", "{\"setting\": {}}\n"), "is no trail");
-  expect_error("diff " + path("a.jsonl") + " " + path("nowhere"), "does not exist");
+  EXPECT_NE(digests.out.find("digest "), std::string::npos) << digests.out;
+  EXPECT_NE(elements.out.find(" elements; the worst, "), std::string::npos) << elements.out;
+  // It is where a run held against the trail parts from it.
+  const json report = json::parse(run("diff --json " + lines + " " + golden).out);
+  EXPECT_EQ(report.at("same"), false);
+  EXPECT_EQ(report.at("first_difference").at("output"), against.at("difference").at("output"));
+  EXPECT_EQ(report.at("equal_outputs").get<int>() + 1, against.at("compared").get<int>());
+  std::string other = read_raw(lines);
+  other.replace(other.find("\"seed\":0"), 8, "\"seed\":1");
+  expect_error("diff " + lines + " " + file("seed.jsonl", other), "seed 1, expected 0");
+  expect_error("diff " + lines + " " + file("no.jsonl", "{\"setting\": {}}\n"), "is no trail");
+  expect_error("diff " + lines + " " + path("nowhere"), "does not exist");
 }
 
 }  // namespace
