@@ -242,7 +242,8 @@ TEST(Explain, AMaximumWithoutMagnitudeIsNamed) {
 }
 
 TEST(Explain, WhatReproducesEverythingLeavesNoRoomForWhatReproducesSome) {
-  const Replayed r = with_fault("rmsnorm T=4 H=64", "weight-plus-one:weight");
+  // With an epsilon of 1e-5 a few elements in a thousand still differ.
+  const Replayed r = other_recipe("rmsnorm T=16 H=512 --attr eps=0.01", "rmsnorm T=16 H=512 --attr eps=0");
   ASSERT_FALSE(r.explained.found.empty());
   for (const Explanation& e : r.explained.found) EXPECT_TRUE(e.complete) << e.id;
 }
