@@ -38,6 +38,9 @@ void print_text(const Op& op) {
     heading = true;
     fmt::print("{}", wrapped(fmt::format("{}: {}", defect.id, defect.summary), 100, "  "));
   }
+  const auto mistakes = op.mistakes();
+  if (!mistakes.empty()) fmt::print("\nmistakes that kernels make\n");
+  for (const KernelMistake& mistake : mistakes) fmt::print("{}", wrapped(fmt::format("{}: {}", mistake.id, mistake.text), 100, "  "));
   fmt::print("\ncase lines\n");
   for (const std::string& line : op.cases()) fmt::print("  {} {}\n", op.name(), line);
 }
@@ -47,7 +50,7 @@ void print_text(const Op& op) {
 void add_info(CLI::App& app, int&) {
   auto options = std::make_shared<ExecOptions>();
   auto op = std::make_shared<std::string>();
-  auto* command = app.add_subcommand("info", "Show an op: arguments, shapes, attributes, dialects, contract, known defects");
+  auto* command = app.add_subcommand("info", "Show an op: arguments, shapes, attributes, dialects, contract, known defects and mistakes");
   command->add_option("OP", *op, "The op's upstream name")->required();
   options->add_json(*command);
   command->callback([options, op] {

@@ -130,6 +130,8 @@ std::string section(const Op& op, const Evidence& evidence, const std::vector<Sp
   for (const auto& symbol : op.schema().properties.rows_independent) page += fmt::format("\nIndependent along {}.\n", code(symbol));
   for (const KnownDefect& defect : known_defects())
     if (defect.op == op.name()) page += fmt::format("\nKnown upstream defect {}: {}\n", code(std::string(defect.id)), defect.summary);
+  for (const KernelMistake& mistake : op.mistakes())
+    page += fmt::format("\nMistake that kernels make, {}: {}.\n", code(std::string(mistake.id)), mistake.text);
   page += "\nEvidence:";
   if (evidence.empty()) page += " no recorded case in this repository.\n";
   for (const auto& [origin, count] : evidence) page += fmt::format("\n- {} case{} {}", count, count == 1 ? "" : "s", origin);

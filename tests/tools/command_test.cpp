@@ -44,6 +44,11 @@ TEST_F(Command, InfoKnowsEveryOpInTextAndJson) {
   }
 }
 
+TEST_F(Command, InfoNamesTheMistakesThatAnOpDeclares) {
+  EXPECT_NE(run("info moe_fused_gate").out.find("bias-in-weights: the weights are made of score + bias"), std::string::npos);
+  EXPECT_EQ(json::parse(run("info --json sgl_per_token_quant_fp8").out).at("mistakes").at(0).at("id"), "maximum-without-magnitude");
+}
+
 TEST_F(Command, RunWritesItsOutputsAndTheSameDigestForTheSameLine) {
   const std::string path = (folder_ / "out.safetensors").string();
   const Output first = run("run rmsnorm T=3 H=64 --seed 5 --json -o " + path);
