@@ -15,17 +15,22 @@ bool fails(const OutputVerdict& output) {
   return output.outcome == Outcome::fail;
 }
 
-/// What fits, the likeliest first: what was written wrongly, which costs no run, and what the op's own kernels are known for; then other
-/// attributes; then other inputs. Attributes that come to the same value are tried once, and what cannot be undone is not tried.
+/// What fits, the likeliest first: outputs that can be restored, which costs no run, and what the op's own kernels are known for; then
+/// other attributes; then other inputs; last what was written wrongly for good, of which a verdict's pattern says something already.
+/// Attributes that come to the same value are tried once.
 std::vector<Placed> candidates(const FaultCase& call) {
-  std::vector<Placed> found;
+  std::vector<Placed> found, lost;
   std::set<std::string> values;
   for (const Strikes strikes : {Strikes::output, Strikes::kernel, Strikes::attribute, Strikes::call, Strikes::input})
     for (Placed& placed : placements(call, strikes)) {
-      if (strikes == Strikes::output && placed.fault->undo == nullptr) continue;
+      if (strikes == Strikes::output && placed.fault->undo == nullptr) {
+        lost.push_back(std::move(placed));
+        continue;
+      }
       if (strikes == Strikes::attribute && !values.insert(placed.site.name + "=" + to_string(*placed.site.taken)).second) continue;
       found.push_back(std::move(placed));
     }
+  for (Placed& placed : lost) found.push_back(std::move(placed));
   return found;
 }
 
@@ -33,7 +38,7 @@ std::vector<Placed> candidates(const FaultCase& call) {
 std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, JudgeOptions options) {
   Verdict other;
   try {
-    const NamedTensors outputs = *restored(placed, actual);
+    const NamedTensors outputs = restored(placed, actual);
     const GoldenRun golden = run_with(placed);
     // Fast and hopper mode make no mistakes of the op's own.
     if (placed.fault->strikes == Strikes::kernel) options.mode = Mode::golden;

@@ -83,12 +83,12 @@ std::vector<Placed> placements(const FaultCase& call, Strikes strikes);
 
 /// The call with the fault, as a kernel without it would have to be called; the call itself where an output or the kernel is struck.
 Arguments inputs_with(const Placed& placed);
-/// What golden mode makes of it, before its outputs are struck. Throws Error when the op refuses the changed call (an attribute out of
-/// range).
+/// What golden mode makes of it; where an output is struck that cannot be restored, golden's own answer with the values that the fault
+/// writes, as open as the right ones. Throws Error when the op refuses the changed call (an attribute out of range).
 GoldenRun run_with(const Placed& placed);
 /// The outputs of the call with the fault.
 NamedTensors inject(const Placed& placed);
-/// `actual` outputs with the fault undone, to be held against run_with(); nothing where an output was struck that cannot be restored.
-std::optional<NamedTensors> restored(const Placed& placed, const NamedTensors& actual);
+/// `actual` outputs as they are to be held against run_with(): with the fault undone, where they can be restored.
+NamedTensors restored(const Placed& placed, const NamedTensors& actual);
 
 }  // namespace dodona::oracle

@@ -159,6 +159,28 @@ TEST(Explain, SwappedNibblesAreNamedAndOnlyThatOutputFails) {
   expect_complete(r, "neighbours-exchanged:output");
 }
 
+TEST(Explain, WhatWasWrittenWronglyIsNamed) {
+  struct Pair {
+    const char *line, *id;
+  };
+  for (const Pair& p : {Pair{"sgl_per_token_quant_fp8 M=6 K=256", "truncated:output_q"},
+                        {"scaled_fp4_quant M=6 K=64", "truncated:output"},
+                        {"rmsnorm T=6 H=64", "rows-off-by-one:output"},
+                        {"rmsnorm T=20 H=64", "last-row-tile-skipped:output"},
+                        {"rmsnorm T=6 H=64 --dtype input=f32", "through-bf16:output"},
+                        {"bmm_fp8 L=1 M=5 N=32 K=64", "partials-rounded:out"},
+                        {"merge_state T=3 N=5 D=32", "one-wrong-head:v_merged"}}) {
+    Replayed r{make_case(parse_case_line(p.line), {}, true), {}, {}, {}};
+    const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
+    const FaultCase call{*r.c.op, r.c.inputs, golden, {}};
+    for (const Placed& placed : placements(call, Strikes::output))
+      if (placed.id() == p.id) r.actual = inject(placed);
+    ASSERT_FALSE(r.actual.empty()) << p.id << " does not apply";
+    judge_and_explain(r);
+    expect_complete(r, p.id);
+  }
+}
+
 TEST(Explain, WhatNoMistakeReproducesIsSaidToBeSo) {
   Replayed r{make_case(parse_case_line("rmsnorm T=4 H=64"), {}, true), {}, {}, {}};
   r.actual.emplace_back("output", r.c.outputs[0].second.clone());
@@ -277,7 +299,7 @@ TEST(Explain, WhatWasWrittenWronglyIsRestored) {
     for (const Placed& placed : placements(call, Strikes::output)) {
       if (placed.fault->undo == nullptr) continue;
       ++restorable;
-      const NamedTensors back = *restored(placed, inject(placed));
+      const NamedTensors back = restored(placed, inject(placed));
       EXPECT_EQ(judge(*c.op, c.inputs, golden, back, {}).failing(), 0) << line << " " << placed.id();
     }
     EXPECT_GT(restorable, 0) << line;
