@@ -38,11 +38,11 @@ bool is_denormal(double x) {
 /// a denormal row or factor, with all of its product, which a large other factor makes as large as any.
 void put_sum(const ApplyShuffleMulSum& op, const GoldenOutput& out, std::int64_t linear, const TermSum& terms) {
   const double relative = roundings(op) * f32_eps, sum = terms.sum, magnitude = terms.magnitude;
-  if (std::isfinite(magnitude) && magnitude * (1.0 + relative) > std::numeric_limits<float>::max()) {
-    // A partial sum may or may not overflow, by the order of the terms.
-    out.put_open(linear, sum);
-  } else if (!std::isfinite(sum) && terms.flushable != 0) {
-    // Infinity times a denormal is infinity, or NaN once the denormal is flushed.
+  // A partial sum may or may not overflow, by the order of the terms.
+  const bool may_overflow = std::isfinite(magnitude) && magnitude * (1.0 + relative) > std::numeric_limits<float>::max();
+  // Infinity times a denormal is infinity, or NaN once the denormal is flushed.
+  const bool may_be_nan = !std::isfinite(sum) && terms.flushable != 0;
+  if (may_overflow || may_be_nan) {
     out.put_open(linear, sum);
   } else if (!std::isfinite(sum) || magnitude == 0) {
     out.put(linear, sum, 0.0);

@@ -50,7 +50,6 @@ void write_trail(const std::string& path, const Trail& trail);
 struct TrailDifference;
 
 /// What ops gave elsewhere: a trail; or a dump of tensors, a safetensors file or a folder of such files.
-// NOLINTNEXTLINE(bugprone-exception-escape): of the JSON value's move, which throws nothing
 class TrailReference {
  public:
   /// Throws Error (bad_file) for anything else.

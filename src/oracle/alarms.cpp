@@ -202,6 +202,7 @@ std::vector<int> share_out(int total) {
     sum += weights.back();
   }
   std::vector<int> counts;
+  counts.reserve(weights.size());
   for (const double weight : weights) counts.push_back(static_cast<int>(std::ceil(weight / sum * total)));
   return counts;
 }

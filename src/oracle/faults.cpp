@@ -141,7 +141,7 @@ std::string Placed::id() const {
 }
 
 std::string Placed::text() const {
-  const std::string summary(fault->summary);
+  std::string summary(fault->summary);
   switch (fault->strikes) {
     case Strikes::kernel: return summary;
     case Strikes::call: return (site.taken ? to_string(*site.taken) + ": " : "") + summary;

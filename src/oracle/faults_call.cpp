@@ -192,7 +192,7 @@ bool is_logarithm(const TensorSpec& spec) {
   return spec.role == Role::lse_base_2 || spec.role == Role::lse_base_e;
 }
 Tensor scaled(const Tensor& tensor, double by) {
-  const Tensor result = tensor.clone();
+  Tensor result = tensor.clone();
   each(result, [&](double x, std::int64_t) { return x * by; });
   return result;
 }

@@ -29,7 +29,7 @@ constexpr std::array<std::pair<std::string_view, DType>, 12> types{{{"float32", 
 }
 
 std::string required_text(const io::Json& json, const char* key, const std::string& path) {
-  const std::string text = io::get_string(json, key, path);
+  std::string text = io::get_string(json, key, path);
   if (text.empty()) fail(path, std::string("has an empty ") + key);
   return text;
 }

@@ -156,7 +156,7 @@ std::string export_case(const std::filesystem::path& root, const Op& op, std::si
   const Case c = make_case(line, exec);
   const OpSchema& schema = op.schema();
   Axes axes(schema);
-  const std::string name = std::string(op.name()) + "_c" + std::to_string(number + 1);
+  std::string name = std::string(op.name()) + "_c" + std::to_string(number + 1);
   const std::string blob = "blob/workloads/" + op_type_of(op) + "/" + name + "/" + name + "_1.safetensors";
   io::Json inputs = io::Json::object(), outputs = io::Json::object(), sources = io::Json::object();
   io::NamedTensors stored;

@@ -60,6 +60,7 @@ struct Gate {
     }
     const std::vector<std::size_t> chosen = choose(keys);
     std::vector<float> weights;
+    weights.reserve(chosen.size());
     for (const std::size_t e : chosen) weights.push_back(scores[e]);
     const float sum = call.way == Way::strided ? strided_sum(weights, 4) : reversed_sum(weights);
     const auto scaling = static_cast<float>(call.number("routed_scaling_factor"));
