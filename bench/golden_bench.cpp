@@ -33,10 +33,6 @@ const std::map<std::string_view, std::string_view> decode_lines{
     {"fused_add_rmsnorm", "T=1 H=7168"},
 };
 
-bool makes_views(const Op& op) {
-  return std::any_of(op.schema().tensors.begin(), op.schema().tensors.end(), [](const TensorSpec& spec) { return !spec.view_of.empty(); });
-}
-
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -93,6 +89,10 @@ void run(benchmark::State& state, const Op* op, const std::string& rest, int thr
 }
 
 }  // namespace
+
+bool makes_views(const Op& op) {
+  return std::any_of(op.schema().tensors.begin(), op.schema().tensors.end(), [](const TensorSpec& spec) { return !spec.view_of.empty(); });
+}
 
 void register_golden_benchmarks(const std::vector<int>& thread_counts, double (*limit)(LimitKind, int)) {
   for (const auto& op : registry().all()) {
