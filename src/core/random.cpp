@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <numeric>
 #include <string>
 #include <utility>
 
-#include "core/fixed_math.h"
+#include "core/box_muller.h"
 #include "core/philox.h"
 #include "dodona/error.h"
 
@@ -26,12 +25,6 @@ std::uint32_t high(std::uint64_t x) {
 
 PhiloxBlock block(Stream stream, std::uint64_t index) {
   return philox4x32_10({low(index), high(index), low(stream.tensor), high(stream.tensor)}, {low(stream.seed), high(stream.seed)});
-}
-
-std::array<float, 2> normal_pair(std::uint32_t radius_word, std::uint32_t angle_word) {
-  const double radius = std::sqrt(-2 * fixed::log((radius_word + 0.5) * 0x1p-32));
-  const fixed::SinCos direction = fixed::sincos(angle_word * 0x1.921fb54442d18p-30);
-  return {static_cast<float>(radius * direction.cos), static_cast<float>(radius * direction.sin)};
 }
 
 /// Calls make(block index) for the blocks of four that cover [begin, begin + out.size()), and keeps what falls inside.
@@ -65,7 +58,7 @@ float uniform(Stream stream, std::uint64_t index) {
 float normal(Stream stream, std::uint64_t index) {
   const PhiloxBlock words = block(stream, index / 4);
   const std::size_t pair = index % 4 / 2 * 2;
-  return normal_pair(words[pair], words[pair + 1])[index % 2];
+  return box_muller(words[pair], words[pair + 1])[index % 2];
 }
 
 void fill_words(Stream stream, std::uint64_t begin, std::span<std::uint32_t> out) {
@@ -82,8 +75,8 @@ void fill_uniform(Stream stream, std::uint64_t begin, std::span<float> out) {
 void fill_normal(Stream stream, std::uint64_t begin, std::span<float> out) {
   fill_by_blocks(begin, out, [&](std::uint64_t index) {
     const PhiloxBlock words = block(stream, index);
-    const auto [a, b] = normal_pair(words[0], words[1]);
-    const auto [c, d] = normal_pair(words[2], words[3]);
+    const auto [a, b] = box_muller(words[0], words[1]);
+    const auto [c, d] = box_muller(words[2], words[3]);
     return std::array{a, b, c, d};
   });
 }
