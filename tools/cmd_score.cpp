@@ -37,10 +37,12 @@ int score(const ScoreOptions& options) {
   Progress progress(options.json || options.quiet);
   io::Json list = io::Json::array();
   fmt::print(
-      "{}", options.json
-                ? ""
-                : "| op | faults injected | caught by our judges | by customary checks | honest outputs | rejected | largest share of budget | "
-                  "recorded outputs | rejected | largest share of budget |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+      "{}",
+      options.json
+          ? ""
+          : "| op | faults injected | caught by our judges | by customary checks | honest outputs | rejected | largest share of budget | "
+            "recorded outputs | rejected | largest share of budget |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
+            "|\n");
   int injected = 0, caught = 0, customary = 0, cases = 0, rejected = 0, recordings = 0, failing = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const Op& op = *registry().all()[i];
