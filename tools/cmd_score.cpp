@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <map>
+#include <utility>
+
 #include "common.h"
 #include "oracle/alarms.h"
 #include "oracle/audit.h"
@@ -18,12 +21,13 @@ std::string largest_share(const oracle::Alarms& alarms) {
   return alarms.max_share() > 0 ? percent(alarms.max_share()) : "bits";
 }
 
-/// What golden mode makes of the recorded outputs of one op.
-oracle::OpSummary recorded(const Op& op, const std::vector<std::string>& paths, const Exec& exec) {
-  if (paths.empty()) return {};
-  const auto results = oracle::verify(oracle::find_cases(paths, std::string(op.name())).files, {Mode::golden}, exec);
-  const auto summaries = oracle::summarize(results);
-  return summaries.empty() ? oracle::OpSummary{} : summaries.front();
+/// What golden mode makes of the recorded outputs of each op that has some.
+std::map<std::string, oracle::OpSummary> recorded(const std::vector<std::string>& paths, const Exec& exec) {
+  std::map<std::string, oracle::OpSummary> found;
+  if (paths.empty()) return found;
+  for (auto& summary : oracle::summarize(oracle::verify(oracle::find_cases(paths).files, {Mode::golden}, exec)))
+    found[summary.op] = std::move(summary);
+  return found;
 }
 
 std::string recorded_share(const oracle::OpSummary& summary) {
@@ -34,6 +38,7 @@ std::string recorded_share(const oracle::OpSummary& summary) {
 int score(const ScoreOptions& options) {
   const Exec exec = options.exec();
   const std::vector<int> counts = oracle::share_out(options.cases);
+  auto of_gpus = recorded(options.recordings, exec);
   Progress progress(options.json || options.quiet);
   io::Json list = io::Json::array();
   fmt::print(
@@ -49,7 +54,7 @@ int score(const ScoreOptions& options) {
     progress.step(i, counts.size(), std::string(op.name()));
     const oracle::Audit audit = oracle::audit_op(op, exec);
     const oracle::Alarms alarms = oracle::raise_alarms(op, counts[i], 0, exec);
-    const oracle::OpSummary gpu = recorded(op, options.recordings, exec);
+    const oracle::OpSummary gpu = of_gpus[std::string(op.name())];
     recordings += gpu.cases, failing += gpu.cases - gpu.passed;
     injected += audit.injected(), caught += audit.caught(), customary += audit.customary();
     cases += alarms.cases, rejected += alarms.rejected();

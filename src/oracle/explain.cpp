@@ -39,10 +39,11 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
   Verdict other;
   try {
     const NamedTensors outputs = restored(placed, actual);
-    const GoldenRun golden = run_with(placed);
+    const Arguments inputs = inputs_with(placed);
+    const GoldenRun golden = run_with(placed, inputs);
     // Fast and hopper mode make no mistakes of the op's own.
     if (placed.fault->strikes == Strikes::kernel) options.mode = Mode::golden;
-    other = judge(placed.site.call.op, inputs_with(placed), golden, outputs, options);
+    other = judge(placed.site.call.op, inputs, golden, outputs, options);
   } catch (const Error&) {
     // Sizes, ids or recipes that the op refuses: this fault cannot have been made here.
     return std::nullopt;

@@ -202,10 +202,10 @@ GoldenRun golden_with_written(const Placed& placed) {
 
 }  // namespace
 
-GoldenRun run_with(const Placed& placed) {
+GoldenRun run_with(const Placed& placed, const Arguments& inputs) {
   const FaultCase& call = placed.site.call;
   if (placed.fault->strikes == Strikes::output) return placed.fault->undo != nullptr ? call.golden : golden_with_written(placed);
-  if (placed.fault->strikes != Strikes::kernel) return run_golden(call.op, inputs_with(placed), call.exec);
+  if (placed.fault->strikes != Strikes::kernel) return run_golden(call.op, inputs, call.exec);
   Exec exec = call.exec;
   exec.mode = Mode::golden;
   Arguments arguments = runnable(call.op, call.inputs);
@@ -218,7 +218,7 @@ GoldenRun run_with(const Placed& placed) {
 NamedTensors inject(const Placed& placed) {
   const auto& [fault, site] = placed;
   if (fault->strikes != Strikes::output) {
-    NamedTensors outputs = run_with(placed).outputs;
+    NamedTensors outputs = run_with(placed, inputs_with(placed)).outputs;
     if (fault->rewrite != nullptr) fault->rewrite(site, outputs, false);
     return outputs;
   }

@@ -83,9 +83,10 @@ std::vector<Placed> placements(const FaultCase& call, Strikes strikes);
 
 /// The call with the fault, as a kernel without it would have to be called; the call itself where an output or the kernel is struck.
 Arguments inputs_with(const Placed& placed);
-/// What golden mode makes of it; where an output is struck that cannot be restored, golden's own answer with the values that the fault
-/// writes, as open as the right ones. Throws Error when the op refuses the changed call (an attribute out of range).
-GoldenRun run_with(const Placed& placed);
+/// What golden mode makes of `inputs`, which are inputs_with(placed); where an output is struck that cannot be restored, golden's own
+/// answer with the values that the fault writes, as open as the right ones. Throws Error when the op refuses the changed call (an attribute
+/// out of range).
+GoldenRun run_with(const Placed& placed, const Arguments& inputs);
 /// The outputs of the call with the fault.
 NamedTensors inject(const Placed& placed);
 /// `actual` outputs as they are to be held against run_with(): with the fault undone, where they can be restored.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "helpers.h"
 #include "oracle/generate.h"
 #include "oracle/judge.h"
 #include "quant/element.h"
@@ -9,17 +10,13 @@
 namespace dodona {
 namespace {
 
+using helpers::in_mode;
+
 constexpr std::int64_t heads = 128, nope = 128, rope = 64;
 
 /// Every bit pattern of the type occurs, NaNs with their payloads included.
 void fill_codes(const Tensor& tensor, std::uint64_t first) {
   for (std::int64_t i = 0; i < tensor.elements(); ++i) quant::set_bits(tensor, i, first + static_cast<std::uint64_t>(i) * 7);
-}
-Exec exec_of(Mode mode, int threads = 1) {
-  Exec exec;
-  exec.mode = mode;
-  exec.threads = threads;
-  return exec;
 }
 void expect_concatenated(const ops::ConcatMlaK& op) {
   for (std::int64_t t = 0; t < op.k.size(0); ++t)
@@ -34,7 +31,7 @@ void expect_concatenated(const ops::ConcatMlaK& op) {
 }
 ErrorCode error_code(const ops::ConcatMlaK& op) {
   try {
-    ops::run(op, exec_of(Mode::fast));
+    ops::run(op, in_mode(Mode::fast));
   } catch (const Error& error) {
     return error.code();
   }
@@ -54,7 +51,7 @@ TEST(ConcatMlaK, EveryHeadGetsItsNopeAndTheTokensRopeBitForBit) {
       ops::ConcatMlaK op = dense(type, 5);
       fill_codes(op.k_nope, 0);
       fill_codes(op.k_rope, 0x7F80);
-      expect_concatenated(ops::run(op, exec_of(mode, 2)));
+      expect_concatenated(ops::run(op, in_mode(mode, 2)));
     }
 }
 
@@ -67,7 +64,7 @@ TEST(ConcatMlaK, SourcesAndResultMayBeSlices) {
     op.k_nope = kv.slice(2, 0, nope);
     op.k_rope = latent.slice(2, 2048, 2112);
     op.k = wide.slice(2, 0, nope + rope);
-    expect_concatenated(ops::run(op, exec_of(mode)));
+    expect_concatenated(ops::run(op, in_mode(mode)));
     const Tensor gap = wide.slice(2, nope + rope, 256);
     for (std::int64_t i = 0; i < gap.elements(); ++i) ASSERT_EQ(quant::get_bits(gap, i), 0U);
   }
@@ -117,7 +114,7 @@ TEST(ConcatMlaK, HeadsAreAMultipleOfFourElementsApart) {
   }
   ops::ConcatMlaK op = dense(DType::bf16, 2);
   op.k_nope = make_strided(DType::bf16, {2, heads, nope}, {heads * 196, 196, 1});
-  EXPECT_NO_THROW(ops::run(op, exec_of(Mode::fast)));
+  EXPECT_NO_THROW(ops::run(op, in_mode(Mode::fast)));
 }
 
 TEST(ConcatMlaK, FaultsFail) {
@@ -125,7 +122,7 @@ TEST(ConcatMlaK, FaultsFail) {
   const auto& op = registry().at("concat_mla_k");
   const auto failing_with = [&](auto source_of) {
     Arguments arguments = inputs;
-    op.run(arguments, exec_of(Mode::fast));
+    op.run(arguments, in_mode(Mode::fast));
     const Tensor good = arguments.find("k")->clone(), bad = good.clone();
     for (std::int64_t t = 0; t < 3; ++t)
       for (std::int64_t h = 0; h < heads; ++h)

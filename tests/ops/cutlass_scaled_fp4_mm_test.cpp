@@ -10,6 +10,7 @@
 
 #include "core/random.h"
 #include "dodona/error.h"
+#include "helpers.h"
 #include "ops/gemm/fp4_packed.h"
 #include "oracle/judge.h"
 #include "quant/e2m1.h"
@@ -20,16 +21,10 @@
 namespace dodona {
 namespace {
 
+using helpers::in_mode;
+
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr Mode both_modes[] = {Mode::golden, Mode::fast};
-
-Exec exec_of(Mode mode, Isa isa = default_isa(), int threads = 2) {
-  Exec exec;
-  exec.mode = mode;
-  exec.isa = isa;
-  exec.threads = threads;
-  return exec;
-}
 
 Tensor number(float value) {
   const Tensor t(DType::f32, {1});
@@ -126,7 +121,7 @@ TEST(CutlassScaledFp4Mm, FastEqualsAPlainIntegerExactLoopToTheBitOnEveryTier) {
       const auto expected = bytes_of(plain_loop(op));
       for (const Isa isa : available_isas())
         for (const int threads : {1, 3})
-          ASSERT_EQ(bytes_of(result(op, exec_of(Mode::fast, isa, threads)).out), expected)
+          ASSERT_EQ(bytes_of(result(op, in_mode(Mode::fast, threads, isa)).out), expected)
               << s.m << ' ' << s.n << ' ' << s.k << ' ' << name(type) << ' ' << name(isa) << ' ' << threads;
     }
 }
@@ -134,9 +129,9 @@ TEST(CutlassScaledFp4Mm, FastEqualsAPlainIntegerExactLoopToTheBitOnEveryTier) {
 TEST(CutlassScaledFp4Mm, PackedWeightsGiveTheBitsOfTheRawOnes) {
   for (const Size& s : sizes) {
     const auto op = call(s.m, s.n, s.k);
-    const auto expected = bytes_of(result(op, exec_of(Mode::fast)).out);
+    const auto expected = bytes_of(result(op, in_mode(Mode::fast)).out);
     for (const Isa isa : available_isas()) {
-      const auto exec = exec_of(Mode::fast, isa);
+      const auto exec = in_mode(Mode::fast, 2, isa);
       const auto packed = ops::PackedFp4::pack(op.b, op.block_scale_b, exec);
       EXPECT_EQ(packed.bytes(), s.n * ((s.k + 63) / 64) * 36);
       const Tensor out(DType::bf16, {s.m, s.n});
@@ -148,16 +143,16 @@ TEST(CutlassScaledFp4Mm, PackedWeightsGiveTheBitsOfTheRawOnes) {
 
 TEST(CutlassScaledFp4Mm, PackingForOneTierServesAllOthers) {
   const auto op = call(3, 64, 672);
-  const auto reference = ops::PackedFp4::pack(op.b, op.block_scale_b, exec_of(Mode::fast, Isa::generic));
+  const auto reference = ops::PackedFp4::pack(op.b, op.block_scale_b, in_mode(Mode::fast, 2, Isa::generic));
   for (const Isa isa : available_isas()) {
-    const auto packed = ops::PackedFp4::pack(op.b, op.block_scale_b, exec_of(Mode::fast, isa));
+    const auto packed = ops::PackedFp4::pack(op.b, op.block_scale_b, in_mode(Mode::fast, 2, isa));
     EXPECT_EQ(0, std::memcmp(packed.weights().packed, reference.weights().packed, static_cast<std::size_t>(reference.bytes())));
   }
 }
 
 TEST(CutlassScaledFp4Mm, PackedCallsRejectWhatDoesNotFit) {
   const auto op = call(3, 64, 96);
-  const Exec exec = exec_of(Mode::fast);
+  const Exec exec = in_mode(Mode::fast);
   const auto packed = ops::PackedFp4::pack(op.b, op.block_scale_b, exec);
   const Tensor out(DType::bf16, {3, 64});
   const auto error = [&](const auto& body) {
@@ -197,7 +192,7 @@ TEST(CutlassScaledFp4Mm, EveryPairOfCodesMultipliesExactly) {
       for (const Tensor* t : {&op.a, &op.b})
         if (r < t->size(0)) t->as<std::uint8_t>()[r * 16 + place / 2] = static_cast<std::uint8_t>((r % 16) << (place % 2 * 4));
     for (const Mode mode : both_modes) {
-      const auto out = result(op, exec_of(mode)).out;
+      const auto out = result(op, in_mode(mode)).out;
       for (unsigned i = 0; i < 16; ++i)
         for (unsigned j = 0; j < 32; ++j)
           ASSERT_EQ(out.as<float>()[i * 32 + j], quant::e2m1_to_f32(i) * quant::e2m1_to_f32(j) + 0.0f)
@@ -217,7 +212,7 @@ TEST(CutlassScaledFp4Mm, LargestValuesOverflowToInfinityInHalfAndNotInBfloat) {
     std::memset(op.block_scale_b.data(), 0x7E, static_cast<std::size_t>(op.block_scale_b.elements()));
     *op.alpha.as<float>() = 1.0f;
     for (const Mode mode : both_modes) {
-      const auto out = result(op, exec_of(mode)).out;
+      const auto out = result(op, in_mode(mode)).out;
       const double exact = -128.0 * 36 * 448 * 448;
       EXPECT_EQ(quant::get(out, 40), type == DType::f16 ? -static_cast<double>(infinity) : quant::round_to(type, exact)) << name(mode);
       EXPECT_EQ(judged(op, out).failing(), 0);
@@ -230,7 +225,7 @@ TEST(CutlassScaledFp4Mm, AZeroAlphaGivesZerosAndAnInfiniteOneIsJudgedBySign) {
     auto op = call(3, 32, 64);
     *op.alpha.as<float>() = alpha;
     for (const Mode mode : both_modes) {
-      const auto out = result(op, exec_of(mode)).out;
+      const auto out = result(op, in_mode(mode)).out;
       const double value = quant::get(out, 17);
       EXPECT_TRUE(alpha == 0 ? value == 0 : std::isinf(value) || std::isnan(value)) << value;
       EXPECT_EQ(judged(op, out).failing(), 0) << name(mode) << ' ' << alpha;
@@ -244,7 +239,7 @@ TEST(CutlassScaledFp4Mm, ANanScaleSpoilsItsRowOrColumnAlone) {
     const Tensor& scales = in_a ? op.block_scale_a : op.block_scale_b;
     scales.as<std::uint8_t>()[scale_at(5, 9, 160)] = 0x7F;
     for (const Mode mode : both_modes) {
-      const auto out = result(op, exec_of(mode)).out;
+      const auto out = result(op, in_mode(mode)).out;
       for (std::int64_t i = 0; i < 6; ++i)
         for (std::int64_t j = 0; j < 64; ++j)
           ASSERT_EQ(std::isnan(out.as<float>()[i * 64 + j]), in_a ? i == 5 : j == 5) << name(mode) << ' ' << i << ' ' << j;
@@ -254,13 +249,13 @@ TEST(CutlassScaledFp4Mm, ANanScaleSpoilsItsRowOrColumnAlone) {
 
 TEST(CutlassScaledFp4Mm, RowsDoNotDependOnTheirBatch) {
   const auto batch = call(70, 64, 576);
-  const auto expected = result(batch, exec_of(Mode::fast)).out;
+  const auto expected = result(batch, in_mode(Mode::fast)).out;
   for (const std::int64_t r : {0, 37, 69}) {
     auto alone = call(1, 64, 576);
     std::memcpy(alone.a.data(), batch.a.as<std::uint8_t>() + r * 288, 288);
     for (std::int64_t j = 0; j < 36; ++j)
       alone.block_scale_a.as<std::uint8_t>()[scale_at(0, j, 576)] = batch.block_scale_a.as<std::uint8_t>()[scale_at(r, j, 576)];
-    const auto out = result(alone, exec_of(Mode::fast)).out;
+    const auto out = result(alone, in_mode(Mode::fast)).out;
     EXPECT_EQ(0, std::memcmp(out.data(), expected.as<std::uint16_t>() + r * 64, 128)) << r;
   }
 }
@@ -269,12 +264,12 @@ TEST(CutlassScaledFp4Mm, OneWrongBlockScaleFails) {
   const auto op = call(2, 64, 2048);
   std::memset(op.block_scale_a.data(), 0x38, static_cast<std::size_t>(op.block_scale_a.elements()));
   std::memset(op.block_scale_b.data(), 0x38, static_cast<std::size_t>(op.block_scale_b.elements()));
-  const auto right = result(op, exec_of(Mode::fast)).out;
+  const auto right = result(op, in_mode(Mode::fast)).out;
   EXPECT_EQ(judged(op, right).failing(), 0);
   auto wrong = op;
   wrong.block_scale_a = op.block_scale_a.clone();
   wrong.block_scale_a.as<std::uint8_t>()[scale_at(1, 77, 2048)] = 0x40;  // 2 for 1
-  const auto verdict = judged(op, result(wrong, exec_of(Mode::golden)).out);
+  const auto verdict = judged(op, result(wrong, in_mode(Mode::golden)).out);
   EXPECT_GT(verdict.failing(), 32) << "of 64 elements of one row";
   EXPECT_LE(verdict.failing(), 64);
 }
@@ -282,7 +277,7 @@ TEST(CutlassScaledFp4Mm, OneWrongBlockScaleFails) {
 TEST(CutlassScaledFp4Mm, SizesThatTheKernelRefusesAreErrors) {
   const auto error = [](const ops::CutlassScaledFp4Mm& op) {
     try {
-      ops::run(op, exec_of(Mode::fast));
+      ops::run(op, in_mode(Mode::fast));
     } catch (const Error& e) {
       return std::string(e.what());
     }
