@@ -8,8 +8,8 @@
 
 #include "core/case_line.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
-#include "ops/gemm/fp4_packed.h"
-#include "oracle/generate.h"
+#include "ops/tiles/fp4_packed.h"
+#include "oracle/cases/generate.h"
 
 namespace dodona {
 namespace {

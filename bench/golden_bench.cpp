@@ -11,8 +11,8 @@
 #include "core/case_line.h"
 #include "dodona/op.h"
 #include "eigen_reference.h"
-#include "oracle/case_file.h"
-#include "oracle/generate.h"
+#include "oracle/cases/case_file.h"
+#include "oracle/cases/generate.h"
 #include "quant/element.h"
 
 namespace dodona {

@@ -15,8 +15,8 @@
 #include "dodona/op.h"
 #include "fp4_bench.h"
 #include "golden_bench.h"
-#include "oracle/case_file.h"
-#include "oracle/generate.h"
+#include "oracle/cases/case_file.h"
+#include "oracle/cases/generate.h"
 #include "simd/limits.h"
 
 namespace dodona {

@@ -2,7 +2,7 @@
 
 #include "common.h"
 #include "dodona/error.h"
-#include "oracle/alarms.h"
+#include "oracle/trust/alarms.h"
 
 namespace dodona::tools {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "common.h"
 #include "dodona/error.h"
-#include "oracle/audit.h"
-#include "oracle/customary.h"
+#include "oracle/trust/audit.h"
+#include "oracle/trust/customary.h"
 
 namespace dodona::tools {
 namespace {

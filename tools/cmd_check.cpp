@@ -5,10 +5,10 @@
 #include "common.h"
 #include "dodona/error.h"
 #include "io/atomic_file.h"
-#include "oracle/actual.h"
-#include "oracle/make_case.h"
-#include "oracle/report.h"
-#include "oracle/report_text.h"
+#include "oracle/cases/make_case.h"
+#include "oracle/judge/actual.h"
+#include "oracle/report/report.h"
+#include "oracle/report/report_text.h"
 
 namespace dodona::tools {
 namespace {

@@ -5,8 +5,8 @@
 #include "common.h"
 #include "dodona/error.h"
 #include "io/atomic_file.h"
-#include "oracle/fib_export.h"
-#include "oracle/fib_import.h"
+#include "oracle/fib/fib_export.h"
+#include "oracle/fib/fib_import.h"
 
 namespace dodona::tools {
 namespace {

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "common.h"
-#include "oracle/make_case.h"
+#include "oracle/cases/make_case.h"
 
 namespace dodona::tools {
 namespace {

@@ -3,7 +3,7 @@
 #include "common.h"
 #include "dodona/op.h"
 #include "op_text.h"
-#include "oracle/schema_json.h"
+#include "oracle/report/schema_json.h"
 
 namespace dodona::tools {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "common.h"
 #include "dodona/error.h"
-#include "oracle/record.h"
+#include "oracle/records/record.h"
 #include "trail_text.h"
 
 namespace dodona::tools {

@@ -8,8 +8,8 @@
 #include "dodona/error.h"
 #include "io/safetensors.h"
 #include "io/sha256.h"
-#include "oracle/case_file.h"
-#include "oracle/generate.h"
+#include "oracle/cases/case_file.h"
+#include "oracle/cases/generate.h"
 #include "quant/element.h"
 
 namespace dodona::tools {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "common.h"
-#include "oracle/alarms.h"
-#include "oracle/audit.h"
-#include "oracle/verify.h"
+#include "oracle/judge/verify.h"
+#include "oracle/trust/alarms.h"
+#include "oracle/trust/audit.h"
 
 namespace dodona::tools {
 namespace {

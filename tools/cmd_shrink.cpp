@@ -7,10 +7,10 @@
 #include "dodona/error.h"
 #include "io/command.h"
 #include "io/text.h"
-#include "oracle/actual.h"
-#include "oracle/check.h"
-#include "oracle/make_case.h"
-#include "oracle/shrink.h"
+#include "oracle/cases/make_case.h"
+#include "oracle/faults/shrink.h"
+#include "oracle/judge/actual.h"
+#include "oracle/report/check.h"
 
 namespace dodona::tools {
 namespace {

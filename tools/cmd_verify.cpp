@@ -7,8 +7,8 @@
 
 #include "common.h"
 #include "dodona/error.h"
-#include "oracle/record.h"
-#include "oracle/verify.h"
+#include "oracle/judge/verify.h"
+#include "oracle/records/record.h"
 
 namespace dodona::tools {
 namespace {

@@ -9,7 +9,7 @@
 #include "core/case_line.h"
 #include "dodona/exec.h"
 #include "io/json.h"
-#include "oracle/report_text.h"
+#include "oracle/report/report_text.h"
 
 namespace dodona::tools {
 

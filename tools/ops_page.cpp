@@ -8,9 +8,9 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "op_text.h"
-#include "oracle/case_file.h"
-#include "oracle/schema_json.h"
-#include "oracle/verify.h"
+#include "oracle/cases/case_file.h"
+#include "oracle/judge/verify.h"
+#include "oracle/report/schema_json.h"
 #include "pages.h"
 #include "speed.h"
 

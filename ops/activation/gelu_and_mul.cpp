@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/fixed_math.h"
-#include "ops/golden_output.h"
+#include "ops/base/golden_output.h"
 #include "quant/element.h"
 #include "quant/hopper/fast_math.h"
 
@@ -53,14 +53,12 @@ void hopper(const GeluAndMul& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_gelu_and_mul() {
   return define<ops::GeluAndMul>({
-      .contract =
-          "gate and up widened to fp32; gelu = gate * (0.5 * (1 + erf(gate * 0.70710678))) in fp32, constant and products rounded to fp32, "
-          "not "
-          "rounded to the type (round_activation=yes: rounded); times up in fp32; one rounding to the type (nearest even). "
-          "Budget: |up| * |gate|/2 times (2 ulp of erf + 2^-24 (|z| erf'(z) + 1 + erf(z))), absolute because 1 + erf cancels, plus 3 * "
-          "2^-24 "
-          "relative for products. Down to 0 where erf is -1 in fp32 (gate below -6.36) and where gelu, up or the product are denormal. "
-          "Where up is infinite and gelu may so vanish, nothing is compared.",
+      .contract = R"(
+gate and up widened to fp32; gelu = gate * (0.5 * (1 + erf(gate * 0.70710678))) in fp32, constant and products rounded to fp32,
+not rounded to the type (round_activation=yes: rounded); times up in fp32; one rounding to the type (nearest even). Budget: |up|
+* |gate|/2 times (2 ulp of erf + 2^-24 (|z| erf'(z) + 1 + erf(z))), absolute because 1 + erf cancels, plus 3 * 2^-24 relative
+for products. Down to 0 where erf is -1 in fp32 (gate below -6.36) and where gelu, up or the product are denormal. Where up is
+infinite and gelu may so vanish, nothing is compared.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/fixed_math.h"
-#include "ops/golden_output.h"
+#include "ops/base/golden_output.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -54,16 +54,13 @@ void hopper(const GeluTanhAndMul& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_gelu_tanh_and_mul() {
   return define<ops::GeluTanhAndMul>({
-      .contract = "gate and up widened to fp32; gelu = gate * (0.5 * (1 + tanh(0.79788456 * (gate + 0.044715 gate^3)))) in fp32, not "
-                  "rounded to the type "
-                  "(round_activation=yes: rounded); times up in fp32; one rounding to the type (nearest even). "
-                  "Budget: |up| * |gate|/2 times (tanh_error * |tanh| + 2^-24 (5 |z| (1 - tanh^2) + 1 + tanh)), absolute because 1 + tanh "
-                  "cancels, plus "
-                  "3 * 2^-24 relative for products. tanh_error is 2^-16 by default: the approximate tanh of an H200 is within 1.12e-5 of "
-                  "the exact one "
-                  "for all arguments; tanh_error=documented allows the instruction's documented 2^-11. Down to 0 where tanh is -1 and "
-                  "where gelu, up "
-                  "or the product are denormal. Where up is infinite and gelu may so vanish, nothing is compared.",
+      .contract = R"(
+gate and up widened to fp32; gelu = gate * (0.5 * (1 + tanh(0.79788456 * (gate + 0.044715 gate^3)))) in fp32, not rounded to the
+type (round_activation=yes: rounded); times up in fp32; one rounding to the type (nearest even). Budget: |up| * |gate|/2 times
+(tanh_error * |tanh| + 2^-24 (5 |z| (1 - tanh^2) + 1 + tanh)), absolute because 1 + tanh cancels, plus 3 * 2^-24 relative for
+products. tanh_error is 2^-16 by default: the approximate tanh of an H200 is within 1.12e-5 of the exact one for all arguments;
+tanh_error=documented allows the instruction's documented 2^-11. Down to 0 where tanh is -1 and where gelu, up or the product
+are denormal. Where up is infinite and gelu may so vanish, nothing is compared.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

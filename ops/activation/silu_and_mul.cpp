@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "core/fixed_math.h"
-#include "ops/golden_output.h"
+#include "ops/base/golden_output.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -46,14 +46,12 @@ void hopper(const SiluAndMul& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_silu_and_mul() {
   return define<ops::SiluAndMul>({
-      .contract =
-          "gate and up widened to fp32; silu = gate / (1 + exp(-gate)) in fp32, not rounded to the type (round_activation=yes: rounded); "
-          "times up in fp32; one rounding to the type (nearest even). exp(-gate) overflows beyond 88.72, which gives -0. "
-          "Budget, relative, in units of 2^-24: 2*(2 + 1.173|gate|) weighted with exp(-gate)/(1 + exp(-gate)) for the exponential, 1 for "
-          "the "
-          "sum, 4 for an approximate division, 2 for products. Down to 0 where 1 + exp(-gate) exceeds 2^126 (gate below -87.33) and where "
-          "silu, up or the product are denormal: fast-math builds lose those. Where up is infinite and silu may so vanish, nothing is "
-          "compared.",
+      .contract = R"(
+gate and up widened to fp32; silu = gate / (1 + exp(-gate)) in fp32, not rounded to the type (round_activation=yes: rounded);
+times up in fp32; one rounding to the type (nearest even). exp(-gate) overflows beyond 88.72, which gives -0. Budget, relative,
+in units of 2^-24: 2*(2 + 1.173|gate|) weighted with exp(-gate)/(1 + exp(-gate)) for the exponential, 1 for the sum, 4 for an
+approximate division, 2 for products. Down to 0 where 1 + exp(-gate) exceeds 2^126 (gate below -87.33) and where silu, up or the
+product are denormal: fast-math builds lose those. Where up is infinite and silu may so vanish, nothing is compared.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

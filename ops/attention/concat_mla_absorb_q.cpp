@@ -1,7 +1,7 @@
 #include "ops/attention/concat_mla_absorb_q.h"
 
-#include "ops/attention/concat_heads.h"
-#include "ops/golden_output.h"
+#include "ops/base/golden_output.h"
+#include "ops/rows/concat_heads.h"
 
 namespace dodona::ops {
 namespace {
@@ -21,7 +21,8 @@ void fast(const ConcatMlaAbsorbQ& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_concat_mla_absorb_q() {
   return define<ops::ConcatMlaAbsorbQ>({
-      .contract = "A copy of bits: out[x,n,0:512] = a[x,n], out[x,n,512:576] = b[x,n]. Nothing is rounded; NaNs keep their payload.",
+      .contract = R"(
+A copy of bits: out[x,n,0:512] = a[x,n], out[x,n,512:576] = b[x,n]. Nothing is rounded; NaNs keep their payload.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::fast,

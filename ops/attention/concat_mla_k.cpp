@@ -1,7 +1,7 @@
 #include "ops/attention/concat_mla_k.h"
 
-#include "ops/attention/concat_heads.h"
-#include "ops/golden_output.h"
+#include "ops/base/golden_output.h"
+#include "ops/rows/concat_heads.h"
 
 namespace dodona::ops {
 namespace {
@@ -30,7 +30,8 @@ void fast(const ConcatMlaK& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_concat_mla_k() {
   return define<ops::ConcatMlaK>({
-      .contract = "A copy of bits: k[t,h,0:128] = k_nope[t,h], k[t,h,128:192] = k_rope[t,0]. Nothing is rounded; NaNs keep their payload.",
+      .contract = R"(
+A copy of bits: k[t,h,0:128] = k_nope[t,h], k[t,h,128:192] = k_rope[t,0]. Nothing is rounded; NaNs keep their payload.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::fast,

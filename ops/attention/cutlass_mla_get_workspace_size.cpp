@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/golden_output.h"
+#include "ops/base/golden_output.h"
 
 namespace dodona::ops {
 namespace {
@@ -48,9 +48,9 @@ void golden(const Op& op, const Exec& exec, Reference* reference) {
 namespace dodona {
 std::unique_ptr<Op> op_cutlass_mla_get_workspace_size() {
   return define<ops::CutlassMlaGetWorkspaceSize>({
-      .contract =
-          "Whole numbers, exact: (4*512 + 4) * 128 * S * num_batches, also for S = 1, where the kernel needs no workspace. This library's "
-          "cutlass_mla_decode takes its scratch memory from the execution context and none from the caller.",
+      .contract = R"(
+Whole numbers, exact: (4*512 + 4) * 128 * S * num_batches, also for S = 1, where the kernel needs no workspace. This library's
+cutlass_mla_decode takes its scratch memory from the execution context and none from the caller.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .check = ops::check,

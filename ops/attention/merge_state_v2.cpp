@@ -27,17 +27,13 @@ void hopper(const MergeStateV2& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_merge_state_v2() {
   return define<ops::MergeStateV2>({
-      .contract =
-          "As merge_state, in base e: m = max(s_a, s_b) after s = +inf was taken for -inf, weights exp(s - m), each divided by their sum; "
-          "v = v_a*p_a + v_b*p_b in fp32, rounded once to the type (nearest even); s = m + ln(sum). Log-sum-exps are natural logarithms: "
-          "those of "
-          "a base-2 kernel must be multiplied by ln 2 first. A side with s = -inf or +inf leaves the other unchanged. Both so: NaN, or v = "
-          "0 and "
-          "s = -inf with both_empty=zero. A NaN gives NaN. Budget, in units of 2^-24: the smaller weight's relative error 2.25*|s_a - s_b| "
-          "+ 4 "
-          "moves v along v_a - v_b; 6 of |v_a*p_a| + |v_b*p_b| and, for 16-bit types, 1 of |v|; s: 6.1 + the sum's error + its logarithm's "
-          "rounding; plus what "
-          "flushed denormals carry. An infinite v whose weight may be flushed is open.",
+      .contract = R"(
+As merge_state, in base e: m = max(s_a, s_b) after s = +inf was taken for -inf, weights exp(s - m), each divided by their sum; v
+= v_a*p_a + v_b*p_b in fp32, rounded once to the type (nearest even); s = m + ln(sum). Log-sum-exps are natural logarithms:
+those of a base-2 kernel must be multiplied by ln 2 first. A side with s = -inf or +inf leaves the other unchanged. Both so:
+NaN, or v = 0 and s = -inf with both_empty=zero. A NaN gives NaN. Budget, in units of 2^-24: the smaller weight's relative error
+2.25*|s_a - s_b| + 4 moves v along v_a - v_b; 6 of |v_a*p_a| + |v_b*p_b| and, for 16-bit types, 1 of |v|; s: 6.1 + the sum's
+error + its logarithm's rounding; plus what flushed denormals carry. An infinite v whose weight may be flushed is open.)",
       .golden = ops::golden<ops::MergeRule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

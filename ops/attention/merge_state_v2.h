@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/attention/merge_partial.h"
+#include "ops/softmax/merge_partial.h"
 
 namespace dodona::ops {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ops/attention/mla_decode.h"
+#include "ops/softmax/mla_decode.h"
 
 namespace dodona::ops {
 namespace {
@@ -54,21 +54,17 @@ void fast(const Op& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_trtllm_batch_decode_with_kv_cache_mla() {
   return define<ops::TrtllmBatchDecodeWithKvCacheMla>({
-      .contract =
-          "As cutlass_mla_decode, with weights rounded to the cache's type, and open whether they are added up before or after it: fp32 "
-          "scores and softmax, fp32 sums, times the reciprocal of the sum of the weights and bmm2_scale, one rounding to bf16 whatever the "
-          "inputs. Budget as there, with the share 2^-4 for e4m3 (weights below 2^-6 of the largest: 2^-10 of that, and never more than "
-          "themselves; a scale that they are given is one that the type holds), and where |c - out| is more than |c| that for the rounded "
-          "weights. Fast mode counts the weights of e4m3 caches in "
-          "units "
-          "of 2^-8 and adds them up unrounded. lse is base 2: log2(e) * m + log2 of the sum of exp(score - m), about m the largest score; "
-          "budget: what the scores may be off, a unit of 2^-24 per key, 4 of the value, 2^-21. A query before the first key (a sequence "
-          "shorter "
-          "than Q) gives zeros and -inf. Here an error: a sequence of 0 tokens (upstream's output is unspecified), one beyond the table, a "
-          "page in use out of range (upstream reads wherever it points; the table's rest is not looked at), bmm1_scale that is not "
-          "positive. "
-          "Sparse attention, sinks and scales in tensors are not taken. An extension of this library, not upstream: f32 queries and cache, "
-          "with unrounded weights, and f32 output.",
+      .contract = R"(
+As cutlass_mla_decode, with weights rounded to the cache's type, and open whether they are added up before or after it: fp32
+scores and softmax, fp32 sums, times the reciprocal of the sum of the weights and bmm2_scale, one rounding to bf16 whatever the
+inputs. Budget as there, with the share 2^-4 for e4m3 (weights below 2^-6 of the largest: 2^-10 of that, and never more than
+themselves; a scale that they are given is one that the type holds), and where |c - out| is more than |c| that for the rounded
+weights. Fast mode counts the weights of e4m3 caches in units of 2^-8 and adds them up unrounded. lse is base 2: log2(e) * m +
+log2 of the sum of exp(score - m), about m the largest score; budget: what the scores may be off, a unit of 2^-24 per key, 4 of
+the value, 2^-21. A query before the first key (a sequence shorter than Q) gives zeros and -inf. Here an error: a sequence of 0
+tokens (upstream's output is unspecified), one beyond the table, a page in use out of range (upstream reads wherever it points;
+the table's rest is not looked at), bmm1_scale that is not positive. Sparse attention, sinks and scales in tensors are not
+taken. An extension of this library, not upstream: f32 queries and cache, with unrounded weights, and f32 output.)",
       .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,

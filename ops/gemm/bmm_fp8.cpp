@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/gemm/fp8_sum.h"
-#include "ops/gemm/fp8_tile.h"
-#include "ops/golden_output.h"
+#include "ops/base/golden_output.h"
+#include "ops/sums/fp8_sum.h"
+#include "ops/tiles/fp8_tile.h"
 #include "quant/hopper/fast_math.h"
 #include "quant/hopper/tensor_core.h"
 
@@ -153,14 +153,14 @@ void hopper(const BmmFp8& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_bmm_fp8() {
   return define<ops::BmmFp8>({
-      .contract =
-          "acc = sum over k of A*B (products are exact); out = rn(fl32(acc * fl32(A_scale*B_scale))), to nearest even. NaN and infinities "
-          "follow IEEE. Budget of acc, accumulator=hopper_fp8: K ascending in steps of 32 without promotion; with u = 2^(e-13), e the "
-          "largest exponent among a step's products and the largest partial sum of the whole row, each product may lose |p| mod u (of the "
-          "losses of either sign the larger total counts); the running sum loses where a step's products exceed those of the step before, "
-          "and the new sum where it outgrows its addends. A budget of fp32 roundings would fail the H200's kernel, whose saturated rows "
-          "lose percents. accumulator=fp32, and at least: K units of 2^-24 of the sum of |A*B|. Then 2^-24 relative for the product with "
-          "the scale.",
+      .contract = R"(
+acc = sum over k of A*B (products are exact); out = rn(fl32(acc * fl32(A_scale*B_scale))), to nearest even. NaN and infinities
+follow IEEE. Budget of acc, accumulator=hopper_fp8: K ascending in steps of 32 without promotion; with u = 2^(e-13), e the
+largest exponent among a step's products and the largest partial sum of the whole row, each product may lose |p| mod u (of the
+losses of either sign the larger total counts); the running sum loses where a step's products exceed those of the step before,
+and the new sum where it outgrows its addends. A budget of fp32 roundings would fail the H200's kernel, whose saturated rows
+lose percents. accumulator=fp32, and at least: K units of 2^-24 of the sum of |A*B|. Then 2^-24 relative for the product with
+the scale.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

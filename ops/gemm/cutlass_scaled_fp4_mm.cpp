@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/gemm/fp4_multiply.h"
-#include "ops/gemm/fp4_sum.h"
+#include "ops/sums/fp4_sum.h"
+#include "ops/tiles/fp4_multiply.h"
 #include "quant/swizzle.h"
 
 namespace dodona::ops {
@@ -45,15 +45,13 @@ void fast(const CutlassScaledFp4Mm& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_cutlass_scaled_fp4_mm() {
   return define<ops::CutlassScaledFp4Mm>({
-      .contract =
-          "acc = sum over blocks of 16 along K of A_scale * B_scale * (sum of e2m1 products); block sums and products of scales are exact. "
-          "out = rn(fl32(alpha * acc)), to nearest even. NaN scales give NaN; overflow gives infinity. Padding of scales is not read. "
-          "Budget of acc: K/16 units of 2^-23 of the larger of two sums, of all positive blocks and of all negative ones (one rounding or "
-          "cut for each "
-          "block, any order), and "
-          "of each single product the bits that lie 25 places below the exponent of the same sum plus the largest product, which few of "
-          "them "
-          "have (units that align products, not blocks). Then 2^-24 relative for the product with alpha.",
+      .contract = R"(
+acc = sum over blocks of 16 along K of A_scale * B_scale * (sum of e2m1 products); block sums and products of scales are exact.
+out = rn(fl32(alpha * acc)), to nearest even. NaN scales give NaN; overflow gives infinity. Padding of scales is not read.
+Budget of acc: K/16 units of 2^-23 of the larger of two sums, of all positive blocks and of all negative ones (one rounding or
+cut for each block, any order), and of each single product the bits that lie 25 places below the exponent of the same sum plus
+the largest product, which few of them have (units that align products, not blocks). Then 2^-24 relative for the product with
+alpha.)",
       .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/gemm/half_gemm.h"
+#include "ops/sums/half_gemm.h"
 #include "quant/element.h"
 #include "quant/hopper/fast_math.h"
 #include "quant/hopper/tensor_core.h"
@@ -55,10 +55,10 @@ void hopper(const Dsv3FusedAGemm& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_dsv3_fused_a_gemm() {
   return define<ops::Dsv3FusedAGemm>({
-      .contract =
-          "Upstream's order, and hopper mode's: K in four contiguous quarters, each summed by tensor-core steps of 16 products; the four "
-          "fp32 sums added left to right. Other orders are as good: " +
-          std::string(ops::half_sum_contract),
+      .contract = R"(
+Upstream's order, and hopper mode's: K in four contiguous quarters, each summed by tensor-core steps of 16 products; the four
+fp32 sums added left to right. Other orders are as good:
+)" + std::string(ops::half_sum_contract),
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

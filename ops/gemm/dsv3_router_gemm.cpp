@@ -3,7 +3,7 @@
 #include <array>
 
 #include "core/threads.h"
-#include "ops/gemm/half_gemm.h"
+#include "ops/sums/half_gemm.h"
 #include "quant/element.h"
 #include "quant/hopper/fast_math.h"
 
@@ -69,10 +69,10 @@ void hopper(const Dsv3RouterGemm& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_dsv3_router_gemm() {
   return define<ops::Dsv3RouterGemm>({
-      .contract = "Upstream's order, and hopper mode's: thread r of 128 adds k = 1024 j + 8 r + u, j outer and u inner, by fused "
-                  "multiply-adds; each "
-                  "warp adds its threads by xor 16, 8, 4, 2, 1; then ((((0 + w0) + w1) + w2) + w3). Other orders are as good: " +
-                  std::string(ops::half_sum_contract),
+      .contract = R"(
+Upstream's order, and hopper mode's: thread r of 128 adds k = 1024 j + 8 r + u, j outer and u inner, by fused multiply-adds;
+each warp adds its threads by xor 16, 8, 4, 2, 1; then ((((0 + w0) + w1) + w2) + w3). Other orders are as good:
+)" + std::string(ops::half_sum_contract),
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -1,6 +1,6 @@
 #include "ops/gemm/linear.h"
 
-#include "ops/gemm/half_gemm.h"
+#include "ops/sums/half_gemm.h"
 
 namespace dodona::ops {
 namespace {

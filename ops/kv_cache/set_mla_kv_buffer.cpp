@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/golden_output.h"
-#include "ops/rows.h"
+#include "ops/base/golden_output.h"
+#include "ops/base/rows.h"
 
 namespace dodona::ops {
 namespace {
@@ -90,12 +90,12 @@ double bytes_read(const Op& op) {
 namespace dodona {
 std::unique_ptr<Op> op_set_mla_kv_buffer() {
   return define<ops::SetMlaKvBuffer>({
-      .contract =
-          "Row loc[t] of kv_buffer becomes k_nope[t], then k_rope[t]: a copy of bits where the types agree. Else the framework's cast, to "
-          "nearest even and without any scale: beyond 464 e4m3 becomes NaN with its sign, it does not saturate (the fused quantizing path "
-          "hands over e4m3 parts that did). A slot that several tokens name takes any of them (here the last) and is not judged; upstream "
-          "sends the writes of padded tokens to slot 0. A slot out of range is an error; upstream does not look. An extension of this "
-          "library, not upstream: buffers and parts in f32, which leave out the rounding between ops.",
+      .contract = R"(
+Row loc[t] of kv_buffer becomes k_nope[t], then k_rope[t]: a copy of bits where the types agree. Else the framework's cast, to
+nearest even and without any scale: beyond 464 e4m3 becomes NaN with its sign, it does not saturate (the fused quantizing path
+hands over e4m3 parts that did). A slot that several tokens name takes any of them (here the last) and is not judged; upstream
+sends the writes of padded tokens to slot 0. A slot out of range is an error; upstream does not look. An extension of this
+library, not upstream: buffers and parts in f32, which leave out the rounding between ops.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .bytes_read = ops::bytes_read,

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/golden_output.h"
-#include "ops/rows.h"
-#include "ops/streaming.h"
+#include "ops/base/golden_output.h"
+#include "ops/base/rows.h"
+#include "ops/base/streaming.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -118,13 +118,11 @@ void hopper(const ApplyShuffleMulSum& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_apply_shuffle_mul_sum() {
   return define<ops::ApplyShuffleMulSum>({
-      .contract =
-          "Rows and factors widened to fp32; sum from zero over the experts of a token in order, in fp32 (products may be fused); one "
-          "rounding to the type (nearest even). No routed scaling factor. Budget: topk - 1 roundings of the sum of magnitudes, and for "
-          "fp32 "
-          "with factors topk more for products that are not fused; below 2^-90 two flushed denormals a term; and all of a term whose row "
-          "or "
-          "factor is denormal, for builds that flush it (times infinity: open). Sums of magnitudes beyond fp32 leave the result open.",
+      .contract = R"(
+Rows and factors widened to fp32; sum from zero over the experts of a token in order, in fp32 (products may be fused); one
+rounding to the type (nearest even). No routed scaling factor. Budget: topk - 1 roundings of the sum of magnitudes, and for fp32
+with factors topk more for products that are not fused; below 2^-90 two flushed denormals a term; and all of a term whose row or
+factor is denormal, for builds that flush it (times infinity: open). Sums of magnitudes beyond fp32 leave the result open.)",
       .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/define.h"
-#include "ops/writing.h"
+#include "ops/base/writing.h"
 #include "simd/tier.h"
 
 namespace dodona::ops {

@@ -1,6 +1,6 @@
 #include "ops/moe/apply_shuffle_mul_sum.h"
 
-#include "ops/row_lanes.h"
+#include "ops/base/row_lanes.h"
 
 namespace dodona::DODONA_TIER {
 namespace {

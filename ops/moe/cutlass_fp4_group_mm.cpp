@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/expert_rows.h"
-#include "ops/gemm/fp4_multiply.h"
-#include "ops/gemm/fp4_sum.h"
+#include "ops/base/expert_rows.h"
+#include "ops/sums/fp4_sum.h"
+#include "ops/tiles/fp4_multiply.h"
 #include "quant/swizzle.h"
 
 namespace dodona::ops {
@@ -157,11 +157,10 @@ void fast(const CutlassFp4GroupMm& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_cutlass_fp4_group_mm() {
   return define<ops::CutlassFp4GroupMm>({
-      .contract =
-          "Expert e multiplies its rows as cutlass_scaled_fp4_mm does, with alpha = alphas[e]: acc = sum over blocks of 16 of A_scale * "
-          "B_scale * (exact sum of e2m1 products); out = rn(fl32(alpha * acc)). The scales of row r are those of row r - "
-          "expert_offsets[e] of a matrix in tiles of 128 x 4 that begins at row blockscale_offsets[e]. Budgets as in "
-          "cutlass_scaled_fp4_mm.",
+      .contract = R"(
+Expert e multiplies its rows as cutlass_scaled_fp4_mm does, with alpha = alphas[e]: acc = sum over blocks of 16 of A_scale *
+B_scale * (exact sum of e2m1 products); out = rn(fl32(alpha * acc)). The scales of row r are those of row r - expert_offsets[e]
+of a matrix in tiles of 128 x 4 that begins at row blockscale_offsets[e]. Budgets as in cutlass_scaled_fp4_mm.)",
       .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,

@@ -10,9 +10,9 @@
 
 #include "core/fixed_math.h"
 #include "core/threads.h"
-#include "ops/golden_output.h"
-#include "ops/moe/gate_order.h"
-#include "ops/rows.h"
+#include "ops/base/golden_output.h"
+#include "ops/base/rows.h"
+#include "ops/routing/gate_order.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -372,23 +372,16 @@ std::unique_ptr<Op> op_moe_fused_gate() {
       "T=3 E=128 --attr num_expert_group=4 --attr topk_group=2 --attr topk=4 --attr routed_scaling_factor=2.5 "
       "--attr apply_routed_scaling_factor_on_output=true --dtype input_tensor=f16";
   return define<ops::MoeFusedGate>({
-      .contract =
-          "s = 1/(1+exp(-x)) in fp32, rounded to the input type; key c = s + bias and a group's score, the sum of its two best keys, each "
-          "rounded "
-          "to the type (maxima start from -FLT_MAX in the type, so groups of one expert all tie). The topk_group best groups are kept, "
-          "ties to "
-          "the lower index; of their experts the best by c, ties to the lower index, in that order. Weights: s (unbiased, fp32) over the "
-          "sum of s in "
-          "order of choice; shared experts f32(f64(sum)/factor) over the sum; then, with apply, f32(f64(weight)*factor). A NaN key or "
-          "score counts "
-          "as -inf (undefined upstream). ids are exact, except that keys and scores are known to an interval: the relative error of s is "
-          "(1.25|x|+4)*e/(1+e) + 3 units of 2^-24, e = exp(-x), carried through the roundings. Any choice that keys within their intervals "
-          "give is "
-          "accepted, with the weights that follow; equal inputs, and keys whose interval is one number (saturated scores, 16-bit types), "
-          "tie exactly. "
-          "Budget of the weights: the intervals of s, routed + 3 units for sum and division; shared experts 5 units. Rows whose sum of s "
-          "may be "
-          "flushed (below 2^-90) leave the weights open.",
+      .contract = R"(
+s = 1/(1+exp(-x)) in fp32, rounded to the input type; key c = s + bias and a group's score, the sum of its two best keys, each
+rounded to the type (maxima start from -FLT_MAX in the type, so groups of one expert all tie). The topk_group best groups are
+kept, ties to the lower index; of their experts the best by c, ties to the lower index, in that order. Weights: s (unbiased,
+fp32) over the sum of s in order of choice; shared experts f32(f64(sum)/factor) over the sum; then, with apply,
+f32(f64(weight)*factor). A NaN key or score counts as -inf (undefined upstream). ids are exact, except that keys and scores are
+known to an interval: the relative error of s is (1.25|x|+4)*e/(1+e) + 3 units of 2^-24, e = exp(-x), carried through the
+roundings. Any choice that keys within their intervals give is accepted, with the weights that follow; equal inputs, and keys
+whose interval is one number (saturated scores, 16-bit types), tie exactly. Budget of the weights: the intervals of s, routed +
+3 units for sum and division; shared experts 5 units. Rows whose sum of s may be flushed (below 2^-90) leave the weights open.)",
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

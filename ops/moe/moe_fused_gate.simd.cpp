@@ -1,5 +1,5 @@
 #include "ops/moe/moe_fused_gate.h"
-#include "ops/row_lanes.h"
+#include "ops/base/row_lanes.h"
 #include "simd/math.h"
 
 namespace dodona::DODONA_TIER {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/grouping.h"
-#include "ops/golden_output.h"
+#include "ops/base/golden_output.h"
 
 namespace dodona::ops {
 namespace {
@@ -141,12 +141,11 @@ namespace dodona {
 std::unique_ptr<Op> op_prepare_moe_input() {
   const std::string sizes = " --attr num_experts=256 --attr n=2048 --attr k=7168";
   return define<ops::PrepareMoeInput>({
-      .contract =
-          "Whole numbers, nothing rounded. Which row of its expert an id takes is open (upstream: atomics); here the order of the ids. "
-          "output_permutation gives the ids of an expert the rows of that expert, each once; input_permutation must name at row d the "
-          "token "
-          "whose id took row d. Ids of no expert are not counted; what stands in their output_permutation and in input_permutation behind "
-          "the last row is unspecified (here 0).",
+      .contract = R"(
+Whole numbers, nothing rounded. Which row of its expert an id takes is open (upstream: atomics); here the order of the ids.
+output_permutation gives the ids of an expert the rows of that expert, each once; input_permutation must name at row d the token
+whose id took row d. Ids of no expert are not counted; what stands in their output_permutation and in input_permutation behind
+the last row is unspecified (here 0).)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::fast,

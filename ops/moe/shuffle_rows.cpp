@@ -1,9 +1,9 @@
 #include "ops/moe/shuffle_rows.h"
 
-#include "ops/copy_row.h"
-#include "ops/golden_output.h"
-#include "ops/rows.h"
-#include "ops/streaming.h"
+#include "ops/base/copy_row.h"
+#include "ops/base/golden_output.h"
+#include "ops/base/rows.h"
+#include "ops/base/streaming.h"
 
 namespace dodona::ops {
 namespace {
@@ -43,7 +43,8 @@ double bytes_read(const ShuffleRows& op) {
 namespace dodona {
 std::unique_ptr<Op> op_shuffle_rows() {
   return define<ops::ShuffleRows>({
-      .contract = "A copy of bits: output_tensor[d] = input_tensor[dst2src_map[d]]. Nothing is rounded; NaNs keep their payload.",
+      .contract = R"(
+A copy of bits: output_tensor[d] = input_tensor[dst2src_map[d]]. Nothing is rounded; NaNs keep their payload.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::fast,

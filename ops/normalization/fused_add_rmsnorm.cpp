@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/normalization/rms_row.h"
-#include "ops/normalization/root_mean_square.h"
-#include "ops/rows.h"
+#include "ops/base/rows.h"
+#include "ops/rows/rms_row.h"
+#include "ops/rows/root_mean_square.h"
 #include "quant/element.h"
 #include "quant/hopper/fast_math.h"
 
@@ -100,11 +100,11 @@ void hopper(const FusedAddRmsnorm& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_fused_add_rmsnorm() {
   return define<ops::FusedAddRmsnorm>({
-      .contract =
-          "h = input + residual in fp32. residual is h rounded once to the type (nearest even): nothing is open but what builds that flush "
-          "denormals lose of input, residual and h. input becomes h*r*weight as in rmsnorm, from the unrounded fp32 h: it differs from "
-          "rmsnorm(residual) by up to one last place. normalize=rounded takes the rounded h for squares and product alike. "
-          "Budget of input: that of rmsnorm, plus r*weight times what h lost.",
+      .contract = R"(
+h = input + residual in fp32. residual is h rounded once to the type (nearest even): nothing is open but what builds that flush
+denormals lose of input, residual and h. input becomes h*r*weight as in rmsnorm, from the unrounded fp32 h: it differs from
+rmsnorm(residual) by up to one last place. normalize=rounded takes the rounded h for squares and product alike. Budget of input:
+that of rmsnorm, plus r*weight times what h lost.)",
       .golden = ops::golden_by<ops::rms_factor>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/normalization/rms_row.h"
-#include "ops/normalization/root_mean_square.h"
-#include "ops/rows.h"
-#include "ops/streaming.h"
+#include "ops/base/rows.h"
+#include "ops/base/streaming.h"
+#include "ops/rows/rms_row.h"
+#include "ops/rows/root_mean_square.h"
 #include "quant/element.h"
 
 namespace dodona::ops {
@@ -75,14 +75,13 @@ void hopper(const Rmsnorm& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_rmsnorm() {
   return define<ops::Rmsnorm>({
-      .contract =
-          "x and weight widened to fp32; sum of squares, mean + eps and 1/sqrt in fp32; (x*r)*weight in fp32; one rounding to the output "
-          "type "
-          "(nearest even). weight_order=rounded: x*r is rounded to the type first, and the product with the weight again. The order of the "
-          "sum is open: chains of at most max(64, H/128) additions, then a tree. A sum of squares that overflows fp32 gives r = 0. "
-          "Budget, relative: 0.5*(chain + log2 H + 5) + 6 units of 2^-24, twice 2^-126 over (mean + eps), and all of what denormals that "
-          "may be "
-          "flushed carry (x, x*r, weight, y). With weight_order=rounded only values whose inner rounding may fall to a neighbour are open.",
+      .contract = R"(
+x and weight widened to fp32; sum of squares, mean + eps and 1/sqrt in fp32; (x*r)*weight in fp32; one rounding to the output
+type (nearest even). weight_order=rounded: x*r is rounded to the type first, and the product with the weight again. The order of
+the sum is open: chains of at most max(64, H/128) additions, then a tree. A sum of squares that overflows fp32 gives r = 0.
+Budget, relative: 0.5*(chain + log2 H + 5) + 6 units of 2^-24, twice 2^-126 over (mean + eps), and all of what denormals that
+may be flushed carry (x, x*r, weight, y). With weight_order=rounded only values whose inner rounding may fall to a neighbour are
+open.)",
       .golden = ops::golden_by<ops::rms_factor>,
       .fast = ops::fast,
       .hopper = ops::hopper,

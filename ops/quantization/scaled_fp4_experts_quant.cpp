@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/expert_rows.h"
-#include "ops/quantization/fp4_quant_row.h"
-#include "ops/quantization/fp4_row.h"
+#include "ops/base/expert_rows.h"
+#include "ops/rows/fp4_quant_row.h"
+#include "ops/rows/fp4_row.h"
 #include "quant/swizzle.h"
 
 namespace dodona::ops {
@@ -175,12 +175,12 @@ void hopper(const ScaledFp4ExpertsQuant& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_scaled_fp4_experts_quant() {
   return define<ops::ScaledFp4ExpertsQuant>({
-      .contract =
-          "Row r belongs to the expert e with expert_offsets[e] <= r < expert_offsets[e+1] and is quantized as scaled_fp4_quant does with "
-          "S = input_global_scale[e]: amax = max |x| of each block of 16; scale = e4m3(S * (amax * fl32(1/6))); r = rcp(scale * rcp(S)), 0 "
-          "where the scale is 0; code = e2m1(x*r). Its scales are those of row r - expert_offsets[e] of a matrix in tiles of 128 x 4 that "
-          "begins at row blockscale_offsets[e]. Budgets as in scaled_fp4_quant. Rows beyond the last offset, and scales of no row, are "
-          "unspecified.",
+      .contract = R"(
+Row r belongs to the expert e with expert_offsets[e] <= r < expert_offsets[e+1] and is quantized as scaled_fp4_quant does with S
+= input_global_scale[e]: amax = max |x| of each block of 16; scale = e4m3(S * (amax * fl32(1/6))); r = rcp(scale * rcp(S)), 0
+where the scale is 0; code = e2m1(x*r). Its scales are those of row r - expert_offsets[e] of a matrix in tiles of 128 x 4 that
+begins at row blockscale_offsets[e]. Budgets as in scaled_fp4_quant. Rows beyond the last offset, and scales of no row, are
+unspecified.)",
       .golden = ops::golden<ops::Fp4Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "core/threads.h"
-#include "ops/quantization/fp4_quant_row.h"
-#include "ops/quantization/fp4_row.h"
-#include "ops/rows.h"
+#include "ops/base/rows.h"
+#include "ops/rows/fp4_quant_row.h"
+#include "ops/rows/fp4_row.h"
 #include "quant/nvfp4.h"
 #include "quant/swizzle.h"
 
@@ -89,13 +89,13 @@ void hopper(const ScaledFp4Quant& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_scaled_fp4_quant() {
   return define<ops::ScaledFp4Quant>({
-      .contract =
-          "For each block of 16, fl32 after every operation: amax = max |x| (NaN passed over unless there is nothing else); "
-          "scale = e4m3(S * (amax * fl32(1/6))), to nearest even, saturating at 448; r = rcp(scale * rcp(S)), but 0 where the scale is 0 "
-          "(zero_block=amax: where amax is 0); code = e2m1(x*r), to nearest even, saturating at 6, the sign kept on zeros, NaN +6. rcp is "
-          "1/x with denormal arguments and results as zero. Scales are exact but for denormals that may be flushed. Budget of codes, from "
-          "the scale that was stored: 10 units of 2^-24 of x*r (reciprocals within a unit in the last place, roundings of two products). "
-          "Padding of the scale matrix is unspecified.",
+      .contract = R"(
+For each block of 16, fl32 after every operation: amax = max |x| (NaN passed over unless there is nothing else); scale = e4m3(S
+* (amax * fl32(1/6))), to nearest even, saturating at 448; r = rcp(scale * rcp(S)), but 0 where the scale is 0 (zero_block=amax:
+where amax is 0); code = e2m1(x*r), to nearest even, saturating at 6, the sign kept on zeros, NaN +6. rcp is 1/x with denormal
+arguments and results as zero. Scales are exact but for denormals that may be flushed. Budget of codes, from the scale that was
+stored: 10 units of 2^-24 of x*r (reciprocals within a unit in the last place, roundings of two products). Padding of the scale
+matrix is unspecified.)",
       .golden = ops::golden<ops::Fp4Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/golden_output.h"
-#include "ops/quantization/fp8_row.h"
-#include "ops/rows.h"
+#include "ops/base/golden_output.h"
+#include "ops/base/rows.h"
+#include "ops/rows/fp8_row.h"
 #include "quant/amax.h"
 #include "quant/hopper/fast_math.h"
 
@@ -135,12 +135,12 @@ bool explains_zero_row(const SglPerTokenQuantFp8& actual, std::string_view outpu
 namespace dodona {
 std::unique_ptr<Op> op_sgl_per_token_quant_fp8() {
   return define<ops::SglPerTokenQuantFp8>({
-      .contract =
-          "amax = max |x| of the row, NaN passed over; scale = fl32(amax * fl32(1/448)), or fl32(amax/448) with divide=ieee; "
-          "r = fl32(1/scale), 0 where the scale is 0; code = e4m3(fl32(x*r)), to nearest even, saturating at 448. NaN products, and so NaN "
-          "elements and infinite ones, give +448; a zero row gives zeros of its elements' signs. Budget: scales 2^-24 relative (either "
-          "division) and all of a denormal; codes 5 units of 2^-24 of x*r (reciprocals within a unit in the last place, two roundings of "
-          "the product), from the scale that was stored; rows whose scale is denormal are open.",
+      .contract = R"(
+amax = max |x| of the row, NaN passed over; scale = fl32(amax * fl32(1/448)), or fl32(amax/448) with divide=ieee; r =
+fl32(1/scale), 0 where the scale is 0; code = e4m3(fl32(x*r)), to nearest even, saturating at 448. NaN products, and so NaN
+elements and infinite ones, give +448; a zero row gives zeros of its elements' signs. Budget: scales 2^-24 relative (either
+division) and all of a denormal; codes 5 units of 2^-24 of x*r (reciprocals within a unit in the last place, two roundings of
+the product), from the scale that was stored; rows whose scale is denormal are open.)",
       .golden = ops::golden_by<quant::amax>,
       .fast = ops::fast,
       .hopper = ops::hopper,

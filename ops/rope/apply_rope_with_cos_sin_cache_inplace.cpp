@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/golden_output.h"
-#include "ops/rope/rotate.h"
+#include "ops/base/golden_output.h"
+#include "ops/rows/rotate.h"
 
 namespace dodona::ops {
 namespace {
@@ -100,14 +100,14 @@ void hopper(const Op& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_apply_rope_with_cos_sin_cache_inplace() {
   return define<ops::ApplyRopeWithCosSinCacheInplace>({
-      .contract =
-          "With c, s the fp32 cosine and sine of the pair at the token's position: first*c - second*s and second*c + first*s, "
-          "elements widened to fp32, products and sum in fp32, one rounding to the type (nearest even). Either product may be fused "
-          "with the sum. Elements from R on, and buffer rows that cache_loc does not name, keep their bits; buffer rows that it "
-          "names are copies of the rotated key and of the value. A row that several tokens name takes any of them (here the last) "
-          "and is not judged. Budget, per element: what rounding the two products to fp32 changes; for 16-bit types half a unit of "
-          "the fp32 sum, unless all of this is exact (so c = 1, s = 0 returns the element); what flushed denormals carry. A product "
-          "that overflows fp32 leaves the element open.",
+      .contract = R"(
+With c, s the fp32 cosine and sine of the pair at the token's position: first*c - second*s and second*c + first*s, elements
+widened to fp32, products and sum in fp32, one rounding to the type (nearest even). Either product may be fused with the sum.
+Elements from R on, and buffer rows that cache_loc does not name, keep their bits; buffer rows that it names are copies of the
+rotated key and of the value. A row that several tokens name takes any of them (here the last) and is not judged. Budget, per
+element: what rounding the two products to fp32 changes; for 16-bit types half a unit of the fp32 sum, unless all of this is
+exact (so c = 1, s = 0 returns the element); what flushed denormals carry. A product that overflows fp32 leaves the element
+open.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/golden_output.h"
-#include "ops/rope/quantize_row.h"
-#include "ops/rope/rotate.h"
-#include "ops/rows.h"
+#include "ops/base/golden_output.h"
+#include "ops/base/rows.h"
+#include "ops/rows/quantize_row.h"
+#include "ops/rows/rotate.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -174,13 +174,12 @@ double bytes_read(const Op& op) {
 namespace dodona {
 std::unique_ptr<Op> op_mla_rope_quantize_fp8() {
   return define<ops::MlaRopeQuantizeFp8>({
-      .contract =
-          "With c, s the fp32 cosine and sine of the pair at the token's position: r = first*c - second*s and second*c + first*s in fp32 "
-          "(either product may be fused with the sum), not rounded to the element type; then fp8(fl32(r * scale)), to nearest even, "
-          "saturating (infinities give the largest value, NaN gives 0x7F). Parts without rope: fp8(fl32(x * scale)), exact. The scales "
-          "multiply. Budget of the rotated parts, in units of 2^-24: what rounding the two products to fp32 changes, half a unit of the "
-          "sum "
-          "and two of the product with the scale; none where all of this is exact. What fp32 denormals carry may be flushed.",
+      .contract = R"(
+With c, s the fp32 cosine and sine of the pair at the token's position: r = first*c - second*s and second*c + first*s in fp32
+(either product may be fused with the sum), not rounded to the element type; then fp8(fl32(r * scale)), to nearest even,
+saturating (infinities give the largest value, NaN gives 0x7F). Parts without rope: fp8(fl32(x * scale)), exact. The scales
+multiply. Budget of the rotated parts, in units of 2^-24: what rounding the two products to fp32 changes, half a unit of the sum
+and two of the product with the scale; none where all of this is exact. What fp32 denormals carry may be flushed.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

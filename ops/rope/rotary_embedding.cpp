@@ -1,6 +1,6 @@
 #include "ops/rope/rotary_embedding.h"
 
-#include "ops/rope/rotate.h"
+#include "ops/rows/rotate.h"
 
 namespace dodona::ops {
 namespace {
@@ -66,12 +66,12 @@ void hopper(const Op& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_rotary_embedding() {
   return define<ops::RotaryEmbedding>({
-      .contract =
-          "With c, s the cosine and sine of the pair at the token's position, in the type: bf16 and f16: round(round(first*c) - "
-          "round(second*s)) and round(round(second*c) + round(first*s)), each rounding to the type (nearest even): nothing is open, "
-          "except in bf16 what flushed denormals carry. fp32: first*c - second*s and second*c + first*s in fp32; either product may "
-          "be fused with the sum, and what its rounding changes is the budget. Elements from R on keep their bits. A product that "
-          "overflows fp32 leaves an fp32 element open.",
+      .contract = R"(
+With c, s the cosine and sine of the pair at the token's position, in the type: bf16 and f16: round(round(first*c) -
+round(second*s)) and round(round(second*c) + round(first*s)), each rounding to the type (nearest even): nothing is open, except
+in bf16 what flushed denormals carry. fp32: first*c - second*s and second*c + first*s in fp32; either product may be fused with
+the sum, and what its rounding changes is the budget. Elements from R on keep their bits. A product that overflows fp32 leaves
+an fp32 element open.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

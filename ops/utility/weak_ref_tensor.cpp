@@ -1,6 +1,6 @@
 #include "ops/utility/weak_ref_tensor.h"
 
-#include "ops/golden_output.h"
+#include "ops/base/golden_output.h"
 
 namespace dodona::ops {
 namespace {
@@ -18,7 +18,8 @@ void fast(const WeakRefTensor&, const Exec&) {}
 namespace dodona {
 std::unique_ptr<Op> op_weak_ref_tensor() {
   return define<ops::WeakRefTensor>({
-      .contract = "No numerics: output is tensor's memory, with its pointer, sizes, strides and type, and does not keep it alive.",
+      .contract = R"(
+No numerics: output is tensor's memory, with its pointer, sizes, strides and type, and does not keep it alive.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::fast,

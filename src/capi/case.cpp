@@ -8,12 +8,12 @@
 #include "core/case_line.h"
 #include "dodona/error.h"
 #include "io/json.h"
-#include "oracle/actual.h"
-#include "oracle/check.h"
-#include "oracle/generate.h"
-#include "oracle/make_case.h"
-#include "oracle/report.h"
-#include "oracle/report_text.h"
+#include "oracle/cases/generate.h"
+#include "oracle/cases/make_case.h"
+#include "oracle/judge/actual.h"
+#include "oracle/report/check.h"
+#include "oracle/report/report.h"
+#include "oracle/report/report_text.h"
 
 struct dodona_case {
   dodona::oracle::Case content;

@@ -5,7 +5,7 @@
 #include "capi/guard.h"
 #include "dodona/op.h"
 #include "dodona/version.h"
-#include "oracle/schema_json.h"
+#include "oracle/report/schema_json.h"
 
 int dodona_abi_version(void) {
   return DODONA_ABI_VERSION;

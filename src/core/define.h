@@ -56,6 +56,9 @@ struct Implementation {
   std::vector<std::string> bench_cases;
 };
 
+/// White space folded to single spaces: contracts are written as raw strings, in lines.
+std::string folded(std::string_view text);
+
 template <class O>
 OpSchema schema_of() {
   O op;
@@ -72,7 +75,7 @@ class OpOf final : public Op {
   explicit OpOf(Implementation<O> implementation) : implementation_(std::move(implementation)) {
     info_ = O::info;
     schema_ = schema_of<O>();
-    contract_ = implementation_.contract;
+    contract_ = folded(implementation_.contract);
     contract_version_ = implementation_.contract_version;
     cases_ = implementation_.cases;
     bench_cases_ = implementation_.bench_cases;

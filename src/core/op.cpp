@@ -5,6 +5,7 @@
 #include <charconv>
 #include <numeric>
 
+#include "core/define.h"
 #include "dodona/error.h"
 
 namespace dodona {
@@ -35,6 +36,20 @@ std::string_view name(Judge judge) {
 std::string_view name(Layout layout) {
   constexpr std::array<std::string_view, 4> names{"rows", "contiguous", "column-major", "any"};
   return names[static_cast<std::size_t>(layout)];
+}
+
+std::string folded(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    const bool space = c == ' ' || c == '\n' || c == '\t';
+    if (!space) {
+      line += c;
+    } else if (!line.empty() && line.back() != ' ') {
+      line += ' ';
+    }
+  }
+  if (!line.empty() && line.back() == ' ') line.pop_back();
+  return line;
 }
 
 std::string to_string(const AttrValue& value) {

@@ -8,12 +8,12 @@
 #include "model/values.h"
 #include "model/work.h"
 #include "ops/activation/silu_and_mul.h"
-#include "ops/gemm/fp4_packed.h"
 #include "ops/gemm/linear.h"
 #include "ops/moe/apply_shuffle_mul_sum.h"
 #include "ops/moe/prepare_moe_input.h"
 #include "ops/moe/shuffle_rows.h"
 #include "ops/quantization/scaled_fp4_experts_quant.h"
+#include "ops/tiles/fp4_packed.h"
 #include "quant/element.h"
 
 namespace dodona::model {

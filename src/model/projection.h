@@ -6,7 +6,7 @@
 #include "dodona/exec.h"
 #include "dodona/tensor.h"
 #include "model/weights.h"
-#include "ops/gemm/fp4_packed.h"
+#include "ops/tiles/fp4_packed.h"
 
 namespace dodona::model {
 

@@ -12,7 +12,7 @@
 
 #include "dodona/c.h"
 #include "dodona/op.h"
-#include "oracle/case_file.h"
+#include "oracle/cases/case_file.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "dodona/op.h"
-#include "oracle/generate.h"
+#include "oracle/cases/generate.h"
 
 namespace dodona {
 namespace {

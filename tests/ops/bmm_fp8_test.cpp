@@ -9,7 +9,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
-#include "oracle/judge.h"
+#include "oracle/judge/judge.h"
 #include "quant/element.h"
 
 namespace dodona {

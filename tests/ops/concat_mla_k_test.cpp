@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "helpers.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
+#include "oracle/cases/generate.h"
+#include "oracle/judge/judge.h"
 #include "quant/element.h"
 
 namespace dodona {

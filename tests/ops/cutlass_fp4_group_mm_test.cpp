@@ -10,8 +10,8 @@
 #include "dodona/error.h"
 #include "helpers.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
-#include "ops/gemm/fp4_packed.h"
-#include "oracle/judge.h"
+#include "ops/tiles/fp4_packed.h"
+#include "oracle/judge/judge.h"
 #include "quant/swizzle.h"
 
 namespace dodona {

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "core/call.h"
-#include "oracle/verify.h"
+#include "oracle/judge/verify.h"
 #include "quant/element.h"
 #include "sweep.h"
 

@@ -11,8 +11,8 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
-#include "ops/gemm/half_gemm.h"
-#include "oracle/judge.h"
+#include "ops/sums/half_gemm.h"
+#include "oracle/judge/judge.h"
 #include "quant/element.h"
 #include "quant/hopper/tensor_core.h"
 

@@ -10,7 +10,7 @@
 #include "dodona/error.h"
 #include "helpers.h"
 #include "ops/attention/merge_state_v2.h"
-#include "oracle/judge.h"
+#include "oracle/judge/judge.h"
 #include "quant/element.h"
 
 namespace dodona {

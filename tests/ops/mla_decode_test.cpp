@@ -11,8 +11,8 @@
 #include "helpers.h"
 #include "ops/attention/cutlass_mla_decode.h"
 #include "ops/attention/trtllm_batch_decode_with_kv_cache_mla.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
+#include "oracle/cases/generate.h"
+#include "oracle/judge/judge.h"
 #include "quant/element.h"
 
 namespace dodona {

@@ -7,8 +7,8 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
+#include "oracle/cases/generate.h"
+#include "oracle/judge/judge.h"
 #include "quant/element.h"
 
 namespace dodona {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "dodona/error.h"
-#include "ops/moe/gate_order.h"
-#include "oracle/judge.h"
+#include "ops/routing/gate_order.h"
+#include "oracle/judge/judge.h"
 #include "quant/element.h"
 
 namespace dodona {

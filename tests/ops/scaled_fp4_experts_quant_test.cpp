@@ -10,7 +10,7 @@
 #include "dodona/error.h"
 #include "helpers.h"
 #include "ops/quantization/scaled_fp4_quant.h"
-#include "oracle/judge.h"
+#include "oracle/judge/judge.h"
 #include "quant/element.h"
 #include "quant/swizzle.h"
 

@@ -10,7 +10,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
-#include "oracle/judge.h"
+#include "oracle/judge/judge.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
 #include "quant/element.h"

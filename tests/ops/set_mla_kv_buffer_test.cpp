@@ -6,8 +6,8 @@
 #include <string>
 
 #include "dodona/error.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
+#include "oracle/cases/generate.h"
+#include "oracle/judge/judge.h"
 #include "quant/element.h"
 
 namespace dodona {

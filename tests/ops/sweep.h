@@ -11,9 +11,9 @@
 #include "core/case_line.h"
 #include "dodona/error.h"
 #include "dodona/op.h"
-#include "oracle/case_file.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
+#include "oracle/cases/case_file.h"
+#include "oracle/cases/generate.h"
+#include "oracle/judge/judge.h"
 
 namespace dodona::sweep {
 

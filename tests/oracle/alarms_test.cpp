@@ -1,5 +1,5 @@
 // False alarms: what is right by the contract passes, whoever made it; and the implementations that say so are others than ours.
-#include "oracle/alarms.h"
+#include "oracle/trust/alarms.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <set>
 
 #include "oracle/alternatives/alternative.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
+#include "oracle/cases/generate.h"
+#include "oracle/judge/judge.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {

@@ -1,5 +1,5 @@
 // The library of faults and the audit: every kind is caught somewhere, nothing gross passes, and what changes nothing does not count.
-#include "oracle/audit.h"
+#include "oracle/trust/audit.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <set>
 
 #include "dodona/error.h"
-#include "oracle/customary.h"
-#include "oracle/generate.h"
+#include "oracle/cases/generate.h"
+#include "oracle/trust/customary.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {

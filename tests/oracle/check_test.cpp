@@ -1,5 +1,5 @@
 // What a check says: figures, patterns, and the pains of customary comparisons that it must not have.
-#include "oracle/check.h"
+#include "oracle/report/check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <cmath>
 #include <functional>
 
-#include "oracle/generate.h"
-#include "oracle/make_case.h"
-#include "oracle/report.h"
+#include "oracle/cases/generate.h"
+#include "oracle/cases/make_case.h"
+#include "oracle/report/report.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {

@@ -1,5 +1,5 @@
 // Explanations: a kernel that makes a well-known mistake is told which one.
-#include "oracle/explain.h"
+#include "oracle/faults/explain.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <cmath>
 #include <set>
 
-#include "oracle/faults.h"
-#include "oracle/generate.h"
-#include "oracle/make_case.h"
+#include "oracle/cases/generate.h"
+#include "oracle/cases/make_case.h"
+#include "oracle/faults/faults.h"
 #include "quant/e4m3.h"
 #include "quant/element.h"
 

@@ -1,5 +1,5 @@
 // Inputs that case files describe by a rule.
-#include "oracle/generated_tensor.h"
+#include "oracle/cases/generated_tensor.h"
 
 #include <gtest/gtest.h>
 

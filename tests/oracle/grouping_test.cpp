@@ -1,13 +1,13 @@
 // The judge `grouping`: any order within a group passes, a wrong member is named.
-#include "oracle/grouping.h"
+#include "oracle/judge/grouping.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
 #include "core/case_line.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
+#include "oracle/cases/generate.h"
+#include "oracle/judge/judge.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {

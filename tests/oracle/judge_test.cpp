@@ -1,5 +1,5 @@
 // The judges: what passes, what fails, and what a failure says.
-#include "oracle/judge.h"
+#include "oracle/judge/judge.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "core/case_line.h"
 #include "dodona/error.h"
-#include "oracle/generate.h"
+#include "oracle/cases/generate.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {

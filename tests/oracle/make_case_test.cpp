@@ -1,5 +1,5 @@
 // Generated cases: the same line gives the same bytes, inputs are valid by role, files hold what a judge needs.
-#include "oracle/make_case.h"
+#include "oracle/cases/make_case.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -13,8 +13,8 @@
 #include "core/random.h"
 #include "dodona/error.h"
 #include "io/safetensors.h"
-#include "oracle/generate.h"
-#include "oracle/judge.h"
+#include "oracle/cases/generate.h"
+#include "oracle/judge/judge.h"
 #include "quant/element.h"
 #include "tests/temp_folder.h"
 

@@ -1,5 +1,5 @@
 // Suites and records: ranges, bits that change, contracts that change, interruption.
-#include "oracle/record.h"
+#include "oracle/records/record.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

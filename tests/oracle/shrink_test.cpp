@@ -1,10 +1,10 @@
 // Shrinking: the smallest line that still fails.
-#include "oracle/shrink.h"
+#include "oracle/faults/shrink.h"
 
 #include <gtest/gtest.h>
 
 #include "dodona/error.h"
-#include "oracle/generate.h"
+#include "oracle/cases/generate.h"
 
 namespace dodona::oracle {
 namespace {

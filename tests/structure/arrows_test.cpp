@@ -8,15 +8,24 @@
 #include <string>
 #include <vector>
 
+#include "dodona/op.h"
+
 namespace {
 
 namespace fs = std::filesystem;
 const fs::path root = DODONA_SOURCE_DIR;
 
-/// Room of a path relative to the repository: "quant", "ops", "core", "simd", "io", "model", "oracle", "tools", "public", or none.
+/// Room of a path relative to the repository: "quant", "ops", "core", "simd", "io", "model", "oracle", "tools", "public", or none. What
+/// ops share has rooms of its own, and so has each part of the oracle.
 std::string room_of(const std::string& path) {
   const auto starts = [&](const char* prefix) { return path.rfind(prefix, 0) == 0; };
   if (starts("include/dodona/") || starts("dodona/")) return "public";
+  for (const char* room : {"ops/base", "ops/sums", "ops/tiles", "ops/rows", "ops/softmax", "ops/routing"})
+    if (starts((std::string(room) + "/").c_str())) return room;
+  for (const char* part : {"cases", "judge", "faults", "trust", "records", "report", "fib", "alternatives"}) {
+    const std::string room = "oracle/" + std::string(part);
+    if (starts((room + "/").c_str()) || starts(("src/" + room + "/").c_str())) return room;
+  }
   for (const char* room : {"quant", "ops", "tools", "python"})
     if (starts((std::string(room) + "/").c_str())) return room;
   for (const char* room : {"core", "simd", "io", "model", "oracle", "capi"})
@@ -24,18 +33,40 @@ std::string room_of(const std::string& path) {
   return {};
 }
 
+using Rooms = std::set<std::string>;
+Rooms operator+(Rooms a, const Rooms& b) {
+  a.insert(b.begin(), b.end());
+  return a;
+}
+const Rooms shared_by_ops{"ops/base", "ops/sums", "ops/tiles", "ops/rows", "ops/softmax", "ops/routing"};
+const Rooms oracle{"oracle/cases", "oracle/judge", "oracle/faults", "oracle/trust", "oracle/records", "oracle/report", "oracle/fib"};
+const Rooms ground{"public", "core", "quant"}, below_ops = ground + Rooms{"simd"}, below_oracle = below_ops + Rooms{"io", "ops"};
+
 /// What each room may include besides itself.
-const std::map<std::string, std::set<std::string>> allowed{
+const std::map<std::string, Rooms> allowed{
     {"public", {}},
     {"core", {"public"}},
     {"quant", {"public"}},
     {"simd", {"public", "core"}},
     {"io", {"public"}},
-    {"ops", {"public", "core", "quant", "simd"}},
-    {"model", {"public", "core", "quant", "simd", "io", "ops"}},
-    {"oracle", {"public", "core", "quant", "simd", "io", "ops"}},
-    {"capi", {"public", "core", "quant", "simd", "io", "ops", "model", "oracle"}},
-    {"tools", {"public", "core", "quant", "simd", "io", "ops", "model", "oracle"}},
+    {"ops/base", below_ops},
+    {"ops/sums", below_ops + Rooms{"ops/base"}},
+    {"ops/tiles", below_ops + Rooms{"ops/base"}},
+    {"ops/rows", below_ops + Rooms{"ops/base", "ops/sums"}},
+    {"ops/softmax", below_ops + Rooms{"ops/base", "ops/sums", "ops/tiles"}},
+    {"ops/routing", below_ops + Rooms{"ops/base", "ops/sums"}},
+    {"ops", below_ops + shared_by_ops},
+    {"model", below_oracle + shared_by_ops},
+    {"oracle/cases", below_oracle},
+    {"oracle/judge", below_oracle + Rooms{"oracle/cases"}},
+    {"oracle/faults", below_oracle + Rooms{"oracle/cases", "oracle/judge"}},
+    {"oracle/alternatives", below_oracle + Rooms{"oracle/cases", "oracle/judge"}},
+    {"oracle/trust", below_oracle + Rooms{"oracle/cases", "oracle/judge", "oracle/faults", "oracle/alternatives"}},
+    {"oracle/records", below_oracle + Rooms{"oracle/cases", "oracle/judge"}},
+    {"oracle/report", below_oracle + Rooms{"oracle/cases", "oracle/judge", "oracle/faults"}},
+    {"oracle/fib", below_oracle + Rooms{"oracle/cases", "oracle/judge"}},
+    {"capi", below_oracle + oracle + Rooms{"model"}},
+    {"tools", below_oracle + oracle + Rooms{"model", "oracle/alternatives"}},
 };
 
 std::vector<fs::path> sources() {
@@ -73,6 +104,20 @@ TEST(House, ArrowsRunOneWay) {
     }
   }
   EXPECT_GT(arrows, 50) << "the scan found nothing to check";
+}
+
+TEST(House, FoldersOfOpsHoldOpsOnly) {
+  int ops = 0;
+  for (const auto& folder : fs::directory_iterator(root / "ops")) {
+    const std::string room = room_of("ops/" + folder.path().filename().string() + "/");
+    if (!folder.is_directory() || room != "ops") continue;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string(), stem = name.substr(0, name.find('.'));
+      EXPECT_NE(dodona::registry().find(stem), nullptr) << fs::relative(entry.path(), root) << " is no op of the inventory";
+      ++ops;
+    }
+  }
+  EXPECT_GT(ops, 50) << "the scan found nothing to check";
 }
 
 TEST(House, VectorHeadersAreIncludedByVectorCodeOnly) {

@@ -10,8 +10,8 @@
 #include "core/case_line.h"
 #include "dodona/op.h"
 #include "io/safetensors.h"
-#include "oracle/case_file.h"
-#include "oracle/make_case.h"
+#include "oracle/cases/case_file.h"
+#include "oracle/cases/make_case.h"
 #include "quant/element.h"
 
 namespace dodona::tools_test {

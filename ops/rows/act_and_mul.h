@@ -1,0 +1,56 @@
+// What silu_and_mul, gelu_and_mul and gelu_tanh_and_mul share: a row is split in halves, the activation of one times the other.
+#pragma once
+
+#include <string>
+
+#include "core/define.h"
+#include "ops/rows/act_and_mul_row.h"
+
+namespace dodona::ops {
+
+using enum DType;
+
+/// The schema of all three; `Op` has input, out, gate_order and round_activation.
+template <class Op>
+void describe_act_and_mul(auto& op, Op& fields) {
+  op.signature("input, out");
+  op.in("input", fields.input, {bf16, f16, f32}, "T... 2*D").doc("gate and up, halves of each row");
+  op.choice("gate_order", fields.gate_order, {"gate_up", "up_gate"})
+      .doc("which half goes through the activation: the first (gate_up), or the second, as TensorRT-LLM's fused MoE has them")
+      .dialect("trtllm", "up_gate");
+  op.choice("round_activation", fields.round_activation, {"no", "yes"})
+      .doc("yes: the activation is rounded to the type before the product, which rounds again, as eager references do")
+      .dialect("deepseek", "yes");
+  op.out("out", fields.out, same_as("input"), "T... D").doc("act(gate) * up, rounded once");
+  op.rows_independent("T");
+}
+
+/// One call, whatever the activation.
+struct ActAndMul {
+  const Tensor& input;
+  const Tensor& out;
+  bool up_first, round_activation;
+};
+template <class Op>
+ActAndMul act_and_mul(const Op& op) {
+  return {op.input, op.out, op.gate_order == "up_gate", op.round_activation == "yes"};
+}
+
+/// An activation's value, and how far the fp32 value of an honest implementation may be from it.
+struct Activation {
+  double value, slack;
+};
+
+/// out = activation(gate) * up. Slack of the product: |up| times that of the activation; one rounding (none where both factors have been
+/// rounded to 16 bits, for their product is exact); what builds that flush denormals lose of either factor and of the product. With
+/// round_activation the activation's slack is the distance to the farthest neighbour that its rounding may fall to.
+/// Open where one factor is infinite and the other may or may not have become zero: infinity or NaN.
+void golden_act_and_mul(const ActAndMul& op, Activation (*activation)(double gate), const Exec& exec, Reference* reference);
+
+/// As the H200's kernels: one rounding, fp32 operations that flush denormals. Throws unsupported for recipes that no kernel of the H200
+/// has, and for half rows that are no multiple of 16 bytes, on which its kernels fault.
+void hopper_act_and_mul(const ActAndMul& op, float (*activation)(float gate), const Exec& exec);
+
+void fast_act_and_mul(const ActAndMul& op, ActivationKind kind, const Exec& exec);
+
+}  // namespace dodona::ops

@@ -1,0 +1,36 @@
+// One row of NVFP4 quantization in golden and hopper mode, and its judging: what the ops that quantize rows share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/base/golden_output.h"
+
+namespace dodona::ops {
+
+struct Fp4QuantRow {
+  const std::byte* input;  ///< bf16 or f16, 16 * blocks elements
+  DType type;
+  std::int64_t blocks;
+  float encode_scale;
+  bool zero_by_amax;        ///< codes become zero when all elements are, rather than when the scale is
+  std::int64_t first_code;  ///< where its codes begin in the output, in codes: an even number
+  std::int64_t scale;       ///< where its scales begin in the swizzled matrix: block c at c/4*512 + c%4 from there
+
+  std::int64_t scale_of(std::int64_t block) const { return scale + block / 4 * 512 + block % 4; }
+};
+
+/// The rule itself, and mistakes of kernels that quantize.
+enum class Fp4Rule {
+  right,
+  maximum_without_magnitude,
+  scale_not_rounded,  ///< codes are made with the scale as it was before it became e4m3
+};
+/// Golden mode. Both outputs have been made open.
+void put_fp4_row(const Fp4QuantRow& row, const GoldenOutput& codes, const GoldenOutput& scales, Fp4Rule rule = Fp4Rule::right);
+/// Codes follow from the scale that was stored: those of other scales than golden mode's are put anew.
+void condition_fp4_row(const Fp4QuantRow& row, const std::uint8_t* stored_scales, const GoldenOutput& codes);
+/// The H200's bits, zero_by_amax excepted.
+void hopper_fp4_row(const Fp4QuantRow& row, std::uint8_t* codes, std::uint8_t* scales);
+
+}  // namespace dodona::ops

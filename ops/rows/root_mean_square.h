@@ -1,0 +1,49 @@
+// What rmsnorm and fused_add_rmsnorm share in golden and hopper mode: one row.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ops/base/golden_output.h"
+
+namespace dodona::ops {
+
+/// Golden mode's row factor 1 / sqrt(sum / n + eps), and what is open about it.
+struct RmsFactor {
+  double value;
+  /// Largest relative error of (x * factor) * weight in fp32. Infinite where flushed denormals leave the factor undetermined (eps below
+  /// 2^-124 and a row of nearly nothing); 1 where the sum of squares may or may not overflow fp32.
+  double relative;
+};
+
+/// `sum` is the sum of squares in double. The contract forms it in fp32: where it overflows there, the factor is 0.
+///
+/// Source of `relative`, in units of 2^-24:
+///  - the squares are positive, so c roundings in a chain and then a tree over the chains are off by at most c + log2 n, which the square
+///    root halves. c = max(64, n/128): 128 chains at least. Fewer and longer ones fit in practice, as roundings do not all go one way;
+///  - the mean (approximate division: 4) and the addition of eps (1), halved;
+///  - 1/sqrt: approximate rsqrt 2^-22.9 is 2.2; approximate sqrt and reciprocal, one ulp each, are 4; the larger counts;
+///  - two products: 2.
+/// Builds that flush denormals lose up to 2^-126 of the mean through squares and as much through the mean itself, and eps if that is
+/// denormal.
+RmsFactor rms_factor(double sum, std::int64_t n, double eps);
+
+using RmsFactorOf = RmsFactor (*)(double sum, std::int64_t n, double eps);
+/// Mistakes: the mean of a row that is padded to a power of two, as a block of threads may hold it; eps added to the root, not under it.
+RmsFactor rms_factor_of_padded_row(double sum, std::int64_t n, double eps);
+RmsFactor rms_factor_eps_outside(double sum, std::int64_t n, double eps);
+
+/// One row of golden mode, y = x * factor * weight, written to out[first...]. `lost` holds how far each x itself may be off (empty:
+/// nowhere). `weight_rounded`: x * factor is rounded to the output's type before the weight. Slack: the relative error; what builds that
+/// flush denormals lose in x, in x * factor and in y; and, where the inner rounding may fall to a neighbour, the distance to it times the
+/// weight. Without such a neighbour a product of rounded 16-bit numbers is exact: slack 0.
+void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std::span<const double> x, std::span<const double> lost,
+                    std::span<const double> weight, double eps, bool weight_rounded, RmsFactorOf factor_of = rms_factor);
+
+/// The same on an H200, in place: y = (x * r) * weight, r = rsqrt(fma(sum, rcp(n), eps)). `element_bytes` are those of the tensor, for they
+/// set the sum's order: min(1024, n/vec) threads rounded up to whole warps, vec = gcd(16 / element_bytes, n); thread i adds the squares of
+/// vectors i, i + threads, ... by fma in order; then xor butterflies over lanes, and over the per-warp sums padded with 0 to 32. Source:
+/// FlashInfer `RMSNormKernel`, `FusedAddRMSNormKernel`.
+void hopper_rms_row(std::span<float> x, std::span<const float> weight, int element_bytes, double eps);
+
+}  // namespace dodona::ops

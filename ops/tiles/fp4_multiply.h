@@ -1,0 +1,25 @@
+// Products of NVFP4 rows with one or more NVFP4 weights in fast mode: what the single and the grouped op, raw or packed, share.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "dodona/exec.h"
+#include "dodona/tensor.h"
+#include "ops/tiles/fp4_tile.h"
+
+namespace dodona::ops {
+
+/// Rows of A that are multiplied with one weight.
+struct Fp4Group {
+  std::int64_t row, rows;  ///< of A and of the output
+  std::int64_t scale_row;  ///< where the group begins in the matrix of A's scales, a multiple of 128
+  Fp4Weights weights;
+  float alpha;
+};
+
+/// out [M, n], bf16, f16 or f32, contiguous; a u8 [M, k/2]; a_scales e4m3 [R, align(k/16,4)] in tiles of 128 x 4. All weights have the same
+/// n and k. Rows of no group are not touched. Arguments are those of a checked call.
+void fp4_multiply(std::span<const Fp4Group> groups, const Tensor& a, const Tensor& a_scales, const Tensor& out, const Exec& exec);
+
+}  // namespace dodona::ops

@@ -1,0 +1,108 @@
+#include "oracle/cases/make_case.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dodona/error.h"
+#include "dodona/version.h"
+#include "io/json.h"
+#include "io/sha256.h"
+#include "oracle/cases/generate.h"
+
+namespace dodona::oracle {
+namespace {
+
+/// The plan as JSON: name, role, dtype, shape and bound of each input. Together with seed and distribution it rebuilds them anywhere.
+std::string plan_text(const CaseLine& line) {
+  io::Json list = io::Json::array();
+  for (const InputPlan& input : plan_inputs(line)) {
+    io::Json entry{{"name", input.name},
+                   {"role", std::string(name(input.role))},
+                   {"dtype", std::string(name(input.dtype))},
+                   {"shape", std::vector<std::int64_t>(input.shape.begin(), input.shape.end())}};
+    if (input.bound > 0) entry["bound"] = input.bound;
+    list.push_back(entry);
+  }
+  return io::json_text({{"seed", line.seed}, {"dist", line.dist}, {"tensors", list}});
+}
+
+Tensor doubles(const std::vector<double>& values, const Dims& shape) {
+  Tensor tensor(DType::f64, shape);
+  if (!values.empty()) std::memcpy(tensor.data(), values.data(), values.size() * sizeof(double));
+  return tensor;
+}
+
+/// An output that leaves nothing open needs no budget beside its golden bits.
+void add_budget(const TensorSpec& spec, const Tensor& golden, const ReferenceOutput& reference, NamedTensors& budgets) {
+  Dims shape = golden.shape();
+  if (reference.code && shape.rank() > 0) shape[shape.rank() - 1] *= bits(golden.dtype()) / bits(*reference.code);
+  const bool some_slack = std::any_of(reference.slack.begin(), reference.slack.end(), [](double slack) { return slack != 0; });
+  if (spec.judge != Judge::exact && some_slack) {
+    budgets.emplace_back("exact." + spec.name, doubles(reference.exact, shape));
+    budgets.emplace_back("slack." + spec.name, doubles(reference.slack, shape));
+  }
+  if (std::find(reference.unspecified.begin(), reference.unspecified.end(), 1) == reference.unspecified.end()) return;
+  Tensor open(DType::boolean, shape);
+  std::copy(reference.unspecified.begin(), reference.unspecified.end(), open.as<std::uint8_t>());
+  budgets.emplace_back("open." + spec.name, open);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> digests_of(const Arguments& inputs, const NamedTensors& outputs) {
+  std::map<std::string, std::string> digests;
+  for (const auto& [argument, tensor] : inputs.tensors) digests["in." + argument] = io::to_hex(io::tensor_digest(tensor));
+  for (const auto& [output, tensor] : outputs) digests["out." + output] = io::to_hex(io::tensor_digest(tensor));
+  return digests;
+}
+
+Case make_case(const CaseLine& line, const Exec& exec, bool compact) {
+  Case c;
+  c.op = &registry().at(line.op);
+  c.line = to_string(line);
+  c.name = c.line;
+  c.compact = compact;
+  c.match = "golden";
+  c.contract_version = c.op->contract_version();
+  c.provenance = io::json_text({{"kind", "golden"}, {"dodona", std::string(version())}});
+  c.input_plan = plan_text(line);
+  c.inputs = generate(line, exec.threads);
+  Exec golden = exec;
+  golden.mode = Mode::golden;
+  Arguments arguments = runnable(*c.op, c.inputs);
+  if (compact) {
+    c.op->run(arguments, golden);
+  } else {
+    Reference reference;
+    c.op->reference(arguments, golden, reference);
+    for (const auto& [output, tensor] : outputs_of(*c.op, arguments))
+      if (const ReferenceOutput* budget = reference.find(output))
+        add_budget(*c.op->schema().find_tensor(output), tensor, *budget, c.budgets);
+  }
+  c.outputs = outputs_of(*c.op, arguments);
+  c.digests = digests_of(c.inputs, c.outputs);
+  return c;
+}
+
+void complete(Case& c, const Exec& exec) {
+  if (!c.compact || !c.outputs.empty()) return;
+  Exec golden = exec;
+  golden.mode = Mode::golden;
+  Arguments arguments = runnable(*c.op, c.inputs);
+  c.op->run(arguments, golden);
+  NamedTensors outputs = outputs_of(*c.op, arguments);
+  const auto digests = digests_of({}, outputs);
+  for (const auto& [stored, digest] : digests) {
+    const auto found = c.digests.find(stored);
+    if (found != c.digests.end() && found->second == digest) continue;
+    const bool changed = c.contract_version != c.op->contract_version();
+    throw Error(ErrorCode::bad_file, "", c.path,
+                changed ? "was made under version " + std::to_string(c.contract_version) + " of the contract of " +
+                              std::string(c.op->name()) + ", which is now at version " + std::to_string(c.op->contract_version()) + ": " +
+                              stored + " has other bits; make the case anew"
+                        : "has a digest of " + stored + " that golden mode does not give: the file was changed, or golden mode was");
+  }
+  c.outputs = std::move(outputs);
+}
+
+}  // namespace dodona::oracle

@@ -1,0 +1,104 @@
+#include "oracle/faults/explain.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <set>
+
+#include "dodona/error.h"
+#include "oracle/faults/faults.h"
+
+namespace dodona::oracle {
+namespace {
+
+bool fails(const OutputVerdict& output) {
+  return output.outcome == Outcome::fail;
+}
+
+/// What fits, the likeliest first: outputs that can be restored, which costs no run, and what the op's own kernels are known for; then
+/// other attributes; then other inputs; last what was written wrongly for good, of which a verdict's pattern says something already.
+/// Attributes that come to the same value are tried once.
+std::vector<Placed> candidates(const FaultCase& call) {
+  std::vector<Placed> found, lost;
+  std::set<std::string> values;
+  for (const Strikes strikes : {Strikes::output, Strikes::kernel, Strikes::attribute, Strikes::call, Strikes::input})
+    for (Placed& placed : placements(call, strikes)) {
+      if (strikes == Strikes::output && placed.fault->undo == nullptr) {
+        lost.push_back(std::move(placed));
+        continue;
+      }
+      if (strikes == Strikes::attribute && !values.insert(placed.site.name + "=" + to_string(*placed.site.taken)).second) continue;
+      found.push_back(std::move(placed));
+    }
+  for (Placed& placed : lost) found.push_back(std::move(placed));
+  return found;
+}
+
+/// What would be left of the failures if the kernel had the fault; nothing when the call does not allow it.
+std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, JudgeOptions options) {
+  Verdict other;
+  try {
+    const NamedTensors outputs = restored(placed, actual);
+    const Arguments inputs = inputs_with(placed);
+    const GoldenRun golden = run_with(placed, inputs);
+    // Fast and hopper mode make no mistakes of the op's own.
+    if (placed.fault->strikes == Strikes::kernel) options.mode = Mode::golden;
+    other = judge(placed.site.call.op, inputs, golden, outputs, options);
+  } catch (const Error&) {
+    // Sizes, ids or recipes that the op refuses: this fault cannot have been made here.
+    return std::nullopt;
+  }
+  Explanation explanation{placed.id(), placed.text(), {}, true, other.failing()};
+  for (std::size_t i = 0; i < verdict.outputs.size() && i < other.outputs.size(); ++i) {
+    if (fails(other.outputs[i])) explanation.complete = false;
+    if (fails(verdict.outputs[i]) && !fails(other.outputs[i])) explanation.outputs.push_back(verdict.outputs[i].name);
+    // A case in which nothing can fail explains nothing.
+    if (other.outputs[i].outcome == Outcome::vacuous && verdict.outputs[i].outcome != Outcome::vacuous)
+      return explanation.complete = false, explanation;
+  }
+  return explanation;
+}
+
+}  // namespace
+
+std::vector<std::string> lines_of(const Explained& explained) {
+  std::vector<std::string> lines;
+  for (const Explanation& e : explained.found) {
+    std::string outputs;
+    for (const std::string& output : e.outputs) outputs += (outputs.empty() ? "" : ", ") + output;
+    lines.push_back(e.complete           ? "reproduced by: " + e.text
+                    : !e.outputs.empty() ? "reproduced in " + outputs + " by: " + e.text
+                                         : "nearly reproduced (" + std::to_string(e.failing) + " elements still differ) by: " + e.text);
+  }
+  if (lines.empty())
+    lines.push_back("none of " + std::to_string(explained.tried) + " well-known mistakes and recipes reproduces these outputs");
+  if (explained.left > 0) lines.push_back("time was up: " + std::to_string(explained.left) + " mistakes were not tried");
+  return lines;
+}
+
+Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options,
+                  double seconds, const std::function<void(std::size_t, std::size_t, const std::string&)>& progress) {
+  Explained explained;
+  const auto begin = std::chrono::steady_clock::now();
+  const FaultCase call{*c.op, c.inputs, golden, options.exec};
+  const std::vector<Placed> faults = candidates(call);
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > seconds) {
+      explained.left = static_cast<int>(faults.size() - i);
+      break;
+    }
+    if (progress) progress(i, faults.size(), faults[i].id());
+    const auto explanation = replay(faults[i], actual, verdict, options);
+    if (!explanation) continue;
+    ++explained.tried;
+    const bool most = 10 * explanation->failing < verdict.failing();
+    if (explanation->complete || !explanation->outputs.empty() || most) explained.found.push_back(*explanation);
+  }
+  auto& found = explained.found;
+  if (std::any_of(found.begin(), found.end(), [](const Explanation& e) { return e.complete; }))
+    std::erase_if(found, [](const Explanation& e) { return !e.complete; });
+  std::stable_sort(found.begin(), found.end(), [](const Explanation& a, const Explanation& b) { return a.failing < b.failing; });
+  return explained;
+}
+
+}  // namespace dodona::oracle

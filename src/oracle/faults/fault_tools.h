@@ -1,0 +1,86 @@
+// What the tables of faults are written with: tensors as rows of numbers. Included by faults_*.cpp.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "oracle/faults/faults.h"
+#include "quant/element.h"
+
+namespace dodona::oracle::fault_tools {
+
+/// A tensor as rows of its last dimension.
+struct Rows {
+  Tensor t;
+  std::int64_t width, count;
+
+  explicit Rows(const Tensor& tensor)
+      : t(tensor), width(tensor.rank() > 0 ? tensor.size(-1) : 1), count(width > 0 ? tensor.elements() / width : 0) {}
+  std::int64_t at(std::int64_t row, std::int64_t column) const { return row * width + column; }
+};
+
+inline bool is_real(DType type) {
+  return is_float(type);
+}
+/// Four or eight bits a number: a quantised code, or a block scale.
+inline bool is_code(DType type) {
+  return is_float(type) && bits(type) <= 8;
+}
+inline bool is_whole(DType type) {
+  return type == DType::i32 || type == DType::i64;
+}
+
+/// Stores a number without leaving the type's finite range.
+inline void put(const Tensor& t, std::int64_t i, double value) {
+  const double limit = quant::max_finite(t.dtype());
+  quant::set(t, i, std::isnan(value) ? value : std::clamp(value, std::max(-limit, quant::min_finite(t.dtype())), limit));
+}
+
+/// Infinities and NaN of the original may stay what they are.
+template <class F>
+void each(const Tensor& t, const F& value_of) {
+  const std::int64_t count = t.elements();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double before = quant::get(t, i), after = value_of(before, i);
+    if (std::isfinite(before)) {
+      put(t, i, after);
+    } else {
+      quant::set(t, i, after);
+    }
+  }
+}
+
+/// Element i takes the bits of element from(i) of the original.
+template <class F>
+void gather(const Tensor& original, const Tensor& changed, const F& from) {
+  const std::int64_t count = changed.elements();
+  for (std::int64_t i = 0; i < count; ++i)
+    if (const std::int64_t source = from(i); source != i) quant::set_bits(changed, i, quant::get_bits(original, source));
+}
+/// As gather, by row and column.
+template <class F>
+void gather_rows(const Tensor& original, const Tensor& changed, const F& from) {
+  const Rows rows(original);
+  gather(original, changed, [&](std::int64_t i) { return from(rows, i / rows.width, i % rows.width); });
+}
+template <class F>
+void clear(const Tensor& changed, const F& where) {
+  const Rows rows(changed);
+  for (std::int64_t r = 0; r < rows.count; ++r)
+    for (std::int64_t c = 0; c < rows.width; ++c)
+      if (where(rows, r, c)) quant::set_bits(changed, rows.at(r, c), 0);
+}
+
+/// What a logarithm in the base of this role is multiplied with to be read as one in the other base by a kernel that takes it for one in
+/// its own: 2^x = e^(x ln 2).
+inline double other_base(Role role) {
+  constexpr double ln_2 = 0.6931471805599453;
+  return role == Role::lse_base_2 ? 1 / ln_2 : ln_2;
+}
+
+inline double through(DType type, double x) {
+  return std::isfinite(x) ? quant::round_to(type, x) : x;
+}
+
+}  // namespace dodona::oracle::fault_tools

@@ -1,0 +1,249 @@
+#include "oracle/faults/faults.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dodona/error.h"
+#include "quant/element.h"
+
+namespace dodona::oracle {
+namespace {
+
+/// Packed codes in bytes as elements of their own; the memory is the same.
+Tensor as_elements(const Tensor& tensor, const ReferenceOutput* reference) {
+  if (reference == nullptr || !reference->code) return tensor;
+  Dims shape = tensor.shape();
+  if (shape.rank() > 0) shape[shape.rank() - 1] *= bits(tensor.dtype()) / bits(*reference->code);
+  return {tensor.owner(), tensor.data(), *reference->code, shape, contiguous_strides(shape), tensor.writable()};
+}
+
+const Tensor* find(const NamedTensors& tensors, std::string_view name) {
+  for (const auto& [key, tensor] : tensors)
+    if (key == name) return &tensor;
+  return nullptr;
+}
+
+/// A copy to spoil, in the layout that the argument has.
+Tensor writable_copy(const Tensor& tensor) {
+  if (tensor.contiguous()) return tensor.clone();
+  Tensor result = make_strided(tensor.dtype(), tensor.shape(), tensor.strides());
+  copy(tensor, result);
+  return result;
+}
+
+/// The value of an attribute in a call, of the type that the schema gives it.
+AttrValue value_of(const AttrSpec& spec, const Arguments& inputs) {
+  const AttrValue* given = inputs.find_attr(spec.name);
+  if (given == nullptr) return spec.default_value;
+  if (std::holds_alternative<std::int64_t>(*given) && std::holds_alternative<double>(spec.default_value))
+    return static_cast<double>(std::get<std::int64_t>(*given));
+  return given->index() == spec.default_value.index() ? *given : spec.default_value;
+}
+
+std::vector<FaultSite> attribute_sites(const FaultCase& call) {
+  std::vector<FaultSite> found;
+  for (const AttrSpec& spec : call.op.schema().attrs) {
+    if (spec.ignored) continue;
+    FaultSite site{call, spec.name};
+    site.attr = &spec;
+    site.value = value_of(spec, call.inputs);
+    found.push_back(std::move(site));
+  }
+  return found;
+}
+
+std::vector<FaultSite> tensor_sites(const FaultCase& call, bool output) {
+  std::vector<FaultSite> found;
+  for (const TensorSpec& spec : call.op.schema().tensors) {
+    if (spec.direction == (output ? Direction::in : Direction::out) || !spec.view_of.empty()) continue;
+    const Tensor* tensor = output ? find(call.golden.outputs, spec.name) : call.inputs.find(spec.name);
+    if (tensor == nullptr || tensor->elements() == 0) continue;
+    FaultSite site{call, spec.name};
+    site.spec = &spec;
+    if (output) site.reference = call.golden.reference.find(spec.name);
+    site.tensor = as_elements(output ? tensor->clone() : *tensor, site.reference);
+    found.push_back(std::move(site));
+  }
+  return found;
+}
+
+std::vector<FaultSite> sites(const FaultCase& call, Strikes strikes) {
+  switch (strikes) {
+    case Strikes::output: return tensor_sites(call, true);
+    case Strikes::input: return tensor_sites(call, false);
+    case Strikes::attribute: return attribute_sites(call);
+    case Strikes::call: return {FaultSite{call}};
+    case Strikes::kernel: break;
+  }
+  std::vector<FaultSite> found;
+  for (const KernelMistake& mistake : call.op.mistakes()) found.push_back(FaultSite{call, std::string(mistake.id)});
+  return found;
+}
+
+/// The same site once for each variant of the fault that is not what the site has anyway.
+std::vector<FaultSite> variants_of(const Fault& fault, const FaultSite& site) {
+  if (fault.variants == nullptr) return {site};
+  std::vector<FaultSite> found;
+  for (const AttrValue& variant : fault.variants(site)) {
+    if (site.attr != nullptr && to_string(variant) == to_string(site.value)) continue;
+    found.push_back(site);
+    found.back().taken = variant;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string_view name(Strikes strikes) {
+  switch (strikes) {
+    case Strikes::output: return "output";
+    case Strikes::input: return "input";
+    case Strikes::attribute: return "attribute";
+    case Strikes::call: return "call";
+    case Strikes::kernel: return "kernel";
+  }
+  return "";
+}
+
+std::string_view name(Severity severity) {
+  return severity == Severity::gross ? "gross" : "fine";
+}
+
+std::span<const Fault> kernel_faults() {
+  static const std::vector<Fault> declared = [] {
+    std::vector<Fault> list;
+    for (const auto& op : registry().all())
+      for (const KernelMistake& mistake : op->mistakes()) {
+        const auto known = std::find_if(list.begin(), list.end(), [&](const Fault& fault) { return fault.id == mistake.id; });
+        if (known == list.end())
+          list.push_back({mistake.id, mistake.text, Strikes::kernel, mistake.may_hide ? Severity::fine : Severity::gross});
+      }
+    return list;
+  }();
+  return declared;
+}
+
+std::span<const Fault> faults() {
+  static const std::vector<Fault> all = [] {
+    std::vector<Fault> list;
+    for (const auto part : {output_faults(), input_faults(), attribute_faults(), call_faults(), kernel_faults()})
+      list.insert(list.end(), part.begin(), part.end());
+    return list;
+  }();
+  return all;
+}
+
+std::string Placed::id() const {
+  std::string text(fault->id);
+  if (!site.name.empty() && fault->strikes != Strikes::kernel) text += ":" + site.name;
+  if (site.taken) text += (site.name.empty() ? ":" : "=") + to_string(*site.taken);
+  return text;
+}
+
+std::string Placed::text() const {
+  std::string summary(fault->summary);
+  switch (fault->strikes) {
+    case Strikes::kernel: return summary;
+    case Strikes::call: return (site.taken ? to_string(*site.taken) + ": " : "") + summary;
+    case Strikes::attribute: {
+      // A word says enough; of a number it says how one comes to it.
+      const bool is_number = std::holds_alternative<double>(site.value) || std::holds_alternative<std::int64_t>(site.value);
+      return "computed with " + site.name + "=" + to_string(*site.taken) + " instead of " + to_string(site.value) +
+             (is_number ? ": " + summary : "");
+    }
+    default: return site.name + ": " + summary;
+  }
+}
+
+std::vector<Placed> placements(const FaultCase& call, Strikes strikes) {
+  const std::vector<FaultSite> places = sites(call, strikes);
+  std::vector<Placed> found;
+  for (const Fault& fault : faults()) {
+    if (fault.strikes != strikes) continue;
+    for (const FaultSite& site : places) {
+      if (strikes == Strikes::kernel ? fault.id != site.name : !fault.applies(site)) continue;
+      for (FaultSite& variant : variants_of(fault, site)) found.push_back({&fault, std::move(variant)});
+    }
+  }
+  return found;
+}
+
+Arguments inputs_with(const Placed& placed) {
+  const auto& [fault, site] = placed;
+  Arguments inputs = site.call.inputs;
+  if (fault->strikes == Strikes::input) {
+    const Tensor changed = writable_copy(site.tensor);
+    fault->spoil(site, changed);
+    inputs.set(site.name, changed);
+  } else if (fault->strikes == Strikes::attribute) {
+    inputs.set_attr(site.name, *site.taken);
+  } else if (fault->recall != nullptr) {
+    fault->recall(site, inputs);
+  }
+  return inputs;
+}
+
+namespace {
+
+GoldenRun golden_with_written(const Placed& placed) {
+  const FaultSite& site = placed.site;
+  GoldenRun golden{inject(placed), site.call.golden.reference};
+  const Tensor written = as_elements(*find(golden.outputs, site.name), site.reference);
+  if (site.reference == nullptr || site.reference->exact.size() != static_cast<std::size_t>(written.elements())) return golden;
+  ReferenceOutput& record = golden.reference.output(site.name, written.elements());
+  for (std::int64_t i = 0; i < written.elements(); ++i) {
+    if (quant::get_bits(written, i) == quant::get_bits(site.tensor, i)) continue;
+    const auto at = static_cast<std::size_t>(i);
+    record.exact[at] = quant::get(written, i);
+    if (!std::isfinite(record.exact[at])) record.slack[at] = 0;
+  }
+  return golden;
+}
+
+}  // namespace
+
+GoldenRun run_with(const Placed& placed, const Arguments& inputs) {
+  const FaultCase& call = placed.site.call;
+  if (placed.fault->strikes == Strikes::output) return placed.fault->undo != nullptr ? call.golden : golden_with_written(placed);
+  if (placed.fault->strikes != Strikes::kernel) return run_golden(call.op, inputs, call.exec);
+  Exec exec = call.exec;
+  exec.mode = Mode::golden;
+  Arguments arguments = runnable(call.op, call.inputs);
+  GoldenRun mistaken;
+  call.op.mistaken_reference(placed.fault->id, arguments, exec, mistaken.reference);
+  mistaken.outputs = outputs_of(call.op, arguments);
+  return mistaken;
+}
+
+NamedTensors inject(const Placed& placed) {
+  const auto& [fault, site] = placed;
+  if (fault->strikes != Strikes::output) {
+    NamedTensors outputs = run_with(placed, inputs_with(placed)).outputs;
+    if (fault->rewrite != nullptr) fault->rewrite(site, outputs, false);
+    return outputs;
+  }
+  NamedTensors outputs = site.call.golden.outputs;
+  for (auto& [name, tensor] : outputs) {
+    if (name != site.name) continue;
+    tensor = tensor.clone();
+    fault->spoil(site, as_elements(tensor, site.reference));
+  }
+  return outputs;
+}
+
+NamedTensors restored(const Placed& placed, const NamedTensors& actual) {
+  const auto& [fault, site] = placed;
+  NamedTensors outputs = actual;
+  if (fault->rewrite != nullptr) fault->rewrite(site, outputs, true);
+  if (fault->undo == nullptr) return outputs;
+  for (auto& [name, tensor] : outputs) {
+    if (name != site.name) continue;
+    FaultSite written = site;
+    written.tensor = as_elements(tensor.clone(), site.reference);
+    tensor = tensor.clone();
+    fault->undo(written, as_elements(tensor, site.reference));
+  }
+  return outputs;
+}
+
+}  // namespace dodona::oracle

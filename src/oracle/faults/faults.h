@@ -1,0 +1,95 @@
+// Faults: realistic mistakes of kernels, as data: to be injected where a check should notice them, and to be tried where one did.
+//
+// A fault strikes an output (what the kernel wrote), an input or an attribute (what it worked on), the call as a whole, or the kernel
+// itself; in all but the first the op is computed anew. Which arguments a fault fits follows from the schema and the tensors alone: their
+// roles, types, shapes and judges. An op needs no code of its own, but may declare mistakes that follow from no other call: Op::mistakes.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "oracle/judge/judge.h"
+
+namespace dodona::oracle {
+
+enum class Strikes { output, input, attribute, call, kernel };
+std::string_view name(Strikes strikes);
+
+/// gross: no budget may pass it where it changes anything. fine: it may move results by less than the contract leaves open.
+enum class Severity { gross, fine };
+std::string_view name(Severity severity);
+
+/// One call and golden mode's answer to it.
+struct FaultCase {
+  const Op& op;
+  const Arguments& inputs;
+  const GoldenRun& golden;
+  Exec exec;
+};
+
+/// Where a fault strikes.
+struct FaultSite {
+  const FaultCase& call;
+  std::string name = {};                       ///< of the argument, or of the op's own mistake; empty for the call as a whole
+  const TensorSpec* spec = nullptr;            ///< of a tensor
+  Tensor tensor = {};                          ///< as it is; codes that are packed in bytes are one element each
+  const ReferenceOutput* reference = nullptr;  ///< of an output, where golden mode keeps one
+  const AttrSpec* attr = nullptr;              ///< of an attribute
+  AttrValue value = {};                        ///< as it is
+  std::optional<AttrValue> taken = {};         ///< what the fault has in its place; of a call, which of the fault's variants
+};
+
+struct Fault {
+  std::string_view id, summary;
+  Strikes strikes;
+  Severity severity;
+  bool (*applies)(const FaultSite&) = nullptr;
+  /// `changed` is a copy of the site's tensor.
+  void (*spoil)(const FaultSite&, const Tensor& changed) = nullptr;
+  /// Of an output, where its values are all still there: the other way round. The site's tensor is then what was written.
+  void (*undo)(const FaultSite&, const Tensor& changed) = nullptr;
+  /// What an attribute is taken for, or the variants of a fault in the call: each is a site of its own.
+  std::vector<AttrValue> (*variants)(const FaultSite&) = nullptr;
+  /// Changes the call as a whole, and what it wrote; `back` turns outputs with the fault into those without it.
+  void (*recall)(const FaultSite&, Arguments& inputs) = nullptr;
+  void (*rewrite)(const FaultSite&, NamedTensors& outputs, bool back) = nullptr;
+};
+
+/// The library: the tables below, and the mistakes that ops declare.
+std::span<const Fault> faults();
+std::span<const Fault> output_faults();
+std::span<const Fault> input_faults();
+std::span<const Fault> attribute_faults();
+std::span<const Fault> call_faults();
+/// One for each id that an op of the inventory declares.
+std::span<const Fault> kernel_faults();
+
+/// A fault and an argument of the call that it fits.
+struct Placed {
+  const Fault* fault;
+  FaultSite site;
+
+  /// `k-tile-dropped:A`, `other-recipe:gate_order=up_gate`, `bias-in-weights`.
+  std::string id() const;
+  /// What happened, for a reader.
+  std::string text() const;
+};
+/// All that fit, fault by fault in the order of the library; arguments in the schema's order: inputs and outputs that hold elements,
+/// attributes that have an effect.
+std::vector<Placed> placements(const FaultCase& call, Strikes strikes);
+
+/// The call with the fault, as a kernel without it would have to be called; the call itself where an output or the kernel is struck.
+Arguments inputs_with(const Placed& placed);
+/// What golden mode makes of `inputs`, which are inputs_with(placed); where an output is struck that cannot be restored, golden's own
+/// answer with the values that the fault writes, as open as the right ones. Throws Error when the op refuses the changed call (an attribute
+/// out of range).
+GoldenRun run_with(const Placed& placed, const Arguments& inputs);
+/// The outputs of the call with the fault.
+NamedTensors inject(const Placed& placed);
+/// `actual` outputs as they are to be held against run_with(): with the fault undone, where they can be restored.
+NamedTensors restored(const Placed& placed, const NamedTensors& actual);
+
+}  // namespace dodona::oracle

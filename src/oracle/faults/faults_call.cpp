@@ -1,0 +1,242 @@
+// Faults in the attributes of a call, and in the call as a whole. The op is computed anew with them.
+#include <array>
+#include <string>
+
+#include "oracle/faults/fault_tools.h"
+
+namespace dodona::oracle {
+namespace {
+
+using namespace fault_tools;
+using Site = const FaultSite&;
+using Values = std::vector<AttrValue>;
+
+// ---- attributes
+
+bool flag(Site s) {
+  return std::holds_alternative<bool>(s.value);
+}
+bool choice(Site s) {
+  return std::holds_alternative<std::string>(s.value) && s.attr->choices.size() >= 2;
+}
+bool number(Site s) {
+  return std::holds_alternative<double>(s.value) && std::isfinite(std::get<double>(s.value));
+}
+bool other_than_zero(Site s) {
+  return number(s) && std::get<double>(s.value) != 0;
+}
+bool epsilon(Site s) {
+  return number(s) && s.name.find("eps") != std::string::npos;
+}
+bool factor(Site s) {
+  return other_than_zero(s) && !epsilon(s);
+}
+bool softmax_scale(Site s) {
+  return factor(s) && s.name.find("scale") != std::string::npos;
+}
+bool count(Site s) {
+  return std::holds_alternative<std::int64_t>(s.value);
+}
+bool even_count(Site s) {
+  return count(s) && std::get<std::int64_t>(s.value) >= 2;
+}
+
+double number_of(Site s) {
+  return std::get<double>(s.value);
+}
+std::int64_t count_of(Site s) {
+  return std::get<std::int64_t>(s.value);
+}
+
+template <class T>
+Values just(T value) {
+  Values values;
+  values.emplace_back(value);
+  return values;
+}
+
+Values flipped(Site s) {
+  return just(!std::get<bool>(s.value));
+}
+Values other_choices(Site s) {
+  return {s.attr->choices.begin(), s.attr->choices.end()};
+}
+Values none(Site) {
+  return just(0.0);
+}
+Values one(Site) {
+  return just(1.0);
+}
+Values tenfold(Site s) {
+  return just(number_of(s) * 10);
+}
+Values twice(Site s) {
+  return just(number_of(s) * number_of(s));
+}
+Values inverse(Site s) {
+  return just(1 / number_of(s));
+}
+Values of_other_widths(Site s) {
+  Values values = just(number_of(s) * std::sqrt(192.0 / 576.0));
+  for (const double width : {64.0, 128.0, 192.0, 512.0, 576.0}) values.emplace_back(1 / std::sqrt(width));
+  return values;
+}
+Values usual_epsilons(Site) {
+  Values values;
+  for (const double usual : {1e-6, 1e-5, 1e-8, 1e-12}) values.emplace_back(usual);
+  return values;
+}
+Values one_less(Site s) {
+  return just(count_of(s) - 1);
+}
+Values one_greater(Site s) {
+  return just(count_of(s) + 1);
+}
+Values half(Site s) {
+  return just(count_of(s) / 2);
+}
+
+constexpr Strikes attribute = Strikes::attribute;
+constexpr Severity gross = Severity::gross, fine = Severity::fine;
+
+constexpr Fault in_attribute(std::string_view id, std::string_view summary, Severity severity, bool (*applies)(Site),
+                             Values (*variants)(Site)) {
+  return {id, summary, attribute, severity, applies, nullptr, nullptr, variants};
+}
+
+constexpr std::array attribute_table{
+    in_attribute("other-recipe", "the rounding points or orders of another upstream", fine, choice, other_choices),
+    in_attribute("flag-flipped", "a flag is taken for its opposite: pairing, renormalization, scaling on the output", gross, flag, flipped),
+    in_attribute("constant-dropped", "a constant counts as zero", fine, other_than_zero, none),
+    in_attribute("other-epsilon", "the epsilon of another model", fine, epsilon, usual_epsilons),
+    in_attribute("factor-left-out", "a factor counts as one", fine, factor, one),
+    in_attribute("constant-twice", "a factor is applied twice", fine, other_than_zero, twice),
+    in_attribute("factor-inverted", "a factor divides where it should multiply", fine, factor, inverse),
+    in_attribute("constant-of-other-width", "a softmax scale made from another number of columns, such as 576 in place of 192", fine,
+                 softmax_scale, of_other_widths),
+    in_attribute("count-one-less", "a count is one too small", fine, count, one_less),
+    in_attribute("count-one-more", "a count is one too large", fine, count, one_greater),
+    in_attribute("constant-tenfold", "a constant is ten times too large", fine, other_than_zero, tenfold),
+    in_attribute("count-halved", "a count is half of what it should be", fine, even_count, half),
+};
+
+// ---- the call as a whole
+
+/// What a dialect chooses otherwise than the call does.
+std::vector<std::pair<std::string, AttrValue>> choices_of(Site s, std::string_view dialect) {
+  std::vector<std::pair<std::string, AttrValue>> choices;
+  for (const AttrSpec& spec : s.call.op.schema().attrs) {
+    if (!spec.recipe) continue;
+    AttrValue value = spec.default_value;
+    for (const auto& [other, its] : spec.dialect_values)
+      if (other == dialect) value = its;
+    const AttrValue* now = s.call.inputs.find_attr(spec.name);
+    if (to_string(value) != to_string(now != nullptr ? *now : spec.default_value)) choices.emplace_back(spec.name, value);
+  }
+  return choices;
+}
+/// Those that differ in more than one choice; a single one is other-recipe.
+Values other_dialects(Site s) {
+  Values found;
+  for (const std::string_view dialect : dialects())
+    if (choices_of(s, dialect).size() >= 2) found.emplace_back(std::string(dialect));
+  return found;
+}
+void by_dialect(Site s, Arguments& inputs) {
+  for (const auto& [name, value] : choices_of(s, std::get<std::string>(*s.taken))) inputs.set_attr(name, value);
+}
+
+/// Pairs `a,b` of arguments that could be taken for one another.
+Values twins(const std::vector<std::pair<std::string, const Tensor*>>& tensors) {
+  Values found;
+  for (std::size_t a = 0; a < tensors.size(); ++a)
+    for (std::size_t b = a + 1; b < tensors.size(); ++b)
+      if (tensors[a].second->dtype() == tensors[b].second->dtype() && tensors[a].second->shape() == tensors[b].second->shape())
+        found.emplace_back(tensors[a].first + "," + tensors[b].first);
+  return found;
+}
+Values twin_inputs(Site s) {
+  std::vector<std::pair<std::string, const Tensor*>> tensors;
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (const Tensor* tensor = s.call.inputs.find(spec.name);
+        spec.direction == Direction::in && tensor != nullptr && tensor->defined() && tensor->elements() > 0)
+      tensors.emplace_back(spec.name, tensor);
+  return twins(tensors);
+}
+Values twin_outputs(Site s) {
+  std::vector<std::pair<std::string, const Tensor*>> tensors;
+  for (const auto& [name, tensor] : s.call.golden.outputs)
+    if (tensor.elements() > 0 && s.call.op.schema().find_tensor(name)->view_of.empty()) tensors.emplace_back(name, &tensor);
+  return twins(tensors);
+}
+std::pair<std::string, std::string> pair_of(Site s) {
+  const auto& text = std::get<std::string>(*s.taken);
+  const std::size_t comma = text.find(',');
+  return {text.substr(0, comma), text.substr(comma + 1)};
+}
+void exchange_inputs(Site s, Arguments& inputs) {
+  const auto [a, b] = pair_of(s);
+  const Tensor keep = *inputs.find(a);
+  inputs.set(a, *inputs.find(b));
+  inputs.set(b, keep);
+}
+void exchange_outputs(Site s, NamedTensors& outputs, bool) {
+  const auto [a, b] = pair_of(s);
+  const auto called = [&](const std::string& name) {
+    return std::find_if(outputs.begin(), outputs.end(), [&](const auto& entry) { return entry.first == name; });
+  };
+  std::swap(called(a)->second, called(b)->second);
+}
+
+bool is_logarithm(const TensorSpec& spec) {
+  return spec.role == Role::lse_base_2 || spec.role == Role::lse_base_e;
+}
+Tensor scaled(const Tensor& tensor, double by) {
+  Tensor result = tensor.clone();
+  each(result, [&](double x, std::int64_t) { return x * by; });
+  return result;
+}
+bool reads_and_writes_logarithms(Site s) {
+  bool reads = false, writes = false;
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (is_logarithm(spec)) (spec.direction == Direction::out ? writes : reads) = true;
+  return reads && writes;
+}
+void logarithms_read(Site s, Arguments& inputs) {
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (const Tensor* tensor = inputs.find(spec.name); tensor != nullptr && is_logarithm(spec) && spec.direction != Direction::out)
+      inputs.set(spec.name, scaled(*tensor, other_base(spec.role)));
+}
+void logarithms_written(Site s, NamedTensors& outputs, bool back) {
+  for (auto& [name, tensor] : outputs)
+    if (const TensorSpec& spec = *s.call.op.schema().find_tensor(name); is_logarithm(spec))
+      tensor = scaled(tensor, back ? other_base(spec.role) : 1 / other_base(spec.role));
+}
+
+bool always(Site) {
+  return true;
+}
+
+constexpr Strikes call = Strikes::call;
+
+constexpr std::array call_table{
+    Fault{"other-dialect", "every rounding point and order as that upstream has it", call, fine, always, nullptr, nullptr, other_dialects,
+          by_dialect},
+    Fault{"logarithms-in-other-base", "all log-sum-exps are read and written in the other base", call, gross, reads_and_writes_logarithms,
+          nullptr, nullptr, nullptr, logarithms_read, logarithms_written},
+    Fault{"inputs-exchanged", "the inputs are taken for one another", call, gross, always, nullptr, nullptr, twin_inputs, exchange_inputs},
+    Fault{"outputs-exchanged", "the outputs are written to each other's place", call, gross, always, nullptr, nullptr, twin_outputs,
+          nullptr, exchange_outputs},
+};
+
+}  // namespace
+
+std::span<const Fault> attribute_faults() {
+  return attribute_table;
+}
+
+std::span<const Fault> call_faults() {
+  return call_table;
+}
+
+}  // namespace dodona::oracle

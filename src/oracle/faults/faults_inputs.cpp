@@ -1,0 +1,432 @@
+// Faults in the tensors that a kernel works on. The op is computed anew with them.
+#include <array>
+#include <cstring>
+
+#include "core/shape_expr.h"
+#include "oracle/faults/fault_tools.h"
+#include "quant/swizzle.h"
+
+namespace dodona::oracle {
+namespace {
+
+using namespace fault_tools;
+using Site = const FaultSite&;
+using To = const Tensor&;
+
+// ---- which inputs
+
+bool real(Site s) {
+  return is_real(s.tensor.dtype());
+}
+/// Plain numbers, to be multiplied or added.
+bool operand(Site s) {
+  return real(s) && (s.spec->role == Role::values || s.spec->role == Role::weight || s.spec->role == Role::logits);
+}
+/// Operands, and bytes that hold them.
+bool stored(Site s) {
+  return operand(s) || ((s.tensor.dtype() == DType::u8 || s.tensor.dtype() == DType::i8) && s.spec->role == Role::values);
+}
+bool packed_bytes(Site s) {
+  return stored(s) && (s.tensor.dtype() == DType::u8 || s.tensor.dtype() == DType::i8);
+}
+bool operand_rows(Site s) {
+  return stored(s) && s.tensor.rank() >= 2 && Rows(s.tensor).count >= 2;
+}
+bool operand_tile(Site s) {
+  return stored(s) && Rows(s.tensor).width >= 32;
+}
+bool operand_halves(Site s) {
+  return stored(s) && Rows(s.tensor).width >= 2 && Rows(s.tensor).width % 2 == 0;
+}
+bool real_tile(Site s) {
+  return operand(s) && operand_tile(s);
+}
+bool square(Site s) {
+  return stored(s) && s.tensor.rank() >= 2 && s.tensor.size(-2) == s.tensor.size(-1) && s.tensor.size(-1) >= 2;
+}
+/// Heads whose halves or pairs are rotated.
+bool rotated(Site s) {
+  const Category category = s.call.op.info().category;
+  return (category == Category::rope || category == Category::attention) && operand_halves(s);
+}
+/// Whether the last dimension is summed over: its symbols are in no output's shape.
+bool summed(Site s) {
+  const Category category = s.call.op.info().category;
+  if ((category != Category::gemm && category != Category::moe) || !stored(s)) return false;
+  SymbolNames names;
+  const ShapeExpr shape = ShapeExpr::parse(s.spec->shape, names);
+  if (shape.alternatives().front().dims.empty()) return false;
+  const auto symbols = shape.alternatives().front().dims.back().symbols();
+  for (const TensorSpec& other : s.call.op.schema().tensors) {
+    if (other.direction == Direction::in) continue;
+    for (const int symbol : symbols)
+      if ((" " + other.shape + " ").find(names.name(symbol)) != std::string::npos) return false;
+  }
+  return !symbols.empty();
+}
+template <int columns>
+bool summed_tile(Site s) {
+  return Rows(s.tensor).width > columns && summed(s);
+}
+bool wide_operand(Site s) {
+  return operand(s) && !is_code(s.tensor.dtype());
+}
+bool operand_above_bf16(Site s) {
+  return wide_operand(s) && s.tensor.dtype() != DType::bf16;
+}
+bool single_operand(Site s) {
+  return operand(s) && s.tensor.dtype() == DType::f32;
+}
+bool eight_bit_float(Site s) {
+  return s.tensor.dtype() == DType::f8_e4m3 || s.tensor.dtype() == DType::f8_e5m2;
+}
+bool weight(Site s) {
+  return s.spec->role == Role::weight;
+}
+bool scale(Site s) {
+  return s.spec->role == Role::scale && real(s);
+}
+bool scales(Site s) {
+  return scale(s) && s.tensor.elements() >= 2;
+}
+bool scale_matrix(Site s) {
+  return scale(s) && s.tensor.rank() == 2 && s.tensor.size(0) >= 2 && s.tensor.size(1) >= 2;
+}
+bool swizzled_scales(Site s) {
+  return scale_matrix(s) && s.tensor.dtype() == DType::f8_e4m3 && s.tensor.size(0) % 128 == 0 && s.tensor.size(1) % 4 == 0;
+}
+bool swizzlable_scales(Site s) {
+  return scale_matrix(s) && s.tensor.size(0) % 128 == 0 && s.tensor.size(1) % 4 == 0;
+}
+bool scale_rows(Site s) {
+  return scale(s) && s.tensor.rank() >= 2 && Rows(s.tensor).count >= 2;
+}
+bool lengths(Site s) {
+  return is_whole(s.tensor.dtype()) && (s.spec->role == Role::values || s.spec->role == Role::indptr || s.spec->role == Role::lengths);
+}
+bool cos_sin(Site s) {
+  return s.spec->role == Role::cos_sin && Rows(s.tensor).width % 2 == 0;
+}
+bool position(Site s) {
+  return s.spec->role == Role::positions;
+}
+bool index(Site s) {
+  return (s.spec->role == Role::indices || s.spec->role == Role::page_table) && s.tensor.elements() >= 2;
+}
+bool expert(Site s) {
+  return s.spec->role == Role::expert_ids && s.tensor.elements() >= 2;
+}
+bool logarithm(Site s) {
+  return s.spec->role == Role::lse_base_2 || s.spec->role == Role::lse_base_e;
+}
+/// The next input of the same type and shape, which could be taken for this one.
+const Tensor* twin_of(Site s) {
+  bool behind = false;
+  for (const TensorSpec& spec : s.call.op.schema().tensors) {
+    const Tensor* other = s.call.inputs.find(spec.name);
+    if (spec.name == s.name) {
+      behind = true;
+    } else if (behind && spec.direction != Direction::out && other != nullptr && other->dtype() == s.tensor.dtype() &&
+               other->shape() == s.tensor.shape()) {
+      return other;
+    }
+  }
+  return nullptr;
+}
+bool has_twin(Site s) {
+  return twin_of(s) != nullptr;
+}
+
+// ---- values
+
+void ignored(Site, To t) {
+  each(t, [](double, std::int64_t) { return 0.0; });
+}
+void ones(Site, To t) {
+  each(t, [](double, std::int64_t) { return 1.0; });
+}
+void doubled(Site, To t) {
+  each(t, [](double x, std::int64_t) { return 2 * x; });
+}
+void inverted(Site, To t) {
+  each(t, [](double x, std::int64_t) { return x != 0 ? 1 / x : x; });
+}
+void power_of_two(Site, To t) {
+  each(t, [](double x, std::int64_t) { return x > 0 ? std::exp2(std::ceil(std::log2(x))) : x; });
+}
+void squared(Site, To t) {
+  each(t, [](double x, std::int64_t) { return x * x; });
+}
+void plus_one(Site, To t) {
+  each(t, [](double x, std::int64_t) { return x + 1; });
+}
+void narrowed(Site, To t) {
+  each(t, [](double x, std::int64_t) { return through(DType::bf16, x); });
+}
+void cut_to_tf32(Site, To t) {
+  each(t, [](double x, std::int64_t) {
+    const auto single = static_cast<float>(x);
+    std::uint32_t bits_of = 0;
+    std::memcpy(&bits_of, &single, sizeof bits_of);
+    bits_of &= 0xFFFFE000;
+    float cut = 0;
+    std::memcpy(&cut, &bits_of, sizeof cut);
+    return static_cast<double>(cut);
+  });
+}
+void through_e4m3(Site, To t) {
+  each(t, [](double x, std::int64_t) { return through(DType::f8_e4m3, std::clamp(x, -448.0, 448.0)); });
+}
+void other_format(Site s, To t) {
+  const DType other = t.dtype() == DType::f8_e4m3 ? DType::f8_e5m2 : DType::f8_e4m3;
+  const Tensor read = s.tensor.clone().bitcast(other);
+  each(t, [&](double, std::int64_t i) {
+    const double x = quant::get(read, i);
+    return std::isfinite(x) ? x : 0.0;
+  });
+}
+void sign_lost(Site, To t) {
+  each(t, [](double x, std::int64_t) { return std::fabs(x); });
+}
+
+// ---- places
+
+template <int step>
+void rows_moved(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) { return r.at((row + step + r.count) % r.count, c); });
+}
+void elements_off_by_one(Site s, To t) {
+  gather(s.tensor, t, [&](std::int64_t i) { return (i + 1) % s.tensor.elements(); });
+}
+void first_row_everywhere(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t, std::int64_t c) { return r.at(0, c); });
+}
+void first_everywhere(Site s, To t) {
+  gather(s.tensor, t, [](std::int64_t) { return 0; });
+}
+template <int columns>
+void last_columns_dropped(Site, To t) {
+  clear(t, [](const Rows& r, std::int64_t, std::int64_t c) { return c >= r.width - columns; });
+}
+template <int columns>
+void first_columns_dropped(Site, To t) {
+  clear(t, [](const Rows&, std::int64_t, std::int64_t c) { return c < columns; });
+}
+void last_tile_doubled(Site, To t) {
+  const Rows rows(t);
+  each(t, [&](double x, std::int64_t i) { return i % rows.width >= rows.width - 16 ? 2 * x : x; });
+}
+void halves_exchanged(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row, (c + r.width / 2) % r.width); });
+}
+void neighbours_exchanged(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row, c ^ 1); });
+}
+void second_half_negated(Site, To t) {
+  const Rows rows(t);
+  each(t, [&](double x, std::int64_t i) { return i % rows.width >= rows.width / 2 ? -x : x; });
+}
+/// The width of a head where a row holds several, from an attribute that names it; else the row's.
+std::int64_t head_width(Site s) {
+  const std::int64_t width = Rows(s.tensor).width;
+  for (const char* attr : {"head_size", "head_dim"}) {
+    const AttrValue* value = s.call.inputs.find_attr(attr);
+    const auto* whole = value != nullptr ? std::get_if<std::int64_t>(value) : nullptr;
+    if (whole != nullptr && *whole > 1 && *whole % 2 == 0 && width % *whole == 0) return *whole;
+  }
+  return width;
+}
+void pairs_for_halves(Site s, To t) {
+  const std::int64_t head = head_width(s);
+  gather(s.tensor, t, [&](std::int64_t i) {
+    const std::int64_t c = i % head;
+    return i - c + (c < head / 2 ? 2 * c : 2 * (c - head / 2) + 1);
+  });
+}
+void halves_for_pairs(Site s, To t) {
+  const std::int64_t head = head_width(s);
+  gather(s.tensor, t, [&](std::int64_t i) {
+    const std::int64_t c = i % head;
+    return i - c + c / 2 + c % 2 * (head / 2);
+  });
+}
+void columns_for_rows(Site s, To t) {
+  const std::int64_t width = s.tensor.size(-1);
+  gather(s.tensor, t, [&](std::int64_t i) {
+    const std::int64_t at = i % (width * width);
+    return i - at + at % width * width + at / width;
+  });
+}
+void not_rotated(Site, To t) {
+  const Rows rows(t);
+  each(t, [&](double, std::int64_t i) { return i % rows.width < rows.width / 2 ? 1.0 : 0.0; });
+}
+void cos_sin_in_turn(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) {
+    return r.at(row, c < r.width / 2 ? 2 * c : 2 * (c - r.width / 2) + 1);
+  });
+}
+void twin_read(Site s, To t) {
+  copy(*twin_of(s), t);
+}
+void logarithm_misread(Site s, To t) {
+  each(t, [&](double x, std::int64_t) { return x * other_base(s.spec->role); });
+}
+void logarithm_converted(Site s, To t) {
+  each(t, [&](double x, std::int64_t) { return x / other_base(s.spec->role); });
+}
+
+void transposed(Site s, To t) {
+  const std::int64_t rows = s.tensor.size(0), columns = s.tensor.size(1);
+  gather(s.tensor, t, [&](std::int64_t i) { return i % rows * columns + i / rows; });
+}
+void transposed_back(Site s, To t) {
+  const std::int64_t rows = s.tensor.size(0), columns = s.tensor.size(1);
+  gather(s.tensor, t, [&](std::int64_t i) { return i % columns * rows + i / columns; });
+}
+void read_as_swizzled(Site s, To t) {
+  const std::int64_t columns = s.tensor.size(1);
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    quant::set_bits(t, quant::scale_offset(quant::ScaleLayout::swizzled_128x4, i / columns, i % columns, columns),
+                    quant::get_bits(s.tensor, i));
+}
+void read_row_by_row(Site s, To t) {
+  const std::int64_t columns = s.tensor.size(1);
+  gather(s.tensor, t,
+         [&](std::int64_t i) { return quant::scale_offset(quant::ScaleLayout::swizzled_128x4, i / columns, i % columns, columns); });
+}
+void nibbles_exchanged(Site, To t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i) {
+    const std::uint64_t byte = quant::get_bits(t, i) & 0xFF;
+    quant::set_bits(t, i, (byte >> 4 | byte << 4) & 0xFF);
+  }
+}
+
+// ---- positions, indices, ids; nothing may leave the range that the tensor has
+
+double largest(To t) {
+  double most = 0;
+  for (std::int64_t i = 0; i < t.elements(); ++i) most = std::max(most, quant::get(t, i));
+  return most;
+}
+/// The largest becomes 0 and the other way round; negative ids mark padding.
+template <int step>
+void ids_moved(Site, To t) {
+  const auto count = static_cast<std::int64_t>(largest(t)) + 1;
+  each(t, [&](double x, std::int64_t) { return x < 0 ? x : static_cast<double>((static_cast<std::int64_t>(x) + step + count) % count); });
+}
+void reversed(Site s, To t) {
+  gather(s.tensor, t, [&](std::int64_t i) { return s.tensor.elements() - 1 - i; });
+}
+void length_less(Site, To t) {
+  each(t, [](double x, std::int64_t) { return x > 0 ? x - 1 : x; });
+}
+/// The longest may fill what it lies in, and an op refuses what goes beyond.
+void length_more(Site, To t) {
+  const double most = largest(t);
+  each(t, [&](double x, std::int64_t) { return x < most ? x + 1 : x; });
+}
+void all_zero(Site, To t) {
+  each(t, [](double, std::int64_t) { return 0.0; });
+}
+void one_wrong(Site, To t) {
+  const std::int64_t i = t.elements() / 2;
+  const double x = quant::get(t, i);
+  quant::set(t, i, x > 0 ? x - 1 : largest(t));
+}
+void in_order(Site, To t) {
+  const auto most = static_cast<std::int64_t>(largest(t));
+  each(t, [&](double, std::int64_t i) { return static_cast<double>(i % (most + 1)); });
+}
+void duplicated(Site s, To t) {
+  gather(s.tensor, t, [](std::int64_t i) { return i == 1 ? 0 : i; });
+}
+
+constexpr Strikes in = Strikes::input;
+constexpr Severity gross = Severity::gross, fine = Severity::fine;
+
+// The likeliest first: in this order an explanation is looked for.
+constexpr std::array table{
+    Fault{"weight-ignored", "a weight counts as one", in, gross, weight, ones},
+    Fault{"weight-plus-one", "1 is added to a weight, as models with zero-centred norms do", in, gross, weight, plus_one},
+    Fault{"cos-and-sin-exchanged", "cosines and sines are exchanged", in, gross, cos_sin, halves_exchanged},
+    Fault{"sine-negated", "rotation the other way", in, gross, cos_sin, second_half_negated},
+    Fault{"cos-sin-interleaved", "the table is read as pairs of cosine and sine", in, gross, cos_sin, cos_sin_in_turn},
+    Fault{"not-rotated", "rotation is left out", in, gross, cos_sin, not_rotated},
+    Fault{"pairs-for-halves", "interleaved pairs are taken for halves", in, gross, rotated, pairs_for_halves},
+    Fault{"halves-for-pairs", "halves are taken for interleaved pairs", in, gross, rotated, halves_for_pairs},
+    Fault{"operand-halves-exchanged", "the halves of an operand's rows are exchanged: gate and up, rope pairs", in, gross, operand_halves,
+          halves_exchanged},
+    Fault{"nibbles-exchanged", "the two codes of each byte are exchanged", in, gross, packed_bytes, nibbles_exchanged},
+    Fault{"logarithm-misread", "a log-sum-exp taken for one in the other base", in, gross, logarithm, logarithm_misread},
+    Fault{"logarithm-converted", "a log-sum-exp converted to the other base, though it is in the right one", in, gross, logarithm,
+          logarithm_converted},
+    Fault{"scale-ignored", "a scale counts as one", in, gross, scale, ones},
+    Fault{"scale-inverted", "a scale divides where it should multiply", in, gross, scale, inverted},
+    Fault{"scale-applied-twice", "a scale is applied twice", in, gross, scale, squared},
+    Fault{"scale-power-of-two", "a scale is rounded up to a power of two", in, gross, scale, power_of_two},
+    Fault{"scales-read-row-by-row", "tiles of 128 x 4 scales are read as if they were not swizzled", in, gross, swizzled_scales,
+          read_row_by_row},
+    Fault{"scales-read-as-swizzled", "scales are read as tiles of 128 x 4, swizzled", in, gross, swizzlable_scales, read_as_swizzled},
+    Fault{"scales-transposed", "a matrix of scales is read column by column", in, gross, scale_matrix, transposed},
+    Fault{"scales-transposed-back", "a matrix of scales is read row by row though it lies by columns", in, gross, scale_matrix,
+          transposed_back},
+    Fault{"scale-off-by-one", "each scale is the next one", in, gross, scales, elements_off_by_one},
+    Fault{"scale-rows-off-by-one", "each row of scales is the next one", in, gross, scale_rows, rows_moved<1>},
+    Fault{"scale-rows-one-behind", "each row of scales is the one before", in, gross, scale_rows, rows_moved<-1>},
+    Fault{"scale-of-the-first", "the first scale is used for all", in, gross, scales, first_everywhere},
+    Fault{"scale-doubled", "a scale is twice what it should be", in, gross, scale, doubled},
+    Fault{"position-off-by-one", "every position is the next one", in, gross, position, ids_moved<1>},
+    Fault{"position-one-behind", "every position is the one before", in, gross, position, ids_moved<-1>},
+    Fault{"position-ignored", "every position is the first", in, gross, position, all_zero},
+    Fault{"index-off-by-one", "every index, or page, is the next one", in, gross, index, ids_moved<1>},
+    Fault{"index-one-behind", "every index, or page, is the one before", in, gross, index, ids_moved<-1>},
+    Fault{"index-ignored", "rows in order, not by index", in, gross, index, in_order},
+    Fault{"index-of-the-first", "the first index is used for all", in, gross, index, first_everywhere},
+    Fault{"indices-reversed", "indices in reverse order", in, gross, index, reversed},
+    Fault{"one-wrong-index", "one index is off by one", in, gross, index, one_wrong},
+    Fault{"expert-off-by-one", "every expert is the next one", in, gross, expert, ids_moved<1>},
+    Fault{"expert-one-behind", "every expert is the one before", in, gross, expert, ids_moved<-1>},
+    Fault{"expert-missed", "one choice goes to a neighbouring expert", in, gross, expert, one_wrong},
+    Fault{"expert-duplicated", "the first choice counts for the second too", in, gross, expert, duplicated},
+    Fault{"length-one-less", "every length or offset is one too small: a mask off by one", in, gross, lengths, length_less},
+    Fault{"length-one-more", "every length or offset but the largest is one too large: what is stale behind the end counts", in, gross,
+          lengths, length_more},
+    Fault{"operand-ignored", "an operand counts as zero", in, gross, stored, ignored},
+    Fault{"twin-read", "the next operand of the same shape is read in place of this one", in, gross, has_twin, twin_read},
+    Fault{"k-tile-dropped", "the last 16 columns of an operand are not added", in, gross, operand_tile, last_columns_dropped<16>},
+    Fault{"k-tile-of-32-dropped", "the last 32 of the summed columns are not added", in, gross, summed_tile<32>, last_columns_dropped<32>},
+    Fault{"k-tile-of-64-dropped", "the last 64 of the summed columns are not added", in, gross, summed_tile<64>, last_columns_dropped<64>},
+    Fault{"k-tile-of-128-dropped", "the last 128 of the summed columns are not added", in, gross, summed_tile<128>,
+          last_columns_dropped<128>},
+    Fault{"k-tile-of-256-dropped", "the last 256 of the summed columns are not added", in, gross, summed_tile<256>,
+          last_columns_dropped<256>},
+    Fault{"first-k-tile-of-32-dropped", "the first 32 of the summed columns are not added", in, gross, summed_tile<32>,
+          first_columns_dropped<32>},
+    Fault{"first-k-tile-of-64-dropped", "the first 64 of the summed columns are not added", in, gross, summed_tile<64>,
+          first_columns_dropped<64>},
+    Fault{"first-k-tile-of-128-dropped", "the first 128 of the summed columns are not added", in, gross, summed_tile<128>,
+          first_columns_dropped<128>},
+    Fault{"k-tail-dropped", "the last column of an operand is not added", in, fine, operand_tile, last_columns_dropped<1>},
+    Fault{"k-tile-doubled", "the last 16 columns of an operand are added twice", in, gross, real_tile, last_tile_doubled},
+    Fault{"operand-rows-off-by-one", "each row of an operand is the next one", in, gross, operand_rows, rows_moved<1>},
+    Fault{"operand-rows-one-behind", "each row of an operand is the one before", in, gross, operand_rows, rows_moved<-1>},
+    Fault{"operand-row-broadcast", "every row of an operand is the first", in, gross, operand_rows, first_row_everywhere},
+    Fault{"operand-transposed", "an operand's rows are taken for its columns", in, gross, square, columns_for_rows},
+    Fault{"operand-neighbours-exchanged", "neighbouring elements of an operand are exchanged: nibbles, rope pairs", in, gross,
+          operand_halves, neighbours_exchanged},
+    Fault{"other-fp8-format", "codes read as the other 8-bit format", in, gross, eight_bit_float, other_format},
+    Fault{"operand-sign-lost", "an operand's absolute values", in, gross, operand, sign_lost},
+    Fault{"operand-narrowed", "an operand is rounded to bf16", in, fine, operand_above_bf16, narrowed},
+    Fault{"operand-cut-to-tf32", "an operand is cut to the 10 bits of TF32", in, fine, single_operand, cut_to_tf32},
+    Fault{"operand-through-e4m3", "an operand is quantised on its way", in, gross, wide_operand, through_e4m3},
+    Fault{"scale-narrowed", "a scale is rounded to bf16", in, fine, scale, narrowed},
+};
+
+}  // namespace
+
+std::span<const Fault> input_faults() {
+  return table;
+}
+
+}  // namespace dodona::oracle

@@ -1,0 +1,405 @@
+// Faults in what a kernel wrote.
+#include <array>
+
+#include "oracle/faults/fault_tools.h"
+#include "quant/swizzle.h"
+
+namespace dodona::oracle {
+namespace {
+
+using namespace fault_tools;
+using Site = const FaultSite&;
+using To = const Tensor&;
+
+// ---- which outputs
+
+bool real(Site s) {
+  return is_real(s.tensor.dtype());
+}
+bool wide_real(Site s) {
+  return real(s) && !is_code(s.tensor.dtype());
+}
+bool code(Site s) {
+  return is_code(s.tensor.dtype());
+}
+bool whole(Site s) {
+  return is_whole(s.tensor.dtype());
+}
+bool any(Site) {
+  return true;
+}
+bool has_rows(Site s) {
+  return s.tensor.rank() >= 2 && Rows(s.tensor).count >= 2;
+}
+bool has_matrix(Site s) {
+  return has_rows(s) && Rows(s.tensor).width >= 2;
+}
+bool has_row_tile(Site s) {
+  return Rows(s.tensor).count > 16;
+}
+bool has_columns(Site s) {
+  return Rows(s.tensor).width >= 2;
+}
+bool has_column_tile(Site s) {
+  return Rows(s.tensor).width > 128;
+}
+bool has_tail(Site s) {
+  return Rows(s.tensor).width * bits(s.tensor.dtype()) > 128;
+}
+bool even_columns(Site s) {
+  return has_columns(s) && Rows(s.tensor).width % 2 == 0;
+}
+bool interleavable(Site s) {
+  return even_columns(s) && Rows(s.tensor).width >= 4;
+}
+bool has_heads(Site s) {
+  return s.tensor.rank() >= 3 && s.tensor.size(-2) >= 2;
+}
+bool has_heads_and_rows(Site s) {
+  return has_heads(s) && s.tensor.size(-3) >= 2;
+}
+bool has_tile(Site s) {
+  return Rows(s.tensor).width >= 16;
+}
+bool computed(Site s) {
+  return real(s) && s.reference != nullptr && s.reference->exact.size() == static_cast<std::size_t>(s.tensor.elements());
+}
+bool wider_than_bf16(Site s) {
+  return s.tensor.dtype() == DType::f32 || s.tensor.dtype() == DType::f16;
+}
+bool logarithm(Site s) {
+  return s.spec->role == Role::lse_base_2 || s.spec->role == Role::lse_base_e;
+}
+bool swizzled_scales(Site s) {
+  return s.spec->padded && s.tensor.dtype() == DType::f8_e4m3 && s.tensor.rank() == 2 && s.tensor.size(0) % 128 == 0 &&
+         s.tensor.size(1) % 4 == 0;
+}
+bool distinct_in_rows(Site s) {
+  return whole(s) && has_columns(s) && s.spec->judge != Judge::exact;
+}
+bool product(Site s) {
+  return s.call.op.info().category == Category::gemm && wide_real(s);
+}
+
+// ---- values
+
+void zeros(Site, To t) {
+  each(t, [](double, std::int64_t) { return 0.0; });
+}
+void halved(Site, To t) {
+  each(t, [](double x, std::int64_t) { return x / 2; });
+}
+void doubled(Site, To t) {
+  each(t, [](double x, std::int64_t) { return x * 2; });
+}
+void negated(Site, To t) {
+  each(t, [](double x, std::int64_t) { return -x; });
+}
+void two_percent_more(Site, To t) {
+  each(t, [](double x, std::int64_t) { return x * (1 + 0x1p-6); });
+}
+void rows_of_other_scale(Site, To t) {
+  const Rows rows(t);
+  each(t, [&](double x, std::int64_t i) { return x * (1.0 + static_cast<double>(1 + i / rows.width % 7) / 8.0); });
+}
+/// Golden before its rounding, rounded another way. What is exact already stays.
+void rounded_by(Site s, To t, bool away) {
+  const DType type = t.dtype();
+  const double limit = quant::max_finite(type);
+  for (std::int64_t i = 0; i < t.elements(); ++i) {
+    const double exact = s.reference->exact[static_cast<std::size_t>(i)];
+    if (!std::isfinite(exact) || std::fabs(exact) > limit) continue;
+    const double nearest = quant::round_to(type, exact);
+    const bool too_far = std::fabs(nearest) > std::fabs(exact), too_near = std::fabs(nearest) < std::fabs(exact);
+    if (!away && too_far) put(t, i, exact > 0 ? quant::next_down(type, nearest) : quant::next_up(type, nearest));
+    if (away && too_near) put(t, i, exact > 0 ? quant::next_up(type, nearest) : quant::next_down(type, nearest));
+  }
+}
+void truncated(Site s, To t) {
+  rounded_by(s, t, false);
+}
+void rounded_away(Site s, To t) {
+  rounded_by(s, t, true);
+}
+void through_bf16(Site, To t) {
+  each(t, [](double x, std::int64_t) { return through(DType::bf16, x); });
+}
+void through_f16(Site, To t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i) quant::set(t, i, through(DType::f16, quant::get(t, i)));
+}
+void through_e4m3(Site, To t) {
+  each(t, [](double x, std::int64_t) { return through(DType::f8_e4m3, std::clamp(x, -448.0, 448.0)); });
+}
+void one_unit_up(Site, To t) {
+  each(t, [&](double x, std::int64_t) { return std::isfinite(x) ? quant::next_up(t.dtype(), x) : x; });
+}
+void partials_rounded(Site s, To t) {
+  // The halves of K, each rounded to the output's type, then added: what an accumulator of that type makes of two tiles.
+  std::array<NamedTensors, 2> parts;
+  for (int half = 0; half < 2; ++half) {
+    Arguments inputs = runnable(s.call.op, s.call.inputs);
+    for (const TensorSpec& spec : s.call.op.schema().tensors) {
+      const Tensor* first = inputs.find(spec.name);
+      if (spec.direction != Direction::in || first == nullptr || first->rank() < 2) continue;
+      const Tensor part = first->clone();
+      const Rows rows(part);
+      clear(part, [&](const Rows& r, std::int64_t, std::int64_t c) { return (c < r.width / 2) == (half == 1); });
+      inputs.set(spec.name, part);
+      break;
+    }
+    Exec exec = s.call.exec;
+    exec.mode = Mode::golden;
+    s.call.op.run(inputs, exec);
+    parts[static_cast<std::size_t>(half)] = outputs_of(s.call.op, inputs);
+  }
+  for (std::size_t k = 0; k < parts[0].size(); ++k)
+    if (parts[0][k].first == s.name)
+      each(t, [&](double, std::int64_t i) { return quant::get(parts[0][k].second, i) + quant::get(parts[1][k].second, i); });
+}
+
+// ---- special values
+
+void nan_in_the_middle(Site, To t) {
+  quant::set(t, t.elements() / 2, std::nan(""));
+}
+void nan_for_zero(Site, To t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    if (quant::get(t, i) == 0) quant::set(t, i, std::nan(""));
+}
+void largest_for_infinity(Site, To t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    if (const double x = quant::get(t, i); std::isinf(x)) quant::set(t, i, std::copysign(quant::max_finite(t.dtype()), x));
+}
+void largest_for_nan(Site, To t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    if (std::isnan(quant::get(t, i))) quant::set(t, i, quant::max_finite(t.dtype()));
+}
+void infinity_for_largest(Site, To t) {
+  std::int64_t largest = 0;
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    if (std::fabs(quant::get(t, i)) > std::fabs(quant::get(t, largest))) largest = i;
+  quant::set(t, largest, std::copysign(INFINITY, quant::get(t, largest)));
+}
+void nan_for_saturated(Site, To t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    if (std::fabs(quant::get(t, i)) == quant::max_finite(t.dtype())) quant::set(t, i, std::nan(""));
+}
+void zero_without_sign(Site, To t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    if (quant::get(t, i) == 0) quant::set_bits(t, i, 0);
+}
+void sign_lost(Site, To t) {
+  each(t, [](double x, std::int64_t) { return std::fabs(x); });
+}
+void smallest_flushed(Site, To t) {
+  // Denormals of e2m1 and e4m3 lie where real data are.
+  const double smallest_normal = t.dtype() == DType::f4_e2m1 ? 1.0 : 0x1p-6;
+  each(t, [&](double x, std::int64_t) { return std::fabs(x) < smallest_normal ? 0.0 : x; });
+}
+void one_code_more_in_a_row(Site, To t) {
+  const Rows rows(t);
+  const std::uint64_t mask = (std::uint64_t{1} << (bits(t.dtype()) - 1)) - 1;
+  for (std::int64_t c = 0; c < rows.width; ++c) {
+    const std::int64_t i = rows.at(rows.count / 2, c);
+    const std::uint64_t was = quant::get_bits(t, i);
+    if ((was & mask) < mask - 1) quant::set_bits(t, i, was + 1);
+  }
+}
+
+// ---- places
+
+void rows_off_by_one(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) { return r.at((row + r.count - 1) % r.count, c); });
+}
+void one_row_of_the_next(Site s, To t) {
+  gather_rows(s.tensor, t,
+              [](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row == r.count / 2 ? (row + 1) % r.count : row, c); });
+}
+void first_row_everywhere(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t, std::int64_t c) { return r.at(0, c); });
+}
+void last_row_unwritten(Site, To t) {
+  clear(t, [](const Rows& r, std::int64_t row, std::int64_t) { return row == r.count - 1; });
+}
+void last_row_tile_skipped(Site, To t) {
+  clear(t, [](const Rows& r, std::int64_t row, std::int64_t) { return row >= (r.count - 1) / 16 * 16; });
+}
+void columns_off_by_one(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row, (c + 1) % r.width); });
+}
+void last_column_unwritten(Site, To t) {
+  clear(t, [](const Rows& r, std::int64_t, std::int64_t c) { return c == r.width - 1; });
+}
+void tail_unwritten(Site, To t) {
+  clear(t, [&](const Rows& r, std::int64_t, std::int64_t c) { return c >= r.width - 128 / bits(t.dtype()); });
+}
+void last_column_tile_skipped(Site, To t) {
+  clear(t, [](const Rows& r, std::int64_t, std::int64_t c) { return c >= (r.width - 1) / 128 * 128; });
+}
+void one_tile_unwritten(Site, To t) {
+  clear(t, [](const Rows&, std::int64_t row, std::int64_t c) { return row < 16 && c < 16; });
+}
+void halves_exchanged(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row, (c + r.width / 2) % r.width); });
+}
+void neighbours_exchanged(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row, c ^ 1); });
+}
+void interleaved(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row, c % 2 * (r.width / 2) + c / 2); });
+}
+void not_interleaved(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) {
+    return r.at(row, c < r.width / 2 ? 2 * c : 2 * (c - r.width / 2) + 1);
+  });
+}
+/// Element (r, c) where (c, r) of the matrix with as many columns as this has rows belongs.
+void columns_before_rows(Site s, To t) {
+  const Rows rows(s.tensor);
+  gather(s.tensor, t, [&](std::int64_t i) { return rows.at(i % rows.count, i / rows.count); });
+}
+void rows_before_columns(Site s, To t) {
+  const Rows rows(s.tensor);
+  gather(s.tensor, t, [&](std::int64_t i) { return i % rows.width * rows.count + i / rows.width; });
+}
+void one_head_of_the_first(Site s, To t) {
+  const std::int64_t heads = s.tensor.size(-2);
+  gather_rows(s.tensor, t,
+              [&](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row % heads == heads / 2 ? row - heads / 2 : row, c); });
+}
+/// In each block of rows and heads, or of heads and rows if `back`.
+void heads_and_rows(Site s, To t, bool back) {
+  const std::int64_t heads = s.tensor.size(-2), rows = s.tensor.size(-3), first = back ? heads : rows, second = back ? rows : heads;
+  gather_rows(s.tensor, t, [&](const Rows& r, std::int64_t row, std::int64_t c) {
+    const std::int64_t block = row / (heads * rows), inner = row % (heads * rows);
+    return r.at(block * heads * rows + inner % first * second + inner / first, c);
+  });
+}
+void heads_before_rows(Site s, To t) {
+  heads_and_rows(s, t, false);
+}
+void rows_before_heads(Site s, To t) {
+  heads_and_rows(s, t, true);
+}
+void sporadically_stale(Site s, To t) {
+  const std::int64_t count = s.tensor.elements();
+  gather(s.tensor, t, [&](std::int64_t i) { return i * 2654435761 % 97 == 13 ? (i + count / 2) % count : i; });
+}
+void one_element_wrong(Site, To t) {
+  const std::int64_t i = t.elements() / 2;
+  const double x = quant::get(t, i);
+  put(t, i, is_whole(t.dtype()) || x == 0 ? x + 1 : x * 1.5);
+}
+void other_logarithm(Site s, To t) {
+  each(t, [&](double x, std::int64_t) { return x / other_base(s.spec->role); });
+}
+void right_logarithm(Site s, To t) {
+  each(t, [&](double x, std::int64_t) { return x * other_base(s.spec->role); });
+}
+void scales_not_swizzled(Site s, To t) {
+  const std::int64_t columns = s.tensor.size(1);
+  gather(s.tensor, t,
+         [&](std::int64_t i) { return quant::scale_offset(quant::ScaleLayout::swizzled_128x4, i / columns, i % columns, columns); });
+}
+void scales_swizzled(Site s, To t) {
+  const std::int64_t columns = s.tensor.size(1);
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    quant::set_bits(t, quant::scale_offset(quant::ScaleLayout::swizzled_128x4, i / columns, i % columns, columns),
+                    quant::get_bits(s.tensor, i));
+}
+void scale_rows_interleaved(Site s, To t) {
+  // In a tile of 128 x 4, rows in the order 0, 4, 8... where 0, 32, 64... belongs.
+  gather(s.tensor, t, [](std::int64_t i) {
+    const std::int64_t row = i % 512 / 4, swapped = row % 4 * 32 + row / 4;
+    return i / 512 * 512 + swapped * 4 + i % 4;
+  });
+}
+void scale_rows_in_order(Site s, To t) {
+  gather(s.tensor, t, [](std::int64_t i) {
+    const std::int64_t row = i % 512 / 4, swapped = row % 32 * 4 + row / 32;
+    return i / 512 * 512 + swapped * 4 + i % 4;
+  });
+}
+
+// ---- whole numbers
+
+void one_more(Site, To t) {
+  each(t, [](double x, std::int64_t) { return x + 1; });
+}
+void member_doubled(Site s, To t) {
+  gather(s.tensor, t, [](std::int64_t i) { return i == 1 ? 0 : i; });
+}
+void member_missed(Site, To t) {
+  quant::set(t, t.elements() - 1, -1);
+}
+void rows_reversed(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row, r.width - 1 - c); });
+}
+
+constexpr Strikes out = Strikes::output;
+constexpr Severity gross = Severity::gross, fine = Severity::fine;
+
+constexpr std::array table{
+    Fault{"zeros", "nothing but zeros", out, gross, any, zeros},
+    Fault{"half-scale", "every value half of what it should be", out, gross, real, halved},
+    Fault{"double-scale", "a factor applied twice: every value doubled", out, gross, real, doubled},
+    Fault{"negated", "every value negated", out, gross, real, negated},
+    Fault{"scale-off-by-1.6-percent", "a constant that is off by 1/64", out, fine, real, two_percent_more},
+    Fault{"rows-not-normalized", "each row off by a factor of its own", out, gross, real, rows_of_other_scale},
+    Fault{"truncated", "the last conversion cuts toward zero", out, fine, computed, truncated},
+    Fault{"rounded-away", "the last conversion rounds away from zero", out, fine, computed, rounded_away},
+    Fault{"through-bf16", "an extra rounding to bf16", out, fine, wider_than_bf16, through_bf16},
+    Fault{"through-f16", "an extra rounding to f16, which overflows beyond 65504", out, fine, wide_real, through_f16},
+    Fault{"through-e4m3", "an extra rounding to e4m3", out, gross, wide_real, through_e4m3},
+    Fault{"one-unit-up", "every value one unit in the last place too large", out, fine, wide_real, one_unit_up},
+    Fault{"partials-rounded", "K in two halves, each rounded to the output's type before they are added", out, fine, product,
+          partials_rounded},
+    Fault{"one-nan", "one NaN", out, gross, wide_real, nan_in_the_middle},
+    Fault{"nan-for-zero", "NaN where zero belongs: 0/0", out, gross, wide_real, nan_for_zero},
+    Fault{"saturated-infinity", "the largest finite number where infinity belongs", out, gross, wide_real, largest_for_infinity},
+    Fault{"saturated-nan", "the largest finite number where NaN belongs", out, gross, wide_real, largest_for_nan},
+    Fault{"overflow-to-infinity", "infinity for the largest element", out, gross, wide_real, infinity_for_largest},
+    Fault{"nan-for-saturated", "NaN codes where values saturate", out, gross, code, nan_for_saturated},
+    Fault{"zero-without-sign", "negative zeros lose their sign", out, fine, real, zero_without_sign},
+    Fault{"sign-lost", "absolute values", out, gross, real, sign_lost},
+    Fault{"denormal-codes-flushed", "codes below the smallest normal become zero", out, fine, code, smallest_flushed},
+    Fault{"one-code-more", "one row of codes, each the next larger one", out, fine, code, one_code_more_in_a_row},
+    Fault{"rows-off-by-one", "each row holds the row before it", out, gross, has_rows, rows_off_by_one},
+    Fault{"one-wrong-row", "one row holds the next one", out, gross, has_rows, one_row_of_the_next},
+    Fault{"first-row-everywhere", "every row is the first", out, gross, has_rows, first_row_everywhere},
+    Fault{"last-row-unwritten", "the last row is not written", out, gross, has_rows, last_row_unwritten},
+    Fault{"last-row-tile-skipped", "the last partial tile of 16 rows is skipped", out, gross, has_row_tile, last_row_tile_skipped},
+    Fault{"columns-off-by-one", "each column holds the next one", out, gross, has_columns, columns_off_by_one},
+    Fault{"last-column-unwritten", "the last column is not written", out, gross, has_columns, last_column_unwritten},
+    Fault{"tail-unwritten", "the last 16 bytes of each row are not written", out, gross, has_tail, tail_unwritten},
+    Fault{"last-column-tile-skipped", "the last partial tile of 128 columns is skipped", out, gross, has_column_tile,
+          last_column_tile_skipped},
+    Fault{"one-tile-unwritten", "the first tile of 16 x 16 is not written", out, gross, has_tile, one_tile_unwritten},
+    Fault{"halves-exchanged", "the halves of each row are exchanged", out, gross, even_columns, halves_exchanged, halves_exchanged},
+    Fault{"neighbours-exchanged", "neighbouring elements are exchanged: pairs, nibbles", out, gross, even_columns, neighbours_exchanged,
+          neighbours_exchanged},
+    Fault{"interleaved", "the halves of each row are interleaved", out, gross, interleavable, interleaved, not_interleaved},
+    Fault{"columns-before-rows", "written by columns where rows belong", out, gross, has_matrix, columns_before_rows, rows_before_columns},
+    Fault{"one-wrong-head", "one head holds the first one", out, gross, has_heads, one_head_of_the_first},
+    Fault{"heads-before-rows", "rows and heads in the other order", out, gross, has_heads_and_rows, heads_before_rows, rows_before_heads},
+    Fault{"sporadically-stale", "one element in a hundred, here and there, is another one: a race", out, gross, has_columns,
+          sporadically_stale},
+    Fault{"one-wrong-element", "a single element is wrong", out, gross, any, one_element_wrong},
+    Fault{"other-logarithm", "a log-sum-exp in the other base", out, gross, logarithm, other_logarithm, right_logarithm},
+    Fault{"scales-not-swizzled", "block scales row by row where tiles of 128 x 4 belong", out, gross, swizzled_scales, scales_not_swizzled,
+          scales_swizzled},
+    Fault{"scale-rows-interleaved", "the rows in each tile of scales in another order", out, gross, swizzled_scales, scale_rows_interleaved,
+          scale_rows_in_order},
+    Fault{"ids-off-by-one", "every whole number one too large", out, gross, whole, one_more},
+    Fault{"member-doubled", "the second member is the first once more", out, gross, distinct_in_rows, member_doubled},
+    Fault{"member-missed", "the last member is -1", out, gross, whole, member_missed},
+    Fault{"order-reversed", "each row in reverse order", out, gross, distinct_in_rows, rows_reversed, rows_reversed},
+};
+
+}  // namespace
+
+std::span<const Fault> output_faults() {
+  return table;
+}
+
+}  // namespace dodona::oracle

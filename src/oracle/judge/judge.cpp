@@ -1,0 +1,265 @@
+#include "oracle/judge/judge.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "dodona/error.h"
+#include "oracle/judge/grouping.h"
+#include "oracle/judge/pattern.h"
+#include "quant/e4m3.h"
+#include "quant/e5m2.h"
+#include "quant/element.h"
+
+namespace dodona::oracle {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+/// More than this share of elements that would also pass as zero makes a verdict vacuous.
+constexpr double vacuous_share = 0.9;
+constexpr std::size_t worst_kept = 5;
+
+/// How one output's numbers are rounded: its type, or that of the codes in its bytes; saturating for device conversions.
+struct Rounding {
+  DType type;
+  bool saturating;
+
+  double operator()(double x) const {
+    if (!saturating || std::isnan(x)) return quant::round_to(type, x);
+    const double limit = quant::max_finite(type);
+    return quant::round_to(type, std::clamp(x, -limit, limit));
+  }
+  /// Bounds of the numbers that round to `value`.
+  double cell_low(double value) const {
+    if (value == -infinity) return -infinity;
+    if (saturating && value <= -quant::max_finite(type)) return -infinity;
+    const double below = quant::next_down(type, value);
+    if (value == infinity) return overflow_bound();
+    return below == -infinity ? -overflow_bound() : value + (below - value) / 2;
+  }
+  double cell_high(double value) const { return -cell_low(-value); }
+
+ private:
+  double overflow_bound() const { return quant::max_finite(type) + quant::ulp(type, quant::max_finite(type)) / 2; }
+};
+
+/// Share of `slack` that explains `actual` as one rounding of a number near `exact`; 0 when exact itself rounds to it.
+double share_of_slack(const Rounding& rounding, double exact, double slack, double actual) {
+  if (std::isnan(exact) || std::isnan(actual)) return std::isnan(exact) && std::isnan(actual) ? 0.0 : infinity;
+  if (std::isinf(exact)) return rounding(exact) == actual ? 0.0 : infinity;
+  double low = rounding.cell_low(actual), high = rounding.cell_high(actual);
+  // Codes keep the sign of what became zero; sums in fp32 may lose it to flushing.
+  if (rounding.saturating && actual == 0) (std::signbit(actual) ? high : low) = 0.0;
+  const double distance = exact < low ? low - exact : exact > high ? exact - high : 0.0;
+  if (distance == 0.0) return 0.0;
+  return slack > 0 ? distance / slack : infinity;
+}
+
+/// An output as numbers: golden, actual and the reference, element by element.
+struct Comparison {
+  Tensor expected, golden, actual;
+  const ReferenceOutput* reference;
+  Judge judge;
+  Rounding rounding;
+};
+
+/// Packed codes in bytes are compared code by code.
+Tensor as_codes(const Tensor& bytes, DType code) {
+  const Tensor dense = bytes.contiguous() ? bytes : bytes.clone();
+  Dims shape = dense.shape();
+  if (shape.rank() > 0) shape[shape.rank() - 1] *= 8 / bits(code);
+  return {dense.owner(), dense.data(), code, shape, contiguous_strides(shape), dense.writable()};
+}
+
+Comparison make_comparison(const TensorSpec& spec, const Tensor& golden, const Tensor& actual, const ReferenceOutput* reference) {
+  Comparison c{golden, golden, actual, reference, spec.judge, {golden.dtype(), spec.judge == Judge::code}};
+  if (reference != nullptr && reference->code) {
+    c.golden = as_codes(golden, *reference->code);
+    c.actual = as_codes(actual, *reference->code);
+    c.rounding.type = *reference->code;
+  }
+  return c;
+}
+
+double share_of_element(const Comparison& c, std::int64_t i, bool same_bits, bool exact_only) {
+  if (same_bits) return 0.0;
+  const double actual = quant::get(c.actual, i);
+  if (exact_only || c.reference == nullptr || c.judge == Judge::exact) return infinity;
+  const auto k = static_cast<std::size_t>(i);
+  const double exact = c.reference->exact[k], slack = c.reference->slack[k];
+  if (!(slack > 0)) {
+    // Nothing is open: the bits are those of the conditioned exact value. Any NaN will do where the type has payloads.
+    if (std::isnan(exact)) return std::isnan(actual) && c.judge != Judge::code ? 0.0 : infinity;
+    const double rounded = c.rounding(exact);
+    return rounded == actual && std::signbit(rounded) == std::signbit(actual) ? 0.0 : infinity;
+  }
+  return share_of_slack(c.rounding, exact, slack, actual);
+}
+
+bool zero_would_pass(const Comparison& c, std::int64_t i) {
+  const auto k = static_cast<std::size_t>(i);
+  return share_of_slack(c.rounding, c.reference->exact[k], c.reference->slack[k], 0.0) <= 1.0;
+}
+
+/// Why an element does not count as failing, or does.
+using DefectCheck = const KnownDefect* (*)(const Op&, Arguments&, std::string_view, std::int64_t);
+
+OutputVerdict judge_output(const Op& op, Arguments& actual_arguments, const TensorSpec& spec, const Comparison& c, bool exact_only,
+                           bool details) {
+  OutputVerdict verdict;
+  auto detail = std::make_shared<OutputDetail>();
+  verdict.name = spec.name;
+  const bool grouped = spec.judge == Judge::grouping && c.reference != nullptr && c.reference->grouping;
+  const GroupingReport groups = grouped ? compare_groups(*c.reference, c.actual) : GroupingReport{};
+  // What upstream leaves to atomics has no bits of its own on an H200 either.
+  verdict.judge = exact_only && !grouped ? Judge::exact : spec.judge;
+  verdict.elements = verdict.compared = c.golden.elements();
+  const ReferenceOutput* reference = c.reference;
+  const bool has_open = reference != nullptr && !reference->unspecified.empty();
+  const bool has_slack = !exact_only && reference != nullptr && spec.judge != Judge::exact;
+  std::vector<std::int64_t>& failing = detail->failing;
+  if (details) detail->share.assign(static_cast<std::size_t>(verdict.elements), 0.0);
+  std::int64_t zero_passes = 0, explained = 0;
+  for (std::int64_t i = 0; i < verdict.elements; ++i) {
+    if (has_open && reference->unspecified[static_cast<std::size_t>(i)]) {
+      --verdict.compared;
+      if (details) detail->share[static_cast<std::size_t>(i)] = std::numeric_limits<double>::quiet_NaN();
+      continue;
+    }
+    const bool same_bits = quant::get_bits(c.golden, i) == quant::get_bits(c.actual, i);
+    if (has_slack && reference->slack[static_cast<std::size_t>(i)] > 0 && zero_would_pass(c, i)) ++zero_passes;
+    // Equal bits may still be wrong once the reference was conditioned on the actual outputs, so slack is asked then as well.
+    const double share = grouped ? groups.wrong[static_cast<std::size_t>(i)] ? infinity : 0.0
+                         : same_bits && !(has_slack && reference->slack[static_cast<std::size_t>(i)] > 0)
+                             ? share_of_element(c, i, true, exact_only)
+                             : share_of_element(c, i, false, exact_only);
+    verdict.differing += same_bits ? 0 : 1;
+    if (share == 0.0) continue;
+    if (details) detail->share[static_cast<std::size_t>(i)] = share;
+    if (share <= 1.0) {
+      verdict.max_share = std::max(verdict.max_share, share);
+    } else if (const KnownDefect* defect = op.explain_defect(actual_arguments, spec.name, i); defect != nullptr && !exact_only) {
+      ++explained;
+      verdict.defect = defect->id;
+      continue;
+    } else {
+      failing.push_back(i);
+    }
+    const double golden = grouped ? reference->exact[static_cast<std::size_t>(i)] : quant::get(c.golden, i);
+    ElementReport report{i, index_of(i, c.golden.shape()), golden, quant::get(c.actual, i), share};
+    const auto worse = [](const ElementReport& a, const ElementReport& b) { return a.share > b.share; };
+    verdict.worst.insert(std::upper_bound(verdict.worst.begin(), verdict.worst.end(), report, worse), report);
+    if (verdict.worst.size() > worst_kept) verdict.worst.pop_back();
+  }
+  verdict.failing = static_cast<std::int64_t>(failing.size());
+  const LogicalView view = logical_view(op, spec, c.golden.shape(), actual_arguments);
+  verdict.pattern = grouped ? groups.pattern : place_of(failing, verdict.compared, view.shape, view.names);
+  if (verdict.failing > 0) {
+    verdict.outcome = Outcome::fail;
+  } else if (explained > 0) {
+    verdict.outcome = Outcome::known_defect;
+  } else if (has_slack && verdict.compared > 0 &&
+             static_cast<double>(zero_passes) > vacuous_share * static_cast<double>(verdict.compared)) {
+    verdict.outcome = Outcome::vacuous;
+  }
+  if (details) {
+    detail->expected = c.expected;
+    detail->golden = c.golden;
+    detail->actual = c.actual;
+    if (reference != nullptr) detail->exact = reference->exact;
+    verdict.detail = std::move(detail);
+  }
+  return verdict;
+}
+
+void add(Verdict& verdict, OutputVerdict output) {
+  verdict.outcome = std::max(verdict.outcome, output.outcome);
+  verdict.outputs.push_back(std::move(output));
+}
+
+const Tensor* find(const NamedTensors& tensors, std::string_view name) {
+  for (const auto& [key, tensor] : tensors)
+    if (key == name) return &tensor;
+  return nullptr;
+}
+
+Verdict judge_outputs(const Op& op, const Arguments& inputs, const NamedTensors& expected, const NamedTensors& actual, Reference* reference,
+                      bool exact_only, const JudgeOptions& options) {
+  Arguments arguments = with_actual(op, inputs, actual);
+  Exec exec = options.exec;
+  exec.mode = Mode::golden;
+  const auto is_grouping = [](const TensorSpec& spec) { return spec.judge == Judge::grouping; };
+  const bool has_groups = std::any_of(op.schema().tensors.begin(), op.schema().tensors.end(), is_grouping);
+  if (reference != nullptr && (!exact_only || has_groups)) op.condition(arguments, exec, *reference);
+  Verdict verdict;
+  for (const TensorSpec& spec : op.schema().tensors) {
+    const Tensor* golden = spec.direction == Direction::in ? nullptr : find(expected, spec.name);
+    if (golden == nullptr) continue;
+    const Comparison comparison =
+        make_comparison(spec, *golden, *find(actual, spec.name), reference != nullptr ? reference->find(spec.name) : nullptr);
+    add(verdict, judge_output(op, arguments, spec, comparison, exact_only, options.details));
+  }
+  return verdict;
+}
+
+}  // namespace
+
+std::string_view name(Outcome outcome) {
+  constexpr std::array<std::string_view, 4> names{"pass", "known defect", "vacuous", "FAIL"};
+  return names[static_cast<std::size_t>(outcome)];
+}
+
+double Verdict::max_share() const {
+  double share = 0;
+  for (const auto& output : outputs) share = std::max(share, output.max_share);
+  return share;
+}
+
+std::int64_t Verdict::failing() const {
+  std::int64_t count = 0;
+  for (const auto& output : outputs) count += output.failing;
+  return count;
+}
+
+GoldenRun run_golden(const Op& op, const Arguments& inputs, const Exec& exec) {
+  Exec in_golden = exec;
+  in_golden.mode = Mode::golden;
+  Arguments arguments = runnable(op, inputs);
+  GoldenRun golden;
+  op.reference(arguments, in_golden, golden.reference);
+  golden.outputs = outputs_of(op, arguments);
+  return golden;
+}
+
+Verdict judge(const Op& op, const Arguments& inputs, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options) {
+  check_outputs(op, golden.outputs, actual);
+  const auto run = [&](Mode mode) {
+    Arguments arguments = runnable(op, inputs);
+    Exec exec = options.exec;
+    exec.mode = mode;
+    op.run(arguments, exec);
+    return outputs_of(op, arguments);
+  };
+  const auto judged = [&](const NamedTensors& expected, const NamedTensors& outputs, bool exact_only) {
+    // Conditioning adjusts the reference to these outputs.
+    Reference reference = golden.reference;
+    return judge_outputs(op, inputs, expected, outputs, &reference, exact_only, options);
+  };
+  switch (options.mode) {
+    case Mode::golden: return judged(golden.outputs, actual, false);
+    // The reference only says which elements are padding, or form a group.
+    case Mode::hopper: return judged(run(Mode::hopper), actual, true);
+    case Mode::fast: break;
+  }
+  const Verdict recorded = judged(golden.outputs, actual, false);
+  Verdict own = judged(golden.outputs, run(Mode::fast), false);
+  // The worse of the two is what the reader needs to see; of equals, the fast outputs' own shares.
+  return recorded.outcome > own.outcome ? recorded : own;
+}
+
+Verdict judge(const Op& op, const Arguments& inputs, const NamedTensors& actual, const JudgeOptions& options) {
+  return judge(op, inputs, run_golden(op, inputs, options.exec), actual, options);
+}
+
+}  // namespace dodona::oracle

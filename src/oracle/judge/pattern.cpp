@@ -1,0 +1,454 @@
+#include "oracle/judge/pattern.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/shape_expr.h"
+#include "quant/element.h"
+
+namespace dodona::oracle {
+namespace {
+
+/// A relation counts when it holds for this share of the failing elements.
+constexpr double nearly_all = 0.95;
+/// Relations are looked for among this many failing elements, evenly taken.
+constexpr std::size_t sample_limit = 20000;
+
+std::string text(std::int64_t value) {
+  return std::to_string(value);
+}
+
+struct Range {
+  std::int64_t low = 0, high = -1;
+  std::string text() const { return low == high ? std::to_string(low) : std::to_string(low) + ".." + std::to_string(high); }
+  std::int64_t size() const { return high - low + 1; }
+};
+
+Range range_of(const std::set<std::int64_t>& values) {
+  return {*values.begin(), *values.rbegin()};
+}
+bool dense(const std::set<std::int64_t>& values) {
+  return range_of(values).size() == static_cast<std::int64_t>(values.size());
+}
+
+/// `5 in 8..15 of every 16` when the values fill half or less of a period's residues and nothing else.
+std::string stripes(const std::set<std::int64_t>& values, std::int64_t extent) {
+  for (std::int64_t period = 2; period <= extent / 2; period *= 2) {
+    std::set<std::int64_t> residues;
+    for (const std::int64_t value : values) residues.insert(value % period);
+    if (2 * static_cast<std::int64_t>(residues.size()) > period || !dense(residues)) continue;
+    const double expected = static_cast<double>(extent) * static_cast<double>(residues.size()) / static_cast<double>(period);
+    if (static_cast<double>(values.size()) < 0.9 * expected) continue;
+    return range_of(residues).text() + " of every " + text(period);
+  }
+  return {};
+}
+
+/// The smallest aligned square tile that holds the box, when it is a part of the matrix in both directions.
+std::string tile_of(const Range& rows, const Range& columns, std::int64_t row_total, std::int64_t width, std::size_t failing) {
+  if (rows.size() == row_total || columns.size() == width) return {};
+  for (const std::int64_t side : {8, 16, 32, 64, 128, 256}) {
+    if (rows.low / side != rows.high / side || columns.low / side != columns.high / side) continue;
+    const std::int64_t area = rows.size() * columns.size();
+    if (4 * static_cast<std::int64_t>(failing) < area) return {};
+    return "one tile: rows " + rows.text() + ", columns " + columns.text() + " (tile " + text(rows.low / side) + ", " +
+           text(columns.low / side) + " of " + text(side) + " x " + text(side) + ")";
+  }
+  return {};
+}
+
+/// One index of a leading dimension holds all failures, in more than one row.
+std::string leading_index(const std::vector<std::int64_t>& failing, const Dims& shape, const std::vector<std::string>& names) {
+  if (shape.rank() < 3) return {};
+  std::int64_t below = shape.at(-1);
+  for (int d = shape.rank() - 2; d >= 0; below *= shape[d--]) {
+    if (shape[d] < 2) continue;
+    const std::int64_t first = failing.front() / below % shape[d];
+    const bool same = std::all_of(failing.begin(), failing.end(), [&](std::int64_t i) { return i / below % shape[d] == first; });
+    if (!same) continue;
+    const auto at = static_cast<std::size_t>(d);
+    const std::string name = at < names.size() && !names[at].empty() ? names[at] : "index of dimension " + text(d);
+    return "one " + name + ": " + text(first) + " of " + text(shape[d]);
+  }
+  return {};
+}
+
+std::string columns_place(const std::set<std::int64_t>& columns, std::int64_t width) {
+  const Range range = range_of(columns);
+  if (static_cast<std::int64_t>(columns.size()) == width) return {};
+  if (columns.size() == 1) return "one column: " + range.text();
+  if (dense(columns)) return (range.high == width - 1 ? "the tail of the rows: columns " : "columns ") + range.text();
+  const std::string period = stripes(columns, width);
+  return period.empty() ? "" : "stripes: columns " + period;
+}
+
+std::string rows_place(const std::set<std::int64_t>& rows, std::int64_t total) {
+  const Range range = range_of(rows);
+  if (static_cast<std::int64_t>(rows.size()) == total) return {};
+  if (dense(rows)) return "rows " + range.text();
+  const std::string period = stripes(rows, total);
+  return period.empty() ? "" : "stripes: rows " + period;
+}
+
+}  // namespace
+
+Dims index_of(std::int64_t linear, const Dims& shape) {
+  Dims index = shape;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    index[d] = shape[d] > 0 ? linear % shape[d] : 0;
+    linear = shape[d] > 0 ? linear / shape[d] : 0;
+  }
+  return index;
+}
+
+std::string place_of(const std::vector<std::int64_t>& failing, std::int64_t compared, const Dims& shape,
+                     const std::vector<std::string>& names) {
+  if (failing.empty()) return {};
+  const auto count = static_cast<std::int64_t>(failing.size());
+  if (count == compared) return "every element";
+  const std::int64_t width = shape.rank() > 0 ? shape.at(-1) : 1;
+  const std::int64_t row_total = width > 0 && shape.rank() > 0 ? element_count(shape) / width : 1;
+  std::set<std::int64_t> row_set, column_set;
+  for (const std::int64_t i : failing) row_set.insert(i / width), column_set.insert(i % width);
+  const Range rows = range_of(row_set), columns = range_of(column_set);
+  if (count == 1) return "one element: " + to_string(index_of(failing.front(), shape));
+  if (row_set.size() == 1 && row_total > 1) return "one row: " + rows.text() + ", columns " + columns.text();
+  std::string leading = leading_index(failing, shape, names), column_text = columns_place(column_set, width);
+  if (!leading.empty()) return column_text.empty() ? leading : leading + "; " + column_text;
+  if (std::string tile = tile_of(rows, columns, row_total, width, failing.size()); !tile.empty() && column_set.size() > 1) return tile;
+  const std::string row_text = rows_place(row_set, row_total);
+  if (width == 1) return row_text.empty() ? "scattered over " + text(static_cast<std::int64_t>(row_set.size())) + " rows" : row_text;
+  if (column_set.size() == 1 || (!column_text.empty() && row_text.empty())) return column_text;
+  const bool filled = 4 * count >= static_cast<std::int64_t>(row_set.size() * column_set.size());
+  if (!row_text.empty() && filled) return column_text.empty() ? row_text : row_text + ", " + column_text;
+  const std::string where =
+      text(static_cast<std::int64_t>(row_set.size())) + " rows and " + text(static_cast<std::int64_t>(column_set.size())) + " columns";
+  return 100 * count <= compared ? "sporadic: " + text(count) + " elements over " + where : "scattered over " + where;
+}
+
+namespace {
+
+struct Sample {
+  std::int64_t index;
+  double golden, actual;
+};
+
+std::vector<Sample> sampled(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual) {
+  const std::size_t step = failing.size() / sample_limit + 1;
+  std::vector<Sample> samples;
+  for (std::size_t k = 0; k < failing.size(); k += step)
+    samples.push_back({failing[k], quant::get(golden, failing[k]), quant::get(actual, failing[k])});
+  return samples;
+}
+
+bool most(const std::vector<Sample>& samples, const std::function<bool(const Sample&)>& holds) {
+  const auto count = std::count_if(samples.begin(), samples.end(), holds);
+  return static_cast<double>(count) >= nearly_all * static_cast<double>(samples.size());
+}
+
+std::string number(double value) {
+  std::array<char, 32> buffer;
+  std::snprintf(buffer.data(), buffer.size(), "%.5g", value);
+  return buffer.data();
+}
+
+/// Factors that have a name among kernel writers.
+std::string meaning_of_factor(double factor) {
+  struct Named {
+    double factor;
+    const char* meaning;
+  };
+  constexpr double ln2 = 0.6931471805599453;
+  static constexpr std::array<Named, 10> known{{{-1.0, "the sign is wrong"},
+                                                {0.5, "half"},
+                                                {2.0, "double"},
+                                                {ln2, "ln 2: a logarithm in the other base"},
+                                                {1 / ln2, "log2 e: a logarithm in the other base"},
+                                                {2.5, "the routed scaling factor of V3, once too often"},
+                                                {0.4, "the routed scaling factor of V3 is missing"},
+                                                {6.25, "the routed scaling factor of V3 twice too often"},
+                                                {448.0, "the largest e4m3 value: a scale and its inverse"},
+                                                {1 / 448.0, "the largest e4m3 value: a scale and its inverse"}}};
+  for (const Named& named : known)
+    if (std::fabs(factor - named.factor) <= 0.004 * std::fabs(named.factor)) return std::string(" (") + named.meaning + ")";
+  return {};
+}
+
+/// The median of value(sample) over the samples for which it is finite; nothing when those are few.
+std::optional<double> median(const std::vector<Sample>& samples, const std::function<double(const Sample&)>& value) {
+  std::vector<double> values;
+  for (const Sample& s : samples)
+    if (const double v = value(s); std::isfinite(v)) values.push_back(v);
+  if (2 * values.size() < samples.size() || values.empty()) return std::nullopt;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+std::optional<std::string> constant_factor(const std::vector<Sample>& samples, DType type) {
+  const auto factor = median(samples, [](const Sample& s) { return s.golden != 0 ? s.actual / s.golden : NAN; });
+  if (!factor || *factor == 0 || std::fabs(*factor - 1) < 1e-3) return std::nullopt;
+  const bool holds = most(samples, [&](const Sample& s) {
+    const double expected = *factor * s.golden;
+    return std::fabs(s.actual - expected) <= 2 * quant::ulp(type, expected) + 2 * std::fabs(*factor) * quant::ulp(type, s.golden);
+  });
+  // Errors of a place or two follow any factor near 1: it must leave less than half of the error.
+  double with = 0, without = 0;
+  for (const Sample& s : samples)
+    if (std::isfinite(s.actual) && std::isfinite(s.golden))
+      with += std::fabs(s.actual - *factor * s.golden), without += std::fabs(s.actual - s.golden);
+  if (!holds || with > 0.5 * without) return std::nullopt;
+  return "a constant factor: actual = " + number(*factor) + " x golden" + meaning_of_factor(*factor);
+}
+
+std::optional<std::string> constant_offset(const std::vector<Sample>& samples, DType type) {
+  const auto offset = median(samples, [](const Sample& s) { return s.actual - s.golden; });
+  if (!offset || *offset == 0) return std::nullopt;
+  double largest = 0;
+  const bool holds = most(samples, [&](const Sample& s) {
+    const double room = 2 * quant::ulp(type, s.golden) + 2 * quant::ulp(type, s.actual);
+    largest = std::max(largest, room);
+    return std::fabs(s.actual - s.golden - *offset) <= room;
+  });
+  // An offset of the size of the rounding is none.
+  if (!holds || std::fabs(*offset) < 4 * largest) return std::nullopt;
+  return "a constant offset: actual = golden " + std::string(*offset < 0 ? "- " : "+ ") + number(std::fabs(*offset));
+}
+
+/// Where element i's value would come from under a displacement; -1 for nowhere.
+struct Displacement {
+  std::string text;
+  std::function<std::int64_t(std::int64_t)> source;
+};
+
+std::vector<Displacement> displacements(const Dims& shape) {
+  const std::int64_t width = shape.rank() > 0 ? shape.at(-1) : 1, total = element_count(shape);
+  const std::int64_t rows = width > 0 ? total / width : 0;
+  std::vector<Displacement> list;
+  if (width > 1 && width % 2 == 0) {
+    list.push_back(
+        {"the halves of each row are swapped", [=](std::int64_t i) { return i / width * width + (i % width + width / 2) % width; }});
+    list.push_back({"neighbours are swapped (even and odd columns, or nibbles)", [](std::int64_t i) { return i ^ 1; }});
+    list.push_back({"pairs are laid out interleaved instead of in halves", [=](std::int64_t i) {
+                      const std::int64_t c = i % width;
+                      return i / width * width + c / 2 + c % 2 * (width / 2);
+                    }});
+    list.push_back({"pairs are laid out in halves instead of interleaved", [=](std::int64_t i) {
+                      const std::int64_t c = i % width;
+                      return i / width * width + (c < width / 2 ? 2 * c : 2 * (c - width / 2) + 1);
+                    }});
+  }
+  for (const std::int64_t step : {1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64, 128, -128}) {
+    const std::string by = (step > 0 ? "+" : "") + text(step);
+    if (std::abs(step) < width)
+      list.push_back({"shifted along the row: actual[c] = golden[c " + by + "]", [=](std::int64_t i) {
+                        const std::int64_t c = i % width + step;
+                        return c >= 0 && c < width ? i + step : -1;
+                      }});
+    if (std::abs(step) < rows)
+      list.push_back({"shifted by rows: actual[r] = golden[r " + by + "]", [=](std::int64_t i) {
+                        const std::int64_t r = i / width + step;
+                        return r >= 0 && r < rows ? i + step * width : -1;
+                      }});
+  }
+  if (shape.rank() >= 2 && shape.at(-2) == width && width > 1)
+    list.push_back({"rows and columns are swapped (transposed)", [=](std::int64_t i) {
+                      const std::int64_t block = i / (width * width), at = i % (width * width);
+                      return block * width * width + at % width * width + at / width;
+                    }});
+  return list;
+}
+
+std::optional<std::string> displaced(const std::vector<Sample>& samples, const Tensor& golden, const Tensor& actual, const Dims& shape) {
+  // Too few elements, or hardly any two different values, prove nothing.
+  std::set<std::uint64_t> values;
+  for (const Sample& s : samples) values.insert(quant::get_bits(actual, s.index));
+  if (samples.size() < 4 || values.size() < 4) return std::nullopt;
+  for (const Displacement& displacement : displacements(shape)) {
+    std::size_t possible = 0, equal = 0;
+    for (const Sample& s : samples) {
+      const std::int64_t source = displacement.source(s.index);
+      if (source < 0) continue;
+      ++possible;
+      equal += quant::get_bits(golden, source) == quant::get_bits(actual, s.index) ? 1 : 0;
+    }
+    if (2 * possible >= samples.size() && static_cast<double>(equal) >= nearly_all * static_cast<double>(possible))
+      return displacement.text;
+  }
+  return std::nullopt;
+}
+
+std::uint64_t row_hash(const Tensor& tensor, std::int64_t row, std::int64_t width) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (std::int64_t c = 0; c < width; ++c) hash = (hash ^ quant::get_bits(tensor, row * width + c)) * 0x100000001b3;
+  return hash;
+}
+
+/// Rows that fail and are other rows of golden.
+std::optional<std::string> permuted_rows(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual) {
+  const std::int64_t width = golden.rank() > 0 ? golden.size(-1) : 1;
+  if (width < 4 || golden.elements() / width < 2) return std::nullopt;
+  std::set<std::int64_t> rows;
+  for (const std::int64_t i : failing) rows.insert(i / width);
+  std::map<std::uint64_t, std::int64_t> by_hash;
+  for (std::int64_t row = 0; row < golden.elements() / width; ++row) by_hash.emplace(row_hash(golden, row, width), row);
+  std::string examples;
+  int found = 0;
+  for (const std::int64_t row : rows) {
+    const auto other = by_hash.find(row_hash(actual, row, width));
+    if (other == by_hash.end()) return std::nullopt;
+    if (++found <= 3) examples += (found > 1 ? ", " : "") + ("row " + text(row) + " holds golden's row " + text(other->second));
+  }
+  return "rows of golden in another place: " + examples + (found > 3 ? "..." : "");
+}
+
+/// First element and count of the failures that `holds`.
+std::optional<std::string> kind(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual, const char* what,
+                                const std::function<bool(double, double)>& holds) {
+  std::vector<std::int64_t> found;
+  for (const std::int64_t i : failing)
+    if (holds(quant::get(golden, i), quant::get(actual, i))) found.push_back(i);
+  if (found.empty()) return std::nullopt;
+  const std::string place = found.size() < failing.size() ? "; " + place_of(found, golden.elements(), golden.shape()) : "";
+  return std::string(what) + ": " + text(static_cast<std::int64_t>(found.size())) + " elements, first at " +
+         to_string(index_of(found.front(), golden.shape())) + place;
+}
+
+/// All one representable number too near to zero: cut instead of rounded.
+bool truncated(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual, const std::vector<double>& exact) {
+  if (exact.size() != static_cast<std::size_t>(golden.elements()) || failing.size() < 4) return false;
+  const DType type = golden.dtype();
+  std::size_t cut = 0;
+  for (const std::int64_t i : failing) {
+    const double a = quant::get(actual, i), e = exact[static_cast<std::size_t>(i)];
+    const double outward = e < 0 ? quant::next_down(type, a) : quant::next_up(type, a);
+    cut += std::fabs(a) <= std::fabs(e) && std::fabs(outward) > std::fabs(e) ? 1 : 0;
+  }
+  return static_cast<double>(cut) >= nearly_all * static_cast<double>(failing.size());
+}
+
+}  // namespace
+
+std::vector<std::string> relations_of(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual,
+                                      const std::vector<double>& exact, const Dims& shape) {
+  std::vector<std::string> relations;
+  const auto add = [&](const std::optional<std::string>& relation) {
+    if (relation) relations.push_back(*relation);
+    return relation.has_value();
+  };
+  if (failing.empty()) return relations;
+  const DType type = golden.dtype();
+  if (is_float(type)) {
+    add(kind(failing, golden, actual, "NaN where golden has none", [](double g, double a) { return std::isnan(a) && !std::isnan(g); }));
+    add(kind(failing, golden, actual, "no NaN where golden has one", [](double g, double a) { return std::isnan(g) && !std::isnan(a); }));
+    add(kind(failing, golden, actual, "infinity where golden is finite",
+             [](double g, double a) { return std::isinf(a) && std::isfinite(g); }));
+  }
+  const auto samples = sampled(failing, golden, actual);
+  if (most(samples, [](const Sample& s) { return std::isnan(s.actual); })) return relations;
+  if (most(samples, [](const Sample& s) { return s.actual == 0; })) {
+    relations.emplace_back("zeros: not written, or reset");
+    return relations;
+  }
+  if (add(displaced(samples, golden, actual, shape)) || add(permuted_rows(failing, golden, actual))) return relations;
+  if (!is_float(type)) return relations;
+  if (truncated(failing, golden, actual, exact)) {
+    relations.emplace_back("toward zero by less than one place: truncated instead of rounded");
+    return relations;
+  }
+  if (samples.size() >= 3 && (add(constant_factor(samples, type)) || add(constant_offset(samples, type)))) return relations;
+  const auto only_bf16 = [](double x) { return quant::round_to(DType::bf16, x) == x; };
+  if (most(samples, [](const Sample& s) { return s.actual == -s.golden && s.golden != 0; })) {
+    relations.emplace_back("the sign is wrong");
+  } else if (type == DType::f32 && samples.size() >= 4 &&
+             most(samples, [&](const Sample& s) { return only_bf16(s.actual) && !only_bf16(s.golden); })) {
+    relations.emplace_back("fp32 that holds only bf16 values: rounded once too often");
+  }
+  return relations;
+}
+
+namespace {
+
+/// The group of rows between two offsets that holds all failures.
+std::optional<std::string> one_group(const std::string& argument, const Tensor& offsets, const std::set<std::int64_t>& rows,
+                                     std::int64_t row_total) {
+  const std::int64_t count = offsets.elements();
+  if (count < 3 || static_cast<std::int64_t>(quant::get(offsets, count - 1)) != row_total) return std::nullopt;
+  for (std::int64_t g = 0; g + 1 < count; ++g) {
+    const auto begin = static_cast<std::int64_t>(quant::get(offsets, g)), end = static_cast<std::int64_t>(quant::get(offsets, g + 1));
+    if (*rows.begin() < begin || *rows.rbegin() >= end) continue;
+    if (end - begin == row_total) return std::nullopt;
+    return "only group " + text(g) + " of " + text(count - 1) + " by " + argument + " (rows " + text(begin) + ".." + text(end - 1) + ")";
+  }
+  return std::nullopt;
+}
+
+/// The expert whose tokens are the rows that fail.
+std::optional<std::string> one_expert(const std::string& argument, const Tensor& ids, const std::set<std::int64_t>& rows,
+                                      std::int64_t row_total) {
+  if (ids.rank() != 2 || ids.size(0) != row_total || static_cast<std::int64_t>(rows.size()) == row_total) return std::nullopt;
+  const std::int64_t width = ids.size(1);
+  std::map<std::int64_t, std::set<std::int64_t>> tokens;
+  for (std::int64_t i = 0; i < ids.elements(); ++i) tokens[static_cast<std::int64_t>(quant::get(ids, i))].insert(i / width);
+  for (const auto& [expert, its] : tokens)
+    if (its == rows) return "exactly the rows of expert " + text(expert) + " by " + argument;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::string> owners_of(const OpSchema& schema, const Arguments& inputs, const std::vector<std::int64_t>& failing,
+                                   const Dims& shape) {
+  std::vector<std::string> owners;
+  if (failing.empty() || shape.rank() < 1 || shape[0] < 2) return owners;
+  const std::int64_t row_total = shape[0], below = element_count(shape) / row_total;
+  std::set<std::int64_t> rows;
+  for (const std::int64_t i : failing) rows.insert(i / below);
+  for (const TensorSpec& spec : schema.tensors) {
+    const Tensor* tensor = inputs.find(spec.name);
+    if (spec.direction != Direction::in || tensor == nullptr || !tensor->defined()) continue;
+    std::optional<std::string> owner;
+    if (spec.role == Role::indptr) owner = one_group(spec.name, *tensor, rows, row_total);
+    if (spec.role == Role::expert_ids) owner = one_expert(spec.name, *tensor, rows, row_total);
+    if (owner) owners.push_back(*owner);
+  }
+  return owners;
+}
+
+LogicalView logical_view(const Op& op, const TensorSpec& spec, const Dims& shape, const Arguments& inputs) {
+  SymbolNames symbols;
+  const ShapeExpr expression = ShapeExpr::parse(spec.shape, symbols);
+  const ShapeAlternative* alternative = expression.for_rank(shape.rank());
+  LogicalView view{shape, std::vector<std::string>(static_cast<std::size_t>(shape.rank()))};
+  if (alternative == nullptr) return view;
+  const bool heads = op.info().category == Category::attention || op.info().category == Category::rope;
+  const auto word = [&](const std::string& symbol) -> std::string {
+    if (symbol == "E") return "expert";
+    if (symbol == "T") return "token";
+    if (symbol == "L" && op.info().category == Category::gemm) return "matrix";
+    if (heads && (symbol == "N" || symbol == "H" || symbol == "Nh" || symbol == "Nq" || symbol == "Nk" || symbol == "Nv")) return "head";
+    return symbol;
+  };
+  const auto lead = static_cast<std::size_t>(shape.rank()) - std::min(alternative->dims.size(), view.names.size());
+  if (lead == 1 && alternative->pack >= 0) view.names[0] = word(symbols.name(alternative->pack));
+  for (std::size_t d = lead; d < view.names.size(); ++d) view.names[d] = word(alternative->dims[d - lead].text());
+  // Heads side by side: the last dimension is a product with a whole-number attribute.
+  if (view.names.empty() || shape.rank() == max_rank) return view;
+  const std::string last = view.names.back();
+  const std::size_t star = last.find('*');
+  if (star == std::string::npos) return view;
+  const AttrValue* attr = inputs.find_attr(last.substr(star + 1));
+  const auto* width = attr != nullptr ? std::get_if<std::int64_t>(attr) : nullptr;
+  if (width == nullptr || *width <= 0 || shape.at(-1) % *width != 0) return view;
+  view.shape[shape.rank() - 1] = shape.at(-1) / *width;
+  view.shape.push_back(*width);
+  view.names.back() = word(last.substr(0, star));
+  view.names.push_back(last.substr(star + 1));
+  return view;
+}
+
+}  // namespace dodona::oracle

@@ -1,0 +1,187 @@
+#include "oracle/judge/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "quant/element.h"
+
+namespace dodona::oracle {
+namespace {
+
+constexpr int last_power = 16;  // distances beyond 2^16 share a bin
+
+AssertClose tolerances(DType type) {
+  switch (type) {
+    case DType::f64: return {1e-7, 1e-7, 0};
+    case DType::f32: return {1.3e-6, 1e-5, 0};
+    case DType::f16: return {1e-3, 1e-5, 0};
+    case DType::bf16: return {1.6e-2, 1e-5, 0};
+    default: return {0, 0, 0};
+  }
+}
+
+/// 0: equal; 1, 2, then powers of two; then more; then NaN on one side.
+std::size_t bin_of(std::int64_t distance) {
+  if (distance < 0) return last_power + 3;
+  if (distance <= 2) return static_cast<std::size_t>(distance);
+  std::size_t bin = 3;
+  for (std::int64_t upper = 4; distance > upper && bin < last_power + 2; upper *= 2) ++bin;
+  return bin;
+}
+
+std::vector<Bin> empty_bins() {
+  std::vector<Bin> bins{{"0", 0}, {"1", 0}, {"2", 0}};
+  for (int power = 2; power <= last_power; ++power)
+    bins.push_back({std::to_string((1 << (power - 1)) + 1) + "-" + std::to_string(1 << power), 0});
+  bins.push_back({"more", 0});
+  bins.push_back({"NaN", 0});
+  return bins;
+}
+
+/// The bins up to the last one that holds something, "more" and "NaN" only if they do.
+void trim(std::vector<Bin>& bins) {
+  const auto fixed = static_cast<std::ptrdiff_t>(bins.size()) - 2;
+  auto end = bins.begin() + fixed;
+  while (end - bins.begin() > 3 && (end - 1)->count == 0) --end;
+  std::vector<Bin> kept(bins.begin(), end);
+  for (auto it = bins.begin() + fixed; it != bins.end(); ++it)
+    if (it->count > 0) kept.push_back(*it);
+  bins = std::move(kept);
+}
+
+/// The value at the given share of the sorted list.
+double quantile(std::vector<double>& values, double share) {
+  if (values.empty()) return 0;
+  const auto at = static_cast<std::ptrdiff_t>(std::ceil(share * static_cast<double>(values.size())) - 1);
+  const auto it = values.begin() + std::clamp<std::ptrdiff_t>(at, 0, static_cast<std::ptrdiff_t>(values.size()) - 1);
+  std::nth_element(values.begin(), it, values.end());
+  return *it;
+}
+
+bool compared(const OutputDetail& detail, std::int64_t i) {
+  return !std::isnan(detail.share[static_cast<std::size_t>(i)]);
+}
+
+}  // namespace
+
+std::int64_t ulp_distance(DType type, std::uint64_t a, std::uint64_t b) {
+  if (a == b) return 0;
+  const int width = bits(type);
+  const auto extend = [&](std::uint64_t code) {
+    return width == 64 ? static_cast<std::int64_t>(code) : static_cast<std::int64_t>(code << (64 - width)) >> (64 - width);
+  };
+  constexpr auto limit = std::numeric_limits<std::int64_t>::max();
+  const auto difference = [&](std::int64_t x, std::int64_t y) {
+    const std::uint64_t gap = x > y ? static_cast<std::uint64_t>(x) - static_cast<std::uint64_t>(y)
+                                    : static_cast<std::uint64_t>(y) - static_cast<std::uint64_t>(x);
+    return gap > static_cast<std::uint64_t>(limit) ? limit : static_cast<std::int64_t>(gap);
+  };
+  const bool is_signed = is_float(type) ? type != DType::f8_e8m0 : type != DType::u8 && type != DType::boolean;
+  if (is_float(type)) {
+    std::uint64_t buffer_a = a, buffer_b = b;
+    const bool nan_a = std::isnan(quant::load(type, &buffer_a, 0)), nan_b = std::isnan(quant::load(type, &buffer_b, 0));
+    if (nan_a != nan_b) return -1;
+    if (nan_a) return 0;
+    if (is_signed) {
+      const std::uint64_t magnitude = (std::uint64_t{1} << (width - 1)) - 1;
+      const auto ordered = [&](std::uint64_t code) {
+        const auto value = static_cast<std::int64_t>(code & magnitude);
+        return (code & ~magnitude) != 0 ? -value : value;
+      };
+      return difference(ordered(a), ordered(b));
+    }
+  }
+  return is_signed ? difference(extend(a), extend(b)) : difference(static_cast<std::int64_t>(a), static_cast<std::int64_t>(b));
+}
+
+Statistics statistics_of(const OutputVerdict& output) {
+  Statistics s;
+  const OutputDetail& detail = *output.detail;
+  const DType type = detail.golden.dtype();
+  s.assert_close = tolerances(type);
+  s.ulps = empty_bins();
+  std::vector<double> shares;
+  double error = 0, golden_square = 0, actual_square = 0, product = 0;
+  for (std::int64_t i = 0; i < output.elements; ++i) {
+    if (!compared(detail, i)) continue;
+    ++s.compared;
+    shares.push_back(detail.share[static_cast<std::size_t>(i)]);
+    const std::uint64_t golden_bits = quant::get_bits(detail.golden, i), actual_bits = quant::get_bits(detail.actual, i);
+    const double golden = quant::get(detail.golden, i), actual = quant::get(detail.actual, i);
+    ++s.ulps[bin_of(ulp_distance(type, golden_bits, actual_bits))].count;
+    s.only_nan += std::isnan(actual) && !std::isnan(golden) ? 1 : 0;
+    const double distance = std::fabs(actual - golden);
+    const bool close = actual == golden || distance <= s.assert_close.atol + s.assert_close.rtol * std::fabs(golden);
+    s.assert_close.mismatched += close ? 0 : 1;
+    if (!std::isfinite(golden) || !std::isfinite(actual)) {
+      ++s.not_finite;
+      continue;
+    }
+    s.max_abs = std::max(s.max_abs, distance);
+    if (golden != 0) s.max_rel = std::max(s.max_rel, distance / std::fabs(golden));
+    error += distance * distance;
+    golden_square += golden * golden;
+    actual_square += actual * actual;
+    product += golden * actual;
+  }
+  s.share_max = shares.empty() ? 0 : *std::max_element(shares.begin(), shares.end());
+  s.share_p999 = quantile(shares, 0.999);
+  s.share_median = quantile(shares, 0.5);
+  s.relative_l2 = golden_square > 0 ? std::sqrt(error / golden_square) : error > 0 ? std::numeric_limits<double>::infinity() : 0;
+  s.cosine = golden_square > 0 && actual_square > 0 ? product / (std::sqrt(golden_square) * std::sqrt(actual_square))
+             : golden_square == actual_square       ? 1
+                                                    : 0;
+  trim(s.ulps);
+  return s;
+}
+
+std::vector<Binade> by_magnitude(const OutputVerdict& output) {
+  std::map<int, Binade> found;
+  const OutputDetail& detail = *output.detail;
+  constexpr int zero_key = std::numeric_limits<int>::min();
+  for (std::int64_t i = 0; i < output.elements; ++i) {
+    if (!compared(detail, i)) continue;
+    const double golden = quant::get(detail.golden, i), actual = quant::get(detail.actual, i);
+    if (!std::isfinite(golden)) continue;
+    const int key = golden == 0 ? zero_key : std::ilogb(golden);
+    Binade& binade = found[key];
+    binade.zero = golden == 0;
+    binade.exponent = golden == 0 ? 0 : key;
+    ++binade.count;
+    binade.failing += detail.share[static_cast<std::size_t>(i)] > 1 ? 1 : 0;
+    const double distance = std::fabs(actual - golden);
+    if (!std::isfinite(distance)) continue;
+    binade.max_error = std::max(binade.max_error, distance);
+    binade.mean_error += distance;
+  }
+  std::vector<Binade> list;
+  for (auto& [key, binade] : found) {
+    binade.mean_error /= static_cast<double>(binade.count);
+    list.push_back(binade);
+  }
+  return list;
+}
+
+std::vector<Along> along_dimensions(const OutputVerdict& output, const Dims& shape, const std::vector<std::string>& names) {
+  std::vector<Along> list;
+  const OutputDetail& detail = *output.detail;
+  std::int64_t below = shape.rank() > 0 ? shape.at(-1) : 1;
+  for (int d = shape.rank() - 2; d >= 0; below *= shape[d--]) {
+    if (shape[d] < 2) continue;
+    const auto extent = static_cast<std::size_t>(shape[d]);
+    Along along{names[static_cast<std::size_t>(d)], std::vector<std::int64_t>(extent, 0), std::vector<std::int64_t>(extent, 0)};
+    if (along.name.empty()) along.name = "dimension " + std::to_string(d);
+    for (std::int64_t i = 0; i < output.elements; ++i) {
+      if (!compared(detail, i)) continue;
+      const auto index = static_cast<std::size_t>(i / below % shape[d]);
+      ++along.compared[index];
+      along.failing[index] += detail.share[static_cast<std::size_t>(i)] > 1 ? 1 : 0;
+    }
+    list.insert(list.begin(), std::move(along));
+  }
+  return list;
+}
+
+}  // namespace dodona::oracle

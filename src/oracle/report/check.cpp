@@ -1,0 +1,77 @@
+#include "oracle/report/check.h"
+
+#include "dodona/error.h"
+#include "io/sha256.h"
+#include "quant/element.h"
+
+namespace dodona::oracle {
+namespace {
+
+const Tensor* find(const NamedTensors& tensors, std::string_view name) {
+  for (const auto& [key, tensor] : tensors)
+    if (key == name) return &tensor;
+  return nullptr;
+}
+
+/// Whether golden mode still makes what the case was made with. A new contract is worth a note; else something is not what it says it is.
+void compare_with_digest(const Case& c, const OutputVerdict& output, std::vector<std::string>& notes) {
+  const auto stored = c.digests.find("out." + output.name);
+  if (stored == c.digests.end() || stored->second == io::to_hex(io::tensor_digest(output.detail->expected))) return;
+  const int now = c.op->contract_version();
+  if (c.contract_version == now)
+    throw Error(ErrorCode::bad_file, "", c.path,
+                "has a digest of out." + output.name + " that golden mode does not give: the file was changed, or golden mode was");
+  notes.push_back("golden's " + output.name + " is not what it was when the case was made: the contract went from version " +
+                  std::to_string(c.contract_version) + " to " + std::to_string(now));
+}
+
+}  // namespace
+
+CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions& options, const ExplainOptions& explaining) {
+  return check(c, run_golden(*c.op, c.inputs, options.exec), actual, options, explaining);
+}
+
+CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options,
+                  const ExplainOptions& explaining) {
+  CheckResult result;
+  result.op = c.op->name();
+  result.case_name = c.name;
+  result.case_path = c.path;
+  result.line = c.line;
+  result.contract_version = c.op->contract_version();
+  JudgeOptions detailed = options;
+  detailed.details = true;
+  const Verdict verdict = judge(*c.op, c.inputs, golden, actual, detailed);
+  result.outcome = verdict.outcome;
+  for (const OutputVerdict& output : verdict.outputs) {
+    OutputCheck entry;
+    entry.verdict = output;
+    const Tensor& given = *find(actual, output.name);
+    entry.dtype = given.dtype();
+    entry.shape = given.shape();
+    const OutputDetail& detail = *output.detail;
+    entry.statistics = statistics_of(output);
+    entry.view = logical_view(*c.op, *c.op->schema().find_tensor(output.name), detail.golden.shape(), c.inputs);
+    entry.relations = relations_of(detail.failing, detail.golden, detail.actual, detail.exact, entry.view.shape);
+    for (std::string& owner : owners_of(c.op->schema(), c.inputs, detail.failing, entry.view.shape))
+      entry.relations.insert(entry.relations.begin(), std::move(owner));
+    compare_with_digest(c, output, result.notes);
+    result.outputs.push_back(std::move(entry));
+  }
+  if (explaining.on && result.outcome == Outcome::fail)
+    result.explained = explain(c, golden, actual, verdict, options, explaining.seconds, explaining.progress);
+  return result;
+}
+
+std::string compared_as(const OutputCheck& output) {
+  const Tensor& golden = output.verdict.detail->golden;
+  if (golden.dtype() == output.dtype) return {};
+  return ", compared as " + std::string(name(golden.dtype())) + " codes " + to_string(golden.shape());
+}
+
+std::int64_t ulps_of(const OutputVerdict& verdict, std::int64_t linear) {
+  const OutputDetail& detail = *verdict.detail;
+  return ulp_distance(detail.golden.dtype(), quant::get_bits(detail.golden, linear), quant::get_bits(detail.actual, linear));
+}
+
+}  // namespace dodona::oracle

@@ -1,0 +1,118 @@
+#include "oracle/trust/audit.h"
+
+#include <algorithm>
+
+#include "dodona/error.h"
+#include "oracle/cases/generate.h"
+#include "oracle/trust/customary.h"
+#include "quant/element.h"
+
+namespace dodona::oracle {
+namespace {
+
+const Tensor* find(const NamedTensors& tensors, std::string_view name) {
+  for (const auto& [key, tensor] : tensors)
+    if (key == name) return &tensor;
+  return nullptr;
+}
+
+/// Whether the actual outputs fit golden's at all.
+bool comparable(const NamedTensors& golden, const NamedTensors& actual) {
+  return std::all_of(golden.begin(), golden.end(), [&](const auto& entry) {
+    const Tensor* other = find(actual, entry.first);
+    return other != nullptr && other->dtype() == entry.second.dtype() && other->shape() == entry.second.shape();
+  });
+}
+
+/// Whether some element that the contract speaks of has other bits; bytes that hold codes are looked at code by code.
+bool changed(const GoldenRun& golden, const NamedTensors& actual) {
+  for (const auto& [name, tensor] : golden.outputs) {
+    const Tensor& other = *find(actual, name);
+    const ReferenceOutput* reference = golden.reference.find(name);
+    const bool open = reference != nullptr && !reference->unspecified.empty();
+    const std::int64_t codes =
+        open ? static_cast<std::int64_t>(reference->unspecified.size()) / std::max<std::int64_t>(1, tensor.elements()) : 1;
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+      if (quant::get_bits(tensor, i) == quant::get_bits(other, i)) continue;
+      const auto first = open ? reference->unspecified.begin() + i * codes : std::vector<std::uint8_t>::const_iterator();
+      if (!open || std::any_of(first, first + codes, [](std::uint8_t unspecified) { return unspecified == 0; })) return true;
+    }
+  }
+  return false;
+}
+
+Injection injected(const Placed& placed, const std::string& line) {
+  Injection injection{placed.fault, placed.site.name, line};
+  NamedTensors actual;
+  try {
+    actual = inject(placed);
+  } catch (const Error&) {
+    injection.caught = Caught::refused;
+    return injection;
+  }
+  const FaultCase& call = placed.site.call;
+  if (!comparable(call.golden.outputs, actual)) {
+    injection.caught = Caught::refused;
+  } else if (changed(call.golden, actual)) {
+    const Verdict verdict = judge(call.op, call.inputs, call.golden, actual, {Mode::golden, call.exec});
+    injection.caught = verdict.outcome == Outcome::fail ? Caught::by_judge : Caught::within;
+    injection.customary = !customary_pass(call.op, call.golden, actual);
+    for (const OutputVerdict& output : verdict.outputs)
+      if (output.failing > 0 && injection.pattern.empty()) injection.pattern = output.name + ": " + output.pattern;
+  }
+  return injection;
+}
+
+}  // namespace
+
+std::string_view name(Caught caught) {
+  switch (caught) {
+    case Caught::by_judge: return "caught";
+    case Caught::within: return "within the contract";
+    case Caught::no_change: return "no change";
+    case Caught::refused: return "refused";
+  }
+  return "";
+}
+
+int Audit::injected() const {
+  return static_cast<int>(std::count_if(injections.begin(), injections.end(), [](const Injection& i) { return i.counts(); }));
+}
+int Audit::caught() const {
+  return static_cast<int>(
+      std::count_if(injections.begin(), injections.end(), [](const Injection& i) { return i.caught == Caught::by_judge; }));
+}
+int Audit::within() const {
+  return injected() - caught() - vacuous();
+}
+int Audit::customary() const {
+  return static_cast<int>(
+      std::count_if(injections.begin(), injections.end(), [](const Injection& i) { return i.counts() && i.customary; }));
+}
+int Audit::vacuous() const {
+  return static_cast<int>(std::count_if(injections.begin(), injections.end(), [](const Injection& i) { return i.vacuous(); }));
+}
+
+Audit audit_case(const CaseLine& line, const Exec& exec) {
+  const Op& op = registry().at(line.op);
+  const Arguments inputs = generate(line);
+  const GoldenRun golden = run_golden(op, inputs, exec);
+  const FaultCase call{op, inputs, golden, exec};
+  Audit audit;
+  for (const Strikes strikes : {Strikes::output, Strikes::input, Strikes::attribute, Strikes::call, Strikes::kernel})
+    for (const Placed& placed : placements(call, strikes)) audit.injections.push_back(injected(placed, to_string(line)));
+  return audit;
+}
+
+Audit audit_op(const Op& op, const Exec& exec, const std::function<void(std::size_t, std::size_t, const std::string&)>& progress) {
+  Audit audit;
+  for (std::size_t i = 0; i < op.cases().size(); ++i) {
+    const CaseLine line = parse_case_line(std::string(op.name()) + " " + op.cases()[i]);
+    if (progress) progress(i, op.cases().size(), to_string(line));
+    const Audit one = audit_case(line, exec);
+    audit.injections.insert(audit.injections.end(), one.injections.begin(), one.injections.end());
+  }
+  return audit;
+}
+
+}  // namespace dodona::oracle
