@@ -96,6 +96,21 @@ DimExpr DimExpr::parse(std::string_view text, SymbolNames& names) {
   return expr;
 }
 
+namespace {
+/// What does not fit is -1, like everything that has no value.
+std::int64_t sum_of(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? -1 : sum;
+}
+std::int64_t product_of(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? -1 : product;
+}
+std::int64_t ceil_quotient(std::int64_t a, std::int64_t b) {
+  return b != 0 ? a / b + (a % b != 0 ? 1 : 0) : -1;
+}
+}  // namespace
+
 std::int64_t DimExpr::evaluate(int node, const SymbolValues& values) const {
   const Node& n = nodes_[static_cast<std::size_t>(node)];
   if (n.kind == Kind::constant) return n.value;
@@ -104,20 +119,20 @@ std::int64_t DimExpr::evaluate(int node, const SymbolValues& values) const {
   const std::int64_t right = evaluate(n.right, values);
   if (left < 0 || right < 0) return -1;
   switch (n.kind) {
-    case Kind::add: return left + right;
+    case Kind::add: return sum_of(left, right);
     case Kind::subtract: return left >= right ? left - right : -1;
-    case Kind::multiply: return right != 0 && left > (std::int64_t{1} << 62) / right ? -1 : left * right;
+    case Kind::multiply: return product_of(left, right);
     case Kind::divide: return right != 0 && left % right == 0 ? left / right : -1;
-    case Kind::ceil_divide: return right != 0 ? (left + right - 1) / right : -1;
-    case Kind::align: return right != 0 ? (left + right - 1) / right * right : -1;
+    case Kind::ceil_divide: return ceil_quotient(left, right);
+    case Kind::align: return right != 0 ? product_of(ceil_quotient(left, right), right) : -1;
     default: return -1;
   }
 }
 
 DimExpr::Match DimExpr::solve(int node, std::int64_t target, SymbolValues& values, int witness) const {
+  if (target < 0) return Match::unequal;  // no size, or one beyond all numbers
   const Node& n = nodes_[static_cast<std::size_t>(node)];
   if (n.kind == Kind::symbol && !values.bound(static_cast<int>(n.value))) {
-    if (target < 0) return Match::unequal;
     values.bind(static_cast<int>(n.value), target, witness);
     return Match::equal;
   }
@@ -131,11 +146,13 @@ DimExpr::Match DimExpr::solve(int node, std::int64_t target, SymbolValues& value
   const std::int64_t known = left < 0 ? right : left;
   switch (n.kind) {
     case Kind::add: return solve(unknown, target - known, values, witness);
-    case Kind::subtract: return solve(unknown, left < 0 ? target + known : known - target, values, witness);
+    case Kind::subtract: return solve(unknown, left < 0 ? sum_of(target, known) : known - target, values, witness);
     case Kind::multiply:
       if (known == 0) return target == 0 ? Match::equal : Match::unequal;  // whatever the other factor is
       return target % known == 0 ? solve(unknown, target / known, values, witness) : Match::unequal;
-    case Kind::divide: return left < 0 ? solve(unknown, target * known, values, witness) : Match::unresolved;
+    case Kind::divide:
+      if (left >= 0) return Match::unresolved;
+      return known != 0 ? solve(unknown, product_of(target, known), values, witness) : Match::unequal;
     default: return Match::unresolved;
   }
 }

@@ -34,9 +34,13 @@ std::shared_ptr<void> allocate(std::int64_t bytes) {
   return memory;
 }
 
-/// Refuses strides whose last element lies beyond any memory, so that address arithmetic cannot overflow.
+/// Refuses what lies beyond any memory, so that arithmetic with addresses, sizes and counts of bits cannot overflow: strides whose last
+/// element does, and sizes that do even where a stride of 0 makes little memory of them.
 void check_reach(const Dims& shape, const Dims& strides) {
   constexpr std::int64_t farthest = std::int64_t{1} << 56;
+  for (const std::int64_t size : shape)
+    if (size > farthest) fail(ErrorCode::bad_shape, "shape " + to_string(shape) + " has a size beyond any memory");
+  if (element_count(shape) > farthest) fail(ErrorCode::bad_shape, "shape " + to_string(shape) + " has more elements than any memory");
   std::int64_t reach = 0;
   for (int i = 0; i < shape.rank(); ++i) {
     std::int64_t step = 0;
@@ -119,7 +123,6 @@ Tensor::Tensor(const void* data, DType dtype, const Dims& shape, const Dims& str
 
 Tensor::Tensor(std::shared_ptr<void> owner, void* data, DType dtype, const Dims& shape, const Dims& strides, bool writable)
     : owner_(std::move(owner)), data_(data), shape_(shape), strides_(strides), dtype_(dtype), defined_(true), writable_(writable) {
-  element_count(shape);
   if (shape.rank() != strides.rank())
     fail(ErrorCode::bad_stride, "shape " + to_string(shape) + " and strides " + to_string(strides) + " differ in rank");
   check_reach(shape, strides);

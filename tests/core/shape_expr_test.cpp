@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <stdexcept>
+#include <vector>
 
 namespace dodona {
 namespace {
@@ -100,6 +102,42 @@ TEST(ShapeExpr, OverflowIsNotAValue) {
   SymbolValues values(names.count());
   values.bind(0, std::int64_t{1} << 40, -1);
   EXPECT_EQ(expr.evaluate(values), -1);
+}
+
+TEST(ShapeExpr, NothingBeyondAllNumbersIsBoundOrEqual) {
+  constexpr std::int64_t huge = std::int64_t{1} << 60, largest = std::numeric_limits<std::int64_t>::max();
+  struct Row {
+    const char* text;
+    std::int64_t actual;
+    std::vector<std::pair<const char*, std::int64_t>> known;
+  };
+  const Row rows[] = {
+      {"K/128", huge, {}},                                  // K would be 2^67
+      {"K/S", 4, {{"S", 0}}},                               // nor does anything divided by nothing make a size
+      {"N-S", largest, {{"S", 1}}},                         // 2^63
+      {"A*A+K", 4, {{"A", largest}}},                       // a sum that has lost a term is not 4
+      {"A+A-K", 4, {{"A", largest}}},                       //
+      {"align(K/16,4)", largest, {{"K", largest - 15}}},    //
+      {"ceil(N/128)*N", largest, {{"N", largest}}},         //
+      {"align(N,A)", -1, {{"N", largest}, {"A", 1 << 20}}}  // what does not fit is no size, not -1 either
+  };
+  for (const Row& row : rows) {
+    Solver s;
+    s.solve(row.text, row.actual, row.known, "K");
+    EXPECT_NE(s.last, DimExpr::Match::equal) << row.text;
+  }
+}
+
+TEST(ShapeExpr, RoundingUpIsRightToTheEndOfTheNumbers) {
+  constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+  SymbolNames names;
+  const DimExpr quotient = DimExpr::parse("ceil(N/128)", names), padded = DimExpr::parse("align(N,128)", names);
+  SymbolValues values(names.count());
+  values.bind(0, largest, -1);
+  EXPECT_EQ(quotient.evaluate(values), largest / 128 + 1);
+  EXPECT_EQ(padded.evaluate(values), -1);
+  values.bind(0, largest - 127, -1);
+  EXPECT_EQ(padded.evaluate(values), largest - 127);
 }
 
 }  // namespace

@@ -64,6 +64,15 @@ TEST(Tensor, OverflowingStridesAreRejected) {
   EXPECT_EQ(code_of([] { make_strided(DType::u8, {2}, {-1}); }), ErrorCode::bad_stride);
 }
 
+TEST(Tensor, SizesBeyondAnyMemoryAreRefusedEvenWhereAStrideOfZeroNeedsLittle) {
+  float one = 0;
+  constexpr std::int64_t huge = std::int64_t{1} << 60, half = std::int64_t{1} << 30;
+  EXPECT_EQ(code_of([&] { Tensor(&one, DType::f32, {huge}, {0}); }), ErrorCode::bad_shape);
+  EXPECT_EQ(code_of([&] { Tensor(&one, DType::f32, {0, huge}, {0, 0}); }), ErrorCode::bad_shape);
+  EXPECT_EQ(code_of([&] { Tensor(&one, DType::f32, {half, half}, {0, 0}); }), ErrorCode::bad_shape);
+  EXPECT_EQ(Tensor(&one, DType::f32, {half}, {0}).elements(), half);
+}
+
 TEST(Tensor, SharedMemoryIsFoundAndInterleavedSlicesAreNot) {
   const Tensor wide(DType::bf16, {4, 10});
   const Tensor left = wide.slice(1, 0, 6), right = wide.slice(1, 6, 10), middle = wide.slice(1, 5, 7);

@@ -1,0 +1,54 @@
+#include <stdexcept>
+
+#include "core/call_context.h"
+
+namespace dodona {
+
+using namespace calls;
+
+CompiledSchema::CompiledSchema(const OpInfo& info, const OpSchema& schema) : symbol_specs(schema.symbols) {
+  const auto fail = [&](const std::string& what) { throw std::logic_error("schema of " + std::string(info.name) + ": " + what); };
+  const auto require = [&](int found, const std::string& what) {
+    if (found < 0) fail(what);
+    return found;
+  };
+  for (const TensorSpec& spec : schema.tensors) {
+    TensorRules rules;
+    rules.shape = ShapeExpr::parse(spec.shape, symbols);
+    if (!spec.same_dtype_as.empty())
+      rules.dtype_tensor = require(tensor_index(schema, spec.same_dtype_as), "no tensor " + spec.same_dtype_as);
+    if (!spec.view_of.empty()) rules.view_of = require(tensor_index(schema, spec.view_of), "no tensor " + spec.view_of);
+    if (!spec.when.empty()) rules.when_attr = require(attr_index(schema, spec.when), "no attribute " + spec.when);
+    if (!spec.dtype_attr.empty()) rules.dtype_attr = require(attr_index(schema, spec.dtype_attr), "no attribute " + spec.dtype_attr);
+    tensors.push_back(std::move(rules));
+  }
+  for (std::size_t i = 0; i < schema.tensors.size(); ++i) {
+    if (schema.tensors[i].bound.empty()) continue;
+    const int known = symbols.count();
+    tensors[i].bound = DimExpr::parse(schema.tensors[i].bound, symbols);
+    if (symbols.count() > known) fail("no symbol " + symbols.name(known));
+  }
+  for (const auto& [output, input] : schema.properties.in_place)
+    tensors[slot(require(tensor_index(schema, output), "no tensor " + output))].may_alias =
+        require(tensor_index(schema, input), "no tensor " + input);
+  for (const std::string& symbol : schema.properties.rows_independent) require(symbols.find(symbol), "no symbol " + symbol);
+  symbol_rules.resize(slot(symbols.count()));
+  for (int s = 0; s < symbols.count(); ++s) {
+    auto& rules = symbol_rules[slot(s)];
+    const int attr = attr_index(schema, symbols.name(s));
+    if (attr >= 0 && std::holds_alternative<std::int64_t>(schema.attrs[slot(attr)].default_value)) rules.attr = attr;
+    for (const SymbolSpec& spec : symbol_specs)
+      if (spec.name == symbols.name(s)) rules.spec = &spec;
+  }
+  for (const SymbolSpec& spec : symbol_specs) require(symbols.find(spec.name), "no symbol " + spec.name);
+}
+
+void compile(const OpInfo& info, OpSchema& schema) {
+  // What nothing rounds is compared by its bits, unless the schema says otherwise.
+  for (TensorSpec& spec : schema.tensors)
+    if (spec.direction != Direction::in && spec.judge == Judge::budget && !spec.dtypes.empty() && !is_float(spec.dtypes.front()))
+      spec.judge = Judge::exact;
+  schema.compiled = std::make_shared<const CompiledSchema>(info, schema);
+}
+
+}  // namespace dodona

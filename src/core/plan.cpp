@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "core/call_context.h"
+
+namespace dodona {
+
+using namespace calls;
+
+std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, const std::map<std::string, std::int64_t>& symbols,
+                                const std::map<std::string, DType>& dtypes, const Arguments& attrs) {
+  const Call call{info, schema};
+  const CompiledSchema& compiled = call.compiled();
+  SymbolValues values(compiled.symbols.count());
+  for (int s = 0; s < compiled.symbols.count(); ++s) {
+    const int attr = compiled.symbol_rules[slot(s)].attr;
+    if (attr < 0) continue;
+    const AttrSpec& spec = schema.attrs[slot(attr)];
+    const AttrValue* given = attrs.find_attr(spec.name);
+    values.bind(s, std::get<std::int64_t>(given ? convert(call, spec, *given) : spec.default_value), -1);
+  }
+  for (const auto& [symbol, value] : symbols) {
+    const int s = compiled.symbols.find(symbol);
+    if (s < 0) {
+      std::string known;
+      for (int k = 0; k < compiled.symbols.count(); ++k) known += (k ? ", " : "") + compiled.symbols.name(k);
+      call.fail(ErrorCode::bad_shape, symbol, "is not a size of this op; its sizes are " + known);
+    }
+    if (value < 0) call.fail(ErrorCode::bad_shape, symbol, "must not be negative, got " + std::to_string(value));
+    if (compiled.symbol_rules[slot(s)].attr < 0) values.bind(s, value, -1);
+  }
+  // A size that can only be one number need not be given.
+  for (int s = 0; s < compiled.symbols.count(); ++s) {
+    const SymbolSpec* spec = compiled.symbol_rules[slot(s)].spec;
+    if (!values.bound(s) && spec != nullptr && spec->choices.size() == 1) values.bind(s, spec->choices.front(), -1);
+  }
+  Fields none;
+  check_symbols(call, values, none);
+
+  std::vector<PlannedTensor> planned;
+  for (std::size_t i = 0; i < schema.tensors.size(); ++i) {
+    const TensorSpec& spec = schema.tensors[i];
+    const auto& rules = compiled.tensors[i];
+    PlannedTensor tensor{&spec, spec.dtypes.empty() ? DType::f32 : spec.dtypes.front(), {}, 0};
+    if (rules.dtype_tensor >= 0) {
+      tensor.dtype = planned.at(slot(rules.dtype_tensor)).dtype;
+    } else if (rules.dtype_attr >= 0) {
+      const AttrSpec& attr = schema.attrs[slot(rules.dtype_attr)];
+      const AttrValue* given = attrs.find_attr(attr.name);
+      tensor.dtype = std::get<DType>(given ? convert(call, attr, *given) : attr.default_value);
+    } else if (const auto given = dtypes.find(spec.name); given != dtypes.end()) {
+      if (std::find(spec.dtypes.begin(), spec.dtypes.end(), given->second) == spec.dtypes.end())
+        call.fail(ErrorCode::bad_dtype, spec.name,
+                  "cannot be " + std::string(name(given->second)) + ", expected one of " + join(spec.dtypes));
+      tensor.dtype = given->second;
+    }
+    const ShapeAlternative& alternative = rules.shape.alternatives().front();
+    bool determined = true;
+    const auto push = [&](std::int64_t size, const std::string& text) {
+      if (size < 0 && spec.optional) determined = false;
+      if (size < 0 && !spec.optional)
+        call.fail(ErrorCode::bad_shape, spec.name, "has shape " + alternative.text + ", and the given sizes do not determine " + text);
+      if (determined) tensor.shape.push_back(size);
+    };
+    if (alternative.pack >= 0) push(values.value(alternative.pack), compiled.symbols.name(alternative.pack));
+    for (const DimExpr& dim : alternative.dims) push(dim.evaluate(values), dim.text());
+    // Ids without the tensor that they point into are of no use.
+    const std::int64_t below = rules.bound ? rules.bound->evaluate(values) : -1;
+    if (spec.optional && rules.bound && below < 0) determined = false;
+    if (!determined) tensor.spec = nullptr;
+    if (below >= 0) tensor.bound = below;
+    planned.push_back(tensor);
+  }
+  for (const auto& [argument, dtype] : dtypes)
+    if (schema.find_tensor(argument) == nullptr) call.fail(ErrorCode::unknown_argument, argument, "is not an argument of this op");
+  // Optional tensors whose sizes were not given are left out of the call.
+  std::erase_if(planned, [](const PlannedTensor& t) { return t.spec == nullptr; });
+  return planned;
+}
+
+}  // namespace dodona
