@@ -27,11 +27,13 @@
   OP(prepare_moe_input)                     \
   OP(shuffle_rows)                          \
   OP(apply_shuffle_mul_sum)                 \
+  OP(moe_sum_reduce)                        \
   OP(bmm_fp8)                               \
   OP(cutlass_scaled_fp4_mm)                 \
   OP(scaled_fp4_quant)                      \
   OP(scaled_fp4_experts_quant)              \
   OP(sgl_per_token_quant_fp8)               \
+  OP(sgl_per_tensor_quant_fp8)              \
   OP(weak_ref_tensor)
 
 namespace dodona {

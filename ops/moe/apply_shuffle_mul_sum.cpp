@@ -6,6 +6,7 @@
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
 #include "ops/base/streaming.h"
+#include "ops/rows/sum_rows.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -81,16 +82,17 @@ void fast(const ApplyShuffleMulSum& op, const Exec& exec) {
   const std::vector<float> factors = widened_factors(op);
   parallel_for_rows(exec.threads, op.output.size(0), static_cast<double>(width * topk), worth_streaming(op.output), width * element_bytes,
                     [&](std::int64_t t, Writing writing) {
-                      const ShuffleSumRow row{.input = op.input.data(),
-                                              .row_bytes = op.input.stride(0) * element_bytes,
-                                              .permutation = op.permutation.as<const std::int32_t>() + t * topk,
-                                              .factors = factors.empty() ? nullptr : factors.data() + t * topk,
-                                              .output = row_begin_mutable(op.output, t, element_bytes),
-                                              .topk = topk,
-                                              .n = width,
-                                              .type = op.input.dtype(),
-                                              .writing = writing};
-                      dispatch<ShuffleSumRowKernel>(exec.isa, row);
+                      const SumRows row{.input = op.input.data(),
+                                        .row_bytes = op.input.stride(0) * element_bytes,
+                                        .permutation = op.permutation.as<const std::int32_t>() + t * topk,
+                                        .factors = factors.empty() ? nullptr : factors.data() + t * topk,
+                                        .scale = 1.0f,
+                                        .output = row_begin_mutable(op.output, t, element_bytes),
+                                        .count = topk,
+                                        .n = width,
+                                        .type = op.input.dtype(),
+                                        .writing = writing};
+                      dispatch<SumRowsKernel>(exec.isa, row);
                     });
 }
 

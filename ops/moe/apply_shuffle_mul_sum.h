@@ -1,8 +1,6 @@
 #pragma once
 
 #include "core/define.h"
-#include "ops/base/writing.h"
-#include "simd/tier.h"
 
 namespace dodona::ops {
 
@@ -24,22 +22,6 @@ struct ApplyShuffleMulSum {
   }
 
   std::int64_t topk() const { return output.size(0) > 0 ? permutation.size(0) / output.size(0) : 0; }
-};
-
-/// One token in vector code: out = sum of rows of `type`, in order, in fp32 by fma, rounded once.
-struct ShuffleSumRow {
-  const void* input;
-  std::int64_t row_bytes;           ///< from row to row of the input
-  const std::int32_t* permutation;  ///< the token's rows
-  const float* factors;             ///< widened; nullptr for none
-  void* output;
-  std::int64_t topk, n;
-  DType type;
-  Writing writing;
-};
-struct ShuffleSumRowKernel {
-  template <class Tier>
-  static void run(const ShuffleSumRow& row);
 };
 
 }  // namespace dodona::ops

@@ -7,6 +7,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/rows/fp8_codes.h"
 #include "ops/rows/fp8_row.h"
 #include "quant/amax.h"
 #include "quant/hopper/fast_math.h"
@@ -28,36 +29,12 @@ std::vector<float> row_of(const SglPerTokenQuantFp8& op, std::int64_t m) {
 
 /// The row's scale before its rounding.
 double exact_scale(const SglPerTokenQuantFp8& op, float amax) {
-  const double wide = amax;
-  return op.divide == "ieee" ? wide / largest_code : wide * static_cast<double>(1.0f / largest_code);
+  return fp8_scale(amax, op.divide == "ieee");
 }
 
-/// fl32(1/448) is within 2^-24 of 1/448, so the two ways to divide differ by that; a build with fast math may have 0 for a denormal.
-double scale_slack(double scale) {
-  if (!std::isfinite(scale)) return 0.0;
-  return scale * f32_eps + (may_flush(scale) ? scale : 0.0);
-}
-
-/// Codes of row m given its scale.
+/// Codes of row m given its scale. One that may be flushed makes 1/scale infinite or, in the kernel for many tokens, zero.
 void put_codes(const GoldenOutput& codes, std::int64_t m, const std::vector<float>& x, float scale) {
-  const auto width = static_cast<std::int64_t>(x.size());
-  const float factor = scale != 0 ? 1.0f / scale : 0.0f;
-  // A scale that may be flushed makes 1/scale infinite or, in the kernel for many tokens, zero.
-  const bool scale_open = may_flush(scale);
-  for (std::int64_t k = 0; k < width; ++k) {
-    const float element = x[static_cast<std::size_t>(k)];
-    float v = element * factor;
-    if (std::isnan(v)) v = largest_code;  // fmaxf(fminf(v, 448), -448)
-    // Units of 2^-24 relative: 2 for a reciprocal off by a unit in the last place and 1 for ours, 1 for the rounding of each product.
-    // A denormal element may count as zero.
-    double slack = std::isfinite(v) && !std::isnan(element) ? std::fabs(static_cast<double>(v)) * 5 * f32_eps : 0.0;
-    if (element != 0 && std::fabs(element) < flush_floor) slack += std::fabs(static_cast<double>(v));
-    if (scale_open && !std::isnan(element)) {
-      codes.put_saturating_open(m * width + k, v);
-    } else {
-      codes.put_saturating(m * width + k, v, slack);
-    }
-  }
+  put_fp8_codes(codes, m * static_cast<std::int64_t>(x.size()), x, scale, may_flush(scale));
 }
 
 /// Mistake: the maximum of values, not of magnitudes.
@@ -72,7 +49,7 @@ void golden_by(const SglPerTokenQuantFp8& op, const Exec& exec, Reference* refer
   parallel_for(exec.threads, op.input.size(0), static_cast<double>(op.input.size(1)), [&](std::int64_t m) {
     const std::vector<float> x = row_of(op, m);
     const double scale = exact_scale(op, maximum(x));
-    scales.put(m, scale, scale_slack(std::fabs(scale)));
+    scales.put(m, scale, fp8_scale_slack(std::fabs(scale)));
     put_codes(codes, m, x, static_cast<float>(scale));
   });
 }
@@ -84,7 +61,7 @@ void condition(const SglPerTokenQuantFp8& actual, const Exec& exec, Reference& r
   codes.make_open();
   parallel_for(exec.threads, actual.input.size(0), static_cast<double>(actual.input.size(1)), [&](std::int64_t m) {
     const std::vector<float> x = row_of(actual, m);
-    const double scale = exact_scale(actual, quant::amax(x)), slack = scale_slack(scale);
+    const double scale = exact_scale(actual, quant::amax(x)), slack = fp8_scale_slack(scale);
     const float stored = actual.output_s.as<float>()[m];
     if (stored == static_cast<float>(scale) || may_flush(scale)) return;
     if (stored < static_cast<float>(scale - slack) || stored > static_cast<float>(scale + slack)) return;

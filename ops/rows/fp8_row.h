@@ -1,4 +1,4 @@
-// One row of e4m3 quantization in fast mode.
+// Quantization to e4m3 in fast mode: a whole row, or its two halves alone.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,31 @@ struct Fp8Row {
 struct Fp8RowKernel {
   template <class Tier>
   static void run(const Fp8Row& row);
+};
+
+/// The largest magnitude of n elements, NaN passed over.
+struct LargestMagnitude {
+  const void* input;  ///< bf16, f16 or f32
+  std::int64_t n;
+  DType type;
+  float* result;
+};
+struct LargestMagnitudeKernel {
+  template <class Tier>
+  static void run(const LargestMagnitude& row);
+};
+
+/// e4m3(x * factor) of n elements; NaN becomes +448.
+struct Fp8Codes {
+  const void* input;  ///< bf16, f16 or f32
+  std::uint8_t* codes;
+  std::int64_t n;
+  DType type;
+  float factor;
+};
+struct Fp8CodesKernel {
+  template <class Tier>
+  static void run(const Fp8Codes& row);
 };
 
 }  // namespace dodona::ops

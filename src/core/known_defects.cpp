@@ -13,7 +13,7 @@ std::span<const KnownDefect> known_defects() {
       {"sgl_per_tensor_quant_fp8", "zero-tensor-448", "output_q", "an all-zero tensor gets scale 0 and the code 0x7E (448) everywhere"},
       {"sgl_per_token_group_quant_8bit", "v1-ue8m0-exponent", "output_s",
        "version 1 with scale_ue8m0 stores the exponent one too high for every scale below 1: (int)log2f cuts toward zero"},
-      {"moe_sum_reduce", "unwritten-tail", "output",
+      {"moe_sum_reduce", "unwritten-tail", "output_tensor",
        "bf16, more than 256 tokens, hidden size a multiple of 8 but not of 16: the last 8 columns are never written"},
       {"fast_topk_v2", "crowded-bin", "indices",
        "at most 16,384 candidates of the threshold's coarse bin are kept: scores crowded into one or two bins lose members"},

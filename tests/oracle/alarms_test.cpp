@@ -61,6 +61,7 @@ TEST(FalseAlarms, AlternativesSumInOrdersOfTheirOwn) {
   for (const char* text :
        {"linear T=4 N=64 K=512 --dtype input=f32 --dtype weight=f32 --attr out_dtype=f32", "rmsnorm T=4 H=1024 --dtype input=f32",
         "merge_state_v2 T=2 N=8 D=64 --dtype v_a=f32", "apply_shuffle_mul_sum M=3 topk=8 R=24 D=64 --dtype input=f32",
+        "moe_sum_reduce T=3 topk=8 D=64 --dtype input_tensor=f32 --attr routed_scaling_factor=2.5",
         "cutlass_mla_decode B=1 N=2 pages=4 P=32 W=4 --attr sm_scale=0.125 --dtype q_nope=f32",
         "cutlass_scaled_fp4_mm M=4 N=32 K=1024 --attr out_dtype=f32 --dist wide-exponent"}) {
     const CaseLine line = parse_case_line(text);

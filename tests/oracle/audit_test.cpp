@@ -42,6 +42,8 @@ const char* const lines[] = {
     "bmm_fp8 L=2 M=5 N=32 K=64 --dialect trtllm",
     "scaled_fp4_quant M=40 K=128",
     "sgl_per_token_quant_fp8 M=4 K=64",
+    "sgl_per_tensor_quant_fp8 T=8 H=64 --dist wide-exponent",
+    "moe_sum_reduce T=3 topk=8 D=40 --attr routed_scaling_factor=2.5",
     "trtllm_batch_decode_with_kv_cache_mla B=1 Q=1 N=3 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
     "trtllm_batch_decode_with_kv_cache_mla B=2 Q=1 N=2 pages=4 P=32 W=2 --attr bmm1_scale=0.1352337788608801",
     "fused_add_rmsnorm T=4 H=320",

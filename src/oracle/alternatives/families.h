@@ -21,10 +21,12 @@ bool merge_state_v2(const Call& call);
 
 bool moe_fused_gate(const Call& call);
 bool apply_shuffle_mul_sum(const Call& call);
+bool moe_sum_reduce(const Call& call);
 
 bool scaled_fp4_quant(const Call& call);
 bool scaled_fp4_experts_quant(const Call& call);
 bool sgl_per_token_quant_fp8(const Call& call);
+bool sgl_per_tensor_quant_fp8(const Call& call);
 
 bool bmm(const Call& call);
 bool linear(const Call& call);

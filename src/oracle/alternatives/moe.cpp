@@ -114,4 +114,21 @@ bool apply_shuffle_mul_sum(const Call& call) {
   return true;
 }
 
+/// Not where the order is the contract's.
+bool moe_sum_reduce(const Call& call) {
+  if (call.way == Way::tensor_core || call.is("order", "ascending")) return false;
+  const Tensor &input = call.tensor("input_tensor"), &output = call.tensor("output_tensor");
+  const std::vector<float> rows = floats(input);
+  const auto topk = static_cast<std::size_t>(input.size(1)), width = static_cast<std::size_t>(input.size(2));
+  const auto factor = static_cast<float>(call.number("routed_scaling_factor"));
+  for (std::size_t t = 0; t < static_cast<std::size_t>(input.size(0)); ++t)
+    for (std::size_t d = 0; d < width; ++d) {
+      std::vector<float> terms;
+      for (std::size_t j = 0; j < topk; ++j) terms.push_back(rows[(t * topk + j) * width + d]);
+      const float sum = call.way == Way::strided ? strided_sum(terms, 4) : reversed_sum(terms);
+      store(output, static_cast<std::int64_t>(t * width + d), sum * factor);
+    }
+  return true;
+}
+
 }  // namespace dodona::oracle::alternatives

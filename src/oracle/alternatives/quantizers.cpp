@@ -96,7 +96,29 @@ bool scaled_fp4_experts_quant(const Call& call) {
   return true;
 }
 
-/// reversed: divides by the scale, and by 448; strided: multiplies by reciprocals.
+namespace {
+
+float largest_of(std::span<const float> values) {
+  float amax = 0;
+  for (const float value : values)
+    if (std::fabs(value) > amax) amax = std::fabs(value);
+  return amax;
+}
+
+/// reversed: divides by 448, and values by the scale; strided: multiplies by reciprocals.
+float fp8_scale(float amax, Way way) {
+  return way == Way::strided ? amax * (1.0f / 448.0f) : amax / 448.0f;
+}
+void store_codes(const Tensor& codes, std::size_t first, std::span<const float> values, float scale, Way way) {
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    float v = scale == 0 ? values[k] * 0.0f : way == Way::strided ? values[k] * (1.0f / scale) : values[k] / scale;
+    if (std::isnan(v)) v = 448.0f;
+    store_fp8(codes, static_cast<std::int64_t>(first + k), v);
+  }
+}
+
+}  // namespace
+
 bool sgl_per_token_quant_fp8(const Call& call) {
   if (call.way == Way::tensor_core) return false;
   const Tensor &input = call.tensor("input"), &codes = call.tensor("output_q"), &scales = call.tensor("output_s");
@@ -104,17 +126,20 @@ bool sgl_per_token_quant_fp8(const Call& call) {
   const auto width = static_cast<std::size_t>(input.size(1));
   for (std::size_t row = 0; row < static_cast<std::size_t>(input.size(0)); ++row) {
     const auto values = std::span(x).subspan(row * width, width);
-    float amax = 0;
-    for (const float value : values)
-      if (std::fabs(value) > amax) amax = std::fabs(value);
-    const float scale = call.way == Way::strided ? amax * (1.0f / 448.0f) : amax / 448.0f;
+    const float scale = fp8_scale(largest_of(values), call.way);
     store(scales, static_cast<std::int64_t>(row), scale);
-    for (std::size_t k = 0; k < width; ++k) {
-      float v = scale == 0 ? values[k] * 0.0f : call.way == Way::strided ? values[k] * (1.0f / scale) : values[k] / scale;
-      if (std::isnan(v)) v = 448.0f;
-      store_fp8(codes, static_cast<std::int64_t>(row * width + k), v);
-    }
+    store_codes(codes, row * width, values, scale, call.way);
   }
+  return true;
+}
+
+bool sgl_per_tensor_quant_fp8(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor& scale = call.tensor("output_s");
+  const std::vector<float> x = floats(call.tensor("input"));
+  const float before = floats(scale)[0], needed = fp8_scale(largest_of(x), call.way);
+  if (!call.flag("is_static") && !(before > needed)) store(scale, 0, needed);
+  store_codes(call.tensor("output_q"), 0, x, floats(scale)[0], call.way);
   return true;
 }
 

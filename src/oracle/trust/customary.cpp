@@ -29,6 +29,7 @@ constexpr std::array table{
     Customary{"bmm_fp8", "*", cosine, 0, 0.99, "sgl-kernel/tests/test_bmm_fp8.py"},
     Customary{"scaled_fp4_quant", "*", close, 1.3e-6, 1e-5, "sgl-kernel/tests/test_fp4_quantize.py, decoded to f32"},
     Customary{"sgl_per_token_quant_fp8", "*", close, 1e-3, 1e-3, "sgl-kernel/tests/test_per_token_quant_fp8.py (f16), decoded to f32"},
+    Customary{"sgl_per_tensor_quant_fp8", "*", close, 1e-3, 1e-3, "sgl-kernel/tests/test_per_tensor_quant_fp8.py, decoded to f32"},
     Customary{"prepare_moe_input", "expert_offsets", close, 0, 0, "sgl-kernel test_prepare_input_moe (as its XPU port has it)"},
     Customary{"prepare_moe_input", "input_permutation", round_trip, 0, 0,
               "sgl-kernel test_prepare_input_moe (as its XPU port has it): scatter, then gather"},

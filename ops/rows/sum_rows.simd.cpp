@@ -1,30 +1,33 @@
-#include "ops/moe/apply_shuffle_mul_sum.h"
+#include "ops/rows/sum_rows.h"
 
 #include "ops/base/row_lanes.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
 
-using ops::ShuffleSumRow;
+using ops::SumRows;
 
-DODONA_INLINE const void* source_of(const ShuffleSumRow& row, std::int64_t j) {
-  return static_cast<const char*>(row.input) + row.permutation[j] * row.row_bytes;
+DODONA_INLINE const void* source_of(const SumRows& row, std::int64_t j) {
+  const std::int64_t source = row.permutation != nullptr ? row.permutation[j] : j;
+  return static_cast<const char*>(row.input) + source * row.row_bytes;
 }
 
-DODONA_INLINE f32x16 added(const ShuffleSumRow& row, std::int64_t j, f32x16 x, f32x16 sum) {
+DODONA_INLINE f32x16 added(const SumRows& row, std::int64_t j, f32x16 x, f32x16 sum) {
   return row.factors != nullptr ? fma(f32x16::splat(row.factors[j]), x, sum) : sum + x;
 }
 
 template <class Lanes>
-void sum_row(const ShuffleSumRow row) {
+void sum_row(const SumRows row) {
+  const f32x16 scale = f32x16::splat(row.scale);
   const bool streamed = row.writing != ops::Writing::cached && can_stream(row.output);
   std::int64_t i = 0;
   for (; i + 32 <= row.n; i += 32) {
     Two sum{f32x16::zero(), f32x16::zero()};
-    for (std::int64_t j = 0; j < row.topk; ++j) {
+    for (std::int64_t j = 0; j < row.count; ++j) {
       const Two x = Lanes::load_two(at<Lanes>(source_of(row, j), i));
       sum = {added(row, j, x.a, sum.a), added(row, j, x.b, sum.b)};
     }
+    sum = {sum.a * scale, sum.b * scale};
     if (streamed) {
       Lanes::stream_two(sum, at<Lanes>(row.output, i));
     } else {
@@ -33,8 +36,8 @@ void sum_row(const ShuffleSumRow row) {
   }
   for (; i < row.n; i += 16) {
     f32x16 sum = f32x16::zero();
-    for (std::int64_t j = 0; j < row.topk; ++j) sum = added(row, j, Lanes::load_partial(at<Lanes>(source_of(row, j), i), row.n - i), sum);
-    Lanes::store_partial(sum, at<Lanes>(row.output, i), row.n - i);
+    for (std::int64_t j = 0; j < row.count; ++j) sum = added(row, j, Lanes::load_partial(at<Lanes>(source_of(row, j), i), row.n - i), sum);
+    Lanes::store_partial(sum * scale, at<Lanes>(row.output, i), row.n - i);
   }
   if (row.writing == ops::Writing::streamed_last) stream_end();
 }
@@ -45,10 +48,10 @@ void sum_row(const ShuffleSumRow row) {
 namespace dodona::ops {
 
 template <class Tier>
-void ShuffleSumRowKernel::run(const ShuffleSumRow& row) {
+void SumRowsKernel::run(const SumRows& row) {
   using namespace DODONA_TIER;
   with_lanes(row.type, [&](auto lanes) { sum_row<decltype(lanes)>(row); });
 }
-template void ShuffleSumRowKernel::run<tier::DODONA_TIER>(const ShuffleSumRow&);
+template void SumRowsKernel::run<tier::DODONA_TIER>(const SumRows&);
 
 }  // namespace dodona::ops

@@ -1,0 +1,20 @@
+// Quantization to e4m3 in golden mode: a scale with its slack, and codes given a scale.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ops/base/golden_output.h"
+
+namespace dodona::ops {
+
+/// The scale at which `amax` becomes the largest code, before its rounding to fp32: amax / 448, or with fast math amax * fl32(1/448).
+double fp8_scale(float amax, bool true_division);
+/// What either way to divide, and a build that flushes denormals, may give in its place.
+double fp8_scale_slack(double scale);
+
+/// Codes of x from position `first` on: e4m3(x * (1 / scale)), zeros for a scale of 0; NaN becomes +448. `open`: the scale's reciprocal
+/// may be anything, and only what NaN becomes is known.
+void put_fp8_codes(const GoldenOutput& codes, std::int64_t first, std::span<const float> x, float scale, bool open);
+
+}  // namespace dodona::ops

@@ -1,0 +1,29 @@
+// Sums of rows in fast mode: one output row.
+#pragma once
+
+#include <cstdint>
+
+#include "dodona/dtype.h"
+#include "ops/base/writing.h"
+#include "simd/tier.h"
+
+namespace dodona::ops {
+
+/// output = scale * sum of `count` rows of `type`: in order, from zero, in fp32 (by fma where they have factors), rounded once.
+struct SumRows {
+  const void* input;
+  std::int64_t row_bytes;           ///< from row to row of the input
+  const std::int32_t* permutation;  ///< which rows; nullptr for the first ones
+  const float* factors;             ///< of the rows, widened; nullptr for none
+  float scale;
+  void* output;
+  std::int64_t count, n;
+  DType type;
+  Writing writing;
+};
+struct SumRowsKernel {
+  template <class Tier>
+  static void run(const SumRows& row);
+};
+
+}  // namespace dodona::ops
