@@ -17,7 +17,7 @@ constexpr float sqrt_half = 0.70710678f;
 /// With z = g/sqrt(2): 1 + erf(z) is off by 2 ulp of erf, by the rounding of z (2^-24 |z| erf'(z)) and by its own rounding; for g below
 /// about -3 that is much against 1 + erf(z) itself, and the slack is absolute, about 2^-24 |g|. Two products: 2^-24 each, relative. Beyond
 /// |z| = 4.5 every fp32 erf is +-1 to the bit: for negative g the value is -0, and the slack reaches from there to the true value.
-Activation gelu(double g) {
+Bounded gelu(double g) {
   const double z = g * static_cast<double>(sqrt_half), one_plus_erf = fixed::erfc(-z);
   const double value = g * 0.5 * one_plus_erf, magnitude = std::fabs(value);
   if (value == 0 || !std::isfinite(value)) return {value, 0.0};

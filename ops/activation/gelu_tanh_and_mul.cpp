@@ -15,7 +15,7 @@ constexpr float sqrt_two_over_pi = 0.7978845608028654f, cubic = 0.044715f;
 /// With z = sqrt(2/pi) * (g + 0.044715 g^3): z has at most 5 roundings, none of which cancels; tanh' = 1 - tanh^2 passes them on. tanh
 /// itself is off by `tanh_error`, relative; 1 + tanh is rounded. For g below about -2 that is much against 1 + tanh itself, so the slack is
 /// absolute. Two products: 2^-24 each, relative. Beyond |z| = 10 every tanh is +-1 to the bit.
-Activation gelu_tanh(double g, double tanh_error) {
+Bounded gelu_tanh(double g, double tanh_error) {
   const double inner = g + static_cast<double>(cubic) * g * g * g, z = static_cast<double>(sqrt_two_over_pi) * inner;
   const double one_plus_tanh = 2.0 * fixed::sigmoid(2.0 * z);
   const double value = g * 0.5 * one_plus_tanh, magnitude = std::fabs(value);

@@ -15,7 +15,7 @@ namespace {
 /// Approximate division gives 0 where the divisor exceeds 2^126: the slack there reaches 0. Where e^-g overflows fp32 (g < -88.72) the
 /// value is -0 for all that follow the formula; the slack reaches the true value. The last two bounds are drawn 2^-15 wide, three times the
 /// exponential's error there.
-Activation silu(double g) {
+Bounded silu(double g) {
   const double value = g * fixed::sigmoid(g), magnitude = std::fabs(value);
   if (value == 0 || !std::isfinite(value)) return {value, 0.0};
   const double exponential = fixed::exp(-g), blur = 1 + 0x1p-15;

@@ -6,29 +6,13 @@
 #include <string_view>
 
 #include "dodona/op.h"
+#include "ops/base/bounded.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
 #include "quant/e5m2.h"
 #include "quant/element.h"
 
 namespace dodona::ops {
-
-/// Builds with fast math flush fp32 denormals: no honest implementation can be held to anything smaller.
-inline constexpr double flush_floor = 0x1p-126;
-
-/// Whether such a build may have zero in the place of x.
-inline bool may_flush(double x) {
-  return x != 0 && std::fabs(x) < 2 * flush_floor;
-}
-
-/// fp32 unit roundoff 2^-24: the largest relative error of one rounding to fp32.
-inline constexpr double f32_eps = 0x1p-24;
-
-/// The distance from `rounded` = round(value) to the farthest number that something within `error` of `value` rounds to: what an inner
-/// rounding leaves open. 0 unless value lies within `error` of the boundary between two numbers of the type.
-inline double rounding_reach(DType type, double value, double error, double rounded) {
-  return std::fmax(quant::round_to(type, value + error) - rounded, rounded - quant::round_to(type, value - error));
-}
 
 /// One output of a golden run. Elements may be written from several threads as long as each is written once.
 class GoldenOutput {
@@ -41,22 +25,22 @@ class GoldenOutput {
     if (record_ != nullptr) record_->code = code;
   }
 
-  /// `exact` is the value before the one rounding to the output's type; an honest implementation rounds something within `slack` of it.
-  /// slack 0: the contract leaves nothing open.
-  void put(std::int64_t linear, double exact, double slack) const {
-    if (std::isnan(exact) && tensor_.dtype() == DType::f32) {
+  /// `x` is the value before the one rounding to the output's type; an honest implementation rounds something within its slack.
+  void put(std::int64_t linear, const Bounded& x) const {
+    if (std::isnan(x.exact) && tensor_.dtype() == DType::f32) {
       // The sign and payload of a computed NaN are the CPU's; stored is the NaN of GPU arithmetic, as 16-bit conversions do anyway.
       quant::set_bits(tensor_, linear, 0x7FFFFFFF);
     } else {
-      quant::set(tensor_, linear, exact);
+      quant::set(tensor_, linear, x.exact);
     }
-    record(linear, exact, slack > 0 ? slack + flush_floor : slack);
+    record(linear, x, x.slack > 0 ? x.slack + flush_floor : x.slack);
   }
+  void put(std::int64_t linear, double exact, double slack) const { put(linear, Bounded{exact, slack}); }
 
   /// As put, but overflow saturates at the largest finite value: what device conversions to e4m3, e5m2 and e2m1 do.
-  void put_saturating(std::int64_t linear, double exact, double slack) const {
-    quant::set_bits(tensor_, linear, saturating_code(tensor_.dtype(), exact));
-    record(linear, exact, slack);
+  void put_saturating(std::int64_t linear, const Bounded& x) const {
+    quant::set_bits(tensor_, linear, saturating_code(tensor_.dtype(), x.exact));
+    record(linear, x, x.slack);
   }
 
   /// The contract says nothing of this element (padding): it is set to zero and not compared.
@@ -67,15 +51,8 @@ class GoldenOutput {
     record_->unspecified[static_cast<std::size_t>(linear)] = 1;
   }
   /// Honest implementations differ in kind here (NaN against infinity, say): the value is stored and not compared.
-  void put_open(std::int64_t linear, double value) const {
-    put(linear, value, 0.0);
-    if (record_ != nullptr) record_->unspecified[static_cast<std::size_t>(linear)] = 1;
-  }
-  void put_saturating_open(std::int64_t linear, double value) const {
-    put_saturating(linear, value, 0.0);
-    if (record_ != nullptr) record_->unspecified[static_cast<std::size_t>(linear)] = 1;
-  }
-  /// Call once, before the first leave_open, put_open or put_saturating_open.
+  void put_open(std::int64_t linear, double value) const { put(linear, Bounded{value, 0.0, true}); }
+  /// Call once, before the first leave_open and before open numbers are put.
   void make_open() const {
     if (record_ != nullptr && record_->unspecified.empty()) record_->unspecified.assign(record_->exact.size(), 0);
   }
@@ -95,10 +72,13 @@ class GoldenOutput {
     return {bytes.owner(), bytes.data(), code, shape, contiguous_strides(shape), bytes.writable()};
   }
 
-  void record(std::int64_t linear, double exact, double slack) const {
+  /// Infinities and NaN have no slack.
+  void record(std::int64_t linear, const Bounded& x, double slack) const {
     if (record_ == nullptr) return;
-    record_->exact[static_cast<std::size_t>(linear)] = exact;
-    record_->slack[static_cast<std::size_t>(linear)] = slack;
+    const auto at = static_cast<std::size_t>(linear);
+    record_->exact[at] = x.exact;
+    record_->slack[at] = x.open || !std::isfinite(x.exact) ? 0.0 : slack;
+    if (x.open) record_->unspecified[at] = 1;
   }
 
   Tensor tensor_;

@@ -43,14 +43,8 @@ void put_sum(const ApplyShuffleMulSum& op, const GoldenOutput& out, std::int64_t
   const bool may_overflow = std::isfinite(magnitude) && magnitude * (1.0 + relative) > std::numeric_limits<float>::max();
   // Infinity times a denormal is infinity, or NaN once the denormal is flushed.
   const bool may_be_nan = !std::isfinite(sum) && terms.flushable != 0;
-  if (may_overflow || may_be_nan) {
-    out.put_open(linear, sum);
-  } else if (!std::isfinite(sum) || magnitude == 0) {
-    out.put(linear, sum, 0.0);
-  } else {
-    const double flushed = magnitude < 0x1p-90 ? 2.0 * static_cast<double>(op.topk()) * flush_floor : 0.0;
-    out.put(linear, sum, magnitude * relative + flushed + terms.flushable);
-  }
+  const double flushed = magnitude > 0 && magnitude < 0x1p-90 ? 2.0 * static_cast<double>(op.topk()) * flush_floor : 0.0;
+  out.put(linear, {sum, magnitude * relative + flushed + terms.flushable, may_overflow || may_be_nan});
 }
 
 void golden(const ApplyShuffleMulSum& op, const Exec& exec, Reference* reference) {

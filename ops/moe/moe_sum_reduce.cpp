@@ -48,8 +48,7 @@ class Sums {
     const double exact = any_order_ ? terms.sum * factor_ : static_cast<double>(terms.in_order * factor_);
     // Infinity times a denormal is infinity, or NaN once the denormal is flushed.
     const bool may_be_nan = flushes_ && is_denormal(factor_) && !std::isfinite(terms.sum);
-    if (may_be_nan || (any_order_ && may_overflow(terms))) return out_.put_open(linear, exact);
-    out_.put(linear, exact, std::isfinite(exact) ? slack(terms, exact) : 0.0);
+    out_.put(linear, {exact, slack(terms, exact), may_be_nan || (any_order_ && may_overflow(terms))});
   }
 
  private:

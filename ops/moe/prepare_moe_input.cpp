@@ -44,7 +44,7 @@ void golden(const PrepareMoeInput& op, const Exec&, Reference* reference) {
       rows(op.output_permutation, reference, "output_permutation");
   tokens.make_open();
   rows.make_open();
-  const auto put = [](const GoldenOutput& out, std::int64_t i, std::int64_t value) { out.put(i, static_cast<double>(value), 0.0); };
+  const auto put = [](const GoldenOutput& out, std::int64_t i, std::int64_t value) { out.put(i, {static_cast<double>(value)}); };
 
   std::vector<std::vector<std::int64_t>> members(static_cast<std::size_t>(op.num_experts));
   for (std::int64_t i = 0; i < op.topk_ids.elements(); ++i) {

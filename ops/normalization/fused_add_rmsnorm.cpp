@@ -37,11 +37,11 @@ void golden_by(const FusedAddRmsnorm& op, const Exec& exec, Reference* reference
       const double flushed = lost_if_flushed(h[i]) + lost_if_flushed(addend[i]);
       h[i] = static_cast<float>(h[i]) + static_cast<float>(addend[i]);
       lost[i] = flushed + lost_if_flushed(h[i]);
-      sum_out.put(t * width + static_cast<std::int64_t>(i), h[i], lost[i]);
+      sum_out.put(t * width + static_cast<std::int64_t>(i), {h[i], lost[i]});
       if (!sum_rounded) continue;
-      const double rounded = quant::round_to(type, h[i]);
-      lost[i] = lost[i] > 0 ? rounding_reach(type, h[i], lost[i], rounded) : 0.0;
-      h[i] = rounded;
+      const Bounded sum = rounded_to(type, {h[i], lost[i]});
+      h[i] = sum.exact;
+      lost[i] = sum.slack;
     }
     golden_rms_row(out, type, t * width, h, lost, weight, op.eps, op.weight_order == "rounded", factor);
   });

@@ -62,14 +62,14 @@ bool stays(float before, float needed) {
 /// Writes and records the scale, and says what it is in fp32.
 float put_scale(const SglPerTensorQuantFp8& op, Reference* reference, float amax) {
   const float before = *op.output_s.as<float>();
-  const double needed = fp8_scale(amax, op.divide == "ieee"), slack = fp8_scale_slack(needed);
-  if (op.is_static || stays(before, static_cast<float>(needed + slack))) {
+  const Bounded needed = fp8_scale(amax, op.divide == "ieee");
+  if (op.is_static || stays(before, static_cast<float>(needed.exact + needed.slack))) {
     record_exact(op.output_s, reference, "output_s");
     return before;
   }
   const GoldenOutput scale(op.output_s, reference, "output_s");
   // A scale that lay there and is within the slack is as good.
-  scale.put(0, stays(before, static_cast<float>(needed)) ? before : needed, slack);
+  scale.put(0, {stays(before, static_cast<float>(needed.exact)) ? before : needed.exact, needed.slack});
   return *op.output_s.as<float>();
 }
 
@@ -125,7 +125,7 @@ void fast(const SglPerTensorQuantFp8& op, const Exec& exec) {
   const Pieces pieces(op.input);
   float& scale = *op.output_s.as<float>();
   if (!op.is_static) {
-    const auto needed = static_cast<float>(fp8_scale(fast_amax(pieces, exec), op.divide == "ieee"));
+    const auto needed = static_cast<float>(fp8_scale(fast_amax(pieces, exec), op.divide == "ieee").exact);
     if (!stays(scale, needed)) scale = needed;
   }
   const float factor = scale != 0 ? 1.0f / scale : 0.0f;

@@ -28,7 +28,7 @@ std::vector<float> row_of(const SglPerTokenQuantFp8& op, std::int64_t m) {
 }
 
 /// The row's scale before its rounding.
-double exact_scale(const SglPerTokenQuantFp8& op, float amax) {
+Bounded scale_of(const SglPerTokenQuantFp8& op, float amax) {
   return fp8_scale(amax, op.divide == "ieee");
 }
 
@@ -48,9 +48,9 @@ void golden_by(const SglPerTokenQuantFp8& op, const Exec& exec, Reference* refer
   codes.make_open();
   parallel_for(exec.threads, op.input.size(0), static_cast<double>(op.input.size(1)), [&](std::int64_t m) {
     const std::vector<float> x = row_of(op, m);
-    const double scale = exact_scale(op, maximum(x));
-    scales.put(m, scale, fp8_scale_slack(std::fabs(scale)));
-    put_codes(codes, m, x, static_cast<float>(scale));
+    const Bounded scale = scale_of(op, maximum(x));
+    scales.put(m, scale);
+    put_codes(codes, m, x, static_cast<float>(scale.exact));
   });
 }
 
@@ -61,10 +61,10 @@ void condition(const SglPerTokenQuantFp8& actual, const Exec& exec, Reference& r
   codes.make_open();
   parallel_for(exec.threads, actual.input.size(0), static_cast<double>(actual.input.size(1)), [&](std::int64_t m) {
     const std::vector<float> x = row_of(actual, m);
-    const double scale = exact_scale(actual, quant::amax(x)), slack = fp8_scale_slack(scale);
+    const Bounded scale = scale_of(actual, quant::amax(x));
     const float stored = actual.output_s.as<float>()[m];
-    if (stored == static_cast<float>(scale) || may_flush(scale)) return;
-    if (stored < static_cast<float>(scale - slack) || stored > static_cast<float>(scale + slack)) return;
+    if (stored == static_cast<float>(scale.exact) || may_flush(scale.exact)) return;
+    if (stored < static_cast<float>(scale.exact - scale.slack) || stored > static_cast<float>(scale.exact + scale.slack)) return;
     put_codes(codes, m, x, stored);
   });
 }

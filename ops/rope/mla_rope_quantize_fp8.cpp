@@ -52,15 +52,13 @@ PairAt pair_at(std::int64_t p, std::int64_t pairs, bool neox) {
 
 /// fp8(x * scale): the fp32 product is rounded to fp32 first, which leaves the code open only if fp32 denormals are at stake, or if x
 /// itself is.
-void put(const GoldenOutput& out, std::int64_t linear, const Rotated& x, float scale) {
-  const double exact = x.exact * static_cast<double>(scale);
-  if (x.open) return out.put_saturating_open(linear, exact);
-  if (!std::isfinite(exact)) return out.put_saturating(linear, exact, 0.0);
-  const double rounded = static_cast<float>(exact);
-  double slack = x.slack > 0 ? x.slack * std::fabs(static_cast<double>(scale)) + std::fabs(exact) * 2 * f32_eps : 0.0;
-  if (may_flush(exact) || may_flush(scale) || may_flush(x.exact)) slack += std::fabs(exact);
+void put(const GoldenOutput& out, std::int64_t linear, const Bounded& x, float scale) {
+  Bounded product = x * static_cast<double>(scale);
+  if (x.slack > 0) product = product.widened(std::fabs(product.exact) * 2 * f32_eps);
+  if (may_flush(product.exact) || may_flush(scale) || may_flush(x.exact)) product = product.widened(std::fabs(product.exact));
   // What is not open has the bits of the fp32 product.
-  out.put_saturating(linear, slack > 0 ? exact : rounded, slack);
+  if (product.slack == 0 && !product.open) product.exact = static_cast<float>(product.exact);
+  out.put_saturating(linear, product);
 }
 
 void golden_part(const Op& op, const Part& part, const Exec& exec, Reference* reference) {
@@ -72,7 +70,7 @@ void golden_part(const Op& op, const Part& part, const Exec& exec, Reference* re
     std::vector<double> x(static_cast<std::size_t>(width));
     quant::to_f64(type, row_begin(*part.input, row, bits(type) / 8), x.data(), width);
     if (!part.rotated) {
-      for (std::int64_t i = 0; i < width; ++i) put(out, row * width + i, {x[static_cast<std::size_t>(i)], 0.0, false}, part.scale);
+      for (std::int64_t i = 0; i < width; ++i) put(out, row * width + i, {x[static_cast<std::size_t>(i)]}, part.scale);
       return;
     }
     const float* const table = table_row(op, row / part.rows_per_token);

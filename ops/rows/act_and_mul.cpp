@@ -29,22 +29,14 @@ Halves halves(const ActAndMul& op, std::int64_t row) {
 /// About what an element costs, in the units of parallel_for.
 constexpr double element_cost = 4.0;
 
-void put_product(const GoldenOutput& out, std::int64_t linear, DType type, bool rounded, Activation a, double up) {
-  double error = a.slack;
-  if (may_flush(a.value)) error += std::fabs(a.value);
-  if (rounded) {
-    const double value = quant::round_to(type, a.value);
-    error = error > 0 ? rounding_reach(type, a.value, error, value) : 0.0;
-    a.value = value;
-  }
-  const double y = a.value * up;
-  const bool gate_may_vanish = a.value != 0 && std::isfinite(a.value) && error >= std::fabs(a.value);
-  if ((std::isinf(up) && gate_may_vanish) || (std::isinf(a.value) && may_flush(up))) return out.put_open(linear, y);
-  if (!std::isfinite(y)) return out.put(linear, y, 0.0);
-  double slack = std::fabs(up) * error;
-  if (!rounded) slack += std::fabs(y) * f32_eps;
-  if (may_flush(up) || may_flush(y)) slack += std::fabs(y);
-  out.put(linear, y, slack);
+void put_product(const GoldenOutput& out, std::int64_t linear, DType type, bool rounded, Bounded a, double up) {
+  if (may_flush(a.exact)) a = a.widened(std::fabs(a.exact));
+  if (rounded) a = rounded_to(type, a);
+  Bounded y = a * up;
+  if (!rounded) y = rounded_f32(y);
+  if (may_flush(up) || may_flush(y.exact)) y = y.widened(std::fabs(y.exact));
+  if (std::isinf(a.exact) && may_flush(up)) y.open = true;
+  out.put(linear, y);
 }
 
 void throw_unless_on_hopper(const ActAndMul& op) {
@@ -58,7 +50,7 @@ void throw_unless_on_hopper(const ActAndMul& op) {
 
 }  // namespace
 
-void golden_act_and_mul(const ActAndMul& op, Activation (*activation)(double), const Exec& exec, Reference* reference) {
+void golden_act_and_mul(const ActAndMul& op, Bounded (*activation)(double), const Exec& exec, Reference* reference) {
   const GoldenOutput out(op.out, reference, "out");
   out.make_open();
   const std::int64_t width = op.out.size(-1);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/define.h"
+#include "ops/base/bounded.h"
 #include "ops/rows/act_and_mul_row.h"
 
 namespace dodona::ops {
@@ -36,16 +37,11 @@ ActAndMul act_and_mul(const Op& op) {
   return {op.input, op.out, op.gate_order == "up_gate", op.round_activation == "yes"};
 }
 
-/// An activation's value, and how far the fp32 value of an honest implementation may be from it.
-struct Activation {
-  double value, slack;
-};
-
-/// out = activation(gate) * up. Slack of the product: |up| times that of the activation; one rounding (none where both factors have been
-/// rounded to 16 bits, for their product is exact); what builds that flush denormals lose of either factor and of the product. With
-/// round_activation the activation's slack is the distance to the farthest neighbour that its rounding may fall to.
-/// Open where one factor is infinite and the other may or may not have become zero: infinity or NaN.
-void golden_act_and_mul(const ActAndMul& op, Activation (*activation)(double gate), const Exec& exec, Reference* reference);
+/// out = activation(gate) * up; the activation's slack is that of its fp32 value. Slack of the product: |up| times that of the activation;
+/// one rounding (none where both factors have been rounded to 16 bits, for their product is exact); what builds that flush denormals lose
+/// of either factor and of the product. With round_activation the activation's slack is the distance to the farthest neighbour that its
+/// rounding may fall to. Open where one factor is infinite and the other may or may not have become zero: infinity or NaN.
+void golden_act_and_mul(const ActAndMul& op, Bounded (*activation)(double gate), const Exec& exec, Reference* reference);
 
 /// As the H200's kernels: one rounding, fp32 operations that flush denormals. Throws unsupported for recipes that no kernel of the H200
 /// has, and for half rows that are no multiple of 16 bytes, on which its kernels fault.

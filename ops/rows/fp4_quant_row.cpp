@@ -21,12 +21,8 @@ Block block_of(const Fp4QuantRow& row, std::int64_t c) {
   return x;
 }
 
-struct Value {
-  double exact, slack;
-};
-
 /// A block's scale before its rounding: fl32(S * fl32(amax * fl32(1/6))). Both products are normative; only denormals may be flushed.
-Value scale_value(float amax, float encode_scale) {
+Bounded scale_value(float amax, float encode_scale) {
   const float sixth_of_amax = amax * quant::reciprocal_ftz(6.0f);
   const double value = encode_scale * sixth_of_amax;
   const bool open = std::isfinite(value) && (may_flush(sixth_of_amax) || may_flush(encode_scale));
@@ -59,15 +55,12 @@ void put_codes(const Fp4QuantRow& row, const GoldenOutput& codes, std::int64_t c
   for (std::int64_t i = 0; i < block_size; ++i) {
     const float element = x[static_cast<std::size_t>(i)], v = element * factor.value;
     const std::int64_t linear = row.first_code + c * block_size + i;
-    if (factor.open) {
-      codes.put_saturating_open(linear, v);
-      continue;
-    }
     // Units of 2^-24 relative: each of the two reciprocals 2 for one off by a unit in the last place and 1 for ours, each of the two
     // products 1 for its rounding there and 1 for ours. A denormal element may count as zero.
-    double slack = std::isfinite(v) ? std::fabs(static_cast<double>(v)) * 10 * f32_eps : 0.0;
-    if (std::isfinite(v) && element != 0 && std::fabs(element) < flush_floor) slack += std::fabs(static_cast<double>(v));
-    codes.put_saturating(linear, v, slack);
+    const double magnitude = std::fabs(static_cast<double>(v));
+    Bounded code{v, magnitude * 10 * f32_eps, factor.open};
+    if (element != 0 && std::fabs(element) < flush_floor) code = code.widened(magnitude);
+    codes.put_saturating(linear, code);
   }
 }
 
@@ -77,8 +70,8 @@ void put_fp4_row(const Fp4QuantRow& row, const GoldenOutput& codes, const Golden
   for (std::int64_t c = 0; c < row.blocks; ++c) {
     const Block x = block_of(row, c);
     const float maximum = rule == Fp4Rule::maximum_without_magnitude ? quant::largest_value(x) : quant::amax_or_nan(x);
-    const Value scale = scale_value(maximum, row.encode_scale);
-    scales.put_saturating(row.scale_of(c), scale.exact, scale.slack);
+    const Bounded scale = scale_value(maximum, row.encode_scale);
+    scales.put_saturating(row.scale_of(c), scale);
     const float rounded = quant::e4m3_to_f32(quant::to_e4m3_satfinite(scale.exact));
     put_codes(row, codes, c, x, rule == Fp4Rule::scale_not_rounded ? static_cast<float>(scale.exact) : rounded);
   }
@@ -87,7 +80,7 @@ void put_fp4_row(const Fp4QuantRow& row, const GoldenOutput& codes, const Golden
 void condition_fp4_row(const Fp4QuantRow& row, const std::uint8_t* stored_scales, const GoldenOutput& codes) {
   for (std::int64_t c = 0; c < row.blocks; ++c) {
     const Block x = block_of(row, c);
-    const Value scale = scale_value(quant::amax_or_nan(x), row.encode_scale);
+    const Bounded scale = scale_value(quant::amax_or_nan(x), row.encode_scale);
     const std::uint8_t stored = stored_scales[row.scale_of(c)];
     if (stored != quant::to_e4m3_satfinite(scale.exact)) put_codes(row, codes, c, x, quant::e4m3_to_f32(stored));
   }

@@ -4,15 +4,12 @@
 
 namespace dodona::ops {
 
-double fp8_scale(float amax, bool true_division) {
-  const double wide = amax;
-  return true_division ? wide / quant::e4m3_max : wide * static_cast<double>(1.0f / static_cast<float>(quant::e4m3_max));
-}
-
 /// fl32(1/448) is within 2^-24 of 1/448, so the two ways to divide differ by that; a build with fast math may have 0 for a denormal.
-double fp8_scale_slack(double scale) {
-  if (!std::isfinite(scale)) return 0.0;
-  return scale * f32_eps + (may_flush(scale) ? scale : 0.0);
+Bounded fp8_scale(float amax, bool true_division) {
+  const double wide = amax;
+  const double scale = true_division ? wide / quant::e4m3_max : wide * static_cast<double>(1.0f / static_cast<float>(quant::e4m3_max));
+  if (!std::isfinite(scale)) return {scale};
+  return rounded_f32({scale}).widened(may_flush(scale) ? std::fabs(scale) : 0.0);
 }
 
 void put_fp8_codes(const GoldenOutput& codes, std::int64_t first, std::span<const float> x, float scale, bool open) {
@@ -24,13 +21,10 @@ void put_fp8_codes(const GoldenOutput& codes, std::int64_t first, std::span<cons
     if (std::isnan(v)) v = largest_code;  // fmaxf(fminf(v, 448), -448)
     // Units of 2^-24 relative: 2 for a reciprocal off by a unit in the last place and 1 for ours, 1 for the rounding of each product.
     // A denormal element may count as zero.
-    double slack = std::isfinite(v) && !std::isnan(element) ? std::fabs(static_cast<double>(v)) * 5 * f32_eps : 0.0;
-    if (element != 0 && std::fabs(element) < flush_floor) slack += std::fabs(static_cast<double>(v));
-    if (open && !std::isnan(element)) {
-      codes.put_saturating_open(first + static_cast<std::int64_t>(k), v);
-    } else {
-      codes.put_saturating(first + static_cast<std::int64_t>(k), v, slack);
-    }
+    const double magnitude = std::fabs(static_cast<double>(v));
+    Bounded code{v, std::isnan(element) ? 0.0 : magnitude * 5 * f32_eps, open && !std::isnan(element)};
+    if (element != 0 && std::fabs(element) < flush_floor) code = code.widened(magnitude);
+    codes.put_saturating(first + static_cast<std::int64_t>(k), code);
   }
 }
 

@@ -9,9 +9,8 @@
 namespace dodona::ops {
 
 /// The scale at which `amax` becomes the largest code, before its rounding to fp32: amax / 448, or with fast math amax * fl32(1/448).
-double fp8_scale(float amax, bool true_division);
-/// What either way to divide, and a build that flushes denormals, may give in its place.
-double fp8_scale_slack(double scale);
+/// Slack: what either way to divide, and a build that flushes denormals, may give in its place.
+Bounded fp8_scale(float amax, bool true_division);
 
 /// Codes of x from position `first` on: e4m3(x * (1 / scale)), zeros for a scale of 0; NaN becomes +448. `open`: the scale's reciprocal
 /// may be anything, and only what NaN becomes is known.

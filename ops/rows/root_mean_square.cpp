@@ -74,25 +74,21 @@ void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std
   for (const double value : x) sum += value * value;
   const RmsFactor factor = factor_of(sum, static_cast<std::int64_t>(x.size()), eps);
   for (std::size_t h = 0; h < x.size(); ++h) {
-    double normalised = x[h] * factor.value;
-    if (std::isinf(factor.relative) && !std::isnan(normalised)) {
-      out.put_open(first + static_cast<std::int64_t>(h), normalised * weight[h]);
+    const std::int64_t linear = first + static_cast<std::int64_t>(h);
+    Bounded normalised{x[h] * factor.value};
+    if (std::isinf(factor.relative) && !std::isnan(normalised.exact)) {
+      out.put(linear, {normalised.exact * weight[h], 0.0, true});
       continue;
     }
-    double error = std::fabs(normalised) * factor.relative;
-    if (may_flush(x[h]) || may_flush(normalised)) error += std::fabs(normalised);
-    if (!lost.empty()) error += factor.value * lost[h];
-    if (weight_rounded) {
-      const double rounded = quant::round_to(type, normalised);
-      error = rounding_reach(type, normalised, error, rounded);
-      normalised = rounded;
-    }
-    const double y = normalised * weight[h];
-    double slack = error * std::fabs(weight[h]);
-    if (may_flush(y) || may_flush(weight[h])) slack += std::fabs(y);
+    normalised.slack = std::fabs(normalised.exact) * factor.relative;
+    if (may_flush(x[h]) || may_flush(normalised.exact)) normalised = normalised.widened(std::fabs(normalised.exact));
+    if (!lost.empty()) normalised = normalised.widened(factor.value * lost[h]);
+    if (weight_rounded) normalised = rounded_to(type, normalised);
+    Bounded y = normalised * weight[h];
+    if (may_flush(y.exact) || may_flush(weight[h])) y = y.widened(std::fabs(y.exact));
     // A flushed term may also turn the sign of a sum that is zero without it.
-    if (!lost.empty() && lost[h] > 0) slack = std::fmax(slack, flush_floor);
-    out.put(first + static_cast<std::int64_t>(h), y, std::isfinite(y) ? slack : 0.0);
+    if (!lost.empty() && lost[h] > 0) y.slack = std::fmax(y.slack, flush_floor);
+    out.put(linear, y);
   }
 }
 

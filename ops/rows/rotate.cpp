@@ -54,21 +54,13 @@ double lost_if_flushed(double x, double y) {
 }
 
 /// round(round(own*c) + round(partner*s)): the bits follow, except where denormals may be flushed (bf16 has the exponents of fp32).
-Rotated rotated_each_step(DType type, double own, double c, double partner, double s) {
+Bounded rotated_each_step(DType type, double own, double c, double partner, double s) {
   const double a = quant::round_to(type, own * c), b = quant::round_to(type, partner * s), exact = a + b;
   const auto lost = [](double x, double y, double rounded) {
     return lost_if_flushed(x, y) > 0 ? std::fabs(x * y) + std::fabs(rounded) : 0.0;
   };
   if (!std::isfinite(exact)) return {exact, 0.0, is_denormal(own) || is_denormal(c) || is_denormal(partner) || is_denormal(s)};
   return {exact, lost(own, c, a) + lost(partner, s, b) + (is_denormal(exact) ? std::fabs(exact) : 0.0), false};
-}
-
-void put(const GoldenOutput& out, std::int64_t linear, const Rotated& value) {
-  if (value.open) {
-    out.put_open(linear, value.exact);
-  } else {
-    out.put(linear, value.exact, value.slack);
-  }
 }
 
 // ---- hopper
@@ -91,7 +83,7 @@ float sum_of_rounded(DType type, float own, float c, float partner, float s) {
 
 /// own*c + partner*s, rounded once. Products of fp32 numbers are exact in double. An implementation may round either product to fp32 or
 /// both, which moves the sum by what that rounding changes; then it rounds the sum to fp32, which is a rounding more for 16-bit types.
-Rotated rotated_once(DType type, double own, double c, double partner, double s) {
+Bounded rotated_once(DType type, double own, double c, double partner, double s) {
   const double a = own * c, b = partner * s, exact = a + b;
   if (!std::isfinite(exact)) {
     // Infinity times a denormal is infinity, or NaN once the denormal is flushed.
@@ -155,8 +147,8 @@ void rotate_golden(const Rotation& r, const Exec& exec, Reference* reference) {
         const auto [first, second] = pair_index(p, pairs, r.neox);
         const double u = x[static_cast<std::size_t>(first)], v = x[static_cast<std::size_t>(second)];
         const double c = table[static_cast<std::size_t>(p)], s = table[static_cast<std::size_t>(p + pairs)];
-        put(out, begin + first, rotated(type, u, c, v, -s));
-        put(out, begin + second, rotated(type, v, c, u, s));
+        out.put(begin + first, rotated(type, u, c, v, -s));
+        out.put(begin + second, rotated(type, v, c, u, s));
       }
     }
   });

@@ -10,6 +10,7 @@
 #include "dodona/exec.h"
 #include "dodona/op.h"
 #include "dodona/tensor.h"
+#include "ops/base/bounded.h"
 #include "simd/tier.h"
 
 namespace dodona::ops {
@@ -38,13 +39,8 @@ enum class RotaryRounding {
   each_step,  ///< table in the type (16 bits); every product and every sum rounds to the type
 };
 
-/// A golden value and what the contract leaves open of it.
-struct Rotated {
-  double exact, slack;
-  bool open;  ///< honest implementations differ in kind
-};
 /// own*c + partner*s in fp32, before one rounding to `type`.
-Rotated rotated_once(DType type, double own, double c, double partner, double s);
+Bounded rotated_once(DType type, double own, double c, double partner, double s);
 
 /// A rotation of all heads of query and key, in place.
 struct Rotation {
