@@ -1,6 +1,7 @@
 """Cases, verdicts, layers."""
 
 import hashlib
+import pathlib
 import subprocess
 import sys
 
@@ -136,3 +137,40 @@ def test_without_its_library_the_import_says_what_to_do(tmp_path):
         if not library and run.returncode == 0:
             continue  # an installed package has its library beside it
         assert words in run.stderr
+
+
+# ---- the script of docs/inputs.md, which has nothing but NumPy ----
+
+SCRIPT = pathlib.Path(__file__).parents[2] / "docs" / "regenerate_inputs.py"
+
+
+def regenerate(path):
+    return subprocess.run([sys.executable, SCRIPT, path], capture_output=True, text=True)
+
+
+# Values, weights, positions, tables of cosines, scales, 8-bit floats, log-sum-exps, packed codes.
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rmsnorm T=3 H=65 --seed 77 --dist outliers",
+        "merge_state T=2 N=5 D=64 --dist edge",
+        "rotary_embedding T=3 P=64 R=64 Nq=4 --attr head_size=64 --dtype query=f32",
+        "bmm_fp8 L=1 M=3 N=32 K=64 --dist ties",
+        "weak_ref_tensor S=33 --dtype tensor=f4_e2m1 --dist wide-exponent",
+    ],
+)
+def test_the_numpy_script_makes_the_same_inputs(command, tmp_path, line):
+    path = tmp_path / "case"
+    command("gen", *line.split(), "--compact", "-o", str(path))
+    done = regenerate(path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_numpy_script_notices_other_bytes(command, tmp_path):
+    path = tmp_path / "case"
+    command("gen", *"rmsnorm T=3 H=65".split(), "--compact", "-o", str(path))
+    content = path.read_bytes()
+    other_seed = content.replace(rb'\"seed\":0', rb'\"seed\":1')
+    assert other_seed != content
+    path.write_bytes(other_seed)
+    assert regenerate(path).returncode != 0

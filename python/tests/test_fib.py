@@ -54,17 +54,6 @@ def kind_of(torch, field):
     return getattr(torch, {"float4_e2m1": "float4_e2m1fn_x2"}.get(field["dtype"], field["dtype"]), None)
 
 
-def as_torch(torch, arrays, d):
-    for value, field in zip(arrays, d["inputs"].values()):
-        kind = kind_of(torch, field)
-        if not isinstance(value, np.ndarray):
-            yield value
-        elif value.dtype.kind in "iufb" and value.dtype != np.uint16 and not field["dtype"].startswith(("bfloat", "float8", "float4")):
-            yield torch.from_numpy(value)
-        else:
-            yield torch.from_numpy(value.view({1: np.uint8, 2: np.int16}[value.dtype.itemsize])).view(kind)
-
-
 def torch_of(result):
     return __import__(type(result).__module__)
 
@@ -105,25 +94,6 @@ def test_every_reference_runs_and_passes_the_judge(op, exported, stored):
         before = [value.tobytes() for value in inputs if isinstance(value, np.ndarray)]
         judge(op, d, workload, reference_of(d)(*inputs))
         assert [value.tobytes() for value in inputs if isinstance(value, np.ndarray)] == before, "the workload's arrays were changed"
-
-
-@pytest.mark.parametrize("op", dodona.ops())
-def test_every_reference_takes_torch_tensors(op, exported, stored):
-    """What flashinfer-bench hands it."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    root, found = of_op(exported, op)
-    ran = 0
-    for d, workload in found:
-        fields = [*d["inputs"].values(), *d["outputs"].values()]
-        if not all(kind_of(torch, field) for field in fields):
-            continue  # an older torch
-        tensors = {key: value for path in (root / "blob").rglob(f"{d['name']}_1.safetensors") for key, value in stored(path).items()}
-        results = reference_of(d)(*as_torch(torch, as_numpy(d, workload, tensors), d))
-        assert all(isinstance(one, (torch.Tensor, int)) for one in (results if isinstance(results, tuple) else (results,)))
-        judge(op, d, workload, results)
-        ran += 1
-    if not ran:
-        pytest.skip(f"torch {torch.__version__} lacks the element types")
 
 
 def test_a_wrong_result_does_not_pass(exported, stored):

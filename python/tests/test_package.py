@@ -5,11 +5,12 @@ import importlib
 import pathlib
 import re
 
-import pytest
-
 import dodona
 
-tomllib = pytest.importorskip("tomllib", reason="Python has no tomllib before 3.11")
+try:
+    import tomllib
+except ImportError:  # before Python 3.11
+    import tomli as tomllib
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -5,14 +5,14 @@ import sys
 
 import numpy as np
 import pytest
+import test_fib
+import torch
+from test_fib import exported  # noqa: F401, a fixture
 
 import dodona
 from dodona import compat
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
 KINDS = {"bf16": "bfloat16", "f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2", "f8_e8m0": "float8_e8m0fnu"}
-needs_float8 = pytest.mark.skipif(not hasattr(torch, "float8_e4m3fn"), reason=f"torch {torch.__version__} has no float8")
 
 
 def to_torch(array, dtype):
@@ -177,14 +177,15 @@ def test_types_of_torch_name_attributes(dtype):
     assert dodona.bmm(a, b, out_dtype=dtype).dtype == torch.float32
 
 
-@needs_float8
-def test_float8_goes_in_and_comes_out(norm):
-    q, scale = dodona.sgl_per_token_quant_fp8(norm[0])
-    assert q.dtype == torch.float8_e4m3fn and scale.dtype == torch.float32
-    case = dodona.gen("mla_rope_quantize_fp8 T=2 N=3 Dr=16 Dn=32 P=64 --attr quantize_dtype=f8_e5m2")
-    outputs, _ = torch_call(case, dodona.mla_rope_quantize_fp8)
-    assert {value.dtype for value in outputs.values()} == {torch.float8_e5m2}
-    assert_same(case, outputs)
+if hasattr(torch, "float8_e4m3fn"):
+
+    def test_float8_goes_in_and_comes_out(norm):
+        q, scale = dodona.sgl_per_token_quant_fp8(norm[0])
+        assert q.dtype == torch.float8_e4m3fn and scale.dtype == torch.float32
+        case = dodona.gen("mla_rope_quantize_fp8 T=2 N=3 Dr=16 Dn=32 P=64 --attr quantize_dtype=f8_e5m2")
+        outputs, _ = torch_call(case, dodona.mla_rope_quantize_fp8)
+        assert {value.dtype for value in outputs.values()} == {torch.float8_e5m2}
+        assert_same(case, outputs)
 
 
 def test_packed_codes_are_bytes():
@@ -254,8 +255,9 @@ def test_leave_to_copy_from_devices_does_not_help_without_values():
 
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 def test_tensors_that_compilers_trace_with_are_refused():
-    fake = pytest.importorskip("torch._subclasses.fake_tensor", reason=f"torch {torch.__version__} has no fake tensors")
-    with fake.FakeTensorMode():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
         x, weight = torch.empty(2, 8), torch.empty(8)
     with pytest.raises(ValueError, match="rmsnorm: input"):
         dodona.rmsnorm(x, weight)
@@ -273,3 +275,34 @@ def test_tensors_on_a_real_gpu_are_copied_there_and_back(norm):
     dodona.fused_add_rmsnorm(on_cpu, sum_on_cpu, norm[1])
     assert x.is_cuda and torch.equal(x.cpu(), on_cpu) and torch.equal(residual.cpu(), sum_on_cpu)
     assert y.is_cuda and torch.equal(y.cpu(), dodona.rmsnorm(sum_on_cpu, norm[1]))
+
+
+# ---- exported FlashInfer-Bench definitions ----
+
+
+def as_torch(arrays, d):
+    for value, field in zip(arrays, d["inputs"].values()):
+        kind = test_fib.kind_of(torch, field)
+        if not isinstance(value, np.ndarray):
+            yield value
+        elif value.dtype.kind in "iufb" and value.dtype != np.uint16 and not field["dtype"].startswith(("bfloat", "float8", "float4")):
+            yield torch.from_numpy(value)
+        else:
+            yield torch.from_numpy(value.view({1: np.uint8, 2: np.int16}[value.dtype.itemsize])).view(kind)
+
+
+@pytest.mark.parametrize("op", dodona.ops())
+def test_every_reference_takes_torch_tensors(op, exported, stored):
+    """What flashinfer-bench hands it."""
+    root, found = test_fib.of_op(exported, op)
+    ran = 0
+    for d, workload in found:
+        fields = [*d["inputs"].values(), *d["outputs"].values()]
+        if not all(test_fib.kind_of(torch, field) for field in fields):
+            continue  # an older torch
+        tensors = {key: value for path in (root / "blob").rglob(f"{d['name']}_1.safetensors") for key, value in stored(path).items()}
+        results = test_fib.reference_of(d)(*as_torch(test_fib.as_numpy(d, workload, tensors), d))
+        assert all(isinstance(one, (torch.Tensor, int)) for one in (results if isinstance(results, tuple) else (results,)))
+        test_fib.judge(op, d, workload, results)
+        ran += 1
+    assert ran or not hasattr(torch, "float4_e2m1fn_x2"), "a torch that has every type"

@@ -1,6 +1,7 @@
 #include "core/fixed_math.h"
 
 #include <gtest/gtest.h>
+#include <mpfr.h>
 
 #include <algorithm>
 #include <bit>
@@ -13,10 +14,6 @@
 #include <vector>
 
 #include "core/philox.h"
-
-#ifdef DODONA_HAVE_MPFR
-#include <mpfr.h>
-#endif
 
 namespace dodona {
 namespace {
@@ -247,8 +244,6 @@ TEST(FixedMath, AgreesWithTheCLibraryToAFewUnits) {
   }
 }
 
-#ifdef DODONA_HAVE_MPFR
-
 class Exact {
  public:
   Exact() { mpfr_init2(value_, 128); }
@@ -355,8 +350,6 @@ TEST(FixedMath, PowStaysWithinItsStatedErrorAgainstMpfr) {
   EXPECT_LE(worst, 0.53) << std::hexfloat << worst_x << " " << worst_y;
   if (count > 10000) std::printf("pow      %.4f at %a %a\n", worst, worst_x, worst_y);
 }
-
-#endif
 
 // ---- Special values, as in C's Annex F ----
 

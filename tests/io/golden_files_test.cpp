@@ -9,12 +9,14 @@ using namespace dodona::io::testing;
 
 namespace {
 
+/// Those of the repository, and those beside it.
 std::vector<std::string> golden_files() {
   std::vector<std::string> paths;
-  const std::filesystem::path folder = std::filesystem::path(DODONA_SOURCE_DIR) / ".." / "shared" / "golden";
-  if (!std::filesystem::exists(folder)) return paths;
-  for (const auto& item : std::filesystem::recursive_directory_iterator(folder))
-    if (item.path().extension() == ".safetensors") paths.push_back(item.path().string());
+  for (const char* folder : {DODONA_SOURCE_DIR "/tests/golden", DODONA_SOURCE_DIR "/../shared/golden"}) {
+    if (!std::filesystem::exists(folder)) continue;
+    for (const auto& item : std::filesystem::recursive_directory_iterator(folder))
+      if (item.path().extension() == ".safetensors") paths.push_back(item.path().string());
+  }
   std::sort(paths.begin(), paths.end());
   return paths;
 }
@@ -27,11 +29,14 @@ bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 TEST(GoldenFiles, AreReadWholeAndComeBackFromBeingWritten) {
   const std::vector<std::string> paths = golden_files();
-  if (paths.empty()) GTEST_SKIP() << "no recorded cases beside the sources";
+  ASSERT_GE(paths.size(), 80u);
   for (const std::string& path : paths) {
     SCOPED_TRACE(path);
     const SafetensorsFile file = SafetensorsFile::open(path);
     EXPECT_FALSE(file.entries().empty());
+    // Some hardware tables have unsigned types that tensors here have not.
+    if (!std::all_of(file.entries().begin(), file.entries().end(), [](const SafetensorsEntry& entry) { return entry.dtype.has_value(); }))
+      continue;
     NamedTensors tensors;
     for (const SafetensorsEntry& entry : file.entries()) {
       tensors.emplace_back(entry.name, file.tensor(entry));
@@ -54,7 +59,6 @@ TEST(GoldenFiles, AreReadWholeAndComeBackFromBeingWritten) {
 
 TEST(GoldenFiles, SayWhichCaseTheyAre) {
   const std::vector<std::string> paths = golden_files();
-  if (paths.empty()) GTEST_SKIP() << "no recorded cases beside the sources";
   for (const std::string& path : paths) {
     SCOPED_TRACE(path);
     const std::filesystem::path where(path);

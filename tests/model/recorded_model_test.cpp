@@ -1,8 +1,10 @@
 // A small model against what HuggingFace transformers computed from it (recorded, see the recordings' README): with the roundings between
 // ops switched off, the decode layers fed one token at a time must give its hidden states, its router's choices and its tokens.
+#include <algorithm>
 #include <cmath>
-#include <cstdlib>
+#include <filesystem>
 #include <set>
+#include <tuple>
 
 #include "core/define.h"
 #include "dodona/error.h"
@@ -20,13 +22,14 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t prompt_tokens = 37, decode_steps = 8, batch = 2;
 
-/// Where the recorded model is: DODONA_GOLDEN_PATH names folders of recordings; beside the repository they lie in shared/golden.
-std::string model_folder() {
-  std::vector<fs::path> folders{fs::path(DODONA_SOURCE_DIR) / "tests/golden", fs::path(DODONA_SOURCE_DIR) / "../shared/golden"};
-  if (const char* extra = std::getenv("DODONA_GOLDEN_PATH")) folders.emplace_back(extra);
-  for (const fs::path& folder : folders)
-    if (fs::exists(folder / "_models/tiny-a/expected.safetensors")) return (folder / "_models/tiny-a").string();
-  return {};
+/// The model of the repository, and those that lie beside it.
+std::vector<std::string> model_folders() {
+  std::vector<std::string> found{DODONA_SOURCE_DIR "/tests/golden/_models/tiny-b"};
+  const fs::path beside = fs::path(DODONA_SOURCE_DIR) / "../shared/golden/_models";
+  if (fs::is_directory(beside))
+    for (const auto& entry : fs::directory_iterator(beside))
+      if (fs::exists(entry.path() / "expected.safetensors")) found.push_back(entry.path().string());
+  return found;
 }
 
 /// The whole model, one token of each request at a time.
@@ -141,12 +144,11 @@ std::int64_t argmax(const Tensor& logits, std::int64_t row) {
   return best;
 }
 
-class RecordedModel : public ::testing::TestWithParam<Mode> {};
+class RecordedModel : public ::testing::TestWithParam<std::tuple<std::string, Mode>> {};
 
 TEST_P(RecordedModel, TokensOneAtATimeGiveItsHiddenStatesItsChoicesAndItsTokens) {
-  const std::string folder = model_folder();
-  if (folder.empty()) GTEST_SKIP() << "the recorded model is not here; DODONA_GOLDEN_PATH names the folder that holds _models";
-  Runner runner(folder, GetParam());
+  const auto& [folder, mode] = GetParam();
+  Runner runner(folder, mode);
   const Tensor ids = runner.recorded("input_ids");
   const std::int64_t layers = runner.config().num_hidden_layers;
   std::vector<std::int64_t> tokens(batch);
@@ -175,8 +177,13 @@ TEST_P(RecordedModel, TokensOneAtATimeGiveItsHiddenStatesItsChoicesAndItsTokens)
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, RecordedModel, ::testing::Values(Mode::fast, Mode::golden),
-                         [](const auto& test) { return std::string(name(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Models, RecordedModel,
+                         ::testing::Combine(::testing::ValuesIn(model_folders()), ::testing::Values(Mode::fast, Mode::golden)),
+                         [](const auto& test) {
+                           std::string id = fs::path(std::get<0>(test.param)).filename().string() + "_";
+                           std::replace(id.begin(), id.end(), '-', '_');
+                           return id + std::string(name(std::get<1>(test.param)));
+                         });
 
 }  // namespace
 }  // namespace dodona::model

@@ -66,12 +66,12 @@ TEST_F(Docs, BashCompletesCommandsOptionsValuesAndOps) {
 }
 
 TEST_F(Docs, ZshScriptParses) {
-  if (!have("zsh")) GTEST_SKIP() << "zsh is not installed";
+  ASSERT_TRUE(have("zsh")) << "tools/test installs it";
   EXPECT_EQ(std::system(("zsh -n " + file("_dodona", run("docs zsh").out)).c_str()), 0);
 }
 
 TEST_F(Docs, ZshCompletesCommandsOptionsValuesAndOps) {
-  if (!have("zsh")) GTEST_SKIP() << "zsh is not installed";
+  ASSERT_TRUE(have("zsh")) << "tools/test installs it";
   file("_dodona", run("docs zsh").out);
   const auto completes = [&](const std::string& line, const std::string& expected) {
     const std::string script = DODONA_SOURCE_DIR "/tests/tools/complete.zsh";
@@ -87,7 +87,7 @@ TEST_F(Docs, ManualPageFormatsWithoutWarnings) {
   EXPECT_EQ(page.find(".TH DODONA 1"), 0U);
   for (const char* command : {"list", "info", "gen", "check", "verify"})
     EXPECT_NE(page.find(".SS dodona " + std::string(command)), std::string::npos) << command;
-  if (!have("groff")) GTEST_SKIP() << "groff is not installed: the page was not formatted";
+  ASSERT_TRUE(have("groff")) << "tools/test installs it";
   const std::string warnings = (folder_ / "warnings").string();
   EXPECT_EQ(std::system(("groff -man -ww -Tutf8 " + file("dodona.1", page) + " > /dev/null 2> " + warnings).c_str()), 0);
   EXPECT_EQ(read_raw(warnings), "");

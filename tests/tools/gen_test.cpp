@@ -1,4 +1,4 @@
-// dodona gen, and the NumPy script that makes its inputs anew.
+// dodona gen.
 #include <cstdlib>
 
 #include "command.h"
@@ -49,32 +49,6 @@ TEST_F(Gen, BadLinesGetOneClearErrorAndLeaveNoFile) {
   expect_error("gen rmsnorm T=1 H=64 -o " + path("no/such/folder/case"), "no/such/folder");
   EXPECT_FALSE(fs::exists(path("never")));
   EXPECT_EQ(run("gen rmsnorm T=1 H=64").status, 2);
-}
-
-/// A Python with NumPy: Debian's, or the one first in the path.
-std::string python() {
-  for (const char* candidate : {"/usr/bin/python3", "python3"})
-    if (std::system((std::string(candidate) + " -c 'import numpy' 2>/dev/null").c_str()) == 0) return candidate;
-  return {};
-}
-
-TEST_F(Gen, TheNumpyScriptMakesTheSameInputs) {
-  const std::string interpreter = python();
-  if (interpreter.empty()) GTEST_SKIP() << "no Python with NumPy (Debian: python3-numpy)";
-  const std::string script = interpreter + " " DODONA_SOURCE_DIR "/docs/regenerate_inputs.py ";
-  // Values, weights, positions, tables of cosines, scales, 8-bit floats, log-sum-exps.
-  for (const char* line : {"rmsnorm T=3 H=65 --seed 77 --dist outliers", "merge_state T=2 N=5 D=64 --dist edge",
-                           "rotary_embedding T=3 P=64 R=64 Nq=4 --attr head_size=64 --dtype query=f32",
-                           "bmm_fp8 L=1 M=3 N=32 K=64 --dist ties", "weak_ref_tensor S=33 --dtype tensor=f4_e2m1 --dist wide-exponent"}) {
-    ASSERT_EQ(run(std::string("gen ") + line + " --compact -o " + path("c")).status, 0) << line;
-    EXPECT_EQ(std::system((script + path("c") + " > " + path("out")).c_str()), 0) << line << "\n" << read_raw(path("out"));
-  }
-  // It can fail: another seed gives other bytes.
-  std::string bytes = read_raw(path("c"));
-  const std::size_t at = bytes.find("\\\"seed\\\":0");
-  ASSERT_NE(at, std::string::npos);
-  bytes[at + 9] = '1';
-  EXPECT_NE(std::system((script + file("other", bytes) + " > " + path("out")).c_str()), 0);
 }
 
 }  // namespace
