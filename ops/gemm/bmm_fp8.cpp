@@ -5,11 +5,9 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/base/golden_output.h"
-#include "ops/sums/fp8_sum.h"
+#include "ops/sums/products.h"
+#include "ops/sums/products_hopper.h"
 #include "ops/tiles/fp8_tile.h"
-#include "quant/hopper/fast_math.h"
-#include "quant/hopper/tensor_core.h"
 
 namespace dodona::ops {
 namespace {
@@ -43,32 +41,18 @@ double flops(const BmmFp8& op) {
   return 2.0 * static_cast<double>(s.batches) * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
 }
 
-// ---- golden
-
-void decode(const std::uint8_t* codes, const Fp8Factors& factors, std::span<Fp8Factor> out) {
-  for (std::size_t k = 0; k < out.size(); ++k) out[k] = factors[codes[k]];
+std::vector<Product> products_of(const BmmFp8& op) {
+  return batched_products(op.A, op.B, {.factors = {{whole_term(op.A_scale), whole_term(op.B_scale)}}});
 }
 
 void golden(const BmmFp8& op, const Exec& exec, Reference* reference) {
-  const GoldenOutput out(op.out, reference, "out");
-  const Sizes s = sizes_of(op);
-  const Accumulator accumulator = op.accumulator == "fp32" ? Accumulator::fp32 : Accumulator::hopper_fp8;
-  const float scale = value_of(op.A_scale) * value_of(op.B_scale);
-  const bool scale_may_flush = may_flush(value_of(op.A_scale)) || may_flush(value_of(op.B_scale)) || may_flush(scale);
-  parallel_for(exec.threads, s.batches * s.m, static_cast<double>(s.n * s.k), [&](std::int64_t row) {
-    std::vector<Fp8Factor> a(static_cast<std::size_t>(s.k)), b(a.size());
-    decode(row_codes(op, row / s.m, row % s.m), fp8_factors(op.A.dtype()), a);
-    for (std::int64_t j = 0; j < s.n; ++j) {
-      decode(column_codes(op, row / s.m, j), fp8_factors(op.B.dtype()), b);
-      const Fp8Sum sum = reference != nullptr ? fp8_sum(accumulator, a, b) : Fp8Sum{fp8_dot(a, b), 0.0};
-      const double exact = sum.exact * scale;
-      double slack = 0;
-      // What the accumulator lost, and the fp32 rounding of its product with the scale, which may be flushed.
-      if (std::isfinite(exact))
-        slack = sum.slack * std::fabs(static_cast<double>(scale)) + std::fabs(exact) * (scale_may_flush ? 1.0 : f32_eps);
-      out.put(row * s.n + j, exact, slack);
-    }
-  });
+  golden_products(products_of(op), op.accumulator == "fp32" ? fp32_in_any_order : hopper_fp8, op.out, reference, "out", exec);
+}
+
+void hopper(const BmmFp8& op, const Exec& exec) {
+  if (op.accumulator == "fp32")
+    throw Error(ErrorCode::unsupported, "", "accumulator", "'fp32' has no hopper mode: the H200's kernel does not promote its sums");
+  hopper_products(products_of(op), hopper_fp8, op.out, exec);
 }
 
 // ---- fast
@@ -122,28 +106,6 @@ void fast(const BmmFp8& op, const Exec& exec) {
   parallel_for(exec.threads, workers, flops(op) / static_cast<double>(workers), [&](std::int64_t worker) {
     for (std::int64_t i = tiles * worker / workers; i < tiles * (worker + 1) / workers; ++i)
       run_tile(op, exec, s, t, i, scratch + static_cast<std::size_t>(worker) * floats);
-  });
-}
-
-// ---- hopper
-
-void hopper(const BmmFp8& op, const Exec& exec) {
-  namespace hw = quant::hopper;
-  if (op.accumulator == "fp32")
-    throw Error(ErrorCode::unsupported, "", "accumulator", "'fp32' has no hopper mode: the H200's kernel does not promote its sums");
-  const Sizes s = sizes_of(op);
-  const float scale = hw::mul(value_of(op.A_scale), value_of(op.B_scale));
-  constexpr std::int64_t group = 64;  // columns decoded at a time
-  const std::int64_t groups = ceil_div(s.n, group);
-  parallel_for(exec.threads, s.batches * groups, static_cast<double>(s.m * s.k * group), [&](std::int64_t task) {
-    const std::int64_t batch = task / groups, first = task % groups * group, columns = std::min(group, s.n - first);
-    const hw::MmaRows a(hw::fp8_wgmma, op.A.dtype(), row_codes(op, batch, 0), s.m, s.k);
-    const hw::MmaColumns b(hw::fp8_wgmma, op.B.dtype(), column_codes(op, batch, first), columns, s.k);
-    std::vector<float> c(static_cast<std::size_t>(s.m * columns), 0.0f);
-    hw::accumulate(a, b, 0, s.k, c.data(), columns);
-    for (float& value : c) value = hw::mul(value, scale);
-    for (std::int64_t i = 0; i < s.m; ++i)
-      quant::from_f32(op.dtype, c.data() + i * columns, op.out.as<std::uint16_t>() + (batch * s.m + i) * s.n + first, columns);
   });
 }
 

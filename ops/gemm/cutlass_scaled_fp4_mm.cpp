@@ -1,11 +1,7 @@
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
 
-#include <vector>
-
-#include "core/threads.h"
-#include "ops/sums/fp4_sum.h"
+#include "ops/sums/products.h"
 #include "ops/tiles/fp4_multiply.h"
-#include "quant/swizzle.h"
 
 namespace dodona::ops {
 namespace {
@@ -14,23 +10,22 @@ double flops(const CutlassScaledFp4Mm& op) {
   return 2.0 * static_cast<double>(op.out.elements()) * 2.0 * static_cast<double>(op.a.size(1));
 }
 
-/// Row `r` of a or b.
-Fp4Vector decoded_row(const Tensor& codes, const Tensor& scales, std::int64_t r) {
-  const std::int64_t at = quant::scale_offset(quant::ScaleLayout::swizzled_128x4, r, 0, scales.size(1));
-  return decode_fp4(codes.as<std::uint8_t>() + r * codes.size(1), scales.as<std::uint8_t>() + at, codes.size(1) * 2);
+Operand operand_of(const Tensor& codes, const Tensor& scales) {
+  const std::int64_t k = codes.size(1) * 2;
+  return {.type = f4_e2m1,
+          .codes = codes.data(),
+          .count = codes.size(0),
+          .k = k,
+          .stride = k,
+          .scales = nvfp4_scales(scales.data(), k),
+          .zeros = {}};
 }
 
 void golden(const CutlassScaledFp4Mm& op, const Exec& exec, Reference* reference) {
-  const GoldenOutput out(op.out, reference, "out");
-  out.make_open();
-  const std::int64_t m = op.a.size(0), n = op.b.size(0);
-  const float alpha = *op.alpha.as<float>();
-  std::vector<Fp4Vector> rows;
-  for (std::int64_t i = 0; i < m; ++i) rows.push_back(decoded_row(op.a, op.block_scale_a, i));
-  parallel_for(exec.threads, n, static_cast<double>(m * op.a.size(1) * 2), [&](std::int64_t j) {
-    const Fp4Vector column = decoded_row(op.b, op.block_scale_b, j);
-    for (std::int64_t i = 0; i < m; ++i) put_fp4(out, i * n + j, fp4_sum(rows[static_cast<std::size_t>(i)], column), alpha);
-  });
+  const Product product{.a = operand_of(op.a, op.block_scale_a),
+                        .b = operand_of(op.b, op.block_scale_b),
+                        .epilogue = {.factors = {{whole_term(op.alpha), {}}}, .addend = {}}};
+  golden_products({&product, 1}, fp4_by_blocks, op.out, reference, "out", exec);
 }
 
 void fast(const CutlassScaledFp4Mm& op, const Exec& exec) {

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/threads.h"
 #include "ops/base/expert_rows.h"
-#include "ops/sums/fp4_sum.h"
+#include "ops/base/golden_output.h"
+#include "ops/sums/products.h"
 #include "ops/tiles/fp4_multiply.h"
 #include "quant/swizzle.h"
 
@@ -128,19 +128,26 @@ void golden(const CutlassFp4GroupMm& op, const Exec& exec, Reference* reference)
   for_rows_of_nobody(op, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin * s.n; i < end * s.n; ++i) out.leave_open(i);
   });
-  constexpr auto layout = quant::ScaleLayout::swizzled_128x4;
+  std::vector<Product> products;
   for (const Fp4Group& group : groups_of(op)) {
-    std::vector<Fp4Vector> rows;
-    for (std::int64_t r = 0; r < group.rows; ++r)
-      rows.push_back(decode_fp4(op.a_fp4.as<std::uint8_t>() + (group.row + r) * (s.k / 2),
-                                op.a_blockscale.as<std::uint8_t>() + quant::scale_offset(layout, group.scale_row + r, 0, s.k / 16), s.k));
-    parallel_for(exec.threads, rows.empty() ? 0 : s.n, static_cast<double>(group.rows * s.k), [&](std::int64_t j) {
-      const Fp4Vector column =
-          decode_fp4(group.weights.codes + j * (s.k / 2), group.weights.scales + quant::scale_offset(layout, j, 0, s.k / 16), s.k);
-      for (std::int64_t r = 0; r < group.rows; ++r)
-        put_fp4(out, (group.row + r) * s.n + j, fp4_sum(rows[static_cast<std::size_t>(r)], column), group.alpha);
-    });
+    const Operand rows{.type = f4_e2m1,
+                       .codes = op.a_fp4.as<std::uint8_t>() + group.row * (s.k / 2),
+                       .count = group.rows,
+                       .k = s.k,
+                       .stride = s.k,
+                       .scales = nvfp4_scales(op.a_blockscale.data(), s.k, group.scale_row),
+                       .zeros = {}};
+    const Operand columns{.type = f4_e2m1,
+                          .codes = group.weights.codes,
+                          .count = s.n,
+                          .k = s.k,
+                          .stride = s.k,
+                          .scales = nvfp4_scales(group.weights.scales, s.k),
+                          .zeros = {}};
+    const Term alpha{f32, op.alphas.as<float>() + products.size()};
+    products.push_back({rows, columns, {.factors = {{alpha, {}}}, .addend = {}}, group.row * s.n});
   }
+  golden_products(products, fp4_by_blocks, out, reference != nullptr, exec);
 }
 
 void fast(const CutlassFp4GroupMm& op, const Exec& exec) {

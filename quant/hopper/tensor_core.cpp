@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <string>
 
 #include "dodona/error.h"
@@ -13,7 +14,6 @@
 namespace dodona::quant::hopper {
 namespace {
 
-constexpr int lowest_exponent = -133;  // of the window, whatever the addends
 constexpr int smallest_normal = -126;  // exponent of fp32's smallest normal, and of its denormals
 
 // Stand-ins for the exponents of zeros, and of infinities and NaN. The sum of any two exponents fits 16 bits, is below `absent_below` if
@@ -29,26 +29,33 @@ constexpr int absent_below = -4096;
 // --- Decoding -------------------------------------------------------------------------------------------------------------------
 
 struct Format {
+  DType type;
   int exponent_bits, mantissa_bits;
   bool has_infinity;
 };
+constexpr std::array<Format, 4> formats{{
+    {DType::f8_e4m3, 4, 3, false},
+    {DType::f8_e5m2, 5, 2, true},
+    {DType::f16, 5, 10, true},
+    {DType::bf16, 8, 7, true},
+}};
 
-Format format_of(const MmaSpec& spec, DType type) {
-  const bool fp8 = type == DType::f8_e4m3 || type == DType::f8_e5m2;
-  const bool half = type == DType::f16 || type == DType::bf16;
-  if (!(spec == half_mma && (fp8 || half)) && !(spec == fp8_wgmma && fp8)) {
-    fail(ErrorCode::bad_dtype, "expected f8_e4m3 or f8_e5m2 (or, for the 16-product step, f16 or bf16), got " + std::string(name(type)));
+std::size_t format_of(const MmaSpec& spec, DType type) {
+  if (spec.products < 1 || spec.products > 32 || spec.addend_bits > 25 || spec.sum_bits > 23) {
+    fail(ErrorCode::bad_value, "no model adds " + std::to_string(spec.products) + " products of " + std::to_string(spec.addend_bits) +
+                                   " and " + std::to_string(spec.sum_bits) + " bits a step");
   }
-  switch (type) {
-    case DType::f8_e4m3: return {4, 3, false};
-    case DType::f8_e5m2: return {5, 2, true};
-    case DType::f16: return {5, 10, true};
-    default: return {8, 7, true};
+  const auto is = [type](const Format& format) { return format.type == type; };
+  const auto format = std::find_if(formats.begin(), formats.end(), is);
+  if (format == formats.end() || std::find(spec.types.begin(), spec.types.end(), type) == spec.types.end()) {
+    fail(ErrorCode::bad_dtype,
+         "expected " + std::string(name(spec.types[0])) + " or " + std::string(name(spec.types[1])) + ", got " + std::string(name(type)));
   }
+  return static_cast<std::size_t>(format - formats.begin());
 }
 
 /// Exponent and mantissa of a finite code of fewer than 32 bits, as they are: value = sign * mantissa * 2^(exponent - mantissa_bits).
-Factor decode(const Format& format, bool widen_to_f16, std::uint32_t code) {
+Factor decode(const Format& format, MmaReading reading, std::uint32_t code) {
   const std::uint32_t largest_field = (1u << format.exponent_bits) - 1;
   const std::uint32_t mantissa = code & ((1u << format.mantissa_bits) - 1);
   const std::uint32_t field = code >> format.mantissa_bits & largest_field;
@@ -64,12 +71,8 @@ Factor decode(const Format& format, bool widen_to_f16, std::uint32_t code) {
   const std::uint32_t significand = field == 0 ? mantissa : mantissa | 1u << format.mantissa_bits;
   const float magnitude = std::ldexp(static_cast<float>(significand), exponent - format.mantissa_bits);
   constexpr int smallest_normal_f16 = -14;
-  if (widen_to_f16 && significand != 0) exponent = std::max(std::ilogb(magnitude), smallest_normal_f16);
+  if (reading == MmaReading::widened_to_f16 && significand != 0) exponent = std::max(std::ilogb(magnitude), smallest_normal_f16);
   return {negative ? -magnitude : magnitude, exponent};
-}
-
-bool is_fp8(DType type) {
-  return bits(type) == 8;
 }
 
 /// All codes of an operand type, decoded: what the operands' constructors look up.
@@ -78,13 +81,11 @@ struct Decoder {
   std::vector<std::int16_t> exponents;
 };
 
-Decoder make_decoder(const MmaSpec& spec, DType type) {
-  const Format format = format_of(spec, type);
-  const bool widen = spec == half_mma && is_fp8(type);
-  const std::uint32_t codes = 1u << bits(type);
+Decoder make_decoder(const Format& format, MmaReading reading) {
+  const std::uint32_t codes = 1u << bits(format.type);
   Decoder decoder{std::vector<float>(codes), std::vector<std::int16_t>(codes)};
   for (std::uint32_t code = 0; code < codes; ++code) {
-    const Factor factor = decode(format, widen, code);
+    const Factor factor = decode(format, reading, code);
     decoder.values[code] = factor.value;
     decoder.exponents[code] = factor.value == 0             ? absent
                               : std::isfinite(factor.value) ? static_cast<std::int16_t>(factor.exponent)
@@ -93,50 +94,39 @@ Decoder make_decoder(const MmaSpec& spec, DType type) {
   return decoder;
 }
 
+/// Made when they are first asked for.
 const Decoder& decoder_of(const MmaSpec& spec, DType type) {
-  format_of(spec, type);  // refuses what no table exists for
-  if (spec == fp8_wgmma) {
-    static const Decoder e4m3 = make_decoder(fp8_wgmma, DType::f8_e4m3);
-    static const Decoder e5m2 = make_decoder(fp8_wgmma, DType::f8_e5m2);
-    return type == DType::f8_e4m3 ? e4m3 : e5m2;
-  }
-  switch (type) {
-    case DType::f8_e4m3: {
-      static const Decoder widened_e4m3 = make_decoder(half_mma, DType::f8_e4m3);
-      return widened_e4m3;
-    }
-    case DType::f8_e5m2: {
-      static const Decoder widened_e5m2 = make_decoder(half_mma, DType::f8_e5m2);
-      return widened_e5m2;
-    }
-    case DType::f16: {
-      static const Decoder f16 = make_decoder(half_mma, DType::f16);
-      return f16;
-    }
-    default: {
-      static const Decoder bf16 = make_decoder(half_mma, DType::bf16);
-      return bf16;
-    }
-  }
+  struct Entry {
+    std::once_flag made;
+    Decoder decoder;
+  };
+  static std::array<std::array<Entry, formats.size()>, 2> entries;
+  const std::size_t format = format_of(spec, type);
+  Entry& entry = entries[static_cast<std::size_t>(spec.reading)][format];
+  std::call_once(entry.made, [&] { entry.decoder = make_decoder(formats[format], spec.reading); });
+  return entry.decoder;
 }
 
 template <class Use>
 void with_codes(DType type, const void* codes, Use use) {
-  if (is_fp8(type)) {
+  if (bits(type) == 8) {
     use(static_cast<const std::uint8_t*>(codes));
   } else {
     use(static_cast<const std::uint16_t*>(codes));
   }
 }
 
-std::int64_t granule_of(const MmaSpec& spec, DType type) {
-  return is_fp8(type) ? 32 : spec.products;
+/// Products that `widened_to_f16` deals to steps.
+constexpr std::int64_t dealt = 32;
+
+std::int64_t granule_of(const MmaSpec& spec) {
+  return spec.reading == MmaReading::as_they_are ? spec.products : dealt;
 }
 
-/// Where element k goes, so that the products of a step lie side by side: `mma.sync` splits 32 fp8 products by k mod 4.
-std::int64_t position_of(const MmaSpec& spec, DType type, std::int64_t k) {
-  if (!(spec == half_mma && is_fp8(type))) return k;
-  return (k & ~std::int64_t{31}) + 16 * (k >> 1 & 1) + 2 * (k >> 2 & 7) + (k & 1);
+/// Where element k goes, so that the products of a step lie side by side.
+std::int64_t position_of(const MmaSpec& spec, std::int64_t k) {
+  if (spec.reading == MmaReading::as_they_are) return k;
+  return k / dealt * dealt + 16 * (k >> 1 & 1) + 2 * (k >> 2 & 7) + (k & 1);
 }
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
@@ -199,19 +189,24 @@ inline void largest_exponents(const std::int16_t* a, const std::int16_t* b, std:
   std::memcpy(largest + 8, &largest1, sizeof largest1);
 }
 
-/// Sums of a * b * scale, each cut to an integer, 8 lanes.
-template <int products>
-inline void sum_products(const float* a, const float* b, const float* scale, std::int32_t* sum) {
+/// sum = a * b * scale, each product cut to an integer, 8 lanes. A product is below 4 in units of the window, so `run` products of
+/// addend_bits fit 32 bits if run * 2^(addend_bits + 2) is at most 2^31.
+template <int products, int run>
+inline void sum_products(const float* a, const float* b, const float* scale, double* sum) {
   const Floats scale0 = load<Floats>(scale), scale1 = load<Floats>(scale + 4);
-  Ints sum0{}, sum1{};
-  for (int i = 0; i < products; ++i) {
-    const Floats addend0 = load<Floats>(b + i * mma_lanes) * a[i] * scale0;
-    const Floats addend1 = load<Floats>(b + i * mma_lanes + 4) * a[i] * scale1;
-    sum0 += __builtin_convertvector(addend0, Ints);
-    sum1 += __builtin_convertvector(addend1, Ints);
+  for (int begin = 0; begin < products; begin += run) {
+    Ints sum0{}, sum1{};
+    for (int i = begin; i < begin + run; ++i) {
+      const Floats addend0 = load<Floats>(b + i * mma_lanes) * a[i] * scale0;
+      const Floats addend1 = load<Floats>(b + i * mma_lanes + 4) * a[i] * scale1;
+      sum0 += __builtin_convertvector(addend0, Ints);
+      sum1 += __builtin_convertvector(addend1, Ints);
+    }
+    for (int lane = 0; lane < 4; ++lane) {
+      sum[lane] = (begin == 0 ? 0.0 : sum[lane]) + static_cast<double>(sum0[lane]);
+      sum[lane + 4] = (begin == 0 ? 0.0 : sum[lane + 4]) + static_cast<double>(sum1[lane]);
+    }
   }
-  std::memcpy(sum, &sum0, sizeof sum0);
-  std::memcpy(sum + 4, &sum1, sizeof sum1);
 }
 
 /// Exponents of the window within which fp32 holds products, scaled addends and results exactly (or too small to count): scales are at most
@@ -221,8 +216,8 @@ constexpr int lowest_quick = -100, highest_quick = 96;
 /// One step of all lanes. False, and nothing done, if a lane's window lies outside the quick range: that lane has an infinity, a NaN or
 /// extreme exponents.
 /// Addends are scaled so that the last bit of the window is 1; converting them to integers then cuts them toward zero.
-template <int products, int addend_bits, int sum_bits>
-bool quick_step(const Step& step, float* accumulators) {
+template <int products, int run>
+bool quick_step(const MmaSpec& spec, const Step& step, float* accumulators) {
   std::int16_t largest[mma_lanes];
   largest_exponents<products>(step.a_exponents, step.b_exponents, largest);
 
@@ -238,47 +233,49 @@ bool quick_step(const Step& step, float* accumulators) {
   if (outside != 0) return false;
 
   float scale[mma_lanes];
-  for (int lane = 0; lane < mma_lanes; ++lane) scale[lane] = std::bit_cast<float>((127 + addend_bits - window[lane]) << 23);
-  std::int32_t sum[mma_lanes];
-  for (int lane = 0; lane < mma_lanes; lane += 8) sum_products<products>(step.a, step.b + lane, scale + lane, sum + lane);
+  for (int lane = 0; lane < mma_lanes; ++lane) scale[lane] = std::bit_cast<float>((127 + spec.addend_bits - window[lane]) << 23);
+  double sum[mma_lanes];
+  for (int lane = 0; lane < mma_lanes; lane += 8) sum_products<products, run>(step.a, step.b + lane, scale + lane, sum + lane);
 
-  // 16 products below 2^27 stay below 2^31, but not with the accumulator: the total is a double. A mask cuts its mantissa.
-  constexpr std::uint64_t kept = ~((std::uint64_t{1} << (52 - sum_bits)) - 1);
+  // A mask cuts the total's mantissa.
+  const std::uint64_t kept = ~((std::uint64_t{1} << (52 - spec.sum_bits)) - 1);
   for (int lane = 0; lane < mma_lanes; ++lane) {
     const std::int32_t carried = static_cast<std::int32_t>(accumulators[lane] * scale[lane]);
-    const double total = static_cast<double>(sum[lane]) + static_cast<double>(carried);
+    const double total = sum[lane] + static_cast<double>(carried);
     const double cut = std::bit_cast<double>(std::bit_cast<std::uint64_t>(total) & kept);
-    const float unit = std::bit_cast<float>((127 - addend_bits + window[lane]) << 23);
+    const float unit = std::bit_cast<float>((127 - spec.addend_bits + window[lane]) << 23);
     accumulators[lane] = static_cast<float>(cut * static_cast<double>(unit));
   }
   return true;
 }
 
-bool quick_step(const MmaSpec& spec, const Step& step, float* accumulators) {
-  if (spec == fp8_wgmma) return quick_step<fp8_wgmma.products, fp8_wgmma.addend_bits, fp8_wgmma.sum_bits>(step, accumulators);
-  return quick_step<half_mma.products, half_mma.addend_bits, half_mma.sum_bits>(step, accumulators);
-}
+/// The quick steps that there are; of the first that fits. Other numbers of products go by the definition.
+struct QuickStep {
+  int products, most_bits;
+  bool (*step)(const MmaSpec&, const Step&, float*);
+};
+constexpr QuickStep quick_steps[] = {
+    {8, 25, quick_step<8, 8>}, {16, 25, quick_step<16, 16>}, {32, 24, quick_step<32, 32>}, {32, 25, quick_step<32, 16>}};
 
-void accumulate_codes(const MmaSpec& spec, const void* a, DType a_type, const void* b, DType b_type, std::int64_t k, std::int64_t n,
-                      float* c) {
-  const MmaRows rows(spec, a_type, a, 1, k);
-  const std::int64_t bytes = bits(b_type) / 8;
-  for (std::int64_t first = 0; first < n; first += mma_lanes) {
-    const std::int64_t count = std::min<std::int64_t>(mma_lanes, n - first);
-    accumulate(rows, MmaColumns(spec, b_type, static_cast<const std::byte*>(b) + first * k * bytes, count, k), 0, k, c + first, count);
-  }
+bool no_quick_step(const MmaSpec&, const Step&, float*) {
+  return false;
+}
+auto quick_step_of(const MmaSpec& spec) {
+  for (const QuickStep& quick : quick_steps)
+    if (quick.products == spec.products && spec.addend_bits <= quick.most_bits) return quick.step;
+  return no_quick_step;
 }
 
 }  // namespace
 
 Factor decode_factor(const MmaSpec& spec, DType type, std::uint32_t code) {
-  return decode(format_of(spec, type), spec == half_mma && is_fp8(type), code);
+  return decode(formats[format_of(spec, type)], spec.reading, code);
 }
 
 float mma_step(const MmaSpec& spec, std::span<const Factor> a, std::span<const Factor> b, float accumulator) {
   if (a.size() != b.size() || a.size() > 32) fail(ErrorCode::bad_value, "expected equally many factors, at most 32, on either side");
   double unusual = std::isfinite(accumulator) ? 0.0 : accumulator;  // what fp arithmetic makes of the infinities and NaN
-  int largest = lowest_exponent;
+  int largest = spec.lowest_exponent;
   if (accumulator != 0 && std::isfinite(accumulator)) largest = std::max({largest, smallest_normal, std::ilogb(accumulator)});
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double product = static_cast<double>(a[i].value) * b[i].value;
@@ -300,39 +297,48 @@ float mma_step(const MmaSpec& spec, std::span<const Factor> a, std::span<const F
   return cut == 0 ? 0.0f : static_cast<float>(cut);
 }
 
-MmaRows::MmaRows(const MmaSpec& spec, DType type, const void* codes, std::int64_t rows, std::int64_t k, std::int64_t row_stride)
-    : spec_(spec), rows_(rows), k_(k), granule_(0), padded_k_(0) {
+std::int64_t padded_k(const MmaSpec& spec, std::int64_t k) {
+  return round_up(k, granule_of(spec));
+}
+
+template <class Number>
+void decode_line(const MmaSpec& spec, DType type, const void* codes, std::int64_t k, Number* values, std::int16_t* exponents) {
   const Decoder& decoder = decoder_of(spec, type);
-  check_extent(rows, k, row_stride);
-  granule_ = granule_of(spec, type);
-  padded_k_ = round_up(k, granule_);
-  values_.assign(static_cast<std::size_t>(rows * padded_k_), 0.0f);
-  exponents_.assign(values_.size(), absent);
   with_codes(type, codes, [&](const auto* typed) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      for (std::int64_t i = 0; i < k; ++i) {
-        const std::size_t code = typed[row * row_stride + i];
-        const std::size_t at = static_cast<std::size_t>(row * padded_k_ + position_of(spec, type, i));
-        values_[at] = decoder.values[code];
-        exponents_[at] = decoder.exponents[code];
-      }
+    for (std::int64_t i = 0; i < k; ++i) {
+      const std::int64_t at = position_of(spec, i);
+      values[at] = decoder.values[typed[i]];
+      exponents[at] = decoder.exponents[typed[i]];
     }
   });
+}
+template void decode_line(const MmaSpec&, DType, const void*, std::int64_t, double*, std::int16_t*);
+
+MmaRows::MmaRows(const MmaSpec& spec, DType type, const void* codes, std::int64_t rows, std::int64_t k, std::int64_t row_stride)
+    : spec_(spec), rows_(rows), k_(k), granule_(granule_of(spec)), padded_k_(0) {
+  format_of(spec, type);  // refuses what the unit does not take
+  check_extent(rows, k, row_stride);
+  padded_k_ = padded_k(spec, k);
+  values_.assign(static_cast<std::size_t>(rows * padded_k_), 0.0f);
+  exponents_.assign(values_.size(), absent);
+  for (std::int64_t row = 0; row < rows; ++row)
+    decode_line(spec, type, static_cast<const std::byte*>(codes) + row * row_stride * bits(type) / 8, k, values_.data() + row * padded_k_,
+                exponents_.data() + row * padded_k_);
 }
 
 MmaColumns::MmaColumns(const MmaSpec& spec, DType type, const void* codes, std::int64_t columns, std::int64_t k, std::int64_t row_stride)
     : spec_(spec), columns_(columns), k_(k), granule_(0), padded_k_(0) {
   const Decoder& decoder = decoder_of(spec, type);
   check_extent(columns, k, row_stride);
-  granule_ = granule_of(spec, type);
-  padded_k_ = round_up(k, granule_);
+  granule_ = granule_of(spec);
+  padded_k_ = padded_k(spec, k);
   values_.assign(static_cast<std::size_t>(panels() * padded_k_ * mma_lanes), 0.0f);
   exponents_.assign(values_.size(), absent);
   with_codes(type, codes, [&](const auto* typed) {
     for (std::int64_t panel = 0; panel < panels(); ++panel) {
       const std::int64_t first = panel * mma_lanes, count = std::min<std::int64_t>(mma_lanes, columns - first);
       for (std::int64_t i = 0; i < k; ++i) {
-        const std::size_t at = static_cast<std::size_t>((panel * padded_k_ + position_of(spec, type, i)) * mma_lanes);
+        const std::size_t at = static_cast<std::size_t>((panel * padded_k_ + position_of(spec, i)) * mma_lanes);
         for (std::int64_t lane = 0; lane < count; ++lane) {
           const std::size_t code = typed[(first + lane) * row_stride + i];
           values_[at + static_cast<std::size_t>(lane)] = decoder.values[code];
@@ -354,6 +360,7 @@ void accumulate(const MmaRows& a, std::int64_t row, const MmaColumns& b, std::in
                                    ", got " + std::to_string(k_begin) + " to " + std::to_string(k_end));
   }
   const std::int64_t products = a.spec_.products, last = round_up(k_end, a.granule_);
+  const auto quick_step = quick_step_of(a.spec_);
   for (std::int64_t i = k_begin; i < last; i += products) {
     const std::int64_t at_a = row * a.padded_k_ + i, at_b = (panel * a.padded_k_ + i) * mma_lanes;
     const Step step{a.values_.data() + at_a, a.exponents_.data() + at_a, b.values_.data() + at_b, b.exponents_.data() + at_b};
@@ -374,22 +381,10 @@ void accumulate(const MmaRows& a, const MmaColumns& b, std::int64_t k_begin, std
   }
 }
 
-void accumulate_fp8(const std::uint8_t* a, DType a_type, const std::uint8_t* b, DType b_type, std::int64_t k, std::int64_t n, float* c) {
-  accumulate_codes(fp8_wgmma, a, a_type, b, b_type, k, n, c);
-}
-
-void accumulate_bf16(const std::uint16_t* a, const std::uint16_t* b, std::int64_t k, std::int64_t n, float* c) {
-  accumulate_codes(half_mma, a, DType::bf16, b, DType::bf16, k, n, c);
-}
-
-void accumulate_f16(const std::uint16_t* a, const std::uint16_t* b, std::int64_t k, std::int64_t n, float* c) {
-  accumulate_codes(half_mma, a, DType::f16, b, DType::f16, k, n, c);
-}
-
-void accumulate_i8(const std::int8_t* a, const std::int8_t* b, std::int64_t k, std::int64_t n, std::int32_t* c) {
+void accumulate_i8(const std::int8_t* a, const std::int8_t* b, std::int64_t k, std::int64_t n, std::int64_t b_stride, std::int32_t* c) {
   for (std::int64_t j = 0; j < n; ++j) {
     std::uint32_t sum = static_cast<std::uint32_t>(c[j]);
-    for (std::int64_t i = 0; i < k; ++i) sum += static_cast<std::uint32_t>(a[i] * b[j * k + i]);
+    for (std::int64_t i = 0; i < k; ++i) sum += static_cast<std::uint32_t>(a[i] * b[j * b_stride + i]);
     c[j] = static_cast<std::int32_t>(sum);
   }
 }

@@ -11,7 +11,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
-#include "ops/sums/half_gemm.h"
+#include "ops/sums/accumulator.h"
 #include "oracle/judge/judge.h"
 #include "quant/element.h"
 #include "quant/hopper/tensor_core.h"
@@ -244,15 +244,19 @@ TEST(Linear, AnOutputTypeThatIsNeitherTheInputsNorF32IsRefused) {
 }
 
 TEST(HalfSum, TheBudgetCoversItsOwnWorstOrders) {
+  const auto line = [](DType type, std::size_t k, double value) {
+    return ops::Line{.type = type, .k = k, .values = std::vector<double>(k, value), .exponents = {}, .integers = {}, .scales = {}};
+  };
+  const auto sum_of = [](const ops::Line& a, const ops::Line& b) { return ops::sum_of(ops::half_in_parts, a, b, true); };
+  const ops::Line ones = line(DType::bf16, 1000, 1.0);
   // Rising partial sums: each addition rounds at the size of the sum, up to 2^-24 of it.
-  const std::vector<double> ones(1000, 1.0);
-  const ops::HalfSum sum = ops::half_sum(ones, DType::bf16, ones, DType::bf16);
+  const ops::Bounded sum = sum_of(ones, ones);
   EXPECT_EQ(sum.exact, 1000.0);
   EXPECT_GE(sum.slack, 1000 * 1000 * 0x1p-24);
   EXPECT_LE(sum.slack, 1100 * 1000 * 0x1p-24);
   // A product that fp32 does not hold is rounded as well.
-  EXPECT_GT(ops::half_sum(ones, DType::f32, ones, DType::bf16).slack, sum.slack + 999 * 0x1p-24);
-  EXPECT_LE(ops::half_sum(std::vector<double>(8, 0.0), DType::bf16, std::vector<double>(8, 1.0), DType::bf16).slack, 0x1p-149);
+  EXPECT_GT(sum_of(line(DType::f32, 1000, 1.0), ones).slack, sum.slack + 999 * 0x1p-24);
+  EXPECT_LE(sum_of(line(DType::bf16, 8, 0.0), line(DType::bf16, 8, 1.0)).slack, 0x1p-149);
 }
 
 TEST(Linear, ZerosPassWithEitherSignAndNothingElseDoes) {

@@ -175,7 +175,7 @@ const std::vector<Recorded>& recorded() {
         0x8000, 0xA1E2, 0x8000, 0x0000, 0x1983, 0x0000, 0x0000, 0x0000, 0x0000, 0x8000, 0x0000, 0x0000, 0x8000, 0x1C42, 0x0000, 0x18E9},
        0x1.144p-135f},
       {"fp8 through mma.sync goes by k mod 4",
-       half_mma,
+       fp8_mma_sync,
        DType::f8_e4m3,
        DType::f8_e4m3,
        {0x00, 0x00, 0x00, 0x74, 0x00, 0x80, 0x80, 0xF9, 0xCE, 0xA8, 0x00, 0x64, 0x8E, 0xDA, 0x80, 0x00,
@@ -184,7 +184,7 @@ const std::vector<Recorded>& recorded() {
         0x29, 0xA8, 0x05, 0x00, 0x00, 0xCD, 0x00, 0x80, 0xFD, 0xB8, 0x00, 0xC7, 0x80, 0x00, 0x02, 0x57},
        -0x1.6f4c62p+8f},
       {"likewise, e5m2 on the left",
-       half_mma,
+       fp8_mma_sync,
        DType::f8_e5m2,
        DType::f8_e4m3,
        {0x00, 0x80, 0x56, 0xD2, 0x00, 0x00, 0x80, 0xF0, 0x2B, 0x00, 0x70, 0xD3, 0xD4, 0x4B, 0x00, 0x00,
@@ -193,7 +193,7 @@ const std::vector<Recorded>& recorded() {
         0x5B, 0x11, 0x80, 0xAF, 0xF3, 0x00, 0x66, 0xBB, 0x5A, 0x80, 0x80, 0x13, 0x80, 0x80, 0x29, 0x80},
        0x1.8b6008p+17f},
       {"likewise, e5m2 on the right",
-       half_mma,
+       fp8_mma_sync,
        DType::f8_e4m3,
        DType::f8_e5m2,
        {0x00, 0x80, 0x80, 0xDA, 0x80, 0x41, 0xEF, 0xF0, 0x80, 0x3C, 0x4B, 0x00, 0x00, 0x80, 0xE1, 0x01,
@@ -289,9 +289,10 @@ struct Pair {
   DType a, b;
 };
 
-const Pair pairs[] = {{fp8_wgmma, DType::f8_e4m3, DType::f8_e4m3}, {fp8_wgmma, DType::f8_e5m2, DType::f8_e4m3},
-                      {fp8_wgmma, DType::f8_e4m3, DType::f8_e5m2}, {fp8_wgmma, DType::f8_e5m2, DType::f8_e5m2},
-                      {half_mma, DType::bf16, DType::bf16},        {half_mma, DType::f16, DType::f16}};
+const Pair pairs[] = {
+    {fp8_wgmma, DType::f8_e4m3, DType::f8_e4m3}, {fp8_wgmma, DType::f8_e5m2, DType::f8_e4m3}, {fp8_wgmma, DType::f8_e4m3, DType::f8_e5m2},
+    {fp8_wgmma, DType::f8_e5m2, DType::f8_e5m2}, {half_mma, DType::bf16, DType::bf16},        {half_mma, DType::f16, DType::f16},
+    {sm80_half, DType::bf16, DType::bf16},       {sm89_fp8, DType::f8_e4m3, DType::f8_e5m2},  {sm100_fp8, DType::f8_e4m3, DType::f8_e4m3}};
 
 template <class Code>
 std::vector<std::uint32_t> row_of(const std::vector<Code>& codes, std::int64_t row, std::int64_t k) {
@@ -360,7 +361,7 @@ TEST(HopperTensorCore, Fp8UnderHalfIsTheSumOfItsFp16Values) {
         }
       }
     }
-    ASSERT_EQ(bits_of(by_operands(half_mma, DType::f8_e4m3, DType::f8_e4m3, a, b)),
+    ASSERT_EQ(bits_of(by_operands(fp8_mma_sync, DType::f8_e4m3, DType::f8_e4m3, a, b)),
               bits_of(by_steps(half_mma, DType::f16, DType::f16, wide_a, wide_b)));
   }
 }
@@ -411,50 +412,30 @@ TEST(HopperTensorCore, StridedOperandsAndOutputsEqualContiguousOnes) {
   }
 }
 
-TEST(HopperTensorCore, CodeInterfacesEqualDecodedOperands) {
-  Random random(9);
-  const std::int64_t n = 21, k = 70;
-  std::vector<std::uint8_t> a(k), b(n * k);
-  std::vector<std::uint16_t> wide_a(k), wide_b(n * k);
-  for (auto& code : a) code = static_cast<std::uint8_t>(finite(DType::f8_e5m2, random() & 0xFF));
-  for (auto& code : b) code = static_cast<std::uint8_t>(finite(DType::f8_e4m3, random() & 0xFF));
-  for (auto& code : wide_a) code = static_cast<std::uint16_t>(finite(DType::f16, random() & 0xFFFF));
-  for (auto& code : wide_b) code = static_cast<std::uint16_t>(finite(DType::f16, random() & 0xFFFF));
-  std::vector<float> fp8(n), bf16(n), f16(n);
-  accumulate_fp8(a.data(), DType::f8_e5m2, b.data(), DType::f8_e4m3, k, n, fp8.data());
-  accumulate_bf16(wide_a.data(), wide_b.data(), k, n, bf16.data());
-  accumulate_f16(wide_a.data(), wide_b.data(), k, n, f16.data());
-  for (std::int64_t j = 0; j < n; ++j) {
-    const std::size_t at = static_cast<std::size_t>(j);
-    EXPECT_BITS(fp8[at], by_steps(fp8_wgmma, DType::f8_e5m2, DType::f8_e4m3, row_of(a, 0, k), row_of(b, j, k)));
-    EXPECT_BITS(bf16[at], by_steps(half_mma, DType::bf16, DType::bf16, row_of(wide_a, 0, k), row_of(wide_b, j, k)));
-    EXPECT_BITS(f16[at], by_steps(half_mma, DType::f16, DType::f16, row_of(wide_a, 0, k), row_of(wide_b, j, k)));
-  }
-}
-
 TEST(HopperTensorCore, IntegersAreExactModulo2To32) {
   const std::vector<std::int8_t> a{-128, 127, 3}, b{-128, -128, 7, 1, 1, 1};
   std::vector<std::int32_t> c{100, std::numeric_limits<std::int32_t>::max()};
-  accumulate_i8(a.data(), b.data(), 3, 2, c.data());
+  accumulate_i8(a.data(), b.data(), 3, 2, 3, c.data());
   EXPECT_EQ(c[0], 100 + 128 * 128 - 127 * 128 + 21);
   EXPECT_EQ(c[1], std::numeric_limits<std::int32_t>::min() + 1);
 }
 
 TEST(HopperTensorCore, EmptySumsLeaveTheAccumulators) {
   std::vector<float> c{1.0f, -2.0f};
-  accumulate_fp8(nullptr, DType::f8_e4m3, nullptr, DType::f8_e4m3, 0, 2, c.data());
+  accumulate(MmaRows(fp8_wgmma, DType::f8_e4m3, nullptr, 1, 0), MmaColumns(fp8_wgmma, DType::f8_e4m3, nullptr, 2, 0), 0, 0, c.data(), 2);
   EXPECT_EQ(c, (std::vector<float>{1.0f, -2.0f}));
   const std::vector<std::uint16_t> a(5);
-  accumulate_bf16(a.data(), nullptr, 5, 0, nullptr);
+  accumulate(MmaRows(half_mma, DType::bf16, a.data(), 1, 5), MmaColumns(half_mma, DType::bf16, nullptr, 0, 5), 0, 5, nullptr, 0);
 }
 
 TEST(HopperTensorCore, RefusesWhatDoesNotFit) {
   const std::vector<std::uint8_t> codes(64);
   EXPECT_THROW(MmaRows(fp8_wgmma, DType::bf16, codes.data(), 1, 32), Error);
   EXPECT_THROW(MmaRows(half_mma, DType::f32, codes.data(), 1, 16), Error);
-  EXPECT_THROW(MmaColumns({64, 13, 13}, DType::f8_e4m3, codes.data(), 1, 64), Error);
+  EXPECT_THROW(MmaRows(half_mma, DType::f8_e4m3, codes.data(), 1, 32), Error);
+  EXPECT_THROW(MmaColumns({64, 13, 13, -133, fp8_types}, DType::f8_e4m3, codes.data(), 1, 64), Error);
   EXPECT_THROW(MmaRows(fp8_wgmma, DType::f8_e4m3, codes.data(), -1, 32), Error);
-  const MmaRows rows(fp8_wgmma, DType::f8_e4m3, codes.data(), 1, 64), widened(half_mma, DType::f8_e4m3, codes.data(), 1, 64);
+  const MmaRows rows(fp8_wgmma, DType::f8_e4m3, codes.data(), 1, 64), widened(fp8_mma_sync, DType::f8_e4m3, codes.data(), 1, 64);
   const MmaColumns columns(fp8_wgmma, DType::f8_e4m3, codes.data(), 1, 64), short_columns(fp8_wgmma, DType::f8_e4m3, codes.data(), 1, 32);
   std::array<float, mma_lanes> lanes{};
   EXPECT_NO_THROW(accumulate(rows, 0, columns, 0, 32, 64, lanes));

@@ -150,7 +150,7 @@ bool bmm_fp8(const Call& call) {
   } else if (p.k == 0) {
     return false;
   } else {
-    multiply_on_tensor_cores(p, call.is("accumulator", "fp32") ? hw::half_mma : hw::fp8_wgmma, scale);
+    multiply_on_tensor_cores(p, call.is("accumulator", "fp32") ? hw::mma_sync(p.a.dtype()) : hw::fp8_wgmma, scale);
   }
   return true;
 }

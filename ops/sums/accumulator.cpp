@@ -1,0 +1,270 @@
+#include "ops/sums/accumulator.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+namespace dodona::ops {
+
+const std::string_view half_sum_contract = R"(
+acc = sum over k of the products, in fp32 (no TF32, no 16-bit accumulator); out = rn(acc), to nearest even. NaN and infinities
+follow IEEE; where the magnitudes of the products add up beyond fp32, infinities and NaN pass too. Budget of acc: the larger of
+two ways to add. (1) k ascending, in one chain or in contiguous parts whose fp32 sums are added: with D the largest magnitude of
+a sum over any contiguous range of k, K + 16 + min(48, K/16) units of 2^-24 D. That holds for one rounding an addition, and for
+tensor cores that take 16 products a step: 17 addends cut below 2^-25 of the largest and a sum cut to 24 bits lose less than 16
+such units a step, and up to 48 parts are added; there a denormal factor counts as its type's smallest normal, so D is at least
+the largest such product. (2) any other order in which no product passes through more than K/16 + 32 additions (never more than
+K): that many units of 2^-24 of the larger of two sums, of all positive products and of all negative ones, which no partial sum
+exceeds. Where a product of the two types does not fit fp32, its own rounding: 2^-24 of the sum of all magnitudes.)";
+
+namespace {
+
+/// Terms begin <= k < end of two lines.
+struct Terms {
+  const Accumulator& accumulator;
+  const Line &a, &b;
+  std::size_t begin, end;
+  bool judged;
+
+  double count() const { return static_cast<double>(end - begin); }
+  double product(std::size_t k) const { return a.values[k] * b.values[k]; }
+};
+
+constexpr double largest_f32 = 0x1.ffp127;
+
+double plain_sum(const Terms& t) {
+  double sum = 0;
+  for (std::size_t k = t.begin; k < t.end; ++k) sum += t.product(k);
+  return sum;
+}
+
+// ---- Order::exact
+
+Bounded exact_sum(const Terms& t) {
+  std::int64_t sum = 0;
+  for (std::size_t k = t.begin; k < t.end; ++k) sum += t.a.integers[k] * t.b.integers[k];
+  return {static_cast<double>(sum) * t.a.unit * t.b.unit};
+}
+
+// ---- Order::any
+
+/// One rounding of 2^-24 for every addition. No partial sum exceeds the sum of all positive products, or of all negative ones.
+Bounded sum_in_any_order(const Terms& t) {
+  if (!t.judged) return {plain_sum(t)};
+  double sum = 0, positive = 0, negative = 0;
+  for (std::size_t k = t.begin; k < t.end; ++k) {
+    const double product = t.product(k);
+    sum += product;
+    (product > 0 ? positive : negative) += std::fabs(product);
+  }
+  if (!std::isfinite(sum)) return {sum};
+  return {sum, t.count() * f32_eps * std::max(positive, negative)};
+}
+
+// ---- Order::contiguous
+
+/// What a tensor core takes a denormal factor's exponent from.
+double smallest_normal(DType type) {
+  return type == DType::f16 ? 0x1p-14 : 0x1p-126;
+}
+
+/// Units of 2^-24 of the largest partial sum that a product costs: a rounding of fp32, or its share of what a step of the unit loses
+/// (every addend, the accumulator included, cut at addend_bits; the sum cut at sum_bits).
+double units_of_product(const quant::hopper::MmaSpec& unit) {
+  const double step = (unit.products + 1) * std::ldexp(1.0, 24 - unit.addend_bits) + std::ldexp(1.0, 24 - unit.sum_bits);
+  return std::max(1.0, step / unit.products);
+}
+
+Bounded contiguous_sum(const Terms& t) {
+  if (!t.judged) return {plain_sum(t)};
+  const Accumulator& accumulator = t.accumulator;
+  const bool exact_products = t.a.type != DType::f32 && t.b.type != DType::f32;
+  const double a_normal = smallest_normal(t.a.type), b_normal = smallest_normal(t.b.type);
+  double sum = 0, lowest = 0, highest = 0, positive = 0, negative = 0, largest = 0;
+  for (std::size_t k = t.begin; k < t.end; ++k) {
+    const double product = t.product(k);
+    if (product != 0)
+      largest = std::max(largest, std::max(std::fabs(t.a.values[k]), a_normal) * std::max(std::fabs(t.b.values[k]), b_normal));
+    sum += product;
+    lowest = std::min(lowest, sum), highest = std::max(highest, sum);
+    (product > 0 ? positive : negative) += std::fabs(product);
+  }
+  const double magnitudes = positive + negative;
+  if (!std::isfinite(sum)) {
+    // Of an operand. A finite product that overflows may turn the one infinity into NaN.
+    double finite = 0;
+    for (std::size_t k = t.begin; k < t.end; ++k)
+      if (const double product = std::fabs(t.product(k)); std::isfinite(product)) finite += product;
+    return {sum, 0.0, !std::isnan(sum) && finite > largest_f32};
+  }
+  if (magnitudes > largest_f32) return {sum, 0.0, true};
+  const double steps = std::ceil(t.count() / accumulator.unit->products);
+  const double ascending = (t.count() * units_of_product(*accumulator.unit) + accumulator.unit->products +
+                            std::min(static_cast<double>(accumulator.parts), steps)) *
+                           std::max(highest - lowest, largest);
+  const double chain = std::ceil(t.count() / static_cast<double>(accumulator.spread)) + static_cast<double>(accumulator.depth);
+  const double spread = std::min(chain, t.count()) * std::max(positive, negative);
+  const double products = exact_products ? 0.0 : magnitudes;
+  // Each addition and each product may be flushed. A sum of nothing but zeros may have either sign.
+  const double flushed = magnitudes > 0 ? 2 * t.count() * flush_floor : t.begin == t.end ? 0.0 : 0x1p-149;
+  return {sum, (std::max(ascending, spread) + products) * f32_eps + flushed};
+}
+
+// ---- Order::steps
+
+/// What is left of |x| below the grid of `unit`, a power of two.
+double cut(double x, double unit) {
+  const double magnitude = std::fabs(x);
+  return magnitude - std::floor(magnitude / unit) * unit;
+}
+
+constexpr int none = -1000;
+int exponent_of(double magnitude) {
+  return magnitude > 0 ? std::ilogb(magnitude) : none;
+}
+
+/// Bound of what a tensor core loses on an ascending sum whose partial sums at whole steps stay within `largest` in magnitude.
+///
+/// At each step every product is cut toward zero to a multiple of u = 2^(e-addend_bits), e the largest exponent among the step's products
+/// and the accumulator. So a product loses exactly |p| mod u. A larger u loses no less, so e is taken for an accumulator of magnitude
+/// `largest` plus what may have been lost so far. Losses of positive products lower the sum and those of negative ones raise it.
+/// The accumulator has no more than sum_bits below its exponent, and none below addend_bits under the last step's products: only larger
+/// products make it lose some. The new sum is cut where it has more than sum_bits above the grid of its addends: where it outgrows the
+/// exponents of all of them, or nearly does.
+double lost_by_steps(const Terms& t, double largest) {
+  const quant::hopper::MmaSpec& unit = *t.accumulator.unit;
+  const auto products = static_cast<std::size_t>(unit.products);
+  double lost_positive = 0, lost_negative = 0, lost_sums = 0, sum = 0;
+  const auto lost = [&] { return std::max(lost_positive, lost_negative) + lost_sums; };
+  int last_exponent = -none;  // the first accumulator is zero
+  for (std::size_t begin = t.begin; begin < t.end; begin += products) {
+    const std::size_t end = std::min(begin + products, t.end);
+    int products_exponent = none;
+    for (std::size_t k = begin; k < end; ++k)
+      if (t.a.values[k] != 0 && t.b.values[k] != 0) products_exponent = std::max(products_exponent, t.a.exponents[k] + t.b.exponents[k]);
+    if (products_exponent == none) continue;
+    const int least_exponent = std::max(products_exponent, exponent_of(std::fabs(sum) - lost()));
+    const double grid = std::ldexp(1.0, std::max(products_exponent, exponent_of(largest + lost())) - unit.addend_bits);
+    if (products_exponent > last_exponent) lost_sums += std::ldexp(1.0, products_exponent - unit.addend_bits);
+    for (std::size_t k = begin; k < end; ++k) {
+      const double product = t.product(k);
+      (product > 0 ? lost_positive : lost_negative) += cut(product, grid);
+      sum += product;
+    }
+    const int sum_exponent = exponent_of(std::fabs(sum) + lost());
+    if (sum_exponent - unit.sum_bits > least_exponent - unit.addend_bits) lost_sums += std::ldexp(1.0, sum_exponent - unit.sum_bits);
+    last_exponent = products_exponent;
+  }
+  return lost();
+}
+
+/// Every accumulator may also do the fp32 additions of a better one.
+Bounded stepwise_sum(const Terms& t) {
+  const Bounded plain = sum_in_any_order(t);
+  if (!t.judged || !std::isfinite(plain.exact)) return plain;
+  const auto products = static_cast<std::size_t>(t.accumulator.unit->products);
+  double sum = 0, largest = 0;
+  for (std::size_t begin = t.begin; begin < t.end; begin += products) {
+    for (std::size_t k = begin; k < std::min(begin + products, t.end); ++k) sum += t.product(k);
+    largest = std::max(largest, std::fabs(sum));
+  }
+  return {plain.exact, std::max(plain.slack, lost_by_steps(t, largest))};
+}
+
+// ---- Order::blocks
+
+/// The products of block j in units of both operands' integers, and the largest of them.
+struct BlockProducts {
+  int sum = 0, largest = 0;
+};
+BlockProducts block_products(const Line& a, const Line& b, std::size_t j) {
+  BlockProducts products;
+  for (std::size_t i = j * a.block; i < (j + 1) * a.block; ++i) {
+    const int product = a.integers[i] * b.integers[i];
+    products.sum += product;
+    products.largest = std::max(products.largest, std::abs(product));
+  }
+  return products;
+}
+
+double lost_by_alignment(const Terms& t, double largest_addend) {
+  if (largest_addend == 0) return 0.0;
+  const double grid = std::ldexp(1.0, std::ilogb(largest_addend) - t.accumulator.unit->addend_bits), both = t.a.unit * t.b.unit;
+  double lost = 0;
+  for (std::size_t j = 0; j < t.a.scales.size(); ++j) {
+    const double units = std::fabs(t.a.scales[j] * t.b.scales[j] * both) / grid;
+    if (units == std::floor(units)) continue;  // every product lies on the grid
+    for (std::size_t i = j * t.a.block; i < (j + 1) * t.a.block; ++i) {
+      const double product = units * std::abs(t.a.integers[i] * t.b.integers[i]);
+      lost += product - std::floor(product);
+    }
+  }
+  return lost * grid;
+}
+
+/// How far an fp32 accumulation may be off. The sum of a block is an integer times one scale, at most 12 bits wide, and the product of two
+/// scales is exact in fp32. So an accumulator that adds blocks, in any order or in any tree, rounds or cuts at each addition by at most
+/// one unit of its last bit of a partial sum, and no partial sum exceeds the sum of all positive blocks, or of all negative ones. A matrix
+/// unit may align the single products of an instruction instead: each then loses what lies addend_bits below the largest addend, a
+/// product itself or a partial sum. A product has few bits, so most lose nothing; a coarser grid takes no less than a finer one, so it is
+/// taken for the largest addend that there may be.
+Bounded blockwise_sum(const Terms& t) {
+  double sum = 0, positive = 0, negative = 0, largest = 0;
+  const double both = t.a.unit * t.b.unit;
+  for (std::size_t j = 0; j < t.a.scales.size(); ++j) {
+    const BlockProducts products = block_products(t.a, t.b, j);
+    const double scale = t.a.scales[j] * t.b.scales[j] * both, addend = scale * products.sum;
+    sum += addend;
+    (addend > 0 ? positive : negative) += std::fabs(addend);
+    largest = std::max(largest, std::fabs(scale) * products.largest);
+  }
+  if (!t.judged || !std::isfinite(sum)) return {sum};
+  const double farthest = std::max(positive, negative), last_bit = std::ldexp(1.0, -t.accumulator.unit->sum_bits);
+  return {sum, static_cast<double>(t.a.scales.size()) * last_bit * farthest + lost_by_alignment(t, farthest + largest)};
+}
+
+// ---- promotion
+
+using SumOf = Bounded (*)(const Terms&);
+/// By Order.
+constexpr std::array<SumOf, 5> sums{exact_sum, sum_in_any_order, contiguous_sum, stepwise_sum, blockwise_sum};
+
+Bounded sum_by(const Terms& t) {
+  return sums[static_cast<std::size_t>(t.accumulator.order)](t);
+}
+
+double scale_at(const Line& line, std::size_t k) {
+  return line.scales.empty() ? 1.0 : line.scales[k / line.block];
+}
+
+/// Sums of spans of K times the scales of both, added in fp32 in any order. The budget of each span's own sum; a rounding of the product
+/// of the scales, and one of a sum with one of them (for those who multiply with one after the other); a rounding of each addition, fused
+/// or not, none of which exceeds the sum of all positive spans, or of all negative ones.
+Bounded promoted_sum(const Terms& t) {
+  const auto every = static_cast<std::size_t>(t.accumulator.promote_every);
+  Bounded sum;
+  double positive = 0, negative = 0, spans = 0;
+  for (std::size_t begin = t.begin; begin < t.end; begin += every) {
+    const Terms span{t.accumulator, t.a, t.b, begin, std::min(begin + every, t.end), t.judged};
+    const double a_scale = scale_at(t.a, begin), b_scale = scale_at(t.b, begin), scale = a_scale * b_scale;
+    Bounded part = sum_by(span) * scale;
+    // A product of scales that is denormal may be flushed.
+    part = part.widened(std::fabs(part.exact) * (may_flush(scale) || may_flush(a_scale) || may_flush(b_scale) ? 1.0 : 3 * f32_eps));
+    (part.exact > 0 ? positive : negative) += std::fabs(part.exact);
+    sum = sum + part;
+    spans += 1;
+  }
+  if (!t.judged || !std::isfinite(sum.exact)) return {sum.exact, 0.0, sum.open};
+  return sum.widened(spans * f32_eps * (std::max(positive, negative) + sum.slack));
+}
+
+}  // namespace
+
+Bounded sum_of(const Accumulator& accumulator, const Line& a, const Line& b, bool judged) {
+  const Terms terms{accumulator, a, b, 0, std::max(a.values.size(), a.integers.size()), judged};
+  return accumulator.promote_every > 0 ? promoted_sum(terms) : sum_by(terms);
+}
+
+}  // namespace dodona::ops

@@ -1,0 +1,67 @@
+// How a kernel adds the products of one output, as data: golden mode's budgets, hopper mode and other honest implementations ask one
+// record. And such a sum in golden mode.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "ops/base/bounded.h"
+#include "quant/hopper/tensor_core.h"
+
+namespace dodona::ops {
+
+/// What the order of a sum leaves open.
+enum class Order {
+  exact,       ///< integers: nothing is lost
+  any,         ///< fp32, one rounding an addition, in any order
+  contiguous,  ///< K ascending, in one chain or in contiguous parts, in fp32 or by the unit; or any order of short chains
+  steps,       ///< K ascending by the unit's steps: what they lose is followed
+  blocks,      ///< blocks with scales of their own, each an exact sum; or a unit that aligns single products
+};
+
+struct Accumulator {
+  Order order;
+  /// The matrix unit of honest implementations, and of hopper mode.
+  const quant::hopper::MmaSpec* unit = nullptr;
+  /// After as many products of K the sum is multiplied with the scales of their block, added to an fp32 sum, and starts again; 0: never.
+  std::int64_t promote_every = 0;
+  /// Contiguous parts of K that may be summed apart (hopper mode: that are), and then added left to right.
+  std::int64_t parts = 1;
+  /// Order::contiguous: in any other order no product passes through more than K / spread + depth additions.
+  std::int64_t spread = 1, depth = 0;
+};
+
+inline constexpr Accumulator fp32_in_any_order{Order::any};
+/// The fp8 tensor core of an H200, without and with promotion (CUTLASS `fast accumulation`, and block scales of 128).
+inline constexpr Accumulator hopper_fp8{Order::steps, &quant::hopper::fp8_wgmma};
+inline constexpr Accumulator hopper_fp8_promoted{Order::steps, &quant::hopper::fp8_wgmma, 128};
+/// Its 16-bit units given fp8: Triton with few rows.
+inline constexpr Accumulator hopper_fp8_mma_sync{Order::steps, &quant::hopper::fp8_mma_sync};
+/// Products of 16-bit and 32-bit floats: fp32, or the tensor cores of bf16 and f16.
+inline constexpr Accumulator half_in_parts{
+    .order = Order::contiguous, .unit = &quant::hopper::half_mma, .parts = 48, .spread = 16, .depth = 32};
+/// The contract's words on its slack.
+extern const std::string_view half_sum_contract;
+/// NVFP4 and its kin.
+inline constexpr Accumulator fp4_by_blocks{Order::blocks, &quant::hopper::half_mma};
+inline constexpr Accumulator int32_exact{Order::exact};
+
+/// A row of A or a column of B, decoded for golden mode: k numbers as floats, or as small integers.
+struct Line {
+  DType type{};
+  std::size_t k = 0;
+  std::vector<double> values;           ///< Order::steps: as the unit takes them
+  std::vector<std::int16_t> exponents;  ///< of their representations, for Order::steps
+  std::vector<std::int16_t> integers;   ///< instead of `values`, in units of `unit`
+  double unit = 1;                      ///< e2m1 counts halves
+  std::vector<double> scales;           ///< of its blocks along K; empty: 1
+  std::size_t block = 0;                ///< numbers that share a scale
+};
+
+/// Sum of a[k] * b[k] in double, k ascending (of blocks: block by block, with their scales), and the slack of the accumulator before what
+/// the kernel does with the sum. Not `judged`: without slack.
+Bounded sum_of(const Accumulator& accumulator, const Line& a, const Line& b, bool judged);
+
+}  // namespace dodona::ops

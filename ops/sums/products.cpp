@@ -1,0 +1,99 @@
+#include "ops/sums/products.h"
+
+#include <algorithm>
+
+#include "core/threads.h"
+
+namespace dodona::ops {
+namespace {
+
+struct FactorValue {
+  float value;
+  bool may_flush;
+};
+FactorValue value_of(const Factor& factor, std::int64_t i, std::int64_t j) {
+  const double a = factor.a.at(i, j), b = factor.b.at(i, j);
+  const auto product = static_cast<float>(a * b);
+  return {product, may_flush(a) || may_flush(b) || may_flush(product)};
+}
+
+Bounded finished(const Epilogue& epilogue, Bounded x, std::int64_t i, std::int64_t j) {
+  for (const Factor& factor : epilogue.factors) {
+    const FactorValue by = value_of(factor, i, j);
+    x = scaled_f32(x, by.value, by.may_flush);
+  }
+  if (epilogue.addend.a.data == nullptr) return x;
+  const auto [value, flushable] = value_of(epilogue.addend, i, j);
+  const double addend = epilogue.subtract ? -value : value;
+  // Where the addend is a product, fused implementations round it not at all.
+  const bool product = epilogue.addend.b.data != nullptr;
+  const double rounded = flushable ? 1.0 : product ? f32_eps : 0.0;
+  return rounded_f32(x + Bounded{addend, std::fabs(addend) * rounded});
+}
+
+}  // namespace
+
+Term whole_term(const Tensor& scalar) {
+  return {scalar.dtype(), scalar.data()};
+}
+Term row_term(const Tensor& vector) {
+  return {vector.dtype(), vector.data(), vector.stride(0), 0};
+}
+Term column_term(const Tensor& vector) {
+  return {vector.dtype(), vector.data(), 0, vector.stride(0)};
+}
+
+Tensor batch_of_one(const Tensor& matrix) {
+  return {matrix.owner(),   matrix.data(), matrix.dtype(), {1, matrix.size(0), matrix.size(1)}, {0, matrix.stride(0), matrix.stride(1)},
+          matrix.writable()};
+}
+
+std::vector<Product> batched_products(const Tensor& a, const Tensor& b, const Epilogue& epilogue) {
+  const auto matrix = [](const Tensor& t, std::int64_t batch) {
+    return static_cast<const std::byte*>(t.data()) + batch * t.stride(0) * bits(t.dtype()) / 8;
+  };
+  // A dimension of one element has any stride.
+  const bool dense = a.size(2) == 1;
+  std::vector<Product> products;
+  for (std::int64_t l = 0; l < a.size(0); ++l)
+    products.push_back({.a = {a.dtype(), matrix(a, l), a.size(1), a.size(2), a.stride(1), dense ? 1 : a.stride(2), {}, {}},
+                        .b = {b.dtype(), matrix(b, l), b.size(2), b.size(1), b.stride(2), dense ? 1 : b.stride(1), {}, {}},
+                        .epilogue = epilogue,
+                        .first = l * a.size(1) * b.size(2)});
+  return products;
+}
+
+void golden_products(std::span<const Product> products, const Accumulator& model, const GoldenOutput& out, bool judged, const Exec& exec) {
+  Accumulator accumulator = model;
+  // Without slack the sum is the same and wants less of its operands.
+  const bool in_order = model.unit != nullptr && model.unit->reading == quant::hopper::MmaReading::as_they_are;
+  if (!judged && model.order == Order::steps && in_order) accumulator.order = Order::any;
+  constexpr std::int64_t most_rows = 64;  // decoded at a time
+  for (const Product& p : products)
+    for (std::int64_t first = 0; p.b.count > 0 && first < p.a.count; first += most_rows) {
+      std::vector<Line> rows(static_cast<std::size_t>(std::min(most_rows, p.a.count - first)));
+      for (std::size_t i = 0; i < rows.size(); ++i) decode_line(p.a, first + static_cast<std::int64_t>(i), accumulator, rows[i]);
+      // Some runs of columns for each thread; a run has one room for its columns.
+      const std::int64_t runs = std::min(p.b.count, std::max<std::int64_t>(p.b.count / 16, 8 * exec.threads));
+      const double cost = static_cast<double>(rows.size()) * static_cast<double>(p.a.k * p.b.count / runs);
+      parallel_for(exec.threads, runs, cost, [&](std::int64_t run) {
+        Line column;
+        for (std::int64_t j = p.b.count * run / runs; j < p.b.count * (run + 1) / runs; ++j) {
+          decode_line(p.b, j, accumulator, column);
+          for (std::size_t i = 0; i < rows.size(); ++i) {
+            const std::int64_t row = first + static_cast<std::int64_t>(i);
+            out.put(p.first + row * p.b.count + j, finished(p.epilogue, sum_of(accumulator, rows[i], column, judged), row, j));
+          }
+        }
+      });
+    }
+}
+
+void golden_products(std::span<const Product> products, const Accumulator& accumulator, const Tensor& out, Reference* reference,
+                     std::string_view output, const Exec& exec) {
+  const GoldenOutput golden(out, reference, output);
+  golden.make_open();
+  golden_products(products, accumulator, golden, reference != nullptr, exec);
+}
+
+}  // namespace dodona::ops

@@ -1,0 +1,140 @@
+#include "ops/sums/products_hopper.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+
+#include "core/threads.h"
+#include "dodona/error.h"
+#include "quant/element.h"
+#include "quant/hopper/fast_math.h"
+#include "quant/hopper/tensor_core.h"
+
+namespace dodona::ops {
+namespace {
+
+namespace hw = quant::hopper;
+
+constexpr std::int64_t group = 64;  // columns decoded at a time
+
+/// Columns first <= j < first + columns of a product.
+struct Task {
+  const Product& product;
+  std::int64_t first, columns;
+
+  std::int64_t rows() const { return product.a.count; }
+  std::size_t elements() const { return static_cast<std::size_t>(rows() * columns); }
+};
+
+const std::byte* line_of(const Operand& operand, std::int64_t line) {
+  return static_cast<const std::byte*>(operand.codes) + line * operand.stride * bits(operand.type) / 8;
+}
+
+/// Sums of a range of K, [rows, columns].
+using SpanSums = std::function<void(std::int64_t begin, std::int64_t end, std::vector<float>& sums)>;
+
+SpanSums sums_of_unit(const Task& task, const hw::MmaSpec& unit) {
+  const Operand &a = task.product.a, &b = task.product.b;
+  const auto rows = std::make_shared<hw::MmaRows>(unit, a.type, a.codes, a.count, a.k, a.stride);
+  const auto columns = std::make_shared<hw::MmaColumns>(unit, b.type, line_of(b, task.first), task.columns, b.k, b.stride);
+  return [rows, columns](std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    hw::accumulate(*rows, *columns, begin, end, sums.data(), columns->columns());
+  };
+}
+
+SpanSums sums_of_integers(const Task& task) {
+  return [task](std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
+    const Operand &a = task.product.a, &b = task.product.b;
+    std::vector<std::int32_t> row(static_cast<std::size_t>(task.columns));
+    const auto* const column = reinterpret_cast<const std::int8_t*>(line_of(b, task.first)) + begin;
+    for (std::int64_t i = 0; i < task.rows(); ++i) {
+      std::fill(row.begin(), row.end(), 0);
+      hw::accumulate_i8(reinterpret_cast<const std::int8_t*>(line_of(a, i)) + begin, column, end - begin, task.columns, b.stride,
+                        row.data());
+      std::copy(row.begin(), row.end(), sums.begin() + i * task.columns);
+    }
+  };
+}
+
+SpanSums span_sums(const Task& task, const Accumulator& kernel) {
+  const Operand &a = task.product.a, &b = task.product.b;
+  if (a.k_stride != 1 || b.k_stride != 1 || a.zeros || b.zeros)
+    throw Error(ErrorCode::unsupported, "", "", "the H200's kernels take operands that are dense along K, without zero points");
+  if (kernel.unit != nullptr && kernel.order != Order::blocks) return sums_of_unit(task, *kernel.unit);
+  if (kernel.order == Order::exact && a.type == DType::i8 && b.type == DType::i8) return sums_of_integers(task);
+  throw Error(ErrorCode::unsupported, "", "", "no kernel of the H200 has such a sum");
+}
+
+float scale_at(const BlockScales& scales, std::int64_t line, std::int64_t k) {
+  return scales ? static_cast<float>(scales.at(line, k)) : 1.0f;
+}
+
+/// Whole sums of a task, before its epilogue.
+std::vector<float> sums_of(const Task& task, const Accumulator& kernel) {
+  const Operand &a = task.product.a, &b = task.product.b;
+  const SpanSums sum = span_sums(task, kernel);
+  std::vector<float> total(task.elements(), 0.0f), part(total.size());
+  if (kernel.promote_every > 0) {
+    for (std::int64_t begin = 0; begin < a.k; begin += kernel.promote_every) {
+      sum(begin, std::min(begin + kernel.promote_every, a.k), part);
+      for (std::int64_t i = 0; i < task.rows(); ++i)
+        for (std::int64_t j = 0; j < task.columns; ++j) {
+          const auto at = static_cast<std::size_t>(i * task.columns + j);
+          const float scale = hw::mul(scale_at(a.scales, i, begin), scale_at(b.scales, task.first + j, begin));
+          total[at] = hw::fma(part[at], scale, total[at]);
+        }
+    }
+    return total;
+  }
+  sum(0, a.k / kernel.parts, total);
+  for (std::int64_t p = 1; p < kernel.parts; ++p) {
+    sum(a.k / kernel.parts * p, a.k / kernel.parts * (p + 1), part);
+    for (std::size_t i = 0; i < total.size(); ++i) total[i] = hw::add(total[i], part[i]);
+  }
+  return total;
+}
+
+float value_of(const Factor& factor, std::int64_t i, std::int64_t j) {
+  const auto a = static_cast<float>(factor.a.at(i, j));
+  return factor.b.data == nullptr ? a : hw::mul(a, static_cast<float>(factor.b.at(i, j)));
+}
+
+float finished(const Epilogue& epilogue, float x, std::int64_t i, std::int64_t j) {
+  const bool adds = epilogue.addend.a.data != nullptr;
+  const float value = adds ? value_of(epilogue.addend, i, j) : 0.0f, addend = epilogue.subtract ? -value : value;
+  for (std::size_t f = 0; f < epilogue.factors.size(); ++f) {
+    const float by = value_of(epilogue.factors[f], i, j);
+    if (adds && epilogue.fused && f + 1 == epilogue.factors.size()) return hw::fma(x, by, addend);
+    x = hw::mul(x, by);
+  }
+  return adds ? hw::add(x, addend) : x;
+}
+
+void run(const Task& task, const Accumulator& kernel, const Tensor& out) {
+  std::vector<float> sums = sums_of(task, kernel);
+  const Product& p = task.product;
+  for (std::int64_t i = 0; i < task.rows(); ++i) {
+    float* const row = sums.data() + i * task.columns;
+    for (std::int64_t j = 0; j < task.columns; ++j) row[j] = finished(p.epilogue, row[j], i, task.first + j);
+    const std::int64_t at = out.offset(p.first + i * p.b.count + task.first);
+    quant::from_f32(out.dtype(), row, out.as<std::byte>() + at * bits(out.dtype()) / 8, task.columns);
+  }
+}
+
+}  // namespace
+
+void hopper_products(std::span<const Product> products, const Accumulator& kernel, const Tensor& out, const Exec& exec) {
+  std::vector<Task> tasks;
+  double cost = 0;
+  for (const Product& p : products)
+    for (std::int64_t first = 0; p.a.count > 0 && first < p.b.count; first += group) {
+      tasks.push_back({p, first, std::min(group, p.b.count - first)});
+      cost += static_cast<double>(tasks.back().elements()) * static_cast<double>(p.a.k);
+    }
+  if (tasks.empty()) return;
+  parallel_for(exec.threads, static_cast<std::int64_t>(tasks.size()), cost / static_cast<double>(tasks.size()),
+               [&](std::int64_t t) { run(tasks[static_cast<std::size_t>(t)], kernel, out); });
+}
+
+}  // namespace dodona::ops
