@@ -5,15 +5,13 @@
 namespace dodona::ops {
 namespace {
 
-using Op = CutlassMlaDecode;
-
 /// [B, N, D] as [B, 1, N, D].
 Tensor with_query_dim(const Tensor& t) {
   return {t.owner(),   t.data(), t.dtype(), {t.size(0), 1, t.size(1), t.size(2)}, {t.stride(0), t.stride(0), t.stride(1), t.stride(2)},
           t.writable()};
 }
 
-MlaDecode decode_of(const Op& op) {
+MlaDecode decode_of(const CutlassMlaDecode& op) {
   return {.q_nope = with_query_dim(op.q_nope),
           .q_pe = with_query_dim(op.q_pe),
           .cache = op.kv_c_and_k_pe_cache,
@@ -24,7 +22,7 @@ MlaDecode decode_of(const Op& op) {
           .scale = op.sm_scale};
 }
 
-void check(const Op& op) {
+void check(const CutlassMlaDecode& op) {
   const std::int64_t page_size = op.kv_c_and_k_pe_cache.size(1), width = op.page_table.size(1);
   if (width % (128 / page_size) != 0)
     throw Error(
@@ -34,12 +32,12 @@ void check(const Op& op) {
   check_mla_pages(decode_of(op), "page_table");
 }
 
-void golden(const Op& op, const Exec& exec, Reference* reference) {
-  mla_decode_golden(decode_of(op), MlaWeightSum::unrounded, exec, reference);
+void golden(const CutlassMlaDecode& op, const Exec& exec, Reference* reference) {
+  attention_golden(MlaAttention(decode_of(op)), WeightSum::unrounded, exec, reference);
 }
 
-void fast(const Op& op, const Exec& exec) {
-  mla_decode_fast(decode_of(op), exec);
+void fast(const CutlassMlaDecode& op, const Exec& exec) {
+  attention_fast(MlaAttention(decode_of(op)), exec);
 }
 
 }  // namespace
@@ -66,8 +64,8 @@ this library, not upstream: f32 queries, cache and output, with unrounded weight
       .golden = ops::golden,
       .fast = ops::fast,
       .check = ops::check,
-      .flops = [](const ops::CutlassMlaDecode& op) { return ops::mla_decode_flops(ops::decode_of(op)); },
-      .bytes_read = [](const ops::CutlassMlaDecode& op) { return ops::mla_decode_bytes_read(ops::decode_of(op)); },
+      .flops = [](const ops::CutlassMlaDecode& op) { return ops::attention_flops(ops::MlaAttention(ops::decode_of(op))); },
+      .bytes_read = [](const ops::CutlassMlaDecode& op) { return ops::MlaAttention(ops::decode_of(op)).bytes_read(); },
       .cases = {"B=2 N=4 pages=7 P=16 W=8 --attr sm_scale=0.1352337788608801",
                 "B=1 N=17 pages=33 P=4 W=32 --attr sm_scale=0.0721687836 --dtype q_nope=f16"},
       .bench_cases = {"B=1 N=128 pages=64 P=64 W=64 --attr sm_scale=0.1352337788608801",

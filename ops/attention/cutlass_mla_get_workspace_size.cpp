@@ -8,8 +8,6 @@
 namespace dodona::ops {
 namespace {
 
-using Op = CutlassMlaGetWorkspaceSize;
-
 constexpr std::int64_t bytes_per_split = (4 * 512 + 4) * 128;
 constexpr std::int64_t sm_count_of_b200 = 148;
 
@@ -17,7 +15,7 @@ std::int64_t ceil_div(std::int64_t x, std::int64_t y) {
   return (x + y - 1) / y;
 }
 
-std::int64_t splits_of(const Op& op) {
+std::int64_t splits_of(const CutlassMlaGetWorkspaceSize& op) {
   if (op.num_kv_splits >= 1) return op.num_kv_splits;
   const std::int64_t multiprocessors = op.sm_count > 0 ? op.sm_count : sm_count_of_b200;
   const std::int64_t tiles = ceil_div(op.max_seq_len, 128);
@@ -25,7 +23,7 @@ std::int64_t splits_of(const Op& op) {
   return ceil_div(tiles, ceil_div(tiles, at_once));
 }
 
-void check(const Op& op) {
+void check(const CutlassMlaGetWorkspaceSize& op) {
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / bytes_per_split / op.num_batches;
   if (splits_of(op) > most)
     throw Error(ErrorCode::bad_value, "", "num_kv_splits",
@@ -33,11 +31,11 @@ void check(const Op& op) {
                     " with num_batches = " + std::to_string(op.num_batches) + ": the size would not fit 64 bits");
 }
 
-void fast(const Op& op, const Exec&) {
+void fast(const CutlassMlaGetWorkspaceSize& op, const Exec&) {
   *op.out.as<std::int64_t>() = bytes_per_split * splits_of(op) * op.num_batches;
 }
 
-void golden(const Op& op, const Exec& exec, Reference* reference) {
+void golden(const CutlassMlaGetWorkspaceSize& op, const Exec& exec, Reference* reference) {
   fast(op, exec);
   record_exact(op.out, reference, "out");
 }

@@ -7,13 +7,11 @@
 namespace dodona::ops {
 namespace {
 
-using Op = TrtllmBatchDecodeWithKvCacheMla;
-
-std::int64_t page_size_of(const Op& op) {
+std::int64_t page_size_of(const TrtllmBatchDecodeWithKvCacheMla& op) {
   return op.kv_cache.size(-2);
 }
 
-MlaDecode decode_of(const Op& op) {
+MlaDecode decode_of(const TrtllmBatchDecodeWithKvCacheMla& op) {
   return {.q_nope = op.query.slice(3, 0, mla_latent),
           .q_pe = op.query.slice(3, mla_latent, mla_width),
           .cache = op.kv_cache.reshape({op.kv_cache.size(0), page_size_of(op), mla_width}),
@@ -25,13 +23,15 @@ MlaDecode decode_of(const Op& op) {
           .out_scale = op.bmm2_scale};
 }
 
-void check(const Op& op) {
+void check(const TrtllmBatchDecodeWithKvCacheMla& op) {
   if (op.page_size != 0 && op.page_size != page_size_of(op))
     throw Error(ErrorCode::bad_value, "", "page_size",
                 "is " + std::to_string(op.page_size) + ", expected " + std::to_string(page_size_of(op)) + " as kv_cache " +
                     to_string(op.kv_cache.shape()) + " has");
-  if (op.out.dtype() == f32 && op.query.dtype() != f32)
-    throw Error(ErrorCode::bad_dtype, "", "out", "has dtype f32, expected bf16 as query is not f32");
+  if (const DType type = op.out.dtype(); type != bf16 && type != op.query.dtype())
+    throw Error(ErrorCode::bad_dtype, "", "out",
+                "has dtype " + std::string(name(type)) + ", expected bf16" + (op.query.dtype() == f16 ? " or f16" : "") + " as query is " +
+                    std::string(name(op.query.dtype())));
   if (op.return_lse && !op.lse.defined())
     throw Error(ErrorCode::missing_argument, "", "lse", "is missing: with return_lse it must be given");
   check_mla_scale(op.bmm1_scale, "bmm1_scale");
@@ -40,12 +40,12 @@ void check(const Op& op) {
   check_mla_pages(decode_of(op), "block_tables");
 }
 
-void golden(const Op& op, const Exec& exec, Reference* reference) {
-  mla_decode_golden(decode_of(op), MlaWeightSum::open, exec, reference);
+void golden(const TrtllmBatchDecodeWithKvCacheMla& op, const Exec& exec, Reference* reference) {
+  attention_golden(MlaAttention(decode_of(op)), WeightSum::open, exec, reference);
 }
 
-void fast(const Op& op, const Exec& exec) {
-  mla_decode_fast(decode_of(op), exec);
+void fast(const TrtllmBatchDecodeWithKvCacheMla& op, const Exec& exec) {
+  attention_fast(MlaAttention(decode_of(op)), exec);
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ std::unique_ptr<Op> op_trtllm_batch_decode_with_kv_cache_mla() {
       .contract = R"(
 As cutlass_mla_decode, with weights rounded to the cache's type, and open whether they are added up before or after it: fp32
 scores and softmax, fp32 sums, times the reciprocal of the sum of the weights and bmm2_scale, one rounding to bf16 whatever the
-inputs. Budget as there, with the share 2^-4 for e4m3 (weights below 2^-6 of the largest: 2^-10 of that, and never more than
+inputs, or to f16 where queries and output have it. Budget as there, with the share 2^-4 for e4m3 (weights below 2^-6 of the largest: 2^-10 of that, and never more than
 themselves; a scale that they are given is one that the type holds), and where |c - out| is more than |c| that for the rounded
 weights. Fast mode counts the weights of e4m3 caches in units of 2^-8 and adds them up unrounded. lse is base 2: log2(e) * m +
 log2 of the sum of exp(score - m), about m the largest score; budget: what the scores may be off, a unit of 2^-24 per key, 4 of
@@ -69,8 +69,8 @@ taken. An extension of this library, not upstream: f32 queries and cache, with u
       .golden = ops::golden,
       .fast = ops::fast,
       .check = ops::check,
-      .flops = [](const ops::TrtllmBatchDecodeWithKvCacheMla& op) { return ops::mla_decode_flops(ops::decode_of(op)); },
-      .bytes_read = [](const ops::TrtllmBatchDecodeWithKvCacheMla& op) { return ops::mla_decode_bytes_read(ops::decode_of(op)); },
+      .flops = [](const ops::TrtllmBatchDecodeWithKvCacheMla& op) { return ops::attention_flops(ops::MlaAttention(ops::decode_of(op))); },
+      .bytes_read = [](const ops::TrtllmBatchDecodeWithKvCacheMla& op) { return ops::MlaAttention(ops::decode_of(op)).bytes_read(); },
       .cases = {"B=2 Q=2 N=4 pages=4 P=32 W=2 --attr bmm1_scale=0.1352337788608801 --attr bmm2_scale=0.5",
                 "B=1 Q=1 N=3 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3"},
       .bench_cases = {"B=1 Q=1 N=128 pages=64 P=64 W=64 --attr bmm1_scale=0.1352337788608801",

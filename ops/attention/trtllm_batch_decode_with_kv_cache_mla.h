@@ -45,7 +45,8 @@ struct TrtllmBatchDecodeWithKvCacheMla {
     op.attr("bmm2_scale", bmm2_scale).doc("scale of the output: v_scale * o_scale");
     op.attr("return_lse", return_lse).doc("lse must be given");
     op.attr("enable_pdl", enable_pdl).ignored().doc("programmatic dependent launch, without effect on values");
-    op.out("out", out, {bf16, f32}, "B Q N kv_lora_rank").doc("rounded once; f32 with f32 queries alone, and this library's own");
+    op.out("out", out, {bf16, f16, f32}, "B Q N kv_lora_rank")
+        .doc("rounded once; bf16, or the type of the queries where that is f16 (as FlashMLA has it) or f32 (this library's own)");
     op.out("lse", lse, {f32}, "B Q N | B*Q N")
         .optional()
         .role(Role::lse_base_2)

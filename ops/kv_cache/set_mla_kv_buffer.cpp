@@ -11,9 +11,7 @@
 namespace dodona::ops {
 namespace {
 
-using Op = SetMlaKvBuffer;
-
-std::int64_t slot_of(const Op& op, std::int64_t t) {
+std::int64_t slot_of(const SetMlaKvBuffer& op, std::int64_t t) {
   const std::int64_t at = t * op.loc.stride(0);
   return op.loc.dtype() == i64 ? op.loc.as<std::int64_t>()[at] : op.loc.as<std::int32_t>()[at];
 }
@@ -27,7 +25,7 @@ void store_element(const Tensor& from, std::int64_t from_linear, const Tensor& t
   }
 }
 
-void golden(const Op& op, const Exec&, Reference* reference) {
+void golden(const SetMlaKvBuffer& op, const Exec&, Reference* reference) {
   const std::int64_t tokens = op.loc.size(0), nope = op.k_nope.size(-1), rope = op.k_rope.size(-1), width = nope + rope;
   for (std::int64_t t = 0; t < tokens; ++t) {
     const std::int64_t begin = slot_of(op, t) * width;
@@ -53,7 +51,7 @@ void convert(DType from_type, const std::byte* from, DType to_type, std::byte* t
 }
 
 /// Columns [begin, end) of one source, tokens in order: of tokens that share a slot the last wins, whatever the number of threads.
-void store_columns(const Op& op, const Tensor& from, std::int64_t to_column, std::int64_t begin, std::int64_t end) {
+void store_columns(const SetMlaKvBuffer& op, const Tensor& from, std::int64_t to_column, std::int64_t begin, std::int64_t end) {
   const int from_bytes = bits(from.dtype()) / 8, to_bytes = bits(op.kv_buffer.dtype()) / 8;
   const bool same_type = from.dtype() == op.kv_buffer.dtype();
   const std::int64_t tokens = op.loc.size(0);
@@ -68,7 +66,7 @@ void store_columns(const Op& op, const Tensor& from, std::int64_t to_column, std
   }
 }
 
-void fast(const Op& op, const Exec& exec) {
+void fast(const SetMlaKvBuffer& op, const Exec& exec) {
   // Tasks are columns, for tokens may share slots: a part of the latent each, and the rope part.
   constexpr std::int64_t part = 128;
   const std::int64_t nope = op.k_nope.size(-1), rope = op.k_rope.size(-1), parts = (nope + part - 1) / part;
@@ -79,7 +77,7 @@ void fast(const Op& op, const Exec& exec) {
   });
 }
 
-double bytes_read(const Op& op) {
+double bytes_read(const SetMlaKvBuffer& op) {
   return static_cast<double>(bytes_for(op.k_nope.dtype(), op.k_nope.elements() + op.k_rope.elements()) +
                              bytes_for(op.loc.dtype(), op.loc.elements()));
 }

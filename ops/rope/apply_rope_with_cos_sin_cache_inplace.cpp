@@ -10,9 +10,7 @@
 namespace dodona::ops {
 namespace {
 
-using Op = ApplyRopeWithCosSinCacheInplace;
-
-void check(const Op& op) {
+void check(const ApplyRopeWithCosSinCacheInplace& op) {
   check_table(op.cos_sin_cache, op.head_size);
   const std::pair<const char*, const Tensor*> fused[] = {
       {"value", &op.value}, {"k_buffer", &op.k_buffer}, {"v_buffer", &op.v_buffer}, {"cache_loc", &op.cache_loc}};
@@ -24,7 +22,7 @@ void check(const Op& op) {
                 "is missing: value, k_buffer, v_buffer and cache_loc come together, and " + std::string(given) + " is given");
 }
 
-Rotation rotation_of(const Op& op) {
+Rotation rotation_of(const ApplyRopeWithCosSinCacheInplace& op) {
   return {.query = op.query,
           .key = op.key,
           .positions = op.positions,
@@ -35,7 +33,7 @@ Rotation rotation_of(const Op& op) {
 }
 
 /// Where two tokens name one row, the later one wins, whatever the number of threads: a task is one head, and takes the tokens in order.
-void store_rows(const Op& op, const Exec& exec) {
+void store_rows(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec) {
   if (!op.cache_loc.defined()) return;
   const Heads sources[] = {heads_of(op.key, 1, op.head_size), heads_of(op.value, 1, op.head_size)};
   const Heads targets[] = {heads_of(op.k_buffer, 1, op.head_size), heads_of(op.v_buffer, 1, op.head_size)};
@@ -50,7 +48,7 @@ void store_rows(const Op& op, const Exec& exec) {
 }
 
 /// Buffer rows are judged as what they were copied from. Rows that several tokens name are left to a race by upstream's kernel: open.
-void record_rows(const Op& op, Reference* reference) {
+void record_rows(const ApplyRopeWithCosSinCacheInplace& op, Reference* reference) {
   if (reference == nullptr || !op.cache_loc.defined()) return;
   record_exact(op.k_buffer, reference, "k_buffer");
   record_exact(op.v_buffer, reference, "v_buffer");
@@ -78,18 +76,18 @@ void record_rows(const Op& op, Reference* reference) {
   }
 }
 
-void golden(const Op& op, const Exec& exec, Reference* reference) {
+void golden(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec, Reference* reference) {
   rotate_golden(rotation_of(op), exec, reference);
   store_rows(op, exec);
   record_rows(op, reference);
 }
 
-void fast(const Op& op, const Exec& exec) {
+void fast(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec) {
   rotate_fast(rotation_of(op), exec);
   store_rows(op, exec);
 }
 
-void hopper(const Op& op, const Exec& exec) {
+void hopper(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec) {
   rotate_hopper(rotation_of(op), FusedProduct::own, exec);
   store_rows(op, exec);
 }

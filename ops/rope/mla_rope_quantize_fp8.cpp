@@ -14,8 +14,6 @@
 namespace dodona::ops {
 namespace {
 
-using Op = MlaRopeQuantizeFp8;
-
 /// One of the four tensors that are quantized.
 struct Part {
   const Tensor *input, *output;
@@ -26,7 +24,7 @@ struct Part {
 };
 
 template <class Body>
-void for_each_part(const Op& op, const Body& body) {
+void for_each_part(const MlaRopeQuantizeFp8& op, const Body& body) {
   const auto q_scale = static_cast<float>(op.quant_scale_q), kv_scale = static_cast<float>(op.quant_scale_kv);
   const std::int64_t heads = op.q_rope.size(1);
   body(Part{&op.q_rope, &op.q_rope_out, "q_rope_out", true, true, q_scale, heads});
@@ -35,7 +33,7 @@ void for_each_part(const Op& op, const Body& body) {
   body(Part{&op.k_nope, &op.k_nope_out, "k_nope_out", false, false, kv_scale, 1});
 }
 
-const float* table_row(const Op& op, std::int64_t token) {
+const float* table_row(const MlaRopeQuantizeFp8& op, std::int64_t token) {
   const std::int64_t position = op.pos_ids.dtype() == i64 ? op.pos_ids.as<std::int64_t>()[token] : op.pos_ids.as<std::int32_t>()[token];
   return op.cos_sin_cache.as<float>() + position * op.cos_sin_cache.size(1);
 }
@@ -61,7 +59,7 @@ void put(const GoldenOutput& out, std::int64_t linear, const Bounded& x, float s
   out.put_saturating(linear, product);
 }
 
-void golden_part(const Op& op, const Part& part, const Exec& exec, Reference* reference) {
+void golden_part(const MlaRopeQuantizeFp8& op, const Part& part, const Exec& exec, Reference* reference) {
   const GoldenOutput out(*part.output, reference, part.output_name);
   out.make_open();
   const DType type = part.input->dtype();
@@ -85,7 +83,7 @@ void golden_part(const Op& op, const Part& part, const Exec& exec, Reference* re
   });
 }
 
-void golden(const Op& op, const Exec& exec, Reference* reference) {
+void golden(const MlaRopeQuantizeFp8& op, const Exec& exec, Reference* reference) {
   for_each_part(op, [&](const Part& part) {
     if (row_count(*part.input) > 0) golden_part(op, part, exec, reference);
   });
@@ -93,7 +91,7 @@ void golden(const Op& op, const Exec& exec, Reference* reference) {
 
 // ---- fast
 
-void fast(const Op& op, const Exec& exec) {
+void fast(const MlaRopeQuantizeFp8& op, const Exec& exec) {
   const std::int64_t heads = op.q_rope.size(1);
   const double cost = static_cast<double>((heads + 1) * (op.q_rope.size(2) + op.q_nope.size(2)));
   const int bytes = bits(op.q_rope.dtype()) / 8;
@@ -125,7 +123,7 @@ void fast(const Op& op, const Exec& exec) {
 
 // ---- hopper
 
-void hopper_part(const Op& op, const Part& part, const Exec& exec) {
+void hopper_part(const MlaRopeQuantizeFp8& op, const Part& part, const Exec& exec) {
   namespace hw = quant::hopper;
   const DType type = part.input->dtype();
   const std::int64_t width = part.input->size(-1), pairs = width / 2;
@@ -147,20 +145,20 @@ void hopper_part(const Op& op, const Part& part, const Exec& exec) {
   });
 }
 
-void hopper(const Op& op, const Exec& exec) {
+void hopper(const MlaRopeQuantizeFp8& op, const Exec& exec) {
   for_each_part(op, [&](const Part& part) {
     if (row_count(*part.input) > 0) hopper_part(op, part, exec);
   });
 }
 
-void check(const Op& op) {
+void check(const MlaRopeQuantizeFp8& op) {
   const std::pair<const char*, double> scales[] = {{"quant_scale_q", op.quant_scale_q}, {"quant_scale_kv", op.quant_scale_kv}};
   for (const auto& [name, value] : scales)
     if (!std::isfinite(static_cast<float>(value)))
       throw Error(ErrorCode::bad_value, "", name, "must be finite in fp32, got " + to_string(AttrValue(value)));
 }
 
-double bytes_read(const Op& op) {
+double bytes_read(const MlaRopeQuantizeFp8& op) {
   double bytes = static_cast<double>(op.pos_ids.size(0)) * static_cast<double>(bytes_for(f32, op.cos_sin_cache.size(1)));
   for_each_part(op, [&](const Part& part) { bytes += static_cast<double>(bytes_for(part.input->dtype(), part.input->elements())); });
   return bytes;

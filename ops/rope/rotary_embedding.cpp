@@ -5,10 +5,8 @@
 namespace dodona::ops {
 namespace {
 
-using Op = RotaryEmbedding;
-
 /// What the schema cannot tell: which dimensions number the tokens.
-void check_heads(const Op& op, const char* name, const Tensor& tensor) {
+void check_heads(const RotaryEmbedding& op, const char* name, const Tensor& tensor) {
   const int token_dims = op.positions.rank();
   const bool flat = tensor.rank() == token_dims + 1, explicit_heads = tensor.rank() == token_dims + 2;
   bool fits = flat ? tensor.size(-1) % op.head_size == 0 : explicit_heads && tensor.size(-1) == op.head_size;
@@ -21,7 +19,7 @@ void check_heads(const Op& op, const char* name, const Tensor& tensor) {
                   " (from positions), head_size = " + std::to_string(op.head_size));
 }
 
-void check(const Op& op) {
+void check(const RotaryEmbedding& op) {
   check_table(op.cos_sin_cache, op.head_size);
   check_heads(op, "query", op.query);
   if (!op.key.defined()) return;
@@ -38,7 +36,7 @@ void check(const Op& op) {
                     to_string(op.query.strides()));
 }
 
-Rotation rotation_of(const Op& op) {
+Rotation rotation_of(const RotaryEmbedding& op) {
   return {.query = op.query,
           .key = op.key,
           .positions = op.positions,
@@ -48,15 +46,15 @@ Rotation rotation_of(const Op& op) {
           .rounding = op.query.dtype() == f32 ? RotaryRounding::once : RotaryRounding::each_step};
 }
 
-void golden(const Op& op, const Exec& exec, Reference* reference) {
+void golden(const RotaryEmbedding& op, const Exec& exec, Reference* reference) {
   rotate_golden(rotation_of(op), exec, reference);
 }
 
-void fast(const Op& op, const Exec& exec) {
+void fast(const RotaryEmbedding& op, const Exec& exec) {
   rotate_fast(rotation_of(op), exec);
 }
 
-void hopper(const Op& op, const Exec& exec) {
+void hopper(const RotaryEmbedding& op, const Exec& exec) {
   rotate_hopper(rotation_of(op), FusedProduct::partner, exec);
 }
 

@@ -371,14 +371,39 @@ TEST(TrtllmMlaDecode, TheSecondScaleMultipliesTheOutputAlone) {
   }
 }
 
-TEST(TrtllmMlaDecode, F32OutputIsForF32QueriesAlone) {
-  TrtllmCase c{normal(DType::f32, {1, 1, 2, 576}, "q"), normal(DType::f32, {1, 32, 576}, "kv"), ints({1, 1}, {0}), ints({1}, {1}), {}};
-  c.out = Tensor(DType::f32, {1, 1, 2, 512});
-  run(c, in_mode(Mode::fast));
-  EXPECT_EQ(quant::get(c.out, 5), quant::get(c.cache, 5));
-  c.query = normal(DType::bf16, {1, 1, 2, 576}, "q");
-  c.cache = normal(DType::bf16, {1, 32, 576}, "kv");
-  EXPECT_THROW(run(c, in_mode(Mode::fast)), Error);
+TEST(TrtllmMlaDecode, OutputIsBf16OrOfTheQueriesTypeWhereThatIsF16OrF32) {
+  for (const DType queries : {DType::bf16, DType::f16, DType::f32, DType::f8_e4m3})
+    for (const DType outputs : {DType::bf16, DType::f16, DType::f32}) {
+      TrtllmCase c{normal(queries, {1, 1, 2, 576}, "q"), normal(queries, {1, 32, 576}, "kv"), ints({1, 1}, {0}), ints({1}, {1}), {}};
+      c.out = Tensor(outputs, {1, 1, 2, 512});
+      for (const Mode mode : both_modes)
+        if (outputs == DType::bf16 || outputs == queries) {
+          run(c, in_mode(mode));
+          // One key: its latent, rounded to the output's type.
+          for (const std::int64_t i : {0, 5, 511})
+            EXPECT_EQ(quant::get(c.out, i), quant::round_to(outputs, quant::get(c.cache, i))) << name(queries) << " to " << name(outputs);
+        } else {
+          EXPECT_THROW(run(c, in_mode(mode)), Error) << name(queries) << " to " << name(outputs);
+        }
+    }
+}
+
+TEST(TrtllmMlaDecode, F16OutputIsJudgedByItsOwnRounding) {
+  TrtllmCase c{normal(DType::f16, {1, 1, 2, 576}, "q"), normal(DType::f16, {2, 32, 576}, "kv"), ints({1, 2}, {1, 0}), ints({1}, {1}), {}};
+  Arguments inputs;
+  inputs.set("query", c.query);
+  inputs.set("kv_cache", c.cache);
+  inputs.set("block_tables", c.table);
+  inputs.set("seq_lens", c.lengths);
+  inputs.set("out", Tensor(DType::f16, {1, 1, 2, 512}));
+  inputs.set_attr("bmm1_scale", c.bmm1);
+  const Op& op = registry().at("trtllm_batch_decode_with_kv_cache_mla");
+  c.out = Tensor(DType::f16, {1, 1, 2, 512});
+  const Tensor right = run(c, in_mode(Mode::fast));
+  EXPECT_EQ(oracle::judge(op, inputs, {{"out", right}}, {}).outcome, oracle::Outcome::pass);
+  const Tensor through_bf16 = right.clone();
+  for (std::int64_t i = 0; i < right.elements(); ++i) quant::set(through_bf16, i, quant::round_to(DType::bf16, quant::get(right, i)));
+  EXPECT_GT(oracle::judge(op, inputs, {{"out", through_bf16}}, {}).failing(), 100);
 }
 
 }  // namespace

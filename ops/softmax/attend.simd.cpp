@@ -1,16 +1,14 @@
-#include "ops/softmax/mla_decode.h"
+#include "ops/softmax/attend.h"
+
 #include "ops/base/row_lanes.h"
 #include "simd/math.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
 
-using ops::mla_block;
-using ops::mla_latent;
-using ops::mla_rope;
-using ops::mla_width;
-using ops::MlaMerge;
-using ops::MlaUnit;
+using ops::attend_block;
+using ops::AttendMerge;
+using ops::AttendUnit;
 
 struct E4m3Lanes {
   static constexpr std::int64_t bytes = 1;
@@ -25,12 +23,12 @@ struct E4m3Lanes {
 };
 
 template <class Body>
-DODONA_INLINE void with_cache_lanes(DType type, const Body& body) {
+DODONA_INLINE void with_value_lanes(DType type, const Body& body) {
   if (type == DType::f8_e4m3) return body(E4m3Lanes{});
   with_lanes(type, body);
 }
 
-/// Weights of e4m3 caches are counted in units of 2^-8, which keeps small ones out of the denormals.
+/// Weights of e4m3 values are counted in units of 2^-8, which keeps small ones out of the denormals.
 constexpr float weight_exponent(DType type) {
   return type == DType::f8_e4m3 ? 8.0f : 0.0f;
 }
@@ -52,9 +50,9 @@ void pack_queries(const std::byte* q, std::int64_t stride, std::int64_t heads, s
 }
 
 template <class Lanes>
-void widen_keys(const std::byte* const* keys, std::int64_t count, float* wide) {
+void widen(const std::byte* const* rows, std::int64_t count, std::int64_t width, float* wide) {
   for (std::int64_t j = 0; j < count; ++j)
-    for (std::int64_t k = 0; k < mla_width; k += 16) Lanes::load(keys[j] + k * Lanes::bytes).store(wide + j * mla_width + k);
+    for (std::int64_t k = 0; k < width; k += 16) Lanes::load(rows[j] + k * Lanes::bytes).store(wide + j * width + k);
 }
 
 // ---- products: c[i][lanes] += a[i][k] * b[k][lanes], with all of c in registers
@@ -64,13 +62,14 @@ enum class Start { zero, sums, scaled };
 
 struct Operands {
   const float* a;
+  std::int64_t a_row, a_column;  ///< a[i][k] is at i * a_row + k * a_column
   const float* b;
   float* c;
   std::int64_t lanes, k;
   const float* factor;  ///< Start::scaled: c is multiplied by it first
 };
 
-template <std::int64_t a_row, std::int64_t a_column, int rows, int vectors>
+template <int rows, int vectors>
 void multiply(const Operands o, Start start) {
   f32x16 c[rows][vectors];
 #pragma GCC unroll 8
@@ -86,7 +85,7 @@ void multiply(const Operands o, Start start) {
     for (int v = 0; v < vectors; ++v) b[v] = f32x16::load(o.b + k * o.lanes + 16 * v);
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) {
-      const f32x16 a = f32x16::splat(o.a[i * a_row + k * a_column]);
+      const f32x16 a = f32x16::splat(o.a[i * o.a_row + k * o.a_column]);
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) c[i][v] = fma(a, b[v], c[i][v]);
     }
@@ -103,38 +102,38 @@ constexpr int most_vectors = 4;  // with six rows 24 of 32 registers
 constexpr int most_vectors = 1;  // 12 of 16 registers of eight lanes
 #endif
 
-template <std::int64_t a_row, std::int64_t a_column, int rows>
+template <int rows>
 DODONA_INLINE void multiply_rows(Operands o, Start start) {
   if constexpr (most_vectors == 4) {
     switch (o.lanes) {
-      case 64: return multiply<a_row, a_column, rows, 4>(o, start);
-      case 48: return multiply<a_row, a_column, rows, 3>(o, start);
-      case 32: return multiply<a_row, a_column, rows, 2>(o, start);
-      default: return multiply<a_row, a_column, rows, 1>(o, start);
+      case 64: return multiply<rows, 4>(o, start);
+      case 48: return multiply<rows, 3>(o, start);
+      case 32: return multiply<rows, 2>(o, start);
+      default: return multiply<rows, 1>(o, start);
     }
   }
   for (std::int64_t lane = 0; lane < o.lanes; lane += 16) {
-    multiply<a_row, a_column, rows, 1>(o, start);
+    multiply<rows, 1>(o, start);
     o.b += 16;
     o.c += 16;
-    if (o.factor != nullptr) o.factor += 16;
+    o.factor += 16;
   }
 }
 
 /// Row groups of at most six, `each(first row)` called before each. Eight rows make two fours rather than a six and a lame two.
-template <std::int64_t a_row, std::int64_t a_column, class Each>
+template <class Each>
 DODONA_INLINE void multiply_all(Operands o, std::int64_t rows, Start start, const Each& each) {
   for (std::int64_t i = 0; i < rows;) {
     const std::int64_t left = rows - i, n = left >= 6 && left != 8 ? 6 : left >= 4 ? 4 : 1;
     each(i);
     if (n == 6) {
-      multiply_rows<a_row, a_column, 6>(o, start);
+      multiply_rows<6>(o, start);
     } else if (n == 4) {
-      multiply_rows<a_row, a_column, 4>(o, start);
+      multiply_rows<4>(o, start);
     } else {
-      multiply_rows<a_row, a_column, 1>(o, start);
+      multiply_rows<1>(o, start);
     }
-    o.a += n * a_row;
+    o.a += n * o.a_row;
     o.c += n * o.lanes;
     i += n;
   }
@@ -145,7 +144,7 @@ DODONA_INLINE void multiply_all(Operands o, std::int64_t rows, Start start, cons
 /// The scores of a block times sigma, the new maximum, the weights rounded for their products, and the sum of the unrounded ones.
 /// `factor` becomes what earlier sums are to be multiplied with.
 template <class Lanes>
-void weigh(float* scores, std::int64_t keys, const MlaUnit& unit, bool first, float* factor) {
+void weigh(float* scores, std::int64_t keys, const AttendUnit& unit, bool first, float* factor) {
   const f32x16 sigma = f32x16::splat(unit.sigma), offset = f32x16::splat(weight_exponent(unit.type));
   float* const maxima = unit.partial;
   float* const sums = maxima + unit.lanes;
@@ -180,44 +179,52 @@ DODONA_INLINE void fetch_row(const std::byte* row, std::int64_t bytes) {
 }
 
 template <class Lanes>
-void attend(const MlaUnit unit) {
-  const std::int64_t lanes = unit.lanes;
+void attend(const AttendUnit unit) {
+  const std::int64_t lanes = unit.lanes, width = unit.key_width;
+  const bool separate = unit.values != nullptr;
+  const std::int64_t value_stride = separate ? unit.value_width : width;
   float* const queries = unit.scratch;
-  float* const wide = queries + mla_width * lanes;
-  float* const scores = wide + mla_block * mla_width;
+  float* const keys = queries + width * lanes;
+  float* const values = separate ? keys + attend_block * width : keys;
+  float* const scores = values + attend_block * value_stride;
   float* const sums = unit.partial + 2 * lanes;
-  float factor[ops::mla_most_heads];
-  pack_queries<Lanes>(unit.q_nope, unit.q_nope_stride, unit.heads, lanes, mla_latent, queries);
-  pack_queries<Lanes>(unit.q_pe, unit.q_pe_stride, unit.heads, lanes, mla_rope, queries + mla_latent * lanes);
+  float factor[ops::attend_most_heads];
+  float* part_of_queries = queries;
+  for (const ops::QueryPart& part : unit.queries) {
+    pack_queries<Lanes>(part.first_head, part.head_stride, unit.heads, lanes, part.width, part_of_queries);
+    part_of_queries += part.width * lanes;
+  }
   // Parts of the queries that a first-level cache holds while all keys of a block pass.
-  constexpr std::int64_t part = 96;
-  static_assert(mla_width % part == 0);
-  for (std::int64_t begin = 0; begin < unit.key_count; begin += mla_block) {
-    const std::int64_t keys = unit.key_count - begin < mla_block ? unit.key_count - begin : mla_block;
-    widen_keys<Lanes>(unit.keys + begin, keys, wide);
-    for (std::int64_t k = 0; k < mla_width; k += part) {
-      const Operands o{wide + k, queries + k * lanes, scores, lanes, part, nullptr};
-      const std::int64_t ahead = begin + mla_block + k / part * (mla_block * part / mla_width);
-      multiply_all<mla_width, 1>(o, keys, k == 0 ? Start::zero : Start::sums, [&](std::int64_t j) {
+  constexpr std::int64_t most = 96;
+  for (std::int64_t begin = 0; begin < unit.key_count; begin += attend_block) {
+    const std::int64_t count = unit.key_count - begin < attend_block ? unit.key_count - begin : attend_block;
+    widen<Lanes>(unit.keys + begin, count, width, keys);
+    if (separate) widen<Lanes>(unit.values + begin, count, unit.value_width, values);
+    for (std::int64_t k = 0; k < width; k += most) {
+      const Operands o{keys + k, width, 1, queries + k * lanes, scores, lanes, width - k < most ? width - k : most, factor};
+      const std::int64_t ahead = begin + attend_block + k * attend_block / width;
+      multiply_all(o, count, k == 0 ? Start::zero : Start::sums, [&](std::int64_t j) {
         // Meanwhile the next block's rows come in, each part of the queries fetching its share of them.
         const std::int64_t next = ahead + j / 6;
-        if (j % 6 == 0 && next < unit.key_count) fetch_row(unit.keys[next], mla_width * Lanes::bytes);
+        if (j % 6 != 0 || next >= unit.key_count) return;
+        fetch_row(unit.keys[next], width * Lanes::bytes);
+        if (separate) fetch_row(unit.values[next], unit.value_width * Lanes::bytes);
       });
     }
-    weigh<Lanes>(scores, keys, unit, begin == 0, factor);
-    const Operands o{wide, scores, sums, lanes, keys, begin == 0 ? nullptr : factor};
-    multiply_all<1, mla_width>(o, mla_latent, begin == 0 ? Start::zero : Start::scaled, [](std::int64_t) {});
+    weigh<Lanes>(scores, count, unit, begin == 0, factor);
+    const Operands o{values, 1, value_stride, scores, sums, lanes, count, factor};
+    multiply_all(o, unit.value_width, begin == 0 ? Start::zero : Start::scaled, [](std::int64_t) {});
   }
 }
 
 // ---- merging
 
-DODONA_INLINE float* partial_of(const MlaMerge& m, std::int64_t split) {
+DODONA_INLINE float* partial_of(const AttendMerge& m, std::int64_t split) {
   return m.partials + split * m.stride;
 }
 
 /// One vector of heads: the splits' maxima become their weights. Returns the factor of the output; writes lse.
-DODONA_INLINE f32x16 merge_weights(const MlaMerge& m, std::int64_t lane) {
+DODONA_INLINE f32x16 merge_weights(const AttendMerge& m, std::int64_t lane) {
   f32x16 largest = f32x16::load(partial_of(m, 0) + lane);
   for (std::int64_t s = 1; s < m.splits; ++s) largest = max(f32x16::load(partial_of(m, s) + lane), largest);
   f32x16 total = f32x16::zero();
@@ -228,17 +235,17 @@ DODONA_INLINE f32x16 merge_weights(const MlaMerge& m, std::int64_t lane) {
     weight.store(p);
   }
   if (m.lse != nullptr) {
-    const f32x16 lse = largest + (log2(total) - f32x16::splat(weight_exponent(m.cache_type)));
+    const f32x16 lse = largest + (log2(total) - f32x16::splat(weight_exponent(m.type)));
     canonical_nan(lse).store_partial(m.lse + lane, m.heads - lane);
   }
   return (f32x16::splat(1.0f) / total) * f32x16::splat(m.out_scale);
 }
 
 template <class Out>
-void merge_to(const MlaMerge m) {
+void merge_to(const AttendMerge m) {
   for (std::int64_t lane = 0; lane < m.heads; lane += 16) {
     const f32x16 factor = merge_weights(m, lane);
-    for (std::int64_t column = 0; column < mla_latent; column += 16) {
+    for (std::int64_t column = 0; column < m.value_width; column += 16) {
       f32x16 block[16];
 #pragma GCC unroll 16
       for (int i = 0; i < 16; ++i) {
@@ -262,17 +269,17 @@ void merge_to(const MlaMerge m) {
 namespace dodona::ops {
 
 template <class Tier>
-void MlaUnitKernel::run(const MlaUnit& unit) {
+void AttendUnitKernel::run(const AttendUnit& unit) {
   using namespace DODONA_TIER;
-  with_cache_lanes(unit.type, [&](auto lanes) { attend<decltype(lanes)>(unit); });
+  with_value_lanes(unit.type, [&](auto lanes) { attend<decltype(lanes)>(unit); });
 }
-template void MlaUnitKernel::run<tier::DODONA_TIER>(const MlaUnit&);
+template void AttendUnitKernel::run<tier::DODONA_TIER>(const AttendUnit&);
 
 template <class Tier>
-void MlaMergeKernel::run(const MlaMerge& merge) {
+void AttendMergeKernel::run(const AttendMerge& merge) {
   using namespace DODONA_TIER;
   with_lanes(merge.out_type, [&](auto lanes) { merge_to<decltype(lanes)>(merge); });
 }
-template void MlaMergeKernel::run<tier::DODONA_TIER>(const MlaMerge&);
+template void AttendMergeKernel::run<tier::DODONA_TIER>(const AttendMerge&);
 
 }  // namespace dodona::ops

@@ -1,0 +1,168 @@
+#include "ops/softmax/attend.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/base/rows.h"
+#include "quant/sizes.h"
+
+namespace dodona::ops {
+namespace {
+
+using quant::ceil_div;
+
+/// The scale is narrowed to fp32, as kernels take it.
+float sigma_of(const Attention& call) {
+  constexpr double log2_e = 1.4426950408889634;
+  return static_cast<float>(static_cast<double>(static_cast<float>(call.scale)) * log2_e);
+}
+
+/// How the work is cut. None of it shows in the bits.
+struct Cut {
+  std::int64_t heads;  ///< of a unit, a multiple of 16
+  std::int64_t blocks;
+};
+Cut cut_of(const Attention& call, int threads) {
+  std::int64_t splits = 0;
+  for (std::int64_t row = 0; row < call.rows; ++row) splits += ceil_div(call.visible(row), attend_split);
+  std::int64_t heads = std::min(attend_most_heads, ceil_div(call.heads, 16) * 16);
+  // As many heads as use a widened row well, unless threads would then be idle.
+  while (heads > 16 && splits * ceil_div(call.heads, heads) < threads) heads = ceil_div(heads / 2, 16) * 16;
+  return {heads, ceil_div(call.heads, heads)};
+}
+
+/// Units of some consecutive rows: row by row, head block by head block, split by split.
+struct Unit {
+  std::int64_t row, block, split;
+};
+struct Wave {
+  std::int64_t first, end;
+  std::vector<Unit> units;
+};
+
+class FastAttention {
+ public:
+  FastAttention(const Attention& call, const Exec& exec)
+      : call_(call), exec_(exec), cut_(cut_of(call, exec.threads)), workspace_(exec.workspace != nullptr ? *exec.workspace : own_) {}
+
+  void run() {
+    // Partial results of a wave stay within some megabytes, unless one row alone has more.
+    const std::int64_t enough = std::max<std::int64_t>(32, 4 * exec_.threads);
+    for (Wave wave{0, 0, {}}; wave.end < call_.rows;) {
+      wave.first = wave.end;
+      wave.units.clear();
+      while (wave.end < call_.rows && static_cast<std::int64_t>(wave.units.size()) < enough) add_row(wave, wave.end++);
+      run(wave);
+    }
+  }
+
+ private:
+  std::int64_t splits_of(std::int64_t row) const { return ceil_div(call_.visible(row), attend_split); }
+  std::int64_t heads_of(std::int64_t block) const { return std::min(cut_.heads, call_.heads - block * cut_.heads); }
+  std::int64_t lanes_of(std::int64_t block) const { return ceil_div(heads_of(block), 16) * 16; }
+  std::int64_t partial_floats() const { return attend_partial_floats(cut_.heads, call_.value_width); }
+  std::int64_t scratch_floats() const {
+    return attend_scratch_floats(cut_.heads, call_.key_width, call_.values_in_keys ? 0 : call_.value_width);
+  }
+  float* partial_of(std::int64_t unit) const { return partials_ + unit * partial_floats(); }
+
+  void add_row(Wave& wave, std::int64_t row) const {
+    for (std::int64_t block = 0; block < cut_.blocks; ++block)
+      for (std::int64_t split = 0; split < splits_of(row); ++split) wave.units.push_back({row, block, split});
+  }
+
+  void run(const Wave& wave) {
+    const auto units = static_cast<std::int64_t>(wave.units.size());
+    const std::int64_t workers = std::max<std::int64_t>(1, std::min<std::int64_t>(exec_.threads, units));
+    const std::int64_t key_bytes = 2 * attend_split * static_cast<std::int64_t>(sizeof(const std::byte*));
+    const std::int64_t scratch_bytes = key_bytes + scratch_floats() * 4;
+    const std::int64_t partial_bytes = units * partial_floats() * 4;
+    std::byte* const memory = workspace_.get(static_cast<std::size_t>(workers * scratch_bytes + partial_bytes));
+    partials_ = reinterpret_cast<float*>(memory + workers * scratch_bytes);
+    // Units differ in length: each worker takes the next one when it is done.
+    std::atomic<std::int64_t> next{0};
+    parallel_for(exec_.threads, workers, 1e6, [&](std::int64_t worker) {
+      std::byte* const scratch = memory + worker * scratch_bytes;
+      for (std::int64_t i = next++; i < units; i = next++)
+        attend(wave.units[static_cast<std::size_t>(i)], i, reinterpret_cast<const std::byte**>(scratch),
+               reinterpret_cast<float*>(scratch + key_bytes));
+    });
+    merge(wave);
+  }
+
+  void attend(const Unit& unit, std::int64_t index, const std::byte** keys, float* scratch) const {
+    const std::int64_t first = unit.split * attend_split, count = std::min(attend_split, call_.visible(unit.row) - first);
+    const std::byte** const values = call_.values_in_keys ? nullptr : keys + attend_split;
+    call_.list(unit.row, first, count, keys, values);
+    QueryParts queries = call_.queries(unit.row);
+    for (QueryPart& part : queries) part.first_head += unit.block * cut_.heads * part.head_stride;
+    dispatch<AttendUnitKernel>(exec_.isa, AttendUnit{.queries = queries,
+                                                     .heads = heads_of(unit.block),
+                                                     .lanes = lanes_of(unit.block),
+                                                     .key_width = call_.key_width,
+                                                     .value_width = call_.value_width,
+                                                     .keys = keys,
+                                                     .values = values,
+                                                     .key_count = count,
+                                                     .type = call_.type,
+                                                     .sigma = sigma_of(call_),
+                                                     .partial = partial_of(index),
+                                                     .scratch = scratch});
+  }
+
+  void merge(const Wave& wave) const {
+    const std::int64_t tasks = (wave.end - wave.first) * cut_.blocks;
+    std::vector<std::int64_t> first_unit(static_cast<std::size_t>(wave.end - wave.first) + 1);
+    for (std::int64_t row = wave.first; row < wave.end; ++row) {
+      const auto i = static_cast<std::size_t>(row - wave.first);
+      first_unit[i + 1] = first_unit[i] + cut_.blocks * splits_of(row);
+    }
+    parallel_for(exec_.threads, tasks, static_cast<double>(call_.value_width * cut_.heads), [&](std::int64_t task) {
+      const std::int64_t row = wave.first + task / cut_.blocks, block = task % cut_.blocks;
+      merge_row(row, block, first_unit[static_cast<std::size_t>(row - wave.first)] + block * splits_of(row));
+    });
+  }
+
+  void merge_row(std::int64_t row, std::int64_t block, std::int64_t unit) const {
+    const std::int64_t head = row * call_.heads + block * cut_.heads, heads = heads_of(block);
+    const int bytes = bits(call_.out.dtype()) / 8;
+    if (call_.visible(row) == 0) {
+      for (std::int64_t h = head; h < head + heads; ++h) {
+        std::byte* const out = row_begin_mutable(call_.out, h, bytes);
+        std::fill(out, out + call_.value_width * bytes, std::byte{0});
+        if (call_.lse.defined()) call_.lse.as<float>()[h] = -std::numeric_limits<float>::infinity();
+      }
+      return;
+    }
+    dispatch<AttendMergeKernel>(exec_.isa, AttendMerge{.partials = partial_of(unit),
+                                                       .stride = partial_floats(),
+                                                       .splits = splits_of(row),
+                                                       .heads = heads,
+                                                       .lanes = lanes_of(block),
+                                                       .value_width = call_.value_width,
+                                                       .type = call_.type,
+                                                       .out_type = call_.out.dtype(),
+                                                       .out_scale = static_cast<float>(call_.out_scale),
+                                                       .out = row_begin_mutable(call_.out, head, bytes),
+                                                       .out_stride = call_.out.stride(-2) * bytes,
+                                                       .lse = call_.lse.defined() ? call_.lse.as<float>() + head : nullptr});
+  }
+
+  const Attention& call_;
+  const Exec& exec_;
+  Cut cut_;
+  Workspace own_;
+  Workspace& workspace_;
+  float* partials_ = nullptr;
+};
+
+}  // namespace
+
+void attention_fast(const Attention& call, const Exec& exec) {
+  if (call.heads > 0) FastAttention(call, exec).run();
+}
+
+}  // namespace dodona::ops

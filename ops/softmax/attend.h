@@ -1,0 +1,65 @@
+// Attention in fast mode: the units that its work is cut into.
+//
+// The keys of a row are cut into splits of attend_split keys and these into blocks of attend_block keys. Heads lie in lanes, so that a
+// head's bits depend neither on how many share a vector, nor on the batch, nor on the threads:
+//     s[j]  = z[j] * sigma, z one chain of fma over the key's elements; sigma = fl32(scale * log2 e)
+//     m     = max(m, block's s);  p[j] = exp2(s[j] - m), times 256 for e4m3;  p is rounded to the values' type for its products alone
+//     l     = fma(l, a, sum of p in the block), a = exp2(m_before - m);  o = o * a, then one chain of fma over the block's keys
+// Splits are merged in order, o = sum of exp2(m_split - max m) * o_split and l likewise, and out = o * (1/l * out_scale).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dodona/dtype.h"
+#include "ops/softmax/attention.h"
+#include "simd/tier.h"
+
+namespace dodona::ops {
+
+inline constexpr std::int64_t attend_block = 128, attend_split = 1024;
+/// Heads of one unit of work, a multiple of 16.
+inline constexpr std::int64_t attend_most_heads = 64;
+
+/// One split of one row for some heads.
+struct AttendUnit {
+  QueryParts queries;                   ///< from the first of the heads on
+  std::int64_t heads, lanes;            ///< lanes: heads rounded up to 16
+  std::int64_t key_width, value_width;  ///< multiples of 16
+  const std::byte* const* keys;         ///< rows of key_width
+  const std::byte* const* values;       ///< rows of value_width; nullptr where they begin those of the keys
+  std::int64_t key_count;
+  DType type;
+  float sigma;
+  float* partial;  ///< m[lanes], l[lanes], o[value_width][lanes]
+  float* scratch;  ///< attend_scratch_floats
+};
+inline constexpr std::int64_t attend_partial_floats(std::int64_t lanes, std::int64_t value_width) {
+  return (2 + value_width) * lanes;
+}
+/// `separate`: elements of a value that lies outside its key, else 0.
+inline constexpr std::int64_t attend_scratch_floats(std::int64_t lanes, std::int64_t key_width, std::int64_t separate) {
+  return key_width * lanes + attend_block * (key_width + separate) + attend_block * lanes;
+}
+struct AttendUnitKernel {
+  template <class Tier>
+  static void run(const AttendUnit& unit);
+};
+
+/// All splits of one row for some heads, to its output.
+struct AttendMerge {
+  float* partials;      ///< of the first split; used up
+  std::int64_t stride;  ///< floats from split to split
+  std::int64_t splits, heads, lanes, value_width;
+  DType type, out_type;  ///< of the values, of the output
+  float out_scale;
+  std::byte* out;
+  std::int64_t out_stride;  ///< bytes from head to head
+  float* lse;               ///< one per head, or nullptr
+};
+struct AttendMergeKernel {
+  template <class Tier>
+  static void run(const AttendMerge& merge);
+};
+
+}  // namespace dodona::ops

@@ -1,0 +1,160 @@
+#include "ops/softmax/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/base/golden_output.h"
+#include "ops/softmax/scores.h"
+#include "quant/sizes.h"
+
+namespace dodona::ops {
+namespace {
+
+/// Heads of one row, taken together so that each key and value is widened once for all of them.
+class GoldenHeads {
+ public:
+  GoldenHeads(const Attention& call, std::int64_t row, std::int64_t first, std::int64_t count)
+      : call_(call), row_(row), weights_(static_cast<std::size_t>(count)) {
+    const QueryParts parts = call.queries(row);
+    for (std::int64_t h = first; h < first + count; ++h) {
+      std::vector<double>& query = queries_.emplace_back(static_cast<std::size_t>(call.key_width));
+      double* to = query.data();
+      for (const QueryPart& part : parts) {
+        quant::to_f64(call.type, part.first_head + h * part.head_stride, to, part.width);
+        to += part.width;
+      }
+    }
+  }
+
+  /// Weights and, when someone judges, their bounds.
+  void weigh(bool judged) {
+    // The scale that kernels are given is the fp32 one.
+    const double scale = static_cast<float>(call_.scale);
+    for_each_row([&](std::int64_t, const double* key, const double*) {
+      for (std::size_t h = 0; h < weights_.size(); ++h) weights_[h].add_key(queries_[h].data(), key, call_.key_width, scale);
+    });
+    for (HeadWeights& head : weights_) {
+      head.softmax(scale);
+      if (judged) head.bound(scale, call_.key_width, call_.type);
+    }
+  }
+
+  const Bounded& lse(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].lse; }
+
+  /// The weighted sums of the values, head after head, and their slack when someone judges.
+  std::vector<Bounded> sums(bool judged, WeightSum sum) const {
+    const auto width = static_cast<std::size_t>(call_.value_width);
+    std::vector<double> exact(weights_.size() * width);
+    for_each_value([&](std::size_t h, std::size_t j, const double* v) {
+      const double p = weights_[h].p[j];
+      for (std::size_t i = 0; i < width; ++i) exact[h * width + i] += p * v[i];
+    });
+    std::vector<double> slack = judged ? slack_of(exact, sum) : std::vector<double>(exact.size());
+    std::vector<Bounded> result;
+    result.reserve(exact.size());
+    for (std::size_t i = 0; i < exact.size(); ++i) result.push_back({exact[i], slack[i], weights_[i / width].lse.open});
+    return result;
+  }
+
+ private:
+  /// The slack of sums over p[j] * v[j], term by term.
+  ///  - erroneous scores: sum of drift[j] * |v[j] - out|, as the weights still add up to 1;
+  ///  - rounded weights: sum of lost[j] * |v[j]|; where the sum of the weights may be taken over the rounded ones, |v[j] - out| if that is
+  ///  more;
+  ///  - fp32 additions: 1.25 units of 2^-24 of sum of p * |v| per key (a rescaling per 4 keys at most), and 16 for the rest;
+  ///  - the sum of the weights: a unit per key of the output; 8 for its reciprocal (2^-23) and the products with it and with out_scale.
+  std::vector<double> slack_of(const std::vector<double>& exact, WeightSum sum) const {
+    const auto width = static_cast<std::size_t>(call_.value_width);
+    std::vector<double> slack(exact.size()), magnitudes(exact.size());
+    for_each_value([&](std::size_t h, std::size_t j, const double* v) {
+      const HeadWeights& w = weights_[h];
+      if (!w.bounded()) return;
+      const double drift = w.drift[j], lost = w.lost[j], most = w.most[j];
+      for (std::size_t i = 0; i < width; ++i) {
+        const double magnitude = std::fabs(v[i]), distance = std::fabs(v[i] - exact[h * width + i]);
+        slack[h * width + i] += drift * distance + lost * (sum == WeightSum::open ? std::fmax(magnitude, distance) : magnitude);
+        magnitudes[h * width + i] += most * magnitude;
+      }
+    });
+    const auto count = static_cast<double>(call_.visible(row_));
+    for (std::size_t i = 0; i < exact.size(); ++i)
+      slack[i] += f32_eps * ((1.25 * count + 16) * magnitudes[i] + (count + 8) * std::fabs(exact[i]));
+    return slack;
+  }
+
+  template <class Body>
+  void for_each_value(const Body& body) const {
+    for_each_row([&](std::int64_t j, const double*, const double* value) {
+      for (std::size_t h = 0; h < weights_.size(); ++h) body(h, static_cast<std::size_t>(j), value);
+    });
+  }
+
+  /// body(number, key, value) for the keys that the row sees, widened.
+  template <class Body>
+  void for_each_row(const Body& body) const {
+    std::vector<double> key(static_cast<std::size_t>(call_.key_width));
+    std::vector<double> value(static_cast<std::size_t>(call_.values_in_keys ? 0 : call_.value_width));
+    const std::int64_t count = call_.visible(row_);
+    for (std::int64_t j = 0; j < count; ++j) {
+      const std::byte *key_at = nullptr, *value_at = nullptr;
+      call_.list(row_, j, 1, &key_at, &value_at);
+      quant::to_f64(call_.type, key_at, key.data(), call_.key_width);
+      if (!call_.values_in_keys) quant::to_f64(call_.type, value_at, value.data(), call_.value_width);
+      body(j, key.data(), call_.values_in_keys ? key.data() : value.data());
+    }
+  }
+
+  const Attention& call_;
+  std::int64_t row_;
+  std::vector<HeadWeights> weights_;
+  std::vector<std::vector<double>> queries_;
+};
+
+struct GoldenOutputs {
+  GoldenOutput out, lse;
+};
+
+void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, std::int64_t row, std::int64_t first, std::int64_t count,
+                  WeightSum sum) {
+  const std::int64_t begin = row * call.heads + first, width = call.value_width;
+  if (call.visible(row) == 0) {
+    for (std::int64_t i = begin * width; i < (begin + count) * width; ++i) to.out.put(i, 0.0, 0.0);
+    for (std::int64_t h = begin; call.lse.defined() && h < begin + count; ++h) to.lse.put(h, -std::numeric_limits<double>::infinity(), 0.0);
+    return;
+  }
+  GoldenHeads heads(call, row, first, count);
+  heads.weigh(judged);
+  const std::vector<Bounded> sums = heads.sums(judged, sum);
+  const double out_scale = static_cast<float>(call.out_scale);
+  for (std::int64_t i = 0; i < count * width; ++i) {
+    Bounded value = sums[static_cast<std::size_t>(i)] * out_scale;
+    value.open = value.open || std::isinf(value.exact);
+    to.out.put(begin * width + i, value);
+  }
+  for (std::int64_t h = 0; call.lse.defined() && h < count; ++h) to.lse.put(begin + h, heads.lse(h));
+}
+
+}  // namespace
+
+void attention_golden(const Attention& call, WeightSum sum, const Exec& exec, Reference* reference) {
+  const GoldenOutputs to{GoldenOutput(call.out, reference, "out"), GoldenOutput(call.lse, reference, "lse")};
+  to.out.make_open();
+  to.lse.make_open();
+  constexpr std::int64_t together = 8;
+  const std::int64_t blocks = quant::ceil_div(call.heads, together);
+  parallel_for(exec.threads, call.rows * blocks, 1e6, [&](std::int64_t task) {
+    const std::int64_t first = task % blocks * together;
+    golden_heads(call, to, reference != nullptr, task / blocks, first, std::min(together, call.heads - first), sum);
+  });
+}
+
+double attention_flops(const Attention& call) {
+  double keys = 0;
+  for (std::int64_t row = 0; row < call.rows; ++row) keys += static_cast<double>(call.visible(row));
+  return 2.0 * keys * static_cast<double>(call.heads * (call.key_width + call.value_width));
+}
+
+}  // namespace dodona::ops

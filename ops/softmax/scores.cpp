@@ -1,0 +1,87 @@
+#include "ops/softmax/scores.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/fixed_math.h"
+
+namespace dodona::ops {
+namespace {
+
+constexpr double log2_e = 1.4426950408889634;
+
+/// What weights of a type may lose when they are rounded for their products: a share, and below some weight (the largest being 1) more
+/// than that, yet never more than all.
+struct WeightRounding {
+  double share, normal_from, at_most;
+};
+WeightRounding weight_rounding(DType type) {
+  switch (type) {
+    case DType::bf16: return {0x1p-9, 0x1p-126, 0x1p-134};
+    case DType::f16: return {0x1p-12, 0x1p-14, 0x1p-25};
+    case DType::f8_e4m3: return {0x1p-4, 0x1p-6, 0x1p-10};
+    default: return {0, 0, 0};
+  }
+}
+
+}  // namespace
+
+void HeadWeights::add_key(const double* query, const double* key, std::int64_t width, double scale) {
+  double sum = 0, magnitudes = 0;
+  for (std::int64_t k = 0; k < width; ++k) {
+    const double product = query[k] * key[k];
+    sum += product;
+    magnitudes += std::fabs(product);
+  }
+  z.push_back(sum);
+  magnitude.push_back(magnitudes);
+  // Overflow of fp32, here with room for the scale.
+  if (!std::isnan(sum) && !(magnitudes * std::fmax(1.0, 2 * std::fabs(scale)) < 0x1p126)) lse.open = true;
+}
+
+void HeadWeights::softmax(double scale) {
+  double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (const double score : z) largest = std::isnan(score) ? score : std::fmax(largest, scale * score);
+  for (const double score : z) {
+    p.push_back(fixed::exp(scale * score - largest));
+    sum += p.back();
+  }
+  for (double& weight : p) weight /= sum;
+  lse.exact = log2_e * largest + fixed::log2(sum);
+}
+
+/// Scores of an honest kernel, in natural units, are off by at most d[j]:
+///  - a unit of 2^-24 of sum |q * k| per element of the key: fp32 additions in any order, or steps of 16 products whose addends are cut at
+///  25 bits;
+///  - 4 units of the score and 4 of the largest: sigma = scale * log2 e in fp32, the products, the subtraction of a (running) maximum;
+///  - 2^-22 for the approximate exp2, and the same for each rescaling: one per 64 keys, and one for the merging of splits, whose
+///    log-sum-exps are rounded to 2^-24 relative.
+/// A weight then lies between p * exp(-x) and p * exp(x), x = d[j] + max d; the weights of any kernel add up to 1.
+void HeadWeights::bound(double scale, std::int64_t width, DType type) {
+  if (lse.open || std::isnan(lse.exact)) return;
+  constexpr double u = f32_eps;
+  const auto count = static_cast<double>(z.size());
+  double largest = 0, worst = 0, top = 0;
+  for (const double score : z) largest = std::fmax(largest, std::fabs(scale * score));
+  const double common = 4 * u * largest + 0x1p-22 * (2 + count / 64 + largest + fixed::log(count) + 2);
+  std::vector<double> d;
+  for (std::size_t j = 0; j < z.size(); ++j) {
+    d.push_back(std::fabs(scale) * static_cast<double>(width) * u * magnitude[j] + 4 * u * std::fabs(scale * z[j]) + common);
+    worst = std::fmax(worst, d.back());
+    top = std::fmax(top, p[j]);
+  }
+  const WeightRounding rounding = weight_rounding(type);
+  for (std::size_t j = 0; j < z.size(); ++j) {
+    const double weight = p[j], x = d[j] + worst;
+    most.push_back(weight > 0 ? std::fmin(1.0, fixed::exp(std::fmin(fixed::log(weight) + x, 0.0))) : 0.0);
+    drift.push_back(x < 1 ? std::fmin(1.0, weight * fixed::expm1(x)) : most[j]);
+    // Relative to the largest weight, which a running maximum can only make larger. The largest so far is 1, which every type holds (as
+    // does whatever scale a kernel gives it): what is rounded lies between `least` and 1, and moves no farther than to 1.
+    const double relative = most[j] / top, least = weight / top * fixed::exp(-x);
+    const double loss = relative >= rounding.normal_from ? rounding.share * relative : std::fmin(relative, rounding.at_most);
+    lost.push_back(std::fmin(std::fmin(loss, 1.0), 1.0 - least) * top);
+  }
+  lse.slack = log2_e * worst + count * u + 4 * u * (std::fabs(lse.exact) + 1) + 0x1p-21;
+}
+
+}  // namespace dodona::ops
