@@ -54,13 +54,13 @@ leaves the weights unrounded: where they are rounded depends on the maximum so f
 sequence's end are ignored whatever they hold (upstream multiplies them by 0, so stale NaNs reach its output). Budget: with d[j]
 = sm_scale * 576 units of 2^-24 of sum |q*k|, 4 units of the score and of the largest, and 2^-22 for exp2 and for every
 rescaling (64 keys) or merging of splits, weights lie within exp(+-(d[j] + max d)) of the exact ones, which moves an output by
-the sum of their differences times |c[j] - out|; rounded weights: 2^-9 (bf16), 2^-12 (f16, below 2^-14 at most 2^-25) of sum
+the sum of their differences times |c[j] - out|; rounded weights: 2^-8 (bf16), 2^-11 (f16, below 2^-14 at most 2^-25) of sum
 p|c|, but none moves farther than to the largest, which is 1 and exact; 1.25 units of sum p|c| and 1 of the output per key for
 sums, 24 for the rest. Heads whose scores may overflow fp32 are not judged. Here an error: a sequence of 0 tokens (upstream
 leaves its output rows unwritten), one beyond the table, a page in use out of range (upstream reads wherever it points; the
 table's rest is not looked at), sm_scale that is not positive (its running maximum is one of unscaled scores). An extension of
 this library, not upstream: f32 queries, cache and output, with unrounded weights.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden,
       .fast = ops::fast,
       .check = ops::check,

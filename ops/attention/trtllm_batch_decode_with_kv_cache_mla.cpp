@@ -65,7 +65,7 @@ the value, 2^-21. A query before the first key (a sequence shorter than Q) gives
 tokens (upstream's output is unspecified), one beyond the table, a page in use out of range (upstream reads wherever it points;
 the table's rest is not looked at), bmm1_scale that is not positive. Sparse attention, sinks and scales in tensors are not
 taken. An extension of this library, not upstream: f32 queries and cache, with unrounded weights, and f32 output.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden,
       .fast = ops::fast,
       .check = ops::check,

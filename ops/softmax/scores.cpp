@@ -10,15 +10,15 @@ namespace {
 
 constexpr double log2_e = 1.4426950408889634;
 
-/// What weights of a type may lose when they are rounded for their products: a share, and below some weight (the largest being 1) more
-/// than that, yet never more than all.
+/// What weights of a type may lose when they are rounded for their products: a share (half a unit in the last place, just above a power of
+/// two), and below some weight (the largest being 1) more than that, yet never more than all.
 struct WeightRounding {
   double share, normal_from, at_most;
 };
 WeightRounding weight_rounding(DType type) {
   switch (type) {
-    case DType::bf16: return {0x1p-9, 0x1p-126, 0x1p-134};
-    case DType::f16: return {0x1p-12, 0x1p-14, 0x1p-25};
+    case DType::bf16: return {0x1p-8, 0x1p-126, 0x1p-134};
+    case DType::f16: return {0x1p-11, 0x1p-14, 0x1p-25};
     case DType::f8_e4m3: return {0x1p-4, 0x1p-6, 0x1p-10};
     default: return {0, 0, 0};
   }

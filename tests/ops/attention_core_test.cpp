@@ -176,5 +176,30 @@ TEST(AttentionCore, BoundsHoldForFp32InAnotherOrderAndFailForMistakes) {
   }
 }
 
+TEST(AttentionCore, FastIsWithinTheBoundsOfGoldenOverBlocksAndSplits) {
+  for (const DType type : {DType::bf16, DType::f16, DType::f32})
+    for (const std::int64_t keys : {3, 129, 1100}) {
+      const Prefill p = causal(type, 3, keys, 17);
+      const Reference reference = judged(p);
+      ops::attention_fast(p, in_mode(Mode::fast, 1, Isa::generic));
+      const Tensor out = p.out.clone(), lse = p.lse.clone();
+      EXPECT_LE(worst_share(p, reference,
+                            [&](std::int64_t row, std::int64_t head) {
+                              Row found;
+                              const std::int64_t at = row * p.heads + head;
+                              for (std::int64_t i = 0; i < narrow; ++i) found.out.push_back(quant::get(out, at * narrow + i));
+                              found.lse = quant::get(lse, at);
+                              return found;
+                            }),
+                1.0)
+          << name(type) << " " << keys;
+      for (const Isa isa : available_isas())
+        for (const int threads : {1, 3}) {
+          ops::attention_fast(p, in_mode(Mode::fast, threads, isa));
+          EXPECT_TRUE(same_bits(p.out, out) && same_bits(p.lse, lse)) << name(type) << " " << keys << " " << name(isa);
+        }
+    }
+}
+
 }  // namespace
 }  // namespace dodona

@@ -203,6 +203,14 @@ TEST(MlaDecode, FastIsWithinTheBudgetOverBlocksAndSplits) {
     }
 }
 
+TEST(MlaDecode, TheWholeRoundingOfAWeightIsWithinTheBudget) {
+  // With two keys nothing averages: where their latents nearly cancel, all that is left is what the rounding of one weight moved.
+  for (const DType type : {DType::bf16, DType::f16}) {
+    const Case c = make_case(type, 128, {2, 2, 2, 2}, 0.3);
+    EXPECT_EQ(judged(c, run(c, in_mode(Mode::fast))).failing(), 0) << name(type);
+  }
+}
+
 TEST(MlaDecode, LargeQueriesPickOneKeyWithinTheBudget) {
   const Case c = make_case(DType::bf16, 3, {500}, 100);
   EXPECT_EQ(judged(c, run(c, in_mode(Mode::fast))).outcome, oracle::Outcome::pass);
@@ -232,10 +240,11 @@ TEST(MlaDecode, AForgottenRopePartIsCaught) {
 }
 
 TEST(MlaDecode, TheNewestTokenForgottenIsCaught) {
-  const Case c = make_case(DType::bf16, 4, {60});
+  // Small queries: every token has its share.
+  const Case c = make_case(DType::bf16, 4, {60}, 0.1);
   Case wrong = c;
   wrong.lengths = ints({1}, {59});
-  EXPECT_GT(judged(c, run(wrong, in_mode(Mode::golden))).failing(), 100);
+  EXPECT_GT(judged(c, run(wrong, in_mode(Mode::golden))).failing(), 1000);
 }
 
 TEST(MlaDecode, NeighbouringPagesSwappedAreCaught) {
