@@ -1,7 +1,6 @@
 """Upstream's packages, by their names."""
 
 import inspect
-import pathlib
 import re
 import sys
 
@@ -74,17 +73,6 @@ def test_grouped_products_take_upstreams_dictionary():
     plain = {name: given.pop(name) for name in ("a_fp4", "b_fp4", "a_blockscale", "b_blockscale", "alphas")}
     out = sgl_kernel.cutlass_fp4_group_mm(*plain.values(), given.pop("out_dtype", "bf16"), "cpu", given)
     assert out.tobytes() == case.run()["out"].tobytes()
-
-
-def listed(text):
-    """Names of the README's lines "- `package`: `name`, ..."."""
-    lines = re.findall(r"^- `(\w+)`: ((?:`\w+`[,\s]*)+)", text, re.MULTILINE)
-    return {package: re.findall(r"`(\w+)`", names) for package, names in lines}
-
-
-def test_the_readme_lists_what_exists():
-    readme = (pathlib.Path(__file__).parent.parent / "README.md").read_text()
-    assert listed(readme) == {package: compat.functions(package) for package in compat.PACKAGES}
 
 
 @pytest.mark.parametrize("package", compat.PACKAGES)

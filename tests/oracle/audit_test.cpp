@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
 #include "dodona/error.h"
 #include "oracle/cases/generate.h"
+#include "oracle/judge/judge.h"
 #include "oracle/trust/customary.h"
 #include "quant/element.h"
 
@@ -85,8 +87,69 @@ TEST(Faults, AreManyAndToldApartByTheirIds) {
 
 TEST(Faults, EachKindIsCaughtSomewhere) {
   const std::set<std::string_view> caught = caught_kinds();
-  for (const Fault& fault : faults()) EXPECT_TRUE(caught.count(fault.id)) << fault.id << " is caught nowhere";
+  for (const Fault& fault : faults())
+    if (fault.strikes != Strikes::kernel || fault.severity != Severity::gross)
+      EXPECT_TRUE(caught.count(fault.id)) << fault.id << " is caught nowhere";
   EXPECT_GE(caught.size(), 130u);
+}
+
+/// For each op of the inventory.
+class FaultsOf : public testing::TestWithParam<std::string> {};
+
+std::vector<std::string> names_of_ops() {
+  std::vector<std::string> names;
+  for (const auto& op : registry().all()) names.emplace_back(op->name());
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Inventory, FaultsOf, testing::ValuesIn(names_of_ops()), [](const auto& test) { return test.param; });
+
+/// The op's case line of the fewest elements.
+CaseLine smallest_line(const Op& op) {
+  std::pair<std::int64_t, CaseLine> smallest{std::numeric_limits<std::int64_t>::max(), {}};
+  for (const std::string& rest : op.cases()) {
+    const CaseLine line = parse_case_line(std::string(op.name()) + " " + rest);
+    std::int64_t elements = 0;
+    for (const InputPlan& input : plan_inputs(line)) elements += element_count(input.shape);
+    if (elements < smallest.first) smallest = {elements, line};
+  }
+  return smallest.second;
+}
+
+TEST_P(FaultsOf, NoGrossOnePasses) {
+  const Audit audit = audit_case(smallest_line(registry().at(GetParam())), one_thread());
+  if (audit.injected() > 0) EXPECT_GT(audit.caught(), 0);
+  for (const Injection& injection : audit.injections)
+    EXPECT_FALSE(injection.vacuous()) << injection.fault->id << " in " << injection.site << " of " << injection.line;
+}
+
+/// For each op that declares mistakes of its own kernels.
+class OwnMistakes : public testing::TestWithParam<std::string> {};
+
+std::vector<std::string> ops_with_mistakes() {
+  std::vector<std::string> names;
+  for (const auto& op : registry().all())
+    if (!op->mistakes().empty()) names.emplace_back(op->name());
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Inventory, OwnMistakes, testing::ValuesIn(ops_with_mistakes()), [](const auto& test) { return test.param; });
+
+TEST_P(OwnMistakes, AreCaughtOnItsOwnCaseLines) {
+  const Op& op = registry().at(GetParam());
+  std::set<std::string_view> left;
+  for (const KernelMistake& mistake : op.mistakes())
+    if (!mistake.may_hide) left.insert(mistake.id);
+  for (const std::string& rest : op.cases()) {
+    const CaseLine line = parse_case_line(GetParam() + " " + rest);
+    const Arguments inputs = generate(line);
+    for (auto it = left.begin(); it != left.end();) {
+      Arguments arguments = runnable(op, inputs);
+      Reference ignored;
+      op.mistaken_reference(*it, arguments, one_thread(), ignored);
+      it = judge(op, inputs, outputs_of(op, arguments), {Mode::golden, one_thread()}).failing() > 0 ? left.erase(it) : std::next(it);
+    }
+    if (left.empty()) return;
+  }
+  for (const std::string_view id : left) ADD_FAILURE() << id << " is caught on no case line of the op";
 }
 
 TEST(Faults, HoldWhatKernelsAreKnownToGetWrong) {

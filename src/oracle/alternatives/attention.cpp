@@ -167,7 +167,7 @@ bool cutlass_mla_decode(const Call& call) {
 }
 
 /// The contract leaves open whether weights are added up before or after their rounding: `strided` does it after.
-bool trtllm_mla_decode(const Call& call) {
+bool trtllm_batch_decode_with_kv_cache_mla(const Call& call) {
   const Tensor& query = call.tensor("query");
   return decode({floats(query), query.size(0), query.size(1), query.size(2), call.tensor("kv_cache"), call.tensor("block_tables"),
                  call.tensor("seq_lens"), call.tensor("out"), call.find("lse"), call.number("bmm1_scale"), call.number("bmm2_scale")},

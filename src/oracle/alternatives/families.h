@@ -1,42 +1,43 @@
-// One function per op, or per family of ops: each is a plain loop over the op's formula. False where the way does not apply.
+// Ops with other implementations, one line each: a function of the op's name that is a plain loop over the op's formula, in the file of its
+// family. It computes a call one way, or returns false where the way does not apply.
 #pragma once
 
 #include "oracle/alternatives/call.h"
 
+// clang-format off
+#define DODONA_ALTERNATIVES(OP) \
+  OP(rmsnorm)                               \
+  OP(fused_add_rmsnorm)                     \
+  OP(silu_and_mul)                          \
+  OP(gelu_and_mul)                          \
+  OP(gelu_tanh_and_mul)                     \
+  OP(apply_rope_with_cos_sin_cache_inplace) \
+  OP(rotary_embedding)                      \
+  OP(mla_rope_quantize_fp8)                 \
+  OP(merge_state)                           \
+  OP(merge_state_v2)                        \
+  OP(moe_fused_gate)                        \
+  OP(apply_shuffle_mul_sum)                 \
+  OP(moe_sum_reduce)                        \
+  OP(scaled_fp4_quant)                      \
+  OP(scaled_fp4_experts_quant)              \
+  OP(sgl_per_token_quant_fp8)               \
+  OP(sgl_per_tensor_quant_fp8)              \
+  OP(bmm)                                   \
+  OP(linear)                                \
+  OP(dsv3_fused_a_gemm)                     \
+  OP(dsv3_router_gemm)                      \
+  OP(bmm_fp8)                               \
+  OP(cutlass_scaled_fp4_mm)                 \
+  OP(cutlass_fp4_group_mm)                  \
+  OP(cutlass_mla_decode)                    \
+  OP(trtllm_batch_decode_with_kv_cache_mla)
+// clang-format on
+
 namespace dodona::oracle::alternatives {
 
-bool rmsnorm(const Call& call);
-bool fused_add_rmsnorm(const Call& call);
-
-bool silu_and_mul(const Call& call);
-bool gelu_and_mul(const Call& call);
-bool gelu_tanh_and_mul(const Call& call);
-
-bool apply_rope(const Call& call);
-bool rotary_embedding(const Call& call);
-bool mla_rope_quantize_fp8(const Call& call);
-
-bool merge_state(const Call& call);
-bool merge_state_v2(const Call& call);
-
-bool moe_fused_gate(const Call& call);
-bool apply_shuffle_mul_sum(const Call& call);
-bool moe_sum_reduce(const Call& call);
-
-bool scaled_fp4_quant(const Call& call);
-bool scaled_fp4_experts_quant(const Call& call);
-bool sgl_per_token_quant_fp8(const Call& call);
-bool sgl_per_tensor_quant_fp8(const Call& call);
-
-bool bmm(const Call& call);
-bool linear(const Call& call);
-bool dsv3_fused_a_gemm(const Call& call);
-bool dsv3_router_gemm(const Call& call);
-bool bmm_fp8(const Call& call);
-bool cutlass_scaled_fp4_mm(const Call& call);
-bool cutlass_fp4_group_mm(const Call& call);
-
-bool cutlass_mla_decode(const Call& call);
-bool trtllm_mla_decode(const Call& call);
+#define DODONA_DECLARE(op) bool op(const Call& call);
+DODONA_ALTERNATIVES(DODONA_DECLARE)
+#undef DODONA_DECLARE
 
 }  // namespace dodona::oracle::alternatives

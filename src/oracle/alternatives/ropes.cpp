@@ -64,7 +64,7 @@ void copy_rows(const Tensor& from, const Tensor& to, const std::vector<std::int6
 
 }  // namespace
 
-bool apply_rope(const Call& call) {
+bool apply_rope_with_cos_sin_cache_inplace(const Call& call) {
   if (call.way == Way::tensor_core) return false;
   const Table table = table_of(call, "positions");
   for (const char* name : {"query", "key"}) rotate(call, table, call.tensor(name), false);
