@@ -8,7 +8,6 @@
 
 #include "core/case_line.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
-#include "ops/tiles/fp4_packed.h"
 #include "oracle/cases/generate.h"
 
 namespace dodona {
@@ -21,7 +20,7 @@ constexpr std::size_t copies = 10;
 struct Operands {
   ops::CutlassScaledFp4Mm op;
   std::vector<Tensor> weights, scales;
-  std::vector<ops::PackedFp4> packed;
+  std::vector<Prepared> packed;
 };
 
 Operands operands(std::int64_t m, bool packed) {
@@ -36,12 +35,13 @@ Operands operands(std::int64_t m, bool packed) {
                .out = Tensor(DType::bf16, {m, n})};
   for (std::size_t i = 0; i < copies; ++i) {
     if (packed) {
-      result.packed.push_back(ops::PackedFp4::pack(result.op.b, result.op.block_scale_b, Exec{}));
+      result.packed.push_back(ops::prepare(ops::CutlassScaledFp4Mm{.b = result.op.b, .block_scale_b = result.op.block_scale_b}, Exec{}));
     } else {
       result.weights.push_back(result.op.b.clone());
       result.scales.push_back(result.op.block_scale_b.clone());
     }
   }
+  if (packed) result.op.b = result.op.block_scale_b = Tensor();
   return result;
 }
 
@@ -60,11 +60,7 @@ void run(benchmark::State& state, std::int64_t m, bool packed, Isa isa, int thre
   for (auto _ : state) {
     if (!packed) data.op.b = data.weights[next], data.op.block_scale_b = data.scales[next];
     const auto begin = std::chrono::steady_clock::now();
-    if (packed) {
-      ops::fp4_mm_packed(data.op.a, data.op.block_scale_a, data.packed[next], 1.0f, data.op.out, exec);
-    } else {
-      ops::run(data.op, exec);
-    }
+    ops::run(data.op, exec, packed ? data.packed[next] : Prepared());
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     next = (next + 1) % copies;
   }

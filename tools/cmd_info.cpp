@@ -30,6 +30,8 @@ void print_text(const Op& op) {
   fmt::print("\ncontract (version {})\n{}", op.contract_version(), wrapped(op.contract(), 100, "  "));
   for (const auto& [output, input] : op.schema().properties.in_place) fmt::print("  {} may be the memory of {}.\n", output, input);
   for (const auto& symbol : op.schema().properties.rows_independent) fmt::print("  Independent along {}.\n", symbol);
+  if (!op.schema().properties.prepared.empty())
+    fmt::print("  Fast mode takes {} prepared.\n", fmt::join(op.schema().properties.prepared, ", "));
   fmt::print("\nmodes: {}\n", modes_of(op));
   bool heading = false;
   for (const KnownDefect& defect : known_defects()) {

@@ -128,6 +128,8 @@ std::string section(const Op& op, const Evidence& evidence, const std::vector<Sp
   for (const auto& [output, input] : op.schema().properties.in_place)
     page += fmt::format("\n{} may be the memory of {}.\n", code(output), code(input));
   for (const auto& symbol : op.schema().properties.rows_independent) page += fmt::format("\nIndependent along {}.\n", code(symbol));
+  if (!op.schema().properties.prepared.empty())
+    page += fmt::format("\nFast mode takes {} prepared.\n", code(fmt::format("{}", fmt::join(op.schema().properties.prepared, ", "))));
   for (const KnownDefect& defect : known_defects())
     if (defect.op == op.name()) page += fmt::format("\nKnown upstream defect {}: {}\n", code(std::string(defect.id)), defect.summary);
   for (const KernelMistake& mistake : op.mistakes())

@@ -111,8 +111,9 @@ typedef struct dodona_exec {
   const char* isa; /* generic, v3, v4, v4_vnni, neon; NULL: DODONA_ISA, else the fastest */
 } dodona_exec;
 
-typedef struct dodona_tensors dodona_tensors; /* tensors that the library owns, in an order */
-typedef struct dodona_case dodona_case;       /* one call of an op: its inputs and attributes, and what golden mode makes of them */
+typedef struct dodona_tensors dodona_tensors;   /* tensors that the library owns, in an order */
+typedef struct dodona_prepared dodona_prepared; /* weights of one op, in the form that its fast mode reads fastest */
+typedef struct dodona_case dodona_case;         /* one call of an op: its inputs and attributes, and what golden mode makes of them */
 typedef struct dodona_verdict dodona_verdict;
 typedef struct dodona_record dodona_record; /* text that the library made */
 
@@ -140,10 +141,25 @@ DODONA_API const char* dodona_op_schema(const char* op);
 DODONA_API int dodona_run(const char* op, const dodona_tensor* tensors, size_t tensor_count, const dodona_attr* attrs, size_t attr_count,
                           const dodona_exec* exec, dodona_tensors** made);
 
+/* Packs weights of an op once, for many calls in fast mode: the tensors that the op's schema lists as "prepared", all of them and no
+ * others. What is made holds a copy: the tensors may be freed. Any number of calls may use it at once; it must outlive them. */
+DODONA_API int dodona_prepare(const char* op, const dodona_tensor* weights, size_t weight_count, const dodona_exec* exec,
+                              dodona_prepared** made);
+/* Weights of `count` experts, of which expert index[i] has those of parts[i], packed alone from tensors with one expert; a call whose
+ * routing needs another expert is refused. Shares the memory of the parts, which may be freed. For ops whose weights begin with E. */
+DODONA_API int dodona_prepared_gather(size_t count, const size_t* index, const dodona_prepared* const* parts, size_t part_count,
+                                      dodona_prepared** made);
+/* dodona_run with prepared weights: the tensors that they stand for are not given, shapes are checked against what those were. The bits are
+ * those of fast mode with the tensors; other modes refuse. */
+DODONA_API int dodona_run_prepared(const char* op, const dodona_prepared* prepared, const dodona_tensor* tensors, size_t tensor_count,
+                                   const dodona_attr* attrs, size_t attr_count, const dodona_exec* exec, dodona_tensors** made);
+DODONA_API size_t dodona_prepared_bytes(const dodona_prepared* prepared); /* of memory; 0 for NULL */
+DODONA_API void dodona_prepared_free(dodona_prepared* prepared);          /* NULL is welcome, here and below */
+
 DODONA_API size_t dodona_tensors_count(const dodona_tensors* tensors);
 /* Describes one of them: name and memory live as long as the handle. Memory of in-place results and case inputs is the handle's own. */
 DODONA_API int dodona_tensors_get(const dodona_tensors* tensors, size_t index, dodona_tensor* view);
-DODONA_API void dodona_tensors_free(dodona_tensors* tensors); /* NULL is welcome, here and below */
+DODONA_API void dodona_tensors_free(dodona_tensors* tensors);
 
 /* ---- cases and verdicts ---- */
 

@@ -15,6 +15,7 @@
 
 #include "dodona/dtype.h"
 #include "dodona/exec.h"
+#include "dodona/prepared.h"
 #include "dodona/tensor.h"
 
 namespace dodona {
@@ -121,6 +122,7 @@ struct SymbolSpec {
 struct Properties {
   std::vector<std::string> rows_independent;                  ///< symbols along which a row alone equals the row in its batch
   std::vector<std::pair<std::string, std::string>> in_place;  ///< (output, input) that may be the same memory
+  std::vector<std::string> prepared;                          ///< arguments that fast mode takes packed, see Op::pack
 };
 
 class CompiledSchema;
@@ -144,6 +146,7 @@ struct OpSchema {
 struct Arguments {
   std::vector<std::pair<std::string, Tensor>> tensors;
   std::vector<std::pair<std::string, AttrValue>> attrs;
+  Prepared prepared = {};  ///< stands for the arguments that it was made of, which are not given then; for fast mode
 
   /// nullptr when absent.
   const Tensor* find(std::string_view name) const;
@@ -224,6 +227,9 @@ class Op {
   /// Validates everything, allocates the outputs that are not given, runs, and stores the outputs in `arguments`.
   /// Throws Error before anything is written.
   virtual void run(Arguments& arguments, const Exec& exec) const = 0;
+  /// Packs the arguments that schema().properties.prepared names: all of them and no others are given. Throws Error; `unsupported` for an
+  /// op whose fast mode reads its arguments as they are.
+  virtual Prepared pack(const Arguments& weights, const Exec& exec) const = 0;
   /// Validates and allocates missing outputs without running.
   virtual void prepare(Arguments& arguments) const = 0;
   /// Runs golden mode and records what the judge needs. Outputs land in `arguments` as in run().

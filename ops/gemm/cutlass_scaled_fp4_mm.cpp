@@ -28,10 +28,31 @@ void golden(const CutlassScaledFp4Mm& op, const Exec& exec, Reference* reference
   golden_products({&product, 1}, fp4_by_blocks, op.out, reference, "out", exec);
 }
 
-void fast(const CutlassScaledFp4Mm& op, const Exec& exec) {
-  const Fp4Weights weights{nullptr, op.b.as<std::uint8_t>(), op.block_scale_b.as<std::uint8_t>(), op.b.size(0), op.b.size(1) * 2};
+// ---- fast
+
+Fp4Weights raw_weights(const CutlassScaledFp4Mm& op) {
+  return {nullptr, op.b.as<std::uint8_t>(), op.block_scale_b.as<std::uint8_t>(), op.b.size(0), op.b.size(1) * 2};
+}
+
+void multiply(const CutlassScaledFp4Mm& op, const Fp4Weights& weights, const Exec& exec) {
   const Fp4Group group{0, op.a.size(0), 0, weights, *op.alpha.as<float>()};
   fp4_multiply({&group, 1}, op.a, op.block_scale_a, op.out, exec);
+}
+
+void fast(const CutlassScaledFp4Mm& op, const Exec& exec) {
+  multiply(op, raw_weights(op), exec);
+}
+
+void fast_prepared(const CutlassScaledFp4Mm& op, const Prepared& prepared, const Exec& exec) {
+  multiply(op, {.packed = reinterpret_cast<const std::uint8_t*>(prepared.part(0)), .n = op.b.size(0), .k = op.b.size(1) * 2}, exec);
+}
+
+std::int64_t packed_bytes(const CutlassScaledFp4Mm& op) {
+  return fp4_packed_bytes(op.b.size(0), op.b.size(1) * 2);
+}
+
+void pack(const CutlassScaledFp4Mm& op, std::byte* part, const Exec& exec) {
+  fp4_pack(raw_weights(op), part, exec);
 }
 
 }  // namespace
@@ -50,6 +71,7 @@ alpha.)",
       .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
+      .prepare = {.arguments = {"b", "block_scale_b"}, .bytes = ops::packed_bytes, .pack = ops::pack, .fast = ops::fast_prepared},
       .flops = ops::flops,
       .cases = {"M=4 N=32 K=1024", "M=37 N=32 K=96 --attr out_dtype=f16", "M=7 N=64 K=192 --attr out_dtype=f32"},
       .bench_cases = {"M=1 N=4096 K=7168", "M=4 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168"},

@@ -28,20 +28,29 @@ std::int64_t rows_of(const CutlassFp4GroupMm& op, std::size_t e) {
   return (e + 1 < offsets.size() ? offsets[e + 1] : op.a_fp4.size(0)) - offsets[e];
 }
 
-/// All experts, empty ones as well.
+/// All experts, empty ones as well; their weights are not looked at.
 std::vector<Fp4Group> groups_of(const CutlassFp4GroupMm& op) {
   const Sizes s = sizes_of(op);
-  const std::int64_t scale_bytes = op.b_blockscale.size(1) * op.b_blockscale.size(2);
   std::vector<Fp4Group> groups;
   std::int64_t next_scale_row = 0;
   for (std::int64_t e = 0; e < s.experts; ++e) {
     const auto i = static_cast<std::size_t>(e);
-    const Fp4Weights weights{nullptr, op.b_fp4.as<std::uint8_t>() + e * s.n * (s.k / 2),
-                             op.b_blockscale.as<std::uint8_t>() + e * scale_bytes, s.n, s.k};
     const std::int64_t scale_row = op.blockscale_offsets.defined() ? ints_of(op.blockscale_offsets)[i] : next_scale_row;
-    groups.push_back({ints_of(op.expert_offsets)[i], rows_of(op, i), scale_row, weights, op.alphas.as<float>()[e]});
+    groups.push_back({ints_of(op.expert_offsets)[i], rows_of(op, i), scale_row, {.n = s.n, .k = s.k}, op.alphas.as<float>()[e]});
     next_scale_row += quant::align(groups.back().rows, 128);
   }
+  return groups;
+}
+
+Fp4Weights raw_weights(const CutlassFp4GroupMm& op, std::int64_t e) {
+  const Sizes s = sizes_of(op);
+  const std::int64_t scale_bytes = op.b_blockscale.size(1) * op.b_blockscale.size(2);
+  return {nullptr, op.b_fp4.as<std::uint8_t>() + e * s.n * (s.k / 2), op.b_blockscale.as<std::uint8_t>() + e * scale_bytes, s.n, s.k};
+}
+
+std::vector<Fp4Group> raw_groups(const CutlassFp4GroupMm& op) {
+  std::vector<Fp4Group> groups = groups_of(op);
+  for (std::size_t e = 0; e < groups.size(); ++e) groups[e].weights = raw_weights(op, static_cast<std::int64_t>(e));
   return groups;
 }
 
@@ -129,7 +138,7 @@ void golden(const CutlassFp4GroupMm& op, const Exec& exec, Reference* reference)
     for (std::int64_t i = begin * s.n; i < end * s.n; ++i) out.leave_open(i);
   });
   std::vector<Product> products;
-  for (const Fp4Group& group : groups_of(op)) {
+  for (const Fp4Group& group : raw_groups(op)) {
     const Operand rows{.type = f4_e2m1,
                        .codes = op.a_fp4.as<std::uint8_t>() + group.row * (s.k / 2),
                        .count = group.rows,
@@ -150,12 +159,37 @@ void golden(const CutlassFp4GroupMm& op, const Exec& exec, Reference* reference)
   golden_products(products, fp4_by_blocks, out, reference != nullptr, exec);
 }
 
-void fast(const CutlassFp4GroupMm& op, const Exec& exec) {
+// ---- fast
+
+void multiply(const CutlassFp4GroupMm& op, const std::vector<Fp4Group>& groups, const Exec& exec) {
   const std::int64_t row_bytes = op.out.size(1) * 2;
   for_rows_of_nobody(op, [&](std::int64_t begin, std::int64_t end) {
     std::memset(op.out.as<std::byte>() + begin * row_bytes, 0, static_cast<std::size_t>((end - begin) * row_bytes));
   });
-  fp4_multiply(groups_of(op), op.a_fp4, op.a_blockscale, op.out, exec);
+  fp4_multiply(groups, op.a_fp4, op.a_blockscale, op.out, exec);
+}
+
+void fast(const CutlassFp4GroupMm& op, const Exec& exec) {
+  multiply(op, raw_groups(op), exec);
+}
+
+void fast_prepared(const CutlassFp4GroupMm& op, const Prepared& prepared, const Exec& exec) {
+  std::vector<Fp4Group> groups = groups_of(op);
+  for (std::size_t e = 0; e < groups.size(); ++e) {
+    groups[e].weights.packed = reinterpret_cast<const std::uint8_t*>(prepared.part(static_cast<std::int64_t>(e)));
+    if (groups[e].rows > 0 && groups[e].weights.packed == nullptr)
+      throw Error(ErrorCode::missing_argument, "", "prepared",
+                  "holds no weights of expert " + std::to_string(e) + ", which has " + std::to_string(groups[e].rows) + " rows");
+  }
+  multiply(op, groups, exec);
+}
+
+std::int64_t packed_bytes(const CutlassFp4GroupMm& op) {
+  return fp4_packed_bytes(op.b_fp4.size(1), op.b_fp4.size(2) * 2);
+}
+
+void pack(const CutlassFp4GroupMm& op, std::byte* part, const Exec& exec) {
+  fp4_pack({nullptr, op.b_fp4.as<std::uint8_t>(), op.b_blockscale.as<std::uint8_t>(), op.b_fp4.size(1), op.b_fp4.size(2) * 2}, part, exec);
 }
 
 }  // namespace
@@ -171,6 +205,11 @@ of a matrix in tiles of 128 x 4 that begins at row blockscale_offsets[e]. Budget
       .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
+      .prepare = {.arguments = {"b_fp4", "b_blockscale"},
+                  .by_part = true,
+                  .bytes = ops::packed_bytes,
+                  .pack = ops::pack,
+                  .fast = ops::fast_prepared},
       .check = ops::check,
       .flops = ops::flops,
       .bytes_read = ops::bytes_read,

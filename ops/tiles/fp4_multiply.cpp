@@ -133,4 +133,10 @@ void fp4_multiply(std::span<const Fp4Group> groups, const Tensor& a, const Tenso
   parallel_for(exec.threads, parts, cost, [&](std::int64_t part) { run_part(product, jobs, total, part, parts); });
 }
 
+void fp4_pack(const Fp4Weights& raw, std::byte* out, const Exec& exec) {
+  parallel_for(exec.threads, raw.n / fp4_panel_rows, static_cast<double>(raw.k), [&](std::int64_t panel) {
+    dispatch<Fp4PackKernel>(exec.isa, raw, panel, reinterpret_cast<std::uint8_t*>(out) + panel * fp4_panel_bytes(raw.k));
+  });
+}
+
 }  // namespace dodona::ops

@@ -1,6 +1,7 @@
-// Products of NVFP4 rows with one or more NVFP4 weights in fast mode: what the single and the grouped op, raw or packed, share.
+// Products of NVFP4 rows with one or more NVFP4 weights in fast mode, raw or packed: what the single and the grouped op share.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -21,5 +22,12 @@ struct Fp4Group {
 /// out [M, n], bf16, f16 or f32, contiguous; a u8 [M, k/2]; a_scales e4m3 [R, align(k/16,4)] in tiles of 128 x 4. All weights have the same
 /// n and k. Rows of no group are not touched. Arguments are those of a checked call.
 void fp4_multiply(std::span<const Fp4Group> groups, const Tensor& a, const Tensor& a_scales, const Tensor& out, const Exec& exec);
+
+/// Bytes of a packed weight: 0.5625 an element, K padded to a multiple of 64.
+inline std::int64_t fp4_packed_bytes(std::int64_t n, std::int64_t k) {
+  return n / fp4_panel_rows * fp4_panel_bytes(k);
+}
+/// Packs raw weights to so many bytes.
+void fp4_pack(const Fp4Weights& raw, std::byte* out, const Exec& exec);
 
 }  // namespace dodona::ops

@@ -33,10 +33,10 @@ inline std::int64_t fp4_panel_bytes(std::int64_t k) {
 
 /// Weights [n, k], either packed or as the op's arguments hold them.
 struct Fp4Weights {
-  const std::uint8_t* packed;  ///< panels, one after another; nullptr: read the two below
-  const std::uint8_t* codes;   ///< [n, k/2]
-  const std::uint8_t* scales;  ///< [align(n,128), align(k/16,4)] in tiles of 128 x 4
-  std::int64_t n, k;           ///< multiples of 32
+  const std::uint8_t* packed = nullptr;  ///< panels, one after another; nullptr: read the two below
+  const std::uint8_t* codes = nullptr;   ///< [n, k/2]
+  const std::uint8_t* scales = nullptr;  ///< [align(n,128), align(k/16,4)] in tiles of 128 x 4
+  std::int64_t n = 0, k = 0;             ///< multiples of 32
 };
 
 /// Rows of A made ready: doubled codes as signed bytes, within every eight k the even ones first; what the weights' offset of 12 adds to

@@ -24,7 +24,7 @@ from ._arrays import Typed, as_dtype, device_copies
 from ._cases import Case, OutputVerdict, Verdict, assert_close, check, gen, golden, load
 from ._layer import Layer, layer
 from ._library import BadType, BadValue, Error, OutOfMemory, version as __version__
-from ._ops import function as _function, names as _names, schema
+from ._ops import Prepared, function as _function, gather, names as _names, prepare, schema
 
 
 def ops() -> list[str]:
@@ -45,6 +45,6 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "BadType", "BadValue", "Case", "Error", "Layer", "OutOfMemory", "OutputVerdict", "Typed", "Verdict", "__version__", "as_dtype",
-    "assert_close", "check", "device_copies", "gen", "golden", "layer", "load", "ops", "schema", *_names(),
+    "BadType", "BadValue", "Case", "Error", "Layer", "OutOfMemory", "OutputVerdict", "Prepared", "Typed", "Verdict", "__version__", "as_dtype",
+    "assert_close", "check", "device_copies", "gather", "gen", "golden", "layer", "load", "ops", "prepare", "schema", *_names(),
 ]  # fmt: skip

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import json
 import struct
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 import numpy as np
 
 from ._arrays import Slot, Typed, dtype_name, dtypes_of, is_torch, like_torch, made_tensors
-from ._library import BadType, check, exec_bytes, fail, lib
+from ._library import BadType, Handle, check, exec_bytes, fail, lib, made
 
 _pack_attr = struct.Struct("PPd").pack
 _EXEC = {(None, None): None}
@@ -108,6 +108,76 @@ def _packed_attrs(plan: Plan, values: tuple, keep: list) -> tuple[bytes, int]:
     return b"".join(packed), len(packed)
 
 
+class Prepared:
+    """Weights of one op, packed once for many calls in fast mode; see prepare."""
+
+    __slots__ = ("op", "arguments", "_handle")
+
+    def __init__(self, op: str, handle: Handle) -> None:
+        self.op, self._handle = op, handle
+        self.arguments: tuple[str, ...] = tuple(plan_of(op).schema["prepared"])  # what it is given in place of
+
+    def __repr__(self) -> str:
+        size = "freed" if self._handle is None else f"{self.nbytes} bytes"
+        return f"<dodona.Prepared {', '.join(self.arguments)} of {self.op}, {size}>"
+
+    @property
+    def handle(self) -> int:
+        if self._handle is None:
+            raise fail("weights are freed", op=self.op, argument="prepared")
+        return self._handle.value
+
+    @property
+    def nbytes(self) -> int:
+        return lib.dodona_prepared_bytes(self.handle)
+
+    def free(self) -> None:
+        """Gives the memory back now; later calls with it are refused. No call may be using it."""
+        self._handle = None
+
+
+def prepare(op: str, *, threads: int | None = None, **weights: Any) -> Prepared:
+    """Packs weights of an op: dodona.prepare("cutlass_scaled_fp4_mm", b=b, block_scale_b=scales). The arrays are needed no more; fast mode
+    takes what is returned in place of each of them and gives the same bits. schema(op)["prepared"] names them."""
+    plan, keep = plan_of(op), []
+    slots = {slot.name: slot for slot in plan.slots}
+    for name in weights:
+        if name not in slots:
+            raise fail("is not an argument of this op", kind=BadType, code="unknown_argument", op=op, argument=name)
+    packed = [slots[name].pack(value, keep, []) for name, value in weights.items()]
+    how = exec_bytes(None, threads)
+    call = lambda place: lib.dodona_prepare(plan.c_name, b"".join(packed), len(packed), how, place)
+    return Prepared(op, made(call, lib.dodona_prepared_free))
+
+
+def gather(count: int, parts: Mapping[int, Prepared]) -> Prepared:
+    """Weights of `count` experts, of which those of `parts` are there, each prepared alone from arrays whose first size is 1. Copies nothing.
+    A call that needs another expert is refused."""
+    if not parts:
+        raise fail("are none, expected at least one", code="missing_argument", argument="parts")
+    if min(parts) < 0 or max(parts) >= count:
+        raise fail(f"name experts {min(parts)} to {max(parts)}, expected 0 to {count - 1}", argument="parts")
+    index = (ctypes.c_size_t * len(parts))(*parts)
+    handles = (ctypes.c_void_p * len(parts))(*(part.handle for part in parts.values()))
+    call = lambda place: lib.dodona_prepared_gather(count, index, handles, len(parts), place)
+    return Prepared(next(iter(parts.values())).op, made(call, lib.dodona_prepared_free))
+
+
+def _take_prepared(plan: Plan, given: list) -> Prepared:
+    """The prepared weights among the arguments, which become arguments that are not given."""
+    found = next(value for value in given if type(value) is Prepared)
+    for i, slot in enumerate(plan.slots):
+        inside = slot.name in found.arguments and found.op == plan.op
+        if type(given[i]) is Prepared and given[i] is not found:
+            raise fail("are two, expected one for all of their arguments", op=plan.op, argument="prepared weights")
+        if given[i] is found and found.op == plan.op and not inside:
+            raise fail(f"is prepared weights, which stand for {', '.join(found.arguments)}", kind=BadType, code="bad_dtype", op=plan.op,
+                       argument=slot.name)  # fmt: skip
+        if given[i] is found:
+            given[i] = None
+    return found
+
+
 def run(plan: Plan, tensors: tuple, attrs: tuple, mode: str | None, threads: int | None) -> Any:
     """One call: `tensors` and `attrs` in the order of the schema, None for what is not given."""
     keep: list = []
@@ -115,6 +185,7 @@ def run(plan: Plan, tensors: tuple, attrs: tuple, mode: str | None, threads: int
     packed = []
     given = list(tensors)
     slots = plan.slots
+    prepared = _take_prepared(plan, given) if Prepared in map(type, given) else None
     for i, slot in enumerate(slots):
         value = given[i]
         if value is not None:
@@ -137,13 +208,16 @@ def run(plan: Plan, tensors: tuple, attrs: tuple, mode: str | None, threads: int
     attr_bytes, attr_count = _packed_attrs(plan, attrs, keep) if attrs != plan.defaults else (None, 0)
     key = (mode, threads)
     how = _EXEC[key] if key in _EXEC else _EXEC.setdefault(key, exec_bytes(mode, threads))
-    if not missing:
-        status = lib.dodona_run(plan.c_name, b"".join(packed), len(packed), attr_bytes, attr_count, how, None)
-        if status:
-            check(status)
+    place = ctypes.c_void_p() if missing else None
+    to = ctypes.byref(place) if missing else None
+    if prepared is None:
+        status = lib.dodona_run(plan.c_name, b"".join(packed), len(packed), attr_bytes, attr_count, how, to)
     else:
-        place = ctypes.c_void_p()
-        check(lib.dodona_run(plan.c_name, b"".join(packed), len(packed), attr_bytes, attr_count, how, ctypes.byref(place)))
+        handle = prepared.handle
+        status = lib.dodona_run_prepared(plan.c_name, handle, b"".join(packed), len(packed), attr_bytes, attr_count, how, to)
+    if status:
+        check(status)
+    if missing:
         _take_made(plan, given, place.value)
     for device, host in back:
         device.copy_(host)

@@ -23,6 +23,7 @@ void bind(const OpInfo& info, const OpSchema& schema, const Arguments& arguments
     }
     *fields.tensors[slot(i)] = tensor;
   }
+  stand_in(info, schema, arguments.prepared, fields);
   for (const auto& [attribute, value] : arguments.attrs) {
     const int i = attr_index(schema, attribute);
     if (i < 0) {
@@ -37,6 +38,28 @@ void bind(const OpInfo& info, const OpSchema& schema, const Arguments& arguments
     const AttrSpec& spec = schema.attrs[slot(i)];
     if (spec.required && arguments.find_attr(spec.name) == nullptr) call.fail(ErrorCode::missing_argument, spec.name, "is missing");
   }
+}
+
+void stand_in(const OpInfo& info, const OpSchema& schema, const Prepared& prepared, Fields& fields) {
+  if (!prepared.defined()) return;
+  const Call call{info, schema};
+  if (prepared.op() != info.name)
+    call.fail(ErrorCode::bad_value, "prepared", "holds weights of " + std::string(prepared.op()) + ", expected those of this op");
+  for (const Prepared::Argument& argument : prepared.arguments()) {
+    const std::size_t i = slot(tensor_index(schema, argument.name));
+    if (fields.tensors[i]->defined())
+      call.fail(ErrorCode::unknown_argument, argument.name, "is given, and prepared weights stand for it: expected one of the two");
+    *fields.tensors[i] = Tensor(static_cast<const void*>(nullptr), argument.dtype, argument.shape, argument.strides);
+    fields.stands_in[i] = true;
+  }
+}
+
+void refuse_prepared(const OpInfo& info, const Prepared& prepared, std::string_view reader) {
+  if (!prepared.defined()) return;
+  std::string names;
+  for (const Prepared::Argument& argument : prepared.arguments()) names += (names.empty() ? "" : ", ") + argument.name;
+  throw Error(ErrorCode::unsupported, std::string(info.name), "prepared",
+              "weights are read by fast mode alone, " + std::string(reader) + " needs the arguments that they stand for: " + names);
 }
 
 void give_back(const OpSchema& schema, const Fields& fields, Arguments& arguments) {

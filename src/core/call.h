@@ -40,11 +40,17 @@ class CompiledSchema {
 /// Parses and checks the schema in place.
 void compile(const OpInfo& info, OpSchema& schema);
 
-/// Copies `arguments` into the fields by name. Unknown names and missing required ones are errors.
+/// Copies `arguments` into the fields by name, prepared weights too. Unknown names and missing required ones are errors.
 void bind(const OpInfo& info, const OpSchema& schema, const Arguments& arguments, Fields& fields);
+/// Fills the fields that `prepared` stands for with tensors without memory.
+void stand_in(const OpInfo& info, const OpSchema& schema, const Prepared& prepared, Fields& fields);
+/// Throws unsupported when there are prepared weights, which `reader` does not read.
+void refuse_prepared(const OpInfo& info, const Prepared& prepared, std::string_view reader);
 /// Checks attributes, dtypes, shapes, layouts, aliasing and contents; allocates outputs that are undefined.
 /// Returns the symbols' values.
 SymbolValues validate(const OpInfo& info, const OpSchema& schema, Fields& fields);
+/// The same for the arguments alone that can be prepared: all of them are given, and no others.
+void validate_weights(const OpInfo& info, const OpSchema& schema, Fields& fields);
 /// Stores the outputs of the fields in `arguments`.
 void give_back(const OpSchema& schema, const Fields& fields, Arguments& arguments);
 

@@ -63,7 +63,7 @@ bool same_view(const Tensor& a, const Tensor& b) {
 void check_memory(const Call& call, const Fields& fields) {
   for (int i = 0; i < fields.tensor_count; ++i) {
     const Tensor& tensor = *fields.tensors[slot(i)];
-    if (!tensor.defined()) continue;
+    if (!tensor.defined() || fields.stands_in[slot(i)]) continue;
     check_layout(call, i, tensor);
     const TensorSpec& spec = call.spec(i);
     if (spec.direction == Direction::in || !spec.view_of.empty()) continue;
@@ -75,7 +75,7 @@ void check_memory(const Call& call, const Fields& fields) {
     for (int j = 0; j < fields.tensor_count; ++j) {
       const Tensor& other = *fields.tensors[slot(j)];
       const bool both_written = call.spec(j).direction != Direction::in;
-      if (!call.spec(j).view_of.empty()) continue;
+      if (!call.spec(j).view_of.empty() || fields.stands_in[slot(j)]) continue;
       if (j == i || !other.defined() || (both_written && j < i) || !share_memory(tensor, other)) continue;
       const bool allowed = call.compiled().tensors[slot(i)].may_alias == j;
       if (allowed && same_view(tensor, other)) continue;

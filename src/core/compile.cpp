@@ -31,6 +31,7 @@ CompiledSchema::CompiledSchema(const OpInfo& info, const OpSchema& schema) : sym
   for (const auto& [output, input] : schema.properties.in_place)
     tensors[slot(require(tensor_index(schema, output), "no tensor " + output))].may_alias =
         require(tensor_index(schema, input), "no tensor " + input);
+  for (const std::string& argument : schema.properties.prepared) require(tensor_index(schema, argument), "no tensor " + argument);
   for (const std::string& symbol : schema.properties.rows_independent) require(symbols.find(symbol), "no symbol " + symbol);
   symbol_rules.resize(slot(symbols.count()));
   for (int s = 0; s < symbols.count(); ++s) {

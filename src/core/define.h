@@ -1,6 +1,7 @@
 // From an op's struct and its functions to an entry of the inventory, and typed calls.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -27,6 +28,22 @@ struct MistakeOf {
   bool may_hide = false;  ///< see KernelMistake
 };
 
+/// Weights that are packed once and multiplied often: what Op::pack makes of them, and fast mode that reads it.
+template <class O>
+struct PreparedForm {
+  /// Names of the arguments that it replaces; empty ones are none.
+  std::array<std::string_view, 4> arguments = {};
+  /// The first dimension of each counts experts, one part for each: parts are packed alone, as calls with E = 1, and may be left out.
+  bool by_part = false;
+  /// Bytes of one part. Here and in `pack` only the arguments above are there, checked by the schema.
+  std::int64_t (*bytes)(const O&) = nullptr;
+  /// Writes one part; the bits depend on the arguments alone.
+  void (*pack)(const O&, std::byte* part, const Exec&) = nullptr;
+  /// Fast mode over what was packed, with the bits of `fast`. The arguments above have dtypes and shapes, but no memory (`check` and
+  /// `flops` see them so as well). Throws Error when a part is needed that is not there.
+  void (*fast)(const O&, const Prepared&, const Exec&) = nullptr;
+};
+
 /// The functions of an op, and what the tools say about it. `golden` and `fast` are required.
 template <class O>
 struct Implementation {
@@ -37,6 +54,7 @@ struct Implementation {
   void (*golden)(const O&, const Exec&, Reference*) = nullptr;
   void (*fast)(const O&, const Exec&) = nullptr;
   void (*hopper)(const O&, const Exec&) = nullptr;
+  PreparedForm<O> prepare = {};
   /// Makes outputs that were not given where their sizes depend on what inputs hold. Called before validation: nothing is certain of
   /// the arguments. Throws Error.
   void (*make_outputs)(O&) = nullptr;
@@ -65,7 +83,6 @@ OpSchema schema_of() {
   OpSchema schema;
   SchemaWriter writer(schema);
   op.describe(writer);
-  compile(O::info, schema);
   return schema;
 }
 
@@ -75,6 +92,9 @@ class OpOf final : public Op {
   explicit OpOf(Implementation<O> implementation) : implementation_(std::move(implementation)) {
     info_ = O::info;
     schema_ = schema_of<O>();
+    for (const std::string_view argument : implementation_.prepare.arguments)
+      if (!argument.empty()) schema_.properties.prepared.emplace_back(argument);
+    compile(info_, schema_);
     contract_ = folded(implementation_.contract);
     contract_version_ = implementation_.contract_version;
     cases_ = implementation_.cases;
@@ -84,20 +104,40 @@ class OpOf final : public Op {
   bool has(Mode mode) const override { return mode != Mode::hopper || implementation_.hopper != nullptr; }
 
   /// A typed call: validates `op` (its undefined outputs are allocated) and runs it.
-  void run_typed(O& op, const Exec& exec) const {
+  void run_typed(O& op, const Exec& exec, const Prepared& prepared) const {
     Fields fields;
     FieldCollector collector(fields);
     op.describe(collector);
+    stand_in(info_, schema_, prepared, fields);
     prepare_fields(op, fields);
-    execute(op, exec);
+    execute(op, prepared, exec);
+    for (int i = 0; i < fields.tensor_count; ++i)
+      if (fields.stands_in[static_cast<std::size_t>(i)]) *fields.tensors[static_cast<std::size_t>(i)] = Tensor();
   }
 
   void run(Arguments& arguments, const Exec& exec) const override {
     O op;
     Fields fields;
     bind_and_prepare(op, fields, arguments);
-    execute(op, exec);
+    execute(op, arguments.prepared, exec);
     give_back(schema_, fields, arguments);
+  }
+
+  Prepared pack_typed(O& op, const Exec& exec) const {
+    Fields fields;
+    FieldCollector collector(fields);
+    op.describe(collector);
+    return pack_fields(op, fields, exec);
+  }
+
+  Prepared pack(const Arguments& weights, const Exec& exec) const override {
+    refuse_prepared(info_, weights.prepared, "packing");
+    O op;
+    Fields fields;
+    FieldCollector collector(fields);
+    op.describe(collector);
+    bind(info_, schema_, weights, fields);
+    return pack_fields(op, fields, exec);
   }
 
   void prepare(Arguments& arguments) const override {
@@ -125,6 +165,7 @@ class OpOf final : public Op {
 
   void condition(Arguments& arguments, const Exec& exec, Reference& reference) const override {
     if (implementation_.condition == nullptr) return;
+    refuse_prepared(info_, arguments.prepared, "judging");
     O op;
     Fields fields;
     bind_and_prepare(op, fields, arguments);
@@ -133,6 +174,7 @@ class OpOf final : public Op {
 
   const KnownDefect* explain_defect(Arguments& arguments, std::string_view output, std::int64_t linear) const override {
     if (implementation_.defects.empty()) return nullptr;
+    refuse_prepared(info_, arguments.prepared, "judging");
     O op;
     Fields fields;
     bind_and_prepare(op, fields, arguments);
@@ -181,6 +223,7 @@ class OpOf final : public Op {
   }
 
   void reference_by(void (*golden)(const O&, const Exec&, Reference*), Arguments& arguments, const Exec& exec, Reference& reference) const {
+    refuse_prepared(info_, arguments.prepared, "golden mode");
     O op;
     Fields fields;
     bind_and_prepare(op, fields, arguments);
@@ -188,18 +231,47 @@ class OpOf final : public Op {
     give_back(schema_, fields, arguments);
   }
 
-  void execute(const O& op, const Exec& exec) const {
+  Prepared pack_fields(O& op, Fields& fields, const Exec& exec) const {
+    validate_weights(info_, schema_, fields);
+    const PreparedForm<O>& form = implementation_.prepare;
+    std::vector<Prepared::Argument> arguments;
+    std::vector<std::pair<Tensor*, Tensor>> weights;
+    for (int i = 0; i < fields.tensor_count; ++i) {
+      Tensor& tensor = *fields.tensors[static_cast<std::size_t>(i)];
+      if (!tensor.defined()) continue;
+      arguments.push_back({schema_.tensors[static_cast<std::size_t>(i)].name, tensor.dtype(), tensor.shape(), tensor.strides()});
+      weights.emplace_back(&tensor, tensor);
+    }
+    const std::int64_t count = form.by_part ? weights.front().second.size(0) : 1;
+    std::vector<Tensor> parts;
+    for (std::int64_t part = 0; part < count; ++part) {
+      if (form.by_part)
+        for (const auto& [field, whole] : weights) *field = whole.slice(0, part, part + 1);
+      parts.push_back(Tensor::uninitialized(DType::u8, {form.bytes(op)}));
+      form.pack(op, parts.back().as<std::byte>(), exec);
+    }
+    return Prepared::of(info_.name, form.by_part, std::move(arguments), std::move(parts));
+  }
+
+  void execute(const O& op, const Prepared& prepared, const Exec& exec) const {
+    if (exec.mode != Mode::fast) refuse_prepared(info_, prepared, std::string(dodona::name(exec.mode)) + " mode");
     try {
-      execute_mode(op, exec);
+      execute_mode(op, prepared, exec);
     } catch (const Error& error) {
       throw error.within(std::string(info_.name));
     }
   }
 
-  void execute_mode(const O& op, const Exec& exec) const {
+  void execute_mode(const O& op, const Prepared& prepared, const Exec& exec) const {
     const auto begin = exec.tracer ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
     switch (exec.mode) {
-      case Mode::fast: implementation_.fast(op, exec); break;
+      case Mode::fast:
+        if (prepared.defined()) {
+          implementation_.prepare.fast(op, prepared, exec);
+        } else {
+          implementation_.fast(op, exec);
+        }
+        break;
       case Mode::golden: implementation_.golden(op, exec, nullptr); break;
       case Mode::hopper:
         if (implementation_.hopper == nullptr) throw Error(ErrorCode::unsupported, std::string(info_.name), "", "has no hopper mode");
@@ -221,12 +293,24 @@ std::unique_ptr<Op> define(Implementation<O> implementation) {
 }
 
 namespace ops {
-/// Typed call: `ops::run(Rmsnorm{.input = x, .weight = w, .output = y}, exec)`. Returns the op with its outputs filled in.
 template <class O>
-O run(O op, const Exec& exec) {
+const OpOf<O>& entry_of() {
   static const auto& entry = dynamic_cast<const OpOf<O>&>(registry().at(O::info.name));
-  entry.run_typed(op, exec);
+  return entry;
+}
+
+/// Typed call: `ops::run(Rmsnorm{.input = x, .weight = w, .output = y}, exec)`. Returns the op with its outputs filled in.
+/// `prepared` stands for the weights that it was made of; those stay undefined.
+template <class O>
+O run(O op, const Exec& exec, const Prepared& prepared = {}) {
+  entry_of<O>().run_typed(op, exec, prepared);
   return op;
+}
+
+/// Op::pack, typed: `ops::prepare(CutlassScaledFp4Mm{.b = b, .block_scale_b = scales}, exec)`.
+template <class O>
+Prepared prepare(O weights, const Exec& exec) {
+  return entry_of<O>().pack_typed(weights, exec);
 }
 }  // namespace ops
 

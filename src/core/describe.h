@@ -59,6 +59,7 @@ struct Fields {
   static constexpr int capacity = 24;
   std::array<Tensor*, capacity> tensors;
   std::array<AttrPointer, capacity> attrs;
+  std::array<bool, capacity> stands_in = {};  ///< the tensor has a dtype and a shape but no memory: prepared weights hold what it was
   int tensor_count = 0, attr_count = 0;
 };
 

@@ -171,7 +171,7 @@ void check_contents(const Call& call, const Fields& fields, const SymbolValues& 
   for (int i = 0; i < fields.tensor_count; ++i) {
     const TensorSpec& spec = call.spec(i);
     const Tensor& tensor = *fields.tensors[slot(i)];
-    if (!tensor.defined() || spec.direction == Direction::out) continue;
+    if (!tensor.defined() || spec.direction == Direction::out || fields.stands_in[slot(i)]) continue;
     const auto& bound = call.compiled().tensors[slot(i)].bound;
     // The tensor that sets the bound may be optional and absent; then the op's own check has the word. So it has of page tables, whose
     // entries beyond a sequence's end are not looked at.
@@ -216,6 +216,24 @@ SymbolValues validate(const OpInfo& info, const OpSchema& schema, Fields& fields
   check_memory(call, fields);
   check_contents(call, fields, values);
   return values;
+}
+
+void validate_weights(const OpInfo& info, const OpSchema& schema, Fields& fields) {
+  const Call call{info, schema};
+  const std::vector<std::string>& names = schema.properties.prepared;
+  if (names.empty()) call.fail(ErrorCode::unsupported, "", "has nothing to prepare: fast mode reads its arguments as they are");
+  for (int i = 0; i < fields.tensor_count; ++i) {
+    const std::string& argument = call.spec(i).name;
+    const bool wanted = std::find(names.begin(), names.end(), argument) != names.end(), given = fields.tensors[slot(i)]->defined();
+    if (given && !wanted) call.fail(ErrorCode::unknown_argument, argument, "is not prepared; expected " + join_values(names));
+    if (!given && wanted) call.fail(ErrorCode::missing_argument, argument, "is missing");
+    if (given) check_dtype(call, i, fields);
+  }
+  SymbolValues values(call.compiled().symbols.count());
+  match_shapes(call, fields, values);
+  check_symbols(call, values, fields);
+  check_memory(call, fields);
+  check_contents(call, fields, values);
 }
 
 }  // namespace dodona

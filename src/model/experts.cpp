@@ -1,6 +1,5 @@
 #include "model/experts.h"
 
-#include <chrono>
 #include <vector>
 
 #include "core/define.h"
@@ -10,10 +9,10 @@
 #include "ops/activation/silu_and_mul.h"
 #include "ops/gemm/linear.h"
 #include "ops/moe/apply_shuffle_mul_sum.h"
+#include "ops/moe/cutlass_fp4_group_mm.h"
 #include "ops/moe/prepare_moe_input.h"
 #include "ops/moe/shuffle_rows.h"
 #include "ops/quantization/scaled_fp4_experts_quant.h"
-#include "ops/tiles/fp4_packed.h"
 #include "quant/element.h"
 
 namespace dodona::model {
@@ -83,38 +82,53 @@ Quantized experts_quant(const Experts& e, const char* note, const Tensor& x, Mem
   return result;
 }
 
-/// One expert's rows as a product of their own: the grouped kernel's contract is that of the single one.
-void multiply_group(const Experts& e, const Group& group, const Projection& projection, const Quantized& a, const Tensor& out) {
-  const std::int64_t scale_rows = (group.rows + 127) / 128 * 128;
-  Exec exec = e.trace.exec();
-  exec.tracer = nullptr;
-  const Tensor product = projection.multiply_codes(a.codes.slice(0, group.row, group.row + group.rows),
-                                                   a.scales.slice(0, group.scale_row, group.scale_row + scale_rows), exec);
-  copy(product, out.slice(0, group.row, group.row + group.rows));
+/// Weights as fast mode takes them, and what else each expert has; experts without rows have none.
+Tensor multiply_prepared(const Experts& e, const Quantized& a, Member member, const ops::PrepareMoeInput& sorted,
+                         std::span<const Group> groups) {
+  const std::int64_t experts = e.weights.experts();
+  Tensor alphas(DType::f32, {experts});
+  std::vector<Prepared::Place> places;
+  for (const Group& group : groups) {
+    const Projection& projection = e.weights.expert(group.expert).*member;
+    alphas.as<float>()[group.expert] = projection.alpha();
+    places.push_back({group.expert, &projection.prepared()});
+  }
+  return ops::run(ops::CutlassFp4GroupMm{.a_fp4 = a.codes,
+                                         .a_blockscale = a.scales,
+                                         .alphas = alphas,
+                                         .expert_offsets = sorted.expert_offsets.slice(0, 0, experts),
+                                         .blockscale_offsets = sorted.blockscale_offsets.slice(0, 0, experts)},
+                  e.trace.exec(), Prepared::gather(experts, places))
+      .out;
 }
 
-Tensor group_mm(const Experts& e, const char* note, const Quantized& a, Member member, std::span<const Group> groups) {
+/// Other modes read raw weights, which lie apart: each expert is a grouped product of its own.
+Tensor multiply_raw(const Experts& e, const Quantized& a, Member member, std::span<const Group> groups) {
+  const auto alone = [](const Tensor& tensor) { return tensor.reshape({1, tensor.size(0), tensor.size(1)}); };
+  Tensor out(DType::bf16, {e.rows, (e.weights.expert(groups.front().expert).*member).rows()});
+  for (const Group& group : groups) {
+    const Projection& projection = e.weights.expert(group.expert).*member;
+    Tensor alpha(DType::f32, {1});
+    *alpha.as<float>() = projection.alpha();
+    ops::run(ops::CutlassFp4GroupMm{.a_fp4 = a.codes.slice(0, group.row, group.row + group.rows),
+                                    .b_fp4 = alone(projection.codes()),
+                                    .a_blockscale = a.scales.slice(0, group.scale_row, group.scale_row + (group.rows + 127) / 128 * 128),
+                                    .b_blockscale = alone(projection.block_scales()),
+                                    .alphas = alpha,
+                                    .expert_offsets = Tensor(DType::i32, {1}),
+                                    .out = out.slice(0, group.row, group.row + group.rows)},
+             e.trace.exec());
+  }
+  return out;
+}
+
+Tensor group_mm(const Experts& e, const char* note, const Quantized& a, Member member, const ops::PrepareMoeInput& sorted,
+                std::span<const Group> groups) {
   const Projection& any = e.weights.expert(groups.front().expert).*member;
   Work work;
   for (const Group& group : groups) work += projected(e.weights.expert(group.expert).*member, group.rows, Rounding::bf16);
   return e.trace.op1(part, "cutlass_fp4_group_mm", note, {{"input", Dims{e.rows, any.columns()}}, {"packed", a.codes.shape()}}, work, [&] {
-    const Exec& exec = e.trace.exec();
-    const auto begin = std::chrono::steady_clock::now();
-    Tensor out(DType::bf16, {e.rows, any.rows()});
-    if (exec.mode == Mode::fast) {
-      std::vector<ops::PackedFp4Group> packed;
-      packed.reserve(groups.size());
-      for (const Group& group : groups) {
-        const Projection& projection = e.weights.expert(group.expert).*member;
-        packed.push_back({&projection.packed(), group.row, group.rows, group.scale_row, projection.alpha()});
-      }
-      ops::fp4_group_mm_packed(a.codes, a.scales, packed, out, exec);
-    } else {
-      for (const Group& group : groups) multiply_group(e, group, e.weights.expert(group.expert).*member, a, out);
-    }
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    if (exec.tracer) exec.tracer({"cutlass_fp4_group_mm", exec.mode, exec.isa, exec.threads, elapsed.count()});
-    return out;
+    return any.prepared().defined() ? multiply_prepared(e, a, member, sorted, groups) : multiply_raw(e, a, member, groups);
   });
 }
 
@@ -129,11 +143,11 @@ Tensor nvfp4_experts(const Experts& e, const Tensor& x, const Tensor& topk_weigh
     return ops::run(ops::ShuffleRows{.input_tensor = x, .dst2src_map = sorted.input_permutation}, e.trace.exec()).output_tensor;
   });
   const Quantized a1 = experts_quant(e, "gate_up", permuted, &MlpWeights::gate_up, sorted, groups);
-  const Tensor gate_up = group_mm(e, "gate_up", a1, &MlpWeights::gate_up, groups);
+  const Tensor gate_up = group_mm(e, "gate_up", a1, &MlpWeights::gate_up, sorted, groups);
   const Tensor activated = e.trace.op1(part, "silu_and_mul", {}, {{"input", gate_up.shape()}}, moved({gate_up}),
                                        [&] { return ops::run(ops::SiluAndMul{.input = gate_up}, e.trace.exec()).out; });
   const Quantized a2 = experts_quant(e, "down", activated, &MlpWeights::down, sorted, groups);
-  const Tensor down = group_mm(e, "down", a2, &MlpWeights::down, groups);
+  const Tensor down = group_mm(e, "down", a2, &MlpWeights::down, sorted, groups);
   return e.trace.op1(part, "apply_shuffle_mul_sum", {}, {{"input", down.shape()}, {"topk_weights", topk_weights.shape()}}, moved({down}),
                      [&] { return weighted_sum(e, down, sorted.output_permutation, rounded(topk_weights, down.dtype())); });
 }

@@ -45,19 +45,19 @@ std::int64_t AbsorbWeights::bytes() const {
   return bytes_for(w_kc.dtype(), w_kc.elements()) + bytes_for(w_vc.dtype(), w_vc.elements());
 }
 
-Projection LayerWeights::projection(std::initializer_list<const char*> modules, const Exec& exec) const {
+Projection LayerWeights::projection(std::initializer_list<const char*> modules, const Exec& exec, bool routed) const {
   std::vector<std::string> names;
   names.reserve(modules.size());
   for (const char* module : modules) names.push_back(layer_prefix(layer_) + module);
-  Projection result(names.size() == 1 ? source_->linear(names.front()) : source_->fused(names), rounding_);
+  Projection result(names.size() == 1 ? source_->linear(names.front()) : source_->fused(names), rounding_, routed);
   result.prepare(exec);
   return result;
 }
 
-MlpWeights LayerWeights::load_mlp(const std::string& module, const Exec& exec) const {
+MlpWeights LayerWeights::load_mlp(const std::string& module, const Exec& exec, bool routed) const {
   MlpWeights result;
-  result.gate_up = projection({(module + ".gate_proj").c_str(), (module + ".up_proj").c_str()}, exec);
-  result.down = projection({(module + ".down_proj").c_str()}, exec);
+  result.gate_up = projection({(module + ".gate_proj").c_str(), (module + ".up_proj").c_str()}, exec, routed);
+  result.down = projection({(module + ".down_proj").c_str()}, exec, routed);
   return result;
 }
 
@@ -112,7 +112,7 @@ void LayerWeights::touch(std::span<const std::int32_t> ids, const Exec& exec) {
   for (const std::int32_t id : ids) {
     if (experts_.contains(id)) continue;
     const bool is_shared = id == config().n_routed_experts;
-    experts_.emplace(id, load_mlp(is_shared ? "mlp.shared_experts" : "mlp.experts." + std::to_string(id), exec));
+    experts_.emplace(id, load_mlp(is_shared ? "mlp.shared_experts" : "mlp.experts." + std::to_string(id), exec, true));
   }
 }
 

@@ -60,8 +60,8 @@ class LayerWeights {
   bool experts_nvfp4() const { return experts_nvfp4_; }
 
  private:
-  Projection projection(std::initializer_list<const char*> modules, const Exec& exec) const;
-  MlpWeights load_mlp(const std::string& module, const Exec& exec) const;
+  Projection projection(std::initializer_list<const char*> modules, const Exec& exec, bool routed = false) const;
+  MlpWeights load_mlp(const std::string& module, const Exec& exec, bool routed = false) const;
   Tensor norm(const char* name) const;
 
   const WeightSource* source_;

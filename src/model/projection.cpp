@@ -1,11 +1,11 @@
 #include "model/projection.h"
 
-#include <chrono>
 #include <utility>
 
 #include "core/define.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
 #include "ops/gemm/linear.h"
+#include "ops/moe/cutlass_fp4_group_mm.h"
 #include "ops/quantization/scaled_fp4_quant.h"
 #include "quant/swizzle.h"
 
@@ -28,15 +28,21 @@ Tensor swizzled(const Tensor& scale) {
   return out;
 }
 
+/// [..] to [1, ..].
+Tensor alone(const Tensor& tensor) {
+  return tensor.reshape({1, tensor.size(0), tensor.size(1)});
+}
+
 }  // namespace
 
-Projection::Projection(Linear weights, Rounding rounding)
+Projection::Projection(Linear weights, Rounding rounding, bool routed)
     : weights_(std::move(weights)),
       rounding_(rounding),
       rows_(weights_.rows),
       columns_(weights_.columns),
       bytes_(weights_.bytes()),
-      nvfp4_(weights_.is_nvfp4()) {
+      nvfp4_(weights_.is_nvfp4()),
+      routed_(routed) {
   if (!nvfp4_) return;
   input_scale_ = weights_.nvfp4.input_scale;
   alpha_ = input_scale_ * weights_.nvfp4.weight_scale_2;
@@ -51,8 +57,10 @@ void Projection::prepare(const Exec& exec) {
     return;
   }
   if (exec.mode == Mode::fast) {
-    if (!packed_.empty()) return;
-    packed_ = ops::PackedFp4::pack(weights_.nvfp4.weight, swizzled(weights_.nvfp4.weight_scale), exec);
+    if (prepared_.defined()) return;
+    const Tensor &codes = weights_.nvfp4.weight, scales = swizzled(weights_.nvfp4.weight_scale);
+    prepared_ = routed_ ? ops::prepare(ops::CutlassFp4GroupMm{.b_fp4 = alone(codes), .b_blockscale = alone(scales)}, exec)
+                        : ops::prepare(ops::CutlassScaledFp4Mm{.b = codes, .block_scale_b = scales}, exec);
     weights_.nvfp4.weight = weights_.nvfp4.weight_scale = Tensor();
   } else if (!swizzled_scale_.defined()) {
     swizzled_scale_ = swizzled(weights_.nvfp4.weight_scale);
@@ -62,7 +70,15 @@ void Projection::prepare(const Exec& exec) {
 Tensor Projection::operator()(const Tensor& x, const Exec& exec) const {
   if (nvfp4_ && rounding_ == Rounding::bf16) {
     const auto codes = ops::run(ops::ScaledFp4Quant{.input = x, .input_global_scale = scalar(1.0f / input_scale_)}, exec);
-    return multiply_codes(codes.output, codes.output_scale, exec);
+    const bool raw = !prepared_.defined();
+    return ops::run(ops::CutlassScaledFp4Mm{.a = codes.output,
+                                            .b = raw ? weights_.nvfp4.weight : Tensor(),
+                                            .block_scale_a = codes.output_scale,
+                                            .block_scale_b = raw ? swizzled_scale_ : Tensor(),
+                                            .alpha = scalar(alpha_),
+                                            .out_dtype = DType::bf16},
+                    exec, prepared_)
+        .out;
   }
   const DType type = activation_type(rounding_);
   const Tensor& weight = nvfp4_ ? unscaled_ : weights_.bf16;
@@ -72,25 +88,6 @@ Tensor Projection::operator()(const Tensor& x, const Exec& exec) const {
     for (std::int64_t i = 0; i < y.elements(); ++i) values[i] *= weights_.nvfp4.weight_scale_2;
   }
   return y;
-}
-
-Tensor Projection::multiply_codes(const Tensor& a, const Tensor& a_scale, const Exec& exec) const {
-  if (exec.mode == Mode::fast) {
-    const auto begin = std::chrono::steady_clock::now();
-    Tensor out(DType::bf16, {a.size(0), rows_});
-    ops::fp4_mm_packed(a, a_scale, packed_, alpha_, out, exec);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    if (exec.tracer) exec.tracer({"cutlass_scaled_fp4_mm", exec.mode, exec.isa, exec.threads, elapsed.count()});
-    return out;
-  }
-  return ops::run(ops::CutlassScaledFp4Mm{.a = a,
-                                          .b = weights_.nvfp4.weight,
-                                          .block_scale_a = a_scale,
-                                          .block_scale_b = swizzled_scale_,
-                                          .alpha = scalar(alpha_),
-                                          .out_dtype = DType::bf16},
-                  exec)
-      .out;
 }
 
 }  // namespace dodona::model

@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "dodona/exec.h"
+#include "dodona/prepared.h"
 #include "dodona/tensor.h"
 #include "model/weights.h"
-#include "ops/tiles/fp4_packed.h"
 
 namespace dodona::model {
 
@@ -25,7 +25,8 @@ inline DType activation_type(Rounding rounding) {
 class Projection {
  public:
   Projection() = default;
-  explicit Projection(Linear weights, Rounding rounding = Rounding::bf16);
+  /// `routed`: of a routed expert, whose NVFP4 weight is multiplied by `cutlass_fp4_group_mm` with those of the others.
+  explicit Projection(Linear weights, Rounding rounding = Rounding::bf16, bool routed = false);
 
   bool defined() const { return rows_ > 0; }
   bool is_nvfp4() const { return nvfp4_; }
@@ -38,15 +39,17 @@ class Projection {
   /// The upstream kernel that does the product.
   std::string_view kernel() const { return nvfp4_ && rounding_ == Rounding::bf16 ? "cutlass_scaled_fp4_mm" : "linear"; }
 
-  /// Brings NVFP4 weights into the form that will be read, once: packed for fast mode, codes times block scales with roundings off. Their
+  /// Brings NVFP4 weights into the form that will be read, once: prepared for fast mode, codes times block scales with roundings off. Their
   /// raw form is given up then; other modes keep it.
   void prepare(const Exec& exec);
-  const ops::PackedFp4& packed() const { return packed_; }
+  /// Fast mode's form of NVFP4 weights.
+  const Prepared& prepared() const { return prepared_; }
+  /// Other modes' form: codes u8 [N, K/2] and block scales in tiles of 128 x 4.
+  const Tensor& codes() const { return weights_.nvfp4.weight; }
+  const Tensor& block_scales() const { return swizzled_scale_; }
 
   /// x [T, K] to [T, N] of the activations' type. `prepare` must have been called with this mode.
   Tensor operator()(const Tensor& x, const Exec& exec) const;
-  /// The product of codes that are already quantized: a u8 [T, K/2], a_scale in tiles of 128 x 4.
-  Tensor multiply_codes(const Tensor& a, const Tensor& a_scale, const Exec& exec) const;
   /// The bf16 weight; undefined for NVFP4.
   const Tensor& bf16() const { return weights_.bf16; }
 
@@ -54,10 +57,10 @@ class Projection {
   Linear weights_;
   Rounding rounding_ = Rounding::bf16;
   Tensor swizzled_scale_, unscaled_;
-  ops::PackedFp4 packed_;
+  Prepared prepared_;
   std::int64_t rows_ = 0, columns_ = 0, bytes_ = 0;
   float input_scale_ = 1, alpha_ = 1;
-  bool nvfp4_ = false;
+  bool nvfp4_ = false, routed_ = false;
 };
 
 }  // namespace dodona::model

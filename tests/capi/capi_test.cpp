@@ -99,6 +99,92 @@ TEST(CApi, WhatIsWrongWithATensorIsSaidOfIt) {
   spoiled([](Call& c) { c.exec.isa = "z80"; }, DODONA_BAD_OPTION, "isa", "z80");
 }
 
+/// Inputs of a case line, by name.
+struct Inputs {
+  explicit Inputs(const char* line) {
+    EXPECT_EQ(dodona_case_from_line(line, nullptr, &made), DODONA_OK) << dodona_last_error();
+    const dodona_tensors* const inputs = dodona_case_inputs(made);
+    for (std::size_t i = 0; i < dodona_tensors_count(inputs); ++i) dodona_tensors_get(inputs, i, &all.emplace_back());
+  }
+  ~Inputs() { dodona_case_free(made); }
+  Inputs(const Inputs&) = delete;
+  Inputs& operator=(const Inputs&) = delete;
+  std::vector<dodona_tensor> named(const std::set<std::string>& names, bool wanted) const {
+    std::vector<dodona_tensor> list;
+    for (const dodona_tensor& tensor : all)
+      if ((names.count(tensor.name) != 0) == wanted) list.push_back(tensor);
+    return list;
+  }
+  dodona_case* made = nullptr;
+  std::vector<dodona_tensor> all;
+};
+std::vector<std::byte> take_bytes(dodona_tensors* made) {
+  dodona_tensor view;
+  EXPECT_EQ(dodona_tensors_get(made, 0, &view), DODONA_OK);
+  const auto* const begin = static_cast<const std::byte*>(view.data);
+  std::vector<std::byte> bytes(begin, begin + view.shape[0] * view.shape[1] * 2);
+  dodona_tensors_free(made);
+  return bytes;
+}
+
+TEST(CApi, PreparedWeightsGiveTheBitsOfRawOnes) {
+  const Inputs inputs("cutlass_fp4_group_mm M=40 N=32 K=96 E=4 R=512");
+  const char* const op = "cutlass_fp4_group_mm";
+  const auto weights = inputs.named({"b_fp4", "b_blockscale"}, true), rest = inputs.named({"b_fp4", "b_blockscale"}, false);
+  dodona_tensors* made = nullptr;
+  ASSERT_EQ(dodona_run(op, inputs.all.data(), inputs.all.size(), nullptr, 0, nullptr, &made), DODONA_OK) << dodona_last_error();
+  const auto expected = take_bytes(made);
+
+  dodona_prepared* whole = nullptr;
+  ASSERT_EQ(dodona_prepare(op, weights.data(), weights.size(), nullptr, &whole), DODONA_OK) << dodona_last_error();
+  ASSERT_EQ(dodona_run_prepared(op, whole, rest.data(), rest.size(), nullptr, 0, nullptr, &made), DODONA_OK) << dodona_last_error();
+  EXPECT_EQ(take_bytes(made), expected);
+  EXPECT_EQ(dodona_prepared_bytes(whole), 4U * 32 / 16 * 2 * 576);
+
+  std::array<dodona_prepared*, 4> parts{};
+  const std::array<std::size_t, 4> index{3, 2, 1, 0};
+  for (std::size_t i = 0; i < 4; ++i) {
+    auto part = weights;
+    for (dodona_tensor& tensor : part) {
+      tensor.shape[0] = 1;
+      tensor.data = static_cast<std::byte*>(tensor.data) + static_cast<std::ptrdiff_t>(index[i]) * tensor.shape[1] * tensor.shape[2];
+    }
+    ASSERT_EQ(dodona_prepare(op, part.data(), part.size(), nullptr, &parts[i]), DODONA_OK) << dodona_last_error();
+  }
+  dodona_prepared* gathered = nullptr;
+  ASSERT_EQ(dodona_prepared_gather(4, index.data(), parts.data(), 4, &gathered), DODONA_OK) << dodona_last_error();
+  for (dodona_prepared* part : parts) dodona_prepared_free(part);
+  ASSERT_EQ(dodona_run_prepared(op, gathered, rest.data(), rest.size(), nullptr, 0, nullptr, &made), DODONA_OK) << dodona_last_error();
+  EXPECT_EQ(take_bytes(made), expected);
+
+  // Bad use: one status each, and words.
+  const auto refused = [&](int got, int status, const char* words) {
+    EXPECT_EQ(got, status);
+    EXPECT_NE(std::string(dodona_last_error()).find(words), std::string::npos) << dodona_last_error();
+    EXPECT_EQ(made, nullptr);
+  };
+  const dodona_exec golden{DODONA_GOLDEN, 1, nullptr};
+  refused(dodona_run_prepared(op, whole, rest.data(), rest.size(), nullptr, 0, &golden, &made), DODONA_UNSUPPORTED, "golden mode needs");
+  refused(dodona_run_prepared(op, nullptr, rest.data(), rest.size(), nullptr, 0, nullptr, &made), DODONA_BAD_CALL, "prepared");
+  refused(dodona_run_prepared("cutlass_scaled_fp4_mm", whole, nullptr, 0, nullptr, 0, nullptr, &made), DODONA_BAD_VALUE,
+          "prepared holds weights of cutlass_fp4_group_mm, expected those of this op");
+  refused(dodona_run_prepared(op, whole, inputs.all.data(), inputs.all.size(), nullptr, 0, nullptr, &made), DODONA_UNKNOWN_ARGUMENT,
+          "is given, and prepared weights stand for it");
+  dodona_prepared* none = nullptr;
+  EXPECT_EQ(dodona_prepare(op, weights.data(), 1, nullptr, &none), DODONA_MISSING_ARGUMENT);
+  EXPECT_EQ(dodona_prepare("rmsnorm", nullptr, 0, nullptr, &none), DODONA_UNSUPPORTED);
+  EXPECT_EQ(dodona_prepare(op, weights.data(), 2, nullptr, nullptr), DODONA_BAD_CALL);
+  EXPECT_EQ(dodona_prepared_gather(4, nullptr, nullptr, 1, &none), DODONA_BAD_CALL);
+  EXPECT_EQ(dodona_prepared_gather(2, index.data(), &whole, 1, &none), DODONA_BAD_CALL);
+  EXPECT_EQ(dodona_prepared_gather(4, index.data(), &whole, 1, &none), DODONA_BAD_SHAPE);
+  EXPECT_EQ(dodona_prepared_gather(4, nullptr, nullptr, 0, &none), DODONA_MISSING_ARGUMENT);
+  EXPECT_EQ(none, nullptr);
+  dodona_prepared_free(whole);
+  dodona_prepared_free(gathered);
+  dodona_prepared_free(nullptr);
+  EXPECT_EQ(dodona_prepared_bytes(nullptr), 0U);
+}
+
 TEST(CApi, AttributesComeAsNumbersOrAsWords) {
   Call numbers, words;
   numbers.attrs = {{"eps", nullptr, 0.5}, {"enable_pdl", nullptr, 1}};

@@ -10,7 +10,6 @@
 #include "dodona/error.h"
 #include "helpers.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
-#include "ops/tiles/fp4_packed.h"
 #include "oracle/judge/judge.h"
 #include "quant/swizzle.h"
 
@@ -90,32 +89,29 @@ TEST(CutlassFp4GroupMm, EveryExpertIsTheSingleProduct) {
     }
 }
 
-TEST(CutlassFp4GroupMm, PackedExpertsGiveTheSameBitsOnEveryTier) {
-  const auto op = call();
+TEST(CutlassFp4GroupMm, OnlyExpertsWithRowsNeedWeights) {
+  auto op = call();
+  const Tensor codes = op.b_fp4, scales = op.b_blockscale, offsets = op.expert_offsets;
+  op.b_fp4 = op.b_blockscale = Tensor();
   for (const Isa isa : available_isas()) {
     const Exec exec = in_mode(Mode::fast, 2, isa);
-    std::vector<ops::PackedFp4> packed(4);
-    std::vector<ops::PackedFp4Group> groups;
-    for (std::size_t e = 0; e < 4; ++e) {
-      const auto i = static_cast<std::int64_t>(e);
-      if (counts[e] > 0)
-        packed[e] = ops::PackedFp4::pack(op.b_fp4.slice(0, i, i + 1).reshape({n, k / 2}),
-                                         op.b_blockscale.slice(0, i, i + 1).reshape({128, 12}), exec);
-      groups.push_back({counts[e] > 0 ? &packed[e] : nullptr, first_rows[e], counts[e], first_scales[e], alphas[e]});
+    std::vector<Prepared> alone;
+    for (std::int64_t e = 0; e < 4; ++e)
+      alone.push_back(
+          ops::prepare(ops::CutlassFp4GroupMm{.b_fp4 = codes.slice(0, e, e + 1), .b_blockscale = scales.slice(0, e, e + 1)}, exec));
+    const Prepared::Place visited[] = {{0, &alone[0]}, {2, &alone[2]}, {3, &alone[3]}};
+    const auto out = ops::run(op, exec, Prepared::gather(4, visited)).out;
+    auto raw = op;
+    raw.b_fp4 = codes, raw.b_blockscale = scales;
+    expect_experts_alone(raw, exec, out);
+    try {
+      ops::run(op, exec, Prepared::gather(4, std::span(visited).first(2)));
+      ADD_FAILURE() << "expert 3 has rows";
+    } catch (const Error& error) {
+      EXPECT_STREQ(
+          error.what(),
+          ("cutlass_fp4_group_mm: prepared holds no weights of expert 3, which has " + std::to_string(counts[3]) + " rows").c_str());
     }
-    const Tensor out(DType::bf16, {m, n});
-    std::memset(out.data(), 0x5A, m * n * 2);
-    ops::fp4_group_mm_packed(op.a_fp4, op.a_blockscale, groups, out, exec);
-    expect_experts_alone(op, exec, out);
-    EXPECT_EQ(out.as<std::uint16_t>()[135 * n], 0x5A5A) << "rows of no group are not touched";
-    groups[1].rows = 1;
-    EXPECT_THROW(ops::fp4_group_mm_packed(op.a_fp4, op.a_blockscale, groups, out, exec), Error);
-    groups[1].rows = 0;
-    groups[3].rows = 15;
-    EXPECT_THROW(ops::fp4_group_mm_packed(op.a_fp4, op.a_blockscale, groups, out, exec), Error);
-    groups[3].rows = 13;
-    groups[3].scale_row = 640;
-    EXPECT_THROW(ops::fp4_group_mm_packed(op.a_fp4, op.a_blockscale, groups, out, exec), Error);
   }
 }
 

@@ -11,7 +11,6 @@
 #include "core/random.h"
 #include "dodona/error.h"
 #include "helpers.h"
-#include "ops/tiles/fp4_packed.h"
 #include "oracle/judge/judge.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
@@ -126,58 +125,19 @@ TEST(CutlassScaledFp4Mm, FastEqualsAPlainIntegerExactLoopToTheBitOnEveryTier) {
     }
 }
 
-TEST(CutlassScaledFp4Mm, PackedWeightsGiveTheBitsOfTheRawOnes) {
+TEST(CutlassScaledFp4Mm, PreparedWeightsGiveTheBitsOfTheRawOnes) {
   for (const Size& s : sizes) {
-    const auto op = call(s.m, s.n, s.k);
+    auto op = call(s.m, s.n, s.k);
     const auto expected = bytes_of(result(op, in_mode(Mode::fast)).out);
+    const auto weights = ops::CutlassScaledFp4Mm{.b = op.b, .block_scale_b = op.block_scale_b};
+    op.b = op.block_scale_b = Tensor();
     for (const Isa isa : available_isas()) {
       const auto exec = in_mode(Mode::fast, 2, isa);
-      const auto packed = ops::PackedFp4::pack(op.b, op.block_scale_b, exec);
-      EXPECT_EQ(packed.bytes(), s.n * ((s.k + 63) / 64) * 36);
-      const Tensor out(DType::bf16, {s.m, s.n});
-      ops::fp4_mm_packed(op.a, op.block_scale_a, packed, *op.alpha.as<float>(), out, exec);
-      ASSERT_EQ(bytes_of(out), expected) << s.m << ' ' << s.n << ' ' << s.k << ' ' << name(isa);
+      const Prepared prepared = ops::prepare(weights, exec);
+      EXPECT_EQ(prepared.bytes(), s.n * ((s.k + 63) / 64) * 36);
+      ASSERT_EQ(bytes_of(ops::run(op, exec, prepared).out), expected) << s.m << ' ' << s.n << ' ' << s.k << ' ' << name(isa);
     }
   }
-}
-
-TEST(CutlassScaledFp4Mm, PackingForOneTierServesAllOthers) {
-  const auto op = call(3, 64, 672);
-  const auto reference = ops::PackedFp4::pack(op.b, op.block_scale_b, in_mode(Mode::fast, 2, Isa::generic));
-  for (const Isa isa : available_isas()) {
-    const auto packed = ops::PackedFp4::pack(op.b, op.block_scale_b, in_mode(Mode::fast, 2, isa));
-    EXPECT_EQ(0, std::memcmp(packed.weights().packed, reference.weights().packed, static_cast<std::size_t>(reference.bytes())));
-  }
-}
-
-TEST(CutlassScaledFp4Mm, PackedCallsRejectWhatDoesNotFit) {
-  const auto op = call(3, 64, 96);
-  const Exec exec = in_mode(Mode::fast);
-  const auto packed = ops::PackedFp4::pack(op.b, op.block_scale_b, exec);
-  const Tensor out(DType::bf16, {3, 64});
-  const auto error = [&](const auto& body) {
-    try {
-      body();
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string();
-  };
-  const auto multiply = [&](const Tensor& a, const Tensor& scale, const ops::PackedFp4& b, const Tensor& to) {
-    return error([&] { ops::fp4_mm_packed(a, scale, b, 1.0f, to, exec); });
-  };
-  EXPECT_EQ(multiply(op.a, op.block_scale_a, packed, out), "");
-  EXPECT_NE(multiply(Tensor(DType::u8, {3, 32}), op.block_scale_a, packed, out).find(": a has shape [3, 32], expected [3, 48]"),
-            std::string::npos);
-  EXPECT_NE(multiply(op.a, Tensor(DType::f8_e4m3, {128, 6}), packed, out).find("a_scale has shape"), std::string::npos);
-  EXPECT_NE(multiply(op.a, op.block_scale_a, {}, out).find("b is empty"), std::string::npos);
-  EXPECT_NE(multiply(op.a, op.block_scale_a, packed, Tensor(DType::u8, {3, 64})).find("out has dtype u8"), std::string::npos);
-  EXPECT_NE(multiply(op.a, op.block_scale_a, packed, out.read_only()).find("read-only"), std::string::npos);
-  EXPECT_NE(error([&] {
-              ops::PackedFp4::pack(Tensor(DType::u8, {64, 24}), op.block_scale_b, exec);
-            }).find("multiples of 32"),
-            std::string::npos);
-  EXPECT_NE(error([&] { ops::PackedFp4::pack(op.b, Tensor(DType::f8_e4m3, {64, 8}), exec); }).find("block_scale_b"), std::string::npos);
 }
 
 TEST(CutlassScaledFp4Mm, EveryPairOfCodesMultipliesExactly) {

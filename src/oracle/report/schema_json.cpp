@@ -122,6 +122,7 @@ io::Json schema_json(const Op& op) {
           {"attributes", attrs},
           {"contract", op.contract()},
           {"contract_version", op.contract_version()},
+          {"prepared", op.schema().properties.prepared},
           {"known_defects", defects},
           {"mistakes", mistakes},
           {"cases", op.cases()}};
