@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "dodona/error.h"
-#include "ops/routing/gate_order.h"
 #include "oracle/judge/judge.h"
 #include "quant/element.h"
 
@@ -498,57 +497,6 @@ TEST(MoeFusedGateJudge, ARightChoiceWithTheWeightsOfAnotherFails) {
   Routing routing = routing_of(gate, {0, 1});
   std::swap(routing.weights[0], routing.weights[1]);
   EXPECT_FALSE(passes(gate, routing));
-}
-
-// ---- orders of keys known to an interval
-
-ops::GateKey key(double low, double high, std::uint64_t origin) {
-  return {low, high, {origin, 0}};
-}
-
-TEST(GateOrder, OverlappingKeysStandInNoOrder) {
-  const std::vector keys{key(1, 3, 0), key(2, 4, 1)};
-  EXPECT_FALSE(ops::stands_before(keys, 0, 1));
-  EXPECT_FALSE(ops::stands_before(keys, 1, 0));
-}
-
-TEST(GateOrder, KeysThatTouchMayTieForTheLowerIndexOnly) {
-  const std::vector keys{key(2, 3, 0), key(1, 2, 1), key(3, 4, 2)};
-  EXPECT_TRUE(ops::stands_before(keys, 0, 1));
-  EXPECT_FALSE(ops::stands_before(keys, 2, 0));
-  EXPECT_FALSE(ops::stands_before(keys, 0, 2));
-}
-
-TEST(GateOrder, KeysOfOneOriginStandByIndex) {
-  const std::vector keys{key(1, 2, 7), key(1, 2, 7)};
-  EXPECT_TRUE(ops::stands_before(keys, 0, 1));
-  EXPECT_FALSE(ops::stands_before(keys, 1, 0));
-}
-
-TEST(GateOrder, AGroupThatHidesABetterExpertMustBeDropped) {
-  // Groups {0,1}, {2,3}, {4,5}; the second and third nearly tie. Choosing 0 and 1 with two groups kept leaves one of them kept.
-  std::vector experts{key(8, 8, 0), key(3, 3, 1), key(5, 5, 2), key(1, 1, 3), key(2, 2, 4), key(2, 2, 5)};
-  std::vector groups{key(11, 11, 10), key(5.9, 6.1, 11), key(5.8, 6, 12)};
-  // Expert 2 is better than 1, so the second group must be dropped: possible while the third may stand before it.
-  EXPECT_TRUE(ops::is_legitimate_choice(experts, groups, 2, std::vector<std::int64_t>{0, 1}));
-  EXPECT_TRUE(ops::is_legitimate_choice(experts, groups, 2, std::vector<std::int64_t>{0, 2}));
-  groups[2] = key(4, 4, 12);
-  EXPECT_FALSE(ops::is_legitimate_choice(experts, groups, 2, std::vector<std::int64_t>{0, 1}));
-  EXPECT_TRUE(ops::is_legitimate_choice(experts, groups, 1, std::vector<std::int64_t>{0, 1}));
-}
-
-TEST(GateOrder, ABetterExpertOfTheSameGroupMayNotBePassedOver) {
-  const std::vector experts{key(3, 3, 0), key(5, 5, 1), key(1, 1, 2), key(1, 1, 2)};
-  const std::vector groups{key(7.9, 8, 10), key(7.9, 8, 11)};
-  EXPECT_FALSE(ops::is_legitimate_choice(experts, groups, 1, std::vector<std::int64_t>{0}));
-  EXPECT_TRUE(ops::is_legitimate_choice(experts, groups, 1, std::vector<std::int64_t>{1}));
-}
-
-TEST(GateOrder, MoreGroupsThanAreKeptAreTooMany) {
-  const std::vector experts{key(4, 4, 0), key(3, 3, 1), key(2, 2, 2), key(1, 1, 3)};
-  const std::vector groups{key(7, 7, 10), key(3, 3, 11)};
-  EXPECT_TRUE(ops::is_legitimate_choice(experts, groups, 2, std::vector<std::int64_t>{0, 1, 2}));
-  EXPECT_FALSE(ops::is_legitimate_choice(experts, groups, 1, std::vector<std::int64_t>{0, 1, 2}));
 }
 
 // ---- what is refused
