@@ -29,6 +29,7 @@
   OP(apply_shuffle_mul_sum)                 \
   OP(moe_sum_reduce)                        \
   OP(bmm_fp8)                               \
+  OP(fp8_blockwise_scaled_mm)               \
   OP(cutlass_scaled_fp4_mm)                 \
   OP(scaled_fp4_quant)                      \
   OP(scaled_fp4_experts_quant)              \

@@ -121,8 +121,8 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
                   WeightSum sum) {
   const std::int64_t begin = row * call.heads + first, width = call.value_width;
   if (call.visible(row) == 0) {
-    for (std::int64_t i = begin * width; i < (begin + count) * width; ++i) to.out.put(i, 0.0, 0.0);
-    for (std::int64_t h = begin; call.lse.defined() && h < begin + count; ++h) to.lse.put(h, -std::numeric_limits<double>::infinity(), 0.0);
+    for (std::int64_t i = begin * width; i < (begin + count) * width; ++i) to.out.put(i, {0.0});
+    for (std::int64_t h = begin; call.lse.defined() && h < begin + count; ++h) to.lse.put(h, {-std::numeric_limits<double>::infinity()});
     return;
   }
   GoldenHeads heads(call, row, first, count);

@@ -24,7 +24,7 @@ double lse_of(const PartialMerge& merge, const Tensor& s, std::int64_t row) {
 struct Shares {
   double a, b;   ///< a + b = 1
   double error;  ///< of the smaller weight, relative
-  double s, s_slack;
+  Bounded s;
 };
 
 /// Error of the weight w = 2^-d or e^-d beside the other's exact 1: the difference d is rounded in fp32, in base e multiplied by the
@@ -39,17 +39,17 @@ Shares shares_of(double s_a, double s_b, bool natural) {
   double w = natural ? fixed::exp(-distance) : fixed::exp2(-distance);
   if (w < 0x1p-152) w = 0;  // zero in fp32, whatever its error
   const double sum = 1.0 + w, log_sum = natural ? fixed::log1p(w) : fixed::log2(sum);
-  Shares shares{1.0 / sum, w / sum, w > 0 ? weight_error(distance, natural) : 0.0, top + log_sum, 0.0};
+  Shares shares{1.0 / sum, w / sum, w > 0 ? weight_error(distance, natural) : 0.0, {top + log_sum}};
   if (s_a < s_b) std::swap(shares.a, shares.b);
   if (w == 0) {
     // log(1) is exactly 0: s is the other side's, unless a build flushes it.
-    shares.s_slack = std::fabs(top) < flush_floor ? flush_floor : 0.0;
+    shares.s.slack = std::fabs(top) < flush_floor ? flush_floor : 0.0;
     return shares;
   }
   // The sum is off by the error of w and one rounding; the logarithm by 2^-22 (lg2.approx below 2) or 2^-21.4 (logf of fast-math
   // builds); in base e it is a product, rounded once more. The last sum is the output's own rounding.
   const double sum_error = (w / sum * shares.error + f32_eps) * (natural ? 1.0 : 1.4427);
-  shares.s_slack = sum_error + (natural ? 6.1 : 4.0) * f32_eps + log_sum * f32_eps;
+  shares.s.slack = sum_error + (natural ? 6.1 : 4.0) * f32_eps + log_sum * f32_eps;
   return shares;
 }
 
@@ -60,19 +60,13 @@ Shares shares_by(MergeRule rule, double s_a, double s_b, bool natural) {
     shares.a /= larger;
     shares.b /= larger;
   } else if (rule == MergeRule::logarithm_left_out) {
-    shares.s = std::max(s_a, s_b);
-    shares.s_slack = 0;
+    shares.s = {std::max(s_a, s_b)};
   }
   return shares;
 }
 
-struct Element {
-  double value, slack;
-  bool open;
-};
-
 /// v = v_a * share_a + v_b * share_b.
-Element merge_element(double v_a, double v_b, const Shares& shares, bool narrow) {
+Bounded merge_element(double v_a, double v_b, const Shares& shares, bool narrow) {
   const double part_a = v_a * shares.a, part_b = v_b * shares.b, value = part_a + part_b;
   const bool a_smaller = shares.a < shares.b;
   const double light = a_smaller ? shares.a : shares.b, light_v = a_smaller ? v_a : v_b, heavy_v = a_smaller ? v_b : v_a;
@@ -81,13 +75,13 @@ Element merge_element(double v_a, double v_b, const Shares& shares, bool narrow)
     return {value, 0.0, std::isinf(light_v) && light > 0 && light < 0x1p-125};
   }
   // One side alone passes unchanged; only a denormal may be flushed (and the sign of a zero is nobody's promise).
-  if (light == 0) return {value, std::fabs(heavy_v) < flush_floor ? flush_floor : 0.0, false};
+  if (light == 0) return {value, std::fabs(heavy_v) < flush_floor ? flush_floor : 0.0};
   // Of both shares: the weight's error moves v along v_a - v_b; sum 1, division 4 (2 units), product 1 rounding. Then the rounding of
   // the fp32 result, where it is not the output's own. Builds that flush lose inputs, products and the smaller share.
   const double magnitude = std::fabs(part_a) + std::fabs(part_b);
   const double slack = shares.error * std::fabs(v_a - v_b) * shares.a * shares.b + 6.0 * f32_eps * magnitude +
                        (narrow ? f32_eps * std::fabs(value) : 0.0) + flush_floor * (3.0 + std::fabs(light_v));
-  return {value, slack, false};
+  return {value, slack};
 }
 
 }  // namespace
@@ -104,20 +98,15 @@ void merge_golden(const PartialMerge& merge, const Exec& exec, Reference* refere
     if (both_empty || std::isnan(s_a) || std::isnan(s_b) || s_a == infinity || s_b == infinity) {
       const bool zero = both_empty && merge.empty_is_zero;
       const double nan = std::numeric_limits<double>::quiet_NaN();
-      s.put(row, zero ? -infinity : nan, 0.0);
-      for (std::int64_t d = 0; d < width; ++d) v.put(row * width + d, zero ? 0.0 : nan, 0.0);
+      s.put(row, {zero ? -infinity : nan});
+      for (std::int64_t d = 0; d < width; ++d) v.put(row * width + d, {zero ? 0.0 : nan});
       return;
     }
     const Shares shares = shares_by(rule, s_a, s_b, merge.natural);
-    s.put(row, shares.s, shares.s_slack);
+    s.put(row, shares.s);
     for (std::int64_t d = 0; d < width; ++d) {
       const std::int64_t i = row * width + d;
-      const Element element = merge_element(quant::get(merge.v_a, i), quant::get(merge.v_b, i), shares, narrow);
-      if (element.open) {
-        v.put_open(i, element.value);
-      } else {
-        v.put(i, element.value, element.slack);
-      }
+      v.put(i, merge_element(quant::get(merge.v_a, i), quant::get(merge.v_b, i), shares, narrow));
     }
   });
 }

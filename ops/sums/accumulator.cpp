@@ -239,25 +239,36 @@ double scale_at(const Line& line, std::size_t k) {
   return line.scales.empty() ? 1.0 : line.scales[k / line.block];
 }
 
-/// Sums of spans of K times the scales of both, added in fp32 in any order. The budget of each span's own sum; a rounding of the product
-/// of the scales, and one of a sum with one of them (for those who multiply with one after the other); a rounding of each addition, fused
-/// or not, none of which exceeds the sum of all positive spans, or of all negative ones.
+/// A span's sum times its scales, which are multiplied with each other first or with the sum one after the other: a rounding of each
+/// product, and of the sum with the second scale. A product that is denormal may be flushed, one beyond fp32 is infinite for some.
+Bounded scaled_span(const Bounded& sum, double a_scale, double b_scale) {
+  Bounded part = sum * (a_scale * b_scale);
+  bool flushed = may_flush(a_scale) || may_flush(b_scale);
+  for (const double product : {a_scale * b_scale, sum.exact * a_scale, sum.exact * b_scale, part.exact}) {
+    flushed = flushed || may_flush(product);
+    part.open = part.open || (std::isfinite(product) && std::fabs(product) > largest_f32);
+  }
+  return part.widened(std::fabs(part.exact) * (flushed ? 1.0 : 3 * f32_eps));
+}
+
+/// Sums of spans of K times the scales of both, added in fp32 in any order: a rounding of each addition, fused or not, none of which
+/// exceeds the sum of all positive spans, or of all negative ones; partial sums may be flushed.
 Bounded promoted_sum(const Terms& t) {
   const auto every = static_cast<std::size_t>(t.accumulator.promote_every);
   Bounded sum;
   double positive = 0, negative = 0, spans = 0;
   for (std::size_t begin = t.begin; begin < t.end; begin += every) {
-    const Terms span{t.accumulator, t.a, t.b, begin, std::min(begin + every, t.end), t.judged};
-    const double a_scale = scale_at(t.a, begin), b_scale = scale_at(t.b, begin), scale = a_scale * b_scale;
-    Bounded part = sum_by(span) * scale;
-    // A product of scales that is denormal may be flushed.
-    part = part.widened(std::fabs(part.exact) * (may_flush(scale) || may_flush(a_scale) || may_flush(b_scale) ? 1.0 : 3 * f32_eps));
+    const Bounded plain = sum_by({t.accumulator, t.a, t.b, begin, std::min(begin + every, t.end), t.judged});
+    const bool scaled = !t.a.scales.empty() || !t.b.scales.empty();
+    const Bounded part = scaled ? scaled_span(plain, scale_at(t.a, begin), scale_at(t.b, begin)) : plain;
     (part.exact > 0 ? positive : negative) += std::fabs(part.exact);
     sum = sum + part;
     spans += 1;
   }
   if (!t.judged || !std::isfinite(sum.exact)) return {sum.exact, 0.0, sum.open};
-  return sum.widened(spans * f32_eps * (std::max(positive, negative) + sum.slack));
+  const double farthest = std::max(positive, negative) + sum.slack;
+  if (farthest > largest_f32) return {sum.exact, 0.0, true};
+  return sum.widened(spans * (f32_eps * farthest + (farthest > 0 ? flush_floor : 0.0)));
 }
 
 }  // namespace

@@ -386,8 +386,13 @@ TEST_P(EveryOp, ARowAloneEqualsTheRowInItsBatch) {
         const auto batch = run(op(), inputs, exec_of(mode, 2));
         for (const std::int64_t row : {std::int64_t{0}, size->second / 2, size->second - 1}) {
           Arguments alone = inputs;
-          for (auto& [name, tensor] : alone.tensors)
-            if (leads_with(*op().schema().find_tensor(name), symbol)) tensor = tensor.slice(0, row, row + 1);
+          for (auto& [name, tensor] : alone.tensors) {
+            const TensorSpec& spec = *op().schema().find_tensor(name);
+            if (!leads_with(spec, symbol)) continue;
+            tensor = tensor.slice(0, row, row + 1);
+            // Without gaps again.
+            if (spec.layout == Layout::column_major) tensor = tensor.transpose(-1, -2).clone().transpose(-1, -2);
+          }
           const auto single = run(op(), alone, exec_of(mode));
           for (std::size_t i = 0; i < batch.size(); ++i) {
             const TensorSpec& spec = *op().schema().find_tensor(batch[i].first);

@@ -50,6 +50,7 @@ const char* const lines[] = {
     "trtllm_batch_decode_with_kv_cache_mla B=2 Q=1 N=2 pages=4 P=32 W=2 --attr bmm1_scale=0.05",
     "fused_add_rmsnorm T=4 H=320",
     "bmm_fp8 L=2 M=16 N=16 K=16",
+    "fp8_blockwise_scaled_mm M=3 N=128 K=256",
     "cutlass_scaled_fp4_mm M=4 N=32 K=640",
 };
 

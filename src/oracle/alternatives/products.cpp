@@ -155,6 +155,34 @@ bool bmm_fp8(const Call& call) {
   return true;
 }
 
+/// Sums of 128 products, multiplied with one scale after the other.
+bool fp8_blockwise_scaled_mm(const Call& call) {
+  const Matrices p = matrices(call.tensor("mat_a"), call.tensor("mat_b"), call.tensor("out"));
+  const std::vector<float> a_scales = floats(call.tensor("scales_a")), b_scales = floats(call.tensor("scales_b"));
+  const std::int64_t blocks = p.k / 128, column_blocks = p.n / 128;
+  std::vector<float> totals(static_cast<std::size_t>(p.m * p.n));
+  const Matrices sums{p.a, p.b, Tensor(DType::f32, {p.m, p.n}), 1, p.m, p.n, p.k};
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    // From the last block on where the order is another.
+    const std::int64_t at = call.way == Way::tensor_core ? block : blocks - 1 - block;
+    const Matrices part{p.a.slice(1, at * 128, (at + 1) * 128), p.b.slice(0, at * 128, (at + 1) * 128), sums.out, 1, p.m, p.n, 128};
+    if (call.way == Way::tensor_core) {
+      multiply_on_tensor_cores(part, hw::fp8_wgmma, 1.0f);
+    } else {
+      multiply_plainly(part, 1.0f, call.way);
+    }
+    const std::vector<float> values = floats(sums.out);
+    for (std::int64_t i = 0; i < p.m; ++i)
+      for (std::int64_t j = 0; j < p.n; ++j) {
+        const auto e = static_cast<std::size_t>(i * p.n + j);
+        totals[e] += values[e] * a_scales[static_cast<std::size_t>(i * blocks + at)] *
+                     b_scales[static_cast<std::size_t>(at * column_blocks + j / 128)];
+      }
+  }
+  for (std::size_t e = 0; e < totals.size(); ++e) store(p.out, static_cast<std::int64_t>(e), totals[e]);
+  return true;
+}
+
 bool cutlass_scaled_fp4_mm(const Call& call) {
   const Tensor &a = call.tensor("a"), &b = call.tensor("b"), &out = call.tensor("out");
   const std::int64_t k = a.size(1) * 2;

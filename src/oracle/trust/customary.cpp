@@ -27,6 +27,7 @@ constexpr std::array table{
     Customary{"moe_fused_gate", "topk_weights", sorted, 1e-2, 1e-3, "sgl-kernel/tests/test_moe_fused_gate.py (f32)"},
     Customary{"moe_fused_gate", "topk_ids", sorted, 1e-4, 1e-5, "sgl-kernel/tests/test_moe_fused_gate.py (f32)"},
     Customary{"bmm_fp8", "*", cosine, 0, 0.99, "sgl-kernel/tests/test_bmm_fp8.py"},
+    Customary{"fp8_blockwise_scaled_mm", "*", close, 2e-2, 1, "sgl-kernel/tests/test_fp8_blockwise_gemm.py"},
     Customary{"scaled_fp4_quant", "*", close, 1.3e-6, 1e-5, "sgl-kernel/tests/test_fp4_quantize.py, decoded to f32"},
     Customary{"sgl_per_token_quant_fp8", "*", close, 1e-3, 1e-3, "sgl-kernel/tests/test_per_token_quant_fp8.py (f16), decoded to f32"},
     Customary{"sgl_per_tensor_quant_fp8", "*", close, 1e-3, 1e-3, "sgl-kernel/tests/test_per_tensor_quant_fp8.py, decoded to f32"},

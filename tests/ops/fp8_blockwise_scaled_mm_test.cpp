@@ -1,0 +1,81 @@
+#include "ops/gemm/fp8_blockwise_scaled_mm.h"
+
+#include <gtest/gtest.h>
+
+#include "dodona/error.h"
+#include "helpers.h"
+
+namespace dodona {
+namespace {
+
+using namespace helpers;
+
+/// Contiguous [columns, rows] in memory.
+Tensor column_major(DType type, const Dims& shape, double value) {
+  return filled(type, {shape[1], shape[0]}, value).transpose(0, 1);
+}
+
+ops::Fp8BlockwiseScaledMm call(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return {.mat_a = filled(DType::f8_e4m3, {m, k}, 1.0),
+          .mat_b = column_major(DType::f8_e4m3, {k, n}, 1.0),
+          .scales_a = column_major(DType::f32, {m, k / 128}, 1.0),
+          .scales_b = column_major(DType::f32, {k / 128, n / 128}, 1.0)};
+}
+
+double first(const ops::Fp8BlockwiseScaledMm& op, Mode mode) {
+  return quant::get(ops::run(op, in_mode(mode)).out, 0);
+}
+
+TEST(Fp8BlockwiseScaledMm, EachBlockHasItsOwnScales) {
+  auto op = call(3, 256, 384);
+  for (std::int64_t i = 0; i < 9; ++i) quant::set(op.scales_a, i, static_cast<double>(i + 1));
+  for (std::int64_t i = 0; i < 6; ++i) quant::set(op.scales_b, i, static_cast<double>(1 << i));
+  for (const Mode mode : all_modes) {
+    const Tensor out = ops::run(op, in_mode(mode)).out;
+    for (std::int64_t i = 0; i < 3; ++i)
+      for (std::int64_t j = 0; j < 256; ++j) {
+        double sum = 0;
+        for (std::int64_t b = 0; b < 3; ++b)
+          sum += 128.0 * static_cast<double>(i * 3 + b + 1) * static_cast<double>(1 << (b * 2 + j / 128));
+        EXPECT_EQ(quant::get(out, i * 256 + j), quant::round_to(DType::bf16, sum)) << name(mode) << " " << i << ", " << j;
+      }
+  }
+}
+
+TEST(Fp8BlockwiseScaledMm, OnlyTheBlockOfALargeProductLosesSmallOnes) {
+  auto op = call(1, 128, 512);
+  op.out_dtype = DType::f16;
+  quant::set(op.mat_a, 0, 256.0);
+  for (std::int64_t j = 0; j < 128; ++j) quant::set(op.mat_b, j, 256.0);  // k = 0
+  for (std::int64_t b = 0; b < 4; ++b) quant::set(op.scales_a, b, 0x1p-4);
+  // The tensor core keeps 13 bits below 65536: 127 ones are lost, 384 are not.
+  EXPECT_EQ(first(op, Mode::golden), quant::round_to(DType::f16, (65536.0 + 511) / 16));
+  EXPECT_EQ(first(op, Mode::fast), quant::round_to(DType::f16, (65536.0 + 511) / 16));
+  EXPECT_EQ(first(op, Mode::hopper), quant::round_to(DType::f16, (65536.0 + 384) / 16));
+}
+
+TEST(Fp8BlockwiseScaledMm, ASumThatIsNeverPromotedFails) {
+  const NamedOp op{"fp8_blockwise_scaled_mm"};
+  Arguments inputs;
+  auto values = call(1, 128, 4096);
+  quant::set(values.mat_a, 0, 256.0);
+  for (std::int64_t j = 0; j < 128; ++j) quant::set(values.mat_b, j, 256.0);
+  for (std::int64_t b = 0; b < 32; ++b) quant::set(values.scales_a, b, 0x1p-4);
+  inputs.set("mat_a", values.mat_a);
+  inputs.set("mat_b", values.mat_b);
+  inputs.set("scales_a", values.scales_a);
+  inputs.set("scales_b", values.scales_b);
+  const Tensor promoted = filled(DType::bf16, {1, 128}, (65536.0 + 3968) / 16), never = filled(DType::bf16, {1, 128}, 65536.0 / 16);
+  EXPECT_EQ(op.failing(inputs, {{"out", promoted}}), 0);
+  EXPECT_EQ(op.failing(inputs, {{"out", never}}), 128);
+}
+
+TEST(Fp8BlockwiseScaledMm, SizesThatAreNoWholeBlocksAreRefused) {
+  EXPECT_THROW(ops::run(call(1, 192, 128), in_mode(Mode::fast)), Error);
+  auto short_k = call(1, 128, 128);
+  short_k.mat_a = filled(DType::f8_e4m3, {1, 144}, 1.0);
+  EXPECT_THROW(ops::run(short_k, in_mode(Mode::fast)), Error);
+}
+
+}  // namespace
+}  // namespace dodona
