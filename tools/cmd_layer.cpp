@@ -11,8 +11,7 @@
 #include "dodona/error.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
-#include "model/layer_call.h"
-#include "model/plan.h"
+#include "model/run.h"
 #include "model/trail.h"
 #include "simd/limits.h"
 #include "trail_text.h"
@@ -28,32 +27,10 @@ struct LayerOptions : ExecOptions {
   bool plan = false, fused_shared = false, trail_tensors = false;
 };
 
-/// The layer asked for; by default the first MoE layer.
-std::int64_t layer_of(const LayerOptions& options, const model::ModelConfig& config) {
-  if (!options.layer) return model::default_layer(config);
-  config.check_layer(*options.layer);
-  return *options.layer;
-}
-
 void check_range(const char* option, std::int64_t value, std::int64_t least, std::int64_t most, const char* why = "") {
   if (value < least || value > most)
     throw Error(ErrorCode::bad_option, "", option,
                 "is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " + std::to_string(most) + why);
-}
-
-/// One length per request: a list, or one value for all.
-std::vector<std::int64_t> lengths_of(const LayerOptions& options, const model::ModelConfig& config) {
-  const auto given = static_cast<std::int64_t>(options.kv_len.size());
-  const std::int64_t batch = options.batch.value_or(given);
-  check_range("--batch", batch, 1, 1 << 20);
-  if (given != 1 && given != batch)
-    throw Error(ErrorCode::bad_option, "", "--kv-len",
-                "has " + std::to_string(given) + " values, expected one, or one for each of " + std::to_string(batch) + " requests");
-  for (const std::int64_t length : options.kv_len)
-    check_range("--kv-len", length, 1, config.max_position_embeddings, " (max_position_embeddings)");
-  std::vector<std::int64_t> lengths = options.kv_len;
-  lengths.resize(static_cast<std::size_t>(batch), options.kv_len.front());
-  return lengths;
 }
 
 std::string megabytes(double bytes) {
@@ -122,7 +99,7 @@ void print_rows(const std::vector<std::vector<std::string>>& rows) {
   }
 }
 
-void print_plan(const model::Plan& plan, bool json, const model::ModelConfig& config, std::int64_t layer, std::size_t batch) {
+void print_plan(const model::Plan& plan, bool json, const model::LayerRequest& request) {
   if (json) {
     io::Json ops = io::Json::array();
     for (const model::OpRecord& op : plan.ops)
@@ -134,9 +111,9 @@ void print_plan(const model::Plan& plan, bool json, const model::ModelConfig& co
                      {"weight_bytes", op.work.weight_bytes},
                      {"flops", op.work.flops},
                      {"int8_ops", op.work.int8_ops}});
-    fmt::print("{}\n", io::json_text({{"model", config.name},
-                                      {"layer", layer},
-                                      {"batch", batch},
+    fmt::print("{}\n", io::json_text({{"model", request.config.name},
+                                      {"layer", request.setting.layer},
+                                      {"batch", request.lengths.size()},
                                       {"ops", ops},
                                       {"weight_bytes_read", plan.weight_bytes},
                                       {"weight_bytes_layer", plan.layer_weight_bytes},
@@ -168,83 +145,7 @@ double peak_megabytes() {
   return static_cast<double>(usage.ru_maxrss) * 1024e-6;
 }
 
-/// What a run gave.
-struct Run {
-  std::vector<model::OpRecord> records;
-  model::LayerOutput output;
-  double seconds() const { return records.front().seconds; }
-  const model::Work& work() const { return records.front().work; }
-};
-
-struct Setting {
-  model::ModelConfig config;
-  std::int64_t layer = 0;
-  std::vector<std::int64_t> lengths;
-  Exec exec;
-  model::Rounding rounding = model::Rounding::bf16;
-  model::Residual residual = model::Residual::fused;
-};
-
-Run run_once(const LayerOptions& options, const Setting& s, const model::DecodeStep& step, model::LayerWeights& weights,
-             model::PagedKvCache& cache, const model::Observer& observer = {}) {
-  model::Trace trace(model::decode_book(s.config, s.layer, static_cast<std::int64_t>(s.lengths.size()), options.fused_shared),
-                     model::decode_book(s.config, s.layer, 0, options.fused_shared), s.exec);
-  if (observer) trace.observe(observer);
-  Run run;
-  run.output = model::decode(weights, step, cache, s.residual, trace);
-  run.records = trace.records();
-  return run;
-}
-
-// ---- trails
-
-/// What two trails must have in common to be compared.
-io::Json trail_setting(const LayerOptions& options, const Setting& s) {
-  return {{"layer", s.layer},
-          {"hidden_size", s.config.hidden_size},
-          {"kv_len", s.lengths},
-          {"seed", options.seed},
-          {"residual", options.residual},
-          {"rounding", options.rounding},
-          {"fused_shared_expert", options.fused_shared}};
-}
-
-/// The cache before the step, [B, longest, row]; zeros beyond a request's history.
-Tensor history_of(const Setting& s, const model::PagedKvCache& cache) {
-  const Tensor& buffer = cache.buffer();
-  const std::int64_t longest = *std::max_element(s.lengths.begin(), s.lengths.end());
-  Tensor history(buffer.dtype(), {cache.requests(), longest, buffer.size(2)});
-  for (std::int64_t b = 0; b < cache.requests(); ++b)
-    for (std::int64_t j = 0; j + 1 < s.lengths[static_cast<std::size_t>(b)]; ++j)
-      copy(buffer.slice(0, cache.slot(b, j), cache.slot(b, j) + 1).reshape({buffer.size(2)}),
-           history.slice(0, b, b + 1).slice(1, j, j + 1).reshape({buffer.size(2)}));
-  return history;
-}
-
-/// The tensor `input.NAME` of the reference in the place of `ours`, whose dtype and shape it must have.
-void take_input(const model::TrailReference& reference, const std::string& name, Tensor& ours) {
-  const Tensor theirs = reference.input(name);
-  if (!theirs.defined()) return;
-  if (!ours.defined()) throw Error(ErrorCode::bad_file, "", reference.path(), "holds input." + name + ", which this layer does not read");
-  if (!(theirs.shape() == ours.shape()) || theirs.dtype() != ours.dtype())
-    throw Error(ErrorCode::bad_shape, "", reference.path(),
-                "holds input." + name + " as " + std::string(dodona::name(theirs.dtype())) + " " + to_string(theirs.shape()) +
-                    ", expected " + std::string(dodona::name(ours.dtype())) + " " + to_string(ours.shape()));
-  ours = theirs.clone();
-}
-
-void take_inputs(const model::TrailReference& reference, const Setting& s, model::DecodeStep& step, const model::PagedKvCache& cache) {
-  take_input(reference, "hidden", step.hidden);
-  take_input(reference, "residual", step.residual);
-  Tensor history = history_of(s, cache);
-  take_input(reference, "kv_cache", history);
-  const Tensor& buffer = cache.buffer();
-  for (std::int64_t b = 0; b < cache.requests(); ++b)
-    for (std::int64_t j = 0; j + 1 < s.lengths[static_cast<std::size_t>(b)]; ++j)
-      copy(history.slice(0, b, b + 1).slice(1, j, j + 1).reshape({buffer.size(2)}),
-           buffer.slice(0, cache.slot(b, j), cache.slot(b, j) + 1).reshape({buffer.size(2)}));
-}
-
+/// Two trails must be of the same run.
 void check_setting(const model::TrailReference& reference, const io::Json& mine) {
   if (!reference.is_trail()) return;
   for (const auto& [key, value] : mine.items()) {
@@ -277,16 +178,18 @@ void print_comparison(const model::TrailReference& reference, const model::Trail
   print_difference(*difference);
 }
 
-void print_run(const Setting& s, const model::WeightSource& source, const Run& run, const Limits& limits, double load_seconds,
+void print_run(const model::LayerRun& layer, const model::LayerRun::Result& run, const Limits& limits, double load_seconds,
                const std::string& digest) {
+  const model::LayerRequest& r = layer.request();
+  const std::int64_t number = r.setting.layer;
   fmt::print(
       "layer {} of {} ({}), decode, B={}, kv {}, {}\n{} mode, {} tier, {} thread{}; limits R {:.1f} GB/s, F {:.0f} GFLOP/s, V {:.0f} "
       "GOP/s\n\n",
-      s.layer, s.config.name, s.config.is_moe_layer(s.layer) ? "MoE" : "dense", s.lengths.size(),
-      s.lengths.size() == 1 || std::equal(s.lengths.begin() + 1, s.lengths.end(), s.lengths.begin()) ? std::to_string(s.lengths.front())
+      number, r.config.name, r.config.is_moe_layer(number) ? "MoE" : "dense", r.lengths.size(),
+      r.lengths.size() == 1 || std::equal(r.lengths.begin() + 1, r.lengths.end(), r.lengths.begin()) ? std::to_string(r.lengths.front())
                                                                                                      : "per request",
-      source.description(), name(s.exec.mode), name(s.exec.isa), s.exec.threads, s.exec.threads == 1 ? "" : "s", limits.read, limits.fma,
-      limits.dot8);
+      layer.source().description(), name(r.exec.mode), name(r.exec.isa), r.exec.threads, r.exec.threads == 1 ? "" : "s", limits.read,
+      limits.fma, limits.dot8);
   const std::vector<std::string> tree = branches(run.records);
   std::vector<std::vector<std::string>> rows{{"model op", "shapes", "kernels", "time", "bytes", "share", "rms"}};
   for (std::size_t i = 0; i < run.records.size(); ++i) {
@@ -305,8 +208,9 @@ void print_run(const Setting& s, const model::WeightSource& source, const Run& r
   fmt::print("weights made ready in {:.2f} s; peak memory {:.0f} MB\ndigest {}\n", load_seconds, peak_megabytes(), digest);
 }
 
-io::Json run_json(const Setting& s, const model::WeightSource& source, const Run& run, const Limits& limits, double load_seconds,
+io::Json run_json(const model::LayerRun& layer, const model::LayerRun::Result& run, const Limits& limits, double load_seconds,
                   const std::string& digest) {
+  const model::LayerRequest& r = layer.request();
   io::Json ops = io::Json::array();
   for (const model::OpRecord& record : run.records) {
     const Bound bound = bound_of(record.work, limits);
@@ -316,14 +220,14 @@ io::Json run_json(const Setting& s, const model::WeightSource& source, const Run
     ops.push_back(std::move(op));
   }
   return {{"digest", digest},
-          {"model", s.config.name},
-          {"layer", s.layer},
-          {"weights", source.description()},
-          {"batch", s.lengths.size()},
-          {"kv_len", s.lengths},
-          {"mode", std::string(name(s.exec.mode))},
-          {"isa", std::string(name(s.exec.isa))},
-          {"threads", s.exec.threads},
+          {"model", r.config.name},
+          {"layer", r.setting.layer},
+          {"weights", layer.source().description()},
+          {"batch", r.lengths.size()},
+          {"kv_len", r.lengths},
+          {"mode", std::string(name(r.exec.mode))},
+          {"isa", std::string(name(r.exec.isa))},
+          {"threads", r.exec.threads},
           {"ops", ops},
           {"seconds", run.seconds()},
           {"load_seconds", load_seconds},
@@ -335,20 +239,25 @@ io::Json run_json(const Setting& s, const model::WeightSource& source, const Run
           {"share_of_R", run.work().weight_bytes / run.seconds() * 1e-9 / limits.read}};
 }
 
-Setting setting_of(const LayerOptions& options) {
+model::LayerRequest request_of(const LayerOptions& options) {
   if (options.phase != "decode")
     throw Error(ErrorCode::unsupported, "", "--phase", "'" + options.phase + "' is not built yet, expected decode");
-  Setting s;
-  s.config = model::choose_config(options.config, options.preset, options.weights);
-  s.layer = layer_of(options, s.config);
-  s.lengths = lengths_of(options, s.config);
-  if (options.fused_shared && !s.config.is_moe_layer(s.layer))
-    throw Error(ErrorCode::bad_option, "", "--fused-shared-expert", "is given, but layer " + std::to_string(s.layer) + " is dense");
+  model::LayerRequest r;
+  r.config = model::choose_config(options.config, options.preset, options.weights);
+  r.weights = options.weights;
+  r.setting.layer = options.layer.value_or(model::default_layer(r.config));
+  r.config.check_layer(r.setting.layer);
+  r.lengths = model::lengths_of(r.config, options.kv_len, options.batch, {"--batch", "--kv-len"});
+  if (options.fused_shared && !r.config.is_moe_layer(r.setting.layer))
+    throw Error(ErrorCode::bad_option, "", "--fused-shared-expert", "is given, but layer " + std::to_string(r.setting.layer) + " is dense");
   check_range("--repeat", options.repeat.value_or(1), 1, 1'000'000);
-  s.exec = options.exec();
-  if (options.rounding == "off") s.rounding = model::Rounding::off;
-  if (options.residual == "pre-added") s.residual = model::Residual::pre_added;
-  return s;
+  r.exec = options.exec();
+  r.setting.fused_shared = options.fused_shared;
+  if (options.rounding == "off") r.setting.rounding = model::Rounding::off;
+  if (options.residual == "pre-added") r.setting.residual = model::Residual::pre_added;
+  r.seed = options.seed;
+  r.page_seed = options.page_seed;
+  return r;
 }
 
 /// Files are refused before the work, not after it.
@@ -362,77 +271,79 @@ void check_files(const LayerOptions& options) {
 }
 
 /// A cache beyond the machine's memory would be killed while it is filled, not refused when it is asked for.
-void check_memory(const Setting& s, bool fused_shared) {
-  const double wide = s.rounding == model::Rounding::off ? 2 : 1;
-  const double needed = wide * model::plan_decode(s.config, s.layer, s.lengths, fused_shared).cache_bytes;
+void check_memory(const model::LayerRequest& request) {
+  const double needed = model::plan_layer(request).cache_bytes;
   const double have = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   if (needed > have)
     throw Error(ErrorCode::out_of_memory, "", "--batch",
                 fmt::format("of {} requests needs {:.1f} GB of KV cache, this machine has {:.1f} GB (--plan allocates nothing)",
-                            s.lengths.size(), needed * 1e-9, have * 1e-9));
+                            request.lengths.size(), needed * 1e-9, have * 1e-9));
+}
+
+/// The fastest of several runs of the same step, the first of which is done.
+model::LayerRun::Result fastest(model::LayerRun& layer, model::LayerRun::Result best, std::int64_t runs) {
+  const std::string digest = model::digest_of(best.output);
+  for (std::int64_t i = 1; i < runs; ++i) {
+    model::LayerRun::Result run = layer.run();
+    if (model::digest_of(run.output) != digest) throw std::logic_error("layer: two runs of the same step differ");
+    if (run.seconds() < best.seconds()) best = std::move(run);
+  }
+  return best;
+}
+
+void write_output(const std::string& path, const model::LayerRequest& request, const model::LayerState& output, const std::string& digest) {
+  io::write_safetensors(path, {{"hidden", output.hidden}, {"residual", output.residual}},
+                        {{"model", request.config.name},
+                         {"layer", std::to_string(request.setting.layer)},
+                         {"batch", std::to_string(request.lengths.size())},
+                         {"digest", digest}});
 }
 
 int layer(const LayerOptions& options) {
-  const Setting s = setting_of(options);
+  const model::LayerRequest request = request_of(options);
   if (options.plan) {
-    print_plan(model::plan_decode(s.config, s.layer, s.lengths, options.fused_shared), options.json, s.config, s.layer, s.lengths.size());
+    print_plan(model::plan_layer(request), options.json, request);
     return exit_pass;
   }
   check_files(options);
   std::optional<model::TrailReference> reference;
   if (!options.against.empty()) {
     reference = model::TrailReference::open(options.against);
-    check_setting(*reference, trail_setting(options, s));
+    check_setting(*reference, model::setting_json(request));
   }
-  check_memory(s, options.fused_shared);
-  // Before weights are made: a cache that cannot be costs nothing then.
-  model::PagedKvCache cache(s.config, model::activation_type(s.rounding), s.lengths, options.page_seed);
+  check_memory(request);
   const auto begin = std::chrono::steady_clock::now();
-  const auto source = model::open_weights(s.config, options.weights, options.seed, s.exec);
-  model::LayerWeights weights(*source, s.layer, s.rounding, options.fused_shared, s.exec);
-  cache.synthesize_history(options.seed, s.lengths, s.exec.threads);
+  model::LayerRun layer(request);
   // Drawn from the seed unless a dump brings its own.
-  model::DecodeStep step = model::draw_step(s.config, s.layer, s.lengths, s.rounding, options.seed);
-  if (reference) take_inputs(*reference, s, step, cache);
+  if (reference)
+    for (const char* name : {"hidden", "residual", "kv_cache"}) layer.replace_input(name, reference->input(name), reference->path());
   model::Trail trail;
-  if (options.trail_tensors) {
-    trail.inputs = {{"hidden", step.hidden}, {"kv_cache", history_of(s, cache)}};
-    if (step.residual.defined()) trail.inputs.emplace_back("residual", step.residual);
-  }
-  // Loads the experts that the router chooses.
-  Run best = run_once(options, s, step, weights, cache, options.trail.empty() ? model::Observer() : trail.recorder(options.trail_tensors));
-  const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - best.seconds();
-  const Limits limits{.read = measure_limit(LimitKind::read, s.exec),
-                      .fma = measure_limit(LimitKind::fma, s.exec),
-                      .dot8 = measure_limit(LimitKind::dot8, s.exec)};
+  if (options.trail_tensors) trail.inputs = layer.inputs();
+  model::LayerRun::Result first = layer.run(options.trail.empty() ? model::Observer() : trail.recorder(options.trail_tensors));
+  const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - first.seconds();
+  const Limits limits{.read = measure_limit(LimitKind::read, request.exec),
+                      .fma = measure_limit(LimitKind::fma, request.exec),
+                      .dot8 = measure_limit(LimitKind::dot8, request.exec)};
+  const model::LayerRun::Result best = fastest(layer, std::move(first), options.repeat.value_or(request.exec.mode == Mode::fast ? 5 : 1));
   const std::string digest = model::digest_of(best.output);
-  const std::int64_t repeat = options.repeat.value_or(s.exec.mode == Mode::fast ? 5 : 1);
-  for (std::int64_t i = 1; i < repeat; ++i) {
-    Run run = run_once(options, s, step, weights, cache);
-    if (model::digest_of(run.output) != digest) throw std::logic_error("layer: two runs of the same step differ");
-    if (run.seconds() < best.seconds()) best = std::move(run);
-  }
   std::optional<model::TrailComparison> comparison;
   if (reference) {
     // What the reference gives goes on from op to op, so this run's outputs are not the step's.
-    comparison.emplace(*reference, model::activation_type(s.rounding));
-    run_once(options, s, step, weights, cache, comparison->observer());
+    comparison.emplace(*reference, model::activation_type(request.setting.rounding));
+    layer.run(comparison->observer());
     comparison->finish();
   }
-  if (!options.output.empty())
-    io::write_safetensors(
-        options.output, {{"hidden", best.output.hidden}, {"residual", best.output.residual}},
-        {{"model", s.config.name}, {"layer", std::to_string(s.layer)}, {"batch", std::to_string(s.lengths.size())}, {"digest", digest}});
+  if (!options.output.empty()) write_output(options.output, request, best.output, digest);
   if (!options.trail.empty()) {
-    trail.setting = trail_setting(options, s);
+    trail.setting = model::setting_json(request);
     model::write_trail(options.trail, trail);
   }
   if (options.json) {
-    io::Json json = run_json(s, *source, best, limits, load_seconds, digest);
+    io::Json json = run_json(layer, best, limits, load_seconds, digest);
     if (comparison) json["against"] = comparison_json(*reference, *comparison);
     fmt::print("{}\n", io::json_text(json, 2));
   } else {
-    print_run(s, *source, best, limits, load_seconds, digest);
+    print_run(layer, best, limits, load_seconds, digest);
     for (const std::string& path : {options.output, options.trail})
       if (!path.empty()) fmt::print("written to {}\n", path);
     if (comparison) print_comparison(*reference, *comparison);

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "dodona/error.h"
-#include "model/shape_book.h"
+#include "model/layer/shape_book.h"
 #include "model_options.h"
 
 namespace dodona::tools {

@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "dodona/error.h"
-#include "model/checkpoint_writer.h"
+#include "model/weights/checkpoint_writer.h"
 #include "model_options.h"
 
 namespace dodona::tools {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "common.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace dodona::tools {
 

@@ -14,8 +14,8 @@
 
 #include "io/json.h"
 #include "io/safetensors.h"
-#include "model/statistics.h"
-#include "model/trace.h"
+#include "model/layer/statistics.h"
+#include "model/layer/trace.h"
 
 namespace dodona::model {
 

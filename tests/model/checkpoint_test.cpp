@@ -3,9 +3,9 @@
 #include "helpers.h"
 #include "io/json.h"
 #include "io/safetensors.h"
-#include "model/checkpoint_writer.h"
-#include "model/tensor_list.h"
-#include "model/weights.h"
+#include "model/weights/checkpoint_writer.h"
+#include "model/weights/tensor_list.h"
+#include "model/weights/weights.h"
 
 namespace dodona::model {
 namespace {
@@ -74,7 +74,7 @@ TEST_F(Checkpoint, HoldsBitForBitWhatTheSeedGives) {
     EXPECT_TRUE(a.dtype() == b.dtype() && a.shape() == b.shape() && bytes(a) == bytes(b)) << info.name;
   }
   const std::vector<std::string> parts{"model.layers.1.mlp.shared_experts.gate_proj", "model.layers.1.mlp.shared_experts.up_proj"};
-  EXPECT_EQ(bytes(disk->fused(parts).nvfp4.weight), bytes(memory->fused(parts).nvfp4.weight));
+  EXPECT_EQ(bytes(disk->fused(parts).weight), bytes(memory->fused(parts).weight));
 }
 
 TEST_F(Checkpoint, TensorsOutliveTheSourceAndAreNotCopied) {
@@ -200,7 +200,7 @@ TEST_F(Checkpoint, ScalarsOfOneElementAndMissingKvScalesAreAccepted) {
   EXPECT_EQ(source->scalar("model.layers.1.self_attn.k_proj.k_scale"), 1.0f);
   EXPECT_EQ(source->kv_scales(1).k, 0.5f);
   EXPECT_EQ(source->kv_scales(1).v, 0.5f);
-  EXPECT_GT(source->linear(up).nvfp4.weight_scale_2, 0.0f);
+  EXPECT_GT(source->linear(up).weight_scale_2, 0.0f);
 }
 TEST_F(Checkpoint, ScalesThatAreNoPositiveNumberAreRefused) {
   rewrite_one(up + ".weight_scale_2", [](const Tensor& t) {
@@ -229,7 +229,7 @@ TEST(PlainCheckpoint, WithoutQuantizationEveryLinearIsBf16) {
   const auto source = open_checkpoint(folder.file("model"), read);
   source->check_layer(0);
   const std::vector<std::string> parts{"model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj"};
-  EXPECT_EQ(to_string(source->fused(parts).bf16.shape()), "[1024, 256]");
+  EXPECT_EQ(to_string(source->fused(parts).weight.shape()), "[1024, 256]");
   EXPECT_EQ(to_string(source->get("model.norm.weight").shape()), "[256]");
   EXPECT_EQ(source->kv_scales(0).k, 1.0f);
 }
@@ -239,7 +239,7 @@ TEST(PlainCheckpoint, TheRecordedTinyModelLoads) {
   const ModelConfig config = load_config(folder);
   const auto source = open_checkpoint(folder, config);
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) source->check_layer(layer);
-  EXPECT_EQ(to_string(source->linear("model.layers.1.mlp.experts.7.down_proj").bf16.shape()), "[64, 32]");
+  EXPECT_EQ(to_string(source->linear("model.layers.1.mlp.experts.7.down_proj").weight.shape()), "[64, 32]");
   EXPECT_EQ(to_string(source->get("model.embed_tokens.weight").shape()), "[128, 64]");
   EXPECT_EQ(config.softmax_scale(), 0.1352337788608801);
 }

@@ -1,4 +1,4 @@
-#include "model/config.h"
+#include "model/config/config.h"
 
 #include "helpers.h"
 #include "io/json.h"
@@ -44,19 +44,19 @@ TEST(Preset, R1QuantizesWhatTheSecondReleaseDoes) {
   const ModelConfig c = preset("r1-nvfp4");
   for (const char* module : {"model.layers.0.self_attn.o_proj", "model.layers.60.self_attn.o_proj", "model.layers.0.mlp.gate_proj",
                              "model.layers.3.mlp.experts.255.down_proj", "model.layers.3.mlp.shared_experts.up_proj"})
-    EXPECT_TRUE(c.is_nvfp4(module)) << module;
+    EXPECT_EQ(c.form_of(module), WeightForm::nvfp4) << module;
   for (const char* module :
        {"model.layers.0.self_attn.q_a_proj", "model.layers.3.self_attn.q_b_proj", "model.layers.3.self_attn.kv_b_proj",
         "model.layers.3.self_attn.kv_a_proj_with_mqa", "model.layers.3.self_attn.fused_qkv_a_proj_with_mqa", "model.layers.3.mlp.gate",
         "model.layers.61.self_attn.o_proj", "model.layers.61.mlp.experts.0.up_proj", "lm_head"})
-    EXPECT_FALSE(c.is_nvfp4(module)) << module;
+    EXPECT_EQ(c.form_of(module), WeightForm::bf16) << module;
 }
 
 TEST(Preset, TablesQuantizeEveryLinearOfTheMainLayers) {
   const ModelConfig c = preset("r1-nvfp4-tables");
   EXPECT_EQ(c.intermediate_size, 2048);
   for (const char* module : {"model.layers.0.self_attn.q_a_proj", "model.layers.3.self_attn.kv_b_proj", "model.layers.3.mlp.gate"})
-    EXPECT_TRUE(c.is_nvfp4(module)) << module;
+    EXPECT_EQ(c.form_of(module), WeightForm::nvfp4) << module;
 }
 
 TEST(Preset, UnknownNameListsTheKnownOnes) {
@@ -114,7 +114,7 @@ TEST_F(ConfigFile, QuantizationMayBeEmbeddedInTheFlatSpelling) {
 TEST_F(ConfigFile, WithoutQuantizationEveryLinearIsBf16) {
   const ModelConfig c = load(false);
   EXPECT_EQ(c.quant.algo, QuantAlgo::none);
-  EXPECT_FALSE(c.is_nvfp4("model.layers.1.mlp.experts.0.up_proj"));
+  EXPECT_EQ(c.form_of("model.layers.1.mlp.experts.0.up_proj"), WeightForm::bf16);
 }
 
 TEST_F(ConfigFile, RopeParametersAreTheNewSpellingOfRopeScaling) {

@@ -1,5 +1,5 @@
 // The decode layer as a composition: held to plain formulas, and to what must not matter.
-#include "model/decode_layer.h"
+#include "model/layer/decoder.h"
 
 #include <cmath>
 #include <limits>
@@ -31,6 +31,8 @@ struct Setting {
   Exec exec{.mode = Mode::golden, .threads = 1};
   std::uint64_t page_seed = 0;
   bool poisoned = false;  ///< cache slots that hold no token are NaN
+
+  LayerSetting setting() const { return {layer, rounding, residual, fused_shared}; }
 };
 
 ModelConfig plain_bf16() {
@@ -61,17 +63,24 @@ PagedKvCache cache_of(const Setting& s) {
   return cache;
 }
 
+/// One step for all requests of the cache.
+Batch step_of(std::span<const std::int64_t> lengths, const PagedKvCache& cache) {
+  Batch batch = decode_batch(lengths);
+  cache.place(batch);
+  return batch;
+}
+
 LayerRun run(const Setting& s, const WeightSource& source, PagedKvCache& cache) {
-  const auto batch = static_cast<std::int64_t>(s.lengths.size());
+  const Batch batch = step_of(s.lengths, cache);
   const DType type = activation_type(s.rounding);
   LayerRun result;
   result.lengths = s.lengths;
-  result.hidden = drawn("hidden", {batch, s.config.hidden_size}, type);
-  if (s.layer > 0) result.residual = drawn("residual", {batch, s.config.hidden_size}, type);
-  LayerWeights weights(source, s.layer, s.rounding, s.fused_shared, s.exec);
-  const ShapeBook book = decode_book(s.config, s.layer, batch, s.fused_shared);
-  Trace trace(book, book, s.exec, true);
-  result.output = decode(weights, {result.hidden, result.residual, s.lengths}, cache, s.residual, trace);
+  result.hidden = drawn("hidden", {batch.tokens(), s.config.hidden_size}, type);
+  if (!is_first_layer(s.config, s.layer)) result.residual = drawn("residual", {batch.tokens(), s.config.hidden_size}, type);
+  LayerWeights weights(source, s.setting(), s.exec);
+  Trace trace = layer_trace(weights, batch, s.exec);
+  trace.keep_outputs();
+  result.output = run_layer(weights, batch, {result.hidden, result.residual}, cache, trace);
   result.records = trace.records();
   return result;
 }
@@ -159,12 +168,11 @@ TEST(DecodeLayer, ARequestAloneGivesTheBitsItGivesInABatch) {
         const std::int64_t from = cache.slot(b, j), to = alone.slot(0, j);
         copy(cache.buffer().slice(0, from, from + 1), alone.buffer().slice(0, to, to + 1));
       }
-      LayerWeights weights(*source, s.layer, s.rounding, fused_shared, s.exec);
-      const ShapeBook book = decode_book(s.config, s.layer, 1, fused_shared);
-      Trace trace(book, book, s.exec);
-      const LayerOutput out =
-          decode(weights, {together.hidden.slice(0, b, b + 1).clone(), together.residual.slice(0, b, b + 1).clone(), length}, alone,
-                 s.residual, trace);
+      const Batch batch = step_of(length, alone);
+      LayerWeights weights(*source, s.setting(), s.exec);
+      Trace trace = layer_trace(weights, batch, s.exec);
+      const LayerState out = run_layer(
+          weights, batch, {together.hidden.slice(0, b, b + 1).clone(), together.residual.slice(0, b, b + 1).clone()}, alone, trace);
       EXPECT_TRUE(bytes(out.hidden) == bytes(together.output.hidden.slice(0, b, b + 1))) << "request " << b;
       EXPECT_TRUE(bytes(out.residual) == bytes(together.output.residual.slice(0, b, b + 1))) << "request " << b;
       const std::int64_t here = alone.slot(0, length[0] - 1), there = cache.slot(b, length[0] - 1);
@@ -231,33 +239,101 @@ TEST(DecodeLayer, WhatCannotRunIsRefusedByTheNameOfTheModelOp) {
   const Setting s;
   const auto source = synthetic_weights(s.config, seed, s.exec);
   {
-    PagedKvCache cache = cache_of(s);
-    *cache.page_table().as<std::int32_t>() = 99;  // the first page of two: the new token's row lies in the second
-    expect_error([&] { run(s, *source, cache); }, ErrorCode::bad_value, {"self.attn_mqa()", "page", "99"});
+    PagedKvCache torn = cache_of(s);
+    *torn.page_table().as<std::int32_t>() = 99;  // the first page of two: the new token's row lies in the second
+    expect_error([&] { run(s, *source, torn); }, ErrorCode::bad_value, {"self.attn_mqa()", "page", "99"});
   }
-  {
-    PagedKvCache cache = cache_of(s);
-    Setting longer = s;
-    longer.lengths[2] = 1000;
-    LayerWeights weights(*source, s.layer, s.rounding, false, s.exec);
-    const ShapeBook book = decode_book(s.config, s.layer, 3, false);
-    Trace trace(book, book, s.exec);
-    const Tensor x = drawn("hidden", {3, s.config.hidden_size}, DType::bf16);
-    expect_error([&] { decode(weights, {x, x, longer.lengths}, cache, s.residual, trace); }, ErrorCode::bad_value, {"1000"});
-    expect_error(
-        [&] {
-          decode(weights, {x.slice(0, 0, 2), x, s.lengths}, cache, s.residual, trace);
-        },
-        ErrorCode::bad_shape, {"hidden", "[2, 256]", "[3, 256]"});
-    const Tensor wide = drawn("hidden", {3, s.config.hidden_size}, DType::f32);
-    expect_error(
-        [&] {
-          decode(weights, {wide, wide, s.lengths}, cache, s.residual, trace);
-        },
-        ErrorCode::bad_dtype, {"hidden", "f32", "bf16"});
-    EXPECT_TRUE(trace.records().size() < 2u || trace.records().front().op == "layer()");
+  PagedKvCache cache = cache_of(s);
+  const Batch batch = step_of(s.lengths, cache);
+  LayerWeights weights(*source, s.setting(), s.exec);
+  const Tensor x = drawn("hidden", {3, s.config.hidden_size}, DType::bf16), wide = drawn("hidden", {3, s.config.hidden_size}, DType::f32);
+  const auto refuses = [&](const Batch& what, const LayerState& state, ErrorCode code, const std::vector<std::string>& parts) {
+    Trace trace = layer_trace(weights, what, s.exec);
+    expect_error([&] { run_layer(weights, what, state, cache, trace); }, code, parts);
+    EXPECT_TRUE(trace.records().empty());
+  };
+  Batch longer = batch;
+  longer.lengths[2] = 1000;
+  refuses(longer, {x, x}, ErrorCode::bad_value, {"batch lengths", "1000", "request 2"});
+  refuses(batch, {x.slice(0, 0, 2), x}, ErrorCode::bad_shape, {"hidden", "[2, 256]", "[3, 256]"});
+  refuses(batch, {wide, wide}, ErrorCode::bad_dtype, {"hidden", "f32", "bf16"});
+  refuses(batch, {x, {}}, ErrorCode::missing_argument, {"residual", "layer 1"});
+  Batch two = extend_batch(s.lengths, std::vector<std::int64_t>{2, 1, 1});
+  cache.place(two);
+  const Tensor more = drawn("hidden", {4, s.config.hidden_size}, DType::bf16);
+  refuses(two, {more, more}, ErrorCode::unsupported, {"batch", "3 requests", "4 tokens"});
+  Setting first = s;
+  first.layer = 0;
+  LayerWeights dense(*source, first.setting(), s.exec);
+  Trace trace = layer_trace(dense, batch, s.exec);
+  expect_error([&] { run_layer(dense, batch, {x, x}, cache, trace); }, ErrorCode::missing_argument, {"residual", "layer 0"});
+  first.fused_shared = true;
+  expect_error([&] { LayerWeights(*source, first.setting(), s.exec); }, ErrorCode::bad_option, {"fused shared expert", "dense"});
+}
+
+TEST(DecodeLayer, AKernelThatIsNotTheBooksIsRefused) {
+  const Setting s;
+  const auto source = synthetic_weights(s.config, seed, s.exec);
+  PagedKvCache cache = cache_of(s);
+  const Batch batch = step_of(s.lengths, cache);
+  LayerWeights weights(*source, s.setting(), s.exec);
+  LayerSetting other = s.setting();
+  other.residual = Residual::pre_added;
+  const ShapeBook book = layer_book(*source, other, batch.size());
+  Trace trace(book, book, s.exec);
+  const Tensor x = drawn("hidden", {3, s.config.hidden_size}, DType::bf16);
+  expect_error(
+      [&] {
+        run_layer(weights, batch, {x, x}, cache, trace);
+      },
+      ErrorCode::unsupported, {"self.input_layernorm()", "ran fused_add_rmsnorm", "expects rmsnorm"});
+}
+
+/// A plan of the same step: what each op is, and nothing computed.
+std::vector<OpRecord> planned(const Setting& s, const Batch& batch) {
+  const auto source = planned_weights(s.config);
+  LayerWeights weights(*source, s.setting(), s.exec);
+  PagedKvCache cache = PagedKvCache::planned(s.config, weights.type(), s.lengths);
+  const Tensor x = cache.buffer().slice(0, 0, batch.tokens()).slice(2, 0, 1);
+  const Tensor state(x.data(), weights.type(), {batch.tokens(), s.config.hidden_size});
+  Trace trace = layer_trace(weights, batch, s.exec, Trace::Bodies::leave_out);
+  run_layer(weights, batch, {state, is_first_layer(s.config, s.layer) ? Tensor() : state}, cache, trace);
+  return trace.records();
+}
+
+TEST(DecodeLayer, ThePlanIsTheRunWithoutItsBodies) {
+  const std::vector<Setting> settings{{.layer = 0},
+                                      {},
+                                      {.fused_shared = true},
+                                      {.rounding = Rounding::off},
+                                      {.residual = Residual::pre_added},
+                                      {.config = plain_bf16()},
+                                      {.config = plain_bf16(), .fused_shared = true},
+                                      {.config = all_nvfp4()},
+                                      {.config = all_nvfp4(), .rounding = Rounding::off},
+                                      {.layer = 3}};
+  for (Setting s : settings) {
+    // One request: what it chooses and what a plan takes for granted are as many experts.
+    s.lengths = {130};
+    const LayerRun result = run(s, *synthetic_weights(s.config, seed, s.exec));
+    const std::vector<OpRecord> plan = planned(s, decode_batch(s.lengths));
+    ASSERT_EQ(plan.size(), result.records.size());
+    for (std::size_t i = 0; i < plan.size(); ++i) {
+      const OpRecord &a = plan[i], &b = result.records[i];
+      SCOPED_TRACE(b.op + " " + b.note + " of layer " + std::to_string(s.layer));
+      EXPECT_EQ(a.op, b.op);
+      EXPECT_EQ(a.note, b.note);
+      EXPECT_EQ(a.depth, b.depth);
+      EXPECT_EQ(a.group, b.group);
+      EXPECT_EQ(a.shapes, b.shapes);
+      EXPECT_EQ(a.work.bytes, b.work.bytes);
+      EXPECT_EQ(a.work.flops, b.work.flops);
+      EXPECT_EQ(a.work.int8_ops, b.work.int8_ops);
+      EXPECT_EQ(a.work.weight_bytes, b.work.weight_bytes);
+      EXPECT_EQ(a.seconds, 0);
+      if (!a.group) EXPECT_NE(b.kernels.find(a.kernels), std::string::npos) << a.kernels << " in " << b.kernels;
+    }
   }
-  expect_error([&] { LayerWeights(*source, 0, Rounding::bf16, true, s.exec); }, ErrorCode::bad_option, {"fused shared expert", "dense"});
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "dodona/error.h"
 #include "helpers.h"
 #include "io/safetensors.h"
-#include "model/decode_layer.h"
+#include "model/model.h"
 #include "ops/gemm/linear.h"
 #include "ops/normalization/rmsnorm.h"
 #include "quant/element.h"
@@ -38,14 +38,10 @@ class Runner {
   Runner(const std::string& folder, Mode mode)
       : config_(load_config(folder)),
         source_(open_checkpoint(folder, config_)),
-        recorded_(io::SafetensorsFile::open(folder + "/expected.safetensors")) {
-    exec_.mode = mode;
-    exec_.threads = 1;  // the model is too small to share out
-    const std::vector<std::int64_t> capacities(batch, prompt_tokens + decode_steps);
-    for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
-      weights_.emplace_back(*source_, layer, Rounding::off, false, exec_);
-      caches_.emplace_back(config_, DType::f32, capacities, 7);
-    }
+        recorded_(io::SafetensorsFile::open(folder + "/expected.safetensors")),
+        exec_{.mode = mode, .threads = 1},  // the model is too small to share out
+        model_(*source_, {.rounding = Rounding::off}, exec_) {
+    caches_ = model_.make_caches(std::vector<std::int64_t>(batch, prompt_tokens + decode_steps), 7);
     final_norm_ = widened(source_->get("model.norm.weight"));
   }
 
@@ -61,21 +57,20 @@ class Runner {
   Step run(const std::vector<std::int64_t>& tokens, std::int64_t position) {
     Step step;
     const Tensor embeddings = source_->get("model.embed_tokens.weight");
-    Tensor x(DType::f32, {batch, config_.hidden_size}), residual;
+    Tensor x(DType::f32, {batch, config_.hidden_size});
     for (std::int64_t b = 0; b < batch; ++b)
       for (std::int64_t i = 0; i < config_.hidden_size; ++i)
         quant::set(x, b * config_.hidden_size + i, quant::get(embeddings, tokens[static_cast<std::size_t>(b)] * config_.hidden_size + i));
     step.hidden.push_back(x.clone());
-    const std::vector<std::int64_t> lengths(batch, position + 1);
-    for (std::size_t layer = 0; layer < weights_.size(); ++layer) {
-      const auto number = static_cast<std::int64_t>(layer);
-      Trace trace(decode_book(config_, number, batch, false), decode_book(config_, number, 0, false), exec_, true);
-      const LayerOutput out = decode(weights_[layer], {x, residual, lengths}, caches_[layer], Residual::fused, trace);
-      x = out.hidden;
-      residual = out.residual;
-      step.hidden.push_back(sum(x, residual));
-      step.topk_ids.push_back(ids_of(trace));
-    }
+    Batch now = decode_batch(std::vector<std::int64_t>(batch, position + 1));
+    caches_.front().place(now);
+    model_.run(now, x, caches_,
+               {.before = [](std::int64_t, Trace& trace) { trace.keep_outputs(); },
+                .after =
+                    [&](std::int64_t, const LayerState& out, const Trace& trace) {
+                      step.hidden.push_back(sum(out.hidden, out.residual));
+                      step.topk_ids.push_back(ids_of(trace));
+                    }});
     step.hidden.back() =
         ops::run(ops::Rmsnorm{.input = step.hidden.back(), .weight = final_norm_, .eps = config_.rms_norm_eps}, exec_).output;
     step.logits =
@@ -105,7 +100,7 @@ class Runner {
   std::unique_ptr<WeightSource> source_;
   io::SafetensorsFile recorded_;
   Exec exec_;
-  std::vector<LayerWeights> weights_;
+  Model model_;
   std::vector<PagedKvCache> caches_;
   Tensor final_norm_;
 };

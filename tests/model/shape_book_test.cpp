@@ -1,4 +1,4 @@
-#include "model/shape_book.h"
+#include "model/layer/shape_book.h"
 
 #include "helpers.h"
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/decode_layer.h"
+#include "model/layer/decoder.h"
 #include "quant/element.h"
 
 namespace dodona::model::testing {
@@ -86,7 +86,7 @@ struct Weight {
 };
 inline Weight weight_of(const WeightSource& source, const std::string& module) {
   Weight weight;
-  weight.nvfp4 = source.config().is_nvfp4(module);
+  weight.nvfp4 = source.config().form_of(module) == WeightForm::nvfp4;
   const Tensor stored = source.get(module + ".weight");
   if (!weight.nvfp4) {
     weight.values = matrix_of(stored);
@@ -110,7 +110,7 @@ inline Weight weight_of(const WeightSource& source, const std::string& module) {
 /// A run of the layer, and what went in.
 struct LayerRun {
   std::vector<OpRecord> records;
-  LayerOutput output;
+  LayerState output;
   Tensor hidden, residual;
   std::vector<std::int64_t> lengths;
   std::vector<Matrix> history;  ///< of each request: tokens before the new one, [latent | k_pe]
@@ -263,7 +263,7 @@ class StraightLayer {
   Matrix per_head(Matrix x, const Half& half) const {
     Matrix w = kv_b();
     double factor = 1;
-    if (rounded_ && config_.is_nvfp4(prefix_ + "self_attn.kv_b_proj")) {
+    if (rounded_ && config_.form_of(prefix_ + "self_attn.kv_b_proj") == WeightForm::nvfp4) {
       const float right = to_fp8(w), left = to_fp8(x);
       factor = static_cast<double>(left * right);
     }
@@ -413,7 +413,7 @@ class StraightLayer {
   std::string expert(int id) const { return id == config_.n_routed_experts ? "mlp.shared_experts" : "mlp.experts." + std::to_string(id); }
 
   Matrix moe(const Matrix& x) const {
-    const bool nvfp4 = rounded_ && config_.is_nvfp4(prefix_ + "mlp.experts.0.gate_proj");
+    const bool nvfp4 = rounded_ && config_.form_of(prefix_ + "mlp.experts.0.gate_proj") == WeightForm::nvfp4;
     const Matrix logits = take("self.gate()", linear("mlp.gate", x));
     Choice choice = topk(logits, nvfp4 ? config_.routed_scaling_factor : 1.0);
     const Matrix ids = recorded("self.topk()", "", "topk_ids"), weights = recorded("self.topk()", "", "topk_weights");

@@ -1,11 +1,11 @@
-#include "model/synthetic.h"
+#include "model/weights/synthetic.h"
 
 #include <cmath>
 #include <map>
 
 #include "core/random.h"
 #include "helpers.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
 #include "quant/half.h"
@@ -92,16 +92,15 @@ TEST(Synthetic, ScalesAreOrdinaryPositiveNumbers) {
 
 TEST(Weights, DequantizationIsCodeTimesBlockScaleTimesTensorScale) {
   const Linear linear = tiny()->linear("model.layers.1.mlp.experts.3.up_proj");
-  ASSERT_TRUE(linear.is_nvfp4());
-  EXPECT_EQ(to_string(linear.nvfp4.weight.shape()), "[128, 128]");
-  EXPECT_EQ(to_string(linear.nvfp4.weight_scale.shape()), "[128, 16]");
+  ASSERT_EQ(linear.form, WeightForm::nvfp4);
+  EXPECT_EQ(to_string(linear.weight.shape()), "[128, 128]");
+  EXPECT_EQ(to_string(linear.weight_scale.shape()), "[128, 16]");
   EXPECT_EQ(linear.bytes(), 128 * 128 + 128 * 16);
   const Tensor dense = dequantize(linear, 1);
   const std::int64_t row = 77, column = 201;
-  const unsigned code = linear.nvfp4.weight.as<std::uint8_t>()[row * 128 + column / 2] >> 4;
-  const float scale = quant::e4m3_to_f32(linear.nvfp4.weight_scale.as<std::uint8_t>()[row * 16 + column / 16]);
-  EXPECT_EQ(dense.as<std::uint16_t>()[row * 256 + column],
-            quant::f32_to_bf16(quant::e2m1_to_f32(code) * scale * linear.nvfp4.weight_scale_2));
+  const unsigned code = linear.weight.as<std::uint8_t>()[row * 128 + column / 2] >> 4;
+  const float scale = quant::e4m3_to_f32(linear.weight_scale.as<std::uint8_t>()[row * 16 + column / 16]);
+  EXPECT_EQ(dense.as<std::uint16_t>()[row * 256 + column], quant::f32_to_bf16(quant::e2m1_to_f32(code) * scale * linear.weight_scale_2));
 }
 
 TEST(Weights, FusedLinearsAreTheRowsOfTheirParts) {
@@ -109,13 +108,12 @@ TEST(Weights, FusedLinearsAreTheRowsOfTheirParts) {
   const std::vector<std::string> experts{"model.layers.1.mlp.experts.3.gate_proj", "model.layers.1.mlp.experts.3.up_proj"};
   const Linear gate_up = source->fused(experts);
   EXPECT_EQ(gate_up.rows, 256);
-  EXPECT_EQ(bytes(gate_up.nvfp4.weight), bytes(source->linear(experts[0]).nvfp4.weight) + bytes(source->linear(experts[1]).nvfp4.weight));
-  EXPECT_EQ(bytes(gate_up.nvfp4.weight_scale),
-            bytes(source->linear(experts[0]).nvfp4.weight_scale) + bytes(source->linear(experts[1]).nvfp4.weight_scale));
+  EXPECT_EQ(bytes(gate_up.weight), bytes(source->linear(experts[0]).weight) + bytes(source->linear(experts[1]).weight));
+  EXPECT_EQ(bytes(gate_up.weight_scale), bytes(source->linear(experts[0]).weight_scale) + bytes(source->linear(experts[1]).weight_scale));
   const std::vector<std::string> latents{"model.layers.1.self_attn.q_a_proj", "model.layers.1.self_attn.kv_a_proj_with_mqa"};
   const Linear qkv_a = source->fused(latents);
-  EXPECT_EQ(to_string(qkv_a.bf16.shape()), "[768, 256]");
-  EXPECT_EQ(bytes(qkv_a.bf16), bytes(source->linear(latents[0]).bf16) + bytes(source->linear(latents[1]).bf16));
+  EXPECT_EQ(to_string(qkv_a.weight.shape()), "[768, 256]");
+  EXPECT_EQ(bytes(qkv_a.weight), bytes(source->linear(latents[0]).weight) + bytes(source->linear(latents[1]).weight));
 }
 
 TEST(Weights, WhatCannotBeFusedIsRefused) {
@@ -124,7 +122,7 @@ TEST(Weights, WhatCannotBeFusedIsRefused) {
     source->fused(std::vector<std::string>{"model.layers.1." + a, "model.layers.1." + b});
   };
   expect_error([&] { fuse("self_attn.q_a_proj", "self_attn.q_b_proj"); }, ErrorCode::bad_shape, {"q_b_proj", "192 columns", "256"});
-  expect_error([&] { fuse("self_attn.q_a_proj", "mlp.experts.0.up_proj"); }, ErrorCode::unsupported, {"up_proj", "NVFP4"});
+  expect_error([&] { fuse("self_attn.q_a_proj", "mlp.experts.0.up_proj"); }, ErrorCode::unsupported, {"up_proj", "nvfp4", "bf16"});
 }
 
 TEST(Weights, UnknownNamesAreNamed) {

@@ -7,7 +7,7 @@
 #include "core/random.h"
 #include "helpers.h"
 #include "io/sha256.h"
-#include "model/decode_layer.h"
+#include "model/layer/decoder.h"
 #include "quant/element.h"
 
 namespace dodona::model {
@@ -34,18 +34,18 @@ class Layer {
       : layer_(layer),
         exec_{.mode = mode, .threads = 1},
         source_(synthetic_weights(std::move(config), seed, exec_)),
-        weights_(*source_, layer, Rounding::bf16, false, exec_) {}
+        weights_(*source_, {.layer = layer}, exec_) {}
 
-  LayerOutput run(const Observer& observer) {
+  LayerState run(const Observer& observer) {
     const ModelConfig& config = source_->config();
     PagedKvCache cache(config, DType::bf16, lengths);
     cache.synthesize_history(seed, lengths, 1);
-    const ShapeBook book = decode_book(config, layer_, 3, false);
-    Trace trace(book, book, exec_);
+    Batch batch = decode_batch(lengths);
+    cache.place(batch);
+    Trace trace = layer_trace(weights_, batch, exec_);
     trace.observe(observer);
     const Dims shape{3, config.hidden_size};
-    return decode(weights_, {drawn("hidden", shape), layer_ > 0 ? drawn("residual", shape) : Tensor(), lengths}, cache, Residual::fused,
-                  trace);
+    return run_layer(weights_, batch, {drawn("hidden", shape), layer_ > 0 ? drawn("residual", shape) : Tensor()}, cache, trace);
   }
   Trail trail() {
     Trail trail;
@@ -100,7 +100,7 @@ class TrailFiles : public ::testing::Test {
 TEST(Trail, HoldsEveryOpOnceInTheOrderInWhichResultsAreKnown) {
   Layer layer(1, Mode::fast);
   Trail trail;
-  const LayerOutput output = layer.run(trail.recorder(false));
+  const LayerState output = layer.run(trail.recorder(false));
   std::set<std::string> names;
   for (const TrailStep& step : trail.steps) EXPECT_TRUE(names.insert(step.op + step.note).second) << step.op;
   for (const char* op : {"self.q_b_proj()", "bmm_fp8()attn_output * w_vc", "self.topk()", "cutlass_fp4_group_mmdown", "self.mlp()"})

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 const fs::path root = DODONA_SOURCE_DIR;
 
 /// Room of a path relative to the repository: "quant", "ops", "core", "simd", "io", "model", "oracle", "tools", "public", or none. What
-/// ops share has rooms of its own, and so has each part of the oracle.
+/// ops share has rooms of its own, and so has each part of the oracle and of the model.
 std::string room_of(const std::string& path) {
   const auto starts = [&](const char* prefix) { return path.rfind(prefix, 0) == 0; };
   if (starts("include/dodona/") || starts("dodona/")) return "public";
@@ -24,6 +24,10 @@ std::string room_of(const std::string& path) {
     if (starts((std::string(room) + "/").c_str())) return room;
   for (const char* part : {"cases", "judge", "faults", "trust", "records", "report", "fib", "alternatives"}) {
     const std::string room = "oracle/" + std::string(part);
+    if (starts((room + "/").c_str()) || starts(("src/" + room + "/").c_str())) return room;
+  }
+  for (const char* part : {"config", "weights", "layer"}) {
+    const std::string room = "model/" + std::string(part);
     if (starts((room + "/").c_str()) || starts(("src/" + room + "/").c_str())) return room;
   }
   for (const char* room : {"quant", "ops", "tools", "python"})
@@ -40,6 +44,7 @@ Rooms operator+(Rooms a, const Rooms& b) {
 }
 const Rooms shared_by_ops{"ops/base", "ops/sums", "ops/tiles", "ops/rows", "ops/softmax", "ops/routing"};
 const Rooms oracle{"oracle/cases", "oracle/judge", "oracle/faults", "oracle/trust", "oracle/records", "oracle/report", "oracle/fib"};
+const Rooms model{"model/config", "model/weights", "model/layer"};
 const Rooms ground{"public", "core", "quant"}, below_ops = ground + Rooms{"simd"}, below_oracle = below_ops + Rooms{"io", "ops"};
 
 /// What each room may include besides itself.
@@ -56,7 +61,10 @@ const std::map<std::string, Rooms> allowed{
     {"ops/softmax", below_ops + Rooms{"ops/base", "ops/sums", "ops/tiles"}},
     {"ops/routing", below_ops + Rooms{"ops/base", "ops/sums"}},
     {"ops", below_ops + shared_by_ops},
-    {"model", below_oracle + shared_by_ops},
+    {"model/config", {"public", "core", "io"}},
+    {"model/weights", below_ops + Rooms{"io", "model/config"}},
+    {"model/layer", below_oracle + shared_by_ops + Rooms{"model/config", "model/weights"}},
+    {"model", below_oracle + shared_by_ops + model},
     {"oracle/cases", below_oracle},
     {"oracle/judge", below_oracle + Rooms{"oracle/cases"}},
     {"oracle/faults", below_oracle + Rooms{"oracle/cases", "oracle/judge"}},
@@ -65,8 +73,8 @@ const std::map<std::string, Rooms> allowed{
     {"oracle/records", below_oracle + Rooms{"oracle/cases", "oracle/judge"}},
     {"oracle/report", below_oracle + Rooms{"oracle/cases", "oracle/judge", "oracle/faults"}},
     {"oracle/fib", below_oracle + Rooms{"oracle/cases", "oracle/judge"}},
-    {"capi", below_oracle + oracle + Rooms{"model"}},
-    {"tools", below_oracle + oracle + Rooms{"model", "oracle/alternatives"}},
+    {"capi", below_oracle + oracle + model + Rooms{"model"}},
+    {"tools", below_oracle + oracle + model + Rooms{"model", "oracle/alternatives"}},
 };
 
 std::vector<fs::path> sources() {

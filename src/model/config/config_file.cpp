@@ -1,0 +1,317 @@
+// Configurations as files: config.json and hf_quant_config.json.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "dodona/error.h"
+#include "io/json.h"
+#include "io/text.h"
+#include "model/config/config.h"
+
+namespace dodona::model {
+namespace {
+
+namespace fs = std::filesystem;
+using io::Json;
+
+[[noreturn]] void contradiction(const std::string& where, const std::string& message) {
+  throw Error(ErrorCode::bad_value, "", "", where + ": " + message);
+}
+[[noreturn]] void unsupported(const std::string& where, const std::string& message) {
+  throw Error(ErrorCode::unsupported, "", "", where + ": " + message);
+}
+
+struct IntField {
+  const char* key;
+  std::int64_t ModelConfig::*member;
+  bool required;  ///< otherwise absent or null leaves the default
+};
+constexpr std::array<IntField, 19> int_fields{{
+    {"hidden_size", &ModelConfig::hidden_size, true},
+    {"num_hidden_layers", &ModelConfig::num_hidden_layers, true},
+    {"num_nextn_predict_layers", &ModelConfig::num_nextn_predict_layers, false},
+    {"vocab_size", &ModelConfig::vocab_size, true},
+    {"max_position_embeddings", &ModelConfig::max_position_embeddings, true},
+    {"num_attention_heads", &ModelConfig::num_attention_heads, true},
+    {"q_lora_rank", &ModelConfig::q_lora_rank, false},
+    {"kv_lora_rank", &ModelConfig::kv_lora_rank, true},
+    {"qk_nope_head_dim", &ModelConfig::qk_nope_head_dim, true},
+    {"qk_rope_head_dim", &ModelConfig::qk_rope_head_dim, true},
+    {"v_head_dim", &ModelConfig::v_head_dim, true},
+    {"intermediate_size", &ModelConfig::intermediate_size, true},
+    {"moe_intermediate_size", &ModelConfig::moe_intermediate_size, false},
+    {"n_routed_experts", &ModelConfig::n_routed_experts, false},
+    {"n_shared_experts", &ModelConfig::n_shared_experts, false},
+    {"num_experts_per_tok", &ModelConfig::num_experts_per_tok, false},
+    {"n_group", &ModelConfig::n_group, false},
+    {"topk_group", &ModelConfig::topk_group, false},
+    {"first_k_dense_replace", &ModelConfig::first_k_dense_replace, false},
+}};
+
+/// Keys that sound structural, are known, and change nothing here or are checked by themselves.
+constexpr std::array<std::string_view, 14> other_known_keys{"moe_layer_freq",
+                                                            "num_key_value_heads",
+                                                            "head_dim",
+                                                            "qk_head_dim",
+                                                            "ep_size",
+                                                            "num_beams",
+                                                            "num_beam_groups",
+                                                            "num_return_sequences",
+                                                            "no_repeat_ngram_size",
+                                                            "encoder_no_repeat_ngram_size",
+                                                            "num_labels",
+                                                            "n_ctx",
+                                                            "num_parameters",
+                                                            "moe_router_dtype"};
+
+/// Whether a key that this library does not know may change the model's structure.
+bool sounds_structural(std::string_view key) {
+  for (const char* prefix : {"num_", "n_", "index_", "moe_"})
+    if (key.starts_with(prefix)) return true;
+  for (const char* suffix : {"_dim", "_rank", "_size", "_heads", "_experts", "_layers", "_freq", "_group", "_topk", "_window"})
+    if (key.ends_with(suffix)) return true;
+  return false;
+}
+
+bool absent(const Json* value) {
+  return value == nullptr || value->is_null();
+}
+
+void refuse_unknown_keys(const Json& json, const std::string& where) {
+  const auto known = [](std::string_view key) {
+    return std::any_of(int_fields.begin(), int_fields.end(), [&](const IntField& field) { return field.key == key; }) ||
+           std::find(other_known_keys.begin(), other_known_keys.end(), key) != other_known_keys.end();
+  };
+  for (const auto& [key, value] : json.items())
+    // sliding_window: null and its like say that the model does without.
+    if (!known(key) && sounds_structural(key) && !value.is_null())
+      unsupported(where, "field " + io::quote(key) + " is not one of a DeepSeek V3/R1 model that this library runs");
+}
+
+/// `key`, where present, must say `expected`: other values make another model.
+void require_text(const Json& json, const char* key, std::string_view expected, const std::string& where) {
+  if (absent(io::find_field(json, key, where))) return;
+  const std::string found = io::get_string(json, key, where);
+  if (found != expected) unsupported(where, std::string(key) + " is " + io::quote(found) + ", expected '" + std::string(expected) + "'");
+}
+void require_flag(const Json& json, const char* key, bool expected, const std::string& where) {
+  if (absent(io::find_field(json, key, where))) return;
+  if (io::get_bool(json, key, where) != expected)
+    unsupported(where, std::string(key) + " is " + (expected ? "false" : "true") + ", expected " + (expected ? "true" : "false"));
+}
+void require_equal(const Json& json, const char* key, std::int64_t expected, const char* reason, const std::string& where) {
+  if (absent(io::find_field(json, key, where))) return;
+  const std::int64_t found = io::get_int(json, key, where);
+  if (found != expected)
+    contradiction(where,
+                  std::string(key) + " is " + std::to_string(found) + ", expected " + std::to_string(expected) + " (" + reason + ")");
+}
+
+/// `rope_scaling`, or `rope_parameters`, which holds rope_theta too.
+void read_rope(const Json& json, ModelConfig& config, const std::string& where) {
+  const Json* parameters = io::find_field(json, "rope_parameters", where);
+  const Json* scaling = io::find_field(json, "rope_scaling", where);
+  if (!absent(io::find_field(json, "rope_theta", where))) config.rope_theta = io::get_double(json, "rope_theta", where);
+  if (!absent(parameters) && !absent(io::find_field(*parameters, "rope_theta", where + ": rope_parameters"))) {
+    const double theta = io::get_double(*parameters, "rope_theta", where + ": rope_parameters");
+    if (!absent(io::find_field(json, "rope_theta", where)) && theta != config.rope_theta)
+      contradiction(where, "rope_theta contradicts rope_parameters.rope_theta");
+    config.rope_theta = theta;
+  }
+  const Json* rope = !absent(scaling) ? scaling : parameters;
+  if (absent(rope)) return;
+  const std::string place = where + (rope == scaling ? ": rope_scaling" : ": rope_parameters");
+  const std::string type = !absent(io::find_field(*rope, "rope_type", place)) ? io::get_string(*rope, "rope_type", place)
+                                                                              : io::get_string_or(*rope, "type", "default", place);
+  if (type == "default") return;
+  if (type != "yarn" && type != "deepseek_yarn") unsupported(place, "type is " + io::quote(type) + ", expected 'yarn' or 'default'");
+  YarnConfig yarn;
+  yarn.factor = io::get_double(*rope, "factor", place);
+  yarn.original_max_positions = io::get_int(*rope, "original_max_position_embeddings", place);
+  yarn.beta_fast = io::get_double_or(*rope, "beta_fast", yarn.beta_fast, place);
+  yarn.beta_slow = io::get_double_or(*rope, "beta_slow", yarn.beta_slow, place);
+  yarn.mscale = io::get_double_or(*rope, "mscale", yarn.mscale, place);
+  yarn.mscale_all_dim = io::get_double_or(*rope, "mscale_all_dim", yarn.mscale_all_dim, place);
+  config.yarn = yarn;
+}
+
+void read_model(const Json& json, ModelConfig& config, const std::string& where) {
+  require_text(json, "model_type", "deepseek_v3", where);
+  refuse_unknown_keys(json, where);
+  for (const IntField& field : int_fields)
+    if (field.required || !absent(io::find_field(json, field.key, where))) config.*field.member = io::get_int(json, field.key, where);
+  if (config.n_routed_experts > 0)
+    for (const char* key : {"moe_intermediate_size", "num_experts_per_tok", "n_group", "topk_group", "first_k_dense_replace"})
+      io::get_int(json, key, where);
+  config.moe_layer_freq = io::get_int_or(json, "moe_layer_freq", 1, where);
+  config.rms_norm_eps = io::get_double(json, "rms_norm_eps", where);
+  config.routed_scaling_factor = io::get_double_or(json, "routed_scaling_factor", 1, where);
+  config.norm_topk_prob = io::get_bool_or(json, "norm_topk_prob", true, where);
+  read_rope(json, config, where);
+
+  require_text(json, "hidden_act", "silu", where);
+  require_text(json, "scoring_func", "sigmoid", where);
+  require_text(json, "topk_method", "noaux_tc", where);
+  require_text(json, "torch_dtype", "bfloat16", where);
+  require_text(json, "dtype", "bfloat16", where);
+  require_flag(json, "attention_bias", false, where);
+  require_flag(json, "tie_word_embeddings", false, where);
+  require_flag(json, "rope_interleave", true, where);
+  require_equal(json, "num_key_value_heads", config.num_attention_heads, "num_attention_heads: every head has its own key", where);
+  require_equal(json, "qk_head_dim", config.qk_head_dim(), "qk_nope_head_dim + qk_rope_head_dim", where);
+}
+
+std::string optional_text(const Json& json, const char* key, const std::string& where) {
+  return absent(io::find_field(json, key, where)) ? std::string() : io::get_string(json, key, where);
+}
+
+/// Group sizes at top level and inside config_groups.*.weights, which must agree.
+std::int64_t read_group_size(const Json& json, const std::string& where) {
+  std::optional<std::int64_t> size;
+  const auto take = [&](std::int64_t found, const std::string& place) {
+    if (size && *size != found)
+      contradiction(place, "group_size is " + std::to_string(found) + ", elsewhere it is " + std::to_string(*size));
+    size = found;
+  };
+  if (!absent(io::find_field(json, "group_size", where))) take(io::get_int(json, "group_size", where), where);
+  if (const Json* groups = io::find_field(json, "config_groups", where); !absent(groups)) {
+    if (!groups->is_object()) contradiction(where, "config_groups is no object");
+    for (const auto& [key, group] : groups->items()) {
+      const std::string place = where + ": config_groups." + io::quote(key);
+      const Json* weights = io::find_field(group, "weights", place);
+      if (absent(weights)) continue;
+      const std::int64_t bits = io::get_int_or(*weights, "num_bits", 4, place);
+      if (bits != 4) unsupported(place, "weights of " + std::to_string(bits) + " bits, expected 4 (NVFP4)");
+      if (!absent(io::find_field(*weights, "group_size", place))) take(io::get_int(*weights, "group_size", place), place);
+    }
+  }
+  if (!size) throw Error(ErrorCode::bad_file, "", "", where + ": group_size is missing");
+  if (*size != 16) unsupported(where, "group_size is " + std::to_string(*size) + ", expected 16 (NVFP4)");
+  return *size;
+}
+
+bool read_kv_cache(const Json& json, const std::string& where) {
+  const std::string algo = optional_text(json, "kv_cache_quant_algo", where);
+  const Json* scheme = io::find_field(json, "kv_cache_scheme", where);
+  bool by_scheme = false;
+  if (!absent(scheme)) {
+    const std::string place = where + ": kv_cache_scheme";
+    const std::string type = io::get_string(*scheme, "type", place);
+    const std::int64_t bits = io::get_int(*scheme, "num_bits", place);
+    if (type != "float" || bits != 8) unsupported(place, io::quote(type) + " of " + std::to_string(bits) + " bits, expected 'float' of 8");
+    by_scheme = true;
+    if (!algo.empty() && algo != "FP8")
+      contradiction(where, "kv_cache_quant_algo " + io::quote(algo) + " contradicts kv_cache_scheme (FP8)");
+  }
+  if (!algo.empty() && algo != "FP8") unsupported(where, "kv_cache_quant_algo is " + io::quote(algo) + ", expected 'FP8' or null");
+  return by_scheme || algo == "FP8";
+}
+
+/// Both spellings: `{"quantization": {..., "exclude_modules"}}` and the flat one with `ignore`.
+QuantConfig read_quant(const Json& outer, const std::string& where) {
+  const Json* nested = io::find_field(outer, "quantization", where);
+  const Json& json = nested != nullptr ? *nested : outer;
+  const std::string place = nested != nullptr ? where + ": quantization" : where;
+  const std::string method = optional_text(json, "quant_method", place);
+  std::string algo = optional_text(json, "quant_algo", place);
+  if (algo.empty() && !method.empty() && method != "modelopt")
+    unsupported(place, "quant_method is " + io::quote(method) + ", expected 'modelopt' with quant_algo 'NVFP4'");
+  if (algo.empty()) throw Error(ErrorCode::bad_file, "", "", place + ": quant_algo is missing");
+  if (algo != "NVFP4") unsupported(place, "quant_algo is " + io::quote(algo) + ", expected 'NVFP4'");
+
+  QuantConfig quant;
+  quant.algo = QuantAlgo::nvfp4;
+  quant.group_size = read_group_size(json, place);
+  quant.fp8_kv_cache = read_kv_cache(json, place);
+  const Json* exclude = io::find_field(json, "exclude_modules", place);
+  const Json* ignore = io::find_field(json, "ignore", place);
+  if (!absent(exclude)) quant.exclude = io::get_strings(json, "exclude_modules", place);
+  if (!absent(ignore)) {
+    auto names = io::get_strings(json, "ignore", place);
+    if (!absent(exclude) && names != quant.exclude) contradiction(place, "exclude_modules and ignore name different modules");
+    quant.exclude = std::move(names);
+  }
+  return quant;
+}
+
+void require_same(const QuantConfig& a, const QuantConfig& b, const std::string& folder) {
+  const std::string where = folder + ": hf_quant_config.json contradicts quantization_config of config.json";
+  if (a.fp8_kv_cache != b.fp8_kv_cache) contradiction(where, "one has an FP8 KV cache, the other has not");
+  const std::set<std::string> left(a.exclude.begin(), a.exclude.end()), right(b.exclude.begin(), b.exclude.end());
+  std::vector<std::string> differing;
+  std::set_symmetric_difference(left.begin(), left.end(), right.begin(), right.end(), std::back_inserter(differing));
+  if (!differing.empty()) contradiction(where, "only one of them excludes " + io::quote(differing.front()));
+}
+
+}  // namespace
+
+ModelConfig load_config(const std::string& folder) {
+  const fs::path path(folder);
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) throw Error(ErrorCode::bad_file, "", "", folder + ": not a folder");
+  const std::string where = (path / "config.json").string();
+  const Json json = io::read_json(where);
+  if (!json.is_object()) throw Error(ErrorCode::bad_file, "", "", where + ": expected an object");
+  ModelConfig config;
+  config.name = where;
+  read_model(json, config, where);
+
+  std::optional<QuantConfig> embedded, separate;
+  const Json* quantization = io::find_field(json, "quantization_config", where);
+  if (!absent(quantization)) embedded = read_quant(*quantization, where + ": quantization_config");
+  const std::string quant_file = (path / "hf_quant_config.json").string();
+  if (fs::exists(quant_file, ignored)) separate = read_quant(io::read_json(quant_file), quant_file);
+  if (embedded && separate) require_same(*separate, *embedded, folder);
+  if (separate)
+    config.quant = *separate;
+  else if (embedded)
+    config.quant = *embedded;
+  config.validate();
+  return config;
+}
+
+std::string config_json(const ModelConfig& config) {
+  Json json{{"architectures", {"DeepseekV3ForCausalLM"}},
+            {"attention_bias", false},
+            {"attention_dropout", 0.0},
+            {"bos_token_id", 0},
+            {"eos_token_id", 1},
+            {"hidden_act", "silu"},
+            {"initializer_range", 0.02},
+            {"model_type", "deepseek_v3"}};
+  for (const IntField& field : int_fields) json[field.key] = config.*field.member;
+  if (config.q_lora_rank == 0) json["q_lora_rank"] = nullptr;
+  json["moe_layer_freq"] = config.moe_layer_freq;
+  json["norm_topk_prob"] = config.norm_topk_prob;
+  json["num_key_value_heads"] = config.num_attention_heads;
+  json["rms_norm_eps"] = config.rms_norm_eps;
+  json["rope_theta"] = config.rope_theta;
+  if (config.yarn)
+    json["rope_scaling"] = {{"type", "yarn"},
+                            {"factor", config.yarn->factor},
+                            {"beta_fast", config.yarn->beta_fast},
+                            {"beta_slow", config.yarn->beta_slow},
+                            {"mscale", config.yarn->mscale},
+                            {"mscale_all_dim", config.yarn->mscale_all_dim},
+                            {"original_max_position_embeddings", config.yarn->original_max_positions}};
+  json["routed_scaling_factor"] = config.routed_scaling_factor;
+  json["scoring_func"] = "sigmoid";
+  json["tie_word_embeddings"] = false;
+  json["topk_method"] = "noaux_tc";
+  json["torch_dtype"] = "bfloat16";
+  json["use_cache"] = true;
+  return io::json_text(json, 2) + "\n";
+}
+
+std::string hf_quant_config_json(const ModelConfig& config) {
+  if (config.quant.algo == QuantAlgo::none) return {};
+  Json quantization{{"quant_algo", "NVFP4"},
+                    {"kv_cache_quant_algo", config.quant.fp8_kv_cache ? Json("FP8") : Json(nullptr)},
+                    {"group_size", config.quant.group_size},
+                    {"exclude_modules", config.quant.exclude}};
+  return io::json_text(Json{{"producer", {{"name", "modelopt"}}}, {"quantization", quantization}}, 2) + "\n";
+}
+
+}  // namespace dodona::model

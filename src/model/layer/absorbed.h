@@ -1,0 +1,25 @@
+// kv_b_proj in the absorbed form of attention.
+#pragma once
+
+#include "dodona/exec.h"
+#include "dodona/tensor.h"
+#include "model/layer/setting.h"
+#include "model/weights/weights.h"
+
+namespace dodona::model {
+
+/// kv_b_proj split: per head W [nope + v, latent]. Quantized weights become e4m3 with one scale for both halves, which `bmm_fp8`
+/// multiplies with activations quantized likewise; others, and all with roundings off, stay wide for `bmm`.
+struct AbsorbWeights {
+  Tensor w_kc;   ///< [Nh, Dn, Lkv]
+  Tensor w_vc;   ///< [Nh, Lkv, Dv]: a transposed view
+  Tensor scale;  ///< f32 [1] of e4m3 halves, column-major as the op takes them; undefined for wide ones
+
+  /// [Nh, T, K] x [Nh, K, N], `right` one of the halves, into `out`, a view of the same sizes.
+  void multiply(const Tensor& left, const Tensor& right, const Tensor& out, const Exec& exec) const;
+};
+
+/// Of the layer's kv_b_proj. Of a source of sizes alone, without memory.
+AbsorbWeights absorb_weights(const WeightSource& source, const std::string& module, Rounding rounding, const Exec& exec);
+
+}  // namespace dodona::model

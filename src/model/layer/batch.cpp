@@ -1,0 +1,78 @@
+#include "model/layer/batch.h"
+
+#include <algorithm>
+#include <string>
+
+#include "dodona/error.h"
+
+namespace dodona::model {
+namespace {
+
+[[noreturn]] void fail(ErrorCode code, const char* field, const std::string& message) {
+  throw Error(code, "", std::string("batch ") + field, message);
+}
+
+void check_count(const char* field, std::size_t found, std::int64_t expected, const char* why) {
+  if (static_cast<std::int64_t>(found) != expected)
+    fail(ErrorCode::bad_shape, field, "has " + std::to_string(found) + " values, expected " + std::to_string(expected) + ", " + why);
+}
+
+}  // namespace
+
+Tensor Batch::slots_tensor() const {
+  Tensor tensor = Tensor::uninitialized(DType::i64, {tokens()});
+  std::copy(slots.begin(), slots.end(), tensor.as<std::int64_t>());
+  return tensor;
+}
+
+Tensor Batch::lengths_tensor() const {
+  Tensor tensor = Tensor::uninitialized(DType::i32, {size()});
+  std::transform(lengths.begin(), lengths.end(), tensor.as<std::int32_t>(), [](std::int64_t n) { return static_cast<std::int32_t>(n); });
+  return tensor;
+}
+
+void Batch::validate() const {
+  if (requests.empty()) fail(ErrorCode::bad_value, "requests", "are none, expected at least one");
+  check_count("query_starts", query_starts.size(), size() + 1, "one for each request and the end");
+  check_count("lengths", lengths.size(), size(), "one for each request");
+  check_count("slots", slots.size(), tokens(), "one for each token");
+  if (query_starts.front() != 0)
+    fail(ErrorCode::bad_value, "query_starts", "begin at " + std::to_string(query_starts.front()) + ", expected 0");
+  for (std::int64_t r = 0; r < size(); ++r)
+    if (tokens_of(r) < 1)
+      fail(ErrorCode::bad_value, "query_starts", "give request " + std::to_string(r) + " no token, expected at least one");
+  if (query_starts.back() != tokens())
+    fail(ErrorCode::bad_shape, "query_starts",
+         "end at " + std::to_string(query_starts.back()) + ", expected " + std::to_string(tokens()) + ", one for each position");
+  for (std::size_t r = 0; r < requests.size(); ++r)
+    for (std::int64_t t = query_starts[r]; t < query_starts[r + 1]; ++t)
+      if (const std::int64_t at = positions[static_cast<std::size_t>(t)]; at < 0 || at >= lengths[r])
+        fail(ErrorCode::bad_value, "positions",
+             "has " + std::to_string(at) + " for token " + std::to_string(t) + ", expected 0 to " + std::to_string(lengths[r] - 1) +
+                 ", as request " + std::to_string(r) + " has " + std::to_string(lengths[r]) + " tokens");
+}
+
+Batch extend_batch(std::span<const std::int64_t> lengths, std::span<const std::int64_t> new_tokens) {
+  if (lengths.empty()) fail(ErrorCode::bad_value, "requests", "are none, expected at least one");
+  check_count("new tokens", new_tokens.size(), static_cast<std::int64_t>(lengths.size()), "one for each request");
+  Batch batch;
+  batch.query_starts.push_back(0);
+  for (std::size_t r = 0; r < lengths.size(); ++r) {
+    if (lengths[r] < 1) fail(ErrorCode::bad_value, "lengths", "has " + std::to_string(lengths[r]) + ", expected 1 or more");
+    if (new_tokens[r] < 1 || new_tokens[r] > lengths[r])
+      fail(ErrorCode::bad_value, "new tokens",
+           "of request " + std::to_string(r) + " are " + std::to_string(new_tokens[r]) + ", expected 1 to its length, " +
+               std::to_string(lengths[r]));
+    batch.requests.push_back(static_cast<std::int64_t>(r));
+    batch.lengths.push_back(lengths[r]);
+    for (std::int64_t i = lengths[r] - new_tokens[r]; i < lengths[r]; ++i) batch.positions.push_back(i);
+    batch.query_starts.push_back(batch.tokens());
+  }
+  return batch;
+}
+
+Batch decode_batch(std::span<const std::int64_t> lengths) {
+  return extend_batch(lengths, std::vector<std::int64_t>(lengths.size(), 1));
+}
+
+}  // namespace dodona::model

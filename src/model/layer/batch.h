@@ -1,0 +1,42 @@
+// The tokens that go through the layers together.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dodona/tensor.h"
+
+namespace dodona::model {
+
+/// New tokens of R requests, T in all: those of a request lie together, in the order of the requests. Decoding brings one of each,
+/// extending some, prefill all that a request has.
+struct Batch {
+  std::vector<std::int64_t> requests;      ///< [R] which request of the cache each is
+  std::vector<std::int64_t> query_starts;  ///< [R + 1] request r brings tokens query_starts[r] to query_starts[r + 1] - 1
+  std::vector<std::int64_t> positions;     ///< [T] of each token in its sequence, for rope
+  std::vector<std::int64_t> slots;         ///< [T] where the cache keeps each token's row
+  std::vector<std::int64_t> lengths;       ///< [R] tokens of each request, the new ones included
+
+  std::int64_t size() const { return static_cast<std::int64_t>(requests.size()); }
+  std::int64_t tokens() const { return static_cast<std::int64_t>(positions.size()); }
+  std::int64_t tokens_of(std::int64_t r) const {
+    return query_starts[static_cast<std::size_t>(r) + 1] - query_starts[static_cast<std::size_t>(r)];
+  }
+  bool one_token_each() const { return tokens() == size(); }
+
+  Tensor slots_tensor() const;    ///< i64 [T]
+  Tensor lengths_tensor() const;  ///< i32 [R]
+
+  /// Throws Error (bad_shape, bad_value) naming the field unless the counts fit each other, every request brings a token, and each token's
+  /// position lies inside its request's length.
+  void validate() const;
+};
+
+/// The last new_tokens[r] tokens of requests 0, 1, ... of lengths[r] tokens; slots are for PagedKvCache::place to fill in. Throws Error
+/// (bad_value) for no requests, lengths below 1, and new tokens below 1 or beyond the length.
+Batch extend_batch(std::span<const std::int64_t> lengths, std::span<const std::int64_t> new_tokens);
+/// One new token of each.
+Batch decode_batch(std::span<const std::int64_t> lengths);
+
+}  // namespace dodona::model

@@ -1,0 +1,99 @@
+#include "model/layer/decoder.h"
+
+#include <string>
+
+#include "core/define.h"
+#include "dodona/error.h"
+#include "model/layer/attention.h"
+#include "model/layer/mlp.h"
+#include "model/layer/values.h"
+#include "ops/normalization/fused_add_rmsnorm.h"
+#include "ops/normalization/rmsnorm.h"
+
+namespace dodona::model {
+namespace {
+
+/// residual <- x + residual, x <- norm of the sum. Without a residual, x becomes it.
+LayerState layernorm(const Pass& p, Part part, std::string_view name, const LayerState& in, const Tensor& weight) {
+  const auto& [x, residual] = in;
+  const double eps = p.config().rms_norm_eps;
+  const std::vector<Tensor> out =
+      p.trace.run({.part = part,
+                   .name = name,
+                   .inputs = {{"input", x.shape()}},
+                   .outputs = {{"output", x.dtype()}, {"residual", x.dtype(), x.shape()}},
+                   .work = residual.defined() ? moved({x, x, residual, residual, weight}) : moved({x, x, weight})},
+                  [&]() -> std::vector<Tensor> {
+                    if (residual.defined() && p.weights.setting().residual == Residual::fused) {
+                      const auto fused = ops::run(
+                          ops::FusedAddRmsnorm{.input = x.clone(), .residual = residual.clone(), .weight = weight, .eps = eps}, p.exec());
+                      return {fused.input, fused.residual};
+                    }
+                    const Tensor added = residual.defined() ? sum(x, residual, p.exec().threads) : x;
+                    return {ops::run(ops::Rmsnorm{.input = added, .weight = weight, .eps = eps}, p.exec()).output, added};
+                  });
+  return {out[0], out[1]};
+}
+
+void check_tensor(const char* name, const Tensor& tensor, const Dims& shape, DType type) {
+  if (!(tensor.shape() == shape))
+    throw Error(ErrorCode::bad_shape, "", name, "has shape " + to_string(tensor.shape()) + ", expected [T, H] = " + to_string(shape));
+  if (tensor.dtype() != type)
+    throw Error(ErrorCode::bad_dtype, "", name,
+                "has dtype " + std::string(dodona::name(tensor.dtype())) + ", expected " + std::string(dodona::name(type)));
+}
+
+void check(const LayerWeights& weights, const Batch& batch, const LayerState& state, const PagedKvCache& cache) {
+  const Dims shape{batch.tokens(), weights.config().hidden_size};
+  check_tensor("hidden", state.hidden, shape, weights.type());
+  const bool first = is_first_layer(weights.source().config(), weights.layer());
+  if (state.residual.defined() == first)
+    throw Error(ErrorCode::missing_argument, "", "residual",
+                (first ? "is given, but layer " : "is missing: layer ") + std::to_string(weights.layer()) +
+                    (first ? " takes embeddings alone" : " takes one beside hidden"));
+  if (!first) check_tensor("residual", state.residual, shape, weights.type());
+  if (cache.buffer().dtype() != weights.type())
+    throw Error(ErrorCode::bad_dtype, "", "kv_cache",
+                "holds " + std::string(dodona::name(cache.buffer().dtype())) + ", expected " + std::string(dodona::name(weights.type())));
+}
+
+}  // namespace
+
+ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, std::int64_t requests) {
+  const ModelConfig& config = source.config();
+  config.check_layer(setting.layer);
+  return ShapeBook(config, config.is_nextn_layer(setting.layer) ? Phase::nextn : Phase::decode,
+                   BookOptions{.batch = requests,
+                               .layer = setting.layer,
+                               .fused_shared = setting.fused_shared,
+                               .rounding = setting.rounding,
+                               .residual = setting.residual,
+                               .shard = source.shard()});
+}
+
+Trace layer_trace(const LayerWeights& weights, const Batch& batch, const Exec& exec, Trace::Bodies bodies) {
+  const auto book = [&](std::int64_t requests) { return layer_book(weights.source(), weights.setting(), requests); };
+  return Trace(book(batch.size()), book(0), exec, bodies);
+}
+
+LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState& state, PagedKvCache& cache, Trace& trace) {
+  check(weights, batch, state, cache);
+  if (!trace.plans()) {
+    cache.check(batch);
+    if (!weights.source().shard().whole())
+      throw Error(ErrorCode::unsupported, "", "shard", "of " + weights.config().name + ": a layer's sums over shards are not built yet");
+  }
+  const Pass pass{weights, batch, cache, trace, choose(weights, batch)};
+  trace.enter("layer()");
+  const Trace::Scope layer(trace);
+  const LayerState before = layernorm(pass, Part::attention, "self.input_layernorm()", state, weights.input_layernorm);
+  const Tensor attended = pass.choices.attention->run(pass, before.hidden);
+  const Part part = weights.is_moe() ? Part::mlp_moe : Part::mlp_dense;
+  const LayerState after =
+      layernorm(pass, part, "self.post_attention_layernorm()", {attended, before.residual}, weights.post_attention_layernorm);
+  const LayerState output{weights.is_moe() ? moe(pass, after.hidden) : dense_mlp(pass, after.hidden), after.residual};
+  trace.gives({{"hidden", output.hidden}, {"residual", output.residual}});
+  return output;
+}
+
+}  // namespace dodona::model

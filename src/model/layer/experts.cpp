@@ -1,0 +1,56 @@
+#include "model/layer/experts.h"
+
+#include <algorithm>
+#include <array>
+
+#include "dodona/error.h"
+#include "quant/sizes.h"
+
+namespace dodona::model {
+namespace {
+
+constexpr std::array backends{&cutlass_experts, &plain_experts};
+
+std::vector<std::int64_t> spread(const Pass& pass) {
+  const ModelConfig& c = pass.config();
+  const std::int64_t rows = pass.tokens() * c.num_experts_per_tok, read = std::min(rows, c.n_routed_experts);
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(pass.weights.experts()), 0);
+  for (std::int64_t e = 0; e < read; ++e) counts[static_cast<std::size_t>(e)] = rows / read + (e < rows % read ? 1 : 0);
+  if (pass.weights.setting().fused_shared) counts.back() = pass.tokens();
+  return counts;
+}
+
+}  // namespace
+
+const ExpertsBackend& choose_experts(const LinearMethod& stored) {
+  for (const ExpertsBackend* backend : backends)
+    if (backend->accepts(stored) != nullptr) return *backend;
+  throw Error(ErrorCode::unsupported, "", "experts", "are " + std::string(stored.name) + ", which no backend multiplies");
+}
+
+std::vector<std::int64_t> rows_of_experts(const Pass& pass, const Tensor& ids) {
+  if (pass.trace.plans()) return spread(pass);
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(pass.weights.experts()), 0);
+  for (std::int64_t i = 0; i < ids.elements(); ++i) {
+    const std::int32_t id = ids.as<std::int32_t>()[i];
+    if (id < 0 || id >= pass.weights.experts())
+      throw Error(ErrorCode::bad_value, "", "topk_ids",
+                  "has " + std::to_string(id) + ", expected 0 to " + std::to_string(pass.weights.experts() - 1));
+    ++counts[static_cast<std::size_t>(id)];
+  }
+  return counts;
+}
+
+std::vector<ExpertRows> groups_of(std::span<const std::int64_t> counts) {
+  std::vector<ExpertRows> groups;
+  std::int64_t row = 0, scale_row = 0;
+  for (std::size_t e = 0; e < counts.size(); ++e) {
+    if (counts[e] == 0) continue;
+    groups.push_back({static_cast<std::int64_t>(e), row, counts[e], scale_row});
+    row += counts[e];
+    scale_row += quant::align(counts[e], 128);
+  }
+  return groups;
+}
+
+}  // namespace dodona::model

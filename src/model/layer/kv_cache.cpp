@@ -1,0 +1,147 @@
+#include "model/layer/kv_cache.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "core/random.h"
+#include "core/threads.h"
+#include "dodona/error.h"
+#include "model/weights/without_memory.h"
+#include "quant/element.h"
+
+namespace dodona::model {
+namespace {
+
+std::int64_t pages_of(std::int64_t tokens) {
+  return (tokens + PagedKvCache::page_size - 1) / PagedKvCache::page_size;
+}
+std::int64_t pages_of(std::span<const std::int64_t> capacities) {
+  std::int64_t pages = 0;
+  for (const std::int64_t tokens : capacities) pages += pages_of(tokens);
+  return pages;
+}
+
+std::vector<std::int64_t> checked(const ModelConfig& config, std::span<const std::int64_t> capacities) {
+  if (capacities.empty()) throw Error(ErrorCode::bad_value, "", "batch", "is 0, expected at least one request");
+  for (std::size_t b = 0; b < capacities.size(); ++b)
+    if (capacities[b] < 1 || capacities[b] > config.max_position_embeddings)
+      throw Error(ErrorCode::bad_value, "", "kv_len",
+                  "of request " + std::to_string(b) + " is " + std::to_string(capacities[b]) + ", expected 1 to " +
+                      std::to_string(config.max_position_embeddings) + " (max_position_embeddings)");
+  return {capacities.begin(), capacities.end()};
+}
+
+}  // namespace
+
+PagedKvCache::PagedKvCache(const ModelConfig& config, DType type, std::span<const std::int64_t> capacities, std::uint64_t page_seed)
+    : capacities_(checked(config, capacities)) {
+  const std::int64_t pages = pages_of(capacities_), wide = widest();
+  if (pages > (std::int64_t{1} << 30))
+    throw Error(ErrorCode::bad_value, "", "kv_len", "needs " + std::to_string(pages) + " pages, more than page ids can name");
+  buffer_ = Tensor(type, {(pages + 1) * page_size, 1, config.latent_dim()});
+  page_table_ = Tensor(DType::i32, {requests(), wide});
+  std::vector<std::int64_t> order(static_cast<std::size_t>(pages));
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i) + 1;
+  if (page_seed != 0) shuffle(Stream(page_seed, "kv_cache.pages"), order);
+  auto* const table = page_table_.as<std::int32_t>();
+  std::size_t next = 0;
+  for (std::int64_t b = 0; b < requests(); ++b)
+    for (std::int64_t i = 0; i < wide; ++i)
+      table[b * wide + i] = i < pages_of(capacities_[static_cast<std::size_t>(b)]) ? static_cast<std::int32_t>(order[next++]) : -1;
+}
+
+PagedKvCache PagedKvCache::planned(const ModelConfig& config, DType type, std::span<const std::int64_t> capacities) {
+  PagedKvCache cache;
+  cache.capacities_ = checked(config, capacities);
+  cache.buffer_ = without_memory(type, {(pages_of(cache.capacities_) + 1) * page_size, 1, config.latent_dim()});
+  cache.page_table_ = without_memory(DType::i32, {cache.requests(), cache.widest()});
+  return cache;
+}
+
+std::int64_t PagedKvCache::widest() const {
+  return pages_of(*std::max_element(capacities_.begin(), capacities_.end()));
+}
+
+double PagedKvCache::bytes() const {
+  return static_cast<double>(bytes_for(buffer_.dtype(), pages_of(capacities_) * page_size * buffer_.size(2)));
+}
+
+Tensor PagedKvCache::pages() const {
+  return buffer_.reshape({buffer_.size(0) / page_size, page_size, buffer_.size(2)});
+}
+
+std::int64_t PagedKvCache::slot(std::int64_t request, std::int64_t token) const {
+  const std::int64_t page = page_table_.as<std::int32_t>()[request * page_table_.size(1) + token / page_size];
+  return page * page_size + token % page_size;
+}
+
+Tensor PagedKvCache::page_table(std::span<const std::int64_t> requests) const {
+  const auto count = static_cast<std::int64_t>(requests.size());
+  if (count == this->requests() && std::is_sorted(requests.begin(), requests.end())) return page_table_;  // each once: all in order
+  const Tensor rows = Tensor::uninitialized(DType::i32, {count, page_table_.size(1)});
+  for (std::int64_t r = 0; r < count; ++r) {
+    const std::int64_t request = requests[static_cast<std::size_t>(r)];
+    copy(page_table_.slice(0, request, request + 1), rows.slice(0, r, r + 1));
+  }
+  return rows;
+}
+
+void PagedKvCache::check_lengths(const Batch& batch) const {
+  std::vector<bool> taken(capacities_.size(), false);
+  for (std::size_t r = 0; r < batch.requests.size(); ++r) {
+    const std::int64_t request = batch.requests[r];
+    if (request < 0 || request >= requests() || taken[static_cast<std::size_t>(request)])
+      throw Error(ErrorCode::bad_value, "", "batch requests",
+                  "has " + std::to_string(request) + ", expected each of 0 to " + std::to_string(requests() - 1) +
+                      " (requests of the cache) once at most");
+    taken[static_cast<std::size_t>(request)] = true;
+    const std::int64_t capacity = capacities_[static_cast<std::size_t>(request)];
+    if (batch.lengths[r] < 1 || batch.lengths[r] > capacity)
+      throw Error(ErrorCode::bad_value, "", "batch lengths",
+                  "has " + std::to_string(batch.lengths[r]) + " for request " + std::to_string(request) + ", expected 1 to " +
+                      std::to_string(capacity) + " (its pages)");
+  }
+}
+
+void PagedKvCache::place(Batch& batch) const {
+  batch.slots.assign(batch.positions.size(), 0);
+  batch.validate();
+  check_lengths(batch);
+  for (std::size_t r = 0; r < batch.requests.size(); ++r)
+    for (std::int64_t t = batch.query_starts[r]; t < batch.query_starts[r + 1]; ++t)
+      batch.slots[static_cast<std::size_t>(t)] = slot(batch.requests[r], batch.positions[static_cast<std::size_t>(t)]);
+}
+
+void PagedKvCache::check(const Batch& batch) const {
+  batch.validate();
+  check_lengths(batch);
+  std::set<std::int64_t> taken;
+  for (std::size_t r = 0; r < batch.requests.size(); ++r) {
+    const auto* const pages = page_table_.as<std::int32_t>() + batch.requests[r] * page_table_.size(1);
+    for (std::int64_t t = batch.query_starts[r]; t < batch.query_starts[r + 1]; ++t) {
+      const std::int64_t slot = batch.slots[static_cast<std::size_t>(t)];
+      const bool own = slot >= 0 && std::find(pages, pages + page_table_.size(1), slot / page_size) != pages + page_table_.size(1);
+      if (!own || !taken.insert(slot).second)
+        throw Error(ErrorCode::bad_value, "", "batch slots",
+                    "has " + std::to_string(slot) + " for token " + std::to_string(t) +
+                        ", expected a slot of its own in the pages of request " + std::to_string(batch.requests[r]));
+    }
+  }
+}
+
+void PagedKvCache::synthesize_history(std::uint64_t seed, std::span<const std::int64_t> lengths, int threads) {
+  check_lengths(decode_batch(lengths));
+  const std::int64_t columns = buffer_.size(2);
+  for (std::int64_t b = 0; b < requests(); ++b) {
+    const Stream stream(seed, "kv_cache.request." + std::to_string(b));
+    parallel_for(threads, lengths[static_cast<std::size_t>(b)] - 1, 100.0 * static_cast<double>(columns), [&](std::int64_t token) {
+      std::vector<float> row(static_cast<std::size_t>(columns));
+      fill_normal(stream, static_cast<std::uint64_t>(token * columns), row);
+      auto* const out = buffer_.as<std::byte>() + bytes_for(buffer_.dtype(), slot(b, token) * columns);
+      quant::from_f32(buffer_.dtype(), row.data(), out, columns);
+    });
+  }
+}
+
+}  // namespace dodona::model

@@ -1,0 +1,59 @@
+// The paged cache of MLA latents of one layer.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dodona/tensor.h"
+#include "model/config/config.h"
+#include "model/layer/batch.h"
+
+namespace dodona::model {
+
+/// Slots of [latent, normalised | k_pe, rotated], one for each token, in pages of 128. Page 0 is never given to a request: it takes the
+/// dummy writes of padded tokens, as upstream's does.
+class PagedKvCache {
+ public:
+  static constexpr std::int64_t page_size = 128;
+
+  /// Room for capacities[b] tokens of request b; elements of `type` (bf16, or f32 where roundings are off), zero. With a page seed the
+  /// pages are dealt out in a shuffled order, otherwise in turn. Throws Error (bad_value) for no requests and for capacities below 1 or
+  /// beyond max_position_embeddings; out_of_memory.
+  PagedKvCache(const ModelConfig& config, DType type, std::span<const std::int64_t> capacities, std::uint64_t page_seed = 0);
+  /// The same without memory, for plans: sizes alone.
+  static PagedKvCache planned(const ModelConfig& config, DType type, std::span<const std::int64_t> capacities);
+
+  std::int64_t requests() const { return static_cast<std::int64_t>(capacities_.size()); }
+  /// [slots, 1, 576]
+  const Tensor& buffer() const { return buffer_; }
+  /// The same memory as [pages, 128, 576].
+  Tensor pages() const;
+  /// i32 [B, W], -1 beyond a request's pages.
+  const Tensor& page_table() const { return page_table_; }
+  /// The rows of those requests.
+  Tensor page_table(std::span<const std::int64_t> requests) const;
+  std::int64_t slot(std::int64_t request, std::int64_t token) const;
+  /// Bytes of the pages that requests have.
+  double bytes() const;
+
+  /// Gives every token of the batch the slot of its position. Throws Error as check does.
+  void place(Batch& batch) const;
+  /// Throws Error (bad_value) naming the field unless the batch is valid, its requests are this cache's, each once, their lengths are
+  /// within the capacities, and slots are distinct and lie in pages of their requests.
+  void check(const Batch& batch) const;
+
+  /// Draws the rows of tokens 0 ... lengths[b] - 2 from the seed: normal, with the latents' and the keys' unit variance after a norm.
+  /// A row depends on the seed, the request and the token only, not on where its page lies.
+  void synthesize_history(std::uint64_t seed, std::span<const std::int64_t> lengths, int threads);
+
+ private:
+  PagedKvCache() = default;
+  std::int64_t widest() const;
+  void check_lengths(const Batch& batch) const;
+
+  std::vector<std::int64_t> capacities_;
+  Tensor buffer_, page_table_;
+};
+
+}  // namespace dodona::model

@@ -1,0 +1,75 @@
+// Linear modules, ready to run in the form in which the checkpoint stores their weights.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "dodona/exec.h"
+#include "dodona/prepared.h"
+#include "dodona/tensor.h"
+#include "model/layer/setting.h"
+#include "model/layer/trace.h"
+#include "model/weights/weights.h"
+
+namespace dodona::model {
+
+struct Projection;
+
+/// One way of multiplying with a weight. A further form of weights (fp8 blocks, int8, w4a8) is a further one, in a file of its own, and a
+/// line in linear_method().
+struct LinearMethod {
+  std::string_view name;
+  std::string_view kernel;  ///< the upstream kernel that does the product
+  bool narrow = false;      ///< multiplies codes: its arithmetic is Work::int8_ops
+  /// Brings the weight into the form that `apply` reads with `exec`'s mode, once, and gives up the raw one where it is read no more.
+  void (*prepare)(Projection&, const Exec& exec) = nullptr;
+  /// x [T, K] to [T, N] of type `out`. nullptr where a backend multiplies several modules in one product.
+  Tensor (*apply)(const Projection&, const Tensor& x, DType out, const Exec&) = nullptr;
+};
+
+/// bf16 (or fp32 activations): `linear`.
+extern const LinearMethod bf16_method;
+/// NVFP4: x is quantized with the global scale 1 / input_scale (`scaled_fp4_quant`) and multiplied by `cutlass_scaled_fp4_mm` with
+/// alpha = input_scale * weight_scale_2. Source: sglang `ModelOptFp4LinearMethod`.
+extern const LinearMethod nvfp4_method;
+/// NVFP4 weights of routed experts, for `cutlass_fp4_group_mm`.
+extern const LinearMethod nvfp4_grouped_method;
+/// NVFP4 weights with roundings off: codes times block scales, exact in bf16, in `linear`; the products times weight_scale_2.
+extern const LinearMethod unscaled_method;
+
+/// The method of modules that are stored in this form.
+const LinearMethod& linear_method(WeightForm form, Rounding rounding);
+
+/// y = x W^T.
+struct Projection {
+  const LinearMethod* method = nullptr;
+  Linear weight;
+  /// What the methods prepare. NVFP4: for fast mode the op's own form, for others the block scales in tiles of 128 x 4; without roundings
+  /// codes times block scales.
+  Prepared prepared;
+  Tensor block_scales, unscaled;
+
+  bool defined() const { return method != nullptr; }
+  std::int64_t rows() const { return weight.rows; }
+  std::int64_t columns() const { return weight.columns; }
+  /// Of NVFP4 products.
+  float alpha() const { return weight.input_scale * weight.weight_scale_2; }
+
+  Tensor operator()(const Tensor& x, const Exec& exec) const { return method->apply(*this, x, x.dtype(), exec); }
+  /// A product of `tokens` rows of `type`.
+  Work work(std::int64_t tokens, DType type) const;
+};
+
+/// A kernel that upstream has for few tokens and the bf16 weights of one model.
+struct LowLatencyKernel {
+  std::string_view name;
+  bool (*fits)(std::int64_t rows, std::int64_t columns);
+  Tensor (*apply)(const Projection&, const Tensor& x, const Exec&);
+
+  /// `this` where it runs, nullptr where the method's own kernel does.
+  const LowLatencyKernel* chosen(const Projection& projection, std::int64_t tokens, Rounding rounding) const;
+};
+extern const LowLatencyKernel fused_a_kernel;  ///< fused_qkv_a_proj_with_mqa
+extern const LowLatencyKernel router_kernel;   ///< the router; gives fp32
+
+}  // namespace dodona::model

@@ -1,0 +1,86 @@
+// Weights in NVFP4.
+#include "core/define.h"
+#include "model/layer/linear_method.h"
+#include "model/layer/values.h"
+#include "ops/gemm/cutlass_scaled_fp4_mm.h"
+#include "ops/gemm/linear.h"
+#include "ops/moe/cutlass_fp4_group_mm.h"
+#include "ops/quantization/scaled_fp4_quant.h"
+#include "quant/swizzle.h"
+
+namespace dodona::model {
+namespace {
+
+Tensor swizzled(const Tensor& scale) {
+  constexpr auto layout = quant::ScaleLayout::swizzled_128x4;
+  const auto padded = quant::padded_size(layout, scale.size(0), scale.size(1));
+  Tensor out(DType::f8_e4m3, {padded.rows, padded.columns});
+  quant::swizzle_scales(layout, {scale.as<std::uint8_t>(), static_cast<std::size_t>(scale.elements())}, scale.size(0), scale.size(1),
+                        {out.as<std::uint8_t>(), static_cast<std::size_t>(out.elements())});
+  return out;
+}
+
+/// [..] to [1, ..].
+Tensor alone(const Tensor& tensor) {
+  return tensor.reshape({1, tensor.size(0), tensor.size(1)});
+}
+
+/// Fast mode reads what `pack` makes of codes and swizzled scales; other modes those themselves.
+template <class Pack>
+void prepare(Projection& p, const Exec& exec, const Pack& pack) {
+  if (p.prepared.defined() || p.block_scales.defined()) return;
+  const Tensor scales = swizzled(p.weight.weight_scale);
+  p.weight.weight_scale = Tensor();
+  if (exec.mode != Mode::fast) {
+    p.block_scales = scales;
+    return;
+  }
+  p.prepared = pack(p.weight.weight, scales);
+  p.weight.weight = Tensor();
+}
+
+void prepare_single(Projection& p, const Exec& exec) {
+  prepare(p, exec, [&](const Tensor& codes, const Tensor& scales) {
+    return ops::prepare(ops::CutlassScaledFp4Mm{.b = codes, .block_scale_b = scales}, exec);
+  });
+}
+
+void prepare_grouped(Projection& p, const Exec& exec) {
+  prepare(p, exec, [&](const Tensor& codes, const Tensor& scales) {
+    return ops::prepare(ops::CutlassFp4GroupMm{.b_fp4 = alone(codes), .b_blockscale = alone(scales)}, exec);
+  });
+}
+
+Tensor apply(const Projection& p, const Tensor& x, DType out, const Exec& exec) {
+  const auto a = ops::run(ops::ScaledFp4Quant{.input = x, .input_global_scale = scalar(1.0f / p.weight.input_scale)}, exec);
+  return ops::run(ops::CutlassScaledFp4Mm{.a = a.output,
+                                          .b = p.prepared.defined() ? Tensor() : p.weight.weight,
+                                          .block_scale_a = a.output_scale,
+                                          .block_scale_b = p.block_scales,
+                                          .alpha = scalar(p.alpha()),
+                                          .out_dtype = out},
+                  exec, p.prepared)
+      .out;
+}
+
+void prepare_unscaled(Projection& p, const Exec& exec) {
+  if (p.unscaled.defined()) return;
+  p.unscaled = dequantize_unscaled(p.weight, exec.threads);
+  p.weight.weight = p.weight.weight_scale = Tensor();
+}
+
+Tensor apply_unscaled(const Projection& p, const Tensor& x, DType out, const Exec& exec) {
+  const Tensor y = ops::run(ops::Linear{.input = x, .weight = p.unscaled, .out_dtype = DType::f32}, exec).output;
+  for (std::int64_t i = 0; i < y.elements(); ++i) y.as<float>()[i] *= p.weight.weight_scale_2;
+  return out == DType::f32 ? y : rounded(y, out);
+}
+
+}  // namespace
+
+const LinearMethod nvfp4_method{
+    .name = "nvfp4", .kernel = "cutlass_scaled_fp4_mm", .narrow = true, .prepare = prepare_single, .apply = apply};
+const LinearMethod nvfp4_grouped_method{
+    .name = "nvfp4, grouped", .kernel = "cutlass_fp4_group_mm", .narrow = true, .prepare = prepare_grouped};
+const LinearMethod unscaled_method{.name = "nvfp4, unrounded", .kernel = "linear", .prepare = prepare_unscaled, .apply = apply_unscaled};
+
+}  // namespace dodona::model

@@ -1,0 +1,91 @@
+#include "model/layer/mlp.h"
+
+#include "core/define.h"
+#include "model/layer/experts.h"
+#include "model/layer/values.h"
+#include "ops/activation/silu_and_mul.h"
+#include "ops/moe/moe_fused_gate.h"
+
+namespace dodona::model {
+namespace {
+
+Tensor gated_mlp(const Pass& p, Part part, const MlpWeights& weights, const Tensor& x) {
+  const Tensor gate_up = p.project(part, "self.gate_up_proj()", weights.gate_up, x);
+  const Tensor activated = p.trace.run1({.part = part,
+                                         .name = "self.act_fn()",
+                                         .inputs = {{"input", gate_up.shape()}},
+                                         .outputs = {{"output", gate_up.dtype()}},
+                                         .work = moved({gate_up})},
+                                        [&] { return ops::run(ops::SiluAndMul{.input = gate_up}, p.exec()).out; });
+  return p.project(part, "self.down_proj()", weights.down, activated);
+}
+
+/// Logits in fp32: the low-latency kernel gives them so; a linear's are rounded to the activations' type on their way.
+Tensor gate(const Pass& p, const Tensor& x) {
+  const Projection& router = p.weights.gate;
+  return p.trace.run1({.part = Part::mlp_moe,
+                       .name = "self.gate()",
+                       .inputs = {{"input", x.shape()}},
+                       .outputs = {{"output", DType::f32}},
+                       .work = router.work(p.tokens(), x.dtype())},
+                      [&] {
+                        const LowLatencyKernel* const kernel = p.choices.router;
+                        return kernel != nullptr ? kernel->apply(router, x, p.exec()) : widened(router(x, p.exec()));
+                      });
+}
+
+Routing topk(const Pass& p, const Tensor& logits) {
+  const ModelConfig& config = p.config();
+  const std::int64_t shared = p.weights.setting().fused_shared ? 1 : 0;
+  const std::vector<Tensor> chosen =
+      p.trace.run({.part = Part::mlp_moe,
+                   .name = "self.topk()",
+                   .inputs = {{"input", logits.shape()}},
+                   .outputs = {{"topk_weights", DType::f32}, {"topk_ids", DType::i32}},
+                   .work = moved({logits, p.weights.correction_bias})},
+                  [&]() -> std::vector<Tensor> {
+                    const auto run = ops::run(ops::MoeFusedGate{.input_tensor = logits,
+                                                                .bias = p.weights.correction_bias,
+                                                                .num_expert_group = config.n_group,
+                                                                .topk_group = config.topk_group,
+                                                                .topk = config.num_experts_per_tok + shared,
+                                                                .num_fused_shared_experts = shared,
+                                                                .routed_scaling_factor = config.routed_scaling_factor,
+                                                                .apply_routed_scaling_factor_on_output = p.weights.backend().scales_router},
+                                              p.exec());
+                    return {run.topk_weights, run.topk_ids};
+                  });
+  return {chosen[0], chosen[1], rows_of_experts(p, chosen[1])};
+}
+
+Tensor shared_experts(const Pass& p, const Tensor& x) {
+  p.trace.enter(Part::mlp_moe, "self.shared_experts()");
+  const Trace::Scope scope(p.trace);
+  Tensor out = gated_mlp(p, Part::shared_experts, p.weights.shared, x);
+  p.trace.gives({{"output", out}});
+  return out;
+}
+
+}  // namespace
+
+Tensor dense_mlp(const Pass& p, const Tensor& x) {
+  p.trace.enter("self.mlp()");
+  const Trace::Scope mlp(p.trace);
+  Tensor out = gated_mlp(p, Part::mlp_dense, p.weights.mlp, x);
+  p.trace.gives({{"output", out}});
+  return out;
+}
+
+Tensor moe(const Pass& p, const Tensor& x) {
+  p.trace.enter("self.mlp()");
+  const Trace::Scope mlp(p.trace);
+  const Routing routing = topk(p, gate(p, x));
+  p.weights.touch(routing.counts, p.exec());
+  const Tensor shared = p.weights.shared.gate_up.defined() ? shared_experts(p, x) : Tensor();
+  Tensor out = p.weights.backend().run(p, x, routing);
+  if (shared.defined() && !p.trace.plans()) out = sum(out, shared, p.exec().threads);
+  p.trace.gives({{"output", out}});
+  return out;
+}
+
+}  // namespace dodona::model

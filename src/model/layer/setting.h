@@ -1,0 +1,29 @@
+// How a layer is run: what its choices follow from, beside the configuration and the batch.
+#pragma once
+
+#include <cstdint>
+
+#include "dodona/dtype.h"
+
+namespace dodona::model {
+
+/// Whether what passes from op to op is rounded to bf16, as on the GPU, or stays in fp32: a way to compare a composition with another
+/// implementation without the noise of the roundings. With roundings off, quantized weights keep their values and activations are not
+/// quantized.
+enum class Rounding { bf16, off };
+inline DType activation_type(Rounding rounding) {
+  return rounding == Rounding::bf16 ? DType::bf16 : DType::f32;
+}
+
+/// How the residual meets the norms: fused_add_rmsnorm normalizes the fp32 sum (one device, or tensor parallelism); with pre-added
+/// residuals the sum is rounded first, then normalized by rmsnorm (data-parallel attention). Source: sglang `LayerCommunicator`.
+enum class Residual { fused, pre_added };
+
+struct LayerSetting {
+  std::int64_t layer = 0;
+  Rounding rounding = Rounding::bf16;
+  Residual residual = Residual::fused;
+  bool fused_shared = false;  ///< the shared expert is expert E, chosen by every token: K + 1 columns, E + 1 experts
+};
+
+}  // namespace dodona::model

@@ -1,0 +1,42 @@
+#include "model/layer/values.h"
+
+#include <vector>
+
+#include "core/threads.h"
+#include "quant/element.h"
+
+namespace dodona::model {
+
+Tensor scalar(float value) {
+  Tensor tensor(DType::f32, {1});
+  *tensor.as<float>() = value;
+  return tensor;
+}
+
+Tensor widened(const Tensor& tensor) {
+  Tensor out = Tensor::uninitialized(DType::f32, tensor.shape());
+  quant::to_f32(tensor.dtype(), tensor.data(), out.as<float>(), tensor.elements());
+  return out;
+}
+
+Tensor rounded(const Tensor& values, DType type) {
+  Tensor out = Tensor::uninitialized(type, values.shape());
+  quant::from_f32(type, values.as<float>(), out.data(), values.elements());
+  return out;
+}
+
+Tensor sum(const Tensor& a, const Tensor& b, int threads) {
+  Tensor out(a.dtype(), a.shape());
+  const std::int64_t columns = a.size(1);
+  parallel_for(threads, a.size(0), static_cast<double>(columns), [&](std::int64_t t) {
+    std::vector<float> x(static_cast<std::size_t>(columns)), y(x.size());
+    const std::int64_t offset = bytes_for(a.dtype(), t * columns);
+    quant::to_f32(a.dtype(), a.as<std::byte>() + offset, x.data(), columns);
+    quant::to_f32(b.dtype(), b.as<std::byte>() + offset, y.data(), columns);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+    quant::from_f32(out.dtype(), x.data(), out.as<std::byte>() + offset, columns);
+  });
+  return out;
+}
+
+}  // namespace dodona::model

@@ -1,0 +1,17 @@
+// What the model does with whole tensors of values between its ops.
+#pragma once
+
+#include "dodona/tensor.h"
+
+namespace dodona::model {
+
+/// A tensor of one fp32 element.
+Tensor scalar(float value);
+/// The same values in fp32.
+Tensor widened(const Tensor& tensor);
+/// fp32 values, each rounded to `type`.
+Tensor rounded(const Tensor& values, DType type);
+/// a + b for [T, C] of one type, added in fp32 and rounded to that type.
+Tensor sum(const Tensor& a, const Tensor& b, int threads);
+
+}  // namespace dodona::model

@@ -1,0 +1,40 @@
+// All layers of a model, one after the other.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "model/layer/decoder.h"
+
+namespace dodona::model {
+
+/// A walk through the layers of which two at most have weights in memory: while one runs, those of the next are made ready by a thread of
+/// their own, and those of the one behind are let go. Gives the bits of the layers run one by one.
+class Model {
+ public:
+  /// `setting` is that of every layer, but for its number; dense layers have no shared expert to fuse. The source must outlive this.
+  Model(const WeightSource& source, const LayerSetting& setting, Exec exec) : source_(&source), setting_(setting), exec_(std::move(exec)) {}
+
+  /// A cache for each layer, see PagedKvCache.
+  std::vector<PagedKvCache> make_caches(std::span<const std::int64_t> capacities, std::uint64_t page_seed = 0) const;
+
+  /// What is told of each layer; either may be empty.
+  struct Hooks {
+    std::function<void(std::int64_t layer, Trace&)> before;
+    std::function<void(std::int64_t layer, const LayerState& output, const Trace&)> after;
+  };
+  /// From embeddings [T, H] through layers 0 ... num_hidden_layers - 1 (NextN layers are models of their own): what the last one gives.
+  /// Throws Error as run_layer does, and bad_shape unless there is a cache for each layer.
+  LayerState run(const Batch& batch, const Tensor& embeddings, std::span<PagedKvCache> caches, const Hooks& hooks = {}) const;
+
+ private:
+  LayerWeights load(std::int64_t layer) const;
+
+  const WeightSource* source_;
+  LayerSetting setting_;
+  Exec exec_;
+};
+
+}  // namespace dodona::model

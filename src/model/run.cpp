@@ -1,0 +1,188 @@
+#include "model/run.h"
+
+#include <algorithm>
+
+#include "core/random.h"
+#include "dodona/error.h"
+#include "io/sha256.h"
+#include "model/weights/tensor_list.h"
+#include "model/weights/without_memory.h"
+#include "quant/element.h"
+
+namespace dodona::model {
+namespace {
+
+Tensor drawn(const char* name, std::uint64_t seed, const Dims& shape, DType type) {
+  Tensor tensor(type, shape);
+  std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
+  fill_normal(Stream(seed, name), 0, values);
+  quant::from_f32(type, values.data(), tensor.data(), tensor.elements());
+  return tensor;
+}
+
+/// `make(name)` for hidden and, where the layer takes one, for residual.
+template <class Make>
+LayerState state_of(const LayerRequest& request, const Make& make) {
+  LayerState state{make("hidden"), {}};
+  if (!is_first_layer(request.config, request.setting.layer)) state.residual = make("residual");
+  return state;
+}
+
+Dims state_shape(const LayerRequest& request) {
+  return {static_cast<std::int64_t>(request.lengths.size()), request.config.hidden_size};
+}
+
+void check_option(const char* option, std::int64_t value, std::int64_t most, const char* why = "") {
+  if (value < 1 || value > most)
+    throw Error(ErrorCode::bad_option, "", option, "is " + std::to_string(value) + ", expected 1 to " + std::to_string(most) + why);
+}
+
+}  // namespace
+
+ModelConfig choose_config(const std::string& folder, const std::string& preset_name, const std::string& weights) {
+  if (!folder.empty()) return load_config(folder);
+  if (!preset_name.empty()) return preset(preset_name);
+  return weights.empty() ? preset("r1-nvfp4") : load_config(weights);
+}
+
+std::int64_t default_layer(const ModelConfig& config) {
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (config.is_moe_layer(layer)) return layer;
+  return 0;
+}
+
+std::unique_ptr<WeightSource> open_weights(const ModelConfig& config, const std::string& folder, std::uint64_t seed, const Exec& exec) {
+  return folder.empty() ? synthetic_weights(config, seed, exec) : open_checkpoint(folder, config);
+}
+
+std::vector<std::int64_t> lengths_of(const ModelConfig& config, std::vector<std::int64_t> kv_len, std::optional<std::int64_t> batch,
+                                     const BatchOptionNames& names) {
+  const auto given = static_cast<std::int64_t>(kv_len.size());
+  const std::int64_t requests = batch.value_or(given);
+  check_option(names.batch, requests, 1 << 20);
+  if (given != 1 && given != requests)
+    throw Error(ErrorCode::bad_option, "", names.kv_len,
+                "has " + std::to_string(given) + " values, expected one, or one for each of " + std::to_string(requests) + " requests");
+  for (const std::int64_t length : kv_len) check_option(names.kv_len, length, config.max_position_embeddings, " (max_position_embeddings)");
+  kv_len.resize(static_cast<std::size_t>(requests), kv_len.front());
+  return kv_len;
+}
+
+io::Json setting_json(const LayerRequest& request) {
+  const LayerSetting& setting = request.setting;
+  return {{"layer", setting.layer},
+          {"hidden_size", request.config.hidden_size},
+          {"kv_len", request.lengths},
+          {"seed", request.seed},
+          {"residual", setting.residual == Residual::fused ? "fused" : "pre-added"},
+          {"rounding", setting.rounding == Rounding::bf16 ? "bf16" : "off"},
+          {"fused_shared_expert", setting.fused_shared}};
+}
+
+Plan plan_layer(const LayerRequest& request) {
+  const auto source = planned_weights(request.config);
+  LayerWeights weights(*source, request.setting, request.exec);
+  PagedKvCache cache = PagedKvCache::planned(request.config, weights.type(), request.lengths);
+  const Batch batch = decode_batch(request.lengths);
+  const LayerState state = state_of(request, [&](const char*) { return without_memory(weights.type(), state_shape(request)); });
+  Trace trace = layer_trace(weights, batch, request.exec, Trace::Bodies::leave_out);
+  run_layer(weights, batch, state, cache, trace);
+  Plan plan;
+  for (const OpRecord& record : trace.records())
+    if (!record.group) plan.ops.push_back(record);
+  plan.weight_bytes = trace.records().front().work.weight_bytes;
+  for (const TensorInfo& tensor : layer_tensors(request.config, request.setting.layer))
+    plan.layer_weight_bytes += static_cast<double>(tensor.bytes());
+  plan.cache_bytes = cache.bytes();
+  return plan;
+}
+
+LayerRun::LayerRun(const LayerRequest& request)
+    : request_(request),
+      cache_(request.config, activation_type(request.setting.rounding), request.lengths, request.page_seed),
+      source_(open_weights(request.config, request.weights, request.seed, request.exec)),
+      weights_(*source_, request.setting, request.exec),
+      batch_(decode_batch(request.lengths)),
+      state_(state_of(request, [&](const char* name) { return drawn(name, request.seed, state_shape(request), weights_.type()); })) {
+  cache_.place(batch_);
+  cache_.synthesize_history(request.seed, request.lengths, request.exec.threads);
+}
+
+void LayerRun::each_cached_row(const std::function<void(std::int64_t, std::int64_t, const Tensor&)>& visit) const {
+  const Tensor& buffer = cache_.buffer();
+  for (std::int64_t b = 0; b < cache_.requests(); ++b)
+    for (std::int64_t j = 0; j + 1 < request_.lengths[static_cast<std::size_t>(b)]; ++j) {
+      const std::int64_t slot = cache_.slot(b, j);
+      visit(b, j, buffer.slice(0, slot, slot + 1).reshape({buffer.size(2)}));
+    }
+}
+
+namespace {
+
+Tensor row_of(const Tensor& history, std::int64_t request, std::int64_t token) {
+  return history.slice(0, request, request + 1).slice(1, token, token + 1).reshape({history.size(2)});
+}
+
+}  // namespace
+
+Tensor LayerRun::history() const {
+  const Tensor& buffer = cache_.buffer();
+  Tensor history(buffer.dtype(), {cache_.requests(), *std::max_element(request_.lengths.begin(), request_.lengths.end()), buffer.size(2)});
+  each_cached_row([&](std::int64_t b, std::int64_t j, const Tensor& row) { copy(row, row_of(history, b, j)); });
+  return history;
+}
+
+io::NamedTensors LayerRun::inputs() const {
+  io::NamedTensors inputs{{"hidden", state_.hidden.clone()}, {"kv_cache", history()}};
+  if (state_.residual.defined()) inputs.emplace_back("residual", state_.residual.clone());
+  return inputs;
+}
+
+void LayerRun::replace_input(const std::string& name, const Tensor& tensor, const std::string& where) {
+  if (!tensor.defined()) return;
+  for (const auto& [known, ours] : inputs()) {
+    if (known != name) continue;
+    if (!(tensor.shape() == ours.shape()) || tensor.dtype() != ours.dtype())
+      throw Error(ErrorCode::bad_shape, "", where,
+                  "holds input." + name + " as " + std::string(dodona::name(tensor.dtype())) + " " + to_string(tensor.shape()) +
+                      ", expected " + std::string(dodona::name(ours.dtype())) + " " + to_string(ours.shape()));
+    if (name == "hidden") state_.hidden = tensor.clone();
+    if (name == "residual") state_.residual = tensor.clone();
+    if (name == "kv_cache") each_cached_row([&](std::int64_t b, std::int64_t j, const Tensor& row) { copy(row_of(tensor, b, j), row); });
+    return;
+  }
+  throw Error(ErrorCode::bad_file, "", where, "holds input." + name + ", which this layer does not read");
+}
+
+LayerRun::Result LayerRun::run(const Observer& observer) {
+  Trace trace = layer_trace(weights_, batch_, request_.exec);
+  if (observer) trace.observe(observer);
+  LayerState output = run_layer(weights_, batch_, state_, cache_, trace);
+  return {std::move(output), trace.records()};
+}
+
+std::string digest_of(const LayerState& output) {
+  io::Sha256 hash;
+  for (const Tensor& tensor : {output.hidden, output.residual}) {
+    const Tensor dense = tensor.contiguous() ? tensor : tensor.clone();
+    hash.update({dense.as<std::byte>(), static_cast<std::size_t>(bytes_for(dense.dtype(), dense.elements()))});
+  }
+  return io::to_hex(hash.digest());
+}
+
+io::Json to_json(const OpRecord& record) {
+  return {{"op", record.op},
+          {"note", record.note},
+          {"depth", record.depth},
+          {"shapes", record.shapes},
+          {"kernels", record.kernels},
+          {"seconds", record.seconds},
+          {"bytes", record.work.bytes},
+          {"weight_bytes", record.work.weight_bytes},
+          {"flops", record.work.flops},
+          {"int8_ops", record.work.int8_ops},
+          {"rms", record.rms},
+          {"not_finite", record.not_finite}};
+}
+
+}  // namespace dodona::model

@@ -1,0 +1,99 @@
+// A layer run as the command and the C interface ask for it: what is not said is drawn from a seed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/json.h"
+#include "io/safetensors.h"
+#include "model/layer/decoder.h"
+
+namespace dodona::model {
+
+/// The configuration in `folder`, else the preset, else the one beside the weights, else r1-nvfp4; empty texts are not given.
+ModelConfig choose_config(const std::string& folder, const std::string& preset, const std::string& weights);
+/// The first MoE layer; 0 if there is none.
+std::int64_t default_layer(const ModelConfig& config);
+/// The checkpoint in `folder`; weights synthesized from the seed if it is empty.
+std::unique_ptr<WeightSource> open_weights(const ModelConfig& config, const std::string& folder, std::uint64_t seed, const Exec& exec);
+
+/// What the options for the batch and for lengths are called where the caller stands.
+struct BatchOptionNames {
+  const char* batch;
+  const char* kv_len;
+};
+/// One length for each request: a list, or one value for all. Throws Error (bad_option) naming the option.
+std::vector<std::int64_t> lengths_of(const ModelConfig& config, std::vector<std::int64_t> kv_len, std::optional<std::int64_t> batch,
+                                     const BatchOptionNames& names);
+
+/// One step of decoding through one layer.
+struct LayerRequest {
+  ModelConfig config;
+  std::string weights;  ///< folder of a checkpoint; empty: synthesized from the seed
+  LayerSetting setting;
+  std::vector<std::int64_t> lengths;  ///< tokens of each request, the new one included
+  std::uint64_t seed = 0;             ///< of weights, inputs and history
+  std::uint64_t page_seed = 0;        ///< deals the cache's pages in a shuffled order; changes no result
+  Exec exec;
+};
+/// What two runs must have in common to be compared: layer, hidden_size, kv_len, seed, residual, rounding, fused_shared_expert.
+io::Json setting_json(const LayerRequest& request);
+
+/// What the step takes, before anything runs.
+struct Plan {
+  std::vector<OpRecord> ops;      ///< in the order in which they run; kernels hold the one that does the op's main work; seconds are 0
+  double weight_bytes = 0;        ///< that the step reads
+  double layer_weight_bytes = 0;  ///< of the whole layer, with all experts
+  double cache_bytes = 0;         ///< pages of the KV cache
+};
+/// The layer run without bodies: allocates no tensors. Of the routed experts it reads min(B * K, E). Throws Error as LayerRun does.
+Plan plan_layer(const LayerRequest& request);
+
+/// The layer with all that the step reads, ready to be run as often as one likes: every run gives the same.
+class LayerRun {
+ public:
+  /// Makes cache, weights, history and inputs. Throws Error for a cache that cannot be (before weights are made), and as LayerWeights does.
+  explicit LayerRun(const LayerRequest& request);
+
+  const LayerRequest& request() const { return request_; }
+  const WeightSource& source() const { return *source_; }
+
+  /// Copies of what the step reads: hidden and, except for layers that have none, residual [B, H], normal numbers of the streams "hidden"
+  /// and "residual"; kv_cache [B, longest, row], the cache before the step, zeros beyond a request's history.
+  io::NamedTensors inputs() const;
+  /// Puts `tensor` in the place of that input; undefined: leaves it. Throws Error naming `where` it comes from for inputs that this layer
+  /// does not read, and for another dtype or shape.
+  void replace_input(const std::string& name, const Tensor& tensor, const std::string& where);
+
+  struct Result {
+    LayerState output;
+    std::vector<OpRecord> records;  ///< the first is the whole
+    double seconds() const { return records.front().seconds; }
+    const Work& work() const { return records.front().work; }
+  };
+  /// The first one loads the experts that the router chooses.
+  Result run(const Observer& observer = {});
+
+ private:
+  void each_cached_row(const std::function<void(std::int64_t request, std::int64_t token, const Tensor& row)>& visit) const;
+  Tensor history() const;
+
+  LayerRequest request_;
+  PagedKvCache cache_;
+  std::unique_ptr<WeightSource> source_;
+  LayerWeights weights_;
+  Batch batch_;
+  LayerState state_;
+};
+
+/// SHA-256 over the bytes of hidden, then residual.
+std::string digest_of(const LayerState& output);
+
+/// One line of the execution tree: op, note, depth, shapes, kernels, seconds, bytes, weight_bytes, flops, int8_ops, rms, not_finite.
+io::Json to_json(const OpRecord& record);
+
+}  // namespace dodona::model

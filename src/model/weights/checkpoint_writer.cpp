@@ -1,0 +1,159 @@
+#include "model/weights/checkpoint_writer.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <vector>
+
+#include "dodona/error.h"
+#include "io/atomic_file.h"
+#include "io/bytes.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+#include "model/weights/tensor_list.h"
+#include "model/weights/weights.h"
+
+namespace dodona::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ShardFile = std::vector<TensorInfo>;
+
+[[noreturn]] void fail(const std::string& path, const std::string& message) {
+  throw Error(ErrorCode::bad_file, "", "", path + ": " + message);
+}
+
+std::vector<ShardFile> plan_shards(const ModelConfig& config, const CheckpointPlan& plan) {
+  config.check_layer(plan.first_layer);
+  config.check_layer(plan.last_layer);
+  if (plan.first_layer > plan.last_layer)
+    throw Error(ErrorCode::bad_value, "", "",
+                "layers " + std::to_string(plan.first_layer) + ".." + std::to_string(plan.last_layer) + " run backwards");
+  std::vector<ShardFile> shards(1);
+  std::int64_t filled = 0;
+  const auto add = [&](std::vector<TensorInfo> tensors) {
+    for (TensorInfo& tensor : tensors) {
+      if (filled + tensor.bytes() > plan.shard_bytes && !shards.back().empty()) {
+        shards.emplace_back();
+        filled = 0;
+      }
+      filled += tensor.bytes();
+      shards.back().push_back(std::move(tensor));
+    }
+  };
+  if (plan.outer) add(outer_tensors(config));
+  for (std::int64_t layer = plan.first_layer; layer <= plan.last_layer; ++layer) add(layer_tensors(config, layer));
+  return shards;
+}
+
+CheckpointSize measure(const std::vector<ShardFile>& shards) {
+  CheckpointSize size;
+  size.shards = static_cast<std::int64_t>(shards.size());
+  for (const ShardFile& shard : shards)
+    for (const TensorInfo& tensor : shard) {
+      ++size.tensors;
+      size.bytes += tensor.bytes();
+    }
+  return size;
+}
+
+std::string shard_name(std::size_t number, std::size_t count) {
+  char name[64];
+  std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", number + 1, count);
+  return name;
+}
+
+/// A folder beside `target` that becomes it on commit, and vanishes with its contents otherwise.
+class AtomicFolder {
+ public:
+  explicit AtomicFolder(const std::string& target) : target_(fs::path(target).lexically_normal()) {
+    if (target_.filename().empty()) target_ = target_.parent_path();
+    std::error_code error;
+    if (target_.empty() || target_ == "." || target_ == "..") fail(target, "not the name of a new folder");
+    if (fs::exists(target_, error) && !(fs::is_directory(target_, error) && fs::is_empty(target_, error)))
+      fail(target, "exists already and is no empty folder");
+    const fs::path parent = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
+    if (!fs::is_directory(parent, error)) fail(target, "there is no folder " + parent.string() + " to put it in");
+    temporary_ = parent / ("." + target_.filename().string() + "." + std::to_string(::getpid()) + ".part");
+    if (!fs::create_directory(temporary_, error)) fail(target, "cannot create a folder in " + parent.string());
+  }
+  ~AtomicFolder() {
+    std::error_code ignored;
+    if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+  }
+  AtomicFolder(const AtomicFolder&) = delete;
+  AtomicFolder& operator=(const AtomicFolder&) = delete;
+
+  std::string file(const std::string& name) const { return (temporary_ / name).string(); }
+
+  void require_space(std::int64_t bytes) const {
+    struct statvfs disk {};
+    if (::statvfs(temporary_.c_str(), &disk) != 0) return;
+    const auto free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+    if (static_cast<double>(bytes) > free)
+      fail(target_.string(),
+           "needs " + std::to_string(bytes) + " bytes, the disk has " + std::to_string(static_cast<std::int64_t>(free)) + " left");
+  }
+
+  void commit() {
+    std::error_code error;
+    fs::rename(temporary_, target_, error);
+    if (error) fail(target_.string(), "cannot rename the finished folder: " + error.message());
+    temporary_.clear();
+  }
+
+ private:
+  fs::path target_, temporary_;
+};
+
+void write_text(const std::string& path, const std::string& text) {
+  io::write_file(path, io::as_bytes(text));
+}
+
+std::string index_text(const std::vector<ShardFile>& shards, std::int64_t bytes) {
+  // Put together as text: a tree of this many names would be searched for each new one.
+  std::string text = "{\n  \"metadata\": {\"total_size\": " + std::to_string(bytes) + "},\n  \"weight_map\": {";
+  bool first = true;
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    for (const TensorInfo& tensor : shards[i]) {
+      text += std::string(first ? "\n" : ",\n") + "    \"" + tensor.name + "\": \"" + shard_name(i, shards.size()) + "\"";
+      first = false;
+    }
+  return text + "\n  }\n}\n";
+}
+
+}  // namespace
+
+CheckpointSize measure_checkpoint(const ModelConfig& config, const CheckpointPlan& plan) {
+  return measure(plan_shards(config, plan));
+}
+
+CheckpointSize write_checkpoint(const std::string& folder, const ModelConfig& config, const CheckpointPlan& plan, const Exec& exec,
+                                const std::function<void(std::int64_t)>& progress) {
+  const std::vector<ShardFile> shards = plan_shards(config, plan);
+  const CheckpointSize size = measure(shards);
+  AtomicFolder out(folder);
+  out.require_space(size.bytes);
+  const auto weights = synthetic_weights(config, plan.seed, exec);
+  std::int64_t done = 0;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    std::vector<io::PlannedTensor> planned;
+    for (const TensorInfo& tensor : shards[i]) planned.push_back({tensor.name, tensor.dtypes.front(), tensor.shape});
+    const auto data = [&](std::size_t t) {
+      if (progress) progress(done);
+      ++done;
+      return weights->get(planned[t].name);
+    };
+    io::write_safetensors(out.file(shard_name(i, shards.size())), planned, data, {{"format", "pt"}});
+  }
+  write_text(out.file("model.safetensors.index.json"), index_text(shards, size.bytes));
+  write_text(out.file("config.json"), config_json(config));
+  if (const std::string quant = hf_quant_config_json(config); !quant.empty()) write_text(out.file("hf_quant_config.json"), quant);
+  out.commit();
+  return size;
+}
+
+}  // namespace dodona::model
