@@ -47,11 +47,9 @@ Operands operands(std::int64_t m, bool packed) {
 
 void run(benchmark::State& state, std::int64_t m, bool packed, Isa isa, int threads, double (*limit)(LimitKind, int)) {
   Operands data = operands(m, packed);
-  Workspace workspace;
   Exec exec;
   exec.isa = isa;
   exec.threads = threads;
-  exec.workspace = &workspace;
   const double bytes = static_cast<double>(n + m) * static_cast<double>(k) * 0.5625;
   const double operations = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   const double read_limit = limit(LimitKind::read, threads), dot_limit = limit(LimitKind::dot8, threads);

@@ -60,8 +60,6 @@ void run_case(benchmark::State& state, const Op* op, const std::string& rest, in
   auto sets = rotation(*op, base, cost.bytes_read + cost.bytes_written);
   Exec exec;
   exec.threads = threads;
-  Workspace workspace;
-  exec.workspace = &workspace;
   const double compute_limit = cost.flops > 0 ? limit(LimitKind::fma, threads) : 0;
   const LimitKind memory_kind = cost.bytes_written > 0.4 * cost.bytes_read ? LimitKind::copy : LimitKind::read;
   const double memory_limit = limit(memory_kind, threads);

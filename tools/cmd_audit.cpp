@@ -72,7 +72,7 @@ void print_op(const Op& op, const oracle::Audit& audit) {
   std::vector<std::string> sources;
   for (const TensorSpec& spec : op.schema().tensors) {
     if (spec.direction == Direction::in) continue;
-    const auto check = oracle::customary_check(op.name(), spec.name, spec.dtypes.empty() ? DType::bf16 : spec.dtypes.front());
+    const auto check = oracle::customary_check(op, spec.name, spec.dtypes.empty() ? DType::bf16 : spec.dtypes.front());
     fmt::print("customary check of {}: {}\n", spec.name, check.source);
   }
   for (const oracle::Injection& injection : audit.injections)

@@ -9,7 +9,7 @@ namespace dodona::tools {
 namespace {
 
 void print_text(const Op& op) {
-  fmt::print("{}  ({}, {})\n\n", op.name(), name(op.info().category), name(op.info().source));
+  fmt::print("{}  ({}, {})\n\n", op.name(), name(op.info().category), to_string(op.info().sources));
   std::vector<std::vector<std::string>> rows;
   for (const TensorSpec& spec : op.schema().tensors)
     rows.push_back(
@@ -33,13 +33,8 @@ void print_text(const Op& op) {
   if (!op.schema().properties.prepared.empty())
     fmt::print("  Fast mode takes {} prepared.\n", fmt::join(op.schema().properties.prepared, ", "));
   fmt::print("\nmodes: {}\n", modes_of(op));
-  bool heading = false;
-  for (const KnownDefect& defect : known_defects()) {
-    if (defect.op != op.name()) continue;
-    if (!heading) fmt::print("\nknown upstream defects\n");
-    heading = true;
-    fmt::print("{}", wrapped(fmt::format("{}: {}", defect.id, defect.summary), 100, "  "));
-  }
+  if (!op.defects().empty()) fmt::print("\nknown upstream defects\n");
+  for (const KnownDefect& defect : op.defects()) fmt::print("{}", wrapped(fmt::format("{}: {}", defect.id, defect.summary), 100, "  "));
   const auto mistakes = op.mistakes();
   if (!mistakes.empty()) fmt::print("\nmistakes that kernels make\n");
   for (const KernelMistake& mistake : mistakes) fmt::print("{}", wrapped(fmt::format("{}: {}", mistake.id, mistake.text), 100, "  "));

@@ -8,6 +8,7 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "op_text.h"
+#include "ops/kernels.h"
 #include "oracle/cases/case_file.h"
 #include "oracle/judge/verify.h"
 #include "oracle/report/schema_json.h"
@@ -107,7 +108,7 @@ std::string speed_table(const std::vector<SpeedRow>& rows) {
 
 std::string section(const Op& op, const Evidence& evidence, const std::vector<SpeedRow>& speeds) {
   std::string page = fmt::format("### {}\n\n{}, {}. Modes: {}. Judges: {}.\n\n```\n{}```\n\n", op.name(), name(op.info().category),
-                                 name(op.info().source), modes_of(op), judges_of(op), signature(op));
+                                 to_string(op.info().sources), modes_of(op), judges_of(op), signature(op));
   page += header({"tensor", "", "dtype", "shape", "traits", "meaning"});
   for (const TensorSpec& spec : op.schema().tensors)
     page += row({code(spec.name), std::string(oracle::direction_name(spec)), cell(dtypes_of(spec)), code("[" + spec.shape + "]"),
@@ -130,8 +131,8 @@ std::string section(const Op& op, const Evidence& evidence, const std::vector<Sp
   for (const auto& symbol : op.schema().properties.rows_independent) page += fmt::format("\nIndependent along {}.\n", code(symbol));
   if (!op.schema().properties.prepared.empty())
     page += fmt::format("\nFast mode takes {} prepared.\n", code(fmt::format("{}", fmt::join(op.schema().properties.prepared, ", "))));
-  for (const KnownDefect& defect : known_defects())
-    if (defect.op == op.name()) page += fmt::format("\nKnown upstream defect {}: {}\n", code(std::string(defect.id)), defect.summary);
+  for (const KnownDefect& defect : op.defects())
+    page += fmt::format("\nKnown upstream defect {}: {}\n", code(std::string(defect.id)), defect.summary);
   for (const KernelMistake& mistake : op.mistakes())
     page += fmt::format("\nMistake that kernels make, {}: {}.\n", code(std::string(mistake.id)), mistake.text);
   page += "\nEvidence:";
@@ -164,10 +165,17 @@ std::string ops_page(const std::string& recordings, const std::string& speed_fil
   if (!speeds.machine.empty())
     page += "Speeds are those of one run of `tools/bench` (" + speeds.machine +
             "). F: fp32 multiply-adds, R: reading memory, C: copying it. Golden mode serves judging, not speed.\n\n";
+  page += ops::kernels_in_words() + "\n\n";
   page += header({"op", "category", "source", "modes", "judges", "recorded cases"});
   for (const auto& op : registry().all())
     page += row({fmt::format("[{}](#{})", cell(std::string(op->name())), op->name()), cell(std::string(name(op->info().category))),
-                 cell(std::string(name(op->info().source))), modes_of(*op), judges_of(*op), std::to_string(cases_of(evidence_of(*op)))});
+                 cell(to_string(op->info().sources)), modes_of(*op), judges_of(*op), std::to_string(cases_of(evidence_of(*op)))});
+  page += "\n## Kernels to come\n\nOf the kernels behind DeepSeek V2, V3 and R1 in SGLang (`dodona list --inventory` lists all):\n\n";
+  page += header({"kernel", "category", "source", "used by"});
+  for (const ops::Kernel& kernel : ops::kernels())
+    if (ops::op_of(kernel) == nullptr)
+      page += row({code(std::string(kernel.name)), std::string(kernel.category), cell(std::string(name(kernel.source))),
+                   cell(std::string(kernel.used_by))});
   std::vector<Category> categories;
   for (const auto& op : registry().all())
     if (std::find(categories.begin(), categories.end(), op->info().category) == categories.end()) categories.push_back(op->info().category);

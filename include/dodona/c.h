@@ -127,7 +127,7 @@ DODONA_API int dodona_last_error_code(void);             /* dodona_status of thi
 DODONA_API const char* dodona_last_error_op(void);       /* the op that it names, or "" */
 DODONA_API const char* dodona_last_error_argument(void); /* the argument that it names, or "" */
 
-/* ---- the inventory; texts live as long as the process ---- */
+/* ---- the inventory; texts live as long as the process. Without the memory to build it: no ops, no text, and a last error ---- */
 
 DODONA_API size_t dodona_op_count(void);
 DODONA_API const char* dodona_op_name(size_t index); /* NULL beyond the last one */

@@ -1,4 +1,4 @@
-// How an op is executed: precision mode, threads, instruction set, workspace, tracer.
+// How an op is executed: precision mode, threads, instruction set, scratch memory, tracer.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <vector>
+
+#include "dodona/isa.h"
 
 namespace dodona {
 
@@ -18,35 +19,45 @@ enum class Mode {
 std::string_view name(Mode mode);
 std::optional<Mode> parse_mode(std::string_view text);
 
-/// Instruction-set tiers, in order; each one includes those before it on the same architecture.
-enum class Isa {
-  generic,  ///< scalar code with std::fma
-  v3,       ///< x86-64-v3: AVX2, FMA, F16C
-  v4,       ///< x86-64-v4: AVX-512 F/BW/DQ/VL/CD
-  v4_vnni,  ///< v4 with AVX512-VNNI
-  neon,     ///< AArch64 Advanced SIMD
-};
-inline constexpr int isa_count = 5;
-std::string_view name(Isa isa);
-std::optional<Isa> parse_isa(std::string_view text);
-
-/// Tiers that this build contains and this CPU (and operating system) can run, slowest first.
-const std::vector<Isa>& available_isas();
-/// The fastest available tier, or what `DODONA_ISA` names. Throws bad_option if that one is unknown or cannot run here.
-Isa default_isa();
 /// `DODONA_NUM_THREADS`, else OpenMP's number of processors. Throws bad_option when it is not a positive number.
 int default_threads();
 
-/// Scratch memory that grows and is reused from call to call. Not for use by two calls at once.
-class Workspace {
+/// Memory that a call needs while it runs: 64-byte aligned, contents indeterminate. It goes back to its pool when this ends.
+class Scratch {
  public:
-  /// 64-byte aligned, at least `bytes`; contents are indeterminate. Valid until the next call of `get`.
-  std::byte* get(std::size_t bytes);
-  std::size_t capacity() const { return capacity_; }
+  Scratch(Scratch&&) noexcept = default;
+  Scratch& operator=(Scratch&&) = delete;
+  ~Scratch();
+  template <class T = std::byte>
+  T* as() const {
+    return reinterpret_cast<T*>(memory_.get());
+  }
 
  private:
-  std::shared_ptr<std::byte> memory_;
-  std::size_t capacity_ = 0;
+  friend class ScratchPool;
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  using Memory = std::unique_ptr<std::byte, Free>;
+  struct Idle;
+  Scratch(Memory memory, std::size_t bytes, std::shared_ptr<Idle> home);
+
+  Memory memory_;
+  std::size_t bytes_;
+  std::shared_ptr<Idle> home_;
+};
+
+/// Keeps scratch memory from call to call. Copies are the same pool, so an Exec and its copies share one; calls may take from it at once.
+class ScratchPool {
+ public:
+  ScratchPool();
+  /// At least `bytes`. Throws out_of_memory.
+  Scratch take(std::size_t bytes) const;
+  /// Bytes that wait for the next call.
+  std::size_t kept() const;
+
+ private:
+  std::shared_ptr<Scratch::Idle> idle_;
 };
 
 /// What a tracer learns of a finished call.
@@ -62,7 +73,7 @@ struct Exec {
   Mode mode = Mode::fast;
   int threads = default_threads();
   Isa isa = default_isa();
-  Workspace* workspace = nullptr;                      ///< optional; a call makes its own if it needs one
+  ScratchPool scratch = {};                            ///< what calls with this Exec or a copy of it leave for each other
   std::function<void(const TraceEvent&)> tracer = {};  ///< optional; called after each op
 };
 

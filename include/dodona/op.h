@@ -1,8 +1,12 @@
 // Ops: schemas, arguments, the inventory, and calls by name.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -25,6 +29,30 @@ std::string_view name(Category category);
 
 enum class Source { sgl_kernel, flashinfer, triton, torch };
 std::string_view name(Source source);
+
+/// Where a kernel comes from. Several projects may offer it under one name with the same parameters; the one it was taken from is first.
+class Sources {
+ public:
+  constexpr Sources() = default;
+  constexpr Sources(Source only) : list_{only}, count_(1) {}
+  constexpr Sources(std::initializer_list<Source> sources) {
+    for (const Source source : sources) list_[count_++] = source;
+  }
+  constexpr const Source* begin() const { return list_.data(); }
+  constexpr const Source* end() const { return list_.data() + count_; }
+  constexpr Source first() const { return list_[0]; }
+  constexpr bool contains(Source wanted) const {
+    for (const Source source : *this)
+      if (source == wanted) return true;
+    return false;
+  }
+
+ private:
+  std::array<Source, 4> list_{};
+  std::size_t count_ = 0;
+};
+/// `sgl-kernel, flashinfer`
+std::string to_string(const Sources& sources);
 
 enum class Direction { in, out, inout };
 
@@ -71,7 +99,7 @@ std::string_view name(Layout layout);
 struct OpInfo {
   std::string_view name;
   Category category;
-  Source source;
+  Sources sources;
 };
 
 struct TensorSpec {
@@ -144,7 +172,7 @@ struct OpSchema {
 
 /// Named tensors and attributes of one call.
 struct Arguments {
-  std::vector<std::pair<std::string, Tensor>> tensors;
+  NamedTensors tensors;
   std::vector<std::pair<std::string, AttrValue>> attrs;
   Prepared prepared = {};  ///< stands for the arguments that it was made of, which are not given then; for fast mode
 
@@ -187,12 +215,42 @@ class Reference {
   std::deque<ReferenceOutput> outputs_;  ///< records stay where they are while others are added
 };
 
-/// A known defect of an upstream kernel: recognised by name in recorded outputs, never imitated by golden mode.
+/// A known defect of an op's upstream kernel: recognised by name in recorded outputs, never imitated by golden mode.
 struct KnownDefect {
-  std::string_view op, id, output, summary;
+  std::string_view id, output, summary;
 };
-/// All known defects, including those of ops that the inventory does not hold yet.
-std::span<const KnownDefect> known_defects();
+/// The known defect that explains the element `linear` of an actual output; nullptr for none.
+using DefectFinder = std::function<const KnownDefect*(std::string_view output, std::int64_t linear)>;
+
+/// Why a mode is not to be had for some arguments: which one, and what of it.
+struct Refusal {
+  std::string argument, reason;
+};
+
+/// What upstream's own test of an op compares, and how closely.
+enum class CustomaryKind {
+  close,       ///< |actual - expected| <= atol + rtol |expected| everywhere
+  below,       ///< largest |actual - expected| < atol
+  cosine,      ///< cosine similarity over the whole output > atol
+  sorted,      ///< as close, after sorting each row
+  round_trip,  ///< input_permutation undoes output_permutation; the experts are not looked at
+  unchecked,   ///< the test does not look at this output
+};
+struct Customary {
+  std::string_view output;  ///< `*` for every output that has no line of its own
+  CustomaryKind kind;
+  double rtol, atol;
+  std::string_view source;
+};
+
+/// An op under the names of FlashInfer-Bench's Definitions.
+struct FibNames {
+  using Pairs = std::vector<std::pair<std::string_view, std::string_view>>;
+  std::string_view api;      ///< last part of the public function's name; empty when there is none
+  std::string_view type;     ///< op_type of Definitions that name no function
+  std::string_view prefix;   ///< of their own name: gemma_rmsnorm has rmsnorm's op_type and arguments, and adds 1 to its weight
+  Pairs arguments, outputs;  ///< ours, theirs
+};
 
 /// A mistake that kernels of an op are known to make and that no other call of it would reproduce: what a failing kernel is compared
 /// with, and what the judges must notice.
@@ -221,8 +279,15 @@ class Op {
   /// Case lines (without the op's name) that sweeps and benchmarks run.
   const std::vector<std::string>& cases() const { return cases_; }
   const std::vector<std::string>& bench_cases() const { return bench_cases_; }
+  std::span<const KnownDefect> defects() const { return defects_; }
+  std::span<const Customary> customary() const { return customary_; }
+  std::span<const FibNames> fib_names() const { return fib_names_; }
   virtual bool has(Mode mode) const = 0;
   std::vector<Mode> modes() const;
+  /// Why a call with these arguments, which must be valid, has no such mode; nothing when it has. Running it all the same is an error
+  /// with this reason.
+  virtual std::optional<Refusal> refusal(const Arguments& arguments, Mode mode) const = 0;
+  bool supports(const Arguments& arguments, Mode mode) const { return !refusal(arguments, mode); }
 
   /// Validates everything, allocates the outputs that are not given, runs, and stores the outputs in `arguments`.
   /// Throws Error before anything is written.
@@ -237,8 +302,11 @@ class Op {
   /// Adjusts the reference to choices that the actual outputs made and the contract leaves open (ties within rounding, a scale's
   /// last bit), so that what depends on them is judged as it should follow. `arguments` hold the inputs and the actual outputs.
   virtual void condition(Arguments& arguments, const Exec& exec, Reference& reference) const = 0;
-  /// Whether the element `linear` of the actual output `output` is explained by a known upstream defect; nullptr when not.
-  virtual const KnownDefect* explain_defect(Arguments& arguments, std::string_view output, std::int64_t linear) const = 0;
+  /// Whether condition() ever changes a reference.
+  virtual bool conditions() const = 0;
+  /// Looks for known upstream defects in actual outputs, which `arguments` hold beside the inputs and which it keeps alive. Empty when
+  /// no defect of the op shows in its outputs.
+  virtual DefectFinder defect_finder(const Arguments& arguments) const = 0;
   /// The op's own mistakes, the likeliest first.
   virtual std::vector<KernelMistake> mistakes() const = 0;
   /// As reference(), for a kernel that makes the mistake of this id. Throws bad_option when the op declares none of that name.
@@ -251,6 +319,9 @@ class Op {
   std::string contract_;
   int contract_version_ = 1;
   std::vector<std::string> cases_, bench_cases_;
+  std::vector<KnownDefect> defects_;
+  std::vector<Customary> customary_;
+  std::vector<FibNames> fib_names_;
 };
 
 /// Dialects that bundle the recipe choices of an upstream; the first one is the default.

@@ -8,6 +8,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "dodona/dtype.h"
 
@@ -110,6 +113,13 @@ class Tensor {
   bool defined_ = false;
   bool writable_ = true;
 };
+
+/// Indices of the element with this row-major logical index.
+Dims index_of(std::int64_t linear, const Dims& shape);
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+/// nullptr when absent.
+const Tensor* find(const NamedTensors& tensors, std::string_view name);
 
 /// Owning tensor with the given strides (elements); elements between rows are filled with `gap` bytes.
 /// Reproduces the layout of a slice of a wider tensor. Throws bad_stride on negative strides.

@@ -11,7 +11,7 @@ struct GeluTanhAndMul {
   Tensor input, out;
   std::string gate_order = "gate_up", round_activation = "no", tanh_error = "measured";
 
-  static constexpr OpInfo info{"gelu_tanh_and_mul", Category::activation, Source::sgl_kernel};
+  static constexpr OpInfo info{"gelu_tanh_and_mul", Category::activation, {Source::sgl_kernel, Source::flashinfer}};
   void describe(auto& op) {
     describe_act_and_mul(op, *this);
     op.choice("tanh_error", tanh_error, {"measured", "documented"})

@@ -10,7 +10,7 @@ struct SiluAndMul {
   Tensor input, out;
   std::string gate_order = "gate_up", round_activation = "no";
 
-  static constexpr OpInfo info{"silu_and_mul", Category::activation, Source::sgl_kernel};
+  static constexpr OpInfo info{"silu_and_mul", Category::activation, {Source::sgl_kernel, Source::flashinfer}};
   void describe(auto& op) { describe_act_and_mul(op, *this); }
 };
 

@@ -26,6 +26,7 @@ A copy of bits: out[x,n,0:512] = a[x,n], out[x,n,512:576] = b[x,n]. Nothing is r
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::fast,
+      .customary = {{"*", CustomaryKind::close, 0, 0, "sglang jit_kernel tests of concat_mla (bf16)"}},
       .cases = {"X=2 N=128 Da=512 Db=64", "X=5 N=16 Da=512 Db=64", "X=3 N=1 Da=512 Db=64"},
       .bench_cases = {"X=1 N=128 Da=512 Db=64", "X=512 N=128 Da=512 Db=64"},
   });

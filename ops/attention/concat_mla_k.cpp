@@ -36,6 +36,7 @@ A copy of bits: k[t,h,0:128] = k_nope[t,h], k[t,h,128:192] = k_rope[t,0]. Nothin
       .fast = ops::fast,
       .hopper = ops::fast,
       .check = ops::check,
+      .customary = {{"*", CustomaryKind::close, 0, 0, "sglang jit_kernel tests of concat_mla (bf16)"}},
       .cases = {"T=2 Nh=128 Dn=128 Dr=64", "T=3 Nh=128 Dn=128 Dr=64 --dtype k_nope=f16", "T=1 Nh=128 Dn=128 Dr=64 --dtype k_nope=f8_e4m3",
                 "T=2 Nh=128 Dn=128 Dr=64 --dtype k_nope=f8_e5m2"},
       .bench_cases = {"T=1 Nh=128 Dn=128 Dr=64", "T=512 Nh=128 Dn=128 Dr=64", "T=4096 Nh=128 Dn=128 Dr=64"},

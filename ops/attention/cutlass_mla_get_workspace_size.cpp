@@ -4,16 +4,15 @@
 #include <limits>
 
 #include "ops/base/golden_output.h"
+#include "quant/sizes.h"
 
 namespace dodona::ops {
 namespace {
 
+using quant::ceil_div;
+
 constexpr std::int64_t bytes_per_split = (4 * 512 + 4) * 128;
 constexpr std::int64_t sm_count_of_b200 = 148;
-
-std::int64_t ceil_div(std::int64_t x, std::int64_t y) {
-  return (x + y - 1) / y;
-}
 
 std::int64_t splits_of(const CutlassMlaGetWorkspaceSize& op) {
   if (op.num_kv_splits >= 1) return op.num_kv_splits;

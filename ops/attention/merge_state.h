@@ -12,7 +12,7 @@ struct MergeState {
   Tensor v_a, s_a, v_b, s_b, v_merged, s_merged;
   std::string both_empty = "nan";
 
-  static constexpr OpInfo info{"merge_state", Category::attention, Source::sgl_kernel};
+  static constexpr OpInfo info{"merge_state", Category::attention, {Source::sgl_kernel, Source::flashinfer}};
   void describe(auto& op) { describe_merge(op, *this, {bf16, f16}, Role::lse_base_2); }
 };
 

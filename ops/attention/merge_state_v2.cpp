@@ -12,12 +12,16 @@ void fast(const MergeStateV2& op, const Exec& exec) {
   merge_fast(partial_merge(op, true), exec);
 }
 
-void hopper(const MergeStateV2& op, const Exec& exec) {
-  if (op.both_empty != "nan")
-    throw Error(ErrorCode::unsupported, "", "both_empty", "'zero' has no hopper mode: the H200's kernel gives NaN");
+std::optional<Refusal> unsupported(const MergeStateV2& op, Mode mode) {
+  if (mode != Mode::hopper) return {};
+  if (op.both_empty != "nan") return Refusal{"both_empty", "'zero' has no hopper mode: the H200's kernel gives NaN"};
   const std::int64_t width = op.v_a.size(2);
   if (bytes_for(op.v_a.dtype(), width) % 16 != 0)
-    throw Error(ErrorCode::unsupported, "", "v_a", "has D = " + std::to_string(width) + ": the H200's kernel takes rows of whole 16 bytes");
+    return Refusal{"v_a", "has D = " + std::to_string(width) + ": the H200's kernel takes rows of whole 16 bytes"};
+  return {};
+}
+
+void hopper(const MergeStateV2& op, const Exec& exec) {
   merge_hopper(partial_merge(op, true), exec);
 }
 
@@ -37,10 +41,12 @@ error + its logarithm's rounding; plus what flushed denormals carry. An infinite
       .golden = ops::golden<ops::MergeRule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .mistakes = {{"shares-not-normalized", "the weights are not divided by their sum",
                     ops::golden<ops::MergeRule::shares_not_normalized>},
                    {"logarithm-left-out", "the larger log-sum-exp is written, without the logarithm of the sum",
                     ops::golden<ops::MergeRule::logarithm_left_out>}},
+      .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_merge_state_v2.py (rtol 1e-2 for bf16)"}},
       .cases = {"T=3 N=16 D=128", "T=2 N=5 D=64 --dtype v_a=f16", "T=2 N=17 D=48 --dtype v_a=f32", "T=2 N=128 D=128 --dialect flashinfer"},
       .bench_cases = {"T=1 N=128 D=128", "T=256 N=128 D=128", "T=1024 N=128 D=128"},
   });

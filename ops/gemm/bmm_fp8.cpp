@@ -49,9 +49,13 @@ void golden(const BmmFp8& op, const Exec& exec, Reference* reference) {
   golden_products(products_of(op), op.accumulator == "fp32" ? fp32_in_any_order : hopper_fp8, op.out, reference, "out", exec);
 }
 
+std::optional<Refusal> unsupported(const BmmFp8& op, Mode mode) {
+  if (mode == Mode::hopper && op.accumulator == "fp32")
+    return Refusal{"accumulator", "'fp32' has no hopper mode: the H200's kernel does not promote its sums"};
+  return {};
+}
+
 void hopper(const BmmFp8& op, const Exec& exec) {
-  if (op.accumulator == "fp32")
-    throw Error(ErrorCode::unsupported, "", "accumulator", "'fp32' has no hopper mode: the H200's kernel does not promote its sums");
   hopper_products(products_of(op), hopper_fp8, op.out, exec);
 }
 
@@ -100,12 +104,10 @@ void fast(const BmmFp8& op, const Exec& exec) {
   const std::int64_t columns = std::min(ceil_div(t.panels, t.column_parts) * fp8_panel_columns, s.n);
   const std::size_t floats = (fp8_tile_scratch(std::min(s.m, fp8_tile_rows), columns, s.k) + 15) / 16 * 16;
   const std::int64_t workers = std::min<std::int64_t>(exec.threads, tiles);
-  Workspace own;
-  Workspace& workspace = exec.workspace != nullptr ? *exec.workspace : own;
-  auto* const scratch = reinterpret_cast<float*>(workspace.get(static_cast<std::size_t>(workers) * floats * sizeof(float)));
+  const Scratch scratch = exec.scratch.take(static_cast<std::size_t>(workers) * floats * sizeof(float));
   parallel_for(exec.threads, workers, flops(op) / static_cast<double>(workers), [&](std::int64_t worker) {
     for (std::int64_t i = tiles * worker / workers; i < tiles * (worker + 1) / workers; ++i)
-      run_tile(op, exec, s, t, i, scratch + static_cast<std::size_t>(worker) * floats);
+      run_tile(op, exec, s, t, i, scratch.as<float>() + static_cast<std::size_t>(worker) * floats);
   });
 }
 
@@ -126,8 +128,10 @@ the scale.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .check = ops::check,
       .flops = ops::flops,
+      .customary = {{"*", CustomaryKind::cosine, 0, 0.99, "sgl-kernel/tests/test_bmm_fp8.py"}},
       .cases = {"L=3 M=17 N=80 K=64", "L=2 M=16 N=32 K=512 --dtype A=f8_e5m2 --attr dtype=f16", "L=2 M=5 N=48 K=144 --dtype B=f8_e5m2",
                 "L=1 M=1 N=16 K=1040 --dialect trtllm"},
       .bench_cases = {"L=128 M=64 N=512 K=128", "L=128 M=64 N=128 K=512", "L=128 M=1 N=512 K=128"},

@@ -13,7 +13,7 @@ struct BmmFp8 {
   DType dtype = bf16;
   std::string accumulator = "hopper_fp8";
 
-  static constexpr OpInfo info{"bmm_fp8", Category::gemm, Source::flashinfer};
+  static constexpr OpInfo info{"bmm_fp8", Category::gemm, {Source::flashinfer, Source::sgl_kernel}};
   void describe(auto& op) {
     op.signature("A, B, A_scale, B_scale, dtype, out");
     op.in("A", A, {f8_e4m3, f8_e5m2}, "L M K").layout(Layout::contiguous).doc("left matrices");

@@ -43,6 +43,7 @@ std::unique_ptr<Op> op_linear() {
       .fast = ops::fast,
       .check = ops::check,
       .flops = ops::flops,
+      .fib_names = {{"", "gemm", "gemm_n", {{"input", "A"}, {"weight", "B"}}, {{"output", "C"}}}},
       .cases = {"T=7 N=37 K=200", "T=1 N=64 K=1088 --dtype input=f32 --attr out_dtype=f32",
                 "T=3 N=33 K=65 --dtype weight=f32 --attr out_dtype=f32",
                 "T=9 N=16 K=96 --dtype input=f16 --dtype weight=f16 --attr out_dtype=f16"},

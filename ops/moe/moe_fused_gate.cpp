@@ -230,6 +230,8 @@ whose interval is one number (saturated scores, 16-bit types), tie exactly. Budg
                     ops::golden<ops::Rule::group_by_maximum>},
                    {"ties-to-the-higher-index", "of equal candidates the later one is chosen",
                     ops::golden<ops::Rule::ties_to_higher_index>}},
+      .customary = {{"topk_weights", CustomaryKind::sorted, 1e-2, 1e-3, "sgl-kernel/tests/test_moe_fused_gate.py (f32)"},
+                    {"topk_ids", CustomaryKind::sorted, 1e-4, 1e-5, "sgl-kernel/tests/test_moe_fused_gate.py (f32)"}},
       .cases = {"T=5 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8", shared_expert_case, scaled_output_case,
                 "T=7 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8 --dtype input_tensor=bf16 --dist ties",
                 "T=3 E=64 --attr num_expert_group=16 --attr topk_group=5 --attr topk=12 --dist ties"},

@@ -71,11 +71,14 @@ void fast(const FusedAddRmsnorm& op, const Exec& exec) {
   });
 }
 
+std::optional<Refusal> unsupported(const FusedAddRmsnorm& op, Mode mode) {
+  if (mode != Mode::hopper) return {};
+  if (op.normalize == "rounded") return Refusal{"normalize", "'rounded' has no hopper mode: no kernel of the H200 does it"};
+  if (op.weight_order == "rounded") return Refusal{"weight_order", "'rounded' has no hopper mode: no kernel of the H200 does it"};
+  return {};
+}
+
 void hopper(const FusedAddRmsnorm& op, const Exec& exec) {
-  if (op.normalize == "rounded")
-    throw Error(ErrorCode::unsupported, "", "normalize", "'rounded' has no hopper mode: no kernel of the H200 does it");
-  if (op.weight_order == "rounded")
-    throw Error(ErrorCode::unsupported, "", "weight_order", "'rounded' has no hopper mode: no kernel of the H200 does it");
   const std::int64_t width = op.weight.size(0);
   const DType type = op.input.dtype();
   const int element_bytes = bits(type) / 8;
@@ -108,10 +111,17 @@ that of rmsnorm, plus r*weight times what h lost.)",
       .golden = ops::golden_by<ops::rms_factor>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .mistakes = {{"mean-over-padded-width", "the mean of squares is taken over the width padded to a power of two",
                     ops::golden_by<ops::rms_factor_of_padded_row>},
                    {"eps-outside-root", "epsilon is added to the root mean square, not under the root",
                     ops::golden_by<ops::rms_factor_eps_outside>, true}},
+      .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_norm.py test_fused_add_rmsnorm (f16)"}},
+      .fib_names = {{"fused_add_rmsnorm",
+                     "rmsnorm",
+                     "fused_add_rmsnorm_h",
+                     {{"input", "hidden_states"}, {"residual", "residual"}, {"weight", "weight"}},
+                     {{"input", "output"}, {"residual", "residual"}}}},
       .cases = {"T=4 H=7168", "T=7 H=1536 --dtype input=f16", "T=3 H=111 --dtype input=f32", "T=2 H=512 --dialect deepseek",
                 "T=3 H=576 --dialect trtllm"},
       .bench_cases = {"T=1 H=7168", "T=512 H=7168", "T=4096 H=7168"},

@@ -14,7 +14,7 @@ struct FusedAddRmsnorm {
   bool enable_pdl = false;
   std::string normalize = "unrounded", weight_order = "fused";
 
-  static constexpr OpInfo info{"fused_add_rmsnorm", Category::normalization, Source::sgl_kernel};
+  static constexpr OpInfo info{"fused_add_rmsnorm", Category::normalization, {Source::sgl_kernel, Source::flashinfer}};
   void describe(auto& op) {
     op.inout("input", input, {bf16, f16, f32}, "T... H").doc("what is added; becomes the normalised sum");
     op.inout("residual", residual, same_as("input"), "T... H").doc("the residual stream; becomes the sum, rounded to the type");

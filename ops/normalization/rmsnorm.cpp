@@ -51,11 +51,14 @@ void fast(const Rmsnorm& op, const Exec& exec) {
   });
 }
 
+std::optional<Refusal> unsupported(const Rmsnorm& op, Mode mode) {
+  if (mode != Mode::hopper) return {};
+  if (op.weight_order == "rounded") return Refusal{"weight_order", "'rounded' has no hopper mode: no kernel of the H200 does it"};
+  if (op.input.dtype() == f32) return Refusal{"input", "of dtype f32 has no hopper mode: the H200's kernel takes bf16 and f16"};
+  return {};
+}
+
 void hopper(const Rmsnorm& op, const Exec& exec) {
-  if (op.weight_order == "rounded")
-    throw Error(ErrorCode::unsupported, "", "weight_order", "'rounded' has no hopper mode: no kernel of the H200 does it");
-  if (op.input.dtype() == f32)
-    throw Error(ErrorCode::unsupported, "", "input", "of dtype f32 has no hopper mode: the H200's kernel takes bf16 and f16");
   const std::int64_t width = op.weight.size(0);
   const DType type = op.input.dtype();
   const int element_bytes = bits(type) / 8;
@@ -85,10 +88,13 @@ open.)",
       .golden = ops::golden_by<ops::rms_factor>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .mistakes = {{"mean-over-padded-width", "the mean of squares is taken over the width padded to a power of two",
                     ops::golden_by<ops::rms_factor_of_padded_row>},
                    {"eps-outside-root", "epsilon is added to the root mean square, not under the root",
                     ops::golden_by<ops::rms_factor_eps_outside>, true}},
+      .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_norm.py test_norm (f16)"}},
+      .fib_names = {{"rmsnorm", "rmsnorm", "rmsnorm_h", {{"input", "hidden_states"}, {"weight", "weight"}}, {{"output", "output"}}}},
       .cases = {"T=4 H=7168", "T=7 H=1536 --dtype input=f16", "T=3 H=111 --dtype input=f32", "T=2 H=512 --dialect deepseek"},
       .bench_cases = {"T=1 H=7168", "T=512 H=7168", "T=4096 H=7168"},
   });

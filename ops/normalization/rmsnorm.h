@@ -14,7 +14,7 @@ struct Rmsnorm {
   bool enable_pdl = false;
   std::string weight_order = "fused";
 
-  static constexpr OpInfo info{"rmsnorm", Category::normalization, Source::sgl_kernel};
+  static constexpr OpInfo info{"rmsnorm", Category::normalization, {Source::sgl_kernel, Source::flashinfer}};
   void describe(auto& op) {
     op.signature("input, weight, eps, out=output, enable_pdl");
     op.in("input", input, {bf16, f16, f32}, "T... H").doc("rows to normalise; rows may be strided slices of a wider tensor");

@@ -75,9 +75,13 @@ void fast(const ScaledFp4Quant& op, const Exec& exec) {
   });
 }
 
+std::optional<Refusal> unsupported(const ScaledFp4Quant& op, Mode mode) {
+  if (mode == Mode::hopper && op.zero_block == "amax")
+    return Refusal{"zero_block", "'amax' has no hopper mode: the kernel recorded on an H200 goes by the scale"};
+  return {};
+}
+
 void hopper(const ScaledFp4Quant& op, const Exec& exec) {
-  if (op.zero_block == "amax")
-    throw Error(ErrorCode::unsupported, "", "zero_block", "'amax' has no hopper mode: the kernel recorded on an H200 goes by the scale");
   clear_padding(op);
   parallel_for(exec.threads, row_count(op.input), static_cast<double>(op.input.size(-1)),
                [&](std::int64_t m) { hopper_fp4_row(row_of(op, m), op.output.as<std::uint8_t>(), op.output_scale.as<std::uint8_t>()); });
@@ -99,11 +103,13 @@ matrix is unspecified.)",
       .golden = ops::golden<ops::Fp4Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .condition = ops::condition,
       .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes",
                     ops::golden<ops::Fp4Rule::maximum_without_magnitude>},
                    {"scale-not-rounded", "codes are made with the scale as it was before its own rounding",
                     ops::golden<ops::Fp4Rule::scale_not_rounded>}},
+      .customary = {{"*", CustomaryKind::close, 1.3e-6, 1e-5, "sgl-kernel/tests/test_fp4_quantize.py, decoded to f32"}},
       .cases = {"M=4 K=7168", "M=33 K=80 --dtype input=f16", "M=5 K=528 --dialect flashinfer", "M=3 K=64 --dist wide-exponent"},
       .bench_cases = {"M=1 K=7168", "M=512 K=7168", "M=4096 K=7168"},
   });

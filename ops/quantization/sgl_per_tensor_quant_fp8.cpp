@@ -138,10 +138,13 @@ void fast(const SglPerTensorQuantFp8& op, const Exec& exec) {
   });
 }
 
+std::optional<Refusal> unsupported(const SglPerTensorQuantFp8& op, Mode mode) {
+  if (mode == Mode::hopper && op.divide == "ieee") return Refusal{"divide", "'ieee' has no hopper mode: builds for the H200 use fast math"};
+  return {};
+}
+
 void hopper(const SglPerTensorQuantFp8& op, const Exec& exec) {
   namespace hw = quant::hopper;
-  if (op.divide == "ieee")
-    throw Error(ErrorCode::unsupported, "", "divide", "'ieee' has no hopper mode: builds for the H200 use fast math");
   const Pieces pieces(op.input);
   float& scale = *op.output_s.as<float>();
   if (!op.is_static) {
@@ -178,11 +181,14 @@ per_tensor_quant_mla_fp8: max(|x|, 1e-12) / 448) is divide=ieee on an output_s t
       .golden = ops::golden_by<quant::amax>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .condition = ops::condition,
-      .defects = {{"zero-tensor-448", ops::explains_zero_tensor}},
+      .defects = {{"zero-tensor-448", "output_q", "an all-zero tensor gets scale 0 and the code 0x7E (448) everywhere",
+                   ops::explains_zero_tensor}},
       .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::largest_value>},
                    {"maximum-of-few", "the scale is that of some elements, for the maximum was not taken over all",
                     ops::golden_by<ops::first_magnitude>}},
+      .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_per_tensor_quant_fp8.py, decoded to f32"}},
       .cases = {"T=4 H=7168 --dist wide-exponent", "T=3 H=1076 --dtype input=f16 --attr is_static=true",
                 "T=5 H=37 --dtype input=f32 --attr divide=ieee --dist wide-exponent", "T=3 H=64 --attr is_static=true --dist outliers"},
       .bench_cases = {"T=1 H=7168", "T=512 H=7168", "T=4096 H=7168"},

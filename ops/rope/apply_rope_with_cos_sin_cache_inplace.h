@@ -17,7 +17,7 @@ struct ApplyRopeWithCosSinCacheInplace {
   std::string fused_set_kv_buffer_arg;
   bool enable_pdl = false;
 
-  static constexpr OpInfo info{"apply_rope_with_cos_sin_cache_inplace", Category::rope, Source::sgl_kernel};
+  static constexpr OpInfo info{"apply_rope_with_cos_sin_cache_inplace", Category::rope, {Source::sgl_kernel, Source::flashinfer}};
   void describe(auto& op) {
     op.signature("positions, query, key, head_size, cos_sin_cache, is_neox, fused_set_kv_buffer_arg, enable_pdl");
     op.in("positions", positions, {i64, i32}, "T").role(Role::positions, "P").doc("row of the table for each token");

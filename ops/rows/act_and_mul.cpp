@@ -39,16 +39,18 @@ void put_product(const GoldenOutput& out, std::int64_t linear, DType type, bool 
   out.put(linear, y);
 }
 
-void throw_unless_on_hopper(const ActAndMul& op) {
-  const auto refuse = [](const char* argument, const std::string& why) { throw Error(ErrorCode::unsupported, "", argument, why); };
-  if (op.up_first) refuse("gate_order", "'up_gate' has no hopper mode: the H200's kernel takes the gate first");
-  if (op.round_activation) refuse("round_activation", "'yes' has no hopper mode: the H200's kernel rounds once");
+}  // namespace
+
+std::optional<Refusal> act_and_mul_unsupported(const ActAndMul& op, Mode mode) {
+  if (mode != Mode::hopper) return {};
+  if (op.up_first) return Refusal{"gate_order", "'up_gate' has no hopper mode: the H200's kernel takes the gate first"};
+  if (op.round_activation) return Refusal{"round_activation", "'yes' has no hopper mode: the H200's kernel rounds once"};
   const std::int64_t half_bytes = op.out.size(-1) * bits(op.out.dtype()) / 8;
   if (half_bytes % 16 != 0)
-    refuse("input", "has half rows of " + std::to_string(half_bytes) + " bytes: the H200's kernel faults unless they are a multiple of 16");
+    return Refusal{"input",
+                   "has half rows of " + std::to_string(half_bytes) + " bytes: the H200's kernel faults unless they are a multiple of 16"};
+  return {};
 }
-
-}  // namespace
 
 void golden_act_and_mul(const ActAndMul& op, Bounded (*activation)(double), const Exec& exec, Reference* reference) {
   const GoldenOutput out(op.out, reference, "out");
@@ -66,7 +68,6 @@ void golden_act_and_mul(const ActAndMul& op, Bounded (*activation)(double), cons
 }
 
 void hopper_act_and_mul(const ActAndMul& op, float (*activation)(float), const Exec& exec) {
-  throw_unless_on_hopper(op);
   const std::int64_t width = op.out.size(-1);
   const DType type = op.out.dtype();
   parallel_for(exec.threads, row_count(op.out), static_cast<double>(width) * element_cost, [&](std::int64_t t) {

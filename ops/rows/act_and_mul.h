@@ -43,8 +43,22 @@ ActAndMul act_and_mul(const Op& op) {
 /// rounding may fall to. Open where one factor is infinite and the other may or may not have become zero: infinity or NaN.
 void golden_act_and_mul(const ActAndMul& op, Bounded (*activation)(double gate), const Exec& exec, Reference* reference);
 
-/// As the H200's kernels: one rounding, fp32 operations that flush denormals. Throws unsupported for recipes that no kernel of the H200
-/// has, and for half rows that are no multiple of 16 bytes, on which its kernels fault.
+/// No kernel of the H200 has the other recipes, and on half rows that are no multiple of 16 bytes its kernels fault.
+std::optional<Refusal> act_and_mul_unsupported(const ActAndMul& op, Mode mode);
+template <class Op>
+std::optional<Refusal> unsupported_act_and_mul(const Op& op, Mode mode) {
+  return act_and_mul_unsupported(act_and_mul(op), mode);
+}
+/// The defect of the upstream kernels of all three; it makes no outputs that could be recognised.
+template <class Op>
+DefectOf<Op> misaligned_half_row() {
+  return {
+      "misaligned-half-row", "out",
+      "half the row must be a multiple of 8 for 16-bit types: otherwise a misaligned-address fault; the Python check looks at the whole "
+      "row only"};
+}
+
+/// As the H200's kernels: one rounding, fp32 operations that flush denormals.
 void hopper_act_and_mul(const ActAndMul& op, float (*activation)(float gate), const Exec& exec);
 
 void fast_act_and_mul(const ActAndMul& op, ActivationKind kind, const Exec& exec);

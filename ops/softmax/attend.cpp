@@ -45,8 +45,7 @@ struct Wave {
 
 class FastAttention {
  public:
-  FastAttention(const Attention& call, const Exec& exec)
-      : call_(call), exec_(exec), cut_(cut_of(call, exec.threads)), workspace_(exec.workspace != nullptr ? *exec.workspace : own_) {}
+  FastAttention(const Attention& call, const Exec& exec) : call_(call), exec_(exec), cut_(cut_of(call, exec.threads)) {}
 
   void run() {
     // Partial results of a wave stay within some megabytes, unless one row alone has more.
@@ -80,7 +79,8 @@ class FastAttention {
     const std::int64_t key_bytes = 2 * attend_split * static_cast<std::int64_t>(sizeof(const std::byte*));
     const std::int64_t scratch_bytes = key_bytes + scratch_floats() * 4;
     const std::int64_t partial_bytes = units * partial_floats() * 4;
-    std::byte* const memory = workspace_.get(static_cast<std::size_t>(workers * scratch_bytes + partial_bytes));
+    const Scratch taken = exec_.scratch.take(static_cast<std::size_t>(workers * scratch_bytes + partial_bytes));
+    std::byte* const memory = taken.as();
     partials_ = reinterpret_cast<float*>(memory + workers * scratch_bytes);
     // Units differ in length: each worker takes the next one when it is done.
     std::atomic<std::int64_t> next{0};
@@ -154,8 +154,6 @@ class FastAttention {
   const Attention& call_;
   const Exec& exec_;
   Cut cut_;
-  Workspace own_;
-  Workspace& workspace_;
   float* partials_ = nullptr;
 };
 

@@ -83,12 +83,10 @@ void half_gemm_fast(const HalfGemm& gemm, const Exec& exec) {
   const std::int64_t rows = std::min(s.rows, half_tile_rows);
   const std::size_t floats = (static_cast<std::size_t>(rows * half_packed_stride(s.k)) + half_tile_scratch(rows) + 15) / 16 * 16;
   const std::int64_t workers = std::min<std::int64_t>(exec.threads, tiles);
-  Workspace own;
-  Workspace& workspace = exec.workspace != nullptr ? *exec.workspace : own;
-  auto* const scratch = reinterpret_cast<float*>(workspace.get(static_cast<std::size_t>(workers) * floats * sizeof(float)));
+  const Scratch scratch = exec.scratch.take(static_cast<std::size_t>(workers) * floats * sizeof(float));
   parallel_for(exec.threads, workers, half_gemm_flops(gemm) / static_cast<double>(workers), [&](std::int64_t worker) {
     run_tiles(gemm, exec, s, t, tiles * worker / workers, tiles * (worker + 1) / workers,
-              scratch + static_cast<std::size_t>(worker) * floats);
+              scratch.as<float>() + static_cast<std::size_t>(worker) * floats);
   });
 }
 

@@ -124,9 +124,8 @@ void fp4_multiply(std::span<const Fp4Group> groups, const Tensor& a, const Tenso
   for (const Job& job : jobs) total += job.tiles * job.cost, tiles += job.tiles;
   if (tiles == 0) return;
   const std::int64_t k = a.size(1) * 2;
-  Workspace own;
-  Workspace& workspace = exec.workspace != nullptr ? *exec.workspace : own;
-  const Product product{groups, a, a_scales, out, exec, Activations(workspace.get(Activations::bytes(a.size(0), k)), a.size(0), k)};
+  const Scratch scratch = exec.scratch.take(Activations::bytes(a.size(0), k));
+  const Product product{groups, a, a_scales, out, exec, Activations(scratch.as(), a.size(0), k)};
   prepare_rows(product);
   const std::int64_t parts = std::min<std::int64_t>(exec.threads, tiles);
   const double cost = static_cast<double>(total) / static_cast<double>(parts) * static_cast<double>(k);

@@ -317,7 +317,7 @@ def _tensor_doc(slot: Slot) -> str:
 
 def _doc(plan: Plan) -> str:
     s = plan.schema
-    lines = [s["contract"], "", f"{s['category']}; upstream: {s['source']}.", "", "Tensors", *[_tensor_doc(slot) for slot in plan.slots]]
+    lines = [s["contract"], "", f"{s['category']}; upstream: {', '.join(s['sources'])}.", "", "Tensors", *[_tensor_doc(slot) for slot in plan.slots]]
     if plan.attrs:
         lines += ["", "Attributes"]
     for spec in s["attributes"]:

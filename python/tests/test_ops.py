@@ -2,6 +2,9 @@
 
 import ctypes
 import inspect
+import subprocess
+import sys
+import textwrap
 import threading
 
 import numpy as np
@@ -342,3 +345,29 @@ def test_a_tensor_may_be_freed_or_replaced_while_others_run():
 
 def test_calls_release_the_interpreters_lock():
     assert isinstance(_library.lib, ctypes.CDLL) and not isinstance(_library.lib, ctypes.PyDLL)
+
+
+def test_memory_that_a_thread_cannot_have_is_an_error_not_the_end():
+    """In a process of its own, which may have little more than it has: golden mode widens rows inside a parallel region."""
+    program = textwrap.dedent(
+        """
+        import resource
+        import numpy as np
+        import dodona
+
+        x = np.ones((4, 1 << 24), np.float16)
+        y = np.empty((4, 1 << 23), np.float16)
+        dodona.silu_and_mul(x[:, :16384], mode="golden", threads=4)  # the threads are there before memory is scarce
+        size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + (48 << 20), resource.RLIM_INFINITY))
+        try:
+            dodona.silu_and_mul(x, y, mode="golden", threads=4)
+        except dodona.OutOfMemory as error:
+            print("caught:", error)
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert dodona.silu_and_mul(x[:, :64], threads=4).shape == (4, 32)
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("caught: silu_and_mul: "), done.stdout

@@ -11,18 +11,30 @@ int dodona_abi_version(void) {
   return DODONA_ABI_VERSION;
 }
 
+// The first call of any of these builds what it tells, and needs memory for it.
+
 const char* dodona_version(void) {
-  static const std::string text = dodona::version();
-  return text.c_str();
+  const char* version = "";
+  dodona::capi::guarded([&] {
+    static const std::string text = dodona::version();
+    version = text.c_str();
+  });
+  return version;
 }
 
 std::size_t dodona_op_count(void) {
-  return dodona::registry().all().size();
+  std::size_t count = 0;
+  dodona::capi::guarded([&] { count = dodona::registry().all().size(); });
+  return count;
 }
 
 const char* dodona_op_name(std::size_t index) {
-  const auto ops = dodona::registry().all();
-  return index < ops.size() ? ops[index]->name().data() : nullptr;  // names are literals
+  const char* name = nullptr;
+  dodona::capi::guarded([&] {
+    const auto ops = dodona::registry().all();
+    if (index < ops.size()) name = ops[index]->name().data();  // names are literals
+  });
+  return name;
 }
 
 const char* dodona_op_schema(const char* op) {

@@ -117,8 +117,9 @@ Arguments to_arguments(const Op& op, const dodona_tensor* tensors, std::size_t t
 }
 
 Exec to_exec(const dodona_exec* given, Mode mode) {
-  Exec exec;
-  exec.mode = mode;
+  // Scratch memory stays with the thread from call to call, and goes with it.
+  thread_local const ScratchPool scratch;
+  Exec exec{.mode = mode, .scratch = scratch};
   if (given == nullptr) return exec;
   if (given->mode < DODONA_FAST || given->mode > DODONA_HOPPER) bad_call("mode " + std::to_string(given->mode) + " is none");
   constexpr int most_threads = 4096;

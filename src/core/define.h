@@ -1,8 +1,12 @@
 // From an op's struct and its functions to an entry of the inventory, and typed calls.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <memory>
+#include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,11 +17,11 @@
 
 namespace dodona {
 
-/// How one known defect shows in an op's actual outputs.
+/// A known defect of the upstream kernel, and how it shows in actual outputs, if it does.
 template <class O>
 struct DefectOf {
-  std::string_view id;  ///< of the ledger, see known_defects()
-  bool (*explains)(const O& actual, std::string_view output, std::int64_t linear);
+  std::string_view id, output, summary;  ///< see KnownDefect
+  bool (*explains)(const O& actual, std::string_view output, std::int64_t linear) = nullptr;
 };
 
 /// A mistake of the op's kernels, and golden mode with it.
@@ -54,6 +58,8 @@ struct Implementation {
   void (*golden)(const O&, const Exec&, Reference*) = nullptr;
   void (*fast)(const O&, const Exec&) = nullptr;
   void (*hopper)(const O&, const Exec&) = nullptr;
+  /// Why a mode that the op has cannot be asked for with these arguments; they are valid. Where it answers, the mode is never run.
+  std::optional<Refusal> (*unsupported)(const O&, Mode) = nullptr;
   PreparedForm<O> prepare = {};
   /// Makes outputs that were not given where their sizes depend on what inputs hold. Called before validation: nothing is certain of
   /// the arguments. Throws Error.
@@ -69,6 +75,9 @@ struct Implementation {
   std::vector<DefectOf<O>> defects = {};
   /// Mistakes that follow from no other arguments; those that do, the oracle knows by itself.
   std::vector<MistakeOf<O>> mistakes = {};
+  /// What upstream's own tests compare: our judges are held against it.
+  std::vector<Customary> customary = {};
+  std::vector<FibNames> fib_names = {};
   /// Case lines without the op's name: `T=4 H=7168`.
   std::vector<std::string> cases;
   std::vector<std::string> bench_cases;
@@ -99,6 +108,9 @@ class OpOf final : public Op {
     contract_version_ = implementation_.contract_version;
     cases_ = implementation_.cases;
     bench_cases_ = implementation_.bench_cases;
+    for (const auto& defect : implementation_.defects) defects_.push_back({defect.id, defect.output, defect.summary});
+    customary_ = implementation_.customary;
+    fib_names_ = implementation_.fib_names;
   }
 
   bool has(Mode mode) const override { return mode != Mode::hopper || implementation_.hopper != nullptr; }
@@ -113,6 +125,15 @@ class OpOf final : public Op {
     execute(op, prepared, exec);
     for (int i = 0; i < fields.tensor_count; ++i)
       if (fields.stands_in[static_cast<std::size_t>(i)]) *fields.tensors[static_cast<std::size_t>(i)] = Tensor();
+  }
+
+  std::optional<Refusal> refusal(const Arguments& arguments, Mode mode) const override {
+    O op;
+    if (has(mode) && implementation_.unsupported != nullptr) {
+      Fields fields;
+      bind_and_prepare(op, fields, arguments);
+    }
+    return refusal_of(op, mode);
   }
 
   void run(Arguments& arguments, const Exec& exec) const override {
@@ -172,18 +193,21 @@ class OpOf final : public Op {
     implementation_.condition(op, exec, reference);
   }
 
-  const KnownDefect* explain_defect(Arguments& arguments, std::string_view output, std::int64_t linear) const override {
-    if (implementation_.defects.empty()) return nullptr;
+  bool conditions() const override { return implementation_.condition != nullptr; }
+
+  DefectFinder defect_finder(const Arguments& arguments) const override {
+    const auto shows = [](const DefectOf<O>& defect) { return defect.explains != nullptr; };
+    if (std::none_of(implementation_.defects.begin(), implementation_.defects.end(), shows)) return {};
     refuse_prepared(info_, arguments.prepared, "judging");
-    O op;
+    auto op = std::make_shared<O>();
     Fields fields;
-    bind_and_prepare(op, fields, arguments);
-    for (const auto& defect : implementation_.defects) {
-      if (!defect.explains(op, output, linear)) continue;
-      for (const KnownDefect& known : known_defects())
-        if (known.op == info_.name && known.id == defect.id) return &known;
-    }
-    return nullptr;
+    bind_and_prepare(*op, fields, arguments);
+    return [this, op](std::string_view output, std::int64_t linear) -> const KnownDefect* {
+      for (std::size_t i = 0; i < defects_.size(); ++i)
+        if (const auto explains = implementation_.defects[i].explains; explains != nullptr && explains(*op, output, linear))
+          return &defects_[i];
+      return nullptr;
+    };
   }
 
   Cost cost(Arguments& arguments) const override {
@@ -212,6 +236,8 @@ class OpOf final : public Op {
       if (implementation_.check != nullptr) implementation_.check(op);
     } catch (const Error& error) {
       throw error.within(std::string(info_.name));
+    } catch (const std::bad_alloc&) {
+      throw out_of_memory();
     }
   }
 
@@ -227,7 +253,13 @@ class OpOf final : public Op {
     O op;
     Fields fields;
     bind_and_prepare(op, fields, arguments);
-    golden(op, exec, &reference);
+    try {
+      golden(op, exec, &reference);
+    } catch (const Error& error) {
+      throw error.within(std::string(info_.name));
+    } catch (const std::bad_alloc&) {
+      throw out_of_memory();
+    }
     give_back(schema_, fields, arguments);
   }
 
@@ -253,16 +285,28 @@ class OpOf final : public Op {
     return Prepared::of(info_.name, form.by_part, std::move(arguments), std::move(parts));
   }
 
+  std::optional<Refusal> refusal_of(const O& op, Mode mode) const {
+    if (!has(mode)) return Refusal{"", "has no " + std::string(dodona::name(mode)) + " mode"};
+    return implementation_.unsupported != nullptr ? implementation_.unsupported(op, mode) : std::nullopt;
+  }
+
+  Error out_of_memory() const { return {ErrorCode::out_of_memory, std::string(info_.name), "", "needs more memory than can be had"}; }
+
   void execute(const O& op, const Prepared& prepared, const Exec& exec) const {
     if (exec.mode != Mode::fast) refuse_prepared(info_, prepared, std::string(dodona::name(exec.mode)) + " mode");
     try {
       execute_mode(op, prepared, exec);
     } catch (const Error& error) {
       throw error.within(std::string(info_.name));
+    } catch (const std::bad_alloc&) {
+      throw out_of_memory();
     }
   }
 
   void execute_mode(const O& op, const Prepared& prepared, const Exec& exec) const {
+    // The one place where a mode that is not to be had becomes an error.
+    if (const auto refused = refusal_of(op, exec.mode))
+      throw Error(ErrorCode::unsupported, std::string(info_.name), refused->argument, refused->reason);
     const auto begin = exec.tracer ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
     switch (exec.mode) {
       case Mode::fast:
@@ -273,10 +317,7 @@ class OpOf final : public Op {
         }
         break;
       case Mode::golden: implementation_.golden(op, exec, nullptr); break;
-      case Mode::hopper:
-        if (implementation_.hopper == nullptr) throw Error(ErrorCode::unsupported, std::string(info_.name), "", "has no hopper mode");
-        implementation_.hopper(op, exec);
-        break;
+      case Mode::hopper: implementation_.hopper(op, exec); break;
     }
     if (exec.tracer) {
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;

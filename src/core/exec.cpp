@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <new>
 #include <string>
 
 #include "dodona/error.h"
@@ -104,19 +103,6 @@ Isa default_isa() {
 int default_threads() {
   static const int threads = threads_from_environment();
   return threads;
-}
-
-std::byte* Workspace::get(std::size_t bytes) {
-  if (bytes > capacity_) {
-    memory_.reset();
-    capacity_ = 0;
-    auto* memory = static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64}, std::nothrow));
-    if (memory == nullptr)
-      throw Error(ErrorCode::out_of_memory, "", "workspace", "of " + std::to_string(bytes) + " bytes cannot be allocated");
-    memory_ = {memory, [](std::byte* p) { ::operator delete (p, std::align_val_t{64}); }};
-    capacity_ = bytes;
-  }
-  return memory_.get();
 }
 
 }  // namespace dodona

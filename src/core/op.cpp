@@ -21,11 +21,18 @@ std::string_view name(Source source) {
   return names[static_cast<std::size_t>(source)];
 }
 
+std::string to_string(const Sources& sources) {
+  std::string text;
+  for (const Source source : sources) text += (text.empty() ? "" : ", ") + std::string(name(source));
+  return text;
+}
+
 std::string_view name(Role role) {
-  constexpr std::array<std::string_view, 14> names{"values",  "weight", "positions",  "indices",   "page_table",
-                                                   "lengths", "indptr", "expert_ids", "scale",     "cos_sin",
-                                                   "probs",   "logits", "lse_base_2", "lse_base_e"};
-  return role == Role::coins ? "coins" : names[static_cast<std::size_t>(role)];
+  constexpr std::array<std::string_view, 15> names{"values",  "weight", "positions",  "indices",    "page_table",
+                                                   "lengths", "indptr", "expert_ids", "scale",      "cos_sin",
+                                                   "probs",   "logits", "lse_base_2", "lse_base_e", "coins"};
+  static_assert(names.size() == static_cast<std::size_t>(Role::coins) + 1);
+  return names[static_cast<std::size_t>(role)];
 }
 
 std::string_view name(Judge judge) {
@@ -80,9 +87,7 @@ const AttrSpec* OpSchema::find_attr(std::string_view name) const {
 }
 
 const Tensor* Arguments::find(std::string_view name) const {
-  for (const auto& [key, tensor] : tensors)
-    if (key == name) return &tensor;
-  return nullptr;
+  return dodona::find(tensors, name);
 }
 
 const AttrValue* Arguments::find_attr(std::string_view name) const {

@@ -213,6 +213,21 @@ std::int64_t Tensor::offset(std::int64_t linear) const {
   return result;
 }
 
+Dims index_of(std::int64_t linear, const Dims& shape) {
+  Dims index = shape;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    index[d] = shape[d] > 0 ? linear % shape[d] : 0;
+    linear = shape[d] > 0 ? linear / shape[d] : 0;
+  }
+  return index;
+}
+
+const Tensor* find(const NamedTensors& tensors, std::string_view name) {
+  for (const auto& [key, tensor] : tensors)
+    if (key == name) return &tensor;
+  return nullptr;
+}
+
 Tensor make_strided(DType dtype, const Dims& shape, const Dims& strides, std::byte gap) {
   if (shape.rank() != strides.rank())
     fail(ErrorCode::bad_stride, "shape " + to_string(shape) + " and strides " + to_string(strides) + " differ in rank");

@@ -32,7 +32,7 @@ struct SafetensorsEntry {
 };
 
 using Metadata = std::map<std::string, std::string>;
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+using dodona::NamedTensors;
 
 /// A file that was read and found sound. Copies share the memory.
 class SafetensorsFile {

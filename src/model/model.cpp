@@ -21,7 +21,6 @@ LayerWeights Model::load(std::int64_t layer) const {
   setting.fused_shared = setting.fused_shared && source_->config().is_moe_layer(layer);
   Exec exec = exec_;
   exec.tracer = nullptr;  // another thread's calls
-  exec.workspace = nullptr;
   source_->prefetch(layer);
   return {*source_, setting, exec};
 }

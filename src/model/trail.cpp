@@ -57,17 +57,6 @@ bool ends_as_safetensors(const std::string& path) {
   return path.ends_with(".safetensors");
 }
 
-Dims index_of(std::int64_t linear, const Dims& shape) {
-  Dims index;
-  std::int64_t span = element_count(shape);
-  for (const std::int64_t size : shape) {
-    span /= size;
-    index.push_back(linear / span);
-    linear %= span;
-  }
-  return index;
-}
-
 double largest_of(const Tensor& tensor, std::int64_t begin, std::int64_t end) {
   double largest = 0;
   for (std::int64_t i = begin; i < end; ++i) {

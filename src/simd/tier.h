@@ -16,7 +16,7 @@
 
 #include <utility>
 
-#include "dodona/exec.h"
+#include "dodona/isa.h"
 
 namespace dodona {
 

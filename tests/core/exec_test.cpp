@@ -5,11 +5,15 @@
 #include <omp.h>
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "dodona/error.h"
 #include "dodona/op.h"
 #include "oracle/cases/generate.h"
 
@@ -77,13 +81,68 @@ TEST(Exec, ImpossibleOverridesAreErrorsThatSayWhatIsPossible) {
   EXPECT_NE(flag.text.find("must be one of"), std::string::npos) << flag.text;
 }
 
-TEST(Workspace, GrowsAndIsReused) {
-  Workspace workspace;
-  std::byte* first = workspace.get(100);
+TEST(Scratch, IsKeptForTheNextCallAndGrows) {
+  const ScratchPool pool;
+  const std::byte* const first = pool.take(100).as();
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % 64, 0u);
-  EXPECT_EQ(workspace.get(50), first);
-  workspace.get(1000);
-  EXPECT_GE(workspace.capacity(), 1000u);
+  EXPECT_EQ(pool.take(50).as(), first);
+  EXPECT_EQ(pool.kept(), 100u);
+  pool.take(1000);
+  EXPECT_EQ(pool.kept(), 1000u) << "what is too small is replaced, not kept beside the larger one";
+}
+
+TEST(Scratch, TwoCallsAtOnceDoNotShare) {
+  const ScratchPool pool;
+  {
+    const Scratch a = pool.take(256), b = pool.take(64);
+    EXPECT_NE(a.as(), b.as());
+    EXPECT_EQ(pool.kept(), 0u);
+  }
+  EXPECT_EQ(pool.kept(), 320u);
+  const std::byte* const small = pool.take(32).as();
+  EXPECT_EQ(pool.take(64).as(), small) << "the smallest that is large enough";
+  EXPECT_NE(pool.take(65).as(), small);
+
+  std::vector<std::thread> threads;
+  std::atomic<int> spoilt = 0;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (std::size_t i = 1; i <= 300; ++i) {
+        const Scratch mine = pool.take(i % 97 * 8 + 8);
+        mine.as<int>()[0] = mine.as<int>()[1] = t;
+        std::this_thread::yield();
+        spoilt += mine.as<int>()[0] != t || mine.as<int>()[1] != t ? 1 : 0;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(spoilt, 0);
+}
+
+TEST(Scratch, AnExecAndItsCopiesShareOnePool) {
+  const Exec exec;
+  Exec copy = exec;
+  copy.mode = Mode::golden;
+  const std::byte* const memory = exec.scratch.take(128).as();
+  EXPECT_EQ(copy.scratch.take(128).as(), memory);
+  EXPECT_EQ(Exec().scratch.kept(), 0u);
+}
+
+TEST(Scratch, OutlivesItsPool) {
+  auto pool = std::make_unique<ScratchPool>();
+  const Scratch scratch = pool->take(64);
+  pool.reset();
+  scratch.as<int>()[0] = 1;
+}
+
+TEST(Scratch, WhatCannotBeHadIsAnError) {
+  const ScratchPool pool;
+  try {
+    pool.take(std::size_t{1} << 60);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
+  }
+  EXPECT_NE(pool.take(64).as(), nullptr);
 }
 
 }  // namespace

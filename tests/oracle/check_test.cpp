@@ -261,7 +261,7 @@ TEST(Figures, AssertCloseIsTorchs) {
 
 TEST(Figures, RelativeL2AndCosineOfAScaledOutputAreKnown) {
   Sample sample("rmsnorm T=4 H=256 --dtype input=f32");
-  const Statistics s = checked(sample.scale(1.5, everywhere)).statistics;
+  const ErrorStatistics s = checked(sample.scale(1.5, everywhere)).statistics;
   EXPECT_NEAR(s.relative_l2, 0.5, 1e-6);
   EXPECT_NEAR(s.cosine, 1, 1e-9);
   EXPECT_NEAR(s.max_rel, 0.5, 1e-6);
@@ -273,7 +273,7 @@ TEST(Figures, QuantilesOfTheBudgetAreInOrder) {
   Arguments arguments = runnable(*sample.c.op, sample.c.inputs);
   sample.c.op->run(arguments, fast);
   sample.outputs = outputs_of(*sample.c.op, arguments);
-  const Statistics s = checked(sample).statistics;
+  const ErrorStatistics s = checked(sample).statistics;
   EXPECT_LE(s.share_median, s.share_p999);
   EXPECT_LE(s.share_p999, s.share_max);
   EXPECT_LE(s.share_max, 1);

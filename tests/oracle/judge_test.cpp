@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/case_line.h"
+#include "core/define.h"
 #include "dodona/error.h"
 #include "oracle/cases/generate.h"
 #include "quant/element.h"
@@ -179,6 +180,43 @@ TEST(Judge, KnownDefectsAreNamedAndNotLearnt) {
   bool named = false;
   for (const auto& output : verdict.outputs) named = named || output.defect == "zero-row-448";
   EXPECT_TRUE(named);
+}
+
+/// An op of this test, whose kernel is known to write sevens, and which counts how often its arguments are checked.
+struct Zeros {
+  Tensor x, y;
+  static constexpr OpInfo info{"zeros", Category::utility, Source::torch};
+  static inline int checks = 0;
+  void describe(auto& op) {
+    op.in("x", x, {DType::u8}, "N").doc("of the length that is wanted");
+    op.out("y", y, same_as("x"), "N").doc("zeros");
+  }
+};
+
+TEST(Judge, ManyFailingElementsCheckTheCallNoMoreOftenThanOne) {
+  const auto op =
+      define<Zeros>({.contract = "zeros",
+                     .golden = [](const Zeros& call, const Exec&, Reference*) { copy(Tensor(DType::u8, call.y.shape()), call.y); },
+                     .fast = [](const Zeros&, const Exec&) {},
+                     .check = [](const Zeros&) { ++Zeros::checks; },
+                     .defects = {{"sevens", "y", "sevens are written",
+                                  [](const Zeros& actual, std::string_view output, std::int64_t i) {
+                                    return output == "y" && actual.y.as<std::uint8_t>()[i] == 7;
+                                  }}},
+                     .cases = {"N=1"},
+                     .bench_cases = {}});
+  const auto checks_with = [&](std::int64_t failing) {
+    Arguments inputs;
+    inputs.set("x", Tensor(DType::u8, {1000}));
+    Tensor y(DType::u8, {1000});
+    for (std::int64_t i = 0; i < failing; ++i) y.as<std::uint8_t>()[i] = 7;
+    Zeros::checks = 0;
+    const Verdict verdict = judge(*op, inputs, {{"y", y}}, {});
+    EXPECT_EQ(verdict.outcome, Outcome::known_defect);
+    EXPECT_EQ(verdict.outputs[0].defect, "sevens");
+    return Zeros::checks;
+  };
+  EXPECT_EQ(checks_with(1000), checks_with(1));
 }
 
 TEST(Judge, WrongNamesTypesAndShapesOfActualOutputsAreErrors) {

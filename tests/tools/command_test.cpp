@@ -2,6 +2,10 @@
 #include "command.h"
 
 #include <cstring>
+#include <set>
+#include <string>
+
+#include "dodona/op.h"
 
 namespace dodona::tools_test {
 namespace {
@@ -33,7 +37,27 @@ TEST_F(Command, ListJsonIsAnArrayOfOps) {
   ASSERT_TRUE(list.is_array());
   EXPECT_GE(list.size(), 16u);
   for (const auto& op : list)
-    for (const char* key : {"name", "category", "source", "modes"}) EXPECT_TRUE(op.contains(key));
+    for (const char* key : {"name", "category", "sources", "modes"}) EXPECT_TRUE(op.contains(key));
+}
+
+TEST_F(Command, TheInventoryOfKernelsTellsWhichAreIn) {
+  const json kernels = json::parse(run("list --inventory --json").out);
+  EXPECT_EQ(kernels.size(), 60u) << "the kernels that were counted";
+  std::set<std::string> names;
+  std::size_t in = 0;
+  for (const auto& kernel : kernels) {
+    const std::string name = kernel.at("name");
+    EXPECT_TRUE(names.insert(name).second) << name << " is listed twice";
+    for (const char* key : {"source", "category", "used_by"}) EXPECT_FALSE(kernel.at(key).get<std::string>().empty()) << name << " " << key;
+    const Op* op = registry().find(name);
+    EXPECT_EQ(kernel.at("in").get<bool>(), op != nullptr) << name;
+    in += op != nullptr ? 1 : 0;
+    if (op != nullptr)
+      EXPECT_NE((", " + to_string(op->info().sources) + ",").find(", " + kernel.at("source").get<std::string>() + ","), std::string::npos)
+          << name << ": the op has other sources";
+  }
+  EXPECT_EQ(run("list --inventory").out.rfind("kernel", 0), 0u);
+  EXPECT_NE(run("list --inventory").out.find("\n" + std::to_string(in) + " of the inventory's 60 kernels are in"), std::string::npos);
 }
 
 TEST_F(Command, InfoKnowsEveryOpInTextAndJson) {

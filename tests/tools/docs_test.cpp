@@ -3,6 +3,7 @@
 
 #include "command.h"
 #include "dodona/op.h"
+#include "ops/kernels.h"
 
 namespace dodona::tools_test {
 namespace {
@@ -32,6 +33,14 @@ TEST_F(Docs, OpsPageIsWhatTheInventoryAndTheRecordingsSay) {
 
 TEST_F(Docs, CliPageIsWhatTheHelpSays) {
   expect_fresh("docs/cli.md", run("docs cli"));
+}
+
+TEST_F(Docs, ReadmeCountsTheKernelsAsTheInventoryDoes) {
+  const std::string listed = run("list --inventory").out, sentence = ops::kernels_in_words();
+  EXPECT_NE(listed.find(sentence), std::string::npos);
+  EXPECT_NE(("\n" + read_raw(fs::path(DODONA_SOURCE_DIR) / "README.md")).find("\n" + sentence + "\n"), std::string::npos)
+      << "README.md does not say: " << sentence << "; make it anew with: tools/docs";
+  EXPECT_NE(read_raw(fs::path(DODONA_SOURCE_DIR) / "docs/ops.md").find("\n" + sentence + "\n"), std::string::npos);
 }
 
 TEST_F(Docs, OpsPageHasASectionForEveryOp) {

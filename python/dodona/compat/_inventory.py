@@ -1,4 +1,4 @@
-"""Which ops a package offers: those of its source, and those that it shares with the other."""
+"""Which ops a package offers: those that have it among their sources."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ from typing import Any, Callable
 
 from .._ops import function, names, plan_of
 
-# Offered by both under the same name with the same parameters; the inventory knows them by one source.
-SHARED = {
-    "rmsnorm", "fused_add_rmsnorm", "silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul", "apply_rope_with_cos_sin_cache_inplace", "bmm_fp8",
-    "merge_state",
-}  # fmt: skip
-
 
 def offered(package: str) -> list[str]:
     """The inventory writes upstream as its projects do, sgl-kernel; a package's name has an underscore there."""
-    return [op for op in names() if op in SHARED or plan_of(op).schema["source"].replace("-", "_") == package]
+    return [op for op in names() if package in (source.replace("-", "_") for source in plan_of(op).schema["sources"])]
 
 
 def with_dialect(op: str, dialect: str) -> Callable[..., Any]:

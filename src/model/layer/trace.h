@@ -35,10 +35,8 @@ struct OpRecord {
   Work work;
   double rms = 0;  ///< of the first output
   std::int64_t not_finite = 0;
-  std::vector<std::pair<std::string, Tensor>> outputs;  ///< kept when the trace keeps outputs
+  NamedTensors outputs;  ///< kept when the trace keeps outputs
 };
-
-using NamedTensors = std::vector<std::pair<std::string_view, Tensor>>;
 
 /// What a model op gives.
 struct OpOutput {

@@ -274,9 +274,7 @@ Arguments with_actual(const Op& op, const Arguments& inputs, const NamedTensors&
 void check_outputs(const Op& op, const NamedTensors& expected, const NamedTensors& actual) {
   const std::string op_name(op.name());
   for (const auto& [name, tensor] : expected) {
-    const Tensor* given = nullptr;
-    for (const auto& [key, value] : actual)
-      if (key == name) given = &value;
+    const Tensor* given = find(actual, name);
     if (given == nullptr) throw Error(ErrorCode::missing_argument, op_name, name, "is missing from the outputs to judge");
     if (given->dtype() != tensor.dtype())
       throw Error(

@@ -18,7 +18,7 @@
 
 namespace dodona::oracle {
 
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+using dodona::NamedTensors;
 
 struct Case {
   const Op* op = nullptr;

@@ -17,12 +17,6 @@ Tensor as_elements(const Tensor& tensor, const ReferenceOutput* reference) {
   return {tensor.owner(), tensor.data(), *reference->code, shape, contiguous_strides(shape), tensor.writable()};
 }
 
-const Tensor* find(const NamedTensors& tensors, std::string_view name) {
-  for (const auto& [key, tensor] : tensors)
-    if (key == name) return &tensor;
-  return nullptr;
-}
-
 /// A copy to spoil, in the layout that the argument has.
 Tensor writable_copy(const Tensor& tensor) {
   if (tensor.contiguous()) return tensor.clone();

@@ -188,7 +188,7 @@ std::string export_case(const std::filesystem::path& root, const Op& op, std::si
     types.emplace_back(field, tensor.dtype());
   }
   io::Json tags{"dodona:" + std::string(op.name()), "status:verified"};
-  if (op.info().source == dodona::Source::flashinfer) tags.push_back("fi_api:flashinfer." + std::string(op.name()));
+  if (op.info().sources.first() == dodona::Source::flashinfer) tags.push_back("fi_api:flashinfer." + std::string(op.name()));
   for (const std::string& choice : recipe) tags.push_back("recipe:" + choice);
   // What stands for an int8: its bits are those of another type.
   for (const auto& [field, type] : types)

@@ -1,38 +1,12 @@
 #include "oracle/fib/fib_mapping.h"
 
+#include <algorithm>
 #include <array>
 
 #include "dodona/error.h"
 
 namespace dodona::oracle::fib {
 namespace {
-
-using Names = std::vector<std::pair<std::string, std::string>>;
-
-struct Known {
-  std::string_view api;     ///< last part of the public function's name
-  std::string_view type;    ///< op_type of Definitions without the tag
-  std::string_view prefix;  ///< of their name: gemma_rmsnorm has rmsnorm's op_type and arguments, and adds 1 to its weight
-  std::string_view op;
-  Names arguments, outputs;
-};
-
-const std::vector<Known>& known() {
-  static const std::vector<Known> table{
-      {"rmsnorm", "rmsnorm", "rmsnorm_h", "rmsnorm", {{"input", "hidden_states"}, {"weight", "weight"}}, {{"output", "output"}}},
-      {"fused_add_rmsnorm",
-       "rmsnorm",
-       "fused_add_rmsnorm_h",
-       "fused_add_rmsnorm",
-       {{"input", "hidden_states"}, {"residual", "residual"}, {"weight", "weight"}},
-       {{"input", "output"}, {"residual", "residual"}}},
-      {"", "gemm", "gemm_n", "linear", {{"input", "A"}, {"weight", "B"}}, {{"output", "C"}}},
-      {"silu_and_mul", "activation", "silu_and_mul_h", "silu_and_mul", {{"input", "input"}}, {{"out", "output"}}},
-      {"gelu_and_mul", "activation", "gelu_and_mul_h", "gelu_and_mul", {{"input", "input"}}, {{"out", "output"}}},
-      {"gelu_tanh_and_mul", "activation", "gelu_tanh_and_mul_h", "gelu_tanh_and_mul", {{"input", "input"}}, {{"out", "output"}}},
-  };
-  return table;
-}
 
 /// Kinds of work that some kernel of the inventory is for, and whose arguments are not those of a Definition.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> elsewhere{{
@@ -53,10 +27,15 @@ std::string last_part(std::string api) {
   return api.substr(api.find_last_of('.') + 1);
 }
 
-bool has_all(const Definition& d, const Known& entry) {
-  for (const auto& [ours, theirs] : entry.arguments)
-    if (d.input(theirs) == nullptr) return false;
-  return d.inputs.size() == entry.arguments.size();
+/// The Definition's function, or without one its kind and name, and its arguments are those that the op is known by.
+bool means(const Definition& d, const std::string& api, const FibNames& names) {
+  const bool named = api.empty() ? d.op_type == names.type && d.name.starts_with(names.prefix) : last_part(api) == names.api;
+  const auto given = [&](const auto& pair) { return d.input(std::string(pair.second)) != nullptr; };
+  return named && d.inputs.size() == names.arguments.size() && std::all_of(names.arguments.begin(), names.arguments.end(), given);
+}
+
+std::vector<std::pair<std::string, std::string>> owned(const FibNames::Pairs& pairs) {
+  return {pairs.begin(), pairs.end()};
 }
 
 /// Arguments and outputs of the op's own names; an output `X_out` is what is left in the argument X.
@@ -85,11 +64,9 @@ Mapping mapping_of(const Definition& d, const std::string& wanted) {
   if (!wanted.empty()) return by_own_names(d, registry().at(wanted));
   if (const std::string own = d.tag("dodona:"); !own.empty()) return by_own_names(d, registry().at(own));
   const std::string api = d.tag("fi_api:"), function = last_part(api);
-  for (const Known& entry : known()) {
-    const bool named = api.empty() ? d.op_type == entry.type && d.name.starts_with(entry.prefix) : function == entry.api;
-    if (!named || !has_all(d, entry)) continue;
-    return {.op = &registry().at(entry.op), .arguments = entry.arguments, .outputs = entry.outputs};
-  }
+  for (const auto& op : registry().all())
+    for (const FibNames& names : op->fib_names())
+      if (means(d, api, names)) return {.op = op.get(), .arguments = owned(names.arguments), .outputs = owned(names.outputs)};
   if (is_paged_decode(d, api)) return {.paged_mla = true};
   if (!function.empty() && registry().find(function) != nullptr) return by_own_names(d, registry().at(function));
   for (const auto& [type, why] : elsewhere)

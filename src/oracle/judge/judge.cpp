@@ -102,11 +102,9 @@ bool zero_would_pass(const Comparison& c, std::int64_t i) {
   return share_of_slack(c.rounding, c.reference->exact[k], c.reference->slack[k], 0.0) <= 1.0;
 }
 
-/// Why an element does not count as failing, or does.
-using DefectCheck = const KnownDefect* (*)(const Op&, Arguments&, std::string_view, std::int64_t);
-
-OutputVerdict judge_output(const Op& op, Arguments& actual_arguments, const TensorSpec& spec, const Comparison& c, bool exact_only,
-                           bool details) {
+/// `defect_of` is empty where no known defect is to be looked for.
+OutputVerdict judge_output(const Op& op, const Arguments& actual_arguments, const TensorSpec& spec, const Comparison& c,
+                           const DefectFinder& defect_of, bool exact_only, bool details) {
   OutputVerdict verdict;
   auto detail = std::make_shared<OutputDetail>();
   verdict.name = spec.name;
@@ -139,7 +137,7 @@ OutputVerdict judge_output(const Op& op, Arguments& actual_arguments, const Tens
     if (details) detail->share[static_cast<std::size_t>(i)] = share;
     if (share <= 1.0) {
       verdict.max_share = std::max(verdict.max_share, share);
-    } else if (const KnownDefect* defect = op.explain_defect(actual_arguments, spec.name, i); defect != nullptr && !exact_only) {
+    } else if (const KnownDefect* defect = defect_of ? defect_of(spec.name, i) : nullptr; defect != nullptr) {
       ++explained;
       verdict.defect = defect->id;
       continue;
@@ -178,27 +176,27 @@ void add(Verdict& verdict, OutputVerdict output) {
   verdict.outputs.push_back(std::move(output));
 }
 
-const Tensor* find(const NamedTensors& tensors, std::string_view name) {
-  for (const auto& [key, tensor] : tensors)
-    if (key == name) return &tensor;
-  return nullptr;
-}
-
-Verdict judge_outputs(const Op& op, const Arguments& inputs, const NamedTensors& expected, const NamedTensors& actual, Reference* reference,
-                      bool exact_only, const JudgeOptions& options) {
+Verdict judge_outputs(const Op& op, const Arguments& inputs, const NamedTensors& expected, const NamedTensors& actual,
+                      const Reference& golden_reference, bool exact_only, const JudgeOptions& options) {
   Arguments arguments = with_actual(op, inputs, actual);
   Exec exec = options.exec;
   exec.mode = Mode::golden;
   const auto is_grouping = [](const TensorSpec& spec) { return spec.judge == Judge::grouping; };
   const bool has_groups = std::any_of(op.schema().tensors.begin(), op.schema().tensors.end(), is_grouping);
-  if (reference != nullptr && (!exact_only || has_groups)) op.condition(arguments, exec, *reference);
+  const Reference* reference = &golden_reference;
+  Reference conditioned;
+  if (op.conditions() && (!exact_only || has_groups)) {
+    conditioned = golden_reference;
+    op.condition(arguments, exec, conditioned);
+    reference = &conditioned;
+  }
+  const DefectFinder defect_of = exact_only ? DefectFinder() : op.defect_finder(arguments);
   Verdict verdict;
   for (const TensorSpec& spec : op.schema().tensors) {
     const Tensor* golden = spec.direction == Direction::in ? nullptr : find(expected, spec.name);
     if (golden == nullptr) continue;
-    const Comparison comparison =
-        make_comparison(spec, *golden, *find(actual, spec.name), reference != nullptr ? reference->find(spec.name) : nullptr);
-    add(verdict, judge_output(op, arguments, spec, comparison, exact_only, options.details));
+    const Comparison comparison = make_comparison(spec, *golden, *find(actual, spec.name), reference->find(spec.name));
+    add(verdict, judge_output(op, arguments, spec, comparison, defect_of, exact_only, options.details));
   }
   return verdict;
 }
@@ -242,9 +240,7 @@ Verdict judge(const Op& op, const Arguments& inputs, const GoldenRun& golden, co
     return outputs_of(op, arguments);
   };
   const auto judged = [&](const NamedTensors& expected, const NamedTensors& outputs, bool exact_only) {
-    // Conditioning adjusts the reference to these outputs.
-    Reference reference = golden.reference;
-    return judge_outputs(op, inputs, expected, outputs, &reference, exact_only, options);
+    return judge_outputs(op, inputs, expected, outputs, golden.reference, exact_only, options);
   };
   switch (options.mode) {
     case Mode::golden: return judged(golden.outputs, actual, false);

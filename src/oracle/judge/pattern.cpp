@@ -97,15 +97,6 @@ std::string rows_place(const std::set<std::int64_t>& rows, std::int64_t total) {
 
 }  // namespace
 
-Dims index_of(std::int64_t linear, const Dims& shape) {
-  Dims index = shape;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    index[d] = shape[d] > 0 ? linear % shape[d] : 0;
-    linear = shape[d] > 0 ? linear / shape[d] : 0;
-  }
-  return index;
-}
-
 std::string place_of(const std::vector<std::int64_t>& failing, std::int64_t compared, const Dims& shape,
                      const std::vector<std::string>& names) {
   if (failing.empty()) return {};

@@ -10,9 +10,6 @@
 
 namespace dodona::oracle {
 
-/// Row-major index of element `linear`.
-Dims index_of(std::int64_t linear, const Dims& shape);
-
 /// Where the failing elements lie, in the words of a reader who looks for the loop that is wrong: one row, one column, one tile, the tail
 /// of the rows, stripes, one index of a leading dimension (`names` gives each dimension's name, for example "head"), sporadic, every
 /// element.

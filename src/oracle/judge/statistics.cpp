@@ -96,8 +96,8 @@ std::int64_t ulp_distance(DType type, std::uint64_t a, std::uint64_t b) {
   return is_signed ? difference(extend(a), extend(b)) : difference(static_cast<std::int64_t>(a), static_cast<std::int64_t>(b));
 }
 
-Statistics statistics_of(const OutputVerdict& output) {
-  Statistics s;
+ErrorStatistics statistics_of(const OutputVerdict& output) {
+  ErrorStatistics s;
   const OutputDetail& detail = *output.detail;
   const DType type = detail.golden.dtype();
   s.assert_close = tolerances(type);

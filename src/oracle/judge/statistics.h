@@ -22,7 +22,7 @@ struct AssertClose {
   bool passes() const { return mismatched == 0; }
 };
 
-struct Statistics {
+struct ErrorStatistics {
   std::int64_t compared = 0;
   /// Shares of the budget over the compared elements; infinite where nothing is open and the bits differ.
   double share_max = 0, share_p999 = 0, share_median = 0;
@@ -38,7 +38,7 @@ struct Statistics {
 /// Steps of representable numbers from a to b (bits of `type`); -1 when exactly one of them is NaN.
 std::int64_t ulp_distance(DType type, std::uint64_t a, std::uint64_t b);
 
-Statistics statistics_of(const OutputVerdict& output);
+ErrorStatistics statistics_of(const OutputVerdict& output);
 
 /// How large errors are where golden is of a given size: one per binade of |golden|, zeros first.
 struct Binade {

@@ -7,12 +7,6 @@
 namespace dodona::oracle {
 namespace {
 
-const Tensor* find(const NamedTensors& tensors, std::string_view name) {
-  for (const auto& [key, tensor] : tensors)
-    if (key == name) return &tensor;
-  return nullptr;
-}
-
 /// Whether golden mode still makes what the case was made with. A new contract is worth a note; else something is not what it says it is.
 void compare_with_digest(const Case& c, const OutputVerdict& output, std::vector<std::string>& notes) {
   const auto stored = c.digests.find("out." + output.name);

@@ -17,7 +17,7 @@ struct OutputCheck {
   OutputVerdict verdict;
   DType dtype = DType::f32;  ///< as stored
   Dims shape;                ///< as stored
-  Statistics statistics;
+  ErrorStatistics statistics;
   LogicalView view;                    ///< of the compared elements
   std::vector<std::string> relations;  ///< how failing values relate to golden
 };

@@ -18,7 +18,7 @@ std::vector<std::int64_t> list_of(const Dims& dims) {
   return {dims.begin(), dims.end()};
 }
 
-io::Json statistics_json(const Statistics& s) {
+io::Json statistics_json(const ErrorStatistics& s) {
   io::Json ulps = io::Json::array();
   for (const Bin& bin : s.ulps) ulps.push_back({{"ulps", bin.label}, {"count", bin.count}});
   return {{"budget_used", {{"max", finite(s.share_max)}, {"p99.9", finite(s.share_p999)}, {"median", finite(s.share_median)}}},

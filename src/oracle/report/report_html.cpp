@@ -222,7 +222,7 @@ std::string row(const std::string& key, const std::string& value) {
 
 std::string facts(const OutputCheck& output) {
   const OutputVerdict& verdict = output.verdict;
-  const Statistics& s = output.statistics;
+  const ErrorStatistics& s = output.statistics;
   std::string html = "<table class=\"facts\">\n";
   html += row("tensor", std::string(name(output.dtype)) + " " + to_string(output.shape) + compared_as(output) + ", judge " +
                             std::string(name(verdict.judge)));

@@ -38,7 +38,7 @@ std::string field(const std::string& label, const std::string& text) {
   return "  " + pad(label, 15, false) + " " + text + "\n";
 }
 
-std::string histogram(const Statistics& statistics) {
+std::string histogram(const ErrorStatistics& statistics) {
   constexpr double width = 40;
   std::size_t label = 0;
   for (const auto& bin : statistics.ulps) label = std::max(label, bin.label.size());
@@ -71,7 +71,7 @@ std::string worst_elements(const OutputVerdict& verdict) {
   return text;
 }
 
-std::string others_say(const Statistics& s) {
+std::string others_say(const ErrorStatistics& s) {
   const auto& torch = s.assert_close;
   return std::string("torch.testing.assert_close ") + (torch.passes() ? "passes" : "fails") + " (rtol " + number(torch.rtol, 6) +
          ", atol " + number(torch.atol, 6) + (torch.passes() ? "" : ", " + std::to_string(torch.mismatched) + " mismatched") +

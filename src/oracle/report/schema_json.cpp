@@ -104,18 +104,18 @@ std::string_view direction_name(const TensorSpec& spec) {
 
 io::Json schema_json(const Op& op) {
   io::Json tensors = io::Json::array(), attrs = io::Json::array(), defects = io::Json::array(), mistakes = io::Json::array(),
-           modes = io::Json::array();
+           modes = io::Json::array(), sources = io::Json::array();
   for (const TensorSpec& spec : op.schema().tensors) tensors.push_back(tensor_json(spec));
   for (const AttrSpec& spec : op.schema().attrs) attrs.push_back(attr_spec_json(spec));
-  for (const KnownDefect& defect : known_defects())
-    if (defect.op == op.name())
-      defects.push_back({{"id", std::string(defect.id)}, {"output", std::string(defect.output)}, {"summary", std::string(defect.summary)}});
+  for (const KnownDefect& defect : op.defects())
+    defects.push_back({{"id", std::string(defect.id)}, {"output", std::string(defect.output)}, {"summary", std::string(defect.summary)}});
+  for (const Source source : op.info().sources) sources.push_back(std::string(name(source)));
   for (const KernelMistake& mistake : op.mistakes())
     mistakes.push_back({{"id", std::string(mistake.id)}, {"summary", std::string(mistake.text)}});
   for (const Mode mode : op.modes()) modes.push_back(std::string(name(mode)));
   return {{"name", std::string(op.name())},
           {"category", std::string(name(op.info().category))},
-          {"source", std::string(name(op.info().source))},
+          {"sources", sources},
           {"modes", modes},
           {"parameters", parameters_json(op)},
           {"tensors", tensors},

@@ -10,12 +10,6 @@
 namespace dodona::oracle {
 namespace {
 
-const Tensor* find(const NamedTensors& tensors, std::string_view name) {
-  for (const auto& [key, tensor] : tensors)
-    if (key == name) return &tensor;
-  return nullptr;
-}
-
 /// Whether the actual outputs fit golden's at all.
 bool comparable(const NamedTensors& golden, const NamedTensors& actual) {
   return std::all_of(golden.begin(), golden.end(), [&](const auto& entry) {

@@ -1,7 +1,6 @@
 #include "oracle/trust/customary.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <vector>
 
@@ -11,35 +10,6 @@ namespace dodona::oracle {
 namespace {
 
 using enum CustomaryKind;
-
-constexpr std::array table{
-    Customary{"rmsnorm", "*", close, 1e-3, 1e-3, "sgl-kernel/tests/test_norm.py test_norm (f16)"},
-    Customary{"fused_add_rmsnorm", "*", close, 1e-3, 1e-3, "sgl-kernel/tests/test_norm.py test_fused_add_rmsnorm (f16)"},
-    Customary{"silu_and_mul", "*", close, 1e-3, 1e-3, "sgl-kernel/tests/test_activation.py test_fused_silu_mul (f16)"},
-    Customary{"gelu_and_mul", "*", close, 1e-3, 1e-3, "sgl-kernel/tests/test_activation.py test_fused_gelu_mul (f16)"},
-    Customary{"gelu_tanh_and_mul", "*", close, 1e-3, 1e-3, "sgl-kernel/tests/test_activation.py test_fused_gelu_tanh_mul (f16)"},
-    Customary{"apply_rope_with_cos_sin_cache_inplace", "*", close, 1e-2, 1e-2, "sgl-kernel/tests/test_rotary_embedding.py (bf16)"},
-    Customary{"rotary_embedding", "*", below, 0, 1e-2, "sgl-kernel/tests/test_mm_rotary_embedding.py (bf16, f16)"},
-    Customary{"concat_mla_k", "*", close, 0, 0, "sglang jit_kernel tests of concat_mla (bf16)"},
-    Customary{"concat_mla_absorb_q", "*", close, 0, 0, "sglang jit_kernel tests of concat_mla (bf16)"},
-    Customary{"merge_state", "*", close, 1e-5, 1e-2, "sgl-kernel/tests/test_merge_state.py (f16), torch.allclose"},
-    Customary{"merge_state_v2", "*", close, 1e-3, 1e-3, "sgl-kernel/tests/test_merge_state_v2.py (rtol 1e-2 for bf16)"},
-    Customary{"moe_fused_gate", "topk_weights", sorted, 1e-2, 1e-3, "sgl-kernel/tests/test_moe_fused_gate.py (f32)"},
-    Customary{"moe_fused_gate", "topk_ids", sorted, 1e-4, 1e-5, "sgl-kernel/tests/test_moe_fused_gate.py (f32)"},
-    Customary{"bmm_fp8", "*", cosine, 0, 0.99, "sgl-kernel/tests/test_bmm_fp8.py"},
-    Customary{"fp8_blockwise_scaled_mm", "*", close, 2e-2, 1, "sgl-kernel/tests/test_fp8_blockwise_gemm.py"},
-    Customary{"scaled_fp4_quant", "*", close, 1.3e-6, 1e-5, "sgl-kernel/tests/test_fp4_quantize.py, decoded to f32"},
-    Customary{"sgl_per_token_quant_fp8", "*", close, 1e-3, 1e-3, "sgl-kernel/tests/test_per_token_quant_fp8.py (f16), decoded to f32"},
-    Customary{"sgl_per_tensor_quant_fp8", "*", close, 1e-3, 1e-3, "sgl-kernel/tests/test_per_tensor_quant_fp8.py, decoded to f32"},
-    Customary{"prepare_moe_input", "expert_offsets", close, 0, 0, "sgl-kernel test_prepare_input_moe (as its XPU port has it)"},
-    Customary{"prepare_moe_input", "input_permutation", round_trip, 0, 0,
-              "sgl-kernel test_prepare_input_moe (as its XPU port has it): scatter, then gather"},
-    Customary{"prepare_moe_input", "*", unchecked, 0, 0, "sgl-kernel test_prepare_input_moe (as its XPU port has it)"},
-    Customary{"shuffle_rows", "*", close, 1.3e-6, 1e-5,
-              "sgl-kernel test_prepare_input_moe (as its XPU port has it): scatter, then gather (f32, bf16, f16)"},
-    Customary{"apply_shuffle_mul_sum", "*", close, 1.3e-6, 1e-5,
-              "sgl-kernel test_prepare_input_moe (as its XPU port has it), assert_allclose (f32, bf16, f16)"},
-};
 
 struct Tolerance {
   double rtol, atol;
@@ -106,12 +76,6 @@ Numbers numbers_of(const Tensor& tensor, const ReferenceOutput* reference) {
   return values;
 }
 
-const Tensor* find(const NamedTensors& tensors, std::string_view name) {
-  for (const auto& [key, tensor] : tensors)
-    if (key == name) return &tensor;
-  return nullptr;
-}
-
 /// Rows that are scattered by one permutation and gathered by the other come home: token[row[i]] is what golden's pair says.
 bool comes_home(const GoldenRun& golden, const NamedTensors& actual) {
   const Tensor &tokens = *find(actual, "input_permutation"), &rows = *find(actual, "output_permutation");
@@ -144,25 +108,21 @@ bool passes(const Customary& check, const GoldenRun& golden, const NamedTensors&
 
 }  // namespace
 
-std::span<const Customary> customary_checks() {
-  return table;
-}
-
-Customary customary_check(std::string_view op, std::string_view output, DType type) {
+Customary customary_check(const Op& op, std::string_view output, DType type) {
   const Tolerance usual = framework_default(type);
   for (const std::string_view wanted : {output, std::string_view("*")})
-    for (const Customary& check : table)
-      if (check.op == op && check.output == wanted) {
+    for (const Customary& check : op.customary())
+      if (check.output == wanted) {
         Customary fitted = check;
         if (check.kind == close && check.rtol > 0) fitted.rtol = std::max(check.rtol, usual.rtol);
         return fitted;
       }
-  return {op, output, close, usual.rtol, usual.atol, "no test recorded: torch.testing.assert_close"};
+  return {output, close, usual.rtol, usual.atol, "no test recorded: torch.testing.assert_close"};
 }
 
 bool customary_pass(const Op& op, const GoldenRun& golden, const NamedTensors& actual) {
   for (const auto& [name, tensor] : golden.outputs)
-    if (!passes(customary_check(op.name(), name, tensor.dtype()), golden, actual, name)) return false;
+    if (!passes(customary_check(op, name, tensor.dtype()), golden, actual, name)) return false;
   return true;
 }
 
