@@ -61,9 +61,8 @@ struct Absorbed {
 Tensor absorb(const Pass& p, const Absorbed& names, const Tensor& x, const Tensor& right) {
   const Tensor left = x.transpose(0, 1);
   const std::int64_t heads = right.size(0), columns = right.size(2);
-  Work work = moved({left, right}, 2.0 * static_cast<double>(heads * p.tokens() * right.size(1) * columns));
+  Work work = reading({left, right}, 2.0 * static_cast<double>(heads * p.tokens() * right.size(1) * columns));
   work.weight_bytes = bytes_of(right);
-  work.bytes += bytes_of(without_memory(x.dtype(), {p.tokens(), heads, columns}));
   return p.trace.run1({.part = part,
                        .name = "bmm_fp8()",
                        .note = names.note,
@@ -84,7 +83,7 @@ void rotary_emb(const Pass& p, const Tensor& q_pe, const Tensor& k_pe) {
                .name = "self.rotary_emb()",
                .inputs = {{"q_pe", q_pe.shape()}, {"k_pe", k_pe.shape()}},
                .outputs = {{"q_pe", q_pe.dtype()}, {"k_pe", k_pe.dtype()}},
-               .work = moved({q_pe, q_pe, k_pe, k_pe, table})},
+               .work = reading({q_pe, k_pe, table})},
               [&]() -> std::vector<Tensor> {
                 Tensor rows(DType::i64, {p.tokens()});
                 for (std::int64_t t = 0; t < p.tokens(); ++t) rows.as<std::int64_t>()[t] = t;
@@ -104,7 +103,7 @@ void set_mla_kv_buffer(const Pass& p, const Tensor& k_nope, const Tensor& k_pe) 
                .name = "set_mla_kv_buffer()",
                .inputs = {{"k_nope", k_nope.shape()}, {"k_pe", k_pe.shape()}, {"kv_buffer", p.cache.buffer().shape()}},
                .outputs = {{"k_nope", k_nope.dtype(), k_nope.shape()}, {"k_pe", k_pe.dtype(), k_pe.shape()}},
-               .work = moved({k_nope, k_nope, k_pe, k_pe})},
+               .work = reading({k_nope, k_pe})},
               [&]() -> std::vector<Tensor> {
                 ops::run(
                     ops::SetMlaKvBuffer{.kv_buffer = p.cache.buffer(), .loc = p.batch.slots_tensor(), .k_nope = k_nope, .k_rope = k_pe},
@@ -120,9 +119,7 @@ Work attending(const Pass& p, const Tensor& q_nope) {
                                 .q_pe = without_memory(q_nope.dtype(), {p.tokens(), 1, heads, rope}),
                                 .cache = p.cache.pages(),
                                 .seq_lens = p.batch.lengths_tensor()});
-  Work work = moved({q_nope}, ops::attention_flops(call));  // the output is of the size of q_nope
-  work.bytes += call.bytes_read();
-  return work;
+  return {.bytes = call.bytes_read(), .flops = ops::attention_flops(call)};
 }
 
 Tensor attn_mqa(const Pass& p, const Tensor& q_nope, const Tensor& q_pe) {

@@ -22,7 +22,7 @@ LayerState layernorm(const Pass& p, Part part, std::string_view name, const Laye
                    .name = name,
                    .inputs = {{"input", x.shape()}},
                    .outputs = {{"output", x.dtype()}, {"residual", x.dtype(), x.shape()}},
-                   .work = residual.defined() ? moved({x, x, residual, residual, weight}) : moved({x, x, weight})},
+                   .work = residual.defined() ? reading({x, residual, weight}) : reading({x, weight})},
                   [&]() -> std::vector<Tensor> {
                     if (residual.defined() && p.weights.setting().residual == Residual::fused) {
                       const auto fused = ops::run(

@@ -41,7 +41,7 @@ void sort_by_expert(Experts& e) {
                .name = "prepare_moe_input",
                .inputs = {{"topk_ids", ids.shape()}},
                .outputs = {{"output_permutation", DType::i32, {e.rows()}}, {"input_permutation", DType::i32, {e.rows()}}},
-               .work = moved({ids})},
+               .work = reading({ids})},
               [&]() -> std::vector<Tensor> {
                 e.sorted = ops::run(ops::PrepareMoeInput{.topk_ids = ids,
                                                          .num_experts = e.count(),
@@ -56,6 +56,8 @@ void sort_by_expert(Experts& e) {
 struct Quantized {
   Tensor codes, scales;
 };
+/// Bytes of codes, two a byte, that share a block scale.
+constexpr double codes_a_scale_byte = 8;
 
 /// Experts without rows are not there: any scale does.
 Tensor encode_scales(const Experts& e, const Product& product) {
@@ -67,12 +69,14 @@ Tensor encode_scales(const Experts& e, const Product& product) {
 
 Quantized experts_quant(const Experts& e, const Product& product, const Tensor& x) {
   Tensor scales;
+  Work work = reading({x});
+  work.bytes += static_cast<double>(x.elements()) / 2 / codes_a_scale_byte;  // the scales; codes are the op's output
   const Tensor codes = e.pass.trace.run1({.part = part,
                                           .name = "scaled_fp4_experts_quant",
                                           .note = product.note,
                                           .inputs = {{"input", x.shape()}},
                                           .outputs = {{"output", DType::u8}},
-                                          .work = moved({x})},
+                                          .work = work},
                                          [&] {
                                            const auto run =
                                                ops::run(ops::ScaledFp4ExpertsQuant{.input_tensor = x,
@@ -126,7 +130,8 @@ Tensor multiply_raw(const Experts& e, const Product& product, const Quantized& a
 Tensor group_mm(const Experts& e, const Product& product, const Quantized& a) {
   const Projection& any = product.of(e, e.groups.front());
   Work work;
-  for (const ExpertRows& group : e.groups) work += product.of(e, group).work(group.rows, DType::bf16);
+  for (const ExpertRows& group : e.groups) work += product.of(e, group).product(group.rows);
+  work.bytes += bytes_of(a.codes) * (1 + 1.0 / codes_a_scale_byte);
   return e.pass.trace.run1(
       {.part = part,
        .name = "cutlass_fp4_group_mm",
@@ -152,7 +157,7 @@ Tensor weighted_sum(const Experts& e, const Tensor& rows) {
                        .name = "apply_shuffle_mul_sum",
                        .inputs = {{"input", rows.shape()}, {"topk_weights", weights.shape()}},
                        .outputs = {{"output", rows.dtype()}},
-                       .work = moved({rows})},
+                       .work = reading({rows, weights, e.routing.ids})},
                       body);
 }
 
@@ -162,14 +167,14 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
   Experts e{p, routing, groups_of(routing.counts)};
   sort_by_expert(e);
   const Tensor permuted = p.trace.run1(
-      {.part = part, .name = "shuffle_rows", .inputs = {{"input", x.shape()}}, .outputs = {{"output", x.dtype()}}, .work = moved({x})},
+      {.part = part, .name = "shuffle_rows", .inputs = {{"input", x.shape()}}, .outputs = {{"output", x.dtype()}}, .work = reading({x})},
       [&] { return ops::run(ops::ShuffleRows{.input_tensor = x, .dst2src_map = e.sorted.input_permutation}, p.exec()).output_tensor; });
   const Tensor both = group_mm(e, gate_up, experts_quant(e, gate_up, permuted));
   const Tensor activated = p.trace.run1({.part = part,
                                          .name = "silu_and_mul",
                                          .inputs = {{"input", both.shape()}},
                                          .outputs = {{"output", both.dtype()}},
-                                         .work = moved({both})},
+                                         .work = reading({both})},
                                         [&] { return ops::run(ops::SiluAndMul{.input = both}, p.exec()).out; });
   const Tensor out = weighted_sum(e, group_mm(e, down, experts_quant(e, down, activated)));
   p.trace.gives({{"output", out}});

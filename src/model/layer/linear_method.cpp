@@ -10,12 +10,17 @@ const LinearMethod& linear_method(WeightForm form, Rounding rounding) {
   return bf16_method;
 }
 
-Work Projection::work(std::int64_t tokens, DType type) const {
+Work Projection::product(std::int64_t tokens) const {
   Work work;
-  work.weight_bytes = static_cast<double>(weight.bytes());
-  const auto t = static_cast<double>(tokens), n = static_cast<double>(rows()), k = static_cast<double>(columns());
-  work.bytes = work.weight_bytes + t * (n + k) * static_cast<double>(bytes_for(type, 1));
-  (method->narrow ? work.int8_ops : work.flops) = 2.0 * t * n * k;
+  work.bytes = work.weight_bytes = static_cast<double>(weight.bytes());
+  (method->narrow ? work.int8_ops : work.flops) =
+      2.0 * static_cast<double>(tokens) * static_cast<double>(rows()) * static_cast<double>(columns());
+  return work;
+}
+
+Work Projection::work(std::int64_t tokens, DType type) const {
+  Work work = product(tokens);
+  work.bytes += static_cast<double>(bytes_for(type, tokens * columns()));
   return work;
 }
 

@@ -56,7 +56,9 @@ struct Projection {
   float alpha() const { return weight.input_scale * weight.weight_scale_2; }
 
   Tensor operator()(const Tensor& x, const Exec& exec) const { return method->apply(*this, x, x.dtype(), exec); }
-  /// A product of `tokens` rows of `type`.
+  /// A product with `tokens` rows, which are not counted themselves, nor is what it writes.
+  Work product(std::int64_t tokens) const;
+  /// The same with the rows, of `type`.
   Work work(std::int64_t tokens, DType type) const;
 };
 

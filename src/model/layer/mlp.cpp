@@ -15,7 +15,7 @@ Tensor gated_mlp(const Pass& p, Part part, const MlpWeights& weights, const Tens
                                          .name = "self.act_fn()",
                                          .inputs = {{"input", gate_up.shape()}},
                                          .outputs = {{"output", gate_up.dtype()}},
-                                         .work = moved({gate_up})},
+                                         .work = reading({gate_up})},
                                         [&] { return ops::run(ops::SiluAndMul{.input = gate_up}, p.exec()).out; });
   return p.project(part, "self.down_proj()", weights.down, activated);
 }
@@ -42,7 +42,7 @@ Routing topk(const Pass& p, const Tensor& logits) {
                    .name = "self.topk()",
                    .inputs = {{"input", logits.shape()}},
                    .outputs = {{"topk_weights", DType::f32}, {"topk_ids", DType::i32}},
-                   .work = moved({logits, p.weights.correction_bias})},
+                   .work = reading({logits, p.weights.correction_bias})},
                   [&]() -> std::vector<Tensor> {
                     const auto run = ops::run(ops::MoeFusedGate{.input_tensor = logits,
                                                                 .bias = p.weights.correction_bias,

@@ -25,7 +25,7 @@ Tensor Pass::project(Part part, std::string_view name, const Projection& project
 
 Tensor Pass::rmsnorm(Part part, std::string_view name, const Tensor& x, const Tensor& weight) const {
   return trace.run1(
-      {.part = part, .name = name, .inputs = {{"input", x.shape()}}, .outputs = {{"output", x.dtype()}}, .work = moved({x, x, weight})},
+      {.part = part, .name = name, .inputs = {{"input", x.shape()}}, .outputs = {{"output", x.dtype()}}, .work = reading({x, weight})},
       [&] { return ops::run(ops::Rmsnorm{.input = x, .weight = weight, .eps = config().rms_norm_eps}, exec()).output; });
 }
 

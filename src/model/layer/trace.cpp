@@ -121,6 +121,7 @@ std::vector<Tensor> Trace::run(const ModelOp& op, const std::function<std::vecto
   kept.rms = record.rms;
   kept.not_finite = record.not_finite;
   kept.work = op.work;
+  for (const Tensor& output : outputs) kept.work.bytes += static_cast<double>(bytes_for(output.dtype(), output.elements()));
   NamedTensors named;
   for (std::size_t i = 0; i < outputs.size(); ++i) named.emplace_back(op.outputs[i].label, outputs[i]);
   hand_out(kept, named);

@@ -51,7 +51,7 @@ struct ModelOp {
   std::string_view name, note = {};
   std::vector<ActualShape> inputs;  ///< labels as those of outputs
   std::vector<OpOutput> outputs;
-  Work work;
+  Work work;  ///< without the bytes of the outputs, which are added
 };
 
 /// Told of each model op when it is done, and of each group when its result is known. What it writes into the outputs of an op goes on to

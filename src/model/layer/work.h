@@ -12,8 +12,8 @@ inline double bytes_of(const Tensor& tensor) {
   return tensor.defined() ? static_cast<double>(bytes_for(tensor.dtype(), tensor.elements())) : 0.0;
 }
 
-/// Tensors read and written once, and `flops` of fp32 arithmetic.
-inline Work moved(std::initializer_list<Tensor> tensors, double flops = 0) {
+/// Tensors read once, and `flops` of fp32 arithmetic.
+inline Work reading(std::initializer_list<Tensor> tensors, double flops = 0) {
   Work work;
   for (const Tensor& tensor : tensors) work.bytes += bytes_of(tensor);
   work.flops = flops;
