@@ -1,10 +1,11 @@
 // The walk through all layers: the bits of layers run one by one, and two layers' weights in memory at most.
 #include "model/model.h"
 
-#include <atomic>
-#include <map>
+#include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "core/random.h"
 #include "helpers.h"
@@ -102,6 +103,10 @@ class Watched final : public WeightSource {
   void release(std::int64_t layer) const override { note("release " + std::to_string(layer)); }
 
   std::size_t most() const { return most_; }
+  bool asked_for(std::int64_t layer) const {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(held_.begin(), held_.end(), [&](const auto& entry) { return entry.first == layer; });
+  }
   std::vector<std::string> hints() const { return hints_; }
 
  private:
@@ -122,7 +127,14 @@ TEST(Model, HoldsTheWeightsOfTwoLayersAtMost) {
   const Watched source(synthetic_weights(six_layers(), seed, exec));
   const Model model(source, {}, exec);
   std::vector<PagedKvCache> caches = with_history(model.make_caches(lengths));
-  model.run(step_of(caches[0]), embeddings(source.config()), caches);
+  // No layer begins before the next one's weights are asked for: they must come while it has its own.
+  const auto next_is_asked_for = [&](std::int64_t layer, Trace&) {
+    const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (layer + 1 < 6 && !source.asked_for(layer + 1) && std::chrono::steady_clock::now() < late)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (layer + 1 < 6) EXPECT_TRUE(source.asked_for(layer + 1)) << "layer " << layer;
+  };
+  model.run(step_of(caches[0]), embeddings(source.config()), caches, {.before = next_is_asked_for});
   EXPECT_EQ(source.most(), 2u);
   const std::vector<std::string> hints = source.hints();
   const auto at = [&](const std::string& hint) { return std::find(hints.begin(), hints.end(), hint) - hints.begin(); };
