@@ -73,6 +73,7 @@ struct RotateHeads {
   DType type;
   bool neox;
   RotaryRounding rounding;
+  bool avoid_denormals;  ///< take other ways to the same bits where the first elements are denormal, see simd/tiny.h
 };
 
 struct RotateKernel {

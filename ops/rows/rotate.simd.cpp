@@ -1,5 +1,7 @@
 #include "ops/rows/rotate.h"
+
 #include "simd/convert.h"
+#include "simd/tiny.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
@@ -24,6 +26,7 @@ struct ShuffledPairs {
 
 struct F32 : ShuffledPairs<F32> {
   static constexpr int bytes = 4;
+  static constexpr bool may_be_tiny = true;
   static DODONA_INLINE f32x16 load(const std::byte* p, std::int64_t n) {
     const auto* values = reinterpret_cast<const float*>(p);
     return n >= 16 ? f32x16::load(values) : f32x16::load_partial(values, n);
@@ -36,6 +39,7 @@ struct F32 : ShuffledPairs<F32> {
 
 struct F16 : ShuffledPairs<F16> {
   static constexpr int bytes = 2;
+  static constexpr bool may_be_tiny = false;  // its denormals are normal fp32
   static DODONA_INLINE f32x16 load(const std::byte* p, std::int64_t n) { return n >= 16 ? load_f16(p) : load_f16_partial(p, n); }
   static DODONA_INLINE void store(f32x16 x, std::byte* p, std::int64_t n) { n >= 16 ? store_f16(x, p) : store_f16_partial(x, p, n); }
   static DODONA_INLINE f32x16 round(f32x16 x) { return round_to_f16(x); }
@@ -43,6 +47,7 @@ struct F16 : ShuffledPairs<F16> {
 
 struct Bf16 {
   static constexpr int bytes = 2;
+  static constexpr bool may_be_tiny = true;
   static DODONA_INLINE f32x16 load(const std::byte* p, std::int64_t n) { return n >= 16 ? load_bf16(p) : load_bf16_partial(p, n); }
   static DODONA_INLINE void store(f32x16 x, std::byte* p, std::int64_t n) { n >= 16 ? store_bf16(x, p) : store_bf16_partial(x, p, n); }
   /// Of a product of two bf16 values. Its NaNs are theirs or the hardware's own, whose low halves are zero: they pass as they are.
@@ -68,6 +73,12 @@ struct RoundOnce {
   static DODONA_INLINE f32x16_pair rotate(f32x16_pair x, f32x16 c, f32x16 s) {
     return {fms(x.first, c, x.second * s), fma(x.second, c, x.first * s)};
   }
+  [[gnu::noinline]] static f32x16_pair rotate_tiny(f32x16_pair x, f32x16 c, f32x16 s) {
+    const Enlarged u = Enlarged::of(x.first), v = Enlarged::of(x.second);
+    Enlarged first, second;
+    const bool right = multiply_add(u, c, -multiply(v, s), first) && multiply_add(v, c, multiply(u, s), second);
+    return right ? f32x16_pair{first.reduced(), second.reduced()} : rotate(x, c, s);
+  }
 };
 
 template <class Format>
@@ -75,6 +86,20 @@ struct RoundEachStep {
   using Table = Format;
   static DODONA_INLINE f32x16_pair rotate(f32x16_pair x, f32x16 c, f32x16 s) {
     return {Format::round(x.first * c) - Format::round(x.second * s), Format::round(x.second * c) + Format::round(x.first * s)};
+  }
+  [[gnu::noinline]] static f32x16_pair rotate_tiny(f32x16_pair x, f32x16 c, f32x16 s) {
+    const Enlarged u = Enlarged::of(x.first), v = Enlarged::of(x.second);
+    const auto product = [](Enlarged a, f32x16 b) { return Format::round(multiply(a, b).reduced()); };
+    return {product(u, c) - product(v, s), product(v, c) + product(u, s)};
+  }
+};
+
+/// The same bits where many elements are denormal, or so small that products are: what some CPUs take thirty times as long for.
+template <class Rounding>
+struct OfTiny : Rounding {
+  static DODONA_INLINE f32x16_pair rotate(f32x16_pair x, f32x16 c, f32x16 s) {
+    return all_small(x.first) && all_small(x.second) && all_factors(c) && all_factors(s) ? Rounding::rotate_tiny(x, c, s)
+                                                                                         : Rounding::rotate(x, c, s);
   }
 };
 
@@ -101,19 +126,28 @@ DODONA_INLINE void prefetch_head(const RotateHeads& job, std::int64_t h, std::in
 }
 
 template <class Format, class Rounding, bool neox>
+DODONA_INLINE void rotate_head(const RotateHeads& job, std::byte* head) {
+  std::int64_t i = 0;
+  for (; i + 16 <= job.pairs; i += 16) rotate_block<Format, Rounding, neox>(head, job.cos_sin, i, job.pairs, 16);
+  if (i < job.pairs) rotate_block<Format, Rounding, neox>(head, job.cos_sin, i, job.pairs, job.pairs - i);
+}
+
+template <class Format, class Rounding, bool neox>
 void rotate_heads(const RotateHeads& job) {
   constexpr std::int64_t heads_ahead = 8;
   for (std::int64_t h = 0; h < job.count; ++h) {
     prefetch_head(job, h + heads_ahead, 2 * job.pairs * Format::bytes);
-    std::byte* const head = job.heads + h * job.stride;
-    std::int64_t i = 0;
-    for (; i + 16 <= job.pairs; i += 16) rotate_block<Format, Rounding, neox>(head, job.cos_sin, i, job.pairs, 16);
-    if (i < job.pairs) rotate_block<Format, Rounding, neox>(head, job.cos_sin, i, job.pairs, job.pairs - i);
+    rotate_head<Format, Rounding, neox>(job, job.heads + h * job.stride);
   }
 }
 
 template <class Format, class Rounding>
 void rotate_pairing(const RotateHeads& job) {
+  if constexpr (Format::may_be_tiny) {
+    // The first elements stand for all heads: a wrong guess costs time, not bits.
+    if (job.avoid_denormals && any_tiny(Format::load(job.heads, 2 * job.pairs)))
+      return job.neox ? rotate_heads<Format, OfTiny<Rounding>, true>(job) : rotate_heads<Format, OfTiny<Rounding>, false>(job);
+  }
   job.neox ? rotate_heads<Format, Rounding, true>(job) : rotate_heads<Format, Rounding, false>(job);
 }
 
