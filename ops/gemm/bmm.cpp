@@ -1,12 +1,12 @@
 #include "ops/gemm/bmm.h"
 
-#include "ops/sums/half_gemm.h"
 #include "ops/sums/products.h"
+#include "ops/tiles/dot.h"
 
 namespace dodona::ops {
 namespace {
 
-HalfGemm gemm_of(const Bmm& op) {
+DotProduct product_of(const Bmm& op) {
   return {op.mat1, op.mat2, op.out};
 }
 
@@ -26,12 +26,11 @@ void golden(const Bmm& op, const Exec& exec, Reference* reference) {
 }
 
 void fast(const Bmm& op, const Exec& exec) {
-  half_gemm_fast(gemm_of(op), exec);
+  dot_multiply(product_of(op), exec);
 }
 
-/// Below eight rows a byte of mat2 is used too seldom for anything but memory to be the limit.
 double flops(const Bmm& op) {
-  return op.mat1.size(1) < 8 ? 0.0 : half_gemm_flops(gemm_of(op));
+  return dot_flops(product_of(op));
 }
 
 }  // namespace

@@ -1,13 +1,10 @@
 #include "ops/gemm/bmm_fp8.h"
 
-#include <algorithm>
-#include <cmath>
 #include <vector>
 
-#include "core/threads.h"
 #include "ops/sums/products.h"
 #include "ops/sums/products_hopper.h"
-#include "ops/tiles/fp8_tile.h"
+#include "ops/tiles/panel.h"
 
 namespace dodona::ops {
 namespace {
@@ -17,14 +14,6 @@ struct Sizes {
 };
 Sizes sizes_of(const BmmFp8& op) {
   return {op.A.size(0), op.A.size(1), op.B.size(2), op.A.size(2)};
-}
-
-// Row i of A and column j of B: k codes each.
-const std::uint8_t* row_codes(const BmmFp8& op, std::int64_t batch, std::int64_t i) {
-  return op.A.as<std::uint8_t>() + (batch * op.A.size(1) + i) * op.A.size(2);
-}
-const std::uint8_t* column_codes(const BmmFp8& op, std::int64_t batch, std::int64_t j) {
-  return op.B.as<std::uint8_t>() + (batch * op.B.size(2) + j) * op.B.size(1);
 }
 
 float value_of(const Tensor& scale) {
@@ -61,54 +50,19 @@ void hopper(const BmmFp8& op, const Exec& exec) {
 
 // ---- fast
 
-/// How a product is cut into tiles. Every output is summed within one tile, so the cut does not show in its bits.
-struct Tiling {
-  std::int64_t row_parts, column_parts, panels;
-};
-std::int64_t ceil_div(std::int64_t x, std::int64_t y) {
-  return (x + y - 1) / y;
-}
-Tiling tiling_of(const Sizes& s, int threads) {
-  Tiling t{ceil_div(s.m, fp8_tile_rows), ceil_div(s.n, fp8_tile_columns), ceil_div(s.n, fp8_panel_columns)};
-  // Some tiles per thread, so that none waits long for the last one.
-  const std::int64_t tiles = s.batches * t.row_parts, wanted = threads > 1 ? 4 * threads : 1;
-  if (tiles > 0) t.column_parts = std::clamp(ceil_div(wanted, tiles), t.column_parts, t.panels);
-  return t;
-}
-
-void run_tile(const BmmFp8& op, const Exec& exec, const Sizes& s, const Tiling& t, std::int64_t index, float* scratch) {
-  const std::int64_t column_part = index % t.column_parts, row_part = index / t.column_parts % t.row_parts;
-  const std::int64_t batch = index / t.column_parts / t.row_parts;
-  const std::int64_t row = row_part * fp8_tile_rows;
-  const std::int64_t column = t.panels * column_part / t.column_parts * fp8_panel_columns;
-  const std::int64_t column_end = std::min(s.n, t.panels * (column_part + 1) / t.column_parts * fp8_panel_columns);
-  dispatch<Fp8TileKernel>(exec.isa, Fp8Tile{.a = row_codes(op, batch, row),
-                                            .b = column_codes(op, batch, column),
-                                            .out = op.out.as<std::uint16_t>() + (batch * s.m + row) * s.n + column,
-                                            .rows = std::min(fp8_tile_rows, s.m - row),
-                                            .columns = column_end - column,
-                                            .k = s.k,
-                                            .out_stride = s.n,
-                                            .a_type = op.A.dtype(),
-                                            .b_type = op.B.dtype(),
-                                            .out_type = op.dtype,
-                                            .scale = value_of(op.A_scale) * value_of(op.B_scale),
-                                            .scratch = scratch});
-}
-
 void fast(const BmmFp8& op, const Exec& exec) {
   const Sizes s = sizes_of(op);
-  const Tiling t = tiling_of(s, exec.threads);
-  const std::int64_t tiles = s.batches * t.row_parts * t.column_parts;
-  if (tiles == 0) return;
-  const std::int64_t columns = std::min(ceil_div(t.panels, t.column_parts) * fp8_panel_columns, s.n);
-  const std::size_t floats = (fp8_tile_scratch(std::min(s.m, fp8_tile_rows), columns, s.k) + 15) / 16 * 16;
-  const std::int64_t workers = std::min<std::int64_t>(exec.threads, tiles);
-  const Scratch scratch = exec.scratch.take(static_cast<std::size_t>(workers) * floats * sizeof(float));
-  parallel_for(exec.threads, workers, flops(op) / static_cast<double>(workers), [&](std::int64_t worker) {
-    for (std::int64_t i = tiles * worker / workers; i < tiles * (worker + 1) / workers; ++i)
-      run_tile(op, exec, s, t, i, scratch.as<float>() + static_cast<std::size_t>(worker) * floats);
-  });
+  const float scale = value_of(op.A_scale) * value_of(op.B_scale);
+  panel_multiply(
+      {.batches = s.batches,
+       .m = s.m,
+       .n = s.n,
+       .k = s.k,
+       .a = {op.A.as<std::byte>(), s.k, s.m * s.k, op.A.dtype()},
+       .b = {op.B.as<std::byte>(), s.k, s.n * s.k, op.B.dtype()},
+       .epilogue = {.steps = {{.values = &scale}}, .count = 1, .out_type = op.dtype, .out = op.out.as<std::byte>(), .out_stride = s.n},
+       .out_batch_stride = s.m * s.n},
+      exec);
 }
 
 }  // namespace

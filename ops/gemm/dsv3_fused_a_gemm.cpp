@@ -1,13 +1,13 @@
 #include "ops/gemm/dsv3_fused_a_gemm.h"
 
-#include "ops/sums/half_gemm.h"
 #include "ops/sums/products.h"
 #include "ops/sums/products_hopper.h"
+#include "ops/tiles/dot.h"
 
 namespace dodona::ops {
 namespace {
 
-HalfGemm gemm_of(const Dsv3FusedAGemm& op) {
+DotProduct product_of(const Dsv3FusedAGemm& op) {
   return {batch_of_one(op.mat_a), batch_of_one(op.mat_b), batch_of_one(op.output)};
 }
 
@@ -20,12 +20,11 @@ void golden(const Dsv3FusedAGemm& op, const Exec& exec, Reference* reference) {
 }
 
 void fast(const Dsv3FusedAGemm& op, const Exec& exec) {
-  half_gemm_fast(gemm_of(op), exec);
+  dot_multiply(product_of(op), exec);
 }
 
-/// Below eight rows a weight byte is used too seldom for anything but memory to be the limit.
 double flops(const Dsv3FusedAGemm& op) {
-  return op.mat_a.size(0) < 8 ? 0.0 : half_gemm_flops(gemm_of(op));
+  return dot_flops(product_of(op));
 }
 
 /// Four warps, each with its part of K.

@@ -3,15 +3,15 @@
 #include <array>
 
 #include "core/threads.h"
-#include "ops/sums/half_gemm.h"
 #include "ops/sums/products.h"
+#include "ops/tiles/dot.h"
 #include "quant/element.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
 namespace {
 
-HalfGemm gemm_of(const Dsv3RouterGemm& op) {
+DotProduct product_of(const Dsv3RouterGemm& op) {
   return {batch_of_one(op.hidden_states), batch_of_one(op.router_weights.transpose(0, 1)), batch_of_one(op.output)};
 }
 
@@ -21,12 +21,11 @@ void golden(const Dsv3RouterGemm& op, const Exec& exec, Reference* reference) {
 }
 
 void fast(const Dsv3RouterGemm& op, const Exec& exec) {
-  half_gemm_fast(gemm_of(op), exec);
+  dot_multiply(product_of(op), exec);
 }
 
-/// Below eight rows a weight byte is used too seldom for anything but memory to be the limit.
 double flops(const Dsv3RouterGemm& op) {
-  return op.hidden_states.size(0) < 8 ? 0.0 : half_gemm_flops(gemm_of(op));
+  return dot_flops(product_of(op));
 }
 
 // ---- hopper

@@ -1,14 +1,8 @@
 #include "ops/gemm/fp8_blockwise_scaled_mm.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <vector>
-
-#include "core/threads.h"
 #include "ops/sums/products.h"
 #include "ops/sums/products_hopper.h"
-#include "quant/element.h"
+#include "ops/tiles/panel.h"
 
 namespace dodona::ops {
 namespace {
@@ -43,48 +37,18 @@ double flops(const Fp8BlockwiseScaledMm& op) {
   return 2.0 * static_cast<double>(op.out.elements()) * static_cast<double>(op.mat_a.size(1));
 }
 
-// ---- fast
-
-constexpr std::int64_t lanes = 16;  // columns that are worked on together
-
-/// Sixteen columns of a product over one block of K: sums = a b, k ascending. Products of e4m3 are exact in fp32.
-void multiply_block(const float* a, const float* b, float* sums) {
-  std::array<float, lanes> sum{};
-  for (std::int64_t k = 0; k < block; ++k)
-    for (std::size_t j = 0; j < lanes; ++j) sum[j] += a[k] * b[k * lanes + static_cast<std::int64_t>(j)];
-  std::copy(sum.begin(), sum.end(), sums);
-}
-
-void multiply_columns(const Fp8BlockwiseScaledMm& op, const std::vector<float>& a, std::int64_t first) {
-  const std::int64_t rows = op.mat_a.size(0), k = op.mat_a.size(1), n = op.mat_b.size(1);
-  std::vector<float> column(block), b(block * lanes), sums(static_cast<std::size_t>(rows * lanes));
-  for (std::int64_t begin = 0; begin < k; begin += block) {
-    for (std::int64_t j = 0; j < lanes; ++j) {
-      quant::to_f32(f8_e4m3, op.mat_b.as<std::uint8_t>() + (first + j) * k + begin, column.data(), block);
-      for (std::int64_t i = 0; i < block; ++i) b[static_cast<std::size_t>(i * lanes + j)] = column[static_cast<std::size_t>(i)];
-    }
-    const float scale_b = op.scales_b.as<float>()[op.scales_b.stride(0) * (begin / block) + op.scales_b.stride(1) * (first / block)];
-    for (std::int64_t i = 0; i < rows; ++i) {
-      std::array<float, lanes> part;
-      multiply_block(a.data() + i * k + begin, b.data(), part.data());
-      const float scale = op.scales_a.as<float>()[op.scales_a.stride(0) * i + op.scales_a.stride(1) * (begin / block)] * scale_b;
-      for (std::size_t j = 0; j < lanes; ++j) {
-        float& sum = sums[static_cast<std::size_t>(i * lanes) + j];
-        sum = std::fma(part[j], scale, sum);
-      }
-    }
-  }
-  for (std::int64_t i = 0; i < rows; ++i)
-    quant::from_f32(op.out_dtype, sums.data() + i * lanes, op.out.as<std::uint16_t>() + i * n + first, lanes);
-}
-
 void fast(const Fp8BlockwiseScaledMm& op, const Exec& exec) {
-  const std::int64_t rows = op.mat_a.size(0), k = op.mat_a.size(1), n = op.mat_b.size(1);
-  if (rows == 0) return;
-  std::vector<float> a(static_cast<std::size_t>(rows * k));
-  quant::to_f32(f8_e4m3, op.mat_a.data(), a.data(), rows * k);
-  parallel_for(exec.threads, n / lanes, static_cast<double>(rows * k * lanes),
-               [&](std::int64_t part) { multiply_columns(op, a, part * lanes); });
+  const std::int64_t k = op.mat_a.size(1), n = op.mat_b.size(1);
+  PanelProduct product{.m = op.mat_a.size(0), .n = n, .k = k};
+  product.a = {op.mat_a.as<std::byte>(), k, 0, f8_e4m3};
+  product.b = {op.mat_b.as<std::byte>(), k, 0, f8_e4m3};
+  product.block = block;
+  product.a_scales = {op.scales_a.as<float>(), 1, op.scales_a.stride(0), op.scales_a.stride(1)};
+  product.b_scales = {op.scales_b.as<float>(), block, op.scales_b.stride(1), op.scales_b.stride(0)};
+  product.epilogue.out_type = op.out_dtype;
+  product.epilogue.out = op.out.as<std::byte>();
+  product.epilogue.out_stride = n;
+  panel_multiply(product, exec);
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 #include "ops/gemm/linear.h"
 
-#include "ops/sums/half_gemm.h"
 #include "ops/sums/products.h"
+#include "ops/tiles/dot.h"
 
 namespace dodona::ops {
 namespace {
 
-HalfGemm gemm_of(const Linear& op) {
+DotProduct product_of(const Linear& op) {
   return {batch_of_one(op.input), batch_of_one(op.weight.transpose(0, 1)), batch_of_one(op.output)};
 }
 
@@ -24,12 +24,11 @@ void golden(const Linear& op, const Exec& exec, Reference* reference) {
 }
 
 void fast(const Linear& op, const Exec& exec) {
-  half_gemm_fast(gemm_of(op), exec);
+  dot_multiply(product_of(op), exec);
 }
 
-/// Below eight rows a weight byte is used too seldom for anything but memory to be the limit.
 double flops(const Linear& op) {
-  return op.input.size(0) < 8 ? 0.0 : half_gemm_flops(gemm_of(op));
+  return dot_flops(product_of(op));
 }
 
 }  // namespace

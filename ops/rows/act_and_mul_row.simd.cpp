@@ -2,6 +2,7 @@
 
 #include "ops/base/row_lanes.h"
 #include "simd/math.h"
+#include "simd/registers.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
@@ -20,11 +21,7 @@ DODONA_INLINE void each(const Body& body) {
 struct Silu {
   /// Vectors that are worked on side by side, step by step: the instructions of one chain would fill the processor's window while they wait
   /// for each other. Sixteen registers do not hold more than one chain.
-#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
-  static constexpr int side_by_side = 4;
-#else
-  static constexpr int side_by_side = 1;
-#endif
+  static constexpr int side_by_side = many_sums_fit ? 4 : 1;
 
   template <int count>
   static DODONA_INLINE void of(f32x16* g) {

@@ -1,12 +1,12 @@
 #include "ops/softmax/attend.h"
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 #include <vector>
 
 #include "core/threads.h"
 #include "ops/base/rows.h"
+#include "ops/tiles/work.h"
 #include "quant/sizes.h"
 
 namespace dodona::ops {
@@ -75,20 +75,13 @@ class FastAttention {
 
   void run(const Wave& wave) {
     const auto units = static_cast<std::int64_t>(wave.units.size());
-    const std::int64_t workers = std::max<std::int64_t>(1, std::min<std::int64_t>(exec_.threads, units));
-    const std::int64_t key_bytes = 2 * attend_split * static_cast<std::int64_t>(sizeof(const std::byte*));
-    const std::int64_t scratch_bytes = key_bytes + scratch_floats() * 4;
-    const std::int64_t partial_bytes = units * partial_floats() * 4;
-    const Scratch taken = exec_.scratch.take(static_cast<std::size_t>(workers * scratch_bytes + partial_bytes));
-    std::byte* const memory = taken.as();
-    partials_ = reinterpret_cast<float*>(memory + workers * scratch_bytes);
-    // Units differ in length: each worker takes the next one when it is done.
-    std::atomic<std::int64_t> next{0};
-    parallel_for(exec_.threads, workers, 1e6, [&](std::int64_t worker) {
-      std::byte* const scratch = memory + worker * scratch_bytes;
-      for (std::int64_t i = next++; i < units; i = next++)
-        attend(wave.units[static_cast<std::size_t>(i)], i, reinterpret_cast<const std::byte**>(scratch),
-               reinterpret_cast<float*>(scratch + key_bytes));
+    const std::size_t key_bytes = 2 * attend_split * sizeof(const std::byte*);
+    const Work work(exec_, units, key_bytes + static_cast<std::size_t>(scratch_floats()) * sizeof(float),
+                    static_cast<std::size_t>(units * partial_floats()) * sizeof(float));
+    partials_ = reinterpret_cast<float*>(work.shared());
+    work.take(1e6, [&](std::int64_t unit, std::byte* scratch) {
+      attend(wave.units[static_cast<std::size_t>(unit)], unit, reinterpret_cast<const std::byte**>(scratch),
+             reinterpret_cast<float*>(scratch + key_bytes));
     });
     merge(wave);
   }

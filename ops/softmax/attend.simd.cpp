@@ -1,6 +1,7 @@
 #include "ops/softmax/attend.h"
 
 #include "ops/base/row_lanes.h"
+#include "ops/tiles/panel_core.h"
 #include "simd/math.h"
 
 namespace dodona::DODONA_TIER {
@@ -41,10 +42,10 @@ void pack_queries(const std::byte* q, std::int64_t stride, std::int64_t heads, s
   for (std::int64_t h = 0; h < lanes; h += 16)
     for (std::int64_t k = 0; k < width; k += 16) {
       f32x16 rows[16];
-#pragma GCC unroll 16
+      DODONA_UNROLL(16)
       for (int i = 0; i < 16; ++i) rows[i] = h + i < heads ? Lanes::load(q + (h + i) * stride + k * Lanes::bytes) : f32x16::zero();
       transpose(rows);
-#pragma GCC unroll 16
+      DODONA_UNROLL(16)
       for (int i = 0; i < 16; ++i) rows[i].store(queries + (k + i) * lanes + h);
     }
 }
@@ -60,81 +61,60 @@ void widen(const std::byte* const* rows, std::int64_t count, std::int64_t width,
 /// What c holds before.
 enum class Start { zero, sums, scaled };
 
-struct Operands {
-  const float* a;
-  std::int64_t a_row, a_column;  ///< a[i][k] is at i * a_row + k * a_column
-  const float* b;
-  float* c;
-  std::int64_t lanes, k;
+struct From {
+  SumsAt sums;
+  Start start;
   const float* factor;  ///< Start::scaled: c is multiplied by it first
+  DODONA_INLINE f32x16 operator()(int i, int v) const {
+    if (start == Start::zero) return f32x16::zero();
+    const f32x16 sum = sums(i, v);
+    return start == Start::scaled ? sum * f32x16::load(factor + 16 * v) : sum;
+  }
 };
 
-template <int rows, int vectors>
-void multiply(const Operands o, Start start) {
-  f32x16 c[rows][vectors];
-#pragma GCC unroll 8
-  for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
-      c[i][v] = start == Start::zero ? f32x16::zero() : f32x16::load(o.c + i * o.lanes + 16 * v);
-      if (start == Start::scaled) c[i][v] = c[i][v] * f32x16::load(o.factor + 16 * v);
-    }
-  for (std::int64_t k = 0; k < o.k; ++k) {
-    f32x16 b[vectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) b[v] = f32x16::load(o.b + k * o.lanes + 16 * v);
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; ++i) {
-      const f32x16 a = f32x16::splat(o.a[i * o.a_row + k * o.a_column]);
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) c[i][v] = fma(a, b[v], c[i][v]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) c[i][v].store(o.c + i * o.lanes + 16 * v);
-}
+/// b has a row stride of `lanes`.
+template <class ARow, class AColumn>
+struct Product {
+  PanelOperands<ARow, AColumn, std::int64_t> o;
+  From from;
+  std::int64_t lanes;
+};
 
-#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
-constexpr int most_vectors = 4;  // with six rows 24 of 32 registers
-#else
-constexpr int most_vectors = 1;  // 12 of 16 registers of eight lanes
-#endif
+constexpr int most_vectors = many_sums_fit ? 4 : 1;  // with six rows 24 of 32 registers, 12 of 16 half as wide
 
-template <int rows>
-DODONA_INLINE void multiply_rows(Operands o, Start start) {
+template <int rows, class Product>
+DODONA_INLINE void multiply_rows(Product p) {
   if constexpr (most_vectors == 4) {
-    switch (o.lanes) {
-      case 64: return multiply<rows, 4>(o, start);
-      case 48: return multiply<rows, 3>(o, start);
-      case 32: return multiply<rows, 2>(o, start);
-      default: return multiply<rows, 1>(o, start);
+    switch (p.lanes) {
+      case 64: return panel_sums<rows, 4>(p.o, p.from, p.from.sums);
+      case 48: return panel_sums<rows, 3>(p.o, p.from, p.from.sums);
+      case 32: return panel_sums<rows, 2>(p.o, p.from, p.from.sums);
+      default: return panel_sums<rows, 1>(p.o, p.from, p.from.sums);
     }
   }
-  for (std::int64_t lane = 0; lane < o.lanes; lane += 16) {
-    multiply<rows, 1>(o, start);
-    o.b += 16;
-    o.c += 16;
-    o.factor += 16;
+  for (std::int64_t lane = 0; lane < p.lanes; lane += 16) {
+    panel_sums<rows, 1>(p.o, p.from, p.from.sums);
+    p.o.b += 16;
+    p.from.sums.c += 16;
+    p.from.factor += 16;
   }
 }
 
 /// Row groups of at most six, `each(first row)` called before each. Eight rows make two fours rather than a six and a lame two.
-template <class Each>
-DODONA_INLINE void multiply_all(Operands o, std::int64_t rows, Start start, const Each& each) {
+template <class Product, class Each>
+DODONA_INLINE void multiply_all(Product p, std::int64_t rows, const Each& each) {
   for (std::int64_t i = 0; i < rows;) {
     const std::int64_t left = rows - i, n = left >= 6 && left != 8 ? 6 : left >= 4 ? 4 : 1;
     each(i);
     if (n == 6) {
-      multiply_rows<6>(o, start);
+      multiply_rows<6>(p);
     } else if (n == 4) {
-      multiply_rows<4>(o, start);
+      multiply_rows<4>(p);
     } else {
-      multiply_rows<1>(o, start);
+      multiply_rows<1>(p);
     }
-    o.a += n * o.a_row;
-    o.c += n * o.lanes;
+    p.o.a += n * p.o.a_row;
+    p.from.sums.c += n * p.lanes;
     i += n;
   }
 }
@@ -201,9 +181,11 @@ void attend(const AttendUnit unit) {
     widen<Lanes>(unit.keys + begin, count, width, keys);
     if (separate) widen<Lanes>(unit.values + begin, count, unit.value_width, values);
     for (std::int64_t k = 0; k < width; k += most) {
-      const Operands o{keys + k, width, 1, queries + k * lanes, scores, lanes, width - k < most ? width - k : most, factor};
+      const Product<std::int64_t, Known<1>> product{{keys + k, queries + k * lanes, width - k < most ? width - k : most, width, {}, lanes},
+                                                    {{scores, lanes}, k == 0 ? Start::zero : Start::sums, factor},
+                                                    lanes};
       const std::int64_t ahead = begin + attend_block + k * attend_block / width;
-      multiply_all(o, count, k == 0 ? Start::zero : Start::sums, [&](std::int64_t j) {
+      multiply_all(product, count, [&](std::int64_t j) {
         // Meanwhile the next block's rows come in, each part of the queries fetching its share of them.
         const std::int64_t next = ahead + j / 6;
         if (j % 6 != 0 || next >= unit.key_count) return;
@@ -212,8 +194,9 @@ void attend(const AttendUnit unit) {
       });
     }
     weigh<Lanes>(scores, count, unit, begin == 0, factor);
-    const Operands o{values, 1, value_stride, scores, sums, lanes, count, factor};
-    multiply_all(o, unit.value_width, begin == 0 ? Start::zero : Start::scaled, [](std::int64_t) {});
+    const Product<Known<1>, std::int64_t> product{
+        {values, scores, count, {}, value_stride, lanes}, {{sums, lanes}, begin == 0 ? Start::zero : Start::scaled, factor}, lanes};
+    multiply_all(product, unit.value_width, [](std::int64_t) {});
   }
 }
 
@@ -247,7 +230,7 @@ void merge_to(const AttendMerge m) {
     const f32x16 factor = merge_weights(m, lane);
     for (std::int64_t column = 0; column < m.value_width; column += 16) {
       f32x16 block[16];
-#pragma GCC unroll 16
+      DODONA_UNROLL(16)
       for (int i = 0; i < 16; ++i) {
         const std::int64_t at = (2 + column + i) * m.lanes + lane;
         block[i] = f32x16::load(partial_of(m, 0) + lane) * f32x16::load(partial_of(m, 0) + at);
@@ -256,7 +239,7 @@ void merge_to(const AttendMerge m) {
         block[i] = block[i] * factor;
       }
       transpose(block);
-#pragma GCC unroll 16
+      DODONA_UNROLL(16)
       for (int i = 0; i < 16; ++i)
         if (lane + i < m.heads) Out::store(block[i], m.out + (lane + i) * m.out_stride + column * Out::bytes);
     }

@@ -7,9 +7,11 @@
 
 #include "dodona/exec.h"
 #include "dodona/tensor.h"
-#include "ops/tiles/fp4_tile.h"
+#include "ops/tiles/panel_i8.h"
 
 namespace dodona::ops {
+
+using Fp4Weights = I8Weights;
 
 /// Rows of A that are multiplied with one weight.
 struct Fp4Group {
@@ -19,13 +21,14 @@ struct Fp4Group {
   float alpha;
 };
 
-/// out [M, n], bf16, f16 or f32, contiguous; a u8 [M, k/2]; a_scales e4m3 [R, align(k/16,4)] in tiles of 128 x 4. All weights have the same
-/// n and k. Rows of no group are not touched. Arguments are those of a checked call.
+/// out = round(fl32(acc/4 * alpha)), acc of doubled codes as panel_i8.h sums it. out [M, n], bf16, f16 or f32, contiguous; a u8 [M, k/2];
+/// a_scales e4m3 [R, align(k/16,4)] in tiles of 128 x 4. All weights have the same n and k. Rows of no group are not touched. Arguments are
+/// those of a checked call.
 void fp4_multiply(std::span<const Fp4Group> groups, const Tensor& a, const Tensor& a_scales, const Tensor& out, const Exec& exec);
 
 /// Bytes of a packed weight: 0.5625 an element, K padded to a multiple of 64.
 inline std::int64_t fp4_packed_bytes(std::int64_t n, std::int64_t k) {
-  return n / fp4_panel_rows * fp4_panel_bytes(k);
+  return i8_packed_bytes(I8Format::nvfp4, n, k);
 }
 /// Packs raw weights to so many bytes.
 void fp4_pack(const Fp4Weights& raw, std::byte* out, const Exec& exec);

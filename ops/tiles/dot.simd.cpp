@@ -1,13 +1,14 @@
-#include "ops/tiles/half_tile.h"
+#include "ops/tiles/dot.h"
 
 #include "simd/convert.h"
+#include "simd/registers.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
 
-using ops::HalfTile;
+using ops::DotTile;
 
-constexpr std::int64_t step = ops::half_step;
+constexpr std::int64_t step = ops::dot_step;
 
 // ---- widening: of 32 elements, those of even index and those of odd index
 
@@ -96,7 +97,7 @@ struct PackedColumns {
   DODONA_INLINE PackedColumns from(std::int64_t j) const { return {p + j * stride, stride}; }
 };
 
-/// Rows of A and where their sums are kept: sixteen lanes for each of half_tile_columns columns.
+/// Rows of A and where their sums are kept: sixteen lanes for each of dot_tile_columns columns.
 struct Rows {
   const float* a;
   std::int64_t a_stride;
@@ -104,50 +105,44 @@ struct Rows {
   std::int64_t k;   ///< whole steps
   bool first_part;  ///< of K: sums begin at zero
 };
-constexpr std::int64_t sums_stride = 16 * ops::half_tile_columns;
+constexpr std::int64_t sums_stride = 16 * ops::dot_tile_columns;
 
 template <int rows, int columns, bool fetching, class Columns>
 void multiply(const Rows r, const Columns b) {
   f32x16 c[rows][columns];
-#pragma GCC unroll 8
-  for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 8
-    for (int j = 0; j < columns; ++j) c[i][j] = r.first_part ? f32x16::zero() : f32x16::load(r.sums + i * sums_stride + 16 * j);
+  DODONA_UNROLL(8)
+  for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
+  for (int j = 0; j < columns; ++j) c[i][j] = r.first_part ? f32x16::zero() : f32x16::load(r.sums + i * sums_stride + 16 * j);
   for (std::int64_t k = 0; k < r.k; k += step) {
     f32x16 x[columns];
     if constexpr (fetching) {
-#pragma GCC unroll 8
+      DODONA_UNROLL(8)
       for (int j = 0; j < columns; ++j) b.fetch(j, k);
     }
-#pragma GCC unroll 8
+    DODONA_UNROLL(8)
     for (int j = 0; j < columns; ++j) x[j] = b.even(j, k);
-#pragma GCC unroll 8
+    DODONA_UNROLL(8)
     for (int i = 0; i < rows; ++i) {
       const f32x16 a = f32x16::load(r.a + i * r.a_stride + k);
-#pragma GCC unroll 8
+      DODONA_UNROLL(8)
       for (int j = 0; j < columns; ++j) c[i][j] = fma(a, x[j], c[i][j]);
     }
-#pragma GCC unroll 8
+    DODONA_UNROLL(8)
     for (int j = 0; j < columns; ++j) x[j] = b.odd(j, k);
-#pragma GCC unroll 8
+    DODONA_UNROLL(8)
     for (int i = 0; i < rows; ++i) {
       const f32x16 a = f32x16::load(r.a + i * r.a_stride + k + 16);
-#pragma GCC unroll 8
+      DODONA_UNROLL(8)
       for (int j = 0; j < columns; ++j) c[i][j] = fma(a, x[j], c[i][j]);
     }
   }
-#pragma GCC unroll 8
-  for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 8
-    for (int j = 0; j < columns; ++j) c[i][j].store(r.sums + i * sums_stride + 16 * j);
+  DODONA_UNROLL(8)
+  for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
+  for (int j = 0; j < columns; ++j) c[i][j].store(r.sums + i * sums_stride + 16 * j);
 }
 
 // Sums of all rows and columns that are worked on together stay in registers.
-#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
-constexpr int most_rows = 6, most_columns = 4;
-#else
-constexpr int most_rows = 2, most_columns = 2;
-#endif
+constexpr int most_rows = many_sums_fit ? 6 : 2, most_columns = many_sums_fit ? 4 : 2;
 constexpr int most_columns_of_one_row = 4;
 
 template <int rows, bool fetching, class Columns>
@@ -159,16 +154,13 @@ void multiply_columns(Rows r, Columns b, std::int64_t columns) {
 
 template <bool fetching, class Columns>
 void multiply_rows(const Rows& r, const Columns& b, std::int64_t rows, std::int64_t columns) {
-  switch (rows) {
-    case 1: return multiply_columns<1, fetching>(r, b, columns);
-    case 2: return multiply_columns<2, fetching>(r, b, columns);
-#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
-    case 3: return multiply_columns<3, fetching>(r, b, columns);
-    case 4: return multiply_columns<4, fetching>(r, b, columns);
-    case 5: return multiply_columns<5, fetching>(r, b, columns);
-    case 6: return multiply_columns<6, fetching>(r, b, columns);
-#endif
-    default: return;
+  if (rows == 1) return multiply_columns<1, fetching>(r, b, columns);
+  if (rows == 2) return multiply_columns<2, fetching>(r, b, columns);
+  if constexpr (most_rows > 2) {
+    if (rows == 3) return multiply_columns<3, fetching>(r, b, columns);
+    if (rows == 4) return multiply_columns<4, fetching>(r, b, columns);
+    if (rows == 5) return multiply_columns<5, fetching>(r, b, columns);
+    if (rows == 6) return multiply_columns<6, fetching>(r, b, columns);
   }
 }
 
@@ -188,17 +180,16 @@ void multiply_part(Rows r, const Columns& b, std::int64_t rows, std::int64_t col
 /// reduce_add of sixteen sums at once.
 DODONA_INLINE f32x16 reduce_sixteen(const float* sums, std::int64_t count) {
   f32x16 x[16];
-#pragma GCC unroll 16
+  DODONA_UNROLL(16)
   for (int i = 0; i < 16; ++i) x[i] = i < count ? f32x16::load(sums + 16 * i) : f32x16::zero();
   transpose(x);
-#pragma GCC unroll 4
-  for (int half = 8; half > 0; half /= 2)
-#pragma GCC unroll 8
-    for (int i = 0; i < half; ++i) x[i] = x[i] + x[i + half];
+  DODONA_UNROLL(4)
+  for (int half = 8; half > 0; half /= 2) DODONA_UNROLL(8)
+  for (int i = 0; i < half; ++i) x[i] = x[i] + x[i + half];
   return x[0];
 }
 
-void store_rows(const HalfTile& tile, const float* sums) {
+void store_rows(const DotTile& tile, const float* sums) {
   for (std::int64_t i = 0; i < tile.rows; ++i)
     for (std::int64_t j = 0; j < tile.columns; j += 16) {
       const std::int64_t left = tile.columns - j, at = i * tile.out_stride + j;
@@ -214,8 +205,8 @@ void store_rows(const HalfTile& tile, const float* sums) {
 }
 
 /// Adds the products of k in [begin, end), packed first: for other types than bf16, other orders in memory, and the end of K.
-void multiply_packed(const HalfTile& tile, Rows rows, std::int64_t begin, std::int64_t end, float* packed) {
-  const std::int64_t k = end - begin, stride = ops::half_packed_stride(ops::half_block_k);
+void multiply_packed(const DotTile& tile, Rows rows, std::int64_t begin, std::int64_t end, float* packed) {
+  const std::int64_t k = end - begin, stride = ops::dot_packed_stride(ops::dot_block_k);
   const auto* b = static_cast<const std::byte*>(tile.b) + begin * tile.b_k_stride * (tile.b_type == DType::f32 ? 4 : 2);
   if (tile.b_k_stride == 1) {
     const std::int64_t column_bytes = tile.b_column_stride * (tile.b_type == DType::f32 ? 4 : 2);
@@ -230,22 +221,22 @@ void multiply_packed(const HalfTile& tile, Rows rows, std::int64_t begin, std::i
 }
 
 /// Far enough ahead for memory to answer, and where the next columns of as many streams lie.
-DODONA_INLINE std::int64_t fetch_distance(const HalfTile& tile) {
+DODONA_INLINE std::int64_t fetch_distance(const DotTile& tile) {
   constexpr std::int64_t least = 4096;  // elements
   const std::int64_t columns = tile.b_column_stride * (tile.rows == 1 ? most_columns_of_one_row : most_columns);
   return columns <= 0 ? least : (least + columns - 1) / columns * columns;
 }
 
-void multiply_tile(const HalfTile& tile) {
+void multiply_tile(const DotTile& tile) {
   float* const sums = tile.scratch;
   float* const packed = sums + tile.rows * sums_stride;
-  Rows rows{tile.a, ops::half_packed_stride(tile.k), sums, 0, true};
+  Rows rows{tile.a, ops::dot_packed_stride(tile.k), sums, 0, true};
   std::int64_t begin = 0;
   if (tile.b_type == DType::bf16 && tile.b_k_stride == 1) {
     const Bf16Columns b{static_cast<const std::uint16_t*>(tile.b), tile.b_column_stride, fetch_distance(tile)};
     const std::int64_t whole = tile.k / step * step;
     // Few rows wait for memory, which wants long streams; many rows want their part of A in the first-level cache.
-    const std::int64_t part = tile.rows <= most_rows ? whole : ops::half_block_k;
+    const std::int64_t part = tile.rows <= most_rows ? whole : ops::dot_block_k;
     for (; begin < whole; begin += rows.k) {
       rows.k = whole - begin < part ? whole - begin : part;
       rows.a = tile.a + begin;
@@ -254,8 +245,8 @@ void multiply_tile(const HalfTile& tile) {
     }
   }
   rows.a = tile.a;
-  for (; begin < tile.k; begin += ops::half_block_k)
-    multiply_packed(tile, rows, begin, tile.k - begin < ops::half_block_k ? tile.k : begin + ops::half_block_k, packed);
+  for (; begin < tile.k; begin += ops::dot_block_k)
+    multiply_packed(tile, rows, begin, tile.k - begin < ops::dot_block_k ? tile.k : begin + ops::dot_block_k, packed);
   if (tile.k == 0)
     for (std::int64_t i = 0; i < tile.rows * sums_stride; i += 16) f32x16::zero().store(sums + i);
   store_rows(tile, sums);
@@ -267,15 +258,15 @@ void multiply_tile(const HalfTile& tile) {
 namespace dodona::ops {
 
 template <class Tier>
-void HalfPackKernel::run(DType type, const void* source, std::int64_t k, float* destination) {
+void DotPackKernel::run(DType type, const void* source, std::int64_t k, float* destination) {
   DODONA_TIER::pack_row(type, source, k, destination);
 }
-template void HalfPackKernel::run<tier::DODONA_TIER>(DType, const void*, std::int64_t, float*);
+template void DotPackKernel::run<tier::DODONA_TIER>(DType, const void*, std::int64_t, float*);
 
 template <class Tier>
-void HalfTileKernel::run(const HalfTile& tile) {
+void DotTileKernel::run(const DotTile& tile) {
   DODONA_TIER::multiply_tile(tile);
 }
-template void HalfTileKernel::run<tier::DODONA_TIER>(const HalfTile&);
+template void DotTileKernel::run<tier::DODONA_TIER>(const DotTile&);
 
 }  // namespace dodona::ops

@@ -1,4 +1,5 @@
-// Products of bf16, f16 and f32 matrices in fast mode: fp32 fused multiply-adds over exactly widened operands.
+// Products of bf16, f16 and f32 matrices in fast mode, made for few rows and weights from memory: fp32 fused multiply-adds over exactly
+// widened operands, k in lanes.
 //
 // Every output is summed in one order, whatever the number of rows, the tier and the threads: sixteen lanes, lane l taking the products
 // of k = 32 j + 2 l and then k = 32 j + 2 l + 1 for j = 0, 1, ..., each acc = fma(a, b, acc) from +0; then the tree of f32x16.h.
@@ -9,29 +10,45 @@
 #include <cstdint>
 
 #include "dodona/dtype.h"
+#include "dodona/exec.h"
+#include "dodona/tensor.h"
 #include "simd/tier.h"
 
 namespace dodona::ops {
 
+/// out[l, i, j] = round(sum over k of a[l, i, k] * b[l, k, j]), all of rank 3. The inner stride of `a` and `out` is 1, and one of the two
+/// inner strides of `b`, which may be of another type.
+struct DotProduct {
+  Tensor a, b, out;
+};
+void dot_multiply(const DotProduct& product, const Exec& exec);
+
+/// Whether the elements of `b` [.., K, N] lie next to each other along K or N.
+bool has_dense_columns_or_rows(const Tensor& b);
+/// Two a multiply-add; 0 below eight rows, where a byte of `b` is used too seldom for anything but memory to be the limit.
+double dot_flops(const DotProduct& product);
+
+// ---- tiles
+
 /// Elements of K that are worked on at a time; packed rows are filled up with zeros to a multiple of it.
-inline constexpr std::int64_t half_step = 32;
+inline constexpr std::int64_t dot_step = 32;
 /// The most rows and columns of a tile, and the part of K after which a tile of many rows turns to the next columns.
-inline constexpr std::int64_t half_tile_rows = 64, half_tile_columns = 32, half_block_k = 1024;
+inline constexpr std::int64_t dot_tile_rows = 64, dot_tile_columns = 32, dot_block_k = 1024;
 
 /// Floats of a packed row: rows begin in different cache sets.
-inline std::int64_t half_packed_stride(std::int64_t k) {
-  return (k + half_step - 1) / half_step * half_step + 16;
+inline std::int64_t dot_packed_stride(std::int64_t k) {
+  return (k + dot_step - 1) / dot_step * dot_step + 16;
 }
 
 /// A row of k elements to floats, in the order in which lanes take them: of each 32 elements those of even index, then those of odd index.
-struct HalfPackKernel {
+struct DotPackKernel {
   template <class Tier>
   static void run(DType type, const void* source, std::int64_t k, float* destination);
 };
 
 /// Part of one product: rows of A times columns of B.
-struct HalfTile {
-  const float* a;  ///< packed rows, row stride half_packed_stride(k)
+struct DotTile {
+  const float* a;  ///< packed rows, row stride dot_packed_stride(k)
   /// Columns of B: element (k, j) at k * b_k_stride + j * b_column_stride elements. One of the strides is 1.
   const void* b;
   std::int64_t b_k_stride, b_column_stride;
@@ -40,17 +57,17 @@ struct HalfTile {
   void* out;                ///< rows x columns, inner stride 1
   std::int64_t out_stride;  ///< elements
   DType out_type;
-  float* scratch;  ///< half_tile_scratch(rows) floats, 64-byte aligned
+  float* scratch;  ///< dot_tile_scratch(rows) floats, 64-byte aligned
 };
 
 /// Sums of all lanes of a tile, and columns of B that had to be packed.
-inline std::size_t half_tile_scratch(std::int64_t rows) {
-  return static_cast<std::size_t>(rows * half_tile_columns * 16 + half_tile_columns * half_packed_stride(half_block_k));
+inline std::size_t dot_tile_scratch(std::int64_t rows) {
+  return static_cast<std::size_t>(rows * dot_tile_columns * 16 + dot_tile_columns * dot_packed_stride(dot_block_k));
 }
 
-struct HalfTileKernel {
+struct DotTileKernel {
   template <class Tier>
-  static void run(const HalfTile& tile);
+  static void run(const DotTile& tile);
 };
 
 }  // namespace dodona::ops

@@ -1,0 +1,81 @@
+// Products of matrices in fast mode, in fp32 over exactly unpacked operands: fp8, bf16, f16, f32, int8.
+//
+// An output is one chain over K, ascending, from +0: acc = fma(a[k], b[k], acc). With block scales there is such a chain, from +0, for
+// every block of K, and after each acc = fma(chain, fl32(a_scale * b_scale), acc), acc from +0. Then the epilogue. So an output's bits
+// depend on nothing but its row and its column.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dodona/dtype.h"
+#include "dodona/exec.h"
+#include "ops/tiles/epilogue.h"
+#include "simd/tier.h"
+
+namespace dodona::ops {
+
+/// Rows of A, or columns of B, with k contiguous. f8_e4m3, f8_e5m2, bf16, f16, f32, i8. A format of its own is a file in unpack/ and a line
+/// in panel.simd.cpp.
+struct PanelOperand {
+  const std::byte* data = nullptr;
+  std::int64_t stride = 0;        ///< bytes from row to row, or column to column
+  std::int64_t batch_stride = 0;  ///< bytes
+  DType type = DType::f32;
+};
+
+/// Scales of an operand's blocks: that of row (or column) i and block j of K at data[i / together * stride + j * block_stride].
+struct PanelScales {
+  const float* data = nullptr;
+  std::int64_t together = 1;  ///< rows (or columns) that share one
+  std::int64_t stride = 0, block_stride = 1;
+};
+
+struct PanelProduct {
+  std::int64_t batches = 1, m = 0, n = 0, k = 0;
+  PanelOperand a, b;
+  std::int64_t block = 0;  ///< elements of K that share scales, at most panel_block_k; 0: none do
+  PanelScales a_scales, b_scales;
+  TileEpilogue epilogue;
+  std::int64_t out_batch_stride = 0;  ///< elements
+};
+
+/// Throws Error only when memory for scratch is lacking.
+void panel_multiply(const PanelProduct& product, const Exec& exec);
+
+// ---- tiles
+
+/// The most rows and columns of a tile whose operands stay in a second-level cache.
+inline constexpr std::int64_t panel_tile_rows = 128, panel_tile_columns = 576;
+/// Columns that are unpacked together: three vectors.
+inline constexpr std::int64_t panel_columns = 48;
+/// Elements of K that are worked off before the operands' next part is unpacked.
+inline constexpr std::int64_t panel_block_k = 512;
+
+/// Part of one of the products. The first column is a multiple of sixteen.
+struct PanelTile {
+  const PanelProduct* product;
+  std::int64_t batch, row, rows, column, columns;
+  float* scratch;  ///< panel_tile_scratch(rows, columns, k) floats, 64-byte aligned
+};
+
+/// Row stride of unpacked A: rows begin in different cache sets.
+inline std::int64_t panel_a_stride(std::int64_t k) {
+  return ((k < panel_block_k ? k : panel_block_k) + 15) / 16 * 16 + 16;
+}
+/// Sums of a row of a tile.
+inline std::int64_t panel_sums_stride(std::int64_t columns) {
+  return (columns + 15) / 16 * 16;
+}
+/// Unpacked rows, an unpacked panel, sums, and the scales of a block: of rows, and of columns.
+inline std::size_t panel_tile_scratch(std::int64_t rows, std::int64_t columns, std::int64_t k) {
+  return static_cast<std::size_t>((rows + panel_columns) * panel_a_stride(k) + rows * panel_sums_stride(columns) + (rows + 15) / 16 * 16 +
+                                  panel_columns);
+}
+
+struct PanelTileKernel {
+  template <class Tier>
+  static void run(const PanelTile& tile);
+};
+
+}  // namespace dodona::ops

@@ -1,0 +1,208 @@
+#include "ops/tiles/panel.h"
+
+#include "ops/tiles/epilogue_lanes.h"
+#include "ops/tiles/panel_core.h"
+#include "ops/tiles/unpack/fp8.h"
+#include "ops/tiles/unpack/half.h"
+#include "ops/tiles/unpack/int8.h"
+
+namespace dodona::DODONA_TIER {
+namespace {
+
+using ops::PanelProduct;
+using ops::PanelScales;
+using ops::PanelTile;
+
+constexpr std::int64_t panel = ops::panel_columns;
+
+// ---- formats
+
+struct Unpacker {
+  int bits;
+  float left_out;
+  void (*row)(const std::byte* row, std::int64_t k, float factor, float* to);
+  void (*columns)(const Columns& from, std::int64_t k, float* to, std::int64_t to_k);
+};
+template <class Unpack>
+constexpr Unpacker unpacker_of() {
+  return {Unpack::bits, Unpack::left_out, unpack_row<Unpack>, Unpack::columns};
+}
+
+Unpacker unpacker(DType type) {
+  switch (type) {
+    case DType::f8_e4m3: return unpacker_of<Fp8Unpack<false>>();
+    case DType::f8_e5m2: return unpacker_of<Fp8Unpack<true>>();
+    case DType::bf16: return unpacker_of<Bf16Unpack>();
+    case DType::f16: return unpacker_of<F16Unpack>();
+    case DType::i8: return unpacker_of<I8Unpack>();
+    default: return unpacker_of<F32Unpack>();
+  }
+}
+
+// ---- multiplying
+
+/// After a block of K: sums += chain * scale of row * scale of column.
+struct AddScaled {
+  SumsAt sums;
+  const float *row_scales, *column_scales;
+  DODONA_INLINE void operator()(int i, int v, f32x16 chain) const {
+    const f32x16 scale = f32x16::splat(row_scales[i]) * f32x16::load(column_scales + 16 * v);
+    sums(i, v, fma(chain, scale, sums(i, v)));
+  }
+};
+struct FromZero {
+  DODONA_INLINE f32x16 operator()(int, int) const { return f32x16::zero(); }
+};
+
+/// Where sums of some rows and columns begin and go, without block scales and with them.
+struct Unscaled {
+  SumsAt sums;
+  DODONA_INLINE SumsAt begin() const { return sums; }
+  DODONA_INLINE SumsAt end() const { return sums; }
+  DODONA_INLINE void next_rows(std::int64_t rows) { sums.c += rows * sums.c_row; }
+  DODONA_INLINE void next_columns() { sums.c += 16; }
+};
+struct BlockScaled {
+  AddScaled add;
+  DODONA_INLINE FromZero begin() const { return {}; }
+  DODONA_INLINE AddScaled end() const { return add; }
+  DODONA_INLINE void next_rows(std::int64_t rows) {
+    add.sums.c += rows * add.sums.c_row;
+    add.row_scales += rows;
+  }
+  DODONA_INLINE void next_columns() {
+    add.sums.c += 16;
+    add.column_scales += 16;
+  }
+};
+
+using Operands = PanelOperands<std::int64_t, Known<1>, Known<panel>>;
+constexpr int most_rows = many_sums_fit ? 8 : 6, most_vectors = many_sums_fit ? 3 : 1;  // 24 of 32 registers, 12 of 16 half as wide
+
+template <int rows, class Sums>
+DODONA_INLINE void multiply_rows(Operands o, std::int64_t columns, Sums sums) {
+  if constexpr (most_vectors == 3) {
+    if (columns > 32) return panel_sums<rows, 3>(o, sums.begin(), sums.end());
+    if (columns > 16) return panel_sums<rows, 2>(o, sums.begin(), sums.end());
+  }
+  for (std::int64_t j = 0; j < columns; j += 16) {
+    panel_sums<rows, 1>(o, sums.begin(), sums.end());
+    o.b += 16;
+    sums.next_columns();
+  }
+}
+
+/// Columns of B that are unpacked next. Their codes are fetched while others are multiplied; a fetch beyond the end does nothing.
+struct Ahead {
+  const std::byte* codes;
+  std::int64_t stride, bytes;
+};
+DODONA_INLINE void fetch(const Ahead& ahead, std::int64_t first, std::int64_t end) {
+  for (std::int64_t j = first; j < end; ++j)
+    for (std::int64_t line = 0; line < ahead.bytes; line += 64) __builtin_prefetch(ahead.codes + j * ahead.stride + line);
+}
+
+template <class Sums>
+void multiply_panel(Operands o, std::int64_t rows, std::int64_t columns, Sums sums, const Ahead& ahead) {
+  const std::int64_t tiles = rows / most_rows + 1;
+  const auto next = [&](std::int64_t count) {
+    o.a += count * o.a_row;
+    sums.next_rows(count);
+  };
+  std::int64_t tile = 0;
+  for (; rows >= most_rows; rows -= most_rows, next(most_rows), ++tile) {
+    fetch(ahead, panel * tile / tiles, panel * (tile + 1) / tiles);
+    multiply_rows<most_rows>(o, columns, sums);
+  }
+  fetch(ahead, panel * tile / tiles, panel);
+  if (rows & 4) multiply_rows<4>(o, columns, sums), next(4);
+  if (rows & 2) multiply_rows<2>(o, columns, sums), next(2);
+  if (rows & 1) multiply_rows<1>(o, columns, sums);
+}
+
+// ---- one tile
+
+/// Memory of a tile.
+struct Scratch {
+  float *a, *b, *sums, *row_scales, *column_scales;
+  std::int64_t a_stride, sums_stride;
+};
+Scratch scratch_of(const PanelTile& tile) {
+  Scratch s{};
+  s.a_stride = ops::panel_a_stride(tile.product->k);
+  s.sums_stride = ops::panel_sums_stride(tile.columns);
+  s.a = tile.scratch;
+  s.b = s.a + tile.rows * s.a_stride;
+  s.sums = s.b + panel * s.a_stride;
+  s.row_scales = s.sums + tile.rows * s.sums_stride;
+  s.column_scales = s.row_scales + (tile.rows + 15) / 16 * 16;
+  return s;
+}
+
+void take_scales(const PanelScales& scales, std::int64_t first, std::int64_t count, std::int64_t block, float* to) {
+  const float* const of_block = scales.data + block * scales.block_stride;
+  for (std::int64_t i = 0; i < count; ++i) to[i] = of_block[(first + i) / scales.together * scales.stride];
+}
+
+/// Rows of A times a panel over the blocks of [begin, begin + k), each scaled.
+void multiply_blocks(const PanelTile& tile, const Scratch& s, std::int64_t begin, std::int64_t k, std::int64_t j, std::int64_t columns,
+                     const Ahead& ahead) {
+  const PanelProduct& p = *tile.product;
+  for (std::int64_t from = 0; from < k; from += p.block) {
+    const std::int64_t count = k - from < p.block ? k - from : p.block;
+    take_scales(p.a_scales, tile.row, tile.rows, (begin + from) / p.block, s.row_scales);
+    take_scales(p.b_scales, tile.column + j, columns, (begin + from) / p.block, s.column_scales);
+    const BlockScaled sums{{{s.sums + j, s.sums_stride}, s.row_scales, s.column_scales}};
+    multiply_panel(Operands{s.a + from, s.b + from * panel, count, s.a_stride, {}, {}}, tile.rows, columns, sums,
+                   from == 0 ? ahead : Ahead{ahead.codes, 0, 0});
+  }
+}
+
+void multiply_tile(const PanelTile& tile) {
+  const PanelProduct& p = *tile.product;
+  const Scratch s = scratch_of(tile);
+  const Unpacker a = unpacker(p.a.type), b = unpacker(p.b.type);
+  const std::byte* const a_rows = p.a.data + tile.batch * p.a.batch_stride + tile.row * p.a.stride;
+  const std::byte* const b_columns = p.b.data + tile.batch * p.b.batch_stride + tile.column * p.b.stride;
+  for (std::int64_t i = 0; i < tile.rows * s.sums_stride; i += 16) f32x16::zero().store(s.sums + i);
+  const std::int64_t part = p.block > 0 ? ops::panel_block_k / p.block * p.block : ops::panel_block_k;
+  for (std::int64_t begin = 0; begin < p.k; begin += part) {
+    const std::int64_t k = p.k - begin < part ? p.k - begin : part;
+    for (std::int64_t i = 0; i < tile.rows; ++i) {
+      const std::byte* const row = a_rows + i * p.a.stride + begin * a.bits / 8;
+      for (std::int64_t line = 0; line < k * a.bits / 8; line += 64)
+        __builtin_prefetch(row + tile.rows * p.a.stride + line);  // the next tile's
+      a.row(row, k, b.left_out, s.a + i * s.a_stride);
+    }
+    for (std::int64_t j = 0; j < tile.columns; j += panel) {
+      const std::int64_t columns = tile.columns - j < panel ? tile.columns - j : panel;
+      const std::byte* const codes = b_columns + j * p.b.stride + begin * b.bits / 8;
+      for (std::int64_t v = 0; v < columns; v += 16)
+        b.columns({codes + v * p.b.stride, p.b.stride, columns - v < 16 ? columns - v : 16}, k, s.b + v, panel);
+      const Ahead ahead{codes + columns * p.b.stride, p.b.stride, k * b.bits / 8};
+      if (p.block > 0) {
+        multiply_blocks(tile, s, begin, k, j, columns, ahead);
+      } else {
+        multiply_panel(Operands{s.a, s.b, k, s.a_stride, {}, {}}, tile.rows, columns, Unscaled{{s.sums + j, s.sums_stride}}, ahead);
+      }
+    }
+  }
+  ops::TileEpilogue epilogue = p.epilogue;
+  epilogue.out += tile.batch * p.out_batch_stride * (epilogue.out_type == DType::f32 ? 4 : 2);
+  for (std::int64_t i = 0; i < tile.rows; ++i)
+    for (std::int64_t j = 0; j < tile.columns; j += 16)
+      finish(epilogue, tile.row + i, tile.column + j, tile.columns - j, f32x16::load(s.sums + i * s.sums_stride + j));
+}
+
+}  // namespace
+}  // namespace dodona::DODONA_TIER
+
+namespace dodona::ops {
+
+template <class Tier>
+void PanelTileKernel::run(const PanelTile& tile) {
+  DODONA_TIER::multiply_tile(tile);
+}
+template void PanelTileKernel::run<tier::DODONA_TIER>(const PanelTile&);
+
+}  // namespace dodona::ops

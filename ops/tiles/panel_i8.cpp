@@ -1,0 +1,123 @@
+#include "ops/tiles/panel_i8.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/tiles/work.h"
+#include "quant/e4m3.h"
+#include "quant/swizzle.h"
+
+namespace dodona::ops {
+namespace {
+
+using quant::align;
+using quant::ceil_div;
+
+/// Rows of one group that are multiplied together, with every panel of its weights: pairs of panels are its pieces.
+struct Job {
+  const I8Group* group;
+  std::int64_t first, rows;  ///< of the group
+};
+/// Reading and decoding a pair of panels, in units of multiplying it with a row.
+constexpr std::int64_t weight_cost = 12;
+
+/// So many rows that they stay in a second-level cache while all weights pass by: 1.5 bytes an element.
+std::int64_t rows_together(std::int64_t k) {
+  constexpr std::int64_t budget = 720 * 1024;
+  return std::clamp<std::int64_t>(budget * 2 / (3 * std::max<std::int64_t>(k, 1)), 16, i8_tile_rows);
+}
+
+struct Jobs {
+  std::vector<Job> jobs;
+  std::vector<WorkRun> runs;  ///< of the same indices
+  std::int64_t pieces = 0;
+};
+Jobs jobs_of(std::span<const I8Group> groups) {
+  Jobs all;
+  for (const I8Group& group : groups) {
+    if (group.rows == 0) continue;
+    const std::int64_t parts = ceil_div(group.rows, rows_together(group.weights.k));
+    const std::int64_t rows = align(ceil_div(group.rows, parts), 4);
+    for (std::int64_t first = 0; first < group.rows; first += rows) {
+      const std::int64_t count = std::min(rows, group.rows - first);
+      all.jobs.push_back({&group, first, count});
+      all.runs.push_back({ceil_div(group.weights.n / i8_panel_columns, i8_tile_panels), count + weight_cost});
+      all.pieces += all.runs.back().pieces;
+    }
+  }
+  return all;
+}
+
+/// Rows of A as tiles read them, for all rows of the tensor.
+class Activations {
+ public:
+  static std::size_t bytes(std::int64_t rows, std::int64_t k) {
+    // Codes, corrections and scales; 64 more let every array begin on a cache line.
+    return static_cast<std::size_t>(rows * i8_steps(k) * (i8_step + 32) + 64);
+  }
+  Activations(std::byte* memory, std::int64_t rows, std::int64_t k) : steps_(i8_steps(k)) {
+    first_.codes = reinterpret_cast<std::int8_t*>(memory);
+    first_.corrections = reinterpret_cast<std::int32_t*>(memory + align(rows * steps_ * i8_step, 64));
+    first_.scales = reinterpret_cast<float*>(first_.corrections + rows * steps_ * 4);
+  }
+  I8Rows row(std::int64_t r) const {
+    return {first_.codes + r * steps_ * i8_step, first_.corrections + r * steps_ * 4, first_.scales + r * steps_ * 4};
+  }
+
+ private:
+  I8Rows first_;
+  std::int64_t steps_;
+};
+
+/// `scales` holds the row's four scales of a step every 512 bytes.
+void widen_scales(const std::uint8_t* scales, std::int64_t k, float* out) {
+  for (std::int64_t block = 0; block < i8_steps(k) * 4; ++block)
+    out[block] = block < k / i8_block ? quant::e4m3_to_f32(scales[block / 4 * 512 + block % 4]) : 0.0f;
+}
+
+void prepare_rows(const I8Product& p, const Activations& activations, const Exec& exec) {
+  const std::int64_t row_bytes = p.format == I8Format::nvfp4 ? p.k / 2 : p.k;
+  for (const I8Group& group : p.groups)
+    parallel_for(exec.threads, group.rows, static_cast<double>(p.k) / 16, [&](std::int64_t r) {
+      const I8Rows out = activations.row(group.row + r);
+      dispatch<I8RowKernel>(exec.isa, p.format, p.codes + (group.row + r) * row_bytes, p.k, out);
+      if (p.format == I8Format::nvfp4)
+        widen_scales(p.scales + quant::scale_offset(quant::ScaleLayout::swizzled_128x4, group.scale_row + r, 0, p.scale_columns), p.k,
+                     out.scales);
+    });
+}
+
+}  // namespace
+
+void i8_multiply(const I8Product& product, const Exec& exec) {
+  const Jobs all = jobs_of(product.groups);
+  if (all.pieces == 0) return;
+  const Work work(exec, all.pieces, 0, Activations::bytes(product.rows, product.k));
+  const Activations activations(work.shared(), product.rows, product.k);
+  prepare_rows(product, activations, exec);
+  work.split(all.runs, static_cast<double>(product.k), [&](std::size_t run, std::int64_t first, std::int64_t last, std::byte*) {
+    const Job& job = all.jobs[run];
+    const I8Group& group = *job.group;
+    for (std::int64_t pair = first; pair < last; ++pair) {
+      const std::int64_t panel = pair * i8_tile_panels;
+      dispatch<I8TileKernel>(exec.isa, I8Tile{.format = product.format,
+                                              .weights = &group.weights,
+                                              .first_panel = panel,
+                                              .panels = std::min(i8_tile_panels, group.weights.n / i8_panel_columns - panel),
+                                              .a = activations.row(group.row + job.first),
+                                              .row = group.row + job.first,
+                                              .rows = job.rows,
+                                              .epilogue = &group.epilogue});
+    }
+  });
+}
+
+void i8_pack(I8Format format, const I8Weights& raw, std::byte* out, const Exec& exec) {
+  const std::int64_t panel_bytes = i8_panel_bytes(format, raw.k);
+  parallel_for(exec.threads, raw.n / i8_panel_columns, static_cast<double>(raw.k), [&](std::int64_t panel) {
+    dispatch<I8PackKernel>(exec.isa, format, raw, panel, reinterpret_cast<std::uint8_t*>(out) + panel * panel_bytes);
+  });
+}
+
+}  // namespace dodona::ops

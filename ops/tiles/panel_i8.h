@@ -1,0 +1,115 @@
+// Products of matrices in fast mode as sums of small integers: NVFP4 by NVFP4, int8 by int8, int8 by int4.
+//
+// Sums over sixteen k are exact integers. NVFP4: each output is one chain over its blocks of sixteen, k ascending, from +0:
+// acc = fma(dot_j, A_scale_j * B_scale_j, acc), where dot_j is the sum of the products of doubled codes, integers of at most 12, so at most
+// 2304, and the product of two e4m3 scales is exact. int8, int4: the sum over all of K is one integer, exact below 2^31, which becomes
+// an fp32 at the end. Then the epilogue. So an output's bits depend on nothing but its row and its column.
+//
+// Weights are worked on in panels of 16 columns, one to a lane, and steps of 64 k. What a step of a panel holds is its format's business
+// (unpack/nvfp4.h, unpack/int8.h, unpack/int4.h); K is padded to whole steps with zeros, which change no sum.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "dodona/exec.h"
+#include "ops/tiles/epilogue.h"
+#include "simd/tier.h"
+
+namespace dodona::ops {
+
+/// Of both operands. A format of its own is a file in unpack/ and a line in panel_i8.simd.cpp.
+enum class I8Format {
+  nvfp4,  ///< e2m1 codes, two a byte, even k in the low nibble, with e4m3 scales of blocks of 16 in tiles of 128 x 4; both
+  i8,     ///< signed bytes; both
+  i4,     ///< rows: signed bytes; weights: signed nibbles, two a byte, even k in the low nibble
+};
+
+inline constexpr std::int64_t i8_block = 16, i8_step = 64, i8_panel_columns = 16;
+/// Panels that are multiplied together, and the most rows of A in one tile.
+inline constexpr std::int64_t i8_tile_panels = 2, i8_tile_rows = 128;
+
+inline std::int64_t i8_steps(std::int64_t k) {
+  return (k + i8_step - 1) / i8_step;
+}
+/// Bytes of a step of a packed panel: codes of sixteen columns, and for NVFP4 the scales of four blocks.
+inline std::int64_t i8_step_bytes(I8Format format) {
+  return format == I8Format::nvfp4 ? 576 : format == I8Format::i8 ? 1024 : 512;
+}
+inline std::int64_t i8_panel_bytes(I8Format format, std::int64_t k) {
+  return i8_steps(k) * i8_step_bytes(format);
+}
+/// Bytes of packed weights [n, k].
+inline std::int64_t i8_packed_bytes(I8Format format, std::int64_t n, std::int64_t k) {
+  return n / i8_panel_columns * i8_panel_bytes(format, k);
+}
+
+/// Weights [n, k], packed or raw. n is a multiple of 16, k of 8; NVFP4: of 32 both.
+struct I8Weights {
+  const std::uint8_t* packed = nullptr;  ///< panels, one after another; nullptr: read the two below
+  const std::uint8_t* codes = nullptr;   ///< [n, k], or [n, k/2] nibbles
+  const std::uint8_t* scales = nullptr;  ///< NVFP4: [align(n,128), align(k/16,4)] in tiles of 128 x 4
+  std::int64_t n = 0, k = 0;
+};
+
+/// Rows of A that are multiplied with one weight.
+struct I8Group {
+  std::int64_t row, rows;  ///< of A and of the output
+  std::int64_t scale_row;  ///< NVFP4: where the group begins in the matrix of A's scales, a multiple of 128
+  I8Weights weights;
+  TileEpilogue epilogue;  ///< its rows are those of the whole output
+};
+
+/// Products of groups of rows, each with its own weights, all of one n and k. Rows of no group are not touched.
+struct I8Product {
+  I8Format format = I8Format::i8;
+  std::span<const I8Group> groups;
+  std::int64_t rows = 0, k = 0;          ///< of A
+  const std::uint8_t* codes = nullptr;   ///< [rows, k], or [rows, k/2] nibbles
+  const std::uint8_t* scales = nullptr;  ///< NVFP4: tiles of 128 x 4
+  std::int64_t scale_columns = 0;        ///< of that matrix
+};
+void i8_multiply(const I8Product& product, const Exec& exec);
+
+/// Packs raw weights to i8_packed_bytes bytes.
+void i8_pack(I8Format format, const I8Weights& raw, std::byte* out, const Exec& exec);
+
+// ---- tiles
+
+/// Rows of A made ready: signed bytes in the order in which weights are decoded; what the weights' offset adds to each block's sum,
+/// negated; for NVFP4 scales. Rows are padded to whole steps.
+struct I8Rows {
+  std::int8_t* codes;         ///< row stride 64 * i8_steps(k)
+  std::int32_t* corrections;  ///< row stride 4 * i8_steps(k)
+  float* scales;              ///< likewise
+};
+
+/// Rows [.., rows] of A times `panels` panels of B.
+struct I8Tile {
+  I8Format format;
+  const I8Weights* weights;
+  std::int64_t first_panel, panels;  ///< at most i8_tile_panels
+  I8Rows a;
+  std::int64_t row, rows;  ///< first row in the output; at most i8_tile_rows
+  const TileEpilogue* epilogue;
+};
+
+struct I8TileKernel {
+  template <class Tier>
+  static void run(const I8Tile& tile);
+};
+
+/// Packs one panel of raw weights to i8_panel_bytes bytes.
+struct I8PackKernel {
+  template <class Tier>
+  static void run(I8Format format, const I8Weights& weights, std::int64_t panel, std::uint8_t* out);
+};
+
+/// Codes and corrections of one row of A; `scales` are not touched.
+struct I8RowKernel {
+  template <class Tier>
+  static void run(I8Format format, const std::uint8_t* codes, std::int64_t k, const I8Rows& out);
+};
+
+}  // namespace dodona::ops

@@ -1,0 +1,40 @@
+// bf16, f16 and f32 as operands of panels. Included by *.simd.cpp only.
+#pragma once
+
+#include "ops/tiles/unpack/unpack.h"
+
+namespace dodona::DODONA_TIER {
+
+struct Bf16Unpack {
+  static constexpr int bits = 16;
+  static constexpr float left_out = 1.0f;
+  static DODONA_INLINE f32x16 load(const std::byte* p) { return load_bf16(p); }
+  static DODONA_INLINE f32x16 load_partial(const std::byte* p, std::int64_t n) { return load_bf16_partial(p, n); }
+  static void columns(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
+    columns_by_transposing<Bf16Unpack>(from, k, to, to_k);
+  }
+};
+
+struct F16Unpack {
+  static constexpr int bits = 16;
+  static constexpr float left_out = 1.0f;
+  static DODONA_INLINE f32x16 load(const std::byte* p) { return load_f16(p); }
+  static DODONA_INLINE f32x16 load_partial(const std::byte* p, std::int64_t n) { return load_f16_partial(p, n); }
+  static void columns(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
+    columns_by_transposing<F16Unpack>(from, k, to, to_k);
+  }
+};
+
+struct F32Unpack {
+  static constexpr int bits = 32;
+  static constexpr float left_out = 1.0f;
+  static DODONA_INLINE f32x16 load(const std::byte* p) { return f32x16::load(reinterpret_cast<const float*>(p)); }
+  static DODONA_INLINE f32x16 load_partial(const std::byte* p, std::int64_t n) {
+    return f32x16::load_partial(reinterpret_cast<const float*>(p), n);
+  }
+  static void columns(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
+    columns_by_transposing<F32Unpack>(from, k, to, to_k);
+  }
+};
+
+}  // namespace dodona::DODONA_TIER

@@ -1,0 +1,62 @@
+// Signed bytes as operands of panels, in fp32 and as integers. Included by *.simd.cpp only.
+#pragma once
+
+#include "ops/tiles/panel_i8.h"
+#include "ops/tiles/unpack/unpack.h"
+#include "simd/dot_i8.h"
+
+namespace dodona::DODONA_TIER {
+
+struct I8Unpack {
+  static constexpr int bits = 8;
+  static constexpr float left_out = 1.0f;
+  static DODONA_INLINE f32x16 load(const std::byte* p) { return to_f32(load_i8(p)); }
+  static DODONA_INLINE f32x16 load_partial(const std::byte* p, std::int64_t n) { return to_f32(load_i8_partial(p, n)); }
+  static void columns(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
+    columns_by_transposing<I8Unpack>(from, k, to, to_k);
+  }
+};
+
+/// As weights of sums of integers: values plus 128 as unsigned bytes. A step of a packed panel is 1024 bytes, sixteen vectors: lane r of
+/// vector v holds the four bytes of column r with k = 4v..4v+3.
+struct Int8Unpack {
+  static constexpr std::int64_t step_bytes = 1024;
+  static constexpr int offset = 128;
+
+  static DODONA_INLINE i32x16 table() { return i32x16::zero(); }
+  static DODONA_INLINE void decode(const std::uint8_t* packed, int block, i32x16, i32x16 (&weights)[4]) {
+    DODONA_UNROLL(4)
+    for (int i = 0; i < 4; ++i) weights[i] = load_bytes(packed + 256 * block + 64 * i);
+  }
+  static DODONA_INLINE i32x16 dot(i32x16 sum, const i32x16 (&weights)[4], const i32x16 (&row)[4]) {
+    DODONA_UNROLL(4)
+    for (int i = 0; i < 4; ++i) sum = dpbusd(sum, weights[i], row[i]);
+    return sum;
+  }
+
+  static DODONA_INLINE void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
+    const std::uint8_t* const rows = w.codes + panel * ops::i8_panel_columns * w.k;
+    for (std::int64_t s = begin; s < end; ++s) {
+      f32x16 columns[16];
+      DODONA_UNROLL(16)
+      for (int r = 0; r < 16; ++r) {
+        const auto* p = reinterpret_cast<const std::int32_t*>(rows + r * w.k + s * ops::i8_step);
+        columns[r] = as_f32(i32x16::load_partial(p, (w.k - s * ops::i8_step) / 4));
+      }
+      transpose(columns);
+      DODONA_UNROLL(16)
+      for (int v = 0; v < 16; ++v)
+        (as_i32(columns[v]) ^ i32x16::splat(static_cast<std::int32_t>(0x80808080)))
+            .store(reinterpret_cast<std::int32_t*>(out + (s - begin) * step_bytes + 64 * v));
+    }
+  }
+
+  /// See Nvfp4Unpack: bytes in their order.
+  static DODONA_INLINE f32x16_pair row(const std::uint8_t* codes, std::int64_t begin, std::int64_t k) {
+    const auto* p = reinterpret_cast<const std::int32_t*>(codes + begin);
+    const std::int64_t words = (k - begin) / 4;
+    return {as_f32(i32x16::load_partial(p, words)), words > 16 ? as_f32(i32x16::load_partial(p + 16, words - 16)) : f32x16::zero()};
+  }
+};
+
+}  // namespace dodona::DODONA_TIER

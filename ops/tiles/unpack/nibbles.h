@@ -1,0 +1,69 @@
+// Weights of four bits for sums of integers: packed as they are, and looked up as unsigned bytes on the way. Included by *.simd.cpp only.
+//
+// Half of a step of a packed panel is four vectors of codes: lane r of vector v holds the four bytes of column r with k = 8v..8v+7. So
+// within every eight k the even ones come first, and rows of A are ordered like that.
+#pragma once
+
+#include "ops/tiles/panel_i8.h"
+#include "simd/dot_i8.h"
+#include "simd/registers.h"
+
+namespace dodona::DODONA_TIER {
+
+struct ByteTable {
+  alignas(64) std::uint8_t bytes[64];
+};
+
+/// Codes of even k, or of odd k, looked up.
+DODONA_INLINE i32x16 low_nibbles(i32x16 table, i32x16 codes) {
+  return lookup_bytes(table, codes & i32x16::splat(0x0F0F0F0F));
+}
+DODONA_INLINE i32x16 high_nibbles(i32x16 table, i32x16 codes) {
+  return lookup_bytes(table, shr<4>(codes) & i32x16::splat(0x0F0F0F0F));
+}
+
+/// Block `block` of a step, looked up.
+DODONA_INLINE void decode_nibbles(const std::uint8_t* packed, int block, i32x16 table, i32x16 (&weights)[4]) {
+  const i32x16 first = load_bytes(packed + 128 * block), second = load_bytes(packed + 128 * block + 64);
+  weights[0] = low_nibbles(table, first);
+  weights[1] = high_nibbles(table, first);
+  weights[2] = low_nibbles(table, second);
+  weights[3] = high_nibbles(table, second);
+}
+
+/// Bytes of a row that are fetched before they are transposed.
+constexpr std::int64_t fetch_ahead = 512;
+
+/// Steps [begin, end) of a panel of raw weights to `out`, `step_bytes` a step; rest(s, to) adds what else step s has. A transposition
+/// takes two steps.
+template <std::int64_t step_bytes, class Rest>
+DODONA_INLINE void pack_nibbles_of(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out,
+                                   const Rest& rest) {
+  const std::int64_t stride = w.k / 2;
+  const std::uint8_t* rows = w.codes + panel * ops::i8_panel_columns * stride;
+  for (std::int64_t s = begin; s < end; s += 2) {
+    const std::int64_t words = (w.k - s * ops::i8_step) / 8;
+    // Sixteen streams that no hardware follows. Beyond the end of the rows the next tile's begin, or nothing that a fetch would fault on.
+    const bool last = s * (ops::i8_step / 2) + fetch_ahead >= stride;
+    const std::int64_t ahead = fetch_ahead + (last ? (ops::i8_tile_panels * ops::i8_panel_columns - 1) * stride : 0);
+    f32x16 lanes_of_rows[16];
+    DODONA_UNROLL(16)
+    for (int r = 0; r < 16; ++r) {
+      const std::uint8_t* p = rows + r * stride + s * (ops::i8_step / 2);
+      __builtin_prefetch(p + ahead);
+      const auto* p32 = reinterpret_cast<const std::int32_t*>(p);
+      lanes_of_rows[r] = as_f32(words >= 16 ? i32x16::load(p32) : i32x16::load_partial(p32, words));
+    }
+    transpose(lanes_of_rows);
+    std::uint8_t* to = out + (s - begin) * step_bytes;
+    DODONA_UNROLL(8)
+    for (int v = 0; v < 8; ++v) as_i32(lanes_of_rows[v]).store(reinterpret_cast<std::int32_t*>(to + 64 * v));
+    rest(s, to + 512);
+    if (s + 1 == end) break;
+    DODONA_UNROLL(8)
+    for (int v = 0; v < 8; ++v) as_i32(lanes_of_rows[8 + v]).store(reinterpret_cast<std::int32_t*>(to + step_bytes + 64 * v));
+    rest(s + 1, to + step_bytes + 512);
+  }
+}
+
+}  // namespace dodona::DODONA_TIER

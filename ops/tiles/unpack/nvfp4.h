@@ -1,0 +1,71 @@
+// NVFP4 for sums of integers: doubled e2m1 codes, weights plus 12 as unsigned bytes. Included by *.simd.cpp only.
+//
+// A step of a packed panel is 576 bytes: codes as in nibbles.h, then the scales of four blocks, 16 columns each. 4.5 bits a weight, read in
+// one stream.
+#pragma once
+
+#include "ops/tiles/unpack/nibbles.h"
+#include "simd/convert.h"
+
+namespace dodona::DODONA_TIER {
+
+/// 16 bytes, four times over: twice the value of every e2m1 code, plus `offset`.
+constexpr ByteTable doubled_codes(int offset) {
+  constexpr int magnitude[8] = {0, 1, 2, 3, 4, 6, 8, 12};
+  ByteTable table{};
+  for (int i = 0; i < 64; ++i) table.bytes[i] = static_cast<std::uint8_t>(offset + (i & 8 ? -1 : 1) * magnitude[i & 7]);
+  return table;
+}
+
+struct Nvfp4Unpack {
+  static constexpr std::int64_t step_bytes = 576;
+  static constexpr int offset = 12;
+  static constexpr ByteTable signed_table = doubled_codes(0), offset_table = doubled_codes(offset);
+
+  static DODONA_INLINE i32x16 table() { return load_bytes(offset_table.bytes); }
+  static DODONA_INLINE void decode(const std::uint8_t* packed, int block, i32x16 table, i32x16 (&weights)[4]) {
+    decode_nibbles(packed, block, table, weights);
+  }
+  static DODONA_INLINE f32x16 scales(const std::uint8_t* packed, int block) { return load_e4m3(packed + 512 + 16 * block); }
+  static DODONA_INLINE i32x16 dot(i32x16 sum, const i32x16 (&weights)[4], const i32x16 (&row)[4]) { return dot16_small(sum, weights, row); }
+
+  static DODONA_INLINE void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
+    pack_nibbles_of<step_bytes>(w, panel, begin, end, out, [&](std::int64_t s, std::uint8_t* to) { pack_scales(w, panel, s, to); });
+  }
+
+  /// 128 elements of a row from `begin` on, those beyond k zero: k 0..63, then 64..127, in the order of decoded weights.
+  static DODONA_INLINE f32x16_pair row(const std::uint8_t* codes, std::int64_t begin, std::int64_t k) {
+    const i32x16 table = load_bytes(signed_table.bytes);
+    // Bytes that do not exist are code zero, and so zeros.
+    const i32x16 raw = i32x16::load_partial(reinterpret_cast<const std::int32_t*>(codes + begin / 2), (k - begin) / 8);
+    return interleave(as_f32(low_nibbles(table, raw)), as_f32(high_nibbles(table, raw)));
+  }
+
+ private:
+  /// Scales of blocks 4s..4s+3 of the panel's columns to 4 x 16 bytes. A tile of 128 x 4 scales keeps row r at (r mod 32)*16 + (r/32)*4.
+  static DODONA_INLINE void pack_scales(const ops::I8Weights& w, std::int64_t panel, std::int64_t s, std::uint8_t* out) {
+    const std::int64_t row = panel * ops::i8_panel_columns, blocks = w.k / ops::i8_block;
+    const std::uint8_t* tile = w.scales + (row / 128 * ((blocks + 3) / 4) + s) * 512 + row % 32 * 16;
+    f32x16 fours[4];  // of four rows each, all four of what lies 32 rows apart
+    DODONA_UNROLL(4)
+    for (int i = 0; i < 4; ++i) {
+      fours[i] = as_f32(load_bytes(tile + 64 * i));
+      __builtin_prefetch(tile + 4096 + 64 * i);
+    }
+    const auto pick = [](f32x16 a, f32x16 b, bool odd) {
+      const f32x16_pair split = deinterleave(a, b);
+      return odd ? split.second : split.first;
+    };
+    const auto which = static_cast<unsigned>(row % 128 / 32);
+    const f32x16 first = pick(fours[0], fours[1], which & 1), second = pick(fours[2], fours[3], which & 1);
+    i32x16 words = as_i32(pick(first, second, which & 2));
+    // Half a step at the end: the scales beyond are padding of any content.
+    if (blocks - s * 4 < 4) words = words & i32x16::splat(0xFFFF);
+    store_low_8(words, out);
+    store_low_8(shr<8>(words), out + 16);
+    store_low_8(shr<16>(words), out + 32);
+    store_low_8(shr<24>(words), out + 48);
+  }
+};
+
+}  // namespace dodona::DODONA_TIER

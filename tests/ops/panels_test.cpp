@@ -1,0 +1,263 @@
+// The tile cores, where no op asks for it yet: formats, block scales, epilogues. Each against a plain loop in the order that the header
+// states, bit for bit, on every tier and with several numbers of threads.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "helpers.h"
+#include "ops/tiles/panel.h"
+#include "ops/tiles/panel_i8.h"
+#include "ops/tiles/work.h"
+#include "quant/element.h"
+
+namespace dodona {
+namespace {
+
+using helpers::in_mode;
+using helpers::normal;
+
+/// What varies from place to place without a pattern.
+std::uint32_t noise(std::int64_t i) {
+  auto x = static_cast<std::uint32_t>(i) * 2654435761u + 12345u;
+  x ^= x >> 15;
+  x *= 2246822519u;
+  return x ^ (x >> 13);
+}
+std::vector<float> scales(std::size_t count, std::int64_t seed) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = 0.01f + static_cast<float>(noise(seed + static_cast<std::int64_t>(i)) % 4096) / 1000.0f;
+  return values;
+}
+Tensor integers(DType type, const Dims& shape, std::int64_t seed) {
+  Tensor tensor(type, shape);
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+    const std::int64_t range = type == DType::i4 ? 16 : 256;
+    quant::set(tensor, i, static_cast<double>(static_cast<std::int64_t>(noise(seed + i)) % range - range / 2));
+  }
+  return tensor;
+}
+Tensor operand(DType type, const Dims& shape, const char* name, std::int64_t seed) {
+  return type == DType::i8 ? integers(type, shape, seed) : normal(type, shape, name);
+}
+float value(const Tensor& t, std::int64_t i) {
+  return static_cast<float>(quant::get(t, i));
+}
+
+/// Runs `body` on every tier and with several numbers of threads; what it returns must be `expected`.
+void on_every_tier(const Tensor& expected, const std::function<Tensor(const Exec&)>& body, const std::string& what) {
+  for (const Isa isa : available_isas())
+    for (const int threads : {1, 2, 5})
+      ASSERT_TRUE(helpers::same_bits(body(in_mode(Mode::fast, threads, isa)), expected)) << what << ' ' << name(isa) << ' ' << threads;
+}
+
+struct Size {
+  std::int64_t m, n, k;
+};
+std::string text(const Size& s) {
+  return std::to_string(s.m) + ' ' + std::to_string(s.n) + ' ' + std::to_string(s.k);
+}
+
+/// out = acc * scale, acc one chain.
+Tensor chains(const Tensor& a, const Tensor& b, DType out_type) {
+  const std::int64_t batches = a.size(0), m = a.size(1), n = b.size(1), k = a.size(2);
+  Tensor out(out_type, {batches, m, n});
+  for (std::int64_t l = 0; l < batches; ++l)
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j) {
+        float acc = 0;
+        for (std::int64_t e = 0; e < k; ++e) acc = std::fmaf(value(a, (l * m + i) * k + e), value(b, (l * n + j) * k + e), acc);
+        quant::set(out, (l * m + i) * n + j, acc);
+      }
+  return out;
+}
+
+ops::PanelProduct product_of(const Tensor& a, const Tensor& b, const Tensor& out) {
+  const std::int64_t m = a.size(1), n = b.size(1), k = a.size(2);
+  ops::PanelProduct product;
+  product.batches = a.size(0), product.m = m, product.n = n, product.k = k;
+  product.a = {a.as<std::byte>(), bytes_for(a.dtype(), k), bytes_for(a.dtype(), m * k), a.dtype()};
+  product.b = {b.as<std::byte>(), bytes_for(b.dtype(), k), bytes_for(b.dtype(), n * k), b.dtype()};
+  product.epilogue.out_type = out.dtype();
+  product.epilogue.out = out.as<std::byte>();
+  product.epilogue.out_stride = n;
+  product.out_batch_stride = m * n;
+  return product;
+}
+
+TEST(Panel, EveryPairOfFormatsIsOneChainOverK) {
+  constexpr DType formats[] = {DType::f8_e4m3, DType::f8_e5m2, DType::bf16, DType::f16, DType::f32, DType::i8};
+  for (const DType a_type : formats)
+    for (const DType b_type : formats)
+      for (const Size& s : {Size{1, 5, 7}, Size{11, 49, 35}, Size{3, 33, 530}}) {
+        const Tensor a = operand(a_type, {2, s.m, s.k}, "a", 1), b = operand(b_type, {2, s.n, s.k}, "b", 2);
+        on_every_tier(
+            chains(a, b, DType::f32),
+            [&](const Exec& exec) {
+              Tensor out(DType::f32, {2, s.m, s.n});
+              ops::panel_multiply(product_of(a, b, out), exec);
+              return out;
+            },
+            std::string(name(a_type)) + ' ' + std::string(name(b_type)) + ' ' + text(s));
+        if (HasFailure()) return;
+      }
+}
+
+TEST(Panel, BlocksOfKAreChainsOfTheirOwnThatScalesAreMultipliedWith) {
+  for (const Size& s : {Size{1, 128, 128}, Size{7, 272, 384}, Size{131, 144, 700}, Size{5, 40, 1100}}) {
+    constexpr std::int64_t block = 128;
+    const std::int64_t blocks = (s.k + block - 1) / block;
+    const Tensor a = normal(DType::f8_e4m3, {1, s.m, s.k}, "a"), b = normal(DType::f8_e4m3, {1, s.n, s.k}, "b");
+    // 1 x 128, as kernels store it with rows next to one another, and 128 x 128.
+    const auto a_scales = scales(static_cast<std::size_t>(s.m * blocks), 3),
+               b_scales = scales(static_cast<std::size_t>((s.n + 127) / 128 * blocks), 4);
+    Tensor expected(DType::bf16, {1, s.m, s.n});
+    for (std::int64_t i = 0; i < s.m; ++i)
+      for (std::int64_t j = 0; j < s.n; ++j) {
+        float acc = 0;
+        for (std::int64_t g = 0; g < blocks; ++g) {
+          float chain = 0;
+          for (std::int64_t e = g * block; e < std::min(s.k, (g + 1) * block); ++e)
+            chain = std::fmaf(value(a, i * s.k + e), value(b, j * s.k + e), chain);
+          const float scale = a_scales[static_cast<std::size_t>(g * s.m + i)] * b_scales[static_cast<std::size_t>(j / 128 * blocks + g)];
+          acc = std::fmaf(chain, scale, acc);
+        }
+        quant::set(expected, i * s.n + j, acc);
+      }
+    on_every_tier(
+        expected,
+        [&](const Exec& exec) {
+          Tensor out(DType::bf16, {1, s.m, s.n});
+          auto product = product_of(a, b, out);
+          product.block = block;
+          product.a_scales = {.data = a_scales.data(), .together = 1, .stride = 1, .block_stride = s.m};
+          product.b_scales = {.data = b_scales.data(), .together = 128, .stride = blocks, .block_stride = 1};
+          ops::panel_multiply(product, exec);
+          return out;
+        },
+        text(s));
+    if (HasFailure()) return;
+  }
+}
+
+/// sum * row scale * column scale + bias, each step rounded to fp32.
+Tensor finished(const Tensor& sums, const std::vector<float>& rows, const std::vector<float>& columns, const std::vector<float>& bias,
+                DType type) {
+  const std::int64_t m = sums.size(-2), n = sums.size(-1);
+  Tensor out(type, sums.shape());
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      volatile float v = value(sums, i * n + j);
+      v = v * rows[static_cast<std::size_t>(i)];
+      v = v * columns[static_cast<std::size_t>(j)];
+      v = v + bias[static_cast<std::size_t>(j)];
+      quant::set(out, i * n + j, v);
+    }
+  return out;
+}
+ops::TileEpilogue epilogue_of(const std::vector<float>& rows, const std::vector<float>& columns, const std::vector<float>& bias,
+                              const Tensor& out) {
+  using Kind = ops::EpilogueStep::Kind;
+  ops::TileEpilogue epilogue;
+  epilogue.steps[0] = {.values = rows.data(), .row_stride = 1};
+  epilogue.steps[1] = {.values = columns.data(), .column_stride = 1};
+  epilogue.steps[2] = {.kind = Kind::plus, .values = bias.data(), .column_stride = 1};
+  epilogue.count = 3;
+  epilogue.out_type = out.dtype();
+  epilogue.out = out.as<std::byte>();
+  epilogue.out_stride = out.size(-1);
+  return epilogue;
+}
+
+TEST(Panel, EpilogueStepsAreTakenInOrder) {
+  for (const Size& s : {Size{9, 50, 96}, Size{130, 33, 64}})
+    for (const DType type : {DType::bf16, DType::f16, DType::f32}) {
+      const Tensor a = normal(DType::f8_e4m3, {1, s.m, s.k}, "a"), b = normal(DType::f8_e4m3, {1, s.n, s.k}, "b");
+      const auto rows = scales(static_cast<std::size_t>(s.m), 5), columns = scales(static_cast<std::size_t>(s.n), 6),
+                 bias = scales(static_cast<std::size_t>(s.n), 7);
+      on_every_tier(
+          finished(chains(a, b, DType::f32), rows, columns, bias, type),
+          [&](const Exec& exec) {
+            Tensor out(type, {1, s.m, s.n});
+            auto product = product_of(a, b, out);
+            product.epilogue = epilogue_of(rows, columns, bias, out);
+            ops::panel_multiply(product, exec);
+            return out;
+          },
+          text(s) + ' ' + std::string(name(type)));
+      if (HasFailure()) return;
+    }
+}
+
+// ---- integers
+
+/// Sums of products as whole numbers.
+Tensor whole_sums(const Tensor& a, const Tensor& b) {
+  const std::int64_t m = a.size(0), n = b.size(0), k = a.size(1);
+  Tensor sums(DType::i32, {m, n});
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      std::int32_t sum = 0;
+      for (std::int64_t e = 0; e < k; ++e)
+        sum += static_cast<std::int32_t>(quant::get(a, i * k + e)) * static_cast<std::int32_t>(quant::get(b, j * k + e));
+      sums.as<std::int32_t>()[i * n + j] = sum;
+    }
+  return sums;
+}
+
+TEST(PanelI8, IntegersAreSummedExactlyAndScaledAtTheEnd) {
+  for (const auto& [format, type] : {std::pair{ops::I8Format::i8, DType::i8}, {ops::I8Format::i4, DType::i4}})
+    for (const Size& s : {Size{1, 16, 8}, Size{4, 48, 1024}, Size{7, 32, 200}, Size{131, 80, 136}}) {
+      const Tensor a = integers(DType::i8, {s.m, s.k}, 11), b = integers(type, {s.n, s.k}, 12);
+      // The extremes add up farthest.
+      for (std::int64_t e = 0; e < s.k; ++e) quant::set(a, e, -128), quant::set(b, e, type == DType::i4 ? -8 : -128);
+      const auto rows = scales(static_cast<std::size_t>(s.m), 13), columns = scales(static_cast<std::size_t>(s.n), 14),
+                 bias = scales(static_cast<std::size_t>(s.n), 15);
+      const ops::I8Weights raw{.codes = b.as<std::uint8_t>(), .n = s.n, .k = s.k};
+      const Tensor expected = finished(whole_sums(a, b), rows, columns, bias, DType::f32);
+      for (const bool packing : {false, true})
+        on_every_tier(
+            expected,
+            [&](const Exec& exec) {
+              Tensor out(DType::f32, {s.m, s.n}), packed(DType::u8, {ops::i8_packed_bytes(format, s.n, s.k)});
+              if (packing) ops::i8_pack(format, raw, packed.as<std::byte>(), exec);
+              const ops::I8Group group{0, s.m, 0, packing ? ops::I8Weights{.packed = packed.as<std::uint8_t>(), .n = s.n, .k = s.k} : raw,
+                                       epilogue_of(rows, columns, bias, out)};
+              ops::i8_multiply({.format = format, .groups = {&group, 1}, .rows = s.m, .k = s.k, .codes = a.as<std::uint8_t>()}, exec);
+              return out;
+            },
+            text(s) + (packing ? " packed" : " raw"));
+      if (HasFailure()) return;
+    }
+}
+
+// ---- work
+
+TEST(Work, EveryPieceIsDoneOnceHoweverManyWorkers) {
+  const ops::WorkRun runs[] = {{5, 3}, {0, 7}, {1, 100}, {17, 1}};
+  for (const int threads : {1, 2, 3, 8, 40}) {
+    Exec exec = in_mode(Mode::fast, threads);
+    const ops::Work work(exec, 23, 64, 100);
+    std::vector<int> done[4];
+    for (std::size_t i = 0; i < 4; ++i) done[i].assign(static_cast<std::size_t>(runs[i].pieces), 0);
+    work.split(runs, 1e6, [&](std::size_t run, std::int64_t first, std::int64_t last, std::byte* scratch) {
+      std::memset(scratch, 1, 64);
+      for (std::int64_t i = first; i < last; ++i) ++done[run][static_cast<std::size_t>(i)];
+    });
+    for (const auto& run : done)
+      for (const int count : run) EXPECT_EQ(count, 1) << threads;
+    std::vector<int> taken(23);
+    work.take(1e6, [&](std::int64_t piece, std::byte* scratch) {
+      std::memset(scratch, 2, 64);
+      ++taken[static_cast<std::size_t>(piece)];
+    });
+    for (const int count : taken) EXPECT_EQ(count, 1) << threads;
+    std::memset(work.shared(), 3, 100);
+  }
+}
+
+}  // namespace
+}  // namespace dodona
