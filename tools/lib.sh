@@ -16,6 +16,7 @@ build_packages=(g++ cmake ninja-build ccache libeigen3-dev libopenblas-dev libom
 test_packages=(libgtest-dev libgmock-dev libmpfr-dev libgmp-dev python3 python3-venv python3-numpy python3-pytest
   pkg-config dpkg-dev groff-base zsh)
 bench_packages=(libbenchmark-dev)
+fuzz_packages=(clang-14 libclang-rt-14-dev)
 lint_packages=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev)
 
 # need PACKAGE...: installs the Debian packages that are missing (root, or sudo).

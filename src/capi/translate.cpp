@@ -33,6 +33,12 @@ void check_list(const void* list, std::size_t count, const char* what) {
   if (count > 0) required(static_cast<const char*>(list), what);
 }
 
+/// An address for tensors without elements: rows of none are counted off it too, and null plus something is no address.
+void* or_any(void* data, const Dims& shape) {
+  alignas(64) static std::byte nothing[64];
+  return data == nullptr && element_count(shape) == 0 ? nothing : data;
+}
+
 Tensor over_memory(const dodona_tensor& t, DType dtype) {
   if (t.rank < 0 || t.rank > max_rank)
     throw Error(ErrorCode::bad_shape, "", "", "has rank " + std::to_string(t.rank) + ", expected 0 to " + std::to_string(max_rank));
@@ -43,7 +49,7 @@ Tensor over_memory(const dodona_tensor& t, DType dtype) {
   } else {
     strides = contiguous_strides(shape);
   }
-  return {{}, t.data, dtype, shape, strides, (t.flags & DODONA_READ_ONLY) == 0};
+  return {{}, or_any(t.data, shape), dtype, shape, strides, (t.flags & DODONA_READ_ONLY) == 0};
 }
 
 Tensor over_array(const dodona_tensor& t, DType dtype) {
@@ -63,7 +69,7 @@ Tensor over_array(const dodona_tensor& t, DType dtype) {
                   "has a stride of " + std::to_string(array.strides[i]) + " bytes, no multiple of its elements' " + std::to_string(width));
     strides.push_back(array.strides[i] / width);
   }
-  return {{}, array.data, dtype, shape, strides, (array.flags & array_writable) != 0};
+  return {{}, or_any(array.data, shape), dtype, shape, strides, (array.flags & array_writable) != 0};
 }
 
 /// The value as the schema's attribute wants it. Words stay words; binding refuses what does not fit.

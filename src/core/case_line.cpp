@@ -53,6 +53,9 @@ AttrValue parse_attr_value(std::string_view text, const AttrSpec* spec) {
 CaseLine parse_case_line(std::string_view text) {
   const auto words = words_of(text);
   if (words.empty()) fail("", "", "the case line is empty, expected OP SYM=N...");
+  for (const std::string_view word : words)
+    if (std::any_of(word.begin(), word.end(), [](unsigned char c) { return c < ' ' || c == 0x7F; }))
+      fail("", "", "the case line holds a control character, expected text");
   CaseLine line;
   line.op = words[0];
   const Op* op = registry().find(line.op);

@@ -1,6 +1,7 @@
 #include "core/shape_expr.h"
 
 #include <cctype>
+#include <charconv>
 #include <stdexcept>
 
 namespace dodona {
@@ -67,7 +68,12 @@ struct DimExpr::Parser {
     while (at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_')) ++at;
     const std::string_view word = text.substr(begin, at - begin);
     if (word.empty()) fail("expected a number or a name");
-    if (std::isdigit(static_cast<unsigned char>(word[0]))) return add(Kind::constant, std::stoll(std::string(word)), -1, -1);
+    if (std::isdigit(static_cast<unsigned char>(word[0]))) {
+      std::int64_t value = 0;
+      const auto read = std::from_chars(word.data(), word.data() + word.size(), value);
+      if (read.ec != std::errc{} || read.ptr != word.data() + word.size()) fail("expected a number");
+      return add(Kind::constant, value, -1, -1);
+    }
     if (at < text.size() && text[at] == '(') return call(word);
     const int symbol = names.intern(word);
     bool known = false;

@@ -34,9 +34,14 @@ TEST(Suite, RangesStandForTheirProductTheLastOneFastest) {
 }
 
 TEST(Suite, ImpossibleRangesAreErrors) {
-  for (const char* line : {"rmsnorm T=1, H=64", "rmsnorm T= H=64", "rmsnorm T=5..1 H=64", "rmsnorm T=1..100000000 H=64",
-                           "rmsnorm T=1..1000 H=1..1000", "rmsnorm T=1,x H=64", ""})
+  for (const char* line :
+       {"rmsnorm T=1, H=64", "rmsnorm T= H=64", "rmsnorm T=5..1 H=64", "rmsnorm T=1..100000000 H=64", "rmsnorm T=1..1000 H=1..1000",
+        "rmsnorm T=1,x H=64", "rmsnorm T=-9223372036854775808..9223372036854775807 H=64", ""})
     EXPECT_THROW(expand_lines(line), Error) << line;
+}
+
+TEST(Suite, RangesMayEndAtTheLargestNumber) {
+  EXPECT_EQ(texts("rmsnorm T=9223372036854775806..9223372036854775807 H=64").back(), "rmsnorm H=64 T=9223372036854775807");
 }
 
 class Records : public testing::Test {

@@ -35,8 +35,10 @@ std::vector<std::string> values_of(const std::string& word, std::string_view lis
       values.emplace_back(part);
       continue;
     }
-    if (last < first || last - first >= static_cast<std::int64_t>(max_lines)) fail(word, "has an impossible range " + std::string(part));
-    for (std::int64_t value = first; value <= last; ++value) values.push_back(std::to_string(value));
+    // Unsigned: from one end of the range to the other is more than a signed number holds.
+    const std::uint64_t steps = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first);
+    if (last < first || steps >= max_lines) fail(word, "has an impossible range " + std::string(part));
+    for (std::uint64_t step = 0; step <= steps; ++step) values.push_back(std::to_string(first + static_cast<std::int64_t>(step)));
   }
   return values;
 }
