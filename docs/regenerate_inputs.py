@@ -134,6 +134,8 @@ def make(name, role, dtype, shape, bound, dist, seed):
         return np.where((d.below(i, 4) == 0) & (dist == "edge"), 0, d.uniform(i))
     if role == "positions":
         return d.below(i, bound) if bound else np.zeros(count, np.int64)
+    if role == "lengths":
+        return np.where(i == 0, bound - 1, 1 + d.below(i, bound - 1)) if bound > 1 else np.zeros(count, np.int64)
     if role == "indices":
         return distinct(d, count, bound, count)
     if role == "expert_ids":
@@ -154,6 +156,46 @@ def make(name, role, dtype, shape, bound, dist, seed):
             e = np.where((d.below(i, 4) == 0).reshape(e.shape) & (np.arange(width) > 0), 0, e)
         return (e / np.add.accumulate(e, axis=1)[:, -1:]).ravel()
     raise SystemExit(f"unknown role {role}")
+
+
+def up_to_tile(rows):
+    return -(-int(rows) // 128) * 128
+
+
+def grouped_fp4_product(name, made, plan):
+    """cutlass_fp4_group_mm: what is said of the experts' rows, from expert_offsets."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    (m, packed), (experts, n, _) = shapes["a_fp4"], shapes["b_fp4"]
+    if name in ("ab_strides", "c_strides"):
+        return np.full(experts, 2 * packed if name == "ab_strides" else n)
+    rows = np.diff(np.append(made["expert_offsets"].astype(np.int64), m))
+    choice = Draw(plan["seed"], name).below(np.arange(experts), 2)
+    if name == "problem_sizes":
+        return np.stack([rows - np.where(rows > 0, choice, 0), np.full(experts, n), np.full(experts, 2 * packed)], axis=1).ravel()
+    if "problem_sizes" in made:
+        rows = made["problem_sizes"].astype(np.int64)[:, 0]
+    spare = shapes["a_blockscale"][0] // 128 - sum(up_to_tile(r) // 128 for r in rows)
+    places, at = [], 0
+    for r, gap in zip(rows, choice):
+        if spare > 0 and gap == 1:
+            at, spare = at + 128, spare - 1
+        places.append(at)
+        at += up_to_tile(r)
+    return np.array(places)
+
+
+def grouped_fp4_rows(name, made, plan):
+    """scaled_fp4_experts_quant: where each expert's scales begin, and the end."""
+    offsets = made["expert_offsets"].astype(np.int64)
+    choice, places, at = Draw(plan["seed"], name).below(np.arange(len(offsets)), 2), [], 0
+    for rows, gap in zip(np.append(np.diff(offsets), 0), choice):
+        places.append(at + 128 * gap)
+        at = places[-1] + up_to_tile(rows)
+    return np.array(places)
+
+
+# Inputs that are made of other inputs, by op.
+KIN = {"cutlass_fp4_group_mm": grouped_fp4_product, "scaled_fp4_experts_quant": grouped_fp4_rows}
 
 
 def minifloat_table(exponent_bits, mantissa_bits, bias, codes):
@@ -212,8 +254,11 @@ def main():
     plan, digests = json.loads(metadata["inputs"]), json.loads(metadata["digests"])
     print(metadata["line"])
     made, wrong = {}, 0
-    for t in plan["tensors"]:
-        numbers = make(t["name"], t["role"], t["dtype"], t["shape"], t.get("bound", 0), plan["dist"], plan["seed"])
+    for t in sorted(plan["tensors"], key=lambda t: t.get("kin", False)):
+        if t.get("kin"):
+            numbers = KIN[metadata["op"]](t["name"], made, plan)
+        else:
+            numbers = make(t["name"], t["role"], t["dtype"], t["shape"], t.get("bound", 0), plan["dist"], plan["seed"])
         data = packed(encode(np.asarray(numbers), t["dtype"]), t["dtype"])
         made[t["name"]] = data.reshape(t["shape"]) if BITS[t["dtype"]] > 4 else data
         head = f"{t['dtype']} [{', '.join(map(str, t['shape']))}]\n"

@@ -13,7 +13,7 @@ void print_text(const Op& op) {
   std::vector<std::vector<std::string>> rows;
   for (const TensorSpec& spec : op.schema().tensors)
     rows.push_back(
-        {spec.name, std::string(oracle::direction_name(spec)), dtypes_of(spec), "[" + spec.shape + "]", traits_of(spec), spec.doc});
+        {spec.name, std::string(oracle::direction_name(spec)), dtypes_of(spec), "[" + spec.shape + "]", traits_of(spec), meaning_of(spec)});
   fmt::print("{}", table({"tensor", "", "dtype", "shape", "traits", "meaning"}, rows, {false, false, false, false, false, false}));
   if (!op.schema().attrs.empty()) {
     rows.clear();

@@ -53,6 +53,8 @@ Exec ExecOptions::exec(Mode default_mode) const {
 void CaseLineOptions::add_line_options(CLI::App& app) {
   app.add_option("--attr", attrs, "An attribute of the case line, NAME=VALUE; may be repeated")->expected(1)->take_all();
   app.add_option("--dtype", dtypes, "The element type of an argument, ARGUMENT=TYPE; may be repeated")->expected(1)->take_all();
+  app.add_option("--with", with, "An optional argument that the call is to have; may be repeated")->expected(1)->take_all();
+  app.add_option("--without", without, "An optional argument to leave out; may be repeated")->expected(1)->take_all();
   app.add_option("--dist", dist, "How values are drawn: normal, uniform, outliers, wide-exponent, ties, edge");
   app.add_option("--seed", seed, "Seed of the inputs (default 0)");
   app.add_option("--dialect", dialect, "Whose numerics: sglang (default), flashinfer, trtllm, deepseek");
@@ -66,6 +68,8 @@ std::string CaseLineOptions::text() const {
   for (const std::string& word : words) add("", word);
   for (const std::string& attr : attrs) add("--attr", attr);
   for (const std::string& dtype : dtypes) add("--dtype", dtype);
+  for (const std::string& argument : with) add("--with", argument);
+  for (const std::string& argument : without) add("--without", argument);
   add("--dist", dist);
   add("--seed", seed);
   add("--dialect", dialect);

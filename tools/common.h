@@ -31,7 +31,7 @@ struct ExecOptions {
 
 /// The parts of a case line as a command line gives them.
 struct CaseLineOptions {
-  std::vector<std::string> words, attrs, dtypes;
+  std::vector<std::string> words, attrs, dtypes, with, without;
   std::string dist, seed, dialect;
 
   /// --attr, --dtype, --dist, --seed and --dialect; the positional words are the command's own.

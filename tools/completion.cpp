@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "dodona/op.h"
@@ -16,6 +17,14 @@ Words op_names() {
   Words names;
   for (const auto& op : registry().all()) names.emplace_back(op->name());
   return names;
+}
+
+Words optional_arguments() {
+  std::set<std::string> names;
+  for (const auto& op : registry().all())
+    for (const TensorSpec& spec : op->schema().tensors)
+      if (spec.optional) names.insert(spec.name);
+  return {names.begin(), names.end()};
 }
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
@@ -47,6 +56,7 @@ Words values_of(const CLI::Option& option, const std::string& command) {
   if (name == "mode") return command == "verify" ? Words{"golden", "fast", "hopper", "all"} : Words{"fast", "golden", "hopper"};
   if (name == "isa") return {"generic", "v3", "v4", "v4_vnni", "neon"};
   if (name == "dist") return {"normal", "uniform", "outliers", "wide-exponent", "ties", "edge"};
+  if (name == "with" || name == "without") return optional_arguments();
   if (name == "dialect") return {dialects().begin(), dialects().end()};
   if (name == "op") return op_names();
   return {};

@@ -17,7 +17,7 @@ std::string dtypes_of(const TensorSpec& spec) {
 std::string traits_of(const TensorSpec& spec) {
   std::string text;
   const auto add = [&](const std::string& trait) { text += (text.empty() ? "" : ", ") + trait; };
-  if (spec.optional) add("optional");
+  if (spec.optional) add(spec.on_request ? "optional, on request" : "optional");
   if (spec.role != Role::values) add(std::string(name(spec.role)) + (spec.bound.empty() ? "" : " below " + spec.bound));
   if (spec.layout != Layout::rows) add(std::string(name(spec.layout)));
   if (spec.alignment > 1) add(fmt::format("{}-byte aligned", spec.alignment));
@@ -27,6 +27,13 @@ std::string traits_of(const TensorSpec& spec) {
   if (!spec.when.empty()) add("made when " + spec.when);
   if (spec.padded) add("has padding");
   if (!spec.view_of.empty()) add("a view of " + spec.view_of);
+  return text;
+}
+
+std::string meaning_of(const TensorSpec& spec) {
+  std::string text = spec.doc;
+  if (const std::string stored = to_string(spec.storage); !stored.empty()) text += "; " + stored;
+  if (!spec.kin.empty()) text += "; case lines make it: " + spec.kin;
   return text;
 }
 

@@ -12,6 +12,8 @@ namespace dodona::tools {
 std::string dtypes_of(const TensorSpec& spec);
 /// Role, layout, alignment, judge and whatever else the schema asks of a tensor.
 std::string traits_of(const TensorSpec& spec);
+/// The description, what the memory holds, and how case lines make it of other inputs.
+std::string meaning_of(const TensorSpec& spec);
 /// What an attribute accepts: words, types or a range; empty for anything.
 std::string attr_limits(const AttrSpec& spec);
 /// recipe, no effect, or nothing.

@@ -112,7 +112,7 @@ std::string section(const Op& op, const Evidence& evidence, const std::vector<Sp
   page += header({"tensor", "", "dtype", "shape", "traits", "meaning"});
   for (const TensorSpec& spec : op.schema().tensors)
     page += row({code(spec.name), std::string(oracle::direction_name(spec)), cell(dtypes_of(spec)), code("[" + spec.shape + "]"),
-                 cell(traits_of(spec)), cell(spec.doc)});
+                 cell(traits_of(spec)), cell(meaning_of(spec))});
   if (!op.schema().attrs.empty()) {
     page += "\n" + header({"attribute", "default", "accepts", "kind", "dialects", "meaning"});
     for (const AttrSpec& spec : op.schema().attrs)

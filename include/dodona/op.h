@@ -78,12 +78,11 @@ std::string_view name(Role role);
 
 /// How an output is compared.
 enum class Judge {
-  exact,         ///< bits are equal
-  code,          ///< codes are equal, or adjacent where the value before rounding lies within the stated distance of the boundary
-  budget,        ///< every element is within its budget
-  top_k,         ///< selected values are equal; members may differ only where the contract leaves the order open
-  grouping,      ///< each group holds the same members
-  distribution,  ///< no sample outside the support; frequencies pass a test
+  exact,     ///< bits are equal
+  code,      ///< codes are equal, or adjacent where the value before rounding lies within the stated distance of the boundary
+  budget,    ///< every element is within its budget
+  top_k,     ///< members are the contract's, after Op::condition has settled the choices that it leaves open by the actual ones
+  grouping,  ///< each group holds the same members
 };
 std::string_view name(Judge judge);
 
@@ -96,6 +95,33 @@ enum class Layout {
 };
 std::string_view name(Layout layout);
 
+/// Where the scale of row r and group g lies in a matrix of scales.
+enum class ScaleOrder {
+  linear,          ///< row by row, groups next to each other
+  swizzled_128x4,  ///< tiles of 128 rows x 4 groups, in a tile row r at (r mod 32)*16 + (r/32)*4; rows pad to 128, groups to 4
+  swizzled_8x4,    ///< tiles of 8 x 4, row by row inside; rows pad to 8, groups to 4
+  m_major,         ///< group by group: the tensor is [groups, rows]
+  ue8m0_words,     ///< i32 words of four groups of a row, group by group of words, rows padded to 4: [rows, groups/4] by columns
+  interleaved_4,   ///< four groups of a row next to each other: the tensor is [groups/4, rows*4]
+};
+std::string_view name(ScaleOrder order);
+
+/// What a tensor's memory holds, where that is more than its elements in the order of its shape.
+struct Storage {
+  /// The bytes hold codes of this type, the first one in the low bits: f4_e2m1 makes two codes a byte. Codes are what is judged.
+  std::optional<DType> code;
+
+  struct Scales {
+    std::string of;                      ///< the tensor whose elements are scaled
+    std::int64_t rows = 1, columns = 0;  ///< one scale for so many of its rows and columns; 0: for all of them
+    ScaleOrder order = ScaleOrder::linear;
+    bool by_expert = false;  ///< each expert's rows begin a tile of their own
+  };
+  std::optional<Scales> scales;
+};
+/// In words, for readers: "f4_e2m1 codes, two a byte, the first in the low nibble". Empty where there is nothing to say.
+std::string to_string(const Storage& storage);
+
 struct OpInfo {
   std::string_view name;
   Category category;
@@ -106,15 +132,18 @@ struct TensorSpec {
   std::string name;
   Direction direction = Direction::in;
   bool optional = false;
+  bool on_request = false;    ///< an optional input that a case line has only where it asks for it: --with NAME
   std::vector<DType> dtypes;  ///< accepted element types; empty when it follows another argument or an attribute
   std::string same_dtype_as;  ///< name of the tensor whose dtype it shares
   std::string dtype_attr;     ///< name of the attribute that names its dtype
   std::string shape;          ///< shape expression, see core/shape_expr.h
   Layout layout = Layout::rows;
+  Storage storage;
   int alignment = 1;  ///< bytes that the base address must be a multiple of
   Role role = Role::values;
   std::string bound;       ///< for ids, positions and lengths: the dimension expression that every value is below
   bool may_stray = false;  ///< values outside the bound are legal: it only says what to generate
+  std::string kin;         ///< of an input that case lines do not draw but make of other inputs: how, in words
   Judge judge = Judge::budget;
   bool padded = false;  ///< holds elements that the contract leaves unspecified
   std::string view_of;  ///< an output that is no memory of its own but a view of this argument, made by the call
@@ -196,12 +225,9 @@ struct Grouping {
 /// slack 0 says that nothing is open and the bits must be those of the rounded `exact`.
 struct ReferenceOutput {
   std::string name;
-  std::vector<double> exact, slack;       ///< row-major over the logical shape
+  std::vector<double> exact, slack;       ///< row-major over the logical shape; codes that are packed in bytes count one by one
   std::vector<std::uint8_t> unspecified;  ///< empty, or 1 where the contract says nothing (padding)
-  /// What the values are codes of, when the tensor stores them as bytes: f4_e2m1 in u8 makes two elements a byte, low nibble first.
-  /// `exact` then counts those elements.
-  std::optional<DType> code;
-  std::optional<Grouping> grouping;  ///< for the judge of that name
+  std::optional<Grouping> grouping;       ///< for the judge of that name
 };
 
 /// A value: copies are independent.
@@ -283,6 +309,9 @@ class Op {
   std::span<const Customary> customary() const { return customary_; }
   std::span<const FibNames> fib_names() const { return fib_names_; }
   virtual bool has(Mode mode) const = 0;
+  /// Fills the inputs that are made of other inputs (TensorSpec::kin), where `arguments` hold their memory; a pure function of the other
+  /// arguments and the seed. docs/inputs.md says how each is made.
+  virtual void make_inputs(Arguments& arguments, std::uint64_t seed) const = 0;
   std::vector<Mode> modes() const;
   /// Why a call with these arguments, which must be valid, has no such mode; nothing when it has. Running it all the same is an error
   /// with this reason.

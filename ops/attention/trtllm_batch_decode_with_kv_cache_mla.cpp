@@ -32,8 +32,6 @@ void check(const TrtllmBatchDecodeWithKvCacheMla& op) {
     throw Error(ErrorCode::bad_dtype, "", "out",
                 "has dtype " + std::string(name(type)) + ", expected bf16" + (op.query.dtype() == f16 ? " or f16" : "") + " as query is " +
                     std::string(name(op.query.dtype())));
-  if (op.return_lse && !op.lse.defined())
-    throw Error(ErrorCode::missing_argument, "", "lse", "is missing: with return_lse it must be given");
   check_mla_scale(op.bmm1_scale, "bmm1_scale");
   if (!std::isfinite(static_cast<float>(op.bmm2_scale)))
     throw Error(ErrorCode::bad_value, "", "bmm2_scale", "must be finite in fp32, got " + to_string(AttrValue(op.bmm2_scale)));
@@ -72,7 +70,9 @@ taken. An extension of this library, not upstream: f32 queries and cache, with u
       .flops = [](const ops::TrtllmBatchDecodeWithKvCacheMla& op) { return ops::attention_flops(ops::MlaAttention(ops::decode_of(op))); },
       .bytes_read = [](const ops::TrtllmBatchDecodeWithKvCacheMla& op) { return ops::MlaAttention(ops::decode_of(op)).bytes_read(); },
       .cases = {"B=2 Q=2 N=4 pages=4 P=32 W=2 --attr bmm1_scale=0.1352337788608801 --attr bmm2_scale=0.5",
-                "B=1 Q=1 N=3 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3"},
+                "B=1 Q=1 N=3 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
+                "B=2 Q=2 N=3 pages=4 P=32 W=2 workspace_bytes=64 --attr bmm1_scale=0.1352337788608801 --attr return_lse=true",
+                "B=1 Q=2 N=2 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --attr return_lse=true --dtype query=f8_e4m3"},
       .bench_cases = {"B=1 Q=1 N=128 pages=64 P=64 W=64 --attr bmm1_scale=0.1352337788608801",
                       "B=1 Q=1 N=128 pages=64 P=64 W=64 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
                       "B=4 Q=2 N=128 pages=64 P=64 W=16 --attr bmm1_scale=0.1352337788608801"},

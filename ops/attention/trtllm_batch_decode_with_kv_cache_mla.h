@@ -43,12 +43,12 @@ struct TrtllmBatchDecodeWithKvCacheMla {
     op.attr("page_size", page_size, at_least(0)).doc("P once more; 0: not given");
     op.attr("bmm1_scale", bmm1_scale).doc("all scales of the scores in one, positive: q_scale * k_scale * sm_scale");
     op.attr("bmm2_scale", bmm2_scale).doc("scale of the output: v_scale * o_scale");
-    op.attr("return_lse", return_lse).doc("lse must be given");
+    op.attr("return_lse", return_lse).doc("makes lse where it is not given");
     op.attr("enable_pdl", enable_pdl).ignored().doc("programmatic dependent launch, without effect on values");
     op.out("out", out, {bf16, f16, f32}, "B Q N kv_lora_rank")
         .doc("rounded once; bf16, or the type of the queries where that is f16 (as FlashMLA has it) or f32 (this library's own)");
     op.out("lse", lse, {f32}, "B Q N | B*Q N")
-        .optional()
+        .when("return_lse")
         .role(Role::lse_base_2)
         .layout(Layout::contiguous)
         .doc("written when given: log2 of the sum of exp(bmm1_scale * score)");

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/storage.h"
 #include "dodona/op.h"
 #include "ops/base/bounded.h"
 #include "quant/e2m1.h"
@@ -19,11 +20,9 @@ class GoldenOutput {
  public:
   GoldenOutput(const Tensor& tensor, Reference* reference, std::string_view name)
       : tensor_(tensor), record_(reference != nullptr && tensor.defined() ? &reference->output(name, tensor.elements()) : nullptr) {}
-  /// A contiguous output of bytes that hold codes: f4_e2m1 in u8, two to a byte. Positions then count codes.
+  /// A contiguous output of bytes that hold codes, as its schema says too: f4_e2m1 in u8, two to a byte. Positions then count codes.
   GoldenOutput(const Tensor& bytes, Reference* reference, std::string_view name, DType code)
-      : GoldenOutput(as_codes(bytes, code), reference, name) {
-    if (record_ != nullptr) record_->code = code;
-  }
+      : GoldenOutput(as_codes(bytes, Storage{code, {}}), reference, name) {}
 
   /// `x` is the value before the one rounding to the output's type; an honest implementation rounds something within its slack.
   void put(std::int64_t linear, const Bounded& x) const {
@@ -63,12 +62,6 @@ class GoldenOutput {
   }
 
  private:
-  static Tensor as_codes(const Tensor& bytes, DType code) {
-    Dims shape = bytes.shape();
-    shape[shape.rank() - 1] *= 8 / bits(code);
-    return {bytes.owner(), bytes.data(), code, shape, contiguous_strides(shape), bytes.writable()};
-  }
-
   /// Infinities and NaN have no slack.
   void record(std::int64_t linear, const Bounded& x, double slack) const {
     if (record_ == nullptr) return;

@@ -18,8 +18,8 @@ struct BmmFp8 {
     op.signature("A, B, A_scale, B_scale, dtype, out");
     op.in("A", A, {f8_e4m3, f8_e5m2}, "L M K").layout(Layout::contiguous).doc("left matrices");
     op.in("B", B, {f8_e4m3, f8_e5m2}, "L K N").layout(Layout::column_major).doc("right matrices, [L, N, K] in memory; not e5m2 if A is");
-    op.in("A_scale", A_scale, {f32}, " | 1").role(Role::scale).doc("what A's codes are multiplied with");
-    op.in("B_scale", B_scale, {f32}, " | 1").role(Role::scale).doc("what B's codes are multiplied with");
+    op.in("A_scale", A_scale, {f32}, " | 1").role(Role::scale).scales("A", 0, 0).doc("what A's codes are multiplied with");
+    op.in("B_scale", B_scale, {f32}, " | 1").role(Role::scale).scales("B", 0, 0).doc("what B's codes are multiplied with");
     op.dtype_attr("dtype", dtype, {bf16, f16}).doc("element type of out");
     op.choice("accumulator", accumulator, {"hopper_fp8", "fp32"})
         .doc("what sums may lose: hopper_fp8: what lies 13 bits below the largest addend, at every 32 products; fp32: fp32 roundings")

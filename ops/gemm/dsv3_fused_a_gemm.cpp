@@ -48,7 +48,7 @@ fp32 sums added left to right. Other orders are as good:
       .fast = ops::fast,
       .hopper = ops::hopper,
       .flops = ops::flops,
-      .cases = {"T=1"},
+      .cases = {"T=1", "T=2"},
       .bench_cases = {"T=1", "T=16"},
   });
 }

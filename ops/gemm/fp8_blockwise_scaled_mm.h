@@ -20,10 +20,12 @@ struct Fp8BlockwiseScaledMm {
     op.in("scales_a", scales_a, {f32}, "M K/128")
         .layout(Layout::column_major)
         .role(Role::scale)
+        .scales("mat_a", 1, 128)
         .doc("what 128 codes of a row are multiplied with; M-major, [K/128, M] in memory");
     op.in("scales_b", scales_b, {f32}, "K/128 N/128")
         .layout(Layout::column_major)
         .role(Role::scale)
+        .scales("mat_b", 128, 128)
         .doc("what 128 x 128 codes are multiplied with; [N/128, K/128] in memory");
     op.dtype_attr("out_dtype", out_dtype, {bf16, f16}).doc("element type of out");
     op.out("out", out, dtype_of_attr("out_dtype"), "M N").layout(Layout::contiguous).doc("rounded once");

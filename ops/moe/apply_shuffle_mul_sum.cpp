@@ -126,7 +126,8 @@ factor is denormal, for builds that flush it (times infinity: open). Sums of mag
       .customary = {{"*", CustomaryKind::close, 1.3e-6, 1e-5,
                      "sgl-kernel test_prepare_input_moe (as its XPU port has it), assert_allclose (f32, bf16, f16)"}},
       .cases = {"M=3 topk=8 R=24 D=7168", "M=5 topk=6 R=30 D=1024 --dtype input=f16", "M=4 topk=8 R=32 D=37 --dtype input=f32",
-                "M=3 topk=1 R=2 D=100"},
+                "M=3 topk=1 R=2 D=100", "M=4 topk=6 R=24 D=65 --without factors",
+                "M=3 topk=5 R=15 D=48 --dtype input=f32 --without factors"},
       .bench_cases = {"M=1 topk=8 R=8 D=7168", "M=64 topk=8 R=512 D=7168", "M=512 topk=8 R=4096 D=7168"},
   });
 }

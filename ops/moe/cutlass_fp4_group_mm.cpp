@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/random.h"
 #include "ops/base/expert_rows.h"
 #include "ops/base/golden_output.h"
 #include "ops/sums/products.h"
@@ -54,12 +55,6 @@ std::vector<Fp4Group> raw_groups(const CutlassFp4GroupMm& op) {
   return groups;
 }
 
-void require_experts(const char* argument, const Tensor& t, std::int64_t experts) {
-  if (t.defined() && t.size(0) != experts)
-    throw Error(ErrorCode::bad_shape, "", argument,
-                "has shape " + to_string(t.shape()) + ", expected E = " + std::to_string(experts) + " entries");
-}
-
 void require_all(const char* argument, const Tensor& t, std::int64_t value) {
   if (!t.defined()) return;
   for (std::int64_t i = 0; i < t.elements(); ++i)
@@ -78,11 +73,6 @@ void check_problem_sizes(const CutlassFp4GroupMm& op, const Sizes& s) {
 
 void check(const CutlassFp4GroupMm& op) {
   const Sizes s = sizes_of(op);
-  for (const auto& [argument, tensor] : {std::pair{"ab_strides", &op.ab_strides},
-                                         {"c_strides", &op.c_strides},
-                                         {"problem_sizes", &op.problem_sizes},
-                                         {"blockscale_offsets", &op.blockscale_offsets}})
-    require_experts(argument, *tensor, s.experts);
   require_all("ab_strides", op.ab_strides, s.k);
   require_all("c_strides", op.c_strides, s.n);
   check_problem_sizes(op, s);
@@ -100,6 +90,32 @@ void check(const CutlassFp4GroupMm& op) {
     require_scale_offset(scales, e, group.scale_row, group.rows, scale_end, op.a_blockscale.size(0));
     row_end = group.row + group.rows;
     scale_end = group.scale_row + quant::align(group.rows, 128);
+  }
+}
+
+/// Rows of nobody and tiles of scales of nobody lie in between, as far as there is room.
+void make_inputs(CutlassFp4GroupMm& op, std::uint64_t seed) {
+  const Sizes s = sizes_of(op);
+  const InputDraw rows_less(seed, "problem_sizes"), gap(seed, "blockscale_offsets");
+  for (std::int64_t e = 0; e < s.experts; ++e) {
+    const auto i = static_cast<std::size_t>(e);
+    if (op.ab_strides.defined()) op.ab_strides.as<std::int64_t>()[e] = s.k;
+    if (op.c_strides.defined()) op.c_strides.as<std::int64_t>()[e] = s.n;
+    if (!op.problem_sizes.defined()) continue;
+    const auto offsets = ints_of(op.expert_offsets);
+    const std::int64_t rows = (i + 1 < offsets.size() ? offsets[i + 1] : s.m) - offsets[i];
+    auto* const sizes = op.problem_sizes.as<std::int32_t>() + 3 * e;
+    sizes[0] = static_cast<std::int32_t>(rows - (rows > 0 ? static_cast<std::int64_t>(rows_less.below(e, 2)) : 0));
+    sizes[1] = static_cast<std::int32_t>(s.n);
+    sizes[2] = static_cast<std::int32_t>(s.k);
+  }
+  if (!op.blockscale_offsets.defined()) return;
+  std::int64_t spare = op.a_blockscale.size(0) / 128, at = 0;
+  for (std::int64_t e = 0; e < s.experts; ++e) spare -= quant::ceil_div(rows_of(op, static_cast<std::size_t>(e)), 128);
+  for (std::int64_t e = 0; e < s.experts; ++e) {
+    if (spare > 0 && gap.below(e, 2) == 1) at += 128, --spare;
+    op.blockscale_offsets.as<std::int32_t>()[e] = static_cast<std::int32_t>(at);
+    at += quant::align(rows_of(op, static_cast<std::size_t>(e)), 128);
   }
 }
 
@@ -200,10 +216,12 @@ of a matrix in tiles of 128 x 4 that begins at row blockscale_offsets[e]. Budget
                   .bytes = ops::packed_bytes,
                   .pack = ops::pack,
                   .fast = ops::fast_prepared},
+      .make_inputs = ops::make_inputs,
       .check = ops::check,
       .flops = ops::flops,
       .bytes_read = ops::bytes_read,
-      .cases = {"M=40 N=32 K=96 E=4 R=512", "M=21 N=64 K=512 E=3 R=384 --attr out_dtype=f16"},
+      .cases = {"M=40 N=32 K=96 E=4 R=512", "M=21 N=64 K=512 E=3 R=384 --attr out_dtype=f16",
+                "M=150 N=32 K=64 E=3 R=768 --with ab_strides --with blockscale_offsets --with c_strides --with problem_sizes"},
       .bench_cases = {"M=8 N=4096 K=7168 E=2 R=256", "M=64 N=4096 K=7168 E=8 R=1024"},
   });
 }

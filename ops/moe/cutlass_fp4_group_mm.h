@@ -15,33 +15,40 @@ struct CutlassFp4GroupMm {
   static constexpr OpInfo info{"cutlass_fp4_group_mm", Category::moe, Source::sgl_kernel};
   void describe(auto& op) {
     op.signature("a_fp4, b_fp4, a_blockscale, b_blockscale, alphas, out_dtype");
-    op.in("a_fp4", a_fp4, {u8}, "M K/2").layout(Layout::contiguous).doc("e2m1 codes, two a byte, even column in the low nibble");
-    op.in("b_fp4", b_fp4, {u8}, "E N K/2").layout(Layout::contiguous).doc("weights of each expert, likewise");
+    op.in("a_fp4", a_fp4, {u8}, "M K/2").codes(f4_e2m1).layout(Layout::contiguous).doc("rows sorted by expert");
+    op.in("b_fp4", b_fp4, {u8}, "E N K/2").codes(f4_e2m1).layout(Layout::contiguous).doc("weights of each expert");
     op.in("a_blockscale", a_blockscale, {f8_e4m3}, "R align(K/16,4)")
         .layout(Layout::contiguous)
         .role(Role::scale)
-        .doc("a's block scales, each expert's in tiles of 128 x 4: row r of a tile at (r mod 32)*16 + (r/32)*4");
+        .scales("a_fp4", 1, 16, ScaleOrder::swizzled_128x4)
+        .by_expert()
+        .padded()
+        .doc("block scales; the padding may hold anything");
     op.in("b_blockscale", b_blockscale, {f8_e4m3}, "E align(N,128) align(K/16,4)")
         .layout(Layout::contiguous)
         .role(Role::scale)
-        .doc("b's block scales in tiles of 128 x 4");
+        .scales("b_fp4", 1, 16, ScaleOrder::swizzled_128x4)
+        .padded()
+        .doc("block scales; the padding may hold anything");
     op.in("alphas", alphas, {f32}, "E").layout(Layout::contiguous).role(Role::scale).doc("factor of each expert's product");
-    op.in("ab_strides", ab_strides, {i64}, "S").layout(Layout::contiguous).optional().doc("[E]: K; may be left out");
-    op.in("c_strides", c_strides, {i64}, "S").layout(Layout::contiguous).optional().doc("[E]: N; may be left out");
-    op.in("problem_sizes", problem_sizes, {i32}, "S 3")
+    op.in("ab_strides", ab_strides, {i64}, "E").layout(Layout::contiguous).on_request().kin("K for every expert").doc("K");
+    op.in("c_strides", c_strides, {i64}, "E").layout(Layout::contiguous).on_request().kin("N for every expert").doc("N");
+    op.in("problem_sizes", problem_sizes, {i32}, "E 3")
         .layout(Layout::contiguous)
-        .optional()
-        .doc("[E, 3]: rows, N and K of each expert; by default its rows end where the next expert's begin, the last one's at M");
+        .on_request()
+        .kin("the rows between expert_offsets, less a choice below 2 where there are some; N; K")
+        .doc("rows, N and K of each expert; by default its rows end where the next expert's begin, the last one's at M");
     op.in("expert_offsets", expert_offsets, {i32}, "E")
         .layout(Layout::contiguous)
         .role(Role::indptr, "M")
         .doc("first row of each expert, rising from 0");
-    op.in("blockscale_offsets", blockscale_offsets, {i32}, "S")
+    op.in("blockscale_offsets", blockscale_offsets, {i32}, "E")
         .layout(Layout::contiguous)
-        .optional()
+        .on_request()
+        .kin("each at the next multiple of 128 with room, or one tile farther where a choice below 2 is 1 and R leaves one to spare")
         .doc(
-            "[E]: row of a_blockscale where each expert's scales begin: multiples of 128 with room for its rows; by default each at the "
-            "next such multiple");
+            "row of a_blockscale where each expert's scales begin: multiples of 128 with room for its rows; by default each at the next "
+            "such multiple");
     op.dtype_attr("out_dtype", out_dtype, {bf16, f16}).doc("element type of out");
     op.out("out", out, dtype_of_attr("out_dtype"), "M N")
         .layout(Layout::contiguous)

@@ -24,30 +24,32 @@ struct ScaledFp4ExpertsQuant {
         .layout(Layout::contiguous)
         .role(Role::indptr, "T")
         .doc("expert e owns the rows from entry e to before entry e+1; from 0, rising, the last one at most T");
-    op.in("blockscale_offsets", blockscale_offsets, {i32}, "S")
+    op.in("blockscale_offsets", blockscale_offsets, {i32}, "E+1")
         .layout(Layout::contiguous)
-        .optional()
+        .on_request()
+        .kin("each at the next multiple of 128 with room, or one tile farther where a choice below 2 is 1; the last is the end")
         .doc(
-            "[E+1]: where each expert's scales begin, in rows of output_scales: multiples of 128 with room for its rows; by default each "
-            "at the next such multiple");
-    op.in("expert_map", expert_map, {i32}, "P")
+            "where each expert's scales begin, in rows of output_scales: multiples of 128 with room for its rows; by default each at the "
+            "next such multiple");
+    op.in("expert_map", expert_map, {i32}, "T")
         .layout(Layout::contiguous)
         .role(Role::positions, "M")
-        .optional()
-        .doc("[T]: row t of the output is made from this row of the input; by default row t");
+        .on_request()
+        .doc("row t of the output is made from this row of the input; by default row t");
     op.attr("topk", topk, between(1, 65536)).doc("experts per token: neither T nor the rows of output_scales exceed 65536 times this");
     op.out("output", output, {u8}, "T K/2")
         .layout(Layout::contiguous)
         .judged(Judge::code)
         .padded()
-        .doc("two codes a byte, even column in the low nibble; rows beyond the last offset are unspecified");
+        .codes(f4_e2m1)
+        .doc("rows beyond the last offset are unspecified");
     op.out("output_scales", output_scales, {f8_e4m3}, "R align(K/16,4)")
         .layout(Layout::contiguous)
         .judged(Judge::code)
         .padded()
-        .doc(
-            "block scales, each expert's in tiles of 128 x 4: row r of a tile at (r mod 32)*16 + (r/32)*4; by default as many rows as the "
-            "offsets end at");
+        .scales("output", 1, 16, ScaleOrder::swizzled_128x4)
+        .by_expert()
+        .doc("block scales; by default as many rows as the offsets end at");
     op.symbol("K", {.multiple_of = 16});
   }
 };

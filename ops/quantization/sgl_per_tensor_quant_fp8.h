@@ -24,6 +24,7 @@ struct SglPerTensorQuantFp8 {
         .doc("how the scale is divided by 448: rcp: a product with fl32(1/448), as fast-math builds do; ieee: a true division");
     op.out("output_q", output_q, {f8_e4m3}, "T... H").layout(Layout::contiguous).judged(Judge::code).doc("codes");
     op.inout("output_s", output_s, {f32}, "1")
+        .scales("output_q", 0, 0)
         .role(Role::scale)
         .layout(Layout::contiguous)
         .doc("what a code's value is multiplied with to give it back; before a dynamic call 0, for what is larger already stays");

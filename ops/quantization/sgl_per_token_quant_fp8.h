@@ -19,7 +19,10 @@ struct SglPerTokenQuantFp8 {
     op.choice("divide", divide, {"rcp", "ieee"})
         .doc("how the scale is divided by 448: rcp: a product with fl32(1/448), as fast-math builds do; ieee: a true division");
     op.out("output_q", output_q, {f8_e4m3}, "M K").layout(Layout::contiguous).judged(Judge::code).doc("codes");
-    op.out("output_s", output_s, {f32}, "M 1 | M").layout(Layout::contiguous).doc("what a code's value is multiplied with to give it back");
+    op.out("output_s", output_s, {f32}, "M 1 | M")
+        .layout(Layout::contiguous)
+        .scales("output_q", 1, 0)
+        .doc("what a code's value is multiplied with to give it back");
     op.symbol("K", {.multiple_of = 4});
     op.rows_independent("M");
   }

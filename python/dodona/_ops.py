@@ -310,6 +310,8 @@ def _tensor_doc(slot: Slot) -> str:
         notes.append(spec["layout"].replace("_", "-"))
     if spec["direction"] == "in place":
         notes.append("written in place")
+    if spec.get("storage"):
+        notes.append(spec["storage"]["text"])
     if spec["optional"]:
         notes.append("optional")
     return f"    {slot.name}: {', '.join(notes)}: {spec['doc']}"

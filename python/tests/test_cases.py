@@ -23,6 +23,18 @@ def test_a_case_has_inputs_attributes_and_its_line():
     case.arguments()["input"][0, 0] = 1  # a copy
 
 
+def test_optional_arguments_are_asked_for_and_left_out():
+    sizes = "apply_shuffle_mul_sum M=2 topk=3 R=6 D=8"
+    assert "factors" in dodona.gen(sizes).inputs
+    assert "factors" not in dodona.gen(f"{sizes} --without factors").inputs
+    assert dodona.gen(f"{sizes} --without factors").line.endswith("--without factors")
+    offsets = "scaled_fp4_experts_quant M=9 T=9 K=64 E=2 R=256"
+    assert "blockscale_offsets" not in dodona.gen(offsets).inputs
+    assert dodona.gen(f"{offsets} --with blockscale_offsets").inputs["blockscale_offsets"].shape == (3,)
+    with pytest.raises(ValueError, match="input is not optional"):
+        dodona.gen("rmsnorm T=3 H=64 --without input")
+
+
 def test_inputs_outlive_their_case():
     inputs = dodona.gen(LINE).inputs["input"]
     again = dodona.gen(LINE).inputs["input"]
@@ -148,7 +160,7 @@ def regenerate(path):
     return subprocess.run([sys.executable, SCRIPT, path], capture_output=True, text=True)
 
 
-# Values, weights, positions, tables of cosines, scales, 8-bit floats, log-sum-exps, packed codes.
+# Values, weights, positions, tables of cosines, scales, 8-bit floats, log-sum-exps, packed codes, lengths, pages, experts.
 @pytest.mark.parametrize(
     "line",
     [
@@ -157,6 +169,8 @@ def regenerate(path):
         "rotary_embedding T=3 P=64 R=64 Nq=4 --attr head_size=64 --dtype query=f32",
         "bmm_fp8 L=1 M=3 N=32 K=64 --dist ties",
         "weak_ref_tensor S=33 --dtype tensor=f4_e2m1 --dist wide-exponent",
+        "cutlass_mla_decode B=2 N=2 pages=8 P=32 W=4 --attr sm_scale=0.1",
+        "prepare_moe_input M=9 topk=3 --attr num_experts=4 --attr n=8 --attr k=16",
     ],
 )
 def test_the_numpy_script_makes_the_same_inputs(command, tmp_path, line):
@@ -164,6 +178,35 @@ def test_the_numpy_script_makes_the_same_inputs(command, tmp_path, line):
     command("gen", *line.split(), "--compact", "-o", str(path))
     done = regenerate(path)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def kin_lines():
+    """Case lines whose inputs are, some of them, made of others, with the arguments that are."""
+    for op in dodona.ops():
+        schema = dodona.schema(op)
+        kin = [spec["name"] for spec in schema["tensors"] if spec.get("made_of_other_inputs")]
+        for line in schema["cases"]:
+            made = [name for name in kin if f"--with {name}" in line]
+            if made:
+                yield f"{op} {line}", made
+
+
+@pytest.mark.parametrize("line, made", kin_lines())
+def test_the_numpy_script_makes_inputs_of_other_inputs(command, tmp_path, line, made):
+    page = (SCRIPT.parent / "inputs.md").read_text()
+    for seed in range(3):
+        path = tmp_path / f"case{seed}"
+        command("gen", *line.split(), "--seed", str(seed), "--compact", "-o", str(path))
+        done = regenerate(path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        for name in made:
+            assert name in done.stdout and name in page
+
+
+def test_every_input_made_of_others_is_in_some_case_line():
+    made = {(line.split()[0], name) for line, names in kin_lines() for name in names}
+    wanted = {(op, s["name"]) for op in dodona.ops() for s in dodona.schema(op)["tensors"] if s.get("made_of_other_inputs")}
+    assert made == wanted and wanted
 
 
 def test_the_numpy_script_notices_other_bytes(command, tmp_path):

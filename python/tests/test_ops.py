@@ -77,6 +77,15 @@ def test_functions_have_upstreams_signature_and_a_docstring():
             assert spec["name"] in function.__doc__, (op, spec["name"])
 
 
+def test_what_bytes_hold_is_part_of_the_schema():
+    tensors = {spec["name"]: spec for spec in dodona.schema("cutlass_scaled_fp4_mm")["tensors"]}
+    assert tensors["a"]["storage"]["codes"] == "f4_e2m1"
+    scales = {"of": "a", "rows": 1, "columns": 16, "order": "swizzled-128x4", "by_expert": False}
+    assert tensors["block_scale_a"]["storage"]["scales"] == scales
+    assert tensors["block_scale_a"]["storage"]["text"] in dodona.cutlass_scaled_fp4_mm.__doc__
+    assert "storage" not in tensors["out"]
+
+
 def test_modes_and_threads_are_chosen_by_call(rms):
     fast = dodona.rmsnorm(**rms)
     assert np.array_equal(fast, dodona.rmsnorm(**rms, threads=1))

@@ -1,10 +1,10 @@
 // Binding and validating one call: everything is checked here before an op writes anything.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 
+#include "core/case_line.h"
 #include "core/describe.h"
 #include "core/shape_expr.h"
 #include "dodona/op.h"
@@ -57,15 +57,15 @@ void give_back(const OpSchema& schema, const Fields& fields, Arguments& argument
 /// Whether `a` and `b` share at least one byte. Exact for strided views that interleave.
 bool share_memory(const Tensor& a, const Tensor& b);
 
-/// Shapes and dtypes of all tensors of a call described by symbol values and attributes alone; used to generate inputs.
-/// `symbols` may leave out symbols that are integer attributes. Throws bad_shape naming the symbol that is missing or impossible.
+/// Shapes and dtypes of all tensors of the call that a case line describes, its attributes resolved in `attrs`; used to generate inputs.
+/// The line may leave out sizes that are integer attributes. Optional tensors are planned as the line asks (--with, --without), else where
+/// its sizes determine theirs. Throws bad_shape naming the size that is missing or impossible, bad_option for a presence that cannot be.
 struct PlannedTensor {
   const TensorSpec* spec;
   DType dtype;
   Dims shape;
   std::int64_t bound;  ///< exclusive bound of ids, 0 for none
 };
-std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, const std::map<std::string, std::int64_t>& symbols,
-                                const std::map<std::string, DType>& dtypes, const Arguments& attrs);
+std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, const CaseLine& line, const Arguments& attrs);
 
 }  // namespace dodona

@@ -81,6 +81,10 @@ CaseLine parse_case_line(std::string_view text) {
       const auto dtype = parse_dtype(type);
       if (!dtype) fail(line.op, name, "has an unknown dtype '" + std::string(type) + "'");
       line.dtypes[name] = *dtype;
+    } else if (word == "--with" || word == "--without") {
+      const std::string argument(value);
+      if (line.with.count(argument) + line.without.count(argument) > 0) fail(line.op, argument, "is asked for or left out twice");
+      (word == "--with" ? line.with : line.without).insert(argument);
     } else if (word == "--seed") {
       if (!parse_number(value, line.seed)) fail(line.op, "--seed", "must be a whole number, got '" + std::string(value) + "'");
     } else if (word == "--dialect") {
@@ -101,6 +105,8 @@ std::string to_string(const CaseLine& line) {
   for (const auto& [symbol, value] : line.symbols) text += " " + symbol + "=" + std::to_string(value);
   for (const auto& [argument, dtype] : line.dtypes) text += " --dtype " + argument + "=" + std::string(name(dtype));
   for (const auto& [attr, value] : line.attrs.attrs) text += " --attr " + attr + "=" + to_string(value);
+  for (const std::string& argument : line.with) text += " --with " + argument;
+  for (const std::string& argument : line.without) text += " --without " + argument;
   if (line.dist != "normal") text += " --dist " + line.dist;
   if (line.seed != 0) text += " --seed " + std::to_string(line.seed);
   if (!line.dialect.empty()) text += " --dialect " + line.dialect;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -15,13 +16,14 @@ struct CaseLine {
   std::map<std::string, std::int64_t> symbols;  ///< T=64
   Arguments attrs;                              ///< --attr eps=1e-5 (tensors unused)
   std::map<std::string, DType> dtypes;          ///< --dtype input=f16
+  std::set<std::string> with, without;          ///< --with expert_map, --without bias: optional arguments
   std::uint64_t seed = 0;                       ///< --seed 7
   std::string dialect;                          ///< --dialect flashinfer; empty for the default
   std::string dist = "normal";                  ///< --dist normal|uniform|outliers|wide-exponent|ties|edge
 };
 
-/// Parses `OP SYM=N... [--attr k=v] [--dtype arg=t] [--dist D] [--seed N] [--dialect D]`. Numbers, true/false and words become typed
-/// values; the schema converts them further. Throws Error (bad_option) naming the word that does not fit.
+/// Parses `OP SYM=N... [--attr k=v] [--dtype arg=t] [--with arg] [--without arg] [--dist D] [--seed N] [--dialect D]`. Numbers, true/false
+/// and words become typed values; the schema converts them further. Throws Error (bad_option) naming the word that does not fit.
 CaseLine parse_case_line(std::string_view text);
 /// The line that parses back to the same case; defaults are left out.
 std::string to_string(const CaseLine& line);

@@ -20,6 +20,9 @@ CompiledSchema::CompiledSchema(const OpInfo& info, const OpSchema& schema) : sym
     if (!spec.view_of.empty()) rules.view_of = require(tensor_index(schema, spec.view_of), "no tensor " + spec.view_of);
     if (!spec.when.empty()) rules.when_attr = require(attr_index(schema, spec.when), "no attribute " + spec.when);
     if (!spec.dtype_attr.empty()) rules.dtype_attr = require(attr_index(schema, spec.dtype_attr), "no attribute " + spec.dtype_attr);
+    if (spec.storage.scales) require(tensor_index(schema, spec.storage.scales->of), "no tensor " + spec.storage.scales->of);
+    if (spec.storage.code && (bits(*spec.storage.code) > 8 || spec.dtypes.empty() || bits(spec.dtypes.front()) != 8))
+      fail(spec.name + " holds codes of " + std::string(name(*spec.storage.code)) + " and is not made of bytes");
     tensors.push_back(std::move(rules));
   }
   for (std::size_t i = 0; i < schema.tensors.size(); ++i) {
@@ -45,11 +48,30 @@ CompiledSchema::CompiledSchema(const OpInfo& info, const OpSchema& schema) : sym
 }
 
 void compile(const OpInfo& info, OpSchema& schema) {
+  constexpr std::size_t capacity = Fields::capacity;
+  if (schema.tensors.size() > capacity || schema.attrs.size() > capacity)
+    throw std::logic_error("schema of " + std::string(info.name) + ": more than " + std::to_string(capacity) + " tensors or attributes");
   // What nothing rounds is compared by its bits, unless the schema says otherwise.
   for (TensorSpec& spec : schema.tensors)
     if (spec.direction != Direction::in && spec.judge == Judge::budget && !spec.dtypes.empty() && !is_float(spec.dtypes.front()))
       spec.judge = Judge::exact;
   schema.compiled = std::make_shared<const CompiledSchema>(info, schema);
+}
+
+void require_complete(const OpInfo& info, const OpSchema& schema, bool has_condition, bool has_make_inputs) {
+  const auto require = [&](bool holds, const std::string& argument, const std::string& what) {
+    if (!holds) throw std::logic_error("schema of " + std::string(info.name) + ": " + argument + " " + what);
+  };
+  bool has_kin = false;
+  for (const TensorSpec& spec : schema.tensors) {
+    require(!spec.doc.empty(), spec.name, "has no description");
+    require(spec.judge != Judge::top_k || has_condition, spec.name, "is judged by its members, and the op has no condition");
+    require(spec.kin.empty() || spec.direction == Direction::in, spec.name, "is no input, and is to be made of others");
+    require(spec.kin.empty() || has_make_inputs, spec.name, "is made of other inputs, and the op has no make_inputs");
+    has_kin = has_kin || !spec.kin.empty();
+  }
+  for (const AttrSpec& spec : schema.attrs) require(!spec.doc.empty(), spec.name, "has no description");
+  require(has_kin || !has_make_inputs, "make_inputs", "makes no input that says so");
 }
 
 }  // namespace dodona

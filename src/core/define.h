@@ -64,6 +64,9 @@ struct Implementation {
   /// Makes outputs that were not given where their sizes depend on what inputs hold. Called before validation: nothing is certain of
   /// the arguments. Throws Error.
   void (*make_outputs)(O&) = nullptr;
+  /// Fills the inputs of case lines that are functions of other inputs: those with `.kin()`. All memory is there, nothing is validated.
+  /// What it draws comes from streams named after the argument, see InputDraw, so that docs/regenerate_inputs.py can do the same.
+  void (*make_inputs)(O&, std::uint64_t seed) = nullptr;
   /// Checks that the schema cannot express. Throws Error.
   void (*check)(const O&) = nullptr;
   /// See Op::condition.
@@ -82,6 +85,9 @@ struct Implementation {
   std::vector<std::string> cases;
   std::vector<std::string> bench_cases;
 };
+
+/// Throws logic_error naming the op and the field where the schema leaves out what it must say: descriptions, a code for a judge.
+void require_complete(const OpInfo& info, const OpSchema& schema, bool has_condition, bool has_make_inputs);
 
 /// White space folded to single spaces: contracts are written as raw strings, in lines.
 std::string folded(std::string_view text);
@@ -104,6 +110,7 @@ class OpOf final : public Op {
     for (const std::string_view argument : implementation_.prepare.arguments)
       if (!argument.empty()) schema_.properties.prepared.emplace_back(argument);
     compile(info_, schema_);
+    require_complete(info_, schema_, implementation_.condition != nullptr, implementation_.make_inputs != nullptr);
     contract_ = folded(implementation_.contract);
     contract_version_ = implementation_.contract_version;
     cases_ = implementation_.cases;
@@ -114,6 +121,16 @@ class OpOf final : public Op {
   }
 
   bool has(Mode mode) const override { return mode != Mode::hopper || implementation_.hopper != nullptr; }
+
+  void make_inputs(Arguments& arguments, std::uint64_t seed) const override {
+    if (implementation_.make_inputs == nullptr) return;
+    O op;
+    Fields fields;
+    FieldCollector collector(fields);
+    op.describe(collector);
+    bind(info_, schema_, arguments, fields);
+    implementation_.make_inputs(op, seed);
+  }
 
   /// A typed call: validates `op` (its undefined outputs are allocated) and runs it.
   void run_typed(O& op, const Exec& exec, const Prepared& prepared) const {

@@ -9,8 +9,8 @@
 #pragma once
 
 #include <array>
-#include <cassert>
 #include <initializer_list>
+#include <stdexcept>
 #include <string_view>
 #include <type_traits>
 
@@ -56,7 +56,8 @@ using AttrPointer = std::variant<std::int64_t*, double*, bool*, std::string*, DT
 
 /// Pointers to the fields of one op instance, in the order of its schema.
 struct Fields {
-  static constexpr int capacity = 24;
+  /// compile() refuses a schema that has more of either.
+  static constexpr int capacity = 48;
   std::array<Tensor*, capacity> tensors;
   std::array<AttrPointer, capacity> attrs;
   std::array<bool, capacity> stands_in = {};  ///< the tensor has a dtype and a shape but no memory: prepared weights hold what it was
@@ -72,9 +73,14 @@ class FieldCollector {
     Ignore& doc(std::string_view) { return *this; }
     Ignore& role(Role, std::string_view = {}) { return *this; }
     Ignore& layout(Layout) { return *this; }
+    Ignore& codes(DType) { return *this; }
+    Ignore& scales(std::string_view, std::int64_t, std::int64_t, ScaleOrder = ScaleOrder::linear) { return *this; }
+    Ignore& by_expert() { return *this; }
     Ignore& aligned(int) { return *this; }
     Ignore& judged(Judge) { return *this; }
     Ignore& optional() { return *this; }
+    Ignore& on_request() { return *this; }
+    Ignore& kin(std::string_view) { return *this; }
     Ignore& padded() { return *this; }
     Ignore& view_of(std::string_view) { return *this; }
     Ignore& may_stray() { return *this; }
@@ -104,14 +110,17 @@ class FieldCollector {
   void in_place(std::string_view, std::string_view) {}
 
  private:
+  static void require_room(int count) {
+    if (count >= Fields::capacity) throw std::logic_error("an op describes more fields than Fields::capacity");
+  }
   Ignore add(Tensor& t) {
-    assert(fields_.tensor_count < Fields::capacity);
+    require_room(fields_.tensor_count);
     fields_.tensors[static_cast<std::size_t>(fields_.tensor_count++)] = &t;
     return {};
   }
   template <class T>
   Ignore add_attr(T& value) {
-    assert(fields_.attr_count < Fields::capacity);
+    require_room(fields_.attr_count);
     fields_.attrs[static_cast<std::size_t>(fields_.attr_count++)] = &value;
     return {};
   }
@@ -132,9 +141,21 @@ class SchemaWriter {
     /// `bound` is the dimension expression that every id, position or length must be below.
     TensorHandle& role(Role role, std::string_view bound = {}) { return spec().role = role, spec().bound = bound, *this; }
     TensorHandle& layout(Layout layout) { return spec().layout = layout, *this; }
+    /// The bytes hold codes of this type, the first in the low bits.
+    TensorHandle& codes(DType code) { return spec().storage.code = code, *this; }
+    /// One scale for each `rows` x `columns` elements of the tensor `of`, 0 for all of them.
+    TensorHandle& scales(std::string_view of, std::int64_t rows, std::int64_t columns, ScaleOrder order = ScaleOrder::linear) {
+      return spec().storage.scales = {std::string(of), rows, columns, order}, *this;
+    }
+    /// Behind scales(): each expert's rows begin a tile of their own.
+    TensorHandle& by_expert() { return spec().storage.scales.value().by_expert = true, *this; }
     TensorHandle& aligned(int bytes) { return spec().alignment = bytes, *this; }
     TensorHandle& judged(Judge judge) { return spec().judge = judge, *this; }
     TensorHandle& optional() { return spec().optional = true, *this; }
+    /// Optional, and left out of case lines that do not ask for it: `--with NAME`.
+    TensorHandle& on_request() { return spec().on_request = true, optional(); }
+    /// Made of other inputs by Implementation::make_inputs, and how, in words.
+    TensorHandle& kin(std::string_view how) { return spec().kin = how, *this; }
     TensorHandle& padded() { return spec().padded = true, *this; }
     /// The output is a view of `argument`, which the call itself makes: never given, never allocated, not owning.
     TensorHandle& view_of(std::string_view argument) { return spec().view_of = argument, spec().layout = Layout::any, *this; }

@@ -36,7 +36,7 @@ std::string_view name(Role role) {
 }
 
 std::string_view name(Judge judge) {
-  constexpr std::array<std::string_view, 6> names{"exact", "code", "budget", "top-k", "grouping", "distribution"};
+  constexpr std::array<std::string_view, 5> names{"exact", "code", "budget", "top-k", "grouping"};
   return names[static_cast<std::size_t>(judge)];
 }
 

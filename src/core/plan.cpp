@@ -6,10 +6,29 @@ namespace dodona {
 
 using namespace calls;
 
-std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, const std::map<std::string, std::int64_t>& symbols,
-                                const std::map<std::string, DType>& dtypes, const Arguments& attrs) {
+namespace {
+
+void check_presence(const Call& call, const CaseLine& line) {
+  for (const auto* names : {&line.with, &line.without})
+    for (const std::string& argument : *names) {
+      const TensorSpec* spec = call.schema.find_tensor(argument);
+      const std::string option = names == &line.with ? "--with" : "--without";
+      if (spec == nullptr) call.fail(ErrorCode::unknown_argument, argument, "is not an argument of this op, " + option + " names it");
+      if (!spec->optional) call.fail(ErrorCode::bad_option, argument, "is not optional, " + option + " names it");
+      if (names == &line.without && spec->direction == Direction::out)
+        call.fail(ErrorCode::bad_option, argument,
+                  "is an output" + (spec->when.empty() ? "" : " that attribute " + spec->when + " asks for") + ", --without names it");
+    }
+}
+
+}  // namespace
+
+std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, const CaseLine& line, const Arguments& attrs) {
   const Call call{info, schema};
   const CompiledSchema& compiled = call.compiled();
+  const auto& symbols = line.symbols;
+  const auto& dtypes = line.dtypes;
+  check_presence(call, line);
   SymbolValues values(compiled.symbols.count());
   for (int s = 0; s < compiled.symbols.count(); ++s) {
     const int attr = compiled.symbol_rules[slot(s)].attr;
@@ -54,10 +73,12 @@ std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, cons
       tensor.dtype = given->second;
     }
     const ShapeAlternative& alternative = rules.shape.alternatives().front();
-    bool determined = true;
+    const bool asked = line.with.count(spec.name) != 0, left_out = line.without.count(spec.name) != 0 || (spec.on_request && !asked);
+    const bool may_lack = spec.optional && !asked;
+    bool determined = !left_out;
     const auto push = [&](std::int64_t size, const std::string& text) {
-      if (size < 0 && spec.optional) determined = false;
-      if (size < 0 && !spec.optional)
+      if (size < 0 && may_lack) determined = false;
+      if (size < 0 && !may_lack)
         call.fail(ErrorCode::bad_shape, spec.name, "has shape " + alternative.text + ", and the given sizes do not determine " + text);
       if (determined) tensor.shape.push_back(size);
     };
@@ -65,14 +86,14 @@ std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, cons
     for (const DimExpr& dim : alternative.dims) push(dim.evaluate(values), dim.text());
     // Ids without the tensor that they point into are of no use.
     const std::int64_t below = rules.bound ? rules.bound->evaluate(values) : -1;
-    if (spec.optional && rules.bound && below < 0) determined = false;
+    if (may_lack && rules.bound && below < 0) determined = false;
     if (!determined) tensor.spec = nullptr;
     if (below >= 0) tensor.bound = below;
     planned.push_back(tensor);
   }
   for (const auto& [argument, dtype] : dtypes)
     if (schema.find_tensor(argument) == nullptr) call.fail(ErrorCode::unknown_argument, argument, "is not an argument of this op");
-  // Optional tensors whose sizes were not given are left out of the call.
+  // Optional tensors that are not wanted, or whose sizes were not given, are left out of the call.
   std::erase_if(planned, [](const PlannedTensor& t) { return t.spec == nullptr; });
   return planned;
 }

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -52,6 +53,16 @@ void fill_normal(Stream stream, std::uint64_t begin, std::span<float> out);
 
 /// An integer in [0, n). Throws Error (bad_value) for n = 0.
 std::uint64_t integer_below(Stream stream, std::uint64_t index, std::uint64_t n);
+
+/// What the inputs of a case line are drawn from: the numbers of docs/inputs.md, a pure function of (seed, argument, element).
+struct InputDraw {
+  Stream values, choices;
+  InputDraw(std::uint64_t seed, std::string_view argument) : values(seed, argument), choices(seed, std::string(argument) + "/choice") {}
+  double uniform(std::int64_t i) const { return static_cast<double>(dodona::uniform(values, static_cast<std::uint64_t>(i))); }
+  std::uint64_t below(std::int64_t i, std::uint64_t n) const { return integer_below(choices, static_cast<std::uint64_t>(i), n); }
+  /// A second choice about the same element.
+  std::uint64_t below_again(std::int64_t i, std::uint64_t n) const { return below(i + (std::int64_t{1} << 40), n); }
+};
 
 /// Shuffles in place (Fisher-Yates).
 void shuffle(Stream stream, std::span<std::int32_t> values);

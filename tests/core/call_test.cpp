@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <set>
 
 #include "core/define.h"
+#include "core/storage.h"
 #include "dodona/error.h"
+#include "quant/element.h"
 
 namespace dodona {
 namespace {
@@ -12,34 +15,42 @@ namespace {
 using enum DType;
 
 struct Sample {
-  Tensor x, weight, positions, scale, extra, y;
+  Tensor x, weight, positions, scale, extra, wish, y, twice;
   double eps = 1e-6;
   std::int64_t head_size = 4;
   std::string order = "fused";
   DType dtype = bf16;
+  bool double_it = false;
 
   static constexpr OpInfo info{"sample", Category::utility, Source::torch};
   void describe(auto& op) {
-    op.in("x", x, {bf16, f32}, "T Nq*head_size | T Nq head_size").aligned(16);
-    op.in("weight", weight, same_as("x"), "Nq*head_size").layout(Layout::contiguous);
-    op.in("positions", positions, {i32, i64}, "T").role(Role::positions, "P");
-    op.in("scale", scale, {f32}, "P | ").role(Role::scale);
-    op.in("extra", extra, {bf16}, "T E").optional();
-    op.attr("eps", eps, at_least(0.0));
-    op.attr("head_size", head_size, between(1, 1024));
-    op.choice("order", order, {"fused", "rounded"}).dialect("deepseek", "rounded");
-    op.dtype_attr("dtype", dtype, {bf16, f16});
-    op.out("y", y, dtype_of_attr("dtype"), "T Nq*head_size");
+    op.in("x", x, {bf16, f32}, "T Nq*head_size | T Nq head_size").aligned(16).doc("rows");
+    op.in("weight", weight, same_as("x"), "Nq*head_size").layout(Layout::contiguous).doc("factors");
+    op.in("positions", positions, {i32, i64}, "T").role(Role::positions, "P").doc("rows of scale");
+    op.in("scale", scale, {f32}, "P | ").role(Role::scale).doc("scales");
+    op.in("extra", extra, {bf16}, "T E").optional().doc("made where E is known");
+    op.in("wish", wish, {i32}, "T").on_request().kin("the row's number").doc("made where it is asked for");
+    op.attr("eps", eps, at_least(0.0)).doc("a number");
+    op.attr("head_size", head_size, between(1, 1024)).doc("elements of a head");
+    op.choice("order", order, {"fused", "rounded"}).dialect("deepseek", "rounded").doc("a recipe");
+    op.dtype_attr("dtype", dtype, {bf16, f16}).doc("element type of y");
+    op.out("y", y, dtype_of_attr("dtype"), "T Nq*head_size").doc("what comes out");
+    op.out("twice", twice, {f32}, "T").when("double_it").doc("written when given");
+    op.attr("double_it", double_it).doc("makes twice");
     op.symbol("Nq", {.multiple_of = 2});
   }
 };
 
+void number_rows(Sample& op, std::uint64_t seed) {
+  for (std::int64_t i = 0; op.wish.defined() && i < op.wish.size(0); ++i)
+    op.wish.as<std::int32_t>()[i] = static_cast<std::int32_t>(i + static_cast<std::int64_t>(seed));
+}
 void nothing(const Sample&, const Exec&) {}
 void nothing_golden(const Sample&, const Exec&, Reference*) {}
 
 const Op& sample() {
-  static const auto op =
-      define<Sample>({.contract = "none", .golden = nothing_golden, .fast = nothing, .cases = {"T=1"}, .bench_cases = {}});
+  static const auto op = define<Sample>(
+      {.contract = "none", .golden = nothing_golden, .fast = nothing, .make_inputs = number_rows, .cases = {"T=1"}, .bench_cases = {}});
   return *op;
 }
 
@@ -149,10 +160,10 @@ TEST(Call, OutputsMayNotShareMemoryOrOverlapThemselvesOrBeReadOnly) {
 TEST(Call, UnknownAndMissingNamesAreNamed) {
   Arguments a = good();
   a.set("wieght", Tensor(bf16, {8}));
-  EXPECT_EQ(error_of(a), "sample: wieght is not an argument of this op; its tensors are x, weight, positions, scale, extra, y");
+  EXPECT_EQ(error_of(a), "sample: wieght is not an argument of this op; its tensors are x, weight, positions, scale, extra, wish, y, twice");
   a = good();
   a.set_attr("epsilon", 1.0);
-  EXPECT_EQ(error_of(a), "sample: epsilon is not an attribute of this op; its attributes are eps, head_size, order, dtype");
+  EXPECT_EQ(error_of(a), "sample: epsilon is not an attribute of this op; its attributes are eps, head_size, order, dtype, double_it");
   a = good();
   a.tensors.erase(a.tensors.begin());
   EXPECT_EQ(error_of(a), "sample: x is missing");
@@ -192,6 +203,117 @@ TEST(Call, SchemasThatContradictThemselvesAreBugs) {
   schema.tensors.back().same_dtype_as = "nothing";
   schema.tensors.back().shape = "T";
   EXPECT_THROW(compile(info, schema), std::logic_error);
+}
+
+/// What is wrong with an op of one tensor as `change` leaves it; empty when nothing is.
+template <class Change>
+std::string flaw_of(const Change& change) {
+  const OpInfo info{"flawed", Category::utility, Source::torch};
+  OpSchema schema;
+  SchemaWriter writer(schema);
+  Tensor unused;
+  writer.in("x", unused, {u8}, "T").doc("bytes");
+  try {
+    change(schema, writer);
+    compile(info, schema);
+    require_complete(info, schema, false, false);
+  } catch (const std::logic_error& error) {
+    EXPECT_NE(std::string(error.what()).find("flawed"), std::string::npos) << "the op is not named";
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Call, ASchemaThatLeavesOutWhatItMustSayIsABug) {
+  using Writer = SchemaWriter;
+  Tensor t;
+  bool flag = false;
+  EXPECT_EQ(flaw_of([](OpSchema&, Writer&) {}), "");
+  EXPECT_NE(flaw_of([&](OpSchema&, Writer& op) { op.in("w", t, {f32}, "T"); }).find("w has no description"), std::string::npos);
+  EXPECT_NE(flaw_of([&](OpSchema&, Writer& op) { op.attr("a", flag); }).find("a has no description"), std::string::npos);
+  EXPECT_NE(flaw_of([&](OpSchema&, Writer& op) { op.in("w", t, {f32}, "T").codes(f4_e2m1).doc("w"); }).find("not made of bytes"),
+            std::string::npos);
+  EXPECT_NE(flaw_of([&](OpSchema&, Writer& op) { op.in("w", t, {f32}, "T").scales("q", 1, 16).doc("w"); }).find("no tensor q"),
+            std::string::npos);
+  EXPECT_NE(flaw_of([&](OpSchema&, Writer& op) { op.in("w", t, {i32}, "T").kin("ones").doc("w"); }).find("no make_inputs"),
+            std::string::npos);
+  EXPECT_NE(flaw_of([&](OpSchema&, Writer& op) { op.out("w", t, {i32}, "T").judged(Judge::top_k).doc("w"); }).find("no condition"),
+            std::string::npos);
+}
+
+TEST(Call, MoreFieldsThanACallHoldsAreABugOfTheSchemaAndNeverAnOverflow) {
+  Tensor t;
+  const auto many = [&](int count, auto& op) {
+    for (int i = 1; i < count; ++i) op.in("t" + std::to_string(i), t, {f32}, "T").doc("one more");
+  };
+  EXPECT_EQ(flaw_of([&](OpSchema&, SchemaWriter& op) { many(Fields::capacity, op); }), "");
+  EXPECT_NE(flaw_of([&](OpSchema&, SchemaWriter& op) { many(Fields::capacity + 1, op); }).find("more than"), std::string::npos);
+  Fields fields;
+  FieldCollector collector(fields);
+  for (int i = 0; i < Fields::capacity; ++i) collector.in("t", t, {f32}, "T");
+  EXPECT_THROW(collector.in("t", t, {f32}, "T"), std::logic_error);
+  EXPECT_GE(Fields::capacity, 40) << "fused mixtures of experts have 20 tensors, and may have twice as many";
+}
+
+/// Names of the tensors that the line's call has, outputs that it does not make left out.
+std::set<std::string> planned(const std::string& options) {
+  std::set<std::string> names;
+  const CaseLine line = parse_case_line("sample T=3 Nq=2 P=5" + options);
+  for (const PlannedTensor& tensor : plan(Sample::info, sample().schema(), line, line.attrs)) names.insert(tensor.spec->name);
+  return names;
+}
+
+std::string plan_error(const std::string& options) {
+  try {
+    planned(options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Presence, IsAsTheLineSaysAndElseAsItsSizesSay) {
+  EXPECT_EQ(planned("").count("extra"), 0u);
+  EXPECT_EQ(planned(" E=2").count("extra"), 1u);
+  EXPECT_EQ(planned(" E=2 --without extra").count("extra"), 0u);
+  EXPECT_EQ(planned("").count("wish"), 0u) << "only on request, though its size is known";
+  EXPECT_EQ(planned(" --with wish").count("wish"), 1u);
+}
+
+TEST(Presence, ThatCannotBeIsOneErrorThatNamesTheArgument) {
+  EXPECT_EQ(plan_error(" --with extra"), "sample: extra has shape [T, E], and the given sizes do not determine E");
+  EXPECT_EQ(plan_error(" --without x"), "sample: x is not optional, --without names it");
+  EXPECT_EQ(plan_error(" --with x"), "sample: x is not optional, --with names it");
+  EXPECT_EQ(plan_error(" --without nothing"), "sample: nothing is not an argument of this op, --without names it");
+  EXPECT_EQ(plan_error(" --without twice"), "sample: twice is an output that attribute double_it asks for, --without names it");
+}
+
+TEST(Kinship, InputsAreMadeOfOthersBeforeAnythingIsValidated) {
+  Arguments a = good();
+  a.set("wish", Tensor(i32, {3}));
+  sample().make_inputs(a, 7);
+  EXPECT_EQ(a.find("wish")->as<std::int32_t>()[2], 9);
+}
+
+TEST(StorageOf, CodesAreElementsOverTheSameMemory) {
+  const Tensor bytes(u8, {2, 3});
+  bytes.as<std::uint8_t>()[4] = 0xA5;
+  const Tensor codes = as_codes(bytes, Storage{f4_e2m1, {}});
+  EXPECT_EQ(codes.shape(), (Dims{2, 6}));
+  EXPECT_EQ(quant::get_bits(codes, 8), 0x5u) << "the first code is in the low nibble";
+  EXPECT_EQ(quant::get_bits(codes, 9), 0xAu);
+  quant::set_bits(codes, 0, 7);
+  EXPECT_EQ(bytes.as<std::uint8_t>()[0], 7);
+  EXPECT_EQ(as_codes(bytes, {}).dtype(), u8) << "what the schema does not call codes is none";
+}
+
+TEST(StorageOf, IsToldInWords) {
+  const auto told = [](const Storage& storage) { return to_string(storage); };
+  EXPECT_EQ(told({}), "");
+  EXPECT_EQ(told({f4_e2m1, {}}), "f4_e2m1 codes, two a byte, the even column in the low nibble");
+  EXPECT_EQ(told({{}, Storage::Scales{"a", 0, 0}}), "the scale of a");
+  EXPECT_EQ(told({{}, Storage::Scales{"a", 1, 0}}), "a scale for each row of a");
+  EXPECT_EQ(told({{}, Storage::Scales{"a", 128, 128, ScaleOrder::m_major}}), "a scale for 128 x 128 elements of a, group by group");
 }
 
 TEST(Registry, UnknownOpsNameTheNearest) {

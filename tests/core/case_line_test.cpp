@@ -30,8 +30,9 @@ TEST(CaseLine, ReadsSizesAttributesTypesSeedAndDialect) {
 }
 
 TEST(CaseLine, WritesWhatReadsBackTheSame) {
-  const std::string text = "bmm_fp8 B=2 K=64 --dtype A=f8_e5m2 --attr dtype=f16 --dist ties --seed 12 --dialect trtllm";
-  EXPECT_EQ(to_string(parse_case_line(text)), text);
+  for (const char* text : {"bmm_fp8 B=2 K=64 --dtype A=f8_e5m2 --attr dtype=f16 --dist ties --seed 12 --dialect trtllm",
+                           "cutlass_fp4_group_mm M=4 --with c_strides --with problem_sizes --without a --dist ties"})
+    EXPECT_EQ(to_string(parse_case_line(text)), text);
 }
 
 TEST(CaseLine, AttributeValuesAreTyped) {
@@ -53,6 +54,14 @@ TEST(CaseLine, WhatTheOpTakesAsAWordIsOne) {
       }
   // Numbers of other attributes stay numbers.
   EXPECT_EQ(std::get<double>(*parse_case_line("rmsnorm --attr eps=0.5").attrs.find_attr("eps")), 0.5);
+}
+
+TEST(CaseLine, OptionalArgumentsAreAskedForAndLeftOut) {
+  const CaseLine line = parse_case_line("scaled_fp4_experts_quant --with expert_map --without b --with a");
+  EXPECT_EQ(line.with, (std::set<std::string>{"a", "expert_map"}));
+  EXPECT_EQ(line.without, std::set<std::string>{"b"});
+  EXPECT_NE(error_of("rmsnorm --with a --without a").find("a is asked for or left out twice"), std::string::npos);
+  EXPECT_NE(error_of("rmsnorm --with").find("--with needs a value"), std::string::npos);
 }
 
 TEST(CaseLine, MistakesAreNamed) {

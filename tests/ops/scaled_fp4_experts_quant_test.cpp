@@ -175,7 +175,7 @@ TEST(ScaledFp4ExpertsQuant, OffsetsThatDoNotFitAreErrors) {
   expect({0, 130, 130, 138}, {-128, 256, 256, 384}, "blockscale_offsets holds -128 at element 0");
   expect({0, 130, 130, 138}, {0, 256, 256, -128}, "blockscale_offsets holds -128 at element 3");
   expect({0, 130, 130, 138}, {0, 256, 256, 2147483520}, "blockscale_offsets holds 2147483520 at element 3, expected at most 65536 * topk");
-  expect({0, 130, 130, 138}, {0, 256, 384}, "blockscale_offsets has 3 elements");
+  expect({0, 130, 130, 138}, {0, 256, 384}, "blockscale_offsets has shape [3], expected [E+1] with E = 3");
   expect({0, 130, 138}, {}, "expert_offsets has shape [3]");
 }
 

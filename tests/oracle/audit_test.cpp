@@ -52,6 +52,25 @@ const char* const lines[] = {
     "bmm_fp8 L=2 M=16 N=16 K=16",
     "fp8_blockwise_scaled_mm M=3 N=128 K=256",
     "cutlass_scaled_fp4_mm M=4 N=32 K=640",
+    "gelu_and_mul T=3 D=40",
+    "gelu_tanh_and_mul T=3 D=40",
+    "rotary_embedding T=4 P=64 R=16 Nq=3 Nk=1 --attr head_size=16",
+    "mla_rope_quantize_fp8 T=2 N=3 Dr=16 Dn=24 P=64",
+    "concat_mla_absorb_q X=2 N=3",
+    "cutlass_mla_get_workspace_size --attr max_seq_len=1000 --attr num_batches=4",
+    "cutlass_mla_decode B=2 N=2 pages=8 P=32 W=4 --attr sm_scale=0.05",
+    "set_mla_kv_buffer S=9 T=4 Dn=37 Dr=5 --dtype kv_buffer=f32 --dtype k_nope=f32",
+    "cutlass_fp4_group_mm M=40 N=32 K=96 E=3 R=512 --with problem_sizes --with blockscale_offsets",
+    "cutlass_fp4_group_mm M=40 N=32 K=96 E=3 R=512",
+    "dsv3_fused_a_gemm T=1",
+    "dsv3_router_gemm T=2 E=256",
+    "linear T=4 K=64 N=32",
+    "bmm L=2 M=3 K=64 N=16",
+    "scaled_fp4_experts_quant M=9 T=9 K=64 E=2 R=256 --with blockscale_offsets",
+    "scaled_fp4_experts_quant M=9 T=12 K=64 E=2 R=256 --with expert_map",
+    "apply_shuffle_mul_sum M=3 topk=4 R=12 D=40 --without factors",
+    "trtllm_batch_decode_with_kv_cache_mla B=2 Q=1 N=2 pages=4 P=32 W=2 --attr bmm1_scale=0.05 --attr return_lse=true",
+    "weak_ref_tensor S=24",
 };
 
 const std::map<std::string, Audit>& audits() {
@@ -224,6 +243,12 @@ TEST(Faults, OfAnOpsOwnKernelBelongToThatOp) {
   Arguments arguments = generate(parse_case_line("rmsnorm T=1 H=8"));
   Reference reference;
   EXPECT_THROW(op.mistaken_reference("bias-in-weights", arguments, one_thread(), reference), Error);
+}
+
+TEST(Faults, OfEveryOpAreLookedFor) {
+  std::set<std::string> audited;
+  for (const char* line : lines) audited.insert(parse_case_line(line).op);
+  for (const auto& op : registry().all()) EXPECT_EQ(audited.count(std::string(op->name())), 1u) << op->name() << " has no line here";
 }
 
 TEST(Faults, NoGrossOnePasses) {

@@ -205,7 +205,7 @@ TEST(Explain, EveryMistakeThatAnOpDeclaresIsNamed) {
        {"rmsnorm T=3 H=40 --attr eps=0.5", "fused_add_rmsnorm T=3 H=40 --attr eps=0.5", "merge_state T=3 N=4 D=32",
         "merge_state_v2 T=3 N=4 D=32", "sgl_per_token_quant_fp8 M=6 K=64", "scaled_fp4_quant M=8 K=64",
         "sgl_per_tensor_quant_fp8 T=8 H=64 --dist wide-exponent", "moe_sum_reduce T=3 topk=8 D=40 --attr routed_scaling_factor=2.5",
-        "scaled_fp4_experts_quant M=9 T=9 K=64 E=2 R=256",
+        "scaled_fp4_experts_quant M=9 T=9 K=64 E=2 R=256", "fp8_blockwise_scaled_mm M=4 N=128 K=512",
         "moe_fused_gate T=16 E=32 --attr num_expert_group=4 --attr topk_group=2 --attr topk=4",
         "moe_fused_gate T=7 E=64 --attr num_expert_group=4 --attr topk_group=2 --attr topk=4 "
         "--dtype input_tensor=bf16 --dist ties"}) {

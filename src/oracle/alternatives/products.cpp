@@ -192,9 +192,11 @@ bool cutlass_scaled_fp4_mm(const Call& call) {
   return true;
 }
 
-/// Groups follow from the offsets alone: calls that give sizes or places of scales of their own are left to others.
 bool cutlass_fp4_group_mm(const Call& call) {
-  if (call.find("problem_sizes") != nullptr || call.find("blockscale_offsets") != nullptr) return false;
+  const auto whole = [&](const char* name) {
+    return call.find(name) != nullptr ? integers(call.tensor(name)) : std::vector<std::int64_t>{};
+  };
+  const std::vector<std::int64_t> sizes = whole("problem_sizes"), places = whole("blockscale_offsets");
   const Tensor &a = call.tensor("a_fp4"), &b = call.tensor("b_fp4"), &b_scales = call.tensor("b_blockscale");
   const std::int64_t k = a.size(1) * 2, n = b.size(1), experts = b.size(0);
   const std::vector<float> alphas = floats(call.tensor("alphas"));
@@ -203,7 +205,8 @@ bool cutlass_fp4_group_mm(const Call& call) {
   std::int64_t scale_row = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
     const auto at = static_cast<std::size_t>(e);
-    const std::int64_t first = offsets[at], rows = offsets[at + 1] - first;
+    const std::int64_t first = offsets[at], rows = sizes.empty() ? offsets[at + 1] - first : sizes[3 * at];
+    if (!places.empty()) scale_row = places[at];
     if (rows > 0)
       multiply_fp4(
           fp4_rows(a.as<std::uint8_t>() + first * k / 2, call.tensor("a_blockscale").as<std::uint8_t>(), scale_row, rows, k),

@@ -20,14 +20,7 @@ namespace {
 constexpr std::int64_t chunk_size = 2048;
 
 /// Everything here must stay a pure function of (seed, name, index).
-struct Draw {
-  Stream values, choices;
-  Draw(std::uint64_t seed, std::string_view name) : values(seed, name), choices(seed, std::string(name) + "/choice") {}
-  double uniform(std::int64_t i) const { return static_cast<double>(dodona::uniform(values, static_cast<std::uint64_t>(i))); }
-  std::uint64_t below(std::int64_t i, std::uint64_t n) const { return integer_below(choices, static_cast<std::uint64_t>(i), n); }
-  /// A second choice about the same element.
-  std::uint64_t below_again(std::int64_t i, std::uint64_t n) const { return below(i + (std::int64_t{1} << 40), n); }
-};
+using Draw = InputDraw;
 
 /// Without leaving the type's finite range: e4m3 would turn what it cannot hold into NaN. Infinities are meant.
 double within_range(DType type, double value) {
@@ -283,10 +276,10 @@ Arguments resolved_attributes(const CaseLine& line, const OpSchema& schema) {
 
 std::vector<InputPlan> plan_with(const Op& op, const CaseLine& line, const Arguments& attributes) {
   std::vector<InputPlan> inputs;
-  for (const PlannedTensor& planned : plan(op.info(), op.schema(), line.symbols, line.dtypes, attributes)) {
+  for (const PlannedTensor& planned : plan(op.info(), op.schema(), line, attributes)) {
     const TensorSpec& spec = *planned.spec;
     if (spec.direction != Direction::out)
-      inputs.push_back({spec.name, spec.role, planned.dtype, planned.shape, planned.bound, spec.layout});
+      inputs.push_back({spec.name, spec.role, planned.dtype, planned.shape, planned.bound, spec.layout, !spec.kin.empty()});
   }
   return inputs;
 }
@@ -308,7 +301,7 @@ Arguments generate(const CaseLine& line, int threads) {
     } catch (const Error& error) {
       throw Error(error.code(), line.op, input.name, "of shape " + to_string(input.shape) + ": " + error.message());
     }
-    fill(tensor, input.role, input.bound, line.dist, line.seed, input.name, threads);
+    if (!input.kin) fill(tensor, input.role, input.bound, line.dist, line.seed, input.name, threads);
     if ((input.layout == Layout::column_major || input.layout == Layout::any) && tensor.rank() >= 2) {
       // The logical values stay; only the memory order changes (where any would do, to the one that no one expects).
       const Tensor swapped = tensor.transpose(-1, -2).clone();
@@ -316,8 +309,10 @@ Arguments generate(const CaseLine& line, int threads) {
     }
     arguments.set(input.name, tensor);
   }
-  for (const PlannedTensor& planned : plan(op.info(), op.schema(), line.symbols, line.dtypes, arguments))
-    if (planned.spec->given) arguments.set(planned.spec->name, Tensor(planned.dtype, planned.shape));
+  for (const PlannedTensor& planned : plan(op.info(), op.schema(), line, arguments))
+    if (planned.spec->given || (planned.spec->direction == Direction::out && line.with.count(planned.spec->name) != 0))
+      arguments.set(planned.spec->name, Tensor(planned.dtype, planned.shape));
+  op.make_inputs(arguments, line.seed);
   return arguments;
 }
 

@@ -11,7 +11,8 @@
 namespace dodona::oracle {
 
 /// The arguments that `line` describes: inputs filled from Philox streams keyed by (seed, argument name), attributes with the
-/// dialect's recipe. Optional tensors whose sizes the line does not determine are left out.
+/// dialect's recipe, and inputs that the op makes of others (TensorSpec::kin). Optional tensors are there as the line says (--with,
+/// --without), else where it determines their sizes.
 /// Throws Error: unknown_op, bad_shape (missing or impossible sizes), bad_value, bad_option, out_of_memory.
 Arguments generate(const CaseLine& line, int threads = 1);
 
@@ -23,6 +24,7 @@ struct InputPlan {
   Dims shape;
   std::int64_t bound = 0;  ///< exclusive upper bound of ids and positions, 0 for none
   Layout layout = Layout::rows;
+  bool kin = false;  ///< made of other inputs by the op
 };
 /// The inputs of the line, in the order of the schema. Throws as generate().
 std::vector<InputPlan> plan_inputs(const CaseLine& line);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/storage.h"
 #include "dodona/error.h"
 #include "dodona/version.h"
 #include "io/json.h"
@@ -21,6 +22,7 @@ std::string plan_text(const CaseLine& line) {
                    {"dtype", std::string(name(input.dtype))},
                    {"shape", std::vector<std::int64_t>(input.shape.begin(), input.shape.end())}};
     if (input.bound > 0) entry["bound"] = input.bound;
+    if (input.kin) entry["kin"] = true;
     list.push_back(entry);
   }
   return io::json_text({{"seed", line.seed}, {"dist", line.dist}, {"tensors", list}});
@@ -34,8 +36,7 @@ Tensor doubles(const std::vector<double>& values, const Dims& shape) {
 
 /// An output that leaves nothing open needs no budget beside its golden bits.
 void add_budget(const TensorSpec& spec, const Tensor& golden, const ReferenceOutput& reference, NamedTensors& budgets) {
-  Dims shape = golden.shape();
-  if (reference.code && shape.rank() > 0) shape[shape.rank() - 1] *= bits(golden.dtype()) / bits(*reference.code);
+  const Dims shape = as_codes(golden, spec.storage).shape();
   const bool some_slack = std::any_of(reference.slack.begin(), reference.slack.end(), [](double slack) { return slack != 0; });
   if (spec.judge != Judge::exact && some_slack) {
     budgets.emplace_back("exact." + spec.name, doubles(reference.exact, shape));

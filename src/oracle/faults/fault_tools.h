@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 
 #include "oracle/faults/faults.h"
 #include "quant/element.h"
+#include "quant/swizzle.h"
 
 namespace dodona::oracle::fault_tools {
 
@@ -70,6 +72,34 @@ void clear(const Tensor& changed, const F& where) {
   for (std::int64_t r = 0; r < rows.count; ++r)
     for (std::int64_t c = 0; c < rows.width; ++c)
       if (where(rows, r, c)) quant::set_bits(changed, rows.at(r, c), 0);
+}
+
+/// The matrices of scales in a tensor: its last two dimensions, one behind the other.
+struct ScaleMatrices {
+  std::int64_t rows, columns;
+  ScaleOrder order;
+
+  std::int64_t size() const { return rows * columns; }
+  /// Offset in its matrix of the scale of row i / columns, group i % columns, lying in tiles.
+  std::int64_t in_tiles(std::int64_t i) const {
+    const auto layout = order == ScaleOrder::swizzled_8x4 ? quant::ScaleLayout::swizzled_8x4 : quant::ScaleLayout::swizzled_128x4;
+    return quant::scale_offset(layout, i / columns, i % columns, columns);
+  }
+  /// As `in_tiles`, of an element of the whole tensor.
+  std::int64_t tile_place(std::int64_t linear) const { return linear / size() * size() + in_tiles(linear % size()); }
+};
+
+inline bool in_tiles(ScaleOrder order) {
+  return order == ScaleOrder::swizzled_128x4 || order == ScaleOrder::swizzled_8x4;
+}
+/// The tensor's scales in tiles, or row by row: what one may be taken for is the other.
+inline std::optional<ScaleMatrices> scale_matrices(const FaultSite& s) {
+  const auto& scales = s.spec->storage.scales;
+  if (!scales || s.tensor.rank() < 2 || (!in_tiles(scales->order) && scales->order != ScaleOrder::linear)) return std::nullopt;
+  return ScaleMatrices{s.tensor.size(-2), s.tensor.size(-1), scales->order};
+}
+inline bool scales_in_tiles(const FaultSite& s) {
+  return s.spec->storage.scales && in_tiles(s.spec->storage.scales->order) && s.tensor.rank() >= 2;
 }
 
 /// What a logarithm in the base of this role is multiplied with to be read as one in the other base by a kernel that takes it for one in

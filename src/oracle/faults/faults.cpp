@@ -3,21 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/storage.h"
 #include "dodona/error.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {
 namespace {
 
-/// Packed codes in bytes as elements of their own; the memory is the same.
-Tensor as_elements(const Tensor& tensor, const ReferenceOutput* reference) {
-  if (reference == nullptr || !reference->code) return tensor;
-  Dims shape = tensor.shape();
-  if (shape.rank() > 0) shape[shape.rank() - 1] *= bits(tensor.dtype()) / bits(*reference->code);
-  return {tensor.owner(), tensor.data(), *reference->code, shape, contiguous_strides(shape), tensor.writable()};
-}
-
-/// A copy to spoil, in the layout that the argument has.
+/// A copy to spoil, in the layout that the argument has. (Bytes that hold codes are contiguous: their codes share the copy's memory.)
 Tensor writable_copy(const Tensor& tensor) {
   if (tensor.contiguous()) return tensor.clone();
   Tensor result = make_strided(tensor.dtype(), tensor.shape(), tensor.strides());
@@ -55,7 +48,7 @@ std::vector<FaultSite> tensor_sites(const FaultCase& call, bool output) {
     FaultSite site{call, spec.name};
     site.spec = &spec;
     if (output) site.reference = call.golden.reference.find(spec.name);
-    site.tensor = as_elements(output ? tensor->clone() : *tensor, site.reference);
+    site.tensor = as_codes(output ? tensor->clone() : *tensor, spec.storage);
     found.push_back(std::move(site));
   }
   return found;
@@ -166,8 +159,8 @@ Arguments inputs_with(const Placed& placed) {
   const auto& [fault, site] = placed;
   Arguments inputs = site.call.inputs;
   if (fault->strikes == Strikes::input) {
-    const Tensor changed = writable_copy(site.tensor);
-    fault->spoil(site, changed);
+    const Tensor changed = writable_copy(*site.call.inputs.find(site.name));
+    fault->spoil(site, as_codes(changed, site.spec->storage));
     inputs.set(site.name, changed);
   } else if (fault->strikes == Strikes::attribute) {
     inputs.set_attr(site.name, *site.taken);
@@ -182,7 +175,7 @@ namespace {
 GoldenRun golden_with_written(const Placed& placed) {
   const FaultSite& site = placed.site;
   GoldenRun golden{inject(placed), site.call.golden.reference};
-  const Tensor written = as_elements(*find(golden.outputs, site.name), site.reference);
+  const Tensor written = as_codes(*find(golden.outputs, site.name), site.spec->storage);
   if (site.reference == nullptr || site.reference->exact.size() != static_cast<std::size_t>(written.elements())) return golden;
   ReferenceOutput& record = golden.reference.output(site.name, written.elements());
   for (std::int64_t i = 0; i < written.elements(); ++i) {
@@ -220,7 +213,7 @@ NamedTensors inject(const Placed& placed) {
   for (auto& [name, tensor] : outputs) {
     if (name != site.name) continue;
     tensor = tensor.clone();
-    fault->spoil(site, as_elements(tensor, site.reference));
+    fault->spoil(site, as_codes(tensor, site.spec->storage));
   }
   return outputs;
 }
@@ -233,9 +226,9 @@ NamedTensors restored(const Placed& placed, const NamedTensors& actual) {
   for (auto& [name, tensor] : outputs) {
     if (name != site.name) continue;
     FaultSite written = site;
-    written.tensor = as_elements(tensor.clone(), site.reference);
+    written.tensor = as_codes(tensor.clone(), site.spec->storage);
     tensor = tensor.clone();
-    fault->undo(written, as_elements(tensor, site.reference));
+    fault->undo(written, as_codes(tensor, site.spec->storage));
   }
   return outputs;
 }

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "core/shape_expr.h"
+#include "core/storage.h"
 #include "oracle/faults/fault_tools.h"
-#include "quant/swizzle.h"
 
 namespace dodona::oracle {
 namespace {
@@ -22,12 +22,12 @@ bool real(Site s) {
 bool operand(Site s) {
   return real(s) && (s.spec->role == Role::values || s.spec->role == Role::weight || s.spec->role == Role::logits);
 }
-/// Operands, and bytes that hold them.
+/// Operands, whole numbers of a byte among them.
 bool stored(Site s) {
   return operand(s) || ((s.tensor.dtype() == DType::u8 || s.tensor.dtype() == DType::i8) && s.spec->role == Role::values);
 }
-bool packed_bytes(Site s) {
-  return stored(s) && (s.tensor.dtype() == DType::u8 || s.tensor.dtype() == DType::i8);
+bool packed_codes(Site s) {
+  return stored(s) && s.spec->storage.code && bits(*s.spec->storage.code) == 4;
 }
 bool operand_rows(Site s) {
   return stored(s) && s.tensor.rank() >= 2 && Rows(s.tensor).count >= 2;
@@ -37,6 +37,10 @@ bool operand_tile(Site s) {
 }
 bool operand_halves(Site s) {
   return stored(s) && Rows(s.tensor).width >= 2 && Rows(s.tensor).width % 2 == 0;
+}
+/// Of packed codes it is the nibbles that are exchanged.
+bool operand_pairs(Site s) {
+  return operand_halves(s) && !packed_codes(s);
 }
 bool real_tile(Site s) {
   return operand(s) && operand_tile(s);
@@ -92,11 +96,9 @@ bool scales(Site s) {
 bool scale_matrix(Site s) {
   return scale(s) && s.tensor.rank() == 2 && s.tensor.size(0) >= 2 && s.tensor.size(1) >= 2;
 }
-bool swizzled_scales(Site s) {
-  return scale_matrix(s) && s.tensor.dtype() == DType::f8_e4m3 && s.tensor.size(0) % 128 == 0 && s.tensor.size(1) % 4 == 0;
-}
-bool swizzlable_scales(Site s) {
-  return scale_matrix(s) && s.tensor.size(0) % 128 == 0 && s.tensor.size(1) % 4 == 0;
+bool in_tiles_or_rows(Site s) {
+  const auto matrices = scale_matrices(s);
+  return scale(s) && matrices && matrices->rows >= 2 && matrices->columns >= 2;
 }
 bool scale_rows(Site s) {
   return scale(s) && s.tensor.rank() >= 2 && Rows(s.tensor).count >= 2;
@@ -120,21 +122,21 @@ bool logarithm(Site s) {
   return s.spec->role == Role::lse_base_2 || s.spec->role == Role::lse_base_e;
 }
 /// The next input of the same type and shape, which could be taken for this one.
-const Tensor* twin_of(Site s) {
+std::optional<Tensor> twin_of(Site s) {
   bool behind = false;
   for (const TensorSpec& spec : s.call.op.schema().tensors) {
     const Tensor* other = s.call.inputs.find(spec.name);
     if (spec.name == s.name) {
       behind = true;
-    } else if (behind && spec.direction != Direction::out && other != nullptr && other->dtype() == s.tensor.dtype() &&
-               other->shape() == s.tensor.shape()) {
-      return other;
+    } else if (const Tensor twin = behind && other != nullptr ? as_codes(*other, spec.storage) : Tensor();
+               spec.direction != Direction::out && twin.defined() && twin.dtype() == s.tensor.dtype() && twin.shape() == s.tensor.shape()) {
+      return twin;
     }
   }
-  return nullptr;
+  return std::nullopt;
 }
 bool has_twin(Site s) {
-  return twin_of(s) != nullptr;
+  return twin_of(s).has_value();
 }
 
 // ---- values
@@ -284,22 +286,18 @@ void transposed_back(Site s, To t) {
   const std::int64_t rows = s.tensor.size(0), columns = s.tensor.size(1);
   gather(s.tensor, t, [&](std::int64_t i) { return i % columns * rows + i / columns; });
 }
-void read_as_swizzled(Site s, To t) {
-  const std::int64_t columns = s.tensor.size(1);
-  for (std::int64_t i = 0; i < t.elements(); ++i)
-    quant::set_bits(t, quant::scale_offset(quant::ScaleLayout::swizzled_128x4, i / columns, i % columns, columns),
-                    quant::get_bits(s.tensor, i));
-}
+/// Where a right kernel looks, in tiles, lies what a wrong one finds there row by row.
 void read_row_by_row(Site s, To t) {
-  const std::int64_t columns = s.tensor.size(1);
-  gather(s.tensor, t,
-         [&](std::int64_t i) { return quant::scale_offset(quant::ScaleLayout::swizzled_128x4, i / columns, i % columns, columns); });
+  const ScaleMatrices matrices = *scale_matrices(s);
+  for (std::int64_t i = 0; i < t.elements(); ++i) quant::set_bits(t, matrices.tile_place(i), quant::get_bits(s.tensor, i));
 }
-void nibbles_exchanged(Site, To t) {
-  for (std::int64_t i = 0; i < t.elements(); ++i) {
-    const std::uint64_t byte = quant::get_bits(t, i) & 0xFF;
-    quant::set_bits(t, i, (byte >> 4 | byte << 4) & 0xFF);
-  }
+/// Scales row by row where tiles are looked for, or the other way round. What lies beyond a matrix without padding stays.
+void read_as_tiles(Site s, To t) {
+  const ScaleMatrices matrices = *scale_matrices(s);
+  gather(s.tensor, t, [&](std::int64_t i) {
+    const std::int64_t from = matrices.tile_place(i);
+    return from / matrices.size() == i / matrices.size() && from < t.elements() ? from : i;
+  });
 }
 
 // ---- positions, indices, ids; nothing may leave the range that the tensor has
@@ -357,7 +355,7 @@ constexpr std::array table{
     Fault{"halves-for-pairs", "halves are taken for interleaved pairs", in, gross, rotated, halves_for_pairs},
     Fault{"operand-halves-exchanged", "the halves of an operand's rows are exchanged: gate and up, rope pairs", in, gross, operand_halves,
           halves_exchanged},
-    Fault{"nibbles-exchanged", "the two codes of each byte are exchanged", in, gross, packed_bytes, nibbles_exchanged},
+    Fault{"nibbles-exchanged", "the two codes of each byte are exchanged", in, gross, packed_codes, neighbours_exchanged},
     Fault{"logarithm-misread", "a log-sum-exp taken for one in the other base", in, gross, logarithm, logarithm_misread},
     Fault{"logarithm-converted", "a log-sum-exp converted to the other base, though it is in the right one", in, gross, logarithm,
           logarithm_converted},
@@ -365,9 +363,8 @@ constexpr std::array table{
     Fault{"scale-inverted", "a scale divides where it should multiply", in, gross, scale, inverted},
     Fault{"scale-applied-twice", "a scale is applied twice", in, gross, scale, squared},
     Fault{"scale-power-of-two", "a scale is rounded up to a power of two", in, gross, scale, power_of_two},
-    Fault{"scales-read-row-by-row", "tiles of 128 x 4 scales are read as if they were not swizzled", in, gross, swizzled_scales,
-          read_row_by_row},
-    Fault{"scales-read-as-swizzled", "scales are read as tiles of 128 x 4, swizzled", in, gross, swizzlable_scales, read_as_swizzled},
+    Fault{"scales-read-row-by-row", "scales in tiles are read as if they lay row by row", in, gross, scales_in_tiles, read_row_by_row},
+    Fault{"scales-read-as-swizzled", "scales that lie row by row are read as tiles of 128 x 4", in, gross, in_tiles_or_rows, read_as_tiles},
     Fault{"scales-transposed", "a matrix of scales is read column by column", in, gross, scale_matrix, transposed},
     Fault{"scales-transposed-back", "a matrix of scales is read row by row though it lies by columns", in, gross, scale_matrix,
           transposed_back},
@@ -413,8 +410,8 @@ constexpr std::array table{
     Fault{"operand-rows-one-behind", "each row of an operand is the one before", in, gross, operand_rows, rows_moved<-1>},
     Fault{"operand-row-broadcast", "every row of an operand is the first", in, gross, operand_rows, first_row_everywhere},
     Fault{"operand-transposed", "an operand's rows are taken for its columns", in, gross, square, columns_for_rows},
-    Fault{"operand-neighbours-exchanged", "neighbouring elements of an operand are exchanged: nibbles, rope pairs", in, gross,
-          operand_halves, neighbours_exchanged},
+    Fault{"operand-neighbours-exchanged", "neighbouring elements of an operand are exchanged: rope pairs", in, gross, operand_pairs,
+          neighbours_exchanged},
     Fault{"other-fp8-format", "codes read as the other 8-bit format", in, gross, eight_bit_float, other_format},
     Fault{"operand-sign-lost", "an operand's absolute values", in, gross, operand, sign_lost},
     Fault{"operand-narrowed", "an operand is rounded to bf16", in, fine, operand_above_bf16, narrowed},

@@ -2,7 +2,6 @@
 #include <array>
 
 #include "oracle/faults/fault_tools.h"
-#include "quant/swizzle.h"
 
 namespace dodona::oracle {
 namespace {
@@ -70,9 +69,8 @@ bool wider_than_bf16(Site s) {
 bool logarithm(Site s) {
   return s.spec->role == Role::lse_base_2 || s.spec->role == Role::lse_base_e;
 }
-bool swizzled_scales(Site s) {
-  return s.spec->padded && s.tensor.dtype() == DType::f8_e4m3 && s.tensor.rank() == 2 && s.tensor.size(0) % 128 == 0 &&
-         s.tensor.size(1) % 4 == 0;
+bool scales_in_128x4(Site s) {
+  return scales_in_tiles(s) && s.spec->storage.scales->order == ScaleOrder::swizzled_128x4;
 }
 bool distinct_in_rows(Site s) {
   return whole(s) && has_columns(s) && s.spec->judge != Judge::exact;
@@ -297,15 +295,12 @@ void right_logarithm(Site s, To t) {
   each(t, [&](double x, std::int64_t) { return x * other_base(s.spec->role); });
 }
 void scales_not_swizzled(Site s, To t) {
-  const std::int64_t columns = s.tensor.size(1);
-  gather(s.tensor, t,
-         [&](std::int64_t i) { return quant::scale_offset(quant::ScaleLayout::swizzled_128x4, i / columns, i % columns, columns); });
+  const ScaleMatrices matrices = *scale_matrices(s);
+  gather(s.tensor, t, [&](std::int64_t i) { return matrices.tile_place(i); });
 }
 void scales_swizzled(Site s, To t) {
-  const std::int64_t columns = s.tensor.size(1);
-  for (std::int64_t i = 0; i < t.elements(); ++i)
-    quant::set_bits(t, quant::scale_offset(quant::ScaleLayout::swizzled_128x4, i / columns, i % columns, columns),
-                    quant::get_bits(s.tensor, i));
+  const ScaleMatrices matrices = *scale_matrices(s);
+  for (std::int64_t i = 0; i < t.elements(); ++i) quant::set_bits(t, matrices.tile_place(i), quant::get_bits(s.tensor, i));
 }
 void scale_rows_interleaved(Site s, To t) {
   // In a tile of 128 x 4, rows in the order 0, 4, 8... where 0, 32, 64... belongs.
@@ -386,9 +381,9 @@ constexpr std::array table{
           sporadically_stale},
     Fault{"one-wrong-element", "a single element is wrong", out, gross, any, one_element_wrong},
     Fault{"other-logarithm", "a log-sum-exp in the other base", out, gross, logarithm, other_logarithm, right_logarithm},
-    Fault{"scales-not-swizzled", "block scales row by row where tiles of 128 x 4 belong", out, gross, swizzled_scales, scales_not_swizzled,
+    Fault{"scales-not-swizzled", "block scales row by row where tiles belong", out, gross, scales_in_tiles, scales_not_swizzled,
           scales_swizzled},
-    Fault{"scale-rows-interleaved", "the rows in each tile of scales in another order", out, gross, swizzled_scales, scale_rows_interleaved,
+    Fault{"scale-rows-interleaved", "the rows in each tile of scales in another order", out, gross, scales_in_128x4, scale_rows_interleaved,
           scale_rows_in_order},
     Fault{"ids-off-by-one", "every whole number one too large", out, gross, whole, one_more},
     Fault{"member-doubled", "the second member is the first once more", out, gross, distinct_in_rows, member_doubled},

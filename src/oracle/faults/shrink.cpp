@@ -84,6 +84,8 @@ class Shrinker {
       with([&, argument = argument](CaseLine& line) { line.dtypes.erase(argument); });
     for (const auto& [name, value] : Arguments(result_.line.attrs).attrs)
       with([&, name = name](CaseLine& line) { std::erase_if(line.attrs.attrs, [&](const auto& attr) { return attr.first == name; }); });
+    for (const std::string& argument : std::set(result_.line.with)) with([&](CaseLine& line) { line.with.erase(argument); });
+    for (const std::string& argument : std::set(result_.line.without)) with([&](CaseLine& line) { line.without.erase(argument); });
     with([](CaseLine& line) { line.seed = 0; });
     if (result_.line.dist == "ties") return;
     with([](CaseLine& line) { line.dist = "ties"; });

@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 
+#include "core/storage.h"
 #include "dodona/error.h"
 #include "oracle/judge/grouping.h"
 #include "oracle/judge/pattern.h"
@@ -64,22 +66,13 @@ struct Comparison {
   Rounding rounding;
 };
 
-/// Packed codes in bytes are compared code by code.
-Tensor as_codes(const Tensor& bytes, DType code) {
-  const Tensor dense = bytes.contiguous() ? bytes : bytes.clone();
-  Dims shape = dense.shape();
-  if (shape.rank() > 0) shape[shape.rank() - 1] *= 8 / bits(code);
-  return {dense.owner(), dense.data(), code, shape, contiguous_strides(shape), dense.writable()};
-}
-
+/// Codes that are packed in bytes are compared one by one.
 Comparison make_comparison(const TensorSpec& spec, const Tensor& golden, const Tensor& actual, const ReferenceOutput* reference) {
-  Comparison c{golden, golden, actual, reference, spec.judge, {golden.dtype(), spec.judge == Judge::code}};
-  if (reference != nullptr && reference->code) {
-    c.golden = as_codes(golden, *reference->code);
-    c.actual = as_codes(actual, *reference->code);
-    c.rounding.type = *reference->code;
-  }
-  return c;
+  const Tensor codes = as_codes(golden, spec.storage);
+  if (reference != nullptr && reference->exact.size() != static_cast<std::size_t>(codes.elements()))
+    throw std::logic_error("golden mode records " + std::to_string(reference->exact.size()) + " elements of " + spec.name + ", which has " +
+                           std::to_string(codes.elements()));
+  return {golden, codes, as_codes(actual, spec.storage), reference, spec.judge, {codes.dtype(), spec.judge == Judge::code}};
 }
 
 double share_of_element(const Comparison& c, std::int64_t i, bool same_bits, bool exact_only) {

@@ -25,6 +25,20 @@ const char* kind_of(const AttrValue& value) {
   return names[value.index()];
 }
 
+io::Json storage_json(const Storage& storage, const std::string& text) {
+  io::Json json{{"text", text}};
+  if (storage.code) json["codes"] = std::string(name(*storage.code));
+  if (storage.scales) {
+    const Storage::Scales& scales = *storage.scales;
+    json["scales"] = {{"of", scales.of},
+                      {"rows", scales.rows},
+                      {"columns", scales.columns},
+                      {"order", std::string(name(scales.order))},
+                      {"by_expert", scales.by_expert}};
+  }
+  return json;
+}
+
 io::Json tensor_json(const TensorSpec& spec) {
   io::Json json{{"name", spec.name},
                 {"direction", std::string(direction_name(spec))},
@@ -42,6 +56,10 @@ io::Json tensor_json(const TensorSpec& spec) {
   if (!spec.view_of.empty()) json["view_of"] = spec.view_of;
   if (!spec.when.empty()) json["when"] = spec.when;
   if (spec.given) json["given"] = true;
+  if (spec.on_request) json["on_request"] = true;
+  if (spec.padded) json["padded"] = true;
+  if (!spec.kin.empty()) json["made_of_other_inputs"] = spec.kin;
+  if (const std::string stored = to_string(spec.storage); !stored.empty()) json["storage"] = storage_json(spec.storage, stored);
   return json;
 }
 

@@ -61,6 +61,15 @@ void draw_types(Draws& draws, const OpSchema& schema, CaseLine& line) {
       line.dtypes[spec.name] = spec.dtypes[draws.below(spec.dtypes.size())];
 }
 
+/// Optional inputs that the line has are left out, and those that it lacks are asked for.
+void draw_presence(Draws& draws, const OpSchema& schema, CaseLine& line) {
+  for (const TensorSpec& spec : schema.tensors) {
+    if (!spec.optional || spec.direction != Direction::in || !draws.one_in(4)) continue;
+    const bool asked = line.with.erase(spec.name) + line.without.count(spec.name) > 0;
+    if (!asked) (spec.on_request ? line.with : line.without).insert(spec.name);
+  }
+}
+
 /// The inputs of a line, or nothing when the op refuses them.
 std::optional<Arguments> inputs_of(const Op& op, const CaseLine& line) {
   try {
@@ -85,6 +94,7 @@ CaseLine drawn_line(const Op& op, std::uint64_t seed, int index, int attempt) {
   // Later attempts ask for less.
   if (attempt < 4) draw_types(draws, op.schema(), line);
   if (attempt < 2) draw_attributes(draws, op.schema(), line);
+  if (attempt < 2) draw_presence(draws, op.schema(), line);
   return line;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/storage.h"
 #include "dodona/error.h"
 #include "oracle/cases/generate.h"
 #include "oracle/trust/customary.h"
@@ -18,19 +19,16 @@ bool comparable(const NamedTensors& golden, const NamedTensors& actual) {
   });
 }
 
-/// Whether some element that the contract speaks of has other bits; bytes that hold codes are looked at code by code.
-bool changed(const GoldenRun& golden, const NamedTensors& actual) {
+/// Whether some element that the contract speaks of has other bits.
+bool changed(const Op& op, const GoldenRun& golden, const NamedTensors& actual) {
   for (const auto& [name, tensor] : golden.outputs) {
-    const Tensor& other = *find(actual, name);
+    const Storage& storage = op.schema().find_tensor(name)->storage;
+    const Tensor expected = as_codes(tensor, storage), other = as_codes(*find(actual, name), storage);
     const ReferenceOutput* reference = golden.reference.find(name);
     const bool open = reference != nullptr && !reference->unspecified.empty();
-    const std::int64_t codes =
-        open ? static_cast<std::int64_t>(reference->unspecified.size()) / std::max<std::int64_t>(1, tensor.elements()) : 1;
-    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
-      if (quant::get_bits(tensor, i) == quant::get_bits(other, i)) continue;
-      const auto first = open ? reference->unspecified.begin() + i * codes : std::vector<std::uint8_t>::const_iterator();
-      if (!open || std::any_of(first, first + codes, [](std::uint8_t unspecified) { return unspecified == 0; })) return true;
-    }
+    for (std::int64_t i = 0; i < expected.elements(); ++i)
+      if (quant::get_bits(expected, i) != quant::get_bits(other, i) && (!open || reference->unspecified[static_cast<std::size_t>(i)] == 0))
+        return true;
   }
   return false;
 }
@@ -47,7 +45,7 @@ Injection injected(const Placed& placed, const std::string& line) {
   const FaultCase& call = placed.site.call;
   if (!comparable(call.golden.outputs, actual)) {
     injection.caught = Caught::refused;
-  } else if (changed(call.golden, actual)) {
+  } else if (changed(call.op, call.golden, actual)) {
     const Verdict verdict = judge(call.op, call.inputs, call.golden, actual, {Mode::golden, call.exec});
     injection.caught = verdict.outcome == Outcome::fail ? Caught::by_judge : Caught::within;
     injection.customary = !customary_pass(call.op, call.golden, actual);
