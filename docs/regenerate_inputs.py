@@ -66,7 +66,7 @@ BITS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "f8_e4m3": 8, "f8_e5m2": 8,
         "i16": 16, "i32": 32, "i64": 64, "bool": 8}
 
 
-def by_dist(d, dtype, dist, i):
+def by_dist(d, dtype, dist, i, limit=np.inf):
     z = d.normal(i)
     if dist == "uniform":
         return 2 * d.uniform(i) - 1
@@ -78,7 +78,7 @@ def by_dist(d, dtype, dist, i):
     if dist == "ties":
         return np.rint(2 * z) / 2
     if dist == "edge":
-        big, tiny = LARGEST[dtype] / 4, SMALLEST[dtype]
+        big, tiny = min(LARGEST[dtype] / 4, limit), SMALLEST[dtype]
         table = np.array([0.0, -0.0, 1, -1, 0.5, -1.5, big, -big, tiny, -tiny, 2**-6, -3])
         return np.where(d.below(i, 2) == 0, z, table[d.again(i, 12)])
     return z
@@ -111,7 +111,7 @@ def distinct(d, count, bound, width):
     return ids
 
 
-def make(name, role, dtype, shape, bound, dist, seed):
+def make(name, role, dtype, shape, bound, dist, seed, limit=np.inf):
     """Numbers (floats), or raw integers, of one input, row-major and flat."""
     d, count = Draw(seed, name), int(np.prod(shape, dtype=np.int64))
     width = shape[-1] if shape else 1
@@ -121,7 +121,7 @@ def make(name, role, dtype, shape, bound, dist, seed):
             return d.below(i, 2)
         if dtype[0] in "iu":
             return words(seed, name, i).astype(np.int64)
-        return by_dist(d, dtype, dist, i) * (16 if dtype in ("f8_e4m3", "f8_e5m2") else 1)
+        return by_dist(d, dtype, dist, i, limit) * (16 if dtype in ("f8_e4m3", "f8_e5m2") else 1)
     if role == "weight":
         return 1 + 0.25 * d.normal(i)
     if role == "logits":
@@ -258,7 +258,8 @@ def main():
         if t.get("kin"):
             numbers = KIN[metadata["op"]](t["name"], made, plan)
         else:
-            numbers = make(t["name"], t["role"], t["dtype"], t["shape"], t.get("bound", 0), plan["dist"], plan["seed"])
+            numbers = make(t["name"], t["role"], t["dtype"], t["shape"], t.get("bound", 0), plan["dist"], plan["seed"],
+                           t.get("edge_limit", np.inf))
         data = packed(encode(np.asarray(numbers), t["dtype"]), t["dtype"])
         made[t["name"]] = data.reshape(t["shape"]) if BITS[t["dtype"]] > 4 else data
         head = f"{t['dtype']} [{', '.join(map(str, t['shape']))}]\n"

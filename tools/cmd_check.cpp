@@ -46,18 +46,19 @@ int check(const CheckOptions& options) {
   write_text(options.junit, oracle::junit_xml(result, seconds));
   write_text(options.report, oracle::html_page(result));
   const bool good = result.outcome == oracle::Outcome::pass || result.outcome == oracle::Outcome::known_defect;
+  const int exit_code = good ? exit_pass : result.outcome == oracle::Outcome::vacuous ? exit_cannot : exit_fail;
   if (options.json) {
     io::Json json = oracle::to_json(result);
     json["seconds"] = seconds;
     fmt::print("{}\n", io::json_text(json, 2));
-    return good ? exit_pass : exit_fail;
+    return exit_code;
   }
   fmt::print("{}", oracle::report_text(result, use_color()));
   if (!good)
     fmt::print("reproduce: {}dodona check {}{}\n", result.line.empty() ? "" : "dodona gen " + result.line + " -o CASE; ",
                result.line.empty() ? options.case_path : "CASE", options.actual_path.empty() ? "" : " " + options.actual_path);
   if (!options.report.empty()) fmt::print("report: {}\n", options.report);
-  return good ? exit_pass : exit_fail;
+  return exit_code;
 }
 
 }  // namespace
@@ -84,7 +85,7 @@ void add_check(CLI::App& app, int& exit_code) {
   command->footer(
       "Types that NumPy lacks (bf16, f8_e4m3, f8_e5m2, f8_e8m0, f4_e2m1) may come as raw codes: uint16 or uint8 arrays of the same shape\n"
       "(torch: t.view(torch.uint16).numpy()). Missing, unknown, mistyped or misshapen outputs are an error (exit 2), not a failed "
-      "verdict.\n"
+      "verdict. A vacuous verdict, of which nothing or next to nothing could fail, exits with 2 too.\n"
       "`budget used` is the share of the slack that an element's value needs; above 100 % it is wrong, whatever a tolerance would say.");
   command->callback([options, &exit_code] { exit_code = check(*options); });
 }

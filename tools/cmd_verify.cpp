@@ -7,6 +7,7 @@
 
 #include "common.h"
 #include "dodona/error.h"
+#include "oracle/judge/vacuous.h"
 #include "oracle/judge/verify.h"
 #include "oracle/records/record.h"
 
@@ -74,7 +75,7 @@ void print_failure(const oracle::CaseResult& result) {
   for (const auto& output : result.verdict->outputs) {
     if (output.outcome == oracle::Outcome::pass) continue;
     if (output.outcome == oracle::Outcome::vacuous) {
-      fmt::print("  {}: vacuous: nearly every element would pass as zero too\n", output.name);
+      fmt::print("  {}: vacuous: {}\n", output.name, why_vacuous(output));
       continue;
     }
     fmt::print("  {} ({}): {} of {} elements outside{}: {}\n", output.name, name(output.judge), output.failing, output.compared,
@@ -162,20 +163,22 @@ int verify(const VerifyOptions& options) {
       list.files, modes, exec, [&](std::size_t done, std::size_t total, const std::string& file) { progress.step(done, total, file); });
   progress.finish();
 
-  int failed = 0, errors = 0, judged = 0;
+  int failed = 0, vacuous = 0, errors = 0, judged = 0;
   for (const auto& result : results) {
     if (!result.error.empty()) ++errors;
     if (!result.verdict) continue;
     ++judged;
-    if (result.verdict->outcome == oracle::Outcome::fail || result.verdict->outcome == oracle::Outcome::vacuous) ++failed;
+    failed += result.verdict->outcome == oracle::Outcome::fail ? 1 : 0;
+    vacuous += result.verdict->outcome == oracle::Outcome::vacuous ? 1 : 0;
   }
-  const int exit_code = errors > 0 || judged == 0 ? exit_cannot : failed > 0 ? exit_fail : exit_pass;
+  const int exit_code = errors > 0 || judged == 0 ? exit_cannot : failed > 0 ? exit_fail : vacuous > 0 ? exit_cannot : exit_pass;
   if (options.json) {
     io::Json cases = io::Json::array();
     for (const auto& result : results) cases.push_back(to_json(result));
     fmt::print("{}\n", io::json_text({{"cases", cases},
                                       {"judged", judged},
                                       {"failed", failed},
+                                      {"vacuous", vacuous},
                                       {"errors", errors},
                                       {"unknown_ops", list.unknown_ops},
                                       {"exit_code", exit_code}},
@@ -199,7 +202,9 @@ int verify(const VerifyOptions& options) {
   }
   int without_mode = 0;
   for (const auto& result : results) without_mode += result.no_such_mode ? 1 : 0;
-  fmt::print("\n{} verdicts: {} pass, {} fail; {} cases could not be judged", judged, judged - failed, failed, errors);
+  fmt::print("\n{} verdicts: {} pass, {} fail", judged, judged - failed - vacuous, failed);
+  if (vacuous > 0) fmt::print(", {} vacuous", vacuous);
+  fmt::print("; {} cases could not be judged", errors);
   if (without_mode > 0) fmt::print("; {} skipped, the op has no such mode", without_mode);
   if (list.skipped > 0) fmt::print("; {} files of ops outside the inventory", list.skipped);
   fmt::print("\n");

@@ -80,6 +80,14 @@ def test_a_failing_verdict_prints_as_the_command_does(command, tmp_path):
     assert printed.stdout.startswith(str(verdict))
 
 
+def test_a_verdict_that_compared_nothing_does_not_pass():
+    case = dodona.gen("trtllm_batch_decode_with_kv_cache_mla B=1 Q=1 N=2 pages=2 P=32 W=1 --attr bmm1_scale=1e36")
+    verdict = case.check(case.golden())
+    assert verdict.outcome == "vacuous" and not verdict
+    assert verdict.outputs["out"].compared == 0 and verdict.outputs["out"].outcome == "vacuous"
+    assert "nothing was compared" in str(verdict) and "nothing was compared" in verdict.html()
+
+
 def test_assert_close_raises_with_the_line():
     y = dodona.golden(LINE)["output"]
     assert dodona.assert_close(LINE, output=y)
@@ -168,6 +176,8 @@ def regenerate(path):
         "merge_state T=2 N=5 D=64 --dist edge",
         "rotary_embedding T=3 P=64 R=64 Nq=4 --attr head_size=64 --dtype query=f32",
         "bmm_fp8 L=1 M=3 N=32 K=64 --dist ties",
+        "linear T=3 N=5 K=48 --dist edge",
+        "trtllm_batch_decode_with_kv_cache_mla B=1 Q=1 N=2 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3 --dist edge",
         "weak_ref_tensor S=33 --dtype tensor=f4_e2m1 --dist wide-exponent",
         "cutlass_mla_decode B=2 N=2 pages=8 P=32 W=4 --attr sm_scale=0.1",
         "prepare_moe_input M=9 topk=3 --attr num_experts=4 --attr n=8 --attr k=16",

@@ -46,6 +46,20 @@ def test_a_failure_shows_the_verdict_and_the_line(inner):
     result.stdout.fnmatch_lines(["*- dodona -*", "*1 of 32 elements*", "*reproduce: dodona gen rmsnorm H=16 T=2 --dtype input=f32*"])
 
 
+def test_a_verdict_that_compared_nothing_fails(inner):
+    result = inner(
+        """
+        import pytest
+
+        @pytest.mark.dodona("trtllm_batch_decode_with_kv_cache_mla B=1 Q=1 N=2 pages=2 P=32 W=1 --attr bmm1_scale=1e36")
+        def test_kernel(dodona):
+            dodona.check(dodona.case.golden())
+        """
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*nothing was compared*", "*out: vacuous*"])
+
+
 def test_pages_are_written_where_asked(inner, pytester):
     result = inner(WRONG, "--dodona-report", "pages")
     pages = os.listdir(pytester.path / "pages")

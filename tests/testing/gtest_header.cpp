@@ -41,6 +41,13 @@ TEST(GtestHeader, AWrongKernelFailsWithTheVerdictAndTheLine) {
                           "dodona gen rmsnorm H=64 T=3 --dtype input=f32 --seed 5 -o case.safetensors");
 }
 
+/// With so large a scale the scores overflow, and the contract leaves everything open.
+TEST(GtestHeader, AVerdictThatComparedNothingFails) {
+  static const dodona::Case c("trtllm_batch_decode_with_kv_cache_mla B=1 Q=1 N=2 pages=2 P=32 W=1 --attr bmm1_scale=1e36");
+  EXPECT_FALSE(c.judge({{"out", c.golden("out").data}}));
+  EXPECT_NONFATAL_FAILURE(EXPECT_DODONA(c, {"out", c.golden("out").data}), "nothing was compared");
+}
+
 TEST(GtestHeader, StridedOutputsAreRead) {
   const dodona::Case c(line);
   const std::vector<float> y = my_rmsnorm(c);

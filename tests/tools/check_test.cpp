@@ -87,6 +87,23 @@ TEST_F(Check, AFailureIsExitOneAndExplainsItself) {
   EXPECT_EQ(report.at("outputs")[0].at("unexpected_nan"), 1);
 }
 
+/// With so large a scale the scores overflow, and the contract leaves everything open.
+TEST_F(Check, AVerdictThatComparedNothingIsExitTwo) {
+  ASSERT_EQ(run("gen trtllm_batch_decode_with_kv_cache_mla B=1 Q=1 N=2 pages=2 P=32 W=1 --attr bmm1_scale=1e36 -o " + path("open")).status,
+            0);
+  const Output text = run("check " + path("open") + " --junit " + path("j.xml") + " --report " + path("r.html"));
+  EXPECT_EQ(text.status, 2);
+  EXPECT_NE(text.out.find("nothing was compared"), std::string::npos) << text.out;
+  EXPECT_NE(read_raw(path("j.xml")).find("failures=\"1\""), std::string::npos);
+  EXPECT_NE(read_raw(path("r.html")).find("nothing was compared"), std::string::npos);
+  const Output json = run("check --json " + path("open"));
+  EXPECT_EQ(json.status, 2);
+  EXPECT_NE(json.out.find("\"outcome\": \"vacuous\""), std::string::npos) << json.out;
+  const Output verified = run("verify " + path("open"));
+  EXPECT_EQ(verified.status, 2);
+  EXPECT_NE(verified.out.find("0 pass, 0 fail, 1 vacuous"), std::string::npos) << verified.out;
+}
+
 TEST_F(Check, ExplainNamesTheRecipeThatReproducesTheOutputs) {
   ASSERT_EQ(run("gen silu_and_mul T=4 D=64 -o " + path("silu")).status, 0);
   ASSERT_EQ(run("run silu_and_mul T=4 D=64 --dialect trtllm -o " + path("trtllm")).status, 0);

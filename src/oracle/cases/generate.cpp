@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "core/threads.h"
 #include "dodona/error.h"
+#include "oracle/cases/edge_limit.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {
@@ -53,20 +54,14 @@ void fill_elements(const Tensor& tensor, const Draw& draw, int threads, const Ma
   });
 }
 
+constexpr double no_limit = std::numeric_limits<double>::infinity();
+
 /// Values that sit on edges: zeros of both signs, the largest, the smallest normal-ish and denormal ones, exact powers of two, halves.
-double edge_value(const Draw& draw, DType type, std::int64_t i, double normal) {
-  const std::array<double, 12> table{0.0,
-                                     -0.0,
-                                     1.0,
-                                     -1.0,
-                                     0.5,
-                                     -1.5,
-                                     quant::max_finite(type) / 4,
-                                     -quant::max_finite(type) / 4,
-                                     quant::min_subnormal(type),
-                                     -quant::min_subnormal(type),
-                                     0x1p-6,
-                                     -3.0};
+/// `limit` keeps the large ones where what they are multiplied with and added up to still has an answer.
+double edge_value(const Draw& draw, DType type, std::int64_t i, double normal, double limit) {
+  const double large = std::min(quant::max_finite(type) / 4, limit);
+  const std::array<double, 12> table{
+      0.0, -0.0, 1.0, -1.0, 0.5, -1.5, large, -large, quant::min_subnormal(type), -quant::min_subnormal(type), 0x1p-6, -3.0};
   return draw.below(i, 2) == 0 ? normal : table[draw.below_again(i, table.size())];
 }
 
@@ -79,7 +74,7 @@ Dist dist_of(const std::string& name) {
   return static_cast<Dist>(found - names.begin());
 }
 
-double value_of(const Draw& draw, DType type, Dist dist, std::int64_t i, double normal) {
+double value_of(const Draw& draw, DType type, Dist dist, std::int64_t i, double normal, double limit = no_limit) {
   switch (dist) {
     case Dist::normal: return normal;
     case Dist::uniform: return 2 * draw.uniform(i) - 1;
@@ -89,7 +84,7 @@ double value_of(const Draw& draw, DType type, Dist dist, std::int64_t i, double 
       return std::ldexp(normal, bits(type) <= 8 ? exponent / 4 : exponent);
     }
     case Dist::ties: return std::nearbyint(normal * 2) / 2;
-    case Dist::edge: return edge_value(draw, type, i, normal);
+    case Dist::edge: return edge_value(draw, type, i, normal, limit);
   }
   return normal;
 }
@@ -120,14 +115,14 @@ void fill_normals(const Tensor& tensor, const Draw& draw, int threads) {
   });
 }
 
-void fill_values(const Tensor& tensor, const Draw& draw, Dist dist, int threads) {
+void fill_values(const Tensor& tensor, const Draw& draw, Dist dist, int threads, double limit) {
   const DType type = tensor.dtype();
   if (dist == Dist::normal && (type == DType::bf16 || type == DType::f16 || type == DType::f32)) return fill_normals(tensor, draw, threads);
   if (is_float(type)) {
     // 8-bit floats are quantised data: spread over their range instead of around 1.
     const double scale = type == DType::f8_e4m3 || type == DType::f8_e5m2 ? 16.0 : 1.0;
     return fill_elements(tensor, draw, threads,
-                         [&](std::int64_t i, double normal) { return scale * value_of(draw, type, dist, i, normal); });
+                         [&](std::int64_t i, double normal) { return scale * value_of(draw, type, dist, i, normal, limit); });
   }
   for_chunks(tensor, 16.0, threads, [&](std::int64_t begin, std::int64_t n) {
     std::array<std::uint32_t, chunk_size> words;
@@ -228,16 +223,15 @@ void fill_probs(const Tensor& tensor, const Draw& draw, Dist dist) {
   }
 }
 
-}  // namespace
-
-void fill(const Tensor& tensor, Role role, std::int64_t bound, const std::string& dist_name, std::uint64_t seed, std::string_view name,
-          int threads) {
+/// `edge_limit` as edge_limit_of() has it.
+void fill_argument(const Tensor& tensor, Role role, std::int64_t bound, const std::string& dist_name, std::uint64_t seed,
+                   std::string_view name, int threads, double edge_limit) {
   const Draw draw(seed, name);
   const Dist dist = dist_of(dist_name);
   const DType type = tensor.dtype();
   const auto each = [&](auto make) { fill_elements(tensor, draw, threads, make); };
   switch (role) {
-    case Role::values: return fill_values(tensor, draw, dist, threads);
+    case Role::values: return fill_values(tensor, draw, dist, threads, edge_limit > 0 ? edge_limit : no_limit);
     case Role::weight: return each([](std::int64_t, double normal) { return 1.0 + 0.25 * normal; });
     case Role::logits: return each([&](std::int64_t i, double normal) { return 2.0 * value_of(draw, type, dist, i, normal); });
     case Role::lse_base_2:
@@ -261,8 +255,6 @@ void fill(const Tensor& tensor, Role role, std::int64_t bound, const std::string
     case Role::probs: return fill_probs(tensor, draw, dist);
   }
 }
-
-namespace {
 
 /// The attributes of the line, its dialect's recipe and the recipe's defaults.
 Arguments resolved_attributes(const CaseLine& line, const OpSchema& schema) {
@@ -291,6 +283,11 @@ std::vector<InputPlan> plan_inputs(const CaseLine& line) {
   return plan_with(op, line, resolved_attributes(line, op.schema()));
 }
 
+void fill(const Tensor& tensor, Role role, std::int64_t bound, const std::string& dist, std::uint64_t seed, std::string_view name,
+          int threads) {
+  fill_argument(tensor, role, bound, dist, seed, name, threads, 0);
+}
+
 Arguments generate(const CaseLine& line, int threads) {
   const Op& op = registry().at(line.op);
   Arguments arguments = resolved_attributes(line, op.schema());
@@ -301,7 +298,10 @@ Arguments generate(const CaseLine& line, int threads) {
     } catch (const Error& error) {
       throw Error(error.code(), line.op, input.name, "of shape " + to_string(input.shape) + ": " + error.message());
     }
-    if (!input.kin) fill(tensor, input.role, input.bound, line.dist, line.seed, input.name, threads);
+    if (!input.kin) {
+      const double edge_limit = edge_limit_of(op, *op.schema().find_tensor(input.name), input.dtype);
+      fill_argument(tensor, input.role, input.bound, line.dist, line.seed, input.name, threads, edge_limit);
+    }
     if ((input.layout == Layout::column_major || input.layout == Layout::any) && tensor.rank() >= 2) {
       // The logical values stay; only the memory order changes (where any would do, to the one that no one expects).
       const Tensor swapped = tensor.transpose(-1, -2).clone();

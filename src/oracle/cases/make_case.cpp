@@ -8,6 +8,7 @@
 #include "dodona/version.h"
 #include "io/json.h"
 #include "io/sha256.h"
+#include "oracle/cases/edge_limit.h"
 #include "oracle/cases/generate.h"
 
 namespace dodona::oracle {
@@ -23,6 +24,9 @@ std::string plan_text(const CaseLine& line) {
                    {"shape", std::vector<std::int64_t>(input.shape.begin(), input.shape.end())}};
     if (input.bound > 0) entry["bound"] = input.bound;
     if (input.kin) entry["kin"] = true;
+    const Op& op = registry().at(line.op);
+    const double edge_limit = edge_limit_of(op, *op.schema().find_tensor(input.name), input.dtype);
+    if (edge_limit > 0 && line.dist == "edge") entry["edge_limit"] = edge_limit;
     list.push_back(entry);
   }
   return io::json_text({{"seed", line.seed}, {"dist", line.dist}, {"tensors", list}});

@@ -95,78 +95,116 @@ bool zero_would_pass(const Comparison& c, std::int64_t i) {
   return share_of_slack(c.rounding, c.reference->exact[k], c.reference->slack[k], 0.0) <= 1.0;
 }
 
-/// `defect_of` is empty where no known defect is to be looked for.
-OutputVerdict judge_output(const Op& op, const Arguments& actual_arguments, const TensorSpec& spec, const Comparison& c,
-                           const DefectFinder& defect_of, bool exact_only, bool details) {
-  OutputVerdict verdict;
-  auto detail = std::make_shared<OutputDetail>();
-  verdict.name = spec.name;
-  const bool grouped = spec.judge == Judge::grouping && c.reference != nullptr && c.reference->grouping;
-  const GroupingReport groups = grouped ? compare_groups(*c.reference, c.actual) : GroupingReport{};
-  // What upstream leaves to atomics has no bits of its own on an H200 either.
-  verdict.judge = exact_only && !grouped ? Judge::exact : spec.judge;
-  verdict.elements = verdict.compared = c.golden.elements();
-  const ReferenceOutput* reference = c.reference;
-  const bool has_open = reference != nullptr && !reference->unspecified.empty();
-  const bool has_slack = !exact_only && reference != nullptr && spec.judge != Judge::exact;
-  std::vector<std::int64_t>& failing = detail->failing;
-  if (details) detail->share.assign(static_cast<std::size_t>(verdict.elements), 0.0);
-  std::int64_t zero_passes = 0, explained = 0;
-  for (std::int64_t i = 0; i < verdict.elements; ++i) {
-    if (has_open && reference->unspecified[static_cast<std::size_t>(i)]) {
-      --verdict.compared;
-      if (details) detail->share[static_cast<std::size_t>(i)] = std::numeric_limits<double>::quiet_NaN();
-      continue;
-    }
-    const bool same_bits = quant::get_bits(c.golden, i) == quant::get_bits(c.actual, i);
-    if (has_slack && reference->slack[static_cast<std::size_t>(i)] > 0 && zero_would_pass(c, i)) ++zero_passes;
+/// What becomes of the elements of one output, counted while they are gone through in order.
+class OutputJudge {
+ public:
+  /// `defect_of` is empty where no known defect is to be looked for.
+  OutputJudge(const Op& op, const Arguments& arguments, const TensorSpec& spec, const Comparison& comparison, const DefectFinder& defect_of,
+              bool exact_only, bool details)
+      : c_(comparison),
+        defect_of_(defect_of),
+        exact_only_(exact_only),
+        grouped_(spec.judge == Judge::grouping && c_.reference != nullptr && c_.reference->grouping),
+        has_slack_(!exact_only && c_.reference != nullptr && spec.judge != Judge::exact) {
+    if (grouped_) groups_ = compare_groups(*c_.reference, c_.actual);
+    verdict_.name = spec.name;
+    // What upstream leaves to atomics has no bits of its own on an H200 either.
+    verdict_.judge = exact_only && !grouped_ ? Judge::exact : spec.judge;
+    verdict_.elements = c_.golden.elements();
+    if (details) detail_.share.assign(static_cast<std::size_t>(verdict_.elements), 0.0);
+    for (std::int64_t i = 0; i < verdict_.elements; ++i) judge_element(i);
+    verdict_.failing = static_cast<std::int64_t>(detail_.failing.size());
+    verdict_.outcome = outcome();
+    const LogicalView view = logical_view(op, spec, c_.golden.shape(), arguments);
+    verdict_.pattern = grouped_ ? groups_.pattern : place_of(detail_.failing, verdict_.compared, view.shape, view.names);
+    if (details) keep_detail();
+  }
+  OutputVerdict verdict() { return std::move(verdict_); }
+
+ private:
+  bool open(std::int64_t i) const {
+    return c_.reference != nullptr && !c_.reference->unspecified.empty() && c_.reference->unspecified[static_cast<std::size_t>(i)] != 0;
+  }
+  bool has_slack(std::int64_t i) const { return has_slack_ && c_.reference->slack[static_cast<std::size_t>(i)] > 0; }
+
+  double share_of(std::int64_t i, bool same_bits) const {
+    if (grouped_) return groups_.wrong[static_cast<std::size_t>(i)] ? infinity : 0.0;
     // Equal bits may still be wrong once the reference was conditioned on the actual outputs, so slack is asked then as well.
-    const double share = grouped ? groups.wrong[static_cast<std::size_t>(i)] ? infinity : 0.0
-                         : same_bits && !(has_slack && reference->slack[static_cast<std::size_t>(i)] > 0)
-                             ? share_of_element(c, i, true, exact_only)
-                             : share_of_element(c, i, false, exact_only);
-    verdict.differing += same_bits ? 0 : 1;
-    if (share == 0.0) continue;
-    if (details) detail->share[static_cast<std::size_t>(i)] = share;
-    if (share <= 1.0) {
-      verdict.max_share = std::max(verdict.max_share, share);
-    } else if (const KnownDefect* defect = defect_of ? defect_of(spec.name, i) : nullptr; defect != nullptr) {
-      ++explained;
-      verdict.defect = defect->id;
-      continue;
+    return share_of_element(c_, i, same_bits && !has_slack(i), exact_only_);
+  }
+
+  /// Whether a known defect explains a wrong element.
+  bool excused(std::int64_t i) {
+    const KnownDefect* defect = defect_of_ ? defect_of_(verdict_.name, i) : nullptr;
+    if (defect == nullptr) return false;
+    ++explained_;
+    verdict_.defect = defect->id;
+    return true;
+  }
+
+  void note_share(std::int64_t i, double share) {
+    if (!detail_.share.empty()) detail_.share[static_cast<std::size_t>(i)] = share;
+  }
+
+  void judge_element(std::int64_t i) {
+    if (open(i)) return note_share(i, std::numeric_limits<double>::quiet_NaN());
+    ++verdict_.compared;
+    const bool same_bits = quant::get_bits(c_.golden, i) == quant::get_bits(c_.actual, i);
+    verdict_.differing += same_bits ? 0 : 1;
+    if (has_slack(i) && zero_would_pass(c_, i)) ++zero_passes_;
+    const double share = share_of(i, same_bits);
+    if (share == 0.0) return;
+    note_share(i, share);
+    if (share > 1.0) {
+      if (excused(i)) return;
+      detail_.failing.push_back(i);
     } else {
-      failing.push_back(i);
+      verdict_.max_share = std::max(verdict_.max_share, share);
     }
-    const double golden = grouped ? reference->exact[static_cast<std::size_t>(i)] : quant::get(c.golden, i);
-    ElementReport report{i, index_of(i, c.golden.shape()), golden, quant::get(c.actual, i), share};
+    keep_if_among_worst(i, share);
+  }
+
+  void keep_if_among_worst(std::int64_t i, double share) {
+    if (verdict_.worst.size() == worst_kept && !(share > verdict_.worst.back().share)) return;
+    const double golden = grouped_ ? c_.reference->exact[static_cast<std::size_t>(i)] : quant::get(c_.golden, i);
+    const ElementReport report{i, index_of(i, c_.golden.shape()), golden, quant::get(c_.actual, i), share};
     const auto worse = [](const ElementReport& a, const ElementReport& b) { return a.share > b.share; };
-    verdict.worst.insert(std::upper_bound(verdict.worst.begin(), verdict.worst.end(), report, worse), report);
-    if (verdict.worst.size() > worst_kept) verdict.worst.pop_back();
+    verdict_.worst.insert(std::upper_bound(verdict_.worst.begin(), verdict_.worst.end(), report, worse), report);
+    if (verdict_.worst.size() > worst_kept) verdict_.worst.pop_back();
   }
-  verdict.failing = static_cast<std::int64_t>(failing.size());
-  const LogicalView view = logical_view(op, spec, c.golden.shape(), actual_arguments);
-  verdict.pattern = grouped ? groups.pattern : place_of(failing, verdict.compared, view.shape, view.names);
-  if (verdict.failing > 0) {
-    verdict.outcome = Outcome::fail;
-  } else if (explained > 0) {
-    verdict.outcome = Outcome::known_defect;
-  } else if (has_slack && verdict.compared > 0 &&
-             static_cast<double>(zero_passes) > vacuous_share * static_cast<double>(verdict.compared)) {
-    verdict.outcome = Outcome::vacuous;
+
+  Outcome outcome() const {
+    if (verdict_.failing > 0) return Outcome::fail;
+    if (verdict_.elements > 0 && verdict_.compared == 0) return Outcome::vacuous;
+    if (explained_ > 0) return Outcome::known_defect;
+    return static_cast<double>(zero_passes_) > vacuous_share * static_cast<double>(verdict_.compared) ? Outcome::vacuous : Outcome::pass;
   }
-  if (details) {
-    detail->expected = c.expected;
-    detail->golden = c.golden;
-    detail->actual = c.actual;
-    if (reference != nullptr) detail->exact = reference->exact;
-    verdict.detail = std::move(detail);
+
+  void keep_detail() {
+    detail_.expected = c_.expected;
+    detail_.golden = c_.golden;
+    detail_.actual = c_.actual;
+    if (c_.reference != nullptr) detail_.exact = c_.reference->exact;
+    verdict_.detail = std::make_shared<const OutputDetail>(std::move(detail_));
   }
-  return verdict;
-}
+
+  const Comparison& c_;
+  const DefectFinder& defect_of_;
+  const bool exact_only_, grouped_, has_slack_;
+  GroupingReport groups_;
+  OutputVerdict verdict_;
+  OutputDetail detail_;
+  std::int64_t zero_passes_ = 0, explained_ = 0;
+};
 
 void add(Verdict& verdict, OutputVerdict output) {
   verdict.outcome = std::max(verdict.outcome, output.outcome);
   verdict.outputs.push_back(std::move(output));
+}
+
+/// Outputs without elements are no pass either where there are no others.
+bool compared_nothing(const Verdict& verdict) {
+  return std::all_of(verdict.outputs.begin(), verdict.outputs.end(), [](const OutputVerdict& output) { return output.compared == 0; });
 }
 
 Verdict judge_outputs(const Op& op, const Arguments& inputs, const NamedTensors& expected, const NamedTensors& actual,
@@ -189,7 +227,11 @@ Verdict judge_outputs(const Op& op, const Arguments& inputs, const NamedTensors&
     const Tensor* golden = spec.direction == Direction::in ? nullptr : find(expected, spec.name);
     if (golden == nullptr) continue;
     const Comparison comparison = make_comparison(spec, *golden, *find(actual, spec.name), reference->find(spec.name));
-    add(verdict, judge_output(op, arguments, spec, comparison, defect_of, exact_only, options.details));
+    add(verdict, OutputJudge(op, arguments, spec, comparison, defect_of, exact_only, options.details).verdict());
+  }
+  if (compared_nothing(verdict)) {
+    verdict.outcome = Outcome::vacuous;
+    for (OutputVerdict& output : verdict.outputs) output.outcome = Outcome::vacuous;
   }
   return verdict;
 }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "oracle/judge/vacuous.h"
+
 namespace dodona::oracle {
 namespace {
 
@@ -117,7 +119,7 @@ std::string junit_xml(const CheckResult& result, double seconds) {
     }
     const std::string message =
         verdict.outcome == Outcome::vacuous
-            ? "vacuous: nearly every element would pass as zero too"
+            ? "vacuous: " + std::string(why_vacuous(verdict))
             : std::to_string(verdict.failing) + " of " + std::to_string(verdict.compared) + " elements fail: " + verdict.pattern;
     std::string body;
     for (const std::string& relation : output.relations) body += relation + "\n";

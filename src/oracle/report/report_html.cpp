@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "oracle/judge/vacuous.h"
 #include "oracle/report/report.h"
 #include "quant/element.h"
 
@@ -228,6 +229,7 @@ std::string facts(const OutputCheck& output) {
                             std::string(name(verdict.judge)));
   html +=
       row("failing", number(verdict.failing) + " of " + number(verdict.compared) + " compared (" + number(verdict.elements) + " in all)");
+  if (verdict.outcome == Outcome::vacuous) html += row("vacuous", std::string(why_vacuous(verdict)));
   if (!verdict.pattern.empty()) html += row("where", verdict.pattern);
   for (const std::string& relation : output.relations) html += row("what", relation);
   if (!verdict.defect.empty()) html += row("known upstream defect", verdict.defect);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "oracle/judge/vacuous.h"
+
 namespace dodona::oracle {
 namespace {
 
@@ -84,8 +86,7 @@ std::string output_text(const OutputCheck& output, bool color) {
   std::string text = "\n" + verdict.name + ": " + painted(std::string(name(verdict.outcome)), good(verdict.outcome), color) +
                      (verdict.defect.empty() ? "" : " " + verdict.defect) + "   (" + std::string(name(output.dtype)) + " " +
                      to_string(output.shape) + compared_as(output) + ", judge " + std::string(name(verdict.judge)) + ")\n";
-  if (verdict.outcome == Outcome::vacuous)
-    text += "  nearly every element would pass as zero too: this case cannot tell right from wrong\n";
+  if (verdict.outcome == Outcome::vacuous) text += "  " + std::string(why_vacuous(verdict)) + "\n";
   if (verdict.failing > 0) {
     text += field("failing", std::to_string(verdict.failing) + " of " + std::to_string(verdict.compared) + " elements (" +
                                  percent(static_cast<double>(verdict.failing) / static_cast<double>(verdict.compared)) + ")");

@@ -1,0 +1,44 @@
+#include "oracle/cases/edge_limit.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "core/shape_expr.h"
+
+namespace dodona::oracle {
+namespace {
+
+/// The sizes of an argument that its shape expression names: symbols, and numbers that stand alone.
+std::set<std::string> sizes_of(const TensorSpec& spec) {
+  SymbolNames names;
+  std::set<std::string> sizes;
+  const ShapeExpr shape = ShapeExpr::parse(spec.shape, names);
+  for (const ShapeAlternative& alternative : shape.alternatives())
+    for (const DimExpr& dim : alternative.dims) {
+      if (dim.symbols().empty() && dim.text() != "1") sizes.insert(dim.text());
+      for (const int symbol : dim.symbols()) sizes.insert(names.name(symbol));
+    }
+  return sizes;
+}
+
+bool adds_up_products(const OpSchema& schema) {
+  std::set<std::string> written;
+  std::map<std::string, int> operands;
+  for (const TensorSpec& spec : schema.tensors)
+    if (spec.direction != Direction::in) written.merge(sizes_of(spec));
+  for (const TensorSpec& spec : schema.tensors)
+    if (spec.direction == Direction::in && spec.role == Role::values)
+      for (const std::string& size : sizes_of(spec)) operands[size] += written.count(size) == 0 ? 1 : 0;
+  return std::any_of(operands.begin(), operands.end(), [](const auto& size) { return size.second >= 2; });
+}
+
+}  // namespace
+
+double edge_limit_of(const Op& op, const TensorSpec& spec, DType type) {
+  if (spec.role != Role::values || !is_float(type) || !adds_up_products(op.schema())) return 0;
+  return op.info().category == Category::attention ? 8.0 : 0x1p58;
+}
+
+}  // namespace dodona::oracle
