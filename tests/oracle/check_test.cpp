@@ -18,6 +18,7 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 /// A case and outputs of one's own to break.
 struct Sample {
@@ -43,6 +44,57 @@ OutputCheck checked(const Sample& sample, std::size_t i = 0) {
 }
 
 const auto everywhere = [](std::int64_t, std::int64_t) { return true; };
+
+std::vector<std::int64_t> all_of(const Tensor& tensor) {
+  std::vector<std::int64_t> failing;
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) failing.push_back(i);
+  return failing;
+}
+
+/// Numbers from 1 to 4, as the type has them.
+Tensor numbers(DType type, const Dims& shape) {
+  Tensor tensor(type, shape);
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) quant::set(tensor, i, 1.0 + static_cast<double>(i * 37 % 101) * 3.0 / 101);
+  return tensor;
+}
+
+/// Rows times factors of their own.
+Tensor scaled_rows(const Tensor& tensor, const std::vector<double>& factors) {
+  Tensor result = tensor.clone();
+  for (std::int64_t i = 0; i < result.elements(); ++i)
+    quant::set(result, i, quant::get(tensor, i) * factors[static_cast<std::size_t>(i / tensor.size(-1)) % factors.size()]);
+  return result;
+}
+
+// ---- words ----
+
+TEST(Words, APermutationMovesSomething) {
+  const Tensor golden = numbers(DType::f8_e4m3, {6, 64});
+  const auto relations = relations_of(all_of(golden), golden, golden.clone(), {}, golden.shape());
+  for (const std::string& relation : relations) EXPECT_THAT(relation, Not(HasSubstr("holds golden's row")));
+  EXPECT_THAT(relations, Contains(HasSubstr("golden's own bits, but not what follows from the other outputs")));
+}
+
+TEST(Words, AFactorIsNotReadFromCodesThatFitNearlyAny) {
+  for (const DType type : {DType::f8_e4m3, DType::f8_e5m2}) {
+    const Tensor golden = numbers(type, {6, 64});
+    for (const std::vector<double>& factors : {std::vector<double>{1.12}, {1.12, 1.31, 0.9}})
+      for (const std::string& relation : relations_of(all_of(golden), golden, scaled_rows(golden, factors), {}, golden.shape()))
+        EXPECT_THAT(relation, Not(HasSubstr("factor"))) << name(type);
+  }
+}
+
+TEST(Words, AFactorOfEachRowIsTriedBeforeOneOfAll) {
+  for (const DType type : {DType::bf16, DType::f16, DType::f32}) {
+    const Tensor golden = numbers(type, {4, 64});
+    EXPECT_THAT(relations_of(all_of(golden), golden, scaled_rows(golden, {1.5, 0.75, 3.0, 1.25}), {}, golden.shape()),
+                Contains(HasSubstr("each row has a factor of its own: row 0 = 1.5 x golden's, row 1 = 0.75 x golden's")))
+        << name(type);
+    EXPECT_THAT(relations_of(all_of(golden), golden, scaled_rows(golden, {1.5}), {}, golden.shape()),
+                Contains(HasSubstr("a constant factor: actual = 1.5 x golden")))
+        << name(type);
+  }
+}
 
 // ---- pains ----
 

@@ -272,6 +272,58 @@ TEST(Explain, WhatReproducesEverythingLeavesNoRoomForWhatReproducesSome) {
   for (const Explanation& e : r.explained.found) EXPECT_TRUE(e.complete) << e.id;
 }
 
+TEST(Explain, ACallWithoutTheWrongOutputExplainsNothing) {
+  Replayed r{
+      make_case(parse_case_line("prepare_moe_input M=9 topk=3 --attr num_experts=4 --attr n=8 --attr k=16 --attr blockscale_offsets=true"),
+                {}, true),
+      {},
+      {},
+      {}};
+  for (const auto& [name, tensor] : r.c.outputs) r.actual.emplace_back(name, tensor.clone());
+  for (auto& [name, tensor] : r.actual)
+    if (name == "blockscale_offsets") quant::set(tensor, 2, 12345);
+  judge_and_explain(r);
+  ASSERT_EQ(r.verdict.outcome, Outcome::fail);
+  EXPECT_EQ(r.find("flag-flipped:blockscale_offsets=false"), nullptr) << r.all();
+}
+
+/// With its scale inverted the scores of the first request overflow, and nothing could be wrong there. The second request sees no scores.
+TEST(Explain, AMistakeThatLeavesOpenWhatIsWrongExplainsNothing) {
+  for (const bool all : {false, true}) {
+    Replayed r{
+        make_case(parse_case_line("trtllm_batch_decode_with_kv_cache_mla B=2 Q=1 N=2 pages=4 P=32 W=2 --attr bmm1_scale=1e-36"), {}, true),
+        {},
+        {},
+        {}};
+    const Tensor& query = *r.c.inputs.find("query");
+    for (std::int64_t i = query.elements() / 2; !all && i < query.elements(); ++i) quant::set(query, i, 0);
+    r.actual = run_golden(*r.c.op, r.c.inputs, {}).outputs;
+    quant::set(r.actual[0].second, 5, 77.0);
+    judge_and_explain(r);
+    ASSERT_EQ(r.verdict.outcome, Outcome::fail);
+    const Explanation* found = r.find("factor-inverted:bmm1_scale=1e+36");
+    if (found != nullptr) EXPECT_FALSE(found->complete || !found->outputs.empty()) << r.all();
+    for (const std::string& line : lines_of(r.explained)) EXPECT_THAT(line, testing::Not(testing::HasSubstr("bmm1_scale")));
+  }
+}
+
+TEST(Explain, AMissingYarnFactorOfTheSoftmaxScaleIsNamed) {
+  const std::string line = "cutlass_mla_decode B=1 N=2 pages=4 P=32 W=4 --attr sm_scale=";
+  const Replayed missing = other_recipe(line + "0.1352337788608801", line + "0.07216878364870323");
+  ASSERT_FALSE(missing.explained.found.empty());
+  EXPECT_THAT(missing.explained.found.front().text, testing::HasSubstr("(0.1 ln 40 + 1)^2 = 1.874, is missing")) << missing.all();
+  EXPECT_THAT(missing.all(), testing::Not(testing::HasSubstr("number of columns")));
+  const Replayed twice = other_recipe(line + "0.07216878364870323", line + "0.1352337788608801");
+  ASSERT_FALSE(twice.explained.found.empty());
+  EXPECT_THAT(twice.explained.found.front().text, testing::HasSubstr("1.874, is in the softmax scale twice")) << twice.all();
+}
+
+TEST(Explain, OfSeveralEpsilonsThatReproduceTheLikeliestComesFirst) {
+  const Replayed r = other_recipe("rmsnorm T=4 H=512 --attr eps=0.01", "rmsnorm T=4 H=512 --attr eps=1e-6");
+  ASSERT_GT(r.explained.found.size(), 1u) << "normal data cannot tell them apart";
+  EXPECT_EQ(r.explained.found.front().id, "other-epsilon:eps=1e-06") << r.all();
+}
+
 TEST(Explain, EveryOpHasFaultsToTryAndNoneChangesTheCaseItself) {
   for (const auto& op : registry().all()) {
     const Arguments inputs = generate(parse_case_line(std::string(op->name()) + " " + op->cases().front()));

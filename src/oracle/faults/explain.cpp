@@ -34,6 +34,13 @@ std::vector<Placed> candidates(const FaultCase& call) {
   return found;
 }
 
+/// Elements that the mistake does not account for: those that fail with it, and those that it leaves nothing to compare of. A case in
+/// which nothing can fail explains nothing.
+std::int64_t unexplained(const OutputVerdict& output, const OutputVerdict& other) {
+  if (other.outcome == Outcome::vacuous && output.outcome != Outcome::vacuous) return output.compared;
+  return other.failing + std::max<std::int64_t>(output.compared - other.compared, 0);
+}
+
 /// What would be left of the failures if the kernel had the fault; nothing when the call does not allow it.
 std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, JudgeOptions options) {
   Verdict other;
@@ -48,13 +55,15 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
     // Sizes, ids or recipes that the op refuses: this fault cannot have been made here.
     return std::nullopt;
   }
-  Explanation explanation{placed.id(), placed.text(), {}, true, other.failing()};
-  for (std::size_t i = 0; i < verdict.outputs.size() && i < other.outputs.size(); ++i) {
-    if (fails(other.outputs[i])) explanation.complete = false;
-    if (fails(verdict.outputs[i]) && !fails(other.outputs[i])) explanation.outputs.push_back(verdict.outputs[i].name);
-    // A case in which nothing can fail explains nothing.
-    if (other.outputs[i].outcome == Outcome::vacuous && verdict.outputs[i].outcome != Outcome::vacuous)
-      return explanation.complete = false, explanation;
+  Explanation explanation{placed.id(), placed.text(), {}, true, 0};
+  for (const OutputVerdict& output : verdict.outputs) {
+    const auto same = std::find_if(other.outputs.begin(), other.outputs.end(), [&](const auto& o) { return o.name == output.name; });
+    // Who gave this output was not asked to leave it out.
+    if (same == other.outputs.end()) return std::nullopt;
+    const std::int64_t left = unexplained(output, *same);
+    explanation.failing += left;
+    if (left > 0) explanation.complete = false;
+    if (left == 0 && fails(output)) explanation.outputs.push_back(output.name);
   }
   return explanation;
 }

@@ -34,6 +34,10 @@ bool factor(Site s) {
 bool softmax_scale(Site s) {
   return factor(s) && s.name.find("scale") != std::string::npos;
 }
+/// Of the scores, not of the output.
+bool score_scale(Site s) {
+  return softmax_scale(s) && s.name != "bmm2_scale";
+}
 bool count(Site s) {
   return std::holds_alternative<std::int64_t>(s.value);
 }
@@ -76,11 +80,26 @@ Values twice(Site s) {
 Values inverse(Site s) {
   return just(1 / number_of(s));
 }
+/// The square of (0.1 ln 40 + 1), by which YaRN with DeepSeek's factor of 40 multiplies the softmax scale.
+constexpr double yarn_mscale_squared = 1.8738542070926265;
+
+Values without_yarn(Site s) {
+  return just(number_of(s) / yarn_mscale_squared);
+}
+Values with_yarn_twice(Site s) {
+  return just(number_of(s) * yarn_mscale_squared);
+}
+/// What is known as another mistake is not offered again.
 Values of_other_widths(Site s) {
   Values values = just(number_of(s) * std::sqrt(192.0 / 576.0));
-  for (const double width : {64.0, 128.0, 192.0, 512.0, 576.0}) values.emplace_back(1 / std::sqrt(width));
+  for (const double width : {64.0, 128.0, 192.0, 512.0, 576.0}) {
+    const double by = 1 / std::sqrt(width) / number_of(s);
+    if (std::fabs(by * yarn_mscale_squared - 1) > 1e-3 && std::fabs(by / yarn_mscale_squared - 1) > 1e-3)
+      values.emplace_back(1 / std::sqrt(width));
+  }
   return values;
 }
+/// The likeliest first: normal data can hardly tell them apart.
 Values usual_epsilons(Site) {
   Values values;
   for (const double usual : {1e-6, 1e-5, 1e-8, 1e-12}) values.emplace_back(usual);
@@ -107,8 +126,12 @@ constexpr Fault in_attribute(std::string_view id, std::string_view summary, Seve
 constexpr std::array attribute_table{
     in_attribute("other-recipe", "the rounding points or orders of another upstream", fine, choice, other_choices),
     in_attribute("flag-flipped", "a flag is taken for its opposite: pairing, renormalization, scaling on the output", gross, flag, flipped),
-    in_attribute("constant-dropped", "a constant counts as zero", fine, other_than_zero, none),
     in_attribute("other-epsilon", "the epsilon of another model", fine, epsilon, usual_epsilons),
+    in_attribute("constant-dropped", "a constant counts as zero", fine, other_than_zero, none),
+    in_attribute("yarn-scale-missing", "the square of YaRN's mscale, (0.1 ln 40 + 1)^2 = 1.874, is missing in the softmax scale", fine,
+                 score_scale, without_yarn),
+    in_attribute("yarn-scale-twice", "the square of YaRN's mscale, (0.1 ln 40 + 1)^2 = 1.874, is in the softmax scale twice", fine,
+                 score_scale, with_yarn_twice),
     in_attribute("factor-left-out", "a factor counts as one", fine, factor, one),
     in_attribute("constant-twice", "a factor is applied twice", fine, other_than_zero, twice),
     in_attribute("factor-inverted", "a factor divides where it should multiply", fine, factor, inverse),

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -180,13 +181,43 @@ std::optional<double> median(const std::vector<Sample>& samples, const std::func
   return values[values.size() / 2];
 }
 
+/// Whether numbers of this type are fine enough to know a relation that holds to a few units in the last place from a chance: of 4 or 8
+/// bits, 2 units are 6 to 50 %, and nearly any factor fits.
+bool is_fine(DType type) {
+  return bits(type) > 8;
+}
+
+bool scaled_by(const Sample& s, double factor, DType type) {
+  const double expected = factor * s.golden;
+  return std::fabs(s.actual - expected) <= 2 * quant::ulp(type, expected) + 2 * std::fabs(factor) * quant::ulp(type, s.golden);
+}
+
+/// Rows that are golden's, each times a factor of its own: a scale per row, or token, that is wrong or not applied.
+std::optional<std::string> factor_of_each_row(const std::vector<Sample>& samples, DType type, std::int64_t width) {
+  if (!is_fine(type)) return std::nullopt;
+  std::map<std::int64_t, std::vector<Sample>> rows;
+  for (const Sample& s : samples) rows[s.index / width].push_back(s);
+  std::string examples;
+  double least = std::numeric_limits<double>::infinity(), most_of_all = 0;
+  int found = 0;
+  for (const auto& [row, its] : rows) {
+    if (its.size() < 4) return std::nullopt;
+    const auto factor = median(its, [](const Sample& s) { return s.golden != 0 ? s.actual / s.golden : NAN; });
+    if (!factor || *factor == 0 || !most(its, [&](const Sample& s) { return scaled_by(s, *factor, type); })) return std::nullopt;
+    least = std::min(least, std::fabs(*factor));
+    most_of_all = std::max(most_of_all, std::fabs(*factor));
+    if (++found <= 3) examples += (found > 1 ? ", " : "") + ("row " + text(row) + " = " + number(*factor) + " x golden's");
+  }
+  // A common factor is another finding.
+  if (found < 2 || most_of_all < 1.05 * least) return std::nullopt;
+  return "each row has a factor of its own: " + examples + (found > 3 ? "..." : "");
+}
+
 std::optional<std::string> constant_factor(const std::vector<Sample>& samples, DType type) {
+  if (!is_fine(type)) return std::nullopt;
   const auto factor = median(samples, [](const Sample& s) { return s.golden != 0 ? s.actual / s.golden : NAN; });
   if (!factor || *factor == 0 || std::fabs(*factor - 1) < 1e-3) return std::nullopt;
-  const bool holds = most(samples, [&](const Sample& s) {
-    const double expected = *factor * s.golden;
-    return std::fabs(s.actual - expected) <= 2 * quant::ulp(type, expected) + 2 * std::fabs(*factor) * quant::ulp(type, s.golden);
-  });
+  const bool holds = most(samples, [&](const Sample& s) { return scaled_by(s, *factor, type); });
   // Errors of a place or two follow any factor near 1: it must leave less than half of the error.
   double with = 0, without = 0;
   for (const Sample& s : samples)
@@ -197,6 +228,7 @@ std::optional<std::string> constant_factor(const std::vector<Sample>& samples, D
 }
 
 std::optional<std::string> constant_offset(const std::vector<Sample>& samples, DType type) {
+  if (!is_fine(type)) return std::nullopt;
   const auto offset = median(samples, [](const Sample& s) { return s.actual - s.golden; });
   if (!offset || *offset == 0) return std::nullopt;
   double largest = 0;
@@ -279,7 +311,7 @@ std::uint64_t row_hash(const Tensor& tensor, std::int64_t row, std::int64_t widt
   return hash;
 }
 
-/// Rows that fail and are other rows of golden.
+/// Rows that fail and are other rows of golden: each of them, and none its own.
 std::optional<std::string> permuted_rows(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual) {
   const std::int64_t width = golden.rank() > 0 ? golden.size(-1) : 1;
   if (width < 4 || golden.elements() / width < 2) return std::nullopt;
@@ -290,8 +322,9 @@ std::optional<std::string> permuted_rows(const std::vector<std::int64_t>& failin
   std::string examples;
   int found = 0;
   for (const std::int64_t row : rows) {
-    const auto other = by_hash.find(row_hash(actual, row, width));
-    if (other == by_hash.end()) return std::nullopt;
+    const std::uint64_t hash = row_hash(actual, row, width);
+    const auto other = by_hash.find(hash);
+    if (other == by_hash.end() || row_hash(golden, row, width) == hash) return std::nullopt;
     if (++found <= 3) examples += (found > 1 ? ", " : "") + ("row " + text(row) + " holds golden's row " + text(other->second));
   }
   return "rows of golden in another place: " + examples + (found > 3 ? "..." : "");
@@ -345,12 +378,19 @@ std::vector<std::string> relations_of(const std::vector<std::int64_t>& failing, 
     relations.emplace_back("zeros: not written, or reset");
     return relations;
   }
+  if (most(samples, [&](const Sample& s) { return quant::get_bits(golden, s.index) == quant::get_bits(actual, s.index); })) {
+    relations.emplace_back(
+        "golden's own bits, but not what follows from the other outputs: a scale, or a choice, that was written otherwise");
+    return relations;
+  }
   if (add(displaced(samples, golden, actual, shape)) || add(permuted_rows(failing, golden, actual))) return relations;
   if (!is_float(type)) return relations;
   if (truncated(failing, golden, actual, exact)) {
     relations.emplace_back("toward zero by less than one place: truncated instead of rounded");
     return relations;
   }
+  const std::int64_t width = shape.rank() > 0 ? std::max<std::int64_t>(shape.at(-1), 1) : 1;
+  if (add(factor_of_each_row(samples, type, width))) return relations;
   if (samples.size() >= 3 && (add(constant_factor(samples, type)) || add(constant_offset(samples, type)))) return relations;
   const auto only_bf16 = [](double x) { return quant::round_to(DType::bf16, x) == x; };
   if (most(samples, [](const Sample& s) { return s.actual == -s.golden && s.golden != 0; })) {
