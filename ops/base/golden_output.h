@@ -34,6 +34,7 @@ class GoldenOutput {
     }
     record(linear, x, x.slack > 0 ? x.slack + flush_floor : x.slack);
   }
+  void put(std::int64_t linear, double exact, double slack) const { put(linear, Bounded{exact, slack}); }
 
   /// As put, but overflow saturates at the largest finite value: what device conversions to e4m3, e5m2 and e2m1 do.
   void put_saturating(std::int64_t linear, const Bounded& x) const {
@@ -48,6 +49,8 @@ class GoldenOutput {
     // Filled by the caller before any thread writes; see make_open().
     record_->unspecified[static_cast<std::size_t>(linear)] = 1;
   }
+  /// Honest implementations differ in kind here (NaN against infinity, say): the value is stored and not compared.
+  void put_open(std::int64_t linear, double value) const { put(linear, Bounded{value, 0.0, true}); }
   /// Call once, before the first leave_open and before open numbers are put.
   void make_open() const {
     if (record_ != nullptr && record_->unspecified.empty()) record_->unspecified.assign(record_->exact.size(), 0);

@@ -10,10 +10,20 @@ double flops(const CutlassScaledFp4Mm& op) {
   return 2.0 * static_cast<double>(op.out.elements()) * 2.0 * static_cast<double>(op.a.size(1));
 }
 
+Operand operand_of(const Tensor& codes, const Tensor& scales) {
+  const std::int64_t k = codes.size(1) * 2;
+  return {.type = f4_e2m1,
+          .codes = codes.data(),
+          .count = codes.size(0),
+          .k = k,
+          .stride = k,
+          .scales = nvfp4_scales(scales.data(), k),
+          .zeros = {}};
+}
+
 void golden(const CutlassScaledFp4Mm& op, const Exec& exec, Reference* reference) {
-  const std::int64_t k = op.a.size(1) * 2;
-  const Product product{.a = nvfp4_operand(op.a.data(), op.block_scale_a.data(), op.a.size(0), k),
-                        .b = nvfp4_operand(op.b.data(), op.block_scale_b.data(), op.b.size(0), k),
+  const Product product{.a = operand_of(op.a, op.block_scale_a),
+                        .b = operand_of(op.b, op.block_scale_b),
                         .epilogue = {.factors = {{whole_term(op.alpha), {}}}, .addend = {}}};
   golden_products({&product, 1}, fp4_by_blocks, op.out, reference, "out", exec);
 }

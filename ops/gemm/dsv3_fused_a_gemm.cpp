@@ -48,6 +48,7 @@ fp32 sums added left to right. Other orders are as good:
       .fast = ops::fast,
       .hopper = ops::hopper,
       .flops = ops::flops,
+      .customary = {{"*", CustomaryKind::close, 1e-2, 1e-3, "sgl-kernel/tests/test_dsv3_fused_a_gemm.py (bf16), torch.allclose"}},
       .cases = {"T=1", "T=2"},
       .bench_cases = {"T=1", "T=16"},
   });

@@ -78,7 +78,8 @@ each warp adds its threads by xor 16, 8, 4, 2, 1; then ((((0 + w0) + w1) + w2) +
       .fast = ops::fast,
       .hopper = ops::hopper,
       .flops = ops::flops,
-      .cases = {"T=2 E=256 --attr out_dtype=f32"},
+      .customary = {{"*", CustomaryKind::close, 1e-2, 1e-3, "sgl-kernel/tests/test_dsv3_router_gemm.py, torch.allclose"}},
+      .cases = {"T=2 E=256 --attr out_dtype=f32", "T=1 E=256 --attr out_dtype=f32 --dist wide-exponent"},
       .bench_cases = {"T=1 E=256 --attr out_dtype=f32", "T=16 E=256 --attr out_dtype=f32"},
   });
 }

@@ -155,12 +155,22 @@ void golden(const CutlassFp4GroupMm& op, const Exec& exec, Reference* reference)
   });
   std::vector<Product> products;
   for (const Fp4Group& group : raw_groups(op)) {
+    const Operand rows{.type = f4_e2m1,
+                       .codes = op.a_fp4.as<std::uint8_t>() + group.row * (s.k / 2),
+                       .count = group.rows,
+                       .k = s.k,
+                       .stride = s.k,
+                       .scales = nvfp4_scales(op.a_blockscale.data(), s.k, group.scale_row),
+                       .zeros = {}};
+    const Operand columns{.type = f4_e2m1,
+                          .codes = group.weights.codes,
+                          .count = s.n,
+                          .k = s.k,
+                          .stride = s.k,
+                          .scales = nvfp4_scales(group.weights.scales, s.k),
+                          .zeros = {}};
     const Term alpha{f32, op.alphas.as<float>() + products.size()};
-    products.push_back(
-        {.a = nvfp4_operand(op.a_fp4.as<std::uint8_t>() + group.row * (s.k / 2), op.a_blockscale.data(), group.rows, s.k, group.scale_row),
-         .b = nvfp4_operand(group.weights.codes, group.weights.scales, s.n, s.k),
-         .epilogue = {.factors = {{alpha, {}}}, .addend = {}},
-         .first = group.row * s.n});
+    products.push_back({rows, columns, {.factors = {{alpha, {}}}, .addend = {}}, group.row * s.n});
   }
   golden_products(products, fp4_by_blocks, out, reference != nullptr, exec);
 }

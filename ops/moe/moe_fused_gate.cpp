@@ -75,7 +75,7 @@ void put_weights(const MoeFusedGate& op, const GoldenOutput& out, std::int64_t r
 void put_ids(const MoeFusedGate& op, const GoldenOutput& out, std::int64_t row, const std::vector<std::int64_t>& chosen) {
   for (std::int64_t k = 0; k < op.topk; ++k) {
     const std::int64_t id = k < op.routed() ? chosen[static_cast<std::size_t>(k)] : op.experts() + k - op.routed();
-    out.put(row * op.topk + k, {static_cast<double>(id)});
+    out.put(row * op.topk + k, static_cast<double>(id), 0.0);
   }
 }
 

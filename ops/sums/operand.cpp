@@ -65,9 +65,9 @@ void decode_for_unit(const Operand& operand, std::int64_t line, const quant::hop
 }  // namespace
 
 double BlockScales::at(std::int64_t line, std::int64_t at) const {
-  const std::int64_t r = (first + line) / lines, c = at / k;
+  const std::int64_t r = line / lines, c = at / k;
   if (layout == quant::ScaleLayout::linear) return quant::load(type, data, r * line_stride + c * k_stride);
-  return quant::load(type, data, quant::scale_offset(layout, r, c, columns));
+  return quant::load(type, data, quant::scale_offset(layout, first + r, c, columns));
 }
 
 BlockScales linear_scales(const Tensor& scales, std::int64_t lines, std::int64_t k) {
@@ -75,28 +75,13 @@ BlockScales linear_scales(const Tensor& scales, std::int64_t lines, std::int64_t
       .type = scales.dtype(), .data = scales.data(), .lines = lines, .k = k, .line_stride = scales.stride(0), .k_stride = scales.stride(1)};
 }
 
-Operand nvfp4_operand(const void* codes, const void* scales, std::int64_t count, std::int64_t k, std::int64_t first) {
-  return {.type = DType::f4_e2m1,
-          .codes = codes,
-          .count = count,
-          .k = k,
-          .stride = k,
-          .scales = {.type = DType::f8_e4m3,
-                     .data = scales,
-                     .k = quant::nvfp4_block,
-                     .layout = quant::ScaleLayout::swizzled_128x4,
-                     .columns = k / quant::nvfp4_block,
-                     .first = first},
-          .zeros = {}};
-}
-
-Operand lines_of(const Operand& operand, std::int64_t first, std::int64_t count) {
-  Operand part = operand;
-  part.codes = byte_at(operand, first * operand.stride);
-  part.count = count;
-  part.scales.first += first;
-  part.zeros.first += first;
-  return part;
+BlockScales nvfp4_scales(const void* data, std::int64_t k, std::int64_t first) {
+  return {.type = DType::f8_e4m3,
+          .data = data,
+          .k = quant::nvfp4_block,
+          .layout = quant::ScaleLayout::swizzled_128x4,
+          .columns = k / quant::nvfp4_block,
+          .first = first};
 }
 
 void decode_line(const Operand& operand, std::int64_t line, const Accumulator& accumulator, Line& decoded) {

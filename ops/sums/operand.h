@@ -18,7 +18,7 @@ struct BlockScales {
   quant::ScaleLayout layout = quant::ScaleLayout::linear;
   std::int64_t line_stride = 0, k_stride = 0;  ///< linear: from one scale to the next, in elements, row-major or M-major
   std::int64_t columns = 0;                    ///< of tiles: scales along K
-  std::int64_t first = 0;                      ///< the line of the matrix of scales that belongs to line 0
+  std::int64_t first = 0;                      ///< of tiles: row of the matrix of scales that belongs to line 0
 
   explicit operator bool() const { return data != nullptr; }
   /// The scale of number `at` of line `line`.
@@ -27,6 +27,9 @@ struct BlockScales {
 
 /// Scales in memory order [line / lines][at / k] with the strides of `scales`, a matrix [lines of scales, scales along K].
 BlockScales linear_scales(const Tensor& scales, std::int64_t lines, std::int64_t k);
+/// Bytes of e4m3 in tiles of 128 x 4, a scale for every 16 of `k` numbers; `first` is the row of the matrix that belongs to line 0.
+BlockScales nvfp4_scales(const void* data, std::int64_t k, std::int64_t first = 0);
+
 /// Rows of A, or columns of B: `count` lines of k codes.
 struct Operand {
   DType type{};
@@ -36,11 +39,6 @@ struct Operand {
   BlockScales scales;                     ///< that numbers are multiplied with within the sum
   BlockScales zeros;                      ///< that integers are reduced by first
 };
-
-/// Lines of `k` e2m1 codes, contiguous, with an e4m3 scale for every 16 in tiles of 128 x 4; line 0 has row `first` of the scales' matrix.
-Operand nvfp4_operand(const void* codes, const void* scales, std::int64_t count, std::int64_t k, std::int64_t first = 0);
-/// `count` lines from `first` on, with their scales: the rows of an expert.
-Operand lines_of(const Operand& operand, std::int64_t first, std::int64_t count);
 
 /// A line for golden mode, in the form that the accumulator's sums take. `decoded` is empty, or holds another line of the operand.
 void decode_line(const Operand& operand, std::int64_t line, const Accumulator& accumulator, Line& decoded);

@@ -294,19 +294,6 @@ TEST(Products, GroupsWriteTheirOwnRows) {
   EXPECT_EQ(result.failing(hopper(products, {.order = Order::contiguous, .unit = &hw::half_mma}, 7, 5)), 0);
 }
 
-TEST(Products, RowsOfAnExpertKeepTheirScales) {
-  // Rows 0..2 belong to one expert and 3..7 to another; scales of blocks are those of the row in the whole matrix.
-  const Blockwise call = blockwise(8, 128, 256);
-  const Product whole = call.product();
-  std::vector<Product> experts;
-  for (const auto& [first, count] : {std::pair{0, 3}, {3, 5}})
-    experts.push_back({lines_of(whole.a, first, count), whole.b, {}, first * 128});
-  EXPECT_EQ(golden(experts, hopper_fp8_promoted, 8, 128).exact, golden({whole}, hopper_fp8_promoted, 8, 128).exact);
-  EXPECT_TRUE(same_bits(hopper(experts, hopper_fp8_promoted, 8, 128), hopper({whole}, hopper_fp8_promoted, 8, 128)));
-  experts[1].a.scales.first = 0;
-  EXPECT_NE(golden(experts, hopper_fp8_promoted, 8, 128).exact, golden({whole}, hopper_fp8_promoted, 8, 128).exact);
-}
-
 // ---- every model of a unit
 
 struct Model {
