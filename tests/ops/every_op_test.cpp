@@ -354,6 +354,16 @@ TEST_P(EveryOp, CaseLinesHaveEachOptionalArgumentAndLackIt) {
   if (!some) GTEST_SKIP() << "no argument of this op is optional";
 }
 
+TEST_P(EveryOp, ACallThatWritesNothingIsVacuous) {
+  for (const CaseLine& line : own_lines(op())) {
+    const Arguments arguments = oracle::generate(line);
+    const auto outputs = run(op(), arguments, exec_of(Mode::fast));
+    // Of a call that writes nothing there is nothing to compare, which is no pass.
+    const bool writes = std::any_of(outputs.begin(), outputs.end(), [](const auto& output) { return output.second.elements() > 0; });
+    EXPECT_EQ(oracle::judge(op(), arguments, outputs, {}).outcome == oracle::Outcome::vacuous, !writes) << to_string(line);
+  }
+}
+
 TEST_P(EveryOp, PaddingOfInputsMayHoldAnything) {
   int filled = 0;
   std::string unplaced;
