@@ -76,7 +76,9 @@ def judge(op, d, workload, results):
         ours = name if name in case._outputs() else name.removesuffix("_out")
         outputs[ours] = dodona.as_dtype(result, meant.get(name, DTYPES[field["dtype"]]))
     verdict = case.check(outputs)
-    assert verdict, f"{d['name']}: {verdict}"
+    # Of a call that writes nothing, names, types and shapes are all there is to check.
+    writes_nothing = all(output.elements == 0 for output in verdict.outputs.values())
+    assert verdict or (writes_nothing and verdict.outcome == "vacuous"), f"{d['name']}: {verdict}"
 
 
 def reference_of(d):
