@@ -163,7 +163,8 @@ TYPED_TEST(PartialMergeRules, AnInfinityWhoseWeightMayBeFlushedIsOpen) {
   // A weight of 2^-130: denormal, so infinity where denormals live and NaN where they are flushed.
   const auto distance = static_cast<float>(130.0 * TestFixture::log_two);
   const auto op = one_head<TypeParam>(distance, 0.0f, 1.0, infinity);
-  EXPECT_EQ(verdict(op, ops::run(op, in_mode(Mode::hopper))), oracle::Outcome::pass);
+  // The only value is open: there is nothing to compare.
+  EXPECT_EQ(verdict(op, ops::run(op, in_mode(Mode::hopper))), oracle::Outcome::vacuous);
   EXPECT_TRUE(std::isnan(v_at(ops::run(op, in_mode(Mode::hopper)))));
   EXPECT_EQ(v_at(ops::run(op, in_mode(Mode::golden))), infinity);
   // With the same infinity well above, nothing is.

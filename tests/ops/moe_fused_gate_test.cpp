@@ -350,9 +350,10 @@ TEST(MoeFusedGate, ARowWithoutAnyScoreGivesNaN) {
 TEST(MoeFusedGate, WeightsOfScoresThatMayBeFlushedAreOpen) {
   // e^-95 is a denormal: kept, flushed, or 1/inf.
   const Gate gate{.logits = Values(8, -95.0), .bias = {}, .groups = 2, .kept = 1, .topk = 2};
-  EXPECT_TRUE(passes(gate, {{0, 1}, {0.5, 0.5}}));
-  EXPECT_TRUE(passes(gate, {{0, 1}, {nan, nan}}));
-  EXPECT_FALSE(passes(gate, {{1, 0}, {0.5, 0.5}}));
+  // Where all weights are open, only the choice is compared.
+  EXPECT_EQ(verdict(gate, {{0, 1}, {0.5, 0.5}}), oracle::Outcome::vacuous);
+  EXPECT_EQ(verdict(gate, {{0, 1}, {nan, nan}}), oracle::Outcome::vacuous);
+  EXPECT_EQ(verdict(gate, {{1, 0}, {0.5, 0.5}}), oracle::Outcome::fail);
 }
 
 // ---- the judge
