@@ -63,8 +63,11 @@ void put_weights(const MoeFusedGate& op, const GoldenOutput& out, std::int64_t r
     row_scores.add(biased ? scores.keys[i] : scores.weights[i], biased ? key_interval(type, x[i], bias[i]) : sigmoid_interval(type, x[i]));
   }
   const double factor = op.apply_routed_scaling_factor_on_output ? op.routed_scaling_factor : 1.0;
-  for (std::int64_t k = 0; k < op.routed(); ++k)
-    out.put(row * op.topk + k, row_scores.weight(static_cast<std::size_t>(k), over_sum) * factor);
+  for (std::int64_t k = 0; k < op.routed(); ++k) {
+    const Bounded weight = row_scores.weight(static_cast<std::size_t>(k), over_sum);
+    // A quotient that is denormal may be flushed before it is multiplied.
+    out.put(row * op.topk + k, (may_flush(weight.exact) ? weight.widened(flush_floor) : weight) * factor);
+  }
   for (std::int64_t k = op.routed(); k < op.topk; ++k) {
     // (sum / factor) / sum: one rounding and the division.
     const double exact = row_scores.sum / op.routed_scaling_factor / (over_sum ? row_scores.sum : 1.0) * factor;
@@ -217,7 +220,9 @@ f32(f64(weight)*factor). A NaN key or score counts as -inf (undefined upstream).
 known to an interval: the relative error of s is (1.25|x|+4)*e/(1+e) + 3 units of 2^-24, e = exp(-x), carried through the
 roundings. Any choice that keys within their intervals give is accepted, with the weights that follow; equal inputs, and keys
 whose interval is one number (saturated scores, 16-bit types), tie exactly. Budget of the weights: the intervals of s, routed +
-3 units for sum and division; shared experts 5 units. Rows whose sum of s may be flushed (below 2^-90) leave the weights open.)",
+3 units for sum and division; shared experts 5 units. Rows whose sum of s may be flushed (below 2^-90) leave the weights
+open; a denormal weight may be flushed, also before its product with the factor.)",
+      .contract_version = 2,
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -356,6 +356,18 @@ TEST(MoeFusedGate, WeightsOfScoresThatMayBeFlushedAreOpen) {
   EXPECT_EQ(verdict(gate, {{1, 0}, {0.5, 0.5}}), oracle::Outcome::fail);
 }
 
+TEST(MoeFusedGate, AWeightMayBeFlushedBeforeItIsScaled) {
+  // e^-86 over a sum of four is denormal; times 2.5 it would not be.
+  const Gate gate{
+      .logits = {9, 9, 9, 9, -86, -200, -200, -200}, .bias = {}, .groups = 1, .kept = 1, .topk = 5, .factor = 2.5, .apply = true};
+  Routing flushed = route(gate, Mode::golden);
+  EXPECT_GT(flushed.weights[4], 0x1p-126);
+  flushed.weights[4] = 0;
+  EXPECT_EQ(verdict(gate, flushed), oracle::Outcome::pass);
+  flushed.weights[4] = 0x1p-123;
+  EXPECT_EQ(verdict(gate, flushed), oracle::Outcome::fail);
+}
+
 // ---- the judge
 
 TEST(MoeFusedGateJudge, ItsOwnModesPass) {
