@@ -12,8 +12,9 @@
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "model/run.h"
-#include "model/trail.h"
 #include "simd/limits.h"
+#include "trail/trail.h"
+#include "trail/trail_comparison.h"
 #include "trail_text.h"
 
 namespace dodona::tools {
@@ -146,7 +147,7 @@ double peak_megabytes() {
 }
 
 /// Two trails must be of the same run.
-void check_setting(const model::TrailReference& reference, const io::Json& mine) {
+void check_setting(const trail::TrailReference& reference, const io::Json& mine) {
   if (!reference.is_trail()) return;
   for (const auto& [key, value] : mine.items()) {
     const io::Json* const theirs = io::find_field(reference.setting(), key, reference.path());
@@ -157,18 +158,18 @@ void check_setting(const model::TrailReference& reference, const io::Json& mine)
   }
 }
 
-io::Json comparison_json(const model::TrailReference& reference, const model::TrailComparison& comparison) {
+io::Json comparison_json(const trail::TrailReference& reference, const trail::TrailComparison& comparison) {
   return {{"file", reference.path()},
-          {"judge", reference.is_trail() ? "bits" : "tolerance"},
+          {"judge", reference.is_trail() ? "bits" : "budget"},
           {"compared", comparison.compared()},
           {"absent", comparison.absent()},
           {"difference", comparison.difference() ? to_json(*comparison.difference()) : io::Json()}};
 }
 
-void print_comparison(const model::TrailReference& reference, const model::TrailComparison& comparison) {
+void print_comparison(const trail::TrailReference& reference, const trail::TrailComparison& comparison) {
   const auto& difference = comparison.difference();
   fmt::print("\nagainst {}: {} output{} compared {}", reference.path(), comparison.compared(), comparison.compared() == 1 ? "" : "s",
-             reference.is_trail() ? "bit by bit" : "within tolerances");
+             reference.is_trail() ? "bit by bit" : "within what the ops leave open");
   if (!difference && !comparison.absent().empty()) fmt::print(", {} model ops not in it", comparison.absent().size());
   fmt::print("\n");
   if (!difference) {
@@ -299,6 +300,19 @@ void write_output(const std::string& path, const model::LayerRequest& request, c
                          {"digest", digest}});
 }
 
+void take_inputs(const trail::TrailReference& reference, model::LayerRun& layer) {
+  for (const char* name : {"hidden", "residual", "kv_cache"}) layer.replace_input(name, reference.input(name), reference.path());
+}
+
+/// In a run of its own: a dump is judged in golden mode, for which fast mode's weights will not do.
+void compare(const trail::TrailReference& reference, model::LayerRequest request, trail::TrailComparison& comparison) {
+  request.exec = comparison.for_weights(request.exec);
+  model::LayerRun layer(request);
+  take_inputs(reference, layer);
+  layer.run(comparison.observer(), comparison.for_run(request.exec).witness);
+  comparison.finish();
+}
+
 int layer(const LayerOptions& options) {
   const model::LayerRequest request = request_of(options);
   if (options.plan) {
@@ -306,18 +320,17 @@ int layer(const LayerOptions& options) {
     return exit_pass;
   }
   check_files(options);
-  std::optional<model::TrailReference> reference;
+  std::optional<trail::TrailReference> reference;
   if (!options.against.empty()) {
-    reference = model::TrailReference::open(options.against);
+    reference = trail::TrailReference::open(options.against);
     check_setting(*reference, model::setting_json(request));
   }
   check_memory(request);
   const auto begin = std::chrono::steady_clock::now();
   model::LayerRun layer(request);
   // Drawn from the seed unless a dump brings its own.
-  if (reference)
-    for (const char* name : {"hidden", "residual", "kv_cache"}) layer.replace_input(name, reference->input(name), reference->path());
-  model::Trail trail;
+  if (reference) take_inputs(*reference, layer);
+  trail::Trail trail;
   if (options.trail_tensors) trail.inputs = layer.inputs();
   model::LayerRun::Result first = layer.run(options.trail.empty() ? model::Observer() : trail.recorder(options.trail_tensors));
   const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - first.seconds();
@@ -326,17 +339,16 @@ int layer(const LayerOptions& options) {
                       .dot8 = measure_limit(LimitKind::dot8, request.exec)};
   const model::LayerRun::Result best = fastest(layer, std::move(first), options.repeat.value_or(request.exec.mode == Mode::fast ? 5 : 1));
   const std::string digest = model::digest_of(best.output);
-  std::optional<model::TrailComparison> comparison;
+  std::optional<trail::TrailComparison> comparison;
   if (reference) {
     // What the reference gives goes on from op to op, so this run's outputs are not the step's.
     comparison.emplace(*reference, model::activation_type(request.setting.rounding));
-    layer.run(comparison->observer());
-    comparison->finish();
+    compare(*reference, request, *comparison);
   }
   if (!options.output.empty()) write_output(options.output, request, best.output, digest);
   if (!options.trail.empty()) {
     trail.setting = model::setting_json(request);
-    model::write_trail(options.trail, trail);
+    trail::write_trail(options.trail, trail);
   }
   if (options.json) {
     io::Json json = run_json(layer, best, limits, load_seconds, digest);
@@ -387,7 +399,8 @@ void add_layer(CLI::App& app, int& exit_code) {
   command
       ->add_option("--against", options->against,
                    "Stop at the first model op that differs from this trail (bit by bit) or from this dump of another implementation's "
-                   "outputs, a safetensors file or folder with names as in a trail (within tolerances, each op on the dump's own inputs; "
+                   "outputs, a safetensors file or folder with names as in a trail (in golden mode, within what each op leaves open on the "
+                   "dump's own inputs; "
                    "input.NAME replaces what the seed draws); exit code 1")
       ->excludes(plan);
   options->add_threads_and_isa(*command);

@@ -33,7 +33,7 @@ void record(const RecordOptions& options) {
 
 int diff_trails(const std::string& a, const std::string& b, bool json) {
   std::int64_t same = 0;
-  const auto difference = model::first_difference(model::TrailReference::open(a), model::TrailReference::open(b), same);
+  const auto difference = trail::first_difference(trail::TrailReference::open(a), trail::TrailReference::open(b), same);
   if (json) {
     fmt::print("{}\n", io::json_text({{"same", !difference.has_value()},
                                       {"equal_outputs", same},

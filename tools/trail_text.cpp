@@ -6,7 +6,7 @@
 
 namespace dodona::tools {
 
-io::Json to_json(const model::TrailDifference& d) {
+io::Json to_json(const trail::TrailDifference& d) {
   io::Json json{{"output", d.name}, {"expected", d.expected}, {"found", d.found}};
   if (!d.has_element) return json;
   json["beyond"] = d.beyond;
@@ -18,7 +18,7 @@ io::Json to_json(const model::TrailDifference& d) {
   return json;
 }
 
-void print_difference(const model::TrailDifference& d) {
+void print_difference(const trail::TrailDifference& d) {
   fmt::print("{} {}\n", colored("first difference:", "31"), d.name);
   if (!d.has_element || d.expected != d.found) fmt::print("  expected  {}\n  found     {}\n", d.expected, d.found);
   if (!d.has_element) return;

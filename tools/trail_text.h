@@ -2,11 +2,11 @@
 #pragma once
 
 #include "io/json.h"
-#include "model/trail.h"
+#include "trail/trail_difference.h"
 
 namespace dodona::tools {
 
-io::Json to_json(const model::TrailDifference& difference);
-void print_difference(const model::TrailDifference& difference);
+io::Json to_json(const trail::TrailDifference& difference);
+void print_difference(const trail::TrailDifference& difference);
 
 }  // namespace dodona::tools

@@ -69,12 +69,16 @@ struct TraceEvent {
   double seconds;
 };
 
+/// Sees the arguments of each call, see dodona/op.h.
+class Witness;
+
 struct Exec {
   Mode mode = Mode::fast;
   int threads = default_threads();
   Isa isa = default_isa();
   ScratchPool scratch = {};                            ///< what calls with this Exec or a copy of it leave for each other
   std::function<void(const TraceEvent&)> tracer = {};  ///< optional; called after each op
+  Witness* witness = nullptr;                          ///< optional; sees each call before and after
 };
 
 }  // namespace dodona

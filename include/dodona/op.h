@@ -353,6 +353,17 @@ class Op {
   std::vector<FibNames> fib_names_;
 };
 
+/// Sees the calls made with an Exec that names it: what each op was given, what it wrote, and in golden mode what is open about that.
+class Witness {
+ public:
+  virtual ~Witness() = default;
+  /// Before the op runs: validated arguments, its outputs allocated. In golden mode what a judge needs goes into the reference that is
+  /// returned; null asks for none.
+  virtual Reference* begins(const Op& op, const Arguments& arguments) = 0;
+  /// After the op of the last `begins` ran without an error.
+  virtual void ends() = 0;
+};
+
 /// Dialects that bundle the recipe choices of an upstream; the first one is the default.
 std::span<const std::string_view> dialects();
 

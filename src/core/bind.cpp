@@ -69,4 +69,13 @@ void give_back(const OpSchema& schema, const Fields& fields, Arguments& argument
   }
 }
 
+Arguments arguments_of(const OpSchema& schema, const Fields& fields) {
+  Arguments arguments;
+  for (std::size_t i = 0; i < schema.tensors.size(); ++i)
+    if (fields.tensors[i]->defined()) arguments.set(schema.tensors[i].name, *fields.tensors[i]);
+  for (std::size_t i = 0; i < schema.attrs.size(); ++i)
+    std::visit([&](const auto* value) { arguments.set_attr(schema.attrs[i].name, AttrValue(*value)); }, fields.attrs[i]);
+  return arguments;
+}
+
 }  // namespace dodona

@@ -53,6 +53,8 @@ SymbolValues validate(const OpInfo& info, const OpSchema& schema, Fields& fields
 void validate_weights(const OpInfo& info, const OpSchema& schema, Fields& fields);
 /// Stores the outputs of the fields in `arguments`.
 void give_back(const OpSchema& schema, const Fields& fields, Arguments& arguments);
+/// The fields by name: defined tensors, and all attributes.
+Arguments arguments_of(const OpSchema& schema, const Fields& fields);
 
 /// Whether `a` and `b` share at least one byte. Exact for strided views that interleave.
 bool share_memory(const Tensor& a, const Tensor& b);

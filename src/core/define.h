@@ -312,7 +312,9 @@ class OpOf final : public Op {
   void execute(const O& op, const Prepared& prepared, const Exec& exec) const {
     if (exec.mode != Mode::fast) refuse_prepared(info_, prepared, std::string(dodona::name(exec.mode)) + " mode");
     try {
-      execute_mode(op, prepared, exec);
+      Reference* const reference = exec.witness != nullptr ? exec.witness->begins(*this, arguments_of(op)) : nullptr;
+      execute_mode(op, prepared, exec, reference);
+      if (exec.witness != nullptr) exec.witness->ends();
     } catch (const Error& error) {
       throw error.within(std::string(info_.name));
     } catch (const std::bad_alloc&) {
@@ -320,7 +322,14 @@ class OpOf final : public Op {
     }
   }
 
-  void execute_mode(const O& op, const Prepared& prepared, const Exec& exec) const {
+  Arguments arguments_of(O op) const {
+    Fields fields;
+    FieldCollector collector(fields);
+    op.describe(collector);
+    return dodona::arguments_of(schema_, fields);
+  }
+
+  void execute_mode(const O& op, const Prepared& prepared, const Exec& exec, Reference* reference) const {
     // The one place where a mode that is not to be had becomes an error.
     if (const auto refused = refusal_of(op, exec.mode))
       throw Error(ErrorCode::unsupported, std::string(info_.name), refused->argument, refused->reason);
@@ -333,7 +342,7 @@ class OpOf final : public Op {
           implementation_.fast(op, exec);
         }
         break;
-      case Mode::golden: implementation_.golden(op, exec, nullptr); break;
+      case Mode::golden: implementation_.golden(op, exec, reference); break;
       case Mode::hopper: implementation_.hopper(op, exec); break;
     }
     if (exec.tracer) {

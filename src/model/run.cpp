@@ -154,8 +154,10 @@ void LayerRun::replace_input(const std::string& name, const Tensor& tensor, cons
   throw Error(ErrorCode::bad_file, "", where, "holds input." + name + ", which this layer does not read");
 }
 
-LayerRun::Result LayerRun::run(const Observer& observer) {
-  Trace trace = layer_trace(weights_, batch_, request_.exec);
+LayerRun::Result LayerRun::run(const Observer& observer, Witness* witness) {
+  Exec exec = request_.exec;
+  exec.witness = witness;
+  Trace trace = layer_trace(weights_, batch_, exec);
   if (observer) trace.observe(observer);
   LayerState output = run_layer(weights_, batch_, state_, cache_, trace);
   return {std::move(output), trace.records()};

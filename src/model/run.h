@@ -75,8 +75,8 @@ class LayerRun {
     double seconds() const { return records.front().seconds; }
     const Work& work() const { return records.front().work; }
   };
-  /// The first one loads the experts that the router chooses.
-  Result run(const Observer& observer = {});
+  /// The first one loads the experts that the router chooses. `witness` sees the kernels' calls.
+  Result run(const Observer& observer = {}, Witness* witness = nullptr);
 
  private:
   void each_cached_row(const std::function<void(std::int64_t request, std::int64_t token, const Tensor& row)>& visit) const;

@@ -15,8 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 const fs::path root = DODONA_SOURCE_DIR;
 
-/// Room of a path relative to the repository: "quant", "ops", "core", "simd", "io", "model", "oracle", "tools", "public", or none. What
-/// ops share has rooms of its own, and so has each part of the oracle and of the model.
+/// Room of a path relative to the repository: "quant", "ops", "core", "simd", "io", "model", "oracle", "trail", "tools", "public", or none.
+/// What ops share has rooms of its own, and so has each part of the oracle and of the model.
 std::string room_of(const std::string& path) {
   const auto starts = [&](const char* prefix) { return path.rfind(prefix, 0) == 0; };
   if (starts("include/dodona/") || starts("dodona/")) return "public";
@@ -32,7 +32,7 @@ std::string room_of(const std::string& path) {
   }
   for (const char* room : {"quant", "ops", "tools", "python"})
     if (starts((std::string(room) + "/").c_str())) return room;
-  for (const char* room : {"core", "simd", "io", "model", "oracle", "capi"})
+  for (const char* room : {"core", "simd", "io", "model", "oracle", "trail", "capi"})
     if (starts((std::string(room) + "/").c_str()) || starts(("src/" + std::string(room) + "/").c_str())) return room;
   return {};
 }
@@ -73,8 +73,9 @@ const std::map<std::string, Rooms> allowed{
     {"oracle/records", below_oracle + Rooms{"oracle/cases", "oracle/judge"}},
     {"oracle/report", below_oracle + Rooms{"oracle/cases", "oracle/judge", "oracle/faults"}},
     {"oracle/fib", below_oracle + Rooms{"oracle/cases", "oracle/judge"}},
+    {"trail", below_oracle + model + Rooms{"model", "oracle/cases", "oracle/judge"}},
     {"capi", below_oracle + oracle + model + Rooms{"model"}},
-    {"tools", below_oracle + oracle + model + Rooms{"model", "oracle/alternatives"}},
+    {"tools", below_oracle + oracle + model + Rooms{"model", "trail", "oracle/alternatives"}},
 };
 
 std::vector<fs::path> sources() {

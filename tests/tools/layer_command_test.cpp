@@ -186,7 +186,7 @@ TEST_F(LayerCommand, ATrailFindsTheFirstOpThatDiffers) {
   const Output dump = run(options + "--mode golden --json --against " + path("dump.safetensors"));
   EXPECT_EQ(dump.status, 1) << dump.err;
   const json against = json::parse(dump.out)["against"];
-  EXPECT_EQ(against["judge"], "tolerance");
+  EXPECT_EQ(against["judge"], "budget");
   EXPECT_EQ(against["difference"]["output"], "self.kv_a_layernorm()");
   EXPECT_EQ(against["difference"]["index"], json({1, 188}));
   EXPECT_EQ(against["difference"]["beyond"], 1);

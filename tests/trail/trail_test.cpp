@@ -1,20 +1,22 @@
 // Trails of a layer, and dumps held against a run of it.
-#include "model/trail.h"
+#include "trail/trail.h"
 
 #include <cmath>
 #include <set>
 
 #include "core/random.h"
-#include "helpers.h"
 #include "io/sha256.h"
 #include "model/layer/decoder.h"
 #include "quant/element.h"
+#include "tests/model/helpers.h"
+#include "trail/trail_comparison.h"
 
-namespace dodona::model {
+namespace dodona::trail {
 namespace {
 
-using testing::expect_error;
-using testing::TempFolder;
+using namespace model;
+using helpers::TempFolder;
+using model::testing::expect_error;
 
 constexpr std::uint64_t seed = 7;
 const std::vector<std::int64_t> lengths{40, 1, 9};
@@ -31,21 +33,21 @@ Tensor drawn(const char* name, const Dims& shape) {
 class Layer {
  public:
   Layer(std::int64_t layer, Mode mode, ModelConfig config = preset("tiny"))
-      : layer_(layer),
-        exec_{.mode = mode, .threads = 1},
-        source_(synthetic_weights(std::move(config), seed, exec_)),
-        weights_(*source_, {.layer = layer}, exec_) {}
+      : layer_(layer), exec_{.mode = mode, .threads = 1}, config_(std::move(config)) {}
 
-  LayerState run(const Observer& observer) {
-    const ModelConfig& config = source_->config();
+  LayerState run(const Observer& observer) { return run(observer, exec_, exec_); }
+  LayerState run(const Observer& observer, const Exec& for_weights, const Exec& for_run) {
+    const auto source = synthetic_weights(config_, seed, for_weights);
+    LayerWeights weights(*source, {.layer = layer_}, for_weights);
+    const ModelConfig& config = config_;
     PagedKvCache cache(config, DType::bf16, lengths);
     cache.synthesize_history(seed, lengths, 1);
     Batch batch = decode_batch(lengths);
     cache.place(batch);
-    Trace trace = layer_trace(weights_, batch, exec_);
+    Trace trace = layer_trace(weights, batch, for_run);
     trace.observe(observer);
     const Dims shape{3, config.hidden_size};
-    return run_layer(weights_, batch, {drawn("hidden", shape), layer_ > 0 ? drawn("residual", shape) : Tensor()}, cache, trace);
+    return run_layer(weights, batch, {drawn("hidden", shape), layer_ > 0 ? drawn("residual", shape) : Tensor()}, cache, trace);
   }
   Trail trail() {
     Trail trail;
@@ -53,18 +55,17 @@ class Layer {
     run(trail.recorder(true));
     return trail;
   }
-  /// What a file says about a run of this layer.
-  TrailComparison against(const TrailReference& reference) {
-    TrailComparison comparison(reference, DType::bf16);
-    run(comparison.observer());
+  /// A run of this layer held against a file.
+  std::unique_ptr<TrailComparison> against(const TrailReference& reference) {
+    auto comparison = std::make_unique<TrailComparison>(reference, DType::bf16);
+    run(comparison->observer(), comparison->for_weights(exec_), comparison->for_run(exec_));
     return comparison;
   }
 
  private:
   std::int64_t layer_;
   Exec exec_;
-  std::unique_ptr<WeightSource> source_;
-  LayerWeights weights_;
+  ModelConfig config_;
 };
 
 /// The tensors of a trail, as a dump has them.
@@ -133,11 +134,11 @@ TEST_F(TrailFiles, ARunAgreesWithItsOwnTrailInEitherForm) {
       const TrailReference reference = written(trail, name);
       EXPECT_TRUE(reference.is_trail());
       EXPECT_EQ(reference.setting()["layer"], number);
-      const TrailComparison comparison = layer.against(reference);
-      comparison.finish();
-      EXPECT_FALSE(comparison.difference());
-      EXPECT_TRUE(comparison.absent().empty());
-      EXPECT_GT(comparison.compared(), 15);
+      const auto comparison = layer.against(reference);
+      comparison->finish();
+      EXPECT_FALSE(comparison->difference());
+      EXPECT_TRUE(comparison->absent().empty());
+      EXPECT_GT(comparison->compared(), 15);
     }
   }
 }
@@ -151,16 +152,16 @@ TEST_F(TrailFiles, OneBitIsFoundAtItsOpInATrail) {
       quant::set_bits(tensor, 300, quant::get_bits(tensor, 300) ^ 1);
       step.outputs[0].digest = io::to_hex(io::tensor_digest(tensor));
     }
-  const TrailComparison with_tensors = layer.against(written(trail, "trail.safetensors"));
-  ASSERT_TRUE(with_tensors.difference());
-  EXPECT_EQ(with_tensors.difference()->name, "self.act_fn()");
-  EXPECT_EQ(with_tensors.difference()->beyond, 1);
-  EXPECT_EQ(to_string(with_tensors.difference()->index), "[2, 44]");
-  const TrailComparison digests = layer.against(written(trail, "trail.jsonl"));
-  ASSERT_TRUE(digests.difference());
-  EXPECT_EQ(digests.difference()->name, "self.act_fn()");
-  EXPECT_FALSE(digests.difference()->has_element);
-  EXPECT_NE(digests.difference()->expected, digests.difference()->found);
+  const auto with_tensors = layer.against(written(trail, "trail.safetensors"));
+  ASSERT_TRUE(with_tensors->difference());
+  EXPECT_EQ(with_tensors->difference()->name, "self.act_fn()");
+  EXPECT_EQ(with_tensors->difference()->beyond, 1);
+  EXPECT_EQ(to_string(with_tensors->difference()->index), "[2, 44]");
+  const auto digests = layer.against(written(trail, "trail.jsonl"));
+  ASSERT_TRUE(digests->difference());
+  EXPECT_EQ(digests->difference()->name, "self.act_fn()");
+  EXPECT_FALSE(digests->difference()->has_element);
+  EXPECT_NE(digests->difference()->expected, digests->difference()->found);
 }
 
 // Fast and golden mode round at the same points and differ in the order of their sums, as another honest implementation would.
@@ -172,12 +173,12 @@ TEST_F(TrailFiles, AnHonestDumpPasses) {
     for (const std::int64_t number : {0, 1}) {
       const TrailReference reference = dump(dump_of(Layer(number, Mode::fast, config).trail()));
       EXPECT_FALSE(reference.is_trail());
-      const TrailComparison comparison = Layer(number, Mode::golden, config).against(reference);
-      comparison.finish();
-      if (comparison.difference())
-        ADD_FAILURE() << "layer " << number << ": " << comparison.difference()->name << " " << to_string(comparison.difference()->index)
-                      << " " << comparison.difference()->expected_value << " " << comparison.difference()->found_value << " allowed "
-                      << comparison.difference()->allowed;
+      const auto comparison = Layer(number, Mode::golden, config).against(reference);
+      comparison->finish();
+      if (comparison->difference())
+        ADD_FAILURE() << "layer " << number << ": " << comparison->difference()->name << " " << to_string(comparison->difference()->index)
+                      << " " << comparison->difference()->expected_value << " " << comparison->difference()->found_value << " allowed "
+                      << comparison->difference()->allowed;
     }
 }
 
@@ -196,12 +197,12 @@ TEST_F(TrailFiles, AChangedElementOfADumpIsFoundAtItsOpWhereverItIs) {
                : changed.dtype() == DType::u8 ? std::fabs(value - 119)
                                               : value + 0.15);
     find(tensors, name) = changed;
-    const TrailComparison comparison = layer.against(dump(tensors));
-    ASSERT_TRUE(comparison.difference()) << name;
-    EXPECT_EQ(comparison.difference()->name, name);
+    const auto comparison = layer.against(dump(tensors));
+    ASSERT_TRUE(comparison->difference()) << name;
+    EXPECT_EQ(comparison->difference()->name, name);
     if (name != "prepare_moe_input") {
-      EXPECT_EQ(comparison.difference()->beyond, 1) << name;
-      EXPECT_EQ(comparison.difference()->index[changed.rank() - 1], changed.size(-1) - 1) << name;
+      EXPECT_EQ(comparison->difference()->beyond, 1) << name;
+      EXPECT_EQ(comparison->difference()->index[changed.rank() - 1], changed.size(-1) - 1) << name;
     }
   }
 }
@@ -210,10 +211,10 @@ TEST_F(TrailFiles, ANaNIsFound) {
   Layer layer(0, Mode::fast);
   io::NamedTensors tensors = dump_of(layer.trail());
   quant::set(find(tensors, "self.o_proj()"), 5, NAN);
-  const TrailComparison comparison = layer.against(dump(tensors));
-  ASSERT_TRUE(comparison.difference());
-  EXPECT_EQ(comparison.difference()->name, "self.o_proj()");
-  EXPECT_EQ(to_string(comparison.difference()->index), "[0, 5]");
+  const auto comparison = layer.against(dump(tensors));
+  ASSERT_TRUE(comparison->difference());
+  EXPECT_EQ(comparison->difference()->name, "self.o_proj()");
+  EXPECT_EQ(to_string(comparison->difference()->index), "[0, 5]");
 }
 
 TEST_F(TrailFiles, RowsOfOneExpertMayComeInAnyOrder) {
@@ -239,9 +240,9 @@ TEST_F(TrailFiles, RowsOfOneExpertMayComeInAnyOrder) {
     copy(rows.slice(0, b, b + 1), rows.slice(0, a, a + 1));
     copy(first, rows.slice(0, b, b + 1));
   }
-  const TrailComparison comparison = layer.against(dump(tensors));
-  comparison.finish();
-  EXPECT_FALSE(comparison.difference()) << comparison.difference()->name;
+  const auto comparison = layer.against(dump(tensors));
+  comparison->finish();
+  EXPECT_FALSE(comparison->difference()) << comparison->difference()->name;
 }
 
 TEST_F(TrailFiles, ADumpMayLeaveOpsOutUseShortNamesAndBeAFolder) {
@@ -257,18 +258,18 @@ TEST_F(TrailFiles, ADumpMayLeaveOpsOutUseShortNamesAndBeAFolder) {
   std::filesystem::create_directory(folder_.file("dump"));
   io::write_safetensors(folder_.file("dump/a.safetensors"), some);
   io::write_safetensors(folder_.file("dump/b.safetensors"), more);
-  const TrailComparison comparison = Layer(1, Mode::golden).against(TrailReference::open(folder_.file("dump")));
-  comparison.finish();
-  EXPECT_FALSE(comparison.difference());
-  EXPECT_EQ(comparison.compared(), 5);
-  EXPECT_GT(comparison.absent().size(), 10u);
+  const auto comparison = Layer(1, Mode::golden).against(TrailReference::open(folder_.file("dump")));
+  comparison->finish();
+  EXPECT_FALSE(comparison->difference());
+  EXPECT_EQ(comparison->compared(), 5);
+  EXPECT_GT(comparison->absent().size(), 10u);
 }
 
 TEST_F(TrailFiles, WhatCannotBeComparedIsNamed) {
   Layer layer(0, Mode::fast);
   const io::NamedTensors honest = dump_of(layer.trail());
   const auto refuses = [&](const io::NamedTensors& tensors, ErrorCode code, const std::vector<std::string>& parts) {
-    expect_error([&] { layer.against(dump(tensors)).finish(); }, code, parts);
+    expect_error([&] { layer.against(dump(tensors))->finish(); }, code, parts);
   };
   io::NamedTensors tensors = honest;
   find(tensors, "self.q_b_proj()") = Tensor(DType::bf16, {768, 3});
@@ -284,11 +285,11 @@ TEST_F(TrailFiles, WhatCannotBeComparedIsNamed) {
   refuses(tensors, ErrorCode::bad_file, {"q_b_proj", "again"});
   refuses({{"input.hidden", honest[0].second}}, ErrorCode::bad_file, {"no output of a model op"});
   for (const char* text : {"", "{", "{\"trail\": 1}", "{\"setting\": {}}\n{\"op\": 1}\n", "not a trail"})
-    expect_error([&] { layer.against(TrailReference::open(folder_.write("t.jsonl", text))).finish(); }, ErrorCode::bad_file, {"t.jsonl"});
+    expect_error([&] { layer.against(TrailReference::open(folder_.write("t.jsonl", text)))->finish(); }, ErrorCode::bad_file, {"t.jsonl"});
   expect_error([&] { TrailReference::open(folder_.file("absent")); }, ErrorCode::bad_file, {"absent"});
   std::filesystem::create_directory(folder_.file("empty"));
   expect_error([&] { TrailReference::open(folder_.file("empty")); }, ErrorCode::bad_file, {"empty", "no safetensors"});
 }
 
 }  // namespace
-}  // namespace dodona::model
+}  // namespace dodona::trail
