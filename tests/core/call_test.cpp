@@ -160,7 +160,8 @@ TEST(Call, OutputsMayNotShareMemoryOrOverlapThemselvesOrBeReadOnly) {
 TEST(Call, UnknownAndMissingNamesAreNamed) {
   Arguments a = good();
   a.set("wieght", Tensor(bf16, {8}));
-  EXPECT_EQ(error_of(a), "sample: wieght is not an argument of this op; its tensors are x, weight, positions, scale, extra, wish, y, twice");
+  EXPECT_EQ(error_of(a),
+            "sample: wieght is not an argument of this op; its tensors are x, weight, positions, scale, extra, wish, y, twice");
   a = good();
   a.set_attr("epsilon", 1.0);
   EXPECT_EQ(error_of(a), "sample: epsilon is not an attribute of this op; its attributes are eps, head_size, order, dtype, double_it");
