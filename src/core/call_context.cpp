@@ -52,6 +52,19 @@ const char* kind_name(const AttrValue& value) {
 
 }  // namespace
 
+namespace {
+
+void check_number(const Call& call, const AttrSpec& spec, double number, const std::string& shown) {
+  if (!(number >= spec.minimum && number <= spec.maximum)) {
+    std::string wanted = std::isinf(spec.maximum)
+                             ? "at least " + to_string(AttrValue(spec.minimum))
+                             : "from " + to_string(AttrValue(spec.minimum)) + " to " + to_string(AttrValue(spec.maximum));
+    call.fail(ErrorCode::bad_value, spec.name, "must be " + wanted + ", got " + shown);
+  }
+}
+
+}  // namespace
+
 AttrValue convert(const Call& call, const AttrSpec& spec, const AttrValue& value) {
   if (value.index() == spec.default_value.index()) return value;
   if (std::holds_alternative<double>(spec.default_value) && std::holds_alternative<std::int64_t>(value))
@@ -63,6 +76,22 @@ AttrValue convert(const Call& call, const AttrSpec& spec, const AttrValue& value
   if (std::holds_alternative<DType>(spec.default_value) && std::holds_alternative<std::string>(value))
     if (const auto dtype = parse_dtype(std::get<std::string>(value))) return *dtype;
   call.fail(ErrorCode::bad_value, spec.name, "must be " + std::string(kind_name(spec.default_value)) + ", got " + to_string(value));
+}
+
+void check_attr(const Call& call, const AttrSpec& spec, const AttrPointer& value) {
+  if (const auto* number = std::get_if<std::int64_t*>(&value)) {
+    if (spec.minimum > -INFINITY || spec.maximum < INFINITY)
+      check_number(call, spec, static_cast<double>(**number), std::to_string(**number));
+  } else if (const auto* real = std::get_if<double*>(&value)) {
+    if (std::isnan(**real)) call.fail(ErrorCode::bad_value, spec.name, "must be a number, got NaN");
+    check_number(call, spec, **real, to_string(AttrValue(**real)));
+  } else if (const auto* text = std::get_if<std::string*>(&value)) {
+    if (!spec.choices.empty() && std::find(spec.choices.begin(), spec.choices.end(), **text) == spec.choices.end())
+      call.fail(ErrorCode::bad_value, spec.name, "must be one of " + join_values(spec.choices) + ", got '" + **text + "'");
+  } else if (const auto* dtype = std::get_if<DType*>(&value)) {
+    if (std::find(spec.dtypes.begin(), spec.dtypes.end(), **dtype) == spec.dtypes.end())
+      call.fail(ErrorCode::bad_dtype, spec.name, "must be one of " + join(spec.dtypes) + ", got " + std::string(name(**dtype)));
+  }
 }
 
 void check_symbols(const Call& call, const SymbolValues& values, const Fields& fields) {

@@ -50,6 +50,9 @@ int attr_index(const OpSchema& schema, std::string_view name);
 /// Converts `value` to the attribute's type where nothing is lost (whole numbers to numbers, words to dtypes).
 AttrValue convert(const Call& call, const AttrSpec& spec, const AttrValue& value);
 
+/// Refuses values outside what the schema takes.
+void check_attr(const Call& call, const AttrSpec& spec, const AttrPointer& value);
+
 /// Refuses sizes that the schema's symbols do not take.
 void check_symbols(const Call& call, const SymbolValues& values, const Fields& fields);
 

@@ -29,6 +29,12 @@ std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, cons
   const auto& symbols = line.symbols;
   const auto& dtypes = line.dtypes;
   check_presence(call, line);
+  for (const AttrSpec& spec : schema.attrs) {
+    const AttrValue* given = attrs.find_attr(spec.name);
+    if (given == nullptr) continue;
+    AttrValue value = convert(call, spec, *given);
+    check_attr(call, spec, std::visit([](auto& v) { return AttrPointer(&v); }, value));
+  }
   SymbolValues values(compiled.symbols.count());
   for (int s = 0; s < compiled.symbols.count(); ++s) {
     const int attr = compiled.symbol_rules[slot(s)].attr;

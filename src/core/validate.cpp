@@ -9,31 +9,6 @@ using namespace calls;
 
 namespace {
 
-void check_number(const Call& call, const AttrSpec& spec, double number, const std::string& shown) {
-  if (!(number >= spec.minimum && number <= spec.maximum)) {
-    std::string wanted = std::isinf(spec.maximum)
-                             ? "at least " + to_string(AttrValue(spec.minimum))
-                             : "from " + to_string(AttrValue(spec.minimum)) + " to " + to_string(AttrValue(spec.maximum));
-    call.fail(ErrorCode::bad_value, spec.name, "must be " + wanted + ", got " + shown);
-  }
-}
-
-void check_attr(const Call& call, const AttrSpec& spec, const AttrPointer& value) {
-  if (const auto* number = std::get_if<std::int64_t*>(&value)) {
-    if (spec.minimum > -INFINITY || spec.maximum < INFINITY)
-      check_number(call, spec, static_cast<double>(**number), std::to_string(**number));
-  } else if (const auto* real = std::get_if<double*>(&value)) {
-    if (std::isnan(**real)) call.fail(ErrorCode::bad_value, spec.name, "must be a number, got NaN");
-    check_number(call, spec, **real, to_string(AttrValue(**real)));
-  } else if (const auto* text = std::get_if<std::string*>(&value)) {
-    if (!spec.choices.empty() && std::find(spec.choices.begin(), spec.choices.end(), **text) == spec.choices.end())
-      call.fail(ErrorCode::bad_value, spec.name, "must be one of " + join_values(spec.choices) + ", got '" + **text + "'");
-  } else if (const auto* dtype = std::get_if<DType*>(&value)) {
-    if (std::find(spec.dtypes.begin(), spec.dtypes.end(), **dtype) == spec.dtypes.end())
-      call.fail(ErrorCode::bad_dtype, spec.name, "must be one of " + join(spec.dtypes) + ", got " + std::string(name(**dtype)));
-  }
-}
-
 // ---- dtypes and shapes ----
 
 void check_dtype(const Call& call, int i, const Fields& fields) {

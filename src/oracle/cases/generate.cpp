@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <unordered_map>
 
 #include "core/call.h"
 #include "core/fixed_math.h"
@@ -150,18 +151,20 @@ void fill_lengths(const Tensor& tensor, const Draw& draw, std::int64_t bound) {
     quant::set_bits(tensor, i, i == 0 ? static_cast<std::uint64_t>(bound - 1) : 1 + draw.below(i, static_cast<std::uint64_t>(bound - 1)));
 }
 
-/// Distinct along each row of `width` elements; plain draws where there are too few ids for that.
+/// Distinct along each row of `width` elements; plain draws where there are too few ids for that. The first `width` steps of a Fisher-Yates
+/// shuffle of [0, bound), of which only what has moved is held: the bound may be any number, memory goes by the tensor.
 void fill_distinct(const Tensor& tensor, const Draw& draw, std::int64_t bound, std::int64_t width) {
   if (bound < width) return fill_ids(tensor, draw, bound);
   const std::int64_t rows = width > 0 ? tensor.elements() / width : 0;
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(bound));
+  std::unordered_map<std::int64_t, std::int64_t> moved;
   for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t k = 0; k < bound; ++k) ids[static_cast<std::size_t>(k)] = k;
-    // The first `width` steps of a Fisher-Yates shuffle.
+    moved.clear();
     for (std::int64_t k = 0; k < width; ++k) {
       const auto other = k + static_cast<std::int64_t>(draw.below(row * width + k, static_cast<std::uint64_t>(bound - k)));
-      std::swap(ids[static_cast<std::size_t>(k)], ids[static_cast<std::size_t>(other)]);
-      quant::set_bits(tensor, row * width + k, static_cast<std::uint64_t>(ids[static_cast<std::size_t>(k)]));
+      const auto here = moved.try_emplace(k, k).first->second, there = moved.try_emplace(other, other).first->second;
+      moved[other] = here;
+      moved.erase(k);
+      quant::set_bits(tensor, row * width + k, static_cast<std::uint64_t>(there));
     }
   }
 }
