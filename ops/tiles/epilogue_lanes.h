@@ -6,28 +6,49 @@
 
 namespace dodona::DODONA_TIER {
 
-/// Sums of the first min(n, 16) columns from `column` on, of one row.
-DODONA_INLINE void finish(const ops::TileEpilogue& e, std::int64_t row, std::int64_t column, std::int64_t n, f32x16 value) {
-  for (int s = 0; s < e.count; ++s) {
-    const ops::EpilogueStep& step = e.steps[s];
-    const float* const p = step.values + row * step.row_stride;
-    const f32x16 f = step.column_stride == 0 ? f32x16::splat(*p) : f32x16::load_partial(p + column, n);
-    value = step.kind == ops::EpilogueStep::Kind::times ? value * f : value + f;
-  }
-  const std::int64_t at = row * e.out_stride + column;
+struct ToBf16 {
+  using Code = std::uint16_t;
+  static DODONA_INLINE void store(f32x16 x, Code* p) { store_bf16(x, p); }
+  static DODONA_INLINE void store_partial(f32x16 x, Code* p, std::int64_t n) { store_bf16_partial(x, p, n); }
+};
+struct ToF16 {
+  using Code = std::uint16_t;
+  static DODONA_INLINE void store(f32x16 x, Code* p) { store_f16(x, p); }
+  static DODONA_INLINE void store_partial(f32x16 x, Code* p, std::int64_t n) { store_f16_partial(x, p, n); }
+};
+struct ToF32 {
+  using Code = float;
+  static DODONA_INLINE void store(f32x16 x, Code* p) { canonical_nan(x).store(p); }
+  static DODONA_INLINE void store_partial(f32x16 x, Code* p, std::int64_t n) { canonical_nan(x).store_partial(p, n); }
+};
+
+template <class To, class Sums>
+void finish_as(const ops::TileEpilogue& e, std::int64_t row, std::int64_t column, std::int64_t n, const float* sums) {
+  auto* const to = reinterpret_cast<typename To::Code*>(e.out) + row * e.out_stride + column;
+  const float* values[ops::TileEpilogue::most_steps];
+  for (int s = 0; s < e.count; ++s) values[s] = e.steps[s].values + row * e.steps[s].row_stride + column * e.steps[s].column_stride;
+  const auto result = [&](std::int64_t j, std::int64_t left) {
+    f32x16 x = Sums::result(sums + j);
+    for (int s = 0; s < e.count; ++s) {
+      const f32x16 f = e.steps[s].column_stride == 0 ? f32x16::splat(*values[s])
+                       : left >= 16                  ? f32x16::load(values[s] + j)
+                                                     : f32x16::load_partial(values[s] + j, left);
+      x = e.steps[s].kind == ops::EpilogueStep::Kind::times ? x * f : x + f;
+    }
+    return x;
+  };
+  std::int64_t j = 0;
+  for (; j + 16 <= n; j += 16) To::store(result(j, 16), to + j);
+  if (j < n) To::store_partial(result(j, n - j), to + j, n - j);
+}
+
+/// `n` columns from `column` on, of one row. Sums::result reads sixteen sums.
+template <class Sums>
+DODONA_INLINE void finish_row(const ops::TileEpilogue& e, std::int64_t row, std::int64_t column, std::int64_t n, const float* sums) {
   switch (e.out_type) {
-    case DType::bf16: {
-      auto* const to = reinterpret_cast<std::uint16_t*>(e.out) + at;
-      return n >= 16 ? store_bf16(value, to) : store_bf16_partial(value, to, n);
-    }
-    case DType::f16: {
-      auto* const to = reinterpret_cast<std::uint16_t*>(e.out) + at;
-      return n >= 16 ? store_f16(value, to) : store_f16_partial(value, to, n);
-    }
-    default: {
-      auto* const to = reinterpret_cast<float*>(e.out) + at;
-      return n >= 16 ? canonical_nan(value).store(to) : canonical_nan(value).store_partial(to, n);
-    }
+    case DType::bf16: return finish_as<ToBf16, Sums>(e, row, column, n, sums);
+    case DType::f16: return finish_as<ToF16, Sums>(e, row, column, n, sums);
+    default: return finish_as<ToF32, Sums>(e, row, column, n, sums);
   }
 }
 

@@ -122,6 +122,10 @@ void multiply_panel(Operands o, std::int64_t rows, std::int64_t columns, Sums su
 
 // ---- one tile
 
+struct ChainSums {
+  static DODONA_INLINE f32x16 result(const float* p) { return f32x16::load(p); }
+};
+
 /// Memory of a tile.
 struct Scratch {
   float *a, *b, *sums, *row_scales, *column_scales;
@@ -190,8 +194,7 @@ void multiply_tile(const PanelTile& tile) {
   ops::TileEpilogue epilogue = p.epilogue;
   epilogue.out += tile.batch * p.out_batch_stride * (epilogue.out_type == DType::f32 ? 4 : 2);
   for (std::int64_t i = 0; i < tile.rows; ++i)
-    for (std::int64_t j = 0; j < tile.columns; j += 16)
-      finish(epilogue, tile.row + i, tile.column + j, tile.columns - j, f32x16::load(s.sums + i * s.sums_stride + j));
+    finish_row<ChainSums>(epilogue, tile.row + i, tile.column, tile.columns, s.sums + i * s.sums_stride);
 }
 
 }  // namespace

@@ -218,8 +218,7 @@ DODONA_INLINE void multiply_few(const std::uint8_t* packed, std::int64_t steps, 
 template <class Sums>
 void store_tile(const I8Tile& tile, const float* sums) {
   for (std::int64_t r = 0; r < tile.rows; ++r)
-    for (std::int64_t p = 0; p < tile.panels; ++p)
-      finish(*tile.epilogue, tile.row + r, (tile.first_panel + p) * 16, 16, Sums::result(sums + r * sums_stride + 16 * p));
+    finish_row<Sums>(*tile.epilogue, tile.row + r, tile.first_panel * 16, tile.panels * 16, sums + r * sums_stride);
 }
 
 template <class Unpack, class Sums>

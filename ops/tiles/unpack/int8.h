@@ -34,7 +34,7 @@ struct Int8Unpack {
     return sum;
   }
 
-  static DODONA_INLINE void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
+  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
     const std::uint8_t* const rows = w.codes + panel * ops::i8_panel_columns * w.k;
     for (std::int64_t s = begin; s < end; ++s) {
       f32x16 columns[16];
