@@ -28,7 +28,7 @@ double flops(const Dsv3FusedAGemm& op) {
 }
 
 /// Four warps, each with its part of K.
-constexpr Accumulator four_warps{.order = Order::contiguous, .unit = &quant::hopper::half_mma, .parts = 4};
+constexpr Accumulator four_warps{.order = Order::contiguous, .unit = &quant::tensor_core::half_mma, .parts = 4};
 
 void hopper(const Dsv3FusedAGemm& op, const Exec& exec) {
   hopper_products(products_of(op), four_warps, op.output, exec);

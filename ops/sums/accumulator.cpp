@@ -72,7 +72,7 @@ double smallest_normal(DType type) {
 
 /// Units of 2^-24 of the largest partial sum that a product costs: a rounding of fp32, or its share of what a step of the unit loses
 /// (every addend, the accumulator included, cut at addend_bits; the sum cut at sum_bits).
-double units_of_product(const quant::hopper::MmaSpec& unit) {
+double units_of_product(const quant::tensor_core::MmaSpec& unit) {
   const double step = (unit.products + 1) * std::ldexp(1.0, 24 - unit.addend_bits) + std::ldexp(1.0, 24 - unit.sum_bits);
   return std::max(1.0, step / unit.products);
 }
@@ -134,7 +134,7 @@ int exponent_of(double magnitude) {
 /// products make it lose some. The new sum is cut where it has more than sum_bits above the grid of its addends: where it outgrows the
 /// exponents of all of them, or nearly does.
 double lost_by_steps(const Terms& t, double largest) {
-  const quant::hopper::MmaSpec& unit = *t.accumulator.unit;
+  const quant::tensor_core::MmaSpec& unit = *t.accumulator.unit;
   const auto products = static_cast<std::size_t>(unit.products);
   double lost_positive = 0, lost_negative = 0, lost_sums = 0, sum = 0;
   const auto lost = [&] { return std::max(lost_positive, lost_negative) + lost_sums; };

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ops/base/bounded.h"
-#include "quant/hopper/tensor_core.h"
+#include "quant/tensor_core/unit.h"
 
 namespace dodona::ops {
 
@@ -24,7 +24,7 @@ enum class Order {
 struct Accumulator {
   Order order;
   /// The matrix unit of honest implementations, and of hopper mode.
-  const quant::hopper::MmaSpec* unit = nullptr;
+  const quant::tensor_core::MmaSpec* unit = nullptr;
   /// After as many products of K the sum is multiplied with the scales of their block, added to an fp32 sum, and starts again; 0: never.
   std::int64_t promote_every = 0;
   /// Contiguous parts of K that may be summed apart (hopper mode: that are), and then added left to right.
@@ -35,17 +35,17 @@ struct Accumulator {
 
 inline constexpr Accumulator fp32_in_any_order{Order::any};
 /// The fp8 tensor core of an H200, without and with promotion (CUTLASS `fast accumulation`, and block scales of 128).
-inline constexpr Accumulator hopper_fp8{Order::steps, &quant::hopper::fp8_wgmma};
-inline constexpr Accumulator hopper_fp8_promoted{Order::steps, &quant::hopper::fp8_wgmma, 128};
+inline constexpr Accumulator hopper_fp8{Order::steps, &quant::tensor_core::fp8_wgmma};
+inline constexpr Accumulator hopper_fp8_promoted{Order::steps, &quant::tensor_core::fp8_wgmma, 128};
 /// Its 16-bit units given fp8: Triton with few rows.
-inline constexpr Accumulator hopper_fp8_mma_sync{Order::steps, &quant::hopper::fp8_mma_sync};
+inline constexpr Accumulator hopper_fp8_mma_sync{Order::steps, &quant::tensor_core::fp8_mma_sync};
 /// Products of 16-bit and 32-bit floats: fp32, or the tensor cores of bf16 and f16.
 inline constexpr Accumulator half_in_parts{
-    .order = Order::contiguous, .unit = &quant::hopper::half_mma, .parts = 48, .spread = 16, .depth = 32};
+    .order = Order::contiguous, .unit = &quant::tensor_core::half_mma, .parts = 48, .spread = 16, .depth = 32};
 /// The contract's words on its slack.
 extern const std::string_view half_sum_contract;
 /// NVFP4 and its kin.
-inline constexpr Accumulator fp4_by_blocks{Order::blocks, &quant::hopper::half_mma};
+inline constexpr Accumulator fp4_by_blocks{Order::blocks, &quant::tensor_core::half_mma};
 inline constexpr Accumulator int32_exact{Order::exact};
 
 /// A row of A or a column of B, decoded for golden mode: k numbers as floats, or as small integers.

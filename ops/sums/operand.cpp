@@ -7,6 +7,7 @@
 #include "quant/element.h"
 #include "quant/nvfp4.h"
 #include "quant/sizes.h"
+#include "quant/tensor_core/decode.h"
 
 namespace dodona::ops {
 namespace {
@@ -46,7 +47,7 @@ void decode_values(const Operand& operand, std::int64_t line, std::vector<double
 }
 
 /// As the unit takes the line.
-void decode_for_unit(const Operand& operand, std::int64_t line, const quant::hopper::MmaSpec& unit, Line& decoded) {
+void decode_for_unit(const Operand& operand, std::int64_t line, const quant::tensor_core::MmaSpec& unit, Line& decoded) {
   const std::int64_t element_bytes = bits(operand.type) / 8;
   std::vector<std::byte> gathered;
   const std::byte* codes = byte_at(operand, line * operand.stride);
@@ -56,10 +57,10 @@ void decode_for_unit(const Operand& operand, std::int64_t line, const quant::hop
     codes = gathered.data();
   }
   // In the order of k nothing lies between the codes: what granules add beyond k can be left away.
-  const bool ascending = unit.reading == quant::hopper::MmaReading::as_they_are;
-  decoded.values.resize(ascending ? decoded.k : static_cast<std::size_t>(quant::hopper::padded_k(unit, operand.k)));
+  const bool ascending = unit.reading == quant::tensor_core::MmaReading::as_they_are;
+  decoded.values.resize(ascending ? decoded.k : static_cast<std::size_t>(quant::tensor_core::padded_k(unit, operand.k)));
   decoded.exponents.resize(decoded.values.size());
-  quant::hopper::decode_line(unit, operand.type, codes, operand.k, decoded.values.data(), decoded.exponents.data());
+  quant::tensor_core::decode_line(unit, operand.type, codes, operand.k, decoded.values.data(), decoded.exponents.data());
 }
 
 }  // namespace

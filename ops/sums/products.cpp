@@ -66,7 +66,7 @@ std::vector<Product> batched_products(const Tensor& a, const Tensor& b, const Ep
 void golden_products(std::span<const Product> products, const Accumulator& model, const GoldenOutput& out, bool judged, const Exec& exec) {
   Accumulator accumulator = model;
   // Without slack the sum is the same and wants less of its operands.
-  const bool in_order = model.unit != nullptr && model.unit->reading == quant::hopper::MmaReading::as_they_are;
+  const bool in_order = model.unit != nullptr && model.unit->reading == quant::tensor_core::MmaReading::as_they_are;
   if (!judged && model.order == Order::steps && in_order) accumulator.order = Order::any;
   constexpr std::int64_t most_rows = 64;  // decoded at a time
   for (const Product& p : products)

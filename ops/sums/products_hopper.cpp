@@ -8,12 +8,13 @@
 #include "dodona/error.h"
 #include "quant/element.h"
 #include "quant/hopper/fast_math.h"
-#include "quant/hopper/tensor_core.h"
+#include "quant/tensor_core/accumulate.h"
 
 namespace dodona::ops {
 namespace {
 
 namespace hw = quant::hopper;
+namespace mma = quant::tensor_core;
 
 constexpr std::int64_t group = 64;  // columns decoded at a time
 
@@ -33,13 +34,13 @@ const std::byte* line_of(const Operand& operand, std::int64_t line) {
 /// Sums of a range of K, [rows, columns].
 using SpanSums = std::function<void(std::int64_t begin, std::int64_t end, std::vector<float>& sums)>;
 
-SpanSums sums_of_unit(const Task& task, const hw::MmaSpec& unit) {
+SpanSums sums_of_unit(const Task& task, const mma::MmaSpec& unit) {
   const Operand &a = task.product.a, &b = task.product.b;
-  const auto rows = std::make_shared<hw::MmaRows>(unit, a.type, a.codes, a.count, a.k, a.stride);
-  const auto columns = std::make_shared<hw::MmaColumns>(unit, b.type, line_of(b, task.first), task.columns, b.k, b.stride);
+  const auto rows = std::make_shared<mma::MmaRows>(unit, a.type, a.codes, a.count, a.k, a.stride);
+  const auto columns = std::make_shared<mma::MmaColumns>(unit, b.type, line_of(b, task.first), task.columns, b.k, b.stride);
   return [rows, columns](std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
     std::fill(sums.begin(), sums.end(), 0.0f);
-    hw::accumulate(*rows, *columns, begin, end, sums.data(), columns->columns());
+    mma::accumulate(*rows, *columns, begin, end, sums.data(), columns->columns());
   };
 }
 
@@ -50,8 +51,8 @@ SpanSums sums_of_integers(const Task& task) {
     const auto* const column = reinterpret_cast<const std::int8_t*>(line_of(b, task.first)) + begin;
     for (std::int64_t i = 0; i < task.rows(); ++i) {
       std::fill(row.begin(), row.end(), 0);
-      hw::accumulate_i8(reinterpret_cast<const std::int8_t*>(line_of(a, i)) + begin, column, end - begin, task.columns, b.stride,
-                        row.data());
+      mma::accumulate_i8(reinterpret_cast<const std::int8_t*>(line_of(a, i)) + begin, column, end - begin, task.columns, b.stride,
+                         row.data());
       std::copy(row.begin(), row.end(), sums.begin() + i * task.columns);
     }
   };

@@ -10,13 +10,14 @@
 #include "dodona/error.h"
 #include "helpers.h"
 #include "ops/sums/products_hopper.h"
+#include "quant/tensor_core/step.h"
 #include "quant/ue8m0.h"
 
 namespace dodona::ops {
 namespace {
 
 using namespace helpers;
-namespace hw = quant::hopper;
+namespace hw = quant::tensor_core;
 using enum DType;
 
 /// Random codes of a type, finite and of moderate or of any size.

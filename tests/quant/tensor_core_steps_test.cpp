@@ -7,9 +7,10 @@
 
 #include "io/safetensors.h"
 #include "quant/element.h"
-#include "quant/hopper/tensor_core.h"
+#include "quant/tensor_core/accumulate.h"
+#include "quant/tensor_core/step.h"
 
-namespace dodona::quant::hopper {
+namespace dodona::quant::tensor_core {
 namespace {
 
 struct Recording {
@@ -107,4 +108,4 @@ TEST(TensorCoreWindow, StepsSeeTheLowestExponentOfTheWindow) {
 }
 
 }  // namespace
-}  // namespace dodona::quant::hopper
+}  // namespace dodona::quant::tensor_core

@@ -5,12 +5,12 @@
 
 #include "oracle/alternatives/families.h"
 #include "quant/element.h"
-#include "quant/hopper/tensor_core.h"
+#include "quant/tensor_core/accumulate.h"
 
 namespace dodona::oracle::alternatives {
 namespace {
 
-namespace hw = quant::hopper;
+namespace hw = quant::tensor_core;
 
 constexpr std::int64_t latent = 512, width = 576, tile = 64;
 constexpr float infinity = std::numeric_limits<float>::infinity();

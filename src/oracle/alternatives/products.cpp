@@ -5,12 +5,13 @@
 #include "oracle/alternatives/families.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
-#include "quant/hopper/tensor_core.h"
+#include "quant/tensor_core/accumulate.h"
+#include "quant/tensor_core/step.h"
 
 namespace dodona::oracle::alternatives {
 namespace {
 
-namespace hw = quant::hopper;
+namespace hw = quant::tensor_core;
 
 /// Chains of a strided sum: short enough that no product passes through more additions than any of the contracts allows for such orders.
 constexpr std::size_t chains = 32;

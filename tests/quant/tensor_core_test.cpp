@@ -1,4 +1,5 @@
-#include "quant/hopper/tensor_core.h"
+#include "quant/tensor_core/accumulate.h"
+#include "quant/tensor_core/step.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 
 #include "dodona/error.h"
 
-namespace dodona::quant::hopper {
+namespace dodona::quant::tensor_core {
 namespace {
 
 constexpr float inf = std::numeric_limits<float>::infinity();
@@ -71,20 +72,20 @@ constexpr std::uint32_t bf16_one = 0x3F80;
 
 // --- What the device was seen to do ---------------------------------------------------------------------------------------------
 
-TEST(HopperTensorCore, A65536LosesEveryProductOf3AndAHalf) {
+TEST(TensorCore, A65536LosesEveryProductOf3AndAHalf) {
   std::vector<std::uint32_t> a(32, e4m3_one), b(32, e4m3_three_and_a_half);
   b[0] = 0;
   EXPECT_BITS(by_steps(fp8_wgmma, DType::f8_e4m3, DType::f8_e4m3, a, b, 65536), 65536.0f);
   EXPECT_BITS(by_operands(fp8_wgmma, DType::f8_e4m3, DType::f8_e4m3, a, b, 65536), 65536.0f);
 }
 
-TEST(HopperTensorCore, Fp8AddendsOf2ToMinus13OfTheLargestSurvive) {
+TEST(TensorCore, Fp8AddendsOf2ToMinus13OfTheLargestSurvive) {
   const std::vector<std::uint32_t> a{e4m3_one}, b{e4m3_one};
   EXPECT_BITS(by_operands(fp8_wgmma, DType::f8_e4m3, DType::f8_e4m3, a, b, 0x1p13f), 8193.0f);
   EXPECT_BITS(by_operands(fp8_wgmma, DType::f8_e4m3, DType::f8_e4m3, a, b, 0x1p14f), 0x1p14f);
 }
 
-TEST(HopperTensorCore, HalfAddendsKeep25BitsAndTheSum23) {
+TEST(TensorCore, HalfAddendsKeep25BitsAndTheSum23) {
   const std::vector<std::uint32_t> one{bf16_one}, three{bf16_one, bf16_one, bf16_one, bf16_one};
   EXPECT_BITS(by_operands(half_mma, DType::bf16, DType::bf16, one, one, 0x1p23f), 0x1p23f + 1);
   EXPECT_BITS(by_operands(half_mma, DType::bf16, DType::bf16, one, one, 0x1p24f), 0x1p24f);          // kept as an addend, cut from the sum
@@ -92,12 +93,12 @@ TEST(HopperTensorCore, HalfAddendsKeep25BitsAndTheSum23) {
   EXPECT_BITS(by_operands(half_mma, DType::bf16, DType::bf16, three, three, 0x1p26f), 0x1p26f);      // cut before they are added
 }
 
-TEST(HopperTensorCore, AddendsAndSumsAreCutTowardZero) {
+TEST(TensorCore, AddendsAndSumsAreCutTowardZero) {
   EXPECT_BITS(by_operands(fp8_wgmma, DType::f8_e4m3, DType::f8_e4m3, {e4m3_minus_one}, {e4m3_one}, 0x1p14f), 0x1p14f);
   EXPECT_BITS(by_operands(half_mma, DType::bf16, DType::bf16, {bf16_one}, {0xBF80}, -0x1p24f), -0x1p24f);
 }
 
-TEST(HopperTensorCore, TheExponentOfAProductIsThatOfItsFactors) {
+TEST(TensorCore, TheExponentOfAProductIsThatOfItsFactors) {
   // 1.5 * 1.5 = 2.25 has exponent 0 here: 2^-13 below that still counts.
   std::vector<std::uint32_t> a{0x3C, 0x01}, b{0x3C, 0x18};                        // 1.5 * 1.5 + 2^-9 * 2^-4
   EXPECT_BITS(by_steps(fp8_wgmma, DType::f8_e4m3, DType::f8_e4m3, a, b), 2.25f);  // the sum, of exponent 1, is cut to 2^-12
@@ -205,13 +206,13 @@ const std::vector<Recorded>& recorded() {
   return all;
 }
 
-TEST(HopperTensorCore, GivesTheBitsOfRecordedSteps) {
+TEST(TensorCore, GivesTheBitsOfRecordedSteps) {
   for (const Recorded& r : recorded()) EXPECT_BITS(by_operands(r.spec, r.a_type, r.b_type, r.a, r.b), r.result) << r.rule;
 }
 
 // --- Special values -------------------------------------------------------------------------------------------------------------
 
-TEST(HopperTensorCore, NanFactorsGiveTheCanonicalNan) {
+TEST(TensorCore, NanFactorsGiveTheCanonicalNan) {
   for (std::uint32_t code : {0x7Fu, 0xFFu}) {
     EXPECT_EQ(bits_of(by_operands(fp8_wgmma, DType::f8_e4m3, DType::f8_e4m3, {code}, {e4m3_one})), 0x7FFFFFFFu);
     EXPECT_EQ(bits_of(by_operands(fp8_wgmma, DType::f8_e4m3, DType::f8_e4m3, {e4m3_one}, {code})), 0x7FFFFFFFu);
@@ -221,7 +222,7 @@ TEST(HopperTensorCore, NanFactorsGiveTheCanonicalNan) {
   EXPECT_EQ(bits_of(by_operands(half_mma, DType::f16, DType::f16, {0x7C01}, {0x3C00})), 0x7FFFFFFFu);
 }
 
-TEST(HopperTensorCore, InfinitiesWinUnlessTheyMeetZeroOrEachOther) {
+TEST(TensorCore, InfinitiesWinUnlessTheyMeetZeroOrEachOther) {
   constexpr std::uint32_t plus = 0x7C, minus = 0xFC, one = 0x3C;  // e5m2
   const auto sum = [](std::vector<std::uint32_t> a, std::vector<std::uint32_t> b, float start = 0) {
     return by_operands(fp8_wgmma, DType::f8_e5m2, DType::f8_e5m2, a, b, start);
@@ -236,12 +237,12 @@ TEST(HopperTensorCore, InfinitiesWinUnlessTheyMeetZeroOrEachOther) {
   EXPECT_EQ(bits_of(sum({one}, {one}, std::nanf(""))), 0x7FFFFFFFu);
 }
 
-TEST(HopperTensorCore, OverflowGivesInfinity) {
+TEST(TensorCore, OverflowGivesInfinity) {
   EXPECT_BITS(by_operands(half_mma, DType::bf16, DType::bf16, {0x7F00, 0x7F00}, {bf16_one, bf16_one}), inf);
   EXPECT_BITS(by_operands(half_mma, DType::bf16, DType::bf16, {0x7F00, 0x7F00}, {bf16_one, 0xBF80}), 0.0f);
 }
 
-TEST(HopperTensorCore, ZeroSumsArePositive) {
+TEST(TensorCore, ZeroSumsArePositive) {
   EXPECT_BITS(by_operands(fp8_wgmma, DType::f8_e4m3, DType::f8_e4m3, {0x80}, {e4m3_one}), 0.0f);
   EXPECT_BITS(by_operands(fp8_wgmma, DType::f8_e4m3, DType::f8_e4m3, {e4m3_minus_one}, {e4m3_one}, 1.0f), 0.0f);
   EXPECT_BITS(by_operands(half_mma, DType::bf16, DType::bf16, {0x9A00}, {0x1A00}), 0.0f);  // -2^-150
@@ -319,7 +320,7 @@ void compare(const Pair& pair, const Draw& draw, std::int64_t k, Random& random)
   }
 }
 
-TEST(HopperTensorCore, LanesEqualTheDefinition) {
+TEST(TensorCore, LanesEqualTheDefinition) {
   Random random(5);
   for (const Pair& pair : pairs) {
     for (const Draw& draw : draws) {
@@ -335,7 +336,7 @@ TEST(HopperTensorCore, LanesEqualTheDefinition) {
   }
 }
 
-TEST(HopperTensorCore, Fp8UnderHalfIsTheSumOfItsFp16Values) {
+TEST(TensorCore, Fp8UnderHalfIsTheSumOfItsFp16Values) {
   // The same values as fp16 codes, put in the order in which mma.sync takes them.
   Random random(6);
   for (int trial = 0; trial < 200; ++trial) {
@@ -366,7 +367,7 @@ TEST(HopperTensorCore, Fp8UnderHalfIsTheSumOfItsFp16Values) {
   }
 }
 
-TEST(HopperTensorCore, ARangeOfKContinuesWhereTheLastStopped) {
+TEST(TensorCore, ARangeOfKContinuesWhereTheLastStopped) {
   Random random(7);
   const std::int64_t m = 2, n = 20, k = 300;
   std::vector<std::uint8_t> a(m * k), b(n * k);
@@ -388,7 +389,7 @@ TEST(HopperTensorCore, ARangeOfKContinuesWhereTheLastStopped) {
   EXPECT_NE(whole, restarted);
 }
 
-TEST(HopperTensorCore, StridedOperandsAndOutputsEqualContiguousOnes) {
+TEST(TensorCore, StridedOperandsAndOutputsEqualContiguousOnes) {
   Random random(8);
   const std::int64_t m = 3, n = 18, k = 64, stride = 80, c_stride = 25;
   std::vector<std::uint8_t> a(m * stride), b(n * stride);
@@ -412,7 +413,7 @@ TEST(HopperTensorCore, StridedOperandsAndOutputsEqualContiguousOnes) {
   }
 }
 
-TEST(HopperTensorCore, IntegersAreExactModulo2To32) {
+TEST(TensorCore, IntegersAreExactModulo2To32) {
   const std::vector<std::int8_t> a{-128, 127, 3}, b{-128, -128, 7, 1, 1, 1};
   std::vector<std::int32_t> c{100, std::numeric_limits<std::int32_t>::max()};
   accumulate_i8(a.data(), b.data(), 3, 2, 3, c.data());
@@ -420,7 +421,7 @@ TEST(HopperTensorCore, IntegersAreExactModulo2To32) {
   EXPECT_EQ(c[1], std::numeric_limits<std::int32_t>::min() + 1);
 }
 
-TEST(HopperTensorCore, EmptySumsLeaveTheAccumulators) {
+TEST(TensorCore, EmptySumsLeaveTheAccumulators) {
   std::vector<float> c{1.0f, -2.0f};
   accumulate(MmaRows(fp8_wgmma, DType::f8_e4m3, nullptr, 1, 0), MmaColumns(fp8_wgmma, DType::f8_e4m3, nullptr, 2, 0), 0, 0, c.data(), 2);
   EXPECT_EQ(c, (std::vector<float>{1.0f, -2.0f}));
@@ -428,7 +429,7 @@ TEST(HopperTensorCore, EmptySumsLeaveTheAccumulators) {
   accumulate(MmaRows(half_mma, DType::bf16, a.data(), 1, 5), MmaColumns(half_mma, DType::bf16, nullptr, 0, 5), 0, 5, nullptr, 0);
 }
 
-TEST(HopperTensorCore, RefusesWhatDoesNotFit) {
+TEST(TensorCore, RefusesWhatDoesNotFit) {
   const std::vector<std::uint8_t> codes(64);
   EXPECT_THROW(MmaRows(fp8_wgmma, DType::bf16, codes.data(), 1, 32), Error);
   EXPECT_THROW(MmaRows(half_mma, DType::f32, codes.data(), 1, 16), Error);
@@ -448,4 +449,4 @@ TEST(HopperTensorCore, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace dodona::quant::hopper
+}  // namespace dodona::quant::tensor_core

@@ -1,132 +1,20 @@
-#include "quant/hopper/tensor_core.h"
+#include "quant/tensor_core/accumulate.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <mutex>
 #include <string>
 
 #include "dodona/error.h"
-#include "quant/hopper/special.h"
+#include "quant/tensor_core/step.h"
 
-namespace dodona::quant::hopper {
+namespace dodona::quant::tensor_core {
 namespace {
 
-constexpr int smallest_normal = -126;  // exponent of fp32's smallest normal, and of its denormals
-
-// Stand-ins for the exponents of zeros, and of infinities and NaN. The sum of any two exponents fits 16 bits, is below `absent_below` if
-// one is `absent` and none `special`, and is far above all real ones if one is `special`.
-constexpr std::int16_t absent = -8192;
-constexpr std::int16_t special = 16000;
-constexpr int absent_below = -4096;
-
 [[noreturn]] void fail(ErrorCode code, const std::string& message) {
-  throw Error(code, "hopper tensor core", "", message);
-}
-
-// --- Decoding -------------------------------------------------------------------------------------------------------------------
-
-struct Format {
-  DType type;
-  int exponent_bits, mantissa_bits;
-  bool has_infinity;
-};
-constexpr std::array<Format, 4> formats{{
-    {DType::f8_e4m3, 4, 3, false},
-    {DType::f8_e5m2, 5, 2, true},
-    {DType::f16, 5, 10, true},
-    {DType::bf16, 8, 7, true},
-}};
-
-std::size_t format_of(const MmaSpec& spec, DType type) {
-  if (spec.products < 1 || spec.products > 32 || spec.addend_bits > 25 || spec.sum_bits > 23) {
-    fail(ErrorCode::bad_value, "no model adds " + std::to_string(spec.products) + " products of " + std::to_string(spec.addend_bits) +
-                                   " and " + std::to_string(spec.sum_bits) + " bits a step");
-  }
-  const auto is = [type](const Format& format) { return format.type == type; };
-  const auto format = std::find_if(formats.begin(), formats.end(), is);
-  if (format == formats.end() || std::find(spec.types.begin(), spec.types.end(), type) == spec.types.end()) {
-    fail(ErrorCode::bad_dtype,
-         "expected " + std::string(name(spec.types[0])) + " or " + std::string(name(spec.types[1])) + ", got " + std::string(name(type)));
-  }
-  return static_cast<std::size_t>(format - formats.begin());
-}
-
-/// Exponent and mantissa of a finite code of fewer than 32 bits, as they are: value = sign * mantissa * 2^(exponent - mantissa_bits).
-Factor decode(const Format& format, MmaReading reading, std::uint32_t code) {
-  const std::uint32_t largest_field = (1u << format.exponent_bits) - 1;
-  const std::uint32_t mantissa = code & ((1u << format.mantissa_bits) - 1);
-  const std::uint32_t field = code >> format.mantissa_bits & largest_field;
-  const bool negative = (code >> (format.exponent_bits + format.mantissa_bits) & 1) != 0;
-  const bool nan = field == largest_field && (format.has_infinity ? mantissa != 0 : mantissa == (1u << format.mantissa_bits) - 1);
-  if (nan) return {canonical_nan(), 0};
-  if (field == largest_field && format.has_infinity) {
-    const float infinity = std::numeric_limits<float>::infinity();
-    return {negative ? -infinity : infinity, 0};
-  }
-  const int bias = static_cast<int>(largest_field >> 1);
-  int exponent = static_cast<int>(std::max(field, 1u)) - bias;
-  const std::uint32_t significand = field == 0 ? mantissa : mantissa | 1u << format.mantissa_bits;
-  const float magnitude = std::ldexp(static_cast<float>(significand), exponent - format.mantissa_bits);
-  constexpr int smallest_normal_f16 = -14;
-  if (reading == MmaReading::widened_to_f16 && significand != 0) exponent = std::max(std::ilogb(magnitude), smallest_normal_f16);
-  return {negative ? -magnitude : magnitude, exponent};
-}
-
-/// All codes of an operand type, decoded: what the operands' constructors look up.
-struct Decoder {
-  std::vector<float> values;
-  std::vector<std::int16_t> exponents;
-};
-
-Decoder make_decoder(const Format& format, MmaReading reading) {
-  const std::uint32_t codes = 1u << bits(format.type);
-  Decoder decoder{std::vector<float>(codes), std::vector<std::int16_t>(codes)};
-  for (std::uint32_t code = 0; code < codes; ++code) {
-    const Factor factor = decode(format, reading, code);
-    decoder.values[code] = factor.value;
-    decoder.exponents[code] = factor.value == 0             ? absent
-                              : std::isfinite(factor.value) ? static_cast<std::int16_t>(factor.exponent)
-                                                            : special;
-  }
-  return decoder;
-}
-
-/// Made when they are first asked for.
-const Decoder& decoder_of(const MmaSpec& spec, DType type) {
-  struct Entry {
-    std::once_flag made;
-    Decoder decoder;
-  };
-  static std::array<std::array<Entry, formats.size()>, 2> entries;
-  const std::size_t format = format_of(spec, type);
-  Entry& entry = entries[static_cast<std::size_t>(spec.reading)][format];
-  std::call_once(entry.made, [&] { entry.decoder = make_decoder(formats[format], spec.reading); });
-  return entry.decoder;
-}
-
-template <class Use>
-void with_codes(DType type, const void* codes, Use use) {
-  if (bits(type) == 8) {
-    use(static_cast<const std::uint8_t*>(codes));
-  } else {
-    use(static_cast<const std::uint16_t*>(codes));
-  }
-}
-
-/// Products that `widened_to_f16` deals to steps.
-constexpr std::int64_t dealt = 32;
-
-std::int64_t granule_of(const MmaSpec& spec) {
-  return spec.reading == MmaReading::as_they_are ? spec.products : dealt;
-}
-
-/// Where element k goes, so that the products of a step lie side by side.
-std::int64_t position_of(const MmaSpec& spec, std::int64_t k) {
-  if (spec.reading == MmaReading::as_they_are) return k;
-  return k / dealt * dealt + 16 * (k >> 1 & 1) + 2 * (k >> 2 & 7) + (k & 1);
+  throw Error(code, "tensor core", "", message);
 }
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
@@ -268,55 +156,9 @@ auto quick_step_of(const MmaSpec& spec) {
 
 }  // namespace
 
-Factor decode_factor(const MmaSpec& spec, DType type, std::uint32_t code) {
-  return decode(formats[format_of(spec, type)], spec.reading, code);
-}
-
-float mma_step(const MmaSpec& spec, std::span<const Factor> a, std::span<const Factor> b, float accumulator) {
-  if (a.size() != b.size() || a.size() > 32) fail(ErrorCode::bad_value, "expected equally many factors, at most 32, on either side");
-  double unusual = std::isfinite(accumulator) ? 0.0 : accumulator;  // what fp arithmetic makes of the infinities and NaN
-  int largest = spec.lowest_exponent;
-  if (accumulator != 0 && std::isfinite(accumulator)) largest = std::max({largest, smallest_normal, std::ilogb(accumulator)});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double product = static_cast<double>(a[i].value) * b[i].value;
-    if (!std::isfinite(product)) unusual += product;
-    if (a[i].value != 0 && b[i].value != 0) largest = std::max(largest, a[i].exponent + b[i].exponent);
-  }
-  if (std::isnan(unusual)) return canonical_nan();
-  if (std::isinf(unusual)) return static_cast<float>(unusual);
-
-  const int unit = largest - spec.addend_bits;  // addends count in 2^unit
-  double sum = std::trunc(std::ldexp(static_cast<double>(accumulator), -unit));
-  for (std::size_t i = 0; i < a.size(); ++i) sum += std::trunc(std::ldexp(static_cast<double>(a[i].value) * b[i].value, -unit));
-  if (sum == 0) return 0.0f;
-  constexpr int denormal_unit = -149;
-  const int last_bit = std::max(std::ilogb(sum) + unit - spec.sum_bits, denormal_unit);  // the sum is cut to multiples of 2^last_bit
-  const double cut = std::ldexp(std::trunc(std::ldexp(sum, unit - last_bit)), last_bit);
-  const float infinity = std::numeric_limits<float>::infinity();
-  if (std::fabs(cut) >= 0x1p128) return cut > 0 ? infinity : -infinity;
-  return cut == 0 ? 0.0f : static_cast<float>(cut);
-}
-
-std::int64_t padded_k(const MmaSpec& spec, std::int64_t k) {
-  return round_up(k, granule_of(spec));
-}
-
-template <class Number>
-void decode_line(const MmaSpec& spec, DType type, const void* codes, std::int64_t k, Number* values, std::int16_t* exponents) {
-  const Decoder& decoder = decoder_of(spec, type);
-  with_codes(type, codes, [&](const auto* typed) {
-    for (std::int64_t i = 0; i < k; ++i) {
-      const std::int64_t at = position_of(spec, i);
-      values[at] = decoder.values[typed[i]];
-      exponents[at] = decoder.exponents[typed[i]];
-    }
-  });
-}
-template void decode_line(const MmaSpec&, DType, const void*, std::int64_t, double*, std::int16_t*);
-
 MmaRows::MmaRows(const MmaSpec& spec, DType type, const void* codes, std::int64_t rows, std::int64_t k, std::int64_t row_stride)
     : spec_(spec), rows_(rows), k_(k), granule_(granule_of(spec)), padded_k_(0) {
-  format_of(spec, type);  // refuses what the unit does not take
+  decoder_of(spec, type);  // refuses what the unit does not take
   check_extent(rows, k, row_stride);
   padded_k_ = padded_k(spec, k);
   values_.assign(static_cast<std::size_t>(rows * padded_k_), 0.0f);
@@ -389,4 +231,4 @@ void accumulate_i8(const std::int8_t* a, const std::int8_t* b, std::int64_t k, s
   }
 }
 
-}  // namespace dodona::quant::hopper
+}  // namespace dodona::quant::tensor_core

@@ -1,0 +1,129 @@
+#include "quant/tensor_core/decode.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <string>
+
+#include "dodona/error.h"
+#include "quant/hopper/special.h"
+
+namespace dodona::quant::tensor_core {
+namespace {
+
+[[noreturn]] void fail(ErrorCode code, const std::string& message) {
+  throw Error(code, "tensor core", "", message);
+}
+
+struct Format {
+  DType type;
+  int exponent_bits, mantissa_bits;
+  bool has_infinity;
+};
+constexpr std::array<Format, 4> formats{{
+    {DType::f8_e4m3, 4, 3, false},
+    {DType::f8_e5m2, 5, 2, true},
+    {DType::f16, 5, 10, true},
+    {DType::bf16, 8, 7, true},
+}};
+
+std::size_t format_of(const MmaSpec& spec, DType type) {
+  if (spec.products < 1 || spec.products > 32 || spec.addend_bits > 25 || spec.sum_bits > 23) {
+    fail(ErrorCode::bad_value, "no model adds " + std::to_string(spec.products) + " products of " + std::to_string(spec.addend_bits) +
+                                   " and " + std::to_string(spec.sum_bits) + " bits a step");
+  }
+  const auto is = [type](const Format& format) { return format.type == type; };
+  const auto format = std::find_if(formats.begin(), formats.end(), is);
+  if (format == formats.end() || std::find(spec.types.begin(), spec.types.end(), type) == spec.types.end()) {
+    fail(ErrorCode::bad_dtype,
+         "expected " + std::string(name(spec.types[0])) + " or " + std::string(name(spec.types[1])) + ", got " + std::string(name(type)));
+  }
+  return static_cast<std::size_t>(format - formats.begin());
+}
+
+/// Exponent and mantissa of a finite code of fewer than 32 bits, as they are: value = sign * mantissa * 2^(exponent - mantissa_bits).
+Factor decode(const Format& format, MmaReading reading, std::uint32_t code) {
+  const std::uint32_t largest_field = (1u << format.exponent_bits) - 1;
+  const std::uint32_t mantissa = code & ((1u << format.mantissa_bits) - 1);
+  const std::uint32_t field = code >> format.mantissa_bits & largest_field;
+  const bool negative = (code >> (format.exponent_bits + format.mantissa_bits) & 1) != 0;
+  const bool nan = field == largest_field && (format.has_infinity ? mantissa != 0 : mantissa == (1u << format.mantissa_bits) - 1);
+  if (nan) return {hopper::canonical_nan(), 0};
+  if (field == largest_field && format.has_infinity) {
+    const float infinity = std::numeric_limits<float>::infinity();
+    return {negative ? -infinity : infinity, 0};
+  }
+  const int bias = static_cast<int>(largest_field >> 1);
+  int exponent = static_cast<int>(std::max(field, 1u)) - bias;
+  const std::uint32_t significand = field == 0 ? mantissa : mantissa | 1u << format.mantissa_bits;
+  const float magnitude = std::ldexp(static_cast<float>(significand), exponent - format.mantissa_bits);
+  constexpr int smallest_normal_f16 = -14;
+  if (reading == MmaReading::widened_to_f16 && significand != 0) exponent = std::max(std::ilogb(magnitude), smallest_normal_f16);
+  return {negative ? -magnitude : magnitude, exponent};
+}
+
+Decoder make_decoder(const Format& format, MmaReading reading) {
+  const std::uint32_t codes = 1u << bits(format.type);
+  Decoder decoder{std::vector<float>(codes), std::vector<std::int16_t>(codes)};
+  for (std::uint32_t code = 0; code < codes; ++code) {
+    const Factor factor = decode(format, reading, code);
+    decoder.values[code] = factor.value;
+    decoder.exponents[code] = factor.value == 0             ? absent
+                              : std::isfinite(factor.value) ? static_cast<std::int16_t>(factor.exponent)
+                                                            : special;
+  }
+  return decoder;
+}
+
+/// Products that `widened_to_f16` deals to steps.
+constexpr std::int64_t dealt = 32;
+
+}  // namespace
+
+const Decoder& decoder_of(const MmaSpec& spec, DType type) {
+  struct Entry {
+    std::once_flag made;
+    Decoder decoder;
+  };
+  static std::array<std::array<Entry, formats.size()>, 2> entries;
+  const std::size_t format = format_of(spec, type);
+  Entry& entry = entries[static_cast<std::size_t>(spec.reading)][format];
+  std::call_once(entry.made, [&] { entry.decoder = make_decoder(formats[format], spec.reading); });
+  return entry.decoder;
+}
+
+std::int64_t granule_of(const MmaSpec& spec) {
+  return spec.reading == MmaReading::as_they_are ? spec.products : dealt;
+}
+
+std::int64_t position_of(const MmaSpec& spec, std::int64_t k) {
+  if (spec.reading == MmaReading::as_they_are) return k;
+  return k / dealt * dealt + 16 * (k >> 1 & 1) + 2 * (k >> 2 & 7) + (k & 1);
+}
+
+Factor decode_factor(const MmaSpec& spec, DType type, std::uint32_t code) {
+  return decode(formats[format_of(spec, type)], spec.reading, code);
+}
+
+std::int64_t padded_k(const MmaSpec& spec, std::int64_t k) {
+  const std::int64_t granule = granule_of(spec);
+  return (k + granule - 1) / granule * granule;
+}
+
+template <class Number>
+void decode_line(const MmaSpec& spec, DType type, const void* codes, std::int64_t k, Number* values, std::int16_t* exponents) {
+  const Decoder& decoder = decoder_of(spec, type);
+  with_codes(type, codes, [&](const auto* typed) {
+    for (std::int64_t i = 0; i < k; ++i) {
+      const std::int64_t at = position_of(spec, i);
+      values[at] = decoder.values[typed[i]];
+      exponents[at] = decoder.exponents[typed[i]];
+    }
+  });
+}
+template void decode_line(const MmaSpec&, DType, const void*, std::int64_t, float*, std::int16_t*);
+template void decode_line(const MmaSpec&, DType, const void*, std::int64_t, double*, std::int16_t*);
+
+}  // namespace dodona::quant::tensor_core

@@ -1,0 +1,61 @@
+// Tensor cores as data: how each adds, to the bit.
+//
+// One step (a link of an instruction's chain) adds `products` products to an fp32 accumulator. The exponent of a product is the sum of its
+// factors' exponents (a denormal factor has the exponent of its type's smallest normal), not the exponent of its value. With E the largest
+// exponent among the products without a zero factor and the accumulator, unless that is zero, and at least `lowest_exponent`:
+//
+//     every addend, products and accumulator alike, is cut toward zero to `addend_bits` fraction bits below E;
+//     they are added exactly;
+//     the sum is cut toward zero to `sum_bits` fraction bits below its own exponent, and to the grid of fp32 denormals.
+//
+// NaN factors, inf * 0 and inf - inf give NaN (0x7FFFFFFF); otherwise an infinity wins; overflow gives infinity. A zero sum is +0.
+//
+// Source: PTX ISA `wgmma.mma_async` and `mma.sync` as compute capability 9.0 does them; the rows of other capabilities as MMA-Sim
+// (arXiv 2511.10909) has them.
+#pragma once
+
+#include <array>
+
+#include "dodona/dtype.h"
+
+namespace dodona::quant::tensor_core {
+
+/// How a unit reads codes, and which of them make a step.
+enum class MmaReading {
+  as_they_are,  ///< K ascending
+  /// 8-bit floats are widened to fp16, and of each 32 products those with k mod 4 in {0, 1} make the first step, the rest the second.
+  widened_to_f16,
+};
+
+/// A matrix unit, as data: a model more is a row more.
+struct MmaSpec {
+  int products;         ///< of one step, at most 32
+  int addend_bits;      ///< fraction bits below the largest exponent that an addend keeps, at most 25
+  int sum_bits;         ///< fraction bits below its own exponent that the sum keeps, at most 23
+  int lowest_exponent;  ///< of the window, whatever the addends
+  std::array<DType, 2> types;
+  MmaReading reading = MmaReading::as_they_are;
+  bool operator==(const MmaSpec&) const = default;
+};
+
+inline constexpr std::array fp8_types{DType::f8_e4m3, DType::f8_e5m2}, half_types{DType::bf16, DType::f16};
+
+/// e4m3 and e5m2 in any mix, `wgmma`: what CUTLASS, cuBLASLt, and Triton with blocks of 64 rows and more use.
+inline constexpr MmaSpec fp8_wgmma{32, 13, 13, -133, fp8_types};
+/// The same types, `mma.sync`: Triton with blocks of fewer than 64 rows.
+inline constexpr MmaSpec fp8_mma_sync{16, 25, 23, -133, fp8_types, MmaReading::widened_to_f16};
+/// bf16 and fp16, `wgmma` and `mma.sync`; also `tcgen05.mma` kind::f16 of compute capability 10.0.
+inline constexpr MmaSpec half_mma{16, 25, 23, -133, half_types};
+/// bf16 and fp16, `mma.sync` of 8.0, 8.6 and 8.9: an instruction of 16 products is a chain of two steps.
+inline constexpr MmaSpec sm80_half{8, 24, 23, -132, half_types};
+/// e4m3 and e5m2, `mma.sync` of 8.9, likewise.
+inline constexpr MmaSpec sm89_fp8{16, 13, 13, -132, fp8_types};
+/// e4m3 and e5m2, `tcgen05.mma` kind::f8f6f4 of 10.0.
+inline constexpr MmaSpec sm100_fp8{32, 25, 23, -133, fp8_types};
+
+/// What `mma.sync` of Hopper does with a type.
+inline const MmaSpec& mma_sync(DType type) {
+  return bits(type) == 8 ? fp8_mma_sync : half_mma;
+}
+
+}  // namespace dodona::quant::tensor_core
