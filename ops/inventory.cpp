@@ -29,6 +29,8 @@
   OP(apply_shuffle_mul_sum)                 \
   OP(moe_sum_reduce)                        \
   OP(bmm_fp8)                               \
+  OP(int8_scaled_mm)                        \
+  OP(fp8_scaled_mm)                         \
   OP(fp8_blockwise_scaled_mm)               \
   OP(cutlass_scaled_fp4_mm)                 \
   OP(scaled_fp4_quant)                      \

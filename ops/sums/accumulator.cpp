@@ -42,10 +42,14 @@ double plain_sum(const Terms& t) {
 
 // ---- Order::exact
 
+constexpr std::int64_t fp32_holds = std::int64_t{1} << 24;
+
+/// A sum that fp32 does not hold is rounded before it is scaled.
 Bounded exact_sum(const Terms& t) {
   std::int64_t sum = 0;
   for (std::size_t k = t.begin; k < t.end; ++k) sum += t.a.integers[k] * t.b.integers[k];
-  return {static_cast<double>(sum) * t.a.unit * t.b.unit};
+  const Bounded exact{static_cast<double>(sum) * t.a.unit * t.b.unit};
+  return t.judged && std::abs(sum) > fp32_holds ? rounded_f32(exact) : exact;
 }
 
 // ---- Order::any

@@ -22,18 +22,44 @@ struct ToF32 {
   static DODONA_INLINE void store_partial(f32x16 x, Code* p, std::int64_t n) { canonical_nan(x).store_partial(p, n); }
 };
 
+/// One row of a step's numbers, from the first column that is asked for on; negated where they are subtracted.
+struct StepNumbers {
+  const float *values, *by;
+  bool each_column, by_each_column, negated;
+
+  static DODONA_INLINE StepNumbers of(const ops::EpilogueStep& step, std::int64_t row, std::int64_t column) {
+    return {step.values + row * step.row_stride + column * step.column_stride,
+            step.by == nullptr ? nullptr : step.by + row * step.by_row_stride + column * step.by_column_stride, step.column_stride != 0,
+            step.by_column_stride != 0, step.kind == ops::EpilogueStep::Kind::minus};
+  }
+  DODONA_INLINE f32x16 at(std::int64_t j, std::int64_t left) const {
+    f32x16 f = read(values, each_column, j, left);
+    if (by != nullptr) f = f * read(by, by_each_column, j, left);
+    return negated ? -f : f;
+  }
+
+ private:
+  static DODONA_INLINE f32x16 read(const float* p, bool each, std::int64_t j, std::int64_t left) {
+    return !each ? f32x16::splat(*p) : left >= 16 ? f32x16::load(p + j) : f32x16::load_partial(p + j, left);
+  }
+};
+
 template <class To, class Sums>
 void finish_as(const ops::TileEpilogue& e, std::int64_t row, std::int64_t column, std::int64_t n, const float* sums) {
   auto* const to = reinterpret_cast<typename To::Code*>(e.out) + row * e.out_stride + column;
-  const float* values[ops::TileEpilogue::most_steps];
-  for (int s = 0; s < e.count; ++s) values[s] = e.steps[s].values + row * e.steps[s].row_stride + column * e.steps[s].column_stride;
+  StepNumbers numbers[ops::TileEpilogue::most_steps];
+  for (int s = 0; s < e.count; ++s) numbers[s] = StepNumbers::of(e.steps[s], row, column);
   const auto result = [&](std::int64_t j, std::int64_t left) {
     f32x16 x = Sums::result(sums + j);
     for (int s = 0; s < e.count; ++s) {
-      const f32x16 f = e.steps[s].column_stride == 0 ? f32x16::splat(*values[s])
-                       : left >= 16                  ? f32x16::load(values[s] + j)
-                                                     : f32x16::load_partial(values[s] + j, left);
-      x = e.steps[s].kind == ops::EpilogueStep::Kind::times ? x * f : x + f;
+      const f32x16 f = numbers[s].at(j, left);
+      if (e.steps[s].kind != ops::EpilogueStep::Kind::times) {
+        x = x + f;
+      } else if (s + 1 < e.count && e.steps[s + 1].fused) {
+        x = fma(x, f, numbers[++s].at(j, left));
+      } else {
+        x = x * f;
+      }
     }
     return x;
   };

@@ -42,7 +42,7 @@ Jobs jobs_of(std::span<const I8Group> groups) {
     for (std::int64_t first = 0; first < group.rows; first += rows) {
       const std::int64_t count = std::min(rows, group.rows - first);
       all.jobs.push_back({&group, first, count});
-      all.runs.push_back({ceil_div(group.weights.n / i8_panel_columns, i8_tile_panels), count + weight_cost});
+      all.runs.push_back({ceil_div(i8_panels(group.weights.n), i8_tile_panels), count + weight_cost});
       all.pieces += all.runs.back().pieces;
     }
   }
@@ -104,7 +104,7 @@ void i8_multiply(const I8Product& product, const Exec& exec) {
       dispatch<I8TileKernel>(exec.isa, I8Tile{.format = product.format,
                                               .weights = &group.weights,
                                               .first_panel = panel,
-                                              .panels = std::min(i8_tile_panels, group.weights.n / i8_panel_columns - panel),
+                                              .panels = std::min(i8_tile_panels, i8_panels(group.weights.n) - panel),
                                               .a = activations.row(group.row + job.first),
                                               .row = group.row + job.first,
                                               .rows = job.rows,
@@ -115,7 +115,7 @@ void i8_multiply(const I8Product& product, const Exec& exec) {
 
 void i8_pack(I8Format format, const I8Weights& raw, std::byte* out, const Exec& exec) {
   const std::int64_t panel_bytes = i8_panel_bytes(format, raw.k);
-  parallel_for(exec.threads, raw.n / i8_panel_columns, static_cast<double>(raw.k), [&](std::int64_t panel) {
+  parallel_for(exec.threads, i8_panels(raw.n), static_cast<double>(raw.k), [&](std::int64_t panel) {
     dispatch<I8PackKernel>(exec.isa, format, raw, panel, reinterpret_cast<std::uint8_t*>(out) + panel * panel_bytes);
   });
 }

@@ -40,12 +40,15 @@ inline std::int64_t i8_step_bytes(I8Format format) {
 inline std::int64_t i8_panel_bytes(I8Format format, std::int64_t k) {
   return i8_steps(k) * i8_step_bytes(format);
 }
+inline std::int64_t i8_panels(std::int64_t n) {
+  return (n + i8_panel_columns - 1) / i8_panel_columns;
+}
 /// Bytes of packed weights [n, k].
 inline std::int64_t i8_packed_bytes(I8Format format, std::int64_t n, std::int64_t k) {
-  return n / i8_panel_columns * i8_panel_bytes(format, k);
+  return i8_panels(n) * i8_panel_bytes(format, k);
 }
 
-/// Weights [n, k], packed or raw. n is a multiple of 16, k of 8; NVFP4: of 32 both.
+/// Weights [n, k], packed or raw. k is a multiple of 8; NVFP4: n and k of 32. Columns that the last panel lacks repeat its last one.
 struct I8Weights {
   const std::uint8_t* packed = nullptr;  ///< panels, one after another; nullptr: read the two below
   const std::uint8_t* codes = nullptr;   ///< [n, k], or [n, k/2] nibbles

@@ -217,8 +217,9 @@ DODONA_INLINE void multiply_few(const std::uint8_t* packed, std::int64_t steps, 
 
 template <class Sums>
 void store_tile(const I8Tile& tile, const float* sums) {
-  for (std::int64_t r = 0; r < tile.rows; ++r)
-    finish_row<Sums>(*tile.epilogue, tile.row + r, tile.first_panel * 16, tile.panels * 16, sums + r * sums_stride);
+  const std::int64_t first = tile.first_panel * 16, left = tile.weights->n - first;
+  const std::int64_t columns = left < tile.panels * 16 ? left : tile.panels * 16;
+  for (std::int64_t r = 0; r < tile.rows; ++r) finish_row<Sums>(*tile.epilogue, tile.row + r, first, columns, sums + r * sums_stride);
 }
 
 template <class Unpack, class Sums>

@@ -51,6 +51,8 @@ const char* const lines[] = {
     "fused_add_rmsnorm T=4 H=320",
     "bmm_fp8 L=2 M=16 N=16 K=16",
     "fp8_blockwise_scaled_mm M=3 N=128 K=256",
+    "int8_scaled_mm M=5 N=16 K=64 --with bias",
+    "fp8_scaled_mm M=5 N=16 K=64 --with bias",
     "cutlass_scaled_fp4_mm M=4 N=32 K=640",
     "gelu_and_mul T=3 D=40",
     "gelu_tanh_and_mul T=3 D=40",

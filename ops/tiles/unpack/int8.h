@@ -36,11 +36,12 @@ struct Int8Unpack {
 
   static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
     const std::uint8_t* const rows = w.codes + panel * ops::i8_panel_columns * w.k;
+    const std::int64_t last = w.n - 1 - panel * ops::i8_panel_columns;
     for (std::int64_t s = begin; s < end; ++s) {
       f32x16 columns[16];
       DODONA_UNROLL(16)
       for (int r = 0; r < 16; ++r) {
-        const auto* p = reinterpret_cast<const std::int32_t*>(rows + r * w.k + s * ops::i8_step);
+        const auto* p = reinterpret_cast<const std::int32_t*>(rows + (r < last ? r : last) * w.k + s * ops::i8_step);
         columns[r] = as_f32(i32x16::load_partial(p, (w.k - s * ops::i8_step) / 4));
       }
       transpose(columns);

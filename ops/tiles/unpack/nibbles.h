@@ -41,6 +41,7 @@ DODONA_INLINE void pack_nibbles_of(const ops::I8Weights& w, std::int64_t panel, 
                                    const Rest& rest) {
   const std::int64_t stride = w.k / 2;
   const std::uint8_t* rows = w.codes + panel * ops::i8_panel_columns * stride;
+  const std::int64_t last_row = w.n - 1 - panel * ops::i8_panel_columns;
   for (std::int64_t s = begin; s < end; s += 2) {
     const std::int64_t words = (w.k - s * ops::i8_step) / 8;
     // Sixteen streams that no hardware follows. Beyond the end of the rows the next tile's begin, or nothing that a fetch would fault on.
@@ -49,7 +50,7 @@ DODONA_INLINE void pack_nibbles_of(const ops::I8Weights& w, std::int64_t panel, 
     f32x16 lanes_of_rows[16];
     DODONA_UNROLL(16)
     for (int r = 0; r < 16; ++r) {
-      const std::uint8_t* p = rows + r * stride + s * (ops::i8_step / 2);
+      const std::uint8_t* p = rows + (r < last_row ? r : last_row) * stride + s * (ops::i8_step / 2);
       __builtin_prefetch(p + ahead);
       const auto* p32 = reinterpret_cast<const std::int32_t*>(p);
       lanes_of_rows[r] = as_f32(words >= 16 ? i32x16::load(p32) : i32x16::load_partial(p32, words));

@@ -28,6 +28,8 @@
   OP(dsv3_fused_a_gemm)                     \
   OP(dsv3_router_gemm)                      \
   OP(bmm_fp8)                               \
+  OP(int8_scaled_mm)                        \
+  OP(fp8_scaled_mm)                         \
   OP(fp8_blockwise_scaled_mm)               \
   OP(cutlass_scaled_fp4_mm)                 \
   OP(cutlass_fp4_group_mm)                  \

@@ -156,6 +156,57 @@ bool bmm_fp8(const Call& call) {
   return true;
 }
 
+namespace {
+
+/// sums [m, n] times the scales of columns and rows, one after the other and fused with the bias, or their product first.
+void store_scaled(const Call& call, const std::vector<float>& sums) {
+  const Tensor& out = call.tensor("out");
+  const std::vector<float> rows = floats(call.tensor("scales_a")), columns = floats(call.tensor("scales_b"));
+  const std::vector<float> bias = call.find("bias") != nullptr ? floats(call.tensor("bias")) : std::vector<float>{};
+  for (std::size_t e = 0; e < sums.size(); ++e) {
+    const std::size_t i = e / columns.size(), j = e % columns.size();
+    float value = call.way == Way::reversed ? sums[e] * (rows[i] * columns[j]) : sums[e] * columns[j];
+    if (bias.empty()) {
+      value = call.way == Way::reversed ? value : value * rows[i];
+    } else {
+      value = call.way == Way::reversed ? value + bias[j] : std::fma(value, rows[i], bias[j]);
+    }
+    store(out, static_cast<std::int64_t>(e), value);
+  }
+}
+
+}  // namespace
+
+bool int8_scaled_mm(const Call& call) {
+  if (call.way == Way::tensor_core) return false;  // exact on any unit
+  const Matrices p = matrices(call.tensor("mat_a"), call.tensor("mat_b"), call.tensor("out"));
+  const std::vector<std::int64_t> a = integers(p.a), columns = integers(p.b.transpose(0, 1));
+  std::vector<float> sums;
+  for (std::int64_t i = 0; i < p.m; ++i)
+    for (std::int64_t j = 0; j < p.n; ++j) {
+      std::int64_t sum = 0;
+      for (std::int64_t k = 0; k < p.k; ++k)
+        sum += a[static_cast<std::size_t>(i * p.k + k)] * columns[static_cast<std::size_t>(j * p.k + k)];
+      sums.push_back(static_cast<float>(sum));
+    }
+  store_scaled(call, sums);
+  return true;
+}
+
+bool fp8_scaled_mm(const Call& call) {
+  Matrices p = matrices(call.tensor("mat_a"), call.tensor("mat_b"),
+                        Tensor(DType::f32, {call.tensor("mat_a").size(0), call.tensor("mat_b").size(1)}));
+  if (call.way != Way::tensor_core) {
+    multiply_plainly(p, 1.0f, call.way);
+  } else if (p.k == 0) {
+    return false;
+  } else {
+    multiply_on_tensor_cores(p, call.is("accumulator", "fp32") ? hw::mma_sync(p.a.dtype()) : hw::fp8_wgmma, 1.0f);
+  }
+  store_scaled(call, floats(p.out));
+  return true;
+}
+
 /// Sums of 128 products, multiplied with one scale after the other.
 bool fp8_blockwise_scaled_mm(const Call& call) {
   const Matrices p = matrices(call.tensor("mat_a"), call.tensor("mat_b"), call.tensor("out"));
