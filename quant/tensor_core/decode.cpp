@@ -17,24 +17,29 @@ namespace {
   throw Error(code, "tensor core", "", message);
 }
 
+/// What the codes of the largest exponent are.
+enum class Top { numbers, numbers_and_nan, infinity_and_nan };
 struct Format {
-  DType type;
   int exponent_bits, mantissa_bits;
-  bool has_infinity;
+  Top top;
 };
-constexpr std::array<Format, 4> formats{{
-    {DType::f8_e4m3, 4, 3, false},
-    {DType::f8_e5m2, 5, 2, true},
-    {DType::f16, 5, 10, true},
-    {DType::bf16, 8, 7, true},
-}};
+constexpr Format e4m3{4, 3, Top::numbers_and_nan}, e5m2{5, 2, Top::infinity_and_nan}, f16{5, 10, Top::infinity_and_nan},
+    bf16{8, 7, Top::infinity_and_nan}, e3m2{3, 2, Top::numbers}, e2m3{2, 3, Top::numbers}, e2m1{2, 1, Top::numbers};
+/// By SmallFloat.
+constexpr std::array<Format, 5> small_floats{e4m3, e5m2, e3m2, e2m3, e2m1};
+
+struct TypeFormat {
+  DType type;
+  Format format;
+};
+constexpr std::array<TypeFormat, 4> formats{{{DType::f8_e4m3, e4m3}, {DType::f8_e5m2, e5m2}, {DType::f16, f16}, {DType::bf16, bf16}}};
 
 std::size_t format_of(const MmaSpec& spec, DType type) {
   if (spec.products < 1 || spec.products > 32 || spec.addend_bits > 25 || spec.sum_bits > 23) {
     fail(ErrorCode::bad_value, "no model adds " + std::to_string(spec.products) + " products of " + std::to_string(spec.addend_bits) +
                                    " and " + std::to_string(spec.sum_bits) + " bits a step");
   }
-  const auto is = [type](const Format& format) { return format.type == type; };
+  const auto is = [type](const TypeFormat& format) { return format.type == type; };
   const auto format = std::find_if(formats.begin(), formats.end(), is);
   if (format == formats.end() || std::find(spec.types.begin(), spec.types.end(), type) == spec.types.end()) {
     fail(ErrorCode::bad_dtype,
@@ -49,12 +54,12 @@ Factor decode(const Format& format, MmaReading reading, std::uint32_t code) {
   const std::uint32_t mantissa = code & ((1u << format.mantissa_bits) - 1);
   const std::uint32_t field = code >> format.mantissa_bits & largest_field;
   const bool negative = (code >> (format.exponent_bits + format.mantissa_bits) & 1) != 0;
-  const bool nan = field == largest_field && (format.has_infinity ? mantissa != 0 : mantissa == (1u << format.mantissa_bits) - 1);
-  if (nan) return {hopper::canonical_nan(), 0};
-  if (field == largest_field && format.has_infinity) {
+  if (field == largest_field && format.top == Top::infinity_and_nan) {
     const float infinity = std::numeric_limits<float>::infinity();
-    return {negative ? -infinity : infinity, 0};
+    return {mantissa != 0 ? hopper::canonical_nan() : negative ? -infinity : infinity, 0};
   }
+  if (field == largest_field && format.top == Top::numbers_and_nan && mantissa == (1u << format.mantissa_bits) - 1)
+    return {hopper::canonical_nan(), 0};
   const int bias = static_cast<int>(largest_field >> 1);
   int exponent = static_cast<int>(std::max(field, 1u)) - bias;
   const std::uint32_t significand = field == 0 ? mantissa : mantissa | 1u << format.mantissa_bits;
@@ -65,7 +70,7 @@ Factor decode(const Format& format, MmaReading reading, std::uint32_t code) {
 }
 
 Decoder make_decoder(const Format& format, MmaReading reading) {
-  const std::uint32_t codes = 1u << bits(format.type);
+  const std::uint32_t codes = 1u << (1 + format.exponent_bits + format.mantissa_bits);
   Decoder decoder{std::vector<float>(codes), std::vector<std::int16_t>(codes)};
   for (std::uint32_t code = 0; code < codes; ++code) {
     const Factor factor = decode(format, reading, code);
@@ -90,7 +95,7 @@ const Decoder& decoder_of(const MmaSpec& spec, DType type) {
   static std::array<std::array<Entry, formats.size()>, 2> entries;
   const std::size_t format = format_of(spec, type);
   Entry& entry = entries[static_cast<std::size_t>(spec.reading)][format];
-  std::call_once(entry.made, [&] { entry.decoder = make_decoder(formats[format], spec.reading); });
+  std::call_once(entry.made, [&] { entry.decoder = make_decoder(formats[format].format, spec.reading); });
   return entry.decoder;
 }
 
@@ -104,7 +109,17 @@ std::int64_t position_of(const MmaSpec& spec, std::int64_t k) {
 }
 
 Factor decode_factor(const MmaSpec& spec, DType type, std::uint32_t code) {
-  return decode(formats[format_of(spec, type)], spec.reading, code);
+  return decode(formats[format_of(spec, type)].format, spec.reading, code);
+}
+
+Factor decode_factor(SmallFloat type, std::uint32_t code) {
+  return decode(small_floats[static_cast<std::size_t>(type)], MmaReading::as_they_are, code);
+}
+
+ScaleFactor decode_scale(DType type, std::uint8_t code) {
+  if (type == DType::f8_e8m0) return {1.0f, code - 127, code == 0xFF};
+  const Factor factor = decode(e4m3, MmaReading::as_they_are, code & 0x7Fu);
+  return {std::ldexp(factor.value, -factor.exponent), factor.exponent, std::isnan(factor.value)};
 }
 
 std::int64_t padded_k(const MmaSpec& spec, std::int64_t k) {

@@ -17,6 +17,20 @@ struct Factor {
 /// Decodes a code of f8_e4m3, f8_e5m2, f16 or bf16. Throws bad_dtype if `spec` does not take the type.
 Factor decode_factor(const MmaSpec& spec, DType type, std::uint32_t code);
 
+/// What kind::f8f6f4 multiplies in any mix, one code in the low bits of a byte.
+enum class SmallFloat { e4m3, e5m2, e3m2, e2m3, e2m1 };
+/// Decodes a code; bits above it are not read.
+Factor decode_factor(SmallFloat type, std::uint32_t code);
+
+/// A block scale as significand * 2^exponent; of f8_e4m3 the sign is not read. NaN where `nan` says so.
+struct ScaleFactor {
+  float significand;  ///< 1, or a multiple of 1/8 below 2
+  int exponent;
+  bool nan;
+};
+/// Decodes a code of f8_e4m3 or f8_e8m0.
+ScaleFactor decode_scale(DType type, std::uint8_t code);
+
 /// K in whole steps.
 std::int64_t padded_k(const MmaSpec& spec, std::int64_t k);
 /// A line of `k` codes in the order in which the unit takes it, into rooms of padded_k numbers; what belongs to no code is left as it is.

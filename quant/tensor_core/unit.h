@@ -10,8 +10,17 @@
 //
 // NaN factors, inf * 0 and inf - inf give NaN (0x7FFFFFFF); otherwise an infinity wins; overflow gives infinity. A zero sum is +0.
 //
-// Source: PTX ISA `wgmma.mma_async` and `mma.sync` as compute capability 9.0 does them; the rows of other capabilities as MMA-Sim
-// (arXiv 2511.10909) has them.
+// Kinds whose operands have a ue8m0 scale for every step (kind::mxf8f6f4) multiply every product with both scales: the exponents of the
+// scales, code - 127 each, are added to that of the product. A scale of code 255 is NaN, and so is the sum, even if all products are zero.
+//
+// A step of e2m1 times e2m1 with block scales (kind::mxf4, kind::mxf4nvf4) takes its products in groups that share their scales. The
+// products of a group are added exactly and multiplied with both scales; that is one addend, whose exponent is the sum of the scales'
+// exponents: nothing of the numbers or of the scales' significands enters (a denormal ue4m3 has exponent -6). E is the largest among the
+// groups with a product that is not zero and scales that are not (a group that cancels counts), the accumulator unless it is zero, and
+// `lowest_exponent`. The rest is as above; all groups and the accumulator meet in one sum.
+//
+// Source: PTX ISA `wgmma.mma_async` and `mma.sync` as compute capability 9.0 does them; the rows of other capabilities and the kinds with
+// block scales as MMA-Sim (arXiv 2511.10909) has them.
 #pragma once
 
 #include <array>
@@ -50,8 +59,20 @@ inline constexpr MmaSpec half_mma{16, 25, 23, -133, half_types};
 inline constexpr MmaSpec sm80_half{8, 24, 23, -132, half_types};
 /// e4m3 and e5m2, `mma.sync` of 8.9, likewise.
 inline constexpr MmaSpec sm89_fp8{16, 13, 13, -132, fp8_types};
-/// e4m3 and e5m2, `tcgen05.mma` kind::f8f6f4 of 10.0.
+/// e4m3 and e5m2 (and the types of SmallFloat), `tcgen05.mma` kind::f8f6f4 of 10.0; with scales for every 32 products kind::mxf8f6f4.
 inline constexpr MmaSpec sm100_fp8{32, 25, 23, -133, fp8_types};
+
+/// A unit that multiplies e2m1 by e2m1 with block scales.
+struct Fp4Spec {
+  DType scale;      ///< f8_e4m3, of which the sign is not read (ue4m3), or f8_e8m0
+  int scale_block;  ///< numbers along K that share a scale: whole groups
+  int products = 64, group = 16;
+  int addend_bits = 35, sum_bits = 23, lowest_exponent = -139;  ///< as of an MmaSpec
+  bool operator==(const Fp4Spec&) const = default;
+};
+
+/// `tcgen05.mma` kind::mxf4nvf4 of 10.0 with a ue4m3 scale for every 16, and with a ue8m0 scale for every 16 or, as kind::mxf4, 32.
+inline constexpr Fp4Spec sm100_nvf4{DType::f8_e4m3, 16}, sm100_mxf4_block16{DType::f8_e8m0, 16}, sm100_mxf4{DType::f8_e8m0, 32};
 
 /// What `mma.sync` of Hopper does with a type.
 inline const MmaSpec& mma_sync(DType type) {

@@ -1,111 +1,232 @@
-// Models of tensor cores against recorded steps of each.
+// Models of tensor cores against recorded steps of each: they give the recorded bits, and no wrong rule does.
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <fstream>
+#include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "io/safetensors.h"
 #include "quant/element.h"
 #include "quant/tensor_core/accumulate.h"
-#include "quant/tensor_core/step.h"
+#include "tests/quant/step_formats.h"
 
-namespace dodona::quant::tensor_core {
+namespace dodona::steps {
 namespace {
 
+const std::string folder = std::string(DODONA_SOURCE_DIR) + "/tests/golden/_hardware/tensor_core_steps/";
+
+struct Step {
+  Codes a, b;
+  std::uint32_t before, after;
+};
+
 struct Recording {
-  const char* file;
-  MmaSpec spec;
+  const Format* format;
+  Tensor a, b;  ///< [steps, k], or two codes a byte
+  std::vector<Step> steps;
 };
 
-void PrintTo(const Recording& recording, std::ostream* stream) {
-  *stream << recording.file;
-}
-
-struct Steps {
-  Tensor a, b, c, d;
-
-  std::int64_t count() const { return a.size(0); }
-  std::int64_t k() const { return a.size(1); }
-  const std::byte* row(const Tensor& t, std::int64_t s) const { return t.as<std::byte>() + s * k() * bits(t.dtype()) / 8; }
-  float before(std::int64_t s) const { return std::bit_cast<float>(c.as<std::int32_t>()[s]); }
-  std::uint32_t after(std::int64_t s) const { return std::bit_cast<std::uint32_t>(d.as<std::int32_t>()[s]); }
-};
-
-Steps read(const Recording& recording) {
-  const auto file = io::SafetensorsFile::open(std::string(DODONA_SOURCE_DIR) + "/tests/golden/_hardware/tensor_core_steps/" +
-                                              recording.file + ".safetensors");
-  return {file.tensor("a").clone(), file.tensor("b").clone(), file.tensor("c").clone(), file.tensor("d").clone()};
-}
-
-/// The chain of steps that an instruction is, by the definition.
-float by_definition(const MmaSpec& spec, const Steps& steps, std::int64_t s) {
-  float accumulator = steps.before(s);
-  for (std::int64_t begin = 0; begin < steps.k(); begin += spec.products) {
-    std::vector<Factor> a, b;
-    for (std::int64_t k = begin; k < begin + spec.products; ++k) {
-      const auto factor = [&](const Tensor& t) {
-        return decode_factor(spec, t.dtype(), static_cast<std::uint32_t>(load_bits(t.dtype(), steps.row(t, s), k)));
-      };
-      a.push_back(factor(steps.a));
-      b.push_back(factor(steps.b));
-    }
-    accumulator = mma_step(spec, a, b, accumulator);
+std::vector<std::uint32_t> numbers_of(const Tensor& t, std::int64_t s, int k) {
+  std::vector<std::uint32_t> numbers;
+  const bool pairs = t.size(1) != k;
+  for (std::int64_t i = 0; i < t.size(1); ++i) {
+    const auto bits = static_cast<std::uint32_t>(quant::load_bits(t.dtype(), t.data(), s * t.size(1) + i));
+    numbers.push_back(pairs ? bits & 15 : bits);
+    if (pairs) numbers.push_back(bits >> 4);
   }
-  return accumulator;
+  return numbers;
 }
 
-float by_lanes(const MmaSpec& spec, const Steps& steps, std::int64_t s) {
-  float accumulator = steps.before(s);
-  accumulate(MmaRows(spec, steps.a.dtype(), steps.row(steps.a, s), 1, steps.k()),
-             MmaColumns(spec, steps.b.dtype(), steps.row(steps.b, s), 1, steps.k()), 0, steps.k(), &accumulator, 1);
-  return accumulator;
+Recording read(const Format& format) {
+  const auto file = io::SafetensorsFile::open(folder + std::string(format.name) + ".safetensors");
+  Recording recording{&format, file.tensor("a").clone(), file.tensor("b").clone(), {}};
+  const Tensor c = file.tensor("c").clone(), d = file.tensor("d").clone();
+  for (std::int64_t s = 0; s < recording.a.size(0); ++s) {
+    Step step{{numbers_of(recording.a, s, format.k()), {}},
+              {numbers_of(recording.b, s, format.k()), {}},
+              static_cast<std::uint32_t>(c.as<std::int32_t>()[s]),
+              static_cast<std::uint32_t>(d.as<std::int32_t>()[s])};
+    for (int i = 0; i < format.scales(); ++i) {
+      step.a.scales.push_back(file.tensor("scale_a").as<std::uint8_t>()[s * format.scales() + i]);
+      step.b.scales.push_back(file.tensor("scale_b").as<std::uint8_t>()[s * format.scales() + i]);
+    }
+    recording.steps.push_back(step);
+  }
+  return recording;
 }
 
-std::int64_t differing(const MmaSpec& spec, const Steps& steps) {
-  std::int64_t count = 0;
-  for (std::int64_t s = 0; s < steps.count(); ++s) count += std::bit_cast<std::uint32_t>(by_lanes(spec, steps, s)) != steps.after(s);
+/// Step s in the first of sixteen lanes.
+std::uint32_t by_lanes(const Recording& recording, std::size_t s) {
+  const Format& format = *recording.format;
+  const Step& step = recording.steps[s];
+  const std::int64_t bytes = recording.a.size(1) * bits(recording.a.dtype()) / 8;
+  const auto* const a = recording.a.as<std::uint8_t>() + static_cast<std::int64_t>(s) * bytes;
+  const auto* const b = recording.b.as<std::uint8_t>() + static_cast<std::int64_t>(s) * bytes;
+  float accumulator = std::bit_cast<float>(step.before);
+  if (format.fp4 != nullptr) {
+    const tc::Fp4Rows rows(*format.fp4, {a, bytes, step.a.scales.data()}, 1, format.k());
+    const tc::Fp4Columns columns(*format.fp4, {b, bytes, step.b.scales.data()}, 1, format.k());
+    tc::accumulate(rows, columns, 0, format.k(), &accumulator, 1);
+  } else {
+    const tc::MmaRows rows(*format.unit, recording.a.dtype(), a, 1, format.k());
+    const tc::MmaColumns columns(*format.unit, recording.b.dtype(), b, 1, format.k());
+    tc::accumulate(rows, columns, 0, format.k(), &accumulator, 1);
+  }
+  return std::bit_cast<std::uint32_t>(accumulator);
+}
+bool has_lanes(const Format& format) {
+  return format.fp4 != nullptr || !format.scaled();
+}
+
+int caught(const Recording& recording, const Rules& rules) {
+  int count = 0;
+  for (const Step& step : recording.steps) count += by_integers(*recording.format, step.a, step.b, step.before, rules) != step.after;
   return count;
 }
 
-class TensorCoreSteps : public testing::TestWithParam<Recording> {};
+class TensorCoreSteps : public testing::TestWithParam<Format> {};
 
 TEST_P(TensorCoreSteps, GiveTheRecordedBits) {
-  const Steps steps = read(GetParam());
-  ASSERT_EQ(steps.count(), 1000);
-  for (std::int64_t s = 0; s < steps.count(); ++s) {
-    ASSERT_EQ(std::bit_cast<std::uint32_t>(by_definition(GetParam().spec, steps, s)), steps.after(s)) << "step " << s;
-    ASSERT_EQ(std::bit_cast<std::uint32_t>(by_lanes(GetParam().spec, steps, s)), steps.after(s)) << "step " << s << ", lanes";
+  const Recording recording = read(GetParam());
+  ASSERT_EQ(recording.steps.size(), 2000U);
+  for (std::size_t s = 0; s < recording.steps.size(); ++s) {
+    const Step& step = recording.steps[s];
+    ASSERT_EQ(by_definition(GetParam(), step.a, step.b, step.before), step.after) << "step " << s;
+    if (has_lanes(GetParam())) ASSERT_EQ(by_lanes(recording, s), step.after) << "step " << s << ", lanes";
+    ASSERT_EQ(by_integers(GetParam(), step.a, step.b, step.before), step.after) << "step " << s << ", integers";
   }
 }
 
-TEST_P(TensorCoreSteps, SeeABitOfTheAddendsAndOfTheSum) {
-  const Steps steps = read(GetParam());
-  MmaSpec coarser = GetParam().spec, finer = coarser, shorter = coarser;
-  --coarser.addend_bits;
-  if (finer.addend_bits < 25) ++finer.addend_bits;
-  --shorter.sum_bits;
-  EXPECT_GT(differing(coarser, steps), 20);
-  if (finer != GetParam().spec) EXPECT_GT(differing(finer, steps), 20);
-  EXPECT_GT(differing(shorter, steps), 20);
+// ---- wrong rules
+
+/// By the names of the recordings' README.
+const std::map<std::string, Rules>& wrong_rules() {
+  static const std::map<std::string, Rules> rules{
+      {"addend cut 1 bit coarser", {.addend_bits = -1}},
+      {"addend cut 1 bit finer", {.addend_bits = 1}},
+      {"floor exponent -1", {.floor = -1}},
+      {"floor exponent +1", {.floor = 1}},
+      {"no floor exponent", {.no_floor = true}},
+      {"e5m2 inf/NaN codes finite", {.e5m2_all_finite = true}},
+      {"e4m3 NaN code = 480", {.e4m3_all_finite = true}},
+      {"denormal factor normalized", {.normalized_factors = true}},
+      {"denormal accumulator normalized", {.normalized_accumulator = true}},
+      {"denormal factors = 0", {.flushed_factors = true}},
+      {"denormal accumulator = 0", {.flushed_accumulator = true}},
+      {"addends cut toward -inf", {.floor_addends = true}},
+      {"addends rounded half up", {.rounded_addends = true}},
+      {"-0 kept", {.minus_zero = true}},
+      {"sum rounded toward -inf", {.floor_sum = true}},
+      {"sum rounded to nearest even", {.nearest_sum = true}},
+      {"-0 from underflow", {.minus_zero_from_underflow = true}},
+      {"overflow saturates", {.saturates = true}},
+      {"denormal results = 0", {.flushed_results = true}},
+      {"inf - inf = inf", {.infinities_of_both_signs_are_one = true}},
+      {"NaN 7FC00000", {.nan = 0x7FC00000u}},
+      {"inf * 0 = 0", {.infinity_times_zero_is_zero = true}},
+      {"zero factors count in E", {.zero_factors_in_e = true}},
+      {"E from value of product", {.value_of_product_in_e = true}},
+      {"scale NaN ignored", {.scale_nan_ignored = true}},
+      {"accumulator joins E only if 20 above", {.far_accumulator_only = true}},
+      {"ue4m3 sign used", {.scale_sign = true}},
+      {"scale significand in E", {.scale_significand_in_e = true}},
+      {"cancelled group not in E", {.cancelled_group_out = true}},
+      {"zero group and zero scale in E", {.zero_group_in_e = true, .zero_scale_in_e = true}},
+      {"group value's exponent in E", {.value_of_group_in_e = true}},
+      {"zero scale in E (only)", {.zero_scale_in_e = true}},
+      {"zero group in E (only)", {.zero_group_in_e = true}},
+      {"groups of 8", {.group = 8}},
+      {"other chain length", {}},  // by the instruction
+  };
+  return rules;
 }
 
-constexpr Recording recordings[] = {
-    {"sm80_bf16", sm80_half}, {"sm89_e4m3", sm89_fp8},  {"sm89_e5m2", sm89_fp8},   {"sm90_bf16", half_mma},
-    {"sm90_f16", half_mma},   {"sm90_e4m3", fp8_wgmma}, {"sm90_e5m2", fp8_wgmma},  {"sm90_e4m3_e5m2", fp8_wgmma},
-    {"sm100_bf16", half_mma}, {"sm100_f16", half_mma},  {"sm100_e4m3", sm100_fp8}, {"sm100_e5m2", sm100_fp8},
-};
-INSTANTIATE_TEST_SUITE_P(Recorded, TensorCoreSteps, testing::ValuesIn(recordings),
-                         [](const testing::TestParamInfo<Recording>& recording) { return std::string(recording.param.file); });
+Rules rules_of(const std::string& rule, const Format& format) {
+  Rules rules = wrong_rules().at(rule);
+  if (rule == "other chain length") rules.link = format.integers.link == format.k() ? format.k() / 2 : format.k();
+  return rules;
+}
 
-TEST(TensorCoreWindow, StepsSeeTheLowestExponentOfTheWindow) {
-  for (const Recording& recording : {recordings[0], recordings[3]})
-    for (const int off : {-1, 1}) {
-      MmaSpec wrong = recording.spec;
-      wrong.lowest_exponent += off;
-      EXPECT_GT(differing(wrong, read(recording)), 0) << recording.file << " " << off;
+std::string trimmed(const std::string& text) {
+  const auto first = text.find_first_not_of(' '), last = text.find_last_not_of(' ');
+  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
+}
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream stream(line.substr(1));
+  for (std::string cell; std::getline(stream, cell, '|');) cells.push_back(trimmed(cell));
+  return cells;
+}
+
+/// The README's table: by rule, the files that catch it.
+std::map<std::string, std::vector<std::string>> caught_rules() {
+  std::ifstream readme(folder + "README.md");
+  std::map<std::string, std::vector<std::string>> rules;
+  std::vector<std::string> files;
+  for (std::string line; std::getline(readme, line);) {
+    if (line.rfind("| wrong rule |", 0) == 0) {
+      for (const std::string& cell : cells_of(line)) {
+        std::string file = "sm" + cell;
+        std::replace(file.begin(), file.end(), ' ', '_');
+        files.push_back(file);
+      }
+    } else if (!files.empty() && line.rfind("| ", 0) == 0 && line.rfind("| ---", 0) != 0) {
+      const auto cells = cells_of(line);
+      for (std::size_t i = 1; i < cells.size(); ++i)
+        if (!cells[i].empty()) rules[cells[0]].push_back(files[i]);
     }
+  }
+  return rules;
 }
+
+TEST(TensorCoreRules, EveryWrongRuleOfTheTableIsPlanted) {
+  const auto table = caught_rules();
+  EXPECT_EQ(table.size(), wrong_rules().size());
+  for (const auto& [rule, files] : table) {
+    EXPECT_EQ(wrong_rules().count(rule), 1U) << rule;
+    for (const std::string& file : files) EXPECT_NE(find(file), nullptr) << file;
+  }
+}
+
+TEST_P(TensorCoreSteps, CatchTheWrongRulesThatTheTableSays) {
+  const Recording recording = read(GetParam());
+  int rules = 0;
+  for (const auto& [rule, files] : caught_rules()) {
+    if (std::find(files.begin(), files.end(), GetParam().name) == files.end()) continue;
+    ++rules;
+    EXPECT_GT(caught(recording, rules_of(rule, GetParam())), 0) << rule;
+  }
+  EXPECT_GE(rules, 16);
+}
+
+/// With a bit less of the addends, and of the sum.
+template <class Spec>
+std::vector<Spec> shorter(const Spec& spec) {
+  std::vector<Spec> specs{spec, spec};
+  --specs[0].addend_bits;
+  --specs[1].sum_bits;
+  return specs;
+}
+
+TEST_P(TensorCoreSteps, SeeABitOfTheModelsRow) {
+  const Recording recording = read(GetParam());
+  const auto expect_seen = [&](const Format& wrong) {
+    int differing = 0;
+    for (const Step& step : recording.steps) differing += by_definition(wrong, step.a, step.b, step.before) != step.after;
+    EXPECT_GT(differing, 20);
+  };
+  Format wrong = GetParam();
+  if (wrong.fp4 != nullptr)
+    for (const tc::Fp4Spec& spec : shorter(*GetParam().fp4)) expect_seen((wrong.fp4 = &spec, wrong));
+  if (wrong.unit != nullptr)
+    for (const tc::MmaSpec& spec : shorter(*GetParam().unit)) expect_seen((wrong.unit = &spec, wrong));
+}
+
+INSTANTIATE_TEST_SUITE_P(Recorded, TensorCoreSteps, testing::ValuesIn(formats),
+                         [](const testing::TestParamInfo<Format>& format) { return std::string(format.param.name); });
 
 }  // namespace
-}  // namespace dodona::quant::tensor_core
+}  // namespace dodona::steps

@@ -1,0 +1,153 @@
+// Steps of tensor cores in bulk, for comparisons that take minutes.
+//
+//   tensor_core_steps list                           the instructions
+//   tensor_core_steps compare NAME STEPS [THREADS]   this library against integers, random and edge steps; speeds of both
+//   tensor_core_steps speed NAME [THREADS]           steps a second, ordinary numbers
+//   tensor_core_steps draw NAME M N SEED KIND        one batch to stdout: a, b, scale_a, scale_b, c (KIND: all, ordinary)
+//   tensor_core_steps serve NAME                     batches from stdin (int32 m, n, then as `draw`), seconds (f64) and d to stdout
+#include <omp.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "tests/quant/random_steps.h"
+
+namespace dodona::steps {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+struct Tally {
+  long long steps = 0, differing = 0, special = 0;
+  double library = 0, integers = 0;
+};
+
+void compare_batch(const Format& format, std::uint64_t seed, Tally& tally) {
+  Random random(seed);
+  const Batch batch = draw(random, format, 64, 64);
+  auto begin = std::chrono::steady_clock::now();
+  const std::vector<float> own = by_library(format, batch);
+  tally.library += seconds_since(begin);
+  begin = std::chrono::steady_clock::now();
+  const std::vector<std::uint32_t> other = by_integers(format, batch);
+  tally.integers += seconds_since(begin);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    tally.differing += std::bit_cast<std::uint32_t>(own[i]) != other[i];
+    tally.special += (other[i] & 0x7F800000u) == 0x7F800000u;
+  }
+  tally.steps += static_cast<long long>(own.size());
+}
+
+int compare(const Format& format, long long steps, int threads) {
+  const long long batches = (steps + 4095) / 4096;
+  Tally all;
+#pragma omp parallel num_threads(threads)
+  {
+    Tally own;
+#pragma omp for schedule(dynamic, 16)
+    for (long long i = 0; i < batches; ++i) compare_batch(format, static_cast<std::uint64_t>(i) * 1000003u + 17, own);
+#pragma omp critical
+    {
+      all.steps += own.steps, all.differing += own.differing, all.special += own.special;
+      all.library += own.library, all.integers += own.integers;
+    }
+  }
+  const auto count = static_cast<double>(all.steps);
+  std::printf(
+      "{\"format\": \"%s\", \"steps\": %lld, \"differing\": %lld, \"nan_or_infinite\": %lld, \"library_steps_per_second_per_thread\": "
+      "%.3g, "
+      "\"integer_steps_per_second_per_thread\": %.3g}\n",
+      std::string(format.name).c_str(), all.steps, all.differing, all.special, count / all.library, count / all.integers);
+  return all.differing == 0 ? 0 : 1;
+}
+
+int speed(const Format& format, int threads) {
+  Random random(1);
+  const Batch batch = draw(random, format, 64, 256, Kind::ordinary);
+  const int rounds = 200;
+  by_library(format, batch);
+  const auto begin = std::chrono::steady_clock::now();
+#pragma omp parallel for num_threads(threads)
+  for (int i = 0; i < rounds; ++i) by_library(format, batch);
+  std::printf("{\"format\": \"%s\", \"threads\": %d, \"steps_per_second\": %.4g}\n", std::string(format.name).c_str(), threads,
+              static_cast<double>(rounds) * static_cast<double>(batch.c.size()) / seconds_since(begin));
+  return 0;
+}
+
+template <class Element>
+bool read_all(std::vector<Element>& to) {
+  return std::fread(to.data(), sizeof(Element), to.size(), stdin) == to.size();
+}
+template <class Element>
+void write_all(const std::vector<Element>& from) {
+  std::fwrite(from.data(), sizeof(Element), from.size(), stdout);
+}
+
+int draw_one(const Format& format, int m, int n, std::uint64_t seed, Kind kind) {
+  Random random(seed);
+  const Batch batch = draw(random, format, m, n, kind);
+  write_all(batch.a);
+  write_all(batch.b);
+  write_all(batch.scale_a);
+  write_all(batch.scale_b);
+  write_all(batch.c);
+  return 0;
+}
+
+int serve(const Format& format) {
+  std::vector<std::int32_t> sizes(2);
+  while (read_all(sizes)) {
+    Batch batch{sizes[0], sizes[1], {}, {}, {}, {}, {}};
+    batch.a.resize(static_cast<std::size_t>(batch.m * line_bytes(format, format.integers.a)));
+    batch.b.resize(static_cast<std::size_t>(batch.n * line_bytes(format, format.integers.b)));
+    batch.scale_a.resize(static_cast<std::size_t>(batch.m * format.scales()));
+    batch.scale_b.resize(static_cast<std::size_t>(batch.n * format.scales()));
+    batch.c.resize(static_cast<std::size_t>(batch.m * batch.n));
+    if (!read_all(batch.a) || !read_all(batch.b) || !read_all(batch.scale_a) || !read_all(batch.scale_b) || !read_all(batch.c)) return 2;
+    const auto begin = std::chrono::steady_clock::now();
+    const std::vector<float> d = by_library(format, batch);
+    write_all(std::vector<double>{seconds_since(begin)});
+    write_all(d);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+int usage() {
+  std::fputs(
+      "usage: tensor_core_steps list | compare NAME STEPS [THREADS] | speed NAME [THREADS] | draw NAME M N SEED all|ordinary | serve "
+      "NAME\n",
+      stderr);
+  return 2;
+}
+
+int run(int count, char** words) {
+  const std::string command = count > 1 ? words[1] : "";
+  if (command == "list") {
+    for (const Format& format : formats) std::printf("%s\n", std::string(format.name).c_str());
+    return 0;
+  }
+  const Format* format = count > 2 ? find(words[2]) : nullptr;
+  if (format == nullptr) return usage();
+  const auto number = [&](int at, long long otherwise) { return count > at ? std::atoll(words[at]) : otherwise; };
+  const int processors = omp_get_num_procs();
+  if (command == "compare") return compare(*format, number(3, 1000000), static_cast<int>(number(4, processors)));
+  if (command == "speed") return speed(*format, static_cast<int>(number(3, 1)));
+  if (command == "serve") return serve(*format);
+  if (command == "draw" && count > 6)
+    return draw_one(*format, static_cast<int>(number(3, 1)), static_cast<int>(number(4, 1)), static_cast<std::uint64_t>(number(5, 0)),
+                    std::strcmp(words[6], "ordinary") == 0 ? Kind::ordinary : Kind::all);
+  return usage();
+}
+
+}  // namespace
+}  // namespace dodona::steps
+
+int main(int count, char** words) {
+  return dodona::steps::run(count, words);
+}
