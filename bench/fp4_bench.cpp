@@ -6,6 +6,7 @@
 #include <chrono>
 #include <string>
 
+#include "core/caches.h"
 #include "core/case_line.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
 #include "oracle/cases/generate.h"
@@ -14,13 +15,13 @@ namespace dodona {
 namespace {
 
 constexpr std::int64_t n = 4096, k = 7168;
-/// Together some 160 MB: far beyond a last-level cache.
-constexpr std::size_t copies = 10;
+constexpr double weight_bytes = static_cast<double>(n * k) * 0.5625;
 
 struct Operands {
   ops::CutlassScaledFp4Mm op;
   std::vector<Tensor> weights, scales;
   std::vector<Prepared> packed;
+  Rotation rotation = cold_rotation(memory_facts(), weight_bytes, weight_bytes);
 };
 
 Operands operands(std::int64_t m, bool packed) {
@@ -33,7 +34,7 @@ Operands operands(std::int64_t m, bool packed) {
                .block_scale_b = *arguments.find("block_scale_b"),
                .alpha = *arguments.find("alpha"),
                .out = Tensor(DType::bf16, {m, n})};
-  for (std::size_t i = 0; i < copies; ++i) {
+  for (std::int64_t i = 0; i < result.rotation.copies; ++i) {
     if (packed) {
       result.packed.push_back(ops::prepare(ops::CutlassScaledFp4Mm{.b = result.op.b, .block_scale_b = result.op.block_scale_b}, Exec{}));
     } else {
@@ -50,7 +51,7 @@ void run(benchmark::State& state, std::int64_t m, bool packed, Isa isa, int thre
   Exec exec;
   exec.isa = isa;
   exec.threads = threads;
-  const double bytes = static_cast<double>(n + m) * static_cast<double>(k) * 0.5625;
+  const double bytes = weight_bytes + static_cast<double>(m * k) * 0.5625;
   const double operations = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   const double read_limit = limit(LimitKind::read, threads), dot_limit = limit(LimitKind::dot8, threads);
   std::size_t next = 0;
@@ -60,7 +61,7 @@ void run(benchmark::State& state, std::int64_t m, bool packed, Isa isa, int thre
     const auto begin = std::chrono::steady_clock::now();
     ops::run(data.op, exec, packed ? data.packed[next] : Prepared());
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    next = (next + 1) % copies;
+    if (++next == static_cast<std::size_t>(data.rotation.copies)) next = 0;
   }
   const auto rate = [&](double amount) {
     return benchmark::Counter(amount * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
@@ -69,7 +70,7 @@ void run(benchmark::State& state, std::int64_t m, bool packed, Isa isa, int thre
   state.counters["best_of_R"] = bytes * 1e-9 / read_limit / best;
   state.counters["share_of_V"] = rate(operations * 1e-9 / dot_limit);
   state.counters["best_of_V"] = operations * 1e-9 / dot_limit / best;
-  state.SetLabel("cold");
+  state.SetLabel(data.rotation.cold ? "cold" : "not cold");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Benchmarks of every op of the inventory, from the case lines that the ops declare. Each row shows GB/s (bytes that must be read and
-// written once) or GFLOP/s, and its share of the limit measured in the same run: C (copy) for ops that read and write alike, R (read)
-// for ops that mostly read, F (fp32 FMA) for products. Inputs are rotated so that large ones come from memory, not from a cache.
+// written once) or GFLOP/s, and its share of the limit measured in the same run: C (copy) for ops that read and write alike, U (update)
+// where they do so in place, R (read) for ops that mostly read, F (fp32 FMA) for products. Large arguments are copies used in turn, as many
+// as the machine's caches ask for (core/caches.h): those rows are "cold", or "not cold" where memory does not allow that many.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -32,59 +33,90 @@ double limit(LimitKind kind, int threads) {
   return known[key] = measure_limit(kind, exec);
 }
 
-/// Copies of the arguments, together beyond any cache when one set is worth reading from memory.
-std::vector<Arguments> rotation(const Op& op, const Arguments& base, double bytes) {
-  constexpr double wanted = 256e6;
-  const auto count = bytes < 4e6 ? std::size_t{1} : std::clamp<std::size_t>(static_cast<std::size_t>(wanted / bytes), 2, 16);
-  std::vector<Arguments> sets;
-  for (std::size_t i = 0; i < count; ++i) {
-    Arguments arguments = base;
-    for (auto& [name, tensor] : arguments.tensors) {
-      Tensor fresh = make_strided(tensor.dtype(), tensor.shape(), tensor.strides());
-      copy(tensor, fresh);
-      tensor = fresh;
-    }
-    op.prepare(arguments);
-    for (const TensorSpec& spec : op.schema().tensors)
-      if (!spec.view_of.empty()) std::erase_if(arguments.tensors, [&](const auto& entry) { return entry.first == spec.name; });
-    sets.push_back(std::move(arguments));
+/// Arguments to be used in turn, and what a call with one of them moves.
+struct Sets {
+  std::string line;
+  std::vector<Arguments> arguments;
+  Cost cost;
+  LimitKind memory = LimitKind::read;
+  const char* data = "";
+
+  double bytes() const { return memory == LimitKind::read ? cost.bytes_read : cost.bytes_read + cost.bytes_written; }
+};
+
+Arguments copy_of(const Op& op, const Arguments& base) {
+  Arguments arguments = base;
+  for (auto& [name, tensor] : arguments.tensors) {
+    Tensor fresh = make_strided(tensor.dtype(), tensor.shape(), tensor.strides());
+    copy(tensor, fresh);
+    tensor = fresh;
   }
+  op.prepare(arguments);
+  for (const TensorSpec& spec : op.schema().tensors)
+    if (!spec.view_of.empty()) std::erase_if(arguments.tensors, [&](const auto& entry) { return entry.first == spec.name; });
+  return arguments;
+}
+
+LimitKind memory_limit_of(const Op& op, const Arguments& arguments, const Cost& cost) {
+  if (cost.bytes_written <= 0.4 * cost.bytes_read) return LimitKind::read;
+  for (const TensorSpec& spec : op.schema().tensors)
+    if (spec.direction == Direction::out && arguments.find(spec.name) != nullptr) return LimitKind::copy;
+  return LimitKind::update;
+}
+
+Sets sets_of(const Op& op, const std::string& line) {
+  constexpr double worth_reading_from_memory = 4e6;
+  const Arguments base = oracle::generate(parse_case_line(line), default_threads());
+  Sets sets{.line = line};
+  Arguments priced = base;
+  sets.cost = op.cost(priced);
+  const double bytes = sets.cost.bytes_read + sets.cost.bytes_written;
+  double footprint = sets.cost.bytes_written;
+  for (const auto& entry : base.tensors) footprint += static_cast<double>(bytes_for(entry.second.dtype(), entry.second.elements()));
+  const bool large = bytes >= worth_reading_from_memory;
+  const Rotation rotation = large ? cold_rotation(memory_facts(), bytes, footprint) : Rotation{};
+  for (std::int64_t i = 0; i < rotation.copies; ++i) sets.arguments.push_back(copy_of(op, base));
+  sets.memory = memory_limit_of(op, sets.arguments.front(), sets.cost);
+  sets.data = !large ? "warm" : rotation.cold ? "cold" : "not cold";
   return sets;
 }
 
-void run_case(benchmark::State& state, const Op* op, const std::string& rest, int threads) {
-  const CaseLine line = parse_case_line(std::string(op->name()) + " " + rest);
-  const Arguments base = oracle::generate(line, default_threads());
-  Arguments priced = base;
-  const Cost cost = op->cost(priced);
-  auto sets = rotation(*op, base, cost.bytes_read + cost.bytes_written);
+struct LimitName {
+  const char *share, *best;
+};
+const std::map<LimitKind, LimitName> names_of_limits{{LimitKind::read, {"share_of_R", "best_of_R"}},
+                                                     {LimitKind::copy, {"share_of_C", "best_of_C"}},
+                                                     {LimitKind::update, {"share_of_U", "best_of_U"}},
+                                                     {LimitKind::fma, {"share_of_F", "best_of_F"}}};
+
+/// `kept`: the sets of the row before. A row is called several times, and making the sets takes longer than the calls.
+void run_case(benchmark::State& state, const Op* op, const std::string& rest, int threads, Sets* kept) {
+  const std::string line = std::string(op->name()) + " " + rest;
+  if (kept->line != line) {
+    *kept = {};
+    *kept = sets_of(*op, line);
+  }
   Exec exec;
   exec.threads = threads;
-  const double compute_limit = cost.flops > 0 ? limit(LimitKind::fma, threads) : 0;
-  const LimitKind memory_kind = cost.bytes_written > 0.4 * cost.bytes_read ? LimitKind::copy : LimitKind::read;
-  const double memory_limit = limit(memory_kind, threads);
+  const bool computes = kept->cost.flops > 0;
+  const LimitKind kind = computes ? LimitKind::fma : kept->memory;
+  const double work = (computes ? kept->cost.flops : kept->bytes()) * 1e-9, most = limit(kind, threads);
   std::size_t next = 0;
   double best = 1e30;
   for (auto _ : state) {
     const auto begin = std::chrono::steady_clock::now();
-    op->run(sets[next], exec);
+    op->run(kept->arguments[next], exec);
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    if (++next == sets.size()) next = 0;
+    if (++next == kept->arguments.size()) next = 0;
   }
-  const auto runs = static_cast<double>(state.iterations());
-  const double bytes = memory_kind == LimitKind::copy ? cost.bytes_read + cost.bytes_written : cost.bytes_read;
-  const auto rate = [](double amount) { return benchmark::Counter(amount, benchmark::Counter::kIsRate); };
-  if (cost.flops > 0) {
-    state.counters["GFLOP/s"] = rate(cost.flops * runs * 1e-9);
-    state.counters["share_of_F"] = rate(cost.flops * runs * 1e-9 / compute_limit);
-    state.counters["best_of_F"] = cost.flops * 1e-9 / compute_limit / best;
-  } else {
-    const char* name = memory_kind == LimitKind::copy ? "share_of_C" : "share_of_R";
-    state.counters["GB/s"] = rate(bytes * runs * 1e-9);
-    state.counters[name] = rate(bytes * runs * 1e-9 / memory_limit);
-    state.counters[memory_kind == LimitKind::copy ? "best_of_C" : "best_of_R"] = bytes * 1e-9 / memory_limit / best;
-  }
-  state.SetLabel(bytes < 4e6 ? "warm" : "cold");
+  const auto rate = [&](double amount) {
+    return benchmark::Counter(amount * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+  };
+  const LimitName& names = names_of_limits.at(kind);
+  state.counters[computes ? "GFLOP/s" : "GB/s"] = rate(work);
+  state.counters[names.share] = rate(work / most);
+  state.counters[names.best] = work / most / best;
+  state.SetLabel(kept->data);
 }
 
 /// The cost of a call by name: binding, validation and dispatch, on the smallest input the op takes.
@@ -107,22 +139,26 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   std::vector<int> counts{1};
   if (default_threads() > 1) counts.push_back(default_threads());
+  const MemoryFacts facts = memory_facts();
+  benchmark::AddCustomContext("last_level_cache", std::to_string(facts.cache));
   benchmark::AddCustomContext("isa", std::string(name(default_isa())));
   benchmark::RegisterBenchmark("call_by_name/rmsnorm_T=1_H=16", call_overhead);
+  Sets kept;
   for (const auto& op : registry().all()) {
     if (makes_views(*op)) continue;  // no kernel runs
     for (const std::string& rest : op->bench_cases())
       for (const int threads : counts) {
         std::string title = std::string(op->name()) + "/" + rest + "/threads:" + std::to_string(threads);
         std::replace(title.begin(), title.end(), ' ', '_');
-        benchmark::RegisterBenchmark(title.c_str(), run_case, op.get(), rest, threads)->UseRealTime()->Unit(benchmark::kMicrosecond);
+        benchmark::RegisterBenchmark(title.c_str(), run_case, op.get(), rest, threads, &kept)->UseRealTime()->Unit(benchmark::kMicrosecond);
       }
   }
   register_fp4_benchmarks(counts, limit);
   register_golden_benchmarks(counts, limit);
   for (const int threads : counts)
-    for (const auto& [label, kind] : {std::pair("R_GBps", LimitKind::read), std::pair("C_GBps", LimitKind::copy),
-                                      std::pair("F_GFLOPps", LimitKind::fma), std::pair("V_GOPps", LimitKind::dot8)})
+    for (const auto& [label, kind] :
+         {std::pair("R_GBps", LimitKind::read), std::pair("C_GBps", LimitKind::copy), std::pair("U_GBps", LimitKind::update),
+          std::pair("F_GFLOPps", LimitKind::fma), std::pair("V_GOPps", LimitKind::dot8)})
       benchmark::AddCustomContext(std::string(label) + " threads:" + std::to_string(threads), std::to_string(limit(kind, threads)));
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

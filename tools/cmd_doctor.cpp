@@ -69,13 +69,19 @@ io::Json tiers_json() {
   return tiers;
 }
 
-void print_json(const Exec& exec, const Blas& blas, const std::vector<std::pair<int, Limits>>& limits) {
+void print_json(const Exec& exec, const Blas& blas, const std::vector<std::pair<int, Limits>>& limits, const MemoryFacts& facts) {
+  const ColdBytes cold = cold_bytes(facts);
   io::Json measured = io::Json::array();
   for (const auto& [threads, l] : limits)
-    measured.push_back({{"threads", threads}, {"R_GBps", l.read}, {"C_GBps", l.copy}, {"F_GFLOPps", l.fma}, {"V_GOPps", l.dot8}});
+    measured.push_back(
+        {{"threads", threads}, {"R_GBps", l.read}, {"C_GBps", l.copy}, {"U_GBps", l.update}, {"F_GFLOPps", l.fma}, {"V_GOPps", l.dot8}});
   io::Json json{{"version", version()},
                 {"cpu", cpu_model()},
                 {"memory_GiB", memory_gib()},
+                {"last_level_cache_bytes", facts.cache},
+                {"last_level_cache_source", facts.cache_source},
+                {"cold_bytes", cold.bytes},
+                {"cold", cold.cold},
                 {"tiers", tiers_json()},
                 {"isa", std::string(name(exec.isa))},
                 {"isa_override", environment("DODONA_ISA")},
@@ -88,9 +94,18 @@ void print_json(const Exec& exec, const Blas& blas, const std::vector<std::pair<
   fmt::print("{}\n", io::json_text(json, 2));
 }
 
+void print_caches(const MemoryFacts& facts) {
+  const ColdBytes cold = cold_bytes(facts);
+  const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  const std::string word = cold_text(facts, cold);
+  fmt::print("cache    {:.0f} MiB in the last level ({}); R, C and U go through {:.0f} MiB: {}\n", mib(facts.cache), facts.cache_source,
+             mib(cold.bytes), cold.cold ? word : colored(word, "33"));
+}
+
 void doctor(const ExecOptions& options, bool measure) {
   const Exec exec = options.exec();
   const Blas blas = ask_openblas();
+  const MemoryFacts facts = memory_facts();
   std::vector<std::pair<int, Limits>> limits;
   if (measure) {
     Progress progress(options.json);
@@ -103,12 +118,13 @@ void doctor(const ExecOptions& options, bool measure) {
       limits.emplace_back(counts[i], measure_limits(at));
     }
   }
-  if (options.json) return print_json(exec, blas, limits);
+  if (options.json) return print_json(exec, blas, limits, facts);
 
   std::string tiers;
   for (const Isa isa : available_isas()) tiers += (tiers.empty() ? "" : ", ") + std::string(name(isa));
   fmt::print("{}\n\n", version_text());
   fmt::print("CPU      {}, {} processors, {:.1f} GiB of memory\n", cpu_model(), omp_get_num_procs(), memory_gib());
+  print_caches(facts);
   fmt::print("tiers    {}; in use: {}{}\n", tiers, name(exec.isa), environment("DODONA_ISA").empty() ? "" : " (DODONA_ISA)");
   fmt::print("threads  {}{}\n", exec.threads, environment("DODONA_NUM_THREADS").empty() ? "" : " (DODONA_NUM_THREADS)");
   fmt::print("OpenMP   {} (specification date)\n", _OPENMP);
@@ -123,10 +139,10 @@ void doctor(const ExecOptions& options, bool measure) {
   std::vector<std::vector<std::string>> rows;
   rows.reserve(limits.size());
   for (const auto& [threads, l] : limits)
-    rows.push_back({std::to_string(threads), fmt::format("{:.1f}", l.read), fmt::format("{:.1f}", l.copy), fmt::format("{:.0f}", l.fma),
-                    fmt::format("{:.0f}", l.dot8)});
-  fmt::print("\n{}", table({"threads", "R read GB/s", "C copy GB/s", "F fp32 FMA GFLOP/s", "V int8 dot GOP/s"}, rows,
-                           {true, true, true, true, true}));
+    rows.push_back({std::to_string(threads), fmt::format("{:.1f}", l.read), fmt::format("{:.1f}", l.copy), fmt::format("{:.1f}", l.update),
+                    fmt::format("{:.0f}", l.fma), fmt::format("{:.0f}", l.dot8)});
+  fmt::print("\n{}", table({"threads", "R read GB/s", "C copy GB/s", "U update GB/s", "F fp32 FMA GFLOP/s", "V int8 dot GOP/s"}, rows,
+                           {true, true, true, true, true, true}));
 }
 
 }  // namespace
@@ -134,9 +150,11 @@ void doctor(const ExecOptions& options, bool measure) {
 void add_doctor(CLI::App& app, int&) {
   auto options = std::make_shared<ExecOptions>();
   auto quick = std::make_shared<bool>(false);
-  auto* command =
-      app.add_subcommand("doctor", "Show what this machine and build can do: tiers, threads, OpenMP, BLAS, measured limits R, C, F, V");
-  command->add_flag("--no-measure", *quick, "Leave the measurements out (they take some seconds and 1 GiB)");
+  auto* command = app.add_subcommand(
+      "doctor", "Show what this machine and build can do: tiers, threads, OpenMP, BLAS, caches, measured limits R, C, U, F, V");
+  command->add_flag(
+      "--no-measure", *quick,
+      "Leave the measurements out (they take some seconds, and memory of three times the last-level cache, 512 MiB at least)");
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->callback([options, quick] { doctor(*options, !*quick); });

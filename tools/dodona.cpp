@@ -17,7 +17,8 @@ int run(int argc, char** argv) {
   app.footer(
       "Exit codes: 0 everything passes, 1 a verdict fails, 2 bad usage or input, or nothing could be judged, "
       "3 a check is vacuous (audit --strict).\n"
-      "Environment: DODONA_ISA, DODONA_NUM_THREADS, DODONA_GOLDEN_PATH (folders of cases, separated by ':'), NO_COLOR.");
+      "Environment: DODONA_ISA, DODONA_NUM_THREADS, DODONA_LLC_MIB (last-level cache, where it is detected wrongly), "
+      "DODONA_GOLDEN_PATH (folders of cases, separated by ':'), NO_COLOR.");
   app.get_formatter()->column_width(34);
   int exit_code = exit_pass;
   add_list(app, exit_code);

@@ -164,7 +164,8 @@ std::string ops_page(const std::string& recordings, const std::string& speed_fil
       "terminal.\n\n";
   if (!speeds.machine.empty())
     page += "Speeds are those of one run of `tools/bench` (" + speeds.machine +
-            "). F: fp32 multiply-adds, R: reading memory, C: copying it. Golden mode serves judging, not speed.\n\n";
+            "). F: fp32 multiply-adds, R: reading memory, C: copying it, U: changing it in place; \"cold\" data come from memory, \"warm\" "
+            "ones from a\ncache. Golden mode serves judging, not speed.\n\n";
   page += ops::kernels_in_words() + "\n\n";
   page += header({"op", "category", "source", "modes", "judges", "recorded cases"});
   for (const auto& op : registry().all())

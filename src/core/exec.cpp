@@ -6,10 +6,10 @@
 #endif
 
 #include <array>
-#include <cerrno>
 #include <cstdlib>
 #include <string>
 
+#include "core/environment.h"
 #include "dodona/error.h"
 
 namespace dodona {
@@ -65,14 +65,8 @@ Isa isa_from_environment() {
 }
 
 int threads_from_environment() {
-  const char* text = std::getenv("DODONA_NUM_THREADS");
-  if (text == nullptr || *text == '\0') return omp_get_num_procs();
-  char* end = nullptr;
-  errno = 0;
-  const long value = std::strtol(text, &end, 10);
-  if (*end != '\0' || errno != 0 || value < 1 || value > 4096)
-    throw Error(ErrorCode::bad_option, "", "DODONA_NUM_THREADS", "must be a whole number from 1 to 4096, got '" + std::string(text) + "'");
-  return static_cast<int>(value);
+  const auto wanted = whole_number_from_environment("DODONA_NUM_THREADS", 1, 4096);
+  return wanted ? static_cast<int>(*wanted) : omp_get_num_procs();
 }
 
 }  // namespace

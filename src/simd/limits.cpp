@@ -6,73 +6,98 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <vector>
-
-#include "dodona/tensor.h"
 
 namespace dodona {
 namespace {
 
-constexpr int repeats = 7;
+/// A measurement repeats at least so often and so long: on a busy machine few runs are left alone.
+constexpr int least_runs = 7;
+constexpr double least_seconds = 0.15;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Seconds of the fastest of several runs of body(thread, threads), all threads starting together.
+/// Seconds of body(thread, threads), all threads starting together.
 template <class Body>
-double best_seconds(int threads, const Body& body) {
-  double best = 1e30;
-  for (int i = 0; i < repeats; ++i) {
-    double begin = 0;
+double seconds_of(int threads, const Body& body) {
+  double begin = 0;
 #pragma omp parallel num_threads(threads)
-    {
+  {
 #pragma omp barrier
 #pragma omp master
-      begin = now();
+    begin = now();
 #pragma omp barrier
-      body(omp_get_thread_num(), omp_get_num_threads());
-    }
-    best = std::min(best, now() - begin);
+    body(omp_get_thread_num(), omp_get_num_threads());
   }
+  return now() - begin;
+}
+
+/// The least of what run() returns, in seconds.
+template <class Run>
+double least_of(const Run& run) {
+  double best = 1e30;
+  const double begin = now();
+  for (int i = 0; i < least_runs || now() - begin < least_seconds; ++i) best = std::min(best, run());
   return best;
 }
 
+template <class Body>
+double best_seconds(int threads, const Body& body) {
+  return least_of([&] { return seconds_of(threads, body); });
+}
+
+/// What `thread` has of `bytes`: a multiple of 1024.
+std::int64_t part_of(std::int64_t bytes, int threads) {
+  return bytes / threads / 1024 * 1024;
+}
+
 /// First touched by the threads that will use it.
-Tensor big_buffer(std::int64_t bytes) {
-  Tensor buffer(DType::u8, {bytes});
-  std::memset(buffer.data(), 1, static_cast<std::size_t>(bytes));
+Tensor big_buffer(const Exec& exec, std::int64_t bytes) {
+  const Tensor buffer = Tensor::uninitialized(DType::u8, {bytes});
+  const std::int64_t part = part_of(bytes, exec.threads);
+#pragma omp parallel num_threads(exec.threads)
+  std::memset(buffer.as<std::byte>() + part * omp_get_thread_num(), 1, static_cast<std::size_t>(part));
   return buffer;
 }
 
+double gigabytes_per_second(double bytes, double seconds) {
+  return bytes / seconds * 1e-9;
+}
+
 double measure_read(const Exec& exec) {
-  constexpr std::int64_t bytes = std::int64_t{512} << 20;
-  const Tensor buffer = big_buffer(bytes);
-  std::atomic<std::int64_t> sink{0};
-  const double seconds = best_seconds(exec.threads, [&](int thread, int threads) {
-    const std::int64_t part = bytes / threads / 1024 * 1024;
-    sink += dispatch<LimitKernel>(exec.isa, buffer.as<std::byte>() + part * thread, part);
-  });
-  const std::int64_t read = bytes / exec.threads / 1024 * 1024 * exec.threads;
-  return static_cast<double>(read) / seconds * 1e-9;
+  const ColdWalk walk(exec, cold_bytes(memory_facts()));
+  return gigabytes_per_second(static_cast<double>(walk.size().bytes), least_of([&] { return walk.read(); }));
 }
 
 double measure_copy(const Exec& exec) {
-  constexpr std::int64_t bytes = 4096 * 7168 * 2;
-  constexpr int copies = 4;
-  const Tensor from = big_buffer(bytes * copies), to = big_buffer(bytes * copies);
-  double best = 1e30;
-  for (int i = 0; i < copies; ++i) {
-    const std::int64_t at = i * bytes;
-    best =
-        std::min(best, best_seconds(exec.threads, [&](int thread, int threads) {
-                   // Each run copies another quarter, so that none finds its data in a cache.
-                   const std::int64_t part = bytes / threads;
-                   std::memcpy(to.as<std::byte>() + at + part * thread,
-                               from.as<std::byte>() + (at + 2 * bytes) % (copies * bytes) + part * thread, static_cast<std::size_t>(part));
-                 }));
-  }
-  return 2.0 * static_cast<double>(bytes) / best * 1e-9;
+  // Source and destination together are what is cold. The C library chooses how to copy by the size of a call: that of a large
+  // activation, [4096, 7168] bf16, over all threads.
+  const std::int64_t bytes = cold_bytes(memory_facts()).bytes / 2;
+  const std::int64_t part = part_of(bytes, exec.threads), piece = part_of(std::int64_t{4096} * 7168 * 2, exec.threads);
+  const Tensor from = big_buffer(exec, bytes), to = big_buffer(exec, bytes);
+  const auto best_of = [&](const auto& copy_bytes) {
+    const double seconds = best_seconds(exec.threads, [&](int thread, int) {
+      for (std::int64_t done = 0; done < part; done += piece)
+        copy_bytes(from.as<std::byte>() + part * thread + done, to.as<std::byte>() + part * thread + done, std::min(piece, part - done));
+    });
+    return gigabytes_per_second(2.0 * static_cast<double>(part * exec.threads), seconds);
+  };
+  const double library =
+      best_of([](const std::byte* source, std::byte* target, std::int64_t n) { std::memcpy(target, source, static_cast<std::size_t>(n)); });
+  const double streamed = best_of([&](const std::byte* source, std::byte* target, std::int64_t n) {
+    dispatch<StreamCopyLimitKernel>(exec.isa, static_cast<const void*>(source), static_cast<void*>(target), n);
+  });
+  return std::max(library, streamed);
+}
+
+double measure_update(const Exec& exec) {
+  const std::int64_t part = part_of(cold_bytes(memory_facts()).bytes, exec.threads);
+  const Tensor buffer = big_buffer(exec, part * exec.threads);
+  const double seconds = best_seconds(exec.threads, [&](int thread, int) {
+    dispatch<UpdateLimitKernel>(exec.isa, static_cast<void*>(buffer.as<std::byte>() + part * thread), part);
+  });
+  return gigabytes_per_second(2.0 * static_cast<double>(part * exec.threads), seconds);
 }
 
 double measure_fma(const Exec& exec) {
@@ -91,10 +116,23 @@ double measure_dot8(const Exec& exec) {
 
 }  // namespace
 
+ColdWalk::ColdWalk(const Exec& exec, ColdBytes size) : exec_(exec), size_(size) {
+  size_.bytes = part_of(size.bytes, exec.threads) * exec.threads;
+  buffer_ = big_buffer(exec, size_.bytes);
+}
+
+double ColdWalk::read() const {
+  const std::int64_t part = part_of(size_.bytes, exec_.threads);
+  std::atomic<std::int64_t> sink{0};
+  return seconds_of(exec_.threads,
+                    [&](int thread, int) { sink += dispatch<LimitKernel>(exec_.isa, buffer_.as<std::byte>() + part * thread, part); });
+}
+
 double measure_limit(LimitKind kind, const Exec& exec) {
   switch (kind) {
     case LimitKind::read: return measure_read(exec);
     case LimitKind::copy: return measure_copy(exec);
+    case LimitKind::update: return measure_update(exec);
     case LimitKind::fma: return measure_fma(exec);
     case LimitKind::dot8: return measure_dot8(exec);
   }
@@ -102,8 +140,8 @@ double measure_limit(LimitKind kind, const Exec& exec) {
 }
 
 Limits measure_limits(const Exec& exec) {
-  return {measure_limit(LimitKind::read, exec), measure_limit(LimitKind::copy, exec), measure_limit(LimitKind::fma, exec),
-          measure_limit(LimitKind::dot8, exec)};
+  return {measure_limit(LimitKind::read, exec), measure_limit(LimitKind::copy, exec), measure_limit(LimitKind::update, exec),
+          measure_limit(LimitKind::fma, exec), measure_limit(LimitKind::dot8, exec)};
 }
 
 }  // namespace dodona

@@ -3,28 +3,55 @@
 
 #include <cstdint>
 
+#include "core/caches.h"
 #include "dodona/exec.h"
+#include "dodona/tensor.h"
 #include "simd/tier.h"
 
 namespace dodona {
 
-/// Best of several runs, with `exec.threads` threads on the tier `exec.isa`.
+/// Best of several runs, with `exec.threads` threads on the tier `exec.isa`. Those of memory go through cold_bytes() of it.
 struct Limits {
-  double read = 0;  ///< R: GB/s of reading memory that no cache holds
-  double copy = 0;  ///< C: GB/s, read plus written, of copying [4096, 7168] bf16 that no cache holds
-  double fma = 0;   ///< F: GFLOP/s of fp32 fused multiply-adds
-  double dot8 = 0;  ///< V: GOP/s of 8-bit integer dot products (two operations per product)
+  double read = 0;    ///< R: GB/s of reading
+  double copy = 0;    ///< C: GB/s, read plus written, of copying by the fastest way: the C library's, or stores past the caches
+  double update = 0;  ///< U: GB/s, read plus written, of changing every byte in place
+  double fma = 0;     ///< F: GFLOP/s of fp32 fused multiply-adds
+  double dot8 = 0;    ///< V: GOP/s of 8-bit integer dot products (two operations per product)
 };
 
-/// Which limits to measure; memory ones take about half a second and half a gigabyte.
-enum class LimitKind { read, copy, fma, dot8 };
+/// Which limits to measure; those of memory take some tenths of a second and the memory that cold_bytes() says.
+enum class LimitKind { read, copy, update, fma, dot8 };
 double measure_limit(LimitKind kind, const Exec& exec);
 Limits measure_limits(const Exec& exec);
+
+/// Memory to be read through by all threads of `exec` together.
+class ColdWalk {
+ public:
+  ColdWalk(const Exec& exec, ColdBytes size);
+  const ColdBytes& size() const { return size_; }
+  /// Reads all of it, each thread its part: where the size is cold, what the caches held before is gone. Seconds.
+  double read() const;
+
+ private:
+  Exec exec_;
+  ColdBytes size_;
+  Tensor buffer_;
+};
 
 struct LimitKernel {
   /// Reads `bytes` (a multiple of 1024); returns a value that depends on all of them.
   template <class Tier>
   static std::int64_t run(const void* data, std::int64_t bytes);
+};
+struct StreamCopyLimitKernel {
+  /// Copies `bytes`, a multiple of 64 as are the addresses, with stores past the caches where the tier has them.
+  template <class Tier>
+  static void run(const void* from, void* to, std::int64_t bytes);
+};
+struct UpdateLimitKernel {
+  /// Adds 1 to every 32-bit word of `bytes`, a multiple of 64.
+  template <class Tier>
+  static void run(void* data, std::int64_t bytes);
 };
 struct FmaLimitKernel {
   /// 2 * 16 * 16 floating-point operations per round.

@@ -2,6 +2,7 @@
 
 #include "simd/dot_i8.h"
 #include "simd/f32x16.h"
+#include "simd/stream.h"
 
 namespace dodona {
 namespace DODONA_TIER {
@@ -35,6 +36,25 @@ std::int64_t LimitKernel::run(const void* data, std::int64_t bytes) {
   return sum;
 }
 template std::int64_t LimitKernel::run<tier::DODONA_TIER>(const void*, std::int64_t);
+
+template <class Tier>
+void StreamCopyLimitKernel::run(const void* from, void* to, std::int64_t bytes) {
+  using namespace DODONA_TIER;
+  const auto* p = static_cast<const std::int32_t*>(from);
+  auto* q = static_cast<std::int32_t*>(to);
+  for (std::int64_t i = 0; i < bytes / 4; i += 16) stream(i32x16::load(p + i), q + i);
+  stream_end();
+}
+template void StreamCopyLimitKernel::run<tier::DODONA_TIER>(const void*, void*, std::int64_t);
+
+template <class Tier>
+void UpdateLimitKernel::run(void* data, std::int64_t bytes) {
+  using namespace DODONA_TIER;
+  auto* p = static_cast<std::int32_t*>(data);
+  const i32x16 one = i32x16::splat(1);
+  for (std::int64_t i = 0; i < bytes / 4; i += 16) (i32x16::load(p + i) + one).store(p + i);
+}
+template void UpdateLimitKernel::run<tier::DODONA_TIER>(void*, std::int64_t);
 
 template <class Tier>
 float FmaLimitKernel::run(std::int64_t rounds) {

@@ -122,6 +122,20 @@ TEST_F(Command, DoctorNamesTiersThreadsAndBlas) {
   EXPECT_TRUE(json::parse(run("doctor --no-measure --json").out).contains("tiers"));
 }
 
+TEST_F(Command, DoctorSaysWhatTheLimitsGoThrough) {
+  const Output output = run("doctor --no-measure", "DODONA_LLC_MIB=300");
+  EXPECT_NE(output.out.find("300 MiB in the last level (DODONA_LLC_MIB); R, C and U go through 900 MiB: cold\n"), std::string::npos)
+      << output.out;
+  const json report = json::parse(run("doctor --no-measure --json", "DODONA_LLC_MIB=300").out);
+  EXPECT_EQ(report["cold_bytes"], 900 << 20);
+  EXPECT_EQ(report["cold"], true);
+  for (const char* wrong : {"0", "-1", "65537", "lots", "3.5"}) {
+    const Output refused = run("doctor --no-measure", std::string("DODONA_LLC_MIB=") + wrong);
+    EXPECT_EQ(refused.status, 2) << wrong;
+    EXPECT_NE(refused.err.find("DODONA_LLC_MIB must be a whole number from 1 to 65536"), std::string::npos) << refused.err;
+  }
+}
+
 TEST_F(Command, BadUsageIsExitTwo) {
   for (const char* arguments : {"", "frobnicate", "info", "list --frob", "run", "verify --mode slow x"})
     EXPECT_EQ(run(arguments).status, 2) << arguments;

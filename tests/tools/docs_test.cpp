@@ -55,10 +55,13 @@ TEST_F(Docs, OpsPageShowsMeasuredSpeeds) {
     "F_GFLOPps threads:1": "250.4"}, "benchmarks": [
     {"name": "rotary_embedding/T=1_Nq=128_--attr_head_size=64_--attr_is_neox=false/threads:2/real_time", "real_time": 1500, "time_unit": "ns",
      "label": "cold", "GB/s": 12.345, "share_of_R": 0.512},
+    {"name": "fused_add_rmsnorm/T=1_H=7168/threads:2/real_time", "real_time": 2500, "time_unit": "ns",
+     "label": "not cold", "GB/s": 80.5, "share_of_U": 0.93},
     {"name": "golden/linear/T=1_N=7168/threads:1/real_time", "real_time": 0.25, "time_unit": "s", "share_of_F": 0.01, "eigen_ms": 30.5}]})");
   const std::string page = run("docs ops --speeds " + speeds).out;
   EXPECT_NE(page.find("| `T=1 Nq=128 --attr head_size=64 --attr is_neox=false` | fast | 2 | cold | 1.5 us | 12.3 GB/s | 0.51 R | |"),
             page.npos);
+  EXPECT_NE(page.find("| `T=1 H=7168` | fast | 2 | not cold | 2.5 us | 80.5 GB/s | 0.93 U | |"), page.npos);
   EXPECT_NE(page.find("| `T=1 N=7168` | golden | 1 | | 250 ms | | 0.01 F | Eigen 30.5 ms |"), page.npos);
   EXPECT_NE(page.find("2 processors at 2000 MHz, instruction set v3, 2026-01-02; F = 250 GFLOP/s on 1 thread(s)"), page.npos);
   EXPECT_NE(run("docs ops").out.find("Speed: not measured."), std::string::npos);
