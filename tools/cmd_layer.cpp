@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "common.h"
+#include "core/caches.h"
 #include "dodona/error.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
@@ -25,7 +26,7 @@ struct LayerOptions : ExecOptions {
   std::vector<std::int64_t> kv_len{1024};
   std::optional<std::int64_t> layer, batch, repeat;
   std::uint64_t seed = 0, page_seed = 0;
-  bool plan = false, fused_shared = false, trail_tensors = false;
+  bool plan = false, fused_shared = false, trail_tensors = false, cold = false;
 };
 
 void check_range(const char* option, std::int64_t value, std::int64_t least, std::int64_t most, const char* why = "") {
@@ -50,6 +51,31 @@ Bound bound_of(const model::Work& work, const Limits& limits) {
   if (const double s = work.flops / (limits.fma * 1e9); s > bound.seconds) bound = {'F', s};
   if (const double s = work.int8_ops / (limits.dot8 * 1e9); s > bound.seconds) bound = {'V', s};
   return bound;
+}
+
+/// Where the weights came from in the run that is shown.
+struct Weights {
+  MemoryFacts facts;
+  ColdBytes between;      ///< read through before each run; nothing without --cold
+  double could_stay = 0;  ///< the share of them that the last-level cache could hold from the run before; 0 where they are cold
+
+  bool cold() const { return between.cold; }
+  std::string text(double bytes) const {
+    const std::string cache = megabytes(static_cast<double>(facts.cache));
+    if (between.bytes == 0)
+      return fmt::format(
+          "weights as loading or the run before left them: the last-level cache of {} can hold {:.0f} % of {}; --cold takes all from "
+          "memory",
+          cache, 100 * could_stay, megabytes(bytes));
+    return fmt::format("weights {}; {} read through before each run, last-level cache {}", cold_text(facts, between),
+                       megabytes(static_cast<double>(between.bytes)), cache);
+  }
+};
+io::Json weights_json(const Weights& weights) {
+  return {{"cold", weights.cold()},
+          {"could_stay", weights.could_stay},
+          {"last_level_cache_bytes", weights.facts.cache},
+          {"read_through_bytes", weights.between.bytes}};
 }
 
 /// Branches of the execution tree, in the form of the source documents.
@@ -146,6 +172,13 @@ double peak_megabytes() {
   return static_cast<double>(usage.ru_maxrss) * 1024e-6;
 }
 
+/// The step that is shown.
+struct Measured {
+  model::LayerRun::Result run;
+  Weights weights;
+  double peak_megabytes = 0;  ///< of loading and the first run: without the buffers of the limits and of --cold
+};
+
 /// Two trails must be of the same run.
 void check_setting(const trail::TrailReference& reference, const io::Json& mine) {
   if (!reference.is_trail()) return;
@@ -179,8 +212,9 @@ void print_comparison(const trail::TrailReference& reference, const trail::Trail
   print_difference(*difference);
 }
 
-void print_run(const model::LayerRun& layer, const model::LayerRun::Result& run, const Limits& limits, double load_seconds,
+void print_run(const model::LayerRun& layer, const Measured& measured, const Limits& limits, double load_seconds,
                const std::string& digest) {
+  const model::LayerRun::Result& run = measured.run;
   const model::LayerRequest& r = layer.request();
   const std::int64_t number = r.setting.layer;
   fmt::print(
@@ -206,11 +240,13 @@ void print_run(const model::LayerRun& layer, const model::LayerRun::Result& run,
   fmt::print("\ntotal {:.3f} ms, {} ({} of weights): {:.1f} GB/s of weights = {:.2f} R; {:.2f} of the binding limit {}\n",
              run.seconds() * 1e3, megabytes(work.bytes), megabytes(work.weight_bytes), work.weight_bytes / run.seconds() * 1e-9,
              work.weight_bytes / run.seconds() * 1e-9 / limits.read, bound.seconds / run.seconds(), bound.letter);
-  fmt::print("weights made ready in {:.2f} s; peak memory {:.0f} MB\ndigest {}\n", load_seconds, peak_megabytes(), digest);
+  fmt::print("{}\n", measured.weights.text(work.weight_bytes));
+  fmt::print("weights made ready in {:.2f} s; peak memory {:.0f} MB\ndigest {}\n", load_seconds, measured.peak_megabytes, digest);
 }
 
-io::Json run_json(const model::LayerRun& layer, const model::LayerRun::Result& run, const Limits& limits, double load_seconds,
+io::Json run_json(const model::LayerRun& layer, const Measured& measured, const Limits& limits, double load_seconds,
                   const std::string& digest) {
+  const model::LayerRun::Result& run = measured.run;
   const model::LayerRequest& r = layer.request();
   io::Json ops = io::Json::array();
   for (const model::OpRecord& record : run.records) {
@@ -232,7 +268,8 @@ io::Json run_json(const model::LayerRun& layer, const model::LayerRun::Result& r
           {"ops", ops},
           {"seconds", run.seconds()},
           {"load_seconds", load_seconds},
-          {"peak_memory_MB", peak_megabytes()},
+          {"peak_memory_MB", measured.peak_megabytes},
+          {"weights_measured", weights_json(measured.weights)},
           {"weight_bytes", run.work().weight_bytes},
           {"R_GBps", limits.read},
           {"F_GFLOPps", limits.fma},
@@ -281,15 +318,22 @@ void check_memory(const model::LayerRequest& request) {
                             request.lengths.size(), needed * 1e-9, have * 1e-9));
 }
 
-/// The fastest of several runs of the same step, the first of which is done.
-model::LayerRun::Result fastest(model::LayerRun& layer, model::LayerRun::Result best, std::int64_t runs) {
-  const std::string digest = model::digest_of(best.output);
-  for (std::int64_t i = 1; i < runs; ++i) {
+/// The fastest of several runs of the same step, the first of which is done. That one finds its weights as loading left them: where they
+/// are to come from memory it is left out, and memory beyond the caches is read through before each of the others.
+Measured fastest(model::LayerRun& layer, model::LayerRun::Result first, std::int64_t runs, bool cold) {
+  Measured measured{.run = std::move(first), .weights = {.facts = memory_facts()}, .peak_megabytes = peak_megabytes()};
+  const std::string digest = model::digest_of(measured.run.output);
+  std::optional<ColdWalk> walk;
+  if (cold) walk.emplace(layer.request().exec, cold_bytes(measured.weights.facts));
+  for (std::int64_t i = cold ? 0 : 1; i < runs; ++i) {
+    if (walk) walk->read();
     model::LayerRun::Result run = layer.run();
     if (model::digest_of(run.output) != digest) throw std::logic_error("layer: two runs of the same step differ");
-    if (run.seconds() < best.seconds()) best = std::move(run);
+    if ((cold && i == 0) || run.seconds() < measured.run.seconds()) measured.run = std::move(run);
   }
-  return best;
+  if (walk) measured.weights.between = walk->size();
+  measured.weights.could_stay = measured.weights.cold() ? 0 : share_that_stays(measured.weights.facts, measured.run.work().weight_bytes);
+  return measured;
 }
 
 void write_output(const std::string& path, const model::LayerRequest& request, const model::LayerState& output, const std::string& digest) {
@@ -334,18 +378,19 @@ int layer(const LayerOptions& options) {
   if (options.trail_tensors) trail.inputs = layer.inputs();
   model::LayerRun::Result first = layer.run(options.trail.empty() ? model::Observer() : trail.recorder(options.trail_tensors));
   const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - first.seconds();
+  const std::int64_t runs = options.repeat.value_or(request.exec.mode == Mode::fast ? 5 : 1);
+  const Measured best = fastest(layer, std::move(first), runs, options.cold);
   const Limits limits{.read = measure_limit(LimitKind::read, request.exec),
                       .fma = measure_limit(LimitKind::fma, request.exec),
                       .dot8 = measure_limit(LimitKind::dot8, request.exec)};
-  const model::LayerRun::Result best = fastest(layer, std::move(first), options.repeat.value_or(request.exec.mode == Mode::fast ? 5 : 1));
-  const std::string digest = model::digest_of(best.output);
+  const std::string digest = model::digest_of(best.run.output);
   std::optional<trail::TrailComparison> comparison;
   if (reference) {
     // What the reference gives goes on from op to op, so this run's outputs are not the step's.
     comparison.emplace(*reference, model::activation_type(request.setting.rounding));
     compare(*reference, request, *comparison);
   }
-  if (!options.output.empty()) write_output(options.output, request, best.output, digest);
+  if (!options.output.empty()) write_output(options.output, request, best.run.output, digest);
   if (!options.trail.empty()) {
     trail.setting = model::setting_json(request);
     trail::write_trail(options.trail, trail);
@@ -386,7 +431,10 @@ void add_layer(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"bf16", "off"}));
   command->add_flag("--fused-shared-expert", options->fused_shared, "The shared expert is one more column of the router");
   command->add_option("--repeat", options->repeat, "Runs of the step; the fastest is shown (default 5 in fast mode, else 1)");
-  auto* plan = command->add_flag("--plan", options->plan, "Show shapes, bytes and FLOPs; allocate and run nothing");
+  auto* cold = command->add_flag("--cold", options->cold,
+                                 "Read memory of three times the last-level cache (512 MiB at least) before each run, so that weights come "
+                                 "from memory as between two layers; the run that loads them is not counted");
+  auto* plan = command->add_flag("--plan", options->plan, "Show shapes, bytes and FLOPs; allocate and run nothing")->excludes(cold);
   command->add_option("-o,--output", options->output, "Write hidden and residual to this safetensors file")->excludes(plan);
   command
       ->add_option("--trail", options->trail,

@@ -49,6 +49,24 @@ TEST_F(LayerCommand, ShowsTheExecutionTreeAndWritesItsOutput) {
   EXPECT_NE(output.out.find("digest " + file.metadata().at("digest")), std::string::npos);
 }
 
+TEST_F(LayerCommand, SaysWhetherTheWeightsCameFromMemory) {
+  const std::string options = "layer --preset tiny --layer 1 --kv-len 5 --repeat 2 ";
+  EXPECT_NE(run(options, "DODONA_LLC_MIB=1").out.find("left them: the last-level cache of 1.0 MB can hold "), std::string::npos);
+  EXPECT_NE(run(options + "--cold", "DODONA_LLC_MIB=1").out.find("weights cold; 537 MB read through before each run"), std::string::npos);
+
+  const json warm = json::parse(run(options + "--json", "DODONA_LLC_MIB=64").out), seen = warm["weights_measured"];
+  EXPECT_EQ(seen["cold"], false);
+  EXPECT_EQ(seen["could_stay"], 1.0) << "the tiny model's weights fit into 64 MiB";
+  EXPECT_EQ(seen["read_through_bytes"], 0);
+  const json cold = json::parse(run(options + "--cold --json", "DODONA_LLC_MIB=200").out);
+  EXPECT_EQ(cold["weights_measured"]["cold"], true);
+  EXPECT_EQ(cold["weights_measured"]["could_stay"], 0.0);
+  EXPECT_EQ(cold["weights_measured"]["last_level_cache_bytes"], 200 << 20);
+  EXPECT_NEAR(cold["weights_measured"]["read_through_bytes"].get<double>(), 600 << 20, 1 << 20) << "each thread has an equal part";
+  EXPECT_EQ(cold["digest"], warm["digest"]);
+  EXPECT_LT(cold["peak_memory_MB"].get<double>(), 500) << "the buffer is not the layer's";
+}
+
 TEST_F(LayerCommand, ThePlanAllocatesNothingAndIsWhatTheRunDoes) {
   for (const int layer : {0, 1}) {
     const std::string options = "layer --preset tiny --batch 1 --kv-len 5 --repeat 1 --json --layer " + std::to_string(layer);
