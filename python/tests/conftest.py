@@ -21,7 +21,7 @@ def torch_is_here():
 
 
 # The calls with torch tensors are a suite of their own, for a torch is large: `DODONA_TEST_TORCH=1 tools/test` installs one and runs them.
-collect_ignore = [] if torch_is_here() else ["test_torch.py"]
+collect_ignore = [] if torch_is_here() else ["test_torch.py", "test_compat_torch.py", "test_sglang.py"]
 
 
 @pytest.fixture(scope="session")

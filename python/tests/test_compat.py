@@ -1,14 +1,44 @@
-"""Upstream's packages, by their names."""
+"""In upstream's place: packages by their names, adapters held against upstream's signatures, and what upstream's own tests rely on."""
 
+import ast
+import importlib
+import importlib.util
 import inspect
+import json
+import pathlib
 import re
 import sys
 
 import numpy as np
 import pytest
+from upstream_calls import UpstreamCall, assert_returned, lines_of
 
 import dodona
 from dodona import compat
+from dodona.compat import flashinfer, sgl_kernel
+
+MODULES = {"sgl_kernel": sgl_kernel, "flashinfer": flashinfer}
+FUNCTIONS = [(package, name) for package in compat.PACKAGES for name in compat.functions(package)]
+
+
+def record_of(package):
+    """The stored data, as it lies."""
+    return json.loads((pathlib.Path(compat.__file__).parent / "upstream" / f"{package}.json").read_text())
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Both packages in upstream's place for one test."""
+    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in compat.PACKAGES}
+    for name in before:
+        monkeypatch.delitem(sys.modules, name)
+    compat.install()
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] in compat.PACKAGES]:
+        del sys.modules[name]
+
+
+# ---- the packages ----
 
 
 def test_every_op_is_found_under_its_package():
@@ -20,26 +50,98 @@ def test_every_op_is_found_under_its_package():
 
 
 @pytest.mark.parametrize("package", compat.PACKAGES)
-def test_what_is_listed_exists(package):
-    module = __import__(f"dodona.compat.{package}", fromlist=["x"])
-    assert compat.functions(package)
-    for name in compat.functions(package):
-        assert callable(getattr(module, name))
+def test_a_name_that_upstream_lacks_is_an_attribute_error(package):
     with pytest.raises(AttributeError, match=f"dodona.compat.{package} has no nonsense"):
-        module.nonsense
+        MODULES[package].nonsense
 
 
-def test_code_written_against_upstream_runs(monkeypatch):
-    monkeypatch.delitem(sys.modules, "sgl_kernel", raising=False)
-    compat.install("sgl_kernel")
-    try:
-        from sgl_kernel import fused_add_rmsnorm, rmsnorm
+@pytest.mark.parametrize("package", compat.PACKAGES)
+def test_every_public_name_of_every_module_is_there(package):
+    for module, parts in record_of(package)["modules"].items():
+        found = importlib.import_module(f"dodona.compat.{module}")
+        for kind, names in parts.items():
+            for name in names:
+                value = getattr(found, name)
+                if kind == "functions":
+                    assert callable(value) and value.__name__ == name
+                if kind == "classes":
+                    assert isinstance(value, type) and value.__name__ == name
 
-        x, w = np.ones((2, 8), np.float32), np.ones(8, np.float32)
-        assert np.allclose(rmsnorm(x, w, 1e-6), 1)
-        fused_add_rmsnorm(x, x.copy(), w, 1e-6)
-    finally:
-        del sys.modules["sgl_kernel"]
+
+@pytest.mark.parametrize("package", compat.PACKAGES)
+def test_what_is_not_offered_raises_when_it_is_called_and_names_what_there_is(package):
+    parts = record_of(package)["modules"]
+    offered = compat.functions(package)
+    own = compat._package(package).own
+    for module, names in parts.items():
+        found = importlib.import_module(f"dodona.compat.{module}")
+        for name in {*names.get("functions", {}), *names.get("classes", {})} - set(offered):
+            thing = getattr(found, name)
+            exempt = f"{module}.{name}" in own or isinstance(thing, type) and (issubclass(thing, Exception) or hasattr(thing, "__members__"))
+            if exempt:
+                continue
+            with pytest.raises(compat.NotOffered, match=rf"^{name}: {module}.{name} is not offered; .*{offered[0]}, {offered[1]}"):
+                thing(1, 2, three=3)
+
+
+def test_classes_that_are_not_offered_can_be_subclassed_and_asked_for_their_members():
+    class Mine(flashinfer.BatchMLAPagedAttentionWrapper):
+        pass
+
+    with pytest.raises(NotImplementedError, match="flashinfer.mla.BatchMLAPagedAttentionWrapper is not offered"):
+        Mine(None)
+    kinds = importlib.import_module("dodona.compat.sgl_kernel.scalar_type").scalar_types
+    assert {kinds.uint4b8, kinds.uint4b8} == {kinds.uint4b8} and repr(kinds.uint4b8).endswith("scalar_types.uint4b8")
+
+
+def test_enumerations_have_upstreams_values():
+    assert flashinfer.RoutingMethodType.DeepSeekV3 == 2
+    assert flashinfer.GatedActType is importlib.import_module("dodona.compat.flashinfer.fused_moe").GatedActType
+
+
+@pytest.mark.parametrize("package", compat.PACKAGES)
+def test_the_docstring_lists_what_exists(package):
+    text = MODULES[package].__doc__
+    assert re.search(r"Functions: (.*)\.$", text).group(1).split(", ") == compat.functions(package)
+
+
+def test_code_written_against_upstream_runs(installed):
+    from sgl_kernel import fused_add_rmsnorm, rmsnorm
+
+    x, w = np.ones((2, 8), np.float32), np.ones(8, np.float32)
+    assert np.allclose(rmsnorm(x, w, 1e-6), 1)
+    fused_add_rmsnorm(x, x.copy(), w, 1e-6)
+
+
+def test_submodules_are_there_after_install_and_give_the_same_functions(installed):
+    import flashinfer
+    import flashinfer.norm
+    import sgl_kernel
+    from flashinfer.activation import silu_and_mul
+    from flashinfer.cascade import merge_state
+    from sgl_kernel.utils import is_arch_support_pdl
+
+    for path in ("decode.trtllm_batch_decode_with_kv_cache_mla", "rope.mla_rope_quantize_fp8", "norm.rmsnorm", "gemm.bmm_fp8"):
+        module, name = path.split(".")
+        assert getattr(getattr(flashinfer, module), name) is getattr(flashinfer, name)
+    assert merge_state is flashinfer.merge_state and silu_and_mul is flashinfer.silu_and_mul
+    assert sgl_kernel.testing and sgl_kernel.flash_mla.get_mla_metadata and sgl_kernel.flash_attn and is_arch_support_pdl() is False
+    assert flashinfer.comm.trtllm_ar and sgl_kernel.moe.moe_fused_gate is sgl_kernel.moe_fused_gate
+    with pytest.raises(ImportError):
+        import sgl_kernel.nonsense  # noqa: F401
+
+
+def test_versions_are_those_of_the_stored_signatures(installed):
+    import flashinfer
+    import sgl_kernel
+
+    assert sgl_kernel.__version__ == sgl_kernel.version.__version__ == compat.version("sgl_kernel") == record_of("sgl_kernel")["version"]
+    assert flashinfer.__version__ == compat.version("flashinfer") == record_of("flashinfer")["version"]
+
+
+def test_programs_that_ask_whether_a_package_is_there_find_it(installed):
+    for name in ("sgl_kernel", "flashinfer", "flashinfer.decode", "sgl_kernel.quantization.gguf"):
+        assert importlib.util.find_spec(name) is not None
 
 
 def test_a_package_that_is_there_is_not_replaced(monkeypatch):
@@ -48,35 +150,372 @@ def test_a_package_that_is_there_is_not_replaced(monkeypatch):
         compat.install("flashinfer")
 
 
-def test_functions_with_a_recipe_keep_their_parameters():
-    from dodona.compat import flashinfer
-
-    assert list(inspect.signature(flashinfer.merge_state).parameters)[:4] == ["v_a", "s_a", "v_b", "s_b"]
+# ---- signatures ----
 
 
-def test_flashinfer_quantizes_by_its_own_recipe():
+class Torch:
+    """Stands for torch where defaults are compared by their text."""
+
+    def __getattr__(self, name):
+        return f"torch.{name}"
+
+
+def stored_signature(package, name):
+    """Upstream's, read from the data by Python itself."""
+    modules = record_of(package)["modules"]
+    texts = {parts["functions"][name] for parts in modules.values() if name in parts.get("functions", {})}
+    assert len(texts) == 1, name
+    head, _, returned = texts.pop().rpartition(" -> ")
+    space = {"torch": Torch()}
+    exec(f"def f{head}: pass", space)
+    return inspect.signature(space["f"]), returned
+
+
+@pytest.mark.parametrize("package, name", FUNCTIONS)
+def test_every_adapter_has_upstreams_parameters_in_order_with_their_kinds_and_defaults(package, name):
+    theirs, _ = stored_signature(package, name)
+    ours = list(inspect.signature(getattr(MODULES[package], name)).parameters.values())
+    for mine, wanted in zip(ours, theirs.parameters.values()):
+        assert (mine.name, mine.kind) == (wanted.name, wanted.kind)
+        if wanted.default is not wanted.empty and str(wanted.default).startswith("torch."):
+            assert str(mine.default) == wanted.default
+        else:
+            assert mine.default == wanted.default and type(mine.default) is type(wanted.default)
+    beside = ours[len(theirs.parameters) :]
+    assert {"mode", "threads"} <= {parameter.name for parameter in beside}
+    for parameter in beside:  # our own: by keyword, and never asked for
+        assert parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not parameter.empty
+
+
+@pytest.mark.parametrize("name", compat.operators("sgl_kernel"))
+def test_every_operator_takes_what_its_schema_says(name):
+    schema = next(text for text in record_of("sgl_kernel")["torch_ops"] if text.startswith(name + "("))
+    words = [part.split()[-1] for part in re.search(r"\((.*)\) ->", schema).group(1).split(",")]
+    adapter = compat._package("sgl_kernel").torch_adapter(name)
+    assert [p.name for p in adapter.signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD] == words
+
+
+def test_the_line_of_an_adapter_says_nothing_that_is_not_so():
+    for package in compat.PACKAGES:
+        found = compat._package(package)
+        for name, line in found.lines.items():
+            theirs, _ = stored_signature(package, name)
+            assert {*line.names, *line.only, *line.takes} <= set(theirs.parameters), name
+        for name, line in found.torch_lines.items():
+            assert name in found.record.schemas and {*line.names, *line.takes} <= set(found.torch_adapter(name).signature.parameters), name
+
+
+@pytest.mark.parametrize("package, name", FUNCTIONS)
+def test_adapters_give_the_ops_bits_and_as_many_values_as_upstream(package, name):
+    """Every case line, called as upstream's callers do. What upstream itself refuses is no call."""
+    adapter = compat._package(package).adapter(name)
+    ran = 0
+    for line in lines_of(adapter.op, package):
+        call = UpstreamCall(package, name, dodona.gen(line))
+        try:
+            returned, outputs = call.run(getattr(MODULES[package], name))
+        except compat.Refused as refused:
+            assert refused.code == "bad_shape" and re.search("multiple of 16", str(refused)), line
+            continue
+        if "return_lse" not in line:  # which is ours
+            assert_returned(adapter, returned)
+        for output, wanted in call.wanted.items():
+            value = outputs[output].array if isinstance(outputs[output], dodona.Typed) else np.asarray(outputs[output])
+            value = value[: wanted.shape[0]] if name == "scaled_fp4_experts_quant" else value
+            assert value.tobytes() == wanted.tobytes(), (line, output)
+        ran += 1
+    assert ran
+
+
+# ---- what upstream's own tests and callers rely on ----
+
+
+def mla_decode(batch=2, heads=4, **changes):
+    rng = np.random.default_rng(5)
+    given = {
+        "query": rng.standard_normal((batch, 1, heads, 576), np.float32).astype(np.float16),
+        "kv_cache": rng.standard_normal((4, 1, 64, 576), np.float32).astype(np.float16),
+        "workspace_buffer": np.zeros(64, np.int8),
+        "qk_nope_head_dim": 128, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+        "block_tables": np.array([[0, 1], [2, 3]], np.int32), "seq_lens": np.array([70, 128], np.int32), "max_seq_len": 128,
+    }  # fmt: skip
+    return {**given, **changes}
+
+
+def test_the_decode_kernel_returns_its_output_bare():
+    out = flashinfer.trtllm_batch_decode_with_kv_cache_mla(**mla_decode(), bmm1_scale=0.07)
+    assert isinstance(out, np.ndarray) and out.shape == (2, 1, 4, 512)
+    lse = flashinfer.trtllm_batch_decode_with_kv_cache_mla(**mla_decode(), bmm1_scale=0.07, return_lse=True)
+    assert type(lse) is tuple and len(lse) == 2
+
+
+def test_the_decode_kernel_takes_upstreams_order_scales_as_tensors_and_an_output_without_the_token_dimension():
+    decode = flashinfer.trtllm_batch_decode_with_kv_cache_mla
+    plain = decode(**mla_decode(), bmm1_scale=0.07)
+    out = np.empty((2, 4, 512), plain.dtype)
+    given = list(mla_decode().values())
+    assert decode(*given, out, np.array([0.07], np.float32), np.array(1, np.float32), None, True, "trtllm-gen") is out
+    assert out.tobytes() == plain.tobytes()
+    with pytest.raises(compat.Refused, match="bmm1_scale is a tensor of float64, expected float32"):
+        decode(*given, None, np.array([0.07]))
+    with pytest.raises(ValueError, match="backend is 'xqa', offered is 'auto' or 'trtllm-gen'"):
+        decode(*given, backend="xqa")
+    with pytest.raises(NotImplementedError, match="sinks is"):
+        decode(*given, sinks=[np.zeros(4, np.float32)])
+
+
+def rope(rows=3, heads=2, slots=9):
+    rng = np.random.default_rng(6)
+    normal = lambda *shape: rng.standard_normal(shape, np.float32).astype(np.float16)
+    cache = rng.standard_normal((8, 64), np.float32)
+    return np.arange(rows), normal(rows, heads * 64), normal(rows, 64), 64, cache, normal(rows, 64), normal(slots, 64), normal(slots, 64)
+
+
+def test_the_rotation_writes_the_cache_that_upstreams_dataclass_names():
+    positions, q, k, size, cache, value, k_buffer, v_buffer = rope()
+    slots = np.array([7, 0, 2])
+    fused = sgl_kernel.FusedSetKVBufferArg(value, k_buffer, v_buffer, None, None, slots)
+    assert sgl_kernel.apply_rope_with_cos_sin_cache_inplace(positions, q, k, size, cache, True, fused) is None
+    assert (k_buffer[slots] == k).all() and (v_buffer[slots] == value).all()
+    assert inspect.signature(sgl_kernel.FusedSetKVBufferArg).parameters.keys() == {
+        "value", "k_buffer", "v_buffer", "k_scale", "v_scale", "cache_loc"
+    }  # fmt: skip
+
+
+def test_the_rotation_refuses_what_is_no_such_argument():
+    positions, q, k, size, cache, value, k_buffer, v_buffer = rope()
+    slots = np.array([7, 0, 2])
+    call = lambda fused: sgl_kernel.apply_rope_with_cos_sin_cache_inplace(positions, q, k, size, cache, True, fused)
+    with pytest.raises(compat.Refused, match="fused_set_kv_buffer_arg is 'junk', expected a FusedSetKVBufferArg"):
+        call("junk")
+    with pytest.raises(AssertionError, match="k_scale"):
+        call(sgl_kernel.FusedSetKVBufferArg(value, k_buffer, v_buffer, 1.0, None, slots))
+    with pytest.raises(AssertionError, match="cache_loc has dtype i32, expected i64"):
+        call(sgl_kernel.FusedSetKVBufferArg(value, k_buffer, v_buffer, None, None, slots.astype(np.int32)))
+
+
+def test_gated_activations_of_flashinfer_take_enable_pdl():
+    x = np.ones((2, 16), np.float32)
+    for name in ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"):
+        function = getattr(flashinfer, name)
+        assert (function(x, enable_pdl=True) == function(x, None, None)).all() and (function(x) == function(x, None, False)).all()
+
+
+def test_products_in_fp8_of_flashinfer_take_a_backend():
+    case = dodona.gen("bmm_fp8 L=1 M=4 K=16 N=16")
+    given = [value for name, value in case.arguments().items() if name in case.inputs]
+    for backend in ("cublas", "cudnn", "cutlass", "auto"):
+        assert flashinfer.bmm_fp8(*given, "bf16", backend=backend).tobytes() == case.run()["out"].tobytes()
+    with pytest.raises(ValueError, match="backend is 'nonsense'"):
+        flashinfer.bmm_fp8(*given, "bf16", None, "nonsense")
+
+
+def quantize_rope(k_heads=None, **changes):
+    rng = np.random.default_rng(7)
+    normal = lambda *shape: rng.standard_normal(shape, np.float32).astype(np.float16)
+    of_keys = () if k_heads is None else (k_heads,)
+    given = dict(
+        q_rope=normal(3, 8, 64), k_rope=normal(3, *of_keys, 64), q_nope=normal(3, 8, 128), k_nope=normal(3, *of_keys, 128),
+        cos_sin_cache=rng.standard_normal((9, 64), np.float32), pos_ids=np.arange(3),
+    )  # fmt: skip
+    return {**given, **changes}
+
+
+def test_the_quantized_type_is_that_of_the_outputs_where_none_is_said():
+    given = quantize_rope()
+    wanted = dodona.mla_rope_quantize_fp8(**given, quantize_dtype="f8_e5m2")
+    if wanted[0].dtype == np.uint8:
+        pytest.skip("raw bytes do not tell e5m2 from e4m3: ml_dtypes is not installed")
+    names = ("q_rope_out", "k_rope_out", "q_nope_out", "k_nope_out")
+    outputs = {name: np.empty_like(array) for name, array in zip(names, wanted)}
+    found = flashinfer.mla_rope_quantize_fp8(**given, **outputs)
+    assert all(one is output for one, output in zip(found, outputs.values()))
+    assert [one.tobytes() for one in found] == [one.tobytes() for one in wanted]
+    plain = dodona.mla_rope_quantize_fp8(**given)
+    assert flashinfer.mla_rope_quantize_fp8(**given)[0].tobytes() == plain[0].tobytes()
+
+
+def test_keys_with_heads_are_rotated_head_by_head():
+    given = quantize_rope(k_heads=2, quant_scale_q=2.0, quant_scale_kv=0.5)
+    q_rope, k_rope, q_nope, k_nope = flashinfer.rope_quantize_fp8(**given)
+    assert k_rope.shape == (3, 2, 64) and k_nope.shape == (3, 2, 128)
+    for head in range(2):
+        alone = {**given, "k_rope": given["k_rope"][:, head].copy(), "k_nope": given["k_nope"][:, head].copy()}
+        wanted = flashinfer.mla_rope_quantize_fp8(**alone)
+        assert [wanted[0].tobytes(), wanted[2].tobytes()] == [q_rope.tobytes(), q_nope.tobytes()]
+        assert wanted[1].tobytes() == k_rope[:, head].tobytes() and wanted[3].tobytes() == k_nope[:, head].tobytes()
+    outputs = {"k_rope_out": np.empty_like(k_rope), "k_nope_out": np.empty_like(k_nope)}
+    assert flashinfer.mla_rope_quantize_fp8(**given, **outputs)[1] is outputs["k_rope_out"]
+    assert outputs["k_rope_out"].tobytes() == k_rope.tobytes()
+
+
+@pytest.mark.parametrize("package, name", [("sgl_kernel", "merge_state"), ("sgl_kernel", "merge_state_v2"), ("flashinfer", "merge_state")])
+def test_log_sum_exps_of_any_type_are_widened_first(package, name):
+    rng = np.random.default_rng(8)
+    v = rng.standard_normal((5, 8, 64), np.float32).astype(np.float16)
+    s = rng.standard_normal((5, 8), np.float32).astype(np.float16)
+    merge = getattr(MODULES[package], name)
+    narrow, wide = merge(v, s, v[::-1].copy(), s), merge(v, s.astype(np.float32), v[::-1].copy(), s.astype(np.float32))
+    assert narrow[1].dtype == np.float32 and [one.tobytes() for one in narrow] == [one.tobytes() for one in wide]
+
+
+def test_weak_references_of_what_is_no_tensor_are_the_thing_itself():
+    thing = object()
+    assert sgl_kernel.weak_ref_tensor(None) is None and sgl_kernel.weak_ref_tensor(3) == 3 and sgl_kernel.weak_ref_tensor(thing) is thing
+    for array in (np.zeros((1,) * 7), np.zeros(2, np.complex64), np.zeros(3, np.uint32)):
+        seen = sgl_kernel.weak_ref_tensor(array)
+        assert seen.ctypes.data == array.ctypes.data and seen.dtype == array.dtype and seen.shape == array.shape
+
+
+def test_rows_are_quantized_by_what_they_hold_and_not_by_how_they_lie():
+    x = np.random.default_rng(9).standard_normal((5, 2, 64), np.float32).astype(np.float16)
+    scale = np.array([100.0], np.float32)
+    turned = x.transpose(1, 0, 2)
+    found, wanted = sgl_kernel.scaled_fp4_quant(turned, scale), dodona.scaled_fp4_quant(turned.copy(), scale)
+    assert [one.tobytes() for one in found] == [one.tobytes() for one in wanted]
+    with pytest.raises(compat.Refused, match="strides"):  # two dimensions are read as if they were contiguous: upstream reads wrong memory
+        sgl_kernel.scaled_fp4_quant(np.zeros((4, 128), np.float16)[:, :64], scale)
+
+
+def test_flashinfer_quantizes_by_its_own_recipe_and_gives_scales_as_bytes():
     case = dodona.gen("scaled_fp4_quant M=4 K=64 --dialect flashinfer")
-    from dodona.compat import flashinfer
-
-    got = flashinfer.fp4_quantize(case.inputs["input"], case.inputs["input_global_scale"])
+    codes, scales = flashinfer.fp4_quantize(case.inputs["input"], case.inputs["input_global_scale"])
     wanted = case.golden()
-    assert got[0].tobytes() == wanted["output"].tobytes()
-    with pytest.raises(ValueError, match="fp4_quantize: has only sf_vec_size=16"):
+    assert codes.tobytes() == wanted["output"].tobytes() and scales.tobytes() == wanted["output_scale"].tobytes()
+    assert scales.dtype == np.uint8 and scales.shape == (128, 4)
+    with pytest.raises(NotImplementedError, match="fp4_quantize: sf_vec_size is 32, offered is 16"):
         flashinfer.fp4_quantize(case.inputs["input"], case.inputs["input_global_scale"], sf_vec_size=32)
 
 
-def test_grouped_products_take_upstreams_dictionary():
-    from dodona.compat import sgl_kernel
+def test_flashinfer_quantizes_any_rank_columns_first_and_without_a_scale():
+    x = np.random.default_rng(10).standard_normal((2, 5, 64), np.float32).astype(np.float16)
+    one = np.ones(1, np.float32)
+    codes, scales = flashinfer.fp4_quantize(x)
+    wanted = flashinfer.fp4_quantize(x.reshape(10, 64), one)
+    assert codes.shape == (2, 5, 32) and codes.tobytes() == wanted[0].tobytes() and scales.tobytes() == wanted[1].tobytes()
+    turned = flashinfer.fp4_quantize(x.reshape(10, 64).T, one)
+    assert turned[0].shape == (32, 10) and (turned[0].T == wanted[0]).all() and (turned[1].T == wanted[1]).all()
 
-    line = f"cutlass_fp4_group_mm {dodona.schema('cutlass_fp4_group_mm')['cases'][0]}"
-    case = dodona.gen(line)
-    given = case.arguments()
-    plain = {name: given.pop(name) for name in ("a_fp4", "b_fp4", "a_blockscale", "b_blockscale", "alphas")}
-    out = sgl_kernel.cutlass_fp4_group_mm(*plain.values(), given.pop("out_dtype", "bf16"), "cpu", given)
-    assert out.tobytes() == case.run()["out"].tobytes()
+
+def test_refusals_are_caught_as_upstreams_are():
+    positions, q, k, size, cache, *_ = rope()
+    x = np.ones((2, 4), np.float16)
+    calls = {
+        "cos_sin_cache should be float32": lambda: sgl_kernel.apply_rope_with_cos_sin_cache_inplace(positions, q, k, size, cache.astype(np.float64)),
+        "input has rows of 8 bytes, expected a multiple of 16 bytes": lambda: sgl_kernel.silu_and_mul(x),
+        "input has dtype i32": lambda: sgl_kernel.rmsnorm(x.astype(np.int32), x[0]),
+        r"weight has shape \[3\]": lambda: flashinfer.rmsnorm(x, x[0, :3].copy()),
+    }
+    for words, call in calls.items():
+        for kind in (ValueError, TypeError, AssertionError, RuntimeError, dodona.Error):
+            with pytest.raises(kind, match=words) as caught:
+                call()
+        assert caught.value.op and caught.value.argument and not isinstance(caught.value, NotImplementedError)
+
+
+def test_what_upstream_writes_to_its_arguments_it_does_not_return():
+    for name in ("concat_mla_k", "prepare_moe_input", "apply_shuffle_mul_sum", "sgl_per_token_quant_fp8", "sgl_per_tensor_quant_fp8"):
+        call = UpstreamCall("sgl_kernel", name, dodona.gen(f"{name} {dodona.schema(name)['cases'][0]}"))
+        assert call.run(getattr(sgl_kernel, name))[0] is None
+
+
+def test_scales_of_experts_have_room_for_the_most_tokens_that_upstream_allows(monkeypatch):
+    case = dodona.gen("scaled_fp4_experts_quant M=40 T=40 K=80 E=4 R=512")
+    call = UpstreamCall("sgl_kernel", "scaled_fp4_experts_quant", case)
+    assert sgl_kernel.scaled_fp4_experts_quant(**call.arguments)[1].shape == (65536, 8)
+    monkeypatch.setenv("MODELOPT_MAX_TOKENS_PER_EXPERT", "39")
+    with pytest.raises(AssertionError, match="input_tensor has 40 rows, at most 39 go with topk=1"):
+        sgl_kernel.scaled_fp4_experts_quant(**call.arguments)
+
+
+@pytest.mark.parametrize("package, name", FUNCTIONS)
+def test_arguments_that_upstream_requires_are_required(package, name):
+    theirs, _ = stored_signature(package, name)
+    required = [parameter.name for parameter in theirs.parameters.values() if parameter.default is parameter.empty]
+    for missing in required:
+        with pytest.raises(TypeError, match=rf"missing 1 required positional argument: '{missing}'"):
+            getattr(MODULES[package], name)(**{other: None for other in required if other != missing})
+
+
+def test_rows_are_shuffled_into_the_shape_that_is_said():
+    x, rows = np.ones((4, 8), np.float32), np.array([3, 0], np.int32)
+    assert sgl_kernel.shuffle_rows(x, rows, (2, 8)).shape == (2, 8)
+    with pytest.raises(RuntimeError, match=r"output_tensor_shape is \[3, 8\], expected \[2, 8\]"):
+        sgl_kernel.shuffle_rows(x, rows, (3, 8))
+
+
+def test_grouped_products_say_what_their_dictionary_lacks():
+    case = dodona.gen(f"cutlass_fp4_group_mm {dodona.schema('cutlass_fp4_group_mm')['cases'][0]}")
+    call = UpstreamCall("sgl_kernel", "cutlass_fp4_group_mm", case)
+    with pytest.raises(compat.Refused, match="cutlass_fp4_group_mm: params has no .*expert_offsets"):
+        sgl_kernel.cutlass_fp4_group_mm(**{**call.arguments, "params": {}})
+
+
+def test_functions_of_ours_keep_their_own_parameters_behind_upstreams(rms):
+    assert (sgl_kernel.rmsnorm(**rms, mode="golden", threads=1) == dodona.rmsnorm(**rms, mode="golden")).all()
+    wanted = dodona.rmsnorm(**rms, weight_order="rounded")
+    assert sgl_kernel.rmsnorm(**rms, weight_order="rounded").tobytes() == wanted.tobytes()
+
+
+# ---- the data ----
+
+
+def test_the_stored_data_is_what_the_tool_makes_of_sources(tmp_path):
+    """A small package, with everything that the tool has rules for."""
+    root = tmp_path / "toy"
+    (root / "inner").mkdir(parents=True)
+    (root / "__init__.py").write_text("from .ops import *\nfrom .inner.deep import Kind, twice as doubled\n")
+    (root / "ops.py").write_text(
+        "import torch\nfrom typing import overload\nLIMIT = 3\nTABLE = [torch.float]\n_hidden = 1\n"
+        "@overload\ndef f(a: int) -> int: ...\n"
+        "def f(a: torch.Tensor, b: float = 1e-6, *, c=torch.bfloat16) -> torch.Tensor:\n    return a\n"
+        "def g(a, *rest) -> torch.Tensor:\n    def inner():\n        return 1\n    a.zero_()\n"
+        "def h(a) -> None:\n    return a, a\n"
+        "if torch.version.hip:\n    def only_there(x): return x\n"
+        "same = f\n"
+    )
+    (root / "inner" / "__init__.py").write_text("")
+    (root / "inner" / "deep.py").write_text(
+        "import enum\nfrom dataclasses import dataclass\ntwice = lambda x: 2 * x\n"
+        "class Kind(enum.IntEnum):\n    A = 1\n    B = 4\n"
+        "@dataclass\nclass Fields:\n    x: int\n    y: int = 2\n"
+        "class Wrapper:\n    size = 5\n    def __init__(self, n: int, m=None): pass\n    @staticmethod\n    def make(): pass\n"
+        "class Wrong(ValueError): pass\n"
+    )
+    (tmp_path / "ops.cc").write_text('m.def(\n  "f(Tensor! out, Tensor a,"\n  " float b) -> ()");\n m.def("inferred", &inferred);')
+    tool = pathlib.Path(__file__).parents[2] / "tools" / "upstream-signatures"
+    space = {"__name__": "tool", "__file__": str(tool)}
+    exec(compile(tool.read_text(), str(tool), "exec"), space)
+    modules = space["described"]("toy", root)
+    assert modules["toy.ops"] == {
+        "functions": {
+            "f": "(a, b=1e-06, *, c=torch.bfloat16) -> Tensor", "g": "(a, *rest) -> None", "h": "(a) -> ...", "only_there": "(x) -> ..."
+        },
+        "values": {"LIMIT": 3, "TABLE": None, "_hidden": 1},
+        "imports": {"same": "toy.ops.f"},
+    }  # fmt: skip
+    assert modules["toy"]["imports"] == {
+        "Kind": "toy.inner.deep.Kind", "LIMIT": "toy.ops.LIMIT", "TABLE": "toy.ops.TABLE", "doubled": "toy.inner.deep.twice", "f": "toy.ops.f",
+        "g": "toy.ops.g", "h": "toy.ops.h", "only_there": "toy.ops.only_there", "same": "toy.ops.f"
+    }  # fmt: skip
+    assert modules["toy.inner.deep"]["classes"] == {
+        "Kind": {"base": "IntEnum", "enum": {"A": 1, "B": 4}},
+        "Fields": {"init": "(x, y=2)"},
+        "Wrapper": {"init": "(n, m=None)", "members": ["make", "size"]},
+        "Wrong": {"base": "Exception"},
+    }
+    assert space["schemas"]([tmp_path / "ops.cc"]) == ["f(Tensor! out, Tensor a, float b) -> ()"]
 
 
 @pytest.mark.parametrize("package", compat.PACKAGES)
-def test_the_docstring_lists_what_exists(package):
-    text = __import__(f"dodona.compat.{package}", fromlist=["x"]).__doc__
-    assert re.search(r"Functions: (.*)\.$", text).group(1).split(", ") == compat.functions(package)
+def test_the_stored_data_holds_names_and_defaults_and_nothing_else(package):
+    record = record_of(package)
+    for module in record["modules"].values():
+        assert set(module) <= {"functions", "classes", "values", "imports"}
+        for text in module.get("functions", {}).values():
+            tree = ast.parse(f"def f{text.rpartition(' -> ')[0]}: pass").body[0].args
+            assert not any(argument.annotation for argument in ast.walk(tree) if isinstance(argument, ast.arg))
+        for known in module.get("classes", {}).values():
+            assert set(known) <= {"init", "members", "base", "enum"}
+        for value in module.get("values", {}).values():
+            assert len(repr(value)) <= 80

@@ -64,15 +64,6 @@ def test_every_case_line_gives_the_same_bytes(op):
                 assert isinstance(value, torch.Tensor), (line, name)
 
 
-@pytest.mark.parametrize("package", compat.PACKAGES)
-def test_upstreams_functions_take_torch_tensors(package):
-    module = __import__(f"dodona.compat.{package}", fromlist=["x"])
-    for name in set(compat.functions(package)) & set(dodona.ops()) - {"cutlass_fp4_group_mm"}:
-        dialect = " --dialect flashinfer" if package == "flashinfer" else ""
-        case = dodona.gen(f"{name} {dodona.schema(name)['cases'][0]}{dialect}")
-        assert_same(case, torch_call(case, getattr(module, name))[0])
-
-
 def test_code_written_against_upstream_runs_on_the_cpu(monkeypatch):
     monkeypatch.delitem(sys.modules, "sgl_kernel", raising=False)
     compat.install("sgl_kernel")
@@ -99,7 +90,8 @@ def test_code_written_against_upstream_runs_on_the_cpu(monkeypatch):
             sgl_kernel.sgl_per_token_quant_fp8(x, q, s)
             assert torch.allclose(q.float() * s, x.float(), rtol=0.07, atol=0.05)
     finally:
-        del sys.modules["sgl_kernel"]
+        for name in [name for name in sys.modules if name.partition(".")[0] == "sgl_kernel"]:
+            del sys.modules[name]
 
 
 # ---- memory ----

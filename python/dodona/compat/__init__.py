@@ -1,23 +1,51 @@
-"""Upstream's packages, on the CPU: names and parameters are theirs, the arithmetic is the oracle's."""
+"""Upstream's packages, on the CPU: names and parameters are theirs, the arithmetic is the oracle's.
+
+    compat.install()                 # sgl_kernel and flashinfer with all their modules
+    import sgl_kernel, flashinfer.decode
+
+Every public name of upstream is there. What the oracle has not raises compat.NotOffered when it is called.
+"""
 
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
+import importlib.util
+
+from ._adapt import NotOffered, Refused
+from ._packages import Package
 
 PACKAGES = ("sgl_kernel", "flashinfer")
 
 
+def _package(name: str) -> Package:
+    return importlib.import_module(f"dodona.compat.{name}").PACKAGE
+
+
 def functions(package: str) -> list[str]:
     """The functions that dodona.compat.<package> has."""
-    return sorted(importlib.import_module(f"dodona.compat.{package}").__all__)
+    return _package(package).offered()
+
+
+def operators(package: str) -> list[str]:
+    """The operators of torch.ops.<package> that run."""
+    return _package(package).offered_torch_ops()
+
+
+def version(package: str) -> str:
+    """The version of upstream whose names and parameters these are."""
+    return _package(package).record.version
 
 
 def install(*packages: str) -> None:
-    """Makes `import sgl_kernel` and the like find the oracle. A package that is already imported is left alone, and refused."""
-    for package in packages or PACKAGES:
-        module: ModuleType = importlib.import_module(f"dodona.compat.{package}")
-        if sys.modules.get(package, module) is not module:
-            raise RuntimeError(f"{package} is already imported from {getattr(sys.modules[package], '__file__', 'elsewhere')}")
-        sys.modules[package] = module
+    """Makes `import sgl_kernel`, `import flashinfer.decode` and the like find the oracle, and where torch is there defines torch.ops.sgl_kernel.
+    A package that is already imported is left alone, and refused."""
+    for name in packages or PACKAGES:
+        package = _package(name)
+        package.install(importlib.import_module(f"dodona.compat.{name}"))
+        if package.record.schemas and importlib.util.find_spec("torch") is not None:
+            from ._torch_ops import define
+
+            define(package)
+
+
+__all__ = ["NotOffered", "PACKAGES", "Refused", "functions", "install", "operators", "version"]

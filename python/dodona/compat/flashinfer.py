@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from .._library import fail
-from .._ops import function
-from ._inventory import listing, offered, with_dialect
-
-_NAMES = offered("flashinfer")
+from . import _hooks as hooks
+from ._adapt import Op
+from ._packages import Package, in_place_of
 
 
-def fp4_quantize(
-    input: Any,
-    global_scale: Any,
-    sf_vec_size: int = 16,
-    sf_use_ue8m0: bool = False,
-    is_sf_swizzled_layout: bool = True,
-    is_sf_8x4_layout: bool = False,
-    is_global_scale_inversed: bool = False,
-    enable_pdl: Any = None,
-) -> Any:
-    """NVFP4 in blocks of 16 with e4m3 scales in tiles of 128 x 4: the only variant that the oracle has."""
-    if sf_vec_size != 16 or sf_use_ue8m0 or not is_sf_swizzled_layout or is_sf_8x4_layout or is_global_scale_inversed:
-        raise fail("has only sf_vec_size=16 with swizzled e4m3 scales", code="unsupported", op="fp4_quantize")
-    return function("scaled_fp4_quant")(input, global_scale, zero_block="amax")
+def device_support_pdl(device: object) -> bool:
+    """A CPU launches no kernels."""
+    return False
 
 
-def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        return with_dialect(name, "flashinfer")
-    raise AttributeError(f"dodona.compat.flashinfer has no {name}; dodona.compat.functions('flashinfer') lists what it has")
+MLA_ROPE = Op("mla_rope_quantize_fp8", around=hooks.heads_of_keys)
 
+FUNCTIONS = {
+    "bmm_fp8": Op(only={"backend": ("cublas", "cudnn", "cutlass", "auto")}),
+    "fp4_quantize": Op(
+        "scaled_fp4_quant",
+        names={"global_scale": "input_global_scale"},
+        only={"sf_use_ue8m0": (False,), "is_sf_swizzled_layout": (True,), "is_sf_8x4_layout": (False,), "sf_vec_size": (16,)},
+        around=hooks.fp4_rows,
+    ),
+    "gelu_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_and_mul")),
+    "gelu_tanh_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_tanh_and_mul")),
+    "merge_state": Op(before=hooks.lse_in_f32),
+    "mla_rope_quantize_fp8": MLA_ROPE,
+    "rope_quantize_fp8": MLA_ROPE,
+    "silu_and_mul": Op(before=hooks.rows_of_16_bytes("silu_and_mul")),
+    "trtllm_batch_decode_with_kv_cache_mla": Op(only={"sinks": (None,), "backend": ("auto", "trtllm-gen")}, around=hooks.one_query_token),
+}
 
-__all__ = sorted({*_NAMES, "fp4_quantize"})
-__doc__ = f"{__doc__}\n\n{listing(__all__)}"
+PACKAGE = Package(
+    "flashinfer",
+    FUNCTIONS,
+    torch_lines={},
+    own={"flashinfer.utils.device_support_pdl": device_support_pdl},
+    # How a kernel is launched, and what it works in.
+    ignored=frozenset({"enable_pdl", "workspace_buffer"}),
+)
+
+__getattr__, __dir__ = in_place_of(PACKAGE, globals())

@@ -2,26 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Optional
 
-from .._ops import function
-from ._inventory import listing, offered
-
-_NAMES = offered("sgl_kernel")
-
-
-def cutlass_fp4_group_mm(
-    a_fp4: Any, b_fp4: Any, a_blockscale: Any, b_blockscale: Any, alphas: Any, out_dtype: Any, device: Any = None, params: Any = None
-) -> Any:
-    """Upstream's grouped NVFP4 product: `params` is its dictionary (expert_offsets, problem_sizes, blockscale_offsets, ...)."""
-    return function("cutlass_fp4_group_mm")(a_fp4, b_fp4, a_blockscale, b_blockscale, alphas, out_dtype, **(params or {}))
+from . import _hooks as hooks
+from ._adapt import Op
+from ._packages import Package, in_place_of
 
 
-def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        return function(name)
-    raise AttributeError(f"dodona.compat.sgl_kernel has no {name}; dodona.compat.functions('sgl_kernel') lists what it has")
+@dataclass
+class FusedSetKVBufferArg:
+    """What apply_rope_with_cos_sin_cache_inplace writes to the KV cache beside rotating: `value` to v_buffer and the rotated keys to k_buffer,
+    at the rows `cache_loc` (int64). The scales must be None."""
+
+    value: Any
+    k_buffer: Any
+    v_buffer: Any
+    k_scale: Optional[float]
+    v_scale: Optional[float]
+    cache_loc: Any
 
 
-__all__ = sorted({*_NAMES, "cutlass_fp4_group_mm"})
-__doc__ = f"{__doc__}\n\n{listing(__all__)}"
+def is_arch_support_pdl() -> bool:
+    """A CPU launches no kernels."""
+    return False
+
+
+FUNCTIONS = {
+    "apply_rope_with_cos_sin_cache_inplace": Op(takes=("fused_set_kv_buffer_arg",), before=hooks.set_kv_buffer),
+    "cutlass_fp4_group_mm": Op(
+        takes=("params",), makes=("ab_strides", "c_strides", "problem_sizes", "expert_offsets", "blockscale_offsets"), before=hooks.params
+    ),
+    "gelu_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_and_mul")),
+    "gelu_tanh_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_tanh_and_mul")),
+    "merge_state": Op(before=hooks.lse_in_f32),
+    "merge_state_v2": Op(before=hooks.lse_in_f32),
+    "moe_fused_gate": Op(around=hooks.as_list),
+    "scaled_fp4_experts_quant": Op(around=hooks.room_for_experts),
+    "scaled_fp4_quant": Op(before=hooks.rows),
+    "shuffle_rows": Op(takes=("output_tensor_shape",), before=hooks.stated_shape),
+    "silu_and_mul": Op(before=hooks.rows_of_16_bytes("silu_and_mul")),
+    "weak_ref_tensor": Op(around=hooks.same_memory),
+}
+
+# The operators torch.ops.sgl_kernel, which take outputs in other places, and name some arguments otherwise.
+OPERATORS = {
+    "apply_rope_pos_ids_cos_sin_cache": Op(
+        "apply_rope_with_cos_sin_cache_inplace",
+        names={"q_rope": "query", "k_rope": "key", "pos_ids": "positions", "v": "value", "kv_cache_loc": "cache_loc"},
+        takes=("q", "k", "interleave"),
+        makes=("head_size", "is_neox"),
+        before=hooks.separate_outputs,
+    ),
+    "bmm_fp8": Op(names={"D": "out"}),
+    "cutlass_fp4_group_mm": Op(names={"a": "a_fp4", "b": "b_fp4", "sf_offsets": "blockscale_offsets", "output": "out"}),
+    "dsv3_router_gemm": Op(names={"mat_a": "hidden_states", "mat_b": "router_weights"}),
+    "moe_fused_gate": Op(names={"input": "input_tensor"}),
+    "moe_sum_reduce": Op(names={"input": "input_tensor", "output": "output_tensor"}),
+    "scaled_fp4_experts_quant": Op(
+        names={"input": "input_tensor", "input_offset_by_experts": "expert_offsets", "output_scale_offset_by_experts": "blockscale_offsets"},
+        takes=("output", "output_scale"),
+        around=hooks.words_of_experts_scales,
+    ),
+    "scaled_fp4_quant": Op(names={"input_scale": "input_global_scale"}, before=hooks.words_of_scales),
+    "shuffle_rows": Op(names={"input": "input_tensor", "output": "output_tensor"}),
+    "weak_ref_tensor": Op(around=hooks.same_memory),
+}
+
+PACKAGE = Package(
+    "sgl_kernel",
+    FUNCTIONS,
+    torch_lines=OPERATORS,
+    own={"sgl_kernel.elementwise.FusedSetKVBufferArg": FusedSetKVBufferArg, "sgl_kernel.utils.is_arch_support_pdl": is_arch_support_pdl},
+    # How a kernel is launched, and what it works in.
+    ignored=frozenset({"enable_pdl", "device", "workspace", "workspace_buffer", "cublas_handle"}),
+)
+
+__getattr__, __dir__ = in_place_of(PACKAGE, globals())

@@ -1,0 +1,176 @@
+"""An adapter: a function with upstream's signature that calls one of our ops.
+
+What the two have in common by name needs no word. An `Op` says the rest: upstream's name for an argument, what carries no numerics, what is
+handed over in another shape.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any, Callable, Mapping, Optional
+
+from .._library import BadType, BadValue, Error
+from .._ops import _parameters, function, plan_of
+from ._upstream import Named
+
+
+class Refused(BadValue, BadType, AssertionError, RuntimeError):
+    """What an adapter refuses. Upstream's wrappers and kernels do it with ValueError, TypeError, AssertionError and RuntimeError: it is each."""
+
+
+class NotOffered(Refused, NotImplementedError):
+    """A function, or a variant of one, that upstream has and the oracle has not."""
+
+
+def refuse(name: str, message: str, *, kind: type[Refused] = Refused, code: str = "bad_value", argument: str = "") -> Refused:
+    error = kind(f"{name}: {argument + ' ' if argument else ''}{message}")
+    error.code, error.op, error.argument = code, name, argument
+    return error
+
+
+def as_refused(error: Error, name: str) -> Error:
+    """The same error as upstream's callers catch it, beginning with the name that they called."""
+    if isinstance(error, (Refused, MemoryError)):
+        return error
+    text = str(error)
+    made = (NotOffered if error.code == "unsupported" else Refused)(text if text.startswith(f"{name}:") else f"{name}: {text}")
+    made.code, made.op, made.argument = error.code, error.op, error.argument
+    return made
+
+
+Call = dict  # the arguments of one call by name: upstream's, and ours where a hook adds them
+
+
+@dataclass(frozen=True)
+class Op:
+    """How a function of upstream's is one of our ops; its members say what names and defaults do not."""
+
+    op: str = ""  # ours, where its name differs
+    names: Mapping[str, str] = field(default_factory=dict)  # upstream's argument -> ours
+    only: Mapping[str, tuple] = field(default_factory=dict)  # upstream's argument -> the values that are offered
+    takes: tuple[str, ...] = ()  # arguments of upstream's that a hook turns into others
+    makes: tuple[str, ...] = ()  # arguments of ours that a hook gives
+    before: Optional[Callable[[Call], None]] = None  # changes the arguments
+    around: Optional[Callable[[Callable[[Call], Any], Call], Any]] = None  # makes the call: around(run, call)
+
+
+class Adapter:
+    """Upstream's signature over our op."""
+
+    def __init__(self, name: str, signature: inspect.Signature, line: Op, dialect: str, ignored: frozenset[str]) -> None:
+        self.name, self.line, self.op = name, line, line.op or name
+        self.returns = signature.return_annotation
+        plan = plan_of(self.op)
+        self.fields = {parameter: of or parameter for parameter, of, _ in _parameters(plan)}
+        self.names = self._names(signature, ignored)  # upstream's argument -> ours, for those that are handed on
+        self.types = self._types(plan)  # an attribute of ours -> the output of upstream's that has its type
+        self.ours = self._ours(signature, plan, dialect)  # what our op takes beside them
+        self.signature = signature.replace(parameters=[*signature.parameters.values(), *self.ours])
+        self.function = self._function()
+
+    def _names(self, signature: inspect.Signature, ignored: frozenset[str]) -> dict[str, str]:
+        by_field = {of: parameter for parameter, of in self.fields.items()}
+        found = {}
+        for theirs in signature.parameters:
+            if theirs in ignored or theirs in self.line.takes or theirs in self.line.only:
+                continue
+            ours = self.line.names.get(theirs, theirs)
+            if ours not in self.fields and ours not in by_field:
+                raise LookupError(f"{self.name}: {self.op} has no {ours}, and no line says what becomes of it")
+            found[theirs] = ours if ours in self.fields else by_field[ours]
+        return found
+
+    def _types(self, plan: Any) -> dict[str, str]:
+        outputs = {self.fields[ours]: theirs for theirs, ours in self.names.items()}
+        found = {}
+        for slot in plan.slots:
+            attr = slot.spec.get("dtype_attr")
+            if attr and slot.name in outputs and attr not in self.names.values() and attr not in self.line.makes:
+                found[attr] = outputs[slot.name]
+        return found
+
+    def _ours(self, signature: inspect.Signature, plan: Any, dialect: str) -> list[inspect.Parameter]:
+        """By keyword: the recipe, with the package's choices for defaults, outputs that upstream makes itself, mode and threads."""
+        recipe = {spec["name"]: spec["dialects"][dialect] for spec in plan.schema["attributes"] if dialect in spec.get("dialects", {})}
+        idle = {spec["name"] for spec in plan.schema["attributes"] if spec["no_effect"]}
+        idle.update(parameter for parameter, of, _ in _parameters(plan) if not of)
+        taken = {*self.names.values(), *self.types, *self.line.makes, *signature.parameters, *idle}
+        found = []
+        for name, parameter in inspect.signature(function(self.op)).parameters.items():
+            if name not in taken:
+                default = recipe.get(name, None if parameter.default is parameter.empty else parameter.default)
+                found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
+        return found
+
+    def _function(self) -> Callable[..., Any]:
+        """A def with upstream's parameters: a call costs no more than handing them on."""
+        space = {"_op": function(self.op), "_hooked": self._hooked, "_Error": Error, "_as_refused": as_refused, "_one": _one}
+        head = []
+        for parameter in self.signature.parameters.values():
+            if parameter.kind is parameter.KEYWORD_ONLY and "*" not in head:
+                head.append("*")
+            head.append(parameter.name)
+            if parameter.default is not parameter.empty:
+                space[f"_{parameter.name}"] = parameter.default
+                head[-1] += f"=_{parameter.name}"
+        given = {**{theirs: theirs for theirs in (*self.names, *self.line.takes, *self.line.only)}, **{p.name: p.name for p in self.ours}}
+        if self.line.before or self.line.around or self.line.only:
+            call = f"_hooked({_arguments(given)})"
+        else:
+            types = {attr: f"{output}.dtype" for attr, output in self.types.items()}
+            call = f"_op({_arguments({**{self.names.get(name, name): name for name in given}, **types})})"
+        body = {"None": call, "()": call, "Tensor[]": f"return list({call})"}.get(self.returns, f"return _one({call})")
+        lines = [f"def {self.name}({', '.join(head)}):", "    try:", f"        {body}", "    except _Error as error:"]
+        exec("\n".join([*lines, f"        raise _as_refused(error, {self.name!r}) from None"]), space)
+        made = space[self.name]
+        made.__doc__, made.__module__ = function(self.op).__doc__, "dodona.compat"
+        return made
+
+    def _hooked(self, **call: Any) -> Any:
+        for name, values in self.line.only.items():
+            given = call.pop(name)
+            if not any(given is value or (isinstance(value, type(given)) and given == value) for value in values):
+                offered = " or ".join(map(repr, values))
+                raise refuse(self.name, f"is {given!r}, offered is {offered}", kind=NotOffered, code="unsupported", argument=name)
+        if self.line.before:
+            self.line.before(call)
+        return self.line.around(self._run, call) if self.line.around else self._run(call)
+
+    def _run(self, call: Call) -> Any:
+        """Our op with what the hooks left of the call."""
+        given = {self.names.get(name, name): value for name, value in call.items() if name not in self.line.takes}
+        given.update({attr: call[output].dtype for attr, output in self.types.items()})
+        return function(self.op)(**given)
+
+
+def _arguments(given: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in given.items())
+
+
+def _one(result: Any) -> Any:
+    """One output is handed back bare, also where our op could have given more."""
+    return result[0] if type(result) is tuple and len(result) == 1 else result
+
+
+def absent(place: str, offered: list[str], signature: inspect.Signature | None = None) -> Callable[..., Any]:
+    """A function of upstream's that the oracle has not: it is there to be imported, and says so when it is called."""
+    package, name = place.partition(".")[0], place.rpartition(".")[2]
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        raise refuse(name, f"{place} is not offered; dodona.compat has of {package}: {', '.join(offered)}", kind=NotOffered, code="unsupported")
+
+    called.__name__ = called.__qualname__ = name
+    called.__module__ = place.rpartition(".")[0]
+    called.__doc__ = f"{place}: not offered by dodona.compat."
+    if signature is not None:
+        called.__signature__ = signature  # type: ignore[attr-defined]
+    return called
+
+
+def absent_class(place: str, offered: list[str], members: list[str]) -> type:
+    """Likewise a class: it can be imported, subclassed and asked for its members by name, and raises where an object is made."""
+    module, _, name = place.rpartition(".")
+    raising = absent(place, offered)
+    body = {"__module__": module, "__qualname__": name, "__doc__": raising.__doc__, "__init__": lambda self, *args, **kwargs: raising()}
+    return type(name, (), {**{member: Named(f"{place}.{member}") for member in members}, **body})

@@ -1,0 +1,219 @@
+"""What upstream's functions do with their arguments before the kernel sees them, for NumPy arrays and torch tensors alike."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable
+
+import numpy as np
+
+from .._arrays import Typed, as_dtype, dtype_name, is_torch
+from ._adapt import Call, refuse
+
+Run = Callable[[Call], Any]
+
+
+def as_f32(value: Any) -> Any:
+    """Widened, as upstream's `.to(torch.float32)`; the same object when it is that already. 16-bit codes are bf16."""
+    if is_torch(value):
+        return value.float()
+    if isinstance(value, np.ndarray) and value.dtype == np.uint16:
+        return (value.astype(np.uint32) << 16).view(np.float32)
+    return value.astype(np.float32, copy=False) if isinstance(value, np.ndarray) else value
+
+
+def bare(value: Any) -> Any:
+    return value.array if isinstance(value, Typed) else value
+
+
+def bytes_of_a_row(value: Any) -> int:
+    value = bare(value)
+    if not getattr(value, "ndim", 0):
+        return 0
+    return value.shape[-1] * (value.element_size() if is_torch(value) else value.dtype.itemsize)
+
+
+def bytes_as(value: Any, name: str) -> Any:
+    """The same memory as elements of an 8-bit type: int32 words that hold four block scales, or bytes."""
+    if not is_torch(value):
+        return as_dtype(value.view(np.uint8), name)
+    import torch
+
+    kind = getattr(torch, {"f8_e4m3": "float8_e4m3fn", "u8": "uint8"}[name], None)
+    return as_dtype(value.view(torch.uint8), name) if kind is None else value.view(kind)
+
+
+# ---- several functions ----
+
+
+def lse_in_f32(call: Call) -> None:
+    call["s_a"], call["s_b"] = as_f32(call["s_a"]), as_f32(call["s_b"])
+
+
+def rows_of_16_bytes(name: str) -> Callable[[Call], None]:
+    """The kernels load 16 bytes at a time."""
+
+    def check(call: Call) -> None:
+        row = bytes_of_a_row(call["input"])
+        if row % 16:
+            raise refuse(name, f"has rows of {row} bytes, expected a multiple of 16 bytes", argument="input", code="bad_shape")
+
+    return check
+
+
+# ---- sgl_kernel ----
+
+
+def set_kv_buffer(call: Call) -> None:
+    """FusedSetKVBufferArg, taken apart."""
+    fused = call.pop("fused_set_kv_buffer_arg", None)
+    cache = call["cos_sin_cache"]
+    if hasattr(cache, "dtype") and dtype_name(cache.dtype) != "f32":
+        raise refuse("apply_rope_with_cos_sin_cache_inplace", "should be float32", argument="cos_sin_cache", code="bad_dtype")
+    if fused is None:
+        return
+    name, argument = "apply_rope_with_cos_sin_cache_inplace", "fused_set_kv_buffer_arg"
+    if not all(hasattr(fused, field) for field in ("value", "k_buffer", "v_buffer", "k_scale", "v_scale", "cache_loc")):
+        raise refuse(name, f"is {fused!r}, expected a FusedSetKVBufferArg", argument=argument, code="bad_dtype")
+    for scale in ("k_scale", "v_scale"):
+        if getattr(fused, scale) is not None:
+            raise refuse(name, f"has a {scale}, which upstream does not support", argument=argument)
+    call.update({field: getattr(fused, field) for field in ("value", "k_buffer", "v_buffer", "cache_loc")})
+
+
+def rows(call: Call) -> None:
+    """Leading dimensions as one; what cannot be viewed so is copied."""
+    if getattr(call["input"], "ndim", 2) > 2:
+        call["input"] = call["input"].reshape(-1, call["input"].shape[-1])
+
+
+def params(call: Call) -> None:
+    """Upstream's dictionary of the grouped product."""
+    wanted = ("ab_strides", "c_strides", "problem_sizes", "expert_offsets", "blockscale_offsets")
+    given = call.pop("params")
+    missing = [name for name in wanted if name not in given]
+    if "expert_offsets" in missing:
+        raise refuse("cutlass_fp4_group_mm", f"has no {', '.join(missing)}", argument="params", code="missing_argument")
+    call.update({name: given[name] for name in wanted if name in given})
+
+
+def stated_shape(call: Call) -> None:
+    """The caller says how large the output is: rows of the map, columns of the input."""
+    source, stated = bare(call["input_tensor"]), tuple(call.pop("output_tensor_shape"))
+    made = (len(call["dst2src_map"]), *source.shape[1:])
+    if stated != made:
+        raise refuse("shuffle_rows", f"is {list(stated)}, expected {list(made)}", argument="output_tensor_shape", code="bad_shape")
+
+
+def room_for_experts(run: Run, call: Call) -> Any:
+    """Upstream allocates scales for the most tokens that an expert may have, whatever comes, and refuses more."""
+    topk, expert_map = call["topk"], call["expert_map"]
+    most = int(os.environ.get("MODELOPT_MAX_TOKENS_PER_EXPERT", 65536)) * topk
+    used = (call["input_tensor"] if expert_map is None else expert_map).shape[0]
+    if used > most:
+        text = f"has {used} rows, at most {most} go with topk={topk} (MODELOPT_MAX_TOKENS_PER_EXPERT)"
+        raise refuse("scaled_fp4_experts_quant", text, argument="input_tensor", code="bad_shape")
+    output, scales = run(call)
+    if scales.shape[0] >= most:
+        return output, scales
+    shape = (most, *scales.shape[1:])
+    room = scales.new_empty(shape) if is_torch(scales) else np.empty(shape, scales.dtype)
+    room[: scales.shape[0]] = scales
+    return output, room
+
+
+def as_list(run: Run, call: Call) -> Any:
+    """The operator's Tensor[]."""
+    return list(run(call))
+
+
+def same_memory(run: Run, call: Call) -> Any:
+    """A tensor of any type and rank over the same memory; what is no tensor comes back as it is."""
+    value = call["tensor"]
+    return value[...] if is_torch(value) or isinstance(value, np.ndarray) else value
+
+
+# ---- sgl_kernel's operators ----
+
+
+def separate_outputs(call: Call) -> None:
+    """The operator of the rotation reads q and k and writes q_rope and k_rope, which need not be the same memory."""
+    for source, output in (("q", "q_rope"), ("k", "k_rope")):
+        if call[source].data_ptr() != call[output].data_ptr():
+            call[output].copy_(call[source])
+    call["head_size"], call["is_neox"] = call["q"].shape[-1], not call["interleave"]
+    for taken in ("q", "k", "interleave"):
+        del call[taken]
+
+
+def words_of_scales(call: Call) -> None:
+    call["output_scale"] = bytes_as(call["output_scale"], "f8_e4m3")
+
+
+def words_of_experts_scales(run: Run, call: Call) -> None:
+    output, words = call.pop("output"), call.pop("output_scale")
+    codes, scales = run(call)
+    output.copy_(codes)
+    bytes_as(words, "u8")[: scales.shape[0]] = bytes_as(scales, "u8")
+
+
+# ---- flashinfer ----
+
+
+def one_query_token(run: Run, call: Call) -> Any:
+    """Scales may be tensors; the output of one query token a request has no dimension for it."""
+    for scale in ("bmm1_scale", "bmm2_scale"):
+        if hasattr(call[scale], "dtype") and hasattr(call[scale], "item"):
+            if dtype_name(call[scale].dtype) != "f32":
+                text = f"is a tensor of {call[scale].dtype}, expected float32"
+                raise refuse("trtllm_batch_decode_with_kv_cache_mla", text, argument=scale, code="bad_dtype")
+            call[scale] = float(call[scale].item())
+    out, query = call["out"], call["query"]
+    if getattr(out, "ndim", 4) == 3 and query.shape[1] == 1:
+        call["out"] = out[:, None]
+    result = run(call)
+    if type(result) is not tuple:
+        return result if out is None else out
+    return result if out is None else (out, *result[1:])
+
+
+def types_of_outputs(call: Call) -> None:
+    """Without a type, that of the first output that is given; bytes have none."""
+    if call["quantize_dtype"] is None:
+        outputs = (call[name] for name in ("q_rope_out", "k_rope_out", "q_nope_out", "k_nope_out"))
+        kinds = (dtype_name(out.dtype) for out in outputs if out is not None)
+        call["quantize_dtype"] = next((kind for kind in kinds if kind != "u8"), None)
+
+
+def heads_of_keys(run: Run, call: Call) -> Any:
+    """Keys may have heads, [T, H, D]: they are then rotated and quantized as queries are, with the keys' scale."""
+    types_of_outputs(call)
+    k_rope, k_nope = call["k_rope"], call["k_nope"]
+    if k_rope.ndim == 2:
+        return run(call)
+    given = (call["k_rope_out"], call["k_nope_out"])
+    first = {"k_rope": k_rope[:, 0], "k_nope": k_nope[:, 0], "k_rope_out": None, "k_nope_out": None}
+    q_rope_out, _, q_nope_out, _ = run({**call, **first})
+    keys = {"q_rope": k_rope, "q_nope": k_nope, "q_rope_out": given[0], "q_nope_out": given[1], "quant_scale_q": call["quant_scale_kv"]}
+    k_rope_out, _, k_nope_out, _ = run({**call, **first, **keys})
+    return q_rope_out, k_rope_out, q_nope_out, k_nope_out
+
+
+def fp4_rows(run: Run, call: Call) -> Any:
+    """Any leading dimensions, columns first too; scales come as bytes, in rows as long as there are blocks."""
+    value = call["input"]
+    strides = value.stride() if is_torch(value) else tuple(stride // value.itemsize for stride in value.strides)
+    turned = strides[-2] == 1
+    value = value.swapaxes(-2, -1) if turned else value
+    *lead, columns = value.shape
+    padded = -(-columns // 64) * 4 * -(-int(np.prod(lead)) // 128) * 128
+    if columns % 16 or padded % (columns // 16):
+        text = f"has rows of {columns}, expected a multiple of 16 whose {columns // 16} blocks divide the {padded} scales that there are with padding"
+        raise refuse("fp4_quantize", text, argument="input", code="bad_shape")
+    call["input"] = value.reshape(-1, columns)
+    if call["global_scale"] is None:
+        call["global_scale"] = as_f32(value.new_ones(1)) if is_torch(value) else np.ones(1, np.float32)
+    codes, scales = run(call)
+    scales = bare(bytes_as(scales, "u8")).reshape(-1, columns // 16)
+    codes = codes.reshape(*lead, columns // 2)
+    return (codes.swapaxes(-2, -1), scales.swapaxes(-2, -1)) if turned else (codes, scales)

@@ -1,0 +1,113 @@
+"""What a version of an upstream package offers, by name: upstream/PACKAGE.json, which tools/upstream-signatures makes from its sources."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, Iterator
+
+
+class Named:
+    """A value of upstream that is known here by its name alone."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Named) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def value_of(text: str) -> Any:
+    """A default as upstream writes it. torch's names are torch's where a program has imported it."""
+    torch = sys.modules.get("torch")
+    if text.startswith("torch.") and hasattr(torch, text[len("torch.") :]):
+        return getattr(torch, text[len("torch.") :])
+    try:
+        return ast.literal_eval(text)
+    except ValueError:
+        return Named(text)
+
+
+def signature_of(text: str) -> inspect.Signature:
+    """`(input, eps=1e-06, *, out=None) -> Tensor`; the annotation is the text of what is returned."""
+    head, _, returned = text.rpartition(" -> ")
+    arguments = ast.parse(f"def f{head}: pass").body[0].args  # type: ignore[attr-defined]
+    kinds = inspect.Parameter
+    listed = []
+
+    def add(node: ast.arg, kind: Any, default: ast.expr | None) -> None:
+        value = inspect.Parameter.empty if default is None else value_of(ast.unparse(default))
+        listed.append(inspect.Parameter(node.arg, kind, default=value))
+
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
+    for node, default in zip(plain, defaults):
+        add(node, kinds.POSITIONAL_OR_KEYWORD, default)
+    if arguments.vararg:
+        add(arguments.vararg, kinds.VAR_POSITIONAL, None)
+    for node, default in zip(arguments.kwonlyargs, arguments.kw_defaults):
+        add(node, kinds.KEYWORD_ONLY, default)
+    if arguments.kwarg:
+        add(arguments.kwarg, kinds.VAR_KEYWORD, None)
+    return inspect.Signature(listed, return_annotation=returned)
+
+
+def signature_of_schema(schema: str) -> inspect.Signature:
+    """A torch operator's schema: `rmsnorm(Tensor! output, Tensor input, float eps) -> ()`. Annotations are the types, as text."""
+    head, returned = re.fullmatch(r"\w+\((.*)\) -> (.*)", schema).groups()  # type: ignore[union-attr]
+    listed = []
+    for part in filter(None, head.split(", ")):
+        kind, _, name = part.rpartition(" ")
+        name, equals, default = name.partition("=")
+        value = ast.literal_eval(default) if equals else inspect.Parameter.empty
+        listed.append(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=value, annotation=kind))
+    return inspect.Signature(listed, return_annotation=returned.strip("()") if "[" in returned else returned)
+
+
+class Record:
+    """One package at one version."""
+
+    def __init__(self, package: str) -> None:
+        content = json.loads((Path(__file__).parent / "upstream" / f"{package}.json").read_text())
+        self.package, self.version = package, content["version"]
+        self.modules: dict[str, dict[str, Any]] = content["modules"]
+        for name in list(self.modules):  # folders that hold modules and no file of their own
+            for end in range(len(name)):
+                if name[end] == ".":
+                    self.modules.setdefault(name[:end], {})
+        self.schemas = {schema.partition("(")[0]: schema for schema in content.get("torch_ops", [])}
+
+    def names(self, module: str) -> Iterator[str]:
+        for part in self.modules[module].values():
+            yield from part
+
+    def find(self, module: str, name: str) -> tuple[str, str, Any] | None:
+        """Where `name` of `module` is defined, as what kind of thing, and what is known of it."""
+        place = self.modules[module].get("imports", {}).get(name, f"{module}.{name}")
+        owner, _, name = place.rpartition(".")
+        for kind in ("functions", "classes", "values"):
+            if name in self.modules.get(owner, {}).get(kind, {}):
+                return place, kind, self.modules[owner][kind][name]
+        return None
+
+    def function(self, name: str) -> tuple[str, str]:
+        """Where the function of this name is defined, and its signature: what the package itself shows, else the one module that has it."""
+        found = self.find(self.package, name)
+        if found is not None and found[1] == "functions":
+            return found[0], found[2]
+        places = [module for module, parts in self.modules.items() if name in parts.get("functions", {})]
+        if len(places) != 1:
+            raise LookupError(f"{self.package} {self.version} has {len(places)} functions called {name}")
+        return f"{places[0]}.{name}", self.modules[places[0]]["functions"][name]

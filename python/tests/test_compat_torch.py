@@ -1,0 +1,129 @@
+"""In upstream's place with real torch tensors: functions, and the operators torch.ops.sgl_kernel."""
+
+import pytest
+import torch
+from test_torch import bytes_of, to_torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from upstream_calls import UpstreamCall, assert_returned, lines_of
+
+import dodona
+from dodona import compat
+
+FUNCTIONS = [(package, name) for package in compat.PACKAGES for name in compat.functions(package)]
+OPERATORS = compat.operators("sgl_kernel")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operators():
+    from dodona.compat._torch_ops import define
+
+    define(compat._package("sgl_kernel"))
+
+
+def type_of(name):
+    return getattr(torch, {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2"}[name])
+
+
+def calls(package, name, operator=False):
+    """The op's case lines as upstream's callers write them, less those that upstream refuses."""
+    adapter = compat._package(package).torch_adapter(name) if operator else compat._package(package).adapter(name)
+    made = [(line, UpstreamCall(package, name, dodona.gen(line), to_torch, type_of if operator else str, operator)) for line in lines_of(adapter.op, package)]
+    assert any(call.said for _, call in made)
+    return [(line, call) for line, call in made if call.said]
+
+
+@pytest.mark.parametrize("package, name", FUNCTIONS)
+def test_functions_take_and_give_tensors(package, name):
+    adapter = compat._package(package).adapter(name)
+    ran = 0
+    for line, call in calls(package, name):
+        try:
+            returned, outputs = call.run(adapter.function)
+        except compat.Refused as refused:
+            assert "multiple of 16" in str(refused), line
+            continue
+        if "return_lse" not in line:
+            assert_returned(adapter, returned)
+        for output, wanted in call.wanted.items():
+            value = outputs[output]
+            value = value[: wanted.shape[0]] if name == "scaled_fp4_experts_quant" else value
+            assert bytes_of(value) == wanted.tobytes(), (line, output)
+        ran += 1
+    assert ran
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_run_on_the_cpu(name):
+    adapter = compat._package("sgl_kernel").torch_adapter(name)
+    operator = getattr(torch.ops.sgl_kernel, name).default
+    for line, call in calls("sgl_kernel", name, operator=True):
+        returned, outputs = call.run(lambda **given: operator(**given))
+        assert_returned(adapter, returned)
+        for output, wanted in call.wanted.items():
+            value = outputs[output].view(torch.uint8) if outputs[output].dtype == torch.int32 and wanted.itemsize == 1 else outputs[output]
+            assert bytes_of(value[: wanted.shape[0]] if wanted.ndim else value) == wanted.tobytes(), (line, output)
+
+
+def moved(value, device):
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_give_the_shapes_and_types_of_the_cpu_on_the_meta_device_and_to_compilers(name):
+    operator = getattr(torch.ops.sgl_kernel, name).default
+    described = lambda result: [(one.shape, one.dtype) for one in (result if isinstance(result, (list, tuple)) else [result]) if one is not None]
+    for line, call in calls("sgl_kernel", name, operator=True):
+        meta = {key: moved(value, "meta") for key, value in call.arguments.items()}
+        on_meta = operator(**meta)
+        with FakeTensorMode() as mode:
+            fake = {key: mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for key, value in call.arguments.items()}
+            traced = operator(**fake)
+        real = operator(**call.arguments)
+        assert described(on_meta) == described(real) == described(traced), line
+
+
+def test_a_program_may_register_its_own_shapes_for_an_operator_as_for_upstreams():
+    @torch.library.register_fake("sgl_kernel::moe_fused_gate")
+    def shapes(input, bias, *rest):
+        return [input.new_empty(5)]
+
+    with FakeTensorMode():
+        (made,) = torch.ops.sgl_kernel.moe_fused_gate(torch.empty(4, 256), torch.empty(256), 8, 4, 8, 0, 1.0, False)
+    assert made.shape == (5,)
+
+
+def test_operators_that_are_not_offered_are_defined_and_raise():
+    x = torch.zeros(8, 8)
+    with pytest.raises(NotImplementedError, match="awq_dequantize: torch.ops.sgl_kernel.awq_dequantize is not offered; .* rmsnorm"):
+        torch.ops.sgl_kernel.awq_dequantize(x, x, x)
+    for name in compat._package("sgl_kernel").record.schemas:
+        assert hasattr(torch.ops.sgl_kernel, name)
+
+
+def test_refusals_of_operators_are_caught_as_torchs():
+    with pytest.raises(RuntimeError, match=r"rmsnorm: weight has shape \[7\], expected \[H\]"):
+        torch.ops.sgl_kernel.rmsnorm(torch.empty(2, 8), torch.ones(2, 8), torch.ones(7), 1e-6, False)
+
+
+def test_defaults_are_torchs_own_types():
+    import inspect
+
+    import dodona.compat.sgl_kernel as sgl_kernel
+
+    assert inspect.signature(sgl_kernel.dsv3_router_gemm).parameters["out_dtype"].default in (torch.bfloat16, "torch.bfloat16")
+
+
+def test_weak_references_take_every_type_and_rank_of_torch():
+    from dodona.compat.sgl_kernel import weak_ref_tensor
+
+    kinds = [torch.complex64, torch.uint32, torch.float8_e4m3fnuz, torch.bool]
+    for tensor in [torch.zeros((1,) * 7), *(torch.zeros(2, 3, dtype=kind) for kind in kinds)]:
+        seen = weak_ref_tensor(tensor)
+        assert seen.data_ptr() == tensor.data_ptr() and seen.dtype == tensor.dtype and seen.shape == tensor.shape
+
+
+def test_log_sum_exps_in_bfloat16_are_widened():
+    from dodona.compat.sgl_kernel import merge_state_v2
+
+    v, s = torch.randn(5, 8, 64).bfloat16(), torch.randn(5, 8).bfloat16()
+    assert torch.equal(merge_state_v2(v, s, v + 1, s)[0], merge_state_v2(v, s.float(), v + 1, s.float())[0])
