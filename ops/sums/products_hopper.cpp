@@ -6,17 +6,18 @@
 
 #include "core/threads.h"
 #include "dodona/error.h"
+#include "ops/tiles/mma.h"
 #include "quant/element.h"
 #include "quant/hopper/fast_math.h"
-#include "quant/tensor_core/accumulate.h"
+#include "quant/tensor_core/decode.h"
 
 namespace dodona::ops {
 namespace {
 
 namespace hw = quant::hopper;
-namespace mma = quant::tensor_core;
 
-constexpr std::int64_t group = 64;  // columns decoded at a time
+// Columns and numbers of each that are decoded at a time: a panel of them stays in the first cache while all rows pass over it.
+constexpr std::int64_t group = 64, decoded_k = 256;
 
 /// Columns first <= j < first + columns of a product.
 struct Task {
@@ -34,13 +35,18 @@ const std::byte* line_of(const Operand& operand, std::int64_t line) {
 /// Sums of a range of K, [rows, columns].
 using SpanSums = std::function<void(std::int64_t begin, std::int64_t end, std::vector<float>& sums)>;
 
-SpanSums sums_of_unit(const Task& task, const mma::MmaSpec& unit) {
-  const Operand &a = task.product.a, &b = task.product.b;
-  const auto rows = std::make_shared<mma::MmaRows>(unit, a.type, a.codes, a.count, a.k, a.stride);
-  const auto columns = std::make_shared<mma::MmaColumns>(unit, b.type, line_of(b, task.first), task.columns, b.k, b.stride);
-  return [rows, columns](std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
+SpanSums sums_of_unit(const Task& task, const quant::tensor_core::MmaSpec& unit, Isa isa) {
+  return [&task, &unit, isa](std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
     std::fill(sums.begin(), sums.end(), 0.0f);
-    mma::accumulate(*rows, *columns, begin, end, sums.data(), columns->columns());
+    const Operand &a = task.product.a, &b = task.product.b;
+    const std::byte *const left = line_of(a, 0), *const right = line_of(b, task.first);
+    const std::int64_t granule = quant::tensor_core::granule_of(unit), most = decoded_k / granule * granule;
+    for (std::int64_t k = begin; k < end; k += most) {
+      const std::int64_t width = std::min(most, end - k);
+      const MmaRows rows(unit, a.type, left + k * bits(a.type) / 8, task.rows(), width, a.stride, isa);
+      const MmaColumns columns(unit, b.type, right + k * bits(b.type) / 8, task.columns, width, b.stride, isa);
+      accumulate(rows, columns, 0, width, sums.data(), task.columns);
+    }
   };
 }
 
@@ -51,18 +57,17 @@ SpanSums sums_of_integers(const Task& task) {
     const auto* const column = reinterpret_cast<const std::int8_t*>(line_of(b, task.first)) + begin;
     for (std::int64_t i = 0; i < task.rows(); ++i) {
       std::fill(row.begin(), row.end(), 0);
-      mma::accumulate_i8(reinterpret_cast<const std::int8_t*>(line_of(a, i)) + begin, column, end - begin, task.columns, b.stride,
-                         row.data());
+      accumulate_i8(reinterpret_cast<const std::int8_t*>(line_of(a, i)) + begin, column, end - begin, task.columns, b.stride, row.data());
       std::copy(row.begin(), row.end(), sums.begin() + i * task.columns);
     }
   };
 }
 
-SpanSums span_sums(const Task& task, const Accumulator& kernel) {
+SpanSums span_sums(const Task& task, const Accumulator& kernel, Isa isa) {
   const Operand &a = task.product.a, &b = task.product.b;
   if (a.k_stride != 1 || b.k_stride != 1 || a.zeros || b.zeros)
     throw Error(ErrorCode::unsupported, "", "", "the H200's kernels take operands that are dense along K, without zero points");
-  if (kernel.unit != nullptr && kernel.order != Order::blocks) return sums_of_unit(task, *kernel.unit);
+  if (kernel.unit != nullptr && kernel.order != Order::blocks) return sums_of_unit(task, *kernel.unit, isa);
   if (kernel.order == Order::exact && a.type == DType::i8 && b.type == DType::i8) return sums_of_integers(task);
   throw Error(ErrorCode::unsupported, "", "", "no kernel of the H200 has such a sum");
 }
@@ -72,9 +77,9 @@ float scale_at(const BlockScales& scales, std::int64_t line, std::int64_t k) {
 }
 
 /// Whole sums of a task, before its epilogue.
-std::vector<float> sums_of(const Task& task, const Accumulator& kernel) {
+std::vector<float> sums_of(const Task& task, const Accumulator& kernel, Isa isa) {
   const Operand &a = task.product.a, &b = task.product.b;
-  const SpanSums sum = span_sums(task, kernel);
+  const SpanSums sum = span_sums(task, kernel, isa);
   std::vector<float> total(task.elements(), 0.0f), part(total.size());
   if (kernel.promote_every > 0) {
     for (std::int64_t begin = 0; begin < a.k; begin += kernel.promote_every) {
@@ -112,8 +117,8 @@ float finished(const Epilogue& epilogue, float x, std::int64_t i, std::int64_t j
   return adds ? hw::add(x, addend) : x;
 }
 
-void run(const Task& task, const Accumulator& kernel, const Tensor& out) {
-  std::vector<float> sums = sums_of(task, kernel);
+void run(const Task& task, const Accumulator& kernel, const Tensor& out, Isa isa) {
+  std::vector<float> sums = sums_of(task, kernel, isa);
   const Product& p = task.product;
   for (std::int64_t i = 0; i < task.rows(); ++i) {
     float* const row = sums.data() + i * task.columns;
@@ -135,7 +140,7 @@ void hopper_products(std::span<const Product> products, const Accumulator& kerne
     }
   if (tasks.empty()) return;
   parallel_for(exec.threads, static_cast<std::int64_t>(tasks.size()), cost / static_cast<double>(tasks.size()),
-               [&](std::int64_t t) { run(tasks[static_cast<std::size_t>(t)], kernel, out); });
+               [&](std::int64_t t) { run(tasks[static_cast<std::size_t>(t)], kernel, out, exec.isa); });
 }
 
 }  // namespace dodona::ops

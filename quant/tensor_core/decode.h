@@ -38,6 +38,9 @@ std::int64_t padded_k(const MmaSpec& spec, std::int64_t k);
 template <class Number>
 void decode_line(const MmaSpec& spec, DType type, const void* codes, std::int64_t k, Number* values, std::int16_t* exponents);
 
+/// Accumulators that are worked on together.
+inline constexpr int mma_lanes = 16;
+
 /// Stand-ins for the exponents of zeros, and of infinities and NaN. The sum of any two exponents fits 16 bits, is below `absent_below` if
 /// one is `absent` and none `special`, and is far above all real ones if one is `special`.
 inline constexpr std::int16_t absent = -8192;

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "quant/tensor_core/accumulate.h"
+#include "quant/tensor_core/decode.h"
 #include "quant/tensor_core/step.h"
 
 namespace dodona::quant::tensor_core {

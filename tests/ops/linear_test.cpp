@@ -12,9 +12,9 @@
 #include "dodona/error.h"
 #include "helpers.h"
 #include "ops/sums/accumulator.h"
+#include "ops/tiles/mma.h"
 #include "oracle/judge/judge.h"
 #include "quant/element.h"
-#include "quant/tensor_core/accumulate.h"
 
 namespace dodona {
 namespace {
@@ -132,13 +132,13 @@ TEST(Linear, HonestAccumulatorsPass) {
   // What a tensor core computes in one chain, in four parts, and a scalar chain, from k = 0 on and from the end.
   for (const std::int64_t k : {16, 48, 4096}) {
     const auto op = rough(2, 16, k);
-    const quant::tensor_core::MmaRows a(quant::tensor_core::half_mma, DType::bf16, op.input.data(), 2, k);
-    const quant::tensor_core::MmaColumns b(quant::tensor_core::half_mma, DType::bf16, op.weight.data(), 16, k);
+    const ops::MmaRows a(quant::tensor_core::half_mma, DType::bf16, op.input.data(), 2, k);
+    const ops::MmaColumns b(quant::tensor_core::half_mma, DType::bf16, op.weight.data(), 16, k);
     const Tensor one(DType::f32, {2, 16}), four(DType::f32, {2, 16}), up(DType::f32, {2, 16}), down(DType::f32, {2, 16});
-    quant::tensor_core::accumulate(a, b, 0, k, one.as<float>(), 16);
+    ops::accumulate(a, b, 0, k, one.as<float>(), 16);
     for (std::int64_t part = 0; part < k / 16; part += 4) {
       std::vector<float> sum(32);
-      quant::tensor_core::accumulate(a, b, part * 16, std::min(k, part * 16 + 64), sum.data(), 16);
+      ops::accumulate(a, b, part * 16, std::min(k, part * 16 + 64), sum.data(), 16);
       for (std::size_t i = 0; i < 32; ++i) four.as<float>()[i] += sum[i];
     }
     for (std::int64_t i = 0; i < 32; ++i)
@@ -158,10 +158,10 @@ TEST(Linear, ACancelledGiantIsWithinTheBudgetOfTensorCoresToo) {
   auto op = rough(1, 16, 256);
   quant::set(op.input, 0, 0x1p20), quant::set(op.input, 255, -0x1p20);
   for (std::int64_t n = 0; n < 16; ++n) quant::set(op.weight, n * 256, 1.0), quant::set(op.weight, n * 256 + 255, 1.0);
-  const quant::tensor_core::MmaRows a(quant::tensor_core::half_mma, DType::bf16, op.input.data(), 1, 256);
-  const quant::tensor_core::MmaColumns b(quant::tensor_core::half_mma, DType::bf16, op.weight.data(), 16, 256);
+  const ops::MmaRows a(quant::tensor_core::half_mma, DType::bf16, op.input.data(), 1, 256);
+  const ops::MmaColumns b(quant::tensor_core::half_mma, DType::bf16, op.weight.data(), 16, 256);
   const Tensor out(DType::f32, {1, 16});
-  quant::tensor_core::accumulate(a, b, 0, 256, out.as<float>(), 16);
+  ops::accumulate(a, b, 0, 256, out.as<float>(), 16);
   double largest = 0;
   for (std::int64_t n = 0; n < 16; ++n) largest = std::max(largest, std::fabs(quant::get(out, n) - plain(op, 0, n)));
   EXPECT_GT(largest, 0.1);  // the case bites
@@ -174,10 +174,10 @@ TEST(Linear, DenormalFactorsMayCostATensorCoreTheBitsOfOthers) {
   ops::Linear op{.input = Tensor(DType::f16, {1, 16}), .weight = Tensor(DType::f16, {16, 16}), .output = {}, .out_dtype = DType::f32};
   for (std::int64_t i = 0; i < 16; ++i) quant::set(op.input, i, 0x1p-24);
   for (std::int64_t i = 0; i < 256; ++i) quant::set(op.weight, i, i % 16 == 0 ? 0x1p15 : 1.875);
-  const quant::tensor_core::MmaRows a(quant::tensor_core::half_mma, DType::f16, op.input.data(), 1, 16);
-  const quant::tensor_core::MmaColumns b(quant::tensor_core::half_mma, DType::f16, op.weight.data(), 16, 16);
+  const ops::MmaRows a(quant::tensor_core::half_mma, DType::f16, op.input.data(), 1, 16);
+  const ops::MmaColumns b(quant::tensor_core::half_mma, DType::f16, op.weight.data(), 16, 16);
   const Tensor out(DType::f32, {1, 16});
-  quant::tensor_core::accumulate(a, b, 0, 16, out.as<float>(), 16);
+  ops::accumulate(a, b, 0, 16, out.as<float>(), 16);
   EXPECT_EQ(quant::get(out, 0), 0x1p-9 + 15 * 0x1p-24);
   EXPECT_EQ(plain(op, 0, 0), 0x1p-9 + 15 * 1.875 * 0x1p-24);
   EXPECT_EQ(judged(op, out).failing(), 0);

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "quant/tensor_core/accumulate.h"
+#include "ops/tiles/mma.h"
 #include "tests/quant/step_formats.h"
 
 namespace dodona::steps {
@@ -189,9 +189,9 @@ inline std::vector<float> by_library(const Format& format, const Batch& batch) {
     return code == Code::bf16 ? DType::bf16 : code == Code::f16 ? DType::f16 : code == Code::e4m3 ? DType::f8_e4m3 : DType::f8_e5m2;
   };
   if (!format.scaled()) {
-    const tc::MmaRows rows(*format.unit, dtype(format.integers.a), batch.a.data(), batch.m, format.k());
-    const tc::MmaColumns columns(*format.unit, dtype(format.integers.b), batch.b.data(), batch.n, format.k());
-    tc::accumulate(rows, columns, 0, format.k(), d.data(), batch.n);
+    const ops::MmaRows rows(*format.unit, dtype(format.integers.a), batch.a.data(), batch.m, format.k());
+    const ops::MmaColumns columns(*format.unit, dtype(format.integers.b), batch.b.data(), batch.n, format.k());
+    ops::accumulate(rows, columns, 0, format.k(), d.data(), batch.n);
     return d;
   }
   const auto factors = [&](Code code, const std::vector<std::uint8_t>& codes) {

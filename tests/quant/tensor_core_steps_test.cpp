@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "io/safetensors.h"
+#include "ops/tiles/mma.h"
 #include "quant/element.h"
-#include "quant/tensor_core/accumulate.h"
 #include "tests/quant/step_formats.h"
 
 namespace dodona::steps {
@@ -71,9 +71,9 @@ std::uint32_t by_lanes(const Recording& recording, std::size_t s) {
     const tc::Fp4Columns columns(*format.fp4, {b, bytes, step.b.scales.data()}, 1, format.k());
     tc::accumulate(rows, columns, 0, format.k(), &accumulator, 1);
   } else {
-    const tc::MmaRows rows(*format.unit, recording.a.dtype(), a, 1, format.k());
-    const tc::MmaColumns columns(*format.unit, recording.b.dtype(), b, 1, format.k());
-    tc::accumulate(rows, columns, 0, format.k(), &accumulator, 1);
+    const ops::MmaRows rows(*format.unit, recording.a.dtype(), a, 1, format.k());
+    const ops::MmaColumns columns(*format.unit, recording.b.dtype(), b, 1, format.k());
+    ops::accumulate(rows, columns, 0, format.k(), &accumulator, 1);
   }
   return std::bit_cast<std::uint32_t>(accumulator);
 }

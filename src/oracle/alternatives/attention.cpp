@@ -3,9 +3,9 @@
 #include <cstring>
 #include <limits>
 
+#include "ops/tiles/mma.h"
 #include "oracle/alternatives/families.h"
 #include "quant/element.h"
-#include "quant/tensor_core/accumulate.h"
 
 namespace dodona::oracle::alternatives {
 namespace {
@@ -43,8 +43,8 @@ void multiply(const Attention& at, const std::vector<float>& a, const std::vecto
   const std::int64_t rows = static_cast<std::int64_t>(a.size()) / k, columns = static_cast<std::int64_t>(b.size()) / k;
   if (at.way == Way::tensor_core) {
     const std::vector<std::byte> left = codes(at.type, a), right = codes(at.type, b);
-    hw::accumulate(hw::MmaRows(hw::mma_sync(at.type), at.type, left.data(), rows, k),
-                   hw::MmaColumns(hw::mma_sync(at.type), at.type, right.data(), columns, k), 0, k, sums.data(), columns);
+    ops::accumulate(ops::MmaRows(hw::mma_sync(at.type), at.type, left.data(), rows, k),
+                    ops::MmaColumns(hw::mma_sync(at.type), at.type, right.data(), columns, k), 0, k, sums.data(), columns);
     return;
   }
   std::vector<float> terms(static_cast<std::size_t>(k));

@@ -2,10 +2,10 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "ops/tiles/mma.h"
 #include "oracle/alternatives/families.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
-#include "quant/tensor_core/accumulate.h"
 #include "quant/tensor_core/step.h"
 
 namespace dodona::oracle::alternatives {
@@ -48,10 +48,10 @@ void multiply_on_tensor_cores(const Matrices& p, const hw::MmaSpec& spec, float 
   const std::int64_t bytes = bits(a.dtype()) / 8;
   std::vector<float> sums(static_cast<std::size_t>(p.m * p.n));
   for (std::int64_t batch = 0; batch < p.batches; ++batch) {
-    const hw::MmaRows rows(spec, a.dtype(), a.as<std::byte>() + batch * p.m * p.k * bytes, p.m, p.k);
-    const hw::MmaColumns right(spec, columns.dtype(), columns.as<std::byte>() + batch * p.n * p.k * bytes, p.n, p.k);
+    const ops::MmaRows rows(spec, a.dtype(), a.as<std::byte>() + batch * p.m * p.k * bytes, p.m, p.k);
+    const ops::MmaColumns right(spec, columns.dtype(), columns.as<std::byte>() + batch * p.n * p.k * bytes, p.n, p.k);
     std::fill(sums.begin(), sums.end(), 0.0f);
-    hw::accumulate(rows, right, 0, p.k, sums.data(), p.n);
+    ops::accumulate(rows, right, 0, p.k, sums.data(), p.n);
     for (std::size_t i = 0; i < sums.size(); ++i) store(p.out, batch * p.m * p.n + static_cast<std::int64_t>(i), sums[i] * scale);
   }
 }

@@ -1,0 +1,251 @@
+#include "ops/tiles/mma_lanes.h"
+
+#include "ops/tiles/unpack/fp8.h"
+#include "ops/tiles/unpack/half.h"
+#include "quant/tensor_core/decode.h"
+#include "simd/exact_sums.h"
+
+namespace dodona::DODONA_TIER {
+namespace {
+
+using ops::mma_lanes;
+using ops::mma_room;
+using ops::MmaDecode;
+using ops::MmaSums;
+
+constexpr std::int32_t absent = quant::tensor_core::absent, special = quant::tensor_core::special;
+constexpr std::int32_t absent_below = quant::tensor_core::absent_below;
+
+// ---- decoding
+
+DODONA_INLINE i32x16 magnitude_bits(f32x16 x) {
+  return as_i32(x) & i32x16::splat(0x7FFFFFFF);
+}
+
+/// As the unit sees them, with the stand-ins for zeros, and for infinities and NaN.
+DODONA_INLINE i32x16 exponents_of(f32x16 x, i32x16 lowest) {
+  const i32x16 magnitude = magnitude_bits(x), own = max(shr<23>(magnitude) - i32x16::splat(127), lowest);
+  const i32x16 finite = select(magnitude > i32x16::splat(0x7F7FFFFF), i32x16::splat(special), own);
+  return select(magnitude == i32x16::zero(), i32x16::splat(absent), finite);
+}
+
+/// Numbers [mma_room][width] to their places.
+void deal(const std::uint8_t* places, std::int64_t width, float* values) {
+  float dealt[mma_room * mma_lanes];
+  for (std::int64_t i = 0; i < mma_room; ++i)
+    __builtin_memcpy(dealt + places[i] * width, values + i * width, static_cast<std::size_t>(width) * sizeof(float));
+  __builtin_memcpy(values, dealt, static_cast<std::size_t>(mma_room * width) * sizeof(float));
+}
+
+template <class Unpack>
+void decode_rows(const MmaDecode& d) {
+  const i32x16 lowest = i32x16::splat(d.lowest_exponent);
+  for (std::int64_t line = 0; line < d.lines; ++line) {
+    float* const values = d.values + line * d.room;
+    unpack_row<Unpack>(d.codes + line * d.stride, d.k, 1.0f, values);
+    for (std::int64_t i = d.k; i < d.room; ++i) values[i] = 0.0f;
+    for (std::int64_t i = 0; i < d.room; i += mma_room) {
+      if (d.places != nullptr) deal(d.places, 1, values + i);
+      for (std::int64_t half = i; half < i + mma_room; half += 16) {
+        const i32x16 exponents = exponents_of(f32x16::load(values + half), lowest) & i32x16::splat(0xFFFF);
+        lanes::narrow_to_16(exponents.v).store(d.exponents + line * d.room + half);
+      }
+    }
+  }
+}
+
+template <class Unpack>
+void decode_panel(const MmaDecode& d) {
+  const i32x16 lowest = i32x16::splat(d.lowest_exponent);
+  Unpack::columns({d.codes, d.stride, d.lines}, d.k, d.values, mma_lanes);
+  for (std::int64_t i = d.k; i < d.room; ++i) f32x16::zero().store(d.values + i * mma_lanes);
+  for (std::int64_t i = 0; i < d.room; i += 2) {
+    float* const values = d.values + i * mma_lanes;
+    if (d.places != nullptr && i % mma_room == 0) deal(d.places, mma_lanes, values);
+    f32x16 pair[2] = {f32x16::load(values), f32x16::load(values + mma_lanes)};
+    if (Unpack::left_out != 1.0f)
+      for (int j = 0; j < 2; ++j) {
+        pair[j] = pair[j] * f32x16::splat(Unpack::left_out);
+        pair[j].store(values + j * mma_lanes);
+      }
+    const i32x16 exponents = (exponents_of(pair[0], lowest) & i32x16::splat(0xFFFF)) | shl<16>(exponents_of(pair[1], lowest));
+    store_pairs(exponents, d.exponents + i * mma_lanes);
+  }
+}
+
+struct Decoders {
+  void (*rows)(const MmaDecode&);
+  void (*panel)(const MmaDecode&);
+};
+template <class Unpack>
+constexpr Decoders decoders_of() {
+  return {decode_rows<Unpack>, decode_panel<Unpack>};
+}
+Decoders decoders(DType type) {
+  switch (type) {
+    case DType::f8_e4m3: return decoders_of<Fp8Unpack<false>>();
+    case DType::f8_e5m2: return decoders_of<Fp8Unpack<true>>();
+    case DType::f16: return decoders_of<F16Unpack>();
+    default: return decoders_of<Bf16Unpack>();
+  }
+}
+
+// ---- steps
+
+/// Rows times panels, each unit sixteen sums: chains that run side by side, with what they share loaded once.
+template <int rows, int panels>
+struct Block {
+  static constexpr int units = rows * panels;
+  const MmaSums& s;
+  const std::int64_t row, panel;
+  const float* const a = s.a + row * s.a_room;
+  const std::int16_t* const a_exponents = s.a_exponents + row * s.a_room;
+  const float* const b = s.b + panel * s.b_room * mma_lanes;
+  const std::int16_t* const b_exponents = s.b_exponents + panel * s.b_room * mma_lanes;
+
+  DODONA_INLINE float* sums_of(int unit) const { return s.c + (row + unit / panels) * s.c_stride + (panel + unit % panels) * mma_lanes; }
+  DODONA_INLINE std::int64_t columns_of(int unit) const { return s.columns - (panel + unit % panels) * mma_lanes; }
+
+  /// The largest exponents of a step's products.
+  DODONA_INLINE void largest_exponents(std::int64_t k, i32x16 (&largest)[units]) const {
+    i32x16 pairs[units];
+    DODONA_UNROLL(8)
+    for (int u = 0; u < units; ++u) pairs[u] = i32x16::splat(static_cast<std::int32_t>(static_cast<std::uint32_t>(2 * absent) * 0x10001u));
+    for (std::int64_t i = k; i < k + s.products; i += 2) {
+      i32x16 right[panels];
+      DODONA_UNROLL(8)
+      for (int p = 0; p < panels; ++p) right[p] = load_pairs(b_exponents + (p * s.b_room + i) * mma_lanes);
+      DODONA_UNROLL(8)
+      for (int r = 0; r < rows; ++r) {
+        const i32x16 left = splat_pair(a_exponents + r * s.a_room + i);
+        DODONA_UNROLL(8)
+        for (int p = 0; p < panels; ++p) raise_pairs(pairs[r * panels + p], left, right[p]);
+      }
+    }
+    DODONA_UNROLL(8)
+    for (int u = 0; u < units; ++u) largest[u] = larger_of_pair(pairs[u]);
+  }
+
+  /// part = sums of the products [begin, end) of K, scaled so that the last bit of the window is 1: as integers they are cut toward zero.
+  DODONA_INLINE void add_products(std::int64_t begin, std::int64_t end, const f32x16 (&scale)[units], i32x16 (&part)[units]) const {
+    DODONA_UNROLL(8)
+    for (int u = 0; u < units; ++u) part[u] = i32x16::zero();
+    for (std::int64_t i = begin; i < end; ++i) {
+      f32x16 right[panels];
+      DODONA_UNROLL(8)
+      for (int p = 0; p < panels; ++p) right[p] = f32x16::load(b + (p * s.b_room + i) * mma_lanes);
+      DODONA_UNROLL(8)
+      for (int r = 0; r < rows; ++r) {
+        const f32x16 left = f32x16::splat(a[r * s.a_room + i]);
+        DODONA_UNROLL(8)
+        for (int p = 0; p < panels; ++p) add_cut(part[r * panels + p], right[p], left, scale[r * panels + p]);
+      }
+    }
+  }
+
+  void run() const {
+    constexpr std::int32_t least = -0x7FFFFFFF - 1;
+    float before[units][mma_lanes];
+    f32x16 sum[units];
+    DODONA_UNROLL(8)
+    for (int u = 0; u < units; ++u) sum[u] = f32x16::load_partial(sums_of(u), columns_of(u));
+
+    for (std::int64_t k = 0; k < s.k; k += s.products) {
+      i32x16 largest[units], top[units];
+      largest_exponents(k, largest);
+      mask16 outside = mask16::from_bits(0);
+      DODONA_UNROLL(8)
+      for (int u = 0; u < units; ++u) {
+        sum[u].store(before[u]);
+        top[u] = max(largest[u], shr<23>(magnitude_bits(sum[u])) - i32x16::splat(127));
+        // One comparison for both ends.
+        outside =
+            outside | (top[u] + i32x16::splat(least - ops::lowest_quick) > i32x16::splat(least + ops::highest_quick - ops::lowest_quick));
+      }
+      bool strange = false;
+      if (any(outside)) {
+        DODONA_UNROLL(8)
+        for (int u = 0; u < units; ++u) {
+          const mask16 nothing = (magnitude_bits(sum[u]) == i32x16::zero()) & (largest[u] < i32x16::splat(absent_below));
+          const mask16 within = ~(top[u] < i32x16::splat(ops::lowest_quick)) & ~(top[u] > i32x16::splat(ops::highest_quick));
+          strange = strange || !all(nothing | within);
+          top[u] = min(max(top[u], i32x16::splat(ops::lowest_quick)), i32x16::splat(ops::highest_quick));
+        }
+      }
+
+      f32x16 scale[units];
+      i32x16 total[units], part[units], over = i32x16::zero();
+      DODONA_UNROLL(8)
+      for (int u = 0; u < units; ++u) {
+        scale[u] = as_f32(shl<23>(i32x16::splat(127 + s.addend_bits) - top[u]));
+        total[u] = to_i32_trunc(sum[u] * scale[u]);
+      }
+      for (std::int64_t begin = 0; begin < s.products; begin += s.run) {
+        add_products(k + begin, k + (begin + s.run < s.products ? begin + s.run : s.products), scale, part);
+        DODONA_UNROLL(8)
+        for (int u = 0; u < units; ++u) {
+          const i32x16 next = total[u] + part[u];
+          over = over | ((total[u] ^ next) & (part[u] ^ next));
+          total[u] = next;
+        }
+      }
+      DODONA_UNROLL(8)
+      for (int u = 0; u < units; ++u) {
+        const f32x16 cut = as_f32(as_i32(to_f32_cut(total[u])) & i32x16::splat(s.kept));
+        sum[u] = cut * as_f32(i32x16::splat(254 << 23) - as_i32(scale[u]));
+      }
+      const bool overflow = any(over < i32x16::zero());
+      if (strange || overflow) {
+        DODONA_UNROLL(8)
+        for (int u = 0; u < units; ++u) {
+          float after[mma_lanes];
+          sum[u].store(after);
+          s.mend(s, row + u / panels, panel + u % panels, k, before[u], after, overflow);
+          sum[u] = f32x16::load(after);
+        }
+      }
+    }
+    DODONA_UNROLL(8)
+    for (int u = 0; u < units; ++u) sum[u].store_partial(sums_of(u), columns_of(u));
+  }
+};
+
+/// Rows that share what is loaded of a panel.
+constexpr int rows_together = many_sums_fit ? 4 : registers.of_f32x16 <= 2 ? 2 : 1;
+
+void add_steps(const MmaSums& s) {
+  const std::int64_t panels = (s.columns + mma_lanes - 1) / mma_lanes, left = s.rows % rows_together, whole = s.rows - left;
+  for (std::int64_t panel = 0; panel < panels; ++panel)
+    for (std::int64_t row = 0; row < whole; row += rows_together) Block<rows_together, 1>{s, row, panel}.run();
+  // A single row goes over several panels at once.
+  for (std::int64_t row = whole; row < s.rows; ++row) {
+    std::int64_t panel = 0;
+    for (; panel + rows_together <= panels; panel += rows_together) Block<1, rows_together>{s, row, panel}.run();
+    for (; panel < panels; ++panel) Block<1, 1>{s, row, panel}.run();
+  }
+}
+
+}  // namespace
+}  // namespace dodona::DODONA_TIER
+
+namespace dodona::ops {
+
+template <class Tier>
+void MmaRowsKernel::run(const MmaDecode& rows) {
+  DODONA_TIER::decoders(rows.type).rows(rows);
+}
+template void MmaRowsKernel::run<tier::DODONA_TIER>(const MmaDecode&);
+
+template <class Tier>
+void MmaPanelKernel::run(const MmaDecode& panel) {
+  DODONA_TIER::decoders(panel.type).panel(panel);
+}
+template void MmaPanelKernel::run<tier::DODONA_TIER>(const MmaDecode&);
+
+template <class Tier>
+void MmaSumsKernel::run(const MmaSums& sums) {
+  DODONA_TIER::add_steps(sums);
+}
+template void MmaSumsKernel::run<tier::DODONA_TIER>(const MmaSums&);
+
+}  // namespace dodona::ops

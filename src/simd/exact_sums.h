@@ -1,0 +1,90 @@
+// What exact sums of aligned products take beyond sixteen lanes: exponents as pairs of 16-bit integers, two in each lane of an i32x16, and
+// integers that are cut to floats. The same on every tier. Included by *.simd.cpp only.
+#pragma once
+
+#include <cstdint>
+
+#include "simd/f32x16.h"
+
+namespace dodona::DODONA_TIER {
+
+#if DODONA_TIER_generic
+// Four lanes in registers that every x86-64 and AArch64 CPU has: left to themselves, compilers do not vectorize these.
+using floats = float __attribute__((vector_size(16)));
+using ints = std::int32_t __attribute__((vector_size(16)));
+using shorts = std::int16_t __attribute__((vector_size(16)));
+template <class Vector>
+DODONA_INLINE Vector quarter(const void* lanes) {
+  Vector v;
+  __builtin_memcpy(&v, lanes, sizeof v);
+  return v;
+}
+#endif
+
+/// largest = max(largest, a + b) for both numbers of every lane; sums are to fit.
+DODONA_INLINE void raise_pairs(i32x16& largest, i32x16 a, i32x16 b) {
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+  largest.v.v = _mm512_max_epi16(largest.v.v, _mm512_add_epi16(a.v.v, b.v.v));
+#elif DODONA_TIER_v3
+  largest.v.lo.v = _mm256_max_epi16(largest.v.lo.v, _mm256_add_epi16(a.v.lo.v, b.v.lo.v));
+  largest.v.hi.v = _mm256_max_epi16(largest.v.hi.v, _mm256_add_epi16(a.v.hi.v, b.v.hi.v));
+#elif DODONA_TIER_neon
+  // The low halves add nothing to the high ones that a sum of high halves has not room for.
+  const i32x16 low = max(shl<16>(largest), shl<16>(a) + shl<16>(b));
+  const i32x16 high = i32x16::splat(-0x10000), sums = (a & high) + (b & high);
+  largest = shr<16>(low) | (max(largest & high, sums) & high);
+#else
+  for (int i = 0; i < 16; i += 4) {
+    auto so_far = quarter<shorts>(largest.v.x + i);
+    const shorts sum = quarter<shorts>(a.v.x + i) + quarter<shorts>(b.v.x + i);
+    so_far = sum > so_far ? sum : so_far;
+    __builtin_memcpy(largest.v.x + i, &so_far, sizeof so_far);
+  }
+#endif
+}
+
+/// The larger of the two that each lane holds.
+DODONA_INLINE i32x16 larger_of_pair(i32x16 a) {
+  return max(sra<16>(a), sra<16>(shl<16>(a)));
+}
+
+DODONA_INLINE i32x16 splat_pair(const std::int16_t* p) {
+  std::int32_t pair;
+  __builtin_memcpy(&pair, p, sizeof pair);
+  return i32x16::splat(pair);
+}
+DODONA_INLINE i32x16 load_pairs(const void* p) {
+  return i32x16::load(static_cast<const std::int32_t*>(p));
+}
+DODONA_INLINE void store_pairs(i32x16 pairs, void* p) {
+  pairs.store(static_cast<std::int32_t*>(p));
+}
+
+/// sum += a * b * scale, the product cut toward zero to an integer, which is to be below 2^31.
+DODONA_INLINE void add_cut(i32x16& sum, f32x16 a, f32x16 b, f32x16 scale) {
+#if DODONA_TIER_generic
+  for (int i = 0; i < 16; i += 4) {
+    const floats product = quarter<floats>(a.v.x + i) * quarter<floats>(b.v.x + i) * quarter<floats>(scale.v.x + i);
+    const ints total = quarter<ints>(sum.v.x + i) + __builtin_convertvector(product, ints);
+    __builtin_memcpy(sum.v.x + i, &total, sizeof total);
+  }
+#else
+  sum = sum + to_i32_trunc(a * b * scale);
+#endif
+}
+
+/// Values, cut toward zero where they have more than 24 bits.
+DODONA_INLINE f32x16 to_f32_cut(i32x16 a) {
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+  return {{_mm512_cvt_roundepi32_ps(a.v.v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)}};
+#else
+  // Where rounding to nearest made the magnitude larger, the float before it. (2^31, for which there is no integer, comes back as the
+  // smallest one: differences wrap.)
+  const i32x16 sign = sra<31>(a), magnitude = (a ^ sign) - sign;
+  const f32x16 nearest = abs(to_f32(magnitude));
+  const i32x16 above = sra<31>(magnitude - to_i32_trunc(nearest));
+  return as_f32((as_i32(nearest) + above) | (a & i32x16::splat(static_cast<std::int32_t>(0x80000000))));
+#endif
+}
+
+}  // namespace dodona::DODONA_TIER
