@@ -1,12 +1,12 @@
 #include "ops/gemm/dsv3_router_gemm.h"
 
-#include <array>
+#include <vector>
 
 #include "core/threads.h"
 #include "ops/sums/products.h"
 #include "ops/tiles/dot.h"
+#include "ops/tiles/thread_dots.h"
 #include "quant/element.h"
-#include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
 namespace {
@@ -30,37 +30,17 @@ double flops(const Dsv3RouterGemm& op) {
 
 // ---- hopper
 
-constexpr std::size_t threads = 128, warp = 32, loaded = 8, hidden = 7168;
-
-/// What a block of threads adds up, in its order.
-float block_dot(const float* x, const float* w) {
-  namespace hw = quant::hopper;
-  std::array<float, threads> sums{};
-  for (std::size_t begin = 0; begin < hidden; begin += threads * loaded)
-    for (std::size_t thread = 0; thread < threads; ++thread)
-      for (std::size_t k = begin + thread * loaded; k < begin + (thread + 1) * loaded; ++k)
-        sums[thread] = hw::fma(x[k], w[k], sums[thread]);
-  float total = 0;
-  for (std::size_t first = 0; first < threads; first += warp) {
-    // After each exchange the lower lanes hold what all lanes hold: addition commutes.
-    for (std::size_t other = warp / 2; other > 0; other /= 2)
-      for (std::size_t lane = 0; lane < other; ++lane) sums[first + lane] = hw::add(sums[first + lane], sums[first + lane + other]);
-    total = hw::add(total, sums[first]);
-  }
-  return total;
-}
-
 void hopper(const Dsv3RouterGemm& op, const Exec& exec) {
-  const std::int64_t tokens = op.hidden_states.size(0), experts = op.router_weights.size(0);
-  std::vector<float> x(static_cast<std::size_t>(tokens) * hidden);
-  quant::to_f32(bf16, op.hidden_states.data(), x.data(), static_cast<std::int64_t>(x.size()));
-  parallel_for(exec.threads, experts, static_cast<double>(tokens) * 10 * hidden, [&](std::int64_t expert) {
-    std::array<float, hidden> w;
-    quant::to_f32(bf16, op.router_weights.as<std::uint16_t>() + expert * static_cast<std::int64_t>(hidden), w.data(), hidden);
-    for (std::int64_t token = 0; token < tokens; ++token) {
-      const float logit = block_dot(x.data() + static_cast<std::size_t>(token) * hidden, w.data());
-      quant::from_f32(op.out_dtype, &logit, op.output.as<std::byte>() + (token * experts + expert) * (bits(op.out_dtype) / 8), 1);
-    }
+  const std::int64_t tokens = op.hidden_states.size(0), experts = op.router_weights.size(0), hidden = op.hidden_states.size(1);
+  const ThreadRows x(op.hidden_states.as<std::uint16_t>(), tokens, hidden, exec.isa);
+  const int out_bytes = bits(op.out_dtype) / 8;
+  parallel_for(exec.threads, experts, static_cast<double>(tokens * hidden), [&](std::int64_t expert) {
+    const ThreadRows w(op.router_weights.as<std::uint16_t>() + expert * hidden, 1, hidden, exec.isa);
+    std::vector<float> logits(static_cast<std::size_t>(tokens));
+    thread_dots(x, w, 0, logits.data(), exec.isa);
+    for (std::int64_t token = 0; token < tokens; ++token)
+      quant::from_f32(op.out_dtype, &logits[static_cast<std::size_t>(token)],
+                      op.output.as<std::byte>() + (token * experts + expert) * out_bytes, 1);
   });
 }
 

@@ -1,23 +1,21 @@
 #include "ops/sums/products_hopper.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
-#include <memory>
 
 #include "core/threads.h"
 #include "dodona/error.h"
+#include "ops/base/ftz_rows.h"
 #include "ops/tiles/mma.h"
 #include "quant/element.h"
-#include "quant/hopper/fast_math.h"
 #include "quant/tensor_core/decode.h"
 
 namespace dodona::ops {
 namespace {
 
-namespace hw = quant::hopper;
-
-// Columns and numbers of each that are decoded at a time: a panel of them stays in the first cache while all rows pass over it.
-constexpr std::int64_t group = 64, decoded_k = 256;
+// Columns, rows, and numbers of each that are decoded at a time: a panel of columns stays in the first cache while rows pass over it.
+constexpr std::int64_t group = 64, decoded_rows = 64, decoded_k = 256;
 
 /// Columns first <= j < first + columns of a product.
 struct Task {
@@ -43,9 +41,12 @@ SpanSums sums_of_unit(const Task& task, const quant::tensor_core::MmaSpec& unit,
     const std::int64_t granule = quant::tensor_core::granule_of(unit), most = decoded_k / granule * granule;
     for (std::int64_t k = begin; k < end; k += most) {
       const std::int64_t width = std::min(most, end - k);
-      const MmaRows rows(unit, a.type, left + k * bits(a.type) / 8, task.rows(), width, a.stride, isa);
       const MmaColumns columns(unit, b.type, right + k * bits(b.type) / 8, task.columns, width, b.stride, isa);
-      accumulate(rows, columns, 0, width, sums.data(), task.columns);
+      for (std::int64_t row = 0; row < task.rows(); row += decoded_rows) {
+        const MmaRows rows(unit, a.type, left + (row * a.stride + k) * bits(a.type) / 8, std::min(decoded_rows, task.rows() - row), width,
+                           a.stride, isa);
+        accumulate(rows, columns, 0, width, sums.data() + row * task.columns, task.columns);
+      }
     }
   };
 }
@@ -72,6 +73,9 @@ SpanSums span_sums(const Task& task, const Accumulator& kernel, Isa isa) {
   throw Error(ErrorCode::unsupported, "", "", "no kernel of the H200 has such a sum");
 }
 
+/// Of the columns of a task in one row.
+using Row = std::array<float, group>;
+
 float scale_at(const BlockScales& scales, std::int64_t line, std::int64_t k) {
   return scales ? static_cast<float>(scales.at(line, k)) : 1.0f;
 }
@@ -84,37 +88,56 @@ std::vector<float> sums_of(const Task& task, const Accumulator& kernel, Isa isa)
   if (kernel.promote_every > 0) {
     for (std::int64_t begin = 0; begin < a.k; begin += kernel.promote_every) {
       sum(begin, std::min(begin + kernel.promote_every, a.k), part);
-      for (std::int64_t i = 0; i < task.rows(); ++i)
-        for (std::int64_t j = 0; j < task.columns; ++j) {
-          const auto at = static_cast<std::size_t>(i * task.columns + j);
-          const float scale = hw::mul(scale_at(a.scales, i, begin), scale_at(b.scales, task.first + j, begin));
-          total[at] = hw::fma(part[at], scale, total[at]);
-        }
+      Row right, scales;
+      for (std::int64_t j = 0; j < task.columns; ++j) right[static_cast<std::size_t>(j)] = scale_at(b.scales, task.first + j, begin);
+      for (std::int64_t i = 0; i < task.rows(); ++i) {
+        scales.fill(scale_at(a.scales, i, begin));
+        mul_ftz(scales.data(), right.data(), task.columns, scales.data(), isa);
+        float* const row = total.data() + i * task.columns;
+        fma_ftz(part.data() + i * task.columns, scales.data(), row, task.columns, row, isa);
+      }
     }
     return total;
   }
   sum(0, a.k / kernel.parts, total);
   for (std::int64_t p = 1; p < kernel.parts; ++p) {
     sum(a.k / kernel.parts * p, a.k / kernel.parts * (p + 1), part);
-    for (std::size_t i = 0; i < total.size(); ++i) total[i] = hw::add(total[i], part[i]);
+    add_ftz(total.data(), part.data(), static_cast<std::int64_t>(total.size()), total.data(), isa);
   }
   return total;
 }
 
-float value_of(const Factor& factor, std::int64_t i, std::int64_t j) {
-  const auto a = static_cast<float>(factor.a.at(i, j));
-  return factor.b.data == nullptr ? a : hw::mul(a, static_cast<float>(factor.b.at(i, j)));
+void values_of(const Term& term, std::int64_t i, std::int64_t first, std::int64_t n, float* to) {
+  if (term.data == nullptr || term.column == 0) {
+    std::fill_n(to, n, static_cast<float>(term.at(i, 0)));
+  } else if (term.type == DType::f32 && term.column == 1) {
+    std::copy_n(static_cast<const float*>(term.data) + i * term.row + first, n, to);
+  } else {
+    for (std::int64_t j = 0; j < n; ++j) to[j] = static_cast<float>(term.at(i, first + j));
+  }
 }
 
-float finished(const Epilogue& epilogue, float x, std::int64_t i, std::int64_t j) {
+Row values_of(const Factor& factor, std::int64_t i, std::int64_t first, std::int64_t n, Isa isa) {
+  Row a, b;
+  values_of(factor.a, i, first, n, a.data());
+  if (factor.b.data == nullptr) return a;
+  values_of(factor.b, i, first, n, b.data());
+  mul_ftz(a.data(), b.data(), n, a.data(), isa);
+  return a;
+}
+
+/// x[j] becomes what the epilogue makes of the sum (i, first + j), j < n.
+void finish(const Epilogue& epilogue, float* x, std::int64_t i, std::int64_t first, std::int64_t n, Isa isa) {
   const bool adds = epilogue.addend.a.data != nullptr;
-  const float value = adds ? value_of(epilogue.addend, i, j) : 0.0f, addend = epilogue.subtract ? -value : value;
+  Row addend;
+  if (adds) addend = values_of(epilogue.addend, i, first, n, isa);
+  if (adds && epilogue.subtract) std::transform(addend.begin(), addend.begin() + n, addend.begin(), std::negate<>());
   for (std::size_t f = 0; f < epilogue.factors.size(); ++f) {
-    const float by = value_of(epilogue.factors[f], i, j);
-    if (adds && epilogue.fused && f + 1 == epilogue.factors.size()) return hw::fma(x, by, addend);
-    x = hw::mul(x, by);
+    const Row by = values_of(epilogue.factors[f], i, first, n, isa);
+    if (adds && epilogue.fused && f + 1 == epilogue.factors.size()) return fma_ftz(x, by.data(), addend.data(), n, x, isa);
+    mul_ftz(x, by.data(), n, x, isa);
   }
-  return adds ? hw::add(x, addend) : x;
+  if (adds) add_ftz(x, addend.data(), n, x, isa);
 }
 
 void run(const Task& task, const Accumulator& kernel, const Tensor& out, Isa isa) {
@@ -122,7 +145,7 @@ void run(const Task& task, const Accumulator& kernel, const Tensor& out, Isa isa
   const Product& p = task.product;
   for (std::int64_t i = 0; i < task.rows(); ++i) {
     float* const row = sums.data() + i * task.columns;
-    for (std::int64_t j = 0; j < task.columns; ++j) row[j] = finished(p.epilogue, row[j], i, task.first + j);
+    finish(p.epilogue, row, i, task.first, task.columns, isa);
     const std::int64_t at = out.offset(p.first + i * p.b.count + task.first);
     quant::from_f32(out.dtype(), row, out.as<std::byte>() + at * bits(out.dtype()) / 8, task.columns);
   }
