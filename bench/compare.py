@@ -129,6 +129,8 @@ def label_of(function: Callable) -> str:
 
 # ---- one row
 
+LARGE = 4e6  # bytes from which on data come from memory, and a share of a limit says something
+
 
 @dataclass
 class Contender:
@@ -206,7 +208,7 @@ def measure(row: Row, peers: dict, cold_bytes: int, rounds: int, seconds: float)
     arguments = inputs_of(row)
 
     def turns(nbytes: int) -> int:
-        return 1 if nbytes < 4e6 else math.ceil(cold_bytes / nbytes)
+        return 1 if nbytes < LARGE else math.ceil(cold_bytes / nbytes)
 
     contenders = [ours(row, arguments, turns, packed) for packed in ([True, False] if row.packed else [False])]
     for function in row.peers:
@@ -238,7 +240,6 @@ def raise_priority() -> None:
         pass
 
 
-
 def doctor() -> dict:
     return json.loads(subprocess.run([os.environ["DODONA_COMMAND"], "doctor", "--json"], check=True, capture_output=True, text=True).stdout)
 
@@ -259,6 +260,8 @@ def rate_text(work: dict, seconds: float) -> str:
 
 
 def share_text(work: dict, limits: dict, seconds: float) -> str:
+    if max(work.values()) < LARGE:  # the limits are those of memory, and of work that is worth starting threads for
+        return ""
     least = {letter: amount / (limits[letter] * 1e9) for letter, amount in work.items()}
     letter = max(least, key=least.get)
     return f"{least[letter] / seconds:.2f} {letter}"
@@ -340,8 +343,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/compare", description="Runs peers beside Dodona, interleaved, and writes docs/performance.md.")
     parser.add_argument("-o", "--output", default=None, help="Where to write the page (default docs/performance.md; - for standard output)")
     parser.add_argument("--filter", default="", metavar="REGEX", help="Only case lines that match, to standard output unless -o is given")
-    parser.add_argument("--rounds", type=int, default=3, help="Rounds of each contender (default 3)")
-    parser.add_argument("--seconds", type=float, default=0.1, help="Length of a round (default 0.1)")
+    parser.add_argument("--rounds", type=int, default=5, help="Rounds of each contender (default 5)")
+    parser.add_argument("--seconds", type=float, default=0.08, help="Length of a round (default 0.08)")
     options = parser.parse_args()
     output = options.output or ("-" if options.filter else str(pathlib.Path(__file__).resolve().parent.parent / "docs/performance.md"))
 

@@ -22,3 +22,9 @@ function(add_python_tests name path)
 endfunction()
 add_python_tests(package "${PROJECT_SOURCE_DIR}/python")
 add_python_tests(package_without_ml_dtypes "${PROJECT_SOURCE_DIR}/python/tests/without_ml_dtypes:${PROJECT_SOURCE_DIR}/python")
+
+# tools/compare, one short row with whatever peers there are: that it runs and writes its page, not what it measures.
+add_test(NAME python.compare COMMAND ${python_environment_folder}/bin/python ${PROJECT_SOURCE_DIR}/bench/compare.py
+                                     --filter "^rmsnorm T=1 " --rounds 1 --seconds 0)
+set_tests_properties(python.compare PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${PROJECT_SOURCE_DIR}/python" TIMEOUT 300
+                     FIXTURES_REQUIRED python_environment PASS_REGULAR_EXPRESSION "`rmsnorm T=1 H=7168` . ..Dodona..")
