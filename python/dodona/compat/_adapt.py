@@ -75,7 +75,7 @@ class Adapter:
         for theirs in signature.parameters:
             if theirs in ignored or theirs in self.line.takes or theirs in self.line.only:
                 continue
-            ours = self.line.names.get(theirs, theirs)
+            ours = self.line.names.get(theirs, theirs.lstrip("_"))  # C++ writes some parameters with an underscore in front
             if ours not in self.fields and ours not in by_field:
                 raise LookupError(f"{self.name}: {self.op} has no {ours}, and no line says what becomes of it")
             found[theirs] = ours if ours in self.fields else by_field[ours]
