@@ -16,6 +16,7 @@
 #include "dodona/op.h"
 #include "fp4_bench.h"
 #include "golden_bench.h"
+#include "hopper_bench.h"
 #include "oracle/cases/case_file.h"
 #include "oracle/cases/generate.h"
 #include "simd/limits.h"
@@ -155,6 +156,7 @@ int main(int argc, char** argv) {
   }
   register_fp4_benchmarks(counts, limit);
   register_golden_benchmarks(counts, limit);
+  register_hopper_benchmarks(counts, limit);
   for (const int threads : counts)
     for (const auto& [label, kind] :
          {std::pair("R_GBps", LimitKind::read), std::pair("C_GBps", LimitKind::copy), std::pair("U_GBps", LimitKind::update),

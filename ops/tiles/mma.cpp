@@ -70,17 +70,18 @@ std::optional<float> without_step(float sum, int largest) {
 }
 
 void mend(const MmaSums& sums, std::int64_t row, std::int64_t panel, std::int64_t k, const float* before, float* after, bool all) {
+  constexpr int bias = 127;
   const auto products = static_cast<std::size_t>(sums.products);
   std::array<tc::Factor, 32> a{}, b{};
   for (std::size_t i = 0; i < products; ++i) {
     const std::int64_t at = row * sums.a_room + k + static_cast<std::int64_t>(i);
-    a[i] = {sums.a[at], sums.a_exponents[at]};
+    a[i] = {sums.a[at], sums.a_exponents[at] - bias};
   }
   for (int lane = 0; lane < mma_lanes; ++lane) {
     int largest = 2 * tc::absent;
     for (std::size_t i = 0; i < products; ++i) {
       const std::int64_t line = panel * sums.b_room + k + static_cast<std::int64_t>(i);
-      b[i] = {sums.b[line * mma_lanes + lane], sums.b_exponents[(line / 2 * mma_lanes + lane) * 2 + line % 2]};
+      b[i] = {sums.b[line * mma_lanes + lane], sums.b_exponents[(line / 2 * mma_lanes + lane) * 2 + line % 2] - bias};
       largest = std::max(largest, a[i].exponent + b[i].exponent);
     }
     if (const auto known = without_step(before[lane], largest)) {

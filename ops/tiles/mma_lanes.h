@@ -24,7 +24,7 @@ struct MmaDecode {
   int lowest_exponent;         ///< of numbers other than zero
   const std::uint8_t* places;  ///< of each mma_room numbers, pairs of neighbours staying such; nullptr: where they are
   float* values;               ///< rows: [lines][room]. A panel, of at most mma_lanes lines: [room][mma_lanes]
-  std::int16_t* exponents;     ///< rows: likewise. A panel: [room / 2][mma_lanes][2]
+  std::int16_t* exponents;     ///< with fp32's bias. rows: likewise. A panel: [room / 2][mma_lanes][2]
 };
 
 struct MmaRowsKernel {

@@ -13,8 +13,9 @@ using ops::mma_room;
 using ops::MmaDecode;
 using ops::MmaSums;
 
-constexpr std::int32_t absent = quant::tensor_core::absent, special = quant::tensor_core::special;
-constexpr std::int32_t absent_below = quant::tensor_core::absent_below;
+using quant::tensor_core::absent;
+using quant::tensor_core::absent_below;
+using quant::tensor_core::special;
 
 // ---- decoding
 
@@ -22,11 +23,10 @@ DODONA_INLINE i32x16 magnitude_bits(f32x16 x) {
   return as_i32(x) & i32x16::splat(0x7FFFFFFF);
 }
 
-/// As the unit sees them, with the stand-ins for zeros, and for infinities and NaN.
-DODONA_INLINE i32x16 exponents_of(f32x16 x, i32x16 lowest) {
-  const i32x16 magnitude = magnitude_bits(x), own = max(shr<23>(magnitude) - i32x16::splat(127), lowest);
-  const i32x16 finite = select(magnitude > i32x16::splat(0x7F7FFFFF), i32x16::splat(special), own);
-  return select(magnitude == i32x16::zero(), i32x16::splat(absent), finite);
+/// As the unit sees them, with fp32's bias, and with the stand-ins for zeros, and for infinities and NaN.
+DODONA_INLINE i32x16 exponents_of(const MmaDecode& d, f32x16 first, f32x16 second) {
+  constexpr int bias = 127;
+  return exponent_fields(upper_halves(first, second), static_cast<std::int16_t>(d.lowest_exponent + bias), absent, special);
 }
 
 /// Numbers [mma_room][width] to their places.
@@ -39,24 +39,20 @@ void deal(const std::uint8_t* places, std::int64_t width, float* values) {
 
 template <class Unpack>
 void decode_rows(const MmaDecode& d) {
-  const i32x16 lowest = i32x16::splat(d.lowest_exponent);
   for (std::int64_t line = 0; line < d.lines; ++line) {
     float* const values = d.values + line * d.room;
     unpack_row<Unpack>(d.codes + line * d.stride, d.k, 1.0f, values);
     for (std::int64_t i = d.k; i < d.room; ++i) values[i] = 0.0f;
     for (std::int64_t i = 0; i < d.room; i += mma_room) {
       if (d.places != nullptr) deal(d.places, 1, values + i);
-      for (std::int64_t half = i; half < i + mma_room; half += 16) {
-        const i32x16 exponents = exponents_of(f32x16::load(values + half), lowest) & i32x16::splat(0xFFFF);
-        lanes::narrow_to_16(exponents.v).store(d.exponents + line * d.room + half);
-      }
+      const f32x16_pair halves = deinterleave(f32x16::load(values + i), f32x16::load(values + i + 16));
+      store_pairs(exponents_of(d, halves.first, halves.second), d.exponents + line * d.room + i);
     }
   }
 }
 
 template <class Unpack>
 void decode_panel(const MmaDecode& d) {
-  const i32x16 lowest = i32x16::splat(d.lowest_exponent);
   Unpack::columns({d.codes, d.stride, d.lines}, d.k, d.values, mma_lanes);
   for (std::int64_t i = d.k; i < d.room; ++i) f32x16::zero().store(d.values + i * mma_lanes);
   for (std::int64_t i = 0; i < d.room; i += 2) {
@@ -68,8 +64,7 @@ void decode_panel(const MmaDecode& d) {
         pair[j] = pair[j] * f32x16::splat(Unpack::left_out);
         pair[j].store(values + j * mma_lanes);
       }
-    const i32x16 exponents = (exponents_of(pair[0], lowest) & i32x16::splat(0xFFFF)) | shl<16>(exponents_of(pair[1], lowest));
-    store_pairs(exponents, d.exponents + i * mma_lanes);
+    store_pairs(exponents_of(d, pair[0], pair[1]), d.exponents + i * mma_lanes);
   }
 }
 
@@ -144,7 +139,10 @@ struct Block {
   }
 
   void run() const {
-    constexpr std::int32_t least = -0x7FFFFFFF - 1;
+    constexpr std::int32_t bias = 127;
+    constexpr std::int32_t lowest = ops::lowest_quick + 2 * bias,
+                           highest = ops::highest_quick + 2 * bias;  // as exponents of products are held
+    constexpr std::int32_t least = -0x7FFFFFFF - 1, from_least = static_cast<std::int32_t>(0x80000000u - static_cast<unsigned>(lowest));
     float before[units][mma_lanes];
     f32x16 sum[units];
     DODONA_UNROLL(8)
@@ -157,19 +155,18 @@ struct Block {
       DODONA_UNROLL(8)
       for (int u = 0; u < units; ++u) {
         sum[u].store(before[u]);
-        top[u] = max(largest[u], shr<23>(magnitude_bits(sum[u])) - i32x16::splat(127));
-        // One comparison for both ends.
-        outside =
-            outside | (top[u] + i32x16::splat(least - ops::lowest_quick) > i32x16::splat(least + ops::highest_quick - ops::lowest_quick));
+        top[u] = max(largest[u], shr<23>(magnitude_bits(sum[u])) + i32x16::splat(bias));
+        // One comparison for both ends: what is below wraps.
+        outside = outside | (top[u] + i32x16::splat(from_least) > i32x16::splat(least + highest - lowest));
       }
       bool strange = false;
       if (any(outside)) {
         DODONA_UNROLL(8)
         for (int u = 0; u < units; ++u) {
           const mask16 nothing = (magnitude_bits(sum[u]) == i32x16::zero()) & (largest[u] < i32x16::splat(absent_below));
-          const mask16 within = ~(top[u] < i32x16::splat(ops::lowest_quick)) & ~(top[u] > i32x16::splat(ops::highest_quick));
+          const mask16 within = ~(top[u] < i32x16::splat(lowest)) & ~(top[u] > i32x16::splat(highest));
           strange = strange || !all(nothing | within);
-          top[u] = min(max(top[u], i32x16::splat(ops::lowest_quick)), i32x16::splat(ops::highest_quick));
+          top[u] = min(max(top[u], i32x16::splat(lowest)), i32x16::splat(highest));
         }
       }
 
@@ -177,7 +174,7 @@ struct Block {
       i32x16 total[units], part[units], over = i32x16::zero();
       DODONA_UNROLL(8)
       for (int u = 0; u < units; ++u) {
-        scale[u] = as_f32(shl<23>(i32x16::splat(127 + s.addend_bits) - top[u]));
+        scale[u] = as_f32(shl<23>(i32x16::splat(bias + s.addend_bits + 2 * bias) - top[u]));
         total[u] = to_i32_trunc(sum[u] * scale[u]);
       }
       for (std::int64_t begin = 0; begin < s.products; begin += s.run) {

@@ -1,0 +1,66 @@
+#include "hopper_bench.h"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "core/case_line.h"
+#include "dodona/op.h"
+#include "oracle/cases/case_file.h"
+#include "oracle/cases/generate.h"
+
+namespace dodona {
+namespace {
+
+struct Line {
+  std::string_view op, rest;
+};
+constexpr Line lines[] = {
+    {"dsv3_fused_a_gemm", "T=1"},
+    {"dsv3_fused_a_gemm", "T=16"},
+    {"linear", "T=64 N=2112 K=7168"},
+    {"bmm", "L=16 M=64 N=512 K=128"},
+    {"bmm_fp8", "L=1 M=64 N=128 K=512"},
+    {"bmm_fp8", "L=16 M=64 N=512 K=128"},
+    {"bmm_fp8", "L=1 M=64 N=512 K=4096"},
+    {"bmm_fp8", "L=128 M=1 N=512 K=128"},
+    {"fp8_blockwise_scaled_mm", "M=64 N=2048 K=7168"},
+    {"dsv3_router_gemm", "T=1 E=256 --attr out_dtype=f32"},
+    {"dsv3_router_gemm", "T=16 E=256 --attr out_dtype=f32"},
+};
+
+void run(benchmark::State& state, const Line* line, int threads, double (*limit)(LimitKind, int)) {
+  const Op& op = registry().at(line->op);
+  Arguments arguments =
+      oracle::runnable(op, oracle::generate(parse_case_line(std::string(line->op) + " " + std::string(line->rest)), threads));
+  Exec exec;
+  exec.mode = Mode::hopper;
+  exec.threads = threads;
+  const double products = op.cost(arguments).flops / 2;
+  double best = 1e30;
+  for (auto _ : state) {
+    const auto begin = std::chrono::steady_clock::now();
+    op.run(arguments, exec);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  const double fma = limit(LimitKind::fma, threads) / 2;
+  state.counters["Gproducts/s"] =
+      benchmark::Counter(products * 1e-9 * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+  state.counters["best_Gproducts/s"] = products * 1e-9 / best;
+  state.counters["best_of_F"] = products * 1e-9 / best / fma;
+}
+
+}  // namespace
+
+void register_hopper_benchmarks(const std::vector<int>& thread_counts, double (*limit)(LimitKind, int)) {
+  for (const Line& line : lines)
+    for (const int threads : thread_counts) {
+      std::string title = "hopper/" + std::string(line.op) + "/" + std::string(line.rest) + "/threads:" + std::to_string(threads);
+      std::replace(title.begin(), title.end(), ' ', '_');
+      benchmark::RegisterBenchmark(title.c_str(), run, &line, threads, limit)->UseRealTime()->Unit(benchmark::kMillisecond);
+    }
+}
+
+}  // namespace dodona
