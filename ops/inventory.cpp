@@ -46,13 +46,10 @@ DODONA_INVENTORY(DODONA_DECLARE)
 #undef DODONA_DECLARE
 
 const Registry& registry() {
-  static const Registry inventory = [] {
-    std::vector<std::unique_ptr<Op>> ops;
-#define DODONA_ADD(X) ops.push_back(op_##X());
-    DODONA_INVENTORY(DODONA_ADD)
-#undef DODONA_ADD
-    return Registry(std::move(ops));
-  }();
+#define DODONA_ENTRY(X) {#X, op_##X},
+  static constexpr Registry::Entry entries[] = {DODONA_INVENTORY(DODONA_ENTRY)};
+#undef DODONA_ENTRY
+  static const Registry inventory(entries);
   return inventory;
 }
 

@@ -367,17 +367,25 @@ class Witness {
 /// Dialects that bundle the recipe choices of an upstream; the first one is the default.
 std::span<const std::string_view> dialects();
 
-/// The inventory.
+/// The inventory. An op is made when it is first asked for: who calls one does not wait for the others.
 class Registry {
  public:
-  explicit Registry(std::vector<std::unique_ptr<Op>> ops) : ops_(std::move(ops)) {}
+  struct Entry {
+    std::string_view name;  ///< a literal
+    std::unique_ptr<Op> (*make)();
+  };
+  explicit Registry(std::span<const Entry> entries);
+  ~Registry();
   /// Throws unknown_op, naming the nearest known names.
   const Op& at(std::string_view name) const;
   const Op* find(std::string_view name) const;
-  std::span<const std::unique_ptr<Op>> all() const { return ops_; }
+  std::span<const Entry> entries() const;
+  /// All of them, in the order of the entries.
+  std::span<const std::unique_ptr<Op>> all() const;
 
  private:
-  std::vector<std::unique_ptr<Op>> ops_;
+  struct Ops;
+  std::unique_ptr<Ops> ops_;
 };
 const Registry& registry();
 

@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import ctypes
 import struct
+import sys
 from typing import Any, Iterator
 
 import numpy as np
@@ -96,6 +97,8 @@ def device_copies(enabled: bool = True) -> Iterator[None]:
 _pack_array = struct.Struct(f"PPii{8 * MAX_RANK}xi4x{8 * MAX_RANK}x").pack
 _pack_tensor = struct.Struct(f"PPii{MAX_RANK}ni4x{MAX_RANK}n").pack
 assert struct.calcsize(f"PPii{MAX_RANK}ni4x{MAX_RANK}n") == ctypes.sizeof(CTensor)
+# By rank, without the sizes and strides that there are not.
+_pack_ranks = tuple(struct.Struct(f"PPii{r}n{8 * (MAX_RANK - r)}xi4x{r}n{8 * (MAX_RANK - r)}x").pack for r in range(MAX_RANK + 1))
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -127,6 +130,24 @@ def is_torch(value: Any) -> bool:
     return hasattr(value, "data_ptr") and hasattr(value, "stride")
 
 
+# torch's own tensor types, whose attributes are what they seem (subclasses may be anything), and the layout that is described by strides.
+# Known once such a tensor has been seen.
+TORCH: dict[type, Any] = {}
+
+
+def _know_torch(value: Any) -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter):
+        TORCH[type(value)] = torch.strided
+
+
+def empty_like(source: Any) -> Any:
+    """An array of NumPy or torch of the same shape and type, without gaps."""
+    if type(source) is np.ndarray:
+        return np.empty(source.shape, source.dtype)
+    return sys.modules["torch"].empty_like(source) if source.is_contiguous() else source.new_empty(source.shape)
+
+
 def _accepted(spec: dict, tensors: dict[str, dict], attrs: dict[str, dict]) -> list[str]:
     if spec.get("same_dtype_as"):
         return _accepted(tensors[spec["same_dtype_as"]], tensors, attrs)
@@ -138,13 +159,14 @@ def _accepted(spec: dict, tensors: dict[str, dict], attrs: dict[str, dict]) -> l
 class Slot:
     """One tensor argument of an op: how Python values become it."""
 
-    __slots__ = ("op", "name", "written", "codes", "_name", "pointer", "spec")
+    __slots__ = ("op", "name", "written", "codes", "torch_codes", "_name", "pointer", "spec")
 
     def __init__(self, op: str, spec: dict, tensors: dict[str, dict], attrs: dict[str, dict]) -> None:
         self.op, self.name, self.spec = op, spec["name"], spec
         self.written = spec["direction"] != "in"
         self._name = ctypes.create_string_buffer(self.name.encode())
         self.pointer = ctypes.addressof(self._name)
+        self.torch_codes: dict[Any, int] = {}  # what _pack_torch found, by torch's dtype
         accepted = _accepted(spec, tensors, attrs)
         self.codes = dict(KNOWN)
         for raw in (np.uint16, np.uint8):
@@ -165,6 +187,16 @@ class Slot:
                 capsule = value.__array_struct__
                 keep.append(capsule)
                 return _pack_array(self.pointer, _capsule_pointer(capsule, None), code, 0, ARRAY_INTERFACE)
+        elif type(value) in TORCH:
+            code = self.torch_codes.get(value.dtype)
+            strided = value.layout is TORCH[type(value)]
+            if code is not None and strided and value.is_cpu and not (self.written and value.requires_grad):
+                try:
+                    shape = value.shape
+                    rank = len(shape)
+                    return _pack_ranks[rank](self.pointer, value.data_ptr(), code, rank, *shape, STRIDED, *value.stride())
+                except (RuntimeError, IndexError):  # no memory, or too many dimensions: refused below
+                    pass
         return self._pack_other(value, keep, back)
 
     def _pack_other(self, value: Any, keep: list, back: list) -> bytes:
@@ -224,6 +256,9 @@ class Slot:
             address = host.data_ptr()
         except RuntimeError as error:  # a fake one, as compilers trace with
             raise self.refuse(f"has no memory: {error}", BadValue, "bad_value") from error
+        if forced is None:
+            self.torch_codes[value.dtype] = code
+            _know_torch(value)
         shape, strides = tuple(host.shape), tuple(host.stride())
         if forced in ("f4_e2m1", "i4"):  # two elements a byte: sizes count elements
             if not shape or not host.is_contiguous():

@@ -9,7 +9,7 @@ from typing import Any, Callable, Mapping
 
 import numpy as np
 
-from ._arrays import Slot, Typed, dtype_name, dtypes_of, is_torch, like_torch, made_tensors
+from ._arrays import TORCH, Slot, Typed, dtype_name, dtypes_of, empty_like, is_torch, like_torch, made_tensors
 from ._library import BadType, Handle, check, exec_bytes, fail, lib, made
 
 _pack_attr = struct.Struct("PPd").pack
@@ -196,10 +196,11 @@ def run(plan: Plan, tensors: tuple, attrs: tuple, mode: str | None, threads: int
             continue
         model = plan.alike[i]
         source = given[model] if model is not None else None
-        if type(source) is np.ndarray:
+        # Raw codes of torch are left to the library: what it makes has the type that they stand for.
+        if type(source) is np.ndarray or (type(source) in TORCH and source.dtype.is_floating_point):
             try:
-                given[i] = result = np.empty(source.shape, source.dtype)
-            except MemoryError:
+                given[i] = result = empty_like(source)
+            except (MemoryError, RuntimeError):
                 missing = True  # the library says it of the op and the argument
                 continue
             packed.append(slots[i].pack(result, keep, back))

@@ -11,6 +11,7 @@ from test_fib import exported  # noqa: F401, a fixture
 
 import dodona
 from dodona import compat
+from dodona._ops import plan_of
 
 KINDS = {"bf16": "bfloat16", "f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2", "f8_e8m0": "float8_e8m0fnu"}
 
@@ -129,7 +130,8 @@ def test_views_are_taken_as_they_lie(norm):
     wide = torch.full((6, 128), float("nan"), dtype=torch.bfloat16)
     wide[::2, 32:96] = norm[0]
     view = wide[::2, 32:96]
-    assert torch.equal(dodona.rmsnorm(view, norm[1]), dodona.rmsnorm(*norm))
+    normalized = dodona.rmsnorm(view, norm[1])
+    assert torch.equal(normalized, dodona.rmsnorm(*norm)) and normalized.is_contiguous()
     dodona.rmsnorm(*norm, out=view)
     assert torch.equal(view, dodona.rmsnorm(*norm)) and wide[1::2].isnan().all() and wide[:, :32].isnan().all()
 
@@ -149,6 +151,15 @@ def test_parameters_are_tensors(norm):
     assert not y.requires_grad and torch.equal(y, dodona.rmsnorm(x.detach(), weight.detach()))
     with torch.inference_mode():
         assert torch.equal(dodona.rmsnorm(x.detach().clone(), weight), y)
+
+
+def test_subclasses_of_tensors_are_tensors(norm):
+    class Marked(torch.Tensor):
+        pass
+
+    y = dodona.rmsnorm(*norm)
+    for _ in range(2):
+        assert torch.equal(dodona.rmsnorm(norm[0].as_subclass(Marked), norm[1]).as_subclass(torch.Tensor), y)
 
 
 def test_numpy_arrays_may_stand_beside_tensors(norm):
@@ -233,9 +244,18 @@ def overlapping():
     return dodona.rmsnorm(x[:2], x[3], out=x[1:3])
 
 
+# What has been taken once is known by its type and dtype: that must not let anything else in.
+@pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("name", BAD_CALLS)
-def test_bad_calls_name_op_and_argument(name):
+def test_bad_calls_name_op_and_argument(name, seen):
     call, kind, words = BAD_CALLS[name]
+    for op in ("rmsnorm", "fused_add_rmsnorm", "sgl_per_token_quant_fp8"):
+        for slot in plan_of(op).slots:
+            slot.torch_codes.clear()
+    if seen:
+        dodona.rmsnorm(f32(2, 8), f32(8), out=f32(2, 8))
+        dodona.fused_add_rmsnorm(f32(2, 8), f32(2, 8), f32(8))
+        dodona.sgl_per_token_quant_fp8(f32(4, 8))
     with pytest.raises(kind, match=words):
         call()
 

@@ -1,5 +1,6 @@
 // This library and its ops, as C sees them.
 #include <map>
+#include <mutex>
 #include <string>
 
 #include "capi/guard.h"
@@ -24,15 +25,15 @@ const char* dodona_version(void) {
 
 std::size_t dodona_op_count(void) {
   std::size_t count = 0;
-  dodona::capi::guarded([&] { count = dodona::registry().all().size(); });
+  dodona::capi::guarded([&] { count = dodona::registry().entries().size(); });
   return count;
 }
 
 const char* dodona_op_name(std::size_t index) {
   const char* name = nullptr;
   dodona::capi::guarded([&] {
-    const auto ops = dodona::registry().all();
-    if (index < ops.size()) name = ops[index]->name().data();  // names are literals
+    const auto ops = dodona::registry().entries();
+    if (index < ops.size()) name = ops[index].name.data();  // names are literals
   });
   return name;
 }
@@ -40,13 +41,13 @@ const char* dodona_op_name(std::size_t index) {
 const char* dodona_op_schema(const char* op) {
   const char* text = nullptr;
   dodona::capi::guarded([&] {
-    static const auto schemas = [] {
-      std::map<std::string, std::string, std::less<>> texts;
-      for (const auto& entry : dodona::registry().all())
-        texts[std::string(entry->name())] = dodona::io::json_text(dodona::oracle::schema_json(*entry));
-      return texts;
-    }();
-    text = schemas.at(std::string(dodona::registry().at(&dodona::capi::required(op, "op")).name())).c_str();
+    static std::mutex mutex;
+    static std::map<const dodona::Op*, std::string> schemas;  // those that were asked for
+    const dodona::Op& entry = dodona::registry().at(&dodona::capi::required(op, "op"));
+    const std::lock_guard lock(mutex);
+    std::string& schema = schemas[&entry];
+    if (schema.empty()) schema = dodona::io::json_text(dodona::oracle::schema_json(entry));
+    text = schema.c_str();
   });
   return text;
 }

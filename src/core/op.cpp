@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <mutex>
 #include <numeric>
 
 #include "core/define.h"
@@ -162,9 +163,36 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+struct Registry::Ops {
+  std::vector<Entry> entries;
+  std::vector<std::unique_ptr<Op>> made;
+  std::unique_ptr<std::once_flag[]> once;
+
+  const Op& get(std::size_t i) {
+    std::call_once(once[i], [&] { made[i] = entries[i].make(); });
+    return *made[i];
+  }
+};
+
+Registry::Registry(std::span<const Entry> entries)
+    : ops_(new Ops{{entries.begin(), entries.end()},
+                   std::vector<std::unique_ptr<Op>>(entries.size()),
+                   std::make_unique<std::once_flag[]>(entries.size())}) {}
+
+Registry::~Registry() = default;
+
+std::span<const Registry::Entry> Registry::entries() const {
+  return ops_->entries;
+}
+
+std::span<const std::unique_ptr<Op>> Registry::all() const {
+  for (std::size_t i = 0; i < ops_->entries.size(); ++i) ops_->get(i);
+  return ops_->made;
+}
+
 const Op* Registry::find(std::string_view name) const {
-  for (const auto& op : ops_)
-    if (op->name() == name) return op.get();
+  for (std::size_t i = 0; i < ops_->entries.size(); ++i)
+    if (ops_->entries[i].name == name) return &ops_->get(i);
   return nullptr;
 }
 
@@ -172,9 +200,9 @@ const Op& Registry::at(std::string_view name) const {
   if (const Op* op = find(name)) return *op;
   std::string nearest;
   std::size_t best = name.size() / 2 + 1;
-  for (const auto& op : ops_) {
-    const std::size_t distance = edit_distance(name, op->name());
-    if (distance < best) best = distance, nearest = op->name();
+  for (const Entry& entry : ops_->entries) {
+    const std::size_t distance = edit_distance(name, entry.name);
+    if (distance < best) best = distance, nearest = entry.name;
   }
   throw Error(ErrorCode::unknown_op, "", "",
               "there is no op '" + std::string(name) + "'" + (nearest.empty() ? "" : "; did you mean " + nearest + "?"));

@@ -10,6 +10,10 @@
 #include "quant/element.h"
 
 namespace dodona {
+
+std::unique_ptr<Op> op_linear();
+std::unique_ptr<Op> op_rmsnorm();
+
 namespace {
 
 using enum DType;
@@ -315,6 +319,31 @@ TEST(StorageOf, IsToldInWords) {
   EXPECT_EQ(told({{}, Storage::Scales{"a", 0, 0}}), "the scale of a");
   EXPECT_EQ(told({{}, Storage::Scales{"a", 1, 0}}), "a scale for each row of a");
   EXPECT_EQ(told({{}, Storage::Scales{"a", 128, 128, ScaleOrder::m_major}}), "a scale for 128 x 128 elements of a, group by group");
+}
+
+TEST(Registry, NamesAreThoseOfTheOps) {
+  const auto entries = registry().entries();
+  const auto all = registry().all();
+  ASSERT_EQ(entries.size(), all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(entries[i].name, all[i]->name());
+    EXPECT_EQ(registry().find(entries[i].name), all[i].get());
+  }
+}
+
+TEST(Registry, MakesAnOpWhenItIsAskedForAndOnce) {
+  static int made = 0;
+  const auto make = []() -> std::unique_ptr<Op> { return ++made, op_rmsnorm(); };
+  const Registry::Entry entries[] = {{"rmsnorm", make}, {"linear", [] { return op_linear(); }}};
+  const Registry registry(entries);
+  EXPECT_EQ(registry.find("silu_and_mul"), nullptr);
+  EXPECT_EQ(registry.at("linear").name(), "linear");
+  EXPECT_THROW(registry.at("rmsnrom"), Error);
+  EXPECT_EQ(made, 0);
+  const Op* const op = registry.find("rmsnorm");
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(registry.all()[0].get(), op);
+  EXPECT_EQ(made, 1);
 }
 
 TEST(Registry, UnknownOpsNameTheNearest) {
