@@ -250,7 +250,7 @@ def _take_made(plan: Plan, given: list, handle: int) -> None:
 # ---- functions ----
 
 
-def _parameters(plan: Plan) -> list[tuple[str, str, str]]:
+def parameters_of(plan: Plan) -> list[tuple[str, str, str]]:
     """Parameter, field, and the kind of parameter: positional or keyword."""
     listed = [(p["name"], p["field"], "positional") for p in plan.schema["parameters"]]
     fields = {field for _, field, _ in listed}
@@ -275,7 +275,7 @@ def _default(plan: Plan, field: str) -> str | None:
 
 def _source(plan: Plan) -> str:
     """The function's text: upstream's parameters, then by keyword what else the schema has."""
-    parameters = _parameters(plan)
+    parameters = parameters_of(plan)
     head, optional = [], False
     keyword = [p for p in parameters if p[2] == "keyword"]
     for name, field, _ in (p for p in parameters if p[2] == "positional"):

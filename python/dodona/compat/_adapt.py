@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Optional
 
 from .._library import BadType, BadValue, Error
-from .._ops import _parameters, function, plan_of
+from .._ops import function, parameters_of, plan_of
 from ._upstream import Named
 
 
@@ -62,7 +62,7 @@ class Adapter:
         self.name, self.line, self.op = name, line, line.op or name
         self.returns = signature.return_annotation
         plan = plan_of(self.op)
-        self.fields = {parameter: of or parameter for parameter, of, _ in _parameters(plan)}
+        self.fields = {parameter: of or parameter for parameter, of, _ in parameters_of(plan)}
         self.names = self._names(signature, ignored)  # upstream's argument -> ours, for those that are handed on
         self.types = self._types(plan)  # an attribute of ours -> the output of upstream's that has its type
         self.ours = self._ours(signature, plan, dialect)  # what our op takes beside them
@@ -94,7 +94,7 @@ class Adapter:
         """By keyword: the recipe, with the package's choices for defaults, outputs that upstream makes itself, mode and threads."""
         recipe = {spec["name"]: spec["dialects"][dialect] for spec in plan.schema["attributes"] if dialect in spec.get("dialects", {})}
         idle = {spec["name"] for spec in plan.schema["attributes"] if spec["no_effect"]}
-        idle.update(parameter for parameter, of, _ in _parameters(plan) if not of)
+        idle.update(parameter for parameter, of, _ in parameters_of(plan) if not of)
         taken = {*self.names.values(), *self.types, *self.line.makes, *signature.parameters, *idle}
         found = []
         for name, parameter in inspect.signature(function(self.op)).parameters.items():
@@ -105,20 +105,20 @@ class Adapter:
 
     def _function(self) -> Callable[..., Any]:
         """A def with upstream's parameters: a call costs no more than handing them on."""
-        space = {"_op": function(self.op), "_hooked": self._hooked, "_Error": Error, "_as_refused": as_refused, "_one": _one}
+        space = {"_op": function(self.op), "_hooked": self._hooked, "_Error": Error, "_as_refused": as_refused, "_one": _one, "_type_of": _type_of}
         head = []
         for parameter in self.signature.parameters.values():
             if parameter.kind is parameter.KEYWORD_ONLY and "*" not in head:
                 head.append("*")
             head.append(parameter.name)
             if parameter.default is not parameter.empty:
-                space[f"_{parameter.name}"] = parameter.default
-                head[-1] += f"=_{parameter.name}"
+                space[f"_default_{parameter.name}"] = parameter.default
+                head[-1] += f"=_default_{parameter.name}"
         given = {**{theirs: theirs for theirs in (*self.names, *self.line.takes, *self.line.only)}, **{p.name: p.name for p in self.ours}}
         if self.line.before or self.line.around or self.line.only:
             call = f"_hooked({_arguments(given)})"
         else:
-            types = {attr: f"{output}.dtype" for attr, output in self.types.items()}
+            types = {attr: f"_type_of({output})" for attr, output in self.types.items()}
             call = f"_op({_arguments({**{self.names.get(name, name): name for name in given}, **types})})"
         body = {"None": call, "()": call, "Tensor[]": f"return list({call})"}.get(self.returns, f"return _one({call})")
         lines = [f"def {self.name}({', '.join(head)}):", "    try:", f"        {body}", "    except _Error as error:"]
@@ -140,7 +140,7 @@ class Adapter:
     def _run(self, call: Call) -> Any:
         """Our op with what the hooks left of the call."""
         given = {self.names.get(name, name): value for name, value in call.items() if name not in self.line.takes}
-        given.update({attr: call[output].dtype for attr, output in self.types.items()})
+        given.update({attr: _type_of(call[output]) for attr, output in self.types.items()})
         return function(self.op)(**given)
 
 
@@ -151,6 +151,10 @@ def _arguments(given: Mapping[str, str]) -> str:
 def _one(result: Any) -> Any:
     """One output is handed back bare, also where our op could have given more."""
     return result[0] if type(result) is tuple and len(result) == 1 else result
+
+
+def _type_of(output: Any) -> Any:
+    return None if output is None else output.dtype
 
 
 def absent(place: str, offered: list[str], signature: inspect.Signature | None = None) -> Callable[..., Any]:

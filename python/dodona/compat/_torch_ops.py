@@ -41,7 +41,7 @@ def _shapes(adapter: Adapter, given: dict[str, Any]) -> Any:
     if adapter.returns == "()":
         return None
     plan = plan_of(adapter.op)
-    ours = {adapter.fields[adapter.names[theirs]]: value for theirs, value in given.items() if theirs in adapter.names}
+    ours = {adapter.fields[adapter.names[theirs]]: value for theirs, value in given.items() if value is not None and theirs in adapter.names}
     if plan.views:
         return ours[plan.slots[plan.views[plan.outputs[0]]].name][...]
     sizes: dict[str, Any] = {attr.name: ours.get(attr.name, attr.default) for attr in plan.attrs if attr.kind == "int"}
