@@ -26,7 +26,7 @@ DODONA_INLINE i32x16 magnitude_bits(f32x16 x) {
 /// As the unit sees them, with fp32's bias, and with the stand-ins for zeros, and for infinities and NaN.
 DODONA_INLINE i32x16 exponents_of(const MmaDecode& d, f32x16 first, f32x16 second) {
   constexpr int bias = 127;
-  return exponent_fields(upper_halves(first, second), static_cast<std::int16_t>(d.lowest_exponent + bias), absent, special);
+  return exponent_fields<7>(upper_halves(first, second), static_cast<std::int16_t>(d.lowest_exponent + bias), 0, 0x7F80, absent, special);
 }
 
 /// Numbers [mma_room][width] to their places.
@@ -51,11 +51,84 @@ void decode_rows(const MmaDecode& d) {
   }
 }
 
+// Sixteen whole lines in the order of K, as many numbers of each as fill a vector: values and exponents from the codes themselves. What is
+// left goes by values.
+
+/// Lanes of four bytes of sixteen lines, from number `begin` on, transposed: lane j holds four bytes of line j.
+DODONA_INLINE void load_words(const MmaDecode& d, std::int64_t begin_bytes, i32x16 (&words)[16]) {
+  DODONA_UNROLL(16)
+  for (int j = 0; j < 16; ++j) words[j] = load_pairs(d.codes + j * d.stride + begin_bytes);
+  transpose(words);
+}
+
+struct Bf16Pairs {
+  static constexpr int mantissa_bits = 7;
+  static constexpr std::int16_t bias = 0, infinity = 0x7F80;
+  static DODONA_INLINE f32x16_pair values(i32x16 pairs) { return {as_f32(shl<16>(pairs)), as_f32(pairs & i32x16::splat(-0x10000))}; }
+};
+struct F16Pairs {
+  static constexpr int mantissa_bits = 10;
+  static constexpr std::int16_t bias = 127 - 15, infinity = 0x7C00;
+  static DODONA_INLINE f32x16_pair values(i32x16 pairs) { return widen_f16_pairs(pairs); }
+};
+
+/// Returns how many numbers of each line are done.
+template <class Pairs>
+std::int64_t decode_pairs(const MmaDecode& d) {
+  std::int64_t done = 0;
+  for (; done + 32 <= d.k; done += 32) {
+    i32x16 pairs[16];
+    load_words(d, 2 * done, pairs);
+    DODONA_UNROLL(16)
+    for (int w = 0; w < 16; ++w) {
+      const std::int64_t at = (done + 2 * w) * mma_lanes;
+      const f32x16_pair values = Pairs::values(pairs[w]);
+      values.first.store(d.values + at);
+      values.second.store(d.values + at + mma_lanes);
+      store_pairs(exponent_fields<Pairs::mantissa_bits>(pairs[w], 1, Pairs::bias, Pairs::infinity, absent, special), d.exponents + at);
+    }
+  }
+  return done;
+}
+
+template <bool e5m2>
+std::int64_t decode_bytes(const MmaDecode& d) {
+  using Unpack = Fp8Unpack<e5m2>;
+  // Halves of the same fields: e4m3's are its values / 256.
+  constexpr std::int16_t bias = e5m2 ? 127 - 15 : 127 - 7, infinity = e5m2 ? 0x7C00 : 0x3F80;
+  std::int64_t done = 0;
+  for (; done + 64 <= d.k; done += 64) {
+    i32x16 words[16], nan = i32x16::zero();
+    load_words(d, done, words);
+    float* const block = d.values + done * mma_lanes;
+    DODONA_UNROLL(16)
+    for (int w = 0; w < 16; ++w) {
+      if (!e5m2) nan = nan | Unpack::nan_bytes(words[w]);
+      const i32x16 even = Unpack::halves_of_odd_bytes(shl<8>(words[w])), odd = Unpack::halves_of_odd_bytes(words[w]);
+      const f32x16_pair first = widen_f16_pairs(even), second = widen_f16_pairs(odd);
+      const f32x16 four[4] = {first.first, second.first, first.second, second.second};
+      for (int i = 0; i < 4; ++i) (four[i] * f32x16::splat(Unpack::left_out)).store(block + (4 * w + i) * mma_lanes);
+      const i32x16 evens = exponent_fields<10>(even, 1, bias, infinity, absent, special);
+      const i32x16 odds = exponent_fields<10>(odd, 1, bias, infinity, absent, special);
+      std::int16_t* const exponents = d.exponents + (done + 4 * w) * mma_lanes;
+      store_pairs((evens & i32x16::splat(0xFFFF)) | shl<16>(odds), exponents);
+      store_pairs(shr<16>(evens) | (odds & i32x16::splat(-0x10000)), exponents + 2 * mma_lanes);
+    }
+    if (!e5m2 && any(~(nan == i32x16::zero())))  // they came out as 480
+      for (std::int64_t i = 0; i < 64 * mma_lanes; i += mma_lanes) {
+        const f32x16 x = f32x16::load(block + i);
+        select(abs(x) > f32x16::splat(448.0f), as_f32(i32x16::splat(0x7FC00000)), x).store(block + i);
+      }
+  }
+  return done;
+}
+
 template <class Unpack>
-void decode_panel(const MmaDecode& d) {
-  Unpack::columns({d.codes, d.stride, d.lines}, d.k, d.values, mma_lanes);
+void decode_panel(const MmaDecode& d, std::int64_t (*whole_lines)(const MmaDecode&)) {
+  const std::int64_t done = d.lines == mma_lanes && d.places == nullptr ? whole_lines(d) : 0;
+  Unpack::columns({d.codes + done * Unpack::bits / 8, d.stride, d.lines}, d.k - done, d.values + done * mma_lanes, mma_lanes);
   for (std::int64_t i = d.k; i < d.room; ++i) f32x16::zero().store(d.values + i * mma_lanes);
-  for (std::int64_t i = 0; i < d.room; i += 2) {
+  for (std::int64_t i = done; i < d.room; i += 2) {
     float* const values = d.values + i * mma_lanes;
     if (d.places != nullptr && i % mma_room == 0) deal(d.places, mma_lanes, values);
     f32x16 pair[2] = {f32x16::load(values), f32x16::load(values + mma_lanes)};
@@ -70,18 +143,19 @@ void decode_panel(const MmaDecode& d) {
 
 struct Decoders {
   void (*rows)(const MmaDecode&);
-  void (*panel)(const MmaDecode&);
+  void (*panel)(const MmaDecode&, std::int64_t (*whole_lines)(const MmaDecode&));
+  std::int64_t (*whole_lines)(const MmaDecode&);
 };
 template <class Unpack>
-constexpr Decoders decoders_of() {
-  return {decode_rows<Unpack>, decode_panel<Unpack>};
+constexpr Decoders decoders_of(std::int64_t (*whole_lines)(const MmaDecode&)) {
+  return {decode_rows<Unpack>, decode_panel<Unpack>, whole_lines};
 }
 Decoders decoders(DType type) {
   switch (type) {
-    case DType::f8_e4m3: return decoders_of<Fp8Unpack<false>>();
-    case DType::f8_e5m2: return decoders_of<Fp8Unpack<true>>();
-    case DType::f16: return decoders_of<F16Unpack>();
-    default: return decoders_of<Bf16Unpack>();
+    case DType::f8_e4m3: return decoders_of<Fp8Unpack<false>>(decode_bytes<false>);
+    case DType::f8_e5m2: return decoders_of<Fp8Unpack<true>>(decode_bytes<true>);
+    case DType::f16: return decoders_of<F16Unpack>(decode_pairs<F16Pairs>);
+    default: return decoders_of<Bf16Unpack>(decode_pairs<Bf16Pairs>);
   }
 }
 
@@ -235,7 +309,8 @@ template void MmaRowsKernel::run<tier::DODONA_TIER>(const MmaDecode&);
 
 template <class Tier>
 void MmaPanelKernel::run(const MmaDecode& panel) {
-  DODONA_TIER::decoders(panel.type).panel(panel);
+  const auto decoders = DODONA_TIER::decoders(panel.type);
+  decoders.panel(panel, decoders.whole_lines);
 }
 template void MmaPanelKernel::run<tier::DODONA_TIER>(const MmaDecode&);
 

@@ -26,26 +26,32 @@ DODONA_INLINE i32x16 upper_halves(f32x16 first, f32x16 second) {
   return shr<16>(as_i32(first)) | (as_i32(second) & i32x16::splat(-0x10000));
 }
 
-/// Of upper halves of floats the exponent fields, or `least` where that is larger; `zero` for zeros, `special` for infinities and NaN.
-DODONA_INLINE i32x16 exponent_fields(i32x16 halves, std::int16_t least, std::int16_t zero, std::int16_t special) {
+/// Of 16-bit floats, two a lane, the exponent fields plus `bias`, denormals counting as field `least`; `zero` for zeros, `special` from
+/// magnitude `infinity` on.
+template <int mantissa_bits>
+DODONA_INLINE i32x16 exponent_fields(i32x16 halves, std::int16_t least, std::int16_t bias, std::int16_t infinity, std::int16_t zero,
+                                     std::int16_t special) {
+  const std::int16_t finite_most = static_cast<std::int16_t>(infinity - 1);
 #if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
   const __m512i magnitude = _mm512_and_si512(halves.v.v, _mm512_set1_epi16(0x7FFF));
-  const __m512i field = _mm512_max_epi16(_mm512_srli_epi16(magnitude, 7), _mm512_set1_epi16(least));
+  const __m512i field = _mm512_max_epi16(_mm512_srli_epi16(magnitude, mantissa_bits), _mm512_set1_epi16(least));
   const __m512i finite =
-      _mm512_mask_mov_epi16(field, _mm512_cmpgt_epi16_mask(magnitude, _mm512_set1_epi16(0x7F7F)), _mm512_set1_epi16(special));
+      _mm512_mask_mov_epi16(_mm512_add_epi16(field, _mm512_set1_epi16(bias)),
+                            _mm512_cmpgt_epi16_mask(magnitude, _mm512_set1_epi16(finite_most)), _mm512_set1_epi16(special));
   return {{_mm512_mask_mov_epi16(finite, _mm512_testn_epi16_mask(magnitude, magnitude), _mm512_set1_epi16(zero))}};
 #elif DODONA_TIER_v3
   const auto half = [=](__m256i pairs) {
     const __m256i magnitude = _mm256_and_si256(pairs, _mm256_set1_epi16(0x7FFF));
-    const __m256i field = _mm256_max_epi16(_mm256_srli_epi16(magnitude, 7), _mm256_set1_epi16(least));
-    const __m256i finite = _mm256_blendv_epi8(field, _mm256_set1_epi16(special), _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(0x7F7F)));
+    const __m256i field = _mm256_max_epi16(_mm256_srli_epi16(magnitude, mantissa_bits), _mm256_set1_epi16(least));
+    const __m256i finite = _mm256_blendv_epi8(_mm256_add_epi16(field, _mm256_set1_epi16(bias)), _mm256_set1_epi16(special),
+                                              _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(finite_most)));
     return _mm256_blendv_epi8(finite, _mm256_set1_epi16(zero), _mm256_cmpeq_epi16(magnitude, _mm256_setzero_si256()));
   };
   return {{{half(halves.v.lo.v)}, {half(halves.v.hi.v)}}};
 #else
   const auto field_of = [=](i32x16 magnitude) {
-    const i32x16 field = max(shr<7>(magnitude), i32x16::splat(least));
-    const i32x16 finite = select(magnitude > i32x16::splat(0x7F7F), i32x16::splat(special), field);
+    const i32x16 field = max(shr<mantissa_bits>(magnitude), i32x16::splat(least)) + i32x16::splat(bias);
+    const i32x16 finite = select(magnitude > i32x16::splat(finite_most), i32x16::splat(special), field);
     return select(magnitude == i32x16::zero(), i32x16::splat(zero), finite);
   };
   const i32x16 low = i32x16::splat(0x7FFF);

@@ -289,6 +289,7 @@ const Draw draws[] = {
     {"the largest mantissa", [](DType t, Random& r) { return (bits(t) == 8 ? 0x3Fu : 0x3FFFu) | (r() % 50 == 0 ? sign(t) : 0u); }},
     {"alternating", [](DType t, Random& r) { return finite(t, sign(t) - 1u) | (r() & sign(t)); }},
     {"special values among them", [](DType t, Random& r) { return r() % 200 == 0 ? r() & mask(t) : finite(t, r() & mask(t)); }},
+    {"NaN of all types", [](DType t, Random& r) { return r() % 300 == 0 ? mask(t) ^ (r() & sign(t)) : finite(t, r() & mask(t)); }},
 };
 
 struct Pair {

@@ -20,7 +20,6 @@ struct Fp8Unpack {
     if (words < k) columns_by_transposing<Fp8Unpack>({from.first + words, from.stride, from.count}, k - words, to + words * to_k, to_k);
   }
 
- private:
   /// Lanes of four codes: the second and the fourth of each as halves, in place. e4m3 becomes value / 256, and 1.875 for NaN.
   static DODONA_INLINE i32x16 halves_of_odd_bytes(i32x16 words) {
     const auto fields = [](std::uint32_t bits) { return i32x16::splat(static_cast<std::int32_t>(bits)); };
@@ -33,6 +32,7 @@ struct Fp8Unpack {
     return ((words & i32x16::splat(0x7F7F7F7F)) + i32x16::splat(0x01010101)) & i32x16::splat(static_cast<std::int32_t>(0x80808080));
   }
 
+ private:
   /// k is a multiple of 4. Returns where e4m3 had NaN codes, which come out finite.
   static DODONA_INLINE i32x16 pack_words(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
     i32x16 nan = i32x16::zero();
