@@ -65,6 +65,14 @@ void check_number(const Call& call, const AttrSpec& spec, double number, const s
 
 }  // namespace
 
+bool is_size(const AttrValue& value) {
+  return std::holds_alternative<std::int64_t>(value) || std::holds_alternative<bool>(value);
+}
+std::int64_t size_of(const AttrValue& value) {
+  const auto* flag = std::get_if<bool>(&value);
+  return flag != nullptr ? static_cast<std::int64_t>(*flag) : std::get<std::int64_t>(value);
+}
+
 AttrValue convert(const Call& call, const AttrSpec& spec, const AttrValue& value) {
   if (value.index() == spec.default_value.index()) return value;
   if (std::holds_alternative<double>(spec.default_value) && std::holds_alternative<std::int64_t>(value))

@@ -50,6 +50,10 @@ int attr_index(const OpSchema& schema, std::string_view name);
 /// Converts `value` to the attribute's type where nothing is lost (whole numbers to numbers, words to dtypes).
 AttrValue convert(const Call& call, const AttrSpec& spec, const AttrValue& value);
 
+/// Whole numbers and yes or no (1 or 0) are sizes that shape expressions may name.
+bool is_size(const AttrValue& value);
+std::int64_t size_of(const AttrValue& value);
+
 /// Refuses values outside what the schema takes.
 void check_attr(const Call& call, const AttrSpec& spec, const AttrPointer& value);
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <stdexcept>
 
 #include "core/call_context.h"
@@ -21,8 +22,8 @@ CompiledSchema::CompiledSchema(const OpInfo& info, const OpSchema& schema) : sym
     if (!spec.when.empty()) rules.when_attr = require(attr_index(schema, spec.when), "no attribute " + spec.when);
     if (!spec.dtype_attr.empty()) rules.dtype_attr = require(attr_index(schema, spec.dtype_attr), "no attribute " + spec.dtype_attr);
     if (spec.storage.scales) require(tensor_index(schema, spec.storage.scales->of), "no tensor " + spec.storage.scales->of);
-    if (spec.storage.code && (bits(*spec.storage.code) > 8 || spec.dtypes.empty() || bits(spec.dtypes.front()) != 8))
-      fail(spec.name + " holds codes of " + std::string(name(*spec.storage.code)) + " and is not made of bytes");
+    if (spec.storage.code && (bits(*spec.storage.code) > 8 || std::all_of(spec.dtypes.begin(), spec.dtypes.end(), is_float)))
+      fail(spec.name + " holds codes of " + std::string(name(*spec.storage.code)) + " and is made of no integers");
     tensors.push_back(std::move(rules));
   }
   for (std::size_t i = 0; i < schema.tensors.size(); ++i) {
@@ -40,7 +41,7 @@ CompiledSchema::CompiledSchema(const OpInfo& info, const OpSchema& schema) : sym
   for (int s = 0; s < symbols.count(); ++s) {
     auto& rules = symbol_rules[slot(s)];
     const int attr = attr_index(schema, symbols.name(s));
-    if (attr >= 0 && std::holds_alternative<std::int64_t>(schema.attrs[slot(attr)].default_value)) rules.attr = attr;
+    if (attr >= 0 && is_size(schema.attrs[slot(attr)].default_value)) rules.attr = attr;
     for (const SymbolSpec& spec : symbol_specs)
       if (spec.name == symbols.name(s)) rules.spec = &spec;
   }

@@ -41,7 +41,7 @@ std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, cons
     if (attr < 0) continue;
     const AttrSpec& spec = schema.attrs[slot(attr)];
     const AttrValue* given = attrs.find_attr(spec.name);
-    values.bind(s, std::get<std::int64_t>(given ? convert(call, spec, *given) : spec.default_value), -1);
+    values.bind(s, size_of(given ? convert(call, spec, *given) : spec.default_value), -1);
   }
   for (const auto& [symbol, value] : symbols) {
     const int s = compiled.symbols.find(symbol);

@@ -5,7 +5,8 @@
 //   pack        = NAME "..."                                 zero or more leading dimensions whose product is NAME
 //   dim         = products and sums of numbers and NAMEs:  N   2*D   M/16   Lkv+Dr   ceil(N/128)   align(M,128)
 //
-// "/" is exact division: K/16 asks that K be a multiple of 16. A NAME binds on first use; integer attributes are bound beforehand.
+// "/" is exact division: K/16 asks that K be a multiple of 16. A NAME binds on first use; attributes that are whole numbers, or yes or no
+// (1 or 0), are bound beforehand.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ std::string scaled_text(const Storage::Scales& scales) {
 }  // namespace
 
 Tensor as_codes(const Tensor& tensor, const Storage& storage) {
-  if (!storage.code || tensor.rank() == 0) return tensor;
+  if (!storage.code || tensor.rank() == 0 || is_float(tensor.dtype())) return tensor;
   const Tensor dense = tensor.contiguous() ? tensor : tensor.clone();
   Dims shape = dense.shape();
   shape[shape.rank() - 1] *= bits(dense.dtype()) / bits(*storage.code);

@@ -5,8 +5,8 @@
 
 namespace dodona {
 
-/// The codes in the bytes of a tensor, one element each, over the same memory; any other tensor as it is. A tensor with gaps or another
-/// order of its bytes is copied first: codes that are to be written need a contiguous one.
+/// The codes in the bytes or words of a tensor, one element each, over the same memory; any other tensor as it is, and one of floats. A
+/// tensor with gaps or another order of its bytes is copied first: codes that are to be written need a contiguous one.
 Tensor as_codes(const Tensor& tensor, const Storage& storage);
 
 }  // namespace dodona

@@ -183,7 +183,7 @@ SymbolValues validate(const OpInfo& info, const OpSchema& schema, Fields& fields
   SymbolValues values(compiled.symbols.count());
   for (int s = 0; s < compiled.symbols.count(); ++s) {
     const int attr = compiled.symbol_rules[slot(s)].attr;
-    if (attr >= 0) values.bind(s, *std::get<std::int64_t*>(fields.attrs[slot(attr)]), -1);
+    if (attr >= 0) values.bind(s, std::visit([](const auto* field) { return size_of(*field); }, fields.attrs[slot(attr)]), -1);
   }
   match_shapes(call, fields, values);
   check_symbols(call, values, fields);

@@ -23,6 +23,9 @@
   OP(scaled_fp4_experts_quant)              \
   OP(sgl_per_token_quant_fp8)               \
   OP(sgl_per_tensor_quant_fp8)              \
+  OP(sgl_per_token_group_quant_8bit)        \
+  OP(sgl_per_token_group_quant_fp8)         \
+  OP(sgl_per_token_group_quant_int8)        \
   OP(bmm)                                   \
   OP(linear)                                \
   OP(dsv3_fused_a_gemm)                     \

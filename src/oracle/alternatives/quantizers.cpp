@@ -143,4 +143,94 @@ bool sgl_per_tensor_quant_fp8(const Call& call) {
   return true;
 }
 
+namespace {
+
+/// silu(gate) and its product with up, each rounded to the input's type.
+std::vector<float> products_of_halves(const Tensor& input, Way way) {
+  const std::vector<float> x = floats(input);
+  const auto width = static_cast<std::size_t>(input.size(-1) / 2);
+  std::vector<float> products;
+  for (std::size_t row = 0; width > 0 && row < x.size() / (2 * width); ++row)
+    for (std::size_t k = 0; k < width; ++k) {
+      const float gate = x[row * 2 * width + k], divisor = 1.0f + exp(-gate);
+      const float silu = rounded(input.dtype(), way == Way::strided ? gate * (1.0f / divisor) : gate / divisor);
+      products.push_back(rounded(input.dtype(), silu * x[row * 2 * width + width + k]));
+    }
+  return products;
+}
+
+/// Byte `i` of words of i32, in logical order.
+void store_byte(const Tensor& words, std::int64_t i, int exponent) {
+  const std::uint64_t word = quant::get_bits(words, i / 4), byte = static_cast<std::uint8_t>(exponent + 127);
+  quant::set_bits(words, i / 4, (word & ~(std::uint64_t{0xFF} << (i % 4 * 8))) | byte << (i % 4 * 8));
+}
+
+struct GroupCodes {
+  float divisor, factor;  ///< one of them is 1
+};
+
+void store_group(const Tensor& codes, std::int64_t first, std::span<const float> group, const GroupCodes& by) {
+  for (std::size_t k = 0; k < group.size(); ++k) {
+    const auto at = first + static_cast<std::int64_t>(k);
+    const float value = group[k] / by.divisor * by.factor;
+    if (codes.dtype() == DType::f8_e4m3) {
+      store_fp8(codes, at, std::isnan(value) ? -448.0f : value);
+    } else {
+      store(codes, at, std::isnan(value) ? -128.0f : std::trunc(std::fmin(std::fmax(value, -128.0f), 127.0f)));
+    }
+  }
+}
+
+bool group_quant(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &codes = call.tensor("output_q"), &scales = call.tensor("output_s");
+  const bool fused = call.flag("fuse_silu_and_mul"), powers = call.flag("scale_ue8m0"), second = call.flag("enable_v2");
+  const std::vector<float> x = fused ? products_of_halves(call.tensor("input"), call.way) : floats(call.tensor("input"));
+  const auto size = static_cast<std::size_t>(call.integer("group_size"));
+  const std::int64_t width = codes.size(-1), groups = width / static_cast<std::int64_t>(size);
+  const auto largest = static_cast<float>(call.number("fp8_max")), eps = static_cast<float>(call.number("eps"));
+  for (std::int64_t w = 0; powers && w < scales.elements(); ++w) quant::set_bits(scales, w, 0);
+  for (std::size_t g = 0; g < x.size() / size; ++g) {
+    const auto group = std::span(x).subspan(g * size, size);
+    const float amax = std::fmax(largest_of(group), eps), inverse = 1.0f / largest;
+    // Dividing and multiplying with the reciprocal are one another's alternative in version 1; version 2 multiplies.
+    const float s = second || call.way == Way::strided ? amax * inverse : amax / largest;
+    GroupCodes by{1.0f, 1.0f};
+    if (powers) {
+      const float bounded = second ? s : std::fmax(s, 1e-10f);
+      int e = static_cast<int>(std::ceil(second ? 0.0f : log2(bounded)));
+      if (second) {
+        e = std::ilogb(bounded);
+        if (std::ldexp(1.0f, e) != bounded) ++e;
+      }
+      by.divisor = std::ldexp(1.0f, e);
+      const auto row = static_cast<std::int64_t>(g) / groups;
+      store_byte(scales, row * 4 * scales.size(-1) + static_cast<std::int64_t>(g) % groups, e);
+    } else {
+      store(scales, static_cast<std::int64_t>(g), s);
+      if (second) {
+        by.factor = call.way == Way::strided ? largest * (1.0f / amax) : largest / amax;
+      } else if (call.way == Way::strided) {
+        by.factor = 1.0f / s;
+      } else {
+        by.divisor = s;
+      }
+    }
+    store_group(codes, static_cast<std::int64_t>(g * size), group, by);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool sgl_per_token_group_quant_8bit(const Call& call) {
+  return group_quant(call);
+}
+bool sgl_per_token_group_quant_fp8(const Call& call) {
+  return group_quant(call);
+}
+bool sgl_per_token_group_quant_int8(const Call& call) {
+  return group_quant(call);
+}
+
 }  // namespace dodona::oracle::alternatives

@@ -1,0 +1,14 @@
+#include "ops/quantization/sgl_per_token_group_quant_fp8.h"
+
+namespace dodona {
+std::unique_ptr<Op> op_sgl_per_token_group_quant_fp8() {
+  auto op = ops::group_quantizer<ops::SglPerTokenGroupQuantFp8>();
+  op.customary = {
+      {"output_s", CustomaryKind::close, 1e-3, 1e-5, "sgl-kernel/tests/test_per_token_group_quant_8bit.py"},
+      {"output_q", CustomaryKind::close, 0.125, 0x1p-9, "sgl-kernel/tests/test_per_token_group_quant_8bit.py: codes at most one apart"}};
+  op.cases = {"M=4 K=1536", "M=5 K=512 --dtype input=f16 --attr group_size=64", "M=3 K=640 --dist wide-exponent --attr scale_ue8m0=true",
+              "M=3 K=256 --dtype input=f32 --attr divide=ieee"};
+  op.bench_cases = {"M=1 K=7168", "M=512 K=7168", "M=4096 K=7168"};
+  return define<ops::SglPerTokenGroupQuantFp8>(std::move(op));
+}
+}  // namespace dodona

@@ -1,0 +1,30 @@
+// Quantization by groups in fast mode: the largest magnitudes of a row's groups, and its codes given a factor for each.
+#pragma once
+
+#include <cstdint>
+
+#include "dodona/dtype.h"
+#include "simd/tier.h"
+
+namespace dodona::ops {
+
+/// A row of `groups` * `size` elements of bf16, f16 or f32.
+struct GroupRow {
+  const void* input;
+  std::int64_t groups, size;
+  DType type;
+};
+
+/// NaN passed over.
+struct GroupMaximaKernel {
+  template <class Tier>
+  static void run(const GroupRow& row, float* maxima);
+};
+
+/// e4m3(x * factor), NaN becoming -448; with `integers` x * factor clamped to -128 and 127 and cut toward zero, NaN becoming -128.
+struct GroupCodesKernel {
+  template <class Tier>
+  static void run(const GroupRow& row, const float* factors, bool integers, std::uint8_t* codes);
+};
+
+}  // namespace dodona::ops
