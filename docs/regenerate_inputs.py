@@ -194,8 +194,17 @@ def grouped_fp4_rows(name, made, plan):
     return np.array(places)
 
 
+def qserve_scales(name, made, plan):
+    """qserve_w4a8_per_group_gemm: scales whose products with a code fit in a byte."""
+    return Draw(plan["seed"], name).below(np.arange(made["zeros"].size), 18)
+
+
 # Inputs that are made of other inputs, by op.
-KIN = {"cutlass_fp4_group_mm": grouped_fp4_product, "scaled_fp4_experts_quant": grouped_fp4_rows}
+KIN = {
+    "cutlass_fp4_group_mm": grouped_fp4_product,
+    "scaled_fp4_experts_quant": grouped_fp4_rows,
+    "qserve_w4a8_per_group_gemm": qserve_scales,
+}
 
 
 def minifloat_table(exponent_bits, mantissa_bits, bias, codes):

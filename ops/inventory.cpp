@@ -32,6 +32,8 @@
   OP(int8_scaled_mm)                        \
   OP(fp8_scaled_mm)                         \
   OP(fp8_blockwise_scaled_mm)               \
+  OP(qserve_w4a8_per_chn_gemm)              \
+  OP(qserve_w4a8_per_group_gemm)            \
   OP(cutlass_scaled_fp4_mm)                 \
   OP(scaled_fp4_quant)                      \
   OP(scaled_fp4_experts_quant)              \

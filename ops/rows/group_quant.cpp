@@ -136,7 +136,8 @@ Magnitude magnitude_of(const GroupQuant& op, Group group, GroupMaximum maximum) 
     least.push_back(static_cast<float>(std::copysign(std::fmax(size - x.slack, 0.0), x.exact)));
     exact.push_back(static_cast<float>(x.exact));
     most.push_back(static_cast<float>(std::copysign(size + x.slack, x.exact)));
-    open = open || x.open;
+    // What overflows, or may.
+    open = open || x.open || std::isinf(x.exact) || !std::isfinite(x.slack);
   }
   const auto floored = [&](const std::vector<float>& x) { return std::max(maximum(x), op.eps); };
   return {floored(least), floored(exact), floored(most), open};

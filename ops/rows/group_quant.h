@@ -36,7 +36,9 @@ void describe_group_quant(auto& op, Op& fields, std::initializer_list<DType> cod
   op.attr("fp8_max", fields.fp8_max).doc("largest code value, 448 or, for i8, 127");
   op.attr("scale_ue8m0", fields.scale_ue8m0).doc("scales are powers of two, stored as exponents of eight bits");
   op.attr("fuse_silu_and_mul", fields.fuse_silu_and_mul).doc("silu of the gate times up is quantized; version 2 with scale_ue8m0");
-  op.attr("enable_v2", fields.enable_v2).doc("version 2 of the kernel: it multiplies where version 1 divides, and has no floor of scales");
+  op.attr("enable_v2", fields.enable_v2)
+      .recipe()
+      .doc("version 2 of the kernel: it multiplies where version 1 divides, and has no floor of scales");
   op.choice("divide", fields.divide, {"rcp", "ieee"})
       .doc("how version 1 divides by fp8_max: rcp: a product with fl32(1/fp8_max), as fast-math builds do; ieee: a true division");
   op.out("output_q", fields.output_q, codes, "M... K").layout(Layout::contiguous).judged(Judge::code).doc("codes");

@@ -6,7 +6,7 @@
 // an fp32 at the end. Then the epilogue. So an output's bits depend on nothing but its row and its column.
 //
 // Weights are worked on in panels of 16 columns, one to a lane, and steps of 64 k. What a step of a panel holds is its format's business
-// (unpack/nvfp4.h, unpack/int8.h, unpack/int4.h); K is padded to whole steps with zeros, which change no sum.
+// (unpack/nvfp4.h, unpack/int8.h, unpack/int4.h, unpack/qserve.h); K is padded to whole steps with zeros, which change no sum.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,12 @@ enum class I8Format {
   nvfp4,  ///< e2m1 codes, two a byte, even k in the low nibble, with e4m3 scales of blocks of 16 in tiles of 128 x 4; both
   i8,     ///< signed bytes; both
   i4,     ///< rows: signed bytes; weights: signed nibbles, two a byte, even k in the low nibble
+  /// rows: signed bytes; weights: unsigned nibbles in QServe's tiles of 32 x 32, n and k multiples of 64
+  qserve,
+  /// the same, each weight (nibble * scale + zero) mod 256 as a signed byte, with scales of at most 17 and zeros for every 128 k
+  qserve_groups,
 };
+inline constexpr int i8_formats = 5;
 
 inline constexpr std::int64_t i8_block = 16, i8_step = 64, i8_panel_columns = 16;
 /// Panels that are multiplied together, and the most rows of A in one tile.
@@ -33,9 +38,10 @@ inline constexpr std::int64_t i8_tile_panels = 2, i8_tile_rows = 128;
 inline std::int64_t i8_steps(std::int64_t k) {
   return (k + i8_step - 1) / i8_step;
 }
-/// Bytes of a step of a packed panel: codes of sixteen columns, and for NVFP4 the scales of four blocks.
+/// Bytes of a step of a packed panel: codes of sixteen columns, for NVFP4 the scales of four blocks, for QServe's groups scale and zero.
 inline std::int64_t i8_step_bytes(I8Format format) {
-  return format == I8Format::nvfp4 ? 576 : format == I8Format::i8 ? 1024 : 512;
+  constexpr std::int64_t bytes[i8_formats] = {576, 1024, 512, 512, 576};
+  return bytes[static_cast<int>(format)];
 }
 inline std::int64_t i8_panel_bytes(I8Format format, std::int64_t k) {
   return i8_steps(k) * i8_step_bytes(format);
@@ -50,10 +56,11 @@ inline std::int64_t i8_packed_bytes(I8Format format, std::int64_t n, std::int64_
 
 /// Weights [n, k], packed or raw. k is a multiple of 8; NVFP4: n and k of 32. Columns that the last panel lacks repeat its last one.
 struct I8Weights {
-  const std::uint8_t* packed = nullptr;  ///< panels, one after another; nullptr: read the two below
+  const std::uint8_t* packed = nullptr;  ///< panels, one after another; nullptr: read those below
   const std::uint8_t* codes = nullptr;   ///< [n, k], or [n, k/2] nibbles
-  const std::uint8_t* scales = nullptr;  ///< NVFP4: [align(n,128), align(k/16,4)] in tiles of 128 x 4
+  const std::uint8_t* scales = nullptr;  ///< NVFP4: [align(n,128), align(k/16,4)] in tiles of 128 x 4; qserve_groups: [k/128, n]
   std::int64_t n = 0, k = 0;
+  const std::uint8_t* zeros = nullptr;  ///< qserve_groups: [k/128, n], like its scales in QServe's order
 };
 
 /// Rows of A that are multiplied with one weight.

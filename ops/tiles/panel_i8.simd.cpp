@@ -4,6 +4,7 @@
 #include "ops/tiles/unpack/int4.h"
 #include "ops/tiles/unpack/int8.h"
 #include "ops/tiles/unpack/nvfp4.h"
+#include "ops/tiles/unpack/qserve.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
@@ -268,6 +269,8 @@ void I8TileKernel::run(const I8Tile& tile) {
     case I8Format::nvfp4: return multiply_tile<Nvfp4Unpack, ScaledBlocks>(tile);
     case I8Format::i8: return multiply_tile<Int8Unpack, WholeSums>(tile);
     case I8Format::i4: return multiply_tile<Int4Unpack, WholeSums>(tile);
+    case I8Format::qserve: return multiply_tile<QserveUnpack, WholeSums>(tile);
+    case I8Format::qserve_groups: return multiply_tile<QserveGroupUnpack, WholeSums>(tile);
   }
 }
 template void I8TileKernel::run<tier::DODONA_TIER>(const I8Tile&);
@@ -279,6 +282,8 @@ void I8PackKernel::run(I8Format format, const I8Weights& weights, std::int64_t p
     case I8Format::nvfp4: return Nvfp4Unpack::pack(weights, panel, 0, i8_steps(weights.k), out);
     case I8Format::i8: return Int8Unpack::pack(weights, panel, 0, i8_steps(weights.k), out);
     case I8Format::i4: return Int4Unpack::pack(weights, panel, 0, i8_steps(weights.k), out);
+    case I8Format::qserve: return QserveUnpack::pack(weights, panel, 0, i8_steps(weights.k), out);
+    case I8Format::qserve_groups: return QserveGroupUnpack::pack(weights, panel, 0, i8_steps(weights.k), out);
   }
 }
 template void I8PackKernel::run<tier::DODONA_TIER>(I8Format, const I8Weights&, std::int64_t, std::uint8_t*);
@@ -290,6 +295,8 @@ void I8RowKernel::run(I8Format format, const std::uint8_t* codes, std::int64_t k
     case I8Format::nvfp4: return prepare_row<Nvfp4Unpack>(codes, k, out);
     case I8Format::i8: return prepare_row<Int8Unpack>(codes, k, out);
     case I8Format::i4: return prepare_row<Int4Unpack>(codes, k, out);
+    case I8Format::qserve: return prepare_row<QserveUnpack>(codes, k, out);
+    case I8Format::qserve_groups: return prepare_row<QserveGroupUnpack>(codes, k, out);
   }
 }
 template void I8RowKernel::run<tier::DODONA_TIER>(I8Format, const std::uint8_t*, std::int64_t, const I8Rows&);

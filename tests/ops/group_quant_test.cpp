@@ -65,7 +65,7 @@ TEST(GroupQuant, AZeroGroupHasTheScaleOfTheLeastMagnitude) {
   quant::set(input, 1, -0.0);
   for (const Mode mode : all_modes) {
     const auto plain = ops::run(SglPerTokenGroupQuantFp8{.input = input}, in_mode(mode));
-    EXPECT_NEAR(quant::get(plain.output_s, 0), 1e-10 / 448, 1e-20);
+    EXPECT_NEAR(quant::get(plain.output_s, 0), 1e-10 / 448, 1e-19);
     EXPECT_EQ(code(plain.output_q, 0), 0x00);
     EXPECT_EQ(code(plain.output_q, 1), 0x80);
     EXPECT_EQ(byte_of(ops::run(powers(input, true), in_mode(mode)).output_s, 0, 0), 127 - 42) << name(mode);
@@ -149,6 +149,21 @@ TEST(GroupQuant, FusionIsSiluThenItsProductEachRoundedToTheType) {
   const auto fused = ops::run(call, in_mode(Mode::fast));
   EXPECT_TRUE(same_bits(fused.output_q, apart.output_q));
   EXPECT_TRUE(same_bits(fused.output_s, apart.output_s));
+}
+
+TEST(GroupQuant, AGroupWhoseProductOverflowsIsOpenAndTheOthersAreNot) {
+  Arguments inputs;
+  Tensor input = normal(DType::f16, {1, 512}, "input");
+  quant::set(input, 5, 64.0);
+  quant::set(input, 256 + 5, 4096.0);  // 2^18
+  inputs.set("input", input);
+  for (const char* attribute : {"scale_ue8m0", "enable_v2", "fuse_silu_and_mul"}) inputs.set_attr(attribute, true);
+  const NamedOp op{"sgl_per_token_group_quant_8bit"};
+  for (const Mode mode : all_modes) {
+    const auto verdict = oracle::judge(op.op(), inputs, op.outputs(inputs, in_mode(mode)), {});
+    EXPECT_EQ(verdict.outcome, oracle::Outcome::pass) << name(mode);
+    EXPECT_EQ(verdict.outputs[0].compared, 128) << name(mode);
+  }
 }
 
 TEST(GroupQuant, RowsThatTheMaskLeavesOutAreNotCompared) {

@@ -56,6 +56,8 @@ const char* const lines[] = {
     "fp8_blockwise_scaled_mm M=3 N=128 K=256",
     "int8_scaled_mm M=5 N=16 K=64 --with bias",
     "fp8_scaled_mm M=5 N=16 K=64 --with bias",
+    "qserve_w4a8_per_chn_gemm M=5 N=64 K=128",
+    "qserve_w4a8_per_group_gemm M=5 N=64 K=256",
     "cutlass_scaled_fp4_mm M=4 N=32 K=640",
     "gelu_and_mul T=3 D=40",
     "gelu_tanh_and_mul T=3 D=40",

@@ -146,6 +146,14 @@ def separate_outputs(call: Call) -> None:
         del call[taken]
 
 
+QSERVE = ("in_feats", "kernel", "wscales", "ascales", "w_szs", "a_ssums", "zeros", "scales_i8", "out_feats")
+without_underscores = {f"_{name}": name for name in QSERVE}
+
+
+def version_2(call: Call) -> None:
+    call["enable_v2"] = True
+
+
 def words_of_scales(call: Call) -> None:
     call["output_scale"] = bytes_as(call["output_scale"], "f8_e4m3")
 

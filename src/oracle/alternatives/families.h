@@ -34,6 +34,8 @@
   OP(int8_scaled_mm)                        \
   OP(fp8_scaled_mm)                         \
   OP(fp8_blockwise_scaled_mm)               \
+  OP(qserve_w4a8_per_chn_gemm)              \
+  OP(qserve_w4a8_per_group_gemm)            \
   OP(cutlass_scaled_fp4_mm)                 \
   OP(cutlass_fp4_group_mm)                  \
   OP(cutlass_mla_decode)                    \

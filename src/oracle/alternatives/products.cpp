@@ -193,6 +193,66 @@ bool int8_scaled_mm(const Call& call) {
   return true;
 }
 
+namespace {
+
+/// Weight (n, k) of QServe's kernels, without sign.
+std::int64_t qserve_code(const Tensor& kernel, std::int64_t n, std::int64_t k) {
+  const std::int64_t tile = n / 32 * (kernel.size(1) / 16) + k / 32;
+  const std::int64_t byte = tile * 512 + n % 8 * 64 + k % 16 / 4 * 16 + k % 32 / 16 * 8 + n % 16 / 8 * 4 + k % 4;
+  return kernel.as<std::uint8_t>()[byte] >> (n % 32 / 16 * 4) & 0xF;
+}
+
+/// Sums of whole numbers, as fp32.
+template <class Weight>
+std::vector<float> whole_sums(const Tensor& rows, std::int64_t columns, const Weight& weight) {
+  const std::int64_t k = rows.size(1);
+  const std::vector<std::int64_t> a = integers(rows);
+  std::vector<std::int64_t> column(static_cast<std::size_t>(k));
+  std::vector<float> sums(static_cast<std::size_t>(rows.size(0) * columns));
+  for (std::int64_t n = 0; n < columns; ++n) {
+    for (std::int64_t i = 0; i < k; ++i) column[static_cast<std::size_t>(i)] = weight(n, i);
+    for (std::int64_t m = 0; m < rows.size(0); ++m) {
+      std::int64_t sum = 0;
+      for (std::int64_t i = 0; i < k; ++i) sum += a[static_cast<std::size_t>(m * k + i)] * column[static_cast<std::size_t>(i)];
+      sums[static_cast<std::size_t>(m * columns + n)] = static_cast<float>(sum);
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+bool qserve_w4a8_per_chn_gemm(const Call& call) {
+  if (call.way == Way::tensor_core) return false;  // exact on any unit
+  const Tensor &kernel = call.tensor("kernel"), &out = call.tensor("out_feats");
+  const std::vector<float> sums =
+      whole_sums(call.tensor("in_feats"), out.size(1), [&](std::int64_t n, std::int64_t k) { return qserve_code(kernel, n, k); });
+  const std::vector<float> ws = floats(call.tensor("wscales")), as = floats(call.tensor("ascales")), zeros = floats(call.tensor("w_szs")),
+                           totals = floats(call.tensor("a_ssums"));
+  for (std::size_t e = 0; e < sums.size(); ++e) {
+    const std::size_t m = e / ws.size(), n = e % ws.size();
+    const float scaled = sums[e] * ws[n];
+    // Neither product is fused with the difference, or the other one is.
+    const float value = call.way == Way::reversed ? scaled * as[m] - zeros[n] * totals[m] : std::fma(-zeros[n], totals[m], scaled * as[m]);
+    store(out, static_cast<std::int64_t>(e), value);
+  }
+  return true;
+}
+
+bool qserve_w4a8_per_group_gemm(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &kernel = call.tensor("kernel"), &out = call.tensor("out_feats");
+  const std::vector<std::int64_t> scales = integers(call.tensor("scales_i8")), zeros = integers(call.tensor("zeros"));
+  const std::int64_t columns = out.size(1);
+  const std::vector<float> sums = whole_sums(call.tensor("in_feats"), columns, [&](std::int64_t n, std::int64_t k) {
+    const auto at = static_cast<std::size_t>(k / 128 * columns + n / 32 * 32 + n % 8 * 4 + n % 32 / 8);
+    return std::int64_t{static_cast<std::int8_t>(qserve_code(kernel, n, k) * scales[at] + zeros[at])};
+  });
+  const std::vector<float> ws = floats(call.tensor("wscales")), as = floats(call.tensor("ascales"));
+  for (std::size_t e = 0; e < sums.size(); ++e) store(out, static_cast<std::int64_t>(e), sums[e] * (ws[e % ws.size()] * as[e / ws.size()]));
+  return true;
+}
+
 bool fp8_scaled_mm(const Call& call) {
   Matrices p = matrices(call.tensor("mat_a"), call.tensor("mat_b"),
                         Tensor(DType::f32, {call.tensor("mat_a").size(0), call.tensor("mat_b").size(1)}));

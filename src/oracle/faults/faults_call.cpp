@@ -13,10 +13,12 @@ using Values = std::vector<AttrValue>;
 
 // ---- attributes
 
+/// What differs between recipes may differ by less than the contract leaves open.
 bool flag(Site s) {
-  return std::holds_alternative<bool>(s.value);
+  return std::holds_alternative<bool>(s.value) && !s.attr->recipe;
 }
 bool choice(Site s) {
+  if (std::holds_alternative<bool>(s.value)) return s.attr->recipe;
   return std::holds_alternative<std::string>(s.value) && s.attr->choices.size() >= 2;
 }
 bool number(Site s) {
@@ -63,6 +65,7 @@ Values flipped(Site s) {
   return just(!std::get<bool>(s.value));
 }
 Values other_choices(Site s) {
+  if (std::holds_alternative<bool>(s.value)) return {false, true};
   return {s.attr->choices.begin(), s.attr->choices.end()};
 }
 Values none(Site) {

@@ -1,0 +1,101 @@
+#include "ops/gemm/qserve_w4a8_per_chn_gemm.h"
+
+#include "ops/sums/products_hopper.h"
+#include "ops/tiles/float_vector.h"
+
+namespace dodona::ops {
+namespace {
+
+Product product_of(const QserveW4a8PerChnGemm& op, const Tensor& weights) {
+  Product product = qserve_product(op.in_feats, weights);
+  product.epilogue = {.factors = {{column_term(op.wscales), {}}, {row_term(op.ascales), {}}},
+                      .addend = {column_term(op.w_szs), row_term(op.a_ssums)},
+                      .subtract = true,
+                      .fused = true};
+  return product;
+}
+
+template <QserveReading reading, bool subtract>
+void golden(const QserveW4a8PerChnGemm& op, const Exec& exec, Reference* reference) {
+  const Tensor weights = qserve_weights(op.kernel, nullptr, nullptr, reading, exec);
+  Product product = product_of(op, weights);
+  product.epilogue.subtract = subtract;
+  golden_products({&product, 1}, int32_exact, op.out_feats, reference, "out_feats", exec);
+}
+
+void hopper(const QserveW4a8PerChnGemm& op, const Exec& exec) {
+  const Tensor weights = qserve_weights(op.kernel, nullptr, nullptr, QserveReading::right, exec);
+  const Product product = product_of(op, weights);
+  hopper_products({&product, 1}, int32_exact, op.out_feats, exec);
+}
+
+std::optional<Refusal> unsupported(const QserveW4a8PerChnGemm& op, Mode mode) {
+  return qserve_unsupported(op.in_feats, op.kernel, mode);
+}
+
+double flops(const QserveW4a8PerChnGemm& op) {
+  return 2.0 * static_cast<double>(op.out_feats.elements()) * static_cast<double>(op.in_feats.size(1));
+}
+
+// ---- fast
+
+I8Weights raw_weights(const QserveW4a8PerChnGemm& op) {
+  return {.codes = op.kernel.as<std::uint8_t>(), .n = op.kernel.size(0), .k = 2 * op.kernel.size(1)};
+}
+
+void multiply(const QserveW4a8PerChnGemm& op, const I8Weights& weights, const Exec& exec) {
+  using Kind = EpilogueStep::Kind;
+  const FloatVector columns(op.wscales, exec), rows(op.ascales, exec), zeros(op.w_szs, exec), sums(op.a_ssums, exec);
+  qserve_multiply(
+      I8Format::qserve, op.in_feats, weights,
+      {.steps = {{.values = columns.data(), .column_stride = 1},
+                 {.values = rows.data(), .row_stride = 1},
+                 {.kind = Kind::minus, .values = zeros.data(), .column_stride = 1, .by = sums.data(), .by_row_stride = 1, .fused = true}},
+       .count = 3},
+      op.out_feats, exec);
+}
+
+void fast(const QserveW4a8PerChnGemm& op, const Exec& exec) {
+  multiply(op, raw_weights(op), exec);
+}
+
+void fast_prepared(const QserveW4a8PerChnGemm& op, const Prepared& prepared, const Exec& exec) {
+  const auto* const packed = reinterpret_cast<const std::uint8_t*>(prepared.part(0));
+  multiply(op, {.packed = packed, .n = op.kernel.size(0), .k = 2 * op.kernel.size(1)}, exec);
+}
+
+std::int64_t packed_bytes(const QserveW4a8PerChnGemm& op) {
+  return i8_packed_bytes(I8Format::qserve, op.kernel.size(0), 2 * op.kernel.size(1));
+}
+
+void pack(const QserveW4a8PerChnGemm& op, std::byte* part, const Exec& exec) {
+  i8_pack(I8Format::qserve, raw_weights(op), part, exec);
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_qserve_w4a8_per_chn_gemm() {
+  using enum ops::QserveReading;
+  return define<ops::QserveW4a8PerChnGemm>({
+      .contract = R"(
+acc = fl32(sum over k of in_feats * kernel), weights 0 to 15, the sum exact in 32-bit integers; u = fl32(acc * wscales[n]); out_feats =
+rn(fl32(u * ascales[m] - fl32(w_szs[n] * a_ssums[m]))), one rounding for the product and the difference; to nearest even, overflow gives
+infinity. Budget, units of 2^-24: 1 of acc where it is beyond 2^24, 1 for each product, and 1 of the difference.)",
+      .golden = ops::golden<right, true>,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
+      .prepare = {{"kernel"}, false, ops::packed_bytes, ops::pack, ops::fast_prepared},
+      .flops = ops::flops,
+      .defects = {ops::unwritten_columns<ops::QserveW4a8PerChnGemm>()},
+      .mistakes = {{"nibbles-in-order", "weights are read two a byte along K, as other formats have them",
+                    ops::golden<nibbles_in_order, true>},
+                   {"zeros-added", "the zero points' product is added", ops::golden<right, false>}},
+      .customary = {{"*", CustomaryKind::close, 1e-3, 1e-2, "sgl-kernel/tests/test_qserve_w4a8_per_chn_gemm.py"}},
+      .cases = {"M=4 N=64 K=256", "M=7 N=128 K=128 --dist wide-exponent", "M=33 N=64 K=128 --dist outliers"},
+      .bench_cases = {"M=1 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168", "M=256 N=4096 K=7168"},
+  });
+}
+}  // namespace dodona
