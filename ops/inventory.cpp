@@ -42,6 +42,8 @@
   OP(sgl_per_token_group_quant_8bit)        \
   OP(sgl_per_token_group_quant_fp8)         \
   OP(sgl_per_token_group_quant_int8)        \
+  OP(nvfp4_block_scale_interleave)          \
+  OP(awq_dequantize)                        \
   OP(weak_ref_tensor)
 
 namespace dodona {

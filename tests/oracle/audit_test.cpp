@@ -48,6 +48,8 @@ const char* const lines[] = {
     "sgl_per_token_group_quant_8bit M=4 K=256 --attr enable_v2=true --attr scale_ue8m0=true --attr fuse_silu_and_mul=true",
     "sgl_per_token_group_quant_fp8 M=4 K=256",
     "sgl_per_token_group_quant_int8 M=4 K=256",
+    "nvfp4_block_scale_interleave E=2 R=40 C=6",
+    "awq_dequantize K=12 N=16 G=3",
     "moe_sum_reduce T=3 topk=8 D=40 --attr routed_scaling_factor=2.5",
     "trtllm_batch_decode_with_kv_cache_mla B=1 Q=1 N=3 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
     "trtllm_batch_decode_with_kv_cache_mla B=2 Q=1 N=2 pages=4 P=32 W=2 --attr bmm1_scale=0.05",

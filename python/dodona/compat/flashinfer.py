@@ -15,6 +15,7 @@ def device_support_pdl(device: object) -> bool:
 MLA_ROPE = Op("mla_rope_quantize_fp8", around=hooks.heads_of_keys)
 
 FUNCTIONS = {
+    "block_scale_interleave": Op("nvfp4_block_scale_interleave"),
     "bmm_fp8": Op(only={"backend": ("cublas", "cudnn", "cutlass", "auto")}),
     "fp4_quantize": Op(
         "scaled_fp4_quant",
