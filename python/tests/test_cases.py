@@ -194,9 +194,9 @@ def kin_lines():
     """Case lines whose inputs are, some of them, made of others, with the arguments that are."""
     for op in dodona.ops():
         schema = dodona.schema(op)
-        kin = [spec["name"] for spec in schema["tensors"] if spec.get("made_of_other_inputs")]
+        kin = [spec for spec in schema["tensors"] if spec.get("made_of_other_inputs")]
         for line in schema["cases"]:
-            made = [name for name in kin if f"--with {name}" in line]
+            made = [spec["name"] for spec in kin if not spec.get("optional") or f"--with {spec['name']}" in line]
             if made:
                 yield f"{op} {line}", made
 
