@@ -1,18 +1,42 @@
 #include <fmt/format.h>
 
 #include "common.h"
+#include "core/case_line.h"
+#include "dodona/error.h"
 #include "oracle/cases/make_case.h"
+#include "oracle/judge/actual.h"
 
 namespace dodona::tools {
 namespace {
 
 struct GenOptions : ExecOptions, CaseLineOptions {
-  std::string output;
+  std::string output, outputs, provenance;
+  std::vector<std::string> window;
   bool compact = false;
 };
 
+/// The case that the options ask for: golden mode's, or of outputs that a kernel gave.
+oracle::Case case_of(const GenOptions& options) {
+  const CaseLine line = parse_case_line(options.text());
+  const Exec exec = options.exec(Mode::golden);
+  std::string window;
+  for (const std::string& range : options.window) window += range + " ";
+  if (options.outputs.empty()) {
+    if (!window.empty() || !options.provenance.empty())
+      throw Error(ErrorCode::bad_option, "", window.empty() ? "--provenance" : "--window",
+                  "is of outputs that a kernel gave: needs --outputs");
+    return oracle::make_case(line, exec, options.compact);
+  }
+  oracle::Case c = oracle::recorded_case(line, oracle::parse_window(window), exec.threads);
+  c.outputs = oracle::load_actual(options.outputs, *c.op, c.inputs);
+  c.provenance = options.provenance;
+  if (!c.provenance.empty() && !io::parse_json(c.provenance, "--provenance").is_object())
+    throw Error(ErrorCode::bad_option, "", "--provenance", "is no JSON object");
+  return c;
+}
+
 void gen(const GenOptions& options) {
-  const oracle::Case c = oracle::make_case(parse_case_line(options.text()), options.exec(Mode::golden), options.compact);
+  const oracle::Case c = case_of(options);
   oracle::save_case(c, options.output);
   if (options.json) {
     fmt::print("{}\n", io::json_text({{"line", c.line},
@@ -25,12 +49,17 @@ void gen(const GenOptions& options) {
   }
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const std::string& stored, const Tensor& tensor) {
-    rows.push_back({stored, std::string(name(tensor.dtype())), to_string(tensor.shape()), c.digests.at(stored).substr(0, 16)});
+    const auto digest = c.digests.find(stored);
+    rows.push_back({stored, std::string(name(tensor.dtype())), to_string(tensor.shape()),
+                    digest == c.digests.end() ? "" : digest->second.substr(0, 16)});
   };
   for (const auto& [argument, tensor] : c.inputs.tensors) add("in." + argument, tensor);
   for (const auto& [output, tensor] : c.outputs) add("out." + output, tensor);
   fmt::print("{}\n{}", c.line, table({"tensor", "dtype", "shape", "sha256"}, rows, {false, false, false, false}));
-  fmt::print("written to {}{}\n", options.output, c.compact ? " (line and digests only)" : "");
+  fmt::print("written to {}{}\n", options.output,
+             c.recorded() ? " (line, digests and the kernel's outputs)"
+             : c.compact  ? " (line and digests only)"
+                          : "");
 }
 
 }  // namespace
@@ -42,6 +71,13 @@ void add_gen(CLI::App& app, int&) {
   options->add_line_options(*command);
   command->add_option("-o,--output", options->output, "The case file to write (safetensors)")->required();
   command->add_flag("--compact", options->compact, "Store the line and digests only; whoever reads the file makes the tensors anew");
+  command->add_option(
+      "--outputs", options->outputs,
+      "Store these outputs, which a kernel gave for the line's inputs (a file as for `dodona check`), instead of golden's: a "
+      "recording of line, digests and outputs");
+  command->add_option("--window", options->window,
+                      "The outputs are those of these rows alone: T=0..8 (repeatable; sizes that `dodona info OP` calls independent)");
+  command->add_option("--provenance", options->provenance, "What is known of the outputs' origin, a JSON object: kind, device, kernel...");
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->footer(

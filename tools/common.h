@@ -69,6 +69,7 @@ void add_record(CLI::App& app, int& exit_code);
 void add_diff(CLI::App& app, int& exit_code);
 void add_shrink(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
+void add_whose(CLI::App& app, int& exit_code);
 void add_audit(CLI::App& app, int& exit_code);
 void add_alarms(CLI::App& app, int& exit_code);
 void add_score(CLI::App& app, int& exit_code);

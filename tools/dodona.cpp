@@ -26,6 +26,7 @@ int run(int argc, char** argv) {
   add_run(app, exit_code);
   add_gen(app, exit_code);
   add_check(app, exit_code);
+  add_whose(app, exit_code);
   add_shrink(app, exit_code);
   add_verify(app, exit_code);
   add_record(app, exit_code);

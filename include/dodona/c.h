@@ -115,6 +115,7 @@ typedef struct dodona_tensors dodona_tensors;   /* tensors that the library owns
 typedef struct dodona_prepared dodona_prepared; /* weights of one op, in the form that its fast mode reads fastest */
 typedef struct dodona_case dodona_case;         /* one call of an op: its inputs and attributes, and what golden mode makes of them */
 typedef struct dodona_verdict dodona_verdict;
+typedef struct dodona_whose dodona_whose;   /* which schedules of an op give certain outputs */
 typedef struct dodona_record dodona_record; /* text that the library made */
 
 /* ---- this library ---- */
@@ -191,6 +192,14 @@ DODONA_API int dodona_case_check(const dodona_case* c, const dodona_tensor* actu
 /* The same; the verdict of a failure also names the well-known mistakes that reproduce the outputs, looked for at most so long. */
 DODONA_API int dodona_case_explain(const dodona_case* c, const dodona_tensor* actual, size_t actual_count, const dodona_exec* exec,
                                    double seconds, dodona_verdict** verdict);
+
+/* Which schedules of the op (values of its recipe attributes, on the machines whose bits are known) give these outputs to the bit? Looked
+ * for at most so many seconds. DODONA_UNSUPPORTED where the call has one schedule only. */
+DODONA_API int dodona_case_whose(const dodona_case* c, const dodona_tensor* actual, size_t actual_count, const dodona_exec* exec,
+                                 double seconds, dodona_whose** answer);
+DODONA_API const char* dodona_whose_text(const dodona_whose* answer); /* what `dodona whose` prints; "" for NULL, also below */
+DODONA_API const char* dodona_whose_json(const dodona_whose* answer);
+DODONA_API void dodona_whose_free(dodona_whose* answer);
 
 DODONA_API int dodona_verdict_outcome(const dodona_verdict* verdict);      /* dodona_outcome; DODONA_FAIL for NULL */
 DODONA_API int dodona_verdict_passes(const dodona_verdict* verdict);       /* 1 for DODONA_PASS and DODONA_KNOWN_DEFECT, else 0 */

@@ -1,6 +1,7 @@
 #include "ops/gemm/bmm.h"
 
 #include "ops/sums/products.h"
+#include "ops/sums/products_hopper.h"
 #include "ops/tiles/dot.h"
 
 namespace dodona::ops {
@@ -8,6 +9,10 @@ namespace {
 
 DotProduct product_of(const Bmm& op) {
   return {op.mat1, op.mat2, op.out};
+}
+
+std::vector<Product> products_of(const Bmm& op) {
+  return batched_products(op.mat1, op.mat2);
 }
 
 void check(const Bmm& op) {
@@ -19,14 +24,23 @@ void check(const Bmm& op) {
   if (!has_dense_columns_or_rows(op.mat2))
     throw Error(ErrorCode::bad_stride, "", "mat2",
                 "has strides " + to_string(op.mat2.strides()) + ", expected one of the last two to be 1");
+  check_split_k(op.split_k, op.mat1.size(2), op.mat1.dtype());
 }
 
 void golden(const Bmm& op, const Exec& exec, Reference* reference) {
-  golden_products(batched_products(op.mat1, op.mat2), half_in_parts, op.out, reference, "out", exec);
+  golden_products(products_of(op), half_in_parts, op.out, reference, "out", exec);
 }
 
 void fast(const Bmm& op, const Exec& exec) {
   dot_multiply(product_of(op), exec);
+}
+
+std::optional<Refusal> unsupported(const Bmm& op, Mode mode) {
+  return mode == Mode::hopper ? unknown_half_product("mat1", op.mat1.dtype(), "mat2", op.mat2.dtype()) : std::nullopt;
+}
+
+void hopper(const Bmm& op, const Exec& exec) {
+  hopper_products(products_of(op), in_chunks(half_in_parts, op.split_k, op.mat1.dtype()), op.out, exec);
 }
 
 double flops(const Bmm& op) {
@@ -39,13 +53,15 @@ double flops(const Bmm& op) {
 namespace dodona {
 std::unique_ptr<Op> op_bmm() {
   return define<ops::Bmm>({
-      .contract = std::string(ops::half_sum_contract),
+      .contract = std::string(ops::half_sum_contract) + std::string(ops::split_k_contract),
       .golden = ops::golden,
       .fast = ops::fast,
+      .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .check = ops::check,
       .flops = ops::flops,
       .cases = {"L=3 M=5 N=40 K=72", "L=2 M=1 N=33 K=128 --dtype mat1=f32 --attr out_dtype=f32",
-                "L=1 M=9 N=17 K=33 --dtype mat1=f16 --dtype mat2=f16 --attr out_dtype=f16"},
+                "L=1 M=9 N=17 K=33 --dtype mat1=f16 --dtype mat2=f16 --attr out_dtype=f16", "L=2 M=3 N=24 K=200 --attr split_k=4"},
       .bench_cases = {"L=128 M=1 N=512 K=128", "L=128 M=16 N=512 K=128", "L=128 M=16 N=128 K=512"},
   });
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/define.h"
+#include "ops/sums/split_k.h"
 
 namespace dodona::ops {
 
@@ -12,12 +13,14 @@ using enum DType;
 struct Bmm {
   Tensor mat1, mat2, out;
   DType out_dtype = bf16;
+  std::int64_t split_k = 1;
 
   static constexpr OpInfo info{"bmm", Category::gemm, Source::torch};
   void describe(auto& op) {
     op.in("mat1", mat1, {bf16, f16, f32}, "L M K").doc("left matrices");
     op.in("mat2", mat2, {bf16, f16, f32}, "L K N").layout(Layout::any).doc("right matrices, dense along K or along N; any of the types");
     op.dtype_attr("out_dtype", out_dtype, {bf16, f16, f32}).doc("element type of out: that of mat1, or f32");
+    describe_split_k(op, split_k);
     op.out("out", out, dtype_of_attr("out_dtype"), "L M N").doc("rounded once");
     op.rows_independent("L");
     op.rows_independent("M");

@@ -23,6 +23,7 @@ float value_of(const Tensor& scale) {
 void check(const BmmFp8& op) {
   if (op.A.dtype() == f8_e5m2 && op.B.dtype() == f8_e5m2)
     throw Error(ErrorCode::bad_dtype, "", "B", "has dtype f8_e5m2, expected f8_e4m3 as A has f8_e5m2: no kernel multiplies e5m2 by e5m2");
+  check_split_k(op.split_k, op.A.size(2), op.A.dtype());
 }
 
 double flops(const BmmFp8& op) {
@@ -34,18 +35,26 @@ std::vector<Product> products_of(const BmmFp8& op) {
   return batched_products(op.A, op.B, {.factors = {{whole_term(op.A_scale), whole_term(op.B_scale)}}});
 }
 
+Accumulator accumulator_of(const BmmFp8& op) {
+  if (op.accumulator == "fp32") return fp32_in_any_order;
+  if (op.accumulator == "mma_sync") return hopper_fp8_mma_sync;
+  return in_chunks(op.accumulator == "promoted_128" ? hopper_fp8_promoted : hopper_fp8, op.split_k, f8_e4m3);
+}
+
 void golden(const BmmFp8& op, const Exec& exec, Reference* reference) {
-  golden_products(products_of(op), op.accumulator == "fp32" ? fp32_in_any_order : hopper_fp8, op.out, reference, "out", exec);
+  golden_products(products_of(op), accumulator_of(op), op.out, reference, "out", exec);
 }
 
 std::optional<Refusal> unsupported(const BmmFp8& op, Mode mode) {
   if (mode == Mode::hopper && op.accumulator == "fp32")
-    return Refusal{"accumulator", "'fp32' has no hopper mode: the H200's kernel does not promote its sums"};
+    return Refusal{"accumulator", "'fp32' has no hopper mode: no kernel of the H200 adds fp8 products one by one"};
+  if (mode == Mode::hopper && op.accumulator == "mma_sync" && op.split_k > 1)
+    return Refusal{"split_k", "of accumulator 'mma_sync' has no hopper mode: cuBLASLt's kernels do not use that unit"};
   return {};
 }
 
 void hopper(const BmmFp8& op, const Exec& exec) {
-  hopper_products(products_of(op), hopper_fp8, op.out, exec);
+  hopper_products(products_of(op), accumulator_of(op), op.out, exec);
 }
 
 // ---- fast
@@ -77,8 +86,11 @@ follow IEEE. Budget of acc, accumulator=hopper_fp8: K ascending in steps of 32 w
 largest exponent among a step's products and the largest partial sum of the whole row, each product may lose |p| mod u (of the
 losses of either sign the larger total counts); the running sum loses where a step's products exceed those of the step before,
 and the new sum where it outgrows its addends. A budget of fp32 roundings would fail the H200's kernel, whose saturated rows
-lose percents. accumulator=fp32, and at least: K units of 2^-24 of the sum of |A*B|. Then 2^-24 relative for the product with
-the scale.)",
+lose percents. accumulator=promoted_128: that for each 128 of K, from zero, and K/128 units of 2^-24 for the fp32 sum of them.
+accumulator=mma_sync: likewise in steps of 16 (of each 32 those with k mod 4 below 2 first), with u = 2^(e-25) and sums of 23 bits.
+split_k: K in tiles of 128, shared out to chunks of ceil(tiles / split_k) tiles, each from zero as above, whose fp32 sums are added
+from the first to the last, as cuBLASLt's splitK kernels do; golden mode bounds them likewise, and 1 unit for each chunk.
+accumulator=fp32, and at least: K units of 2^-24 of the sum of |A*B|. Then 2^-24 relative for the product with the scale.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
@@ -87,7 +99,9 @@ the scale.)",
       .flops = ops::flops,
       .customary = {{"*", CustomaryKind::cosine, 0, 0.99, "sgl-kernel/tests/test_bmm_fp8.py"}},
       .cases = {"L=3 M=17 N=80 K=64", "L=2 M=16 N=32 K=512 --dtype A=f8_e5m2 --attr dtype=f16", "L=2 M=5 N=48 K=144 --dtype B=f8_e5m2",
-                "L=1 M=1 N=16 K=1040 --dialect trtllm"},
+                "L=1 M=1 N=16 K=1040 --dialect trtllm", "L=1 M=6 N=16 K=400 --attr accumulator=promoted_128",
+                "L=2 M=3 N=32 K=208 --attr accumulator=mma_sync", "L=1 M=7 N=32 K=912 --attr split_k=3",
+                "L=1 M=4 N=16 K=1168 --attr accumulator=promoted_128 --attr split_k=2"},
       .bench_cases = {"L=128 M=64 N=512 K=128", "L=128 M=64 N=128 K=512", "L=128 M=1 N=512 K=128"},
   });
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/define.h"
+#include "ops/sums/split_k.h"
 
 namespace dodona::ops {
 
@@ -12,6 +13,7 @@ struct BmmFp8 {
   Tensor A, B, A_scale, B_scale, out;
   DType dtype = bf16;
   std::string accumulator = "hopper_fp8";
+  std::int64_t split_k = 1;
 
   static constexpr OpInfo info{"bmm_fp8", Category::gemm, {Source::flashinfer, Source::sgl_kernel}};
   void describe(auto& op) {
@@ -21,9 +23,15 @@ struct BmmFp8 {
     op.in("A_scale", A_scale, {f32}, " | 1").role(Role::scale).scales("A", 0, 0).doc("what A's codes are multiplied with");
     op.in("B_scale", B_scale, {f32}, " | 1").role(Role::scale).scales("B", 0, 0).doc("what B's codes are multiplied with");
     op.dtype_attr("dtype", dtype, {bf16, f16}).doc("element type of out");
-    op.choice("accumulator", accumulator, {"hopper_fp8", "fp32"})
-        .doc("what sums may lose: hopper_fp8: what lies 13 bits below the largest addend, at every 32 products; fp32: fp32 roundings")
+    op.choice("accumulator", accumulator, {"hopper_fp8", "promoted_128", "mma_sync", "fp32"})
+        .doc(
+            "what sums may lose: hopper_fp8: what lies 13 bits below the largest addend, at every 32 products (cuBLASLt's and CUTLASS's "
+            "fast "
+            "accumulation, Triton in blocks of 64 rows and more); promoted_128: the same, added to fp32 sums after every 128 products "
+            "(CUTLASS without fast accumulation, Triton's max_num_imprecise_acc=128); mma_sync: 25 bits, at every 16 products (Triton in "
+            "blocks of fewer rows); fp32: fp32 roundings")
         .dialect("trtllm", "fp32");
+    describe_split_k(op, split_k);
     op.out("out", out, dtype_of_attr("dtype"), "L M N").layout(Layout::contiguous).doc("rounded once");
     op.symbol("K", {.multiple_of = 16});
     op.symbol("N", {.multiple_of = 16});

@@ -28,9 +28,13 @@ void golden(const Fp8BlockwiseScaledMm& op, const Exec& exec, Reference* referen
   golden_products({&product, 1}, hopper_fp8_promoted, op.out, reference, "out", exec);
 }
 
+const Accumulator& accumulator_of(const std::string& kernel) {
+  return kernel == "triton" ? triton_fp8_promoted : kernel == "triton_mma_sync" ? triton_fp8_mma_sync_promoted : hopper_fp8_promoted;
+}
+
 void hopper(const Fp8BlockwiseScaledMm& op, const Exec& exec) {
   const Product product = product_of(op);
-  hopper_products({&product, 1}, hopper_fp8_promoted, op.out, exec);
+  hopper_products({&product, 1}, accumulator_of(op.kernel), op.out, exec);
 }
 
 double flops(const Fp8BlockwiseScaledMm& op) {
@@ -63,7 +67,8 @@ For each 128 of K, ascending: t = sum of the products (exact in fp32), s = fl32(
 bmm_fp8, and at least 128 units of 2^-24 of the larger of two sums, of its positive products and of its negative ones; times |s|, and
 3 units of |t s| for s and for those who multiply with one scale after the other (all of t s where one of these products is denormal).
 Then K/128 units of the larger of two sums, of all positive t s and of all negative ones, with their budgets: one rounding each, in any
-order, for kernels that split K. Where these sums or products are beyond fp32, nothing is compared.)",
+order, for kernels that split K. Where these sums or products are beyond fp32, nothing is compared. `kernel` names orders of hopper
+mode; golden and fast mode go by the formula above, whoever's kernel it is.)",
       .golden = ops::golden<ops::Scales::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
@@ -72,7 +77,8 @@ order, for kernels that split K. Where these sums or products are beyond fp32, n
                    {"scales-of-first-block", "the first scale of each row of A is used for all of K",
                     ops::golden<ops::Scales::of_first_block>}},
       .customary = {{"*", CustomaryKind::close, 2e-2, 1, "sgl-kernel/tests/test_fp8_blockwise_gemm.py"}},
-      .cases = {"M=4 N=128 K=1536", "M=7 N=256 K=512 --attr out_dtype=f16", "M=33 N=128 K=384 --dist wide-exponent"},
+      .cases = {"M=4 N=128 K=1536", "M=7 N=256 K=512 --attr out_dtype=f16", "M=33 N=128 K=384 --dist wide-exponent",
+                "M=5 N=128 K=256 --attr kernel=triton"},
       .bench_cases = {"M=1 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168"},
   });
 }

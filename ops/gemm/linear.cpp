@@ -1,6 +1,7 @@
 #include "ops/gemm/linear.h"
 
 #include "ops/sums/products.h"
+#include "ops/sums/products_hopper.h"
 #include "ops/tiles/dot.h"
 
 namespace dodona::ops {
@@ -10,21 +11,33 @@ DotProduct product_of(const Linear& op) {
   return {batch_of_one(op.input), batch_of_one(op.weight.transpose(0, 1)), batch_of_one(op.output)};
 }
 
+std::vector<Product> products_of(const Linear& op) {
+  return batched_products(batch_of_one(op.input), batch_of_one(op.weight.transpose(0, 1)));
+}
+
 void check(const Linear& op) {
   if (op.out_dtype != op.input.dtype() && op.out_dtype != f32)
     throw Error(ErrorCode::bad_dtype, "", "out_dtype",
                 "is " + std::string(name(op.out_dtype)) + ", expected f32" +
                     (op.input.dtype() == f32 ? "" : " or " + std::string(name(op.input.dtype()))) + ", as input has " +
                     std::string(name(op.input.dtype())));
+  check_split_k(op.split_k, op.input.size(1), op.input.dtype());
 }
 
 void golden(const Linear& op, const Exec& exec, Reference* reference) {
-  golden_products(batched_products(batch_of_one(op.input), batch_of_one(op.weight.transpose(0, 1))), half_in_parts, op.output, reference,
-                  "output", exec);
+  golden_products(products_of(op), half_in_parts, op.output, reference, "output", exec);
 }
 
 void fast(const Linear& op, const Exec& exec) {
   dot_multiply(product_of(op), exec);
+}
+
+std::optional<Refusal> unsupported(const Linear& op, Mode mode) {
+  return mode == Mode::hopper ? unknown_half_product("input", op.input.dtype(), "weight", op.weight.dtype()) : std::nullopt;
+}
+
+void hopper(const Linear& op, const Exec& exec) {
+  hopper_products(products_of(op), in_chunks(half_in_parts, op.split_k, op.input.dtype()), op.output, exec);
 }
 
 double flops(const Linear& op) {
@@ -37,15 +50,17 @@ double flops(const Linear& op) {
 namespace dodona {
 std::unique_ptr<Op> op_linear() {
   return define<ops::Linear>({
-      .contract = std::string(ops::half_sum_contract),
+      .contract = std::string(ops::half_sum_contract) + std::string(ops::split_k_contract),
       .golden = ops::golden,
       .fast = ops::fast,
+      .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .check = ops::check,
       .flops = ops::flops,
       .fib_names = {{"", "gemm", "gemm_n", {{"input", "A"}, {"weight", "B"}}, {{"output", "C"}}}},
       .cases = {"T=7 N=37 K=200", "T=1 N=64 K=1088 --dtype input=f32 --attr out_dtype=f32",
                 "T=3 N=33 K=65 --dtype weight=f32 --attr out_dtype=f32",
-                "T=9 N=16 K=96 --dtype input=f16 --dtype weight=f16 --attr out_dtype=f16"},
+                "T=9 N=16 K=96 --dtype input=f16 --dtype weight=f16 --attr out_dtype=f16", "T=5 N=48 K=456 --attr split_k=3"},
       .bench_cases = {"T=1 N=2112 K=7168", "T=1 N=24576 K=1536", "T=1 N=256 K=7168", "T=64 N=2112 K=7168"},
   });
 }

@@ -278,8 +278,15 @@ Bounded promoted_sum(const Terms& t) {
 }  // namespace
 
 Bounded sum_of(const Accumulator& accumulator, const Line& a, const Line& b, bool judged) {
-  const Terms terms{accumulator, a, b, 0, std::max(a.values.size(), a.integers.size()), judged};
-  return accumulator.promote_every > 0 ? promoted_sum(terms) : sum_by(terms);
+  const std::size_t k = std::max(a.values.size(), a.integers.size());
+  if (accumulator.promote_every > 0) return promoted_sum({accumulator, a, b, 0, k, judged});
+  // Steps are followed in each part from zero, and the parts added as spans without scales.
+  if (accumulator.order == Order::steps && accumulator.parts > 1) {
+    Accumulator by_part = accumulator;
+    by_part.promote_every = std::max<std::int64_t>(accumulator.part_length(static_cast<std::int64_t>(k)), 1);
+    return promoted_sum({by_part, a, b, 0, k, judged});
+  }
+  return sum_by({accumulator, a, b, 0, k, judged});
 }
 
 }  // namespace dodona::ops

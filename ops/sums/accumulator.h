@@ -21,16 +21,28 @@ enum class Order {
   blocks,      ///< blocks with scales of their own, each an exact sum; or a unit that aligns single products
 };
 
+/// How the sum of a span of K meets the scales of its blocks and the total, in hopper mode.
+enum class Scaling {
+  by_product,  ///< fma(sum, fl32(a * b), total), denormals flushed: CUTLASS, DeepGEMM
+  in_turn,     ///< fma(fl32(sum * a), b, total): Triton
+};
+
 struct Accumulator {
   Order order;
   /// The matrix unit of honest implementations, and of hopper mode.
   const quant::tensor_core::MmaSpec* unit = nullptr;
   /// After as many products of K the sum is multiplied with the scales of their block, added to an fp32 sum, and starts again; 0: never.
   std::int64_t promote_every = 0;
-  /// Contiguous parts of K that may be summed apart (hopper mode: that are), and then added left to right.
+  Scaling scaling = Scaling::by_product;
+  /// Contiguous parts of K that may be summed apart (hopper mode: that are), and then added left to right. K is counted in tiles; parts of
+  /// ceil(tiles / parts) tiles, the last ones shorter or none.
   std::int64_t parts = 1;
+  std::int64_t tile = 1;
   /// Order::contiguous: in any other order no product passes through more than K / spread + depth additions.
   std::int64_t spread = 1, depth = 0;
+
+  /// Of `k` numbers; the last part may be shorter.
+  std::int64_t part_length(std::int64_t k) const { return ((k + tile - 1) / tile + parts - 1) / parts * tile; }
 };
 
 inline constexpr Accumulator fp32_in_any_order{Order::any};
@@ -39,6 +51,9 @@ inline constexpr Accumulator hopper_fp8{Order::steps, &quant::tensor_core::fp8_w
 inline constexpr Accumulator hopper_fp8_promoted{Order::steps, &quant::tensor_core::fp8_wgmma, 128};
 /// Its 16-bit units given fp8: Triton with few rows.
 inline constexpr Accumulator hopper_fp8_mma_sync{Order::steps, &quant::tensor_core::fp8_mma_sync};
+/// Triton with scales of blocks, with many rows and with few.
+inline constexpr Accumulator triton_fp8_promoted{Order::steps, &quant::tensor_core::fp8_wgmma, 128, Scaling::in_turn};
+inline constexpr Accumulator triton_fp8_mma_sync_promoted{Order::steps, &quant::tensor_core::fp8_mma_sync, 128, Scaling::in_turn};
 /// Products of 16-bit and 32-bit floats: fp32, or the tensor cores of bf16 and f16.
 inline constexpr Accumulator half_in_parts{
     .order = Order::contiguous, .unit = &quant::tensor_core::half_mma, .parts = 48, .spread = 16, .depth = 32};

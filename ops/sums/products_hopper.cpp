@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 
 #include "core/threads.h"
@@ -33,18 +34,44 @@ const std::byte* line_of(const Operand& operand, std::int64_t line) {
 /// Sums of a range of K, [rows, columns].
 using SpanSums = std::function<void(std::int64_t begin, std::int64_t end, std::vector<float>& sums)>;
 
+/// Lines of an operand, dense along K.
+struct Lines {
+  std::vector<std::byte> packed;  // where the operand's are not
+  const std::byte* own;
+  std::int64_t stride;
+
+  const std::byte* first() const { return packed.empty() ? own : packed.data(); }
+};
+
+template <class Code>
+void pack(const Operand& operand, std::int64_t first, std::int64_t count, Code* to) {
+  const Code* const from = static_cast<const Code*>(operand.codes) + first * operand.stride;
+  for (std::int64_t k = 0; k < operand.k; ++k)
+    for (std::int64_t line = 0; line < count; ++line) to[line * operand.k + k] = from[line * operand.stride + k * operand.k_stride];
+}
+
+Lines dense_lines(const Operand& operand, std::int64_t first, std::int64_t count) {
+  if (operand.k_stride == 1) return {{}, line_of(operand, first), operand.stride};
+  const int code_bytes = bits(operand.type) / 8;
+  Lines lines{std::vector<std::byte>(static_cast<std::size_t>(count * operand.k * code_bytes)), nullptr, operand.k};
+  if (code_bytes == 1) pack(operand, first, count, reinterpret_cast<std::uint8_t*>(lines.packed.data()));
+  if (code_bytes == 2) pack(operand, first, count, reinterpret_cast<std::uint16_t*>(lines.packed.data()));
+  return lines;
+}
+
 SpanSums sums_of_unit(const Task& task, const quant::tensor_core::MmaSpec& unit, Isa isa) {
-  return [&task, &unit, isa](std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
+  const Operand &a = task.product.a, &b = task.product.b;
+  return [&task, &unit, isa, left = dense_lines(a, 0, a.count), right = dense_lines(b, task.first, task.columns)](
+             std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
     std::fill(sums.begin(), sums.end(), 0.0f);
-    const Operand &a = task.product.a, &b = task.product.b;
-    const std::byte *const left = line_of(a, 0), *const right = line_of(b, task.first);
+    const DType a = task.product.a.type, b = task.product.b.type;
     const std::int64_t granule = quant::tensor_core::granule_of(unit), most = decoded_k / granule * granule;
     for (std::int64_t k = begin; k < end; k += most) {
       const std::int64_t width = std::min(most, end - k);
-      const MmaColumns columns(unit, b.type, right + k * bits(b.type) / 8, task.columns, width, b.stride, isa);
+      const MmaColumns columns(unit, b, right.first() + k * bits(b) / 8, task.columns, width, right.stride, isa);
       for (std::int64_t row = 0; row < task.rows(); row += decoded_rows) {
-        const MmaRows rows(unit, a.type, left + (row * a.stride + k) * bits(a.type) / 8, std::min(decoded_rows, task.rows() - row), width,
-                           a.stride, isa);
+        const MmaRows rows(unit, a, left.first() + (row * left.stride + k) * bits(a) / 8, std::min(decoded_rows, task.rows() - row), width,
+                           left.stride, isa);
         accumulate(rows, columns, 0, width, sums.data() + row * task.columns, task.columns);
       }
     }
@@ -66,10 +93,10 @@ SpanSums sums_of_integers(const Task& task) {
 
 SpanSums span_sums(const Task& task, const Accumulator& kernel, Isa isa) {
   const Operand &a = task.product.a, &b = task.product.b;
-  if (a.k_stride != 1 || b.k_stride != 1 || a.zeros || b.zeros)
-    throw Error(ErrorCode::unsupported, "", "", "the H200's kernels take operands that are dense along K, without zero points");
+  if (a.zeros || b.zeros) throw Error(ErrorCode::unsupported, "", "", "the H200's kernels take operands without zero points");
   if (kernel.unit != nullptr && kernel.order != Order::blocks) return sums_of_unit(task, *kernel.unit, isa);
-  if (kernel.order == Order::exact && a.type == DType::i8 && b.type == DType::i8) return sums_of_integers(task);
+  const bool dense = a.k_stride == 1 && b.k_stride == 1;
+  if (kernel.order == Order::exact && a.type == DType::i8 && b.type == DType::i8 && dense) return sums_of_integers(task);
   throw Error(ErrorCode::unsupported, "", "", "no kernel of the H200 has such a sum");
 }
 
@@ -80,28 +107,47 @@ float scale_at(const BlockScales& scales, std::int64_t line, std::int64_t k) {
   return scales ? static_cast<float>(scales.at(line, k)) : 1.0f;
 }
 
+/// total += the sums of a span, with the scales of their blocks.
+void add_span(const Task& task, const Accumulator& kernel, std::int64_t k, const std::vector<float>& span, std::vector<float>& total,
+              Isa isa) {
+  const Operand &a = task.product.a, &b = task.product.b;
+  Row right, scales;
+  for (std::int64_t j = 0; j < task.columns; ++j) right[static_cast<std::size_t>(j)] = scale_at(b.scales, task.first + j, k);
+  for (std::int64_t i = 0; i < task.rows(); ++i) {
+    const float left = scale_at(a.scales, i, k);
+    const float* const sum = span.data() + i * task.columns;
+    float* const row = total.data() + i * task.columns;
+    if (kernel.scaling == Scaling::in_turn) {
+      for (std::int64_t j = 0; j < task.columns; ++j) row[j] = std::fma(sum[j] * left, right[static_cast<std::size_t>(j)], row[j]);
+    } else {
+      scales.fill(left);
+      mul_ftz(scales.data(), right.data(), task.columns, scales.data(), isa);
+      fma_ftz(sum, scales.data(), row, task.columns, row, isa);
+    }
+  }
+}
+
+/// Sums of begin <= k < end.
+void sum_part(const Task& task, const Accumulator& kernel, const SpanSums& sum, std::int64_t begin, std::int64_t end,
+              std::vector<float>& total, Isa isa) {
+  if (kernel.promote_every == 0) return sum(begin, end, total);
+  std::vector<float> span(total.size());
+  std::fill(total.begin(), total.end(), 0.0f);
+  for (; begin < end; begin += kernel.promote_every) {
+    sum(begin, std::min(begin + kernel.promote_every, end), span);
+    add_span(task, kernel, begin, span, total, isa);
+  }
+}
+
 /// Whole sums of a task, before its epilogue.
 std::vector<float> sums_of(const Task& task, const Accumulator& kernel, Isa isa) {
-  const Operand &a = task.product.a, &b = task.product.b;
   const SpanSums sum = span_sums(task, kernel, isa);
-  std::vector<float> total(task.elements(), 0.0f), part(total.size());
-  if (kernel.promote_every > 0) {
-    for (std::int64_t begin = 0; begin < a.k; begin += kernel.promote_every) {
-      sum(begin, std::min(begin + kernel.promote_every, a.k), part);
-      Row right, scales;
-      for (std::int64_t j = 0; j < task.columns; ++j) right[static_cast<std::size_t>(j)] = scale_at(b.scales, task.first + j, begin);
-      for (std::int64_t i = 0; i < task.rows(); ++i) {
-        scales.fill(scale_at(a.scales, i, begin));
-        mul_ftz(scales.data(), right.data(), task.columns, scales.data(), isa);
-        float* const row = total.data() + i * task.columns;
-        fma_ftz(part.data() + i * task.columns, scales.data(), row, task.columns, row, isa);
-      }
-    }
-    return total;
-  }
-  sum(0, a.k / kernel.parts, total);
-  for (std::int64_t p = 1; p < kernel.parts; ++p) {
-    sum(a.k / kernel.parts * p, a.k / kernel.parts * (p + 1), part);
+  const std::int64_t k = task.product.a.k, part_length = kernel.part_length(k);
+  std::vector<float> total(task.elements(), 0.0f), part;
+  sum_part(task, kernel, sum, 0, std::min(part_length, k), total, isa);
+  for (std::int64_t begin = part_length; begin < k; begin += part_length) {
+    part.resize(total.size());
+    sum_part(task, kernel, sum, begin, std::min(begin + part_length, k), part, isa);
     add_ftz(total.data(), part.data(), static_cast<std::int64_t>(total.size()), total.data(), isa);
   }
   return total;

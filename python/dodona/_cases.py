@@ -57,6 +57,30 @@ class Verdict:
         return f"<Verdict of {self.case.op}: {self.outcome}>"
 
 
+class Whose:
+    """Which schedules of an op give certain outputs. True when one is named; prints as `dodona whose` does."""
+
+    answer: str
+    """named, unsure or none"""
+    found: list[list[dict[str, Any]]]
+    """What gives every bit, as `dodona whose --json` has it: groups of schedules with equal bits; `attrs` go into a call or a case line"""
+
+    def __init__(self, handle: Handle) -> None:
+        self.text: str = lib.dodona_whose_text(handle.value).decode()
+        self.json: dict[str, Any] = json.loads(lib.dodona_whose_json(handle.value))
+        self.answer, self.found = self.json["answer"], self.json["found"]
+
+    def __bool__(self) -> bool:
+        return self.answer == "named"
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        names = ", or ".join(group[0]["name"] for group in self.found)
+        return f"<Whose: {self.answer}{': ' + names if names else ''}>"
+
+
 class Case:
     """One call of an op: inputs, attributes, what golden mode makes of them. Made by dodona.gen, dodona.load or Case.of."""
 
@@ -120,16 +144,7 @@ class Case:
     ) -> Verdict:
         """Judges a kernel's outputs: by name, as a mapping, or as what dodona.<op> returns (one array, or a tuple in the schema's order).
         mode="hopper": held to the bits of an H200. explain: seconds to look for the well-known mistake behind a failure."""
-        actual = self._named(outputs, named)
-        plan = plan_of(self.op)
-        slots = {slot.name: slot for slot in plan.slots}
-        keep: list = []
-        packed = []
-        for name, value in actual.items():
-            if name not in slots:
-                raise fail(f"is no output of this op; they are {', '.join(self._outputs())}", kind=BadType, code="unknown_argument",
-                           op=self.op, argument=name)  # fmt: skip
-            packed.append(slots[name].pack(_scalar(value), keep, []))
+        packed, keep = self._packed(self._named(outputs, named))
         how = exec_bytes(mode, threads)
         return Verdict(
             made(
@@ -139,11 +154,34 @@ class Case:
             self,
         )
 
+    def whose(self, outputs: Any = None, /, *, threads: int | None = None, seconds: float = 60, **named: Any) -> Whose:
+        """Which schedule of the op (split_k, accumulator, kernel...; the machine) gives these outputs to the bit? Outputs as for check()."""
+        packed, keep = self._packed(self._named(outputs, named))
+        how = exec_bytes(None, threads)
+        return Whose(
+            made(
+                lambda place: lib.dodona_case_whose(self._handle.value, b"".join(packed), len(packed), how, float(seconds), place),
+                lib.dodona_whose_free,
+            )
+        )
+
     def save(self, path: Any, *, compact: bool = False) -> None:
         """Writes the case with golden outputs and budgets, for `dodona check` and for other machines."""
         import os
 
         check_status(lib.dodona_case_save(self._handle.value, os.fsencode(path), int(compact), None))
+
+    def _packed(self, actual: Mapping[str, Any]) -> tuple[list[bytes], list]:
+        """Outputs as C has them, and what must live as long."""
+        slots = {slot.name: slot for slot in plan_of(self.op).slots}
+        keep: list = []
+        packed = []
+        for name, value in actual.items():
+            if name not in slots:
+                raise fail(f"is no output of this op; they are {', '.join(self._outputs())}", kind=BadType, code="unknown_argument",
+                           op=self.op, argument=name)  # fmt: skip
+            packed.append(slots[name].pack(_scalar(value), keep, []))
+        return packed, keep
 
     def _outputs(self) -> list[str]:
         return [slot.name for slot in plan_of(self.op).slots if slot.written]
@@ -210,6 +248,12 @@ def check(
     return _case(case).check(outputs, mode=mode, threads=threads, explain=explain, **named)
 
 
+def whose(case: Case | str, outputs: Any = None, /, *, threads: int | None = None, seconds: float = 60, **named: Any) -> Whose:
+    """Which kernel made these numbers? whose("linear T=16 N=2112 K=7168 --seed 7", y): the schedules of the op that give the outputs to the
+    bit, for a case or a case line."""
+    return _case(case).whose(outputs, threads=threads, seconds=seconds, **named)
+
+
 def assert_close(case: Case | str, outputs: Any = None, /, *, mode: str = "golden", **named: Any) -> Verdict:
     """Raises AssertionError with the verdict and the line that makes the case again, unless the outputs pass."""
     verdict = check(case, outputs, mode=mode, **named)
@@ -219,4 +263,4 @@ def assert_close(case: Case | str, outputs: Any = None, /, *, mode: str = "golde
     return verdict
 
 
-__all__ = ["Case", "OutputVerdict", "Verdict", "assert_close", "check", "gen", "golden", "load"]
+__all__ = ["Case", "OutputVerdict", "Verdict", "Whose", "assert_close", "check", "gen", "golden", "load", "whose"]

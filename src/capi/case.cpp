@@ -14,6 +14,7 @@
 #include "oracle/report/check.h"
 #include "oracle/report/report.h"
 #include "oracle/report/report_text.h"
+#include "oracle/schedules/whose.h"
 
 struct dodona_case {
   dodona::oracle::Case content;
@@ -29,6 +30,10 @@ struct dodona_verdict {
   std::string text, json;
   mutable std::once_flag drawn;
   mutable std::string html;
+};
+
+struct dodona_whose {
+  std::string text, json;
 };
 
 namespace dodona::capi {
@@ -121,6 +126,12 @@ dodona_verdict* check(const dodona_case& c, const dodona_tensor* actual, std::si
   verdict->text = oracle::report_text(verdict->result);
   verdict->json = io::json_text(oracle::to_json(verdict->result));
   return verdict.release();
+}
+
+dodona_whose* whose(const dodona_case& c, const dodona_tensor* actual, std::size_t count, const dodona_exec* exec, double seconds) {
+  const oracle::Whose answer =
+      oracle::whose(*c.content.op, c.content.inputs, actual_outputs(c, actual, count), {to_exec(exec, Mode::golden), seconds});
+  return new dodona_whose{oracle::text_of(answer), io::json_text(oracle::to_json(answer))};
 }
 
 void save(const dodona_case& c, const char* path, bool compact, const Exec& exec) {
@@ -217,6 +228,20 @@ int dodona_case_check(const dodona_case* c, const dodona_tensor* actual, std::si
 int dodona_case_explain(const dodona_case* c, const dodona_tensor* actual, std::size_t actual_count, const dodona_exec* exec,
                         double seconds, dodona_verdict** verdict) {
   return make(verdict, [&] { return dodona::capi::check(required(c, "case"), actual, actual_count, exec, seconds); });
+}
+
+int dodona_case_whose(const dodona_case* c, const dodona_tensor* actual, std::size_t actual_count, const dodona_exec* exec, double seconds,
+                      dodona_whose** answer) {
+  return make(answer, [&] { return dodona::capi::whose(required(c, "case"), actual, actual_count, exec, seconds); });
+}
+const char* dodona_whose_text(const dodona_whose* answer) {
+  return answer == nullptr ? "" : answer->text.c_str();
+}
+const char* dodona_whose_json(const dodona_whose* answer) {
+  return answer == nullptr ? "" : answer->json.c_str();
+}
+void dodona_whose_free(dodona_whose* answer) {
+  delete answer;
 }
 
 int dodona_verdict_outcome(const dodona_verdict* verdict) {

@@ -1,5 +1,6 @@
 #include "oracle/cases/case_file.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 
@@ -144,6 +145,16 @@ void make_inputs(Case& c, int threads) {
   }
 }
 
+void cut_window(Case& c, const std::string& text) {
+  if (text.empty()) return;
+  try {
+    c.window = parse_window(text);
+    c.inputs = windowed(*c.op, c.inputs, c.window);
+  } catch (const Error& error) {
+    fail(c.path, std::string("has an impossible window: ") + error.message());
+  }
+}
+
 }  // namespace
 
 std::string case_op(const std::string& path) {
@@ -166,11 +177,15 @@ Case load_case(const std::string& path, int threads) {
   if (!attrs.is_object()) fail(path, "has attrs that are no JSON object");
   const OpSchema& schema = c.op->schema();
   read_generation(file, c);
-  if (c.compact) {
+  const bool holds_inputs =
+      std::any_of(file.entries().begin(), file.entries().end(), [](const auto& entry) { return entry.name.starts_with("in."); });
+  if (c.compact || (!c.line.empty() && c.recorded() && !holds_inputs)) {
     make_inputs(c, threads);
-    return c;
+    cut_window(c, metadata_or_empty(file, "window"));
+    if (c.compact) return c;
+  } else {
+    read_attrs(attrs, schema, c);
   }
-  read_attrs(attrs, schema, c);
   for (const auto& entry : file.entries()) {
     const bool input = entry.name.starts_with("in."), output = entry.name.starts_with("out.");
     const std::string argument = entry.name.substr(input ? 3 : output ? 4 : 0);
@@ -223,7 +238,7 @@ void save_case(const Case& c, const std::string& path) {
     if (!c.compact) tensors.emplace_back("in." + name, tensor);
     if (!tensor.contiguous()) strides["in." + name] = std::vector<std::int64_t>(tensor.strides().begin(), tensor.strides().end());
   }
-  if (!c.compact)
+  if (!c.compact || c.recorded())
     for (const auto& [name, tensor] : c.outputs) tensors.emplace_back("out." + name, tensor);
   if (!strides.empty()) attrs["strides"] = strides;
   // Generated cases are named by their line: where the file lies does not change its bytes.
@@ -235,6 +250,7 @@ void save_case(const Case& c, const std::string& path) {
     metadata["contract_version"] = std::to_string(c.contract_version);
     metadata["digests"] = io::json_text(io::Json(c.digests));
     metadata["inputs"] = c.input_plan;
+    if (!c.window.empty()) metadata["window"] = to_string(c.window);
   }
   for (const auto& [key, text] :
        {std::pair<std::string, const std::string&>("match", c.match), {"provenance", c.provenance}, {"notes", c.notes}})

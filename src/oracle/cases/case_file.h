@@ -6,7 +6,9 @@
 //
 // A generated case (make_case.h) also has the metadata `line`, `contract_version`, `digests` (JSON: SHA-256 by stored name) and `inputs`
 // (JSON: how each input is made), and per output with a budget the tensors `exact.<name>` (before its rounding), `slack.<name>` and, where
-// the contract leaves elements unspecified, `open.<name>`. A compact one has no tensors at all: its inputs come from the line.
+// the contract leaves elements unspecified, `open.<name>`. A compact one has no tensors at all: its inputs come from the line. Outputs that
+// a kernel gave for a line are stored with it alone: such a file has `out.<name>` tensors, no inputs, and a `match` other than `golden`;
+// where it has the metadata `window` (`T=0..8`), outputs are those of these rows.
 #pragma once
 
 #include <map>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "dodona/op.h"
+#include "oracle/cases/window.h"
 
 namespace dodona::oracle {
 
@@ -33,7 +36,11 @@ struct Case {
   std::string input_plan;                      ///< JSON: how each input is made
   NamedTensors budgets;                        ///< `exact.`, `slack.` and `open.` tensors by stored name
   bool compact = false;                        ///< line and digests only
+  Window window;                               ///< of the line's call: what `inputs` and `outputs` hold
   std::vector<std::string> ignored;            ///< tensors and attributes of the file that the op does not have
+
+  /// Whether the outputs are a kernel's, not golden mode's.
+  bool recorded() const { return line.empty() || match != "golden"; }
 };
 
 /// The inputs of a compact case are made anew. Throws Error: bad_file when the file is no case or made inputs do not have the stored

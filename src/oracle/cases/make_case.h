@@ -11,6 +11,10 @@ namespace dodona::oracle {
 /// Throws Error as generate(), and what the op says of these inputs.
 Case make_case(const CaseLine& line, const Exec& exec, bool compact = false);
 
+/// The case of some rows of a line's call (all of them without a window), for outputs that a kernel gave: without outputs, to be stored
+/// with line, digests of the inputs and what the kernel gave. Throws as make_case(), and as windowed().
+Case recorded_case(const CaseLine& line, const Window& window, int threads);
+
 /// Gives a compact case the outputs that it has digests of; other cases stay as they are. Throws bad_file when golden mode makes other
 /// bits than it did, saying whether the contract has changed since.
 void complete(Case& c, const Exec& exec);

@@ -40,8 +40,9 @@ bool softmax_scale(Site s) {
 bool score_scale(Site s) {
   return softmax_scale(s) && s.name != "bmm2_scale";
 }
+/// Not the number of a schedule, which says nothing of what is computed.
 bool count(Site s) {
-  return std::holds_alternative<std::int64_t>(s.value);
+  return std::holds_alternative<std::int64_t>(s.value) && !s.attr->recipe;
 }
 bool even_count(Site s) {
   return count(s) && std::get<std::int64_t>(s.value) >= 2;

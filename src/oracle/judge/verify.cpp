@@ -18,7 +18,7 @@ CaseResult verify_one(const Case& c, Mode mode, const Exec& exec, std::optional<
   CaseResult result{c.path, std::string(c.op->name()), c.name, mode, {}, {}, false, c.ignored};
   try {
     // Generated outputs are golden mode's, no H200's; and a call that the emulation does not cover is no fault of the recording.
-    if ((mode == Mode::hopper && !c.line.empty()) || !c.op->supports(runnable(*c.op, c.inputs), mode)) {
+    if ((mode == Mode::hopper && !c.recorded()) || !c.op->supports(runnable(*c.op, c.inputs), mode)) {
       result.no_such_mode = true;
       return result;
     }

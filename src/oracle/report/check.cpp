@@ -2,6 +2,7 @@
 
 #include "dodona/error.h"
 #include "io/sha256.h"
+#include "oracle/schedules/whose.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {
@@ -17,6 +18,17 @@ void compare_with_digest(const Case& c, const OutputVerdict& output, std::vector
                 "has a digest of out." + output.name + " that golden mode does not give: the file was changed, or golden mode was");
   notes.push_back("golden's " + output.name + " is not what it was when the case was made: the contract went from version " +
                   std::to_string(c.contract_version) + " to " + std::to_string(now));
+}
+
+/// What schedules say of outputs that fail for their bits; empty for ops with one.
+std::string whose_bits(const Case& c, const NamedTensors& actual, const Exec& exec) {
+  constexpr double seconds = 3;
+  try {
+    return line_of(whose(*c.op, c.inputs, actual, {exec, seconds}));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return {};
+  }
 }
 
 }  // namespace
@@ -52,6 +64,7 @@ CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& ac
     compare_with_digest(c, output, result.notes);
     result.outputs.push_back(std::move(entry));
   }
+  if (options.mode != Mode::golden && result.outcome == Outcome::fail) result.whose = whose_bits(c, actual, options.exec);
   if (explaining.on && result.outcome == Outcome::fail)
     result.explained = explain(c, golden, actual, verdict, options, explaining.seconds, explaining.progress);
   return result;

@@ -29,6 +29,7 @@ struct CheckResult {
   std::vector<OutputCheck> outputs;
   std::optional<Explained> explained;  ///< when asked for, and something fails
   std::vector<std::string> notes;      ///< what a reader should know of the case itself
+  std::string whose;                   ///< bits that fail: the schedule that gives them, if one does
 };
 
 /// How long explanations are looked for.

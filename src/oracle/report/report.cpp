@@ -82,6 +82,7 @@ io::Json to_json(const CheckResult& result) {
                 {"outcome", std::string(name(result.outcome))},
                 {"notes", result.notes},
                 {"outputs", outputs}};
+  if (!result.whose.empty()) json["schedule"] = result.whose;
   if (!result.explained) return json;
   io::Json found = io::Json::array();
   for (const Explanation& e : result.explained->found)

@@ -141,6 +141,7 @@ std::string report_text(const CheckResult& result, bool color) {
   std::string text = result.case_name + "   (contract version " + std::to_string(result.contract_version) + ")\n";
   for (const std::string& note : result.notes) text += "note: " + note + "\n";
   for (const auto& output : result.outputs) text += output_text(output, color);
+  if (!result.whose.empty()) text += "\nschedule: " + result.whose + "\n";
   if (result.explained) {
     text += "\nexplanation\n";
     for (const std::string& line : lines_of(*result.explained)) text += "  " + line + "\n";

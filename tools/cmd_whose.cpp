@@ -1,0 +1,87 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "common.h"
+#include "core/case_line.h"
+#include "dodona/error.h"
+#include "oracle/cases/generate.h"
+#include "oracle/cases/make_case.h"
+#include "oracle/cases/window.h"
+#include "oracle/judge/actual.h"
+#include "oracle/schedules/whose.h"
+
+namespace dodona::tools {
+namespace {
+
+struct WhoseOptions : ExecOptions {
+  std::string case_text, outputs;
+  std::vector<std::string> window;
+  double seconds = 60;
+};
+
+/// A file, or else a line: the inputs are all that is asked of either.
+oracle::Case case_of(const std::string& text, int threads) {
+  if (std::filesystem::exists(text)) return oracle::load_case(text, threads);
+  if (text.find('=') == std::string::npos && text.find(' ') == std::string::npos)
+    throw Error(ErrorCode::bad_file, "", text, "does not exist, and is no case line");
+  const CaseLine line = parse_case_line(text);
+  oracle::Case c;
+  c.op = &registry().at(line.op);
+  c.line = to_string(line);
+  c.inputs = oracle::generate(line, threads);
+  return c;
+}
+
+int exit_code_of(oracle::WhoseAnswer answer) {
+  return answer == oracle::WhoseAnswer::named ? exit_pass : exit_fail;
+}
+
+int whose(const WhoseOptions& options) {
+  const Exec exec = options.exec(Mode::golden);
+  oracle::Case c = case_of(options.case_text, exec.threads);
+  std::string window;
+  for (const std::string& range : options.window) window += range + " ";
+  c.inputs = oracle::windowed(*c.op, c.inputs, oracle::parse_window(window));
+  const oracle::NamedTensors actual = options.outputs.empty() ? c.outputs : oracle::load_actual(options.outputs, *c.op, c.inputs);
+  if (actual.empty())
+    throw Error(ErrorCode::bad_file, std::string(c.op->name()), options.case_text, "holds no outputs, and no file of them is given");
+  Progress progress(options.json || options.quiet);
+  const oracle::Whose answer = oracle::whose(
+      *c.op, c.inputs, actual,
+      {exec, options.seconds, [&](std::size_t done, std::size_t total, const std::string& what) { progress.step(done, total, what); }});
+  progress.finish();
+  if (options.json) {
+    fmt::print("{}\n", io::json_text(oracle::to_json(answer), 2));
+  } else {
+    fmt::print("{}{}\n", oracle::text_of(answer), oracle::name(answer.answer));
+  }
+  return exit_code_of(answer.answer);
+}
+
+}  // namespace
+
+void add_whose(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<WhoseOptions>();
+  auto* command = app.add_subcommand("whose", "Which kernel made these numbers? Tries every schedule of the op, bit by bit");
+  command->add_option("CASE", options->case_text, "A case file, or a case line in quotes: the inputs that the kernel was given")
+      ->required();
+  command->add_option("OUTPUTS", options->outputs,
+                      "What it gave, as for `dodona check`; without it the outputs in the case file are asked about");
+  command->add_option("--window", options->window,
+                      "OUTPUTS holds these rows of the call alone: T=0..8 (repeatable; sizes that `dodona info OP` calls independent)");
+  command->add_option("--seconds", options->seconds, "How long to look")->capture_default_str()->check(CLI::NonNegativeNumber);
+  options->add_threads_and_isa(*command);
+  options->add_json(*command);
+  command->add_flag("-q,--quiet", options->quiet, "No progress");
+  command->footer(
+      "A schedule is a value for each recipe attribute that the op leaves to its kernel (`dodona info OP`: split_k, accumulator, "
+      "kernel...) in\n"
+      "a mode whose bits are a GPU's. Exit code 0: one schedule gives every bit (or several that no inputs tell apart);\n"
+      "1: none does, or these outputs do not tell several apart, and the answer says which; 2: bad input, or an op with one schedule "
+      "only.\n"
+      "That no schedule gives the bits accuses nobody: the kernel may be one that is not known here.");
+  command->callback([options, &exit_code] { exit_code = whose(*options); });
+}
+
+}  // namespace dodona::tools
