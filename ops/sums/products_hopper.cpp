@@ -60,9 +60,8 @@ Lines dense_lines(const Operand& operand, std::int64_t first, std::int64_t count
 }
 
 SpanSums sums_of_unit(const Task& task, const quant::tensor_core::MmaSpec& unit, Isa isa) {
-  const Operand &a = task.product.a, &b = task.product.b;
-  return [&task, &unit, isa, left = dense_lines(a, 0, a.count), right = dense_lines(b, task.first, task.columns)](
-             std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
+  return [&task, &unit, isa, left = dense_lines(task.product.a, 0, task.rows()),
+          right = dense_lines(task.product.b, task.first, task.columns)](std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
     std::fill(sums.begin(), sums.end(), 0.0f);
     const DType a = task.product.a.type, b = task.product.b.type;
     const std::int64_t granule = quant::tensor_core::granule_of(unit), most = decoded_k / granule * granule;

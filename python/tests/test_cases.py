@@ -227,3 +227,18 @@ def test_the_numpy_script_notices_other_bytes(command, tmp_path):
     assert other_seed != content
     path.write_bytes(other_seed)
     assert regenerate(path).returncode != 0
+
+
+def test_whose_names_the_schedule_of_outputs():
+    made = dodona.gen("linear T=8 N=96 K=712 --attr out_dtype=f32 --attr split_k=3").run("hopper")
+    case = dodona.gen("linear T=8 N=96 K=712 --attr out_dtype=f32")
+    answer = dodona.whose(case, made)
+    assert answer and answer.answer == "named"
+    assert answer.found[0][0]["attrs"] == {"split_k": "3"} and "split_k=3" in str(answer) and "split_k=3" in repr(answer)
+    assert dodona.check(case, made, mode="hopper").json["schedule"] == "these are the bits of split_k=3"
+    other = dodona.whose(case, output=case.golden()["output"])
+    assert not other and other.answer == "none" and not other.found
+    with pytest.raises(dodona.Error, match="one schedule only"):
+        dodona.whose("rmsnorm T=2 H=64", np.zeros((2, 64), np.uint16))
+    with pytest.raises(dodona.Error, match="expected"):
+        dodona.whose(case, np.zeros((7, 96), np.float32))
