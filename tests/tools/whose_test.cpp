@@ -50,7 +50,7 @@ TEST_F(WhoseCommand, BadInputGetsOneClearError) {
   expect_error("whose \"rmsnorm T=2 H=64\" " + path("out.safetensors"), "one schedule only");
   expect_error("whose \"rmsnrom T=2 H=64\" " + path("out.safetensors"), "did you mean rmsnorm?");
   expect_error("whose " + path("no-such-case") + " " + path("out.safetensors"), "does not exist");
-  expect_error("whose \"" + line_ + "\" " + path("out.safetensors"), "float32");
+  expect_error("whose \"" + line_ + "\" " + path("out.safetensors"), "expected f32 [8, 96]");
   expect_error("whose \"" + line_ + "\" " + path("out.safetensors") + " --window K=0..64", "independent along T");
   expect_error("whose \"" + line_ + "\"", "holds no outputs");
   expect_error("gen " + line_ + " --window T=0..1 -o " + path("never"), "--outputs");

@@ -61,7 +61,8 @@ CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& ac
     entry.relations = relations_of(detail.failing, detail.golden, detail.actual, detail.exact, entry.view.shape);
     for (std::string& owner : owners_of(c.op->schema(), c.inputs, detail.failing, entry.view.shape))
       entry.relations.insert(entry.relations.begin(), std::move(owner));
-    compare_with_digest(c, output, result.notes);
+    // Where bits of a GPU are asked for, `expected` holds those.
+    if (options.mode == Mode::golden) compare_with_digest(c, output, result.notes);
     result.outputs.push_back(std::move(entry));
   }
   if (options.mode != Mode::golden && result.outcome == Outcome::fail) result.whose = whose_bits(c, actual, options.exec);
