@@ -118,6 +118,14 @@ TEST(Whose, SchedulesThatNoInputTellsApartAreOneAnswer) {
   EXPECT_EQ(line_options(answer.found.front()[0], call.op), "--attr split_k=3");
 }
 
+TEST(Whose, OrdersOfScalesAreNotTakenForOneAnother) {
+  // Few elements, in which both orders round alike: that they differ elsewhere is known.
+  const Call call("fp8_blockwise_scaled_mm M=4 N=128 K=512");
+  const Whose answer = call.asked(call.outputs(Mode::hopper));
+  EXPECT_EQ(answer.answer, WhoseAnswer::unsure) << text_of(answer);
+  EXPECT_EQ(answer.found.size(), 2U) << text_of(answer);
+}
+
 TEST(Whose, AskingForOneScheduleOrNoneIsRefused) {
   for (const std::string line : {"rmsnorm T=2 H=64", "linear T=2 N=8 K=64", "linear T=2 N=8 K=256 --dtype weight=f32",
                                  "cutlass_mla_get_workspace_size --attr max_seq_len=64 --attr num_batches=1"}) {

@@ -168,38 +168,47 @@ Arguments with_finest_outputs(const Op& op, Arguments inputs) {
   return inputs;
 }
 
-/// The axes of operands along which products are added: sizes that two inputs share and no output has.
-std::vector<std::pair<std::string, int>> summed_axes(const Op& op, const Arguments& inputs, const NamedTensors& outputs) {
-  std::map<std::string, std::vector<std::pair<std::string, int>>> axes;
+/// An axis of an input that counts what products are summed over, or blocks of it.
+struct SummedAxis {
+  std::string tensor;
+  int axis;
+  bool blocks;
+};
+
+/// Of the size that two inputs share and no output has: `K`, with `K/128`.
+std::vector<SummedAxis> summed_axes(const Op& op, const Arguments& inputs, const NamedTensors& outputs) {
+  std::map<std::string, std::vector<SummedAxis>> axes;
   std::set<std::string> written;
   for (const TensorSpec& spec : op.schema().tensors) {
     const bool input = spec.direction == Direction::in;
     const Tensor* tensor = input ? inputs.find(spec.name) : find(outputs, spec.name);
     if (tensor == nullptr || !tensor->defined()) continue;
     const std::vector<std::string> dims = dims_of(spec.shape, tensor->rank());
-    for (std::size_t i = 0; i < dims.size(); ++i)
-      if (!input) {
-        written.insert(dims[i]);
-      } else if (is_free(spec, *tensor)) {
-        axes[dims[i]].emplace_back(spec.name, static_cast<int>(i));
-      }
+    for (std::size_t i = 0; i < dims.size(); ++i) {
+      const std::string symbol = dims[i].substr(0, dims[i].find('/'));
+      if (!input) written.insert(symbol);
+      if (input && is_free(spec, *tensor)) axes[symbol].push_back({spec.name, static_cast<int>(i), symbol != dims[i]});
+    }
   }
-  for (const auto& [dim, operands] : axes)
-    if (operands.size() == 2 && !written.contains(dim)) return operands;
+  for (const auto& [symbol, found] : axes) {
+    const auto whole = std::count_if(found.begin(), found.end(), [](const SummedAxis& axis) { return !axis.blocks; });
+    if (whole == 2 && !written.contains(symbol)) return found;
+  }
   return {};
 }
 
 /// Sums that come to nearly nothing, so that their outputs are what was lost on the way: element K-1-k of the one operand is that of k, of
-/// the other operand its opposite.
+/// the other its opposite; scales of blocks likewise are equal.
 void make_sums_cancel(const Op& op, const Arguments& inputs, const NamedTensors& outputs) {
-  double sign = 1;
-  for (const auto& [name, axis] : summed_axes(op, inputs, outputs)) {
+  bool opposite = true;
+  for (const auto& [name, axis, blocks] : summed_axes(op, inputs, outputs)) {
     const Tensor& tensor = *inputs.find(name);
+    const double sign = opposite && !blocks ? -1 : 1;
+    opposite = opposite && blocks;
     for (std::int64_t k = 0; k < tensor.size(axis) / 2; ++k) {
       const Tensor first = tensor.slice(axis, k, k + 1), last = tensor.slice(axis, tensor.size(axis) - 1 - k, tensor.size(axis) - k);
       for (std::int64_t i = 0; i < first.elements(); ++i) quant::set(last, i, sign * quant::get(first, i));
     }
-    sign = -1;
   }
 }
 
