@@ -481,7 +481,7 @@ def test_the_stored_data_is_what_the_tool_makes_of_sources(tmp_path):
         "import enum\nfrom dataclasses import dataclass\ntwice = lambda x: 2 * x\n"
         "class Kind(enum.IntEnum):\n    A = 1\n    B = 4\n"
         "@dataclass\nclass Fields:\n    x: int\n    y: int = 2\n"
-        "class Wrapper:\n    size = 5\n    def __init__(self, n: int, m=None): pass\n    @staticmethod\n    def make(): pass\n"
+        "class Wrapper:\n    size = 5\n    def __init__(self, n: int, m=None): pass\n    @staticmethod\n    def make(): pass\n    def run(self): pass\n"
         "class Wrong(ValueError): pass\n"
     )
     (tmp_path / "ops.cc").write_text('m.def(\n  "f(Tensor! out, Tensor a,"\n  " float b) -> ()");\n m.def("inferred", &inferred); m.def("odd", &odd);')
@@ -504,7 +504,7 @@ def test_the_stored_data_is_what_the_tool_makes_of_sources(tmp_path):
     assert modules["toy.inner.deep"]["classes"] == {
         "Kind": {"base": "IntEnum", "enum": {"A": 1, "B": 4}},
         "Fields": {"init": "(x, y=2)"},
-        "Wrapper": {"init": "(n, m=None)", "members": ["make", "size"]},
+        "Wrapper": {"init": "(n, m=None)", "members": ["make", "run", "size"]},
         "Wrong": {"base": "Exception"},
     }
     assert space["schemas"]([tmp_path / "ops.cc", tmp_path / "ops.h"]) == [

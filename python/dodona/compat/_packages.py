@@ -77,6 +77,9 @@ class Package:
             return self.record.version
         if name == "__all__":
             return sorted({*(public for public in self.record.names(module) if not public.startswith("_")), *self._beside(module)})
+        target = self.record.modules[module].get("imports", {}).get(name)
+        if target in self._modules:
+            return self._modules[target]
         found = self.record.find(module, name)
         if found is None and name in self._beside(module):
             found = (self.record.function(name)[0], "functions", "")
