@@ -33,18 +33,13 @@ double seconds_of(int threads, const Body& body) {
   return now() - begin;
 }
 
-/// The least of what run() returns, in seconds.
-template <class Run>
-double least_of(const Run& run) {
-  double best = 1e30;
-  const double begin = now();
-  for (int i = 0; i < least_runs || now() - begin < least_seconds; ++i) best = std::min(best, run());
-  return best;
-}
-
+/// Seconds of the fastest of several runs.
 template <class Body>
 double best_seconds(int threads, const Body& body) {
-  return least_of([&] { return seconds_of(threads, body); });
+  const double begin = now();
+  double best = 1e30;
+  for (int i = 0; i < least_runs || now() - begin < least_seconds; ++i) best = std::min(best, seconds_of(threads, body));
+  return best;
 }
 
 /// What `thread` has of `bytes`: a multiple of 1024.
@@ -61,43 +56,48 @@ Tensor big_buffer(const Exec& exec, std::int64_t bytes) {
   return buffer;
 }
 
-double gigabytes_per_second(double bytes, double seconds) {
-  return bytes / seconds * 1e-9;
+/// GB/s of the fastest piece of a buffer of `bytes` that is gone through again and again: body(offset, n) does a thread's part of it.
+/// A piece is a large activation, [4096, 7168] bf16: what disturbs the machine for a moment spoils few of them.
+template <class Body>
+double best_rate(int threads, std::int64_t bytes, const Body& body) {
+  const std::int64_t part = part_of(bytes, threads), piece = std::min(part, part_of(std::int64_t{4096} * 7168 * 2, threads));
+  const double begin = now();
+  double best = 1e30;
+  for (int pass = 0; pass < least_runs || now() - begin < least_seconds; ++pass)
+    for (std::int64_t at = 0; at + piece <= part; at += piece)
+      best = std::min(best, seconds_of(threads, [&](int thread, int) { body(part * thread + at, piece); }));
+  return static_cast<double>(piece * threads) / best * 1e-9;
 }
 
 double measure_read(const Exec& exec) {
-  const ColdWalk walk(exec, cold_bytes(memory_facts()));
-  return gigabytes_per_second(static_cast<double>(walk.size().bytes), least_of([&] { return walk.read(); }));
+  const std::int64_t bytes = cold_bytes(memory_facts()).bytes;
+  const Tensor buffer = big_buffer(exec, bytes);
+  std::atomic<std::int64_t> sink{0};
+  return best_rate(exec.threads, bytes, [&](std::int64_t offset, std::int64_t n) {
+    sink += dispatch<LimitKernel>(exec.isa, buffer.as<std::byte>() + offset, n);
+  });
 }
 
 double measure_copy(const Exec& exec) {
-  // Source and destination together are what is cold. The C library chooses how to copy by the size of a call: that of a large
-  // activation, [4096, 7168] bf16, over all threads.
+  // Source and destination together are what is cold.
   const std::int64_t bytes = cold_bytes(memory_facts()).bytes / 2;
-  const std::int64_t part = part_of(bytes, exec.threads), piece = part_of(std::int64_t{4096} * 7168 * 2, exec.threads);
   const Tensor from = big_buffer(exec, bytes), to = big_buffer(exec, bytes);
-  const auto best_of = [&](const auto& copy_bytes) {
-    const double seconds = best_seconds(exec.threads, [&](int thread, int) {
-      for (std::int64_t done = 0; done < part; done += piece)
-        copy_bytes(from.as<std::byte>() + part * thread + done, to.as<std::byte>() + part * thread + done, std::min(piece, part - done));
-    });
-    return gigabytes_per_second(2.0 * static_cast<double>(part * exec.threads), seconds);
-  };
-  const double library =
-      best_of([](const std::byte* source, std::byte* target, std::int64_t n) { std::memcpy(target, source, static_cast<std::size_t>(n)); });
-  const double streamed = best_of([&](const std::byte* source, std::byte* target, std::int64_t n) {
-    dispatch<StreamCopyLimitKernel>(exec.isa, static_cast<const void*>(source), static_cast<void*>(target), n);
+  const double library = best_rate(exec.threads, bytes, [&](std::int64_t offset, std::int64_t n) {
+    std::memcpy(to.as<std::byte>() + offset, from.as<std::byte>() + offset, static_cast<std::size_t>(n));
   });
-  return std::max(library, streamed);
+  const double streamed = best_rate(exec.threads, bytes, [&](std::int64_t offset, std::int64_t n) {
+    const void* const source = from.as<std::byte>() + offset;
+    dispatch<StreamCopyLimitKernel>(exec.isa, source, static_cast<void*>(to.as<std::byte>() + offset), n);
+  });
+  return 2 * std::max(library, streamed);
 }
 
 double measure_update(const Exec& exec) {
-  const std::int64_t part = part_of(cold_bytes(memory_facts()).bytes, exec.threads);
-  const Tensor buffer = big_buffer(exec, part * exec.threads);
-  const double seconds = best_seconds(exec.threads, [&](int thread, int) {
-    dispatch<UpdateLimitKernel>(exec.isa, static_cast<void*>(buffer.as<std::byte>() + part * thread), part);
-  });
-  return gigabytes_per_second(2.0 * static_cast<double>(part * exec.threads), seconds);
+  const std::int64_t bytes = cold_bytes(memory_facts()).bytes;
+  const Tensor buffer = big_buffer(exec, bytes);
+  return 2 * best_rate(exec.threads, bytes, [&](std::int64_t offset, std::int64_t n) {
+           dispatch<UpdateLimitKernel>(exec.isa, static_cast<void*>(buffer.as<std::byte>() + offset), n);
+         });
 }
 
 double measure_fma(const Exec& exec) {
@@ -121,11 +121,11 @@ ColdWalk::ColdWalk(const Exec& exec, ColdBytes size) : exec_(exec), size_(size) 
   buffer_ = big_buffer(exec, size_.bytes);
 }
 
-double ColdWalk::read() const {
+void ColdWalk::read() const {
   const std::int64_t part = part_of(size_.bytes, exec_.threads);
   std::atomic<std::int64_t> sink{0};
-  return seconds_of(exec_.threads,
-                    [&](int thread, int) { sink += dispatch<LimitKernel>(exec_.isa, buffer_.as<std::byte>() + part * thread, part); });
+  seconds_of(exec_.threads,
+             [&](int thread, int) { sink += dispatch<LimitKernel>(exec_.isa, buffer_.as<std::byte>() + part * thread, part); });
 }
 
 double measure_limit(LimitKind kind, const Exec& exec) {

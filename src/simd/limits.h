@@ -10,7 +10,8 @@
 
 namespace dodona {
 
-/// Best of several runs, with `exec.threads` threads on the tier `exec.isa`. Those of memory go through cold_bytes() of it.
+/// The best of several runs, with `exec.threads` threads on the tier `exec.isa`. Those of memory go through cold_bytes() of it in pieces,
+/// the best of which counts.
 struct Limits {
   double read = 0;    ///< R: GB/s of reading
   double copy = 0;    ///< C: GB/s, read plus written, of copying by the fastest way: the C library's, or stores past the caches
@@ -29,8 +30,8 @@ class ColdWalk {
  public:
   ColdWalk(const Exec& exec, ColdBytes size);
   const ColdBytes& size() const { return size_; }
-  /// Reads all of it, each thread its part: where the size is cold, what the caches held before is gone. Seconds.
-  double read() const;
+  /// Reads all of it, each thread its part: where the size is cold, what the caches held before is gone.
+  void read() const;
 
  private:
   Exec exec_;
