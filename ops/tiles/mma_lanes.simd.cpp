@@ -55,9 +55,14 @@ void decode_rows(const MmaDecode& d) {
 // left goes by values.
 
 /// Lanes of four bytes of sixteen lines, from number `begin` on, transposed: lane j holds four bytes of line j.
-DODONA_INLINE void load_words(const MmaDecode& d, std::int64_t begin_bytes, i32x16 (&words)[16]) {
+template <int code_bytes>
+DODONA_INLINE void load_words(const MmaDecode& d, std::int64_t begin, i32x16 (&words)[16]) {
   DODONA_UNROLL(16)
-  for (int j = 0; j < 16; ++j) words[j] = load_pairs(d.codes + j * d.stride + begin_bytes);
+  for (int j = 0; j < 16; ++j) {
+    const std::byte* const from = d.codes + j * d.stride + begin * code_bytes;
+    words[j] = load_pairs(from);
+    __builtin_prefetch(from + d.k * code_bytes);  // who decodes some of K goes on where this ends
+  }
   transpose(words);
 }
 
@@ -78,7 +83,7 @@ std::int64_t decode_pairs(const MmaDecode& d) {
   std::int64_t done = 0;
   for (; done + 32 <= d.k; done += 32) {
     i32x16 pairs[16];
-    load_words(d, 2 * done, pairs);
+    load_words<2>(d, done, pairs);
     DODONA_UNROLL(16)
     for (int w = 0; w < 16; ++w) {
       const std::int64_t at = (done + 2 * w) * mma_lanes;
@@ -99,7 +104,7 @@ std::int64_t decode_bytes(const MmaDecode& d) {
   std::int64_t done = 0;
   for (; done + 64 <= d.k; done += 64) {
     i32x16 words[16], nan = i32x16::zero();
-    load_words(d, done, words);
+    load_words<1>(d, done, words);
     float* const block = d.values + done * mma_lanes;
     DODONA_UNROLL(16)
     for (int w = 0; w < 16; ++w) {
