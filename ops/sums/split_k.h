@@ -19,7 +19,7 @@ inline constexpr std::int64_t most_chunks = half_in_parts.parts;
 void describe_split_k(auto& op, std::int64_t& split_k) {
   op.attr("split_k", split_k, between(1, static_cast<double>(most_chunks)))
       .recipe()
-      .doc("chunks of K that cuBLAS sums apart, in hopper mode; see the contract. `dodona whose` reads it off a kernel's outputs");
+      .doc("chunks of K that the kernel sums apart, in hopper mode; see the contract. `dodona whose` reads it off a kernel's outputs");
 }
 
 /// What multiplies numbers of `type`, with K shared out to so many chunks.

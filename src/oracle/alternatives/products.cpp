@@ -43,15 +43,21 @@ void multiply_plainly(const Matrices& p, float scale, Way way) {
     }
 }
 
-void multiply_on_tensor_cores(const Matrices& p, const hw::MmaSpec& spec, float scale) {
+/// Sums of `chunk` products each, 0 for all of them, added in fp32.
+void multiply_on_tensor_cores(const Matrices& p, const hw::MmaSpec& spec, float scale, std::int64_t chunk = 0) {
   const Tensor a = p.a.clone(), columns = p.b.transpose(-1, -2).clone();
   const std::int64_t bytes = bits(a.dtype()) / 8;
-  std::vector<float> sums(static_cast<std::size_t>(p.m * p.n));
+  std::vector<float> sums(static_cast<std::size_t>(p.m * p.n)), part(sums.size());
+  if (chunk == 0) chunk = p.k;
   for (std::int64_t batch = 0; batch < p.batches; ++batch) {
     const ops::MmaRows rows(spec, a.dtype(), a.as<std::byte>() + batch * p.m * p.k * bytes, p.m, p.k);
     const ops::MmaColumns right(spec, columns.dtype(), columns.as<std::byte>() + batch * p.n * p.k * bytes, p.n, p.k);
     std::fill(sums.begin(), sums.end(), 0.0f);
-    ops::accumulate(rows, right, 0, p.k, sums.data(), p.n);
+    for (std::int64_t k = 0; k < p.k; k += chunk) {
+      std::fill(part.begin(), part.end(), 0.0f);
+      ops::accumulate(rows, right, k, std::min(k + chunk, p.k), part.data(), p.n);
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
+    }
     for (std::size_t i = 0; i < sums.size(); ++i) store(p.out, batch * p.m * p.n + static_cast<std::int64_t>(i), sums[i] * scale);
   }
 }
@@ -151,7 +157,11 @@ bool bmm_fp8(const Call& call) {
   } else if (p.k == 0) {
     return false;
   } else {
-    multiply_on_tensor_cores(p, call.is("accumulator", "fp32") ? hw::mma_sync(p.a.dtype()) : hw::fp8_wgmma, scale);
+    // What the recipe's accumulator loses, and no more.
+    const bool fine = call.is("accumulator", "fp32") || call.is("accumulator", "mma_sync");
+    const std::int64_t tiles = (p.k + 127) / 128, split = call.integer("split_k");
+    const std::int64_t chunk = call.is("accumulator", "promoted_128") ? 128 : (tiles + split - 1) / split * 128;
+    multiply_on_tensor_cores(p, fine ? hw::mma_sync(p.a.dtype()) : hw::fp8_wgmma, scale, fine ? 0 : chunk);
   }
   return true;
 }
