@@ -100,11 +100,17 @@ def test_a_program_may_register_its_own_shapes_for_an_operator_as_for_upstreams(
 
 
 def test_operators_that_are_not_offered_are_defined_and_raise():
-    x = torch.zeros(8, 8)
-    with pytest.raises(NotImplementedError, match="awq_dequantize: torch.ops.sgl_kernel.awq_dequantize is not offered; .* rmsnorm"):
-        torch.ops.sgl_kernel.awq_dequantize(x, x, x)
-    for name in compat._package("sgl_kernel").record.schemas:
-        assert hasattr(torch.ops.sgl_kernel, name)
+    given = {"Tensor": torch.zeros(8, 8), "int": 1, "float": 1.0, "bool": False}
+    ran = 0
+    for name, schema in compat._package("sgl_kernel").record.schemas.items():
+        kinds = [argument.type for argument in torch._C.parse_schema(f"sgl_kernel::{schema}").arguments]
+        if name in OPERATORS or not kinds or any(str(kind) not in given for kind in kinds):
+            assert hasattr(torch.ops.sgl_kernel, name)
+            continue
+        with pytest.raises(NotImplementedError, match=f"{name}: torch.ops.sgl_kernel.{name} is not offered; .* rmsnorm"):
+            getattr(torch.ops.sgl_kernel, name)(*(given[str(kind)] for kind in kinds))
+        ran += 1
+    assert ran > 20
 
 
 def test_refusals_of_operators_are_caught_as_torchs():

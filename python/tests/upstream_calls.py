@@ -32,7 +32,8 @@ class UpstreamCall:
             self.ours[field] = value
         self.wanted = case.run()
         self.arguments = {}
-        self.said = True  # a schema has no place for what is ours alone
+        # A schema has no place for what is ours alone, and the second version of a kernel is an operator of its own.
+        self.said = "enable_v2" not in self.adapter.line.makes or case.attrs.get("enable_v2") is True
         for theirs, parameter in self.adapter.signature.parameters.items():
             if operator and parameter.kind is parameter.KEYWORD_ONLY:
                 field = self.adapter.fields.get(theirs)
