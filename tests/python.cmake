@@ -5,7 +5,7 @@ add_test(NAME python.environment COMMAND ${PROJECT_SOURCE_DIR}/tools/python-envi
 set_tests_properties(python.environment PROPERTIES FIXTURES_SETUP python_environment TIMEOUT 600)
 # An installed dodona would bring the plug-in a second time.
 set(python_environment PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PYTHONDONTWRITEBYTECODE=1 DODONA_LIBRARY=$<TARGET_FILE:dodona_shared>
-                       DODONA_COMMAND=$<TARGET_FILE:dodona_command>)
+                       DODONA_COMMAND=$<TARGET_FILE:dodona_command> DODONA_STEPS=$<TARGET_FILE:tensor_core_steps>)
 if(DODONA_SANITIZE MATCHES "address")
   # The interpreter is not sanitized: the runtime comes before it, with the library whose exceptions it watches, and what the interpreter
   # never frees is its own affair.

@@ -109,9 +109,9 @@ void add_alarms(CLI::App& app, int& exit_code) {
   options->add_json(*command);
   command->add_flag("-q,--quiet", options->quiet, "No progress");
   command->footer(
-      "Outputs come from fast mode, from plain fp32 loops in two other orders of summation, from sums as tensor cores add, and from "
+      "Outputs come from fast mode, from plain fp32 loops in two other orders of summation, from sums as tensor cores add, from "
       "hopper\n"
-      "mode. Exit code 1 when any is rejected.");
+      "mode and from blackwell mode. Exit code 1 when any is rejected.");
   command->callback([options, &exit_code] { exit_code = raise(*options); });
 }
 

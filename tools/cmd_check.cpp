@@ -25,11 +25,10 @@ void write_text(const std::string& path, const std::string& text) {
 
 int check(const CheckOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
-  ExecOptions plain = options;
-  plain.mode.clear();
-  const Exec exec = plain.exec(Mode::golden);
-  const auto mode = options.mode.empty() ? Mode::golden : parse_mode(options.mode).value_or(Mode::fast);
-  if (mode == Mode::fast) throw Error(ErrorCode::bad_option, "", "--mode", "must be golden or hopper, got '" + options.mode + "'");
+  const Exec exec = options.exec(Mode::golden);
+  const Mode mode = exec.mode;
+  if (mode == Mode::fast)
+    throw Error(ErrorCode::bad_option, "", "--mode", "must be " + either_of(std::span(mode_list).subspan(1)) + ", got 'fast'");
   oracle::Case c = oracle::load_case(options.case_path, exec.threads);
   if (options.actual_path.empty()) oracle::complete(c, exec);
   const oracle::NamedTensors actual = options.actual_path.empty() ? c.outputs : oracle::load_actual(options.actual_path, *c.op, c.inputs);
@@ -70,7 +69,7 @@ void add_check(CLI::App& app, int& exit_code) {
   command->add_option("ACTUAL", options->actual_path,
                       "The kernel's outputs: .safetensors or .npz with the op's output names (or out.NAME), or .npy for an op with one "
                       "output; without it the outputs in the case file are judged");
-  command->add_option("--mode", options->mode, "What they are held against: golden (default: budgets) or hopper (equal bits)");
+  options->add_mode(*command, "What they are held against: golden (default: budgets), or equal bits with hopper, blackwell, ada, ampere");
   command->add_option("--junit", options->junit, "Write the verdicts as JUnit XML to this file");
   command->add_option("--report", options->report, "Write a self-contained HTML page with pictures to this file");
   command->add_flag("--explain", options->explain,

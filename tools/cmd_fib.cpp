@@ -109,7 +109,7 @@ void add_import(CLI::App& app, int& exit_code) {
   command->add_option("--map", options->maps, "DEFINITION=OP: the op of a Definition that nothing else tells")->expected(1)->take_all();
   command->add_option("--seed", options->seed, "Seed of inputs that a workload calls random (default 0)");
   command->add_option("--trace", options->trace, "Run every case on this CPU too and write the Traces to this file (JSON lines)");
-  command->add_option("--mode", options->mode, "Mode of the run for --trace: fast (default), golden or hopper");
+  options->add_mode(*command, "Mode of the run for --trace: fast (default), golden, or a GPU's bits: hopper, blackwell, ada, ampere");
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->footer(

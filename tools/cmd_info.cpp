@@ -33,6 +33,8 @@ void print_text(const Op& op) {
   if (!op.schema().properties.prepared.empty())
     fmt::print("  Fast mode takes {} prepared.\n", fmt::join(op.schema().properties.prepared, ", "));
   fmt::print("\nmodes: {}\n", modes_of(op));
+  for (const Mode mode : op.modes())
+    if (!caveat(mode).empty()) fmt::print("{}", wrapped(std::string(caveat(mode)), 100, "  "));
   if (!op.defects().empty()) fmt::print("\nknown upstream defects\n");
   for (const KnownDefect& defect : op.defects()) fmt::print("{}", wrapped(fmt::format("{}: {}", defect.id, defect.summary), 100, "  "));
   const auto mistakes = op.mistakes();

@@ -422,7 +422,7 @@ void add_layer(CLI::App& app, int& exit_code) {
   command->add_option("--batch", options->batch, "Requests, one new token each (default: one for each --kv-len)");
   command->add_option("--kv-len", options->kv_len, "Tokens of each request including the new one: one value, or a list (default 1024)")
       ->delimiter(',');
-  command->add_option("--mode", options->mode, "fast (default), golden or hopper");
+  options->add_mode(*command, "fast (default), golden, or a GPU's bits: hopper, blackwell, ada, ampere");
   command->add_option("--seed", options->seed, "Seed of weights, inputs and history (default 0)");
   command->add_option("--page-seed", options->page_seed, "Deal the cache's pages in a shuffled order; changes no result");
   command->add_option("--residual", options->residual, "fused: norms take the fp32 sum with the residual; pre-added: the rounded sum")

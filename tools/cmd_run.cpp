@@ -102,7 +102,7 @@ void add_run(CLI::App& app, int&) {
   auto* command = app.add_subcommand("run", "Run an op on a case and show its outputs");
   command->add_option("CASE", options->words, "A case file, or a case line: OP SYM=N... with the options below")->required();
   options->add_line_options(*command);
-  command->add_option("--mode", options->mode, "fast (default), golden or hopper");
+  options->add_mode(*command, "fast (default), golden, or a GPU's bits: hopper, blackwell, ada, ampere");
   command->add_option("-o,--output", options->output, "Write the outputs to this safetensors file");
   options->add_threads_and_isa(*command);
   options->add_json(*command);

@@ -20,12 +20,16 @@ struct VerifyOptions : ExecOptions {
   bool all_cases = false;
 };
 
-std::vector<Mode> modes_of(const std::string& text) {
-  if (text.empty()) return {Mode::golden};
-  if (text == "all") return {Mode::golden, Mode::fast, Mode::hopper};
-  const auto mode = parse_mode(text);
-  if (!mode) throw Error(ErrorCode::bad_option, "", "--mode", "must be golden, fast, hopper or all, got '" + text + "'");
-  return {*mode};
+std::vector<Mode> modes_of(const VerifyOptions& options) {
+  if (options.mode != "all") {
+    if (!options.mode.empty() && !parse_mode(options.mode))
+      throw Error(ErrorCode::bad_option, "", "--mode", "must be all, " + either_of(mode_list) + ", got '" + options.mode + "'");
+    return {options.mode_asked_for().value_or(Mode::golden)};
+  }
+  std::vector<Mode> modes{Mode::golden, Mode::fast};
+  for (const Mode mode : mode_list)
+    if (of_a_gpu(mode)) modes.push_back(mode);
+  return modes;
 }
 
 io::Json to_json(const oracle::CaseResult& result) {
@@ -89,18 +93,19 @@ void print_failure(const oracle::CaseResult& result) {
 }
 
 /// The mode that a record is verified in: one, or all that it holds.
-std::optional<Mode> record_mode(const std::string& text) {
+std::optional<Mode> record_mode(const VerifyOptions& options) {
+  const std::string text = options.gpu.empty() ? options.mode : options.gpu;
   if (text.empty() || text == "all") return std::nullopt;
   const auto mode = parse_mode(text);
-  if (!mode || *mode == Mode::hopper)
+  if (!mode || of_a_gpu(*mode))
     throw Error(ErrorCode::bad_option, "", "--mode", "must be golden, fast or all for a record, got '" + text + "'");
   return mode;
 }
 
 int verify_record(const std::string& path, const VerifyOptions& options) {
-  const auto mode = record_mode(options.mode);
+  const auto mode = record_mode(options);
   ExecOptions plain = options;
-  plain.mode.clear();
+  plain.mode.clear(), plain.gpu.clear();
   oracle::Record record = oracle::read_record(path);
   if (!options.op.empty()) std::erase_if(record.cases, [&](const auto& c) { return !c.line.starts_with(options.op + " "); });
   Progress progress(options.quiet || options.json);
@@ -153,9 +158,9 @@ int verify(const VerifyOptions& options) {
   if (paths.empty()) paths = oracle::golden_path();
   if (paths.empty()) throw Error(ErrorCode::bad_option, "", "verify", "needs a case file or folder (or DODONA_GOLDEN_PATH)");
   if (!options.op.empty()) registry().at(options.op);
-  const auto modes = modes_of(options.mode);
+  const auto modes = modes_of(options);
   ExecOptions plain = options;
-  plain.mode.clear();
+  plain.mode.clear(), plain.gpu.clear();
   const Exec exec = plain.exec();
   const auto list = oracle::find_cases(paths, options.op);
   Progress progress(options.quiet || options.json);
@@ -191,7 +196,7 @@ int verify(const VerifyOptions& options) {
     std::string verdict = row.errors > 0 ? "cannot judge" : std::string(oracle::name(row.outcome));
     for (const auto& defect : row.defects) verdict += ": " + defect;
     rows.push_back({row.op, fmt::format("{}/{}", row.passed, row.cases), std::string(name(row.mode)), row.judges,
-                    row.mode == Mode::hopper ? "bits" : percent(row.max_share), verdict});
+                    of_a_gpu(row.mode) ? "bits" : percent(row.max_share), verdict});
   }
   fmt::print("{}", table({"op", "cases", "mode", "judge", "budget used", "verdict"}, rows, {false, true, false, false, true, false}));
   for (const auto& result : results) {
@@ -200,12 +205,17 @@ int verify(const VerifyOptions& options) {
         (result.verdict && (result.verdict->outcome == oracle::Outcome::fail || result.verdict->outcome == oracle::Outcome::vacuous));
     if (bad) print_failure(result);
   }
+  for (const Mode mode : modes) {
+    const bool held =
+        std::any_of(results.begin(), results.end(), [mode](const auto& result) { return result.mode == mode && result.verdict; });
+    if (held && !caveat(mode).empty()) fmt::print("note: {}\n", caveat(mode));
+  }
   int without_mode = 0;
   for (const auto& result : results) without_mode += result.no_such_mode ? 1 : 0;
   fmt::print("\n{} verdicts: {} pass, {} fail", judged, judged - failed - vacuous, failed);
   if (vacuous > 0) fmt::print(", {} vacuous", vacuous);
   fmt::print("; {} cases could not be judged", errors);
-  if (without_mode > 0) fmt::print("; {} skipped, the op has no such mode", without_mode);
+  if (without_mode > 0) fmt::print("; {} skipped, of no such mode or of another GPU", without_mode);
   if (list.skipped > 0) fmt::print("; {} files of ops outside the inventory", list.skipped);
   fmt::print("\n");
   return exit_code;
@@ -218,10 +228,12 @@ void add_verify(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand("verify", "Judge recorded outputs: is this what the kernels should have returned?");
   command->add_option("PATH", options->paths,
                       "Case files, folders that are searched for them, or one record's folder (default: DODONA_GOLDEN_PATH)");
-  command->add_option(
-      "--mode", options->mode,
+  options->add_mode(
+      *command,
       "What the recording is held against: golden (default: budgets around the double-precision result), fast (the same, and our fast "
-      "outputs must pass it too), hopper (equal bits), all. A record: its bits in golden, fast or all modes (default)");
+      "outputs must pass it too), the bits of the GPU that made it (hopper, blackwell, ada, ampere), all. A record: its bits in golden, "
+      "fast "
+      "or all modes (default)");
   command->add_option("--op", options->op, "Only this op's cases");
   options->add_threads_and_isa(*command);
   options->add_json(*command);

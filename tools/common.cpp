@@ -1,6 +1,7 @@
 #include "common.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,11 @@ void ExecOptions::add_threads_and_isa(CLI::App& app) {
   app.add_option("--isa", isa, "Instruction-set tier: generic, v3, v4, v4_vnni or neon (default: DODONA_ISA, else the fastest)");
 }
 
+void ExecOptions::add_mode(CLI::App& app, const std::string& says) {
+  app.add_option("--mode", mode, says);
+  app.add_option("--gpu", gpu, fmt::format("The GPU whose bits are asked for, instead of its mode: {}", fmt::join(gpu_names(), ", ")));
+}
+
 void ExecOptions::add_json(CLI::App& app) {
   app.add_flag("--json", json, "Print one JSON value instead of text");
 }
@@ -42,12 +48,19 @@ Exec ExecOptions::exec(Mode default_mode) const {
     }
     exec.isa = *wanted;
   }
-  if (!mode.empty()) {
-    const auto wanted = parse_mode(mode);
-    if (!wanted) throw Error(ErrorCode::bad_option, "", "--mode", "must be fast, golden or hopper, got '" + mode + "'");
-    exec.mode = *wanted;
-  }
+  exec.mode = mode_asked_for().value_or(default_mode);
   return exec;
+}
+
+std::optional<Mode> ExecOptions::mode_asked_for() const {
+  const auto wanted = parse_mode(mode), of_gpu = mode_of_gpu(gpu);
+  if (!mode.empty() && !wanted)
+    throw Error(ErrorCode::bad_option, "", "--mode", "must be " + either_of(mode_list) + ", got '" + mode + "'");
+  if (!gpu.empty() && !of_gpu)
+    throw Error(ErrorCode::bad_option, "", "--gpu", fmt::format("must be one of {}, got '{}'", fmt::join(gpu_names(), ", "), gpu));
+  if (wanted && of_gpu && wanted != of_gpu)
+    throw Error(ErrorCode::bad_option, "", "--gpu", fmt::format("{} is {} mode, but --mode asks for {}", gpu, name(*of_gpu), mode));
+  return of_gpu ? of_gpu : wanted;
 }
 
 void CaseLineOptions::add_line_options(CLI::App& app) {

@@ -19,14 +19,18 @@ inline constexpr int exit_cannot = 2;  ///< bad usage, unusable input, or nothin
 
 /// Execution options of a command line; empty ones leave detection and the environment in charge.
 struct ExecOptions {
-  std::string mode, isa;
+  std::string mode, gpu, isa;
   int threads = 0;
   bool json = false, quiet = false;
 
+  /// --mode, of which `says` tells what each is for, and --gpu.
+  void add_mode(CLI::App& app, const std::string& says);
   void add_threads_and_isa(CLI::App& app);
   void add_json(CLI::App& app);
   /// Throws Error (bad_option) for a tier that this machine cannot run.
   Exec exec(Mode default_mode = Mode::fast) const;
+  /// What --mode and --gpu ask for, if either does. Throws Error (bad_option) for other words, and where the two do not agree.
+  std::optional<Mode> mode_asked_for() const;
 };
 
 /// The parts of a case line as a command line gives them.

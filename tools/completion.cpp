@@ -53,7 +53,13 @@ Words values_of(const CLI::Option& option, const std::string& command) {
     return names_an_op ? op_names() : Words{};
   }
   const std::string name = option.get_lnames().empty() ? "" : option.get_lnames().front();
-  if (name == "mode") return command == "verify" ? Words{"golden", "fast", "hopper", "all"} : Words{"fast", "golden", "hopper"};
+  if (name == "mode") {
+    Words words;
+    for (const Mode mode : mode_list) words.emplace_back(dodona::name(mode));
+    if (command == "verify") words.emplace_back("all");
+    return words;
+  }
+  if (name == "gpu") return {gpu_names().begin(), gpu_names().end()};
   if (name == "isa") return {"generic", "v3", "v4", "v4_vnni", "neon"};
   if (name == "dist") return {"normal", "uniform", "outliers", "wide-exponent", "ties", "edge"};
   if (name == "with" || name == "without") return optional_arguments();

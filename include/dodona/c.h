@@ -69,9 +69,12 @@ typedef enum dodona_dtype {
 } dodona_dtype;
 
 typedef enum dodona_mode {
-  DODONA_FAST = 0, /* fp32 SIMD with the contract's roundings */
-  DODONA_GOLDEN,   /* sums and transcendental functions in double, the contract's roundings */
-  DODONA_HOPPER    /* what an H200 computes, to the bit */
+  DODONA_FAST = 0,  /* fp32 SIMD with the contract's roundings */
+  DODONA_GOLDEN,    /* sums and transcendental functions in double, the contract's roundings */
+  DODONA_HOPPER,    /* what an H200 computes, to the bit; of an H100 too */
+  DODONA_BLACKWELL, /* likewise a B200; this and the next are models of published measurements that no recording confirms */
+  DODONA_ADA,       /* an L40S */
+  DODONA_AMPERE     /* an A100 */
 } dodona_mode;
 
 typedef enum dodona_outcome {
@@ -185,7 +188,7 @@ DODONA_API const dodona_tensors* dodona_case_recorded(const dodona_case* c);
 
 /* Runs the case in the mode of `exec`; its inputs stay as they are. The outputs, in-place ones too, go to `*outputs`, to be freed. */
 DODONA_API int dodona_case_run(const dodona_case* c, const dodona_exec* exec, dodona_tensors** outputs);
-/* Judges a kernel's outputs: all of them, under their names in the schema. With mode DODONA_HOPPER bits must be equal; else golden's
+/* Judges a kernel's outputs: all of them, under their names in the schema. With a GPU's mode bits must be equal; else golden's
  * budgets hold. What fails to pass is no error: the verdict says so. */
 DODONA_API int dodona_case_check(const dodona_case* c, const dodona_tensor* actual, size_t actual_count, const dodona_exec* exec,
                                  dodona_verdict** verdict);

@@ -1,10 +1,13 @@
 // How an op is executed: precision mode, threads, instruction set, scratch memory, tracer.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "dodona/isa.h"
@@ -12,12 +15,27 @@
 namespace dodona {
 
 enum class Mode {
-  fast,    ///< fp32 SIMD, the contract's roundings
-  golden,  ///< sums and transcendentals in double, the contract's roundings
-  hopper,  ///< what an H200 computes, to the bit
+  fast,       ///< fp32 SIMD, the contract's roundings
+  golden,     ///< sums and transcendentals in double, the contract's roundings
+  hopper,     ///< what an H200 computes, to the bit; the modes below are of other GPUs, see caveat()
+  blackwell,  ///< a B200
+  ada,        ///< an L40S
+  ampere,     ///< an A100
 };
+inline constexpr std::array<Mode, 6> mode_list{Mode::fast, Mode::golden, Mode::hopper, Mode::blackwell, Mode::ada, Mode::ampere};
+/// Whether a mode gives a GPU's bits: outputs are held against it bit by bit.
+constexpr bool of_a_gpu(Mode mode) {
+  return mode != Mode::fast && mode != Mode::golden;
+}
 std::string_view name(Mode mode);
 std::optional<Mode> parse_mode(std::string_view text);
+/// The mode of a GPU: h100, h200, b200, l40s, a100 (gpu_names()).
+std::optional<Mode> mode_of_gpu(std::string_view gpu);
+/// What a reader of its bits must know of a mode: empty for those that recordings confirm.
+std::string_view caveat(Mode mode);
+std::span<const std::string_view> gpu_names();
+/// `fast, golden or hopper`, for readers.
+std::string either_of(std::span<const Mode> modes);
 
 /// `DODONA_NUM_THREADS`, else OpenMP's number of processors. Throws bad_option when it is not a positive number.
 int default_threads();

@@ -1,7 +1,7 @@
 #include "ops/gemm/bmm.h"
 
 #include "ops/sums/products.h"
-#include "ops/sums/products_hopper.h"
+#include "ops/sums/products_gpu.h"
 #include "ops/tiles/dot.h"
 
 namespace dodona::ops {
@@ -36,11 +36,11 @@ void fast(const Bmm& op, const Exec& exec) {
 }
 
 std::optional<Refusal> unsupported(const Bmm& op, Mode mode) {
-  return mode == Mode::hopper ? unknown_half_product("mat1", op.mat1.dtype(), "mat2", op.mat2.dtype()) : std::nullopt;
+  return of_a_gpu(mode) ? unknown_half_product(mode, "mat1", op.mat1.dtype(), "mat2", op.mat2.dtype()) : std::nullopt;
 }
 
-void hopper(const Bmm& op, const Exec& exec) {
-  hopper_products(products_of(op), in_chunks(half_in_parts, op.split_k, op.mat1.dtype()), op.out, exec);
+void on_gpu(const Bmm& op, const Exec& exec) {
+  gpu_products(products_of(op), in_chunks(half_in_parts, op.split_k, op.mat1.dtype()), op.out, exec);
 }
 
 double flops(const Bmm& op) {
@@ -56,7 +56,10 @@ std::unique_ptr<Op> op_bmm() {
       .contract = std::string(ops::half_sum_contract) + std::string(ops::split_k_contract),
       .golden = ops::golden,
       .fast = ops::fast,
-      .hopper = ops::hopper,
+      .hopper = ops::on_gpu,
+      .blackwell = ops::on_gpu,
+      .ada = ops::on_gpu,
+      .ampere = ops::on_gpu,
       .unsupported = ops::unsupported,
       .check = ops::check,
       .flops = ops::flops,

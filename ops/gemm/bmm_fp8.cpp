@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "ops/sums/products.h"
-#include "ops/sums/products_hopper.h"
+#include "ops/sums/products_gpu.h"
 #include "ops/tiles/panel.h"
 
 namespace dodona::ops {
@@ -46,15 +46,20 @@ void golden(const BmmFp8& op, const Exec& exec, Reference* reference) {
 }
 
 std::optional<Refusal> unsupported(const BmmFp8& op, Mode mode) {
-  if (mode == Mode::hopper && op.accumulator == "fp32")
-    return Refusal{"accumulator", "'fp32' has no hopper mode: no kernel of the H200 adds fp8 products one by one"};
+  if ((mode == Mode::hopper || mode == Mode::ada) && op.accumulator == "fp32")
+    return Refusal{"accumulator",
+                   "'fp32' has no " + std::string(name(mode)) + " mode: no kernel of such a GPU adds fp8 products one by one"};
   if (mode == Mode::hopper && op.accumulator == "mma_sync" && op.split_k > 1)
     return Refusal{"split_k", "of accumulator 'mma_sync' has no hopper mode: cuBLASLt's kernels do not use that unit"};
+  if (of_a_gpu(mode) && mode != Mode::hopper && (op.accumulator == "mma_sync" || op.accumulator == "promoted_128"))
+    return Refusal{"accumulator",
+                   "'" + op.accumulator + "' has no " + std::string(name(mode)) + " mode: it is known of kernels of an H200"};
   return {};
 }
 
-void hopper(const BmmFp8& op, const Exec& exec) {
-  hopper_products(products_of(op), accumulator_of(op), op.out, exec);
+void on_gpu(const BmmFp8& op, const Exec& exec) {
+  const bool own = exec.mode == Mode::hopper;
+  gpu_products(products_of(op), own ? accumulator_of(op) : in_chunks(hopper_fp8, op.split_k, f8_e4m3), op.out, exec);
 }
 
 // ---- fast
@@ -93,7 +98,9 @@ from the first to the last, as cuBLASLt's splitK kernels do; golden mode bounds 
 accumulator=fp32, and at least: K units of 2^-24 of the sum of |A*B|. Then 2^-24 relative for the product with the scale.)",
       .golden = ops::golden,
       .fast = ops::fast,
-      .hopper = ops::hopper,
+      .hopper = ops::on_gpu,
+      .blackwell = ops::on_gpu,
+      .ada = ops::on_gpu,
       .unsupported = ops::unsupported,
       .check = ops::check,
       .flops = ops::flops,

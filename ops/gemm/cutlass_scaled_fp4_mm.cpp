@@ -1,6 +1,6 @@
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
 
-#include "ops/sums/products.h"
+#include "ops/sums/products_gpu.h"
 #include "ops/tiles/fp4_multiply.h"
 
 namespace dodona::ops {
@@ -21,11 +21,20 @@ Operand operand_of(const Tensor& codes, const Tensor& scales) {
           .zeros = {}};
 }
 
+Product product_of(const CutlassScaledFp4Mm& op) {
+  return {.a = operand_of(op.a, op.block_scale_a),
+          .b = operand_of(op.b, op.block_scale_b),
+          .epilogue = {.factors = {{whole_term(op.alpha), {}}}, .addend = {}, .keeps_denormals = true}};
+}
+
 void golden(const CutlassScaledFp4Mm& op, const Exec& exec, Reference* reference) {
-  const Product product{.a = operand_of(op.a, op.block_scale_a),
-                        .b = operand_of(op.b, op.block_scale_b),
-                        .epilogue = {.factors = {{whole_term(op.alpha), {}}}, .addend = {}}};
+  const Product product = product_of(op);
   golden_products({&product, 1}, fp4_by_blocks, op.out, reference, "out", exec);
+}
+
+void blackwell(const CutlassScaledFp4Mm& op, const Exec& exec) {
+  const Product product = product_of(op);
+  gpu_products({&product, 1}, fp4_by_blocks, op.out, exec);
 }
 
 // ---- fast
@@ -67,10 +76,17 @@ out = rn(fl32(alpha * acc)), to nearest even. NaN scales give NaN; overflow give
 Budget of acc: K/16 units of 2^-23 of the larger of two sums, of all positive blocks and of all negative ones (one rounding or
 cut for each block, any order), and of each single product the bits that lie 25 places below the exponent of the same sum plus
 the largest product, which few of them have (units that align products, not blocks). Then 2^-24 relative for the product with
-alpha.)",
+alpha.
+
+Blackwell mode: K ascending in steps of 64 (tcgen05.mma kind::mxf4nvf4), one chain from +0 as CUTLASS's persistent kernels have it,
+without split or promotion; the four blocks of a step and acc are cut toward zero 35 bits below the largest exponent among acc and
+the blocks' scales, added exactly, and cut to 24 bits. The sign of scales is not read. out = rn(fl32(alpha * acc)), denormals kept;
+where alpha is negative or the product underflows, a kernel that adds beta * C may give +0 for -0. A K that ends within a step goes
+on with zeros, whatever scales stand there: a kernel that reads a NaN in that padding gives NaN.)",
       .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
+      .blackwell = ops::blackwell,
       .prepare = {.arguments = {"b", "block_scale_b"}, .bytes = ops::packed_bytes, .pack = ops::pack, .fast = ops::fast_prepared},
       .flops = ops::flops,
       .cases = {"M=4 N=32 K=1024", "M=37 N=32 K=96 --attr out_dtype=f16", "M=7 N=64 K=192 --attr out_dtype=f32"},

@@ -1,7 +1,7 @@
 #include "ops/gemm/dsv3_fused_a_gemm.h"
 
 #include "ops/sums/products.h"
-#include "ops/sums/products_hopper.h"
+#include "ops/sums/products_gpu.h"
 #include "ops/tiles/dot.h"
 
 namespace dodona::ops {
@@ -30,8 +30,8 @@ double flops(const Dsv3FusedAGemm& op) {
 /// Four warps, each with its part of K.
 constexpr Accumulator four_warps{.order = Order::contiguous, .unit = &quant::tensor_core::half_mma, .parts = 4};
 
-void hopper(const Dsv3FusedAGemm& op, const Exec& exec) {
-  hopper_products(products_of(op), four_warps, op.output, exec);
+void on_gpu(const Dsv3FusedAGemm& op, const Exec& exec) {
+  gpu_products(products_of(op), four_warps, op.output, exec);
 }
 
 }  // namespace
@@ -41,12 +41,13 @@ namespace dodona {
 std::unique_ptr<Op> op_dsv3_fused_a_gemm() {
   return define<ops::Dsv3FusedAGemm>({
       .contract = R"(
-Upstream's order, and hopper mode's: K in four contiguous quarters, each summed by tensor-core steps of 16 products; the four
+Upstream's order, and that of hopper and blackwell mode: K in four contiguous quarters, each summed by tensor-core steps of 16 products; the four
 fp32 sums added left to right. Other orders are as good:
 )" + std::string(ops::half_sum_contract),
       .golden = ops::golden,
       .fast = ops::fast,
-      .hopper = ops::hopper,
+      .hopper = ops::on_gpu,
+      .blackwell = ops::on_gpu,  // older GPUs are refused by upstream
       .flops = ops::flops,
       .customary = {{"*", CustomaryKind::close, 1e-2, 1e-3, "sgl-kernel/tests/test_dsv3_fused_a_gemm.py (bf16), torch.allclose"}},
       .cases = {"T=1", "T=2"},

@@ -1,7 +1,7 @@
 #include "ops/gemm/fp8_blockwise_scaled_mm.h"
 
 #include "ops/sums/products.h"
-#include "ops/sums/products_hopper.h"
+#include "ops/sums/products_gpu.h"
 #include "ops/tiles/panel.h"
 
 namespace dodona::ops {
@@ -46,7 +46,7 @@ Accumulator accumulator_of(const Fp8BlockwiseScaledMm& op) {
 
 void hopper(const Fp8BlockwiseScaledMm& op, const Exec& exec) {
   const Product product = product_of(op);
-  hopper_products({&product, 1}, accumulator_of(op), op.out, exec);
+  gpu_products({&product, 1}, accumulator_of(op), op.out, exec);
 }
 
 double flops(const Fp8BlockwiseScaledMm& op) {

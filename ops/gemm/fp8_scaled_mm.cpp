@@ -1,6 +1,6 @@
 #include "ops/gemm/fp8_scaled_mm.h"
 
-#include "ops/sums/products_hopper.h"
+#include "ops/sums/products_gpu.h"
 #include "ops/tiles/panel.h"
 
 namespace dodona::ops {
@@ -20,7 +20,7 @@ std::optional<Refusal> unsupported(const Fp8ScaledMm& op, Mode mode) {
 
 void hopper(const Fp8ScaledMm& op, const Exec& exec) {
   const Product product = scaled_product(op);
-  hopper_products({&product, 1}, hopper_fp8, op.out, exec);
+  gpu_products({&product, 1}, hopper_fp8, op.out, exec);
 }
 
 void fast(const Fp8ScaledMm& op, const Exec& exec) {

@@ -1,6 +1,6 @@
 #include "ops/gemm/int8_scaled_mm.h"
 
-#include "ops/sums/products_hopper.h"
+#include "ops/sums/products_gpu.h"
 #include "ops/tiles/panel_i8.h"
 
 namespace dodona::ops {
@@ -14,7 +14,7 @@ void golden(const Int8ScaledMm& op, const Exec& exec, Reference* reference) {
 
 void hopper(const Int8ScaledMm& op, const Exec& exec) {
   const Product product = scaled_product(op);
-  hopper_products({&product, 1}, int32_exact, op.out, exec);
+  gpu_products({&product, 1}, int32_exact, op.out, exec);
 }
 
 // ---- fast

@@ -1,7 +1,7 @@
 #include "ops/gemm/linear.h"
 
 #include "ops/sums/products.h"
-#include "ops/sums/products_hopper.h"
+#include "ops/sums/products_gpu.h"
 #include "ops/tiles/dot.h"
 
 namespace dodona::ops {
@@ -33,11 +33,11 @@ void fast(const Linear& op, const Exec& exec) {
 }
 
 std::optional<Refusal> unsupported(const Linear& op, Mode mode) {
-  return mode == Mode::hopper ? unknown_half_product("input", op.input.dtype(), "weight", op.weight.dtype()) : std::nullopt;
+  return of_a_gpu(mode) ? unknown_half_product(mode, "input", op.input.dtype(), "weight", op.weight.dtype()) : std::nullopt;
 }
 
-void hopper(const Linear& op, const Exec& exec) {
-  hopper_products(products_of(op), in_chunks(half_in_parts, op.split_k, op.input.dtype()), op.output, exec);
+void on_gpu(const Linear& op, const Exec& exec) {
+  gpu_products(products_of(op), in_chunks(half_in_parts, op.split_k, op.input.dtype()), op.output, exec);
 }
 
 double flops(const Linear& op) {
@@ -53,7 +53,10 @@ std::unique_ptr<Op> op_linear() {
       .contract = std::string(ops::half_sum_contract) + std::string(ops::split_k_contract),
       .golden = ops::golden,
       .fast = ops::fast,
-      .hopper = ops::hopper,
+      .hopper = ops::on_gpu,
+      .blackwell = ops::on_gpu,
+      .ada = ops::on_gpu,
+      .ampere = ops::on_gpu,
       .unsupported = ops::unsupported,
       .check = ops::check,
       .flops = ops::flops,

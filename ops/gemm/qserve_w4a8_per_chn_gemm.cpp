@@ -1,6 +1,6 @@
 #include "ops/gemm/qserve_w4a8_per_chn_gemm.h"
 
-#include "ops/sums/products_hopper.h"
+#include "ops/sums/products_gpu.h"
 #include "ops/tiles/float_vector.h"
 
 namespace dodona::ops {
@@ -26,7 +26,7 @@ void golden(const QserveW4a8PerChnGemm& op, const Exec& exec, Reference* referen
 void hopper(const QserveW4a8PerChnGemm& op, const Exec& exec) {
   const Tensor weights = qserve_weights(op.kernel, nullptr, nullptr, QserveReading::right, exec);
   const Product product = product_of(op, weights);
-  hopper_products({&product, 1}, int32_exact, op.out_feats, exec);
+  gpu_products({&product, 1}, int32_exact, op.out_feats, exec);
 }
 
 std::optional<Refusal> unsupported(const QserveW4a8PerChnGemm& op, Mode mode) {

@@ -2,7 +2,7 @@
 
 #include "core/random.h"
 #include "dodona/error.h"
-#include "ops/sums/products_hopper.h"
+#include "ops/sums/products_gpu.h"
 #include "ops/tiles/float_vector.h"
 
 namespace dodona::ops {
@@ -43,7 +43,7 @@ void golden(const QserveW4a8PerGroupGemm& op, const Exec& exec, Reference* refer
 void hopper(const QserveW4a8PerGroupGemm& op, const Exec& exec) {
   const Tensor weights = qserve_weights(op.kernel, &op.scales_i8, &op.zeros, QserveReading::right, exec);
   const Product product = product_of(op, weights);
-  hopper_products({&product, 1}, int32_exact, op.out_feats, exec);
+  gpu_products({&product, 1}, int32_exact, op.out_feats, exec);
 }
 
 std::optional<Refusal> unsupported(const QserveW4a8PerGroupGemm& op, Mode mode) {

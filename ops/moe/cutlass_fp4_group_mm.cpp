@@ -8,7 +8,7 @@
 #include "core/random.h"
 #include "ops/base/expert_rows.h"
 #include "ops/base/golden_output.h"
-#include "ops/sums/products.h"
+#include "ops/sums/products_gpu.h"
 #include "ops/tiles/fp4_multiply.h"
 #include "quant/swizzle.h"
 
@@ -146,13 +146,8 @@ void for_rows_of_nobody(const CutlassFp4GroupMm& op, const Body& body) {
   body(end, op.a_fp4.size(0));
 }
 
-void golden(const CutlassFp4GroupMm& op, const Exec& exec, Reference* reference) {
-  const GoldenOutput out(op.out, reference, "out");
-  out.make_open();
+std::vector<Product> products_of(const CutlassFp4GroupMm& op) {
   const Sizes s = sizes_of(op);
-  for_rows_of_nobody(op, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin * s.n; i < end * s.n; ++i) out.leave_open(i);
-  });
   std::vector<Product> products;
   for (const Fp4Group& group : raw_groups(op)) {
     const Operand rows{.type = f4_e2m1,
@@ -170,18 +165,38 @@ void golden(const CutlassFp4GroupMm& op, const Exec& exec, Reference* reference)
                           .scales = nvfp4_scales(group.weights.scales, s.k),
                           .zeros = {}};
     const Term alpha{f32, op.alphas.as<float>() + products.size()};
-    products.push_back({rows, columns, {.factors = {{alpha, {}}}, .addend = {}}, group.row * s.n});
+    products.push_back({rows, columns, {.factors = {{alpha, {}}}, .addend = {}, .keeps_denormals = true}, group.row * s.n});
   }
-  golden_products(products, fp4_by_blocks, out, reference != nullptr, exec);
+  return products;
+}
+
+void golden(const CutlassFp4GroupMm& op, const Exec& exec, Reference* reference) {
+  const GoldenOutput out(op.out, reference, "out");
+  out.make_open();
+  const Sizes s = sizes_of(op);
+  for_rows_of_nobody(op, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin * s.n; i < end * s.n; ++i) out.leave_open(i);
+  });
+  golden_products(products_of(op), fp4_by_blocks, out, reference != nullptr, exec);
+}
+
+/// Rows of nobody are zero outside of golden mode.
+void clear_rows_of_nobody(const CutlassFp4GroupMm& op) {
+  const std::int64_t row_bytes = op.out.size(1) * 2;
+  for_rows_of_nobody(op, [&](std::int64_t begin, std::int64_t end) {
+    std::memset(op.out.as<std::byte>() + begin * row_bytes, 0, static_cast<std::size_t>((end - begin) * row_bytes));
+  });
+}
+
+void blackwell(const CutlassFp4GroupMm& op, const Exec& exec) {
+  clear_rows_of_nobody(op);
+  gpu_products(products_of(op), fp4_by_blocks, op.out, exec);
 }
 
 // ---- fast
 
 void multiply(const CutlassFp4GroupMm& op, const std::vector<Fp4Group>& groups, const Exec& exec) {
-  const std::int64_t row_bytes = op.out.size(1) * 2;
-  for_rows_of_nobody(op, [&](std::int64_t begin, std::int64_t end) {
-    std::memset(op.out.as<std::byte>() + begin * row_bytes, 0, static_cast<std::size_t>((end - begin) * row_bytes));
-  });
+  clear_rows_of_nobody(op);
   fp4_multiply(groups, op.a_fp4, op.a_blockscale, op.out, exec);
 }
 
@@ -217,10 +232,11 @@ std::unique_ptr<Op> op_cutlass_fp4_group_mm() {
       .contract = R"(
 Expert e multiplies its rows as cutlass_scaled_fp4_mm does, with alpha = alphas[e]: acc = sum over blocks of 16 of A_scale *
 B_scale * (exact sum of e2m1 products); out = rn(fl32(alpha * acc)). The scales of row r are those of row r - expert_offsets[e]
-of a matrix in tiles of 128 x 4 that begins at row blockscale_offsets[e]. Budgets as in cutlass_scaled_fp4_mm.)",
+of a matrix in tiles of 128 x 4 that begins at row blockscale_offsets[e]. Budgets and blackwell mode as in cutlass_scaled_fp4_mm.)",
       .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
+      .blackwell = ops::blackwell,
       .prepare = {.arguments = {"b_fp4", "b_blockscale"},
                   .by_part = true,
                   .bytes = ops::packed_bytes,

@@ -65,10 +65,13 @@ void decode_for_unit(const Operand& operand, std::int64_t line, const quant::ten
 
 }  // namespace
 
-double BlockScales::at(std::int64_t line, std::int64_t at) const {
+std::int64_t BlockScales::index(std::int64_t line, std::int64_t at) const {
   const std::int64_t r = line / lines, c = at / k;
-  if (layout == quant::ScaleLayout::linear) return quant::load(type, data, r * line_stride + c * k_stride);
-  return quant::load(type, data, quant::scale_offset(layout, first + r, c, columns));
+  return layout == quant::ScaleLayout::linear ? r * line_stride + c * k_stride : quant::scale_offset(layout, first + r, c, columns);
+}
+
+double BlockScales::at(std::int64_t line, std::int64_t at) const {
+  return quant::load(type, data, index(line, at));
 }
 
 BlockScales linear_scales(const Tensor& scales, std::int64_t lines, std::int64_t k) {

@@ -21,6 +21,8 @@ struct BlockScales {
   std::int64_t first = 0;                      ///< of tiles: row of the matrix of scales that belongs to line 0
 
   explicit operator bool() const { return data != nullptr; }
+  /// Where the scale of number `at` of line `line` lies, in elements.
+  std::int64_t index(std::int64_t line, std::int64_t at) const;
   /// The scale of number `at` of line `line`.
   double at(std::int64_t line, std::int64_t at) const;
 };

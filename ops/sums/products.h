@@ -39,7 +39,8 @@ struct Epilogue {
   std::vector<Factor> factors;
   Factor addend;  ///< a bias, or a zero point's outer product; a.data = nullptr: none
   bool subtract = false;
-  bool fused = false;  ///< the last product and the addition round once
+  bool fused = false;            ///< the last product and the addition round once
+  bool keeps_denormals = false;  ///< a GPU's mode: fp32 denormals are not flushed (builds without fast math)
 };
 
 /// One product of a call, a batch or the rows of an expert. Element (i, j) of it is element first + i * b.count + j of the output.

@@ -31,14 +31,14 @@ void check_split_k(std::int64_t split_k, std::int64_t k, DType type) {
                     std::to_string(tiles) + (tiles == 1 ? " tile of " : " tiles of ") + std::to_string(tile));
 }
 
-std::optional<Refusal> unknown_half_product(std::string_view left_name, DType left, std::string_view right_name, DType right) {
+std::optional<Refusal> unknown_half_product(Mode mode, std::string_view left_name, DType left, std::string_view right_name, DType right) {
   if (left == DType::f32 || right == DType::f32)
     return Refusal{std::string(left == DType::f32 ? left_name : right_name),
-                   "of dtype f32 has no hopper mode: the bits of cuBLAS are known for bf16 and f16"};
+                   "of dtype f32 has no " + std::string(name(mode)) + " mode: the bits of cuBLAS are known for bf16 and f16"};
   if (left != right)
-    return Refusal{std::string(right_name), "of dtype " + std::string(name(right)) + " has no hopper mode beside " +
-                                                std::string(left_name) + " of " + std::string(name(left)) +
-                                                ": the H100's kernels take one type for both"};
+    return Refusal{std::string(right_name), "of dtype " + std::string(name(right)) + " has no " + std::string(name(mode)) +
+                                                " mode beside " + std::string(left_name) + " of " + std::string(name(left)) +
+                                                ": the GPUs' kernels take one type for both"};
   return {};
 }
 

@@ -26,8 +26,8 @@ void describe_split_k(auto& op, std::int64_t& split_k) {
 Accumulator in_chunks(Accumulator accumulator, std::int64_t split_k, DType type);
 /// Throws Error naming the splits that `k` numbers of `type` allow.
 void check_split_k(std::int64_t split_k, std::int64_t k, DType type);
-/// What hopper mode does not know of `left` times `right`, the arguments of these names.
-std::optional<Refusal> unknown_half_product(std::string_view left_name, DType left, std::string_view right_name, DType right);
+/// What a GPU's mode does not know of `left` times `right`, the arguments of these names.
+std::optional<Refusal> unknown_half_product(Mode mode, std::string_view left_name, DType left, std::string_view right_name, DType right);
 
 /// The contract's words on hopper mode.
 extern const std::string_view split_k_contract;

@@ -4,7 +4,7 @@ Every op of the inventory is a function under upstream's name, with upstream's p
 
     y = dodona.rmsnorm(x, weight, eps=1e-6)             # NumPy arrays, torch tensors, anything with __dlpack__
     dodona.fused_add_rmsnorm(x, residual, weight)       # in place
-    y = dodona.rmsnorm(x, weight, mode="golden")        # fast (default), golden, hopper
+    y = dodona.rmsnorm(x, weight, mode="golden")        # fast (default), golden, hopper; gpu="b200"
 
 and whatever made an output, it can be judged:
 

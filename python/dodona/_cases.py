@@ -9,7 +9,7 @@ from typing import Any, Mapping
 import numpy as np
 
 from ._arrays import CODES, Typed, dtypes_of, listed, made_tensors
-from ._library import OUTCOMES, BadType, Handle, check as check_status, exec_bytes, fail, lib, made
+from ._library import OUTCOMES, BadType, Handle, check as check_status, exec_bytes, fail, lib, made, mode_of
 from ._ops import function, plan_of
 
 
@@ -129,9 +129,9 @@ class Case:
 
         return {**{name: told(name, _writable(array)) for name, array in self.inputs.items()}, **self.attrs}
 
-    def run(self, mode: str | None = None, threads: int | None = None) -> dict[str, np.ndarray]:
-        """The outputs by name, in-place ones too; the case stays as it is."""
-        how = exec_bytes(mode, threads)
+    def run(self, mode: str | None = None, threads: int | None = None, *, gpu: str | None = None) -> dict[str, np.ndarray]:
+        """The outputs by name, in-place ones too; the case stays as it is. gpu: the GPU whose bits are asked for, instead of its mode."""
+        how = exec_bytes(mode_of(mode, gpu), threads)
         place = ctypes.c_void_p()
         check_status(lib.dodona_case_run(self._handle.value, how, ctypes.byref(place)))
         return made_tensors(place.value)
@@ -140,12 +140,21 @@ class Case:
         return self.run("golden", threads)
 
     def check(
-        self, outputs: Any = None, /, *, mode: str = "golden", threads: int | None = None, explain: float = 0, **named: Any
+        self,
+        outputs: Any = None,
+        /,
+        *,
+        mode: str | None = None,
+        gpu: str | None = None,
+        threads: int | None = None,
+        explain: float = 0,
+        **named: Any,
     ) -> Verdict:
         """Judges a kernel's outputs: by name, as a mapping, or as what dodona.<op> returns (one array, or a tuple in the schema's order).
-        mode="hopper": held to the bits of an H200. explain: seconds to look for the well-known mistake behind a failure."""
+        mode: "golden" (default: budgets), or "hopper": held to the bits of an H200; gpu: to those of this GPU. explain: seconds to look for
+        the well-known mistake behind a failure."""
         packed, keep = self._packed(self._named(outputs, named))
-        how = exec_bytes(mode, threads)
+        how = exec_bytes(mode_of(mode, gpu) or "golden", threads)
         return Verdict(
             made(
                 lambda place: lib.dodona_case_explain(self._handle.value, b"".join(packed), len(packed), how, float(explain), place),
@@ -242,10 +251,18 @@ def golden(case: Case | str, *, threads: int | None = None) -> dict[str, np.ndar
 
 
 def check(
-    case: Case | str, outputs: Any = None, /, *, mode: str = "golden", threads: int | None = None, explain: float = 0, **named: Any
+    case: Case | str,
+    outputs: Any = None,
+    /,
+    *,
+    mode: str | None = None,
+    gpu: str | None = None,
+    threads: int | None = None,
+    explain: float = 0,
+    **named: Any,
 ) -> Verdict:
     """Judges a kernel's outputs for a case or a case line: check("rmsnorm T=4 H=64", y), check(case, output=y)."""
-    return _case(case).check(outputs, mode=mode, threads=threads, explain=explain, **named)
+    return _case(case).check(outputs, mode=mode, gpu=gpu, threads=threads, explain=explain, **named)
 
 
 def whose(case: Case | str, outputs: Any = None, /, *, threads: int | None = None, seconds: float = 60, **named: Any) -> Whose:
@@ -254,9 +271,9 @@ def whose(case: Case | str, outputs: Any = None, /, *, threads: int | None = Non
     return _case(case).whose(outputs, threads=threads, seconds=seconds, **named)
 
 
-def assert_close(case: Case | str, outputs: Any = None, /, *, mode: str = "golden", **named: Any) -> Verdict:
+def assert_close(case: Case | str, outputs: Any = None, /, *, mode: str | None = None, gpu: str | None = None, **named: Any) -> Verdict:
     """Raises AssertionError with the verdict and the line that makes the case again, unless the outputs pass."""
-    verdict = check(case, outputs, mode=mode, **named)
+    verdict = check(case, outputs, mode=mode, gpu=gpu, **named)
     if not verdict:
         again = f"\nreproduce: {verdict.reproduce}" if verdict.reproduce else ""
         raise AssertionError(f"{verdict.text}{again}")

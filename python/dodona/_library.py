@@ -9,7 +9,8 @@ from pathlib import Path
 
 MAX_RANK = 6
 STRIDED, READ_ONLY, ARRAY_INTERFACE = 1, 2, 4
-MODES = {"fast": 0, "golden": 1, "hopper": 2}
+MODES = {"fast": 0, "golden": 1, "hopper": 2, "blackwell": 3, "ada": 4, "ampere": 5}
+GPUS = {"h100": "hopper", "h200": "hopper", "b200": "blackwell", "l40s": "ada", "a100": "ampere"}
 OUTCOMES = ("pass", "known defect", "vacuous", "fail")
 
 
@@ -155,6 +156,17 @@ def check(status: int) -> None:
     error.op = lib.dodona_last_error_op().decode(errors="replace")
     error.argument = lib.dodona_last_error_argument().decode(errors="replace")
     raise error
+
+
+def mode_of(mode: str | None, gpu: str | None) -> str | None:
+    """The mode of a GPU where one is named."""
+    if gpu is None:
+        return mode
+    if gpu not in GPUS:
+        raise fail(f"must be one of {', '.join(GPUS)}, got {gpu!r}", code="bad_option", argument="gpu")
+    if mode is not None and mode != GPUS[gpu]:
+        raise fail(f"{gpu!r} is {GPUS[gpu]} mode, but mode asks for {mode}", code="bad_option", argument="gpu")
+    return GPUS[gpu]
 
 
 def exec_bytes(mode: str | None, threads: int | None, default: str = "fast") -> bytes | None:

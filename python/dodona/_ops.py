@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping
 import numpy as np
 
 from ._arrays import TORCH, Slot, Typed, dtype_name, dtypes_of, empty_like, is_torch, like_torch, made_tensors
-from ._library import BadType, Handle, check, exec_bytes, fail, lib, made
+from ._library import GPUS, BadType, Handle, check, exec_bytes, fail, lib, made, mode_of
 
 _pack_attr = struct.Struct("PPd").pack
 _EXEC = {(None, None): None}
@@ -288,7 +288,7 @@ def _source(plan: Plan) -> str:
     for name, field, _ in keyword:
         default = _default(plan, field)
         head.append(name if default is None else f"{name}={default}")
-    head += ["mode=None", "threads=None"]
+    head += ["mode=None", "gpu=None", "threads=None"]
     by_field = {field: name for name, field, _ in parameters if field}
     tensors = [by_field.get(slot.name, "None") for slot in plan.slots]
     attrs = [by_field[attr.name] for attr in plan.attrs]
@@ -298,7 +298,7 @@ def _source(plan: Plan) -> str:
     for name in both:
         lines.append(f"    {name}, {name}_ = (None, {name}) if isinstance({name}, bool) else ({name}, False)")
         attrs = [f"{attr}_" if attr == name else attr for attr in attrs]
-    lines.append(f"    return _run(_plan, ({''.join(t + ', ' for t in tensors)}), [{', '.join(attrs)}], mode, threads)")
+    lines.append(f"    return _run(_plan, ({''.join(t + ', ' for t in tensors)}), [{', '.join(attrs)}], mode if gpu is None else _mode_of(mode, gpu), threads)")
     return "\n".join(lines)
 
 
@@ -328,7 +328,8 @@ def _doc(plan: Plan) -> str:
         choices = "; " + "|".join(spec["choices"]) if spec.get("choices") else ""
         dialects = "".join(f"; {dialect}: {value}" for dialect, value in spec.get("dialects", {}).items())
         lines.append(f"    {spec['name']}: {default}{choices}{dialects}: {spec['doc']}")
-    lines += ["", f"mode: {', '.join(s['modes'])}. threads: a number; all processors when not given."]
+    lines += ["", f"mode: {', '.join(s['modes'])}. gpu: a GPU instead of its mode: {', '.join(GPUS)}. threads: a number; all processors when not given."]
+    lines += s["caveats"].values()
     lines += ["", "Case lines", *[f"    {plan.op} {line}" for line in s["cases"]]]
     return "\n".join(lines)
 
@@ -347,7 +348,7 @@ def function(op: str) -> Callable[..., Any]:
     """The function of an op; the same object every time."""
     if op not in _functions:
         plan = plan_of(op)
-        space: dict[str, Any] = {"_run": run, "_plan": plan}
+        space: dict[str, Any] = {"_run": run, "_plan": plan, "_mode_of": mode_of}
         exec(_source(plan), space)  # a def with upstream's own parameters costs nothing per call
         made = space[op]
         made.__doc__, made.__module__, made.__qualname__ = _doc(plan), "dodona", op

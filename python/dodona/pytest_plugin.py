@@ -38,11 +38,11 @@ class Oracle:
             self._case = self._module.gen(self.line)
         return self._case
 
-    def check(self, outputs: Any = None, /, *, case: Any = None, mode: str = "golden", **named: Any) -> Any:
+    def check(self, outputs: Any = None, /, *, case: Any = None, mode: str | None = None, gpu: str | None = None, **named: Any) -> Any:
         """Fails the test unless the outputs pass; `case` is a Case or a line, by default the marker's."""
         __tracebackhide__ = True
         chosen = self.case if case is None else self._module.gen(case) if isinstance(case, str) else case
-        verdict = chosen.check(outputs, mode=mode, **named)
+        verdict = chosen.check(outputs, mode=mode, gpu=gpu, **named)
         self._request.node.stash[_VERDICTS].append(verdict)
         if not verdict:
             failing = ", ".join(f"{name}: {output.outcome}" for name, output in verdict.outputs.items() if output.outcome != "pass")

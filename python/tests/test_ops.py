@@ -90,10 +90,29 @@ def test_modes_and_threads_are_chosen_by_call(rms):
     fast = dodona.rmsnorm(**rms)
     assert np.array_equal(fast, dodona.rmsnorm(**rms, threads=1))
     assert np.allclose(fast, dodona.rmsnorm(**rms, mode="golden"), rtol=1e-5)
-    with pytest.raises(ValueError, match="mode must be one of fast, golden, hopper"):
+    with pytest.raises(ValueError, match="mode must be one of fast, golden, hopper, blackwell, ada, ampere"):
         dodona.rmsnorm(**rms, mode="slow")
     with pytest.raises(ValueError, match="threads"):
         dodona.rmsnorm(**rms, threads=-1)
+
+
+def test_a_gpu_is_another_name_of_its_mode():
+    case = dodona.gen("bmm_fp8 L=1 M=2 N=16 K=64")
+    bits = {gpu: case.run(gpu=gpu)["out"].tobytes() for gpu in ("h100", "h200", "b200", "l40s")}
+    assert bits["h100"] == bits["h200"] == case.run("hopper")["out"].tobytes()
+    assert bits["b200"] == case.run("blackwell")["out"].tobytes() != bits["h100"]
+    called = dodona.bmm_fp8(**case.arguments(), gpu="l40s")
+    assert called.tobytes() == bits["l40s"] == case.run("ada")["out"].tobytes()
+    assert case.check(case.run(gpu="b200"), gpu="b200")
+    assert not case.check(case.run(gpu="l40s"), gpu="b200")
+    assert "model of published measurements" in case.check(case.run(gpu="b200"), gpu="b200").text
+    assert "blackwell mode is a model" in dodona.bmm_fp8.__doc__
+    with pytest.raises(ValueError, match="gpu must be one of h100, h200, b200, l40s, a100, got 'v100'"):
+        case.run(gpu="v100")
+    with pytest.raises(ValueError, match="gpu 'b200' is blackwell mode, but mode asks for golden"):
+        case.run("golden", gpu="b200")
+    with pytest.raises(ValueError, match="bmm_fp8: has no ampere mode, expected fast, golden, hopper, blackwell or ada"):
+        dodona.bmm_fp8(**case.arguments(), gpu="a100")
 
 
 def test_out_is_written_and_returned(rms):

@@ -121,7 +121,7 @@ dodona_verdict* check(const dodona_case& c, const dodona_tensor* actual, std::si
   const Exec how = to_exec(exec, Mode::golden);
   const oracle::NamedTensors outputs = actual_outputs(c, actual, count);
   auto verdict = std::make_unique<dodona_verdict>();
-  const Mode mode = how.mode == Mode::hopper ? Mode::hopper : Mode::golden;
+  const Mode mode = of_a_gpu(how.mode) ? how.mode : Mode::golden;
   verdict->result = oracle::check(c.content, *golden_of(c, how), outputs, {mode, how}, {explain_seconds > 0, explain_seconds});
   verdict->text = oracle::report_text(verdict->result);
   verdict->json = io::json_text(oracle::to_json(verdict->result));

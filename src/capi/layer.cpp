@@ -47,7 +47,7 @@ model::LayerRequest read_request(const char* text) {
   request.seed = static_cast<std::uint64_t>(seed);
   const std::string mode = io::get_string_or(options, "mode", "fast");
   const auto parsed = parse_mode(mode);
-  if (!parsed) bad_option("mode", "must be fast, golden or hopper, got '" + mode + "'");
+  if (!parsed) bad_option("mode", "must be " + either_of(mode_list) + ", got '" + mode + "'");
   request.exec.mode = *parsed;
   if (threads > 0) request.exec.threads = static_cast<int>(threads);
   return request;

@@ -13,7 +13,7 @@ static_assert(DODONA_F64 == static_cast<int>(DType::f64) && DODONA_F4_E2M1 == st
                   DODONA_BOOL == static_cast<int>(DType::boolean),
               "element types are numbered alike");
 static_assert(DODONA_MAX_RANK == max_rank);
-static_assert(DODONA_HOPPER == static_cast<int>(Mode::hopper));
+static_assert(DODONA_HOPPER == static_cast<int>(Mode::hopper) && DODONA_AMPERE == static_cast<int>(Mode::ampere));
 
 /// NumPy's array interface, version 3.
 struct ArrayInterface {
@@ -127,7 +127,7 @@ Exec to_exec(const dodona_exec* given, Mode mode) {
   thread_local const ScratchPool scratch;
   Exec exec{.mode = mode, .scratch = scratch};
   if (given == nullptr) return exec;
-  if (given->mode < DODONA_FAST || given->mode > DODONA_HOPPER) bad_call("mode " + std::to_string(given->mode) + " is none");
+  if (given->mode < DODONA_FAST || given->mode > DODONA_AMPERE) bad_call("mode " + std::to_string(given->mode) + " is none");
   constexpr int most_threads = 4096;
   if (given->threads < 0 || given->threads > most_threads)
     bad_call("threads are " + std::to_string(given->threads) + ", expected 0 to " + std::to_string(most_threads));

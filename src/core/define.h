@@ -57,7 +57,11 @@ struct Implementation {
   /// Writes the outputs; with a reference, also what the judge needs.
   void (*golden)(const O&, const Exec&, Reference*) = nullptr;
   void (*fast)(const O&, const Exec&) = nullptr;
+  /// GPUs' bits, mode by mode. One function may serve several: exec.mode says which.
   void (*hopper)(const O&, const Exec&) = nullptr;
+  void (*blackwell)(const O&, const Exec&) = nullptr;
+  void (*ada)(const O&, const Exec&) = nullptr;
+  void (*ampere)(const O&, const Exec&) = nullptr;
   /// Why a mode that the op has cannot be asked for with these arguments; they are valid. Where it answers, the mode is never run.
   std::optional<Refusal> (*unsupported)(const O&, Mode) = nullptr;
   PreparedForm<O> prepare = {};
@@ -120,7 +124,7 @@ class OpOf final : public Op {
     fib_names_ = implementation_.fib_names;
   }
 
-  bool has(Mode mode) const override { return mode != Mode::hopper || implementation_.hopper != nullptr; }
+  bool has(Mode mode) const override { return !of_a_gpu(mode) || on_gpu(mode) != nullptr; }
 
   void make_inputs(Arguments& arguments, std::uint64_t seed) const override {
     if (implementation_.make_inputs == nullptr) return;
@@ -302,8 +306,14 @@ class OpOf final : public Op {
     return Prepared::of(info_.name, form.by_part, std::move(arguments), std::move(parts));
   }
 
+  /// nullptr where the op has no such mode.
+  auto on_gpu(Mode mode) const {
+    const Implementation<O>& own = implementation_;
+    return mode == Mode::hopper ? own.hopper : mode == Mode::blackwell ? own.blackwell : mode == Mode::ada ? own.ada : own.ampere;
+  }
+
   std::optional<Refusal> refusal_of(const O& op, Mode mode) const {
-    if (!has(mode)) return Refusal{"", "has no " + std::string(dodona::name(mode)) + " mode"};
+    if (!has(mode)) return Refusal{"", "has no " + std::string(dodona::name(mode)) + " mode, expected " + either_of(modes())};
     return implementation_.unsupported != nullptr ? implementation_.unsupported(op, mode) : std::nullopt;
   }
 
@@ -343,7 +353,7 @@ class OpOf final : public Op {
         }
         break;
       case Mode::golden: implementation_.golden(op, exec, reference); break;
-      case Mode::hopper: implementation_.hopper(op, exec); break;
+      default: on_gpu(exec.mode)(op, exec);
     }
     if (exec.tracer) {
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;

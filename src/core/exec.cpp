@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "core/environment.h"
 #include "dodona/error.h"
@@ -15,7 +16,10 @@
 namespace dodona {
 namespace {
 
-constexpr std::array<std::string_view, 3> mode_names{"fast", "golden", "hopper"};
+constexpr std::array<std::string_view, mode_list.size()> mode_names{"fast", "golden", "hopper", "blackwell", "ada", "ampere"};
+
+constexpr std::array<std::string_view, 5> gpus{"h100", "h200", "b200", "l40s", "a100"};
+constexpr std::array<Mode, gpus.size()> modes_of_gpus{Mode::hopper, Mode::hopper, Mode::blackwell, Mode::ada, Mode::ampere};
 constexpr std::array<std::string_view, isa_count> isa_names{"generic", "v3", "v4", "v4_vnni", "neon"};
 
 template <class T, std::size_t N>
@@ -76,6 +80,35 @@ std::string_view name(Mode mode) {
 }
 std::optional<Mode> parse_mode(std::string_view text) {
   return find<Mode>(mode_names, text);
+}
+std::optional<Mode> mode_of_gpu(std::string_view gpu) {
+  for (std::size_t i = 0; i < gpus.size(); ++i)
+    if (gpus[i] == gpu) return modes_of_gpus[i];
+  return std::nullopt;
+}
+std::span<const std::string_view> gpu_names() {
+  return gpus;
+}
+std::string_view caveat(Mode mode) {
+  switch (mode) {
+    case Mode::blackwell:
+      return "blackwell mode is a model of published measurements (MMA-Sim, arXiv 2511.10909), with the order of sums of "
+             "CUTLASS's sources or of hopper mode; no recording of a B200 confirms it";
+    case Mode::ada:
+      return "ada mode is a model of published measurements (MMA-Sim, arXiv 2511.10909), with the order of sums of hopper mode; no "
+             "recording of "
+             "an L40S confirms it";
+    case Mode::ampere:
+      return "ampere mode is a model of published measurements (MMA-Sim, arXiv 2511.10909), with the order of sums of hopper mode; no "
+             "recording "
+             "of an A100 confirms it";
+    default: return {};
+  }
+}
+std::string either_of(std::span<const Mode> modes) {
+  std::string text;
+  for (std::size_t i = 0; i < modes.size(); ++i) text += (i == 0 ? "" : i + 1 < modes.size() ? ", " : " or ") + std::string(name(modes[i]));
+  return text;
 }
 std::string_view name(Isa isa) {
   return isa_names[static_cast<std::size_t>(isa)];

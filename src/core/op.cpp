@@ -133,7 +133,7 @@ const ReferenceOutput* Reference::find(std::string_view name) const {
 
 std::vector<Mode> Op::modes() const {
   std::vector<Mode> found;
-  for (const Mode mode : {Mode::fast, Mode::golden, Mode::hopper})
+  for (const Mode mode : mode_list)
     if (has(mode)) found.push_back(mode);
   return found;
 }

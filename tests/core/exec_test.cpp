@@ -38,7 +38,7 @@ const std::string command = DODONA_COMMAND;
 const std::string small_run = " run --json rmsnorm T=2 H=64";
 
 TEST(Exec, NamesParseBack) {
-  for (const Mode mode : {Mode::fast, Mode::golden, Mode::hopper}) EXPECT_EQ(parse_mode(name(mode)), mode);
+  for (const Mode mode : mode_list) EXPECT_EQ(parse_mode(name(mode)), mode);
   for (int i = 0; i < isa_count; ++i) EXPECT_EQ(parse_isa(name(static_cast<Isa>(i))), static_cast<Isa>(i));
   EXPECT_FALSE(parse_isa("avx9000"));
   EXPECT_FALSE(parse_mode("slow"));

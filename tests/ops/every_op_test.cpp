@@ -246,12 +246,14 @@ TEST_P(EveryOp, EveryTierAndThreadCountGivesTheSameBits) {
   tried.expect_most_ran(0.25);
 }
 
-TEST_P(EveryOp, GoldenAndHopperDoNotDependOnTheThreadCount) {
+TEST_P(EveryOp, OtherModesDependOnTierAndThreadCountNoMore) {
   for (const CaseLine& line : own_lines(op())) {
     const Arguments arguments = oracle::generate(line);
-    for (const Mode mode : {Mode::golden, Mode::hopper}) {
-      if (!op().supports(oracle::runnable(op(), arguments), mode)) continue;
-      expect_same_bits(op(), run(op(), arguments, exec_of(mode, 1)), run(op(), arguments, exec_of(mode, 3)), to_string(line));
+    for (const Mode mode : op().modes()) {
+      if (mode == Mode::fast || !op().supports(oracle::runnable(op(), arguments), mode)) continue;
+      const auto expected = run(op(), arguments, exec_of(mode, 1));
+      for (const Exec& other : {exec_of(mode, 3), exec_of(mode, 2, Isa::generic)})
+        expect_same_bits(op(), expected, run(op(), arguments, other), to_string(line) + ", " + std::string(name(mode)) + " mode");
     }
   }
 }

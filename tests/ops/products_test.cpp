@@ -9,7 +9,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
-#include "ops/sums/products_hopper.h"
+#include "ops/sums/products_gpu.h"
 #include "quant/tensor_core/step.h"
 #include "quant/ue8m0.h"
 
@@ -77,7 +77,7 @@ Golden golden(const std::vector<Product>& products, const Accumulator& accumulat
 
 Tensor hopper(const std::vector<Product>& products, const Accumulator& accumulator, std::int64_t rows, std::int64_t columns) {
   const Tensor out(f32, {rows, columns});
-  hopper_products(products, accumulator, out, in_mode(Mode::hopper));
+  gpu_products(products, accumulator, out, in_mode(Mode::hopper));
   return out;
 }
 

@@ -3,8 +3,9 @@
 //   tensor_core_steps list                           the instructions
 //   tensor_core_steps compare NAME STEPS [THREADS]   this library against integers, random and edge steps; speeds of both
 //   tensor_core_steps speed NAME [THREADS]           steps a second, ordinary numbers
-//   tensor_core_steps draw NAME M N SEED KIND        one batch to stdout: a, b, scale_a, scale_b, c (KIND: all, ordinary)
-//   tensor_core_steps serve NAME                     batches from stdin (int32 m, n, then as `draw`), seconds (f64) and d to stdout
+//   tensor_core_steps stream NAME M N SEED KIND COUNT
+//                                                    COUNT batches of M x N steps to stdout, as bytes: a, b, scale_a, scale_b, c, this
+//                                                    library's d, and the seconds (f64) that it took (KIND: all, ordinary)
 #include <omp.h>
 
 #include <chrono>
@@ -80,48 +81,32 @@ int speed(const Format& format, int threads) {
 }
 
 template <class Element>
-bool read_all(std::vector<Element>& to) {
-  return std::fread(to.data(), sizeof(Element), to.size(), stdin) == to.size();
-}
-template <class Element>
 void write_all(const std::vector<Element>& from) {
   std::fwrite(from.data(), sizeof(Element), from.size(), stdout);
 }
 
-int draw_one(const Format& format, int m, int n, std::uint64_t seed, Kind kind) {
-  Random random(seed);
-  const Batch batch = draw(random, format, m, n, kind);
-  write_all(batch.a);
-  write_all(batch.b);
-  write_all(batch.scale_a);
-  write_all(batch.scale_b);
-  write_all(batch.c);
-  return 0;
-}
-
-int serve(const Format& format) {
-  std::vector<std::int32_t> sizes(2);
-  while (read_all(sizes)) {
-    Batch batch{sizes[0], sizes[1], {}, {}, {}, {}, {}};
-    batch.a.resize(static_cast<std::size_t>(batch.m * line_bytes(format, format.integers.a)));
-    batch.b.resize(static_cast<std::size_t>(batch.n * line_bytes(format, format.integers.b)));
-    batch.scale_a.resize(static_cast<std::size_t>(batch.m * format.scales()));
-    batch.scale_b.resize(static_cast<std::size_t>(batch.n * format.scales()));
-    batch.c.resize(static_cast<std::size_t>(batch.m * batch.n));
-    if (!read_all(batch.a) || !read_all(batch.b) || !read_all(batch.scale_a) || !read_all(batch.scale_b) || !read_all(batch.c)) return 2;
+int stream(const Format& format, int m, int n, std::uint64_t seed, Kind kind, long long batches) {
+  for (long long i = 0; i < batches; ++i) {
+    Random random(seed + static_cast<std::uint64_t>(i) * 1000003u);
+    const Batch batch = draw(random, format, m, n, kind);
     const auto begin = std::chrono::steady_clock::now();
     const std::vector<float> d = by_library(format, batch);
-    write_all(std::vector<double>{seconds_since(begin)});
+    const double seconds = seconds_since(begin);
+    write_all(batch.a);
+    write_all(batch.b);
+    write_all(batch.scale_a);
+    write_all(batch.scale_b);
+    write_all(batch.c);
     write_all(d);
-    std::fflush(stdout);
+    write_all(std::vector<double>{seconds});
+    if (std::fflush(stdout) != 0) return 2;  // the reader has enough
   }
   return 0;
 }
 
 int usage() {
   std::fputs(
-      "usage: tensor_core_steps list | compare NAME STEPS [THREADS] | speed NAME [THREADS] | draw NAME M N SEED all|ordinary | serve "
-      "NAME\n",
+      "usage: tensor_core_steps list | compare NAME STEPS [THREADS] | speed NAME [THREADS] | stream NAME M N SEED all|ordinary COUNT\n",
       stderr);
   return 2;
 }
@@ -138,10 +123,9 @@ int run(int count, char** words) {
   const int processors = omp_get_num_procs();
   if (command == "compare") return compare(*format, number(3, 1000000), static_cast<int>(number(4, processors)));
   if (command == "speed") return speed(*format, static_cast<int>(number(3, 1)));
-  if (command == "serve") return serve(*format);
-  if (command == "draw" && count > 6)
-    return draw_one(*format, static_cast<int>(number(3, 1)), static_cast<int>(number(4, 1)), static_cast<std::uint64_t>(number(5, 0)),
-                    std::strcmp(words[6], "ordinary") == 0 ? Kind::ordinary : Kind::all);
+  if (command == "stream" && count > 7)
+    return stream(*format, static_cast<int>(number(3, 1)), static_cast<int>(number(4, 1)), static_cast<std::uint64_t>(number(5, 0)),
+                  std::strcmp(words[6], "ordinary") == 0 ? Kind::ordinary : Kind::all, number(7, 1));
   return usage();
 }
 

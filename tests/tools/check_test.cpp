@@ -30,6 +30,19 @@ TEST_F(Check, ACaseAloneJudgesItsOwnOutputs) {
   EXPECT_EQ(run("check --mode hopper " + (golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors").string()).status, 0);
 }
 
+TEST_F(Check, AModeThatNoRecordingConfirmsSaysSo) {
+  const std::string line = "cutlass_scaled_fp4_mm M=4 N=32 K=192";
+  ASSERT_EQ(run("gen " + line + " -o " + path("fp4")).status, 0);
+  ASSERT_EQ(run("run " + line + " --gpu b200 -o " + path("b200.safetensors")).status, 0);
+  const Output output = run("check --gpu b200 " + path("fp4") + " " + path("b200.safetensors"));
+  EXPECT_EQ(output.status, 0) << output.out << output.err;
+  EXPECT_NE(output.out.find("note: blackwell mode is a model of published measurements"), std::string::npos) << output.out;
+  EXPECT_EQ(run("check --mode blackwell " + path("fp4") + " " + path("b200.safetensors")).out, output.out);
+  EXPECT_EQ(run("check " + path("fp4") + " " + path("b200.safetensors")).out.find("note:"), std::string::npos);
+  EXPECT_NE(run("info cutlass_scaled_fp4_mm").out.find("blackwell mode is a model of published measurements"), std::string::npos);
+  EXPECT_EQ(run("info rmsnorm").out.find("is a model of"), std::string::npos);
+}
+
 TEST_F(Check, OutputsComeAsSafetensorsNpzNpyAndRawCodes) {
   io::write_safetensors(path("plain.safetensors"), {{"output", golden_output_}});
   io::write_safetensors(path("prefixed.safetensors"), {{"out.output", golden_output_}, {"in.input", golden_output_}});

@@ -86,6 +86,34 @@ TEST_F(Command, RunTakesACaseFile) {
   EXPECT_EQ(run("run --mode golden " + (golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors").string()).status, 0);
 }
 
+TEST_F(Command, AGpuIsAnotherNameOfItsMode) {
+  const std::string line = "run bmm_fp8 L=1 M=2 N=16 K=64 --json ";
+  const auto digest = [&](const std::string& how) { return json::parse(run(line + how).out).at("outputs"); };
+  EXPECT_EQ(digest("--gpu h200"), digest("--mode hopper"));
+  EXPECT_EQ(digest("--gpu l40s"), digest("--mode ada"));
+  EXPECT_EQ(digest("--gpu b200 --mode blackwell"), digest("--mode blackwell"));
+  EXPECT_NE(digest("--gpu b200"), digest("--gpu h100"));
+  expect_error(line + "--gpu v100", "--gpu must be one of h100, h200, b200, l40s, a100, got 'v100'");
+  expect_error(line + "--gpu b200 --mode hopper", "--gpu b200 is blackwell mode, but --mode asks for hopper");
+  expect_error(line + "--gpu a100", "bmm_fp8: has no ampere mode, expected fast, golden, hopper, blackwell or ada");
+  expect_error("check --gpu h300 x", "--gpu must be one of");
+  expect_error("verify --mode slow x", "--mode must be all, fast, golden, hopper, blackwell, ada or ampere, got 'slow'");
+}
+
+TEST_F(Command, RecordingsAreHeldAgainstTheGpuThatMadeThem) {
+  // An H200's.
+  const Output output = run("verify --json --mode all " + (golden_ / "bmm_fp8").string());
+  EXPECT_EQ(output.status, 0) << output.out << output.err;
+  const json report = json::parse(output.out);
+  int hopper = 0;
+  for (const json& result : report.at("cases")) {
+    const bool other = result.at("mode") == "blackwell" || result.at("mode") == "ada" || result.at("mode") == "ampere";
+    if (other) EXPECT_EQ(result.at("outcome"), "no such mode");
+    hopper += result.at("mode") == "hopper" && result.at("outcome") == "pass";
+  }
+  EXPECT_GT(hopper, 0);
+}
+
 TEST_F(Command, VerifyPassesTheRecordedCasesAndPrintsATable) {
   const Output output = run("verify --mode all --op rmsnorm " + golden_.string());
   EXPECT_EQ(output.status, 0) << output.out << output.err;

@@ -118,7 +118,7 @@ TEST_F(LayerCommand, OptionsThatCannotBeAreNamed) {
   refuses(tiny + "--layer 0 --fused-shared-expert", "--fused-shared-expert is given, but layer 0 is dense");
   refuses(tiny + "--layer 0 --fused-shared-expert --plan", "--fused-shared-expert");
   refuses(tiny + "--phase prefill", "--phase 'prefill' is not built yet");
-  refuses(tiny + "--mode exact", "--mode must be fast, golden or hopper");
+  refuses(tiny + "--mode exact", "--mode must be fast, golden, hopper, blackwell, ada or ampere");
   refuses(tiny + "--isa sse9", "--isa must be one of");
   refuses(tiny + "--repeat 0", "--repeat is 0");
   refuses(tiny + "--trail-tensors", "--trail-tensors needs --trail FILE");

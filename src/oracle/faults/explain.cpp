@@ -48,7 +48,7 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
     const NamedTensors outputs = restored(placed, actual);
     const Arguments inputs = inputs_with(placed);
     const GoldenRun golden = run_with(placed, inputs);
-    // Fast and hopper mode make no mistakes of the op's own.
+    // Modes other than golden make no mistakes of the op's own.
     if (placed.fault->strikes == Strikes::kernel) options.mode = Mode::golden;
     other = judge(placed.site.call.op, inputs, golden, outputs, options);
   } catch (const Error&) {

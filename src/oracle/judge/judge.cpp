@@ -279,9 +279,9 @@ Verdict judge(const Op& op, const Arguments& inputs, const GoldenRun& golden, co
   };
   switch (options.mode) {
     case Mode::golden: return judged(golden.outputs, actual, false);
-    // The reference only says which elements are padding, or form a group.
-    case Mode::hopper: return judged(run(Mode::hopper), actual, true);
     case Mode::fast: break;
+    // The reference only says which elements are padding, or form a group.
+    default: return judged(run(options.mode), actual, true);
   }
   const Verdict recorded = judged(golden.outputs, actual, false);
   Verdict own = judged(golden.outputs, run(Mode::fast), false);

@@ -62,7 +62,7 @@ struct Verdict {
 
 /// What the actual outputs are held against.
 struct JudgeOptions {
-  Mode mode = Mode::golden;  ///< golden: the budget; fast: the budget, and the fast outputs must pass it too; hopper: equal bits
+  Mode mode = Mode::golden;  ///< golden: the budget; fast: the budget, and the fast outputs must pass it too; a GPU's: equal bits
                              ///< (`grouping` as ever)
   Exec exec = {};            ///< threads and ISA (its mode is not used)
   bool details = false;      ///< keep every element's share

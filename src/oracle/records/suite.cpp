@@ -68,7 +68,7 @@ std::vector<std::string> words_of(std::string_view text) {
 
 Mode mode_of(const std::string& text, const std::string& path) {
   const auto mode = parse_mode(text);
-  if (!mode || *mode == Mode::hopper) throw Error(ErrorCode::bad_file, "", path, "has a mode '" + text + "', expected fast or golden");
+  if (!mode || of_a_gpu(*mode)) throw Error(ErrorCode::bad_file, "", path, "has a mode '" + text + "', expected fast or golden");
   return *mode;
 }
 

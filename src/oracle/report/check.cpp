@@ -45,6 +45,7 @@ CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& ac
   result.case_path = c.path;
   result.line = c.line;
   result.contract_version = c.op->contract_version();
+  if (const auto known = caveat(options.mode); !known.empty()) result.notes.emplace_back(known);
   JudgeOptions detailed = options;
   detailed.details = true;
   const Verdict verdict = judge(*c.op, c.inputs, golden, actual, detailed);

@@ -130,11 +130,16 @@ io::Json schema_json(const Op& op) {
   for (const Source source : op.info().sources) sources.push_back(std::string(name(source)));
   for (const KernelMistake& mistake : op.mistakes())
     mistakes.push_back({{"id", std::string(mistake.id)}, {"summary", std::string(mistake.text)}});
-  for (const Mode mode : op.modes()) modes.push_back(std::string(name(mode)));
+  io::Json caveats = io::Json::object();
+  for (const Mode mode : op.modes()) {
+    modes.push_back(std::string(name(mode)));
+    if (!caveat(mode).empty()) caveats[std::string(name(mode))] = std::string(caveat(mode));
+  }
   return {{"name", std::string(op.name())},
           {"category", std::string(name(op.info().category))},
           {"sources", sources},
           {"modes", modes},
+          {"caveats", caveats},
           {"parameters", parameters_json(op)},
           {"tensors", tensors},
           {"attributes", attrs},

@@ -150,6 +150,7 @@ void judge_case(const Op& op, const GeneratedCase& c, const Exec& exec, Alarms& 
   judged(Producer::plain, outputs_otherwise(op, c.inputs, Way::strided));
   judged(Producer::tensor_core, outputs_otherwise(op, c.inputs, Way::tensor_core));
   judged(Producer::hopper, outputs_in(op, c.inputs, Mode::hopper, exec));
+  judged(Producer::blackwell, outputs_in(op, c.inputs, Mode::blackwell, exec));
   ++found.cases;
   if (!vacuous) return;
   ++found.vacuous;
@@ -179,7 +180,7 @@ double elements_of(const Op& op) {
 }  // namespace
 
 std::string_view name(Producer producer) {
-  constexpr std::array<std::string_view, producers.size()> names{"fast mode", "plain fp32", "tensor core", "hopper mode"};
+  constexpr std::array<std::string_view, producers.size()> names{"fast mode", "plain fp32", "tensor core", "hopper mode", "blackwell mode"};
   return names[static_cast<std::size_t>(producer)];
 }
 

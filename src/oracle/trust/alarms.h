@@ -18,8 +18,10 @@ enum class Producer {
   plain,        ///< plain fp32 loops in two other orders of summation (alternatives/)
   tensor_core,  ///< sums as matrix units add
   hopper,       ///< our hopper mode
+  blackwell,    ///< our blackwell mode
 };
-inline constexpr std::array<Producer, 4> producers{Producer::fast, Producer::plain, Producer::tensor_core, Producer::hopper};
+inline constexpr std::array<Producer, 5> producers{Producer::fast, Producer::plain, Producer::tensor_core, Producer::hopper,
+                                                   Producer::blackwell};
 std::string_view name(Producer producer);
 
 /// One producer over all cases of an op.

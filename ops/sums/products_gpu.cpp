@@ -1,22 +1,40 @@
-#include "ops/sums/products_hopper.h"
+#include "ops/sums/products_gpu.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
+#include <memory>
+#include <string>
 
 #include "core/threads.h"
 #include "dodona/error.h"
 #include "ops/base/ftz_rows.h"
 #include "ops/tiles/mma.h"
 #include "quant/element.h"
+#include "quant/hopper/special.h"
 #include "quant/tensor_core/decode.h"
+#include "quant/tensor_core/fp4.h"
 
 namespace dodona::ops {
 namespace {
 
 // Columns, rows, and numbers of each that are decoded at a time: a panel of columns stays in the first cache while rows pass over it.
 constexpr std::int64_t group = 64, decoded_rows = 64, decoded_k = 256;
+
+namespace tc = quant::tensor_core;
+
+/// Units of the GPUs, for the types that each takes.
+struct GpuUnit {
+  Mode gpu;
+  const tc::MmaSpec* unit;
+};
+constexpr GpuUnit gpu_units[] = {
+    {Mode::hopper, &tc::half_mma}, {Mode::hopper, &tc::fp8_wgmma}, {Mode::blackwell, &tc::half_mma}, {Mode::blackwell, &tc::sm100_fp8},
+    {Mode::ada, &tc::sm80_half},   {Mode::ada, &tc::sm89_fp8},     {Mode::ampere, &tc::sm80_half},
+};
+/// Of those, only a B200 multiplies e2m1.
+constexpr std::array fp4_units{&tc::sm100_nvf4, &tc::sm100_mxf4_block16, &tc::sm100_mxf4};
 
 /// Columns first <= j < first + columns of a product.
 struct Task {
@@ -59,12 +77,12 @@ Lines dense_lines(const Operand& operand, std::int64_t first, std::int64_t count
   return lines;
 }
 
-SpanSums sums_of_unit(const Task& task, const quant::tensor_core::MmaSpec& unit, Isa isa) {
+SpanSums sums_of_unit(const Task& task, const tc::MmaSpec& unit, Isa isa) {
   return [&task, &unit, isa, left = dense_lines(task.product.a, 0, task.rows()),
           right = dense_lines(task.product.b, task.first, task.columns)](std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
     std::fill(sums.begin(), sums.end(), 0.0f);
     const DType a = task.product.a.type, b = task.product.b.type;
-    const std::int64_t granule = quant::tensor_core::granule_of(unit), most = decoded_k / granule * granule;
+    const std::int64_t granule = tc::granule_of(unit), most = decoded_k / granule * granule;
     for (std::int64_t k = begin; k < end; k += most) {
       const std::int64_t width = std::min(most, end - k);
       const MmaColumns columns(unit, b, right.first() + k * bits(b) / 8, task.columns, width, right.stride, isa);
@@ -90,13 +108,58 @@ SpanSums sums_of_integers(const Task& task) {
   };
 }
 
-SpanSums span_sums(const Task& task, const Accumulator& kernel, Isa isa) {
+const tc::Fp4Spec* fp4_unit_of(Mode gpu, const Operand& a, const Operand& b) {
+  if (gpu != Mode::blackwell || a.type != DType::f4_e2m1 || b.type != DType::f4_e2m1) return nullptr;
+  for (const tc::Fp4Spec* unit : fp4_units) {
+    const auto fits = [unit](const BlockScales& s) { return s && s.lines == 1 && s.type == unit->scale && s.k == unit->scale_block; };
+    if (fits(a.scales) && fits(b.scales)) return unit;
+  }
+  return nullptr;
+}
+
+/// Scale codes of lines first <= i < first + count, line by line.
+std::vector<std::uint8_t> scale_codes(const Operand& operand, std::int64_t first, std::int64_t count) {
+  std::vector<std::uint8_t> codes;
+  for (std::int64_t i = first; i < first + count; ++i)
+    for (std::int64_t k = 0; k < operand.k; k += operand.scales.k)
+      codes.push_back(static_cast<const std::uint8_t*>(operand.scales.data)[operand.scales.index(i, k)]);
+  return codes;
+}
+
+SpanSums sums_of_fp4(const Task& task, const tc::Fp4Spec& unit) {
   const Operand &a = task.product.a, &b = task.product.b;
-  if (a.zeros || b.zeros) throw Error(ErrorCode::unsupported, "", "", "the H200's kernels take operands without zero points");
-  if (kernel.unit != nullptr && kernel.order != Order::blocks) return sums_of_unit(task, *kernel.unit, isa);
+  const auto lines = [&](const Operand& operand, std::int64_t first, const std::vector<std::uint8_t>& scales) {
+    return tc::Fp4Codes{reinterpret_cast<const std::uint8_t*>(line_of(operand, first)), operand.stride / 2, scales.data()};
+  };
+  const std::vector<std::uint8_t> a_scales = scale_codes(a, 0, a.count), b_scales = scale_codes(b, task.first, task.columns);
+  const auto rows = std::make_shared<tc::Fp4Rows>(unit, lines(a, 0, a_scales), a.count, a.k);
+  const auto columns = std::make_shared<tc::Fp4Columns>(unit, lines(b, task.first, b_scales), task.columns, b.k);
+  return [rows, columns](std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    tc::accumulate(*rows, *columns, begin, end, sums.data(), columns->columns());
+  };
+}
+
+[[noreturn]] void no_such_sum(Mode gpu) {
+  throw Error(ErrorCode::unsupported, "", "", "no kernel that " + std::string(name(gpu)) + " mode knows has such a sum");
+}
+
+SpanSums span_sums(const Task& task, const Accumulator& kernel, const Exec& exec) {
+  const Operand &a = task.product.a, &b = task.product.b;
+  if (a.zeros || b.zeros) throw Error(ErrorCode::unsupported, "", "", "GPUs' kernels take operands without zero points");
+  if (kernel.order == Order::blocks) {
+    const tc::Fp4Spec* const unit = fp4_unit_of(exec.mode, a, b);
+    if (unit == nullptr) no_such_sum(exec.mode);
+    return sums_of_fp4(task, *unit);
+  }
+  if (kernel.unit != nullptr) {
+    const tc::MmaSpec* const unit = exec.mode == Mode::hopper ? kernel.unit : unit_of(exec.mode, a.type, b.type);
+    if (unit == nullptr) no_such_sum(exec.mode);
+    return sums_of_unit(task, *unit, exec.isa);
+  }
   const bool dense = a.k_stride == 1 && b.k_stride == 1;
   if (kernel.order == Order::exact && a.type == DType::i8 && b.type == DType::i8 && dense) return sums_of_integers(task);
-  throw Error(ErrorCode::unsupported, "", "", "no kernel of the H200 has such a sum");
+  no_such_sum(exec.mode);
 }
 
 /// Of the columns of a task in one row.
@@ -139,8 +202,9 @@ void sum_part(const Task& task, const Accumulator& kernel, const SpanSums& sum, 
 }
 
 /// Whole sums of a task, before its epilogue.
-std::vector<float> sums_of(const Task& task, const Accumulator& kernel, Isa isa) {
-  const SpanSums sum = span_sums(task, kernel, isa);
+std::vector<float> sums_of(const Task& task, const Accumulator& kernel, const Exec& exec) {
+  const Isa isa = exec.isa;
+  const SpanSums sum = span_sums(task, kernel, exec);
   const std::int64_t k = task.product.a.k, part_length = kernel.part_length(k);
   std::vector<float> total(task.elements(), 0.0f), part;
   sum_part(task, kernel, sum, 0, std::min(part_length, k), total, isa);
@@ -171,6 +235,15 @@ Row values_of(const Factor& factor, std::int64_t i, std::int64_t first, std::int
   return a;
 }
 
+/// x[j] = fl32(x[j] * by[j]).
+void multiply(const Epilogue& epilogue, float* x, const Row& by, std::int64_t n, Isa isa) {
+  if (!epilogue.keeps_denormals) return mul_ftz(x, by.data(), n, x, isa);
+  for (std::int64_t j = 0; j < n; ++j) {
+    const float product = x[j] * by[static_cast<std::size_t>(j)];
+    x[j] = product != product ? quant::hopper::canonical_nan() : product;
+  }
+}
+
 /// x[j] becomes what the epilogue makes of the sum (i, first + j), j < n.
 void finish(const Epilogue& epilogue, float* x, std::int64_t i, std::int64_t first, std::int64_t n, Isa isa) {
   const bool adds = epilogue.addend.a.data != nullptr;
@@ -180,17 +253,17 @@ void finish(const Epilogue& epilogue, float* x, std::int64_t i, std::int64_t fir
   for (std::size_t f = 0; f < epilogue.factors.size(); ++f) {
     const Row by = values_of(epilogue.factors[f], i, first, n, isa);
     if (adds && epilogue.fused && f + 1 == epilogue.factors.size()) return fma_ftz(x, by.data(), addend.data(), n, x, isa);
-    mul_ftz(x, by.data(), n, x, isa);
+    multiply(epilogue, x, by, n, isa);
   }
   if (adds) add_ftz(x, addend.data(), n, x, isa);
 }
 
-void run(const Task& task, const Accumulator& kernel, const Tensor& out, Isa isa) {
-  std::vector<float> sums = sums_of(task, kernel, isa);
+void run(const Task& task, const Accumulator& kernel, const Tensor& out, const Exec& exec) {
+  std::vector<float> sums = sums_of(task, kernel, exec);
   const Product& p = task.product;
   for (std::int64_t i = 0; i < task.rows(); ++i) {
     float* const row = sums.data() + i * task.columns;
-    finish(p.epilogue, row, i, task.first, task.columns, isa);
+    finish(p.epilogue, row, i, task.first, task.columns, exec.isa);
     const std::int64_t at = out.offset(p.first + i * p.b.count + task.first);
     quant::from_f32(out.dtype(), row, out.as<std::byte>() + at * bits(out.dtype()) / 8, task.columns);
   }
@@ -198,7 +271,17 @@ void run(const Task& task, const Accumulator& kernel, const Tensor& out, Isa isa
 
 }  // namespace
 
-void hopper_products(std::span<const Product> products, const Accumulator& kernel, const Tensor& out, const Exec& exec) {
+const tc::MmaSpec* unit_of(Mode gpu, DType a, DType b) {
+  const auto takes = [](const tc::MmaSpec& unit, DType type) {
+    return std::find(unit.types.begin(), unit.types.end(), type) != unit.types.end();
+  };
+  if (bits(a) == 16 && a != b) return nullptr;  // 8-bit floats go in any mix
+  for (const GpuUnit& row : gpu_units)
+    if (row.gpu == gpu && takes(*row.unit, a) && takes(*row.unit, b)) return row.unit;
+  return nullptr;
+}
+
+void gpu_products(std::span<const Product> products, const Accumulator& kernel, const Tensor& out, const Exec& exec) {
   std::vector<Task> tasks;
   double cost = 0;
   for (const Product& p : products)
@@ -208,7 +291,7 @@ void hopper_products(std::span<const Product> products, const Accumulator& kerne
     }
   if (tasks.empty()) return;
   parallel_for(exec.threads, static_cast<std::int64_t>(tasks.size()), cost / static_cast<double>(tasks.size()),
-               [&](std::int64_t t) { run(tasks[static_cast<std::size_t>(t)], kernel, out, exec.isa); });
+               [&](std::int64_t t) { run(tasks[static_cast<std::size_t>(t)], kernel, out, exec); });
 }
 
 }  // namespace dodona::ops
