@@ -112,7 +112,8 @@ TEST(Whose, SchedulesThatNoInputTellsApartAreOneAnswer) {
   const Whose answer = call.asked(call.outputs({Mode::hopper, {{"split_k", std::int64_t{4}}}}));
   EXPECT_EQ(answer.answer, WhoseAnswer::named);
   ASSERT_EQ(answer.found.size(), 1U);
-  ASSERT_EQ(answer.found.front().size(), 2U);
+  // A B200's unit adds bf16 as an H200's does.
+  ASSERT_EQ(answer.found.front().size(), 4U);
   EXPECT_EQ(name(answer.found.front()[0]), "split_k=3");
   EXPECT_EQ(name(answer.found.front()[1]), "split_k=4");
   EXPECT_EQ(line_options(answer.found.front()[0], call.op), "--attr split_k=3");
@@ -129,7 +130,7 @@ TEST(Whose, OrdersOfScalesAreNotTakenForOneAnother) {
 }
 
 TEST(Whose, AskingForOneScheduleOrNoneIsRefused) {
-  for (const std::string line : {"rmsnorm T=2 H=64", "linear T=2 N=8 K=64", "linear T=2 N=8 K=256 --dtype weight=f32",
+  for (const std::string line : {"rmsnorm T=2 H=64", "linear T=2 N=8 K=256 --dtype weight=f32",
                                  "cutlass_mla_get_workspace_size --attr max_seq_len=64 --attr num_batches=1"}) {
     const Call call(line);
     try {
@@ -156,7 +157,7 @@ TEST(Whose, AFailingCheckOfBitsSaysWhoseTheyAre) {
   c.inputs = call.inputs;
   const CheckResult result = check(c, call.outputs({Mode::hopper, {{"split_k", std::int64_t{3}}}}), {Mode::hopper});
   EXPECT_EQ(result.outcome, Outcome::fail);
-  EXPECT_EQ(result.whose, "these are the bits of split_k=3");
+  EXPECT_EQ(result.whose, "these are the bits of hopper split_k=3 = blackwell split_k=3");
   const CheckResult right = check(c, call.outputs(Mode::hopper), {Mode::hopper});
   EXPECT_EQ(right.outcome, Outcome::pass);
   EXPECT_EQ(right.whose, "");

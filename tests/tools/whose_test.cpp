@@ -14,15 +14,16 @@ TEST_F(WhoseCommand, AScheduleIsNamedFromALineAndFromAFile) {
   ASSERT_EQ(run("run " + line_ + " --attr split_k=3 --mode hopper -o " + path("out.safetensors")).status, 0);
   const Output named = run("whose \"" + line_ + "\" " + path("out.safetensors"));
   EXPECT_EQ(named.status, 0) << named.err;
-  EXPECT_NE(named.out.find("all bits        split_k=3"), std::string::npos) << named.out;
+  EXPECT_NE(named.out.find("all bits        hopper split_k=3 = blackwell split_k=3"), std::string::npos) << named.out;
   EXPECT_NE(named.out.find("--attr split_k=3"), std::string::npos) << named.out;
   ASSERT_EQ(run("gen " + line_ + " -o " + path("case.safetensors")).status, 0);
   EXPECT_EQ(run("whose " + path("case.safetensors") + " " + path("out.safetensors")).out, named.out);
   const Output report = run("whose \"" + line_ + "\" " + path("out.safetensors") + " --json");
   EXPECT_EQ(json::parse(report.out).at("answer"), "named");
   EXPECT_EQ(json::parse(report.out).at("found").at(0).at(0).at("attrs").at("split_k"), "3");
-  EXPECT_NE(run("check " + path("case.safetensors") + " " + path("out.safetensors") + " --mode hopper").out.find("bits of split_k=3"),
-            std::string::npos);
+  EXPECT_NE(
+      run("check " + path("case.safetensors") + " " + path("out.safetensors") + " --mode hopper").out.find("bits of hopper split_k=3"),
+      std::string::npos);
 }
 
 TEST_F(WhoseCommand, OutputsOfNoScheduleAreNobodys) {
