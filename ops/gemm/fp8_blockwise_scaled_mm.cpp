@@ -1,7 +1,10 @@
 #include "ops/gemm/fp8_blockwise_scaled_mm.h"
 
+#include <algorithm>
+
 #include "ops/sums/products.h"
 #include "ops/sums/products_gpu.h"
+#include "ops/sums/stream_k.h"
 #include "ops/tiles/panel.h"
 
 namespace dodona::ops {
@@ -28,25 +31,48 @@ void golden(const Fp8BlockwiseScaledMm& op, const Exec& exec, Reference* referen
   golden_products({&product, 1}, hopper_fp8_promoted, op.out, reference, "out", exec);
 }
 
-void check(const Fp8BlockwiseScaledMm& op) {
-  check_split_k(op.split_k, op.mat_a.size(1), op.mat_a.dtype());
+const Accumulator& accumulator_of(const Fp8BlockwiseScaledMm& op) {
+  return op.kernel == "triton" ? triton_fp8_promoted : op.kernel == "triton_mma_sync" ? triton_fp8_mma_sync_promoted : hopper_fp8_promoted;
+}
+
+/// Where the parts of K of sgl-kernel's tiles begin; empty where its scheduler shares nothing out, and for other kernels.
+std::vector<std::vector<std::vector<std::int64_t>>> parts_of(const Fp8BlockwiseScaledMm& op) {
+  const StreamK product{.m = op.mat_a.size(0), .n = op.mat_b.size(1), .k = op.mat_a.size(1)};
+  if (op.kernel != "cutlass" || product.k <= 3 * product.n) return {};
+  return stream_k_parts(product);
+}
+
+/// The rows of each row of tiles as a product of their own.
+std::vector<Product> products_in_parts(const Fp8BlockwiseScaledMm& op) {
+  const Product whole = product_of(op);
+  const auto parts = parts_of(op);
+  if (parts.empty()) return {whole};
+  std::vector<Product> products;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::int64_t row = static_cast<std::int64_t>(i) * block;
+    Product& tiles = products.emplace_back(whole);
+    tiles.a.codes = static_cast<const std::byte*>(whole.a.codes) + row * whole.a.stride;
+    tiles.a.scales.data = static_cast<const float*>(whole.a.scales.data) + row * whole.a.scales.line_stride;
+    tiles.a.count = std::min(block, whole.a.count - row);
+    tiles.first = row * whole.b.count;
+    tiles.parts = parts[i];
+  }
+  return products;
 }
 
 std::optional<Refusal> unsupported(const Fp8BlockwiseScaledMm& op, Mode mode) {
-  if (mode == Mode::hopper && op.kernel != "cutlass" && op.split_k > 1)
-    return Refusal{"split_k", "of kernel '" + op.kernel + "' has no hopper mode: only CUTLASS's kernel splits K"};
-  return {};
-}
-
-Accumulator accumulator_of(const Fp8BlockwiseScaledMm& op) {
-  if (op.kernel == "triton") return triton_fp8_promoted;
-  if (op.kernel == "triton_mma_sync") return triton_fp8_mma_sync_promoted;
-  return in_chunks(hopper_fp8_promoted, op.split_k, f8_e4m3);
+  if (mode != Mode::hopper) return {};
+  std::size_t most = 1;
+  for (const auto& row : parts_of(op))
+    for (const auto& tile : row) most = std::max(most, tile.size());
+  if (most <= 3) return {};
+  return Refusal{"mat_a", "has K = " + std::to_string(op.mat_a.size(1)) + ", more than 3 N: the kernel adds " + std::to_string(most) +
+                              " parts of K in the order in which they are ready, its bits vary from run to run, and there is no hopper "
+                              "mode for that (kernel=deep_gemm adds in one chain)"};
 }
 
 void hopper(const Fp8BlockwiseScaledMm& op, const Exec& exec) {
-  const Product product = product_of(op);
-  gpu_products({&product, 1}, accumulator_of(op), op.out, exec);
+  gpu_products(products_in_parts(op), accumulator_of(op), op.out, exec);
 }
 
 double flops(const Fp8BlockwiseScaledMm& op) {
@@ -79,22 +105,23 @@ For each 128 of K, ascending: t = sum of the products (exact in fp32), s = fl32(
 bmm_fp8, and at least 128 units of 2^-24 of the larger of two sums, of its positive products and of its negative ones; times |s|, and
 3 units of |t s| for s and for those who multiply with one scale after the other (all of t s where one of these products is denormal).
 Then K/128 units of the larger of two sums, of all positive t s and of all negative ones, with their budgets: one rounding each, in any
-order, for kernels that split K. Where these sums or products are beyond fp32, nothing is compared. `kernel` and `split_k`
-name orders of hopper mode; golden and fast mode go by the formula above, whoever's kernel it is. split_k: chunks of
-ceil(K/128 / split_k) blocks, each summed as above from zero, added from the first to the last in fp32: sgl-kernel's stream-K kernel,
-which runs where K > 3 N, had 2 in three recorded calls on an H100.)",
+order, for kernels that split K. Where these sums or products are beyond fp32, nothing is compared. `kernel` names orders of hopper
+mode; golden and fast mode go by the formula above, whoever's kernel it is.
+ Hopper mode of sgl-kernel's where K > 3 N: CUTLASS's stream-K scheduler shares K out in parts of 8 blocks and more (132 SMs, tiles of
+128 x 128, clusters of two along N); each part is a sum from +0, and they are added from the first to the last. A tile of four parts and
+more has no bits of its own: the parts between the first and the last are added as they come, and an H100's outputs of one call were 23
+different ones in 24 runs. Hopper mode refuses that.)",
       .golden = ops::golden<ops::Scales::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .unsupported = ops::unsupported,
-      .check = ops::check,
       .flops = ops::flops,
       .mistakes = {{"scales-row-major", "scales_a, which are M-major, are read as row-major", ops::golden<ops::Scales::row_major>},
                    {"scales-of-first-block", "the first scale of each row of A is used for all of K",
                     ops::golden<ops::Scales::of_first_block>}},
       .customary = {{"*", CustomaryKind::close, 2e-2, 1, "sgl-kernel/tests/test_fp8_blockwise_gemm.py"}},
       .cases = {"M=4 N=128 K=1536", "M=7 N=256 K=512 --attr out_dtype=f16", "M=33 N=128 K=384 --dist wide-exponent",
-                "M=5 N=128 K=256 --attr kernel=triton", "M=4 N=128 K=640 --attr split_k=2"},
+                "M=5 N=128 K=256 --attr kernel=triton", "M=3 N=128 K=2560"},
       .bench_cases = {"M=1 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168"},
   });
 }

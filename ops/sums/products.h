@@ -48,6 +48,8 @@ struct Product {
   Operand a, b;
   Epilogue epilogue;
   std::int64_t first = 0;
+  /// A GPU's modes: where the parts of K begin that are summed apart, ascending from 0, for each 128 columns. Empty: the accumulator's.
+  std::vector<std::vector<std::int64_t>> parts = {};
 };
 
 /// a [L, M, K] times b [L, K, N], any strides.

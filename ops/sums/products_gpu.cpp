@@ -201,17 +201,27 @@ void sum_part(const Task& task, const Accumulator& kernel, const SpanSums& sum, 
   }
 }
 
-/// Whole sums of a task, before its epilogue.
+/// Where the parts of K begin that are summed apart.
+std::vector<std::int64_t> parts_of(const Task& task, const Accumulator& kernel) {
+  constexpr std::int64_t columns = 128;  // that share their parts
+  static_assert(columns % group == 0);
+  if (!task.product.parts.empty()) return task.product.parts[static_cast<std::size_t>(task.first / columns)];
+  std::vector<std::int64_t> begins{0};
+  const std::int64_t k = task.product.a.k, length = kernel.part_length(k);
+  for (std::int64_t begin = length; begin < k; begin += length) begins.push_back(begin);
+  return begins;
+}
+
+/// Whole sums of a task, before its epilogue: the parts added from the first to the last.
 std::vector<float> sums_of(const Task& task, const Accumulator& kernel, const Exec& exec) {
-  const Isa isa = exec.isa;
   const SpanSums sum = span_sums(task, kernel, exec);
-  const std::int64_t k = task.product.a.k, part_length = kernel.part_length(k);
+  const std::vector<std::int64_t> begins = parts_of(task, kernel);
   std::vector<float> total(task.elements(), 0.0f), part;
-  sum_part(task, kernel, sum, 0, std::min(part_length, k), total, isa);
-  for (std::int64_t begin = part_length; begin < k; begin += part_length) {
-    part.resize(total.size());
-    sum_part(task, kernel, sum, begin, std::min(begin + part_length, k), part, isa);
-    add_ftz(total.data(), part.data(), static_cast<std::int64_t>(total.size()), total.data(), isa);
+  for (std::size_t p = 0; p < begins.size(); ++p) {
+    std::vector<float>& to = p == 0 ? total : part;
+    to.resize(total.size());
+    sum_part(task, kernel, sum, begins[p], p + 1 < begins.size() ? begins[p + 1] : task.product.a.k, to, exec.isa);
+    if (p > 0) add_ftz(total.data(), part.data(), static_cast<std::int64_t>(total.size()), total.data(), exec.isa);
   }
   return total;
 }

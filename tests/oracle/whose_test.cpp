@@ -124,9 +124,7 @@ TEST(Whose, OrdersOfScalesAreNotTakenForOneAnother) {
   const Call call("fp8_blockwise_scaled_mm M=4 N=128 K=512");
   const Whose answer = call.asked(call.outputs(Mode::hopper));
   EXPECT_EQ(answer.answer, WhoseAnswer::unsure) << text_of(answer);
-  for (const auto& group : answer.found)
-    for (const Schedule& schedule : group)
-      EXPECT_EQ(to_string(schedule.attrs.front().second), to_string(group.front().attrs.front().second));
+  EXPECT_EQ(answer.found.size(), 2U) << text_of(answer);
 }
 
 TEST(Whose, AskingForOneScheduleOrNoneIsRefused) {
