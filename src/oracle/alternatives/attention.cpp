@@ -28,7 +28,8 @@ struct Attention {
 
 struct Head {
   std::vector<float> out = std::vector<float>(latent, 0.0f);
-  float top = -infinity, sum = 0;
+  float top = -infinity;
+  float sum = 0, unrounded = 0;  ///< of the weights: what divides the output, and what lse is made of
 };
 
 /// Codes of a type from floats that it holds.
@@ -66,15 +67,15 @@ void attend_tile(const Attention& at, std::int64_t first, std::int64_t count, st
     const float before = head.top;
     for (std::size_t j = 0; j < keys; ++j) head.top = std::max(head.top, scores[h * keys + j] * at.sigma);
     const float rescale = before == -infinity ? 0.0f : exp2(before - head.top);
-    head.sum *= rescale;
+    head.sum *= rescale, head.unrounded *= rescale;
     for (float& value : head.out) value *= rescale;
     std::vector<float> exact;
     for (std::size_t j = 0; j < keys; ++j) {
       exact.push_back(exp2(scores[h * keys + j] * at.sigma - head.top));
       weights.push_back(rounded(at.type, exact.back()));
-      if (at.rounded_sum) exact.back() = weights.back();
     }
-    head.sum += reversed_sum(exact);
+    head.unrounded += reversed_sum(exact);
+    head.sum += reversed_sum(at.rounded_sum ? std::span<const float>(weights).last(keys) : std::span<const float>(exact));
     outs.insert(outs.end(), head.out.begin(), head.out.end());
   }
   for (std::int64_t c = 0; c < latent; ++c)
@@ -143,7 +144,7 @@ bool decode(const Decode& d, Way way, bool rounded_sum) {
         const float sum = head.out[static_cast<std::size_t>(c)];
         store(d.out, linear * latent + c, visible == 0 || way == Way::strided ? sum * factor : sum / head.sum * at.out_scale);
       }
-      if (d.lse != nullptr) store(*d.lse, linear, visible == 0 ? -infinity : head.top + log2(head.sum));
+      if (d.lse != nullptr) store(*d.lse, linear, visible == 0 ? -infinity : head.top + log2(head.unrounded));
     }
   }
   return true;
