@@ -94,7 +94,7 @@ TEST(CApi, WhatIsWrongWithATensorIsSaidOfIt) {
   spoiled([](Call& c) { c.attrs = {{"eps", "many", 0}}; }, DODONA_BAD_VALUE, "eps", "many");
   spoiled([](Call& c) { c.attrs = {{"eps", nullptr, -1}}; }, DODONA_BAD_VALUE, "eps", "at least");
   spoiled([](Call& c) { c.attrs = {{"enable_pdl", nullptr, 2}}; }, DODONA_BAD_VALUE, "enable_pdl", "true or false");
-  spoiled([](Call& c) { c.exec.mode = 3; }, DODONA_BAD_CALL, "", "mode 3");
+  spoiled([](Call& c) { c.exec.mode = 99; }, DODONA_BAD_CALL, "", "mode 99");
   spoiled([](Call& c) { c.exec.threads = -1; }, DODONA_BAD_CALL, "", "threads");
   spoiled([](Call& c) { c.exec.isa = "z80"; }, DODONA_BAD_OPTION, "isa", "z80");
 }
