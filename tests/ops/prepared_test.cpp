@@ -13,13 +13,6 @@ namespace {
 
 using namespace sweep;
 
-std::vector<std::string> names_of_ops_that_prepare() {
-  std::vector<std::string> names;
-  for (const auto& op : registry().all())
-    if (!op->schema().properties.prepared.empty()) names.emplace_back(op->name());
-  return names;
-}
-
 bool is_prepared(const Op& op, const std::string& name) {
   const auto& names = op.schema().properties.prepared;
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -202,8 +195,9 @@ TEST_P(PreparedOps, WeightsGivenTwiceOrOfAnotherOpAreRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Inventory, PreparedOps, testing::ValuesIn(names_of_ops_that_prepare()),
-                         [](const auto& instance) { return instance.param; });
+INSTANTIATE_TEST_SUITE_P(Inventory, PreparedOps,
+                         testing::ValuesIn(names_of_ops([](const Op& op) { return !op.schema().properties.prepared.empty(); })),
+                         name_of_instance);
 
 TEST(Prepared, OpsThatReadTheirArgumentsAsTheyAreSaySo) {
   const Op& rmsnorm = registry().at("rmsnorm");

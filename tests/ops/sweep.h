@@ -155,11 +155,15 @@ inline oracle::NamedTensors run(const Op& op, const Arguments& inputs, const Exe
   return oracle::outputs_of(op, arguments);
 }
 
-/// Where the padding of an input lies that holds scales in tiles: true for what no row and group of the scaled tensor owns. Nothing where
-/// the places depend on what other inputs hold.
-inline std::optional<std::vector<bool>> padding_of(const Op& op, const TensorSpec& spec, const Arguments& arguments) {
+/// Whether an input is padded at places that its shape alone says: not where they depend on what other inputs hold.
+inline bool has_padding(const TensorSpec& spec) {
   const auto& scales = spec.storage.scales;
-  if (!scales || scales->by_expert || scales->order != ScaleOrder::swizzled_128x4) return std::nullopt;
+  return spec.direction == Direction::in && spec.padded && scales && !scales->by_expert && scales->order == ScaleOrder::swizzled_128x4;
+}
+
+/// Where that padding lies, of scales in tiles: true for what no row and group of the scaled tensor owns.
+inline std::vector<bool> padding_of(const Op& op, const TensorSpec& spec, const Arguments& arguments) {
+  const auto& scales = spec.storage.scales;
   const Tensor& stored = *arguments.find(spec.name);
   const Tensor scaled = as_codes(*arguments.find(scales->of), op.schema().find_tensor(scales->of)->storage);
   const std::int64_t rows = scaled.size(-2), groups = scaled.size(-1) / scales->columns, size = stored.size(-2) * stored.size(-1);
@@ -215,10 +219,17 @@ class EveryOp : public testing::TestWithParam<std::string> {
   const Op& op() const { return registry().at(GetParam()); }
 };
 
-inline std::vector<std::string> all_names() {
+/// The ops that a rule applies to: a test runs for those alone, so that none is skipped.
+template <class Applies>
+std::vector<std::string> names_of_ops(Applies&& applies) {
   std::vector<std::string> names;
-  for (const auto& op : registry().all()) names.emplace_back(op->name());
+  for (const auto& op : registry().all())
+    if (applies(*op)) names.emplace_back(op->name());
   return names;
+}
+
+inline std::string name_of_instance(const testing::TestParamInfo<std::string>& instance) {
+  return instance.param;
 }
 
 }  // namespace dodona::sweep

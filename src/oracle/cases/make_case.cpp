@@ -52,6 +52,18 @@ void add_budget(const TensorSpec& spec, const Tensor& golden, const ReferenceOut
   budgets.emplace_back("open." + spec.name, open);
 }
 
+/// The case of a line: its names, its inputs and how they are made.
+Case case_of(const CaseLine& line, int threads) {
+  Case c;
+  c.op = &registry().at(line.op);
+  c.line = to_string(line);
+  c.name = c.line;
+  c.contract_version = c.op->contract_version();
+  c.input_plan = plan_text(line);
+  c.inputs = generate(line, threads);
+  return c;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> digests_of(const Arguments& inputs, const NamedTensors& outputs) {
@@ -62,16 +74,10 @@ std::map<std::string, std::string> digests_of(const Arguments& inputs, const Nam
 }
 
 Case make_case(const CaseLine& line, const Exec& exec, bool compact) {
-  Case c;
-  c.op = &registry().at(line.op);
-  c.line = to_string(line);
-  c.name = c.line;
+  Case c = case_of(line, exec.threads);
   c.compact = compact;
   c.match = "golden";
-  c.contract_version = c.op->contract_version();
   c.provenance = io::json_text({{"kind", "golden"}, {"dodona", std::string(version())}});
-  c.input_plan = plan_text(line);
-  c.inputs = generate(line, exec.threads);
   Exec golden = exec;
   golden.mode = Mode::golden;
   Arguments arguments = runnable(*c.op, c.inputs);
@@ -90,15 +96,9 @@ Case make_case(const CaseLine& line, const Exec& exec, bool compact) {
 }
 
 Case recorded_case(const CaseLine& line, const Window& window, int threads) {
-  Case c;
-  c.op = &registry().at(line.op);
-  c.line = to_string(line);
-  c.name = c.line;
+  Case c = case_of(line, threads);
   c.compact = true;
   c.match = "bit-exact";
-  c.contract_version = c.op->contract_version();
-  c.input_plan = plan_text(line);
-  c.inputs = generate(line, threads);
   c.digests = digests_of(c.inputs, {});
   c.window = window;
   c.inputs = windowed(*c.op, c.inputs, window);
