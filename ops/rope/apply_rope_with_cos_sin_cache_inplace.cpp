@@ -17,6 +17,11 @@ void check(const ApplyRopeWithCosSinCacheInplace& op) {
   const char* given = nullptr;
   const char* missing = nullptr;
   for (const auto& [name, tensor] : fused) (tensor->defined() ? given : missing) = name;
+  // Recordings write which tensors upstream's bundle held.
+  if (const std::string& bundle = op.fused_set_kv_buffer_arg; !bundle.empty() && bundle != "value,k_buffer,v_buffer,cache_loc")
+    throw Error(ErrorCode::bad_value, "", "fused_set_kv_buffer_arg",
+                "is '" + bundle + "', expected nothing, or 'value,k_buffer,v_buffer,cache_loc' with these four tensors");
+  if (!op.fused_set_kv_buffer_arg.empty()) given = "fused_set_kv_buffer_arg";
   if (given != nullptr && missing != nullptr)
     throw Error(ErrorCode::missing_argument, "", missing,
                 "is missing: value, k_buffer, v_buffer and cache_loc come together, and " + std::string(given) + " is given");

@@ -361,6 +361,30 @@ def test_log_sum_exps_of_any_type_are_widened_first(package, name):
     assert narrow[1].dtype == np.float32 and [one.tobytes() for one in narrow] == [one.tobytes() for one in wide]
 
 
+def test_a_state_is_merged_in_place_in_the_tokens_that_the_mask_marks():
+    rng = np.random.default_rng(8)
+    v, other = (rng.standard_normal((5, 4, 64), np.float32).astype(np.float16) for _ in range(2))
+    s, s_other = (rng.standard_normal((5, 4), np.float32) for _ in range(2))
+    merged, lse = flashinfer.merge_state(v, s, other, s_other)
+    for mask in (None, np.array([1, 0, 1, 1, 0], np.uint8), np.array([True, False, False, True, True])):
+        marked = np.ones(5, bool) if mask is None else mask.astype(bool)
+        out, out_lse = v.copy(), s.copy()
+        assert flashinfer.merge_state_in_place(out, out_lse, other, s_other, mask) is None
+        assert (out == np.where(marked[:, None, None], merged, v)).all() and (out_lse == np.where(marked[:, None], lse, s)).all()
+    half = s.astype(np.float16)
+    flashinfer.merge_state_in_place(v.copy(), half, other, s_other)
+    assert (half == s.astype(np.float16)).all()
+    with pytest.raises(ValueError, match=r"merge_state_in_place: mask has shape \[4\], expected \[5\]"):
+        flashinfer.merge_state_in_place(v, s, other, s_other, np.ones(4, np.uint8))
+
+
+def test_a_block_of_tuning_runs():
+    with flashinfer.autotune(True):
+        pass
+    with importlib.import_module("dodona.compat.flashinfer.autotuner").autotune():
+        pass
+
+
 def test_weak_references_of_what_is_no_tensor_are_the_thing_itself():
     thing = object()
     assert sgl_kernel.weak_ref_tensor(None) is None and sgl_kernel.weak_ref_tensor(3) == 3 and sgl_kernel.weak_ref_tensor(thing) is thing

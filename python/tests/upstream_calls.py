@@ -34,6 +34,8 @@ class UpstreamCall:
         self.arguments = {}
         # A schema has no place for what is ours alone, and the second version of a kernel is an operator of its own.
         self.said = "enable_v2" not in self.adapter.line.makes or case.attrs.get("enable_v2") is True
+        for theirs, output in self.adapter.line.writes.items():
+            self.ours[output] = self.ours[self.adapter.fields[self.adapter.names[theirs]]]
         for theirs, parameter in self.adapter.signature.parameters.items():
             if operator and parameter.kind is parameter.KEYWORD_ONLY:
                 field = self.adapter.fields.get(theirs)
@@ -115,6 +117,9 @@ class UpstreamCall:
         rows, columns = self.wanted["output_scales"].shape
         self.ours["output_scales"] = self.convert(np.zeros((rows + 128, columns // 4), np.int32), "i32")
         return self.ours["output_scales"]
+
+    def give_mask(self):
+        return None
 
     def run(self, function):
         """What it returned, and every output by the schema's names."""

@@ -83,6 +83,14 @@ TEST(ApplyRope, ElementsFromROnKeepTheirBits) {
     }
 }
 
+TEST(ApplyRope, TheNameOfUpstreamsBundleComesWithItsTensors) {
+  EXPECT_EQ(error_code(rope.case_of("T=2 P=9 R=64 Nq=3 Nk=1 --attr head_size=64 --attr fused_set_kv_buffer_arg=junk")),
+            ErrorCode::bad_value);
+  EXPECT_EQ(error_code(rope.case_of(
+                "T=2 P=9 R=64 Nq=3 Nk=1 --attr head_size=64 --attr fused_set_kv_buffer_arg=value,k_buffer,v_buffer,cache_loc")),
+            ErrorCode::missing_argument);
+}
+
 TEST(ApplyRope, UnitCosineWithoutSineIsTheIdentityAndLeavesNothingOpen) {
   Arguments inputs = rope.case_of("T=2 P=1 R=64 Nq=3 Nk=1 --attr head_size=64");  // position 0: cos 1, sin 0
   const Tensor query = inputs.find("query")->clone();

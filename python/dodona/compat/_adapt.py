@@ -51,6 +51,7 @@ class Op:
     only: Mapping[str, tuple] = field(default_factory=dict)  # upstream's argument -> the values that are offered
     takes: tuple[str, ...] = ()  # arguments of upstream's that a hook turns into others
     makes: tuple[str, ...] = ()  # arguments of ours that a hook gives
+    writes: Mapping[str, str] = field(default_factory=dict)  # upstream's argument -> the output of ours that is written to it
     before: Optional[Callable[[Call], None]] = None  # changes the arguments
     around: Optional[Callable[[Callable[[Call], Any], Call], Any]] = None  # makes the call: around(run, call)
 
@@ -95,7 +96,7 @@ class Adapter:
         recipe = {spec["name"]: spec["dialects"][dialect] for spec in plan.schema["attributes"] if dialect in spec.get("dialects", {})}
         idle = {spec["name"] for spec in plan.schema["attributes"] if spec["no_effect"]}
         idle.update(parameter for parameter, of, _ in parameters_of(plan) if not of)
-        taken = {*self.names.values(), *self.types, *self.line.makes, *signature.parameters, *idle}
+        taken = {*self.names.values(), *self.types, *self.line.makes, *self.line.writes.values(), *signature.parameters, *idle}
         found = []
         for name, parameter in inspect.signature(function(self.op)).parameters.items():
             if name not in taken:

@@ -61,6 +61,23 @@ def rows_of_16_bytes(name: str) -> Callable[[Call], None]:
     return check
 
 
+def first_state_in_place(run: Run, call: Call) -> None:
+    """The merged state replaces the first one, in the tokens that `mask` marks. Upstream widens a log-sum-exp that is not float32 into
+    memory of its own, and what it writes there is lost."""
+    mask = call.pop("mask")
+    first = {"v": bare(call["v"]), "s": as_f32(bare(call["s"]))}
+    if mask is not None and tuple(mask.shape) != tuple(first["v"].shape[:1]):
+        text = f"has shape {list(mask.shape)}, expected {list(first['v'].shape[:1])}"
+        raise refuse("merge_state_in_place", text, argument="mask", code="bad_shape")
+    call["s"], call["s_other"] = first["s"], as_f32(call["s_other"])
+    for output, merged in zip(first.values(), run(call)):
+        merged = bare(merged)
+        if mask is None:
+            output[...] = merged
+        else:
+            output[mask != 0] = merged[mask != 0]
+
+
 # ---- sgl_kernel ----
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import Iterator
+
 from . import _hooks as hooks
 from ._adapt import Op
 from ._packages import Package, in_place_of
@@ -10,6 +13,12 @@ from ._packages import Package, in_place_of
 def device_support_pdl(device: object) -> bool:
     """A CPU launches no kernels."""
     return False
+
+
+@contextmanager
+def autotune(tune_mode: bool = True) -> Iterator[None]:
+    """Upstream times its kernels' tactics inside the block. There is one result here, whatever is fastest."""
+    yield
 
 
 MLA_ROPE = Op("mla_rope_quantize_fp8", around=hooks.heads_of_keys)
@@ -26,6 +35,13 @@ FUNCTIONS = {
     "gelu_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_and_mul")),
     "gelu_tanh_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_tanh_and_mul")),
     "merge_state": Op(before=hooks.lse_in_f32),
+    "merge_state_in_place": Op(
+        "merge_state",
+        names={"v": "v_a", "s": "s_a", "v_other": "v_b", "s_other": "s_b"},
+        takes=("mask",),
+        writes={"v": "v_merged", "s": "s_merged"},
+        around=hooks.first_state_in_place,
+    ),
     "mla_rope_quantize_fp8": MLA_ROPE,
     "rope_quantize_fp8": MLA_ROPE,
     "silu_and_mul": Op(before=hooks.rows_of_16_bytes("silu_and_mul")),
@@ -36,7 +52,7 @@ PACKAGE = Package(
     "flashinfer",
     FUNCTIONS,
     torch_lines={},
-    own={"flashinfer.utils.device_support_pdl": device_support_pdl},
+    own={"flashinfer.autotuner.autotune": autotune, "flashinfer.utils.device_support_pdl": device_support_pdl},
     # How a kernel is launched, and what it works in.
     ignored=frozenset({"enable_pdl", "workspace_buffer"}),
 )
