@@ -61,6 +61,18 @@ def quant_work(s: dict) -> dict:
     return {"C": 3.0 * s["M"] * s["K"]}
 
 
+def router_work(s: dict) -> dict:
+    return {"C": 4.0 * s["T"] * (s["E"] + 2 * s["topk"])}
+
+
+def align_work(s: dict) -> dict:
+    return {"C": 4.0 * (s["M"] * s["topk"] + s["S"] + s["B"])}
+
+
+def sum_work(s: dict) -> dict:
+    return {"C": 2.0 * s["T"] * s["D"] * (s["topk"] + 1)}
+
+
 @dataclass
 class Row:
     line: str
@@ -101,6 +113,14 @@ TABLE = {
         *(Row(f"rmsnorm T={t} H=7168", norm_work, peers=(peer.torch_rmsnorm,), **SMALL) for t in (1, 512, 4096)),
         *(Row(f"silu_and_mul T={t} D=2048", silu_work, peers=(peer.torch_silu,), **SMALL) for t in (1, 512, 4096)),
         *(Row(f"sgl_per_token_quant_fp8 M={m} K=7168", quant_work, peers=(peer.torch_quant_fp8,), **SMALL) for m in (1, 512)),
+    ],
+    "Routing of a mixture of experts": [
+        *(Row(f"topk_softmax T={t} E=256 topk=8", router_work, peers=(peer.torch_topk_softmax,)) for t in (1, 1024)),
+        *(Row(f"topk_sigmoid T={t} E=256 topk=8", router_work, peers=(peer.torch_topk_sigmoid,)) for t in (1, 1024)),
+        Row("moe_align_block_size M=4096 topk=8 S=48959 B=765 --attr num_experts=257 --attr block_size=64 --attr pad_sorted_token_ids=true",
+            align_work, peers=(peer.torch_align,)),
+        *(Row(f"moe_sum_reduce T={t} topk=8 D=7168 --attr routed_scaling_factor=2.5", sum_work, peers=(peer.torch_sum_reduce,),
+              rotate=("input_tensor", "output_tensor")) for t in (1, 512)),
     ],
     "Hopper mode: an H200's bits": [
         Row("dsv3_fused_a_gemm T=1", fused_a_work, peers=(peer.mmasim_fused_a,), mode="hopper"),
@@ -148,8 +168,8 @@ class Contender:
 
 
 def as_f32(array: np.ndarray) -> np.ndarray:
-    if array.dtype == np.float32:
-        return array
+    if array.dtype == np.float32 or array.dtype.kind == "i":
+        return array.astype(np.float32, copy=False)
     if array.dtype.name in ("float8_e4m3fn", "uint8"):
         return peer.e4m3_to_f32(array)
     return peer.bf16_to_f32(array)

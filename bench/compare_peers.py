@@ -376,3 +376,41 @@ def find(threads: int) -> dict:
         except (ImportError, OSError) as error:
             peers[name] = str(error)
     return peers
+
+
+def torch_topk_softmax(torch: Torch, a: dict, turns):
+    t, x, k = torch.torch, torch.torch.from_numpy(a["gating_output"]), a["topk_weights"].shape[1]
+    call, result = _last(lambda: t.topk(t.softmax(x, dim=-1), k)[0])
+    return [call], result
+
+
+def torch_topk_sigmoid(torch: Torch, a: dict, turns):
+    t, x, k = torch.torch, torch.torch.from_numpy(a["gating_output"]), a["topk_weights"].shape[1]
+    call, result = _last(lambda: t.topk(t.sigmoid(x), k)[0])
+    return [call], result
+
+
+def torch_align(torch: Torch, a: dict, turns):
+    """A stable sort of the ids, and counts."""
+    t, block, room = torch.torch, int(a["block_size"]), a["sorted_token_ids"].shape[0]
+    ids, slots = t.from_numpy(a["topk_ids"]).flatten(), int(a["num_experts"])
+
+    def align():
+        order = t.argsort(ids, stable=True)
+        count = t.bincount(ids + 1, minlength=slots)
+        padded = (count + block - 1) // block * block
+        begin, first = t.cumsum(padded, 0) - padded, t.cumsum(count, 0) - count
+        slot = (ids[order] + 1).long()
+        tokens = t.full((room,), ids.numel(), dtype=t.int32)
+        tokens[begin[slot] + t.arange(ids.numel()) - first[slot]] = order.int()
+        experts = t.repeat_interleave(t.arange(-1, slots - 1), padded // block)
+        return padded.sum().reshape(1), tokens, experts
+
+    kept = []
+    return [lambda: kept.__setitem__(slice(None), align())], lambda: kept[0].float().numpy()
+
+
+def torch_sum_reduce(torch: Torch, a: dict, turns):
+    factor = float(a["routed_scaling_factor"])
+    call, result = _last(lambda x: x.sum(dim=1) * factor)
+    return in_turn([torch.bf16(x) for x in copies(a["input_tensor"], turns)], call), result

@@ -18,16 +18,22 @@
   OP(cutlass_mla_decode)                    \
   OP(trtllm_batch_decode_with_kv_cache_mla) \
   OP(set_mla_kv_buffer)                     \
+  OP(topk_softmax)                          \
+  OP(topk_sigmoid)                          \
   OP(moe_fused_gate)                        \
+  OP(kimi_k2_moe_fused_gate)                \
   OP(cutlass_fp4_group_mm)                  \
   OP(dsv3_router_gemm)                      \
   OP(dsv3_fused_a_gemm)                     \
   OP(linear)                                \
   OP(bmm)                                   \
+  OP(moe_align_block_size)                  \
   OP(prepare_moe_input)                     \
+  OP(get_cutlass_w4a8_moe_mm_data)          \
   OP(shuffle_rows)                          \
   OP(apply_shuffle_mul_sum)                 \
   OP(moe_sum_reduce)                        \
+  OP(moe_sum)                               \
   OP(bmm_fp8)                               \
   OP(int8_scaled_mm)                        \
   OP(fp8_scaled_mm)                         \

@@ -1,7 +1,5 @@
 #include "ops/moe/moe_sum_reduce.h"
 
-#include <cmath>
-#include <limits>
 #include <vector>
 
 #include "core/threads.h"
@@ -9,77 +7,24 @@
 #include "ops/base/rows.h"
 #include "ops/base/streaming.h"
 #include "ops/rows/sum_rows.h"
+#include "ops/rows/term_sums.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
 namespace {
 
-constexpr double largest_f32 = std::numeric_limits<float>::max();
-
-bool is_denormal(double x) {
-  return x != 0 && std::fabs(x) < flush_floor;
+TermSums sums_of(const MoeSumReduce& op) {
+  return {.factor = static_cast<float>(op.routed_scaling_factor),
+          .count = static_cast<double>(op.input_tensor.size(1)),
+          .flushes = op.kernel == "sgl_kernel",
+          .any_order = op.order == "any"};
 }
-
-/// One element's terms: their sum, also as the kernels add them in fp32, and the magnitudes of the finite ones.
-struct TermSum {
-  double sum = 0, magnitude = 0;
-  float in_order = 0;
-  bool flushable = false;  ///< a term or a partial sum in that order is denormal
-
-  void add(double term) {
-    sum += term;
-    if (std::isfinite(term)) magnitude += std::fabs(term);
-    in_order += static_cast<float>(term);
-    flushable = flushable || is_denormal(term) || is_denormal(in_order);
-  }
-};
-
-/// Puts one op's sums, with what the contract leaves open of them.
-class Sums {
- public:
-  Sums(const MoeSumReduce& op, const GoldenOutput& out)
-      : out_(out),
-        factor_(static_cast<float>(op.routed_scaling_factor)),
-        topk_(static_cast<double>(op.input_tensor.size(1))),
-        flushes_(op.kernel == "sgl_kernel"),
-        any_order_(op.order == "any") {}
-
-  void put(std::int64_t linear, const TermSum& terms) const {
-    const double exact = any_order_ ? terms.sum * factor_ : static_cast<double>(terms.in_order * factor_);
-    // Infinity times a denormal is infinity, or NaN once the denormal is flushed.
-    const bool may_be_nan = flushes_ && is_denormal(factor_) && !std::isfinite(terms.sum);
-    out_.put(linear, {exact, slack(terms, exact), may_be_nan || (any_order_ && may_overflow(terms))});
-  }
-
- private:
-  /// Whether some order of the terms has a partial sum beyond fp32.
-  bool may_overflow(const TermSum& terms) const { return terms.magnitude * (1.0 + roundings() * f32_eps) > largest_f32; }
-
-  /// topk - 1 additions (the first one, to zero, is exact), and the product.
-  double roundings() const { return topk_ - 1 + (factor_ == 1 ? 0 : 1); }
-
-  double slack(const TermSum& terms, double exact) const {
-    const double scaled = terms.magnitude * std::fabs(factor_);
-    double open = any_order_ ? roundings() * f32_eps * scaled : 0.0;
-    if (!flushes_) return open;
-    // Each term and each partial sum below 2^-126 may be flushed: a change far below that of one rounding unless all are small. Where
-    // the order is fixed, roundings are open only behind something flushed.
-    if (any_order_ ? terms.magnitude < 0x1p-90 && terms.magnitude > 0 : terms.flushable)
-      open += 2.0 * topk_ * flush_floor * std::fabs(factor_) + (any_order_ ? 0.0 : roundings() * f32_eps * scaled);
-    if (is_denormal(factor_) || may_flush(exact)) open += std::fabs(exact);
-    return open;
-  }
-
-  const GoldenOutput& out_;
-  double factor_, topk_;
-  bool flushes_, any_order_;
-};
 
 template <bool rounded_between>
 void golden_by(const MoeSumReduce& op, const Exec& exec, Reference* reference) {
   const GoldenOutput out(op.output_tensor, reference, "output_tensor");
   out.make_open();
-  const Sums sums(op, out);
+  const TermSums sums = sums_of(op);
   const std::int64_t topk = op.input_tensor.size(1), width = op.input_tensor.size(2);
   const DType type = op.input_tensor.dtype();
   parallel_for(exec.threads, op.input_tensor.size(0), static_cast<double>(width * topk), [&](std::int64_t t) {
@@ -92,7 +37,7 @@ void golden_by(const MoeSumReduce& op, const Exec& exec, Reference* reference) {
         if (rounded_between) terms[d].sum = terms[d].in_order = static_cast<float>(quant::round_to(type, terms[d].sum));
       }
     }
-    for (std::int64_t d = 0; d < width; ++d) sums.put(t * width + d, terms[static_cast<std::size_t>(d)]);
+    for (std::int64_t d = 0; d < width; ++d) out.put(t * width + d, sums.bounded(terms[static_cast<std::size_t>(d)]));
   });
 }
 

@@ -150,16 +150,21 @@ DODONA_INLINE int collect(const SlotLayout& layout, const Kept& kept, RouterRow&
   return count;
 }
 
-/// A bound that holds where groups fall steeply: each lane's best key stands for an expert of its own, so the best `chosen` of them do.
+/// The key that the best `chosen` (16 at most) of sixteen lanes reach: where each lane's best key stands for an expert of its own, as many
+/// experts reach it.
+DODONA_INLINE float reached_by_lanes(f32x16 best, int chosen, RouterRow& row) {
+  best.store(row.candidate);
+  return reduce_min(select(ranks(row.candidate, 16, 0) < i32x16::splat(chosen), best, f32x16::splat(__builtin_inff())));
+}
+
+/// A bound that holds where groups fall steeply.
 DODONA_INLINE float lane_bound(const SlotLayout& layout, std::uint32_t groups, int chosen, RouterRow& row) {
-  const f32x16 infinity = f32x16::splat(__builtin_inff());
-  f32x16 best = -infinity;
+  f32x16 best = f32x16::splat(-__builtin_inff());
   for (; groups != 0; groups &= groups - 1) {
     const float* keys = row.key + __builtin_ctz(groups) * layout.group_slots();
     for (int c = 0; c < layout.group_chunks; ++c) best = max(f32x16::load(keys + 16 * c), best);
   }
-  best.store(row.candidate);
-  return reduce_min(select(ranks(row.candidate, 16, 0) < i32x16::splat(chosen), best, infinity));
+  return reached_by_lanes(best, chosen, row);
 }
 
 /// row.order: the slots of the chosen experts. Those above the bound are ranked; those at the bound follow in order of slots.

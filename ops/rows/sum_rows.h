@@ -20,6 +20,7 @@ struct SumRows {
   std::int64_t count, n;
   DType type;
   Writing writing;
+  bool rounded_between = false;  ///< each sum is rounded to the type
 };
 struct SumRowsKernel {
   template <class Tier>

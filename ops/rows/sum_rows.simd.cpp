@@ -12,8 +12,10 @@ DODONA_INLINE const void* source_of(const SumRows& row, std::int64_t j) {
   return static_cast<const char*>(row.input) + source * row.row_bytes;
 }
 
+template <class Lanes>
 DODONA_INLINE f32x16 added(const SumRows& row, std::int64_t j, f32x16 x, f32x16 sum) {
-  return row.factors != nullptr ? fma(f32x16::splat(row.factors[j]), x, sum) : sum + x;
+  const f32x16 next = row.factors != nullptr ? fma(f32x16::splat(row.factors[j]), x, sum) : sum + x;
+  return row.rounded_between ? Lanes::round(next) : next;
 }
 
 template <class Lanes>
@@ -25,7 +27,7 @@ void sum_row(const SumRows row) {
     Two sum{f32x16::zero(), f32x16::zero()};
     for (std::int64_t j = 0; j < row.count; ++j) {
       const Two x = Lanes::load_two(at<Lanes>(source_of(row, j), i));
-      sum = {added(row, j, x.a, sum.a), added(row, j, x.b, sum.b)};
+      sum = {added<Lanes>(row, j, x.a, sum.a), added<Lanes>(row, j, x.b, sum.b)};
     }
     sum = {sum.a * scale, sum.b * scale};
     if (streamed) {
@@ -36,7 +38,8 @@ void sum_row(const SumRows row) {
   }
   for (; i < row.n; i += 16) {
     f32x16 sum = f32x16::zero();
-    for (std::int64_t j = 0; j < row.count; ++j) sum = added(row, j, Lanes::load_partial(at<Lanes>(source_of(row, j), i), row.n - i), sum);
+    for (std::int64_t j = 0; j < row.count; ++j)
+      sum = added<Lanes>(row, j, Lanes::load_partial(at<Lanes>(source_of(row, j), i), row.n - i), sum);
     Lanes::store_partial(sum * scale, at<Lanes>(row.output, i), row.n - i);
   }
   if (row.writing == ops::Writing::streamed_last) stream_end();

@@ -36,6 +36,7 @@ FUNCTIONS = {
     "gelu_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_and_mul")),
     "gelu_tanh_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_tanh_and_mul")),
     "merge_state": Op(before=hooks.lse_in_f32),
+    "kimi_k2_moe_fused_gate": Op(around=hooks.as_list),
     "merge_state_v2": Op(before=hooks.lse_in_f32),
     "moe_fused_gate": Op(around=hooks.as_list),
     "scaled_fp4_experts_quant": Op(around=hooks.room_for_experts),
@@ -60,7 +61,9 @@ OPERATORS = {
     "cutlass_fp4_group_mm": Op(names={"a": "a_fp4", "b": "b_fp4", "sf_offsets": "blockscale_offsets", "output": "out"}),
     "cutlass_mla_get_workspace_size": Op(names={"_0": "max_seq_len", "_1": "num_batches", "_2": "sm_count", "_3": "num_kv_splits"}),
     "dsv3_router_gemm": Op(names={"mat_a": "hidden_states", "mat_b": "router_weights"}),
+    "kimi_k2_moe_fused_gate": Op(names={"input": "input_tensor"}),
     "moe_fused_gate": Op(names={"input": "input_tensor"}),
+    "moe_sum": Op(names={"input": "input_tensor", "output": "output_tensor"}),
     "moe_sum_reduce": Op(names={"input": "input_tensor", "output": "output_tensor"}),
     "qserve_w4a8_per_chn_gemm": Op(names=hooks.without_underscores),
     "qserve_w4a8_per_group_gemm": Op(names=hooks.without_underscores),
@@ -72,6 +75,8 @@ OPERATORS = {
     "scaled_fp4_quant": Op(names={"input_scale": "input_global_scale"}, before=hooks.words_of_scales),
     "sgl_per_token_group_quant_8bit_v2": Op("sgl_per_token_group_quant_8bit", makes=("enable_v2",), before=hooks.version_2),
     "shuffle_rows": Op(names={"input": "input_tensor", "output": "output_tensor"}),
+    "topk_sigmoid": Op(names={"topk_indices": "topk_ids"}),
+    "topk_softmax": Op(names={"topk_indices": "topk_ids"}),
     "weak_ref_tensor": Op(around=hooks.same_memory),
 }
 

@@ -16,9 +16,13 @@
   OP(mla_rope_quantize_fp8)                 \
   OP(merge_state)                           \
   OP(merge_state_v2)                        \
+  OP(topk_softmax)                          \
+  OP(topk_sigmoid)                          \
   OP(moe_fused_gate)                        \
+  OP(kimi_k2_moe_fused_gate)                \
   OP(apply_shuffle_mul_sum)                 \
   OP(moe_sum_reduce)                        \
+  OP(moe_sum)                               \
   OP(scaled_fp4_quant)                      \
   OP(scaled_fp4_experts_quant)              \
   OP(sgl_per_token_quant_fp8)               \

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/fixed_math.h"
 #include "oracle/alternatives/families.h"
 #include "quant/element.h"
 
@@ -76,6 +77,40 @@ struct Gate {
   }
 };
 
+/// What a router without groups chooses by, and what it makes weights of.
+struct Scores {
+  std::vector<float> keys, weights;
+  bool renormalize;
+  float factor = 1.0f;
+};
+
+/// Routes every row: scores_of(logits, bias) gives its Scores.
+template <class ScoresOf>
+bool route_rows(const Call& call, const char* logits_name, const char* bias_name, const ScoresOf& scores_of) {
+  const Tensor &input = call.tensor(logits_name), &weights_out = call.tensor("topk_weights"), &ids_out = call.tensor("topk_ids");
+  const auto experts = static_cast<std::size_t>(input.size(1)), topk = static_cast<std::size_t>(weights_out.size(1));
+  const std::vector<float> logits = floats(input);
+  const std::vector<float> bias = call.find(bias_name) != nullptr ? floats(call.tensor(bias_name)) : std::vector<float>(experts, 0.0f);
+  for (std::size_t t = 0; t < static_cast<std::size_t>(input.size(0)); ++t) {
+    const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(t * experts);
+    Scores scores = scores_of(std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(experts)), std::span<const float>(bias));
+    for (float& key : scores.keys) key = std::isnan(key) ? -infinity : key;
+    std::vector<bool> taken(experts, false);
+    std::vector<float> weights;
+    for (std::size_t k = 0; k < topk; ++k) {
+      const std::size_t expert = largest(scores.keys, taken);
+      taken[expert] = true;
+      weights.push_back(scores.weights[expert]);
+      quant::set(ids_out, static_cast<std::int64_t>(t * topk + k), static_cast<double>(expert));
+    }
+    const float sum = call.way == Way::strided ? strided_sum(weights, 4) : reversed_sum(weights);
+    for (std::size_t k = 0; k < topk; ++k)
+      store(weights_out, static_cast<std::int64_t>(t * topk + k),
+            (scores.renormalize && sum != 0 ? weights[k] / sum : weights[k]) * scores.factor);
+  }
+  return true;
+}
+
 }  // namespace
 
 bool moe_fused_gate(const Call& call) {
@@ -129,6 +164,63 @@ bool moe_sum_reduce(const Call& call) {
       store(output, static_cast<std::int64_t>(t * width + d), sum * factor);
     }
   return true;
+}
+
+/// Not where each sum is rounded to the type.
+bool moe_sum(const Call& call) {
+  const Tensor &input = call.tensor("input_tensor"), &output = call.tensor("output_tensor");
+  const auto topk = static_cast<std::size_t>(input.size(1)), width = static_cast<std::size_t>(input.size(2));
+  if (call.way == Way::tensor_core || (topk >= 2 && topk <= 4)) return false;
+  const std::vector<float> rows = floats(input);
+  for (std::size_t t = 0; t < static_cast<std::size_t>(input.size(0)); ++t)
+    for (std::size_t d = 0; d < width; ++d) {
+      std::vector<float> terms;
+      for (std::size_t j = 0; j < topk; ++j) terms.push_back(rows[(t * topk + j) * width + d]);
+      store(output, static_cast<std::int64_t>(t * width + d), call.way == Way::strided ? strided_sum(terms, 4) : reversed_sum(terms));
+    }
+  return true;
+}
+
+bool topk_softmax(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const auto cap = static_cast<float>(call.number("moe_softcapping"));
+  return route_rows(call, "gating_output", "correction_bias", [&](std::vector<float> x, std::span<const float> bias) {
+    for (std::size_t e = 0; e < x.size(); ++e) {
+      if (cap != 0) x[e] = cap * static_cast<float>(fixed::tanh(x[e] / cap));
+      x[e] += bias[e];
+    }
+    const float most = *std::max_element(x.begin(), x.end());
+    for (float& value : x) value = exp(value - most);
+    const float sum = call.way == Way::strided ? strided_sum(x, 8) : reversed_sum(x);
+    for (float& value : x) value = call.way == Way::strided ? value * (1.0f / sum) : value / sum;
+    return Scores{x, x, call.flag("renormalize")};
+  });
+}
+
+bool topk_sigmoid(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  return route_rows(call, "gating_output", "correction_bias", [&](const std::vector<float>& x, std::span<const float> bias) {
+    Scores scores{{}, {}, call.flag("renormalize")};
+    for (std::size_t e = 0; e < x.size(); ++e) {
+      scores.keys.push_back(1.0f / (1.0f + exp(-x[e])) + bias[e]);
+      scores.weights.push_back(scores.keys.back() - bias[e]);
+    }
+    return scores;
+  });
+}
+
+bool kimi_k2_moe_fused_gate(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const bool renormalize = call.flag("renormalize"), apply = call.flag("apply_routed_scaling_factor_on_output");
+  const auto factor = static_cast<float>(call.number("routed_scaling_factor"));
+  return route_rows(call, "input_tensor", "bias", [&](const std::vector<float>& x, std::span<const float> bias) {
+    Scores scores{{}, {}, renormalize, renormalize && apply ? factor : 1.0f};
+    for (std::size_t e = 0; e < x.size(); ++e) {
+      scores.weights.push_back(1.0f / (1.0f + exp(-x[e])));
+      scores.keys.push_back(scores.weights.back() + bias[e]);
+    }
+    return scores;
+  });
 }
 
 }  // namespace dodona::oracle::alternatives
