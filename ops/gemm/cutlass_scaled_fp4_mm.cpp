@@ -29,7 +29,7 @@ Product product_of(const CutlassScaledFp4Mm& op) {
 
 void golden(const CutlassScaledFp4Mm& op, const Exec& exec, Reference* reference) {
   const Product product = product_of(op);
-  golden_products({&product, 1}, fp4_by_blocks, op.out, reference, "out", exec);
+  golden_products({&product, 1}, op.accumulator == "tcgen05" ? tcgen05_nvfp4 : fp4_by_blocks, op.out, reference, "out", exec);
 }
 
 void blackwell(const CutlassScaledFp4Mm& op, const Exec& exec) {
@@ -76,7 +76,10 @@ out = rn(fl32(alpha * acc)), to nearest even. NaN scales give NaN; overflow give
 Budget of acc: K/16 units of 2^-23 of the larger of two sums, of all positive blocks and of all negative ones (one rounding or
 cut for each block, any order), and of each single product the bits that lie 25 places below the exponent of the same sum plus
 the largest product, which few of them have (units that align products, not blocks). Then 2^-24 relative for the product with
-alpha.
+alpha. With accumulator=tcgen05 that of acc follows the steps of blackwell mode from the first to the last: five addends cut at its
+grid and the sum so far cut to 24 bits, or 2^-24 of that sum for each of its four blocks (fp32 additions in the same order),
+whichever is more; fp32 sums in another order are not that kernel's. There golden
+mode does not read the sign of scales either, which fast mode always does.
 
 Blackwell mode: K ascending in steps of 64 (tcgen05.mma kind::mxf4nvf4), one chain from +0 as CUTLASS's persistent kernels have it,
 without split or promotion; the four blocks of a step and acc are cut toward zero 35 bits below the largest exponent among acc and
@@ -89,7 +92,8 @@ on with zeros, whatever scales stand there: a kernel that reads a NaN in that pa
       .blackwell = ops::blackwell,
       .prepare = {.arguments = {"b", "block_scale_b"}, .bytes = ops::packed_bytes, .pack = ops::pack, .fast = ops::fast_prepared},
       .flops = ops::flops,
-      .cases = {"M=4 N=32 K=1024", "M=37 N=32 K=96 --attr out_dtype=f16", "M=7 N=64 K=192 --attr out_dtype=f32"},
+      .cases = {"M=4 N=32 K=1024", "M=37 N=32 K=96 --attr out_dtype=f16", "M=7 N=64 K=192 --attr out_dtype=f32",
+                "M=5 N=32 K=1248 --attr out_dtype=f32 --attr accumulator=tcgen05"},
       .bench_cases = {"M=1 N=4096 K=7168", "M=4 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168"},
   });
 }

@@ -11,6 +11,7 @@ using enum DType;
 struct CutlassScaledFp4Mm {
   Tensor a, b, block_scale_a, block_scale_b, alpha, out;
   DType out_dtype = bf16;
+  std::string accumulator = "blocks";
 
   static constexpr OpInfo info{"cutlass_scaled_fp4_mm", Category::gemm, Source::sgl_kernel};
   void describe(auto& op) {
@@ -33,6 +34,11 @@ struct CutlassScaledFp4Mm {
         .scales("out", 0, 0)
         .doc("factor of the whole product: the product of both decode scales");
     op.dtype_attr("out_dtype", out_dtype, {bf16, f16, f32}).doc("element type of out");
+    op.choice("accumulator", accumulator, {"blocks", "tcgen05"})
+        .ignored()
+        .doc(
+            "what golden mode's budget allows sums to lose: blocks: fp32 roundings of blocks in any order, and what units of other steps "
+            "cut; tcgen05: what the steps of a B200's unit cut, K in order");
     op.out("out", out, dtype_of_attr("out_dtype"), "M N").layout(Layout::contiguous).doc("rounded once");
     op.symbol("K", {.multiple_of = 32});
     op.symbol("N", {.multiple_of = 32});

@@ -177,7 +177,7 @@ void golden(const CutlassFp4GroupMm& op, const Exec& exec, Reference* reference)
   for_rows_of_nobody(op, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin * s.n; i < end * s.n; ++i) out.leave_open(i);
   });
-  golden_products(products_of(op), fp4_by_blocks, out, reference != nullptr, exec);
+  golden_products(products_of(op), op.accumulator == "tcgen05" ? tcgen05_nvfp4 : fp4_by_blocks, out, reference != nullptr, exec);
 }
 
 /// Rows of nobody are zero outside of golden mode.
@@ -246,7 +246,7 @@ of a matrix in tiles of 128 x 4 that begins at row blockscale_offsets[e]. Budget
       .check = ops::check,
       .flops = ops::flops,
       .bytes_read = ops::bytes_read,
-      .cases = {"M=40 N=32 K=96 E=4 R=512", "M=21 N=64 K=512 E=3 R=384 --attr out_dtype=f16",
+      .cases = {"M=40 N=32 K=96 E=4 R=512", "M=21 N=64 K=512 E=3 R=384 --attr out_dtype=f16 --attr accumulator=tcgen05",
                 "M=150 N=32 K=64 E=3 R=768 --with ab_strides --with blockscale_offsets --with c_strides --with problem_sizes"},
       .bench_cases = {"M=8 N=4096 K=7168 E=2 R=256", "M=64 N=4096 K=7168 E=8 R=1024"},
   });

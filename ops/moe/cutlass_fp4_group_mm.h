@@ -11,6 +11,7 @@ using enum DType;
 struct CutlassFp4GroupMm {
   Tensor a_fp4, b_fp4, a_blockscale, b_blockscale, alphas, ab_strides, c_strides, problem_sizes, expert_offsets, blockscale_offsets, out;
   DType out_dtype = bf16;
+  std::string accumulator = "blocks";
 
   static constexpr OpInfo info{"cutlass_fp4_group_mm", Category::moe, Source::sgl_kernel};
   void describe(auto& op) {
@@ -50,6 +51,11 @@ struct CutlassFp4GroupMm {
             "row of a_blockscale where each expert's scales begin: multiples of 128 with room for its rows; by default each at the next "
             "such multiple");
     op.dtype_attr("out_dtype", out_dtype, {bf16, f16}).doc("element type of out");
+    op.choice("accumulator", accumulator, {"blocks", "tcgen05"})
+        .ignored()
+        .doc(
+            "what golden mode's budget allows sums to lose: blocks: fp32 roundings of blocks in any order, and what units of other steps "
+            "cut; tcgen05: what the steps of a B200's unit cut, K in order");
     op.out("out", out, dtype_of_attr("out_dtype"), "M N")
         .layout(Layout::contiguous)
         .padded()

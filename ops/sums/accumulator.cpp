@@ -229,11 +229,54 @@ Bounded blockwise_sum(const Terms& t) {
   return {sum, static_cast<double>(t.a.scales.size()) * last_bit * farthest + lost_by_alignment(t, farthest + largest)};
 }
 
+// ---- Order::block_steps
+
+/// The exponent of a block's scale in the unit's alignment, of a number that is not zero.
+int scale_exponent(const quant::tensor_core::Fp4Spec& unit, double scale) {
+  constexpr int smallest_normal_e4m3 = -6;
+  const int exponent = std::ilogb(std::fabs(scale));
+  return unit.scale == DType::f8_e4m3 ? std::max(exponent, smallest_normal_e4m3) : exponent;
+}
+
+/// A step cuts the sums of its groups and the accumulator to a grid addend_bits below the largest exponent among the groups' scales and
+/// the accumulator, and the new sum to sum_bits below its own. fp32 additions of the same blocks in the same order are as good: each
+/// rounds by 2^-24 of a sum. What either loses goes by the sums that there are on the way, not by those that other orders might meet.
+Bounded sum_by_block_steps(const Terms& t) {
+  constexpr int smallest_normal = -126;
+  constexpr double second_order = 1 + 0x1p-20;  // of roundings within a step
+  const quant::tensor_core::Fp4Spec& unit = *t.accumulator.fp4;
+  const std::size_t blocks = t.a.scales.size(), step = static_cast<std::size_t>(unit.products) / t.a.block;
+  const double both = t.a.unit * t.b.unit, addends = unit.products / unit.group + 1;
+  const auto scale = [&](std::size_t j) { return std::fabs(t.a.scales[j]) * std::fabs(t.b.scales[j]); };  // without their signs
+  double sum = 0, lost = 0;
+  bool overflow = false;
+  for (std::size_t first = 0; first < blocks; first += step) {
+    const double before = std::fabs(sum) + lost;
+    double farthest = 0;
+    int window = std::max(unit.lowest_exponent, exponent_of(before));
+    const std::size_t end = std::min(first + step, blocks);
+    for (std::size_t j = first; j < end; ++j) {
+      const BlockProducts products = block_products(t.a, t.b, j);
+      if (products.largest != 0 && scale(j) > 0)
+        window = std::max(window, scale_exponent(unit, t.a.scales[j]) + scale_exponent(unit, t.b.scales[j]));
+      sum += scale(j) * both * products.sum;
+      farthest = std::max(farthest, std::fabs(sum));
+    }
+    if (!t.judged || (farthest == 0 && before == 0)) continue;
+    const double cut = addends * std::ldexp(1.0, window - unit.addend_bits);
+    const double by_unit = cut + std::ldexp(1.0, std::max(exponent_of(std::fabs(sum) + lost + cut), smallest_normal) - unit.sum_bits);
+    lost += std::max(by_unit, static_cast<double>(end - first) * f32_eps * second_order * (farthest + lost));
+    overflow = overflow || farthest + lost > largest_f32;
+  }
+  if (!t.judged || !std::isfinite(sum)) return {sum};
+  return {sum, lost, overflow};
+}
+
 // ---- promotion
 
 using SumOf = Bounded (*)(const Terms&);
 /// By Order.
-constexpr std::array<SumOf, 5> sums{exact_sum, sum_in_any_order, contiguous_sum, stepwise_sum, blockwise_sum};
+constexpr std::array<SumOf, 6> sums{exact_sum, sum_in_any_order, contiguous_sum, stepwise_sum, blockwise_sum, sum_by_block_steps};
 
 Bounded sum_by(const Terms& t) {
   return sums[static_cast<std::size_t>(t.accumulator.order)](t);

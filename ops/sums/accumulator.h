@@ -14,11 +14,12 @@ namespace dodona::ops {
 
 /// What the order of a sum leaves open.
 enum class Order {
-  exact,       ///< integers: nothing is lost
-  any,         ///< fp32, one rounding an addition, in any order
-  contiguous,  ///< K ascending, in one chain or in contiguous parts, in fp32 or by the unit; or any order of short chains
-  steps,       ///< K ascending by the unit's steps: what they lose is followed
-  blocks,      ///< blocks with scales of their own, each an exact sum; or a unit that aligns single products
+  exact,        ///< integers: nothing is lost
+  any,          ///< fp32, one rounding an addition, in any order
+  contiguous,   ///< K ascending, in one chain or in contiguous parts, in fp32 or by the unit; or any order of short chains
+  steps,        ///< K ascending by the unit's steps: what they lose is followed
+  blocks,       ///< blocks with scales of their own, each an exact sum; or a unit that aligns single products
+  block_steps,  ///< such blocks, K ascending by the steps of a unit that takes whole ones: what they lose is followed
 };
 
 /// How the sum of a span of K meets the scales of its blocks and the total, in hopper mode.
@@ -40,6 +41,8 @@ struct Accumulator {
   std::int64_t tile = 1;
   /// Order::contiguous: in any other order no product passes through more than K / spread + depth additions.
   std::int64_t spread = 1, depth = 0;
+  /// Order::block_steps: the unit, of e2m1.
+  const quant::tensor_core::Fp4Spec* fp4 = nullptr;
 
   /// Of `k` numbers; the last part may be shorter.
   std::int64_t part_length(std::int64_t k) const { return ((k + tile - 1) / tile + parts - 1) / parts * tile; }
@@ -61,6 +64,8 @@ inline constexpr Accumulator half_in_parts{
 extern const std::string_view half_sum_contract;
 /// NVFP4 and its kin.
 inline constexpr Accumulator fp4_by_blocks{Order::blocks, &quant::tensor_core::half_mma};
+/// The NVFP4 tensor core of a B200, in one chain.
+inline constexpr Accumulator tcgen05_nvfp4{.order = Order::block_steps, .fp4 = &quant::tensor_core::sm100_nvf4};
 inline constexpr Accumulator int32_exact{Order::exact};
 
 /// A row of A or a column of B, decoded for golden mode: k numbers as floats, or as small integers.

@@ -11,16 +11,21 @@
 #include "dodona/error.h"
 #include "ops/base/ftz_rows.h"
 #include "ops/tiles/mma.h"
+#include "ops/tiles/mma_fp4.h"
 #include "quant/element.h"
 #include "quant/hopper/special.h"
 #include "quant/tensor_core/decode.h"
-#include "quant/tensor_core/fp4.h"
 
 namespace dodona::ops {
 namespace {
 
 // Columns, rows, and numbers of each that are decoded at a time: a panel of columns stays in the first cache while rows pass over it.
-constexpr std::int64_t group = 64, decoded_rows = 64, decoded_k = 256;
+constexpr std::int64_t decoded_rows = 64, decoded_k = 256, decoded_fp4_k = 512;
+/// Columns of a task, at most.
+constexpr std::int64_t group = 128;
+std::int64_t columns_of_task(const Product& product) {
+  return product.a.type == DType::f4_e2m1 ? group : 64;
+}
 
 namespace tc = quant::tensor_core;
 
@@ -40,6 +45,7 @@ constexpr std::array fp4_units{&tc::sm100_nvf4, &tc::sm100_mxf4_block16, &tc::sm
 struct Task {
   const Product& product;
   std::int64_t first, columns;
+  const std::vector<std::uint8_t>& a_scales;  ///< of e2m1: codes, line by line
 
   std::int64_t rows() const { return product.a.count; }
   std::size_t elements() const { return static_cast<std::size_t>(rows() * columns); }
@@ -120,23 +126,31 @@ const tc::Fp4Spec* fp4_unit_of(Mode gpu, const Operand& a, const Operand& b) {
 /// Scale codes of lines first <= i < first + count, line by line.
 std::vector<std::uint8_t> scale_codes(const Operand& operand, std::int64_t first, std::int64_t count) {
   std::vector<std::uint8_t> codes;
+  codes.reserve(static_cast<std::size_t>(count * (operand.k / operand.scales.k)));
   for (std::int64_t i = first; i < first + count; ++i)
     for (std::int64_t k = 0; k < operand.k; k += operand.scales.k)
       codes.push_back(static_cast<const std::uint8_t*>(operand.scales.data)[operand.scales.index(i, k)]);
   return codes;
 }
 
-SpanSums sums_of_fp4(const Task& task, const tc::Fp4Spec& unit) {
-  const Operand &a = task.product.a, &b = task.product.b;
-  const auto lines = [&](const Operand& operand, std::int64_t first, const std::vector<std::uint8_t>& scales) {
-    return tc::Fp4Codes{reinterpret_cast<const std::uint8_t*>(line_of(operand, first)), operand.stride / 2, scales.data()};
-  };
-  const std::vector<std::uint8_t> a_scales = scale_codes(a, 0, a.count), b_scales = scale_codes(b, task.first, task.columns);
-  const auto rows = std::make_shared<tc::Fp4Rows>(unit, lines(a, 0, a_scales), a.count, a.k);
-  const auto columns = std::make_shared<tc::Fp4Columns>(unit, lines(b, task.first, b_scales), task.columns, b.k);
-  return [rows, columns](std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
+SpanSums sums_of_fp4(const Task& task, const tc::Fp4Spec& unit, Isa isa) {
+  return [&task, &unit, isa, b_scales = scale_codes(task.product.b, task.first, task.columns)](std::int64_t begin, std::int64_t end,
+                                                                                               std::vector<float>& sums) {
     std::fill(sums.begin(), sums.end(), 0.0f);
-    tc::accumulate(*rows, *columns, begin, end, sums.data(), columns->columns());
+    const std::int64_t blocks = task.product.a.k / unit.scale_block;
+    const auto lines = [&](const Operand& operand, std::int64_t line, std::int64_t k, const std::uint8_t* scales) {
+      return Fp4Codes{reinterpret_cast<const std::uint8_t*>(line_of(operand, line)) + k / 2, operand.stride / 2,
+                      scales + k / unit.scale_block, blocks};
+    };
+    for (std::int64_t k = begin; k < end; k += decoded_fp4_k) {
+      const std::int64_t width = std::min(decoded_fp4_k, end - k);
+      const Fp4Columns columns(unit, lines(task.product.b, task.first, k, b_scales.data()), task.columns, width, isa);
+      for (std::int64_t row = 0; row < task.rows(); row += decoded_rows) {
+        const Fp4Rows rows(unit, lines(task.product.a, row, k, task.a_scales.data() + row * blocks),
+                           std::min(decoded_rows, task.rows() - row), width, isa);
+        accumulate(rows, columns, 0, width, sums.data() + row * task.columns, task.columns);
+      }
+    }
   };
 }
 
@@ -147,10 +161,10 @@ SpanSums sums_of_fp4(const Task& task, const tc::Fp4Spec& unit) {
 SpanSums span_sums(const Task& task, const Accumulator& kernel, const Exec& exec) {
   const Operand &a = task.product.a, &b = task.product.b;
   if (a.zeros || b.zeros) throw Error(ErrorCode::unsupported, "", "", "GPUs' kernels take operands without zero points");
-  if (kernel.order == Order::blocks) {
+  if (kernel.order == Order::blocks || kernel.order == Order::block_steps) {
     const tc::Fp4Spec* const unit = fp4_unit_of(exec.mode, a, b);
     if (unit == nullptr) no_such_sum(exec.mode);
-    return sums_of_fp4(task, *unit);
+    return sums_of_fp4(task, *unit, exec.isa);
   }
   if (kernel.unit != nullptr) {
     const tc::MmaSpec* const unit = exec.mode == Mode::hopper ? kernel.unit : unit_of(exec.mode, a.type, b.type);
@@ -182,7 +196,7 @@ void add_span(const Task& task, const Accumulator& kernel, std::int64_t k, const
     if (kernel.scaling == Scaling::in_turn) {
       for (std::int64_t j = 0; j < task.columns; ++j) row[j] = std::fma(sum[j] * left, right[static_cast<std::size_t>(j)], row[j]);
     } else {
-      scales.fill(left);
+      std::fill_n(scales.begin(), task.columns, left);
       mul_ftz(scales.data(), right.data(), task.columns, scales.data(), isa);
       fma_ftz(sum, scales.data(), row, task.columns, row, isa);
     }
@@ -293,12 +307,17 @@ const tc::MmaSpec* unit_of(Mode gpu, DType a, DType b) {
 
 void gpu_products(std::span<const Product> products, const Accumulator& kernel, const Tensor& out, const Exec& exec) {
   std::vector<Task> tasks;
+  std::vector<std::vector<std::uint8_t>> a_scales(products.size());
   double cost = 0;
-  for (const Product& p : products)
-    for (std::int64_t first = 0; p.a.count > 0 && first < p.b.count; first += group) {
-      tasks.push_back({p, first, std::min(group, p.b.count - first)});
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const Product& p = products[i];
+    if (fp4_unit_of(exec.mode, p.a, p.b) != nullptr) a_scales[i] = scale_codes(p.a, 0, p.a.count);
+    const std::int64_t columns = columns_of_task(p);
+    for (std::int64_t first = 0; p.a.count > 0 && first < p.b.count; first += columns) {
+      tasks.push_back({p, first, std::min(columns, p.b.count - first), a_scales[i]});
       cost += static_cast<double>(tasks.back().elements()) * static_cast<double>(p.a.k);
     }
+  }
   if (tasks.empty()) return;
   parallel_for(exec.threads, static_cast<std::int64_t>(tasks.size()), cost / static_cast<double>(tasks.size()),
                [&](std::int64_t t) { run(tasks[static_cast<std::size_t>(t)], kernel, out, exec); });

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "dodona/isa.h"
 #include "ops/tiles/mma_lanes.h"
+#include "quant/tensor_core/decode.h"
 #include "quant/tensor_core/unit.h"
 
 namespace dodona::ops {
@@ -14,6 +16,14 @@ namespace dodona::ops {
 struct MmaFactors {
   std::unique_ptr<float[]> values;
   std::unique_ptr<std::int16_t[]> exponents;
+  std::vector<std::int32_t> scales;  ///< exponents of the steps' scales; empty: none
+};
+
+/// Codes of ue8m0, [lines, k / products], one for each step of a line (the last step of a K that ends within one has its own); nullptr: the
+/// unit takes no scales. Both operands have them, or neither.
+struct MmaScales {
+  const std::uint8_t* codes = nullptr;
+  std::int64_t stride = 0;  ///< from line to line
 };
 
 class MmaColumns;
@@ -23,7 +33,10 @@ class MmaRows {
  public:
   /// `codes`: [rows, k], row stride `row_stride` elements. Throws bad_dtype and bad_value.
   MmaRows(const quant::tensor_core::MmaSpec& spec, DType type, const void* codes, std::int64_t rows, std::int64_t k,
-          std::int64_t row_stride, Isa isa = default_isa());
+          std::int64_t row_stride, Isa isa = default_isa(), const MmaScales& scales = {});
+  /// One code a byte, in its low bits.
+  MmaRows(const quant::tensor_core::MmaSpec& spec, quant::tensor_core::SmallFloat type, const std::uint8_t* codes, std::int64_t rows,
+          std::int64_t k, std::int64_t row_stride, Isa isa = default_isa(), const MmaScales& scales = {});
   MmaRows(const quant::tensor_core::MmaSpec& spec, DType type, const void* codes, std::int64_t rows, std::int64_t k)
       : MmaRows(spec, type, codes, rows, k, k) {}
 
@@ -46,7 +59,10 @@ class MmaColumns {
  public:
   /// `codes`: [columns, k] (that is, B [k, columns] column-major), row stride `row_stride` elements. Throws bad_dtype and bad_value.
   MmaColumns(const quant::tensor_core::MmaSpec& spec, DType type, const void* codes, std::int64_t columns, std::int64_t k,
-             std::int64_t row_stride, Isa isa = default_isa());
+             std::int64_t row_stride, Isa isa = default_isa(), const MmaScales& scales = {});
+  /// One code a byte, in its low bits.
+  MmaColumns(const quant::tensor_core::MmaSpec& spec, quant::tensor_core::SmallFloat type, const std::uint8_t* codes, std::int64_t columns,
+             std::int64_t k, std::int64_t row_stride, Isa isa = default_isa(), const MmaScales& scales = {});
   MmaColumns(const quant::tensor_core::MmaSpec& spec, DType type, const void* codes, std::int64_t columns, std::int64_t k)
       : MmaColumns(spec, type, codes, columns, k, k) {}
 

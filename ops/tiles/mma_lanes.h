@@ -27,6 +27,9 @@ struct MmaDecode {
   std::int16_t* exponents;     ///< with fp32's bias. rows: likewise. A panel: [room / 2][mma_lanes][2]
 };
 
+/// Of a scale that is NaN, as an exponent: far above what the stand-ins for products' exponents take away.
+inline constexpr std::int32_t mma_nan_exponent = 1 << 20;
+
 struct MmaRowsKernel {
   template <class Tier>
   static void run(const MmaDecode& rows);
@@ -52,6 +55,9 @@ struct MmaSums {
   const std::int16_t* a_exponents;
   const float* b;  ///< panels, [b_room][mma_lanes] each
   const std::int16_t* b_exponents;
+  /// Kinds with block scales: the exponent of each step's scale, [rows][a_room / products] and panels, [b_room / products][mma_lanes]
+  /// each; nullptr: none.
+  const std::int32_t *a_scales, *b_scales;
   std::int64_t a_room, b_room;
   std::int64_t rows, columns, k;  ///< k: whole steps
   float* c;

@@ -167,7 +167,7 @@ Decoders decoders(DType type) {
 // ---- steps
 
 /// Rows times panels, each unit sixteen sums: chains that run side by side, with what they share loaded once.
-template <int rows, int panels>
+template <int rows, int panels, bool scaled>
 struct Block {
   static constexpr int units = rows * panels;
   const MmaSums& s;
@@ -200,6 +200,15 @@ struct Block {
     for (int u = 0; u < units; ++u) largest[u] = larger_of_pair(pairs[u]);
   }
 
+  /// The exponents of a step's scales, both together.
+  DODONA_INLINE void scales_of(std::int64_t k, i32x16 (&scales)[units]) const {
+    const std::int64_t step = k / s.products, a_steps = s.a_room / s.products, b_steps = s.b_room / s.products;
+    DODONA_UNROLL(8)
+    for (int u = 0; u < units; ++u)
+      scales[u] = i32x16::splat(s.a_scales[(row + u / panels) * a_steps + step]) +
+                  i32x16::load(s.b_scales + ((panel + u % panels) * b_steps + step) * mma_lanes);
+  }
+
   /// part = sums of the products [begin, end) of K, scaled so that the last bit of the window is 1: as integers they are cut toward zero.
   DODONA_INLINE void add_products(std::int64_t begin, std::int64_t end, const f32x16 (&scale)[units], i32x16 (&part)[units]) const {
     DODONA_UNROLL(8)
@@ -222,18 +231,21 @@ struct Block {
     constexpr std::int32_t lowest = ops::lowest_quick + 2 * bias,
                            highest = ops::highest_quick + 2 * bias;  // as exponents of products are held
     constexpr std::int32_t least = -0x7FFFFFFF - 1, from_least = static_cast<std::int32_t>(0x80000000u - static_cast<unsigned>(lowest));
-    float before[units][mma_lanes];
     f32x16 sum[units];
     DODONA_UNROLL(8)
     for (int u = 0; u < units; ++u) sum[u] = f32x16::load_partial(sums_of(u), columns_of(u));
 
     for (std::int64_t k = 0; k < s.k; k += s.products) {
-      i32x16 largest[units], top[units];
+      i32x16 largest[units], top[units], scales[units];
       largest_exponents(k, largest);
+      if constexpr (scaled) {
+        scales_of(k, scales);
+        DODONA_UNROLL(8)
+        for (int u = 0; u < units; ++u) largest[u] = largest[u] + scales[u];
+      }
       mask16 outside = mask16::from_bits(0);
       DODONA_UNROLL(8)
       for (int u = 0; u < units; ++u) {
-        sum[u].store(before[u]);
         top[u] = max(largest[u], shr<23>(magnitude_bits(sum[u])) + i32x16::splat(bias));
         // One comparison for both ends: what is below wraps.
         outside = outside | (top[u] + i32x16::splat(from_least) > i32x16::splat(least + highest - lowest));
@@ -256,8 +268,17 @@ struct Block {
         scale[u] = as_f32(shl<23>(i32x16::splat(bias + s.addend_bits + 2 * bias) - top[u]));
         total[u] = to_i32_trunc(sum[u] * scale[u]);
       }
+      f32x16 product_scale[units];
+      DODONA_UNROLL(8)
+      for (int u = 0; u < units; ++u) {
+        product_scale[u] = scale[u];
+        if constexpr (scaled) {  // bounds without effect on products that count
+          const i32x16 field = i32x16::splat(bias + s.addend_bits + 2 * bias) - top[u] + scales[u];
+          product_scale[u] = as_f32(shl<23>(min(max(field, i32x16::splat(1)), i32x16::splat(254))));
+        }
+      }
       for (std::int64_t begin = 0; begin < s.products; begin += s.run) {
-        add_products(k + begin, k + (begin + s.run < s.products ? begin + s.run : s.products), scale, part);
+        add_products(k + begin, k + (begin + s.run < s.products ? begin + s.run : s.products), product_scale, part);
         DODONA_UNROLL(8)
         for (int u = 0; u < units; ++u) {
           const i32x16 next = total[u] + part[u];
@@ -265,19 +286,19 @@ struct Block {
           total[u] = next;
         }
       }
+      const bool overflow = any(over < i32x16::zero());
       DODONA_UNROLL(8)
       for (int u = 0; u < units; ++u) {
         const f32x16 cut = as_f32(as_i32(to_f32_cut(total[u])) & i32x16::splat(s.kept));
-        sum[u] = cut * as_f32(i32x16::splat(254 << 23) - as_i32(scale[u]));
-      }
-      const bool overflow = any(over < i32x16::zero());
-      if (strange || overflow) {
-        DODONA_UNROLL(8)
-        for (int u = 0; u < units; ++u) {
-          float after[mma_lanes];
-          sum[u].store(after);
-          s.mend(s, row + u / panels, panel + u % panels, k, before[u], after, overflow);
+        const f32x16 next = cut * as_f32(i32x16::splat(254 << 23) - as_i32(scale[u]));
+        if (strange || overflow) {
+          float before[mma_lanes], after[mma_lanes];
+          sum[u].store(before);
+          next.store(after);
+          s.mend(s, row + u / panels, panel + u % panels, k, before, after, overflow);
           sum[u] = f32x16::load(after);
+        } else {
+          sum[u] = next;
         }
       }
     }
@@ -289,15 +310,16 @@ struct Block {
 /// Rows that share what is loaded of a panel.
 constexpr int rows_together = many_sums_fit ? 4 : registers.of_f32x16 <= 2 ? 2 : 1;
 
+template <bool scaled>
 void add_steps(const MmaSums& s) {
   const std::int64_t panels = (s.columns + mma_lanes - 1) / mma_lanes, left = s.rows % rows_together, whole = s.rows - left;
   for (std::int64_t panel = 0; panel < panels; ++panel)
-    for (std::int64_t row = 0; row < whole; row += rows_together) Block<rows_together, 1>{s, row, panel}.run();
+    for (std::int64_t row = 0; row < whole; row += rows_together) Block<rows_together, 1, scaled>{s, row, panel}.run();
   // A single row goes over several panels at once.
   for (std::int64_t row = whole; row < s.rows; ++row) {
     std::int64_t panel = 0;
-    for (; panel + rows_together <= panels; panel += rows_together) Block<1, rows_together>{s, row, panel}.run();
-    for (; panel < panels; ++panel) Block<1, 1>{s, row, panel}.run();
+    for (; panel + rows_together <= panels; panel += rows_together) Block<1, rows_together, scaled>{s, row, panel}.run();
+    for (; panel < panels; ++panel) Block<1, 1, scaled>{s, row, panel}.run();
   }
 }
 
@@ -321,7 +343,7 @@ template void MmaPanelKernel::run<tier::DODONA_TIER>(const MmaDecode&);
 
 template <class Tier>
 void MmaSumsKernel::run(const MmaSums& sums) {
-  DODONA_TIER::add_steps(sums);
+  return sums.a_scales != nullptr ? DODONA_TIER::add_steps<true>(sums) : DODONA_TIER::add_steps<false>(sums);
 }
 template void MmaSumsKernel::run<tier::DODONA_TIER>(const MmaSums&);
 

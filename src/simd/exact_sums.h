@@ -1,10 +1,11 @@
-// What exact sums of aligned products take beyond sixteen lanes: exponents as pairs of 16-bit integers, two in each lane of an i32x16, and
-// integers that are cut to floats. The same on every tier. Included by *.simd.cpp only.
+// What exact sums of aligned products take beyond sixteen lanes: exponents as pairs of 16-bit integers, two in each lane of an i32x16,
+// integers that are cut to floats, and sums of floats in double. The same on every tier. Included by *.simd.cpp only.
 #pragma once
 
 #include <cstdint>
 
 #include "simd/f32x16.h"
+#include "simd/registers.h"
 
 namespace dodona::DODONA_TIER {
 
@@ -122,6 +123,106 @@ DODONA_INLINE f32x16 to_f32_cut(i32x16 a) {
   const f32x16 nearest = abs(to_f32(magnitude));
   const i32x16 above = sra<31>(magnitude - to_i32_trunc(nearest));
   return as_f32((as_i32(nearest) + above) | (a & i32x16::splat(static_cast<std::int32_t>(0x80000000))));
+#endif
+}
+
+/// Toward zero, to an integer; of what is finite.
+DODONA_INLINE f32x16 trunc(f32x16 a) {
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+  return {{_mm512_roundscale_ps(a.v.v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)}};
+#elif DODONA_TIER_v3
+  return {{{_mm256_round_ps(a.v.lo.v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)},
+           {_mm256_round_ps(a.v.hi.v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)}}};
+#elif DODONA_TIER_neon
+  const auto half = [](lanes::twin<lanes::f32x4> x) { return lanes::twin<lanes::f32x4>{{vrndq_f32(x.lo.v)}, {vrndq_f32(x.hi.v)}}; };
+  return {{half(a.v.lo), half(a.v.hi)}};
+#else
+  for (int i = 0; i < 16; i += 4) {
+    const floats x = quarter<floats>(a.v.x + i);
+    const floats whole = __builtin_convertvector(__builtin_convertvector(x, ints), floats);  // of magnitudes below 2^31
+    const ints fraction = (x < 0x1p23f) & (x > -0x1p23f);
+    const ints cut = ((ints)whole & fraction) | ((ints)x & ~fraction);
+    __builtin_memcpy(a.v.x + i, &cut, sizeof cut);
+  }
+  return a;
+#endif
+}
+
+/// Sixteen doubles, to which floats are added.
+struct f64x16 {
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+  using part = __m512d;
+#elif DODONA_TIER_v3
+  using part = __m256d;
+#elif DODONA_TIER_neon
+  using part = float64x2_t;
+#else
+  using part = double __attribute__((vector_size(16)));
+#endif
+  static constexpr int parts = 16 * sizeof(double) / sizeof(part);
+  part v[parts];
+
+  static DODONA_INLINE f64x16 zero() {
+    f64x16 r;
+    DODONA_UNROLL(8)
+    for (int i = 0; i < parts; ++i) r.v[i] = part{};
+    return r;
+  }
+};
+
+DODONA_INLINE f64x16 operator+(f64x16 a, f32x16 b) {
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+  return {{_mm512_add_pd(a.v[0], _mm512_cvtps_pd(_mm512_castps512_ps256(b.v.v))),
+           _mm512_add_pd(a.v[1], _mm512_cvtps_pd(_mm512_extractf32x8_ps(b.v.v, 1)))}};
+#elif DODONA_TIER_v3
+  const auto wide = [](__m256 x, __m256d(&sums)[4], int at) {
+    sums[at] = _mm256_add_pd(sums[at], _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
+    sums[at + 1] = _mm256_add_pd(sums[at + 1], _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)));
+  };
+  wide(b.v.lo.v, a.v, 0);
+  wide(b.v.hi.v, a.v, 2);
+  return a;
+#elif DODONA_TIER_neon
+  const float32x4_t quarters[4] = {b.v.lo.lo.v, b.v.lo.hi.v, b.v.hi.lo.v, b.v.hi.hi.v};
+  DODONA_UNROLL(4)
+  for (int i = 0; i < 4; ++i) {
+    a.v[2 * i] = vaddq_f64(a.v[2 * i], vcvt_f64_f32(vget_low_f32(quarters[i])));
+    a.v[2 * i + 1] = vaddq_f64(a.v[2 * i + 1], vcvt_high_f64_f32(quarters[i]));
+  }
+  return a;
+#else
+  using two = float __attribute__((vector_size(8)));
+  for (int i = 0; i < f64x16::parts; ++i) a.v[i] += __builtin_convertvector(quarter<two>(b.v.x + 2 * i), f64x16::part);
+  return a;
+#endif
+}
+
+/// Values, cut toward zero to 24 bits; they are to be finite, and zero or fp32's normal numbers.
+DODONA_INLINE f32x16 to_f32_cut(f64x16 a) {
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+  const __m256 low = _mm512_cvt_roundpd_ps(a.v[0], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  const __m256 high = _mm512_cvt_roundpd_ps(a.v[1], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  return {{_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1)}};
+#elif DODONA_TIER_v3
+  const __m256d bits = _mm256_castsi256_pd(_mm256_set1_epi64x(-0x20000000));
+  const auto cut = [bits](__m256d x) { return _mm256_cvtpd_ps(_mm256_and_pd(x, bits)); };
+  const auto half = [cut](__m256d x, __m256d y) { return _mm256_insertf128_ps(_mm256_castps128_ps256(cut(x)), cut(y), 1); };
+  return {{{half(a.v[0], a.v[1])}, {half(a.v[2], a.v[3])}}};
+#elif DODONA_TIER_neon
+  const auto cut = [](float64x2_t x) {
+    return vcvt_f32_f64(vreinterpretq_f64_s64(vandq_s64(vreinterpretq_s64_f64(x), vdupq_n_s64(-0x20000000))));
+  };
+  const auto four = [cut](float64x2_t x, float64x2_t y) { return lanes::f32x4{vcombine_f32(cut(x), cut(y))}; };
+  return {{{four(a.v[0], a.v[1]), four(a.v[2], a.v[3])}, {four(a.v[4], a.v[5]), four(a.v[6], a.v[7])}}};
+#else
+  using longs = std::int64_t __attribute__((vector_size(16)));
+  using two = float __attribute__((vector_size(8)));
+  f32x16 r;
+  for (int i = 0; i < f64x16::parts; ++i) {
+    const two cut = __builtin_convertvector((f64x16::part)((longs)a.v[i] & -0x20000000), two);
+    __builtin_memcpy(r.v.x + 2 * i, &cut, sizeof cut);
+  }
+  return r;
 #endif
 }
 

@@ -378,7 +378,25 @@ DODONA_INLINE i32 dpbusd_small(i32 acc, i32 a, i32 b) {
 }
 /// Sums of 4 x 4 bytes a lane; see dot_i8.h.
 DODONA_INLINE i32 dot16_small(i32 acc, const i32 (&a)[4], const i32 (&b)[4]) {
-  return dpbusd(dpbusd(dpbusd(dpbusd(acc, a[0], b[0]), a[1], b[1]), a[2], b[2]), a[3], b[3]);
+  // Pairs of 16-bit numbers in registers that every x86-64 and AArch64 CPU has.
+  using shorts = std::int16_t __attribute__((vector_size(16)));
+  using unsigned_shorts = std::uint16_t __attribute__((vector_size(16)));
+  using ints = std::int32_t __attribute__((vector_size(16)));
+  for (int i = 0; i < 16; i += 4) {
+    shorts pairs{};
+    for (int j = 0; j < 4; ++j) {
+      unsigned_shorts u;
+      shorts s;
+      __builtin_memcpy(&u, a[j].x + i, sizeof u);
+      __builtin_memcpy(&s, b[j].x + i, sizeof s);
+      pairs += (shorts)(u & 0xFF) * ((s << 8) >> 8) + (shorts)(u >> 8) * (s >> 8);
+    }
+    ints sum;
+    __builtin_memcpy(&sum, acc.x + i, sizeof sum);
+    sum += (((ints)pairs << 16) >> 16) + ((ints)pairs >> 16);
+    __builtin_memcpy(acc.x + i, &sum, sizeof sum);
+  }
+  return acc;
 }
 /// Every byte of `indices`, 0..15, replaced by that byte of the table, which is repeated every 16 bytes.
 DODONA_INLINE i32 lookup_bytes(i32 table, i32 indices) {

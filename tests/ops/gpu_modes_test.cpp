@@ -13,6 +13,8 @@
 #include "ops/gemm/dsv3_fused_a_gemm.h"
 #include "ops/moe/cutlass_fp4_group_mm.h"
 #include "ops/sums/products_gpu.h"
+#include "ops/tiles/mma_fp4.h"
+#include "oracle/judge/judge.h"
 #include "quant/swizzle.h"
 #include "tests/quant/step_formats.h"
 
@@ -138,6 +140,100 @@ TEST(BlackwellMode, ExpertsMultiplyTheirRowsAsOneProductDoes) {
           whole.block_scale_a.as<std::uint8_t>()[scale_at(r, j, k)];
   op = ops::run(op, in_mode(Mode::blackwell));
   EXPECT_TRUE(helpers::same_bits(op.out, whole.out));
+}
+
+// ---- golden mode's budget where the case says whose kernel it is
+
+Arguments arguments_of(const ops::CutlassScaledFp4Mm& op, const char* accumulator) {
+  Arguments inputs;
+  inputs.set("a", op.a);
+  inputs.set("b", op.b);
+  inputs.set("block_scale_a", op.block_scale_a);
+  inputs.set("block_scale_b", op.block_scale_b);
+  inputs.set("alpha", op.alpha);
+  inputs.set_attr("out_dtype", op.out_dtype);
+  inputs.set_attr("accumulator", std::string(accumulator));
+  return inputs;
+}
+
+struct Judged {
+  oracle::Outcome outcome;
+  double slack = 0;  ///< of all elements
+};
+Judged judged(const ops::CutlassScaledFp4Mm& op, const char* accumulator, const Tensor& out) {
+  const Op& entry = registry().at("cutlass_scaled_fp4_mm");
+  const Arguments inputs = arguments_of(op, accumulator);
+  const oracle::GoldenRun golden = oracle::run_golden(entry, inputs, in_mode(Mode::golden));
+  Judged result{oracle::judge(entry, inputs, golden, {{"out", out}}, {}).outcome};
+  for (const double slack : golden.reference.find("out")->slack) result.slack += slack;
+  return result;
+}
+
+/// As a layer has them: scales about 1.
+ops::CutlassScaledFp4Mm ordinary_call(std::int64_t k) {
+  auto op = fp4_call(4, 64, k, DType::f32, 1.0f);
+  for (const Tensor& own : {op.block_scale_a, op.block_scale_b})
+    for (std::int64_t i = 0; i < own.elements(); ++i)
+      own.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(own.as<std::uint8_t>()[i] % 16 + 0x30);
+  return op;
+}
+
+/// What a unit that is nearly the B200's gives.
+Tensor outputs_of(const ops::CutlassScaledFp4Mm& op, const quant::tensor_core::Fp4Spec& unit) {
+  const std::int64_t m = op.a.size(0), n = op.b.size(0), k = op.a.size(1) * 2;
+  const auto linear = [k](const Tensor& own, std::int64_t rows) {
+    std::vector<std::uint8_t> codes;
+    for (std::int64_t i = 0; i < rows * k / 16; ++i) codes.push_back(own.as<std::uint8_t>()[scale_at(i / (k / 16), i % (k / 16), k)]);
+    return codes;
+  };
+  const std::vector<std::uint8_t> a_scales = linear(op.block_scale_a, m), b_scales = linear(op.block_scale_b, n);
+  Tensor out(DType::f32, {m, n});
+  std::memset(out.data(), 0, static_cast<std::size_t>(out.elements()) * sizeof(float));
+  ops::accumulate(ops::Fp4Rows(unit, {op.a.as<std::uint8_t>(), k / 2, a_scales.data()}, m, k),
+                  ops::Fp4Columns(unit, {op.b.as<std::uint8_t>(), k / 2, b_scales.data()}, n, k), 0, k, out.as<float>(), n);
+  return out;
+}
+
+TEST(Tcgen05Budget, IsFarTighterAndCatchesUnitsThatTheOtherLetsThrough) {
+  const auto op = ordinary_call(7168);
+  const Tensor right = outputs_of(op, quant::tensor_core::sm100_nvf4);
+  EXPECT_TRUE(helpers::same_bits(right, ops::run(op, in_mode(Mode::blackwell)).out));
+  const Judged loose = judged(op, "blocks", right), tight = judged(op, "tcgen05", right);
+  EXPECT_EQ(loose.outcome, oracle::Outcome::pass);
+  EXPECT_EQ(tight.outcome, oracle::Outcome::pass);
+  EXPECT_GT(loose.slack, 20 * tight.slack);
+  RecordProperty("ratio", std::to_string(loose.slack / tight.slack));
+
+  using quant::tensor_core::Fp4Spec;
+  Fp4Spec short_sum = quant::tensor_core::sm100_nvf4, short_addends = short_sum;
+  short_sum.sum_bits = 18;
+  short_addends.addend_bits = 18;
+  for (const Fp4Spec& unit : {short_sum, short_addends}) {
+    const Tensor wrong = outputs_of(op, unit);
+    EXPECT_EQ(judged(op, "blocks", wrong).outcome, oracle::Outcome::pass) << unit.addend_bits << " " << unit.sum_bits;
+    EXPECT_EQ(judged(op, "tcgen05", wrong).outcome, oracle::Outcome::fail) << unit.addend_bits << " " << unit.sum_bits;
+  }
+}
+
+TEST(Tcgen05Budget, TakesWhatTheUnitGivesForAnyScales) {
+  for (const std::int64_t k : {32, 64, 96, 256, 1056, 4096}) {
+    for (const float alpha : {1.0f, -0.37f, 0x1p-100f}) {
+      auto op = fp4_call(4, 96, k, DType::f32, alpha);  // every scale code, signs among them
+      EXPECT_EQ(judged(op, "tcgen05", ops::run(op, in_mode(Mode::blackwell)).out).outcome, oracle::Outcome::pass) << k;
+      // Sums that nearly cancel: the second half of K undoes the first, all but some numbers.
+      for (std::int64_t row = 0; row < 4 && k % 64 == 0; ++row)
+        for (std::int64_t i = 0; i < k / 4; ++i)
+          op.a.as<std::uint8_t>()[row * k / 2 + k / 4 + i] = op.a.as<std::uint8_t>()[row * k / 2 + i] ^ (i % 29 == 3 ? 0x80 : 0x88);
+      for (std::int64_t column = 0; column < 96 && k % 64 == 0; ++column) {
+        std::memcpy(op.b.as<std::uint8_t>() + column * k / 2 + k / 4, op.b.as<std::uint8_t>() + column * k / 2,
+                    static_cast<std::size_t>(k / 4));
+        for (std::int64_t j = 0; j < k / 32; ++j)
+          op.block_scale_b.as<std::uint8_t>()[scale_at(column, k / 32 + j, k)] =
+              op.block_scale_b.as<std::uint8_t>()[scale_at(column, j, k)];
+      }
+      EXPECT_EQ(judged(op, "tcgen05", ops::run(op, in_mode(Mode::blackwell)).out).outcome, oracle::Outcome::pass) << k << " cancelled";
+    }
+  }
 }
 
 // ---- other products

@@ -6,9 +6,11 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "ops/tiles/mma.h"
+#include "ops/tiles/mma_fp4.h"
 #include "tests/quant/step_formats.h"
 
 namespace dodona::steps {
@@ -175,37 +177,30 @@ inline Batch draw(Random& random, const Format& format, int m, int n, Kind kind 
   return batch;
 }
 
-/// d of all m x n steps, as fast as this library has them.
-inline std::vector<float> by_library(const Format& format, const Batch& batch) {
+/// d of all m x n steps, or chains of steps, as fast as this library has them.
+inline std::vector<float> by_library(const Format& format, const Batch& batch, Isa isa = default_isa()) {
   std::vector<float> d(batch.c.size());
-  for (std::size_t i = 0; i < d.size(); ++i) d[i] = std::bit_cast<float>(batch.c[i]);
+  std::memcpy(d.data(), batch.c.data(), d.size() * sizeof(float));
+  const std::int64_t k = format.k();
   if (format.fp4 != nullptr) {
-    const tc::Fp4Rows rows(*format.fp4, {batch.a.data(), format.k() / 2, batch.scale_a.data()}, batch.m, format.k());
-    const tc::Fp4Columns columns(*format.fp4, {batch.b.data(), format.k() / 2, batch.scale_b.data()}, batch.n, format.k());
-    tc::accumulate(rows, columns, 0, format.k(), d.data(), batch.n);
+    const ops::Fp4Rows rows(*format.fp4, {batch.a.data(), k / 2, batch.scale_a.data()}, batch.m, k, isa);
+    const ops::Fp4Columns columns(*format.fp4, {batch.b.data(), k / 2, batch.scale_b.data()}, batch.n, k, isa);
+    ops::accumulate(rows, columns, 0, k, d.data(), batch.n);
     return d;
   }
-  const auto dtype = [](Code code) {
-    return code == Code::bf16 ? DType::bf16 : code == Code::f16 ? DType::f16 : code == Code::e4m3 ? DType::f8_e4m3 : DType::f8_e5m2;
+  const auto operand = [&]<class Operand>(Operand*, Code code, const std::vector<std::uint8_t>& codes,
+                                          const std::vector<std::uint8_t>& scales, std::int64_t lines) {
+    const ops::MmaScales own{scales.empty() ? nullptr : scales.data(), format.scales()};
+    if (code == Code::e2m1) return Operand(*format.unit, tc::SmallFloat::e2m1, codes.data(), lines, k, k, isa, own);
+    const DType type = code == Code::bf16   ? DType::bf16
+                       : code == Code::f16  ? DType::f16
+                       : code == Code::e4m3 ? DType::f8_e4m3
+                                            : DType::f8_e5m2;
+    return Operand(*format.unit, type, codes.data(), lines, k, k, isa, own);
   };
-  if (!format.scaled()) {
-    const ops::MmaRows rows(*format.unit, dtype(format.integers.a), batch.a.data(), batch.m, format.k());
-    const ops::MmaColumns columns(*format.unit, dtype(format.integers.b), batch.b.data(), batch.n, format.k());
-    ops::accumulate(rows, columns, 0, format.k(), d.data(), batch.n);
-    return d;
-  }
-  const auto factors = [&](Code code, const std::vector<std::uint8_t>& codes) {
-    std::vector<tc::Factor> all;
-    for (const std::uint8_t bits : codes) all.push_back(factor_of(format, code, bits));
-    return all;
-  };
-  const std::vector<tc::Factor> a = factors(format.integers.a, batch.a), b = factors(format.integers.b, batch.b);
-  const auto k = static_cast<std::size_t>(format.k());
-  for (std::size_t i = 0; i < static_cast<std::size_t>(batch.m); ++i)
-    for (std::size_t j = 0; j < static_cast<std::size_t>(batch.n); ++j) {
-      float& sum = d[i * static_cast<std::size_t>(batch.n) + j];
-      sum = tc::mma_step(*format.unit, {a.data() + i * k, k}, {b.data() + j * k, k}, sum, batch.scale_a[i], batch.scale_b[j]);
-    }
+  const auto rows = operand(static_cast<ops::MmaRows*>(nullptr), format.integers.a, batch.a, batch.scale_a, batch.m);
+  const auto columns = operand(static_cast<ops::MmaColumns*>(nullptr), format.integers.b, batch.b, batch.scale_b, batch.n);
+  ops::accumulate(rows, columns, 0, k, d.data(), batch.n);
   return d;
 }
 

@@ -15,10 +15,12 @@ TEST_P(RandomSteps, EqualThoseInIntegers) {
     Random random(seed);
     const int m = seed % 2 == 0 ? 32 : 5, n = seed % 2 == 0 ? 48 : 19;
     const Batch batch = draw(random, GetParam(), m, n, seed % 4 == 3 ? Kind::ordinary : Kind::all);
-    const std::vector<float> own = by_library(GetParam(), batch);
     const std::vector<std::uint32_t> expected = by_integers(GetParam(), batch);
-    for (std::size_t i = 0; i < expected.size(); ++i)
-      ASSERT_EQ(std::bit_cast<std::uint32_t>(own[i]), expected[i]) << "seed " << seed << ", step " << i;
+    for (const Isa isa : available_isas()) {
+      const std::vector<float> own = by_library(GetParam(), batch, isa);
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(own[i]), expected[i]) << name(isa) << ", seed " << seed << ", step " << i;
+    }
   }
 }
 
@@ -42,10 +44,10 @@ TEST(RandomSteps, ManyStepsInOneCallAreAChain) {
   };
   const auto a = joined(&Batch::a, m, 32), b = joined(&Batch::b, n, 32), scale_a = joined(&Batch::scale_a, m, 4),
              scale_b = joined(&Batch::scale_b, n, 4);
-  const tc::Fp4Rows rows(*format.fp4, {a.data(), 32 * steps, scale_a.data()}, m, 64 * steps);
-  const tc::Fp4Columns columns(*format.fp4, {b.data(), 32 * steps, scale_b.data()}, n, 64 * steps);
+  const ops::Fp4Rows rows(*format.fp4, {a.data(), 32 * steps, scale_a.data()}, m, 64 * steps);
+  const ops::Fp4Columns columns(*format.fp4, {b.data(), 32 * steps, scale_b.data()}, n, 64 * steps);
   std::vector<float> whole(m * n, 1.0f);
-  tc::accumulate(rows, columns, 0, 64 * steps, whole.data(), n);
+  ops::accumulate(rows, columns, 0, 64 * steps, whole.data(), n);
   std::vector<std::uint32_t> chain(m * n, std::bit_cast<std::uint32_t>(1.0f));
   for (Batch& part : parts) {
     part.c = chain;
@@ -56,18 +58,18 @@ TEST(RandomSteps, ManyStepsInOneCallAreAChain) {
 
 TEST(Fp4Operands, ThatDoNotFitAreRefused) {
   const std::vector<std::uint8_t> codes(128), scales(16, 0x38);
-  const tc::Fp4Codes operand{codes.data(), 32, scales.data()};
-  EXPECT_THROW(tc::Fp4Rows(tc::sm100_nvf4, operand, 1, 40), Error);
-  EXPECT_THROW(tc::Fp4Rows({DType::f8_e4m3, 24}, operand, 1, 48), Error);
-  EXPECT_THROW(tc::Fp4Columns(tc::sm100_mxf4, operand, -1, 64), Error);
-  const tc::Fp4Rows rows(tc::sm100_nvf4, operand, 2, 96);
-  const tc::Fp4Columns columns(tc::sm100_nvf4, operand, 2, 96), longer(tc::sm100_nvf4, operand, 1, 128);
-  std::array<float, tc::mma_lanes> lanes{};
-  EXPECT_NO_THROW(tc::accumulate(rows, 1, columns, 0, 64, 96, lanes));
-  EXPECT_THROW(tc::accumulate(rows, 1, columns, 0, 16, 96, lanes), Error);
-  EXPECT_THROW(tc::accumulate(rows, 2, columns, 0, 0, 96, lanes), Error);
-  EXPECT_THROW(tc::accumulate(rows, 0, columns, 1, 0, 96, lanes), Error);
-  EXPECT_THROW(tc::accumulate(rows, 0, longer, 0, 0, 96, lanes), Error);
+  const ops::Fp4Codes operand{codes.data(), 32, scales.data()};
+  EXPECT_THROW(ops::Fp4Rows(tc::sm100_nvf4, operand, 1, 40), Error);
+  EXPECT_THROW(ops::Fp4Rows({DType::f8_e4m3, 24}, operand, 1, 48), Error);
+  EXPECT_THROW(ops::Fp4Columns(tc::sm100_mxf4, operand, -1, 64), Error);
+  const ops::Fp4Rows rows(tc::sm100_nvf4, operand, 2, 96);
+  const ops::Fp4Columns columns(tc::sm100_nvf4, operand, 2, 96), longer(tc::sm100_nvf4, operand, 1, 128);
+  std::array<float, 4> sums{};
+  EXPECT_NO_THROW(ops::accumulate(rows, columns, 64, 96, sums.data(), 2));
+  EXPECT_THROW(ops::accumulate(rows, columns, 16, 96, sums.data(), 2), Error);
+  EXPECT_THROW(ops::accumulate(rows, columns, 64, 32, sums.data(), 2), Error);
+  EXPECT_THROW(ops::accumulate(rows, columns, 0, 128, sums.data(), 2), Error);
+  EXPECT_THROW(ops::accumulate(rows, longer, 0, 96, sums.data(), 2), Error);
 }
 
 }  // namespace

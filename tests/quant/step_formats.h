@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "quant/e2m1.h"
-#include "quant/tensor_core/fp4.h"
 #include "quant/tensor_core/step.h"
 #include "tests/quant/integer_steps.h"
 

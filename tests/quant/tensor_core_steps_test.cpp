@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "io/safetensors.h"
-#include "ops/tiles/mma.h"
 #include "quant/element.h"
-#include "tests/quant/step_formats.h"
+#include "tests/quant/random_steps.h"
 
 namespace dodona::steps {
 namespace {
@@ -59,26 +58,15 @@ Recording read(const Format& format) {
 }
 
 /// Step s in the first of sixteen lanes.
-std::uint32_t by_lanes(const Recording& recording, std::size_t s) {
-  const Format& format = *recording.format;
+std::uint32_t by_lanes(const Recording& recording, std::size_t s, Isa isa) {
   const Step& step = recording.steps[s];
-  const std::int64_t bytes = recording.a.size(1) * bits(recording.a.dtype()) / 8;
-  const auto* const a = recording.a.as<std::uint8_t>() + static_cast<std::int64_t>(s) * bytes;
-  const auto* const b = recording.b.as<std::uint8_t>() + static_cast<std::int64_t>(s) * bytes;
-  float accumulator = std::bit_cast<float>(step.before);
-  if (format.fp4 != nullptr) {
-    const tc::Fp4Rows rows(*format.fp4, {a, bytes, step.a.scales.data()}, 1, format.k());
-    const tc::Fp4Columns columns(*format.fp4, {b, bytes, step.b.scales.data()}, 1, format.k());
-    tc::accumulate(rows, columns, 0, format.k(), &accumulator, 1);
-  } else {
-    const ops::MmaRows rows(*format.unit, recording.a.dtype(), a, 1, format.k());
-    const ops::MmaColumns columns(*format.unit, recording.b.dtype(), b, 1, format.k());
-    ops::accumulate(rows, columns, 0, format.k(), &accumulator, 1);
-  }
-  return std::bit_cast<std::uint32_t>(accumulator);
-}
-bool has_lanes(const Format& format) {
-  return format.fp4 != nullptr || !format.scaled();
+  const auto line = [s](const Tensor& codes) {
+    const auto bytes = static_cast<std::ptrdiff_t>(codes.size(1) * bits(codes.dtype()) / 8);
+    const auto* const begin = codes.as<std::uint8_t>() + static_cast<std::ptrdiff_t>(s) * bytes;
+    return std::vector<std::uint8_t>(begin, begin + bytes);
+  };
+  const Batch batch{1, 1, line(recording.a), line(recording.b), step.a.scales, step.b.scales, {step.before}};
+  return std::bit_cast<std::uint32_t>(by_library(*recording.format, batch, isa)[0]);
 }
 
 int caught(const Recording& recording, const Rules& rules) {
@@ -95,7 +83,7 @@ TEST_P(TensorCoreSteps, GiveTheRecordedBits) {
   for (std::size_t s = 0; s < recording.steps.size(); ++s) {
     const Step& step = recording.steps[s];
     ASSERT_EQ(by_definition(GetParam(), step.a, step.b, step.before), step.after) << "step " << s;
-    if (has_lanes(GetParam())) ASSERT_EQ(by_lanes(recording, s), step.after) << "step " << s << ", lanes";
+    for (const Isa isa : available_isas()) ASSERT_EQ(by_lanes(recording, s, isa), step.after) << "step " << s << ", " << name(isa);
     ASSERT_EQ(by_integers(GetParam(), step.a, step.b, step.before), step.after) << "step " << s << ", integers";
   }
 }

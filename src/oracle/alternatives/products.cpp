@@ -78,6 +78,7 @@ bool multiply_halves(const Matrices& p, Way way) {
 /// A row of codes and its block scales.
 struct Fp4Row {
   std::vector<float> codes, scales;
+  std::vector<std::uint8_t> scale_codes;
 };
 
 /// `scale_row` counts in a matrix of scales in tiles of 128 x 4.
@@ -86,7 +87,8 @@ Fp4Row fp4_row(const std::uint8_t* codes, const std::uint8_t* scales, std::int64
   for (std::int64_t i = 0; i < k; ++i) row.codes.push_back(quant::e2m1_to_f32(codes[i / 2] >> (i % 2 * 4) & 0xFu));
   for (std::int64_t b = 0; b < k / 16; ++b) {
     const std::int64_t tile = scale_row / 128 * ((k / 16 + 3) / 4) + b / 4;
-    row.scales.push_back(quant::e4m3_to_f32(scales[tile * 512 + scale_row % 32 * 16 + scale_row % 128 / 32 * 4 + b % 4]));
+    row.scale_codes.push_back(scales[tile * 512 + scale_row % 32 * 16 + scale_row % 128 / 32 * 4 + b % 4]);
+    row.scales.push_back(quant::e4m3_to_f32(row.scale_codes.back()));
   }
   return row;
 }
@@ -117,12 +119,38 @@ float fp4_tensor_core_sum(const Fp4Row& a, const Fp4Row& b) {
   return sum;
 }
 
+/// The unit of a B200, step by step.
+float tcgen05_sum(const Fp4Row& a, const Fp4Row& b) {
+  float sum = 0;
+  for (std::size_t begin = 0; begin < a.codes.size(); begin += 64) {
+    std::int8_t numbers[2][64] = {};
+    std::uint8_t scales[2][4] = {};
+    for (std::size_t i = begin; i < std::min(begin + 64, a.codes.size()); ++i) {
+      numbers[0][i - begin] = static_cast<std::int8_t>(2 * a.codes[i]);
+      numbers[1][i - begin] = static_cast<std::int8_t>(2 * b.codes[i]);
+      scales[0][(i - begin) / 16] = a.scale_codes[i / 16];
+      scales[1][(i - begin) / 16] = b.scale_codes[i / 16];
+    }
+    sum = hw::fp4_step(hw::sm100_nvf4, {numbers[0], scales[0]}, {numbers[1], scales[1]}, sum);
+  }
+  return sum;
+}
+
+using Fp4Sum = float (*)(const Fp4Row&, const Fp4Row&);
+/// How a way adds; nullptr where the recipe's kernel does not add like that: other orders than its own are other kernels.
+Fp4Sum fp4_sum_of(const Call& call) {
+  if (call.way == Way::tensor_core) return call.is("accumulator", "tcgen05") ? tcgen05_sum : fp4_tensor_core_sum;
+  if (call.is("accumulator", "tcgen05")) return nullptr;
+  if (call.way == Way::strided) return [](const Fp4Row& a, const Fp4Row& b) { return fp4_sum(a, b, Way::strided); };
+  return [](const Fp4Row& a, const Fp4Row& b) { return fp4_sum(a, b, Way::reversed); };
+}
+
 /// Rows of `a` with columns of one weight; `first` counts rows of the output.
-void multiply_fp4(const std::vector<Fp4Row>& a, const std::vector<Fp4Row>& b, float alpha, const Tensor& out, std::int64_t first, Way way) {
+void multiply_fp4(const std::vector<Fp4Row>& a, const std::vector<Fp4Row>& b, float alpha, const Tensor& out, std::int64_t first,
+                  Fp4Sum sum) {
   for (std::size_t i = 0; i < a.size(); ++i)
     for (std::size_t j = 0; j < b.size(); ++j) {
-      const float sum = way == Way::tensor_core ? fp4_tensor_core_sum(a[i], b[j]) : fp4_sum(a[i], b[j], way);
-      store(out, (first + static_cast<std::int64_t>(i)) * out.size(1) + static_cast<std::int64_t>(j), alpha * sum);
+      store(out, (first + static_cast<std::int64_t>(i)) * out.size(1) + static_cast<std::int64_t>(j), alpha * sum(a[i], b[j]));
     }
 }
 
@@ -306,15 +334,19 @@ bool fp8_blockwise_scaled_mm(const Call& call) {
 }
 
 bool cutlass_scaled_fp4_mm(const Call& call) {
+  const Fp4Sum sum = fp4_sum_of(call);
+  if (sum == nullptr) return false;
   const Tensor &a = call.tensor("a"), &b = call.tensor("b"), &out = call.tensor("out");
   const std::int64_t k = a.size(1) * 2;
   multiply_fp4(fp4_rows(a.as<std::uint8_t>(), call.tensor("block_scale_a").as<std::uint8_t>(), 0, a.size(0), k),
                fp4_rows(b.as<std::uint8_t>(), call.tensor("block_scale_b").as<std::uint8_t>(), 0, b.size(0), k),
-               floats(call.tensor("alpha"))[0], out, 0, call.way);
+               floats(call.tensor("alpha"))[0], out, 0, sum);
   return true;
 }
 
 bool cutlass_fp4_group_mm(const Call& call) {
+  const Fp4Sum sum = fp4_sum_of(call);
+  if (sum == nullptr) return false;
   const auto whole = [&](const char* name) {
     return call.find(name) != nullptr ? integers(call.tensor(name)) : std::vector<std::int64_t>{};
   };
@@ -333,7 +365,7 @@ bool cutlass_fp4_group_mm(const Call& call) {
       multiply_fp4(
           fp4_rows(a.as<std::uint8_t>() + first * k / 2, call.tensor("a_blockscale").as<std::uint8_t>(), scale_row, rows, k),
           fp4_rows(b.as<std::uint8_t>() + e * n * k / 2, b_scales.as<std::uint8_t>() + e * b_scales.size(1) * b_scales.size(2), 0, n, k),
-          alphas[at], call.tensor("out"), first, call.way);
+          alphas[at], call.tensor("out"), first, sum);
     scale_row += (rows + 127) / 128 * 128;
   }
   return true;

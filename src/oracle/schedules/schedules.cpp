@@ -17,13 +17,13 @@ const AttrValue& value_of(const AttrSpec& spec, const Arguments& inputs) {
   return given != nullptr ? *given : spec.default_value;
 }
 
-/// The values to try of a recipe attribute: the call's own first.
+/// The values to try of a recipe attribute: the call's own first. One that only a budget follows makes no other bits.
 std::vector<AttrValue> values_of(const AttrSpec& spec, const Arguments& inputs) {
   std::vector<AttrValue> values{value_of(spec, inputs)};
   const auto add = [&](AttrValue value) {
     if (to_string(value) != to_string(values.front())) values.push_back(std::move(value));
   };
-  if (!spec.recipe) return values;
+  if (!spec.recipe || spec.ignored) return values;
   for (const std::string& choice : spec.choices) add(choice);
   if (std::holds_alternative<bool>(spec.default_value)) add(false), add(true);
   if (std::holds_alternative<std::int64_t>(spec.default_value) && spec.maximum - spec.minimum < most_values)

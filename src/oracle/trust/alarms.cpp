@@ -48,7 +48,7 @@ std::int64_t drawn_size(Draws& draws, const OpSchema& schema, const std::string&
 
 void draw_attributes(Draws& draws, const OpSchema& schema, CaseLine& line) {
   for (const AttrSpec& spec : schema.attrs) {
-    if (spec.ignored || !draws.one_in(2)) continue;
+    if ((spec.ignored && !spec.recipe) || !draws.one_in(2)) continue;
     if (!spec.choices.empty()) line.attrs.set_attr(spec.name, spec.choices[draws.below(spec.choices.size())]);
     if (!spec.dtypes.empty()) line.attrs.set_attr(spec.name, std::string(name(spec.dtypes[draws.below(spec.dtypes.size())])));
     if (std::holds_alternative<bool>(spec.default_value)) line.attrs.set_attr(spec.name, draws.one_in(2));
