@@ -1,7 +1,7 @@
 #include "ops/softmax/attend.h"
 
 #include <algorithm>
-#include <limits>
+#include <array>
 #include <vector>
 
 #include "core/threads.h"
@@ -60,8 +60,13 @@ class FastAttention {
 
  private:
   std::int64_t splits_of(std::int64_t row) const { return ceil_div(call_.visible(row), attend_split); }
-  std::int64_t heads_of(std::int64_t block) const { return std::min(cut_.heads, call_.heads - block * cut_.heads); }
-  std::int64_t lanes_of(std::int64_t block) const { return ceil_div(heads_of(block), 16) * 16; }
+  /// Of a block of the row's queries; none where the row has fewer than others.
+  std::int64_t heads_of(std::int64_t row, std::int64_t block) const {
+    return std::max<std::int64_t>(0, std::min(cut_.heads, call_.queries_of(row) - block * cut_.heads));
+  }
+  std::int64_t lanes_of(std::int64_t row, std::int64_t block) const { return ceil_div(heads_of(row, block), 16) * 16; }
+  /// Whether some queries see fewer keys than others.
+  bool masked(std::int64_t row) const { return call_.visible_to(row, 0) < call_.visible(row); }
   std::int64_t partial_floats() const { return attend_partial_floats(cut_.heads, call_.value_width); }
   std::int64_t scratch_floats() const {
     return attend_scratch_floats(cut_.heads, call_.key_width, call_.values_in_keys ? 0 : call_.value_width);
@@ -70,7 +75,7 @@ class FastAttention {
 
   void add_row(Wave& wave, std::int64_t row) const {
     for (std::int64_t block = 0; block < cut_.blocks; ++block)
-      for (std::int64_t split = 0; split < splits_of(row); ++split) wave.units.push_back({row, block, split});
+      for (std::int64_t split = 0; split < splits_of(row) && heads_of(row, block) > 0; ++split) wave.units.push_back({row, block, split});
   }
 
   void run(const Wave& wave) {
@@ -92,14 +97,22 @@ class FastAttention {
     call_.list(unit.row, first, count, keys, values);
     QueryParts queries = call_.queries(unit.row);
     for (QueryPart& part : queries) part.first_head += unit.block * cut_.heads * part.head_stride;
+    const std::int64_t heads_here = heads_of(unit.row, unit.block);
+    std::array<std::int32_t, attend_most_heads> visible;
+    visible.fill(static_cast<std::int32_t>(count));
+    for (std::int64_t h = 0; h < heads_here && masked(unit.row); ++h) {
+      const std::int64_t seen = call_.visible_to(unit.row, unit.block * cut_.heads + h) - first;
+      visible[static_cast<std::size_t>(h)] = static_cast<std::int32_t>(std::clamp<std::int64_t>(seen, 0, count));
+    }
     dispatch<AttendUnitKernel>(exec_.isa, AttendUnit{.queries = queries,
-                                                     .heads = heads_of(unit.block),
-                                                     .lanes = lanes_of(unit.block),
+                                                     .heads = heads_here,
+                                                     .lanes = lanes_of(unit.row, unit.block),
                                                      .key_width = call_.key_width,
                                                      .value_width = call_.value_width,
                                                      .keys = keys,
                                                      .values = values,
                                                      .key_count = count,
+                                                     .visible = visible.front() < count ? visible.data() : nullptr,
                                                      .type = call_.type,
                                                      .sigma = sigma_of(call_),
                                                      .partial = partial_of(index),
@@ -111,7 +124,7 @@ class FastAttention {
     std::vector<std::int64_t> first_unit(static_cast<std::size_t>(wave.end - wave.first) + 1);
     for (std::int64_t row = wave.first; row < wave.end; ++row) {
       const auto i = static_cast<std::size_t>(row - wave.first);
-      first_unit[i + 1] = first_unit[i] + cut_.blocks * splits_of(row);
+      first_unit[i + 1] = first_unit[i] + ceil_div(call_.queries_of(row), cut_.heads) * splits_of(row);
     }
     parallel_for(exec_.threads, tasks, static_cast<double>(call_.value_width * cut_.heads), [&](std::int64_t task) {
       const std::int64_t row = wave.first + task / cut_.blocks, block = task % cut_.blocks;
@@ -120,28 +133,32 @@ class FastAttention {
   }
 
   void merge_row(std::int64_t row, std::int64_t block, std::int64_t unit) const {
-    const std::int64_t head = row * call_.heads + block * cut_.heads, heads = heads_of(block);
+    const std::int64_t heads = heads_of(row, block), first = block * cut_.heads;
+    const std::int64_t head = call_.out_row(row) + first * call_.out_step;
     const int bytes = bits(call_.out.dtype()) / 8;
-    if (call_.visible(row) == 0) {
-      for (std::int64_t h = head; h < head + heads; ++h) {
-        std::byte* const out = row_begin_mutable(call_.out, h, bytes);
-        std::fill(out, out + call_.value_width * bytes, std::byte{0});
-        if (call_.lse.defined()) call_.lse.as<float>()[h] = -std::numeric_limits<float>::infinity();
-      }
-      return;
+    if (heads == 0) return;
+    std::byte* const out = row_begin_mutable(call_.out, head, bytes);
+    const std::int64_t out_stride = heads > 1 ? row_begin_mutable(call_.out, head + call_.out_step, bytes) - out : 0;
+    float* const lse = call_.lse.defined() ? call_.lse.as<float>() + call_.lse_row(row) + first * call_.lse_step : nullptr;
+    if (call_.visible(row) > 0)
+      dispatch<AttendMergeKernel>(exec_.isa, AttendMerge{.partials = partial_of(unit),
+                                                         .stride = partial_floats(),
+                                                         .splits = splits_of(row),
+                                                         .heads = heads,
+                                                         .lanes = lanes_of(row, block),
+                                                         .value_width = call_.value_width,
+                                                         .type = call_.type,
+                                                         .out_type = call_.out.dtype(),
+                                                         .out_scale = static_cast<float>(call_.out_scale),
+                                                         .out = out,
+                                                         .out_stride = out_stride,
+                                                         .lse = lse,
+                                                         .lse_stride = call_.lse_step,
+                                                         .natural_lse = call_.natural_lse});
+    for (std::int64_t h = 0; h < heads && call_.visible_to(row, first + h) == 0; ++h) {
+      std::fill_n(out + h * out_stride, call_.value_width * bytes, std::byte{0});
+      if (lse != nullptr) lse[h * call_.lse_step] = static_cast<float>(call_.lse_of_none);
     }
-    dispatch<AttendMergeKernel>(exec_.isa, AttendMerge{.partials = partial_of(unit),
-                                                       .stride = partial_floats(),
-                                                       .splits = splits_of(row),
-                                                       .heads = heads,
-                                                       .lanes = lanes_of(block),
-                                                       .value_width = call_.value_width,
-                                                       .type = call_.type,
-                                                       .out_type = call_.out.dtype(),
-                                                       .out_scale = static_cast<float>(call_.out_scale),
-                                                       .out = row_begin_mutable(call_.out, head, bytes),
-                                                       .out_stride = call_.out.stride(-2) * bytes,
-                                                       .lse = call_.lse.defined() ? call_.lse.as<float>() + head : nullptr});
   }
 
   const Attention& call_;

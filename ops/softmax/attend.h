@@ -1,10 +1,12 @@
 // Attention in fast mode: the units that its work is cut into.
 //
-// The keys of a row are cut into splits of attend_split keys and these into blocks of attend_block keys. Heads lie in lanes, so that a
-// head's bits depend neither on how many share a vector, nor on the batch, nor on the threads:
+// The queries of a row lie in lanes; they are called heads here, whatever they are. The keys of a row are cut into splits of attend_split
+// keys and these into blocks of attend_block keys. Heads lie in lanes, so that a head's bits depend neither on how many share a vector, nor
+// on the batch, nor on the threads:
 //     s[j]  = z[j] * sigma, z one chain of fma over the key's elements; sigma = fl32(scale * log2 e)
 //     m     = max(m, block's s);  p[j] = exp2(s[j] - m), times 256 for e4m3;  p is rounded to the values' type for its products alone
 //     l     = fma(l, a, sum of p in the block), a = exp2(m_before - m);  o = o * a, then one chain of fma over the block's keys
+// A query that does not see all keys of a block takes nothing of those that it does not see, whatever they hold.
 // Splits are merged in order, o = sum of exp2(m_split - max m) * o_split and l likewise, and out = o * (1/l * out_scale).
 #pragma once
 
@@ -29,6 +31,7 @@ struct AttendUnit {
   const std::byte* const* keys;         ///< rows of key_width
   const std::byte* const* values;       ///< rows of value_width; nullptr where they begin those of the keys
   std::int64_t key_count;
+  const std::int32_t* visible;  ///< for each lane how many of the keys it sees, rising; nullptr: all
   DType type;
   float sigma;
   float* partial;  ///< m[lanes], l[lanes], o[value_width][lanes]
@@ -55,7 +58,9 @@ struct AttendMerge {
   float out_scale;
   std::byte* out;
   std::int64_t out_stride;  ///< bytes from head to head
-  float* lse;               ///< one per head, or nullptr
+  float* lse;               ///< of the first head, or nullptr
+  std::int64_t lse_stride;  ///< from head to head
+  bool natural_lse;         ///< lse * fl32(ln 2) in its place
 };
 struct AttendMergeKernel {
   template <class Tier>

@@ -121,31 +121,41 @@ DODONA_INLINE void multiply_all(Product p, std::int64_t rows, const Each& each) 
 
 // ---- one block of keys
 
+/// Whether lanes see the key: their counts are rising.
+DODONA_INLINE mask16 sees(const std::int32_t* visible, std::int64_t key) {
+  return i32x16::splat(static_cast<std::int32_t>(key)) < i32x16::load(visible);
+}
+
 /// The scores of a block times sigma, the new maximum, the weights rounded for their products, and the sum of the unrounded ones.
-/// `factor` becomes what earlier sums are to be multiplied with.
-template <class Lanes>
-void weigh(float* scores, std::int64_t keys, const AttendUnit& unit, bool first, float* factor) {
+/// `factor` becomes what earlier sums are to be multiplied with. The weights of keys that a lane does not see are 0.
+template <class Lanes, bool masked>
+void weigh(float* scores, std::int64_t begin, std::int64_t keys, const AttendUnit& unit, float* factor) {
   const f32x16 sigma = f32x16::splat(unit.sigma), offset = f32x16::splat(weight_exponent(unit.type));
+  const f32x16 lowest = f32x16::splat(-__builtin_inff());
+  const bool first = begin == 0;
   float* const maxima = unit.partial;
   float* const sums = maxima + unit.lanes;
   for (std::int64_t lane = 0; lane < unit.lanes; lane += 16) {
-    const f32x16 before = first ? f32x16::splat(-__builtin_inff()) : f32x16::load(maxima + lane);
+    const f32x16 before = first ? lowest : f32x16::load(maxima + lane);
     f32x16 largest = before;
     for (std::int64_t j = 0; j < keys; ++j) {
       float* const p = scores + j * unit.lanes + lane;
-      const f32x16 s = f32x16::load(p) * sigma;
+      f32x16 s = f32x16::load(p) * sigma;
+      if (masked) s = select(sees(unit.visible + lane, begin + j), s, lowest);
       s.store(p);
       largest = max(s, largest);
     }
+    // Lanes that see no key yet: exp2 of -inf less 0.
+    const f32x16 about = masked ? select(largest == lowest, f32x16::zero(), largest) : largest;
     f32x16 sum = f32x16::zero();
     for (std::int64_t j = 0; j < keys; ++j) {
       float* const p = scores + j * unit.lanes + lane;
-      const f32x16 weight = exp2((f32x16::load(p) - largest) + offset);
+      const f32x16 weight = exp2((f32x16::load(p) - about) + offset);
       sum = sum + weight;
       Lanes::round(weight).store(p);
     }
     if (!first) {
-      const f32x16 a = exp2(before - largest);
+      const f32x16 a = exp2(before - about);
       a.store(factor + lane);
       sum = fma(f32x16::load(sums + lane), a, sum);
     }
@@ -154,8 +164,42 @@ void weigh(float* scores, std::int64_t keys, const AttendUnit& unit, bool first,
   }
 }
 
+/// What multiply_all does with the values of keys that not all lanes see: `sums` of lanes stay as they are where a key is not seen.
+/// `scale`: the sums are multiplied by `factor` first, or with none before are zero.
+void add_seen(const AttendUnit& unit, const float* values, std::int64_t stride, const float* weights, std::int64_t first_key,
+              std::int64_t keys, Start start, const float* factor) {
+  constexpr std::int64_t together = 4;
+  for (std::int64_t lane = 0; lane < unit.lanes; lane += 16) {
+    const std::int32_t* const visible = unit.visible + lane;
+    const std::int64_t seen = visible[15] - first_key < keys ? visible[15] - first_key : keys;
+    for (std::int64_t column = 0; column < unit.value_width; column += together) {
+      float* const sums = unit.partial + (2 + column) * unit.lanes + lane;
+      f32x16 sum[together];
+#pragma GCC unroll 4
+      for (std::int64_t i = 0; i < together; ++i) {
+        sum[i] = start == Start::zero ? f32x16::zero() : f32x16::load(sums + i * unit.lanes);
+        if (start == Start::scaled) sum[i] = sum[i] * f32x16::load(factor + lane);
+      }
+      for (std::int64_t j = 0; j < seen; ++j) {
+        const mask16 here = sees(visible, first_key + j);
+        const f32x16 weight = f32x16::load(weights + j * unit.lanes + lane);
+#pragma GCC unroll 4
+        for (std::int64_t i = 0; i < together; ++i)
+          sum[i] = select(here, fma(f32x16::splat(values[j * stride + column + i]), weight, sum[i]), sum[i]);
+      }
+#pragma GCC unroll 4
+      for (std::int64_t i = 0; i < together; ++i) sum[i].store(sums + i * unit.lanes);
+    }
+  }
+}
+
 DODONA_INLINE void fetch_row(const std::byte* row, std::int64_t bytes) {
   for (std::int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(row + line);
+}
+
+DODONA_INLINE std::int64_t seen_by_all(const AttendUnit& unit, std::int64_t begin, std::int64_t count) {
+  const std::int64_t seen = unit.visible[0] - begin;
+  return seen < 0 ? 0 : seen < count ? seen : count;
 }
 
 template <class Lanes>
@@ -193,10 +237,22 @@ void attend(const AttendUnit unit) {
         if (separate) fetch_row(unit.values[next], unit.value_width * Lanes::bytes);
       });
     }
-    weigh<Lanes>(scores, count, unit, begin == 0, factor);
-    const Product<Known<1>, std::int64_t> product{
-        {values, scores, count, {}, value_stride, lanes}, {{sums, lanes}, begin == 0 ? Start::zero : Start::scaled, factor}, lanes};
-    multiply_all(product, unit.value_width, [](std::int64_t) {});
+    // Keys that all lanes see, and behind them those that some do.
+    const std::int64_t by_all = unit.visible == nullptr ? count : seen_by_all(unit, begin, count);
+    if (by_all == count) {
+      weigh<Lanes, false>(scores, begin, count, unit, factor);
+    } else {
+      weigh<Lanes, true>(scores, begin, count, unit, factor);
+    }
+    Start start = begin == 0 ? Start::zero : Start::scaled;
+    if (by_all > 0) {
+      const Product<Known<1>, std::int64_t> product{
+          {values, scores, by_all, {}, value_stride, lanes}, {{sums, lanes}, start, factor}, lanes};
+      multiply_all(product, unit.value_width, [](std::int64_t) {});
+      start = Start::sums;
+    }
+    if (by_all < count)
+      add_seen(unit, values + by_all * value_stride, value_stride, scores + by_all * lanes, begin + by_all, count - by_all, start, factor);
   }
 }
 
@@ -218,8 +274,10 @@ DODONA_INLINE f32x16 merge_weights(const AttendMerge& m, std::int64_t lane) {
     weight.store(p);
   }
   if (m.lse != nullptr) {
-    const f32x16 lse = largest + (log2(total) - f32x16::splat(weight_exponent(m.type)));
-    canonical_nan(lse).store_partial(m.lse + lane, m.heads - lane);
+    float lse[16];
+    const f32x16 base_2 = largest + (log2(total) - f32x16::splat(weight_exponent(m.type)));
+    canonical_nan(m.natural_lse ? base_2 * f32x16::splat(0x1.62e430p-1f) : base_2).store(lse);
+    for (std::int64_t i = 0; i < 16 && lane + i < m.heads; ++i) m.lse[(lane + i) * m.lse_stride] = lse[i];
   }
   return (f32x16::splat(1.0f) / total) * f32x16::splat(m.out_scale);
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "core/threads.h"
@@ -13,13 +12,14 @@
 namespace dodona::ops {
 namespace {
 
-/// Heads of one row, taken together so that each key and value is widened once for all of them.
+/// Queries of one row, taken together so that each key and value is widened once for all of them.
 class GoldenHeads {
  public:
   GoldenHeads(const Attention& call, std::int64_t row, std::int64_t first, std::int64_t count)
       : call_(call), row_(row), weights_(static_cast<std::size_t>(count)) {
     const QueryParts parts = call.queries(row);
     for (std::int64_t h = first; h < first + count; ++h) {
+      visible_.push_back(call.visible_to(row, h));
       std::vector<double>& query = queries_.emplace_back(static_cast<std::size_t>(call.key_width));
       double* to = query.data();
       for (const QueryPart& part : parts) {
@@ -33,15 +33,18 @@ class GoldenHeads {
   void weigh(bool judged) {
     // The scale that kernels are given is the fp32 one.
     const double scale = static_cast<float>(call_.scale);
-    for_each_row([&](std::int64_t, const double* key, const double*) {
-      for (std::size_t h = 0; h < weights_.size(); ++h) weights_[h].add_key(queries_[h].data(), key, call_.key_width, scale);
+    for_each_row([&](std::int64_t j, const double* key, const double*) {
+      for (std::size_t h = 0; h < weights_.size(); ++h)
+        if (j < visible_[h]) weights_[h].add_key(queries_[h].data(), key, call_.key_width, scale);
     });
     for (HeadWeights& head : weights_) {
+      if (head.z.empty()) continue;
       head.softmax(scale);
       if (judged) head.bound(scale, call_.key_width, call_.type);
     }
   }
 
+  bool sees_none(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].z.empty(); }
   const Bounded& lse(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].lse; }
 
   /// The weighted sums of the values, head after head, and their slack when someone judges.
@@ -79,26 +82,27 @@ class GoldenHeads {
         magnitudes[h * width + i] += most * magnitude;
       }
     });
-    const auto count = static_cast<double>(call_.visible(row_));
-    for (std::size_t i = 0; i < exact.size(); ++i)
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      const auto count = static_cast<double>(visible_[i / width]);
       slack[i] += f32_eps * ((1.25 * count + 16) * magnitudes[i] + (count + 8) * std::fabs(exact[i]));
+    }
     return slack;
   }
 
   template <class Body>
   void for_each_value(const Body& body) const {
     for_each_row([&](std::int64_t j, const double*, const double* value) {
-      for (std::size_t h = 0; h < weights_.size(); ++h) body(h, static_cast<std::size_t>(j), value);
+      for (std::size_t h = 0; h < weights_.size(); ++h)
+        if (j < visible_[h]) body(h, static_cast<std::size_t>(j), value);
     });
   }
 
-  /// body(number, key, value) for the keys that the row sees, widened.
+  /// body(number, key, value) for the keys that the last query sees, widened.
   template <class Body>
   void for_each_row(const Body& body) const {
     std::vector<double> key(static_cast<std::size_t>(call_.key_width));
     std::vector<double> value(static_cast<std::size_t>(call_.values_in_keys ? 0 : call_.value_width));
-    const std::int64_t count = call_.visible(row_);
-    for (std::int64_t j = 0; j < count; ++j) {
+    for (std::int64_t j = 0; j < visible_.back(); ++j) {
       const std::byte *key_at = nullptr, *value_at = nullptr;
       call_.list(row_, j, 1, &key_at, &value_at);
       quant::to_f64(call_.type, key_at, key.data(), call_.key_width);
@@ -110,6 +114,7 @@ class GoldenHeads {
   const Attention& call_;
   std::int64_t row_;
   std::vector<HeadWeights> weights_;
+  std::vector<std::int64_t> visible_;
   std::vector<std::vector<double>> queries_;
 };
 
@@ -119,22 +124,26 @@ struct GoldenOutputs {
 
 void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, std::int64_t row, std::int64_t first, std::int64_t count,
                   WeightSum sum) {
-  const std::int64_t begin = row * call.heads + first, width = call.value_width;
-  if (call.visible(row) == 0) {
-    for (std::int64_t i = begin * width; i < (begin + count) * width; ++i) to.out.put(i, {0.0});
-    for (std::int64_t h = begin; call.lse.defined() && h < begin + count; ++h) to.lse.put(h, {-std::numeric_limits<double>::infinity()});
-    return;
-  }
+  const std::int64_t width = call.value_width;
   GoldenHeads heads(call, row, first, count);
   heads.weigh(judged);
   const std::vector<Bounded> sums = heads.sums(judged, sum);
   const double out_scale = static_cast<float>(call.out_scale);
-  for (std::int64_t i = 0; i < count * width; ++i) {
-    Bounded value = sums[static_cast<std::size_t>(i)] * out_scale;
-    value.open = value.open || std::isinf(value.exact);
-    to.out.put(begin * width + i, value);
+  for (std::int64_t h = 0; h < count; ++h) {
+    const std::int64_t place = call.out_row(row) + (first + h) * call.out_step;
+    const bool none = heads.sees_none(h);
+    for (std::int64_t i = 0; i < width; ++i) {
+      Bounded value = none ? Bounded{0.0} : sums[static_cast<std::size_t>(h * width + i)] * out_scale;
+      value.open = value.open || std::isinf(value.exact);
+      to.out.put(place * width + i, value);
+    }
+    if (!call.lse.defined()) continue;
+    const std::int64_t number = call.lse_row(row) + (first + h) * call.lse_step;
+    constexpr double ln_2 = 0.6931471805599453;
+    // The natural logarithm: one product more, or another function in its place.
+    const Bounded lse = none ? Bounded{call.lse_of_none} : call.natural_lse ? rounded_f32(heads.lse(h) * ln_2) : heads.lse(h);
+    to.lse.put(number, lse);
   }
-  for (std::int64_t h = 0; call.lse.defined() && h < count; ++h) to.lse.put(begin + h, heads.lse(h));
 }
 
 }  // namespace
@@ -146,15 +155,16 @@ void attention_golden(const Attention& call, WeightSum sum, const Exec& exec, Re
   constexpr std::int64_t together = 8;
   const std::int64_t blocks = quant::ceil_div(call.heads, together);
   parallel_for(exec.threads, call.rows * blocks, 1e6, [&](std::int64_t task) {
-    const std::int64_t first = task % blocks * together;
-    golden_heads(call, to, reference != nullptr, task / blocks, first, std::min(together, call.heads - first), sum);
+    const std::int64_t first = task % blocks * together, count = std::min(together, call.queries_of(task / blocks) - first);
+    if (count > 0) golden_heads(call, to, reference != nullptr, task / blocks, first, count, sum);
   });
 }
 
 double attention_flops(const Attention& call) {
   double keys = 0;
-  for (std::int64_t row = 0; row < call.rows; ++row) keys += static_cast<double>(call.visible(row));
-  return 2.0 * keys * static_cast<double>(call.heads * (call.key_width + call.value_width));
+  for (std::int64_t row = 0; row < call.rows; ++row)
+    for (std::int64_t q = 0; q < call.queries_of(row); ++q) keys += static_cast<double>(call.visible_to(row, q));
+  return 2.0 * keys * static_cast<double>(call.key_width + call.value_width);
 }
 
 }  // namespace dodona::ops

@@ -1,13 +1,15 @@
 // Attention to rows of keys and values in memory, as golden and fast mode take it: an op says what lies where, and nothing else.
 //
-// A row is one query token's heads that share their keys. With the keys that it sees
+// A row is some queries that share their keys: the heads of one token, or one head of tokens that follow each other. With the keys that it
+// sees a query has
 //     z[j] = q . k[j],   p = softmax(scale * z),   out = out_scale * sum over j of p[j] * v[j].
-// Masks, causal or any other, are the keys that a row does not list.
+// Masks are the keys that a row does not list, and of those that it lists a query may see the first ones alone, as causal masks have it.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "dodona/exec.h"
 #include "dodona/op.h"
@@ -15,7 +17,7 @@
 
 namespace dodona::ops {
 
-/// Columns of the queries of one row: `width` of them, a multiple of 16, head after head.
+/// Columns of the queries of one row: `width` of them, a multiple of 16, query after query.
 struct QueryPart {
   const std::byte* first_head = nullptr;
   std::int64_t head_stride = 0;  ///< bytes
@@ -26,17 +28,27 @@ using QueryParts = std::array<QueryPart, 2>;
 
 class Attention {
  public:
-  std::int64_t rows = 0, heads = 0;
-  std::int64_t key_width = 0, value_width = 0;  ///< elements, multiples of 16
-  bool values_in_keys = false;                  ///< a value is the beginning of its key
-  DType type = DType::bf16;                     ///< of queries, keys and values
-  double scale = 1, out_scale = 1;              ///< narrowed to fp32, as kernels take them
-  Tensor out;                                   ///< rows*heads rows of value_width, inner stride 1
-  Tensor lse;                                   ///< f32, rows*heads, contiguous: log2 of the sum of exp(scale * z); may be undefined
+  std::int64_t rows = 0, heads = 0;                               ///< heads: queries of a row, at most
+  std::int64_t key_width = 0, value_width = 0;                    ///< elements, multiples of 16
+  bool values_in_keys = false;                                    ///< a value is the beginning of its key
+  DType type = DType::bf16;                                       ///< of queries, keys and values
+  double scale = 1, out_scale = 1;                                ///< narrowed to fp32, as kernels take them
+  Tensor out;                                                     ///< rows of value_width, inner stride 1, equally far apart
+  Tensor lse;                                                     ///< f32, contiguous: log2 of the sum of exp(scale * z); may be undefined
+  std::int64_t out_step = 1, lse_step = 1;                        ///< rows of out, and numbers of lse, from one query of a row to the next
+  bool natural_lse = false;                                       ///< the natural logarithm in its place
+  double lse_of_none = -std::numeric_limits<double>::infinity();  ///< of a query that sees no key
 
   virtual ~Attention() = default;
-  /// Keys that the row sees. Without any it gives zeros and -inf.
+  /// Keys that the row lists.
   virtual std::int64_t visible(std::int64_t row) const = 0;
+  /// So many of them a query of the row sees, the first ones; those behind it no fewer. Without any it gives zeros and -inf.
+  virtual std::int64_t visible_to(std::int64_t row, std::int64_t) const { return visible(row); }
+  /// Queries of the row.
+  virtual std::int64_t queries_of(std::int64_t) const { return heads; }
+  /// Row of `out`, and number in `lse`, of the row's first query.
+  virtual std::int64_t out_row(std::int64_t row) const { return row * heads; }
+  virtual std::int64_t lse_row(std::int64_t row) const { return out_row(row); }
   virtual QueryParts queries(std::int64_t row) const = 0;
   /// Addresses of `count` of these keys from number `first` on, and unless values_in_keys of their values.
   virtual void list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys, const std::byte** values) const = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "dodona/error.h"
@@ -20,11 +21,20 @@ MlaAttention::MlaAttention(const MlaDecode& decode) : decode_(decode) {
   out_scale = decode.out_scale;
   out = decode.out;
   lse = decode.lse;
+  if (!decode.flash_mla) return;
+  natural_lse = true;
+  lse_step = decode.q_nope.size(1);
+  lse_of_none = std::numeric_limits<double>::infinity();
+}
+
+std::int64_t MlaAttention::lse_row(std::int64_t row) const {
+  const std::int64_t queries = decode_.q_nope.size(1);
+  return decode_.flash_mla ? row / queries * heads * queries + row % queries : out_row(row);
 }
 
 std::int64_t MlaAttention::visible(std::int64_t row) const {
   const std::int64_t queries = decode_.q_nope.size(1), length = decode_.seq_lens.as<std::int32_t>()[row / queries];
-  return std::max<std::int64_t>(0, length - queries + 1 + row % queries);
+  return decode_.causal ? std::max<std::int64_t>(0, length - queries + 1 + row % queries) : length;
 }
 
 QueryParts MlaAttention::queries(std::int64_t row) const {

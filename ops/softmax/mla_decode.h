@@ -21,6 +21,8 @@ struct MlaDecode {
   Tensor out;           ///< B*Q*N rows of 512 in this order, inner stride 1
   Tensor lse;           ///< f32, B*Q*N, contiguous: log2 of the sum of exp(scale * z); may be undefined
   double scale = 1, out_scale = 1;
+  bool causal = true;      ///< else every query sees all rows of its request
+  bool flash_mla = false;  ///< lse is natural, [B, N, Q], and inf for a query that sees no key
 };
 
 class MlaAttention final : public Attention {
@@ -30,6 +32,7 @@ class MlaAttention final : public Attention {
   std::int64_t visible(std::int64_t row) const override;
   QueryParts queries(std::int64_t row) const override;
   void list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys, const std::byte** values) const override;
+  std::int64_t lse_row(std::int64_t row) const override;
 
   /// The tokens of all sequences, and the queries.
   double bytes_read() const;

@@ -1,0 +1,59 @@
+#include "ops/softmax/ragged.h"
+
+#include <algorithm>
+
+namespace dodona::ops {
+namespace {
+
+constexpr std::int64_t most_tokens = 64;
+
+}  // namespace
+
+RaggedAttention::RaggedAttention(const Ragged& call, const std::vector<RaggedRequest>& requests)
+    : call_(call), heads_(call.query.size(1)), group_(heads_ / std::max<std::int64_t>(1, call.key.size(1))) {
+  for (const RaggedRequest& request : requests)
+    for (std::int64_t i = 0; i < request.queries; i += most_tokens) {
+      const std::int64_t first_seen = request.causal ? i + request.keys - request.queries + 1 : request.keys;
+      blocks_.push_back({request.first_query + i, std::min(most_tokens, request.queries - i), request.first_key, request.keys, first_seen,
+                         request.causal});
+    }
+  rows = static_cast<std::int64_t>(blocks_.size()) * heads_;
+  heads = most_tokens;
+  key_width = call.key.size(2);
+  value_width = call.value.size(2);
+  type = call.key.dtype();
+  scale = call.scale;
+  out_scale = call.out_scale;
+  out = call.out;
+  lse = call.lse;
+  out_step = lse_step = heads_;
+}
+
+std::int64_t RaggedAttention::visible_to(std::int64_t row, std::int64_t query) const {
+  const Block& here = block(row);
+  return here.causal ? std::clamp<std::int64_t>(here.first_sees + query, 0, here.keys) : here.keys;
+}
+
+std::int64_t RaggedAttention::visible(std::int64_t row) const {
+  return visible_to(row, block(row).queries - 1);
+}
+
+QueryParts RaggedAttention::queries(std::int64_t row) const {
+  const Tensor& query = call_.query;
+  const std::int64_t bytes = bits(query.dtype()) / 8, offset = block(row).first_query * query.stride(0) + row % heads_ * query.stride(1);
+  return {QueryPart{query.as<const std::byte>() + offset * bytes, query.stride(0) * bytes, query.size(2)}, QueryPart{}};
+}
+
+void RaggedAttention::list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys,
+                           const std::byte** values) const {
+  const std::int64_t bytes = bits(type) / 8, head = row % heads_ / group_, begin = block(row).first_key + first;
+  const auto address = [&](const Tensor& t, std::int64_t j) {
+    return t.as<const std::byte>() + (j * t.stride(0) + head * t.stride(1)) * bytes;
+  };
+  for (std::int64_t i = 0; i < count; ++i) {
+    keys[i] = address(call_.key, begin + i);
+    values[i] = address(call_.value, begin + i);
+  }
+}
+
+}  // namespace dodona::ops

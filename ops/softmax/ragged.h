@@ -1,0 +1,48 @@
+// Attention of tokens of several requests, laid one behind the other, to keys and values laid likewise: prefill.
+#pragma once
+
+#include <vector>
+
+#include "ops/softmax/attention.h"
+
+namespace dodona::ops {
+
+/// One request: its queries and keys. Where `causal`, query i sees the keys up to i + keys - queries.
+struct RaggedRequest {
+  std::int64_t first_query, queries, first_key, keys;
+  bool causal;
+};
+
+struct Ragged {
+  Tensor query;       ///< [tokens, N, Dk]
+  Tensor key, value;  ///< [keys, Nk, Dk] and [keys, Nk, Dv]; inner strides 1, N a multiple of Nk
+  Tensor out;         ///< [tokens, N, Dv]
+  Tensor lse;         ///< f32 [tokens, N], contiguous; may be undefined
+  double scale = 1, out_scale = 1;
+};
+
+/// A row is one head of up to 64 tokens that follow each other.
+class RaggedAttention final : public Attention {
+ public:
+  RaggedAttention(const Ragged& call, const std::vector<RaggedRequest>& requests);
+  std::int64_t visible(std::int64_t row) const override;
+  std::int64_t visible_to(std::int64_t row, std::int64_t query) const override;
+  std::int64_t queries_of(std::int64_t row) const override { return block(row).queries; }
+  std::int64_t out_row(std::int64_t row) const override { return block(row).first_query * heads_ + row % heads_; }
+  QueryParts queries(std::int64_t row) const override;
+  void list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys, const std::byte** values) const override;
+
+ private:
+  struct Block {
+    std::int64_t first_query, queries, first_key, keys;
+    std::int64_t first_sees;  ///< keys that its first query sees, less than 0 where later ones see none either
+    bool causal;              ///< each query one more than the one before it
+  };
+  const Block& block(std::int64_t row) const { return blocks_[static_cast<std::size_t>(row / heads_)]; }
+
+  Ragged call_;
+  std::int64_t heads_, group_;
+  std::vector<Block> blocks_;
+};
+
+}  // namespace dodona::ops
