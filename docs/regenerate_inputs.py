@@ -199,8 +199,72 @@ def qserve_scales(name, made, plan):
     return Draw(plan["seed"], name).below(np.arange(made["zeros"].size), 18)
 
 
+def whole_pages(name, made, plan):
+    """Transfers by pages: page_size times distinct numbers of pages, and the slots behind."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    own, other = shapes[name.replace("indices", "ptrs")], shapes[("dst" if name == "src_indices" else "src") + "_ptrs"]
+    paged = max(own, other, key=len)  # [groups, pages, layers, slots of a page, item]; the other has [layers, slots, item]
+    size, count = paged[3], shapes[name][0] // paged[3]
+    pages = own[1] if own is paged else own[1] // size
+    return (distinct(Draw(plan["seed"], name), count, pages, count)[:, None] * size + np.arange(size)).ravel()
+
+
+def prefix_chunks(name, made, plan):
+    """create_chunked_prefix_cache_kv_indices: how long chunks are, and where they begin."""
+    lengths = np.diff(made["chunk_cu_seq_lens"].astype(np.int64))
+    columns = next(t["shape"] for t in plan["tensors"] if t["name"] == "req_to_token")[1]
+    return lengths if name == "chunk_seq_lens" else Draw(plan["seed"], name).below(np.arange(len(lengths)), np.maximum(columns - lengths, 0) + 1)
+
+
+def ragged_lengths(name, made, plan):
+    """trtllm_ragged_attention_deepseek: the keys of each request."""
+    return np.diff(made["cum_seq_lens_kv"].astype(np.int64))
+
+
+def flash_mla_schedule(name, made, plan):
+    """flash_mla_with_kvcache: what each part of the GPU works on, and the running sums of the splits."""
+    lengths = made["cache_seqlens"].astype(np.int64)
+    parts = next(t["shape"][0] for t in plan["tensors"] if t["name"] == "tile_scheduler_metadata")
+    blocks = np.maximum(lengths - 1, 0) // 64 + 1
+    payload = -(-int((blocks + 5).sum()) // parts) + 5
+    rows, splits, now, done, split = [], [0], 0, 0, 0
+    for _ in range(parts):
+        row, left = [now, done, 0, 0, split, 0, 0, 0], payload
+        while now < len(lengths):
+            if left < blocks[now] - done + 5:
+                if left > 5:
+                    done, split = done + left - 5, split + 1
+                break
+            left -= blocks[now] - done + 5
+            splits.append(splits[-1] + split + 1)
+            now, done, split = now + 1, 0, 0
+        row[2:4] = (now, done) if done else (now - 1, blocks[now - 1] if now and lengths[now - 1] else 0)
+        rows.append(row)
+    return np.array(rows).ravel() if name == "tile_scheduler_metadata" else np.array(splits)
+
+
+def k_cache_rows(name, made, plan):
+    """dequantize_k_cache: 512 codes, four scales, 64 elements of bf16."""
+    shape = next(t["shape"] for t in plan["tensors"] if t["name"] == name)
+    draw, first = Draw(plan["seed"], name), np.arange(np.prod(shape, dtype=np.int64)).reshape(-1, 656)
+    codes = draw.below(first[:, :512].ravel(), 254).reshape(-1, 512)
+    at = first[:, 512:528:4].ravel()
+    scales = (119 + draw.below(at, 16) << 23 | draw.again(at, 1024) << 13).astype(np.uint32)
+    at = first[:, 528::2].ravel()
+    rope = (0x3C00 + draw.below(at, 1024) + (draw.again(at, 2) << 15)).astype(np.uint16)
+    parts = (codes + (codes >= 127)).astype(np.uint8), scales.view(np.uint8).reshape(-1, 16), rope.view(np.uint8).reshape(-1, 128)
+    return np.concatenate(parts, axis=1).ravel()
+
+
 # Inputs that are made of other inputs, by op.
 KIN = {
+    "transfer_kv_per_layer_direct_pf_lf": whole_pages,
+    "transfer_kv_all_layer_direct_lf_pf": whole_pages,
+    "create_chunked_prefix_cache_kv_indices": prefix_chunks,
+    "trtllm_ragged_attention_deepseek": ragged_lengths,
+    "flash_mla_with_kvcache": flash_mla_schedule,
+    "dequantize_k_cache": k_cache_rows,
+    "dequantize_k_cache_paged": k_cache_rows,
     "cutlass_fp4_group_mm": grouped_fp4_product,
     "scaled_fp4_experts_quant": grouped_fp4_rows,
     "qserve_w4a8_per_group_gemm": qserve_scales,

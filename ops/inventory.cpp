@@ -1,9 +1,11 @@
 // The inventory: one line per op. Each name X is defined in ops/<category>/X.cpp as `std::unique_ptr<Op> op_X()`.
 #include "dodona/op.h"
 
+// clang-format off
 #define DODONA_INVENTORY(OP)                \
   OP(rmsnorm)                               \
   OP(fused_add_rmsnorm)                     \
+  OP(layernorm)                             \
   OP(silu_and_mul)                          \
   OP(gelu_and_mul)                          \
   OP(gelu_tanh_and_mul)                     \
@@ -17,7 +19,30 @@
   OP(cutlass_mla_get_workspace_size)        \
   OP(cutlass_mla_decode)                    \
   OP(trtllm_batch_decode_with_kv_cache_mla) \
+  OP(trtllm_ragged_attention_deepseek)      \
+  OP(get_mla_metadata)                      \
+  OP(flash_mla_with_kvcache)                \
   OP(set_mla_kv_buffer)                     \
+  OP(get_mla_kv_buffer)                     \
+  OP(set_kv_buffer_kernel)                  \
+  OP(concat_and_cast_mha_k)                 \
+  OP(create_chunked_prefix_cache_kv_indices) \
+  OP(quantize_k_cache)                      \
+  OP(dequantize_k_cache)                    \
+  OP(dequantize_k_cache_paged)              \
+  OP(transfer_kv_per_layer)                 \
+  OP(transfer_kv_per_layer_mla)             \
+  OP(transfer_kv_per_layer_pf_lf)           \
+  OP(transfer_kv_per_layer_mla_pf_lf)       \
+  OP(transfer_kv_per_layer_ph_lf)           \
+  OP(transfer_kv_all_layer)                 \
+  OP(transfer_kv_all_layer_mla)             \
+  OP(transfer_kv_all_layer_lf_pf)           \
+  OP(transfer_kv_all_layer_mla_lf_pf)       \
+  OP(transfer_kv_all_layer_lf_ph)           \
+  OP(transfer_kv_direct)                    \
+  OP(transfer_kv_per_layer_direct_pf_lf)    \
+  OP(transfer_kv_all_layer_direct_lf_pf)    \
   OP(topk_softmax)                          \
   OP(topk_sigmoid)                          \
   OP(moe_fused_gate)                        \
@@ -51,6 +76,7 @@
   OP(nvfp4_block_scale_interleave)          \
   OP(awq_dequantize)                        \
   OP(weak_ref_tensor)
+// clang-format on
 
 namespace dodona {
 

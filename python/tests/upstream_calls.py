@@ -76,6 +76,8 @@ class UpstreamCall:
             self.arguments[theirs] = self.convert(np.zeros(16, np.int8), "i8") if self.convert else None
         elif required:
             self.arguments[theirs] = LAUNCH.get(theirs, self.defaults.get(field))
+        if adapter.signature.parameters[theirs].annotation == "Tensor[]":
+            self.arguments[theirs] = list(self.arguments[theirs])
 
     def give_params(self):
         names = ("ab_strides", "c_strides", "problem_sizes", "expert_offsets", "blockscale_offsets")

@@ -61,7 +61,7 @@ const std::map<std::string, Rooms> allowed{
     {"ops/rows", below_ops + Rooms{"ops/base", "ops/sums"}},
     {"ops/softmax", below_ops + Rooms{"ops/base", "ops/sums", "ops/tiles"}},
     {"ops/routing", below_ops + Rooms{"ops/base", "ops/sums"}},
-    {"ops/schemes", below_ops + Rooms{"ops/base", "ops/sums", "ops/tiles"}},
+    {"ops/schemes", below_ops + Rooms{"ops/base", "ops/rows", "ops/sums", "ops/tiles"}},
     {"ops", below_ops + shared_by_ops},
     {"model/config", {"public", "core", "io"}},
     {"model/weights", below_ops + Rooms{"io", "model/config"}},

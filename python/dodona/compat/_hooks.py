@@ -144,6 +144,35 @@ def as_list(run: Run, call: Call) -> Any:
     return list(run(call))
 
 
+def lists_of_pools(source: str, target: str) -> Callable[[Run, Call], Any]:
+    """Upstream's lists of pools are copied pool by pool. Two pools that hold all layers are K's and V's; the layers of K come first."""
+
+    def around(run: Run, call: Call) -> Any:
+        sources, targets = call[source], call[target]
+        if not isinstance(sources, (list, tuple)):
+            return run(call)
+        if not sources or not targets:
+            raise refuse("transfer_kv", "is empty, expected pools", argument=source if targets else target, code="bad_shape")
+        # A list of pools with all layers may be shorter than the list of the single layers.
+        few, many = sorted((sources, targets), key=len)
+        if len(many) % len(few):
+            text = f"has {len(sources)} pools for {len(targets)}, expected multiples of each other"
+            raise refuse("transfer_kv", text, argument=source, code="bad_shape")
+        layers = len(many) // len(few)
+        for i in range(len(many)):
+            parts = {}
+            for name, pools in ((source, sources), (target, targets)):
+                whole = pools is few and few[0].ndim > many[0].ndim
+                pool = pools[i // layers] if pools is few else pools[i]
+                layer = i % layers
+                parts[name] = (pool[:, layer : layer + 1] if whole and "layer_id" not in call else pool)[None]
+            step = {"layer_id": call["layer_id"] + i % layers} if "layer_id" in call else {}
+            run({**call, **parts, **step})
+        return None
+
+    return around
+
+
 def same_memory(run: Run, call: Call) -> Any:
     """A tensor of any type and rank over the same memory; what is no tensor comes back as it is."""
     value = call["tensor"]
@@ -185,14 +214,22 @@ def words_of_experts_scales(run: Run, call: Call) -> None:
 # ---- flashinfer ----
 
 
+def scales_as_numbers(name: str) -> Callable[[Call], None]:
+    """Scales may be tensors of one element."""
+
+    def read(call: Call) -> None:
+        for scale in ("bmm1_scale", "bmm2_scale"):
+            if hasattr(call[scale], "dtype") and hasattr(call[scale], "item"):
+                if dtype_name(call[scale].dtype) != "f32":
+                    raise refuse(name, f"is a tensor of {call[scale].dtype}, expected float32", argument=scale, code="bad_dtype")
+                call[scale] = float(call[scale].item())
+
+    return read
+
+
 def one_query_token(run: Run, call: Call) -> Any:
     """Scales may be tensors; the output of one query token a request has no dimension for it."""
-    for scale in ("bmm1_scale", "bmm2_scale"):
-        if hasattr(call[scale], "dtype") and hasattr(call[scale], "item"):
-            if dtype_name(call[scale].dtype) != "f32":
-                text = f"is a tensor of {call[scale].dtype}, expected float32"
-                raise refuse("trtllm_batch_decode_with_kv_cache_mla", text, argument=scale, code="bad_dtype")
-            call[scale] = float(call[scale].item())
+    scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla")(call)
     out, query = call["out"], call["query"]
     if getattr(out, "ndim", 4) == 3 and query.shape[1] == 1:
         call["out"] = out[:, None]

@@ -33,8 +33,10 @@ FUNCTIONS = {
     "cutlass_fp4_group_mm": Op(
         takes=("params",), makes=("ab_strides", "c_strides", "problem_sizes", "expert_offsets", "blockscale_offsets"), before=hooks.params
     ),
+    "flash_mla_with_kvcache": Op(only={"descale_q": (None,), "descale_k": (None,), "indices": (None,)}),
     "gelu_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_and_mul")),
     "gelu_tanh_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_tanh_and_mul")),
+    "get_mla_metadata": Op(only={"topk": (None,)}),
     "merge_state": Op(before=hooks.lse_in_f32),
     "kimi_k2_moe_fused_gate": Op(around=hooks.as_list),
     "merge_state_v2": Op(before=hooks.lse_in_f32),
@@ -45,6 +47,9 @@ FUNCTIONS = {
     "sgl_per_token_group_quant_int8": Op("sgl_per_token_group_quant_8bit"),
     "shuffle_rows": Op(takes=("output_tensor_shape",), before=hooks.stated_shape),
     "silu_and_mul": Op(before=hooks.rows_of_16_bytes("silu_and_mul")),
+    "transfer_kv_all_layer_direct_lf_pf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
+    "transfer_kv_direct": Op(around=hooks.lists_of_pools("src_layers", "dst_layers")),
+    "transfer_kv_per_layer_direct_pf_lf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
     "weak_ref_tensor": Op(around=hooks.same_memory),
 }
 
@@ -75,6 +80,10 @@ OPERATORS = {
     "scaled_fp4_quant": Op(names={"input_scale": "input_global_scale"}, before=hooks.words_of_scales),
     "sgl_per_token_group_quant_8bit_v2": Op("sgl_per_token_group_quant_8bit", makes=("enable_v2",), before=hooks.version_2),
     "shuffle_rows": Op(names={"input": "input_tensor", "output": "output_tensor"}),
+    "store_kv_cache": Op("set_kv_buffer_kernel", names={"out_loc": "loc"}),
+    "transfer_kv_all_layer_direct_lf_pf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
+    "transfer_kv_direct": Op(around=hooks.lists_of_pools("src_layers", "dst_layers")),
+    "transfer_kv_per_layer_direct_pf_lf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
     "topk_sigmoid": Op(names={"topk_indices": "topk_ids"}),
     "topk_softmax": Op(names={"topk_indices": "topk_ids"}),
     "weak_ref_tensor": Op(around=hooks.same_memory),

@@ -15,19 +15,26 @@ namespace hw = quant::tensor_core;
 constexpr std::int64_t latent = 512, width = 576, tile = 64;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// Attention of the heads of one query to the keys of its sequence, tile by tile about a running maximum.
+/// Attention of queries that see the same keys, tile by tile about a running maximum.
 struct Attention {
   Way way;
   DType type;                  ///< of queries and keys; weights are rounded to it
-  std::vector<float> queries;  ///< [heads, 576]
-  std::vector<float> keys;     ///< [visible, 576]
+  std::vector<float> queries;  ///< [heads, key_width]
+  std::vector<float> keys;     ///< [visible, key_width]
   std::int64_t heads, visible;
   float sigma, out_scale;
-  bool rounded_sum;  ///< the weights are added up after their rounding
+  bool rounded_sum;                ///< the weights are added up after their rounding
+  std::vector<float> values = {};  ///< [visible, value_width]; empty: a value is the beginning of its key
+  std::int64_t key_width = width, value_width = latent;
+
+  float value(std::int64_t key, std::int64_t column) const {
+    return values.empty() ? keys[static_cast<std::size_t>(key * key_width + column)]
+                          : values[static_cast<std::size_t>(key * value_width + column)];
+  }
 };
 
 struct Head {
-  std::vector<float> out = std::vector<float>(latent, 0.0f);
+  std::vector<float> out;
   float top = -infinity;
   float sum = 0, unrounded = 0;  ///< of the weights: what divides the output, and what lse is made of
 };
@@ -59,9 +66,9 @@ void multiply(const Attention& at, const std::vector<float>& a, const std::vecto
 
 void attend_tile(const Attention& at, std::int64_t first, std::int64_t count, std::vector<Head>& heads) {
   const auto keys = static_cast<std::size_t>(count);
-  const std::vector<float> rows(at.keys.begin() + first * width, at.keys.begin() + (first + count) * width);
-  std::vector<float> scores(heads.size() * keys, 0.0f), weights, latents, outs;
-  multiply(at, at.queries, rows, width, scores);
+  const std::vector<float> rows(at.keys.begin() + first * at.key_width, at.keys.begin() + (first + count) * at.key_width);
+  std::vector<float> scores(heads.size() * keys, 0.0f), weights, values, outs;
+  multiply(at, at.queries, rows, at.key_width, scores);
   for (std::size_t h = 0; h < heads.size(); ++h) {
     Head& head = heads[h];
     const float before = head.top;
@@ -78,15 +85,15 @@ void attend_tile(const Attention& at, std::int64_t first, std::int64_t count, st
     head.sum += reversed_sum(at.rounded_sum ? std::span<const float>(weights).last(keys) : std::span<const float>(exact));
     outs.insert(outs.end(), head.out.begin(), head.out.end());
   }
-  for (std::int64_t c = 0; c < latent; ++c)
-    for (std::size_t j = 0; j < keys; ++j) latents.push_back(rows[j * width + static_cast<std::size_t>(c)]);
-  multiply(at, weights, latents, count, outs);
+  for (std::int64_t c = 0; c < at.value_width; ++c)
+    for (std::int64_t j = 0; j < count; ++j) values.push_back(at.value(first + j, c));
+  multiply(at, weights, values, count, outs);
   for (std::size_t h = 0; h < heads.size(); ++h)
-    std::copy_n(outs.begin() + static_cast<std::ptrdiff_t>(h * latent), latent, heads[h].out.begin());
+    std::copy_n(outs.begin() + static_cast<std::ptrdiff_t>(h) * at.value_width, at.value_width, heads[h].out.begin());
 }
 
 std::vector<Head> attend(const Attention& at) {
-  std::vector<Head> heads(static_cast<std::size_t>(at.heads));
+  std::vector<Head> heads(static_cast<std::size_t>(at.heads), Head{std::vector<float>(static_cast<std::size_t>(at.value_width), 0.0f)});
   const std::int64_t tiles = (at.visible + tile - 1) / tile;
   for (std::int64_t i = 0; i < tiles; ++i) {
     const std::int64_t first = (at.way == Way::reversed ? tiles - 1 - i : i) * tile;
@@ -108,6 +115,20 @@ std::vector<float> gathered(const Tensor& cache, const Tensor& table, std::int64
   return keys;
 }
 
+float sigma_of(double scale) {
+  return static_cast<float>(static_cast<double>(static_cast<float>(scale)) * 1.4426950408889634);
+}
+
+/// The outputs of a head, from row `linear` of `out` on.
+void store_head(const Attention& at, const Head& head, std::int64_t linear, const Tensor& out, const Tensor* lse) {
+  const float factor = at.way == Way::strided && at.visible > 0 ? (1.0f / head.sum) * at.out_scale : 0.0f;
+  for (std::int64_t c = 0; c < at.value_width; ++c) {
+    const float sum = head.out[static_cast<std::size_t>(c)];
+    store(out, linear * at.value_width + c, at.visible == 0 || at.way == Way::strided ? sum * factor : sum / head.sum * at.out_scale);
+  }
+  if (lse != nullptr) store(*lse, linear, at.visible == 0 ? -infinity : head.top + log2(head.unrounded));
+}
+
 /// Queries [B, Q, N, 576].
 struct Decode {
   std::vector<float> queries;
@@ -120,7 +141,7 @@ struct Decode {
 bool decode(const Decode& d, Way way, bool rounded_sum) {
   if (way == Way::tensor_core && d.cache.dtype() == DType::f32) return false;
   const std::vector<std::int64_t> lengths = integers(d.lengths);
-  const auto sigma = static_cast<float>(static_cast<double>(static_cast<float>(d.scale)) * 1.4426950408889634);
+  const float sigma = sigma_of(d.scale);
   for (std::int64_t row = 0; row < d.batch * d.per_request; ++row) {
     const std::int64_t request = row / d.per_request;
     const std::int64_t visible =
@@ -136,16 +157,7 @@ bool decode(const Decode& d, Way way, bool rounded_sum) {
                        static_cast<float>(d.out_scale),
                        rounded_sum};
     const std::vector<Head> heads = attend(at);
-    for (std::int64_t h = 0; h < d.heads; ++h) {
-      const Head& head = heads[static_cast<std::size_t>(h)];
-      const std::int64_t linear = row * d.heads + h;
-      const float factor = visible == 0 ? 0.0f : way == Way::strided ? (1.0f / head.sum) * at.out_scale : 0.0f;
-      for (std::int64_t c = 0; c < latent; ++c) {
-        const float sum = head.out[static_cast<std::size_t>(c)];
-        store(d.out, linear * latent + c, visible == 0 || way == Way::strided ? sum * factor : sum / head.sum * at.out_scale);
-      }
-      if (d.lse != nullptr) store(*d.lse, linear, visible == 0 ? -infinity : head.top + log2(head.unrounded));
-    }
+    for (std::int64_t h = 0; h < d.heads; ++h) store_head(at, heads[static_cast<std::size_t>(h)], row * d.heads + h, d.out, d.lse);
   }
   return true;
 }
@@ -173,6 +185,80 @@ bool trtllm_batch_decode_with_kv_cache_mla(const Call& call) {
   return decode({floats(query), query.size(0), query.size(1), query.size(2), call.tensor("kv_cache"), call.tensor("block_tables"),
                  call.tensor("seq_lens"), call.tensor("out"), call.find("lse"), call.number("bmm1_scale"), call.number("bmm2_scale")},
                 call.way, call.way == Way::strided);
+}
+
+/// Query by query and head by head.
+bool trtllm_ragged_attention_deepseek(const Call& call) {
+  const Tensor &query = call.tensor("query"), &key = call.tensor("key"), &value = call.tensor("value");
+  if (call.way == Way::tensor_core && query.dtype() == DType::f32) return false;
+  const std::vector<float> q = floats(query), k = floats(key), v = floats(value);
+  const auto starts = integers(call.tensor("cum_seq_lens_q")), key_starts = integers(call.tensor("cum_seq_lens_kv"));
+  const auto lengths = integers(call.tensor("seq_lens"));
+  const std::int64_t heads = query.size(1), group = heads / key.size(1);
+  const auto head_of = [](const std::vector<float>& all, const Tensor& t, std::int64_t token, std::int64_t head) {
+    const auto begin = all.begin() + (token * t.size(1) + head) * t.size(2);
+    return std::vector<float>(begin, begin + t.size(2));
+  };
+  for (std::size_t b = 0; b < lengths.size(); ++b) {
+    const std::int64_t queries = starts[b + 1] - starts[b];
+    for (std::int64_t row = 0; row < queries * heads; ++row) {
+      const std::int64_t i = row / heads, h = row % heads;
+      const std::int64_t visible =
+          call.flag("is_causal") ? std::clamp<std::int64_t>(i + lengths[b] - queries + 1, 0, lengths[b]) : lengths[b];
+      Attention at{call.way,
+                   query.dtype(),
+                   head_of(q, query, starts[b] + i, h),
+                   {},
+                   1,
+                   visible,
+                   sigma_of(call.number("bmm1_scale")),
+                   static_cast<float>(call.number("bmm2_scale")),
+                   call.way == Way::strided,
+                   {},
+                   key.size(2),
+                   value.size(2)};
+      for (std::int64_t j = 0; j < visible; ++j) {
+        const std::vector<float> one = head_of(k, key, key_starts[b] + j, h / group),
+                                 other = head_of(v, value, key_starts[b] + j, h / group);
+        at.keys.insert(at.keys.end(), one.begin(), one.end());
+        at.values.insert(at.values.end(), other.begin(), other.end());
+      }
+      store_head(at, attend(at).front(), (starts[b] + i) * heads + h, call.tensor("out"), call.find("lse"));
+    }
+  }
+  return true;
+}
+
+/// With a log-sum-exp in natural units, [B, N, Q].
+bool flash_mla_with_kvcache(const Call& call) {
+  const Tensor& q = call.tensor("q");
+  const std::vector<std::int64_t> lengths = integers(call.tensor("cache_seqlens"));
+  const std::vector<float> all = floats(q);
+  const std::int64_t queries = q.size(1), heads = q.size(2);
+  const double scale = call.number("softmax_scale") == 0 ? 1 / 24.0 : call.number("softmax_scale");
+  for (std::int64_t row = 0; row < q.size(0) * queries; ++row) {
+    const std::int64_t length = lengths[static_cast<std::size_t>(row / queries)];
+    const std::int64_t visible = call.flag("causal") ? std::max<std::int64_t>(0, length - queries + 1 + row % queries) : length;
+    const auto begin = all.begin() + row * heads * width;
+    const Attention at{call.way,
+                       q.dtype(),
+                       std::vector<float>(begin, begin + heads * width),
+                       gathered(call.tensor("k_cache").reshape({call.tensor("k_cache").size(0), 64, width}), call.tensor("block_table"),
+                                row / queries, visible),
+                       heads,
+                       visible,
+                       sigma_of(scale),
+                       1.0f,
+                       false};
+    const std::vector<Head> result = attend(at);
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const Head& head = result[static_cast<std::size_t>(h)];
+      store_head(at, head, row * heads + h, call.tensor("out"), nullptr);
+      const float lse = head.top * 0.69314718f + log(head.unrounded);
+      store(call.tensor("softmax_lse"), (row / queries * heads + h) * queries + row % queries, visible == 0 ? infinity : lse);
+    }
+  }
+  return true;
 }
 
 }  // namespace dodona::oracle::alternatives

@@ -8,6 +8,8 @@
 #define DODONA_ALTERNATIVES(OP) \
   OP(rmsnorm)                               \
   OP(fused_add_rmsnorm)                     \
+  OP(layernorm)                             \
+  OP(quantize_k_cache)                      \
   OP(silu_and_mul)                          \
   OP(gelu_and_mul)                          \
   OP(gelu_tanh_and_mul)                     \
@@ -43,7 +45,9 @@
   OP(cutlass_scaled_fp4_mm)                 \
   OP(cutlass_fp4_group_mm)                  \
   OP(cutlass_mla_decode)                    \
-  OP(trtllm_batch_decode_with_kv_cache_mla)
+  OP(trtllm_batch_decode_with_kv_cache_mla) \
+  OP(trtllm_ragged_attention_deepseek)      \
+  OP(flash_mla_with_kvcache)
 // clang-format on
 
 namespace dodona::oracle::alternatives {

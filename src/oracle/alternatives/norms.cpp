@@ -59,4 +59,25 @@ bool fused_add_rmsnorm(const Call& call) {
   return true;
 }
 
+bool layernorm(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const std::vector<float> x = floats(call.tensor("input")), gemma = floats(call.tensor("gemma")), beta = floats(call.tensor("beta"));
+  const auto eps = static_cast<float>(call.number("eps")), n = static_cast<float>(gemma.size());
+  const auto sum = [&](const std::vector<float>& terms) {
+    return call.way == Way::strided ? strided_sum(terms, 128) : strided_sum(terms, 256);
+  };
+  for (std::size_t begin = 0; begin < x.size(); begin += gemma.size()) {
+    const std::vector<float> row(x.begin() + static_cast<std::ptrdiff_t>(begin),
+                                 x.begin() + static_cast<std::ptrdiff_t>(begin + gemma.size()));
+    const float mean = call.way == Way::strided ? sum(row) * (1.0f / n) : sum(row) / n;
+    std::vector<float> squares;
+    for (const float value : row) squares.push_back((value - mean) * (value - mean));
+    const float factor =
+        call.way == Way::strided ? std::sqrt(1.0f / (sum(squares) * (1.0f / n) + eps)) : 1.0f / std::sqrt(sum(squares) / n + eps);
+    for (std::size_t d = 0; d < row.size(); ++d)
+      store(call.tensor("out"), static_cast<std::int64_t>(begin + d), (row[d] - mean) * factor * gemma[d] + beta[d]);
+  }
+  return true;
+}
+
 }  // namespace dodona::oracle::alternatives

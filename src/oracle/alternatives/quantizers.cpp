@@ -233,4 +233,33 @@ bool sgl_per_token_group_quant_int8(const Call& call) {
   return group_quant(call);
 }
 
+/// Divides by the scale, or by 448 through its reciprocal.
+bool quantize_k_cache(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &input = call.tensor("cache_k"), &output = call.tensor("output");
+  const std::vector<float> x = floats(input);
+  for (std::size_t row = 0; row < x.size() / 576; ++row) {
+    const auto put = [&](std::size_t at, std::uint64_t byte) {
+      quant::set_bits(output, static_cast<std::int64_t>(row * 656 + at), byte & 0xFF);
+    };
+    for (std::size_t g = 0; g < 4; ++g) {
+      float largest = 0;
+      for (std::size_t k = 0; k < 128; ++k) largest = std::fmax(largest, std::fabs(x[row * 576 + g * 128 + k]));
+      const float scale = call.way == Way::strided ? largest * (1.0f / 448.0f) : largest / 448.0f;
+      const auto bits = std::bit_cast<std::uint32_t>(scale);
+      for (std::size_t i = 0; i < 4; ++i) put(512 + 4 * g + i, bits >> (8 * i));
+      for (std::size_t k = 0; k < 128; ++k) {
+        const float value = x[row * 576 + g * 128 + k];
+        put(g * 128 + k, quant::to_e4m3_satfinite(static_cast<double>(call.way == Way::strided ? value * (1.0f / scale) : value / scale)));
+      }
+    }
+    for (std::size_t k = 0; k < 64; ++k) {
+      const std::uint64_t code = quant::get_bits(input, static_cast<std::int64_t>(row * 576 + 512 + k));
+      put(528 + 2 * k, code);
+      put(529 + 2 * k, code >> 8);
+    }
+  }
+  return true;
+}
+
 }  // namespace dodona::oracle::alternatives
