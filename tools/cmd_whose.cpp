@@ -18,6 +18,7 @@ struct WhoseOptions : ExecOptions {
   std::string case_text, outputs;
   std::vector<std::string> window;
   double seconds = 60;
+  bool ops = false;
 };
 
 /// A file, or else a line: the inputs are all that is asked of either.
@@ -37,7 +38,14 @@ int exit_code_of(oracle::WhoseAnswer answer) {
   return answer == oracle::WhoseAnswer::named ? exit_pass : exit_fail;
 }
 
+int list_ops() {
+  for (const oracle::Variety& variety : oracle::varieties()) fmt::print("{:<40} {}\n", variety.op, fmt::join(variety.by, ", "));
+  return exit_pass;
+}
+
 int whose(const WhoseOptions& options) {
+  if (options.ops) return list_ops();
+  if (options.case_text.empty()) throw Error(ErrorCode::bad_option, "", "CASE", "is missing: a case file, or a case line in quotes");
   const Exec exec = options.exec(Mode::golden);
   oracle::Case c = case_of(options.case_text, exec.threads);
   std::string window;
@@ -64,8 +72,7 @@ int whose(const WhoseOptions& options) {
 void add_whose(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<WhoseOptions>();
   auto* command = app.add_subcommand("whose", "Which kernel made these numbers? Tries every schedule of the op, bit by bit");
-  command->add_option("CASE", options->case_text, "A case file, or a case line in quotes: the inputs that the kernel was given")
-      ->required();
+  command->add_option("CASE", options->case_text, "A case file, or a case line in quotes: the inputs that the kernel was given");
   command->add_option("OUTPUTS", options->outputs,
                       "What it gave, as for `dodona check`; without it the outputs in the case file are asked about");
   command->add_option("--window", options->window,
@@ -74,12 +81,15 @@ void add_whose(CLI::App& app, int& exit_code) {
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->add_flag("-q,--quiet", options->quiet, "No progress");
+  command->add_flag("--ops", options->ops, "Name the ops with more than one schedule and what those differ in, and exit");
   command->footer(
-      "A schedule is a value for each recipe attribute that the op leaves to its kernel (`dodona info OP`: split_k, accumulator, "
-      "kernel...) in\n"
-      "a mode whose bits are a GPU's. Exit code 0: one schedule gives every bit (or several that no inputs tell apart);\n"
-      "1: none does, or these outputs do not tell several apart, and the answer says which; 2: bad input, or an op with one schedule "
-      "only.\n"
+      "A schedule is a value for each recipe attribute that the op leaves to its kernel (`dodona info OP`: split_k, chunk_order, "
+      "accumulator,\n"
+      "kernel...) in a mode whose bits are a GPU's; --ops lists the ops that have several. Exit code 0: one schedule gives every bit (or "
+      "several\n"
+      "that no inputs tell apart, or that differ in chunk_order alone, which a rounding to 16 bits hides); 1: none does, or these outputs "
+      "do not\n"
+      "tell several apart, and the answer says which and how many elements might; 2: bad input, or an op with one schedule only.\n"
       "That no schedule gives the bits accuses nobody: the kernel may be one that is not known here.");
   command->callback([options, &exit_code] { exit_code = whose(*options); });
 }

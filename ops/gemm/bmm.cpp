@@ -24,7 +24,7 @@ void check(const Bmm& op) {
   if (!has_dense_columns_or_rows(op.mat2))
     throw Error(ErrorCode::bad_stride, "", "mat2",
                 "has strides " + to_string(op.mat2.strides()) + ", expected one of the last two to be 1");
-  check_split_k(op.split_k, op.mat1.size(2), op.mat1.dtype());
+  check_split_k(split_of(op), op.mat1.size(2));
 }
 
 void golden(const Bmm& op, const Exec& exec, Reference* reference) {
@@ -40,7 +40,7 @@ std::optional<Refusal> unsupported(const Bmm& op, Mode mode) {
 }
 
 void on_gpu(const Bmm& op, const Exec& exec) {
-  gpu_products(products_of(op), in_chunks(half_in_parts, op.split_k, op.mat1.dtype()), op.out, exec);
+  gpu_products(products_of(op), in_chunks(half_in_parts, split_of(op)), op.out, exec);
 }
 
 double flops(const Bmm& op) {
@@ -64,7 +64,8 @@ std::unique_ptr<Op> op_bmm() {
       .check = ops::check,
       .flops = ops::flops,
       .cases = {"L=3 M=5 N=40 K=72", "L=2 M=1 N=33 K=128 --dtype mat1=f32 --attr out_dtype=f32",
-                "L=1 M=9 N=17 K=33 --dtype mat1=f16 --dtype mat2=f16 --attr out_dtype=f16", "L=2 M=3 N=24 K=200 --attr split_k=4"},
+                "L=1 M=9 N=17 K=33 --dtype mat1=f16 --dtype mat2=f16 --attr out_dtype=f16", "L=2 M=3 N=24 K=200 --attr split_k=4",
+                "L=2 M=2 N=24 K=520 --attr split_k=4 --attr chunk_order=descending --attr block_k=128"},
       .bench_cases = {"L=128 M=1 N=512 K=128", "L=128 M=16 N=512 K=128", "L=128 M=16 N=128 K=512"},
   });
 }

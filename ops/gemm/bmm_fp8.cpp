@@ -23,7 +23,11 @@ float value_of(const Tensor& scale) {
 void check(const BmmFp8& op) {
   if (op.A.dtype() == f8_e5m2 && op.B.dtype() == f8_e5m2)
     throw Error(ErrorCode::bad_dtype, "", "B", "has dtype f8_e5m2, expected f8_e4m3 as A has f8_e5m2: no kernel multiplies e5m2 by e5m2");
-  check_split_k(op.split_k, op.A.size(2), op.A.dtype());
+  check_split_k(split_of(op), op.A.size(2));
+  if (op.accumulator == "promoted_128" && op.split_k > 1 && (op.block_k == "32" || op.block_k == "64"))
+    throw Error(
+        ErrorCode::bad_value, "", "block_k",
+        "is " + op.block_k + ", expected 128 or 256: accumulator=promoted_128 sums 128 numbers at a time, so chunks hold whole 128s");
 }
 
 double flops(const BmmFp8& op) {
@@ -37,8 +41,10 @@ std::vector<Product> products_of(const BmmFp8& op) {
 
 Accumulator accumulator_of(const BmmFp8& op) {
   if (op.accumulator == "fp32") return fp32_in_any_order;
-  if (op.accumulator == "mma_sync") return hopper_fp8_mma_sync;
-  return in_chunks(op.accumulator == "promoted_128" ? hopper_fp8_promoted : hopper_fp8, op.split_k, f8_e4m3);
+  return in_chunks(op.accumulator == "mma_sync"       ? hopper_fp8_mma_sync
+                   : op.accumulator == "promoted_128" ? hopper_fp8_promoted
+                                                      : hopper_fp8,
+                   split_of(op));
 }
 
 void golden(const BmmFp8& op, const Exec& exec, Reference* reference) {
@@ -49,8 +55,6 @@ std::optional<Refusal> unsupported(const BmmFp8& op, Mode mode) {
   if ((mode == Mode::hopper || mode == Mode::ada) && op.accumulator == "fp32")
     return Refusal{"accumulator",
                    "'fp32' has no " + std::string(name(mode)) + " mode: no kernel of such a GPU adds fp8 products one by one"};
-  if (mode == Mode::hopper && op.accumulator == "mma_sync" && op.split_k > 1)
-    return Refusal{"split_k", "of accumulator 'mma_sync' has no hopper mode: cuBLASLt's kernels do not use that unit"};
   if (of_a_gpu(mode) && mode != Mode::hopper && (op.accumulator == "mma_sync" || op.accumulator == "promoted_128"))
     return Refusal{"accumulator",
                    "'" + op.accumulator + "' has no " + std::string(name(mode)) + " mode: it is known of kernels of an H200"};
@@ -59,7 +63,7 @@ std::optional<Refusal> unsupported(const BmmFp8& op, Mode mode) {
 
 void on_gpu(const BmmFp8& op, const Exec& exec) {
   const bool own = exec.mode == Mode::hopper;
-  gpu_products(products_of(op), own ? accumulator_of(op) : in_chunks(hopper_fp8, op.split_k, f8_e4m3), op.out, exec);
+  gpu_products(products_of(op), own ? accumulator_of(op) : in_chunks(hopper_fp8, split_of(op)), op.out, exec);
 }
 
 // ---- fast
@@ -93,8 +97,9 @@ losses of either sign the larger total counts); the running sum loses where a st
 and the new sum where it outgrows its addends. A budget of fp32 roundings would fail the H200's kernel, whose saturated rows
 lose percents. accumulator=promoted_128: that for each 128 of K, from zero, and K/128 units of 2^-24 for the fp32 sum of them.
 accumulator=mma_sync: likewise in steps of 16 (of each 32 those with k mod 4 below 2 first), with u = 2^(e-25) and sums of 23 bits.
-split_k: K in tiles of 128, shared out to chunks of ceil(tiles / split_k) tiles, each from zero as above, whose fp32 sums are added
-from the first to the last, as cuBLASLt's splitK kernels do; golden mode bounds them likewise, and 1 unit for each chunk.
+split_k: K in tiles of block_k = 128, shared out to chunks of ceil(tiles / split_k) tiles, each from zero as above, whose fp32 sums are
+added from the first to the last, as cuBLASLt's splitK kernels do; golden mode bounds them likewise, and 1 unit for each chunk.
+chunk_order=descending: the last chunk's sum first; by_fours: chunk c to sum c mod 4 of four that begin as 0, then ((s0 + s1) + s2) + s3.
 accumulator=fp32, and at least: K units of 2^-24 of the sum of |A*B|. Then 2^-24 relative for the product with the scale.)",
       .golden = ops::golden,
       .fast = ops::fast,
@@ -108,7 +113,8 @@ accumulator=fp32, and at least: K units of 2^-24 of the sum of |A*B|. Then 2^-24
       .cases = {"L=3 M=17 N=80 K=64", "L=2 M=16 N=32 K=512 --dtype A=f8_e5m2 --attr dtype=f16", "L=2 M=5 N=48 K=144 --dtype B=f8_e5m2",
                 "L=1 M=1 N=16 K=1040 --dialect trtllm", "L=1 M=6 N=16 K=400 --attr accumulator=promoted_128",
                 "L=2 M=3 N=32 K=208 --attr accumulator=mma_sync", "L=1 M=7 N=32 K=912 --attr split_k=3",
-                "L=1 M=4 N=16 K=1168 --attr accumulator=promoted_128 --attr split_k=2"},
+                "L=1 M=4 N=16 K=1168 --attr accumulator=promoted_128 --attr split_k=2",
+                "L=1 M=3 N=32 K=912 --attr accumulator=mma_sync --attr split_k=6 --attr chunk_order=by_fours --attr block_k=64"},
       .bench_cases = {"L=128 M=64 N=512 K=128", "L=128 M=64 N=128 K=512", "L=128 M=1 N=512 K=128"},
   });
 }

@@ -14,6 +14,7 @@ struct BmmFp8 {
   DType dtype = bf16;
   std::string accumulator = "hopper_fp8";
   std::int64_t split_k = 1;
+  std::string chunk_order = "ascending", block_k = "128";
 
   static constexpr OpInfo info{"bmm_fp8", Category::gemm, {Source::flashinfer, Source::sgl_kernel}};
   void describe(auto& op) {
@@ -31,7 +32,7 @@ struct BmmFp8 {
             "(CUTLASS without fast accumulation, Triton's max_num_imprecise_acc=128); mma_sync: 25 bits, at every 16 products (Triton in "
             "blocks of fewer rows); fp32: fp32 roundings")
         .dialect("trtllm", "fp32");
-    describe_split_k(op, split_k);
+    describe_split_k(op, *this, {"128", "32", "64", "256"});
     op.out("out", out, dtype_of_attr("dtype"), "L M N").layout(Layout::contiguous).doc("rounded once");
     op.symbol("K", {.multiple_of = 16});
     op.symbol("N", {.multiple_of = 16});

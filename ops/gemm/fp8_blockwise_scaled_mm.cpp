@@ -31,8 +31,10 @@ void golden(const Fp8BlockwiseScaledMm& op, const Exec& exec, Reference* referen
   golden_products({&product, 1}, hopper_fp8_promoted, op.out, reference, "out", exec);
 }
 
-const Accumulator& accumulator_of(const Fp8BlockwiseScaledMm& op) {
-  return op.kernel == "triton" ? triton_fp8_promoted : op.kernel == "triton_mma_sync" ? triton_fp8_mma_sync_promoted : hopper_fp8_promoted;
+Accumulator accumulator_of(const Fp8BlockwiseScaledMm& op) {
+  const std::int64_t block_k = op.kernel.ends_with("_k64") ? 64 : 128;
+  if (op.kernel.starts_with("triton_mma_sync")) return triton_fp8_mma_sync_promoted(block_k);
+  return op.kernel.starts_with("triton") ? triton_fp8_promoted(block_k) : hopper_fp8_promoted;
 }
 
 /// Where the parts of K of sgl-kernel's tiles begin; empty where its scheduler shares nothing out, and for other kernels.
@@ -121,7 +123,7 @@ different ones in 24 runs. Hopper mode refuses that.)",
                     ops::golden<ops::Scales::of_first_block>}},
       .customary = {{"*", CustomaryKind::close, 2e-2, 1, "sgl-kernel/tests/test_fp8_blockwise_gemm.py"}},
       .cases = {"M=4 N=128 K=1536", "M=7 N=256 K=512 --attr out_dtype=f16", "M=33 N=128 K=384 --dist wide-exponent",
-                "M=5 N=128 K=256 --attr kernel=triton", "M=3 N=128 K=2560"},
+                "M=5 N=128 K=256 --attr kernel=triton", "M=6 N=128 K=512 --attr kernel=triton_mma_sync_k64", "M=3 N=128 K=2560"},
       .bench_cases = {"M=1 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168"},
   });
 }

@@ -29,13 +29,14 @@ struct Fp8BlockwiseScaledMm {
         .scales("mat_b", 128, 128)
         .doc("what 128 x 128 codes are multiplied with; [N/128, K/128] in memory");
     op.dtype_attr("out_dtype", out_dtype, {bf16, f16}).doc("element type of out");
-    op.choice("kernel", kernel, {"cutlass", "deep_gemm", "triton", "triton_mma_sync"})
+    op.choice("kernel", kernel, {"cutlass", "deep_gemm", "triton", "triton_mma_sync", "triton_k64", "triton_mma_sync_k64"})
         .doc(
             "whose sums, for hopper mode: cutlass: sgl-kernel's, acc = fma(t, fl32(scale_a*scale_b), acc), in parts of K where K > 3 N; "
             "deep_gemm: "
             "the same in one chain for every K; triton: sglang's "
             "w8a8_block_fp8_matmul in blocks of 64 rows and more, acc = fma(fl32(t*scale_a), scale_b, acc); triton_mma_sync: the same in "
-            "blocks of fewer rows, where t comes from the units for 16 bits");
+            "blocks of fewer rows, where t comes from the units for 16 bits; triton_k64, triton_mma_sync_k64: likewise with BLOCK_SIZE_K = "
+            "64, t being the sum of 64 products");
     op.out("out", out, dtype_of_attr("out_dtype"), "M N").layout(Layout::contiguous).doc("rounded once");
     op.symbol("K", {.multiple_of = 128});
     op.symbol("N", {.multiple_of = 128});

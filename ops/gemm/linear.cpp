@@ -21,7 +21,7 @@ void check(const Linear& op) {
                 "is " + std::string(name(op.out_dtype)) + ", expected f32" +
                     (op.input.dtype() == f32 ? "" : " or " + std::string(name(op.input.dtype()))) + ", as input has " +
                     std::string(name(op.input.dtype())));
-  check_split_k(op.split_k, op.input.size(1), op.input.dtype());
+  check_split_k(split_of(op), op.input.size(1));
 }
 
 void golden(const Linear& op, const Exec& exec, Reference* reference) {
@@ -37,7 +37,7 @@ std::optional<Refusal> unsupported(const Linear& op, Mode mode) {
 }
 
 void on_gpu(const Linear& op, const Exec& exec) {
-  gpu_products(products_of(op), in_chunks(half_in_parts, op.split_k, op.input.dtype()), op.output, exec);
+  gpu_products(products_of(op), in_chunks(half_in_parts, split_of(op)), op.output, exec);
 }
 
 double flops(const Linear& op) {
@@ -63,7 +63,8 @@ std::unique_ptr<Op> op_linear() {
       .fib_names = {{"", "gemm", "gemm_n", {{"input", "A"}, {"weight", "B"}}, {{"output", "C"}}}},
       .cases = {"T=7 N=37 K=200", "T=1 N=64 K=1088 --dtype input=f32 --attr out_dtype=f32",
                 "T=3 N=33 K=65 --dtype weight=f32 --attr out_dtype=f32",
-                "T=9 N=16 K=96 --dtype input=f16 --dtype weight=f16 --attr out_dtype=f16", "T=5 N=48 K=456 --attr split_k=3"},
+                "T=9 N=16 K=96 --dtype input=f16 --dtype weight=f16 --attr out_dtype=f16", "T=5 N=48 K=456 --attr split_k=3",
+                "T=3 N=40 K=424 --attr split_k=5 --attr chunks=interleaved --attr chunk_order=by_fours --attr block_k=32"},
       .bench_cases = {"T=1 N=2112 K=7168", "T=1 N=24576 K=1536", "T=1 N=256 K=7168", "T=64 N=2112 K=7168"},
   });
 }

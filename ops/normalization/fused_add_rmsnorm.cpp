@@ -73,8 +73,15 @@ void fast(const FusedAddRmsnorm& op, const Exec& exec) {
 
 std::optional<Refusal> unsupported(const FusedAddRmsnorm& op, Mode mode) {
   if (mode != Mode::hopper) return {};
-  if (op.normalize == "rounded") return Refusal{"normalize", "'rounded' has no hopper mode: no kernel of the H200 does it"};
-  if (op.weight_order == "rounded") return Refusal{"weight_order", "'rounded' has no hopper mode: no kernel of the H200 does it"};
+  const bool rounds = op.kernel != "flashinfer";
+  const auto refusal = [&](const char* attr, const std::string& value) {
+    return Refusal{attr, "'" + value + "' has no hopper mode with kernel=" + op.kernel + ": vllm's kernel rounds the sum and its product " +
+                             "with the factor, flashinfer's neither"};
+  };
+  if ((op.normalize == "rounded") != rounds) return refusal("normalize", op.normalize);
+  if ((op.weight_order == "rounded") != rounds) return refusal("weight_order", op.weight_order);
+  if (rounds && (op.input.dtype() == f32 || op.weight.size(0) % 8 != 0))
+    return Refusal{"input", "has no hopper mode with kernel=" + op.kernel + " but in bf16 and f16, in rows of a multiple of 8"};
   return {};
 }
 
@@ -82,6 +89,9 @@ void hopper(const FusedAddRmsnorm& op, const Exec& exec) {
   const std::int64_t width = op.weight.size(0);
   const DType type = op.input.dtype();
   const int element_bytes = bits(type) / 8;
+  const RmsKernel kernel = op.kernel == "vllm"       ? RmsKernel::vllm_vectors
+                           : op.kernel == "vllm_256" ? RmsKernel::vllm_vectors_256
+                                                     : RmsKernel::flashinfer;
   std::vector<float> weight(static_cast<std::size_t>(width));
   quant::to_f32(type, op.weight.data(), weight.data(), width);
   parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
@@ -92,7 +102,8 @@ void hopper(const FusedAddRmsnorm& op, const Exec& exec) {
     quant::to_f32(type, residual, addend.data(), width);
     for (std::size_t i = 0; i < h.size(); ++i) h[i] = quant::hopper::add(h[i], addend[i]);
     quant::from_f32(type, h.data(), residual, width);
-    hopper_rms_row(h, weight, element_bytes, op.eps);
+    if (op.normalize == "rounded") quant::to_f32(type, residual, h.data(), width);
+    hopper_rms_row(kernel, h, weight, type, op.eps);
     quant::from_f32(type, h.data(), input, width);
   });
 }
@@ -123,7 +134,7 @@ that of rmsnorm, plus r*weight times what h lost.)",
                      {{"input", "hidden_states"}, {"residual", "residual"}, {"weight", "weight"}},
                      {{"input", "output"}, {"residual", "residual"}}}},
       .cases = {"T=4 H=7168", "T=7 H=1536 --dtype input=f16", "T=3 H=111 --dtype input=f32", "T=2 H=512 --dialect deepseek",
-                "T=3 H=576 --dialect trtllm"},
+                "T=3 H=576 --dialect trtllm", "T=3 H=1024 --dialect deepseek --attr kernel=vllm"},
       .bench_cases = {"T=1 H=7168", "T=512 H=7168", "T=4096 H=7168"},
   });
 }

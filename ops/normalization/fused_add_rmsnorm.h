@@ -12,7 +12,7 @@ struct FusedAddRmsnorm {
   Tensor input, residual, weight;
   double eps = 1e-6;
   bool enable_pdl = false;
-  std::string normalize = "unrounded", weight_order = "fused";
+  std::string normalize = "unrounded", weight_order = "fused", kernel = "flashinfer";
 
   static constexpr OpInfo info{"fused_add_rmsnorm", Category::normalization, {Source::sgl_kernel, Source::flashinfer}};
   void describe(auto& op) {
@@ -28,6 +28,10 @@ struct FusedAddRmsnorm {
     op.choice("weight_order", weight_order, {"fused", "rounded"})
         .doc("fused: h*r*weight is rounded once; rounded: h*r is rounded to the type before the weight, which rounds again")
         .dialect("deepseek", "rounded");
+    op.choice("kernel", kernel, {"flashinfer", "vllm", "vllm_256"})
+        .doc(
+            "whose arithmetic and order of the sum, for hopper mode: flashinfer: sgl-kernel's too; vllm: fused_add_rms_norm_kernel, with "
+            "normalize=rounded and weight_order=rounded; vllm_256: the same in blocks of 256 threads, as from 256 tokens on");
     op.rows_independent("T");
   }
 };

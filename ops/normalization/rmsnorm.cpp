@@ -53,7 +53,9 @@ void fast(const Rmsnorm& op, const Exec& exec) {
 
 std::optional<Refusal> unsupported(const Rmsnorm& op, Mode mode) {
   if (mode != Mode::hopper) return {};
-  if (op.weight_order == "rounded") return Refusal{"weight_order", "'rounded' has no hopper mode: no kernel of the H200 does it"};
+  if ((op.weight_order == "rounded") != (op.kernel == "vllm"))
+    return Refusal{"weight_order", "'" + op.weight_order + "' has no hopper mode with kernel=" + op.kernel + ": vllm's kernel rounds, " +
+                                       "flashinfer's and triton's are fused"};
   if (op.input.dtype() == f32) return Refusal{"input", "of dtype f32 has no hopper mode: the H200's kernel takes bf16 and f16"};
   return {};
 }
@@ -62,12 +64,13 @@ void hopper(const Rmsnorm& op, const Exec& exec) {
   const std::int64_t width = op.weight.size(0);
   const DType type = op.input.dtype();
   const int element_bytes = bits(type) / 8;
+  const RmsKernel kernel = op.kernel == "vllm" ? RmsKernel::vllm : op.kernel == "triton" ? RmsKernel::triton : RmsKernel::flashinfer;
   std::vector<float> weight(static_cast<std::size_t>(width));
   quant::to_f32(type, op.weight.data(), weight.data(), width);
   parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
     std::vector<float> x(static_cast<std::size_t>(width));
     quant::to_f32(type, row_begin(op.input, t, element_bytes), x.data(), width);
-    hopper_rms_row(x, weight, element_bytes, op.eps);
+    hopper_rms_row(kernel, x, weight, type, op.eps);
     quant::from_f32(type, x.data(), row_begin_mutable(op.output, t, element_bytes), width);
   });
 }
@@ -95,7 +98,8 @@ open.)",
                     ops::golden_by<ops::rms_factor_eps_outside>, true}},
       .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_norm.py test_norm (f16)"}},
       .fib_names = {{"rmsnorm", "rmsnorm", "rmsnorm_h", {{"input", "hidden_states"}, {"weight", "weight"}}, {{"output", "output"}}}},
-      .cases = {"T=4 H=7168", "T=7 H=1536 --dtype input=f16", "T=3 H=111 --dtype input=f32", "T=2 H=512 --dialect deepseek"},
+      .cases = {"T=4 H=7168", "T=7 H=1536 --dtype input=f16", "T=3 H=111 --dtype input=f32", "T=2 H=512 --dialect deepseek",
+                "T=3 H=1536 --attr kernel=vllm --attr weight_order=rounded", "T=3 H=576 --attr kernel=triton"},
       .bench_cases = {"T=1 H=7168", "T=512 H=7168", "T=4096 H=7168"},
   });
 }

@@ -12,7 +12,7 @@ struct Rmsnorm {
   Tensor input, weight, output;
   double eps = 1e-6;
   bool enable_pdl = false;
-  std::string weight_order = "fused";
+  std::string weight_order = "fused", kernel = "flashinfer";
 
   static constexpr OpInfo info{"rmsnorm", Category::normalization, {Source::sgl_kernel, Source::flashinfer}};
   void describe(auto& op) {
@@ -24,6 +24,10 @@ struct Rmsnorm {
     op.choice("weight_order", weight_order, {"fused", "rounded"})
         .doc("fused: x*r*weight is rounded once; rounded: x*r is rounded to the type before the weight, which rounds again")
         .dialect("deepseek", "rounded");
+    op.choice("kernel", kernel, {"flashinfer", "vllm", "triton"})
+        .doc(
+            "whose arithmetic and order of the sum, for hopper mode: flashinfer: sgl-kernel's too; vllm: rms_norm_kernel, with "
+            "weight_order=rounded; triton: sglang's fused_rmsnorm");
     op.out("output", output, same_as("input"), "T... H").doc("may be the memory of input");
     op.rows_independent("T");
     op.in_place("output", "input");

@@ -75,7 +75,10 @@ void hopper_act_and_mul(const ActAndMul& op, float (*activation)(float), const E
     const Halves half = halves(op, t);
     quant::to_f32(type, half.gate, gate.data(), width);
     quant::to_f32(type, half.up, up.data(), width);
-    for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = quant::hopper::mul(activation(gate[i]), up[i]);
+    for (std::size_t i = 0; i < gate.size(); ++i) {
+      const float active = activation(gate[i]);
+      gate[i] = quant::hopper::mul(op.round_activation ? static_cast<float>(quant::round_to(type, active)) : active, up[i]);
+    }
     quant::from_f32(type, gate.data(), row_begin_mutable(op.out, t, bits(type) / 8), width);
   });
 }

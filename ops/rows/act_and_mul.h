@@ -58,7 +58,7 @@ DefectOf<Op> misaligned_half_row() {
       "row only"};
 }
 
-/// As the H200's kernels: one rounding, fp32 operations that flush denormals.
+/// As the H200's kernels: one rounding, or another of the activation before; fp32 operations that flush denormals.
 void hopper_act_and_mul(const ActAndMul& op, float (*activation)(float gate), const Exec& exec);
 
 void fast_act_and_mul(const ActAndMul& op, ActivationKind kind, const Exec& exec);

@@ -15,32 +15,89 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-float hopper_sum_of_squares(std::span<const float> x, int element_bytes) {
-  namespace hw = quant::hopper;
-  const auto n = static_cast<std::int64_t>(x.size());
-  const std::int64_t vec = std::gcd<std::int64_t, std::int64_t>(16 / element_bytes, n);
-  const std::int64_t block = std::min<std::int64_t>(1024, n / vec);
-  const std::int64_t warps = (block + 31) / 32, threads = warps * 32;
-  const auto butterfly = [](std::array<float, 32>& lanes) {
-    for (std::size_t step = 16; step > 0; step /= 2) {
-      const std::array<float, 32> before = lanes;
-      for (std::size_t lane = 0; lane < 32; ++lane) lanes[lane] = hw::add(before[lane], before[lane ^ step]);
-    }
-    return lanes[0];
-  };
-  std::array<float, 32> warp_sums{};
-  for (std::int64_t warp = 0; warp < warps; ++warp) {
-    std::array<float, 32> lanes{};
-    for (std::int64_t lane = 0; lane < 32; ++lane) {
-      float sum = 0.0f;
-      for (std::int64_t vector = warp * 32 + lane; vector * vec < n; vector += threads)
-        for (const float value : x.subspan(static_cast<std::size_t>(vector * vec), static_cast<std::size_t>(vec)))
-          sum = hw::fma(value, value, sum);
-      lanes[static_cast<std::size_t>(lane)] = sum;
-    }
-    warp_sums[static_cast<std::size_t>(warp)] = butterfly(lanes);
+namespace hw = quant::hopper;
+
+using Lanes = std::array<float, 32>;
+
+/// Lane by lane with its partner 16, 8, 4, 2 and 1 away.
+float butterfly(Lanes lanes) {
+  for (std::size_t step = 16; step > 0; step /= 2) {
+    const Lanes before = lanes;
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane] = hw::add(before[lane], before[lane ^ step]);
   }
-  return butterfly(warp_sums);
+  return lanes[0];
+}
+/// Lane by lane with the one 1, 2, 4, 8 and 16 above: neighbours first.
+float neighbours(Lanes lanes) {
+  for (std::size_t step = 1; step < lanes.size(); step *= 2)
+    for (std::size_t lane = 0; lane + step < lanes.size(); lane += 2 * step) lanes[lane] = hw::add(lanes[lane], lanes[lane + step]);
+  return lanes[0];
+}
+float in_order(const Lanes& lanes) {
+  float sum = lanes[0];
+  for (std::size_t lane = 1; lane < lanes.size(); ++lane) sum = hw::add(sum, lanes[lane]);
+  return sum;
+}
+
+/// sum + the squares of a vector.
+float by_chain(float sum, std::span<const float> vector) {
+  for (const float x : vector) sum = hw::fma(x, x, sum);
+  return sum;
+}
+/// Of pairs, before their sum is added.
+float by_pairs(float sum, std::span<const float> vector) {
+  float squares = 0.0f;
+  for (std::size_t i = 0; i < vector.size(); i += 2)
+    squares = hw::add(squares, hw::fma(vector[i], vector[i], hw::mul(vector[i + 1], vector[i + 1])));
+  return hw::add(sum, squares);
+}
+
+/// How a block of threads shares out a row: thread i has vectors i, i + threads and so on.
+struct RowLayout {
+  std::int64_t vector, threads;
+  float (*squares)(float, std::span<const float>);
+  float (*of_warp)(Lanes);
+  float (*of_warps)(const Lanes&);
+};
+
+std::int64_t power_of_two_from(std::int64_t n) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)));
+}
+
+RowLayout layout_of(RmsKernel kernel, std::int64_t n, int element_bytes) {
+  const auto butterflies = [](const Lanes& warps) { return butterfly(warps); };
+  if (kernel == RmsKernel::triton) {
+    // A thread has as many contiguous elements as 16 bytes hold, of a block that is padded to a power of two.
+    const std::int64_t block = power_of_two_from(n), warps = std::clamp<std::int64_t>(power_of_two_from((n + 255) / 256), 4, 32);
+    const std::int64_t vector = std::clamp<std::int64_t>(block / (32 * warps), 1, 16 / element_bytes);
+    return {vector, 32 * warps, by_chain, butterfly, butterflies};
+  }
+  if (kernel == RmsKernel::vllm) return {1, std::min<std::int64_t>(1024, n), by_chain, neighbours, in_order};
+  if (kernel == RmsKernel::vllm_vectors || kernel == RmsKernel::vllm_vectors_256)
+    return {8, std::min<std::int64_t>(kernel == RmsKernel::vllm_vectors ? 1024 : 256, n), by_pairs, neighbours, in_order};
+  const std::int64_t vector = std::gcd<std::int64_t, std::int64_t>(16 / element_bytes, n);
+  return {vector, (std::min<std::int64_t>(1024, n / vector) + 31) / 32 * 32, by_chain, butterfly, butterflies};
+}
+
+float sum_of_squares(std::span<const float> x, const RowLayout& layout) {
+  const auto n = static_cast<std::int64_t>(x.size());
+  Lanes warps{};
+  for (std::int64_t first = 0; first < layout.threads; first += 32) {
+    Lanes lanes{};
+    for (std::int64_t lane = 0; lane < 32 && first + lane < layout.threads; ++lane)
+      for (std::int64_t begin = (first + lane) * layout.vector; begin < n; begin += layout.threads * layout.vector) {
+        const std::int64_t size = std::min(layout.vector, n - begin);
+        float& sum = lanes[static_cast<std::size_t>(lane)];
+        sum = layout.squares(sum, x.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size)));
+      }
+    warps[static_cast<std::size_t>(first / 32)] = layout.of_warp(lanes);
+  }
+  return layout.of_warps(warps);
+}
+
+/// Of a build without fast math.
+bool is_vllm(RmsKernel kernel) {
+  return kernel != RmsKernel::flashinfer && kernel != RmsKernel::triton;
 }
 
 }  // namespace
@@ -92,11 +149,19 @@ void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std
   }
 }
 
-void hopper_rms_row(std::span<float> x, std::span<const float> weight, int element_bytes, double eps) {
-  namespace hw = quant::hopper;
-  const float sum = hopper_sum_of_squares(x, element_bytes);
-  const float factor = hw::rsqrt(hw::fma(sum, hw::rcp(static_cast<float>(x.size())), static_cast<float>(eps)));
-  for (std::size_t h = 0; h < x.size(); ++h) x[h] = hw::mul(hw::mul(x[h], factor), weight[h]);
+void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps) {
+  const auto n = static_cast<float>(x.size());
+  const float sum = sum_of_squares(x, layout_of(kernel, static_cast<std::int64_t>(x.size()), bits(type) / 8)), e = static_cast<float>(eps);
+  if (is_vllm(kernel)) {
+    const float factor = hw::rsqrt(sum / n + e);
+    for (std::size_t h = 0; h < x.size(); ++h) x[h] = static_cast<float>(quant::round_to(type, x[h] * factor)) * weight[h];
+  } else if (kernel == RmsKernel::triton) {
+    const float root = hw::sqrt(hw::fma(sum, hw::rcp(n), e));
+    for (std::size_t h = 0; h < x.size(); ++h) x[h] = hw::div(x[h], root) * weight[h];
+  } else {
+    const float factor = hw::rsqrt(hw::fma(sum, hw::rcp(n), e));
+    for (std::size_t h = 0; h < x.size(); ++h) x[h] = hw::mul(hw::mul(x[h], factor), weight[h]);
+  }
 }
 
 }  // namespace dodona::ops

@@ -40,10 +40,27 @@ RmsFactor rms_factor_eps_outside(double sum, std::int64_t n, double eps);
 void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std::span<const double> x, std::span<const double> lost,
                     std::span<const double> weight, double eps, bool weight_rounded, RmsFactorOf factor_of = rms_factor);
 
-/// The same on an H200, in place: y = (x * r) * weight, r = rsqrt(fma(sum, rcp(n), eps)). `element_bytes` are those of the tensor, for they
-/// set the sum's order: min(1024, n/vec) threads rounded up to whole warps, vec = gcd(16 / element_bytes, n); thread i adds the squares of
-/// vectors i, i + threads, ... by fma in order; then xor butterflies over lanes, and over the per-warp sums padded with 0 to 32. Source:
-/// FlashInfer `RMSNormKernel`, `FusedAddRMSNormKernel`.
-void hopper_rms_row(std::span<float> x, std::span<const float> weight, int element_bytes, double eps);
+/// Whose kernel adds the squares, in hopper mode. Thread i of a block has vectors i, i + threads, ... of a row, and adds their squares by
+/// fma in order, but for vllm_vectors.
+enum class RmsKernel {
+  /// min(1024, n/vec) threads rounded up to whole warps, vec = gcd(16 / bytes of an element, n); xor butterflies over lanes, and over the
+  /// per-warp sums padded with 0 to 32; r = rsqrt(fma(sum, rcp(n), eps)), y = (x * r) * weight; denormals flushed. Source: FlashInfer
+  /// `RMSNormKernel`, `FusedAddRMSNormKernel`.
+  flashinfer,
+  /// min(1024, n) threads, element by element; CUB's `BlockReduce`: a tree over lanes, neighbours first, then warps in order; r =
+  /// rsqrt(sum/n
+  /// + eps), y = rn(rn(x * r) * weight). Source: vLLM `rms_norm_kernel`.
+  vllm,
+  /// As vllm, in vectors of 8 whose squares are added in pairs, by 1024 threads or, from 256 tokens on, 256. Source: vLLM
+  /// `fused_add_rms_norm_kernel`.
+  vllm_vectors,
+  vllm_vectors_256,
+  /// 32 threads for every 256 elements, rounded up to a power of two between 128 and 1024, vectors of at most 16 bytes; butterflies; root =
+  /// sqrt(sum/n + eps), y = x / root * weight by the approximate functions. Source: sglang `fused_rmsnorm` (Triton).
+  triton,
+};
+
+/// The same on an H200, in place, before the last rounding to `type`, which is that of the tensor.
+void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps);
 
 }  // namespace dodona::ops

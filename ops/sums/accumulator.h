@@ -28,6 +28,19 @@ enum class Scaling {
   in_turn,     ///< fma(fl32(sum * a), b, total): Triton
 };
 
+/// Which tiles of K are summed together.
+enum class Chunks {
+  contiguous,   ///< ceil(tiles / parts) after one another, the last parts shorter or none
+  interleaved,  ///< every parts-th: Triton's split-K, whose programs stride over K
+};
+
+/// In which order the fp32 sums of parts are added.
+enum class ChunkOrder {
+  ascending,
+  descending,
+  by_fours,  ///< part p to sum p mod 4 of four, then these in order: torch's sum over a leading dimension
+};
+
 struct Accumulator {
   Order order;
   /// The matrix unit of honest implementations, and of hopper mode.
@@ -35,16 +48,17 @@ struct Accumulator {
   /// After as many products of K the sum is multiplied with the scales of their block, added to an fp32 sum, and starts again; 0: never.
   std::int64_t promote_every = 0;
   Scaling scaling = Scaling::by_product;
-  /// Contiguous parts of K that may be summed apart (hopper mode: that are), and then added left to right. K is counted in tiles; parts of
-  /// ceil(tiles / parts) tiles, the last ones shorter or none.
+  /// Parts of K that may be summed apart (a GPU's modes: that are), and then added. K is counted in tiles.
   std::int64_t parts = 1;
   std::int64_t tile = 1;
   /// Order::contiguous: in any other order no product passes through more than K / spread + depth additions.
   std::int64_t spread = 1, depth = 0;
   /// Order::block_steps: the unit, of e2m1.
   const quant::tensor_core::Fp4Spec* fp4 = nullptr;
+  Chunks chunks = Chunks::contiguous;
+  ChunkOrder chunk_order = ChunkOrder::ascending;
 
-  /// Of `k` numbers; the last part may be shorter.
+  /// Of contiguous parts of `k` numbers; the last one may be shorter.
   std::int64_t part_length(std::int64_t k) const { return ((k + tile - 1) / tile + parts - 1) / parts * tile; }
 };
 
@@ -54,9 +68,13 @@ inline constexpr Accumulator hopper_fp8{Order::steps, &quant::tensor_core::fp8_w
 inline constexpr Accumulator hopper_fp8_promoted{Order::steps, &quant::tensor_core::fp8_wgmma, 128};
 /// Its 16-bit units given fp8: Triton with few rows.
 inline constexpr Accumulator hopper_fp8_mma_sync{Order::steps, &quant::tensor_core::fp8_mma_sync};
-/// Triton with scales of blocks, with many rows and with few.
-inline constexpr Accumulator triton_fp8_promoted{Order::steps, &quant::tensor_core::fp8_wgmma, 128, Scaling::in_turn};
-inline constexpr Accumulator triton_fp8_mma_sync_promoted{Order::steps, &quant::tensor_core::fp8_mma_sync, 128, Scaling::in_turn};
+/// Triton with scales of blocks in tiles of so many of K, with many rows and with few.
+constexpr Accumulator triton_fp8_promoted(std::int64_t block_k) {
+  return {Order::steps, &quant::tensor_core::fp8_wgmma, block_k, Scaling::in_turn};
+}
+constexpr Accumulator triton_fp8_mma_sync_promoted(std::int64_t block_k) {
+  return {Order::steps, &quant::tensor_core::fp8_mma_sync, block_k, Scaling::in_turn};
+}
 /// Products of 16-bit and 32-bit floats: fp32, or the tensor cores of bf16 and f16.
 inline constexpr Accumulator half_in_parts{
     .order = Order::contiguous, .unit = &quant::tensor_core::half_mma, .parts = 48, .spread = 16, .depth = 32};

@@ -55,7 +55,12 @@ const std::byte* line_of(const Operand& operand, std::int64_t line) {
   return static_cast<const std::byte*>(operand.codes) + line * operand.stride * bits(operand.type) / 8;
 }
 
-/// Sums of a range of K, [rows, columns].
+/// Numbers begin <= k < end.
+struct Span {
+  std::int64_t begin, end;
+};
+
+/// Sums of a range of K, added to `sums` [rows, columns].
 using SpanSums = std::function<void(std::int64_t begin, std::int64_t end, std::vector<float>& sums)>;
 
 /// Lines of an operand, dense along K.
@@ -86,7 +91,6 @@ Lines dense_lines(const Operand& operand, std::int64_t first, std::int64_t count
 SpanSums sums_of_unit(const Task& task, const tc::MmaSpec& unit, Isa isa) {
   return [&task, &unit, isa, left = dense_lines(task.product.a, 0, task.rows()),
           right = dense_lines(task.product.b, task.first, task.columns)](std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
-    std::fill(sums.begin(), sums.end(), 0.0f);
     const DType a = task.product.a.type, b = task.product.b.type;
     const std::int64_t granule = tc::granule_of(unit), most = decoded_k / granule * granule;
     for (std::int64_t k = begin; k < end; k += most) {
@@ -109,7 +113,8 @@ SpanSums sums_of_integers(const Task& task) {
     for (std::int64_t i = 0; i < task.rows(); ++i) {
       std::fill(row.begin(), row.end(), 0);
       accumulate_i8(reinterpret_cast<const std::int8_t*>(line_of(a, i)) + begin, column, end - begin, task.columns, b.stride, row.data());
-      std::copy(row.begin(), row.end(), sums.begin() + i * task.columns);
+      for (std::int64_t j = 0; j < task.columns; ++j)
+        sums[static_cast<std::size_t>(i * task.columns + j)] += static_cast<float>(row[static_cast<std::size_t>(j)]);
     }
   };
 }
@@ -136,7 +141,6 @@ std::vector<std::uint8_t> scale_codes(const Operand& operand, std::int64_t first
 SpanSums sums_of_fp4(const Task& task, const tc::Fp4Spec& unit, Isa isa) {
   return [&task, &unit, isa, b_scales = scale_codes(task.product.b, task.first, task.columns)](std::int64_t begin, std::int64_t end,
                                                                                                std::vector<float>& sums) {
-    std::fill(sums.begin(), sums.end(), 0.0f);
     const std::int64_t blocks = task.product.a.k / unit.scale_block;
     const auto lines = [&](const Operand& operand, std::int64_t line, std::int64_t k, const std::uint8_t* scales) {
       return Fp4Codes{reinterpret_cast<const std::uint8_t*>(line_of(operand, line)) + k / 2, operand.stride / 2,
@@ -203,40 +207,77 @@ void add_span(const Task& task, const Accumulator& kernel, std::int64_t k, const
   }
 }
 
-/// Sums of begin <= k < end.
-void sum_part(const Task& task, const Accumulator& kernel, const SpanSums& sum, std::int64_t begin, std::int64_t end,
-              std::vector<float>& total, Isa isa) {
-  if (kernel.promote_every == 0) return sum(begin, end, total);
-  std::vector<float> span(total.size());
-  std::fill(total.begin(), total.end(), 0.0f);
-  for (; begin < end; begin += kernel.promote_every) {
-    sum(begin, std::min(begin + kernel.promote_every, end), span);
-    add_span(task, kernel, begin, span, total, isa);
+/// Numbers that are summed together, ascending.
+using Part = std::vector<Span>;
+
+/// Sums of a part.
+std::vector<float> sum_part(const Task& task, const Accumulator& kernel, const SpanSums& sum, const Part& part, Isa isa) {
+  std::vector<float> total(task.elements(), 0.0f), promoted;
+  for (const Span& span : part) {
+    if (kernel.promote_every == 0) {
+      sum(span.begin, span.end, total);
+      continue;
+    }
+    for (std::int64_t begin = span.begin; begin < span.end; begin += kernel.promote_every) {
+      promoted.assign(total.size(), 0.0f);
+      sum(begin, std::min(begin + kernel.promote_every, span.end), promoted);
+      add_span(task, kernel, begin, promoted, total, isa);
+    }
   }
+  return total;
 }
 
-/// Where the parts of K begin that are summed apart.
-std::vector<std::int64_t> parts_of(const Task& task, const Accumulator& kernel) {
+std::vector<Part> parts_from(const std::vector<std::int64_t>& begins, std::int64_t k) {
+  std::vector<Part> parts;
+  for (std::size_t p = 0; p < begins.size(); ++p) parts.push_back({{begins[p], p + 1 < begins.size() ? begins[p + 1] : k}});
+  return parts;
+}
+
+std::vector<Part> contiguous_parts(const Accumulator& kernel, std::int64_t k) {
+  std::vector<std::int64_t> begins{0};
+  const std::int64_t length = kernel.part_length(k);
+  for (std::int64_t begin = length; begin < k; begin += length) begins.push_back(begin);
+  return parts_from(begins, k);
+}
+
+std::vector<Part> interleaved_parts(const Accumulator& kernel, std::int64_t k) {
+  std::vector<Part> parts(static_cast<std::size_t>(kernel.parts));
+  for (std::int64_t begin = 0, tile = 0; begin < k; begin += kernel.tile, ++tile)
+    parts[static_cast<std::size_t>(tile % kernel.parts)].push_back({begin, std::min(begin + kernel.tile, k)});
+  return parts;
+}
+
+/// The parts of K that are summed apart.
+std::vector<Part> parts_of(const Task& task, const Accumulator& kernel) {
   constexpr std::int64_t columns = 128;  // that share their parts
   static_assert(columns % group == 0);
-  if (!task.product.parts.empty()) return task.product.parts[static_cast<std::size_t>(task.first / columns)];
-  std::vector<std::int64_t> begins{0};
-  const std::int64_t k = task.product.a.k, length = kernel.part_length(k);
-  for (std::int64_t begin = length; begin < k; begin += length) begins.push_back(begin);
-  return begins;
+  const std::int64_t k = task.product.a.k;
+  if (!task.product.parts.empty()) return parts_from(task.product.parts[static_cast<std::size_t>(task.first / columns)], k);
+  return kernel.chunks == Chunks::interleaved && kernel.parts > 1 ? interleaved_parts(kernel, k) : contiguous_parts(kernel, k);
 }
 
-/// Whole sums of a task, before its epilogue: the parts added from the first to the last.
+void add(std::vector<float>& total, const std::vector<float>& part, Isa isa) {
+  add_ftz(total.data(), part.data(), static_cast<std::int64_t>(total.size()), total.data(), isa);
+}
+
+/// Four sums from zero, to which the parts go in turn.
+std::vector<float> sums_by_fours(const Task& task, const Accumulator& kernel, const SpanSums& sum, const std::vector<Part>& parts,
+                                 Isa isa) {
+  std::array<std::vector<float>, 4> fours;
+  for (std::vector<float>& four : fours) four.resize(task.elements());
+  for (std::size_t p = 0; p < parts.size(); ++p) add(fours[p % fours.size()], sum_part(task, kernel, sum, parts[p], isa), isa);
+  for (std::size_t i = 1; i < fours.size(); ++i) add(fours[0], fours[i], isa);
+  return fours[0];
+}
+
+/// Whole sums of a task, before its epilogue.
 std::vector<float> sums_of(const Task& task, const Accumulator& kernel, const Exec& exec) {
   const SpanSums sum = span_sums(task, kernel, exec);
-  const std::vector<std::int64_t> begins = parts_of(task, kernel);
-  std::vector<float> total(task.elements(), 0.0f), part;
-  for (std::size_t p = 0; p < begins.size(); ++p) {
-    std::vector<float>& to = p == 0 ? total : part;
-    to.resize(total.size());
-    sum_part(task, kernel, sum, begins[p], p + 1 < begins.size() ? begins[p + 1] : task.product.a.k, to, exec.isa);
-    if (p > 0) add_ftz(total.data(), part.data(), static_cast<std::int64_t>(total.size()), total.data(), exec.isa);
-  }
+  std::vector<Part> parts = parts_of(task, kernel);
+  if (kernel.chunk_order == ChunkOrder::by_fours && parts.size() > 1) return sums_by_fours(task, kernel, sum, parts, exec.isa);
+  if (kernel.chunk_order == ChunkOrder::descending) std::reverse(parts.begin(), parts.end());
+  std::vector<float> total = sum_part(task, kernel, sum, parts.front(), exec.isa);
+  for (std::size_t p = 1; p < parts.size(); ++p) add(total, sum_part(task, kernel, sum, parts[p], exec.isa), exec.isa);
   return total;
 }
 

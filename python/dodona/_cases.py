@@ -58,12 +58,14 @@ class Verdict:
 
 
 class Whose:
-    """Which schedules of an op give certain outputs. True when one is named; prints as `dodona whose` does."""
+    """Which schedules of an op give certain outputs. True when one is named; prints as `dodona whose` does. `json` has also the nearest
+    others and how many elements they differ in ("others"), and how far the schedules found differ in outputs of other inputs ("apart")."""
 
     answer: str
-    """named, unsure or none"""
+    """named: one schedule, or several that differ in chunk_order alone or in nothing; unsure: these outputs do not decide; none"""
     found: list[list[dict[str, Any]]]
-    """What gives every bit, as `dodona whose --json` has it: groups of schedules with equal bits; `attrs` go into a call or a case line"""
+    """What gives every bit, as `dodona whose --json` has it: groups of schedules with equal bits; `attrs` go into a call or a case line,
+    `line_options` are those that are not the op's defaults"""
 
     def __init__(self, handle: Handle) -> None:
         self.text: str = lib.dodona_whose_text(handle.value).decode()
@@ -267,7 +269,8 @@ def check(
 
 def whose(case: Case | str, outputs: Any = None, /, *, threads: int | None = None, seconds: float = 60, **named: Any) -> Whose:
     """Which kernel made these numbers? whose("linear T=16 N=2112 K=7168 --seed 7", y): the schedules of the op that give the outputs to the
-    bit, for a case or a case line."""
+    bit, for a case or a case line. Give it some ten thousand elements: a rounding to bf16 hides most of a schedule. `seconds` bounds the
+    search. Raises Error for an op with one schedule only (`dodona whose --ops` lists the others)."""
     return _case(case).whose(outputs, threads=threads, seconds=seconds, **named)
 
 

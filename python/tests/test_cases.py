@@ -234,7 +234,7 @@ def test_whose_names_the_schedule_of_outputs():
     case = dodona.gen("linear T=8 N=96 K=712 --attr out_dtype=f32")
     answer = dodona.whose(case, made)
     assert answer and answer.answer == "named"
-    assert answer.found[0][0]["attrs"] == {"split_k": "3"} and "split_k=3" in str(answer) and "split_k=3" in repr(answer)
+    assert answer.found[0][0]["attrs"]["split_k"] == "3" and "split_k=3" in str(answer) and "split_k=3" in repr(answer)
     assert dodona.check(case, made, mode="hopper").json["schedule"] == "these are the bits of hopper split_k=3 = blackwell split_k=3"
     other = dodona.whose(case, output=case.golden()["output"])
     assert not other and other.answer == "none" and not other.found

@@ -76,6 +76,66 @@ TEST(SplitK, WholeTilesAreSharedOutAndTheLastChunksAreShorter) {
   EXPECT_NE(split(2), split(3));
 }
 
+/// Of parts of K that are lists of ranges, added in this order.
+std::vector<float> sums_of_parts(const ops::Linear& op, const std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>>& parts) {
+  std::vector<float> total;
+  for (const auto& ranges : parts) {
+    std::int64_t k = 0;
+    for (const auto& [begin, end] : ranges) k += end - begin;
+    ops::Linear part = op;
+    part.split_k = 1, part.chunks = "contiguous", part.chunk_order = "ascending", part.block_k = "64";
+    part.input = Tensor(DType::bf16, {op.input.size(0), k}), part.weight = Tensor(DType::bf16, {op.weight.size(0), k});
+    std::int64_t at = 0;
+    for (const auto& [begin, end] : ranges) {
+      copy(op.input.slice(1, begin, end), part.input.slice(1, at, at + end - begin));
+      copy(op.weight.slice(1, begin, end), part.weight.slice(1, at, at + end - begin));
+      at += end - begin;
+    }
+    const std::vector<float> sum = sums(part);
+    if (total.empty()) {
+      total = sum;
+    } else {
+      for (std::size_t j = 0; j < sum.size(); ++j) total[j] += sum[j];
+    }
+  }
+  return total;
+}
+
+TEST(SplitK, BlocksChunksAndTheirOrderAreTheOpsToSay) {
+  ops::Linear op = call(5, 24, 328, 3);  // eleven tiles of 32, the last a quarter
+  op.block_k = "32";
+  EXPECT_EQ(sums(op), sums_of_ranges(op, {0, 128, 256, 328}));
+  op.chunk_order = "descending";
+  EXPECT_EQ(sums(op), sums_of_parts(op, {{{256, 328}}, {{128, 256}}, {{0, 128}}}));
+  op.chunk_order = "ascending", op.chunks = "interleaved", op.block_k = "64";
+  EXPECT_EQ(sums(op), sums_of_parts(op, {{{0, 64}, {192, 256}}, {{64, 128}, {256, 320}}, {{128, 192}, {320, 328}}}));
+}
+
+TEST(SplitK, ByFoursIsTorchsSumOverALeadingDimension) {
+  ops::Linear op = call(5, 24, 328, 6);
+  op.chunk_order = "by_fours";
+  const auto chunk = [&](std::int64_t c) { return sums_of_ranges(op, {64 * c, std::min<std::int64_t>(64 * c + 64, 328)}); };
+  std::vector<float> expected;
+  for (std::size_t j = 0; j < chunk(0).size(); ++j)
+    expected.push_back(((chunk(0)[j] + chunk(4)[j]) + (chunk(1)[j] + chunk(5)[j])) + chunk(2)[j] + chunk(3)[j]);
+  EXPECT_EQ(sums(op), expected);
+}
+
+TEST(SplitK, SplitsOfOtherNamesAreFoundToBeTheSame) {
+  const std::vector<std::string> blocks{"64", "32", "128"};
+  const auto simplest = [&](std::int64_t k, const ops::SplitK& split) { return ops::is_simplest(split, k, blocks); };
+  EXPECT_TRUE(simplest(1024, {.split_k = 4, .block_k = "64"}));
+  EXPECT_FALSE(simplest(1024, {.split_k = 5, .block_k = "64"})) << "four chunks of four tiles";
+  EXPECT_FALSE(simplest(1024, {.split_k = 4, .block_k = "32"})) << "the chunks of tiles of 64";
+  EXPECT_TRUE(simplest(1024, {.split_k = 11, .block_k = "32"})) << "chunks of 96";
+  EXPECT_FALSE(simplest(1024, {.split_k = 2, .chunk_order = "descending", .block_k = "64"})) << "two terms commute";
+  EXPECT_FALSE(simplest(1024, {.split_k = 4, .chunk_order = "by_fours", .block_k = "64"})) << "one to each of four";
+  EXPECT_TRUE(simplest(1024, {.split_k = 4, .chunk_order = "descending", .block_k = "64"}));
+  EXPECT_TRUE(simplest(1024, {.split_k = 4, .chunks = "interleaved", .block_k = "64"}));
+  EXPECT_FALSE(simplest(256, {.split_k = 4, .chunks = "interleaved", .block_k = "64"})) << "one tile each";
+  EXPECT_FALSE(simplest(1024, {.split_k = 1, .chunk_order = "descending", .block_k = "64"}));
+}
+
 TEST(SplitK, ASplitThatKDoesNotAllowIsRefusedWithTheRange) {
   const auto refusal = [](const ops::Linear& op) {
     try {

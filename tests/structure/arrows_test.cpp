@@ -73,7 +73,7 @@ const std::map<std::string, Rooms> allowed{
     {"oracle/alternatives", below_oracle + Rooms{"ops/tiles", "oracle/cases", "oracle/judge"}},
     {"oracle/trust", below_oracle + Rooms{"oracle/cases", "oracle/judge", "oracle/faults", "oracle/alternatives"}},
     {"oracle/records", below_oracle + Rooms{"oracle/cases", "oracle/judge"}},
-    {"oracle/schedules", below_oracle + Rooms{"oracle/cases"}},
+    {"oracle/schedules", below_oracle + Rooms{"ops/sums", "oracle/cases"}},
     {"oracle/report", below_oracle + Rooms{"oracle/cases", "oracle/judge", "oracle/faults", "oracle/schedules"}},
     {"oracle/fib", below_oracle + Rooms{"oracle/cases", "oracle/judge"}},
     {"trail", below_oracle + model + Rooms{"model", "oracle/cases", "oracle/judge"}},

@@ -34,6 +34,13 @@ TEST_F(WhoseCommand, OutputsOfNoScheduleAreNobodys) {
   EXPECT_EQ(none.out.find("all bits"), std::string::npos);
 }
 
+TEST_F(WhoseCommand, OpsWithSeveralSchedulesAreListed) {
+  const Output ops = run("whose --ops");
+  EXPECT_EQ(ops.status, 0) << ops.err;
+  EXPECT_NE(ops.out.find("machine, split_k, chunk_order, block_k, chunks\n"), std::string::npos) << ops.out;
+  EXPECT_EQ(ops.out.find("gelu_and_mul"), std::string::npos) << ops.out;
+}
+
 TEST_F(WhoseCommand, SomeRowsWillDo) {
   ASSERT_EQ(run("run linear T=3 N=96 K=712 --attr out_dtype=f32 --attr split_k=3 --mode hopper -o " + path("rows.safetensors")).status, 0);
   // Tensors are filled in the order of their elements: three rows of eight are the rows of three.
@@ -47,14 +54,20 @@ TEST_F(WhoseCommand, SomeRowsWillDo) {
 }
 
 TEST_F(WhoseCommand, BadInputGetsOneClearError) {
-  ASSERT_EQ(run("run rmsnorm T=2 H=64 -o " + path("out.safetensors")).status, 0);
-  expect_error("whose \"rmsnorm T=2 H=64\" " + path("out.safetensors"), "one schedule only");
+  ASSERT_EQ(run("run gelu_and_mul T=2 D=64 -o " + path("out.safetensors")).status, 0);
+  expect_error("whose \"gelu_and_mul T=2 D=64\" " + path("out.safetensors"), "has one schedule only for this call (gate_order=gate_up)");
   expect_error("whose \"rmsnrom T=2 H=64\" " + path("out.safetensors"), "did you mean rmsnorm?");
   expect_error("whose " + path("no-such-case") + " " + path("out.safetensors"), "does not exist");
-  expect_error("whose \"" + line_ + "\" " + path("out.safetensors"), "expected f32 [8, 96]");
+  ASSERT_EQ(run("run linear T=2 N=96 K=712 -o " + path("other.safetensors")).status, 0);
+  expect_error("whose \"" + line_ + "\" " + path("other.safetensors"), "expected f32 [8, 96]");
   expect_error("whose \"" + line_ + "\" " + path("out.safetensors") + " --window K=0..64", "independent along T");
   expect_error("whose \"" + line_ + "\"", "holds no outputs");
   expect_error("gen " + line_ + " --window T=0..1 -o " + path("never"), "--outputs");
+  expect_error("whose", "CASE");
+  expect_error("gen " + line_ + " --attr chunk_order=sideways -o " + path("never"), "ascending, descending, by_fours");
+  expect_error("run " + line_ + " --attr block_k=256 --attr split_k=4", "K = 712 has 3 tiles of 256");
+  expect_error("run rmsnorm T=2 H=64 --mode hopper --attr kernel=vllm", "has no hopper mode with kernel=vllm");
+  expect_error("run bmm_fp8 L=1 M=2 N=16 K=512 --attr accumulator=promoted_128 --attr split_k=2 --attr block_k=64", "expected 128 or 256");
   expect_error("gen " + line_ + " --attr split_k=99 -o " + path("never"), "split_k");
 }
 

@@ -187,9 +187,10 @@ bool bmm_fp8(const Call& call) {
   } else {
     // What the recipe's accumulator loses, and no more.
     const bool fine = call.is("accumulator", "fp32") || call.is("accumulator", "mma_sync");
-    const std::int64_t tiles = (p.k + 127) / 128, split = call.integer("split_k");
-    const std::int64_t chunk = call.is("accumulator", "promoted_128") ? 128 : (tiles + split - 1) / split * 128;
-    multiply_on_tensor_cores(p, fine ? hw::mma_sync(p.a.dtype()) : hw::fp8_wgmma, scale, fine ? 0 : chunk);
+    const std::int64_t tile = std::stoll(std::get<std::string>(call.attr("block_k"))), tiles = (p.k + tile - 1) / tile,
+                       split = call.integer("split_k");
+    const std::int64_t chunk = call.is("accumulator", "promoted_128") ? 128 : (tiles + split - 1) / split * tile;
+    multiply_on_tensor_cores(p, fine ? hw::mma_sync(p.a.dtype()) : hw::fp8_wgmma, scale, call.is("accumulator", "fp32") ? 0 : chunk);
   }
   return true;
 }

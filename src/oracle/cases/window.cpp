@@ -106,6 +106,10 @@ std::string to_string(const Window& window) {
 
 Arguments windowed(const Op& op, const Arguments& inputs, const Window& window) {
   require_independent(op, window);
+  return resized(op, inputs, window);
+}
+
+Arguments resized(const Op& op, const Arguments& inputs, const Window& window) {
   Arguments part = inputs;
   for (const RowRange& range : window) {
     if (rows_along(op, inputs, range.symbol) == 0) fail(op, range, "is impossible: the call has no such rows");

@@ -24,7 +24,9 @@ std::string to_string(const Window& window);
 /// The call that gives these rows of the outputs alone. Throws Error: bad_option for a size that rows are not independent along (naming
 /// those that they are) and for rows that the call does not have.
 Arguments windowed(const Op& op, const Arguments& inputs, const Window& window);
-/// The rows of a call's outputs.
+/// A call of the same kind with these parts of its sizes alone, whether or not its outputs are those of the whole.
+Arguments resized(const Op& op, const Arguments& inputs, const Window& window);
+/// The rows of a call's outputs, or any other parts.
 NamedTensors windowed(const Op& op, const NamedTensors& outputs, const Window& window);
 
 /// The expressions of a tensor of this rank, one for each dimension: `T K/2`.

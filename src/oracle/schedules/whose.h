@@ -20,7 +20,7 @@ struct Compared {
 };
 
 enum class WhoseAnswer {
-  named,   ///< one schedule gives every bit, or several that inputs made for it do not tell apart
+  named,   ///< one schedule gives every bit, or several that inputs made for it do not tell apart, or that differ in fine attributes alone
   unsure,  ///< several that other inputs would tell apart; or not everything could be compared in time
   none,    ///< no schedule gives them. That accuses nobody
 };
@@ -35,6 +35,7 @@ struct Whose {
   /// What gives every bit that was compared. Schedules of one group also gave the same bits of inputs made to tell them apart: sums that
   /// cancel, wide exponents, edges; in the finest type that the op's outputs may have.
   std::vector<std::vector<Schedule>> found;
+  std::vector<Compared> apart;   ///< how far groups of `found` are from the first of them, in outputs of other inputs
   std::vector<Compared> others;  ///< nearest first
   int tried = 0, left = 0;       ///< left: not tried, the time was up
 };
