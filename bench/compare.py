@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable
 
 import numpy as np
@@ -134,6 +134,38 @@ TABLE = {
     ],
 }  # fmt: skip
 
+# How a product's time grows with its rows: shares of the limit that binds, each operand of one such line with M rows.
+CURVE_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def product_work(bytes_of_weight: float, unit: str) -> Callable[[dict], dict]:
+    def work(s: dict) -> dict:
+        products = s.get("L", 1) * s["N"] * s["K"]
+        return {"R": bytes_of_weight * products, unit: 2.0 * s.get("M", s.get("T")) * products}
+
+    return work
+
+
+FP8, W8, W4, NVFP4, BF16 = (product_work(*pair) for pair in [(1, "F"), (1, "V"), (0.5, "V"), (0.5625, "V"), (2, "F")])
+CURVE = [
+    Row("fp8_blockwise_scaled_mm M={} N=4096 K=7168", FP8, (), rotate=("mat_b",)),
+    Row("fp8_scaled_mm M={} N=4096 K=7168", FP8, (), rotate=("mat_b",)),
+    Row("bmm_fp8 L=128 M={} N=512 K=128", FP8, (), rotate=("B",)),
+    Row("int8_scaled_mm M={} N=4096 K=7168", W8, (), rotate=("mat_b",)),
+    Row("int8_scaled_mm M={} N=4096 K=7168", W8, (), rotate=("mat_b",), packed=True),
+    Row("qserve_w4a8_per_chn_gemm M={} N=4096 K=7168", W4, (), rotate=("kernel",)),
+    Row("qserve_w4a8_per_chn_gemm M={} N=4096 K=7168", W4, (), rotate=("kernel",), packed=True),
+    Row("qserve_w4a8_per_group_gemm M={} N=4096 K=7168", W4, (), rotate=("kernel", "zeros", "scales_i8")),
+    Row("qserve_w4a8_per_group_gemm M={} N=4096 K=7168", W4, (), rotate=("kernel", "zeros", "scales_i8"), packed=True),
+    Row("cutlass_scaled_fp4_mm M={} N=4096 K=7168", NVFP4, (), rotate=("b", "block_scale_b")),
+    Row("cutlass_scaled_fp4_mm M={} N=4096 K=7168", NVFP4, (), rotate=("b", "block_scale_b"), packed=True),
+    Row("cutlass_scaled_fp4_mm M={} N=7168 K=16384", NVFP4, (), rotate=("b", "block_scale_b"), packed=True),
+    Row("linear T={} N=24576 K=1536", BF16, (), rotate=("weight",)),
+    Row("linear T={} N=2112 K=7168", BF16, (), rotate=("weight",)),
+    Row("bmm L=128 M={} N=512 K=128", BF16, (), rotate=("mat2",)),
+    Row("bmm L=128 M={} N=128 K=512", BF16, (), rotate=("mat2",)),
+]
+
 LABELS = {
     "ggml_nvfp4": "ggml NVFP4", "ggml_mxfp4": "ggml MXFP4, repacked", "ggml_linear": "ggml bf16", "openblas_linear": "OpenBLAS f32",
     "torch_linear_f32": "torch f32", "torch_linear_bf16": "torch bf16", "torch_nvfp4": "torch, dequantize and multiply in f32",
@@ -198,7 +230,7 @@ def ours(row: Row, arguments: dict, turns: Callable, packed: bool) -> Contender:
             weights = dodona.prepare(row.op, **{name: given[name] for name in row.rotate})
             sets.append({**given, **dict.fromkeys(row.rotate, weights)})
         else:
-            sets.append({**given, **{name: given[name].copy() for name in names}})
+            sets.append({**given, **{name: given[name].copy(order="K") for name in names}})
     label = f"**Dodona**{' ' + row.mode if row.mode != 'fast' else ''}{', packed' if packed else ''}"
     return Contender(label, peer.in_turn(sets, lambda kwargs: function(**kwargs)), lambda: as_f32(made[outputs[0]]))
 
@@ -312,6 +344,31 @@ def rows_text(row: Row, contenders: list[Contender], differs: list[str], limits:
     return text
 
 
+def measure_curve(cold_bytes: int, rounds: int, seconds: float) -> list[tuple[Row, list]]:
+    """Of every row of CURVE the times of one call, for each number of rows."""
+    curve = []
+    for row in CURVE:
+        times = []
+        for m in CURVE_ROWS:
+            one = replace(row, line=row.line.format(m))
+            print(one.line, file=sys.stderr)
+            contender = ours(one, inputs_of(one), lambda nbytes: 1 if nbytes < LARGE else math.ceil(cold_bytes / nbytes), row.packed)
+            cycle = itertools.cycle(contender.calls)
+            next(cycle)()
+            for _ in range(rounds):
+                one_round(contender, cycle, seconds)
+            times.append((one, contender.seconds))
+        curve.append((row, times))
+    return curve
+
+
+def curve_text(curve: list, limits: dict) -> str:
+    header = ["case line", "contender", *(f"{m} row{'s' if m > 1 else ''}" for m in CURVE_ROWS)]
+    rows = [[f"`{row.line.format('M')}`", "packed" if row.packed else "", *(share_text(one.work(one.sizes), limits, s) for one, s in times)] for row, times in curve]
+    return ("\n## How products grow with rows\n\nShares of the limit that binds: what must be read, or computed, would take that part of a call's time.\n\n"
+            + table(header, rows))  # fmt: skip
+
+
 LIMITS = {"R": "R_GBps", "C": "C_GBps", "U": "U_GBps", "F": "F_GFLOPps", "V": "V_GOPps"}
 
 
@@ -321,7 +378,7 @@ def limits_text(when: list[tuple[str, dict]]) -> str:
     return table(header, sorted(rows, key=lambda r: int(r[0])))
 
 
-def page(before: dict, after: dict, loads: list, interrupted: float, peers: dict, sections: dict, filtered: bool) -> str:
+def page(before: dict, after: dict, loads: list, interrupted: float, peers: dict, sections: dict, filtered: bool, curve: str) -> str:
     load, threads = loads[0][0], before["threads"]
     cache = f"{before['last_level_cache_bytes'] / 2**20:.0f} MiB of last-level cache ({before['last_level_cache_source']})"
     cold = f"{before['cold_bytes'] / 2**20:.0f} MiB" + ("" if before["cold"] else ", which is **not cold**: memory allows no more")
@@ -356,16 +413,19 @@ place), as `dodona doctor` measured it before and after, the larger of both. A p
     text = head + limits_text([("before", before), ("after", after)])
     for title, rows in sections.items():
         text += f"\n## {title}\n\n" + table(["case line", "contender", "time", "rate", "share of limit", "time / first", "differs"], rows)
-    return text
+    return text + curve
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/compare", description="Runs peers beside Dodona, interleaved, and writes docs/performance.md.")
     parser.add_argument("-o", "--output", default=None, help="Where to write the page (default docs/performance.md; - for standard output)")
     parser.add_argument("--filter", default="", metavar="REGEX", help="Only case lines that match, to standard output unless -o is given")
+    parser.add_argument("--curve", action="store_true", help="Only how products grow with rows, to standard output unless -o is given")
     parser.add_argument("--rounds", type=int, default=5, help="Rounds of each contender (default 5)")
     parser.add_argument("--seconds", type=float, default=0.08, help="Length of a round (default 0.08)")
     options = parser.parse_args()
+    if options.curve:
+        options.filter = "(?!)"
     output = options.output or ("-" if options.filter else str(pathlib.Path(__file__).resolve().parent.parent / "docs/performance.md"))
 
     loads = [os.getloadavg()]
@@ -389,13 +449,14 @@ def main() -> int:
             for contender in contenders:
                 contender.free()
                 contender.calls = []
+    curve = [] if options.filter and not options.curve else measure_curve(before["cold_bytes"], options.rounds, options.seconds)
     after = doctor()
     loads.append(os.getloadavg())
     limits = {letter: max(report["limits"][-1][key] for report in (before, after)) for letter, key in LIMITS.items()}
     sections = {title: [line for row, contenders, differs in rows for line in rows_text(row, contenders, differs, limits)] for title, rows in measured.items()}
     everyone = [contender for rows in measured.values() for _, contenders, _ in rows for contender in contenders]
     interrupted = sum(c.interrupted for c in everyone) / max(1, sum(c.interrupted + c.clean for c in everyone))
-    text = page(before, after, loads, interrupted, peers, sections, bool(options.filter))
+    text = page(before, after, loads, interrupted, peers, sections, bool(options.filter), curve_text(curve, limits) if curve else "")
     if output == "-":
         print(text, end="")
     else:

@@ -1,7 +1,9 @@
 // Benchmarks of every op of the inventory, from the case lines that the ops declare. Each row shows GB/s (bytes that must be read and
-// written once) or GFLOP/s, and its share of the limit measured in the same run: C (copy) for ops that read and write alike, U (update)
-// where they do so in place, R (read) for ops that mostly read, F (fp32 FMA) for products. Large arguments are copies used in turn, as many
-// as the machine's caches ask for (core/caches.h): those rows are "cold", or "not cold" where memory does not allow that many.
+// written once), GFLOP/s or GOP/s, and its share of the limit measured in the same run: C (copy) for ops that read and write alike, U
+// (update) where they do so in place, R (read) for ops that mostly read, F (fp32 FMA) for products, V (8-bit integer dot products) for
+// products of integers and of codes whose doubled values are; of memory and arithmetic the one that takes longer at its limit. Large
+// arguments are copies used in turn, as many as the machine's caches ask for (core/caches.h): those rows are "cold", or "not cold" where
+// memory does not allow that many.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -39,7 +41,7 @@ struct Sets {
   std::string line;
   std::vector<Arguments> arguments;
   Cost cost;
-  LimitKind memory = LimitKind::read;
+  LimitKind memory = LimitKind::read, arithmetic = LimitKind::fma;
   const char* data = "";
 
   double bytes() const { return memory == LimitKind::read ? cost.bytes_read : cost.bytes_read + cost.bytes_written; }
@@ -65,6 +67,18 @@ LimitKind memory_limit_of(const Op& op, const Arguments& arguments, const Cost& 
   return LimitKind::update;
 }
 
+/// Of an op that multiplies matrices, the first two: V where both hold integers, or NVFP4.
+LimitKind arithmetic_limit_of(const Op& op, const Arguments& arguments) {
+  int integers = 0, matrices = 0;
+  for (const TensorSpec& spec : op.schema().tensors) {
+    const Tensor* const tensor = spec.direction == Direction::in ? arguments.find(spec.name) : nullptr;
+    if (tensor == nullptr || tensor->rank() < 2 || spec.role == Role::scale || matrices == 2) continue;
+    ++matrices;
+    integers += tensor->dtype() == DType::i8 || spec.storage.code == DType::f4_e2m1 ? 1 : 0;
+  }
+  return integers == 2 ? LimitKind::dot8 : LimitKind::fma;
+}
+
 Sets sets_of(const Op& op, const std::string& line) {
   constexpr double worth_reading_from_memory = 4e6;
   const Arguments base = oracle::generate(parse_case_line(line), default_threads());
@@ -78,17 +92,32 @@ Sets sets_of(const Op& op, const std::string& line) {
   const Rotation rotation = large ? cold_rotation(memory_facts(), bytes, footprint) : Rotation{};
   for (std::int64_t i = 0; i < rotation.copies; ++i) sets.arguments.push_back(copy_of(op, base));
   sets.memory = memory_limit_of(op, sets.arguments.front(), sets.cost);
+  sets.arithmetic = arithmetic_limit_of(op, sets.arguments.front());
   sets.data = !large ? "warm" : rotation.cold ? "cold" : "not cold";
   return sets;
 }
 
 struct LimitName {
-  const char *share, *best;
+  const char *share, *best, *rate;
 };
-const std::map<LimitKind, LimitName> names_of_limits{{LimitKind::read, {"share_of_R", "best_of_R"}},
-                                                     {LimitKind::copy, {"share_of_C", "best_of_C"}},
-                                                     {LimitKind::update, {"share_of_U", "best_of_U"}},
-                                                     {LimitKind::fma, {"share_of_F", "best_of_F"}}};
+const std::map<LimitKind, LimitName> names_of_limits{{LimitKind::read, {"share_of_R", "best_of_R", "GB/s"}},
+                                                     {LimitKind::copy, {"share_of_C", "best_of_C", "GB/s"}},
+                                                     {LimitKind::update, {"share_of_U", "best_of_U", "GB/s"}},
+                                                     {LimitKind::fma, {"share_of_F", "best_of_F", "GFLOP/s"}},
+                                                     {LimitKind::dot8, {"share_of_V", "best_of_V", "GOP/s"}}};
+
+/// What binds a call: an amount of work in units of 10^9, and how much of it a second allows.
+struct Binding {
+  LimitKind kind;
+  double work, most;
+  double seconds() const { return work / most; }
+};
+Binding binding_of(const Sets& sets, int threads) {
+  const Binding memory{sets.memory, sets.bytes() * 1e-9, limit(sets.memory, threads)};
+  if (sets.cost.flops <= 0) return memory;
+  const Binding arithmetic{sets.arithmetic, sets.cost.flops * 1e-9, limit(sets.arithmetic, threads)};
+  return memory.seconds() > arithmetic.seconds() ? memory : arithmetic;
+}
 
 /// `kept`: the sets of the row before. A row is called several times, and making the sets takes longer than the calls.
 void run_case(benchmark::State& state, const Op* op, const std::string& rest, int threads, Sets* kept) {
@@ -99,9 +128,7 @@ void run_case(benchmark::State& state, const Op* op, const std::string& rest, in
   }
   Exec exec;
   exec.threads = threads;
-  const bool computes = kept->cost.flops > 0;
-  const LimitKind kind = computes ? LimitKind::fma : kept->memory;
-  const double work = (computes ? kept->cost.flops : kept->bytes()) * 1e-9, most = limit(kind, threads);
+  const Binding binding = binding_of(*kept, threads);
   std::size_t next = 0;
   double best = 1e30;
   for (auto _ : state) {
@@ -113,10 +140,10 @@ void run_case(benchmark::State& state, const Op* op, const std::string& rest, in
   const auto rate = [&](double amount) {
     return benchmark::Counter(amount * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
   };
-  const LimitName& names = names_of_limits.at(kind);
-  state.counters[computes ? "GFLOP/s" : "GB/s"] = rate(work);
-  state.counters[names.share] = rate(work / most);
-  state.counters[names.best] = work / most / best;
+  const LimitName& names = names_of_limits.at(binding.kind);
+  state.counters[names.rate] = rate(binding.work);
+  state.counters[names.share] = rate(binding.seconds());
+  state.counters[names.best] = binding.seconds() / best;
   state.SetLabel(kept->data);
 }
 

@@ -59,9 +59,9 @@ void add_row(const io::Json& json, const std::string& where, Speeds& speeds) {
   row.threads = static_cast<int>(std::strtol(parts[2].c_str() + 8, nullptr, 10));
   row.data = io::get_string_or(json, "label", "", where);
   row.seconds = seconds_of(json, where);
-  for (const char* unit : {"GFLOP/s", "GB/s"})
+  for (const char* unit : {"GFLOP/s", "GOP/s", "GB/s"})
     if (json.contains(unit)) row.rate = fmt::format("{:.3g} {}", number(json, unit), unit);
-  for (const char* limit : {"F", "C", "U", "R"})
+  for (const char* limit : {"F", "V", "C", "U", "R"})
     if (const double share = number(json, fmt::format("share_of_{}", limit)); share > 0) row.share = fmt::format("{:.2g} {}", share, limit);
   if (const double peer = number(json, "eigen_ms"); peer > 0) row.peer = "Eigen " + time_text(peer * 1e-3);
   speeds.of_op[parts[0]].push_back(std::move(row));

@@ -6,6 +6,7 @@
 #include "core/threads.h"
 #include "dodona/error.h"
 #include "ops/base/golden_output.h"
+#include "ops/rows/awq_row.h"
 
 namespace dodona::ops {
 namespace {
@@ -50,8 +51,21 @@ void golden(const AwqDequantize& op, const Exec& exec, Reference* reference) {
   dequantize(op, nibbles, with_zeros, exec, [&](std::int64_t linear, double value) { out.put(linear, {value}); });
 }
 
-/// The difference is a small whole number and its product with a scale exact in a double: there is one result.
 void fast(const AwqDequantize& op, const Exec& exec) {
+  const std::int64_t rows = op.out.size(0), columns = op.out.size(1), words = op.qweight.size(1), groups = op.scales.size(0);
+  parallel_for(exec.threads, rows, static_cast<double>(columns), [&](std::int64_t k) {
+    const std::int64_t g = k / (rows / groups);
+    dispatch<AwqRowKernel>(exec.isa, AwqRow{.codes = op.qweight.as<std::int32_t>() + k * words,
+                                            .zeros = op.qzeros.as<std::int32_t>() + g * words,
+                                            .scales = op.scales.as<std::uint16_t>() + g * columns,
+                                            .out = op.out.as<std::uint16_t>() + k * columns,
+                                            .n = columns,
+                                            .type = op.out.dtype()});
+  });
+}
+
+/// There is one result.
+void hopper(const AwqDequantize& op, const Exec& exec) {
   golden<awq_order, true>(op, exec, nullptr);
 }
 
@@ -66,7 +80,7 @@ out = rn((code - zero) * scale) in the type of scales, to nearest even: the diff
 overflow to infinity. Nothing is open.)",
       .golden = ops::golden<ops::awq_order, true>,
       .fast = ops::fast,
-      .hopper = ops::fast,
+      .hopper = ops::hopper,
       .check = ops::check,
       .mistakes = {{"nibbles-in-order", "the codes of a word are taken from the low end on", ops::golden<ops::in_order, true>},
                    {"zeros-left-out", "zero points are not subtracted", ops::golden<ops::awq_order, false>}},

@@ -154,15 +154,21 @@ void condition(const ScaledFp4ExpertsQuant& actual, const Exec& exec, Reference&
   for_each_row(actual, exec, [&](const Fp4QuantRow& row) { condition_fp4_row(row, actual.output_scales.as<std::uint8_t>(), codes); });
 }
 
-void clear_padding(const ScaledFp4ExpertsQuant& op) {
+/// Few rows an expert have many scales of nobody.
+void clear(std::uint8_t* bytes, std::int64_t count, const Exec& exec) {
+  constexpr std::int64_t piece = std::int64_t{1} << 18;
+  parallel_for(exec.threads, quant::ceil_div(count, piece), static_cast<double>(piece) / 32,
+               [&](std::int64_t i) { std::memset(bytes + i * piece, 0, static_cast<std::size_t>(std::min(piece, count - i * piece))); });
+}
+
+void clear_padding(const ScaledFp4ExpertsQuant& op, const Exec& exec) {
   const std::int64_t rows = rows_of(op), row_bytes = op.output.size(1);
-  std::memset(op.output.as<std::uint8_t>() + rows * row_bytes, 0, static_cast<std::size_t>((op.output.size(0) - rows) * row_bytes));
-  if (op.output_scales.elements() != rows * blocks_of(op))
-    std::memset(op.output_scales.data(), 0, static_cast<std::size_t>(op.output_scales.elements()));
+  clear(op.output.as<std::uint8_t>() + rows * row_bytes, (op.output.size(0) - rows) * row_bytes, exec);
+  if (op.output_scales.elements() != rows * blocks_of(op)) clear(op.output_scales.as<std::uint8_t>(), op.output_scales.elements(), exec);
 }
 
 void fast(const ScaledFp4ExpertsQuant& op, const Exec& exec) {
-  clear_padding(op);
+  clear_padding(op, exec);
   for_each_row(op, exec, [&](const Fp4QuantRow& row) {
     dispatch<Fp4RowKernel>(exec.isa, Fp4Row{.input = row.input,
                                             .codes = op.output.as<std::uint8_t>() + row.first_code / 2,
@@ -175,7 +181,7 @@ void fast(const ScaledFp4ExpertsQuant& op, const Exec& exec) {
 }
 
 void hopper(const ScaledFp4ExpertsQuant& op, const Exec& exec) {
-  clear_padding(op);
+  clear_padding(op, exec);
   for_each_row(op, exec,
                [&](const Fp4QuantRow& row) { hopper_fp4_row(row, op.output.as<std::uint8_t>(), op.output_scales.as<std::uint8_t>()); });
 }

@@ -5,9 +5,9 @@
 
 namespace dodona::DODONA_TIER {
 
-/// NaN elements are passed over: the maximum keeps its second operand then.
+/// The largest magnitude of n elements. NaN elements are passed over: the maximum keeps its second operand then.
 template <class Lanes>
-DODONA_INLINE float largest_magnitude(const void* input, std::int64_t n) {
+DODONA_INLINE float largest_number(const void* input, std::int64_t n) {
   f32x16 largest[4];
 #pragma GCC unroll 4
   for (f32x16& value : largest) value = f32x16::zero();
@@ -23,11 +23,44 @@ DODONA_INLINE float largest_magnitude(const void* input, std::int64_t n) {
   return reduce_max(max(max(largest[0], largest[1]), max(largest[2], largest[3])));
 }
 
+template <class Lanes>
+DODONA_INLINE float largest_magnitude(const void* input, std::int64_t n) {
+  return largest_number<Lanes>(input, n);
+}
+/// Of bf16, magnitudes are compared as integers, two to a lane: a NaN is larger than all others. Rows that have none are the rule.
+template <>
+DODONA_INLINE float largest_magnitude<Bf16Lanes>(const void* input, std::int64_t n) {
+  const i32x16 magnitude = i32x16::splat(0x7FFF7FFF);
+  i32x16 largest[2] = {i32x16::zero(), i32x16::zero()};
+  std::int64_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    const auto* const pairs = static_cast<const std::int32_t*>(at<Bf16Lanes>(input, i));
+    largest[0] = max_16(i32x16::load(pairs) & magnitude, largest[0]);
+    largest[1] = max_16(i32x16::load(pairs + 16) & magnitude, largest[1]);
+  }
+  const i32x16 pairs = max_16(largest[0], largest[1]);
+  f32x16 rest = max(as_f32(shl<16>(pairs)), as_f32(pairs & i32x16::splat(-0x10000)));
+  if (any(shl<16>(pairs) > i32x16::splat(0x7F800000)) || any(pairs > i32x16::splat(0x7F80FFFF))) return largest_number<Bf16Lanes>(input, n);
+  for (; i < n; i += 16) rest = max(abs(load_bf16_partial(at<Bf16Lanes>(input, i), n - i)), rest);
+  return reduce_max(rest);
+}
+
 /// What kernels make of NaN follows from the order in which they clamp: fmaxf(fminf(v, 448), -448) turns it into +448, the other order
 /// into -448.
+///
+/// The codes of to_e4m3_codes with fewer operations: with e the exponent of |v|, at least -6, adding 2^(20 + e) rounds |v| to a multiple
+/// of 2^(e-3), and leaves n = |v| / 2^(e-3) in the low bits. The code is n + 8 (e + 6), whose second part, which is even, the anchor has
+/// in its low bits from the start.
 template <std::int32_t nan_code>
 struct E4m3Codes {
-  static DODONA_INLINE i32x16 of(f32x16 v) { return to_small_float_codes<3, -6, 7>(v, 448.0f, nan_code); }
+  static DODONA_INLINE i32x16 of(f32x16 v) {
+    constexpr std::int32_t least = (127 - 6) << 23;
+    const f32x16 magnitude = min(abs(v), f32x16::splat(448.0f));
+    const i32x16 exponent = max(as_i32(magnitude) & i32x16::splat(0x7F800000), i32x16::splat(least));
+    const i32x16 anchor = exponent + shr<20>(exponent) + i32x16::splat((20 << 23) - (least >> 20));
+    const i32x16 code = as_i32(magnitude + as_f32(anchor)) & i32x16::splat(0x7F), sign = shr<24>(as_i32(v)) & i32x16::splat(0x80);
+    return select(v == v, code | sign, i32x16::splat(nan_code));
+  }
 };
 /// Clamped to -128 and 127, NaN to -128, and cut toward zero.
 struct CutI8Codes {

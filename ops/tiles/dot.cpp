@@ -59,7 +59,6 @@ bool has_dense_columns_or_rows(const Tensor& b) {
 }
 
 double dot_flops(const DotProduct& product) {
-  if (product.a.size(1) < 8) return 0;
   return 2.0 * static_cast<double>(product.a.elements()) * static_cast<double>(product.b.size(2));
 }
 

@@ -25,7 +25,7 @@ void dot_multiply(const DotProduct& product, const Exec& exec);
 
 /// Whether the elements of `b` [.., K, N] lie next to each other along K or N.
 bool has_dense_columns_or_rows(const Tensor& b);
-/// Two a multiply-add; 0 below eight rows, where a byte of `b` is used too seldom for anything but memory to be the limit.
+/// Two a multiply-add.
 double dot_flops(const DotProduct& product);
 
 // ---- tiles

@@ -51,11 +51,25 @@ void pack_row(DType type, const void* source, std::int64_t k, float* out) {
   }
 }
 
+/// Sixteen columns of bf16 and a step of k, rows of columns `stride` elements apart: pairs along k are words, as in a column in memory.
+DODONA_INLINE void pack_pairs_across(const std::uint16_t* source, std::int64_t stride, float* out, std::int64_t out_stride) {
+  f32x16 words[16];
+  DODONA_UNROLL(16)
+  for (int i = 0; i < 16; ++i) words[i] = as_f32(load_16(source + 2 * i * stride) | shl<16>(load_16(source + (2 * i + 1) * stride)));
+  transpose(words);
+  DODONA_UNROLL(16)
+  for (int i = 0; i < 16; ++i) store_pair({even_of_words(as_i32(words[i])), odd_of_words(as_i32(words[i]))}, out + i * out_stride);
+}
+
 /// Columns whose elements are `stride` apart along k, and next to each other along columns.
 void pack_columns_across(DType type, const void* source, std::int64_t stride, std::int64_t k, std::int64_t columns, float* out,
                          std::int64_t out_stride) {
   for (std::int64_t j = 0; j < columns; j += 16)
     for (std::int64_t begin = 0; begin < k; begin += step) {
+      if (type == DType::bf16 && columns - j >= 16 && k - begin >= step) {
+        pack_pairs_across(static_cast<const std::uint16_t*>(source) + begin * stride + j, stride, out + j * out_stride + begin, out_stride);
+        continue;
+      }
       f32x16 low[16], high[16];
       for (int i = 0; i < 16; ++i) {
         const std::int64_t near = begin + i, far = begin + 16 + i;
@@ -182,11 +196,7 @@ DODONA_INLINE f32x16 reduce_sixteen(const float* sums, std::int64_t count) {
   f32x16 x[16];
   DODONA_UNROLL(16)
   for (int i = 0; i < 16; ++i) x[i] = i < count ? f32x16::load(sums + 16 * i) : f32x16::zero();
-  transpose(x);
-  DODONA_UNROLL(4)
-  for (int half = 8; half > 0; half /= 2) DODONA_UNROLL(8)
-  for (int i = 0; i < half; ++i) x[i] = x[i] + x[i + half];
-  return x[0];
+  return reduce_add(x);
 }
 
 void store_rows(const DotTile& tile, const float* sums) {

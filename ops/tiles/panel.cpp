@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/tiles/panel_few.h"
 #include "ops/tiles/work.h"
 
 namespace dodona::ops {
@@ -36,9 +37,36 @@ PanelTile tile_of(const PanelProduct& p, const Tiling& t, std::int64_t index) {
           .scratch = nullptr};
 }
 
+/// Rows of A are unpacked when the batch changes. Some pieces for each thread, of as many columns as that leaves.
+void multiply_few(const PanelProduct& p, const Exec& exec) {
+  if (p.batches == 0 || p.m == 0 || p.n == 0) return;
+  const std::int64_t vectors = ceil_div(p.n, 16), wanted = exec.threads > 1 ? 4 * exec.threads : 1;
+  const std::int64_t parts = std::clamp(ceil_div(wanted, p.batches), ceil_div(p.n, panel_few_columns), vectors);
+  const std::int64_t columns = ceil_div(vectors, parts) * 16;
+  const WorkRun run{p.batches * ceil_div(p.n, columns)};
+  const std::size_t a_floats = static_cast<std::size_t>(p.m * panel_few_a_stride(p.k)), floats = a_floats + panel_few_scratch(p.m);
+  const double operations = 2.0 * static_cast<double>(p.m * columns) * static_cast<double>(p.k);
+  Work(exec, run.pieces, floats * sizeof(float)).split({&run, 1}, operations, [&](auto, auto first, auto last, std::byte* scratch) {
+    auto* const a = reinterpret_cast<float*>(scratch);
+    std::int64_t unpacked = -1;
+    for (std::int64_t i = first; i < last; ++i) {
+      const std::int64_t batch = i / ceil_div(p.n, columns), column = i % ceil_div(p.n, columns) * columns;
+      if (batch != unpacked) dispatch<PanelFewRowsKernel>(exec.isa, p, batch, a);
+      unpacked = batch;
+      dispatch<PanelFewTileKernel>(exec.isa, PanelFewTile{.product = &p,
+                                                          .batch = batch,
+                                                          .column = column,
+                                                          .columns = std::min(columns, p.n - column),
+                                                          .a = a,
+                                                          .scratch = a + a_floats});
+    }
+  });
+}
+
 }  // namespace
 
 void panel_multiply(const PanelProduct& product, const Exec& exec) {
+  if (has_few_rows(product)) return multiply_few(product, exec);
   const Tiling t = tiling_of(product, exec.threads);
   const std::int64_t tiles = product.batches * t.row_parts * t.column_parts;
   if (tiles == 0 || product.n == 0) return;

@@ -1,43 +1,15 @@
 #include "ops/tiles/panel.h"
 
-#include "ops/tiles/epilogue_lanes.h"
 #include "ops/tiles/panel_core.h"
-#include "ops/tiles/unpack/fp8.h"
-#include "ops/tiles/unpack/half.h"
-#include "ops/tiles/unpack/int8.h"
+#include "ops/tiles/panel_lanes.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
 
 using ops::PanelProduct;
-using ops::PanelScales;
 using ops::PanelTile;
 
 constexpr std::int64_t panel = ops::panel_columns;
-
-// ---- formats
-
-struct Unpacker {
-  int bits;
-  float left_out;
-  void (*row)(const std::byte* row, std::int64_t k, float factor, float* to);
-  void (*columns)(const Columns& from, std::int64_t k, float* to, std::int64_t to_k);
-};
-template <class Unpack>
-constexpr Unpacker unpacker_of() {
-  return {Unpack::bits, Unpack::left_out, unpack_row<Unpack>, Unpack::columns};
-}
-
-Unpacker unpacker(DType type) {
-  switch (type) {
-    case DType::f8_e4m3: return unpacker_of<Fp8Unpack<false>>();
-    case DType::f8_e5m2: return unpacker_of<Fp8Unpack<true>>();
-    case DType::bf16: return unpacker_of<Bf16Unpack>();
-    case DType::f16: return unpacker_of<F16Unpack>();
-    case DType::i8: return unpacker_of<I8Unpack>();
-    default: return unpacker_of<F32Unpack>();
-  }
-}
 
 // ---- multiplying
 
@@ -122,10 +94,6 @@ void multiply_panel(Operands o, std::int64_t rows, std::int64_t columns, Sums su
 
 // ---- one tile
 
-struct ChainSums {
-  static DODONA_INLINE f32x16 result(const float* p) { return f32x16::load(p); }
-};
-
 /// Memory of a tile.
 struct Scratch {
   float *a, *b, *sums, *row_scales, *column_scales;
@@ -141,11 +109,6 @@ Scratch scratch_of(const PanelTile& tile) {
   s.row_scales = s.sums + tile.rows * s.sums_stride;
   s.column_scales = s.row_scales + (tile.rows + 15) / 16 * 16;
   return s;
-}
-
-void take_scales(const PanelScales& scales, std::int64_t first, std::int64_t count, std::int64_t block, float* to) {
-  const float* const of_block = scales.data + block * scales.block_stride;
-  for (std::int64_t i = 0; i < count; ++i) to[i] = of_block[(first + i) / scales.together * scales.stride];
 }
 
 /// Rows of A times a panel over the blocks of [begin, begin + k), each scaled.
@@ -191,8 +154,7 @@ void multiply_tile(const PanelTile& tile) {
       }
     }
   }
-  ops::TileEpilogue epilogue = p.epilogue;
-  epilogue.out += tile.batch * p.out_batch_stride * (epilogue.out_type == DType::f32 ? 4 : 2);
+  const ops::TileEpilogue epilogue = epilogue_of(p, tile.batch);
   for (std::int64_t i = 0; i < tile.rows; ++i)
     finish_row<ChainSums>(epilogue, tile.row + i, tile.column, tile.columns, s.sums + i * s.sums_stride);
 }

@@ -22,12 +22,6 @@ struct Job {
 /// Reading and decoding a pair of panels, in units of multiplying it with a row.
 constexpr std::int64_t weight_cost = 12;
 
-/// So many rows that they stay in a second-level cache while all weights pass by: 1.5 bytes an element.
-std::int64_t rows_together(std::int64_t k) {
-  constexpr std::int64_t budget = 720 * 1024;
-  return std::clamp<std::int64_t>(budget * 2 / (3 * std::max<std::int64_t>(k, 1)), 16, i8_tile_rows);
-}
-
 struct Jobs {
   std::vector<Job> jobs;
   std::vector<WorkRun> runs;  ///< of the same indices
@@ -37,8 +31,8 @@ Jobs jobs_of(std::span<const I8Group> groups) {
   Jobs all;
   for (const I8Group& group : groups) {
     if (group.rows == 0) continue;
-    const std::int64_t parts = ceil_div(group.rows, rows_together(group.weights.k));
-    const std::int64_t rows = align(ceil_div(group.rows, parts), 4);
+    const std::int64_t parts = ceil_div(group.rows, i8_tile_rows);
+    const std::int64_t rows = align(ceil_div(group.rows, parts), 8);
     for (std::int64_t first = 0; first < group.rows; first += rows) {
       const std::int64_t count = std::min(rows, group.rows - first);
       all.jobs.push_back({&group, first, count});
@@ -53,27 +47,26 @@ Jobs jobs_of(std::span<const I8Group> groups) {
 class Activations {
  public:
   static std::size_t bytes(std::int64_t rows, std::int64_t k) {
-    // Codes, corrections and scales; 64 more let every array begin on a cache line.
-    return static_cast<std::size_t>(rows * i8_steps(k) * (i8_step + 32) + 64);
+    return static_cast<std::size_t>(rows * i8_chunks(k) * (i8_chunk + 8 * i8_chunk_blocks));
   }
-  Activations(std::byte* memory, std::int64_t rows, std::int64_t k) : steps_(i8_steps(k)) {
+  Activations(std::byte* memory, std::int64_t rows, std::int64_t k) {
+    const std::int64_t all = rows * i8_chunks(k);
     first_.codes = reinterpret_cast<std::int8_t*>(memory);
-    first_.corrections = reinterpret_cast<std::int32_t*>(memory + align(rows * steps_ * i8_step, 64));
-    first_.scales = reinterpret_cast<float*>(first_.corrections + rows * steps_ * 4);
+    first_.corrections = reinterpret_cast<std::int32_t*>(memory + all * i8_chunk);
+    first_.scales = reinterpret_cast<float*>(first_.corrections + all * i8_chunk_blocks);
+    first_.chunk_rows = rows;
   }
-  I8Rows row(std::int64_t r) const {
-    return {first_.codes + r * steps_ * i8_step, first_.corrections + r * steps_ * 4, first_.scales + r * steps_ * 4};
-  }
+  I8Rows row(std::int64_t r) const { return first_.at(r, 0); }
 
  private:
-  I8Rows first_;
-  std::int64_t steps_;
+  I8Rows first_{};
 };
 
 /// `scales` holds the row's four scales of a step every 512 bytes.
-void widen_scales(const std::uint8_t* scales, std::int64_t k, float* out) {
+void widen_scales(const std::uint8_t* scales, std::int64_t k, const I8Rows& out) {
   for (std::int64_t block = 0; block < i8_steps(k) * 4; ++block)
-    out[block] = block < k / i8_block ? quant::e4m3_to_f32(scales[block / 4 * 512 + block % 4]) : 0.0f;
+    out.at(0, block / i8_chunk_blocks).scales[block % i8_chunk_blocks] =
+        block < k / i8_block ? quant::e4m3_to_f32(scales[block / 4 * 512 + block % 4]) : 0.0f;
 }
 
 void prepare_rows(const I8Product& p, const Activations& activations, const Exec& exec) {
@@ -83,8 +76,7 @@ void prepare_rows(const I8Product& p, const Activations& activations, const Exec
       const I8Rows out = activations.row(group.row + r);
       dispatch<I8RowKernel>(exec.isa, p.format, p.codes + (group.row + r) * row_bytes, p.k, out);
       if (p.format == I8Format::nvfp4)
-        widen_scales(p.scales + quant::scale_offset(quant::ScaleLayout::swizzled_128x4, group.scale_row + r, 0, p.scale_columns), p.k,
-                     out.scales);
+        widen_scales(p.scales + quant::scale_offset(quant::ScaleLayout::swizzled_128x4, group.scale_row + r, 0, p.scale_columns), p.k, out);
     });
 }
 

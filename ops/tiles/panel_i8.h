@@ -15,6 +15,7 @@
 
 #include "dodona/exec.h"
 #include "ops/tiles/epilogue.h"
+#include "simd/inline.h"
 #include "simd/tier.h"
 
 namespace dodona::ops {
@@ -37,6 +38,12 @@ inline constexpr std::int64_t i8_tile_panels = 2, i8_tile_rows = 128;
 
 inline std::int64_t i8_steps(std::int64_t k) {
   return (k + i8_step - 1) / i8_step;
+}
+/// Steps that are decoded at a time: what is decoded of the panels of a tile stays in a first-level cache.
+inline constexpr std::int64_t i8_chunk_steps = 8, i8_chunk = i8_chunk_steps * i8_step, i8_chunk_blocks = i8_chunk / i8_block;
+/// One at least: that of no K has a row's correction.
+inline std::int64_t i8_chunks(std::int64_t k) {
+  return k <= i8_chunk ? 1 : (k + i8_chunk - 1) / i8_chunk;
 }
 /// Bytes of a step of a packed panel: codes of sixteen columns, for NVFP4 the scales of four blocks, for QServe's groups scale and zero.
 inline std::int64_t i8_step_bytes(I8Format format) {
@@ -88,11 +95,19 @@ void i8_pack(I8Format format, const I8Weights& raw, std::byte* out, const Exec& 
 // ---- tiles
 
 /// Rows of A made ready: signed bytes in the order in which weights are decoded; what the weights' offset adds to each block's sum,
-/// negated; for NVFP4 scales. Rows are padded to whole steps.
+/// negated; for NVFP4 scales. Where sums are whole to the end, a row's first correction is that of all of K, and there are no others. All
+/// rows of a chunk of K lie together: what a chunk of weights is multiplied with is one stream, however long K is. Rows are padded to
+/// whole chunks.
 struct I8Rows {
-  std::int8_t* codes;         ///< row stride 64 * i8_steps(k)
-  std::int32_t* corrections;  ///< row stride 4 * i8_steps(k)
+  std::int8_t* codes;         ///< row stride i8_chunk
+  std::int32_t* corrections;  ///< row stride i8_chunk_blocks
   float* scales;              ///< likewise
+  std::int64_t chunk_rows;    ///< rows from a chunk to the next
+
+  DODONA_INLINE I8Rows at(std::int64_t row, std::int64_t chunk) const {
+    const std::int64_t to = chunk * chunk_rows + row;
+    return {codes + to * i8_chunk, corrections + to * i8_chunk_blocks, scales + to * i8_chunk_blocks, chunk_rows};
+  }
 };
 
 /// Rows [.., rows] of A times `panels` panels of B.

@@ -18,9 +18,7 @@ constexpr std::int64_t step = ops::i8_step;
 constexpr std::int64_t blocks_of_step = step / ops::i8_block;
 constexpr int tile_panels = ops::i8_tile_panels;
 constexpr std::int64_t sums_stride = tile_panels * 16;
-/// Steps that are decoded at a time: what is decoded of two panels stays in a first-level cache.
-constexpr std::int64_t chunk_steps = 8;
-constexpr std::int64_t chunk_blocks = chunk_steps * blocks_of_step;
+constexpr std::int64_t chunk_steps = ops::i8_chunk_steps, chunk_blocks = ops::i8_chunk_blocks, chunk_k = ops::i8_chunk;
 
 // ---- what becomes of a block's sum
 
@@ -28,6 +26,7 @@ constexpr std::int64_t chunk_blocks = chunk_steps * blocks_of_step;
 struct ScaledBlocks {
   using Sum = f32x16;
   static constexpr bool scaled = true;
+  static DODONA_INLINE Sum first(const std::int32_t*) { return f32x16::zero(); }
   static DODONA_INLINE Sum load(const float* p) { return f32x16::load(p); }
   static DODONA_INLINE void store(Sum sum, float* p) { sum.store(p); }
   static DODONA_INLINE Sum add(Sum sum, i32x16 dot, f32x16 weight_scales, float row_scale) {
@@ -36,10 +35,11 @@ struct ScaledBlocks {
   static DODONA_INLINE f32x16 result(const float* p) { return f32x16::load(p); }
 };
 
-/// Integers to the end.
+/// Integers to the end, and their correction at the beginning.
 struct WholeSums {
   using Sum = i32x16;
   static constexpr bool scaled = false;
+  static DODONA_INLINE Sum first(const std::int32_t* corrections) { return i32x16::splat(*corrections); }
   static DODONA_INLINE Sum load(const float* p) { return as_i32(f32x16::load(p)); }
   static DODONA_INLINE void store(Sum sum, float* p) { as_f32(sum).store(p); }
   static DODONA_INLINE Sum add(Sum sum, i32x16 dot, f32x16, float) { return sum + dot; }
@@ -48,46 +48,49 @@ struct WholeSums {
 
 // ---- rows of A
 
-template <class Unpack>
+template <class Unpack, class Sums>
 void prepare_row(const std::uint8_t* codes, std::int64_t k, const I8Rows& out) {
   const i32x16 ones = i32x16::splat(0x01010101);
-  const std::int64_t padded = ops::i8_steps(k) * step;
-  for (std::int64_t begin = 0; begin < padded; begin += 128) {
-    const f32x16_pair pair = Unpack::row(codes, begin, k);
-    const std::int64_t steps_left = (padded - begin) / step;
-    std::int32_t sums[32];
-    dpbusd_small(i32x16::zero(), ones, as_i32(pair.first)).store(sums);
-    dpbusd_small(i32x16::zero(), ones, as_i32(pair.second)).store(sums + 16);
-    as_i32(pair.first).store(reinterpret_cast<std::int32_t*>(out.codes + begin));
-    if (steps_left > 1) as_i32(pair.second).store(reinterpret_cast<std::int32_t*>(out.codes + begin + 64));
-    for (std::int64_t b = 0; b < (steps_left > 1 ? 8 : 4); ++b)
-      out.corrections[begin / 16 + b] = -Unpack::offset * (sums[4 * b] + sums[4 * b + 1] + sums[4 * b + 2] + sums[4 * b + 3]);
+  i32x16 whole = i32x16::zero();
+  for (std::int64_t begin = 0; begin < ops::i8_chunks(k) * chunk_k; begin += 128) {
+    const f32x16_pair pair = begin < k ? Unpack::row(codes, begin, k) : f32x16_pair{f32x16::zero(), f32x16::zero()};
+    const I8Rows to = out.at(0, begin / chunk_k);
+    as_i32(pair.first).store(reinterpret_cast<std::int32_t*>(to.codes + begin % chunk_k));
+    as_i32(pair.second).store(reinterpret_cast<std::int32_t*>(to.codes + begin % chunk_k + 64));
+    const i32x16 first = dpbusd_small(i32x16::zero(), ones, as_i32(pair.first)),
+                 second = dpbusd_small(i32x16::zero(), ones, as_i32(pair.second));
+    whole = whole + first + second;
+    if constexpr (Sums::scaled) {
+      std::int32_t sums[32];
+      first.store(sums);
+      second.store(sums + 16);
+      for (int b = 0; b < 8; ++b)
+        to.corrections[begin % chunk_k / 16 + b] = -Unpack::offset * (sums[4 * b] + sums[4 * b + 1] + sums[4 * b + 2] + sums[4 * b + 3]);
+    }
+  }
+  if constexpr (!Sums::scaled) {
+    std::int32_t sums[16], all = 0;
+    whole.store(sums);
+    for (const std::int32_t sum : sums) all += sum;
+    *out.corrections = -Unpack::offset * all;
   }
 }
 
 // ---- multiplying
 
-/// Some rows of A from some step on.
-struct Rows {
-  const std::int8_t* codes;
-  const std::int32_t* corrections;
-  const float* scales;
-  std::int64_t code_stride, block_stride;
-
-  DODONA_INLINE Rows from(std::int64_t row, std::int64_t s) const {
-    return {codes + row * code_stride + s * step, corrections + row * block_stride + s * blocks_of_step,
-            scales + row * block_stride + s * blocks_of_step, code_stride, block_stride};
-  }
-};
-
-/// sum += the product of one block of a row of A, and of a block of 16 columns, decoded.
-template <class Unpack, class Sums>
-DODONA_INLINE typename Sums::Sum add_block(typename Sums::Sum sum, const Rows& a, std::int64_t row, std::int64_t block,
+/// sum += the product of one block of a row of A, and of a block of 16 columns, decoded. With `chained` a whole sum goes through the
+/// products; else they are added up first, so that products of the next block need not wait for it.
+template <class Unpack, class Sums, bool chained>
+DODONA_INLINE typename Sums::Sum add_block(typename Sums::Sum sum, const I8Rows& a, std::int64_t row, std::int64_t block,
                                            const i32x16 (&weights)[4], f32x16 scales) {
-  const std::int8_t* codes = a.codes + row * a.code_stride + block * ops::i8_block;
+  const std::int8_t* codes = a.codes + row * chunk_k + block * ops::i8_block;
   const i32x16 four[4] = {splat_bytes(codes), splat_bytes(codes + 4), splat_bytes(codes + 8), splat_bytes(codes + 12)};
-  const i32x16 dot = Unpack::dot(i32x16::splat(a.corrections[row * a.block_stride + block]), weights, four);
-  return Sums::add(sum, dot, scales, Sums::scaled ? a.scales[row * a.block_stride + block] : 0.0f);
+  if constexpr (Sums::scaled) {
+    const i32x16 dot = Unpack::dot(i32x16::splat(a.corrections[row * chunk_blocks + block]), weights, four);
+    return Sums::add(sum, dot, scales, a.scales[row * chunk_blocks + block]);
+  } else {
+    return chained ? Unpack::dot(sum, weights, four) : Sums::add(sum, Unpack::dot(i32x16::zero(), weights, four), scales, 0.0f);
+  }
 }
 
 template <class Unpack, class Sums>
@@ -105,9 +108,9 @@ DODONA_INLINE void fetch_step(const std::uint8_t* packed) {
   for (int line = 0; line < Unpack::step_bytes / 64; ++line) __builtin_prefetch(packed + 64 * line);
 }
 
-/// Few rows of A: sums[rows][16] += A times a panel, decoded on the way.
+/// Few rows of A and at most a chunk: sums[rows][16] += A times a panel, decoded on the way.
 template <class Unpack, class Sums, int rows>
-void multiply_packed(const std::uint8_t* packed, std::int64_t steps, const Rows a, float* sums) {
+void multiply_packed(const std::uint8_t* packed, std::int64_t steps, const I8Rows a, float* sums) {
   const i32x16 table = Unpack::table();
   typename Sums::Sum c[rows];
   DODONA_UNROLL(4)
@@ -121,7 +124,7 @@ void multiply_packed(const std::uint8_t* packed, std::int64_t steps, const Rows 
       Unpack::decode(packed, block, table, weights);
       const f32x16 scales = scales_of<Unpack, Sums>(packed, block);
       DODONA_UNROLL(4)
-      for (int r = 0; r < rows; ++r) c[r] = add_block<Unpack, Sums>(c[r], a, r, s * blocks_of_step + block, weights, scales);
+      for (int r = 0; r < rows; ++r) c[r] = add_block<Unpack, Sums, false>(c[r], a, r, s * blocks_of_step + block, weights, scales);
     }
   }
   DODONA_UNROLL(4)
@@ -154,7 +157,7 @@ void decode(const std::uint8_t* packed, std::int64_t steps, std::uint8_t* weight
 
 /// sums[rows][16 * panels] += A times decoded panels, all of them in registers.
 template <class Unpack, class Sums, int rows, int panels>
-void multiply_decoded(const Decoded& b, int first, std::int64_t blocks, const Rows a, float* sums) {
+void multiply_decoded(const Decoded& b, int first, std::int64_t blocks, const I8Rows a, float* sums) {
   typename Sums::Sum c[rows][panels];
   DODONA_UNROLL(8)
   for (int r = 0; r < rows; ++r) {
@@ -173,7 +176,7 @@ void multiply_decoded(const Decoded& b, int first, std::int64_t blocks, const Ro
     DODONA_UNROLL(8)
     for (int r = 0; r < rows; ++r) {
       DODONA_UNROLL(2)
-      for (int p = 0; p < panels; ++p) c[r][p] = add_block<Unpack, Sums>(c[r][p], a, r, block, weights[p], scales[p]);
+      for (int p = 0; p < panels; ++p) c[r][p] = add_block<Unpack, Sums, (rows * panels > 4)>(c[r][p], a, r, block, weights[p], scales[p]);
     }
   }
   DODONA_UNROLL(8)
@@ -183,11 +186,15 @@ void multiply_decoded(const Decoded& b, int first, std::int64_t blocks, const Ro
   }
 }
 
-// Rows of A, and panels, that are multiplied at a time: 8 sums, 8 weights, 2 scales of 32 registers.
-constexpr int together_rows = many_sums_fit ? 4 : 2, together_panels = many_sums_fit ? 2 : 1;
+// Rows of A, and panels, that are multiplied at a time: 8 sums, 8 weights, 2 scales of 32 registers, and 16 sums where nothing is scaled.
+template <class Sums>
+constexpr int together_rows = !many_sums_fit ? 2
+                              : Sums::scaled ? 4
+                                             : 8;
+constexpr int together_panels = many_sums_fit ? 2 : 1;
 
 template <class Unpack, class Sums, int rows>
-DODONA_INLINE void multiply_rows(const Decoded& b, std::int64_t panels, std::int64_t blocks, const Rows& a, float* sums) {
+DODONA_INLINE void multiply_rows(const Decoded& b, std::int64_t panels, std::int64_t blocks, const I8Rows& a, float* sums) {
   if (together_panels == 2 && panels == 2) {
     multiply_decoded<Unpack, Sums, rows, together_panels>(b, 0, blocks, a, sums);
   } else {
@@ -195,19 +202,20 @@ DODONA_INLINE void multiply_rows(const Decoded& b, std::int64_t panels, std::int
   }
 }
 
-template <class Unpack, class Sums>
-void multiply_chunk(const Decoded& b, std::int64_t panels, std::int64_t blocks, const Rows& a, std::int64_t rows, float* sums) {
+/// The rows that are left when `most` at a time are done: by halves.
+template <class Unpack, class Sums, int most>
+void multiply_chunk(const Decoded& b, std::int64_t panels, std::int64_t blocks, const I8Rows& a, std::int64_t rows, float* sums) {
   std::int64_t r = 0;
-  for (; rows - r >= together_rows; r += together_rows)
-    multiply_rows<Unpack, Sums, together_rows>(b, panels, blocks, a.from(r, 0), sums + r * sums_stride);
-  for (; r < rows; ++r) multiply_rows<Unpack, Sums, 1>(b, panels, blocks, a.from(r, 0), sums + r * sums_stride);
+  for (; rows - r >= most; r += most) multiply_rows<Unpack, Sums, most>(b, panels, blocks, a.at(r, 0), sums + r * sums_stride);
+  if constexpr (most > 1)
+    if (r < rows) multiply_chunk<Unpack, Sums, most / 2>(b, panels, blocks, a.at(r, 0), rows - r, sums + r * sums_stride);
 }
 
 /// At most this many rows are multiplied as the weights are decoded, without storing what is decoded.
 constexpr std::int64_t few_rows = 4;
 
 template <class Unpack, class Sums>
-DODONA_INLINE void multiply_few(const std::uint8_t* packed, std::int64_t steps, const Rows& a, std::int64_t rows, float* sums) {
+DODONA_INLINE void multiply_few(const std::uint8_t* packed, std::int64_t steps, const I8Rows& a, std::int64_t rows, float* sums) {
   switch (rows) {
     case 1: return multiply_packed<Unpack, Sums, 1>(packed, steps, a, sums);
     case 2: return multiply_packed<Unpack, Sums, 2>(packed, steps, a, sums);
@@ -227,32 +235,37 @@ template <class Unpack, class Sums>
 void multiply_tile(const I8Tile& tile) {
   const I8Weights& w = *tile.weights;
   const std::int64_t steps = ops::i8_steps(w.k);
-  const Rows a{tile.a.codes, tile.a.corrections, tile.a.scales, steps * step, steps * blocks_of_step};
   alignas(64) float sums[ops::i8_tile_rows * sums_stride];
-  for (std::int64_t i = 0; i < tile.rows * tile_panels; ++i) f32x16::zero().store(sums + 16 * i);
+  for (std::int64_t r = 0; r < tile.rows; ++r)
+    for (int p = 0; p < tile_panels; ++p) Sums::store(Sums::first(tile.a.at(r, 0).corrections), sums + r * sums_stride + 16 * p);
   const auto packed_panel = [&](std::int64_t p) { return w.packed + (tile.first_panel + p) * steps * Unpack::step_bytes; };
+  const auto steps_from = [&](std::int64_t s) { return steps - s < chunk_steps ? steps - s : chunk_steps; };
   if (w.packed != nullptr && tile.rows <= few_rows) {
-    for (std::int64_t p = 0; p < tile.panels; ++p) multiply_few<Unpack, Sums>(packed_panel(p), steps, a, tile.rows, sums + 16 * p);
+    for (std::int64_t p = 0; p < tile.panels; ++p)
+      for (std::int64_t s = 0; s < steps; s += chunk_steps)
+        multiply_few<Unpack, Sums>(packed_panel(p) + s * Unpack::step_bytes, steps_from(s), tile.a.at(0, s / chunk_steps), tile.rows,
+                                   sums + 16 * p);
     return store_tile<Sums>(tile, sums);
   }
   Decoded decoded;
-  alignas(64) std::uint8_t chunk[chunk_steps * Unpack::step_bytes];
+  constexpr std::int64_t together = Unpack::panels_together;
+  alignas(64) std::uint8_t chunk[together * chunk_steps * Unpack::step_bytes];
   for (std::int64_t s = 0; s < steps; s += chunk_steps) {
-    const std::int64_t count = steps - s < chunk_steps ? steps - s : chunk_steps;
+    const std::int64_t count = steps_from(s);
+    const I8Rows a = tile.a.at(0, s / chunk_steps);
     for (std::int64_t p = 0; p < tile.panels; ++p) {
-      const std::uint8_t* packed = chunk;
-      if (w.packed != nullptr) {
-        packed = packed_panel(p) + s * Unpack::step_bytes;
-      } else {
-        Unpack::pack(w, tile.first_panel + p, s, s + count, chunk);
-      }
+      if (w.packed == nullptr && p % together == 0)
+        Unpack::pack(w, tile.first_panel + p, tile.panels - p < together ? tile.panels - p : together, s, s + count, chunk);
+      const std::uint8_t* const packed =
+          w.packed != nullptr ? packed_panel(p) + s * Unpack::step_bytes : chunk + p % together * count * Unpack::step_bytes;
       if (tile.rows <= few_rows) {
-        multiply_few<Unpack, Sums>(packed, count, a.from(0, s), tile.rows, sums + 16 * p);
+        multiply_few<Unpack, Sums>(packed, count, a, tile.rows, sums + 16 * p);
       } else {
         decode<Unpack, Sums>(packed, count, decoded.weights[p], decoded.scales[p]);
       }
     }
-    if (tile.rows > few_rows) multiply_chunk<Unpack, Sums>(decoded, tile.panels, count * blocks_of_step, a.from(0, s), tile.rows, sums);
+    if (tile.rows > few_rows)
+      multiply_chunk<Unpack, Sums, together_rows<Sums>>(decoded, tile.panels, count * blocks_of_step, a, tile.rows, sums);
   }
   store_tile<Sums>(tile, sums);
 }
@@ -279,11 +292,11 @@ template <class Tier>
 void I8PackKernel::run(I8Format format, const I8Weights& weights, std::int64_t panel, std::uint8_t* out) {
   using namespace DODONA_TIER;
   switch (format) {
-    case I8Format::nvfp4: return Nvfp4Unpack::pack(weights, panel, 0, i8_steps(weights.k), out);
-    case I8Format::i8: return Int8Unpack::pack(weights, panel, 0, i8_steps(weights.k), out);
-    case I8Format::i4: return Int4Unpack::pack(weights, panel, 0, i8_steps(weights.k), out);
-    case I8Format::qserve: return QserveUnpack::pack(weights, panel, 0, i8_steps(weights.k), out);
-    case I8Format::qserve_groups: return QserveGroupUnpack::pack(weights, panel, 0, i8_steps(weights.k), out);
+    case I8Format::nvfp4: return Nvfp4Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
+    case I8Format::i8: return Int8Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
+    case I8Format::i4: return Int4Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
+    case I8Format::qserve: return QserveUnpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
+    case I8Format::qserve_groups: return QserveGroupUnpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
   }
 }
 template void I8PackKernel::run<tier::DODONA_TIER>(I8Format, const I8Weights&, std::int64_t, std::uint8_t*);
@@ -292,11 +305,11 @@ template <class Tier>
 void I8RowKernel::run(I8Format format, const std::uint8_t* codes, std::int64_t k, const I8Rows& out) {
   using namespace DODONA_TIER;
   switch (format) {
-    case I8Format::nvfp4: return prepare_row<Nvfp4Unpack>(codes, k, out);
-    case I8Format::i8: return prepare_row<Int8Unpack>(codes, k, out);
-    case I8Format::i4: return prepare_row<Int4Unpack>(codes, k, out);
-    case I8Format::qserve: return prepare_row<QserveUnpack>(codes, k, out);
-    case I8Format::qserve_groups: return prepare_row<QserveGroupUnpack>(codes, k, out);
+    case I8Format::nvfp4: return prepare_row<Nvfp4Unpack, ScaledBlocks>(codes, k, out);
+    case I8Format::i8: return prepare_row<Int8Unpack, WholeSums>(codes, k, out);
+    case I8Format::i4: return prepare_row<Int4Unpack, WholeSums>(codes, k, out);
+    case I8Format::qserve: return prepare_row<QserveUnpack, WholeSums>(codes, k, out);
+    case I8Format::qserve_groups: return prepare_row<QserveGroupUnpack, WholeSums>(codes, k, out);
   }
 }
 template void I8RowKernel::run<tier::DODONA_TIER>(I8Format, const std::uint8_t*, std::int64_t, const I8Rows&);

@@ -107,6 +107,14 @@ void transpositions(Cursor k) {
   }
 }
 
+void reductions_of_sixteen(Cursor k) {
+  for (; k.n - k.i >= 256; k.i += 256) {
+    f32x16 rows[16];
+    for (int r = 0; r < 16; ++r) rows[r] = f32x16::load(Cursor::floats(k.a) + k.i + 16 * r);
+    reduce_add(rows).store(static_cast<float*>(k.out) + k.i / 16);
+  }
+}
+
 using V = f32x16;
 using I = i32x16;
 
@@ -152,6 +160,10 @@ void probe(ProbeOp op, Cursor k) {
     case ProbeOp::shift_left: return integer_unary(k, [](I a) { return shl<5>(a); });
     case ProbeOp::shift_right: return integer_unary(k, [](I a) { return shr<5>(a); });
     case ProbeOp::shift_right_signed: return integer_unary(k, [](I a) { return sra<5>(a); });
+    case ProbeOp::add_8: return integer_binary(k, [](I a, I b) { return add_8(a, b); });
+    case ProbeOp::mul_16: return integer_binary(k, [](I a, I b) { return mul_16(a, b); });
+    case ProbeOp::max_16: return integer_binary(k, [](I a, I b) { return max_16(a, b); });
+    case ProbeOp::shift_right_signed_16: return integer_unary(k, [](I a) { return sra_16<5>(a); });
     case ProbeOp::lane_index: return integer_unary(k, [](I a) { return a + lane_index(); });
     case ProbeOp::mask_bits:
       return each(k, [](const Cursor& at) {
@@ -168,6 +180,7 @@ void probe(ProbeOp op, Cursor k) {
     case ProbeOp::deinterleave: return pairs(k, [](V a, V b) { return deinterleave(a, b); });
     case ProbeOp::interleave: return pairs(k, [](V a, V b) { return interleave(a, b); });
     case ProbeOp::transpose: return transpositions(k);
+    case ProbeOp::reduce_add_each: return reductions_of_sixteen(k);
     case ProbeOp::load_bf16: return widening<16>(k, load_bf16, load_bf16_partial);
     case ProbeOp::load_f16: return widening<16>(k, load_f16, load_f16_partial);
     case ProbeOp::load_e4m3: return widening<8>(k, load_e4m3, load_e4m3_partial);

@@ -19,6 +19,10 @@ DODONA_INLINE f32x16 load_bf16(const void* p) {
 DODONA_INLINE f32x16 load_bf16_partial(const void* p, std::int64_t n) {
   return as_f32(shl<16>(i32x16{lanes::widen_unsigned(lanes::codes16::load_first(p, lanes_left(n)))}));
 }
+/// Sixteen codes as they are, in the low halves of lanes.
+DODONA_INLINE i32x16 load_16(const void* p) {
+  return {lanes::widen_unsigned(lanes::codes16::load(p))};
+}
 /// Codes in the low 16 bits. Overflow gives infinity; every NaN gives 0x7FFF.
 DODONA_INLINE i32x16 to_bf16_codes(f32x16 x) {
   const i32x16 u = as_i32(x);
@@ -57,6 +61,12 @@ DODONA_INLINE void store_f16_partial(f32x16 x, void* p, std::int64_t n) {
 DODONA_INLINE f32x16_pair widen_f16_pairs(i32x16 pairs) {
   const auto split = lanes::split_to_16(pairs.v);
   return {{lanes::half_to_f32(split.low)}, {lanes::half_to_f32(split.high)}};
+}
+/// Lanes of two 16-bit codes: the low ones and the high ones, sixteen each.
+DODONA_INLINE void store_16_of_pairs(i32x16 pairs, void* low, void* high) {
+  const auto split = lanes::split_to_16(pairs.v);
+  split.low.store(low);
+  split.high.store(high);
 }
 /// x rounded to f16 and widened again.
 DODONA_INLINE f32x16 round_to_f16(f32x16 x) {

@@ -207,6 +207,21 @@ template <int k>
 DODONA_INLINE i32x16 sra(i32x16 a) {
   return {lanes::sra<k>(a.v)};
 }
+/// Byte by byte, and 16 bits by 16 bits; of a product the low ones; the larger as signed numbers.
+DODONA_INLINE i32x16 add_8(i32x16 a, i32x16 b) {
+  return {lanes::add_8(a.v, b.v)};
+}
+DODONA_INLINE i32x16 mul_16(i32x16 a, i32x16 b) {
+  return {lanes::mul_16(a.v, b.v)};
+}
+DODONA_INLINE i32x16 max_16(i32x16 a, i32x16 b) {
+  return {lanes::max_16(a.v, b.v)};
+}
+/// Both halves of every lane, right with their signs.
+template <int k>
+DODONA_INLINE i32x16 sra_16(i32x16 a) {
+  return {lanes::sra_16<k>(a.v)};
+}
 DODONA_INLINE mask16 operator<(i32x16 a, i32x16 b) {
   return {lanes::lt(a.v, b.v)};
 }
@@ -322,6 +337,26 @@ DODONA_INLINE void transpose(i32x16 (&rows)[16]) {
   transpose(r);
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) rows[i] = as_i32(r[i]);
+}
+
+/// Lane i: reduce_add(rows[i]).
+DODONA_INLINE f32x16 reduce_add(const f32x16 (&rows)[16]) {
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+  lanes::f32 r[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = rows[i].v;
+  return {lanes::reduce_add(r)};
+#else
+  f32x16 lane[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) lane[i] = rows[i];
+  transpose(lane);
+#pragma GCC unroll 4
+  for (int half = 8; half > 0; half /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i) lane[i] = lane[i] + lane[i + half];
+  return lane[0];
+#endif
 }
 
 }  // namespace dodona::DODONA_TIER

@@ -145,6 +145,19 @@ template <int k>
 DODONA_INLINE i32x8 sra(i32x8 a) {
   return {_mm256_srai_epi32(a.v, k)};
 }
+DODONA_INLINE i32x8 add_8(i32x8 a, i32x8 b) {
+  return {_mm256_add_epi8(a.v, b.v)};
+}
+DODONA_INLINE i32x8 mul_16(i32x8 a, i32x8 b) {
+  return {_mm256_mullo_epi16(a.v, b.v)};
+}
+DODONA_INLINE i32x8 max_16(i32x8 a, i32x8 b) {
+  return {_mm256_max_epi16(a.v, b.v)};
+}
+template <int k>
+DODONA_INLINE i32x8 sra_16(i32x8 a) {
+  return {_mm256_srai_epi16(a.v, k)};
+}
 DODONA_INLINE mask8 lt(i32x8 a, i32x8 b) {
   return {_mm256_cmpgt_epi32(b.v, a.v)};
 }

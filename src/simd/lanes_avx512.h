@@ -143,6 +143,19 @@ template <int k>
 DODONA_INLINE i32 sra(i32 a) {
   return {_mm512_srai_epi32(a.v, k)};
 }
+DODONA_INLINE i32 add_8(i32 a, i32 b) {
+  return {_mm512_add_epi8(a.v, b.v)};
+}
+DODONA_INLINE i32 mul_16(i32 a, i32 b) {
+  return {_mm512_mullo_epi16(a.v, b.v)};
+}
+DODONA_INLINE i32 max_16(i32 a, i32 b) {
+  return {_mm512_max_epi16(a.v, b.v)};
+}
+template <int k>
+DODONA_INLINE i32 sra_16(i32 a) {
+  return {_mm512_srai_epi16(a.v, k)};
+}
 DODONA_INLINE mask lt(i32 a, i32 b) {
   return {_mm512_cmplt_epi32_mask(a.v, b.v)};
 }
@@ -254,6 +267,23 @@ DODONA_INLINE void transpose(f32 (&r)[16]) {
     r[8 + c] = {_mm512_shuffle_f32x4(b, e, 0x88)};
     r[12 + c] = {_mm512_shuffle_f32x4(b, e, 0xDD)};
   }
+}
+
+/// reduce_add of each: the sums of two are taken in the two halves of one register, then those of four, of eight, of sixteen.
+DODONA_INLINE f32 reduce_add(const f32 (&r)[16]) {
+  __m512 x[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i)
+    x[i] = _mm512_add_ps(_mm512_mask_blend_ps(0xFF00, r[i].v, r[i + 8].v), _mm512_shuffle_f32x4(r[i].v, r[i + 8].v, 0x4E));
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512 crossed = _mm512_mask_blend_ps(0xF0F0, x[i + 4], x[i]);
+    x[i] = _mm512_add_ps(_mm512_mask_blend_ps(0xF0F0, x[i], x[i + 4]), _mm512_shuffle_f32x4(crossed, crossed, 0xB1));
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) x[i] = _mm512_add_ps(_mm512_mask_blend_ps(0xCCCC, x[i], x[i + 2]), _mm512_shuffle_ps(x[i], x[i + 2], 0x4E));
+  const __m512 crossed = _mm512_mask_blend_ps(0xAAAA, x[1], x[0]);
+  return {_mm512_add_ps(_mm512_mask_blend_ps(0xAAAA, x[0], x[1]), _mm512_permute_ps(crossed, 0xB1))};
 }
 
 /// Sixteen 8-bit codes.

@@ -160,6 +160,31 @@ template <int k>
 DODONA_INLINE i32 sra(i32 x) {
   return map<i32>([](std::uint32_t a) { return static_cast<std::uint32_t>(as_signed(a) >> k); }, x);
 }
+DODONA_INLINE i32 add_8(i32 x, i32 y) {
+  return map<i32>([](std::uint32_t a, std::uint32_t b) { return ((a & 0x7F7F7F7Fu) + (b & 0x7F7F7F7Fu)) ^ ((a ^ b) & 0x80808080u); }, x, y);
+}
+DODONA_INLINE i32 mul_16(i32 x, i32 y) {
+  return map<i32>(
+      [](std::uint32_t a, std::uint32_t b) { return ((a >> 16) * (b >> 16)) << 16 | ((a & 0xFFFFu) * (b & 0xFFFFu) & 0xFFFFu); }, x, y);
+}
+DODONA_INLINE i32 max_16(i32 x, i32 y) {
+  return map<i32>(
+      [](std::uint32_t a, std::uint32_t b) {
+        const std::uint32_t high = as_signed(a & 0xFFFF0000u) > as_signed(b & 0xFFFF0000u) ? a : b;
+        const std::uint32_t low = as_signed(a << 16) > as_signed(b << 16) ? a : b;
+        return (high & 0xFFFF0000u) | (low & 0xFFFFu);
+      },
+      x, y);
+}
+template <int k>
+DODONA_INLINE i32 sra_16(i32 x) {
+  return map<i32>(
+      [](std::uint32_t a) {
+        const auto high = static_cast<std::uint32_t>(as_signed(a) >> k) & 0xFFFF0000u;
+        return high | (static_cast<std::uint32_t>(as_signed(a << 16) >> k) >> 16);
+      },
+      x);
+}
 DODONA_INLINE mask lt(i32 x, i32 y) {
   return map<mask>([](std::uint32_t a, std::uint32_t b) { return as_signed(a) < as_signed(b) ? 1u : 0u; }, x, y);
 }

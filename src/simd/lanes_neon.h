@@ -161,6 +161,19 @@ template <int k>
 DODONA_INLINE i32x4 sra(i32x4 a) {
   return {vshlq_s32(a.v, vdupq_n_s32(-k))};
 }
+DODONA_INLINE i32x4 add_8(i32x4 a, i32x4 b) {
+  return {vreinterpretq_s32_s8(vaddq_s8(vreinterpretq_s8_s32(a.v), vreinterpretq_s8_s32(b.v)))};
+}
+DODONA_INLINE i32x4 mul_16(i32x4 a, i32x4 b) {
+  return {vreinterpretq_s32_s16(vmulq_s16(vreinterpretq_s16_s32(a.v), vreinterpretq_s16_s32(b.v)))};
+}
+DODONA_INLINE i32x4 max_16(i32x4 a, i32x4 b) {
+  return {vreinterpretq_s32_s16(vmaxq_s16(vreinterpretq_s16_s32(a.v), vreinterpretq_s16_s32(b.v)))};
+}
+template <int k>
+DODONA_INLINE i32x4 sra_16(i32x4 a) {
+  return {vreinterpretq_s32_s16(vshlq_s16(vreinterpretq_s16_s32(a.v), vdupq_n_s16(-k)))};
+}
 DODONA_INLINE mask4 lt(i32x4 a, i32x4 b) {
   return {vcltq_s32(a.v, b.v)};
 }

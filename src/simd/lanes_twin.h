@@ -139,6 +139,22 @@ template <int k, class T>
 DODONA_INLINE twin<T> sra(twin<T> a) {
   return {sra<k>(a.lo), sra<k>(a.hi)};
 }
+template <class T>
+DODONA_INLINE twin<T> add_8(twin<T> a, twin<T> b) {
+  return {add_8(a.lo, b.lo), add_8(a.hi, b.hi)};
+}
+template <class T>
+DODONA_INLINE twin<T> mul_16(twin<T> a, twin<T> b) {
+  return {mul_16(a.lo, b.lo), mul_16(a.hi, b.hi)};
+}
+template <class T>
+DODONA_INLINE twin<T> max_16(twin<T> a, twin<T> b) {
+  return {max_16(a.lo, b.lo), max_16(a.hi, b.hi)};
+}
+template <int k, class T>
+DODONA_INLINE twin<T> sra_16(twin<T> a) {
+  return {sra_16<k>(a.lo), sra_16<k>(a.hi)};
+}
 
 template <class T>
 DODONA_INLINE auto as_i32(twin<T> a) -> twin<decltype(as_i32(a.lo))> {

@@ -163,6 +163,40 @@ TEST(F32x16, ReductionsFollowTheCanonicalTree) {
   }
 }
 
+TEST(F32x16, SixteenReductionsAreEachTheCanonicalTree) {
+  samples::Bits random(9);
+  Floats x(256), expected(16);
+  for (float& v : x) v = static_cast<float>(static_cast<std::int64_t>(random.next()) >> (random.next() % 40)) * 0x1p-40f;
+  for (std::size_t r = 0; r < 16; ++r) {
+    std::array<float, 16> lanes;
+    std::copy_n(x.begin() + static_cast<std::ptrdiff_t>(16 * r), 16, lanes.begin());
+    expected[r] = tree(lanes, [](float a, float b) { return a + b; });
+  }
+  for (const Isa isa : available_isas()) EXPECT_EQ(map<float>(ProbeOp::reduce_add_each, isa, x), expected) << name(isa);
+}
+
+TEST(F32x16, BytesAndHalvesOfLanesAreNumbersOfTheirOwn) {
+  samples::Bits random(10);
+  std::vector<std::uint32_t> a(64), b(64), sums(64), products(64), larger(64), shifted(64);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    a[i] = static_cast<std::uint32_t>(random.next()), b[i] = static_cast<std::uint32_t>(random.next());
+    for (int byte = 0; byte < 4; ++byte) sums[i] |= (((a[i] >> 8 * byte) + (b[i] >> 8 * byte)) & 0xFFu) << 8 * byte;
+    for (int half = 0; half < 2; ++half) {
+      const auto x = static_cast<std::int16_t>(a[i] >> 16 * half), y = static_cast<std::int16_t>(b[i] >> 16 * half);
+      const auto put = [&](std::uint32_t& to, int value) { to |= (static_cast<std::uint32_t>(value) & 0xFFFFu) << 16 * half; };
+      put(products[i], x * y);
+      put(larger[i], std::max(x, y));
+      put(shifted[i], x >> 5);
+    }
+  }
+  for (const Isa isa : available_isas()) {
+    EXPECT_EQ(map<std::uint32_t>(ProbeOp::add_8, isa, a, b), sums) << name(isa);
+    EXPECT_EQ(map<std::uint32_t>(ProbeOp::mul_16, isa, a, b), products) << name(isa);
+    EXPECT_EQ(map<std::uint32_t>(ProbeOp::max_16, isa, a, b), larger) << name(isa);
+    EXPECT_EQ(map<std::uint32_t>(ProbeOp::shift_right_signed_16, isa, a), shifted) << name(isa);
+  }
+}
+
 TEST(F32x16, DotProductOf16384IsTheSameEverywhere) {
   samples::Bits random(8);
   const auto uniform = [&] { return static_cast<float>(static_cast<std::int64_t>(random.next())) * 0x1p-63f; };

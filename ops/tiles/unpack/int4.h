@@ -13,7 +13,7 @@ constexpr ByteTable nibbles_plus_8() {
 }
 
 struct Int4Unpack {
-  static constexpr std::int64_t step_bytes = 512;
+  static constexpr std::int64_t step_bytes = 512, panels_together = 1;
   static constexpr int offset = 8;
   static constexpr ByteTable offset_table = nibbles_plus_8();
 
@@ -24,7 +24,7 @@ struct Int4Unpack {
   // 8 * 15 * 128 fits in 16 bits.
   static DODONA_INLINE i32x16 dot(i32x16 sum, const i32x16 (&weights)[4], const i32x16 (&row)[4]) { return dot16_small(sum, weights, row); }
 
-  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
+  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
     pack_nibbles_of<step_bytes>(w, panel, begin, end, out, [](std::int64_t, std::uint8_t*) {});
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/tiles/panel_i8.h"
+#include "ops/tiles/unpack/fetch.h"
 #include "ops/tiles/unpack/unpack.h"
 #include "simd/dot_i8.h"
 
@@ -20,7 +21,7 @@ struct I8Unpack {
 /// As weights of sums of integers: values plus 128 as unsigned bytes. A step of a packed panel is 1024 bytes, sixteen vectors: lane r of
 /// vector v holds the four bytes of column r with k = 4v..4v+3.
 struct Int8Unpack {
-  static constexpr std::int64_t step_bytes = 1024;
+  static constexpr std::int64_t step_bytes = 1024, panels_together = 1;
   static constexpr int offset = 128;
 
   static DODONA_INLINE i32x16 table() { return i32x16::zero(); }
@@ -34,15 +35,17 @@ struct Int8Unpack {
     return sum;
   }
 
-  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
+  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
     const std::uint8_t* const rows = w.codes + panel * ops::i8_panel_columns * w.k;
     const std::int64_t last = w.n - 1 - panel * ops::i8_panel_columns;
     for (std::int64_t s = begin; s < end; ++s) {
+      const std::int64_t words = (w.k - s * ops::i8_step) / 4, ahead = fetch_distance(s * ops::i8_step, w.k);
       f32x16 columns[16];
       DODONA_UNROLL(16)
       for (int r = 0; r < 16; ++r) {
         const auto* p = reinterpret_cast<const std::int32_t*>(rows + (r < last ? r : last) * w.k + s * ops::i8_step);
-        columns[r] = as_f32(i32x16::load_partial(p, (w.k - s * ops::i8_step) / 4));
+        __builtin_prefetch(reinterpret_cast<const std::byte*>(p) + ahead);
+        columns[r] = as_f32(words >= 16 ? i32x16::load(p) : i32x16::load_partial(p, words));
       }
       transpose(columns);
       DODONA_UNROLL(16)

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "ops/tiles/panel_i8.h"
+#include "ops/tiles/unpack/fetch.h"
 #include "simd/dot_i8.h"
 #include "simd/registers.h"
 
@@ -31,9 +32,6 @@ DODONA_INLINE void decode_nibbles(const std::uint8_t* packed, int block, i32x16 
   weights[3] = high_nibbles(table, second);
 }
 
-/// Bytes of a row that are fetched before they are transposed.
-constexpr std::int64_t fetch_ahead = 512;
-
 /// Steps [begin, end) of a panel of raw weights to `out`, `step_bytes` a step; rest(s, to) adds what else step s has. A transposition
 /// takes two steps.
 template <std::int64_t step_bytes, class Rest>
@@ -44,9 +42,7 @@ DODONA_INLINE void pack_nibbles_of(const ops::I8Weights& w, std::int64_t panel, 
   const std::int64_t last_row = w.n - 1 - panel * ops::i8_panel_columns;
   for (std::int64_t s = begin; s < end; s += 2) {
     const std::int64_t words = (w.k - s * ops::i8_step) / 8;
-    // Sixteen streams that no hardware follows. Beyond the end of the rows the next tile's begin, or nothing that a fetch would fault on.
-    const bool last = s * (ops::i8_step / 2) + fetch_ahead >= stride;
-    const std::int64_t ahead = fetch_ahead + (last ? (ops::i8_tile_panels * ops::i8_panel_columns - 1) * stride : 0);
+    const std::int64_t ahead = fetch_distance(s * (ops::i8_step / 2), stride);
     f32x16 lanes_of_rows[16];
     DODONA_UNROLL(16)
     for (int r = 0; r < 16; ++r) {

@@ -18,7 +18,7 @@ constexpr ByteTable doubled_codes(int offset) {
 }
 
 struct Nvfp4Unpack {
-  static constexpr std::int64_t step_bytes = 576;
+  static constexpr std::int64_t step_bytes = 576, panels_together = 1;
   static constexpr int offset = 12;
   static constexpr ByteTable signed_table = doubled_codes(0), offset_table = doubled_codes(offset);
 
@@ -29,7 +29,7 @@ struct Nvfp4Unpack {
   static DODONA_INLINE f32x16 scales(const std::uint8_t* packed, int block) { return load_e4m3(packed + 512 + 16 * block); }
   static DODONA_INLINE i32x16 dot(i32x16 sum, const i32x16 (&weights)[4], const i32x16 (&row)[4]) { return dot16_small(sum, weights, row); }
 
-  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
+  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
     pack_nibbles_of<step_bytes>(w, panel, begin, end, out, [&](std::int64_t s, std::uint8_t* to) { pack_scales(w, panel, s, to); });
   }
 

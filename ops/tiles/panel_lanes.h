@@ -1,0 +1,56 @@
+// What kernels of PanelProduct share in vector code: operands' formats as a table, scales of a block, sums that are fp32 already. Included
+// by *.simd.cpp only.
+#pragma once
+
+#include "ops/tiles/epilogue_lanes.h"
+#include "ops/tiles/panel.h"
+#include "ops/tiles/unpack/fp8.h"
+#include "ops/tiles/unpack/half.h"
+#include "ops/tiles/unpack/int8.h"
+
+namespace dodona::DODONA_TIER {
+
+struct Unpacker {
+  int bits;
+  float left_out;
+  void (*row)(const std::byte* row, std::int64_t k, float factor, float* to);
+  void (*columns)(const Columns& from, std::int64_t k, float* to, std::int64_t to_k);
+};
+template <class Unpack>
+constexpr Unpacker unpacker_of() {
+  return {Unpack::bits, Unpack::left_out, unpack_row<Unpack>, Unpack::columns};
+}
+
+DODONA_INLINE Unpacker unpacker(DType type) {
+  switch (type) {
+    case DType::f8_e4m3: return unpacker_of<Fp8Unpack<false>>();
+    case DType::f8_e5m2: return unpacker_of<Fp8Unpack<true>>();
+    case DType::bf16: return unpacker_of<Bf16Unpack>();
+    case DType::f16: return unpacker_of<F16Unpack>();
+    case DType::i8: return unpacker_of<I8Unpack>();
+    default: return unpacker_of<F32Unpack>();
+  }
+}
+
+/// Scales of a block of K of `count` rows, or columns, from `first` on.
+DODONA_INLINE void take_scales(const ops::PanelScales& scales, std::int64_t first, std::int64_t count, std::int64_t block, float* to) {
+  const float* const of_block = scales.data + block * scales.block_stride;
+  for (std::int64_t i = 0; i < count;) {
+    const std::int64_t shared = (first + i) / scales.together, end = (shared + 1) * scales.together - first;
+    const float scale = of_block[shared * scales.stride];
+    for (; i < end && i < count; ++i) to[i] = scale;
+  }
+}
+
+struct ChainSums {
+  static DODONA_INLINE f32x16 result(const float* p) { return f32x16::load(p); }
+};
+
+/// An epilogue as one of the products has it.
+DODONA_INLINE ops::TileEpilogue epilogue_of(const ops::PanelProduct& p, std::int64_t batch) {
+  ops::TileEpilogue epilogue = p.epilogue;
+  epilogue.out += batch * p.out_batch_stride * (epilogue.out_type == DType::f32 ? 4 : 2);
+  return epilogue;
+}
+
+}  // namespace dodona::DODONA_TIER
