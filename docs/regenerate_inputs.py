@@ -243,6 +243,14 @@ def flash_mla_schedule(name, made, plan):
     return np.array(rows).ravel() if name == "tile_scheduler_metadata" else np.array(splits)
 
 
+def prefill_requests(name, made, plan):
+    """context_attention_fwd: lengths that add up to the tokens, and where requests begin."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    (requests,), tokens = shapes["b_seq_len"], shapes["q"][0]
+    ends = np.sort(np.concatenate([[0], Draw(plan["seed"], "b_seq_len").below(np.arange(requests - 1), tokens + 1), [tokens]]))
+    return np.diff(ends) if name == "b_seq_len" else ends[:-1]
+
+
 def k_cache_rows(name, made, plan):
     """dequantize_k_cache: 512 codes, four scales, 64 elements of bf16."""
     shape = next(t["shape"] for t in plan["tensors"] if t["name"] == name)
@@ -263,6 +271,7 @@ KIN = {
     "create_chunked_prefix_cache_kv_indices": prefix_chunks,
     "trtllm_ragged_attention_deepseek": ragged_lengths,
     "flash_mla_with_kvcache": flash_mla_schedule,
+    "context_attention_fwd": prefill_requests,
     "dequantize_k_cache": k_cache_rows,
     "dequantize_k_cache_paged": k_cache_rows,
     "cutlass_fp4_group_mm": grouped_fp4_product,

@@ -22,6 +22,8 @@
   OP(trtllm_ragged_attention_deepseek)      \
   OP(get_mla_metadata)                      \
   OP(flash_mla_with_kvcache)                \
+  OP(context_attention_fwd)                 \
+  OP(decode_attention_fwd)                  \
   OP(set_mla_kv_buffer)                     \
   OP(get_mla_kv_buffer)                     \
   OP(set_kv_buffer_kernel)                  \

@@ -1,7 +1,6 @@
 #include "ops/attention/flash_mla_with_kvcache.h"
 
 #include <cmath>
-#include <utility>
 
 #include "ops/softmax/flash_mla.h"
 #include "ops/softmax/mla_decode.h"
@@ -51,16 +50,21 @@ void check(const FlashMlaWithKvcache& op) {
   check_flash_mla_schedule(call_of(op));
 }
 
+/// The largest score is rounded before it is taken from a fused product: weights exceed 1 by 2 to the power of its rounding, which
+/// overflows the element type, or fp32, for very large scores.
+ScoreErrors errors_of(const FlashMlaWithKvcache& op) {
+  constexpr double log2_e = 1.4426950408889634;
+  const double scale = std::fabs(scale_of(op)), most = op.q.dtype() == f16 ? 0x1p27 : 0x1p30;
+  ScoreErrors errors = ScoreErrors::of_fp32(mla_width);
+  errors.limit = std::fmin(errors.limit, most / (scale * log2_e) * std::fmax(1.0, 2 * scale));
+  return errors;
+}
+
 void golden(const FlashMlaWithKvcache& op, const Exec& exec, Reference* reference) {
-  // The core's outputs are called out and lse.
-  Reference own;
-  attention_golden(MlaAttention(decode_of(op)), WeightSum::unrounded, exec, reference == nullptr ? nullptr : &own);
-  if (reference == nullptr) return;
-  for (const auto& [from, to] : {std::pair("out", "out"), std::pair("lse", "softmax_lse")}) {
-    const ReferenceOutput& record = *own.find(from);
-    ReferenceOutput& copy = reference->output(to, static_cast<std::int64_t>(record.exact.size()));
-    copy.exact = record.exact, copy.slack = record.slack, copy.unspecified = record.unspecified;
-  }
+  MlaAttention attention(decode_of(op));
+  attention.lse_name = "softmax_lse";
+  attention.score_errors = errors_of(op);
+  attention_golden(attention, WeightSum::unrounded, exec, reference);
 }
 
 void fast(const FlashMlaWithKvcache& op, const Exec& exec) {
@@ -81,7 +85,8 @@ std::unique_ptr<Op> op_flash_mla_with_kvcache() {
 As cutlass_mla_decode, of which it has the budget: z[j] one fp32 sum of 576 exact products; softmax about a running maximum; weights rounded to
 the element type for their products with the latents, their sum taken over the unrounded ones; fp32 sums, times the reciprocal of the sum of
 the weights, one rounding. softmax_lse is the natural logarithm, a product with ln 2 of that in base 2: one unit of 2^-24 more. A query that
-sees no key gives zeros and +inf. How the work is cut shows in the H200's bits alone: hopper mode takes blocks of 64 keys in pairs by
+sees no key gives zeros and +inf. Heads are not judged whose scores may come to 2^27 (f16) or 2^30 (bf16), for the kernel's weights may
+then overflow: the maximum that is taken from a score is rounded, the score is not. How the work is cut shows in the H200's bits alone: hopper mode takes blocks of 64 keys in pairs by
 tile_scheduler_metadata, and combines splits as FlashMLA does. Keys beyond a sequence's end are ignored. Here errors: a page in use out of range,
 metadata that do not cut every request into the splits that num_splits has, a scale that is not positive.)",
       .golden = ops::golden,

@@ -33,14 +33,15 @@ class GoldenHeads {
   void weigh(bool judged) {
     // The scale that kernels are given is the fp32 one.
     const double scale = static_cast<float>(call_.scale);
+    const ScoreErrors errors = call_.score_errors.value_or(ScoreErrors::of_fp32(call_.key_width));
     for_each_row([&](std::int64_t j, const double* key, const double*) {
       for (std::size_t h = 0; h < weights_.size(); ++h)
-        if (j < visible_[h]) weights_[h].add_key(queries_[h].data(), key, call_.key_width, scale);
+        if (j < visible_[h]) weights_[h].add_key(queries_[h].data(), key, call_.key_width, scale, errors);
     });
     for (HeadWeights& head : weights_) {
       if (head.z.empty()) continue;
       head.softmax(scale);
-      if (judged) head.bound(scale, call_.key_width, call_.type);
+      if (judged) head.bound(scale, errors, call_.type, call_.weights_normalised);
     }
   }
 
@@ -134,7 +135,7 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
     const bool none = heads.sees_none(h);
     for (std::int64_t i = 0; i < width; ++i) {
       Bounded value = none ? Bounded{0.0} : sums[static_cast<std::size_t>(h * width + i)] * out_scale;
-      value.open = value.open || std::isinf(value.exact);
+      value.open = value.open || std::isinf(value.exact) || (none && call.none_is_open);
       to.out.put(place * width + i, value);
     }
     if (!call.lse.defined()) continue;
@@ -149,7 +150,7 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
 }  // namespace
 
 void attention_golden(const Attention& call, WeightSum sum, const Exec& exec, Reference* reference) {
-  const GoldenOutputs to{GoldenOutput(call.out, reference, "out"), GoldenOutput(call.lse, reference, "lse")};
+  const GoldenOutputs to{GoldenOutput(call.out, reference, call.out_name), GoldenOutput(call.lse, reference, call.lse_name)};
   to.out.make_open();
   to.lse.make_open();
   constexpr std::int64_t together = 8;

@@ -10,10 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <string_view>
 
 #include "dodona/exec.h"
 #include "dodona/op.h"
 #include "dodona/tensor.h"
+#include "ops/softmax/scores.h"
 
 namespace dodona::ops {
 
@@ -38,6 +41,12 @@ class Attention {
   std::int64_t out_step = 1, lse_step = 1;                        ///< rows of out, and numbers of lse, from one query of a row to the next
   bool natural_lse = false;                                       ///< the natural logarithm in its place
   double lse_of_none = -std::numeric_limits<double>::infinity();  ///< of a query that sees no key
+
+  // What golden mode asks beside.
+  std::string_view out_name = "out", lse_name = "lse";  ///< as the op calls them
+  std::optional<ScoreErrors> score_errors = {};         ///< of the op's kernels, where their scores are no fp32 sums
+  bool weights_normalised = false;                      ///< rounded after their division by the sum so far, or before it
+  bool none_is_open = false;                            ///< what a query gets that sees no key is not compared
 
   virtual ~Attention() = default;
   /// Keys that the row lists.

@@ -26,7 +26,7 @@ WeightRounding weight_rounding(DType type) {
 
 }  // namespace
 
-void HeadWeights::add_key(const double* query, const double* key, std::int64_t width, double scale) {
+void HeadWeights::add_key(const double* query, const double* key, std::int64_t width, double scale, const ScoreErrors& errors) {
   double sum = 0, magnitudes = 0;
   for (std::int64_t k = 0; k < width; ++k) {
     const double product = query[k] * key[k];
@@ -35,8 +35,9 @@ void HeadWeights::add_key(const double* query, const double* key, std::int64_t w
   }
   z.push_back(sum);
   magnitude.push_back(magnitudes);
+  roundings.push_back(errors.of_key != nullptr ? errors.of_key(query, key, width) : 0.0);
   // Overflow of fp32, here with room for the scale.
-  if (!std::isnan(sum) && !(magnitudes * std::fmax(1.0, 2 * std::fabs(scale)) < 0x1p126)) lse.open = true;
+  if (!std::isnan(sum) && !(magnitudes * std::fmax(1.0, 2 * std::fabs(scale)) < errors.limit)) lse.open = true;
 }
 
 void HeadWeights::softmax(double scale) {
@@ -51,13 +52,12 @@ void HeadWeights::softmax(double scale) {
 }
 
 /// Scores of an honest kernel, in natural units, are off by at most d[j]:
-///  - a unit of 2^-24 of sum |q * k| per element of the key: fp32 additions in any order, or steps of 16 products whose addends are cut at
-///  25 bits;
+///  - what `errors` says of the sum: for fp32 a unit of 2^-24 of sum |q * k| per element of the key;
 ///  - 4 units of the score and 4 of the largest: sigma = scale * log2 e in fp32, the products, the subtraction of a (running) maximum;
 ///  - 2^-22 for the approximate exp2, and the same for each rescaling: one per 64 keys, and one for the merging of splits, whose
 ///    log-sum-exps are rounded to 2^-24 relative.
 /// A weight then lies between p * exp(-x) and p * exp(x), x = d[j] + max d; the weights of any kernel add up to 1.
-void HeadWeights::bound(double scale, std::int64_t width, DType type) {
+void HeadWeights::bound(double scale, const ScoreErrors& errors, DType type, bool normalised) {
   if (lse.open || std::isnan(lse.exact)) return;
   constexpr double u = f32_eps;
   const auto count = static_cast<double>(z.size());
@@ -66,11 +66,13 @@ void HeadWeights::bound(double scale, std::int64_t width, DType type) {
   const double common = 4 * u * largest + 0x1p-22 * (2 + count / 64 + largest + fixed::log(count) + 2);
   std::vector<double> d;
   for (std::size_t j = 0; j < z.size(); ++j) {
-    d.push_back(std::fabs(scale) * static_cast<double>(width) * u * magnitude[j] + 4 * u * std::fabs(scale * z[j]) + common);
+    d.push_back(std::fabs(scale) * errors.relative * magnitude[j] + std::fabs(scale) * (errors.absolute + roundings[j]) +
+                4 * u * std::fabs(scale * z[j]) + common);
     worst = std::fmax(worst, d.back());
     top = std::fmax(top, p[j]);
   }
   const WeightRounding rounding = weight_rounding(type);
+  if (normalised) top = 1;
   for (std::size_t j = 0; j < z.size(); ++j) {
     const double weight = p[j], x = d[j] + worst;
     most.push_back(weight > 0 ? std::fmin(1.0, fixed::exp(std::fmin(fixed::log(weight) + x, 0.0))) : 0.0);

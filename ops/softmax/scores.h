@@ -9,9 +9,22 @@
 
 namespace dodona::ops {
 
+/// How far scores of honest kernels lie from the exact ones.
+struct ScoreErrors {
+  double relative;         ///< to sum |q * k|
+  double absolute = 0;     ///< beside that, before the scale
+  double limit = 0x1p126;  ///< nothing is compared where sum |q * k| comes near it
+  /// What roundings inside the sum of this very key may add up to; nullptr: nothing beside the above.
+  double (*of_key)(const double* query, const double* key, std::int64_t width) = nullptr;
+
+  /// fp32 sums of `width` products: additions in any order, or steps of 16 products whose addends are cut at 25 bits.
+  static ScoreErrors of_fp32(std::int64_t width) { return {static_cast<double>(width) * 0x1p-24}; }
+};
+
 /// One head of one row: its weights and what the contract leaves open of them.
 struct HeadWeights {
   std::vector<double> z, magnitude;  ///< scores, and the sums of |q * k| behind them
+  std::vector<double> roundings;     ///< what ScoreErrors::of_key says
   std::vector<double> p;             ///< exact weights, adding up to 1
   std::vector<double> most;          ///< the largest weights that erroneous scores give; this and the next two when bounded
   std::vector<double> drift;         ///< how far erroneous scores move weights
@@ -19,14 +32,14 @@ struct HeadWeights {
   Bounded lse;                       ///< base 2; open where scores may overflow fp32
 
   /// Score and magnitude of the next key.
-  void add_key(const double* query, const double* key, std::int64_t width, double scale);
+  void add_key(const double* query, const double* key, std::int64_t width, double scale, const ScoreErrors& errors);
   /// p and lse of the keys so far: p[j] = exp(scale * z[j] - max) / sum.
   void softmax(double scale);
 
   bool bounded() const { return !drift.empty(); }
-  /// Fills `most`, `drift`, `lost` and the slack of lse, unless nothing is compared. `width`: elements of a key; `type`: what weights are
-  /// rounded to for their products.
-  void bound(double scale, std::int64_t width, DType type);
+  /// Fills `most`, `drift`, `lost` and the slack of lse, unless nothing is compared. `type`: what weights are rounded to for their
+  /// products, relative to the largest, or where `normalised` after their division by the sum so far.
+  void bound(double scale, const ScoreErrors& errors, DType type, bool normalised);
 };
 
 }  // namespace dodona::ops

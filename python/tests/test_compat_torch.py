@@ -68,12 +68,19 @@ def test_operators_run_on_the_cpu(name):
 
 
 def moved(value, device):
+    if isinstance(value, list):
+        return [moved(one, device) for one in value]
     return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_give_the_shapes_and_types_of_the_cpu_on_the_meta_device_and_to_compilers(name):
     operator = getattr(torch.ops.sgl_kernel, name).default
+
+    def faked(mode, value):
+        if isinstance(value, list):
+            return [faked(mode, one) for one in value]
+        return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
 
     def described(result):
         several = result if isinstance(result, (list, tuple)) else [result]
@@ -83,7 +90,7 @@ def test_operators_give_the_shapes_and_types_of_the_cpu_on_the_meta_device_and_t
         meta = {key: moved(value, "meta") for key, value in call.arguments.items()}
         on_meta = operator(**meta)
         with FakeTensorMode() as mode:
-            fake = {key: mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for key, value in call.arguments.items()}
+            fake = {key: faked(mode, value) for key, value in call.arguments.items()}
             traced = operator(**fake)
         real = operator(**call.arguments)
         assert described(on_meta) == described(real) == described(traced), line

@@ -162,6 +162,29 @@ bool decode(const Decode& d, Way way, bool rounded_sum) {
   return true;
 }
 
+/// Heads of tokens or slots, [tokens, heads, width].
+class HeadsOf {
+ public:
+  explicit HeadsOf(const Tensor& t) : values_(floats(t)), heads_(t.size(1)), width_(t.size(2)) {}
+  std::vector<float> operator()(std::int64_t token, std::int64_t head) const {
+    const auto begin = values_.begin() + (token * heads_ + head) * width_;
+    return {begin, begin + width_};
+  }
+
+ private:
+  std::vector<float> values_;
+  std::int64_t heads_, width_;
+};
+
+Attention one_query(const Call& call, DType type, std::vector<float> query, std::int64_t visible, double scale, std::int64_t key_width,
+                    std::int64_t value_width) {
+  return {call.way, type, std::move(query), {}, 1, visible, sigma_of(scale), 1.0f, false, {}, key_width, value_width};
+}
+void add_key(Attention& at, const std::vector<float>& key, const std::vector<float>& value) {
+  at.keys.insert(at.keys.end(), key.begin(), key.end());
+  at.values.insert(at.values.end(), value.begin(), value.end());
+}
+
 }  // namespace
 
 bool cutlass_mla_decode(const Call& call) {
@@ -257,6 +280,41 @@ bool flash_mla_with_kvcache(const Call& call) {
       const float lse = head.top * 0.69314718f + log(head.unrounded);
       store(call.tensor("softmax_lse"), (row / queries * heads + h) * queries + row % queries, visible == 0 ? infinity : lse);
     }
+  }
+  return true;
+}
+
+bool context_attention_fwd(const Call& call) {
+  const Tensor& query = call.tensor("q");
+  const std::vector<std::int64_t> starts = integers(call.tensor("b_start_loc")), lengths = integers(call.tensor("b_seq_len"));
+  const HeadsOf q(query), k(call.tensor("k")), v(call.tensor("v"));
+  const std::int64_t heads = query.size(1), group = heads / call.tensor("k").size(1);
+  for (std::size_t b = 0; b < lengths.size(); ++b)
+    for (std::int64_t row = 0; row < lengths[b] * heads; ++row) {
+      const std::int64_t i = row / heads, h = row % heads;
+      Attention at = one_query(call, query.dtype(), q(starts[b] + i, h), call.flag("is_causal") ? i + 1 : lengths[b],
+                               1 / std::sqrt(static_cast<double>(query.size(2))), query.size(2), query.size(2));
+      for (std::int64_t j = 0; j < at.visible; ++j) add_key(at, k(starts[b] + j, h / group), v(starts[b] + j, h / group));
+      store_head(at, attend(at).front(), (starts[b] + i) * heads + h, call.tensor("o"), nullptr);
+    }
+  return true;
+}
+
+bool decode_attention_fwd(const Call& call) {
+  const Tensor &query = call.tensor("q"), &keys = call.tensor("k_buffer");
+  const Tensor values = call.flag("v_is_slice_of_k") ? keys.slice(2, 0, call.integer("v_head_dim")) : call.tensor("v_buffer");
+  const std::vector<std::int64_t> starts = integers(call.tensor("kv_indptr")), slots = integers(call.tensor("kv_indices"));
+  const HeadsOf q(query), k(keys), v(values);
+  const std::int64_t heads = query.size(1), group = heads / keys.size(1);
+  for (std::int64_t row = 0; row < query.size(0) * heads; ++row) {
+    const std::int64_t b = row / heads, h = row % heads, first = starts[static_cast<std::size_t>(b)];
+    Attention at = one_query(call, query.dtype(), q(b, h), starts[static_cast<std::size_t>(b) + 1] - first, call.number("sm_scale"),
+                             keys.size(2), values.size(2));
+    for (std::int64_t j = 0; j < at.visible; ++j) {
+      const std::int64_t slot = slots[static_cast<std::size_t>(first + j)];
+      add_key(at, k(slot, h / group), v(slot, h / group));
+    }
+    store_head(at, attend(at).front(), row, call.tensor("o"), nullptr);
   }
   return true;
 }

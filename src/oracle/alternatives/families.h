@@ -47,6 +47,8 @@
   OP(cutlass_mla_decode)                    \
   OP(trtllm_batch_decode_with_kv_cache_mla) \
   OP(trtllm_ragged_attention_deepseek)      \
+  OP(context_attention_fwd)                 \
+  OP(decode_attention_fwd)                  \
   OP(flash_mla_with_kvcache)
 // clang-format on
 

@@ -1,0 +1,98 @@
+#include "ops/attention/context_attention_fwd.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/random.h"
+#include "ops/softmax/triton_context.h"
+
+namespace dodona::ops {
+namespace {
+
+using Call = ContextAttentionFwd;
+
+Ragged call_of(const Call& op) {
+  return {.query = op.q, .key = op.k, .value = op.v, .out = op.o, .lse = {}, .scale = 1 / std::sqrt(static_cast<double>(op.q.size(2)))};
+}
+std::vector<RaggedRequest> requests_of(const Call& op) {
+  std::vector<RaggedRequest> requests;
+  for (std::int64_t b = 0; b < op.b_seq_len.size(0); ++b) {
+    const std::int64_t first = op.b_start_loc.as<const std::int32_t>()[b], tokens = op.b_seq_len.as<const std::int32_t>()[b];
+    requests.push_back({first, tokens, first, tokens, op.is_causal});
+  }
+  return requests;
+}
+
+void make_inputs(Call& op, std::uint64_t seed) {
+  const InputDraw draw(seed, "b_seq_len");
+  const std::int64_t requests = op.b_seq_len.elements(), tokens = op.q.size(0);
+  std::vector<std::int64_t> ends{0};
+  for (std::int64_t b = 0; b + 1 < requests; ++b)
+    ends.push_back(static_cast<std::int64_t>(draw.below(b, static_cast<std::uint64_t>(tokens + 1))));
+  ends.push_back(tokens);
+  std::sort(ends.begin(), ends.end());
+  for (std::int64_t b = 0; b < requests; ++b) {
+    const auto i = static_cast<std::size_t>(b);
+    op.b_start_loc.as<std::int32_t>()[b] = static_cast<std::int32_t>(ends[i]);
+    op.b_seq_len.as<std::int32_t>()[b] = static_cast<std::int32_t>(ends[i + 1] - ends[i]);
+  }
+}
+
+void check(const Call& op) {
+  if (op.q.size(1) % op.k.size(1) != 0)
+    throw Error(ErrorCode::bad_shape, "", "k",
+                "has shape " + to_string(op.k.shape()) + ", expected heads that divide the " + std::to_string(op.q.size(1)) + " of q");
+  std::int64_t end = 0;
+  for (const RaggedRequest& request : requests_of(op)) {
+    if (request.first_query != end)
+      throw Error(ErrorCode::bad_value, "", "b_start_loc",
+                  "holds " + std::to_string(request.first_query) + ", expected " + std::to_string(end) + ", the running sum of b_seq_len");
+    end += request.queries;
+  }
+  if (end != op.q.size(0))
+    throw Error(ErrorCode::bad_value, "", "b_seq_len",
+                "adds up to " + std::to_string(end) + ", expected " + std::to_string(op.q.size(0)) + ", the tokens of q " +
+                    to_string(op.q.shape()));
+}
+
+void golden(const Call& op, const Exec& exec, Reference* reference) {
+  RaggedAttention attention(call_of(op), requests_of(op));
+  attention.out_name = "o";
+  attention.weights_normalised = true;
+  attention_golden(attention, WeightSum::unrounded, exec, reference);
+}
+
+void fast(const Call& op, const Exec& exec) {
+  attention_fast(RaggedAttention(call_of(op), requests_of(op)), exec);
+}
+
+void hopper(const Call& op, const Exec& exec) {
+  triton_context_hopper(call_of(op), requests_of(op), exec);
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_context_attention_fwd() {
+  return define<ops::ContextAttentionFwd>({
+      .contract = R"(
+Scores, softmax about a running maximum, weights rounded to the element type for their products with the values, fp32 sums, one rounding: the
+budget of cutlass_mla_decode, with weights that are rounded after their division by the sum so far, as upstream has them, or before it. The
+scale is D^-0.5, rounded to fp32 once. Requests lie one behind the other, as upstream's callers have them. Hopper mode has the order of Triton
+3.6's code: see ops/softmax/triton_context.h. Here errors: starts that are not the running sums of the lengths, lengths that do not add up to
+the tokens of q.)",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .make_inputs = ops::make_inputs,
+      .check = ops::check,
+      .flops =
+          [](const ops::ContextAttentionFwd& op) {
+            return ops::attention_flops(ops::RaggedAttention(ops::call_of(op), ops::requests_of(op)));
+          },
+      .cases = {"T=9 N=4 Nk=2 D=128 B=2", "T=20 N=2 Nk=2 D=64 B=1 --dtype q=f16 --attr is_causal=false", "T=5 N=1 Nk=1 D=192 B=3"},
+      .bench_cases = {"T=1024 N=16 Nk=16 D=128 B=1"},
+  });
+}
+}  // namespace dodona

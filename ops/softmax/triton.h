@@ -1,0 +1,40 @@
+// What sglang's Triton attention kernels share on an H200: fp32 arithmetic that flushes nothing, its functions, and the order of their
+// sums.
+//
+// Products and sums are IEEE, to nearest even; where a fused operation stands the compiler made one. Tensor cores add 16 products a step
+// and go on from the accumulator, which is rescaled before. Weights are rounded to the element type for their products alone.
+//
+// Source: python/sglang/srt/layers/attention/triton_ops, as Triton 3.6 compiles it for sm_90a.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dodona/exec.h"
+#include "ops/tiles/mma.h"
+
+namespace dodona::ops::triton {
+
+/// 2^fl32(x * log2 e), denormals kept.
+float exp(float x);
+/// `div.full.f32`: a * rcp(b), both scaled where b is very large or small.
+float div(float a, float b);
+/// libdevice's logarithm.
+float log(float x);
+/// cap * tanh(x * fl32(1 / cap)), through exp.
+float capped(float x, float cap);
+
+/// Left to right over the pairs 8g + 2t, 8g + 2t + 1 for lanes t = 0 to 3, then (a0 + a2) + (a1 + a3): a row of an accumulator of one warp.
+float row_sum(std::span<const float> p);
+/// The same where warps hold eight columns each: of four warps (w0 + w2) + (w1 + w3).
+float row_sum_of_warps(std::span<const float> p);
+
+/// c[rows, columns] += a[rows, k] b[columns, k]^T on the tensor core; codes of bf16 or f16, row strides in elements.
+struct Codes {
+  const std::uint16_t* first;
+  std::int64_t rows, stride;
+};
+void multiply(DType type, const Codes& a, const Codes& b, std::int64_t k, float* c, std::int64_t c_stride, Isa isa);
+
+}  // namespace dodona::ops::triton

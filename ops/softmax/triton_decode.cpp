@@ -1,0 +1,282 @@
+#include "ops/softmax/triton_decode.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/softmax/triton.h"
+#include "quant/element.h"
+#include "quant/sizes.h"
+
+namespace dodona::ops {
+namespace {
+
+using quant::ceil_div;
+using Floats = std::vector<float>;
+using Codes = std::vector<std::uint16_t>;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr std::int64_t split_granule = 32;
+
+const std::uint16_t* row_of(const Tensor& buffer, std::int64_t slot, std::int64_t head) {
+  return buffer.as<const std::uint16_t>() + slot * buffer.stride(0) + head * buffer.stride(1);
+}
+
+/// Some heads that share a key head, over one split: outputs over their sums, and log-sum-exps.
+struct Split {
+  Floats out, lse;
+};
+
+/// What a row keeps from block to block.
+struct Running {
+  float top = -infinity, sum = 0;
+};
+
+/// The new maximum; `scores` become weights. Returns what earlier sums are multiplied with.
+float weigh(Running& row, std::span<float> scores) {
+  float top = row.top;
+  for (const float x : scores) top = std::fmax(x, top);
+  const float factor = triton::exp(row.top - top);
+  for (float& x : scores) x = triton::exp(x - top);
+  row.top = top;
+  return factor;
+}
+
+Split finish(const std::vector<Running>& rows, const Floats& sums) {
+  Split split;
+  const std::size_t width = sums.size() / rows.size();
+  for (std::size_t i = 0; i < sums.size(); ++i) split.out.push_back(triton::div(sums[i], rows[i / width].sum));
+  for (const Running& row : rows) split.lse.push_back(row.top + triton::log(row.sum));
+  return split;
+}
+
+/// Keys [begin, end) of a request for `heads` query heads from `first` on.
+struct Piece {
+  std::int64_t request, first, heads, begin, end;
+};
+
+Split grouped(const TritonDecode& call, const Piece& piece, Isa isa) {
+  constexpr std::int64_t block = 32;
+  const DType type = call.q.dtype();
+  const std::int64_t width = call.k_buffer.size(2), value_width = call.v_buffer.size(2), key_head = piece.first / call.group();
+  const auto scale = static_cast<float>(call.sm_scale);
+  std::vector<Running> rows(static_cast<std::size_t>(piece.heads));
+  Floats sums(static_cast<std::size_t>(piece.heads * value_width));
+  for (std::int64_t n = piece.begin; n < piece.end; n += block) {
+    const std::int64_t count = std::min(block, piece.end - n);
+    Codes keys(static_cast<std::size_t>(block * width)), values(static_cast<std::size_t>(value_width * block));
+    for (std::int64_t j = 0; j < count; ++j) {
+      const std::int64_t slot = call.slot(piece.request, n + j);
+      std::copy_n(row_of(call.k_buffer, slot, key_head), width, keys.data() + j * width);
+      const std::uint16_t* const value = row_of(call.v_buffer, slot, key_head);
+      for (std::int64_t d = 0; d < value_width; ++d) values[static_cast<std::size_t>(d * block + j)] = value[d];
+    }
+    Floats scores(static_cast<std::size_t>(piece.heads * block));
+    const std::uint16_t* const q = row_of(call.q, piece.request, piece.first);
+    triton::multiply(type, {q, piece.heads, call.q.stride(1)}, {keys.data(), block, width}, width, scores.data(), block, isa);
+    Codes weights(scores.size());
+    for (std::int64_t h = 0; h < piece.heads; ++h) {
+      const std::span<float> p(scores.data() + h * block, static_cast<std::size_t>(block));
+      for (std::int64_t j = 0; j < block; ++j) {
+        float& x = p[static_cast<std::size_t>(j)];
+        x = j < count ? x * scale : -infinity;
+      }
+      Running& row = rows[static_cast<std::size_t>(h)];
+      const float factor = weigh(row, p);
+      row.sum = std::fma(row.sum, factor, value_width <= 16 ? triton::row_sum(p) : triton::row_sum_of_warps(p));
+      for (std::int64_t d = 0; d < value_width; ++d) sums[static_cast<std::size_t>(h * value_width + d)] *= factor;
+    }
+    quant::from_f32(type, scores.data(), weights.data(), static_cast<std::int64_t>(scores.size()));
+    triton::multiply(type, {weights.data(), piece.heads, block}, {values.data(), value_width, block}, block, sums.data(), value_width, isa);
+  }
+  return finish(rows, sums);
+}
+
+// ---- single heads: fused operations of the element type
+
+/// How a [64, elements] tensor of 16-bit elements lies in four warps: eight elements a lane.
+struct Layout {
+  std::int64_t lanes, groups, warps_along, warps;  ///< lanes along a row, rows of a warp, warps along a row, warps along the rows
+  explicit Layout(std::int64_t width)
+      : lanes(std::min<std::int64_t>(32, width / 8)),
+        groups(32 / lanes),
+        warps_along(std::min<std::int64_t>(4, std::max<std::int64_t>(1, width / (8 * lanes)))),
+        warps(4 / warps_along) {}
+  std::int64_t step() const { return groups * warps; }
+};
+
+/// fl64(a*b + c) rounded to odd, so that a later rounding is the only one.
+double odd_fma(double a, double b, double c) {
+  const double product = a * b, sum = product + c, part = sum - product, lost = (product - (sum - part)) + (c - part);
+  if (lost == 0 || !std::isfinite(sum) || (std::bit_cast<std::uint64_t>(sum) & 1) != 0) return sum;
+  return std::nextafter(sum, lost > 0 ? 1e300 : -1e300);
+}
+
+class Single {
+ public:
+  explicit Single(DType type) : type_(type) {}
+  double mul(double a, double b) const { return quant::round_to(type_, a * b); }
+  double add(double a, double b) const { return quant::round_to(type_, a + b); }
+  double fma(double a, double b, double c) const { return quant::round_to(type_, odd_fma(a, b, c)); }
+
+ private:
+  DType type_;
+};
+
+/// Sums over lanes by butterflies, the farthest first.
+template <class Value, class Add>
+Value butterfly(std::vector<Value> lanes, const Add& add) {
+  for (std::size_t step = lanes.size() / 2; step > 0; step /= 2) {
+    const std::vector<Value> before = lanes;
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane] = add(before[lane], before[lane ^ step]);
+  }
+  return lanes[0];
+}
+template <class Value, class Add>
+Value over_warps(const std::vector<Value>& w, const Add& add) {
+  return w.size() == 4 ? add(add(w[0], w[2]), add(w[1], w[3])) : w.size() == 2 ? add(w[0], w[1]) : w[0];
+}
+
+/// q . k, every operation rounded to the element type. `width` elements, a power of two.
+double score(const Single& t, const std::vector<double>& q, const std::vector<double>& k, const Layout& layout) {
+  const auto width = static_cast<std::int64_t>(q.size());
+  const bool pairs = width < 128 || width > 512;  // what the compiler made vectors of
+  const auto add = [&](double a, double b) { return t.add(a, b); };
+  std::vector<double> warps;
+  for (std::int64_t w = 0; w < layout.warps_along; ++w) {
+    std::vector<double> lanes;
+    for (std::int64_t l = 0; l < layout.lanes; ++l) {
+      std::vector<std::size_t> at;
+      for (std::int64_t c = 0; c < width; c += 8 * layout.lanes * layout.warps_along)
+        for (std::int64_t e = 0; e < 8; ++e) at.push_back(static_cast<std::size_t>(c + (w * layout.lanes + l) * 8 + e));
+      double sum = t.fma(q[at[0]], k[at[0]], t.mul(q[at[1]], k[at[1]]));
+      for (std::size_t i = 2; i < at.size(); ++i)
+        sum = pairs && i % 2 == 1 ? t.add(sum, t.mul(q[at[i]], k[at[i]])) : t.fma(q[at[i]], k[at[i]], sum);
+      lanes.push_back(sum);
+    }
+    warps.push_back(butterfly(std::move(lanes), add));
+  }
+  return over_warps(warps, add);
+}
+
+/// The sum over 64 keys of term by term(key, sum so far or none), by lanes and warps of the layout.
+template <class Chain>
+float over_keys(const Layout& layout, const Chain& chain) {
+  const auto add = [](float a, float b) { return a + b; };
+  std::vector<float> warps;
+  for (std::int64_t w = 0; w < layout.warps; ++w) {
+    std::vector<float> lanes;
+    for (std::int64_t g = 0; g < layout.groups; ++g) lanes.push_back(chain(w * layout.groups + g));
+    warps.push_back(butterfly(std::move(lanes), add));
+  }
+  return over_warps(warps, add);
+}
+
+Split single(const TritonDecode& call, const Piece& piece) {
+  constexpr std::int64_t block = 64;
+  const DType type = call.q.dtype();
+  const std::int64_t width = call.k_buffer.size(2), value_width = call.v_buffer.size(2);
+  const auto padded = [](std::int64_t n) { return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n))); };
+  const Layout layout(padded(width)), value_layout(padded(value_width));
+  const auto scale = static_cast<float>(call.sm_scale);
+  const Single t(type);
+  std::vector<double> q(static_cast<std::size_t>(padded(width)));
+  quant::to_f64(type, row_of(call.q, piece.request, piece.first), q.data(), width);
+  std::vector<Running> rows(1);
+  Floats sums(static_cast<std::size_t>(value_width)), values(static_cast<std::size_t>(block * value_width)),
+      p(static_cast<std::size_t>(block));
+  for (std::int64_t n = piece.begin; n < piece.end; n += block) {
+    const std::int64_t count = std::min(block, piece.end - n);
+    std::fill(values.begin(), values.end(), 0.0f);
+    std::fill(p.begin(), p.end(), -infinity);
+    for (std::int64_t j = 0; j < count; ++j) {
+      const std::int64_t slot = call.slot(piece.request, n + j);
+      std::vector<double> k(q.size());
+      quant::to_f64(type, row_of(call.k_buffer, slot, piece.first), k.data(), width);
+      p[static_cast<std::size_t>(j)] = static_cast<float>(score(t, q, k, layout)) * scale;
+      quant::to_f32(type, row_of(call.v_buffer, slot, piece.first), values.data() + j * value_width, value_width);
+    }
+    const float factor = weigh(rows[0], p);
+    const auto weight = [&](std::int64_t j) { return p[static_cast<std::size_t>(j)]; };
+    for (std::int64_t d = 0; d < value_width; ++d) {
+      const auto value = [&](std::int64_t j) { return values[static_cast<std::size_t>(j * value_width + d)]; };
+      const std::int64_t step = value_layout.step();
+      const float sum = over_keys(value_layout, [&](std::int64_t first) {
+        // The second key's product comes first.
+        float chain = weight(first + step) * value(first + step);
+        chain = std::fma(weight(first), value(first), chain);
+        for (std::int64_t j = first + 2 * step; j < block; j += step) chain = std::fma(weight(j), value(j), chain);
+        return chain;
+      });
+      sums[static_cast<std::size_t>(d)] = std::fma(sums[static_cast<std::size_t>(d)], factor, sum);
+    }
+    const float sum = over_keys(layout, [&](std::int64_t first) {
+      float chain = weight(first);
+      for (std::int64_t j = first + layout.step(); j < block; j += layout.step()) chain = chain + weight(j);
+      return chain;
+    });
+    rows[0].sum = std::fma(rows[0].sum, factor, sum);
+  }
+  return finish(rows, sums);
+}
+
+}  // namespace
+
+TritonDecodeAttention::TritonDecodeAttention(const TritonDecode& call) : call_(call), key_heads_(call.k_buffer.size(1)) {
+  rows = call.q.size(0) * key_heads_;
+  heads = call.group();
+  key_width = call.k_buffer.size(2);
+  value_width = call.v_buffer.size(2);
+  type = call.q.dtype();
+  scale = call.sm_scale;
+  out = call.o;
+}
+
+QueryParts TritonDecodeAttention::queries(std::int64_t row) const {
+  const auto* const first = row_of(call_.q, row / key_heads_, row % key_heads_ * heads);
+  return {QueryPart{reinterpret_cast<const std::byte*>(first), 2 * call_.q.stride(1), key_width}, QueryPart{}};
+}
+
+void TritonDecodeAttention::list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys,
+                                 const std::byte** values) const {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t slot = call_.slot(row / key_heads_, first + i);
+    keys[i] = reinterpret_cast<const std::byte*>(row_of(call_.k_buffer, slot, row % key_heads_));
+    values[i] = reinterpret_cast<const std::byte*>(row_of(call_.v_buffer, slot, row % key_heads_));
+  }
+}
+
+void triton_decode_hopper(const TritonDecode& call, const Exec& exec) {
+  const std::int64_t requests = call.q.size(0), heads = call.q.size(1), width = call.v_buffer.size(2), group = call.group();
+  // Heads that a block of the kernel has: those of a key head, 16 of them at most.
+  const std::int64_t together = std::min<std::int64_t>(group, 16), blocks = heads / std::max<std::int64_t>(together, 1);
+  parallel_for(exec.threads, requests * blocks, 1e6, [&](std::int64_t task) {
+    const std::int64_t b = task / blocks, first = task % blocks * together, length = call.length(b);
+    const std::int64_t splits = call.num_kv_splits.as<const std::int32_t>()[b];
+    const std::int64_t per = ceil_div(ceil_div(length, splits), split_granule) * split_granule;
+    Floats sums(static_cast<std::size_t>(together * width));
+    std::vector<Running> rows(static_cast<std::size_t>(together));
+    for (std::int64_t begin = 0; begin < length; begin += per) {
+      const Piece piece{b, first, together, begin, std::min(length, begin + per)};
+      const Split split = group == 1 ? single(call, piece) : grouped(call, piece, exec.isa);
+      for (std::size_t h = 0; h < rows.size(); ++h) {
+        Running& row = rows[h];
+        const float top = std::fmax(split.lse[h], row.top), old = triton::exp(row.top - top), weight = triton::exp(split.lse[h] - top);
+        for (std::size_t d = h * static_cast<std::size_t>(width); d < (h + 1) * static_cast<std::size_t>(width); ++d)
+          sums[d] = std::fma(sums[d], old, weight * split.out[d]);
+        row.sum = std::fma(row.sum, old, weight);
+        row.top = top;
+      }
+    }
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      quant::set(call.o, (b * heads + first) * width + static_cast<std::int64_t>(i),
+                 static_cast<double>(triton::div(sums[i], rows[i / static_cast<std::size_t>(width)].sum)));
+  });
+}
+
+}  // namespace dodona::ops

@@ -1,0 +1,49 @@
+// sglang's Triton decode kernels: attention of one query token of each request to rows of a pool by slot, and their bits on an H200.
+#pragma once
+
+#include "ops/softmax/attention.h"
+
+namespace dodona::ops {
+
+struct TritonDecode {
+  Tensor q;                      ///< [B, N, Dk] bf16 or f16, inner stride 1
+  Tensor k_buffer, v_buffer;     ///< [slots, Nk, Dk] and [slots, Nk, Dv], inner strides 1
+  Tensor kv_indptr, kv_indices;  ///< i32 [B+1]; i32 or i64 [n]
+  Tensor num_kv_splits;          ///< i32 [B]
+  Tensor o;                      ///< [B, N, Dv]
+  double sm_scale = 1;
+
+  std::int64_t group() const { return q.size(1) / std::max<std::int64_t>(1, k_buffer.size(1)); }
+  std::int64_t length(std::int64_t request) const {
+    const auto* const at = kv_indptr.as<const std::int32_t>() + request;
+    return at[1] - at[0];
+  }
+  /// Slot of key j of a request.
+  std::int64_t slot(std::int64_t request, std::int64_t j) const {
+    const std::int64_t at = kv_indptr.as<const std::int32_t>()[request] + j;
+    return kv_indices.dtype() == DType::i64 ? kv_indices.as<const std::int64_t>()[at] : kv_indices.as<const std::int32_t>()[at];
+  }
+};
+
+/// A row is the query heads of one request that share a key head.
+class TritonDecodeAttention final : public Attention {
+ public:
+  explicit TritonDecodeAttention(const TritonDecode& call);
+  std::int64_t visible(std::int64_t row) const override { return call_.length(row / key_heads_); }
+  QueryParts queries(std::int64_t row) const override;
+  void list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys, const std::byte** values) const override;
+
+ private:
+  TritonDecode call_;
+  std::int64_t key_heads_;
+};
+
+/// Groups of heads on the tensor core, single heads in fused operations of the element type.
+///
+/// The keys of a request are cut into num_kv_splits[b] splits of equally many keys, a multiple of 32; each is gone through in blocks about
+/// a running maximum and divided by its sum; splits are merged in order. Grouped: blocks of 32 keys, weights of a block added by warps of
+/// eight keys. Single: blocks of 64; a score is made by lanes of eight elements, every operation rounded to the element type, added up by
+/// butterflies in that type; weights stay fp32, and so do their products with the values, a chain for each of the keys' lanes.
+void triton_decode_hopper(const TritonDecode& call, const Exec& exec);
+
+}  // namespace dodona::ops
