@@ -17,6 +17,7 @@ namespace {
 struct Line {
   std::string_view op, rest;
   std::int64_t products;
+  Mode mode = Mode::hopper;
 };
 constexpr Line lines[] = {
     {"dsv3_fused_a_gemm", "T=1", 1 * 2112 * 7168},
@@ -30,6 +31,9 @@ constexpr Line lines[] = {
     {"fp8_blockwise_scaled_mm", "M=64 N=2048 K=7168 --attr kernel=deep_gemm", 64 * 2048 * 7168},
     {"dsv3_router_gemm", "T=1 E=256 --attr out_dtype=f32", 1 * 256 * 7168},
     {"dsv3_router_gemm", "T=16 E=256 --attr out_dtype=f32", 16 * 256 * 7168},
+    {"cutlass_scaled_fp4_mm", "M=1 N=4096 K=7168", 1 * 4096 * 7168, Mode::blackwell},
+    {"cutlass_scaled_fp4_mm", "M=16 N=4096 K=7168", 16 * 4096 * 7168, Mode::blackwell},
+    {"cutlass_scaled_fp4_mm", "M=64 N=4096 K=7168", 64 * 4096 * 7168, Mode::blackwell},
 };
 
 void run(benchmark::State& state, const Line* line, int threads, double (*limit)(LimitKind, int)) {
@@ -37,7 +41,7 @@ void run(benchmark::State& state, const Line* line, int threads, double (*limit)
   Arguments arguments =
       oracle::runnable(op, oracle::generate(parse_case_line(std::string(line->op) + " " + std::string(line->rest)), threads));
   Exec exec;
-  exec.mode = Mode::hopper;
+  exec.mode = line->mode;
   exec.threads = threads;
   const auto products = static_cast<double>(line->products);
   double best = 1e30;
@@ -57,9 +61,10 @@ void run(benchmark::State& state, const Line* line, int threads, double (*limit)
 
 void register_hopper_benchmarks(const std::vector<int>& thread_counts, double (*limit)(LimitKind, int)) {
   for (const Line& line : lines) {
-    if (!registry().at(line.op).has(Mode::hopper)) continue;
+    if (!registry().at(line.op).has(line.mode)) continue;
     for (const int threads : thread_counts) {
-      std::string title = "hopper/" + std::string(line.op) + "/" + std::string(line.rest) + "/threads:" + std::to_string(threads);
+      std::string title =
+          std::string(name(line.mode)) + "/" + std::string(line.op) + "/" + std::string(line.rest) + "/threads:" + std::to_string(threads);
       std::replace(title.begin(), title.end(), ' ', '_');
       benchmark::RegisterBenchmark(title.c_str(), run, &line, threads, limit)->UseRealTime()->Unit(benchmark::kMillisecond);
     }

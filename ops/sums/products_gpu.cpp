@@ -130,11 +130,17 @@ const tc::Fp4Spec* fp4_unit_of(Mode gpu, const Operand& a, const Operand& b) {
 
 /// Scale codes of lines first <= i < first + count, line by line.
 std::vector<std::uint8_t> scale_codes(const Operand& operand, std::int64_t first, std::int64_t count) {
-  std::vector<std::uint8_t> codes;
-  codes.reserve(static_cast<std::size_t>(count * (operand.k / operand.scales.k)));
-  for (std::int64_t i = first; i < first + count; ++i)
-    for (std::int64_t k = 0; k < operand.k; k += operand.scales.k)
-      codes.push_back(static_cast<const std::uint8_t*>(operand.scales.data)[operand.scales.index(i, k)]);
+  const BlockScales& scales = operand.scales;
+  const std::int64_t blocks = operand.k / scales.k;
+  // Neighbours along K lie side by side: whole lines, or the four of a tile.
+  constexpr std::int64_t of_tile = 4;
+  const bool linear = scales.layout == quant::ScaleLayout::linear;
+  const std::int64_t together = !linear ? of_tile : scales.k_stride == 1 ? std::max<std::int64_t>(blocks, 1) : 1;
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(count * blocks));
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t block = 0; block < blocks; block += together)
+      std::copy_n(static_cast<const std::uint8_t*>(scales.data) + scales.index(first + i, block * scales.k),
+                  std::min(together, blocks - block), codes.begin() + i * blocks + block);
   return codes;
 }
 

@@ -154,7 +154,7 @@ struct Block {
   }
 
   /// total += the groups' sums in units of the window's last bit, cut; `base` is what makes a field of fp32 out of a group's exponent.
-  DODONA_INLINE void add_groups(std::int64_t step, const i32x16 (&base)[units], f64x16 (&total)[units]) const {
+  DODONA_INLINE void add_groups(std::int64_t step, const i32x16 (&base)[units], whole_sums (&total)[units]) const {
     const i32x16 least = i32x16::splat(127 - 60), most = i32x16::splat(127 + s.addend_bits);  // without effect on groups that count
     DODONA_UNROLL(4)
     for (int g = 0; g < 4; ++g) {
@@ -174,7 +174,7 @@ struct Block {
           const i32x16 dot = dot16_small(i32x16::splat(s.a_corrections[a]), numbers, four);
           const i32x16 field = max(min(exponents + i32x16::splat(s.a_exponents[a]) + base[r * panels + p], most), least);
           const f32x16 addend = to_f32(dot) * (significands * f32x16::splat(s.a_significands[a])) * as_f32(shl<23>(field));
-          total[r * panels + p] = total[r * panels + p] + trunc(addend);
+          add_cut(total[r * panels + p], addend);
         }
       }
     }
@@ -212,12 +212,13 @@ struct Block {
       }
 
       f32x16 scale[units];
-      f64x16 total[units];
+      whole_sums total[units];
       DODONA_UNROLL(8)
       for (int u = 0; u < units; ++u) {
         base[u] = i32x16::splat(127 + s.addend_bits) - top[u];
         scale[u] = as_f32(shl<23>(base[u]));
-        total[u] = f64x16::zero() + trunc(sum[u] * scale[u]);
+        total[u] = whole_sums::zero();
+        add_cut(total[u], sum[u] * scale[u]);
       }
       add_groups(step, base, total);
       DODONA_UNROLL(8)

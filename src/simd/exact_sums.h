@@ -1,5 +1,5 @@
 // What exact sums of aligned products take beyond sixteen lanes: exponents as pairs of 16-bit integers, two in each lane of an i32x16,
-// integers that are cut to floats, and sums of floats in double. The same on every tier. Included by *.simd.cpp only.
+// integers that are cut to floats, and sums beyond 32 bits. The same on every tier. Included by *.simd.cpp only.
 #pragma once
 
 #include <cstdint>
@@ -126,32 +126,10 @@ DODONA_INLINE f32x16 to_f32_cut(i32x16 a) {
 #endif
 }
 
-/// Toward zero, to an integer; of what is finite.
-DODONA_INLINE f32x16 trunc(f32x16 a) {
+/// Sixteen sums of integers below 2^52: where 64-bit integers do not convert, they are doubles.
+struct whole_sums {
 #if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
-  return {{_mm512_roundscale_ps(a.v.v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)}};
-#elif DODONA_TIER_v3
-  return {{{_mm256_round_ps(a.v.lo.v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)},
-           {_mm256_round_ps(a.v.hi.v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)}}};
-#elif DODONA_TIER_neon
-  const auto half = [](lanes::twin<lanes::f32x4> x) { return lanes::twin<lanes::f32x4>{{vrndq_f32(x.lo.v)}, {vrndq_f32(x.hi.v)}}; };
-  return {{half(a.v.lo), half(a.v.hi)}};
-#else
-  for (int i = 0; i < 16; i += 4) {
-    const floats x = quarter<floats>(a.v.x + i);
-    const floats whole = __builtin_convertvector(__builtin_convertvector(x, ints), floats);  // of magnitudes below 2^31
-    const ints fraction = (x < 0x1p23f) & (x > -0x1p23f);
-    const ints cut = ((ints)whole & fraction) | ((ints)x & ~fraction);
-    __builtin_memcpy(a.v.x + i, &cut, sizeof cut);
-  }
-  return a;
-#endif
-}
-
-/// Sixteen doubles, to which floats are added.
-struct f64x16 {
-#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
-  using part = __m512d;
+  using part = __m512i;
 #elif DODONA_TIER_v3
   using part = __m256d;
 #elif DODONA_TIER_neon
@@ -162,46 +140,54 @@ struct f64x16 {
   static constexpr int parts = 16 * sizeof(double) / sizeof(part);
   part v[parts];
 
-  static DODONA_INLINE f64x16 zero() {
-    f64x16 r;
+  static DODONA_INLINE whole_sums zero() {
+    whole_sums r;
     DODONA_UNROLL(8)
     for (int i = 0; i < parts; ++i) r.v[i] = part{};
     return r;
   }
 };
 
-DODONA_INLINE f64x16 operator+(f64x16 a, f32x16 b) {
+/// sum += a, cut toward zero to an integer.
+DODONA_INLINE void add_cut(whole_sums& sum, f32x16 a) {
 #if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
-  return {{_mm512_add_pd(a.v[0], _mm512_cvtps_pd(_mm512_castps512_ps256(b.v.v))),
-           _mm512_add_pd(a.v[1], _mm512_cvtps_pd(_mm512_extractf32x8_ps(b.v.v, 1)))}};
+  sum.v[0] = _mm512_add_epi64(sum.v[0], _mm512_cvttps_epi64(_mm512_castps512_ps256(a.v.v)));
+  sum.v[1] = _mm512_add_epi64(sum.v[1], _mm512_cvttps_epi64(_mm512_extractf32x8_ps(a.v.v, 1)));
 #elif DODONA_TIER_v3
-  const auto wide = [](__m256 x, __m256d(&sums)[4], int at) {
-    sums[at] = _mm256_add_pd(sums[at], _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
-    sums[at + 1] = _mm256_add_pd(sums[at + 1], _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)));
-  };
-  wide(b.v.lo.v, a.v, 0);
-  wide(b.v.hi.v, a.v, 2);
-  return a;
+  const __m256 halves[2] = {a.v.lo.v, a.v.hi.v};
+  DODONA_UNROLL(2)
+  for (int i = 0; i < 2; ++i) {
+    const __m256 cut = _mm256_round_ps(halves[i], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    sum.v[2 * i] = _mm256_add_pd(sum.v[2 * i], _mm256_cvtps_pd(_mm256_castps256_ps128(cut)));
+    sum.v[2 * i + 1] = _mm256_add_pd(sum.v[2 * i + 1], _mm256_cvtps_pd(_mm256_extractf128_ps(cut, 1)));
+  }
 #elif DODONA_TIER_neon
-  const float32x4_t quarters[4] = {b.v.lo.lo.v, b.v.lo.hi.v, b.v.hi.lo.v, b.v.hi.hi.v};
+  const float32x4_t quarters[4] = {a.v.lo.lo.v, a.v.lo.hi.v, a.v.hi.lo.v, a.v.hi.hi.v};
   DODONA_UNROLL(4)
   for (int i = 0; i < 4; ++i) {
-    a.v[2 * i] = vaddq_f64(a.v[2 * i], vcvt_f64_f32(vget_low_f32(quarters[i])));
-    a.v[2 * i + 1] = vaddq_f64(a.v[2 * i + 1], vcvt_high_f64_f32(quarters[i]));
+    const float32x4_t cut = vrndq_f32(quarters[i]);
+    sum.v[2 * i] = vaddq_f64(sum.v[2 * i], vcvt_f64_f32(vget_low_f32(cut)));
+    sum.v[2 * i + 1] = vaddq_f64(sum.v[2 * i + 1], vcvt_high_f64_f32(cut));
   }
-  return a;
 #else
   using two = float __attribute__((vector_size(8)));
-  for (int i = 0; i < f64x16::parts; ++i) a.v[i] += __builtin_convertvector(quarter<two>(b.v.x + 2 * i), f64x16::part);
-  return a;
+  for (int i = 0; i < 16; i += 4) {
+    const floats x = quarter<floats>(a.v.x + i);
+    const floats whole = __builtin_convertvector(__builtin_convertvector(x, ints), floats);  // of magnitudes below 2^31
+    const ints fraction = (x < 0x1p23f) & (x > -0x1p23f);
+    const ints cut = ((ints)whole & fraction) | ((ints)x & ~fraction);
+    two halves[2];
+    __builtin_memcpy(halves, &cut, sizeof halves);
+    for (int j = 0; j < 2; ++j) sum.v[i / 2 + j] += __builtin_convertvector(halves[j], whole_sums::part);
+  }
 #endif
 }
 
-/// Values, cut toward zero to 24 bits; they are to be finite, and zero or fp32's normal numbers.
-DODONA_INLINE f32x16 to_f32_cut(f64x16 a) {
+/// Values, cut toward zero to 24 bits.
+DODONA_INLINE f32x16 to_f32_cut(whole_sums a) {
 #if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
-  const __m256 low = _mm512_cvt_roundpd_ps(a.v[0], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-  const __m256 high = _mm512_cvt_roundpd_ps(a.v[1], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  const __m256 low = _mm512_cvt_roundepi64_ps(a.v[0], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  const __m256 high = _mm512_cvt_roundepi64_ps(a.v[1], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
   return {{_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1)}};
 #elif DODONA_TIER_v3
   const __m256d bits = _mm256_castsi256_pd(_mm256_set1_epi64x(-0x20000000));
@@ -218,8 +204,8 @@ DODONA_INLINE f32x16 to_f32_cut(f64x16 a) {
   using longs = std::int64_t __attribute__((vector_size(16)));
   using two = float __attribute__((vector_size(8)));
   f32x16 r;
-  for (int i = 0; i < f64x16::parts; ++i) {
-    const two cut = __builtin_convertvector((f64x16::part)((longs)a.v[i] & -0x20000000), two);
+  for (int i = 0; i < whole_sums::parts; ++i) {
+    const two cut = __builtin_convertvector((whole_sums::part)((longs)a.v[i] & -0x20000000), two);
     __builtin_memcpy(r.v.x + 2 * i, &cut, sizeof cut);
   }
   return r;
