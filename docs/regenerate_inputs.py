@@ -264,6 +264,21 @@ def k_cache_rows(name, made, plan):
     return np.concatenate(parts, axis=1).ravel()
 
 
+def dispatched_rows(name, made, plan):
+    """deepep_low_latency_combine: which token each expert's rows are, rank by rank, and where the rows of each rank lie."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    (experts, room, _), (ranks, tokens, topk) = shapes["x"], shapes["topk_idx"]
+    ids = made["topk_idx"].astype(np.int64).reshape(ranks, tokens * topk)
+    source, ranges, used = np.zeros((experts, room), np.int64), np.zeros((experts, ranks), np.int64), np.zeros(experts, np.int64)
+    for r in range(ranks):
+        for e in range(experts):
+            rows = (np.flatnonzero(ids[r] == e) // topk)[: room - used[e]]
+            source[e, used[e] : used[e] + len(rows)] = rows
+            ranges[e, r] = used[e] << 32 | len(rows)
+            used[e] += len(rows)
+    return (source if name == "src_info" else ranges).ravel()
+
+
 # Inputs that are made of other inputs, by op.
 KIN = {
     "transfer_kv_per_layer_direct_pf_lf": whole_pages,
@@ -274,6 +289,7 @@ KIN = {
     "context_attention_fwd": prefill_requests,
     "dequantize_k_cache": k_cache_rows,
     "dequantize_k_cache_paged": k_cache_rows,
+    "deepep_low_latency_combine": dispatched_rows,
     "cutlass_fp4_group_mm": grouped_fp4_product,
     "scaled_fp4_experts_quant": grouped_fp4_rows,
     "qserve_w4a8_per_group_gemm": qserve_scales,

@@ -49,6 +49,9 @@
   OP(topk_sigmoid)                          \
   OP(moe_fused_gate)                        \
   OP(kimi_k2_moe_fused_gate)                \
+  OP(grouped_topk)                          \
+  OP(biased_grouped_topk)                   \
+  OP(fused_topk_torch_native)               \
   OP(cutlass_fp4_group_mm)                  \
   OP(dsv3_router_gemm)                      \
   OP(dsv3_fused_a_gemm)                     \
@@ -61,6 +64,7 @@
   OP(apply_shuffle_mul_sum)                 \
   OP(moe_sum_reduce)                        \
   OP(moe_sum)                               \
+  OP(deepep_low_latency_combine)            \
   OP(bmm_fp8)                               \
   OP(int8_scaled_mm)                        \
   OP(fp8_scaled_mm)                         \
@@ -70,6 +74,8 @@
   OP(cutlass_scaled_fp4_mm)                 \
   OP(scaled_fp4_quant)                      \
   OP(scaled_fp4_experts_quant)              \
+  OP(scaled_fp4_grouped_quant)              \
+  OP(silu_and_mul_scaled_fp4_grouped_quant) \
   OP(sgl_per_token_quant_fp8)               \
   OP(sgl_per_tensor_quant_fp8)              \
   OP(sgl_per_token_group_quant_8bit)        \

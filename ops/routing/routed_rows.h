@@ -24,7 +24,8 @@ inline void put_route(const GoldenOutput& weights, const GoldenOutput& ids, std:
   const auto columns = static_cast<std::int64_t>(row.ids.size());
   for (std::int64_t k = 0; k < columns; ++k) {
     const auto at = static_cast<std::size_t>(k);
-    Bounded weight = row.weights[at];
+    // Some slack: without any, weights with golden mode's bits would pass whatever the ids are.
+    Bounded weight = row.weights[at].widened(flush_floor);
     weight.open = weight.open || unspecified;
     weights.put(t * columns + k, weight);
     ids.put(t * columns + k, {static_cast<double>(row.ids[at]), 0.0, unspecified});

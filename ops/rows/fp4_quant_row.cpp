@@ -29,6 +29,28 @@ Bounded scale_value(float amax, float encode_scale) {
   return {value, open ? std::fabs(value) : 0.0};
 }
 
+double slack_of(const Fp4QuantRow& row, std::int64_t c, std::size_t i) {
+  return row.slack != nullptr ? row.slack[c * block_size + static_cast<std::int64_t>(i)] : 0.0;
+}
+
+/// The scale's value where elements are open: the largest magnitude lies between those of all elements at their least and at their most.
+Bounded open_scale_value(const Fp4QuantRow& row, std::int64_t c, const Block& x, float amax) {
+  Bounded scale = scale_value(amax, row.encode_scale);
+  if (row.slack == nullptr) return scale;
+  double least = 0, most = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double magnitude = std::fabs(x[i]), open = slack_of(row, c, i);
+    if (std::isnan(magnitude)) continue;
+    least = std::max(least, magnitude - open);
+    most = std::max(most, magnitude + open);
+  }
+  for (const double end : {least, most}) {
+    const double other = scale_value(static_cast<float>(end), row.encode_scale).exact;
+    scale.slack = std::max(scale.slack, std::fabs(other - scale.exact));
+  }
+  return scale;
+}
+
 /// Within a few units in the last place of `bound`.
 bool beside(float x, double bound) {
   return std::fabs(x / bound - 1.0) < 0x1p-20;
@@ -60,6 +82,8 @@ void put_codes(const Fp4QuantRow& row, const GoldenOutput& codes, std::int64_t c
     const double magnitude = std::fabs(static_cast<double>(v));
     Bounded code{v, magnitude * 10 * f32_eps, factor.open};
     if (element != 0 && std::fabs(element) < flush_floor) code = code.widened(magnitude);
+    if (row.slack != nullptr)
+      code = code.widened(slack_of(row, c, static_cast<std::size_t>(i)) * std::fabs(factor.value) * (1.0 + 10 * f32_eps));
     codes.put_saturating(linear, code);
   }
 }
@@ -70,7 +94,7 @@ void put_fp4_row(const Fp4QuantRow& row, const GoldenOutput& codes, const Golden
   for (std::int64_t c = 0; c < row.blocks; ++c) {
     const Block x = block_of(row, c);
     const float maximum = rule == Fp4Rule::maximum_without_magnitude ? quant::largest_value(x) : quant::amax_or_nan(x);
-    const Bounded scale = scale_value(maximum, row.encode_scale);
+    const Bounded scale = open_scale_value(row, c, x, maximum);
     scales.put_saturating(row.scale_of(c), scale);
     const float rounded = quant::e4m3_to_f32(quant::to_e4m3_satfinite(scale.exact));
     put_codes(row, codes, c, x, rule == Fp4Rule::scale_not_rounded ? static_cast<float>(scale.exact) : rounded);

@@ -13,9 +13,10 @@ struct Fp4QuantRow {
   DType type;
   std::int64_t blocks;
   float encode_scale;
-  bool zero_by_amax;        ///< codes become zero when all elements are, rather than when the scale is
-  std::int64_t first_code;  ///< where its codes begin in the output, in codes: an even number
-  std::int64_t scale;       ///< where its scales begin in the swizzled matrix: block c at c/4*512 + c%4 from there
+  bool zero_by_amax;              ///< codes become zero when all elements are, rather than when the scale is
+  std::int64_t first_code;        ///< where its codes begin in the output, in codes: an even number
+  std::int64_t scale;             ///< where its scales begin in the swizzled matrix: block c at c/4*512 + c%4 from there
+  const double* slack = nullptr;  ///< of elements that were computed: how far an honest implementation's may lie; nullptr for none
 
   std::int64_t scale_of(std::int64_t block) const { return scale + block / 4 * 512 + block % 4; }
 };

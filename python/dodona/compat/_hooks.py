@@ -139,6 +139,16 @@ def room_for_experts(run: Run, call: Call) -> Any:
     return output, room
 
 
+def views_of_groups(run: Run, call: Call) -> Any:
+    """Groups come last in what upstream returns: codes [m, k/2, l], scales [32, 4, m/128, 4, k/64, l]."""
+    output, scales = run(call)
+    groups, rows, columns = scales.shape
+    tiles = scales.reshape(groups, rows // 128, columns // 4, 32, 4, 4)
+    if is_torch(output):
+        return output.permute(1, 2, 0), tiles.permute(3, 4, 1, 5, 2, 0)
+    return output.transpose(1, 2, 0), tiles.transpose(3, 4, 1, 5, 2, 0)
+
+
 def as_list(run: Run, call: Call) -> Any:
     """The operator's Tensor[]."""
     return list(run(call))

@@ -223,4 +223,138 @@ bool kimi_k2_moe_fused_gate(const Call& call) {
   });
 }
 
+namespace {
+
+/// A router as torch writes it, one row after the other.
+struct TorchRouter {
+  const Call& call;
+  DType type;  ///< of scores and weights
+  bool softmax, group_by_maximum, renormalize, apply;
+  std::size_t groups, kept, topk, shared;
+  float factor;
+
+  std::vector<float> scores(std::vector<float> x) const {
+    if (softmax) {
+      const float most = *std::max_element(x.begin(), x.end());
+      for (float& value : x) value = exp(value - most);
+      const float sum = call.way == Way::strided ? strided_sum(x, 8) : reversed_sum(x);
+      for (float& value : x) value = rounded(type, value / sum);
+    } else {
+      for (float& value : x) value = rounded(type, 1.0f / (1.0f + exp(-value)));
+    }
+    return x;
+  }
+  float group_score(std::vector<float> keys) const {
+    std::sort(keys.begin(), keys.end(), [](float a, float b) { return a > b; });
+    return group_by_maximum || keys.size() < 2 ? keys[0] : keys[0] + keys[1];
+  }
+  void row(std::vector<float> x, std::span<const float> bias, std::size_t t) const {
+    const std::vector<float> score = scores(std::move(x));
+    std::vector<float> keys(score.size()), sums;
+    for (std::size_t e = 0; e < keys.size(); ++e) keys[e] = std::isnan(score[e]) ? -infinity : score[e] + bias[e];
+    const auto members = static_cast<std::ptrdiff_t>(keys.size() / groups);
+    for (std::size_t g = 0; g < groups; ++g) {
+      const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(g) * members;
+      sums.push_back(group_score({begin, begin + members}));
+    }
+    std::vector<bool> kept_groups(groups, false), taken(keys.size(), true);
+    for (std::size_t i = 0; i < kept; ++i) kept_groups[largest(sums, kept_groups)] = true;
+    for (std::size_t e = 0; e < keys.size(); ++e) taken[e] = !kept_groups[e / static_cast<std::size_t>(members)];
+    std::vector<std::size_t> ids;
+    std::vector<float> weights;
+    while (ids.size() + (shared > 0 ? 1 : 0) < topk) {
+      ids.push_back(largest(keys, taken));
+      taken[ids.back()] = true;
+      weights.push_back(score[ids.back()]);
+    }
+    // torch leaves the order of columns open.
+    if (call.way == Way::reversed) {
+      std::reverse(ids.begin(), ids.end());
+      std::reverse(weights.begin(), weights.end());
+    }
+    const float sum = rounded(type, call.way == Way::strided ? strided_sum(weights, 4) : reversed_sum(weights));
+    if (shared > 0) {
+      ids.push_back(keys.size() + (call.way == Way::strided ? shared - 1 : 0));
+      weights.push_back(factor != 0 ? rounded(type, sum / factor) : 0.0f);
+    }
+    for (std::size_t k = 0; k < topk; ++k) {
+      if (renormalize) weights[k] = rounded(type, weights[k] / sum);
+      if (renormalize && apply && factor != 0) weights[k] = rounded(type, weights[k] * factor);
+      store(call.tensor("topk_weights"), static_cast<std::int64_t>(t * topk + k), weights[k]);
+      quant::set(call.tensor("topk_ids"), static_cast<std::int64_t>(t * topk + k), static_cast<double>(ids[k]));
+    }
+  }
+  bool route() const {
+    const Tensor& input = call.tensor("gating_output");
+    const auto experts = static_cast<std::size_t>(input.size(1));
+    const Tensor* given = call.find("correction_bias");
+    const std::vector<float> logits = floats(input), bias = given != nullptr ? floats(*given) : std::vector<float>(experts, 0.0f);
+    for (std::size_t t = 0; t < static_cast<std::size_t>(input.size(0)); ++t) {
+      const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(t * experts);
+      row({begin, begin + static_cast<std::ptrdiff_t>(experts)}, bias, t);
+    }
+    return true;
+  }
+};
+
+TorchRouter grouped_router(const Call& call, bool softmax) {
+  const auto size = [&](const char* name) { return static_cast<std::size_t>(call.integer(name)); };
+  return {call,
+          call.tensor("gating_output").dtype(),
+          softmax,
+          softmax,
+          call.flag("renormalize"),
+          call.flag("apply_routed_scaling_factor_on_output"),
+          size("num_expert_group"),
+          size("topk_group"),
+          size("topk"),
+          size("num_fused_shared_experts"),
+          static_cast<float>(call.number("routed_scaling_factor"))};
+}
+
+}  // namespace
+
+bool grouped_topk(const Call& call) {
+  return call.way != Way::tensor_core && grouped_router(call, true).route();
+}
+
+bool biased_grouped_topk(const Call& call) {
+  return call.way != Way::tensor_core && grouped_router(call, false).route();
+}
+
+bool fused_topk_torch_native(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const DType type = call.find("correction_bias") != nullptr ? call.tensor("gating_output").dtype() : DType::f32;
+  const auto topk = static_cast<std::size_t>(call.integer("topk"));
+  return TorchRouter{call, type, call.is("scoring_func", "softmax"), true, call.flag("renormalize"), false, 1, 1, topk, 0, 0.0f}.route();
+}
+
+bool deepep_low_latency_combine(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &x = call.tensor("x"), &topk_idx = call.tensor("topk_idx"), &out = call.tensor("combined_x");
+  const std::vector<float> rows = floats(x), weights = floats(call.tensor("topk_weights"));
+  const std::vector<std::int64_t> ids = integers(topk_idx), tokens_of = integers(call.tensor("src_info")),
+                                  ranges = integers(call.tensor("layout_range"));
+  const auto ranks = static_cast<std::size_t>(topk_idx.size(0)), tokens = static_cast<std::size_t>(topk_idx.size(1));
+  const auto topk = static_cast<std::size_t>(topk_idx.size(2)), room = static_cast<std::size_t>(x.size(1)),
+             width = static_cast<std::size_t>(x.size(2));
+  for (std::size_t t = 0; t < ranks * tokens; ++t)
+    for (std::size_t d = 0; d < width; ++d) {
+      std::vector<float> terms;
+      for (std::size_t k = t * topk; k < (t + 1) * topk; ++k) {
+        if (ids[k] < 0) continue;
+        const auto e = static_cast<std::size_t>(ids[k]);
+        const std::int64_t range = ranges[e * ranks + t / tokens];
+        auto row = static_cast<std::size_t>(range >> 32);
+        // Of several rows of a token, the last one.
+        std::size_t found = row;
+        for (const std::size_t end = row + static_cast<std::size_t>(range & 0xFFFFFFFF); row < end; ++row)
+          if (tokens_of[e * room + row] == static_cast<std::int64_t>(t % tokens)) found = row;
+        terms.push_back(weights[k] * rows[(e * room + found) * width + d]);
+      }
+      store(out, static_cast<std::int64_t>(t * width + d), call.way == Way::strided ? strided_sum(terms, 4) : reversed_sum(terms));
+    }
+  return true;
+}
+
 }  // namespace dodona::oracle::alternatives

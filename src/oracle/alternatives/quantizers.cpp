@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -94,6 +95,40 @@ bool scaled_fp4_experts_quant(const Call& call) {
     scale_row += (offsets[e + 1] - offsets[e] + 127) / 128 * 128;
   }
   return true;
+}
+
+namespace {
+
+/// Groups of rows, as many of each as the mask says. With silu a row is gate and up.
+bool grouped_fp4_quant(const Call& call, bool silu) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &input = call.tensor("input_tensor"), &output = call.tensor("output"), &scales = call.tensor("output_scales");
+  const std::vector<float> x = floats(input), encode_scales = floats(call.tensor("input_global_scale"));
+  const std::vector<std::int64_t> mask = integers(call.tensor("mask"));
+  const auto width = static_cast<std::size_t>(2 * output.size(2)), wide = static_cast<std::size_t>(input.size(2));
+  for (std::size_t g = 0; g < mask.size(); ++g)
+    for (std::int64_t r = 0; r < mask[g]; ++r) {
+      const std::int64_t row = static_cast<std::int64_t>(g) * output.size(1) + r;
+      const auto source = std::span(x).subspan(static_cast<std::size_t>(row) * wide, wide);
+      std::vector<float> values(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(width));
+      for (std::size_t k = 0; silu && k < width; ++k) {
+        const float gate = values[k], power = exp(-gate);
+        values[k] =
+            rounded(input.dtype(), (call.way == Way::strided ? gate * (1.0f / (1.0f + power)) : gate / (1.0f + power)) * source[width + k]);
+      }
+      quantize_fp4_row(values, encode_scales[g], {output, scales, row, static_cast<std::int64_t>(g) * scales.size(1) + r, false, call.way});
+    }
+  return true;
+}
+
+}  // namespace
+
+bool scaled_fp4_grouped_quant(const Call& call) {
+  return grouped_fp4_quant(call, false);
+}
+
+bool silu_and_mul_scaled_fp4_grouped_quant(const Call& call) {
+  return grouped_fp4_quant(call, true);
 }
 
 namespace {

@@ -1,0 +1,46 @@
+#include "ops/moe/biased_grouped_topk.h"
+
+namespace dodona::ops {
+namespace {
+
+template <NativeRule rule>
+void golden(const BiasedGroupedTopk& op, const Exec& exec, Reference* reference) {
+  golden_native_route(op.router(), exec, reference, rule);
+}
+void condition(const BiasedGroupedTopk& actual, const Exec& exec, Reference& reference) {
+  condition_native_route(actual.router(), exec, reference);
+}
+void fast(const BiasedGroupedTopk& op, const Exec& exec) {
+  fast_native_route(op.router(), exec);
+}
+void check(const BiasedGroupedTopk& op) {
+  check_native_route(op.router());
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_biased_grouped_topk() {
+  return define<ops::BiasedGroupedTopk>({
+      .contract = std::string(ops::native_router_contract),
+      .golden = ops::golden<ops::NativeRule::right>,
+      .fast = ops::fast,
+      .check = ops::check,
+      .condition = ops::condition,
+      .mistakes = {{"bias-in-weights", "the weights are made of score + bias, which is meant for choosing only",
+                    ops::golden<ops::NativeRule::bias_in_weights>},
+                   {"group-score-is-maximum", "a group's key is its best, not the sum of its two best",
+                    ops::golden<ops::NativeRule::group_by_the_other_key>},
+                   {"shared-expert-in-the-sum", "weights are divided by a sum that holds the shared expert's",
+                    ops::golden<ops::NativeRule::shared_expert_in_the_sum>}},
+      .cases = {"T=5 E=256 --attr topk=8 --attr renormalize=true --attr num_expert_group=8 --attr topk_group=4",
+                "T=4 E=64 --dtype gating_output=bf16 --dist ties --attr topk=6 --attr renormalize=true --attr num_expert_group=8 --attr "
+                "topk_group=4",
+                "T=3 E=256 --attr topk=9 --attr renormalize=true --attr num_fused_shared_experts=1 --attr routed_scaling_factor=2.5 --attr "
+                "num_expert_group=8 --attr topk_group=4",
+                "T=3 E=384 --attr topk=8 --attr num_expert_group=1 --attr topk_group=1 --attr renormalize=false"},
+      .bench_cases = {"T=64 E=256 --attr topk=8 --attr renormalize=true --attr num_expert_group=8 --attr topk_group=4"},
+  });
+}
+}  // namespace dodona

@@ -1,0 +1,43 @@
+#include "ops/moe/grouped_topk.h"
+
+namespace dodona::ops {
+namespace {
+
+template <NativeRule rule>
+void golden(const GroupedTopk& op, const Exec& exec, Reference* reference) {
+  golden_native_route(op.router(), exec, reference, rule);
+}
+void condition(const GroupedTopk& actual, const Exec& exec, Reference& reference) {
+  condition_native_route(actual.router(), exec, reference);
+}
+void fast(const GroupedTopk& op, const Exec& exec) {
+  fast_native_route(op.router(), exec);
+}
+void check(const GroupedTopk& op) {
+  check_native_route(op.router());
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_grouped_topk() {
+  return define<ops::GroupedTopk>({
+      .contract = std::string(ops::native_router_contract),
+      .golden = ops::golden<ops::NativeRule::right>,
+      .fast = ops::fast,
+      .check = ops::check,
+      .condition = ops::condition,
+      .mistakes = {{"group-score-is-a-sum", "a group's key is the sum of its two best, as sigmoid routers have it",
+                    ops::golden<ops::NativeRule::group_by_the_other_key>},
+                   {"shared-expert-in-the-sum", "weights are divided by a sum that holds the shared expert's",
+                    ops::golden<ops::NativeRule::shared_expert_in_the_sum>}},
+      .cases = {"T=5 E=160 --attr renormalize=false --attr num_expert_group=8 --attr topk_group=3 --attr topk=6",
+                "T=4 E=64 --dtype gating_output=bf16 --dist ties --attr renormalize=true --attr num_expert_group=8 --attr topk_group=3 "
+                "--attr topk=6",
+                "T=3 E=64 --attr renormalize=true --attr num_fused_shared_experts=1 --attr routed_scaling_factor=2.5 --attr "
+                "apply_routed_scaling_factor_on_output=true --attr num_expert_group=8 --attr topk_group=3 --attr topk=6"},
+      .bench_cases = {"T=64 E=160 --attr renormalize=false --attr num_expert_group=8 --attr topk_group=3 --attr topk=6"},
+  });
+}
+}  // namespace dodona

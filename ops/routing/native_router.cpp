@@ -1,0 +1,209 @@
+#include "ops/routing/native_router.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "core/threads.h"
+#include "dodona/error.h"
+#include "ops/base/rows.h"
+#include "ops/routing/routed_rows.h"
+#include "ops/routing/softmax_scores.h"
+#include "ops/routing/topk_call.h"
+
+namespace dodona::ops {
+
+const std::string_view native_router_contract = R"(
+Scores of the logits' type T (softmax: the share of exp(x - max); sigmoid), computed in fp32 and rounded to T; keys are scores plus
+the fp32 bias, in fp32. Weights are the scores of the chosen. The last column of several is a fused shared expert where there are any: it
+weighs the sum of the others over the factor. With renormalize weights are divided by the sum of the chosen experts, and with apply
+multiplied by the factor; sums, quotients and products are rounded to T. The order of columns is open, and so are ties of groups and of
+experts. Rows with a NaN, or whose scores are none, are unspecified. Choices are accepted as keys within their intervals give them: those of
+scores as in topk_softmax and topk_sigmoid. Budget of weights: the scores' intervals, topk roundings for the sum, 4 units of 2^-24 for
+the division, one for each product, and what the roundings to a 16-bit T make of that.)";
+
+namespace {
+
+/// A row's scores, golden mode's keys, and where those of an honest implementation lie.
+struct NativeRow {
+  const NativeRouter& router;
+  NativeRule rule;
+  std::vector<Bounded> scores;
+  std::vector<float> keys;
+  std::vector<GateKey> open;
+  bool defined = true;
+
+  NativeRow(const NativeRouter& native, NativeRule how, std::int64_t t) : router(native), rule(how) {
+    const std::vector<float> x = router_row(router.logits, t, router.experts()), bias = bias_row(router.bias, router.experts());
+    const DType type = router.type();
+    std::vector<Bounded> logits;
+    if (router.softmax)
+      for (const float value : x) logits.push_back({value});
+    const SoftmaxScores shares{logits};
+    defined = !router.softmax || shares.defined();
+    for (std::size_t e = 0; e < x.size(); ++e) {
+      const double exact = router.softmax ? shares.share(e) : fixed::sigmoid(x[e]);
+      defined = defined && !std::isnan(exact) && !std::isnan(bias[e]);
+      const Interval interval = router.softmax ? rounded_interval(type, shares.weight(e)) : sigmoid_interval(type, x[e]);
+      const double score = type == f32 ? exact : rounded_score(type, static_cast<float>(exact));
+      scores.push_back({score, std::max({interval.high - score, score - interval.low, 0.0})});
+      const Interval key = sum_interval(f32, interval, {bias[e], bias[e]});
+      keys.push_back(as_key(static_cast<float>(score) + bias[e]));
+      open.push_back({key.low, std::nextafter(key.high, std::numeric_limits<double>::infinity()), {e, ~std::uint64_t{0}}});
+    }
+  }
+
+  static Interval rounded_interval(DType type, const Bounded& x) {
+    const auto number = [&](double value) { return static_cast<double>(rounded_score(type, static_cast<float>(value))); };
+    const double low = x.exact - x.slack;
+    return {number(low < 2 * flush_floor ? 0.0 : low), number(x.exact + x.slack)};
+  }
+
+  std::int64_t routed() const { return router.topk() - (router.shared > 0 ? 1 : 0); }
+  bool by_maximum() const { return router.group_by_maximum != (rule == NativeRule::group_by_the_other_key); }
+
+  std::vector<std::int64_t> choose() const {
+    return ops::choose({f32, router.groups, router.kept_groups, routed()}, keys, ExactArithmetic::add,
+                       by_maximum() ? ChoiceRule::group_by_maximum : ChoiceRule::right);
+  }
+
+  std::vector<GateKey> groups() const {
+    if (router.groups == 1) return {{0.0, 0.0, {}}};
+    const std::size_t members = open.size() / static_cast<std::size_t>(router.groups);
+    std::vector<GateKey> all = group_keys(f32, router.groups, open);
+    for (std::size_t j = 0; j < all.size(); ++j) {
+      if (by_maximum()) {
+        all[j] = open[j * members];
+        for (std::size_t e = j * members; e < (j + 1) * members; ++e) {
+          all[j].low = std::max(all[j].low, open[e].low);
+          all[j].high = std::max(all[j].high, open[e].high);
+        }
+      }
+      all[j].high = std::nextafter(all[j].high, std::numeric_limits<double>::infinity());
+      all[j].origin = {~std::uint64_t{0}, j};
+    }
+    return all;
+  }
+
+  /// In whatever order: golden mode's keys lie in the intervals, so their order is one that these allow.
+  bool allows(std::vector<std::int64_t> chosen) const {
+    for (const std::int64_t e : chosen)
+      if (e < 0 || e >= router.experts()) return false;
+    std::stable_sort(chosen.begin(), chosen.end(),
+                     [&](std::int64_t a, std::int64_t b) { return keys[static_cast<std::size_t>(a)] > keys[static_cast<std::size_t>(b)]; });
+    return is_legitimate_choice(open, groups(), router.kept_groups, chosen);
+  }
+
+  Bounded rounded(const Bounded& x) const { return router.type() == f32 ? rounded_f32(x) : rounded_to(router.type(), x); }
+  /// Division is within 2 units in the last place.
+  Bounded quotient(const Bounded& a, const Bounded& b) const {
+    const double value = a.exact / b.exact, least = std::fabs(b.exact) - b.slack;
+    if (!(least > 0x1p-90)) return {value, 0.0, true};
+    return rounded({value, (a.slack + std::fabs(value) * b.slack) / least + 3.0 * f32_eps * std::fabs(value), a.open || b.open});
+  }
+
+  RoutedRow route(const std::vector<std::int64_t>& chosen, std::int64_t shared_id) const {
+    RoutedRow row{chosen, chosen, {}};
+    Bounded sum;
+    for (const std::int64_t e : chosen) {
+      const auto i = static_cast<std::size_t>(e);
+      row.weights.push_back(rule == NativeRule::bias_in_weights ? Bounded{keys[i]} : scores[i]);
+      sum = sum + row.weights.back();
+    }
+    sum = rounded(sum.widened(static_cast<double>(chosen.size()) * f32_eps * std::fabs(sum.exact)));
+    if (router.shared > 0) {
+      row.ids.push_back(shared_id);
+      // Without a factor the column keeps the weight of the expert that it replaces: of the next best, whichever that is.
+      row.weights.push_back(router.factor != 0 ? quotient(sum, {router.factor}) : Bounded{0.0, 0.0, true});
+      if (rule == NativeRule::shared_expert_in_the_sum) sum = sum + row.weights.back();
+    }
+    if (!router.renormalize) return row;
+    for (Bounded& w : row.weights) {
+      w = quotient(w, sum);
+      if (router.apply && router.factor != 0) w = rounded(w * static_cast<double>(static_cast<float>(router.factor)));
+    }
+    return row;
+  }
+};
+
+double row_cost(const NativeRouter& router) {
+  return 60.0 * static_cast<double>(router.experts());
+}
+
+}  // namespace
+
+void golden_native_route(const NativeRouter& router, const Exec& exec, Reference* reference, NativeRule rule) {
+  const GoldenOutput weights(router.weights, reference, "topk_weights"), ids(router.ids, reference, "topk_ids");
+  weights.make_open();
+  ids.make_open();
+  parallel_for(exec.threads, router.logits.size(0), row_cost(router), [&](std::int64_t t) {
+    const NativeRow row(router, rule, t);
+    put_route(weights, ids, t, row.route(row.choose(), router.experts()), !row.defined);
+  });
+}
+
+void condition_native_route(const NativeRouter& actual, const Exec& exec, Reference& reference) {
+  const Tensor weights_scratch = actual.weights.clone(), ids_scratch = actual.ids.clone();
+  const GoldenOutput weights(weights_scratch, &reference, "topk_weights"), ids(ids_scratch, &reference, "topk_ids");
+  const std::int64_t columns = actual.topk();
+  const ReferenceOutput& expected = *reference.find("topk_ids");
+  parallel_for(exec.threads, actual.logits.size(0), row_cost(actual), [&](std::int64_t t) {
+    if (!other_choice(actual.ids, expected, t * columns, columns)) return;
+    const NativeRow row(actual, NativeRule::right, t);
+    std::vector<std::int64_t> chosen;
+    for (std::int64_t k = 0; k < row.routed(); ++k) chosen.push_back(static_cast<std::int64_t>(quant::get(actual.ids, t * columns + k)));
+    auto shared_id = actual.experts();
+    if (actual.shared > 0) shared_id = static_cast<std::int64_t>(quant::get(actual.ids, t * columns + columns - 1));
+    const bool in_range = shared_id >= actual.experts() && shared_id < actual.experts() + std::max<std::int64_t>(actual.shared, 1);
+    if (row.defined && in_range && row.allows(chosen)) put_route(weights, ids, t, row.route(chosen, shared_id), false);
+  });
+}
+
+void fast_native_route(const NativeRouter& router, const Exec& exec) {
+  const DType type = router.type();
+  parallel_for(exec.threads, router.logits.size(0), row_cost(router), [&](std::int64_t t) {
+    const NativeRow row(router, NativeRule::right, t);
+    const std::vector<std::int64_t> chosen = row.choose();
+    std::vector<float> weights;
+    float sum = 0;
+    for (const std::int64_t e : chosen) {
+      weights.push_back(static_cast<float>(row.scores[static_cast<std::size_t>(e)].exact));
+      sum += weights.back();
+    }
+    const auto rounded = [&](double x) { return rounded_score(type, static_cast<float>(x)); };
+    sum = rounded(sum);
+    const auto factor = static_cast<float>(router.factor);
+    if (router.shared > 0) weights.push_back(factor != 0 ? rounded(sum / factor) : 0.0f);
+    for (std::size_t k = 0; k < weights.size(); ++k) {
+      if (router.renormalize) {
+        weights[k] = rounded(weights[k] / sum);
+        if (router.apply && factor != 0) weights[k] = rounded(weights[k] * factor);
+      }
+      const std::int64_t at = t * router.topk() + static_cast<std::int64_t>(k);
+      quant::set(router.weights, at, weights[k] == weights[k] ? weights[k] : std::numeric_limits<double>::quiet_NaN());
+      quant::set(router.ids, at, static_cast<double>(k < chosen.size() ? chosen[k] : router.experts()));
+    }
+  });
+}
+
+void check_native_route(const NativeRouter& router) {
+  const auto number = [](std::int64_t n) { return std::to_string(n); };
+  const std::int64_t experts = router.experts();
+  const bool pairs = !router.group_by_maximum && router.groups > 1;
+  if (experts % router.groups != 0 || (pairs && experts / router.groups < 2))
+    throw Error(ErrorCode::bad_shape, "", "gating_output",
+                "has shape " + to_string(router.logits.shape()) + ", expected [T, E] with E a multiple of num_expert_group = " +
+                    number(router.groups) + (pairs ? " that leaves at least 2 experts a group" : ""));
+  if (router.kept_groups > router.groups)
+    throw Error(ErrorCode::bad_value, "", "topk_group",
+                "is " + number(router.kept_groups) + ", expected at most num_expert_group = " + number(router.groups));
+  const std::int64_t available = router.kept_groups * (experts / router.groups);
+  if (router.topk() > available)
+    throw Error(ErrorCode::bad_value, "", "topk",
+                "is " + number(router.topk()) + ", expected at most the " + number(available) + " experts of the groups that are kept");
+  if (router.shared > 0 && router.topk() < 2)
+    throw Error(ErrorCode::bad_value, "", "topk", "is 1, expected a column for an expert beside the fused shared one");
+}
+
+}  // namespace dodona::ops
