@@ -239,6 +239,6 @@ def test_whose_names_the_schedule_of_outputs():
     other = dodona.whose(case, output=case.golden()["output"])
     assert not other and other.answer == "none" and not other.found
     with pytest.raises(dodona.Error, match="one schedule only"):
-        dodona.whose("rmsnorm T=2 H=64", np.zeros((2, 64), np.uint16))
+        dodona.whose("gelu_and_mul T=2 D=64", np.zeros((2, 64), np.uint16))
     with pytest.raises(dodona.Error, match="expected"):
         dodona.whose(case, np.zeros((7, 96), np.float32))
