@@ -405,6 +405,9 @@ std::string_view name(WhoseAnswer answer) {
 
 Whose whose(const Op& op, const Arguments& inputs, const NamedTensors& actual, const WhoseOptions& options) {
   const std::vector<Schedule> schedules = schedules_of(op, inputs);
+  Arguments shaped = runnable(op, inputs);
+  op.prepare(shaped);
+  check_outputs(op, outputs_of(op, shaped), actual);
   const Question whole = question_of(op, inputs, actual, options.exec);
   const Groups classes = classes_of(whole, schedules, options.exec);
   Whose answer;
