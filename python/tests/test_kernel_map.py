@@ -198,7 +198,8 @@ CHECKOUT = {
                     call(x)
                 torch.ops.sglang.python_op(x)
                 torch.ops.sgl_kernel.direct_op.default(x)
-                return handlers["one"](x)
+                return handlers["one"](*self.state(x))
+            def state(self, x): return x, self
             def launch(self, x):
                 grid = (1,)
                 launcher = fused_moe_kernel[grid]
@@ -214,6 +215,9 @@ CHECKOUT = {
             def step(self):
                 import sgl_kernel.elementwise as ops
                 return ops.concat_mla_k() and ops.not_there() and ops.helper()
+            def from_a_sequence(self):
+                from sgl_kernel import merge_state_v2
+                return merge_state_v2()
         """,
     "python/sglang/srt/layers/registry.py": """\
         from sglang.srt.utils import direct_register_custom_op
@@ -224,9 +228,9 @@ CHECKOUT = {
                 return function
             return decorator
         @register("one")
-        def handler(x):
+        def handler(x, calls):
             from sgl_kernel import moe_fused_gate
-            return moe_fused_gate(x)
+            return moe_fused_gate(x) + calls.from_a_sequence()
         def the_operator(x):
             from sgl_kernel import shuffle_rows
             return shuffle_rows(x)
@@ -247,7 +251,7 @@ CHECKOUT = {
         f"def {name}(*args): return torch.ops.sgl_kernel.{name}.default(*args)\n"
         for name in (
             "rmsnorm", "silu_and_mul", "fp8_blockwise_scaled_mm", "cutlass_w4a8_moe_mm", "cutlass_mla_get_workspace_size", "gelu_and_mul", "concat_mla_k",
-            "moe_fused_gate", "shuffle_rows", "top_k_renorm_prob", "never_reached", "hip_only",
+            "moe_fused_gate", "merge_state_v2", "shuffle_rows", "top_k_renorm_prob", "never_reached", "hip_only",
         )
     )
     + "def helper(): return 1\n",
@@ -319,10 +323,13 @@ CHAINS = {
         *MODEL, "Layer.forward:16 forward_batch.attn_backend.forward", "AttentionBackend.forward [TrtllmBackend]:4 self.forward_decode",
         "TrtllmBackend.forward_decode:11 self.wrapper.run",
     ],
-    "fused_moe_kernel": [*MODEL, "Layer.forward:17 self.calls.all", "Calls.all:14 self.launch", "Calls.launch:24 launcher"],
-    "gelu_and_mul": [*MODEL, "Layer.forward:17 self.calls.all", "Calls.all:17 call", "Calls.bound:30 gelu_and_mul"],
-    "concat_mla_k": [*MODEL, "Layer.forward:17 self.calls.all", "Calls.all:13 self.by_name", "Calls.by_name:32 getattr", "Calls.step:35 ops.concat_mla_k"],
+    "fused_moe_kernel": [*MODEL, "Layer.forward:17 self.calls.all", "Calls.all:14 self.launch", "Calls.launch:25 launcher"],
+    "gelu_and_mul": [*MODEL, "Layer.forward:17 self.calls.all", "Calls.all:17 call", "Calls.bound:31 gelu_and_mul"],
+    "concat_mla_k": [*MODEL, "Layer.forward:17 self.calls.all", "Calls.all:13 self.by_name", "Calls.by_name:33 getattr", "Calls.step:36 ops.concat_mla_k"],
     "shuffle_rows": [*MODEL, "Layer.forward:17 self.calls.all", "Calls.all:18 torch.ops.sglang.python_op", "the_operator:14 shuffle_rows"],
+    "merge_state_v2": [
+        *MODEL, "Layer.forward:17 self.calls.all", "Calls.all:20 handlers", "handler:11 calls.from_a_sequence", "Calls.from_a_sequence:39 merge_state_v2",
+    ],
     "direct_op": [*MODEL, "Layer.forward:17 self.calls.all", "Calls.all:19 torch.ops.sgl_kernel.direct_op.default"],
     "moe_fused_gate": [*MODEL, "Layer.forward:17 self.calls.all", "Calls.all:20 handlers", "handler:11 moe_fused_gate"],
     "nvfp4_block_scale_interleave": ["Fp8Experts.process_weights_after_loading:18 nvfp4_block_scale_interleave"],

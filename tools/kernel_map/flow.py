@@ -524,6 +524,10 @@ class Flow:
         index = 0
         for argument in node.args:
             if isinstance(argument, ast.Starred):
+                if not (isinstance(argument.value, ast.Name) and argument.value.id == getattr(place.owner, "rest", None)):
+                    # A sequence made elsewhere: which of its elements goes where is not followed.
+                    for name in names[index:]:
+                        self.grow(parameters, (*key, name), self.evaluate(argument.value, place))
                 for value in self.passed_on(argument.value, place, "*"):
                     self.grow(parameters, (*key, names[index] if index < len(names) else f"*{index - len(names)}"), value)
                     index += 1
