@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 import pytest
-from upstream_calls import UpstreamCall, assert_returned, lines_of
+from upstream_calls import UpstreamCall, as_the_op_has_it, assert_returned, lines_of
 
 import dodona
 from dodona import compat
@@ -223,7 +223,7 @@ def test_adapters_give_the_ops_bits_and_as_many_values_as_upstream(package, name
             assert_returned(adapter, returned)
         for output, wanted in call.wanted.items():
             value = outputs[output].array if isinstance(outputs[output], dodona.Typed) else np.asarray(outputs[output])
-            value = value[: wanted.shape[0]] if name == "scaled_fp4_experts_quant" else value
+            value = as_the_op_has_it(name, value, wanted)
             assert value.tobytes() == wanted.tobytes(), (line, output)
         ran += 1
     assert ran
