@@ -162,6 +162,43 @@ def up_to_tile(rows):
     return -(-int(rows) // 128) * 128
 
 
+def grouped_product(offsets, m_at, n_axis):
+    """Grouped products whose experts' first rows are in `offsets`: strides, and problem sizes with an expert's rows at m_at."""
+
+    def make(name, made, plan):
+        shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+        (m, k), experts, n = shapes["a"], shapes["b"][0], shapes["b"][n_axis]
+        if name != "problem_sizes":
+            return np.full(int(np.prod(shapes[name])), n if name in ("stride_c", "stride_d", "d_strides", "s_strides") else k)
+        rows = np.diff(np.append(made[offsets].astype(np.int64), m))
+        sizes = np.full((experts, 3), n)
+        sizes[:, m_at] = rows - np.where(rows > 0, Draw(plan["seed"], name).below(np.arange(experts), 2), 0)
+        sizes[:, 2] = k
+        return sizes.ravel()
+
+    return make
+
+
+def sorted_pairs(name, made, plan):
+    """fused_moe_kernel: pairs sorted by expert in whole blocks, the expert of each block, and how many ids blocks cover."""
+    shapes, attrs = {t["name"]: t["shape"] for t in plan["tensors"]}, plan["attrs"]
+    ids, experts, block = made["topk_ids"].ravel(), shapes["B"][0], attrs.get("BLOCK_SIZE_M", 16)
+    absent = Draw(plan["seed"], "expert_ids").below(np.arange(experts), 8) == 0 if attrs.get("filter_expert", True) else np.zeros(experts, bool)
+    pairs, names = [], []
+    for e in range(-1, experts):
+        mine = np.flatnonzero(ids == e) if e >= 0 else np.flatnonzero((ids < 0) | (ids >= experts))
+        blocks = -(-mine.size // block)
+        pairs += [*mine, *[ids.size] * (blocks * block - mine.size)]
+        names += [e if e >= 0 and not absent[e] else -1] * blocks
+    room = min(shapes["sorted_token_ids"][0] // block, shapes["expert_ids"][0], len(names))
+    pairs, names = pairs[: room * block], names[:room]
+    if name == "num_tokens_post_padded":
+        return np.array([len(pairs)])
+    size, filling = shapes[name][0], ids.size if name == "sorted_token_ids" else 0
+    found = pairs if name == "sorted_token_ids" else names
+    return np.array(found + [filling] * (size - len(found)))
+
+
 def grouped_fp4_product(name, made, plan):
     """cutlass_fp4_group_mm: what is said of the experts' rows, from expert_offsets."""
     shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
@@ -290,6 +327,10 @@ KIN = {
     "dequantize_k_cache": k_cache_rows,
     "dequantize_k_cache_paged": k_cache_rows,
     "deepep_low_latency_combine": dispatched_rows,
+    "fp8_blockwise_scaled_grouped_mm": grouped_product("expert_offsets", 0, 2),
+    "es_fp8_blockwise_scaled_grouped_mm": grouped_product("expert_offsets", 0, 2),
+    "cutlass_w4a8_moe_mm": grouped_product("experts_offsets", 1, 1),
+    "fused_moe_kernel": sorted_pairs,
     "cutlass_fp4_group_mm": grouped_fp4_product,
     "scaled_fp4_experts_quant": grouped_fp4_rows,
     "qserve_w4a8_per_group_gemm": qserve_scales,
@@ -350,6 +391,7 @@ def main():
     if "inputs" not in metadata:
         sys.exit(f"{options.case} was not generated: it names no way to make its inputs")
     plan, digests = json.loads(metadata["inputs"]), json.loads(metadata["digests"])
+    plan["attrs"] = json.loads(metadata["attrs"])
     print(metadata["line"])
     made, wrong = {}, 0
     for t in sorted(plan["tensors"], key=lambda t: t.get("kin", False)):

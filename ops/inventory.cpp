@@ -53,6 +53,8 @@
   OP(biased_grouped_topk)                   \
   OP(fused_topk_torch_native)               \
   OP(cutlass_fp4_group_mm)                  \
+  OP(fp8_blockwise_scaled_grouped_mm)       \
+  OP(es_fp8_blockwise_scaled_grouped_mm)    \
   OP(dsv3_router_gemm)                      \
   OP(dsv3_fused_a_gemm)                     \
   OP(linear)                                \
@@ -65,6 +67,8 @@
   OP(moe_sum_reduce)                        \
   OP(moe_sum)                               \
   OP(deepep_low_latency_combine)            \
+  OP(cutlass_w4a8_moe_mm)                   \
+  OP(fused_moe_kernel)                      \
   OP(bmm_fp8)                               \
   OP(int8_scaled_mm)                        \
   OP(fp8_scaled_mm)                         \

@@ -2,24 +2,21 @@
 
 #include <algorithm>
 
-#include "ops/sums/products.h"
+#include "ops/schemes/fp8_blockwise.h"
 #include "ops/sums/products_gpu.h"
 #include "ops/sums/stream_k.h"
-#include "ops/tiles/panel.h"
 
 namespace dodona::ops {
 namespace {
 
-constexpr std::int64_t block = 128;
+constexpr std::int64_t block = fp8_scale_block;
 
 /// Where the scales lie, and how wrong kernels read them.
 enum class Scales { right, row_major, of_first_block };
 
 Product product_of(const Fp8BlockwiseScaledMm& op, Scales scales = Scales::right) {
   const std::int64_t k = op.mat_a.size(1);
-  Product product = batched_products(batch_of_one(op.mat_a), batch_of_one(op.mat_b)).front();
-  product.a.scales = linear_scales(op.scales_a, 1, block);
-  product.b.scales = linear_scales(op.scales_b.transpose(0, 1), block, block);
+  Product product = block_scaled_product({op.mat_a, op.mat_b, op.scales_a, op.scales_b});
   if (scales == Scales::row_major) product.a.scales.line_stride = k / block, product.a.scales.k_stride = 1;
   if (scales == Scales::of_first_block) product.a.scales.k_stride = 0;
   return product;
@@ -82,17 +79,7 @@ double flops(const Fp8BlockwiseScaledMm& op) {
 }
 
 void fast(const Fp8BlockwiseScaledMm& op, const Exec& exec) {
-  const std::int64_t k = op.mat_a.size(1), n = op.mat_b.size(1);
-  PanelProduct product{.m = op.mat_a.size(0), .n = n, .k = k};
-  product.a = {op.mat_a.as<std::byte>(), k, 0, f8_e4m3};
-  product.b = {op.mat_b.as<std::byte>(), k, 0, f8_e4m3};
-  product.block = block;
-  product.a_scales = {op.scales_a.as<float>(), 1, op.scales_a.stride(0), op.scales_a.stride(1)};
-  product.b_scales = {op.scales_b.as<float>(), block, op.scales_b.stride(1), op.scales_b.stride(0)};
-  product.epilogue.out_type = op.out_dtype;
-  product.epilogue.out = op.out.as<std::byte>();
-  product.epilogue.out_stride = n;
-  panel_multiply(product, exec);
+  panel_multiply(block_scaled_panel({op.mat_a, op.mat_b, op.scales_a, op.scales_b}, op.out), exec);
 }
 
 }  // namespace
@@ -101,13 +88,8 @@ void fast(const Fp8BlockwiseScaledMm& op, const Exec& exec) {
 namespace dodona {
 std::unique_ptr<Op> op_fp8_blockwise_scaled_mm() {
   return define<ops::Fp8BlockwiseScaledMm>({
-      .contract = R"(
-For each 128 of K, ascending: t = sum of the products (exact in fp32), s = fl32(scale_a * scale_b), acc = fma(t, s, acc) in fp32 from
-+0; out = rn(acc), to nearest even. NaN and infinities follow IEEE. Budget of t: four steps of the H200's fp8 tensor core, as in
-bmm_fp8, and at least 128 units of 2^-24 of the larger of two sums, of its positive products and of its negative ones; times |s|, and
-3 units of |t s| for s and for those who multiply with one scale after the other (all of t s where one of these products is denormal).
-Then K/128 units of the larger of two sums, of all positive t s and of all negative ones, with their budgets: one rounding each, in any
-order, for kernels that split K. Where these sums or products are beyond fp32, nothing is compared. `kernel` names orders of hopper
+      .contract = ops::block_scaled_sum_contract + R"(
+`kernel` names orders of hopper
 mode; golden and fast mode go by the formula above, whoever's kernel it is.
  Hopper mode of sgl-kernel's where K > 3 N: CUTLASS's stream-K scheduler shares K out in parts of 8 blocks and more (132 SMs, tiles of
 128 x 128, clusters of two along N); each part is a sum from +0, and they are added from the first to the last. A tile of four parts and

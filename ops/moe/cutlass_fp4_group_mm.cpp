@@ -1,8 +1,6 @@
 #include "ops/moe/cutlass_fp4_group_mm.h"
 
-#include <cstring>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/random.h"
@@ -22,23 +20,21 @@ Sizes sizes_of(const CutlassFp4GroupMm& op) {
   return {op.a_fp4.size(0), op.b_fp4.size(1), op.a_fp4.size(1) * 2, op.b_fp4.size(0)};
 }
 
-/// Rows of expert e.
-std::int64_t rows_of(const CutlassFp4GroupMm& op, std::size_t e) {
-  if (op.problem_sizes.defined()) return ints_of(op.problem_sizes)[3 * e];
-  const auto offsets = ints_of(op.expert_offsets);
-  return (e + 1 < offsets.size() ? offsets[e + 1] : op.a_fp4.size(0)) - offsets[e];
+ExpertProblems problems_of(const CutlassFp4GroupMm& op) {
+  const Sizes s = sizes_of(op);
+  return {.offsets = op.expert_offsets, .sizes = op.problem_sizes, .m = s.m, .n = s.n, .k = s.k};
 }
 
 /// All experts, empty ones as well; their weights are not looked at.
 std::vector<Fp4Group> groups_of(const CutlassFp4GroupMm& op) {
   const Sizes s = sizes_of(op);
+  const std::vector<ExpertRows> experts = problems_of(op).experts();
   std::vector<Fp4Group> groups;
   std::int64_t next_scale_row = 0;
-  for (std::int64_t e = 0; e < s.experts; ++e) {
-    const auto i = static_cast<std::size_t>(e);
-    const std::int64_t scale_row = op.blockscale_offsets.defined() ? ints_of(op.blockscale_offsets)[i] : next_scale_row;
-    groups.push_back({ints_of(op.expert_offsets)[i], rows_of(op, i), scale_row, {.n = s.n, .k = s.k}, op.alphas.as<float>()[e]});
-    next_scale_row += quant::align(groups.back().rows, 128);
+  for (std::size_t e = 0; e < experts.size(); ++e) {
+    const std::int64_t scale_row = op.blockscale_offsets.defined() ? ints_of(op.blockscale_offsets)[e] : next_scale_row;
+    groups.push_back({experts[e].row, experts[e].rows, scale_row, {.n = s.n, .k = s.k}, op.alphas.as<float>()[e]});
+    next_scale_row += quant::align(experts[e].rows, 128);
   }
   return groups;
 }
@@ -55,40 +51,21 @@ std::vector<Fp4Group> raw_groups(const CutlassFp4GroupMm& op) {
   return groups;
 }
 
-void require_all(const char* argument, const Tensor& t, std::int64_t value) {
-  if (!t.defined()) return;
-  for (std::int64_t i = 0; i < t.elements(); ++i)
-    if (t.as<std::int64_t>()[i] != value) bad_offset(argument, static_cast<std::size_t>(i), t.as<std::int64_t>()[i], std::to_string(value));
-}
-
-void check_problem_sizes(const CutlassFp4GroupMm& op, const Sizes& s) {
-  if (!op.problem_sizes.defined()) return;
-  const auto sizes = ints_of(op.problem_sizes);
-  for (std::size_t i = 0; i < sizes.size(); i += 3) {
-    if (sizes[i] < 0) bad_offset("problem_sizes", i, sizes[i], "a number of rows");
-    if (sizes[i + 1] != s.n) bad_offset("problem_sizes", i + 1, sizes[i + 1], "N = " + std::to_string(s.n));
-    if (sizes[i + 2] != s.k) bad_offset("problem_sizes", i + 2, sizes[i + 2], "K = " + std::to_string(s.k));
-  }
-}
-
 void check(const CutlassFp4GroupMm& op) {
   const Sizes s = sizes_of(op);
   require_all("ab_strides", op.ab_strides, s.k);
   require_all("c_strides", op.c_strides, s.n);
-  check_problem_sizes(op, s);
+  const ExpertProblems problems = problems_of(op);
+  require_problem_sizes(problems);
   require_expert_offsets("expert_offsets", ints_of(op.expert_offsets), s.m);
+  require_rows_apart(problems);
   const char* const scales = op.blockscale_offsets.defined() ? "blockscale_offsets" : "expert_offsets";
-  std::int64_t row_end = 0, scale_end = 0;
+  std::int64_t scale_end = 0;
   const std::vector<Fp4Group> groups = groups_of(op);
   for (std::size_t e = 0; e < groups.size(); ++e) {
     const Fp4Group& group = groups[e];
     if (group.rows == 0) continue;
-    if (group.row < row_end || group.rows > s.m - group.row)
-      throw Error(ErrorCode::bad_value, "", "problem_sizes",
-                  "gives expert " + std::to_string(e) + " the " + std::to_string(group.rows) + " rows from " + std::to_string(group.row) +
-                      ", expected rows from " + std::to_string(row_end) + " on that end at " + std::to_string(s.m));
     require_scale_offset(scales, e, group.scale_row, group.rows, scale_end, op.a_blockscale.size(0));
-    row_end = group.row + group.rows;
     scale_end = group.scale_row + quant::align(group.rows, 128);
   }
 }
@@ -96,54 +73,28 @@ void check(const CutlassFp4GroupMm& op) {
 /// Rows of nobody and tiles of scales of nobody lie in between, as far as there is room.
 void make_inputs(CutlassFp4GroupMm& op, std::uint64_t seed) {
   const Sizes s = sizes_of(op);
-  const InputDraw rows_less(seed, "problem_sizes"), gap(seed, "blockscale_offsets");
-  for (std::int64_t e = 0; e < s.experts; ++e) {
-    const auto i = static_cast<std::size_t>(e);
-    if (op.ab_strides.defined()) op.ab_strides.as<std::int64_t>()[e] = s.k;
-    if (op.c_strides.defined()) op.c_strides.as<std::int64_t>()[e] = s.n;
-    if (!op.problem_sizes.defined()) continue;
-    const auto offsets = ints_of(op.expert_offsets);
-    const std::int64_t rows = (i + 1 < offsets.size() ? offsets[i + 1] : s.m) - offsets[i];
-    auto* const sizes = op.problem_sizes.as<std::int32_t>() + 3 * e;
-    sizes[0] = static_cast<std::int32_t>(rows - (rows > 0 ? static_cast<std::int64_t>(rows_less.below(e, 2)) : 0));
-    sizes[1] = static_cast<std::int32_t>(s.n);
-    sizes[2] = static_cast<std::int32_t>(s.k);
-  }
+  fill_all(op.ab_strides, s.k);
+  fill_all(op.c_strides, s.n);
+  make_problem_sizes(problems_of(op), seed);
   if (!op.blockscale_offsets.defined()) return;
+  const InputDraw gap(seed, "blockscale_offsets");
+  const std::vector<ExpertRows> experts = problems_of(op).experts();
   std::int64_t spare = op.a_blockscale.size(0) / 128, at = 0;
-  for (std::int64_t e = 0; e < s.experts; ++e) spare -= quant::ceil_div(rows_of(op, static_cast<std::size_t>(e)), 128);
+  for (const ExpertRows& expert : experts) spare -= quant::ceil_div(expert.rows, 128);
   for (std::int64_t e = 0; e < s.experts; ++e) {
     if (spare > 0 && gap.below(e, 2) == 1) at += 128, --spare;
     op.blockscale_offsets.as<std::int32_t>()[e] = static_cast<std::int32_t>(at);
-    at += quant::align(rows_of(op, static_cast<std::size_t>(e)), 128);
+    at += quant::align(experts[static_cast<std::size_t>(e)].rows, 128);
   }
 }
 
 double flops(const CutlassFp4GroupMm& op) {
-  const Sizes s = sizes_of(op);
-  double rows = 0;
-  for (const Fp4Group& group : groups_of(op)) rows += static_cast<double>(group.rows);
-  return 2.0 * rows * static_cast<double>(s.n) * static_cast<double>(s.k);
+  return grouped_flops(problems_of(op));
 }
 
-/// Weights of experts without rows are not read.
+/// Codes and their scales.
 double bytes_read(const CutlassFp4GroupMm& op) {
-  const Sizes s = sizes_of(op);
-  double rows = 0;
-  for (const Fp4Group& group : groups_of(op)) rows += static_cast<double>(group.rows + (group.rows > 0 ? s.n : 0));
-  return rows * static_cast<double>(s.k) * 0.5625;
-}
-
-/// Calls body(begin, end) for the stretches of rows that belong to no expert.
-template <class Body>
-void for_rows_of_nobody(const CutlassFp4GroupMm& op, const Body& body) {
-  std::int64_t end = 0;
-  for (const Fp4Group& group : groups_of(op)) {
-    if (group.rows == 0) continue;
-    body(end, group.row);
-    end = group.row + group.rows;
-  }
-  body(end, op.a_fp4.size(0));
+  return grouped_bytes(problems_of(op), 0.5625, 0.5625);
 }
 
 std::vector<Product> products_of(const CutlassFp4GroupMm& op) {
@@ -174,29 +125,21 @@ void golden(const CutlassFp4GroupMm& op, const Exec& exec, Reference* reference)
   const GoldenOutput out(op.out, reference, "out");
   out.make_open();
   const Sizes s = sizes_of(op);
-  for_rows_of_nobody(op, [&](std::int64_t begin, std::int64_t end) {
+  for_rows_of_nobody(problems_of(op).experts(), s.m, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin * s.n; i < end * s.n; ++i) out.leave_open(i);
   });
   golden_products(products_of(op), op.accumulator == "tcgen05" ? tcgen05_nvfp4 : fp4_by_blocks, out, reference != nullptr, exec);
 }
 
-/// Rows of nobody are zero outside of golden mode.
-void clear_rows_of_nobody(const CutlassFp4GroupMm& op) {
-  const std::int64_t row_bytes = op.out.size(1) * 2;
-  for_rows_of_nobody(op, [&](std::int64_t begin, std::int64_t end) {
-    std::memset(op.out.as<std::byte>() + begin * row_bytes, 0, static_cast<std::size_t>((end - begin) * row_bytes));
-  });
-}
-
 void blackwell(const CutlassFp4GroupMm& op, const Exec& exec) {
-  clear_rows_of_nobody(op);
+  clear_rows_of_nobody(problems_of(op).experts(), op.out);
   gpu_products(products_of(op), fp4_by_blocks, op.out, exec);
 }
 
 // ---- fast
 
 void multiply(const CutlassFp4GroupMm& op, const std::vector<Fp4Group>& groups, const Exec& exec) {
-  clear_rows_of_nobody(op);
+  clear_rows_of_nobody(problems_of(op).experts(), op.out);
   fp4_multiply(groups, op.a_fp4, op.a_blockscale, op.out, exec);
 }
 

@@ -313,14 +313,16 @@ Bounded scaled_span(const Bounded& sum, double a_scale, double b_scale) {
 }
 
 /// Sums of spans of K times the scales of both, added in fp32 in any order: a rounding of each addition, fused or not, none of which
-/// exceeds the sum of all positive spans, or of all negative ones; partial sums may be flushed.
+/// exceeds the sum of all positive spans, or of all negative ones; partial sums may be flushed. Integers that fp32 holds lose nothing.
 Bounded promoted_sum(const Terms& t) {
   const auto every = static_cast<std::size_t>(t.accumulator.promote_every);
   Bounded sum;
   double positive = 0, negative = 0, spans = 0;
+  bool scaled_spans = false;
   for (std::size_t begin = t.begin; begin < t.end; begin += every) {
     const Bounded plain = sum_by({t.accumulator, t.a, t.b, begin, std::min(begin + every, t.end), t.judged});
     const bool scaled = !t.a.scales.empty() || !t.b.scales.empty();
+    scaled_spans = scaled_spans || scaled;
     const Bounded part = scaled ? scaled_span(plain, scale_at(t.a, begin), scale_at(t.b, begin)) : plain;
     (part.exact > 0 ? positive : negative) += std::fabs(part.exact);
     sum = sum + part;
@@ -328,6 +330,7 @@ Bounded promoted_sum(const Terms& t) {
   }
   if (!t.judged || !std::isfinite(sum.exact)) return {sum.exact, 0.0, sum.open};
   const double farthest = std::max(positive, negative) + sum.slack;
+  if (t.accumulator.order == Order::exact && !scaled_spans && farthest <= static_cast<double>(fp32_holds)) return sum;
   if (farthest > largest_f32) return {sum.exact, 0.0, true};
   return sum.widened(spans * (f32_eps * farthest + (farthest > 0 ? flush_floor : 0.0)));
 }

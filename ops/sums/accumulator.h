@@ -24,8 +24,9 @@ enum class Order {
 
 /// How the sum of a span of K meets the scales of its blocks and the total, in hopper mode.
 enum class Scaling {
-  by_product,  ///< fma(sum, fl32(a * b), total), denormals flushed: CUTLASS, DeepGEMM
-  in_turn,     ///< fma(fl32(sum * a), b, total): Triton
+  by_product,    ///< fma(sum, fl32(a * b), total): CUTLASS, DeepGEMM, Triton where all columns of a tile share a scale
+  in_turn,       ///< fma(fl32(sum * a), b, total): Triton elsewhere
+  in_turn_back,  ///< fma(fl32(sum * b), a, total): kernels that have swapped their operands
 };
 
 /// Which tiles of K are summed together.
@@ -48,6 +49,7 @@ struct Accumulator {
   /// After as many products of K the sum is multiplied with the scales of their block, added to an fp32 sum, and starts again; 0: never.
   std::int64_t promote_every = 0;
   Scaling scaling = Scaling::by_product;
+  bool keeps_denormals = false;  ///< hopper mode: of that scaling's fp32, in builds without fast math and by Triton
   /// Parts of K that may be summed apart (a GPU's modes: that are), and then added. K is counted in tiles.
   std::int64_t parts = 1;
   std::int64_t tile = 1;
@@ -66,14 +68,16 @@ inline constexpr Accumulator fp32_in_any_order{Order::any};
 /// The fp8 tensor core of an H200, without and with promotion (CUTLASS `fast accumulation`, and block scales of 128).
 inline constexpr Accumulator hopper_fp8{Order::steps, &quant::tensor_core::fp8_wgmma};
 inline constexpr Accumulator hopper_fp8_promoted{Order::steps, &quant::tensor_core::fp8_wgmma, 128};
+/// The same of kernels that multiply the transposed matrices.
+inline constexpr Accumulator hopper_fp8_promoted_back{Order::steps, &quant::tensor_core::fp8_wgmma, 128, Scaling::in_turn_back};
 /// Its 16-bit units given fp8: Triton with few rows.
 inline constexpr Accumulator hopper_fp8_mma_sync{Order::steps, &quant::tensor_core::fp8_mma_sync};
 /// Triton with scales of blocks in tiles of so many of K, with many rows and with few.
 constexpr Accumulator triton_fp8_promoted(std::int64_t block_k) {
-  return {Order::steps, &quant::tensor_core::fp8_wgmma, block_k, Scaling::in_turn};
+  return {Order::steps, &quant::tensor_core::fp8_wgmma, block_k, Scaling::in_turn, true};
 }
 constexpr Accumulator triton_fp8_mma_sync_promoted(std::int64_t block_k) {
-  return {Order::steps, &quant::tensor_core::fp8_mma_sync, block_k, Scaling::in_turn};
+  return {Order::steps, &quant::tensor_core::fp8_mma_sync, block_k, Scaling::in_turn, true};
 }
 /// Products of 16-bit and 32-bit floats: fp32, or the tensor cores of bf16 and f16.
 inline constexpr Accumulator half_in_parts{

@@ -17,18 +17,24 @@ FactorValue value_of(const Factor& factor, std::int64_t i, std::int64_t j) {
   return {product, may_flush(a) || may_flush(b) || may_flush(product)};
 }
 
-Bounded finished(const Epilogue& epilogue, Bounded x, std::int64_t i, std::int64_t j) {
-  for (const Factor& factor : epilogue.factors) {
-    const FactorValue by = value_of(factor, i, j);
-    x = scaled_f32(x, by.value, by.may_flush);
-  }
-  if (epilogue.addend.a.data == nullptr) return x;
+Bounded with_addend(const Epilogue& epilogue, const Bounded& x, std::int64_t i, std::int64_t j) {
   const auto [value, flushable] = value_of(epilogue.addend, i, j);
   const double addend = epilogue.subtract ? -value : value;
   // Where the addend is a product, fused implementations round it not at all.
   const bool product = epilogue.addend.b.data != nullptr;
   const double rounded = flushable ? 1.0 : product ? f32_eps : 0.0;
   return rounded_f32(x + Bounded{addend, std::fabs(addend) * rounded});
+}
+
+Bounded finished(const Epilogue& epilogue, Bounded x, std::int64_t i, std::int64_t j) {
+  const auto times = [&](const Factor& factor) {
+    const FactorValue by = value_of(factor, i, j);
+    x = scaled_f32(x, by.value, by.may_flush);
+  };
+  for (const Factor& factor : epilogue.factors) times(factor);
+  if (epilogue.addend.a.data != nullptr) x = with_addend(epilogue, x, i, j);
+  if (epilogue.last.data != nullptr) times({epilogue.last, {}});
+  return x;
 }
 
 }  // namespace
@@ -82,7 +88,7 @@ void golden_products(std::span<const Product> products, const Accumulator& model
           decode_line(p.b, j, accumulator, column);
           for (std::size_t i = 0; i < rows.size(); ++i) {
             const std::int64_t row = first + static_cast<std::int64_t>(i);
-            out.put(p.first + row * p.b.count + j, finished(p.epilogue, sum_of(accumulator, rows[i], column, judged), row, j));
+            out.put(p.place(row, j), finished(p.epilogue, sum_of(accumulator, rows[i], column, judged), row, j));
           }
         }
       });

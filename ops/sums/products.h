@@ -34,22 +34,31 @@ struct Factor {
   Term a, b;
 };
 
-/// What happens to a sum, in the contract's own order of association: fl32(x * factor) for each factor, then the addend.
+/// What happens to a sum, in the contract's own order of association: fl32(x * factor) for each factor, then the addend, then the last
+/// factor.
 struct Epilogue {
   std::vector<Factor> factors;
   Factor addend;  ///< a bias, or a zero point's outer product; a.data = nullptr: none
   bool subtract = false;
   bool fused = false;            ///< the last product and the addition round once
   bool keeps_denormals = false;  ///< a GPU's mode: fp32 denormals are not flushed (builds without fast math)
+  Term last = {};                ///< a factor behind the addend; data = nullptr: none
 };
 
-/// One product of a call, a batch or the rows of an expert. Element (i, j) of it is element first + i * b.count + j of the output.
+/// One product of a call, a batch or the rows of an expert. Element (i, j) of it is element place(i, j) of the output.
 struct Product {
   Operand a, b;
   Epilogue epilogue;
   std::int64_t first = 0;
   /// A GPU's modes: where the parts of K begin that are summed apart, ascending from 0, for each 128 columns. Empty: the accumulator's.
   std::vector<std::vector<std::int64_t>> parts = {};
+  /// Which row of the output, counted from `first`, each line of a makes; empty: row i.
+  std::vector<std::int64_t> rows = {};
+
+  /// Element (i, j) in the output.
+  std::int64_t place(std::int64_t i, std::int64_t j) const {
+    return first + (rows.empty() ? i : rows[static_cast<std::size_t>(i)]) * b.count + j;
+  }
 };
 
 /// a [L, M, K] times b [L, K, N], any strides.

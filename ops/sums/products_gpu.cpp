@@ -193,22 +193,33 @@ float scale_at(const BlockScales& scales, std::int64_t line, std::int64_t k) {
   return scales ? static_cast<float>(scales.at(line, k)) : 1.0f;
 }
 
+void multiply(const Accumulator& kernel, const float* x, const float* y, std::int64_t n, float* to, Isa isa) {
+  if (!kernel.keeps_denormals) return mul_ftz(x, y, n, to, isa);
+  for (std::int64_t j = 0; j < n; ++j) to[j] = x[j] * y[j];
+}
+void multiply_add(const Accumulator& kernel, const float* x, const float* y, std::int64_t n, float* to, Isa isa) {
+  if (!kernel.keeps_denormals) return fma_ftz(x, y, to, n, to, isa);
+  for (std::int64_t j = 0; j < n; ++j) to[j] = std::fma(x[j], y[j], to[j]);
+}
+
 /// total += the sums of a span, with the scales of their blocks.
 void add_span(const Task& task, const Accumulator& kernel, std::int64_t k, const std::vector<float>& span, std::vector<float>& total,
               Isa isa) {
   const Operand &a = task.product.a, &b = task.product.b;
-  Row right, scales;
-  for (std::int64_t j = 0; j < task.columns; ++j) right[static_cast<std::size_t>(j)] = scale_at(b.scales, task.first + j, k);
+  const std::int64_t n = task.columns;
+  Row left, right, scaled;
+  for (std::int64_t j = 0; j < n; ++j) right[static_cast<std::size_t>(j)] = scale_at(b.scales, task.first + j, k);
   for (std::int64_t i = 0; i < task.rows(); ++i) {
-    const float left = scale_at(a.scales, i, k);
-    const float* const sum = span.data() + i * task.columns;
-    float* const row = total.data() + i * task.columns;
-    if (kernel.scaling == Scaling::in_turn) {
-      for (std::int64_t j = 0; j < task.columns; ++j) row[j] = std::fma(sum[j] * left, right[static_cast<std::size_t>(j)], row[j]);
+    std::fill_n(left.begin(), n, scale_at(a.scales, i, k));
+    const float* const sum = span.data() + i * n;
+    float* const row = total.data() + i * n;
+    if (kernel.scaling == Scaling::by_product) {
+      multiply(kernel, left.data(), right.data(), n, scaled.data(), isa);
+      multiply_add(kernel, sum, scaled.data(), n, row, isa);
     } else {
-      std::fill_n(scales.begin(), task.columns, left);
-      mul_ftz(scales.data(), right.data(), task.columns, scales.data(), isa);
-      fma_ftz(sum, scales.data(), row, task.columns, row, isa);
+      const bool back = kernel.scaling == Scaling::in_turn_back;
+      multiply(kernel, sum, back ? right.data() : left.data(), n, scaled.data(), isa);
+      multiply_add(kernel, scaled.data(), back ? left.data() : right.data(), n, row, isa);
     }
   }
 }
@@ -287,6 +298,10 @@ std::vector<float> sums_of(const Task& task, const Accumulator& kernel, const Ex
   return total;
 }
 
+float with_canonical_nan(float x) {
+  return x != x ? quant::hopper::canonical_nan() : x;
+}
+
 void values_of(const Term& term, std::int64_t i, std::int64_t first, std::int64_t n, float* to) {
   if (term.data == nullptr || term.column == 0) {
     std::fill_n(to, n, static_cast<float>(term.at(i, 0)));
@@ -297,36 +312,49 @@ void values_of(const Term& term, std::int64_t i, std::int64_t first, std::int64_
   }
 }
 
-Row values_of(const Factor& factor, std::int64_t i, std::int64_t first, std::int64_t n, Isa isa) {
+/// to[j] = fl32(x[j] * y[j]), and fl32(x[j] * y[j] + z[j]), and fl32(x[j] + y[j]).
+void multiply(const Epilogue& epilogue, const float* x, const float* y, std::int64_t n, float* to, Isa isa) {
+  if (!epilogue.keeps_denormals) return mul_ftz(x, y, n, to, isa);
+  for (std::int64_t j = 0; j < n; ++j) to[j] = with_canonical_nan(x[j] * y[j]);
+}
+void multiply_add(const Epilogue& epilogue, const float* x, const float* y, const float* z, std::int64_t n, float* to, Isa isa) {
+  if (!epilogue.keeps_denormals) return fma_ftz(x, y, z, n, to, isa);
+  for (std::int64_t j = 0; j < n; ++j) to[j] = with_canonical_nan(std::fma(x[j], y[j], z[j]));
+}
+void add(const Epilogue& epilogue, const float* x, const float* y, std::int64_t n, float* to, Isa isa) {
+  if (!epilogue.keeps_denormals) return add_ftz(x, y, n, to, isa);
+  for (std::int64_t j = 0; j < n; ++j) to[j] = with_canonical_nan(x[j] + y[j]);
+}
+
+Row values_of(const Epilogue& epilogue, const Factor& factor, std::int64_t i, std::int64_t first, std::int64_t n, Isa isa) {
   Row a, b;
   values_of(factor.a, i, first, n, a.data());
   if (factor.b.data == nullptr) return a;
   values_of(factor.b, i, first, n, b.data());
-  mul_ftz(a.data(), b.data(), n, a.data(), isa);
+  multiply(epilogue, a.data(), b.data(), n, a.data(), isa);
   return a;
 }
 
-/// x[j] = fl32(x[j] * by[j]).
-void multiply(const Epilogue& epilogue, float* x, const Row& by, std::int64_t n, Isa isa) {
-  if (!epilogue.keeps_denormals) return mul_ftz(x, by.data(), n, x, isa);
-  for (std::int64_t j = 0; j < n; ++j) {
-    const float product = x[j] * by[static_cast<std::size_t>(j)];
-    x[j] = product != product ? quant::hopper::canonical_nan() : product;
+/// x[j] times the factors plus the addend, of (i, first + j), j < n.
+void scale(const Epilogue& epilogue, float* x, std::int64_t i, std::int64_t first, std::int64_t n, Isa isa) {
+  const bool adds = epilogue.addend.a.data != nullptr;
+  Row addend;
+  if (adds) addend = values_of(epilogue, epilogue.addend, i, first, n, isa);
+  if (adds && epilogue.subtract) std::transform(addend.begin(), addend.begin() + n, addend.begin(), std::negate<>());
+  for (std::size_t f = 0; f < epilogue.factors.size(); ++f) {
+    const Row by = values_of(epilogue, epilogue.factors[f], i, first, n, isa);
+    if (adds && epilogue.fused && f + 1 == epilogue.factors.size()) return multiply_add(epilogue, x, by.data(), addend.data(), n, x, isa);
+    multiply(epilogue, x, by.data(), n, x, isa);
   }
+  if (adds) add(epilogue, x, addend.data(), n, x, isa);
 }
 
 /// x[j] becomes what the epilogue makes of the sum (i, first + j), j < n.
 void finish(const Epilogue& epilogue, float* x, std::int64_t i, std::int64_t first, std::int64_t n, Isa isa) {
-  const bool adds = epilogue.addend.a.data != nullptr;
-  Row addend;
-  if (adds) addend = values_of(epilogue.addend, i, first, n, isa);
-  if (adds && epilogue.subtract) std::transform(addend.begin(), addend.begin() + n, addend.begin(), std::negate<>());
-  for (std::size_t f = 0; f < epilogue.factors.size(); ++f) {
-    const Row by = values_of(epilogue.factors[f], i, first, n, isa);
-    if (adds && epilogue.fused && f + 1 == epilogue.factors.size()) return fma_ftz(x, by.data(), addend.data(), n, x, isa);
-    multiply(epilogue, x, by, n, isa);
-  }
-  if (adds) add_ftz(x, addend.data(), n, x, isa);
+  scale(epilogue, x, i, first, n, isa);
+  if (epilogue.last.data == nullptr) return;
+  const Row by = values_of(epilogue, {epilogue.last, {}}, i, first, n, isa);
+  multiply(epilogue, x, by.data(), n, x, isa);
 }
 
 void run(const Task& task, const Accumulator& kernel, const Tensor& out, const Exec& exec) {
@@ -335,7 +363,7 @@ void run(const Task& task, const Accumulator& kernel, const Tensor& out, const E
   for (std::int64_t i = 0; i < task.rows(); ++i) {
     float* const row = sums.data() + i * task.columns;
     finish(p.epilogue, row, i, task.first, task.columns, exec.isa);
-    const std::int64_t at = out.offset(p.first + i * p.b.count + task.first);
+    const std::int64_t at = out.offset(p.place(i, task.first));
     quant::from_f32(out.dtype(), row, out.as<std::byte>() + at * bits(out.dtype()) / 8, task.columns);
   }
 }

@@ -1,6 +1,7 @@
 #include "ops/tiles/panel.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "ops/tiles/panel_few.h"
 #include "ops/tiles/work.h"
@@ -16,10 +17,11 @@ std::int64_t ceil_div(std::int64_t x, std::int64_t y) {
 struct Tiling {
   std::int64_t row_parts, column_parts, panels;
 };
-Tiling tiling_of(const PanelProduct& p, int threads) {
+
+/// `wanted` tiles at least, where there are as many.
+Tiling tiling_of(const PanelProduct& p, std::int64_t wanted) {
   Tiling t{ceil_div(p.m, panel_tile_rows), ceil_div(p.n, panel_tile_columns), ceil_div(p.n, panel_columns)};
-  // Some tiles per thread, so that none waits long for the last one.
-  const std::int64_t tiles = p.batches * t.row_parts, wanted = threads > 1 ? 4 * threads : 1;
+  const std::int64_t tiles = p.batches * t.row_parts;
   if (tiles > 0) t.column_parts = std::clamp(ceil_div(wanted, tiles), t.column_parts, t.panels);
   return t;
 }
@@ -63,25 +65,49 @@ void multiply_few(const PanelProduct& p, const Exec& exec) {
   });
 }
 
-}  // namespace
-
-void panel_multiply(const PanelProduct& product, const Exec& exec) {
-  if (has_few_rows(product)) return multiply_few(product, exec);
-  const Tiling t = tiling_of(product, exec.threads);
-  const std::int64_t tiles = product.batches * t.row_parts * t.column_parts;
-  if (tiles == 0 || product.n == 0) return;
-  const std::int64_t columns = std::min(ceil_div(t.panels, t.column_parts) * panel_columns, product.n);
-  const std::size_t floats = panel_tile_scratch(std::min(product.m, panel_tile_rows), columns, product.k);
-  const Work work(exec, tiles, floats * sizeof(float));
-  const WorkRun run{tiles};
-  const double operations = 2.0 * static_cast<double>(std::min(product.m, panel_tile_rows) * columns) * static_cast<double>(product.k);
-  work.split({&run, 1}, operations, [&](std::size_t, std::int64_t first, std::int64_t last, std::byte* scratch) {
+void multiply_many(std::span<const PanelProduct> products, const Exec& exec) {
+  // Some tiles per thread, so that none waits long for the last one.
+  const auto count = static_cast<std::int64_t>(products.size());
+  const std::int64_t wanted = exec.threads > 1 && count > 0 ? ceil_div(4 * exec.threads, count) : 1;
+  std::vector<Tiling> tilings;
+  std::vector<WorkRun> runs;
+  std::int64_t pieces = 0;
+  std::size_t floats = 0;
+  for (const PanelProduct& p : products) {
+    const Tiling t = tilings.emplace_back(tiling_of(p, wanted));
+    const std::int64_t rows = std::min(p.m, panel_tile_rows), tiles = p.n > 0 ? p.batches * t.row_parts * t.column_parts : 0;
+    const std::int64_t columns = tiles > 0 ? std::min(ceil_div(t.panels, t.column_parts) * panel_columns, p.n) : 0;
+    runs.push_back({tiles, std::max<std::int64_t>(rows * columns * std::max<std::int64_t>(p.k, 1), 1)});
+    pieces += tiles;
+    if (tiles > 0) floats = std::max(floats, panel_tile_scratch(rows, columns, p.k));
+  }
+  if (pieces == 0) return;
+  const Work work(exec, pieces, floats * sizeof(float));
+  work.split(runs, 2.0, [&](std::size_t product, std::int64_t first, std::int64_t last, std::byte* scratch) {
     for (std::int64_t i = first; i < last; ++i) {
-      PanelTile tile = tile_of(product, t, i);
+      PanelTile tile = tile_of(products[product], tilings[product], i);
       tile.scratch = reinterpret_cast<float*>(scratch);
       dispatch<PanelTileKernel>(exec.isa, tile);
     }
   });
+}
+
+}  // namespace
+
+void panel_multiply(std::span<const PanelProduct> products, const Exec& exec) {
+  std::vector<PanelProduct> many;
+  for (const PanelProduct& product : products) {
+    if (has_few_rows(product)) {
+      multiply_few(product, exec);
+    } else {
+      many.push_back(product);
+    }
+  }
+  multiply_many(many, exec);
+}
+
+void panel_multiply(const PanelProduct& product, const Exec& exec) {
+  panel_multiply({&product, 1}, exec);
 }
 
 }  // namespace dodona::ops

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "dodona/dtype.h"
 #include "dodona/exec.h"
@@ -40,7 +41,8 @@ struct PanelProduct {
   std::int64_t out_batch_stride = 0;  ///< elements
 };
 
-/// Throws Error only when memory for scratch is lacking.
+/// Throws Error only when memory for scratch is lacking. Of several products, those of experts say, each output depends on its own alone.
+void panel_multiply(std::span<const PanelProduct> products, const Exec& exec);
 void panel_multiply(const PanelProduct& product, const Exec& exec);
 
 // ---- tiles

@@ -82,7 +82,7 @@ Decoder make_decoder(const Format& format, MmaReading reading) {
   return decoder;
 }
 
-/// Products that `widened_to_f16` deals to steps.
+/// Products that `widened_to_f16` and `dealt` deal to steps.
 constexpr std::int64_t dealt = 32;
 
 }  // namespace
@@ -92,7 +92,7 @@ const Decoder& decoder_of(const MmaSpec& spec, DType type) {
     std::once_flag made;
     Decoder decoder;
   };
-  static std::array<std::array<Entry, formats.size()>, 2> entries;
+  static std::array<std::array<Entry, formats.size()>, 3> entries;  // by MmaReading
   const std::size_t format = format_of(spec, type);
   Entry& entry = entries[static_cast<std::size_t>(spec.reading)][format];
   std::call_once(entry.made, [&] { entry.decoder = make_decoder(formats[format].format, spec.reading); });

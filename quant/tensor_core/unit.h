@@ -34,6 +34,7 @@ enum class MmaReading {
   as_they_are,  ///< K ascending
   /// 8-bit floats are widened to fp16, and of each 32 products those with k mod 4 in {0, 1} make the first step, the rest the second.
   widened_to_f16,
+  dealt,  ///< that order, of 16-bit floats as they are: operands that a kernel made of bytes
 };
 
 /// A matrix unit, as data: a model more is a row more.
@@ -55,6 +56,8 @@ inline constexpr MmaSpec fp8_wgmma{32, 13, 13, -133, fp8_types};
 inline constexpr MmaSpec fp8_mma_sync{16, 25, 23, -133, fp8_types, MmaReading::widened_to_f16};
 /// bf16 and fp16, `wgmma` and `mma.sync`; also `tcgen05.mma` kind::f16 of compute capability 10.0.
 inline constexpr MmaSpec half_mma{16, 25, 23, -133, half_types};
+/// The same where one operand was bytes in memory, `mma.sync`: Triton with blocks of fewer than 64 rows.
+inline constexpr MmaSpec half_mma_of_bytes{16, 25, 23, -133, half_types, MmaReading::dealt};
 /// bf16 and fp16, `mma.sync` of 8.0, 8.6 and 8.9: an instruction of 16 products is a chain of two steps.
 inline constexpr MmaSpec sm80_half{8, 24, 23, -132, half_types};
 /// e4m3 and e5m2, `mma.sync` of 8.9, likewise.

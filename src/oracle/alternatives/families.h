@@ -29,6 +29,8 @@
   OP(moe_sum_reduce)                        \
   OP(moe_sum)                               \
   OP(deepep_low_latency_combine)            \
+  OP(cutlass_w4a8_moe_mm)                   \
+  OP(fused_moe_kernel)                      \
   OP(scaled_fp4_quant)                      \
   OP(scaled_fp4_experts_quant)              \
   OP(scaled_fp4_grouped_quant)              \
@@ -50,6 +52,8 @@
   OP(qserve_w4a8_per_group_gemm)            \
   OP(cutlass_scaled_fp4_mm)                 \
   OP(cutlass_fp4_group_mm)                  \
+  OP(fp8_blockwise_scaled_grouped_mm)       \
+  OP(es_fp8_blockwise_scaled_grouped_mm)    \
   OP(cutlass_mla_decode)                    \
   OP(trtllm_batch_decode_with_kv_cache_mla) \
   OP(trtllm_ragged_attention_deepseek)      \

@@ -306,21 +306,28 @@ bool fp8_scaled_mm(const Call& call) {
   return true;
 }
 
-/// Sums of 128 products, multiplied with one scale after the other.
-bool fp8_blockwise_scaled_mm(const Call& call) {
-  const Matrices p = matrices(call.tensor("mat_a"), call.tensor("mat_b"), call.tensor("out"));
-  const std::vector<float> a_scales = floats(call.tensor("scales_a")), b_scales = floats(call.tensor("scales_b"));
+namespace {
+
+/// a [m, k], b [k, n] with the scales of their blocks, [m, k/128] and [k/128, n/128].
+struct BlockScaled {
+  Tensor a, b, a_scales, b_scales;
+};
+
+/// Sums of 128 products, multiplied with one scale after the other. The first output is element `first` of `out`.
+void multiply_block_scaled(const BlockScaled& s, const Tensor& out, std::int64_t first, Way way) {
+  const Matrices p = matrices(s.a, s.b, out);
+  const std::vector<float> a_scales = floats(s.a_scales), b_scales = floats(s.b_scales);
   const std::int64_t blocks = p.k / 128, column_blocks = p.n / 128;
   std::vector<float> totals(static_cast<std::size_t>(p.m * p.n));
   const Matrices sums{p.a, p.b, Tensor(DType::f32, {p.m, p.n}), 1, p.m, p.n, p.k};
   for (std::int64_t block = 0; block < blocks; ++block) {
     // From the last block on where the order is another.
-    const std::int64_t at = call.way == Way::tensor_core ? block : blocks - 1 - block;
+    const std::int64_t at = way == Way::tensor_core ? block : blocks - 1 - block;
     const Matrices part{p.a.slice(1, at * 128, (at + 1) * 128), p.b.slice(0, at * 128, (at + 1) * 128), sums.out, 1, p.m, p.n, 128};
-    if (call.way == Way::tensor_core) {
+    if (way == Way::tensor_core) {
       multiply_on_tensor_cores(part, hw::fp8_wgmma, 1.0f);
     } else {
-      multiply_plainly(part, 1.0f, call.way);
+      multiply_plainly(part, 1.0f, way);
     }
     const std::vector<float> values = floats(sums.out);
     for (std::int64_t i = 0; i < p.m; ++i)
@@ -330,7 +337,226 @@ bool fp8_blockwise_scaled_mm(const Call& call) {
                      b_scales[static_cast<std::size_t>(at * column_blocks + j / 128)];
       }
   }
-  for (std::size_t e = 0; e < totals.size(); ++e) store(p.out, static_cast<std::int64_t>(e), totals[e]);
+  for (std::size_t e = 0; e < totals.size(); ++e) store(out, first + static_cast<std::int64_t>(e), totals[e]);
+}
+
+/// Matrix `e` of a stack.
+Tensor one_of(const Tensor& stack, std::int64_t e) {
+  return stack.slice(0, e, e + 1).clone().reshape({stack.size(1), stack.size(2)});
+}
+
+struct Rows {
+  std::int64_t first, rows;
+};
+/// Of each expert, by its problem size (rows at `rows_at`) or by the next one's offset.
+std::vector<Rows> rows_of_experts(const Call& call, const char* offsets_name, std::int64_t m, std::size_t rows_at) {
+  std::vector<std::int64_t> offsets = integers(call.tensor(offsets_name));
+  const Tensor* const sizes = call.find("problem_sizes");
+  const std::vector<std::int64_t> counts = sizes != nullptr ? integers(*sizes) : std::vector<std::int64_t>{};
+  offsets.push_back(m);
+  std::vector<Rows> rows;
+  for (std::size_t e = 0; e + 1 < offsets.size(); ++e)
+    rows.push_back({offsets[e], counts.empty() ? offsets[e + 1] - offsets[e] : counts[3 * e + rows_at]});
+  return rows;
+}
+
+bool multiply_grouped(const Call& call) {
+  const Tensor &a = call.tensor("a"), &b = call.tensor("b"), &a_scales = call.tensor("scales_a"), &b_scales = call.tensor("scales_b");
+  const std::vector<Rows> experts = rows_of_experts(call, "expert_offsets", a.size(0), 0);
+  for (std::size_t i = 0; i < experts.size(); ++i) {
+    const auto [first, rows] = experts[i];
+    const auto e = static_cast<std::int64_t>(i);
+    if (rows > 0)
+      multiply_block_scaled({a.slice(0, first, first + rows), one_of(b, e), a_scales.slice(0, first, first + rows), one_of(b_scales, e)},
+                            call.tensor("output"), first * b.size(2), call.way);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool fp8_blockwise_scaled_mm(const Call& call) {
+  multiply_block_scaled({call.tensor("mat_a"), call.tensor("mat_b"), call.tensor("scales_a"), call.tensor("scales_b")}, call.tensor("out"),
+                        0, call.way);
+  return true;
+}
+bool fp8_blockwise_scaled_grouped_mm(const Call& call) {
+  return multiply_grouped(call);
+}
+bool es_fp8_blockwise_scaled_grouped_mm(const Call& call) {
+  return multiply_grouped(call);
+}
+
+namespace {
+
+/// What fused_moe_kernel multiplies for one block: rows of A and the weight of an expert, both as numbers of A's type.
+struct MoeBlock {
+  std::vector<std::int64_t> pairs;
+  std::int64_t expert;
+  Tensor a, b;  ///< [rows, k], [k, n]
+};
+
+/// Weights of expert `e` as [k, n]: with zero points taken off, scaled and rounded where groups have scales.
+Tensor moe_weight(const Call& call, std::int64_t e) {
+  const Tensor &a = call.tensor("A"), &b = call.tensor("B");
+  const std::int64_t k = a.size(1), n = b.size(1), group = call.integer("block_shape_1");
+  const bool four = call.flag("use_int4_w4a16"), groups = b.dtype() == DType::u8;
+  const Tensor stored = b.slice(0, e, e + 1).clone(), wide(a.dtype(), {n, k});
+  if (a.dtype() == b.dtype()) return stored.reshape({n, k}).transpose(0, 1);
+  std::vector<float> scales, zeros;
+  if (groups) scales = floats(call.tensor("B_scale").slice(0, e, e + 1));
+  if (call.find("B_zp") != nullptr)
+    for (const std::int64_t point : integers(call.tensor("B_zp").slice(0, e, e + 1))) zeros.push_back(static_cast<float>(point));
+  const std::vector<std::int64_t> codes = integers(stored);
+  for (std::int64_t j = 0; j < n; ++j)
+    for (std::int64_t i = 0; i < k; ++i) {
+      const std::int64_t at = j * k + i;
+      const std::int64_t code =
+          four ? (codes[static_cast<std::size_t>(at / 2)] & 0xFF) >> (i % 2 * 4) & 0xF : codes[static_cast<std::size_t>(at)];
+      float value = static_cast<float>(code);
+      if (groups) {
+        const std::int64_t g = i / group, count = k / group;
+        float zero = four ? 8.0f : 128.0f;
+        if (!zeros.empty() && four)
+          zero = static_cast<float>(static_cast<int>(zeros[static_cast<std::size_t>(j / 2 * count + g)]) >> (j % 2 * 4) & 0xF);
+        if (!zeros.empty() && !four) zero = zeros[static_cast<std::size_t>(j * count + g)];
+        value = (value - zero) * scales[static_cast<std::size_t>(j * count + g)];
+      }
+      store(wide, at, value);
+    }
+  return wide.transpose(0, 1);
+}
+
+/// Sums over begin <= k < end, [rows * n].
+std::vector<float> moe_sums(const Call& call, const MoeBlock& block, std::int64_t begin, std::int64_t end) {
+  const Matrices p =
+      matrices(block.a.slice(1, begin, end), block.b.slice(0, begin, end), Tensor(DType::f32, {block.a.size(0), block.b.size(1)}));
+  if (p.a.dtype() == DType::i8) {
+    const std::vector<std::int64_t> rows = integers(p.a), columns = integers(p.b.transpose(0, 1));
+    std::vector<float> sums;
+    for (std::int64_t i = 0; i < p.m; ++i)
+      for (std::int64_t j = 0; j < p.n; ++j) {
+        std::int64_t sum = 0;
+        for (std::int64_t k = 0; k < p.k; ++k)
+          sum += rows[static_cast<std::size_t>(i * p.k + k)] * columns[static_cast<std::size_t>(j * p.k + k)];
+        sums.push_back(static_cast<float>(sum));
+      }
+    return sums;
+  }
+  if (call.way != Way::tensor_core) {
+    multiply_plainly(p, 1.0f, call.way);
+  } else if (p.a.dtype() == DType::f8_e4m3) {
+    const bool wide = call.integer(call.flag("swap_ab") ? "BLOCK_SIZE_N" : "BLOCK_SIZE_M") >= 64;
+    multiply_on_tensor_cores(p, wide ? hw::fp8_wgmma : hw::mma_sync(p.a.dtype()), 1.0f);
+  } else {
+    multiply_on_tensor_cores(p, hw::half_mma, 1.0f);
+  }
+  return floats(p.out);
+}
+
+/// acc of a block: sums of spans with the scales of their blocks, from the last span on where the order is another.
+std::vector<float> moe_accumulators(const Call& call, const MoeBlock& block) {
+  const std::int64_t k = block.a.size(1), n = block.b.size(1), group = call.integer("block_shape_1"),
+                     rows_together = call.integer("block_shape_0");
+  const bool blocks = rows_together > 0, integral = block.a.dtype() == DType::i8;
+  const std::int64_t span = blocks || integral ? call.integer("BLOCK_SIZE_K") : std::max<std::int64_t>(k, 1);
+  std::vector<float> totals(static_cast<std::size_t>(block.a.size(0) * n)), a_scales, b_scales;
+  if (blocks) a_scales = floats(call.tensor("A_scale")), b_scales = floats(call.tensor("B_scale").slice(0, block.expert, block.expert + 1));
+  const std::int64_t spans = (k + span - 1) / span, columns = blocks ? (k + group - 1) / group : 0;
+  for (std::int64_t s = 0; s < spans; ++s) {
+    const std::int64_t begin = (call.way == Way::tensor_core ? s : spans - 1 - s) * span;
+    const std::vector<float> sums = moe_sums(call, block, begin, std::min(begin + span, k));
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const std::int64_t row = block.pairs[i / static_cast<std::size_t>(n)] / call.integer("top_k"), j = static_cast<std::int64_t>(i) % n;
+      totals[i] += blocks ? sums[i] * a_scales[static_cast<std::size_t>(row * columns + begin / group)] *
+                                b_scales[static_cast<std::size_t>(j / rows_together * columns + begin / group)]
+                          : sums[i];
+    }
+  }
+  return totals;
+}
+
+void store_moe_block(const Call& call, const MoeBlock& block) {
+  const std::int64_t n = block.b.size(1), e = block.expert;
+  const std::vector<float> sums = moe_accumulators(call, block), weights = floats(call.tensor("topk_weights"));
+  const bool scaled = call.integer("block_shape_1") == 0 && call.find("B_scale") != nullptr;
+  std::vector<float> a_scales, b_scales, bias;
+  if (scaled) b_scales = floats(call.tensor("B_scale").slice(0, e, e + 1));
+  if (scaled && call.find("A_scale") != nullptr) a_scales = floats(call.tensor("A_scale"));
+  if (call.find("bias") != nullptr) bias = floats(call.tensor("bias").slice(0, e, e + 1));
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const std::int64_t pair = block.pairs[i / static_cast<std::size_t>(n)], j = static_cast<std::int64_t>(i) % n;
+    float value = sums[i];
+    if (scaled) value *= b_scales.size() > 1 ? b_scales[static_cast<std::size_t>(j)] : b_scales[0];
+    if (!a_scales.empty()) value *= a_scales.size() > 1 ? a_scales[static_cast<std::size_t>(pair / call.integer("top_k"))] : a_scales[0];
+    if (!bias.empty()) value += bias[static_cast<std::size_t>(j)];
+    if (call.flag("mul_routed_weight")) value *= weights[static_cast<std::size_t>(pair)];
+    store(call.tensor("C"), pair * n + j, value);
+  }
+}
+
+}  // namespace
+
+bool fused_moe_kernel(const Call& call) {
+  const Tensor &a = call.tensor("A"), &out = call.tensor("C");
+  if (a.size(1) == 0 || (call.way == Way::tensor_core && a.dtype() == DType::i8)) return false;
+  const std::vector<std::int64_t> ids = integers(call.tensor("sorted_token_ids")), experts = integers(call.tensor("expert_ids"));
+  const std::int64_t block_rows = call.integer("BLOCK_SIZE_M"), pairs = call.tensor("topk_ids").elements(), n = out.size(2);
+  const std::int64_t blocks = (integers(call.tensor("num_tokens_post_padded"))[0] + block_rows - 1) / block_rows;
+  for (std::int64_t at = 0; at < blocks; ++at) {
+    MoeBlock block{{}, experts[static_cast<std::size_t>(at)], {}, {}};
+    for (std::int64_t i = at * block_rows; i < (at + 1) * block_rows; ++i)
+      if (ids[static_cast<std::size_t>(i)] < pairs) block.pairs.push_back(ids[static_cast<std::size_t>(i)]);
+    if (block.expert < 0)
+      for (const std::int64_t pair : block.pairs)
+        for (std::int64_t j = 0; j < n; ++j) store(out, pair * n + j, 0.0f);
+    if (block.expert < 0 || block.pairs.empty() || n == 0) continue;
+    block.a = Tensor(a.dtype(), {static_cast<std::int64_t>(block.pairs.size()), a.size(1)});
+    for (std::size_t i = 0; i < block.pairs.size(); ++i) {
+      const std::int64_t row = block.pairs[i] / call.integer("top_k"), to = static_cast<std::int64_t>(i);
+      copy(a.slice(0, row, row + 1), block.a.slice(0, to, to + 1));
+    }
+    block.b = moe_weight(call, block.expert);
+    store_moe_block(call, block);
+  }
+  return true;
+}
+
+bool cutlass_w4a8_moe_mm(const Call& call) {
+  const Tensor &a = call.tensor("a"), &b = call.tensor("b"), &out = call.tensor("d");
+  const std::int64_t n = b.size(1), k = a.size(1), groups = k / 128;
+  const float factor = floats(call.tensor("a_scales"))[0];
+  const std::vector<Rows> experts = rows_of_experts(call, "experts_offsets", a.size(0), 1);
+  for (std::size_t i = 0; i < experts.size(); ++i) {
+    const auto e = static_cast<std::int64_t>(i);
+    if (experts[i].rows == 0) continue;
+    const std::vector<std::int64_t> codes = integers(one_of(b, e));
+    const std::vector<float> scales = floats(one_of(call.tensor("b_scales"), e));
+    const Tensor weight(DType::f8_e4m3, {n, k});
+    for (std::int64_t at = 0; at < n * k; ++at) {
+      const auto nibble = static_cast<int>(codes[static_cast<std::size_t>(at / 2)] >> (at % 2 * 4) & 0xF);
+      store_fp8(weight, at, static_cast<float>(nibble < 8 ? nibble : nibble - 16));
+    }
+    const Tensor rows = a.slice(0, experts[i].first, experts[i].first + experts[i].rows), columns = weight.transpose(0, 1);
+    std::vector<float> totals(static_cast<std::size_t>(rows.size(0) * n));
+    for (std::int64_t s = 0; s < groups; ++s) {
+      const std::int64_t g = call.way == Way::tensor_core ? s : groups - 1 - s;
+      const Matrices part =
+          matrices(rows.slice(1, g * 128, (g + 1) * 128), columns.slice(0, g * 128, (g + 1) * 128), Tensor(DType::f32, {rows.size(0), n}));
+      if (call.way == Way::tensor_core) {
+        multiply_on_tensor_cores(part, hw::fp8_wgmma, 1.0f);
+      } else {
+        multiply_plainly(part, 1.0f, call.way);
+      }
+      const std::vector<float> sums = floats(part.out);
+      for (std::size_t at = 0; at < sums.size(); ++at) {
+        const std::int64_t j = static_cast<std::int64_t>(at) % n;
+        totals[at] += sums[at] * scales[static_cast<std::size_t>(groups % 4 == 0 ? (g / 4 * n + j) * 4 + g % 4 : g * n + j)];
+      }
+    }
+    for (std::size_t at = 0; at < totals.size(); ++at)
+      store(out, experts[i].first * n + static_cast<std::int64_t>(at), totals[at] * factor);
+  }
   return true;
 }
 
@@ -351,16 +577,15 @@ bool cutlass_fp4_group_mm(const Call& call) {
   const auto whole = [&](const char* name) {
     return call.find(name) != nullptr ? integers(call.tensor(name)) : std::vector<std::int64_t>{};
   };
-  const std::vector<std::int64_t> sizes = whole("problem_sizes"), places = whole("blockscale_offsets");
+  const std::vector<std::int64_t> places = whole("blockscale_offsets");
   const Tensor &a = call.tensor("a_fp4"), &b = call.tensor("b_fp4"), &b_scales = call.tensor("b_blockscale");
   const std::int64_t k = a.size(1) * 2, n = b.size(1), experts = b.size(0);
   const std::vector<float> alphas = floats(call.tensor("alphas"));
-  std::vector<std::int64_t> offsets = integers(call.tensor("expert_offsets"));
-  offsets.push_back(a.size(0));
+  const std::vector<Rows> all = rows_of_experts(call, "expert_offsets", a.size(0), 0);
   std::int64_t scale_row = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
     const auto at = static_cast<std::size_t>(e);
-    const std::int64_t first = offsets[at], rows = sizes.empty() ? offsets[at + 1] - first : sizes[3 * at];
+    const auto [first, rows] = all[at];
     if (!places.empty()) scale_row = places[at];
     if (rows > 0)
       multiply_fp4(

@@ -28,22 +28,36 @@ Dims dims_from(const io::Json& json, const std::string& path, const std::string&
   return dims;
 }
 
-/// Attributes as typed values; null means "not given".
-void read_attrs(const io::Json& json, const OpSchema& schema, Case& c) {
-  for (const auto& [key, value] : json.items()) {
-    if (key == "strides" || key == "generated" || value.is_null()) continue;
-    if (schema.find_attr(key) == nullptr || value.is_object() || value.is_array()) {
-      c.ignored.push_back("attrs." + key);
-    } else if (value.is_boolean()) {
-      c.inputs.set_attr(key, value.get<bool>());
-    } else if (value.is_number_integer()) {
-      c.inputs.set_attr(key, value.get<std::int64_t>());
-    } else if (value.is_number()) {
-      c.inputs.set_attr(key, value.get<double>());
-    } else {
-      c.inputs.set_attr(key, value.get<std::string>());
-    }
+/// Attributes as typed values; null means "not given". The fields of an object are attributes of their own, and so are the elements of a
+/// list, NAME_0, NAME_1...
+void read_attr(const std::string& key, const io::Json& value, const OpSchema& schema, Case& c) {
+  if (value.is_null()) return;
+  if (schema.find_attr(key) == nullptr) {
+    const auto before = c.ignored.size();
+    std::size_t read = 0;
+    if (value.is_object())
+      for (const auto& [field, inner] : value.items()) read_attr(field, inner, schema, c), ++read;
+    if (value.is_array())
+      for (std::size_t i = 0; i < value.size(); ++i) read_attr(key + "_" + std::to_string(i), value[i], schema, c), ++read;
+    if (read > c.ignored.size() - before) return;
+    c.ignored.resize(before);
   }
+  if (schema.find_attr(key) == nullptr || value.is_object() || value.is_array()) {
+    c.ignored.push_back("attrs." + key);
+  } else if (value.is_boolean()) {
+    c.inputs.set_attr(key, value.get<bool>());
+  } else if (value.is_number_integer()) {
+    c.inputs.set_attr(key, value.get<std::int64_t>());
+  } else if (value.is_number()) {
+    c.inputs.set_attr(key, value.get<double>());
+  } else {
+    c.inputs.set_attr(key, value.get<std::string>());
+  }
+}
+
+void read_attrs(const io::Json& json, const OpSchema& schema, Case& c) {
+  for (const auto& [key, value] : json.items())
+    if (key != "strides" && key != "generated") read_attr(key, value, schema, c);
 }
 
 /// The tensor in the layout that the real argument had.

@@ -207,9 +207,11 @@ std::vector<int> share_out(int total) {
     weights.push_back(std::min(1.0, 0x1p19 / elements_of(*op)));
     sum += weights.back();
   }
+  // Every op has a case of each distribution, however large its cases are.
+  const int least = std::min(total, static_cast<int>(distributions.size()));
   std::vector<int> counts;
   counts.reserve(weights.size());
-  for (const double weight : weights) counts.push_back(static_cast<int>(std::ceil(weight / sum * total)));
+  for (const double weight : weights) counts.push_back(std::max(least, static_cast<int>(std::ceil(weight / sum * total))));
   return counts;
 }
 
