@@ -66,6 +66,7 @@ OPERATORS = {
     ),
     "bmm_fp8": Op(names={"D": "out"}),
     "cutlass_fp4_group_mm": Op(names={"a": "a_fp4", "b": "b_fp4", "sf_offsets": "blockscale_offsets", "output": "out"}),
+    "cutlass_w4a8_moe_mm": Op(names={"expert_offsets": "experts_offsets"}),
     "cutlass_mla_get_workspace_size": Op(names={"_0": "max_seq_len", "_1": "num_batches", "_2": "sm_count", "_3": "num_kv_splits"}),
     "dsv3_router_gemm": Op(names={"mat_a": "hidden_states", "mat_b": "router_weights"}),
     "kimi_k2_moe_fused_gate": Op(names={"input": "input_tensor"}),
