@@ -203,6 +203,8 @@ TEST(Explain, EveryMistakeThatAnOpDeclaresIsNamed) {
   std::set<std::string> named;
   for (const char* line : {"rmsnorm T=3 H=40 --attr eps=0.5",
                            "fused_add_rmsnorm T=3 H=40 --attr eps=0.5",
+                           "layernorm T=3 D=40 --attr eps=0.5",
+                           "quantize_k_cache S=6",
                            "merge_state T=3 N=4 D=32",
                            "merge_state_v2 T=3 N=4 D=32",
                            "sgl_per_token_quant_fp8 M=6 K=64",
