@@ -181,7 +181,8 @@ TYPED_TEST(GatedActivation, OddRowWidthIsRefused) {
 
 TYPED_TEST(GatedActivation, HopperModeRefusesWhatItsKernelsCannotDo) {
   EXPECT_THROW(run<TypeParam>(normal(DType::bf16, {1, 64}), Mode::hopper, "up_gate"), Error);
-  EXPECT_THROW(run<TypeParam>(normal(DType::bf16, {1, 64}), Mode::hopper, "gate_up", "yes"), Error);
+  if (!std::is_same_v<TypeParam, ops::SiluAndMul>)  // of which upstream has a Triton kernel that rounds
+    EXPECT_THROW(run<TypeParam>(normal(DType::bf16, {1, 64}), Mode::hopper, "gate_up", "yes"), Error);
   EXPECT_THROW(run<TypeParam>(normal(DType::bf16, {1, 1036}), Mode::hopper), Error) << "half a row of 1036 bytes faults on the device";
   EXPECT_NO_THROW(run<TypeParam>(normal(DType::bf16, {1, 1040}), Mode::hopper));
 }

@@ -254,12 +254,6 @@ TEST(Faults, OfAnOpsOwnKernelBelongToThatOp) {
   EXPECT_THROW(op.mistaken_reference("bias-in-weights", arguments, one_thread(), reference), Error);
 }
 
-TEST(Faults, OfEveryOpAreLookedFor) {
-  std::set<std::string> audited;
-  for (const char* line : lines) audited.insert(parse_case_line(line).op);
-  for (const auto& op : registry().all()) EXPECT_EQ(audited.count(std::string(op->name())), 1u) << op->name() << " has no line here";
-}
-
 TEST(Faults, NoGrossOnePasses) {
   for (const auto& [line, audit] : audits())
     for (const Injection& injection : audit.injections)
