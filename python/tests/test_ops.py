@@ -55,7 +55,8 @@ def test_the_arguments_of_every_case_line_make_its_call(op):
         wanted = case.run()
         assert set(got) == set(wanted), line
         for name, value in got.items():
-            assert np.ascontiguousarray(np.asarray(value)).tobytes() == wanted[name].tobytes(), (line, name)
+            value = value.array if isinstance(value, dodona.Typed) else np.asarray(value)
+            assert np.ascontiguousarray(value).tobytes() == wanted[name].tobytes(), (line, name)
 
 
 @pytest.mark.parametrize("line", lines())

@@ -41,7 +41,7 @@ def torch_call(case, function):
             arguments[name] = to_torch(value.array if isinstance(value, dodona.Typed) else value, case.dtypes[name])
     returned = function(**arguments)
     specs = dodona.schema(case.op)["tensors"]
-    outputs = {spec["name"]: arguments[spec["name"]] for spec in specs if spec["direction"] != "in" and spec["name"] in case.inputs}
+    outputs = {spec["name"]: arguments[spec["name"]] for spec in specs if spec["direction"] == "in place" and spec["name"] in case.inputs}
     names = [spec["name"] for spec in specs if spec["direction"] == "out" and spec["name"] not in outputs]
     values = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
     return {**outputs, **dict(zip(names, values))}, arguments

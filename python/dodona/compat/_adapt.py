@@ -10,6 +10,8 @@ import inspect
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Optional
 
+import numpy as np
+
 from .._library import BadType, BadValue, Error
 from .._ops import function, parameters_of, plan_of
 from ._upstream import Named
@@ -155,7 +157,8 @@ def _one(result: Any) -> Any:
 
 
 def _type_of(output: Any) -> Any:
-    return None if output is None else output.dtype
+    """Codes in NumPy's unsigned integers say no type: it is the op's own then."""
+    return None if output is None or output.dtype in (np.uint8, np.uint16) else output.dtype
 
 
 def absent(place: str, offered: list[str], signature: inspect.Signature | None = None) -> Callable[..., Any]:
