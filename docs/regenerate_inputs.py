@@ -98,6 +98,19 @@ def scales(d, dtype, dist, i):
     return np.maximum(s, SMALLEST[dtype])
 
 
+def scale_words(d, dist, i):
+    word = 0
+    for j in range(4):
+        at = 4 * i + j
+        code = 127 + np.rint((16 if dist == "wide-exponent" else 1.5) * (2 * d.uniform(at) - 1)).astype(np.int64)
+        if dist == "outliers":
+            code = np.where(d.below(at, 256) == 0, code + 6, code)
+        elif dist == "edge":
+            code = np.where(d.below(at, 4) == 0, np.array([100, 107, 127, 131])[d.again(at, 4)], code)
+        word = word | code << 8 * j
+    return word
+
+
 def distinct(d, count, bound, width):
     if bound < width:
         return d.below(np.arange(count), bound)
@@ -129,7 +142,7 @@ def make(name, role, dtype, shape, bound, dist, seed, limit=np.inf):
     if role.startswith("lse"):
         return np.where((d.below(i, 8) == 0) & (dist == "edge"), -np.inf, 3 * d.normal(i))
     if role == "scale":
-        return scales(d, dtype, dist, i)
+        return scale_words(d, dist, i) if dtype == "i32" else scales(d, dtype, dist, i)
     if role == "coins":
         return np.where((d.below(i, 4) == 0) & (dist == "edge"), 0, d.uniform(i))
     if role == "positions":

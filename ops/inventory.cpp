@@ -60,6 +60,9 @@
   OP(linear)                                \
   OP(bmm)                                   \
   OP(moe_align_block_size)                  \
+  OP(matmul_persistent)                     \
+  OP(log_softmax)                           \
+  OP(mean_dim)                              \
   OP(prepare_moe_input)                     \
   OP(get_cutlass_w4a8_moe_mm_data)          \
   OP(shuffle_rows)                          \
@@ -73,15 +76,22 @@
   OP(int8_scaled_mm)                        \
   OP(fp8_scaled_mm)                         \
   OP(fp8_blockwise_scaled_mm)               \
+  OP(fp8_gemm_nt)                           \
   OP(qserve_w4a8_per_chn_gemm)              \
   OP(qserve_w4a8_per_group_gemm)            \
   OP(cutlass_scaled_fp4_mm)                 \
+  OP(mm_fp4)                                \
   OP(scaled_fp4_quant)                      \
   OP(scaled_fp4_experts_quant)              \
   OP(scaled_fp4_grouped_quant)              \
   OP(silu_and_mul_scaled_fp4_grouped_quant) \
+  OP(fp4_quantize)                          \
+  OP(nvfp4_quantize)                        \
+  OP(mxfp4_quantize)                        \
+  OP(mxfp8_quantize)                        \
   OP(sgl_per_token_quant_fp8)               \
   OP(sgl_per_tensor_quant_fp8)              \
+  OP(per_token_quant_int8)                  \
   OP(sgl_per_token_group_quant_8bit)        \
   OP(sgl_per_token_group_quant_fp8)         \
   OP(sgl_per_token_group_quant_int8)        \

@@ -1,5 +1,6 @@
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
 
+#include "ops/schemes/scaled_fp4.h"
 #include "ops/sums/products_gpu.h"
 #include "ops/tiles/fp4_multiply.h"
 
@@ -10,21 +11,10 @@ double flops(const CutlassScaledFp4Mm& op) {
   return 2.0 * static_cast<double>(op.out.elements()) * 2.0 * static_cast<double>(op.a.size(1));
 }
 
-Operand operand_of(const Tensor& codes, const Tensor& scales) {
-  const std::int64_t k = codes.size(1) * 2;
-  return {.type = f4_e2m1,
-          .codes = codes.data(),
-          .count = codes.size(0),
-          .k = k,
-          .stride = k,
-          .scales = nvfp4_scales(scales.data(), k),
-          .zeros = {}};
-}
-
 Product product_of(const CutlassScaledFp4Mm& op) {
-  return {.a = operand_of(op.a, op.block_scale_a),
-          .b = operand_of(op.b, op.block_scale_b),
-          .epilogue = {.factors = {{whole_term(op.alpha), {}}}, .addend = {}, .keeps_denormals = true}};
+  const std::int64_t k = op.a.size(1) * 2;
+  return fp4_product(fp4_operand(op.a, nvfp4_scales(op.block_scale_a.data(), k)),
+                     fp4_operand(op.b, nvfp4_scales(op.block_scale_b.data(), k)), op.alpha);
 }
 
 void golden(const CutlassScaledFp4Mm& op, const Exec& exec, Reference* reference) {

@@ -23,6 +23,12 @@ void hopper(const Fp8ScaledMm& op, const Exec& exec) {
   gpu_products({&product, 1}, hopper_fp8, op.out, exec);
 }
 
+void blackwell(const Fp8ScaledMm& op, const Exec& exec) {
+  Product product = scaled_product(op);
+  product.epilogue.keeps_denormals = true;
+  gpu_products({&product, 1}, hopper_fp8, op.out, exec);
+}
+
 void fast(const Fp8ScaledMm& op, const Exec& exec) {
   const std::int64_t m = op.mat_a.size(0), k = op.mat_a.size(1), n = op.mat_b.size(1);
   const FloatVector bias(op.bias, exec);
@@ -46,10 +52,13 @@ std::unique_ptr<Op> op_fp8_scaled_mm() {
           ops::scaled_mm_contract +
           "that of acc is bmm_fp8's: with accumulator=hopper_fp8 what the fp8 tensor core of an H200 loses in steps of 32 products "
           "without promotion, rows that saturate lose percents; with accumulator=fp32, and at least, K units of 2^-24 of the sum of "
-          "|A*B|.",
+          "|A*B|. Blackwell mode: all of K in one chain of tcgen05.mma kind::f8f6f4, 32 products a step, as CUTLASS's persistent kernels "
+          "have "
+          "it, without split; the epilogue as above, denormals kept.",
       .golden = ops::golden<false>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .blackwell = ops::blackwell,
       .unsupported = ops::unsupported,
       .flops = ops::scaled_mm_flops<ops::Fp8ScaledMm>,
       .mistakes = {{"bias-before-scale", "the bias is added before the product with scales_a", ops::golden<true>}},

@@ -127,7 +127,7 @@ void fast(const QuantizeKCache& op, const Exec& exec) {
       set_k_cache_scale(out, static_cast<std::int64_t>(g), scale);
       factors[g] = scale > 0 ? 1.0f / scale : 0.0f;
     }
-    dispatch<GroupCodesKernel>(exec.isa, groups, factors.data(), false, reinterpret_cast<std::uint8_t*>(out));
+    dispatch<GroupCodesKernel>(exec.isa, groups, factors.data(), GroupCode::e4m3, reinterpret_cast<std::uint8_t*>(out));
     std::memcpy(out + k_cache_rope_at, x + 2 * k_cache_nope, 2 * k_cache_rope);
   });
 }

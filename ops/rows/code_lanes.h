@@ -70,6 +70,16 @@ struct CutI8Codes {
   }
 };
 
+/// Half away from zero, clamped; NaN to 0.
+struct HalfAwayI8Codes {
+  static DODONA_INLINE i32x16 of(f32x16 v) {
+    const f32x16 magnitude = abs(v), below = floor(magnitude);
+    const f32x16 nearest = below + select(magnitude - below < f32x16::splat(0.5f), f32x16::zero(), f32x16::splat(1.0f));
+    const f32x16 clamped = min(max(copysign(nearest, v), f32x16::splat(-128.0f)), f32x16::splat(127.0f));
+    return to_i32_trunc(select(v == v, clamped, f32x16::zero())) & i32x16::splat(0xFF);
+  }
+};
+
 /// Thirty-two codes. What the lanes hold is the element type's business, see Lanes::load_two.
 template <class Codes>
 DODONA_INLINE void store_codes(Bf16Lanes, Two v, std::uint8_t* codes) {

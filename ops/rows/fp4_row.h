@@ -1,4 +1,4 @@
-// One row of NVFP4 quantization in fast mode.
+// One row of NVFP4 or MXFP4 quantization in fast mode.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ namespace dodona::ops {
 struct Fp4Row {
   const void* input;     ///< bf16 or f16, 16 * blocks elements
   std::uint8_t* codes;   ///< 8 bytes a block
-  std::uint8_t* scales;  ///< where the row begins in the swizzled matrix: blocks 4i..4i+3 at 512 * i
+  std::uint8_t* scales;  ///< where the row begins in their matrix: blocks 4i..4i+3 at tile * i
+  std::int64_t tile = 512;
   std::int64_t blocks;
   DType type;
   float encode_scale;
@@ -22,6 +23,19 @@ struct Fp4Row {
 struct Fp4RowKernel {
   template <class Tier>
   static void run(const Fp4Row& row);
+};
+
+/// Codes of x * factor: e2m1, NaN becoming +6.
+struct Fp4CodesRow {
+  const void* input;     ///< bf16 or f16, 16 * blocks elements; blocks are even
+  std::uint8_t* codes;   ///< 8 bytes a block
+  const float* factors;  ///< one for each block
+  std::int64_t blocks;
+  DType type;
+};
+struct Fp4CodesKernel {
+  template <class Tier>
+  static void run(const Fp4CodesRow& row);
 };
 
 }  // namespace dodona::ops

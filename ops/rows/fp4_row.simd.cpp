@@ -118,8 +118,8 @@ DODONA_INLINE void encode(const char* input, int blocks, const float* factors, s
   }
 }
 
-DODONA_INLINE void scatter_scales(const std::uint8_t* from, std::int64_t count, std::uint8_t* to) {
-  for (; count >= 4; count -= 4, from += 4, to += 512) __builtin_memcpy(to, from, 4);
+DODONA_INLINE void scatter_scales(const std::uint8_t* from, std::int64_t count, std::int64_t tile, std::uint8_t* to) {
+  for (; count >= 4; count -= 4, from += 4, to += tile) __builtin_memcpy(to, from, 4);
   for (std::int64_t c = 0; c < count; ++c) to[c] = from[c];
 }
 
@@ -150,7 +150,7 @@ void quantize_row(const Fp4Row row) {
     const std::int64_t whole = (row.blocks - b) / group_blocks;
     const int groups = whole < batch_groups ? static_cast<int>(whole) : batch_groups;
     quantize_batch<Lanes>(input + b * 16 * Lanes::bytes, constants, groups, row.codes + 8 * b, scales);
-    scatter_scales(scales, groups * group_blocks, row.scales + b / 4 * 512);
+    scatter_scales(scales, groups * group_blocks, row.tile, row.scales + b / 4 * row.tile);
     b += groups * group_blocks;
   }
   const std::int64_t left = row.blocks - b;
@@ -160,7 +160,7 @@ void quantize_row(const Fp4Row row) {
   __builtin_memcpy(elements, input + b * 16 * Lanes::bytes, static_cast<std::size_t>(left * 16 * Lanes::bytes));
   quantize_batch<Lanes>(elements, constants, 1, codes, scales);
   __builtin_memcpy(row.codes + 8 * b, codes, static_cast<std::size_t>(8 * left));
-  scatter_scales(scales, left, row.scales + b / 4 * 512);
+  scatter_scales(scales, left, row.tile, row.scales + b / 4 * row.tile);
 }
 
 }  // namespace
@@ -178,5 +178,17 @@ void Fp4RowKernel::run(const Fp4Row& row) {
   }
 }
 template void Fp4RowKernel::run<tier::DODONA_TIER>(const Fp4Row&);
+
+template <class Tier>
+void Fp4CodesKernel::run(const Fp4CodesRow& row) {
+  using namespace DODONA_TIER;
+  const auto* const input = static_cast<const char*>(row.input);
+  if (row.type == DType::bf16) {
+    encode<Bf16Lanes, false>(input, static_cast<int>(row.blocks), row.factors, row.codes);
+  } else {
+    encode<F16Lanes, false>(input, static_cast<int>(row.blocks), row.factors, row.codes);
+  }
+}
+template void Fp4CodesKernel::run<tier::DODONA_TIER>(const Fp4CodesRow&);
 
 }  // namespace dodona::ops

@@ -11,6 +11,7 @@
 #include "ops/rows/act_and_mul.h"
 #include "ops/rows/fp8_codes.h"
 #include "ops/rows/group_row.h"
+#include "ops/rows/int8_codes.h"
 #include "ops/rows/silu.h"
 #include "quant/amax.h"
 #include "quant/group_scale.h"
@@ -172,11 +173,7 @@ double cut(double x) {
 void put_code(const GroupQuant& op, const GoldenOutput& codes, std::int64_t linear, const Bounded& v) {
   if (std::isnan(v.exact)) return codes.put(linear, {static_cast<double>(least_code(op)), 0.0, v.open});
   if (!op.integers()) return codes.put_saturating(linear, v);
-  const double code = cut(v.exact), low = cut(v.exact - v.slack), high = cut(v.exact + v.slack);
-  // Judges round to nearest: where the cut may fall to a neighbour, a number from which either is near.
-  const double other = low != code ? low : high;
-  if (other == code) return codes.put(linear, {code, 0.0, v.open});
-  codes.put(linear, {code + (other < code ? -0.25 : 0.25), 0.3, v.open});
+  put_int8(codes, linear, v, cut);
 }
 
 /// Whether the code may be that of v.
@@ -413,7 +410,8 @@ void fast_group_quant(const GroupQuant& op, const Exec& exec) {
         *(op.output_s.as<float>() + op.output_s.offset(m * groups + g)) = scale.scale;
       }
     }
-    dispatch<GroupCodesKernel>(exec.isa, row, numbers.data(), op.integers(), op.output_q.as<std::uint8_t>() + m * width);
+    dispatch<GroupCodesKernel>(exec.isa, row, numbers.data(), op.integers() ? GroupCode::i8_cut : GroupCode::e4m3,
+                               op.output_q.as<std::uint8_t>() + m * width);
   });
 }
 

@@ -21,10 +21,16 @@ struct GroupMaximaKernel {
   static void run(const GroupRow& row, float* maxima);
 };
 
-/// e4m3(x * factor), NaN becoming -448; with `integers` x * factor clamped to -128 and 127 and cut toward zero, NaN becoming -128.
+enum class GroupCode {
+  e4m3,          ///< NaN becomes -448
+  i8_cut,        ///< clamped to -128 and 127 and cut toward zero; NaN becomes -128
+  i8_half_away,  ///< to the nearest whole number, half away from zero, clamped; NaN becomes 0
+};
+
+/// Codes of x * factor.
 struct GroupCodesKernel {
   template <class Tier>
-  static void run(const GroupRow& row, const float* factors, bool integers, std::uint8_t* codes);
+  static void run(const GroupRow& row, const float* factors, GroupCode code, std::uint8_t* codes);
 };
 
 }  // namespace dodona::ops

@@ -29,17 +29,17 @@ void GroupMaximaKernel::run(const GroupRow& row, float* maxima) {
 template void GroupMaximaKernel::run<tier::DODONA_TIER>(const GroupRow&, float*);
 
 template <class Tier>
-void GroupCodesKernel::run(const GroupRow& row, const float* factors, bool integers, std::uint8_t* codes) {
+void GroupCodesKernel::run(const GroupRow& row, const float* factors, GroupCode code, std::uint8_t* codes) {
   using namespace DODONA_TIER;
   with_lanes(row.type, [&](auto lanes_of) {
     using Lanes = decltype(lanes_of);
-    if (integers) {
-      quantize_groups<CutI8Codes, Lanes>(row, factors, codes);
-    } else {
-      quantize_groups<E4m3Codes<0xFE>, Lanes>(row, factors, codes);
+    switch (code) {
+      case GroupCode::e4m3: return quantize_groups<E4m3Codes<0xFE>, Lanes>(row, factors, codes);
+      case GroupCode::i8_cut: return quantize_groups<CutI8Codes, Lanes>(row, factors, codes);
+      case GroupCode::i8_half_away: return quantize_groups<HalfAwayI8Codes, Lanes>(row, factors, codes);
     }
   });
 }
-template void GroupCodesKernel::run<tier::DODONA_TIER>(const GroupRow&, const float*, bool, std::uint8_t*);
+template void GroupCodesKernel::run<tier::DODONA_TIER>(const GroupRow&, const float*, GroupCode, std::uint8_t*);
 
 }  // namespace dodona::ops

@@ -193,6 +193,9 @@ Bounded stepwise_sum(const Terms& t) {
 
 // ---- Order::blocks
 
+/// Of sums that are so large, blocks that may be flushed are below the last bit.
+constexpr double least_without_flushes = 0x1p-90;
+
 /// The products of block j in units of both operands' integers, and the largest of them.
 struct BlockProducts {
   int sum = 0, largest = 0;
@@ -240,7 +243,11 @@ Bounded blockwise_sum(const Terms& t) {
   }
   if (!t.judged || !std::isfinite(sum)) return {sum};
   const double farthest = std::max(positive, negative), last_bit = std::ldexp(1.0, -t.accumulator.unit->sum_bits);
-  return {sum, static_cast<double>(t.a.scales.size()) * last_bit * farthest + lost_by_alignment(t, farthest + largest)};
+  const auto blocks = static_cast<double>(t.a.scales.size());
+  // Powers of two may take blocks out of fp32's range, at either end.
+  const double flushed = farthest > 0 && farthest < least_without_flushes ? blocks * flush_floor : 0.0;
+  const bool beyond = farthest + largest > largest_f32;
+  return {sum, blocks * last_bit * farthest + lost_by_alignment(t, farthest + largest) + flushed, beyond};
 }
 
 // ---- Order::block_steps

@@ -27,6 +27,7 @@ enum class Scaling {
   by_product,    ///< fma(sum, fl32(a * b), total): CUTLASS, DeepGEMM, Triton where all columns of a tile share a scale
   in_turn,       ///< fma(fl32(sum * a), b, total): Triton elsewhere
   in_turn_back,  ///< fma(fl32(sum * b), a, total): kernels that have swapped their operands
+  in_unit,       ///< the unit multiplies products with scales of eight bits, powers of two; there is no total: tcgen05's kinds for MX
 };
 
 /// Which tiles of K are summed together.
@@ -70,6 +71,10 @@ inline constexpr Accumulator hopper_fp8{Order::steps, &quant::tensor_core::fp8_w
 inline constexpr Accumulator hopper_fp8_promoted{Order::steps, &quant::tensor_core::fp8_wgmma, 128};
 /// The same of kernels that multiply the transposed matrices.
 inline constexpr Accumulator hopper_fp8_promoted_back{Order::steps, &quant::tensor_core::fp8_wgmma, 128, Scaling::in_turn_back};
+/// DeepGEMM's: the same, and its build keeps denormals.
+inline constexpr Accumulator deep_gemm_fp8{Order::steps, &quant::tensor_core::fp8_wgmma, 128, Scaling::by_product, true};
+/// DeepGEMM's on a B200: one chain of kind::mxf8f6f4, the scales of 128 given to each of its four steps.
+inline constexpr Accumulator deep_gemm_mxfp8{Order::steps, &quant::tensor_core::sm100_fp8, 0, Scaling::in_unit};
 /// Its 16-bit units given fp8: Triton with few rows.
 inline constexpr Accumulator hopper_fp8_mma_sync{Order::steps, &quant::tensor_core::fp8_mma_sync};
 /// Triton with scales of blocks in tiles of so many of K, with many rows and with few.
@@ -82,7 +87,10 @@ constexpr Accumulator triton_fp8_mma_sync_promoted(std::int64_t block_k) {
 /// Products of 16-bit and 32-bit floats: fp32, or the tensor cores of bf16 and f16.
 inline constexpr Accumulator half_in_parts{
     .order = Order::contiguous, .unit = &quant::tensor_core::half_mma, .parts = 48, .spread = 16, .depth = 32};
-/// The contract's words on its slack.
+/// f32 cut to TF32, whose products fp32 holds.
+inline constexpr Accumulator tf32_in_parts{
+    .order = Order::contiguous, .unit = &quant::tensor_core::tf32_wgmma, .parts = 48, .spread = 16, .depth = 32};
+/// The contract's words on half_in_parts' slack.
 extern const std::string_view half_sum_contract;
 /// NVFP4 and its kin.
 inline constexpr Accumulator fp4_by_blocks{Order::blocks, &quant::tensor_core::half_mma};

@@ -32,7 +32,7 @@ Bounded finished(const Epilogue& epilogue, Bounded x, std::int64_t i, std::int64
     x = scaled_f32(x, by.value, by.may_flush);
   };
   for (const Factor& factor : epilogue.factors) times(factor);
-  if (epilogue.addend.a.data != nullptr) x = with_addend(epilogue, x, i, j);
+  if (epilogue.addend.a.data != nullptr) x = with_addend(epilogue, epilogue.narrowed ? rounded_to(*epilogue.narrowed, x) : x, i, j);
   if (epilogue.last.data != nullptr) times({epilogue.last, {}});
   return x;
 }

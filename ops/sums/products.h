@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,7 +39,8 @@ struct Factor {
 /// factor.
 struct Epilogue {
   std::vector<Factor> factors;
-  Factor addend;  ///< a bias, or a zero point's outer product; a.data = nullptr: none
+  Factor addend;                       ///< a bias, or a zero point's outer product; a.data = nullptr: none
+  std::optional<DType> narrowed = {};  ///< the product is rounded to this type before the addition
   bool subtract = false;
   bool fused = false;            ///< the last product and the addition round once
   bool keeps_denormals = false;  ///< a GPU's mode: fp32 denormals are not flushed (builds without fast math)

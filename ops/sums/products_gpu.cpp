@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "core/threads.h"
@@ -15,6 +16,7 @@
 #include "quant/element.h"
 #include "quant/hopper/special.h"
 #include "quant/tensor_core/decode.h"
+#include "quant/tensor_core/step.h"
 
 namespace dodona::ops {
 namespace {
@@ -85,6 +87,7 @@ Lines dense_lines(const Operand& operand, std::int64_t first, std::int64_t count
   Lines lines{std::vector<std::byte>(static_cast<std::size_t>(count * operand.k * code_bytes)), nullptr, operand.k};
   if (code_bytes == 1) pack(operand, first, count, reinterpret_cast<std::uint8_t*>(lines.packed.data()));
   if (code_bytes == 2) pack(operand, first, count, reinterpret_cast<std::uint16_t*>(lines.packed.data()));
+  if (code_bytes == 4) pack(operand, first, count, reinterpret_cast<std::uint32_t*>(lines.packed.data()));
   return lines;
 }
 
@@ -131,7 +134,7 @@ const tc::Fp4Spec* fp4_unit_of(Mode gpu, const Operand& a, const Operand& b) {
 /// Scale codes of lines first <= i < first + count, line by line.
 std::vector<std::uint8_t> scale_codes(const Operand& operand, std::int64_t first, std::int64_t count) {
   const BlockScales& scales = operand.scales;
-  const std::int64_t blocks = operand.k / scales.k;
+  const std::int64_t blocks = (operand.k + scales.k - 1) / scales.k;
   // Neighbours along K lie side by side: whole lines, or the four of a tile.
   constexpr std::int64_t of_tile = 4;
   const bool linear = scales.layout == quant::ScaleLayout::linear;
@@ -164,6 +167,49 @@ SpanSums sums_of_fp4(const Task& task, const tc::Fp4Spec& unit, Isa isa) {
   };
 }
 
+/// Lines as a unit reads them, and the codes of their scales.
+struct Factors {
+  std::int64_t k, scale_block;  ///< scale_block: numbers that share a scale; k where there are none
+  std::vector<tc::Factor> factors;
+  std::vector<std::uint8_t> scales;
+
+  Factors(const Operand& operand, const tc::MmaSpec& unit, std::int64_t first, std::int64_t count, bool scaled)
+      : k(operand.k), scale_block(scaled ? operand.scales.k : operand.k) {
+    const Lines lines = dense_lines(operand, first, count);
+    for (std::int64_t i = 0; i < count; ++i)
+      for (std::int64_t at = 0; at < k; ++at) {
+        const auto code = quant::load_bits(operand.type, lines.first(), i * lines.stride + at);
+        factors.push_back(tc::decode_factor(unit, operand.type, static_cast<std::uint32_t>(code)));
+      }
+    scales = scaled ? scale_codes(operand, first, count) : std::vector<std::uint8_t>(static_cast<std::size_t>(count), tc::ue8m0_one);
+  }
+
+  std::span<const tc::Factor> step(std::int64_t line, std::int64_t begin, std::int64_t end) const {
+    return std::span(factors).subspan(static_cast<std::size_t>(line * k + begin), static_cast<std::size_t>(end - begin));
+  }
+  std::uint8_t scale(std::int64_t line, std::int64_t at) const {
+    const std::int64_t blocks = (k + scale_block - 1) / scale_block;
+    return scales[static_cast<std::size_t>(line * blocks + at / scale_block)];
+  }
+};
+
+/// Step by step, for types and scales that the unit's vectors do not take.
+SpanSums sums_by_definition(const Task& task, const tc::MmaSpec& unit, bool scaled) {
+  const auto rows = std::make_shared<Factors>(task.product.a, unit, 0, task.rows(), scaled);
+  const auto columns = std::make_shared<Factors>(task.product.b, unit, task.first, task.columns, scaled);
+  return [rows, columns, &unit, count = task.columns](std::int64_t begin, std::int64_t end, std::vector<float>& sums) {
+    for (std::size_t e = 0; e < sums.size(); ++e) {
+      const auto i = static_cast<std::int64_t>(e) / count, j = static_cast<std::int64_t>(e) % count;
+      float sum = sums[e];
+      for (std::int64_t k = begin; k < end; k += unit.products) {
+        const std::int64_t last = std::min(k + unit.products, end);
+        sum = tc::mma_step(unit, rows->step(i, k, last), columns->step(j, k, last), sum, rows->scale(i, k), columns->scale(j, k));
+      }
+      sums[e] = sum;
+    }
+  };
+}
+
 [[noreturn]] void no_such_sum(Mode gpu) {
   throw Error(ErrorCode::unsupported, "", "", "no kernel that " + std::string(name(gpu)) + " mode knows has such a sum");
 }
@@ -178,7 +224,9 @@ SpanSums span_sums(const Task& task, const Accumulator& kernel, const Exec& exec
   }
   if (kernel.unit != nullptr) {
     const tc::MmaSpec* const unit = exec.mode == Mode::hopper ? kernel.unit : unit_of(exec.mode, a.type, b.type);
-    if (unit == nullptr) no_such_sum(exec.mode);
+    const bool scaled = kernel.scaling == Scaling::in_unit;
+    if (unit == nullptr || (scaled && unit != &tc::sm100_fp8)) no_such_sum(exec.mode);
+    if (scaled || bits(a.type) == 32) return sums_by_definition(task, *unit, scaled);
     return sums_of_unit(task, *unit, exec.isa);
   }
   const bool dense = a.k_stride == 1 && b.k_stride == 1;
@@ -193,13 +241,18 @@ float scale_at(const BlockScales& scales, std::int64_t line, std::int64_t k) {
   return scales ? static_cast<float>(scales.at(line, k)) : 1.0f;
 }
 
+/// As GPUs store it.
+float with_canonical_nan(float x) {
+  return x != x ? quant::hopper::canonical_nan() : x;
+}
+
 void multiply(const Accumulator& kernel, const float* x, const float* y, std::int64_t n, float* to, Isa isa) {
   if (!kernel.keeps_denormals) return mul_ftz(x, y, n, to, isa);
-  for (std::int64_t j = 0; j < n; ++j) to[j] = x[j] * y[j];
+  for (std::int64_t j = 0; j < n; ++j) to[j] = with_canonical_nan(x[j] * y[j]);
 }
 void multiply_add(const Accumulator& kernel, const float* x, const float* y, std::int64_t n, float* to, Isa isa) {
   if (!kernel.keeps_denormals) return fma_ftz(x, y, to, n, to, isa);
-  for (std::int64_t j = 0; j < n; ++j) to[j] = std::fma(x[j], y[j], to[j]);
+  for (std::int64_t j = 0; j < n; ++j) to[j] = with_canonical_nan(std::fma(x[j], y[j], to[j]));
 }
 
 /// total += the sums of a span, with the scales of their blocks.
@@ -298,10 +351,6 @@ std::vector<float> sums_of(const Task& task, const Accumulator& kernel, const Ex
   return total;
 }
 
-float with_canonical_nan(float x) {
-  return x != x ? quant::hopper::canonical_nan() : x;
-}
-
 void values_of(const Term& term, std::int64_t i, std::int64_t first, std::int64_t n, float* to) {
   if (term.data == nullptr || term.column == 0) {
     std::fill_n(to, n, static_cast<float>(term.at(i, 0)));
@@ -346,7 +395,10 @@ void scale(const Epilogue& epilogue, float* x, std::int64_t i, std::int64_t firs
     if (adds && epilogue.fused && f + 1 == epilogue.factors.size()) return multiply_add(epilogue, x, by.data(), addend.data(), n, x, isa);
     multiply(epilogue, x, by.data(), n, x, isa);
   }
-  if (adds) add(epilogue, x, addend.data(), n, x, isa);
+  if (!adds) return;
+  if (epilogue.narrowed)
+    for (std::int64_t j = 0; j < n; ++j) x[j] = static_cast<float>(quant::round_to(*epilogue.narrowed, static_cast<double>(x[j])));
+  add(epilogue, x, addend.data(), n, x, isa);
 }
 
 /// x[j] becomes what the epilogue makes of the sum (i, first + j), j < n.

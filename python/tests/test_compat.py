@@ -42,7 +42,7 @@ def installed(monkeypatch):
 
 
 def test_every_op_is_found_under_its_package():
-    packages = {"sgl-kernel": "sgl_kernel", "flashinfer": "flashinfer", "torch": None, "triton": None}
+    packages = {"sgl-kernel": "sgl_kernel", "flashinfer": "flashinfer", "torch": None, "triton": None, "deep_gemm": None}
     for op in dodona.ops():
         for source in dodona.schema(op)["sources"]:
             package = packages[source]  # a source that is none of these is a package to come
@@ -153,11 +153,14 @@ def test_a_package_that_is_there_is_not_replaced(monkeypatch):
 # ---- signatures ----
 
 
-class Torch:
-    """Stands for torch where defaults are compared by their text."""
+class Names:
+    """Stands for torch, or an enumeration, where defaults are compared by their text."""
+
+    def __init__(self, of):
+        self.of = of
 
     def __getattr__(self, name):
-        return f"torch.{name}"
+        return f"{self.of}.{name}"
 
 
 def stored_signature(package, name):
@@ -167,7 +170,7 @@ def stored_signature(package, name):
     texts = {parts["functions"][place] for parts in modules.values() if place in parts.get("functions", {})}
     assert len(texts) == 1, name
     head, _, returned = texts.pop().rpartition(" -> ")
-    space = {"torch": Torch()}
+    space = {name: Names(name) for name in ("torch", "SfLayout")}
     exec(f"def f{head}: pass", space)
     return inspect.signature(space["f"]), returned
 
@@ -178,7 +181,7 @@ def test_every_adapter_has_upstreams_parameters_in_order_with_their_kinds_and_de
     ours = list(inspect.signature(getattr(MODULES[package], name)).parameters.values())
     for mine, wanted in zip(ours, theirs.parameters.values()):
         assert (mine.name, mine.kind) == (wanted.name, wanted.kind)
-        if wanted.default is not wanted.empty and str(wanted.default).startswith("torch."):
+        if wanted.default is not wanted.empty and str(wanted.default).startswith(("torch.", "SfLayout.")):
             assert str(mine.default) == wanted.default
         else:
             assert mine.default == wanted.default and type(mine.default) is type(wanted.default)
@@ -409,8 +412,21 @@ def test_flashinfer_quantizes_by_its_own_recipe_and_gives_scales_as_bytes():
     wanted = case.golden()
     assert codes.tobytes() == wanted["output"].tobytes() and scales.tobytes() == wanted["output_scale"].tobytes()
     assert scales.dtype == np.uint8 and scales.shape == (128, 4)
-    with pytest.raises(NotImplementedError, match="fp4_quantize: sf_vec_size is 32, offered is 16"):
+    with pytest.raises(compat.Refused, match="fp4_quantize: sf_vec_size is 32, expected 16 with sf_use_ue8m0=false"):
         flashinfer.fp4_quantize(case.inputs["input"], case.inputs["input_global_scale"], sf_vec_size=32)
+
+
+def test_flashinfers_product_takes_what_its_quantizer_gives():
+    rng = np.random.default_rng(11)
+    a, b = (rng.standard_normal((rows, 128), np.float32).astype(np.float16) for rows in (5, 64))
+    one = np.ones(1, np.float32)
+    (x, x_scales), (w, w_scales) = ((flashinfer.fp4_quantize(value, one)) for value in (a, b))
+    out = flashinfer.mm_fp4(x, w.T, x_scales, w_scales.T, one, "f16")
+    assert out.shape == (5, 64) and np.corrcoef(out.astype(np.float32).ravel(), (a.astype(np.float32) @ b.T.astype(np.float32)).ravel())[0, 1] > 0.97
+    with pytest.raises(NotImplementedError, match="mm_fp4: backend is 'trtllm'"):
+        flashinfer.mm_fp4(x, w.T, x_scales, w_scales.T, one, "f16", backend="trtllm")
+    codes, scales = flashinfer.mxfp8_quantize(a)
+    assert codes.shape == (5, 128) and scales.shape == (512,)
 
 
 def test_flashinfer_quantizes_any_rank_columns_first_and_without_a_scale():

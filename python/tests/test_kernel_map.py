@@ -388,10 +388,10 @@ def test_exit_status_is_1_for_what_we_lack_and_0_for_what_is_known(checkout, tmp
     known = tmp_path / "map.json"
     first = run(checkout, "--format", "json", "-o", known)
     assert first.returncode == 1
-    assert "fp8_gemm_nt (deep-gemm, missing): python/sglang/srt/layers/quantization/kernels.py:10" in first.stderr
+    assert "direct_op (torch.ops, missing): python/sglang/srt/layers/calls.py:19" in first.stderr
     assert run(checkout, "--known", known).returncode == 0
     less = json.loads(known.read_text())
-    less["kernels"] = [kernel for kernel in less["kernels"] if kernel["name"] != "fp8_gemm_nt"]
+    less["kernels"] = [kernel for kernel in less["kernels"] if kernel["name"] != "direct_op"]
     known.write_text(json.dumps(less))
     again = run(checkout, "--known", known)
     assert again.returncode == 1 and len(again.stderr.splitlines()) == 2

@@ -109,6 +109,10 @@ class UpstreamCall:
         self.ours[name].zero_()
         return rows
 
+    def give_sfLayout(self):
+        swizzled, eights = self.ours.get("is_sf_swizzled_layout", True), self.ours.get("is_sf_8x4_layout", False)
+        return "layout_linear" if not swizzled else "layout_8x4" if eights else "layout_128x4"
+
     def give_interleave(self):
         return not self.ours.get("is_neox", True)
 

@@ -24,15 +24,18 @@ struct Format {
   Top top;
 };
 constexpr Format e4m3{4, 3, Top::numbers_and_nan}, e5m2{5, 2, Top::infinity_and_nan}, f16{5, 10, Top::infinity_and_nan},
-    bf16{8, 7, Top::infinity_and_nan}, e3m2{3, 2, Top::numbers}, e2m3{2, 3, Top::numbers}, e2m1{2, 1, Top::numbers};
+    bf16{8, 7, Top::infinity_and_nan}, tf32{8, 10, Top::infinity_and_nan}, e3m2{3, 2, Top::numbers}, e2m3{2, 3, Top::numbers},
+    e2m1{2, 1, Top::numbers};
 /// By SmallFloat.
 constexpr std::array<Format, 5> small_floats{e4m3, e5m2, e3m2, e2m3, e2m1};
 
 struct TypeFormat {
   DType type;
   Format format;
+  int dropped_bits = 0;  ///< low ones of the type's codes that are not read
 };
-constexpr std::array<TypeFormat, 4> formats{{{DType::f8_e4m3, e4m3}, {DType::f8_e5m2, e5m2}, {DType::f16, f16}, {DType::bf16, bf16}}};
+constexpr std::array<TypeFormat, 5> formats{
+    {{DType::f8_e4m3, e4m3}, {DType::f8_e5m2, e5m2}, {DType::f16, f16}, {DType::bf16, bf16}, {DType::f32, tf32, 13}}};
 
 std::size_t format_of(const MmaSpec& spec, DType type) {
   if (spec.products < 1 || spec.products > 32 || spec.addend_bits > 25 || spec.sum_bits > 23) {
@@ -109,7 +112,8 @@ std::int64_t position_of(const MmaSpec& spec, std::int64_t k) {
 }
 
 Factor decode_factor(const MmaSpec& spec, DType type, std::uint32_t code) {
-  return decode(formats[format_of(spec, type)].format, spec.reading, code);
+  const TypeFormat& format = formats[format_of(spec, type)];
+  return decode(format.format, spec.reading, code >> format.dropped_bits);
 }
 
 Factor decode_factor(SmallFloat type, std::uint32_t code) {

@@ -14,7 +14,7 @@ struct Factor {
   int exponent;  ///< of the type's representation; means nothing for zeros, infinities and NaN
 };
 
-/// Decodes a code of f8_e4m3, f8_e5m2, f16 or bf16. Throws bad_dtype if `spec` does not take the type.
+/// Decodes a code of f8_e4m3, f8_e5m2, f16, bf16 or, as TF32, f32. Throws bad_dtype if `spec` does not take the type.
 Factor decode_factor(const MmaSpec& spec, DType type, std::uint32_t code);
 
 /// What kind::f8f6f4 multiplies in any mix, one code in the low bits of a byte.
@@ -47,7 +47,7 @@ inline constexpr std::int16_t absent = -8192;
 inline constexpr std::int16_t special = 16000;
 inline constexpr int absent_below = -4096;
 
-/// All codes of an operand type, decoded: what the operands' constructors look up.
+/// All codes of an operand type of 8 or 16 bits, decoded: what the operands' constructors look up.
 struct Decoder {
   std::vector<float> values;
   std::vector<std::int16_t> exponents;

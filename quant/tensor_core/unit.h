@@ -58,6 +58,8 @@ inline constexpr MmaSpec fp8_mma_sync{16, 25, 23, -133, fp8_types, MmaReading::w
 inline constexpr MmaSpec half_mma{16, 25, 23, -133, half_types};
 /// The same where one operand was bytes in memory, `mma.sync`: Triton with blocks of fewer than 64 rows.
 inline constexpr MmaSpec half_mma_of_bytes{16, 25, 23, -133, half_types, MmaReading::dealt};
+/// f32 of which the low 13 bits are dropped, `wgmma` and `tcgen05.mma` kind::tf32.
+inline constexpr MmaSpec tf32_wgmma{8, 25, 23, -133, {DType::f32, DType::f32}};
 /// bf16 and fp16, `mma.sync` of 8.0, 8.6 and 8.9: an instruction of 16 products is a chain of two steps.
 inline constexpr MmaSpec sm80_half{8, 24, 23, -132, half_types};
 /// e4m3 and e5m2, `mma.sync` of 8.9, likewise.

@@ -18,7 +18,7 @@ std::string_view name(Category category) {
 }
 
 std::string_view name(Source source) {
-  constexpr std::array<std::string_view, 4> names{"sgl-kernel", "flashinfer", "triton", "torch"};
+  constexpr std::array<std::string_view, 5> names{"sgl-kernel", "flashinfer", "triton", "torch", "deep_gemm"};
   return names[static_cast<std::size_t>(source)];
 }
 

@@ -271,6 +271,35 @@ def heads_of_keys(run: Run, call: Call) -> Any:
     return q_rope_out, k_rope_out, q_nope_out, k_nope_out
 
 
+def flat_scales(run: Run, call: Call) -> Any:
+    """Scales come as bytes in a row."""
+    codes, scales = run(call)
+    return codes, bare(bytes_as(scales, "u8")).reshape(-1)
+
+
+def scales_by_blocks(run: Run, call: Call) -> Any:
+    """Scales come as bytes, in rows as long as there are blocks where that comes out even."""
+    codes, scales = run(call)
+    scales, blocks = bare(bytes_as(scales, "u8")), call["a"].shape[-1] // (32 if "a_global_sf" not in call else 16)
+    return codes, scales.reshape(-1, blocks) if blocks and int(np.prod(scales.shape)) % blocks == 0 else scales
+
+
+def named_layout(run: Run, call: Call) -> Any:
+    """A layout of scales by its name in SfLayout."""
+    layout = str(getattr(call["sfLayout"], "name", call["sfLayout"])).rpartition(".")[2]
+    if layout not in ("layout_128x4", "layout_8x4", "layout_linear"):
+        raise refuse("nvfp4_quantize", f"is {call['sfLayout']!r}, expected one of SfLayout", argument="sfLayout")
+    call["is_sf_swizzled_layout"], call["is_sf_8x4_layout"] = layout != "layout_linear", layout == "layout_8x4"
+    return scales_by_blocks(run, call)
+
+
+def scales_in_tiles(call: Call) -> None:
+    """Quantizers shape scales by blocks of a row; what tiles fill up with is there all the same."""
+    across = -(-(call["a"].shape[1] * 2 // call["block_size"]) // 4) * 4
+    call["a_descale"] = call["a_descale"].reshape(-1, across)
+    call["b_descale"] = call["b_descale"].swapaxes(0, 1).reshape(-1, across).swapaxes(0, 1)
+
+
 def fp4_rows(run: Run, call: Call) -> Any:
     """Any leading dimensions, columns first too; scales come as bytes, in rows as long as there are blocks."""
     value = call["input"]
@@ -278,14 +307,16 @@ def fp4_rows(run: Run, call: Call) -> Any:
     turned = strides[-2] == 1
     value = value.swapaxes(-2, -1) if turned else value
     *lead, columns = value.shape
-    padded = -(-columns // 64) * 4 * -(-int(np.prod(lead)) // 128) * 128
-    if columns % 16 or padded % (columns // 16):
-        text = f"has rows of {columns}, expected a multiple of 16 whose {columns // 16} blocks divide the {padded} scales that there are with padding"
+    size, rows = call["sf_vec_size"], int(np.prod(lead))
+    blocks, tile = columns // size, 8 if call["is_sf_8x4_layout"] else 128
+    padded = -(-blocks // 4) * 4 * -(-rows // tile) * tile if call["is_sf_swizzled_layout"] else blocks * rows
+    if columns % size or padded % max(blocks, 1):
+        text = f"has rows of {columns}, expected a multiple of 16 whose {blocks} blocks divide the {padded} scales that there are with padding"
         raise refuse("fp4_quantize", text, argument="input", code="bad_shape")
     call["input"] = value.reshape(-1, columns)
-    if call["global_scale"] is None:
+    if call["global_scale"] is None and not call["sf_use_ue8m0"]:
         call["global_scale"] = as_f32(value.new_ones(1)) if is_torch(value) else np.ones(1, np.float32)
     codes, scales = run(call)
-    scales = bare(bytes_as(scales, "u8")).reshape(-1, columns // 16)
+    scales = bare(bytes_as(scales, "u8")).reshape(-1, max(blocks, 1))
     codes = codes.reshape(*lead, columns // 2)
     return (codes.swapaxes(-2, -1), scales.swapaxes(-2, -1)) if turned else (codes, scales)

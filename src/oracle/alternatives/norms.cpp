@@ -80,4 +80,34 @@ bool layernorm(const Call& call) {
   return true;
 }
 
+bool log_softmax(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor& input = call.tensor("input");
+  const std::vector<float> x = floats(input);
+  const auto width = static_cast<std::size_t>(input.size(-1));
+  for (std::size_t begin = 0; begin < x.size(); begin += width) {
+    const auto row = std::span(x).subspan(begin, width);
+    const float most = *std::max_element(row.begin(), row.end());
+    std::vector<float> terms;
+    for (const float value : row) terms.push_back(exp(value - most));
+    const float log_sum = log(call.way == Way::strided ? strided_sum(terms, 64) : reversed_sum(terms));
+    for (std::size_t n = 0; n < width; ++n) store(call.tensor("output"), static_cast<std::int64_t>(begin + n), row[n] - most - log_sum);
+  }
+  return true;
+}
+
+bool mean_dim(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &input = call.tensor("input"), &output = call.tensor("output");
+  const auto count = static_cast<std::size_t>(input.size(1)), behind = static_cast<std::size_t>(input.size(2));
+  const std::vector<float> x = floats(input);
+  std::vector<float> column(count);
+  for (std::size_t e = 0; e < static_cast<std::size_t>(output.elements()); ++e) {
+    for (std::size_t n = 0; n < count; ++n) column[n] = x[(e / behind * count + n) * behind + e % behind];
+    const float n = static_cast<float>(count);
+    store(output, static_cast<std::int64_t>(e), call.way == Way::strided ? strided_sum(column, 32) * (1.0f / n) : reversed_sum(column) / n);
+  }
+  return true;
+}
+
 }  // namespace dodona::oracle::alternatives

@@ -6,6 +6,7 @@
 #include "oracle/alternatives/families.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
+#include "quant/element.h"
 #include "quant/tensor_core/step.h"
 
 namespace dodona::oracle::alternatives {
@@ -137,12 +138,15 @@ float tcgen05_sum(const Fp4Row& a, const Fp4Row& b) {
 }
 
 using Fp4Sum = float (*)(const Fp4Row&, const Fp4Row&);
-/// How a way adds; nullptr where the recipe's kernel does not add like that: other orders than its own are other kernels.
-Fp4Sum fp4_sum_of(const Call& call) {
-  if (call.way == Way::tensor_core) return call.is("accumulator", "tcgen05") ? tcgen05_sum : fp4_tensor_core_sum;
-  if (call.is("accumulator", "tcgen05")) return nullptr;
-  if (call.way == Way::strided) return [](const Fp4Row& a, const Fp4Row& b) { return fp4_sum(a, b, Way::strided); };
+Fp4Sum fp4_sum_of(Way way) {
+  if (way == Way::tensor_core) return fp4_tensor_core_sum;
+  if (way == Way::strided) return [](const Fp4Row& a, const Fp4Row& b) { return fp4_sum(a, b, Way::strided); };
   return [](const Fp4Row& a, const Fp4Row& b) { return fp4_sum(a, b, Way::reversed); };
+}
+/// nullptr where the recipe's kernel does not add like that: other orders than its own are other kernels.
+Fp4Sum fp4_sum_of(const Call& call) {
+  if (!call.is("accumulator", "tcgen05")) return fp4_sum_of(call.way);
+  return call.way == Way::tensor_core ? tcgen05_sum : nullptr;
 }
 
 /// Rows of `a` with columns of one weight; `first` counts rows of the output.
@@ -168,6 +172,22 @@ bool bmm(const Call& call) {
 }
 bool linear(const Call& call) {
   return multiply_halves(matrices(call.tensor("input"), call.tensor("weight").transpose(0, 1), call.tensor("output")), call.way);
+}
+bool matmul_persistent(const Call& call) {
+  const Tensor &out = call.tensor("c"), sums(DType::f32, out.shape());
+  Tensor a = call.tensor("a").clone(), b = call.tensor("b").clone();
+  if (a.dtype() == DType::f32 && call.is("input_precision", "tf32"))
+    for (const Tensor& operand : {a, b})
+      for (std::int64_t i = 0; i < operand.elements(); ++i) operand.as<std::uint32_t>()[i] &= ~std::uint32_t{0x1FFF};
+  if (!multiply_halves(matrices(a, b, sums), call.way)) return false;
+  const std::vector<float> bias = call.find("bias") != nullptr ? floats(call.tensor("bias")) : std::vector<float>{};
+  for (std::int64_t e = 0; e < out.elements(); ++e) {
+    float value = sums.as<float>()[e];
+    if (call.is("kernel", "deep_gemm")) value = rounded(out.dtype(), value);
+    if (!bias.empty()) value += bias[static_cast<std::size_t>(e % out.size(1))];
+    store(out, e, value);
+  }
+  return true;
 }
 bool dsv3_fused_a_gemm(const Call& call) {
   return multiply_halves(matrices(call.tensor("mat_a"), call.tensor("mat_b"), call.tensor("output")), call.way);
@@ -308,36 +328,57 @@ bool fp8_scaled_mm(const Call& call) {
 
 namespace {
 
-/// a [m, k], b [k, n] with the scales of their blocks, [m, k/128] and [k/128, n/128].
-struct BlockScaled {
-  Tensor a, b, a_scales, b_scales;
+/// Scales in memory order [lines][blocks of 128 along K].
+struct BlockwiseScales {
+  std::vector<float> a, b;
+  std::int64_t together;  ///< columns that share one
 };
 
-/// Sums of 128 products, multiplied with one scale after the other. The first output is element `first` of `out`.
-void multiply_block_scaled(const BlockScaled& s, const Tensor& out, std::int64_t first, Way way) {
-  const Matrices p = matrices(s.a, s.b, out);
-  const std::vector<float> a_scales = floats(s.a_scales), b_scales = floats(s.b_scales);
-  const std::int64_t blocks = p.k / 128, column_blocks = p.n / 128;
+/// Sums of 128 products, multiplied with one scale after the other; plus `addend`, where there is one. The first output is element
+/// `first` of p.out.
+void multiply_blockwise(const Matrices& p, const BlockwiseScales& scales, const std::vector<float>& addend, Way way,
+                        std::int64_t first = 0) {
+  const std::int64_t blocks = (p.k + 127) / 128;
   std::vector<float> totals(static_cast<std::size_t>(p.m * p.n));
-  const Matrices sums{p.a, p.b, Tensor(DType::f32, {p.m, p.n}), 1, p.m, p.n, p.k};
+  const Tensor sums(DType::f32, {p.m, p.n});
   for (std::int64_t block = 0; block < blocks; ++block) {
     // From the last block on where the order is another.
-    const std::int64_t at = way == Way::tensor_core ? block : blocks - 1 - block;
-    const Matrices part{p.a.slice(1, at * 128, (at + 1) * 128), p.b.slice(0, at * 128, (at + 1) * 128), sums.out, 1, p.m, p.n, 128};
+    const std::int64_t at = way == Way::tensor_core ? block : blocks - 1 - block, begin = at * 128, end = std::min(begin + 128, p.k);
+    const Matrices part{p.a.slice(1, begin, end), p.b.slice(0, begin, end), sums, 1, p.m, p.n, end - begin};
     if (way == Way::tensor_core) {
       multiply_on_tensor_cores(part, hw::fp8_wgmma, 1.0f);
     } else {
       multiply_plainly(part, 1.0f, way);
     }
-    const std::vector<float> values = floats(sums.out);
+    const std::vector<float> values = floats(sums);
     for (std::int64_t i = 0; i < p.m; ++i)
       for (std::int64_t j = 0; j < p.n; ++j) {
         const auto e = static_cast<std::size_t>(i * p.n + j);
-        totals[e] += values[e] * a_scales[static_cast<std::size_t>(i * blocks + at)] *
-                     b_scales[static_cast<std::size_t>(at * column_blocks + j / 128)];
+        totals[e] += values[e] * scales.a[static_cast<std::size_t>(i * blocks + at)] *
+                     scales.b[static_cast<std::size_t>(j / scales.together * blocks + at)];
       }
   }
-  for (std::size_t e = 0; e < totals.size(); ++e) store(out, first + static_cast<std::int64_t>(e), totals[e]);
+  for (std::size_t e = 0; e < totals.size(); ++e)
+    store(p.out, first + static_cast<std::int64_t>(e), addend.empty() ? totals[e] : totals[e] + addend[e]);
+}
+
+/// Bytes of words, the low one first, as powers of two: the first `count` of each row.
+std::vector<float> powers_in_words(const Tensor& words, std::int64_t count) {
+  std::vector<float> powers;
+  for (std::int64_t row = 0; row < words.size(0); ++row)
+    for (std::int64_t g = 0; g < count; ++g) {
+      const auto word = static_cast<std::uint32_t>(quant::get_bits(words, row * words.size(1) + g / 4));
+      powers.push_back(std::ldexp(1.0f, static_cast<int>(word >> (8 * (g % 4)) & 0xFFu) - 127));
+    }
+  return powers;
+}
+
+/// a [m, k], b [k, n] with the scales of their blocks, [m, k/128] and [k/128, n/128].
+struct BlockScaled {
+  Tensor a, b, a_scales, b_scales;
+};
+void multiply_block_scaled(const BlockScaled& s, const Tensor& out, std::int64_t first, Way way) {
+  multiply_blockwise(matrices(s.a, s.b, out), {floats(s.a_scales), floats(s.b_scales.transpose(0, 1)), 128}, {}, way, first);
 }
 
 /// Matrix `e` of a stack.
@@ -380,6 +421,17 @@ bool fp8_blockwise_scaled_mm(const Call& call) {
                         0, call.way);
   return true;
 }
+
+bool fp8_gemm_nt(const Call& call) {
+  const Matrices p = matrices(call.tensor("a"), call.tensor("b").transpose(0, 1), call.tensor("d"));
+  const auto scales = [&](const char* name) {
+    return call.flag("scale_ue8m0") ? powers_in_words(call.tensor(name), (p.k + 127) / 128) : floats(call.tensor(name));
+  };
+  const std::vector<float> addend = call.find("c") != nullptr ? floats(call.tensor("c")) : std::vector<float>{};
+  multiply_blockwise(p, {scales("sfa"), scales("sfb"), call.integer("gran_n")}, addend, call.way);
+  return true;
+}
+
 bool fp8_blockwise_scaled_grouped_mm(const Call& call) {
   return multiply_grouped(call);
 }
@@ -568,6 +620,31 @@ bool cutlass_scaled_fp4_mm(const Call& call) {
   multiply_fp4(fp4_rows(a.as<std::uint8_t>(), call.tensor("block_scale_a").as<std::uint8_t>(), 0, a.size(0), k),
                fp4_rows(b.as<std::uint8_t>(), call.tensor("block_scale_b").as<std::uint8_t>(), 0, b.size(0), k),
                floats(call.tensor("alpha"))[0], out, 0, sum);
+  return true;
+}
+
+bool mm_fp4(const Call& call) {
+  const std::int64_t k = call.tensor("a").size(1) * 2, block = call.integer("block_size"), columns = k / block;
+  // A row of codes, with the scale of each 16: where the tiles put it, of so many rows each.
+  const auto rows_of = [&](const Tensor& codes, const Tensor& scales, bool tiles_of_8) {
+    std::vector<Fp4Row> rows;
+    for (std::int64_t r = 0; r < codes.size(0); ++r) {
+      Fp4Row& row = rows.emplace_back();
+      for (std::int64_t i = 0; i < k; ++i) {
+        row.codes.push_back(quant::e2m1_to_f32(codes.as<std::uint8_t>()[r * k / 2 + i / 2] >> (i % 2 * 4) & 0xFu));
+        if (i % 16 != 0) continue;
+        const std::int64_t c = i / block, across = (columns + 3) / 4;
+        const std::int64_t at = tiles_of_8 ? (r / 8 * across + c / 4) * 32 + r % 8 * 4 + c % 4
+                                           : (r / 128 * across + c / 4) * 512 + r % 32 * 16 + r % 128 / 32 * 4 + c % 4;
+        const std::uint8_t byte = scales.as<std::uint8_t>()[at];
+        row.scales.push_back(call.flag("use_nvfp4") ? quant::e4m3_to_f32(byte) : std::ldexp(1.0f, byte - 127));
+      }
+    }
+    return rows;
+  };
+  multiply_fp4(rows_of(call.tensor("a"), call.tensor("a_descale"), call.flag("use_8x4_sf_layout")),
+               rows_of(call.tensor("b").transpose(0, 1), call.tensor("b_descale"), false),
+               call.find("alpha") != nullptr ? floats(call.tensor("alpha"))[0] : 1.0f, call.tensor("out"), 0, fp4_sum_of(call.way));
   return true;
 }
 

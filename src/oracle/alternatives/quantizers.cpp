@@ -35,6 +35,17 @@ std::int64_t tile_offset(std::int64_t row, std::int64_t block, std::int64_t bloc
   return tile * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4;
 }
 
+/// e4m3 to nearest; powers of two upwards, those of 2^-127 and less as 2^-127.
+void store_fp4_scale(const Tensor& scales, std::int64_t at, float value) {
+  if (scales.dtype() == DType::f8_e4m3) return store_fp8(scales, at, value);
+  int exponent = -127;
+  if (value > 0x1p-127f && std::isfinite(value)) {
+    exponent = std::ilogb(value);
+    if (std::ldexp(1.0f, exponent) != value) ++exponent;
+  }
+  quant::set_bits(scales, at, static_cast<std::uint64_t>(std::isnan(value) ? 255 : std::isinf(value) ? 254 : exponent + 127));
+}
+
 struct Fp4Output {
   const Tensor &codes, &scales;
   std::int64_t row, scale_row;
@@ -75,6 +86,60 @@ bool scaled_fp4_quant(const Call& call) {
                      {call.tensor("output"), call.tensor("output_scale"), m, m, call.is("zero_block", "amax"), call.way});
   }
   return true;
+}
+
+namespace {
+
+/// Blocks of any size and layout, e4m3 and powers of two.
+bool quantize_fp4(const Call& call, const Tensor& input, bool powers, float encode_scale) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &codes = call.tensor("x_q"), &scales = call.tensor("sf");
+  std::vector<float> x = floats(input);
+  const bool bytes = input.dtype() == DType::f8_e4m3;
+  if (bytes)
+    for (float& value : x) value = rounded(DType::f16, value * (6.0f * reciprocal(encode_scale, call.way)));
+  const std::int64_t width = input.size(-1), size = powers ? 32 : 16, blocks = width / size, across = (blocks + 3) / 4;
+  for (std::int64_t b = 0; b < static_cast<std::int64_t>(x.size()) / size; ++b) {
+    const auto block = std::span(x).subspan(static_cast<std::size_t>(b * size), static_cast<std::size_t>(size));
+    const std::int64_t r = b / blocks, c = b % blocks;
+    const std::int64_t at = !call.flag("is_sf_swizzled_layout") ? b
+                            : call.flag("is_sf_8x4_layout")     ? (r / 8 * across + c / 4) * 32 + r % 8 * 4 + c % 4
+                                                                : tile_offset(r, c, blocks);
+    const float amax = largest_magnitude(block), sixth = amax * (1.0f / 6.0f), value = powers && !bytes ? sixth : encode_scale * sixth;
+    store_fp4_scale(scales, at, value);
+    const float scale = static_cast<float>(quant::get(scales, at));
+    float factor = powers ? 1.0f / scale : reciprocal(scale * reciprocal(encode_scale, call.way), call.way);
+    if (bytes) factor = encode_scale * reciprocal(scale, call.way);
+    if (amax == 0 || (bytes && value == 0)) factor = 0;
+    for (std::int64_t i = 0; i < size; i += 2) {
+      const unsigned even = quant::to_e2m1(static_cast<double>(block[static_cast<std::size_t>(i)] * factor));
+      const unsigned odd = quant::to_e2m1(static_cast<double>(block[static_cast<std::size_t>(i) + 1] * factor));
+      codes.as<std::uint8_t>()[(b * size + i) / 2] = static_cast<std::uint8_t>(even | odd << 4);
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool fp4_quantize(const Call& call) {
+  const float scale = call.find("global_scale") != nullptr ? floats(call.tensor("global_scale"))[0] : 1.0f;
+  return quantize_fp4(call, call.tensor("input"), call.flag("sf_use_ue8m0"),
+                      call.flag("is_global_scale_inversed") ? reciprocal(scale, call.way) : scale);
+}
+bool mxfp4_quantize(const Call& call) {
+  return quantize_fp4(call, call.tensor("a"), true, 1.0f);
+}
+bool nvfp4_quantize(const Call& call) {
+  const Tensor& a = call.tensor("a");
+  if (!call.flag("do_shuffle")) return quantize_fp4(call, a, false, floats(call.tensor("a_global_sf"))[0]);
+  Tensor shuffled = a.clone();
+  const std::int64_t width = a.size(-1);
+  for (std::int64_t e = 0; e < a.elements(); ++e) {
+    const std::int64_t row = e / width, in_block = row % 32;
+    quant::set_bits(shuffled, (row - in_block + in_block % 4 * 8 + in_block / 4) * width + e % width, quant::get_bits(a, e));
+  }
+  return quantize_fp4(call, shuffled, false, floats(call.tensor("a_global_sf"))[0]);
 }
 
 bool scaled_fp4_experts_quant(const Call& call) {
@@ -164,6 +229,27 @@ bool sgl_per_token_quant_fp8(const Call& call) {
     const float scale = fp8_scale(largest_of(values), call.way);
     store(scales, static_cast<std::int64_t>(row), scale);
     store_codes(codes, row * width, values, scale, call.way);
+  }
+  return true;
+}
+
+bool per_token_quant_int8(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &input = call.tensor("x"), &codes = call.tensor("x_q");
+  const std::vector<float> x = floats(input);
+  const auto width = static_cast<std::size_t>(input.size(-1));
+  const std::size_t rows = width > 0 ? x.size() / width : 0;
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto values = std::span(x).subspan(row * width, width);
+    const float amax = std::fmax(largest_of(values), 1e-10f);
+    store(call.tensor("scales"), static_cast<std::int64_t>(row), call.way == Way::strided ? amax * (1.0f / 127.0f) : amax / 127.0f);
+    if (call.find("x_sum") != nullptr)
+      store(call.tensor("x_sum"), static_cast<std::int64_t>(row),
+            call.way == Way::strided ? strided_sum(values, 32) : reversed_sum(values));
+    for (std::size_t k = 0; k < width; ++k) {
+      const float v = call.way == Way::strided ? values[k] * (127.0f * (1.0f / amax)) : values[k] * (127.0f / amax);
+      store(codes, static_cast<std::int64_t>(row * width + k), std::isnan(v) ? 0.0f : std::round(v));
+    }
   }
   return true;
 }

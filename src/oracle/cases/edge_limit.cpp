@@ -1,11 +1,14 @@
 #include "oracle/cases/edge_limit.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "core/shape_expr.h"
+#include "quant/element.h"
 
 namespace dodona::oracle {
 namespace {
@@ -38,11 +41,15 @@ bool adds_up_products(const OpSchema& schema) {
 bool adds_up_numbers(const Op& op) {
   return op.name() == "layernorm";
 }
+/// The same of ops that add up the elements of a single operand, of any type.
+constexpr std::array<std::string_view, 2> adding{"mean_dim", "per_token_quant_int8"};
 
 }  // namespace
 
 double edge_limit_of(const Op& op, const TensorSpec& spec, DType type) {
-  if (spec.role != Role::values || !is_float(type) || !(adds_up_products(op.schema()) || adds_up_numbers(op))) return 0;
+  if (spec.role != Role::values || !is_float(type)) return 0;
+  if (std::find(adding.begin(), adding.end(), op.name()) != adding.end()) return quant::max_finite(type) / 2048;
+  if (!adds_up_products(op.schema()) && !adds_up_numbers(op)) return 0;
   return op.info().category == Category::attention ? 8.0 : 0x1p58;
 }
 

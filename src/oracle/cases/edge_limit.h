@@ -9,6 +9,7 @@ namespace dodona::oracle {
 ///  - 2^58, so that 2^10 products of them stay 2^2 below the largest fp32 number, and one in 144 products is of two such numbers;
 ///    Likewise where the numbers themselves are, as for layernorm's mean;
 ///  - 8 where attention makes scores of the sums: with 2^-24 of 576 products of 64 between two weights, exp still tells them apart.
+///  - a 2048th of its type's largest number where an op adds up the elements of one operand.
 /// 0 for every other argument: a quarter of its type's largest number.
 double edge_limit_of(const Op& op, const TensorSpec& spec, DType type);
 

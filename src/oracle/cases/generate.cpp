@@ -107,6 +107,21 @@ double scale_of(const Draw& draw, DType type, Dist dist, std::int64_t i) {
   return std::max(scale, quant::min_subnormal(type));
 }
 
+/// The exponent of a scale of eight bits, 2^(code - 127), by the same distributions.
+std::uint32_t scale_exponent(const Draw& draw, Dist dist, std::int64_t i) {
+  if (dist == Dist::edge && draw.below(i, 4) == 0) return std::array{100u, 107u, 127u, 131u}[draw.below_again(i, 4)];
+  const double position = 2.0 * draw.uniform(i) - 1.0, range = dist == Dist::wide_exponent ? 16.0 : 1.5;
+  const bool outlier = dist == Dist::outliers && draw.below(i, 256) == 0;
+  return static_cast<std::uint32_t>(127 + static_cast<int>(std::nearbyint(range * position)) + (outlier ? 6 : 0));
+}
+
+/// Words of four, the first in the low byte.
+double scale_word(const Draw& draw, Dist dist, std::int64_t i) {
+  std::uint32_t word = 0;
+  for (std::int64_t j = 4; j-- > 0;) word = word << 8 | scale_exponent(draw, dist, 4 * i + j);
+  return static_cast<double>(static_cast<std::int32_t>(word));
+}
+
 /// Normal numbers as they are: all of these types hold them.
 void fill_normals(const Tensor& tensor, const Draw& draw, int threads) {
   for_chunks(tensor, 32.0, threads, [&](std::int64_t begin, std::int64_t n) {
@@ -244,7 +259,8 @@ void fill_argument(const Tensor& tensor, Role role, std::int64_t bound, const st
         const bool empty = dist == Dist::edge && draw.below(i, 8) == 0;
         return empty ? -std::numeric_limits<double>::infinity() : 3.0 * normal;
       });
-    case Role::scale: return each([&](std::int64_t i, double) { return scale_of(draw, type, dist, i); });
+    case Role::scale:
+      return each([&](std::int64_t i, double) { return type == DType::i32 ? scale_word(draw, dist, i) : scale_of(draw, type, dist, i); });
     case Role::coins:
       // A coin of exactly 0 accepts a draft of no probability where <= stands for <.
       return each([&](std::int64_t i, double) { return dist == Dist::edge && draw.below(i, 4) == 0 ? 0.0 : draw.uniform(i); });

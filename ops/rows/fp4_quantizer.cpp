@@ -1,0 +1,109 @@
+#include "ops/rows/fp4_quantizer.h"
+
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/base/rows.h"
+#include "ops/rows/fp4_row.h"
+#include "ops/rows/group_row.h"
+#include "quant/amax.h"
+#include "quant/fp32_ops.h"
+#include "quant/ue8m0.h"
+
+namespace dodona::ops {
+namespace {
+
+/// Within each 32 rows, row p of the output is row (p mod 8) * 4 + p / 8 of the input.
+std::int64_t source_row(const Fp4Quantizer& op, std::int64_t m) {
+  return op.shuffled ? m / 32 * 32 + m % 8 * 4 + m % 32 / 8 : m;
+}
+
+Fp4QuantRow row_of(const Fp4Quantizer& op, std::int64_t m) {
+  return {.input = row_begin(op.input, source_row(op, m), bits(op.input.dtype()) / 8),
+          .type = op.input.dtype(),
+          .blocks = op.blocks(),
+          .encode_scale = op.encode_scale,
+          .zero_by_amax = true,
+          .first_code = m * op.input.size(-1),
+          .scale = quant::scale_offset(op.layout, m, 0, op.blocks()),
+          .tile = tile_stride(op.layout),
+          .size = op.size,
+          .powers = op.powers,
+          .scale_units = op.inversed ? 3.0 : 0.0};
+}
+
+/// A row of MXFP4: scales from the largest magnitudes, and codes by their inverses.
+void fast_mx_row(const Fp4Quantizer& op, const Fp4QuantRow& row, const Exec& exec) {
+  std::vector<float> amax(static_cast<std::size_t>(row.blocks)), factors;
+  dispatch<GroupMaximaKernel>(exec.isa, GroupRow{row.input, row.blocks, row.size, row.type}, amax.data());
+  for (std::int64_t c = 0; c < row.blocks; ++c) {
+    float largest = amax[static_cast<std::size_t>(c)];
+    if (largest == 0) {  // of zeros, or of nothing but NaN, which is passed over
+      std::vector<float> x(static_cast<std::size_t>(row.size));
+      quant::to_f32(row.type, row.input + c * row.size * 2, x.data(), row.size);
+      largest = quant::amax_or_nan(x);
+    }
+    const std::uint8_t byte = quant::ue8m0_round_up(largest * quant::reciprocal_ftz(6.0f));
+    op.scales.as<std::uint8_t>()[row.scale_of(c)] = byte;
+    factors.insert(factors.end(), 2, byte == 0 ? 0.0f : quant::ue8m0_inverse(byte));
+  }
+  dispatch<Fp4CodesKernel>(
+      exec.isa, Fp4CodesRow{row.input, op.codes.as<std::uint8_t>() + row.first_code / 2, factors.data(), 2 * row.blocks, row.type});
+}
+
+}  // namespace
+
+const std::string_view fp4_quantizer_contract = R"(
+fl32 after every operation, amax = max |x| of a block (NaN passed over unless there is nothing else), rcp = 1/x with denormal arguments
+and results as zero. NVFP4: that of scaled_fp4_quant with zero_block=amax: scale = e4m3(S * (amax * fl32(1/6))); r = rcp(scale * rcp(S)),
+0 where amax is 0. MXFP4: scale = the least power of two not below amax * fl32(1/6), up to 2^-127 the byte 0 and r = 0; infinity gives
+254, nothing but NaN 255; r its inverse. code = e2m1(x*r), to nearest even, saturating at 6, the sign kept on zeros, NaN +6. Elements of
+e4m3 become f16(x * (6 * rcp(S))) first; scale = S * (amax * fl32(1/6)), rounded as above; r = S * rcp(scale), 0 where the scale was 0
+before its rounding. Inversed: S = rcp(global_scale).
+ Scales are exact, but for denormals that may be flushed, and for what a reciprocal off by a unit in the last place makes of inversed
+scales and of e4m3. Budget of codes, from the scale that was stored: NVFP4 10 units of 2^-24 of x*r (13 inversed), e4m3 6 and what
+rounding to f16 leaves open; MXFP4 nothing; a block with an infinity is open in MXFP4, whose inverse is denormal. Padding of the scale
+matrix is unspecified.)";
+
+float encode_scale_of(const Tensor& global_scale, bool inversed) {
+  const float scale = global_scale.defined() ? *global_scale.as<float>() : 1.0f;
+  return inversed ? quant::reciprocal_ftz(scale) : scale;
+}
+
+void golden_fp4_quantize(const Fp4Quantizer& op, Fp4Rule rule, const Exec& exec, Reference* reference) {
+  const GoldenOutput codes(op.codes, reference, op.codes_name, DType::f4_e2m1), scales(op.scales, reference, op.scales_name);
+  codes.make_open();
+  scales.make_open();
+  const std::int64_t rows = row_count(op.input), padded = quant::padded_size(op.layout, rows, op.blocks()).rows;
+  parallel_for(exec.threads, padded, static_cast<double>(op.input.size(-1)), [&](std::int64_t m) {
+    if (m < rows) put_fp4_row(row_of(op, m), codes, scales, rule);
+    for_padding(op.layout, m, rows, op.blocks(), [&](std::int64_t at) { scales.leave_open(at); });
+  });
+}
+
+void condition_fp4_quantize(const Fp4Quantizer& actual, const Exec& exec, Reference& reference) {
+  const Tensor scratch = actual.codes.clone();
+  const GoldenOutput codes(scratch, &reference, actual.codes_name, DType::f4_e2m1);
+  codes.make_open();
+  parallel_for(exec.threads, row_count(actual.input), static_cast<double>(actual.input.size(-1)),
+               [&](std::int64_t m) { condition_fp4_row(row_of(actual, m), actual.scales.as<std::uint8_t>(), codes); });
+}
+
+void fast_fp4_quantize(const Fp4Quantizer& op, const Exec& exec) {
+  clear_padding(op.scales, row_count(op.input) * op.blocks());
+  parallel_for(exec.threads, row_count(op.input), static_cast<double>(op.input.size(-1)), [&](std::int64_t m) {
+    const Fp4QuantRow row = row_of(op, m);
+    if (row.type == DType::f8_e4m3) return plain_fp4_row(row, op.codes.as<std::uint8_t>(), op.scales.as<std::uint8_t>());
+    if (row.powers) return fast_mx_row(op, row, exec);
+    dispatch<Fp4RowKernel>(exec.isa, Fp4Row{.input = row.input,
+                                            .codes = op.codes.as<std::uint8_t>() + row.first_code / 2,
+                                            .scales = op.scales.as<std::uint8_t>() + row.scale,
+                                            .tile = row.tile,
+                                            .blocks = row.blocks,
+                                            .type = row.type,
+                                            .encode_scale = row.encode_scale,
+                                            .zero_by_amax = true});
+  });
+}
+
+}  // namespace dodona::ops
