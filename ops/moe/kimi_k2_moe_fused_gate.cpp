@@ -49,10 +49,10 @@ struct KimiRouter {
           scores.add(fixed::sigmoid(row.x[e]), sigmoid_interval(f32, row.x[e]));
         }
       }
-      const KimiK2MoeFusedGate& op = router.op;
-      const double factor = op.apply_routed_scaling_factor_on_output ? static_cast<float>(op.routed_scaling_factor) : 1.0;
+      const KimiK2MoeFusedGate& gate = router.op;
+      const double factor = gate.apply_routed_scaling_factor_on_output ? static_cast<float>(gate.routed_scaling_factor) : 1.0;
       for (std::size_t k = 0; k < chosen.size(); ++k) {
-        if (!op.renormalize || scores.high_sum == 0) {
+        if (!gate.renormalize || scores.high_sum == 0) {
           routed.weights.push_back(scores.weight(k, false));
         } else {
           const Bounded weight = scores.weight(k);
