@@ -23,6 +23,11 @@ struct Sample {
     const CaseLine line = parse_case_line(text);
     op = &registry().at(line.op);
     inputs = generate(line);
+    run_golden();
+  }
+  /// Again, for inputs that have been changed.
+  void run_golden() {
+    outputs.clear();
     Arguments arguments = runnable(*op, inputs);
     Exec exec;
     exec.mode = Mode::golden;
@@ -127,6 +132,19 @@ TEST(Judge, CodesKeepTheSignOfWhatBecameZero) {
   std::int64_t byte = 0;
   while ((quant::get_bits(run.output(codes), byte) & 0xF) != 8) ++byte;
   nudge(run.output(codes), byte, -8);
+  EXPECT_EQ(run.verdict().outcome, Outcome::fail);
+}
+
+TEST(Judge, ZeroOfAnIntegerTypeHasNoSign) {
+  // 127 / 127 is 1: -0.5 lies between the codes -1 and 0, and both are right.
+  Sample run("per_token_quant_int8 M=1 K=16 --dtype x=f16");
+  const Tensor& x = *run.inputs.find("x");
+  for (std::int64_t k = 0; k < 16; ++k) quant::set(x, k, k == 0 ? 127.0 : k == 1 ? -0.5 : k == 2 ? 0.5 : 100.0);
+  run.run_golden();
+  const std::size_t codes = run.outputs[0].first == "x_q" ? 0 : 1;
+  for (const std::int64_t k : {1, 2}) quant::set_bits(run.output(codes), k, 0);
+  EXPECT_EQ(run.verdict().outcome, Outcome::pass);
+  quant::set_bits(run.output(codes), 1, 1);
   EXPECT_EQ(run.verdict().outcome, Outcome::fail);
 }
 

@@ -51,8 +51,8 @@ double share_of_slack(const Rounding& rounding, double exact, double slack, doub
   if (std::isnan(exact) || std::isnan(actual)) return std::isnan(exact) && std::isnan(actual) ? 0.0 : infinity;
   if (std::isinf(exact)) return rounding(exact) == actual ? 0.0 : infinity;
   double low = rounding.cell_low(actual), high = rounding.cell_high(actual);
-  // Codes keep the sign of what became zero; sums in fp32 may lose it to flushing.
-  if (rounding.saturating && actual == 0) (std::signbit(actual) ? high : low) = 0.0;
+  // Codes keep the sign of what became zero, where their type has one; sums in fp32 may lose it to flushing.
+  if (rounding.saturating && is_float(rounding.type) && actual == 0) (std::signbit(actual) ? high : low) = 0.0;
   const double distance = exact < low ? low - exact : exact > high ? exact - high : 0.0;
   if (distance == 0.0) return 0.0;
   return slack > 0 ? distance / slack : infinity;
