@@ -87,14 +87,9 @@ const Op* op_of(const Kernel& kernel) {
 
 std::string kernels_in_words() {
   const auto in = std::count_if(all.begin(), all.end(), [](const Kernel& kernel) { return op_of(kernel) != nullptr; });
-  std::vector<std::string> beside;
-  for (const auto& op : registry().all())
-    if (std::none_of(all.begin(), all.end(), [&](const Kernel& kernel) { return kernel.name == op->name(); }))
-      beside.push_back("`" + std::string(op->name()) + "`");
-  std::string names;
-  for (std::size_t i = 0; i < beside.size(); ++i) names += (i == 0 ? "" : i + 1 == beside.size() ? " and " : ", ") + beside[i];
-  return std::to_string(in) + " of the inventory's " + std::to_string(all.size()) + " kernels are in" +
-         (names.empty() ? "." : ", and " + names + " beside them.");
+  const auto beside = static_cast<std::ptrdiff_t>(registry().all().size()) - in;
+  return std::to_string(in) + " of the inventory's " + std::to_string(all.size()) + " kernels are in, and " + std::to_string(beside) +
+         " ops beside them.";
 }
 
 }  // namespace dodona::ops

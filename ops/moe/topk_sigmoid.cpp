@@ -46,8 +46,8 @@ struct SigmoidRouter {
 
     Bounded weight(std::int64_t expert) const {
       const auto e = static_cast<std::size_t>(expert);
-      const double key = row.keys[e], bias = router.rule == Rule::bias_in_weights ? 0.0 : router.bias[e];
-      return {key - bias, std::max(row.open[e].high - key, key - row.open[e].low)};
+      const double key = row.keys[e], added = router.rule == Rule::bias_in_weights ? 0.0 : router.bias[e];
+      return {key - added, std::max(row.open[e].high - key, key - row.open[e].low)};
     }
     RoutedRow route(const std::vector<std::int64_t>& chosen) const {
       RoutedRow routed{chosen, chosen, {}};

@@ -116,7 +116,8 @@ std::int64_t Pool::item_bytes() const {
 }
 
 void transfer_elements(const ItemTransfer& t, Reference* reference) {
-  const auto [parts, width] = cut_of(t);
+  const Cut cut = cut_of(t);
+  const std::int64_t parts = cut.parts, width = cut.elements;
   // Positions in the order of the shapes; where they lie in memory is the tensors' affair.
   const Places from(t.from, contiguous_strides(t.from.tensor.shape()), parts, width),
       to(t.to, contiguous_strides(t.to.tensor.shape()), parts, width);
