@@ -26,6 +26,11 @@ def bare(value: Any) -> Any:
     return value.array if isinstance(value, Typed) else value
 
 
+def like(value: Any, array: Any) -> Any:
+    """`array` as codes of the type that `value` states, where it states one."""
+    return as_dtype(array, value.dtype) if isinstance(value, Typed) else array
+
+
 def bytes_of_a_row(value: Any) -> int:
     value = bare(value)
     if not getattr(value, "ndim", 0):
@@ -295,9 +300,10 @@ def named_layout(run: Run, call: Call) -> Any:
 
 def scales_in_tiles(call: Call) -> None:
     """Quantizers shape scales by blocks of a row; what tiles fill up with is there all the same."""
-    across = -(-(call["a"].shape[1] * 2 // call["block_size"]) // 4) * 4
-    call["a_descale"] = call["a_descale"].reshape(-1, across)
-    call["b_descale"] = call["b_descale"].swapaxes(0, 1).reshape(-1, across).swapaxes(0, 1)
+    across = -(-(bare(call["a"]).shape[1] * 2 // call["block_size"]) // 4) * 4
+    a_scales, b_scales = bare(call["a_descale"]), bare(call["b_descale"])
+    call["a_descale"] = like(call["a_descale"], a_scales.reshape(-1, across))
+    call["b_descale"] = like(call["b_descale"], b_scales.swapaxes(0, 1).reshape(-1, across).swapaxes(0, 1))
 
 
 def fp4_rows(run: Run, call: Call) -> Any:
