@@ -49,7 +49,11 @@ FUNCTIONS = {
     ),
     "rope_quantize_fp8": MLA_ROPE,
     "silu_and_mul": Op(before=hooks.rows_of_16_bytes("silu_and_mul")),
-    "trtllm_batch_decode_with_kv_cache_mla": Op(only={"sinks": (None,), "backend": ("auto", "trtllm-gen")}, around=hooks.one_query_token),
+    "trtllm_batch_decode_with_kv_cache_mla": Op(
+        only={"sinks": (None,), "backend": ("auto", "trtllm-gen")},
+        before=hooks.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla"),
+        around=hooks.one_query_token,
+    ),
     "trtllm_ragged_attention_deepseek": Op(only={"attention_sinks": (None,)}, before=hooks.scales_as_numbers("trtllm_ragged_attention_deepseek")),
 }
 

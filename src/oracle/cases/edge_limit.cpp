@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -37,19 +38,23 @@ bool adds_up_products(const OpSchema& schema) {
   return std::any_of(operands.begin(), operands.end(), [](const auto& size) { return size.second >= 2; });
 }
 
-/// layernorm's mean: a row of the largest numbers overflows in some orders and not in others, and all of it is open then.
-bool adds_up_numbers(const Op& op) {
-  return op.name() == "layernorm";
-}
-/// The same of ops that add up the elements of a single operand, of any type.
-constexpr std::array<std::string_view, 2> adding{"mean_dim", "per_token_quant_int8"};
+/// Ops that add up the elements of a single operand: sums of the largest overflow in some orders and not in others, and all of it is open
+/// then.
+struct Adder {
+  std::string_view op;
+  double most;  ///< whatever the type; layernorm adds up squares too
+};
+constexpr std::array<Adder, 3> adders{{{"layernorm", 0x1p58},
+                                       {"mean_dim", std::numeric_limits<double>::infinity()},
+                                       {"per_token_quant_int8", std::numeric_limits<double>::infinity()}}};
 
 }  // namespace
 
 double edge_limit_of(const Op& op, const TensorSpec& spec, DType type) {
   if (spec.role != Role::values || !is_float(type)) return 0;
-  if (std::find(adding.begin(), adding.end(), op.name()) != adding.end()) return quant::max_finite(type) / 2048;
-  if (!adds_up_products(op.schema()) && !adds_up_numbers(op)) return 0;
+  for (const Adder& adder : adders)
+    if (adder.op == op.name()) return std::min(adder.most, quant::max_finite(type) / 2048);
+  if (!adds_up_products(op.schema())) return 0;
   return op.info().category == Category::attention ? 8.0 : 0x1p58;
 }
 
