@@ -301,6 +301,17 @@ def prefill_requests(name, made, plan):
     return np.diff(ends) if name == "b_seq_len" else ends[:-1]
 
 
+def extend_masks(name, made, plan):
+    """extend_attention_fwd: keys that rows of masks begin with, and where each request's mask begins."""
+    queries, keys = np.diff(made["qo_indptr"].astype(np.int64)), np.diff(made["kv_indptr"].astype(np.int64))
+    leads = Draw(plan["seed"], "window_kv_offsets").below(np.arange(len(queries)), 4)
+    if name == "window_kv_offsets":
+        return leads
+    given = any(t["name"] == "window_kv_offsets" for t in plan["tensors"])
+    windowed = plan["attrs"].get("sliding_window_size", -1) > 0
+    return np.cumsum(np.append(0, queries * (keys + queries + leads * (given and windowed))))
+
+
 def k_cache_rows(name, made, plan):
     """dequantize_k_cache: 512 codes, four scales, 64 elements of bf16."""
     shape = next(t["shape"] for t in plan["tensors"] if t["name"] == name)
@@ -337,6 +348,7 @@ KIN = {
     "trtllm_ragged_attention_deepseek": ragged_lengths,
     "flash_mla_with_kvcache": flash_mla_schedule,
     "context_attention_fwd": prefill_requests,
+    "extend_attention_fwd": extend_masks,
     "dequantize_k_cache": k_cache_rows,
     "dequantize_k_cache_paged": k_cache_rows,
     "deepep_low_latency_combine": dispatched_rows,

@@ -24,6 +24,7 @@
   OP(flash_mla_with_kvcache)                \
   OP(context_attention_fwd)                 \
   OP(decode_attention_fwd)                  \
+  OP(extend_attention_fwd)                  \
   OP(set_mla_kv_buffer)                     \
   OP(get_mla_kv_buffer)                     \
   OP(set_kv_buffer_kernel)                  \

@@ -14,10 +14,15 @@ namespace {
 
 using quant::ceil_div;
 
-/// The scale is narrowed to fp32, as kernels take it.
+constexpr double log2_e = 1.4426950408889634;
+
+/// The scale and the cap are narrowed to fp32, as kernels take them.
 float sigma_of(const Attention& call) {
-  constexpr double log2_e = 1.4426950408889634;
-  return static_cast<float>(static_cast<double>(static_cast<float>(call.scale)) * log2_e);
+  const double scale = static_cast<float>(call.scale), cap = static_cast<float>(call.cap);
+  return static_cast<float>(cap > 0 ? scale / cap : scale * log2_e);
+}
+float cap_of(const Attention& call) {
+  return static_cast<float>(static_cast<double>(static_cast<float>(call.cap)) * log2_e);
 }
 
 /// How the work is cut. None of it shows in the bits.
@@ -104,6 +109,14 @@ class FastAttention {
       const std::int64_t seen = call_.visible_to(unit.row, unit.block * cut_.heads + h) - first;
       visible[static_cast<std::size_t>(h)] = static_cast<std::int32_t>(std::clamp<std::int64_t>(seen, 0, count));
     }
+    std::array<float, attend_most_heads> temperatures;
+    temperatures.fill(1.0f);
+    bool tempered = false;
+    for (std::int64_t h = 0; h < heads_here; ++h) {
+      float& t = temperatures[static_cast<std::size_t>(h)];
+      t = static_cast<float>(call_.temperature(unit.row, unit.block * cut_.heads + h));
+      tempered = tempered || t != 1.0f;
+    }
     dispatch<AttendUnitKernel>(exec_.isa, AttendUnit{.queries = queries,
                                                      .heads = heads_here,
                                                      .lanes = lanes_of(unit.row, unit.block),
@@ -115,6 +128,8 @@ class FastAttention {
                                                      .visible = visible.front() < count ? visible.data() : nullptr,
                                                      .type = call_.type,
                                                      .sigma = sigma_of(call_),
+                                                     .cap = cap_of(call_),
+                                                     .temperatures = tempered ? temperatures.data() : nullptr,
                                                      .partial = partial_of(index),
                                                      .scratch = scratch});
   }

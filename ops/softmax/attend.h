@@ -3,7 +3,8 @@
 // The queries of a row lie in lanes; they are called heads here, whatever they are. The keys of a row are cut into splits of attend_split
 // keys and these into blocks of attend_block keys. Heads lie in lanes, so that a head's bits depend neither on how many share a vector, nor
 // on the batch, nor on the threads:
-//     s[j]  = z[j] * sigma, z one chain of fma over the key's elements; sigma = fl32(scale * log2 e)
+//     s[j]  = z[j] * sigma, z one chain of fma over the key's elements; sigma = fl32(scale * log2 e); with a cap or a temperature t
+//             (tanh(z[j] * fl32(scale / cap)) * fl32(cap * log2 e)) * t, or (z[j] * sigma) * t
 //     m     = max(m, block's s);  p[j] = exp2(s[j] - m), times 256 for e4m3;  p is rounded to the values' type for its products alone
 //     l     = fma(l, a, sum of p in the block), a = exp2(m_before - m);  o = o * a, then one chain of fma over the block's keys
 // A query that does not see all keys of a block takes nothing of those that it does not see, whatever they hold.
@@ -33,9 +34,10 @@ struct AttendUnit {
   std::int64_t key_count;
   const std::int32_t* visible;  ///< for each lane how many of the keys it sees, rising; nullptr: all
   DType type;
-  float sigma;
-  float* partial;  ///< m[lanes], l[lanes], o[value_width][lanes]
-  float* scratch;  ///< attend_scratch_floats
+  float sigma, cap;           ///< cap: not 0, and then sigma stands for scale / cap
+  const float* temperatures;  ///< of each lane; nullptr: 1
+  float* partial;             ///< m[lanes], l[lanes], o[value_width][lanes]
+  float* scratch;             ///< attend_scratch_floats
 };
 inline constexpr std::int64_t attend_partial_floats(std::int64_t lanes, std::int64_t value_width) {
   return (2 + value_width) * lanes;

@@ -126,11 +126,26 @@ DODONA_INLINE mask16 sees(const std::int32_t* visible, std::int64_t key) {
   return i32x16::splat(static_cast<std::int32_t>(key)) < i32x16::load(visible);
 }
 
+/// Where scores are more than z * sigma.
+void shape(float* scores, std::int64_t keys, const AttendUnit& unit) {
+  const f32x16 sigma = f32x16::splat(unit.sigma), cap = f32x16::splat(unit.cap);
+  for (std::int64_t lane = 0; lane < unit.lanes; lane += 16) {
+    const f32x16 temperature = unit.temperatures != nullptr ? f32x16::load(unit.temperatures + lane) : f32x16::splat(1.0f);
+    for (std::int64_t j = 0; j < keys; ++j) {
+      float* const p = scores + j * unit.lanes + lane;
+      const f32x16 s = f32x16::load(p) * sigma;
+      ((unit.cap > 0 ? tanh(s) * cap : s) * temperature).store(p);
+    }
+  }
+}
+
 /// The scores of a block times sigma, the new maximum, the weights rounded for their products, and the sum of the unrounded ones.
 /// `factor` becomes what earlier sums are to be multiplied with. The weights of keys that a lane does not see are 0.
 template <class Lanes, bool masked>
 void weigh(float* scores, std::int64_t begin, std::int64_t keys, const AttendUnit& unit, float* factor) {
-  const f32x16 sigma = f32x16::splat(unit.sigma), offset = f32x16::splat(weight_exponent(unit.type));
+  const bool shaped = unit.cap > 0 || unit.temperatures != nullptr;
+  if (shaped) shape(scores, keys, unit);
+  const f32x16 sigma = f32x16::splat(shaped ? 1.0f : unit.sigma), offset = f32x16::splat(weight_exponent(unit.type));
   const f32x16 lowest = f32x16::splat(-__builtin_inff());
   const bool first = begin == 0;
   float* const maxima = unit.partial;

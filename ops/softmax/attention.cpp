@@ -20,6 +20,8 @@ class GoldenHeads {
     const QueryParts parts = call.queries(row);
     for (std::int64_t h = first; h < first + count; ++h) {
       visible_.push_back(call.visible_to(row, h));
+      // The numbers that kernels are given are the fp32 ones.
+      maps_.push_back({static_cast<float>(call.scale), static_cast<float>(call.cap), call.temperature(row, h)});
       std::vector<double>& query = queries_.emplace_back(static_cast<std::size_t>(call.key_width));
       double* to = query.data();
       for (const QueryPart& part : parts) {
@@ -31,17 +33,16 @@ class GoldenHeads {
 
   /// Weights and, when someone judges, their bounds.
   void weigh(bool judged) {
-    // The scale that kernels are given is the fp32 one.
-    const double scale = static_cast<float>(call_.scale);
     const ScoreErrors errors = call_.score_errors.value_or(ScoreErrors::of_fp32(call_.key_width));
     for_each_row([&](std::int64_t j, const double* key, const double*) {
       for (std::size_t h = 0; h < weights_.size(); ++h)
-        if (j < visible_[h]) weights_[h].add_key(queries_[h].data(), key, call_.key_width, scale, errors);
+        if (j < visible_[h]) weights_[h].add_key(queries_[h].data(), key, call_.key_width, maps_[h], errors);
     });
-    for (HeadWeights& head : weights_) {
+    for (std::size_t h = 0; h < weights_.size(); ++h) {
+      HeadWeights& head = weights_[h];
       if (head.z.empty()) continue;
-      head.softmax(scale);
-      if (judged) head.bound(scale, errors, call_.type, call_.weights_normalised);
+      head.softmax(maps_[h]);
+      if (judged) head.bound(maps_[h], errors, call_.type, call_.weights_normalised);
     }
   }
 
@@ -116,6 +117,7 @@ class GoldenHeads {
   std::int64_t row_;
   std::vector<HeadWeights> weights_;
   std::vector<std::int64_t> visible_;
+  std::vector<ScoreMap> maps_;
   std::vector<std::vector<double>> queries_;
 };
 

@@ -31,15 +31,16 @@ using QueryParts = std::array<QueryPart, 2>;
 
 class Attention {
  public:
-  std::int64_t rows = 0, heads = 0;                               ///< heads: queries of a row, at most
-  std::int64_t key_width = 0, value_width = 0;                    ///< elements, multiples of 16
-  bool values_in_keys = false;                                    ///< a value is the beginning of its key
-  DType type = DType::bf16;                                       ///< of queries, keys and values
-  double scale = 1, out_scale = 1;                                ///< narrowed to fp32, as kernels take them
-  Tensor out;                                                     ///< rows of value_width, inner stride 1, equally far apart
-  Tensor lse;                                                     ///< f32, contiguous: log2 of the sum of exp(scale * z); may be undefined
-  std::int64_t out_step = 1, lse_step = 1;                        ///< rows of out, and numbers of lse, from one query of a row to the next
-  bool natural_lse = false;                                       ///< the natural logarithm in its place
+  std::int64_t rows = 0, heads = 0;             ///< heads: queries of a row, at most
+  std::int64_t key_width = 0, value_width = 0;  ///< elements, multiples of 16
+  bool values_in_keys = false;                  ///< a value is the beginning of its key
+  DType type = DType::bf16;                     ///< of queries, keys and values
+  double scale = 1, out_scale = 1;              ///< narrowed to fp32, as kernels take them
+  double cap = 0;                               ///< not 0: scores scale * z become cap * tanh(scale * z / cap); narrowed to fp32
+  Tensor out;                                   ///< rows of value_width, inner stride 1, equally far apart
+  Tensor lse;                                   ///< f32, contiguous: log2 of the sum of exp(scale * z); may be undefined
+  std::int64_t out_step = 1, lse_step = 1;      ///< rows of out, and numbers of lse, from one query of a row to the next
+  bool natural_lse = false;                     ///< the natural logarithm in its place
   double lse_of_none = -std::numeric_limits<double>::infinity();  ///< of a query that sees no key
 
   // What golden mode asks beside.
@@ -58,6 +59,8 @@ class Attention {
   /// Row of `out`, and number in `lse`, of the row's first query.
   virtual std::int64_t out_row(std::int64_t row) const { return row * heads; }
   virtual std::int64_t lse_row(std::int64_t row) const { return out_row(row); }
+  /// What the scores of a query of the row are multiplied with, after the cap.
+  virtual double temperature(std::int64_t, std::int64_t) const { return 1; }
   virtual QueryParts queries(std::int64_t row) const = 0;
   /// Addresses of `count` of these keys from number `first` on, and unless values_in_keys of their values.
   virtual void list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys, const std::byte** values) const = 0;

@@ -26,7 +26,23 @@ WeightRounding weight_rounding(DType type) {
 
 }  // namespace
 
-void HeadWeights::add_key(const double* query, const double* key, std::int64_t width, double scale, const ScoreErrors& errors) {
+double ScoreMap::operator()(double z) const {
+  const double score = scale * z;
+  return temperature == 1 && cap == 0 ? score : temperature * (cap == 0 ? score : cap * fixed::tanh(score / cap));
+}
+
+double ScoreMap::reach(double z, double error) const {
+  if (cap == 0) return slope() * error;
+  return std::fmax((*this)(z + error) - (*this)(z), (*this)(z) - (*this)(z - error));
+}
+
+/// The cap: 2 / (1 + exp(-2 x)) - 1 in fp32, whose exp (2^-21), sum, division (2^-22) and difference move the result by less than 2^-20 of
+/// the cap. The temperature: 8 units of 2^-24 for a logarithm, its division and the product.
+double ScoreMap::error(double score) const {
+  return (cap == 0 ? 0.0 : temperature * cap * 0x1.4p-20) + (temperature == 1 ? 0.0 : 8 * f32_eps * std::fabs(score));
+}
+
+void HeadWeights::add_key(const double* query, const double* key, std::int64_t width, const ScoreMap& map, const ScoreErrors& errors) {
   double sum = 0, magnitudes = 0;
   for (std::int64_t k = 0; k < width; ++k) {
     const double product = query[k] * key[k];
@@ -37,14 +53,14 @@ void HeadWeights::add_key(const double* query, const double* key, std::int64_t w
   magnitude.push_back(magnitudes);
   roundings.push_back(errors.of_key != nullptr ? errors.of_key(query, key, width) : 0.0);
   // Overflow of fp32, here with room for the scale.
-  if (!std::isnan(sum) && !(magnitudes * std::fmax(1.0, 2 * std::fabs(scale)) < errors.limit)) lse.open = true;
+  if (!std::isnan(sum) && !(magnitudes * std::fmax(1.0, 2 * map.slope()) < errors.limit)) lse.open = true;
 }
 
-void HeadWeights::softmax(double scale) {
+void HeadWeights::softmax(const ScoreMap& map) {
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-  for (const double score : z) largest = std::isnan(score) ? score : std::fmax(largest, scale * score);
+  for (const double score : z) largest = std::isnan(score) ? score : std::fmax(largest, map(score));
   for (const double score : z) {
-    p.push_back(fixed::exp(scale * score - largest));
+    p.push_back(fixed::exp(map(score) - largest));
     sum += p.back();
   }
   for (double& weight : p) weight /= sum;
@@ -57,17 +73,18 @@ void HeadWeights::softmax(double scale) {
 ///  - 2^-22 for the approximate exp2, and the same for each rescaling: one per 64 keys, and one for the merging of splits, whose
 ///    log-sum-exps are rounded to 2^-24 relative.
 /// A weight then lies between p * exp(-x) and p * exp(x), x = d[j] + max d; the weights of any kernel add up to 1.
-void HeadWeights::bound(double scale, const ScoreErrors& errors, DType type, bool normalised) {
+void HeadWeights::bound(const ScoreMap& map, const ScoreErrors& errors, DType type, bool normalised) {
   if (lse.open || std::isnan(lse.exact)) return;
   constexpr double u = f32_eps;
   const auto count = static_cast<double>(z.size());
   double largest = 0, worst = 0, top = 0;
-  for (const double score : z) largest = std::fmax(largest, std::fabs(scale * score));
+  for (const double score : z) largest = std::fmax(largest, std::fabs(map(score)));
   const double common = 4 * u * largest + 0x1p-22 * (2 + count / 64 + largest + fixed::log(count) + 2);
   std::vector<double> d;
   for (std::size_t j = 0; j < z.size(); ++j) {
-    d.push_back(std::fabs(scale) * errors.relative * magnitude[j] + std::fabs(scale) * (errors.absolute + roundings[j]) +
-                4 * u * std::fabs(scale * z[j]) + common);
+    const double score = map(z[j]);
+    const double sum_error = errors.relative * magnitude[j] + errors.absolute + roundings[j];
+    d.push_back(map.reach(z[j], sum_error) + 4 * u * std::fabs(score) + map.error(score) + common);
     worst = std::fmax(worst, d.back());
     top = std::fmax(top, p[j]);
   }

@@ -1,6 +1,7 @@
 // Scores and weights of attention in golden mode, and how far those of an honest kernel may be off.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +22,21 @@ struct ScoreErrors {
   static ScoreErrors of_fp32(std::int64_t width) { return {static_cast<double>(width) * 0x1p-24}; }
 };
 
+/// What sums q . k become before the softmax.
+struct ScoreMap {
+  double scale;
+  double cap = 0;          ///< not 0: scores scale * z become cap * tanh(scale * z / cap)
+  double temperature = 1;  ///< what they are multiplied with at last
+
+  double operator()(double z) const;
+  /// A bound of its slope.
+  double slope() const { return std::fabs(scale) * temperature; }
+  /// How far the score is off where z is off by `error`.
+  double reach(double z, double error) const;
+  /// What fp32 adds to its error: the cap's functions and the temperature's logarithm.
+  double error(double score) const;
+};
+
 /// One head of one row: its weights and what the contract leaves open of them.
 struct HeadWeights {
   std::vector<double> z, magnitude;  ///< scores, and the sums of |q * k| behind them
@@ -32,14 +48,14 @@ struct HeadWeights {
   Bounded lse;                       ///< base 2; open where scores may overflow fp32
 
   /// Score and magnitude of the next key.
-  void add_key(const double* query, const double* key, std::int64_t width, double scale, const ScoreErrors& errors);
-  /// p and lse of the keys so far: p[j] = exp(scale * z[j] - max) / sum.
-  void softmax(double scale);
+  void add_key(const double* query, const double* key, std::int64_t width, const ScoreMap& map, const ScoreErrors& errors);
+  /// p and lse of the keys so far: p[j] = exp(map(z[j]) - max) / sum.
+  void softmax(const ScoreMap& map);
 
   bool bounded() const { return !drift.empty(); }
   /// Fills `most`, `drift`, `lost` and the slack of lse, unless nothing is compared. `type`: what weights are rounded to for their
   /// products, relative to the largest, or where `normalised` after their division by the sum so far.
-  void bound(double scale, const ScoreErrors& errors, DType type, bool normalised);
+  void bound(const ScoreMap& map, const ScoreErrors& errors, DType type, bool normalised);
 };
 
 }  // namespace dodona::ops

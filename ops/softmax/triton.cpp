@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/fixed_math.h"
 #include "quant/hopper/fast_math.h"
 #include "quant/tensor_core/unit.h"
 
@@ -15,6 +16,31 @@ namespace hw = quant::hopper;
 
 float quad(const std::array<float, 4>& a) {
   return (a[0] + a[2]) + (a[1] + a[3]);
+}
+
+/// libdevice's logarithms: x = 2^power * (1 + m).
+struct Logarithm {
+  float m, power, normal;
+  bool special;  ///< 0, infinity, NaN
+  Logarithm(float x, std::uint32_t from) {
+    const bool small = x < 0x1p-126f;
+    normal = small ? x * 0x1p23f : x;
+    const auto bits = std::bit_cast<std::uint32_t>(normal);
+    const auto exponent = static_cast<std::int32_t>((bits - from) & 0xFF800000u);
+    m = std::bit_cast<float>(bits - static_cast<std::uint32_t>(exponent)) - 1.0f;
+    power = std::fma(static_cast<float>(exponent), 0x1p-23f, small ? -23.0f : 0.0f);
+    special = bits >= 0x7F800000u || normal == 0;
+  }
+  float of_special() const {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    return normal == 0 ? -infinity : std::fma(normal, infinity, infinity);
+  }
+};
+
+float polynomial(std::span<const std::uint32_t> coefficients, float m) {
+  float r = std::bit_cast<float>(coefficients.front());
+  for (const std::uint32_t c : coefficients.subspan(1)) r = std::fma(r, m, std::bit_cast<float>(c));
+  return r;
 }
 
 }  // namespace
@@ -30,22 +56,21 @@ float div(float a, float b) {
 }
 
 float log(float x) {
-  constexpr std::array<std::uint32_t, 8> coefficients{0x3E1039F6, 0xBDF8CDCC, 0x3E0F2955, 0xBE2AD8B9,
-                                                      0x3E4CED0B, 0xBE7FFF22, 0x3EAAAA78, 0xBF000000};
-  const bool small = x < 0x1p-126f;
-  const float normal = small ? x * 0x1p23f : x;
-  const auto bits = std::bit_cast<std::uint32_t>(normal);
-  const auto exponent = static_cast<std::int32_t>((bits - 0x3F2AAAABu) & 0xFF800000u);
-  const float m = std::bit_cast<float>(bits - static_cast<std::uint32_t>(exponent)) - 1.0f;
-  const float power = std::fma(static_cast<float>(exponent), 0x1p-23f, small ? -23.0f : 0.0f);
-  float r = std::bit_cast<float>(0xBE055027u);
-  for (const std::uint32_t c : coefficients) r = std::fma(r, m, std::bit_cast<float>(c));
-  r = m * r;
-  r = std::fma(r, m, m);
-  r = std::fma(power, hw::ln_2, r);
-  constexpr float infinity = std::numeric_limits<float>::infinity();
-  if (bits >= 0x7F800000u) return std::fma(normal, infinity, infinity);
-  return normal == 0 ? -infinity : r;
+  static constexpr std::array<std::uint32_t, 9> coefficients{0xBE055027, 0x3E1039F6, 0xBDF8CDCC, 0x3E0F2955, 0xBE2AD8B9,
+                                                             0x3E4CED0B, 0xBE7FFF22, 0x3EAAAA78, 0xBF000000};
+  const Logarithm l(x, 0x3F2AAAABu);
+  if (l.special) return l.of_special();
+  const float r = l.m * polynomial(coefficients, l.m);
+  return std::fma(l.power, hw::ln_2, std::fma(r, l.m, l.m));
+}
+
+float temperature(std::int64_t position, std::int64_t length) {
+  static constexpr std::array<std::uint32_t, 10> coefficients{0x3DC6B27F, 0xBE2C7F30, 0x3E2FCF2A, 0xBE374E43, 0x3E520BF4,
+                                                              0xBE763C8B, 0x3E93BF99, 0xBEB8AA49, 0x3EF6384A, 0xBF38AA3B};
+  const Logarithm l(static_cast<float>(position), 0x3F3504F3u);
+  const float r = l.m * (l.m * polynomial(coefficients, l.m)), log2_position = l.power + std::fma(l.m, hw::log2_e, r);
+  // The compiler's own division by a constant.
+  return log2_position * (1.0f / static_cast<float>(fixed::log2(static_cast<double>(length))));
 }
 
 float capped(float x, float cap) {
@@ -67,9 +92,11 @@ float row_sum(std::span<const float> p) {
 }
 
 float row_sum_of_warps(std::span<const float> p) {
-  std::array<float, 4> warps;
-  for (std::size_t w = 0; w < 4; ++w) warps[w] = row_sum(p.subspan(8 * w, 8));
-  return quad(warps);
+  std::array<float, 8> warps{};
+  for (std::size_t w = 0; w < p.size() / 8; ++w) warps[w] = row_sum(p.subspan(8 * w, 8));
+  for (std::size_t half = p.size() / 16; half > 0; half /= 2)
+    for (std::size_t w = 0; w < half; ++w) warps[w] = warps[w] + warps[w + half];
+  return warps[0];
 }
 
 void multiply(DType type, const Codes& a, const Codes& b, std::int64_t k, float* c, std::int64_t c_stride, Isa isa) {

@@ -25,9 +25,12 @@ float log(float x);
 /// cap * tanh(x * fl32(1 / cap)), through exp.
 float capped(float x, float cap);
 
+/// What upstream multiplies scores of queries at a position beyond `length` with: log2 position / log2 length.
+float temperature(std::int64_t position, std::int64_t length);
+
 /// Left to right over the pairs 8g + 2t, 8g + 2t + 1 for lanes t = 0 to 3, then (a0 + a2) + (a1 + a3): a row of an accumulator of one warp.
 float row_sum(std::span<const float> p);
-/// The same where warps hold eight columns each: of four warps (w0 + w2) + (w1 + w3).
+/// The same where warps hold eight columns each, 4 or 8 of them; warps are added by halves: (w0 + w2) + (w1 + w3).
 float row_sum_of_warps(std::span<const float> p);
 
 /// c[rows, columns] += a[rows, k] b[columns, k]^T on the tensor core; codes of bf16 or f16, row strides in elements.

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/fixed_math.h"
 #include "ops/tiles/mma.h"
 #include "oracle/alternatives/families.h"
 #include "quant/element.h"
@@ -26,7 +27,13 @@ struct Attention {
   bool rounded_sum;                ///< the weights are added up after their rounding
   std::vector<float> values = {};  ///< [visible, value_width]; empty: a value is the beginning of its key
   std::int64_t key_width = width, value_width = latent;
+  double cap = 0;  ///< not 0: scores become cap * tanh(score / cap)
+  float temperature = 1;
 
+  float score(float dot) const {
+    const auto natural = static_cast<float>(cap * fixed::tanh(static_cast<double>(dot * sigma) * (0.6931471805599453 / cap)));
+    return (cap == 0 ? dot * sigma : natural * 1.44269504f) * temperature;
+  }
   float value(std::int64_t key, std::int64_t column) const {
     return values.empty() ? keys[static_cast<std::size_t>(key * key_width + column)]
                           : values[static_cast<std::size_t>(key * value_width + column)];
@@ -72,13 +79,17 @@ void attend_tile(const Attention& at, std::int64_t first, std::int64_t count, st
   for (std::size_t h = 0; h < heads.size(); ++h) {
     Head& head = heads[h];
     const float before = head.top;
-    for (std::size_t j = 0; j < keys; ++j) head.top = std::max(head.top, scores[h * keys + j] * at.sigma);
+    for (std::size_t j = 0; j < keys; ++j) {
+      float& score = scores[h * keys + j];
+      score = at.score(score);
+      head.top = std::max(head.top, score);
+    }
     const float rescale = before == -infinity ? 0.0f : exp2(before - head.top);
     head.sum *= rescale, head.unrounded *= rescale;
     for (float& value : head.out) value *= rescale;
     std::vector<float> exact;
     for (std::size_t j = 0; j < keys; ++j) {
-      exact.push_back(exp2(scores[h * keys + j] * at.sigma - head.top));
+      exact.push_back(exp2(scores[h * keys + j] - head.top));
       weights.push_back(rounded(at.type, exact.back()));
     }
     head.unrounded += reversed_sum(exact);
@@ -297,6 +308,48 @@ bool context_attention_fwd(const Call& call) {
       for (std::int64_t j = 0; j < at.visible; ++j) add_key(at, k(starts[b] + j, h / group), v(starts[b] + j, h / group));
       store_head(at, attend(at).front(), (starts[b] + i) * heads + h, call.tensor("o"), nullptr);
     }
+  return true;
+}
+
+/// Token by token and head by head, over copies of the keys that masks and windows let it see.
+bool extend_attention_fwd(const Call& call) {
+  const Tensor &query = call.tensor("q_extend"), &fresh = call.tensor("v_extend"), &pool = call.tensor("k_buffer");
+  const auto starts = integers(call.tensor("qo_indptr")), firsts = integers(call.tensor("kv_indptr"));
+  const auto slots = integers(call.tensor("kv_indices"));
+  const Tensor *const mask = call.find("custom_mask"), *const leads = call.find("window_kv_offsets");
+  const HeadsOf q(query), k(call.tensor("k_extend")), v(fresh), old_k(pool),
+      old_v(call.flag("v_is_slice_of_k") ? pool.slice(2, 0, fresh.size(2)) : call.tensor("v_buffer"));
+  const std::int64_t heads = query.size(1), group = heads / pool.size(1), key_width = query.size(2),
+                     window = call.integer("sliding_window_size");
+  const std::int64_t block = call.integer("BLOCK_M") != 0 ? call.integer("BLOCK_M") : key_width <= 256 ? 128 : 32;
+  const double scale = call.number("sm_scale") != 0 ? call.number("sm_scale") : 1 / std::sqrt(static_cast<double>(key_width));
+  for (std::size_t b = 0; b + 1 < starts.size(); ++b) {
+    const std::int64_t queries = starts[b + 1] - starts[b], prefix = firsts[b + 1] - firsts[b];
+    const std::int64_t lead = mask != nullptr && leads != nullptr && window > 0 ? integers(*leads)[b] : 0;
+    for (std::int64_t row = 0; row < queries * heads; ++row) {
+      const std::int64_t i = row / heads, h = row % heads;
+      const auto sees = [&](std::int64_t j) {
+        const std::int64_t n = j - prefix;
+        if (window > 0 && prefix + i - j > window) return false;
+        if (mask == nullptr) return n < 0 || !call.flag("is_causal") || n <= i;
+        if (n < 0 && call.flag("skip_prefix_custom_mask")) return true;
+        if (n >= 0 && call.flag("is_causal") && n / block > i / block) return false;
+        const std::int64_t at = integers(call.tensor("mask_indptr"))[b] + i * (prefix + queries + lead) + lead + j;
+        return (mask->as<const std::uint8_t>()[at] & 1) != 0;
+      };
+      Attention at = one_query(call, query.dtype(), q(starts[b] + i, h), 0, scale, key_width, fresh.size(2));
+      at.cap = call.number("logit_cap");
+      if (const std::int64_t n = call.integer("xai_temperature_len"), p = prefix + i; n > 0 && p > n)
+        at.temperature = static_cast<float>(std::log2(static_cast<double>(p)) / std::log2(static_cast<double>(n)));
+      for (std::int64_t j = 0; j < prefix + queries; ++j) {
+        if (!sees(j)) continue;
+        const std::int64_t slot = j < prefix ? slots[static_cast<std::size_t>(firsts[b] + j)] : starts[b] + j - prefix;
+        add_key(at, j < prefix ? old_k(slot, h / group) : k(slot, h / group), j < prefix ? old_v(slot, h / group) : v(slot, h / group));
+        ++at.visible;
+      }
+      store_head(at, attend(at).front(), (starts[b] + i) * heads + h, call.tensor("o_extend"), nullptr);
+    }
+  }
   return true;
 }
 

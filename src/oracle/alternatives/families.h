@@ -68,6 +68,7 @@
   OP(trtllm_ragged_attention_deepseek)      \
   OP(context_attention_fwd)                 \
   OP(decode_attention_fwd)                  \
+  OP(extend_attention_fwd)                  \
   OP(flash_mla_with_kvcache)
 // clang-format on
 
