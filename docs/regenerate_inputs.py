@@ -340,6 +340,13 @@ def dispatched_rows(name, made, plan):
     return (source if name == "src_info" else ranges).ravel()
 
 
+def starts_of_rows(name, made, plan):
+    """fast_topk_v2 and its fused forms: columns at which each row still ends within score."""
+    columns = next(t["shape"] for t in plan["tensors"] if t["name"] == "score")[1]
+    lengths = made["lengths"].astype(np.int64)
+    return Draw(plan["seed"], name).below(np.arange(len(lengths)), np.maximum(columns - lengths, 0) + 1)
+
+
 # Inputs that are made of other inputs, by op.
 KIN = {
     "transfer_kv_per_layer_direct_pf_lf": whole_pages,
@@ -349,6 +356,9 @@ KIN = {
     "flash_mla_with_kvcache": flash_mla_schedule,
     "context_attention_fwd": prefill_requests,
     "extend_attention_fwd": extend_masks,
+    "fast_topk_v2": starts_of_rows,
+    "fast_topk_transform_fused": starts_of_rows,
+    "fast_topk_transform_ragged_fused": starts_of_rows,
     "dequantize_k_cache": k_cache_rows,
     "dequantize_k_cache_paged": k_cache_rows,
     "deepep_low_latency_combine": dispatched_rows,

@@ -46,6 +46,14 @@
   OP(transfer_kv_direct)                    \
   OP(transfer_kv_per_layer_direct_pf_lf)    \
   OP(transfer_kv_all_layer_direct_lf_pf)    \
+  OP(hadamard_transform)                    \
+  OP(hadamard_transform_12n)                \
+  OP(hadamard_transform_20n)                \
+  OP(hadamard_transform_28n)                \
+  OP(hadamard_transform_40n)                \
+  OP(fast_topk_v2)                          \
+  OP(fast_topk_transform_fused)             \
+  OP(fast_topk_transform_ragged_fused)      \
   OP(topk_softmax)                          \
   OP(topk_sigmoid)                          \
   OP(moe_fused_gate)                        \

@@ -24,10 +24,10 @@
 
 namespace dodona {
 
-enum class Category { normalization, activation, rope, attention, gemm, quantization, moe, sampling, speculative, kv_cache, utility };
+enum class Category { normalization, activation, rope, attention, gemm, quantization, moe, sampling, speculative, nsa, kv_cache, utility };
 std::string_view name(Category category);
 
-enum class Source { sgl_kernel, flashinfer, triton, torch, deep_gemm };
+enum class Source { sgl_kernel, flashinfer, triton, torch, deep_gemm, tilelang };
 std::string_view name(Source source);
 
 /// Where a kernel comes from. Several projects may offer it under one name with the same parameters; the one it was taken from is first.

@@ -4,12 +4,12 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "core/threads.h"
+#include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
-#include "ops/rows/fp8_codes.h"
+#include "ops/rows/fp8_bytes.h"
 #include "ops/rows/group_row.h"
 #include "ops/rows/k_cache_row.h"
 #include "quant/amax.h"
@@ -24,26 +24,6 @@ Group group_of(const QuantizeKCache& op, std::int64_t row, std::int64_t g) {
   Group x;
   quant::to_f32(bf16, row_begin(op.cache_k, row, 2) + 2 * g * k_cache_group, x.data(), k_cache_group);
   return x;
-}
-
-/// The scale before its rounding: either way to divide. `amax` passes NaN over.
-Bounded scale_of(const Group& x, float (*amax)(std::span<const float>)) {
-  const Bounded scale = fp8_scale(amax(x), true);
-  return scale.exact == 0 ? Bounded{0.0} : scale;
-}
-/// No code is known where the reciprocal of the scale is infinite or NaN, or the scale may be flushed.
-bool open_codes(float scale) {
-  return !std::isfinite(scale) || !(scale >= 0x1p-126f);
-}
-
-/// The value that is rounded to a code, in units of 2^-24: 2 for a reciprocal that is approximate, 1 for each of two roundings, and 1 for
-/// what multiplies the other way round.
-Bounded code_value(float x, float scale) {
-  const double value = static_cast<double>(x) / static_cast<double>(scale);
-  return {std::clamp(value, -448.0, 448.0), std::fabs(value) * 5 * f32_eps, std::isnan(x)};
-}
-std::uint8_t code_of(double value) {
-  return static_cast<std::uint8_t>(GoldenOutput::saturating_code(f8_e4m3, value));
 }
 
 /// Writes bytes and their records.
@@ -72,15 +52,11 @@ void golden_by(const QuantizeKCache& op, const Exec& exec, Reference* reference)
   const Bytes bytes(op, reference);
   parallel_for(exec.threads, row_count(op.cache_k), 1e4, [&](std::int64_t row) {
     for (std::int64_t g = 0; g < k_cache_groups; ++g) {
-      const Group x = group_of(op, row, g);
-      const auto scale = static_cast<float>(scale_of(x, amax).exact);
-      const auto stored = std::bit_cast<std::array<std::byte, 4>>(scale);
+      const Fp8Bytes group = fp8_bytes(group_of(op, row, g), 0.0f, amax);
+      const auto stored = std::bit_cast<std::array<std::byte, 4>>(group.scale);
       for (std::size_t i = 0; i < 4; ++i) bytes.put(row, k_cache_scales_at + 4 * g + static_cast<std::int64_t>(i), stored[i]);
-      for (std::size_t k = 0; k < group_size; ++k) {
-        const bool open = open_codes(scale) || std::isnan(x[k]);
-        bytes.put(row, g * k_cache_group + static_cast<std::int64_t>(k),
-                  static_cast<std::byte>(open ? 0 : code_of(code_value(x[k], scale).exact)), open);
-      }
+      for (std::size_t k = 0; k < group_size; ++k)
+        bytes.put(row, g * k_cache_group + static_cast<std::int64_t>(k), static_cast<std::byte>(group.codes[k]), group.open[k]);
     }
     const std::byte* const rope = row_begin(op.cache_k, row, 2) + 2 * k_cache_nope;
     for (std::int64_t i = 0; i < 2 * k_cache_rope; ++i) bytes.put(row, k_cache_rope_at + i, rope[i]);
@@ -93,24 +69,12 @@ void condition(const QuantizeKCache& actual, const Exec& exec, Reference& refere
   parallel_for(exec.threads, row_count(actual.cache_k), 1e4, [&](std::int64_t row) {
     const std::byte* const bytes = row_begin(actual.output, row, 1);
     const auto first = static_cast<std::size_t>(row * k_cache_row_bytes);
-    const auto accept = [&](std::int64_t at) { record.exact[first + static_cast<std::size_t>(at)] = static_cast<double>(bytes[at]); };
     for (std::int64_t g = 0; g < k_cache_groups; ++g) {
-      const Group x = group_of(actual, row, g);
-      const Bounded exact = scale_of(x, quant::amax);
-      auto scale = static_cast<float>(exact.exact);
-      const float stored = k_cache_scale(bytes, g);
-      if (stored >= static_cast<float>(exact.exact - exact.slack) && stored <= static_cast<float>(exact.exact + exact.slack)) {
-        scale = stored;
-        for (std::int64_t i = 0; i < 4; ++i) accept(k_cache_scales_at + 4 * g + i);
-      }
-      if (open_codes(scale)) continue;
-      for (std::size_t k = 0; k < group_size; ++k) {
-        const std::int64_t at = g * k_cache_group + static_cast<std::int64_t>(k);
-        const Bounded value = code_value(x[k], scale);
-        const std::uint8_t golden = code_of(value.exact), code = static_cast<std::uint8_t>(bytes[at]);
-        record.exact[first + static_cast<std::size_t>(at)] = golden;
-        if (code == code_of(value.exact - value.slack) || code == code_of(value.exact + value.slack)) accept(at);
-      }
+      const std::int64_t codes_at = g * k_cache_group, scale_at = k_cache_scales_at + 4 * g;
+      const Fp8Bytes group = conditioned_fp8_bytes(group_of(actual, row, g), 0.0f, k_cache_scale(bytes, g), {bytes + codes_at, group_size});
+      const auto scale = std::bit_cast<std::array<std::uint8_t, 4>>(group.scale);
+      for (std::size_t i = 0; i < 4; ++i) record.exact[first + static_cast<std::size_t>(scale_at) + i] = scale[i];
+      for (std::size_t k = 0; k < group_size; ++k) record.exact[first + static_cast<std::size_t>(codes_at) + k] = group.codes[k];
     }
   });
 }

@@ -42,7 +42,7 @@ def installed(monkeypatch):
 
 
 def test_every_op_is_found_under_its_package():
-    packages = {"sgl-kernel": "sgl_kernel", "flashinfer": "flashinfer", "torch": None, "triton": None, "deep_gemm": None}
+    packages = {"sgl-kernel": "sgl_kernel", "flashinfer": "flashinfer", "torch": None, "triton": None, "deep_gemm": None, "tilelang": None}
     for op in dodona.ops():
         for source in dodona.schema(op)["sources"]:
             package = packages[source]  # a source that is none of these is a package to come

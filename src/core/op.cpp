@@ -12,13 +12,13 @@
 namespace dodona {
 
 std::string_view name(Category category) {
-  constexpr std::array<std::string_view, 11> names{"normalization", "activation", "rope",        "attention", "gemm",   "quantization",
-                                                   "moe",           "sampling",   "speculative", "kv_cache",  "utility"};
+  constexpr std::array<std::string_view, 12> names{"normalization", "activation", "rope",        "attention", "gemm",     "quantization",
+                                                   "moe",           "sampling",   "speculative", "nsa",       "kv_cache", "utility"};
   return names[static_cast<std::size_t>(category)];
 }
 
 std::string_view name(Source source) {
-  constexpr std::array<std::string_view, 5> names{"sgl-kernel", "flashinfer", "triton", "torch", "deep_gemm"};
+  constexpr std::array<std::string_view, 6> names{"sgl-kernel", "flashinfer", "triton", "torch", "deep_gemm", "tilelang"};
   return names[static_cast<std::size_t>(source)];
 }
 

@@ -60,6 +60,8 @@ const char* const lines[] = {
     "matmul_persistent M=3 N=16 K=64 --with bias",
     "log_softmax T=3 N=40",
     "mean_dim M=3 N=40 K=5 --dtype input=f32",
+    "hadamard_transform T=3 D=64",
+    "fast_topk_v2 B=3 L=2500",
     "per_token_quant_int8 M=4 K=64 --attr cal_sum=true",
     "fp4_quantize M=9 K=128",
     "nvfp4_quantize M=32 K=64 --attr do_shuffle=true",

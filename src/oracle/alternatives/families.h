@@ -49,6 +49,11 @@
   OP(matmul_persistent)                     \
   OP(log_softmax)                           \
   OP(mean_dim)                              \
+  OP(hadamard_transform)                    \
+  OP(hadamard_transform_12n)                \
+  OP(hadamard_transform_20n)                \
+  OP(hadamard_transform_28n)                \
+  OP(hadamard_transform_40n)                \
   OP(dsv3_fused_a_gemm)                     \
   OP(dsv3_router_gemm)                      \
   OP(bmm_fp8)                               \

@@ -44,9 +44,15 @@ struct Adder {
   std::string_view op;
   double most;  ///< whatever the type; layernorm adds up squares too
 };
-constexpr std::array<Adder, 3> adders{{{"layernorm", 0x1p58},
-                                       {"mean_dim", std::numeric_limits<double>::infinity()},
-                                       {"per_token_quant_int8", std::numeric_limits<double>::infinity()}}};
+constexpr double unlimited = std::numeric_limits<double>::infinity();
+constexpr std::array<Adder, 8> adders{{{"layernorm", 0x1p58},
+                                       {"mean_dim", unlimited},
+                                       {"hadamard_transform", unlimited},
+                                       {"hadamard_transform_12n", unlimited},
+                                       {"hadamard_transform_20n", unlimited},
+                                       {"hadamard_transform_28n", unlimited},
+                                       {"hadamard_transform_40n", unlimited},
+                                       {"per_token_quant_int8", unlimited}}};
 
 }  // namespace
 

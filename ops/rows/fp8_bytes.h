@@ -1,0 +1,26 @@
+// A group of elements as caches in fp8 hold it: e4m3 codes of x * (1 / s) and the scale s = max(least, max |x|) / 448 in fp32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace dodona::ops {
+
+struct Fp8Bytes {
+  float scale = 0;
+  std::vector<std::uint8_t> codes;
+  std::vector<bool> open;  ///< codes that are not judged; 0 here
+};
+
+/// Golden mode's: the scale is divided, NaN passed over. `amax` is quant::amax, or a mistake in its place. No code is known where the
+/// reciprocal of the scale is infinite or NaN, or the scale may be flushed, nor that of NaN.
+Fp8Bytes fp8_bytes(std::span<const float> x, float least, float (*amax)(std::span<const float>));
+
+/// The same where a scale was stored that either way to divide gives: with that scale, and with the stored codes that may follow from it
+/// (5 units of 2^-24 of the value that is rounded: 2 for a reciprocal that is approximate, 1 for each of two roundings, 1 for what
+/// multiplies the other way round).
+Fp8Bytes conditioned_fp8_bytes(std::span<const float> x, float least, float stored_scale, std::span<const std::byte> stored_codes);
+
+}  // namespace dodona::ops

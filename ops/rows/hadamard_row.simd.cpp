@@ -1,0 +1,128 @@
+#include "ops/rows/hadamard_row.h"
+
+#include <type_traits>
+
+#include "ops/base/row_lanes.h"
+#include "simd/registers.h"
+
+namespace dodona::DODONA_TIER {
+namespace {
+
+constexpr std::int64_t block = ops::hadamard_block;
+
+DODONA_INLINE f32x16_pair butterfly(f32x16_pair x) {
+  return {x.first + x.second, x.first - x.second};
+}
+
+/// Elements of even index and those of odd index of the 32 from element i on; zeros from `width` on.
+template <class Lanes>
+DODONA_INLINE f32x16_pair evens_and_odds(const void* row, std::int64_t i, std::int64_t width) {
+  if constexpr (std::is_same_v<Lanes, Bf16Lanes>) {
+    if (i + 32 <= width) {
+      const Two x = Lanes::load_two(at<Lanes>(row, i));
+      return {x.a, x.b};
+    }
+  }
+  const f32x16 a = Lanes::load_partial(at<Lanes>(row, i), width - i);
+  return deinterleave(a, width > i + 16 ? Lanes::load_partial(at<Lanes>(row, i + 16), width - i - 16) : f32x16::zero());
+}
+
+/// Strides 1 to 64 of the block. A vector holds the elements of three bits of the index that its number has; each round changes one of
+/// these for the lowest bit of the lanes, whose butterflies are then sums of whole vectors. After seven rounds the lanes are in order
+/// again.
+template <class Lanes>
+DODONA_INLINE void transform_block(const void* row, std::int64_t i, std::int64_t width, f32x16 (&v)[8]) {
+  DODONA_UNROLL(4)
+  for (int a = 0; a < 8; a += 2) {
+    const f32x16_pair sums = butterfly(evens_and_odds<Lanes>(row, i + 16 * a, width));
+    v[a] = sums.first;
+    v[a + 1] = sums.second;
+  }
+  const auto round = [&v](int distance) __attribute__((always_inline)) {
+    DODONA_UNROLL(8)
+    for (int a = 0; a < 8; ++a) {
+      if ((a & distance) != 0) continue;
+      const f32x16_pair sums = butterfly(deinterleave(v[a], v[a + distance]));
+      v[a] = sums.first;
+      v[a + distance] = sums.second;
+    }
+  };
+  round(2);
+  round(4);
+  round(1);
+  round(2);
+  round(4);
+  round(1);
+}
+/// Where the vector with elements from 16 j on is after that.
+constexpr int vector_of[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+
+template <class Lanes>
+DODONA_INLINE void write(f32x16 a, f32x16 b, void* row, std::int64_t i, const ops::HadamardRow& to) {
+  const f32x16 scale = f32x16::splat(to.scale);
+  a = a * scale;
+  b = b * scale;
+  if (to.writing != ops::Writing::cached) {
+    Two x{a, b};
+    if constexpr (std::is_same_v<Lanes, Bf16Lanes>) {
+      const f32x16_pair parts = deinterleave(a, b);
+      x = {parts.first, parts.second};
+    }
+    return Lanes::stream_two(x, at<Lanes>(row, i));
+  }
+  Lanes::store_partial(a, at<Lanes>(row, i), to.width - i);
+  if (to.width > i + 16) Lanes::store_partial(b, at<Lanes>(row, i + 16), to.width - i - 16);
+}
+
+template <class Lanes>
+void one_block(const ops::HadamardRow& row) {
+  f32x16 v[8];
+  transform_block<Lanes>(row.x, 0, row.width, v);
+  DODONA_UNROLL(4)
+  for (int j = 0; j < 8; j += 2)
+    if (16 * j < row.width) write<Lanes>(v[vector_of[j]], v[vector_of[j + 1]], row.out, 16 * j, row);
+}
+
+template <class Lanes>
+void many_blocks(const ops::HadamardRow& row) {
+  for (std::int64_t i = 0; i < row.n; i += block) {
+    f32x16 v[8];
+    if (i < row.width) {
+      transform_block<Lanes>(row.x, i, row.width, v);
+      DODONA_UNROLL(8)
+      for (int j = 0; j < 8; ++j) v[vector_of[j]].store(row.sums + i + 16 * j);
+    } else {
+      for (int j = 0; j < 8; ++j) f32x16::zero().store(row.sums + i + 16 * j);
+    }
+  }
+  for (std::int64_t stride = block; stride < row.n; stride *= 2)
+    for (std::int64_t base = 0; base < row.n; base += 2 * stride)
+      for (std::int64_t i = base; i < base + stride; i += 16) {
+        const f32x16_pair sums = butterfly({f32x16::load(row.sums + i), f32x16::load(row.sums + i + stride)});
+        sums.first.store(row.sums + i);
+        sums.second.store(row.sums + i + stride);
+      }
+  for (std::int64_t i = 0; i < row.width; i += 32)
+    write<Lanes>(f32x16::load(row.sums + i), f32x16::load(row.sums + i + 16), row.out, i, row);
+}
+
+}  // namespace
+}  // namespace dodona::DODONA_TIER
+
+namespace dodona::ops {
+
+template <class Tier>
+void HadamardRowKernel::run(const HadamardRow& row) {
+  using namespace DODONA_TIER;
+  with_lanes(row.type, [&](auto lanes) {
+    if (row.n == block) {
+      one_block<decltype(lanes)>(row);
+    } else {
+      many_blocks<decltype(lanes)>(row);
+    }
+  });
+  if (row.writing == Writing::streamed_last) stream_end();
+}
+template void HadamardRowKernel::run<tier::DODONA_TIER>(const HadamardRow&);
+
+}  // namespace dodona::ops
