@@ -8,6 +8,7 @@ The case file (`dodona gen LINE -o CASE.safetensors`, compact or not) says how e
 import argparse
 import hashlib
 import json
+import re
 import struct
 import sys
 
@@ -347,8 +348,71 @@ def starts_of_rows(name, made, plan):
     return Draw(plan["seed"], name).below(np.arange(len(lengths)), np.maximum(columns - lengths, 0) + 1)
 
 
+def tree_links(name, made, plan):
+    """Random draft trees: children of each node in rising order."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    requests, nodes = shapes["retrive_index"]
+    child, sibling = np.full(requests * nodes, -1), np.full(requests * nodes, -1)
+    draw = Draw(plan["seed"], "retrive_next_token")
+    for i in reversed(range(requests * nodes)):
+        if i % nodes:
+            parent = i - i % nodes + int(draw.below(np.array([i]), i % nodes)[0])
+            sibling[i], child[parent] = child[parent], i % nodes
+    return {"retrive_index": np.arange(requests * nodes), "retrive_next_token": child, "retrive_next_sibling": sibling}[name]
+
+
+def verified_tree(name, made, plan):
+    """verify_tree_greedy and tree_speculative_sampling_target_only."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    if name.startswith("retrive"):
+        return tree_links(name, made, plan)
+    count = int(np.prod(shapes[name]))
+    bound = shapes["target_probs"][2] if "target_probs" in shapes else 4
+    return Draw(plan["seed"], name).below(np.arange(count), bound)
+
+
+def candidate_tree(name, made, plan):
+    """build_tree_kernel_efficient: a beam, what is selected of it, and lengths."""
+    shapes, attrs = {t["name"]: t["shape"] for t in plan["tensors"]}, plan["attrs"]
+    (requests, width), topk, nodes = shapes["parent_list"], attrs["topk"], attrs["draft_token_num"]
+    draw = Draw(plan["seed"], name)
+    if name == "parent_list":
+        slot = np.arange(width)
+        step, rank = (slot - 1) // topk, (slot - 1) % topk
+        choice = draw.below(np.arange(requests * width), topk).reshape(requests, width)
+        return np.where(slot <= topk, slot - 1, topk + topk * topk * (step - 1) + topk * rank + choice).ravel()
+    if name == "verified_seq_len":
+        if attrs["tree_mask_mode"] != 0:
+            return draw.below(np.arange(requests), 1000)
+        total = int(re.search(r" n=(\d+)", plan["line"])[1]) // nodes - requests * nodes
+        return np.diff(np.concatenate([[0], np.sort(draw.below(np.arange(requests - 1), total + 1)), [total]]))
+    selected = []
+    for b, parents in enumerate(made["parent_list"].astype(np.int64)):
+        slots = {int(c): s for s, c in reversed(list(enumerate(parents))) if s}
+        free, chosen = list(range(topk)), []
+        for i in range(nodes - 1):
+            chosen.append(free.pop(int(draw.below(np.array([b * (nodes - 1) + i]), len(free))[0])))
+            if chosen[-1] in slots:
+                free = sorted(free + [slots[chosen[-1]] * topk + c for c in range(topk)])
+        selected += sorted(chosen)
+    return np.array(selected)
+
+
+def packed_segments(name, made, plan):
+    """segment_packbits: where each segment and its bytes begin."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    (count,), (n,) = shapes["input_indptr"], shapes["x"]
+    if name == "input_indptr":
+        return np.sort(np.concatenate([[0], Draw(plan["seed"], name).below(np.arange(count - 2), n + 1), [n]]))[-count:]
+    return np.concatenate([[0], np.cumsum(-(-np.diff(made["input_indptr"].astype(np.int64)) // 8))])
+
+
 # Inputs that are made of other inputs, by op.
 KIN = {
+    "verify_tree_greedy": verified_tree,
+    "tree_speculative_sampling_target_only": verified_tree,
+    "build_tree_kernel_efficient": candidate_tree,
+    "segment_packbits": packed_segments,
     "transfer_kv_per_layer_direct_pf_lf": whole_pages,
     "transfer_kv_all_layer_direct_lf_pf": whole_pages,
     "create_chunked_prefix_cache_kv_indices": prefix_chunks,
@@ -426,7 +490,7 @@ def main():
     if "inputs" not in metadata:
         sys.exit(f"{options.case} was not generated: it names no way to make its inputs")
     plan, digests = json.loads(metadata["inputs"]), json.loads(metadata["digests"])
-    plan["attrs"] = json.loads(metadata["attrs"])
+    plan["attrs"], plan["line"] = json.loads(metadata["attrs"]), metadata["line"]
     print(metadata["line"])
     made, wrong = {}, 0
     for t in sorted(plan["tensors"], key=lambda t: t.get("kin", False)):

@@ -61,6 +61,12 @@
   OP(grouped_topk)                          \
   OP(biased_grouped_topk)                   \
   OP(fused_topk_torch_native)               \
+  OP(fast_topk)                             \
+  OP(build_tree_kernel_efficient)           \
+  OP(verify_tree_greedy)                    \
+  OP(tree_speculative_sampling_target_only) \
+  OP(reconstruct_indices_from_tree_mask)    \
+  OP(segment_packbits)                      \
   OP(cutlass_fp4_group_mm)                  \
   OP(fp8_blockwise_scaled_grouped_mm)       \
   OP(es_fp8_blockwise_scaled_grouped_mm)    \

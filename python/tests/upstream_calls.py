@@ -6,7 +6,7 @@ import dodona
 from dodona import compat
 from dodona._arrays import numpy_dtype
 
-LAUNCH = {"workspace": None, "workspace_buffer": None, "device": "cpu", "cublas_handle": 0, "enable_pdl": False}
+LAUNCH = {"workspace": None, "workspace_buffer": None, "device": "cpu", "cublas_handle": 0, "enable_pdl": False, "cuda_stream": 0}
 
 
 class UpstreamCall:

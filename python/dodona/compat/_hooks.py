@@ -188,6 +188,32 @@ def lists_of_pools(source: str, target: str) -> Callable[[Run, Call], Any]:
     return around
 
 
+def tree_as_callers_have_it(call: Call) -> None:
+    """Rows of more than eight bits are words; of one step there are no parents."""
+    mask = call["tree_mask"]
+    if call["tree_mask_mode"] == 2 and dtype_name(bare(mask).dtype) != "u8":
+        call["tree_mask"] = bytes_as(bare(mask), "u8")
+    if call["depth"] == 1:  # no parents are read, and upstream has none
+        parents = bare(call["selected_index"])
+        call["parent_list"] = parents.new_zeros((len(parents), 1)) if is_torch(parents) else np.zeros((len(parents), 1), np.int64)
+
+
+def indptr_of_the_batch(call: Call) -> None:
+    """There may be more offsets than are read."""
+    for name in ("input_indptr", "output_indptr"):
+        call[name] = call[name][: call["batch_size"] + 1]
+
+
+def largest_along(run: Run, call: Call) -> Any:
+    """Any dimension, as torch has it."""
+    values, dim = call["values"], call["dim"]
+    rank = bare(values).ndim
+    if dim in (-1, rank - 1):
+        return run(call)
+    call["values"], call["dim"] = like(values, bare(values).swapaxes(dim, -1)), -1
+    return tuple(like(found, bare(found).swapaxes(dim, -1)) for found in run(call))
+
+
 def same_memory(run: Run, call: Call) -> Any:
     """A tensor of any type and rank over the same memory; what is no tensor comes back as it is."""
     value = call["tensor"]

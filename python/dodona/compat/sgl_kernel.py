@@ -33,6 +33,8 @@ FUNCTIONS = {
     "cutlass_fp4_group_mm": Op(
         takes=("params",), makes=("ab_strides", "c_strides", "problem_sizes", "expert_offsets", "blockscale_offsets"), before=hooks.params
     ),
+    "build_tree_kernel_efficient": Op(before=hooks.tree_as_callers_have_it),
+    "fast_topk": Op(around=hooks.largest_along),
     "flash_mla_with_kvcache": Op(only={"descale_q": (None,), "descale_k": (None,), "indices": (None,)}),
     "gelu_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_and_mul")),
     "gelu_tanh_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_tanh_and_mul")),
@@ -44,6 +46,7 @@ FUNCTIONS = {
     "scaled_fp4_experts_quant": Op(around=hooks.room_for_experts),
     "scaled_fp4_grouped_quant": Op(around=hooks.views_of_groups),
     "scaled_fp4_quant": Op(before=hooks.rows),
+    "segment_packbits": Op(before=hooks.indptr_of_the_batch),
     "sgl_per_token_group_quant_fp8": Op("sgl_per_token_group_quant_8bit"),
     "sgl_per_token_group_quant_int8": Op("sgl_per_token_group_quant_8bit"),
     "shuffle_rows": Op(takes=("output_tensor_shape",), before=hooks.stated_shape),
@@ -65,6 +68,7 @@ OPERATORS = {
         before=hooks.separate_outputs,
     ),
     "bmm_fp8": Op(names={"D": "out"}),
+    "build_tree_kernel_efficient": Op(before=hooks.tree_as_callers_have_it),
     "cutlass_fp4_group_mm": Op(names={"a": "a_fp4", "b": "b_fp4", "sf_offsets": "blockscale_offsets", "output": "out"}),
     "cutlass_w4a8_moe_mm": Op(names={"expert_offsets": "experts_offsets"}),
     "cutlass_mla_get_workspace_size": Op(names={"_0": "max_seq_len", "_1": "num_batches", "_2": "sm_count", "_3": "num_kv_splits"}),
@@ -88,6 +92,7 @@ OPERATORS = {
         around=hooks.words_of_experts_scales,
     ),
     "scaled_fp4_quant": Op(names={"input_scale": "input_global_scale"}, before=hooks.words_of_scales),
+    "segment_packbits": Op(before=hooks.indptr_of_the_batch),
     "sgl_per_token_group_quant_8bit_v2": Op("sgl_per_token_group_quant_8bit", makes=("enable_v2",), before=hooks.version_2),
     "shuffle_rows": Op(names={"input": "input_tensor", "output": "output_tensor"}),
     "store_kv_cache": Op("set_kv_buffer_kernel", names={"out_loc": "loc"}),
@@ -105,7 +110,7 @@ PACKAGE = Package(
     torch_lines=OPERATORS,
     own={"sgl_kernel.elementwise.FusedSetKVBufferArg": FusedSetKVBufferArg, "sgl_kernel.utils.is_arch_support_pdl": is_arch_support_pdl},
     # How a kernel is launched, and what it works in.
-    ignored=frozenset({"enable_pdl", "device", "workspace", "workspace_buffer", "cublas_handle"}),
+    ignored=frozenset({"enable_pdl", "device", "workspace", "workspace_buffer", "cublas_handle", "cuda_stream"}),
 )
 
 __getattr__, __dir__ = in_place_of(PACKAGE, globals())
