@@ -407,6 +407,17 @@ def packed_segments(name, made, plan):
     return np.concatenate([[0], np.cumsum(-(-np.diff(made["input_indptr"].astype(np.int64)) // 8))])
 
 
+def group_blocks(name, made, plan):
+    """m_grouped_fp8_gemm_nt_contiguous: a group for each 128 rows, and padding at their end."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    (rows,), groups, draw, indices = shapes["m_indices"], shapes["b"][0], Draw(plan["seed"], "m_indices"), []
+    for block in range(-(-rows // 128)):
+        size = min(128, rows - 128 * block)
+        padding = int(draw.again(np.array([block]), size)[0])
+        indices += [int(draw.below(np.array([block]), groups)[0])] * (size - padding) + [-1] * padding
+    return np.array(indices, np.int64)
+
+
 # Inputs that are made of other inputs, by op.
 KIN = {
     "verify_tree_greedy": verified_tree,
@@ -428,6 +439,7 @@ KIN = {
     "deepep_low_latency_combine": dispatched_rows,
     "fp8_blockwise_scaled_grouped_mm": grouped_product("expert_offsets", 0, 2),
     "es_fp8_blockwise_scaled_grouped_mm": grouped_product("expert_offsets", 0, 2),
+    "m_grouped_fp8_gemm_nt_contiguous": group_blocks,
     "cutlass_w4a8_moe_mm": grouped_product("experts_offsets", 1, 1),
     "fused_moe_kernel": sorted_pairs,
     "cutlass_fp4_group_mm": grouped_fp4_product,

@@ -86,6 +86,8 @@
   OP(moe_sum)                               \
   OP(deepep_low_latency_combine)            \
   OP(cutlass_w4a8_moe_mm)                   \
+  OP(m_grouped_fp8_gemm_nt_contiguous)      \
+  OP(m_grouped_fp8_gemm_nt_masked)          \
   OP(fused_moe_kernel)                      \
   OP(bmm_fp8)                               \
   OP(int8_scaled_mm)                        \

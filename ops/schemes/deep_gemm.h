@@ -1,10 +1,14 @@
-// What DeepGEMM's fp8 products share: scales of 128 along K, in fp32 or as exponents packed in words, and the sums of either.
+// What DeepGEMM's fp8 products share: scales of 128 along K, in fp32 or as exponents packed in words, the sums of either, and one dense
+// product or several of groups in golden, fast and the GPUs' modes.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "core/define.h"
+#include "ops/base/golden_output.h"
 #include "ops/sums/operand.h"
 #include "ops/tiles/panel.h"
 
@@ -29,6 +33,32 @@ DeepGemmScales in_f32(const DeepGemmScales& scales);
 PanelScales panel_scales(const DeepGemmScales& f32);
 /// As exponents, which a B200's kernels take; nothing where some scale is no power of two.
 std::optional<DeepGemmScales> as_exponents(const DeepGemmScales& scales);
+
+/// One product, or the rows of one group: d = a b^T, plus c. a [M, K] and b [N, K] of e4m3 with their scales as the call has them, d [M,
+/// N].
+struct DeepGemmProduct {
+  Tensor a, sfa, b, sfb, d;
+  std::int64_t gran_n = 128;  ///< rows of b that share a scale
+  std::int64_t first = 0;     ///< element of the op's output with which d begins
+  Tensor c = {};
+};
+
+/// How wrong kernels read the scales of a's rows.
+enum class DeepGemmScaling { right, of_first_block };
+
+/// `out` has been made open, and elements outside of every product are the caller's.
+void deep_gemm_golden(std::span<const DeepGemmProduct> products, const GoldenOutput& out, bool judged, DeepGemmScaling scaling,
+                      const Exec& exec);
+void deep_gemm_fast(std::span<const DeepGemmProduct> products, const Exec& exec);
+/// Writes to the op's output `d`, as the GPU of the Exec's mode does: an H100, or a B200, where it has such scales.
+void deep_gemm_on_gpu(std::span<const DeepGemmProduct> products, const Tensor& d, const Exec& exec);
+/// Why a B200 has no kernel for these scales; nothing where it has.
+std::optional<Refusal> deep_gemm_on_b200(std::span<const DeepGemmProduct> products);
+double deep_gemm_flops(std::span<const DeepGemmProduct> products);
+/// Throws unless gran_n is 1 or 128, 1 with exponents, and scales of dtype `scales` are what scale_ue8m0 says.
+void require_deep_gemm_scales(std::int64_t gran_n, bool scale_ue8m0, DType scales);
+/// Matrix `g` of a stack.
+Tensor matrix_of(const Tensor& stack, std::int64_t g);
 
 /// The contract's words on sums and scales.
 extern const std::string_view deep_gemm_contract;

@@ -61,6 +61,8 @@
   OP(fp8_scaled_mm)                         \
   OP(fp8_blockwise_scaled_mm)               \
   OP(fp8_gemm_nt)                           \
+  OP(m_grouped_fp8_gemm_nt_contiguous)      \
+  OP(m_grouped_fp8_gemm_nt_masked)          \
   OP(qserve_w4a8_per_chn_gemm)              \
   OP(qserve_w4a8_per_group_gemm)            \
   OP(cutlass_scaled_fp4_mm)                 \

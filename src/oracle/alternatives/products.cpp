@@ -422,13 +422,47 @@ bool fp8_blockwise_scaled_mm(const Call& call) {
   return true;
 }
 
+namespace {
+
+/// d = a b^T of one group, its first output the element `first` of d.
+void multiply_deep_gemm(const Call& call, const Matrices& p, const Tensor& sfa, const Tensor& sfb, const std::vector<float>& addend,
+                        std::int64_t first) {
+  const auto scales = [&](const Tensor& t) { return call.flag("scale_ue8m0") ? powers_in_words(t, (p.k + 127) / 128) : floats(t); };
+  multiply_blockwise(p, {scales(sfa), scales(sfb), call.integer("gran_n")}, addend, call.way, first);
+}
+
+}  // namespace
+
 bool fp8_gemm_nt(const Call& call) {
   const Matrices p = matrices(call.tensor("a"), call.tensor("b").transpose(0, 1), call.tensor("d"));
-  const auto scales = [&](const char* name) {
-    return call.flag("scale_ue8m0") ? powers_in_words(call.tensor(name), (p.k + 127) / 128) : floats(call.tensor(name));
-  };
   const std::vector<float> addend = call.find("c") != nullptr ? floats(call.tensor("c")) : std::vector<float>{};
-  multiply_blockwise(p, {scales("sfa"), scales("sfb"), call.integer("gran_n")}, addend, call.way);
+  multiply_deep_gemm(call, p, call.tensor("sfa"), call.tensor("sfb"), addend, 0);
+  return true;
+}
+
+bool m_grouped_fp8_gemm_nt_contiguous(const Call& call) {
+  const std::vector<std::int64_t> indices = integers(call.tensor("m_indices"));
+  const std::int64_t n = call.tensor("b").size(1);
+  for (std::int64_t row = 0; row < call.tensor("a").size(0); ++row) {
+    const std::int64_t g = indices[static_cast<std::size_t>(row)];
+    if (g < 0) continue;
+    const auto mine = [&](const char* name) { return call.tensor(name).slice(0, row, row + 1); };
+    multiply_deep_gemm(call, matrices(mine("a"), one_of(call.tensor("b"), g).transpose(0, 1), call.tensor("d")), mine("sfa"),
+                       one_of(call.tensor("sfb"), g), {}, row * n);
+  }
+  return true;
+}
+
+bool m_grouped_fp8_gemm_nt_masked(const Call& call) {
+  const std::vector<std::int64_t> counts = integers(call.tensor("masked_m"));
+  const std::int64_t m = call.tensor("a").size(1), n = call.tensor("b").size(1);
+  for (std::int64_t g = 0; g < call.tensor("a").size(0); ++g) {
+    const std::int64_t rows = counts[static_cast<std::size_t>(g)];
+    if (rows == 0) continue;
+    const auto mine = [&](const char* name) { return one_of(call.tensor(name), g).slice(0, 0, rows); };
+    multiply_deep_gemm(call, matrices(mine("a"), one_of(call.tensor("b"), g).transpose(0, 1), call.tensor("d")), mine("sfa"),
+                       one_of(call.tensor("sfb"), g), {}, g * m * n);
+  }
   return true;
 }
 
