@@ -418,6 +418,24 @@ def group_blocks(name, made, plan):
     return np.array(indices, np.int64)
 
 
+def scattered_tokens(name, made, plan):
+    """ep_scatter: experts of slots as far as there are blocks of 128 rows for them, and the blocks of each."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    (tokens, topk), (experts,) = shapes["recv_topk"], shapes["num_recv_tokens_per_expert"]
+    left = int(re.search(r"\bM=(\d+)", plan["line"])[1]) // 128
+    rows, ids = np.zeros(experts, np.int64), (Draw(plan["seed"], "recv_topk").below(np.arange(tokens * topk), experts + 1) - 1).tolist()
+    for slot, expert in enumerate(ids):
+        if expert in ids[slot - slot % topk : slot]:
+            ids[slot] = expert = -1
+        if expert >= 0 and rows[expert] % 128 == 0:
+            left -= 1
+            if left < 0:
+                ids[slot] = expert = -1
+        if expert >= 0:
+            rows[expert] += 1
+    return np.array(ids, np.int64) if name == "recv_topk" else -(-rows // 128) * 128
+
+
 # Inputs that are made of other inputs, by op.
 KIN = {
     "verify_tree_greedy": verified_tree,
@@ -440,6 +458,7 @@ KIN = {
     "fp8_blockwise_scaled_grouped_mm": grouped_product("expert_offsets", 0, 2),
     "es_fp8_blockwise_scaled_grouped_mm": grouped_product("expert_offsets", 0, 2),
     "m_grouped_fp8_gemm_nt_contiguous": group_blocks,
+    "ep_scatter": scattered_tokens,
     "cutlass_w4a8_moe_mm": grouped_product("experts_offsets", 1, 1),
     "fused_moe_kernel": sorted_pairs,
     "cutlass_fp4_group_mm": grouped_fp4_product,

@@ -84,6 +84,14 @@
   OP(apply_shuffle_mul_sum)                 \
   OP(moe_sum_reduce)                        \
   OP(moe_sum)                               \
+  OP(ep_gather)                             \
+  OP(post_reorder_triton_kernel)            \
+  OP(deepep_post_reorder_triton_kernel)     \
+  OP(post_reorder_for_cutlass_moe)          \
+  OP(ep_scatter)                            \
+  OP(moe_ep_deepgemm_preprocess)            \
+  OP(silu_and_mul_masked_post_quant_fwd)    \
+  OP(deepep_low_latency_dispatch)           \
   OP(deepep_low_latency_combine)            \
   OP(cutlass_w4a8_moe_mm)                   \
   OP(m_grouped_fp8_gemm_nt_contiguous)      \

@@ -1,15 +1,10 @@
 #include "ops/moe/deepep_low_latency_combine.h"
 
-#include <limits>
 #include <string>
 #include <vector>
 
-#include "core/threads.h"
 #include "dodona/error.h"
-#include "ops/base/golden_output.h"
-#include "ops/base/rows.h"
-#include "ops/rows/sum_rows.h"
-#include "ops/rows/term_sums.h"
+#include "ops/rows/weighted_rows.h"
 
 namespace dodona::ops {
 namespace {
@@ -54,72 +49,24 @@ std::vector<std::int32_t> rows_of(const Combine& op) {
   return rows;
 }
 
-/// A token's rows that there are, and their weights.
-struct Terms {
-  std::vector<std::int32_t> rows;
-  std::vector<float> weights;
-};
-Terms terms_of(const Combine& op, const std::vector<std::int32_t>& rows, std::int64_t token) {
-  Terms terms;
-  const std::int64_t topk = op.topk_idx.size(2);
-  for (std::int64_t i = token * topk; i < (token + 1) * topk; ++i)
-    if (rows[static_cast<std::size_t>(i)] >= 0) {
-      terms.rows.push_back(rows[static_cast<std::size_t>(i)]);
-      terms.weights.push_back(op.topk_weights.as<const float>()[i]);
-    }
-  return terms;
+WeightedRows sums_of(const Combine& op) {
+  const std::int64_t width = op.x.size(2);
+  WeightedRows sums{.rows = op.x.reshape({op.x.size(0) * op.x.size(1), width}),
+                    .output = op.combined_x.reshape({op.ranks() * op.tokens(), width})};
+  const std::vector<std::int32_t> rows = rows_of(op);
+  for (std::size_t i = 0; i < rows.size(); ++i) sums.add(rows[i], op.topk_weights.as<const float>()[i]);
+  return sums;
 }
 
-/// The rule itself, and mistakes of such kernels.
-enum class Rule { right, weights_left_out };
-
-/// Roundings: a product and a sum for each term, unless they are fused.
-template <Rule rule>
+template <WeightedRowsMistake mistake>
 void golden(const Combine& op, const Exec& exec, Reference* reference) {
   const GoldenOutput out(op.combined_x, reference, "combined_x");
   out.make_open();
-  const std::vector<std::int32_t> rows = rows_of(op);
-  const std::int64_t width = op.x.size(2);
-  parallel_for(exec.threads, op.ranks() * op.tokens(), static_cast<double>(width * op.topk_idx.size(2)), [&](std::int64_t t) {
-    const Terms terms = terms_of(op, rows, t);
-    std::vector<double> x(static_cast<std::size_t>(width)), sum(x.size(), 0.0), magnitude(x.size(), 0.0), lost(x.size(), 0.0);
-    for (std::size_t j = 0; j < terms.rows.size(); ++j) {
-      quant::to_f64(bf16, op.x.as<const std::byte>() + terms.rows[j] * width * 2, x.data(), width);
-      const double weight = rule == Rule::right ? terms.weights[j] : 1.0;
-      for (std::size_t d = 0; d < x.size(); ++d) {
-        const double term = weight * x[d];
-        sum[d] += term;
-        magnitude[d] += std::fabs(term);
-        // A factor that is denormal may be flushed with all of its product.
-        if (is_denormal(weight) || is_denormal(x[d])) lost[d] += std::fabs(term);
-      }
-    }
-    const double roundings = 2.0 * static_cast<double>(terms.rows.size());
-    for (std::size_t d = 0; d < x.size(); ++d) {
-      const double flushed = magnitude[d] > 0 && magnitude[d] < 0x1p-90 ? roundings * flush_floor : 0.0;
-      const bool open = (std::isfinite(magnitude[d]) && magnitude[d] * (1.0 + roundings * f32_eps) > std::numeric_limits<float>::max()) ||
-                        (!std::isfinite(sum[d]) && lost[d] != 0);
-      out.put(t * width + static_cast<std::int64_t>(d), {sum[d], magnitude[d] * roundings * f32_eps + flushed + lost[d], open});
-    }
-  });
+  golden_weighted_rows(sums_of(op), out, exec, mistake);
 }
 
 void fast(const Combine& op, const Exec& exec) {
-  const std::vector<std::int32_t> rows = rows_of(op);
-  const std::int64_t width = op.x.size(2);
-  parallel_for(exec.threads, op.ranks() * op.tokens(), static_cast<double>(width * op.topk_idx.size(2)), [&](std::int64_t t) {
-    const Terms terms = terms_of(op, rows, t);
-    dispatch<SumRowsKernel>(exec.isa, SumRows{.input = op.x.data(),
-                                              .row_bytes = width * 2,
-                                              .permutation = terms.rows.data(),
-                                              .factors = terms.weights.data(),
-                                              .scale = 1.0f,
-                                              .output = op.combined_x.as<std::byte>() + t * width * 2,
-                                              .count = static_cast<std::int64_t>(terms.rows.size()),
-                                              .n = width,
-                                              .type = bf16,
-                                              .writing = Writing::cached});
-  });
+  add_weighted_rows(sums_of(op), exec);
 }
 
 /// Rows by rank and token, as many as there is room for; what has none is not sent.
@@ -152,11 +99,11 @@ std::unique_ptr<Op> op_deepep_low_latency_combine() {
 Rows widened to fp32, times their weights, summed from zero over the slots of a token in order (products may be fused); one rounding to bf16.
 Slots of no expert add nothing. Budget: two roundings a slot of the sum of magnitudes; below 2^-90 two flushed denormals a slot; all of a
 term whose row or weight is denormal. Sums of magnitudes beyond fp32 leave the result open.)",
-      .golden = ops::golden<ops::Rule::right>,
+      .golden = ops::golden<ops::WeightedRowsMistake::none>,
       .fast = ops::fast,
       .make_inputs = ops::make_inputs,
       .check = ops::check,
-      .mistakes = {{"weights-left-out", "rows are summed as they are", ops::golden<ops::Rule::weights_left_out>}},
+      .mistakes = {{"weights-left-out", "rows are summed as they are", ops::golden<ops::WeightedRowsMistake::weights_left_out>}},
       .cases = {"E=8 S=16 H=256 R=2 T=5 topk=3", "E=4 S=12 H=65 R=3 T=4 topk=2", "E=6 S=6 H=128 R=1 T=6 topk=4"},
       .bench_cases = {"E=64 S=128 H=7168 R=4 T=32 topk=8"},
   });

@@ -196,11 +196,13 @@ void put_open_codes(const GoldenOutput& codes, std::int64_t first, Group group) 
   for (std::size_t k = 0; k < group.size(); ++k) codes.leave_open(first + static_cast<std::int64_t>(k));
 }
 
-/// Slack of a scale before its rounding: either way to divide.
-Bounded plain_scale(const GroupQuant& op, float amax) {
-  const double wide = amax, largest = largest_code(op), inverse = 1.0f / largest_code(op);
+/// Slack of a scale before its rounding: either way to divide, and what is open of the magnitude.
+Bounded plain_scale(const GroupQuant& op, const Magnitude& magnitude) {
+  const double wide = magnitude.exact, largest = largest_code(op), inverse = 1.0f / largest_code(op);
   const double s = op.true_division && !op.version_2 ? wide / largest : wide * inverse;
-  return std::isfinite(s) ? rounded_f32({s}) : Bounded{s};
+  if (op.fused && magnitude.open) return {s, 0.0, true};
+  const double reach = std::max(static_cast<double>(magnitude.most) - wide, wide - static_cast<double>(magnitude.least));
+  return std::isfinite(s) ? rounded_f32({s}).widened(op.fused ? reach / largest : 0.0) : Bounded{s};
 }
 
 /// Codes of a group whose scale is no power of two: version 2 makes them of the magnitude, version 1 of the scale.
@@ -292,12 +294,12 @@ void condition_scales(const GroupQuant& actual, std::int64_t m, std::span<const 
   const auto size = static_cast<std::size_t>(actual.group_size);
   for (std::int64_t g = 0; g < actual.groups(); ++g) {
     const Group group = row.subspan(static_cast<std::size_t>(g) * size, size);
-    const float amax = magnitude_of(actual, group, quant::amax).exact;
+    const Magnitude amax = magnitude_of(actual, group, quant::amax);
     const Bounded scale = plain_scale(actual, amax);
     const auto stored = static_cast<float>(quant::get(actual.output_s, m * actual.groups() + g));
     if (stored == static_cast<float>(scale.exact) || !std::isfinite(scale.exact)) continue;
     if (stored < static_cast<float>(scale.exact - scale.slack) || stored > static_cast<float>(scale.exact + scale.slack)) continue;
-    put_plain_codes(actual, codes, m * actual.width() + g * actual.group_size, group, amax, stored);
+    put_plain_codes(actual, codes, m * actual.width() + g * actual.group_size, group, amax.exact, stored);
   }
 }
 
@@ -329,13 +331,21 @@ void golden_group_quant(const GroupQuant& op, GroupMaximum maximum, const Exec& 
   }
   const GoldenOutput scales(op.output_s, reference, "output_s");
   const auto size = static_cast<std::size_t>(op.group_size);
+  scales.make_open();
   each_row([&](std::int64_t m, const std::vector<Bounded>& row) {
     for (std::int64_t g = 0; g < op.groups(); ++g) {
       const Group group = std::span(row).subspan(static_cast<std::size_t>(g) * size, size);
-      const float amax = magnitude_of(op, group, maximum).exact;
+      const std::int64_t first = m * op.width() + g * op.group_size;
+      const Magnitude amax = magnitude_of(op, group, maximum);
       const Bounded scale = plain_scale(op, amax);
+      if (!op.has_row(m)) {
+        scales.leave_open(m * op.groups() + g);
+        put_open_codes(codes, first, group);
+        continue;
+      }
       scales.put(m * op.groups() + g, scale);
-      put_plain_codes(op, codes, m * op.width() + g * op.group_size, group, amax, static_cast<float>(scale.exact));
+      scale.open ? put_open_codes(codes, first, group)
+                 : put_plain_codes(op, codes, first, group, amax.exact, static_cast<float>(scale.exact));
     }
   });
 }

@@ -357,4 +357,69 @@ bool deepep_low_latency_combine(const Call& call) {
   return true;
 }
 
+namespace {
+
+/// Rows of every slot (-1 for none) times their weights, a token's added up in another order.
+bool add_rows(const Call& call, const Tensor& rows, const std::vector<std::int64_t>& row_of, const char* weights_name, const Tensor& out,
+              float scale) {
+  if (call.way == Way::tensor_core) return false;
+  const std::vector<float> x = floats(rows), weights = floats(call.tensor(weights_name));
+  const auto width = static_cast<std::size_t>(out.size(1)), tokens = static_cast<std::size_t>(out.size(0));
+  const std::size_t topk = row_of.size() / std::max<std::size_t>(tokens, 1);
+  for (std::size_t t = 0; t < tokens; ++t)
+    for (std::size_t d = 0; d < width; ++d) {
+      std::vector<float> terms;
+      for (std::size_t k = t * topk; k < (t + 1) * topk; ++k)
+        if (row_of[k] >= 0) terms.push_back(weights[k] * x[static_cast<std::size_t>(row_of[k]) * width + d]);
+      const float sum = call.way == Way::strided ? strided_sum(terms, 4) : reversed_sum(terms);
+      store(out, static_cast<std::int64_t>(t * width + d), sum * scale);
+    }
+  return true;
+}
+
+}  // namespace
+
+bool ep_gather(const Call& call) {
+  std::vector<std::int64_t> rows = integers(call.tensor("input_index"));
+  const std::vector<std::int64_t> ids = integers(call.tensor("recv_topk_ids"));
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (ids[i] < 0) rows[i] = -1;
+  return add_rows(call, call.tensor("input_tensor"), rows, "recv_topk_weight", call.tensor("output_tensor"), 1.0f);
+}
+
+bool post_reorder_for_cutlass_moe(const Call& call) {
+  std::vector<std::int64_t> rows = integers(call.tensor("src2dst"));
+  const std::vector<std::int64_t> ids = integers(call.tensor("topk_ids"));
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (ids[i] == call.integer("num_local_experts")) rows[i] = -1;
+  return add_rows(call, call.tensor("down_output"), rows, "topk_weights", call.tensor("output"),
+                  static_cast<float>(call.number("routed_scaling_factor")));
+}
+
+/// strided: an expert's last slot takes its first row.
+bool ep_scatter(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &x = call.tensor("recv_x"), &scales = call.tensor("recv_x_scale"), &out = call.tensor("output_tensor");
+  const std::vector<std::int64_t> ids = integers(call.tensor("recv_topk")), rooms = integers(call.tensor("num_recv_tokens_per_expert"));
+  const auto copy_row = [](const Tensor& from, std::int64_t row, const Tensor& to, std::int64_t at) {
+    for (std::int64_t i = 0; i < from.size(1); ++i) quant::set_bits(to, at * to.size(1) + i, quant::get_bits(from, row * from.size(1) + i));
+  };
+  const auto topk = call.tensor("recv_topk").size(1);
+  std::int64_t next = 0;
+  for (std::size_t e = 0; e < rooms.size(); ++e) {
+    std::int64_t row = next;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::size_t slot = call.way == Way::strided ? ids.size() - 1 - i : i;
+      if (ids[slot] != static_cast<std::int64_t>(e)) continue;
+      copy_row(x, static_cast<std::int64_t>(slot) / topk, out, row);
+      copy_row(scales, static_cast<std::int64_t>(slot) / topk, call.tensor("output_tensor_scale"), row);
+      quant::set(call.tensor("output_index"), static_cast<std::int64_t>(slot), static_cast<double>(row++));
+    }
+    for (std::int64_t i = next; i < next + rooms[e]; ++i) quant::set(call.tensor("m_indices"), i, static_cast<double>(e));
+    quant::set(call.tensor("expert_start_loc"), static_cast<std::int64_t>(e), static_cast<double>(row));
+    next += rooms[e];
+  }
+  return true;
+}
+
 }  // namespace dodona::oracle::alternatives

@@ -383,4 +383,135 @@ bool quantize_k_cache(const Call& call) {
   return true;
 }
 
+namespace {
+
+/// A row of one expert: a copy, or codes of groups of 128 with their scales.
+struct DispatchedRow {
+  const Call& call;
+  const Tensor& x;
+  std::size_t token, row;
+
+  void write(std::span<const float> values) const {
+    const Tensor& out = call.tensor("packed_recv_x");
+    const std::size_t first = row * values.size();
+    if (!call.flag("use_fp8")) {
+      for (std::size_t i = 0; i < values.size(); ++i)
+        quant::set_bits(out, static_cast<std::int64_t>(first + i),
+                        quant::get_bits(x, static_cast<std::int64_t>(token * values.size() + i)));
+      return;
+    }
+    const Tensor& scales = call.tensor("packed_recv_x_scales");
+    const auto stored = static_cast<std::size_t>(scales.size(2));
+    for (std::size_t g = 0; g < values.size() / 128; ++g) {
+      const auto group = values.subspan(g * 128, 128);
+      const float amax = std::fmax(largest_of(group), 1e-4f), s = amax * (1.0f / 448.0f);
+      GroupCodes by{1.0f, 1.0f};
+      const int e = std::ilogb(s) + (std::ldexp(1.0f, std::ilogb(s)) != s ? 1 : 0);
+      if (call.flag("round_scale")) {
+        by.divisor = std::ldexp(1.0f, e);
+      } else {
+        by.factor = call.way == Way::strided ? 448.0f * (1.0f / amax) : 448.0f / amax;
+      }
+      if (call.flag("use_ue8m0")) {
+        store_byte(scales, static_cast<std::int64_t>(row * 4 * stored + g), e);
+      } else {
+        store(scales, static_cast<std::int64_t>(row * stored + g), call.flag("round_scale") ? by.divisor : s);
+      }
+      store_group(out, static_cast<std::int64_t>(first + g * 128), group, by);
+    }
+  }
+};
+
+}  // namespace
+
+/// strided: the last rank and the last token first.
+bool deepep_low_latency_dispatch(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor& x = call.tensor("x");
+  const std::vector<float> values = floats(x);
+  const std::vector<std::int64_t> ids = integers(call.tensor("topk_idx"));
+  const auto ranks = static_cast<std::size_t>(x.size(0)), tokens = static_cast<std::size_t>(x.size(1)),
+             width = static_cast<std::size_t>(x.size(2));
+  const std::size_t topk = ids.size() / std::max<std::size_t>(ranks * tokens, 1),
+                    experts = static_cast<std::size_t>(call.integer("num_experts"));
+  const auto room = static_cast<std::size_t>(call.tensor("packed_recv_src_info").size(1));
+  if (call.flag("use_ue8m0"))
+    for (std::int64_t w = 0; w < call.tensor("packed_recv_x_scales").elements(); ++w)
+      quant::set_bits(call.tensor("packed_recv_x_scales"), w, 0);
+  const auto nth = [&](std::size_t i, std::size_t n) { return call.way == Way::strided ? n - 1 - i : i; };
+  for (std::size_t e = 0; e < experts; ++e) {
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < ranks; ++i) {
+      const std::size_t r = nth(i, ranks), begin = next;
+      for (std::size_t j = 0; j < tokens; ++j) {
+        const std::size_t t = r * tokens + nth(j, tokens);
+        // A row for each slot: an expert that is named twice receives two.
+        for (std::size_t k = t * topk; k < (t + 1) * topk; ++k) {
+          if (ids[k] != static_cast<std::int64_t>(e)) continue;
+          const std::size_t row = e * room + next++;
+          DispatchedRow{call, x, t, row}.write(std::span(values).subspan(t * width, width));
+          quant::set(call.tensor("packed_recv_src_info"), static_cast<std::int64_t>(row), static_cast<double>(t - r * tokens));
+        }
+      }
+      quant::set_bits(call.tensor("packed_recv_layout_range"), static_cast<std::int64_t>(e * ranks + r),
+                      static_cast<std::uint64_t>(begin) << 32 | (next - begin));
+    }
+    quant::set(call.tensor("packed_recv_count"), static_cast<std::int64_t>(e), static_cast<double>(next));
+  }
+  return true;
+}
+
+namespace {
+
+/// Codes and scale of groups of version 1: reversed divides, strided multiplies with reciprocals.
+struct GroupsV1 {
+  float eps;
+  Way way;
+
+  void put(std::span<const float> values, std::size_t size, const Tensor& codes, const Tensor& scales, std::int64_t row) const {
+    const auto groups = static_cast<std::int64_t>(values.size() / size);
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const auto group = values.subspan(static_cast<std::size_t>(g) * size, size);
+      const float amax = std::fmax(largest_of(group), eps), s = fp8_scale(amax, way);
+      store(scales, row * groups + g, s);
+      const GroupCodes by = way == Way::strided ? GroupCodes{1.0f, 1.0f / s} : GroupCodes{s, 1.0f};
+      store_group(codes, row * static_cast<std::int64_t>(values.size()) + g * static_cast<std::int64_t>(size), group, by);
+    }
+  }
+};
+
+}  // namespace
+
+bool moe_ep_deepgemm_preprocess(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &codes = call.tensor("gateup_input"), &x = call.tensor("hidden_states"), &ids = call.tensor("topk_ids");
+  const std::vector<float> values = floats(x);
+  const std::vector<std::int64_t> experts = integers(ids);
+  const auto width = static_cast<std::size_t>(x.size(1)), topk = static_cast<std::size_t>(ids.size(1));
+  std::vector<std::int64_t> next(static_cast<std::size_t>(codes.size(0)), 0);
+  for (std::size_t slot = 0; slot < experts.size(); ++slot) {
+    if (experts[slot] < 0) continue;
+    const std::int64_t row = experts[slot] * codes.size(1) + next[static_cast<std::size_t>(experts[slot])]++;
+    quant::set(call.tensor("src2dst"), static_cast<std::int64_t>(slot), static_cast<double>(row));
+    GroupsV1{1e-10f, call.way}.put(std::span(values).subspan(slot / topk * width, width), 128, codes, call.tensor("gateup_input_scale"),
+                                   row);
+  }
+  for (std::size_t e = 0; e < next.size(); ++e)
+    quant::set(call.tensor("masked_m"), static_cast<std::int64_t>(e), static_cast<double>(next[e]));
+  return true;
+}
+
+bool silu_and_mul_masked_post_quant_fwd(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor& codes = call.tensor("output");
+  const std::vector<float> x = products_of_halves(call.tensor("input"), call.way);
+  const std::vector<std::int64_t> counts = integers(call.tensor("masked_m"));
+  const auto width = static_cast<std::size_t>(codes.size(2)), size = static_cast<std::size_t>(call.integer("quant_group_size"));
+  const GroupsV1 groups{rounded(DType::bf16, 1e-10f), call.way};
+  for (std::int64_t row = 0; row < codes.size(0) * codes.size(1); ++row)
+    if (row % codes.size(1) < counts[static_cast<std::size_t>(row / codes.size(1))])
+      groups.put(std::span(x).subspan(static_cast<std::size_t>(row) * width, width), size, codes, call.tensor("output_scale"), row);
+  return true;
+}
+
 }  // namespace dodona::oracle::alternatives

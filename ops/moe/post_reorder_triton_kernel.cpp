@@ -1,0 +1,69 @@
+#include "ops/moe/post_reorder_triton_kernel.h"
+
+#include "ops/rows/weighted_rows.h"
+
+namespace dodona::ops {
+namespace {
+
+using Call = PostReorderTritonKernel;
+
+WeightedRows sums_of(const Call& op) {
+  WeightedRows sums{.rows = op.down_output, .output = op.output, .rounded_between = true};
+  for (std::int64_t i = 0; i < op.src2dst.elements(); ++i)
+    sums.add(static_cast<std::int64_t>(quant::get(op.topk_ids, i) < 0 ? -1 : quant::get(op.src2dst, i)), quant::get(op.topk_weights, i));
+  return sums;
+}
+
+void check(const Call& op) {
+  sums_of(op).require_rows("src2dst");
+}
+
+template <WeightedRowsMistake mistake>
+void golden(const Call& op, const Exec& exec, Reference* reference) {
+  const GoldenOutput out(op.output, reference, "output");
+  out.make_open();
+  golden_weighted_rows(sums_of(op), out, exec, mistake);
+}
+
+void add(const Call& op, const Exec& exec) {
+  add_weighted_rows(sums_of(op), exec);
+}
+
+std::optional<Refusal> unsupported(const Call& op, Mode mode) {
+  for (std::int64_t i = 0; i < op.topk_ids.elements(); ++i)
+    if (mode == Mode::hopper && quant::get(op.topk_ids, i) == 0)
+      return Refusal{"topk_ids", "names expert 0, whose rows an H100's kernel leaves out"};
+  return {};
+}
+
+/// Whether the token of this element chose expert 0.
+bool explains_expert_0(const Call& actual, std::string_view output, std::int64_t linear) {
+  const std::int64_t topk = actual.topk_ids.size(1), first = linear / actual.down_output.size(1) * topk;
+  for (std::int64_t i = first; i < first + topk; ++i)
+    if (output == "output" && quant::get(actual.topk_ids, i) == 0) return true;
+  return false;
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_post_reorder_triton_kernel() {
+  using enum ops::WeightedRowsMistake;
+  return define<ops::PostReorderTritonKernel>({
+      .contract = R"(
+The weight is rounded to the type of the rows; from zero, slot by slot in order, sum = round(sum + row * weight), rounded once to that type.
+No bit is open.)",
+      .golden = ops::golden<none>,
+      .fast = ops::add,
+      .hopper = ops::add,
+      .unsupported = ops::unsupported,
+      .check = ops::check,
+      .defects = {{"expert-0-left-out", "output", "rows of expert 0 are not added: the kernel asks for ids above 0, not from 0 on",
+                   ops::explains_expert_0}},
+      .mistakes = {{"weights-left-out", "rows are added as they are", ops::golden<weights_left_out>}},
+      .cases = {"R=24 D=256 T=3 topk=8", "R=30 D=100 T=5 topk=6 --dtype down_output=f16", "R=16 D=37 T=4 topk=4 --dist wide-exponent"},
+      .bench_cases = {"R=512 D=7168 T=64 topk=8"},
+  });
+}
+}  // namespace dodona

@@ -1,0 +1,84 @@
+// Rules of deepep_low_latency_dispatch, and that deepep_low_latency_combine undoes it.
+#include <gtest/gtest.h>
+
+#include "dodona/error.h"
+#include "helpers.h"
+#include "ops/moe/deepep_low_latency_combine.h"
+#include "ops/moe/deepep_low_latency_dispatch.h"
+
+namespace dodona {
+namespace {
+
+using namespace helpers;
+
+constexpr Mode modes[] = {Mode::golden, Mode::fast};
+
+ops::DeepepLowLatencyDispatch dispatch_of(const Values& ids, const Dims& shape, std::int64_t experts) {
+  ops::DeepepLowLatencyDispatch op;
+  op.x = normal(DType::bf16, {shape[0], shape[1], 128}, "x");
+  op.topk_idx = tensor_of(DType::i64, shape, ids);
+  op.num_experts = experts;
+  op.num_max_dispatch_tokens_per_rank = 3;
+  op.use_fp8 = false;
+  return op;
+}
+
+TEST(DeepepLowLatencyDispatch, ExpertsReceiveARowOfEachTokenThatChoseThemByRankAndToken) {
+  const auto op = dispatch_of({0, 1, 1, -1, 1, 0, -1, -1}, {2, 2, 2}, 2);
+  for (const Mode mode : modes) {
+    const auto run = ops::run(op, in_mode(mode));
+    EXPECT_EQ(values_of(run.packed_recv_count), (Values{2, 3}));
+    EXPECT_EQ(values_of(run.packed_recv_src_info), (Values{0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}));
+    constexpr double from_1 = 0x1p32, from_2 = 0x1p33;
+    EXPECT_EQ(values_of(run.packed_recv_layout_range), (Values{1, from_1 + 1, 2, from_2 + 1}));
+    for (std::int64_t h = 0; h < 128; ++h) EXPECT_EQ(quant::get_bits(run.packed_recv_x, 7 * 128 + h), quant::get_bits(op.x, 128 + h));
+  }
+}
+
+TEST(DeepepLowLatencyDispatch, CombinedRowsOfExpertsThatDoNothingAreTheTokensTimesTheirWeights) {
+  const auto op = dispatch_of({0, 1, 3, 2, 2, 3, 1, 0, -1, -1, 3, 1}, {2, 3, 2}, 4);
+  const auto sent = ops::run(op, in_mode(Mode::fast));
+  ops::DeepepLowLatencyCombine back;
+  back.x = sent.packed_recv_x;
+  back.topk_idx = op.topk_idx;
+  back.topk_weights = filled(DType::f32, {2, 3, 2}, 0.5);
+  back.src_info = sent.packed_recv_src_info;
+  back.layout_range = sent.packed_recv_layout_range;
+  for (const Mode mode : modes) {
+    const auto run = ops::run(back, in_mode(mode));
+    for (std::int64_t i = 0; i < run.combined_x.elements(); ++i)
+      EXPECT_EQ(quant::get(run.combined_x, i), i / 128 == 4 ? 0.0 : quant::get(op.x, i));
+  }
+}
+
+TEST(DeepepLowLatencyDispatch, PowersAreStoredAsFloatsOrAsExponents) {
+  auto op = dispatch_of({0, -1}, {1, 1, 2}, 1);
+  op.x = filled(DType::bf16, {1, 1, 128}, 449.0);  // 448 in bf16 is the next number below; 450 above
+  op.use_fp8 = op.round_scale = true;
+  for (const Mode mode : modes) {
+    op.use_ue8m0 = false;
+    EXPECT_EQ(quant::get(ops::run(op, in_mode(mode)).packed_recv_x_scales, 0), quant::get(op.x, 0) > 448 ? 2.0 : 1.0);
+    op.use_ue8m0 = true;
+    EXPECT_EQ(quant::get(ops::run(op, in_mode(mode)).packed_recv_x_scales, 0), quant::get(op.x, 0) > 448 ? 128 : 127);
+  }
+}
+
+TEST(DeepepLowLatencyDispatch, WhatDoesNotFitIsRefusedByName) {
+  const auto refused = [](ops::DeepepLowLatencyDispatch op, const char* text) {
+    try {
+      ops::run(op, in_mode(Mode::fast));
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+  };
+  refused(dispatch_of({0, 4}, {1, 1, 2}, 4), "topk_idx holds 4");
+  refused(dispatch_of({0, 1, 0, 1}, {2, 1, 2}, 3), "num_experts");
+  refused(dispatch_of({0, 1, 2, 3}, {1, 4, 1}, 4), "num_max_dispatch_tokens_per_rank");
+  auto op = dispatch_of({0, 1}, {1, 1, 2}, 2);
+  op.use_ue8m0 = true;
+  refused(op, "use_ue8m0");
+}
+
+}  // namespace
+}  // namespace dodona
