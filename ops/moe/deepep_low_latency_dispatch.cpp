@@ -210,8 +210,8 @@ void check(const Dispatch& op) {
           "holds " + number(ids[i]) + " at element " + number(i) + ", expected -1 or one of " + number(op.num_experts) + " experts");
     if (ids[i] >= 0 && ++rows[static_cast<std::size_t>(ids[i])] > op.room())
       throw Error(ErrorCode::bad_value, "", "topk_idx",
-                  "names expert " + number(ids[i]) + " more than " + number(op.room()) + " times, expected at most " +
-                      number(op.num_max_dispatch_tokens_per_rank) + " for each rank");
+                  "names expert " + number(ids[i]) + " once more, expected at most the " + number(op.room()) +
+                      " rows that packed_recv_x has for it");
   }
 }
 

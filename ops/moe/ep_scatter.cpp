@@ -153,7 +153,7 @@ void check(const EpScatter& op) {
   }
   if (total > op.output_tensor.size(0))
     throw Error(ErrorCode::bad_shape, "", "output_tensor",
-                "has " + std::to_string(op.output_tensor.size(0)) + " rows, expected " + std::to_string(total) +
+                "has " + std::to_string(op.output_tensor.size(0)) + " rows, expected at least " + std::to_string(total) +
                     ", which num_recv_tokens_per_expert adds up to");
 }
 
