@@ -67,7 +67,7 @@ std::int64_t end_of_tiles(const Call& op, std::int64_t group) {
 
 bool explains_overrun(const Call& actual, std::string_view output, std::int64_t linear) {
   const std::int64_t row = linear / actual.b.size(1);
-  if (output != "d") return false;
+  if (output != "d" || actual.scale_ue8m0) return false;
   for (std::int64_t g = 0; (g + 1) * actual.a.size(1) <= row; ++g)
     if (row < end_of_tiles(actual, g)) return true;
   return false;
@@ -111,7 +111,7 @@ unspecified (outside of golden mode zero).)",
             ops::explains_overrun}},
       .mistakes = {{"scales-of-first-block", "the first scale of each row of a is used for all of K", ops::golden<of_first_block, 0>},
                    {"next-group", "rows are multiplied with the weight of the group behind theirs", ops::golden<right, 1>}},
-      .cases = {"G=2 M=5 N=40 K=256", "G=3 M=9 N=24 K=144", "G=2 M=64 N=24 K=272", "G=2 M=4 N=136 K=384 --dist wide-exponent",
+      .cases = {"G=2 M=64 N=40 K=256", "G=1 M=9 N=24 K=144 --seed 1", "G=2 M=64 N=24 K=272", "G=2 M=64 N=136 K=384 --dist wide-exponent",
                 "G=2 M=4 N=40 K=640" + words},
       .bench_cases = {"G=4 M=64 N=4096 K=7168"},
   });
