@@ -32,14 +32,6 @@ struct DeepepLowLatencyDispatch {
         .judged(Judge::code)
         .padded()
         .doc("rows of each expert, unspecified behind its count. Here by rank and token: upstream leaves the order to atomics");
-    op.out("packed_recv_x_scales", packed_recv_x_scales, {f32, i32},
-           "num_experts R*num_max_dispatch_tokens_per_rank ceil(H/(128*(1+3*use_ue8m0)))")
-        .layout(Layout::contiguous)
-        .when("use_fp8")
-        .padded()
-        .codes(f8_e8m0)
-        .scales("packed_recv_x", 1, 128)
-        .doc("what a code's value is multiplied with, f32; with use_ue8m0 i32 words, the exponents of four groups in each");
     op.out("packed_recv_count", packed_recv_count, {i32}, "num_experts")
         .layout(Layout::contiguous)
         .judged(Judge::exact)
@@ -53,6 +45,14 @@ struct DeepepLowLatencyDispatch {
         .judged(Judge::top_k)
         .layout(Layout::contiguous)
         .doc("rows of each expert from each rank: their number in the low 32 bits, where they begin above");
+    op.out("packed_recv_x_scales", packed_recv_x_scales, {f32, i32},
+           "num_experts R*num_max_dispatch_tokens_per_rank ceil(H/(128*(1+3*use_ue8m0)))")
+        .layout(Layout::contiguous)
+        .when("use_fp8")
+        .padded()
+        .codes(f8_e8m0)
+        .scales("packed_recv_x", 1, 128)
+        .doc("what a code's value is multiplied with, f32; with use_ue8m0 i32 words, the exponents of four groups in each");
     op.symbol("H", {.multiple_of = 128});
     op.symbol("R", {.minimum = 1});
   }
