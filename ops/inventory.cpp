@@ -122,6 +122,13 @@
   OP(sgl_per_token_group_quant_int8)        \
   OP(nvfp4_block_scale_interleave)          \
   OP(awq_dequantize)                        \
+  OP(softmax)                               \
+  OP(top_k_renorm_prob)                     \
+  OP(top_p_renorm_prob)                     \
+  OP(top_k_mask_logits)                     \
+  OP(min_p_sampling_from_probs)             \
+  OP(top_p_sampling_from_probs)             \
+  OP(top_k_top_p_sampling_from_probs)       \
   OP(weak_ref_tensor)
 // clang-format on
 

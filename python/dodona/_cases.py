@@ -107,15 +107,21 @@ class Case:
         fields = {p["name"]: p["field"] for p in plan.schema["parameters"]}
         values = {fields.get(name, name): value for name, value in bound.arguments.items()}
         keep: list = []
+        both = {slot.name for slot in plan.slots} & {attr.name for attr in plan.attrs}
+
+        def is_attr(name: str) -> bool:
+            """Of a name that a tensor and an attribute share, what is no array is the attribute."""
+            return isinstance(values[name], bool) or (name in both and isinstance(values[name], (int, float, np.generic)))
+
         tensors = [
             slot.pack(values[slot.name], keep, [])
             for slot in plan.slots
-            if values.get(slot.name) is not None and not isinstance(values[slot.name], bool) and slot.spec["direction"] != "out"
+            if values.get(slot.name) is not None and not is_attr(slot.name) and slot.spec["direction"] != "out"
         ]
         attrs = [
             attr.pack(values[attr.name], keep)
             for attr in plan.attrs
-            if values.get(attr.name) is not None and (attr.kind != "bool" or isinstance(values[attr.name], bool))
+            if values.get(attr.name) is not None and (attr.name not in both or is_attr(attr.name))
         ]
         packed = b"".join(tensors), len(tensors), b"".join(attrs), len(attrs)
         return Case(made(lambda place: lib.dodona_case_from_call(plan.c_name, *packed, place), lib.dodona_case_free))

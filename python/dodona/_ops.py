@@ -292,12 +292,14 @@ def _source(plan: Plan) -> str:
     by_field = {field: name for name, field, _ in parameters if field}
     tensors = [by_field.get(slot.name, "None") for slot in plan.slots]
     attrs = [by_field[attr.name] for attr in plan.attrs]
-    # One name for a tensor and for the attribute that asks for it: a truth is the attribute.
-    both = {slot.name for slot in plan.slots} & {attr.name for attr in plan.attrs}
+    # One name for a tensor and for the attribute that asks for it, or that holds one number for all: what is no array is the attribute.
+    both = [attr for attr in plan.attrs if attr.name in {slot.name for slot in plan.slots}]
     lines = [f"def {plan.op}({', '.join(head)}):"]
-    for name in both:
-        lines.append(f"    {name}, {name}_ = (None, {name}) if isinstance({name}, bool) else ({name}, False)")
-        attrs = [f"{attr}_" if attr == name else attr for attr in attrs]
+    for attr in both:
+        kinds = "bool" if attr.kind == "bool" else "(int, float, _generic)"
+        name = attr.name
+        lines.append(f"    {name}, {name}_ = (None, {name}) if isinstance({name}, {kinds}) else ({name}, {attr.default!r})")
+        attrs = [f"{given}_" if given == name else given for given in attrs]
     lines.append(f"    return _run(_plan, ({''.join(t + ', ' for t in tensors)}), [{', '.join(attrs)}], mode if gpu is None else _mode_of(mode, gpu), threads)")
     return "\n".join(lines)
 
@@ -348,7 +350,7 @@ def function(op: str) -> Callable[..., Any]:
     """The function of an op; the same object every time."""
     if op not in _functions:
         plan = plan_of(op)
-        space: dict[str, Any] = {"_run": run, "_plan": plan, "_mode_of": mode_of}
+        space: dict[str, Any] = {"_run": run, "_plan": plan, "_mode_of": mode_of, "_generic": np.generic}
         exec(_source(plan), space)  # a def with upstream's own parameters costs nothing per call
         made = space[op]
         made.__doc__, made.__module__, made.__qualname__ = _doc(plan), "dodona", op

@@ -19,7 +19,8 @@ class UpstreamCall:
         attributes = {spec["name"]: spec for spec in dodona.schema(case.op)["attributes"]}
         self.defaults = {name: type_of(spec["default"]) if spec["kind"] == "dtype" else spec["default"] for name, spec in attributes.items()}
         for tensor in dodona.schema(case.op)["tensors"]:
-            self.defaults.pop(tensor["name"], None)  # an attribute of a tensor's name asks for it
+            if attributes.get(tensor["name"], {}).get("kind") == "bool":
+                self.defaults.pop(tensor["name"])  # an attribute of a tensor's name asks for it
         self.ours, self.asked = {}, set()
         for field, value in case.arguments().items():
             if field not in case.inputs and field not in self.defaults:
@@ -32,8 +33,10 @@ class UpstreamCall:
             self.ours[field] = value
         self.wanted = case.run()
         self.arguments = {}
-        # A schema has no place for what is ours alone, and the second version of a kernel is an operator of its own.
+        # A schema has no place for what is ours alone, and the second version of a kernel is an operator of its own, as one order of filters is.
         self.said = "enable_v2" not in self.adapter.line.makes or case.attrs.get("enable_v2") is True
+        if "filter_apply_order" in self.adapter.line.makes:
+            self.said = self.said and case.attrs.get("filter_apply_order") == "joint"
         for theirs, output in self.adapter.line.writes.items():
             self.ours[output] = self.ours[self.adapter.fields[self.adapter.names[theirs]]]
         for theirs, parameter in self.adapter.signature.parameters.items():
@@ -78,6 +81,39 @@ class UpstreamCall:
             self.arguments[theirs] = LAUNCH.get(theirs, self.defaults.get(field))
         if adapter.signature.parameters[theirs].annotation == "Tensor[]":
             self.arguments[theirs] = list(self.arguments[theirs])
+
+    def _each(self, name):
+        return self.ours[name] if name in self.case.inputs else None
+
+    def _one(self, name):
+        return {"top_k": 0}.get(name, 0.0) if name in self.case.inputs else self.case.attrs[name]
+
+    def give_maybe_top_k_arr(self):
+        return self._each("top_k")
+
+    def give_maybe_top_p_arr(self):
+        return self._each("top_p")
+
+    def give_maybe_min_p_arr(self):
+        return self._each("min_p")
+
+    def give_top_k_val(self):
+        return self._one("top_k")
+
+    def give_top_p_val(self):
+        return self._one("top_p")
+
+    def give_min_p_val(self):
+        return self._one("min_p")
+
+    def give_generator(self):
+        return None
+
+    def give_gen(self):
+        return None
+
+    def give_check_nan(self):
+        return False
 
     def give_params(self):
         names = ("ab_strides", "c_strides", "problem_sizes", "expert_offsets", "blockscale_offsets")

@@ -20,7 +20,7 @@ const fs::path root = DODONA_SOURCE_DIR;
 std::string room_of(const std::string& path) {
   const auto starts = [&](const char* prefix) { return path.rfind(prefix, 0) == 0; };
   if (starts("include/dodona/") || starts("dodona/")) return "public";
-  for (const char* room : {"ops/base", "ops/sums", "ops/tiles", "ops/rows", "ops/softmax", "ops/routing", "ops/schemes"})
+  for (const char* room : {"ops/base", "ops/sums", "ops/tiles", "ops/rows", "ops/softmax", "ops/routing", "ops/draws", "ops/schemes"})
     if (starts((std::string(room) + "/").c_str())) return room;
   for (const char* part : {"cases", "judge", "faults", "trust", "records", "report", "fib", "alternatives", "schedules"}) {
     const std::string room = "oracle/" + std::string(part);
@@ -42,7 +42,7 @@ Rooms operator+(Rooms a, const Rooms& b) {
   a.insert(b.begin(), b.end());
   return a;
 }
-const Rooms shared_by_ops{"ops/base", "ops/sums", "ops/tiles", "ops/rows", "ops/softmax", "ops/routing", "ops/schemes"};
+const Rooms shared_by_ops{"ops/base", "ops/sums", "ops/tiles", "ops/rows", "ops/softmax", "ops/routing", "ops/draws", "ops/schemes"};
 const Rooms oracle{"oracle/cases",   "oracle/judge",  "oracle/faults", "oracle/trust",
                    "oracle/records", "oracle/report", "oracle/fib",    "oracle/schedules"};
 const Rooms model{"model/config", "model/weights", "model/layer"};
@@ -61,6 +61,7 @@ const std::map<std::string, Rooms> allowed{
     {"ops/rows", below_ops + Rooms{"ops/base", "ops/sums"}},
     {"ops/softmax", below_ops + Rooms{"ops/base", "ops/sums", "ops/tiles"}},
     {"ops/routing", below_ops + Rooms{"ops/base", "ops/sums"}},
+    {"ops/draws", below_ops + Rooms{"ops/base"}},
     {"ops/schemes", below_ops + Rooms{"ops/base", "ops/rows", "ops/sums", "ops/tiles"}},
     {"ops", below_ops + shared_by_ops},
     {"model/config", {"public", "core", "io"}},

@@ -144,6 +144,62 @@ def room_for_experts(run: Run, call: Call) -> Any:
     return output, room
 
 
+def thresholds(**kinds: str) -> Callable[[Call], None]:
+    """Probabilities and logits as float32; thresholds, where each row has one, as the type given here, and 1 where there is none."""
+
+    def convert(call: Call) -> None:
+        for name in ("probs", "logits"):
+            if name in call:
+                call[name] = as_f32(call[name])
+        for name, kind in kinds.items():
+            value = bare(call[name])
+            if value is None:
+                call[name] = 1.0
+            elif getattr(value, "shape", None):
+                whole = value.int() if is_torch(value) else value.astype(np.int32, copy=False)
+                call[name] = whole if kind == "int32" else as_f32(value)
+
+    return convert
+
+
+def drawn(generator: str, **kinds: str) -> Callable[[Call], None]:
+    """As thresholds, with the stream of a CUDA generator: its seed, and its offset before the call. Of any other generator the seed alone.
+    The generator is not advanced."""
+    convert = thresholds(**kinds)
+
+    def read(call: Call) -> None:
+        convert(call)
+        if call.get("check_nan") and bool((call["probs"] != call["probs"]).any()):
+            raise refuse("sampling", "Input probs contains NaN.", argument="probs")
+        given = call[generator]
+        if given is not None:
+            seed = given.initial_seed() & (2**64 - 1)
+            call["philox_seed"] = seed - 2**64 if seed >= 2**63 else seed
+            if getattr(given.device, "type", "") == "cuda":
+                call["philox_offset"] = given.get_offset()
+
+    return read
+
+
+def each_or_one(*names: str, then: Callable[[Call], None] | None = None) -> Callable[[Call], None]:
+    """Of the operators: a tensor with a threshold for each row, or a number for all."""
+
+    def choose(call: Call) -> None:
+        for name in names:
+            each, one = call[f"maybe_{name}_arr"], call[f"{name}_val"]
+            call[name] = each if each is not None else int(one) if name == "top_k" else one
+        if then is not None:
+            then(call)
+
+    return choose
+
+
+def drawn_jointly(call: Call) -> None:
+    """The operator is the kernel of the joint order."""
+    drawn("gen")(call)
+    call["filter_apply_order"] = "joint"
+
+
 def views_of_groups(run: Run, call: Call) -> Any:
     """Groups come last in what upstream returns: codes [m, k/2, l], scales [32, 4, m/128, 4, k/64, l]."""
     output, scales = run(call)

@@ -49,6 +49,7 @@ FUNCTIONS = {
     ),
     "rope_quantize_fp8": MLA_ROPE,
     "silu_and_mul": Op(before=hooks.rows_of_16_bytes("silu_and_mul")),
+    "softmax": Op(before=hooks.thresholds(temperature="float32")),
     "trtllm_batch_decode_with_kv_cache_mla": Op(
         only={"sinks": (None,), "backend": ("auto", "trtllm-gen")},
         before=hooks.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla"),

@@ -28,6 +28,10 @@ def is_arch_support_pdl() -> bool:
     return False
 
 
+DRAWN = ("generator", "check_nan")
+TOP_K_RENORM = Op("top_k_renorm_prob", before=hooks.thresholds(top_k="int32"))
+TOP_P_RENORM = Op("top_p_renorm_prob", before=hooks.thresholds(top_p="float32"))
+
 FUNCTIONS = {
     "apply_rope_with_cos_sin_cache_inplace": Op(takes=("fused_set_kv_buffer_arg",), before=hooks.set_kv_buffer),
     "cutlass_fp4_group_mm": Op(
@@ -47,11 +51,19 @@ FUNCTIONS = {
     "scaled_fp4_grouped_quant": Op(around=hooks.views_of_groups),
     "scaled_fp4_quant": Op(before=hooks.rows),
     "segment_packbits": Op(before=hooks.indptr_of_the_batch),
+    "min_p_sampling_from_probs": Op(takes=DRAWN, before=hooks.drawn("generator", min_p="float32")),
     "sgl_per_token_group_quant_fp8": Op("sgl_per_token_group_quant_8bit"),
     "sgl_per_token_group_quant_int8": Op("sgl_per_token_group_quant_8bit"),
     "shuffle_rows": Op(takes=("output_tensor_shape",), before=hooks.stated_shape),
     "silu_and_mul": Op(before=hooks.rows_of_16_bytes("silu_and_mul")),
     "silu_and_mul_scaled_fp4_grouped_quant": Op(around=hooks.views_of_groups),
+    "top_k_mask_logits": Op(before=hooks.thresholds(top_k="int32")),
+    "top_k_renorm_prob": TOP_K_RENORM,
+    "top_k_renorm_probs": TOP_K_RENORM,
+    "top_k_top_p_sampling_from_probs": Op(takes=DRAWN, before=hooks.drawn("generator", top_k="int32", top_p="float32")),
+    "top_p_renorm_prob": TOP_P_RENORM,
+    "top_p_renorm_probs": TOP_P_RENORM,
+    "top_p_sampling_from_probs": Op(takes=DRAWN, before=hooks.drawn("generator", top_p="float32")),
     "transfer_kv_all_layer_direct_lf_pf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
     "transfer_kv_direct": Op(around=hooks.lists_of_pools("src_layers", "dst_layers")),
     "transfer_kv_per_layer_direct_pf_lf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
@@ -99,6 +111,27 @@ OPERATORS = {
     "transfer_kv_all_layer_direct_lf_pf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
     "transfer_kv_direct": Op(around=hooks.lists_of_pools("src_layers", "dst_layers")),
     "transfer_kv_per_layer_direct_pf_lf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
+    "min_p_sampling_from_probs": Op(
+        names={"output": "samples", "maybe_indices": "indices"},
+        takes=("gen", "maybe_min_p_arr", "min_p_val"),
+        makes=("min_p",),
+        before=hooks.each_or_one("min_p", then=hooks.drawn("gen")),
+    ),
+    "top_k_mask_logits": Op(takes=("maybe_top_k_arr", "top_k_val"), makes=("top_k",), before=hooks.each_or_one("top_k")),
+    "top_k_renorm_probs": Op("top_k_renorm_prob", takes=("maybe_top_k_arr", "top_k_val"), makes=("top_k",), before=hooks.each_or_one("top_k")),
+    "top_k_top_p_sampling_from_probs": Op(
+        names={"output": "samples", "maybe_indices": "indices"},
+        takes=("gen", "maybe_top_k_arr", "top_k_val", "maybe_top_p_arr", "top_p_val"),
+        makes=("top_k", "top_p", "filter_apply_order"),
+        before=hooks.each_or_one("top_k", "top_p", then=hooks.drawn_jointly),
+    ),
+    "top_p_renorm_probs": Op("top_p_renorm_prob", takes=("maybe_top_p_arr", "top_p_val"), makes=("top_p",), before=hooks.each_or_one("top_p")),
+    "top_p_sampling_from_probs": Op(
+        names={"output": "samples", "maybe_indices": "indices"},
+        takes=("gen", "maybe_top_p_arr", "top_p_val"),
+        makes=("top_p",),
+        before=hooks.each_or_one("top_p", then=hooks.drawn("gen")),
+    ),
     "topk_sigmoid": Op(names={"topk_indices": "topk_ids"}),
     "topk_softmax": Op(names={"topk_indices": "topk_ids"}),
     "weak_ref_tensor": Op(around=hooks.same_memory),

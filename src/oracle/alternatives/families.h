@@ -60,6 +60,12 @@
   OP(hadamard_transform_20n)                \
   OP(hadamard_transform_28n)                \
   OP(hadamard_transform_40n)                \
+  OP(softmax)                               \
+  OP(top_k_renorm_prob)                     \
+  OP(top_p_renorm_prob)                     \
+  OP(min_p_sampling_from_probs)             \
+  OP(top_p_sampling_from_probs)             \
+  OP(top_k_top_p_sampling_from_probs)       \
   OP(dsv3_fused_a_gemm)                     \
   OP(dsv3_router_gemm)                      \
   OP(bmm_fp8)                               \

@@ -1,0 +1,13 @@
+// Rows of logits below a threshold set to -infinity.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace dodona::ops {
+
+/// The double that logits must exceed for top_k_mask_logits to keep them. `flushed`: denormals count as zero, as fast-math builds have it.
+double mask_threshold(std::span<const float> row, std::uint32_t count, bool flushed);
+
+}  // namespace dodona::ops

@@ -1,0 +1,121 @@
+#include "ops/draws/renorm.h"
+
+#include <cmath>
+#include <string>
+
+#include "dodona/error.h"
+#include "ops/draws/blocked_row.h"
+#include "quant/hopper/fast_math.h"
+
+namespace dodona::ops {
+namespace {
+
+constexpr double lowest = -std::numeric_limits<double>::infinity();
+/// The least sum that is divided by, and the sum up to which a row that is kept whole is not divided.
+constexpr double least_sum = 1e-8;
+
+double units_of(std::span<const float> row) {
+  return f32_eps * additions_of(static_cast<std::int64_t>(row.size()));
+}
+
+double top_of(const SortedRow& sorted) {
+  return std::max(0.0f, sorted.most());
+}
+
+Bounded sum_of(double sum, double units) {
+  return sum > least_sum ? Bounded{sum, sum * units} : Bounded{least_sum, 0.0};
+}
+
+/// A row that is kept whole, divided by its sum.
+Renorm whole(std::span<const float> row) {
+  double sum = 0, size = 0;
+  for (const float x : row) {
+    sum += static_cast<double>(x);
+    size += std::fabs(static_cast<double>(x));
+  }
+  const double slack = size * units_of(row);
+  Renorm renorm{lowest, {sum, slack}, true};
+  if (sum <= least_sum) renorm.divisor = {1.0};
+  renorm.divisor.open = std::fabs(sum - least_sum) <= slack;
+  return renorm;
+}
+
+}  // namespace
+
+Renorm exact_renorm(const SortedRow& sorted, std::span<const float> row, const Cut& cut) {
+  const double units = units_of(row);
+  if (cut.count) {
+    if (*cut.count >= row.size()) return {lowest, {1.0}};
+    const auto enough = [&](double x) { return sorted.count_above(x) >= static_cast<std::int64_t>(*cut.count); };
+    const Threshold found = find_threshold(sorted, 0.0, top_of(sorted), enough);
+    return {found.low, found.raised ? sum_of(sorted.sum_above(found.low), units) : Bounded{1.0}};
+  }
+  const double bound = *cut.mass;
+  if (bound >= 1) return whole(row);
+  bool doubtful = false;
+  const Threshold found = find_threshold(sorted, 0.0, top_of(sorted), [&](double x) {
+    const double sum = sorted.sum_above(x);
+    doubtful = doubtful || (sum > 0 && std::fabs(sum - bound) <= units * sum);
+    return sum >= bound;
+  });
+  Renorm renorm{found.low, found.raised ? sum_of(sorted.sum_above(found.low), units) : Bounded{1.0}};
+  renorm.doubtful = doubtful;
+  return renorm;
+}
+
+std::vector<Renorm> other_renorms(const SortedRow& sorted, std::span<const float> row, const Cut& cut) {
+  std::vector<Renorm> found;
+  if (!cut.mass || *cut.mass >= 1) return found;
+  const double units = units_of(row), bound = *cut.mass;
+  const auto may_be_enough = [&](double sum) { return sum * (1 + units) >= bound; };
+  const auto may_be_short = [&](double sum) { return sum * (1 - units) < bound; };
+  // Every value that sums within their error may stop at, from the largest.
+  for (double value = sorted.most(); value > 0;) {
+    const double next = sorted.most_up_to(std::nextafter(value, lowest));
+    const double above = sorted.sum_above(value), from = sorted.sum_above(next);
+    if (!may_be_short(above)) break;
+    const bool last = !(next > 0);
+    const double low = last ? 0.0 : next;
+    if (may_be_enough(from)) found.push_back({low, sum_of(from, units)});
+    // Nothing positive is left out: a search that never found enough divides by 1, and so does one that never had to look.
+    if (last) found.push_back({low, {1.0}});
+    value = next;
+  }
+  return found;
+}
+
+void hopper_renorm(std::span<const float> row, const Cut& cut, float* to) {
+  namespace hw = quant::hopper;
+  const BlockedRow blocked(row);
+  const auto scaled = [&](double low, float factor) {
+    for (std::size_t i = 0; i < row.size(); ++i)
+      to[i] = static_cast<double>(blocked.at(static_cast<std::int64_t>(i))) > low ? hw::mul(row[i], factor) : 0.0f;
+  };
+  if (cut.count && *cut.count >= row.size()) return scaled(lowest, 1.0f);
+  if (cut.mass && *cut.mass >= 1) {
+    const float sum = blocked.sum_by_threads(), factor = hw::rcp(sum <= static_cast<float>(least_sum) ? 1.0f : sum);
+    for (std::size_t i = 0; i < row.size(); ++i) to[i] = hw::mul(row[i], factor);
+    return;
+  }
+  const SortedRow sorted(blocked.elements());
+  const Threshold found = find_threshold(sorted, 0.0, top_of(sorted), [&](double x) {
+    return cut.count ? sorted.count_above(x) >= static_cast<std::int64_t>(*cut.count) : blocked.sum({x}) >= *cut.mass;
+  });
+  const double sum = found.raised ? static_cast<double>(blocked.sum({found.low})) : 1.0;
+  scaled(found.low, hw::rcp(static_cast<float>(std::max(sum, least_sum))));
+}
+
+void fast_renorm(std::span<const float> row, const Cut& cut, float* to, Isa) {
+  const SortedRow sorted(row);
+  const Renorm renorm = exact_renorm(sorted, row, cut);
+  const auto factor = static_cast<float>(1.0 / renorm.divisor.exact);
+  for (std::size_t i = 0; i < row.size(); ++i) to[i] = renorm.keeps(row[i]) ? row[i] * factor : 0.0f;
+}
+
+void require_finite(std::span<const float> row, std::int64_t number, const char* argument) {
+  for (const float x : row)
+    if (x == std::numeric_limits<float>::infinity())
+      throw Error(ErrorCode::bad_value, "", argument, "holds infinity in row " + std::to_string(number) + ", expected finite numbers");
+}
+
+}  // namespace dodona::ops

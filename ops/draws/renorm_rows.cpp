@@ -1,0 +1,114 @@
+#include "ops/draws/renorm_rows.h"
+
+#include <cmath>
+
+#include "core/threads.h"
+#include "ops/base/golden_output.h"
+#include "ops/base/rows.h"
+
+namespace dodona::ops {
+namespace {
+
+std::span<const float> row_of(const Tensor& tensor, std::int64_t row) {
+  return {reinterpret_cast<const float*>(row_begin(tensor, row, 4)), static_cast<std::size_t>(tensor.size(1))};
+}
+
+/// body(row number, row, cut) for each row, none of which holds what the search would not end at.
+template <class Body>
+void for_rows(const RenormRows& rows, const Exec& exec, const Body& body) {
+  const std::int64_t count = rows.probs.size(0);
+  const auto width = static_cast<double>(rows.probs.size(1));
+  const auto cut = [&](std::int64_t b) { return rows.cuts[static_cast<std::size_t>(b)]; };
+  parallel_for(exec.threads, count, width, [&](std::int64_t b) {
+    const bool searched = cut(b).count ? std::int64_t{*cut(b).count} < rows.probs.size(1) : *cut(b).mass < 1;
+    if (searched) require_finite(row_of(rows.probs, b), b, "probs");
+  });
+  parallel_for(exec.threads, count, 16 * width, [&](std::int64_t b) { body(b, row_of(rows.probs, b), cut(b)); });
+}
+
+/// p / divisor with a reciprocal that may be approximate; where the divisor is 1 by contract, p itself.
+Bounded quotient(float p, const Bounded& divisor) {
+  const double exact = static_cast<double>(p) / divisor.exact;
+  if (divisor.exact == 1 && divisor.slack == 0) return {exact, may_flush(p) ? std::fabs(exact) : 0.0, divisor.open};
+  return {exact, std::fabs(exact) * (divisor.slack / divisor.exact + 4 * f32_eps) + (may_flush(p) ? std::fabs(exact) : 0.0), divisor.open};
+}
+
+void put_row(const GoldenOutput& out, std::int64_t b, std::span<const float> row, const Renorm& renorm) {
+  for (std::size_t i = 0; i < row.size(); ++i)
+    out.put(b * static_cast<std::int64_t>(row.size()) + static_cast<std::int64_t>(i),
+            renorm.keeps(row[i]) ? quotient(row[i], renorm.divisor) : Bounded{});
+}
+
+/// The row with what a mistake leaves out or in.
+void spoil(const GoldenOutput& out, std::int64_t b, std::span<const float> row, const SortedRow& sorted, Renorm renorm, const Cut& cut,
+           RenormMistake mistake) {
+  if (mistake == RenormMistake::not_divided) renorm.divisor = {1.0};
+  if (mistake == RenormMistake::crossing_dropped) {
+    const double crossing = sorted.least_above(renorm.low);
+    if (sorted.sum_above(crossing) > 0) renorm = {crossing, {sorted.sum_above(crossing)}};
+  }
+  put_row(out, b, row, renorm);
+  if (mistake != RenormMistake::ties_are_cut || !cut.count || *cut.count >= row.size()) return;
+  const float last = sorted.least_above(renorm.low);
+  auto left = std::int64_t{*cut.count} - sorted.count_above(last);
+  for (std::size_t i = 0; i < row.size(); ++i)
+    if (row[i] == last && left-- <= 0) out.put(b * static_cast<std::int64_t>(row.size()) + static_cast<std::int64_t>(i), {});
+}
+
+}  // namespace
+
+void golden_renorm_rows(const RenormRows& rows, const Exec& exec, Reference* reference, RenormMistake mistake) {
+  const GoldenOutput out(rows.renormed, reference, "renorm_probs");
+  out.make_open();
+  for_rows(rows, exec, [&](std::int64_t b, std::span<const float> row, const Cut& cut) {
+    const SortedRow sorted(row);
+    spoil(out, b, row, sorted, exact_renorm(sorted, row, cut), cut, mistake);
+  });
+}
+
+void condition_renorm_rows(const RenormRows& actual, const Exec& exec, Reference& reference) {
+  ReferenceOutput& expected = reference.output("renorm_probs", actual.renormed.elements());
+  for_rows(actual, exec, [&](std::int64_t b, std::span<const float> row, const Cut& cut) {
+    const SortedRow sorted(row);
+    if (!exact_renorm(sorted, row, cut).doubtful) return;
+    const auto begin = static_cast<std::size_t>(b) * row.size();
+    const auto failing = [&](const Renorm& renorm) {
+      std::int64_t count = 0;
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        const Bounded wanted = renorm.keeps(row[i]) ? quotient(row[i], renorm.divisor) : Bounded{};
+        const double given = quant::get(actual.renormed, static_cast<std::int64_t>(begin + i));
+        count += std::fabs(given - wanted.exact) > wanted.slack + f32_eps * std::fabs(wanted.exact) + flush_floor ? 1 : 0;
+      }
+      return count;
+    };
+    const Renorm own = exact_renorm(sorted, row, cut);
+    std::int64_t fewest = failing(own);
+    const Renorm* best = &own;
+    const std::vector<Renorm> others = other_renorms(sorted, row, cut);
+    for (const Renorm& other : others)
+      if (const std::int64_t count = failing(other); count < fewest) {
+        fewest = count;
+        best = &other;
+      }
+    if (best == &own) return;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const Bounded value = best->keeps(row[i]) ? quotient(row[i], best->divisor) : Bounded{};
+      expected.exact[begin + i] = value.exact;
+      expected.slack[begin + i] = value.slack > 0 ? value.slack + flush_floor : 0.0;
+    }
+  });
+}
+
+void fast_renorm_rows(const RenormRows& rows, const Exec& exec) {
+  for_rows(rows, exec, [&](std::int64_t b, std::span<const float> row, const Cut& cut) {
+    fast_renorm(row, cut, reinterpret_cast<float*>(row_begin_mutable(rows.renormed, b, 4)), exec.isa);
+  });
+}
+
+void hopper_renorm_rows(const RenormRows& rows, const Exec& exec) {
+  for_rows(rows, exec, [&](std::int64_t b, std::span<const float> row, const Cut& cut) {
+    hopper_renorm(row, cut, reinterpret_cast<float*>(row_begin_mutable(rows.renormed, b, 4)));
+  });
+}
+
+}  // namespace dodona::ops

@@ -1,0 +1,105 @@
+#include "ops/sampling/top_k_mask_logits.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/threads.h"
+#include "ops/base/golden_output.h"
+#include "ops/base/rows.h"
+#include "ops/draws/mask.h"
+#include "ops/draws/sampling.h"
+
+namespace dodona::ops {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+std::span<const float> row_of(const TopKMaskLogits& op, std::int64_t row) {
+  return {reinterpret_cast<const float*>(row_begin(op.logits, row, 4)), static_cast<std::size_t>(op.logits.size(1))};
+}
+
+std::uint32_t count_of_row(const TopKMaskLogits& op, std::int64_t row) {
+  return count_of(op.top_k_arr, op.top_k, row);
+}
+
+/// body(row number, row, where it is written).
+template <class Body>
+void for_rows(const TopKMaskLogits& op, const Exec& exec, const Body& body) {
+  parallel_for(exec.threads, op.logits.size(0), 16 * static_cast<double>(op.logits.size(1)),
+               [&](std::int64_t b) { body(b, row_of(op, b), reinterpret_cast<float*>(row_begin_mutable(op.mask_logits, b, 4))); });
+}
+
+void masked(std::span<const float> row, double low, float* to) {
+  for (std::size_t i = 0; i < row.size(); ++i) to[i] = static_cast<double>(row[i]) > low ? row[i] : -infinity;
+}
+
+template <bool ties_are_cut>
+void golden(const TopKMaskLogits& op, const Exec& exec, Reference* reference) {
+  for_rows(op, exec, [&](std::int64_t b, std::span<const float> row, float* to) {
+    const double low = mask_threshold(row, count_of_row(op, b), false);
+    masked(row, low, to);
+    if (!ties_are_cut) return;
+    auto left = std::int64_t{count_of_row(op, b)};
+    for (std::size_t i = 0; i < row.size(); ++i)
+      if (to[i] > -infinity && left-- <= 0) to[i] = -infinity;
+  });
+  record_exact(op.mask_logits, reference, "mask_logits");
+  if (reference == nullptr) return;
+  GoldenOutput(op.mask_logits, reference, "mask_logits").make_open();
+  ReferenceOutput& record = reference->output("mask_logits", op.mask_logits.elements());
+  for_rows(op, exec, [&](std::int64_t b, std::span<const float> row, const float* to) {
+    const double low = mask_threshold(row, count_of_row(op, b), true);
+    const bool unknown = std::any_of(row.begin(), row.end(), [](float x) { return x != x; });
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const bool kept = static_cast<double>(std::fabs(row[i]) < flush_floor ? 0.0f : row[i]) > low;
+      record.unspecified[static_cast<std::size_t>(b) * row.size() + i] = unknown || kept != (to[i] > -infinity) ? 1 : 0;
+    }
+  });
+}
+
+void fast(const TopKMaskLogits& op, const Exec& exec) {
+  for_rows(op, exec, [&](std::int64_t b, std::span<const float> row, float* to) {
+    masked(row, mask_threshold(row, count_of_row(op, b), false), to);
+  });
+}
+
+void hopper(const TopKMaskLogits& op, const Exec& exec) {
+  for_rows(op, exec, [&](std::int64_t b, std::span<const float> row, float* to) {
+    const double low = mask_threshold(row, count_of_row(op, b), true);
+    for (std::size_t i = 0; i < row.size(); ++i)
+      to[i] = static_cast<double>(std::fabs(row[i]) < flush_floor ? 0.0f : row[i]) > low ? row[i] : -infinity;
+  });
+}
+
+void check(const TopKMaskLogits& op) {
+  for (std::int64_t b = 0; b < op.logits.size(0); ++b) {
+    if (std::int64_t{count_of_row(op, b)} >= op.logits.size(1)) continue;
+    for (const float x : row_of(op, b))
+      if (x == infinity)
+        throw Error(ErrorCode::bad_value, "", "logits", "holds infinity in row " + std::to_string(b) + ", expected what is below it");
+  }
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_top_k_mask_logits() {
+  return define<ops::TopKMaskLogits>({
+      .contract = R"(
+k as an unsigned number of 32 bits. k >= V: every number is kept, NaN becomes -inf. Otherwise every logit of which fewer than k are larger is kept,
+bit for bit, so that all that equal the k-th are, and the others become -inf. Upstream searches in thirds of [min - 1, max], min - 1 in fp32: where
+the least logit is 2^24 or more in magnitude it may lie on that end, and is dropped then. +inf is refused: that search would not
+end. Nothing is specified of rows with NaN, and of denormals about a threshold of zero, which fast-math builds count as zero.)",
+      .golden = ops::golden<false>,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .check = ops::check,
+      .mistakes = {{"ties-are-cut", "exactly k are kept, of equals the first ones", ops::golden<true>}},
+      .customary = {{"mask_logits", CustomaryKind::unchecked, 0, 0, "sgl-kernel/tests/test_sampling.py"}},
+      .cases = {"B=4 V=1000 --attr top_k=50", "B=5 V=257 --attr top_k=8 --dist ties", "B=3 V=3200 --with top_k",
+                "B=3 V=96 --attr top_k=70 --dist edge"},
+      .bench_cases = {"B=1 V=129280 --attr top_k=40", "B=64 V=129280 --attr top_k=40"},
+  });
+}
+}  // namespace dodona

@@ -1,0 +1,53 @@
+#include "ops/sampling/top_k_renorm_prob.h"
+
+#include "ops/draws/renorm_rows.h"
+#include "ops/draws/sampling.h"
+
+namespace dodona::ops {
+namespace {
+
+RenormRows rows_of(const TopKRenormProb& op) {
+  RenormRows rows{op.probs, op.renorm_probs, {}};
+  for (std::int64_t b = 0; b < op.probs.size(0); ++b) rows.cuts.push_back({.count = count_of(op.top_k_arr, op.top_k, b), .mass = {}});
+  return rows;
+}
+
+template <RenormMistake mistake>
+void golden(const TopKRenormProb& op, const Exec& exec, Reference* reference) {
+  golden_renorm_rows(rows_of(op), exec, reference, mistake);
+}
+
+void fast(const TopKRenormProb& op, const Exec& exec) {
+  fast_renorm_rows(rows_of(op), exec);
+}
+
+void hopper(const TopKRenormProb& op, const Exec& exec) {
+  hopper_renorm_rows(rows_of(op), exec);
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_top_k_renorm_prob() {
+  return define<ops::TopKRenormProb>({
+      .contract = R"(
+k as an unsigned number of 32 bits. k >= V: out = probs, bit for bit (builds with fast math flush denormals), NaN and -inf zero. Otherwise out = rn(p / s)
+for every p > 0 of which fewer than k are larger, so that all that equal the k-th are kept, and 0 for the others, NaN and negative ones among
+them; s is the sum of what is kept, in fp32, at least 1e-8. Upstream finds the threshold by a search in thirds of [0, max], in double;
+where that never moves its lower end from 0 (fewer than k are positive, or the last third ends above the least positive one),
+s is 1. Infinity is refused: that search would not end. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product) and
+64 + V/1024 for the sum, whose chains have at most so many additions. Hopper mode: the order of the sum by 1024 threads in chunks of
+1024 gcd(4, V): threads, lanes in pairs, warps, chunks.)",
+      .golden = ops::golden<ops::RenormMistake::none>,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .mistakes = {{"ties-are-cut", "exactly k are kept, of equals the first ones", ops::golden<ops::RenormMistake::ties_are_cut>},
+                   {"not-divided", "what is kept is not divided by its sum", ops::golden<ops::RenormMistake::not_divided>}},
+      .customary = {{"renorm_probs", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_sampling.py"}},
+      .cases = {"B=4 V=1000 --attr top_k=50", "B=5 V=257 --attr top_k=8 --dist ties", "B=3 V=3200 --with top_k",
+                "B=3 V=96 --attr top_k=70 --dist edge", "B=2 V=4100 --attr top_k=300 --dist outliers", "B=2 V=64 --attr top_k=64"},
+      .bench_cases = {"B=1 V=129280 --attr top_k=40", "B=64 V=129280 --attr top_k=40"},
+  });
+}
+}  // namespace dodona

@@ -1,0 +1,60 @@
+#include "ops/sampling/top_p_renorm_prob.h"
+
+#include "ops/draws/renorm_rows.h"
+#include "ops/draws/sampling.h"
+
+namespace dodona::ops {
+namespace {
+
+RenormRows rows_of(const TopPRenormProb& op) {
+  RenormRows rows{op.probs, op.renorm_probs, {}};
+  for (std::int64_t b = 0; b < op.probs.size(0); ++b) rows.cuts.push_back({.count = {}, .mass = threshold_of(op.top_p_arr, op.top_p, b)});
+  return rows;
+}
+
+template <RenormMistake mistake>
+void golden(const TopPRenormProb& op, const Exec& exec, Reference* reference) {
+  golden_renorm_rows(rows_of(op), exec, reference, mistake);
+}
+
+void condition(const TopPRenormProb& actual, const Exec& exec, Reference& reference) {
+  condition_renorm_rows(rows_of(actual), exec, reference);
+}
+
+void fast(const TopPRenormProb& op, const Exec& exec) {
+  fast_renorm_rows(rows_of(op), exec);
+}
+
+void hopper(const TopPRenormProb& op, const Exec& exec) {
+  hopper_renorm_rows(rows_of(op), exec);
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_top_p_renorm_prob() {
+  return define<ops::TopPRenormProb>({
+      .contract = R"(
+top_p >= 1: out = rn(p / s), s the sum of the row, 1 where that is at most 1e-8. Otherwise out = rn(p / s) for every p > 0 with F(p) < top_p, F(x) the
+sum of what is larger than x in fp32, so that the value at which the bound is met is kept with all that equal it; 0 for the others, NaN and
+negative ones among them; s is the sum of what is kept, at least 1e-8. Upstream finds the threshold by a search in thirds of [0, max], in double;
+where that never moves its lower end from 0 (the row's sum is below top_p, or the last third ends above the least positive one), s is 1.
+Infinity is refused below top_p = 1: that search would not end. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product)
+and 64 + V/1024 for the sum, whose chains have at most so many additions. Where F lies so close to the bound that such sums may fall
+on either side, any cut between is right, and its divisor follows. Hopper mode: the order of the sums by 1024 threads in chunks of
+1024 gcd(4, V): threads, lanes in pairs, warps, chunks; with top_p >= 1 threads add up their elements of all chunks first.)",
+      .golden = ops::golden<ops::RenormMistake::none>,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .condition = ops::condition,
+      .mistakes = {{"crossing-value-dropped", "the value at which the bound is met is not kept",
+                    ops::golden<ops::RenormMistake::crossing_dropped>},
+                   {"not-divided", "what is kept is not divided by its sum", ops::golden<ops::RenormMistake::not_divided>}},
+      .customary = {{"renorm_probs", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_sampling.py"}},
+      .cases = {"B=4 V=1000 --attr top_p=0.9", "B=5 V=257 --attr top_p=0.7 --dist ties", "B=3 V=3200 --with top_p",
+                "B=3 V=96 --attr top_p=0.5 --dist edge", "B=2 V=4100 --attr top_p=0.3 --dist outliers", "B=2 V=64 --attr top_p=1"},
+      .bench_cases = {"B=1 V=129280 --attr top_p=0.9", "B=64 V=129280 --attr top_p=0.9"},
+  });
+}
+}  // namespace dodona
