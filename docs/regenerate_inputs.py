@@ -436,6 +436,22 @@ def scattered_tokens(name, made, plan):
     return np.array(ids, np.int64) if name == "recv_topk" else -(-rows // 128) * 128
 
 
+def ends_of_keys(name, made, plan):
+    """fp8_mqa_logits: behind the last key of each query."""
+    keys = next(t["shape"] for t in plan["tensors"] if t["name"] == "kv")[0]
+    starts = made["cu_seq_len_k_start"].astype(np.int64)
+    return starts + 1 + Draw(plan["seed"], name).below(np.arange(len(starts)), np.maximum(keys - starts, 1))
+
+
+def index_k_pages(name, made, plan):
+    """fp8_paged_mqa_logits: pages of 64 keys of codes, then their scales."""
+    pages, _, _, key = next(t["shape"] for t in plan["tensors"] if t["name"] == name)
+    draw, first = Draw(plan["seed"], name), np.arange(pages * 64 * key, dtype=np.int64).reshape(pages, 64 * key)
+    codes = draw.below(first[:, : 64 * (key - 4)].ravel(), 254).reshape(pages, -1)
+    scales = (119 + draw.below(first[:, 64 * (key - 4) :: 4].ravel(), 16) << 23).astype(np.uint32)
+    return np.concatenate([(codes + (codes >= 127)).astype(np.uint8), scales.view(np.uint8).reshape(pages, -1)], axis=1).ravel()
+
+
 # Inputs that are made of other inputs, by op.
 KIN = {
     "verify_tree_greedy": verified_tree,
@@ -450,6 +466,8 @@ KIN = {
     "context_attention_fwd": prefill_requests,
     "extend_attention_fwd": extend_masks,
     "fast_topk_v2": starts_of_rows,
+    "fp8_mqa_logits": ends_of_keys,
+    "fp8_paged_mqa_logits": index_k_pages,
     "fast_topk_transform_fused": starts_of_rows,
     "fast_topk_transform_ragged_fused": starts_of_rows,
     "dequantize_k_cache": k_cache_rows,

@@ -54,6 +54,12 @@
   OP(fast_topk_v2)                          \
   OP(fast_topk_transform_fused)             \
   OP(fast_topk_transform_ragged_fused)      \
+  OP(act_quant)                             \
+  OP(set_index_k_scale_buffer)              \
+  OP(get_index_k_scale_buffer)              \
+  OP(fused_store_index_k_cache)             \
+  OP(fp8_mqa_logits)                        \
+  OP(fp8_paged_mqa_logits)                  \
   OP(topk_softmax)                          \
   OP(topk_sigmoid)                          \
   OP(moe_fused_gate)                        \

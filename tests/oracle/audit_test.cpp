@@ -62,6 +62,7 @@ const char* const lines[] = {
     "mean_dim M=3 N=40 K=5 --dtype input=f32",
     "hadamard_transform T=3 D=64",
     "fast_topk_v2 B=3 L=2500",
+    "fp8_mqa_logits M=2 H=8 D=32 N=40",
     "per_token_quant_int8 M=4 K=64 --attr cal_sum=true",
     "fp4_quantize M=9 K=128",
     "nvfp4_quantize M=32 K=64 --attr do_shuffle=true",

@@ -66,6 +66,10 @@
   OP(min_p_sampling_from_probs)             \
   OP(top_p_sampling_from_probs)             \
   OP(top_k_top_p_sampling_from_probs)       \
+  OP(act_quant)                             \
+  OP(fused_store_index_k_cache)             \
+  OP(fp8_mqa_logits)                        \
+  OP(fp8_paged_mqa_logits)                  \
   OP(dsv3_fused_a_gemm)                     \
   OP(dsv3_router_gemm)                      \
   OP(bmm_fp8)                               \

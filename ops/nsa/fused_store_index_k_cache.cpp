@@ -1,0 +1,121 @@
+#include "ops/nsa/fused_store_index_k_cache.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "ops/base/rows.h"
+#include "ops/rows/fp8_bytes.h"
+#include "ops/rows/group_row.h"
+#include "ops/schemes/index_k.h"
+#include "quant/amax.h"
+#include "quant/e4m3.h"
+
+namespace dodona::ops {
+namespace {
+
+constexpr float least_magnitude = 1e-4f;
+using Key = std::array<float, static_cast<std::size_t>(index_k_width)>;
+
+Key key_of(const FusedStoreIndexKCache& op, std::int64_t i) {
+  Key x;
+  quant::to_f32(bf16, row_begin(op.key, i, 2), x.data(), index_k_width);
+  return x;
+}
+IndexKPlace place_of(const FusedStoreIndexKCache& op, std::int64_t i) {
+  return index_k_place(index_k_slot(op.out_cache_loc, i), op.page_size);
+}
+
+/// Units of 2^-24 by which the value that is rounded to a code may differ: 2 for a reciprocal that is approximate, 1 for each of two
+/// roundings, 1 for what multiplies the other way round, and 2 for a scale that is one unit in the last place off.
+constexpr double code_units = 7 * f32_eps;
+
+/// What the contract leaves open: codes on both sides of whose boundary the value may lie, and bytes of the scale in which neighbours
+/// differ. The buffer is written in place, so that a judge cannot see which of them were stored with which scale.
+void leave_open(ReferenceOutput& record, const IndexKPlace& place, const Key& x, const Fp8Bytes& key) {
+  for (std::size_t k = 0; k < x.size(); ++k) {
+    const double value = static_cast<double>(x[k]) / static_cast<double>(key.scale);
+    const auto code = [](double v) { return quant::to_e4m3_satfinite(v); };
+    const bool open = key.open[k] || code(value * (1 - code_units)) != code(value * (1 + code_units));
+    if (open) record.unspecified[static_cast<std::size_t>(place.key) + k] = 1;
+  }
+  const auto bits = std::bit_cast<std::uint32_t>(key.scale), differing = (bits ^ (bits - 1)) | (bits ^ (bits + 1));
+  for (std::size_t i = 0; i < 4; ++i)
+    if ((differing >> 8 * i & 0xFF) != 0) record.unspecified[static_cast<std::size_t>(place.scale) + i] = 1;
+}
+
+template <float (*amax)(std::span<const float>)>
+void golden_by(const FusedStoreIndexKCache& op, const Exec&, Reference* reference) {
+  auto* const bytes = op.index_k_with_scale.as<std::byte>();
+  std::vector<Fp8Bytes> keys;
+  for (std::int64_t i = 0; i < op.key.size(0); ++i) {
+    const Fp8Bytes& key = keys.emplace_back(fp8_bytes(key_of(op, i), least_magnitude, amax));
+    std::memcpy(bytes + place_of(op, i).key, key.codes.data(), key.codes.size());
+    std::memcpy(bytes + place_of(op, i).scale, &key.scale, 4);
+  }
+  record_exact(op.index_k_with_scale, reference, "index_k_with_scale");
+  open_shared_slots(op.out_cache_loc, op.page_size, op.index_k_with_scale, reference, "index_k_with_scale");
+  if (reference == nullptr) return;
+  ReferenceOutput& record = reference->output("index_k_with_scale", op.index_k_with_scale.elements());
+  for (std::int64_t i = 0; i < op.key.size(0); ++i) leave_open(record, place_of(op, i), key_of(op, i), keys[static_cast<std::size_t>(i)]);
+}
+
+void fast(const FusedStoreIndexKCache& op, const Exec& exec) {
+  auto* const bytes = op.index_k_with_scale.as<std::byte>();
+  for (std::int64_t i = 0; i < op.key.size(0); ++i) {
+    const GroupRow row{row_begin(op.key, i, 2), 1, index_k_width, bf16};
+    float scale;
+    dispatch<GroupMaximaKernel>(exec.isa, row, &scale);
+    scale = std::max(least_magnitude, scale) / 448.0f;
+    const float factor = 1.0f / scale;
+    dispatch<GroupCodesKernel>(exec.isa, row, &factor, GroupCode::e4m3, reinterpret_cast<std::uint8_t*>(bytes + place_of(op, i).key));
+    std::memcpy(bytes + place_of(op, i).scale, &scale, 4);
+  }
+}
+
+/// No fast math: as written, NaN passed over by the maximum and clamped to 448.
+void hopper(const FusedStoreIndexKCache& op, const Exec&) {
+  auto* const bytes = op.index_k_with_scale.as<std::byte>();
+  for (std::int64_t i = 0; i < op.key.size(0); ++i) {
+    const Key x = key_of(op, i);
+    const float scale = std::max(least_magnitude, quant::amax(x)) / 448.0f, inverse = 1.0f / scale;
+    std::byte* const codes = bytes + place_of(op, i).key;
+    for (std::size_t k = 0; k < x.size(); ++k)
+      codes[k] = static_cast<std::byte>(quant::to_e4m3_satfinite(quant::clamp_high_first(x[k] * inverse, -448.0f, 448.0f)));
+    std::memcpy(bytes + place_of(op, i).scale, &scale, 4);
+  }
+}
+
+void check(const FusedStoreIndexKCache& op) {
+  if (!std::has_single_bit(static_cast<std::uint64_t>(op.page_size)))
+    throw Error(ErrorCode::bad_value, "", "page_size", "is " + std::to_string(op.page_size) + ", expected a power of two");
+}
+
+float largest_value(std::span<const float> x) {
+  return std::max(0.0f, quant::largest_value(x));
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_fused_store_index_k_cache() {
+  return define<ops::FusedStoreIndexKCache>({
+      .contract = R"(
+For each key: s = fl32(max(1e-4, max |x|) / 448), NaN passed over; code = e4m3(x * (1/s)), to nearest even, saturating. Bytes are equal or not, and
+what an honest implementation may have otherwise is not judged: bytes of the scale in which it differs from a neighbour (a true division, or a
+product with fl32(1/448)); codes with a boundary within 7 units of 2^-24 of the value that is rounded (an approximate reciprocal, the product,
+the scale's last bit); codes of NaN and of keys with infinities. A slot
+that several tokens name takes any of them (here the last) and is not judged; one out of range is an error, upstream does not look. Hopper
+mode: the kernel's source compiled without fast math; no recording confirms it.)",
+      .golden = ops::golden_by<quant::amax>,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .check = ops::check,
+      .bytes_read = [](const ops::FusedStoreIndexKCache& op) { return 264.0 * static_cast<double>(op.key.size(0)); },
+      .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::largest_value>}},
+      .cases = {"pages=3 n=5", "pages=4 n=9 --attr page_size=16 --dist outliers", "pages=1 n=3 --dist edge"},
+      .bench_cases = {"pages=1024 n=16384"},
+  });
+}
+}  // namespace dodona
