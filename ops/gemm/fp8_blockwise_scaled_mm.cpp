@@ -78,8 +78,29 @@ double flops(const Fp8BlockwiseScaledMm& op) {
   return 2.0 * static_cast<double>(op.out.elements()) * static_cast<double>(op.mat_a.size(1));
 }
 
+// ---- fast
+
+PanelProduct panel_product(const Fp8BlockwiseScaledMm& op) {
+  return block_scaled_panel({op.mat_a, op.mat_b, op.scales_a, op.scales_b}, op.out);
+}
+
 void fast(const Fp8BlockwiseScaledMm& op, const Exec& exec) {
-  panel_multiply(block_scaled_panel({op.mat_a, op.mat_b, op.scales_a, op.scales_b}, op.out), exec);
+  panel_multiply(panel_product(op), exec);
+}
+
+void fast_prepared(const Fp8BlockwiseScaledMm& op, const Prepared& prepared, const Exec& exec) {
+  PanelProduct product = panel_product(op);
+  product.b = packed_operand(op.mat_b.dtype(), prepared.part(0), product.k);
+  panel_multiply(product, exec);
+}
+
+std::int64_t packed_bytes(const Fp8BlockwiseScaledMm& op) {
+  return panel_packed_bytes(op.mat_b.size(1), op.mat_b.size(0));
+}
+
+void pack(const Fp8BlockwiseScaledMm& op, std::byte* part, const Exec& exec) {
+  const std::int64_t k = op.mat_b.size(0);
+  panel_pack({op.mat_b.as<std::byte>(), k, 0, op.mat_b.dtype()}, op.mat_b.size(1), k, part, exec);
 }
 
 }  // namespace
@@ -99,6 +120,7 @@ different ones in 24 runs. Hopper mode refuses that.)",
       .fast = ops::fast,
       .hopper = ops::hopper,
       .unsupported = ops::unsupported,
+      .prepare = {{"mat_b"}, false, ops::packed_bytes, ops::pack, ops::fast_prepared},
       .flops = ops::flops,
       .mistakes = {{"scales-row-major", "scales_a, which are M-major, are read as row-major", ops::golden<ops::Scales::row_major>},
                    {"scales-of-first-block", "the first scale of each row of A is used for all of K",

@@ -28,6 +28,20 @@ void fast(const Fp8GemmNt& op, const Exec& exec) {
   deep_gemm_fast({&product, 1}, exec);
 }
 
+void fast_prepared(const Fp8GemmNt& op, const Prepared& prepared, const Exec& exec) {
+  DeepGemmProduct product = product_of(op);
+  product.packed_b = prepared.part(0);
+  deep_gemm_fast({&product, 1}, exec);
+}
+
+std::int64_t packed_bytes(const Fp8GemmNt& op) {
+  return panel_packed_bytes(op.b.size(0), op.b.size(1));
+}
+
+void pack(const Fp8GemmNt& op, std::byte* part, const Exec& exec) {
+  panel_pack({op.b.as<std::byte>(), op.b.stride(0), 0, f8_e4m3}, op.b.size(0), op.b.size(1), part, exec);
+}
+
 std::optional<Refusal> unsupported(const Fp8GemmNt& op, Mode mode) {
   if (mode == Mode::hopper) {
     if (op.scale_ue8m0) return Refusal{"scale_ue8m0", "is true: an H100's kernels take scales in fp32"};
@@ -65,6 +79,7 @@ std::unique_ptr<Op> op_fp8_gemm_nt() {
       .hopper = ops::on_gpu,
       .blackwell = ops::on_gpu,
       .unsupported = ops::unsupported,
+      .prepare = {{"b"}, false, ops::packed_bytes, ops::pack, ops::fast_prepared},
       .check = ops::check,
       .flops = ops::flops,
       .mistakes = {{"scales-of-first-block", "the first scale of each row of a is used for all of K",

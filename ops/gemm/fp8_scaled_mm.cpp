@@ -29,16 +29,33 @@ void blackwell(const Fp8ScaledMm& op, const Exec& exec) {
   gpu_products({&product, 1}, hopper_fp8, op.out, exec);
 }
 
-void fast(const Fp8ScaledMm& op, const Exec& exec) {
+// ---- fast
+
+PanelOperand raw_weights(const Fp8ScaledMm& op) {
+  return {op.mat_b.as<std::byte>(), op.mat_b.size(0), 0, f8_e4m3};
+}
+
+void multiply(const Fp8ScaledMm& op, const PanelOperand& weights, const Exec& exec) {
   const std::int64_t m = op.mat_a.size(0), k = op.mat_a.size(1), n = op.mat_b.size(1);
   const FloatVector bias(op.bias, exec);
-  panel_multiply({.m = m,
-                  .n = n,
-                  .k = k,
-                  .a = {op.mat_a.as<std::byte>(), k, 0, f8_e4m3},
-                  .b = {op.mat_b.as<std::byte>(), k, 0, f8_e4m3},
-                  .epilogue = scaled_epilogue(op, bias)},
-                 exec);
+  panel_multiply(
+      {.m = m, .n = n, .k = k, .a = {op.mat_a.as<std::byte>(), k, 0, f8_e4m3}, .b = weights, .epilogue = scaled_epilogue(op, bias)}, exec);
+}
+
+void fast(const Fp8ScaledMm& op, const Exec& exec) {
+  multiply(op, raw_weights(op), exec);
+}
+
+void fast_prepared(const Fp8ScaledMm& op, const Prepared& prepared, const Exec& exec) {
+  multiply(op, packed_operand(f8_e4m3, prepared.part(0), op.mat_b.size(0)), exec);
+}
+
+std::int64_t packed_bytes(const Fp8ScaledMm& op) {
+  return panel_packed_bytes(op.mat_b.size(1), op.mat_b.size(0));
+}
+
+void pack(const Fp8ScaledMm& op, std::byte* part, const Exec& exec) {
+  panel_pack(raw_weights(op), op.mat_b.size(1), op.mat_b.size(0), part, exec);
 }
 
 }  // namespace
@@ -60,6 +77,7 @@ std::unique_ptr<Op> op_fp8_scaled_mm() {
       .hopper = ops::hopper,
       .blackwell = ops::blackwell,
       .unsupported = ops::unsupported,
+      .prepare = {{"mat_b"}, false, ops::packed_bytes, ops::pack, ops::fast_prepared},
       .flops = ops::scaled_mm_flops<ops::Fp8ScaledMm>,
       .mistakes = {{"bias-before-scale", "the bias is added before the product with scales_a", ops::golden<true>}},
       .customary = {{"*", CustomaryKind::close, 2e-2, 1, "sgl-kernel/tests/test_fp8_gemm.py"}},

@@ -97,7 +97,8 @@ Sums sums_of(std::span<const DeepGemmProduct> products, const Prepare& prepare) 
 PanelProduct panel_of(const DeepGemmProduct& p, const ScalePair& scales) {
   PanelProduct product{.m = p.a.size(0), .n = p.b.size(0), .k = p.a.size(1)};
   product.a = {p.a.as<std::byte>(), p.a.stride(0), 0, f8_e4m3};
-  product.b = {p.b.as<std::byte>(), p.b.stride(0), 0, f8_e4m3};
+  product.b =
+      p.packed_b != nullptr ? packed_operand(f8_e4m3, p.packed_b, product.k) : PanelOperand{p.b.as<std::byte>(), p.b.stride(0), 0, f8_e4m3};
   product.block = deep_gemm_block;
   product.a_scales = panel_scales(scales.a);
   product.b_scales = panel_scales(scales.b);

@@ -41,6 +41,7 @@ struct DeepGemmProduct {
   std::int64_t gran_n = 128;  ///< rows of b that share a scale
   std::int64_t first = 0;     ///< element of the op's output with which d begins
   Tensor c = {};
+  const std::byte* packed_b = nullptr;  ///< from panel_pack: fast mode then reads nothing of b
 };
 
 /// How wrong kernels read the scales of a's rows.

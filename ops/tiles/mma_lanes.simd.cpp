@@ -109,7 +109,7 @@ std::int64_t decode_bytes(const MmaDecode& d) {
     DODONA_UNROLL(16)
     for (int w = 0; w < 16; ++w) {
       if (!e5m2) nan = nan | Unpack::nan_bytes(words[w]);
-      const i32x16 even = Unpack::halves_of_odd_bytes(shl<8>(words[w])), odd = Unpack::halves_of_odd_bytes(words[w]);
+      const auto [even, odd] = Unpack::halves(words[w]);
       const f32x16_pair first = widen_f16_pairs(even), second = widen_f16_pairs(odd);
       const f32x16 four[4] = {first.first, second.first, first.second, second.second};
       for (int i = 0; i < 4; ++i) (four[i] * f32x16::splat(Unpack::left_out)).store(block + (4 * w + i) * mma_lanes);

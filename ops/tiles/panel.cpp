@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/threads.h"
 #include "ops/tiles/panel_few.h"
 #include "ops/tiles/work.h"
 
@@ -39,20 +40,26 @@ PanelTile tile_of(const PanelProduct& p, const Tiling& t, std::int64_t index) {
           .scratch = nullptr};
 }
 
-/// Rows of A are unpacked when the batch changes. Some pieces for each thread, of as many columns as that leaves.
+/// Columns of a tile, all of one panel: as many as leave each thread some pieces.
+std::int64_t few_columns(const PanelProduct& p, int threads) {
+  const std::int64_t wanted = threads > 1 ? 4 * threads : 1;
+  std::int64_t columns = panel_few_columns;
+  while (columns > 16 && p.batches * ceil_div(p.n, columns) < wanted) columns /= 2;
+  return columns;
+}
+
+/// Rows of A are unpacked when the batch changes.
 void multiply_few(const PanelProduct& p, const Exec& exec) {
   if (p.batches == 0 || p.m == 0 || p.n == 0) return;
-  const std::int64_t vectors = ceil_div(p.n, 16), wanted = exec.threads > 1 ? 4 * exec.threads : 1;
-  const std::int64_t parts = std::clamp(ceil_div(wanted, p.batches), ceil_div(p.n, panel_few_columns), vectors);
-  const std::int64_t columns = ceil_div(vectors, parts) * 16;
-  const WorkRun run{p.batches * ceil_div(p.n, columns)};
+  const std::int64_t columns = few_columns(p, exec.threads), parts = ceil_div(p.n, columns);
+  const WorkRun run{p.batches * parts};
   const std::size_t a_floats = static_cast<std::size_t>(p.m * panel_few_a_stride(p.k)), floats = a_floats + panel_few_scratch(p.m);
   const double operations = 2.0 * static_cast<double>(p.m * columns) * static_cast<double>(p.k);
   Work(exec, run.pieces, floats * sizeof(float)).split({&run, 1}, operations, [&](auto, auto first, auto last, std::byte* scratch) {
     auto* const a = reinterpret_cast<float*>(scratch);
     std::int64_t unpacked = -1;
     for (std::int64_t i = first; i < last; ++i) {
-      const std::int64_t batch = i / ceil_div(p.n, columns), column = i % ceil_div(p.n, columns) * columns;
+      const std::int64_t batch = i / parts, column = i % parts * columns;
       if (batch != unpacked) dispatch<PanelFewRowsKernel>(exec.isa, p, batch, a);
       unpacked = batch;
       dispatch<PanelFewTileKernel>(exec.isa, PanelFewTile{.product = &p,
@@ -108,6 +115,21 @@ void panel_multiply(std::span<const PanelProduct> products, const Exec& exec) {
 
 void panel_multiply(const PanelProduct& product, const Exec& exec) {
   panel_multiply({&product, 1}, exec);
+}
+
+std::int64_t panel_packed_bytes(std::int64_t n, std::int64_t k) {
+  return ceil_div(n, panel_few_columns) * (panel_few_head + panel_few_bytes(k));
+}
+
+void panel_pack(const PanelOperand& columns, std::int64_t n, std::int64_t k, std::byte* panels, const Exec& exec) {
+  parallel_for(exec.threads, ceil_div(n, panel_few_columns), static_cast<double>(panel_few_columns * k) / 16, [&](std::int64_t panel) {
+    dispatch<PanelFewPackKernel>(exec.isa, columns, panel * panel_few_columns, n, k,
+                                 panels + panel * (panel_few_head + panel_few_bytes(k)));
+  });
+}
+
+PanelOperand packed_operand(DType type, const std::byte* panels, std::int64_t k) {
+  return {.data = panels, .stride = panel_few_head + panel_few_bytes(k), .type = type, .packed = true};
 }
 
 }  // namespace dodona::ops

@@ -16,13 +16,14 @@
 
 namespace dodona::ops {
 
-/// Rows of A, or columns of B, with k contiguous. f8_e4m3, f8_e5m2, bf16, f16, f32, i8. A format of its own is a file in unpack/ and a line
-/// in panel.simd.cpp.
+/// Rows of A, or columns of B, with k contiguous, or packed. f8_e4m3, f8_e5m2, bf16, f16, f32, i8. A format of its own is a file in unpack/
+/// and a line in panel.simd.cpp.
 struct PanelOperand {
   const std::byte* data = nullptr;
   std::int64_t stride = 0;        ///< bytes from row to row, or column to column
   std::int64_t batch_stride = 0;  ///< bytes
   DType type = DType::f32;
+  bool packed = false;  ///< columns of fp8 alone: from panel_pack, `stride` bytes from panel to panel, and one batch
 };
 
 /// Scales of an operand's blocks: that of row (or column) i and block j of K at data[i / together * stride + j * block_stride].
@@ -44,6 +45,12 @@ struct PanelProduct {
 /// Throws Error only when memory for scratch is lacking. Of several products, those of experts say, each output depends on its own alone.
 void panel_multiply(std::span<const PanelProduct> products, const Exec& exec);
 void panel_multiply(const PanelProduct& product, const Exec& exec);
+
+/// Columns of fp8 [n, k] packed for fast reading, panel_packed_bytes(n, k) bytes: products with them have the bits of raw ones.
+std::int64_t panel_packed_bytes(std::int64_t n, std::int64_t k);
+void panel_pack(const PanelOperand& columns, std::int64_t n, std::int64_t k, std::byte* panels, const Exec& exec);
+/// Those columns as B.
+PanelOperand packed_operand(DType type, const std::byte* panels, std::int64_t k);
 
 // ---- tiles
 

@@ -1,6 +1,7 @@
 #include "ops/tiles/panel.h"
 
 #include "ops/tiles/panel_core.h"
+#include "ops/tiles/panel_few.h"
 #include "ops/tiles/panel_lanes.h"
 
 namespace dodona::DODONA_TIER {
@@ -64,16 +65,6 @@ DODONA_INLINE void multiply_rows(Operands o, std::int64_t columns, Sums sums) {
   }
 }
 
-/// Columns of B that are unpacked next. Their codes are fetched while others are multiplied; a fetch beyond the end does nothing.
-struct Ahead {
-  const std::byte* codes;
-  std::int64_t stride, bytes;
-};
-DODONA_INLINE void fetch(const Ahead& ahead, std::int64_t first, std::int64_t end) {
-  for (std::int64_t j = first; j < end; ++j)
-    for (std::int64_t line = 0; line < ahead.bytes; line += 64) __builtin_prefetch(ahead.codes + j * ahead.stride + line);
-}
-
 template <class Sums>
 void multiply_panel(Operands o, std::int64_t rows, std::int64_t columns, Sums sums, const Ahead& ahead) {
   const std::int64_t tiles = rows / most_rows + 1;
@@ -111,6 +102,28 @@ Scratch scratch_of(const PanelTile& tile) {
   return s;
 }
 
+/// Elements [begin, begin + k) of `count` columns from `column` on to to[k][panel].
+void unpack_columns(const PanelProduct& p, const Unpacker& b, std::int64_t batch, std::int64_t column, std::int64_t count,
+                    std::int64_t begin, std::int64_t k, float* to) {
+  for (std::int64_t v = 0; v < count; v += 16) {
+    const std::int64_t first = column + v, few = ops::panel_few_columns;
+    if (p.b.packed) {
+      const std::byte* const of_panel = p.b.data + first / few * p.b.stride;
+      const bool nans = of_panel[0] != std::byte{0};
+      b.packed_columns[nans](of_panel + ops::panel_few_head + ops::panel_few_bytes(begin) + first % few * 4, ops::panel_few_line, k, to + v,
+                             panel);
+    } else {
+      const std::byte* const codes = p.b.data + batch * p.b.batch_stride + first * p.b.stride + begin * b.bits / 8;
+      b.columns({codes, p.b.stride, count - v < 16 ? count - v : 16}, k, to + v, panel);
+    }
+  }
+}
+/// Those that come next.
+Ahead next_columns(const PanelProduct& p, const Unpacker& b, std::int64_t batch, std::int64_t column, std::int64_t begin, std::int64_t k) {
+  if (p.b.packed) return {p.b.data, 0, 0};
+  return {p.b.data + batch * p.b.batch_stride + column * p.b.stride + begin * b.bits / 8, p.b.stride, k * b.bits / 8};
+}
+
 /// Rows of A times a panel over the blocks of [begin, begin + k), each scaled.
 void multiply_blocks(const PanelTile& tile, const Scratch& s, std::int64_t begin, std::int64_t k, std::int64_t j, std::int64_t columns,
                      const Ahead& ahead) {
@@ -130,7 +143,6 @@ void multiply_tile(const PanelTile& tile) {
   const Scratch s = scratch_of(tile);
   const Unpacker a = unpacker(p.a.type), b = unpacker(p.b.type);
   const std::byte* const a_rows = p.a.data + tile.batch * p.a.batch_stride + tile.row * p.a.stride;
-  const std::byte* const b_columns = p.b.data + tile.batch * p.b.batch_stride + tile.column * p.b.stride;
   for (std::int64_t i = 0; i < tile.rows * s.sums_stride; i += 16) f32x16::zero().store(s.sums + i);
   const std::int64_t part = p.block > 0 ? ops::panel_block_k / p.block * p.block : ops::panel_block_k;
   for (std::int64_t begin = 0; begin < p.k; begin += part) {
@@ -143,10 +155,8 @@ void multiply_tile(const PanelTile& tile) {
     }
     for (std::int64_t j = 0; j < tile.columns; j += panel) {
       const std::int64_t columns = tile.columns - j < panel ? tile.columns - j : panel;
-      const std::byte* const codes = b_columns + j * p.b.stride + begin * b.bits / 8;
-      for (std::int64_t v = 0; v < columns; v += 16)
-        b.columns({codes + v * p.b.stride, p.b.stride, columns - v < 16 ? columns - v : 16}, k, s.b + v, panel);
-      const Ahead ahead{codes + columns * p.b.stride, p.b.stride, k * b.bits / 8};
+      unpack_columns(p, b, tile.batch, tile.column + j, columns, begin, k, s.b);
+      const Ahead ahead = next_columns(p, b, tile.batch, tile.column + j + columns, begin, k);
       if (p.block > 0) {
         multiply_blocks(tile, s, begin, k, j, columns, ahead);
       } else {

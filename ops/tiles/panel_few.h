@@ -1,8 +1,12 @@
 // Products of panel.h with few rows of A and columns of fp8, made for weights from memory: the same chains over K, and the same bits.
 //
-// Many rows want columns unpacked to fp32, once for all of them, in a second-level cache. Few rows cannot wait for that. Here a step of K
-// of some columns is transposed as codes, kept as 16-bit floats in the first-level cache, and widened on the way into the products, while
-// what follows is fetched from memory.
+// Many rows want columns unpacked to fp32, once for all of them, in a second-level cache. Few rows cannot wait for that. They take columns
+// as they are packed and widen them in registers on the way into the products. Packed weights are read in one stream; of raw ones a chunk
+// of K of a panel is packed into a first-level cache, while what follows is fetched from memory.
+//
+// Packed columns are panels of 64, one after another. A panel is a line whose first word says whether a code of it is NaN of e4m3, and for
+// every four k four lines of 64 bytes, one for each sixteen columns: two bytes of each column, then two more. K is filled up to whole
+// fours, and the last panel to 64 columns, with zeros.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +16,23 @@
 
 namespace dodona::ops {
 
-/// Elements of K that are transposed before they are multiplied, two cache lines of codes, and the most columns that are worked on
-/// together: few enough streams for a first-level TLB, and sums enough to hide what an addition takes.
-inline constexpr std::int64_t panel_few_step = 128, panel_few_columns = 64;
+inline constexpr std::int64_t panel_few_columns = 64;
+/// Bytes before the codes of a packed panel, and those of four k.
+inline constexpr std::int64_t panel_few_head = 64, panel_few_line = 4 * panel_few_columns;
+/// Elements of K that raw columns are packed for at a time. Blocks of K are of a length that divides it.
+inline constexpr std::int64_t panel_few_chunk = 256;
 /// The most rows.
 inline constexpr std::int64_t panel_few_rows = 24;
+
+/// Bytes of `k` elements of a panel without its head.
+inline std::int64_t panel_few_bytes(std::int64_t k) {
+  return (k + 3) / 4 * panel_few_line;
+}
 
 /// Whether a product is one of these.
 inline bool has_few_rows(const PanelProduct& p) {
   const bool fp8 = p.b.type == DType::f8_e4m3 || p.b.type == DType::f8_e5m2;
-  return fp8 && p.m <= panel_few_rows && p.block % panel_few_step == 0;
+  return fp8 && p.m <= panel_few_rows && (p.block == 0 || (p.block % 128 == 0 && panel_few_chunk % p.block == 0));
 }
 
 /// Row stride of unpacked A: rows begin in different cache sets.
@@ -35,20 +46,26 @@ struct PanelFewRowsKernel {
   static void run(const PanelProduct& product, std::int64_t batch, float* to);
 };
 
-/// All rows of one of the products times some columns.
+/// All rows of one of the products times some columns of one panel.
 struct PanelFewTile {
   const PanelProduct* product;
   std::int64_t batch, column, columns;
   const float* a;  ///< from PanelFewRowsKernel, row stride panel_few_a_stride(k)
   float* scratch;  ///< panel_few_scratch(m) floats, 64-byte aligned
 };
-/// Sixteen-bit floats of a step; of every row chains and sums; scales of columns.
+/// A packed chunk; of every row chains and sums; scales of columns.
 inline std::size_t panel_few_scratch(std::int64_t m) {
-  return static_cast<std::size_t>(panel_few_columns * (panel_few_step / 2 + 2 * m + 1));
+  return static_cast<std::size_t>(panel_few_bytes(panel_few_chunk) / 4 + panel_few_columns * (2 * m + 1));
 }
 struct PanelFewTileKernel {
   template <class Tier>
   static void run(const PanelFewTile& tile);
+};
+
+/// Packs raw columns of fp8 from `first` on to one panel.
+struct PanelFewPackKernel {
+  template <class Tier>
+  static void run(const PanelOperand& columns, std::int64_t first, std::int64_t n, std::int64_t k, std::byte* panel);
 };
 
 }  // namespace dodona::ops

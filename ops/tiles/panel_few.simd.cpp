@@ -1,83 +1,75 @@
 #include "ops/tiles/panel_few.h"
 
 #include "ops/tiles/panel_lanes.h"
+#include "simd/dot_i8.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
 
 using ops::PanelFewTile;
+using ops::PanelOperand;
 using ops::PanelProduct;
 
-constexpr std::int64_t step = ops::panel_few_step, tile_columns = ops::panel_few_columns, line = 64;
+constexpr std::int64_t chunk = ops::panel_few_chunk, tile_columns = ops::panel_few_columns, line = 64, of_four = ops::panel_few_line;
 
-// ---- a step of K of sixteen columns, transposed
+// ---- packing
 
-/// For every four k, sixteen columns each: k + 0, k + 2, k + 1, k + 3. So 32-bit words of codes fall apart.
-constexpr std::int64_t halves_of_four = 64, halves_of_vector = step / 4 * halves_of_four;
-constexpr int place_in_four[4] = {0, 32, 16, 48};
-
-/// Bytes ahead of what is read. Beyond the end of the columns lies what is read next, or nothing that a fetch would fault on.
-struct Ahead {
-  std::int64_t within, beyond;
-  DODONA_INLINE void fetch(const std::byte* p, bool last) const {
-    const auto address = reinterpret_cast<std::uintptr_t>(p) + static_cast<std::uintptr_t>(last ? beyond : within);
-    __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);  // NOLINT(performance-no-int-to-ptr)
+/// Part of a line, or of sixteen columns: zeros stand for what is not there.
+struct Padded {
+  alignas(64) std::byte codes[16][line] = {};
+  Padded(const Columns& from, std::int64_t k) {
+    for (std::int64_t j = 0; j < from.count; ++j) __builtin_memcpy(codes[j], from.first + j * from.stride, static_cast<std::size_t>(k));
   }
 };
 
-/// A cache line of codes of sixteen columns. Returns where e4m3 had NaN codes, which come out finite.
+/// `fours` fours of sixteen columns, at most a line of each. Returns where there are NaN codes.
 template <class Unpack>
-DODONA_INLINE i32x16 transpose_lines(const std::byte* first, std::int64_t stride, const Ahead& ahead, bool last, std::uint16_t* to) {
+DODONA_INLINE i32x16 pack_lines(const std::byte* first, std::int64_t stride, std::int64_t fours, std::byte* to) {
   f32x16 columns[16];
   DODONA_UNROLL(16)
-  for (int j = 0; j < 16; ++j) {
-    const std::byte* const p = first + j * stride;
-    ahead.fetch(p, last);
-    columns[j] = as_f32(load_bytes(p));
-  }
+  for (int j = 0; j < 16; ++j) columns[j] = as_f32(load_bytes(first + j * stride));
   transpose(columns);
   i32x16 nan = i32x16::zero();
   DODONA_UNROLL(16)
-  for (int w = 0; w < 16; ++w) nan = nan | Unpack::store_halves(as_i32(columns[w]), to + w * halves_of_four);
+  for (int w = 0; w < 16; ++w) {
+    if (w >= fours) break;
+    nan = nan | Unpack::nan_bytes(as_i32(columns[w]));
+    regroup_16(as_i32(columns[w])).store(reinterpret_cast<std::int32_t*>(to + w * of_four));
+  }
   return nan;
 }
 
-/// Part of a step, or of sixteen columns: zeros and copies of the last column stand for what is not there.
-struct Padded {
-  alignas(64) std::byte codes[16][line];
-  Padded(const Columns& from, std::int64_t k) {
-    __builtin_memset(codes, 0, sizeof codes);
-    for (std::int64_t j = 0; j < 16; ++j)
-      __builtin_memcpy(codes[j], from.first + (j < from.count ? j : from.count - 1) * from.stride, static_cast<std::size_t>(k));
+/// `k` elements of up to 64 columns; with every line of sixteen of them, a share of what comes next is fetched. Returns whether there are
+/// NaN codes.
+template <class Unpack>
+bool pack_columns(const Columns& from, std::int64_t k, const Ahead& ahead, std::byte* to) {
+  i32x16 nan = i32x16::zero();
+  const std::int64_t vectors = (from.count + 15) / 16, parts = vectors * ((k + line - 1) / line);
+  std::int64_t part = 0;
+  for (std::int64_t v = 0; v < vectors; ++v) {
+    const Columns some{from.first + 16 * v * from.stride, from.stride, from.count - 16 * v < 16 ? from.count - 16 * v : 16};
+    for (std::int64_t begin = 0; begin < k; begin += line, ++part) {
+      fetch(ahead, from.count * part / parts, from.count * (part + 1) / parts);
+      std::byte* const out = to + begin / 4 * of_four + v * line;
+      if (k - begin >= line && some.count == 16) {
+        nan = nan | pack_lines<Unpack>(some.first + begin, some.stride, line / 4, out);
+      } else {
+        const std::int64_t left = k - begin < line ? k - begin : line;
+        const Padded padded({some.first + begin, some.stride, some.count}, left);
+        nan = nan | pack_lines<Unpack>(padded.codes[0], line, (left + 3) / 4, out);
+      }
+    }
   }
-};
-
-/// A finite value / 256 is at most 1.75.
-void restore_nan(std::uint16_t* halves) {
-  for (std::int64_t i = 0; i < line * 16; ++i)
-    if ((halves[i] & 0x7FFF) > 0x3F00) halves[i] = 0x7E00;
+  return any(~(nan == i32x16::zero()));
 }
 
-/// `k` elements, at most a line, of up to sixteen columns.
 template <class Unpack>
-DODONA_INLINE void transpose_part(const Columns& from, std::int64_t k, const Ahead& ahead, bool last, std::uint16_t* to) {
-  i32x16 nan;
-  if (k == line && from.count == 16) {
-    nan = transpose_lines<Unpack>(from.first, from.stride, ahead, last, to);
-  } else {
-    const Padded padded(from, k);
-    nan = transpose_lines<Unpack>(padded.codes[0], line, ahead, last, to);
-  }
-  if (any(~(nan == i32x16::zero()))) restore_nan(to);
-}
-
-/// `k` elements, at most a step, of up to tile_columns columns.
-template <class Unpack>
-void transpose_columns(const Columns& from, std::int64_t k, const Ahead& ahead, bool last, std::uint16_t* to) {
-  for (std::int64_t j = 0; j < from.count; j += 16, to += halves_of_vector)
-    for (std::int64_t begin = 0; begin < k; begin += line)
-      transpose_part<Unpack>({from.first + j * from.stride + begin, from.stride, from.count - j < 16 ? from.count - j : 16},
-                             k - begin < line ? k - begin : line, ahead, last, to + begin / 4 * halves_of_four);
+void pack_panel(const PanelOperand& b, std::int64_t first, std::int64_t count, std::int64_t k, std::byte* panel) {
+  if (count < tile_columns) __builtin_memset(panel, 0, static_cast<std::size_t>(ops::panel_few_head + ops::panel_few_bytes(k)));
+  const bool nans = pack_columns<Unpack>({b.data + first * b.stride, b.stride, count}, k, {b.data, 0, 0}, panel + ops::panel_few_head);
+  i32x16 head = i32x16::zero();
+  if (nans) head = select(mask16::first(1), i32x16::splat(1), head);
+  head.store(reinterpret_cast<std::int32_t*>(panel));
 }
 
 // ---- multiplying
@@ -88,58 +80,81 @@ struct Rows {
   std::int64_t a_stride;
   float* chains;
 };
+/// Packed codes, and how far ahead of them to fetch.
+struct Codes {
+  const std::byte* lines;
+  std::int64_t ahead;
+};
 
-template <int rows, int vectors>
-DODONA_INLINE void add_products(const Rows& r, std::int64_t k, const std::uint16_t* halves, f32x16 (&c)[rows][vectors]) {
+template <class Unpack, bool nans, int rows, int vectors>
+DODONA_INLINE void add_products(const Rows& r, std::int64_t k, int i, const typename Unpack::Halves (&four)[vectors],
+                                f32x16 (&c)[rows][vectors]) {
   f32x16 b[vectors];
   DODONA_UNROLL(8)
-  for (int v = 0; v < vectors; ++v) b[v] = load_f16(halves + v * halves_of_vector);
+  for (int v = 0; v < vectors; ++v) b[v] = Unpack::template value<nans>(four[v], i);
   DODONA_UNROLL(8)
-  for (int i = 0; i < rows; ++i) {
-    const f32x16 a = f32x16::splat(r.a[i * r.a_stride + k]);
+  for (int row = 0; row < rows; ++row) {
+    const f32x16 a = f32x16::splat(r.a[row * r.a_stride + k + i]);
     DODONA_UNROLL(8)
-    for (int v = 0; v < vectors; ++v) c[i][v] = fma(a, b[v], c[i][v]);
+    for (int v = 0; v < vectors; ++v) c[row][v] = fma(a, b[v], c[row][v]);
   }
 }
 
 /// chains = fma(a[k], b[k], chains) for `k` elements in order.
-template <int rows, int vectors>
-void multiply(const Rows r, const std::uint16_t* halves, std::int64_t k) {
+template <class Unpack, bool nans, int rows, int vectors>
+void multiply(const Rows r, const Codes b, std::int64_t k) {
   f32x16 c[rows][vectors];
   DODONA_UNROLL(8)
   for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
   for (int v = 0; v < vectors; ++v) c[i][v] = f32x16::load(r.chains + i * tile_columns + 16 * v);
+  const std::byte* p = b.lines;
+  const auto take_four = [&](typename Unpack::Halves(&four)[vectors]) {
+    DODONA_UNROLL(8)
+    for (int v = 0; v < vectors; ++v) {
+      __builtin_prefetch(p + b.ahead + v * line);
+      four[v] = Unpack::halves(load_bytes(p + v * line));
+    }
+    p += of_four;
+  };
+  typename Unpack::Halves four[vectors];
   std::int64_t done = 0;
-  for (; done + 4 <= k; done += 4, halves += halves_of_four) {
+  for (; done + 4 <= k; done += 4) {
+    take_four(four);
     DODONA_UNROLL(4)
-    for (int i = 0; i < 4; ++i) add_products(r, done + i, halves + place_in_four[i], c);
+    for (int i = 0; i < 4; ++i) add_products<Unpack, nans>(r, done, i, four, c);
   }
-  for (int i = 0; done + i < k; ++i) add_products(r, done + i, halves + place_in_four[i], c);
+  if (done < k) {
+    take_four(four);
+    add_products<Unpack, nans>(r, done, 0, four, c);
+    if (done + 1 < k) add_products<Unpack, nans>(r, done, 1, four, c);
+    if (done + 2 < k) add_products<Unpack, nans>(r, done, 2, four, c);
+  }
   DODONA_UNROLL(8)
   for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
   for (int v = 0; v < vectors; ++v) c[i][v].store(r.chains + i * tile_columns + 16 * v);
 }
 
-template <int rows>
-void multiply_rows(Rows r, const std::uint16_t* halves, std::int64_t vectors, std::int64_t k) {
-  constexpr int fit = many_sums_fit ? 24 : 4, together = fit / rows >= 8 ? 8 : fit / rows >= 4 ? 4 : fit / rows >= 2 ? 2 : 1;
-  for (; vectors >= together; vectors -= together, r.chains += 16 * together, halves += together * halves_of_vector)
-    multiply<rows, together>(r, halves, k);
-  for (; vectors > 0; --vectors, r.chains += 16, halves += halves_of_vector) multiply<rows, 1>(r, halves, k);
+// Sixteen sums stay in registers beside the codes that they take.
+constexpr int most_sums = many_sums_fit ? 16 : 4, most_rows = many_sums_fit ? 8 : 2;
+
+template <class Unpack, bool nans, int rows>
+void multiply_rows(Rows r, Codes b, std::int64_t vectors, std::int64_t k) {
+  constexpr int together = most_sums / rows < 4 ? most_sums / rows : 4;
+  for (; vectors >= together; vectors -= together, r.chains += 16 * together, b.lines += together * line)
+    multiply<Unpack, nans, rows, together>(r, b, k);
+  for (; vectors > 0; --vectors, r.chains += 16, b.lines += line) multiply<Unpack, nans, rows, 1>(r, b, k);
 }
 
-void multiply_step(Rows r, std::int64_t rows, const std::uint16_t* halves, std::int64_t vectors, std::int64_t k) {
-  constexpr int most = many_sums_fit ? 6 : 2;
-  const auto next = [&](std::int64_t count) {
-    r.a += count * r.a_stride;
-    r.chains += count * tile_columns;
-  };
-  for (; rows >= most; rows -= most, next(most)) multiply_rows<most>(r, halves, vectors, k);
-  if constexpr (most == 6) {
-    if (rows & 4) multiply_rows<4>(r, halves, vectors, k), next(4);
-    if (rows & 2) multiply_rows<2>(r, halves, vectors, k), next(2);
+/// The rows that are left when `most` at a time are done: by halves.
+template <class Unpack, bool nans, int most>
+void multiply_chunk(Rows r, std::int64_t rows, const Codes& b, std::int64_t vectors, std::int64_t k) {
+  for (; rows >= most; rows -= most) {
+    multiply_rows<Unpack, nans, most>(r, b, vectors, k);
+    r.a += most * r.a_stride;
+    r.chains += most * tile_columns;
   }
-  if (rows & 1) multiply_rows<1>(r, halves, vectors, k);
+  if constexpr (most > 1)
+    if (rows > 0) multiply_chunk<Unpack, nans, most / 2>(r, rows, b, vectors, k);
 }
 
 // ---- one tile
@@ -159,24 +174,64 @@ void add_scaled(const PanelFewTile& tile, std::int64_t block, float* chains, flo
   }
 }
 
+/// Where the codes of a tile come from, chunk by chunk.
+template <class Unpack>
+class Chunks {
+ public:
+  explicit Chunks(const PanelFewTile& tile) : tile_(tile) {
+    const PanelProduct& p = *tile.product;
+    const PanelOperand& b = p.b;
+    if (b.packed) {
+      const std::byte* const panel = b.data + tile.column / tile_columns * b.stride;
+      lines_ = panel + ops::panel_few_head + tile.column % tile_columns / 16 * line;
+      nans_ = panel[0] != std::byte{0};
+    } else {
+      columns_ = {b.data + tile.batch * b.batch_stride + tile.column * b.stride, b.stride, tile.columns};
+    }
+  }
+  /// `k` elements from `begin` on.
+  DODONA_INLINE Codes at(std::int64_t begin, std::int64_t k) {
+    constexpr std::int64_t far = 4096;  // memory answers in the meantime
+    if (tile_.product->b.packed) return {lines_ + begin / 4 * of_four, far};
+    const std::int64_t all = tile_.product->k, next = begin + k;
+    const auto upto = [](std::int64_t left) { return left < chunk ? left : chunk; };
+    const Ahead ahead = next < all ? Ahead{columns_.first + next, columns_.stride, upto(all - next)}
+                                   : Ahead{columns_.first + tile_.columns * columns_.stride, columns_.stride, upto(all)};
+    auto* const to = reinterpret_cast<std::byte*>(tile_.scratch);
+    nans_ = pack_columns<Unpack>({columns_.first + begin, columns_.stride, columns_.count}, k, ahead, to);
+    return {to, 0};
+  }
+  bool nans() const { return nans_; }
+
+ private:
+  const PanelFewTile& tile_;
+  const std::byte* lines_ = nullptr;
+  Columns columns_{};
+  bool nans_ = false;
+};
+
 template <class Unpack>
 void multiply_tile(const PanelFewTile& tile) {
-  constexpr std::int64_t far = 1024;  // bytes: memory answers in the meantime
   const PanelProduct& p = *tile.product;
-  auto* const halves = reinterpret_cast<std::uint16_t*>(tile.scratch);
-  float* const chains = tile.scratch + tile_columns * step / 2;
+  float* const chains = tile.scratch + ops::panel_few_bytes(chunk) / 4;
   float* const sums = p.block > 0 ? chains + p.m * tile_columns : chains;
   float* const column_scales = chains + 2 * p.m * tile_columns;
   for (std::int64_t i = 0; i < 2 * p.m * tile_columns; i += 16) f32x16::zero().store(chains + i);
-  const std::byte* const columns = p.b.data + tile.batch * p.b.batch_stride + tile.column * p.b.stride;
-  const std::int64_t distance = p.k < far ? p.k : far;
-  const Ahead ahead{distance, distance - p.k + tile.columns * p.b.stride};
-  const Rows rows{tile.a, ops::panel_few_a_stride(p.k), chains};
-  for (std::int64_t k = 0; k < p.k; k += step) {
-    const std::int64_t left = p.k - k, count = left < step ? left : step;
-    transpose_columns<Unpack>({columns + k, p.b.stride, tile.columns}, count, ahead, k + distance >= p.k, halves);
-    multiply_step({rows.a + k, rows.a_stride, chains}, p.m, halves, (tile.columns + 15) / 16, count);
-    if (p.block > 0 && ((k + step) % p.block == 0 || left <= step)) add_scaled(tile, k / p.block, chains, sums, column_scales);
+  Chunks<Unpack> chunks(tile);
+  const std::int64_t vectors = (tile.columns + 15) / 16, part = p.block > 0 ? p.block : chunk;
+  for (std::int64_t begin = 0; begin < p.k; begin += chunk) {
+    const std::int64_t end = p.k - begin < chunk ? p.k : begin + chunk;
+    Codes codes = chunks.at(begin, end - begin);
+    for (std::int64_t k = begin; k < end; k += part, codes.lines += part / 4 * of_four) {
+      const Rows rows{tile.a + k, ops::panel_few_a_stride(p.k), chains};
+      const std::int64_t count = end - k < part ? end - k : part;
+      if (chunks.nans()) {
+        multiply_chunk<Unpack, true, most_rows>(rows, p.m, codes, vectors, count);
+      } else {
+        multiply_chunk<Unpack, false, most_rows>(rows, p.m, codes, vectors, count);
+      }
+      if (p.block > 0) add_scaled(tile, k / p.block, chains, sums, column_scales);
+    }
   }
   const ops::TileEpilogue epilogue = epilogue_of(p, tile.batch);
   for (std::int64_t i = 0; i < p.m; ++i) finish_row<ChainSums>(epilogue, i, tile.column, tile.columns, sums + i * tile_columns);
@@ -206,5 +261,17 @@ void PanelFewTileKernel::run(const PanelFewTile& tile) {
   }
 }
 template void PanelFewTileKernel::run<tier::DODONA_TIER>(const PanelFewTile&);
+
+template <class Tier>
+void PanelFewPackKernel::run(const PanelOperand& columns, std::int64_t first, std::int64_t n, std::int64_t k, std::byte* panel) {
+  using namespace DODONA_TIER;
+  const std::int64_t count = n - first < panel_few_columns ? n - first : panel_few_columns;
+  if (columns.type == DType::f8_e5m2) {
+    pack_panel<Fp8Unpack<true>>(columns, first, count, k, panel);
+  } else {
+    pack_panel<Fp8Unpack<false>>(columns, first, count, k, panel);
+  }
+}
+template void PanelFewPackKernel::run<tier::DODONA_TIER>(const PanelOperand&, std::int64_t, std::int64_t, std::int64_t, std::byte*);
 
 }  // namespace dodona::ops

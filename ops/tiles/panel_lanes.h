@@ -15,21 +15,45 @@ struct Unpacker {
   float left_out;
   void (*row)(const std::byte* row, std::int64_t k, float factor, float* to);
   void (*columns)(const Columns& from, std::int64_t k, float* to, std::int64_t to_k);
+  /// Of formats that are packed: without NaN codes, and with them.
+  void (*packed_columns[2])(const std::byte* fours, std::int64_t four_stride, std::int64_t k, float* to, std::int64_t to_k);
 };
 template <class Unpack>
 constexpr Unpacker unpacker_of() {
-  return {Unpack::bits, Unpack::left_out, unpack_row<Unpack>, Unpack::columns};
+  return {Unpack::bits, Unpack::left_out, unpack_row<Unpack>, Unpack::columns, {}};
+}
+template <bool e5m2>
+constexpr Unpacker unpacker_of_fp8() {
+  using Unpack = Fp8Unpack<e5m2>;
+  return {Unpack::bits,
+          Unpack::left_out,
+          unpack_row<Unpack>,
+          Unpack::columns,
+          {Unpack::template packed_columns<false>, Unpack::template packed_columns<true>}};
 }
 
 DODONA_INLINE Unpacker unpacker(DType type) {
   switch (type) {
-    case DType::f8_e4m3: return unpacker_of<Fp8Unpack<false>>();
-    case DType::f8_e5m2: return unpacker_of<Fp8Unpack<true>>();
+    case DType::f8_e4m3: return unpacker_of_fp8<false>();
+    case DType::f8_e5m2: return unpacker_of_fp8<true>();
     case DType::bf16: return unpacker_of<Bf16Unpack>();
     case DType::f16: return unpacker_of<F16Unpack>();
     case DType::i8: return unpacker_of<I8Unpack>();
     default: return unpacker_of<F32Unpack>();
   }
+}
+
+/// Columns of B that are worked on next. Their codes are fetched meanwhile; a fetch beyond the end does nothing.
+struct Ahead {
+  const std::byte* codes;
+  std::int64_t stride, bytes;
+};
+DODONA_INLINE void fetch(const Ahead& ahead, std::int64_t first, std::int64_t end) {
+  for (std::int64_t j = first; j < end; ++j)
+    for (std::int64_t line = 0; line < ahead.bytes; line += 64) {
+      const auto address = reinterpret_cast<std::uintptr_t>(ahead.codes) + static_cast<std::uintptr_t>(j * ahead.stride + line);
+      __builtin_prefetch(reinterpret_cast<const void*>(address));  // NOLINT(performance-no-int-to-ptr)
+    }
 }
 
 /// Scales of a block of K of `count` rows, or columns, from `first` on.

@@ -62,11 +62,16 @@ DODONA_INLINE f32x16_pair widen_f16_pairs(i32x16 pairs) {
   const auto split = lanes::split_to_16(pairs.v);
   return {{lanes::half_to_f32(split.low)}, {lanes::half_to_f32(split.high)}};
 }
-/// Lanes of two 16-bit codes: the low ones and the high ones, sixteen each.
-DODONA_INLINE void store_16_of_pairs(i32x16 pairs, void* low, void* high) {
-  const auto split = lanes::split_to_16(pairs.v);
-  split.low.store(low);
-  split.high.store(high);
+/// Lanes of two 16-bit codes: the low ones of all lanes, then the high ones, thirty-two side by side.
+DODONA_INLINE i32x16 regroup_16(i32x16 pairs) {
+  return {lanes::regroup_16(pairs.v)};
+}
+/// Thirty-two f16 side by side: the first sixteen and the others, widened.
+DODONA_INLINE f32x16 widen_first_f16(i32x16 halves) {
+  return {lanes::half_to_f32(lanes::sixteens(halves.v).low)};
+}
+DODONA_INLINE f32x16 widen_last_f16(i32x16 halves) {
+  return {lanes::half_to_f32(lanes::sixteens(halves.v).high)};
 }
 /// x rounded to f16 and widened again.
 DODONA_INLINE f32x16 round_to_f16(f32x16 x) {

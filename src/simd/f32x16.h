@@ -321,6 +321,11 @@ DODONA_INLINE f32x16_pair interleave(f32x16 even, f32x16 odd) {
   return {even, odd};
 }
 
+/// Lane `index` mod 16 of a table. Made for tiers that have one register for it; on AArch64 it goes through memory.
+DODONA_INLINE f32x16 lookup_16(f32x16 table, i32x16 index) {
+  return {lanes::lookup_16(table.v, index.v)};
+}
+
 /// Lane j of row i becomes lane i of row j.
 DODONA_INLINE void transpose(f32x16 (&rows)[16]) {
   lanes::f32 r[16];

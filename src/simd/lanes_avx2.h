@@ -333,6 +333,23 @@ DODONA_INLINE codes16_pair split_to_16(i32 a) {
   return {narrow_to_16(i32{{_mm256_and_si256(a.lo.v, low)}, {_mm256_and_si256(a.hi.v, low)}}),
           narrow_to_16(i32{{_mm256_srli_epi32(a.lo.v, 16)}, {_mm256_srli_epi32(a.hi.v, 16)}})};
 }
+/// The low halves of all lanes, then the high ones.
+DODONA_INLINE i32 regroup_16(i32 a) {
+  const codes16_pair split = split_to_16(a);
+  return {{split.low.v}, {split.high.v}};
+}
+/// The first sixteen of thirty-two codes, and the others.
+DODONA_INLINE codes16_pair sixteens(i32 a) {
+  return {{a.lo.v}, {a.hi.v}};
+}
+/// Lane `index` mod 16 of the table.
+DODONA_INLINE f32x8 lookup_16(f32 table, i32x8 index) {
+  const __m256 low = _mm256_permutevar8x32_ps(table.lo.v, index.v), high = _mm256_permutevar8x32_ps(table.hi.v, index.v);
+  return {_mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index.v, 28)))};
+}
+DODONA_INLINE f32 lookup_16(f32 table, i32 index) {
+  return {lookup_16(table, index.lo), lookup_16(table, index.hi)};
+}
 /// Sixteen codes 0..15 in eight bytes, element 2j in the low nibble of byte j.
 DODONA_INLINE std::uint64_t pack_nibbles(codes8 a) {
   const __m128i words = _mm_maddubs_epi16(a.v, _mm_set1_epi16(0x1001));

@@ -326,12 +326,19 @@ DODONA_INLINE codes16 narrow_to_16(i32 a) {
 struct codes16_pair {
   codes16 low, high;
 };
-/// The low and the high halves of all lanes.
-DODONA_INLINE codes16_pair split_to_16(i32 a) {
+/// The low halves of all lanes, then the high ones.
+DODONA_INLINE i32 regroup_16(i32 a) {
   const __m512i even_then_odd = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24, 22, 20, 18, 16,
                                                  14, 12, 10, 8, 6, 4, 2, 0);
-  const __m512i split = _mm512_permutexvar_epi16(even_then_odd, a.v);
-  return {{_mm512_castsi512_si256(split)}, {_mm512_extracti64x4_epi64(split, 1)}};
+  return {_mm512_permutexvar_epi16(even_then_odd, a.v)};
+}
+/// The first sixteen of thirty-two codes, and the others.
+DODONA_INLINE codes16_pair sixteens(i32 a) {
+  return {{_mm512_castsi512_si256(a.v)}, {_mm512_extracti64x4_epi64(a.v, 1)}};
+}
+/// The low and the high halves of all lanes.
+DODONA_INLINE codes16_pair split_to_16(i32 a) {
+  return sixteens(regroup_16(a));
 }
 /// Sixteen codes 0..15 in eight bytes, element 2j in the low nibble of byte j.
 DODONA_INLINE std::uint64_t pack_nibbles(codes8 a) {
@@ -394,6 +401,10 @@ DODONA_INLINE i32 dot16_small(i32 acc, const i32 (&a)[4], const i32 (&b)[4]) {
   const __m512i high = _mm512_add_epi16(_mm512_maddubs_epi16(a[2].v, b[2].v), _mm512_maddubs_epi16(a[3].v, b[3].v));
   return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(_mm512_add_epi16(low, high), _mm512_set1_epi16(1)))};
 #endif
+}
+/// Lane `index` mod 16 of the table.
+DODONA_INLINE f32 lookup_16(f32 table, i32 index) {
+  return {_mm512_permutexvar_ps(index.v, table.v)};
 }
 /// Every byte of `indices`, 0..15, replaced by that byte of the table, which is repeated every 16 bytes.
 DODONA_INLINE i32 lookup_bytes(i32 table, i32 indices) {

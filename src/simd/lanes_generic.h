@@ -324,6 +324,29 @@ DODONA_INLINE codes16_pair split_to_16(i32 x) {
   return {map<codes16>([](std::uint32_t p) { return static_cast<std::uint16_t>(p); }, x),
           map<codes16>([](std::uint32_t p) { return static_cast<std::uint16_t>(p >> 16); }, x)};
 }
+/// The low halves of all lanes, then the high ones.
+DODONA_INLINE i32 regroup_16(i32 x) {
+  const codes16_pair split = split_to_16(x);
+  i32 r;
+  for (int i = 0; i < 8; ++i) {
+    r.x[i] = split.low.x[2 * i] | std::uint32_t{split.low.x[2 * i + 1]} << 16;
+    r.x[8 + i] = split.high.x[2 * i] | std::uint32_t{split.high.x[2 * i + 1]} << 16;
+  }
+  return r;
+}
+/// The first sixteen of thirty-two codes, and the others.
+DODONA_INLINE codes16_pair sixteens(i32 x) {
+  codes16_pair r;
+  for (int i = 0; i < 16; ++i) {
+    r.low.x[i] = static_cast<std::uint16_t>(x.x[i / 2] >> (i % 2 * 16));
+    r.high.x[i] = static_cast<std::uint16_t>(x.x[8 + i / 2] >> (i % 2 * 16));
+  }
+  return r;
+}
+/// Lane `index` mod 16 of the table.
+DODONA_INLINE f32 lookup_16(f32 table, i32 index) {
+  return map<f32>([&](std::uint32_t i) { return table.x[i & 15]; }, index);
+}
 
 /// Sixteen codes 0..15 in eight bytes, element 2j in the low nibble of byte j.
 DODONA_INLINE std::uint64_t pack_nibbles(codes8 a) {

@@ -347,6 +347,26 @@ DODONA_INLINE codes16_pair split_to_16(i32 a) {
   const uint16x8x2_t lo = split(a.lo), hi = split(a.hi);
   return {{lo.val[0], hi.val[0]}, {lo.val[1], hi.val[1]}};
 }
+/// The low halves of all lanes, then the high ones.
+DODONA_INLINE i32 regroup_16(i32 a) {
+  const codes16_pair split = split_to_16(a);
+  const auto words = [](uint16x8_t x) { return i32x4{vreinterpretq_s32_u16(x)}; };
+  return {{words(split.low.lo), words(split.low.hi)}, {words(split.high.lo), words(split.high.hi)}};
+}
+/// The first sixteen of thirty-two codes, and the others.
+DODONA_INLINE codes16_pair sixteens(i32 a) {
+  const auto codes = [](i32x4 x) { return vreinterpretq_u16_s32(x.v); };
+  return {{codes(a.lo.lo), codes(a.lo.hi)}, {codes(a.hi.lo), codes(a.hi.hi)}};
+}
+/// Lane `index` mod 16 of the table.
+DODONA_INLINE f32 lookup_16(f32 table, i32 index) {
+  float from[16], to[16];
+  std::int32_t at[16];
+  table.store(from);
+  index.store(at);
+  for (int i = 0; i < 16; ++i) to[i] = from[at[i] & 15];
+  return f32::load(to);
+}
 /// Sixteen codes 0..15 in eight bytes, element 2j in the low nibble of byte j.
 DODONA_INLINE std::uint64_t pack_nibbles(codes8 a) {
   const uint16x8_t words = vreinterpretq_u16_u8(a.v);

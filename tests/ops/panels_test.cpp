@@ -106,24 +106,45 @@ TEST(Panel, EveryPairOfFormatsIsOneChainOverK) {
       }
 }
 
-TEST(Panel, ManyAndFewRowsOfFp8HaveTheSameBitsWithEveryCodeNansToo) {
+/// Every code comes in some columns, NaNs in few enough of them that numbers are left; or no NaN does.
+Tensor fp8_columns(DType type, const Dims& shape, bool nans) {
+  Tensor b(type, shape);
+  const std::int64_t k = shape[2];
+  for (std::int64_t i = 0; i < b.elements(); ++i) {
+    const std::uint32_t code = noise(i) % 256;
+    const bool whole = (nans && i / k % 7 == 0) || (code & 0x7F) < 0x7C;
+    b.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(whole ? code : code & 0x83);
+  }
+  return b;
+}
+/// The product with columns packed before.
+Tensor with_packed_columns(const Tensor& a, const Tensor& b, DType out_type, const Exec& exec) {
+  const std::int64_t n = b.size(1), k = b.size(2);
+  Tensor out(out_type, {1, a.size(1), n}), packed(DType::u8, {ops::panel_packed_bytes(n, k)});
+  auto product = product_of(a, b, out);
+  ops::panel_pack(product.b, n, k, packed.as<std::byte>(), exec);
+  product.b = ops::packed_operand(b.dtype(), packed.as<std::byte>(), k);
+  ops::panel_multiply(product, exec);
+  return out;
+}
+
+TEST(Panel, ManyAndFewRowsOfFp8HaveTheSameBitsWithEveryCodeNansTooRawAndPacked) {
   for (const DType type : {DType::f8_e4m3, DType::f8_e5m2})
-    for (const Size& s : {Size{2, 70, 64}, Size{5, 130, 200}, Size{24, 17, 131}, Size{25, 64, 259}}) {
-      const Tensor a = normal(DType::bf16, {1, s.m, s.k}, "a"), b(type, {1, s.n, s.k});
-      // Every code comes in some columns, NaNs in few enough of them that numbers are left.
-      for (std::int64_t i = 0; i < b.elements(); ++i) {
-        const std::uint32_t code = noise(i) % 256;
-        const bool whole = i / s.k % 7 == 0 || (code & 0x7F) < 0x7C;
-        b.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(whole ? code : code & 0x83);
-      }
+    for (const Size& s : {Size{1, 64, 512}, Size{2, 70, 64}, Size{3, 16, 257}, Size{5, 130, 200}, Size{13, 100, 700}, Size{24, 17, 131},
+                          Size{25, 64, 259}, Size{40, 129, 522}}) {
+      const Tensor a = normal(DType::bf16, {1, s.m, s.k}, "a"), b = fp8_columns(type, {1, s.n, s.k}, s.n % 64 != 0);
+      const Tensor expected = chains(a, b, DType::bf16);
+      const std::string what = std::string(name(type)) + ' ' + text(s);
       on_every_tier(
-          chains(a, b, DType::bf16),
+          expected,
           [&](const Exec& exec) {
             Tensor out(DType::bf16, {1, s.m, s.n});
             ops::panel_multiply(product_of(a, b, out), exec);
             return out;
           },
-          std::string(name(type)) + ' ' + text(s));
+          what);
+      on_every_tier(
+          expected, [&](const Exec& exec) { return with_packed_columns(a, b, DType::bf16, exec); }, what + " packed");
       if (HasFailure()) return;
     }
 }

@@ -20,24 +20,44 @@ struct Fp8Unpack {
     if (words < k) columns_by_transposing<Fp8Unpack>({from.first + words, from.stride, from.count}, k - words, to + words * to_k, to_k);
   }
 
-  /// Lanes of four codes: the second and the fourth of each as halves, in place. e4m3 becomes value / 256, and 1.875 for NaN.
-  static DODONA_INLINE i32x16 halves_of_odd_bytes(i32x16 words) {
+  /// Pairs of codes as halves of value / left_out, in place. NaN codes of e4m3 become 1.875.
+  struct Halves {
+    i32x16 even, odd;  ///< of the low bytes, of the high bytes
+  };
+  static DODONA_INLINE Halves halves(i32x16 codes) {
     const auto fields = [](std::uint32_t bits) { return i32x16::splat(static_cast<std::int32_t>(bits)); };
-    if (e5m2) return words & fields(0xFF00FF00);
-    return sra_16<1>(words) & fields(0xBF80BF80);
+    const i32x16 even = shl<8>(codes);
+    if (e5m2) return {even & fields(0xFF00FF00), codes & fields(0xFF00FF00)};
+    // What the shift brings in from a neighbour is masked.
+    return {sra_16<1>(even) & fields(0xBF80BF80), sra_16<1>(codes) & fields(0xBF80BF80)};
+  }
+  /// Of sixteen columns of four codes, packed so that two codes of each column lie side by side, then the other two: the values of code i
+  /// of the four. `restoring` makes NaNs of NaN codes again: no finite value / 256 is beyond 1.75.
+  template <bool restoring>
+  static DODONA_INLINE f32x16 value(const Halves& h, int i) {
+    const i32x16 pairs = i % 2 == 0 ? h.even : h.odd;
+    const f32x16 x = i < 2 ? widen_first_f16(pairs) : widen_last_f16(pairs);
+    if constexpr (!restoring || e5m2) return x;
+    return select(abs(x) > f32x16::splat(1.8f), as_f32(i32x16::splat(0x7FC00000)), x);
+  }
+
+  /// `k` elements of sixteen packed columns, fours of which lie `four_stride` bytes apart, to to[k][16], row stride `to_k`.
+  template <bool restoring>
+  static void packed_columns(const std::byte* fours, std::int64_t four_stride, std::int64_t k, float* to, std::int64_t to_k) {
+    for (std::int64_t begin = 0; begin < k; begin += 4, fours += four_stride, to += 4 * to_k) {
+      const Halves four = halves(i32x16::load(reinterpret_cast<const std::int32_t*>(fours)));
+      DODONA_UNROLL(4)
+      for (int i = 0; i < 4; ++i) {
+        if (begin + i == k) return;
+        value<restoring>(four, i).store(to + i * to_k);
+      }
+    }
   }
 
   /// Bit 7 of every byte that is a NaN of e4m3.
-  static DODONA_INLINE i32x16 nan_bytes(i32x16 words) {
-    return ((words & i32x16::splat(0x7F7F7F7F)) + i32x16::splat(0x01010101)) & i32x16::splat(static_cast<std::int32_t>(0x80808080));
-  }
-
-  /// Four codes of each of sixteen columns as 16-bit floats of value / left_out: sixteen of the first, the third, the second, the fourth.
-  /// Returns where e4m3 had NaN codes, which come out as 1.875.
-  static DODONA_INLINE i32x16 store_halves(i32x16 codes, std::uint16_t* to) {
-    store_16_of_pairs(halves_of_odd_bytes(shl<8>(codes)), to, to + 16);
-    store_16_of_pairs(halves_of_odd_bytes(codes), to + 32, to + 48);
-    return e5m2 ? i32x16::zero() : nan_bytes(codes);
+  static DODONA_INLINE i32x16 nan_bytes(i32x16 codes) {
+    if (e5m2) return i32x16::zero();
+    return ((codes & i32x16::splat(0x7F7F7F7F)) + i32x16::splat(0x01010101)) & i32x16::splat(static_cast<std::int32_t>(0x80808080));
   }
 
  private:
@@ -58,13 +78,10 @@ struct Fp8Unpack {
       for (int w = 0; w < 16; ++w) {
         if (w >= words) break;
         const i32x16 codes = as_i32(columns[w]);
-        if (!e5m2) nan = nan | nan_bytes(codes);
-        const f32x16_pair even = widen_f16_pairs(halves_of_odd_bytes(shl<8>(codes)));
-        const f32x16_pair odd = widen_f16_pairs(halves_of_odd_bytes(codes));
-        even.first.store(out + (4 * w) * to_k);
-        odd.first.store(out + (4 * w + 1) * to_k);
-        even.second.store(out + (4 * w + 2) * to_k);
-        odd.second.store(out + (4 * w + 3) * to_k);
+        nan = nan | nan_bytes(codes);
+        const Halves four = halves(regroup_16(codes));
+        DODONA_UNROLL(4)
+        for (int i = 0; i < 4; ++i) value<false>(four, i).store(out + (4 * w + i) * to_k);
       }
     }
     return nan;
