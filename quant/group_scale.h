@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <span>
 
 #include "quant/fp32_ops.h"
 #include "quant/ue8m0.h"
@@ -59,6 +60,35 @@ inline GroupScale group_scale(float group_amax, float largest, const GroupRecipe
   const int e = recipe.rule == ScaleRule::ceil_log2 ? ue8m0_ceil_log2(s) - 127 : ceil_exponent_by_bits(s);
   const float power = power_of_two_by_bits(e);
   return {power, recipe.form == ScaleForm::divide ? power : power_of_two_by_bits(-e)};
+}
+
+/// group_scale of many groups at once: `numbers` hold largest magnitudes and then operands. With plain scales in correctly rounded
+/// operations these are loops that become vectors.
+inline void group_scales(std::span<float> numbers, float largest, const GroupRecipe& recipe, std::span<float> scales) {
+  const Fp32Ops& ops = recipe.ops;
+  const bool rounded = ops.reciprocal == reciprocal_ieee && ops.multiply == multiply_ieee;
+  const bool by_product = recipe.form == ScaleForm::multiply, by_reciprocal = ops.divide == divide_by_reciprocal;
+  const bool plain = recipe.rule == ScaleRule::plain && recipe.form != ScaleForm::divide && (by_product ? !by_reciprocal : true);
+  if (!rounded || !plain || (!by_reciprocal && ops.divide != divide_ieee)) {
+    for (std::size_t g = 0; g < numbers.size(); ++g) {
+      const GroupScale of_group = group_scale(numbers[g], largest, recipe);
+      scales[g] = of_group.scale;
+      numbers[g] = of_group.operand;
+    }
+    return;
+  }
+  const float floor = recipe.amax_floor, inverse = 1.0f / largest;
+  for (float& number : numbers) number = number > floor ? number : floor;
+  if (by_product || by_reciprocal) {
+    for (std::size_t g = 0; g < numbers.size(); ++g) scales[g] = numbers[g] * inverse;
+  } else {
+    for (std::size_t g = 0; g < numbers.size(); ++g) scales[g] = numbers[g] / largest;
+  }
+  if (by_product) {
+    for (float& number : numbers) number = largest / number;
+  } else {
+    for (std::size_t g = 0; g < numbers.size(); ++g) numbers[g] = 1.0f / scales[g];
+  }
 }
 
 /// The value that is clamped and rounded to a code.

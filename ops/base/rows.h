@@ -29,6 +29,10 @@ inline std::int64_t row_offset(const Tensor& t, std::int64_t row) {
 inline const std::byte* row_begin(const Tensor& t, std::int64_t row, int element_bytes) {
   return static_cast<const std::byte*>(t.data()) + row_offset(t, row) * element_bytes;
 }
+/// That of the row that comes next, or of this one where it is the last.
+inline const std::byte* next_row_begin(const Tensor& t, std::int64_t row, int element_bytes) {
+  return row_begin(t, row + 1 < row_count(t) ? row + 1 : row, element_bytes);
+}
 inline std::byte* row_begin_mutable(const Tensor& t, std::int64_t row, int element_bytes) {
   return static_cast<std::byte*>(t.data()) + row_offset(t, row) * element_bytes;
 }

@@ -74,7 +74,7 @@ void fast(const PerTokenQuantInt8& op, const Exec& exec) {
   const DType type = op.x.dtype();
   const std::int64_t width = op.x.size(-1);
   parallel_for(exec.threads, row_count(op.x), static_cast<double>(width), [&](std::int64_t m) {
-    const GroupRow row{row_begin(op.x, m, bits(type) / 8), 1, width, type};
+    const GroupRow row{row_begin(op.x, m, bits(type) / 8), 1, width, type, next_row_begin(op.x, m, bits(type) / 8)};
     float amax = 0;
     dispatch<GroupMaximaKernel>(exec.isa, row, &amax);
     amax = std::max(amax, least_magnitude);

@@ -78,7 +78,8 @@ void fast(const SglPerTokenQuantFp8& op, const Exec& exec) {
                                             .scale = op.output_s.as<float>() + m,
                                             .n = width,
                                             .type = type,
-                                            .true_division = op.divide == "ieee"});
+                                            .true_division = op.divide == "ieee",
+                                            .next = next_row_begin(op.input, m, bits(type) / 8)});
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/base/row_lanes.h"
+#include "simd/registers.h"
 
 namespace dodona::DODONA_TIER {
 
@@ -45,6 +46,16 @@ DODONA_INLINE float largest_magnitude<Bf16Lanes>(const void* input, std::int64_t
   return reduce_max(rest);
 }
 
+/// Thirty-two bf16 in pairs, widened: those of even index and those of odd index.
+struct Pairs {
+  f32x16 even, odd;
+  static DODONA_INLINE Pairs of(i32x16 pairs) { return {as_f32(shl<16>(pairs)), as_f32(pairs & i32x16::splat(-0x10000))}; }
+};
+/// Codes in the low bytes of lanes, those of even index and those of odd index, to pairs in the low halves; other bits are not read.
+DODONA_INLINE i32x16 pairs_of_codes(i32x16 even, i32x16 odd) {
+  return (even & i32x16::splat(0xFF)) | (shl<8>(odd) & i32x16::splat(0xFF00));
+}
+
 /// What kernels make of NaN follows from the order in which they clamp: fmaxf(fminf(v, 448), -448) turns it into +448, the other order
 /// into -448.
 ///
@@ -54,29 +65,69 @@ DODONA_INLINE float largest_magnitude<Bf16Lanes>(const void* input, std::int64_t
 template <std::int32_t nan_code>
 struct E4m3Codes {
   static DODONA_INLINE i32x16 of(f32x16 v) {
-    constexpr std::int32_t least = (127 - 6) << 23;
     const f32x16 magnitude = min(abs(v), f32x16::splat(448.0f));
-    const i32x16 exponent = max(as_i32(magnitude) & i32x16::splat(0x7F800000), i32x16::splat(least));
-    const i32x16 anchor = exponent + shr<20>(exponent) + i32x16::splat((20 << 23) - (least >> 20));
-    const i32x16 code = as_i32(magnitude + as_f32(anchor)) & i32x16::splat(0x7F), sign = shr<24>(as_i32(v)) & i32x16::splat(0x80);
+    const i32x16 code = anchored(magnitude) & i32x16::splat(0x7F), sign = shr<24>(as_i32(v)) & i32x16::splat(0x80);
     return select(v == v, code | sign, i32x16::splat(nan_code));
+  }
+  /// Pairs of codes of x * factor, both finite and the factor without a sign, so that no code is that of a NaN and signs are those of x:
+  /// in a lane bits 15 and 31, which become bits 7 and 15.
+  static DODONA_INLINE i32x16 of_numbers(i32x16 pairs, f32x16 factor) {
+    const f32x16 most = f32x16::splat(448.0f);
+    const Pairs x = Pairs::of(pairs & i32x16::splat(0x7FFF7FFF));
+    const i32x16 codes = pairs_of_codes(anchored(min(x.even * factor, most)), anchored(min(x.odd * factor, most)));
+    const i32x16 signs = (shr<8>(pairs) & i32x16::splat(0x80)) | (shr<16>(pairs) & i32x16::splat(0x8000));
+    return (codes & i32x16::splat(0x7F7F)) | signs;
+  }
+
+ private:
+  static constexpr std::int32_t least = (127 - 6) << 23;
+  /// Anchors of numbers whose exponent field ends with the bits i. Fields from 121 to 135 are asked for.
+  struct Anchors {
+    alignas(64) std::int32_t bits[16];
+  };
+  static constexpr Anchors anchors = [] {
+    Anchors table{};
+    for (int e = -6; e <= 8; ++e) table.bits[(127 + e) & 15] = ((127 + 20 + e) << 23) + 8 * (e + 6);
+    return table;
+  }();
+
+  /// |v|, at most 448, plus its anchor.
+  static DODONA_INLINE i32x16 anchored(f32x16 magnitude) {
+    if constexpr (registers.of_f32x16 == 1) {
+      const i32x16 field = shr<23>(as_i32(max(magnitude, f32x16::splat(0x1p-6f))));
+      return as_i32(magnitude + lookup_16(as_f32(i32x16::load(anchors.bits)), field));
+    } else {
+      const i32x16 exponent = max(as_i32(magnitude) & i32x16::splat(0x7F800000), i32x16::splat(least));
+      const i32x16 anchor = exponent + shr<20>(exponent) + i32x16::splat((20 << 23) - (least >> 20));
+      return as_i32(magnitude + as_f32(anchor));
+    }
   }
 };
 /// Clamped to -128 and 127, NaN to -128, and cut toward zero.
 struct CutI8Codes {
-  static DODONA_INLINE i32x16 of(f32x16 v) {
-    const f32x16 clamped = min(max(v, f32x16::splat(-128.0f)), f32x16::splat(127.0f));
-    return to_i32_trunc(clamped) & i32x16::splat(0xFF);
+  static DODONA_INLINE i32x16 of(f32x16 v) { return cut(v) & i32x16::splat(0xFF); }
+  static DODONA_INLINE i32x16 of_numbers(i32x16 pairs, f32x16 factor) {
+    const Pairs x = Pairs::of(pairs);
+    return pairs_of_codes(cut(x.even * factor), cut(x.odd * factor));
   }
+
+ private:
+  static DODONA_INLINE i32x16 cut(f32x16 v) { return to_i32_trunc(min(max(v, f32x16::splat(-128.0f)), f32x16::splat(127.0f))); }
 };
 
 /// Half away from zero, clamped; NaN to 0.
 struct HalfAwayI8Codes {
-  static DODONA_INLINE i32x16 of(f32x16 v) {
-    const f32x16 magnitude = abs(v), below = floor(magnitude);
-    const f32x16 nearest = below + select(magnitude - below < f32x16::splat(0.5f), f32x16::zero(), f32x16::splat(1.0f));
-    const f32x16 clamped = min(max(copysign(nearest, v), f32x16::splat(-128.0f)), f32x16::splat(127.0f));
-    return to_i32_trunc(select(v == v, clamped, f32x16::zero())) & i32x16::splat(0xFF);
+  static DODONA_INLINE i32x16 of(f32x16 v) { return nearest(select(v == v, v, f32x16::zero())) & i32x16::splat(0xFF); }
+  static DODONA_INLINE i32x16 of_numbers(i32x16 pairs, f32x16 factor) {
+    const Pairs x = Pairs::of(pairs);
+    return pairs_of_codes(nearest(x.even * factor), nearest(x.odd * factor));
+  }
+
+ private:
+  /// The largest number below a half is added and the sum cut: half itself comes to one by the sum's rounding to even.
+  static DODONA_INLINE i32x16 nearest(f32x16 v) {
+    const f32x16 clamped = min(max(v, f32x16::splat(-128.0f)), f32x16::splat(127.0f));
+    return to_i32_trunc(clamped + copysign(f32x16::splat(0x1.fffffep-2f), clamped));
   }
 };
 
@@ -104,6 +155,53 @@ DODONA_INLINE void quantize(const void* input, std::int64_t n, float scaling, st
     const f32x16 x = Lanes::load_partial(at<Lanes>(input, i), n - i);
     store_low_8_partial(Codes::of(x * factor), codes + i, n - i);
   }
+}
+
+/// Codes of a row's elements times a factor for each `size` of them. While they are made, the row that comes next is fetched.
+struct RowToCodes {
+  const void* input;
+  std::int64_t groups, size;
+  const float* factors;
+  const void* next;  ///< or what a fetch does no harm to
+  std::uint8_t* codes;
+};
+template <class Codes, class Lanes>
+DODONA_INLINE void quantize_groups(const RowToCodes& row) {
+  for (std::int64_t g = 0; g < row.groups; ++g)
+    quantize<Codes, Lanes>(at<Lanes>(row.input, g * row.size), row.size, row.factors[g], row.codes + g * row.size);
+}
+
+/// Rows of bf16 without NaN and infinity are the rule: they go without a look at what becomes of these, and are done again where the look
+/// at all of them, on the way, finds some.
+template <class Codes>
+DODONA_INLINE void quantize_row(Bf16Lanes, const RowToCodes& row) {
+  const i32x16 magnitude = i32x16::splat(0x7FFF7FFF);
+  i32x16 largest = i32x16::zero();
+  bool finite = true;
+  for (std::int64_t g = 0; g < row.groups; ++g) {
+    const float scaling = row.factors[g];
+    const void* const input = at<Bf16Lanes>(row.input, g * row.size);
+    const void* const next = at<Bf16Lanes>(row.next, g * row.size);
+    std::uint8_t* const codes = row.codes + g * row.size;
+    std::int32_t bits;
+    __builtin_memcpy(&bits, &scaling, sizeof bits);
+    finite &= bits >= 0 && bits < 0x7F800000;
+    const f32x16 factor = f32x16::splat(scaling);
+    std::int64_t i = 0;
+    for (; i + 32 <= row.size; i += 32) {
+      __builtin_prefetch(at<Bf16Lanes>(next, i));
+      const i32x16 pairs = i32x16::load(static_cast<const std::int32_t*>(at<Bf16Lanes>(input, i)));
+      largest = max_16(pairs & magnitude, largest);
+      lanes::narrow_to_16(Codes::of_numbers(pairs, factor).v).store(codes + i);
+    }
+    if (i < row.size) quantize<Codes, Bf16Lanes>(at<Bf16Lanes>(input, i), row.size - i, scaling, codes + i);
+  }
+  finite &= !any(shl<16>(largest) > i32x16::splat(0x7F7FFFFF)) && !any(largest > i32x16::splat(0x7F7FFFFF));
+  if (!finite) quantize_groups<Codes, Bf16Lanes>(row);
+}
+template <class Codes, class Lanes>
+DODONA_INLINE void quantize_row(InOrder<Lanes>, const RowToCodes& row) {
+  quantize_groups<Codes, Lanes>(row);
 }
 
 }  // namespace dodona::DODONA_TIER

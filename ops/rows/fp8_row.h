@@ -15,6 +15,7 @@ struct Fp8Row {
   std::int64_t n;
   DType type;
   bool true_division;  ///< scale = amax / 448 rather than amax * fl32(1/448)
+  const void* next;    ///< the row that comes next, which is fetched meanwhile, or this one
 };
 
 struct Fp8RowKernel {

@@ -11,11 +11,12 @@ using ops::Fp8Row;
 using Codes = E4m3Codes<0x7E>;
 
 template <class Lanes>
-void quantize_row(const Fp8Row row) {
+void scale_and_quantize(const Fp8Row row) {
   const float largest = largest_magnitude<Lanes>(row.input, row.n);
   const float scale = row.true_division ? largest / 448.0f : largest * (1.0f / 448.0f);
   *row.scale = scale;
-  quantize<Codes, Lanes>(row.input, row.n, scale != 0 ? 1.0f / scale : 0.0f, row.codes);
+  const float factor = scale != 0 ? 1.0f / scale : 0.0f;
+  quantize_row<Codes>(Lanes{}, {row.input, 1, row.n, &factor, row.next, row.codes});
 }
 
 }  // namespace
@@ -26,7 +27,7 @@ namespace dodona::ops {
 template <class Tier>
 void Fp8RowKernel::run(const Fp8Row& row) {
   using namespace DODONA_TIER;
-  with_lanes(row.type, [&](auto lanes_of) { quantize_row<decltype(lanes_of)>(row); });
+  with_lanes(row.type, [&](auto lanes_of) { scale_and_quantize<decltype(lanes_of)>(row); });
 }
 template void Fp8RowKernel::run<tier::DODONA_TIER>(const Fp8Row&);
 
@@ -40,7 +41,7 @@ template void LargestMagnitudeKernel::run<tier::DODONA_TIER>(const LargestMagnit
 template <class Tier>
 void Fp8CodesKernel::run(const Fp8Codes& row) {
   using namespace DODONA_TIER;
-  with_lanes(row.type, [&](auto lanes_of) { quantize<Codes, decltype(lanes_of)>(row.input, row.n, row.factor, row.codes); });
+  with_lanes(row.type, [&](auto lanes_of) { quantize_row<Codes>(lanes_of, {row.input, 1, row.n, &row.factor, row.input, row.codes}); });
 }
 template void Fp8CodesKernel::run<tier::DODONA_TIER>(const Fp8Codes&);
 

@@ -380,6 +380,22 @@ bool exponent_too_high(const GroupQuant& actual, std::int64_t linear) {
 
 // ---- fast
 
+namespace {
+
+void store_scales(const GroupQuant& op, std::int64_t m, std::span<const float> scales) {
+  if (op.powers) {
+    const Words words(op.output_s);
+    words.clear(m);
+    for (std::size_t g = 0; g < scales.size(); ++g) words.put(m, static_cast<std::int64_t>(g), quant::ue8m0_exponent_field(scales[g]));
+  } else if (!scales.empty()) {
+    float* const row = op.output_s.as<float>() + op.output_s.offset(m * op.groups());
+    const std::int64_t stride = op.output_s.stride(-1);
+    for (std::size_t g = 0; g < scales.size(); ++g) row[static_cast<std::int64_t>(g) * stride] = scales[g];
+  }
+}
+
+}  // namespace
+
 void fast_group_quant(const GroupQuant& op, const Exec& exec) {
   const DType type = op.input.dtype();
   const int element_bytes = bits(type) / 8;
@@ -405,21 +421,13 @@ void fast_group_quant(const GroupQuant& op, const Exec& exec) {
                                                           .round_activation = true});
       input = products->as();
     }
-    std::vector<float> numbers(static_cast<std::size_t>(groups));
-    const GroupRow row{input, groups, op.group_size, type};
+    std::vector<float> both(static_cast<std::size_t>(2 * groups));
+    const std::span<float> numbers = std::span(both).first(static_cast<std::size_t>(groups)),
+                           scales = std::span(both).subspan(numbers.size());
+    const GroupRow row{input, groups, op.group_size, type, op.fused ? nullptr : next_row_begin(op.input, m, element_bytes)};
     dispatch<GroupMaximaKernel>(exec.isa, row, numbers.data());
-    const Words words(op.output_s);
-    if (op.powers) words.clear(m);
-    for (std::int64_t g = 0; g < groups; ++g) {
-      float& number = numbers[static_cast<std::size_t>(g)];
-      const quant::GroupScale scale = quant::group_scale(number, largest, recipe);
-      number = scale.operand;
-      if (op.powers) {
-        words.put(m, g, quant::ue8m0_exponent_field(scale.scale));
-      } else {
-        *(op.output_s.as<float>() + op.output_s.offset(m * groups + g)) = scale.scale;
-      }
-    }
+    quant::group_scales(numbers, largest, recipe, scales);
+    store_scales(op, m, scales);
     dispatch<GroupCodesKernel>(exec.isa, row, numbers.data(), op.integers() ? GroupCode::i8_cut : GroupCode::e4m3,
                                op.output_q.as<std::uint8_t>() + m * width);
   });

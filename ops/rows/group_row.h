@@ -13,6 +13,7 @@ struct GroupRow {
   const void* input;
   std::int64_t groups, size;
   DType type;
+  const void* next = nullptr;  ///< the row that comes next, which is fetched while codes are made; nullptr: none is
 };
 
 /// NaN passed over.
