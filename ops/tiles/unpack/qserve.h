@@ -5,7 +5,6 @@
 
 #include "ops/tiles/panel_i8.h"
 #include "ops/tiles/unpack/int8.h"
-#include "quant/qserve.h"
 
 namespace dodona::DODONA_TIER {
 
@@ -104,11 +103,15 @@ struct QserveGroupUnpack {
  private:
   /// Scales and zeros of the 128 k of step s, for it and for the other one of them where that comes before `end`.
   static DODONA_INLINE void pack_scales(const ops::I8Weights& w, std::int64_t panel, std::int64_t s, std::int64_t end, std::uint8_t* to) {
-    const std::int64_t of_group = s / 2 * w.n, first = panel * ops::i8_panel_columns;
-    std::int32_t words[16];
-    for (int r = 0; r < 16; ++r) {
-      const std::int64_t at = of_group + quant::qserve_scale_position(first + r);
-      words[r] = w.scales[at] | w.zeros[at] << 8;
+    // A word has channels i, 8 + i, 16 + i and 24 + i of 32 (quant::qserve_scale_position): two of them are of this panel.
+    const std::int64_t first = panel * ops::i8_panel_columns, at = s / 2 * w.n + first / 32 * 32;
+    const int shift = static_cast<int>(first % 32);
+    std::uint32_t scales[8], zeros[8], words[16];
+    __builtin_memcpy(scales, w.scales + at, sizeof scales);
+    __builtin_memcpy(zeros, w.zeros + at, sizeof zeros);
+    for (int r = 0; r < 8; ++r) {
+      words[r] = (scales[r] >> shift & 0xFF) | (zeros[r] >> shift & 0xFF) << 8;
+      words[8 + r] = (scales[r] >> shift >> 8 & 0xFF) | (zeros[r] >> shift >> 8 & 0xFF) << 8;
     }
     __builtin_memcpy(to, words, sizeof words);
     if (s % 2 == 0 && s + 1 < end) __builtin_memcpy(to + step_bytes, words, sizeof words);
