@@ -413,7 +413,8 @@ int layer(const LayerOptions& options) {
 void add_layer(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<LayerOptions>();
   auto* command = app.add_subcommand("layer", "Run a full-size decoder layer and show its execution tree");
-  auto* preset = command->add_option("--preset", options->preset, "Configuration: r1-nvfp4 (default), r1-nvfp4-tables, tiny");
+  auto* preset =
+      command->add_option("--preset", options->preset, "Configuration: r1-nvfp4 (default), r1-nvfp4-tables, tiny, deepseek_v32, tiny-v32");
   command->add_option("--config", options->config, "Folder with config.json (and hf_quant_config.json) to take the configuration from")
       ->excludes(preset);
   command->add_option("--weights", options->weights, "Folder of a checkpoint; without it weights are synthesized from the seed");

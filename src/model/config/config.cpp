@@ -60,6 +60,14 @@ void validate_attention(const ModelConfig& c, const Validator& v) {
   v.in_range("qk_rope_head_dim", c.qk_rope_head_dim, 2);
   v.in_range("v_head_dim", c.v_head_dim, 1);
   v.multiple("qk_rope_head_dim", c.qk_rope_head_dim, 2, "rope turns pairs");
+  if (c.sparse()) {
+    v.in_range("index_topk", c.index_topk, 2048, 2048);
+    v.in_range("index_head_dim", c.index_head_dim, 128, 128);
+    v.in_range("index_n_heads", c.index_n_heads, 8);
+    v.multiple("index_n_heads", c.index_n_heads, 8, "heads of the indexer's scores");
+    v.in_range("q_lora_rank", c.q_lora_rank, 1);
+    v.at_most("qk_rope_head_dim", c.qk_rope_head_dim, "index_head_dim", c.index_head_dim);
+  }
   v.in_range("num_attention_heads * (qk_nope_head_dim + v_head_dim)", c.kv_b_rows(), 1, std::int64_t{1} << 24);
   v.in_range("num_attention_heads * (qk_nope_head_dim + qk_rope_head_dim)", c.q_rows(), 1, std::int64_t{1} << 24);
 }
@@ -113,6 +121,8 @@ void validate_quant(const ModelConfig& c, const Validator& v) {
     groups("hidden_size", c.hidden_size, prefix + ".self_attn.kv_a_proj_with_mqa");
     groups("kv_lora_rank", c.kv_lora_rank, prefix + ".self_attn.kv_b_proj");
     if (c.q_lora_rank > 0) groups("q_lora_rank", c.q_lora_rank, prefix + ".self_attn.q_b_proj");
+    if (c.sparse()) groups("q_lora_rank", c.q_lora_rank, prefix + ".self_attn.indexer.wq_b");
+    if (c.sparse()) groups("hidden_size", c.hidden_size, prefix + ".self_attn.indexer.wk");
     groups("num_attention_heads * v_head_dim", c.o_columns(), prefix + ".self_attn.o_proj");
     if (c.is_moe_layer(layer)) {
       groups("hidden_size", c.hidden_size, prefix + ".mlp.experts.0.gate_proj");

@@ -33,6 +33,9 @@ struct ModelConfig {
   std::int64_t kv_lora_rank = 0;
   std::int64_t qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
 
+  /// The indexer of sparse attention (V3.2); index_topk 0: there is none, and every token is attended to.
+  std::int64_t index_n_heads = 0, index_head_dim = 0, index_topk = 0;
+
   std::int64_t intermediate_size = 0;      ///< of the dense layers
   std::int64_t moe_intermediate_size = 0;  ///< of one expert
   std::int64_t n_routed_experts = 0;       ///< 0: every layer is dense
@@ -57,6 +60,8 @@ struct ModelConfig {
   std::int64_t o_columns() const { return num_attention_heads * v_head_dim; }                       ///< o_proj: 16384
   std::int64_t shared_intermediate_size() const { return n_shared_experts * moe_intermediate_size; }
 
+  bool sparse() const { return index_topk > 0; }
+
   /// Layers 0 ... num_hidden_layers - 1 of the model and, after them, the NextN layers, which are always MoE where there are experts.
   std::int64_t total_layers() const { return num_hidden_layers + num_nextn_predict_layers; }
   bool is_nextn_layer(std::int64_t layer) const { return layer >= num_hidden_layers; }
@@ -80,7 +85,8 @@ struct ModelConfig {
 /// `r1-nvfp4`: the released DeepSeek-R1-0528-NVFP4-v2: MLPs, experts and o_proj in NVFP4; q_a, q_b, kv_a, kv_b, router, lm_head and layer
 /// 61 in bf16. `r1-nvfp4-tables`: the tables of the execution document taken literally: every linear of layers 0 to 60 in NVFP4, dense
 /// MLPs of 2 x 2048. `tiny`: the same structure with three layers and 16 experts, in NVFP4 like r1-nvfp4; runs in milliseconds.
-/// Throws Error (bad_option) naming the known ones.
+/// `deepseek_v32`: DeepSeek-V3.2's sizes, sparse attention among them, in NVFP4 like r1-nvfp4 with an indexer in bf16 (the release itself
+/// is in FP8 blocks); `tiny-v32`: tiny with an indexer. Throws Error (bad_option) naming the known ones.
 ModelConfig preset(std::string_view name);
 const std::vector<std::string>& preset_names();
 
@@ -88,7 +94,7 @@ const std::vector<std::string>& preset_names();
 /// `hf_quant_config.json` if there is one; the quantization may also be embedded as `quantization_config`, with `exclude_modules` or
 /// `ignore`, and the group size at top level or inside `config_groups`. Throws Error: bad_file for unreadable or mistyped files,
 /// bad_value for contradictions (also between the two quantization configs), unsupported for models and quantizations that this library
-/// does not run (other architectures, sparse attention indexers, FP8 or mixed-precision weights, tied embeddings...).
+/// does not run (other architectures, FP8 or mixed-precision weights, tied embeddings...).
 ModelConfig load_config(const std::string& folder);
 
 /// The texts of `config.json` and `hf_quant_config.json` that load_config reads back as `config`. The second is empty without quantization.

@@ -50,6 +50,14 @@ constexpr std::array<IntField, 19> int_fields{{
     {"first_k_dense_replace", &ModelConfig::first_k_dense_replace, false},
 }};
 
+/// Those of sparse attention, which `deepseek_v32` has.
+constexpr std::array<IntField, 3> index_fields{{
+    {"index_n_heads", &ModelConfig::index_n_heads, true},
+    {"index_head_dim", &ModelConfig::index_head_dim, true},
+    {"index_topk", &ModelConfig::index_topk, true},
+}};
+constexpr const char* sparse_type = "deepseek_v32";
+
 /// Keys that sound structural, are known, and change nothing here or are checked by themselves.
 constexpr std::array<std::string_view, 14> other_known_keys{"moe_layer_freq",
                                                             "num_key_value_heads",
@@ -79,9 +87,11 @@ bool absent(const Json* value) {
   return value == nullptr || value->is_null();
 }
 
-void refuse_unknown_keys(const Json& json, const std::string& where) {
-  const auto known = [](std::string_view key) {
-    return std::any_of(int_fields.begin(), int_fields.end(), [&](const IntField& field) { return field.key == key; }) ||
+void refuse_unknown_keys(const Json& json, bool sparse, const std::string& where) {
+  const auto known = [&](std::string_view key) {
+    const auto is_key = [&](const IntField& field) { return field.key == key; };
+    return std::any_of(int_fields.begin(), int_fields.end(), is_key) ||
+           (sparse && std::any_of(index_fields.begin(), index_fields.end(), is_key)) ||
            std::find(other_known_keys.begin(), other_known_keys.end(), key) != other_known_keys.end();
   };
   for (const auto& [key, value] : json.items())
@@ -138,8 +148,12 @@ void read_rope(const Json& json, ModelConfig& config, const std::string& where) 
 }
 
 void read_model(const Json& json, ModelConfig& config, const std::string& where) {
-  require_text(json, "model_type", "deepseek_v3", where);
-  refuse_unknown_keys(json, where);
+  const Json* const type = io::find_field(json, "model_type", where);
+  const bool sparse = !absent(type) && *type == sparse_type;
+  if (!sparse) require_text(json, "model_type", "deepseek_v3", where);
+  refuse_unknown_keys(json, sparse, where);
+  if (sparse)
+    for (const IntField& field : index_fields) config.*field.member = io::get_int(json, field.key, where);
   for (const IntField& field : int_fields)
     if (field.required || !absent(io::find_field(json, field.key, where))) config.*field.member = io::get_int(json, field.key, where);
   if (config.n_routed_experts > 0)
@@ -273,15 +287,17 @@ ModelConfig load_config(const std::string& folder) {
 }
 
 std::string config_json(const ModelConfig& config) {
-  Json json{{"architectures", {"DeepseekV3ForCausalLM"}},
+  Json json{{"architectures", {config.sparse() ? "DeepseekV32ForCausalLM" : "DeepseekV3ForCausalLM"}},
             {"attention_bias", false},
             {"attention_dropout", 0.0},
             {"bos_token_id", 0},
             {"eos_token_id", 1},
             {"hidden_act", "silu"},
             {"initializer_range", 0.02},
-            {"model_type", "deepseek_v3"}};
+            {"model_type", config.sparse() ? sparse_type : "deepseek_v3"}};
   for (const IntField& field : int_fields) json[field.key] = config.*field.member;
+  if (config.sparse())
+    for (const IntField& field : index_fields) json[field.key] = config.*field.member;
   if (config.q_lora_rank == 0) json["q_lora_rank"] = nullptr;
   json["moe_layer_freq"] = config.moe_layer_freq;
   json["norm_topk_prob"] = config.norm_topk_prob;

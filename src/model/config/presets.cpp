@@ -41,6 +41,7 @@ std::vector<std::string> excluded_in_v2(const ModelConfig& c) {
   for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer);
     for (const char* module : {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"}) names.push_back(prefix + ".self_attn." + module);
+    if (c.sparse()) names.push_back(prefix + ".self_attn.indexer*");
     if (c.is_moe_layer(layer)) names.push_back(prefix + ".mlp.gate");
   }
   std::sort(names.begin(), names.end());
@@ -64,6 +65,13 @@ ModelConfig r1_nvfp4_tables() {
   return c;
 }
 
+void add_indexer(ModelConfig& c, std::int64_t heads) {
+  c.index_n_heads = heads;
+  c.index_head_dim = 128;
+  c.index_topk = 2048;
+  quantize_as_v2(c);
+}
+
 ModelConfig tiny() {
   ModelConfig c = r1();
   c.hidden_size = 256;
@@ -85,7 +93,7 @@ ModelConfig tiny() {
 }  // namespace
 
 const std::vector<std::string>& preset_names() {
-  static const std::vector<std::string> names{"r1-nvfp4", "r1-nvfp4-tables", "tiny"};
+  static const std::vector<std::string> names{"r1-nvfp4", "r1-nvfp4-tables", "tiny", "deepseek_v32", "tiny-v32"};
   return names;
 }
 
@@ -97,6 +105,12 @@ ModelConfig preset(std::string_view name) {
     config = r1_nvfp4_tables();
   } else if (name == "tiny") {
     config = tiny();
+  } else if (name == "deepseek_v32") {
+    config = r1();
+    add_indexer(config, 64);
+  } else if (name == "tiny-v32") {
+    config = tiny();
+    add_indexer(config, 32);
   } else {
     std::string known;
     for (const std::string& each : preset_names()) known += (known.empty() ? "" : ", ") + each;

@@ -1,4 +1,6 @@
 // MLA in its absorbed form.
+#include <algorithm>
+
 #include "core/define.h"
 #include "model/layer/attention.h"
 #include "model/layer/rope_table.h"
@@ -27,9 +29,10 @@ Tensor fused_qkv_a_proj_with_mqa(const Pass& p, const Tensor& x) {
 }
 
 struct Latents {
-  Tensor q;     ///< [T, Nh, Dq]
-  Tensor kv_a;  ///< [T, Lkv], before its norm
-  Tensor k_pe;  ///< [T, 1, Dr]
+  Tensor q;       ///< [T, Nh, Dq]
+  Tensor q_lora;  ///< [T, Lq], behind its norm; with a low rank
+  Tensor kv_a;    ///< [T, Lkv], before its norm
+  Tensor k_pe;    ///< [T, 1, Dr]
 };
 
 Latents project(const Pass& p, const Tensor& x) {
@@ -41,6 +44,7 @@ Latents project(const Pass& p, const Tensor& x) {
     latent = qkv.slice(1, c.q_lora_rank, qkv.size(1));
     const Tensor q_a = p.rmsnorm(part, "self.q_a_layernorm()", qkv.slice(1, 0, c.q_lora_rank), p.weights.q_a_layernorm);
     q = p.project(part, "self.q_b_proj()", p.weights.q_b, q_a);
+    result.q_lora = q_a;
   } else {
     q = p.project(part, "self.q_proj()", p.weights.q_proj, x);
     latent = p.project(part, "self.kv_a_proj_with_mqa()", p.weights.kv_a, x);
@@ -112,17 +116,50 @@ void set_mla_kv_buffer(const Pass& p, const Tensor& k_nope, const Tensor& k_pe) 
               });
 }
 
+/// Slots of the tokens that are attended to, [T, Ki].
+Tensor indexer(const Pass& p, const Tensor& x, const Tensor& q_lora) {
+  const IndexerWeights& weights = p.weights.indexer;
+  const ModelConfig& c = p.config();
+  double keys = 0;
+  for (const std::int64_t length : p.batch.lengths) keys += static_cast<double>(length);
+  Work work = weights.wq_b.work(p.tokens(), x.dtype());
+  work += weights.wk.work(p.tokens(), x.dtype());
+  work += reading({weights.weights_proj}, 2.0 * static_cast<double>(p.tokens() * weights.weights_proj.elements()));
+  work.weight_bytes += bytes_of(weights.weights_proj);
+  work.bytes += keys * static_cast<double>(c.index_head_dim + 4);
+  work.flops += 2 * keys * static_cast<double>(c.index_n_heads * (c.index_head_dim + 1));
+  return p.trace.run1({.part = part,
+                       .name = "self.indexer()",
+                       .inputs = {{"x", x.shape()}, {"q_lora", q_lora.shape()}},
+                       .outputs = {{"output", DType::i32}},
+                       .work = work},
+                      [&] {
+                        const IndexerStep step{.x = x,
+                                               .q_lora = q_lora,
+                                               .positions = p.batch.positions,
+                                               .slots = p.batch.slots_tensor(),
+                                               .pages = p.cache.index_pages(p.batch.requests),
+                                               .token_slots = p.cache.token_slots(p.batch.requests)};
+                        return index_tokens(c, weights, step, p.cache.index_k(), p.exec()).selected;
+                      });
+}
+
 /// What the op itself says of its work.
 Work attending(const Pass& p, const Tensor& q_nope) {
+  Tensor lengths = p.batch.lengths_tensor();
+  if (p.config().sparse())
+    for (std::int64_t r = 0; r < lengths.elements(); ++r)
+      lengths.as<std::int32_t>()[r] = std::min(lengths.as<std::int32_t>()[r], static_cast<std::int32_t>(p.config().index_topk));
   const std::int64_t heads = q_nope.size(1), rope = p.config().qk_rope_head_dim;
   const ops::MlaAttention call({.q_nope = without_memory(q_nope.dtype(), {p.tokens(), 1, heads, q_nope.size(2)}),
                                 .q_pe = without_memory(q_nope.dtype(), {p.tokens(), 1, heads, rope}),
                                 .cache = p.cache.pages(),
-                                .seq_lens = p.batch.lengths_tensor()});
+                                .seq_lens = lengths});
   return {.bytes = call.bytes_read(), .flops = ops::attention_flops(call)};
 }
 
-Tensor attn_mqa(const Pass& p, const Tensor& q_nope, const Tensor& q_pe) {
+/// `selected` is defined with sparse attention.
+Tensor attn_mqa(const Pass& p, const Tensor& q_nope, const Tensor& q_pe, const Tensor& selected) {
   const ops::CutlassMlaDecode call{.q_nope = q_nope,
                                    .q_pe = q_pe,
                                    .kv_c_and_k_pe_cache = p.cache.pages(),
@@ -135,7 +172,11 @@ Tensor attn_mqa(const Pass& p, const Tensor& q_nope, const Tensor& q_pe) {
                        .inputs = {{"q_nope", q_nope.shape()}, {"q_pe", q_pe.shape()}},
                        .outputs = {{"output", q_nope.dtype()}},
                        .work = attending(p, q_nope)},
-                      [&] { return ops::run(call, p.exec()).out; });
+                      [&] {
+                        if (selected.defined())
+                          return attend_selected(q_nope, q_pe, p.cache.buffer(), selected, p.config().softmax_scale(), p.exec());
+                        return ops::run(call, p.exec()).out;
+                      });
 }
 
 Tensor self_attn(const Pass& p, const Tensor& x) {
@@ -144,7 +185,7 @@ Tensor self_attn(const Pass& p, const Tensor& x) {
   p.trace.enter("self.self_attn()");
   const Trace::Scope attention(p.trace);
   Latents latents;
-  Tensor q_abs, q_pe;
+  Tensor q_abs, q_pe, selected;
   {
     p.trace.enter("self.forward_absorb_prepare()");
     const Trace::Scope prepare(p.trace);
@@ -155,12 +196,13 @@ Tensor self_attn(const Pass& p, const Tensor& x) {
     q_abs = absorb(p, {"q_nope * w_kc", "q_nope", "w_kc", "q_nope_out"}, latents.q.slice(2, 0, c.qk_nope_head_dim), weights.w_kc);
     rotary_emb(p, q_pe, latents.k_pe);
     set_mla_kv_buffer(p, kv_a.reshape({p.tokens(), 1, c.kv_lora_rank}), latents.k_pe);
+    if (c.sparse()) selected = indexer(p, x, latents.q_lora);
   }
   Tensor out;
   {
     p.trace.enter("self.forward_absorb_core()");
     const Trace::Scope core(p.trace);
-    const Tensor o_latent = attn_mqa(p, q_abs, q_pe);
+    const Tensor o_latent = attn_mqa(p, q_abs, q_pe, selected);
     const Tensor o = absorb(p, {"attn_output * w_vc", "attn", "w_vc", "attn_bmm_output"}, o_latent, weights.w_vc);
     out = p.project(part, "self.o_proj()", p.weights.o, o.reshape({p.tokens(), c.o_columns()}));
   }

@@ -4,14 +4,19 @@
 #include <set>
 #include <string>
 
+#include "core/define.h"
 #include "core/random.h"
 #include "core/threads.h"
 #include "dodona/error.h"
 #include "model/weights/without_memory.h"
+#include "ops/nsa/act_quant.h"
+#include "ops/nsa/set_index_k_scale_buffer.h"
 #include "quant/element.h"
 
 namespace dodona::model {
 namespace {
+
+constexpr std::int64_t index_page = 64, index_width = 128, index_page_bytes = index_page * (index_width + 4);
 
 std::int64_t pages_of(std::int64_t tokens) {
   return (tokens + PagedKvCache::page_size - 1) / PagedKvCache::page_size;
@@ -40,6 +45,7 @@ PagedKvCache::PagedKvCache(const ModelConfig& config, DType type, std::span<cons
   if (pages > (std::int64_t{1} << 30))
     throw Error(ErrorCode::bad_value, "", "kv_len", "needs " + std::to_string(pages) + " pages, more than page ids can name");
   buffer_ = Tensor(type, {(pages + 1) * page_size, 1, config.latent_dim()});
+  if (config.sparse()) index_k_ = Tensor(DType::u8, {buffer_.size(0) / index_page, index_page_bytes});
   page_table_ = Tensor(DType::i32, {requests(), wide});
   std::vector<std::int64_t> order(static_cast<std::size_t>(pages));
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i) + 1;
@@ -55,6 +61,7 @@ PagedKvCache PagedKvCache::planned(const ModelConfig& config, DType type, std::s
   PagedKvCache cache;
   cache.capacities_ = checked(config, capacities);
   cache.buffer_ = without_memory(type, {(pages_of(cache.capacities_) + 1) * page_size, 1, config.latent_dim()});
+  if (config.sparse()) cache.index_k_ = without_memory(DType::u8, {cache.buffer_.size(0) / index_page, index_page_bytes});
   cache.page_table_ = without_memory(DType::i32, {cache.requests(), cache.widest()});
   return cache;
 }
@@ -64,7 +71,9 @@ std::int64_t PagedKvCache::widest() const {
 }
 
 double PagedKvCache::bytes() const {
-  return static_cast<double>(bytes_for(buffer_.dtype(), pages_of(capacities_) * page_size * buffer_.size(2)));
+  const std::int64_t slots = pages_of(capacities_) * page_size;
+  const std::int64_t of_index = index_k_.defined() ? slots / index_page * index_page_bytes : 0;
+  return static_cast<double>(bytes_for(buffer_.dtype(), slots * buffer_.size(2)) + of_index);
 }
 
 Tensor PagedKvCache::pages() const {
@@ -85,6 +94,24 @@ Tensor PagedKvCache::page_table(std::span<const std::int64_t> requests) const {
     copy(page_table_.slice(0, request, request + 1), rows.slice(0, r, r + 1));
   }
   return rows;
+}
+
+Tensor PagedKvCache::split_pages(std::span<const std::int64_t> requests, std::int64_t parts) const {
+  const Tensor table = page_table(requests);
+  const Tensor split = Tensor::uninitialized(DType::i32, {table.size(0), table.size(1) * parts});
+  for (std::int64_t i = 0; i < split.elements(); ++i) {
+    const std::int32_t page = table.as<const std::int32_t>()[i / parts];
+    split.as<std::int32_t>()[i] = page < 0 ? -1 : page * static_cast<std::int32_t>(parts) + static_cast<std::int32_t>(i % parts);
+  }
+  return split;
+}
+
+Tensor PagedKvCache::index_pages(std::span<const std::int64_t> requests) const {
+  return split_pages(requests, page_size / index_page);
+}
+
+Tensor PagedKvCache::token_slots(std::span<const std::int64_t> requests) const {
+  return split_pages(requests, page_size);
 }
 
 void PagedKvCache::check_lengths(const Batch& batch) const {
@@ -141,6 +168,23 @@ void PagedKvCache::synthesize_history(std::uint64_t seed, std::span<const std::i
       auto* const out = buffer_.as<std::byte>() + bytes_for(buffer_.dtype(), slot(b, token) * columns);
       quant::from_f32(buffer_.dtype(), row.data(), out, columns);
     });
+  }
+  if (index_k_.defined()) synthesize_index(seed, lengths, threads);
+}
+
+void PagedKvCache::synthesize_index(std::uint64_t seed, std::span<const std::int64_t> lengths, int threads) {
+  Exec exec;
+  exec.threads = threads;
+  for (std::int64_t b = 0; b < requests(); ++b) {
+    const std::int64_t tokens = lengths[static_cast<std::size_t>(b)] - 1;
+    if (tokens == 0) continue;
+    std::vector<float> values(static_cast<std::size_t>(tokens * index_width));
+    fill_normal(Stream(seed, "kv_cache.index.request." + std::to_string(b)), 0, values);
+    const Tensor keys(DType::bf16, {tokens, index_width}), slots(DType::i64, {tokens});
+    quant::from_f32(DType::bf16, values.data(), keys.data(), keys.elements());
+    for (std::int64_t token = 0; token < tokens; ++token) slots.as<std::int64_t>()[token] = slot(b, token);
+    const ops::ActQuant codes = ops::run(ops::ActQuant{.x = keys, .scale_fmt = "ue8m0"}, exec);
+    ops::run(ops::SetIndexKScaleBuffer{.buf = index_k_, .loc = slots, .index_k = codes.y, .index_k_scale = codes.s}, exec);
   }
 }
 

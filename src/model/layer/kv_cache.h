@@ -29,6 +29,11 @@ class PagedKvCache {
   const Tensor& buffer() const { return buffer_; }
   /// The same memory as [pages, 128, 576].
   Tensor pages() const;
+  /// With sparse attention, the indexer's keys of the same slots: u8 [slots / 64, 8448], see set_index_k_scale_buffer. Else undefined.
+  const Tensor& index_k() const { return index_k_; }
+  /// Of those requests: pages of 64 slots, i32 [B, 2 W], and the slots of their tokens, i32 [B, 128 W]; -1 beyond their pages.
+  Tensor index_pages(std::span<const std::int64_t> requests) const;
+  Tensor token_slots(std::span<const std::int64_t> requests) const;
   /// i32 [B, W], -1 beyond a request's pages.
   const Tensor& page_table() const { return page_table_; }
   /// The rows of those requests.
@@ -44,7 +49,8 @@ class PagedKvCache {
   void check(const Batch& batch) const;
 
   /// Draws the rows of tokens 0 ... lengths[b] - 2 from the seed: normal, with the latents' and the keys' unit variance after a norm.
-  /// A row depends on the seed, the request and the token only, not on where its page lies.
+  /// A row depends on the seed, the request and the token only, not on where its page lies. Likewise the indexer's keys, where there are
+  /// any.
   void synthesize_history(std::uint64_t seed, std::span<const std::int64_t> lengths, int threads);
 
  private:
@@ -52,8 +58,12 @@ class PagedKvCache {
   std::int64_t widest() const;
   void check_lengths(const Batch& batch) const;
 
+  void synthesize_index(std::uint64_t seed, std::span<const std::int64_t> lengths, int threads);
+  /// i32 [B, parts * W]: parts of the pages, in order.
+  Tensor split_pages(std::span<const std::int64_t> requests, std::int64_t parts) const;
+
   std::vector<std::int64_t> capacities_;
-  Tensor buffer_, page_table_;
+  Tensor buffer_, page_table_, index_k_;
 };
 
 }  // namespace dodona::model

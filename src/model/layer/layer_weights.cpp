@@ -17,6 +17,8 @@ void check_setting(const ModelConfig& config, const LayerSetting& setting) {
   if (setting.fused_shared && config.n_shared_experts != 1)
     throw Error(ErrorCode::bad_option, "", "fused shared expert",
                 "needs exactly one shared expert, " + config.name + " has " + std::to_string(config.n_shared_experts));
+  if (config.sparse() && setting.rounding != Rounding::bf16)
+    throw Error(ErrorCode::unsupported, "", "rounding", "is off, but the indexer of sparse attention quantizes");
   if (moe && !config.norm_topk_prob)
     throw Error(ErrorCode::unsupported, "", "norm_topk_prob", "is false, but moe_fused_gate always renormalizes the weights");
 }
@@ -62,6 +64,15 @@ Tensor LayerWeights::norm(const char* name) const {
   return source_->sizes_alone() ? without_memory(DType::f32, weight.shape()) : widened(weight);
 }
 
+IndexerWeights LayerWeights::indexer_weights(const Exec& exec) const {
+  const auto in_f32 = [&](const std::string& name) {
+    const Tensor values = source_->get(full("self_attn.indexer." + name));
+    return source_->sizes_alone() ? without_memory(DType::f32, values.shape()) : widened(values);
+  };
+  return {projection({"self_attn.indexer.wq_b"}, exec), projection({"self_attn.indexer.wk"}, exec), in_f32("k_norm.weight"),
+          in_f32("k_norm.bias"), source_->get(full("self_attn.indexer.weights_proj.weight"))};
+}
+
 LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setting, const Exec& exec)
     : source_(&source), setting_(setting) {
   check_setting(source.config(), setting);
@@ -77,6 +88,7 @@ LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setti
     q_proj = projection({"self_attn.q_proj"}, exec);
     kv_a = projection({"self_attn.kv_a_proj_with_mqa"}, exec);
   }
+  if (config().sparse()) indexer = indexer_weights(exec);
   absorb = absorb_weights(source, full("self_attn.kv_b_proj"), setting.rounding, exec);
   o = projection({"self_attn.o_proj"}, exec);
   if (!config().is_moe_layer(setting.layer)) {

@@ -9,6 +9,7 @@
 
 #include "dodona/exec.h"
 #include "model/layer/absorbed.h"
+#include "model/layer/indexer.h"
 #include "model/layer/linear_method.h"
 #include "model/layer/setting.h"
 #include "model/weights/weights.h"
@@ -42,6 +43,7 @@ class LayerWeights {
   Projection q_proj, kv_a;  ///< without
   Projection q_b, o;
   AbsorbWeights absorb;
+  IndexerWeights indexer;  ///< with sparse attention
   MlpWeights mlp;          ///< dense layers
   Projection gate;         ///< the router, [E, H]
   Tensor correction_bias;  ///< f32 [E]
@@ -61,6 +63,7 @@ class LayerWeights {
   Projection projection(const std::vector<std::string>& modules, const LinearMethod& method, const Exec& exec) const;
   MlpWeights mlp_weights(const std::string& module, const Exec& exec) const;
   MlpWeights expert_weights(const std::string& module, const Exec& exec) const;
+  IndexerWeights indexer_weights(const Exec& exec) const;
   Tensor norm(const char* name) const;
   std::string full(const std::string& module) const;
 

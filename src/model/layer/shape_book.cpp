@@ -124,6 +124,7 @@ class Writer {
     shapes_.bind("Dr", config.qk_rope_head_dim);
     shapes_.bind("Dv", config.v_head_dim);
     shapes_.bind("Dq", config.qk_head_dim());
+    shapes_.bind("Ki", config.index_topk);
     shapes_.bind("E", config.n_routed_experts);
     shapes_.bind("K", config.num_experts_per_tok + (options.fused_shared ? config.n_shared_experts : 0));
     shapes_.bind("V", config.vocab_size);
@@ -285,6 +286,13 @@ class Writer {
     add(part, "bmm_fp8()", {"q_nope: Nh, T, Dn", "w_kc: Nh, Dn, Lkv"}, {"Nh, T, Lkv"}, absorb(), "q_nope * w_kc",
         {"q_nope_out: T, Nh, Lkv"});
     rotary(part);
+    if (config_.sparse())
+      add(part, "self.indexer()", {"x: T, H", "q_lora: T, Lq"}, {"T, Ki"},
+          {std::string(linear(attention_layer_, "self_attn.indexer.wq_b")) +
+               " + layernorm + apply_rope_with_cos_sin_cache_inplace + hadamard_transform + act_quant + set_index_k_scale_buffer + linear "
+               "+ "
+               "fp8_paged_mqa_logits + fast_topk_transform_fused",
+           "fast_topk_transform_fused"});
     if (part == Part::attention_fused) {
       add(part, "self.attn_mqa()", {"q: T, Nh, Lkv + Dr", "k_nope: T, 1, Lkv", "k_pe: T, 1, Dr"}, {"T, Nh, Lkv"}, "decode_attention_fwd",
           "", {"q_nope: T, Nh, Lkv", "q_pe: T, Nh, Dr"});

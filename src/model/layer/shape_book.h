@@ -1,7 +1,8 @@
 // The shape book: what shapes every model op takes and gives, from the configuration.
 //
 // Symbols: B requests, S new tokens of each (prefill), n tokens of a prefix chunk; H hidden, Nh heads, Lq and Lkv ranks of the latents, Dn,
-// Dr, Dv head dimensions, Dq = Dn + Dr, E experts, K chosen per token, I intermediate size, V vocabulary.
+// Dr, Dv head dimensions, Dq = Dn + Dr, Ki tokens that the indexer chooses, E experts, K chosen per token, I intermediate size, V
+// vocabulary.
 #pragma once
 
 #include <cstdint>

@@ -85,6 +85,13 @@ class ModuleList {
     norm("self_attn.kv_a_layernorm", c.kv_lora_rank);
     split_rows("self_attn.kv_b_proj", c.kv_b_rows(), c.kv_lora_rank, Axis::heads);
     split_columns("self_attn.o_proj", c.hidden_size, c.o_columns(), Axis::heads);
+    if (c.sparse()) {
+      linear("self_attn.indexer.wq_b", c.index_n_heads * c.index_head_dim, c.q_lora_rank);
+      linear("self_attn.indexer.wk", c.index_head_dim, c.hidden_size);
+      norm("self_attn.indexer.k_norm", c.index_head_dim);
+      add("self_attn.indexer.k_norm.bias", Kind::bias, c.index_head_dim, 1);
+      linear("self_attn.indexer.weights_proj", c.index_n_heads, c.hidden_size);
+    }
     if (c.quant.fp8_kv_cache) {
       add("self_attn.k_proj.k_scale", Kind::scale, 1, 1);
       add("self_attn.v_proj.v_scale", Kind::scale, 1, 1);

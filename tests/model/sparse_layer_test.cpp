@@ -1,0 +1,99 @@
+// A layer with sparse attention: the same as a dense one up to 2048 tokens, and what must not matter beyond.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "helpers.h"
+#include "model/run.h"
+#include "model/weights/tensor_list.h"
+
+namespace dodona::model {
+namespace {
+
+using testing::expect_error;
+
+LayerRequest request(const char* preset_name, std::vector<std::int64_t> lengths, int threads = 2, std::uint64_t page_seed = 0) {
+  LayerRequest request{.config = preset(preset_name), .weights = {}, .setting = {.layer = 1}, .lengths = std::move(lengths), .seed = 3};
+  request.page_seed = page_seed;
+  request.exec.threads = threads;
+  return request;
+}
+std::string digest(const LayerRequest& request) {
+  return digest_of(LayerRun(request).run().output);
+}
+const OpRecord* find(const std::vector<OpRecord>& records, const char* op) {
+  const auto found = std::find_if(records.begin(), records.end(), [&](const OpRecord& record) { return record.op == op; });
+  return found == records.end() ? nullptr : &*found;
+}
+
+TEST(SparseLayer, UpTo2048TokensItIsTheDenseLayer) {
+  EXPECT_EQ(digest(request("tiny-v32", {2048, 1, 700})), digest(request("tiny", {2048, 1, 700})));
+}
+
+TEST(SparseLayer, BeyondThatItAttendsToLess) {
+  EXPECT_NE(digest(request("tiny-v32", {2500})), digest(request("tiny", {2500})));
+}
+
+TEST(SparseLayer, NeitherPagesNorThreadsMatter) {
+  const std::string plain = digest(request("tiny-v32", {2500, 30}));
+  EXPECT_EQ(digest(request("tiny-v32", {2500, 30}, 1)), plain);
+  EXPECT_EQ(digest(request("tiny-v32", {2500, 30}, 2, 9)), plain);
+}
+
+TEST(SparseLayer, RunsAgainWithTheSameResult) {
+  LayerRun run(request("tiny-v32", {2100}));
+  const std::string first = digest_of(run.run().output);
+  EXPECT_EQ(digest_of(run.run().output), first);
+}
+
+TEST(SparseLayer, TheIndexerIsAStepOfTheTraceAndOfThePlan) {
+  const LayerRequest sparse = request("tiny-v32", {2100});
+  const auto result = LayerRun(sparse).run();
+  const OpRecord* const indexer = find(result.records, "self.indexer()");
+  ASSERT_NE(indexer, nullptr);
+  EXPECT_EQ(indexer->shapes, "x:[B, 256], q_lora:[B, 192] -> [B, 2048]");
+  for (const char* kernel : {"hadamard_transform", "act_quant", "fp8_paged_mqa_logits", "fast_topk_transform_fused"})
+    EXPECT_NE(indexer->kernels.find(kernel), std::string::npos) << kernel;
+  const Plan plan = plan_layer(sparse);
+  ASSERT_NE(find(plan.ops, "self.indexer()"), nullptr);
+  EXPECT_EQ(find(plan.ops, "self.indexer()")->work.bytes, indexer->work.bytes);
+  EXPECT_GT(plan.cache_bytes, plan_layer(request("tiny", {2100})).cache_bytes);
+}
+
+TEST(SparseLayer, AtFullSizeItIsPlannedWithTheIndexersWeights) {
+  const Plan plan = plan_layer(request("deepseek_v32", {100000}));
+  ASSERT_NE(find(plan.ops, "self.indexer()"), nullptr);
+  EXPECT_EQ(find(plan.ops, "self.indexer()")->work.weight_bytes, 2.0 * (64 * 128 * 1536 + 128 * 7168 + 64 * 7168));
+  // Attention reads 2048 rows of the cache, the dense layer all of them.
+  EXPECT_LT(find(plan.ops, "self.attn_mqa()")->work.bytes,
+            find(plan_layer(request("r1-nvfp4", {100000})).ops, "self.attn_mqa()")->work.bytes / 10);
+}
+
+TEST(SparseLayer, AnIndexerNeedsItsRoundingsAndItsSizes) {
+  LayerRequest off = request("tiny-v32", {3});
+  off.setting.rounding = Rounding::off;
+  expect_error([&] { LayerRun run(off); }, ErrorCode::unsupported, {"rounding", "sparse attention"});
+  ModelConfig config = preset("tiny-v32");
+  config.index_topk = 1024;
+  expect_error([&] { config.validate(); }, ErrorCode::bad_value, {"index_topk is 1024, expected 2048"});
+  config = preset("tiny-v32");
+  config.index_n_heads = 12;
+  expect_error([&] { config.validate(); }, ErrorCode::bad_value, {"index_n_heads is 12"});
+}
+
+TEST(SparseLayer, ItsTensorsStandInTheCheckpoint) {
+  const ModelConfig config = preset("deepseek_v32");
+  const auto shape_of = [&](const std::string& name) {
+    const auto info = find_tensor_info(config, "model.layers.5.self_attn.indexer." + name);
+    return info ? to_string(info->shape) : "none";
+  };
+  EXPECT_EQ(shape_of("wq_b.weight"), "[8192, 1536]");
+  EXPECT_EQ(shape_of("wk.weight"), "[128, 7168]");
+  EXPECT_EQ(shape_of("k_norm.weight"), "[128]");
+  EXPECT_EQ(shape_of("k_norm.bias"), "[128]");
+  EXPECT_EQ(shape_of("weights_proj.weight"), "[64, 7168]");
+  EXPECT_FALSE(find_tensor_info(preset("r1-nvfp4"), "model.layers.5.self_attn.indexer.wk.weight").has_value());
+}
+
+}  // namespace
+}  // namespace dodona::model
