@@ -17,11 +17,10 @@ DODONA_INLINE f32x16_pair butterfly(f32x16_pair x) {
 /// Elements of even index and those of odd index of the 32 from element i on; zeros from `width` on.
 template <class Lanes>
 DODONA_INLINE f32x16_pair evens_and_odds(const void* row, std::int64_t i, std::int64_t width) {
-  if constexpr (std::is_same_v<Lanes, Bf16Lanes>) {
-    if (i + 32 <= width) {
-      const Two x = Lanes::load_two(at<Lanes>(row, i));
-      return {x.a, x.b};
-    }
+  if (i + 32 <= width) {
+    const Two x = Lanes::load_two(at<Lanes>(row, i));
+    if constexpr (std::is_same_v<Lanes, Bf16Lanes>) return {x.a, x.b};
+    return deinterleave(x.a, x.b);
   }
   const f32x16 a = Lanes::load_partial(at<Lanes>(row, i), width - i);
   return deinterleave(a, width > i + 16 ? Lanes::load_partial(at<Lanes>(row, i + 16), width - i - 16) : f32x16::zero());
@@ -69,6 +68,10 @@ DODONA_INLINE void write(f32x16 a, f32x16 b, void* row, std::int64_t i, const op
       x = {parts.first, parts.second};
     }
     return Lanes::stream_two(x, at<Lanes>(row, i));
+  }
+  if (i + 32 <= to.width) {
+    Lanes::store(a, at<Lanes>(row, i));
+    return Lanes::store(b, at<Lanes>(row, i + 16));
   }
   Lanes::store_partial(a, at<Lanes>(row, i), to.width - i);
   if (to.width > i + 16) Lanes::store_partial(b, at<Lanes>(row, i + 16), to.width - i - 16);
