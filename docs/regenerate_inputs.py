@@ -272,11 +272,9 @@ def ragged_lengths(name, made, plan):
     return np.diff(made["cum_seq_lens_kv"].astype(np.int64))
 
 
-def flash_mla_schedule(name, made, plan):
-    """flash_mla_with_kvcache: what each part of the GPU works on, and the running sums of the splits."""
-    lengths = made["cache_seqlens"].astype(np.int64)
-    parts = next(t["shape"][0] for t in plan["tensors"] if t["name"] == "tile_scheduler_metadata")
-    blocks = np.maximum(lengths - 1, 0) // 64 + 1
+def flash_mla_parts(name, lengths, parts, tokens=False):
+    """What each part of a GPU works on, in blocks or in tokens, and the running sums of the splits."""
+    blocks = -(-lengths // 64) if tokens else np.maximum(lengths - 1, 0) // 64 + 1
     payload = -(-int((blocks + 5).sum()) // parts) + 5
     rows, splits, now, done, split = [], [0], 0, 0, 0
     for _ in range(parts):
@@ -290,8 +288,39 @@ def flash_mla_schedule(name, made, plan):
             splits.append(splits[-1] + split + 1)
             now, done, split = now + 1, 0, 0
         row[2:4] = (now, done) if done else (now - 1, blocks[now - 1] if now and lengths[now - 1] else 0)
+        if tokens:
+            row[1], row[3] = 64 * row[1], min(64 * row[3], lengths[row[2]])
+        elif row[0] == len(lengths):
+            row[0] = -1
         rows.append(row)
     return np.array(rows).ravel() if name == "tile_scheduler_metadata" else np.array(splits)
+
+
+def flash_mla_schedule(name, made, plan):
+    """flash_mla_with_kvcache: how the requests' tokens are shared out."""
+    tensors = {t["name"]: t for t in plan["tensors"]}
+    lengths, parts = made["cache_seqlens"].astype(np.int64), tensors["tile_scheduler_metadata"]["shape"][0]
+    return flash_mla_parts(name, lengths, parts, tokens=tensors["q"]["dtype"] == "f8_e4m3")
+
+
+def sparse_decode(name, made, plan):
+    """flash_mla_sparse_decode: rows of the cache, slots with some absent, and how they are shared out."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    if name == "k_cache":
+        return k_cache_rows(name, made, plan, powers=4)
+    (requests, _, topk), (pages, *_) = shapes["indices"], shapes["k_cache"]
+    if name == "indices":
+        draw, i = Draw(plan["seed"], name), np.arange(np.prod(shapes["indices"], dtype=np.int64))
+        return np.where((draw.again(i, 10) == 9) | (pages == 0), -1, draw.below(i, max(64 * pages, 1)).astype(np.int64))
+    return flash_mla_parts(name, np.full(requests, topk), shapes["tile_scheduler_metadata"][0])
+
+
+def sparse_rows(name, made, plan):
+    """flash_mla_sparse_fwd: rows, some -1 and some behind the last one."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    draw, i, rows = Draw(plan["seed"], name), np.arange(np.prod(shapes["indices"], dtype=np.int64)), shapes["kv"][0]
+    kind, row = draw.again(i, 10), draw.below(i, max(rows, 1)).astype(np.int64)
+    return np.where((kind == 9) | (rows == 0), -1, row + rows * (kind == 8))
 
 
 def prefill_requests(name, made, plan):
@@ -313,13 +342,13 @@ def extend_masks(name, made, plan):
     return np.cumsum(np.append(0, queries * (keys + queries + leads * (given and windowed))))
 
 
-def k_cache_rows(name, made, plan):
+def k_cache_rows(name, made, plan, powers=16):
     """dequantize_k_cache: 512 codes, four scales, 64 elements of bf16."""
     shape = next(t["shape"] for t in plan["tensors"] if t["name"] == name)
     draw, first = Draw(plan["seed"], name), np.arange(np.prod(shape, dtype=np.int64)).reshape(-1, 656)
     codes = draw.below(first[:, :512].ravel(), 254).reshape(-1, 512)
     at = first[:, 512:528:4].ravel()
-    scales = (119 + draw.below(at, 16) << 23 | draw.again(at, 1024) << 13).astype(np.uint32)
+    scales = (119 + draw.below(at, powers) << 23 | draw.again(at, 1024) << 13).astype(np.uint32)
     at = first[:, 528::2].ravel()
     rope = (0x3C00 + draw.below(at, 1024) + (draw.again(at, 2) << 15)).astype(np.uint16)
     parts = (codes + (codes >= 127)).astype(np.uint8), scales.view(np.uint8).reshape(-1, 16), rope.view(np.uint8).reshape(-1, 128)
@@ -463,6 +492,8 @@ KIN = {
     "create_chunked_prefix_cache_kv_indices": prefix_chunks,
     "trtllm_ragged_attention_deepseek": ragged_lengths,
     "flash_mla_with_kvcache": flash_mla_schedule,
+    "flash_mla_sparse_decode": sparse_decode,
+    "flash_mla_sparse_fwd": sparse_rows,
     "context_attention_fwd": prefill_requests,
     "extend_attention_fwd": extend_masks,
     "fast_topk_v2": starts_of_rows,

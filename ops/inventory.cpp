@@ -22,6 +22,8 @@
   OP(trtllm_ragged_attention_deepseek)      \
   OP(get_mla_metadata)                      \
   OP(flash_mla_with_kvcache)                \
+  OP(flash_mla_sparse_decode)               \
+  OP(flash_mla_sparse_fwd)                  \
   OP(context_attention_fwd)                 \
   OP(decode_attention_fwd)                  \
   OP(extend_attention_fwd)                  \

@@ -1,18 +1,31 @@
 #include "ops/attention/flash_mla_with_kvcache.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/softmax/flash_mla.h"
+#include "ops/softmax/flash_mla_fp8.h"
 #include "ops/softmax/mla_decode.h"
+#include "ops/sums/accumulator.h"
+#include "quant/element.h"
 
 namespace dodona::ops {
 namespace {
 
-double scale_of(const FlashMlaWithKvcache& op) {
+bool in_fp8(const FlashMlaWithKvcache& op) {
+  return op.q.dtype() == f8_e4m3;
+}
+
+double given_scale(const FlashMlaWithKvcache& op) {
   return op.softmax_scale == 0 ? 1 / std::sqrt(static_cast<double>(mla_width)) : op.softmax_scale;
 }
 
+float descale(const Tensor& scale) {
+  return scale.defined() ? *scale.as<const float>() : 1.0f;
+}
+
 MlaDecode decode_of(const FlashMlaWithKvcache& op) {
+  const double scale = given_scale(op), narrow = static_cast<float>(scale);
   return {.q_nope = op.q.slice(3, 0, mla_latent),
           .q_pe = op.q.slice(3, mla_latent, mla_width),
           .cache = op.k_cache.reshape({op.k_cache.size(0), flash_mla_block, mla_width}),
@@ -20,51 +33,94 @@ MlaDecode decode_of(const FlashMlaWithKvcache& op) {
           .seq_lens = op.cache_seqlens,
           .out = op.out,
           .lse = op.softmax_lse,
-          .scale = scale_of(op),
+          .scale = in_fp8(op) ? narrow * descale(op.descale_q) * descale(op.descale_k) : scale,
+          .out_scale = descale(op.descale_k),
           .causal = op.causal,
+          .empty_is_open = in_fp8(op),
           .flash_mla = true};
+}
+
+FlashMlaWork work_of(const FlashMlaWithKvcache& op) {
+  const auto* const lengths = op.cache_seqlens.as<const std::int32_t>();
+  return {in_fp8(op) ? FlashMlaKernel::dense_fp8 : FlashMlaKernel::dense,
+          {lengths, lengths + op.cache_seqlens.size(0)},
+          op.tile_scheduler_metadata,
+          op.num_splits};
 }
 
 FlashMla call_of(const FlashMlaWithKvcache& op) {
   return {.q = op.q,
           .cache = op.k_cache,
           .block_table = op.block_table,
-          .seq_lens = op.cache_seqlens,
-          .metadata = op.tile_scheduler_metadata,
-          .num_splits = op.num_splits,
+          .work = work_of(op),
           .out = op.out,
           .lse = op.softmax_lse,
-          .scale = scale_of(op),
-          .causal = op.causal};
+          .scale = given_scale(op),
+          .causal = op.causal,
+          .descale_q = descale(op.descale_q),
+          .descale_k = descale(op.descale_k)};
 }
 
 void make_inputs(FlashMlaWithKvcache& op, std::uint64_t) {
-  write_flash_mla_schedule(op.cache_seqlens, op.tile_scheduler_metadata, op.num_splits);
+  write_flash_mla_schedule(work_of(op));
+}
+
+DType out_type(const FlashMlaWithKvcache& op) {
+  return op.q.dtype() == f16 ? f16 : bf16;
+}
+
+void make_outputs(FlashMlaWithKvcache& op) {
+  if (!op.out.defined() && op.q.defined() && op.q.rank() == 4)
+    op.out = Tensor(out_type(op), {op.q.size(0), op.q.size(1), op.q.size(2), mla_latent});
 }
 
 void check(const FlashMlaWithKvcache& op) {
-  if (op.is_fp8_kvcache)
-    throw Error(ErrorCode::unsupported, "", "is_fp8_kvcache", "is true, expected false: caches of 16 bits are offered");
-  check_mla_scale(scale_of(op), "softmax_scale");
+  if (op.is_fp8_kvcache && !in_fp8(op))
+    throw Error(
+        ErrorCode::unsupported, "", "is_fp8_kvcache",
+        "is true and q is " + std::string(name(op.q.dtype())) + ": such a call gives a list of slots, and is flash_mla_sparse_decode");
+  if (op.out.dtype() != out_type(op))
+    throw Error(ErrorCode::bad_dtype, "", "out",
+                "has dtype " + std::string(name(op.out.dtype())) + ", expected " + std::string(name(out_type(op))) + " as q is " +
+                    std::string(name(op.q.dtype())));
+  for (const auto& [scale, argument] : {std::pair(&op.descale_q, "descale_q"), std::pair(&op.descale_k, "descale_k")}) {
+    if (scale->defined() && !in_fp8(op))
+      throw Error(ErrorCode::bad_value, "", argument,
+                  "is given, expected it with q of f8_e4m3 alone: q is " + std::string(name(op.q.dtype())));
+    check_mla_scale(descale(*scale), argument);
+  }
+  check_mla_scale(decode_of(op).scale, "softmax_scale");
   check_mla_pages(decode_of(op), "block_table");
-  check_flash_mla_schedule(call_of(op));
+  check_flash_mla_schedule(work_of(op));
 }
 
-/// The largest score is rounded before it is taken from a fused product: weights exceed 1 by 2 to the power of its rounding, which
-/// overflows the element type, or fp32, for very large scores.
-ScoreErrors errors_of(const FlashMlaWithKvcache& op) {
-  constexpr double log2_e = 1.4426950408889634;
-  const double scale = std::fabs(scale_of(op)), most = op.q.dtype() == f16 ? 0x1p27 : 0x1p30;
-  ScoreErrors errors = ScoreErrors::of_fp32(mla_width);
-  errors.limit = std::fmin(errors.limit, most / (scale * log2_e) * std::fmax(1.0, 2 * scale));
-  return errors;
+/// What the fp8 tensor core's steps may lose of q . k, elements in their order.
+double lost_by_fp8_steps(const double* query, const double* key, std::int64_t width) {
+  constexpr int smallest_normal = -6;
+  const auto line = [&](const double* numbers) {
+    Line l{.type = f8_e4m3, .k = static_cast<std::size_t>(width)};
+    l.values.assign(numbers, numbers + width);
+    for (const double x : l.values)
+      l.exponents.push_back(static_cast<std::int16_t>(std::isfinite(x) && x != 0 ? std::max(std::ilogb(x), smallest_normal) : 0));
+    return l;
+  };
+  return sum_of(hopper_fp8, line(query), line(key), true).slack;
+}
+
+void golden_of(const MlaDecode& decode, DType type, const Exec& exec, Reference* reference) {
+  MlaAttention attention(decode);
+  attention.lse_name = "softmax_lse";
+  attention.merged_by_lse = true;
+  attention.score_errors = flash_mla_score_errors(type, decode.scale);
+  if (type == f8_e4m3) {
+    attention.score_errors->of_key = lost_by_fp8_steps;
+    attention.value_unit = &quant::tensor_core::fp8_wgmma;
+  }
+  attention_golden(attention, WeightSum::unrounded, exec, reference);
 }
 
 void golden(const FlashMlaWithKvcache& op, const Exec& exec, Reference* reference) {
-  MlaAttention attention(decode_of(op));
-  attention.lse_name = "softmax_lse";
-  attention.score_errors = errors_of(op);
-  attention_golden(attention, WeightSum::unrounded, exec, reference);
+  golden_of(decode_of(op), op.q.dtype(), exec, reference);
 }
 
 void fast(const FlashMlaWithKvcache& op, const Exec& exec) {
@@ -72,7 +128,14 @@ void fast(const FlashMlaWithKvcache& op, const Exec& exec) {
 }
 
 void hopper(const FlashMlaWithKvcache& op, const Exec& exec) {
-  flash_mla_hopper(call_of(op), exec);
+  in_fp8(op) ? flash_mla_fp8_hopper(call_of(op), exec) : flash_mla_hopper(call_of(op), exec);
+}
+
+/// The output without the factor of the values.
+void undescaled(const FlashMlaWithKvcache& op, const Exec& exec, Reference* reference) {
+  MlaDecode decode = decode_of(op);
+  decode.out_scale = 1;
+  golden_of(decode, op.q.dtype(), exec, reference);
 }
 
 }  // namespace
@@ -84,22 +147,33 @@ std::unique_ptr<Op> op_flash_mla_with_kvcache() {
       .contract = R"(
 As cutlass_mla_decode, of which it has the budget: z[j] one fp32 sum of 576 exact products; softmax about a running maximum; weights rounded to
 the element type for their products with the latents, their sum taken over the unrounded ones; fp32 sums, times the reciprocal of the sum of
-the weights, one rounding. softmax_lse is the natural logarithm, a product with ln 2 of that in base 2: one unit of 2^-24 more. A query that
-sees no key gives zeros and +inf. Heads are not judged whose scores may come to 2^27 (f16) or 2^30 (bf16), for the kernel's weights may
-then overflow: the maximum that is taken from a score is rounded, the score is not. How the work is cut shows in the H200's bits alone: hopper mode takes blocks of 64 keys in pairs by
-tile_scheduler_metadata, and combines splits as FlashMLA does. Keys beyond a sequence's end are ignored. Here errors: a page in use out of range,
-metadata that do not cut every request into the splits that num_splits has, a scale that is not positive.)",
+the weights, one rounding. Splits are
+merged by powers of differences of their log-sum-exps, which do not add up to 1: 2^-22 (abs(lse) + 4) of the output. softmax_lse is the natural
+logarithm, a product with ln 2 of that in base 2: one unit of 2^-24 more. A query that sees no key gives zeros and +inf. Heads are not judged whose scores may come to 2^27 (f16) or 2^30 (bf16), for the kernel's weights may
+then overflow: the maximum that is taken from a score is rounded, the score is not. Of e4m3 (2^27 too) sums are those of the fp8 tensor core,
+or better: the budget holds what its steps of 32 may lose of a score, which are followed, and of the products of weights and values, 64 keys after 64
+in either direction. Weights are rounded to e4m3 as they are, at most 1: shares of trtllm_batch_decode_with_kv_cache_mla. What a request of 0 tokens
+gives is open there: upstream writes what its registers held. How the work is cut shows in the H200's bits alone: hopper mode takes blocks of 64 keys in pairs by
+tile_scheduler_metadata, and combines splits as FlashMLA does. Keys beyond a sequence's end are ignored. Here errors: a page in use out of range, descale_q or
+descale_k without e4m3 (e4m3 without them: 1, where upstream asks for both), metadata that do not cut every request into the splits that num_splits has, a scale that is not positive.)",
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .make_outputs = ops::make_outputs,
       .make_inputs = ops::make_inputs,
       .check = ops::check,
       .flops = [](const ops::FlashMlaWithKvcache& op) { return ops::attention_flops(ops::MlaAttention(ops::decode_of(op))); },
       .bytes_read = [](const ops::FlashMlaWithKvcache& op) { return ops::MlaAttention(ops::decode_of(op)).bytes_read(); },
+      .mistakes = {{"values_not_descaled", "e4m3 values not multiplied with descale_k", ops::undescaled}},
       .cases = {"B=2 Q=1 N=4 pages=5 W=2 parts=4 --attr softmax_scale=0.1352337788608801",
-                "B=2 Q=2 N=3 pages=6 W=3 parts=7 --attr softmax_scale=0.07 --attr causal=true --dtype q=f16"},
+                "B=2 Q=2 N=3 pages=6 W=3 parts=7 --attr softmax_scale=0.07 --attr causal=true --dtype q=f16",
+                "B=2 Q=2 N=3 pages=5 W=2 parts=3 --attr softmax_scale=0.0005 --attr causal=true --dtype q=f8_e4m3 --with descale_q --with "
+                "descale_k"},
       .bench_cases = {"B=1 Q=1 N=128 pages=64 W=64 parts=66 --attr softmax_scale=0.1352337788608801",
-                      "B=8 Q=1 N=128 pages=128 W=16 parts=66 --attr softmax_scale=0.1352337788608801"},
+                      "B=8 Q=1 N=128 pages=128 W=16 parts=66 --attr softmax_scale=0.1352337788608801",
+                      "B=1 Q=1 N=128 pages=64 W=64 parts=66 --attr softmax_scale=0.0005 --dtype q=f8_e4m3 --with descale_q --with "
+                      "descale_k"},
   });
 }
 }  // namespace dodona

@@ -6,9 +6,10 @@ namespace dodona::ops {
 
 using enum DType;
 
-/// How FlashMLA's dense decode is cut among the SMs of a GPU: tile_scheduler_metadata[p] = (first request, first block of it, last request,
-/// end block of it, number of the first split, 0, 0, 0) of each part p, num_splits the running sums of the splits of the requests. Source:
-/// sgl-kernel `get_mla_metadata` (FlashMLA).
+/// How FlashMLA's decode is cut among the SMs of a GPU: tile_scheduler_metadata[p] = (first request, first block of it, last request, end
+/// block of it, number of the first split, 0, 0, 0) of each part p, num_splits the running sums of the splits of the requests. With topk
+/// the sparse kernel's, whose requests all have topk tokens; with is_fp8_kvcache and no topk the dense kernel's of e4m3 caches, which
+/// counts tokens in the place of blocks. Source: sgl-kernel `get_mla_metadata` (FlashMLA).
 struct GetMlaMetadata {
   Tensor cache_seqlens, tile_scheduler_metadata, num_splits;
   std::int64_t num_q_tokens_per_head_k = 0, num_heads_k = 1, num_heads_q = 0, topk = 0, sm_count = 132;
@@ -26,9 +27,9 @@ struct GetMlaMetadata {
         .required()
         .doc("rows of each key head: query tokens times query heads over key heads");
     op.attr("num_heads_k", num_heads_k, between(1, 1 << 20)).required().doc("key heads, 1 for MLA");
-    op.attr("num_heads_q", num_heads_q, at_least(0)).ignored().doc("query heads; upstream asks for them for sparse attention");
-    op.attr("topk", topk, between(0, 0)).doc("tokens that sparse attention selects: 0, the dense kernel");
-    op.attr("is_fp8_kvcache", is_fp8_kvcache).doc("an FP8 cache has a kernel and a schedule of its own, which are not offered");
+    op.attr("num_heads_q", num_heads_q, between(0, 1 << 20)).doc("query heads, with topk: two SMs share 128 heads of one query token");
+    op.attr("topk", topk, between(0, 1 << 30)).doc("tokens that sparse attention selects; 0: the dense kernels");
+    op.attr("is_fp8_kvcache", is_fp8_kvcache).doc("the cache is of e4m3, or with topk of 656 bytes a token");
     op.attr("sm_count", sm_count, between(1, 1 << 20)).recipe().doc("streaming multiprocessors of the GPU: 132 of an H100 and an H200 SXM");
     op.out("tile_scheduler_metadata", tile_scheduler_metadata, {i32}, "parts 8")
         .layout(Layout::contiguous)

@@ -9,10 +9,11 @@
 
 namespace dodona::ops {
 
-void dequantize_k_cache_row(const std::byte* row, std::byte* out) {
+void dequantize_k_cache_row(const std::byte* row, std::byte* out, KCacheScales scales) {
   std::array<float, static_cast<std::size_t>(k_cache_group)> values;
   for (std::int64_t g = 0; g < k_cache_groups; ++g) {
-    const float scale = k_cache_scale(row, g);
+    float scale = k_cache_scale(row, g);
+    if (scales == KCacheScales::bf16) scale = static_cast<float>(quant::round_to(DType::bf16, static_cast<double>(scale)));
     quant::to_f32(DType::f8_e4m3, row + g * k_cache_group, values.data(), k_cache_group);
     for (float& value : values) value *= scale;
     quant::from_f32(DType::bf16, values.data(), out + 2 * g * k_cache_group, k_cache_group);
@@ -20,7 +21,7 @@ void dequantize_k_cache_row(const std::byte* row, std::byte* out) {
   std::memcpy(out + 2 * k_cache_nope, row + k_cache_rope_at, 2 * k_cache_rope);
 }
 
-void draw_k_cache_rows(std::byte* rows, std::int64_t count, std::uint64_t seed, std::string_view argument) {
+void draw_k_cache_rows(std::byte* rows, std::int64_t count, std::uint64_t seed, std::string_view argument, std::uint64_t powers) {
   const InputDraw draw(seed, argument);
   for (std::int64_t r = 0; r < count; ++r) {
     std::byte* const row = rows + r * k_cache_row_bytes;
@@ -31,7 +32,7 @@ void draw_k_cache_rows(std::byte* rows, std::int64_t count, std::uint64_t seed, 
     }
     for (std::int64_t g = 0; g < k_cache_groups; ++g) {
       const std::int64_t at = first + k_cache_scales_at + 4 * g;
-      const auto power = static_cast<std::uint32_t>(127 - 8 + draw.below(at, 16)),
+      const auto power = static_cast<std::uint32_t>(127 - 8 + draw.below(at, powers)),
                  fraction = static_cast<std::uint32_t>(draw.below_again(at, 1024));
       set_k_cache_scale(row, g, std::bit_cast<float>(power << 23 | fraction << 13));
     }

@@ -23,10 +23,13 @@ inline void set_k_cache_scale(std::byte* row, std::int64_t group, float scale) {
   std::memcpy(row + k_cache_scales_at + 4 * group, &scale, sizeof scale);
 }
 
+/// What a code is multiplied with: its scale, or as FlashMLA has it that rounded to bf16.
+enum class KCacheScales { f32, bf16 };
 /// The row as 576 elements of bf16: bf16(fl32(code * scale)), then the rotated part bit for bit.
-void dequantize_k_cache_row(const std::byte* row, std::byte* out);
+void dequantize_k_cache_row(const std::byte* row, std::byte* out, KCacheScales scales = KCacheScales::f32);
 
-/// Rows of case lines, `count` of them: codes of any number but NaN, scales from 2^-8 to 2^8, ordinary rotated parts.
-void draw_k_cache_rows(std::byte* rows, std::int64_t count, std::uint64_t seed, std::string_view argument);
+/// Rows of case lines, `count` of them: codes of any number but NaN, scales from 2^-8 up over so many powers of two, ordinary rotated
+/// parts.
+void draw_k_cache_rows(std::byte* rows, std::int64_t count, std::uint64_t seed, std::string_view argument, std::uint64_t powers = 16);
 
 }  // namespace dodona::ops

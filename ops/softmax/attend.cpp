@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <vector>
 
 #include "core/threads.h"
@@ -127,6 +128,7 @@ class FastAttention {
                                                      .key_count = count,
                                                      .visible = visible.front() < count ? visible.data() : nullptr,
                                                      .type = call_.type,
+                                                     .key_rows = call_.key_rows,
                                                      .sigma = sigma_of(call_),
                                                      .cap = cap_of(call_),
                                                      .temperatures = tempered ? temperatures.data() : nullptr,
@@ -154,7 +156,10 @@ class FastAttention {
     if (heads == 0) return;
     std::byte* const out = row_begin_mutable(call_.out, head, bytes);
     const std::int64_t out_stride = heads > 1 ? row_begin_mutable(call_.out, head + call_.out_step, bytes) - out : 0;
-    float* const lse = call_.lse.defined() ? call_.lse.as<float>() + call_.lse_row(row) + first * call_.lse_step : nullptr;
+    const auto number = [&](const Tensor& t) {
+      return t.defined() ? t.as<float>() + call_.lse_row(row) + first * call_.lse_step : nullptr;
+    };
+    float *const lse = number(call_.lse), *const top = number(call_.top);
     if (call_.visible(row) > 0)
       dispatch<AttendMergeKernel>(exec_.isa, AttendMerge{.partials = partial_of(unit),
                                                          .stride = partial_floats(),
@@ -168,11 +173,13 @@ class FastAttention {
                                                          .out = out,
                                                          .out_stride = out_stride,
                                                          .lse = lse,
+                                                         .top = top,
                                                          .lse_stride = call_.lse_step,
                                                          .natural_lse = call_.natural_lse});
     for (std::int64_t h = 0; h < heads && call_.visible_to(row, first + h) == 0; ++h) {
       std::fill_n(out + h * out_stride, call_.value_width * bytes, std::byte{0});
       if (lse != nullptr) lse[h * call_.lse_step] = static_cast<float>(call_.lse_of_none);
+      if (top != nullptr) top[h * call_.lse_step] = -std::numeric_limits<float>::infinity();
     }
   }
 

@@ -29,11 +29,12 @@ struct AttendUnit {
   QueryParts queries;                   ///< from the first of the heads on
   std::int64_t heads, lanes;            ///< lanes: heads rounded up to 16
   std::int64_t key_width, value_width;  ///< multiples of 16
-  const std::byte* const* keys;         ///< rows of key_width
+  const std::byte* const* keys;         ///< rows of key_width elements, or as key_rows says
   const std::byte* const* values;       ///< rows of value_width; nullptr where they begin those of the keys
   std::int64_t key_count;
   const std::int32_t* visible;  ///< for each lane how many of the keys it sees, rising; nullptr: all
   DType type;
+  KeyRows key_rows;
   float sigma, cap;           ///< cap: not 0, and then sigma stands for scale / cap
   const float* temperatures;  ///< of each lane; nullptr: 1
   float* partial;             ///< m[lanes], l[lanes], o[value_width][lanes]
@@ -61,7 +62,8 @@ struct AttendMerge {
   std::byte* out;
   std::int64_t out_stride;  ///< bytes from head to head
   float* lse;               ///< of the first head, or nullptr
-  std::int64_t lse_stride;  ///< from head to head
+  float* top;               ///< of the first head, or nullptr: the largest score, base 2
+  std::int64_t lse_stride;  ///< from head to head, of both
   bool natural_lse;         ///< lse * fl32(ln 2) in its place
 };
 struct AttendMergeKernel {

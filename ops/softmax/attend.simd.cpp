@@ -1,6 +1,7 @@
 #include "ops/softmax/attend.h"
 
 #include "ops/base/row_lanes.h"
+#include "ops/rows/k_cache_row.h"
 #include "ops/tiles/panel_core.h"
 #include "simd/math.h"
 
@@ -54,6 +55,20 @@ template <class Lanes>
 void widen(const std::byte* const* rows, std::int64_t count, std::int64_t width, float* wide) {
   for (std::int64_t j = 0; j < count; ++j)
     for (std::int64_t k = 0; k < width; k += 16) Lanes::load(rows[j] + k * Lanes::bytes).store(wide + j * width + k);
+}
+
+/// Rows of MLA's cache in fp8.
+void widen_k_cache(const std::byte* const* rows, std::int64_t count, std::int64_t width, float* wide) {
+  for (std::int64_t j = 0; j < count; ++j, wide += width) {
+    float scales[ops::k_cache_groups];
+    __builtin_memcpy(scales, rows[j] + ops::k_cache_scales_at, sizeof scales);
+    for (std::int64_t k = 0; k < ops::k_cache_nope; k += 16) {
+      const f32x16 scale = round_to_bf16(f32x16::splat(scales[k / ops::k_cache_group]));
+      round_to_bf16(load_e4m3(rows[j] + k) * scale).store(wide + k);
+    }
+    for (std::int64_t k = 0; k < ops::k_cache_rope; k += 16)
+      load_bf16(rows[j] + ops::k_cache_rope_at + 2 * k).store(wide + ops::k_cache_nope + k);
+  }
 }
 
 // ---- products: c[i][lanes] += a[i][k] * b[k][lanes], with all of c in registers
@@ -220,7 +235,7 @@ DODONA_INLINE std::int64_t seen_by_all(const AttendUnit& unit, std::int64_t begi
 template <class Lanes>
 void attend(const AttendUnit unit) {
   const std::int64_t lanes = unit.lanes, width = unit.key_width;
-  const bool separate = unit.values != nullptr;
+  const bool separate = unit.values != nullptr, packed = unit.key_rows == ops::KeyRows::k_cache;
   const std::int64_t value_stride = separate ? unit.value_width : width;
   float* const queries = unit.scratch;
   float* const keys = queries + width * lanes;
@@ -237,7 +252,11 @@ void attend(const AttendUnit unit) {
   constexpr std::int64_t most = 96;
   for (std::int64_t begin = 0; begin < unit.key_count; begin += attend_block) {
     const std::int64_t count = unit.key_count - begin < attend_block ? unit.key_count - begin : attend_block;
-    widen<Lanes>(unit.keys + begin, count, width, keys);
+    if (packed) {
+      widen_k_cache(unit.keys + begin, count, width, keys);
+    } else {
+      widen<Lanes>(unit.keys + begin, count, width, keys);
+    }
     if (separate) widen<Lanes>(unit.values + begin, count, unit.value_width, values);
     for (std::int64_t k = 0; k < width; k += most) {
       const Product<std::int64_t, Known<1>> product{{keys + k, queries + k * lanes, width - k < most ? width - k : most, width, {}, lanes},
@@ -248,7 +267,7 @@ void attend(const AttendUnit unit) {
         // Meanwhile the next block's rows come in, each part of the queries fetching its share of them.
         const std::int64_t next = ahead + j / 6;
         if (j % 6 != 0 || next >= unit.key_count) return;
-        fetch_row(unit.keys[next], width * Lanes::bytes);
+        fetch_row(unit.keys[next], packed ? ops::k_cache_row_bytes : width * Lanes::bytes);
         if (separate) fetch_row(unit.values[next], unit.value_width * Lanes::bytes);
       });
     }
@@ -277,6 +296,12 @@ DODONA_INLINE float* partial_of(const AttendMerge& m, std::int64_t split) {
   return m.partials + split * m.stride;
 }
 
+DODONA_INLINE void store_heads(const AttendMerge& m, f32x16 numbers, std::int64_t lane, float* to) {
+  float number[16];
+  numbers.store(number);
+  for (std::int64_t i = 0; i < 16 && lane + i < m.heads; ++i) to[(lane + i) * m.lse_stride] = number[i];
+}
+
 /// One vector of heads: the splits' maxima become their weights. Returns the factor of the output; writes lse.
 DODONA_INLINE f32x16 merge_weights(const AttendMerge& m, std::int64_t lane) {
   f32x16 largest = f32x16::load(partial_of(m, 0) + lane);
@@ -288,11 +313,10 @@ DODONA_INLINE f32x16 merge_weights(const AttendMerge& m, std::int64_t lane) {
     total = fma(weight, f32x16::load(p + m.lanes), total);
     weight.store(p);
   }
+  if (m.top != nullptr) store_heads(m, canonical_nan(largest), lane, m.top);
   if (m.lse != nullptr) {
-    float lse[16];
     const f32x16 base_2 = largest + (log2(total) - f32x16::splat(weight_exponent(m.type)));
-    canonical_nan(m.natural_lse ? base_2 * f32x16::splat(0x1.62e430p-1f) : base_2).store(lse);
-    for (std::int64_t i = 0; i < 16 && lane + i < m.heads; ++i) m.lse[(lane + i) * m.lse_stride] = lse[i];
+    store_heads(m, canonical_nan(m.natural_lse ? base_2 * f32x16::splat(0x1.62e430p-1f) : base_2), lane, m.lse);
   }
   return (f32x16::splat(1.0f) / total) * f32x16::splat(m.out_scale);
 }

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <vector>
 
+#include "core/fixed_math.h"
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
+#include "ops/rows/k_cache_row.h"
 #include "ops/softmax/scores.h"
 #include "quant/sizes.h"
 
@@ -48,6 +50,7 @@ class GoldenHeads {
 
   bool sees_none(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].z.empty(); }
   const Bounded& lse(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].lse; }
+  const Bounded& top(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].largest_score; }
 
   /// The weighted sums of the values, head after head, and their slack when someone judges.
   std::vector<Bounded> sums(bool judged, WeightSum sum) const {
@@ -70,7 +73,10 @@ class GoldenHeads {
   ///  - rounded weights: sum of lost[j] * |v[j]|; where the sum of the weights may be taken over the rounded ones, |v[j] - out| if that is
   ///  more;
   ///  - fp32 additions: 1.25 units of 2^-24 of sum of p * |v| per key (a rescaling per 4 keys at most), and 16 for the rest;
-  ///  - the sum of the weights: a unit per key of the output; 8 for its reciprocal (2^-23) and the products with it and with out_scale.
+  ///  - the sum of the weights: a unit per key of the output; 8 for its reciprocal (2^-23) and the products with it and with out_scale;
+  ///  - splits merged by powers of their log-sum-exps: a factor for all, of two roundings of 2^-24 of a log-sum-exp and approximate
+  ///  functions;
+  ///  - where a unit's steps may add up the products, what they lose.
   std::vector<double> slack_of(const std::vector<double>& exact, WeightSum sum) const {
     const auto width = static_cast<std::size_t>(call_.value_width);
     std::vector<double> slack(exact.size()), magnitudes(exact.size());
@@ -88,7 +94,51 @@ class GoldenHeads {
       const auto count = static_cast<double>(visible_[i / width]);
       slack[i] += f32_eps * ((1.25 * count + 16) * magnitudes[i] + (count + 8) * std::fabs(exact[i]));
     }
+    if (call_.merged_by_lse)
+      for (std::size_t i = 0; i < exact.size(); ++i) {
+        constexpr double ln_2 = 0.6931471805599453;
+        const double natural = std::fabs(weights_[i / width].lse.exact) * ln_2;
+        slack[i] += fixed::expm1(std::fmin(0x1p-22 * (natural + 4), 1.0)) * std::fabs(exact[i]);
+      }
+    if (call_.value_unit != nullptr) add_lost_by_steps(slack);
     return slack;
+  }
+
+  /// A step cuts its addends, the accumulator among them, at addend_bits below the largest, and their sum at sum_bits below itself. With D
+  /// the largest of the accumulators and products of an output, all in units of the final weights (where the running maximum is smaller, so
+  /// are both), the accumulator loses no more than two such bits of D a step, and a product one, and not more than itself; none where it
+  /// has all its bits above the cut. Keys are taken in blocks of 64, in either order: an accumulator is a sum over some neighbouring
+  /// blocks and the beginning of another. Numbers below their type's smallest normal one count as that.
+  void add_lost_by_steps(std::vector<double>& slack) const {
+    const quant::tensor_core::MmaSpec& unit = *call_.value_unit;
+    constexpr double least = 0x1p-6, bits_of_product = 8;  // of e4m3
+    const auto width = static_cast<std::size_t>(call_.value_width);
+    std::vector<double> sum(slack.size()), lowest(slack.size()), highest(slack.size()), product(slack.size()), lost(slack.size());
+    for_each_value([&](std::size_t h, std::size_t j, const double* v) {
+      const HeadWeights& w = weights_[h];
+      if (!w.bounded()) return;
+      const double weight = std::fmax(w.most[j], least * w.heaviest);
+      for (std::size_t i = 0; i < width; ++i) {
+        const std::size_t at = h * width + i;
+        sum[at] += w.p[j] * v[i];
+        lowest[at] = std::fmin(lowest[at], sum[at]), highest[at] = std::fmax(highest[at], sum[at]);
+        product[at] = std::fmax(product[at], v[i] == 0 ? 0.0 : weight * std::fmax(std::fabs(v[i]), least));
+      }
+    });
+    for (std::size_t i = 0; i < slack.size(); ++i) product[i] = std::fmax(product[i], 2 * (highest[i] - lowest[i]) + slack[i]);
+    const double cut = std::ldexp(1.0, -unit.addend_bits), keeps_all = std::ldexp(cut, static_cast<int>(bits_of_product));
+    for_each_value([&](std::size_t h, std::size_t j, const double* v) {
+      const HeadWeights& w = weights_[h];
+      if (!w.bounded()) return;
+      for (std::size_t i = 0; i < width; ++i) {
+        const double addend = w.most[j] * std::fabs(v[i]), largest = product[h * width + i];
+        if (addend < keeps_all * largest) lost[h * width + i] += std::fmin(addend, cut * largest);
+      }
+    });
+    for (std::size_t i = 0; i < slack.size(); ++i) {
+      const double steps = std::ceil(static_cast<double>(visible_[i / width]) / unit.products) + 2;
+      slack[i] += lost[i] + 2 * steps * std::ldexp(product[i], -unit.sum_bits);
+    }
   }
 
   template <class Body>
@@ -104,9 +154,14 @@ class GoldenHeads {
   void for_each_row(const Body& body) const {
     std::vector<double> key(static_cast<std::size_t>(call_.key_width));
     std::vector<double> value(static_cast<std::size_t>(call_.values_in_keys ? 0 : call_.value_width));
+    std::vector<std::byte> row(call_.key_rows == KeyRows::k_cache ? 2 * key.size() : 0);
     for (std::int64_t j = 0; j < visible_.back(); ++j) {
       const std::byte *key_at = nullptr, *value_at = nullptr;
       call_.list(row_, j, 1, &key_at, &value_at);
+      if (call_.key_rows == KeyRows::k_cache) {
+        dequantize_k_cache_row(key_at, row.data(), KCacheScales::bf16);
+        key_at = row.data();
+      }
       quant::to_f64(call_.type, key_at, key.data(), call_.key_width);
       if (!call_.values_in_keys) quant::to_f64(call_.type, value_at, value.data(), call_.value_width);
       body(j, key.data(), call_.values_in_keys ? key.data() : value.data());
@@ -122,7 +177,7 @@ class GoldenHeads {
 };
 
 struct GoldenOutputs {
-  GoldenOutput out, lse;
+  GoldenOutput out, lse, top;
 };
 
 void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, std::int64_t row, std::int64_t first, std::int64_t count,
@@ -137,14 +192,19 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
     const bool none = heads.sees_none(h);
     for (std::int64_t i = 0; i < width; ++i) {
       Bounded value = none ? Bounded{0.0} : sums[static_cast<std::size_t>(h * width + i)] * out_scale;
-      value.open = value.open || std::isinf(value.exact) || (none && call.none_is_open);
+      value.open = value.open || std::isinf(value.exact) || (none && call.open_for_none(row));
       to.out.put(place * width + i, value);
     }
+    if (call.top.defined())
+      to.top.put(call.lse_row(row) + (first + h) * call.lse_step,
+                 none ? Bounded{-std::numeric_limits<double>::infinity()} : rounded_f32(heads.top(h)));
     if (!call.lse.defined()) continue;
     const std::int64_t number = call.lse_row(row) + (first + h) * call.lse_step;
     constexpr double ln_2 = 0.6931471805599453;
     // The natural logarithm: one product more, or another function in its place.
-    const Bounded lse = none ? Bounded{call.lse_of_none} : call.natural_lse ? rounded_f32(heads.lse(h) * ln_2) : heads.lse(h);
+    const Bounded lse = none               ? Bounded{call.lse_of_none, 0.0, call.open_for_none(row)}
+                        : call.natural_lse ? rounded_f32(heads.lse(h) * ln_2)
+                                           : heads.lse(h);
     to.lse.put(number, lse);
   }
 }
@@ -152,9 +212,11 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
 }  // namespace
 
 void attention_golden(const Attention& call, WeightSum sum, const Exec& exec, Reference* reference) {
-  const GoldenOutputs to{GoldenOutput(call.out, reference, call.out_name), GoldenOutput(call.lse, reference, call.lse_name)};
+  const GoldenOutputs to{GoldenOutput(call.out, reference, call.out_name), GoldenOutput(call.lse, reference, call.lse_name),
+                         GoldenOutput(call.top, reference, call.top_name)};
   to.out.make_open();
   to.lse.make_open();
+  to.top.make_open();
   constexpr std::int64_t together = 8;
   const std::int64_t blocks = quant::ceil_div(call.heads, together);
   parallel_for(exec.threads, call.rows * blocks, 1e6, [&](std::int64_t task) {

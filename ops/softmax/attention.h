@@ -17,6 +17,7 @@
 #include "dodona/op.h"
 #include "dodona/tensor.h"
 #include "ops/softmax/scores.h"
+#include "quant/tensor_core/unit.h"
 
 namespace dodona::ops {
 
@@ -29,31 +30,45 @@ struct QueryPart {
 /// One after the other they make a query; the second may have no columns.
 using QueryParts = std::array<QueryPart, 2>;
 
+/// What the row of a key is.
+enum class KeyRows {
+  elements,  ///< key_width elements of the keys' type
+  k_cache,   ///< 656 bytes, see ops/rows/k_cache_row.h: bf16(code * bf16(scale)) for its codes, and bf16 elements; values begin keys
+};
+
 class Attention {
  public:
   std::int64_t rows = 0, heads = 0;             ///< heads: queries of a row, at most
   std::int64_t key_width = 0, value_width = 0;  ///< elements, multiples of 16
   bool values_in_keys = false;                  ///< a value is the beginning of its key
   DType type = DType::bf16;                     ///< of queries, keys and values
-  double scale = 1, out_scale = 1;              ///< narrowed to fp32, as kernels take them
-  double cap = 0;                               ///< not 0: scores scale * z become cap * tanh(scale * z / cap); narrowed to fp32
-  Tensor out;                                   ///< rows of value_width, inner stride 1, equally far apart
-  Tensor lse;                                   ///< f32, contiguous: log2 of the sum of exp(scale * z); may be undefined
-  std::int64_t out_step = 1, lse_step = 1;      ///< rows of out, and numbers of lse, from one query of a row to the next
-  bool natural_lse = false;                     ///< the natural logarithm in its place
+  KeyRows key_rows = KeyRows::elements;
+  double scale = 1, out_scale = 1;          ///< narrowed to fp32, as kernels take them
+  double cap = 0;                           ///< not 0: scores scale * z become cap * tanh(scale * z / cap); narrowed to fp32
+  Tensor out;                               ///< rows of value_width, inner stride 1, equally far apart
+  Tensor lse;                               ///< f32, contiguous: log2 of the sum of exp(scale * z); may be undefined
+  std::int64_t out_step = 1, lse_step = 1;  ///< rows of out, and numbers of lse, from one query of a row to the next
+  Tensor top;                               ///< f32, as lse: log2(e) times the largest score; may be undefined
+  bool natural_lse = false;                 ///< the natural logarithm in the place of log2
   double lse_of_none = -std::numeric_limits<double>::infinity();  ///< of a query that sees no key
 
   // What golden mode asks beside.
-  std::string_view out_name = "out", lse_name = "lse";  ///< as the op calls them
-  std::optional<ScoreErrors> score_errors = {};         ///< of the op's kernels, where their scores are no fp32 sums
-  bool weights_normalised = false;                      ///< rounded after their division by the sum so far, or before it
-  bool none_is_open = false;                            ///< what a query gets that sees no key is not compared
+  std::string_view out_name = "out", lse_name = "lse", top_name = "max_logits";  ///< as the op calls them
+  std::optional<ScoreErrors> score_errors = {};  ///< of the op's kernels, where their scores are no fp32 sums
+  bool weights_normalised = false;               ///< rounded after their division by the sum so far, or before it
+  bool none_is_open = false;                     ///< what a query gets that sees no key is not compared
+  /// Splits may be merged by powers of differences of rounded log-sum-exps, which do not add up to 1.
+  bool merged_by_lse = false;
+  /// A unit whose steps may add up the products of weights and values in the place of fp32, 64 keys after 64.
+  const quant::tensor_core::MmaSpec* value_unit = nullptr;
 
   virtual ~Attention() = default;
   /// Keys that the row lists.
   virtual std::int64_t visible(std::int64_t row) const = 0;
   /// So many of them a query of the row sees, the first ones; those behind it no fewer. Without any it gives zeros and -inf.
   virtual std::int64_t visible_to(std::int64_t row, std::int64_t) const { return visible(row); }
+  /// Likewise of this row.
+  virtual bool open_for_none(std::int64_t) const { return none_is_open; }
   /// Queries of the row.
   virtual std::int64_t queries_of(std::int64_t) const { return heads; }
   /// Row of `out`, and number in `lse`, of the row's first query.

@@ -37,6 +37,10 @@ std::int64_t MlaAttention::visible(std::int64_t row) const {
   return decode_.causal ? std::max<std::int64_t>(0, length - queries + 1 + row % queries) : length;
 }
 
+bool MlaAttention::open_for_none(std::int64_t row) const {
+  return decode_.empty_is_open && decode_.seq_lens.as<std::int32_t>()[row / decode_.q_nope.size(1)] == 0;
+}
+
 QueryParts MlaAttention::queries(std::int64_t row) const {
   const auto part = [&](const Tensor& q) {
     const std::int64_t offset = row / q.size(1) * q.stride(0) + row % q.size(1) * q.stride(1), bytes = bits(q.dtype()) / 8;
@@ -74,6 +78,14 @@ void check_mla_pages(const MlaDecode& call, std::string_view table_name) {
                         std::to_string(call.seq_lens.as<std::int32_t>()[b]) + " tokens in pages of " + std::to_string(page_size));
     }
   }
+}
+
+ScoreErrors flash_mla_score_errors(DType type, double scale) {
+  constexpr double log2_e = 1.4426950408889634;
+  const double size = std::fabs(scale), most = type == DType::bf16 ? 0x1p30 : 0x1p27;
+  ScoreErrors errors = ScoreErrors::of_fp32(mla_width);
+  errors.limit = std::fmin(errors.limit, most / (size * log2_e) * std::fmax(1.0, 2 * size));
+  return errors;
 }
 
 void check_mla_scale(double scale, std::string_view name) {

@@ -21,8 +21,9 @@ struct MlaDecode {
   Tensor out;           ///< B*Q*N rows of 512 in this order, inner stride 1
   Tensor lse;           ///< f32, B*Q*N, contiguous: log2 of the sum of exp(scale * z); may be undefined
   double scale = 1, out_scale = 1;
-  bool causal = true;      ///< else every query sees all rows of its request
-  bool flash_mla = false;  ///< lse is natural, [B, N, Q], and inf for a query that sees no key
+  bool causal = true;          ///< else every query sees all rows of its request
+  bool empty_is_open = false;  ///< what a request of 0 tokens gives is not compared
+  bool flash_mla = false;      ///< lse is natural, [B, N, Q], and inf for a query that sees no key
 };
 
 class MlaAttention final : public Attention {
@@ -33,6 +34,7 @@ class MlaAttention final : public Attention {
   QueryParts queries(std::int64_t row) const override;
   void list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys, const std::byte** values) const override;
   std::int64_t lse_row(std::int64_t row) const override;
+  bool open_for_none(std::int64_t row) const override;
 
   /// The tokens of all sequences, and the queries.
   double bytes_read() const;
@@ -43,6 +45,9 @@ class MlaAttention final : public Attention {
 
 /// Throws bad_value when a page of a sequence is none of the cache's. Entries beyond a sequence's last page are not looked at.
 void check_mla_pages(const MlaDecode& call, std::string_view table_name);
+/// Of FlashMLA's kernels, whose weights are rounded to `type`: the largest score is rounded before it is taken from a fused product, so
+/// weights exceed 1 by 2 to the power of its rounding, which overflows the type, or fp32, for very large scores.
+ScoreErrors flash_mla_score_errors(DType type, double scale);
 /// Throws bad_value unless `scale` is finite and positive.
 void check_mla_scale(double scale, std::string_view name);
 

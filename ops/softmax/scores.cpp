@@ -17,7 +17,7 @@ struct WeightRounding {
 };
 WeightRounding weight_rounding(DType type) {
   switch (type) {
-    case DType::bf16: return {0x1p-8, 0x1p-126, 0x1p-134};
+    case DType::bf16: return {0x1p-8, 0x1p-126, 0x1p-126};  // fp32 weights below that may be flushed
     case DType::f16: return {0x1p-11, 0x1p-14, 0x1p-25};
     case DType::f8_e4m3: return {0x1p-4, 0x1p-6, 0x1p-10};
     default: return {0, 0, 0};
@@ -65,6 +65,7 @@ void HeadWeights::softmax(const ScoreMap& map) {
   }
   for (double& weight : p) weight /= sum;
   lse.exact = log2_e * largest + fixed::log2(sum);
+  largest_score = {log2_e * largest, 0.0, lse.open || std::isnan(largest)};
 }
 
 /// Scores of an honest kernel, in natural units, are off by at most d[j]:
@@ -89,10 +90,13 @@ void HeadWeights::bound(const ScoreMap& map, const ScoreErrors& errors, DType ty
     top = std::fmax(top, p[j]);
   }
   const WeightRounding rounding = weight_rounding(type);
+  heaviest = top;
   if (normalised) top = 1;
   for (std::size_t j = 0; j < z.size(); ++j) {
     const double weight = p[j], x = d[j] + worst;
-    most.push_back(weight > 0 ? std::fmin(1.0, fixed::exp(std::fmin(fixed::log(weight) + x, 0.0))) : 0.0);
+    // A weight too small for a double may still be the largest of a kernel's.
+    const double logarithm = weight > 0 ? fixed::log(weight) : map(z[j]) - lse.exact / log2_e;
+    most.push_back(std::fmin(1.0, fixed::exp(std::fmin(logarithm + x, 0.0))));
     drift.push_back(x < 1 ? std::fmin(1.0, weight * fixed::expm1(x)) : most[j]);
     // Relative to the largest weight, which a running maximum can only make larger. The largest so far is 1, which every type holds (as
     // does whatever scale a kernel gives it): what is rounded lies between `least` and 1, and moves no farther than to 1.
@@ -101,6 +105,7 @@ void HeadWeights::bound(const ScoreMap& map, const ScoreErrors& errors, DType ty
     lost.push_back(std::fmin(std::fmin(loss, 1.0), 1.0 - least) * top);
   }
   lse.slack = log2_e * worst + count * u + 4 * u * (std::fabs(lse.exact) + 1) + 0x1p-21;
+  largest_score.slack = log2_e * worst;
 }
 
 }  // namespace dodona::ops

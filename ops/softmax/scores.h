@@ -42,10 +42,12 @@ struct HeadWeights {
   std::vector<double> z, magnitude;  ///< scores, and the sums of |q * k| behind them
   std::vector<double> roundings;     ///< what ScoreErrors::of_key says
   std::vector<double> p;             ///< exact weights, adding up to 1
+  double heaviest = 0;               ///< of them; when bounded
   std::vector<double> most;          ///< the largest weights that erroneous scores give; this and the next two when bounded
   std::vector<double> drift;         ///< how far erroneous scores move weights
   std::vector<double> lost;          ///< what the rounding of weights for their products takes or adds
   Bounded lse;                       ///< base 2; open where scores may overflow fp32
+  Bounded largest_score;             ///< base 2; open as lse, and where a score is NaN
 
   /// Score and magnitude of the next key.
   void add_key(const double* query, const double* key, std::int64_t width, const ScoreMap& map, const ScoreErrors& errors);
@@ -53,8 +55,8 @@ struct HeadWeights {
   void softmax(const ScoreMap& map);
 
   bool bounded() const { return !drift.empty(); }
-  /// Fills `most`, `drift`, `lost` and the slack of lse, unless nothing is compared. `type`: what weights are rounded to for their
-  /// products, relative to the largest, or where `normalised` after their division by the sum so far.
+  /// Fills `most`, `drift`, `lost` and the slack of lse and largest_score, unless nothing is compared. `type`: what weights are rounded to
+  /// for their products, relative to the largest, or where `normalised` after their division by the sum so far.
   void bound(const ScoreMap& map, const ScoreErrors& errors, DType type, bool normalised);
 };
 

@@ -8,6 +8,8 @@
 #include "dodona/error.h"
 #include "helpers.h"
 #include "ops/attention/get_mla_metadata.h"
+#include "ops/rows/k_cache_row.h"
+#include "ops/softmax/flash_mla_schedule.h"
 
 namespace dodona {
 namespace {
@@ -125,6 +127,165 @@ TEST(FlashMla, WhatLiesBeyondASequenceIsIgnored) {
   for (std::int64_t i = 6 * 576; i < 64 * 576; ++i) quant::set(poisoned.cache, i, std::numeric_limits<double>::quiet_NaN());
   for (const Mode mode : all_modes)
     for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(same_bits(clean.run(mode)[i].second, poisoned.run(mode)[i].second)) << name(mode);
+}
+
+// ---- e4m3
+
+/// Requests of e4m3, with scales.
+Arguments in_fp8(const std::vector<std::int32_t>& tokens, float descale_q = 0.5f, float descale_k = 0.25f) {
+  Decode d = Decode::of(DType::f8_e4m3, 2, 3, tokens);
+  Arguments a = d.arguments();
+  const Tensor parts(DType::i32, {3, 8}), splits(DType::i32, {d.lengths.size(0) + 1});
+  ops::write_flash_mla_schedule({ops::FlashMlaKernel::dense_fp8, tokens, parts, splits});
+  a.set("tile_scheduler_metadata", parts);
+  a.set("num_splits", splits);
+  a.set("descale_q", tensor_of(DType::f32, {1}, {descale_q}));
+  a.set("descale_k", tensor_of(DType::f32, {1}, {descale_k}));
+  return a;
+}
+
+TEST(FlashMlaFp8, HopperAndFastModeAreWithinTheBudget) {
+  const NamedOp op{"flash_mla_with_kvcache"};
+  const Arguments a = in_fp8({300, 1, 130});
+  for (const Mode mode : {Mode::fast, Mode::hopper}) EXPECT_EQ(op.failing(a, op.outputs(a, in_mode(mode))), 0) << name(mode);
+}
+
+TEST(FlashMlaFp8, TheScalesAreThoseOfTheScoresAndOfTheValues) {
+  const NamedOp op{"flash_mla_with_kvcache"};
+  Arguments a = in_fp8({100}, 2.0f, 4.0f), b = in_fp8({100}, 8.0f, 1.0f);
+  for (const Mode mode : all_modes) {
+    const Values scaled = values_of(op.outputs(a, in_mode(mode))[0].second), plain = values_of(op.outputs(b, in_mode(mode))[0].second);
+    for (std::size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(scaled[i], 4 * plain[i]) << name(mode);
+  }
+}
+
+TEST(FlashMlaFp8, ScalesWithoutE4m3AreErrors) {
+  Arguments a = Decode::of(DType::bf16, 1, 2, {70}).arguments();
+  a.set("descale_q", tensor_of(DType::f32, {1}, {1.0}));
+  try {
+    NamedOp{"flash_mla_with_kvcache"}.outputs(a, in_mode(Mode::fast));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("descale_q is given, expected it with q of f8_e4m3 alone: q is bf16"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(GetMlaMetadata, EachKernelHasPartsOfItsOwn) {
+  using enum ops::FlashMlaKernel;
+  EXPECT_EQ(ops::flash_mla_parts(dense, 132, 1, 128, 128), 66);
+  EXPECT_EQ(ops::flash_mla_parts(dense_fp8, 132, 1, 128, 128), 66);
+  EXPECT_EQ(ops::flash_mla_parts(dense_fp8, 132, 1, 128, 64 * 200), 0);
+  EXPECT_EQ(ops::flash_mla_parts(sparse, 132, 1, 128, 128), 66);
+  EXPECT_EQ(ops::flash_mla_parts(sparse, 132, 1, 128, 256), 33);
+  EXPECT_EQ(ops::flash_mla_parts(sparse, 132, 1, 16, 16), 66);
+  EXPECT_EQ(ops::flash_mla_parts(sparse, 132, 1, 129, 129), 33);
+}
+
+TEST(GetMlaMetadata, TheFp8KernelCountsTokensAndGivesNoBlockToNone) {
+  const Tensor parts(DType::i32, {2, 8}), splits(DType::i32, {3});
+  ops::write_flash_mla_schedule({ops::FlashMlaKernel::dense_fp8, {0, 300}, parts, splits});
+  // 0 + 5 and 5 + 5 blocks: 8 + 5 to a part, of which the first request takes 5 and three blocks of the second the rest.
+  EXPECT_EQ(values_of(parts), (Values{0, 0, 1, 192, 0, 0, 0, 0, 1, 192, 1, 300, 1, 0, 0, 0}));
+  EXPECT_EQ(values_of(splits), (Values{0, 1, 3}));
+}
+
+TEST(GetMlaMetadata, PartsWithNothingToDoBeginAtNoRequest) {
+  const auto op = metadata(lengths_of({64}), 64, 3);
+  EXPECT_EQ(values_of(op.tile_scheduler_metadata), (Values{0, 0, 0, 1, 0, 0, 0, 0, -1, 0, 0, 1, 0, 0, 0, 0, -1, 0, 0, 1, 0, 0, 0, 0}));
+}
+
+// ---- sparse
+
+/// Prefill of some tokens over `rows` rows of kv.
+struct Sparse {
+  Tensor q, kv, indices;
+
+  static Sparse of(std::int64_t tokens, std::int64_t heads, std::int64_t rows, const std::vector<std::int32_t>& list) {
+    std::vector<std::int32_t> all;
+    for (std::int64_t t = 0; t < tokens; ++t) all.insert(all.end(), list.begin(), list.end());
+    return {normal(DType::bf16, {tokens, heads, 576}, "q"), normal(DType::bf16, {rows, 1, 576}, "kv"),
+            ints({tokens, 1, static_cast<std::int64_t>(list.size())}, all)};
+  }
+  Arguments arguments() const {
+    Arguments a;
+    a.set("q", q);
+    a.set("kv", kv);
+    a.set("indices", indices);
+    a.set_attr("sm_scale", 0.05);
+    return a;
+  }
+  /// out, max_logits, lse
+  oracle::NamedTensors run(Mode mode) const { return NamedOp{"flash_mla_sparse_fwd"}.outputs(arguments(), in_mode(mode)); }
+};
+
+/// 128 numbers: `count` rows from 0 on, then `rest`.
+std::vector<std::int32_t> list_of(std::int32_t count, std::int32_t rest) {
+  std::vector<std::int32_t> list(128, rest);
+  for (std::int32_t i = 0; i < count; ++i) list[static_cast<std::size_t>(i)] = i;
+  return list;
+}
+
+TEST(FlashMlaSparse, ATokenThatNamesNoRowGivesZerosAndMinusInfinity) {
+  for (const Mode mode : all_modes) {
+    const auto outputs = Sparse::of(1, 2, 5, list_of(0, 5)).run(mode);
+    for (const double x : values_of(outputs[0].second)) ASSERT_EQ(x, 0) << name(mode);
+    for (const std::size_t i : {1u, 2u})
+      for (const double x : values_of(outputs[i].second)) EXPECT_EQ(x, -infinity) << name(mode);
+  }
+}
+
+TEST(FlashMlaSparse, NumbersThatNameNoRowAreAbsentWhateverTheyAre) {
+  const Sparse plain = Sparse::of(1, 2, 40, list_of(40, -1));
+  for (const std::int32_t number : {40, -7, 2147480000, std::numeric_limits<std::int32_t>::min()})
+    for (const Mode mode : all_modes)
+      for (std::size_t i = 0; i < 3; ++i)
+        EXPECT_TRUE(same_bits(plain.run(mode)[i].second, Sparse::of(1, 2, 40, list_of(40, number)).run(mode)[i].second))
+            << name(mode) << " " << number;
+}
+
+TEST(FlashMlaSparse, ARowThatIsNamedTwiceCountsTwice) {
+  // The same row in every place: the sum of the weights is 128.
+  const auto outputs = Sparse::of(1, 2, 1, list_of(0, 0)).run(Mode::golden);
+  const Values top = values_of(outputs[1].second), lse = values_of(outputs[2].second);
+  for (std::size_t h = 0; h < 2; ++h) EXPECT_NEAR(lse[h] - top[h], 7, 1e-5);
+}
+
+TEST(FlashMlaSparse, ItIsDenseAttentionWhereTheListNamesAllTokensInOrder) {
+  const Decode dense = Decode::of(DType::bf16, 1, 4, {128});
+  Sparse sparse = Sparse::of(1, 4, 128, list_of(128, -1));
+  sparse.q = dense.q.reshape({1, 4, 576});
+  sparse.kv = Tensor(DType::bf16, {128, 1, 576});
+  for (std::int64_t j = 0; j < 128; ++j)
+    for (std::int64_t k = 0; k < 576; ++k)
+      quant::set(sparse.kv, j * 576 + k,
+                 quant::get(dense.cache, (static_cast<std::int64_t>(quant::get(dense.table, j / 64)) * 64 + j % 64) * 576 + k));
+  for (const Mode mode : {Mode::golden, Mode::fast})
+    EXPECT_EQ(values_of(dense.run(mode)[0].second), values_of(sparse.run(mode)[0].second)) << name(mode);
+  EXPECT_EQ(dense.failing(
+                {{"out", sparse.run(Mode::hopper)[0].second.reshape({1, 1, 4, 512})}, {"softmax_lse", dense.run(Mode::golden)[1].second}}),
+            0);
+}
+
+TEST(FlashMlaSparse, TheCacheOfDecodeIsThatOfDequantizedRows) {
+  // Scales that bf16 holds: decode over the codes is prefill over the rows that dequantize_k_cache makes of them.
+  Tensor cache(DType::u8, {2, 64, 1, 656});
+  ops::draw_k_cache_rows(cache.as<std::byte>(), 128, 3, "k_cache", 4);
+  for (std::int64_t r = 0; r < 128; ++r)
+    for (std::int64_t g = 0; g < 4; ++g) ops::set_k_cache_scale(cache.as<std::byte>() + r * 656, g, 0.0625f);
+  Sparse rows = Sparse::of(1, 3, 128, list_of(100, -1));
+  for (std::int64_t r = 0; r < 128; ++r)
+    ops::dequantize_k_cache_row(cache.as<const std::byte>() + r * 656, rows.kv.as<std::byte>() + r * 1152);
+  Arguments a;
+  a.set("q", rows.q.reshape({1, 1, 3, 576}));
+  a.set("k_cache", cache);
+  a.set("indices", rows.indices);
+  a.set("tile_scheduler_metadata", ints({1, 8}, {0, 0, 0, 2, 0, 0, 0, 0}));
+  a.set("num_splits", ints({2}, {0, 1}));
+  a.set_attr("softmax_scale", 0.05);
+  for (const Mode mode : {Mode::golden, Mode::fast})
+    EXPECT_EQ(values_of(NamedOp{"flash_mla_sparse_decode"}.outputs(a, in_mode(mode))[0].second), values_of(rows.run(mode)[0].second))
+        << name(mode);
 }
 
 TEST(FlashMla, SchedulesThatLeaveBlocksOutAreErrors) {

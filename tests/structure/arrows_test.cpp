@@ -59,7 +59,7 @@ const std::map<std::string, Rooms> allowed{
     {"ops/sums", below_ops + Rooms{"ops/base", "ops/tiles"}},
     {"ops/tiles", below_ops + Rooms{"ops/base"}},
     {"ops/rows", below_ops + Rooms{"ops/base", "ops/sums"}},
-    {"ops/softmax", below_ops + Rooms{"ops/base", "ops/sums", "ops/tiles"}},
+    {"ops/softmax", below_ops + Rooms{"ops/base", "ops/rows", "ops/sums", "ops/tiles"}},
     {"ops/routing", below_ops + Rooms{"ops/base", "ops/sums"}},
     {"ops/draws", below_ops + Rooms{"ops/base"}},
     {"ops/schemes", below_ops + Rooms{"ops/base", "ops/rows", "ops/sums", "ops/tiles"}},

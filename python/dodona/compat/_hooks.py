@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any, Callable
 
 import numpy as np
 
 from .._arrays import Typed, as_dtype, dtype_name, is_torch
+from .._ops import function
 from ._adapt import Call, refuse
 
 Run = Callable[[Call], Any]
@@ -208,6 +210,20 @@ def views_of_groups(run: Run, call: Call) -> Any:
     if is_torch(output):
         return output.permute(1, 2, 0), tiles.permute(3, 4, 1, 5, 2, 0)
     return output.transpose(1, 2, 0), tiles.transpose(3, 4, 1, 5, 2, 0)
+
+
+def dense_or_sparse(run: Run, call: Call) -> Any:
+    """With a list of slots flash_mla_with_kvcache is another kernel, which looks at neither tables nor lengths."""
+    name, indices = "flash_mla_with_kvcache", call.pop("indices")
+    if indices is None:
+        return run(call)
+    if call["causal"]:
+        raise refuse(name, "is True, expected False with indices", argument="causal")
+    if not call["is_fp8_kvcache"]:
+        raise refuse(name, "is False, expected True with indices: the sparse kernel reads fp8 caches alone", argument="is_fp8_kvcache")
+    sparse = function("flash_mla_sparse_decode")
+    taken = {"indices": indices, **{key: value for key, value in call.items() if key in inspect.signature(sparse).parameters}}
+    return sparse(**{**taken, "k_cache": bytes_as(bare(call["k_cache"]), "u8")})
 
 
 def as_list(run: Run, call: Call) -> Any:

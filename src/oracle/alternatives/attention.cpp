@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -29,6 +30,7 @@ struct Attention {
   std::int64_t key_width = width, value_width = latent;
   double cap = 0;  ///< not 0: scores become cap * tanh(score / cap)
   float temperature = 1;
+  const hw::MmaSpec* unit = nullptr;  ///< of Way::tensor_core; nullptr: mma.sync of the type
 
   float score(float dot) const {
     const auto natural = static_cast<float>(cap * fixed::tanh(static_cast<double>(dot * sigma) * (0.6931471805599453 / cap)));
@@ -58,8 +60,9 @@ void multiply(const Attention& at, const std::vector<float>& a, const std::vecto
   const std::int64_t rows = static_cast<std::int64_t>(a.size()) / k, columns = static_cast<std::int64_t>(b.size()) / k;
   if (at.way == Way::tensor_core) {
     const std::vector<std::byte> left = codes(at.type, a), right = codes(at.type, b);
-    ops::accumulate(ops::MmaRows(hw::mma_sync(at.type), at.type, left.data(), rows, k),
-                    ops::MmaColumns(hw::mma_sync(at.type), at.type, right.data(), columns, k), 0, k, sums.data(), columns);
+    const hw::MmaSpec& unit = at.unit != nullptr ? *at.unit : hw::mma_sync(at.type);
+    ops::accumulate(ops::MmaRows(unit, at.type, left.data(), rows, k), ops::MmaColumns(unit, at.type, right.data(), columns, k), 0, k,
+                    sums.data(), columns);
     return;
   }
   std::vector<float> terms(static_cast<std::size_t>(k));
@@ -173,6 +176,30 @@ bool decode(const Decode& d, Way way, bool rounded_sum) {
   return true;
 }
 
+/// The heads of a query token of [B, Q], with a log-sum-exp in natural units, [B, N, Q].
+void store_flash_mla(const Attention& at, const Call& call, std::int64_t row) {
+  const std::vector<Head> result = attend(at);
+  const std::int64_t queries = call.tensor("q").size(1);
+  for (std::int64_t h = 0; h < at.heads; ++h) {
+    const Head& head = result[static_cast<std::size_t>(h)];
+    store_head(at, head, row * at.heads + h, call.tensor("out"), nullptr);
+    const float lse = head.top * 0.69314718f + log(head.unrounded);
+    store(call.tensor("softmax_lse"), (row / queries * at.heads + h) * queries + row % queries, at.visible == 0 ? infinity : lse);
+  }
+}
+
+/// A token's key of MLA's cache in fp8: 512 codes times scales rounded to bf16, four of them, and 64 numbers of bf16.
+std::vector<float> packed_key(const std::byte* row) {
+  std::vector<float> key(static_cast<std::size_t>(width));
+  std::array<float, 4> scales;
+  std::memcpy(scales.data(), row + latent, sizeof scales);
+  quant::to_f32(DType::f8_e4m3, row, key.data(), latent);
+  for (std::size_t k = 0; k < static_cast<std::size_t>(latent); ++k)
+    key[k] = rounded(DType::bf16, key[k] * rounded(DType::bf16, scales[k / 128]));
+  quant::to_f32(DType::bf16, row + latent + sizeof scales, key.data() + latent, width - latent);
+  return key;
+}
+
 /// Heads of tokens or slots, [tokens, heads, width].
 class HeadsOf {
  public:
@@ -269,27 +296,71 @@ bool flash_mla_with_kvcache(const Call& call) {
   const std::vector<std::int64_t> lengths = integers(call.tensor("cache_seqlens"));
   const std::vector<float> all = floats(q);
   const std::int64_t queries = q.size(1), heads = q.size(2);
-  const double scale = call.number("softmax_scale") == 0 ? 1 / 24.0 : call.number("softmax_scale");
+  const auto descale = [&](const char* name) {
+    const Tensor* const t = call.find(name);
+    return t == nullptr ? 1.0 : quant::get(*t, 0);
+  };
+  const double scale =
+      static_cast<double>(static_cast<float>(call.number("softmax_scale") == 0 ? 1 / 24.0 : call.number("softmax_scale"))) *
+      descale("descale_q") * descale("descale_k");
   for (std::int64_t row = 0; row < q.size(0) * queries; ++row) {
     const std::int64_t length = lengths[static_cast<std::size_t>(row / queries)];
     const std::int64_t visible = call.flag("causal") ? std::max<std::int64_t>(0, length - queries + 1 + row % queries) : length;
     const auto begin = all.begin() + row * heads * width;
-    const Attention at{call.way,
-                       q.dtype(),
-                       std::vector<float>(begin, begin + heads * width),
-                       gathered(call.tensor("k_cache").reshape({call.tensor("k_cache").size(0), 64, width}), call.tensor("block_table"),
-                                row / queries, visible),
-                       heads,
-                       visible,
-                       sigma_of(scale),
-                       1.0f,
-                       false};
+    Attention at{call.way,
+                 q.dtype(),
+                 std::vector<float>(begin, begin + heads * width),
+                 gathered(call.tensor("k_cache").reshape({call.tensor("k_cache").size(0), 64, width}), call.tensor("block_table"),
+                          row / queries, visible),
+                 heads,
+                 visible,
+                 sigma_of(scale),
+                 static_cast<float>(descale("descale_k")),
+                 false};
+    if (q.dtype() == DType::f8_e4m3) at.unit = &hw::fp8_wgmma;
+    store_flash_mla(at, call, row);
+  }
+  return true;
+}
+
+bool flash_mla_sparse_decode(const Call& call) {
+  const Tensor &q = call.tensor("q"), &cache = call.tensor("k_cache");
+  const std::vector<float> all = floats(q);
+  const std::vector<std::int64_t> indices = integers(call.tensor("indices"));
+  const std::int64_t heads = q.size(2), topk = call.tensor("indices").size(2), slots = cache.size(0) * 64;
+  const double scale = call.number("softmax_scale") == 0 ? 1 / 24.0 : call.number("softmax_scale");
+  for (std::int64_t row = 0; row < q.size(0) * q.size(1); ++row) {
+    const auto begin = all.begin() + row * heads * width;
+    Attention at{call.way, DType::bf16, std::vector<float>(begin, begin + heads * width), {}, heads, 0, sigma_of(scale), 1.0f, false};
+    for (std::int64_t i = row * topk; i < (row + 1) * topk; ++i)
+      if (const std::int64_t slot = indices[static_cast<std::size_t>(i)]; slot >= 0 && slot < slots) {
+        const std::vector<float> key = packed_key(cache.as<const std::byte>() + slot * 656);
+        at.keys.insert(at.keys.end(), key.begin(), key.end());
+        ++at.visible;
+      }
+    store_flash_mla(at, call, row);
+  }
+  return true;
+}
+
+bool flash_mla_sparse_fwd(const Call& call) {
+  const Tensor &q = call.tensor("q"), &kv = call.tensor("kv");
+  const std::vector<float> all = floats(q), rows = floats(kv);
+  const std::vector<std::int64_t> indices = integers(call.tensor("indices"));
+  const std::int64_t heads = q.size(1), topk = call.tensor("indices").size(2);
+  for (std::int64_t t = 0; t < q.size(0); ++t) {
+    const auto begin = all.begin() + t * heads * width;
+    Attention at{call.way, DType::bf16, std::vector<float>(begin, begin + heads * width), {}, heads, 0, sigma_of(call.number("sm_scale")),
+                 1.0f,     false};
+    for (std::int64_t i = t * topk; i < (t + 1) * topk; ++i)
+      if (const std::int64_t row = indices[static_cast<std::size_t>(i)]; row >= 0 && row < kv.size(0)) {
+        at.keys.insert(at.keys.end(), rows.begin() + row * width, rows.begin() + (row + 1) * width);
+        ++at.visible;
+      }
     const std::vector<Head> result = attend(at);
     for (std::int64_t h = 0; h < heads; ++h) {
-      const Head& head = result[static_cast<std::size_t>(h)];
-      store_head(at, head, row * heads + h, call.tensor("out"), nullptr);
-      const float lse = head.top * 0.69314718f + log(head.unrounded);
-      store(call.tensor("softmax_lse"), (row / queries * heads + h) * queries + row % queries, visible == 0 ? infinity : lse);
+      store_head(at, result[static_cast<std::size_t>(h)], t * heads + h, call.tensor("out"), &call.tensor("lse"));
+      store(call.tensor("max_logits"), t * heads + h, result[static_cast<std::size_t>(h)].top);
     }
   }
   return true;

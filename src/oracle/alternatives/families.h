@@ -92,7 +92,9 @@
   OP(context_attention_fwd)                 \
   OP(decode_attention_fwd)                  \
   OP(extend_attention_fwd)                  \
-  OP(flash_mla_with_kvcache)
+  OP(flash_mla_with_kvcache)                \
+  OP(flash_mla_sparse_decode)               \
+  OP(flash_mla_sparse_fwd)
 // clang-format on
 
 namespace dodona::oracle::alternatives {
