@@ -42,10 +42,11 @@ bool adds_up_products(const OpSchema& schema) {
 /// then.
 struct Adder {
   std::string_view op;
-  double most;  ///< whatever the type; layernorm adds up squares too
+  double most;  ///< whatever the type; layernorm adds up squares too, and the sparse decode multiplies with codes in bytes
 };
 constexpr double unlimited = std::numeric_limits<double>::infinity();
-constexpr std::array<Adder, 8> adders{{{"layernorm", 0x1p58},
+constexpr std::array<Adder, 9> adders{{{"layernorm", 0x1p58},
+                                       {"flash_mla_sparse_decode", 8.0},
                                        {"mean_dim", unlimited},
                                        {"hadamard_transform", unlimited},
                                        {"hadamard_transform_12n", unlimited},
