@@ -1,6 +1,7 @@
 #include "ops/softmax/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/rows/k_cache_row.h"
+#include "ops/softmax/golden_lanes.h"
 #include "ops/softmax/scores.h"
 #include "quant/sizes.h"
 
@@ -17,8 +19,8 @@ namespace {
 /// Queries of one row, taken together so that each key and value is widened once for all of them.
 class GoldenHeads {
  public:
-  GoldenHeads(const Attention& call, std::int64_t row, std::int64_t first, std::int64_t count)
-      : call_(call), row_(row), weights_(static_cast<std::size_t>(count)) {
+  GoldenHeads(const Attention& call, std::int64_t row, std::int64_t first, std::int64_t count, Isa isa)
+      : call_(call), row_(row), isa_(isa), weights_(static_cast<std::size_t>(count)) {
     const QueryParts parts = call.queries(row);
     for (std::int64_t h = first; h < first + count; ++h) {
       visible_.push_back(call.visible_to(row, h));
@@ -31,14 +33,25 @@ class GoldenHeads {
         to += part.width;
       }
     }
+    by_element_.resize(static_cast<std::size_t>(call.key_width * golden_together));
+    for (std::size_t h = 0; h < queries_.size(); ++h)
+      for (std::size_t k = 0; k < queries_[h].size(); ++k) by_element_[k * static_cast<std::size_t>(golden_together) + h] = queries_[h][k];
   }
 
   /// Weights and, when someone judges, their bounds.
   void weigh(bool judged) {
     const ScoreErrors errors = call_.score_errors.value_or(ScoreErrors::of_fp32(call_.key_width));
-    for_each_row([&](std::int64_t j, const double* key, const double*) {
-      for (std::size_t h = 0; h < weights_.size(); ++h)
-        if (j < visible_[h]) weights_[h].add_key(queries_[h].data(), key, call_.key_width, maps_[h], errors);
+    for_each_block([&](std::int64_t first, std::int64_t count, const double* keys, const double*) {
+      std::array<double, static_cast<std::size_t>(block * golden_together)> sums, magnitudes;
+      dispatch<GoldenScoresKernel>(isa_, GoldenScores{by_element_.data(), keys, count, call_.key_width, sums.data(), magnitudes.data()});
+      for (std::int64_t j = 0; j < count; ++j)
+        for (std::size_t h = 0; h < weights_.size(); ++h) {
+          if (first + j >= visible_[h]) continue;
+          const std::size_t at = static_cast<std::size_t>(j * golden_together) + h;
+          const double rounding =
+              errors.of_key != nullptr ? errors.of_key(queries_[h].data(), keys + j * call_.key_width, call_.key_width) : 0.0;
+          weights_[h].add_key(sums[at], magnitudes[at], rounding, maps_[h], errors);
+        }
     });
     for (std::size_t h = 0; h < weights_.size(); ++h) {
       HeadWeights& head = weights_[h];
@@ -56,9 +69,11 @@ class GoldenHeads {
   std::vector<Bounded> sums(bool judged, WeightSum sum) const {
     const auto width = static_cast<std::size_t>(call_.value_width);
     std::vector<double> exact(weights_.size() * width);
-    for_each_value([&](std::size_t h, std::size_t j, const double* v) {
-      const double p = weights_[h].p[j];
-      for (std::size_t i = 0; i < width; ++i) exact[h * width + i] += p * v[i];
+    for_each_block([&](std::int64_t first, std::int64_t count, const double*, const double* values) {
+      for (std::size_t h = 0; h < weights_.size(); ++h)
+        dispatch<GoldenSumsKernel>(isa_, GoldenSums{values, weights_[h].p.data() + std::min(first, visible_[h]),
+                                                    std::clamp<std::int64_t>(visible_[h] - first, 0, count), call_.value_width,
+                                                    value_stride(), exact.data() + h * width});
     });
     std::vector<double> slack = judged ? slack_of(exact, sum) : std::vector<double>(exact.size());
     std::vector<Bounded> result;
@@ -73,6 +88,7 @@ class GoldenHeads {
   ///  - rounded weights: sum of lost[j] * |v[j]|; where the sum of the weights may be taken over the rounded ones, |v[j] - out| if that is
   ///  more;
   ///  - fp32 additions: 1.25 units of 2^-24 of sum of p * |v| per key (a rescaling per 4 keys at most), and 16 for the rest;
+  ///  - sums that builds flush when they rescale them, once per 64 keys, and at the end;
   ///  - the sum of the weights: a unit per key of the output; 8 for its reciprocal (2^-23) and the products with it and with out_scale;
   ///  - splits merged by powers of their log-sum-exps: a factor for all, of two roundings of 2^-24 of a log-sum-exp and approximate
   ///  functions;
@@ -92,7 +108,7 @@ class GoldenHeads {
     });
     for (std::size_t i = 0; i < exact.size(); ++i) {
       const auto count = static_cast<double>(visible_[i / width]);
-      slack[i] += f32_eps * ((1.25 * count + 16) * magnitudes[i] + (count + 8) * std::fabs(exact[i]));
+      slack[i] += f32_eps * ((1.25 * count + 16) * magnitudes[i] + (count + 8) * std::fabs(exact[i])) + flush_floor * (count / 64 + 1);
     }
     if (call_.merged_by_lse)
       for (std::size_t i = 0; i < exact.size(); ++i) {
@@ -149,31 +165,50 @@ class GoldenHeads {
     });
   }
 
+  std::int64_t value_stride() const { return call_.values_in_keys ? call_.key_width : call_.value_width; }
+
   /// body(number, key, value) for the keys that the last query sees, widened.
   template <class Body>
   void for_each_row(const Body& body) const {
-    std::vector<double> key(static_cast<std::size_t>(call_.key_width));
-    std::vector<double> value(static_cast<std::size_t>(call_.values_in_keys ? 0 : call_.value_width));
-    std::vector<std::byte> row(call_.key_rows == KeyRows::k_cache ? 2 * key.size() : 0);
-    for (std::int64_t j = 0; j < visible_.back(); ++j) {
-      const std::byte *key_at = nullptr, *value_at = nullptr;
-      call_.list(row_, j, 1, &key_at, &value_at);
-      if (call_.key_rows == KeyRows::k_cache) {
-        dequantize_k_cache_row(key_at, row.data(), KCacheScales::bf16);
-        key_at = row.data();
+    for_each_block([&](std::int64_t first, std::int64_t count, const double* keys, const double* values) {
+      for (std::int64_t j = 0; j < count; ++j) body(first + j, keys + j * call_.key_width, values + j * value_stride());
+    });
+  }
+
+  /// body(first, count, keys, values) for blocks of them.
+  template <class Body>
+  void for_each_block(const Body& body) const {
+    std::vector<double> keys(static_cast<std::size_t>(block * call_.key_width));
+    std::vector<double> values(static_cast<std::size_t>(call_.values_in_keys ? 0 : block * call_.value_width));
+    std::vector<std::byte> row(call_.key_rows == KeyRows::k_cache ? 2 * static_cast<std::size_t>(call_.key_width) : 0);
+    for (std::int64_t first = 0; first < visible_.back(); first += block) {
+      const std::int64_t count = std::min(block, visible_.back() - first);
+      std::array<const std::byte*, static_cast<std::size_t>(block)> key_at, value_at;
+      call_.list(row_, first, count, key_at.data(), value_at.data());
+      for (std::int64_t j = 0; j < count; ++j) {
+        const std::byte* key = key_at[static_cast<std::size_t>(j)];
+        if (call_.key_rows == KeyRows::k_cache) {
+          dequantize_k_cache_row(key, row.data(), KCacheScales::bf16);
+          key = row.data();
+        }
+        quant::to_f64(call_.type, key, keys.data() + j * call_.key_width, call_.key_width);
+        if (!call_.values_in_keys)
+          quant::to_f64(call_.type, value_at[static_cast<std::size_t>(j)], values.data() + j * call_.value_width, call_.value_width);
       }
-      quant::to_f64(call_.type, key_at, key.data(), call_.key_width);
-      if (!call_.values_in_keys) quant::to_f64(call_.type, value_at, value.data(), call_.value_width);
-      body(j, key.data(), call_.values_in_keys ? key.data() : value.data());
+      body(first, count, keys.data(), call_.values_in_keys ? keys.data() : values.data());
     }
   }
 
+  static constexpr std::int64_t block = 16;
+
   const Attention& call_;
   std::int64_t row_;
+  Isa isa_;
   std::vector<HeadWeights> weights_;
   std::vector<std::int64_t> visible_;
   std::vector<ScoreMap> maps_;
   std::vector<std::vector<double>> queries_;
+  std::vector<double> by_element_;  ///< the same, [key_width][golden_together]
 };
 
 struct GoldenOutputs {
@@ -181,9 +216,9 @@ struct GoldenOutputs {
 };
 
 void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, std::int64_t row, std::int64_t first, std::int64_t count,
-                  WeightSum sum) {
+                  WeightSum sum, Isa isa) {
   const std::int64_t width = call.value_width;
-  GoldenHeads heads(call, row, first, count);
+  GoldenHeads heads(call, row, first, count, isa);
   heads.weigh(judged);
   const std::vector<Bounded> sums = heads.sums(judged, sum);
   const double out_scale = static_cast<float>(call.out_scale);
@@ -217,11 +252,11 @@ void attention_golden(const Attention& call, WeightSum sum, const Exec& exec, Re
   to.out.make_open();
   to.lse.make_open();
   to.top.make_open();
-  constexpr std::int64_t together = 8;
+  constexpr std::int64_t together = golden_together;
   const std::int64_t blocks = quant::ceil_div(call.heads, together);
   parallel_for(exec.threads, call.rows * blocks, 1e6, [&](std::int64_t task) {
     const std::int64_t first = task % blocks * together, count = std::min(together, call.queries_of(task / blocks) - first);
-    if (count > 0) golden_heads(call, to, reference != nullptr, task / blocks, first, count, sum);
+    if (count > 0) golden_heads(call, to, reference != nullptr, task / blocks, first, count, sum, exec.isa);
   });
 }
 

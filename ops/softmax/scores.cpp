@@ -42,16 +42,10 @@ double ScoreMap::error(double score) const {
   return (cap == 0 ? 0.0 : temperature * cap * 0x1.4p-20) + (temperature == 1 ? 0.0 : 8 * f32_eps * std::fabs(score));
 }
 
-void HeadWeights::add_key(const double* query, const double* key, std::int64_t width, const ScoreMap& map, const ScoreErrors& errors) {
-  double sum = 0, magnitudes = 0;
-  for (std::int64_t k = 0; k < width; ++k) {
-    const double product = query[k] * key[k];
-    sum += product;
-    magnitudes += std::fabs(product);
-  }
+void HeadWeights::add_key(double sum, double magnitudes, double rounding, const ScoreMap& map, const ScoreErrors& errors) {
   z.push_back(sum);
   magnitude.push_back(magnitudes);
-  roundings.push_back(errors.of_key != nullptr ? errors.of_key(query, key, width) : 0.0);
+  roundings.push_back(rounding);
   // Overflow of fp32, here with room for the scale.
   if (!std::isnan(sum) && !(magnitudes * std::fmax(1.0, 2 * map.slope()) < errors.limit)) lse.open = true;
 }
@@ -101,7 +95,8 @@ void HeadWeights::bound(const ScoreMap& map, const ScoreErrors& errors, DType ty
     // Relative to the largest weight, which a running maximum can only make larger. The largest so far is 1, which every type holds (as
     // does whatever scale a kernel gives it): what is rounded lies between `least` and 1, and moves no farther than to 1.
     const double relative = most[j] / top, least = weight / top * fixed::exp(-x);
-    const double loss = relative >= rounding.normal_from ? rounding.share * relative : std::fmin(relative, rounding.at_most);
+    double loss = relative >= rounding.normal_from ? rounding.share * relative : std::fmin(relative, rounding.at_most);
+    if (least < rounding.normal_from) loss = std::fmax(loss, std::fmin(relative, rounding.at_most));
     lost.push_back(std::fmin(std::fmin(loss, 1.0), 1.0 - least) * top);
   }
   lse.slack = log2_e * worst + count * u + 4 * u * (std::fabs(lse.exact) + 1) + 0x1p-21;

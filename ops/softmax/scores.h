@@ -49,8 +49,8 @@ struct HeadWeights {
   Bounded lse;                       ///< base 2; open where scores may overflow fp32
   Bounded largest_score;             ///< base 2; open as lse, and where a score is NaN
 
-  /// Score and magnitude of the next key.
-  void add_key(const double* query, const double* key, std::int64_t width, const ScoreMap& map, const ScoreErrors& errors);
+  /// The next key: sum and sum of magnitudes of q * k, and what ScoreErrors::of_key says of it.
+  void add_key(double sum, double magnitudes, double rounding, const ScoreMap& map, const ScoreErrors& errors);
   /// p and lse of the keys so far: p[j] = exp(map(z[j]) - max) / sum.
   void softmax(const ScoreMap& map);
 
