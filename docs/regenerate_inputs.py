@@ -481,8 +481,45 @@ def index_k_pages(name, made, plan):
     return np.concatenate([(codes + (codes >= 127)).astype(np.uint8), scales.view(np.uint8).reshape(pages, -1)], axis=1).ravel()
 
 
+def shares(draw, maxima, total):
+    """Numbers, none above its maximum, that add up to the total as nearly as can be."""
+    parts, rest = [], int(sum(maxima))
+    for i, most in enumerate(int(m) for m in maxima):
+        rest -= most
+        high = min(most, total)
+        low = min(max(total - rest, 0), high)
+        parts.append(low + int(draw.below(np.array([i]), high - low + 1)[0]))
+        total -= parts[-1]
+    return np.array(parts, np.int64)
+
+
+def spans_of_requests(name, made, plan):
+    """What speculative decoding keeps of slots: lengths that add up."""
+    shapes, draw = {t["name"]: t["shape"] for t in plan["tensors"]}, Draw(plan["seed"], name)
+    sizes = {k: int(v) for k, v in re.findall(r" (\w+)=(\d+)", plan["line"])}
+    requests = sizes["B"]
+    rest = max(0, sizes.get("n", 0) - requests)
+    emitted = shares(Draw(plan["seed"], "accept_lens"), [rest] * requests, rest) + 1 if "accept_lens" in shapes else 0
+    if name in ("seq_lens", "accept_lens"):
+        return emitted if name == "accept_lens" else emitted + draw.below(np.arange(requests), 1000)
+    if name in ("start_offset", "end_offset"):
+        lengths = shares(Draw(plan["seed"], "end_offset"), [sizes["C"]] * requests, sizes["n"])
+        starts = Draw(plan["seed"], "start_offset").below(np.arange(requests), sizes["C"] - lengths + 1)
+        return starts + lengths if name == "end_offset" else starts
+    if name == "to_free_num_slots":
+        return shares(draw, [plan["attrs"]["num_verify_tokens"]] * requests, sizes["f"])
+    if name == "accept_length_filter":
+        return shares(draw, made["accept_length"].astype(np.int64) + 1, sizes["m"])
+    return shares(draw, [plan["attrs"]["num_verify_tokens"] - 1 if "num_verify_tokens" in plan["attrs"] else rest] * requests, rest)
+
+
 # Inputs that are made of other inputs, by op.
 KIN = {
+    "align_evict_mask_to_page_size": spans_of_requests,
+    "assign_req_to_token_pool": spans_of_requests,
+    "create_extend_after_decode_spec_info": spans_of_requests,
+    "get_target_cache_loc": spans_of_requests,
+    "filter_finished_cache_loc_kernel": spans_of_requests,
     "verify_tree_greedy": verified_tree,
     "tree_speculative_sampling_target_only": verified_tree,
     "build_tree_kernel_efficient": candidate_tree,

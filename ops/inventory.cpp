@@ -75,6 +75,13 @@
   OP(tree_speculative_sampling_target_only) \
   OP(reconstruct_indices_from_tree_mask)    \
   OP(segment_packbits)                      \
+  OP(select_top_k_tokens)                   \
+  OP(organize_draft_results)                \
+  OP(align_evict_mask_to_page_size)         \
+  OP(assign_req_to_token_pool)              \
+  OP(create_extend_after_decode_spec_info)  \
+  OP(get_target_cache_loc)                  \
+  OP(filter_finished_cache_loc_kernel)      \
   OP(cutlass_fp4_group_mm)                  \
   OP(fp8_blockwise_scaled_grouped_mm)       \
   OP(es_fp8_blockwise_scaled_grouped_mm)    \

@@ -83,6 +83,7 @@ void add_import(CLI::App& app, int& exit_code);
 void add_export(CLI::App& app, int& exit_code);
 void add_layer(CLI::App& app, int& exit_code);
 void add_shapes(CLI::App& app, int& exit_code);
+void add_spec(CLI::App& app, int& exit_code);
 void add_synth(CLI::App& app, int& exit_code);
 
 }  // namespace dodona::tools

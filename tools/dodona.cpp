@@ -36,6 +36,7 @@ int run(int argc, char** argv) {
   add_score(app, exit_code);
   add_layer(app, exit_code);
   add_shapes(app, exit_code);
+  add_spec(app, exit_code);
   add_synth(app, exit_code);
   add_import(app, exit_code);
   add_export(app, exit_code);

@@ -1,9 +1,7 @@
 #include "ops/speculative/fast_topk.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +9,7 @@
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
 #include "ops/rows/order_key.h"
+#include "ops/schemes/largest.h"
 
 namespace dodona::ops {
 namespace {
@@ -123,29 +122,13 @@ std::vector<double> numbers(const FastTopk& op, std::int64_t t) {
   return row;
 }
 
-bool larger(double a, double b) {
-  return a > b || (std::isnan(a) && !std::isnan(b));
-}
-
-bool equal(double a, double b) {
-  return !larger(a, b) && !larger(b, a);
-}
-
 template <Rule rule>
-std::vector<std::int64_t> chosen_of(const std::vector<double>& row, std::int64_t k) {
-  std::vector<std::int64_t> order(row.size());
-  for (std::size_t i = 0; i < row.size(); ++i) order[i] = static_cast<std::int64_t>(i);
-  const auto value = [&](std::int64_t i) {
-    const double x = row[static_cast<std::size_t>(i)];
-    if (rule == Rule::nan_is_least && std::isnan(x)) return -INFINITY;
-    return rule == Rule::by_magnitude ? static_cast<float>(std::fabs(x)) : static_cast<float>(x);
-  };
-  std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](std::int64_t a, std::int64_t b) {
-    const double x = value(a), y = value(b);
-    return equal(x, y) ? a < b : larger(x, y);
-  });
-  order.resize(static_cast<std::size_t>(k));
-  return order;
+std::vector<std::int64_t> chosen_of(std::vector<double> row, std::int64_t k) {
+  for (double& x : row) {
+    if (rule == Rule::nan_is_least && std::isnan(x)) x = -INFINITY;
+    if (rule == Rule::by_magnitude) x = std::fabs(x);
+  }
+  return largest(row, k);
 }
 
 void put_row(const GoldenOutput& values, const GoldenOutput& indices, std::int64_t t, const std::vector<double>& row,
@@ -169,18 +152,6 @@ void golden(const FastTopk& op, const Exec& exec, Reference* reference) {
   });
 }
 
-/// Other places of equal numbers, each once.
-bool allowed(const std::vector<double>& row, const std::vector<std::int64_t>& right, const std::vector<std::int64_t>& actual) {
-  std::vector<std::int64_t> once = actual;
-  std::sort(once.begin(), once.end());
-  if (std::adjacent_find(once.begin(), once.end()) != once.end()) return false;
-  if (!once.empty() && (once.front() < 0 || once.back() >= static_cast<std::int64_t>(row.size()))) return false;
-  const auto same = [&](std::int64_t a, std::int64_t b) {
-    return equal(row[static_cast<std::size_t>(a)], row[static_cast<std::size_t>(b)]);
-  };
-  return std::equal(right.begin(), right.end(), actual.begin(), same);
-}
-
 void condition(const FastTopk& actual, const Exec& exec, Reference& reference) {
   const Tensor values_scratch = actual.out_values.clone(), indices_scratch = actual.indices.clone();
   const GoldenOutput values(values_scratch, &reference, "out_values"), indices(indices_scratch, &reference, "indices");
@@ -194,73 +165,21 @@ void condition(const FastTopk& actual, const Exec& exec, Reference& reference) {
     }
     if (chosen == right) return;
     const std::vector<double> row = numbers(actual, t);
-    if (allowed(row, right, chosen)) put_row(values, indices, t, row, chosen);
+    if (equally_large(row, right, chosen)) put_row(values, indices, t, row, chosen);
   });
 }
 
-// ---- hopper: torch.topk selects by radix, and then sorts what it found
-
-constexpr std::int64_t most_sorted_stably = 128;
-constexpr std::size_t network = 32;
-
-struct Entry {
-  double value = 0;
-  std::int64_t index = -1;
-  bool there = false;
-};
-
-/// Up to 32 numbers go through a bitonic network of 32 places, which is not stable; it exchanges equal numbers, too.
-void sort_by_network(std::array<Entry, network>& entries) {
-  const auto exchange = [&](std::size_t a, std::size_t b, bool rising) {
-    const bool falling = (larger(entries[a].value, entries[b].value) && entries[a].there) || !entries[b].there;
-    if (falling == rising) std::swap(entries[a], entries[b]);
-  };
-  for (std::size_t size = 2; size <= network; size *= 2)
-    for (std::size_t stride = size / 2; stride > 0; stride /= 2)
-      for (std::size_t thread = 0; thread < network / 2; ++thread) {
-        const std::size_t place = 2 * thread - (thread & (stride - 1));
-        exchange(place, place + stride, size < network && (thread & (size / 2)) != 0);
-      }
-}
-
-/// What lies above the k-th largest number in order of place, then as many as are wanted of those that equal it. Radix digits tell zeros
-/// of either sign apart.
-std::vector<std::int64_t> gathered(const std::vector<double>& row, std::int64_t k) {
-  const auto above = [&](double a, double b) { return larger(a, b) || (a == 0 && b == 0 && !std::signbit(a) && std::signbit(b)); };
-  std::vector<double> sorted = row;
-  std::nth_element(sorted.begin(), sorted.begin() + (k - 1), sorted.end(), above);
-  const double last = sorted[static_cast<std::size_t>(k - 1)];
-  std::vector<std::int64_t> found;
-  for (const bool wanted : {true, false})
-    for (std::size_t i = 0; i < row.size() && static_cast<std::int64_t>(found.size()) < k; ++i)
-      if (above(row[i], last) == wanted && (wanted || !above(last, row[i]))) found.push_back(static_cast<std::int64_t>(i));
-  return found;
-}
-
-std::vector<std::int64_t> chosen_by_torch(const std::vector<double>& row, std::int64_t k) {
-  if (k <= 1) return chosen_of<Rule::right>(row, k);
-  std::vector<std::int64_t> found = gathered(row, k);
-  const auto value = [&](std::int64_t i) { return row[static_cast<std::size_t>(i)]; };
-  if (found.size() > network) {
-    std::stable_sort(found.begin(), found.end(), [&](std::int64_t a, std::int64_t b) { return larger(value(a), value(b)); });
-    return found;
-  }
-  std::array<Entry, network> entries;
-  for (std::size_t j = 0; j < found.size(); ++j) entries[j] = {value(found[j]), found[j], true};
-  sort_by_network(entries);
-  for (std::size_t j = 0; j < found.size(); ++j) found[j] = entries[j].index;
-  return found;
-}
+// ---- hopper
 
 std::optional<Refusal> unsupported(const FastTopk& op, Mode mode) {
-  if (mode == Mode::hopper && op.topk > most_sorted_stably)
+  if (mode == Mode::hopper && op.topk > most_sorted_by_torch)
     return Refusal{"topk", "is " + std::to_string(op.topk) + ", and the order in which torch leaves more than 128 is not known"};
   return {};
 }
 
 void hopper(const FastTopk& op, const Exec& exec) {
   parallel_for(exec.threads, row_count(op.values), 10.0 * static_cast<double>(op.width()),
-               [&](std::int64_t t) { copy_chosen(op, t, chosen_by_torch(numbers(op, t), op.topk)); });
+               [&](std::int64_t t) { copy_chosen(op, t, largest_by_torch(numbers(op, t), op.topk)); });
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 TEST_F(Command, HelpIsEverywhere) {
   for (const char* arguments :
        {"--help", "list --help", "info --help", "run --help", "verify --help", "gen --help", "check --help", "record --help", "diff --help",
-        "shrink --help", "audit --help", "layer --help", "shapes --help", "synth --help", "doctor --help"}) {
+        "shrink --help", "audit --help", "layer --help", "shapes --help", "spec --help", "synth --help", "doctor --help"}) {
     const Output output = run(arguments);
     EXPECT_EQ(output.status, 0) << arguments;
     EXPECT_FALSE(output.out.empty()) << arguments;

@@ -1,0 +1,38 @@
+#include "model/token_model.h"
+
+#include <vector>
+
+#include "core/random.h"
+
+namespace dodona::model {
+
+void BigramTarget::row(std::int64_t before, std::int64_t token, std::span<float> logits) const {
+  const auto place = static_cast<std::uint64_t>((before + 1) * vocabulary_ + token);
+  fill_normal(Stream(seed_, "bigram"), place * 2 * static_cast<std::uint64_t>((vocabulary_ + 1) / 2), logits);
+  for (float& logit : logits) logit = static_cast<float>(static_cast<double>(logit) * sharpness_);
+}
+
+void BigramTarget::forward(std::span<const CachedToken> seen, std::span<float> logits, std::span<float> hidden) const {
+  CachedToken last, before;
+  for (const CachedToken& token : seen)
+    if (token.position > last.position) last = token;
+  for (const CachedToken& token : seen)
+    if (token.position == last.position - 1) before = token;
+  row(before.token, last.token, logits);
+  hidden[0] = static_cast<float>(last.token);
+  hidden[1] = static_cast<float>(before.token);
+}
+
+void BlurredDraft::forward(std::int64_t token, std::int64_t, std::span<const float> hidden, std::span<float> logits,
+                           std::span<float> next_hidden) const {
+  const auto before = static_cast<std::int64_t>(hidden[0]);
+  std::vector<float> blur(logits.size());
+  target_.row(before, token, logits);
+  own_.row(before, token, blur);
+  for (std::size_t v = 0; v < logits.size(); ++v)
+    logits[v] = static_cast<float>(agreement_ * static_cast<double>(logits[v]) + (1 - agreement_) * static_cast<double>(blur[v]));
+  next_hidden[0] = static_cast<float>(token);
+  next_hidden[1] = hidden[0];
+}
+
+}  // namespace dodona::model

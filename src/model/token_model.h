@@ -1,0 +1,67 @@
+// Language models as a step of speculative decoding asks them: what follows the tokens that lie in a cache.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace dodona::model {
+
+/// What a slot of the target's cache holds of a token. A row of a real cache is a function of no more than the tokens before it; here it
+/// is these two numbers, so that a token in a wrong slot, or one that a mask hides, is missed by what is made of the cache.
+struct CachedToken {
+  std::int64_t token = -1, position = -1;
+};
+
+/// The model whose text is wanted.
+class TargetModel {
+ public:
+  virtual ~TargetModel() = default;
+  virtual std::int64_t vocabulary() const = 0;
+  virtual std::int64_t hidden_size() const = 0;
+  /// Logits [vocabulary] and hidden state [hidden_size] at the last of the tokens that it sees, which come in no particular order.
+  virtual void forward(std::span<const CachedToken> seen, std::span<float> logits, std::span<float> hidden) const = 0;
+};
+
+/// The model that drafts: one token behind a hidden state, the target's or its own.
+class DraftModel {
+ public:
+  virtual ~DraftModel() = default;
+  /// Logits [vocabulary] behind `token` at `position`, and the hidden state [hidden_size] for the next one.
+  virtual void forward(std::int64_t token, std::int64_t position, std::span<const float> hidden, std::span<float> logits,
+                       std::span<float> next_hidden) const = 0;
+};
+
+/// A table of normal logits for each two tokens in a row, drawn from a seed; `sharpness` is their deviation. The hidden state is the last
+/// token and the one before it.
+class BigramTarget : public TargetModel {
+ public:
+  BigramTarget(std::int64_t vocabulary, std::uint64_t seed, double sharpness)
+      : vocabulary_(vocabulary), seed_(seed), sharpness_(sharpness) {}
+  std::int64_t vocabulary() const override { return vocabulary_; }
+  std::int64_t hidden_size() const override { return 2; }
+  void forward(std::span<const CachedToken> seen, std::span<float> logits, std::span<float> hidden) const override;
+  /// The table's row; `before` is -1 behind the first token of a text.
+  void row(std::int64_t before, std::int64_t token, std::span<float> logits) const;
+
+ private:
+  std::int64_t vocabulary_;
+  std::uint64_t seed_;
+  double sharpness_;
+};
+
+/// The target's table, blurred: `agreement` of 1 is the target, of 0 a table of its own.
+class BlurredDraft : public DraftModel {
+ public:
+  BlurredDraft(const BigramTarget& target, std::uint64_t seed, double sharpness, double agreement)
+      : target_(target), own_(target.vocabulary(), seed, sharpness), agreement_(agreement) {}
+  void forward(std::int64_t token, std::int64_t position, std::span<const float> hidden, std::span<float> logits,
+               std::span<float> next_hidden) const override;
+
+ private:
+  const BigramTarget& target_;
+  BigramTarget own_;
+  double agreement_;
+};
+
+}  // namespace dodona::model
