@@ -134,9 +134,19 @@ std::vector<float> BlockedRow::running_sums(const std::vector<float>& terms, Sca
 }
 
 std::int64_t BlockedRow::draw(const Bar& bar, float u, Scan scan, std::int64_t otherwise) const {
+  std::int64_t last = otherwise;
+  const std::int64_t found = search(bar, u, scan, last);
+  return found < 0 ? last : found;
+}
+
+std::int64_t BlockedRow::first_above(const Bar& bar, float u, Scan scan) const {
+  std::int64_t last = -1;
+  return search(bar, u, scan, last);
+}
+
+std::int64_t BlockedRow::search(const Bar& bar, float u, Scan scan, std::int64_t& last) const {
   std::vector<float> terms;
   float aggregate = 0;
-  std::int64_t last = otherwise;
   for (std::int64_t c = 0; c < chunks_; ++c) {
     kept(c, bar, terms);
     const float total = chunk_sum(terms);
@@ -155,7 +165,7 @@ std::int64_t BlockedRow::draw(const Bar& bar, float u, Scan scan, std::int64_t o
     aggregate += total;
     if (aggregate > u) break;
   }
-  return last;
+  return -1;
 }
 
 }  // namespace dodona::ops

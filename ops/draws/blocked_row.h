@@ -41,6 +41,8 @@ class BlockedRow {
   /// The first element that passes whose running sum exceeds u. Where sums leave none, the last one that passes up to the end of the chunk
   /// in which the search ended; `otherwise` where there is none either.
   std::int64_t draw(const Bar& bar, float u, Scan scan, std::int64_t otherwise) const;
+  /// The same, -1 where sums leave none.
+  std::int64_t first_above(const Bar& bar, float u, Scan scan) const;
 
  private:
   static constexpr std::int64_t threads = 1024;
@@ -49,6 +51,8 @@ class BlockedRow {
   void kept(std::int64_t c, const Bar& bar, std::vector<float>& terms) const;
   float add_threads(std::vector<float>& totals) const;
   float chunk_sum(const std::vector<float>& terms) const;
+  /// first_above; `last` becomes the last element that passes up to the end of the chunk in which the search ended, if there is one.
+  std::int64_t search(const Bar& bar, float u, Scan scan, std::int64_t& last) const;
   std::vector<float> running_sums(const std::vector<float>& terms, Scan scan) const;
 
   std::int64_t size_, vector_, chunks_;

@@ -11,7 +11,8 @@
 #include "core/random.h"
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
-#include "ops/schemes/block_draw.h"
+#include "ops/draws/blocked_row.h"
+#include "ops/draws/draw_odds.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -189,8 +190,9 @@ void hopper(const Sampling& op, const Exec& exec) {
       return hw::ftz(offer.coin) <= hw::div(offer.mass, thresholds.acc) || hw::ftz(offer.own) >= hw::ftz(thresholds.single);
     })};
     const std::vector<float> weights = weights_of(op, b, outcome.path, false, hw::sub);
-    const BlockDraw draw(weights, op.deterministic);
-    const std::int64_t drawn = draw.first_above(hw::mul(static_cast<float>(final_coin(op, b)), draw.total()));
+    const BlockedRow row(weights);
+    const float u = hw::mul(static_cast<float>(final_coin(op, b)), row.sum(Bar{0}));
+    const std::int64_t drawn = row.first_above(Bar{0}, u, op.deterministic ? Scan::deterministic : Scan::warp_scans);
     outcome.token = drawn < 0 ? op.vocabulary() - 1 : drawn;
     return outcome;
   });

@@ -8,7 +8,8 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
-#include "ops/schemes/block_draw.h"
+#include "ops/draws/blocked_row.h"
+#include "ops/draws/draw_odds.h"
 #include "ops/speculative/tree_speculative_sampling_target_only.h"
 
 namespace dodona {
@@ -202,18 +203,20 @@ TEST(TreeSpeculativeSampling, TokensBeyondTheVocabularyAreRefusedWhereALinkLeads
 
 // ---- draws
 
-TEST(BlockDraw, OddsAllowWhatTheBlocksSumsFindForAnyCoin) {
+TEST(DrawOdds, AllowWhatTheBlocksSumsFindForAnyCoin) {
   for (const std::int64_t width : {1, 7, 32, 1000, 4097, 9000})
     for (const bool deterministic : {true, false}) {
       Tensor row(DType::f32, {width});
       oracle::fill(row, Role::probs, 0, "normal", 5, "row");
       const std::span<const float> weights(row.as<const float>(), static_cast<std::size_t>(width));
       const ops::DrawOdds odds(weights);
-      const ops::BlockDraw draw(weights, deterministic);
+      const ops::BlockedRow draw(weights);
+      const auto scan = deterministic ? ops::Scan::deterministic : ops::Scan::warp_scans;
+      const float total = draw.sum(ops::Bar{0});
       int exact = 0;
       for (int i = 0; i <= 64; ++i) {
         const float coin = static_cast<float>(i) / 64;
-        const std::int64_t found = draw.first_above(coin * draw.total());
+        const std::int64_t found = draw.first_above(ops::Bar{0}, coin * total, scan);
         EXPECT_TRUE(found < 0 ? odds.may_find_none(static_cast<double>(coin)) : odds.may_find(static_cast<double>(coin), found))
             << width << " " << coin;
         exact += found == odds.first_above(static_cast<double>(coin));
@@ -222,7 +225,7 @@ TEST(BlockDraw, OddsAllowWhatTheBlocksSumsFindForAnyCoin) {
     }
 }
 
-TEST(BlockDraw, OddsAllowNoTokenFarFromTheCoin) {
+TEST(DrawOdds, AllowNoTokenFarFromTheCoin) {
   const std::vector<float> weights{0.25f, 0.0f, 0.25f, 0.5f};
   const ops::DrawOdds odds(weights);
   EXPECT_TRUE(odds.may_find(0.25, 2));
