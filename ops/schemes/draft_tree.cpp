@@ -15,7 +15,9 @@ namespace {
 
 void check_nodes(const Tensor& links, const char* argument, std::int64_t nodes) {
   const auto* link = links.as<const std::int64_t>();
-  for (std::int64_t i = 0; i < links.elements(); ++i)
+  bool right = true;
+  for (std::int64_t i = 0; i < links.elements(); ++i) right = right && link[i] >= -1 && link[i] < nodes;
+  for (std::int64_t i = 0; !right && i < links.elements(); ++i)
     if (link[i] < -1 || link[i] >= nodes) bad(argument, link[i], i, "-1 or a node, 0 to " + std::to_string(nodes - 1));
 }
 
@@ -25,6 +27,10 @@ void check_siblings_end(const TreeLinks& links) {
   std::vector<std::int64_t> seen_from(static_cast<std::size_t>(nodes));
   for (std::int64_t b = 0; b < links.requests(); ++b) {
     const auto* const next = links.retrive_next_sibling.as<const std::int64_t>() + b * nodes;
+    // Siblings that rise, as built trees have them, end.
+    bool rise = true;
+    for (std::int64_t t = 0; t < nodes; ++t) rise = rise && (next[t] == -1 || next[t] > t);
+    if (rise) continue;
     std::fill(seen_from.begin(), seen_from.end(), -1);
     for (std::int64_t start = 0; start < nodes; ++start) {
       std::int64_t node = start;
@@ -40,24 +46,32 @@ void check_siblings_end(const TreeLinks& links) {
 
 }  // namespace
 
-std::vector<bool> linked_nodes(const TreeLinks& links) {
-  std::vector<bool> linked(static_cast<std::size_t>(links.requests() * links.nodes()), false);
-  for (const Tensor* list : {&links.retrive_next_token, &links.retrive_next_sibling})
-    for (std::int64_t i = 0; i < list->elements(); ++i)
-      if (const std::int64_t node = list->as<const std::int64_t>()[i]; node >= 0)
-        linked[static_cast<std::size_t>(i / links.nodes() * links.nodes() + node)] = true;
+std::vector<std::uint8_t> linked_nodes(const TreeLinks& links) {
+  const std::int64_t nodes = links.nodes();
+  std::vector<std::uint8_t> linked(static_cast<std::size_t>(links.requests() * nodes), 0);
+  for (std::int64_t b = 0; b < links.requests(); ++b) {
+    const TreeRow tree(links, b);
+    std::uint8_t* const row = linked.data() + b * nodes;
+    for (std::int64_t t = 0; t < nodes; ++t) {
+      if (tree.next_token[t] >= 0) row[tree.next_token[t]] = 1;
+      if (tree.next_sibling[t] >= 0) row[tree.next_sibling[t]] = 1;
+    }
+  }
   return linked;
 }
 
 void check_links(const TreeLinks& links, std::int64_t places) {
-  check_nodes(links.retrive_next_token, "retrive_next_token", links.nodes());
-  check_nodes(links.retrive_next_sibling, "retrive_next_sibling", links.nodes());
+  const std::int64_t nodes = links.nodes();
+  check_nodes(links.retrive_next_token, "retrive_next_token", nodes);
+  check_nodes(links.retrive_next_sibling, "retrive_next_sibling", nodes);
   check_siblings_end(links);
-  const std::vector<bool> linked = linked_nodes(links);
-  const auto* index = links.retrive_index.as<const std::int64_t>();
-  for (std::int64_t i = 0; i < links.retrive_index.elements(); ++i)
-    if ((i % links.nodes() == 0 || linked[static_cast<std::size_t>(i)]) && (index[i] < 0 || index[i] >= places))
-      bad("retrive_index", index[i], i, "0 to " + std::to_string(places - 1));
+  const std::vector<std::uint8_t> linked = linked_nodes(links);
+  for (std::int64_t b = 0; b < links.requests(); ++b)
+    for (std::int64_t t = 0; t < nodes; ++t) {
+      const std::int64_t place = TreeRow(links, b).index[t], i = b * nodes + t;
+      if ((t == 0 || linked[static_cast<std::size_t>(i)] != 0) && (place < 0 || place >= places))
+        bad("retrive_index", place, i, "0 to " + std::to_string(places - 1));
+    }
 }
 
 void make_links(const Tensor& retrive_index, const Tensor& retrive_next_token, const Tensor& retrive_next_sibling, std::uint64_t seed) {

@@ -22,8 +22,8 @@ struct TreeLinks {
 /// the root or of a node that some link names.
 void check_links(const TreeLinks& links, std::int64_t places);
 
-/// Nodes of each request that a link names; the root is none.
-std::vector<bool> linked_nodes(const TreeLinks& links);
+/// 1 for each request's nodes that a link names, whose links lead to nodes; 0 for the others.
+std::vector<std::uint8_t> linked_nodes(const TreeLinks& links);
 
 /// One request's links.
 struct TreeRow {

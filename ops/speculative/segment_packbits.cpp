@@ -4,7 +4,6 @@
 #include <string>
 
 #include "core/random.h"
-#include "core/threads.h"
 #include "ops/base/golden_output.h"
 
 namespace dodona::ops {
@@ -53,29 +52,39 @@ void check(const SegmentPackbits& op) {
   }
 }
 
+/// Of eight elements, each a byte, the first in the lowest bit.
+unsigned byte_of(const std::uint8_t* x, std::int64_t count) {
+  unsigned byte = 0;
+  for (std::int64_t j = 0; j < count; ++j) byte |= (x[j] != 0 ? 1u : 0u) << j;
+  return byte;
+}
+
 template <Rule rule>
-void pack(const SegmentPackbits& op, const Exec& exec) {
+void pack(const SegmentPackbits& op) {
   const auto* const x = op.x.as<const std::uint8_t>();
-  parallel_for(exec.threads, op.batch_size,
-               static_cast<double>(op.x.elements()) / static_cast<double>(std::max<std::int64_t>(1, op.batch_size)), [&](std::int64_t b) {
-                 std::uint8_t* const bytes = op.y.as<std::uint8_t>() + op.output_indptr.as<const std::int32_t>()[b];
-                 const std::int64_t begin = begin_of(op, b), end = begin_of(op, b + 1);
-                 for (std::int64_t i = begin; i < end; i += 8) {
-                   unsigned byte = 0;
-                   for (std::int64_t j = 0; j < std::min<std::int64_t>(8, end - i); ++j)
-                     byte |= (x[i + j] != 0 ? 1u : 0u) << (rule == Rule::first_bit_on_top ? 7 - j : j);
-                   bytes[(i - begin) / 8] = static_cast<std::uint8_t>(byte);
-                 }
-               });
+  for (std::int64_t b = 0; b < op.batch_size; ++b) {
+    std::uint8_t* byte = op.y.as<std::uint8_t>() + op.output_indptr.as<const std::int32_t>()[b];
+    const std::int64_t end = begin_of(op, b + 1);
+    std::int64_t i = begin_of(op, b);
+    for (; i + 8 <= end; i += 8) *byte++ = static_cast<std::uint8_t>(byte_of(x + i, 8));
+    if (i < end) *byte++ = static_cast<std::uint8_t>(byte_of(x + i, end - i));
+    if (rule == Rule::first_bit_on_top)
+      for (std::int64_t k = bytes_of(op, b); k-- > 0;) {
+        --byte;
+        unsigned turned = 0;
+        for (unsigned j = 0; j < 8; ++j) turned |= (*byte >> j & 1u) << (7 - j);
+        *byte = static_cast<std::uint8_t>(turned);
+      }
+  }
 }
 
-void fast(const SegmentPackbits& op, const Exec& exec) {
-  pack<Rule::right>(op, exec);
+void fast(const SegmentPackbits& op, const Exec&) {
+  pack<Rule::right>(op);
 }
 
 template <Rule rule>
-void golden(const SegmentPackbits& op, const Exec& exec, Reference* reference) {
-  pack<rule>(op, exec);
+void golden(const SegmentPackbits& op, const Exec&, Reference* reference) {
+  pack<rule>(op);
   record_exact(op.y, reference, "y");
 }
 

@@ -33,10 +33,10 @@ void make_inputs(Sampling& op, std::uint64_t seed) {
 
 void check(const Sampling& op) {
   check_links(op.links(), op.predicts.elements());
-  const std::vector<bool> linked = linked_nodes(op.links());
+  const std::vector<std::uint8_t> linked = linked_nodes(op.links());
   const auto* const tokens = op.candidates.as<const std::int64_t>();
   for (std::int64_t i = 0; i < op.candidates.elements(); ++i)
-    if (linked[static_cast<std::size_t>(i)] && (tokens[i] < 0 || tokens[i] >= op.vocabulary()))
+    if (linked[static_cast<std::size_t>(i)] != 0 && (tokens[i] < 0 || tokens[i] >= op.vocabulary()))
       throw Error(ErrorCode::bad_value, "", "candidates",
                   "holds " + std::to_string(tokens[i]) + " at element " + std::to_string(i) + ", expected 0 to " +
                       std::to_string(op.vocabulary() - 1));
