@@ -137,6 +137,7 @@
   OP(sgl_per_token_group_quant_int8)        \
   OP(nvfp4_block_scale_interleave)          \
   OP(awq_dequantize)                        \
+  OP(apply_token_bitmask_inplace_cuda)      \
   OP(softmax)                               \
   OP(top_k_renorm_prob)                     \
   OP(top_p_renorm_prob)                     \

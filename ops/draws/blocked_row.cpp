@@ -63,22 +63,33 @@ float BlockedRow::add_threads(std::vector<float>& totals) const {
   return sum;
 }
 
-float BlockedRow::chunk_sum(const std::vector<float>& terms) const {
+std::vector<float> BlockedRow::thread_sums(const std::vector<float>& terms, bool in_order) const {
+  const auto width = static_cast<std::size_t>(vector_);
   std::vector<float> totals(threads);
   for (std::size_t x = 0; x < totals.size(); ++x) {
-    const auto first = x * static_cast<std::size_t>(vector_);
-    totals[x] = terms[first];
-    for (std::size_t j = 1; j < static_cast<std::size_t>(vector_); ++j) totals[x] += terms[first + j];
+    const float* own = terms.data() + x * width;
+    if (in_order || width < 4) {
+      totals[x] = own[0];
+      for (std::size_t j = 1; j < width; ++j) totals[x] += own[j];
+    } else {
+      totals[x] = (own[0] + own[1]) + (own[2] + own[3]);
+    }
   }
+  return totals;
+}
+
+float BlockedRow::chunk_sum(const std::vector<float>& terms) const {
+  std::vector<float> totals = thread_sums(terms, false);
   return add_threads(totals);
 }
 
-float BlockedRow::sum(const Bar& bar) const {
+float BlockedRow::sum(const Bar& bar, bool beside_count) const {
   std::vector<float> terms;
   float sum = 0;
   for (std::int64_t c = 0; c < chunks_; ++c) {
     kept(c, bar, terms);
-    sum += chunk_sum(terms);
+    std::vector<float> totals = thread_sums(terms, beside_count);
+    sum += add_threads(totals);
   }
   return sum;
 }
@@ -96,11 +107,10 @@ float BlockedRow::sum_by_threads() const {
 
 std::vector<float> BlockedRow::running_sums(const std::vector<float>& terms, Scan scan) const {
   const auto width = static_cast<std::size_t>(vector_);
-  std::vector<float> local(terms), totals(threads), sums(terms.size());
-  for (std::size_t x = 0; x < totals.size(); ++x) {
+  std::vector<float> local(terms), sums(terms.size());
+  const std::vector<float> totals = thread_sums(terms, scan == Scan::deterministic);
+  for (std::size_t x = 0; x < totals.size(); ++x)
     for (std::size_t j = 1; j < width; ++j) local[x * width + j] = local[x * width + j - 1] + terms[x * width + j];
-    totals[x] = local[x * width + width - 1];
-  }
   std::vector<Warp> lanes(warps);
   Warp before;  // of each warp
   for (std::size_t w = 0; w < warps; ++w) {

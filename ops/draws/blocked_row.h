@@ -2,8 +2,8 @@
 //
 // A chunk is 1024 threads of gcd(4, V) neighbours each. A chunk's sum: each thread adds its elements in order, the lanes of a warp add up
 // in neighbouring pairs, pairs of pairs and so on, the sums of the 32 warps in order. Chunks are added in order. Denormals are zero.
-// Source: FlashInfer `sampling.cuh` (DeviceSamplingFromProb, DeterministicInclusiveSum), CUB `BlockReduce` (warp reductions), `BlockScan`
-// (warp scans).
+// Source: FlashInfer `sampling.cuh` (DeviceSamplingFromProb, DeterministicInclusiveSum), CUB `ThreadReduce`, `BlockReduce` (warp
+// reductions), `BlockScan` (warp scans).
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,9 @@ class BlockedRow {
   float at(std::int64_t i) const { return elements_[static_cast<std::size_t>(i)]; }
   std::span<const float> elements() const { return std::span(elements_).first(static_cast<std::size_t>(size_)); }
 
-  float sum(const Bar& bar) const;
+  float sum(const Bar& bar) const { return sum(bar, false); }
+  /// Where a count goes with each element.
+  float sum_beside_count(const Bar& bar) const { return sum(bar, true); }
   /// Of all elements, each thread adding up its own of all chunks before threads are added up.
   float sum_by_threads() const;
 
@@ -47,6 +49,9 @@ class BlockedRow {
  private:
   static constexpr std::int64_t threads = 1024;
   std::int64_t chunk() const { return threads * vector_; }
+  float sum(const Bar& bar, bool beside_count) const;
+  /// Each thread's own sum.
+  std::vector<float> thread_sums(const std::vector<float>& terms, bool in_order) const;
   /// The elements of chunk c that pass, zeros for the others.
   void kept(std::int64_t c, const Bar& bar, std::vector<float>& terms) const;
   float add_threads(std::vector<float>& totals) const;

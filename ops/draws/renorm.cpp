@@ -1,9 +1,7 @@
 #include "ops/draws/renorm.h"
 
 #include <cmath>
-#include <string>
 
-#include "dodona/error.h"
 #include "ops/draws/blocked_row.h"
 #include "quant/hopper/fast_math.h"
 
@@ -101,21 +99,9 @@ void hopper_renorm(std::span<const float> row, const Cut& cut, float* to) {
   const Threshold found = find_threshold(sorted, 0.0, top_of(sorted), [&](double x) {
     return cut.count ? sorted.count_above(x) >= static_cast<std::int64_t>(*cut.count) : blocked.sum({x}) >= *cut.mass;
   });
-  const double sum = found.raised ? static_cast<double>(blocked.sum({found.low})) : 1.0;
+  const float kept = cut.count ? blocked.sum_beside_count({found.low}) : blocked.sum({found.low});
+  const double sum = found.raised ? static_cast<double>(kept) : 1.0;
   scaled(found.low, hw::rcp(static_cast<float>(std::max(sum, least_sum))));
-}
-
-void fast_renorm(std::span<const float> row, const Cut& cut, float* to, Isa) {
-  const SortedRow sorted(row);
-  const Renorm renorm = exact_renorm(sorted, row, cut);
-  const auto factor = static_cast<float>(1.0 / renorm.divisor.exact);
-  for (std::size_t i = 0; i < row.size(); ++i) to[i] = renorm.keeps(row[i]) ? row[i] * factor : 0.0f;
-}
-
-void require_finite(std::span<const float> row, std::int64_t number, const char* argument) {
-  for (const float x : row)
-    if (x == std::numeric_limits<float>::infinity())
-      throw Error(ErrorCode::bad_value, "", argument, "holds infinity in row " + std::to_string(number) + ", expected finite numbers");
 }
 
 }  // namespace dodona::ops

@@ -36,10 +36,5 @@ std::vector<Renorm> other_renorms(const SortedRow& sorted, std::span<const float
 
 /// The bits of an H200.
 void hopper_renorm(std::span<const float> row, const Cut& cut, float* to);
-/// In fp32, from sums in double.
-void fast_renorm(std::span<const float> row, const Cut& cut, float* to, Isa isa);
-
-/// Throws where the search would never end: the row holds infinity beside other positive elements.
-void require_finite(std::span<const float> row, std::int64_t number, const char* argument);
 
 }  // namespace dodona::ops

@@ -5,6 +5,8 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/base/streaming.h"
+#include "ops/draws/fast_draws.h"
 
 namespace dodona::ops {
 namespace {
@@ -101,7 +103,7 @@ void condition_renorm_rows(const RenormRows& actual, const Exec& exec, Reference
 
 void fast_renorm_rows(const RenormRows& rows, const Exec& exec) {
   for_rows(rows, exec, [&](std::int64_t b, std::span<const float> row, const Cut& cut) {
-    fast_renorm(row, cut, reinterpret_cast<float*>(row_begin_mutable(rows.renormed, b, 4)), exec.isa);
+    fast_renorm(row, cut, reinterpret_cast<float*>(row_begin_mutable(rows.renormed, b, 4)), worth_streaming(rows.renormed), exec);
   });
 }
 

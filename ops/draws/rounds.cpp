@@ -141,7 +141,8 @@ std::int64_t hopper_rejection(const BlockedRow& row, const Acceptance& accepts, 
     token = row.draw({low}, quant::hopper::mul(stream.next_uniform(), mass), scan, token);
     if (token < 0) return token;
     const double first = row.at(token), second = (first + high) / 2;
-    const float above_first = row.sum({first}), above_second = row.sum({second});
+    const auto sum = [&](double bar) { return accepts.count ? row.sum_beside_count({bar}) : row.sum({bar}); };
+    const float above_first = sum(first), above_second = sum(second);
     if (accepts(accepts.count ? count_above(first) : 0, above_first)) return token;
     if (accepts(accepts.count ? count_above(second) : 0, above_second)) {
       low = first;

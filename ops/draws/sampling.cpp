@@ -6,6 +6,7 @@
 #include "dodona/error.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/draws/fast_draws.h"
 #include "ops/draws/renorm.h"
 #include "quant/hopper/fast_math.h"
 
@@ -101,8 +102,9 @@ void condition_samples(const Sampling& actual, const Exec& exec, Reference& refe
 }
 
 void fast_samples(const Sampling& call, const Exec& exec) {
-  write(call, tokens_of(call, exec, [](std::span<const float> row, const RowRule& rule, const PhiloxStream& stream) {
-          return exact_token(row, rule, stream, DrawRule::right);
+  write(call, tokens_of(call, exec, [&](std::span<const float> row, const RowRule& rule, const PhiloxStream& stream) {
+          if (!rule.min_p) return fast_rejection(row, rule.top_k_first, rule.accepts, stream, exec);
+          return fast_above(row, {static_cast<double>(largest_of(row, exec.isa) * *rule.min_p), true}, stream, exec);
         }));
 }
 

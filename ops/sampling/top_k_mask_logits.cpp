@@ -1,11 +1,14 @@
 #include "ops/sampling/top_k_mask_logits.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/draws/above_row.h"
+#include "ops/draws/fast_draws.h"
 #include "ops/draws/mask.h"
 #include "ops/draws/sampling.h"
 
@@ -59,7 +62,13 @@ void golden(const TopKMaskLogits& op, const Exec& exec, Reference* reference) {
 
 void fast(const TopKMaskLogits& op, const Exec& exec) {
   for_rows(op, exec, [&](std::int64_t b, std::span<const float> row, float* to) {
-    masked(row, mask_threshold(row, count_of_row(op, b), false), to);
+    const std::int64_t count = count_of_row(op, b), size = op.logits.size(1);
+    const float last = count < size ? kth_largest(row, std::max<std::int64_t>(1, count), exec) : -infinity;
+    // Where the search begins in fp32 decides about logits of that size, and where it ends about a count of 0.
+    constexpr float no_fractions = 0x1p24f;
+    const bool searched = count == 0 || (last > -infinity && std::fabs(last) >= no_fractions);
+    const float low = searched ? float_below(mask_threshold(row, count_of_row(op, b), false)) : std::nextafter(last, -infinity);
+    dispatch<AboveRowKernel>(exec.isa, MaskBelow{row.data(), size, low, to});
   });
 }
 
@@ -72,12 +81,8 @@ void hopper(const TopKMaskLogits& op, const Exec& exec) {
 }
 
 void check(const TopKMaskLogits& op) {
-  for (std::int64_t b = 0; b < op.logits.size(0); ++b) {
-    if (std::int64_t{count_of_row(op, b)} >= op.logits.size(1)) continue;
-    for (const float x : row_of(op, b))
-      if (x == infinity)
-        throw Error(ErrorCode::bad_value, "", "logits", "holds infinity in row " + std::to_string(b) + ", expected what is below it");
-  }
+  for (std::int64_t b = 0; b < op.logits.size(0); ++b)
+    if (std::int64_t{count_of_row(op, b)} < op.logits.size(1)) require_finite(row_of(op, b), b, "logits");
 }
 
 }  // namespace
@@ -89,7 +94,8 @@ std::unique_ptr<Op> op_top_k_mask_logits() {
       .contract = R"(
 k as an unsigned number of 32 bits. k >= V: every number is kept, NaN becomes -inf. Otherwise every logit of which fewer than k are larger is kept,
 bit for bit, so that all that equal the k-th are, and the others become -inf. Upstream searches in thirds of [min - 1, max], min - 1 in fp32: where
-the least logit is 2^24 or more in magnitude it may lie on that end, and is dropped then. +inf is refused: that search would not
+the least logit is 2^24 or more in magnitude it may lie on that end, and is dropped then. k = 0 keeps what equals the largest, or nothing where that
+is negative and V no multiple of 1024 gcd(4, V), for threads behind the end of the row bring zeros into its range. +inf is refused: that search would not
 end. Nothing is specified of rows with NaN, and of denormals about a threshold of zero, which fast-math builds count as zero.)",
       .golden = ops::golden<false>,
       .fast = ops::fast,

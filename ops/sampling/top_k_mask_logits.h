@@ -22,7 +22,7 @@ struct TopKMaskLogits {
         .may_stray()
         .on_request()
         .doc("how many each row keeps, in the place of one number for all; read as unsigned: -1 keeps everything");
-    op.attr("top_k", top_k, between(-1, 4294967295.0)).doc("how many are kept; V or more: all; 0 counts as 1");
+    op.attr("top_k", top_k, between(-1, 4294967295.0)).doc("how many are kept; V or more: all");
     op.out("mask_logits", mask_logits, {f32}, "B V")
         .layout(Layout::contiguous)
         .role(Role::logits)

@@ -194,7 +194,7 @@ def test_every_adapter_has_upstreams_parameters_in_order_with_their_kinds_and_de
 @pytest.mark.parametrize("name", compat.operators("sgl_kernel"))
 def test_every_operator_takes_what_its_schema_says(name):
     schema = next(text for text in record_of("sgl_kernel")["torch_ops"] if text.startswith(name + "("))
-    words = [part.split()[-1] for part in re.search(r"\((.*)\) ->", schema).group(1).split(",")]
+    words = [part.split()[-1].partition("=")[0] for part in re.search(r"\((.*)\) ->", schema).group(1).split(",")]
     adapter = compat._package("sgl_kernel").torch_adapter(name)
     assert [p.name for p in adapter.signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD] == words
 

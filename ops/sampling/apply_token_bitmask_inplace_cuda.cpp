@@ -1,0 +1,60 @@
+#include "ops/sampling/apply_token_bitmask_inplace_cuda.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/threads.h"
+#include "ops/base/golden_output.h"
+#include "quant/element.h"
+
+namespace dodona::ops {
+namespace {
+
+template <bool bits_reversed>
+void masked(const ApplyTokenBitmaskInplaceCuda& op, const Exec& exec) {
+  const std::int64_t rows = op.indices.defined() ? op.indices.size(0) : op.logits.size(0), width = op.logits.size(1);
+  const std::int64_t words = std::min(op.bitmask.size(1), (width + 31) / 32);
+  const DType type = op.logits.dtype();
+  const std::uint64_t lowest = type == f32 ? 0xFF800000u : type == f16 ? 0xFC00u : 0xFF80u;
+  parallel_for(exec.threads, rows, static_cast<double>(width), [&](std::int64_t n) {
+    const std::int64_t b = op.indices.defined() ? static_cast<std::int64_t>(quant::get(op.indices, n)) : n;
+    const std::int32_t* mask = op.bitmask.as<const std::int32_t>() + b * op.bitmask.stride(0);
+    for (std::int64_t w = 0; w < words; ++w) {
+      auto forbidden = ~static_cast<std::uint32_t>(mask[w]);
+      for (std::int64_t v = 32 * w; forbidden != 0 && v < std::min(32 * w + 32, width); ++v) {
+        const std::uint32_t bit = bits_reversed ? forbidden >> 31 : forbidden & 1;
+        if (bit != 0) quant::store_bits(type, op.logits.data(), b * op.logits.stride(0) + v, lowest);
+        forbidden = bits_reversed ? forbidden << 1 : forbidden >> 1;
+      }
+    }
+  });
+}
+
+void fast(const ApplyTokenBitmaskInplaceCuda& op, const Exec& exec) {
+  masked<false>(op, exec);
+}
+
+template <bool bits_reversed>
+void golden(const ApplyTokenBitmaskInplaceCuda& op, const Exec& exec, Reference* reference) {
+  masked<bits_reversed>(op, exec);
+  record_exact(op.logits, reference, "logits");
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_apply_token_bitmask_inplace_cuda() {
+  return define<ops::ApplyTokenBitmaskInplaceCuda>({
+      .contract = R"(
+Where bit v % 32 of word v / 32 of the row's mask is 0, and v is below 32 W, the logit becomes -infinity; every other logit is left as it is, bit
+for bit. Rows that indices do not name are left alone.)",
+      .golden = ops::golden<false>,
+      .fast = ops::fast,
+      .hopper = ops::fast,
+      .mistakes = {{"highest-bit-first", "the first token of a word is read from its highest bit", ops::golden<true>}},
+      .cases = {"B=4 V=1000 W=32", "B=3 V=70 W=2 --dtype logits=bf16", "B=5 V=64 W=2 N=3 --with indices --dtype logits=f16"},
+      .bench_cases = {"B=64 V=129280 W=4040"},
+  });
+}
+}  // namespace dodona
