@@ -102,6 +102,40 @@ TEST(Explain, AnotherRecipeIsNamedByItsAttribute) {
     expect_complete(other_recipe(p.asked, p.made), p.id);
 }
 
+TEST(Explain, OneUnknownNumberIsFitted) {
+  struct Pair {
+    const char *asked, *made, *id;
+  };
+  for (const Pair& p : {Pair{"rmsnorm T=8 H=512 --attr eps=1e-6", "rmsnorm T=8 H=512 --attr eps=0.0123", "another-number:eps=0.0123"},
+                        {"cutlass_mla_decode B=2 N=4 pages=7 P=16 W=8 --attr sm_scale=0.1",
+                         "cutlass_mla_decode B=2 N=4 pages=7 P=16 W=8 --attr sm_scale=0.0277", "another-number:sm_scale=0.0277"}})
+    expect_complete(other_recipe(p.asked, p.made), p.id);
+}
+
+TEST(Explain, AFactorOnAScaleIsFitted) {
+  Replayed r{make_case(parse_case_line("bmm_fp8 L=1 M=16 N=16 K=128"), {}, true), {}, {}, {}};
+  Arguments changed = runnable(*r.c.op, r.c.inputs);
+  const Tensor scale = changed.find("A_scale")->clone();
+  quant::set(scale, 0, 0.37 * quant::get(scale, 0));
+  changed.set("A_scale", scale);
+  r.c.op->run(changed, {});
+  r.actual = outputs_of(*r.c.op, changed);
+  judge_and_explain(r);
+  expect_complete(r, "another-factor:A_scale=0.37");
+  EXPECT_NE(r.all().find("0.37 x the given one"), std::string::npos) << r.all();
+}
+
+TEST(Explain, ANumberThatLeavesFailuresIsNotOffered) {
+  // A factor on the whole, and one wrong element: no number reproduces both.
+  Replayed r{make_case(parse_case_line("rmsnorm T=8 H=512"), {}, true), {}, {}, {}};
+  for (const auto& [name, tensor] : r.c.outputs) r.actual.emplace_back(name, tensor.clone());
+  const Tensor& output = r.actual[0].second;
+  for (std::int64_t i = 0; i < output.elements(); ++i) quant::set(output, i, 0.9 * quant::get(output, i));
+  quant::set(output, 5, 17);
+  judge_and_explain(r);
+  for (const Explanation& e : r.explained.found) EXPECT_NE(e.id.substr(0, 8), "another-") << r.all();
+}
+
 TEST(Explain, AMistakenInputIsNamed) {
   struct Pair {
     const char *line, *id;

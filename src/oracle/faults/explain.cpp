@@ -7,6 +7,7 @@
 
 #include "dodona/error.h"
 #include "oracle/faults/faults.h"
+#include "oracle/faults/fit.h"
 
 namespace dodona::oracle {
 namespace {
@@ -91,8 +92,9 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
   const auto begin = std::chrono::steady_clock::now();
   const FaultCase call{*c.op, c.inputs, golden, options.exec};
   const std::vector<Placed> faults = candidates(call);
+  const auto time_is_up = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > seconds; };
   for (std::size_t i = 0; i < faults.size(); ++i) {
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > seconds) {
+    if (time_is_up()) {
       explained.left = static_cast<int>(faults.size() - i);
       break;
     }
@@ -104,8 +106,17 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
     if (explanation->complete || !explanation->outputs.empty() || most) explained.found.push_back(*explanation);
   }
   auto& found = explained.found;
-  if (std::any_of(found.begin(), found.end(), [](const Explanation& e) { return e.complete; }))
-    std::erase_if(found, [](const Explanation& e) { return !e.complete; });
+  const auto complete = [&] { return std::any_of(found.begin(), found.end(), [](const Explanation& e) { return e.complete; }); };
+  if (!complete()) {
+    if (progress) progress(faults.size(), faults.size(), "one unknown number");
+    JudgeOptions detailed = options;
+    detailed.details = true;
+    const bool kept = std::all_of(verdict.outputs.begin(), verdict.outputs.end(), [](const auto& o) { return o.detail != nullptr; });
+    for (Explanation& number :
+         fitted_numbers(c, golden, actual, kept ? verdict : judge(*c.op, c.inputs, golden, actual, detailed), options, time_is_up))
+      found.push_back(std::move(number));
+  }
+  if (complete()) std::erase_if(found, [](const Explanation& e) { return !e.complete; });
   std::stable_sort(found.begin(), found.end(), [](const Explanation& a, const Explanation& b) { return a.failing < b.failing; });
   return explained;
 }

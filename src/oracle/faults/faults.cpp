@@ -142,16 +142,29 @@ std::string Placed::text() const {
   }
 }
 
+namespace {
+
+std::vector<Placed> placed_among(const std::vector<FaultSite>& places, const Fault& fault) {
+  std::vector<Placed> found;
+  for (const FaultSite& site : places) {
+    if (fault.strikes == Strikes::kernel ? fault.id != site.name : !fault.applies(site)) continue;
+    for (FaultSite& variant : variants_of(fault, site)) found.push_back({&fault, std::move(variant)});
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<Placed> placements(const Fault& fault, const FaultCase& call) {
+  return placed_among(sites(call, fault.strikes), fault);
+}
+
 std::vector<Placed> placements(const FaultCase& call, Strikes strikes) {
   const std::vector<FaultSite> places = sites(call, strikes);
   std::vector<Placed> found;
-  for (const Fault& fault : faults()) {
-    if (fault.strikes != strikes) continue;
-    for (const FaultSite& site : places) {
-      if (strikes == Strikes::kernel ? fault.id != site.name : !fault.applies(site)) continue;
-      for (FaultSite& variant : variants_of(fault, site)) found.push_back({&fault, std::move(variant)});
-    }
-  }
+  for (const Fault& fault : faults())
+    if (fault.strikes == strikes)
+      for (Placed& placed : placed_among(places, fault)) found.push_back(std::move(placed));
   return found;
 }
 

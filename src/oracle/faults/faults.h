@@ -77,6 +77,8 @@ struct Placed {
   /// What happened, for a reader.
   std::string text() const;
 };
+/// Where one fault fits, arguments in the schema's order.
+std::vector<Placed> placements(const Fault& fault, const FaultCase& call);
 /// All that fit, fault by fault in the order of the library; arguments in the schema's order: inputs and outputs that hold elements,
 /// attributes that have an effect.
 std::vector<Placed> placements(const FaultCase& call, Strikes strikes);

@@ -98,6 +98,27 @@ std::string rows_place(const std::set<std::int64_t>& rows, std::int64_t total) {
 
 }  // namespace
 
+std::string meaning_of_factor(double factor) {
+  struct Named {
+    double factor;
+    const char* meaning;
+  };
+  constexpr double ln2 = 0.6931471805599453;
+  static constexpr std::array<Named, 10> known{{{-1.0, "the sign is wrong"},
+                                                {0.5, "half"},
+                                                {2.0, "double"},
+                                                {ln2, "ln 2: a logarithm in the other base"},
+                                                {1 / ln2, "log2 e: a logarithm in the other base"},
+                                                {2.5, "the routed scaling factor of V3, once too often"},
+                                                {0.4, "the routed scaling factor of V3 is missing"},
+                                                {6.25, "the routed scaling factor of V3 twice too often"},
+                                                {448.0, "the largest e4m3 value: a scale and its inverse"},
+                                                {1 / 448.0, "the largest e4m3 value: a scale and its inverse"}}};
+  for (const Named& named : known)
+    if (std::fabs(factor - named.factor) <= 0.004 * std::fabs(named.factor)) return std::string(" (") + named.meaning + ")";
+  return {};
+}
+
 std::string place_of(const std::vector<std::int64_t>& failing, std::int64_t compared, const Dims& shape,
                      const std::vector<std::string>& names) {
   if (failing.empty()) return {};
@@ -147,28 +168,6 @@ std::string number(double value) {
   std::array<char, 32> buffer;
   std::snprintf(buffer.data(), buffer.size(), "%.5g", value);
   return buffer.data();
-}
-
-/// Factors that have a name among kernel writers.
-std::string meaning_of_factor(double factor) {
-  struct Named {
-    double factor;
-    const char* meaning;
-  };
-  constexpr double ln2 = 0.6931471805599453;
-  static constexpr std::array<Named, 10> known{{{-1.0, "the sign is wrong"},
-                                                {0.5, "half"},
-                                                {2.0, "double"},
-                                                {ln2, "ln 2: a logarithm in the other base"},
-                                                {1 / ln2, "log2 e: a logarithm in the other base"},
-                                                {2.5, "the routed scaling factor of V3, once too often"},
-                                                {0.4, "the routed scaling factor of V3 is missing"},
-                                                {6.25, "the routed scaling factor of V3 twice too often"},
-                                                {448.0, "the largest e4m3 value: a scale and its inverse"},
-                                                {1 / 448.0, "the largest e4m3 value: a scale and its inverse"}}};
-  for (const Named& named : known)
-    if (std::fabs(factor - named.factor) <= 0.004 * std::fabs(named.factor)) return std::string(" (") + named.meaning + ")";
-  return {};
 }
 
 /// The median of value(sample) over the samples for which it is finite; nothing when those are few.

@@ -22,6 +22,9 @@ std::string place_of(const std::vector<std::int64_t>& failing, std::int64_t comp
 std::vector<std::string> relations_of(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual,
                                       const std::vector<double>& exact, const Dims& shape);
 
+/// ` (half)`, ` (ln 2: a logarithm in the other base)`: what a factor is known as among kernel writers; nothing for any other.
+std::string meaning_of_factor(double factor);
+
 /// Whose rows fail, by what the inputs say of them: one group of rows between offsets (an indptr that ends at the number of rows), or the
 /// tokens that are routed to one expert (expert ids, a row per output row).
 std::vector<std::string> owners_of(const OpSchema& schema, const Arguments& inputs, const std::vector<std::int64_t>& failing,
