@@ -28,3 +28,8 @@ add_test(NAME python.compare COMMAND ${python_environment_folder}/bin/python ${P
                                      --filter "^rmsnorm T=1 " --rounds 1 --seconds 0)
 set_tests_properties(python.compare PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${PROJECT_SOURCE_DIR}/python" TIMEOUT 300
                      FIXTURES_REQUIRED python_environment PASS_REGULAR_EXPRESSION "`rmsnorm T=1 H=7168` . ..Dodona..")
+
+# Public bugs, wrong and mended: caught, accepted, their causes named.
+add_test(NAME python.bugs COMMAND ${python_environment_folder}/bin/python ${PROJECT_SOURCE_DIR}/tests/bugs/run.py)
+set_tests_properties(python.bugs PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${PROJECT_SOURCE_DIR}/python" TIMEOUT 900
+                     FIXTURES_REQUIRED python_environment)

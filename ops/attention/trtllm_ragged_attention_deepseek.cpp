@@ -10,11 +10,14 @@ namespace {
 
 using Call = TrtllmRaggedAttentionDeepseek;
 
-RaggedAttention attention_of(const Call& op) {
+/// `from_first_key`: a mistake of kernels with causal masks.
+RaggedAttention attention_of(const Call& op, bool from_first_key = false) {
   const auto *const q = op.cum_seq_lens_q.as<const std::int32_t>(), *const kv = op.cum_seq_lens_kv.as<const std::int32_t>();
   std::vector<RaggedRequest> requests;
   for (std::int64_t b = 0; b < op.seq_lens.size(0); ++b)
     requests.push_back({q[b], q[b + 1] - q[b], kv[b], op.seq_lens.as<const std::int32_t>()[b], op.is_causal});
+  if (from_first_key && op.is_causal)
+    for (RaggedRequest& request : requests) request.keys = std::min(request.keys, request.queries);
   return {{.query = op.query,
            .key = op.key,
            .value = op.value,
@@ -75,8 +78,9 @@ void check(const Call& op) {
   }
 }
 
+template <bool from_first_key>
 void golden(const Call& op, const Exec& exec, Reference* reference) {
-  attention_golden(attention_of(op), WeightSum::open, exec, reference);
+  attention_golden(attention_of(op, from_first_key), WeightSum::open, exec, reference);
 }
 
 void fast(const Call& op, const Exec& exec) {
@@ -97,11 +101,12 @@ none (a request without keys, or with is_causal one of more queries than keys) g
 seq_lens[b] from cum_seq_lens_kv[b] on. Fast mode keeps scores of 64 queries and 128 keys at a time. Here errors: offsets that fall or lead
 outside, bmm1_scale that is not positive. Windows, sinks, FP4 outputs and scales in tensors are not taken. An extension of this
 library, not upstream: f32 queries, keys and values, with unrounded weights, and f32 output.)",
-      .golden = ops::golden,
+      .golden = ops::golden<false>,
       .fast = ops::fast,
       .make_inputs = ops::make_inputs,
       .check = ops::check,
       .flops = [](const ops::TrtllmRaggedAttentionDeepseek& op) { return ops::attention_flops(ops::attention_of(op)); },
+      .mistakes = {{"causal-mask-from-first-key", "the causal mask is aligned to the first key, not to the last", ops::golden<true>}},
       .cases = {"Tq=5 Tk=9 N=4 Nk=4 D=192 Dv=128 B=2 --attr bmm1_scale=0.0721687836 --attr return_lse=true",
                 "Tq=3 Tk=40 N=2 Nk=1 D=192 Dv=128 B=2 --attr bmm1_scale=0.1352337788608801 --attr is_causal=false --attr bmm2_scale=0.5",
                 "Tq=4 Tk=6 N=2 Nk=2 D=128 Dv=128 B=3 workspace_bytes=64 --attr bmm1_scale=0.09 --dtype query=f16",

@@ -276,7 +276,7 @@ Accumulator accumulator_of(const FusedMoeKernel& op) {
 }
 
 /// How wrong kernels go about it.
-enum class Mistake { none, weight_after_rounding, zero_points_left_out, next_expert };
+enum class Mistake { none, weight_after_rounding, bias_behind_weight, zero_points_left_out, next_expert };
 
 /// The product of one expert with what it refers to.
 struct ExpertProduct {
@@ -360,6 +360,10 @@ void golden(const FusedMoeKernel& op, const Exec& exec, Reference* reference) {
     ExpertProduct made_of;
     set_product(op, expert, mistake != Mistake::zero_points_left_out, exec, made_of);
     multiply_in_turn(made_of.product.epilogue);
+    if (Epilogue& epilogue = made_of.product.epilogue; mistake == Mistake::bias_behind_weight && epilogue.last.data != nullptr) {
+      epilogue.factors.push_back({epilogue.last, {}});
+      epilogue.last = {};
+    }
     if (mistake == Mistake::weight_after_rounding) {
       // Rounded without the factor, then multiplied and rounded again.
       made_of.product.epilogue.last = {};
@@ -496,6 +500,8 @@ below 2 first, as it does for fp8. Scales of tensors and channels are multiplied
       .bytes_read = ops::bytes_read,
       .mistakes = {{"routed-weight-after-rounding", "topk_weights multiply what was rounded to compute_type before",
                     ops::golden<ops::Mistake::weight_after_rounding>},
+                   {"bias-not-weighted", "the bias is added behind the routing weight, and counts whole",
+                    ops::golden<ops::Mistake::bias_behind_weight>},
                    {"zero-points-left-out", "codes of groups are multiplied without their zero points taken off",
                     ops::golden<ops::Mistake::zero_points_left_out>},
                    {"next-expert", "blocks are multiplied with the weights of the expert behind theirs",

@@ -118,7 +118,7 @@ void hopper(const MoeAlignBlockSize& op, const Exec& exec) {
 }
 
 /// The rule itself, and a mistake of such kernels.
-enum class Rule { right, id_in_its_own_slot };
+enum class Rule { right, id_in_its_own_slot, last_slot_missed };
 
 /// Which slot each element of sorted_token_ids belongs to, and what nobody writes.
 void record_groups(const MoeAlignBlockSize& op, const Slots& slots, Reference* reference) {
@@ -138,12 +138,33 @@ void record_groups(const MoeAlignBlockSize& op, const Slots& slots, Reference* r
     }
 }
 
+/// As if nobody had chosen the last expert.
+void miss_last_slot(const MoeAlignBlockSize& op, const Tensor& sorted_before, const Tensor& experts_before, Slots& slots) {
+  slots.begin.back() = slots.begin[slots.begin.size() - 2];
+  slots.count.back() = 0;
+  const auto end = static_cast<std::int64_t>(slots.total());
+  const auto padding = static_cast<std::int32_t>(op.topk_ids.elements());
+  for (std::int64_t i = end; i < op.sorted_token_ids.elements(); ++i)
+    op.sorted_token_ids.as<std::int32_t>()[i] = op.pad_sorted_token_ids ? padding : sorted_before.as<const std::int32_t>()[i];
+  for (std::int64_t b = end / op.block_size; b < op.experts_ids.elements(); ++b)
+    op.experts_ids.as<std::int32_t>()[b] = experts_before.as<const std::int32_t>()[b];
+  op.num_tokens_post_pad.as<std::int32_t>()[0] = static_cast<std::int32_t>(end);
+  if (!op.is_small()) op.cumsum_buffer.as<std::int32_t>()[op.num_experts] = static_cast<std::int32_t>(end);
+}
+
 template <Rule rule>
 void golden(const MoeAlignBlockSize& op, const Exec& exec, Reference* reference) {
+  const Tensor sorted_before = op.sorted_token_ids.clone(), experts_before = op.experts_ids.clone();
   fast(op, exec);
+  Slots slots = slots_of(op);
+  if (rule == Rule::last_slot_missed) miss_last_slot(op, sorted_before, experts_before, slots);
   if (rule == Rule::id_in_its_own_slot)
-    for (std::int64_t b = 0; b < slots_of(op).total() / op.block_size; ++b) ++op.experts_ids.as<std::int32_t>()[b];
-  record_groups(op, slots_of(op), reference);
+    for (std::int64_t b = 0; b < slots.total() / op.block_size; ++b) ++op.experts_ids.as<std::int32_t>()[b];
+  record_groups(op, slots, reference);
+  // Where its ids belonged there is what was there before.
+  if (rule == Rule::last_slot_missed && reference != nullptr)
+    for (std::int64_t i = slots.total(); i < slots_of(op).total(); ++i)
+      reference->output("sorted_token_ids", op.sorted_token_ids.elements()).unspecified[static_cast<std::size_t>(i)] = 0;
 }
 
 }  // namespace
@@ -162,7 +183,8 @@ unspecified; experts_ids behind the last block is left as it was.)",
       .hopper = ops::hopper,
       .check = ops::check,
       .mistakes = {{"slot-for-expert", "experts_ids holds slots, which are one more than experts",
-                    ops::golden<ops::Rule::id_in_its_own_slot>}},
+                    ops::golden<ops::Rule::id_in_its_own_slot>},
+                   {"last-expert-missed", "the ids of the last expert are not counted", ops::golden<ops::Rule::last_slot_missed>, true}},
       .customary = {{"num_tokens_post_pad", CustomaryKind::close, 0, 0, "sgl-kernel/tests/test_moe_align.py"},
                     {"experts_ids", CustomaryKind::close, 0, 0, "sgl-kernel/tests/test_moe_align.py"},
                     {"*", CustomaryKind::unchecked, 0, 0, "sgl-kernel/tests/test_moe_align.py (sets of the last expert only)"}},

@@ -22,12 +22,14 @@ enum class Rule {
   not_renormalized,  ///< weights are s itself
   group_by_maximum,
   ties_to_higher_index,
+  dropped_count_as_zero,
 };
 
 ChoiceRule choice_rule(Rule rule) {
   switch (rule) {
     case Rule::group_by_maximum: return ChoiceRule::group_by_maximum;
     case Rule::ties_to_higher_index: return ChoiceRule::ties_to_higher_index;
+    case Rule::dropped_count_as_zero: return ChoiceRule::dropped_count_as_zero;
     default: return ChoiceRule::right;
   }
 }
@@ -234,7 +236,10 @@ open; a denormal weight may be flushed, also before its product with the factor.
                    {"group-score-is-maximum", "a group's score is its best key, not the sum of its two best",
                     ops::golden<ops::Rule::group_by_maximum>},
                    {"ties-to-the-higher-index", "of equal candidates the later one is chosen",
-                    ops::golden<ops::Rule::ties_to_higher_index>}},
+                    ops::golden<ops::Rule::ties_to_higher_index>},
+                   {"dropped-groups-count-as-zero",
+                    "keys of groups that were dropped are masked with 0, more than the negative ones of those that were kept",
+                    ops::golden<ops::Rule::dropped_count_as_zero>, true}},
       .customary = {{"topk_weights", CustomaryKind::sorted, 1e-2, 1e-3, "sgl-kernel/tests/test_moe_fused_gate.py (f32)"},
                     {"topk_ids", CustomaryKind::sorted, 1e-4, 1e-5, "sgl-kernel/tests/test_moe_fused_gate.py (f32)"}},
       .cases = {"T=5 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8", shared_expert_case, scaled_output_case,

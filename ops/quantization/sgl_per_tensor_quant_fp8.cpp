@@ -59,10 +59,10 @@ bool stays(float before, float needed) {
   return std::bit_cast<std::int32_t>(before) > std::bit_cast<std::int32_t>(needed);
 }
 
-/// Writes and records the scale, and says what it is in fp32.
-float put_scale(const SglPerTensorQuantFp8& op, Reference* reference, float amax) {
+/// Writes and records the scale, and says what it is in fp32. `largest`: 448, or a mistake in its place.
+float put_scale(const SglPerTensorQuantFp8& op, Reference* reference, float amax, double largest) {
   const float before = *op.output_s.as<float>();
-  const Bounded needed = fp8_scale(amax, op.divide == "ieee");
+  const Bounded needed = fp8_scale(amax, op.divide == "ieee", largest);
   if (op.is_static || stays(before, static_cast<float>(needed.exact + needed.slack))) {
     record_exact(op.output_s, reference, "output_s");
     return before;
@@ -90,13 +90,13 @@ float first_magnitude(std::span<const float> x) {
   return quant::amax(x.first(std::min<std::size_t>(1, x.size())));
 }
 
-template <Maximum maximum>
+template <Maximum maximum, bool to_240 = false>
 void golden_by(const SglPerTensorQuantFp8& op, const Exec& exec, Reference* reference) {
   const GoldenOutput codes(op.output_q, reference, "output_q");
   codes.make_open();
   const Pieces pieces(op.input);
   const float amax = op.is_static ? 0.0f : largest_of(maxima_of(pieces, maximum, exec.threads));
-  put_codes(op, codes, pieces, put_scale(op, reference, amax), exec.threads);
+  put_codes(op, codes, pieces, put_scale(op, reference, amax, to_240 ? largest_code_elsewhere : quant::e4m3_max), exec.threads);
 }
 
 /// Codes follow from the scale that was stored, if that is a legitimate one.
@@ -187,7 +187,9 @@ per_tensor_quant_mla_fp8: max(|x|, 1e-12) / 448) is divide=ieee on an output_s t
                    ops::explains_zero_tensor}},
       .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::largest_value>},
                    {"maximum-of-few", "the scale is that of some elements, for the maximum was not taken over all",
-                    ops::golden_by<ops::first_magnitude>}},
+                    ops::golden_by<ops::first_magnitude>},
+                   {"largest-code-240", "the largest code is taken for 240, as on another vendor's e4m3",
+                    ops::golden_by<quant::amax, true>}},
       .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_per_tensor_quant_fp8.py, decoded to f32"}},
       .cases = {"T=4 H=7168 --dist wide-exponent", "T=3 H=1076 --dtype input=f16 --attr is_static=true",
                 "T=5 H=37 --dtype input=f32 --attr divide=ieee --dist wide-exponent", "T=3 H=64 --attr is_static=true --dist outliers"},

@@ -28,8 +28,8 @@ std::vector<float> row_of(const SglPerTokenQuantFp8& op, std::int64_t m) {
 }
 
 /// The row's scale before its rounding.
-Bounded scale_of(const SglPerTokenQuantFp8& op, float amax) {
-  return fp8_scale(amax, op.divide == "ieee");
+Bounded scale_of(const SglPerTokenQuantFp8& op, float amax, double largest = quant::e4m3_max) {
+  return fp8_scale(amax, op.divide == "ieee", largest);
 }
 
 /// Codes of row m given its scale. One that may be flushed makes 1/scale infinite or, in the kernel for many tokens, zero.
@@ -42,13 +42,13 @@ float largest_value(std::span<const float> x) {
   return std::max(0.0f, quant::largest_value(x));
 }
 
-template <float (*maximum)(std::span<const float>)>
+template <float (*maximum)(std::span<const float>), bool to_240 = false>
 void golden_by(const SglPerTokenQuantFp8& op, const Exec& exec, Reference* reference) {
   const GoldenOutput codes(op.output_q, reference, "output_q"), scales(op.output_s, reference, "output_s");
   codes.make_open();
   parallel_for(exec.threads, op.input.size(0), static_cast<double>(op.input.size(1)), [&](std::int64_t m) {
     const std::vector<float> x = row_of(op, m);
-    const Bounded scale = scale_of(op, maximum(x));
+    const Bounded scale = scale_of(op, maximum(x), to_240 ? largest_code_elsewhere : quant::e4m3_max);
     scales.put(m, scale);
     put_codes(codes, m, x, static_cast<float>(scale.exact));
   });
@@ -131,7 +131,9 @@ the product), from the scale that was stored; rows whose scale is denormal are o
                    "an all-zero row gets scale 0 and the code 0x7E (448) everywhere below 16 tokens per SM: 0 * inf = NaN, which the clamp "
                    "turns into +448",
                    ops::explains_zero_row}},
-      .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::largest_value>}},
+      .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::largest_value>},
+                   {"largest-code-240", "the largest code is taken for 240, as on another vendor's e4m3",
+                    ops::golden_by<quant::amax, true>}},
       .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_per_token_quant_fp8.py (f16), decoded to f32"}},
       .cases = {"M=4 K=7168", "M=3 K=1076 --dtype input=f16", "M=5 K=512 --dtype input=f32 --attr divide=ieee",
                 "M=3 K=64 --dist wide-exponent"},

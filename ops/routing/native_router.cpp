@@ -65,7 +65,9 @@ struct NativeRow {
 
   std::vector<std::int64_t> choose() const {
     return ops::choose({f32, router.groups, router.kept_groups, routed()}, keys, ExactArithmetic::add,
-                       by_maximum() ? ChoiceRule::group_by_maximum : ChoiceRule::right);
+                       rule == NativeRule::dropped_count_as_zero ? ChoiceRule::dropped_count_as_zero
+                       : by_maximum()                            ? ChoiceRule::group_by_maximum
+                                                                 : ChoiceRule::right);
   }
 
   std::vector<GateKey> groups() const {

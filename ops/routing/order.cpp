@@ -37,12 +37,17 @@ std::vector<std::int64_t> choose(const Choice& choice, std::span<const float> ke
   kept.resize(static_cast<std::size_t>(choice.kept_groups));
   std::sort(kept.begin(), kept.end());
   const std::int64_t members = static_cast<std::int64_t>(keys.size()) / choice.groups;
+  std::vector<float> own(keys.begin(), keys.end());
   std::vector<std::int64_t> candidates;
-  for (const std::int64_t group : kept)
-    for (std::int64_t e = group * members; e < (group + 1) * members; ++e) candidates.push_back(e);
+  for (std::int64_t e = 0; e < static_cast<std::int64_t>(keys.size()); ++e) {
+    const bool dropped = !std::binary_search(kept.begin(), kept.end(), e / members);
+    if (dropped && rule != ChoiceRule::dropped_count_as_zero) continue;
+    if (dropped) own[static_cast<std::size_t>(e)] = 0.0f;
+    candidates.push_back(e);
+  }
   if (rule == ChoiceRule::ties_to_higher_index) std::reverse(candidates.begin(), candidates.end());
   std::stable_sort(candidates.begin(), candidates.end(),
-                   [&](std::int64_t a, std::int64_t b) { return keys[static_cast<std::size_t>(a)] > keys[static_cast<std::size_t>(b)]; });
+                   [&](std::int64_t a, std::int64_t b) { return own[static_cast<std::size_t>(a)] > own[static_cast<std::size_t>(b)]; });
   candidates.resize(static_cast<std::size_t>(choice.experts));
   return candidates;
 }

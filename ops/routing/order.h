@@ -23,8 +23,9 @@ struct Choice {
 /// The rule itself, and mistakes of choosing kernels.
 enum class ChoiceRule {
   right,
-  group_by_maximum,      ///< a group's key is its best alone
-  ties_to_higher_index,  ///< among experts and among groups
+  group_by_maximum,       ///< a group's key is its best alone
+  ties_to_higher_index,   ///< among experts and among groups
+  dropped_count_as_zero,  ///< keys of dropped groups become 0, not -inf
 };
 
 /// What upstream's maxima start from; in 16-bit types it rounds to -inf.

@@ -5,9 +5,9 @@
 namespace dodona::ops {
 
 /// fl32(1/448) is within 2^-24 of 1/448, so the two ways to divide differ by that; a build with fast math may have 0 for a denormal.
-Bounded fp8_scale(float amax, bool true_division) {
+Bounded fp8_scale(float amax, bool true_division, double largest) {
   const double wide = amax;
-  const double scale = true_division ? wide / quant::e4m3_max : wide * static_cast<double>(1.0f / static_cast<float>(quant::e4m3_max));
+  const double scale = true_division ? wide / largest : wide * static_cast<double>(1.0f / static_cast<float>(largest));
   if (!std::isfinite(scale)) return {scale};
   return rounded_f32({scale}).widened(may_flush(scale) ? std::fabs(scale) : 0.0);
 }

@@ -47,10 +47,10 @@ constexpr double code_units = 4 * f32_eps;
 constexpr double log_blur = 0x1p-20;
 
 float largest_code(const GroupQuant& op) {
-  return op.integers() ? 127.0f : quant::e4m3_max;
+  return static_cast<float>(op.high);
 }
 float least_code(const GroupQuant& op) {
-  return op.integers() ? -128.0f : -quant::e4m3_max;
+  return static_cast<float>(op.low);
 }
 
 constexpr quant::Fp32Ops hopper_ops{hw::rcp, hw::div, hw::mul};
@@ -512,7 +512,7 @@ void check_group_quant(const GroupQuant& op) {
     refuse(ErrorCode::bad_shape, "input",
            "has rows of " + std::to_string(op.width()) + " elements to quantize, expected a multiple of group_size = " + size);
   if (op.group_size % 16 != 0) refuse(ErrorCode::bad_value, "group_size", "is " + size + ", expected a multiple of 16");
-  const double low = least_code(op), high = largest_code(op);
+  const double low = op.integers() ? -128.0 : -quant::e4m3_max, high = op.integers() ? 127.0 : quant::e4m3_max;
   const auto whole = [](double x) { return std::to_string(static_cast<std::int64_t>(x)); };
   const std::string codes = " for " + std::string(name(op.output_q.dtype())) + " codes";
   if (op.low != low) refuse(ErrorCode::bad_value, "fp8_min", "is " + to_string(AttrValue(op.low)) + ", expected " + whole(low) + codes);

@@ -116,20 +116,50 @@ RmsFactor rms_factor(double sum, std::int64_t n, double eps) {
   return {factor, (0.5 * (sum_units + 5.0) + 6.0) * f32_eps + flushed};
 }
 
-RmsFactor rms_factor_of_padded_row(double sum, std::int64_t n, double eps) {
-  return rms_factor(sum, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n))), eps);
+namespace {
+
+double squares(std::span<const double> x) {
+  double sum = 0;
+  for (const double value : x) sum += value * value;
+  return sum;
+}
+std::int64_t count(std::span<const double> x) {
+  return static_cast<std::int64_t>(x.size());
 }
 
-RmsFactor rms_factor_eps_outside(double sum, std::int64_t n, double eps) {
-  const double root = std::sqrt(sum / static_cast<double>(n));
-  return {1.0 / (root + static_cast<float>(eps)), rms_factor(sum, n, eps).relative};
+}  // namespace
+
+RmsFactor rms_factor_of(std::span<const double> x, double eps) {
+  return rms_factor(squares(x), count(x), eps);
+}
+
+RmsFactor rms_factor_of_padded_row(std::span<const double> x, double eps) {
+  return rms_factor(squares(x), power_of_two_from(count(x)), eps);
+}
+
+RmsFactor rms_factor_eps_outside(std::span<const double> x, double eps) {
+  const double sum = squares(x), root = std::sqrt(sum / static_cast<double>(x.size()));
+  return {1.0 / (root + static_cast<float>(eps)), rms_factor(sum, count(x), eps).relative};
+}
+
+RmsFactor rms_factor_in_bf16(std::span<const double> x, double eps) {
+  const RmsFactor right = rms_factor_of(x, eps);
+  return {quant::round_to(DType::bf16, right.value), right.relative};
+}
+
+RmsFactor rms_factor_of_squares_in_bf16(std::span<const double> x, double eps) {
+  double sum = 0;
+  for (const double value : x) sum = quant::round_to(DType::bf16, sum + quant::round_to(DType::bf16, value * value));
+  return rms_factor(sum, count(x), eps);
+}
+
+RmsFactor rms_factor_without_tail(std::span<const double> x, double eps) {
+  return rms_factor(squares(x.first(x.size() / 128 * 128)), count(x), eps);
 }
 
 void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std::span<const double> x, std::span<const double> lost,
                     std::span<const double> weight, double eps, bool weight_rounded, RmsFactorOf factor_of) {
-  double sum = 0;
-  for (const double value : x) sum += value * value;
-  const RmsFactor factor = factor_of(sum, static_cast<std::int64_t>(x.size()), eps);
+  const RmsFactor factor = factor_of(x, eps);
   for (std::size_t h = 0; h < x.size(); ++h) {
     const std::int64_t linear = first + static_cast<std::int64_t>(h);
     Bounded normalised{x[h] * factor.value};

@@ -28,17 +28,23 @@ struct RmsFactor {
 /// denormal.
 RmsFactor rms_factor(double sum, std::int64_t n, double eps);
 
-using RmsFactorOf = RmsFactor (*)(double sum, std::int64_t n, double eps);
-/// Mistakes: the mean of a row that is padded to a power of two, as a block of threads may hold it; eps added to the root, not under it.
-RmsFactor rms_factor_of_padded_row(double sum, std::int64_t n, double eps);
-RmsFactor rms_factor_eps_outside(double sum, std::int64_t n, double eps);
+using RmsFactorOf = RmsFactor (*)(std::span<const double> x, double eps);
+RmsFactor rms_factor_of(std::span<const double> x, double eps);
+/// Mistakes: the mean of a row that is padded to a power of two, as a block of threads may hold it; eps added to the root, not under it;
+/// the factor rounded to bf16 before it multiplies; every partial sum of squares rounded to bf16; columns behind the last whole 128 left
+/// out of the sum.
+RmsFactor rms_factor_of_padded_row(std::span<const double> x, double eps);
+RmsFactor rms_factor_eps_outside(std::span<const double> x, double eps);
+RmsFactor rms_factor_in_bf16(std::span<const double> x, double eps);
+RmsFactor rms_factor_of_squares_in_bf16(std::span<const double> x, double eps);
+RmsFactor rms_factor_without_tail(std::span<const double> x, double eps);
 
 /// One row of golden mode, y = x * factor * weight, written to out[first...]. `lost` holds how far each x itself may be off (empty:
 /// nowhere). `weight_rounded`: x * factor is rounded to the output's type before the weight. Slack: the relative error; what builds that
 /// flush denormals lose in x, in x * factor and in y; and, where the inner rounding may fall to a neighbour, the distance to it times the
 /// weight. Without such a neighbour a product of rounded 16-bit numbers is exact: slack 0.
 void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std::span<const double> x, std::span<const double> lost,
-                    std::span<const double> weight, double eps, bool weight_rounded, RmsFactorOf factor_of = rms_factor);
+                    std::span<const double> weight, double eps, bool weight_rounded, RmsFactorOf factor_of = rms_factor_of);
 
 /// Whose kernel adds the squares, in hopper mode. Thread i of a block has vectors i, i + threads, ... of a row, and adds their squares by
 /// fma in order, but for vllm_vectors.

@@ -36,6 +36,8 @@ class Verdict:
         self.passes = bool(lib.dodona_verdict_passes(handle.value))
         self.text: str = lib.dodona_verdict_text(handle.value).decode()
         self.json: dict[str, Any] = json.loads(lib.dodona_verdict_json(handle.value))
+        self.cause: str = self.json["cause"]
+        """What most likely went wrong, in one line; empty for what passes. Known mistakes are looked for with explain=SECONDS"""
         self.outputs = {output["name"]: OutputVerdict(output) for output in self.json["outputs"]}
 
     @property

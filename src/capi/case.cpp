@@ -1,5 +1,6 @@
 // Cases and verdicts, from C.
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <mutex>
 
@@ -70,9 +71,10 @@ oracle::Case from_line(const char* text, const Exec& exec) {
 
 /// Whoever made the inputs may change or free them while the case lives. Layouts are kept: ops ask for them.
 Tensor kept(const Tensor& tensor) {
-  Tensor copied =
-      tensor.contiguous() ? Tensor(tensor.dtype(), tensor.shape()) : make_strided(tensor.dtype(), tensor.shape(), tensor.strides());
-  copy(tensor, copied);
+  if (tensor.contiguous()) return tensor.clone();
+  Tensor copied = make_strided(tensor.dtype(), tensor.shape(), tensor.strides());
+  // What lies in the gaps too: a kernel may have read it.
+  std::memcpy(copied.data(), tensor.data(), static_cast<std::size_t>(tensor.extent_bytes()));
   return copied;
 }
 

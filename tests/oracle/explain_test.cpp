@@ -55,9 +55,17 @@ Replayed other_recipe(const std::string& asked, const std::string& made) {
 
 constexpr std::array all_strikes{Strikes::output, Strikes::input, Strikes::attribute, Strikes::call, Strikes::kernel};
 
+/// Biases that make all scores of a router negative: what no case line draws.
+void lower_bias(Arguments& inputs) {
+  for (const char* name : {"bias", "correction_bias"})
+    if (const Tensor* bias = inputs.find(name); bias != nullptr)
+      for (std::int64_t i = 0; i < bias->elements(); ++i) quant::set(*bias, i, quant::get(*bias, i) - 4);
+}
+
 /// The outputs of the fast mode for a call that has the fault, or for the op's own mistakes of golden mode.
 Replayed with_fault(const std::string& line, const std::string& id) {
   Replayed r{make_case(parse_case_line(line), {}, true), {}, {}, {}};
+  if (id == "dropped-groups-count-as-zero") lower_bias(r.c.inputs);
   const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
   const FaultCase call{*r.c.op, r.c.inputs, golden, {}};
   for (const Strikes strikes : all_strikes)

@@ -128,6 +128,7 @@ std::string Placed::id() const {
 }
 
 std::string Placed::text() const {
+  if (fault->words != nullptr) return fault->words(site);
   std::string summary(fault->summary);
   switch (fault->strikes) {
     case Strikes::kernel: return summary;
@@ -168,6 +169,10 @@ std::vector<Placed> placements(const FaultCase& call, Strikes strikes) {
   return found;
 }
 
+const Op& op_with(const Placed& placed) {
+  return placed.fault->instead != nullptr ? placed.fault->instead(placed.site) : placed.site.call.op;
+}
+
 Arguments inputs_with(const Placed& placed) {
   const auto& [fault, site] = placed;
   Arguments inputs = site.call.inputs;
@@ -205,7 +210,7 @@ GoldenRun golden_with_written(const Placed& placed) {
 GoldenRun run_with(const Placed& placed, const Arguments& inputs) {
   const FaultCase& call = placed.site.call;
   if (placed.fault->strikes == Strikes::output) return placed.fault->undo != nullptr ? call.golden : golden_with_written(placed);
-  if (placed.fault->strikes != Strikes::kernel) return run_golden(call.op, inputs, call.exec);
+  if (placed.fault->strikes != Strikes::kernel) return run_golden(op_with(placed), inputs, call.exec);
   Exec exec = call.exec;
   exec.mode = Mode::golden;
   Arguments arguments = runnable(call.op, call.inputs);

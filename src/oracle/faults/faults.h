@@ -51,11 +51,15 @@ struct Fault {
   void (*spoil)(const FaultSite&, const Tensor& changed) = nullptr;
   /// Of an output, where its values are all still there: the other way round. The site's tensor is then what was written.
   void (*undo)(const FaultSite&, const Tensor& changed) = nullptr;
-  /// What an attribute is taken for, or the variants of a fault in the call: each is a site of its own.
+  /// What an attribute is taken for, or the variants of any other fault: each is a site of its own.
   std::vector<AttrValue> (*variants)(const FaultSite&) = nullptr;
   /// Changes the call as a whole, and what it wrote; `back` turns outputs with the fault into those without it.
   void (*recall)(const FaultSite&, Arguments& inputs) = nullptr;
   void (*rewrite)(const FaultSite&, NamedTensors& outputs, bool back) = nullptr;
+  /// What happened, where the summary alone does not say it.
+  std::string (*words)(const FaultSite&) = nullptr;
+  /// The op that is computed in place of the call's.
+  const Op& (*instead)(const FaultSite&) = nullptr;
 };
 
 /// The library: the tables below, and the mistakes that ops declare.
@@ -83,6 +87,8 @@ std::vector<Placed> placements(const Fault& fault, const FaultCase& call);
 /// attributes that have an effect.
 std::vector<Placed> placements(const FaultCase& call, Strikes strikes);
 
+/// The op that a kernel with the fault computes.
+const Op& op_with(const Placed& placed);
 /// The call with the fault, as a kernel without it would have to be called; the call itself where an output or the kernel is struck.
 Arguments inputs_with(const Placed& placed);
 /// What golden mode makes of `inputs`, which are inputs_with(placed); where an output is struck that cannot be restored, golden's own

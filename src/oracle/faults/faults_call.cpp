@@ -2,6 +2,8 @@
 #include <array>
 #include <string>
 
+#include "core/shape_expr.h"
+
 #include "oracle/faults/fault_tools.h"
 
 namespace dodona::oracle {
@@ -240,6 +242,112 @@ void logarithms_written(Site s, NamedTensors& outputs, bool back) {
       tensor = scaled(tensor, back ? other_base(spec.role) : 1 / other_base(spec.role));
 }
 
+/// Faults of one scale that a kernel makes with all of its scales alike.
+constexpr std::array with_every_scale{
+    "scale-ignored",          "scale-inverted",          "scale-applied-twice", "scale-power-of-two", "scale-cut-to-power-of-two",
+    "scales-read-row-by-row", "scales-read-as-swizzled", "scales-transposed",   "scale-off-by-one"};
+std::vector<Placed> scales_struck(Site s, std::string_view id) {
+  const auto faults = input_faults();
+  const auto found = std::find_if(faults.begin(), faults.end(), [&](const Fault& fault) { return fault.id == id; });
+  return placements(*found, s.call);
+}
+Values faults_of_every_scale(Site s) {
+  Values found;
+  for (const char* id : with_every_scale)
+    if (scales_struck(s, id).size() >= 2) found.emplace_back(std::string(id));
+  return found;
+}
+void strike_every_scale(Site s, Arguments& inputs) {
+  for (const Placed& placed : scales_struck(s, std::get<std::string>(*s.taken)))
+    inputs.set(placed.site.name, *inputs_with(placed).find(placed.site.name));
+}
+
+std::string every_scale_in_words(Site s) {
+  const Placed first = scales_struck(s, std::get<std::string>(*s.taken)).front();
+  return "every scale: " + std::string(first.fault->summary);
+}
+
+/// Which dimension of a scale goes along K: the one whose symbols no output has. -1 for none.
+int summed_dimension(Site s, const TensorSpec& spec) {
+  SymbolNames names;
+  const ShapeExpr shape = ShapeExpr::parse(spec.shape, names);
+  std::string outputs = " ";
+  for (const TensorSpec& other : s.call.op.schema().tensors)
+    if (other.direction != Direction::in) outputs += other.shape + " ";
+  for (const auto& alternative : shape.alternatives())
+    for (std::size_t d = 0; d < alternative.dims.size(); ++d) {
+      const auto symbols = alternative.dims[d].symbols();
+      if (!symbols.empty() &&
+          std::all_of(symbols.begin(), symbols.end(), [&](int symbol) { return outputs.find(names.name(symbol)) == std::string::npos; }))
+        return static_cast<int>(d);
+    }
+  return -1;
+}
+/// Scales along K are those of the first of so many groups; 0: of the first half for the second.
+Values coarse_groups(Site s) {
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (const Tensor* tensor = s.call.inputs.find(spec.name);
+        spec.role == Role::scale && spec.direction == Direction::in && tensor != nullptr && tensor->rank() >= 2 &&
+        is_real(tensor->dtype()) && !in_tiles(spec.storage.scales ? spec.storage.scales->order : ScaleOrder::linear))
+      if (const int d = summed_dimension(s, spec); d >= 0 && d < tensor->rank() && tensor->size(d) >= 2) {
+        Values values;
+        for (const std::int64_t group : {0, 2, 4, 8})
+          if (group < tensor->size(d)) values.emplace_back(group);
+        return values;
+      }
+  return {};
+}
+std::string coarser_in_words(Site s) {
+  const std::int64_t group = std::get<std::int64_t>(*s.taken);
+  return group == 0 ? "the scales of the first half of K are used for the second half too"
+                    : "of every " + std::to_string(group) + " scales along K the first is used for all";
+}
+void repeat_scales(Site s, Arguments& inputs) {
+  const std::int64_t group = std::get<std::int64_t>(*s.taken);
+  for (const TensorSpec& spec : s.call.op.schema().tensors) {
+    const Tensor* tensor = inputs.find(spec.name);
+    if (spec.role != Role::scale || spec.direction != Direction::in || tensor == nullptr || tensor->rank() < 2 || !is_real(tensor->dtype()))
+      continue;
+    const int d = summed_dimension(s, spec);
+    if (d < 0 || d >= tensor->rank()) continue;
+    const Tensor original = *tensor, changed = make_strided(original.dtype(), original.shape(), original.strides());
+    const std::int64_t extent = original.size(d);
+    for (std::int64_t i = 0; i < original.elements(); ++i) {
+      Dims at = index_of(i, original.shape());
+      const std::int64_t half = (extent + 1) / 2;
+      at[d] = group > 0 ? at[d] / group * group : at[d] % half;
+      std::int64_t from = 0;
+      for (int k = 0; k < at.rank(); ++k) from = from * original.size(k) + at[k];
+      quant::set_bits(changed, i, quant::get_bits(original, from));
+    }
+    inputs.set(spec.name, changed);
+  }
+}
+
+/// Ops with the same tensors: one activation, one router for another.
+bool same_tensors(const Op& a, const Op& b) {
+  const auto &left = a.schema().tensors, &right = b.schema().tensors;
+  return left.size() == right.size() && std::equal(left.begin(), left.end(), right.begin(), [](const TensorSpec& x, const TensorSpec& y) {
+           return x.name == y.name && x.shape == y.shape && x.direction == y.direction && x.role == y.role;
+         });
+}
+Values siblings(Site s) {
+  Values found;
+  for (const auto& op : registry().all())
+    if (op.get() != &s.call.op && same_tensors(*op, s.call.op)) found.emplace_back(std::string(op->name()));
+  return found;
+}
+const Op& sibling_of(Site s) {
+  return registry().at(std::get<std::string>(*s.taken));
+}
+void drop_other_attributes(Site s, Arguments& inputs) {
+  const OpSchema& schema = sibling_of(s).schema();
+  std::erase_if(inputs.attrs, [&](const auto& attr) { return schema.find_attr(attr.first) == nullptr; });
+}
+std::string sibling_in_words(Site s) {
+  return "computed is " + std::get<std::string>(*s.taken);
+}
+
 bool always(Site) {
   return true;
 }
@@ -251,6 +359,13 @@ constexpr std::array call_table{
           by_dialect},
     Fault{"logarithms-in-other-base", "all log-sum-exps are read and written in the other base", call, gross, reads_and_writes_logarithms,
           nullptr, nullptr, nullptr, logarithms_read, logarithms_written},
+    Fault{"every-scale", "all scales are taken so", call, fine, always, nullptr, nullptr, faults_of_every_scale, strike_every_scale,
+          nullptr, every_scale_in_words},
+    Fault{"scales-of-coarser-groups",
+          "the first scale of so many along K is used for all of them; 0: those of the first half for the second half too", call, gross,
+          always, nullptr, nullptr, coarse_groups, repeat_scales, nullptr, coarser_in_words},
+    Fault{"sibling-op", "another op of the same arguments is computed", call, gross, always, nullptr, nullptr, siblings,
+          drop_other_attributes, nullptr, sibling_in_words, sibling_of},
     Fault{"inputs-exchanged", "the inputs are taken for one another", call, gross, always, nullptr, nullptr, twin_inputs, exchange_inputs},
     Fault{"outputs-exchanged", "the outputs are written to each other's place", call, gross, always, nullptr, nullptr, twin_outputs,
           nullptr, exchange_outputs},

@@ -90,6 +90,14 @@ bool weight(Site s) {
 bool scale(Site s) {
   return s.spec->role == Role::scale && real(s);
 }
+bool with_gaps(Site s) {
+  return s.tensor.rank() >= 2 && !s.tensor.contiguous();
+}
+/// Matrices one behind the other, as pages or experts.
+bool matrices(Site s) {
+  return s.spec->direction == Direction::in && s.tensor.rank() >= 3 && s.tensor.size(0) >= 2 && s.tensor.contiguous() &&
+         bits(s.tensor.dtype()) >= 8;
+}
 bool scales(Site s) {
   return scale(s) && s.tensor.elements() >= 2;
 }
@@ -155,6 +163,9 @@ void inverted(Site, To t) {
 }
 void power_of_two(Site, To t) {
   each(t, [](double x, std::int64_t) { return x > 0 ? std::exp2(std::ceil(std::log2(x))) : x; });
+}
+void cut_to_power_of_two(Site, To t) {
+  each(t, [](double x, std::int64_t) { return x > 0 ? std::exp2(std::floor(std::log2(x))) : x; });
 }
 void squared(Site, To t) {
   each(t, [](double x, std::int64_t) { return x * x; });
@@ -278,6 +289,16 @@ void logarithm_converted(Site s, To t) {
   each(t, [&](double x, std::int64_t) { return x / other_base(s.spec->role); });
 }
 
+/// Element i is what lies i places behind the first in memory.
+void read_as_packed(Site s, To t) {
+  const std::int64_t last = s.tensor.extent_bytes() * 8 / bits(s.tensor.dtype());
+  for (std::int64_t i = 0; i < t.elements() && i < last; ++i) quant::set_bits(t, i, quant::load_bits(s.tensor.dtype(), s.tensor.data(), i));
+}
+/// The outermost index steps on by one row of the last dimension where it should by a whole matrix.
+void matrix_stride_of_one_row(Site s, To t) {
+  const std::int64_t width = s.tensor.size(-1), matrix = s.tensor.elements() / s.tensor.size(0);
+  gather(s.tensor, t, [&](std::int64_t i) { return i / matrix * width + i % matrix; });
+}
 void transposed(Site s, To t) {
   const std::int64_t rows = s.tensor.size(0), columns = s.tensor.size(1);
   gather(s.tensor, t, [&](std::int64_t i) { return i % rows * columns + i / rows; });
@@ -315,6 +336,19 @@ void ids_moved(Site, To t) {
 }
 void reversed(Site s, To t) {
   gather(s.tensor, t, [&](std::int64_t i) { return s.tensor.elements() - 1 - i; });
+}
+std::vector<AttrValue> usual_tiles(Site) {
+  std::vector<AttrValue> values;
+  for (const std::int64_t tile : {16, 32, 64, 128}) values.emplace_back(tile);
+  return values;
+}
+void rounded_up_to_tiles(Site s, To t) {
+  const auto tile = static_cast<double>(std::get<std::int64_t>(*s.taken));
+  each(t, [&](double x, std::int64_t) { return std::ceil(x / tile) * tile; });
+}
+std::string tiles_in_words(Site s) {
+  return s.name + ": every length is rounded up to a multiple of " + to_string(*s.taken) +
+         ", whole tiles or pages: what is stale behind the end counts";
 }
 void length_less(Site, To t) {
   each(t, [](double x, std::int64_t) { return x > 0 ? x - 1 : x; });
@@ -363,6 +397,7 @@ constexpr std::array table{
     Fault{"scale-inverted", "a scale divides where it should multiply", in, gross, scale, inverted},
     Fault{"scale-applied-twice", "a scale is applied twice", in, gross, scale, squared},
     Fault{"scale-power-of-two", "a scale is rounded up to a power of two", in, gross, scale, power_of_two},
+    Fault{"scale-cut-to-power-of-two", "a scale is cut to the power of two below it", in, gross, scale, cut_to_power_of_two},
     Fault{"scales-read-row-by-row", "scales in tiles are read as if they lay row by row", in, gross, scales_in_tiles, read_row_by_row},
     Fault{"scales-read-as-swizzled", "scales that lie row by row are read as tiles of 128 x 4", in, gross, in_tiles_or_rows, read_as_tiles},
     Fault{"scales-transposed", "a matrix of scales is read column by column", in, gross, scale_matrix, transposed},
@@ -389,6 +424,11 @@ constexpr std::array table{
     Fault{"length-one-less", "every length or offset is one too small: a mask off by one", in, gross, lengths, length_less},
     Fault{"length-one-more", "every length or offset but the largest is one too large: what is stale behind the end counts", in, gross,
           lengths, length_more},
+    Fault{"length-of-whole-tiles", "every length is rounded up to whole tiles or pages: what is stale behind the end counts", in, fine,
+          lengths, rounded_up_to_tiles, nullptr, usual_tiles, nullptr, nullptr, tiles_in_words},
+    Fault{"read-as-packed", "rows that are a slice of wider ones are read as if they were packed", in, gross, with_gaps, read_as_packed},
+    Fault{"matrix-stride-of-one-row", "the outermost index (page, expert, batch) steps on by one row, not by a whole matrix", in, gross,
+          matrices, matrix_stride_of_one_row},
     Fault{"operand-ignored", "an operand counts as zero", in, gross, stored, ignored},
     Fault{"twin-read", "the next operand of the same shape is read in place of this one", in, gross, has_twin, twin_read},
     Fault{"k-tile-dropped", "the last 16 columns of an operand are not added", in, gross, operand_tile, last_columns_dropped<16>},

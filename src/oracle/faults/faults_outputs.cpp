@@ -302,6 +302,37 @@ void scales_swizzled(Site s, To t) {
   const ScaleMatrices matrices = *scale_matrices(s);
   for (std::int64_t i = 0; i < t.elements(); ++i) quant::set_bits(t, matrices.tile_place(i), quant::get_bits(s.tensor, i));
 }
+/// Columns of a matrix of scales that the contract says something of; the rest is padding.
+std::int64_t logical_columns(Site s, const ScaleMatrices& matrices) {
+  if (s.reference == nullptr || s.reference->unspecified.empty()) return matrices.columns;
+  for (std::int64_t c = matrices.columns; c > 0; --c)
+    for (std::int64_t r = 0; r < matrices.rows; ++r)
+      if (s.reference->unspecified[static_cast<std::size_t>(matrices.in_tiles(r * matrices.columns + c - 1))] == 0) return c;
+  return matrices.columns;
+}
+bool has_padded_columns(Site s) {
+  const auto matrices = scale_matrices(s);
+  return scales_in_tiles(s) && matrices && s.tensor.elements() == matrices->size() && logical_columns(s, *matrices) < matrices->columns;
+}
+/// Where a kernel writes the scale of (row, column) that counts rows by their logical columns.
+std::int64_t place_at_logical_stride(const ScaleMatrices& matrices, std::int64_t logical, std::int64_t i) {
+  return matrices.in_tiles(i / matrices.columns * logical + i % matrices.columns);
+}
+void scales_at_logical_stride(Site s, To t) {
+  const ScaleMatrices matrices = *scale_matrices(s);
+  const std::int64_t logical = logical_columns(s, matrices);
+  clear(t, [](const Rows&, std::int64_t, std::int64_t) { return true; });
+  for (std::int64_t i = 0; i < matrices.size(); ++i)
+    if (i % matrices.columns < logical)
+      quant::set_bits(t, place_at_logical_stride(matrices, logical, i), quant::get_bits(s.tensor, matrices.in_tiles(i)));
+}
+void scales_from_logical_stride(Site s, To t) {
+  const ScaleMatrices matrices = *scale_matrices(s);
+  const std::int64_t logical = logical_columns(s, matrices);
+  for (std::int64_t i = 0; i < matrices.size(); ++i)
+    if (i % matrices.columns < logical)
+      quant::set_bits(t, matrices.in_tiles(i), quant::get_bits(s.tensor, place_at_logical_stride(matrices, logical, i)));
+}
 void scale_rows_interleaved(Site s, To t) {
   // In a tile of 128 x 4, rows in the order 0, 4, 8... where 0, 32, 64... belongs.
   gather(s.tensor, t, [](std::int64_t i) {
@@ -381,6 +412,8 @@ constexpr std::array table{
           sporadically_stale},
     Fault{"one-wrong-element", "a single element is wrong", out, gross, any, one_element_wrong},
     Fault{"other-logarithm", "a log-sum-exp in the other base", out, gross, logarithm, other_logarithm, right_logarithm},
+    Fault{"scales-at-logical-stride", "scales are written at the stride of the logical matrix, though the padded one is wider", out, gross,
+          has_padded_columns, scales_at_logical_stride, scales_from_logical_stride},
     Fault{"scales-not-swizzled", "block scales row by row where tiles belong", out, gross, scales_in_tiles, scales_not_swizzled,
           scales_swizzled},
     Fault{"scale-rows-interleaved", "the rows in each tile of scales in another order", out, gross, scales_in_128x4, scale_rows_interleaved,

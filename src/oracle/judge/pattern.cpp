@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/shape_expr.h"
+#include "core/storage.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {
@@ -429,12 +430,57 @@ std::optional<std::string> one_expert(const std::string& argument, const Tensor&
   return std::nullopt;
 }
 
+/// What is special of a row of numbers: nothing but zeros, a NaN, an infinity.
+enum class Special { zeros, nan, infinite };
+constexpr std::array<const char*, 3> special_words{"is all zeros", "holds NaN", "holds infinities"};
+
+bool is_special(Special kind, const Tensor& tensor, std::int64_t first, std::int64_t count) {
+  for (std::int64_t i = first; i < first + count; ++i) {
+    const double x = quant::get(tensor, i);
+    if (kind == Special::zeros && x != 0) return false;
+    if (kind == Special::nan && std::isnan(x)) return true;
+    if (kind == Special::infinite && std::isinf(x)) return true;
+  }
+  return kind == Special::zeros;
+}
+
+/// All failures lie in the rows, or in the groups of so many elements, of which an input of as many rows (or elements) is special, and
+/// each of these fails somewhere.
+std::optional<std::string> special_input(const std::string& argument, const Tensor& input, const std::vector<std::int64_t>& failing,
+                                         const Dims& shape) {
+  if (!is_float(input.dtype()) || input.rank() < 1 || input.elements() > 1 << 24) return std::nullopt;
+  const std::int64_t width = shape.at(-1), rows = element_count(shape) / std::max<std::int64_t>(width, 1);
+  const std::int64_t input_width = input.size(-1), input_rows = input.elements() / std::max<std::int64_t>(input_width, 1);
+  if (input_rows != rows || rows < 1) return std::nullopt;
+  for (const std::int64_t groups : {std::int64_t{1}, input_width / 128, input_width / 64, input_width / 32, input_width / 16}) {
+    if (groups < 1 || input_width % groups != 0 || width % groups != 0 || (groups == 1 && rows < 2)) continue;
+    std::set<std::int64_t> wrong;
+    for (const std::int64_t i : failing) wrong.insert(i / (width / groups));
+    const std::int64_t size = input_width / groups;
+    for (std::size_t k = 0; k < special_words.size(); ++k) {
+      const auto kind = static_cast<Special>(k);
+      if (!is_special(kind, input, *wrong.begin() * size, size)) continue;
+      std::int64_t special = 0;
+      bool each = true;
+      for (std::int64_t at = 0; at < rows * groups && each; ++at) {
+        const bool here = is_special(kind, input, at * size, size);
+        special += here ? 1 : 0;
+        each = here == (wrong.count(at) > 0);
+      }
+      if (each && special < rows * groups)
+        return "exactly the " + std::string(groups == 1 ? "rows" : "groups of " + text(size)) + " where " + argument + " " +
+               special_words[k];
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<std::string> owners_of(const OpSchema& schema, const Arguments& inputs, const std::vector<std::int64_t>& failing,
                                    const Dims& shape) {
   std::vector<std::string> owners;
-  if (failing.empty() || shape.rank() < 1 || shape[0] < 2) return owners;
+  if (failing.empty() || shape.rank() < 1 || shape.at(-1) == 0) return owners;
   const std::int64_t row_total = shape[0], below = element_count(shape) / row_total;
   std::set<std::int64_t> rows;
   for (const std::int64_t i : failing) rows.insert(i / below);
@@ -442,8 +488,10 @@ std::vector<std::string> owners_of(const OpSchema& schema, const Arguments& inpu
     const Tensor* tensor = inputs.find(spec.name);
     if (spec.direction != Direction::in || tensor == nullptr || !tensor->defined()) continue;
     std::optional<std::string> owner;
-    if (spec.role == Role::indptr) owner = one_group(spec.name, *tensor, rows, row_total);
-    if (spec.role == Role::expert_ids) owner = one_expert(spec.name, *tensor, rows, row_total);
+    if (spec.role == Role::values || spec.role == Role::logits || spec.role == Role::scale)
+      owner = special_input(spec.name, as_codes(*tensor, spec.storage), failing, shape);
+    if (spec.role == Role::indptr && shape[0] > 1) owner = one_group(spec.name, *tensor, rows, row_total);
+    if (spec.role == Role::expert_ids && shape[0] > 1) owner = one_expert(spec.name, *tensor, rows, row_total);
     if (owner) owners.push_back(*owner);
   }
   return owners;

@@ -26,7 +26,8 @@ std::vector<std::string> relations_of(const std::vector<std::int64_t>& failing, 
 std::string meaning_of_factor(double factor);
 
 /// Whose rows fail, by what the inputs say of them: one group of rows between offsets (an indptr that ends at the number of rows), or the
-/// tokens that are routed to one expert (expert ids, a row per output row).
+/// tokens that are routed to one expert (expert ids, a row per output row); or the rows, or groups, where an input is all zeros, or holds
+/// NaN or infinities.
 std::vector<std::string> owners_of(const OpSchema& schema, const Arguments& inputs, const std::vector<std::int64_t>& failing,
                                    const Dims& shape);
 

@@ -72,6 +72,18 @@ CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& ac
   return result;
 }
 
+std::string likely_cause(const CheckResult& result) {
+  if (result.outcome != Outcome::fail) return {};
+  if (result.explained)
+    for (const Explanation& e : result.explained->found)
+      if (e.complete) return e.text;
+  for (const OutputCheck& output : result.outputs)
+    if (output.verdict.failing > 0 && !output.relations.empty()) return output.verdict.name + ": " + output.relations.front();
+  for (const OutputCheck& output : result.outputs)
+    if (output.verdict.failing > 0) return output.verdict.name + ": fails at " + output.verdict.pattern;
+  return {};
+}
+
 std::string compared_as(const OutputCheck& output) {
   const Tensor& golden = output.verdict.detail->golden;
   if (golden.dtype() == output.dtype) return {};

@@ -45,6 +45,10 @@ CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions&
 CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options,
                   const ExplainOptions& explaining = {});
 
+/// What most likely went wrong, in one line: the first mistake or number that reproduces everything, else how the failing elements of the
+/// first failing output relate to golden, else where they lie. Empty where nothing fails.
+std::string likely_cause(const CheckResult& result);
+
 /// `, compared as f4_e2m1 codes [130, 256]` where the elements judged are not those stored; else nothing.
 std::string compared_as(const OutputCheck& output);
 

@@ -80,6 +80,7 @@ io::Json to_json(const CheckResult& result) {
                 {"line", result.line},
                 {"contract_version", result.contract_version},
                 {"outcome", std::string(name(result.outcome))},
+                {"cause", likely_cause(result)},
                 {"notes", result.notes},
                 {"outputs", outputs}};
   if (!result.whose.empty()) json["schedule"] = result.whose;

@@ -138,7 +138,9 @@ std::string table(const std::vector<std::string>& header, const std::vector<std:
 }
 
 std::string report_text(const CheckResult& result, bool color) {
-  std::string text = result.case_name + "   (contract version " + std::to_string(result.contract_version) + ")\n";
+  const std::string cause = likely_cause(result);
+  std::string text = (cause.empty() ? "" : "most likely: " + cause + "\n") + result.case_name + "   (contract version " +
+                     std::to_string(result.contract_version) + ")\n";
   for (const std::string& note : result.notes) text += "note: " + note + "\n";
   for (const auto& output : result.outputs) text += output_text(output, color);
   if (!result.whose.empty()) text += "\nschedule: " + result.whose + "\n";
