@@ -92,6 +92,9 @@ const char* const lines[] = {
     "scaled_fp4_experts_quant M=9 T=12 K=64 E=2 R=256 --with expert_map",
     "apply_shuffle_mul_sum M=3 topk=4 R=12 D=40 --without factors",
     "trtllm_batch_decode_with_kv_cache_mla B=2 Q=1 N=2 pages=4 P=32 W=2 --attr bmm1_scale=0.05 --attr return_lse=true",
+    "scaled_fp4_quant M=3 K=80",
+    "moe_align_block_size M=130 topk=8 S=2024 B=254 --dtype topk_ids=i64 --attr num_experts=129 --attr block_size=8 --attr "
+    "pad_sorted_token_ids=true",
     "weak_ref_tensor S=24",
 };
 
