@@ -245,6 +245,13 @@ def grouped_fp4_rows(name, made, plan):
     return np.array(places)
 
 
+def moe_factors(name, made, plan):
+    """trtllm_fp8_block_scale_moe, trtllm_fp4_block_scale_moe: factors that make gates of order 1."""
+    shape = next(t["shape"] for t in plan["tensors"] if t["name"] == name)
+    unit = {"hidden_states_scale": 2.0**-19, "output1_scale_scalar": 2.0**-13, "output1_scale_gate_scalar": 2.0**-14}[name]
+    return (128 + Draw(plan["seed"], name).below(np.arange(int(np.prod(shape))), 256)) * unit
+
+
 def qserve_scales(name, made, plan):
     """qserve_w4a8_per_group_gemm: scales whose products with a code fit in a byte."""
     return Draw(plan["seed"], name).below(np.arange(made["zeros"].size), 18)
@@ -549,6 +556,8 @@ KIN = {
     "fused_moe_kernel": sorted_pairs,
     "cutlass_fp4_group_mm": grouped_fp4_product,
     "scaled_fp4_experts_quant": grouped_fp4_rows,
+    "trtllm_fp4_block_scale_moe": moe_factors,
+    "trtllm_fp8_block_scale_moe": moe_factors,
     "qserve_w4a8_per_group_gemm": qserve_scales,
 }
 

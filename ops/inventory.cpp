@@ -112,6 +112,9 @@
   OP(m_grouped_fp8_gemm_nt_contiguous)      \
   OP(m_grouped_fp8_gemm_nt_masked)          \
   OP(fused_moe_kernel)                      \
+  OP(trtllm_bf16_moe)                       \
+  OP(trtllm_fp8_block_scale_moe)            \
+  OP(trtllm_fp4_block_scale_moe)            \
   OP(bmm_fp8)                               \
   OP(int8_scaled_mm)                        \
   OP(fp8_scaled_mm)                         \

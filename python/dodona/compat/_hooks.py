@@ -395,6 +395,29 @@ def named_layout(run: Run, call: Call) -> Any:
     return scales_by_blocks(run, call)
 
 
+ROUTING_METHODS = ("Default", "Renormalize", "DeepSeekV3", "Llama4", "RenormalizeNaive", "TopK", "SigmoidRenorm", "MiniMax2", "Sigmoid", "TopKSigmoid")
+WEIGHT_LAYOUTS = {"WeightLayout.MajorK": 0, "WeightLayout.MajorMn": 1, "WeightLayout.BlockMajorK": 2}
+
+
+def moe_by_number(call: Call) -> None:
+    """Upstream numbers methods and layouts; its default layout is known here by name. What is None is left out."""
+    method = call["routing_method_type"]
+    if not isinstance(method, str):
+        call["routing_method_type"] = ROUTING_METHODS[method] if 0 <= method < len(ROUTING_METHODS) else str(method)
+    if "weight_layout" in call and not isinstance(call["weight_layout"], int):
+        call["weight_layout"] = WEIGHT_LAYOUTS[repr(call["weight_layout"])]
+    for name in ("n_group", "topk_group", "routed_scaling_factor", "tile_tokens_dim"):
+        if name in call and call[name] is None:
+            del call[name]
+
+
+def moe_in_a_list(run: Run, call: Call) -> Any:
+    """Upstream hands its outputs back in a list, however many there are."""
+    moe_by_number(call)
+    result = run(call)
+    return list(result) if type(result) is tuple else [result]
+
+
 def scales_in_tiles(call: Call) -> None:
     """Quantizers shape scales by blocks of a row; what tiles fill up with is there all the same."""
     across = -(-(bare(call["a"]).shape[1] * 2 // call["block_size"]) // 4) * 4

@@ -55,6 +55,9 @@ FUNCTIONS = {
         before=hooks.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla"),
         around=hooks.one_query_token,
     ),
+    "trtllm_bf16_moe": Op(before=hooks.moe_by_number),
+    "trtllm_fp4_block_scale_moe": Op(around=hooks.moe_in_a_list),
+    "trtllm_fp8_block_scale_moe": Op(before=hooks.moe_by_number),
     "trtllm_ragged_attention_deepseek": Op(only={"attention_sinks": (None,)}, before=hooks.scales_as_numbers("trtllm_ragged_attention_deepseek")),
 }
 
@@ -64,7 +67,7 @@ PACKAGE = Package(
     torch_lines={},
     own={"flashinfer.autotuner.autotune": autotune, "flashinfer.utils.device_support_pdl": device_support_pdl},
     # How a kernel is launched, and what it works in.
-    ignored=frozenset({"enable_pdl", "workspace_buffer"}),
+    ignored=frozenset({"enable_pdl", "tune_max_num_tokens", "workspace_buffer"}),
 )
 
 __getattr__, __dir__ = in_place_of(PACKAGE, globals())

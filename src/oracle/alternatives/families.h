@@ -37,6 +37,9 @@
   OP(deepep_low_latency_combine)            \
   OP(cutlass_w4a8_moe_mm)                   \
   OP(fused_moe_kernel)                      \
+  OP(trtllm_bf16_moe)                       \
+  OP(trtllm_fp8_block_scale_moe)            \
+  OP(trtllm_fp4_block_scale_moe)            \
   OP(scaled_fp4_quant)                      \
   OP(scaled_fp4_experts_quant)              \
   OP(scaled_fp4_grouped_quant)              \

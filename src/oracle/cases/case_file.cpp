@@ -60,6 +60,12 @@ void read_attrs(const io::Json& json, const OpSchema& schema, Case& c) {
     if (key != "strides" && key != "generated") read_attr(key, value, schema, c);
 }
 
+/// Recordings of what upstream's tests compare with say so by where they come from: of ops that compute that too.
+void read_arithmetic(const OpSchema& schema, Case& c) {
+  if (schema.find_attr("arithmetic") == nullptr || c.inputs.find_attr("arithmetic") != nullptr) return;
+  if (c.provenance.find("upstream-test-reference") != std::string::npos) c.inputs.set_attr("arithmetic", std::string("reference"));
+}
+
 /// The tensor in the layout that the real argument had.
 Tensor restore_strides(const Tensor& stored, const io::Json& attrs, const std::string& key, const std::string& path) {
   const io::Json* strides = io::find_field(attrs, "strides", path);
@@ -199,6 +205,7 @@ Case load_case(const std::string& path, int threads) {
     if (c.compact) return c;
   } else {
     read_attrs(attrs, schema, c);
+    read_arithmetic(schema, c);
   }
   for (const auto& entry : file.entries()) {
     const bool input = entry.name.starts_with("in."), output = entry.name.starts_with("out.");

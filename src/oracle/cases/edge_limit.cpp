@@ -55,6 +55,11 @@ constexpr std::array<Adder, 9> adders{{{"layernorm", 0x1p58},
                                        {"hadamard_transform_40n", unlimited},
                                        {"per_token_quant_int8", unlimited}}};
 
+/// Ops that make scores of sums, or multiply them with each other and add up again.
+bool multiplies_sums(const OpInfo& info) {
+  return info.category == Category::attention || info.name.starts_with("trtllm_") || info.name == "cutlass_fused_moe";
+}
+
 }  // namespace
 
 double edge_limit_of(const Op& op, const TensorSpec& spec, DType type) {
@@ -62,7 +67,7 @@ double edge_limit_of(const Op& op, const TensorSpec& spec, DType type) {
   for (const Adder& adder : adders)
     if (adder.op == op.name()) return std::min(adder.most, quant::max_finite(type) / 2048);
   if (!adds_up_products(op.schema())) return 0;
-  return op.info().category == Category::attention ? 8.0 : 0x1p58;
+  return multiplies_sums(op.info()) ? 8.0 : 0x1p58;
 }
 
 }  // namespace dodona::oracle

@@ -1,0 +1,754 @@
+#include "ops/moe/whole_moe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string>
+
+#include "core/fixed_math.h"
+#include "core/threads.h"
+#include "ops/rows/act_and_mul_row.h"
+#include "ops/rows/silu.h"
+#include "ops/rows/sum_rows.h"
+#include "ops/rows/term_sums.h"
+#include "ops/sums/open_rows.h"
+#include "ops/sums/products.h"
+#include "ops/sums/products_gpu.h"
+#include "ops/tiles/panel.h"
+#include "ops/tiles/panel_i8.h"
+#include "quant/swizzle.h"
+
+namespace dodona::ops {
+
+const std::string_view whole_moe_contract = R"(
+For each token and each slot whose expert is local: [u; g] = W1 x, rows of up before rows of gate; h = silu(g) * u, or with alpha, beta
+and limit: g' = min(g, limit), u' = clamp(u, -limit, limit), h = g' / (1 + exp(-alpha g')) * (u' + beta), fp32; y = W2 h; output = rn of
+the sum over slots of weight * y in fp32. Slots of experts elsewhere add nothing. Budget: that of the sums; silu as in silu_and_mul, and
+what is open of g and u carried through it; of numbers that are quantized again, the farthest that any number within reach becomes under any
+scale within reach, 2 ulp for divisions; that, times the magnitudes of W2's numbers, added to the second sums' own budget; the reach of
+rounding y; of the sum over slots, in any order, a rounding for each. Tokens whose choice of experts the keys' intervals leave open, and
+what infinities and NaN reach, are not compared.)";
+
+namespace {
+
+constexpr std::int64_t fp8_block = 128, fp4_block = 16, block_bytes = 128;
+
+/// The rows of one local expert, sorted.
+struct Group {
+  std::int64_t expert, first;
+  std::vector<std::int64_t> pairs;  ///< token * slots + slot
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(pairs.size()); }
+};
+
+std::int64_t slots_of(const WholeMoe& moe) {
+  return moe.routes.empty() ? 0 : static_cast<std::int64_t>(moe.routes.front().experts.size());
+}
+
+/// Experts ascending, those without rows left out.
+std::vector<Group> groups_of(const WholeMoe& moe) {
+  const std::int64_t slots = slots_of(moe);
+  std::vector<Group> all(static_cast<std::size_t>(moe.local_experts()));
+  for (std::size_t t = 0; t < moe.routes.size(); ++t)
+    for (std::size_t k = 0; k < moe.routes[t].experts.size(); ++k) {
+      const std::int64_t expert = moe.routes[t].experts[k] - moe.first_expert;
+      if (expert >= 0 && expert < moe.local_experts())
+        all[static_cast<std::size_t>(expert)].pairs.push_back(static_cast<std::int64_t>(t) * slots + static_cast<std::int64_t>(k));
+    }
+  std::vector<Group> groups;
+  std::int64_t first = 0;
+  for (std::size_t e = 0; e < all.size(); ++e) {
+    if (all[e].pairs.empty()) continue;
+    all[e].expert = static_cast<std::int64_t>(e);
+    all[e].first = first;
+    first += all[e].rows();
+    groups.push_back(std::move(all[e]));
+  }
+  return groups;
+}
+
+const Bounded& weight_of(const WholeMoe& moe, std::int64_t pair) {
+  const std::int64_t slots = slots_of(moe);
+  return moe.routes[static_cast<std::size_t>(pair / slots)].weights[static_cast<std::size_t>(pair % slots)];
+}
+
+DType code_of(MoeNumbers numbers) {
+  return numbers == MoeNumbers::bf16 ? DType::bf16 : numbers == MoeNumbers::nvfp4 ? DType::f4_e2m1 : DType::f8_e4m3;
+}
+
+/// Rows as the products take them: codes without gaps, scales row by row.
+struct SortedRows {
+  DType type{};
+  std::int64_t count = 0, k = 0, block = 0;
+  DType scale_type = DType::f32;
+  std::vector<std::byte> codes, scales;
+
+  SortedRows(DType code, DType scale, std::int64_t block_size, std::int64_t rows, std::int64_t width)
+      : type(code), count(rows), k(width), block(block_size), scale_type(scale) {
+    codes.resize(static_cast<std::size_t>(rows * row_bytes()));
+    if (block > 0) scales.resize(static_cast<std::size_t>(rows * scale_bytes()));
+  }
+  std::int64_t row_bytes() const { return k * bits(type) / 8; }
+  std::int64_t scale_bytes() const { return block > 0 ? k / block * bits(scale_type) / 8 : 0; }
+  std::byte* row(std::int64_t i) { return codes.data() + i * row_bytes(); }
+  std::byte* scale_row(std::int64_t i) { return scales.data() + i * scale_bytes(); }
+
+  Operand operand(const Group& group) const {
+    Operand rows{.type = type,
+                 .codes = codes.data() + group.first * row_bytes(),
+                 .count = group.rows(),
+                 .k = k,
+                 .stride = k,
+                 .scales = {},
+                 .zeros = {}};
+    if (block > 0)
+      rows.scales = {
+          .type = scale_type, .data = scales.data() + group.first * scale_bytes(), .k = block, .line_stride = k / block, .k_stride = 1};
+    return rows;
+  }
+};
+
+SortedRows gather(const WholeMoe& moe, const std::vector<Group>& groups) {
+  const MoeNumbers numbers = moe.scheme.numbers;
+  const bool tiles = numbers == MoeNumbers::nvfp4;
+  const std::int64_t count = groups.empty() ? 0 : groups.back().first + groups.back().rows(), slots = slots_of(moe);
+  SortedRows sorted(code_of(numbers), tiles ? DType::f8_e4m3 : DType::f32,
+                    tiles                               ? fp4_block
+                    : numbers == MoeNumbers::fp8_blocks ? fp8_block
+                                                        : 0,
+                    count, moe.first.k);
+  for (const Group& group : groups)
+    for (std::int64_t i = 0; i < group.rows(); ++i) {
+      const std::int64_t token = group.pairs[static_cast<std::size_t>(i)] / slots, row = group.first + i;
+      std::memcpy(sorted.row(row), moe.x.as<std::byte>() + token * sorted.row_bytes(), static_cast<std::size_t>(sorted.row_bytes()));
+      if (tiles) {
+        std::memcpy(sorted.scale_row(row), moe.x_scales.as<std::byte>() + token * sorted.scale_bytes(),
+                    static_cast<std::size_t>(sorted.scale_bytes()));
+      } else if (sorted.block > 0) {
+        auto* const scales = reinterpret_cast<float*>(sorted.scale_row(row));
+        for (std::int64_t b = 0; b < sorted.k / sorted.block; ++b) scales[b] = moe.x_scales.as<float>()[b * moe.tokens() + token];
+      }
+    }
+  return sorted;
+}
+
+/// The stored row of each plain row.
+std::vector<std::int64_t> stored_rows(const MoeMatrix& matrix) {
+  std::vector<std::int64_t> at(static_cast<std::size_t>(matrix.n));
+  for (std::int64_t r = 0; r < matrix.n; ++r) at[static_cast<std::size_t>(plain_row(matrix, r))] = r;
+  return at;
+}
+
+/// One expert's weight, its rows as they are stored. Blocks along K are put together.
+struct Weight {
+  Tensor whole;
+  const std::byte* codes;
+};
+Weight weight_of(const MoeMatrix& matrix, std::int64_t expert, DType type) {
+  const std::int64_t row_bytes = matrix.k * bits(type) / 8;
+  const std::byte* const stored = matrix.codes.as<std::byte>() + expert * matrix.n * row_bytes;
+  if (!matrix.block_major) return {{}, stored};
+  Weight weight{Tensor::uninitialized(DType::u8, {matrix.n, row_bytes}), nullptr};
+  auto* const to = weight.whole.as<std::byte>();
+  for (std::int64_t b = 0; b < row_bytes / block_bytes; ++b)
+    for (std::int64_t r = 0; r < matrix.n; ++r)
+      std::memcpy(to + r * row_bytes + b * block_bytes, stored + (b * matrix.n + r) * block_bytes, static_cast<std::size_t>(block_bytes));
+  weight.codes = to;
+  return weight;
+}
+
+const void* scales_of(const MoeMatrix& matrix, std::int64_t expert) {
+  if (!matrix.scales.defined()) return nullptr;
+  const std::int64_t each = matrix.scales.elements() / matrix.scales.size(0);
+  return matrix.scales.as<std::byte>() + expert * each * bits(matrix.scales.dtype()) / 8;
+}
+
+/// The weight's rows; their scales may be (a mistake of kernels) another expert's.
+Operand operand_of(const WholeMoe& moe, const MoeMatrix& matrix, const Weight& weight, std::int64_t scales_expert) {
+  const DType type = code_of(moe.scheme.numbers);
+  Operand columns{.type = type, .codes = weight.codes, .count = matrix.n, .k = matrix.k, .stride = matrix.k, .scales = {}, .zeros = {}};
+  if (moe.scheme.numbers == MoeNumbers::fp8_blocks)
+    columns.scales = {
+        .data = scales_of(matrix, scales_expert), .lines = fp8_block, .k = fp8_block, .line_stride = matrix.k / fp8_block, .k_stride = 1};
+  if (moe.scheme.numbers == MoeNumbers::nvfp4) columns.scales = nvfp4_scales(scales_of(matrix, scales_expert), matrix.k);
+  if (!matrix.scales_in_tiles) {
+    columns.scales.layout = quant::ScaleLayout::linear;
+    columns.scales.line_stride = matrix.k / fp4_block, columns.scales.k_stride = 1;
+  }
+  return columns;
+}
+
+float factor_of(const Tensor& factors, std::int64_t expert) {
+  return factors.defined() ? factors.as<float>()[expert] : 1.0f;
+}
+
+/// What the sums of a product are multiplied with, by stored column; empty where that is 1.
+std::vector<float> first_factors(const WholeMoe& moe, std::int64_t expert, bool shuffled = true) {
+  if (!moe.gate_factor.defined() && !moe.up_factor.defined()) return {};
+  const float gate = factor_of(moe.gate_factor, expert), up = moe.factor_after_rounding ? gate : factor_of(moe.up_factor, expert);
+  std::vector<float> factors(static_cast<std::size_t>(moe.first.n));
+  for (std::int64_t r = 0; r < moe.first.n; ++r)
+    factors[static_cast<std::size_t>(r)] = (shuffled ? plain_row(moe.first, r) : r) < moe.width() ? up : gate;
+  return factors;
+}
+std::vector<float> second_factors(const WholeMoe& moe, std::int64_t expert) {
+  if (!moe.out_factor.defined()) return {};
+  return std::vector<float>(static_cast<std::size_t>(moe.second.n), factor_of(moe.out_factor, expert));
+}
+const float* bias_of(const Tensor& bias, std::int64_t expert) {
+  return bias.defined() ? bias.as<float>() + expert * bias.size(1) : nullptr;
+}
+
+Epilogue epilogue_of(const std::vector<float>& factors, const float* bias) {
+  Epilogue epilogue{.factors = {}, .addend = {}, .keeps_denormals = true};
+  const Term factor{DType::f32, factors.empty() ? nullptr : factors.data(), 0, 1};
+  if (bias != nullptr) {
+    epilogue.addend.a = {DType::f32, bias, 0, 1};
+    epilogue.last = factor;
+  } else if (factor.data != nullptr) {
+    epilogue.factors = {{factor, {}}};
+  }
+  return epilogue;
+}
+
+// ---- the activation
+
+/// min(x, limit), or with `both` clamp(x, -limit, limit): neither moves numbers apart.
+Bounded limited(Bounded x, double limit, bool both) {
+  x.exact = std::min(x.exact, limit);
+  if (both) x.exact = std::max(x.exact, -limit);
+  return x;
+}
+
+/// |silu'| on [g - reach, g + reach]: |silu''| is at most 1/2, |silu'| below 1.1.
+double steepest_silu(double g, double reach) {
+  const double s = fixed::sigmoid(g);
+  return std::min(1.1, std::fabs(s * (1.0 + g * (1.0 - s))) + 0.5 * reach);
+}
+
+/// g / (1 + exp(-alpha g)) of an open g: silu(alpha g) / alpha.
+Bounded gated(const Bounded& g, double alpha) {
+  if (alpha == 0) return g * 0.5;
+  const double x = g.exact * alpha, reach = std::fabs(alpha) * g.slack + (alpha == 1 ? 0.0 : f32_eps * std::fabs(x));
+  Bounded s = silu(x);
+  s.slack += reach * steepest_silu(x, reach);
+  s.open = g.open || !std::isfinite(s.exact) || !std::isfinite(s.slack);
+  return s * (1.0 / alpha);
+}
+
+Bounded activated(const WholeMoe& moe, std::int64_t expert, Bounded gate, Bounded up) {
+  if (moe.limit.defined()) {
+    gate = limited(gate, factor_of(moe.limit, expert), false);
+    up = limited(up, factor_of(moe.limit, expert), true);
+  }
+  if (moe.beta.defined()) up = rounded_f32(up + Bounded{static_cast<double>(factor_of(moe.beta, expert))});
+  return rounded_f32(gated(gate, factor_of(moe.alpha, expert)) * up);
+}
+
+float activated(const WholeMoe& moe, std::int64_t expert, float gate, float up) {
+  const float alpha = factor_of(moe.alpha, expert);
+  if (moe.limit.defined()) {
+    const float limit = factor_of(moe.limit, expert);
+    gate = std::min(gate, limit);
+    up = std::max(std::min(up, limit), -limit);
+  }
+  if (moe.beta.defined()) up += factor_of(moe.beta, expert);
+  return gate * static_cast<float>(fixed::sigmoid(static_cast<double>(alpha * gate))) * up;
+}
+
+/// Upstream's reference of fp8 with blocks quantizes nothing.
+Requantizer activated_become(const WholeMoe& moe) {
+  return moe.like_reference && moe.scheme.numbers == MoeNumbers::fp8_blocks ? Requantizer::none : moe.scheme.activated_become;
+}
+
+/// Where rows of the first product's result have gate and up of number i.
+struct Halves {
+  std::vector<std::int64_t> at;
+  std::int64_t width;
+
+  std::size_t up(std::int64_t i) const { return static_cast<std::size_t>(at[static_cast<std::size_t>(i)]); }
+  std::size_t gate(std::int64_t i) const { return static_cast<std::size_t>(at[static_cast<std::size_t>(width + i)]); }
+};
+Halves halves_of(const WholeMoe& moe, bool swapped, bool shuffled = true) {
+  Halves halves{stored_rows(moe.first), moe.width()};
+  if (!shuffled)
+    for (std::size_t i = 0; i < halves.at.size(); ++i) halves.at[i] = static_cast<std::int64_t>(i);
+  if (swapped) std::rotate(halves.at.begin(), halves.at.begin() + halves.width, halves.at.end());
+  return halves;
+}
+
+// ---- golden
+
+/// A product of one group in golden mode: [rows, n].
+struct GoldenProduct {
+  Reference scratch;
+  const ReferenceOutput* record = nullptr;
+
+  Bounded at(std::size_t i) const {
+    return {record->exact[i], record->slack[i], !record->unspecified.empty() && record->unspecified[i] != 0};
+  }
+};
+
+void multiply(const WholeMoe& moe, const Operand& rows, const Operand& columns, const Epilogue& epilogue, bool judged, const Exec& exec,
+              GoldenProduct& product) {
+  const Tensor sums = Tensor::uninitialized(DType::f32, {rows.count, columns.count});
+  const GoldenOutput out(sums, &product.scratch, "sums");
+  out.make_open();
+  const Product p{.a = rows, .b = columns, .epilogue = epilogue};
+  golden_products({&p, 1}, moe.scheme.sums, out, judged, exec);
+  product.record = product.scratch.find("sums");
+}
+
+/// The row that the second product takes, of gate and up.
+struct ActivatedRow {
+  std::vector<Bounded> numbers;
+
+  ActivatedRow(const WholeMoe& moe, std::int64_t expert, std::vector<Bounded> gate, std::vector<Bounded> up) {
+    const Requantizer between = moe.like_reference ? Requantizer::none : moe.scheme.sums_become;
+    for (auto* half : {&gate, &up}) {
+      if (between == Requantizer::none) continue;
+      std::vector<double> values(half->size()), open(half->size());
+      requantize(between, *half, {.values = values.data(), .open = open.data()});
+      for (std::size_t i = 0; i < half->size(); ++i) (*half)[i] = {values[i], open[i], std::isinf(open[i])};
+    }
+    for (std::size_t i = 0; i < gate.size(); ++i) numbers.push_back(activated(moe, expert, gate[i], up[i]));
+    if (!moe.factor_after_rounding) return;
+    const double factor = static_cast<double>(factor_of(moe.up_factor, expert)) / static_cast<double>(factor_of(moe.gate_factor, expert));
+    for (Bounded& number : numbers) number = rounded_f32(rounded_to(DType::bf16, number) * factor);
+  }
+};
+
+/// The sum over slots of one output.
+struct Combined {
+  TermSum terms;
+  double slack = 0;
+  bool open = false;
+
+  void add(const Bounded& term) {
+    terms.add(term.exact);
+    slack += term.slack;
+    open = open || term.open;
+  }
+};
+
+/// Golden mode's outputs.
+class GoldenMoe {
+ public:
+  GoldenMoe(const WholeMoe& moe, Reference* reference, MoeMistake mistake)
+      : moe_(moe),
+        mistake_(mistake),
+        judged_(reference != nullptr),
+        output_(moe.output, reference, "output"),
+        results_(moe.results, reference, "gemm2_output"),
+        plain_(mistake == MoeMistake::read_unshuffled),
+        halves_(halves_of(moe, mistake == MoeMistake::gate_and_up_swapped, !plain_)),
+        columns_(stored_rows(moe.second)) {
+    if (plain_)
+      for (std::size_t i = 0; i < columns_.size(); ++i) columns_[i] = static_cast<std::int64_t>(i);
+    if (moe.output.defined()) sums_.resize(static_cast<std::size_t>(moe.output.elements()));
+  }
+
+  void run(const Exec& exec) {
+    const std::vector<Group> groups = groups_of(moe_);
+    if (moe_.results.defined()) leave_rows_of_nobody(groups);
+    SortedRows rows = gather(moe_, groups);
+    std::int64_t place = 0;
+    for (const Group& group : groups) {
+      add(group, rows, place, exec);
+      place += quant::align(group.rows(), moe_.tile);
+    }
+    if (moe_.output.defined()) finish();
+  }
+
+ private:
+  std::int64_t wrong(std::int64_t expert, MoeMistake mistake) const {
+    return mistake_ == mistake ? (expert + 1) % moe_.local_experts() : expert;
+  }
+
+  void leave_rows_of_nobody(const std::vector<Group>& groups) {
+    results_.make_open();
+    std::int64_t end = 0;
+    const auto leave = [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = first * moe_.hidden(); i < last * moe_.hidden(); ++i) results_.leave_open(i);
+    };
+    for (const Group& group : groups) {
+      leave(end + group.rows(), end + quant::align(group.rows(), moe_.tile));
+      end += quant::align(group.rows(), moe_.tile);
+    }
+    leave(end, moe_.results.size(0));
+  }
+
+  GoldenProduct first(const Group& group, const SortedRows& rows, const Exec& exec) const {
+    const std::vector<float> factors = first_factors(moe_, wrong(group.expert, MoeMistake::next_experts_factors), !plain_);
+    const Weight weight = weight_of(moe_.first, group.expert, rows.type);
+    GoldenProduct product;
+    multiply(moe_, rows.operand(group), operand_of(moe_, moe_.first, weight, wrong(group.expert, MoeMistake::next_experts_scales)),
+             epilogue_of(factors, bias_of(moe_.first_bias, group.expert)), judged_, exec, product);
+    return product;
+  }
+
+  /// Activated rows, and how far their numbers may lie from what they are.
+  std::vector<double> activate(const Group& group, const GoldenProduct& sums, SortedRows& rows, const Exec& exec) const {
+    const std::int64_t width = moe_.width();
+    std::vector<double> open(static_cast<std::size_t>(group.rows() * width));
+    parallel_for(exec.threads, group.rows(), 200.0 * static_cast<double>(width), [&](std::int64_t i) {
+      const std::size_t row = static_cast<std::size_t>(i * moe_.first.n);
+      std::vector<Bounded> gate, up;
+      const Bounded weight = weight_of(moe_, group.pairs[static_cast<std::size_t>(i)]);
+      for (std::int64_t j = 0; j < width; ++j) {
+        gate.push_back(sums.at(row + halves_.gate(j)));
+        up.push_back(sums.at(row + halves_.up(j)));
+        if (moe_.weighted_input) gate.back() = rounded_f32(gate.back() * weight), up.back() = rounded_f32(up.back() * weight);
+      }
+      const ActivatedRow activated(moe_, group.expert, std::move(gate), std::move(up));
+      requantize(requantizer(), activated.numbers,
+                 {.codes = rows.row(i), .scales = rows.block > 0 ? rows.scale_row(i) : nullptr, .open = open.data() + i * width});
+    });
+    return open;
+  }
+
+  Requantizer requantizer() const { return mistake_ == MoeMistake::activated_in_fp32 ? Requantizer::none : activated_become(moe_); }
+
+  void add(const Group& group, const SortedRows& x, std::int64_t place, const Exec& exec) {
+    const Requantizer becomes = requantizer();
+    const GoldenProduct sums = first(group, x, exec);
+    SortedRows rows(code_type(becomes), scale_type(becomes), group_of(becomes), group.rows(), moe_.width());
+    const std::vector<double> open = activate(group, sums, rows, exec);
+    const Group own{group.expert, 0, group.pairs};
+    const Weight weight = weight_of(moe_.second, group.expert, x.type);
+    const Operand columns = operand_of(moe_, moe_.second, weight, wrong(group.expert, MoeMistake::next_experts_scales));
+    const std::vector<float> factors = second_factors(moe_, wrong(group.expert, MoeMistake::next_experts_factors));
+    GoldenProduct products;
+    if (becomes == Requantizer::none && rows.type != x.type) {
+      multiply_wide(rows.operand(own), columns, epilogue_of(factors, bias_of(moe_.second_bias, group.expert)), exec, products);
+    } else {
+      multiply(moe_, rows.operand(own), columns, epilogue_of(factors, bias_of(moe_.second_bias, group.expert)), judged_, exec, products);
+    }
+    const std::vector<double> carried = judged_ ? open_products(open.data(), group.rows(), columns, exec) : std::vector<double>{};
+    parallel_for(exec.threads, moe_.hidden(), 20.0 * static_cast<double>(group.rows()), [&](std::int64_t h) {
+      const auto column = static_cast<std::size_t>(columns_[static_cast<std::size_t>(h)]);
+      for (std::int64_t i = 0; i < group.rows(); ++i) {
+        const std::size_t at = static_cast<std::size_t>(i * moe_.hidden()) + column;
+        Bounded y = products.at(at);
+        if (judged_) y.slack += carried[at] * std::fabs(factors.empty() ? 1.0 : static_cast<double>(factors[column]));
+        y.open = y.open || !std::isfinite(y.exact) || !std::isfinite(y.slack);
+        put(group.pairs[static_cast<std::size_t>(i)], place + i, h, y);
+      }
+    });
+  }
+
+  /// Rows of fp32 with weights that have scales of blocks: numbers in double, as the tests' references multiply them.
+  void multiply_wide(const Operand& rows, const Operand& columns, const Epilogue& epilogue, const Exec& exec,
+                     GoldenProduct& product) const {
+    Tensor plain(DType::f32, {columns.count, columns.k});
+    Line line;
+    for (std::int64_t j = 0; j < columns.count; ++j) {
+      decode_line(columns, j, fp32_in_any_order, line);
+      for (std::int64_t k = 0; k < columns.k; ++k) {
+        const auto at = static_cast<std::size_t>(k);
+        const double number = line.integers.empty() ? line.values[at] : line.integers[at] * line.unit;
+        plain.as<float>()[j * columns.k + k] = static_cast<float>(line.scales.empty() ? number : number * line.scales[at / line.block]);
+      }
+    }
+    WholeMoe wide = moe_;
+    wide.scheme.sums = half_in_parts;
+    multiply(
+        wide, rows,
+        {.type = DType::f32, .codes = plain.data(), .count = columns.count, .k = columns.k, .stride = columns.k, .scales = {}, .zeros = {}},
+        epilogue, judged_, exec, product);
+  }
+
+  void put(std::int64_t pair, std::int64_t place, std::int64_t h, const Bounded& y) {
+    const Bounded weight = moe_.weighted_input ? Bounded{1.0} : weight_of(moe_, pair);
+    if (moe_.results.defined()) results_.put(place * moe_.hidden() + h, y);
+    if (!moe_.output.defined()) return;
+    const auto round = [&](const Bounded& x) {
+      return moe_.like_reference || moe_.scheme.results == DType::f32 ? x : rounded_to(moe_.scheme.results, x);
+    };
+    Bounded term = mistake_ == MoeMistake::weighted_before_rounding ? round(y * weight) : round(y) * weight;
+    if (mistake_ == MoeMistake::weighted_twice) term = term * weight;
+    sums_[static_cast<std::size_t>(pair / slots_of(moe_) * moe_.hidden() + h)].add(term);
+  }
+
+  void finish() {
+    output_.make_open();
+    const TermSums sums{.count = static_cast<double>(slots_of(moe_))};
+    for (std::size_t i = 0; i < sums_.size(); ++i) {
+      Bounded x = sums.bounded(sums_[i].terms).widened(sums_[i].slack);
+      x.open = x.open || sums_[i].open || !std::isfinite(x.slack) || moe_.routes[i / static_cast<std::size_t>(moe_.hidden())].open;
+      output_.put(static_cast<std::int64_t>(i), x);
+    }
+  }
+
+  const WholeMoe& moe_;
+  MoeMistake mistake_;
+  bool judged_;
+  GoldenOutput output_, results_;
+  bool plain_;
+  Halves halves_;
+  std::vector<std::int64_t> columns_;
+  std::vector<Combined> sums_;
+};
+
+void put_permutation(const WholeMoe& moe, Reference* reference) {
+  if (!moe.result_of_pair.defined()) return;
+  const GoldenOutput out(moe.result_of_pair, reference, "expanded_idx_to_permuted_idx");
+  for (std::int64_t pair = 0; pair < moe.result_of_pair.elements(); ++pair) out.put(pair, -1.0, 0.0);
+  std::int64_t place = 0;
+  for (const Group& group : groups_of(moe)) {
+    for (std::int64_t i = 0; i < group.rows(); ++i) out.put(group.pairs[static_cast<std::size_t>(i)], static_cast<double>(place + i), 0.0);
+    place += quant::align(group.rows(), moe.tile);
+  }
+}
+
+void put_weights(const WholeMoe& moe, Reference* reference) {
+  if (!moe.result_weights.defined()) return;
+  const GoldenOutput out(moe.result_weights, reference, "expert_weights");
+  out.make_open();
+  for (std::int64_t pair = 0; pair < moe.result_weights.elements(); ++pair) out.put(pair, weight_of(moe, pair).widened(flush_floor));
+}
+
+// ---- fast, and on a GPU
+
+struct RunProduct {
+  const MoeMatrix& matrix;
+  const SortedRows& rows;
+  std::vector<std::vector<float>> factors;  ///< by group
+  const Tensor& bias;
+};
+
+void multiply_on_gpu(const WholeMoe& moe, const std::vector<Group>& groups, const RunProduct& p, const Tensor& out, const Exec& exec) {
+  std::vector<Weight> weights;
+  std::vector<Product> products;
+  for (const Group& group : groups) weights.push_back(weight_of(p.matrix, group.expert, p.rows.type));
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    products.push_back({.a = p.rows.operand(groups[g]),
+                        .b = operand_of(moe, p.matrix, weights[g], groups[g].expert),
+                        .epilogue = epilogue_of(p.factors[g], bias_of(p.bias, groups[g].expert)),
+                        .first = groups[g].first * p.matrix.n});
+  Accumulator sums = moe.scheme.sums;
+  sums.parts = 1;
+  gpu_products(products, sums, out, exec);
+}
+
+TileEpilogue tile_epilogue(const std::vector<float>& factors, const float* bias, const Tensor& out, bool doubled) {
+  constexpr static float quarter = 0.25f;  // of products of doubled codes
+  TileEpilogue e{.out_type = out.dtype(), .out = out.as<std::byte>(), .out_stride = out.size(1)};
+  const auto push = [&e](const EpilogueStep& step) { e.steps[e.count++] = step; };
+  if (doubled) push({.values = &quarter});
+  if (bias != nullptr) push({.kind = EpilogueStep::Kind::plus, .values = bias, .column_stride = 1});
+  if (!factors.empty()) push({.values = factors.data(), .column_stride = 1});
+  return e;
+}
+
+/// Scales of a weight in tiles; `tiles` holds them where they are not stored so.
+const std::uint8_t* tiled_scales(const MoeMatrix& matrix, std::int64_t expert, Tensor& tiles) {
+  const auto* const stored = static_cast<const std::uint8_t*>(scales_of(matrix, expert));
+  if (matrix.scales_in_tiles) return stored;
+  const std::int64_t columns = matrix.k / fp4_block;
+  tiles = Tensor(DType::u8, {quant::padded_size(quant::ScaleLayout::swizzled_128x4, matrix.n, columns).elements()});
+  quant::swizzle_scales(quant::ScaleLayout::swizzled_128x4, {stored, static_cast<std::size_t>(matrix.n * columns)}, matrix.n, columns,
+                        {tiles.as<std::uint8_t>(), static_cast<std::size_t>(tiles.elements())});
+  return tiles.as<std::uint8_t>();
+}
+
+void multiply_fp4(const std::vector<Group>& groups, const RunProduct& p, const Tensor& out, const Exec& exec) {
+  std::vector<Tensor> tiles(groups.size());
+  const std::int64_t columns = quant::align(p.rows.k / fp4_block, 4);
+  std::int64_t scale_rows = 0;
+  std::vector<I8Group> all;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const std::int64_t expert = groups[g].expert;
+    all.push_back({groups[g].first,
+                   groups[g].rows(),
+                   scale_rows,
+                   {.codes = p.matrix.codes.as<std::uint8_t>() + expert * p.matrix.n * p.matrix.k / 2,
+                    .scales = tiled_scales(p.matrix, expert, tiles[g]),
+                    .n = p.matrix.n,
+                    .k = p.matrix.k},
+                   tile_epilogue(p.factors[g], bias_of(p.bias, expert), out, true)});
+    scale_rows += quant::align(groups[g].rows(), 128);
+  }
+  const Tensor scales(DType::u8, {scale_rows, columns});
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (std::int64_t i = 0; i < groups[g].rows(); ++i)
+      for (std::int64_t c = 0; c < p.rows.k / fp4_block; ++c)
+        scales.as<std::byte>()[quant::scale_offset(quant::ScaleLayout::swizzled_128x4, all[g].scale_row + i, c, p.rows.k / fp4_block)] =
+            p.rows.scales[static_cast<std::size_t>((groups[g].first + i) * p.rows.scale_bytes() + c)];
+  i8_multiply({.format = I8Format::nvfp4,
+               .groups = all,
+               .rows = p.rows.count,
+               .k = p.rows.k,
+               .codes = reinterpret_cast<const std::uint8_t*>(p.rows.codes.data()),
+               .scales = scales.as<std::uint8_t>(),
+               .scale_columns = columns},
+              exec);
+}
+
+void multiply_panels(const WholeMoe& moe, const std::vector<Group>& groups, const RunProduct& p, const Tensor& out, const Exec& exec) {
+  constexpr static float one = 1.0f;
+  const DType type = code_of(moe.scheme.numbers);
+  std::vector<Weight> weights;
+  std::vector<PanelProduct> products;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const std::int64_t expert = groups[g].expert, first = groups[g].first;
+    weights.push_back(weight_of(p.matrix, expert, type));
+    PanelProduct product{.m = groups[g].rows(), .n = p.matrix.n, .k = p.matrix.k};
+    product.a = {p.rows.codes.data() + first * p.rows.row_bytes(), p.rows.row_bytes(), 0, p.rows.type};
+    product.b = {weights.back().codes, p.matrix.k * bits(type) / 8, 0, type};
+    if (moe.scheme.numbers == MoeNumbers::fp8_blocks) {
+      product.block = fp8_block;
+      product.a_scales = {&one, 1, 0, 0};
+      if (p.rows.block > 0)
+        product.a_scales = {reinterpret_cast<const float*>(p.rows.scales.data() + first * p.rows.scale_bytes()), 1, p.rows.k / fp8_block,
+                            1};
+      product.b_scales = {static_cast<const float*>(scales_of(p.matrix, expert)), fp8_block, p.matrix.k / fp8_block, 1};
+    }
+    product.epilogue = tile_epilogue(p.factors[g], bias_of(p.bias, expert), out.slice(0, first, first + groups[g].rows()), false);
+    products.push_back(product);
+  }
+  panel_multiply(products, exec);
+}
+
+void multiply(const WholeMoe& moe, const std::vector<Group>& groups, const RunProduct& p, const Tensor& out, const Exec& exec) {
+  if (exec.mode != Mode::fast) {
+    multiply_on_gpu(moe, groups, p, out, exec);
+  } else if (moe.scheme.numbers == MoeNumbers::nvfp4) {
+    multiply_fp4(groups, p, out, exec);
+  } else {
+    multiply_panels(moe, groups, p, out, exec);
+  }
+}
+
+/// Gate and up of one row to what the second product takes.
+void activate_row(const WholeMoe& moe, const Group& group, std::int64_t i, const Halves& halves, const float* sums, SortedRows& rows,
+                  Isa isa) {
+  const std::int64_t width = moe.width();
+  const auto n = static_cast<std::size_t>(width);
+  std::vector<float> gate(n), up(n), out(n);
+  const float weight = moe.weighted_input ? static_cast<float>(weight_of(moe, group.pairs[static_cast<std::size_t>(i)]).exact) : 1.0f;
+  for (std::int64_t j = 0; j < width; ++j) {
+    const auto at = static_cast<std::size_t>(j);
+    gate[at] = sums[halves.gate(j)] * weight;
+    up[at] = sums[halves.up(j)] * weight;
+  }
+  const Requantizer between = moe.like_reference ? Requantizer::none : moe.scheme.sums_become;
+  if (between != Requantizer::none)
+    for (auto* half : {&gate, &up}) {
+      std::vector<double> values(n);
+      requantize(between, std::span<const float>(*half), {.values = values.data()});
+      for (std::size_t j = 0; j < n; ++j) (*half)[j] = static_cast<float>(values[j]);
+    }
+  if (moe.alpha.defined() || moe.beta.defined() || moe.limit.defined()) {
+    for (std::size_t j = 0; j < n; ++j) out[j] = activated(moe, group.expert, gate[j], up[j]);
+  } else {
+    const ActAndMulRow row{.gate = gate.data(),
+                           .up = up.data(),
+                           .out = out.data(),
+                           .next_gate = gate.data(),
+                           .next_up = up.data(),
+                           .n = width,
+                           .type = DType::f32,
+                           .kind = ActivationKind::silu,
+                           .writing = Writing{},
+                           .round_activation = false};
+    dispatch<ActAndMulRowKernel>(isa, row);
+  }
+  if (moe.factor_after_rounding) {
+    const float factor = factor_of(moe.up_factor, group.expert) / factor_of(moe.gate_factor, group.expert);
+    for (float& value : out) value = static_cast<float>(quant::round_to(DType::bf16, static_cast<double>(value))) * factor;
+  }
+  requantize(activated_become(moe), std::span<const float>(out),
+             {.codes = rows.row(group.first + i), .scales = rows.block > 0 ? rows.scale_row(group.first + i) : nullptr});
+}
+
+/// Results [pairs, hidden] in stored columns, weighted and added up.
+void combine(const WholeMoe& moe, const std::vector<Group>& groups, const Tensor& results, const Exec& exec) {
+  const std::int64_t slots = slots_of(moe), hidden = moe.hidden();
+  const std::vector<std::int64_t> columns = stored_rows(moe.second);
+  std::vector<std::int64_t> row_of(static_cast<std::size_t>(moe.tokens() * slots), -1);
+  for (const Group& group : groups)
+    for (std::int64_t i = 0; i < group.rows(); ++i)
+      row_of[static_cast<std::size_t>(group.pairs[static_cast<std::size_t>(i)])] = group.first + i;
+  parallel_for(exec.threads, moe.tokens(), 4.0 * static_cast<double>(slots * hidden), [&](std::int64_t t) {
+    std::vector<float> sum(static_cast<std::size_t>(hidden), 0.0f), row(sum.size());
+    for (std::int64_t k = 0; k < slots; ++k) {
+      const std::int64_t from = row_of[static_cast<std::size_t>(t * slots + k)];
+      if (from < 0) continue;
+      const float weight = moe.weighted_input ? 1.0f : static_cast<float>(weight_of(moe, t * slots + k).exact);
+      quant::to_f32(results.dtype(), results.as<std::byte>() + from * hidden * bits(results.dtype()) / 8, row.data(), hidden);
+      for (std::size_t h = 0; h < sum.size(); ++h) sum[h] += weight * row[h];
+    }
+    for (std::size_t h = 0; h < sum.size(); ++h) row[h] = sum[static_cast<std::size_t>(columns[h])];
+    quant::from_f32(DType::bf16, row.data(), moe.output.as<std::byte>() + t * hidden * 2, hidden);
+  });
+}
+
+void put_results(const WholeMoe& moe, const std::vector<Group>& groups, const Tensor& results) {
+  const std::vector<std::int64_t> columns = stored_rows(moe.second);
+  std::memset(moe.results.data(), 0, static_cast<std::size_t>(moe.results.elements() * 2));
+  std::int64_t place = 0;
+  for (const Group& group : groups) {
+    for (std::int64_t i = 0; i < group.rows(); ++i)
+      for (std::int64_t h = 0; h < moe.hidden(); ++h)
+        quant::set(moe.results, (place + i) * moe.hidden() + h,
+                   quant::get(results, (group.first + i) * moe.hidden() + columns[static_cast<std::size_t>(h)]));
+    place += quant::align(group.rows(), moe.tile);
+  }
+}
+
+}  // namespace
+
+std::int64_t plain_row(const MoeMatrix& matrix, std::int64_t r) {
+  if (matrix.shuffled > 0) {
+    const std::int64_t in = r % matrix.shuffled;
+    r = r - in + in % 8 * (matrix.shuffled / 8) + in / 8;
+  }
+  return matrix.alternating ? r % 2 * (matrix.n / 2) + r / 2 : r;
+}
+
+void golden_whole_moe(const WholeMoe& moe, const Exec& exec, Reference* reference, MoeMistake mistake) {
+  GoldenMoe(moe, reference, mistake).run(exec);
+  put_permutation(moe, reference);
+  put_weights(moe, reference);
+}
+
+void run_whole_moe(const WholeMoe& moe, const Exec& exec) {
+  const std::vector<Group> groups = groups_of(moe);
+  const SortedRows x = gather(moe, groups);
+  const Tensor sums = Tensor::uninitialized(DType::f32, {x.count, moe.first.n});
+  std::vector<std::vector<float>> first, second;
+  for (const Group& group : groups) first.push_back(first_factors(moe, group.expert)), second.push_back(second_factors(moe, group.expert));
+  multiply(moe, groups, {moe.first, x, first, moe.first_bias}, sums, exec);
+
+  const Requantizer becomes = activated_become(moe);
+  SortedRows rows(code_type(becomes), scale_type(becomes), group_of(becomes), x.count, moe.width());
+  const Halves halves = halves_of(moe, false);
+  for (const Group& group : groups)
+    parallel_for(exec.threads, group.rows(), 40.0 * static_cast<double>(moe.width()), [&](std::int64_t i) {
+      activate_row(moe, group, i, halves, sums.as<float>() + (group.first + i) * moe.first.n, rows, exec.isa);
+    });
+  const Tensor results = Tensor::uninitialized(moe.like_reference ? DType::f32 : moe.scheme.results, {x.count, moe.hidden()});
+  multiply(moe, groups, {moe.second, rows, second, moe.second_bias}, results, exec);
+  if (moe.output.defined()) combine(moe, groups, results, exec);
+  if (moe.results.defined()) put_results(moe, groups, results);
+  put_permutation(moe, nullptr);
+  put_weights(moe, nullptr);
+}
+
+double whole_moe_flops(const WholeMoe& moe) {
+  double rows = 0;
+  for (const Group& group : groups_of(moe)) rows += static_cast<double>(group.rows());
+  return 2.0 * rows * static_cast<double>(moe.first.n * moe.first.k + moe.second.n * moe.second.k);
+}
+
+double whole_moe_bytes(const WholeMoe& moe) {
+  const double number = moe.scheme.numbers == MoeNumbers::bf16 ? 2.0 : moe.scheme.numbers == MoeNumbers::nvfp4 ? 0.5625 : 1.0;
+  const auto experts = static_cast<double>(groups_of(moe).size());
+  return number * (experts * static_cast<double>(moe.first.n * moe.first.k + moe.second.n * moe.second.k) +
+                   static_cast<double>(moe.tokens() * moe.first.k));
+}
+
+}  // namespace dodona::ops

@@ -1,0 +1,104 @@
+// A whole mixture of experts in one call: rows go to their experts, gate and up are multiplied, activated, quantized again and multiplied
+// back, and the results added up by weight. One composition; a kernel is a row of the table of schemes, with its own routing in front.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "dodona/exec.h"
+#include "ops/base/golden_output.h"
+#include "ops/rows/requantize.h"
+#include "ops/sums/accumulator.h"
+
+namespace dodona::ops {
+
+/// Which numbers are multiplied.
+enum class MoeNumbers : std::uint8_t {
+  bf16,
+  fp8_blocks,  ///< e4m3, f32 scales of 1 x 128 of a row and 128 x 128 of a weight
+  fp8,         ///< e4m3 without scales of blocks
+  nvfp4,       ///< e2m1, e4m3 scales of 1 x 16; those of weights in tiles of 128 x 4
+};
+
+/// What a kernel does with them.
+struct MoeScheme {
+  MoeNumbers numbers;
+  Accumulator sums;
+  Requantizer sums_become;       ///< gate and up, before the activation
+  Requantizer activated_become;  ///< what the second product takes
+  DType results = DType::bf16;   ///< rounded to before they are weighted; f32: not at all
+  std::int64_t shuffled = 0;     ///< rows that trtllm-gen's shuffle of weights deals out together: 16 or 32
+  bool alternating = false;      ///< and whether rows of up and of gate take turns before it
+};
+
+/// The matrices of all local experts, [L, n, k] in codes. Rows of the first one are up, then gate.
+struct MoeMatrix {
+  Tensor codes, scales;
+  std::int64_t n = 0, k = 0;
+  bool scales_in_tiles = true;  ///< of nvfp4; row by row otherwise
+  bool block_major = false;     ///< [L, k / 128 bytes, n, 128 bytes] in memory
+  /// The row that stored row r holds: of a shuffle, in an order of two halves that take turns, or r itself.
+  std::int64_t shuffled = 0;
+  bool alternating = false;
+};
+
+/// Where a token goes: in order of slots, global ids.
+struct TokenExperts {
+  std::vector<std::int64_t> experts;
+  std::vector<Bounded> weights;  ///< as the kernel multiplies them
+  bool open = false;             ///< who else might be chosen is open: nothing is compared
+};
+
+/// One call, whatever its op. Tensors may be undefined where their docs say so.
+struct WholeMoe {
+  MoeScheme scheme;
+  Tensor x, x_scales;  ///< [T, H] codes; scales: f32 [H/128, T] of fp8_blocks, e4m3 [T, H/16] of nvfp4
+  MoeMatrix first, second;
+  Tensor gate_factor, up_factor, out_factor;  ///< f32 [L]; undefined: 1
+  Tensor first_bias, second_bias;             ///< f32 [L, n], added to sums before their factors
+  Tensor alpha, beta, limit;                  ///< f32 [L], of the activation; undefined: 1, 0, none
+  std::vector<TokenExperts> routes;
+  std::int64_t first_expert = 0;  ///< that is local
+  /// As golden mode of upstream's tests has it: nothing is rounded but what the second product takes, and that as bf16 numbers before
+  /// up_factor / gate_factor multiplies them.
+  bool like_reference = false;
+  bool factor_after_rounding = false;
+  bool weighted_input = false;  ///< weights multiply the first product's sums instead of results
+
+  Tensor output;                                   ///< bf16 [T, H]; undefined: not asked for
+  Tensor results, result_weights, result_of_pair;  ///< bf16 [P, H], bf16 [T, slots], i32 [T * slots]; likewise
+  std::int64_t tile = 1;                           ///< each expert's results begin at a multiple of it
+
+  std::int64_t tokens() const { return x.size(0); }
+  std::int64_t hidden() const { return second.n; }
+  std::int64_t width() const { return second.k; }
+  std::int64_t local_experts() const { return first.codes.size(0); }
+};
+
+/// Mistakes of such kernels.
+enum class MoeMistake : std::uint8_t {
+  none,
+  gate_and_up_swapped,
+  next_experts_scales,  ///< of weights
+  next_experts_factors,
+  weighted_twice,
+  weighted_before_rounding,  ///< results are multiplied by their weights before they are rounded
+  read_unshuffled,
+  activated_in_fp32,  ///< not quantized between the products
+};
+
+void golden_whole_moe(const WholeMoe& moe, const Exec& exec, Reference* reference, MoeMistake mistake = MoeMistake::none);
+/// Fast mode, and a GPU's where exec.mode names one: products by its unit, the rest in fp32.
+void run_whole_moe(const WholeMoe& moe, const Exec& exec);
+
+double whole_moe_flops(const WholeMoe& moe);
+/// Weights of the experts that have rows, and the rows.
+double whole_moe_bytes(const WholeMoe& moe);
+
+/// The row of a plain matrix [n, k] that stored row r of a shuffled one holds.
+std::int64_t plain_row(const MoeMatrix& matrix, std::int64_t r);
+
+extern const std::string_view whole_moe_contract;
+
+}  // namespace dodona::ops

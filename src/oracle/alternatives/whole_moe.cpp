@@ -1,0 +1,356 @@
+// Whole MoE kernels, written out: route, multiply, activate, quantize, multiply, add up, one number after the other in fp32.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "core/fixed_math.h"
+#include "oracle/alternatives/families.h"
+#include "quant/e2m1.h"
+#include "quant/e4m3.h"
+#include "quant/element.h"
+#include "quant/nibble.h"
+#include "quant/swizzle.h"
+
+namespace dodona::oracle::alternatives {
+namespace {
+
+using Numbers = std::vector<float>;
+
+std::size_t size(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
+/// A matrix of numbers with a scale for each `rows` x `columns` of them.
+struct Scaled {
+  Numbers numbers, scales;
+  std::size_t n = 0, k = 0, rows = 1, columns = 0;
+
+  float scale(std::size_t i, std::size_t at) const { return scales.empty() ? 1.0f : scales[i / rows * (k / columns) + at / columns]; }
+};
+
+Numbers decoded(const Tensor& codes) {
+  if (codes.dtype() != DType::u8) return floats(codes);
+  Numbers numbers;
+  for (std::int64_t i = 0; i < 2 * codes.elements(); ++i) numbers.push_back(quant::e2m1_to_f32(quant::nibble(codes.as<std::uint8_t>(), i)));
+  return numbers;
+}
+
+struct MoeCall {
+  const Call& call;
+  bool fp4, fp8_blocks;
+  std::size_t tokens, hidden, width, experts, local, offset, topk, shared;
+
+  bool reference() const { return call.is("arithmetic", "reference"); }
+  bool has(std::string_view attribute) const { return call.op.schema().find_attr(attribute) != nullptr; }
+  std::size_t block() const { return fp4 ? 16 : fp8_blocks ? 128 : 0; }
+
+  /// The three factors of NVFP4, made of encode scales where these stand for them.
+  float factor(const char* name, std::size_t e) const {
+    if (const Tensor* first = call.find("gemm1_global_scale"); first != nullptr && first->defined()) {
+      const float h = call.number("activation_global_scale") == 0 ? 1.0f : static_cast<float>(call.number("activation_global_scale"));
+      const float sums = 1.0f / (first->as<float>()[e] * call.tensor("hidden_states_global_scale").as<float>()[0]);
+      if (std::string_view(name) == "output1_scale_scalar") return h * sums;
+      if (std::string_view(name) == "output1_scale_gate_scalar") return sums;
+      if (std::string_view(name) == "output2_scale_scalar") return 1.0f / (h * call.tensor("gemm2_global_scale").as<float>()[e]);
+    }
+    const Tensor* const t = call.find(name);
+    return t != nullptr && t->defined() ? t->as<float>()[e] : 1.0f;
+  }
+  float sum(const Numbers& terms) const { return call.way == Way::strided ? strided_sum(terms, 16) : reversed_sum(terms); }
+
+  // ---- weights, in the order of rows before any shuffle
+
+  std::size_t stored_row(std::size_t plain, std::size_t n, bool halves) const {
+    if (reference() || !call.flag("use_shuffled_weight")) return plain;
+    const std::size_t deal = fp8_blocks ? 16 : 32;
+    std::size_t row = plain;
+    if (halves && !fp8_blocks) row = plain < n / 2 ? 2 * plain : 2 * (plain - n / 2) + 1;
+    const std::size_t in = row % deal, lines = deal / 8;
+    return row - in + in % lines * 8 + in / lines;
+  }
+
+  Scaled weight(const char* name, std::size_t e, std::size_t n, std::size_t k, bool halves) const {
+    const Tensor& all = call.tensor(name);
+    const std::int64_t each = all.elements() / all.size(0);
+    const Tensor flat = all.slice(0, static_cast<std::int64_t>(e), static_cast<std::int64_t>(e) + 1).reshape({each});
+    const Numbers stored = decoded(flat);
+    const bool blocked = !reference() && has("weight_layout") && call.integer("weight_layout") == 2;
+    const std::size_t together = 128 / (size(bits(all.dtype())) / 8);
+    Scaled plain{.numbers = Numbers(n * k), .scales = {}, .n = n, .k = k, .rows = fp8_blocks ? size(128) : 1, .columns = block()};
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::size_t row = stored_row(i, n, halves);
+      for (std::size_t j = 0; j < k; ++j)
+        plain.numbers[i * k + j] = stored[blocked ? (j / together * n + row) * together + j % together : row * k + j];
+    }
+    if (block() == 0) return plain;
+    const Tensor& scales = call.tensor(std::string(name) + "_scale");
+    const std::size_t columns = k / block(), own = size(scales.elements()) / size(scales.size(0)) * e;
+    const Numbers values = floats(scales);
+    for (std::size_t i = 0; i < n / plain.rows; ++i)
+      for (std::size_t c = 0; c < columns; ++c) {
+        std::size_t at = i * columns + c;
+        if (fp4 && !reference())
+          at = size(quant::scale_offset(quant::ScaleLayout::swizzled_128x4, static_cast<std::int64_t>(stored_row(i, n, halves)),
+                                        static_cast<std::int64_t>(c), static_cast<std::int64_t>(columns)));
+        plain.scales.push_back(values[own + at]);
+      }
+    return plain;
+  }
+
+  Scaled rows() const {
+    Scaled x{.numbers = decoded(call.tensor("hidden_states")), .scales = {}, .n = tokens, .k = hidden, .rows = 1, .columns = block()};
+    if (block() == 0) return x;
+    const Numbers scales = floats(call.tensor("hidden_states_scale"));
+    for (std::size_t t = 0; t < tokens; ++t)
+      for (std::size_t c = 0; c < hidden / block(); ++c) x.scales.push_back(scales[fp4 ? t * (hidden / 16) + c : c * tokens + t]);
+    return x;
+  }
+
+  /// Row i of x with row j of w, in blocks.
+  float product(const Scaled& x, std::size_t i, const Scaled& w, std::size_t j) const {
+    const std::size_t step = w.columns > 0 ? w.columns : w.k;
+    Numbers parts;
+    for (std::size_t first = 0; first < w.k; first += step) {
+      Numbers terms;
+      for (std::size_t k = first; k < first + step; ++k) terms.push_back(x.numbers[i * x.k + k] * w.numbers[j * w.k + k]);
+      parts.push_back(w.columns > 0 ? sum(terms) * (x.scale(i, first) * w.scale(j, first)) : sum(terms));
+    }
+    return parts.size() == 1 ? parts[0] : sum(parts);
+  }
+
+  // ---- routing
+
+  struct Route {
+    std::vector<std::size_t> experts;
+    Numbers weights;
+  };
+
+  Numbers softmax(const Numbers& x) const {
+    const float most = *std::max_element(x.begin(), x.end());
+    Numbers powers;
+    for (const float value : x) powers.push_back(exp(value - most));
+    const float total = sum(powers);
+    for (float& power : powers) power /= total;
+    return powers;
+  }
+
+  static std::size_t best(const Numbers& keys, const std::vector<bool>& gone) {
+    std::size_t found = keys.size();
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      if (!gone[i] && (found == keys.size() || keys[i] > keys[found])) found = i;
+    return found;
+  }
+
+  Route route(const Numbers& x) const {
+    constexpr std::array<std::string_view, 10> methods{"Default", "Renormalize",   "DeepSeekV3", "Llama4",  "RenormalizeNaive",
+                                                       "TopK",    "SigmoidRenorm", "MiniMax2",   "Sigmoid", "TopKSigmoid"};
+    const auto* const named = std::find_if(methods.begin(), methods.end(), [&](auto name) { return call.is("routing_method_type", name); });
+    const auto method = named - methods.begin();
+    const std::size_t groups = method == 2 ? std::max<std::size_t>(1, size(call.integer("n_group"))) : 1, members = experts / groups;
+    Numbers scores(experts), keys = x;
+    for (std::size_t e = 0; e < experts; ++e) scores[e] = 0.5f * static_cast<float>(fixed::tanh(static_cast<double>(0.5f * x[e]))) + 0.5f;
+    if (method == 0) keys = softmax(x);
+    if (method == 6 || method == 8) keys = scores;
+    if (method == 2 || method == 7) {
+      keys = scores;
+      if (const Tensor* bias = call.find("routing_bias"); bias != nullptr && bias->defined())
+        for (std::size_t e = 0; e < experts; ++e) {
+          const auto value = static_cast<float>(quant::get(*bias, static_cast<std::int64_t>(e)));
+          keys[e] += groups > 1 ? rounded(DType::bf16, value) : value;
+        }
+    }
+    std::vector<bool> gone(experts, groups > 1);
+    if (groups > 1) {
+      Numbers best_two;
+      for (std::size_t g = 0; g < groups; ++g) {
+        Numbers sorted(keys.begin() + static_cast<std::ptrdiff_t>(g * members),
+                       keys.begin() + static_cast<std::ptrdiff_t>((g + 1) * members));
+        std::sort(sorted.begin(), sorted.end(), std::greater<>());
+        best_two.push_back(sorted[0] + sorted[1]);
+      }
+      std::vector<bool> kept(groups, false);
+      for (std::int64_t i = 0; i < call.integer("topk_group"); ++i) kept[best(best_two, kept)] = true;
+      for (std::size_t e = 0; e < experts; ++e) gone[e] = !kept[e / members];
+    }
+    Route chosen;
+    Numbers own;
+    for (std::size_t k = 0; k < topk; ++k) {
+      const std::size_t e = best(keys, gone);
+      gone[e] = true;
+      chosen.experts.push_back(e);
+      own.push_back(method == 0 ? keys[e] : method == 1 || method == 4 || method == 5 ? x[e] : scores[e]);
+    }
+    if (method == 1 || method == 4) own = softmax(own);
+    const float total = sum(own);
+    if (method == 2 || method == 7)
+      for (float& weight : own) weight = weight * static_cast<float>(call.number("routed_scaling_factor")) / (total + 1e-20f);
+    if (method == 6 && call.flag("norm_topk_prob"))
+      for (float& weight : own) weight /= std::max(total, 1e-20f);
+    chosen.weights = own;
+    for (std::size_t s = 0; s < shared; ++s) chosen.experts.push_back(experts + s), chosen.weights.push_back(1.0f);
+    if (!reference())
+      for (float& weight : chosen.weights) weight = rounded(DType::bf16, weight);
+    return chosen;
+  }
+
+  // ---- between the products
+
+  void quantize_fp8(Numbers& x) const {
+    for (std::size_t first = 0; first < x.size(); first += 128) {
+      float amax = 0;
+      for (std::size_t i = first; i < first + 128; ++i) amax = std::max(amax, std::fabs(x[i]));
+      const float scale = std::max(amax / 448.0f, 0x1p-126f);
+      for (std::size_t i = first; i < first + 128; ++i)
+        x[i] = quant::e4m3_to_f32(quant::to_e4m3_satfinite(static_cast<double>(x[i] / scale))) * scale;
+    }
+  }
+
+  /// What the second product takes: numbers and scales.
+  Scaled activated(std::size_t e, const Numbers& sums) const {
+    Numbers up(sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(width)),
+        gate(sums.begin() + static_cast<std::ptrdiff_t>(width), sums.end());
+    if (fp8_blocks && !reference()) quantize_fp8(up), quantize_fp8(gate);
+    const bool limited = call.find("gemm1_clamp_limit") != nullptr && call.tensor("gemm1_clamp_limit").defined();
+    const bool shifted = call.find("gemm1_beta") != nullptr && call.tensor("gemm1_beta").defined();
+    Scaled h{.numbers = {}, .scales = {}, .n = 1, .k = width, .rows = 1, .columns = reference() && fp8_blocks ? 0 : block()};
+    for (std::size_t i = 0; i < width; ++i) {
+      float g = gate[i], u = up[i];
+      if (limited) {
+        const float limit = factor("gemm1_clamp_limit", e);
+        g = std::min(g, limit), u = std::clamp(u, -limit, limit);
+      }
+      if (shifted) u += factor("gemm1_beta", e);
+      h.numbers.push_back(g / (1.0f + exp(-factor("gemm1_alpha", e) * g)) * u);
+    }
+    if (!fp4 && !fp8_blocks)
+      for (float& x : h.numbers) x = rounded(DType::bf16, x);
+    if (fp4 && reference())
+      for (float& x : h.numbers) x = rounded(DType::bf16, x) * (factor("output1_scale_scalar", e) / factor("output1_scale_gate_scalar", e));
+    for (std::size_t first = 0; h.columns > 0 && first < width; first += h.columns) {
+      float amax = 0;
+      for (std::size_t i = first; i < first + h.columns; ++i) amax = std::max(amax, std::fabs(h.numbers[i]));
+      float scale = std::max(amax / 448.0f, 0x1p-126f);
+      if (fp4) scale = quant::e4m3_to_f32(quant::to_e4m3_satfinite(static_cast<double>(amax / 6.0f)));
+      for (std::size_t i = first; i < first + h.columns; ++i) {
+        const auto x = static_cast<double>(scale == 0 ? 0.0f : h.numbers[i] / scale);
+        h.numbers[i] = fp4 ? quant::e2m1_to_f32(quant::to_e2m1(x)) : quant::e4m3_to_f32(quant::to_e4m3_satfinite(x));
+      }
+      h.scales.push_back(scale);
+    }
+    return h;
+  }
+
+  float biased(const char* name, std::size_t e, std::size_t row, std::size_t n, float x) const {
+    const Tensor* const bias = call.find(name);
+    return bias != nullptr && bias->defined() ? x + bias->as<float>()[e * n + row] : x;
+  }
+
+  /// One row through one expert.
+  Numbers through(std::size_t e, const Scaled& x, std::size_t t, const Scaled& w1, const Scaled& w2) const {
+    Numbers sums(2 * width), out(hidden);
+    for (std::size_t j = 0; j < sums.size(); ++j) {
+      sums[j] = biased("gemm1_bias", e, stored_row(j, 2 * width, true), 2 * width, product(x, t, w1, j));
+      if (fp4) sums[j] *= factor(j < width && !reference() ? "output1_scale_scalar" : "output1_scale_gate_scalar", e);
+    }
+    const Scaled h = activated(e, sums);
+    for (std::size_t j = 0; j < hidden; ++j) {
+      out[j] = biased("gemm2_bias", e, stored_row(j, hidden, false), hidden, product(h, 0, w2, j));
+      if (fp4) out[j] *= factor("output2_scale_scalar", e);
+      if (!reference()) out[j] = rounded(DType::bf16, out[j]);
+    }
+    return out;
+  }
+
+  bool run() const {
+    const Numbers logits = floats(call.tensor("routing_logits"));
+    const Scaled x = rows();
+    std::vector<Route> routes;
+    for (std::size_t t = 0; t < tokens; ++t)
+      routes.push_back(route(
+          {logits.begin() + static_cast<std::ptrdiff_t>(t * experts), logits.begin() + static_cast<std::ptrdiff_t>((t + 1) * experts)}));
+    const std::size_t slots = topk + shared;
+    std::vector<Numbers> results(tokens * slots);
+    std::vector<std::int64_t> place(tokens * slots, -1);
+    std::int64_t next = 0;
+    for (std::size_t e = 0; e < local + shared; ++e) {
+      Scaled w1, w2;
+      std::int64_t count = 0;
+      for (std::size_t t = 0; t < tokens; ++t)
+        for (std::size_t k = 0; k < slots; ++k) {
+          if (routes[t].experts[k] != e + offset) continue;
+          if (w1.n == 0) w1 = weight("gemm1_weights", e, 2 * width, hidden, true), w2 = weight("gemm2_weights", e, hidden, width, false);
+          results[t * slots + k] = through(e, x, t, w1, w2);
+          place[t * slots + k] = next + count++;
+        }
+      next += quant::align(count, call.integer("tile_tokens_dim"));
+    }
+    store_all(routes, results, place);
+    return true;
+  }
+
+  const Tensor* wanted(const char* name) const {
+    const Tensor* const t = call.find(name);
+    return t != nullptr && t->defined() ? t : nullptr;
+  }
+
+  void store_all(const std::vector<Route>& routes, const std::vector<Numbers>& results, const std::vector<std::int64_t>& place) const {
+    const std::size_t slots = topk + shared;
+    const Tensor *output = wanted("output"), *rows_out = wanted("gemm2_output"), *weights = wanted("expert_weights"),
+                 *index = wanted("expanded_idx_to_permuted_idx"), *replay = wanted("topk_ids"), *chosen = wanted("topk_weights");
+    for (std::size_t t = 0; t < tokens; ++t) {
+      for (std::size_t h = 0; output != nullptr && h < hidden; ++h) {
+        Numbers terms;
+        for (std::size_t k = 0; k < slots; ++k)
+          if (const Numbers& y = results[t * slots + k]; !y.empty()) terms.push_back(routes[t].weights[k] * y[h]);
+        store(*output, static_cast<std::int64_t>(t * hidden + h), reversed_sum(terms));
+      }
+      for (std::size_t k = 0; k < slots; ++k) {
+        const std::size_t pair = t * slots + k;
+        const auto at = static_cast<std::int64_t>(pair);
+        if (weights != nullptr) store(*weights, at, routes[t].weights[k]);
+        if (index != nullptr) quant::set(*index, at, static_cast<double>(place[pair]));
+        if (rows_out != nullptr && place[pair] >= 0)
+          for (std::size_t h = 0; h < hidden; ++h)
+            store(*rows_out, place[pair] * static_cast<std::int64_t>(hidden) + static_cast<std::int64_t>(h), results[pair][h]);
+        if (replay != nullptr && k < topk)
+          quant::set(*replay, static_cast<std::int64_t>(t * topk + k), static_cast<double>(routes[t].experts[k]));
+        if (chosen != nullptr && k < topk) store(*chosen, static_cast<std::int64_t>(t * topk + k), routes[t].weights[k]);
+      }
+    }
+  }
+};
+
+bool whole_moe(const Call& call, bool fp4, bool fp8_blocks) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &logits = call.tensor("routing_logits"), &x = call.tensor("hidden_states");
+  MoeCall moe{call,
+              fp4,
+              fp8_blocks,
+              size(x.size(0)),
+              size(x.size(1)) * (fp4 ? 2 : 1),
+              size(call.integer("intermediate_size")),
+              size(logits.size(1)),
+              size(call.integer("local_num_experts")),
+              size(call.integer("local_expert_offset")),
+              size(call.integer("top_k")),
+              0};
+  if (moe.has("num_fused_shared_experts")) moe.shared = size(call.integer("num_fused_shared_experts"));
+  return moe.run();
+}
+
+}  // namespace
+
+bool trtllm_bf16_moe(const Call& call) {
+  return whole_moe(call, false, false);
+}
+bool trtllm_fp8_block_scale_moe(const Call& call) {
+  return whole_moe(call, false, true);
+}
+bool trtllm_fp4_block_scale_moe(const Call& call) {
+  return whole_moe(call, true, false);
+}
+
+}  // namespace dodona::oracle::alternatives
