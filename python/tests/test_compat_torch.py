@@ -1,5 +1,6 @@
 """In upstream's place with real torch tensors: functions, and the operators torch.ops.sgl_kernel."""
 
+import re
 import pytest
 import torch
 from test_torch import bytes_of, to_torch
@@ -42,7 +43,7 @@ def test_functions_take_and_give_tensors(package, name):
         except compat.Refused as refused:
             assert "multiple of 16" in str(refused), line
             continue
-        if "return_lse" not in line:
+        if not re.search("return_lse|record_routing|do_finalize", line):
             assert_returned(adapter, returned)
         for output, wanted in call.wanted.items():
             value = outputs[output]
