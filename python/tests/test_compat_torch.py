@@ -1,6 +1,7 @@
 """In upstream's place with real torch tensors: functions, and the operators torch.ops.sgl_kernel."""
 
 import re
+
 import pytest
 import torch
 from test_torch import bytes_of, to_torch
