@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/moe/trtllm_moe.h"
+#include "ops/schemes/trtllm_moe.h"
 
 namespace dodona::ops {
 

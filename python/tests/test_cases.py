@@ -196,7 +196,9 @@ def kin_lines():
         schema = dodona.schema(op)
         kin = [spec for spec in schema["tensors"] if spec.get("made_of_other_inputs")]
         for line in schema["cases"]:
-            made = [spec["name"] for spec in kin if not spec.get("optional") or f"--with {spec['name']}" in line]
+            absent = [spec["name"] for spec in kin if spec.get("optional") and f"--with {spec['name']}" not in line]
+            here = {name for name in absent if name in dodona.gen(f"{op} {line}").arguments()}
+            made = [spec["name"] for spec in kin if spec["name"] not in absent or spec["name"] in here]
             if made:
                 yield f"{op} {line}", made
 

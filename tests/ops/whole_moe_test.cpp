@@ -1,5 +1,5 @@
 // Rules of the whole MoE kernels: their composition held against a straight line of matrices, their layouts, their routing, bad input.
-#include "ops/moe/whole_moe.h"
+#include "ops/schemes/whole_moe.h"
 
 #include <gtest/gtest.h>
 

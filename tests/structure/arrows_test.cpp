@@ -62,7 +62,7 @@ const std::map<std::string, Rooms> allowed{
     {"ops/softmax", below_ops + Rooms{"ops/base", "ops/rows", "ops/sums", "ops/tiles"}},
     {"ops/routing", below_ops + Rooms{"ops/base", "ops/sums"}},
     {"ops/draws", below_ops + Rooms{"ops/base"}},
-    {"ops/schemes", below_ops + Rooms{"ops/base", "ops/rows", "ops/sums", "ops/tiles"}},
+    {"ops/schemes", below_ops + Rooms{"ops/base", "ops/routing", "ops/rows", "ops/sums", "ops/tiles"}},
     {"ops", below_ops + shared_by_ops},
     {"model/config", {"public", "core", "io"}},
     {"model/weights", below_ops + Rooms{"io", "model/config"}},

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/define.h"
-#include "ops/moe/whole_moe.h"
 #include "ops/routing/trtllm_router.h"
+#include "ops/schemes/whole_moe.h"
 #include "quant/swizzle.h"
 
 namespace dodona::ops {

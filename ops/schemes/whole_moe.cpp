@@ -1,4 +1,4 @@
-#include "ops/moe/whole_moe.h"
+#include "ops/schemes/whole_moe.h"
 
 #include <algorithm>
 #include <cmath>
