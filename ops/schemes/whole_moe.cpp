@@ -88,7 +88,8 @@ struct SortedRows {
   SortedRows(DType code, DType scale, std::int64_t block_size, std::int64_t rows, std::int64_t width)
       : type(code), count(rows), k(width), block(block_size), scale_type(scale) {
     codes.resize(static_cast<std::size_t>(rows * row_bytes()));
-    if (block > 0) scales.resize(static_cast<std::size_t>(rows * scale_bytes()));
+    // Scales of no numbers are scales all the same.
+    if (block > 0) scales.resize(static_cast<std::size_t>(std::max<std::int64_t>(1, rows * scale_bytes())));
   }
   std::int64_t row_bytes() const { return k * bits(type) / 8; }
   std::int64_t scale_bytes() const { return block > 0 ? k / block * bits(scale_type) / 8 : 0; }
@@ -161,6 +162,8 @@ Weight weight_of(const MoeMatrix& matrix, std::int64_t expert, DType type) {
 
 const void* scales_of(const MoeMatrix& matrix, std::int64_t expert) {
   if (!matrix.scales.defined()) return nullptr;
+  constexpr static std::byte none{};
+  if (matrix.scales.elements() == 0) return &none;
   const std::int64_t each = matrix.scales.elements() / matrix.scales.size(0);
   return matrix.scales.as<std::byte>() + expert * each * bits(matrix.scales.dtype()) / 8;
 }
