@@ -12,6 +12,8 @@
 #include "dodona/error.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
+#include "model/experts_comparison.h"
+#include "model/layer/experts.h"
 #include "model/run.h"
 #include "simd/limits.h"
 #include "trail/trail.h"
@@ -22,7 +24,8 @@ namespace dodona::tools {
 namespace {
 
 struct LayerOptions : ExecOptions {
-  std::string preset, config, weights, phase = "decode", residual = "fused", rounding = "bf16", output, trail, against;
+  std::string preset, config, weights, phase = "decode", residual = "fused", rounding = "bf16", output, trail, against, experts,
+                                       expert_weights = "stored", against_experts;
   std::vector<std::int64_t> kv_len{1024};
   std::optional<std::int64_t> layer, batch, repeat;
   std::uint64_t seed = 0, page_seed = 0;
@@ -288,9 +291,14 @@ model::LayerRequest request_of(const LayerOptions& options) {
   r.lengths = model::lengths_of(r.config, options.kv_len, options.batch, {"--batch", "--kv-len"});
   if (options.fused_shared && !r.config.is_moe_layer(r.setting.layer))
     throw Error(ErrorCode::bad_option, "", "--fused-shared-expert", "is given, but layer " + std::to_string(r.setting.layer) + " is dense");
+  if (!(options.experts + options.against_experts).empty() && !r.config.is_moe_layer(r.setting.layer))
+    throw Error(ErrorCode::bad_option, "", options.experts.empty() ? "--against-experts" : "--experts",
+                "is given, but layer " + std::to_string(r.setting.layer) + " is dense");
   check_range("--repeat", options.repeat.value_or(1), 1, 1'000'000);
   r.exec = options.exec();
   r.setting.fused_shared = options.fused_shared;
+  r.setting.experts = options.experts;
+  if (options.expert_weights == "fp8") r.setting.expert_weights = model::ExpertWeights::fp8;
   if (options.rounding == "off") r.setting.rounding = model::Rounding::off;
   if (options.residual == "pre-added") r.setting.residual = model::Residual::pre_added;
   r.seed = options.seed;
@@ -357,6 +365,15 @@ void compare(const trail::TrailReference& reference, model::LayerRequest request
   comparison.finish();
 }
 
+void print_experts(const model::ExpertsComparison& c) {
+  const auto of_rms = [&](double x) { return fmt::format("{:.3g} ({:.2f} % of the output's rms)", x, 100 * x / c.rms); };
+  fmt::print(
+      "\nexperts by {} against {}: their contracts allow differences up to {}; seen: {}, in {} of {} elements, at most {:.1f} % of what is "
+      "allowed there\n",
+      c.a, c.b, of_rms(c.allowed), of_rms(c.difference), c.differing, c.elements, 100 * c.share);
+  if (c.beyond > 0) fmt::print("{}\n", colored(fmt::format("{} elements are farther apart than allowed", c.beyond), "31"));
+}
+
 int layer(const LayerOptions& options) {
   const model::LayerRequest request = request_of(options);
   if (options.plan) {
@@ -390,6 +407,8 @@ int layer(const LayerOptions& options) {
     comparison.emplace(*reference, model::activation_type(request.setting.rounding));
     compare(*reference, request, *comparison);
   }
+  std::optional<model::ExpertsComparison> experts;
+  if (!options.against_experts.empty()) experts = model::compare_experts(request, options.against_experts);
   if (!options.output.empty()) write_output(options.output, request, best.run.output, digest);
   if (!options.trail.empty()) {
     trail.setting = model::setting_json(request);
@@ -398,14 +417,17 @@ int layer(const LayerOptions& options) {
   if (options.json) {
     io::Json json = run_json(layer, best, limits, load_seconds, digest);
     if (comparison) json["against"] = comparison_json(*reference, *comparison);
+    if (experts) json["against_experts"] = model::to_json(*experts);
     fmt::print("{}\n", io::json_text(json, 2));
   } else {
     print_run(layer, best, limits, load_seconds, digest);
     for (const std::string& path : {options.output, options.trail})
       if (!path.empty()) fmt::print("written to {}\n", path);
     if (comparison) print_comparison(*reference, *comparison);
+    if (experts) print_experts(*experts);
   }
-  return comparison && comparison->difference() ? exit_fail : exit_pass;
+  const bool differs = (comparison && comparison->difference()) || (experts && experts->beyond > 0);
+  return differs ? exit_fail : exit_pass;
 }
 
 }  // namespace
@@ -431,11 +453,26 @@ void add_layer(CLI::App& app, int& exit_code) {
   command->add_option("--rounding", options->rounding, "bf16 (default): activations are rounded between ops; off: they stay fp32")
       ->check(CLI::IsMember({"bf16", "off"}));
   command->add_flag("--fused-shared-expert", options->fused_shared, "The shared expert is one more column of the router");
+  command->add_option(
+      "--experts", options->experts,
+      "Which backend runs the routed experts: " + model::experts_names() + " (default: the first that takes their weights)");
+  command
+      ->add_option(
+          "--expert-weights", options->expert_weights,
+          "In which form they are multiplied: stored (default), or fp8: blocks of 128 x 128 made of them, for cutlass, triton, deepgemm "
+          "and deepep")
+      ->check(CLI::IsMember({"stored", "fp8"}));
+  auto* against_experts = command->add_option(
+      "--against-experts", options->against_experts,
+      "Run the step with this backend too, and say how far the MLP's outputs may be from each other by the backends' contracts, and how "
+      "far they are; exit code 1 where they are farther apart. With --expert-weights fp8");
   command->add_option("--repeat", options->repeat, "Runs of the step; the fastest is shown (default 5 in fast mode, else 1)");
   auto* cold = command->add_flag("--cold", options->cold,
                                  "Read memory of three times the last-level cache (512 MiB at least) before each run, so that weights come "
                                  "from memory as between two layers; the run that loads them is not counted");
-  auto* plan = command->add_flag("--plan", options->plan, "Show shapes, bytes and FLOPs; allocate and run nothing")->excludes(cold);
+  auto* plan = command->add_flag("--plan", options->plan, "Show shapes, bytes and FLOPs; allocate and run nothing")
+                   ->excludes(cold)
+                   ->excludes(against_experts);
   command->add_option("-o,--output", options->output, "Write hidden and residual to this safetensors file")->excludes(plan);
   command
       ->add_option("--trail", options->trail,

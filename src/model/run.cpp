@@ -70,13 +70,16 @@ std::vector<std::int64_t> lengths_of(const ModelConfig& config, std::vector<std:
 
 io::Json setting_json(const LayerRequest& request) {
   const LayerSetting& setting = request.setting;
-  return {{"layer", setting.layer},
-          {"hidden_size", request.config.hidden_size},
-          {"kv_len", request.lengths},
-          {"seed", request.seed},
-          {"residual", setting.residual == Residual::fused ? "fused" : "pre-added"},
-          {"rounding", setting.rounding == Rounding::bf16 ? "bf16" : "off"},
-          {"fused_shared_expert", setting.fused_shared}};
+  io::Json json{{"layer", setting.layer},
+                {"hidden_size", request.config.hidden_size},
+                {"kv_len", request.lengths},
+                {"seed", request.seed},
+                {"residual", setting.residual == Residual::fused ? "fused" : "pre-added"},
+                {"rounding", setting.rounding == Rounding::bf16 ? "bf16" : "off"},
+                {"fused_shared_expert", setting.fused_shared}};
+  if (!setting.experts.empty()) json["experts"] = setting.experts;
+  if (setting.expert_weights == ExpertWeights::fp8) json["expert_weights"] = "fp8";
+  return json;
 }
 
 Plan plan_layer(const LayerRequest& request) {

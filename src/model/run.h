@@ -40,7 +40,8 @@ struct LayerRequest {
   std::uint64_t page_seed = 0;        ///< deals the cache's pages in a shuffled order; changes no result
   Exec exec;
 };
-/// What two runs must have in common to be compared: layer, hidden_size, kv_len, seed, residual, rounding, fused_shared_expert.
+/// What two runs must have in common to be compared: layer, hidden_size, kv_len, seed, residual, rounding, fused_shared_expert; where
+/// they are given, experts and expert_weights.
 io::Json setting_json(const LayerRequest& request);
 
 /// What the step takes, before anything runs.
@@ -61,6 +62,7 @@ class LayerRun {
 
   const LayerRequest& request() const { return request_; }
   const WeightSource& source() const { return *source_; }
+  const LayerWeights& weights() const { return weights_; }
 
   /// Copies of what the step reads: hidden and, except for layers that have none, residual [B, H], normal numbers of the streams "hidden"
   /// and "residual"; kv_cache [B, longest, row], the cache before the step, zeros beyond a request's history.

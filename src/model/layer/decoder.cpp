@@ -5,8 +5,10 @@
 #include "core/define.h"
 #include "dodona/error.h"
 #include "model/layer/attention.h"
+#include "model/layer/experts.h"
 #include "model/layer/mlp.h"
 #include "model/layer/values.h"
+#include "model/weights/tensor_list.h"
 #include "ops/normalization/fused_add_rmsnorm.h"
 #include "ops/normalization/rmsnorm.h"
 
@@ -15,7 +17,7 @@ namespace {
 
 /// residual <- x + residual, x <- norm of the sum. Without a residual, x becomes it.
 LayerState layernorm(const Pass& p, Part part, std::string_view name, const LayerState& in, const Tensor& weight) {
-  const auto& [x, residual] = in;
+  const Tensor &x = in.hidden, &residual = in.residual;
   const double eps = p.config().rms_norm_eps;
   const std::vector<Tensor> out =
       p.trace.run({.part = part,
@@ -59,6 +61,16 @@ void check(const LayerWeights& weights, const Batch& batch, const LayerState& st
 
 }  // namespace
 
+namespace {
+
+std::string_view experts_kernel(const ModelConfig& config, const LayerSetting& setting) {
+  if (!config.is_moe_layer(setting.layer)) return {};
+  const WeightForm form = config.form_of(layer_prefix(setting.layer) + "mlp.experts.0.gate_proj");
+  return choose_experts(linear_method(form, setting.rounding), setting).kernel;
+}
+
+}  // namespace
+
 ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, std::int64_t requests) {
   const ModelConfig& config = source.config();
   config.check_layer(setting.layer);
@@ -68,6 +80,7 @@ ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, st
                                .fused_shared = setting.fused_shared,
                                .rounding = setting.rounding,
                                .residual = setting.residual,
+                               .experts_kernel = experts_kernel(config, setting),
                                .shard = source.shard()});
 }
 

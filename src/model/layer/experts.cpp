@@ -9,7 +9,12 @@
 namespace dodona::model {
 namespace {
 
-constexpr std::array backends{&cutlass_experts, &plain_experts};
+constexpr std::array backends{&cutlass_experts,    &plain_experts,    &cutlass_fp8_experts,
+                              &triton_fp8_experts, &deepgemm_experts, &deepep_experts};
+
+const char* name_of(ExpertWeights weights) {
+  return weights == ExpertWeights::fp8 ? "fp8" : "stored";
+}
 
 std::vector<std::int64_t> spread(const Pass& pass) {
   const ModelConfig& c = pass.config();
@@ -22,10 +27,35 @@ std::vector<std::int64_t> spread(const Pass& pass) {
 
 }  // namespace
 
-const ExpertsBackend& choose_experts(const LinearMethod& stored) {
+std::string experts_names() {
+  std::vector<std::string_view> names;
+  std::string text;
   for (const ExpertsBackend* backend : backends)
-    if (backend->accepts(stored) != nullptr) return *backend;
-  throw Error(ErrorCode::unsupported, "", "experts", "are " + std::string(stored.name) + ", which no backend multiplies");
+    if (std::find(names.begin(), names.end(), backend->name) == names.end()) {
+      names.push_back(backend->name);
+      text += (text.empty() ? "" : ", ") + std::string(backend->name);
+    }
+  return text;
+}
+
+const ExpertsBackend& choose_experts(const LinearMethod& stored, const LayerSetting& setting) {
+  const auto refuse = [&](const std::string& what) { throw Error(ErrorCode::bad_option, "", "experts", what); };
+  const std::string& wanted = setting.experts;
+  bool known = false;
+  for (const ExpertsBackend* backend : backends) {
+    if (!wanted.empty() && backend->name != wanted) continue;
+    known = true;
+    if (backend->weights != setting.expert_weights || backend->accepts(stored) == nullptr) continue;
+    if (backend->weights == ExpertWeights::fp8 && setting.rounding == Rounding::off)
+      refuse("multiply blocks of fp8, which need activations in bf16: roundings are off");
+    if (setting.fused_shared && !backend->fuses_shared)
+      refuse("are run by " + std::string(backend->name) + ", which has no place for a fused shared expert");
+    return *backend;
+  }
+  if (!known) refuse("are '" + wanted + "', expected one of " + experts_names());
+  throw Error(ErrorCode::unsupported, "", "experts",
+              "are " + std::string(stored.name) + ", which " + (wanted.empty() ? "no backend" : wanted) +
+                  " multiplies with expert weights '" + name_of(setting.expert_weights) + "'");
 }
 
 std::vector<std::int64_t> rows_of_experts(const Pass& pass, const Tensor& ids) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,10 +22,29 @@ struct Routing {
 /// fused shared expert.
 std::vector<std::int64_t> rows_of_experts(const Pass& pass, const Tensor& ids);
 
+/// Where routed_scaling_factor is applied, once. Source: spec of sglang's runners.
+enum class FactorPlace {
+  router,    ///< in the router's weights
+  experts,   ///< by the backend itself
+  addition,  ///< where the sum is added to the shared expert's, in one rounding; without one, to the rounded sum
+};
+
+/// Where a backend of fp8 rounds beside what all do: its budget follows from that.
+struct ExpertsRoundings {
+  bool rounds_activation = false;  ///< silu, before its product with up
+  bool weighs_first = false;       ///< a row is weighed before it is rounded
+  bool narrow_weights = false;     ///< weights are rounded to bf16
+  bool rounds_between = false;     ///< every partial sum over a token's slots
+};
+
 /// One way of running routed experts: out[t] = sum over j of weights[t,j] * Expert_{ids[t,j]}(x[t]), x [T, H].
 struct ExpertsBackend {
   std::string_view name;
-  bool scales_router = false;  ///< wants routed_scaling_factor inside the router's weights
+  ExpertWeights weights = ExpertWeights::stored;
+  std::string_view kernel;  ///< that does the products
+  FactorPlace factor = FactorPlace::experts;
+  bool fuses_shared = true;  ///< takes the shared expert as one of its own
+  ExpertsRoundings roundings = {};
   /// The method by which it has weights made ready that `stored` would multiply otherwise; nullptr when it cannot multiply those.
   const LinearMethod* (*accepts)(const LinearMethod& stored) = nullptr;
   /// The experts that have rows have been touched.
@@ -38,8 +58,20 @@ extern const ExpertsBackend cutlass_experts;
 /// rounded; the sum is scaled by routed_scaling_factor in fp32 and rounded once.
 extern const ExpertsBackend plain_experts;
 
-/// The first backend that accepts them; plain_experts accepts all that have a product of their own.
-const ExpertsBackend& choose_experts(const LinearMethod& stored);
+/// sglang `cutlass_fused_experts_fp8`: rows sorted by expert, weights rounded to bf16.
+extern const ExpertsBackend cutlass_fp8_experts;
+/// sglang `fused_experts_impl` with fp8 blocks (Triton).
+extern const ExpertsBackend triton_fp8_experts;
+/// sglang's DeepGEMM runner: masked products, sums in bf16.
+extern const ExpertsBackend deepgemm_experts;
+/// The same between DeepEP's low-latency dispatch and combine, with one rank.
+extern const ExpertsBackend deepep_experts;
+
+/// The backend that the setting names, or the first of its weights' form that accepts what is stored; plain_experts accepts all that have a
+/// product of their own. Throws Error (bad_option for a name or a setting that no backend has, unsupported).
+const ExpertsBackend& choose_experts(const LinearMethod& stored, const LayerSetting& setting);
+/// "cutlass, plain, triton..."
+std::string experts_names();
 
 // ---- what backends share
 

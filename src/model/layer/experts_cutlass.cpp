@@ -185,7 +185,8 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
 
 const ExpertsBackend cutlass_experts{
     .name = "cutlass",
-    .scales_router = true,
+    .kernel = "cutlass_fp4_group_mm",
+    .factor = FactorPlace::router,
     .accepts = [](const LinearMethod& stored) { return &stored == &nvfp4_method ? &nvfp4_grouped_method : nullptr; },
     .run = run};
 

@@ -95,7 +95,7 @@ LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setti
     mlp = mlp_weights("mlp", exec);
     return;
   }
-  backend_ = &choose_experts(linear_method(config().form_of(full("mlp.experts.0.gate_proj")), setting.rounding));
+  backend_ = &choose_experts(linear_method(config().form_of(full("mlp.experts.0.gate_proj")), setting.rounding), setting);
   gate = projection({"mlp.gate"}, exec);
   const Tensor bias = source.get(full("mlp.gate.e_score_correction_bias"));
   correction_bias = source.sizes_alone() ? without_memory(DType::f32, bias.shape()) : widened(bias);

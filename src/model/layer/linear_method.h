@@ -37,6 +37,10 @@ extern const LinearMethod nvfp4_grouped_method;
 /// NVFP4 weights with roundings off: codes times block scales, exact in bf16, in `linear`; the products times weight_scale_2.
 extern const LinearMethod unscaled_method;
 
+/// Blocks of fp8 (e4m3 with a scale for 128 x 128), for backends of experts that multiply such; codes in weight.weight, scales in
+/// block_scales.
+extern const LinearMethod fp8_blocks_method;
+
 /// The method of modules that are stored in this form.
 const LinearMethod& linear_method(WeightForm form, Rounding rounding);
 

@@ -44,15 +44,16 @@ Routing topk(const Pass& p, const Tensor& logits) {
                    .outputs = {{"topk_weights", DType::f32}, {"topk_ids", DType::i32}},
                    .work = reading({logits, p.weights.correction_bias})},
                   [&]() -> std::vector<Tensor> {
-                    const auto run = ops::run(ops::MoeFusedGate{.input_tensor = logits,
-                                                                .bias = p.weights.correction_bias,
-                                                                .num_expert_group = config.n_group,
-                                                                .topk_group = config.topk_group,
-                                                                .topk = config.num_experts_per_tok + shared,
-                                                                .num_fused_shared_experts = shared,
-                                                                .routed_scaling_factor = config.routed_scaling_factor,
-                                                                .apply_routed_scaling_factor_on_output = p.weights.backend().scales_router},
-                                              p.exec());
+                    const auto run = ops::run(
+                        ops::MoeFusedGate{.input_tensor = logits,
+                                          .bias = p.weights.correction_bias,
+                                          .num_expert_group = config.n_group,
+                                          .topk_group = config.topk_group,
+                                          .topk = config.num_experts_per_tok + shared,
+                                          .num_fused_shared_experts = shared,
+                                          .routed_scaling_factor = config.routed_scaling_factor,
+                                          .apply_routed_scaling_factor_on_output = p.weights.backend().factor == FactorPlace::router},
+                        p.exec());
                     return {run.topk_weights, run.topk_ids};
                   });
   return {chosen[0], chosen[1], rows_of_experts(p, chosen[1])};
@@ -64,6 +65,14 @@ Tensor shared_experts(const Pass& p, const Tensor& x) {
   Tensor out = gated_mlp(p, Part::shared_experts, p.weights.shared, x);
   p.trace.gives({{"output", out}});
   return out;
+}
+
+/// The experts' sum with the shared expert's, which may be undefined.
+Tensor with_shared(const Pass& p, const Tensor& routed, const Tensor& shared) {
+  const bool scales = p.weights.backend().factor == FactorPlace::addition;
+  const float factor = scales ? static_cast<float>(p.config().routed_scaling_factor) : 1.0f;
+  if (shared.defined()) return sum(shared, routed, p.exec().threads, factor);
+  return scales ? times(routed, factor) : routed;
 }
 
 }  // namespace
@@ -83,7 +92,7 @@ Tensor moe(const Pass& p, const Tensor& x) {
   p.weights.touch(routing.counts, p.exec());
   const Tensor shared = p.weights.shared.gate_up.defined() ? shared_experts(p, x) : Tensor();
   Tensor out = p.weights.backend().run(p, x, routing);
-  if (shared.defined() && !p.trace.plans()) out = sum(out, shared, p.exec().threads);
+  if (!p.trace.plans()) out = with_shared(p, out, shared);
   p.trace.gives({{"output", out}});
   return out;
 }

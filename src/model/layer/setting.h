@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "dodona/dtype.h"
 
@@ -19,11 +20,16 @@ inline DType activation_type(Rounding rounding) {
 /// residuals the sum is rounded first, then normalized by rmsnorm (data-parallel attention). Source: sglang `LayerCommunicator`.
 enum class Residual { fused, pre_added };
 
+/// In which form the routed experts' weights are multiplied: as they are stored, or as blocks of fp8 made of that.
+enum class ExpertWeights { stored, fp8 };
+
 struct LayerSetting {
   std::int64_t layer = 0;
   Rounding rounding = Rounding::bf16;
   Residual residual = Residual::fused;
   bool fused_shared = false;  ///< the shared expert is expert E, chosen by every token: K + 1 columns, E + 1 experts
+  std::string experts = {};   ///< which backend runs the routed experts; empty: the first that takes their weights
+  ExpertWeights expert_weights = ExpertWeights::stored;
 };
 
 }  // namespace dodona::model

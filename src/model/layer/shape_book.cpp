@@ -323,7 +323,8 @@ class Writer {
     if (config_.n_shared_experts > 0)
       add(part, "self.shared_experts()", {"T, H"}, {"T, H"}, {one + " + silu_and_mul", one + " + silu_and_mul"});
     const bool fp4 = nvfp4(moe_layer_, "mlp.experts.0.gate_proj");
-    add(part, "self.experts()", {"T, H"}, {"T, H"}, {"(varies by backend)", fp4 ? "cutlass_fp4_group_mm" : "linear"});
+    const std::string chosen(!options_.experts_kernel.empty() ? options_.experts_kernel : fp4 ? "cutlass_fp4_group_mm" : "linear");
+    add(part, "self.experts()", {"T, H"}, {"T, H"}, {"(varies by backend)", chosen});
   }
 
   void mlp(Part part, std::int64_t layer, const std::string& module) {

@@ -66,7 +66,8 @@ struct BookOptions {
   bool fused_shared = false;  ///< see LayerSetting, as the two below
   Rounding rounding = Rounding::bf16;
   Residual residual = Residual::fused;
-  Shard shard = {};  ///< whose sizes are meant
+  std::string_view experts_kernel = {};  ///< of the backend that runs the experts; empty: by the form of their weights
+  Shard shard = {};                      ///< whose sizes are meant
 };
 
 /// A tensor's shape as the caller of check has it. Label "input" or "output" stands for an unlabelled one.

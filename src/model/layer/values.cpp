@@ -25,7 +25,13 @@ Tensor rounded(const Tensor& values, DType type) {
   return out;
 }
 
-Tensor sum(const Tensor& a, const Tensor& b, int threads) {
+Tensor times(const Tensor& a, float factor) {
+  const Tensor wide = widened(a);
+  for (std::int64_t i = 0; i < wide.elements(); ++i) wide.as<float>()[i] *= factor;
+  return rounded(wide, a.dtype());
+}
+
+Tensor sum(const Tensor& a, const Tensor& b, int threads, float factor) {
   Tensor out(a.dtype(), a.shape());
   const std::int64_t columns = a.size(1);
   parallel_for(threads, a.size(0), static_cast<double>(columns), [&](std::int64_t t) {
@@ -33,7 +39,7 @@ Tensor sum(const Tensor& a, const Tensor& b, int threads) {
     const std::int64_t offset = bytes_for(a.dtype(), t * columns);
     quant::to_f32(a.dtype(), a.as<std::byte>() + offset, x.data(), columns);
     quant::to_f32(b.dtype(), b.as<std::byte>() + offset, y.data(), columns);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += factor * y[i];
     quant::from_f32(out.dtype(), x.data(), out.as<std::byte>() + offset, columns);
   });
   return out;

@@ -11,7 +11,9 @@ Tensor scalar(float value);
 Tensor widened(const Tensor& tensor);
 /// fp32 values, each rounded to `type`.
 Tensor rounded(const Tensor& values, DType type);
-/// a + b for [T, C] of one type, added in fp32 and rounded to that type.
-Tensor sum(const Tensor& a, const Tensor& b, int threads);
+/// a + factor * b for [T, C] of one type, added in fp32 and rounded to that type.
+Tensor sum(const Tensor& a, const Tensor& b, int threads, float factor = 1);
+/// a * factor in fp32, rounded to a's type.
+Tensor times(const Tensor& a, float factor);
 
 }  // namespace dodona::model

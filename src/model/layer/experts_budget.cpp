@@ -1,0 +1,167 @@
+#include "model/layer/experts_budget.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "core/threads.h"
+#include "dodona/op.h"
+#include "ops/base/golden_output.h"
+#include "ops/rows/silu.h"
+#include "ops/schemes/deep_gemm.h"
+#include "quant/e4m3.h"
+
+namespace dodona::model {
+namespace {
+
+using ops::Bounded;
+
+constexpr std::int64_t group = 128;
+
+/// Rows quantized in groups: what is multiplied, and how far the numbers that another implementation multiplies may lie from that.
+struct QuantizedRows {
+  Tensor codes, scales;      ///< [rows, K], [rows, K/128]
+  std::vector<double> open;  ///< [rows, K]
+};
+
+/// Scales within two roundings of amax / 448, codes within 4 units of 2^-24 of x / s.
+QuantizedRows quantized(const std::vector<Bounded>& x, std::int64_t rows, std::int64_t k) {
+  QuantizedRows out{Tensor(DType::f8_e4m3, {rows, k}), Tensor(DType::f32, {rows, k / group}), std::vector<double>(x.size(), 0.0)};
+  for (std::int64_t first = 0; first < rows * k; first += group) {
+    const std::span<const Bounded> numbers(x.data() + first, static_cast<std::size_t>(group));
+    double amax = 1e-10, reach = 0;
+    for (const Bounded& number : numbers) {
+      amax = std::fmax(amax, std::fabs(number.exact));
+      reach = std::fmax(reach, std::fabs(number.exact) + number.slack);
+    }
+    const auto scale = static_cast<float>(amax / static_cast<double>(quant::e4m3_max));
+    // The group's largest may be larger, or, where its own slack says so, smaller.
+    double least = 0;
+    for (const Bounded& number : numbers) least = std::fmax(least, std::fabs(number.exact) - number.slack);
+    const double relative = std::fmax(reach - amax, amax - least) / amax + 2 * ops::f32_eps;
+    out.scales.as<float>()[first / group] = scale;
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const double value = numbers[i].exact / static_cast<double>(scale);
+      const std::uint8_t code = quant::to_e4m3_satfinite(value);
+      out.codes.as<std::uint8_t>()[first + static_cast<std::int64_t>(i)] = code;
+      const double rounded = static_cast<double>(quant::e4m3_to_f32(code));
+      const double error = numbers[i].slack / static_cast<double>(scale) + std::fabs(value) * (relative + 4 * ops::f32_eps);
+      const auto rounding = [](double v) { return static_cast<double>(quant::e4m3_to_f32(quant::to_e4m3_satfinite(v))); };
+      const double flips = std::fmax(rounding(value + error) - rounded, rounded - rounding(value - error));
+      // Where nothing is open but the divisions, a scale has its bits or the next ones, and codes follow from it.
+      out.open[static_cast<std::size_t>(first) + i] = static_cast<double>(scale) * (flips * (1 + relative) + std::fabs(rounded) * relative);
+    }
+  }
+  return out;
+}
+
+/// Rows times the weight of an expert in fp32, and what quantization leaves open of that.
+std::vector<Bounded> products(const QuantizedRows& rows, const Projection& weight, const Exec& exec) {
+  const std::int64_t m = rows.codes.size(0), n = weight.rows(), k = weight.columns();
+  const Tensor d(DType::bf16, {m, n});
+  Reference reference;
+  const ops::GoldenOutput out(d, &reference, "d");
+  out.make_open();
+  const ops::DeepGemmProduct product{.a = rows.codes, .sfa = rows.scales, .b = weight.weight.weight, .sfb = weight.block_scales, .d = d};
+  ops::deep_gemm_golden({&product, 1}, out, true, ops::DeepGemmScaling::right, exec);
+  const ReferenceOutput& record = *reference.find("d");
+  std::vector<Bounded> sums(static_cast<std::size_t>(m * n));
+  const auto* const codes = weight.weight.weight.as<const std::uint8_t>();
+  const std::int64_t across = weight.block_scales.size(1);
+  // More than any accumulator rounds of another row's sums.
+  const double rounded = 1.0 + 4.0 * static_cast<double>(k) * ops::f32_eps;
+  parallel_for(exec.threads, n, static_cast<double>(m * k), [&](std::int64_t j) {
+    std::vector<double> column(static_cast<std::size_t>(k));
+    for (std::int64_t i = 0; i < k; ++i)
+      column[static_cast<std::size_t>(i)] = std::fabs(static_cast<double>(quant::e4m3_to_f32(codes[j * k + i])) *
+                                                      static_cast<double>(weight.block_scales.as<float>()[j / group * across + i / group]));
+    for (std::int64_t i = 0; i < m; ++i) {
+      double open = 0;
+      for (std::int64_t c = 0; c < k; ++c) open += rows.open[static_cast<std::size_t>(i * k + c)] * column[static_cast<std::size_t>(c)];
+      const auto at = static_cast<std::size_t>(i * n + j);
+      sums[at] = {record.exact[at], record.slack[at] + open * rounded, record.unspecified.empty() ? false : record.unspecified[at] != 0};
+    }
+  });
+  return sums;
+}
+
+/// silu moves by at most 1.1 times what its argument does.
+Bounded activated(const Bounded& gate, const Bounded& up, bool rounds_activation) {
+  constexpr double steepest = 1.1;
+  const Bounded silu = ops::silu(gate.exact).widened(steepest * gate.slack);
+  const Bounded narrow = rounds_activation ? ops::rounded_to(DType::bf16, silu) : silu;
+  return ops::rounded_to(DType::bf16, ops::rounded_f32(narrow * up));
+}
+
+/// fl32 of a sum of terms in any order, each product rounded too.
+Bounded summed(const std::vector<Bounded>& terms) {
+  Bounded sum;
+  double magnitude = 0;
+  for (const Bounded& term : terms) {
+    sum = sum + term;
+    magnitude += std::fabs(term.exact) + term.slack;
+  }
+  return sum.widened(2.0 * static_cast<double>(terms.size()) * ops::f32_eps * magnitude);
+}
+
+/// One element of a token's sum over its slots: rows before their rounding.
+Bounded combined(const ExpertsBackend& backend, const std::vector<Bounded>& rows, const float* weights, double factor) {
+  const ExpertsRoundings& rules = backend.roundings;
+  std::vector<Bounded> terms;
+  Bounded between;
+  for (std::size_t j = 0; j < rows.size(); ++j) {
+    const double weight =
+        rules.narrow_weights ? quant::round_to(DType::bf16, static_cast<double>(weights[j])) : static_cast<double>(weights[j]);
+    const Bounded term = rules.weighs_first ? ops::rounded_to(DType::bf16, ops::rounded_f32(rows[j] * weight))
+                                            : ops::rounded_to(DType::bf16, rows[j]) * weight;
+    if (rules.rounds_between) between = ops::rounded_to(DType::bf16, between + term);
+    terms.push_back(term);
+  }
+  if (rules.rounds_between) return ops::rounded_to(DType::bf16, between * factor);
+  const Bounded sum = summed(terms);
+  return ops::rounded_to(DType::bf16, backend.factor == FactorPlace::experts ? ops::rounded_f32(sum * factor) : sum);
+}
+
+}  // namespace
+
+std::vector<Bounded> bounded_experts(const LayerWeights& weights, const Tensor& x, const Routing& routing, const Exec& exec) {
+  const std::int64_t tokens = x.size(0), hidden = x.size(1), topk = routing.ids.size(1);
+  std::vector<Bounded> values(static_cast<std::size_t>(x.elements()));
+  for (std::int64_t i = 0; i < x.elements(); ++i) values[static_cast<std::size_t>(i)] = {quant::get(x, i)};
+  std::vector<std::vector<Bounded>> rows(static_cast<std::size_t>(tokens * topk));
+  for (const ExpertRows& expert : groups_of(routing.counts)) {
+    std::vector<std::int64_t> pairs;
+    std::vector<Bounded> mine;
+    for (std::int64_t i = 0; i < routing.ids.elements(); ++i) {
+      if (routing.ids.as<std::int32_t>()[i] != expert.expert) continue;
+      pairs.push_back(i);
+      const auto begin = values.begin() + i / topk * hidden;
+      mine.insert(mine.end(), begin, begin + hidden);
+    }
+    const auto count = static_cast<std::int64_t>(pairs.size());
+    const MlpWeights& weight = weights.expert(expert.expert);
+    const std::vector<Bounded> both = products(quantized(mine, count, hidden), weight.gate_up, exec);
+    const std::int64_t width = weight.down.columns();
+    std::vector<Bounded> h(static_cast<std::size_t>(count * width));
+    for (std::int64_t i = 0; i < count; ++i)
+      for (std::int64_t k = 0; k < width; ++k) {
+        const auto half = [&](std::int64_t at) { return ops::rounded_to(DType::bf16, both[static_cast<std::size_t>(2 * i * width + at)]); };
+        h[static_cast<std::size_t>(i * width + k)] = activated(half(k), half(width + k), weights.backend().roundings.rounds_activation);
+      }
+    const std::vector<Bounded> out = products(quantized(h, count, width), weight.down, exec);
+    for (std::int64_t i = 0; i < count; ++i)
+      rows[static_cast<std::size_t>(pairs[static_cast<std::size_t>(i)])] = {out.begin() + i * hidden, out.begin() + (i + 1) * hidden};
+  }
+  const double factor = weights.config().routed_scaling_factor;
+  std::vector<Bounded> sums(values.size());
+  for (std::int64_t t = 0; t < tokens; ++t)
+    for (std::int64_t c = 0; c < hidden; ++c) {
+      std::vector<Bounded> column;
+      for (std::int64_t j = t * topk; j < (t + 1) * topk; ++j)
+        column.push_back(rows[static_cast<std::size_t>(j)][static_cast<std::size_t>(c)]);
+      sums[static_cast<std::size_t>(t * hidden + c)] = combined(weights.backend(), column, routing.weights.as<float>() + t * topk, factor);
+    }
+  return sums;
+}
+
+}  // namespace dodona::model

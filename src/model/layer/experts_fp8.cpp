@@ -1,0 +1,271 @@
+// FP8 experts as grouped products: four backends, which differ in how rows are dealt, quantized, multiplied and added up.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/define.h"
+#include "dodona/error.h"
+#include "model/layer/experts.h"
+#include "model/layer/values.h"
+#include "ops/activation/silu_and_mul.h"
+#include "ops/moe/apply_shuffle_mul_sum.h"
+#include "ops/moe/deepep_low_latency_combine.h"
+#include "ops/moe/deepep_low_latency_dispatch.h"
+#include "ops/moe/fp8_blockwise_scaled_grouped_mm.h"
+#include "ops/moe/fused_moe_kernel.h"
+#include "ops/moe/m_grouped_fp8_gemm_nt_masked.h"
+#include "ops/moe/moe_align_block_size.h"
+#include "ops/moe/moe_ep_deepgemm_preprocess.h"
+#include "ops/moe/moe_sum_reduce.h"
+#include "ops/moe/post_reorder_triton_kernel.h"
+#include "ops/moe/prepare_moe_input.h"
+#include "ops/moe/shuffle_rows.h"
+#include "ops/moe/silu_and_mul_masked_post_quant_fwd.h"
+#include "ops/quantization/sgl_per_token_group_quant_fp8.h"
+#include "quant/sizes.h"
+
+namespace dodona::model {
+namespace {
+
+/// One weight of all experts that have rows.
+struct Stack {
+  Tensor codes, scales;  ///< [E, N, K], [E, N/128, K/128]
+};
+
+/// The experts that have rows, one behind the other: the others are absent, and no row names them.
+struct Experts {
+  const Pass& pass;
+  const Tensor& x;
+  const Routing& routing;
+  std::vector<ExpertRows> groups = groups_of(routing.counts);
+
+  std::int64_t count() const { return static_cast<std::int64_t>(groups.size()); }
+  std::int64_t tokens() const { return x.size(0); }
+  std::int64_t topk() const { return routing.ids.size(1); }
+  std::int64_t hidden() const { return pass.config().hidden_size; }
+  std::int64_t width() const { return pass.config().moe_intermediate_size; }
+  const Exec& exec() const { return pass.exec(); }
+  float factor() const { return static_cast<float>(pass.config().routed_scaling_factor); }
+
+  /// The ids by their places in the stacks, in i32 or i64.
+  Tensor local_ids(DType type) const {
+    std::vector<std::int64_t> place(routing.counts.size(), -1);
+    for (std::size_t i = 0; i < groups.size(); ++i) place[static_cast<std::size_t>(groups[i].expert)] = static_cast<std::int64_t>(i);
+    const Tensor ids(type, routing.ids.shape());
+    for (std::int64_t i = 0; i < ids.elements(); ++i)
+      quant::set(ids, i, static_cast<double>(place[static_cast<std::size_t>(routing.ids.as<std::int32_t>()[i])]));
+    return ids;
+  }
+
+  Stack stacked(Projection MlpWeights::*member) const {
+    const Projection& any = pass.weights.expert(groups.front().expert).*member;
+    const Dims codes = any.weight.weight.shape(), scales = any.block_scales.shape();
+    const Stack stack{Tensor::uninitialized(DType::f8_e4m3, {count(), codes[0], codes[1]}),
+                      Tensor(DType::f32, {count(), scales[0], scales[1]})};
+    const auto put = [](const Tensor& one, const Tensor& all, std::size_t at) {
+      const auto bytes = static_cast<std::size_t>(bytes_for(one.dtype(), one.elements()));
+      std::memcpy(all.as<std::byte>() + at * bytes, one.data(), bytes);
+    };
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const Projection& projection = pass.weights.expert(groups[i].expert).*member;
+      put(projection.weight.weight, stack.codes, i);
+      put(projection.block_scales, stack.scales, i);
+    }
+    return stack;
+  }
+};
+
+constexpr auto gate_up = &MlpWeights::gate_up, down = &MlpWeights::down;
+
+struct Quantized {
+  Tensor codes, scales;
+};
+Quantized quantized(const Tensor& x, const Exec& exec) {
+  const auto run = ops::run(ops::SglPerTokenGroupQuantFp8{.input = x}, exec);
+  return {run.output_q, run.output_s};
+}
+Tensor activated(const Tensor& both, const Exec& exec) {
+  return ops::run(ops::SiluAndMul{.input = both}, exec).out;
+}
+
+/// sglang `cutlass_fused_experts_fp8`.
+Tensor by_cutlass(const Experts& e) {
+  const auto sorted = ops::run(
+      ops::PrepareMoeInput{.topk_ids = e.local_ids(DType::i32), .num_experts = e.count(), .n = e.width(), .k = e.hidden()}, e.exec());
+  const auto shuffled = [&](const Tensor& rows) {
+    return ops::run(ops::ShuffleRows{.input_tensor = rows, .dst2src_map = sorted.input_permutation}, e.exec()).output_tensor;
+  };
+  const auto multiply = [&](const Quantized& a, Projection MlpWeights::*member) {
+    const Stack b = e.stacked(member);
+    return ops::run(ops::Fp8BlockwiseScaledGroupedMm{.a = a.codes,
+                                                     .b = b.codes.transpose(1, 2),
+                                                     .scales_a = a.scales,
+                                                     .scales_b = b.scales.transpose(1, 2),
+                                                     .expert_offsets = sorted.expert_offsets.slice(0, 0, e.count())},
+                    e.exec())
+        .output;
+  };
+  const Quantized tokens = quantized(e.x, e.exec());
+  const Tensor both = multiply({shuffled(tokens.codes), shuffled(tokens.scales)}, gate_up);
+  const Tensor rows = multiply(quantized(activated(both, e.exec()), e.exec()), down);
+  return ops::run(ops::ApplyShuffleMulSum{.input = rows,
+                                          .permutation = sorted.output_permutation,
+                                          .factors = rounded(e.routing.weights, DType::bf16),
+                                          .output = Tensor(DType::bf16, e.x.shape())},
+                  e.exec())
+      .output;
+}
+
+/// sglang `fused_experts_impl` with fp8 blocks and the default tiles.
+Tensor by_triton(const Experts& e) {
+  constexpr std::int64_t block_rows = 64, block = 128;
+  const Tensor ids = e.local_ids(DType::i32);
+  const std::int64_t slots = e.count() + 1, room = ids.elements() + slots * (block_rows - 1), blocks = (room + block_rows - 1) / block_rows;
+  const auto aligned = ops::run(ops::MoeAlignBlockSize{.topk_ids = ids,
+                                                       .sorted_token_ids = Tensor(DType::i32, {quant::align(room, 4)}),
+                                                       .experts_ids = Tensor(DType::i32, {blocks}),
+                                                       .cumsum_buffer = Tensor(DType::i32, {slots + 1}),
+                                                       .num_experts = slots,
+                                                       .block_size = block_rows,
+                                                       .pad_sorted_token_ids = true},
+                                e.exec());
+  const auto multiply = [&](const Quantized& a, Projection MlpWeights::*member, bool last) {
+    const Stack b = e.stacked(member);
+    return ops::run(ops::FusedMoeKernel{.A = a.codes,
+                                        .B = b.codes,
+                                        .A_scale = a.scales,
+                                        .B_scale = b.scales,
+                                        .topk_weights = e.routing.weights,
+                                        .topk_ids = ids,
+                                        .sorted_token_ids = aligned.sorted_token_ids,
+                                        .expert_ids = aligned.experts_ids,
+                                        .num_tokens_post_padded = aligned.num_tokens_post_pad,
+                                        .mul_routed_weight = last,
+                                        .top_k = last ? 1 : e.topk(),
+                                        .block_size_m = block_rows,
+                                        .block_size_n = block,
+                                        .block_size_k = block,
+                                        .use_fp8_w8a8 = true,
+                                        .block_n = block,
+                                        .block_k = block},
+                    e.exec())
+        .C;
+  };
+  const Tensor both = multiply(quantized(e.x, e.exec()), gate_up, false);
+  const Tensor h = activated(both.reshape({ids.elements(), 2 * e.width()}), e.exec());
+  return ops::run(ops::MoeSumReduce{.input_tensor = multiply(quantized(h, e.exec()), down, true),
+                                    .routed_scaling_factor = e.pass.config().routed_scaling_factor,
+                                    .kernel = "triton",
+                                    .order = "ascending"},
+                  e.exec())
+      .output_tensor;
+}
+
+/// Both masked products of rows [E, M, H] and what lies between them.
+Tensor masked_products(const Experts& e, const Quantized& rows, const Tensor& counts) {
+  const auto multiply = [&](const Quantized& a, Projection MlpWeights::*member) {
+    const Stack b = e.stacked(member);
+    return ops::run(ops::MGroupedFp8GemmNtMasked{.a = a.codes, .sfa = a.scales, .b = b.codes, .sfb = b.scales, .masked_m = counts},
+                    e.exec())
+        .d;
+  };
+  const auto h = ops::run(ops::SiluAndMulMaskedPostQuantFwd{.input = multiply(rows, gate_up), .masked_m = counts}, e.exec());
+  return multiply({h.output, h.output_scale}, down);
+}
+
+/// sglang's DeepGEMM runner behind its standard dispatch. The sum in bf16 is multiplied by the factor, and rounded again.
+Tensor by_deepgemm(const Experts& e) {
+  const auto dealt = ops::run(
+      ops::MoeEpDeepgemmPreprocess{.topk_ids = e.local_ids(DType::i32), .hidden_states = e.x, .num_local_experts = e.count()}, e.exec());
+  const Tensor rows = masked_products(e, {dealt.gateup_input, dealt.gateup_input_scale}, dealt.masked_m);
+  const Tensor sums = ops::run(ops::PostReorderTritonKernel{.down_output = rows.reshape({rows.size(0) * rows.size(1), e.hidden()}),
+                                                            .src2dst = dealt.src2dst,
+                                                            .topk_ids = e.routing.ids,
+                                                            .topk_weights = e.routing.weights},
+                               e.exec())
+                          .output;
+  return times(sums, e.factor());
+}
+
+/// Nothing of what atomics deal has a GPU's bits.
+Exec for_transport(const Exec& exec) {
+  Exec transport = exec;
+  if (of_a_gpu(exec.mode)) transport.mode = Mode::fast;
+  return transport;
+}
+
+/// DeepEP's low-latency mode with one rank around DeepGEMM's masked products. The factor is applied where the sum is added to another.
+Tensor by_deepep(const Experts& e) {
+  const Tensor ids = e.local_ids(DType::i64).reshape({1, e.tokens(), e.topk()});
+  const Exec transport = for_transport(e.exec());
+  const auto sent = ops::run(ops::DeepepLowLatencyDispatch{.x = e.x.reshape({1, e.tokens(), e.hidden()}),
+                                                           .topk_idx = ids,
+                                                           .num_max_dispatch_tokens_per_rank = quant::align(e.tokens(), 64),
+                                                           .num_experts = e.count()},
+                             transport);
+  const Tensor rows = masked_products(e, {sent.packed_recv_x, sent.packed_recv_x_scales}, sent.packed_recv_count);
+  return ops::run(ops::DeepepLowLatencyCombine{.x = rows,
+                                               .topk_idx = ids,
+                                               .topk_weights = e.routing.weights.reshape(ids.shape()),
+                                               .src_info = sent.packed_recv_src_info,
+                                               .layout_range = sent.packed_recv_layout_range},
+                  transport)
+      .combined_x.reshape(e.x.shape());
+}
+
+template <Tensor (*body)(const Experts&)>
+Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
+  Work work;
+  for (const ExpertRows& group : groups_of(routing.counts)) {
+    const MlpWeights& expert = p.weights.expert(group.expert);
+    for (const Projection* const projection : {&expert.gate_up, &expert.down}) {
+      const double numbers = static_cast<double>(projection->rows()) * static_cast<double>(projection->columns());
+      work.bytes += numbers, work.weight_bytes += numbers;
+      work.flops += 2.0 * static_cast<double>(group.rows) * numbers;
+    }
+  }
+  work.bytes += reading({x}).bytes;
+  return p.trace.run1(
+      {.part = Part::mlp_moe, .name = "self.experts()", .inputs = {{"input", x.shape()}}, .outputs = {{"output", x.dtype()}}, .work = work},
+      [&] {
+        return body(Experts{p, x, routing});
+      });
+}
+
+const LinearMethod* as_blocks(const LinearMethod& stored) {
+  return stored.apply != nullptr ? &fp8_blocks_method : nullptr;
+}
+
+}  // namespace
+
+const ExpertsBackend cutlass_fp8_experts{.name = "cutlass",
+                                         .weights = ExpertWeights::fp8,
+                                         .kernel = "fp8_blockwise_scaled_grouped_mm",
+                                         .factor = FactorPlace::router,
+                                         .roundings = {.narrow_weights = true},
+                                         .accepts = as_blocks,
+                                         .run = run<by_cutlass>};
+const ExpertsBackend triton_fp8_experts{.name = "triton",
+                                        .weights = ExpertWeights::fp8,
+                                        .kernel = "fused_moe_kernel",
+                                        .factor = FactorPlace::experts,
+                                        .roundings = {.weighs_first = true},
+                                        .accepts = as_blocks,
+                                        .run = run<by_triton>};
+const ExpertsBackend deepgemm_experts{.name = "deepgemm",
+                                      .weights = ExpertWeights::fp8,
+                                      .kernel = "m_grouped_fp8_gemm_nt_masked",
+                                      .factor = FactorPlace::experts,
+                                      .roundings = {.rounds_activation = true, .narrow_weights = true, .rounds_between = true},
+                                      .accepts = as_blocks,
+                                      .run = run<by_deepgemm>};
+const ExpertsBackend deepep_experts{.name = "deepep",
+                                    .weights = ExpertWeights::fp8,
+                                    .kernel = "m_grouped_fp8_gemm_nt_masked",
+                                    .factor = FactorPlace::addition,
+                                    .fuses_shared = false,
+                                    .roundings = {.rounds_activation = true},
+                                    .accepts = as_blocks,
+                                    .run = run<by_deepep>};
+
+}  // namespace dodona::model

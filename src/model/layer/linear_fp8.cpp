@@ -1,0 +1,49 @@
+// Weights as blocks of fp8, made of whatever is stored.
+#include <algorithm>
+#include <cmath>
+
+#include "core/threads.h"
+#include "model/layer/linear_method.h"
+#include "quant/amax.h"
+#include "quant/e4m3.h"
+#include "quant/element.h"
+
+namespace dodona::model {
+namespace {
+
+constexpr std::int64_t block = 128;
+
+/// Codes [N, K] and f32 scales [ceil(N/128), ceil(K/128)]: s = max(amax, 1e-4) / 448, code = e4m3(w / s).
+/// Source: DeepSeek's `per_block_cast_to_fp8`.
+void prepare(Projection& p, const Exec& exec) {
+  if (p.block_scales.defined()) return;
+  const Tensor dense = dequantize(p.weight, exec.threads);
+  const std::int64_t rows = p.rows(), columns = p.columns(), across = (columns + block - 1) / block;
+  const Tensor codes = Tensor::uninitialized(DType::f8_e4m3, {rows, columns}), scales(DType::f32, {(rows + block - 1) / block, across});
+  parallel_for(exec.threads, scales.size(0), static_cast<double>(block * columns), [&](std::int64_t strip) {
+    const std::int64_t begin = strip * block, end = std::min(begin + block, rows);
+    std::vector<float> x(static_cast<std::size_t>((end - begin) * columns));
+    quant::to_f32(DType::bf16, dense.as<std::byte>() + begin * columns * 2, x.data(), static_cast<std::int64_t>(x.size()));
+    for (std::int64_t b = 0; b < across; ++b) {
+      const std::int64_t first = b * block, last = std::min(first + block, columns);
+      float amax = 1e-4f;
+      for (std::int64_t i = 0; i < end - begin; ++i)
+        for (std::int64_t k = first; k < last; ++k) amax = std::max(amax, std::fabs(x[static_cast<std::size_t>(i * columns + k)]));
+      const float scale = amax / quant::e4m3_max;
+      scales.as<float>()[strip * across + b] = scale;
+      for (std::int64_t i = 0; i < end - begin; ++i)
+        for (std::int64_t k = first; k < last; ++k)
+          codes.as<std::uint8_t>()[(begin + i) * columns + k] =
+              quant::to_e4m3_satfinite(static_cast<double>(x[static_cast<std::size_t>(i * columns + k)] / scale));
+    }
+  });
+  p.weight.weight = codes;
+  p.weight.weight_scale = Tensor();
+  p.block_scales = scales;
+}
+
+}  // namespace
+
+const LinearMethod fp8_blocks_method{.name = "blocks of fp8", .kernel = "fp8_blockwise_scaled_grouped_mm", .prepare = prepare};
+
+}  // namespace dodona::model
