@@ -572,8 +572,8 @@ SMALL = {"f8_e4m3": minifloat_table(4, 3, 7, 127), "f8_e5m2": minifloat_table(5,
 
 
 def encode(x, dtype):
-    """Numbers to the type's codes: clamped to the finite range, one rounding to nearest even."""
-    if dtype[0] in "iu" or dtype == "bool":
+    """Numbers to the type's codes: clamped to the finite range, one rounding to nearest even. Bytes are codes as they are."""
+    if dtype[0] in "iu" or dtype == "bool" or x.dtype == np.uint8:
         return x.astype(np.int64)
     finite = np.where(np.isinf(x), x, np.clip(x, -LARGEST[dtype], LARGEST[dtype]))
     if dtype == "f64":
