@@ -38,9 +38,17 @@ class Package:
     """What `lines` and the inventory offer of a package. Ops that have the package among their sources need no line where the names agree."""
 
     def __init__(
-        self, package: str, lines: Mapping[str, Op], *, torch_lines: Mapping[str, Op], own: Mapping[str, Any], ignored: frozenset[str]
+        self,
+        package: str,
+        lines: Mapping[str, Op],
+        *,
+        torch_lines: Mapping[str, Op],
+        own: Mapping[str, Any],
+        ignored: frozenset[str],
+        within: frozenset[str] = frozenset(),
     ) -> None:
         self.record, self.lines, self.torch_lines, self.ignored = Record(package), lines, torch_lines, ignored
+        self.within = within  # ops that upstream has no function of their own for: a line of another function calls them
         self.own = own  # what needs no op, by the place where upstream defines it
         self.name = package
         self._adapters: dict[str, Adapter] = {}
@@ -50,7 +58,8 @@ class Package:
 
     # The inventory writes upstream as its projects do, sgl-kernel; a package's name has an underscore there.
     def ops(self) -> list[str]:
-        return [op for op in names() if self.name in (source.replace("-", "_") for source in plan_of(op).schema["sources"])]
+        sources = {op: plan_of(op).schema["sources"] for op in names() if op not in self.within}
+        return [op for op in sources if self.name in (source.replace("-", "_") for source in sources[op])]
 
     def offered(self) -> list[str]:
         """Upstream's names of the functions that there are."""

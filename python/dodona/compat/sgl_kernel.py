@@ -143,6 +143,7 @@ PACKAGE = Package(
     own={"sgl_kernel.elementwise.FusedSetKVBufferArg": FusedSetKVBufferArg, "sgl_kernel.utils.is_arch_support_pdl": is_arch_support_pdl},
     # How a kernel is launched, and what it works in.
     ignored=frozenset({"enable_pdl", "device", "workspace", "workspace_buffer", "cublas_handle", "cuda_stream"}),
+    within=frozenset({"flash_mla_sparse_decode"}),
 )
 
 __getattr__, __dir__ = in_place_of(PACKAGE, globals())
