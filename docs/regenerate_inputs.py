@@ -338,6 +338,16 @@ def prefill_requests(name, made, plan):
     return np.diff(ends) if name == "b_seq_len" else ends[:-1]
 
 
+def paged_requests(name, made, plan):
+    """batch_mla_paged_attention: tokens of each request, and where its pages begin."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    (requests,), (indices,), page_size = shapes["kv_len_arr"], shapes["kv_indices"], shapes["ckv_cache"][1]
+    most = page_size * (indices // requests)
+    lengths = Draw(plan["seed"], "kv_len_arr").below(np.arange(requests), most + 1)
+    lengths[0] = most
+    return lengths if name == "kv_len_arr" else np.append(0, np.cumsum(-(-lengths // page_size)))
+
+
 def extend_masks(name, made, plan):
     """extend_attention_fwd: keys that rows of masks begin with, and where each request's mask begins."""
     queries, keys = np.diff(made["qo_indptr"].astype(np.int64)), np.diff(made["kv_indptr"].astype(np.int64))
@@ -545,6 +555,7 @@ KIN = {
     "fp8_paged_mqa_logits": index_k_pages,
     "fast_topk_transform_fused": starts_of_rows,
     "fast_topk_transform_ragged_fused": starts_of_rows,
+    "batch_mla_paged_attention": paged_requests,
     "dequantize_k_cache": k_cache_rows,
     "dequantize_k_cache_paged": k_cache_rows,
     "deepep_low_latency_combine": dispatched_rows,

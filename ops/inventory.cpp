@@ -19,6 +19,9 @@
   OP(cutlass_mla_get_workspace_size)        \
   OP(cutlass_mla_decode)                    \
   OP(trtllm_batch_decode_with_kv_cache_mla) \
+  OP(trtllm_batch_decode_sparse_mla)        \
+  OP(xqa_batch_decode_with_kv_cache_mla)    \
+  OP(batch_mla_paged_attention)             \
   OP(trtllm_ragged_attention_deepseek)      \
   OP(get_mla_metadata)                      \
   OP(flash_mla_with_kvcache)                \
@@ -26,6 +29,7 @@
   OP(flash_mla_sparse_fwd)                  \
   OP(context_attention_fwd)                 \
   OP(decode_attention_fwd)                  \
+  OP(decode_attention_fwd_grouped_rope)     \
   OP(extend_attention_fwd)                  \
   OP(set_mla_kv_buffer)                     \
   OP(get_mla_kv_buffer)                     \

@@ -9,6 +9,7 @@
 #include "oracle/judge/actual.h"
 #include "oracle/report/report.h"
 #include "oracle/report/report_text.h"
+#include "sample_options.h"
 
 namespace dodona::tools {
 namespace {
@@ -17,6 +18,7 @@ struct CheckOptions : ExecOptions {
   std::string case_path, actual_path, junit, report;
   bool explain = false;
   double explain_seconds = 60;
+  oracle::Sample sample;
 };
 
 void write_text(const std::string& path, const std::string& text) {
@@ -38,7 +40,7 @@ int check(const CheckOptions& options) {
   const oracle::ExplainOptions explaining{
       options.explain, options.explain_seconds,
       [&](std::size_t done, std::size_t total, const std::string& mistake) { progress.step(done, total, mistake); }};
-  oracle::CheckResult result = oracle::check(c, actual, {mode, exec}, explaining);
+  oracle::CheckResult result = oracle::check(c, actual, {mode, exec}, explaining, options.sample);
   progress.finish();
   result.actual_path = options.actual_path;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -78,6 +80,7 @@ void add_check(CLI::App& app, int& exit_code) {
   command->add_option("--explain-seconds", options->explain_seconds, "How long to look for explanations")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  add_sample(*command, options->sample);
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->add_flag("-q,--quiet", options->quiet, "No progress");

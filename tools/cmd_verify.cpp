@@ -10,6 +10,7 @@
 #include "oracle/judge/vacuous.h"
 #include "oracle/judge/verify.h"
 #include "oracle/records/record.h"
+#include "sample_options.h"
 
 namespace dodona::tools {
 namespace {
@@ -18,6 +19,7 @@ struct VerifyOptions : ExecOptions {
   std::vector<std::string> paths;
   std::string op;
   bool all_cases = false;
+  oracle::Sample sample;
 };
 
 std::vector<Mode> modes_of(const VerifyOptions& options) {
@@ -55,6 +57,7 @@ io::Json to_json(const oracle::CaseResult& result) {
                    {"failing", output.failing},
                    {"max_share", output.max_share},
                    {"worst", worst}};
+    if (const auto& sample = result.samples.at(json["outputs"].size()); !sample.empty()) entry["sample"] = sample;
     if (!output.pattern.empty()) entry["pattern"] = output.pattern;
     if (!output.defect.empty()) entry["known_defect"] = output.defect;
     json["outputs"].push_back(entry);
@@ -165,7 +168,8 @@ int verify(const VerifyOptions& options) {
   const auto list = oracle::find_cases(paths, options.op);
   Progress progress(options.quiet || options.json);
   const auto results = oracle::verify(
-      list.files, modes, exec, [&](std::size_t done, std::size_t total, const std::string& file) { progress.step(done, total, file); });
+      list.files, modes, exec, [&](std::size_t done, std::size_t total, const std::string& file) { progress.step(done, total, file); },
+      options.sample);
   progress.finish();
 
   int failed = 0, vacuous = 0, errors = 0, judged = 0;
@@ -210,6 +214,9 @@ int verify(const VerifyOptions& options) {
         std::any_of(results.begin(), results.end(), [mode](const auto& result) { return result.mode == mode && result.verdict; });
     if (held && !caveat(mode).empty()) fmt::print("note: {}\n", caveat(mode));
   }
+  if (options.sample.rows > 0)
+    fmt::print("\njudged: at most {} rows of each output, seed {}; nothing is said of the others\n", options.sample.rows,
+               options.sample.seed);
   int without_mode = 0;
   for (const auto& result : results) without_mode += result.no_such_mode ? 1 : 0;
   fmt::print("\n{} verdicts: {} pass, {} fail", judged, judged - failed - vacuous, failed);
@@ -235,6 +242,7 @@ void add_verify(CLI::App& app, int& exit_code) {
       "fast "
       "or all modes (default)");
   command->add_option("--op", options->op, "Only this op's cases");
+  add_sample(*command, options->sample);
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->add_flag("-q,--quiet", options->quiet, "No progress");

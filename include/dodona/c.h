@@ -195,6 +195,10 @@ DODONA_API int dodona_case_check(const dodona_case* c, const dodona_tensor* actu
 /* The same; the verdict of a failure also names the well-known mistakes that reproduce the outputs, looked for at most so long. */
 DODONA_API int dodona_case_explain(const dodona_case* c, const dodona_tensor* actual, size_t actual_count, const dodona_exec* exec,
                                    double seconds, dodona_verdict** verdict);
+/* The same of at most `rows` rows of each output (elements along its last dimension), chosen at random: golden mode of attention computes
+ * no more. The verdict says which share was judged. */
+DODONA_API int dodona_case_sample(const dodona_case* c, const dodona_tensor* actual, size_t actual_count, const dodona_exec* exec,
+                                  size_t rows, size_t seed, dodona_verdict** verdict);
 
 /* Which schedules of the op (values of its recipe attributes, on the machines whose bits are known) give these outputs to the bit? Looked
  * for at most so many seconds. DODONA_UNSUPPORTED where the call has one schedule only. */

@@ -1,10 +1,12 @@
 #include "ops/attention/decode_attention_fwd.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <vector>
 
 #include "ops/softmax/mla_decode.h"
+#include "ops/softmax/triton.h"
 #include "ops/softmax/triton_decode.h"
 
 namespace dodona::ops {
@@ -18,7 +20,9 @@ TritonDecode call_of(const DecodeAttentionFwd& op) {
           .kv_indices = op.kv_indices,
           .num_kv_splits = op.num_kv_splits,
           .o = op.o,
-          .sm_scale = op.sm_scale};
+          .sm_scale = op.sm_scale,
+          .cap = op.logit_cap,
+          .temperature = std::max<std::int64_t>(0, op.xai_temperature_len)};
 }
 
 void check(const DecodeAttentionFwd& op) {
@@ -29,6 +33,7 @@ void check(const DecodeAttentionFwd& op) {
   if (op.v_is_slice_of_k && op.v_head_dim > op.k_buffer.size(2))
     throw Error(ErrorCode::bad_value, "", "v_head_dim",
                 "is " + std::to_string(op.v_head_dim) + ", expected at most the width of k_buffer " + to_string(op.k_buffer.shape()));
+  check_temperature(op.xai_temperature_len);
   if (op.q.size(1) % op.k_buffer.size(1) != 0)
     throw Error(
         ErrorCode::bad_shape, "", "k_buffer",
@@ -89,8 +94,6 @@ ScoreErrors errors_of_single_heads(const DecodeAttentionFwd& op) {
 void golden(const DecodeAttentionFwd& op, const Exec& exec, Reference* reference) {
   const TritonDecode call = call_of(op);
   TritonDecodeAttention attention(call);
-  attention.out_name = "o";
-  attention.none_is_open = true;
   if (call.group() == 1) attention.score_errors = errors_of_single_heads(op);
   attention_golden(attention, WeightSum::unrounded, exec, reference);
 }
@@ -132,7 +135,7 @@ weights and of the products in fp32, splits merged in fp32, one rounding: the bu
 head of its own (G = 1) upstream makes the scores in the element type, and weights are not rounded: scores may be off by half a last place of every
 partial sum of a lane's eight products and of every sum over lanes and warps. A request without keys is
 not judged (upstream divides 0 by 0; here 0). Hopper mode has the order of Triton 3.6's code: see ops/softmax/triton_decode.h. Here errors: offsets
-that fall, slots out of range, num_kv_splits that is not positive. Caps, sinks and temperatures are not taken.)",
+that fall, slots out of range, num_kv_splits that is not positive, a temperature's length below 2. Caps and temperatures as in extend_attention_fwd. Sinks are not taken.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
@@ -140,7 +143,8 @@ that fall, slots out of range, num_kv_splits that is not positive. Caps, sinks a
       .check = ops::check,
       .flops = [](const ops::DecodeAttentionFwd& op) { return ops::attention_flops(ops::TritonDecodeAttention(ops::call_of(op))); },
       .cases = {"B=2 N=16 Nk=1 S=60 n=50 D=576 --attr v_is_slice_of_k=true --attr sm_scale=0.0721687836 --without v_buffer",
-                "B=2 N=4 Nk=2 S=90 n=140 D=192 --attr v_head_dim=128 --attr sm_scale=0.0721687836",
+                "B=2 N=4 Nk=2 S=90 n=140 D=192 --attr v_head_dim=128 --attr sm_scale=0.0721687836 --attr logit_cap=30 --attr "
+                "xai_temperature_len=20",
                 "B=2 N=2 Nk=2 S=12 n=9 D=192 --attr v_head_dim=128 --attr sm_scale=0.0721687836 --dtype q=f16"},
       .bench_cases =
           {"B=8 N=128 Nk=1 S=16384 n=8192 D=576 --attr v_is_slice_of_k=true --attr sm_scale=0.1352337788608801 --without v_buffer"},

@@ -11,14 +11,15 @@ using enum DType;
 /// and values are the first v_head_dim elements of their keys. Source: SGLang `decode_attention_fwd` (Triton; normal and grouped).
 struct DecodeAttentionFwd {
   Tensor q, k_buffer, v_buffer, kv_indptr, kv_indices, num_kv_splits, o;
-  std::int64_t max_kv_splits = 8, v_head_dim = 512;
+  std::int64_t max_kv_splits = 8, v_head_dim = 512, xai_temperature_len = -1;
   double sm_scale = 1, logit_cap = 0;
   bool v_is_slice_of_k = false;
 
   static constexpr OpInfo info{"decode_attention_fwd", Category::attention, Source::triton};
   void describe(auto& op) {
     op.signature(
-        "q, k_buffer, v_buffer, o, kv_indptr, kv_indices, num_kv_splits, max_kv_splits, sm_scale, logit_cap, v_is_slice_of_k, v_head_dim");
+        "q, k_buffer, v_buffer, o, kv_indptr, kv_indices, num_kv_splits, max_kv_splits, sm_scale, logit_cap, v_is_slice_of_k, v_head_dim, "
+        "xai_temperature_len");
     op.in("q", q, {bf16, f16}, "B N D").doc("one query token of each request; tokens and heads may be strided");
     op.in("k_buffer", k_buffer, same_as("q"), "S Nk D").doc("pool of keys; slots and heads may be strided");
     op.in("v_buffer", v_buffer, same_as("q"), "S Nk v_head_dim").optional().doc("pool of values; not given with v_is_slice_of_k");
@@ -37,9 +38,11 @@ struct DecodeAttentionFwd {
         .doc("splits of each request's keys: part of the H200's bits");
     op.attr("max_kv_splits", max_kv_splits, between(1, 1 << 16)).doc("bound of num_kv_splits");
     op.attr("sm_scale", sm_scale).required().doc("scale of the scores, positive");
-    op.attr("logit_cap", logit_cap, between(0, 0)).doc("0: scores are not capped");
+    op.attr("logit_cap", logit_cap, between(0, 1e6)).doc("not 0: scores s become logit_cap * tanh(s / logit_cap)");
     op.attr("v_is_slice_of_k", v_is_slice_of_k).doc("values are the first v_head_dim elements of their keys");
     op.attr("v_head_dim", v_head_dim, between(16, 1024)).doc("width of a value");
+    op.attr("xai_temperature_len", xai_temperature_len, between(-1, 1 << 24))
+        .doc("n > 1: scores of a request whose last position p is beyond n are multiplied by log p / log n after the cap");
     op.out("o", o, same_as("q"), "B N v_head_dim").doc("rounded once");
     op.symbol("D", {.multiple_of = 16, .minimum = 16, .maximum = 1024});
     op.symbol("v_head_dim", {.multiple_of = 16});

@@ -6,6 +6,7 @@
 
 #include "core/random.h"
 #include "ops/softmax/mla_decode.h"
+#include "ops/softmax/triton.h"
 #include "ops/softmax/triton_extend.h"
 
 namespace dodona::ops {
@@ -119,9 +120,7 @@ void check(const Call& op) {
                     " of q_extend");
   check_offsets(op.qo_indptr, "qo_indptr", op.q_extend.size(0), "the tokens of q_extend " + to_string(op.q_extend.shape()), true);
   check_offsets(op.kv_indptr, "kv_indptr", op.kv_indices.size(0), "the number of kv_indices", false);
-  if (op.xai_temperature_len == 0 || op.xai_temperature_len == 1)
-    throw Error(ErrorCode::bad_value, "", "xai_temperature_len",
-                "is " + std::to_string(op.xai_temperature_len) + ", expected -1 or at least 2: its logarithm divides");
+  check_temperature(op.xai_temperature_len);
   check_masks(op);
 }
 

@@ -20,7 +20,7 @@ namespace {
 class GoldenHeads {
  public:
   GoldenHeads(const Attention& call, std::int64_t row, std::int64_t first, std::int64_t count, Isa isa)
-      : call_(call), row_(row), isa_(isa), weights_(static_cast<std::size_t>(count)) {
+      : call_(call), row_(row), first_(first), isa_(isa), weights_(static_cast<std::size_t>(count)) {
     const QueryParts parts = call.queries(row);
     for (std::int64_t h = first; h < first + count; ++h) {
       visible_.push_back(call.visible_to(row, h));
@@ -50,7 +50,8 @@ class GoldenHeads {
           const std::size_t at = static_cast<std::size_t>(j * golden_together) + h;
           const double rounding =
               errors.of_key != nullptr ? errors.of_key(queries_[h].data(), keys + j * call_.key_width, call_.key_width) : 0.0;
-          weights_[h].add_key(sums[at], magnitudes[at], rounding, maps_[h], errors);
+          const double operands = operand_error(h, first + j, keys + j * call_.key_width);
+          weights_[h].add_key(sums[at], magnitudes[at], rounding + operands, maps_[h], errors);
         }
     });
     for (std::size_t h = 0; h < weights_.size(); ++h) {
@@ -83,12 +84,26 @@ class GoldenHeads {
   }
 
  private:
+  /// Of the score of a key.
+  double operand_error(std::size_t h, std::int64_t j, const double* key) const {
+    const double *const of_query = call_.query_errors(row_, first_ + static_cast<std::int64_t>(h)), *const of_key =
+                                                                                                        call_.key_errors(row_, j);
+    if (of_query == nullptr && of_key == nullptr) return 0;
+    double error = 0;
+    for (std::int64_t i = 0; i < call_.key_width; ++i) {
+      const double q = of_query != nullptr ? of_query[i] : 0.0, k = of_key != nullptr ? of_key[i] : 0.0;
+      error += q * (std::fabs(key[i]) + k) + std::fabs(queries_[h][static_cast<std::size_t>(i)]) * k;
+    }
+    return error;
+  }
+
   /// The slack of sums over p[j] * v[j], term by term.
   ///  - erroneous scores: sum of drift[j] * |v[j] - out|, as the weights still add up to 1;
   ///  - rounded weights: sum of lost[j] * |v[j]|; where the sum of the weights may be taken over the rounded ones, |v[j] - out| if that is
   ///  more;
   ///  - fp32 additions: 1.25 units of 2^-24 of sum of p * |v| per key (a rescaling per 4 keys at most), and 16 for the rest;
   ///  - sums that builds flush when they rescale them, once per 64 keys, and at the end;
+  ///  - splits that are rounded before they are merged: a unit of the output's type of the same;
   ///  - the sum of the weights: a unit per key of the output; 8 for its reciprocal (2^-23) and the products with it and with out_scale;
   ///  - splits merged by powers of their log-sum-exps: a factor for all, of two roundings of 2^-24 of a log-sum-exp and approximate
   ///  functions;
@@ -109,6 +124,7 @@ class GoldenHeads {
     for (std::size_t i = 0; i < exact.size(); ++i) {
       const auto count = static_cast<double>(visible_[i / width]);
       slack[i] += f32_eps * ((1.25 * count + 16) * magnitudes[i] + (count + 8) * std::fabs(exact[i])) + flush_floor * (count / 64 + 1);
+      if (call_.partials_rounded) slack[i] += (call_.out.dtype() == DType::f16 ? 0x1p-11 : 0x1p-8) * magnitudes[i];
     }
     if (call_.merged_by_lse)
       for (std::size_t i = 0; i < exact.size(); ++i) {
@@ -202,7 +218,7 @@ class GoldenHeads {
   static constexpr std::int64_t block = 16;
 
   const Attention& call_;
-  std::int64_t row_;
+  std::int64_t row_, first_;
   Isa isa_;
   std::vector<HeadWeights> weights_;
   std::vector<std::int64_t> visible_;
@@ -246,7 +262,31 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
 
 }  // namespace
 
+namespace {
+
+/// Rows of an output that are open before golden mode begins need not be computed.
+class Wanted {
+ public:
+  Wanted(const Reference* reference, std::string_view name, std::int64_t width) : width_(width) {
+    if (const ReferenceOutput* const record = reference != nullptr ? reference->find(name) : nullptr; record != nullptr)
+      open_ = record->unspecified;
+  }
+  bool all() const { return open_.empty(); }
+  bool operator()(std::int64_t row) const {
+    const auto begin = open_.begin() + static_cast<std::ptrdiff_t>(row * width_);
+    return all() || std::find(begin, begin + static_cast<std::ptrdiff_t>(width_), 0) != begin + static_cast<std::ptrdiff_t>(width_);
+  }
+
+ private:
+  std::int64_t width_;
+  std::vector<std::uint8_t> open_;
+};
+
+}  // namespace
+
 void attention_golden(const Attention& call, WeightSum sum, const Exec& exec, Reference* reference) {
+  const Wanted out_wanted(reference, call.out_name, call.value_width), lse_wanted(reference, call.lse_name, 1),
+      top_wanted(reference, call.top_name, 1);
   const GoldenOutputs to{GoldenOutput(call.out, reference, call.out_name), GoldenOutput(call.lse, reference, call.lse_name),
                          GoldenOutput(call.top, reference, call.top_name)};
   to.out.make_open();
@@ -256,8 +296,19 @@ void attention_golden(const Attention& call, WeightSum sum, const Exec& exec, Re
   const std::int64_t blocks = quant::ceil_div(call.heads, together);
   parallel_for(exec.threads, call.rows * blocks, 1e6, [&](std::int64_t task) {
     const std::int64_t first = task % blocks * together, count = std::min(together, call.queries_of(task / blocks) - first);
-    if (count > 0) golden_heads(call, to, reference != nullptr, task / blocks, first, count, sum, exec.isa);
+    const std::int64_t row = task / blocks;
+    if (out_wanted.all() && count > 0) return golden_heads(call, to, reference != nullptr, row, first, count, sum, exec.isa);
+    for (std::int64_t h = first; h < first + count; ++h)
+      if (const std::int64_t number = call.lse_row(row) + h * call.lse_step; out_wanted(call.out_row(row) + h * call.out_step) ||
+                                                                             (call.lse.defined() && lse_wanted(number)) ||
+                                                                             (call.top.defined() && top_wanted(number)))
+        golden_heads(call, to, reference != nullptr, row, h, 1, sum, exec.isa);
   });
+}
+
+double temperature(std::int64_t position, std::int64_t length) {
+  if (length <= 0 || position <= length) return 1;
+  return fixed::log2(static_cast<double>(position)) / fixed::log2(static_cast<double>(length));
 }
 
 double attention_flops(const Attention& call) {

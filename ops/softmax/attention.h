@@ -61,6 +61,7 @@ class Attention {
   bool merged_by_lse = false;
   /// A unit whose steps may add up the products of weights and values in the place of fp32, 64 keys after 64.
   const quant::tensor_core::MmaSpec* value_unit = nullptr;
+  bool partials_rounded = false;  ///< splits may be rounded to the output's type before they are merged
 
   virtual ~Attention() = default;
   /// Keys that the row lists.
@@ -76,6 +77,9 @@ class Attention {
   virtual std::int64_t lse_row(std::int64_t row) const { return out_row(row); }
   /// What the scores of a query of the row are multiplied with, after the cap.
   virtual double temperature(std::int64_t, std::int64_t) const { return 1; }
+  /// How far the elements of a query, and of one of the row's keys, may be from these in honest implementations; nullptr: nowhere.
+  virtual const double* query_errors(std::int64_t, std::int64_t) const { return nullptr; }
+  virtual const double* key_errors(std::int64_t, std::int64_t) const { return nullptr; }
   virtual QueryParts queries(std::int64_t row) const = 0;
   /// Addresses of `count` of these keys from number `first` on, and unless values_in_keys of their values.
   virtual void list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys, const std::byte** values) const = 0;
@@ -88,6 +92,9 @@ enum class WeightSum { unrounded, open };
 void attention_golden(const Attention& call, WeightSum sum, const Exec& exec, Reference* reference);
 /// As attend.h says.
 void attention_fast(const Attention& call, const Exec& exec);
+
+/// log2 position / log2 length for positions beyond a length that is not 0, else 1.
+double temperature(std::int64_t position, std::int64_t length);
 
 /// Two products of every query with every key that it sees.
 double attention_flops(const Attention& call);

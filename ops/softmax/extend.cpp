@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/fixed_math.h"
-
 namespace dodona::ops {
 namespace {
 
@@ -87,9 +85,7 @@ void ExtendAttention::list(std::int64_t row, std::int64_t first, std::int64_t co
 }
 
 double ExtendAttention::temperature(std::int64_t row, std::int64_t query) const {
-  const std::int64_t position = request(row).prefix + piece(row).first + (one_token_ ? 0 : query);
-  if (call_.temperature <= 0 || position <= call_.temperature) return 1;
-  return fixed::log2(static_cast<double>(position)) / fixed::log2(static_cast<double>(call_.temperature));
+  return ops::temperature(request(row).prefix + piece(row).first + (one_token_ ? 0 : query), call_.temperature);
 }
 
 }  // namespace dodona::ops

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "ops/softmax/attention.h"
 
@@ -16,12 +17,13 @@ inline constexpr std::int64_t mla_latent = 512, mla_rope = 64, mla_width = mla_l
 struct MlaDecode {
   Tensor q_nope, q_pe;  ///< [B, Q, N, 512] and [B, Q, N, 64], inner stride 1
   Tensor cache;         ///< [pages, P, 576], contiguous
-  Tensor page_table;    ///< [B, W] i32, contiguous
+  Tensor page_table;    ///< [B, W] i32, contiguous; or `chosen`: [B, Q, W], for each query the tokens that it sees, as rows of the pool
   Tensor seq_lens;      ///< [B] i32, contiguous
   Tensor out;           ///< B*Q*N rows of 512 in this order, inner stride 1
   Tensor lse;           ///< f32, B*Q*N, contiguous: log2 of the sum of exp(scale * z); may be undefined
   double scale = 1, out_scale = 1;
   bool causal = true;          ///< else every query sees all rows of its request
+  bool chosen = false;         ///< queries see the tokens of their lists, of which those below 0 are none
   bool empty_is_open = false;  ///< what a request of 0 tokens gives is not compared
   bool flash_mla = false;      ///< lse is natural, [B, N, Q], and inf for a query that sees no key
 };
@@ -41,9 +43,11 @@ class MlaAttention final : public Attention {
 
  private:
   MlaDecode decode_;
+  std::vector<std::vector<std::int32_t>> lists_;  ///< of each row, where tokens are chosen
 };
 
-/// Throws bad_value when a page of a sequence is none of the cache's. Entries beyond a sequence's last page are not looked at.
+/// Throws bad_value when a page of a sequence, or a chosen token, is none of the cache's. Entries beyond a sequence's last page are not
+/// looked at.
 void check_mla_pages(const MlaDecode& call, std::string_view table_name);
 /// Of FlashMLA's kernels, whose weights are rounded to `type`: the largest score is rounded before it is taken from a fused product, so
 /// weights exceed 1 by 2 to the power of its rounding, which overflows the type, or fp32, for very large scores.

@@ -40,7 +40,7 @@ struct ScoreMap {
 /// One head of one row: its weights and what the contract leaves open of them.
 struct HeadWeights {
   std::vector<double> z, magnitude;  ///< scores, and the sums of |q * k| behind them
-  std::vector<double> roundings;     ///< what ScoreErrors::of_key says
+  std::vector<double> roundings;     ///< what ScoreErrors::of_key says, and the operands' errors
   std::vector<double> p;             ///< exact weights, adding up to 1
   double heaviest = 0;               ///< of them; when bounded
   std::vector<double> most;          ///< the largest weights that erroneous scores give; this and the next two when bounded
@@ -49,7 +49,7 @@ struct HeadWeights {
   Bounded lse;                       ///< base 2; open where scores may overflow fp32
   Bounded largest_score;             ///< base 2; open as lse, and where a score is NaN
 
-  /// The next key: sum and sum of magnitudes of q * k, and what ScoreErrors::of_key says of it.
+  /// The next key: sum and sum of magnitudes of q * k, and what roundings inside the sum and errors of the operands add up to.
   void add_key(double sum, double magnitudes, double rounding, const ScoreMap& map, const ScoreErrors& errors);
   /// p and lse of the keys so far: p[j] = exp(map(z[j]) - max) / sum.
   void softmax(const ScoreMap& map);

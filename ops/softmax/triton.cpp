@@ -4,15 +4,34 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "core/fixed_math.h"
+#include "dodona/error.h"
 #include "quant/hopper/fast_math.h"
 #include "quant/tensor_core/unit.h"
+
+namespace dodona::ops {
+
+void check_temperature(std::int64_t length) {
+  if (length == 0 || length == 1)
+    throw Error(ErrorCode::bad_value, "", "xai_temperature_len",
+                "is " + std::to_string(length) + ", expected -1 or at least 2: its logarithm divides");
+}
+
+}  // namespace dodona::ops
 
 namespace dodona::ops::triton {
 namespace {
 
 namespace hw = quant::hopper;
+
+/// fl64(a*b + c) rounded to odd, so that a later rounding is the only one.
+double odd_fma(double a, double b, double c) {
+  const double product = a * b, sum = product + c, part = sum - product, lost = (product - (sum - part)) + (c - part);
+  if (lost == 0 || !std::isfinite(sum) || (std::bit_cast<std::uint64_t>(sum) & 1) != 0) return sum;
+  return std::nextafter(sum, lost > 0 ? 1e300 : -1e300);
+}
 
 float quad(const std::array<float, 4>& a) {
   return (a[0] + a[2]) + (a[1] + a[3]);
@@ -44,6 +63,10 @@ float polynomial(std::span<const std::uint32_t> coefficients, float m) {
 }
 
 }  // namespace
+
+double ElementMath::fma(double a, double b, double c) const {
+  return quant::round_to(type_, odd_fma(a, b, c));
+}
 
 float exp(float x) {
   return hw::expf_denormal(x);

@@ -13,6 +13,14 @@
 
 #include "dodona/exec.h"
 #include "ops/tiles/mma.h"
+#include "quant/element.h"
+
+namespace dodona::ops {
+
+/// Throws bad_value where the logarithm of xai_temperature_len is no divisor.
+void check_temperature(std::int64_t length);
+
+}  // namespace dodona::ops
 
 namespace dodona::ops::triton {
 
@@ -27,6 +35,18 @@ float capped(float x, float cap);
 
 /// What upstream multiplies scores of queries at a position beyond `length` with: log2 position / log2 length.
 float temperature(std::int64_t position, std::int64_t length);
+
+/// Arithmetic of the element type: every operation is rounded to it once.
+class ElementMath {
+ public:
+  explicit ElementMath(DType type) : type_(type) {}
+  double mul(double a, double b) const { return quant::round_to(type_, a * b); }
+  double add(double a, double b) const { return quant::round_to(type_, a + b); }
+  double fma(double a, double b, double c) const;
+
+ private:
+  DType type_;
+};
 
 /// Left to right over the pairs 8g + 2t, 8g + 2t + 1 for lanes t = 0 to 3, then (a0 + a2) + (a1 + a3): a row of an accumulator of one warp.
 float row_sum(std::span<const float> p);

@@ -21,10 +21,15 @@ using Floats = std::vector<float>;
 using Codes = std::vector<std::uint16_t>;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr std::int64_t split_granule = 32;
-
 const std::uint16_t* row_of(const Tensor& buffer, std::int64_t slot, std::int64_t head) {
   return buffer.as<const std::uint16_t>() + slot * buffer.stride(0) + head * buffer.stride(1);
+}
+
+/// A score of a request, capped and tempered.
+float shaped(const TritonDecode& call, std::int64_t request, float score) {
+  const std::int64_t position = call.length(request) - 1;
+  const float x = call.cap > 0 ? triton::capped(score, static_cast<float>(call.cap)) : score;
+  return call.temperature > 0 && position > call.temperature ? x * triton::temperature(position, call.temperature) : x;
 }
 
 /// Some heads that share a key head, over one split: outputs over their sums, and log-sum-exps.
@@ -67,24 +72,29 @@ Split grouped(const TritonDecode& call, const Piece& piece, Isa isa) {
   const auto scale = static_cast<float>(call.sm_scale);
   std::vector<Running> rows(static_cast<std::size_t>(piece.heads));
   Floats sums(static_cast<std::size_t>(piece.heads * value_width));
+  // The last columns are multiplied first where the kernel does so.
+  const auto in_order = [&](const std::uint16_t* from, std::uint16_t* to) {
+    std::copy_n(from, width - call.first_columns, std::copy_n(from + width - call.first_columns, call.first_columns, to));
+  };
+  Codes queries(static_cast<std::size_t>(piece.heads * width));
+  for (std::int64_t h = 0; h < piece.heads; ++h) in_order(row_of(call.q, piece.request, piece.first + h), queries.data() + h * width);
   for (std::int64_t n = piece.begin; n < piece.end; n += block) {
     const std::int64_t count = std::min(block, piece.end - n);
     Codes keys(static_cast<std::size_t>(block * width)), values(static_cast<std::size_t>(value_width * block));
     for (std::int64_t j = 0; j < count; ++j) {
       const std::int64_t slot = call.slot(piece.request, n + j);
-      std::copy_n(row_of(call.k_buffer, slot, key_head), width, keys.data() + j * width);
+      in_order(call.key_row(piece.request, n + j, key_head), keys.data() + j * width);
       const std::uint16_t* const value = row_of(call.v_buffer, slot, key_head);
       for (std::int64_t d = 0; d < value_width; ++d) values[static_cast<std::size_t>(d * block + j)] = value[d];
     }
     Floats scores(static_cast<std::size_t>(piece.heads * block));
-    const std::uint16_t* const q = row_of(call.q, piece.request, piece.first);
-    triton::multiply(type, {q, piece.heads, call.q.stride(1)}, {keys.data(), block, width}, width, scores.data(), block, isa);
+    triton::multiply(type, {queries.data(), piece.heads, width}, {keys.data(), block, width}, width, scores.data(), block, isa);
     Codes weights(scores.size());
     for (std::int64_t h = 0; h < piece.heads; ++h) {
       const std::span<float> p(scores.data() + h * block, static_cast<std::size_t>(block));
       for (std::int64_t j = 0; j < block; ++j) {
         float& x = p[static_cast<std::size_t>(j)];
-        x = j < count ? x * scale : -infinity;
+        x = j < count ? shaped(call, piece.request, x * scale) : -infinity;
       }
       Running& row = rows[static_cast<std::size_t>(h)];
       const float factor = weigh(row, p);
@@ -110,24 +120,6 @@ struct Layout {
   std::int64_t step() const { return groups * warps; }
 };
 
-/// fl64(a*b + c) rounded to odd, so that a later rounding is the only one.
-double odd_fma(double a, double b, double c) {
-  const double product = a * b, sum = product + c, part = sum - product, lost = (product - (sum - part)) + (c - part);
-  if (lost == 0 || !std::isfinite(sum) || (std::bit_cast<std::uint64_t>(sum) & 1) != 0) return sum;
-  return std::nextafter(sum, lost > 0 ? 1e300 : -1e300);
-}
-
-class Single {
- public:
-  explicit Single(DType type) : type_(type) {}
-  double mul(double a, double b) const { return quant::round_to(type_, a * b); }
-  double add(double a, double b) const { return quant::round_to(type_, a + b); }
-  double fma(double a, double b, double c) const { return quant::round_to(type_, odd_fma(a, b, c)); }
-
- private:
-  DType type_;
-};
-
 /// Sums over lanes by butterflies, the farthest first.
 template <class Value, class Add>
 Value butterfly(std::vector<Value> lanes, const Add& add) {
@@ -143,7 +135,7 @@ Value over_warps(const std::vector<Value>& w, const Add& add) {
 }
 
 /// q . k, every operation rounded to the element type. `width` elements, a power of two.
-double score(const Single& t, const std::vector<double>& q, const std::vector<double>& k, const Layout& layout) {
+double score(const triton::ElementMath& t, const std::vector<double>& q, const std::vector<double>& k, const Layout& layout) {
   const auto width = static_cast<std::int64_t>(q.size());
   const bool pairs = width < 128 || width > 512;  // what the compiler made vectors of
   const auto add = [&](double a, double b) { return t.add(a, b); };
@@ -184,7 +176,7 @@ Split single(const TritonDecode& call, const Piece& piece) {
   const auto padded = [](std::int64_t n) { return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n))); };
   const Layout layout(padded(width)), value_layout(padded(value_width));
   const auto scale = static_cast<float>(call.sm_scale);
-  const Single t(type);
+  const triton::ElementMath t(type);
   std::vector<double> q(static_cast<std::size_t>(padded(width)));
   quant::to_f64(type, row_of(call.q, piece.request, piece.first), q.data(), width);
   std::vector<Running> rows(1);
@@ -198,7 +190,7 @@ Split single(const TritonDecode& call, const Piece& piece) {
       const std::int64_t slot = call.slot(piece.request, n + j);
       std::vector<double> k(q.size());
       quant::to_f64(type, row_of(call.k_buffer, slot, piece.first), k.data(), width);
-      p[static_cast<std::size_t>(j)] = static_cast<float>(score(t, q, k, layout)) * scale;
+      p[static_cast<std::size_t>(j)] = shaped(call, piece.request, static_cast<float>(score(t, q, k, layout)) * scale);
       quant::to_f32(type, row_of(call.v_buffer, slot, piece.first), values.data() + j * value_width, value_width);
     }
     const float factor = weigh(rows[0], p);
@@ -227,6 +219,11 @@ Split single(const TritonDecode& call, const Piece& piece) {
 
 }  // namespace
 
+const std::uint16_t* TritonDecode::key_row(std::int64_t request, std::int64_t j, std::int64_t head) const {
+  if (last_keys.defined() && j + 1 == length(request)) return last_keys.as<const std::uint16_t>() + request * last_keys.stride(0);
+  return row_of(k_buffer, slot(request, j), head);
+}
+
 TritonDecodeAttention::TritonDecodeAttention(const TritonDecode& call) : call_(call), key_heads_(call.k_buffer.size(1)) {
   rows = call.q.size(0) * key_heads_;
   heads = call.group();
@@ -234,7 +231,10 @@ TritonDecodeAttention::TritonDecodeAttention(const TritonDecode& call) : call_(c
   value_width = call.v_buffer.size(2);
   type = call.q.dtype();
   scale = call.sm_scale;
+  cap = call.cap;
   out = call.o;
+  out_name = "o";
+  none_is_open = true;
 }
 
 QueryParts TritonDecodeAttention::queries(std::int64_t row) const {
@@ -242,28 +242,33 @@ QueryParts TritonDecodeAttention::queries(std::int64_t row) const {
   return {QueryPart{reinterpret_cast<const std::byte*>(first), 2 * call_.q.stride(1), key_width}, QueryPart{}};
 }
 
+double TritonDecodeAttention::temperature(std::int64_t row, std::int64_t) const {
+  return ops::temperature(call_.length(row / key_heads_) - 1, call_.temperature);
+}
+
 void TritonDecodeAttention::list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys,
                                  const std::byte** values) const {
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t slot = call_.slot(row / key_heads_, first + i);
-    keys[i] = reinterpret_cast<const std::byte*>(row_of(call_.k_buffer, slot, row % key_heads_));
-    values[i] = reinterpret_cast<const std::byte*>(row_of(call_.v_buffer, slot, row % key_heads_));
+    const std::int64_t request = row / key_heads_, head = row % key_heads_;
+    keys[i] = reinterpret_cast<const std::byte*>(call_.key_row(request, first + i, head));
+    values[i] = reinterpret_cast<const std::byte*>(row_of(call_.v_buffer, call_.slot(request, first + i), head));
   }
 }
 
 void triton_decode_hopper(const TritonDecode& call, const Exec& exec) {
   const std::int64_t requests = call.q.size(0), heads = call.q.size(1), width = call.v_buffer.size(2), group = call.group();
   // Heads that a block of the kernel has: those of a key head, 16 of them at most.
-  const std::int64_t together = std::min<std::int64_t>(group, 16), blocks = heads / std::max<std::int64_t>(together, 1);
+  const std::int64_t most = 16, per_key_head = ceil_div(group, most), blocks = group > 0 ? heads / group * per_key_head : 0;
   parallel_for(exec.threads, requests * blocks, 1e6, [&](std::int64_t task) {
-    const std::int64_t b = task / blocks, first = task % blocks * together, length = call.length(b);
-    const std::int64_t splits = call.num_kv_splits.as<const std::int32_t>()[b];
-    const std::int64_t per = ceil_div(ceil_div(length, splits), split_granule) * split_granule;
+    const std::int64_t b = task / blocks, key_head = task % blocks / per_key_head, part = task % per_key_head * most;
+    const std::int64_t first = key_head * group + part, together = std::min(most, group - part), length = call.length(b);
+    const std::int64_t splits = call.splits > 0 ? call.splits : call.num_kv_splits.as<const std::int32_t>()[b];
+    const std::int64_t per = ceil_div(ceil_div(length, splits), call.split_granule) * call.split_granule;
     Floats sums(static_cast<std::size_t>(together * width));
     std::vector<Running> rows(static_cast<std::size_t>(together));
     for (std::int64_t begin = 0; begin < length; begin += per) {
       const Piece piece{b, first, together, begin, std::min(length, begin + per)};
-      const Split split = group == 1 ? single(call, piece) : grouped(call, piece, exec.isa);
+      const Split split = group == 1 && call.first_columns == 0 ? single(call, piece) : grouped(call, piece, exec.isa);
       for (std::size_t h = 0; h < rows.size(); ++h) {
         Running& row = rows[h];
         const float top = std::fmax(split.lse[h], row.top), old = triton::exp(row.top - top), weight = triton::exp(split.lse[h] - top);

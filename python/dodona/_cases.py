@@ -9,7 +9,7 @@ from typing import Any, Mapping
 import numpy as np
 
 from ._arrays import CODES, Typed, dtypes_of, listed, made_tensors
-from ._library import OUTCOMES, BadType, Handle, check as check_status, exec_bytes, fail, lib, made, mode_of
+from ._library import OUTCOMES, BadType, BadValue, Handle, check as check_status, exec_bytes, fail, lib, made, mode_of
 from ._ops import function, plan_of
 
 
@@ -158,20 +158,26 @@ class Case:
         gpu: str | None = None,
         threads: int | None = None,
         explain: float = 0,
+        sample: int | None = None,
+        sample_seed: int = 1,
         **named: Any,
     ) -> Verdict:
         """Judges a kernel's outputs: by name, as a mapping, or as what dodona.<op> returns (one array, or a tuple in the schema's order).
         mode: "golden" (default: budgets), or "hopper": held to the bits of an H200; gpu: to those of this GPU. explain: seconds to look for
-        the well-known mistake behind a failure."""
+        the well-known mistake behind a failure. sample: judge at most so many rows of each output (elements along its last dimension), chosen
+        at random by sample_seed; golden mode of attention computes no more, and the verdict says which share was judged."""
         packed, keep = self._packed(self._named(outputs, named))
         how = exec_bytes(mode_of(mode, gpu) or "golden", threads)
-        return Verdict(
-            made(
-                lambda place: lib.dodona_case_explain(self._handle.value, b"".join(packed), len(packed), how, float(explain), place),
-                lib.dodona_verdict_free,
-            ),
-            self,
-        )
+        if sample is not None and explain:
+            raise fail("is given, expected none with sample", kind=BadValue, code="bad_option", argument="explain")
+
+        def judged(place: Any) -> int:
+            held = (self._handle.value, b"".join(packed), len(packed), how)
+            if sample is None:
+                return lib.dodona_case_explain(*held, float(explain), place)
+            return lib.dodona_case_sample(*held, sample, sample_seed, place)
+
+        return Verdict(made(judged, lib.dodona_verdict_free), self)
 
     def whose(self, outputs: Any = None, /, *, threads: int | None = None, seconds: float = 60, **named: Any) -> Whose:
         """Which schedule of the op (split_k, accumulator, kernel...; the machine) gives these outputs to the bit? Outputs as for check()."""
@@ -269,10 +275,13 @@ def check(
     gpu: str | None = None,
     threads: int | None = None,
     explain: float = 0,
+    sample: int | None = None,
+    sample_seed: int = 1,
     **named: Any,
 ) -> Verdict:
     """Judges a kernel's outputs for a case or a case line: check("rmsnorm T=4 H=64", y), check(case, output=y)."""
-    return _case(case).check(outputs, mode=mode, gpu=gpu, threads=threads, explain=explain, **named)
+    case = _case(case)
+    return case.check(outputs, mode=mode, gpu=gpu, threads=threads, explain=explain, sample=sample, sample_seed=sample_seed, **named)
 
 
 def whose(case: Case | str, outputs: Any = None, /, *, threads: int | None = None, seconds: float = 60, **named: Any) -> Whose:

@@ -110,6 +110,7 @@ def _open() -> ctypes.CDLL:
         "dodona_case_recorded": (tensors, [c_void_p]),
         "dodona_case_run": (c_int, [c_void_p, c_void_p, pointer]),
         "dodona_case_explain": (c_int, [c_void_p, c_void_p, c_size_t, c_void_p, c_double, pointer]),
+        "dodona_case_sample": (c_int, [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, pointer]),
         "dodona_case_whose": (c_int, [c_void_p, c_void_p, c_size_t, c_void_p, c_double, pointer]),
         "dodona_whose_text": (text, [c_void_p]),
         "dodona_whose_json": (text, [c_void_p]),

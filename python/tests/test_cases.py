@@ -244,3 +244,12 @@ def test_whose_names_the_schedule_of_outputs():
         dodona.whose("gelu_and_mul T=2 D=64", np.zeros((2, 64), np.uint16))
     with pytest.raises(dodona.Error, match="expected"):
         dodona.whose(case, np.zeros((7, 96), np.float32))
+
+
+def test_a_sample_of_the_rows_is_judged_and_the_verdict_says_so():
+    case = dodona.gen("rmsnorm T=50 H=64")
+    verdict = case.check(case.run("fast"), sample=4, sample_seed=9)
+    assert verdict and "4 of 50 rows, seed 9" in verdict.text
+    assert dodona.check("rmsnorm T=50 H=64", case.run("fast"), sample=1000)
+    with pytest.raises(dodona.Error, match="explain is given, expected none with sample"):
+        case.check(case.run("fast"), sample=4, explain=1)

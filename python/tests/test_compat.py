@@ -46,7 +46,7 @@ def test_every_op_is_found_under_its_package():
     for op in dodona.ops():
         for source in dodona.schema(op)["sources"]:
             package = packages[source]  # a source that is none of these is a package to come
-            assert package is None or op in compat.functions(package)
+            assert package is None or op in compat.functions(package) or op in compat._package(package).within
 
 
 @pytest.mark.parametrize("package", compat.PACKAGES)
@@ -85,10 +85,10 @@ def test_what_is_not_offered_raises_when_it_is_called_and_names_what_there_is(pa
 
 
 def test_classes_that_are_not_offered_can_be_subclassed_and_asked_for_their_members():
-    class Mine(flashinfer.BatchMLAPagedAttentionWrapper):
+    class Mine(flashinfer.BatchDecodeWithPagedKVCacheWrapper):
         pass
 
-    with pytest.raises(NotImplementedError, match="flashinfer.mla.BatchMLAPagedAttentionWrapper is not offered"):
+    with pytest.raises(NotImplementedError, match="BatchDecodeWithPagedKVCacheWrapper is not offered"):
         Mine(None)
     kinds = importlib.import_module("dodona.compat.sgl_kernel.scalar_type").scalar_types
     assert {kinds.uint4b8, kinds.uint4b8} == {kinds.uint4b8} and repr(kinds.uint4b8).endswith("scalar_types.uint4b8")
@@ -564,3 +564,22 @@ def test_the_stored_data_holds_names_and_defaults_and_nothing_else(package):
             assert set(known) <= {"init", "members", "base", "enum"}
         for value in module.get("values", {}).values():
             assert len(repr(value)) <= 80
+
+
+def test_the_mla_wrapper_plans_and_runs():
+    case = dodona.gen("batch_mla_paged_attention T=5 N=4 pages=9 P=16 B=2 n=6 --attr causal=true --attr sm_scale=0.1352337788608801 --attr return_lse=true")
+    args = case.arguments()
+    wrapper = flashinfer.BatchMLAPagedAttentionWrapper(np.zeros(8, np.uint8), backend="fa3")
+    with pytest.raises(compat.Refused, match="plan comes first"):
+        wrapper.run(args["q_nope"], args["q_pe"], args["ckv_cache"], args["kpe_cache"])
+    plan = [args[name] for name in ("qo_indptr", "kv_indptr", "kv_indices", "kv_len_arr")]
+    wrapper.plan(*plan, 4, 512, 64, 16, True, 0.1352337788608801, None, None)
+    out, lse = wrapper.run(args["q_nope"], args["q_pe"], args["ckv_cache"], args["kpe_cache"], return_lse=True)
+    assert case.check(out=out, lse=lse)
+    natural = wrapper.run(args["q_nope"], args["q_pe"], args["ckv_cache"], args["kpe_cache"], return_lse=True, return_lse_base_on_e=True)[1]
+    assert np.allclose(np.asarray(natural), np.asarray(lse) * np.log(2))
+    with pytest.raises(compat.Refused, match="has pages of 16, expected 32 as planned"):
+        wrapper.plan(*plan, 4, 512, 64, 32, True, 0.1352337788608801, None, None)
+        wrapper.run(args["q_nope"], args["q_pe"], args["ckv_cache"], args["kpe_cache"])
+    with pytest.raises(compat.Refused, match="backend is cutlass"):
+        flashinfer.BatchMLAPagedAttentionWrapper(np.zeros(8, np.uint8), backend="cutlass")

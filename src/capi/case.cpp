@@ -118,13 +118,16 @@ oracle::NamedTensors actual_outputs(const dodona_case& c, const dodona_tensor* a
   return outputs;
 }
 
-dodona_verdict* check(const dodona_case& c, const dodona_tensor* actual, std::size_t count, const dodona_exec* exec,
-                      double explain_seconds) {
+dodona_verdict* check(const dodona_case& c, const dodona_tensor* actual, std::size_t count, const dodona_exec* exec, double explain_seconds,
+                      const oracle::Sample& sample = {}) {
   const Exec how = to_exec(exec, Mode::golden);
   const oracle::NamedTensors outputs = actual_outputs(c, actual, count);
   auto verdict = std::make_unique<dodona_verdict>();
   const Mode mode = of_a_gpu(how.mode) ? how.mode : Mode::golden;
-  verdict->result = oracle::check(c.content, *golden_of(c, how), outputs, {mode, how}, {explain_seconds > 0, explain_seconds});
+  const oracle::JudgeOptions options{mode, how};
+  const oracle::ExplainOptions explaining{explain_seconds > 0, explain_seconds};
+  verdict->result = sample.rows > 0 ? oracle::check(c.content, outputs, options, explaining, sample)
+                                    : oracle::check(c.content, *golden_of(c, how), outputs, options, explaining);
   verdict->text = oracle::report_text(verdict->result);
   verdict->json = io::json_text(oracle::to_json(verdict->result));
   return verdict.release();
@@ -230,6 +233,14 @@ int dodona_case_check(const dodona_case* c, const dodona_tensor* actual, std::si
 int dodona_case_explain(const dodona_case* c, const dodona_tensor* actual, std::size_t actual_count, const dodona_exec* exec,
                         double seconds, dodona_verdict** verdict) {
   return make(verdict, [&] { return dodona::capi::check(required(c, "case"), actual, actual_count, exec, seconds); });
+}
+
+int dodona_case_sample(const dodona_case* c, const dodona_tensor* actual, std::size_t actual_count, const dodona_exec* exec, size_t rows,
+                       size_t seed, dodona_verdict** verdict) {
+  return make(verdict, [&] {
+    if (rows < 1) throw dodona::Error(dodona::ErrorCode::bad_option, "", "rows", "must be at least 1, got " + std::to_string(rows));
+    return dodona::capi::check(required(c, "case"), actual, actual_count, exec, 0, {static_cast<std::int64_t>(rows), seed});
+  });
 }
 
 int dodona_case_whose(const dodona_case* c, const dodona_tensor* actual, std::size_t actual_count, const dodona_exec* exec, double seconds,

@@ -7,6 +7,7 @@ from typing import Iterator
 
 from . import _hooks as hooks
 from ._adapt import Op
+from ._mla_wrapper import BatchMLAPagedAttentionWrapper
 from ._packages import Package, in_place_of
 
 
@@ -59,15 +60,24 @@ FUNCTIONS = {
     "trtllm_fp4_block_scale_moe": Op(around=hooks.moe_in_a_list),
     "trtllm_fp8_block_scale_moe": Op(before=hooks.moe_by_number),
     "trtllm_ragged_attention_deepseek": Op(only={"attention_sinks": (None,)}, before=hooks.scales_as_numbers("trtllm_ragged_attention_deepseek")),
+    "xqa_batch_decode_with_kv_cache_mla": Op(
+        only={"sinks": (None,)}, before=hooks.scales_as_numbers("xqa_batch_decode_with_kv_cache_mla"), around=hooks.one_query_token
+    ),
 }
 
 PACKAGE = Package(
     "flashinfer",
     FUNCTIONS,
     torch_lines={},
-    own={"flashinfer.autotuner.autotune": autotune, "flashinfer.utils.device_support_pdl": device_support_pdl},
+    own={
+        "flashinfer.mla.BatchMLAPagedAttentionWrapper": BatchMLAPagedAttentionWrapper,
+        "flashinfer.autotuner.autotune": autotune,
+        "flashinfer.utils.device_support_pdl": device_support_pdl,
+    },
     # How a kernel is launched, and what it works in.
     ignored=frozenset({"enable_pdl", "tune_max_num_tokens", "workspace_buffer"}),
+    # The wrapper's run, and one way to call trtllm_batch_decode_with_kv_cache_mla.
+    within=frozenset({"batch_mla_paged_attention", "trtllm_batch_decode_sparse_mla"}),
 )
 
 __getattr__, __dir__ = in_place_of(PACKAGE, globals())

@@ -208,6 +208,7 @@ class HeadsOf {
     const auto begin = values_.begin() + (token * heads_ + head) * width_;
     return {begin, begin + width_};
   }
+  std::int64_t width() const { return width_; }
 
  private:
   std::vector<float> values_;
@@ -217,6 +218,10 @@ class HeadsOf {
 Attention one_query(const Call& call, DType type, std::vector<float> query, std::int64_t visible, double scale, std::int64_t key_width,
                     std::int64_t value_width) {
   return {call.way, type, std::move(query), {}, 1, visible, sigma_of(scale), 1.0f, false, {}, key_width, value_width};
+}
+float temperature(std::int64_t position, std::int64_t length) {
+  if (length <= 0 || position <= length) return 1.0f;
+  return static_cast<float>(fixed::log2(static_cast<double>(position)) / fixed::log2(static_cast<double>(length)));
 }
 void add_key(Attention& at, const std::vector<float>& key, const std::vector<float>& value) {
   at.keys.insert(at.keys.end(), key.begin(), key.end());
@@ -246,6 +251,76 @@ bool trtllm_batch_decode_with_kv_cache_mla(const Call& call) {
   return decode({floats(query), query.size(0), query.size(1), query.size(2), call.tensor("kv_cache"), call.tensor("block_tables"),
                  call.tensor("seq_lens"), call.tensor("out"), call.find("lse"), call.number("bmm1_scale"), call.number("bmm2_scale")},
                 call.way, call.way == Way::strided);
+}
+
+bool xqa_batch_decode_with_kv_cache_mla(const Call& call) {
+  const Tensor& query = call.tensor("query");
+  const double of_cache = call.number("bmm2_scale");
+  return decode({floats(query), query.size(0), 1, query.size(2), call.tensor("kv_cache"), call.tensor("block_tables"),
+                 call.tensor("seq_lens"), call.tensor("out"), nullptr, call.number("bmm1_scale") * of_cache, of_cache},
+                call.way, call.way == Way::strided);
+}
+
+bool trtllm_batch_decode_sparse_mla(const Call& call) {
+  const Tensor &query = call.tensor("query"), &lists = call.tensor("block_tables"), &cache = call.tensor("kv_cache");
+  const std::vector<float> all = floats(query), pool = floats(cache);
+  const std::vector<std::int64_t> tokens = integers(lists);
+  const std::int64_t heads = query.size(2);
+  for (std::int64_t row = 0; row < query.size(0) * query.size(1); ++row) {
+    std::vector<float> keys;
+    std::int64_t visible = 0;
+    for (std::int64_t i = row * lists.size(2); i < (row + 1) * lists.size(2); ++i) {
+      const std::int64_t token = tokens[static_cast<std::size_t>(i)];
+      if (token < 0) continue;
+      keys.insert(keys.end(), pool.begin() + token * width, pool.begin() + (token + 1) * width);
+      ++visible;
+    }
+    const auto begin = all.begin() + row * heads * width;
+    const Attention at{call.way,
+                       query.dtype(),
+                       std::vector<float>(begin, begin + heads * width),
+                       std::move(keys),
+                       heads,
+                       visible,
+                       sigma_of(call.number("bmm1_scale")),
+                       static_cast<float>(call.number("bmm2_scale")),
+                       call.way == Way::strided};
+    const std::vector<Head> result = attend(at);
+    for (std::int64_t h = 0; h < heads; ++h)
+      store_head(at, result[static_cast<std::size_t>(h)], row * heads + h, call.tensor("out"), call.find("lse"));
+  }
+  return true;
+}
+
+/// Weights are added up after their rounding, as upstream does it, unless reversed.
+bool batch_mla_paged_attention(const Call& call) {
+  const Tensor &q_nope = call.tensor("q_nope"), &latent_rows = call.tensor("ckv_cache");
+  const std::vector<float> nope = floats(q_nope), pe = floats(call.tensor("q_pe")), ckv = floats(latent_rows),
+                           kpe = floats(call.tensor("kpe_cache"));
+  const auto starts = integers(call.tensor("qo_indptr")), firsts = integers(call.tensor("kv_indptr"));
+  const auto pages = integers(call.tensor("kv_indices")), lengths = integers(call.tensor("kv_len_arr"));
+  const std::int64_t heads = q_nope.size(1), page_size = latent_rows.size(1), rope = width - latent;
+  const Tensor* const lse = call.find("lse");
+  const auto joined = [&](std::vector<float>& to, const std::vector<float>& first, const std::vector<float>& second, std::int64_t row) {
+    to.insert(to.end(), first.begin() + row * latent, first.begin() + (row + 1) * latent);
+    to.insert(to.end(), second.begin() + row * rope, second.begin() + (row + 1) * rope);
+  };
+  for (std::size_t b = 0; b < lengths.size(); ++b)
+    for (std::int64_t t = starts[b]; t < starts[b + 1]; ++t) {
+      Attention at{call.way, q_nope.dtype(), {}, {}, heads, lengths[b], sigma_of(call.number("sm_scale")), 1.0f, call.way != Way::reversed};
+      if (call.flag("causal")) at.visible = std::max<std::int64_t>(0, lengths[b] - (starts[b + 1] - t) + 1);
+      for (std::int64_t h = 0; h < heads; ++h) joined(at.queries, nope, pe, t * heads + h);
+      for (std::int64_t j = 0; j < at.visible; ++j)
+        joined(at.keys, ckv, kpe, pages[static_cast<std::size_t>(firsts[b] + j / page_size)] * page_size + j % page_size);
+      const std::vector<Head> result = attend(at);
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const Head& head = result[static_cast<std::size_t>(h)];
+        store_head(at, head, t * heads + h, call.tensor("out"), lse);
+        if (lse != nullptr && call.flag("return_lse_base_on_e"))
+          store(*lse, t * heads + h, at.visible == 0 ? -infinity : head.top * 0.69314718f + log(head.unrounded));
+      }
+    }
+  return true;
 }
 
 /// Query by query and head by head.
@@ -410,8 +485,7 @@ bool extend_attention_fwd(const Call& call) {
       };
       Attention at = one_query(call, query.dtype(), q(starts[b] + i, h), 0, scale, key_width, fresh.size(2));
       at.cap = call.number("logit_cap");
-      if (const std::int64_t n = call.integer("xai_temperature_len"), p = prefix + i; n > 0 && p > n)
-        at.temperature = static_cast<float>(std::log2(static_cast<double>(p)) / std::log2(static_cast<double>(n)));
+      at.temperature = temperature(prefix + i, call.integer("xai_temperature_len"));
       for (std::int64_t j = 0; j < prefix + queries; ++j) {
         if (!sees(j)) continue;
         const std::int64_t slot = j < prefix ? slots[static_cast<std::size_t>(firsts[b] + j)] : starts[b] + j - prefix;
@@ -434,9 +508,53 @@ bool decode_attention_fwd(const Call& call) {
     const std::int64_t b = row / heads, h = row % heads, first = starts[static_cast<std::size_t>(b)];
     Attention at = one_query(call, query.dtype(), q(b, h), starts[static_cast<std::size_t>(b) + 1] - first, call.number("sm_scale"),
                              keys.size(2), values.size(2));
+    at.cap = call.number("logit_cap");
+    at.temperature = temperature(at.visible - 1, call.integer("xai_temperature_len"));
     for (std::int64_t j = 0; j < at.visible; ++j) {
       const std::int64_t slot = slots[static_cast<std::size_t>(first + j)];
       add_key(at, k(slot, h / group), v(slot, h / group));
+    }
+    store_head(at, attend(at).front(), row, call.tensor("o"), nullptr);
+  }
+  return true;
+}
+
+/// Every product and every sum of the rotation rounded; `tensor_core` rounds the sum alone.
+bool decode_attention_fwd_grouped_rope(const Call& call) {
+  const Tensor &query = call.tensor("q"), &pool = call.tensor("k_buffer");
+  const std::vector<std::int64_t> starts = integers(call.tensor("kv_indptr")), slots = integers(call.tensor("kv_indices"));
+  const HeadsOf q(query), k(pool), v(call.tensor("v_buffer"));
+  const std::int64_t heads = query.size(1), rotated_width = call.integer("rotary_dim"), half = rotated_width / 2;
+  const bool rope = call.flag("use_rope"), neox = call.flag("is_neox_style");
+  const std::vector<float> table = rope ? floats(call.tensor("cos_sin_cache")) : std::vector<float>{};
+  const std::vector<std::int64_t> positions = rope ? integers(call.tensor("positions")) : std::vector<std::int64_t>{};
+  const auto rotate = [&](std::vector<float> x, std::int64_t b) {
+    const auto to_type = [&](float value) { return call.way == Way::tensor_core ? value : rounded(query.dtype(), value); };
+    const std::vector<float> before(x.end() - rotated_width, x.end());
+    for (std::int64_t i = 0; i < half; ++i) {
+      const std::int64_t first = neox ? i : 2 * i, second = neox ? i + half : 2 * i + 1;
+      const std::int64_t row = positions[static_cast<std::size_t>(b)] * rotated_width;
+      const float cosine = table[static_cast<std::size_t>(row + i)], sine = table[static_cast<std::size_t>(row + half + i)];
+      const float a = before[static_cast<std::size_t>(first)], c = before[static_cast<std::size_t>(second)];
+      float* const to = x.data() + x.size() - rotated_width;
+      to[first] = rounded(query.dtype(), to_type(a * cosine) - to_type(c * sine));
+      to[second] = rounded(query.dtype(), to_type(c * cosine) + to_type(a * sine));
+    }
+    return x;
+  };
+  for (std::int64_t row = 0; row < query.size(0) * heads; ++row) {
+    const std::int64_t b = row / heads, h = row % heads, first = starts[static_cast<std::size_t>(b)];
+    const std::int64_t count = starts[static_cast<std::size_t>(b) + 1] - first;
+    Attention at =
+        one_query(call, query.dtype(), rope ? rotate(q(b, h), b) : q(b, h), count, call.number("sm_scale"), query.size(2), v.width());
+    at.cap = call.number("logit_cap");
+    for (std::int64_t j = 0; j < count; ++j) {
+      const std::int64_t slot = slots[static_cast<std::size_t>(first + j)];
+      const bool last = rope && j + 1 == count;
+      add_key(at, last ? rotate(k(slot, 0), b) : k(slot, 0), v(slot, 0));
+      for (std::int64_t i = 0; last && h == 0 && i < rotated_width; ++i)
+        store(call.tensor("k_pe_tokens"), b * rotated_width + i,
+              rotate(k(slot, 0), b)[static_cast<std::size_t>(query.size(2) - rotated_width + i)]);
     }
     store_head(at, attend(at).front(), row, call.tensor("o"), nullptr);
   }

@@ -91,9 +91,13 @@
   OP(es_fp8_blockwise_scaled_grouped_mm)    \
   OP(cutlass_mla_decode)                    \
   OP(trtllm_batch_decode_with_kv_cache_mla) \
+  OP(trtllm_batch_decode_sparse_mla)        \
+  OP(xqa_batch_decode_with_kv_cache_mla)    \
+  OP(batch_mla_paged_attention)             \
   OP(trtllm_ragged_attention_deepseek)      \
   OP(context_attention_fwd)                 \
   OP(decode_attention_fwd)                  \
+  OP(decode_attention_fwd_grouped_rope)     \
   OP(extend_attention_fwd)                  \
   OP(flash_mla_with_kvcache)                \
   OP(flash_mla_sparse_decode)               \

@@ -27,7 +27,7 @@ bool made_on(const Case& c, Mode mode) {
 }
 
 /// `golden` is computed by the first mode that needs it.
-CaseResult verify_one(const Case& c, Mode mode, const Exec& exec, std::optional<GoldenRun>& golden) {
+CaseResult verify_one(const Case& c, Mode mode, const Exec& exec, const Sample& sample, std::optional<SampledGolden>& golden) {
   CaseResult result{c.path, std::string(c.op->name()), c.name, mode, {}, {}, false, c.ignored};
   try {
     // A call that the emulation does not cover is no fault of the recording.
@@ -36,8 +36,9 @@ CaseResult verify_one(const Case& c, Mode mode, const Exec& exec, std::optional<
       return result;
     }
     if (c.outputs.empty()) throw Error(ErrorCode::bad_file, result.op, c.path, "holds no recorded outputs");
-    if (!golden) golden = run_golden(*c.op, c.inputs, exec);
-    result.verdict = judge(*c.op, c.inputs, *golden, c.outputs, {mode, exec});
+    if (!golden) golden = run_golden(*c.op, c.inputs, exec, sample);
+    result.verdict = judge(*c.op, c.inputs, golden->golden, c.outputs, {mode, exec});
+    for (const OutputVerdict& output : result.verdict->outputs) result.samples.push_back(text_of(golden->taken, output.name, sample));
   } catch (const Error& error) {
     result.error = error.what();
   }
@@ -90,15 +91,15 @@ std::vector<std::string> golden_path() {
 }
 
 std::vector<CaseResult> verify(const std::vector<std::string>& files, const std::vector<Mode>& modes, const Exec& exec,
-                               const std::function<void(std::size_t, std::size_t, const std::string&)>& progress) {
+                               const std::function<void(std::size_t, std::size_t, const std::string&)>& progress, const Sample& sample) {
   std::vector<CaseResult> results;
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (progress) progress(i, files.size(), files[i]);
     try {
       Case c = load_case(files[i], exec.threads);
       complete(c, exec);
-      std::optional<GoldenRun> golden;
-      for (const Mode mode : modes) results.push_back(verify_one(c, mode, exec, golden));
+      std::optional<SampledGolden> golden;
+      for (const Mode mode : modes) results.push_back(verify_one(c, mode, exec, sample, golden));
     } catch (const Error& error) {
       CaseResult failed;
       failed.path = files[i];

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "oracle/judge/judge.h"
+#include "oracle/judge/sample.h"
 
 namespace dodona::oracle {
 
@@ -18,6 +19,7 @@ struct CaseResult {
   std::string error;               ///< why not
   bool no_such_mode = false;       ///< the op has no such mode: not judged, and no error
   std::vector<std::string> ignored;
+  std::vector<std::string> samples;  ///< of each output, see text_of()
 };
 
 /// One line of the table: an op in one mode.
@@ -45,7 +47,8 @@ std::vector<std::string> golden_path();
 
 /// Judges every file in every mode; `progress` is called before each with its number and the total.
 std::vector<CaseResult> verify(const std::vector<std::string>& files, const std::vector<Mode>& modes, const Exec& exec,
-                               const std::function<void(std::size_t, std::size_t, const std::string&)>& progress = {});
+                               const std::function<void(std::size_t, std::size_t, const std::string&)>& progress = {},
+                               const Sample& sample = {});
 /// By op (in the order of the inventory), then mode.
 std::vector<OpSummary> summarize(const std::vector<CaseResult>& results);
 

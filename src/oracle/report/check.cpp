@@ -31,14 +31,9 @@ std::string whose_bits(const Case& c, const NamedTensors& actual, const Exec& ex
   }
 }
 
-}  // namespace
-
-CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions& options, const ExplainOptions& explaining) {
-  return check(c, run_golden(*c.op, c.inputs, options.exec), actual, options, explaining);
-}
-
-CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options,
-                  const ExplainOptions& explaining) {
+/// `whole`: golden holds all elements.
+CheckResult check_with(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options,
+                       const ExplainOptions& explaining, bool whole) {
   CheckResult result;
   result.op = c.op->name();
   result.case_name = c.name;
@@ -63,13 +58,28 @@ CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& ac
     for (std::string& owner : owners_of(c.op->schema(), c.inputs, detail.failing, entry.view.shape))
       entry.relations.insert(entry.relations.begin(), std::move(owner));
     // Where bits of a GPU are asked for, `expected` holds those.
-    if (options.mode == Mode::golden) compare_with_digest(c, output, result.notes);
+    if (options.mode == Mode::golden && whole) compare_with_digest(c, output, result.notes);
     result.outputs.push_back(std::move(entry));
   }
   if (options.mode != Mode::golden && result.outcome == Outcome::fail) result.whose = whose_bits(c, actual, options.exec);
   if (explaining.on && result.outcome == Outcome::fail)
     result.explained = explain(c, golden, actual, verdict, options, explaining.seconds, explaining.progress);
   return result;
+}
+
+}  // namespace
+
+CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions& options, const ExplainOptions& explaining,
+                  const Sample& sample) {
+  const SampledGolden some = run_golden(*c.op, c.inputs, options.exec, sample);
+  CheckResult result = check_with(c, some.golden, actual, options, explaining, some.taken.empty());
+  for (OutputCheck& output : result.outputs) output.sample = text_of(some.taken, output.verdict.name, sample);
+  return result;
+}
+
+CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options,
+                  const ExplainOptions& explaining) {
+  return check_with(c, golden, actual, options, explaining, true);
 }
 
 std::string likely_cause(const CheckResult& result) {

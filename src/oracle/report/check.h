@@ -9,6 +9,7 @@
 #include "oracle/cases/case_file.h"
 #include "oracle/faults/explain.h"
 #include "oracle/judge/pattern.h"
+#include "oracle/judge/sample.h"
 #include "oracle/judge/statistics.h"
 
 namespace dodona::oracle {
@@ -17,6 +18,7 @@ struct OutputCheck {
   OutputVerdict verdict;
   DType dtype = DType::f32;  ///< as stored
   Dims shape;                ///< as stored
+  std::string sample;        ///< `64 of 4096 rows, seed 1` where no more was judged
   ErrorStatistics statistics;
   LogicalView view;                    ///< of the compared elements
   std::vector<std::string> relations;  ///< how failing values relate to golden
@@ -40,7 +42,8 @@ struct ExplainOptions {
 };
 
 /// Judges `actual` (of the names, types and shapes that load_actual() gives) as the outputs of the case.
-CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions& options, const ExplainOptions& explaining = {});
+CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions& options, const ExplainOptions& explaining = {},
+                  const Sample& sample = {});
 /// The same with golden mode's answer to the case, for those who check many outputs.
 CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options,
                   const ExplainOptions& explaining = {});

@@ -70,6 +70,7 @@ io::Json to_json(const CheckResult& result) {
                    {"relations", output.relations},
                    {"worst", worst}};
     if (!verdict.defect.empty()) entry["known_defect"] = verdict.defect;
+    if (!output.sample.empty()) entry["sample"] = output.sample;
     entry.update(statistics_json(output.statistics));
     outputs.push_back(entry);
   }

@@ -93,7 +93,8 @@ std::string output_text(const OutputCheck& output, bool color) {
     text += field("where", verdict.pattern);
     for (std::size_t i = 0; i < output.relations.size(); ++i) text += field(i == 0 ? "what" : "", output.relations[i]);
   }
-  if (verdict.compared < verdict.elements)
+  if (!output.sample.empty()) text += field("judged", output.sample + "; nothing is said of the others");
+  if (verdict.compared < verdict.elements && output.sample.empty())
     text += field("not compared", std::to_string(verdict.elements - verdict.compared) + " elements that the contract leaves open");
   if (verdict.judge != Judge::exact)
     text += field("budget used", "max " + times(s.share_max) + ", p99.9 " + times(s.share_p999) + ", median " + times(s.share_median));

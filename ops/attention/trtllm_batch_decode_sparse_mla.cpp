@@ -1,0 +1,69 @@
+#include "ops/attention/trtllm_batch_decode_sparse_mla.h"
+
+#include <cmath>
+
+#include "ops/softmax/mla_decode.h"
+
+namespace dodona::ops {
+namespace {
+
+using Call = TrtllmBatchDecodeSparseMla;
+
+MlaDecode decode_of(const Call& op) {
+  return {.q_nope = op.query.slice(3, 0, mla_latent),
+          .q_pe = op.query.slice(3, mla_latent, mla_width),
+          .cache = op.kv_cache.reshape({op.kv_cache.size(0), op.kv_cache.size(-2), mla_width}),
+          .page_table = op.block_tables,
+          .seq_lens = {},
+          .out = op.out,
+          .lse = op.lse,
+          .scale = op.bmm1_scale,
+          .out_scale = op.bmm2_scale,
+          .chosen = true};
+}
+
+void check(const Call& op) {
+  if (op.sparse_mla_top_k != 0 && op.sparse_mla_top_k != op.block_tables.size(2))
+    throw Error(ErrorCode::bad_value, "", "sparse_mla_top_k",
+                "is " + std::to_string(op.sparse_mla_top_k) + ", expected " + std::to_string(op.block_tables.size(2)) +
+                    " as block_tables " + to_string(op.block_tables.shape()) + " has");
+  if (const DType type = op.out.dtype(); type != bf16 && type != op.query.dtype())
+    throw Error(ErrorCode::bad_dtype, "", "out",
+                "has dtype " + std::string(name(type)) + ", expected bf16" + (op.query.dtype() == f16 ? " or f16" : "") + " as query is " +
+                    std::string(name(op.query.dtype())));
+  check_mla_scale(op.bmm1_scale, "bmm1_scale");
+  if (!std::isfinite(static_cast<float>(op.bmm2_scale)))
+    throw Error(ErrorCode::bad_value, "", "bmm2_scale", "must be finite in fp32, got " + to_string(AttrValue(op.bmm2_scale)));
+  check_mla_pages(decode_of(op), "block_tables");
+}
+
+void golden(const Call& op, const Exec& exec, Reference* reference) {
+  attention_golden(MlaAttention(decode_of(op)), WeightSum::open, exec, reference);
+}
+
+void fast(const Call& op, const Exec& exec) {
+  attention_fast(MlaAttention(decode_of(op)), exec);
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_trtllm_batch_decode_sparse_mla() {
+  return define<ops::TrtllmBatchDecodeSparseMla>({
+      .contract = R"(
+As trtllm_batch_decode_with_kv_cache_mla, of which it has the budget, over the tokens of a list in the place of pages: there is no causal mask,
+a token that is named twice counts twice, and a list without tokens gives zeros and -inf. What no list names has no effect. Here an error: a
+token beyond the pool, bmm1_scale that is not positive. Sinks and scales in tensors are not taken.)",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .check = ops::check,
+      .flops = [](const ops::TrtllmBatchDecodeSparseMla& op) { return ops::attention_flops(ops::MlaAttention(ops::decode_of(op))); },
+      .bytes_read = [](const ops::TrtllmBatchDecodeSparseMla& op) { return ops::MlaAttention(ops::decode_of(op)).bytes_read(); },
+      .cases = {"B=2 Q=2 N=4 pages=4 P=32 topk=9 --attr bmm1_scale=0.1352337788608801 --attr bmm2_scale=0.5",
+                "B=1 Q=1 N=3 pages=2 P=64 topk=33 workspace_bytes=64 --attr bmm1_scale=0.0005 --attr return_lse=true --dtype query=f8_e4m3 "
+                "--without seq_lens"},
+      .bench_cases = {"B=1 Q=1 N=128 pages=128 P=64 topk=2048 --attr bmm1_scale=0.1352337788608801"},
+  });
+}
+}  // namespace dodona

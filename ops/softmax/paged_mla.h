@@ -1,0 +1,44 @@
+// MLA over pages of latent rows and of rotated key parts in two caches, for any number of queries of each request.
+#pragma once
+
+#include <vector>
+
+#include "ops/softmax/attention.h"
+
+namespace dodona::ops {
+
+struct PagedMla {
+  Tensor q_nope, q_pe;         ///< [T, N, 512] and [T, N, 64], inner stride 1
+  Tensor ckv, kpe;             ///< [pages, P, 512] and [pages, P, 64], inner strides 1
+  Tensor query_offsets;        ///< i32 [B+1]
+  Tensor page_offsets, pages;  ///< i32 [B+1] and i32 [n]
+  Tensor lengths;              ///< i32 [B]
+  Tensor out, lse;             ///< [T, N, 512]; f32 [T, N], or undefined
+  double scale = 1;
+  bool causal = false;  ///< query i of n sees all but the last n - 1 - i tokens
+};
+
+/// A row is the heads of one token. Keys are rows of 576: those of the caches where these are columns of one pool, else copies.
+class PagedMlaAttention final : public Attention {
+ public:
+  explicit PagedMlaAttention(const PagedMla& call);
+  std::int64_t visible(std::int64_t row) const override;
+  QueryParts queries(std::int64_t row) const override;
+  void list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys, const std::byte** values) const override;
+
+ private:
+  struct Row {
+    std::int64_t request, visible;
+  };
+  /// Page and slot of a token.
+  struct Place {
+    std::int64_t page, slot;
+  };
+  Place place(std::int64_t request, std::int64_t token) const;
+
+  PagedMla call_;
+  std::vector<Row> rows_;
+  std::vector<Tensor> copies_;  ///< of each request; empty where the pool's rows serve
+};
+
+}  // namespace dodona::ops

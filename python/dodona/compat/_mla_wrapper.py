@@ -1,0 +1,95 @@
+"""FlashInfer's wrapper of MLA over pages, on CPU tensors."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from .._ops import function
+from ._adapt import as_refused, refuse
+from .._library import Error
+
+NAME = "BatchMLAPagedAttentionWrapper"
+
+
+class BatchMLAPagedAttentionWrapper:
+    """What plan is given is kept and handed to `dodona.batch_mla_paged_attention` by run. Workspaces and graphs mean nothing here."""
+
+    def __init__(
+        self,
+        float_workspace_buffer: Any,
+        use_cuda_graph: bool = False,
+        qo_indptr: Optional[Any] = None,
+        kv_indptr: Optional[Any] = None,
+        kv_indices: Optional[Any] = None,
+        kv_len_arr: Optional[Any] = None,
+        backend: str = "auto",
+    ) -> None:
+        if backend == "cutlass":
+            raise refuse(NAME, "is cutlass, expected auto, fa2 or fa3: that backend takes no scale", argument="backend")
+        self._plan: Optional[dict] = None
+
+    def plan(
+        self,
+        qo_indptr: Any,
+        kv_indptr: Any,
+        kv_indices: Any,
+        kv_len_arr: Any,
+        num_heads: int,
+        head_dim_ckv: int,
+        head_dim_kpe: int,
+        page_size: int,
+        causal: bool,
+        sm_scale: float,
+        q_data_type: Any,
+        kv_data_type: Any,
+        use_profiler: bool = False,
+    ) -> None:
+        """Lengths and pages of the calls that follow. What the shapes of run's tensors say again is compared there."""
+        self._plan = {
+            "qo_indptr": qo_indptr,
+            "kv_indptr": kv_indptr,
+            "kv_indices": kv_indices,
+            "kv_len_arr": kv_len_arr,
+            "causal": bool(causal),
+            "sm_scale": float(sm_scale),
+        }
+        self._sizes = {"q_nope": (num_heads, head_dim_ckv), "q_pe": (num_heads, head_dim_kpe)}
+        self._page_size = page_size
+
+    def run(
+        self,
+        q_nope: Any,
+        q_pe: Any,
+        ckv_cache: Any,
+        kpe_cache: Any,
+        out: Optional[Any] = None,
+        lse: Optional[Any] = None,
+        return_lse: bool = False,
+        profiler_buffer: Optional[Any] = None,
+        kv_len: Optional[Any] = None,
+        page_table: Optional[Any] = None,
+        return_lse_base_on_e: bool = False,
+    ) -> Any:
+        """The output, and with return_lse logarithms of the sums, base 2 unless return_lse_base_on_e."""
+        if self._plan is None:
+            raise refuse(NAME, "run: plan comes first")
+        for name, tensor in (("q_nope", q_nope), ("q_pe", q_pe)):
+            if tuple(tensor.shape[1:]) != self._sizes[name]:
+                raise refuse(NAME, f"has shape {tuple(tensor.shape)}, expected heads of {self._sizes[name]} as planned", argument=name, code="bad_shape")
+        if ckv_cache.shape[1] != self._page_size:
+            raise refuse(NAME, f"has pages of {ckv_cache.shape[1]}, expected {self._page_size} as planned", argument="ckv_cache", code="bad_shape")
+        try:
+            given = {"out": out, "lse": lse if return_lse else None}
+            made = function("batch_mla_paged_attention")(
+                q_nope=q_nope,
+                q_pe=q_pe,
+                ckv_cache=ckv_cache,
+                kpe_cache=kpe_cache,
+                **self._plan,
+                **{name: tensor for name, tensor in given.items() if tensor is not None},
+                return_lse=return_lse,
+                return_lse_base_on_e=return_lse_base_on_e,
+            )
+        except Error as error:
+            raise as_refused(error, NAME) from None
+        return made
