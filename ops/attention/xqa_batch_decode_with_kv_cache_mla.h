@@ -20,7 +20,8 @@ struct XqaBatchDecodeWithKvCacheMla {
     op.signature(
         "query, kv_cache, workspace_buffer, qk_nope_head_dim, kv_lora_rank, qk_rope_head_dim, block_tables, seq_lens, max_seq_len, out, "
         "bmm1_scale, bmm2_scale");
-    op.in("query", query, {bf16, f8_e4m3}, "B 1 N kv_lora_rank+qk_rope_head_dim").doc("[absorbed query | rotated part]; upstream has kernels for 128 heads alone");
+    op.in("query", query, {bf16, f8_e4m3}, "B 1 N kv_lora_rank+qk_rope_head_dim")
+        .doc("[absorbed query | rotated part]; upstream has kernels for 128 heads alone");
     op.in("kv_cache", kv_cache, same_as("query"), "pages P kv_lora_rank+qk_rope_head_dim | pages 1 P kv_lora_rank+qk_rope_head_dim")
         .layout(Layout::contiguous)
         .doc("a token's row is its latent (512), then its rotated key part (64)");
