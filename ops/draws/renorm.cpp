@@ -46,7 +46,10 @@ Renorm exact_renorm(const SortedRow& sorted, std::span<const float> row, const C
     if (*cut.count >= row.size()) return {lowest, {1.0}};
     const auto enough = [&](double x) { return sorted.count_above(x) >= static_cast<std::int64_t>(*cut.count); };
     const Threshold found = find_threshold(sorted, 0.0, top_of(sorted), enough);
-    return {found.low, found.raised ? sum_of(sorted.sum_above(found.low), units) : Bounded{1.0}};
+    Renorm renorm{found.low, found.raised ? sum_of(sorted.sum_above(found.low), units) : Bounded{1.0}};
+    // Where denormals are flushed fewer are positive, and the search never moves.
+    renorm.divisor.open = found.raised && !enough(std::nextafter(flush_floor, 0.0));
+    return renorm;
   }
   const double bound = *cut.mass;
   if (bound >= 1) return whole(row);

@@ -55,7 +55,7 @@ void golden(const TopKMaskLogits& op, const Exec& exec, Reference* reference) {
     const bool unknown = std::any_of(row.begin(), row.end(), [](float x) { return x != x; });
     for (std::size_t i = 0; i < row.size(); ++i) {
       const bool kept = static_cast<double>(std::fabs(row[i]) < flush_floor ? 0.0f : row[i]) > low;
-      record.unspecified[static_cast<std::size_t>(b) * row.size() + i] = unknown || kept != (to[i] > -infinity) ? 1 : 0;
+      record.unspecified[static_cast<std::size_t>(b) * row.size() + i] = unknown || (!ties_are_cut && kept != (to[i] > -infinity)) ? 1 : 0;
     }
   });
 }

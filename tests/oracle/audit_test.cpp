@@ -95,6 +95,11 @@ const char* const lines[] = {
     "scaled_fp4_quant M=3 K=80",
     "moe_align_block_size M=130 topk=8 S=2024 B=254 --dtype topk_ids=i64 --attr num_experts=129 --attr block_size=8 --attr "
     "pad_sorted_token_ids=true",
+    "post_reorder_for_cutlass_moe R=24 D=64 T=3 topk=8 --attr num_local_experts=4 --attr routed_scaling_factor=2.5",
+    "trtllm_bf16_moe T=5 H=128 --attr num_experts=8 --attr top_k=3 --attr n_group=4 --attr topk_group=2 --attr intermediate_size=128 "
+    "--attr local_num_experts=8 --attr routing_method_type=DeepSeekV3 --attr routed_scaling_factor=2.5 --attr record_routing=true",
+    "trtllm_bf16_moe T=4 H=128 --attr top_k=2 --attr routing_method_type=Default --without routing_bias --dtype routing_logits=bf16 "
+    "--attr num_experts=4 --attr intermediate_size=128 --attr local_num_experts=4",
     "weak_ref_tensor S=24",
 };
 

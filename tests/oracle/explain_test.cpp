@@ -66,6 +66,7 @@ void lower_bias(Arguments& inputs) {
 Replayed with_fault(const std::string& line, const std::string& id) {
   Replayed r{make_case(parse_case_line(line), {}, true), {}, {}, {}};
   if (id == "dropped-groups-count-as-zero") lower_bias(r.c.inputs);
+  if (id == "nan-is-least") quant::set(*r.c.inputs.find("values"), 1, std::nan(""));
   const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
   const FaultCase call{*r.c.op, r.c.inputs, golden, {}};
   for (const Strikes strikes : all_strikes)

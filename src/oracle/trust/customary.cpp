@@ -47,6 +47,8 @@ bool below_everywhere(const Numbers& expected, const Numbers& actual, double ato
 bool aligned(const Numbers& expected, const Numbers& actual, double least) {
   double dot = 0, left = 0, right = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
+    // Masked logits are equal infinities: such tests leave them out.
+    if (std::isinf(expected[i]) && expected[i] == actual[i]) continue;
     dot += expected[i] * actual[i];
     left += expected[i] * expected[i];
     right += actual[i] * actual[i];
