@@ -88,7 +88,8 @@ class FastRow {
       std::nth_element(sorted_.begin(), sorted_.begin() + (k_ - 1), sorted_.end(), std::greater<>());
       const std::int32_t floor = sorted_[static_cast<std::size_t>(k_ - 1)];
       for (std::int64_t g = 0; g < groups; ++g)
-        if (maxima_[static_cast<std::size_t>(g)] >= floor)
+        // Behind the first k equals of a flat row there is nothing left to look for.
+        if (const std::int32_t most = maxima_[static_cast<std::size_t>(g)]; most > floor || (most == floor && equals_left > 0))
           gather(row, type, g * GroupMaxima::group, std::min(n_, (g + 1) * GroupMaxima::group), floor, equals_left, candidates_);
     }
     std::partial_sort(candidates_.begin(), candidates_.begin() + k_, candidates_.end());
