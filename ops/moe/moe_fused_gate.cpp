@@ -239,7 +239,7 @@ open; a denormal weight may be flushed, also before its product with the factor.
                     ops::golden<ops::Rule::ties_to_higher_index>},
                    {"dropped-groups-count-as-zero",
                     "keys of groups that were dropped are masked with 0, more than the negative ones of those that were kept",
-                    ops::golden<ops::Rule::dropped_count_as_zero>}},
+                    ops::golden<ops::Rule::dropped_count_as_zero>, true}},
       .customary = {{"topk_weights", CustomaryKind::sorted, 1e-2, 1e-3, "sgl-kernel/tests/test_moe_fused_gate.py (f32)"},
                     {"topk_ids", CustomaryKind::sorted, 1e-4, 1e-5, "sgl-kernel/tests/test_moe_fused_gate.py (f32)"}},
       .cases = {"T=5 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8", shared_expert_case, scaled_output_case,
