@@ -172,6 +172,7 @@ std::string export_case(const std::filesystem::path& root, const Op& op, std::si
   std::vector<std::string> recipe;
   for (const AttrSpec& spec : schema.attrs) {
     if (spec.ignored && !spec.recipe) continue;
+    if (inputs.contains(spec.name)) continue;  // a tensor of that name is there in the number's place
     const AttrValue* given = c.inputs.find_attr(spec.name);
     const AttrValue value = given != nullptr ? *given : spec.default_value;
     if (is_number(spec)) {

@@ -84,7 +84,7 @@ Case import_by_names(const Inputs& inputs, const Mapping& mapping, const ImportO
   std::map<std::string, Dims> shapes;
   for (const auto& [ours, theirs] : mapping.arguments) {
     const Field& field = *d.input(theirs);
-    if (const AttrSpec* attr = schema.find_attr(ours)) {
+    if (const AttrSpec* attr = schema.find_attr(ours); attr != nullptr && (field.scalar || schema.find_tensor(ours) == nullptr)) {
       if (inputs.source(field).kind == Source::Kind::scalar) {
         c.inputs.set_attr(ours, attr_from(*attr, inputs.scalar(field)));
       } else if (attr->required) {
