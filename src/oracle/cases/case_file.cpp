@@ -181,6 +181,14 @@ std::string case_op(const std::string& path) {
   return metadata_or_empty(io::SafetensorsFile::open(path), "op");
 }
 
+bool asked_for_by_memory(const TensorSpec& spec) {
+  return spec.direction == Direction::out && (spec.given || (spec.optional && spec.when.empty()));
+}
+
+bool is_memory_of_output(const TensorSpec& spec) {
+  return spec.direction == Direction::out && spec.optional && !spec.given;
+}
+
 Case load_case(const std::string& path, int threads) {
   const auto file = io::SafetensorsFile::open(path);
   Case c;
@@ -224,8 +232,7 @@ Case load_case(const std::string& path, int threads) {
       c.ignored.push_back(entry.name);
       continue;
     }
-    const bool asked_for = spec->given || (spec->optional && spec->when.empty());
-    if (output && spec->direction == Direction::out && asked_for && c.inputs.find(argument) == nullptr) {
+    if (output && asked_for_by_memory(*spec) && c.inputs.find(argument) == nullptr) {
       // The call needs memory of that shape, or writes it only when it is there; what it holds before is of no consequence.
       const Tensor recorded = file.tensor(entry);
       c.inputs.set(argument, Tensor(recorded.dtype(), recorded.shape()));
@@ -256,9 +263,7 @@ void save_case(const Case& c, const std::string& path) {
   io::NamedTensors tensors = c.compact ? NamedTensors{} : c.budgets;
   io::Json strides = io::Json::object();
   for (const auto& [name, tensor] : c.inputs.tensors) {
-    // Memory for an output that is asked for is no input: reading the output asks for it again.
-    const TensorSpec* spec = c.op->schema().find_tensor(name);
-    if (spec != nullptr && spec->direction == Direction::out && spec->optional && !spec->given) continue;
+    if (const TensorSpec* spec = c.op->schema().find_tensor(name); spec != nullptr && is_memory_of_output(*spec)) continue;
     if (!c.compact) tensors.emplace_back("in." + name, tensor);
     if (!tensor.contiguous()) strides["in." + name] = std::vector<std::int64_t>(tensor.strides().begin(), tensor.strides().end());
   }

@@ -53,6 +53,11 @@ void save_case(const Case& c, const std::string& path);
 
 /// Inputs ready to run: arguments that the op writes are copied (layout kept), so that the case is not changed.
 Arguments runnable(const Op& op, const Arguments& inputs);
+/// An output that a caller asks for by giving memory for it, and one that a call always gets so.
+bool asked_for_by_memory(const TensorSpec& spec);
+/// Memory for an optional output is no input of a case: where the output is wanted the call makes it, or reading the output asks for it
+/// again.
+bool is_memory_of_output(const TensorSpec& spec);
 /// The op's outputs (written in place or not) out of the arguments of a finished call.
 NamedTensors outputs_of(const Op& op, const Arguments& arguments);
 /// The inputs with `actual` in the place of outputs; in-place arguments keep their value from before the call.

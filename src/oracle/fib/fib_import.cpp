@@ -134,7 +134,7 @@ Case import_by_names(const Inputs& inputs, const Mapping& mapping, const ImportO
     const Field& field = *d.output(theirs);
     if (!spec.dtype_attr.empty() && c.inputs.find_attr(spec.dtype_attr) == nullptr)
       if (const auto type = parse_fib_dtype(field.dtype)) c.inputs.set_attr(spec.dtype_attr, *type);
-    if (spec.direction == Direction::out && (spec.given || (spec.optional && spec.when.empty())) && c.inputs.find(ours) == nullptr)
+    if (asked_for_by_memory(spec) && c.inputs.find(ours) == nullptr)
       c.inputs.set(ours, Tensor(type_for(d, field, spec, c.inputs), inputs.shape(field)));
   }
   return c;
