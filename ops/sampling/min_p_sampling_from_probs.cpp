@@ -2,35 +2,15 @@
 
 #include <string>
 
-#include "ops/draws/sampling.h"
 #include "quant/element.h"
 
 namespace dodona::ops {
 namespace {
 
 Sampling call_of(const MinPSamplingFromProbs& op) {
-  Sampling call{
-      op.probs,         op.indices, op.samples, static_cast<std::uint64_t>(op.philox_seed), static_cast<std::uint64_t>(op.philox_offset),
-      op.deterministic, {}};
+  Sampling call = sampling_of(op);
   for (std::int64_t b = 0; b < op.samples.size(0); ++b) call.rules.push_back({.min_p = threshold_of(op.min_p_arr, op.min_p, b)});
   return call;
-}
-
-template <SamplingMistake mistake>
-void golden(const MinPSamplingFromProbs& op, const Exec& exec, Reference* reference) {
-  golden_samples(call_of(op), exec, reference, mistake);
-}
-
-void condition(const MinPSamplingFromProbs& actual, const Exec& exec, Reference& reference) {
-  condition_samples(call_of(actual), exec, reference);
-}
-
-void fast(const MinPSamplingFromProbs& op, const Exec& exec) {
-  fast_samples(call_of(op), exec);
-}
-
-void hopper(const MinPSamplingFromProbs& op, const Exec& exec) {
-  hopper_samples(call_of(op), exec);
 }
 
 void check(const MinPSamplingFromProbs& op) {
@@ -43,37 +23,25 @@ void check(const MinPSamplingFromProbs& op) {
   }
 }
 
-void make_outputs(MinPSamplingFromProbs& op) {
-  make_samples(op.probs, op.indices, op.samples);
-}
-
 }  // namespace
 }  // namespace dodona::ops
 
 namespace dodona {
 std::unique_ptr<Op> op_min_p_sampling_from_probs() {
-  return define<ops::MinPSamplingFromProbs>({
-      .contract = R"(
+  auto op = ops::sampler<ops::MinPSamplingFromProbs, ops::call_of>();
+  op.contract = R"(
 t = fl32(max(0, max p) * min_p); u = U * q, U in (0, 1] the first number of Philox4x32-10 (cuRAND's curand_init(seed, output row, offset) and
 curand_uniform), q the sum of all p >= t. The sample is the first token in order with p >= t up to which these add up to more than u; where sums
 leave none, the last one with p >= t. So a row of zeros gives token V-1, and so may min_p = 0, which keeps tokens of probability 0. NaN and
 what is below t are passed over. Sums are fp32 in chains of at most 64 + V/1024 additions: where u lies as close to the end of
 a token's share as such sums may be off, its neighbour is right too. Hopper mode: the sums of 1024 threads in chunks of 1024 gcd(4, V),
 threads, lanes in pairs, warps, chunks, and the running sums of the chunk that reaches u, by an up-sweep and a down-sweep over lanes and
-warps (deterministic) or by distances 1 to 16 over lanes, with warps in order.)",
-      .golden = ops::golden<ops::SamplingMistake::none>,
-      .fast = ops::fast,
-      .hopper = ops::hopper,
-      .make_outputs = ops::make_outputs,
-      .check = ops::check,
-      .condition = ops::condition,
-      .mistakes = {{"one-subsequence", "every row draws with the numbers of the first one's subsequence",
-                    ops::golden<ops::SamplingMistake::one_subsequence>}},
-      .customary = {{"samples", CustomaryKind::unchecked, 0, 0, "sgl-kernel/tests/test_sampling.py"}},
-      .cases = {"B=16 U=16 V=1000 --attr min_p=0.1 --attr philox_seed=1234", "B=9 U=4 V=3200 --with indices --with min_p",
-                "B=5 U=5 V=257 --attr min_p=0.02 --attr deterministic=false --dist ties --attr philox_offset=7",
-                "B=6 U=6 V=66 --dist edge --attr min_p=0.3"},
-      .bench_cases = {"B=1 U=1 V=129280 --attr min_p=0.02", "B=64 U=64 V=129280 --attr min_p=0.02"},
-  });
+warps (deterministic) or by distances 1 to 16 over lanes, with warps in order.)";
+  op.check = ops::check;
+  op.cases = {"B=16 U=16 V=1000 --attr min_p=0.1 --attr philox_seed=1234", "B=9 U=4 V=3200 --with indices --with min_p",
+              "B=5 U=5 V=257 --attr min_p=0.02 --attr deterministic=false --dist ties --attr philox_offset=7",
+              "B=6 U=6 V=66 --dist edge --attr min_p=0.3"};
+  op.bench_cases = {"B=1 U=1 V=129280 --attr min_p=0.02", "B=64 U=64 V=129280 --attr min_p=0.02"};
+  return define<ops::MinPSamplingFromProbs>(std::move(op));
 }
 }  // namespace dodona

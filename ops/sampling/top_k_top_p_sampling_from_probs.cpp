@@ -1,14 +1,10 @@
 #include "ops/sampling/top_k_top_p_sampling_from_probs.h"
 
-#include "ops/draws/sampling.h"
-
 namespace dodona::ops {
 namespace {
 
 Sampling call_of(const TopKTopPSamplingFromProbs& op) {
-  Sampling call{
-      op.probs,         op.indices, op.samples, static_cast<std::uint64_t>(op.philox_seed), static_cast<std::uint64_t>(op.philox_offset),
-      op.deterministic, {}};
+  Sampling call = sampling_of(op);
   const bool joint = op.filter_apply_order == "joint";
   for (std::int64_t b = 0; b < op.samples.size(0); ++b) {
     const std::uint32_t count = count_of(op.top_k_arr, op.top_k, call.source(b));
@@ -20,31 +16,10 @@ Sampling call_of(const TopKTopPSamplingFromProbs& op) {
   return call;
 }
 
-template <SamplingMistake mistake>
-void golden(const TopKTopPSamplingFromProbs& op, const Exec& exec, Reference* reference) {
-  golden_samples(call_of(op), exec, reference, mistake);
-}
-
-void condition(const TopKTopPSamplingFromProbs& actual, const Exec& exec, Reference& reference) {
-  condition_samples(call_of(actual), exec, reference);
-}
-
-void fast(const TopKTopPSamplingFromProbs& op, const Exec& exec) {
-  fast_samples(call_of(op), exec);
-}
-
-void hopper(const TopKTopPSamplingFromProbs& op, const Exec& exec) {
-  hopper_samples(call_of(op), exec);
-}
-
 void check(const TopKTopPSamplingFromProbs& op) {
   require_rows(op.probs, op.indices, op.samples);
   require_positive(op.top_k_arr, static_cast<double>(static_cast<std::uint32_t>(op.top_k)), "top_k");
   require_positive(op.top_p_arr, op.top_p, "top_p");
-}
-
-void make_outputs(TopKTopPSamplingFromProbs& op) {
-  make_samples(op.probs, op.indices, op.samples);
 }
 
 }  // namespace
@@ -52,8 +27,8 @@ void make_outputs(TopKTopPSamplingFromProbs& op) {
 
 namespace dodona {
 std::unique_ptr<Op> op_top_k_top_p_sampling_from_probs() {
-  return define<ops::TopKTopPSamplingFromProbs>({
-      .contract = R"(
+  auto op = ops::sampler<ops::TopKTopPSamplingFromProbs, ops::call_of>();
+  op.contract = R"(
 Rejection with two pivots. low = 0, high = 1, q = 1. Each round: u = U * q, U in (0, 1] the next number of Philox4x32-10 (cuRAND's
 curand_init(seed, output row, offset) and curand_uniform); the token t is the first in order with p > low up to which these add up to more than
 u, and where sums leave none the last one with p > low; a = p_t, b = (a + high) / 2. A pivot x is accepted if F(x) < top_p and, in joint order,
@@ -63,26 +38,17 @@ What rows lack of a sum of 1 goes to the last positive token. NaN and negative n
 refused. Pivots in double; sums in fp32, in chains of at most 64 + V/1024 additions: where u or top_p lies as close to a sum as such sums
 may be off (and, in the order top_k_first, the renormalised row), what follows either way is right. Hopper mode: the sums of 1024
 threads in chunks of 1024 gcd(4, V), threads, lanes in pairs, warps, chunks, and the running sums of the chunk that reaches u, by an up-sweep
-and a down-sweep over lanes and warps (deterministic) or by distances 1 to 16 over lanes, with warps in order.)",
-      .golden = ops::golden<ops::SamplingMistake::none>,
-      .fast = ops::fast,
-      .hopper = ops::hopper,
-      .make_outputs = ops::make_outputs,
-      .check = ops::check,
-      .condition = ops::condition,
-      .mistakes = {{"one-subsequence", "every row draws with the numbers of the first one's subsequence",
-                    ops::golden<ops::SamplingMistake::one_subsequence>},
-                   {"mass-left-whole", "after a rejection numbers still count for the whole row",
-                    ops::golden<ops::SamplingMistake::mass_left_whole>}},
-      .customary = {{"samples", CustomaryKind::unchecked, 0, 0, "sgl-kernel/tests/test_sampling.py"}},
-      .cases = {"B=16 U=16 V=1000 --attr top_k=20 --attr top_p=0.5 --attr philox_seed=1234",
-                "B=16 U=16 V=1000 --attr top_k=20 --attr top_p=0.4 --attr philox_seed=1234 --attr filter_apply_order=joint",
-                "B=9 U=4 V=3200 --with indices --with top_k --with top_p",
-                "B=7 U=7 V=257 --attr top_k=5 --attr top_p=0.9 --attr filter_apply_order=joint --attr deterministic=false --dist ties",
-                "B=6 U=6 V=66 --dist edge --attr top_k=-1 --attr top_p=0.7 --attr philox_offset=7"},
-      .bench_cases = {"B=1 U=1 V=129280 --attr top_k=40 --attr top_p=0.95",
-                      "B=1 U=1 V=129280 --attr top_k=1073741824 --attr top_p=0.95 --attr filter_apply_order=joint",
-                      "B=64 U=64 V=129280 --attr top_k=1073741824 --attr top_p=0.95 --attr filter_apply_order=joint"},
-  });
+and a down-sweep over lanes and warps (deterministic) or by distances 1 to 16 over lanes, with warps in order.)";
+  op.check = ops::check;
+  op.mistakes.push_back(ops::mass_left_whole<ops::TopKTopPSamplingFromProbs, ops::call_of>());
+  op.cases = {"B=16 U=16 V=1000 --attr top_k=20 --attr top_p=0.5 --attr philox_seed=1234",
+              "B=16 U=16 V=1000 --attr top_k=20 --attr top_p=0.4 --attr philox_seed=1234 --attr filter_apply_order=joint",
+              "B=9 U=4 V=3200 --with indices --with top_k --with top_p",
+              "B=7 U=7 V=257 --attr top_k=5 --attr top_p=0.9 --attr filter_apply_order=joint --attr deterministic=false --dist ties",
+              "B=6 U=6 V=66 --dist edge --attr top_k=-1 --attr top_p=0.7 --attr philox_offset=7"};
+  op.bench_cases = {"B=1 U=1 V=129280 --attr top_k=40 --attr top_p=0.95",
+                    "B=1 U=1 V=129280 --attr top_k=1073741824 --attr top_p=0.95 --attr filter_apply_order=joint",
+                    "B=64 U=64 V=129280 --attr top_k=1073741824 --attr top_p=0.95 --attr filter_apply_order=joint"};
+  return define<ops::TopKTopPSamplingFromProbs>(std::move(op));
 }
 }  // namespace dodona

@@ -1,10 +1,8 @@
 #pragma once
 
-#include "core/define.h"
+#include "ops/draws/sampler.h"
 
 namespace dodona::ops {
-
-using enum DType;
 
 /// One token for each row, drawn by its probability among those that both top_k and top_p keep.
 /// Source: sgl-kernel `top_k_top_p_sampling_from_probs` (FlashInfer `TopKTopPSamplingFromProbKernel`; `top_k_first` is
@@ -20,12 +18,7 @@ struct TopKTopPSamplingFromProbs {
   static constexpr OpInfo info{"top_k_top_p_sampling_from_probs", Category::sampling, Source::sgl_kernel};
   void describe(auto& op) {
     op.signature("probs, top_k, top_p, indices, filter_apply_order, deterministic");
-    op.in("probs", probs, {f32}, "U V").layout(Layout::contiguous).role(Role::probs).doc("probabilities, which add up to 1");
-    op.in("indices", indices, {i32}, "B")
-        .layout(Layout::contiguous)
-        .role(Role::positions, "U")
-        .on_request()
-        .doc("the row of probs that each output row draws from; without them its own");
+    describe_sampled_rows(op, *this, "probabilities, which add up to 1");
     op.in("top_k", top_k_arr, {i32}, "U")
         .layout(Layout::contiguous)
         .role(Role::lengths, "V")
@@ -41,11 +34,7 @@ struct TopKTopPSamplingFromProbs {
     op.attr("top_p", top_p).doc("bound of the sum of larger probabilities; above 0; narrowed to fp32");
     op.choice("filter_apply_order", filter_apply_order, {"top_k_first", "joint"})
         .doc("top_k_first: the row is cut to top_k and renormalised, then top_p; joint: both of the row itself");
-    op.attr("deterministic", deterministic).doc("whether the GPU's running sums are upstream's own scan or its library's");
-    op.attr("philox_seed", philox_seed).doc("key of the stream, read as unsigned");
-    op.attr("philox_offset", philox_offset, at_least(0)).doc("position in the stream; output row b draws from subsequence b");
-    op.out("samples", samples, {i32}, "B").layout(Layout::contiguous).judged(Judge::top_k).doc("a token of each output row");
-    op.symbol("V", {.minimum = 1});
+    describe_draws(op, *this);
   }
 };
 
