@@ -14,39 +14,18 @@ WeightedRows sums_of(const Call& op) {
   return sums;
 }
 
-void check(const Call& op) {
-  sums_of(op).require_rows("src2dst");
-}
-
-template <WeightedRowsMistake mistake>
-void golden(const Call& op, const Exec& exec, Reference* reference) {
-  const GoldenOutput out(op.output, reference, "output");
-  out.make_open();
-  golden_weighted_rows(sums_of(op), out, exec, mistake);
-}
-
-void add(const Call& op, const Exec& exec) {
-  add_weighted_rows(sums_of(op), exec);
-}
-
 }  // namespace
 }  // namespace dodona::ops
 
 namespace dodona {
 std::unique_ptr<Op> op_deepep_post_reorder_triton_kernel() {
-  using enum ops::WeightedRowsMistake;
-  return define<ops::DeepepPostReorderTritonKernel>({
-      .contract = R"(
+  auto op = ops::weighted_rows<ops::DeepepPostReorderTritonKernel, ops::sums_of>();
+  op.contract = R"(
 The weight is rounded to the type of the rows; from zero, slot by slot in order, sum = round(sum + row * weight), rounded once to that type.
-No bit is open.)",
-      .golden = ops::golden<none>,
-      .fast = ops::add,
-      .hopper = ops::add,
-      .check = ops::check,
-      .mistakes = {{"weights-left-out", "rows are added as they are", ops::golden<weights_left_out>}},
-      .cases = {"R=24 D=256 T=3 topk=8", "R=30 D=100 T=5 topk=6 --dtype down_output=f16 --with topk_ids",
-                "R=16 D=37 T=4 topk=4 --dist wide-exponent"},
-      .bench_cases = {"R=512 D=7168 T=64 topk=8"},
-  });
+No bit is open.)";
+  op.cases = {"R=24 D=256 T=3 topk=8", "R=30 D=100 T=5 topk=6 --dtype down_output=f16 --with topk_ids",
+              "R=16 D=37 T=4 topk=4 --dist wide-exponent"};
+  op.bench_cases = {"R=512 D=7168 T=64 topk=8"};
+  return define<ops::DeepepPostReorderTritonKernel>(std::move(op));
 }
 }  // namespace dodona

@@ -16,42 +16,23 @@ WeightedRows sums_of(const Call& op) {
   return sums;
 }
 
-void check(const Call& op) {
-  sums_of(op).require_rows("src2dst");
-}
-
-template <WeightedRowsMistake mistake>
-void golden(const Call& op, const Exec& exec, Reference* reference) {
-  const GoldenOutput out(op.output, reference, "output");
-  out.make_open();
-  golden_weighted_rows(sums_of(op), out, exec, mistake);
-}
-
-void add(const Call& op, const Exec& exec) {
-  add_weighted_rows(sums_of(op), exec);
-}
-
 }  // namespace
 }  // namespace dodona::ops
 
 namespace dodona {
 std::unique_ptr<Op> op_post_reorder_for_cutlass_moe() {
-  using enum ops::WeightedRowsMistake;
-  return define<ops::PostReorderForCutlassMoe>({
-      .contract = R"(
+  auto op = ops::weighted_rows<ops::PostReorderForCutlassMoe, ops::sums_of>();
+  op.contract = R"(
 Rows widened to fp32, times their weights, summed from zero over the slots of a token in order (products may be fused); the product with
 routed_scaling_factor; one rounding to the type. Budget: two roundings a row and one of the product, of the sum of
 magnitudes; below 2^-90 two flushed denormals a row; all of a term whose row or weight is denormal. Sums of magnitudes beyond fp32 leave
-the result open. Hopper mode: by fma, denormals kept.)",
-      .golden = ops::golden<none>,
-      .fast = ops::add,
-      .hopper = ops::add,
-      .check = ops::check,
-      .mistakes = {{"weights-left-out", "rows are added as they are", ops::golden<weights_left_out>},
-                   {"scale-left-out", "sums are not multiplied by routed_scaling_factor", ops::golden<scale_left_out>, true}},
-      .cases = {"R=24 D=256 T=3 topk=8 --attr num_local_experts=4 --attr routed_scaling_factor=2.5",
-                "R=30 D=100 T=5 topk=6 --dtype down_output=f16 --attr num_local_experts=9 --attr routed_scaling_factor=1"},
-      .bench_cases = {"R=512 D=7168 T=64 topk=8 --attr num_local_experts=256 --attr routed_scaling_factor=2.5"},
-  });
+the result open. Hopper mode: by fma, denormals kept.)";
+  op.mistakes.push_back(
+      {"scale-left-out", "sums are not multiplied by routed_scaling_factor",
+       ops::golden_weighted_rows_of<ops::PostReorderForCutlassMoe, ops::sums_of, ops::WeightedRowsMistake::scale_left_out>, true});
+  op.cases = {"R=24 D=256 T=3 topk=8 --attr num_local_experts=4 --attr routed_scaling_factor=2.5",
+              "R=30 D=100 T=5 topk=6 --dtype down_output=f16 --attr num_local_experts=9 --attr routed_scaling_factor=1"};
+  op.bench_cases = {"R=512 D=7168 T=64 topk=8 --attr num_local_experts=256 --attr routed_scaling_factor=2.5"};
+  return define<ops::PostReorderForCutlassMoe>(std::move(op));
 }
 }  // namespace dodona

@@ -14,21 +14,6 @@ WeightedRows sums_of(const Call& op) {
   return sums;
 }
 
-void check(const Call& op) {
-  sums_of(op).require_rows("src2dst");
-}
-
-template <WeightedRowsMistake mistake>
-void golden(const Call& op, const Exec& exec, Reference* reference) {
-  const GoldenOutput out(op.output, reference, "output");
-  out.make_open();
-  golden_weighted_rows(sums_of(op), out, exec, mistake);
-}
-
-void add(const Call& op, const Exec& exec) {
-  add_weighted_rows(sums_of(op), exec);
-}
-
 std::optional<Refusal> unsupported(const Call& op, Mode mode) {
   for (std::int64_t i = 0; i < op.topk_ids.elements(); ++i)
     if (mode == Mode::hopper && quant::get(op.topk_ids, i) == 0)
@@ -49,21 +34,15 @@ bool explains_expert_0(const Call& actual, std::string_view output, std::int64_t
 
 namespace dodona {
 std::unique_ptr<Op> op_post_reorder_triton_kernel() {
-  using enum ops::WeightedRowsMistake;
-  return define<ops::PostReorderTritonKernel>({
-      .contract = R"(
+  auto op = ops::weighted_rows<ops::PostReorderTritonKernel, ops::sums_of>();
+  op.contract = R"(
 The weight is rounded to the type of the rows; from zero, slot by slot in order, sum = round(sum + row * weight), rounded once to that type.
-No bit is open.)",
-      .golden = ops::golden<none>,
-      .fast = ops::add,
-      .hopper = ops::add,
-      .unsupported = ops::unsupported,
-      .check = ops::check,
-      .defects = {{"expert-0-left-out", "output", "rows of expert 0 are not added: the kernel asks for ids above 0, not from 0 on",
-                   ops::explains_expert_0}},
-      .mistakes = {{"weights-left-out", "rows are added as they are", ops::golden<weights_left_out>}},
-      .cases = {"R=24 D=256 T=3 topk=8", "R=30 D=100 T=5 topk=6 --dtype down_output=f16", "R=16 D=37 T=4 topk=4 --dist wide-exponent"},
-      .bench_cases = {"R=512 D=7168 T=64 topk=8"},
-  });
+No bit is open.)";
+  op.unsupported = ops::unsupported;
+  op.defects = {{"expert-0-left-out", "output", "rows of expert 0 are not added: the kernel asks for ids above 0, not from 0 on",
+                 ops::explains_expert_0}};
+  op.cases = {"R=24 D=256 T=3 topk=8", "R=30 D=100 T=5 topk=6 --dtype down_output=f16", "R=16 D=37 T=4 topk=4 --dist wide-exponent"};
+  op.bench_cases = {"R=512 D=7168 T=64 topk=8"};
+  return define<ops::PostReorderTritonKernel>(std::move(op));
 }
 }  // namespace dodona

@@ -69,10 +69,10 @@ void WeightedRows::add(std::int64_t row, double weight) {
   weights.push_back(static_cast<float>(rounded_between ? quant::round_to(rows.dtype(), weight) : weight));
 }
 
-void WeightedRows::require_rows(const char* argument) const {
+void WeightedRows::require_rows() const {
   for (std::size_t i = 0; i < row_of.size(); ++i)
     if (row_of[i] >= rows.size(0))
-      throw Error(ErrorCode::bad_value, "", argument,
+      throw Error(ErrorCode::bad_value, "", rows_from,
                   "holds " + std::to_string(row_of[i]) + " at element " + std::to_string(i) + ", expected a row below " +
                       std::to_string(rows.size(0)));
 }
