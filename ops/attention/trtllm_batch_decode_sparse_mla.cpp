@@ -1,7 +1,5 @@
 #include "ops/attention/trtllm_batch_decode_sparse_mla.h"
 
-#include <cmath>
-
 #include "ops/softmax/mla_decode.h"
 
 namespace dodona::ops {
@@ -27,13 +25,7 @@ void check(const Call& op) {
     throw Error(ErrorCode::bad_value, "", "sparse_mla_top_k",
                 "is " + std::to_string(op.sparse_mla_top_k) + ", expected " + std::to_string(op.block_tables.size(2)) +
                     " as block_tables " + to_string(op.block_tables.shape()) + " has");
-  if (const DType type = op.out.dtype(); type != bf16 && type != op.query.dtype())
-    throw Error(ErrorCode::bad_dtype, "", "out",
-                "has dtype " + std::string(name(type)) + ", expected bf16" + (op.query.dtype() == f16 ? " or f16" : "") + " as query is " +
-                    std::string(name(op.query.dtype())));
-  check_mla_scale(op.bmm1_scale, "bmm1_scale");
-  if (!std::isfinite(static_cast<float>(op.bmm2_scale)))
-    throw Error(ErrorCode::bad_value, "", "bmm2_scale", "must be finite in fp32, got " + to_string(AttrValue(op.bmm2_scale)));
+  check_trtllm_output(op);
   check_mla_pages(decode_of(op), "block_tables");
 }
 

@@ -28,13 +28,7 @@ void check(const TrtllmBatchDecodeWithKvCacheMla& op) {
     throw Error(ErrorCode::bad_value, "", "page_size",
                 "is " + std::to_string(op.page_size) + ", expected " + std::to_string(page_size_of(op)) + " as kv_cache " +
                     to_string(op.kv_cache.shape()) + " has");
-  if (const DType type = op.out.dtype(); type != bf16 && type != op.query.dtype())
-    throw Error(ErrorCode::bad_dtype, "", "out",
-                "has dtype " + std::string(name(type)) + ", expected bf16" + (op.query.dtype() == f16 ? " or f16" : "") + " as query is " +
-                    std::string(name(op.query.dtype())));
-  check_mla_scale(op.bmm1_scale, "bmm1_scale");
-  if (!std::isfinite(static_cast<float>(op.bmm2_scale)))
-    throw Error(ErrorCode::bad_value, "", "bmm2_scale", "must be finite in fp32, got " + to_string(AttrValue(op.bmm2_scale)));
+  check_trtllm_output(op);
   check_mla_pages(decode_of(op), "block_tables");
 }
 

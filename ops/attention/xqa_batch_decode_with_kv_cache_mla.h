@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/define.h"
+#include "ops/softmax/trtllm_mla.h"
 
 namespace dodona::ops {
 
@@ -22,12 +22,7 @@ struct XqaBatchDecodeWithKvCacheMla {
         "bmm1_scale, bmm2_scale");
     op.in("query", query, {bf16, f8_e4m3}, "B 1 N kv_lora_rank+qk_rope_head_dim")
         .doc("[absorbed query | rotated part]; upstream has kernels for 128 heads alone");
-    op.in("kv_cache", kv_cache, same_as("query"), "pages P kv_lora_rank+qk_rope_head_dim | pages 1 P kv_lora_rank+qk_rope_head_dim")
-        .layout(Layout::contiguous)
-        .doc("a token's row is its latent (512), then its rotated key part (64)");
-    op.in("workspace_buffer", workspace_buffer, {u8}, "workspace_bytes")
-        .optional()
-        .doc("upstream's semaphores and scratch memory; neither needed nor touched");
+    describe_trtllm_cache(op, *this, "semaphores and scratch memory");
     op.in("block_tables", block_tables, {i32}, "B W")
         .role(Role::page_table, "pages")
         .layout(Layout::contiguous)
@@ -36,10 +31,7 @@ struct XqaBatchDecodeWithKvCacheMla {
         .role(Role::lengths, "W*P+1")
         .layout(Layout::contiguous)
         .doc("tokens of each request, the new one included");
-    op.attr("qk_nope_head_dim", qk_nope_head_dim, at_least(0)).ignored().doc("width of the key heads that were absorbed, without effect");
-    op.attr("kv_lora_rank", kv_lora_rank).doc("width of the latent part: 512");
-    op.attr("qk_rope_head_dim", qk_rope_head_dim).doc("width of the rope part: 64");
-    op.attr("max_seq_len", max_seq_len, at_least(0)).ignored().doc("bound of seq_lens for scheduling, without effect on values");
+    describe_trtllm_widths(op, *this);
     op.attr("bmm1_scale", bmm1_scale).doc("scale of the scores beside bmm2_scale, positive: q_scale * sm_scale");
     op.attr("bmm2_scale", bmm2_scale).doc("scale of the cache, of keys and values alike, positive");
     op.attr("enable_pdl", enable_pdl).ignored().doc("programmatic dependent launch, without effect on values");

@@ -64,4 +64,27 @@ Tensor matrix_of(const Tensor& stack, std::int64_t g);
 /// The contract's words on sums and scales.
 extern const std::string_view deep_gemm_contract;
 
+/// Schema of the scales: of the rows of a, of those of b, and what they are.
+inline void describe_scales_of_a(auto& op, Tensor& sfa, const char* lines) {
+  op.in("sfa", sfa, {DType::f32, DType::i32}, std::string(lines) + " ceil(K/(128*(1+3*scale_ue8m0)))")
+      .layout(Layout::any)
+      .role(Role::scale)
+      .scales("a", 1, 128)
+      .doc(
+          "what 128 codes of a row of a are multiplied with; f32, or with scale_ue8m0 i32: exponents of four groups, the first in the "
+          "low byte");
+}
+inline void describe_scales_of_b(auto& op, Tensor& sfb, const char* lines) {
+  op.in("sfb", sfb, same_as("sfa"), std::string(lines) + " ceil(K/(128*(1+3*scale_ue8m0)))")
+      .layout(Layout::any)
+      .role(Role::scale)
+      .scales("b", 128, 128)
+      .doc("likewise, of gran_n rows of b");
+}
+template <class Op>
+void describe_deep_gemm_recipe(auto& op, Op& fields) {
+  op.attr("gran_n", fields.gran_n, between(1, 128)).doc("rows of b that share a scale, 128 or 1: the second number of upstream's recipe");
+  op.attr("scale_ue8m0", fields.scale_ue8m0).doc("scales are exponents, four in a word, and gran_n is 1");
+}
+
 }  // namespace dodona::ops

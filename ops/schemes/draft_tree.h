@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/define.h"
 #include "core/random.h"
-#include "dodona/tensor.h"
 
 namespace dodona::ops {
 
@@ -50,5 +50,38 @@ struct TreeRow {
 /// Links of random trees: node t > 0 hangs below node `choice t below t` of its request, by the choices of "retrive_next_token", and places
 /// are numbered in order. For inputs of case lines.
 void make_links(const Tensor& retrive_index, const Tensor& retrive_next_token, const Tensor& retrive_next_sibling, std::uint64_t seed);
+
+/// Schema of the ops that verify a tree. `places`: below what retrive_index is.
+template <class Op>
+void describe_tree_links(auto& op, Op& fields, const char* places) {
+  op.in("retrive_index", fields.retrive_index, {DType::i64}, "B D")
+      .layout(Layout::contiguous)
+      .kin("places in order")
+      .doc(std::string("where a node's outputs stand, below the elements of ") + places);
+  op.in("retrive_next_token", fields.retrive_next_token, {DType::i64}, "B D")
+      .layout(Layout::contiguous)
+      .kin("a random tree")
+      .doc("first child of each node, -1 for none");
+  op.in("retrive_next_sibling", fields.retrive_next_sibling, {DType::i64}, "B D")
+      .layout(Layout::contiguous)
+      .kin("a random tree")
+      .doc("next child of the same parent, -1 for none");
+}
+/// The path through it, and its sizes.
+template <class Op>
+void describe_tree_path(auto& op, Op& fields, Judge judge, const char* predicts) {
+  op.out("predicts", fields.predicts, {DType::i32}, "tot").given().layout(Layout::contiguous).judged(judge).padded().doc(predicts);
+  op.out("accept_index", fields.accept_index, {DType::i32}, "B S")
+      .given()
+      .layout(Layout::contiguous)
+      .judged(judge)
+      .doc("places of the path, then -1, which upstream expects there beforehand; S - 1 is the most that can be accepted");
+  op.out("accept_token_num", fields.accept_token_num, {DType::i32}, "B")
+      .layout(Layout::contiguous)
+      .judged(judge)
+      .doc("accepted draft tokens");
+  op.symbol("D", {.minimum = 1});
+  op.symbol("S", {.minimum = 1});
+}
 
 }  // namespace dodona::ops

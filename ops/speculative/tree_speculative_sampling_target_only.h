@@ -29,18 +29,7 @@ struct TreeSpeculativeSamplingTargetOnly {
         .layout(Layout::contiguous)
         .kin("choices below V")
         .doc("draft token of each node, below V");
-    op.in("retrive_index", retrive_index, {i64}, "B D")
-        .layout(Layout::contiguous)
-        .kin("places in order")
-        .doc("where a node's outputs stand, below the elements of predicts");
-    op.in("retrive_next_token", retrive_next_token, {i64}, "B D")
-        .layout(Layout::contiguous)
-        .kin("a random tree")
-        .doc("first child of each node, -1 for none");
-    op.in("retrive_next_sibling", retrive_next_sibling, {i64}, "B D")
-        .layout(Layout::contiguous)
-        .kin("a random tree")
-        .doc("next child of the same parent, -1 for none");
+    describe_tree_links(op, *this, "predicts");
     op.in("uniform_samples", uniform_samples, {f32}, "B D")
         .layout(Layout::contiguous)
         .role(Role::coins)
@@ -57,20 +46,7 @@ struct TreeSpeculativeSamplingTargetOnly {
     op.attr("threshold_single", threshold_single, between(0, 1)).doc("accepts whatever is as probable; below 1 favours drafts");
     op.attr("threshold_acc", threshold_acc, between(0, 1)).doc("divides acc; below 1 favours drafts");
     op.attr("deterministic", deterministic).doc("which of upstream's scans draws the last token; says nothing of its distribution");
-    op.out("predicts", predicts, {i32}, "tot")
-        .given()
-        .layout(Layout::contiguous)
-        .judged(Judge::top_k)
-        .padded()
-        .doc("token after each place of the path. The others are -1, upstream leaves them as they were");
-    op.out("accept_index", accept_index, {i32}, "B S")
-        .given()
-        .layout(Layout::contiguous)
-        .judged(Judge::top_k)
-        .doc("places of the path, then -1, which upstream expects there beforehand; S - 1 is the most that can be accepted");
-    op.out("accept_token_num", accept_token_num, {i32}, "B").layout(Layout::contiguous).judged(Judge::top_k).doc("accepted draft tokens");
-    op.symbol("D", {.minimum = 1});
-    op.symbol("S", {.minimum = 1});
+    describe_tree_path(op, *this, Judge::top_k, "token after each place of the path. The others are -1, upstream leaves them as they were");
     op.symbol("V", {.minimum = 1, .maximum = std::int64_t{1} << 31});
   }
 

@@ -21,36 +21,13 @@ struct VerifyTreeGreedy {
     op.signature(
         "predicts, accept_index, accept_token_num, candidates, retrive_index, retrive_next_token, retrive_next_sibling, target_predict");
     op.in("candidates", candidates, {i64}, "B D").layout(Layout::contiguous).kin("choices below 4").doc("draft token of each node");
-    op.in("retrive_index", retrive_index, {i64}, "B D")
-        .layout(Layout::contiguous)
-        .kin("places in order")
-        .doc("where a node's outputs stand, below the elements of target_predict and of predicts");
-    op.in("retrive_next_token", retrive_next_token, {i64}, "B D")
-        .layout(Layout::contiguous)
-        .kin("a random tree")
-        .doc("first child of each node, -1 for none");
-    op.in("retrive_next_sibling", retrive_next_sibling, {i64}, "B D")
-        .layout(Layout::contiguous)
-        .kin("a random tree")
-        .doc("next child of the same parent, -1 for none");
+    describe_tree_links(op, *this, "target_predict and of predicts");
     op.in("target_predict", target_predict, {i64}, "B D")
         .layout(Layout::contiguous)
         .kin("choices below 4")
         .doc("token that the target chooses after each place");
-    op.out("predicts", predicts, {i32}, "tot")
-        .given()
-        .layout(Layout::contiguous)
-        .judged(Judge::exact)
-        .padded()
-        .doc("token after each place of the path; B*D of them or more. The others are -1, upstream leaves them as they were");
-    op.out("accept_index", accept_index, {i32}, "B S")
-        .given()
-        .layout(Layout::contiguous)
-        .judged(Judge::exact)
-        .doc("places of the path, then -1, which upstream expects there beforehand; S - 1 is the most that can be accepted");
-    op.out("accept_token_num", accept_token_num, {i32}, "B").layout(Layout::contiguous).judged(Judge::exact).doc("accepted draft tokens");
-    op.symbol("D", {.minimum = 1});
-    op.symbol("S", {.minimum = 1});
+    describe_tree_path(op, *this, Judge::exact,
+                       "token after each place of the path; B*D of them or more. The others are -1, upstream leaves them as they were");
   }
 
   TreeLinks links() const { return {retrive_index, retrive_next_token, retrive_next_sibling}; }
