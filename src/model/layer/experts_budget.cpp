@@ -4,11 +4,11 @@
 #include <cmath>
 #include <span>
 
-#include "core/threads.h"
 #include "dodona/op.h"
 #include "ops/base/golden_output.h"
 #include "ops/rows/silu.h"
 #include "ops/schemes/deep_gemm.h"
+#include "ops/sums/open_rows.h"
 #include "quant/e4m3.h"
 
 namespace dodona::model {
@@ -65,23 +65,17 @@ std::vector<Bounded> products(const QuantizedRows& rows, const Projection& weigh
   const ops::DeepGemmProduct product{.a = rows.codes, .sfa = rows.scales, .b = weight.weight.weight, .sfb = weight.block_scales, .d = d};
   ops::deep_gemm_golden({&product, 1}, out, true, ops::DeepGemmScaling::right, exec);
   const ReferenceOutput& record = *reference.find("d");
+  const ops::Operand columns{.type = DType::f8_e4m3,
+                             .codes = weight.weight.weight.data(),
+                             .count = n,
+                             .k = k,
+                             .stride = k,
+                             .scales = ops::linear_scales(weight.block_scales, group, group),
+                             .zeros = {}};
+  const std::vector<double> open = ops::open_products(rows.open.data(), m, columns, exec);
   std::vector<Bounded> sums(static_cast<std::size_t>(m * n));
-  const auto* const codes = weight.weight.weight.as<const std::uint8_t>();
-  const std::int64_t across = weight.block_scales.size(1);
-  // More than any accumulator rounds of another row's sums.
-  const double rounded = 1.0 + 4.0 * static_cast<double>(k) * ops::f32_eps;
-  parallel_for(exec.threads, n, static_cast<double>(m * k), [&](std::int64_t j) {
-    std::vector<double> column(static_cast<std::size_t>(k));
-    for (std::int64_t i = 0; i < k; ++i)
-      column[static_cast<std::size_t>(i)] = std::fabs(static_cast<double>(quant::e4m3_to_f32(codes[j * k + i])) *
-                                                      static_cast<double>(weight.block_scales.as<float>()[j / group * across + i / group]));
-    for (std::int64_t i = 0; i < m; ++i) {
-      double open = 0;
-      for (std::int64_t c = 0; c < k; ++c) open += rows.open[static_cast<std::size_t>(i * k + c)] * column[static_cast<std::size_t>(c)];
-      const auto at = static_cast<std::size_t>(i * n + j);
-      sums[at] = {record.exact[at], record.slack[at] + open * rounded, record.unspecified.empty() ? false : record.unspecified[at] != 0};
-    }
-  });
+  for (std::size_t at = 0; at < sums.size(); ++at)
+    sums[at] = {record.exact[at], record.slack[at] + open[at], record.unspecified.empty() ? false : record.unspecified[at] != 0};
   return sums;
 }
 
