@@ -37,8 +37,8 @@ std::vector<Placed> candidates(const FaultCase& call) {
 }
 
 /// Elements that the mistake does not account for: those that fail with it, and those that it leaves nothing to compare of. A case in
-/// which nothing can fail explains nothing.
-/// Of an op's own mistakes golden mode knows what they leave unwritten: half of the elements are enough.
+/// which nothing can fail explains nothing. Of an op's own mistakes golden mode knows what they leave unwritten: half of the elements are
+/// enough.
 std::int64_t unexplained(const OutputVerdict& output, const OutputVerdict& other, bool kernel) {
   if (other.outcome == Outcome::vacuous && output.outcome != Outcome::vacuous) return output.compared;
   if (kernel && 2 * other.compared >= output.compared) return other.failing;
@@ -58,7 +58,8 @@ bool changes_nothing(const Placed& placed, const GoldenRun& golden) {
          });
 }
 
-/// What would be left of the failures if the kernel had the fault; nothing when the call does not allow it.
+}  // namespace
+
 std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, JudgeOptions options) {
   Verdict other;
   try {
@@ -85,8 +86,6 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
   }
   return explanation;
 }
-
-}  // namespace
 
 std::vector<std::string> lines_of(const Explained& explained) {
   std::vector<std::string> lines;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "oracle/faults/faults.h"
 #include "oracle/judge/judge.h"
 
 namespace dodona::oracle {
@@ -21,6 +23,10 @@ struct Explained {
   int tried = 0;                   ///< faults that could be replayed
   int left = 0;                    ///< not tried: the time was up
 };
+
+/// What would be left of the failures if the kernel had the fault; nothing when the call does not allow it, or when the fault changes
+/// nothing of it.
+std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, JudgeOptions options);
 
 /// One line per finding, for people.
 std::vector<std::string> lines_of(const Explained& explained);

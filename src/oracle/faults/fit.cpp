@@ -29,30 +29,44 @@ void times_number(Site s, const Tensor& changed) {
   fault_tools::each(changed, [&](double x, std::int64_t) { return x * std::get<double>(*s.taken); });
 }
 
+std::string digits(double value) {
+  std::array<char, 40> text;
+  std::snprintf(text.data(), text.size(), "%.6g", value);
+  return text.data();
+}
+std::string number_in_words(Site s) {
+  const double value = std::get<double>(*s.taken), given = std::get<double>(s.value), ratio = value / given;
+  return "computed with " + s.name + "=" + digits(value) + " instead of " + digits(given) +
+         (std::isfinite(ratio) ? ": " + digits(ratio) + " x the given one" + meaning_of_factor(ratio) : "");
+}
+std::string factor_in_words(Site s) {
+  const double factor = std::get<double>(*s.taken);
+  return s.name + ": every element is " + digits(factor) + " x the given one" + meaning_of_factor(factor);
+}
+
 // Not of the library: which number they strike with is what is asked.
-constexpr Fault number_of_attribute{"another-number", "a number is another one", Strikes::attribute, Severity::fine, is_number};
-constexpr Fault factor_on_tensor{"another-factor", "every element has another factor", Strikes::input, Severity::fine, is_factor,
-                                 times_number};
+constexpr Fault number_of_attribute{.id = "another-number",
+                                    .summary = "a number is another one",
+                                    .strikes = Strikes::attribute,
+                                    .severity = Severity::fine,
+                                    .applies = is_number,
+                                    .words = number_in_words};
+constexpr Fault factor_on_tensor{.id = "another-factor",
+                                 .summary = "every element has another factor",
+                                 .strikes = Strikes::input,
+                                 .severity = Severity::fine,
+                                 .applies = is_factor,
+                                 .spoil = times_number,
+                                 .words = factor_in_words};
 
-/// A number of the call that may have been another one: an attribute's value, or 1, which a tensor is multiplied with.
-struct Unknown {
-  Placed placed;
-
-  bool tensor() const { return placed.fault == &factor_on_tensor; }
-  const std::string& name() const { return placed.site.name; }
-  double now() const { return tensor() ? 1 : std::get<double>(placed.site.value); }
-  Arguments inputs_with(double value) const {
-    Placed struck = placed;
-    struck.site.taken = value;
-    return oracle::inputs_with(struck);
-  }
-};
-
-std::vector<Unknown> unknowns(const FaultCase& call) {
-  std::vector<Unknown> found;
-  for (const Fault* fault : {&number_of_attribute, &factor_on_tensor})
-    for (Placed& placed : placements(*fault, call)) found.push_back({std::move(placed)});
-  return found;
+/// The number as the call has it: an attribute's value, or 1, which a tensor is multiplied with.
+double now(const Placed& placed) {
+  return placed.fault == &factor_on_tensor ? 1.0 : std::get<double>(placed.site.value);
+}
+Placed struck_with(const Placed& placed, double value) {
+  Placed struck = placed;
+  struck.site.taken = value;
+  return struck;
 }
 
 /// Elements of one output, and what the kernel gave. Not the failing ones alone: those are the ones whose rounding went the wrong way.
@@ -97,13 +111,26 @@ double weighted_median(std::vector<std::pair<double, double>> values) {
 
 class Fit {
  public:
-  Fit(const Case& c, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options, const std::vector<Fitted>& elements,
-      const Unknown& unknown, const std::function<bool()>& time_is_up)
-      : c_(c), actual_(actual), verdict_(verdict), options_(options), elements_(elements), unknown_(unknown), time_is_up_(time_is_up) {}
+  Fit(const Placed& number, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options,
+      const std::vector<Fitted>& elements, const std::function<bool()>& time_is_up)
+      : number_(number), actual_(actual), verdict_(verdict), options_(options), elements_(elements), time_is_up_(time_is_up) {}
 
-  std::optional<double> value() {
+  /// What reproduces everything, with as few digits as do.
+  std::optional<Explanation> explanation() const {
+    const std::optional<double> value = fitted();
+    if (!value || *value == now(number_) || !reproduced(*value)) return std::nullopt;
+    for (int digits = 1; digits <= 8; ++digits) {
+      std::array<char, 40> text;
+      std::snprintf(text.data(), text.size(), "%.*g", digits, *value);
+      if (auto found = reproduced(std::strtod(text.data(), nullptr))) return found;
+    }
+    return reproduced(*value);
+  }
+
+ private:
+  std::optional<double> fitted() const {
     // Steps of a few percent cannot tell where far away the number lies: decades first.
-    double at = unknown_.now(), least = error_at(at).value_or(INFINITY);
+    double at = now(number_), least = error_at(at).value_or(INFINITY);
     for (const double start : starts()) {
       if (time_is_up_()) return std::nullopt;
       if (const auto error = error_at(start); error && *error < least) at = start, least = *error;
@@ -117,26 +144,21 @@ class Fit {
       if (close) break;
     }
     for (int step = 0; step < 2 && !time_is_up_(); ++step) at = middle_of_possible(at);
-    if (at == unknown_.now() || !reproduces(at)) return std::nullopt;
-    return shortest(at);
+    return at;
   }
-
- private:
   std::vector<double> starts() const {
     std::vector<double> values;
-    const double unit = unknown_.now() != 0 ? unknown_.now() : 1;
+    const double unit = now(number_) != 0 ? now(number_) : 1;
     for (const double by : {2.0, 0.5, 10.0, 0.1, -1.0, 100.0, 1e-2, 1e3, 1e-3, 1e4, 1e-4, 1e5, 1e-5, 1e6, 1e-6})
       values.push_back(unit * by);
-    if (unknown_.now() != 0)
-      values.push_back(0);
-    else
-      values.push_back(1);
+    values.push_back(now(number_) != 0 ? 0.0 : 1.0);
     return values;
   }
 
   std::optional<GoldenRun> run(double value) const {
     try {
-      return run_golden(*c_.op, unknown_.inputs_with(value), options_.exec);
+      const Placed struck = struck_with(number_, value);
+      return run_with(struck, inputs_with(struck));
     } catch (const Error&) {
       return std::nullopt;  // out of the op's range
     }
@@ -211,54 +233,19 @@ class Fit {
     return low <= high && std::isfinite(low) && std::isfinite(high) ? at + (low + high) / 2 : at;
   }
 
-  bool reproduces(double value) const {
-    try {
-      const Arguments inputs = unknown_.inputs_with(value);
-      const Verdict other = judge(*c_.op, inputs, run_golden(*c_.op, inputs, options_.exec), actual_, options_);
-      if (other.outcome != Outcome::pass) return false;
-      for (std::size_t i = 0; i < other.outputs.size(); ++i)
-        if (other.outputs[i].compared < verdict_.outputs[i].compared) return false;
-      return other.outputs.size() == verdict_.outputs.size();
-    } catch (const Error&) {
-      return false;
-    }
-  }
-  double shortest(double value) const {
-    for (int digits = 1; digits <= 8; ++digits) {
-      std::array<char, 40> text;
-      std::snprintf(text.data(), text.size(), "%.*g", digits, value);
-      const double candidate = std::strtod(text.data(), nullptr);
-      if (candidate == value || reproduces(candidate)) return candidate;
-    }
-    return value;
+  std::optional<Explanation> reproduced(double value) const {
+    auto found = replay(struck_with(number_, value), actual_, verdict_, options_);
+    if (found && !found->complete) found.reset();
+    return found;
   }
 
-  const Case& c_;
+  const Placed& number_;
   const NamedTensors& actual_;
   const Verdict& verdict_;
   const JudgeOptions& options_;
   const std::vector<Fitted>& elements_;
-  const Unknown& unknown_;
   const std::function<bool()>& time_is_up_;
 };
-
-std::string digits(double value) {
-  std::array<char, 40> text;
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  return text.data();
-}
-
-Explanation explanation_of(const Unknown& unknown, double value, const Verdict& verdict) {
-  Explanation found{std::string(unknown.placed.fault->id) + ":" + unknown.name() + "=" + digits(value), {}, {}, true, 0};
-  const double ratio = unknown.tensor() ? value : value / unknown.now();
-  const std::string times = std::isfinite(ratio) ? digits(ratio) + " x the given one" + meaning_of_factor(ratio) : "";
-  found.text = unknown.tensor() ? unknown.name() + ": every element is " + times
-                                : "computed with " + unknown.name() + "=" + digits(value) + " instead of " + digits(unknown.now()) +
-                                      (times.empty() ? "" : ": " + times);
-  for (const OutputVerdict& output : verdict.outputs)
-    if (output.failing > 0) found.outputs.push_back(output.name);
-  return found;
-}
 
 }  // namespace
 
@@ -268,11 +255,12 @@ std::vector<Explanation> fitted_numbers(const Case& c, const GoldenRun& golden, 
   const std::vector<Fitted> elements = elements_to_fit(verdict, golden);
   if (elements.empty()) return found;
   const FaultCase call{*c.op, c.inputs, golden, options.exec};
-  for (const Unknown& unknown : unknowns(call)) {
-    if (time_is_up()) break;
-    if (const auto value = Fit(c, actual, verdict, options, elements, unknown, time_is_up).value())
-      found.push_back(explanation_of(unknown, *value, verdict));
-  }
+  for (const Fault* fault : {&number_of_attribute, &factor_on_tensor})
+    for (const Placed& number : placements(*fault, call)) {
+      if (time_is_up()) return found;
+      if (auto explanation = Fit(number, actual, verdict, options, elements, time_is_up).explanation())
+        found.push_back(std::move(*explanation));
+    }
   return found;
 }
 
