@@ -387,6 +387,23 @@ def dispatched_rows(name, made, plan):
     return (source if name == "src_info" else ranges).ravel()
 
 
+def received_rows(name, made, plan):
+    """deepep_combine: which tokens went to which rank, as far as it has rows, their order there, and how many came from each rank."""
+    shapes = {t["name"]: t["shape"] for t in plan["tensors"]}
+    (ranks, room), tokens = shapes["recv_src_idx"], shapes["is_token_in_rank"][1]
+    went = Draw(plan["seed"], "is_token_in_rank").below(np.arange(ranks * tokens * ranks), 3).reshape(-1, ranks) != 0
+    went &= np.cumsum(went, axis=0) <= room
+    if name == "is_token_in_rank":
+        return went.astype(np.uint8).ravel()
+    if name == "rank_prefix_matrix":
+        return np.cumsum(went, axis=0)[tokens - 1 :: tokens].ravel()
+    source = np.zeros((ranks, room), np.int64)
+    for rank in range(ranks):
+        rows = np.flatnonzero(went[:, rank]) % tokens
+        source[rank, : len(rows)] = rows
+    return source.ravel()
+
+
 def starts_of_rows(name, made, plan):
     """fast_topk_v2 and its fused forms: columns at which each row still ends within score."""
     columns = next(t["shape"] for t in plan["tensors"] if t["name"] == "score")[1]
@@ -559,6 +576,7 @@ KIN = {
     "dequantize_k_cache": k_cache_rows,
     "dequantize_k_cache_paged": k_cache_rows,
     "deepep_low_latency_combine": dispatched_rows,
+    "deepep_combine": received_rows,
     "fp8_blockwise_scaled_grouped_mm": grouped_product("expert_offsets", 0, 2),
     "es_fp8_blockwise_scaled_grouped_mm": grouped_product("expert_offsets", 0, 2),
     "m_grouped_fp8_gemm_nt_contiguous": group_blocks,

@@ -108,10 +108,19 @@
   OP(deepep_post_reorder_triton_kernel)     \
   OP(post_reorder_for_cutlass_moe)          \
   OP(ep_scatter)                            \
+  OP(cutlass_w4_run_moe_ep_preproess)       \
+  OP(pre_reorder_for_cutlass_moe)           \
+  OP(deepep_run_moe_deep_preprocess)        \
+  OP(deepep_permute_triton_kernel)          \
+  OP(deepep_ll_get_cutlass_w4a8_moe_mm_data)\
   OP(moe_ep_deepgemm_preprocess)            \
   OP(silu_and_mul_masked_post_quant_fwd)    \
   OP(deepep_low_latency_dispatch)           \
   OP(deepep_low_latency_combine)            \
+  OP(deepep_low_latency_dispatch_nvfp4)     \
+  OP(deepep_get_dispatch_layout)            \
+  OP(deepep_dispatch)                       \
+  OP(deepep_combine)                        \
   OP(cutlass_w4a8_moe_mm)                   \
   OP(m_grouped_fp8_gemm_nt_contiguous)      \
   OP(m_grouped_fp8_gemm_nt_masked)          \

@@ -9,6 +9,7 @@
 #include "ops/base/golden_output.h"
 #include "ops/rows/group_quant.h"
 #include "ops/rows/placed_rows.h"
+#include "ops/schemes/low_latency.h"
 
 namespace dodona::ops {
 namespace {
@@ -18,62 +19,13 @@ using Dispatch = DeepepLowLatencyDispatch;
 constexpr std::int64_t group_size = 128;
 constexpr float least_amax = 1e-4f;
 
-/// Which token (counted over all ranks) each row of each expert holds, -1 for none, and the ranges of the ranks' rows.
-struct Rows {
-  std::vector<std::int64_t> token;
-  std::vector<std::int64_t> begin, count;  ///< by expert and rank
-};
-
-Rows no_rows(const Dispatch& op) {
-  const auto ranges = static_cast<std::size_t>(op.num_experts * op.ranks());
-  return {std::vector<std::int64_t>(static_cast<std::size_t>(op.num_experts * op.room()), -1), std::vector<std::int64_t>(ranges, 0),
-          std::vector<std::int64_t>(ranges, 0)};
-}
-
-/// By rank, and of a rank by token.
-Rows rows_of(const Dispatch& op) {
-  Rows rows = no_rows(op);
-  std::vector<std::int64_t> next(static_cast<std::size_t>(op.num_experts), 0);
-  const std::int64_t topk = op.topk_idx.size(2);
-  const auto* ids = op.topk_idx.as<const std::int64_t>();
-  for (std::int64_t r = 0; r < op.ranks(); ++r) {
-    for (std::int64_t e = 0; e < op.num_experts; ++e)
-      rows.begin[static_cast<std::size_t>(e * op.ranks() + r)] = next[static_cast<std::size_t>(e)];
-    for (std::int64_t i = r * op.tokens() * topk; i < (r + 1) * op.tokens() * topk; ++i) {
-      const std::int64_t e = ids[i];
-      if (e < 0) continue;
-      rows.token[static_cast<std::size_t>(e * op.room() + next[static_cast<std::size_t>(e)]++)] = i / topk;
-      ++rows.count[static_cast<std::size_t>(e * op.ranks() + r)];
-    }
-  }
-  return rows;
-}
-
-/// The rows that actual outputs name, if they are the right ones in an order of their own.
-bool actual_rows(const Dispatch& op, const Rows& expected, Rows& rows) {
-  rows = no_rows(op);
-  for (std::int64_t e = 0; e < op.num_experts; ++e)
-    for (std::int64_t r = 0; r < op.ranks(); ++r) {
-      const auto at = static_cast<std::size_t>(e * op.ranks() + r);
-      const std::int64_t range = op.packed_recv_layout_range.as<const std::int64_t>()[at];
-      const std::int64_t count = range & 0xFFFFFFFF, begin = range >> 32;
-      if (count != expected.count[at] || begin < 0 || begin + count > op.room()) return false;
-      rows.begin[at] = begin;
-      rows.count[at] = count;
-      std::vector<std::int64_t> found, wanted;
-      for (std::int64_t i = 0; i < count; ++i) {
-        std::int64_t& row = rows.token[static_cast<std::size_t>(e * op.room() + begin + i)];
-        const std::int64_t token = op.packed_recv_src_info.as<const std::int32_t>()[e * op.room() + begin + i];
-        if (row >= 0 || token < 0 || token >= op.tokens()) return false;
-        row = r * op.tokens() + token;
-        found.push_back(row);
-        wanted.push_back(expected.token[static_cast<std::size_t>(e * op.room() + expected.begin[at] + i)]);
-      }
-      std::sort(found.begin(), found.end());
-      std::sort(wanted.begin(), wanted.end());
-      if (found != wanted) return false;
-    }
-  return true;
+LowLatency call_of(const Dispatch& op) {
+  return {op.topk_idx,
+          op.packed_recv_count,
+          op.packed_recv_src_info,
+          op.packed_recv_layout_range,
+          op.num_experts,
+          op.num_max_dispatch_tokens_per_rank};
 }
 
 // ---- what is sent
@@ -105,35 +57,23 @@ Payload payload_of(const Dispatch& op, const Quantize& quantize) {
   return sent;
 }
 
-void place_all(const Dispatch& op, const Rows& rows, const Payload& sent, const Exec& exec) {
+void place_all(const Dispatch& op, const DealtRows& rows, const Payload& sent, const Exec& exec) {
   place_rows(rows.token, sent.x, op.packed_recv_x, exec);
   if (op.packed_recv_x_scales.defined()) place_rows(rows.token, sent.scales, op.packed_recv_x_scales, exec);
-  for (std::int64_t e = 0; e < op.num_experts; ++e) {
-    std::int64_t count = 0;
-    for (std::int64_t r = 0; r < op.ranks(); ++r) {
-      const auto at = static_cast<std::size_t>(e * op.ranks() + r);
-      count += rows.count[at];
-      op.packed_recv_layout_range.as<std::int64_t>()[at] = rows.begin[at] << 32 | rows.count[at];
-    }
-    op.packed_recv_count.as<std::int32_t>()[e] = static_cast<std::int32_t>(count);
-  }
-  for (std::size_t row = 0; row < rows.token.size(); ++row)
-    op.packed_recv_src_info.as<std::int32_t>()[row] = rows.token[row] < 0 ? 0 : static_cast<std::int32_t>(rows.token[row] % op.tokens());
+  place_sources(call_of(op), rows);
 }
 
 // ---- golden
 
 /// `out` holds the rows that `rows` says.
-void record_all(const Dispatch& out, const Rows& rows, const Reference& sent, Reference& reference) {
+void record_all(const Dispatch& out, const DealtRows& rows, const Reference& sent, Reference& reference) {
   record_placed(rows.token, out.packed_recv_x, out.use_fp8 ? sent.find("output_q") : nullptr, reference, "packed_recv_x");
   if (out.packed_recv_x_scales.defined()) {
     const bool exact = out.round_scale;
     record_placed(rows.token, out.packed_recv_x_scales, exact ? nullptr : sent.find("output_s"), reference, "packed_recv_x_scales",
                   Storage{f8_e8m0, {}});
   }
-  record_exact(out.packed_recv_count, &reference, "packed_recv_count");
-  record_exact(out.packed_recv_layout_range, &reference, "packed_recv_layout_range");
-  record_placed(rows.token, out.packed_recv_src_info, nullptr, reference, "packed_recv_src_info");
+  record_sources(call_of(out), rows, reference);
 }
 
 /// The rule itself, and mistakes of such kernels.
@@ -142,7 +82,7 @@ enum class Rule { right, range_halves_swapped, scale_of_whole_row };
 template <Rule rule>
 void golden(const Dispatch& op, const Exec& exec, Reference* reference) {
   Reference sent;
-  const Rows rows = rows_of(op);
+  const DealtRows rows = dealt_rows(call_of(op));
   const Payload payload = payload_of(op, [&](const GroupQuant& quant) {
     golden_group_quant(quant, rule == Rule::scale_of_whole_row ? largest_of_half_group : quant::amax, exec, &sent);
   });
@@ -156,8 +96,8 @@ void golden(const Dispatch& op, const Exec& exec, Reference* reference) {
 }
 
 void condition(const Dispatch& actual, const Exec& exec, Reference& reference) {
-  Rows rows;
-  if (!actual_rows(actual, rows_of(actual), rows)) return;
+  DealtRows rows;
+  if (!rows_as_dealt(call_of(actual), rows)) return;
   Dispatch out = actual;
   for (Tensor* t :
        {&out.packed_recv_x, &out.packed_recv_x_scales, &out.packed_recv_count, &out.packed_recv_src_info, &out.packed_recv_layout_range})
@@ -169,7 +109,7 @@ void condition(const Dispatch& actual, const Exec& exec, Reference& reference) {
 }
 
 void fast(const Dispatch& op, const Exec& exec) {
-  place_all(op, rows_of(op), payload_of(op, [&](const GroupQuant& quant) { fast_group_quant(quant, exec); }), exec);
+  place_all(op, dealt_rows(call_of(op)), payload_of(op, [&](const GroupQuant& quant) { fast_group_quant(quant, exec); }), exec);
 }
 
 void make_outputs(Dispatch& op) {
@@ -181,13 +121,7 @@ void make_outputs(Dispatch& op) {
 }
 
 void check(const Dispatch& op) {
-  const auto number = [](std::int64_t n) { return std::to_string(n); };
-  if (op.num_experts % op.ranks() != 0)
-    throw Error(ErrorCode::bad_value, "", "num_experts",
-                "is " + number(op.num_experts) + ", expected a multiple of the " + number(op.ranks()) + " ranks");
-  if (op.tokens() > op.num_max_dispatch_tokens_per_rank)
-    throw Error(ErrorCode::bad_value, "", "num_max_dispatch_tokens_per_rank",
-                "is " + number(op.num_max_dispatch_tokens_per_rank) + ", expected at least T = " + number(op.tokens()));
+  require_ranks(call_of(op));
   if (op.use_ue8m0 && !(op.use_fp8 && op.round_scale))
     throw Error(ErrorCode::bad_value, "", "use_ue8m0", "is true, expected use_fp8 and round_scale with it");
   if (op.round_scale && !op.use_fp8) throw Error(ErrorCode::bad_value, "", "round_scale", "is true, expected use_fp8 with it");
@@ -201,18 +135,7 @@ void check(const Dispatch& op) {
   wants(op.packed_recv_x_scales, "packed_recv_x_scales", op.use_ue8m0 ? i32 : f32);
   if (op.packed_recv_x_scales.defined() && !op.use_fp8)
     throw Error(ErrorCode::bad_value, "", "packed_recv_x_scales", "is given, expected none without use_fp8");
-  const auto* ids = op.topk_idx.as<const std::int64_t>();
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(op.num_experts), 0);
-  for (std::int64_t i = 0; i < op.topk_idx.elements(); ++i) {
-    if (ids[i] < -1 || ids[i] >= op.num_experts)
-      throw Error(
-          ErrorCode::bad_value, "", "topk_idx",
-          "holds " + number(ids[i]) + " at element " + number(i) + ", expected -1 or one of " + number(op.num_experts) + " experts");
-    if (ids[i] >= 0 && ++rows[static_cast<std::size_t>(ids[i])] > op.room())
-      throw Error(ErrorCode::bad_value, "", "topk_idx",
-                  "names expert " + number(ids[i]) + " once more, expected at most the " + number(op.room()) +
-                      " rows that packed_recv_x has for it");
-  }
+  require_room(call_of(op));
 }
 
 }  // namespace

@@ -1,10 +1,15 @@
 // Rules of deepep_low_latency_dispatch, and that deepep_low_latency_combine undoes it.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "dodona/error.h"
 #include "helpers.h"
 #include "ops/moe/deepep_low_latency_combine.h"
 #include "ops/moe/deepep_low_latency_dispatch.h"
+#include "ops/moe/deepep_low_latency_dispatch_nvfp4.h"
+#include "ops/quantization/scaled_fp4_quant.h"
+#include "quant/swizzle.h"
 
 namespace dodona {
 namespace {
@@ -60,6 +65,32 @@ TEST(DeepepLowLatencyDispatch, PowersAreStoredAsFloatsOrAsExponents) {
     EXPECT_EQ(quant::get(ops::run(op, in_mode(mode)).packed_recv_x_scales, 0), quant::get(op.x, 0) > 448 ? 2.0 : 1.0);
     op.use_ue8m0 = true;
     EXPECT_EQ(quant::get(ops::run(op, in_mode(mode)).packed_recv_x_scales, 0), quant::get(op.x, 0) > 448 ? 128 : 127);
+  }
+}
+
+TEST(DeepepLowLatencyDispatchNvfp4, EveryRowIsWhatTheQuantizerMakesOfItsToken) {
+  ops::DeepepLowLatencyDispatchNvfp4 op;
+  op.x = normal(DType::bf16, {2, 2, 80}, "x");
+  quant::set(op.x, 3, std::numeric_limits<double>::quiet_NaN());
+  op.x_global_scale = filled(DType::f32, {1}, 300.0);
+  op.topk_idx = tensor_of(DType::i64, {2, 2, 2}, {2, -1, 2, 0, -1, -1, 2, 2});
+  op.num_experts = 4;
+  op.num_max_dispatch_tokens_per_rank = 70;
+  for (const Mode mode : modes) {
+    const auto run = ops::run(op, in_mode(mode));
+    const auto quantized = ops::run(ops::ScaledFp4Quant{.input = op.x, .input_global_scale = op.x_global_scale}, in_mode(mode));
+    EXPECT_EQ(values_of(run.packed_recv_count), (Values{1, 0, 4, 0}));
+    EXPECT_EQ(run.packed_recv_x_scales.shape(), (Dims{4, 256, 8}));
+    const std::int64_t tokens[] = {0, 1, 3, 3};
+    for (std::int64_t row = 0; row < 4; ++row) {
+      for (std::int64_t byte = 0; byte < 40; ++byte)
+        EXPECT_EQ(quant::get_bits(run.packed_recv_x, (2 * 140 + row) * 40 + byte),
+                  quant::get_bits(quantized.output, tokens[row] * 40 + byte));
+      for (std::int64_t c = 0; c < 5; ++c) {
+        const auto at = [&](std::int64_t r) { return quant::scale_offset(quant::ScaleLayout::swizzled_128x4, r, c, 5); };
+        EXPECT_EQ(quant::get_bits(run.packed_recv_x_scales, at(2 * 256 + row)), quant::get_bits(quantized.output_scale, at(tokens[row])));
+      }
+    }
   }
 }
 

@@ -5,12 +5,17 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ops/moe/cutlass_w4_run_moe_ep_preproess.h"
+#include "ops/moe/deepep_ll_get_cutlass_w4a8_moe_mm_data.h"
+#include "ops/moe/deepep_permute_triton_kernel.h"
 #include "ops/moe/deepep_post_reorder_triton_kernel.h"
+#include "ops/moe/deepep_run_moe_deep_preprocess.h"
 #include "ops/moe/ep_gather.h"
 #include "ops/moe/ep_scatter.h"
 #include "ops/moe/moe_ep_deepgemm_preprocess.h"
 #include "ops/moe/post_reorder_for_cutlass_moe.h"
 #include "ops/moe/post_reorder_triton_kernel.h"
+#include "ops/moe/pre_reorder_for_cutlass_moe.h"
 #include "ops/moe/silu_and_mul_masked_post_quant_fwd.h"
 
 namespace dodona {
@@ -131,6 +136,61 @@ TEST(ExpertPermutes, ActivatedRowsAreQuantizedAsFarAsTheMaskSays) {
   }
   op.quant_group_size = 48;
   EXPECT_NE(error_of(op).find("quant_group_size is 48"), std::string::npos);
+}
+
+TEST(ExpertPermutes, SlotsOfOneExpertKeepTheirOrderAndThoseOfNobodyComeLastOrBeforeRow0) {
+  const ops::CutlassW4RunMoeEpPreproess last{.topk_ids = tensor_of(DType::i32, {3, 2}, {2, 0, 3, 2, 0, 3})};
+  for (const Mode mode : modes) EXPECT_EQ(values_of(ops::run(last, in_mode(mode)).src2dst), (Values{2, 0, 4, 3, 1, 5}));
+  ops::DeepepRunMoeDeepPreprocess first{.topk_ids = tensor_of(DType::i64, {3, 2}, {2, 0, -1, 2, 0, -1}), .num_experts = 3};
+  for (const Mode mode : modes) {
+    const auto run = ops::run(first, in_mode(mode));
+    EXPECT_EQ(values_of(run.src2dst), (Values{2, 0, -2, 3, 1, -1}));
+    EXPECT_EQ(values_of(run.seg_indptr), (Values{0, 2, 2, 4}));
+    EXPECT_EQ(values_of(run.reorder_topk_ids), (Values{0, 0, 2, 2, 0, 0}));
+  }
+  first.num_experts = 2;
+  EXPECT_NE(error_of(first).find("topk_ids holds 2 at element 0, expected -1 or an expert below 2"), std::string::npos);
+}
+
+TEST(ExpertPermutes, TokensAreDividedByTheirScaleOnceAndOnlyWhereAnExpertIs) {
+  ops::PreReorderForCutlassMoe op{.input = tensor_of(DType::bf16, {2, 2}, {1, -3, 2000, 0.5}),
+                                  .gateup_input = filled(DType::f8_e4m3, {4, 2}, 1.0),
+                                  .src2dst = tensor_of(DType::i32, {2, 2}, {2, 0, 1, 99}),
+                                  .topk_ids = tensor_of(DType::i32, {2, 2}, {1, 0, 1, 2}),
+                                  .a1_scales = tensor_of(DType::f32, {1}, {0.5}),
+                                  .num_local_experts = 2};
+  for (const Mode mode : modes) EXPECT_EQ(values_of(ops::run(op, in_mode(mode)).gateup_input), (Values{2, -6, 448, 1, 2, -6, 0, 0}));
+  auto plain = op;
+  plain.a1_scales = Tensor();
+  for (const Mode mode : modes) EXPECT_EQ(values_of(ops::run(plain, in_mode(mode)).gateup_input), (Values{1, -3, 448, .5, 1, -3, 0, 0}));
+  op.src2dst = tensor_of(DType::i32, {2, 2}, {2, 0, 2, 99});
+  EXPECT_NE(error_of(op).find("src2dst holds 2 at element 2, expected a row below 4 that no other slot has"), std::string::npos);
+  op.src2dst = tensor_of(DType::i32, {2, 2}, {2, 0, -1, 99});
+  EXPECT_NE(error_of(op).find("src2dst holds -1 at element 2"), std::string::npos);
+}
+
+TEST(ExpertPermutes, PermutedTokensComeBackFromTheRowsThatThePreprocessNamed) {
+  const Tensor ids = tensor_of(DType::i64, {3, 2}, {2, 0, -1, 2, -1, -1});
+  const auto rows_of = ops::run(ops::DeepepRunMoeDeepPreprocess{.topk_ids = ids, .num_experts = 3}, in_mode(Mode::fast));
+  const Tensor src2dst = rows_of.src2dst.reshape({3, 2}), x = normal(DType::bf16, {3, 8}, "x");
+  for (const Mode mode : modes) {
+    const auto run = ops::run(
+        ops::DeepepPermuteTritonKernel{.input = x, .gateup_input = filled(DType::bf16, {3, 8}, 9.0), .src2dst = src2dst, .topk_ids = ids},
+        in_mode(mode));
+    const ops::DeepepPostReorderTritonKernel back{
+        .down_output = run.gateup_input, .src2dst = src2dst, .topk_weights = filled(DType::f32, {3, 2}, 0.5)};
+    const Tensor sums = ops::run(back, in_mode(mode)).output;
+    for (std::int64_t i = 0; i < 24; ++i) EXPECT_EQ(quant::get(sums, i), i < 8 ? quant::get(x, i) : i < 16 ? quant::get(x, i) / 2 : 0);
+  }
+}
+
+TEST(ExpertPermutes, SizesOfTheW4A8ProductsHaveTheRowsInTheMiddle) {
+  const ops::DeepepLlGetCutlassW4a8MoeMmData op{.masked_m = tensor_of(DType::i32, {2}, {5, 0}), .num_experts = 2, .n = 3, .k = 7};
+  for (const Mode mode : modes) {
+    const auto run = ops::run(op, in_mode(mode));
+    EXPECT_EQ(values_of(run.problem_sizes1), (Values{6, 5, 7, 6, 0, 7}));
+    EXPECT_EQ(values_of(run.problem_sizes2), (Values{7, 5, 3, 7, 0, 3}));
+  }
 }
 
 }  // namespace

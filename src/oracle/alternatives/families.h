@@ -34,6 +34,8 @@
   OP(moe_ep_deepgemm_preprocess)            \
   OP(silu_and_mul_masked_post_quant_fwd)    \
   OP(deepep_low_latency_dispatch)           \
+  OP(deepep_low_latency_dispatch_nvfp4)     \
+  OP(pre_reorder_for_cutlass_moe)           \
   OP(deepep_low_latency_combine)            \
   OP(cutlass_w4a8_moe_mm)                   \
   OP(fused_moe_kernel)                      \

@@ -461,6 +461,56 @@ bool deepep_low_latency_dispatch(const Call& call) {
   return true;
 }
 
+bool deepep_low_latency_dispatch_nvfp4(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &x = call.tensor("x"), &codes = call.tensor("packed_recv_x"), &scales = call.tensor("packed_recv_x_scales");
+  const std::vector<float> values = floats(x);
+  const float encode_scale = floats(call.tensor("x_global_scale"))[0];
+  const std::vector<std::int64_t> ids = integers(call.tensor("topk_idx"));
+  const std::int64_t ranks = x.size(0), tokens = x.size(1), room = codes.size(1), topk = call.tensor("topk_idx").size(2);
+  for (std::int64_t e = 0; e < codes.size(0); ++e) {
+    std::int64_t next = 0;
+    // strided: the last rank first.
+    for (std::int64_t i = 0; i < ranks; ++i) {
+      const std::int64_t r = call.way == Way::strided ? ranks - 1 - i : i, begin = next;
+      for (std::int64_t k = r * tokens * topk; k < (r + 1) * tokens * topk; ++k) {
+        if (ids[static_cast<std::size_t>(k)] != e) continue;
+        const auto width = static_cast<std::size_t>(x.size(2)), token = static_cast<std::size_t>(k / topk);
+        quantize_fp4_row(std::span(values).subspan(token * width, width), encode_scale,
+                         {codes, scales, e * room + next, e * scales.size(1) + next, false, call.way});
+        quant::set(call.tensor("packed_recv_src_info"), e * room + next++, static_cast<double>(k / topk % tokens));
+      }
+      quant::set_bits(call.tensor("packed_recv_layout_range"), e * ranks + r,
+                      static_cast<std::uint64_t>(begin) << 32 | static_cast<std::uint64_t>(next - begin));
+    }
+    quant::set(call.tensor("packed_recv_count"), e, static_cast<double>(next));
+  }
+  return true;
+}
+
+/// reversed: divides by the scale; strided: multiplies by its reciprocal.
+bool pre_reorder_for_cutlass_moe(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &input = call.tensor("input"), &out = call.tensor("gateup_input");
+  const std::vector<float> x = floats(input);
+  const std::vector<std::int64_t> rows = integers(call.tensor("src2dst")), ids = integers(call.tensor("topk_ids"));
+  const float scale = call.find("a1_scales") != nullptr ? floats(call.tensor("a1_scales"))[0] : 1.0f;
+  const std::int64_t width = input.size(1), topk = call.tensor("topk_ids").size(1);
+  for (std::size_t slot = 0; slot < rows.size(); ++slot) {
+    if (ids[slot] == call.integer("num_local_experts")) continue;
+    for (std::int64_t h = 0; h < width; ++h) {
+      const float value = x[static_cast<std::size_t>(static_cast<std::int64_t>(slot) / topk * width + h)];
+      const float y = call.way == Way::strided ? value * (1.0f / scale) : value / scale;
+      if (out.dtype() == DType::f8_e4m3) {
+        store_fp8(out, rows[slot] * width + h, y);
+      } else {
+        store(out, rows[slot] * width + h, y);
+      }
+    }
+  }
+  return true;
+}
+
 namespace {
 
 /// Codes and scale of groups of version 1: reversed divides, strided multiplies with reciprocals.
