@@ -73,6 +73,7 @@
   OP(grouped_topk)                          \
   OP(biased_grouped_topk)                   \
   OP(fused_topk_torch_native)               \
+  OP(select_experts)                        \
   OP(fast_topk)                             \
   OP(build_tree_kernel_efficient)           \
   OP(verify_tree_greedy)                    \

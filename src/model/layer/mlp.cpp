@@ -4,7 +4,7 @@
 #include "model/layer/experts.h"
 #include "model/layer/values.h"
 #include "ops/activation/silu_and_mul.h"
-#include "ops/moe/moe_fused_gate.h"
+#include "ops/moe/select_experts.h"
 
 namespace dodona::model {
 namespace {
@@ -44,16 +44,16 @@ Routing topk(const Pass& p, const Tensor& logits) {
                    .outputs = {{"topk_weights", DType::f32}, {"topk_ids", DType::i32}},
                    .work = reading({logits, p.weights.correction_bias})},
                   [&]() -> std::vector<Tensor> {
-                    const auto run = ops::run(
-                        ops::MoeFusedGate{.input_tensor = logits,
-                                          .bias = p.weights.correction_bias,
-                                          .num_expert_group = config.n_group,
-                                          .topk_group = config.topk_group,
-                                          .topk = config.num_experts_per_tok + shared,
-                                          .num_fused_shared_experts = shared,
-                                          .routed_scaling_factor = config.routed_scaling_factor,
-                                          .apply_routed_scaling_factor_on_output = p.weights.backend().factor == FactorPlace::router},
-                        p.exec());
+                    ops::SelectExperts run{.router_logits = logits,
+                                           .correction_bias = p.weights.correction_bias,
+                                           .top_k = config.num_experts_per_tok + shared,
+                                           .topk_group = config.topk_group,
+                                           .num_expert_group = config.n_group,
+                                           .num_fused_shared_experts = shared,
+                                           .use_grouped_topk = true,
+                                           .apply_routed_scaling_factor_on_output = p.weights.backend().factor == FactorPlace::router,
+                                           .routed_scaling_factor = config.routed_scaling_factor};
+                    ops::select_by_router(run, p.exec());
                     return {run.topk_weights, run.topk_ids};
                   });
   return {chosen[0], chosen[1], rows_of_experts(p, chosen[1])};

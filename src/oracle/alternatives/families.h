@@ -25,6 +25,7 @@
   OP(grouped_topk)                          \
   OP(biased_grouped_topk)                   \
   OP(fused_topk_torch_native)               \
+  OP(select_experts)                        \
   OP(apply_shuffle_mul_sum)                 \
   OP(moe_sum_reduce)                        \
   OP(moe_sum)                               \

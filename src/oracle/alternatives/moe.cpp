@@ -329,6 +329,70 @@ bool fused_topk_torch_native(const Call& call) {
   return TorchRouter{call, type, call.is("scoring_func", "softmax"), true, call.flag("renormalize"), false, 1, 1, topk, 0, 0.0f}.route();
 }
 
+namespace {
+
+/// A call of another router with the front end's arguments under that router's names.
+bool routed(const Call& call, const char* op, bool (*router)(const Call&), const char* logits, const char* bias, bool grouped) {
+  const Tensor& given = call.tensor("router_logits");
+  const bool gate = std::string_view(logits) == "input_tensor";
+  Arguments inner;
+  Tensor x = given;
+  if (gate) {
+    x = Tensor(DType::f32, given.shape());
+    const std::vector<float> wide = floats(given);
+    std::copy(wide.begin(), wide.end(), x.as<float>());
+  }
+  inner.set(logits, x);
+  if (bias != nullptr && call.find("correction_bias") != nullptr) inner.set(bias, call.tensor("correction_bias"));
+  inner.set("topk_weights", call.tensor("topk_weights"));
+  inner.set("topk_ids", call.tensor("topk_ids"));
+  const auto pass = [&](const char* to, const char* from) { inner.set_attr(to, call.attr(from)); };
+  pass("topk", "top_k");
+  for (const char* name : {"renormalize", "scoring_func"}) pass(name, name);
+  if (grouped) {
+    for (const char* name : {"num_expert_group", "topk_group", "num_fused_shared_experts", "apply_routed_scaling_factor_on_output"})
+      pass(name, name);
+    const double factor = call.number("routed_scaling_factor");
+    inner.set_attr("routed_scaling_factor", factor == 0 && gate ? 1.0 : factor);
+  }
+  return router({registry().at(op), inner, call.way});
+}
+
+}  // namespace
+
+bool select_experts(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor& ids = call.tensor("topk_ids");
+  const std::int64_t experts = call.tensor("router_logits").size(1), groups = std::max<std::int64_t>(call.integer("num_expert_group"), 1);
+  const bool biased = call.find("correction_bias") != nullptr;
+  bool finished = false, done = false;
+  if (call.flag("use_grouped_topk") && !biased) {
+    done = routed(call, "grouped_topk", grouped_topk, "gating_output", nullptr, true);
+  } else if (call.flag("use_grouped_topk") && experts / groups <= 32 && (experts & (experts - 1)) == 0) {
+    done = routed(call, "moe_fused_gate", moe_fused_gate, "input_tensor", "bias", true);
+  } else if (call.flag("use_grouped_topk") && experts == 384 && groups == 1) {
+    finished = true;
+    done = routed(call, "kimi_k2_moe_fused_gate", kimi_k2_moe_fused_gate, "input_tensor", "bias", true);
+  } else if (call.flag("use_grouped_topk")) {
+    done = routed(call, "biased_grouped_topk", biased_grouped_topk, "gating_output", "correction_bias", true);
+  } else if (call.flag("torch_native")) {
+    done = routed(call, "fused_topk_torch_native", fused_topk_torch_native, "gating_output", "correction_bias", false);
+  } else if (call.is("scoring_func", "softmax")) {
+    done = routed(call, "topk_softmax", topk_softmax, "gating_output", nullptr, false);
+  } else {
+    done = routed(call, "topk_sigmoid", topk_sigmoid, "gating_output", "correction_bias", false);
+  }
+  if (!done || finished) return done;
+  const std::vector<std::int64_t> logical = integers(ids);
+  const Tensor *map = call.find("logical_to_physical_map"), *count = call.find("num_token_non_padded");
+  for (std::size_t i = 0; i < logical.size(); ++i) {
+    std::int64_t id = map != nullptr ? integers(*map)[static_cast<std::size_t>(logical[i])] : logical[i];
+    if (count != nullptr && static_cast<std::int64_t>(i) / ids.size(1) >= integers(*count)[0]) id = -1;
+    quant::set(ids, static_cast<std::int64_t>(i), static_cast<double>(id));
+  }
+  return true;
+}
+
 bool deepep_low_latency_combine(const Call& call) {
   if (call.way == Way::tensor_core) return false;
   const Tensor &x = call.tensor("x"), &topk_idx = call.tensor("topk_idx"), &out = call.tensor("combined_x");

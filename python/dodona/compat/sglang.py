@@ -1,0 +1,218 @@
+"""sglang's own functions around experts, on CPU tensors: permutes of `layers/moe/ep_moe/kernels.py` and the routers' front end of `layers/moe/topk.py`.
+
+    from dodona.compat.sglang import TopKConfig, pre_reorder_for_cutlass_moe, select_experts
+
+Parameters, what is returned and what is written are upstream's. Triton kernels are launched as upstream launches them, `kernel[grid](...)`, whatever
+the grid. This is no package in sglang's place: `install` does not take it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, NamedTuple, Optional
+
+import numpy as np
+
+from .._ops import function
+from ._adapt import Adapter, Call, NotOffered, Op, refuse
+from ._upstream import signature_of
+
+
+def _slots_by_token(call: Call) -> None:
+    """Callers keep what they know of slots flat; the number of slots a token says how many belong together."""
+    for name in ("src2dst", "topk_ids", "topk_weights"):
+        if name in call and len(call[name].shape) == 1:
+            call[name] = call[name].reshape(-1, call["topk"])
+
+
+def _rows_there_are(run: Callable[..., Any], call: Call) -> Any:
+    ids, rows, begins = run(call)
+    return ids[: int(begins[-1])], rows, begins
+
+
+def _expected_rows(run: Callable[..., Any], call: Call) -> Any:
+    masked, rows, codes, scales = run(call)
+    slots = int(np.prod(tuple(call["topk_ids"].shape)))
+    return masked, (slots - 1) // call["num_local_experts"] + 1, rows.reshape(-1), codes, scales
+
+
+# Upstream's function, its parameters, and what names do not say.
+FUNCTIONS = {
+    "cutlass_w4_run_moe_ep_preproess": ("(topk_ids) -> Tensor", Op()),
+    "deepep_ll_get_cutlass_w4a8_moe_mm_data": ("(masked_m, problem_sizes1, problem_sizes2, num_experts, n, k) -> Tensor", Op()),
+    "deepep_run_moe_deep_preprocess": ("(topk_ids, num_experts) -> Tensor", Op(around=_rows_there_are)),
+    "ep_gather": ("(input_tensor, recv_topk_ids, recv_topk_weight, input_index, output_tensor) -> None", Op()),
+    "ep_scatter": (
+        "(recv_x, recv_x_scale, recv_topk, num_recv_tokens_per_expert, expert_start_loc, output_tensor, output_tensor_scale, m_indices, "
+        "output_index, scale_ue8m0=False) -> None",
+        Op(),
+    ),
+    "moe_ep_deepgemm_preprocess": (
+        "(topk_ids, num_local_experts, hidden_states, top_k, block_shape, output_dtype=None) -> Tensor",
+        Op(around=_expected_rows),
+    ),
+    "post_reorder_for_cutlass_moe": (
+        "(down_output, output, src2dst, topk_ids, topk_weights, num_local_experts, topk, num_tokens, hidden_size, routed_scaling_factor) -> None",
+        Op(before=_slots_by_token),
+    ),
+    "pre_reorder_for_cutlass_moe": (
+        "(input, gateup_input, src2dst, topk_ids, a1_scales, num_local_experts, topk, num_tokens, hidden_size) -> None",
+        Op(before=_slots_by_token),
+    ),
+    "silu_and_mul_masked_post_quant_fwd": (
+        "(input, output, output_scale, quant_group_size, masked_m, scale_ue8m0=False) -> None",
+        Op(only={"scale_ue8m0": (False,)}),
+    ),
+}
+KERNELS = {
+    "deepep_permute_triton_kernel": (
+        "(input_ptr, gateup_input_ptr, src2dst_ptr, topk_ids_ptr, a1_scales_ptr, topk, hidden_size, BLOCK_SIZE) -> None",
+        {"input_ptr": "input", "gateup_input_ptr": "gateup_input"},
+    ),
+    "deepep_post_reorder_triton_kernel": (
+        "(down_output_ptr, output_ptr, src2dst_ptr, topk_ids_ptr, topk_weights_ptr, topk, hidden_size, BLOCK_SIZE) -> None",
+        {"down_output_ptr": "down_output", "output_ptr": "output"},
+    ),
+    "post_reorder_triton_kernel": (
+        "(down_output_ptr, output_ptr, src2dst_ptr, topk_ids_ptr, topk_weights_ptr, topk, hidden_size, BLOCK_SIZE) -> None",
+        {"down_output_ptr": "down_output", "output_ptr": "output"},
+    ),
+}
+
+
+class Kernel:
+    """A Triton kernel: `kernel[grid](...)` runs it over all tokens."""
+
+    def __init__(self, name: str, parameters: str, names: dict[str, str]) -> None:
+        self.__name__ = name
+        self.__signature__ = signature_of(parameters)
+        self._names = {p: names.get(p, p.removesuffix("_ptr")) for p in self.__signature__.parameters}
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return self._launch
+
+    def _launch(self, *args: Any, **kwargs: Any) -> None:
+        given = self.__signature__.bind(*args, **kwargs).arguments
+        call = {self._names[name]: value for name, value in given.items()}
+        _slots_by_token(call)
+        for idle in ("a1_scales", "topk", "hidden_size", "BLOCK_SIZE"):
+            call.pop(idle, None)
+        if self.__name__ == "deepep_post_reorder_triton_kernel":
+            call.pop("topk_ids")  # its op reads rows alone
+        function(self.__name__)(**call)
+
+
+for _name, (_parameters, _line) in FUNCTIONS.items():
+    globals()[_name] = Adapter(_name, signature_of(_parameters), _line, "sglang", frozenset()).function
+for _name, (_parameters, _names) in KERNELS.items():
+    globals()[_name] = Kernel(_name, _parameters, _names)
+
+
+# ---- the routers' front end
+
+
+@dataclass
+class TopKConfig:
+    """Of one layer, as upstream's."""
+
+    top_k: int
+    use_grouped_topk: bool = False
+    topk_group: Optional[int] = None
+    num_expert_group: Optional[int] = None
+    renormalize: bool = True
+    num_fused_shared_experts: int = 0
+    custom_routing_function: Optional[Callable[..., Any]] = None
+    correction_bias: Any = None
+    torch_native: bool = False
+    routed_scaling_factor: Optional[float] = None
+    apply_routed_scaling_factor_on_output: bool = False
+    fused_shared_experts_scaling_factor: Optional[float] = None
+    output_format: Any = None
+    scoring_func: str = "softmax"
+
+
+class StandardTopKOutput(NamedTuple):
+    topk_weights: Any
+    topk_ids: Any
+    router_logits: Any
+
+
+def select_experts(
+    hidden_states: Any,
+    router_logits: Any,
+    topk_config: Any,
+    *,
+    layer_id: Optional[int] = None,
+    num_token_non_padded: Any = None,
+    expert_location_dispatch_info: Any = None,
+    **how: Any,
+) -> StandardTopKOutput:
+    """The router that upstream calls for these arguments, then expert map and padded rows; `how`: mode and threads. Of `hidden_states` the number of
+    rows is looked at. Of expert maps the static algorithm is offered: the others draw replicas at random."""
+    if topk_config.custom_routing_function is not None:
+        raise refuse("select_experts", "is given, which is the caller's own router", kind=NotOffered, code="unsupported", argument="custom_routing_function")
+    if hidden_states is not None and hidden_states.shape[0] != router_logits.shape[0]:
+        raise refuse("select_experts", f"has {hidden_states.shape[0]} rows, router_logits {router_logits.shape[0]}", argument="hidden_states")
+    info, mapped = expert_location_dispatch_info, None
+    if info is not None:
+        if info.ep_dispatch_algorithm != "static":
+            raise refuse(
+                "select_experts", f"is {info.ep_dispatch_algorithm!r}, offered is 'static'", kind=NotOffered, code="unsupported",
+                argument="ep_dispatch_algorithm",
+            )  # fmt: skip
+        mapped = info.partial_logical_to_rank_dispatch_physical_map
+    c = topk_config
+    if c.use_grouped_topk and (c.topk_group is None or c.num_expert_group is None):
+        raise refuse("select_experts", "is given, expected topk_group and num_expert_group with it", argument="use_grouped_topk")
+    weights, ids = function("select_experts")(
+        router_logits=router_logits,
+        correction_bias=c.correction_bias,
+        logical_to_physical_map=mapped,
+        num_token_non_padded=num_token_non_padded,
+        top_k=c.top_k,
+        topk_group=c.topk_group or 0,
+        num_expert_group=c.num_expert_group or 0,
+        num_fused_shared_experts=c.num_fused_shared_experts,
+        use_grouped_topk=c.use_grouped_topk,
+        renormalize=c.renormalize,
+        torch_native=c.torch_native,
+        routed_scaling_factor=c.routed_scaling_factor or 0.0,
+        apply_routed_scaling_factor_on_output=bool(c.apply_routed_scaling_factor_on_output),
+        scoring_func=c.scoring_func,
+        **how,
+    )
+    return StandardTopKOutput(weights, ids, router_logits)
+
+
+def _front(name: str, **fixed: Any) -> Callable[..., Any]:
+    """One of the front end's ways, as upstream offers it by itself."""
+
+    def way(
+        hidden_states: Any, gating_output: Any, topk: int, renormalize: bool, *, correction_bias: Any = None, num_token_non_padded: Any = None,
+        expert_location_dispatch_info: Any = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        how = {key: options.pop(key) for key in ("mode", "threads") if key in options}
+        config = TopKConfig(top_k=topk, renormalize=renormalize, correction_bias=correction_bias, **fixed, **options)
+        out = select_experts(
+            hidden_states, gating_output, config, num_token_non_padded=num_token_non_padded, expert_location_dispatch_info=expert_location_dispatch_info, **how
+        )
+        return out.topk_weights, out.topk_ids
+
+    way.__name__ = way.__qualname__ = name
+    way.__doc__ = f"sglang's `{name}`: select_experts with {', '.join(f'{k}={v}' for k, v in fixed.items()) or 'a scoring_func'}."
+    return way
+
+
+fused_topk = _front("fused_topk")
+grouped_topk = _front("grouped_topk", use_grouped_topk=True)
+_biased = _front("biased_grouped_topk", use_grouped_topk=True)
+
+
+def biased_grouped_topk(hidden_states: Any, gating_output: Any, correction_bias: Any, topk: int, renormalize: bool, **options: Any) -> Any:
+    """sglang's `biased_grouped_topk`: the fused gate, Kimi K2's or torch's router, by the sizes."""
+    return _biased(hidden_states, gating_output, topk, renormalize, correction_bias=correction_bias, **options)
+
+
+__all__ = sorted(
+    [*FUNCTIONS, *KERNELS, "StandardTopKOutput", "TopKConfig", "biased_grouped_topk", "fused_topk", "grouped_topk", "select_experts"]
+)
