@@ -77,6 +77,8 @@ void add_whose(CLI::App& app, int& exit_code);
 void add_audit(CLI::App& app, int& exit_code);
 void add_alarms(CLI::App& app, int& exit_code);
 void add_score(CLI::App& app, int& exit_code);
+/// `behind_dashes`: the words of the command line behind `--`.
+void add_grade(CLI::App& app, int& exit_code, const std::vector<std::string>& behind_dashes);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_docs(CLI::App& app, int& exit_code);
 void add_import(CLI::App& app, int& exit_code);

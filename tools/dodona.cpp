@@ -2,6 +2,9 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "common.h"
 #include "dodona/error.h"
@@ -10,7 +13,20 @@
 namespace dodona::tools {
 namespace {
 
+/// The words behind the first `--`, which are taken off: another command's, with options of its own.
+std::vector<std::string> words_behind_dashes(int& argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--") continue;
+    std::vector<std::string> words(argv + i + 1, argv + argc);
+    argc = i;
+    return words;
+  }
+  return {};
+}
+
 int run(int argc, char** argv) {
+  const bool grades = argc > 1 && std::string_view(argv[1]) == "grade";
+  const std::vector<std::string> behind_dashes = grades ? words_behind_dashes(argc, argv) : std::vector<std::string>{};
   CLI::App app("dodona: what should this kernel have returned? CPU oracle for the kernels of DeepSeek inference.", "dodona");
   app.require_subcommand(1);
   app.set_version_flag("--version", version_text());
@@ -34,6 +50,7 @@ int run(int argc, char** argv) {
   add_audit(app, exit_code);
   add_alarms(app, exit_code);
   add_score(app, exit_code);
+  add_grade(app, exit_code, behind_dashes);
   add_layer(app, exit_code);
   add_shapes(app, exit_code);
   add_spec(app, exit_code);

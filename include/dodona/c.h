@@ -215,6 +215,14 @@ DODONA_API const char* dodona_verdict_json(const dodona_verdict* verdict);
 DODONA_API const char* dodona_verdict_html(const dodona_verdict* verdict); /* one page with pictures */
 DODONA_API void dodona_verdict_free(dodona_verdict* verdict);
 
+/* ---- grading ---- */
+
+/* Grades a kernel of another process, as `dodona grade` does: fresh secret inputs, outputs held against golden mode. `claim`: a case line,
+ * ranges allowed, that names what the kernel takes; `words`: program and arguments. `options` is a JSON object, every member optional, NULL
+ * for none: calls, nonce, mode, threads, seconds, explain_seconds, same_bits. `*record`: JSON as of `dodona grade --json`, and "text", what
+ * it prints; to be freed. A kernel that fails is no error. */
+DODONA_API int dodona_grade(const char* claim, const char* const* words, size_t word_count, const char* options, dodona_record** record);
+
 /* ---- layers ---- */
 
 /* Runs one decoder layer of a model for one step of decoding, as `dodona layer` does. `options` is a JSON object, every member optional:

@@ -22,6 +22,7 @@ from typing import Any
 
 from ._arrays import Typed, as_dtype, device_copies
 from ._cases import Case, OutputVerdict, Verdict, Whose, assert_close, check, gen, golden, load, whose
+from .grader import Grade, Grader
 from ._layer import Layer, layer
 from ._library import BadType, BadValue, Error, OutOfMemory, version as __version__
 from ._ops import Prepared, function as _function, gather, names as _names, prepare, schema
@@ -45,6 +46,6 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "BadType", "BadValue", "Case", "Error", "Layer", "OutOfMemory", "OutputVerdict", "Prepared", "Typed", "Verdict", "Whose", "__version__", "as_dtype",
+    "BadType", "BadValue", "Case", "Error", "Grade", "Grader", "Layer", "OutOfMemory", "OutputVerdict", "Prepared", "Typed", "Verdict", "Whose", "__version__", "as_dtype",
     "assert_close", "check", "device_copies", "gather", "gen", "golden", "layer", "load", "ops", "prepare", "schema", "whose", *_names(),
 ]  # fmt: skip

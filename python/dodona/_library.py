@@ -121,6 +121,7 @@ def _open() -> ctypes.CDLL:
         "dodona_verdict_json": (text, [c_void_p]),
         "dodona_verdict_html": (text, [c_void_p]),
         "dodona_verdict_free": (None, [c_void_p]),
+        "dodona_grade": (c_int, [text, c_void_p, c_size_t, text, pointer]),
         "dodona_layer": (c_int, [text, pointer, pointer]),
         "dodona_record_text": (text, [c_void_p]),
         "dodona_record_free": (None, [c_void_p]),

@@ -4,14 +4,11 @@
 #include <memory>
 
 #include "capi/guard.h"
+#include "capi/record.h"
 #include "capi/translate.h"
 #include "dodona/error.h"
 #include "io/json.h"
 #include "model/run.h"
-
-struct dodona_record {
-  std::string text;
-};
 
 namespace dodona::capi {
 namespace {

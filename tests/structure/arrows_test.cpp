@@ -22,7 +22,7 @@ std::string room_of(const std::string& path) {
   if (starts("include/dodona/") || starts("dodona/")) return "public";
   for (const char* room : {"ops/base", "ops/sums", "ops/tiles", "ops/rows", "ops/softmax", "ops/routing", "ops/draws", "ops/schemes"})
     if (starts((std::string(room) + "/").c_str())) return room;
-  for (const char* part : {"cases", "judge", "faults", "trust", "records", "report", "fib", "alternatives", "schedules"}) {
+  for (const char* part : {"cases", "judge", "faults", "trust", "records", "report", "fib", "alternatives", "schedules", "grade"}) {
     const std::string room = "oracle/" + std::string(part);
     if (starts((room + "/").c_str()) || starts(("src/" + room + "/").c_str())) return room;
   }
@@ -43,8 +43,8 @@ Rooms operator+(Rooms a, const Rooms& b) {
   return a;
 }
 const Rooms shared_by_ops{"ops/base", "ops/sums", "ops/tiles", "ops/rows", "ops/softmax", "ops/routing", "ops/draws", "ops/schemes"};
-const Rooms oracle{"oracle/cases",   "oracle/judge",  "oracle/faults", "oracle/trust",
-                   "oracle/records", "oracle/report", "oracle/fib",    "oracle/schedules"};
+const Rooms oracle{"oracle/cases",  "oracle/judge", "oracle/faults",    "oracle/trust", "oracle/records",
+                   "oracle/report", "oracle/fib",   "oracle/schedules", "oracle/grade"};
 const Rooms model{"model/config", "model/weights", "model/layer"};
 const Rooms ground{"public", "core", "quant"}, below_ops = ground + Rooms{"simd"}, below_oracle = below_ops + Rooms{"io", "ops"};
 
@@ -77,6 +77,8 @@ const std::map<std::string, Rooms> allowed{
     {"oracle/schedules", below_oracle + Rooms{"ops/sums", "oracle/cases"}},
     {"oracle/report", below_oracle + Rooms{"oracle/cases", "oracle/judge", "oracle/faults", "oracle/schedules"}},
     {"oracle/fib", below_oracle + Rooms{"oracle/cases", "oracle/judge"}},
+    {"oracle/grade",
+     below_oracle + Rooms{"oracle/cases", "oracle/judge", "oracle/faults", "oracle/records", "oracle/schedules", "oracle/report"}},
     {"trail", below_oracle + model + Rooms{"model", "oracle/cases", "oracle/judge"}},
     {"capi", below_oracle + oracle + model + Rooms{"model"}},
     {"tools", below_oracle + oracle + model + Rooms{"model", "trail", "oracle/alternatives"}},

@@ -247,9 +247,9 @@ Case load_case(const std::string& path, int threads) {
   return c;
 }
 
-void save_case(const Case& c, const std::string& path) {
+std::string attrs_text(const Op& op, const Arguments& inputs) {
   io::Json attrs = io::Json::object();
-  for (const auto& [key, value] : c.inputs.attrs) {
+  for (const auto& [key, value] : inputs.attrs) {
     if (const auto* whole = std::get_if<std::int64_t>(&value)) {
       attrs[key] = *whole;
     } else if (const auto* real = std::get_if<double>(&value)) {
@@ -260,20 +260,27 @@ void save_case(const Case& c, const std::string& path) {
       attrs[key] = to_string(value);
     }
   }
-  io::NamedTensors tensors = c.compact ? NamedTensors{} : c.budgets;
   io::Json strides = io::Json::object();
-  for (const auto& [name, tensor] : c.inputs.tensors) {
-    if (const TensorSpec* spec = c.op->schema().find_tensor(name); spec != nullptr && is_memory_of_output(*spec)) continue;
-    if (!c.compact) tensors.emplace_back("in." + name, tensor);
+  for (const auto& [name, tensor] : inputs.tensors) {
+    if (const TensorSpec* spec = op.schema().find_tensor(name); spec != nullptr && is_memory_of_output(*spec)) continue;
     if (!tensor.contiguous()) strides["in." + name] = std::vector<std::int64_t>(tensor.strides().begin(), tensor.strides().end());
+  }
+  if (!strides.empty()) attrs["strides"] = strides;
+  return io::json_text(attrs);
+}
+
+void save_case(const Case& c, const std::string& path) {
+  io::NamedTensors tensors = c.compact ? NamedTensors{} : c.budgets;
+  for (const auto& [name, tensor] : c.inputs.tensors) {
+    const TensorSpec* spec = c.op->schema().find_tensor(name);
+    if (!c.compact && (spec == nullptr || !is_memory_of_output(*spec))) tensors.emplace_back("in." + name, tensor);
   }
   if (!c.compact || c.recorded())
     for (const auto& [name, tensor] : c.outputs) tensors.emplace_back("out." + name, tensor);
-  if (!strides.empty()) attrs["strides"] = strides;
   // Generated cases are named by their line: where the file lies does not change its bytes.
   io::Metadata metadata{{"op", std::string(c.op->name())},
                         {"case", c.line.empty() ? std::filesystem::path(path).stem().string() : c.line},
-                        {"attrs", io::json_text(attrs)}};
+                        {"attrs", attrs_text(*c.op, c.inputs)}};
   if (!c.line.empty()) {
     metadata["line"] = c.line;
     metadata["contract_version"] = std::to_string(c.contract_version);

@@ -51,6 +51,9 @@ std::string case_op(const std::string& path);
 /// Writes the case (a compact one without tensors), strides kept in `attrs.strides`. Written to a temporary name, then renamed.
 void save_case(const Case& c, const std::string& path);
 
+/// The attributes of a call as a case file has them: JSON, with the strides of inputs that are not contiguous.
+std::string attrs_text(const Op& op, const Arguments& inputs);
+
 /// Inputs ready to run: arguments that the op writes are copied (layout kept), so that the case is not changed.
 Arguments runnable(const Op& op, const Arguments& inputs);
 /// An output that a caller asks for by giving memory for it, and one that a call always gets so.

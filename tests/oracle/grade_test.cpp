@@ -1,0 +1,156 @@
+#include "oracle/grade/grade.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "../temp_folder.h"
+#include "dodona/error.h"
+#include "io/mapped_file.h"
+#include "io/safetensors.h"
+#include "oracle/cases/case_file.h"
+#include "oracle/cases/drawn_case.h"
+#include "oracle/grade/call_file.h"
+#include "oracle/judge/judge.h"
+
+namespace dodona::oracle {
+namespace {
+
+/// Writes outputs over their rooms, as a kernel's process does.
+void answer(const std::string& path, const NamedTensors& outputs) {
+  const auto file = io::SafetensorsFile::open(path, io::Access::read);
+  const auto whole = io::MappedFile::open(path, io::Access::read);
+  std::uint64_t end = 0;
+  for (const auto& entry : file.entries()) end = std::max(end, entry.end);
+  const std::size_t data = whole.bytes().size() - static_cast<std::size_t>(end);
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  for (const auto& [name, tensor] : outputs) {
+    const io::SafetensorsEntry* entry = file.find("out." + name);
+    ASSERT_NE(entry, nullptr) << name;
+    const Tensor dense = tensor.contiguous() ? tensor : tensor.clone();
+    ASSERT_EQ(static_cast<std::uint64_t>(dense.extent_bytes()), entry->end - entry->begin) << name;
+    const auto bytes = static_cast<std::size_t>(dense.extent_bytes());
+    ASSERT_EQ(::pwrite(fd, dense.data(), bytes, static_cast<off_t>(data + entry->begin)), static_cast<ssize_t>(bytes));
+  }
+  ::close(fd);
+}
+
+class GradedOps : public testing::TestWithParam<const Op*> {};
+
+// What a kernel reads from the file of a call is the call: what it gives there is judged as what it gives here.
+TEST_P(GradedOps, FastModePassesThroughTheFileOfACall) {
+  const helpers::TempFolder folder;
+  const Op& op = *GetParam();
+  Kept kept;
+  kept.recipes = true;
+  for (int index = 0; index < 4; ++index) {
+    const DrawnCase drawn = drawn_case(op, 11, index, kept);
+    SCOPED_TRACE(to_string(drawn.line));
+    const CallFile file(folder.file("call" + std::to_string(index)), op, drawn.inputs, 7);
+    const Case told = load_case(file.path());
+    Arguments arguments = runnable(op, told.inputs);
+    op.run(arguments, Exec{});
+    answer(file.path(), outputs_of(op, arguments));
+    const CallFile::Contents contents = file.read();
+    EXPECT_EQ(contents.changed, "");
+    EXPECT_EQ(contents.broken, "");
+    const Verdict verdict = judge(op, drawn.inputs, contents.outputs, {Mode::golden, Exec{}});
+    EXPECT_NE(verdict.outcome, Outcome::fail);
+  }
+}
+
+std::vector<const Op*> all_ops() {
+  std::vector<const Op*> ops;
+  for (const auto& op : registry().all()) ops.push_back(op.get());
+  return ops;
+}
+INSTANTIATE_TEST_SUITE_P(Inventory, GradedOps, testing::ValuesIn(all_ops()),
+                         [](const auto& tested) { return std::string(tested.param->name()); });
+
+struct OneCall {
+  helpers::TempFolder folder;
+  const Op& op = registry().at("rmsnorm");
+  DrawnCase drawn = drawn_case(op, 1, 0, {parse_case_line("rmsnorm T=3 H=16 --dtype input=f32"), false, true});
+  CallFile file{folder.file("call"), op, drawn.inputs, 5};
+};
+
+TEST(CallFile, RoomsHoldJunkThatIsRecognisedAgain) {
+  const OneCall call;
+  const CallFile::Contents contents = call.file.read();
+  EXPECT_EQ(contents.untouched, std::vector<std::string>{"output"});
+  const CallFile other(call.folder.file("other"), call.op, call.drawn.inputs, 6);
+  EXPECT_NE(std::memcmp(contents.outputs[0].second.data(), other.read().outputs[0].second.data(), 3 * 16 * 4), 0);
+}
+
+TEST(CallFile, WritingAnInputOrTheHeaderIsSeen) {
+  const OneCall call;
+  const auto write = [&](off_t at) {
+    const int fd = ::open(call.file.path().c_str(), O_RDWR | O_CLOEXEC);
+    char byte = 0;
+    EXPECT_EQ(::pread(fd, &byte, 1, at), 1);
+    byte = static_cast<char>(byte ^ 1);
+    EXPECT_EQ(::pwrite(fd, &byte, 1, at), 1);
+    ::close(fd);
+  };
+  const auto file = io::SafetensorsFile::open(call.file.path(), io::Access::read);
+  const auto size = std::filesystem::file_size(call.file.path());
+  std::uint64_t end = 0;
+  for (const auto& entry : file.entries()) end = std::max(end, entry.end);
+  write(static_cast<off_t>(size - end + file.find("in.weight")->begin));
+  EXPECT_EQ(call.file.read().changed, "the input weight");
+  write(20);
+  EXPECT_EQ(call.file.read().changed, "the header of the call's file");
+}
+
+TEST(CallFile, ACutFileIsBrokenAndNoCrash) {
+  const OneCall call;
+  std::filesystem::resize_file(call.file.path(), 100);
+  EXPECT_NE(call.file.read().broken, "");
+}
+
+TEST(CallFile, GoesWithTheObject) {
+  std::string path;
+  {
+    const OneCall call;
+    path = call.file.path();
+    EXPECT_TRUE(std::filesystem::exists(path));
+    EXPECT_THROW(CallFile(path, call.op, call.drawn.inputs, 1), Error) << "a name is used once";
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(Grade, AScoreCountsWhatCouldHaveFailed) {
+  Grade grade;
+  const auto add = [&](CallOutcome outcome) { grade.calls.emplace_back().outcome = outcome; };
+  EXPECT_FALSE(grade.passes()) << "nothing was called";
+  add(CallOutcome::pass), add(CallOutcome::vacuous);
+  EXPECT_TRUE(grade.passes());
+  EXPECT_EQ(grade.score(), 1);
+  add(CallOutcome::vacuous);
+  EXPECT_FALSE(grade.passes()) << "most calls could not have failed";
+  add(CallOutcome::refused), add(CallOutcome::pass), add(CallOutcome::pass);
+  EXPECT_FALSE(grade.passes());
+  EXPECT_EQ(grade.score(), 0.75);
+}
+
+TEST(DrawnCase, KeepsWhatIsNamedAndDrawsTheRest) {
+  const Op& op = registry().at("fused_add_rmsnorm");
+  const Kept kept{parse_case_line("fused_add_rmsnorm T=5 --dtype input=f16 --dist ties"), true, true};
+  std::set<std::int64_t> widths;
+  for (int index = 0; index < 12; ++index) {
+    const CaseLine line = drawn_case(op, 2, index, kept).line;
+    EXPECT_EQ(line.symbols.at("T"), 5);
+    EXPECT_EQ(line.dtypes.at("input"), DType::f16);
+    EXPECT_EQ(line.dist, "ties");
+    widths.insert(line.symbols.at("H"));
+  }
+  EXPECT_GT(widths.size(), 3u);
+}
+
+}  // namespace
+}  // namespace dodona::oracle
