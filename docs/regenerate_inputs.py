@@ -63,6 +63,7 @@ LARGEST = {"f64": 1.7976931348623157e308, "f32": 3.4028234663852886e38, "f16": 6
            "f8_e4m3": 448.0, "f8_e5m2": 57344.0, "f4_e2m1": 6.0, "f8_e8m0": 2.0**127}
 SMALLEST = {"f64": 5e-324, "f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133, "f8_e4m3": 2.0**-9, "f8_e5m2": 2.0**-16,
             "f4_e2m1": 0.5, "f8_e8m0": 2.0**-127}
+NAN = {"f32": 0x7FC00000, "f16": 0x7FFF, "bf16": 0x7FFF, "f8_e4m3": 0x7F, "f8_e5m2": 0x7F}
 BITS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "f8_e4m3": 8, "f8_e5m2": 8, "f8_e8m0": 8, "f4_e2m1": 4, "i4": 4, "i8": 8, "u8": 8,
         "i16": 16, "i32": 32, "i64": 64, "bool": 8}
 
@@ -125,17 +126,27 @@ def distinct(d, count, bound, width):
     return ids
 
 
-def make(name, role, dtype, shape, bound, dist, seed, limit=np.inf):
-    """Numbers (floats), or raw integers, of one input, row-major and flat."""
-    d, count = Draw(seed, name), int(np.prod(shape, dtype=np.int64))
-    width = shape[-1] if shape else 1
-    i = np.arange(count, dtype=np.int64)
+ALONE = {"values", "weight", "logits", "lse_base_2", "lse_base_e", "scale", "coins"}  # elements that need no others
+
+
+def part_of(t):
+    """Numbers, in the whole tensor, of the elements of the part that is made."""
+    place = np.zeros(1, np.int64)
+    for size, (begin, end) in zip(t["shape"], t.get("part") or [(0, n) for n in t["shape"]]):
+        place = (place[:, None] * size + np.arange(begin, end)).ravel()
+    return place
+
+
+def make(t, dist, seed, i):
+    """Numbers (floats), or raw integers, of elements i of one input."""
+    name, role, dtype, shape, bound = t["name"], t["role"], t["dtype"], t["shape"], t.get("bound", 0)
+    d = Draw(seed, name)
     if role == "values":
         if dtype == "bool":
             return d.below(i, 2)
         if dtype[0] in "iu":
             return words(seed, name, i).astype(np.int64)
-        return by_dist(d, dtype, dist, i, limit) * (16 if dtype in ("f8_e4m3", "f8_e5m2") else 1)
+        return by_dist(d, dtype, dist, i, t.get("edge_limit", np.inf)) * (16 if dtype in ("f8_e4m3", "f8_e5m2") else 1)
     if role == "weight":
         return 1 + 0.25 * d.normal(i)
     if role == "logits":
@@ -146,6 +157,13 @@ def make(name, role, dtype, shape, bound, dist, seed, limit=np.inf):
         return scale_words(d, dist, i) if dtype == "i32" else scales(d, dtype, dist, i)
     if role == "coins":
         return np.where((d.below(i, 4) == 0) & (dist == "edge"), 0, d.uniform(i))
+    return whole(d, role, shape, bound, dist)[i]
+
+
+def whole(d, role, shape, bound, dist):
+    """As make(), of roles whose elements depend on each other."""
+    count, width = int(np.prod(shape, dtype=np.int64)), shape[-1] if shape else 1
+    i = np.arange(count, dtype=np.int64)
     if role == "positions":
         return d.below(i, bound) if bound else np.zeros(count, np.int64)
     if role == "lengths":
@@ -170,6 +188,93 @@ def make(name, role, dtype, shape, bound, dist, seed, limit=np.inf):
             e = np.where((d.below(i, 4) == 0).reshape(e.shape) & (np.arange(width) > 0), 0, e)
         return (e / np.add.accumulate(e, axis=1)[:, -1:]).ravel()
     raise SystemExit(f"unknown role {role}")
+
+
+def special_draw(special, name, seed):
+    return Draw(seed, ("lse" if special in ("empty-lse", "empty-lse-rows") else name) + "/" + special)
+
+
+def struck_numbers(t, x, dist, seed, i):
+    """Specials of numbers: what they make of elements i, drawn as x."""
+    width = t["shape"][-1] if t["shape"] else 1
+    rows = int(np.prod(t["shape"], dtype=np.int64)) // max(width, 1)
+    row, column = i // max(width, 1), i % max(width, 1)
+    for special in t.get("special", []):
+        d = special_draw(special, t["name"], seed)
+        if special.endswith("-rows") or special in ("nan-elements", "infinite-elements", "fp8-ties"):
+            here = (d.below(row, 8) == 0) | (row == d.again(np.zeros(1, np.int64), rows))
+            one = here & (column == d.again(row + 1, width))
+        if special in ("zero-rows", "empty-lse-rows", "nan-rows"):
+            x = np.where(here, {"z": 0, "e": -np.inf, "n": np.nan}[special[0]], x)
+        elif special == "tiny-rows":
+            x = np.where(here, x * 2.0**-8, x)
+        elif special == "equal-rows":
+            x = np.where(here, make(t, dist, seed, row * width), x)
+        elif special == "nan-elements":
+            x = np.where(one, np.nan, x)
+        elif special == "infinite-elements":
+            x = np.where(one, np.copysign(np.inf, x), x)
+        elif special == "fp8-ties":
+            tie = np.ldexp(17.0 + 2 * d.again(rows + i + 1, 8), d.below(rows + i + 1, 6) - 8)
+            x = np.where(here, np.where(column % 128 == 0, 7.0, np.copysign(tie, x)), x)
+        elif special in ("minus-infinite-logits", "empty-lse", "one-sided-lse"):
+            x = np.where(d.below(i, 8) == 0, -np.inf, x)
+        elif special == "infinite-lse":
+            x = np.where(d.below(i, 8) == 0, np.inf, x)
+        elif special == "negative-weights":
+            x = x - 4
+        elif special == "bf16-weights":
+            x = (encode(x, "bf16").astype(U32) << 16).view(np.float32).astype(np.float64)
+        elif special == "zero-scales":
+            x = np.where(d.below(i, 8) == 0, 0, x)
+        elif special == "largest-scales":
+            x = np.where(d.below(i, 8) == 0, min(448.0, LARGEST[t["dtype"]]), x)
+        elif special == "saturating-scales":
+            x = x * 4096
+    return x
+
+
+EDGES = np.array([1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129])
+
+
+def struck_ids(t, ids, seed):
+    """Specials of ids, lengths and offsets."""
+    count, width, bound = len(ids), t["shape"][-1] if t["shape"] else 1, t.get("bound", 0)
+    i, ids = np.arange(count), ids.copy()
+    for special in t.get("special", []):
+        d = special_draw(special, t["name"], seed)
+        if special == "edge-lengths" and t["role"] == "indptr":
+            ids[1:-1] = np.minimum(bound, np.cumsum(EDGES[d.below(i[1:-1], len(EDGES))]))
+        elif special == "edge-lengths" and (EDGES <= bound - 1).any():
+            ids[1:] = EDGES[d.below(i[1:], (EDGES <= bound - 1).sum())]
+        elif special == "one-group":
+            ids[1:-1] = np.where(i[1:-1] > d.below(i[:1], count - 1), bound, 0)
+        elif special == "absent-ids":
+            ids = np.where(d.below(i, 8) == 0, -1, ids)
+        elif special == "repeated-ids":
+            ids[1::width] = ids[0::width]
+        elif special in ("one-expert", "shared-pages"):
+            ids = ids[i % width]
+        elif special == "first-slot":
+            ids = np.where(i == 0, 0, np.where(ids == 0, ids[0], ids))
+    return ids
+
+
+def stale(t, x, made, seed):
+    """A cache with NaN and the largest number in the slots that no request looks at."""
+    table, lengths = made[t["slots"]["table"]].astype(np.int64), made.get(t["slots"].get("lengths"))
+    page = 1 if lengths is None else t["shape"][1]
+    used = np.zeros(t["shape"][0] * page, bool)
+    if lengths is None:
+        used[table[(table >= 0) & (table < len(used))]] = True
+    else:
+        for pages, length in zip(table, lengths.astype(np.int64)):
+            k = np.arange(min(length, table.shape[1] * page))
+            at = pages[k // page]
+            used[(at * page + k % page)[(at >= 0) & (at < t["shape"][0])]] = True
+    slots = np.arange(len(used))
+    filling = np.where(special_draw("stale-cache", t["name"], seed).below(slots, 2) == 0, np.nan, LARGEST[t["dtype"]])
+    return np.where(used[:, None], x.reshape(len(used), -1), filling[:, None]).ravel()
 
 
 def up_to_tile(rows):
@@ -604,6 +709,8 @@ def encode(x, dtype):
     """Numbers to the type's codes: clamped to the finite range, one rounding to nearest even. Bytes are codes as they are."""
     if dtype[0] in "iu" or dtype == "bool" or x.dtype == np.uint8:
         return x.astype(np.int64)
+    if np.isnan(x).any():
+        return np.where(np.isnan(x), NAN[dtype], encode(np.where(np.isnan(x), 0, x), dtype))
     finite = np.where(np.isinf(x), x, np.clip(x, -LARGEST[dtype], LARGEST[dtype]))
     if dtype == "f64":
         return finite.view(U64)
@@ -622,6 +729,8 @@ def encode(x, dtype):
     if dtype == "f8_e8m0":
         return np.clip(np.rint(np.log2(finite)) + 127, 0, 254).astype(np.uint8)
     table = SMALL[dtype]
+    if np.isinf(finite).any():  # of f8_e5m2 alone
+        return np.where(np.isinf(finite), 0x7C | (finite < 0) << 7, encode(np.where(np.isinf(finite), 0, finite), dtype))
     up = np.clip(np.searchsorted(table, np.abs(finite)), 1, len(table) - 1)
     low, high = np.abs(finite) - table[up - 1], table[up] - np.abs(finite)
     code = np.where((low < high) | ((low == high) & (up % 2 == 1)), up - 1, up)
@@ -648,15 +757,29 @@ def main():
     plan["attrs"], plan["line"] = json.loads(metadata["attrs"]), metadata["line"]
     print(metadata["line"])
     made, wrong = {}, 0
-    for t in sorted(plan["tensors"], key=lambda t: t.get("kin", False)):
+    # What follows from other inputs follows from the whole of them, of which a window is cut at last.
+    parts = {t["name"]: part_of(t) for t in plan["tensors"]}
+    at_last = any(t.get("kin") or t.get("slots") for t in plan["tensors"])
+    for t in sorted(plan["tensors"], key=lambda t: 2 if t.get("slots") else bool(t.get("kin"))):
+        shape = [end - begin for begin, end in t["part"]] if t.get("part") else t["shape"]
         if t.get("kin"):
             numbers = KIN[metadata["op"]](t["name"], made, plan)
         else:
-            numbers = make(t["name"], t["role"], t["dtype"], t["shape"], t.get("bound", 0), plan["dist"], plan["seed"],
-                           t.get("edge_limit", np.inf))
-        data = packed(encode(np.asarray(numbers), t["dtype"]), t["dtype"])
-        made[t["name"]] = data.reshape(t["shape"]) if BITS[t["dtype"]] > 4 else data
-        head = f"{t['dtype']} [{', '.join(map(str, t['shape']))}]\n"
+            i = np.arange(np.prod(t["shape"], dtype=np.int64)) if at_last else parts[t["name"]]
+            alone = t["role"] in ALONE
+            if not alone and t.get("special"):
+                numbers = struck_ids(t, make(t, plan["dist"], plan["seed"], np.arange(np.prod(t["shape"], dtype=np.int64))), plan["seed"])[i]
+            else:
+                numbers = struck_numbers(t, make(t, plan["dist"], plan["seed"], i), plan["dist"], plan["seed"], i)
+            if t.get("slots"):
+                numbers = stale(t, numbers, made, plan["seed"])
+        codes = encode(np.asarray(numbers), t["dtype"])
+        if at_last and BITS[t["dtype"]] > 4:
+            made[t["name"]] = packed(codes, t["dtype"]).reshape(t["shape"])
+        data = packed(codes[parts[t["name"]]] if at_last else codes, t["dtype"])
+        if not at_last:
+            made[t["name"]] = data.reshape(shape) if BITS[t["dtype"]] > 4 else data
+        head = f"{t['dtype']} [{', '.join(map(str, shape))}]\n"
         same = hashlib.sha256(head.encode() + data.tobytes()).hexdigest() == digests["in." + t["name"]]
         wrong += not same
         print(f"  {t['name']:<20} {head.strip():<24} {'same bytes' if same else 'DIFFERENT'}")

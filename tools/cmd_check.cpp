@@ -25,6 +25,11 @@ void write_text(const std::string& path, const std::string& text) {
   if (!path.empty()) io::write_file(path, std::as_bytes(std::span(text.data(), text.size())));
 }
 
+/// Of a case of some rows of a line's call: outputs of all its rows will do too.
+Window window_of(const oracle::Case& c) {
+  return c.line.empty() ? Window{} : parse_case_line(c.line).window;
+}
+
 int check(const CheckOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   const Exec exec = options.exec(Mode::golden);
@@ -33,7 +38,8 @@ int check(const CheckOptions& options) {
     throw Error(ErrorCode::bad_option, "", "--mode", "must be " + either_of(std::span(mode_list).subspan(1)) + ", got 'fast'");
   oracle::Case c = oracle::load_case(options.case_path, exec.threads);
   if (options.actual_path.empty()) oracle::complete(c, exec);
-  const oracle::NamedTensors actual = options.actual_path.empty() ? c.outputs : oracle::load_actual(options.actual_path, *c.op, c.inputs);
+  const oracle::NamedTensors actual =
+      options.actual_path.empty() ? c.outputs : oracle::load_actual(options.actual_path, *c.op, c.inputs, window_of(c));
   if (actual.empty())
     throw Error(ErrorCode::bad_file, std::string(c.op->name()), c.path, "holds no outputs, and no file of actual ones is given");
   Progress progress(options.json || options.quiet);

@@ -11,7 +11,6 @@ namespace {
 
 struct GenOptions : ExecOptions, CaseLineOptions {
   std::string output, outputs, provenance;
-  std::vector<std::string> window;
   bool compact = false;
 };
 
@@ -19,15 +18,14 @@ struct GenOptions : ExecOptions, CaseLineOptions {
 oracle::Case case_of(const GenOptions& options) {
   const CaseLine line = parse_case_line(options.text());
   const Exec exec = options.exec(Mode::golden);
-  std::string window;
-  for (const std::string& range : options.window) window += range + " ";
   if (options.outputs.empty()) {
-    if (!window.empty() || !options.provenance.empty())
-      throw Error(ErrorCode::bad_option, "", window.empty() ? "--provenance" : "--window",
-                  "is of outputs that a kernel gave: needs --outputs");
+    if (!options.provenance.empty())
+      throw Error(ErrorCode::bad_option, "", "--provenance", "is of outputs that a kernel gave: needs --outputs");
     return oracle::make_case(line, exec, options.compact);
   }
-  oracle::Case c = oracle::recorded_case(line, oracle::parse_window(window), exec.threads);
+  CaseLine whole = line;
+  whole.window.clear();
+  oracle::Case c = oracle::recorded_case(whole, line.window, exec.threads);
   c.outputs = oracle::load_actual(options.outputs, *c.op, c.inputs);
   c.provenance = options.provenance;
   if (!c.provenance.empty() && !io::parse_json(c.provenance, "--provenance").is_object())
@@ -74,9 +72,7 @@ void add_gen(CLI::App& app, int&) {
   command->add_option(
       "--outputs", options->outputs,
       "Store these outputs, which a kernel gave for the line's inputs (a file as for `dodona check`), instead of golden's: a "
-      "recording of line, digests and outputs");
-  command->add_option("--window", options->window,
-                      "The outputs are those of these rows alone: T=0..8 (repeatable; sizes that `dodona info OP` calls independent)");
+      "recording of line, digests and outputs; with --window, of these rows of the line's whole call");
   command->add_option("--provenance", options->provenance, "What is known of the outputs' origin, a JSON object: kind, device, kernel...");
   options->add_threads_and_isa(*command);
   options->add_json(*command);

@@ -63,12 +63,29 @@ std::optional<Mode> ExecOptions::mode_asked_for() const {
   return of_gpu ? of_gpu : wanted;
 }
 
+namespace {
+std::string names_of_specials() {
+  std::string names;
+  for (const SpecialText& text : specials()) names += (names.empty() ? "" : ", ") + std::string(text.name);
+  return names;
+}
+}  // namespace
+
 void CaseLineOptions::add_line_options(CLI::App& app) {
   app.add_option("--attr", attrs, "An attribute of the case line, NAME=VALUE; may be repeated")->expected(1)->take_all();
   app.add_option("--dtype", dtypes, "The element type of an argument, ARGUMENT=TYPE; may be repeated")->expected(1)->take_all();
   app.add_option("--with", with, "An optional argument that the call is to have; may be repeated")->expected(1)->take_all();
   app.add_option("--without", without, "An optional argument to leave out; may be repeated")->expected(1)->take_all();
   app.add_option("--dist", dist, "How values are drawn: normal, uniform, outliers, wide-exponent, ties, edge");
+  app.add_option("--special", special,
+                 "Special inputs, which strike by role: " + names_of_specials() + " (docs/inputs.md); may be repeated, they combine")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--window", window,
+                 "These rows of the call alone, T=0..8: only they are made, and golden computes no others; may be repeated (sizes that "
+                 "`dodona info OP` calls independent)")
+      ->expected(1)
+      ->take_all();
   app.add_option("--seed", seed, "Seed of the inputs (default 0)");
   app.add_option("--dialect", dialect, "Whose numerics: sglang (default), flashinfer, trtllm, deepseek");
 }
@@ -84,6 +101,8 @@ std::string CaseLineOptions::text() const {
   for (const std::string& argument : with) add("--with", argument);
   for (const std::string& argument : without) add("--without", argument);
   add("--dist", dist);
+  for (const std::string& name : special) add("--special", name);
+  for (const std::string& range : window) add("--window", range);
   add("--seed", seed);
   add("--dialect", dialect);
   return line;

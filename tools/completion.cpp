@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "core/special.h"
 #include "dodona/op.h"
 #include "pages.h"
 
@@ -62,6 +63,11 @@ Words values_of(const CLI::Option& option, const std::string& command) {
   if (name == "gpu") return {gpu_names().begin(), gpu_names().end()};
   if (name == "isa") return {"generic", "v3", "v4", "v4_vnni", "neon"};
   if (name == "dist") return {"normal", "uniform", "outliers", "wide-exponent", "ties", "edge"};
+  if (name == "special") {
+    Words words;
+    for (const SpecialText& special : specials()) words.emplace_back(special.name);
+    return words;
+  }
   if (name == "with" || name == "without") return optional_arguments();
   if (name == "dialect") return {dialects().begin(), dialects().end()};
   if (name == "op") return op_names();

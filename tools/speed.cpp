@@ -82,7 +82,8 @@ std::string words_of(const std::string& name) {
     const std::string_view rest = std::string_view(name).substr(i);
     const bool option = rest.starts_with("_--");
     const bool value = words.ends_with("--attr") || words.ends_with("--dtype") || words.ends_with("--dialect") ||
-                       words.ends_with("--dist") || words.ends_with("--with") || words.ends_with("--without");
+                       words.ends_with("--dist") || words.ends_with("--special") || words.ends_with("--window") ||
+                       words.ends_with("--with") || words.ends_with("--without");
     const bool blank = rest.front() == '_' && (option || value || (!options && begins_symbol(rest.substr(1))));
     options = options || option || (i == 0 && rest.starts_with("--"));
     words += blank ? ' ' : name[i];

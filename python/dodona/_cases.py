@@ -236,9 +236,10 @@ def _writable(array: np.ndarray) -> np.ndarray:
     if copy.strides == array.strides:
         copy[...] = array
         return copy
-    # A slice of a wider tensor: the same strides over memory of its own.
+    # A slice of a wider tensor: the same strides over memory of its own, with NaN, or -1, between the rows.
     span = sum((size - 1) * stride for size, stride in zip(array.shape, array.strides)) // array.itemsize + 1 if array.size else 0
-    strided = np.lib.stride_tricks.as_strided(np.zeros(span, array.dtype), array.shape, array.strides)
+    memory = np.full(span * array.itemsize, 0xFF, np.uint8).view(array.dtype)
+    strided = np.lib.stride_tricks.as_strided(memory, array.shape, array.strides)
     strided[...] = array
     return strided
 

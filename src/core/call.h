@@ -4,12 +4,13 @@
 #include <optional>
 #include <string>
 
-#include "core/case_line.h"
 #include "core/describe.h"
 #include "core/shape_expr.h"
 #include "dodona/op.h"
 
 namespace dodona {
+
+struct CaseLine;
 
 /// The schema's expressions, parsed once.
 class CompiledSchema {

@@ -39,6 +39,12 @@ std::pair<std::string, std::string_view> key_value(const std::string& op, std::s
   return {std::string(text.substr(0, equals)), text.substr(equals + 1)};
 }
 
+std::string names_of_specials() {
+  std::string names;
+  for (const SpecialText& text : specials()) names += (names.empty() ? "" : ", ") + std::string(text.name);
+  return names;
+}
+
 }  // namespace
 
 AttrValue parse_attr_value(std::string_view text, const AttrSpec* spec) {
@@ -93,6 +99,12 @@ CaseLine parse_case_line(std::string_view text) {
       if (std::find(std::begin(distributions), std::end(distributions), value) == std::end(distributions))
         fail(line.op, "--dist", "must be one of normal, uniform, outliers, wide-exponent, ties, edge, got '" + std::string(value) + "'");
       line.dist = value;
+    } else if (word == "--special") {
+      const auto special = parse_special(value);
+      if (!special) fail(line.op, "--special", "must be one of " + names_of_specials() + ", got '" + std::string(value) + "'");
+      if (!line.specials.insert(*special).second) fail(line.op, "--special", std::string(value) + " is given twice");
+    } else if (word == "--window") {
+      line.window = parse_window(to_string(line.window) + " " + std::string(value));
     } else {
       fail(line.op, std::string(word), "is not an option of a case line");
     }
@@ -108,6 +120,8 @@ std::string to_string(const CaseLine& line) {
   for (const std::string& argument : line.with) text += " --with " + argument;
   for (const std::string& argument : line.without) text += " --without " + argument;
   if (line.dist != "normal") text += " --dist " + line.dist;
+  for (const Special special : line.specials) text += " --special " + std::string(name(special));
+  for (const RowRange& range : line.window) text += " --window " + to_string(Window{range});
   if (line.seed != 0) text += " --seed " + std::to_string(line.seed);
   if (!line.dialect.empty()) text += " --dialect " + line.dialect;
   return text;

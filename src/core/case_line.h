@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/row_range.h"
+#include "core/special.h"
 #include "dodona/op.h"
 
 namespace dodona {
@@ -20,10 +22,13 @@ struct CaseLine {
   std::uint64_t seed = 0;                       ///< --seed 7
   std::string dialect;                          ///< --dialect flashinfer; empty for the default
   std::string dist = "normal";                  ///< --dist normal|uniform|outliers|wide-exponent|ties|edge
+  std::set<Special> specials;                   ///< --special zero-rows
+  Window window;                                ///< --window T=0..8: these rows of the call alone
 };
 
-/// Parses `OP SYM=N... [--attr k=v] [--dtype arg=t] [--with arg] [--without arg] [--dist D] [--seed N] [--dialect D]`. Numbers, true/false
-/// and words become typed values; the schema converts them further. Throws Error (bad_option) naming the word that does not fit.
+/// Parses `OP SYM=N... [--attr k=v] [--dtype arg=t] [--with arg] [--without arg] [--dist D] [--special S] [--window SYM=A..B] [--seed N]
+/// [--dialect D]`. Numbers, true/false and words become typed values; the schema converts them further. Throws Error (bad_option) naming
+/// the word that does not fit.
 CaseLine parse_case_line(std::string_view text);
 /// The line that parses back to the same case; defaults are left out.
 std::string to_string(const CaseLine& line);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/call_context.h"
+#include "core/case_line.h"
 
 namespace dodona {
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "core/case_line.h"
 #include "core/define.h"
 #include "core/storage.h"
 #include "dodona/error.h"

@@ -30,6 +30,24 @@ TEST_F(Check, ACaseAloneJudgesItsOwnOutputs) {
   EXPECT_EQ(run("check --mode hopper " + (golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors").string()).status, 0);
 }
 
+TEST_F(Check, SomeRowsOfACallAreMadeAndJudgedAlone) {
+  const std::string line = "rmsnorm T=4 H=64 --seed 1";
+  for (const char* compact : {"", " --compact"}) {
+    ASSERT_EQ(run("gen " + line + " --window T=2..4" + compact + " -o " + path("window")).status, 0);
+    io::write_safetensors(path("rows"), {{"output", golden_output_.slice(0, 2, 4).clone()}});
+    io::write_safetensors(path("others"), {{"output", golden_output_.slice(0, 1, 3).clone()}});
+    io::write_safetensors(path("all"), {{"output", golden_output_}});
+    EXPECT_EQ(run("check " + path("window") + " " + path("rows")).status, 0);
+    EXPECT_EQ(run("check " + path("window") + " " + path("all")).status, 0) << "the window's rows of the whole";
+    EXPECT_EQ(run("check " + path("window") + " " + path("others")).status, 1);
+  }
+  // 9.8 GB, of which two rows are made.
+  ASSERT_EQ(run("gen rmsnorm T=600000 H=8192 --window T=524287..524289 -o " + path("huge")).status, 0);
+  EXPECT_LT(std::filesystem::file_size(path("huge")), 1000000u);
+  expect_error("gen " + line + " --window H=0..1 -o " + path("never"), "independent along T");
+  expect_error("gen " + line + " --special one-expert -o " + path("never"), "strikes expert ids, of which this call has none");
+}
+
 TEST_F(Check, AModeThatNoRecordingConfirmsSaysSo) {
   const std::string line = "cutlass_scaled_fp4_mm M=4 N=32 K=192";
   ASSERT_EQ(run("gen " + line + " -o " + path("fp4")).status, 0);

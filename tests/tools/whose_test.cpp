@@ -62,7 +62,6 @@ TEST_F(WhoseCommand, BadInputGetsOneClearError) {
   expect_error("whose \"" + line_ + "\" " + path("other.safetensors"), "expected f32 [8, 96]");
   expect_error("whose \"" + line_ + "\" " + path("out.safetensors") + " --window K=0..64", "independent along T");
   expect_error("whose \"" + line_ + "\"", "holds no outputs");
-  expect_error("gen " + line_ + " --window T=0..1 -o " + path("never"), "--outputs");
   expect_error("whose", "CASE");
   expect_error("gen " + line_ + " --attr chunk_order=sideways -o " + path("never"), "ascending, descending, by_fours");
   expect_error("run " + line_ + " --attr block_k=256 --attr split_k=4", "K = 712 has 3 tiles of 256");

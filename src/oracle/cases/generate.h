@@ -1,8 +1,10 @@
 // Inputs made from a case line: valid by role, and the same bytes on any machine and thread count.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/case_line.h"
@@ -10,21 +12,30 @@
 
 namespace dodona::oracle {
 
-/// The arguments that `line` describes: inputs filled from Philox streams keyed by (seed, argument name), attributes with the
-/// dialect's recipe, and inputs that the op makes of others (TensorSpec::kin). Optional tensors are there as the line says (--with,
+/// The arguments that `line` describes, or of a line with a window those rows of them: inputs filled from Philox streams keyed by (seed,
+/// argument name), attributes with the dialect's recipe, and inputs that the op makes of others (TensorSpec::kin). Optional tensors are
+/// there as the line says (--with,
 /// --without), else where it determines their sizes.
 /// Throws Error: unknown_op, bad_shape (missing or impossible sizes), bad_value, bad_option, out_of_memory.
 Arguments generate(const CaseLine& line, int threads = 1);
 
 /// How one input of a line is made: with the line's seed and distribution this is all that fill() needs.
 struct InputPlan {
+  /// What says which parts of a cache are in use: a table of pages and the requests' lengths, or a list of slots alone.
+  struct Slots {
+    std::string table, lengths;
+  };
+
   std::string name;
   Role role = Role::values;
   DType dtype = DType::f32;
-  Dims shape;
+  Dims shape;              ///< of the whole call's
   std::int64_t bound = 0;  ///< exclusive upper bound of ids and positions, 0 for none
   Layout layout = Layout::rows;
-  bool kin = false;  ///< made of other inputs by the op
+  bool kin = false;                                              ///< made of other inputs by the op
+  std::vector<std::pair<std::int64_t, std::int64_t>> part = {};  ///< begin and end along each axis; empty without a window
+  std::vector<Special> specials = {};                            ///< that strike it, in their order
+  std::optional<Slots> slots = {};                               ///< where stale-cache strikes
 };
 /// The inputs of the line, in the order of the schema. Throws as generate().
 std::vector<InputPlan> plan_inputs(const CaseLine& line);

@@ -1,7 +1,6 @@
 #include "oracle/cases/window.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <sstream>
 
@@ -9,13 +8,6 @@
 
 namespace dodona::oracle {
 namespace {
-
-std::optional<std::int64_t> number_of(std::string_view text) {
-  std::int64_t value = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || read.ec != std::errc{} || read.ptr != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 std::vector<std::string> words_of(std::string_view text) {
   std::istringstream stream{std::string(text)};
@@ -58,17 +50,6 @@ Tensor cut(const Op& op, const TensorSpec& spec, const Tensor& tensor, const Row
   return part;
 }
 
-void require_independent(const Op& op, const Window& window) {
-  const auto& independent = op.schema().properties.rows_independent;
-  for (const RowRange& range : window) {
-    if (std::find(independent.begin(), independent.end(), range.symbol) != independent.end()) continue;
-    std::string known;
-    for (const std::string& symbol : independent) known += (known.empty() ? "" : ", ") + symbol;
-    fail(op, range,
-         known.empty() ? "is impossible: rows of this op depend on each other" : "is impossible: rows are independent along " + known);
-  }
-}
-
 }  // namespace
 
 /// Of the alternative that has this rank; a pack `T...` stands for one dimension where that gives the rank.
@@ -83,25 +64,28 @@ std::vector<std::string> dims_of(const std::string& shape, int rank) {
   return {};
 }
 
-Window parse_window(std::string_view text) {
-  Window window;
-  for (const std::string& word : words_of(text)) {
-    const std::size_t equals = word.find('='), dots = word.find("..");
-    const bool whole = equals != std::string::npos && equals > 0 && dots != std::string::npos && dots > equals;
-    const auto begin = whole ? number_of(std::string_view(word).substr(equals + 1, dots - equals - 1)) : std::nullopt;
-    const auto end = whole ? number_of(std::string_view(word).substr(dots + 2)) : std::nullopt;
-    if (!begin || !end || *begin < 0 || *begin >= *end)
-      throw Error(ErrorCode::bad_option, "", "--window", "expects SYMBOL=BEGIN..END with 0 <= BEGIN < END, got '" + word + "'");
-    window.push_back({word.substr(0, equals), *begin, *end});
+void require_independent(const Op& op, const Window& window) {
+  const auto& independent = op.schema().properties.rows_independent;
+  for (const RowRange& range : window) {
+    if (std::find(independent.begin(), independent.end(), range.symbol) != independent.end()) continue;
+    std::string known;
+    for (const std::string& symbol : independent) known += (known.empty() ? "" : ", ") + symbol;
+    fail(op, range,
+         known.empty() ? "is impossible: rows of this op depend on each other" : "is impossible: rows are independent along " + known);
   }
-  return window;
 }
 
-std::string to_string(const Window& window) {
-  std::string text;
-  for (const RowRange& range : window)
-    text += (text.empty() ? "" : " ") + range.symbol + "=" + std::to_string(range.begin) + ".." + std::to_string(range.end);
-  return text;
+std::vector<std::pair<std::int64_t, std::int64_t>> part_of(const Op& op, const TensorSpec& spec, const Dims& shape, const Window& window) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> part;
+  for (int i = 0; i < shape.rank(); ++i) part.emplace_back(0, shape[i]);
+  for (const RowRange& range : window) {
+    const auto axis = axis_of(spec, shape.rank(), range.symbol);
+    if (!axis) fail(op, range, "cannot be cut out of " + spec.name + ", of shape " + spec.shape);
+    if (*axis < 0) continue;
+    if (range.end > shape[*axis]) fail(op, range, "is beyond the " + std::to_string(shape[*axis]) + " rows of " + spec.name);
+    part[static_cast<std::size_t>(*axis)] = {range.begin, range.end};
+  }
+  return part;
 }
 
 Arguments windowed(const Op& op, const Arguments& inputs, const Window& window) {

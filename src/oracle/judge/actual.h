@@ -18,7 +18,8 @@ std::vector<ExpectedOutput> expected_outputs(const Op& op, const Arguments& inpu
 /// Reads the outputs of a case from .safetensors, .npz (one array per output) or .npy (ops with one output). Names are the op's output
 /// names, with or without `out.`; in a file that has `out.` names everything else is passed over, so a whole case file will do. Types that
 /// NumPy lacks (bf16, f8, f4) may come as raw u1/u2 of the same width. Throws Error: bad_file for a file that is none, and one error that
-/// names every output that is missing, unknown, or of another type or shape.
-NamedTensors load_actual(const std::string& path, const Op& op, const Arguments& inputs);
+/// names every output that is missing, unknown, or of another type or shape. `window`: of inputs that are some rows of a call; of an output
+/// that has all of its rows these are taken.
+NamedTensors load_actual(const std::string& path, const Op& op, const Arguments& inputs, const Window& window = {});
 
 }  // namespace dodona::oracle

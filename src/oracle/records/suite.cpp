@@ -45,8 +45,10 @@ std::vector<std::string> values_of(const std::string& word, std::string_view lis
 
 /// A word as the texts that it stands for: NAME=LIST after a size or an option of that form, LIST after the others.
 std::vector<std::string> alternatives(const std::string& word, const std::string& option) {
-  if (word.starts_with("--")) return {word};
-  const std::size_t equals = option == "--dist" || option == "--seed" || option == "--dialect" ? std::string::npos : word.find('=');
+  // The dots of a window are no list of values.
+  if (word.starts_with("--") || option == "--window") return {word};
+  const bool nameless = option == "--dist" || option == "--special" || option == "--seed" || option == "--dialect";
+  const std::size_t equals = nameless ? std::string::npos : word.find('=');
   const std::string head = equals == std::string::npos ? "" : word.substr(0, equals + 1);
   // The op's name has neither list nor value.
   if (head.empty() && option.empty()) return {word};
