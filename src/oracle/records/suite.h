@@ -11,8 +11,8 @@
 namespace dodona::oracle {
 
 /// The lines that a line with ranges stands for. Every value may be a list, `T=1,7,64`, or for whole numbers a range, `--seed 1..3`; so may
-/// those of --attr, --dtype, --dist, --special, --seed and --dialect. The last range varies fastest. Throws bad_option as parse_case_line(), for an
-/// empty list and for more than 100 000 lines.
+/// those of --attr, --dtype, --dist, --special, --seed and --dialect. The last range varies fastest. Throws bad_option as
+/// parse_case_line(), for an empty list and for more than 100 000 lines.
 std::vector<CaseLine> expand_lines(std::string_view text);
 
 struct SuiteCase {
