@@ -351,9 +351,9 @@ def grouped_fp4_rows(name, made, plan):
 
 
 def moe_factors(name, made, plan):
-    """trtllm_fp8_block_scale_moe, trtllm_fp4_block_scale_moe: factors that make gates of order 1."""
+    """trtllm_fp8_block_scale_moe, trtllm_fp4_block_scale_moe, trtllm_fp8_per_tensor_scale_moe: factors that make gates of order 1."""
     shape = next(t["shape"] for t in plan["tensors"] if t["name"] == name)
-    unit = {"hidden_states_scale": 2.0**-19, "output1_scale_scalar": 2.0**-13, "output1_scale_gate_scalar": 2.0**-14}[name]
+    unit = {"hidden_states_scale": 2.0**-19, "output1_scale_scalar": 2.0**-13, "output1_scale_gate_scalar": 2.0**-14, "output1_scales_scalar": 2.0**-15, "output1_scales_gate_scalar": 2.0**-19}[name]
     return (128 + Draw(plan["seed"], name).below(np.arange(int(np.prod(shape))), 256)) * unit
 
 
@@ -692,6 +692,7 @@ KIN = {
     "scaled_fp4_experts_quant": grouped_fp4_rows,
     "trtllm_fp4_block_scale_moe": moe_factors,
     "trtllm_fp8_block_scale_moe": moe_factors,
+    "trtllm_fp8_per_tensor_scale_moe": moe_factors,
     "qserve_w4a8_per_group_gemm": qserve_scales,
 }
 

@@ -53,6 +53,9 @@ void to_fp8(Matrix& h) {
   by_groups(
       h, 128, [](double amax) { return std::max(amax / 448.0, 0x1p-126); }, [](double x) { return rounded(DType::f8_e4m3, x); });
 }
+void to_fp8_as_it_is(Matrix& h) {
+  h = h.unaryExpr([](double x) { return rounded(DType::f8_e4m3, std::clamp(x, -448.0, 448.0)); });
+}
 void to_nvfp4(Matrix& h) {
   by_groups(
       h, 16, [](double amax) { return rounded(DType::f8_e4m3, std::min(448.0, amax / 6.0)); },
@@ -92,8 +95,9 @@ Matrix fp4_weight(const Arguments& a, const std::string& name, std::int64_t e, s
   }));
 }
 
-double factor(const Arguments& a, const char* name, std::int64_t e) {
-  const Tensor* const t = a.find(name);
+double factor(const Arguments& a, const std::string& name, std::int64_t e) {
+  const Tensor* t = a.find(name + "_scalar");
+  if (t == nullptr) t = a.find(name.substr(0, name.find("_scale")) + "_scales" + name.substr(name.find("_scale") + 6) + "_scalar");
   return t == nullptr ? 1.0 : quant::get(*t, e);
 }
 
@@ -113,12 +117,12 @@ Matrix mixture(const Straight& kernel, const Arguments& a) {
     const Matrix first = kernel.weight(a, "gemm1_weights", e, 2 * width, hidden),
                  second = kernel.weight(a, "gemm2_weights", e, hidden, width);
     Matrix sums = x * first.transpose();
-    sums.leftCols(width) *= factor(a, "output1_scale_scalar", e);
-    sums.rightCols(width) *= factor(a, "output1_scale_gate_scalar", e);
+    sums.leftCols(width) *= factor(a, "output1_scale", e);
+    sums.rightCols(width) *= factor(a, "output1_scale_gate", e);
     kernel.between(sums);
     Matrix h = sums.leftCols(width).cwiseProduct(sums.rightCols(width).unaryExpr([](double g) { return g / (1.0 + std::exp(-g)); }));
     kernel.activated(h);
-    Matrix y = h * second.transpose() * factor(a, "output2_scale_scalar", e);
+    Matrix y = h * second.transpose() * factor(a, "output2_scale", e);
     to_bf16(y);
     for (std::int64_t t = 0; t < tokens; ++t)
       for (const auto& [expert, weight] : route(a, t))
@@ -131,6 +135,7 @@ const std::vector<Straight> straight{
     {"trtllm_bf16_moe", " --attr weight_layout=0", plain_rows, plain_weight, keep, to_bf16},
     {"trtllm_fp8_block_scale_moe", "", fp8_rows, fp8_weight, to_fp8, to_fp8},
     {"trtllm_fp4_block_scale_moe", "", fp4_rows, fp4_weight, keep, to_nvfp4},
+    {"trtllm_fp8_per_tensor_scale_moe", "", plain_rows, plain_weight, keep, to_fp8_as_it_is},
     {"trtllm_fp4_block_scale_moe", " --attr accumulator=tcgen05", fp4_rows, fp4_weight, keep, to_nvfp4},
 };
 

@@ -40,7 +40,7 @@ Numbers decoded(const Tensor& codes) {
 
 struct MoeCall {
   const Call& call;
-  bool fp4, fp8_blocks;
+  bool fp4, fp8_blocks, fp8;
   std::size_t tokens, hidden, width, experts, local, offset, topk, shared;
 
   bool reference() const { return call.is("arithmetic", "reference"); }
@@ -59,6 +59,7 @@ struct MoeCall {
     const Tensor* const t = call.find(name);
     return t != nullptr && t->defined() ? t->as<float>()[e] : 1.0f;
   }
+  bool weighted_input() const { return fp8 && call.flag("use_routing_scales_on_input"); }
   float sum(const Numbers& terms) const { return call.way == Way::strided ? strided_sum(terms, 16) : reversed_sum(terms); }
 
   // ---- weights, in the order of rows before any shuffle
@@ -213,6 +214,7 @@ struct MoeCall {
     Numbers up(sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(width)),
         gate(sums.begin() + static_cast<std::ptrdiff_t>(width), sums.end());
     if (fp8_blocks && !reference()) quantize_fp8(up), quantize_fp8(gate);
+    const bool factors = fp4 || fp8;
     const bool limited = call.find("gemm1_clamp_limit") != nullptr && call.tensor("gemm1_clamp_limit").defined();
     const bool shifted = call.find("gemm1_beta") != nullptr && call.tensor("gemm1_beta").defined();
     Scaled h{.numbers = {}, .scales = {}, .n = 1, .k = width, .rows = 1, .columns = reference() && fp8_blocks ? 0 : block()};
@@ -225,10 +227,12 @@ struct MoeCall {
       if (shifted) u += factor("gemm1_beta", e);
       h.numbers.push_back(g / (1.0f + exp(-factor("gemm1_alpha", e) * g)) * u);
     }
-    if (!fp4 && !fp8_blocks)
+    if (!factors && !fp8_blocks)
       for (float& x : h.numbers) x = rounded(DType::bf16, x);
-    if (fp4 && reference())
-      for (float& x : h.numbers) x = rounded(DType::bf16, x) * (factor("output1_scale_scalar", e) / factor("output1_scale_gate_scalar", e));
+    if (factors && reference())
+      for (float& x : h.numbers) x = rounded(DType::bf16, x) * (factor(up_factor(), e) / factor(gate_factor(), e));
+    if (fp8)
+      for (float& x : h.numbers) x = quant::e4m3_to_f32(quant::to_e4m3_satfinite(static_cast<double>(x)));
     for (std::size_t first = 0; h.columns > 0 && first < width; first += h.columns) {
       float amax = 0;
       for (std::size_t i = first; i < first + h.columns; ++i) amax = std::max(amax, std::fabs(h.numbers[i]));
@@ -243,22 +247,26 @@ struct MoeCall {
     return h;
   }
 
+  const char* up_factor() const { return fp8 ? "output1_scales_scalar" : "output1_scale_scalar"; }
+  const char* gate_factor() const { return fp8 ? "output1_scales_gate_scalar" : "output1_scale_gate_scalar"; }
+
   float biased(const char* name, std::size_t e, std::size_t row, std::size_t n, float x) const {
     const Tensor* const bias = call.find(name);
     return bias != nullptr && bias->defined() ? x + bias->as<float>()[e * n + row] : x;
   }
 
   /// One row through one expert.
-  Numbers through(std::size_t e, const Scaled& x, std::size_t t, const Scaled& w1, const Scaled& w2) const {
+  Numbers through(std::size_t e, const Scaled& x, std::size_t t, const Scaled& w1, const Scaled& w2, float weight) const {
     Numbers sums(2 * width), out(hidden);
     for (std::size_t j = 0; j < sums.size(); ++j) {
       sums[j] = biased("gemm1_bias", e, stored_row(j, 2 * width, true), 2 * width, product(x, t, w1, j));
-      if (fp4) sums[j] *= factor(j < width && !reference() ? "output1_scale_scalar" : "output1_scale_gate_scalar", e);
+      if (fp4 || fp8) sums[j] *= factor(j < width && !reference() ? up_factor() : gate_factor(), e);
+      sums[j] *= weight;
     }
     const Scaled h = activated(e, sums);
     for (std::size_t j = 0; j < hidden; ++j) {
       out[j] = biased("gemm2_bias", e, stored_row(j, hidden, false), hidden, product(h, 0, w2, j));
-      if (fp4) out[j] *= factor("output2_scale_scalar", e);
+      if (fp4 || fp8) out[j] *= factor(fp8 ? "output2_scales_scalar" : "output2_scale_scalar", e);
       if (!reference()) out[j] = rounded(DType::bf16, out[j]);
     }
     return out;
@@ -282,7 +290,7 @@ struct MoeCall {
         for (std::size_t k = 0; k < slots; ++k) {
           if (routes[t].experts[k] != e + offset) continue;
           if (w1.n == 0) w1 = weight("gemm1_weights", e, 2 * width, hidden, true), w2 = weight("gemm2_weights", e, hidden, width, false);
-          results[t * slots + k] = through(e, x, t, w1, w2);
+          results[t * slots + k] = through(e, x, t, w1, w2, weighted_input() ? routes[t].weights[k] : 1.0f);
           place[t * slots + k] = next + count++;
         }
       next += quant::align(count, call.integer("tile_tokens_dim"));
@@ -304,7 +312,7 @@ struct MoeCall {
       for (std::size_t h = 0; output != nullptr && h < hidden; ++h) {
         Numbers terms;
         for (std::size_t k = 0; k < slots; ++k)
-          if (const Numbers& y = results[t * slots + k]; !y.empty()) terms.push_back(routes[t].weights[k] * y[h]);
+          if (const Numbers& y = results[t * slots + k]; !y.empty()) terms.push_back(weighted_input() ? y[h] : routes[t].weights[k] * y[h]);
         store(*output, static_cast<std::int64_t>(t * hidden + h), reversed_sum(terms));
       }
       for (std::size_t k = 0; k < slots; ++k) {
@@ -323,12 +331,13 @@ struct MoeCall {
   }
 };
 
-bool whole_moe(const Call& call, bool fp4, bool fp8_blocks) {
+bool whole_moe(const Call& call, bool fp4, bool fp8_blocks, bool fp8 = false) {
   if (call.way == Way::tensor_core) return false;
   const Tensor &logits = call.tensor("routing_logits"), &x = call.tensor("hidden_states");
   MoeCall moe{call,
               fp4,
               fp8_blocks,
+              fp8,
               size(x.size(0)),
               size(x.size(1)) * (fp4 ? 2 : 1),
               size(call.integer("intermediate_size")),
@@ -351,6 +360,10 @@ bool trtllm_fp8_block_scale_moe(const Call& call) {
 }
 bool trtllm_fp4_block_scale_moe(const Call& call) {
   return whole_moe(call, true, false);
+}
+
+bool trtllm_fp8_per_tensor_scale_moe(const Call& call) {
+  return whole_moe(call, false, false, true);
 }
 
 }  // namespace dodona::oracle::alternatives
