@@ -357,6 +357,17 @@ def moe_factors(name, made, plan):
     return (128 + Draw(plan["seed"], name).below(np.arange(int(np.prod(shape))), 256)) * unit
 
 
+def cutlass_moe_factors(name, made, plan):
+    """cutlass_fused_moe: factors and scales that make gates of order 1."""
+    of = {t["name"]: t for t in plan["tensors"]}
+    shape, draw = of[name]["shape"], Draw(plan["seed"], name)
+    at = np.arange(int(np.prod(shape)))
+    if of[name]["dtype"] == "f8_e4m3":
+        return 2.0 ** (draw.below(at, 4) - 2)
+    unit = {"fc1_act_scale": 2.0**-2, "fc1_weight_scale": 2.0**-16, "fc1_dequant": 2.0**-14 if of["input"]["dtype"] == "u8" else 2.0**-19, "fc2_act_scale": 2.0**-4, "fc2_dequant": 2.0**-19}
+    return (128 + draw.below(at, 256)) * unit[name]
+
+
 def qserve_scales(name, made, plan):
     """qserve_w4a8_per_group_gemm: scales whose products with a code fit in a byte."""
     return Draw(plan["seed"], name).below(np.arange(made["zeros"].size), 18)
@@ -693,6 +704,7 @@ KIN = {
     "trtllm_fp4_block_scale_moe": moe_factors,
     "trtllm_fp8_block_scale_moe": moe_factors,
     "trtllm_fp8_per_tensor_scale_moe": moe_factors,
+    "cutlass_fused_moe": cutlass_moe_factors,
     "qserve_w4a8_per_group_gemm": qserve_scales,
 }
 

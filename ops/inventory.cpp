@@ -130,6 +130,7 @@
   OP(trtllm_fp8_block_scale_moe)            \
   OP(trtllm_fp4_block_scale_moe)            \
   OP(trtllm_fp8_per_tensor_scale_moe)       \
+  OP(cutlass_fused_moe)                     \
   OP(bmm_fp8)                               \
   OP(int8_scaled_mm)                        \
   OP(fp8_scaled_mm)                         \

@@ -7,6 +7,7 @@
 
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
+#include "ops/base/require.h"
 #include "ops/schemes/sorted_pairs.h"
 #include "ops/sums/products_gpu.h"
 #include "ops/tiles/float_vector.h"
@@ -99,12 +100,6 @@ void require_one_mode(const FusedMoeKernel& op) {
                 "is " + std::to_string(op.block_size_k) + ", expected a divisor of block_shape_1 = " + std::to_string(op.block_k));
 }
 
-void require_type(const char* argument, const Tensor& t, DType wanted, const std::string& why) {
-  if (t.dtype() != wanted)
-    throw Error(ErrorCode::bad_dtype, "", argument,
-                "has dtype " + std::string(name(t.dtype())) + ", expected " + std::string(name(wanted)) + ": " + why);
-}
-
 void require_types(const FusedMoeKernel& op, Kind kind) {
   const std::string mode = name_of(kind);
   if (is_fp8(kind)) {
@@ -121,16 +116,6 @@ void require_types(const FusedMoeKernel& op, Kind kind) {
     require_type("A", op.A, op.compute_type, "that is compute_type, which weights are widened to");
     require_type("B", op.B, has_groups(kind) ? u8 : i8, mode);
   }
-}
-
-void require_shape(const char* argument, const Tensor& t, const std::vector<Dims>& accepted, const std::string& why) {
-  if (accepted.empty() && !t.defined()) return;
-  if (!t.defined())
-    throw Error(ErrorCode::missing_argument, "", argument, "is missing, expected " + to_string(accepted.front()) + ": " + why);
-  for (const Dims& shape : accepted)
-    if (t.shape() == shape) return;
-  throw Error(ErrorCode::bad_shape, "", argument,
-              "has shape " + to_string(t.shape()) + ", expected " + (accepted.empty() ? "none" : to_string(accepted.front())) + ": " + why);
 }
 
 void require_shapes(const FusedMoeKernel& op, Kind kind) {

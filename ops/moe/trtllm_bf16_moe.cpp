@@ -5,8 +5,8 @@ namespace {
 
 constexpr MoeScheme scheme{.numbers = MoeNumbers::bf16,
                            .sums = half_in_parts,
-                           .sums_become = Requantizer::none,
-                           .activated_become = Requantizer::bf16,
+                           .sums_become = kept_in_f32,
+                           .activated_become = rounded_to_bf16,
                            .shuffled = 32,
                            .alternating = true};
 

@@ -7,8 +7,8 @@ namespace {
 
 constexpr MoeScheme scheme{.numbers = MoeNumbers::nvfp4,
                            .sums = fp4_by_blocks,
-                           .sums_become = Requantizer::none,
-                           .activated_become = Requantizer::nvfp4,
+                           .sums_become = kept_in_f32,
+                           .activated_become = trtllm_nvfp4,
                            .shuffled = 32,
                            .alternating = true};
 

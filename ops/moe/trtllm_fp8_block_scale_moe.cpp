@@ -7,8 +7,8 @@ namespace {
 
 constexpr MoeScheme scheme{.numbers = MoeNumbers::fp8_blocks,
                            .sums = {Order::steps, &quant::tensor_core::sm100_fp8, 128},
-                           .sums_become = Requantizer::fp8_groups,
-                           .activated_become = Requantizer::fp8_groups,
+                           .sums_become = trtllm_fp8_groups,
+                           .activated_become = trtllm_fp8_groups,
                            .shuffled = 16};
 
 WholeMoe whole(const TrtllmFp8BlockScaleMoe& op, std::vector<TokenExperts> routes) {

@@ -7,8 +7,8 @@ namespace {
 
 constexpr MoeScheme scheme{.numbers = MoeNumbers::fp8,
                            .sums = {Order::steps, &quant::tensor_core::sm100_fp8},
-                           .sums_become = Requantizer::none,
-                           .activated_become = Requantizer::fp8,
+                           .sums_become = kept_in_f32,
+                           .activated_become = static_fp8,
                            .shuffled = 32,
                            .alternating = true};
 

@@ -34,4 +34,20 @@ struct GroupCodesKernel {
   static void run(const GroupRow& row, const float* factors, GroupCode code, std::uint8_t* codes);
 };
 
+/// A row of f32 that becomes codes of each group's x / by, or x * by, and what they stand for. NaN becomes 0x7F, of e2m1 7.
+struct ScaledCodes {
+  const float* x;
+  std::int64_t groups, size;
+  const float* by;
+  bool divides;         ///< x / by, zeros where that is 0
+  bool fp4 = false;     ///< e2m1, two a byte; e4m3 otherwise
+  std::uint8_t* codes;  ///< of a group: size or size / 2 bytes
+  const float* scales = nullptr;
+  float* values = nullptr;  ///< e4m3: codes times scales; nullptr: not asked for
+};
+struct ScaledCodesKernel {
+  template <class Tier>
+  static void run(const ScaledCodes& row);
+};
+
 }  // namespace dodona::ops

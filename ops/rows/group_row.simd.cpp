@@ -33,6 +33,30 @@ std::int64_t largest_of_sixteens(const ops::GroupRow& row, float* maxima) {
   return g;
 }
 
+/// One group, given what its numbers are divided by or multiplied with.
+template <bool divides, bool fp4>
+DODONA_INLINE void scaled_codes(const ops::ScaledCodes& row, std::int64_t g) {
+  const f32x16 by = f32x16::splat(row.by[g]), scale = f32x16::splat(row.values != nullptr ? row.scales[g] : 0.0f);
+  const mask16 zeros = by == f32x16::zero();
+  const float* const x = row.x + g * row.size;
+  std::uint8_t* const codes = row.codes + g * row.size / (fp4 ? 2 : 1);
+  for (std::int64_t i = 0; i < row.size; i += 16) {
+    const std::int64_t left = row.size - i;
+    const f32x16 number = f32x16::load_partial(x + i, left);
+    const f32x16 v = divides ? select(zeros, f32x16::zero(), number / by) : number * by;
+    if (fp4) {
+      store_e2m1_partial(v, codes + i / 2, left);
+    } else {
+      store_e4m3_partial(v, codes + i, left);
+      if (row.values != nullptr) (load_e4m3_partial(codes + i, left) * scale).store_partial(row.values + g * row.size + i, left);
+    }
+  }
+}
+template <bool divides, bool fp4>
+void scaled_codes_of_row(const ops::ScaledCodes& row) {
+  for (std::int64_t g = 0; g < row.groups; ++g) scaled_codes<divides, fp4>(row, g);
+}
+
 }  // namespace
 }  // namespace dodona::DODONA_TIER
 
@@ -62,5 +86,13 @@ void GroupCodesKernel::run(const GroupRow& row, const float* factors, GroupCode 
   });
 }
 template void GroupCodesKernel::run<tier::DODONA_TIER>(const GroupRow&, const float*, GroupCode, std::uint8_t*);
+
+template <class Tier>
+void ScaledCodesKernel::run(const ScaledCodes& row) {
+  using namespace DODONA_TIER;
+  if (row.fp4) return row.divides ? scaled_codes_of_row<true, true>(row) : scaled_codes_of_row<false, true>(row);
+  return row.divides ? scaled_codes_of_row<true, false>(row) : scaled_codes_of_row<false, false>(row);
+}
+template void ScaledCodesKernel::run<tier::DODONA_TIER>(const ScaledCodes&);
 
 }  // namespace dodona::ops

@@ -31,6 +31,7 @@ struct TermSums {
   double factor = 1;  ///< of the sums, an fp32 number
   double count = 0;   ///< of terms
   bool flushes = true, any_order = true;
+  double unit = f32_eps;  ///< the largest relative error of an addition
 
   /// The sum times the factor before its last rounding.
   Bounded bounded(const TermSum& terms) const {
@@ -42,21 +43,19 @@ struct TermSums {
 
  private:
   /// Whether some order of the terms has a partial sum beyond fp32.
-  bool may_overflow(const TermSum& terms) const {
-    return terms.magnitude * (1.0 + roundings() * f32_eps) > std::numeric_limits<float>::max();
-  }
+  bool may_overflow(const TermSum& terms) const { return terms.magnitude * (1.0 + roundings() * unit) > std::numeric_limits<float>::max(); }
 
   /// count - 1 additions (the first one, to zero, is exact), and the product.
   double roundings() const { return count - 1 + (factor == 1 ? 0 : 1); }
 
   double slack(const TermSum& terms, double exact) const {
     const double scaled = terms.magnitude * std::fabs(factor);
-    double open = any_order ? roundings() * f32_eps * scaled : 0.0;
+    double open = any_order ? roundings() * unit * scaled : 0.0;
     if (!flushes) return open;
     // Each term and each partial sum below 2^-126 may be flushed: a change far below that of one rounding unless all are small. Where
     // the order is fixed, roundings are open only behind something flushed.
     if (any_order ? terms.magnitude < 0x1p-90 && terms.magnitude > 0 : terms.flushable)
-      open += 2.0 * count * flush_floor * std::fabs(factor) + (any_order ? 0.0 : roundings() * f32_eps * scaled);
+      open += 2.0 * count * flush_floor * std::fabs(factor) + (any_order ? 0.0 : roundings() * unit * scaled);
     if (is_denormal(factor) || may_flush(exact)) open += std::fabs(exact);
     return open;
   }

@@ -75,7 +75,12 @@ const Bounded& weight_of(const WholeMoe& moe, std::int64_t pair) {
 }
 
 DType code_of(MoeNumbers numbers) {
-  return numbers == MoeNumbers::bf16 ? DType::bf16 : numbers == MoeNumbers::nvfp4 ? DType::f4_e2m1 : DType::f8_e4m3;
+  switch (numbers) {
+    case MoeNumbers::bf16: return DType::bf16;
+    case MoeNumbers::f16: return DType::f16;
+    case MoeNumbers::nvfp4: return DType::f4_e2m1;
+    default: return DType::f8_e4m3;
+  }
 }
 
 /// Rows as the products take them: codes without gaps, scales row by row.
@@ -111,27 +116,65 @@ struct SortedRows {
   }
 };
 
-SortedRows gather(const WholeMoe& moe, const std::vector<Group>& groups) {
-  const MoeNumbers numbers = moe.scheme.numbers;
+SortedRows room_for(MoeNumbers numbers, std::int64_t rows, std::int64_t k) {
   const bool tiles = numbers == MoeNumbers::nvfp4;
+  return {code_of(numbers), tiles ? DType::f8_e4m3 : DType::f32,
+          tiles                               ? fp4_block
+          : numbers == MoeNumbers::fp8_blocks ? fp8_block
+                                              : 0,
+          rows, k};
+}
+SortedRows room_for(const Requantizer& becomes, std::int64_t rows, std::int64_t k) {
+  return {becomes.code, becomes.scale, becomes.group, rows, k};
+}
+
+/// One number for all experts, or each its own; 1 where there is none.
+float encode_scale_of(const Tensor& scales, std::int64_t expert) {
+  return scales.defined() ? scales.as<float>()[scales.elements() == 1 ? 0 : expert] : 1.0f;
+}
+
+void copy_row(const WholeMoe& moe, std::int64_t token, std::int64_t row, SortedRows& sorted) {
+  std::memcpy(sorted.row(row), moe.x.as<std::byte>() + token * sorted.row_bytes(), static_cast<std::size_t>(sorted.row_bytes()));
+  if (sorted.scale_type != DType::f32) {
+    std::memcpy(sorted.scale_row(row), moe.x_scales.as<std::byte>() + token * sorted.scale_bytes(),
+                static_cast<std::size_t>(sorted.scale_bytes()));
+  } else if (sorted.block > 0) {
+    auto* const scales = reinterpret_cast<float*>(sorted.scale_row(row));
+    for (std::int64_t b = 0; b < sorted.k / sorted.block; ++b) scales[b] = moe.x_scales.as<float>()[b * moe.tokens() + token];
+  }
+}
+
+/// Quantizes a token for an expert. With `open`, how far honest implementations' numbers may lie from these.
+void quantize_token(const WholeMoe& moe, std::int64_t expert, std::int64_t token, std::int64_t row, SortedRows& sorted, double* open,
+                    Isa isa) {
+  std::vector<float> x(static_cast<std::size_t>(sorted.k));
+  quant::to_f32(moe.x.dtype(), moe.x.as<std::byte>() + token * sorted.k * bits(moe.x.dtype()) / 8, x.data(), sorted.k);
+  Requantizer becomes = moe.scheme.rows_become;
+  becomes.encode_scale = encode_scale_of(moe.rows_encode, expert);
+  if (open == nullptr) {
+    return requantize(becomes, std::span<const float>(x), RequantizedFloats{.codes = sorted.row(row), .scales = sorted.scale_row(row)},
+                      isa);
+  }
+  std::vector<Bounded> exact;
+  for (const float value : x) exact.push_back({static_cast<double>(value)});
+  requantize(becomes, exact, RequantizedRow{.codes = sorted.row(row), .scales = sorted.scale_row(row), .open = open + row * sorted.k});
+}
+
+/// The tokens of each expert's rows. `open`, which is filled where tokens are quantized here: golden mode's, see quantize_token.
+SortedRows gather(const WholeMoe& moe, const std::vector<Group>& groups, std::vector<double>* open, const Exec& exec) {
   const std::int64_t count = groups.empty() ? 0 : groups.back().first + groups.back().rows(), slots = slots_of(moe);
-  SortedRows sorted(code_of(numbers), tiles ? DType::f8_e4m3 : DType::f32,
-                    tiles                               ? fp4_block
-                    : numbers == MoeNumbers::fp8_blocks ? fp8_block
-                                                        : 0,
-                    count, moe.first.k);
+  SortedRows sorted = room_for(moe.scheme.numbers, count, moe.first.k);
+  const bool comes_quantized = moe.scheme.rows_become.keeps();
+  if (open != nullptr && !comes_quantized) open->resize(static_cast<std::size_t>(count * moe.first.k));
   for (const Group& group : groups)
-    for (std::int64_t i = 0; i < group.rows(); ++i) {
+    parallel_for(exec.threads, group.rows(), 4.0 * static_cast<double>(moe.first.k), [&](std::int64_t i) {
       const std::int64_t token = group.pairs[static_cast<std::size_t>(i)] / slots, row = group.first + i;
-      std::memcpy(sorted.row(row), moe.x.as<std::byte>() + token * sorted.row_bytes(), static_cast<std::size_t>(sorted.row_bytes()));
-      if (tiles) {
-        std::memcpy(sorted.scale_row(row), moe.x_scales.as<std::byte>() + token * sorted.scale_bytes(),
-                    static_cast<std::size_t>(sorted.scale_bytes()));
-      } else if (sorted.block > 0) {
-        auto* const scales = reinterpret_cast<float*>(sorted.scale_row(row));
-        for (std::int64_t b = 0; b < sorted.k / sorted.block; ++b) scales[b] = moe.x_scales.as<float>()[b * moe.tokens() + token];
+      if (comes_quantized) {
+        copy_row(moe, token, row, sorted);
+      } else {
+        quantize_token(moe, group.expert, token, row, sorted, open != nullptr ? open->data() : nullptr, exec.isa);
       }
-    }
+    });
   return sorted;
 }
 
@@ -203,6 +246,14 @@ std::vector<float> second_factors(const WholeMoe& moe, std::int64_t expert) {
 const float* bias_of(const Tensor& bias, std::int64_t expert) {
   return bias.defined() ? bias.as<float>() + expert * bias.size(1) : nullptr;
 }
+/// What is added to sums.
+const float* bias_before(const WholeMoe& moe, const Tensor& bias, std::int64_t expert) {
+  return moe.scheme.biases_behind ? nullptr : bias_of(bias, expert);
+}
+/// What is added to rounded sums.
+const float* bias_behind(const WholeMoe& moe, const Tensor& bias, std::int64_t expert) {
+  return moe.scheme.biases_behind ? bias_of(bias, expert) : nullptr;
+}
 
 Epilogue epilogue_of(const std::vector<float>& factors, const float* bias) {
   Epilogue epilogue{.factors = {}, .addend = {}, .keeps_denormals = true};
@@ -262,8 +313,14 @@ float activated(const WholeMoe& moe, std::int64_t expert, float gate, float up) 
 }
 
 /// Upstream's reference of fp8 with blocks quantizes nothing.
-Requantizer activated_become(const WholeMoe& moe) {
-  return moe.like_reference && moe.scheme.numbers == MoeNumbers::fp8_blocks ? Requantizer::none : moe.scheme.activated_become;
+Requantizer activated_become(const WholeMoe& moe, std::int64_t expert) {
+  if (moe.like_reference && moe.scheme.numbers == MoeNumbers::fp8_blocks) return kept_in_f32;
+  Requantizer becomes = moe.scheme.activated_become;
+  becomes.encode_scale = encode_scale_of(moe.activated_encode, expert);
+  return becomes;
+}
+Requantizer sums_become(const WholeMoe& moe) {
+  return moe.like_reference ? kept_in_f32 : moe.scheme.sums_become;
 }
 
 /// Where rows of the first product's result have gate and up of number i.
@@ -288,20 +345,35 @@ Halves halves_of(const WholeMoe& moe, bool swapped, bool shuffled = true) {
 struct GoldenProduct {
   Reference scratch;
   const ReferenceOutput* record = nullptr;
+  std::vector<double> carried;  ///< what is open of the rows makes of the sums; empty: nothing
 
   Bounded at(std::size_t i) const {
-    return {record->exact[i], record->slack[i], !record->unspecified.empty() && record->unspecified[i] != 0};
+    return {record->exact[i], record->slack[i] + (carried.empty() ? 0.0 : carried[i]),
+            !record->unspecified.empty() && record->unspecified[i] != 0};
   }
 };
 
-void multiply(const WholeMoe& moe, const Operand& rows, const Operand& columns, const Epilogue& epilogue, bool judged, const Exec& exec,
-              GoldenProduct& product) {
+/// `open`: how far the rows' numbers may lie from those that are multiplied; empty: not at all.
+void multiply(const WholeMoe& moe, const Operand& rows, const Operand& columns, const std::vector<float>& factors, const float* bias,
+              std::span<const double> open, bool judged, const Exec& exec, GoldenProduct& product) {
   const Tensor sums = Tensor::uninitialized(DType::f32, {rows.count, columns.count});
   const GoldenOutput out(sums, &product.scratch, "sums");
   out.make_open();
-  const Product p{.a = rows, .b = columns, .epilogue = epilogue};
+  const Product p{.a = rows, .b = columns, .epilogue = epilogue_of(factors, bias)};
   golden_products({&p, 1}, moe.scheme.sums, out, judged, exec);
   product.record = product.scratch.find("sums");
+  if (!judged || open.empty()) return;
+  product.carried = open_products(open.data(), rows.count, columns, exec);
+  if (factors.empty()) return;
+  for (std::size_t i = 0; i < product.carried.size(); ++i)
+    product.carried[i] *= std::fabs(static_cast<double>(factors[i % static_cast<std::size_t>(columns.count)]));
+}
+
+/// A product in fp32, open where it may leave that.
+Bounded product_f32(const Bounded& a, const Bounded& b) {
+  Bounded product = rounded_f32(a * b);
+  product.open = product.open || !(std::fabs(product.exact) + product.slack <= static_cast<double>(std::numeric_limits<float>::max()));
+  return product;
 }
 
 /// The row that the second product takes, of gate and up.
@@ -309,12 +381,16 @@ struct ActivatedRow {
   std::vector<Bounded> numbers;
 
   ActivatedRow(const WholeMoe& moe, std::int64_t expert, std::vector<Bounded> gate, std::vector<Bounded> up) {
-    const Requantizer between = moe.like_reference ? Requantizer::none : moe.scheme.sums_become;
-    for (auto* half : {&gate, &up}) {
-      if (between == Requantizer::none) continue;
-      std::vector<double> values(half->size()), open(half->size());
-      requantize(between, *half, {.values = values.data(), .open = open.data()});
-      for (std::size_t i = 0; i < half->size(); ++i) (*half)[i] = {values[i], open[i], std::isinf(open[i])};
+    const Requantizer between = sums_become(moe);
+    const float* bias = bias_behind(moe, moe.first_bias, expert);
+    for (auto* half : {&up, &gate}) {
+      if (!between.keeps()) {
+        std::vector<double> values(half->size()), open(half->size());
+        requantize(between, *half, {.values = values.data(), .open = open.data()});
+        for (std::size_t i = 0; i < half->size(); ++i) (*half)[i] = {values[i], open[i], std::isinf(open[i])};
+      }
+      if (bias == nullptr) continue;
+      for (Bounded& number : *half) number = rounded_f32(number + Bounded{static_cast<double>(*bias++)});
     }
     for (std::size_t i = 0; i < gate.size(); ++i) numbers.push_back(activated(moe, expert, gate[i], up[i]));
     if (!moe.factor_after_rounding) return;
@@ -356,10 +432,11 @@ class GoldenMoe {
   void run(const Exec& exec) {
     const std::vector<Group> groups = groups_of(moe_);
     if (moe_.results.defined()) leave_rows_of_nobody(groups);
-    SortedRows rows = gather(moe_, groups);
+    std::vector<double> open;
+    const SortedRows rows = gather(moe_, groups, judged_ ? &open : nullptr, exec);
     std::int64_t place = 0;
     for (const Group& group : groups) {
-      add(group, rows, place, exec);
+      add(group, rows, open, place, exec);
       place += quant::align(group.rows(), moe_.tile);
     }
     if (moe_.output.defined()) finish();
@@ -383,12 +460,14 @@ class GoldenMoe {
     leave(end, moe_.results.size(0));
   }
 
-  GoldenProduct first(const Group& group, const SortedRows& rows, const Exec& exec) const {
+  GoldenProduct first(const Group& group, const SortedRows& rows, const std::vector<double>& open, const Exec& exec) const {
     const std::vector<float> factors = first_factors(moe_, wrong(group.expert, MoeMistake::next_experts_factors), !plain_);
     const Weight weight = weight_of(moe_.first, group.expert, rows.type);
+    const auto begin = static_cast<std::size_t>(group.first * rows.k), count = static_cast<std::size_t>(group.rows() * rows.k);
     GoldenProduct product;
-    multiply(moe_, rows.operand(group), operand_of(moe_, moe_.first, weight, wrong(group.expert, MoeMistake::next_experts_scales)),
-             epilogue_of(factors, bias_of(moe_.first_bias, group.expert)), judged_, exec, product);
+    multiply(moe_, rows.operand(group), operand_of(moe_, moe_.first, weight, wrong(group.expert, MoeMistake::next_experts_scales)), factors,
+             bias_before(moe_, moe_.first_bias, group.expert),
+             open.empty() ? std::span<const double>{} : std::span(open).subspan(begin, count), judged_, exec, product);
     return product;
   }
 
@@ -403,48 +482,53 @@ class GoldenMoe {
       for (std::int64_t j = 0; j < width; ++j) {
         gate.push_back(sums.at(row + halves_.gate(j)));
         up.push_back(sums.at(row + halves_.up(j)));
-        if (moe_.weighted_input) gate.back() = rounded_f32(gate.back() * weight), up.back() = rounded_f32(up.back() * weight);
+        if (moe_.weighted_input) gate.back() = product_f32(gate.back(), weight), up.back() = product_f32(up.back(), weight);
       }
       const ActivatedRow activated(moe_, group.expert, std::move(gate), std::move(up));
-      requantize(requantizer(), activated.numbers,
+      requantize(requantizer(group.expert), activated.numbers,
                  {.codes = rows.row(i), .scales = rows.block > 0 ? rows.scale_row(i) : nullptr, .open = open.data() + i * width});
     });
     return open;
   }
 
-  Requantizer requantizer() const { return mistake_ == MoeMistake::activated_in_fp32 ? Requantizer::none : activated_become(moe_); }
+  Requantizer requantizer(std::int64_t expert) const {
+    Requantizer becomes = activated_become(moe_, expert);
+    // Numbers that an encode scale multiplies are divided by it behind the product.
+    if (mistake_ == MoeMistake::activated_in_fp32) becomes = {.encode_scale = becomes.encode_scale};
+    return becomes;
+  }
 
-  void add(const Group& group, const SortedRows& x, std::int64_t place, const Exec& exec) {
-    const Requantizer becomes = requantizer();
-    const GoldenProduct sums = first(group, x, exec);
-    SortedRows rows(code_type(becomes), scale_type(becomes), group_of(becomes), group.rows(), moe_.width());
+  void add(const Group& group, const SortedRows& x, const std::vector<double>& open_tokens, std::int64_t place, const Exec& exec) {
+    const Requantizer becomes = requantizer(group.expert);
+    const GoldenProduct sums = first(group, x, open_tokens, exec);
+    SortedRows rows = room_for(becomes, group.rows(), moe_.width());
     const std::vector<double> open = activate(group, sums, rows, exec);
     const Group own{group.expert, 0, group.pairs};
     const Weight weight = weight_of(moe_.second, group.expert, x.type);
     const Operand columns = operand_of(moe_, moe_.second, weight, wrong(group.expert, MoeMistake::next_experts_scales));
     const std::vector<float> factors = second_factors(moe_, wrong(group.expert, MoeMistake::next_experts_factors));
+    const float* const bias = bias_before(moe_, moe_.second_bias, group.expert);
     GoldenProduct products;
-    if (becomes == Requantizer::none && rows.type != x.type) {
-      multiply_wide(rows.operand(own), columns, epilogue_of(factors, bias_of(moe_.second_bias, group.expert)), exec, products);
+    if (becomes.keeps() && rows.type != x.type) {
+      multiply_wide(rows.operand(own), columns, factors, bias, open, exec, products);
     } else {
-      multiply(moe_, rows.operand(own), columns, epilogue_of(factors, bias_of(moe_.second_bias, group.expert)), judged_, exec, products);
+      multiply(moe_, rows.operand(own), columns, factors, bias, open, judged_, exec, products);
     }
-    const std::vector<double> carried = judged_ ? open_products(open.data(), group.rows(), columns, exec) : std::vector<double>{};
+    const float* const behind = bias_behind(moe_, moe_.second_bias, group.expert);
     parallel_for(exec.threads, moe_.hidden(), 20.0 * static_cast<double>(group.rows()), [&](std::int64_t h) {
       const auto column = static_cast<std::size_t>(columns_[static_cast<std::size_t>(h)]);
       for (std::int64_t i = 0; i < group.rows(); ++i) {
         const std::size_t at = static_cast<std::size_t>(i * moe_.hidden()) + column;
         Bounded y = products.at(at);
-        if (judged_) y.slack += carried[at] * std::fabs(factors.empty() ? 1.0 : static_cast<double>(factors[column]));
         y.open = y.open || !std::isfinite(y.exact) || !std::isfinite(y.slack);
-        put(group.pairs[static_cast<std::size_t>(i)], place + i, h, y);
+        put(group.pairs[static_cast<std::size_t>(i)], place + i, h, y, behind != nullptr ? behind[h] : 0.0f);
       }
     });
   }
 
   /// Rows of fp32 with weights that have scales of blocks: numbers in double, as the tests' references multiply them.
-  void multiply_wide(const Operand& rows, const Operand& columns, const Epilogue& epilogue, const Exec& exec,
-                     GoldenProduct& product) const {
+  void multiply_wide(const Operand& rows, const Operand& columns, const std::vector<float>& factors, const float* bias,
+                     std::span<const double> open, const Exec& exec, GoldenProduct& product) const {
     Tensor plain(DType::f32, {columns.count, columns.k});
     Line line;
     for (std::int64_t j = 0; j < columns.count; ++j) {
@@ -460,24 +544,28 @@ class GoldenMoe {
     multiply(
         wide, rows,
         {.type = DType::f32, .codes = plain.data(), .count = columns.count, .k = columns.k, .stride = columns.k, .scales = {}, .zeros = {}},
-        epilogue, judged_, exec, product);
+        factors, bias, open, judged_, exec, product);
   }
 
-  void put(std::int64_t pair, std::int64_t place, std::int64_t h, const Bounded& y) {
+  void put(std::int64_t pair, std::int64_t place, std::int64_t h, const Bounded& y, float bias) {
     const Bounded weight = moe_.weighted_input ? Bounded{1.0} : weight_of(moe_, pair);
     if (moe_.results.defined()) results_.put(place * moe_.hidden() + h, y);
     if (!moe_.output.defined()) return;
     const auto round = [&](const Bounded& x) {
-      return moe_.like_reference || moe_.scheme.results == DType::f32 ? x : rounded_to(moe_.scheme.results, x);
+      const Bounded rounded = moe_.like_reference || moe_.scheme.results == DType::f32 ? x : rounded_to(moe_.scheme.results, x);
+      return bias == 0 ? rounded : rounded_f32(rounded + Bounded{static_cast<double>(bias)});
     };
     Bounded term = mistake_ == MoeMistake::weighted_before_rounding ? round(y * weight) : round(y) * weight;
     if (mistake_ == MoeMistake::weighted_twice) term = term * weight;
+    if (moe_.scheme.weights_in_f32) term = rounded_f32(term);
+    if (moe_.scheme.terms_in_output) term = rounded_to(moe_.output.dtype(), term);
     sums_[static_cast<std::size_t>(pair / slots_of(moe_) * moe_.hidden() + h)].add(term);
   }
 
   void finish() {
     output_.make_open();
-    const TermSums sums{.count = static_cast<double>(slots_of(moe_))};
+    TermSums sums{.count = static_cast<double>(slots_of(moe_))};
+    if (moe_.scheme.terms_in_output) sums.unit = moe_.output.dtype() == DType::f16 ? 0x1p-11 : 0x1p-8;
     for (std::size_t i = 0; i < sums_.size(); ++i) {
       Bounded x = sums.bounded(sums_[i].terms).widened(sums_[i].slack);
       x.open = x.open || sums_[i].open || !std::isfinite(x.slack) || moe_.routes[i / static_cast<std::size_t>(moe_.hidden())].open;
@@ -529,7 +617,7 @@ void multiply_on_gpu(const WholeMoe& moe, const std::vector<Group>& groups, cons
   for (std::size_t g = 0; g < groups.size(); ++g)
     products.push_back({.a = p.rows.operand(groups[g]),
                         .b = operand_of(moe, p.matrix, weights[g], groups[g].expert),
-                        .epilogue = epilogue_of(p.factors[g], bias_of(p.bias, groups[g].expert)),
+                        .epilogue = epilogue_of(p.factors[g], bias_before(moe, p.bias, groups[g].expert)),
                         .first = groups[g].first * p.matrix.n});
   Accumulator sums = moe.scheme.sums;
   sums.parts = 1;
@@ -557,7 +645,7 @@ const std::uint8_t* tiled_scales(const MoeMatrix& matrix, std::int64_t expert, T
   return tiles.as<std::uint8_t>();
 }
 
-void multiply_fp4(const std::vector<Group>& groups, const RunProduct& p, const Tensor& out, const Exec& exec) {
+void multiply_fp4(const WholeMoe& moe, const std::vector<Group>& groups, const RunProduct& p, const Tensor& out, const Exec& exec) {
   std::vector<Tensor> tiles(groups.size());
   const std::int64_t columns = quant::align(p.rows.k / fp4_block, 4);
   std::int64_t scale_rows = 0;
@@ -571,7 +659,7 @@ void multiply_fp4(const std::vector<Group>& groups, const RunProduct& p, const T
                     .scales = tiled_scales(p.matrix, expert, tiles[g]),
                     .n = p.matrix.n,
                     .k = p.matrix.k},
-                   tile_epilogue(p.factors[g], bias_of(p.bias, expert), out, true)});
+                   tile_epilogue(p.factors[g], bias_before(moe, p.bias, expert), out, true)});
     scale_rows += quant::align(groups[g].rows(), 128);
   }
   const Tensor scales(DType::u8, {scale_rows, columns});
@@ -609,7 +697,7 @@ void multiply_panels(const WholeMoe& moe, const std::vector<Group>& groups, cons
                             1};
       product.b_scales = {static_cast<const float*>(scales_of(p.matrix, expert)), fp8_block, p.matrix.k / fp8_block, 1};
     }
-    product.epilogue = tile_epilogue(p.factors[g], bias_of(p.bias, expert), out.slice(0, first, first + groups[g].rows()), false);
+    product.epilogue = tile_epilogue(p.factors[g], bias_before(moe, p.bias, expert), out.slice(0, first, first + groups[g].rows()), false);
     products.push_back(product);
   }
   panel_multiply(products, exec);
@@ -619,7 +707,7 @@ void multiply(const WholeMoe& moe, const std::vector<Group>& groups, const RunPr
   if (exec.mode != Mode::fast) {
     multiply_on_gpu(moe, groups, p, out, exec);
   } else if (moe.scheme.numbers == MoeNumbers::nvfp4) {
-    multiply_fp4(groups, p, out, exec);
+    multiply_fp4(moe, groups, p, out, exec);
   } else {
     multiply_panels(moe, groups, p, out, exec);
   }
@@ -637,13 +725,13 @@ void activate_row(const WholeMoe& moe, const Group& group, std::int64_t i, const
     gate[at] = sums[halves.gate(j)] * weight;
     up[at] = sums[halves.up(j)] * weight;
   }
-  const Requantizer between = moe.like_reference ? Requantizer::none : moe.scheme.sums_become;
-  if (between != Requantizer::none)
-    for (auto* half : {&gate, &up}) {
-      std::vector<double> values(n);
-      requantize(between, std::span<const float>(*half), {.values = values.data()});
-      for (std::size_t j = 0; j < n; ++j) (*half)[j] = static_cast<float>(values[j]);
-    }
+  const float* bias = bias_behind(moe, moe.first_bias, group.expert);
+  for (auto* half : {&up, &gate}) {
+    if (const Requantizer between = sums_become(moe); !between.keeps())
+      requantize(between, std::span<const float>(*half), RequantizedFloats{.values = half->data()}, isa);
+    if (bias != nullptr)
+      for (float& number : *half) number += *bias++;
+  }
   if (moe.alpha.defined() || moe.beta.defined() || moe.limit.defined()) {
     for (std::size_t j = 0; j < n; ++j) out[j] = activated(moe, group.expert, gate[j], up[j]);
   } else {
@@ -663,29 +751,53 @@ void activate_row(const WholeMoe& moe, const Group& group, std::int64_t i, const
     const float factor = factor_of(moe.up_factor, group.expert) / factor_of(moe.gate_factor, group.expert);
     for (float& value : out) value = static_cast<float>(quant::round_to(DType::bf16, static_cast<double>(value))) * factor;
   }
-  requantize(activated_become(moe), std::span<const float>(out),
-             {.codes = rows.row(group.first + i), .scales = rows.block > 0 ? rows.scale_row(group.first + i) : nullptr});
+  requantize(activated_become(moe, group.expert), std::span<const float>(out),
+             RequantizedFloats{.codes = rows.row(group.first + i), .scales = rows.block > 0 ? rows.scale_row(group.first + i) : nullptr},
+             isa);
+}
+
+/// Numbers as the type keeps them.
+void narrow(DType type, std::vector<float>& numbers, std::vector<std::uint16_t>& codes) {
+  codes.resize(numbers.size());
+  quant::from_f32(type, numbers.data(), codes.data(), static_cast<std::int64_t>(numbers.size()));
+  quant::to_f32(type, codes.data(), numbers.data(), static_cast<std::int64_t>(numbers.size()));
 }
 
 /// Results [pairs, hidden] in stored columns, weighted and added up.
 void combine(const WholeMoe& moe, const std::vector<Group>& groups, const Tensor& results, const Exec& exec) {
+  struct Row {
+    std::int64_t at = -1;
+    const float* bias = nullptr;
+  };
   const std::int64_t slots = slots_of(moe), hidden = moe.hidden();
+  const DType type = moe.output.dtype();
   const std::vector<std::int64_t> columns = stored_rows(moe.second);
-  std::vector<std::int64_t> row_of(static_cast<std::size_t>(moe.tokens() * slots), -1);
+  std::vector<Row> rows(static_cast<std::size_t>(moe.tokens() * slots));
   for (const Group& group : groups)
     for (std::int64_t i = 0; i < group.rows(); ++i)
-      row_of[static_cast<std::size_t>(group.pairs[static_cast<std::size_t>(i)])] = group.first + i;
+      rows[static_cast<std::size_t>(group.pairs[static_cast<std::size_t>(i)])] = {group.first + i,
+                                                                                  bias_behind(moe, moe.second_bias, group.expert)};
   parallel_for(exec.threads, moe.tokens(), 4.0 * static_cast<double>(slots * hidden), [&](std::int64_t t) {
     std::vector<float> sum(static_cast<std::size_t>(hidden), 0.0f), row(sum.size());
+    std::vector<std::uint16_t> codes;
     for (std::int64_t k = 0; k < slots; ++k) {
-      const std::int64_t from = row_of[static_cast<std::size_t>(t * slots + k)];
+      const auto& [from, bias] = rows[static_cast<std::size_t>(t * slots + k)];
       if (from < 0) continue;
       const float weight = moe.weighted_input ? 1.0f : static_cast<float>(weight_of(moe, t * slots + k).exact);
       quant::to_f32(results.dtype(), results.as<std::byte>() + from * hidden * bits(results.dtype()) / 8, row.data(), hidden);
-      for (std::size_t h = 0; h < sum.size(); ++h) sum[h] += weight * row[h];
+      if (bias != nullptr)
+        for (std::size_t h = 0; h < row.size(); ++h) row[h] += bias[h];
+      if (moe.scheme.terms_in_output) {
+        for (float& number : row) number *= weight;
+        narrow(type, row, codes);
+        for (std::size_t h = 0; h < sum.size(); ++h) sum[h] += row[h];
+        narrow(type, sum, codes);
+      } else {
+        for (std::size_t h = 0; h < sum.size(); ++h) sum[h] += weight * row[h];
+      }
     }
     for (std::size_t h = 0; h < sum.size(); ++h) row[h] = sum[static_cast<std::size_t>(columns[h])];
-    quant::from_f32(DType::bf16, row.data(), moe.output.as<std::byte>() + t * hidden * 2, hidden);
+    quant::from_f32(type, row.data(), moe.output.as<std::byte>() + t * hidden * 2, hidden);
   });
 }
 
@@ -720,14 +832,13 @@ void golden_whole_moe(const WholeMoe& moe, const Exec& exec, Reference* referenc
 
 void run_whole_moe(const WholeMoe& moe, const Exec& exec) {
   const std::vector<Group> groups = groups_of(moe);
-  const SortedRows x = gather(moe, groups);
+  const SortedRows x = gather(moe, groups, nullptr, exec);
   const Tensor sums = Tensor::uninitialized(DType::f32, {x.count, moe.first.n});
   std::vector<std::vector<float>> first, second;
   for (const Group& group : groups) first.push_back(first_factors(moe, group.expert)), second.push_back(second_factors(moe, group.expert));
   multiply(moe, groups, {moe.first, x, first, moe.first_bias}, sums, exec);
 
-  const Requantizer becomes = activated_become(moe);
-  SortedRows rows(code_type(becomes), scale_type(becomes), group_of(becomes), x.count, moe.width());
+  SortedRows rows = room_for(activated_become(moe, 0), x.count, moe.width());
   const Halves halves = halves_of(moe, false);
   for (const Group& group : groups)
     parallel_for(exec.threads, group.rows(), 40.0 * static_cast<double>(moe.width()), [&](std::int64_t i) {

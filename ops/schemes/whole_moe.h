@@ -16,6 +16,7 @@ namespace dodona::ops {
 /// Which numbers are multiplied.
 enum class MoeNumbers : std::uint8_t {
   bf16,
+  f16,
   fp8_blocks,  ///< e4m3, f32 scales of 1 x 128 of a row and 128 x 128 of a weight
   fp8,         ///< e4m3 without scales of blocks
   nvfp4,       ///< e2m1, e4m3 scales of 1 x 16; those of weights in tiles of 128 x 4
@@ -28,6 +29,10 @@ struct MoeScheme {
   Requantizer sums_become;       ///< gate and up, before the activation
   Requantizer activated_become;  ///< what the second product takes
   DType results = DType::bf16;   ///< rounded to before they are weighted; f32: not at all
+  Requantizer rows_become = {};  ///< tokens, where they come unquantized
+  bool biases_behind = false;    ///< biases are added to what sums were rounded to; otherwise to sums, before their factors
+  bool weights_in_f32 = false;   ///< routing weights are fp32 numbers, so that products with them round
+  bool terms_in_output = false;  ///< weighted results are rounded to the output's type and added in it, in any order
   std::int64_t shuffled = 0;     ///< rows that trtllm-gen's shuffle of weights deals out together: 16 or 32
   bool alternating = false;      ///< and whether rows of up and of gate take turns before it
 };
@@ -53,10 +58,11 @@ struct TokenExperts {
 /// One call, whatever its op. Tensors may be undefined where their docs say so.
 struct WholeMoe {
   MoeScheme scheme;
-  Tensor x, x_scales;  ///< [T, H] codes; scales: f32 [H/128, T] of fp8_blocks, e4m3 [T, H/16] of nvfp4
+  Tensor x, x_scales;  ///< [T, H] codes, or numbers that rows_become; scales: f32 [H/128, T] of fp8_blocks, e4m3 [T, H/16] of nvfp4
   MoeMatrix first, second;
   Tensor gate_factor, up_factor, out_factor;  ///< f32 [L]; undefined: 1
-  Tensor first_bias, second_bias;             ///< f32 [L, n], added to sums before their factors
+  Tensor first_bias, second_bias;             ///< f32 [L, n]
+  Tensor rows_encode, activated_encode;       ///< f32 [L], or one: encode scales of what becomes of rows; undefined: 1
   Tensor alpha, beta, limit;                  ///< f32 [L], of the activation; undefined: 1, 0, none
   std::vector<TokenExperts> routes;
   std::int64_t first_expert = 0;  ///< that is local
@@ -66,7 +72,7 @@ struct WholeMoe {
   bool factor_after_rounding = false;
   bool weighted_input = false;  ///< weights multiply the first product's sums instead of results
 
-  Tensor output;                                   ///< bf16 [T, H]; undefined: not asked for
+  Tensor output;                                   ///< bf16 or f16 [T, H]; undefined: not asked for
   Tensor results, result_weights, result_of_pair;  ///< bf16 [P, H], bf16 [T, slots], i32 [T * slots]; likewise
   std::int64_t tile = 1;                           ///< each expert's results begin at a multiple of it
 

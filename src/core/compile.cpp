@@ -30,7 +30,10 @@ CompiledSchema::CompiledSchema(const OpInfo& info, const OpSchema& schema) : sym
     if (schema.tensors[i].bound.empty()) continue;
     const int known = symbols.count();
     tensors[i].bound = DimExpr::parse(schema.tensors[i].bound, symbols);
-    if (symbols.count() > known) fail("no symbol " + symbols.name(known));
+    // Attributes are known whether or not a shape names them.
+    for (int s = known; s < symbols.count(); ++s)
+      if (const int attr = attr_index(schema, symbols.name(s)); attr < 0 || !is_size(schema.attrs[slot(attr)].default_value))
+        fail("no symbol " + symbols.name(s));
   }
   for (const auto& [output, input] : schema.properties.in_place)
     tensors[slot(require(tensor_index(schema, output), "no tensor " + output))].may_alias =

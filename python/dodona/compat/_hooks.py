@@ -10,7 +10,7 @@ import numpy as np
 
 from .._arrays import Typed, as_dtype, dtype_name, is_torch
 from .._ops import function
-from ._adapt import Call, refuse
+from ._adapt import Call, NotOffered, refuse
 
 Run = Callable[[Call], Any]
 
@@ -416,6 +416,48 @@ def moe_in_a_list(run: Run, call: Call) -> Any:
     moe_by_number(call)
     result = run(call)
     return list(result) if type(result) is tuple else [result]
+
+
+# What cutlass_fused_moe's list of scales holds, by its length; of fp8 the last one is LoRA's alone.
+QUANT_SCALES = {
+    2: ("fc1_weight_scale", "fc2_weight_scale"),
+    4: ("fc1_dequant", "fc2_act_scale", "fc2_dequant"),
+    6: ("fc1_act_scale", "fc1_weight_scale", "fc1_dequant", "fc2_act_scale", "fc2_weight_scale", "fc2_dequant"),
+}
+
+
+def words_as_bytes(value: Any, name: str) -> Any:
+    """Integers that hold codes, whatever their size; codes that say their type stay."""
+    integers = value is not None and dtype_name(bare(value).dtype) in ("i32", "i64", "u8")
+    return bytes_as(bare(value), name) if integers and not isinstance(value, Typed) else value
+
+
+def cutlass_moe(run: Run, call: Call) -> list:
+    """Scales come in a list, weights of NVFP4 in words of sixteen codes, their scales in words of four. Upstream returns a list whose first
+    element is the output; what follows it there is memory of min_latency_mode, never written."""
+    name = "cutlass_fused_moe"
+    activation, scales = call.pop("activation_type"), call.pop("quant_scales") or []
+    if repr(activation) != "ActivationType.Swiglu" and activation != 3:
+        raise refuse(name, f"is {activation!r}, offered is Swiglu (3)", kind=NotOffered, code="unsupported", argument="activation_type")
+    if len(scales) not in (0, *QUANT_SCALES):
+        raise refuse(name, f"has {len(scales)} tensors, expected none, 2 (fp8 of blocks), 4 (fp8) or 6 (NVFP4)", argument="quant_scales")
+    given = dict(zip(QUANT_SCALES.get(len(scales), ()), scales))
+    for scale in ("fc1_act_scale", "fc2_act_scale"):
+        if scale in given:
+            given[scale] = given[scale].reshape(-1)
+    if len(scales) == 6:
+        for weights in ("fc1", "fc2"):
+            call[f"{weights}_expert_weights"] = words_as_bytes(call[f"{weights}_expert_weights"], "u8")
+            given[f"{weights}_weight_scale"] = words_as_bytes(given[f"{weights}_weight_scale"], "f8_e4m3")
+        if call["input_sf"] is not None:
+            del given["fc1_act_scale"]  # the input is quantized
+            blocks = -(-bare(call["fc2_expert_weights"]).shape[1] // 64) * 4
+            call["input"] = words_as_bytes(call["input"], "u8")
+            call["input_sf"] = bare(words_as_bytes(call["input_sf"], "f8_e4m3"))
+            call["input_sf"] = as_dtype(call["input_sf"].reshape(-1, blocks), "f8_e4m3")
+    call.update(given)
+    result = run(call)
+    return [result[0] if type(result) is tuple else result]
 
 
 def scales_in_tiles(call: Call) -> None:

@@ -27,6 +27,19 @@ MLA_ROPE = Op("mla_rope_quantize_fp8", around=hooks.heads_of_keys)
 FUNCTIONS = {
     "block_scale_interleave": Op("nvfp4_block_scale_interleave"),
     "bmm_fp8": Op(only={"backend": ("cublas", "cudnn", "cutlass", "auto")}),
+    "cutlass_fused_moe": Op(
+        only={
+            "cluster_size": (1,),
+            "cluster_rank": (0,),
+            "enable_alltoall": (False,),
+            "use_w4_group_scaling": (False,),
+            "use_mxfp8_act_scaling": (False,),
+            "min_latency_mode": (False,),
+        },
+        takes=("quant_scales", "activation_type"),
+        makes=hooks.QUANT_SCALES[6],
+        around=hooks.cutlass_moe,
+    ),
     "fp4_quantize": Op(around=hooks.fp4_rows),
     "gelu_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_and_mul")),
     "gelu_tanh_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_tanh_and_mul")),

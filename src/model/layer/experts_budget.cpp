@@ -6,10 +6,10 @@
 
 #include "dodona/op.h"
 #include "ops/base/golden_output.h"
+#include "ops/rows/requantize.h"
 #include "ops/rows/silu.h"
 #include "ops/schemes/deep_gemm.h"
 #include "ops/sums/open_rows.h"
-#include "quant/e4m3.h"
 
 namespace dodona::model {
 namespace {
@@ -24,34 +24,13 @@ struct QuantizedRows {
   std::vector<double> open;  ///< [rows, K]
 };
 
-/// Scales within two roundings of amax / 448, codes within 4 units of 2^-24 of x / s.
 QuantizedRows quantized(const std::vector<Bounded>& x, std::int64_t rows, std::int64_t k) {
-  QuantizedRows out{Tensor(DType::f8_e4m3, {rows, k}), Tensor(DType::f32, {rows, k / group}), std::vector<double>(x.size(), 0.0)};
-  for (std::int64_t first = 0; first < rows * k; first += group) {
-    const std::span<const Bounded> numbers(x.data() + first, static_cast<std::size_t>(group));
-    double amax = 1e-10, reach = 0;
-    for (const Bounded& number : numbers) {
-      amax = std::fmax(amax, std::fabs(number.exact));
-      reach = std::fmax(reach, std::fabs(number.exact) + number.slack);
-    }
-    const auto scale = static_cast<float>(amax / static_cast<double>(quant::e4m3_max));
-    // The group's largest may be larger, or, where its own slack says so, smaller.
-    double least = 0;
-    for (const Bounded& number : numbers) least = std::fmax(least, std::fabs(number.exact) - number.slack);
-    const double relative = std::fmax(reach - amax, amax - least) / amax + 2 * ops::f32_eps;
-    out.scales.as<float>()[first / group] = scale;
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      const double value = numbers[i].exact / static_cast<double>(scale);
-      const std::uint8_t code = quant::to_e4m3_satfinite(value);
-      out.codes.as<std::uint8_t>()[first + static_cast<std::int64_t>(i)] = code;
-      const double rounded = static_cast<double>(quant::e4m3_to_f32(code));
-      const double error = numbers[i].slack / static_cast<double>(scale) + std::fabs(value) * (relative + 4 * ops::f32_eps);
-      const auto rounding = [](double v) { return static_cast<double>(quant::e4m3_to_f32(quant::to_e4m3_satfinite(v))); };
-      const double flips = std::fmax(rounding(value + error) - rounded, rounded - rounding(value - error));
-      // Where nothing is open but the divisions, a scale has its bits or the next ones, and codes follow from it.
-      out.open[static_cast<std::size_t>(first) + i] = static_cast<double>(scale) * (flips * (1 + relative) + std::fabs(rounded) * relative);
-    }
-  }
+  QuantizedRows out{Tensor(DType::f8_e4m3, {rows, k}), Tensor(DType::f32, {rows, k / group}), std::vector<double>(x.size())};
+  for (std::int64_t i = 0; i < rows; ++i)
+    ops::requantize(ops::sgl_fp8_groups, std::span(x).subspan(static_cast<std::size_t>(i * k), static_cast<std::size_t>(k)),
+                    ops::RequantizedRow{.codes = out.codes.as<std::uint8_t>() + i * k,
+                                        .scales = out.scales.as<float>() + i * (k / group),
+                                        .open = out.open.data() + i * k});
   return out;
 }
 

@@ -44,6 +44,7 @@
   OP(trtllm_fp8_block_scale_moe)            \
   OP(trtllm_fp4_block_scale_moe)            \
   OP(trtllm_fp8_per_tensor_scale_moe)       \
+  OP(cutlass_fused_moe)                     \
   OP(scaled_fp4_quant)                      \
   OP(scaled_fp4_experts_quant)              \
   OP(scaled_fp4_grouped_quant)              \

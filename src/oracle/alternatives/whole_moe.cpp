@@ -350,8 +350,161 @@ bool whole_moe(const Call& call, bool fp4, bool fp8_blocks, bool fp8 = false) {
   return moe.run();
 }
 
+// ---- cutlass_fused_moe
+
+struct CutlassCall {
+  const Call& call;
+  std::size_t tokens, slots, experts, hidden, width;
+  bool fp4, fp8, blocks;
+  DType type;
+
+  const Tensor* given(const char* name) const {
+    const Tensor* const t = call.find(name);
+    return t != nullptr && t->defined() ? t : nullptr;
+  }
+  float of_expert(const char* name, std::size_t e, float otherwise) const {
+    const Tensor* const t = given(name);
+    return t == nullptr ? otherwise : t->as<float>()[t->elements() == 1 ? 0 : e];
+  }
+  float sum(const Numbers& terms) const { return call.way == Way::strided ? strided_sum(terms, 16) : reversed_sum(terms); }
+  std::size_t block() const { return fp4 ? 16 : blocks ? 128 : 0; }
+
+  Scaled weight(const char* name, const char* scale_name, std::size_t e, std::size_t n, std::size_t k) const {
+    const auto at = static_cast<std::int64_t>(e);
+    Scaled w{decoded(call.tensor(name).slice(0, at, at + 1)), {}, n, k, blocks ? size(128) : 1, block()};
+    if (block() == 0) return w;
+    const Numbers stored = floats(call.tensor(scale_name).slice(0, at, at + 1));
+    const std::size_t columns = k / block();
+    for (std::size_t i = 0; i < n / w.rows; ++i)
+      for (std::size_t c = 0; c < columns; ++c)
+        w.scales.push_back(fp4 ? stored[size(quant::scale_offset(quant::ScaleLayout::swizzled_128x4, static_cast<std::int64_t>(i),
+                                                                 static_cast<std::int64_t>(c), static_cast<std::int64_t>(columns)))]
+                               : stored[i * columns + c]);
+    return w;
+  }
+
+  /// FlashInfer's NVFP4, with its own division in place of two reciprocals.
+  Scaled encoded(const Numbers& x, float encode) const {
+    Scaled row{{}, {}, 1, x.size(), 1, 16};
+    for (std::size_t first = 0; first < x.size(); first += 16) {
+      float amax = 0;
+      for (std::size_t i = first; i < first + 16; ++i) amax = std::max(amax, std::fabs(x[i]));
+      const float scale = quant::e4m3_to_f32(quant::to_e4m3_satfinite(static_cast<double>(encode * (amax * (1.0f / 6.0f)))));
+      for (std::size_t i = first; i < first + 16; ++i)
+        row.numbers.push_back(scale == 0 ? 0.0f : quant::e2m1_to_f32(quant::to_e2m1(static_cast<double>(x[i] * encode / scale))));
+      row.scales.push_back(scale);
+    }
+    return row;
+  }
+  Scaled inverse(const Numbers& x) const {
+    Scaled row{{}, {}, 1, x.size(), 1, 128};
+    for (std::size_t first = 0; first < x.size(); first += 128) {
+      float amax = 0;
+      for (std::size_t i = first; i < first + 128; ++i) amax = std::max(amax, std::fabs(x[i]));
+      const float q = amax == 0 ? 1.0f : 448.0f / amax;
+      for (std::size_t i = first; i < first + 128; ++i)
+        row.numbers.push_back(quant::e4m3_to_f32(quant::to_e4m3_satfinite(static_cast<double>(x[i] * q))));
+      row.scales.push_back(1.0f / q);
+    }
+    return row;
+  }
+
+  Scaled token(std::size_t t, std::size_t e) const {
+    const auto at = static_cast<std::int64_t>(t);
+    const Tensor& input = call.tensor("input");
+    const Numbers x = decoded(input.slice(0, at, at + 1));
+    if (blocks) return inverse(x);
+    if (!fp4) return {x, {}, 1, hidden, 1, 0};
+    if (input.dtype() != DType::u8) return encoded(x, of_expert("fc1_act_scale", e, 1.0f));
+    Scaled row{x, {}, 1, hidden, 1, 16};
+    const Numbers scales = floats(call.tensor("input_sf"));
+    for (std::size_t c = 0; c < hidden / 16; ++c)
+      row.scales.push_back(scales[size(quant::scale_offset(quant::ScaleLayout::swizzled_128x4, at, static_cast<std::int64_t>(c),
+                                                           static_cast<std::int64_t>(hidden / 16)))]);
+    return row;
+  }
+
+  float product(const Scaled& x, const Scaled& w, std::size_t j) const {
+    const std::size_t step = w.columns > 0 ? w.columns : w.k;
+    Numbers parts;
+    for (std::size_t first = 0; first < w.k; first += step) {
+      Numbers terms;
+      for (std::size_t k = first; k < first + step; ++k) terms.push_back(x.numbers[k] * w.numbers[j * w.k + k]);
+      parts.push_back(w.columns > 0 ? sum(terms) * (x.scale(0, first) * w.scale(j, first)) : sum(terms));
+    }
+    return parts.size() == 1 ? parts[0] : sum(parts);
+  }
+
+  float bias(const char* name, std::size_t e, std::size_t j, std::size_t n) const {
+    const Tensor* const t = given(name);
+    return t == nullptr ? 0.0f : static_cast<float>(quant::get(*t, static_cast<std::int64_t>(e * n + j)));
+  }
+
+  Numbers results(std::size_t t, std::size_t e, float weight, bool fused) const {
+    const Scaled x = token(t, e), w1 = this->weight("fc1_expert_weights", "fc1_weight_scale", e, 2 * width, hidden),
+                 w2 = this->weight("fc2_expert_weights", "fc2_weight_scale", e, hidden, width);
+    Numbers sums;
+    for (std::size_t j = 0; j < 2 * width; ++j)
+      sums.push_back(rounded(type, product(x, w1, j) * of_expert("fc1_dequant", e, 1.0f)) + bias("fc1_expert_biases", e, j, 2 * width));
+    Numbers h;
+    for (std::size_t i = 0; i < width; ++i) {
+      float u = sums[i], g = sums[width + i];
+      if (given("swiglu_limit") != nullptr) {
+        const float limit = of_expert("swiglu_limit", e, 0.0f);
+        g = std::min(g, limit), u = std::clamp(u, -limit, limit);
+      }
+      u += of_expert("swiglu_beta", e, 0.0f);
+      const float value = g / (1.0f + exp(-of_expert("swiglu_alpha", e, 1.0f) * g)) * u;
+      h.push_back(fp8 ? quant::e4m3_to_f32(quant::to_e4m3_satfinite(static_cast<double>(value * of_expert("fc2_act_scale", e, 1.0f))))
+                      : rounded(type, value));
+    }
+    const Scaled row = fp4 ? encoded(h, of_expert("fc2_act_scale", e, 1.0f)) : blocks ? inverse(h) : Scaled{h, {}, 1, width, 1, 0};
+    Numbers terms;
+    for (std::size_t j = 0; j < hidden; ++j) {
+      const float y = product(row, w2, j) * of_expert("fc2_dequant", e, 1.0f);
+      const float added = call.integer("tp_rank") == 0 ? bias("fc2_expert_biases", e, j, hidden) : 0.0f;
+      terms.push_back(fused ? rounded(type, (y + added) * weight) : (rounded(type, y) + added) * weight);
+    }
+    return terms;
+  }
+
+  bool run() const {
+    const Tensor &ids = call.tensor("token_selected_experts"), &output = call.tensor("output");
+    const bool fused = call.is("finalize", "fused");
+    const auto first = call.integer("ep_rank") * static_cast<std::int64_t>(experts);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      Numbers total(hidden, 0.0f);
+      for (std::size_t k = slots; k-- > 0;) {
+        const std::int64_t e = ids.as<std::int32_t>()[t * slots + k] - first;
+        if (e < 0 || e >= static_cast<std::int64_t>(experts)) continue;
+        const Tensor* const weights = given("token_final_scales");
+        const Numbers terms = results(t, size(e), weights == nullptr ? 1.0f : weights->as<float>()[t * slots + k], fused);
+        for (std::size_t h = 0; h < hidden; ++h) total[h] = fused ? rounded(type, total[h] + terms[h]) : total[h] + terms[h];
+      }
+      for (std::size_t h = 0; h < hidden; ++h) store(output, static_cast<std::int64_t>(t * hidden + h), total[h]);
+    }
+    return true;
+  }
+};
+
 }  // namespace
 
+bool cutlass_fused_moe(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor &w1 = call.tensor("fc1_expert_weights"), &w2 = call.tensor("fc2_expert_weights"), &input = call.tensor("input");
+  const bool fp4 = w1.dtype() == DType::u8, blocks = call.flag("use_deepseek_fp8_block_scale");
+  return CutlassCall{call,
+                     size(input.size(0)),
+                     size(call.tensor("token_selected_experts").size(1)),
+                     size(w1.size(0)),
+                     size(w2.size(1)),
+                     size(w1.size(1)) / 2,
+                     fp4,
+                     !blocks && w1.dtype() == DType::f8_e4m3,
+                     blocks,
+                     call.tensor("output").dtype()}
+      .run();
+}
 bool trtllm_bf16_moe(const Call& call) {
   return whole_moe(call, false, false);
 }
