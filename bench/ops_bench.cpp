@@ -21,6 +21,7 @@
 #include "hopper_bench.h"
 #include "oracle/cases/case_file.h"
 #include "oracle/cases/generate.h"
+#include "simd/amx.h"
 #include "simd/limits.h"
 
 namespace dodona {
@@ -170,6 +171,7 @@ int main(int argc, char** argv) {
   const MemoryFacts facts = memory_facts();
   benchmark::AddCustomContext("last_level_cache", std::to_string(facts.cache));
   benchmark::AddCustomContext("isa", std::string(name(default_isa())));
+  benchmark::AddCustomContext("amx", std::string(text(amx_facts())));
   benchmark::RegisterBenchmark("call_by_name/rmsnorm_T=1_H=16", call_overhead);
   Sets kept;
   for (const auto& op : registry().all()) {

@@ -8,6 +8,7 @@
 
 #include "common.h"
 #include "dodona/version.h"
+#include "simd/amx.h"
 #include "simd/limits.h"
 
 namespace dodona::tools {
@@ -85,6 +86,8 @@ void print_json(const Exec& exec, const Blas& blas, const std::vector<std::pair<
                 {"tiers", tiers_json()},
                 {"isa", std::string(name(exec.isa))},
                 {"isa_override", environment("DODONA_ISA")},
+                {"amx", std::string(text(amx_facts()))},
+                {"amx_override", environment("DODONA_AMX")},
                 {"threads", exec.threads},
                 {"threads_override", environment("DODONA_NUM_THREADS")},
                 {"processors", omp_get_num_procs()},
@@ -104,6 +107,7 @@ void print_caches(const MemoryFacts& facts) {
 
 void doctor(const ExecOptions& options, bool measure) {
   const Exec exec = options.exec();
+  amx_facts();  // what is wrong with the environment is said before anything is printed
   const Blas blas = ask_openblas();
   const MemoryFacts facts = memory_facts();
   std::vector<std::pair<int, Limits>> limits;
@@ -126,6 +130,8 @@ void doctor(const ExecOptions& options, bool measure) {
   fmt::print("CPU      {}, {} processors, {:.1f} GiB of memory\n", cpu_model(), omp_get_num_procs(), memory_gib());
   print_caches(facts);
   fmt::print("tiers    {}; in use: {}{}\n", tiers, name(exec.isa), environment("DODONA_ISA").empty() ? "" : " (DODONA_ISA)");
+  fmt::print("AMX      {}{}: products of integers, and of NVFP4, take {}\n", text(amx_facts()),
+             environment("DODONA_AMX").empty() ? "" : " (DODONA_AMX)", uses_amx(exec.isa) ? "its tiles" : "vectors");
   fmt::print("threads  {}{}\n", exec.threads, environment("DODONA_NUM_THREADS").empty() ? "" : " (DODONA_NUM_THREADS)");
   fmt::print("OpenMP   {} (specification date)\n", _OPENMP);
   if (blas.found) {

@@ -34,6 +34,7 @@ int run(int argc, char** argv) {
       "Exit codes: 0 everything passes, 1 a verdict fails, 2 bad usage or input, or nothing could be judged, "
       "3 a check is vacuous (audit --strict).\n"
       "Environment: DODONA_ISA, DODONA_NUM_THREADS, DODONA_LLC_MIB (last-level cache, where it is detected wrongly), "
+      "DODONA_AMX (0: no matrix tiles; 1: an error where there are none), "
       "DODONA_GOLDEN_PATH (folders of cases, separated by ':'), NO_COLOR.");
   app.get_formatter()->column_width(34);
   int exit_code = exit_pass;

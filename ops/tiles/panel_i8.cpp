@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/threads.h"
+#include "ops/tiles/panel_i8_amx.h"
 #include "ops/tiles/work.h"
 #include "quant/e4m3.h"
 #include "quant/swizzle.h"
@@ -80,9 +81,7 @@ void prepare_rows(const I8Product& p, const Activations& activations, const Exec
     });
 }
 
-}  // namespace
-
-void i8_multiply(const I8Product& product, const Exec& exec) {
+void multiply_by_vectors(const I8Product& product, const Exec& exec) {
   const Jobs all = jobs_of(product.groups);
   if (all.pieces == 0) return;
   const Work work(exec, all.pieces, 0, Activations::bytes(product.rows, product.k));
@@ -103,6 +102,20 @@ void i8_multiply(const I8Product& product, const Exec& exec) {
                                               .epilogue = &group.epilogue});
     }
   });
+}
+
+}  // namespace
+
+void i8_multiply(const I8Product& product, const Exec& exec) {
+  const I8MatrixUnit* const unit = i8_matrix_unit(exec.isa);
+  if (unit == nullptr) return multiply_by_vectors(product, exec);
+  std::vector<I8Group> few, many;
+  for (const I8Group& group : product.groups) (group.rows < unit->rows_of(product.format).least ? few : many).push_back(group);
+  I8Product part = product;
+  part.groups = few;
+  multiply_by_vectors(part, exec);
+  part.groups = many;
+  i8_multiply_by(*unit, part, exec);
 }
 
 void i8_pack(I8Format format, const I8Weights& raw, std::byte* out, const Exec& exec) {

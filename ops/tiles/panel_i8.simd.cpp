@@ -1,10 +1,6 @@
 #include "ops/tiles/panel_i8.h"
 
-#include "ops/tiles/epilogue_lanes.h"
-#include "ops/tiles/unpack/int4.h"
-#include "ops/tiles/unpack/int8.h"
-#include "ops/tiles/unpack/nvfp4.h"
-#include "ops/tiles/unpack/qserve.h"
+#include "ops/tiles/panel_i8_lanes.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
@@ -19,32 +15,6 @@ constexpr std::int64_t blocks_of_step = step / ops::i8_block;
 constexpr int tile_panels = ops::i8_tile_panels;
 constexpr std::int64_t sums_stride = tile_panels * 16;
 constexpr std::int64_t chunk_steps = ops::i8_chunk_steps, chunk_blocks = ops::i8_chunk_blocks, chunk_k = ops::i8_chunk;
-
-// ---- what becomes of a block's sum
-
-/// Every block has scales of its own.
-struct ScaledBlocks {
-  using Sum = f32x16;
-  static constexpr bool scaled = true;
-  static DODONA_INLINE Sum first(const std::int32_t*) { return f32x16::zero(); }
-  static DODONA_INLINE Sum load(const float* p) { return f32x16::load(p); }
-  static DODONA_INLINE void store(Sum sum, float* p) { sum.store(p); }
-  static DODONA_INLINE Sum add(Sum sum, i32x16 dot, f32x16 weight_scales, float row_scale) {
-    return fma(to_f32(dot), weight_scales * f32x16::splat(row_scale), sum);
-  }
-  static DODONA_INLINE f32x16 result(const float* p) { return f32x16::load(p); }
-};
-
-/// Integers to the end, and their correction at the beginning.
-struct WholeSums {
-  using Sum = i32x16;
-  static constexpr bool scaled = false;
-  static DODONA_INLINE Sum first(const std::int32_t* corrections) { return i32x16::splat(*corrections); }
-  static DODONA_INLINE Sum load(const float* p) { return as_i32(f32x16::load(p)); }
-  static DODONA_INLINE void store(Sum sum, float* p) { as_f32(sum).store(p); }
-  static DODONA_INLINE Sum add(Sum sum, i32x16 dot, f32x16, float) { return sum + dot; }
-  static DODONA_INLINE f32x16 result(const float* p) { return to_f32(load(p)); }
-};
 
 // ---- rows of A
 
@@ -93,21 +63,6 @@ DODONA_INLINE typename Sums::Sum add_block(typename Sums::Sum sum, const I8Rows&
   }
 }
 
-template <class Unpack, class Sums>
-DODONA_INLINE f32x16 scales_of(const std::uint8_t* packed, int block) {
-  if constexpr (Sums::scaled) {
-    return Unpack::scales(packed, block);
-  } else {
-    return f32x16::zero();
-  }
-}
-
-template <class Unpack>
-DODONA_INLINE void fetch_step(const std::uint8_t* packed) {
-  DODONA_UNROLL(16)
-  for (int line = 0; line < Unpack::step_bytes / 64; ++line) __builtin_prefetch(packed + 64 * line);
-}
-
 /// Few rows of A and at most a chunk: sums[rows][16] += A times a panel, decoded on the way.
 template <class Unpack, class Sums, int rows>
 void multiply_packed(const std::uint8_t* packed, std::int64_t steps, const I8Rows a, float* sums) {
@@ -136,24 +91,6 @@ struct Decoded {
   alignas(64) std::uint8_t weights[tile_panels][chunk_blocks * 256];
   alignas(64) float scales[tile_panels][chunk_blocks * 16];
 };
-
-template <class Unpack, class Sums>
-void decode(const std::uint8_t* packed, std::int64_t steps, std::uint8_t* weights, float* scales) {
-  const i32x16 table = Unpack::table();
-  for (std::int64_t s = 0; s < steps; ++s, packed += Unpack::step_bytes) {
-    fetch_step<Unpack>(packed + chunk_steps * Unpack::step_bytes);
-    DODONA_UNROLL(4)
-    for (int block = 0; block < blocks_of_step; ++block) {
-      i32x16 w[4];
-      Unpack::decode(packed, block, table, w);
-      DODONA_UNROLL(4)
-      for (int i = 0; i < 4; ++i) w[i].store(reinterpret_cast<std::int32_t*>(weights + 64 * i));
-      if constexpr (Sums::scaled) Unpack::scales(packed, block).store(scales);
-      weights += 256;
-      scales += 16;
-    }
-  }
-}
 
 /// sums[rows][16 * panels] += A times decoded panels, all of them in registers.
 template <class Unpack, class Sums, int rows, int panels>

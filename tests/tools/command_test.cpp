@@ -164,6 +164,23 @@ TEST_F(Command, DoctorSaysWhatTheLimitsGoThrough) {
   }
 }
 
+TEST_F(Command, DoctorSaysWhetherMatrixTilesAreInUseAndTheyCanBeSwitchedOff) {
+  const json as_found = json::parse(run("doctor --no-measure --json").out);
+  const Output off = run("doctor --no-measure", "DODONA_AMX=0");
+  EXPECT_EQ(off.status, 0);
+  EXPECT_NE(off.out.find("products of integers, and of NVFP4, take vectors\n"), std::string::npos) << off.out;
+  const Output demanded = run("doctor --no-measure", "DODONA_AMX=1");
+  EXPECT_EQ(demanded.status, as_found["amx"] == "in use" ? 0 : 2) << demanded.err;
+  if (demanded.status == 2)
+    EXPECT_NE(demanded.err.find("DODONA_AMX must be 0 or not set on this machine"), std::string::npos) << demanded.err;
+  for (const char* wrong : {"2", "-1", "yes"}) {
+    const Output refused = run("doctor --no-measure", std::string("DODONA_AMX=") + wrong);
+    EXPECT_EQ(refused.status, 2) << wrong;
+    EXPECT_NE(refused.err.find("DODONA_AMX must be a whole number from 0 to 1"), std::string::npos) << refused.err;
+    EXPECT_EQ(refused.out, "") << wrong;
+  }
+}
+
 TEST_F(Command, BadUsageIsExitTwo) {
   for (const char* arguments : {"", "frobnicate", "info", "list --frob", "run", "verify --mode slow x"})
     EXPECT_EQ(run(arguments).status, 2) << arguments;

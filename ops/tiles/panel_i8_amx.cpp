@@ -1,0 +1,80 @@
+#include "ops/tiles/panel_i8_amx.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/threads.h"
+#include "ops/tiles/work.h"
+#include "quant/swizzle.h"
+#include "simd/amx.h"
+
+namespace dodona::ops {
+namespace {
+
+using quant::align;
+using quant::ceil_div;
+
+/// Decoding weights, in units of multiplying them with a row.
+constexpr std::int64_t weight_cost = 32;
+
+struct Jobs {
+  std::vector<I8AmxJob> jobs;  ///< without memory
+  std::vector<const I8Group*> groups;
+  std::vector<WorkRun> runs;
+  std::vector<std::size_t> memory;  ///< where the rows of each begin
+  std::size_t bytes = 0;
+  std::int64_t pieces = 0;
+};
+Jobs jobs_of(const I8Product& product, std::int64_t most_rows) {
+  Jobs all;
+  for (const I8Group& group : product.groups) {
+    if (group.rows == 0) continue;
+    const std::int64_t parts = ceil_div(group.rows, most_rows), rows = I8AmxRows::padded(ceil_div(group.rows, parts));
+    for (std::int64_t first = 0; first < group.rows; first += rows) {
+      const std::int64_t count = std::min(rows, group.rows - first);
+      all.jobs.push_back({product.format, &group.weights, {}, group.row + first, count, &group.epilogue});
+      all.groups.push_back(&group);
+      all.runs.push_back({ceil_div(i8_panels(group.weights.n), i8_amx_panels), I8AmxRows::padded(count) + weight_cost});
+      all.memory.push_back(all.bytes);
+      all.bytes += I8AmxRows::bytes(product.format, count, product.k);
+      all.pieces += all.runs.back().pieces;
+    }
+  }
+  return all;
+}
+
+void prepare_rows(const I8MatrixUnit& unit, const I8Product& p, const I8Group& group, const I8AmxJob& job, const Exec& exec) {
+  const std::int64_t row_bytes = p.format == I8Format::nvfp4 ? p.k / 2 : p.k;
+  parallel_for(exec.threads, I8AmxRows::padded(job.rows), static_cast<double>(p.k) / 16, [&](std::int64_t r) {
+    I8AmxRow from{};
+    if (r < job.rows) from.codes = p.codes + (job.row + r) * row_bytes;
+    if (r < job.rows && p.format == I8Format::nvfp4)
+      from.scales =
+          p.scales + quant::scale_offset(quant::ScaleLayout::swizzled_128x4, group.scale_row + job.row - group.row + r, 0, p.scale_columns);
+    unit.prepare(p.format, from, p.k, job.a, r);
+  });
+}
+
+}  // namespace
+
+const I8MatrixUnit* i8_matrix_unit(Isa isa) {
+  if (!uses_amx(isa)) return nullptr;
+  static const I8MatrixUnit unit = dispatch<I8AmxKernel>(isa);
+  return &unit;
+}
+
+void i8_multiply_by(const I8MatrixUnit& unit, const I8Product& product, const Exec& exec) {
+  Jobs all = jobs_of(product, unit.rows_of(product.format).most);
+  if (all.pieces == 0) return;
+  const Work work(exec, all.pieces, sizeof(I8AmxScratch), all.bytes);
+  for (std::size_t i = 0; i < all.jobs.size(); ++i) {
+    I8AmxJob& job = all.jobs[i];
+    job.a = I8AmxRows::in(work.shared() + all.memory[i], job.format, job.rows, product.k);
+    prepare_rows(unit, product, *all.groups[i], job, exec);
+  }
+  work.split(all.runs, static_cast<double>(product.k), [&](std::size_t run, std::int64_t first, std::int64_t last, std::byte* scratch) {
+    unit.multiply(all.jobs[run], first, last, *reinterpret_cast<I8AmxScratch*>(scratch));
+  });
+}
+
+}  // namespace dodona::ops

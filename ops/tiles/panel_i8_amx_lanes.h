@@ -1,0 +1,319 @@
+// Products by a matrix unit: all but its instructions, which are those of `Unit` (simd/amx_tiles.h). Included by *.simd.cpp, and by a test
+// whose Unit is a model of them.
+#pragma once
+
+#include <utility>
+
+#include "ops/tiles/panel_i8_amx.h"
+#include "ops/tiles/panel_i8_lanes.h"
+#include "ops/tiles/unpack/nvfp4_bf16.h"
+#include "quant/e4m3.h"
+#include "simd/amx.h"
+
+namespace dodona::DODONA_TIER {
+
+/// Whether packed weights are what they decode to.
+template <class Unpack>
+inline constexpr bool packed_as_decoded = false;
+template <>
+inline constexpr bool packed_as_decoded<Int8Unpack> = true;
+
+inline constexpr std::int64_t whole_step_bytes = ops::i8_amx_together * ops::i8_step;
+/// Of sixteen k as bf16: of sixteen rows, and of sixteen columns.
+inline constexpr std::int64_t block_bytes = 512;
+
+// ---- rows of A
+
+template <class Unpack>
+void prepare_matrix_row(const std::uint8_t* codes, std::int64_t k, const ops::I8AmxRows& to, std::int64_t row) {
+  const std::int64_t steps = ops::i8_steps(k), together = ops::i8_amx_together;
+  const i32x16 ones = i32x16::splat(0x01010101);
+  i32x16 whole = i32x16::zero();
+  for (std::int64_t s = 0; s < steps; s += 2) {
+    const f32x16_pair pair = codes != nullptr ? Unpack::row(codes, s * ops::i8_step, k) : f32x16_pair{f32x16::zero(), f32x16::zero()};
+    const auto out = [&](std::int64_t step) {
+      return reinterpret_cast<std::int32_t*>(to.at(row / together, step * whole_step_bytes) + row % together * ops::i8_step);
+    };
+    as_i32(pair.first).store(out(s));
+    whole = dpbusd_small(whole, ones, as_i32(pair.first));
+    if (s + 1 == steps) break;
+    as_i32(pair.second).store(out(s + 1));
+    whole = dpbusd_small(whole, ones, as_i32(pair.second));
+  }
+  std::int32_t sums[16], all = 0;
+  whole.store(sums);
+  for (const std::int32_t sum : sums) all += sum;
+  to.corrections[row] = -Unpack::offset * all;
+}
+
+/// NVFP4: nothing is to be corrected.
+DODONA_INLINE void prepare_scaled_row(const ops::I8AmxRow& from, std::int64_t k, const ops::I8AmxRows& to, std::int64_t row) {
+  const std::int64_t blocks = ops::i8_steps(k) * 4, there = from.codes != nullptr ? k / ops::i8_block : 0, together = ops::i8_amx_together;
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    std::uint8_t* const out = to.at(row / together, block * block_bytes) + row % together * 32;
+    if (block < there) {
+      const float scale = quant::e4m3_to_f32(from.scales[block / 4 * 512 + block % 4]);
+      Nvfp4Bf16Unpack::row_block(from.codes + 8 * block, scale, out);
+    } else {
+      store_bf16(f32x16::zero(), out);
+    }
+  }
+  to.corrections[row] = 0;
+}
+
+// ---- whole sums: tiles 0 to 3 are sums of sixteen rows with a panel; rows and weights share the other four
+
+constexpr TileShapes whole_shapes() {
+  TileShapes shapes;
+  for (int t = 0; t < 8; ++t) shapes.set(t, 16, 64);
+  return shapes;
+}
+inline constexpr TileShapes shapes_of_whole_sums = whole_shapes();
+inline constexpr std::int64_t amx_sums_stride = ops::i8_amx_columns;
+
+/// Rows that are multiplied with some panels.
+struct MatrixBlock {
+  const std::uint8_t* a;
+  const std::uint8_t* const* weights;
+  float* sums;
+};
+
+/// sums[16 * sixteens][16 * panels] += rows times panels. What a step needs is loaded before it is multiplied, as far as there are tiles.
+template <class Unit, int sixteens, int panels>
+void add_whole(const MatrixBlock& block, std::int64_t steps) {
+  static_assert(sixteens * panels <= 4 && (sixteens == 1 || panels <= 2));
+  constexpr std::int64_t bytes = whole_step_bytes, row_bytes = amx_sums_stride * 4;
+  constexpr int of_weights = 4 + sixteens, at_once = panels < 8 - of_weights ? panels : 8 - of_weights;
+  const auto each = [&]<int... p, int... later>(std::integer_sequence<int, p...>, std::integer_sequence<int, later...>) {
+    const auto sums = [&](int i, int panel) { return block.sums + 16 * i * amx_sums_stride + 16 * panel; };
+    (Unit::template load<p>(sums(0, p), row_bytes), ...);
+    if constexpr (sixteens == 2) (Unit::template load<panels + p>(sums(1, p), row_bytes), ...);
+    for (std::int64_t s = 0; s < steps; ++s) {
+      Unit::template load<4>(block.a + s * bytes, 64);
+      if constexpr (sixteens == 2) Unit::template load<5>(block.a + ops::i8_amx_chunk + s * bytes, 64);
+      ((p < at_once ? Unit::template load<of_weights + p % at_once>(block.weights[p] + s * bytes, 64) : void()), ...);
+      ((p < at_once ? Unit::template dot_su<p, 4, of_weights + p % at_once>() : void()), ...);
+      if constexpr (sixteens == 2) (Unit::template dot_su<panels + p, 5, of_weights + p>(), ...);
+      ((Unit::template load<of_weights + later>(block.weights[at_once + later] + s * bytes, 64),
+        Unit::template dot_su<at_once + later, 4, of_weights + later>()),
+       ...);
+    }
+    (Unit::template store<p>(sums(0, p), row_bytes), ...);
+    if constexpr (sixteens == 2) (Unit::template store<panels + p>(sums(1, p), row_bytes), ...);
+  };
+  each(std::make_integer_sequence<int, panels>(), std::make_integer_sequence<int, panels - at_once>());
+}
+
+template <class Unit>
+void add_whole_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t steps, std::int64_t panels,
+                    const std::uint8_t* const (&weights)[ops::i8_amx_panels], ops::I8AmxScratch& s) {
+  for (std::int64_t r = 0; r < job.rows; r += 32) {
+    MatrixBlock block{job.a.at(r / 16, step * whole_step_bytes), weights, s.sums + r * amx_sums_stride};
+    if (job.rows - r > 16) {
+      for (std::int64_t p = 0; p < panels; p += 2, block.weights += 2, block.sums += 32)
+        panels - p > 1 ? add_whole<Unit, 2, 2>(block, steps) : add_whole<Unit, 2, 1>(block, steps);
+      continue;
+    }
+    switch (panels) {
+      case 1: add_whole<Unit, 1, 1>(block, steps); break;
+      case 2: add_whole<Unit, 1, 2>(block, steps); break;
+      case 3: add_whole<Unit, 1, 3>(block, steps); break;
+      default: add_whole<Unit, 1, 4>(block, steps);
+    }
+  }
+}
+
+// ---- scaled blocks: tiles 0 and 1 are sums of a block of sixteen rows with a panel, 2 the rows, 3 weights; 4 to 6 are 0 to 2 for eight
+// rows
+
+constexpr TileShapes block_shapes() {
+  TileShapes shapes;
+  for (const int t : {0, 1}) shapes.set(t, 16, 64);
+  shapes.set(2, 16, 32);
+  shapes.set(3, 8, 64);
+  for (const int t : {4, 5}) shapes.set(t, 8, 64);
+  shapes.set(6, 8, 32);
+  return shapes;
+}
+inline constexpr TileShapes shapes_of_scaled_blocks = block_shapes();
+
+/// Rows and a panel from some step on, and the way of their sums: from tiles through memory to the vectors that scale and add them.
+template <class Unit, int rows>
+struct BlockSums {
+  const std::uint8_t *a, *weights;
+  const float* scales;
+  float (&dots)[8][ops::i8_amx_together * 16];
+
+  static constexpr int first_tile = rows == 16 ? 0 : 4;
+  template <int block>
+  DODONA_INLINE void multiply(std::int64_t step) const {
+    constexpr int c = first_tile + block % 2, of_a = first_tile + 2;
+    Unit::template load<of_a>(a + (4 * step + block) * block_bytes, 32);
+    Unit::template load<3>(weights + (4 * step + block) * block_bytes, 64);
+    Unit::template zero<c>();
+    Unit::template dot_bf16<c, of_a, 3>();
+  }
+  template <int block>
+  DODONA_INLINE void store(std::int64_t step) const {
+    Unit::template store<first_tile + block % 2>(dots[(4 * step + block) % 8], 64);
+  }
+  template <int block>
+  DODONA_INLINE void add(std::int64_t step, f32x16 (&sums)[rows]) const {
+    const f32x16 of_columns = f32x16::load(scales + (4 * step + block) * 16);
+    const float* const of_block = dots[(4 * step + block) % 8];
+    DODONA_UNROLL(16)
+    for (int r = 0; r < rows; ++r) sums[r] = fma(f32x16::load(of_block + 16 * r), of_columns, sums[r]);
+  }
+};
+
+/// sums[rows][..] of one panel += scaled sums of the blocks of `steps`. A tile is stored when its next block is due, and added a block of
+/// each tile later: nothing waits for what was begun just before.
+template <class Unit, int rows>
+void add_blocks(const BlockSums<Unit, rows> blocks, std::int64_t steps, float* sums) {
+  f32x16 c[rows];
+  DODONA_UNROLL(16)
+  for (int r = 0; r < rows; ++r) c[r] = f32x16::load(sums + r * amx_sums_stride);
+  blocks.template multiply<0>(0);
+  blocks.template multiply<1>(0);
+  blocks.template store<0>(0);
+  blocks.template multiply<2>(0);
+  blocks.template store<1>(0);
+  blocks.template multiply<3>(0);
+  for (std::int64_t s = 1; s < steps; ++s) {
+    blocks.template store<2>(s - 1);
+    blocks.template multiply<0>(s);
+    blocks.template add<0>(s - 1, c);
+    blocks.template store<3>(s - 1);
+    blocks.template multiply<1>(s);
+    blocks.template add<1>(s - 1, c);
+    blocks.template store<0>(s);
+    blocks.template multiply<2>(s);
+    blocks.template add<2>(s - 1, c);
+    blocks.template store<1>(s);
+    blocks.template multiply<3>(s);
+    blocks.template add<3>(s - 1, c);
+  }
+  blocks.template store<2>(steps - 1);
+  blocks.template store<3>(steps - 1);
+  blocks.template add<0>(steps - 1, c);
+  blocks.template add<1>(steps - 1, c);
+  blocks.template add<2>(steps - 1, c);
+  blocks.template add<3>(steps - 1, c);
+  DODONA_UNROLL(16)
+  for (int r = 0; r < rows; ++r) c[r].store(sums + r * amx_sums_stride);
+}
+
+template <class Unit>
+void add_block_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t steps, std::int64_t panels,
+                    const std::uint8_t* const (&weights)[ops::i8_amx_panels], ops::I8AmxScratch& s) {
+  const std::int64_t together = ops::i8_amx_together;
+  for (std::int64_t r = 0; r < job.rows; r += together) {
+    const std::uint8_t* const a = job.a.at(r / together, step * 4 * block_bytes);
+    for (std::int64_t p = 0; p < panels; ++p) {
+      float* const sums = s.sums + r * amx_sums_stride + 16 * p;
+      if (job.rows - r > 8) {
+        add_blocks<Unit, 16>({a, weights[p], s.scales[p], s.dots}, steps, sums);
+      } else {
+        add_blocks<Unit, 8>({a, weights[p], s.scales[p], s.dots}, steps, sums);
+      }
+    }
+  }
+}
+
+// ---- one tile
+
+/// `steps` of a packed panel of NVFP4, decoded to bf16.
+DODONA_INLINE void decode_bf16(const std::uint8_t* packed, std::int64_t steps, std::uint8_t* weights, float* scales) {
+  const i32x16 table = load_bytes(Nvfp4Bf16Unpack::word_table.words);
+  for (std::int64_t s = 0; s < steps; ++s, packed += Nvfp4Unpack::step_bytes) {
+    fetch_step<Nvfp4Unpack>(packed + ops::i8_chunk_steps * Nvfp4Unpack::step_bytes);
+    DODONA_UNROLL(4)
+    for (int block = 0; block < 4; ++block) {
+      Nvfp4Bf16Unpack::decode_pairs(packed, block, table, weights + (4 * s + block) * block_bytes);
+      Nvfp4Unpack::scales(packed, block).store(scales + (4 * s + block) * 16);
+    }
+  }
+}
+
+/// Steps [step, step + count) of the panels from `first` on, decoded: where each of them is.
+template <class Unpack, class Sums>
+void decode_panels(const ops::I8Weights& w, std::int64_t first, std::int64_t panels, std::int64_t step, std::int64_t count,
+                   ops::I8AmxScratch& s, const std::uint8_t* (&decoded)[ops::i8_amx_panels]) {
+  constexpr std::int64_t together = Unpack::panels_together;
+  for (std::int64_t p = 0; p < panels; ++p) {
+    // Raw weights that need no decoding are packed to where they stay.
+    std::uint8_t* const to = packed_as_decoded<Unpack> ? s.weights[p] : s.packed;
+    if (w.packed == nullptr && p % together == 0)
+      Unpack::pack(w, first + p, panels - p < together ? panels - p : together, step, step + count, to);
+    const std::uint8_t* const packed = w.packed != nullptr ? w.packed + ((first + p) * ops::i8_steps(w.k) + step) * Unpack::step_bytes
+                                                           : to + p % together * count * Unpack::step_bytes;
+    decoded[p] = packed_as_decoded<Unpack> ? packed : s.weights[p];
+    if constexpr (Sums::scaled) {
+      decode_bf16(packed, count, s.weights[p], s.scales[p]);
+    } else if constexpr (!packed_as_decoded<Unpack>) {
+      decode<Unpack, Sums>(packed, count, s.weights[p], s.scales[p]);
+    } else if (w.packed != nullptr) {
+      for (std::int64_t i = 0; i < count; ++i) fetch_step<Unpack>(packed + (count + i) * Unpack::step_bytes);
+    }
+  }
+}
+
+template <class Unit, class Unpack, class Sums>
+void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
+  const ops::I8Weights& w = *job.weights;
+  const std::int64_t steps = ops::i8_steps(w.k), rows = ops::I8AmxRows::padded(job.rows);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const typename Sums::Sum begin = Sums::first(job.a.corrections + r);
+    for (std::int64_t p = 0; p < panels; ++p) Sums::store(begin, s.sums + r * amx_sums_stride + 16 * p);
+  }
+  constexpr std::int64_t chunk = ops::i8_amx_chunk / (Sums::scaled ? 4 * block_bytes : whole_step_bytes);
+  for (std::int64_t step = 0; step < steps; step += chunk) {
+    const std::int64_t count = steps - step < chunk ? steps - step : chunk;
+    const std::uint8_t* decoded[ops::i8_amx_panels] = {};
+    decode_panels<Unpack, Sums>(w, first, panels, step, count, s, decoded);
+    if constexpr (Sums::scaled) {
+      add_block_rows<Unit>(job, step, count, panels, decoded, s);
+    } else {
+      add_whole_rows<Unit>(job, step, count, panels, decoded, s);
+    }
+  }
+  const std::int64_t column = first * ops::i8_panel_columns, left = w.n - column, most = panels * ops::i8_panel_columns;
+  for (std::int64_t r = 0; r < job.rows; ++r)
+    finish_row<Sums>(*job.epilogue, job.row + r, column, left < most ? left : most, s.sums + r * amx_sums_stride);
+}
+
+template <class Unit, class Unpack, class Sums>
+void multiply_matrix_tiles(const ops::I8AmxJob& job, std::int64_t first, std::int64_t last, ops::I8AmxScratch& scratch) {
+  const typename Unit::Session session(Sums::scaled ? shapes_of_scaled_blocks : shapes_of_whole_sums);
+  const std::int64_t all = ops::i8_panels(job.weights->n);
+  for (std::int64_t four = first; four < last; ++four) {
+    const std::int64_t panel = four * ops::i8_amx_panels, left = all - panel;
+    multiply_matrix_tile<Unit, Unpack, Sums>(job, panel, left < ops::i8_amx_panels ? left : ops::i8_amx_panels, scratch);
+  }
+}
+
+// ---- formats
+
+template <class Unit>
+struct MatrixUnit {
+  static void prepare(ops::I8Format format, const ops::I8AmxRow& from, std::int64_t k, const ops::I8AmxRows& to, std::int64_t row) {
+    switch (format) {
+      case ops::I8Format::nvfp4: return prepare_scaled_row(from, k, to, row);
+      case ops::I8Format::i8: return prepare_matrix_row<Int8Unpack>(from.codes, k, to, row);
+      case ops::I8Format::i4: return prepare_matrix_row<Int4Unpack>(from.codes, k, to, row);
+      case ops::I8Format::qserve: return prepare_matrix_row<QserveUnpack>(from.codes, k, to, row);
+      case ops::I8Format::qserve_groups: return prepare_matrix_row<QserveGroupUnpack>(from.codes, k, to, row);
+    }
+  }
+  static void multiply(const ops::I8AmxJob& job, std::int64_t first, std::int64_t last, ops::I8AmxScratch& scratch) {
+    switch (job.format) {
+      case ops::I8Format::nvfp4: return multiply_matrix_tiles<Unit, Nvfp4Unpack, ScaledBlocks>(job, first, last, scratch);
+      case ops::I8Format::i8: return multiply_matrix_tiles<Unit, Int8Unpack, WholeSums>(job, first, last, scratch);
+      case ops::I8Format::i4: return multiply_matrix_tiles<Unit, Int4Unpack, WholeSums>(job, first, last, scratch);
+      case ops::I8Format::qserve: return multiply_matrix_tiles<Unit, QserveUnpack, WholeSums>(job, first, last, scratch);
+      case ops::I8Format::qserve_groups: return multiply_matrix_tiles<Unit, QserveGroupUnpack, WholeSums>(job, first, last, scratch);
+    }
+  }
+};
+
+}  // namespace dodona::DODONA_TIER

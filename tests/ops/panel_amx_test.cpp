@@ -1,0 +1,397 @@
+// Products by a matrix unit: packing, blocking and epilogues with a model of the unit's instructions, on any machine, and with the CPU's
+// own where it has them. Bits are those of vectors.
+#define DODONA_TIER generic
+#define DODONA_TIER_generic 1
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "helpers.h"
+#include "ops/tiles/panel_i8_amx.h"
+#include "ops/tiles/panel_i8_amx_lanes.h"
+#include "simd/amx_tiles.h"
+
+namespace dodona {
+namespace {
+
+using helpers::in_mode;
+
+// ---- a model of the instructions, from their definition in Intel's Software Developer's Manual
+
+/// Which factors of tdpb**d have a sign: of the left operand, of the right one.
+struct DotInstruction {
+  const char* name;
+  bool a_signed, b_signed;
+};
+constexpr DotInstruction tdpbssd{"tdpbssd", true, true}, tdpbsud{"tdpbsud", true, false};
+
+struct Tile {
+  std::array<std::array<std::uint8_t, 64>, 16> row{};
+  std::uint32_t word(int r, int i) const {
+    std::uint32_t w;
+    std::memcpy(&w, row[static_cast<std::size_t>(r)].data() + 4 * i, sizeof w);
+    return w;
+  }
+  void set_word(int r, int i, std::uint32_t w) { std::memcpy(row[static_cast<std::size_t>(r)].data() + 4 * i, &w, sizeof w); }
+};
+
+/// One thread's tiles. What the CPU would refuse fails the test.
+struct TileState {
+  TileShapes shapes;
+  std::array<Tile, 8> tiles;
+
+  bool valid(int t) const { return shapes.palette == 1 && t < 8 && shapes.rows[t] > 0 && shapes.row_bytes[t] > 0; }
+  void zero(int t) {
+    ASSERT_TRUE(valid(t)) << t;
+    tiles[static_cast<std::size_t>(t)] = {};
+  }
+  void load(int t, const std::uint8_t* p, std::int64_t stride) {
+    zero(t);
+    for (int r = 0; r < shapes.rows[t]; ++r)
+      std::memcpy(tiles[static_cast<std::size_t>(t)].row[static_cast<std::size_t>(r)].data(), p + r * stride, shapes.row_bytes[t]);
+  }
+  void store(int t, std::uint8_t* p, std::int64_t stride) const {
+    ASSERT_TRUE(valid(t)) << t;
+    for (int r = 0; r < shapes.rows[t]; ++r)
+      std::memcpy(p + r * stride, tiles[static_cast<std::size_t>(t)].row[static_cast<std::size_t>(r)].data(), shapes.row_bytes[t]);
+  }
+  void check(const char* name, int c, int a, int b) const {
+    ASSERT_TRUE(valid(c) && valid(a) && valid(b)) << name;
+    ASSERT_TRUE(c != a && a != b && c != b) << name;
+    ASSERT_EQ(shapes.rows[c], shapes.rows[a]) << name;
+    ASSERT_EQ(shapes.row_bytes[a] / 4, shapes.rows[b]) << name;
+    ASSERT_EQ(shapes.row_bytes[c], shapes.row_bytes[b]) << name;
+    ASSERT_TRUE(shapes.row_bytes[a] % 4 == 0 && shapes.row_bytes[c] % 4 == 0) << name;
+  }
+  void dot(const DotInstruction& which, int c, int a, int b) {
+    check(which.name, c, a, b);
+    const auto byte = [](std::uint32_t word, int j, bool is_signed) {
+      const auto code = static_cast<std::uint8_t>(word >> 8 * j);
+      return is_signed ? std::int32_t{static_cast<std::int8_t>(code)} : std::int32_t{code};
+    };
+    Tile& sums = tiles[static_cast<std::size_t>(c)];
+    const Tile &left = tiles[static_cast<std::size_t>(a)], &right = tiles[static_cast<std::size_t>(b)];
+    for (int m = 0; m < shapes.rows[c]; ++m)
+      for (int k = 0; k < shapes.row_bytes[a] / 4; ++k)
+        for (int n = 0; n < shapes.row_bytes[c] / 4; ++n) {
+          std::uint32_t sum = sums.word(m, n);
+          for (int j = 0; j < 4; ++j)
+            sum += static_cast<std::uint32_t>(byte(left.word(m, k), j, which.a_signed) * byte(right.word(k, n), j, which.b_signed));
+          sums.set_word(m, n, sum);
+        }
+  }
+  /// tdpbf16ps: sums of even k and of odd ones, each by fused steps from zero, and both together added to c. Denormals count as zeros.
+  void dot_bf16(int c, int a, int b) {
+    check("tdpbf16ps", c, a, b);
+    const auto flushed = [](float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; };
+    const auto number = [&](std::uint32_t bits) {
+      float x;
+      std::memcpy(&x, &bits, sizeof x);
+      return flushed(x);
+    };
+    Tile& sums = tiles[static_cast<std::size_t>(c)];
+    const Tile &left = tiles[static_cast<std::size_t>(a)], &right = tiles[static_cast<std::size_t>(b)];
+    for (int m = 0; m < shapes.rows[c]; ++m)
+      for (int n = 0; n < shapes.row_bytes[c] / 4; ++n) {
+        float even = 0, odd = 0;
+        for (int k = 0; k < shapes.row_bytes[a] / 4; ++k) {
+          const std::uint32_t x = left.word(m, k), y = right.word(k, n);
+          even = flushed(std::fma(number(x << 16), number(y << 16), even));
+          odd = flushed(std::fma(number(x & 0xFFFF0000), number(y & 0xFFFF0000), odd));
+        }
+        const float sum = flushed(number(sums.word(m, n)) + flushed(even + odd));
+        std::uint32_t bits;
+        std::memcpy(&bits, &sum, sizeof bits);
+        sums.set_word(m, n, bits);
+      }
+  }
+};
+
+thread_local TileState tile_state;
+const auto* bytes_at(const void* p) {
+  return static_cast<const std::uint8_t*>(p);
+}
+
+/// In place of generic::AmxTiles.
+struct ModelTiles {
+  class Session {
+   public:
+    explicit Session(const TileShapes& shapes) : before_(tile_state.shapes) { tile_state = {shapes, {}}; }
+    ~Session() { tile_state = {before_, {}}; }
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+   private:
+    TileShapes before_;
+  };
+  template <int t>
+  static void zero() {
+    tile_state.zero(t);
+  }
+  template <int t>
+  static void load(const void* p, std::int64_t stride) {
+    tile_state.load(t, bytes_at(p), stride);
+  }
+  template <int t>
+  static void store(void* p, std::int64_t stride) {
+    tile_state.store(t, static_cast<std::uint8_t*>(p), stride);
+  }
+  template <int c, int a, int b>
+  static void dot_ss() {
+    tile_state.dot(tdpbssd, c, a, b);
+  }
+  template <int c, int a, int b>
+  static void dot_su() {
+    tile_state.dot(tdpbsud, c, a, b);
+  }
+  template <int c, int a, int b>
+  static void dot_bf16() {
+    tile_state.dot_bf16(c, a, b);
+  }
+};
+
+template <class Tiles>
+ops::I8MatrixUnit unit_of() {
+  using Unit = generic::MatrixUnit<Tiles>;
+  return {Unit::prepare, Unit::multiply, {1, ops::i8_amx_rows}, {1, ops::i8_amx_rows}};
+}
+/// The model; and the CPU's, in vector code of the generic tier and as kernels use it, where there is one.
+std::vector<std::pair<std::string, ops::I8MatrixUnit>> units() {
+  std::vector<std::pair<std::string, ops::I8MatrixUnit>> all{{"model", unit_of<ModelTiles>()}};
+#if defined(__x86_64__)
+  if (amx_facts().in_use()) all.emplace_back("cpu, generic", unit_of<generic::AmxTiles>());
+#endif
+  for (const Isa isa : available_isas())
+    if (const ops::I8MatrixUnit* unit = ops::i8_matrix_unit(isa)) all.emplace_back("cpu, " + std::string(name(isa)), *unit);
+  return all;
+}
+
+// ---- products
+
+std::uint8_t noise(std::size_t i) {
+  auto x = static_cast<std::uint32_t>(i) * 2654435761u + 12345u;
+  x ^= x >> 15;
+  x *= 2246822519u;
+  return static_cast<std::uint8_t>(x >> 13);
+}
+std::vector<std::uint8_t> codes(std::int64_t count, std::size_t seed) {
+  std::vector<std::uint8_t> all(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = noise(seed * 1000003 + i);
+  return all;
+}
+/// Of either sign, from denormals to the largest; now and then NaN.
+std::vector<std::uint8_t> e4m3_codes(std::int64_t count, std::size_t seed) {
+  std::vector<std::uint8_t> all = codes(count, seed);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if ((all[i] & 0x7F) == 0x7F && i % 11 != 0) all[i] = 0x38;
+  return all;
+}
+
+struct Shape {
+  ops::I8Format format;
+  std::vector<std::int64_t> rows;  ///< of the groups
+  std::int64_t n, k;
+};
+std::string text(const Shape& s) {
+  std::string what = "format " + std::to_string(static_cast<int>(s.format)) + ", rows";
+  for (const std::int64_t rows : s.rows) what += ' ' + std::to_string(rows);
+  return what + ", n " + std::to_string(s.n) + ", k " + std::to_string(s.k);
+}
+
+/// Groups of rows with weights of their own, rows between them that belong to none.
+struct Operands {
+  explicit Operands(const Shape& shape) : s(shape) {
+    const bool fp4 = s.format == ops::I8Format::nvfp4, bytes = s.format == ops::I8Format::i8;
+    for (const std::int64_t rows : s.rows) {
+      first_row.push_back(all_rows);
+      scale_row.push_back(all_scale_rows);
+      all_rows += rows + 3;
+      all_scale_rows += (rows + 127) / 128 * 128;
+      const std::size_t seed = 10 * first_row.size();
+      weights.push_back(codes(bytes ? s.n * s.k : s.n * s.k / 2, seed));
+      if (fp4) weight_scales.push_back(e4m3_codes((s.n + 127) / 128 * 128 * scale_columns(), seed + 1));
+      if (s.format == ops::I8Format::qserve_groups) {
+        weight_scales.push_back(codes(s.k / 128 * s.n, seed + 1));
+        for (std::uint8_t& scale : weight_scales.back()) scale = static_cast<std::uint8_t>(scale % 18);
+        zeros.push_back(codes(s.k / 128 * s.n, seed + 2));
+      }
+    }
+    a = codes(fp4 ? all_rows * s.k / 2 : all_rows * s.k, 1);
+    // The extremes add up farthest.
+    if (!fp4)
+      std::memset(a.data(), 0x80, static_cast<std::size_t>(s.k)),
+          std::memset(weights[0].data(), bytes ? 0x80 : 0x88, static_cast<std::size_t>(s.k / 2));
+    if (fp4) a_scales = e4m3_codes(all_scale_rows * scale_columns(), 2);
+    row_scales = {};
+    for (std::int64_t i = 0; i < all_rows; ++i) row_scales.push_back(0.01f * static_cast<float>(1 + noise(static_cast<std::size_t>(i))));
+  }
+  std::int64_t scale_columns() const { return (s.k / 16 + 3) / 4 * 4; }
+  ops::I8Weights raw(std::size_t g) const {
+    return {.codes = weights[g].data(),
+            .scales = weight_scales.empty() ? nullptr : weight_scales[g].data(),
+            .n = s.n,
+            .k = s.k,
+            .zeros = zeros.empty() ? nullptr : zeros[g].data()};
+  }
+  /// With the unit, or with vectors of the generic tier. Elements of no group stay 7.
+  Tensor product(const ops::I8MatrixUnit* unit, bool packing, int threads) const {
+    const Exec exec = in_mode(Mode::fast, threads, Isa::generic);
+    Tensor out(DType::f32, {all_rows, s.n});
+    for (std::int64_t i = 0; i < out.elements(); ++i) out.as<float>()[i] = 7;
+    std::vector<std::vector<std::byte>> packed;
+    std::vector<ops::I8Group> groups;
+    for (std::size_t g = 0; g < s.rows.size(); ++g) {
+      ops::I8Weights w = raw(g);
+      if (packing) {
+        packed.emplace_back(static_cast<std::size_t>(ops::i8_packed_bytes(s.format, s.n, s.k)));
+        ops::i8_pack(s.format, w, packed.back().data(), exec);
+        w = {.packed = reinterpret_cast<const std::uint8_t*>(packed.back().data()), .n = s.n, .k = s.k};
+      }
+      groups.push_back(
+          {first_row[g],
+           s.rows[g],
+           scale_row[g],
+           w,
+           {.steps = {{.values = row_scales.data(), .row_stride = 1}}, .count = 1, .out = out.as<std::byte>(), .out_stride = s.n}});
+    }
+    const ops::I8Product product{.format = s.format,
+                                 .groups = groups,
+                                 .rows = all_rows,
+                                 .k = s.k,
+                                 .codes = a.data(),
+                                 .scales = a_scales.data(),
+                                 .scale_columns = scale_columns()};
+    if (unit != nullptr) {
+      ops::i8_multiply_by(*unit, product, exec);
+    } else {
+      ops::i8_multiply(product, exec);
+    }
+    return out;
+  }
+
+  Shape s;
+  std::int64_t all_rows = 0, all_scale_rows = 0;
+  std::vector<std::int64_t> first_row, scale_row;
+  std::vector<std::vector<std::uint8_t>> weights, weight_scales, zeros;
+  std::vector<std::uint8_t> a, a_scales;
+  std::vector<float> row_scales;
+};
+
+TEST(MatrixUnit, EveryFormatHasTheBitsOfVectorsRawAndPackedAtEveryEdge) {
+  using enum ops::I8Format;
+  // About sixteens of rows, halves of them, more rows than wait together; panels that fill no four; K that fills no step, no chunk.
+  const Shape shapes[] = {
+      {i8, {1}, 16, 8},
+      {i8, {17}, 50, 200},
+      {i8, {15, 33}, 130, 520},
+      {i8, {257}, 64, 1096},
+      {i4, {5}, 24, 64},
+      {i4, {16, 40}, 80, 648},
+      {qserve, {9}, 64, 128},
+      {qserve, {31, 2}, 192, 640},
+      {qserve_groups, {7}, 128, 128},
+      {qserve_groups, {48}, 64, 1152},
+      {nvfp4, {1}, 32, 32},
+      {nvfp4, {8, 9}, 96, 544},
+      {nvfp4, {16, 23, 130}, 160, 1088},
+      {nvfp4, {300}, 32, 96},
+  };
+  for (const Shape& shape : shapes) {
+    const Operands operands(shape);
+    const Tensor expected = operands.product(nullptr, false, 1);
+    for (const auto& [title, unit] : units())
+      for (const bool packing : {false, true})
+        for (const int threads : {1, 3})
+          EXPECT_TRUE(helpers::same_bits(operands.product(&unit, packing, threads), expected))
+              << text(shape) << (packing ? ", packed, " : ", raw, ") << title << ", threads " << threads;
+  }
+}
+
+TEST(MatrixUnit, LeavesNoConfigurationOfTilesBehindAndFindsTheCallersAgain) {
+  const Operands operands({ops::I8Format::i8, {16}, 16, 64});
+  const ops::I8MatrixUnit model = unit_of<ModelTiles>();
+  operands.product(&model, false, 1);
+  EXPECT_EQ(tile_state.shapes.palette, 0);
+#if defined(__x86_64__)
+  for (const Isa isa : available_isas())
+    if (const ops::I8MatrixUnit* unit = ops::i8_matrix_unit(isa)) {
+      const auto configuration = [] {
+        TileShapes shapes;
+        asm volatile("sttilecfg %0" : "=m"(shapes));
+        return shapes;
+      };
+      operands.product(unit, false, 1);
+      EXPECT_EQ(configuration().palette, 0);
+      TileShapes callers;
+      callers.set(0, 3, 20);
+      {
+        const generic::AmxTiles::Session session(callers);
+        operands.product(unit, false, 1);
+        const TileShapes after = configuration();
+        EXPECT_EQ(std::memcmp(&after, &callers, sizeof after), 0);
+      }
+      EXPECT_EQ(configuration().palette, 0);
+    }
+#endif
+}
+
+// ---- the model itself
+
+/// `tests` on the model and, where there are tiles, on the CPU: sums of random and of extreme bytes, of all shapes.
+template <class Tiles, int which>
+std::vector<std::uint32_t> sums_of(const TileShapes& shapes, const std::vector<std::uint8_t>& c, const std::vector<std::uint8_t>& a,
+                                   const std::vector<std::uint8_t>& b) {
+  std::vector<std::uint32_t> out(256);
+  const typename Tiles::Session session(shapes);
+  Tiles::template load<0>(c.data(), 64);
+  Tiles::template load<1>(a.data(), 64);
+  Tiles::template load<2>(b.data(), 64);
+  if constexpr (which == 0) {
+    Tiles::template dot_ss<0, 1, 2>();
+  } else {
+    Tiles::template dot_su<0, 1, 2>();
+  }
+  Tiles::template store<0>(out.data(), 64);
+  return out;
+}
+
+TEST(MatrixUnit, InstructionsAddProductsOfBytesInWholeNumbersThatWrap) {
+  for (const auto& [rows, columns, fours] : {std::array{16, 16, 16}, std::array{8, 16, 4}, std::array{1, 1, 1}, std::array{5, 7, 3}}) {
+    TileShapes shapes;
+    shapes.set(0, rows, 4 * columns);
+    shapes.set(1, rows, 4 * fours);
+    shapes.set(2, fours, 4 * columns);
+    for (const int extreme : {0, 0x7F, 0x80, 0xFF}) {
+      std::vector<std::uint8_t> a = codes(1024, 3), b = codes(1024, 4), c = codes(1024, 5);
+      if (extreme != 0) std::memset(a.data(), extreme, 1024), std::memset(b.data(), extreme, 1024), std::memset(c.data(), 0x7F, 1024);
+      std::vector<std::uint32_t> expected[2] = {std::vector<std::uint32_t>(256), std::vector<std::uint32_t>(256)};
+      for (int m = 0; m < rows; ++m)
+        for (int n = 0; n < columns; ++n)
+          for (int which = 0; which < 2; ++which) {
+            std::int64_t sum = 0;
+            for (int k = 0; k < 4 * fours; ++k) {
+              const std::uint8_t right = b[static_cast<std::size_t>(k / 4 * 64 + 4 * n + k % 4)];
+              sum += static_cast<std::int8_t>(a[static_cast<std::size_t>(64 * m + k)]) *
+                     (which == 0 ? int{static_cast<std::int8_t>(right)} : int{right});
+            }
+            std::uint32_t begin;
+            std::memcpy(&begin, c.data() + 64 * m + 4 * n, sizeof begin);
+            expected[which][static_cast<std::size_t>(16 * m + n)] = begin + static_cast<std::uint32_t>(sum);
+          }
+      EXPECT_EQ((sums_of<ModelTiles, 0>(shapes, c, a, b)), expected[0]);
+      EXPECT_EQ((sums_of<ModelTiles, 1>(shapes, c, a, b)), expected[1]);
+#if defined(__x86_64__)
+      if (!amx_facts().in_use()) continue;
+      EXPECT_EQ((sums_of<generic::AmxTiles, 0>(shapes, c, a, b)), expected[0]);
+      EXPECT_EQ((sums_of<generic::AmxTiles, 1>(shapes, c, a, b)), expected[1]);
+#endif
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dodona
