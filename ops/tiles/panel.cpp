@@ -43,7 +43,7 @@ PanelTile tile_of(const PanelProduct& p, const Tiling& t, std::int64_t index) {
 /// Columns of a tile, all of one panel: as many as leave each thread some pieces.
 std::int64_t few_columns(const PanelProduct& p, int threads) {
   const std::int64_t wanted = threads > 1 ? 4 * threads : 1;
-  std::int64_t columns = panel_few_columns;
+  std::int64_t columns = panel_few_by_blocks(p) ? panel_few_block_columns : panel_few_columns;
   while (columns > 16 && p.batches * ceil_div(p.n, columns) < wanted) columns /= 2;
   return columns;
 }
@@ -53,7 +53,8 @@ void multiply_few(const PanelProduct& p, const Exec& exec) {
   if (p.batches == 0 || p.m == 0 || p.n == 0) return;
   const std::int64_t columns = few_columns(p, exec.threads), parts = ceil_div(p.n, columns);
   const WorkRun run{p.batches * parts};
-  const std::size_t a_floats = static_cast<std::size_t>(p.m * panel_few_a_stride(p.k)), floats = a_floats + panel_few_scratch(p.m);
+  const std::size_t a_floats = static_cast<std::size_t>(panel_few_a_rows(p) * panel_few_a_stride(p.k)),
+                    floats = a_floats + panel_few_scratch(p.m);
   const double operations = 2.0 * static_cast<double>(p.m * columns) * static_cast<double>(p.k);
   Work(exec, run.pieces, floats * sizeof(float)).split({&run, 1}, operations, [&](auto, auto first, auto last, std::byte* scratch) {
     auto* const a = reinterpret_cast<float*>(scratch);

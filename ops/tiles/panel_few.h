@@ -4,9 +4,9 @@
 // as they are packed and widen them in registers on the way into the products. Packed weights are read in one stream; of raw ones a chunk
 // of K of a panel is packed into a first-level cache, while what follows is fetched from memory.
 //
-// Packed columns are panels of 64, one after another. A panel is a line whose first word says whether a code of it is NaN of e4m3, and for
-// every four k four lines of 64 bytes, one for each sixteen columns: two bytes of each column, then two more. K is filled up to whole
-// fours, and the last panel to 64 columns, with zeros.
+// Packed columns are panels of 64, one after another. A panel is a line that begins with PanelFewHead, and for every four k four lines of
+// 64 bytes, one for each sixteen columns: four bytes of each column. K is filled up to whole fours, and the last panel to 64 columns, with
+// zeros.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,17 @@ namespace dodona::ops {
 inline constexpr std::int64_t panel_few_columns = 64;
 /// Bytes before the codes of a packed panel, and those of four k.
 inline constexpr std::int64_t panel_few_head = 64, panel_few_line = 4 * panel_few_columns;
-/// Elements of K that raw columns are packed for at a time. Blocks of K are of a length that divides it.
-inline constexpr std::int64_t panel_few_chunk = 256;
+/// What a packed panel begins with.
+struct PanelFewHead {
+  std::int32_t nans;  ///< whether a code is NaN of e4m3
+  std::int32_t rare;  ///< whether subnormal codes of e4m3 are rare
+};
+/// Elements of K that raw columns are packed for at a time: a line of each. Blocks of K are of a multiple of that.
+inline constexpr std::int64_t panel_few_chunk = 64;
+/// Raw columns with scales: blocks of K that are worked on side by side, and of how many columns. Twice as many would not fit into the same
+/// sets of a first-level cache where columns begin a multiple of 1024 bytes apart.
+inline constexpr int panel_few_blocks = 2;
+inline constexpr std::int64_t panel_few_block_columns = 32;
 /// The most rows.
 inline constexpr std::int64_t panel_few_rows = 24;
 
@@ -32,12 +41,22 @@ inline std::int64_t panel_few_bytes(std::int64_t k) {
 /// Whether a product is one of these.
 inline bool has_few_rows(const PanelProduct& p) {
   const bool fp8 = p.b.type == DType::f8_e4m3 || p.b.type == DType::f8_e5m2;
-  return fp8 && p.m <= panel_few_rows && (p.block == 0 || (p.block % 128 == 0 && panel_few_chunk % p.block == 0));
+  return fp8 && p.m <= panel_few_rows && p.block % panel_few_chunk == 0;
+}
+
+/// Whether blocks of K are worked on side by side.
+inline bool panel_few_by_blocks(const PanelProduct& p) {
+  return !p.b.packed && p.block > 0;
 }
 
 /// Row stride of unpacked A: rows begin in different cache sets.
 inline std::int64_t panel_few_a_stride(std::int64_t k) {
   return (k + 15) / 16 * 16 + 16;
+}
+
+/// Rows that are made ready: for e4m3 by e4m3 twice, as either way of widening codes takes them.
+inline std::int64_t panel_few_a_rows(const PanelProduct& p) {
+  return p.a.type == DType::f8_e4m3 && p.b.type == DType::f8_e4m3 ? 2 * p.m : p.m;
 }
 
 /// All rows of A of a batch as fp32, times what the columns' format leaves out.

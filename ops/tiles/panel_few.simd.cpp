@@ -22,112 +22,144 @@ struct Padded {
   }
 };
 
-/// `fours` fours of sixteen columns, at most a line of each. Returns where there are NaN codes.
-template <class Unpack>
-DODONA_INLINE i32x16 pack_lines(const std::byte* first, std::int64_t stride, std::int64_t fours, std::byte* to) {
+/// What is found of codes on the way.
+struct Found {
+  i32x16 nans = i32x16::zero(), subnormals = i32x16::zero();
+  std::int64_t codes = 0;
+
+  DODONA_INLINE bool any_nan() const { return any(~(nans == i32x16::zero())); }
+  /// Of e4m3: magnitudes 1 to 7.
+  DODONA_INLINE void count_subnormals(i32x16 some) {
+    const i32x16 magnitudes = some & i32x16::splat(0x7F7F7F7F);
+    const i32x16 from_1 = magnitudes + i32x16::splat(0x7F7F7F7F), from_8 = magnitudes + i32x16::splat(0x78787878);  // in bit 7
+    subnormals = dpbusd_small(subnormals, shr<7>(from_1 ^ from_8) & i32x16::splat(0x01010101), i32x16::splat(0x01010101));
+    codes += line;
+  }
+  /// At most one of 2048.
+  DODONA_INLINE bool subnormals_are_rare() const {
+    std::int32_t counts[16], all = 0;
+    subnormals.store(counts);
+    for (const std::int32_t count : counts) all += count;
+    return all * std::int64_t{2048} <= codes;
+  }
+};
+
+/// `fours` fours of sixteen columns, at most a line of each; what lies `ahead` is fetched.
+template <class Unpack, bool counting>
+DODONA_INLINE void pack_lines(const std::byte* first, std::int64_t stride, std::int64_t ahead, std::int64_t fours, std::byte* to,
+                              Found& found) {
   f32x16 columns[16];
   DODONA_UNROLL(16)
-  for (int j = 0; j < 16; ++j) columns[j] = as_f32(load_bytes(first + j * stride));
+  for (int j = 0; j < 16; ++j) {
+    fetch_line(first, j * stride + ahead);
+    const i32x16 codes = load_bytes(first + j * stride);
+    found.nans = found.nans | Unpack::nan_bytes(codes);
+    if constexpr (counting) found.count_subnormals(codes);
+    columns[j] = as_f32(codes);
+  }
   transpose(columns);
-  i32x16 nan = i32x16::zero();
   DODONA_UNROLL(16)
   for (int w = 0; w < 16; ++w) {
     if (w >= fours) break;
-    nan = nan | Unpack::nan_bytes(as_i32(columns[w]));
-    regroup_16(as_i32(columns[w])).store(reinterpret_cast<std::int32_t*>(to + w * of_four));
+    as_i32(columns[w]).store(reinterpret_cast<std::int32_t*>(to + w * of_four));
   }
-  return nan;
 }
 
-/// `k` elements of up to 64 columns; with every line of sixteen of them, a share of what comes next is fetched. Returns whether there are
-/// NaN codes.
-template <class Unpack>
-bool pack_columns(const Columns& from, std::int64_t k, const Ahead& ahead, std::byte* to) {
-  i32x16 nan = i32x16::zero();
-  const std::int64_t vectors = (from.count + 15) / 16, parts = vectors * ((k + line - 1) / line);
-  std::int64_t part = 0;
-  for (std::int64_t v = 0; v < vectors; ++v) {
-    const Columns some{from.first + 16 * v * from.stride, from.stride, from.count - 16 * v < 16 ? from.count - 16 * v : 16};
-    for (std::int64_t begin = 0; begin < k; begin += line, ++part) {
-      fetch(ahead, from.count * part / parts, from.count * (part + 1) / parts);
-      std::byte* const out = to + begin / 4 * of_four + v * line;
-      if (k - begin >= line && some.count == 16) {
-        nan = nan | pack_lines<Unpack>(some.first + begin, some.stride, line / 4, out);
-      } else {
-        const std::int64_t left = k - begin < line ? k - begin : line;
-        const Padded padded({some.first + begin, some.stride, some.count}, left);
-        nan = nan | pack_lines<Unpack>(padded.codes[0], line, (left + 3) / 4, out);
-      }
+/// `k` elements of up to sixteen columns.
+template <class Unpack, bool counting>
+DODONA_INLINE void pack_sixteen(const Columns& from, std::int64_t k, std::int64_t ahead, std::byte* to, Found& found) {
+  for (std::int64_t begin = 0; begin < k; begin += line) {
+    const std::int64_t left = k - begin;
+    std::byte* const out = to + begin / 4 * of_four;
+    if (left >= line && from.count == 16) {
+      pack_lines<Unpack, counting>(from.first + begin, from.stride, ahead, line / 4, out, found);
+    } else {
+      const Padded padded({from.first + begin, from.stride, from.count}, left < line ? left : line);
+      pack_lines<Unpack, counting>(padded.codes[0], line, 0, ((left < line ? left : line) + 3) / 4, out, found);
     }
   }
-  return any(~(nan == i32x16::zero()));
+}
+
+/// Sixteen columns of `from` after the first `v` sixteen.
+DODONA_INLINE Columns sixteen_of(const Columns& from, std::int64_t v) {
+  const std::int64_t left = from.count - 16 * v;
+  return {from.first + 16 * v * from.stride, from.stride, left < 16 ? left : 16};
 }
 
 template <class Unpack>
 void pack_panel(const PanelOperand& b, std::int64_t first, std::int64_t count, std::int64_t k, std::byte* panel) {
   if (count < tile_columns) __builtin_memset(panel, 0, static_cast<std::size_t>(ops::panel_few_head + ops::panel_few_bytes(k)));
-  const bool nans = pack_columns<Unpack>({b.data + first * b.stride, b.stride, count}, k, {b.data, 0, 0}, panel + ops::panel_few_head);
-  i32x16 head = i32x16::zero();
-  if (nans) head = select(mask16::first(1), i32x16::splat(1), head);
-  head.store(reinterpret_cast<std::int32_t*>(panel));
+  Found found;
+  for (std::int64_t v = 0; 16 * v < count; ++v)
+    pack_sixteen<Unpack, true>(sixteen_of({b.data + first * b.stride, b.stride, count}, v), k, 0, panel + ops::panel_few_head + v * line,
+                               found);
+  i32x16::zero().store(reinterpret_cast<std::int32_t*>(panel));
+  const ops::PanelFewHead head{found.any_nan(), found.subnormals_are_rare()};
+  __builtin_memcpy(panel, &head, sizeof head);
 }
 
 // ---- multiplying
 
-/// Rows of A from some k on, and where chains of products are kept: a row of tile_columns for each.
+/// Rows of A from some k on, and where chains of products are kept, tile_columns for each row. A vector of chains is that of sixteen
+/// columns; or vectors are those of `blocks` blocks of K of sixteen columns, then those of the next sixteen.
 struct Rows {
   const float* a;
-  std::int64_t a_stride;
+  std::int64_t a_stride, of_block;  ///< from row to row, from block to block
   float* chains;
 };
-/// Packed codes, and how far ahead of them to fetch.
+/// Packed codes: lines of all vectors for four k, then those for the next four; and how far ahead of them to fetch, 0 where they were just
+/// packed.
 struct Codes {
   const std::byte* lines;
   std::int64_t ahead;
 };
 
-template <class Unpack, bool nans, int rows, int vectors>
-DODONA_INLINE void add_products(const Rows& r, std::int64_t k, int i, const typename Unpack::Halves (&four)[vectors],
+template <class Unpack, bool nans, int blocks, int rows, int vectors>
+DODONA_INLINE void add_products(const Rows& r, std::int64_t k, int i, const typename Unpack::Four (&four)[vectors],
                                 f32x16 (&c)[rows][vectors]) {
   f32x16 b[vectors];
   DODONA_UNROLL(8)
   for (int v = 0; v < vectors; ++v) b[v] = Unpack::template value<nans>(four[v], i);
   DODONA_UNROLL(8)
   for (int row = 0; row < rows; ++row) {
-    const f32x16 a = f32x16::splat(r.a[row * r.a_stride + k + i]);
+    const float* const at = r.a + row * r.a_stride + k + i;
+    const f32x16 first = f32x16::splat(*at);
     DODONA_UNROLL(8)
-    for (int v = 0; v < vectors; ++v) c[row][v] = fma(a, b[v], c[row][v]);
+    for (int v = 0; v < vectors; ++v) {
+      const f32x16 a = v % blocks > 0 ? f32x16::splat(at[v % blocks * r.of_block]) : first;
+      c[row][v] = fma(a, b[v], c[row][v]);
+    }
   }
 }
 
 /// chains = fma(a[k], b[k], chains) for `k` elements in order.
-template <class Unpack, bool nans, int rows, int vectors>
+template <class Unpack, bool nans, int blocks, int rows, int vectors>
 void multiply(const Rows r, const Codes b, std::int64_t k) {
   f32x16 c[rows][vectors];
   DODONA_UNROLL(8)
   for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
   for (int v = 0; v < vectors; ++v) c[i][v] = f32x16::load(r.chains + i * tile_columns + 16 * v);
   const std::byte* p = b.lines;
-  const auto take_four = [&](typename Unpack::Halves(&four)[vectors]) {
+  const auto take_four = [&](typename Unpack::Four(&four)[vectors]) {
     DODONA_UNROLL(8)
     for (int v = 0; v < vectors; ++v) {
       __builtin_prefetch(p + b.ahead + v * line);
-      four[v] = Unpack::halves(load_bytes(p + v * line));
+      four[v] = Unpack::four(load_bytes(p + v * line));
     }
     p += of_four;
   };
-  typename Unpack::Halves four[vectors];
+  typename Unpack::Four four[vectors];
   std::int64_t done = 0;
   for (; done + 4 <= k; done += 4) {
     take_four(four);
     DODONA_UNROLL(4)
-    for (int i = 0; i < 4; ++i) add_products<Unpack, nans>(r, done, i, four, c);
+    for (int i = 0; i < 4; ++i) add_products<Unpack, nans, blocks>(r, done, i, four, c);
   }
   if (done < k) {
     take_four(four);
-    add_products<Unpack, nans>(r, done, 0, four, c);
-    if (done + 1 < k) add_products<Unpack, nans>(r, done, 1, four, c);
-    if (done + 2 < k) add_products<Unpack, nans>(r, done, 2, four, c);
+    add_products<Unpack, nans, blocks>(r, done, 0, four, c);
+    if (done + 1 < k) add_products<Unpack, nans, blocks>(r, done, 1, four, c);
+    if (done + 2 < k) add_products<Unpack, nans, blocks>(r, done, 2, four, c);
   }
   DODONA_UNROLL(8)
   for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
@@ -135,106 +167,180 @@ void multiply(const Rows r, const Codes b, std::int64_t k) {
 }
 
 // Sixteen sums stay in registers beside the codes that they take.
+constexpr int few_blocks = ops::panel_few_blocks;
 constexpr int most_sums = many_sums_fit ? 16 : 4, most_rows = many_sums_fit ? 8 : 2;
 
-template <class Unpack, bool nans, int rows>
+template <class Unpack, bool nans, int blocks, int rows>
 void multiply_rows(Rows r, Codes b, std::int64_t vectors, std::int64_t k) {
-  constexpr int together = most_sums / rows < 4 ? most_sums / rows : 4;
-  for (; vectors >= together; vectors -= together, r.chains += 16 * together, b.lines += together * line)
-    multiply<Unpack, nans, rows, together>(r, b, k);
-  for (; vectors > 0; --vectors, r.chains += 16, b.lines += line) multiply<Unpack, nans, rows, 1>(r, b, k);
+  constexpr int most = most_sums / rows < 4 ? most_sums / rows : 4, together = most < blocks ? blocks : most;
+  const auto next = [&](int count) {
+    vectors -= count;
+    r.chains += 16 * count;
+    b.lines += count * line;
+  };
+  for (; vectors >= together; next(together)) multiply<Unpack, nans, blocks, rows, together>(r, b, k);
+  for (; vectors > 0; next(blocks)) multiply<Unpack, nans, blocks, rows, blocks>(r, b, k);
 }
 
 /// The rows that are left when `most` at a time are done: by halves.
-template <class Unpack, bool nans, int most>
-void multiply_chunk(Rows r, std::int64_t rows, const Codes& b, std::int64_t vectors, std::int64_t k) {
+template <class Unpack, bool nans, int blocks, int most>
+void multiply_chunk(Rows r, std::int64_t rows, Codes b, std::int64_t vectors, std::int64_t k) {
   for (; rows >= most; rows -= most) {
-    multiply_rows<Unpack, nans, most>(r, b, vectors, k);
+    multiply_rows<Unpack, nans, blocks, most>(r, b, vectors, k);
     r.a += most * r.a_stride;
     r.chains += most * tile_columns;
   }
   if constexpr (most > 1)
-    if (rows > 0) multiply_chunk<Unpack, nans, most / 2>(r, rows, b, vectors, k);
+    if (rows > 0) multiply_chunk<Unpack, nans, blocks, most / 2>(r, rows, b, vectors, k);
 }
 
 // ---- one tile
 
-/// After a block of K: sums += chains * scale of row * scale of column.
-void add_scaled(const PanelFewTile& tile, std::int64_t block, float* chains, float* sums, float* column_scales) {
+/// Sums of products as they are where rows and codes are.
+template <class Unpack>
+DODONA_INLINE f32x16 whole_chain(const float* chain) {
+  return f32x16::load(chain) * f32x16::splat(Unpack::sums_take);
+}
+
+/// Memory of a tile.
+struct Scratch {
+  std::byte* codes;
+  float *chains, *sums, *column_scales;
+};
+Scratch scratch_of(const PanelFewTile& tile) {
+  float* const chains = tile.scratch + ops::panel_few_bytes(chunk) / 4;
+  float* const sums = chains + tile.product->m * tile_columns;
+  return {reinterpret_cast<std::byte*>(tile.scratch), chains, sums, sums + tile.product->m * tile_columns};
+}
+
+/// After a block of K: sums += chains * scale of row * scale of column; sixteen chains, then those that lie `of_sixteen` further on.
+template <class Unpack>
+void add_scaled(const PanelFewTile& tile, const Scratch& s, std::int64_t block, float* chains, std::int64_t of_sixteen) {
   const PanelProduct& p = *tile.product;
-  take_scales(p.b_scales, tile.column, tile.columns, block, column_scales);
-  for (std::int64_t i = 0; i < p.m; ++i, chains += tile_columns, sums += tile_columns) {
+  take_scales(p.b_scales, tile.column, tile.columns, block, s.column_scales);
+  for (std::int64_t i = 0; i < p.m; ++i, chains += tile_columns) {
     float row_scale;
     take_scales(p.a_scales, i, 1, block, &row_scale);
+    float* const sums = s.sums + i * tile_columns;
     for (std::int64_t j = 0; j < tile.columns; j += 16) {
-      const f32x16 scale = f32x16::splat(row_scale) * f32x16::load(column_scales + j);
-      fma(f32x16::load(chains + j), scale, f32x16::load(sums + j)).store(sums + j);
-      f32x16::zero().store(chains + j);
+      float* const chain = chains + j / 16 * of_sixteen;
+      const f32x16 scale = f32x16::splat(row_scale) * f32x16::load(s.column_scales + j);
+      fma(whole_chain<Unpack>(chain), scale, f32x16::load(sums + j)).store(sums + j);
+      f32x16::zero().store(chain);
     }
   }
 }
 
-/// Where the codes of a tile come from, chunk by chunk.
-template <class Unpack>
-class Chunks {
- public:
-  explicit Chunks(const PanelFewTile& tile) : tile_(tile) {
-    const PanelProduct& p = *tile.product;
-    const PanelOperand& b = p.b;
-    if (b.packed) {
-      const std::byte* const panel = b.data + tile.column / tile_columns * b.stride;
-      lines_ = panel + ops::panel_few_head + tile.column % tile_columns / 16 * line;
-      nans_ = panel[0] != std::byte{0};
-    } else {
-      columns_ = {b.data + tile.batch * b.batch_stride + tile.column * b.stride, b.stride, tile.columns};
-    }
-  }
-  /// `k` elements from `begin` on.
-  DODONA_INLINE Codes at(std::int64_t begin, std::int64_t k) {
-    constexpr std::int64_t far = 4096;  // memory answers in the meantime
-    if (tile_.product->b.packed) return {lines_ + begin / 4 * of_four, far};
-    const std::int64_t all = tile_.product->k, next = begin + k;
-    const auto upto = [](std::int64_t left) { return left < chunk ? left : chunk; };
-    const Ahead ahead = next < all ? Ahead{columns_.first + next, columns_.stride, upto(all - next)}
-                                   : Ahead{columns_.first + tile_.columns * columns_.stride, columns_.stride, upto(all)};
-    auto* const to = reinterpret_cast<std::byte*>(tile_.scratch);
-    nans_ = pack_columns<Unpack>({columns_.first + begin, columns_.stride, columns_.count}, k, ahead, to);
-    return {to, 0};
-  }
-  bool nans() const { return nans_; }
+/// A tile's columns where they are raw.
+Columns raw_columns(const PanelFewTile& tile) {
+  const PanelOperand& b = tile.product->b;
+  return {b.data + tile.batch * b.batch_stride + tile.column * b.stride, b.stride, tile.columns};
+}
+/// A tile's panel where they are packed.
+const std::byte* packed_panel(const PanelFewTile& tile) {
+  return tile.product->b.data + tile.column / tile_columns * tile.product->b.stride;
+}
+ops::PanelFewHead head_of(const std::byte* panel) {
+  ops::PanelFewHead head;
+  __builtin_memcpy(&head, panel, sizeof head);
+  return head;
+}
 
- private:
-  const PanelFewTile& tile_;
-  const std::byte* lines_ = nullptr;
-  Columns columns_{};
-  bool nans_ = false;
-};
+/// All rows times the vectors of a chunk.
+template <class Unpack, int blocks>
+void multiply_vectors(const PanelFewTile& tile, const Rows& rows, const Codes& codes, bool nans, std::int64_t vectors, std::int64_t k) {
+  if (nans) {
+    multiply_chunk<Unpack, true, blocks, most_rows>(rows, tile.product->m, codes, vectors, k);
+  } else {
+    multiply_chunk<Unpack, false, blocks, most_rows>(rows, tile.product->m, codes, vectors, k);
+  }
+}
 
+/// Columns side by side: the chunks of a packed panel, or chunks that are packed on the way.
 template <class Unpack>
-void multiply_tile(const PanelFewTile& tile) {
+void multiply_columns(const PanelFewTile& tile, const Scratch& s, const float* a) {
+  constexpr std::int64_t far = 4096, far_of_column = 256;  // memory answers in the meantime
   const PanelProduct& p = *tile.product;
-  float* const chains = tile.scratch + ops::panel_few_bytes(chunk) / 4;
-  float* const sums = p.block > 0 ? chains + p.m * tile_columns : chains;
-  float* const column_scales = chains + 2 * p.m * tile_columns;
-  for (std::int64_t i = 0; i < 2 * p.m * tile_columns; i += 16) f32x16::zero().store(chains + i);
-  Chunks<Unpack> chunks(tile);
-  const std::int64_t vectors = (tile.columns + 15) / 16, part = p.block > 0 ? p.block : chunk;
-  for (std::int64_t begin = 0; begin < p.k; begin += chunk) {
-    const std::int64_t end = p.k - begin < chunk ? p.k : begin + chunk;
-    Codes codes = chunks.at(begin, end - begin);
-    for (std::int64_t k = begin; k < end; k += part, codes.lines += part / 4 * of_four) {
-      const Rows rows{tile.a + k, ops::panel_few_a_stride(p.k), chains};
-      const std::int64_t count = end - k < part ? end - k : part;
-      if (chunks.nans()) {
-        multiply_chunk<Unpack, true, most_rows>(rows, p.m, codes, vectors, count);
-      } else {
-        multiply_chunk<Unpack, false, most_rows>(rows, p.m, codes, vectors, count);
+  const std::int64_t vectors = (tile.columns + 15) / 16, packed_part = p.block > 0 ? p.block : 8 * chunk;
+  const std::int64_t part = p.b.packed ? packed_part : chunk;
+  for (std::int64_t begin = 0; begin < p.k; begin += part) {
+    const std::int64_t k = p.k - begin < part ? p.k - begin : part, end = begin + k;
+    const Rows rows{a + begin, ops::panel_few_a_stride(p.k), 0, s.chains};
+    if (p.b.packed) {
+      const std::byte* const lines =
+          packed_panel(tile) + ops::panel_few_head + ops::panel_few_bytes(begin) + tile.column % tile_columns / 16 * line;
+      multiply_vectors<Unpack, 1>(tile, rows, {lines, far}, head_of(packed_panel(tile)).nans != 0, vectors, k);
+    } else {
+      const Columns columns = raw_columns(tile);
+      const std::int64_t beyond = begin + far_of_column - p.k;
+      // Columns that end soon are followed by those of the next tile.
+      const std::int64_t ahead = beyond < 0 ? far_of_column : tile.columns * columns.stride + beyond - begin;
+      Found found;
+      for (std::int64_t v = 0; v < vectors; ++v) {
+        Columns some = sixteen_of(columns, v);
+        some.first += begin;
+        pack_sixteen<Unpack, false>(some, k, ahead, s.codes + v * line, found);
       }
-      if (p.block > 0) add_scaled(tile, k / p.block, chains, sums, column_scales);
+      multiply_vectors<Unpack, 1>(tile, rows, {s.codes, 0}, found.any_nan(), vectors, k);
     }
+    if (p.block > 0 && (end % p.block == 0 || end == p.k)) add_scaled<Unpack>(tile, s, begin / p.block, s.chains, 16);
   }
+}
+
+/// `blocks` blocks of K from `begin` on, of `block` elements each, side by side.
+template <class Unpack, int blocks>
+void multiply_blocks(const PanelFewTile& tile, const Scratch& s, const float* a, std::int64_t begin, std::int64_t block) {
+  const PanelProduct& p = *tile.product;
+  const Columns columns = raw_columns(tile);
+  const std::int64_t sixteens = (tile.columns + 15) / 16, vectors = sixteens * blocks, all = blocks * block;
+  // Columns that end are followed by those of the next tile.
+  const std::int64_t ahead = begin + all < p.k ? all : columns.count * columns.stride - begin;
+  for (std::int64_t from = 0; from < block; from += chunk) {
+    const std::int64_t k = block - from < chunk ? block - from : chunk;
+    Found found;
+    for (std::int64_t v = 0; v < vectors; ++v) {
+      Columns some = sixteen_of(columns, v / blocks);
+      some.first += begin + v % blocks * block + from;
+      pack_sixteen<Unpack, false>(some, k, ahead, s.codes + v * line, found);
+    }
+    multiply_vectors<Unpack, blocks>(tile, {a + begin + from, ops::panel_few_a_stride(p.k), block, s.chains}, {s.codes, 0}, found.any_nan(),
+                                     vectors, k);
+  }
+  for (int b = 0; b < blocks; ++b) add_scaled<Unpack>(tile, s, begin / p.block + b, s.chains + 16 * b, 16 * blocks);
+}
+
+template <class Unpack>
+void multiply_by_blocks(const PanelFewTile& tile, const Scratch& s, const float* a) {
+  const std::int64_t k = tile.product->k, block = tile.product->block;
+  std::int64_t begin = 0;
+  for (; k - begin >= few_blocks * block; begin += few_blocks * block) multiply_blocks<Unpack, few_blocks>(tile, s, a, begin, block);
+  for (; begin < k; begin += block) multiply_blocks<Unpack, 1>(tile, s, a, begin, k - begin < block ? k - begin : block);
+}
+
+template <class Unpack>
+void multiply_tile(const PanelFewTile& tile, const float* a) {
+  const PanelProduct& p = *tile.product;
+  const Scratch s = scratch_of(tile);
+  for (std::int64_t i = 0; i < 2 * p.m * tile_columns; i += 16) f32x16::zero().store(s.chains + i);
+  if (ops::panel_few_by_blocks(p)) {
+    multiply_by_blocks<Unpack>(tile, s, a);
+  } else {
+    multiply_columns<Unpack>(tile, s, a);
+  }
+  if (p.block == 0)
+    for (std::int64_t i = 0; i < p.m * tile_columns; i += 16) whole_chain<Unpack>(s.chains + i).store(s.sums + i);
   const ops::TileEpilogue epilogue = epilogue_of(p, tile.batch);
-  for (std::int64_t i = 0; i < p.m; ++i) finish_row<ChainSums>(epilogue, i, tile.column, tile.columns, sums + i * tile_columns);
+  for (std::int64_t i = 0; i < p.m; ++i) finish_row<ChainSums>(epilogue, i, tile.column, tile.columns, s.sums + i * tile_columns);
+}
+
+/// Whether subnormal codes of a tile are rare; of raw columns the first lines tell. It decides on speed alone.
+bool subnormals_are_rare(const PanelFewTile& tile) {
+  if (tile.product->b.packed) return head_of(packed_panel(tile)).rare != 0;
+  const Columns columns = raw_columns(tile);
+  Found found;
+  for (std::int64_t j = 0; j < columns.count && tile.product->k >= line; ++j)
+    found.count_subnormals(load_bytes(columns.first + j * columns.stride));
+  return found.subnormals_are_rare();
 }
 
 }  // namespace
@@ -246,18 +352,22 @@ template <class Tier>
 void PanelFewRowsKernel::run(const PanelProduct& p, std::int64_t batch, float* to) {
   using namespace DODONA_TIER;
   const Unpacker a = unpacker(p.a.type), b = unpacker(p.b.type);
-  for (std::int64_t i = 0; i < p.m; ++i)
-    a.row(p.a.data + batch * p.a.batch_stride + i * p.a.stride, p.k, b.left_out, to + i * panel_few_a_stride(p.k));
+  for (std::int64_t i = 0; i < panel_few_a_rows(p); ++i)
+    a.row(p.a.data + batch * p.a.batch_stride + i % p.m * p.a.stride, p.k, i < p.m ? b.left_out : E4m3Fields::rows_take,
+          to + i * panel_few_a_stride(p.k));
 }
 template void PanelFewRowsKernel::run<tier::DODONA_TIER>(const PanelProduct&, std::int64_t, float*);
 
 template <class Tier>
 void PanelFewTileKernel::run(const PanelFewTile& tile) {
   using namespace DODONA_TIER;
-  if (tile.product->b.type == DType::f8_e5m2) {
-    multiply_tile<Fp8Unpack<true>>(tile);
+  const PanelProduct& p = *tile.product;
+  if (p.b.type == DType::f8_e5m2) {
+    multiply_tile<Fp8Unpack<true>>(tile, tile.a);
+  } else if (panel_few_a_rows(p) > p.m && subnormals_are_rare(tile)) {
+    multiply_tile<E4m3Fields>(tile, tile.a + p.m * panel_few_a_stride(p.k));
   } else {
-    multiply_tile<Fp8Unpack<false>>(tile);
+    multiply_tile<Fp8Unpack<false>>(tile, tile.a);
   }
 }
 template void PanelFewTileKernel::run<tier::DODONA_TIER>(const PanelFewTile&);

@@ -161,6 +161,32 @@ DODONA_INLINE void multiply_few(const std::uint8_t* packed, std::int64_t steps, 
   }
 }
 
+template <class Unpack>
+constexpr bool multiplies_raw = requires(RawSums<1>& sums) {
+  Unpack::template multiply_raw<1>(I8Weights{}, 0, 0, I8Rows{}, sums);
+};
+
+/// Few rows times raw weights where their format can do that: sums[rows][32] += A times the panels of a tile.
+template <class Unpack, class Sums, int rows>
+void multiply_raw(const I8Tile& tile, float* sums) {
+  RawSums<rows> raw;
+  Unpack::template multiply_raw<rows>(*tile.weights, tile.first_panel, tile.panels, tile.a, raw);
+  for (std::int64_t p = 0; p < tile.panels; ++p)
+    for (int r = 0; r < rows; ++r) {
+      float* const to = sums + r * sums_stride + 16 * p;
+      Sums::store(Sums::load(to) + raw.total[p][r], to);
+    }
+}
+template <class Unpack, class Sums>
+void multiply_few_raw(const I8Tile& tile, float* sums) {
+  switch (tile.rows) {
+    case 1: return multiply_raw<Unpack, Sums, 1>(tile, sums);
+    case 2: return multiply_raw<Unpack, Sums, 2>(tile, sums);
+    case 3: return multiply_raw<Unpack, Sums, 3>(tile, sums);
+    default: return multiply_raw<Unpack, Sums, 4>(tile, sums);
+  }
+}
+
 template <class Sums>
 void store_tile(const I8Tile& tile, const float* sums) {
   const std::int64_t first = tile.first_panel * 16, left = tile.weights->n - first;
@@ -183,6 +209,12 @@ void multiply_tile(const I8Tile& tile) {
         multiply_few<Unpack, Sums>(packed_panel(p) + s * Unpack::step_bytes, steps_from(s), tile.a.at(0, s / chunk_steps), tile.rows,
                                    sums + 16 * p);
     return store_tile<Sums>(tile, sums);
+  }
+  if constexpr (multiplies_raw<Unpack>) {
+    if (tile.rows <= few_rows) {
+      multiply_few_raw<Unpack, Sums>(tile, sums);
+      return store_tile<Sums>(tile, sums);
+    }
   }
   Decoded decoded;
   constexpr std::int64_t together = Unpack::panels_together;

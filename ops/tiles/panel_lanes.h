@@ -48,17 +48,23 @@ struct Ahead {
   const std::byte* codes;
   std::int64_t stride, bytes;
 };
+/// The line `offset` bytes from a place.
+DODONA_INLINE void fetch_line(const std::byte* from, std::int64_t offset) {
+  const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(offset);
+  __builtin_prefetch(reinterpret_cast<const void*>(address));  // NOLINT(performance-no-int-to-ptr)
+}
 DODONA_INLINE void fetch(const Ahead& ahead, std::int64_t first, std::int64_t end) {
   for (std::int64_t j = first; j < end; ++j)
-    for (std::int64_t line = 0; line < ahead.bytes; line += 64) {
-      const auto address = reinterpret_cast<std::uintptr_t>(ahead.codes) + static_cast<std::uintptr_t>(j * ahead.stride + line);
-      __builtin_prefetch(reinterpret_cast<const void*>(address));  // NOLINT(performance-no-int-to-ptr)
-    }
+    for (std::int64_t line = 0; line < ahead.bytes; line += 64) fetch_line(ahead.codes, j * ahead.stride + line);
 }
 
 /// Scales of a block of K of `count` rows, or columns, from `first` on.
 DODONA_INLINE void take_scales(const ops::PanelScales& scales, std::int64_t first, std::int64_t count, std::int64_t block, float* to) {
   const float* const of_block = scales.data + block * scales.block_stride;
+  if (scales.together == 1) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = of_block[(first + i) * scales.stride];
+    return;
+  }
   for (std::int64_t i = 0; i < count;) {
     const std::int64_t shared = (first + i) / scales.together, end = (shared + 1) * scales.together - first;
     const float scale = of_block[shared * scales.stride];

@@ -12,6 +12,7 @@
 #include "ops/tiles/panel_i8.h"
 #include "ops/tiles/work.h"
 #include "quant/element.h"
+#include "quant/qserve.h"
 
 namespace dodona {
 namespace {
@@ -149,39 +150,77 @@ TEST(Panel, ManyAndFewRowsOfFp8HaveTheSameBitsWithEveryCodeNansTooRawAndPacked) 
     }
 }
 
-TEST(Panel, BlocksOfKAreChainsOfTheirOwnThatScalesAreMultipliedWith) {
-  for (const Size& s : {Size{1, 128, 128}, Size{23, 200, 1100}, Size{7, 272, 384}, Size{131, 144, 700}, Size{5, 40, 1100}}) {
-    constexpr std::int64_t block = 128;
-    const std::int64_t blocks = (s.k + block - 1) / block;
-    const Tensor a = normal(DType::f8_e4m3, {1, s.m, s.k}, "a"), b = normal(DType::f8_e4m3, {1, s.n, s.k}, "b");
-    // 1 x 128, as kernels store it with rows next to one another, and 128 x 128.
-    const auto a_scales = scales(static_cast<std::size_t>(s.m * blocks), 3),
-               b_scales = scales(static_cast<std::size_t>((s.n + 127) / 128 * blocks), 4);
-    Tensor expected(DType::bf16, {1, s.m, s.n});
-    for (std::int64_t i = 0; i < s.m; ++i)
-      for (std::int64_t j = 0; j < s.n; ++j) {
-        float acc = 0;
-        for (std::int64_t g = 0; g < blocks; ++g) {
-          float chain = 0;
-          for (std::int64_t e = g * block; e < std::min(s.k, (g + 1) * block); ++e)
-            chain = std::fmaf(value(a, i * s.k + e), value(b, j * s.k + e), chain);
-          const float scale = a_scales[static_cast<std::size_t>(g * s.m + i)] * b_scales[static_cast<std::size_t>(j / 128 * blocks + g)];
-          acc = std::fmaf(chain, scale, acc);
-        }
-        quant::set(expected, i * s.n + j, acc);
-      }
+/// e4m3 codes of which next to none is subnormal, as in weights that were scaled to their largest; NaNs as above, and the largest numbers.
+Tensor scaled_columns(const Dims& shape, bool nans) {
+  Tensor b = fp8_columns(DType::f8_e4m3, shape, nans);
+  for (std::int64_t i = 0; i < b.elements(); ++i) {
+    auto& code = b.as<std::uint8_t>()[i];
+    if ((code & 0x78) == 0 && i % 4099 != 0) code = static_cast<std::uint8_t>(code ^ (i % 3 == 0 ? 0x7E : 0x30));
+  }
+  return b;
+}
+
+TEST(Panel, CodesThatAreNearlyNeverSubnormalTakeAnotherWayToTheSameBits) {
+  for (const Size& s : {Size{1, 64, 512}, Size{2, 70, 64}, Size{3, 100, 330}, Size{24, 17, 131}, Size{9, 129, 522}}) {
+    const Tensor a = scaled_columns({1, s.m, s.k}, s.m == 9), b = scaled_columns({1, s.n, s.k}, s.n % 64 != 0);
+    const Tensor expected = chains(a, b, DType::bf16);
     on_every_tier(
         expected,
         [&](const Exec& exec) {
           Tensor out(DType::bf16, {1, s.m, s.n});
+          ops::panel_multiply(product_of(a, b, out), exec);
+          return out;
+        },
+        text(s));
+    on_every_tier(
+        expected, [&](const Exec& exec) { return with_packed_columns(a, b, DType::bf16, exec); }, text(s) + " packed");
+    if (HasFailure()) return;
+  }
+}
+
+void expect_chains_of_blocks(const Size& s, const Tensor& a, const Tensor& b) {
+  constexpr std::int64_t block = 128;
+  const std::int64_t blocks = (s.k + block - 1) / block;
+  // 1 x 128, as kernels store it with rows next to one another, and 128 x 128.
+  const auto a_scales = scales(static_cast<std::size_t>(s.m * blocks), 3),
+             b_scales = scales(static_cast<std::size_t>((s.n + 127) / 128 * blocks), 4);
+  Tensor expected(DType::bf16, {1, s.m, s.n});
+  for (std::int64_t i = 0; i < s.m; ++i)
+    for (std::int64_t j = 0; j < s.n; ++j) {
+      float acc = 0;
+      for (std::int64_t g = 0; g < blocks; ++g) {
+        float chain = 0;
+        for (std::int64_t e = g * block; e < std::min(s.k, (g + 1) * block); ++e)
+          chain = std::fmaf(value(a, i * s.k + e), value(b, j * s.k + e), chain);
+        const float scale = a_scales[static_cast<std::size_t>(g * s.m + i)] * b_scales[static_cast<std::size_t>(j / 128 * blocks + g)];
+        acc = std::fmaf(chain, scale, acc);
+      }
+      quant::set(expected, i * s.n + j, acc);
+    }
+  for (const bool packing : {false, true})
+    on_every_tier(
+        expected,
+        [&](const Exec& exec) {
+          Tensor out(DType::bf16, {1, s.m, s.n}), packed(DType::u8, {ops::panel_packed_bytes(s.n, s.k)});
           auto product = product_of(a, b, out);
+          if (packing) {
+            ops::panel_pack(product.b, s.n, s.k, packed.as<std::byte>(), exec);
+            product.b = ops::packed_operand(b.dtype(), packed.as<std::byte>(), s.k);
+          }
           product.block = block;
           product.a_scales = {.data = a_scales.data(), .together = 1, .stride = 1, .block_stride = s.m};
           product.b_scales = {.data = b_scales.data(), .together = 128, .stride = blocks, .block_stride = 1};
           ops::panel_multiply(product, exec);
           return out;
         },
-        text(s));
+        text(s) + (packing ? " packed" : " raw"));
+}
+
+TEST(Panel, BlocksOfKAreChainsOfTheirOwnThatScalesAreMultipliedWith) {
+  for (const Size& s :
+       {Size{1, 128, 128}, Size{23, 200, 1100}, Size{7, 272, 384}, Size{131, 144, 700}, Size{5, 40, 1100}, Size{2, 50, 640}}) {
+    expect_chains_of_blocks(s, normal(DType::f8_e4m3, {1, s.m, s.k}, "a"), normal(DType::f8_e4m3, {1, s.n, s.k}, "b"));
+    expect_chains_of_blocks(s, scaled_columns({1, s.m, s.k}, false), scaled_columns({1, s.n, s.k}, s.n % 64 != 0));
     if (HasFailure()) return;
   }
 }
@@ -253,7 +292,7 @@ Tensor whole_sums(const Tensor& a, const Tensor& b) {
 
 TEST(PanelI8, IntegersAreSummedExactlyAndScaledAtTheEnd) {
   for (const auto& [format, type] : {std::pair{ops::I8Format::i8, DType::i8}, {ops::I8Format::i4, DType::i4}})
-    for (const Size& s : {Size{1, 16, 8}, Size{4, 48, 1024}, Size{7, 32, 200}, Size{131, 80, 136}}) {
+    for (const Size& s : {Size{1, 16, 8}, Size{2, 33, 1096}, Size{3, 50, 328}, Size{4, 48, 1024}, Size{7, 32, 200}, Size{131, 80, 136}}) {
       const Tensor a = integers(DType::i8, {s.m, s.k}, 11), b = integers(type, {s.n, s.k}, 12);
       // The extremes add up farthest.
       for (std::int64_t e = 0; e < s.k; ++e) quant::set(a, e, -128), quant::set(b, e, type == DType::i4 ? -8 : -128);
@@ -275,6 +314,55 @@ TEST(PanelI8, IntegersAreSummedExactlyAndScaledAtTheEnd) {
             text(s) + (packing ? " packed" : " raw"));
       if (HasFailure()) return;
     }
+}
+
+TEST(PanelI8, QservesWeightsAreReadFromTheirTilesWithFewRowsAndMany) {
+  for (const Size& s : {Size{1, 64, 128}, Size{2, 128, 64}, Size{3, 64, 640}, Size{4, 192, 704}, Size{5, 64, 192}, Size{40, 64, 576}}) {
+    const std::int64_t groups = (s.k + 127) / 128;
+    const Tensor a = integers(DType::i8, {s.m, s.k}, 21);
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(s.n * s.k)), packed_codes(codes.size() / 2);
+    for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(noise(static_cast<std::int64_t>(i)) % 16);
+    quant::pack_qserve(codes, s.n, s.k, packed_codes);
+    std::vector<std::int8_t> of_groups[2], stored[2];  // scales, zeros
+    for (int which = 0; which < 2; ++which) {
+      for (std::int64_t i = 0; i < groups * s.n; ++i)
+        of_groups[which].push_back(static_cast<std::int8_t>(which == 0 ? noise(i) % 17 + 1 : noise(i + 77) % 256));
+      stored[which].resize(of_groups[which].size());
+      quant::permute_qserve_scales(of_groups[which], groups, s.n, stored[which]);
+    }
+    for (const bool grouped : {false, true}) {
+      Tensor b(DType::i8, {s.n, s.k});
+      for (std::int64_t j = 0; j < s.n; ++j)
+        for (std::int64_t e = 0; e < s.k; ++e) {
+          const std::uint8_t code = codes[static_cast<std::size_t>(j * s.k + e)];
+          const auto at = static_cast<std::size_t>(e / 128 * s.n + j);
+          b.as<std::int8_t>()[j * s.k + e] =
+              grouped ? quant::qserve_group_weight(code, of_groups[0][at], of_groups[1][at]) : static_cast<std::int8_t>(code);
+        }
+      const auto rows = scales(static_cast<std::size_t>(s.m), 23), columns = scales(static_cast<std::size_t>(s.n), 24),
+                 bias = scales(static_cast<std::size_t>(s.n), 25);
+      const Tensor expected = finished(whole_sums(a, b), rows, columns, bias, DType::f32);
+      const ops::I8Format format = grouped ? ops::I8Format::qserve_groups : ops::I8Format::qserve;
+      const ops::I8Weights raw{.codes = packed_codes.data(),
+                               .scales = reinterpret_cast<const std::uint8_t*>(stored[0].data()),
+                               .n = s.n,
+                               .k = s.k,
+                               .zeros = reinterpret_cast<const std::uint8_t*>(stored[1].data())};
+      for (const bool packing : {false, true})
+        on_every_tier(
+            expected,
+            [&](const Exec& exec) {
+              Tensor out(DType::f32, {s.m, s.n}), packed(DType::u8, {ops::i8_packed_bytes(format, s.n, s.k)});
+              if (packing) ops::i8_pack(format, raw, packed.as<std::byte>(), exec);
+              const ops::I8Group group{0, s.m, 0, packing ? ops::I8Weights{.packed = packed.as<std::uint8_t>(), .n = s.n, .k = s.k} : raw,
+                                       epilogue_of(rows, columns, bias, out)};
+              ops::i8_multiply({.format = format, .groups = {&group, 1}, .rows = s.m, .k = s.k, .codes = a.as<std::uint8_t>()}, exec);
+              return out;
+            },
+            text(s) + (grouped ? " grouped" : "") + (packing ? " packed" : " raw"));
+      if (HasFailure()) return;
+    }
+  }
 }
 
 // ---- work

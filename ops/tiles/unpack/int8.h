@@ -3,6 +3,7 @@
 
 #include "ops/tiles/panel_i8.h"
 #include "ops/tiles/unpack/fetch.h"
+#include "ops/tiles/unpack/raw_sums.h"
 #include "ops/tiles/unpack/unpack.h"
 #include "simd/dot_i8.h"
 
@@ -21,7 +22,7 @@ struct I8Unpack {
 /// As weights of sums of integers: values plus 128 as unsigned bytes. A step of a packed panel is 1024 bytes, sixteen vectors: lane r of
 /// vector v holds the four bytes of column r with k = 4v..4v+3.
 struct Int8Unpack {
-  static constexpr std::int64_t step_bytes = 1024, panels_together = 1;
+  static constexpr std::int64_t step_bytes = 1024, panels_together = 1, line = 64;
   static constexpr int offset = 128;
 
   static DODONA_INLINE i32x16 table() { return i32x16::zero(); }
@@ -55,11 +56,64 @@ struct Int8Unpack {
     }
   }
 
+  /// See RawSums: a column after the other, in one stream.
+  template <int rows>
+  static void multiply_raw(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, const ops::I8Rows& a, RawSums<rows>& sums) {
+    const std::int64_t first = panel * ops::i8_panel_columns, left = w.n - first, many = panels * ops::i8_panel_columns;
+    for (std::int64_t j = 0; j < many; ++j) {
+      i32x16 sum[rows];
+      add_column<rows>(reinterpret_cast<const std::byte*>(w.codes) + (first + (j < left ? j : left - 1)) * w.k, w.k, a, sum);
+      DODONA_UNROLL(4)
+      for (int r = 0; r < rows; ++r) sums.of[j / 16][r][j % 16] = sum[r];
+    }
+    for (std::int64_t p = 0; p < panels; ++p) {
+      DODONA_UNROLL(4)
+      for (int r = 0; r < rows; ++r) sums.total[p][r] = sum_of_lanes(sums.of[p][r]);
+    }
+  }
+
   /// See Nvfp4Unpack: bytes in their order.
   static DODONA_INLINE f32x16_pair row(const std::uint8_t* codes, std::int64_t begin, std::int64_t k) {
     const auto* p = reinterpret_cast<const std::int32_t*>(codes + begin);
     const std::int64_t words = (k - begin) / 4;
     return {as_f32(i32x16::load_partial(p, words)), words > 16 ? as_f32(i32x16::load_partial(p + 16, words - 16)) : f32x16::zero()};
+  }
+
+ private:
+  /// Sixteen lanes of the sums of a column's products.
+  template <int rows>
+  static DODONA_INLINE void add_column(const std::byte* column, std::int64_t k, const ops::I8Rows& a, i32x16 (&sum)[rows]) {
+    constexpr std::int64_t ahead = 4096;
+    constexpr int together = 4;
+    const i32x16 plus_128 = i32x16::splat(static_cast<std::int32_t>(0x80808080));
+    i32x16 c[together][rows];
+    DODONA_UNROLL(4)
+    for (int v = 0; v < together; ++v) {
+      DODONA_UNROLL(4)
+      for (int r = 0; r < rows; ++r) c[v][r] = i32x16::zero();
+    }
+    for (std::int64_t begin = 0; begin < k; begin += ops::i8_chunk) {
+      const std::int8_t* const codes = a.at(0, begin / ops::i8_chunk).codes;
+      const std::int64_t end = k - begin < ops::i8_chunk ? k - begin : ops::i8_chunk;
+      std::int64_t i = 0;
+      for (; i + together * line <= end; i += together * line) {
+        DODONA_UNROLL(4)
+        for (int v = 0; v < together; ++v) {
+          const std::byte* const p = column + begin + i + v * line;
+          __builtin_prefetch(p + ahead);
+          const i32x16 weights = load_bytes(p) ^ plus_128;
+          DODONA_UNROLL(4)
+          for (int r = 0; r < rows; ++r) c[v][r] = dpbusd(c[v][r], weights, load_bytes(codes + r * ops::i8_chunk + i + v * line));
+        }
+      }
+      for (; i < end; i += line) {  // rows are filled up with zeros
+        const i32x16 weights = i32x16::load_partial(reinterpret_cast<const std::int32_t*>(column + begin + i), (end - i) / 4) ^ plus_128;
+        DODONA_UNROLL(4)
+        for (int r = 0; r < rows; ++r) c[0][r] = dpbusd(c[0][r], weights, load_bytes(codes + r * ops::i8_chunk + i));
+      }
+    }
+    DODONA_UNROLL(4)
+    for (int r = 0; r < rows; ++r) sum[r] = (c[0][r] + c[1][r]) + (c[2][r] + c[3][r]);
   }
 };
 

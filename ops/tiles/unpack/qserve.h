@@ -43,6 +43,71 @@ DODONA_INLINE void pack_qserve_codes(const ops::I8Weights& w, std::int64_t panel
   }
 }
 
+/// Few rows times raw codes: a line of a tile times 32 k of a row, each word of which stands twice as in the line. `Weights` makes weights
+/// of codes for 128 k of a tile's columns: from(w, panel, group), then line(c), then low(codes) and high(codes); dot adds products.
+template <class Weights, int rows>
+void multiply_qserve(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, const ops::I8Rows& a, RawSums<rows>& sums) {
+  constexpr std::int64_t tile_bytes = 512, tile_k = 32, group_tiles = 4, ahead = 4096;
+  constexpr std::int32_t place[16] = {0, 0, 4, 4, 1, 1, 5, 5, 2, 2, 6, 6, 3, 3, 7, 7};
+  const i32x16 first = i32x16::load(place), second = first + i32x16::splat(8);
+  const std::uint8_t* tile = w.codes + panel / 2 * (w.k / tile_k) * tile_bytes;
+  for (auto& of_row : sums.of[0]) {
+    DODONA_UNROLL(16)
+    for (i32x16& sum : of_row) sum = i32x16::zero();
+  }
+  for (std::int64_t begin = 0; begin < w.k; begin += group_tiles * tile_k, tile += group_tiles * tile_bytes) {
+    const ops::I8Rows codes = a.at(0, begin / ops::i8_chunk);
+    const auto words = [&](int r, int pair) {
+      return as_f32(load_bytes(codes.codes + r * ops::i8_chunk + begin % ops::i8_chunk + 2 * pair * tile_k));
+    };
+    i32x16 row[rows][group_tiles];
+    DODONA_UNROLL(4)
+    for (int r = 0; r < rows; ++r) {
+      DODONA_UNROLL(2)
+      for (int pair = 0; pair < 2; ++pair) {  // rows are filled up with zeros to whole chunks
+        row[r][2 * pair] = as_i32(lookup_16(words(r, pair), first));
+        row[r][2 * pair + 1] = as_i32(lookup_16(words(r, pair), second));
+      }
+    }
+    const std::int64_t left = (w.k - begin) / tile_k, tiles = left < group_tiles ? left : group_tiles;
+    const auto weights = Weights::from(w, panel, begin / (group_tiles * tile_k));
+    for (int c = 0; c < 8; ++c) {
+      const auto of_line = weights.line(c);
+      i32x16 low[rows], high[rows];
+      DODONA_UNROLL(4)
+      for (int r = 0; r < rows; ++r) low[r] = sums.of[0][r][c], high[r] = sums.of[0][r][8 + c];
+      const auto add = [&](int t) {
+        const std::uint8_t* const p = tile + t * tile_bytes + 64 * c;
+        __builtin_prefetch(p + ahead);
+        const i32x16 codes_of_four = load_bytes(p);
+        const i32x16 low_weights = of_line.low(low_codes(codes_of_four)), high_weights = of_line.high(high_codes(codes_of_four));
+        DODONA_UNROLL(4)
+        for (int r = 0; r < rows; ++r) {
+          low[r] = Weights::dot(low[r], low_weights, row[r][t]);
+          high[r] = Weights::dot(high[r], high_weights, row[r][t]);
+        }
+      };
+      if (tiles == group_tiles) {
+        DODONA_UNROLL(4)
+        for (int t = 0; t < group_tiles; ++t) add(t);
+      } else {
+        for (int t = 0; t < tiles; ++t) add(t);
+      }
+      DODONA_UNROLL(4)
+      for (int r = 0; r < rows; ++r) sums.of[0][r][c] = low[r], sums.of[0][r][8 + c] = high[r];
+    }
+  }
+  // Even lanes of line c are of column c, or 16 + c in the high nibbles, and odd lanes of the column eight further on.
+  for (int r = 0; r < rows; ++r) {
+    const LaneSums both = sums_of_lanes(sums.of[0][r]);
+    std::int32_t even[16], odd[16], columns[32];
+    both.even.store(even);
+    both.odd.store(odd);
+    for (int c = 0; c < 8; ++c) columns[c] = even[c], columns[8 + c] = odd[c], columns[16 + c] = even[8 + c], columns[24 + c] = odd[8 + c];
+    for (std::int64_t p = 0; p < panels; ++p) sums.total[p][r] = i32x16::load(columns + 16 * ((panel + p) % 2));
+  }
+}
+
 /// Weights as they are, 0 to 15.
 struct QserveUnpack {
   static constexpr std::int64_t step_bytes = 512, panels_together = 2;
@@ -64,9 +129,24 @@ struct QserveUnpack {
     for (std::int64_t s = begin; s < end; ++s)
       pack_qserve_codes(w, panel, panels, s, out + (s - begin) * step_bytes, (end - begin) * step_bytes);
   }
+  template <int rows>
+  static void multiply_raw(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, const ops::I8Rows& a, RawSums<rows>& sums) {
+    multiply_qserve<Plain>(w, panel, panels, a, sums);
+  }
   static DODONA_INLINE f32x16_pair row(const std::uint8_t* codes, std::int64_t begin, std::int64_t k) {
     return Int8Unpack::row(codes, begin, k);
   }
+
+ private:
+  struct Line {
+    static DODONA_INLINE i32x16 low(i32x16 codes) { return codes; }
+    static DODONA_INLINE i32x16 high(i32x16 codes) { return codes; }
+  };
+  struct Plain {
+    static DODONA_INLINE Plain from(const ops::I8Weights&, std::int64_t, std::int64_t) { return {}; }
+    static DODONA_INLINE Line line(int) { return {}; }
+    static DODONA_INLINE i32x16 dot(i32x16 sum, i32x16 weights, i32x16 row) { return dpbusd_small(sum, weights, row); }
+  };
 };
 
 /// Weights (code * scale + zero) mod 256 as signed bytes, a scale and a zero for each column and 128 k; decoded plus 128. A step ends with
@@ -96,17 +176,52 @@ struct QserveGroupUnpack {
     for (std::int64_t p = panel; p < panel + panels; ++p, out += (end - begin) * step_bytes)
       for (std::int64_t s = begin; s < end; s = s / 2 * 2 + 2) pack_scales(w, p, s, end, out + (s - begin) * step_bytes + 512);
   }
+  template <int rows>
+  static void multiply_raw(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, const ops::I8Rows& a, RawSums<rows>& sums) {
+    multiply_qserve<Groups>(w, panel, panels, a, sums);
+  }
   static DODONA_INLINE f32x16_pair row(const std::uint8_t* codes, std::int64_t begin, std::int64_t k) {
     return Int8Unpack::row(codes, begin, k);
   }
 
  private:
+  /// Scales of the codes in the low bytes of 16 bits each, and zeros plus 128: of both columns of a line, word by word.
+  struct Line {
+    i32x16 low_scales, low_zeros, high_scales, high_zeros;
+    DODONA_INLINE i32x16 low(i32x16 codes) const { return add_8(mul_16(codes, low_scales), low_zeros); }
+    DODONA_INLINE i32x16 high(i32x16 codes) const { return add_8(mul_16(codes, high_scales), high_zeros); }
+  };
+  struct Groups {
+    const std::uint8_t *scales, *zeros;
+
+    static DODONA_INLINE Groups from(const ops::I8Weights& w, std::int64_t panel, std::int64_t group) {
+      const std::int64_t at = group * w.n + panel / 2 * 32;
+      fetch_scales(w, at);
+      return {w.scales + at, w.zeros + at};
+    }
+    /// A word of scales is of columns c, 8 + c, 16 + c and 24 + c.
+    DODONA_INLINE Line line(int c) const {
+      // Byte 0 for words of even index and byte 1 for odd ones, then bytes 2 and 3.
+      const i32x16 two = i32x16::splat(0x01010101), odd = lane_index() & i32x16::splat(1);
+      const i32x16 low = odd * two, high = low + i32x16::splat(0x02020202);
+      const i32x16 s = splat_bytes(scales + 4 * c), z = splat_bytes(zeros + 4 * c) ^ i32x16::splat(static_cast<std::int32_t>(0x80808080));
+      const i32x16 in_words = i32x16::splat(0x00FF00FF);
+      return {lookup_bytes(s, low) & in_words, lookup_bytes(z, low), lookup_bytes(s, high) & in_words, lookup_bytes(z, high)};
+    }
+    static DODONA_INLINE i32x16 dot(i32x16 sum, i32x16 weights, i32x16 row) { return dpbusd(sum, weights, row); }
+  };
+  /// What lies two tiles further on: 32 bytes of each group, far apart, which no hardware follows.
+  static DODONA_INLINE void fetch_scales(const ops::I8Weights& w, std::int64_t at) {
+    __builtin_prefetch(w.scales + at + 64);
+    __builtin_prefetch(w.zeros + at + 64);
+  }
   /// Scales and zeros of the 128 k of step s, for it and for the other one of them where that comes before `end`.
   static DODONA_INLINE void pack_scales(const ops::I8Weights& w, std::int64_t panel, std::int64_t s, std::int64_t end, std::uint8_t* to) {
     // A word has channels i, 8 + i, 16 + i and 24 + i of 32 (quant::qserve_scale_position): two of them are of this panel.
     const std::int64_t first = panel * ops::i8_panel_columns, at = s / 2 * w.n + first / 32 * 32;
     const int shift = static_cast<int>(first % 32);
     std::uint32_t scales[8], zeros[8], words[16];
+    fetch_scales(w, at);
     __builtin_memcpy(scales, w.scales + at, sizeof scales);
     __builtin_memcpy(zeros, w.zeros + at, sizeof zeros);
     for (int r = 0; r < 8; ++r) {
