@@ -47,7 +47,7 @@ TEST_P(GradedOps, FastModePassesThroughTheFileOfACall) {
   const helpers::TempFolder folder;
   const Op& op = *GetParam();
   Kept kept;
-  kept.recipes = true;
+  kept.strict = true;
   for (int index = 0; index < 4; ++index) {
     const DrawnCase drawn = drawn_case(op, 11, index, kept);
     SCOPED_TRACE(to_string(drawn.line));

@@ -5,6 +5,7 @@
 
 #include "core/fixed_math.h"
 #include "core/random.h"
+#include "core/special.h"
 #include "dodona/error.h"
 #include "oracle/cases/case_file.h"
 #include "oracle/cases/generate.h"
@@ -39,9 +40,23 @@ std::int64_t drawn_size(Draws& draws, const OpSchema& schema, const std::string&
   return std::clamp(std::max<std::int64_t>(1, count) * rules.multiple_of, std::max<std::int64_t>(rules.minimum, 1), rules.maximum);
 }
 
+/// A size where kernels take another path: powers of two and their neighbours, the op's own size and those next to it.
+std::int64_t edge_size(Draws& draws, const OpSchema& schema, const std::string& symbol, std::int64_t own) {
+  const auto spec = std::find_if(schema.symbols.begin(), schema.symbols.end(), [&](const SymbolSpec& s) { return s.name == symbol; });
+  const SymbolSpec rules = spec != schema.symbols.end() ? *spec : SymbolSpec{};
+  if (!rules.choices.empty()) return rules.choices[draws.below(rules.choices.size())];
+  std::int64_t size = own;
+  if (draws.one_in(2)) {
+    for (size = 1; size < own && !draws.one_in(8);) size *= 2;
+  }
+  size += (static_cast<std::int64_t>(draws.below(3)) - 1) * rules.multiple_of;
+  size -= size % rules.multiple_of;
+  return std::clamp(size, std::max<std::int64_t>(rules.minimum, 1), rules.maximum);
+}
+
 void draw_attributes(Draws& draws, const OpSchema& schema, const Kept& kept, CaseLine& line) {
   for (const AttrSpec& spec : schema.attrs) {
-    if ((spec.ignored && !spec.recipe) || (spec.recipe && kept.recipes) || !draws.one_in(2)) continue;
+    if ((spec.ignored && !spec.recipe) || (spec.recipe && kept.strict) || !draws.one_in(2)) continue;
     if (!spec.choices.empty()) line.attrs.set_attr(spec.name, spec.choices[draws.below(spec.choices.size())]);
     if (!spec.dtypes.empty()) line.attrs.set_attr(spec.name, std::string(name(spec.dtypes[draws.below(spec.dtypes.size())])));
     if (std::holds_alternative<bool>(spec.default_value)) line.attrs.set_attr(spec.name, draws.one_in(2));
@@ -91,6 +106,7 @@ void keep(const Kept& kept, CaseLine& line) {
   for (const std::string& name : kept.line.with) line.without.erase(name), line.with.insert(name);
   for (const std::string& name : kept.line.without) line.with.erase(name), line.without.insert(name);
   if (!kept.line.dialect.empty()) line.dialect = kept.line.dialect;
+  for (const Special special : kept.line.specials) line.specials.insert(special);
   if (kept.dist) line.dist = kept.line.dist;
 }
 
@@ -98,30 +114,44 @@ CaseLine drawn_line(const Op& op, std::uint64_t seed, int index, int attempt, co
   Draws draws(seed, op, index, attempt);
   const auto own = static_cast<std::size_t>(index) / drawn_distributions.size() % op.cases().size();
   // A line may need its recipe: every other attempt leaves it there.
-  CaseLine line = own_line(op, own, kept.recipes && attempt % 2 == 0);
+  CaseLine line = own_line(op, own, kept.strict && attempt % 2 == 0);
   line.dist = drawn_distributions[static_cast<std::size_t>(index) % drawn_distributions.size()];
   line.seed = draws.below(kept.seeds);
-  if (attempt >= attempts_at_sizes) {
+  if (attempt >= (kept.strict ? 2 * attempts_at_sizes : attempts_at_sizes)) {
     keep(kept, line);
     return line;
   }
-  for (auto& [symbol, size] : line.symbols)
-    if (!draws.one_in(4)) size = drawn_size(draws, op.schema(), symbol, size);
+  for (auto& [symbol, size] : line.symbols) {
+    if (kept.strict && draws.one_in(2)) {
+      size = edge_size(draws, op.schema(), symbol, size);
+    } else if (!draws.one_in(4)) {
+      size = drawn_size(draws, op.schema(), symbol, size);
+    }
+  }
   // Later attempts ask for less.
   if (attempt < 4) draw_types(draws, op.schema(), line);
   if (attempt < 2) draw_attributes(draws, op.schema(), kept, line);
   if (attempt < 2) draw_presence(draws, op.schema(), line);
+  if (kept.strict && attempt < 12 && draws.one_in(2)) line.specials.insert(static_cast<Special>(draws.below(specials().size())));
   keep(kept, line);
   return line;
 }
 
 }  // namespace
 
+void require_taken(const Op& op, const Arguments& inputs) {
+  Arguments arguments = runnable(op, inputs);
+  Exec exec;
+  exec.threads = 1;
+  op.run(arguments, exec);
+}
+
 DrawnCase drawn_case(const Op& op, std::uint64_t seed, int index, const Kept& kept) {
   for (int attempt = 0; attempt < attempts; ++attempt) {
     CaseLine line = drawn_line(op, seed, index, attempt, kept);
     try {
       Arguments inputs = inputs_of(op, line);
+      if (kept.strict) require_taken(op, inputs);
       return {std::move(line), std::move(inputs)};
     } catch (const Error&) {
       // Drawn anew.

@@ -19,7 +19,9 @@ struct DrawnCase {
 struct Kept {
   CaseLine line;
   bool dist = false;                ///< the line's distribution is kept too
-  bool recipes = false;             ///< recipe attributes and the dialect are not drawn, and left at their defaults where the op allows
+  bool strict = false;              ///< for kernels of others: recipe attributes and the dialect are not drawn, and left at their defaults
+                                    ///< where the op allows; sizes lie at the edges of tiles and ranges half of the time; special inputs
+                                    ///< are mixed in; fast mode has taken the call
   std::uint64_t seeds = 1'000'000;  ///< seeds of inputs are drawn below this
 };
 
@@ -27,5 +29,8 @@ struct Kept {
 /// other choices varied, distributions in turn. Combinations that the op refuses are drawn anew, in the end the op's own sizes. Throws the
 /// op's Error where none is valid with what is kept.
 DrawnCase drawn_case(const Op& op, std::uint64_t seed, int index, const Kept& kept = {});
+
+/// Throws the op's Error for values that it does not take, which only running it tells.
+void require_taken(const Op& op, const Arguments& inputs);
 
 }  // namespace dodona::oracle

@@ -30,6 +30,7 @@ namespace dodona::oracle {
 namespace {
 
 constexpr int round = 5;                                 // of so many calls one repeats inputs, and one sizes
+constexpr std::int64_t remembered_at_most = 256 << 20;   // bytes of outputs
 constexpr int unanswered_in_a_row = 3;                   // calls after which a kernel is given up
 constexpr std::uint64_t seeds = std::uint64_t{1} << 62;  // of inputs
 
@@ -240,17 +241,26 @@ class Grading {
     return secret_number(grade_.nonce, purpose + "/" + std::to_string(index));
   }
 
+  /// An earlier call with the same inputs, or with others of the same sizes; nothing where the op does not take those.
+  std::optional<Drawn> drawn_again(int index, bool same_inputs) {
+    Drawn drawn;
+    drawn.of = static_cast<int>(secret(index, "earlier") % lines_.size());
+    drawn.line = lines_[static_cast<std::size_t>(drawn.of)];
+    drawn.kind = same_inputs ? "again" : "sizes";
+    if (!same_inputs) drawn.line.seed = secret(index, "seed") % seeds;
+    try {
+      drawn.inputs = generate(drawn.line);
+      if (!same_inputs) require_taken(*claim_.op, drawn.inputs);
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+    return drawn;
+  }
+
   Drawn draw(int index) {
     const int place = index % round;
-    if (place >= round - 2 && !lines_.empty()) {
-      Drawn drawn;
-      drawn.of = static_cast<int>(secret(index, "earlier") % lines_.size());
-      drawn.line = lines_[static_cast<std::size_t>(drawn.of)];
-      drawn.kind = place == round - 1 ? "again" : "sizes";
-      if (place == round - 2) drawn.line.seed = secret(index, "seed") % seeds;
-      drawn.inputs = generate(drawn.line);
-      return drawn;
-    }
+    if (place >= round - 2 && !lines_.empty())
+      if (auto again = drawn_again(index, place == round - 1)) return std::move(*again);
     Kept kept{claim_.lines[secret(index, "line") % claim_.lines.size()], claim_.dist, true, seeds};
     DrawnCase made = drawn_case(*claim_.op, secret(0, "cases"), static_cast<int>(secret(index, "case") % 1'000'000), kept);
     return {std::move(made.line), std::move(made.inputs)};
@@ -320,8 +330,13 @@ class Grading {
     }
   }
 
+  /// Digests of all outputs, and the outputs themselves as long as they are no burden.
   void remember(int index, const NamedTensors& outputs) {
     for (const auto& [name, tensor] : outputs) seen_.emplace(name + io::to_hex(io::tensor_digest(tensor)), index);
+    std::int64_t bytes = 0;
+    for (const auto& [name, tensor] : outputs) bytes += tensor.extent_bytes();
+    if (remembered_ + bytes > remembered_at_most) return;
+    remembered_ += bytes;
     outputs_.emplace(index, outputs);
   }
 
@@ -332,6 +347,7 @@ class Grading {
   Kernel kernel_;
   std::vector<CaseLine> lines_;          ///< of the calls so far
   std::map<int, NamedTensors> outputs_;  ///< of the calls so far
+  std::int64_t remembered_ = 0;          ///< bytes of those
   std::map<std::string, int> seen_;      ///< the call that first gave an output: by name and digest
   int unanswered_ = 0;
 };
