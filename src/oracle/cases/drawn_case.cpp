@@ -14,6 +14,7 @@ namespace dodona::oracle {
 namespace {
 
 constexpr int attempts = 30;          // at a combination that the op takes
+constexpr int plain_attempts = 20;    // without the recipe of the op's own line
 constexpr int attempts_at_sizes = 6;  // then the op's own sizes, with other seeds
 
 /// Numbers in the order in which they are asked for.
@@ -113,8 +114,8 @@ void keep(const Kept& kept, CaseLine& line) {
 CaseLine drawn_line(const Op& op, std::uint64_t seed, int index, int attempt, const Kept& kept) {
   Draws draws(seed, op, index, attempt);
   const auto own = static_cast<std::size_t>(index) / drawn_distributions.size() % op.cases().size();
-  // A line may need its recipe: every other attempt leaves it there.
-  CaseLine line = own_line(op, own, kept.strict && attempt % 2 == 0);
+  // A line may need its recipe: the last attempts leave it there.
+  CaseLine line = own_line(op, own, kept.strict && attempt < plain_attempts);
   line.dist = drawn_distributions[static_cast<std::size_t>(index) % drawn_distributions.size()];
   line.seed = draws.below(kept.seeds);
   if (attempt >= (kept.strict ? 2 * attempts_at_sizes : attempts_at_sizes)) {
