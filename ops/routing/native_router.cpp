@@ -1,9 +1,12 @@
 #include "ops/routing/native_router.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <utility>
 
 #include "core/threads.h"
 #include "dodona/error.h"
@@ -162,20 +165,168 @@ void condition_native_route(const NativeRouter& actual, const Exec& exec, Refere
   });
 }
 
+namespace {
+
+/// sigmoid at steps of an eighth from -16 to 16, rounded to the type: between two of them lie all scores between.
+class SigmoidSteps {
+ public:
+  explicit SigmoidSteps(DType type) {
+    for (std::size_t i = 0; i < steps_.size(); ++i)
+      steps_[i] = rounded_score(type, static_cast<float>(fixed::sigmoid(static_cast<double>(i) / 8.0 - 16.0)));
+  }
+  /// Of a number.
+  Interval around(float x) const {
+    if (!(x >= -16.0f)) return {0.0, static_cast<double>(steps_.front())};
+    if (!(x < 16.0f)) return {static_cast<double>(steps_.back()), 1.0};
+    const auto i = static_cast<std::size_t>((x + 16.0f) * 8.0f);
+    return {static_cast<double>(steps_[i]), static_cast<double>(steps_[std::min(i + 1, steps_.size() - 1)])};
+  }
+
+ private:
+  std::array<float, 257> steps_{};
+};
+
+/// A row in fast mode: golden mode's scores and keys, but where bounds leave no doubt that an expert counts nowhere.
+class FastRow {
+ public:
+  FastRow(const NativeRouter& router, const SigmoidSteps& steps, std::span<const float> bias, std::int64_t t)
+      : router_(router), bias_(bias), count_(bias.size()) {
+    quant::to_f32(router.logits.dtype(), row_begin(router.logits, t, bits(router.logits.dtype()) / 8), score_.data(),
+                  static_cast<std::int64_t>(count_));
+    if (router.softmax) {
+      make_shares();
+      for (std::size_t e = 0; e < count_; ++e) low_[e] = high_[e] = as_key(score_[e] + bias_[e]);
+      std::fill_n(known_.begin(), count_, std::uint8_t{1});
+      return;
+    }
+    std::fill_n(known_.begin(), count_, std::uint8_t{0});
+    for (std::size_t e = 0; e < count_; ++e) {
+      const bool number = score_[e] == score_[e];
+      const Interval score = steps.around(score_[e]);
+      low_[e] = number ? as_key(static_cast<float>(score.low) + bias_[e]) : -std::numeric_limits<float>::infinity();
+      high_[e] = number ? as_key(static_cast<float>(score.high) + bias_[e]) : low_[e];
+    }
+  }
+
+  /// What `choose` gives for the keys.
+  void choose(std::int64_t wanted, std::vector<std::int64_t>& chosen) {
+    const std::size_t members = count_ / static_cast<std::size_t>(router_.groups);
+    std::array<float, 1024> lows;
+    std::array<std::uint8_t, 1024> kept;
+    keep_groups(members, kept);
+    std::size_t left = 0;
+    for (std::size_t e = 0; e < count_; ++e)
+      if (kept[e / members] != 0) lows[left++] = low_[e];
+    const auto nth = lows.begin() + (wanted - 1);
+    std::nth_element(lows.begin(), nth, lows.begin() + static_cast<std::ptrdiff_t>(left), std::greater<>());
+    chosen.clear();
+    for (std::size_t e = 0; e < count_; ++e)
+      if (kept[e / members] != 0 && high_[e] >= *nth) {
+        know(e);
+        chosen.push_back(static_cast<std::int64_t>(e));
+      }
+    std::partial_sort(chosen.begin(), chosen.begin() + wanted, chosen.end(), [&](std::int64_t a, std::int64_t b) {
+      const float x = low_[static_cast<std::size_t>(a)], y = low_[static_cast<std::size_t>(b)];
+      return x != y ? x > y : a < b;
+    });
+    chosen.resize(static_cast<std::size_t>(wanted));
+  }
+
+  /// Of an expert that was chosen.
+  float score(std::int64_t e) const { return score_[static_cast<std::size_t>(e)]; }
+
+ private:
+  float rounded(double score) const { return rounded_score(router_.type(), static_cast<float>(score)); }
+
+  /// As SoftmaxScores has them.
+  void make_shares() {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    bool defined = true;
+    double most = -infinity, sum = 0;
+    for (std::size_t e = 0; e < count_; ++e) {
+      const auto x = static_cast<double>(score_[e]);
+      defined = defined && x < infinity;
+      most = std::max(most, x);
+    }
+    std::array<double, 1024> exact;
+    for (std::size_t e = 0; e < count_; ++e) {
+      exact[e] =
+          defined && std::isfinite(most) ? fixed::exp(static_cast<double>(score_[e]) - most) : std::numeric_limits<double>::quiet_NaN();
+      sum += exact[e];
+    }
+    for (std::size_t e = 0; e < count_; ++e) score_[e] = rounded(exact[e] / sum);
+  }
+
+  void know(std::size_t e) {
+    if (known_[e] != 0) return;
+    known_[e] = 1;
+    score_[e] = rounded(fixed::sigmoid(static_cast<double>(score_[e])));
+    low_[e] = high_[e] = as_key(score_[e] + bias_[e]);
+  }
+
+  /// The best two of a group, as golden mode finds them.
+  std::pair<float, float> best_two(std::size_t begin, std::size_t end) {
+    const auto two = [&](const auto& keys, float least) {
+      float first = lowest_key(DType::f32), second = first;
+      for (std::size_t e = begin; e < end; ++e) {
+        if (high_[e] < least) continue;
+        const float key = keys(e);
+        second = std::max(second, std::min(first, key));
+        first = std::max(first, key);
+      }
+      return std::pair{first, second};
+    };
+    const float least = two([&](std::size_t e) { return low_[e]; }, -std::numeric_limits<float>::infinity()).second;
+    return two(
+        [&](std::size_t e) {
+          know(e);
+          return low_[e];
+        },
+        least);
+  }
+
+  void keep_groups(std::size_t members, std::array<std::uint8_t, 1024>& kept) {
+    const auto groups = static_cast<std::size_t>(router_.groups);
+    if (router_.kept_groups == router_.groups) return void(std::fill_n(kept.begin(), groups, std::uint8_t{1}));
+    std::array<float, 1024> sums;
+    std::vector<std::size_t> order(groups);
+    for (std::size_t j = 0; j < groups; ++j) {
+      const auto [first, second] = best_two(j * members, (j + 1) * members);
+      sums[j] = as_key(router_.group_by_maximum ? first : first + second);
+      order[j] = j;
+      kept[j] = 0;
+    }
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return sums[a] > sums[b]; });
+    for (std::size_t i = 0; i < static_cast<std::size_t>(router_.kept_groups); ++i) kept[order[i]] = 1;
+  }
+
+  const NativeRouter& router_;
+  std::span<const float> bias_;
+  std::size_t count_;
+  std::array<float, 1024> score_, low_, high_;  ///< score: the logit as long as it is not known; then low and high are the key
+  std::array<std::uint8_t, 1024> known_;
+};
+
+}  // namespace
+
 void fast_native_route(const NativeRouter& router, const Exec& exec) {
   const DType type = router.type();
-  parallel_for(exec.threads, router.logits.size(0), row_cost(router), [&](std::int64_t t) {
-    const NativeRow row(router, NativeRule::right, t);
-    const std::vector<std::int64_t> chosen = row.choose();
+  const SigmoidSteps steps(type);
+  const std::vector<float> bias = bias_row(router.bias, router.experts());
+  const std::int64_t routed = router.topk() - (router.shared > 0 ? 1 : 0);
+  const auto factor = static_cast<float>(router.factor);
+  parallel_for(exec.threads, router.logits.size(0), 8.0 * static_cast<double>(router.experts()), [&](std::int64_t t) {
+    FastRow row(router, steps, bias, t);
+    std::vector<std::int64_t> chosen;
+    row.choose(routed, chosen);
     std::vector<float> weights;
     float sum = 0;
     for (const std::int64_t e : chosen) {
-      weights.push_back(static_cast<float>(row.scores[static_cast<std::size_t>(e)].exact));
+      weights.push_back(row.score(e));
       sum += weights.back();
     }
     const auto rounded = [&](double x) { return rounded_score(type, static_cast<float>(x)); };
     sum = rounded(sum);
-    const auto factor = static_cast<float>(router.factor);
     if (router.shared > 0) weights.push_back(factor != 0 ? rounded(sum / factor) : 0.0f);
     for (std::size_t k = 0; k < weights.size(); ++k) {
       if (router.renormalize) {

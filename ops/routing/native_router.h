@@ -40,7 +40,7 @@ enum class NativeRule { right, bias_in_weights, group_by_the_other_key, shared_e
 
 void golden_native_route(const NativeRouter& router, const Exec& exec, Reference* reference, NativeRule rule = NativeRule::right);
 void condition_native_route(const NativeRouter& actual, const Exec& exec, Reference& reference);
-/// The choice of golden mode; weights in fp32 and in the type.
+/// The choice and the scores of golden mode, made only where an expert may count; weights in fp32 and in the type.
 void fast_native_route(const NativeRouter& router, const Exec& exec);
 void check_native_route(const NativeRouter& router);
 
