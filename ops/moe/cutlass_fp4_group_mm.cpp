@@ -6,6 +6,7 @@
 #include "core/random.h"
 #include "ops/base/expert_rows.h"
 #include "ops/base/golden_output.h"
+#include "ops/base/packed_expert.h"
 #include "ops/sums/products_gpu.h"
 #include "ops/tiles/fp4_multiply.h"
 #include "quant/swizzle.h"
@@ -149,12 +150,10 @@ void fast(const CutlassFp4GroupMm& op, const Exec& exec) {
 
 void fast_prepared(const CutlassFp4GroupMm& op, const Prepared& prepared, const Exec& exec) {
   std::vector<Fp4Group> groups = groups_of(op);
-  for (std::size_t e = 0; e < groups.size(); ++e) {
-    groups[e].weights.packed = reinterpret_cast<const std::uint8_t*>(prepared.part(static_cast<std::int64_t>(e)));
-    if (groups[e].rows > 0 && groups[e].weights.packed == nullptr)
-      throw Error(ErrorCode::missing_argument, "", "prepared",
-                  "holds no weights of expert " + std::to_string(e) + ", which has " + std::to_string(groups[e].rows) + " rows");
-  }
+  for (std::size_t e = 0; e < groups.size(); ++e)
+    if (groups[e].rows > 0)
+      groups[e].weights.packed =
+          reinterpret_cast<const std::uint8_t*>(packed_expert(prepared, static_cast<std::int64_t>(e), groups[e].rows));
   multiply(op, groups, exec);
 }
 

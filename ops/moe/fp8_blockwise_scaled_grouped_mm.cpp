@@ -34,6 +34,7 @@ std::unique_ptr<Op> op_fp8_blockwise_scaled_grouped_mm() {
       .golden = ops::grouped_fp8_golden<Call>,
       .fast = ops::grouped_fp8_fast<Call>,
       .hopper = ops::hopper,
+      .prepare = ops::grouped_fp8_prepared<Call>(),
       .make_inputs = ops::make_inputs,
       .check = ops::check,
       .flops = ops::grouped_fp8_flops<Call>,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/base/expert_rows.h"
+#include "ops/base/packed_expert.h"
 #include "ops/schemes/deep_gemm.h"
 #include "quant/sizes.h"
 
@@ -17,6 +18,7 @@ std::int64_t rows_of(const Call& op, std::int64_t group) {
   return ints_of(op.masked_m)[static_cast<std::size_t>(group)];
 }
 
+/// Of prepared weights b has its sizes alone.
 std::vector<DeepGemmProduct> groups_of(const Call& op, std::int64_t shift = 0) {
   const std::int64_t count = op.a.size(0), m = op.a.size(1), n = op.b.size(1);
   std::vector<DeepGemmProduct> groups;
@@ -24,8 +26,8 @@ std::vector<DeepGemmProduct> groups_of(const Call& op, std::int64_t shift = 0) {
     const std::int64_t rows = rows_of(op, g), weight = (g + shift) % count;
     if (rows == 0) continue;
     const auto counted = [&](const Tensor& stack) { return matrix_of(stack, g).slice(0, 0, rows); };
-    groups.push_back(
-        {counted(op.a), counted(op.sfa), matrix_of(op.b, weight), matrix_of(op.sfb, weight), counted(op.d), op.gran_n, g * m * n});
+    const Tensor b = matrix_of(op.b, op.b.data() != nullptr ? weight : 0);
+    groups.push_back({counted(op.a), counted(op.sfa), b, matrix_of(op.sfb, weight), counted(op.d), op.gran_n, g * m * n});
   }
   return groups;
 }
@@ -53,6 +55,23 @@ void clear_other_rows(const Call& op) {
 void fast(const Call& op, const Exec& exec) {
   clear_other_rows(op);
   deep_gemm_fast(groups_of(op), exec);
+}
+
+void fast_prepared(const Call& op, const Prepared& prepared, const Exec& exec) {
+  clear_other_rows(op);
+  std::vector<DeepGemmProduct> groups = groups_of(op);
+  const std::int64_t elements = op.a.size(1) * op.b.size(1);
+  for (DeepGemmProduct& group : groups) group.packed_b = packed_expert(prepared, group.first / elements, group.a.size(0));
+  deep_gemm_fast(groups, exec);
+}
+
+std::int64_t packed_bytes(const Call& op) {
+  return panel_packed_bytes(op.b.size(1), op.b.size(2));
+}
+
+void pack(const Call& op, std::byte* part, const Exec& exec) {
+  const std::int64_t k = op.b.size(2);
+  panel_pack({op.b.as<std::byte>(), k, 0, f8_e4m3}, op.b.size(1), k, part, exec);
 }
 
 void on_gpu(const Call& op, const Exec& exec) {
@@ -103,6 +122,7 @@ unspecified (outside of golden mode zero).)",
       .hopper = ops::on_gpu,
       .blackwell = ops::on_gpu,
       .unsupported = ops::unsupported,
+      .prepare = {.arguments = {"b"}, .by_part = true, .bytes = ops::packed_bytes, .pack = ops::pack, .fast = ops::fast_prepared},
       .check = ops::check,
       .flops = ops::flops,
       .defects =

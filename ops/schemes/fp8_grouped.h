@@ -7,6 +7,7 @@
 #include "core/define.h"
 #include "ops/base/expert_rows.h"
 #include "ops/base/golden_output.h"
+#include "ops/base/packed_expert.h"
 #include "ops/schemes/fp8_blockwise.h"
 
 namespace dodona::ops {
@@ -75,12 +76,13 @@ void make_grouped_fp8_inputs(Op& op, const Tensor& out_strides, std::uint64_t se
   make_problem_sizes(problems, seed);
 }
 
-/// Rows of expert e, its weight, and their scales.
+/// Rows of expert e, its weight (of prepared ones its sizes alone), and their scales.
 template <class Op>
 BlockScaledFp8 grouped_fp8_operands(const Op& op, const ExpertRows& rows, std::size_t expert) {
   const auto e = static_cast<std::int64_t>(expert);
   const auto weight = [e](const Tensor& t) {
-    const Tensor one = t.slice(0, e, e + 1);
+    const std::int64_t at = t.data() != nullptr ? e : 0;
+    const Tensor one = t.slice(0, at, at + 1);
     return Tensor(one.owner(), one.data(), one.dtype(), {one.size(1), one.size(2)}, {one.stride(1), one.stride(2)}, one.writable());
   };
   const auto part = [&rows](const Tensor& t) { return t.slice(0, rows.row, rows.row + rows.rows); };
@@ -126,17 +128,39 @@ void grouped_fp8_golden(const Op& op, const Exec& exec, Reference* reference) {
   golden_products(products, hopper_fp8_promoted, out, reference != nullptr, exec);
 }
 
+/// With raw weights where `prepared` is none.
 template <class Op>
-void grouped_fp8_fast(const Op& op, const Exec& exec) {
+void grouped_fp8_multiply(const Op& op, const Prepared& prepared, const Exec& exec) {
   const std::vector<ExpertRows> experts = grouped_fp8_problems(op).experts();
   clear_rows_of_nobody(experts, op.output);
   std::vector<PanelProduct> products;
   for (std::size_t e = 0; e < experts.size(); ++e) {
     if (experts[e].rows == 0) continue;
     const Tensor out = op.output.slice(0, experts[e].row, experts[e].row + experts[e].rows);
-    products.push_back(block_scaled_panel(grouped_fp8_operands(op, experts[e], e), out));
+    PanelProduct& product = products.emplace_back(block_scaled_panel(grouped_fp8_operands(op, experts[e], e), out));
+    if (prepared.defined())
+      product.b = packed_operand(f8_e4m3, packed_expert(prepared, static_cast<std::int64_t>(e), experts[e].rows), product.k);
   }
   panel_multiply(products, exec);
+}
+
+template <class Op>
+void grouped_fp8_fast(const Op& op, const Exec& exec) {
+  grouped_fp8_multiply(op, {}, exec);
+}
+
+/// Weights packed for panels, expert by expert; their scales stay as they are.
+template <class Op>
+PreparedForm<Op> grouped_fp8_prepared() {
+  return {.arguments = {"b"},
+          .by_part = true,
+          .bytes = [](const Op& op) { return panel_packed_bytes(op.b.size(2), op.b.size(1)); },
+          .pack =
+              [](const Op& op, std::byte* part, const Exec& exec) {
+                const std::int64_t k = op.b.size(1);
+                panel_pack({op.b.template as<std::byte>(), k, 0, f8_e4m3}, op.b.size(2), k, part, exec);
+              },
+          .fast = grouped_fp8_multiply<Op>};
 }
 
 template <class Op>

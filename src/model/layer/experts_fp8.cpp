@@ -29,7 +29,8 @@ namespace {
 
 /// One weight of all experts that have rows.
 struct Stack {
-  Tensor codes, scales;  ///< [E, N, K], [E, N/128, K/128]
+  Tensor codes, scales;    ///< [E, N, K], [E, N/128, K/128]
+  Prepared prepared = {};  ///< stands for the codes where there is any
 };
 
 /// The experts that have rows, one behind the other: the others are absent, and no row names them.
@@ -47,30 +48,46 @@ struct Experts {
   const Exec& exec() const { return pass.exec(); }
   float factor() const { return static_cast<float>(pass.config().routed_scaling_factor); }
 
-  /// The ids by their places in the stacks, in i32 or i64.
-  Tensor local_ids(DType type) const {
+  /// The ids by the experts' places among `experts`, by default those that have rows, in i32 or i64.
+  Tensor local_ids(DType type) const { return local_ids(type, ids()); }
+  Tensor local_ids(DType type, const std::vector<std::int64_t>& experts) const {
     std::vector<std::int64_t> place(routing.counts.size(), -1);
-    for (std::size_t i = 0; i < groups.size(); ++i) place[static_cast<std::size_t>(groups[i].expert)] = static_cast<std::int64_t>(i);
+    for (std::size_t i = 0; i < experts.size(); ++i) place[static_cast<std::size_t>(experts[i])] = static_cast<std::int64_t>(i);
     const Tensor ids(type, routing.ids.shape());
     for (std::int64_t i = 0; i < ids.elements(); ++i)
       quant::set(ids, i, static_cast<double>(place[static_cast<std::size_t>(routing.ids.as<std::int32_t>()[i])]));
     return ids;
   }
 
+  std::vector<std::int64_t> ids() const {
+    std::vector<std::int64_t> all;
+    for (const ExpertRows& group : groups) all.push_back(group.expert);
+    return all;
+  }
+
+  const Projection& projection(const ExpertRows& group, Projection MlpWeights::*member) const {
+    return pass.weights.expert(group.expert).*member;
+  }
+
+  /// Codes are copied where they are raw.
   Stack stacked(Projection MlpWeights::*member) const {
-    const Projection& any = pass.weights.expert(groups.front().expert).*member;
-    const Dims codes = any.weight.weight.shape(), scales = any.block_scales.shape();
-    const Stack stack{Tensor::uninitialized(DType::f8_e4m3, {count(), codes[0], codes[1]}),
-                      Tensor(DType::f32, {count(), scales[0], scales[1]})};
+    const Projection& any = projection(groups.front(), member);
+    const bool packed = any.prepared.defined();
+    const Dims scales = any.block_scales.shape();
+    Stack stack{packed ? Tensor() : Tensor::uninitialized(DType::f8_e4m3, {count(), any.rows(), any.columns()}),
+                Tensor(DType::f32, {count(), scales[0], scales[1]})};
     const auto put = [](const Tensor& one, const Tensor& all, std::size_t at) {
       const auto bytes = static_cast<std::size_t>(bytes_for(one.dtype(), one.elements()));
       std::memcpy(all.as<std::byte>() + at * bytes, one.data(), bytes);
     };
+    std::vector<Prepared::Place> places;
     for (std::size_t i = 0; i < groups.size(); ++i) {
-      const Projection& projection = pass.weights.expert(groups[i].expert).*member;
-      put(projection.weight.weight, stack.codes, i);
-      put(projection.block_scales, stack.scales, i);
+      const Projection& one = projection(groups[i], member);
+      put(one.block_scales, stack.scales, i);
+      places.push_back({static_cast<std::int64_t>(i), &one.prepared});
+      if (!packed) put(one.weight.weight, stack.codes, i);
     }
+    if (packed) stack.prepared = Prepared::gather(count(), places);
     return stack;
   }
 };
@@ -98,11 +115,11 @@ Tensor by_cutlass(const Experts& e) {
   const auto multiply = [&](const Quantized& a, Projection MlpWeights::*member) {
     const Stack b = e.stacked(member);
     return ops::run(ops::Fp8BlockwiseScaledGroupedMm{.a = a.codes,
-                                                     .b = b.codes.transpose(1, 2),
+                                                     .b = b.codes.defined() ? b.codes.transpose(1, 2) : Tensor(),
                                                      .scales_a = a.scales,
                                                      .scales_b = b.scales.transpose(1, 2),
                                                      .expert_offsets = sorted.expert_offsets.slice(0, 0, e.count())},
-                    e.exec())
+                    e.exec(), b.prepared)
         .output;
   };
   const Quantized tokens = quantized(e.x, e.exec());
@@ -119,8 +136,10 @@ Tensor by_cutlass(const Experts& e) {
 /// sglang `fused_experts_impl` with fp8 blocks and the default tiles.
 Tensor by_triton(const Experts& e) {
   constexpr std::int64_t block_rows = 64, block = 128;
-  const Tensor ids = e.local_ids(DType::i32);
-  const std::int64_t slots = e.count() + 1, room = ids.elements() + slots * (block_rows - 1), blocks = (room + block_rows - 1) / block_rows;
+  const ExpertStack &first = e.pass.weights.stack(gate_up, e.ids()), &second = e.pass.weights.stack(down, e.ids());
+  const Tensor ids = e.local_ids(DType::i32, first.experts);
+  const auto experts = static_cast<std::int64_t>(first.experts.size());
+  const std::int64_t slots = experts + 1, room = ids.elements() + slots * (block_rows - 1), blocks = (room + block_rows - 1) / block_rows;
   const auto aligned = ops::run(ops::MoeAlignBlockSize{.topk_ids = ids,
                                                        .sorted_token_ids = Tensor(DType::i32, {quant::align(room, 4)}),
                                                        .experts_ids = Tensor(DType::i32, {blocks}),
@@ -129,12 +148,11 @@ Tensor by_triton(const Experts& e) {
                                                        .block_size = block_rows,
                                                        .pad_sorted_token_ids = true},
                                 e.exec());
-  const auto multiply = [&](const Quantized& a, Projection MlpWeights::*member, bool last) {
-    const Stack b = e.stacked(member);
+  const auto multiply = [&](const Quantized& a, const ExpertStack& b, bool last) {
     return ops::run(ops::FusedMoeKernel{.A = a.codes,
-                                        .B = b.codes,
+                                        .B = b.codes.slice(0, 0, experts),
                                         .A_scale = a.scales,
-                                        .B_scale = b.scales,
+                                        .B_scale = b.scales.slice(0, 0, experts),
                                         .topk_weights = e.routing.weights,
                                         .topk_ids = ids,
                                         .sorted_token_ids = aligned.sorted_token_ids,
@@ -151,9 +169,9 @@ Tensor by_triton(const Experts& e) {
                     e.exec())
         .C;
   };
-  const Tensor both = multiply(quantized(e.x, e.exec()), gate_up, false);
+  const Tensor both = multiply(quantized(e.x, e.exec()), first, false);
   const Tensor h = activated(both.reshape({ids.elements(), 2 * e.width()}), e.exec());
-  return ops::run(ops::MoeSumReduce{.input_tensor = multiply(quantized(h, e.exec()), down, true),
+  return ops::run(ops::MoeSumReduce{.input_tensor = multiply(quantized(h, e.exec()), second, true),
                                     .routed_scaling_factor = e.pass.config().routed_scaling_factor,
                                     .kernel = "triton",
                                     .order = "ascending"},
@@ -166,7 +184,7 @@ Tensor masked_products(const Experts& e, const Quantized& rows, const Tensor& co
   const auto multiply = [&](const Quantized& a, Projection MlpWeights::*member) {
     const Stack b = e.stacked(member);
     return ops::run(ops::MGroupedFp8GemmNtMasked{.a = a.codes, .sfa = a.scales, .b = b.codes, .sfb = b.scales, .masked_m = counts},
-                    e.exec())
+                    e.exec(), b.prepared)
         .d;
   };
   const auto h = ops::run(ops::SiluAndMulMaskedPostQuantFwd{.input = multiply(rows, gate_up), .masked_m = counts}, e.exec());
@@ -232,8 +250,9 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
       });
 }
 
+template <const LinearMethod& method>
 const LinearMethod* as_blocks(const LinearMethod& stored) {
-  return stored.apply != nullptr ? &fp8_blocks_method : nullptr;
+  return stored.apply != nullptr ? &method : nullptr;
 }
 
 }  // namespace
@@ -243,21 +262,21 @@ const ExpertsBackend cutlass_fp8_experts{.name = "cutlass",
                                          .kernel = "fp8_blockwise_scaled_grouped_mm",
                                          .factor = FactorPlace::router,
                                          .roundings = {.narrow_weights = true},
-                                         .accepts = as_blocks,
+                                         .accepts = as_blocks<fp8_grouped_method>,
                                          .run = run<by_cutlass>};
 const ExpertsBackend triton_fp8_experts{.name = "triton",
                                         .weights = ExpertWeights::fp8,
                                         .kernel = "fused_moe_kernel",
                                         .factor = FactorPlace::experts,
                                         .roundings = {.weighs_first = true},
-                                        .accepts = as_blocks,
+                                        .accepts = as_blocks<fp8_blocks_method>,
                                         .run = run<by_triton>};
 const ExpertsBackend deepgemm_experts{.name = "deepgemm",
                                       .weights = ExpertWeights::fp8,
                                       .kernel = "m_grouped_fp8_gemm_nt_masked",
                                       .factor = FactorPlace::experts,
                                       .roundings = {.rounds_activation = true, .narrow_weights = true, .rounds_between = true},
-                                      .accepts = as_blocks,
+                                      .accepts = as_blocks<fp8_masked_method>,
                                       .run = run<by_deepgemm>};
 const ExpertsBackend deepep_experts{.name = "deepep",
                                     .weights = ExpertWeights::fp8,
@@ -265,7 +284,7 @@ const ExpertsBackend deepep_experts{.name = "deepep",
                                     .factor = FactorPlace::addition,
                                     .fuses_shared = false,
                                     .roundings = {.rounds_activation = true},
-                                    .accepts = as_blocks,
+                                    .accepts = as_blocks<fp8_masked_method>,
                                     .run = run<by_deepep>};
 
 }  // namespace dodona::model

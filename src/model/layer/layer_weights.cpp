@@ -1,5 +1,8 @@
 #include "model/layer/layer_weights.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "dodona/error.h"
 #include "model/layer/experts.h"
 #include "model/layer/values.h"
@@ -108,6 +111,41 @@ void LayerWeights::touch(std::span<const std::int64_t> rows_of_expert, const Exe
     const bool is_shared = id == config().n_routed_experts;
     experts_.emplace(id, expert_weights(is_shared ? "mlp.shared_experts" : "mlp.experts." + std::to_string(id), exec));
   }
+}
+
+std::int64_t ExpertStack::place(std::int64_t expert) const {
+  return std::find(experts.begin(), experts.end(), expert) - experts.begin();
+}
+
+const ExpertStack& LayerWeights::stack(Projection MlpWeights::*member, std::span<const std::int64_t> experts) {
+  ExpertStack& stack = member == &MlpWeights::gate_up ? gate_up_stack_ : down_stack_;
+  const std::size_t before = stack.experts.size();
+  for (const std::int64_t id : experts)
+    if (stack.place(id) == static_cast<std::int64_t>(stack.experts.size())) stack.experts.push_back(id);
+  if (stack.experts.size() == before) return stack;
+  std::size_t moved = before;
+  const auto needed = static_cast<std::int64_t>(stack.experts.size());
+  if (!stack.codes.defined() || stack.codes.size(0) < needed) {
+    // Twice the room: experts come one after the other.
+    const std::int64_t room = stack.codes.defined() ? std::max(needed, 2 * stack.codes.size(0)) : needed;
+    const Projection& any = experts_.at(stack.experts.front()).*member;
+    const Dims codes = any.weight.weight.shape(), scales = any.block_scales.shape();
+    stack.codes = Tensor::uninitialized(DType::f8_e4m3, {room, codes[0], codes[1]});
+    stack.scales = Tensor::uninitialized(DType::f32, {room, scales[0], scales[1]});
+    moved = 0;
+  }
+  for (std::size_t i = moved; i < stack.experts.size(); ++i) {
+    Projection& projection = experts_.at(stack.experts[i]).*member;
+    const auto move = [i](Tensor& one, const Tensor& all) {
+      const auto at = static_cast<std::int64_t>(i);
+      const Tensor place = all.slice(0, at, at + 1).reshape(one.shape());
+      std::memcpy(place.data(), one.data(), static_cast<std::size_t>(bytes_for(one.dtype(), one.elements())));
+      one = place;
+    };
+    move(projection.weight.weight, stack.codes);
+    move(projection.block_scales, stack.scales);
+  }
+  return stack;
 }
 
 }  // namespace dodona::model

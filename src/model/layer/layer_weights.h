@@ -23,6 +23,15 @@ struct MlpWeights {
   Projection gate_up, down;
 };
 
+/// One weight of several experts, codes and scales each one behind the other: for kernels that take them so.
+struct ExpertStack {
+  Tensor codes, scales;               ///< [places, N, K], [places, N/128, K/128]; more places than are taken
+  std::vector<std::int64_t> experts;  ///< which expert each place holds
+
+  /// Of an expert that is there.
+  std::int64_t place(std::int64_t expert) const;
+};
+
 class LayerWeights {
  public:
   /// Loads everything but the routed experts; of a source of sizes alone (planned_weights), forms and sizes. The source must outlive this.
@@ -55,6 +64,9 @@ class LayerWeights {
   void touch(std::span<const std::int64_t> rows_of_expert, const Exec& exec);
   /// An expert that has been touched.
   const MlpWeights& expert(std::int64_t id) const { return experts_.at(id); }
+  /// The stack of a weight of all experts that have been asked for, touched ones, in the order of their first use; they have it there
+  /// alone.
+  const ExpertStack& stack(Projection MlpWeights::*member, std::span<const std::int64_t> experts);
   /// Experts of the grouped products: E, or E + 1 with the shared one.
   std::int64_t experts() const { return config().n_routed_experts + (setting_.fused_shared ? 1 : 0); }
 
@@ -71,6 +83,7 @@ class LayerWeights {
   LayerSetting setting_;
   const ExpertsBackend* backend_ = nullptr;
   std::map<std::int64_t, MlpWeights> experts_;
+  ExpertStack gate_up_stack_, down_stack_;
 };
 
 }  // namespace dodona::model

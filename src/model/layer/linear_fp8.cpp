@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/define.h"
 #include "core/threads.h"
 #include "model/layer/linear_method.h"
+#include "ops/moe/fp8_blockwise_scaled_grouped_mm.h"
+#include "ops/moe/m_grouped_fp8_gemm_nt_masked.h"
 #include "quant/amax.h"
 #include "quant/e4m3.h"
 #include "quant/element.h"
@@ -42,8 +45,29 @@ void prepare(Projection& p, const Exec& exec) {
   p.block_scales = scales;
 }
 
+/// Fast mode reads what `pack` makes of codes [1, N, K]; other modes those themselves.
+template <Prepared (*pack)(const Tensor& codes, const Exec& exec)>
+void prepare_packed(Projection& p, const Exec& exec) {
+  if (p.prepared.defined()) return;
+  prepare(p, exec);
+  if (exec.mode != Mode::fast) return;
+  p.prepared = pack(p.weight.weight.reshape({1, p.rows(), p.columns()}), exec);
+  p.weight.weight = Tensor();
+}
+
+Prepared pack_grouped(const Tensor& codes, const Exec& exec) {
+  return ops::prepare(ops::Fp8BlockwiseScaledGroupedMm{.b = codes.transpose(1, 2)}, exec);
+}
+Prepared pack_masked(const Tensor& codes, const Exec& exec) {
+  return ops::prepare(ops::MGroupedFp8GemmNtMasked{.b = codes}, exec);
+}
+
 }  // namespace
 
-const LinearMethod fp8_blocks_method{.name = "blocks of fp8", .kernel = "fp8_blockwise_scaled_grouped_mm", .prepare = prepare};
+const LinearMethod fp8_blocks_method{.name = "blocks of fp8", .kernel = "fused_moe_kernel", .prepare = prepare};
+const LinearMethod fp8_grouped_method{
+    .name = "blocks of fp8, grouped", .kernel = "fp8_blockwise_scaled_grouped_mm", .prepare = prepare_packed<pack_grouped>};
+const LinearMethod fp8_masked_method{
+    .name = "blocks of fp8, masked", .kernel = "m_grouped_fp8_gemm_nt_masked", .prepare = prepare_packed<pack_masked>};
 
 }  // namespace dodona::model

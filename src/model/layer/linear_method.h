@@ -40,6 +40,8 @@ extern const LinearMethod unscaled_method;
 /// Blocks of fp8 (e4m3 with a scale for 128 x 128), for backends of experts that multiply such; codes in weight.weight, scales in
 /// block_scales.
 extern const LinearMethod fp8_blocks_method;
+/// The same, the codes packed for fast mode of `fp8_blockwise_scaled_grouped_mm` and of `m_grouped_fp8_gemm_nt_masked`.
+extern const LinearMethod fp8_grouped_method, fp8_masked_method;
 
 /// The method of modules that are stored in this form.
 const LinearMethod& linear_method(WeightForm form, Rounding rounding);
