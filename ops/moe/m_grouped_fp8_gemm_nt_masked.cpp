@@ -60,8 +60,9 @@ void fast(const Call& op, const Exec& exec) {
 void fast_prepared(const Call& op, const Prepared& prepared, const Exec& exec) {
   clear_other_rows(op);
   std::vector<DeepGemmProduct> groups = groups_of(op);
-  const std::int64_t elements = op.a.size(1) * op.b.size(1);
-  for (DeepGemmProduct& group : groups) group.packed_b = packed_expert(prepared, group.first / elements, group.a.size(0));
+  auto group = groups.begin();
+  for (std::int64_t g = 0; g < op.a.size(0); ++g)
+    if (const std::int64_t rows = rows_of(op, g); rows > 0) (group++)->packed_b = packed_expert(prepared, g, rows);
   deep_gemm_fast(groups, exec);
 }
 

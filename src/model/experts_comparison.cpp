@@ -21,16 +21,6 @@ struct Outcome {
   std::vector<Bounded> allowed;
 };
 
-/// What the backend's contract allows. It is made of raw weights, which fast mode gives up.
-std::vector<Bounded> allowed_by(const LayerWeights& weights, const Tensor& x, const Routing& routing, const Exec& exec) {
-  if (exec.mode != Mode::fast) return bounded_experts(weights, x, routing, exec);
-  Exec raw_weights = exec;
-  raw_weights.mode = Mode::golden;
-  LayerWeights raw(weights.source(), weights.setting(), raw_weights);
-  raw.touch(routing.counts, raw_weights);
-  return bounded_experts(raw, x, routing, exec);
-}
-
 Outcome outcome_of(const LayerRequest& request) {
   LayerRun layer(request);
   const ExpertsBackend& backend = layer.weights().backend();
@@ -48,7 +38,7 @@ Outcome outcome_of(const LayerRequest& request) {
   });
   routing.counts.assign(static_cast<std::size_t>(layer.weights().experts()), 0);
   for (std::int64_t i = 0; i < routing.ids.elements(); ++i) ++routing.counts[static_cast<std::size_t>(routing.ids.as<std::int32_t>()[i])];
-  outcome.allowed = allowed_by(layer.weights(), x, routing, request.exec);
+  outcome.allowed = bounded_experts(layer.weights(), x, routing, request.exec);
   const double factor = backend.factor == FactorPlace::addition ? request.config.routed_scaling_factor : 1.0;
   for (std::size_t i = 0; i < outcome.allowed.size(); ++i) {
     Bounded sum = outcome.allowed[i] * factor;

@@ -98,11 +98,20 @@ Bounded combined(const ExpertsBackend& backend, const std::vector<Bounded>& rows
 }  // namespace
 
 std::vector<Bounded> bounded_experts(const LayerWeights& weights, const Tensor& x, const Routing& routing, const Exec& exec) {
+  // Fast mode may have given up raw weights for packed ones: they are made anew.
+  const std::vector<ExpertRows> groups = groups_of(routing.counts);
+  if (!groups.empty() && weights.expert(groups.front().expert).gate_up.prepared.defined()) {
+    Exec raw_weights = exec;
+    raw_weights.mode = Mode::golden;
+    LayerWeights raw(weights.source(), weights.setting(), raw_weights);
+    raw.touch(routing.counts, raw_weights);
+    return bounded_experts(raw, x, routing, raw_weights);
+  }
   const std::int64_t tokens = x.size(0), hidden = x.size(1), topk = routing.ids.size(1);
   std::vector<Bounded> values(static_cast<std::size_t>(x.elements()));
   for (std::int64_t i = 0; i < x.elements(); ++i) values[static_cast<std::size_t>(i)] = {quant::get(x, i)};
   std::vector<std::vector<Bounded>> rows(static_cast<std::size_t>(tokens * topk));
-  for (const ExpertRows& expert : groups_of(routing.counts)) {
+  for (const ExpertRows& expert : groups) {
     std::vector<std::int64_t> pairs;
     std::vector<Bounded> mine;
     for (std::int64_t i = 0; i < routing.ids.elements(); ++i) {
