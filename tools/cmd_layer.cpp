@@ -13,6 +13,7 @@
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "model/experts_comparison.h"
+#include "model/layer/attention_kernels.h"
 #include "model/layer/experts.h"
 #include "model/run.h"
 #include "simd/limits.h"
@@ -26,8 +27,10 @@ namespace {
 struct LayerOptions : ExecOptions {
   std::string preset, config, weights, phase = "decode", residual = "fused", rounding = "bf16", output, trail, against, experts,
                                        expert_weights = "stored", against_experts;
-  std::vector<std::int64_t> kv_len{1024};
-  std::optional<std::int64_t> layer, batch, repeat;
+  std::string backend, path;
+  std::vector<std::int64_t> kv_len{1024}, prefix_len;
+  std::optional<std::int64_t> layer, batch, repeat, draft_tokens;
+  std::int64_t prefix_chunk = model::LayerSetting{}.prefix_chunk;
   std::uint64_t seed = 0, page_seed = 0;
   bool plan = false, fused_shared = false, trail_tensors = false, cold = false;
 };
@@ -281,14 +284,22 @@ io::Json run_json(const model::LayerRun& layer, const Measured& measured, const 
 }
 
 model::LayerRequest request_of(const LayerOptions& options) {
-  if (options.phase != "decode")
-    throw Error(ErrorCode::unsupported, "", "--phase", "'" + options.phase + "' is not built yet, expected decode");
   model::LayerRequest r;
   r.config = model::choose_config(options.config, options.preset, options.weights);
   r.weights = options.weights;
   r.setting.layer = options.layer.value_or(model::default_layer(r.config));
   r.config.check_layer(r.setting.layer);
   r.lengths = model::lengths_of(r.config, options.kv_len, options.batch, {"--batch", "--kv-len"});
+  const model::Phases phases = model::phases_of(options.phase, r.lengths, options.prefix_len, options.draft_tokens,
+                                                {"--phase", "--prefix-len", "--draft-tokens"});
+  if (phases.forward != model::Forward::decode) {
+    r.forward = phases.forward;
+    r.new_tokens = phases.new_tokens;
+  }
+  r.setting.backend = options.backend;
+  if (!options.path.empty()) r.setting.path = model::parse_path(options.path);
+  check_range("--prefix-chunk", options.prefix_chunk, 1, 1 << 30);
+  r.setting.prefix_chunk = options.prefix_chunk;
   if (options.fused_shared && !r.config.is_moe_layer(r.setting.layer))
     throw Error(ErrorCode::bad_option, "", "--fused-shared-expert", "is given, but layer " + std::to_string(r.setting.layer) + " is dense");
   if (!(options.experts + options.against_experts).empty() && !r.config.is_moe_layer(r.setting.layer))
@@ -441,10 +452,24 @@ void add_layer(CLI::App& app, int& exit_code) {
       ->excludes(preset);
   command->add_option("--weights", options->weights, "Folder of a checkpoint; without it weights are synthesized from the seed");
   command->add_option("--layer", options->layer, "Which layer, from 0; by default the first MoE layer");
-  command->add_option("--phase", options->phase, "decode (default)");
-  command->add_option("--batch", options->batch, "Requests, one new token each (default: one for each --kv-len)");
-  command->add_option("--kv-len", options->kv_len, "Tokens of each request including the new one: one value, or a list (default 1024)")
+  command->add_option("--phase", options->phase,
+                      "decode (default): one new token of each request; prefill: all its tokens are new; extend: those behind --prefix-len; "
+                      "verify: its last --draft-tokens");
+  command->add_option("--batch", options->batch, "Requests (default: one for each --kv-len)");
+  command->add_option("--kv-len", options->kv_len, "Tokens of each request including the new ones: one value, or a list (default 1024)")
       ->delimiter(',');
+  command
+      ->add_option("--prefix-len", options->prefix_len,
+                   "Tokens of each request that are cached already, in prefill and extend: one value, or a list, in which some requests may "
+                   "have a long prefix and one new token beside others that have none")
+      ->delimiter(',');
+  command->add_option("--draft-tokens", options->draft_tokens, "Tokens of each request that are verified, a chain (default 4)");
+  command->add_option("--backend", options->backend,
+                      "Backend of attention, which decides path and kernels: " + model::attention_backend_names() + " (default cutlass_mla)");
+  command->add_option("--path", options->path,
+                      "Way through attention: " + model::path_names() + " (default: upstream's dispatch for backend, phase and prefixes)");
+  command->add_option("--prefix-chunk", options->prefix_chunk,
+                      "Cached tokens that one chunk of path mha-chunked expands, of all requests together (default 131072)");
   options->add_mode(*command, "fast (default), golden, or a GPU's bits: hopper, blackwell, ada, ampere");
   command->add_option("--seed", options->seed, "Seed of weights, inputs and history (default 0)");
   command->add_option("--page-seed", options->page_seed, "Deal the cache's pages in a shuffled order; changes no result");

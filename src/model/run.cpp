@@ -29,7 +29,15 @@ LayerState state_of(const LayerRequest& request, const Make& make) {
 }
 
 Dims state_shape(const LayerRequest& request) {
-  return {static_cast<std::int64_t>(request.lengths.size()), request.config.hidden_size};
+  return {batch_of(request).tokens(), request.config.hidden_size};
+}
+
+/// What each request has before the step, and one more: synthesize_history leaves out the last.
+std::vector<std::int64_t> behind_history(const LayerRequest& request) {
+  const Batch batch = batch_of(request);
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t r = 0; r < batch.size(); ++r) lengths.push_back(batch.prefix(r) + 1);
+  return lengths;
 }
 
 void check_option(const char* option, std::int64_t value, std::int64_t most, const char* why = "") {
@@ -68,6 +76,42 @@ std::vector<std::int64_t> lengths_of(const ModelConfig& config, std::vector<std:
   return kv_len;
 }
 
+Phases phases_of(const std::string& phase, std::span<const std::int64_t> lengths, std::vector<std::int64_t> prefix_len,
+                 std::optional<std::int64_t> draft_tokens, const PhaseOptionNames& names) {
+  const auto fail = [](const char* option, const std::string& why) { throw Error(ErrorCode::bad_option, "", option, why); };
+  if (phase != "prefill" && phase != "extend" && phase != "decode" && phase != "verify")
+    fail(names.phase, "is '" + phase + "', expected prefill, extend, decode or verify");
+  if (draft_tokens && phase != "verify") fail(names.draft_tokens, "is given, but the phase is " + phase + ", not verify");
+  const bool takes_prefix = phase == "prefill" || phase == "extend";
+  if (!prefix_len.empty() && !takes_prefix) fail(names.prefix_len, "is given, but the phase is " + phase + ": expected prefill or extend");
+  if (prefix_len.empty() && phase == "extend") fail(names.prefix_len, "is missing: how many tokens of each request are cached already");
+  if (prefix_len.empty()) prefix_len = {0};
+  if (prefix_len.size() != 1 && prefix_len.size() != lengths.size())
+    fail(names.prefix_len, "has " + std::to_string(prefix_len.size()) + " values, expected one, or one for each of " +
+                               std::to_string(lengths.size()) + " requests");
+  prefix_len.resize(lengths.size(), prefix_len.front());
+  if (draft_tokens) check_option(names.draft_tokens, *draft_tokens, 1024);
+  Phases phases{.forward = phase == "decode" ? Forward::decode : phase == "verify" ? Forward::verify : Forward::extend, .new_tokens = {}};
+  for (std::size_t r = 0; r < lengths.size(); ++r) {
+    const std::int64_t fresh = takes_prefix ? lengths[r] - prefix_len[r] : phase == "verify" ? draft_tokens.value_or(4) : 1;
+    if (takes_prefix && (prefix_len[r] < 0 || fresh < 1))
+      fail(names.prefix_len, "of request " + std::to_string(r) + " is " + std::to_string(prefix_len[r]) + ", expected 0 to " +
+                                 std::to_string(lengths[r] - 1) + ", as it has " + std::to_string(lengths[r]) + " tokens");
+    if (fresh > lengths[r])
+      fail(names.draft_tokens,
+           "are " + std::to_string(fresh) + ", but request " + std::to_string(r) + " has " + std::to_string(lengths[r]) + " tokens");
+    phases.new_tokens.push_back(fresh);
+  }
+  return phases;
+}
+
+Batch batch_of(const LayerRequest& request) {
+  if (request.new_tokens.empty()) return decode_batch(request.lengths);
+  Batch batch = extend_batch(request.lengths, request.new_tokens);
+  batch.forward = request.forward;
+  return batch;
+}
+
 io::Json setting_json(const LayerRequest& request) {
   const LayerSetting& setting = request.setting;
   io::Json json{{"layer", setting.layer},
@@ -77,6 +121,9 @@ io::Json setting_json(const LayerRequest& request) {
                 {"residual", setting.residual == Residual::fused ? "fused" : "pre-added"},
                 {"rounding", setting.rounding == Rounding::bf16 ? "bf16" : "off"},
                 {"fused_shared_expert", setting.fused_shared}};
+  if (request.forward != Forward::decode) json["new_tokens"] = request.new_tokens;
+  if (!setting.backend.empty()) json["backend"] = setting.backend;
+  if (setting.path != AttentionPath::by_backend) json["path"] = std::string(name(setting.path));
   if (!setting.experts.empty()) json["experts"] = setting.experts;
   if (setting.expert_weights == ExpertWeights::fp8) json["expert_weights"] = "fp8";
   return json;
@@ -86,7 +133,7 @@ Plan plan_layer(const LayerRequest& request) {
   const auto source = planned_weights(request.config);
   LayerWeights weights(*source, request.setting, request.exec);
   PagedKvCache cache = PagedKvCache::planned(request.config, weights.type(), request.lengths);
-  const Batch batch = decode_batch(request.lengths);
+  const Batch batch = batch_of(request);
   const LayerState state = state_of(request, [&](const char*) { return without_memory(weights.type(), state_shape(request)); });
   Trace trace = layer_trace(weights, batch, request.exec, Trace::Bodies::leave_out);
   run_layer(weights, batch, state, cache, trace);
@@ -105,16 +152,16 @@ LayerRun::LayerRun(const LayerRequest& request)
       cache_(request.config, activation_type(request.setting.rounding), request.lengths, request.page_seed),
       source_(open_weights(request.config, request.weights, request.seed, request.exec)),
       weights_(*source_, request.setting, request.exec),
-      batch_(decode_batch(request.lengths)),
+      batch_(batch_of(request)),
       state_(state_of(request, [&](const char* name) { return drawn(name, request.seed, state_shape(request), weights_.type()); })) {
   cache_.place(batch_);
-  cache_.synthesize_history(request.seed, request.lengths, request.exec.threads);
+  cache_.synthesize_history(request.seed, behind_history(request), request.exec.threads);
 }
 
 void LayerRun::each_cached_row(const std::function<void(std::int64_t, std::int64_t, const Tensor&)>& visit) const {
   const Tensor& buffer = cache_.buffer();
   for (std::int64_t b = 0; b < cache_.requests(); ++b)
-    for (std::int64_t j = 0; j + 1 < request_.lengths[static_cast<std::size_t>(b)]; ++j) {
+    for (std::int64_t j = 0; j < batch_.prefix(b); ++j) {
       const std::int64_t slot = cache_.slot(b, j);
       visit(b, j, buffer.slice(0, slot, slot + 1).reshape({buffer.size(2)}));
     }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,18 +31,35 @@ struct BatchOptionNames {
 std::vector<std::int64_t> lengths_of(const ModelConfig& config, std::vector<std::int64_t> kv_len, std::optional<std::int64_t> batch,
                                      const BatchOptionNames& names);
 
-/// One step of decoding through one layer.
+/// How many of a batch's tokens are new, as the options say it.
+struct Phases {
+  Forward forward = Forward::decode;
+  std::vector<std::int64_t> new_tokens;  ///< of each request
+};
+struct PhaseOptionNames {
+  const char *phase, *prefix_len, *draft_tokens;
+};
+/// `phase` prefill (without a prefix unless one is given), extend (prefix_len: a list, or one value for all), decode (one new token each),
+/// verify (draft_tokens of each). Throws Error (bad_option) naming the option.
+Phases phases_of(const std::string& phase, std::span<const std::int64_t> lengths, std::vector<std::int64_t> prefix_len,
+                 std::optional<std::int64_t> draft_tokens, const PhaseOptionNames& names);
+
+/// One batch through one layer.
 struct LayerRequest {
   ModelConfig config;
   std::string weights;  ///< folder of a checkpoint; empty: synthesized from the seed
   LayerSetting setting;
-  std::vector<std::int64_t> lengths;  ///< tokens of each request, the new one included
+  std::vector<std::int64_t> lengths;     ///< tokens of each request, the new ones included
+  std::vector<std::int64_t> new_tokens;  ///< of each request; empty: one each
+  Forward forward = Forward::decode;
   std::uint64_t seed = 0;             ///< of weights, inputs and history
   std::uint64_t page_seed = 0;        ///< deals the cache's pages in a shuffled order; changes no result
   Exec exec;
 };
+/// The batch that is asked for; its slots are for the cache to give.
+Batch batch_of(const LayerRequest& request);
 /// What two runs must have in common to be compared: layer, hidden_size, kv_len, seed, residual, rounding, fused_shared_expert; where
-/// they are given, experts and expert_weights.
+/// they are given, new_tokens (of other phases than decode), backend, path, experts and expert_weights.
 io::Json setting_json(const LayerRequest& request);
 
 /// What the step takes, before anything runs.
@@ -64,7 +82,7 @@ class LayerRun {
   const WeightSource& source() const { return *source_; }
   const LayerWeights& weights() const { return weights_; }
 
-  /// Copies of what the step reads: hidden and, except for layers that have none, residual [B, H], normal numbers of the streams "hidden"
+  /// Copies of what the step reads: hidden and, except for layers that have none, residual [T, H], normal numbers of the streams "hidden"
   /// and "residual"; kv_cache [B, longest, row], the cache before the step, zeros beyond a request's history.
   io::NamedTensors inputs() const;
   /// Puts `tensor` in the place of that input; undefined: leaves it. Throws Error naming `where` it comes from for inputs that this layer

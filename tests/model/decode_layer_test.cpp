@@ -279,7 +279,7 @@ TEST(DecodeLayer, AKernelThatIsNotTheBooksIsRefused) {
   LayerWeights weights(*source, s.setting(), s.exec);
   LayerSetting other = s.setting();
   other.residual = Residual::pre_added;
-  const ShapeBook book = layer_book(*source, other, batch.size());
+  const ShapeBook book = layer_book(*source, other, batch);
   Trace trace(book, book, s.exec);
   const Tensor x = drawn("hidden", {3, s.config.hidden_size}, DType::bf16);
   expect_error(

@@ -1,24 +1,23 @@
 // Multi-head latent attention of a batch.
 #pragma once
 
-#include <string_view>
-
+#include "model/layer/attention_kernels.h"
 #include "model/layer/pass.h"
 
 namespace dodona::model {
 
-/// One way of attending.
-struct AttentionPath {
-  std::string_view name;
-  bool (*accepts)(const Batch&);
-  /// x [T, H], normalised, to [T, H]; writes the new tokens' rows to the cache. `self.self_attn()` of the execution graph.
-  Tensor (*run)(const Pass&, const Tensor& x);
-};
+/// x [T, H], normalised, to [T, H]; writes the new tokens' rows to the cache. `self.self_attn()` of the execution graph.
+Tensor self_attn(const Pass& pass, const Tensor& x);
 
-/// The absorbed form, one new token per request: forward_absorb_prepare, forward_absorb_core, cutlass_mla_decode.
-extern const AttentionPath mla_decode_path;
+/// Which way the batch goes, and with which kernels: by setting.path, else as upstream dispatches for setting.backend. Throws Error
+/// (bad_option for an unknown backend and a path that does not take the batch, unsupported where the backend has no kernel for it).
+AttentionChoice choose_attention(const ModelConfig& config, const LayerSetting& setting, const Batch& batch);
 
-/// The first path that accepts the batch. Throws Error (unsupported) if none does.
-const AttentionPath& choose_attention(const Batch& batch);
+/// The ways.
+Tensor attend_mha(const Pass& pass, const Tensor& x);
+Tensor attend_mha_one_shot(const Pass& pass, const Tensor& x);
+Tensor attend_mha_chunked(const Pass& pass, const Tensor& x);
+Tensor attend_mla(const Pass& pass, const Tensor& x);
+Tensor attend_mla_fused_rope(const Pass& pass, const Tensor& x);
 
 }  // namespace dodona::model

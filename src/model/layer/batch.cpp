@@ -19,6 +19,12 @@ void check_count(const char* field, std::size_t found, std::int64_t expected, co
 
 }  // namespace
 
+Tensor int32_tensor(std::span<const std::int64_t> values) {
+  Tensor tensor = Tensor::uninitialized(DType::i32, {static_cast<std::int64_t>(values.size())});
+  std::transform(values.begin(), values.end(), tensor.as<std::int32_t>(), [](std::int64_t n) { return static_cast<std::int32_t>(n); });
+  return tensor;
+}
+
 Tensor Batch::slots_tensor() const {
   Tensor tensor = Tensor::uninitialized(DType::i64, {tokens()});
   std::copy(slots.begin(), slots.end(), tensor.as<std::int64_t>());
@@ -26,9 +32,38 @@ Tensor Batch::slots_tensor() const {
 }
 
 Tensor Batch::lengths_tensor() const {
-  Tensor tensor = Tensor::uninitialized(DType::i32, {size()});
-  std::transform(lengths.begin(), lengths.end(), tensor.as<std::int32_t>(), [](std::int64_t n) { return static_cast<std::int32_t>(n); });
-  return tensor;
+  return int32_tensor(lengths);
+}
+
+Tensor Batch::starts_tensor() const {
+  return int32_tensor(query_starts);
+}
+
+std::int64_t Batch::tokens_each() const {
+  const std::int64_t first = tokens_of(0);
+  return first * size() == tokens() && std::all_of(requests.begin(), requests.end(), [&, r = std::int64_t{0}](std::int64_t) mutable {
+           return tokens_of(r++) == first;
+         })
+             ? first
+             : 0;
+}
+
+std::int64_t Batch::prefixes() const {
+  std::int64_t sum = 0;
+  for (std::int64_t r = 0; r < size(); ++r) sum += prefix(r);
+  return sum;
+}
+
+std::vector<std::int64_t> Batch::request_of_tokens() const {
+  std::vector<std::int64_t> owners;
+  for (std::int64_t r = 0; r < size(); ++r) owners.insert(owners.end(), static_cast<std::size_t>(tokens_of(r)), requests[static_cast<std::size_t>(r)]);
+  return owners;
+}
+
+Tensor Batch::visible_tensor() const {
+  std::vector<std::int64_t> visible;
+  for (const std::int64_t position : positions) visible.push_back(position + 1);
+  return int32_tensor(visible);
 }
 
 void Batch::validate() const {
@@ -72,7 +107,9 @@ Batch extend_batch(std::span<const std::int64_t> lengths, std::span<const std::i
 }
 
 Batch decode_batch(std::span<const std::int64_t> lengths) {
-  return extend_batch(lengths, std::vector<std::int64_t>(lengths.size(), 1));
+  Batch batch = extend_batch(lengths, std::vector<std::int64_t>(lengths.size(), 1));
+  batch.forward = Forward::decode;
+  return batch;
 }
 
 }  // namespace dodona::model

@@ -9,9 +9,17 @@
 
 namespace dodona::model {
 
+/// What upstream's dispatch asks of a batch. Requests that decode beside others that extend are extended too.
+enum class Forward {
+  extend,  ///< prefill, with or without a prefix
+  decode,  ///< one new token each
+  verify,  ///< draft tokens of each, in a chain
+};
+
 /// New tokens of R requests, T in all: those of a request lie together, in the order of the requests. Decoding brings one of each,
 /// extending some, prefill all that a request has.
 struct Batch {
+  Forward forward = Forward::extend;
   std::vector<std::int64_t> requests;      ///< [R] which request of the cache each is
   std::vector<std::int64_t> query_starts;  ///< [R + 1] request r brings tokens query_starts[r] to query_starts[r + 1] - 1
   std::vector<std::int64_t> positions;     ///< [T] of each token in its sequence, for rope
@@ -24,14 +32,26 @@ struct Batch {
     return query_starts[static_cast<std::size_t>(r) + 1] - query_starts[static_cast<std::size_t>(r)];
   }
   bool one_token_each() const { return tokens() == size(); }
+  /// New tokens of every request; 0 where they differ.
+  std::int64_t tokens_each() const;
+  /// Tokens of request r that are in the cache already.
+  std::int64_t prefix(std::int64_t r) const { return lengths[static_cast<std::size_t>(r)] - tokens_of(r); }
+  std::int64_t prefixes() const;
 
   Tensor slots_tensor() const;    ///< i64 [T]
   Tensor lengths_tensor() const;  ///< i32 [R]
+  Tensor starts_tensor() const;   ///< i32 [R + 1], query_starts
+  /// Each token as a request of its own: which request it is of, and the tokens that it sees, i32 [T].
+  std::vector<std::int64_t> request_of_tokens() const;
+  Tensor visible_tensor() const;
 
   /// Throws Error (bad_shape, bad_value) naming the field unless the counts fit each other, every request brings a token, and each token's
   /// position lies inside its request's length.
   void validate() const;
 };
+
+/// [n] in i32.
+Tensor int32_tensor(std::span<const std::int64_t> values);
 
 /// The last new_tokens[r] tokens of requests 0, 1, ... of lengths[r] tokens; slots are for PagedKvCache::place to fill in. Throws Error
 /// (bad_value) for no requests, lengths below 1, and new tokens below 1 or beyond the length.

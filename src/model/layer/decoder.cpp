@@ -71,22 +71,28 @@ std::string_view experts_kernel(const ModelConfig& config, const LayerSetting& s
 
 }  // namespace
 
-ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, std::int64_t requests) {
+ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, const Batch& batch, bool sizes) {
   const ModelConfig& config = source.config();
   config.check_layer(setting.layer);
-  return ShapeBook(config, config.is_nextn_layer(setting.layer) ? Phase::nextn : Phase::decode,
-                   BookOptions{.batch = requests,
-                               .layer = setting.layer,
-                               .fused_shared = setting.fused_shared,
-                               .rounding = setting.rounding,
-                               .residual = setting.residual,
-                               .experts_kernel = experts_kernel(config, setting),
-                               .shard = source.shard()});
+  const AttentionChoice attention = choose_attention(config, setting, batch);
+  const std::int64_t each = batch.tokens_each();
+  BookOptions options{.batch = sizes ? batch.size() : 0,
+                      .layer = setting.layer,
+                      .fused_shared = setting.fused_shared,
+                      .rounding = setting.rounding,
+                      .residual = setting.residual,
+                      .attention_kernel = attention.kernel(),
+                      .experts_kernel = experts_kernel(config, setting),
+                      .shard = source.shard()};
+  if (attention.expands() && each > 0) options.sequence = sizes ? each : 0;
+  if (attention.expands() ? each == 0 : each != 1) options.tokens = sizes ? batch.tokens() : 0;
+  const Phase phase = attention.expands() ? Phase::prefill : config.is_nextn_layer(setting.layer) ? Phase::nextn : Phase::decode;
+  return ShapeBook(config, phase, options);
 }
 
 Trace layer_trace(const LayerWeights& weights, const Batch& batch, const Exec& exec, Trace::Bodies bodies) {
-  const auto book = [&](std::int64_t requests) { return layer_book(weights.source(), weights.setting(), requests); };
-  return Trace(book(batch.size()), book(0), exec, bodies);
+  const auto book = [&](bool sizes) { return layer_book(weights.source(), weights.setting(), batch, sizes); };
+  return Trace(book(true), book(false), exec, bodies);
 }
 
 LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState& state, PagedKvCache& cache, Trace& trace) {
@@ -99,8 +105,10 @@ LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState
   const Pass pass{weights, batch, cache, trace, choose(weights, batch)};
   trace.enter("layer()");
   const Trace::Scope layer(trace);
-  const LayerState before = layernorm(pass, Part::attention, "self.input_layernorm()", state, weights.input_layernorm);
-  const Tensor attended = pass.choices.attention->run(pass, before.hidden);
+  const bool rotates = pass.choices.attention.path == AttentionPath::mla_fused_rope;
+  const LayerState before = layernorm(pass, rotates ? Part::attention_fused : Part::attention, "self.input_layernorm()", state, weights.input_layernorm);
+  if (pass.choices.attention.expands()) weights.touch_kv_b(trace.exec());
+  const Tensor attended = self_attn(pass, before.hidden);
   const Part part = weights.is_moe() ? Part::mlp_moe : Part::mlp_dense;
   const LayerState after =
       layernorm(pass, part, "self.post_attention_layernorm()", {attended, before.residual}, weights.post_attention_layernorm);

@@ -20,8 +20,8 @@ struct LayerState {
 /// weights of a shard, whose sums need those of the others, unless it is planned.
 LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState& state, PagedKvCache& cache, Trace& trace);
 
-/// The book for `requests` requests with one new token each through this layer; 0: unknown.
-ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, std::int64_t requests);
+/// The book for the batch through this layer; without `sizes` for any batch that goes the same way.
+ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, const Batch& batch, bool sizes = true);
 /// A trace for such a batch.
 Trace layer_trace(const LayerWeights& weights, const Batch& batch, const Exec& exec, Trace::Bodies bodies = Trace::Bodies::run);
 

@@ -1,6 +1,7 @@
 #include "model/layer/kv_cache.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -85,9 +86,10 @@ std::int64_t PagedKvCache::slot(std::int64_t request, std::int64_t token) const 
   return page * page_size + token % page_size;
 }
 
-Tensor PagedKvCache::page_table(std::span<const std::int64_t> requests) const {
+Tensor PagedKvCache::whole_pages(std::span<const std::int64_t> requests) const {
   const auto count = static_cast<std::int64_t>(requests.size());
-  if (count == this->requests() && std::is_sorted(requests.begin(), requests.end())) return page_table_;  // each once: all in order
+  const bool all = count == this->requests() && std::adjacent_find(requests.begin(), requests.end(), std::greater_equal<>()) == requests.end();
+  if (all) return page_table_;
   const Tensor rows = Tensor::uninitialized(DType::i32, {count, page_table_.size(1)});
   for (std::int64_t r = 0; r < count; ++r) {
     const std::int64_t request = requests[static_cast<std::size_t>(r)];
@@ -96,22 +98,16 @@ Tensor PagedKvCache::page_table(std::span<const std::int64_t> requests) const {
   return rows;
 }
 
-Tensor PagedKvCache::split_pages(std::span<const std::int64_t> requests, std::int64_t parts) const {
-  const Tensor table = page_table(requests);
+Tensor PagedKvCache::page_table(std::span<const std::int64_t> requests, std::int64_t tokens) const {
+  const Tensor table = whole_pages(requests);
+  const std::int64_t parts = page_size / tokens;
+  if (parts == 1) return table;
   const Tensor split = Tensor::uninitialized(DType::i32, {table.size(0), table.size(1) * parts});
   for (std::int64_t i = 0; i < split.elements(); ++i) {
     const std::int32_t page = table.as<const std::int32_t>()[i / parts];
     split.as<std::int32_t>()[i] = page < 0 ? -1 : page * static_cast<std::int32_t>(parts) + static_cast<std::int32_t>(i % parts);
   }
   return split;
-}
-
-Tensor PagedKvCache::index_pages(std::span<const std::int64_t> requests) const {
-  return split_pages(requests, page_size / index_page);
-}
-
-Tensor PagedKvCache::token_slots(std::span<const std::int64_t> requests) const {
-  return split_pages(requests, page_size);
 }
 
 void PagedKvCache::check_lengths(const Batch& batch) const {

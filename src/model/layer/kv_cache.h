@@ -31,13 +31,13 @@ class PagedKvCache {
   Tensor pages() const;
   /// With sparse attention, the indexer's keys of the same slots: u8 [slots / 64, 8448], see set_index_k_scale_buffer. Else undefined.
   const Tensor& index_k() const { return index_k_; }
-  /// Of those requests: pages of 64 slots, i32 [B, 2 W], and the slots of their tokens, i32 [B, 128 W]; -1 beyond their pages.
-  Tensor index_pages(std::span<const std::int64_t> requests) const;
-  Tensor token_slots(std::span<const std::int64_t> requests) const;
   /// i32 [B, W], -1 beyond a request's pages.
   const Tensor& page_table() const { return page_table_; }
-  /// The rows of those requests.
-  Tensor page_table(std::span<const std::int64_t> requests) const;
+  /// The rows of those requests, which may come more than once; with pages of `tokens` slots, a divisor of 128, i32 [B, W * 128 / tokens].
+  Tensor page_table(std::span<const std::int64_t> requests, std::int64_t tokens = page_size) const;
+  /// Pages of 64 slots, as the indexer has them, and of one.
+  Tensor index_pages(std::span<const std::int64_t> requests) const { return page_table(requests, 64); }
+  Tensor token_slots(std::span<const std::int64_t> requests) const { return page_table(requests, 1); }
   std::int64_t slot(std::int64_t request, std::int64_t token) const;
   /// Bytes of the pages that requests have.
   double bytes() const;
@@ -59,8 +59,7 @@ class PagedKvCache {
   void check_lengths(const Batch& batch) const;
 
   void synthesize_index(std::uint64_t seed, std::span<const std::int64_t> lengths, int threads);
-  /// i32 [B, parts * W]: parts of the pages, in order.
-  Tensor split_pages(std::span<const std::int64_t> requests, std::int64_t parts) const;
+  Tensor whole_pages(std::span<const std::int64_t> requests) const;
 
   std::vector<std::int64_t> capacities_;
   Tensor buffer_, page_table_, index_k_;

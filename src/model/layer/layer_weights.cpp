@@ -105,6 +105,10 @@ LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setti
   if (config().n_shared_experts > 0 && !setting.fused_shared) shared = mlp_weights("mlp.shared_experts", exec);
 }
 
+void LayerWeights::touch_kv_b(const Exec& exec) {
+  if (!kv_b.defined()) kv_b = projection({"self_attn.kv_b_proj"}, exec);
+}
+
 void LayerWeights::touch(std::span<const std::int64_t> rows_of_expert, const Exec& exec) {
   for (std::int64_t id = 0; id < static_cast<std::int64_t>(rows_of_expert.size()); ++id) {
     if (rows_of_expert[static_cast<std::size_t>(id)] == 0 || experts_.contains(id)) continue;

@@ -52,6 +52,7 @@ class LayerWeights {
   Projection q_proj, kv_a;  ///< without
   Projection q_b, o;
   AbsorbWeights absorb;
+  Projection kv_b;         ///< the same weight for expanding latents, after touch_kv_b
   IndexerWeights indexer;  ///< with sparse attention
   MlpWeights mlp;          ///< dense layers
   Projection gate;         ///< the router, [E, H]
@@ -62,6 +63,8 @@ class LayerWeights {
   const ExpertsBackend& backend() const { return *backend_; }
   /// Loads the experts that have rows and are not there yet; E is the shared expert when it is fused.
   void touch(std::span<const std::int64_t> rows_of_expert, const Exec& exec);
+  /// Makes kv_b ready, for paths that expand.
+  void touch_kv_b(const Exec& exec);
   /// An expert that has been touched.
   const MlpWeights& expert(std::int64_t id) const { return experts_.at(id); }
   /// The stack of a weight of all experts that have been asked for, touched ones, in the order of their first use; they have it there

@@ -9,7 +9,7 @@ namespace dodona::model {
 Choices choose(const LayerWeights& weights, const Batch& batch) {
   const Rounding rounding = weights.setting().rounding;
   const std::int64_t tokens = batch.tokens();
-  return {.attention = &choose_attention(batch),
+  return {.attention = choose_attention(weights.config(), weights.setting(), batch),
           .fused_qkv_a = fused_a_kernel.chosen(weights.fused_qkv_a, tokens, rounding),
           .router = router_kernel.chosen(weights.gate, tokens, rounding)};
 }

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "model/layer/attention_kernels.h"
 #include "model/layer/batch.h"
 #include "model/layer/kv_cache.h"
 #include "model/layer/layer_weights.h"
@@ -11,11 +12,9 @@
 
 namespace dodona::model {
 
-struct AttentionPath;
-
 /// What runs where there are several: chosen once, before the first op. The shape book, which chooses by itself, must agree.
 struct Choices {
-  const AttentionPath* attention = nullptr;
+  AttentionChoice attention;
   const LowLatencyKernel* fused_qkv_a = nullptr;  ///< nullptr: the weight's own method
   const LowLatencyKernel* router = nullptr;
 };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "dodona/dtype.h"
 
@@ -23,6 +24,16 @@ enum class Residual { fused, pre_added };
 /// In which form the routed experts' weights are multiplied: as they are stored, or as blocks of fp8 made of that.
 enum class ExpertWeights { stored, fp8 };
 
+/// Ways through attention, as upstream's AttnForwardMethod names them.
+enum class AttentionPath {
+  by_backend,      ///< upstream's own choice for the backend and the batch
+  mha,             ///< keys and values expanded from the new tokens' latents; no request has a prefix
+  mha_one_shot,    ///< expanded from all cached tokens, attended to at once
+  mha_chunked,     ///< new tokens first, then the prefix in chunks, merged by their log-sum-exps
+  mla,             ///< kv_b_proj absorbed into queries and outputs, attention over the latents
+  mla_fused_rope,  ///< the same for one new token each, rotated by the attention kernel
+};
+
 struct LayerSetting {
   std::int64_t layer = 0;
   Rounding rounding = Rounding::bf16;
@@ -30,6 +41,16 @@ struct LayerSetting {
   bool fused_shared = false;  ///< the shared expert is expert E, chosen by every token: K + 1 columns, E + 1 experts
   std::string experts = {};   ///< which backend runs the routed experts; empty: the first that takes their weights
   ExpertWeights expert_weights = ExpertWeights::stored;
+  std::string backend = {};  ///< of attention, see attention_backend.h; empty: cutlass_mla
+  AttentionPath path = AttentionPath::by_backend;
+  std::int64_t prefix_chunk = 131072;  ///< cached tokens of all requests that one chunk of mha_chunked expands
 };
+
+/// "mha", "mha-one-shot"...
+std::string_view name(AttentionPath path);
+/// "mha-one-shot" and the like, as the command line has them; "by_backend" is no name. Throws Error (bad_option).
+AttentionPath parse_path(std::string_view text);
+/// "mha, mha-one-shot..."
+std::string path_names();
 
 }  // namespace dodona::model

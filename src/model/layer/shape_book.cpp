@@ -113,9 +113,10 @@ class Writer {
  public:
   /// `config` has the shard's sizes.
   Writer(const ModelConfig& config, Phase phase, const BookOptions& options)
-      : config_(config), options_(options), phase_(phase), tokens_(phase == Phase::prefill ? "B*S" : "B") {
+      : config_(config), options_(options), phase_(phase), tokens_(options.tokens >= 0 ? "T" : phase == Phase::prefill ? "B*S" : "B") {
     shapes_.bind("B", options.batch);
     shapes_.bind("S", options.sequence);
+    shapes_.bind("T", std::max<std::int64_t>(options.tokens, 0));
     shapes_.bind("H", config.hidden_size);
     shapes_.bind("Nh", config.num_attention_heads);
     shapes_.bind("Lq", config.q_lora_rank);
@@ -130,6 +131,7 @@ class Writer {
     shapes_.bind("V", config.vocab_size);
     count_ = phase == Phase::prefill ? options.batch * options.sequence : options.batch;
     if (phase == Phase::prefill && options.sequence == 0) count_ = 0;
+    if (options.tokens >= 0) count_ = options.tokens;
 
     choose_layers(options.layer);
   }
@@ -186,13 +188,15 @@ class Writer {
     return options_.rounding == Rounding::bf16 && config_.form_of(layer_prefix(layer) + module) == WeightForm::nvfp4;
   }
   const char* linear(std::int64_t layer, const char* module) const { return nvfp4(layer, module) ? "cutlass_scaled_fp4_mm" : "linear"; }
-  bool few_tokens() const { return phase_ != Phase::prefill && count_ > 0 && count_ <= low_latency_tokens; }
+  bool few_tokens() const { return count_ > 0 && count_ <= low_latency_tokens; }
+  /// The execution document has no low-latency kernels in prefill, where tokens are seldom few.
+  bool many_tokens() const { return phase_ == Phase::prefill && !few_tokens(); }
 
   /// A low-latency kernel for bf16 weights of R1's sizes and up to 16 tokens, or the linear that the weight's form asks for. The document
   /// lists both candidates for every form of the weight; the one that runs is the one that can read it.
   Kernels low_latency(const char* kernel, std::int64_t layer, const char* module, bool sizes_fit) const {
     const std::string plain = linear(layer, module);
-    if (phase_ == Phase::prefill || !sizes_fit) return {plain, plain};
+    if (many_tokens() || !sizes_fit) return {plain, plain};
     const bool runs = !nvfp4(layer, module) && few_tokens() && options_.rounding == Rounding::bf16;
     return {std::string(kernel) + " (B<=16) / " + plain, runs ? kernel : plain};
   }
@@ -202,7 +206,7 @@ class Writer {
   }
   Kernels router() const {
     const bool fits = config_.hidden_size == 7168 && (config_.n_routed_experts == 256 || config_.n_routed_experts == 384);
-    if (phase_ == Phase::prefill && fits) {
+    if (many_tokens() && fits) {
       const std::string plain = linear(moe_layer_, "mlp.gate");
       return {"dsv3_router_gemm / " + plain, plain};
     }
@@ -258,14 +262,28 @@ class Writer {
 
   void output_projection(Part part) { add(part, "self.o_proj()", {"T, Nh * Dv"}, {"T, H"}, linear(attention_layer_, "self_attn.o_proj")); }
 
+  /// sgl-kernel's for the sizes of DeepSeek V3, Triton's for others.
+  Kernels concat_k() const {
+    const bool fits = config_.num_attention_heads == 128 && config_.qk_nope_head_dim == 128 && config_.qk_rope_head_dim == 64;
+    return fits && options_.rounding == Rounding::bf16 ? "concat_mla_k" : "concat_and_cast_mha_k";
+  }
+  Kernels attn_mha() const {
+    const std::string first = "trtllm_ragged_attention_deepseek";
+    return {first, options_.attention_kernel.empty() ? first : std::string(options_.attention_kernel)};
+  }
+  Kernels attn_mqa() const {
+    return {"cutlass_mla_decode / trtllm_batch_decode_with_kv_cache_mla",
+            options_.attention_kernel.empty() ? "cutlass_mla_decode" : std::string(options_.attention_kernel)};
+  }
+
   void prefill_attention() {
     const Part part = Part::attention;
     project_q(part);
     add(part, "self.kv_b_proj()", {"T, Lkv"}, {"T, Nh * (Dn + Dv)"}, linear(attention_layer_, "self_attn.kv_b_proj"), "",
         {"kv: T, Nh, Dn + Dv", "k_nope: T, Nh, Dn", "v: T, Nh, Dv"});
     rotary(part);
-    add(part, "self._concat_and_cast_mha_k()", {"k_nope: T, Nh, Dn", "k_pe: T, 1, Dr"}, {"T, Nh, Dn + Dr"}, "concat_mla_k");
-    add(part, "self.attn_mha()", {"q: T, Nh, Dq", "k: T, Nh, Dq", "v: T, Nh, Dv"}, {"T, Nh, Dv"}, "trtllm_ragged_attention_deepseek", "",
+    add(part, "self._concat_and_cast_mha_k()", {"k_nope: T, Nh, Dn", "k_pe: T, 1, Dr"}, {"T, Nh, Dn + Dr"}, concat_k());
+    add(part, "self.attn_mha()", {"q: T, Nh, Dq", "k: T, Nh, Dq", "v: T, Nh, Dv"}, {"T, Nh, Dv"}, attn_mha(), "",
         {"output: T, Nh * Dv", "lse: T, Nh"});
     output_projection(part);
   }
@@ -274,9 +292,8 @@ class Writer {
     const Part part = Part::attention_chunks;
     add(part, "self.kv_b_proj()", {"n, Lkv"}, {"n, Nh * (Dn + Dv)"}, linear(attention_layer_, "self_attn.kv_b_proj"), "",
         {"kv: n, Nh, Dn + Dv", "k_nope: n, Nh, Dn", "v: n, Nh, Dv"});
-    add(part, "self._concat_and_cast_mha_k()", {"k_nope: n, Nh, Dn", "k_pe: n, 1, Dr"}, {"n, Nh, Dn + Dr"}, "concat_mla_k");
-    add(part, "self.attn_mha()", {"q: T, Nh, Dq", "k: n, Nh, Dq", "v: n, Nh, Dv"}, {"o: T, Nh, Dv", "lse: T, Nh"},
-        "trtllm_ragged_attention_deepseek");
+    add(part, "self._concat_and_cast_mha_k()", {"k_nope: n, Nh, Dn", "k_pe: n, 1, Dr"}, {"n, Nh, Dn + Dr"}, concat_k());
+    add(part, "self.attn_mha()", {"q: T, Nh, Dq", "k: n, Nh, Dq", "v: n, Nh, Dv"}, {"o: T, Nh, Dv", "lse: T, Nh"}, attn_mha());
     add(part, "merge_state_v2()", {"v_a: T, Nh, Dv", "s_a: T, Nh", "v_b: T, Nh, Dv", "s_b: T, Nh"},
         {"v_merged: T, Nh, Dv", "s_merged: T, Nh"}, "merge_state_v2");
   }
@@ -294,11 +311,11 @@ class Writer {
                "fp8_paged_mqa_logits + fast_topk_transform_fused",
            "fast_topk_transform_fused"});
     if (part == Part::attention_fused) {
-      add(part, "self.attn_mqa()", {"q: T, Nh, Lkv + Dr", "k_nope: T, 1, Lkv", "k_pe: T, 1, Dr"}, {"T, Nh, Lkv"}, "decode_attention_fwd",
-          "", {"q_nope: T, Nh, Lkv", "q_pe: T, Nh, Dr"});
+      add(part, "self.attn_mqa()", {"q: T, Nh, Lkv + Dr", "k_nope: T, 1, Lkv", "k_pe: T, 1, Dr"}, {"T, Nh, Lkv"},
+          "decode_attention_fwd_grouped_rope", "", {"q_nope: T, Nh, Lkv", "q_pe: T, Nh, Dr"});
     } else {
       add(part, "self.attn_mqa()", {"q: T, Nh, Lkv + Dr", "k_nope: T, 1, Lkv", "k_pe: T, 1, Dr"}, {"T, Nh, Lkv"},
-          {"cutlass_mla_decode / trtllm_batch_decode_with_kv_cache_mla", "cutlass_mla_decode"}, "",
+          attn_mqa(), "",
           {"q_nope: T, Nh, Lkv", "q_pe: T, Nh, Dr"});
     }
     add(part, "bmm_fp8()", {"attn: Nh, T, Lkv", "w_vc: Nh, Lkv, Dv"}, {"Nh, T, Dv"}, absorb(), "attn_output * w_vc",
@@ -309,6 +326,9 @@ class Writer {
   void cache() {
     add(Part::kv_cache, "set_mla_kv_buffer()", {"k_nope: T, 1, Lkv", "k_pe: T, 1, Dr"}, {"kv_buffer: slots, 1, Lkv + Dr"},
         "set_mla_kv_buffer");
+    if (phase_ == Phase::prefill)
+      add(Part::kv_cache, "get_mla_kv_buffer()", {"kv_buffer: slots, 1, Lkv + Dr"}, {"k_nope: n, 1, Lkv", "k_pe: n, 1, Dr"},
+          "get_mla_kv_buffer");
   }
 
   void post_attention_norm(Part part) { add(part, "self.post_attention_layernorm()", {"T, H"}, {"T, H"}, norm()); }
@@ -413,7 +433,7 @@ std::string_view title(Part part) {
   switch (part) {
     case Part::model: return "Model";
     case Part::attention: return "Attention Ops";
-    case Part::attention_chunks: return "Attention Ops (MHA chunked path: each chunk of the prefix)";
+    case Part::attention_chunks: return "Attention Ops (MHA chunked path: each chunk of the prefix; one-shot path: all cached tokens)";
     case Part::attention_fused: return "Attention Ops (MLA_FUSED_ROPE path)";
     case Part::kv_cache: return "KV Cache";
     case Part::mlp_dense: return "MLP Ops (Dense)";

@@ -1,5 +1,6 @@
 #include "model/layer/values.h"
 
+#include <numeric>
 #include <vector>
 
 #include "core/threads.h"
@@ -29,6 +30,19 @@ Tensor times(const Tensor& a, float factor) {
   const Tensor wide = widened(a);
   for (std::int64_t i = 0; i < wide.elements(); ++i) wide.as<float>()[i] *= factor;
   return rounded(wide, a.dtype());
+}
+
+Tensor side_by_side(const Tensor& a, const Tensor& b) {
+  const Tensor both = Tensor::uninitialized(a.dtype(), {a.size(0), a.size(1), a.size(2) + b.size(2)});
+  copy(a, both.slice(2, 0, a.size(2)));
+  copy(b, both.slice(2, a.size(2), both.size(2)));
+  return both;
+}
+
+std::vector<std::int64_t> rows_in_order(std::int64_t n) {
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(n));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
 }
 
 Tensor sum(const Tensor& a, const Tensor& b, int threads, float factor) {

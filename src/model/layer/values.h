@@ -1,6 +1,9 @@
 // What the model does with whole tensors of values between its ops.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "dodona/tensor.h"
 
 namespace dodona::model {
@@ -13,6 +16,10 @@ Tensor widened(const Tensor& tensor);
 Tensor rounded(const Tensor& values, DType type);
 /// a + factor * b for [T, C] of one type, added in fp32 and rounded to that type.
 Tensor sum(const Tensor& a, const Tensor& b, int threads, float factor = 1);
+/// [a | b] of tensors [T, N, ...] of one type that differ in their last sizes alone.
+Tensor side_by_side(const Tensor& a, const Tensor& b);
+/// 0, 1 ... n - 1.
+std::vector<std::int64_t> rows_in_order(std::int64_t n);
 /// a * factor in fp32, rounded to a's type.
 Tensor times(const Tensor& a, float factor);
 

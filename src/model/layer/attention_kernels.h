@@ -1,0 +1,80 @@
+// The kernels that attention paths end in: attn_mha over expanded keys and values, attn_mqa over the latents in the cache.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "model/layer/setting.h"
+#include "model/layer/work.h"
+
+namespace dodona::model {
+
+struct Pass;
+struct Batch;
+
+/// Queries [T, Nh, Dq] of the batch against keys [n, Nh, Dq] and values [n, Nh, Dv]; request r has keys[r] to keys[r + 1] - 1.
+struct MhaCall {
+  Tensor q, k, v;
+  std::vector<std::int64_t> key_starts;  ///< [R + 1]
+  bool causal = true;                    ///< the last query of a request sees all its keys, each before it one less
+  bool wants_lse = false;
+};
+struct MhaResult {
+  Tensor out;  ///< [T, Nh, Dv]
+  Tensor lse;  ///< f32 [T, Nh], natural logarithms; where they are wanted
+};
+struct MhaKernel {
+  std::string_view name;
+  bool sees_prefix = true;  ///< takes keys beyond the queries' own tokens
+  bool gives_lse = true;
+  bool in_f32 = true;
+  MhaResult (*run)(const Pass&, const MhaCall&) = nullptr;
+};
+extern const MhaKernel ragged_kernel, triton_extend_mha_kernel;
+
+/// Absorbed queries of the batch, whose tokens lie in the cache.
+struct MqaCall {
+  Tensor q_nope, q_pe;  ///< [T, Nh, Lkv], [T, Nh, Dr]
+  Tensor k_nope, k_pe;  ///< [T, 1, Lkv], [T, 1, Dr]: the new tokens' rows
+};
+struct MqaKernel {
+  std::string_view name;
+  bool in_f32 = false;
+  /// What of the batch it does not take; nullptr where it takes it.
+  const char* (*refuses)(const Batch&) = nullptr;
+  Tensor (*run)(const Pass&, const MqaCall&) = nullptr;
+};
+/// sgl-kernel `cutlass_mla_decode`; the second has each token of the batch as a request of its own.
+extern const MqaKernel cutlass_decode_kernel, cutlass_rows_kernel;
+extern const MqaKernel trtllm_decode_kernel, flash_mla_kernel, paged_mla_kernel, triton_decode_kernel, triton_extend_mqa_kernel;
+/// Rotates queries and new keys itself.
+inline constexpr std::string_view fused_rope_kernel = "decode_attention_fwd_grouped_rope";
+
+/// A backend of attention: upstream's dispatch, and what it calls.
+struct AttentionBackend {
+  std::string_view name;
+  AttentionPath (*extends)(const Batch&);  ///< the way of a batch that is neither decoded nor verified
+  const MhaKernel* mha;
+  const MqaKernel *decode, *verify, *extend;
+};
+/// Throws Error (bad_option) for an unknown name; the empty one is cutlass_mla.
+const AttentionBackend& attention_backend(std::string_view name);
+/// "trtllm_mla, cutlass_mla..."
+std::string attention_backend_names();
+
+/// What was chosen for a batch.
+struct AttentionChoice {
+  AttentionPath path = AttentionPath::mla;
+  const MhaKernel* mha = nullptr;
+  const MqaKernel* mqa = nullptr;
+
+  bool expands() const { return mha != nullptr; }
+  std::string_view kernel() const { return mha != nullptr ? mha->name : mqa != nullptr ? mqa->name : fused_rope_kernel; }
+};
+
+/// What attending takes: flops of every query with every key that it sees.
+Work attending_to_keys(const Batch& batch, const MhaCall& call);
+Work attending_to_latents(const Pass& pass, const Tensor& q_nope, const Tensor& q_pe);
+
+}  // namespace dodona::model

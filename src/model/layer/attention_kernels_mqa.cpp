@@ -1,0 +1,186 @@
+// attn_mqa: absorbed attention to the latents in the cache.
+#include <algorithm>
+
+#include "core/define.h"
+#include "model/layer/attention_kernels.h"
+#include "model/layer/pass.h"
+#include "model/layer/values.h"
+#include "model/weights/without_memory.h"
+#include "ops/attention/batch_mla_paged_attention.h"
+#include "ops/attention/concat_mla_absorb_q.h"
+#include "ops/attention/cutlass_mla_decode.h"
+#include "ops/attention/decode_attention_fwd.h"
+#include "ops/attention/extend_attention_fwd.h"
+#include "ops/attention/flash_mla_with_kvcache.h"
+#include "ops/attention/get_mla_metadata.h"
+#include "ops/attention/trtllm_batch_decode_with_kv_cache_mla.h"
+#include "ops/softmax/mla_decode.h"
+
+namespace dodona::model {
+namespace {
+
+constexpr std::int64_t small_page = 64;  ///< of FlashMLA and trtllm: pages of the cache are two of theirs
+
+/// [q_nope | q_pe], [T, Nh, 576]. sgl-kernel has a kernel for bf16.
+Tensor joined_query(const Pass& p, const MqaCall& c) {
+  if (c.q_nope.dtype() == DType::bf16) return ops::run(ops::ConcatMlaAbsorbQ{.a = c.q_nope, .b = c.q_pe}, p.exec()).out;
+  return side_by_side(c.q_nope, c.q_pe);
+}
+
+/// [T, Nh, D] as [R, T / R, Nh, D].
+Tensor by_request(const Pass& p, const Tensor& rows) {
+  return rows.reshape({p.batch.size(), p.batch.tokens_each(), rows.size(1), rows.size(2)});
+}
+
+Tensor cutlass(const Pass& p, const MqaCall& c, const Tensor& lengths, const std::vector<std::int64_t>& requests) {
+  return ops::run(ops::CutlassMlaDecode{.q_nope = c.q_nope,
+                                        .q_pe = c.q_pe,
+                                        .kv_c_and_k_pe_cache = p.cache.pages(),
+                                        .seq_lens = lengths,
+                                        .page_table = p.cache.page_table(requests),
+                                        .workspace = Tensor(DType::u8, {0}),
+                                        .sm_scale = p.config().softmax_scale()},
+                  p.exec())
+      .out;
+}
+Tensor cutlass_decode(const Pass& p, const MqaCall& c) {
+  return cutlass(p, c, p.batch.lengths_tensor(), p.batch.requests);
+}
+Tensor cutlass_rows(const Pass& p, const MqaCall& c) {
+  return cutlass(p, c, p.batch.visible_tensor(), p.batch.request_of_tokens());
+}
+
+Tensor trtllm(const Pass& p, const MqaCall& c) {
+  const Tensor pages = p.cache.buffer().reshape({p.cache.buffer().size(0) / small_page, small_page, p.cache.buffer().size(2)});
+  return ops::run(
+             ops::TrtllmBatchDecodeWithKvCacheMla{.query = by_request(p, joined_query(p, c)),
+                                                  .kv_cache = pages,
+                                                  .block_tables = p.cache.page_table(p.batch.requests, small_page),
+                                                  .seq_lens = p.batch.lengths_tensor(),
+                                                  .out = Tensor(c.q_nope.dtype(), {p.batch.size(), p.batch.tokens_each(),
+                                                                                   c.q_nope.size(1), c.q_nope.size(2)}),
+                                                  .bmm1_scale = p.config().softmax_scale()},
+             p.exec())
+      .out.reshape(c.q_nope.shape());
+}
+
+Tensor flash_mla(const Pass& p, const MqaCall& c) {
+  const Tensor pages = p.cache.buffer().reshape({p.cache.buffer().size(0) / small_page, small_page, 1, p.cache.buffer().size(2)});
+  // How the work is cut is part of the bits: for the 132 SMs of an H100.
+  const auto cut = ops::run(ops::GetMlaMetadata{.cache_seqlens = p.batch.lengths_tensor(),
+                                                .num_q_tokens_per_head_k = p.batch.tokens_each() * c.q_nope.size(1),
+                                                .num_heads_k = 1},
+                            p.exec());
+  return ops::run(ops::FlashMlaWithKvcache{.q = by_request(p, side_by_side(c.q_nope, c.q_pe)),
+                                           .k_cache = pages,
+                                           .block_table = p.cache.page_table(p.batch.requests, small_page),
+                                           .cache_seqlens = p.batch.lengths_tensor(),
+                                           .tile_scheduler_metadata = cut.tile_scheduler_metadata,
+                                           .num_splits = cut.num_splits,
+                                           .softmax_scale = p.config().softmax_scale(),
+                                           .causal = true},
+                  p.exec())
+      .out.reshape(c.q_nope.shape());
+}
+
+/// Slots of tokens begin[r] to end[r] - 1 of each request, and where each one's begin.
+struct Slots {
+  std::vector<std::int64_t> slots, starts{0};
+};
+Slots slots_of(const Pass& p, bool new_ones_too) {
+  Slots result;
+  for (std::int64_t r = 0; r < p.batch.size(); ++r) {
+    const std::int64_t count = new_ones_too ? p.batch.lengths[static_cast<std::size_t>(r)] : p.batch.prefix(r);
+    for (std::int64_t token = 0; token < count; ++token)
+      result.slots.push_back(p.cache.slot(p.batch.requests[static_cast<std::size_t>(r)], token));
+    result.starts.push_back(static_cast<std::int64_t>(result.slots.size()));
+  }
+  return result;
+}
+
+/// FlashInfer `BatchMLAPagedAttentionWrapper`, with pages of one token.
+Tensor paged(const Pass& p, const MqaCall& c) {
+  const Slots all = slots_of(p, true);
+  const Tensor& rows = p.cache.buffer();
+  return ops::run(ops::BatchMlaPagedAttention{.q_nope = c.q_nope,
+                                              .q_pe = c.q_pe,
+                                              .ckv_cache = rows.slice(2, 0, c.q_nope.size(2)),
+                                              .kpe_cache = rows.slice(2, c.q_nope.size(2), rows.size(2)),
+                                              .qo_indptr = p.batch.starts_tensor(),
+                                              .kv_indptr = int32_tensor(all.starts),
+                                              .kv_indices = int32_tensor(all.slots),
+                                              .kv_len_arr = p.batch.lengths_tensor(),
+                                              .sm_scale = p.config().softmax_scale(),
+                                              .causal = true},
+                  p.exec())
+      .out;
+}
+
+Tensor triton_decode(const Pass& p, const MqaCall& c) {
+  constexpr std::int64_t splits = 8;  // upstream's bound, and what it takes without its heuristic
+  const Slots all = slots_of(p, true);
+  return ops::run(ops::DecodeAttentionFwd{.q = side_by_side(c.q_nope, c.q_pe),
+                                          .k_buffer = p.cache.buffer(),
+                                          .kv_indptr = int32_tensor(all.starts),
+                                          .kv_indices = int32_tensor(all.slots),
+                                          .num_kv_splits = int32_tensor(std::vector<std::int64_t>(p.batch.requests.size(), splits)),
+                                          .max_kv_splits = splits,
+                                          .v_head_dim = c.q_nope.size(2),
+                                          .sm_scale = p.config().softmax_scale(),
+                                          .v_is_slice_of_k = true},
+                  p.exec())
+      .o;
+}
+
+Tensor triton_extend(const Pass& p, const MqaCall& c) {
+  const Slots prefix = slots_of(p, false);
+  return ops::run(ops::ExtendAttentionFwd{.q_extend = side_by_side(c.q_nope, c.q_pe),
+                                          .k_extend = side_by_side(c.k_nope, c.k_pe),
+                                          .v_extend = c.k_nope,
+                                          .k_buffer = p.cache.buffer(),
+                                          .qo_indptr = p.batch.starts_tensor(),
+                                          .kv_indptr = int32_tensor(prefix.starts),
+                                          .kv_indices = int32_tensor(prefix.slots),
+                                          .v_head_dim = c.q_nope.size(2),
+                                          .sm_scale = p.config().softmax_scale(),
+                                          .v_is_slice_of_k = true},
+                  p.exec())
+      .o_extend;
+}
+
+const char* several(const Batch& batch) {
+  return batch.one_token_each() ? nullptr : "more than one new token of a request";
+}
+const char* uneven(const Batch& batch) {
+  return batch.tokens_each() > 0 ? nullptr : "as many new tokens of one request as of another";
+}
+const char* nothing(const Batch&) {
+  return nullptr;
+}
+
+}  // namespace
+
+const MqaKernel cutlass_decode_kernel{.name = "cutlass_mla_decode", .in_f32 = true, .refuses = several, .run = cutlass_decode};
+const MqaKernel cutlass_rows_kernel{.name = "cutlass_mla_decode", .in_f32 = true, .refuses = nothing, .run = cutlass_rows};
+const MqaKernel trtllm_decode_kernel{
+    .name = "trtllm_batch_decode_with_kv_cache_mla", .in_f32 = true, .refuses = uneven, .run = trtllm};
+const MqaKernel flash_mla_kernel{.name = "flash_mla_with_kvcache", .refuses = uneven, .run = flash_mla};
+const MqaKernel paged_mla_kernel{.name = "batch_mla_paged_attention", .refuses = nothing, .run = paged};
+const MqaKernel triton_decode_kernel{.name = "decode_attention_fwd", .refuses = several, .run = triton_decode};
+const MqaKernel triton_extend_mqa_kernel{.name = "extend_attention_fwd", .refuses = nothing, .run = triton_extend};
+
+Work attending_to_latents(const Pass& p, const Tensor& q_nope, const Tensor& q_pe) {
+  Tensor visible = p.batch.visible_tensor();
+  double cached = 0;
+  const auto shown = [&](std::int64_t tokens) { return p.config().sparse() ? std::min(tokens, p.config().index_topk) : tokens; };
+  for (std::int64_t t = 0; t < visible.elements(); ++t)
+    visible.as<std::int32_t>()[t] = static_cast<std::int32_t>(shown(visible.as<std::int32_t>()[t]));
+  for (const std::int64_t length : p.batch.lengths) cached += static_cast<double>(shown(length));
+  const auto rows = [&](const Tensor& q) { return without_memory(q.dtype(), {p.tokens(), 1, q.size(1), q.size(2)}); };
+  const ops::MlaAttention call({.q_nope = rows(q_nope), .q_pe = rows(q_pe), .cache = p.cache.pages(), .seq_lens = visible});
+  Work work = reading({q_nope, q_pe}, ops::attention_flops(call));
+  work.bytes += cached * static_cast<double>(bytes_for(p.cache.buffer().dtype(), p.cache.buffer().size(2)));
+  return work;
+}
+
+}  // namespace dodona::model
