@@ -44,6 +44,7 @@ saturation (infinities too), as Triton's stores do; NaN stays NaN. Any number of
 powers of two.)",
       .golden = ops::golden,
       .fast = ops::fast,
+      .hopper = ops::fast,
       .cases = {"T=2 Nh=4 Dn=128 Dr=64", "T=3 Nh=3 Dn=37 Dr=5 --attr dst_dtype=f8_e4m3 --dist outliers",
                 "T=1 Nh=16 Dn=128 Dr=64 --dtype k_rope=f32 --attr dst_dtype=f8_e5m2", "T=2 Nh=2 Dn=64 Dr=32 --dtype k_nope=f16"},
       .bench_cases = {"T=1 Nh=128 Dn=128 Dr=64", "T=1024 Nh=128 Dn=128 Dr=64", "T=1024 Nh=128 Dn=128 Dr=64 --attr dst_dtype=f8_e4m3"},

@@ -85,6 +85,7 @@ query tokens), 1). A part with nothing to do begins at request -1, of e4m3 cache
       .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
+      .hopper = ops::fast,
       .make_outputs = ops::make_outputs,
       .check = ops::check,
       .cases = {"B=3 parts=66 --attr num_q_tokens_per_head_k=128 --attr num_heads_k=1",

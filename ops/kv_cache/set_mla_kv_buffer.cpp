@@ -77,6 +77,11 @@ void fast(const SetMlaKvBuffer& op, const Exec& exec) {
   });
 }
 
+std::optional<Refusal> unsupported(const SetMlaKvBuffer& op, Mode mode) {
+  if (mode != Mode::hopper || op.k_nope.dtype() == op.kv_buffer.dtype()) return {};
+  return Refusal{"kv_buffer", "of another type than k_nope has no hopper mode: what the kernel's casts give was not recorded"};
+}
+
 double bytes_read(const SetMlaKvBuffer& op) {
   return static_cast<double>(bytes_for(op.k_nope.dtype(), op.k_nope.elements() + op.k_rope.elements()) +
                              bytes_for(op.loc.dtype(), op.loc.elements()));
@@ -96,6 +101,8 @@ sends the writes of padded tokens to slot 0. A slot out of range is an error; up
 library, not upstream: buffers and parts in f32, which leave out the rounding between ops.)",
       .golden = ops::golden,
       .fast = ops::fast,
+      .hopper = ops::fast,
+      .unsupported = ops::unsupported,
       .bytes_read = ops::bytes_read,
       .cases = {"S=64 T=5 Dn=512 Dr=64", "S=48 T=3 Dn=512 Dr=64 --dtype kv_buffer=f8_e4m3 --dist outliers",
                 "S=9 T=4 Dn=37 Dr=5 --dtype kv_buffer=f32 --dtype k_nope=f32",
