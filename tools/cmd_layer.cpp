@@ -6,12 +6,14 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <span>
 
 #include "common.h"
 #include "core/caches.h"
 #include "dodona/error.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
+#include "layer_graph.h"
 #include "model/experts_comparison.h"
 #include "model/layer/attention_kernels.h"
 #include "model/layer/experts.h"
@@ -27,7 +29,7 @@ namespace {
 struct LayerOptions : ExecOptions {
   std::string preset, config, weights, phase = "decode", residual = "fused", rounding = "bf16", output, trail, against, experts,
                                        expert_weights = "stored", against_experts;
-  std::string backend, path;
+  std::string backend, path, graph, chrome_trace;
   std::vector<std::int64_t> kv_len{1024}, prefix_len;
   std::optional<std::int64_t> layer, batch, repeat, draft_tokens;
   std::int64_t prefix_chunk = model::LayerSetting{}.prefix_chunk;
@@ -218,19 +220,26 @@ void print_comparison(const trail::TrailReference& reference, const trail::Trail
   print_difference(*difference);
 }
 
+/// "layer 3 of r1-nvfp4 (MoE), decode, B=1, kv 1024".
+std::string step_text(const model::LayerRequest& r) {
+  const std::int64_t number = r.setting.layer;
+  const auto each = [](const std::vector<std::int64_t>& values) {
+    const bool same = std::equal(values.begin() + 1, values.end(), values.begin());
+    return same ? std::to_string(values.front()) : std::string("per request");
+  };
+  const char* const phases[] = {"extend", "decode", "verify"};
+  return fmt::format("layer {} of {} ({}), {}, B={}, kv {}", number, r.config.name, r.config.is_moe_layer(number) ? "MoE" : "dense",
+                     phases[static_cast<int>(r.forward)], r.lengths.size(), each(r.lengths)) +
+         (r.new_tokens.empty() ? "" : ", new " + each(r.new_tokens));
+}
+
 void print_run(const model::LayerRun& layer, const Measured& measured, const Limits& limits, double load_seconds,
                const std::string& digest) {
   const model::LayerRun::Result& run = measured.run;
   const model::LayerRequest& r = layer.request();
-  const std::int64_t number = r.setting.layer;
-  fmt::print(
-      "layer {} of {} ({}), decode, B={}, kv {}, {}\n{} mode, {} tier, {} thread{}; limits R {:.1f} GB/s, F {:.0f} GFLOP/s, V {:.0f} "
-      "GOP/s\n\n",
-      number, r.config.name, r.config.is_moe_layer(number) ? "MoE" : "dense", r.lengths.size(),
-      r.lengths.size() == 1 || std::equal(r.lengths.begin() + 1, r.lengths.end(), r.lengths.begin()) ? std::to_string(r.lengths.front())
-                                                                                                     : "per request",
-      layer.source().description(), name(r.exec.mode), name(r.exec.isa), r.exec.threads, r.exec.threads == 1 ? "" : "s", limits.read,
-      limits.fma, limits.dot8);
+  fmt::print("{}, {}\n{} mode, {} tier, {} thread{}; limits R {:.1f} GB/s, F {:.0f} GFLOP/s, V {:.0f} GOP/s\n\n", step_text(r),
+             layer.source().description(), name(r.exec.mode), name(r.exec.isa), r.exec.threads, r.exec.threads == 1 ? "" : "s", limits.read,
+             limits.fma, limits.dot8);
   const std::vector<std::string> tree = branches(run.records);
   std::vector<std::vector<std::string>> rows{{"model op", "shapes", "kernels", "time", "bytes", "share", "rms"}};
   for (std::size_t i = 0; i < run.records.size(); ++i) {
@@ -290,8 +299,8 @@ model::LayerRequest request_of(const LayerOptions& options) {
   r.setting.layer = options.layer.value_or(model::default_layer(r.config));
   r.config.check_layer(r.setting.layer);
   r.lengths = model::lengths_of(r.config, options.kv_len, options.batch, {"--batch", "--kv-len"});
-  const model::Phases phases = model::phases_of(options.phase, r.lengths, options.prefix_len, options.draft_tokens,
-                                                {"--phase", "--prefix-len", "--draft-tokens"});
+  const model::Phases phases =
+      model::phases_of(options.phase, r.lengths, options.prefix_len, options.draft_tokens, {"--phase", "--prefix-len", "--draft-tokens"});
   if (phases.forward != model::Forward::decode) {
     r.forward = phases.forward;
     r.new_tokens = phases.new_tokens;
@@ -323,7 +332,7 @@ void check_files(const LayerOptions& options) {
     throw Error(
         ErrorCode::bad_option, "", "--trail-tensors",
         options.trail.empty() ? "needs --trail FILE" : "needs a --trail FILE that ends in .safetensors, got '" + options.trail + "'");
-  for (const std::string& path : {options.output, options.trail})
+  for (const std::string& path : {options.output, options.trail, options.chrome_trace})
     if (!path.empty()) io::AtomicFile probe(path);
 }
 
@@ -385,8 +394,23 @@ void print_experts(const model::ExpertsComparison& c) {
   if (c.beyond > 0) fmt::print("{}\n", colored(fmt::format("{} elements are farther apart than allowed", c.beyond), "31"));
 }
 
+/// The run as a graph, on the terminal, and as a trace in its file.
+void show_graph(const LayerOptions& options, model::LayerRun& layer, GraphRecorder& recorder) {
+  const model::LayerRun::Result run = layer.run(recorder.ops());
+  const std::vector<GraphNode> graph = recorder.graph(run.records);
+  const GraphTitle title{layer.request().config.name, step_text(layer.request())};
+  if (options.graph == "text") fmt::print("{}", graph_text(graph));
+  if (options.graph == "md") fmt::print("{}", graph_markdown(graph, title));
+  if (options.graph == "html") fmt::print("{}", graph_html(graph, title));
+  if (options.graph == "json")
+    fmt::print("{}\n", io::json_text({{"model", title.model}, {"step", title.what}, {"graph", graph_json(graph)}}, 2));
+  if (options.chrome_trace.empty()) return;
+  const std::string text = io::json_text(chrome_trace(graph, title)) + "\n";
+  io::write_file(options.chrome_trace, std::as_bytes(std::span(text.data(), text.size())));
+}
+
 int layer(const LayerOptions& options) {
-  const model::LayerRequest request = request_of(options);
+  model::LayerRequest request = request_of(options);
   if (options.plan) {
     print_plan(model::plan_layer(request), options.json, request);
     return exit_pass;
@@ -399,6 +423,9 @@ int layer(const LayerOptions& options) {
   }
   check_memory(request);
   const auto begin = std::chrono::steady_clock::now();
+  GraphRecorder recorder;
+  const bool graphs = !(options.graph + options.chrome_trace).empty();
+  if (graphs) request.exec.tracer = recorder.calls();
   model::LayerRun layer(request);
   // Drawn from the seed unless a dump brings its own.
   if (reference) take_inputs(*reference, layer);
@@ -406,6 +433,7 @@ int layer(const LayerOptions& options) {
   if (options.trail_tensors) trail.inputs = layer.inputs();
   model::LayerRun::Result first = layer.run(options.trail.empty() ? model::Observer() : trail.recorder(options.trail_tensors));
   const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - first.seconds();
+  if (graphs) show_graph(options, layer, recorder);
   const std::int64_t runs = options.repeat.value_or(request.exec.mode == Mode::fast ? 5 : 1);
   const Measured best = fastest(layer, std::move(first), runs, options.cold);
   const Limits limits{.read = measure_limit(LimitKind::read, request.exec),
@@ -425,14 +453,16 @@ int layer(const LayerOptions& options) {
     trail.setting = model::setting_json(request);
     trail::write_trail(options.trail, trail);
   }
-  if (options.json) {
+  if (!options.graph.empty()) {
+    // The graph is all that is shown.
+  } else if (options.json) {
     io::Json json = run_json(layer, best, limits, load_seconds, digest);
     if (comparison) json["against"] = comparison_json(*reference, *comparison);
     if (experts) json["against_experts"] = model::to_json(*experts);
     fmt::print("{}\n", io::json_text(json, 2));
   } else {
     print_run(layer, best, limits, load_seconds, digest);
-    for (const std::string& path : {options.output, options.trail})
+    for (const std::string& path : {options.output, options.trail, options.chrome_trace})
       if (!path.empty()) fmt::print("written to {}\n", path);
     if (comparison) print_comparison(*reference, *comparison);
     if (experts) print_experts(*experts);
@@ -452,20 +482,23 @@ void add_layer(CLI::App& app, int& exit_code) {
       ->excludes(preset);
   command->add_option("--weights", options->weights, "Folder of a checkpoint; without it weights are synthesized from the seed");
   command->add_option("--layer", options->layer, "Which layer, from 0; by default the first MoE layer");
-  command->add_option("--phase", options->phase,
-                      "decode (default): one new token of each request; prefill: all its tokens are new; extend: those behind --prefix-len; "
-                      "verify: its last --draft-tokens");
+  command->add_option(
+      "--phase", options->phase,
+      "decode (default): one new token of each request; prefill: all its tokens are new; extend: those behind --prefix-len; "
+      "verify: its last --draft-tokens");
   command->add_option("--batch", options->batch, "Requests (default: one for each --kv-len)");
   command->add_option("--kv-len", options->kv_len, "Tokens of each request including the new ones: one value, or a list (default 1024)")
       ->delimiter(',');
   command
-      ->add_option("--prefix-len", options->prefix_len,
-                   "Tokens of each request that are cached already, in prefill and extend: one value, or a list, in which some requests may "
-                   "have a long prefix and one new token beside others that have none")
+      ->add_option(
+          "--prefix-len", options->prefix_len,
+          "Tokens of each request that are cached already, in prefill and extend: one value, or a list, in which some requests may "
+          "have a long prefix and one new token beside others that have none")
       ->delimiter(',');
   command->add_option("--draft-tokens", options->draft_tokens, "Tokens of each request that are verified, a chain (default 4)");
-  command->add_option("--backend", options->backend,
-                      "Backend of attention, which decides path and kernels: " + model::attention_backend_names() + " (default cutlass_mla)");
+  command->add_option(
+      "--backend", options->backend,
+      "Backend of attention, which decides path and kernels: " + model::attention_backend_names() + " (default cutlass_mla)");
   command->add_option("--path", options->path,
                       "Way through attention: " + model::path_names() + " (default: upstream's dispatch for backend, phase and prefixes)");
   command->add_option("--prefix-chunk", options->prefix_chunk,
@@ -513,6 +546,17 @@ void add_layer(CLI::App& app, int& exit_code) {
                    "outputs, a safetensors file or folder with names as in a trail (in golden mode, within what each op leaves open on the "
                    "dump's own inputs; "
                    "input.NAME replaces what the seed draws); exit code 1")
+      ->excludes(plan);
+  command
+      ->add_option("--graph", options->graph,
+                   "Show the execution graph instead: text, json, md or html, with shapes, kernels, their sources, times and the chains of "
+                   "callers that lead to each kernel")
+      ->check(CLI::IsMember({"text", "json", "md", "html"}))
+      ->excludes(plan);
+  command
+      ->add_option("--chrome-trace", options->chrome_trace,
+                   "Write the run to this file in the Trace Event Format, for Perfetto: spans of model ops and kernels; arithmetic alone, "
+                   "without what makes weights ready between ops")
       ->excludes(plan);
   options->add_threads_and_isa(*command);
   options->add_json(*command);
