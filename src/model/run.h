@@ -52,8 +52,8 @@ struct LayerRequest {
   std::vector<std::int64_t> lengths;     ///< tokens of each request, the new ones included
   std::vector<std::int64_t> new_tokens;  ///< of each request; empty: one each
   Forward forward = Forward::decode;
-  std::uint64_t seed = 0;             ///< of weights, inputs and history
-  std::uint64_t page_seed = 0;        ///< deals the cache's pages in a shuffled order; changes no result
+  std::uint64_t seed = 0;       ///< of weights, inputs and history
+  std::uint64_t page_seed = 0;  ///< deals the cache's pages in a shuffled order; changes no result
   Exec exec;
 };
 /// The batch that is asked for; its slots are for the cache to give.

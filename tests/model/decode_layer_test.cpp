@@ -258,10 +258,6 @@ TEST(DecodeLayer, WhatCannotRunIsRefusedByTheNameOfTheModelOp) {
   refuses(batch, {x.slice(0, 0, 2), x}, ErrorCode::bad_shape, {"hidden", "[2, 256]", "[3, 256]"});
   refuses(batch, {wide, wide}, ErrorCode::bad_dtype, {"hidden", "f32", "bf16"});
   refuses(batch, {x, {}}, ErrorCode::missing_argument, {"residual", "layer 1"});
-  Batch two = extend_batch(s.lengths, std::vector<std::int64_t>{2, 1, 1});
-  cache.place(two);
-  const Tensor more = drawn("hidden", {4, s.config.hidden_size}, DType::bf16);
-  refuses(two, {more, more}, ErrorCode::unsupported, {"batch", "3 requests", "4 tokens"});
   Setting first = s;
   first.layer = 0;
   LayerWeights dense(*source, first.setting(), s.exec);

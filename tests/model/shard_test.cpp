@@ -200,7 +200,7 @@ Tensor partial(const ModelConfig& config, std::int64_t layer, const Shard& shard
   cache.place(batch);
   Trace trace = layer_trace(weights, batch, exec);
   const Pass pass{weights, batch, cache, trace, choose(weights, batch)};
-  const Tensor attended = pass.choices.attention->run(pass, x);
+  const Tensor attended = self_attn(pass, x);
   const Tensor out = dense_mlp(pass, x);
   Tensor both(DType::f32, {2, 2, config.hidden_size});
   copy(attended, both.slice(0, 0, 1).reshape(attended.shape()));

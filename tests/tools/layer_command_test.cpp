@@ -1,6 +1,8 @@
 // dodona layer as a user meets it: what it prints, what it writes, what it refuses.
 #include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
 #include <functional>
 #include <map>
 
@@ -47,6 +49,34 @@ TEST_F(LayerCommand, ShowsTheExecutionTreeAndWritesItsOutput) {
   EXPECT_EQ(to_string(file.tensor("hidden").shape()), "[2, 256]");
   EXPECT_EQ(to_string(file.tensor("residual").shape()), "[2, 256]");
   EXPECT_NE(output.out.find("digest " + file.metadata().at("digest")), std::string::npos);
+}
+
+TEST_F(LayerCommand, ShowsTheRunAsAGraphAndATrace) {
+  const std::string options =
+      "layer --preset tiny --layer 1 --phase extend --kv-len 20,9 --prefix-len 12,0 --path mha-chunked --prefix-chunk 10 ";
+  const std::string text = run(options + "--graph text").out;
+  for (const char* part : {"layer()", "├─> self._chunked_prefix_attn_mha()", "merge_state_v2()", "- sgl-kernel: merge_state_v2", " ms\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  const std::string page = run(options + "--graph md").out;
+  for (const char* part : {"## Execution path", "| `self.o_proj()` | [T, 512] | [T, 256] |", "### trtllm_ragged_attention_deepseek",
+                           "**Source:** flashinfer", "└─> flashinfer: trtllm_ragged_attention_deepseek()"})
+    EXPECT_NE(page.find(part), std::string::npos) << part << "\n" << page;
+  EXPECT_NE(run(options + "--graph html").out.find("</html>"), std::string::npos);
+
+  const json tree = json::parse(run(options + "--graph json --chrome-trace " + path("trace.json")).out);
+  EXPECT_EQ(tree["graph"]["op"], "layer()");
+  EXPECT_EQ(tree["graph"]["children"][0]["kernels"][0]["kernel"], "fused_add_rmsnorm");
+  std::ifstream file(path("trace.json"));
+  const json trace = json::parse(file);
+  double ops = 0, whole = 0, end = 0;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    end = std::max(end, event["ts"].get<double>() + event["dur"].get<double>());
+    if (event["name"] == "layer()") whole = event["dur"];
+    if (event["tid"] == 1 && !event["args"]["kernels"].get<std::string>().empty()) ops += event["dur"].get<double>();
+  }
+  EXPECT_NEAR(ops, whole, 1e-6 * whole);
+  EXPECT_LE(end, 1.5 * whole);
 }
 
 TEST_F(LayerCommand, SaysWhetherTheWeightsCameFromMemory) {
@@ -117,7 +147,13 @@ TEST_F(LayerCommand, OptionsThatCannotBeAreNamed) {
   refuses(tiny + "--layer -1", "layer -1 is out of range");
   refuses(tiny + "--layer 0 --fused-shared-expert", "--fused-shared-expert is given, but layer 0 is dense");
   refuses(tiny + "--layer 0 --fused-shared-expert --plan", "--fused-shared-expert");
-  refuses(tiny + "--phase prefill", "--phase 'prefill' is not built yet");
+  refuses(tiny + "--phase warm", "--phase is 'warm', expected prefill, extend, decode or verify");
+  refuses(tiny + "--phase extend", "--prefix-len is missing");
+  refuses(tiny + "--kv-len 8 --prefix-len 3", "--prefix-len is given, but the phase is decode");
+  refuses(tiny + "--backend fa9", "backend is 'fa9', expected one of cutlass_mla, trtllm_mla");
+  refuses(tiny + "--path sideways", "path is 'sideways', expected one of mha, mha-one-shot");
+  refuses(tiny + "--phase extend --kv-len 8 --prefix-len 3 --path mha", "which sees no prefix");
+  refuses(tiny + "--chrome-trace " + path("nowhere/trace.json"), "nowhere/trace.json");
   refuses(tiny + "--mode exact", "--mode must be fast, golden, hopper, blackwell, ada or ampere");
   refuses(tiny + "--isa sse9", "--isa must be one of");
   refuses(tiny + "--repeat 0", "--repeat is 0");

@@ -13,11 +13,10 @@ struct PathEntry {
   std::string_view name;
   Tensor (*run)(const Pass&, const Tensor&);
 };
-constexpr std::array paths{PathEntry{AttentionPath::mha, "mha", attend_mha},
-                           PathEntry{AttentionPath::mha_one_shot, "mha-one-shot", attend_mha_one_shot},
-                           PathEntry{AttentionPath::mha_chunked, "mha-chunked", attend_mha_chunked},
-                           PathEntry{AttentionPath::mla, "mla", attend_mla},
-                           PathEntry{AttentionPath::mla_fused_rope, "mla-fused-rope", attend_mla_fused_rope}};
+constexpr std::array paths{
+    PathEntry{AttentionPath::mha, "mha", attend_mha}, PathEntry{AttentionPath::mha_one_shot, "mha-one-shot", attend_mha_one_shot},
+    PathEntry{AttentionPath::mha_chunked, "mha-chunked", attend_mha_chunked}, PathEntry{AttentionPath::mla, "mla", attend_mla},
+    PathEntry{AttentionPath::mla_fused_rope, "mla-fused-rope", attend_mla_fused_rope}};
 
 const PathEntry& entry_of(AttentionPath path) {
   for (const PathEntry& entry : paths)
@@ -74,7 +73,8 @@ const MhaKernel& mha_kernel(const AttentionBackend& backend, AttentionPath path,
     refuse("is mha, which sees no prefix, but requests have " + std::to_string(batch.prefixes()) + " cached tokens");
   if (rounding == Rounding::off && !own.in_f32) return ragged_kernel;
   if (prefix && !(own.sees_prefix && own.gives_lse))
-    refuse("is " + std::string(name(path)) + ", but " + std::string(backend.name) + " has no kernel for expanded prefixes", ErrorCode::unsupported);
+    refuse("is " + std::string(name(path)) + ", but " + std::string(backend.name) + " has no kernel for expanded prefixes",
+           ErrorCode::unsupported);
   return own;
 }
 
@@ -121,10 +121,12 @@ const AttentionBackend& attention_backend(std::string_view name) {
 }
 
 AttentionChoice choose_attention(const ModelConfig& config, const LayerSetting& setting, const Batch& batch) {
+  batch.validate_tokens();
   const AttentionBackend& backend = attention_backend(setting.backend);
   const AttentionPath path = path_of(config, setting, backend, batch);
   const std::string named(name(path));
-  if (config.sparse() && path != AttentionPath::mla) refuse("is " + named + ", but the indexer of sparse attention chooses among latents: expected mla");
+  if (config.sparse() && path != AttentionPath::mla)
+    refuse("is " + named + ", but the indexer of sparse attention chooses among latents: expected mla");
   if (path == AttentionPath::mla) return {.path = path, .mqa = &mqa_kernel(backend, setting.rounding, batch)};
   if (path != AttentionPath::mla_fused_rope) return {.path = path, .mha = &mha_kernel(backend, path, setting.rounding, batch)};
   if (!batch.one_token_each()) refuse("is mla-fused-rope, whose kernel takes one new token of each request");

@@ -26,18 +26,17 @@ Tensor natural(const Tensor& base_2) {
 
 /// FlashInfer `trtllm_ragged_attention_deepseek`; its contract is that of the ragged prefill of other backends too.
 MhaResult ragged(const Pass& p, const MhaCall& c) {
-  const auto run = ops::run(
-      ops::TrtllmRaggedAttentionDeepseek{.query = c.q,
-                                         .key = c.k,
-                                         .value = c.v,
-                                         .seq_lens = int32_tensor(counts_of(c.key_starts)),
-                                         .cum_seq_lens_q = p.batch.starts_tensor(),
-                                         .cum_seq_lens_kv = int32_tensor(c.key_starts),
-                                         .out = Tensor(c.q.dtype(), {c.q.size(0), c.q.size(1), c.v.size(2)}),
-                                         .bmm1_scale = p.config().softmax_scale(),
-                                         .is_causal = c.causal,
-                                         .return_lse = c.wants_lse},
-      p.exec());
+  const auto run = ops::run(ops::TrtllmRaggedAttentionDeepseek{.query = c.q,
+                                                               .key = c.k,
+                                                               .value = c.v,
+                                                               .seq_lens = int32_tensor(counts_of(c.key_starts)),
+                                                               .cum_seq_lens_q = p.batch.starts_tensor(),
+                                                               .cum_seq_lens_kv = int32_tensor(c.key_starts),
+                                                               .out = Tensor(c.q.dtype(), {c.q.size(0), c.q.size(1), c.v.size(2)}),
+                                                               .bmm1_scale = p.config().softmax_scale(),
+                                                               .is_causal = c.causal,
+                                                               .return_lse = c.wants_lse},
+                            p.exec());
   return {run.out, c.wants_lse ? natural(run.lse) : Tensor()};
 }
 

@@ -52,25 +52,24 @@ Tensor cutlass_rows(const Pass& p, const MqaCall& c) {
 
 Tensor trtllm(const Pass& p, const MqaCall& c) {
   const Tensor pages = p.cache.buffer().reshape({p.cache.buffer().size(0) / small_page, small_page, p.cache.buffer().size(2)});
-  return ops::run(
-             ops::TrtllmBatchDecodeWithKvCacheMla{.query = by_request(p, joined_query(p, c)),
-                                                  .kv_cache = pages,
-                                                  .block_tables = p.cache.page_table(p.batch.requests, small_page),
-                                                  .seq_lens = p.batch.lengths_tensor(),
-                                                  .out = Tensor(c.q_nope.dtype(), {p.batch.size(), p.batch.tokens_each(),
-                                                                                   c.q_nope.size(1), c.q_nope.size(2)}),
-                                                  .bmm1_scale = p.config().softmax_scale()},
-             p.exec())
+  return ops::run(ops::TrtllmBatchDecodeWithKvCacheMla{.query = by_request(p, joined_query(p, c)),
+                                                       .kv_cache = pages,
+                                                       .block_tables = p.cache.page_table(p.batch.requests, small_page),
+                                                       .seq_lens = p.batch.lengths_tensor(),
+                                                       .out = Tensor(c.q_nope.dtype(), {p.batch.size(), p.batch.tokens_each(),
+                                                                                        c.q_nope.size(1), c.q_nope.size(2)}),
+                                                       .bmm1_scale = p.config().softmax_scale()},
+                  p.exec())
       .out.reshape(c.q_nope.shape());
 }
 
 Tensor flash_mla(const Pass& p, const MqaCall& c) {
   const Tensor pages = p.cache.buffer().reshape({p.cache.buffer().size(0) / small_page, small_page, 1, p.cache.buffer().size(2)});
   // How the work is cut is part of the bits: for the 132 SMs of an H100.
-  const auto cut = ops::run(ops::GetMlaMetadata{.cache_seqlens = p.batch.lengths_tensor(),
-                                                .num_q_tokens_per_head_k = p.batch.tokens_each() * c.q_nope.size(1),
-                                                .num_heads_k = 1},
-                            p.exec());
+  const auto cut = ops::run(
+      ops::GetMlaMetadata{
+          .cache_seqlens = p.batch.lengths_tensor(), .num_q_tokens_per_head_k = p.batch.tokens_each() * c.q_nope.size(1), .num_heads_k = 1},
+      p.exec());
   return ops::run(ops::FlashMlaWithKvcache{.q = by_request(p, side_by_side(c.q_nope, c.q_pe)),
                                            .k_cache = pages,
                                            .block_table = p.cache.page_table(p.batch.requests, small_page),
@@ -162,8 +161,7 @@ const char* nothing(const Batch&) {
 
 const MqaKernel cutlass_decode_kernel{.name = "cutlass_mla_decode", .in_f32 = true, .refuses = several, .run = cutlass_decode};
 const MqaKernel cutlass_rows_kernel{.name = "cutlass_mla_decode", .in_f32 = true, .refuses = nothing, .run = cutlass_rows};
-const MqaKernel trtllm_decode_kernel{
-    .name = "trtllm_batch_decode_with_kv_cache_mla", .in_f32 = true, .refuses = uneven, .run = trtllm};
+const MqaKernel trtllm_decode_kernel{.name = "trtllm_batch_decode_with_kv_cache_mla", .in_f32 = true, .refuses = uneven, .run = trtllm};
 const MqaKernel flash_mla_kernel{.name = "flash_mla_with_kvcache", .refuses = uneven, .run = flash_mla};
 const MqaKernel paged_mla_kernel{.name = "batch_mla_paged_attention", .refuses = nothing, .run = paged};
 const MqaKernel triton_decode_kernel{.name = "decode_attention_fwd", .refuses = several, .run = triton_decode};

@@ -1,4 +1,5 @@
-// MHA: keys and values expanded from the latents by kv_b_proj. forward_normal_prepare, forward_normal_core and what upstream has for prefixes.
+// MHA: keys and values expanded from the latents by kv_b_proj. forward_normal_prepare, forward_normal_core and what upstream has for
+// prefixes.
 #include <algorithm>
 
 #include "core/define.h"
@@ -46,12 +47,13 @@ KeysValues expanded(const Pass& p, Part part, const Rows& rows) {
   const ModelConfig& c = p.config();
   const std::int64_t n = rows.kv_a.size(0), heads = c.num_attention_heads, nope = c.qk_nope_head_dim, width = nope + c.v_head_dim;
   const Projection& weight = p.weights.kv_b;
-  const Tensor kv = p.trace.run1({.part = part,
-                                  .name = "self.kv_b_proj()",
-                                  .inputs = {{"input", rows.kv_a.shape()}},
-                                  .outputs = {{"output", rows.kv_a.dtype(), {n, heads * width}}},
-                                  .work = weight.work(n, rows.kv_a.dtype())},
-                                 [&] { return weight(rows.kv_a, p.exec()); })
+  const Tensor kv = p.trace
+                        .run1({.part = part,
+                               .name = "self.kv_b_proj()",
+                               .inputs = {{"input", rows.kv_a.shape()}},
+                               .outputs = {{"output", rows.kv_a.dtype(), {n, heads * width}}},
+                               .work = weight.work(n, rows.kv_a.dtype())},
+                              [&] { return weight(rows.kv_a, p.exec()); })
                         .reshape({n, heads, width});
   return {concat_k(p, part, kv.slice(2, 0, nope), rows.k_pe), kv.slice(2, nope, width)};
 }
@@ -88,31 +90,32 @@ Rows get_mla_kv_buffer(const Pass& p, const Span& span) {
   const std::int64_t n = span.total();
   Work work;
   work.bytes = static_cast<double>(bytes_for(buffer.dtype(), n * buffer.size(2)));
-  const std::vector<Tensor> out = p.trace.run(
-      {.part = Part::kv_cache,
-       .name = "get_mla_kv_buffer()",
-       .inputs = {{"kv_buffer", buffer.shape()}},
-       .outputs = {{"k_nope", type, {n, 1, c.kv_lora_rank}}, {"k_pe", type, {n, 1, c.qk_rope_head_dim}}},
-       .work = work},
-      [&]() -> std::vector<Tensor> {
-        const Tensor slots = ops::run(ops::CreateChunkedPrefixCacheKvIndices{.req_to_token = p.cache.token_slots(p.batch.requests),
-                                                                             .req_pool_indices = int32_tensor(rows_in_order(p.batch.size())),
-                                                                             .chunk_start_idx = int32_tensor(span.begin),
-                                                                             .chunk_seq_lens = int32_tensor(span.count),
-                                                                             .chunk_cu_seq_lens = int32_tensor(span.starts),
-                                                                             .chunk_kv_indices = Tensor(DType::i32, {n})},
-                                      p.exec())
-                                 .chunk_kv_indices;
-        const auto rows = ops::run(ops::GetMlaKvBuffer{.kv_buffer = buffer,
-                                                       .loc = slots,
-                                                       .cache_k_nope = Tensor(type, {n, 1, c.kv_lora_rank}),
-                                                       .cache_k_rope = Tensor(type, {n, 1, c.qk_rope_head_dim}),
-                                                       .kv_lora_rank = c.kv_lora_rank,
-                                                       .qk_rope_head_dim = c.qk_rope_head_dim,
-                                                       .dst_dtype = type},
-                                   p.exec());
-        return {rows.cache_k_nope, rows.cache_k_rope};
-      });
+  const std::vector<Tensor> out =
+      p.trace.run({.part = Part::kv_cache,
+                   .name = "get_mla_kv_buffer()",
+                   .inputs = {{"kv_buffer", buffer.shape()}},
+                   .outputs = {{"k_nope", type, {n, 1, c.kv_lora_rank}}, {"k_pe", type, {n, 1, c.qk_rope_head_dim}}},
+                   .work = work},
+                  [&]() -> std::vector<Tensor> {
+                    const Tensor slots =
+                        ops::run(ops::CreateChunkedPrefixCacheKvIndices{.req_to_token = p.cache.token_slots(p.batch.requests),
+                                                                        .req_pool_indices = int32_tensor(rows_in_order(p.batch.size())),
+                                                                        .chunk_start_idx = int32_tensor(span.begin),
+                                                                        .chunk_seq_lens = int32_tensor(span.count),
+                                                                        .chunk_cu_seq_lens = int32_tensor(span.starts),
+                                                                        .chunk_kv_indices = Tensor(DType::i32, {n})},
+                                 p.exec())
+                            .chunk_kv_indices;
+                    const auto rows = ops::run(ops::GetMlaKvBuffer{.kv_buffer = buffer,
+                                                                   .loc = slots,
+                                                                   .cache_k_nope = Tensor(type, {n, 1, c.kv_lora_rank}),
+                                                                   .cache_k_rope = Tensor(type, {n, 1, c.qk_rope_head_dim}),
+                                                                   .kv_lora_rank = c.kv_lora_rank,
+                                                                   .qk_rope_head_dim = c.qk_rope_head_dim,
+                                                                   .dst_dtype = type},
+                                               p.exec());
+                    return {rows.cache_k_nope, rows.cache_k_rope};
+                  });
   return {out[0].reshape({n, c.kv_lora_rank}), out[1]};
 }
 
@@ -150,8 +153,7 @@ MhaResult with_prefix(const Pass& p, const Tensor& q, MhaResult sum) {
          .outputs = {{"v_merged", q.dtype()}, {"s_merged", DType::f32}},
          .work = reading({chunk.out, chunk.lse, sum.out, sum.lse})},
         [&]() -> std::vector<Tensor> {
-          const auto run =
-              ops::run(ops::MergeStateV2{.v_a = chunk.out, .s_a = chunk.lse, .v_b = sum.out, .s_b = sum.lse}, p.exec());
+          const auto run = ops::run(ops::MergeStateV2{.v_a = chunk.out, .s_a = chunk.lse, .v_b = sum.out, .s_b = sum.lse}, p.exec());
           return {run.v_merged, run.s_merged};
         });
     sum = {merged[0], merged[1]};

@@ -80,34 +80,34 @@ Tensor attn_mqa(const Pass& p, const MqaCall& call, const Tensor& selected) {
 
 /// What the attention kernel gives that rotates: its output, and the new tokens' rotated key parts [T, 1, Dr].
 std::vector<Tensor> attn_mqa_with_rope(const Pass& p, const Tensor& q_nope, const Tensor& q_pe, const Tensor& k_pe) {
-  return p.trace.run({.part = Part::attention_fused,
-                      .name = "self.attn_mqa()",
-                      .inputs = {{"q_nope", q_nope.shape()}, {"q_pe", q_pe.shape()}},
-                      .outputs = {{"output", q_nope.dtype()}, {"k_pe_rotated", k_pe.dtype(), k_pe.shape()}},
-                      .work = attending_to_latents(p, q_nope, q_pe)},
-                     [&]() -> std::vector<Tensor> {
-                       std::vector<std::int64_t> slots, starts{0};
-                       for (std::int64_t r = 0; r < p.batch.size(); ++r) {
-                         for (std::int64_t j = 0; j < p.batch.lengths[static_cast<std::size_t>(r)]; ++j)
-                           slots.push_back(p.cache.slot(p.batch.requests[static_cast<std::size_t>(r)], j));
-                         starts.push_back(static_cast<std::int64_t>(slots.size()));
-                       }
-                       const Tensor& rows = p.cache.buffer();
-                       const auto run =
-                           ops::run(ops::DecodeAttentionFwdGroupedRope{
-                                        .q = side_by_side(q_nope, q_pe),
-                                        .k_buffer = rows,
-                                        .v_buffer = rows.slice(2, 0, q_nope.size(2)),
-                                        .kv_indptr = int32_tensor(starts),
-                                        .kv_indices = int32_tensor(slots),
-                                        // In the queries' type: upstream's kernel compiles with no other.
-                                        .cos_sin_cache = rounded(rope_table_rows(p.config(), p.batch.positions), q_pe.dtype()),
-                                        .positions = int32_tensor(rows_in_order(p.tokens())),
-                                        .sm_scale = p.config().softmax_scale(),
-                                        .use_rope = true},
-                                    p.exec());
-                       return {run.o, run.k_pe_tokens};
-                     });
+  return p.trace.run(
+      {.part = Part::attention_fused,
+       .name = "self.attn_mqa()",
+       .inputs = {{"q_nope", q_nope.shape()}, {"q_pe", q_pe.shape()}},
+       .outputs = {{"output", q_nope.dtype()}, {"k_pe_rotated", k_pe.dtype(), k_pe.shape()}},
+       .work = attending_to_latents(p, q_nope, q_pe)},
+      [&]() -> std::vector<Tensor> {
+        std::vector<std::int64_t> slots, starts{0};
+        for (std::int64_t r = 0; r < p.batch.size(); ++r) {
+          for (std::int64_t j = 0; j < p.batch.lengths[static_cast<std::size_t>(r)]; ++j)
+            slots.push_back(p.cache.slot(p.batch.requests[static_cast<std::size_t>(r)], j));
+          starts.push_back(static_cast<std::int64_t>(slots.size()));
+        }
+        const Tensor& rows = p.cache.buffer();
+        const auto run = ops::run(
+            ops::DecodeAttentionFwdGroupedRope{.q = side_by_side(q_nope, q_pe),
+                                               .k_buffer = rows,
+                                               .v_buffer = rows.slice(2, 0, q_nope.size(2)),
+                                               .kv_indptr = int32_tensor(starts),
+                                               .kv_indices = int32_tensor(slots),
+                                               // In the queries' type: upstream's kernel compiles with no other.
+                                               .cos_sin_cache = rounded(rope_table_rows(p.config(), p.batch.positions), q_pe.dtype()),
+                                               .positions = int32_tensor(rows_in_order(p.tokens())),
+                                               .sm_scale = p.config().softmax_scale(),
+                                               .use_rope = true},
+            p.exec());
+        return {run.o, run.k_pe_tokens};
+      });
 }
 
 }  // namespace
@@ -151,8 +151,7 @@ Tensor attend_mla_fused_rope(const Pass& p, const Tensor& x) {
   }
   p.trace.enter("self.forward_absorb_fused_mla_rope_core()");
   const Trace::Scope core(p.trace);
-  const std::vector<Tensor> attended =
-      attn_mqa_with_rope(p, q_nope, latents.q.slice(2, c.qk_nope_head_dim, c.qk_head_dim()), latents.k_pe);
+  const std::vector<Tensor> attended = attn_mqa_with_rope(p, q_nope, latents.q.slice(2, c.qk_nope_head_dim, c.qk_head_dim()), latents.k_pe);
   set_mla_kv_buffer(p, one_head(latents.kv_a), attended[1]);
   return o_proj(p, part, absorb(p, part, values, attended[0], weights.w_vc));
 }

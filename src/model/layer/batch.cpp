@@ -40,12 +40,9 @@ Tensor Batch::starts_tensor() const {
 }
 
 std::int64_t Batch::tokens_each() const {
-  const std::int64_t first = tokens_of(0);
-  return first * size() == tokens() && std::all_of(requests.begin(), requests.end(), [&, r = std::int64_t{0}](std::int64_t) mutable {
-           return tokens_of(r++) == first;
-         })
-             ? first
-             : 0;
+  for (std::int64_t r = 1; r < size(); ++r)
+    if (tokens_of(r) != tokens_of(0)) return 0;
+  return tokens_of(0);
 }
 
 std::int64_t Batch::prefixes() const {
@@ -56,7 +53,8 @@ std::int64_t Batch::prefixes() const {
 
 std::vector<std::int64_t> Batch::request_of_tokens() const {
   std::vector<std::int64_t> owners;
-  for (std::int64_t r = 0; r < size(); ++r) owners.insert(owners.end(), static_cast<std::size_t>(tokens_of(r)), requests[static_cast<std::size_t>(r)]);
+  for (std::int64_t r = 0; r < size(); ++r)
+    owners.insert(owners.end(), static_cast<std::size_t>(tokens_of(r)), requests[static_cast<std::size_t>(r)]);
   return owners;
 }
 
@@ -67,10 +65,14 @@ Tensor Batch::visible_tensor() const {
 }
 
 void Batch::validate() const {
+  validate_tokens();
+  check_count("slots", slots.size(), tokens(), "one for each token");
+}
+
+void Batch::validate_tokens() const {
   if (requests.empty()) fail(ErrorCode::bad_value, "requests", "are none, expected at least one");
   check_count("query_starts", query_starts.size(), size() + 1, "one for each request and the end");
   check_count("lengths", lengths.size(), size(), "one for each request");
-  check_count("slots", slots.size(), tokens(), "one for each token");
   if (query_starts.front() != 0)
     fail(ErrorCode::bad_value, "query_starts", "begin at " + std::to_string(query_starts.front()) + ", expected 0");
   for (std::int64_t r = 0; r < size(); ++r)

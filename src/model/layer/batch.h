@@ -46,7 +46,9 @@ struct Batch {
   Tensor visible_tensor() const;
 
   /// Throws Error (bad_shape, bad_value) naming the field unless the counts fit each other, every request brings a token, and each token's
-  /// position lies inside its request's length.
+  /// position lies inside its request's length. Slots may not be there yet.
+  void validate_tokens() const;
+  /// The same with slots.
   void validate() const;
 };
 

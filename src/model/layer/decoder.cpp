@@ -106,7 +106,8 @@ LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState
   trace.enter("layer()");
   const Trace::Scope layer(trace);
   const bool rotates = pass.choices.attention.path == AttentionPath::mla_fused_rope;
-  const LayerState before = layernorm(pass, rotates ? Part::attention_fused : Part::attention, "self.input_layernorm()", state, weights.input_layernorm);
+  const LayerState before =
+      layernorm(pass, rotates ? Part::attention_fused : Part::attention, "self.input_layernorm()", state, weights.input_layernorm);
   if (pass.choices.attention.expands()) weights.touch_kv_b(trace.exec());
   const Tensor attended = self_attn(pass, before.hidden);
   const Part part = weights.is_moe() ? Part::mlp_moe : Part::mlp_dense;

@@ -88,7 +88,8 @@ std::int64_t PagedKvCache::slot(std::int64_t request, std::int64_t token) const 
 
 Tensor PagedKvCache::whole_pages(std::span<const std::int64_t> requests) const {
   const auto count = static_cast<std::int64_t>(requests.size());
-  const bool all = count == this->requests() && std::adjacent_find(requests.begin(), requests.end(), std::greater_equal<>()) == requests.end();
+  const bool all =
+      count == this->requests() && std::adjacent_find(requests.begin(), requests.end(), std::greater_equal<>()) == requests.end();
   if (all) return page_table_;
   const Tensor rows = Tensor::uninitialized(DType::i32, {count, page_table_.size(1)});
   for (std::int64_t r = 0; r < count; ++r) {

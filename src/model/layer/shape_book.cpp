@@ -113,7 +113,12 @@ class Writer {
  public:
   /// `config` has the shard's sizes.
   Writer(const ModelConfig& config, Phase phase, const BookOptions& options)
-      : config_(config), options_(options), phase_(phase), tokens_(options.tokens >= 0 ? "T" : phase == Phase::prefill ? "B*S" : "B") {
+      : config_(config),
+        options_(options),
+        phase_(phase),
+        tokens_(options.tokens >= 0       ? "T"
+                : phase == Phase::prefill ? "B*S"
+                                          : "B") {
     shapes_.bind("B", options.batch);
     shapes_.bind("S", options.sequence);
     shapes_.bind("T", std::max<std::int64_t>(options.tokens, 0));
@@ -314,8 +319,7 @@ class Writer {
       add(part, "self.attn_mqa()", {"q: T, Nh, Lkv + Dr", "k_nope: T, 1, Lkv", "k_pe: T, 1, Dr"}, {"T, Nh, Lkv"},
           "decode_attention_fwd_grouped_rope", "", {"q_nope: T, Nh, Lkv", "q_pe: T, Nh, Dr"});
     } else {
-      add(part, "self.attn_mqa()", {"q: T, Nh, Lkv + Dr", "k_nope: T, 1, Lkv", "k_pe: T, 1, Dr"}, {"T, Nh, Lkv"},
-          attn_mqa(), "",
+      add(part, "self.attn_mqa()", {"q: T, Nh, Lkv + Dr", "k_nope: T, 1, Lkv", "k_pe: T, 1, Dr"}, {"T, Nh, Lkv"}, attn_mqa(), "",
           {"q_nope: T, Nh, Lkv", "q_pe: T, Nh, Dr"});
     }
     add(part, "bmm_fp8()", {"attn: Nh, T, Lkv", "w_vc: Nh, Lkv, Dv"}, {"Nh, T, Dv"}, absorb(), "attn_output * w_vc",
