@@ -25,16 +25,25 @@ struct Jobs {
   std::size_t bytes = 0;
   std::int64_t pieces = 0;
 };
-Jobs jobs_of(const I8Product& product, std::int64_t most_rows) {
+/// Panels of a piece: as many as leave each thread some pieces.
+std::int64_t panels_of(const I8Product& product, int threads) {
+  std::int64_t all = 0, panels = i8_amx_panels;
+  for (const I8Group& group : product.groups) all += i8_panels(group.weights.n);
+  while (threads > 1 && panels > 4 && all < 4 * threads * panels) panels /= 2;
+  return panels;
+}
+
+Jobs jobs_of(const I8Product& product, std::int64_t most_rows, int threads) {
   Jobs all;
+  const std::int64_t panels = panels_of(product, threads);
   for (const I8Group& group : product.groups) {
     if (group.rows == 0) continue;
     const std::int64_t parts = ceil_div(group.rows, most_rows), rows = I8AmxRows::padded(ceil_div(group.rows, parts));
     for (std::int64_t first = 0; first < group.rows; first += rows) {
       const std::int64_t count = std::min(rows, group.rows - first);
-      all.jobs.push_back({product.format, &group.weights, {}, group.row + first, count, &group.epilogue});
+      all.jobs.push_back({product.format, &group.weights, {}, group.row + first, count, &group.epilogue, panels});
       all.groups.push_back(&group);
-      all.runs.push_back({ceil_div(i8_panels(group.weights.n), i8_amx_panels), I8AmxRows::padded(count) + weight_cost});
+      all.runs.push_back({ceil_div(i8_panels(group.weights.n), panels), I8AmxRows::padded(count) + weight_cost});
       all.memory.push_back(all.bytes);
       all.bytes += I8AmxRows::bytes(product.format, count, product.k);
       all.pieces += all.runs.back().pieces;
@@ -64,7 +73,7 @@ const I8MatrixUnit* i8_matrix_unit(Isa isa) {
 }
 
 void i8_multiply_by(const I8MatrixUnit& unit, const I8Product& product, const Exec& exec) {
-  Jobs all = jobs_of(product, unit.rows_of(product.format).most);
+  Jobs all = jobs_of(product, unit.rows_of(product.format).most, exec.threads);
   if (all.pieces == 0) return;
   const Work work(exec, all.pieces, sizeof(I8AmxScratch), all.bytes);
   for (std::size_t i = 0; i < all.jobs.size(); ++i) {

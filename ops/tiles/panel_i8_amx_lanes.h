@@ -1,5 +1,6 @@
-// Products by a matrix unit: all but its instructions, which are those of `Unit` (simd/amx_tiles.h). Included by *.simd.cpp, and by a test
-// whose Unit is a model of them.
+// Products by a matrix unit: all but its instructions, which are those of
+// `Unit` (simd/amx_tiles.h). Included by *.simd.cpp, and by a test whose Unit
+// is a model of them.
 #pragma once
 
 #include <utility>
@@ -61,7 +62,40 @@ DODONA_INLINE void prepare_scaled_row(const ops::I8AmxRow& from, std::int64_t k,
   to.corrections[row] = 0;
 }
 
-// ---- whole sums: tiles 0 to 3 are sums of sixteen rows with a panel; rows and weights share the other four
+// ---- weights from memory
+
+/// Packed weights of a piece's next chunk, which are fetched a few lines at a
+/// time while this one is multiplied: all at once they would stand in each
+/// other's way. A fetch beyond the end does nothing.
+class WeightsAhead {
+ public:
+  WeightsAhead() = default;
+  /// `bytes` of each of `panels` panels, `stride` bytes apart, in so many
+  /// `turns`.
+  DODONA_INLINE WeightsAhead(const std::uint8_t* first, std::int64_t panels, std::int64_t stride, std::int64_t bytes, std::int64_t turns)
+      : panel_(reinterpret_cast<std::uintptr_t>(first)),
+        stride_(static_cast<std::uintptr_t>(stride)),
+        bytes_(static_cast<std::uintptr_t>(bytes)),
+        lines_(panels * ((bytes + 63) / 64)),
+        each_((lines_ + turns - 1) / turns) {}
+  DODONA_INLINE void fetch() {
+    const std::int64_t now = each_ < lines_ ? each_ : lines_;
+    lines_ -= now;
+    for (std::int64_t i = 0; i < now; ++i) {
+      __builtin_prefetch(reinterpret_cast<const void*>(panel_ + at_), 0,
+                         2);  // NOLINT(performance-no-int-to-ptr)
+      at_ += 64;
+      if (at_ >= bytes_) at_ = 0, panel_ += stride_;
+    }
+  }
+
+ private:
+  std::uintptr_t panel_ = 0, stride_ = 0, bytes_ = 0, at_ = 0;
+  std::int64_t lines_ = 0, each_ = 0;
+};
+
+// ---- whole sums: tiles 0 to 3 are sums of sixteen rows with a panel; rows and
+// weights share the other four
 
 constexpr TileShapes whole_shapes() {
   TileShapes shapes;
@@ -78,9 +112,10 @@ struct MatrixBlock {
   float* sums;
 };
 
-/// sums[16 * sixteens][16 * panels] += rows times panels. What a step needs is loaded before it is multiplied, as far as there are tiles.
+/// sums[16 * sixteens][16 * panels] += rows times panels. What a step needs is
+/// loaded before it is multiplied, as far as there are tiles.
 template <class Unit, int sixteens, int panels>
-void add_whole(const MatrixBlock& block, std::int64_t steps) {
+void add_whole(const MatrixBlock& block, std::int64_t steps, WeightsAhead& ahead) {
   static_assert(sixteens * panels <= 4 && (sixteens == 1 || panels <= 2));
   constexpr std::int64_t bytes = whole_step_bytes, row_bytes = amx_sums_stride * 4;
   constexpr int of_weights = 4 + sixteens, at_once = panels < 8 - of_weights ? panels : 8 - of_weights;
@@ -89,6 +124,7 @@ void add_whole(const MatrixBlock& block, std::int64_t steps) {
     (Unit::template load<p>(sums(0, p), row_bytes), ...);
     if constexpr (sixteens == 2) (Unit::template load<panels + p>(sums(1, p), row_bytes), ...);
     for (std::int64_t s = 0; s < steps; ++s) {
+      ahead.fetch();
       Unit::template load<4>(block.a + s * bytes, 64);
       if constexpr (sixteens == 2) Unit::template load<5>(block.a + ops::i8_amx_chunk + s * bytes, 64);
       ((p < at_once ? Unit::template load<of_weights + p % at_once>(block.weights[p] + s * bytes, 64) : void()), ...);
@@ -104,27 +140,31 @@ void add_whole(const MatrixBlock& block, std::int64_t steps) {
   each(std::make_integer_sequence<int, panels>(), std::make_integer_sequence<int, panels - at_once>());
 }
 
+/// Of how many steps add_whole is called.
+DODONA_INLINE std::int64_t turns_of_whole(std::int64_t rows, std::int64_t panels, std::int64_t steps) {
+  return (rows / 32 * ((panels + 1) / 2) + (rows % 32 > 16 ? (panels + 1) / 2 : rows % 32 > 0 ? (panels + 3) / 4 : 0)) * steps;
+}
 template <class Unit>
 void add_whole_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t steps, std::int64_t panels,
-                    const std::uint8_t* const (&weights)[ops::i8_amx_panels], ops::I8AmxScratch& s) {
+                    const std::uint8_t* const (&weights)[ops::i8_amx_panels], ops::I8AmxScratch& s, WeightsAhead ahead) {
   for (std::int64_t r = 0; r < job.rows; r += 32) {
     MatrixBlock block{job.a.at(r / 16, step * whole_step_bytes), weights, s.sums + r * amx_sums_stride};
     if (job.rows - r > 16) {
       for (std::int64_t p = 0; p < panels; p += 2, block.weights += 2, block.sums += 32)
-        panels - p > 1 ? add_whole<Unit, 2, 2>(block, steps) : add_whole<Unit, 2, 1>(block, steps);
+        panels - p > 1 ? add_whole<Unit, 2, 2>(block, steps, ahead) : add_whole<Unit, 2, 1>(block, steps, ahead);
       continue;
     }
-    switch (panels) {
-      case 1: add_whole<Unit, 1, 1>(block, steps); break;
-      case 2: add_whole<Unit, 1, 2>(block, steps); break;
-      case 3: add_whole<Unit, 1, 3>(block, steps); break;
-      default: add_whole<Unit, 1, 4>(block, steps);
-    }
+    for (std::int64_t p = 0; p < panels; p += 4, block.weights += 4, block.sums += 64) switch (panels - p) {
+        case 1: add_whole<Unit, 1, 1>(block, steps, ahead); break;
+        case 2: add_whole<Unit, 1, 2>(block, steps, ahead); break;
+        case 3: add_whole<Unit, 1, 3>(block, steps, ahead); break;
+        default: add_whole<Unit, 1, 4>(block, steps, ahead);
+      }
   }
 }
 
-// ---- scaled blocks: tiles 0 and 1 are sums of a block of sixteen rows with a panel, 2 the rows, 3 weights; 4 to 6 are 0 to 2 for eight
-// rows
+// ---- scaled blocks: tiles 0 and 1 are sums of a block of sixteen rows with a
+// panel, 2 the rows, 3 weights; 4 to 6 are 0 to 2 for eight rows
 
 constexpr TileShapes block_shapes() {
   TileShapes shapes;
@@ -137,7 +177,8 @@ constexpr TileShapes block_shapes() {
 }
 inline constexpr TileShapes shapes_of_scaled_blocks = block_shapes();
 
-/// Rows and a panel from some step on, and the way of their sums: from tiles through memory to the vectors that scale and add them.
+/// Rows and a panel from some step on, and the way of their sums: from tiles
+/// through memory to the vectors that scale and add them.
 template <class Unit, int rows>
 struct BlockSums {
   const std::uint8_t *a, *weights;
@@ -166,8 +207,9 @@ struct BlockSums {
   }
 };
 
-/// sums[rows][..] of one panel += scaled sums of the blocks of `steps`. A tile is stored when its next block is due, and added a block of
-/// each tile later: nothing waits for what was begun just before.
+/// sums[rows][..] of one panel += scaled sums of the blocks of `steps`. A tile
+/// is stored when its next block is due, and added a block of each tile later:
+/// nothing waits for what was begun just before.
 template <class Unit, int rows>
 void add_blocks(const BlockSums<Unit, rows> blocks, std::int64_t steps, float* sums) {
   f32x16 c[rows];
@@ -203,19 +245,18 @@ void add_blocks(const BlockSums<Unit, rows> blocks, std::int64_t steps, float* s
   for (int r = 0; r < rows; ++r) c[r].store(sums + r * amx_sums_stride);
 }
 
+/// All rows times one panel: its weights stay in a first-level cache, the rows
+/// of the chunk in a second-level one.
 template <class Unit>
-void add_block_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t steps, std::int64_t panels,
-                    const std::uint8_t* const (&weights)[ops::i8_amx_panels], ops::I8AmxScratch& s) {
-  const std::int64_t together = ops::i8_amx_together;
-  for (std::int64_t r = 0; r < job.rows; r += together) {
-    const std::uint8_t* const a = job.a.at(r / together, step * 4 * block_bytes);
-    for (std::int64_t p = 0; p < panels; ++p) {
-      float* const sums = s.sums + r * amx_sums_stride + 16 * p;
-      if (job.rows - r > 8) {
-        add_blocks<Unit, 16>({a, weights[p], s.scales[p], s.dots}, steps, sums);
-      } else {
-        add_blocks<Unit, 8>({a, weights[p], s.scales[p], s.dots}, steps, sums);
-      }
+void add_block_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t steps, const std::uint8_t* weights, const float* scales,
+                    std::int64_t panel, ops::I8AmxScratch& s) {
+  for (std::int64_t r = 0; r < job.rows; r += 16) {
+    const std::uint8_t* const a = job.a.at(r / 16, step * 4 * block_bytes);
+    float* const sums = s.sums + r * amx_sums_stride + 16 * panel;
+    if (job.rows - r > 8) {
+      add_blocks<Unit, 16>({a, weights, scales, s.dots}, steps, sums);
+    } else {
+      add_blocks<Unit, 8>({a, weights, scales, s.dots}, steps, sums);
     }
   }
 }
@@ -235,33 +276,21 @@ DODONA_INLINE void decode_bf16(const std::uint8_t* packed, std::int64_t steps, s
   }
 }
 
-/// Steps [step, step + count) of the panels from `first` on, decoded: where each of them is.
-template <class Unpack, class Sums>
-void decode_panels(const ops::I8Weights& w, std::int64_t first, std::int64_t panels, std::int64_t step, std::int64_t count,
-                   ops::I8AmxScratch& s, const std::uint8_t* (&decoded)[ops::i8_amx_panels]) {
+/// Steps [step, step + count) of a panel, packed: raw weights of some panels
+/// are packed to `to` at a time, when it is the first one's turn.
+template <class Unpack>
+DODONA_INLINE const std::uint8_t* packed_panel(const ops::I8Weights& w, std::int64_t first, std::int64_t panels, std::int64_t p,
+                                               std::int64_t step, std::int64_t count, std::uint8_t* to) {
   constexpr std::int64_t together = Unpack::panels_together;
-  for (std::int64_t p = 0; p < panels; ++p) {
-    // Raw weights that need no decoding are packed to where they stay.
-    std::uint8_t* const to = packed_as_decoded<Unpack> ? s.weights[p] : s.packed;
-    if (w.packed == nullptr && p % together == 0)
-      Unpack::pack(w, first + p, panels - p < together ? panels - p : together, step, step + count, to);
-    const std::uint8_t* const packed = w.packed != nullptr ? w.packed + ((first + p) * ops::i8_steps(w.k) + step) * Unpack::step_bytes
-                                                           : to + p % together * count * Unpack::step_bytes;
-    decoded[p] = packed_as_decoded<Unpack> ? packed : s.weights[p];
-    if constexpr (Sums::scaled) {
-      decode_bf16(packed, count, s.weights[p], s.scales[p]);
-    } else if constexpr (!packed_as_decoded<Unpack>) {
-      decode<Unpack, Sums>(packed, count, s.weights[p], s.scales[p]);
-    } else if (w.packed != nullptr) {
-      for (std::int64_t i = 0; i < count; ++i) fetch_step<Unpack>(packed + (count + i) * Unpack::step_bytes);
-    }
-  }
+  if (w.packed != nullptr) return w.packed + ((first + p) * ops::i8_steps(w.k) + step) * Unpack::step_bytes;
+  if (p % together == 0) Unpack::pack(w, first + p, panels - p < together ? panels - p : together, step, step + count, to);
+  return to + p % together * count * Unpack::step_bytes;
 }
 
 template <class Unit, class Unpack, class Sums>
 void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
   const ops::I8Weights& w = *job.weights;
-  const std::int64_t steps = ops::i8_steps(w.k), rows = ops::I8AmxRows::padded(job.rows);
+  const std::int64_t steps = ops::i8_steps(w.k), rows = ops::I8AmxRows::padded(job.rows), panel_bytes = steps * Unpack::step_bytes;
   for (std::int64_t r = 0; r < rows; ++r) {
     const typename Sums::Sum begin = Sums::first(job.a.corrections + r);
     for (std::int64_t p = 0; p < panels; ++p) Sums::store(begin, s.sums + r * amx_sums_stride + 16 * p);
@@ -269,12 +298,25 @@ void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int
   constexpr std::int64_t chunk = ops::i8_amx_chunk / (Sums::scaled ? 4 * block_bytes : whole_step_bytes);
   for (std::int64_t step = 0; step < steps; step += chunk) {
     const std::int64_t count = steps - step < chunk ? steps - step : chunk;
-    const std::uint8_t* decoded[ops::i8_amx_panels] = {};
-    decode_panels<Unpack, Sums>(w, first, panels, step, count, s, decoded);
     if constexpr (Sums::scaled) {
-      add_block_rows<Unit>(job, step, count, panels, decoded, s);
+      for (std::int64_t p = 0; p < panels; ++p) {
+        decode_bf16(packed_panel<Unpack>(w, first, panels, p, step, count, s.packed), count, s.weights[0], s.scales);
+        add_block_rows<Unit>(job, step, count, s.weights[0], s.scales, p, s);
+      }
     } else {
-      add_whole_rows<Unit>(job, step, count, panels, decoded, s);
+      const std::uint8_t* decoded[ops::i8_amx_panels] = {};
+      for (std::int64_t p = 0; p < panels; ++p) {
+        // Raw weights that need no decoding are packed to where they stay.
+        const std::uint8_t* const packed =
+            packed_panel<Unpack>(w, first, panels, p, step, count, packed_as_decoded<Unpack> ? s.weights[p] : s.packed);
+        decoded[p] = packed_as_decoded<Unpack> ? packed : s.weights[p];
+        if constexpr (!packed_as_decoded<Unpack>) decode<Unpack, Sums, false>(packed, count, s.weights[p], nullptr);
+      }
+      const bool last = step + count == steps;
+      const WeightsAhead ahead(
+          w.packed + (last ? (first + panels) * panel_bytes : first * panel_bytes + (step + count) * Unpack::step_bytes), panels,
+          panel_bytes, chunk * Unpack::step_bytes, turns_of_whole(job.rows, panels, count));
+      add_whole_rows<Unit>(job, step, count, panels, decoded, s, w.packed != nullptr ? ahead : WeightsAhead());
     }
   }
   const std::int64_t column = first * ops::i8_panel_columns, left = w.n - column, most = panels * ops::i8_panel_columns;
@@ -286,9 +328,9 @@ template <class Unit, class Unpack, class Sums>
 void multiply_matrix_tiles(const ops::I8AmxJob& job, std::int64_t first, std::int64_t last, ops::I8AmxScratch& scratch) {
   const typename Unit::Session session(Sums::scaled ? shapes_of_scaled_blocks : shapes_of_whole_sums);
   const std::int64_t all = ops::i8_panels(job.weights->n);
-  for (std::int64_t four = first; four < last; ++four) {
-    const std::int64_t panel = four * ops::i8_amx_panels, left = all - panel;
-    multiply_matrix_tile<Unit, Unpack, Sums>(job, panel, left < ops::i8_amx_panels ? left : ops::i8_amx_panels, scratch);
+  for (std::int64_t piece = first; piece < last; ++piece) {
+    const std::int64_t panel = piece * job.panels, left = all - panel;
+    multiply_matrix_tile<Unit, Unpack, Sums>(job, panel, left < job.panels ? left : job.panels, scratch);
   }
 }
 

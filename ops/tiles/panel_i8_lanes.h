@@ -1,4 +1,5 @@
-// What products of panel_i8.h share in vector code, whatever multiplies: what becomes of a block's sum, and panels decoded. Included by
+// What products of panel_i8.h share in vector code, whatever multiplies: what
+// becomes of a block's sum, and panels decoded. Included by
 // *.simd.cpp only.
 #pragma once
 
@@ -50,13 +51,13 @@ DODONA_INLINE void fetch_step(const std::uint8_t* packed) {
   for (int line = 0; line < Unpack::step_bytes / 64; ++line) __builtin_prefetch(packed + 64 * line);
 }
 
-/// `steps` of a packed panel, decoded: for each block 4 x 64 bytes of weights plus their offset, and sixteen scales. What follows is
-/// fetched.
-template <class Unpack, class Sums>
+/// `steps` of a packed panel, decoded: for each block 4 x 64 bytes of weights
+/// plus their offset, and sixteen scales. What follows is fetched.
+template <class Unpack, class Sums, bool fetching = true>
 void decode(const std::uint8_t* packed, std::int64_t steps, std::uint8_t* weights, float* scales) {
   const i32x16 table = Unpack::table();
   for (std::int64_t s = 0; s < steps; ++s, packed += Unpack::step_bytes) {
-    fetch_step<Unpack>(packed + ops::i8_chunk_steps * Unpack::step_bytes);
+    if constexpr (fetching) fetch_step<Unpack>(packed + ops::i8_chunk_steps * Unpack::step_bytes);
     DODONA_UNROLL(4)
     for (int block = 0; block < ops::i8_step / ops::i8_block; ++block) {
       i32x16 w[4];
