@@ -110,7 +110,7 @@ void i8_multiply(const I8Product& product, const Exec& exec) {
   const I8MatrixUnit* const unit = i8_matrix_unit(exec.isa);
   if (unit == nullptr) return multiply_by_vectors(product, exec);
   std::vector<I8Group> few, many;
-  for (const I8Group& group : product.groups) (group.rows < unit->rows_of(product.format).least ? few : many).push_back(group);
+  for (const I8Group& group : product.groups) (unit->takes(product.format, group) ? many : few).push_back(group);
   I8Product part = product;
   part.groups = few;
   multiply_by_vectors(part, exec);

@@ -1,18 +1,12 @@
-// Products of panel_i8.h by a matrix unit: sixteen rows of A and sixteen
-// columns of weights in one instruction. The same sums, and the same bits: they
-// are exact, whole or, of NVFP4, those of blocks of sixteen k, which vectors
-// then scale and add. Sums of a block come as fp32 from products of bf16, times
-// the scales of rows: the scales of columns are all that is left to the one
-// rounding of a block.
+// Products of panel_i8.h by a matrix unit: sixteen rows of A and sixteen columns of weights in one instruction. The same sums, and the same
+// bits: they are exact, whole or, of NVFP4, those of blocks of sixteen k, which vectors then scale and add. Sums of a block come as fp32
+// from products of bf16, times the scales of rows: the scales of columns are all that is left to the one rounding of a block.
 //
-// A matrix unit reads rows in lines that lie close together: rows far apart,
-// but a multiple of some hundred bytes, would compete for the same few places
-// of a first-level cache. So rows are packed in sixteens, step by step. Decoded
-// weights are as vectors read them: four k of a column side by side, sixteen
-// columns to a line, which is what the unit's right operand is.
+// A matrix unit reads rows in lines that lie close together: rows far apart, but a multiple of some hundred bytes, would compete for the
+// same few places of a first-level cache. So rows are packed in sixteens, step by step. Decoded weights are as vectors read them: four k of
+// a column side by side, sixteen columns to a line, which is what the unit's right operand is.
 //
-// The unit is a parameter, so that tests run all of this with a model of its
-// instructions.
+// The unit is a parameter, so that tests run all of this with a model of its instructions.
 #pragma once
 
 #include <cstddef>
@@ -22,31 +16,25 @@
 
 namespace dodona::ops {
 
-/// The most panels that are multiplied together: so many times are rows, which
-/// come from a second-level cache or from beyond, used for once.
+/// The most panels that are multiplied together: so many times are rows, which come from a second-level cache or from beyond, used for
+/// once.
 inline constexpr std::int64_t i8_amx_panels = 16, i8_amx_columns = i8_amx_panels * i8_panel_columns;
-/// The most rows whose sums wait for the next chunk of K together: weights are
-/// decoded once for all of them.
+/// The most rows whose sums wait for the next chunk of K together: weights are decoded once for all of them.
 inline constexpr std::int64_t i8_amx_rows = 256;
 /// Rows of A that are packed together.
 inline constexpr std::int64_t i8_amx_together = 16;
-/// Their bytes of a step, and those of a panel's decoded weights: a byte for
-/// each k, for NVFP4 a bf16.
+/// Their bytes of a step, and those of a panel's decoded weights: a byte for each k, for NVFP4 a bf16.
 inline std::int64_t i8_amx_step_bytes(I8Format format) {
   return i8_amx_together * i8_step * (format == I8Format::nvfp4 ? 2 : 1);
 }
-/// Bytes of a chunk of K, which is decoded at a time: of sixteen rows, and of a
-/// panel. What a tile decodes stays in a first-level cache.
+/// Bytes of a chunk of K, which is decoded at a time: of sixteen rows, and of a panel. What a tile decodes stays in a first-level cache.
 inline constexpr std::int64_t i8_amx_chunk = 8192;
 
-/// Rows of one group made ready, padded with zeros to sixteens and to whole
-/// chunks. All rows of a chunk lie together: what decoded weights are
-/// multiplied with is one stream, however long K is.
+/// Rows of one group made ready, padded with zeros to sixteens and to whole chunks. All rows of a chunk lie together: what decoded weights
+/// are multiplied with is one stream, however long K is.
 struct I8AmxRows {
-  std::uint8_t* codes;        ///< [chunks][rows/16][i8_amx_chunk]: [steps][16][64] bytes, NVFP4
-                              ///< [4 * steps][16][16] bf16, in the order of weights
-  std::int32_t* corrections;  ///< [rows]: what the weights' offset adds to a
-                              ///< whole sum, negated
+  std::uint8_t* codes;  ///< [chunks][rows/16][i8_amx_chunk]: [steps][16][64] bytes, NVFP4 [4 * steps][16][16] bf16, in the order of weights
+  std::int32_t* corrections;  ///< [rows]: what the weights' offset adds to a whole sum, negated
   std::int64_t sixteens;
 
   static DODONA_INLINE std::int64_t padded(std::int64_t rows) { return (rows + i8_amx_together - 1) / i8_amx_together * i8_amx_together; }
@@ -82,14 +70,11 @@ struct alignas(64) I8AmxScratch {
   float sums[i8_amx_rows * i8_amx_columns];           ///< bits of whole numbers where sums are whole
   std::uint8_t weights[i8_amx_panels][i8_amx_chunk];  ///< decoded
   float scales[i8_amx_chunk / (2 * i8_block)];
-  std::uint8_t packed[2 * i8_amx_chunk];              ///< of raw weights: panels that are
-                                                      ///< packed together
-  float dots[8][i8_amx_together * i8_panel_columns];  ///< sums of blocks on their way from the
-                                                      ///< unit to vectors
+  std::uint8_t packed[2 * i8_amx_chunk];              ///< of raw weights: panels that are packed together
+  float dots[8][i8_amx_together * i8_panel_columns];  ///< sums of blocks on their way from the unit to vectors
 };
 
-/// A row's codes and scales, four scales of a step every 512 bytes (NVFP4); a
-/// row of padding has neither.
+/// A row's codes and scales, four scales of a step every 512 bytes (NVFP4); a row of padding has neither.
 struct I8AmxRow {
   const std::uint8_t *codes, *scales;
 };
@@ -100,14 +85,17 @@ struct I8MatrixUnit {
   void (*prepare)(I8Format format, const I8AmxRow& from, std::int64_t k, const I8AmxRows& to, std::int64_t row);
   /// Pieces [first, last) of a job.
   void (*multiply)(const I8AmxJob& job, std::int64_t first, std::int64_t last, I8AmxScratch& scratch);
-  /// Groups of fewer rows are left to vectors, which do not wait for sixteen;
-  /// of more rows than `most`, i8_amx_rows at most, a job's would not fit
-  /// beside the weights in a second-level cache.
+  /// Groups of fewer rows than `least`, or `least_raw` where weights are not packed, are left to vectors, which do not wait for sixteen; of
+  /// more than `most`, i8_amx_rows at most, a job's would not fit beside the weights in a second-level cache.
   struct Rows {
-    std::int64_t least, most;
+    std::int64_t least, least_raw, most;
   };
   Rows whole, scaled;
   const Rows& rows_of(I8Format format) const { return format == I8Format::nvfp4 ? scaled : whole; }
+  bool takes(I8Format format, const I8Group& group) const {
+    const Rows& limits = rows_of(format);
+    return group.rows >= (group.weights.packed != nullptr ? limits.least : limits.least_raw);
+  }
 };
 /// What kernels of a tier use, or nullptr.
 const I8MatrixUnit* i8_matrix_unit(Isa isa);

@@ -1,6 +1,5 @@
-// Products by a matrix unit: all but its instructions, which are those of
-// `Unit` (simd/amx_tiles.h). Included by *.simd.cpp, and by a test whose Unit
-// is a model of them.
+// Products by a matrix unit: all but its instructions, which are those of `Unit` (simd/amx_tiles.h). Included by *.simd.cpp, and by a test
+// whose Unit is a model of them.
 #pragma once
 
 #include <utility>
@@ -64,14 +63,12 @@ DODONA_INLINE void prepare_scaled_row(const ops::I8AmxRow& from, std::int64_t k,
 
 // ---- weights from memory
 
-/// Packed weights of a piece's next chunk, which are fetched a few lines at a
-/// time while this one is multiplied: all at once they would stand in each
-/// other's way. A fetch beyond the end does nothing.
+/// Packed weights of a piece's next chunk, which are fetched a few lines at a time while this one is multiplied: all at once they would
+/// stand in each other's way. A fetch beyond the end does nothing.
 class WeightsAhead {
  public:
   WeightsAhead() = default;
-  /// `bytes` of each of `panels` panels, `stride` bytes apart, in so many
-  /// `turns`.
+  /// `bytes` of each of `panels` panels, `stride` bytes apart, in so many `turns`.
   DODONA_INLINE WeightsAhead(const std::uint8_t* first, std::int64_t panels, std::int64_t stride, std::int64_t bytes, std::int64_t turns)
       : panel_(reinterpret_cast<std::uintptr_t>(first)),
         stride_(static_cast<std::uintptr_t>(stride)),
@@ -94,8 +91,7 @@ class WeightsAhead {
   std::int64_t lines_ = 0, each_ = 0;
 };
 
-// ---- whole sums: tiles 0 to 3 are sums of sixteen rows with a panel; rows and
-// weights share the other four
+// ---- whole sums: tiles 0 to 3 are sums of sixteen rows with a panel; rows and weights share the other four
 
 constexpr TileShapes whole_shapes() {
   TileShapes shapes;
@@ -112,8 +108,7 @@ struct MatrixBlock {
   float* sums;
 };
 
-/// sums[16 * sixteens][16 * panels] += rows times panels. What a step needs is
-/// loaded before it is multiplied, as far as there are tiles.
+/// sums[16 * sixteens][16 * panels] += rows times panels. What a step needs is loaded before it is multiplied, as far as there are tiles.
 template <class Unit, int sixteens, int panels>
 void add_whole(const MatrixBlock& block, std::int64_t steps, WeightsAhead& ahead) {
   static_assert(sixteens * panels <= 4 && (sixteens == 1 || panels <= 2));
@@ -163,8 +158,8 @@ void add_whole_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t st
   }
 }
 
-// ---- scaled blocks: tiles 0 and 1 are sums of a block of sixteen rows with a
-// panel, 2 the rows, 3 weights; 4 to 6 are 0 to 2 for eight rows
+// ---- scaled blocks: tiles 0 and 1 are sums of a block of sixteen rows with a panel, 2 the rows, 3 weights; 4 to 6 are 0 to 2 for eight
+// rows
 
 constexpr TileShapes block_shapes() {
   TileShapes shapes;
@@ -177,8 +172,7 @@ constexpr TileShapes block_shapes() {
 }
 inline constexpr TileShapes shapes_of_scaled_blocks = block_shapes();
 
-/// Rows and a panel from some step on, and the way of their sums: from tiles
-/// through memory to the vectors that scale and add them.
+/// Rows and a panel from some step on, and the way of their sums: from tiles through memory to the vectors that scale and add them.
 template <class Unit, int rows>
 struct BlockSums {
   const std::uint8_t *a, *weights;
@@ -207,9 +201,8 @@ struct BlockSums {
   }
 };
 
-/// sums[rows][..] of one panel += scaled sums of the blocks of `steps`. A tile
-/// is stored when its next block is due, and added a block of each tile later:
-/// nothing waits for what was begun just before.
+/// sums[rows][..] of one panel += scaled sums of the blocks of `steps`. A tile is stored when its next block is due, and added a block of
+/// each tile later: nothing waits for what was begun just before.
 template <class Unit, int rows>
 void add_blocks(const BlockSums<Unit, rows> blocks, std::int64_t steps, float* sums) {
   f32x16 c[rows];
@@ -245,8 +238,7 @@ void add_blocks(const BlockSums<Unit, rows> blocks, std::int64_t steps, float* s
   for (int r = 0; r < rows; ++r) c[r].store(sums + r * amx_sums_stride);
 }
 
-/// All rows times one panel: its weights stay in a first-level cache, the rows
-/// of the chunk in a second-level one.
+/// All rows times one panel: its weights stay in a first-level cache, the rows of the chunk in a second-level one.
 template <class Unit>
 void add_block_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t steps, const std::uint8_t* weights, const float* scales,
                     std::int64_t panel, ops::I8AmxScratch& s) {
@@ -276,8 +268,7 @@ DODONA_INLINE void decode_bf16(const std::uint8_t* packed, std::int64_t steps, s
   }
 }
 
-/// Steps [step, step + count) of a panel, packed: raw weights of some panels
-/// are packed to `to` at a time, when it is the first one's turn.
+/// Steps [step, step + count) of a panel, packed: raw weights of some panels are packed to `to` at a time, when it is the first one's turn.
 template <class Unpack>
 DODONA_INLINE const std::uint8_t* packed_panel(const ops::I8Weights& w, std::int64_t first, std::int64_t panels, std::int64_t p,
                                                std::int64_t step, std::int64_t count, std::uint8_t* to) {
@@ -313,10 +304,11 @@ void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int
         if constexpr (!packed_as_decoded<Unpack>) decode<Unpack, Sums, false>(packed, count, s.weights[p], nullptr);
       }
       const bool last = step + count == steps;
-      const WeightsAhead ahead(
-          w.packed + (last ? (first + panels) * panel_bytes : first * panel_bytes + (step + count) * Unpack::step_bytes), panels,
-          panel_bytes, chunk * Unpack::step_bytes, turns_of_whole(job.rows, panels, count));
-      add_whole_rows<Unit>(job, step, count, panels, decoded, s, w.packed != nullptr ? ahead : WeightsAhead());
+      WeightsAhead ahead;
+      if (w.packed != nullptr)
+        ahead = WeightsAhead(w.packed + (last ? (first + panels) * panel_bytes : first * panel_bytes + (step + count) * Unpack::step_bytes),
+                             panels, panel_bytes, chunk * Unpack::step_bytes, turns_of_whole(job.rows, panels, count));
+      add_whole_rows<Unit>(job, step, count, panels, decoded, s, ahead);
     }
   }
   const std::int64_t column = first * ops::i8_panel_columns, left = w.n - column, most = panels * ops::i8_panel_columns;

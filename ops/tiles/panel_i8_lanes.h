@@ -1,5 +1,4 @@
-// What products of panel_i8.h share in vector code, whatever multiplies: what
-// becomes of a block's sum, and panels decoded. Included by
+// What products of panel_i8.h share in vector code, whatever multiplies: what becomes of a block's sum, and panels decoded. Included by
 // *.simd.cpp only.
 #pragma once
 
@@ -51,8 +50,8 @@ DODONA_INLINE void fetch_step(const std::uint8_t* packed) {
   for (int line = 0; line < Unpack::step_bytes / 64; ++line) __builtin_prefetch(packed + 64 * line);
 }
 
-/// `steps` of a packed panel, decoded: for each block 4 x 64 bytes of weights
-/// plus their offset, and sixteen scales. What follows is fetched.
+/// `steps` of a packed panel, decoded: for each block 4 x 64 bytes of weights plus their offset, and sixteen scales. What follows is
+/// fetched.
 template <class Unpack, class Sums, bool fetching = true>
 void decode(const std::uint8_t* packed, std::int64_t steps, std::uint8_t* weights, float* scales) {
   const i32x16 table = Unpack::table();

@@ -157,7 +157,7 @@ struct ModelTiles {
 template <class Tiles>
 ops::I8MatrixUnit unit_of() {
   using Unit = generic::MatrixUnit<Tiles>;
-  return {Unit::prepare, Unit::multiply, {1, ops::i8_amx_rows}, {1, ops::i8_amx_rows}};
+  return {Unit::prepare, Unit::multiply, {1, 1, ops::i8_amx_rows}, {1, 1, ops::i8_amx_rows}};
 }
 /// The model; and the CPU's, in vector code of the generic tier and as kernels use it, where there is one.
 std::vector<std::pair<std::string, ops::I8MatrixUnit>> units() {
