@@ -143,18 +143,29 @@ void hopper(const Call& op, const Exec& exec) {
   });
 }
 
+/// Scales of an expert, row by row.
+std::vector<float> scales_in_rows(const Call& op, std::int64_t e, const Exec& exec) {
+  const std::int64_t n = op.b.size(1), k = op.a.size(1), groups = k / chunk, together = interleaves(k) ? interleaved : 1;
+  const auto* const stored = op.b_scales.as<std::uint16_t>() + e * n * groups;
+  std::vector<float> scales(static_cast<std::size_t>(n * groups));
+  parallel_for(exec.threads, n, static_cast<double>(groups), [&](std::int64_t j) {
+    for (std::int64_t g = 0; g < groups; g += together)
+      quant::to_f32(bf16, stored + (g / together * n + j) * together, scales.data() + j * groups + g, together);
+  });
+  return scales;
+}
+
 void fast(const Call& op, const Exec& exec) {
   const std::int64_t n = op.b.size(1), k = op.a.size(1);
   clear_rows_of_nobody(problems_of(op).experts(), op.d);
   for_experts(op, [&](std::int64_t e, const ExpertRows& rows) {
-    const Weight weight = weight_of(op, e, i8, Reading::right, exec);
-    const std::vector<float> ones(static_cast<std::size_t>(rows.rows), 1.0f);
+    const std::vector<float> scales = scales_in_rows(op, e, exec), ones(static_cast<std::size_t>(rows.rows), 1.0f);
     PanelProduct p{.m = rows.rows, .n = n, .k = k};
     p.a = {op.a.as<std::byte>() + rows.row * k, k, 0, f8_e4m3};
-    p.b = {weight.codes.as<std::byte>(), k, 0, i8};
+    p.b = {op.b.as<std::byte>() + e * n * (k / 2), k / 2, 0, i4};
     p.block = chunk;
     p.a_scales = {ones.data(), 1, 1, 0};
-    p.b_scales = {weight.scales.data(), 1, k / chunk, 1};
+    p.b_scales = {scales.data(), 1, k / chunk, 1};
     p.epilogue = {.steps = {{.values = op.a_scales.as<float>()}},
                   .count = 1,
                   .out_type = bf16,

@@ -6,6 +6,9 @@
 #include <cstdlib>
 #include <limits>
 
+#include "ops/sums/contiguous_lanes.h"
+#include "ops/sums/lines_together.h"
+
 namespace dodona::ops {
 
 const std::string_view half_sum_contract = R"(
@@ -93,23 +96,26 @@ double units_of_product(const quant::tensor_core::MmaSpec& unit) {
   return std::max(1.0, step / unit.products);
 }
 
-Bounded contiguous_sum(const Terms& t) {
-  if (!t.judged) return {plain_sum(t)};
-  const Accumulator& accumulator = t.accumulator;
-  const bool exact_products = t.a.type != DType::f32 && t.b.type != DType::f32;
+ContiguousSums contiguous_sums(const Terms& t) {
   const double a_normal = smallest_normal(t.a.type), b_normal = smallest_normal(t.b.type);
-  double sum = 0, lowest = 0, highest = 0, largest = 0;
+  ContiguousSums s;
   BySign by_sign;
   for (std::size_t k = t.begin; k < t.end; ++k) {
     const double product = t.product(k),
                  normal = std::max(std::fabs(t.a.values[k]), a_normal) * std::max(std::fabs(t.b.values[k]), b_normal);
-    largest = std::max(largest, product != 0 ? normal : 0.0);
-    sum += product;
-    lowest = std::min(lowest, sum), highest = std::max(highest, sum);
+    s.largest = std::max(s.largest, product != 0 ? normal : 0.0);
+    s.sum += product;
+    s.lowest = std::min(s.lowest, s.sum), s.highest = std::max(s.highest, s.sum);
     by_sign.add(product);
   }
-  const auto [positive, negative] = by_sign;
-  const double magnitudes = positive + negative;
+  s.positive = by_sign.positive, s.negative = by_sign.negative;
+  return s;
+}
+
+Bounded bounded(const Terms& t, const ContiguousSums& s) {
+  const Accumulator& accumulator = t.accumulator;
+  const bool exact_products = t.a.type != DType::f32 && t.b.type != DType::f32;
+  const double sum = s.sum, magnitudes = s.positive + s.negative;
   if (!std::isfinite(sum)) {
     // Of an operand. A finite product that overflows may turn the one infinity into NaN.
     double finite = 0;
@@ -121,13 +127,17 @@ Bounded contiguous_sum(const Terms& t) {
   const double steps = std::ceil(t.count() / accumulator.unit->products);
   const double ascending = (t.count() * units_of_product(*accumulator.unit) + accumulator.unit->products +
                             std::min(static_cast<double>(accumulator.parts), steps)) *
-                           std::max(highest - lowest, largest);
+                           std::max(s.highest - s.lowest, s.largest);
   const double chain = std::ceil(t.count() / static_cast<double>(accumulator.spread)) + static_cast<double>(accumulator.depth);
-  const double spread = std::min(chain, t.count()) * std::max(positive, negative);
+  const double spread = std::min(chain, t.count()) * std::max(s.positive, s.negative);
   const double products = exact_products ? 0.0 : magnitudes;
   // Each addition and each product may be flushed. A sum of nothing but zeros may have either sign.
   const double flushed = magnitudes > 0 ? 2 * t.count() * flush_floor : t.begin == t.end ? 0.0 : 0x1p-149;
   return {sum, (std::max(ascending, spread) + products) * f32_eps + flushed};
+}
+
+Bounded contiguous_sum(const Terms& t) {
+  return t.judged ? bounded(t, contiguous_sums(t)) : Bounded{plain_sum(t)};
 }
 
 // ---- Order::steps
@@ -354,6 +364,36 @@ Bounded sum_of(const Accumulator& accumulator, const Line& a, const Line& b, boo
     return promoted_sum({by_part, a, b, 0, k, judged});
   }
   return sum_by({accumulator, a, b, 0, k, judged});
+}
+
+LinesTogether::LinesTogether(const Accumulator& accumulator, std::span<const Line> lines, bool judged, Isa isa)
+    : accumulator_(accumulator), lines_(lines), judged_(judged), isa_(isa) {
+  if (!judged || accumulator.order != Order::contiguous || accumulator.promote_every > 0 || lines.size() < 2) return;
+  const std::size_t k = lines.front().values.size(), together = lines_together;
+  eights_.resize((lines.size() + together - 1) / together * k * together);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    double* const to = eights_.data() + i / together * k * together + i % together;
+    for (std::size_t e = 0; e < k; ++e) to[e * together] = lines[i].values[e];
+  }
+}
+
+void LinesTogether::sums_with(const Line& b, std::span<Bounded> results) const {
+  if (eights_.empty()) {
+    for (std::size_t i = 0; i < lines_.size(); ++i) results[i] = sum_of(accumulator_, lines_[i], b, judged_);
+    return;
+  }
+  const std::size_t k = b.values.size(), together = lines_together;
+  for (std::size_t first = 0; first < lines_.size(); first += together) {
+    std::array<ContiguousSums, lines_together> eight;
+    dispatch<ContiguousLinesKernel>(isa_, ContiguousLines{.lines = eights_.data() + first * k,
+                                                          .column = b.values.data(),
+                                                          .k = static_cast<std::int64_t>(k),
+                                                          .line_normal = smallest_normal(lines_[first].type),
+                                                          .column_normal = smallest_normal(b.type),
+                                                          .sums = eight.data()});
+    for (std::size_t i = first; i < std::min(first + together, lines_.size()); ++i)
+      results[i] = bounded({accumulator_, lines_[i], b, 0, k, true}, eight[i - first]);
+  }
 }
 
 }  // namespace dodona::ops

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/threads.h"
+#include "ops/sums/lines_together.h"
 
 namespace dodona::ops {
 namespace {
@@ -79,16 +80,19 @@ void golden_products(std::span<const Product> products, const Accumulator& model
     for (std::int64_t first = 0; p.b.count > 0 && first < p.a.count; first += most_rows) {
       std::vector<Line> rows(static_cast<std::size_t>(std::min(most_rows, p.a.count - first)));
       for (std::size_t i = 0; i < rows.size(); ++i) decode_line(p.a, first + static_cast<std::int64_t>(i), accumulator, rows[i]);
+      const LinesTogether together(accumulator, rows, judged, exec.isa);
       // Some runs of columns for each thread; a run has one room for its columns.
       const std::int64_t runs = std::min(p.b.count, std::max<std::int64_t>(p.b.count / 16, 8 * exec.threads));
       const double cost = static_cast<double>(rows.size()) * static_cast<double>(p.a.k * p.b.count / runs);
       parallel_for(exec.threads, runs, cost, [&](std::int64_t run) {
         Line column;
+        std::vector<Bounded> sums(rows.size());
         for (std::int64_t j = p.b.count * run / runs; j < p.b.count * (run + 1) / runs; ++j) {
           decode_line(p.b, j, accumulator, column);
+          together.sums_with(column, sums);
           for (std::size_t i = 0; i < rows.size(); ++i) {
             const std::int64_t row = first + static_cast<std::int64_t>(i);
-            out.put(p.place(row, j), finished(p.epilogue, sum_of(accumulator, rows[i], column, judged), row, j));
+            out.put(p.place(row, j), finished(p.epilogue, sums[i], row, j));
           }
         }
       });

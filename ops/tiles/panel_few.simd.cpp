@@ -174,12 +174,11 @@ template <class Unpack, bool nans, int blocks, int rows>
 void multiply_rows(Rows r, Codes b, std::int64_t vectors, std::int64_t k) {
   constexpr int most = most_sums / rows < 4 ? most_sums / rows : 4, together = most < blocks ? blocks : most;
   const auto next = [&](int count) {
-    vectors -= count;
     r.chains += 16 * count;
     b.lines += count * line;
   };
-  for (; vectors >= together; next(together)) multiply<Unpack, nans, blocks, rows, together>(r, b, k);
-  for (; vectors > 0; next(blocks)) multiply<Unpack, nans, blocks, rows, blocks>(r, b, k);
+  for (; vectors >= together; vectors -= together, next(together)) multiply<Unpack, nans, blocks, rows, together>(r, b, k);
+  for (; vectors > 0; vectors -= blocks, next(blocks)) multiply<Unpack, nans, blocks, rows, blocks>(r, b, k);
 }
 
 /// The rows that are left when `most` at a time are done: by halves.

@@ -6,6 +6,7 @@
 #include "ops/tiles/panel.h"
 #include "ops/tiles/unpack/fp8.h"
 #include "ops/tiles/unpack/half.h"
+#include "ops/tiles/unpack/int4.h"
 #include "ops/tiles/unpack/int8.h"
 
 namespace dodona::DODONA_TIER {
@@ -39,6 +40,7 @@ DODONA_INLINE Unpacker unpacker(DType type) {
     case DType::bf16: return unpacker_of<Bf16Unpack>();
     case DType::f16: return unpacker_of<F16Unpack>();
     case DType::i8: return unpacker_of<I8Unpack>();
+    case DType::i4: return unpacker_of<I4Unpack>();
     default: return unpacker_of<F32Unpack>();
   }
 }

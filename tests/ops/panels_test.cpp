@@ -42,7 +42,7 @@ Tensor integers(DType type, const Dims& shape, std::int64_t seed) {
   return tensor;
 }
 Tensor operand(DType type, const Dims& shape, const char* name, std::int64_t seed) {
-  return type == DType::i8 ? integers(type, shape, seed) : normal(type, shape, name);
+  return type == DType::i8 || type == DType::i4 ? integers(type, shape, seed) : normal(type, shape, name);
 }
 float value(const Tensor& t, std::int64_t i) {
   return static_cast<float>(quant::get(t, i));
@@ -90,10 +90,11 @@ ops::PanelProduct product_of(const Tensor& a, const Tensor& b, const Tensor& out
 }
 
 TEST(Panel, EveryPairOfFormatsIsOneChainOverK) {
-  constexpr DType formats[] = {DType::f8_e4m3, DType::f8_e5m2, DType::bf16, DType::f16, DType::f32, DType::i8};
+  constexpr DType formats[] = {DType::f8_e4m3, DType::f8_e5m2, DType::bf16, DType::f16, DType::f32, DType::i8, DType::i4};
   for (const DType a_type : formats)
     for (const DType b_type : formats)
-      for (const Size& s : {Size{1, 5, 7}, Size{11, 49, 35}, Size{3, 33, 530}}) {
+      for (Size s : {Size{1, 5, 7}, Size{11, 49, 35}, Size{3, 33, 530}}) {
+        if (a_type == DType::i4 || b_type == DType::i4) s.k += s.k % 2;  // whole bytes
         const Tensor a = operand(a_type, {2, s.m, s.k}, "a", 1), b = operand(b_type, {2, s.n, s.k}, "b", 2);
         on_every_tier(
             chains(a, b, DType::f32),

@@ -9,6 +9,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ops/sums/lines_together.h"
 #include "ops/sums/products_gpu.h"
 #include "quant/tensor_core/step.h"
 #include "quant/ue8m0.h"
@@ -340,6 +341,39 @@ TEST(Products, OperandsMayLieAcrossKInHopperMode) {
   for (const Tensor& turned_product :
        {hopper({Product{across, lines(y), {}, 0}}, chain, 2, 2), hopper({Product{lines(y), across, {}, 0}}, chain, 2, 2).transpose(0, 1)})
     for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(quant::get_bits(turned_product, i), quant::get_bits(expected, i));
+}
+
+TEST(Products, LinesThatAreTakenTogetherHaveTheSumsThatEachHasAlone) {
+  const double special[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 0x1p-130, 0x1.fp127, -0x1.fp127};
+  for (const auto& [a_type, b_type] : {std::pair{bf16, bf16}, {f16, f32}, {f32, f32}})
+    for (const std::int64_t count : {2, 8, 21})
+      for (const bool judged : {true, false}) {
+        Tensor a = codes(a_type, {count, 75}, 31, true), b = codes(b_type, {4, 75}, 32, true);
+        for (std::int64_t i = 0; i < 8; ++i) {
+          quant::set(a, (i * 3 % count) * 75 + i, special[i]);
+          quant::set(b, 75 + 9 * i, special[i]);
+        }
+        for (std::int64_t k = 0; k < 75; ++k) quant::set(b, 2 * 75 + k, 0.0);
+        std::vector<Line> lines_of_a(static_cast<std::size_t>(count));
+        for (std::size_t i = 0; i < lines_of_a.size(); ++i)
+          decode_line(lines(a), static_cast<std::int64_t>(i), half_in_parts, lines_of_a[i]);
+        for (const Isa isa : available_isas()) {
+          const LinesTogether together(half_in_parts, lines_of_a, judged, isa);
+          for (std::int64_t j = 0; j < 4; ++j) {
+            Line column;
+            decode_line(lines(b), j, half_in_parts, column);
+            std::vector<Bounded> sums(lines_of_a.size());
+            together.sums_with(column, sums);
+            for (std::size_t i = 0; i < sums.size(); ++i) {
+              const Bounded alone = sum_of(half_in_parts, lines_of_a[i], column, judged);
+              EXPECT_EQ(std::isnan(alone.exact), std::isnan(sums[i].exact));
+              if (!std::isnan(alone.exact)) EXPECT_EQ(alone.exact, sums[i].exact) << name(isa) << ' ' << i << ' ' << j;
+              EXPECT_EQ(alone.slack, sums[i].slack) << name(isa) << ' ' << i << ' ' << j;
+              EXPECT_EQ(alone.open, sums[i].open) << name(isa) << ' ' << i << ' ' << j;
+            }
+          }
+        }
+      }
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-// Signed nibbles as weights of sums of integers: values plus 8 as unsigned bytes; rows are signed bytes. Included by *.simd.cpp only.
-// A step of a packed panel is 512 bytes of codes as in nibbles.h.
+// Signed nibbles as operands of panels, in fp32, and as weights of sums of integers. Included by *.simd.cpp only.
 #pragma once
 
 #include "ops/tiles/unpack/nibbles.h"
+#include "ops/tiles/unpack/unpack.h"
 
 namespace dodona::DODONA_TIER {
 
@@ -12,6 +12,50 @@ constexpr ByteTable nibbles_plus_8() {
   return table;
 }
 
+/// Two a byte, even k in the low nibble.
+struct I4Unpack {
+  static constexpr int bits = 4;
+  static constexpr float left_out = 1.0f;
+  static DODONA_INLINE f32x16 load(const std::byte* p) { return load_partial(p, 16); }
+  static DODONA_INLINE f32x16 load_partial(const std::byte* p, std::int64_t n) {
+    std::int32_t values[16] = {};
+    for (std::int64_t i = 0; i < n && i < 16; ++i) {
+      const auto code = static_cast<std::int32_t>(p[i / 2]) >> i % 2 * 4 & 15;
+      values[i] = (code ^ 8) - 8;
+    }
+    return to_f32(i32x16::load(values));
+  }
+  static void columns(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
+    const std::int64_t whole = from.count == 16 ? k / 8 * 8 : 0;
+    for (std::int64_t begin = 0; begin < whole; begin += 128) columns_by_words(from, begin, whole - begin, to + begin * to_k, to_k);
+    if (whole < k) columns_by_transposing<I4Unpack>({from.first + whole / 2, from.stride, from.count}, k - whole, to + whole * to_k, to_k);
+  }
+
+ private:
+  /// At most 128 of each of sixteen columns: lanes of eight are transposed, and then taken apart.
+  static DODONA_INLINE void columns_by_words(const Columns& from, std::int64_t begin, std::int64_t k, float* to, std::int64_t to_k) {
+    const std::int64_t words = k / 8;
+    i32x16 eights[16];
+    DODONA_UNROLL(16)
+    for (int j = 0; j < 16; ++j) {
+      const auto* p = reinterpret_cast<const std::int32_t*>(from.first + j * from.stride + begin / 2);
+      eights[j] = words >= 16 ? i32x16::load(p) : i32x16::load_partial(p, words);
+    }
+    transpose(eights);
+    DODONA_UNROLL(16)
+    for (int w = 0; w < 16; ++w) {
+      if (w >= words) break;
+      i32x16 left = eights[w];
+      DODONA_UNROLL(8)
+      for (int i = 0; i < 8; ++i) {
+        to_f32(sra<28>(shl<28>(left))).store(to + (8 * w + i) * to_k);
+        left = shr<4>(left);
+      }
+    }
+  }
+};
+
+/// Values plus 8 as unsigned bytes; rows are signed bytes. A step of a packed panel is 512 bytes of codes as in nibbles.h.
 struct Int4Unpack {
   static constexpr std::int64_t step_bytes = 512, panels_together = 1;
   static constexpr int offset = 8;
