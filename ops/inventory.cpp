@@ -23,6 +23,7 @@
   OP(xqa_batch_decode_with_kv_cache_mla)    \
   OP(batch_mla_paged_attention)             \
   OP(trtllm_ragged_attention_deepseek)      \
+  OP(batch_prefill_with_ragged_kv_cache)    \
   OP(get_mla_metadata)                      \
   OP(flash_mla_with_kvcache)                \
   OP(flash_mla_sparse_decode)               \

@@ -7,9 +7,8 @@
 namespace dodona::tools {
 
 std::string dtypes_of(const TensorSpec& spec) {
-  if (!spec.same_dtype_as.empty()) return "as " + spec.same_dtype_as;
   if (!spec.dtype_attr.empty()) return "by attribute " + spec.dtype_attr;
-  std::string text;
+  std::string text = spec.same_dtype_as.empty() ? "" : "as " + spec.same_dtype_as;
   for (const DType type : spec.dtypes) text += (text.empty() ? "" : "|") + std::string(name(type));
   return text;
 }

@@ -4,6 +4,7 @@
 
 #include "core/random.h"
 #include "ops/softmax/mla_decode.h"
+#include "ops/softmax/offsets.h"
 #include "ops/softmax/paged_mla.h"
 #include "quant/sizes.h"
 
@@ -24,6 +25,9 @@ PagedMlaAttention attention_of(const Call& op) {
                                .out = op.out,
                                .lse = op.lse,
                                .scale = op.sm_scale,
+                               .ckv_scale = static_cast<float>(op.ckv_scale),
+                               .kpe_scale = static_cast<float>(op.kpe_scale),
+                               .ckv_scales = op.ckv_scale_arr,
                                .causal = op.causal});
   attention.natural_lse = op.return_lse_base_on_e;
   attention.partials_rounded = true;
@@ -44,21 +48,29 @@ void make_inputs(Call& op, std::uint64_t seed) {
   op.kv_indptr.as<std::int32_t>()[requests] = static_cast<std::int32_t>(end);
 }
 
+/// Both scales with e4m3, none without.
+void check_scales(const Call& op) {
+  const bool in_fp8 = op.ckv_cache.dtype() == f8_e4m3;
+  if (in_fp8 && op.q_nope.dtype() != bf16)
+    throw Error(ErrorCode::bad_dtype, "", "q_nope",
+                "has dtype " + std::string(name(op.q_nope.dtype())) + ", expected bf16 with ckv_cache of f8_e4m3");
+  if (op.ckv_scale_arr.defined() && (!in_fp8 || op.ckv_scale != 0))
+    throw Error(ErrorCode::bad_value, "", "ckv_scale_arr",
+                std::string("is given, expected none ") + (in_fp8 ? "beside ckv_scale" : "without caches of f8_e4m3"));
+  const auto check_one = [&](double scale, const char* argument, bool needed) {
+    if (needed) check_mla_scale(scale, argument);
+    if (!in_fp8 && scale != 0)
+      throw Error(ErrorCode::bad_value, "", argument, "is " + to_string(AttrValue(scale)) + ", expected none without caches of f8_e4m3");
+  };
+  check_one(op.ckv_scale, "ckv_scale", in_fp8 && !op.ckv_scale_arr.defined());
+  check_one(op.kpe_scale, "kpe_scale", in_fp8);
+}
+
 void check(const Call& op) {
   check_mla_scale(op.sm_scale, "sm_scale");
-  const auto falls = [](const Tensor& offsets, const char* name, std::int64_t end, bool whole) {
-    const auto* const at = offsets.as<const std::int32_t>();
-    for (std::int64_t b = 0; b < offsets.size(0); ++b) {
-      const bool last = b + 1 == offsets.size(0);
-      if (at[b] < (b == 0 ? 0 : at[b - 1]) || at[b] > (b == 0 ? 0 : end) || (whole && last && at[b] != end))
-        throw Error(ErrorCode::bad_value, "", name,
-                    "holds " + std::to_string(at[b]) + " at element " + std::to_string(b) +
-                        ", expected offsets that begin at 0, do not fall and " + (whole ? "end at " : "stay within ") +
-                        std::to_string(end));
-    }
-  };
-  falls(op.qo_indptr, "qo_indptr", op.q_nope.size(0), true);
-  falls(op.kv_indptr, "kv_indptr", op.kv_indices.size(0), false);
+  check_scales(op);
+  check_offsets(op.qo_indptr, "qo_indptr", op.q_nope.size(0), tokens_of("q_nope", op.q_nope), true);
+  check_offsets(op.kv_indptr, "kv_indptr", op.kv_indices.size(0), "the number of kv_indices", false);
   const auto* const pages = op.kv_indptr.as<const std::int32_t>();
   const std::int64_t page_size = op.ckv_cache.size(1);
   for (std::int64_t b = 0; b < op.kv_len_arr.size(0); ++b)
@@ -70,6 +82,20 @@ void check(const Call& op) {
 
 void golden(const Call& op, const Exec& exec, Reference* reference) {
   attention_golden(attention_of(op), WeightSum::open, exec, reference);
+}
+
+/// The rotated parts of keys are multiplied with the latents' scale.
+void golden_with_one_scale(const Call& op, const Exec& exec, Reference* reference) {
+  Call one = op;
+  if (op.ckv_scale != 0) one.kpe_scale = op.ckv_scale;
+  golden(one, exec, reference);
+}
+
+/// All queries of a request see what the last one sees.
+void golden_without_mask(const Call& op, const Exec& exec, Reference* reference) {
+  Call all = op;
+  all.causal = false;
+  golden(all, exec, reference);
 }
 
 void fast(const Call& op, const Exec& exec) {
@@ -86,7 +112,8 @@ std::unique_ptr<Op> op_batch_mla_paged_attention() {
 As trtllm_batch_decode_with_kv_cache_mla, of which it has the budget: upstream adds up the weights after their rounding to the queries' type.
 Beside that outputs of splits may be rounded to the output's type before they are merged: a unit of it of sum of p * |ckv|. lse is base 2, or natural:
 the same times ln 2, rounded once more. A query that sees no token gives zeros and -inf. What lies behind a request's tokens has no effect. Here errors: offsets
-that fall, lengths beyond the pages, pages out of range. Caches of 8 bits with scales are not taken, nor the cutlass backend, which
+that fall, lengths beyond the pages, pages out of range, e4m3 without its scales or scales without it. Numbers of e4m3 caches are bf16(code * s), s the
+scale rounded to bf16, or where each 128 columns of a token have one that scale as it is; keys and values alike. The cutlass backend is not taken, which
 takes no scale at all.)",
       .golden = ops::golden,
       .fast = ops::fast,
@@ -99,9 +126,15 @@ takes no scale at all.)",
             for (std::int64_t b = 0; b < op.kv_len_arr.size(0); ++b) tokens += op.kv_len_arr.as<const std::int32_t>()[b];
             return tokens * static_cast<double>(bytes_for(op.ckv_cache.dtype(), ops::mla_width));
           },
+      .mistakes = {{"rope-part-with-latent-scale", "kpe_cache is multiplied with ckv_scale", ops::golden_with_one_scale},
+                   {"mask-left-out", "every query sees all tokens of its request", ops::golden_without_mask}},
       .cases = {"T=5 N=4 pages=9 P=16 B=2 n=6 --attr causal=true --attr sm_scale=0.1352337788608801 --attr return_lse=true",
                 "T=3 N=2 pages=60 P=1 B=3 n=50 --attr sm_scale=0.0721687836 --dtype q_nope=f16",
-                "T=2 N=3 pages=2 P=64 B=1 n=2 --attr sm_scale=0.0721687836 --attr return_lse=true --attr return_lse_base_on_e=true"},
+                "T=2 N=3 pages=2 P=64 B=1 n=2 --attr sm_scale=0.0721687836 --attr return_lse=true --attr return_lse_base_on_e=true",
+                "T=4 N=3 pages=6 P=16 B=2 n=4 --attr causal=true --attr sm_scale=0.02 --attr ckv_scale=0.3 --attr kpe_scale=0.7 --dtype "
+                "ckv_cache=f8_e4m3",
+                "T=2 N=2 pages=4 P=16 B=1 n=3 --with ckv_scale_arr --attr sm_scale=0.0002 --attr kpe_scale=0.01 --attr return_lse=true "
+                "--dtype ckv_cache=f8_e4m3"},
       .bench_cases = {"T=1 N=128 pages=64 P=64 B=1 n=64 --attr sm_scale=0.1352337788608801"},
   });
 }

@@ -22,7 +22,8 @@ TritonDecode call_of(const DecodeAttentionFwd& op) {
           .o = op.o,
           .sm_scale = op.sm_scale,
           .cap = op.logit_cap,
-          .temperature = std::max<std::int64_t>(0, op.xai_temperature_len)};
+          .temperature = std::max<std::int64_t>(0, op.xai_temperature_len),
+          .sinks = op.sinks};
 }
 
 void check(const DecodeAttentionFwd& op) {
@@ -51,16 +52,18 @@ void check(const DecodeAttentionFwd& op) {
           "holds " + std::to_string(at[b]) + " at element " + std::to_string(b) + ", expected offsets that begin at 0 and do not fall");
 }
 
-/// What the roundings of a score in the element type add up to: of the partial sums of each lane's eight products, and of the sums over
-/// lanes and warps, each half a last place, `unit` of its magnitude; a twentieth more for what is rounded already.
-template <int unit_exponent>
+/// What the roundings of a score in the element type add up to: of the partial sums of each lane's products, eight or of keys of e4m3
+/// sixteen, and of the sums over lanes and warps, each half a last place, `unit` of its magnitude; a twentieth more for what is rounded
+/// already.
+template <int unit_exponent, std::int64_t elements>
 double roundings_of_key(const double* query, const double* key, std::int64_t width) {
   double nodes = 0;
   std::vector<double> sums;
-  for (std::int64_t first = 0; first < width; first += 8) {
+  for (std::int64_t first = 0; first < width; first += elements) {
     double sum = 0;
     // The second product is the first to be rounded, and in some builds every other product is.
-    for (const std::int64_t i : {1, 0, 2, 3, 4, 5, 6, 7}) {
+    for (std::int64_t n = 0; n < elements; ++n) {
+      const std::int64_t i = n < 2 ? 1 - n : n;
       const double product = query[first + i] * key[first + i];
       sum += product;
       nodes += std::fabs(sum) + (i % 2 == 1 ? std::fabs(product) : 0.0);
@@ -83,10 +86,13 @@ double roundings_of_key(const double* query, const double* key, std::int64_t wid
   return 1.05 * std::ldexp(nodes, unit_exponent);
 }
 
-/// Scores in the element type, of bf16 and of f16; the latter may also lose half of its smallest number each time, and overflow.
+/// Scores in the element type, of bf16 and of f16; the latter may also lose half of its smallest number each time, and overflow. Those of
+/// bf16 with keys of e4m3 are fp32.
 ScoreErrors errors_of_single_heads(const DecodeAttentionFwd& op) {
+  const bool in_fp8 = op.k_buffer.dtype() == f8_e4m3;
   ScoreErrors errors = ScoreErrors::of_fp32(op.q.size(2));
-  errors.of_key = op.q.dtype() == bf16 ? roundings_of_key<-9> : roundings_of_key<-12>;
+  if (op.q.dtype() == f16) errors.of_key = in_fp8 ? roundings_of_key<-12, 16> : roundings_of_key<-12, 8>;
+  if (op.q.dtype() == bf16 && !in_fp8) errors.of_key = roundings_of_key<-9, 8>;
   if (op.q.dtype() == f16) errors.absolute = 1.25 * static_cast<double>(op.q.size(2)) * 0x1p-25, errors.limit = 0x1p15;
   return errors;
 }
@@ -94,8 +100,15 @@ ScoreErrors errors_of_single_heads(const DecodeAttentionFwd& op) {
 void golden(const DecodeAttentionFwd& op, const Exec& exec, Reference* reference) {
   const TritonDecode call = call_of(op);
   TritonDecodeAttention attention(call);
-  if (call.group() == 1) attention.score_errors = errors_of_single_heads(op);
+  if (call.group() == 1) (attention.cached ? attention.cached->errors : attention.score_errors) = errors_of_single_heads(op);
   attention_golden(attention, WeightSum::unrounded, exec, reference);
+}
+
+/// The sinks' terms are left out.
+void golden_without_sinks(const DecodeAttentionFwd& op, const Exec& exec, Reference* reference) {
+  DecodeAttentionFwd without = op;
+  without.sinks = Tensor();
+  golden(without, exec, reference);
 }
 
 void fast(const DecodeAttentionFwd& op, const Exec& exec) {
@@ -113,6 +126,8 @@ std::optional<Refusal> unsupported(const DecodeAttentionFwd& op, Mode mode) {
   if (group > 16 && group % 16 != 0)
     return Refusal{"k_buffer", "has groups of " + std::to_string(group) +
                                    " query heads: the H200's kernel reads other key heads unless they are a multiple of 16"};
+  if (call.in_fp8() && (op.v_head_dim < 64 || op.k_buffer.size(2) < 64))
+    return Refusal{"k_buffer", "of e4m3 with heads of fewer than 64 elements has no hopper mode: its order was not read"};
   if (group != 1) return {};
   if (op.v_head_dim < 32 || op.k_buffer.size(2) < 32 || op.k_buffer.size(2) > 512)
     return Refusal{"k_buffer",
@@ -135,17 +150,25 @@ weights and of the products in fp32, splits merged in fp32, one rounding: the bu
 head of its own (G = 1) upstream makes the scores in the element type, and weights are not rounded: scores may be off by half a last place of every
 partial sum of a lane's eight products and of every sum over lanes and warps. A request without keys is
 not judged (upstream divides 0 by 0; here 0). Hopper mode has the order of Triton 3.6's code: see ops/softmax/triton_decode.h. Here errors: offsets
-that fall, slots out of range, num_kv_splits that is not positive, a temperature's length below 2. Caps and temperatures as in extend_attention_fwd. Sinks are not taken.)",
+that fall, slots out of range, num_kv_splits that is not positive, a temperature's length below 2. Caps, temperatures and
+sinks as in extend_attention_fwd. Pools of e4m3 have no scale. Their keys are widened to the type of the queries, and weights rounded to e4m3 for
+the products with their values: shares of trtllm_batch_decode_with_kv_cache_mla. With G = 1 weights are not rounded, and scores of bf16 queries are
+fp32 sums; of f16 queries a lane has sixteen products.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .unsupported = ops::unsupported,
       .check = ops::check,
       .flops = [](const ops::DecodeAttentionFwd& op) { return ops::attention_flops(ops::TritonDecodeAttention(ops::call_of(op))); },
+      .mistakes = {{"sinks-left-out", "the sum of the weights has no term of the sink", ops::golden_without_sinks}},
       .cases = {"B=2 N=16 Nk=1 S=60 n=50 D=576 --attr v_is_slice_of_k=true --attr sm_scale=0.0721687836 --without v_buffer",
                 "B=2 N=4 Nk=2 S=90 n=140 D=192 --attr v_head_dim=128 --attr sm_scale=0.0721687836 --attr logit_cap=30 --attr "
                 "xai_temperature_len=20",
-                "B=2 N=2 Nk=2 S=12 n=9 D=192 --attr v_head_dim=128 --attr sm_scale=0.0721687836 --dtype q=f16"},
+                "B=2 N=2 Nk=2 S=12 n=9 D=192 --attr v_head_dim=128 --attr sm_scale=0.0721687836 --dtype q=f16",
+                "B=2 N=16 Nk=1 S=60 n=50 D=576 --with sinks --attr v_is_slice_of_k=true --attr sm_scale=0.02 --without v_buffer --dtype "
+                "k_buffer=f8_e4m3",
+                "B=2 N=2 Nk=2 S=40 n=30 D=128 --with sinks --attr v_head_dim=128 --attr sm_scale=0.05 --dtype k_buffer=f8_e4m3 --dtype "
+                "sinks=f32"},
       .bench_cases =
           {"B=8 N=128 Nk=1 S=16384 n=8192 D=576 --attr v_is_slice_of_k=true --attr sm_scale=0.1352337788608801 --without v_buffer"},
   });

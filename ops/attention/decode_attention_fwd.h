@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/define.h"
+#include "ops/softmax/pool_type.h"
 
 namespace dodona::ops {
 
@@ -10,7 +10,7 @@ using enum DType;
 /// (q[b,h] . k_buffer[s[j], h / G])), s the slots kv_indices[kv_indptr[b]] to kv_indices[kv_indptr[b+1] - 1], G = N / Nk. For MLA Nk = 1,
 /// and values are the first v_head_dim elements of their keys. Source: SGLang `decode_attention_fwd` (Triton; normal and grouped).
 struct DecodeAttentionFwd {
-  Tensor q, k_buffer, v_buffer, kv_indptr, kv_indices, num_kv_splits, o;
+  Tensor q, k_buffer, v_buffer, kv_indptr, kv_indices, num_kv_splits, sinks, o;
   std::int64_t max_kv_splits = 8, v_head_dim = 512, xai_temperature_len = -1;
   double sm_scale = 1, logit_cap = 0;
   bool v_is_slice_of_k = false;
@@ -18,11 +18,11 @@ struct DecodeAttentionFwd {
   static constexpr OpInfo info{"decode_attention_fwd", Category::attention, Source::triton};
   void describe(auto& op) {
     op.signature(
-        "q, k_buffer, v_buffer, o, kv_indptr, kv_indices, num_kv_splits, max_kv_splits, sm_scale, logit_cap, v_is_slice_of_k, v_head_dim, "
-        "xai_temperature_len");
+        "q, k_buffer, v_buffer, o, kv_indptr, kv_indices, num_kv_splits, max_kv_splits, sm_scale, logit_cap, sinks, v_is_slice_of_k, "
+        "v_head_dim, xai_temperature_len");
     op.in("q", q, {bf16, f16}, "B N D").doc("one query token of each request; tokens and heads may be strided");
-    op.in("k_buffer", k_buffer, same_as("q"), "S Nk D").doc("pool of keys; slots and heads may be strided");
-    op.in("v_buffer", v_buffer, same_as("q"), "S Nk v_head_dim").optional().doc("pool of values; not given with v_is_slice_of_k");
+    op.in("k_buffer", k_buffer, same_as_or_e4m3("q"), "S Nk D").doc("pool of keys; slots and heads may be strided");
+    op.in("v_buffer", v_buffer, same_as("k_buffer"), "S Nk v_head_dim").optional().doc("pool of values; not given with v_is_slice_of_k");
     op.in("kv_indptr", kv_indptr, {i32}, "B+1")
         .role(Role::indptr, "n")
         .layout(Layout::contiguous)
@@ -36,6 +36,10 @@ struct DecodeAttentionFwd {
         .may_stray()
         .layout(Layout::contiguous)
         .doc("splits of each request's keys: part of the H200's bits");
+    op.in("sinks", sinks, {bf16, f32}, "N")
+        .on_request()
+        .layout(Layout::contiguous)
+        .doc("a score of each head, as it is, whose value is 0: a term more of the sum of the weights");
     op.attr("max_kv_splits", max_kv_splits, between(1, 1 << 16)).doc("bound of num_kv_splits");
     op.attr("sm_scale", sm_scale).required().doc("scale of the scores, positive");
     op.attr("logit_cap", logit_cap, between(0, 1e6)).doc("not 0: scores s become logit_cap * tanh(s / logit_cap)");

@@ -6,6 +6,7 @@
 
 #include "core/random.h"
 #include "ops/softmax/mla_decode.h"
+#include "ops/softmax/offsets.h"
 #include "ops/softmax/triton.h"
 #include "ops/softmax/triton_extend.h"
 
@@ -25,6 +26,8 @@ Extend call_of(const Call& op) {
           .value = op.v_extend,
           .key_pool = op.k_buffer,
           .value_pool = op.v_is_slice_of_k ? op.k_buffer.slice(2, 0, op.v_extend.size(2)) : op.v_buffer,
+          .cached_query = op.k_buffer.dtype() == f8_e4m3 ? rounded_queries(op.q_extend) : Tensor(),
+          .sinks = op.sinks,
           .slots = op.kv_indices,
           .out = op.o_extend,
           .scale = op.sm_scale != 0 ? op.sm_scale : 1 / std::sqrt(static_cast<double>(width)),
@@ -67,19 +70,6 @@ void make_inputs(Call& op, std::uint64_t seed) {
   }
 }
 
-void check_offsets(const Tensor& offsets, const char* name, std::int64_t end, const std::string& of, bool whole) {
-  const auto* const at = offsets.as<const std::int32_t>();
-  const std::int64_t count = offsets.size(0);
-  for (std::int64_t b = 0; b < count; ++b) {
-    const std::int64_t least = b == 0 ? 0 : at[b - 1], most = b == 0 ? 0 : end;
-    if (at[b] < least || at[b] > most || (whole && b + 1 == count && at[b] != end))
-      throw Error(ErrorCode::bad_value, "", name,
-                  "holds " + std::to_string(at[b]) + " at element " + std::to_string(b) +
-                      ", expected offsets that begin at 0, do not fall and " + (whole ? "end at " : "stay within ") + std::to_string(end) +
-                      ", " + of);
-  }
-}
-
 void check_masks(const Call& op) {
   if (op.custom_mask.defined() != op.mask_indptr.defined())
     throw Error(op.custom_mask.defined() ? ErrorCode::missing_argument : ErrorCode::bad_value, "", "mask_indptr",
@@ -118,21 +108,45 @@ void check(const Call& op) {
     throw Error(ErrorCode::bad_shape, "", "k_extend",
                 "has shape " + to_string(op.k_extend.shape()) + ", expected heads that divide the " + std::to_string(op.q_extend.size(1)) +
                     " of q_extend");
-  check_offsets(op.qo_indptr, "qo_indptr", op.q_extend.size(0), "the tokens of q_extend " + to_string(op.q_extend.shape()), true);
+  check_offsets(op.qo_indptr, "qo_indptr", op.q_extend.size(0), tokens_of("q_extend", op.q_extend), true);
   check_offsets(op.kv_indptr, "kv_indptr", op.kv_indices.size(0), "the number of kv_indices", false);
   check_temperature(op.xai_temperature_len);
   check_masks(op);
 }
 
-ExtendAttention attention_of(const Extend& call, const Call& op) {
-  ExtendAttention attention(call, requests_of(op));
+/// What steps of a chain over all of the key may lose, or of two chains where kernels add the last columns up by themselves.
+double lost_by_fp8_parts(const double* query, const double* key, std::int64_t width) {
+  const std::int64_t first = triton_main_columns(width);
+  const double whole = lost_by_fp8_steps(query, key, width);
+  if (first == width) return whole;
+  return std::fmax(whole, lost_by_fp8_steps(query, key, first) + lost_by_fp8_steps(query + first, key + first, width - first));
+}
+
+ExtendAttention attention_of(const Extend& call, const Call& op, const std::vector<ExtendRequest>& requests) {
+  ExtendAttention attention(call, requests);
   attention.out_name = "o_extend";
-  attention.none_is_open = true;
+  attention.none_is_open = !op.sinks.defined();
+  // Blocks of 128 queries lie on the fp8 tensor core where keys are e4m3; blocks of fewer are widened to f16, which loses nothing.
+  if (attention.cached && triton_extend_rows(attention.key_width) == triton_wide_rows) {
+    attention.cached->errors = ScoreErrors::of_fp32(attention.key_width);
+    attention.cached->errors->of_key = lost_by_fp8_parts;
+    attention.value_unit = &quant::tensor_core::fp8_wgmma;
+  }
   return attention;
+}
+ExtendAttention attention_of(const Extend& call, const Call& op) {
+  return attention_of(call, op, requests_of(op));
 }
 
 void golden(const Call& op, const Exec& exec, Reference* reference) {
   attention_golden(attention_of(call_of(op), op), WeightSum::unrounded, exec, reference);
+}
+
+/// The sinks' terms are left out.
+void golden_without_sinks(const Call& op, const Exec& exec, Reference* reference) {
+  Extend call = call_of(op);
+  call.sinks = Tensor();
+  attention_golden(attention_of(call, op), WeightSum::unrounded, exec, reference);
 }
 
 /// Keys W before the query are left out too.
@@ -146,10 +160,7 @@ void golden_with_short_window(const Call& op, const Exec& exec, Reference* refer
 void golden_with_narrow_masks(const Call& op, const Exec& exec, Reference* reference) {
   std::vector<ExtendRequest> requests = requests_of(op);
   for (ExtendRequest& r : requests) r.mask_stride -= r.mask != nullptr ? r.prefix : 0;
-  ExtendAttention attention(call_of(op), requests);
-  attention.out_name = "o_extend";
-  attention.none_is_open = true;
-  attention_golden(attention, WeightSum::unrounded, exec, reference);
+  attention_golden(attention_of(call_of(op), op, requests), WeightSum::unrounded, exec, reference);
 }
 
 void fast(const Call& op, const Exec& exec) {
@@ -162,6 +173,8 @@ void hopper(const Call& op, const Exec& exec) {
 
 std::optional<Refusal> unsupported(const Call& op, Mode mode) {
   const std::int64_t own = triton_extend_rows(op.q_extend.size(2));
+  if (mode == Mode::hopper && op.k_buffer.dtype() == f8_e4m3 && (op.q_extend.size(2) < 32 || op.v_extend.size(2) < 32))
+    return Refusal{"k_buffer", "of e4m3 with heads of fewer than 32 elements has no hopper mode: its order was not read"};
   if (mode != Mode::hopper || op.BLOCK_M == 0 || op.BLOCK_M == own) return {};
   return Refusal{"BLOCK_M", "is " + std::to_string(op.BLOCK_M) + ", expected " + std::to_string(own) + ", upstream's choice for heads of " +
                                 std::to_string(op.q_extend.size(2)) + ": other blocks have another order"};
@@ -178,8 +191,12 @@ Scores, softmax about a running maximum, weights rounded to the element type for
 weights and of the products in fp32, one rounding: the budget of cutlass_mla_decode. A cap adds 1.25 * 2^-20 of itself to the error of a score, a
 temperature 8 units of 2^-24 of the score. Keys are the prefix's, then the new tokens; those that masks or windows hide have no effect. A query that
 sees no key is not judged (upstream divides 0 by 0; here 0). Hopper mode has the order of Triton 3.6's code: see ops/softmax/triton_extend.h; there
-keys that are hidden within a block are multiplied by 0, so that what is not finite among their values shows. Here errors: offsets that
-fall, slots out of range, masks too short, a temperature's length below 2. Sinks and other cache types are not taken.)",
+keys that are hidden within a block are multiplied by 0, so that what is not finite among their values shows. A sink s adds exp(s) to the sum of the weights; with sinks a query that sees no key gives
+zeros, and is judged. Pools of e4m3 have no scale (upstream divides keys and values by theirs before it stores them): their keys meet queries
+rounded to e4m3, saturating, and their weights are rounded to e4m3 for the products with their values: shares of
+trtllm_batch_decode_with_kv_cache_mla, beside which heads of up to 256 elements have what the fp8 tensor core's steps may lose of scores, in one
+chain or two, and of the products with the pool's values. New tokens stay as they are. Fast mode has the keys of such pools in splits of their own. Here errors: offsets that
+fall, slots out of range, masks too short, a temperature's length below 2.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
@@ -189,7 +206,8 @@ fall, slots out of range, masks too short, a temperature's length below 2. Sinks
       .flops = [](const ops::ExtendAttentionFwd& op) { return ops::attention_flops(ops::attention_of(ops::call_of(op), op)); },
       .mistakes = {{"window-one-short", "the sliding window leaves out the key that lies its whole width before the query",
                     ops::golden_with_short_window},
-                   {"mask-without-prefix", "rows of custom_mask are taken to hold the new tokens alone", ops::golden_with_narrow_masks}},
+                   {"mask-without-prefix", "rows of custom_mask are taken to hold the new tokens alone", ops::golden_with_narrow_masks},
+                   {"sinks-left-out", "the sum of the weights has no term of the sink", ops::golden_without_sinks}},
       .cases =
           {"T=9 N=4 Nk=4 D=192 Dv=128 B=2 S=40 n=30 --attr sm_scale=0.0721687836",
            "T=5 N=16 Nk=1 D=576 Dv=512 B=1 S=90 n=70 --attr v_is_slice_of_k=true --attr sm_scale=0.1352337788608801 --without v_buffer",
@@ -197,7 +215,10 @@ fall, slots out of range, masks too short, a temperature's length below 2. Sinks
            "skip_prefix_custom_mask=false --dtype q_extend=f16",
            "T=7 N=2 Nk=1 D=128 Dv=128 B=1 S=30 n=20 --attr sliding_window_size=9 --attr logit_cap=30 --attr xai_temperature_len=8",
            "T=5 N=2 Nk=2 D=288 Dv=256 B=2 S=30 n=12 masked=100 --with custom_mask --with mask_indptr --with window_kv_offsets --attr "
-           "sliding_window_size=12 --dtype custom_mask=u8"},
+           "sliding_window_size=12 --dtype custom_mask=u8",
+           "T=6 N=4 Nk=2 D=192 Dv=128 B=2 S=60 n=50 --with sinks --attr sm_scale=0.0721687836 --dtype k_buffer=f8_e4m3",
+           "T=4 N=4 Nk=1 D=576 Dv=512 B=1 S=90 n=70 --with sinks --attr v_is_slice_of_k=true --attr sm_scale=0.02 --without v_buffer "
+           "--dtype k_buffer=f8_e4m3 --dtype sinks=f32"},
       .bench_cases = {"T=1024 N=16 Nk=16 D=192 Dv=128 B=1 S=1100 n=1024",
                       "T=64 N=128 Nk=1 D=576 Dv=512 B=1 S=1100 n=1024 --attr v_is_slice_of_k=true --without v_buffer"},
   });

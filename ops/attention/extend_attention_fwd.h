@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/define.h"
+#include "ops/softmax/pool_type.h"
 
 namespace dodona::ops {
 
@@ -9,10 +9,11 @@ using enum DType;
 /// Prefill behind a prefix: query i of request b's n_q = qo_indptr[b+1] - qo_indptr[b] new tokens sees the n_p slots
 /// kv_indices[kv_indptr[b]] to kv_indices[kv_indptr[b+1] - 1] of the pools, then the new tokens up to itself (is_causal) or all of them;
 /// o_extend[i,h] = sum of p[j] * v[j, h / G], p = softmax(s[j]), s = sm_scale * (q_extend[i,h] . k[j, h / G]), G = N / Nk, k and v of the
-/// pools or of k_extend and v_extend. Source: SGLang `extend_attention_fwd` (Triton).
+/// pools or of k_extend and v_extend. To pools of e4m3 the queries are rounded to e4m3, for theirs alone. Source: SGLang
+/// `extend_attention_fwd` (Triton).
 struct ExtendAttentionFwd {
   Tensor q_extend, k_extend, v_extend, k_buffer, v_buffer, qo_indptr, kv_indptr, kv_indices, custom_mask, mask_indptr, window_kv_offsets,
-      o_extend;
+      sinks, o_extend;
   std::int64_t max_len_extend = 0, sliding_window_size = -1, xai_temperature_len = -1, v_head_dim = 0, BLOCK_M = 0;
   double sm_scale = 0, logit_cap = 0;
   bool is_causal = true, skip_prefix_custom_mask = true, v_is_slice_of_k = false;
@@ -21,13 +22,13 @@ struct ExtendAttentionFwd {
   void describe(auto& op) {
     op.signature(
         "q_extend, k_extend, v_extend, o_extend, k_buffer, v_buffer, qo_indptr, kv_indptr, kv_indices, custom_mask, is_causal, "
-        "mask_indptr, max_len_extend, sm_scale, logit_cap, skip_prefix_custom_mask, sliding_window_size, window_kv_offsets, "
-        "xai_temperature_len");
+        "mask_indptr, max_len_extend, sm_scale, logit_cap, skip_prefix_custom_mask, sliding_window_size, sinks, "
+        "window_kv_offsets, xai_temperature_len");
     op.in("q_extend", q_extend, {bf16, f16}, "T N D").doc("new tokens of all requests; tokens and heads may be strided");
     op.in("k_extend", k_extend, same_as("q_extend"), "T Nk D").doc("their keys; N is a multiple of Nk");
     op.in("v_extend", v_extend, same_as("q_extend"), "T Nk Dv").doc("their values");
-    op.in("k_buffer", k_buffer, same_as("q_extend"), "S Nk D").doc("pool of keys; slots and heads may be strided");
-    op.in("v_buffer", v_buffer, same_as("q_extend"), "S Nk Dv").optional().doc("pool of values; not given with v_is_slice_of_k");
+    op.in("k_buffer", k_buffer, same_as_or_e4m3("q_extend"), "S Nk D").doc("pool of keys; slots and heads may be strided");
+    op.in("v_buffer", v_buffer, same_as("k_buffer"), "S Nk Dv").optional().doc("pool of values; not given with v_is_slice_of_k");
     op.in("qo_indptr", qo_indptr, {i32}, "B+1")
         .role(Role::indptr, "T")
         .layout(Layout::contiguous)
@@ -55,6 +56,10 @@ struct ExtendAttentionFwd {
         .kin("choices below 4")
         .layout(Layout::contiguous)
         .doc("keys before the prefix that rows of custom_mask begin with; looked at with custom_mask and a window alone");
+    op.in("sinks", sinks, {bf16, f32}, "N")
+        .on_request()
+        .layout(Layout::contiguous)
+        .doc("a score of each head, as it is, whose value is 0: a term more of the sum of the weights");
     op.attr("is_causal", is_causal)
         .doc(
             "masks new tokens behind each one; with custom_mask: those behind its block of BLOCK_M alone, as upstream's kernel loads no "

@@ -6,7 +6,6 @@
 #include "ops/softmax/flash_mla.h"
 #include "ops/softmax/flash_mla_fp8.h"
 #include "ops/softmax/mla_decode.h"
-#include "ops/sums/accumulator.h"
 #include "quant/element.h"
 
 namespace dodona::ops {
@@ -94,19 +93,6 @@ void check(const FlashMlaWithKvcache& op) {
   check_flash_mla_schedule(work_of(op));
 }
 
-/// What the fp8 tensor core's steps may lose of q . k, elements in their order.
-double lost_by_fp8_steps(const double* query, const double* key, std::int64_t width) {
-  constexpr int smallest_normal = -6;
-  const auto line = [&](const double* numbers) {
-    Line l{.type = f8_e4m3, .k = static_cast<std::size_t>(width)};
-    l.values.assign(numbers, numbers + width);
-    for (const double x : l.values)
-      l.exponents.push_back(static_cast<std::int16_t>(std::isfinite(x) && x != 0 ? std::max(std::ilogb(x), smallest_normal) : 0));
-    return l;
-  };
-  return sum_of(hopper_fp8, line(query), line(key), true).slack;
-}
-
 void golden_of(const MlaDecode& decode, DType type, const Exec& exec, Reference* reference) {
   MlaAttention attention(decode);
   attention.lse_name = "softmax_lse";
@@ -153,7 +139,8 @@ logarithm, a product with ln 2 of that in base 2: one unit of 2^-24 more. A quer
 then overflow: the maximum that is taken from a score is rounded, the score is not. Of e4m3 (2^27 too) sums are those of the fp8 tensor core,
 or better: the budget holds what its steps of 32 may lose of a score, which are followed, and of the products of weights and values, 64 keys after 64
 in either direction. Weights are rounded to e4m3 as they are, at most 1: shares of trtllm_batch_decode_with_kv_cache_mla. What a request of 0 tokens
-gives is open there: upstream writes what its registers held. How the work is cut shows in the H200's bits alone: hopper mode takes blocks of 64 keys in pairs by
+gives is open there: upstream writes what its registers held. Upstream's kernel of e4m3 masks the last two blocks of 64 keys of a request alone: with
+causal and more than 65 query tokens the first of these may see keys behind themselves in it, and in hopper mode; golden and fast mode mask all of them. How the work is cut shows in the H200's bits alone: hopper mode takes blocks of 64 keys in pairs by
 tile_scheduler_metadata, and combines splits as FlashMLA does. Keys beyond a sequence's end are ignored. Here errors: a page in use out of range, descale_q or
 descale_k without e4m3 (e4m3 without them: 1, where upstream asks for both), metadata that do not cut every request into the splits that num_splits has, a scale that is not positive.)",
       .contract_version = 2,

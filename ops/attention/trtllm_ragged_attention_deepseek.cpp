@@ -1,9 +1,8 @@
 #include "ops/attention/trtllm_ragged_attention_deepseek.h"
 
-#include <cmath>
-
-#include "ops/softmax/mla_decode.h"
+#include "ops/softmax/offsets.h"
 #include "ops/softmax/ragged.h"
+#include "ops/softmax/trtllm_mla.h"
 
 namespace dodona::ops {
 namespace {
@@ -33,20 +32,6 @@ void make_inputs(Call& op, std::uint64_t) {
   for (std::int64_t b = 0; b < op.seq_lens.elements(); ++b) op.seq_lens.as<std::int32_t>()[b] = ends[b + 1] - ends[b];
 }
 
-/// Offsets begin at 0, do not fall and end at the tokens of `of`, or where not `whole` before that.
-void check_offsets(const Tensor& offsets, const char* name, const Tensor& of, const char* of_name, bool whole) {
-  const auto* const at = offsets.as<const std::int32_t>();
-  const std::int64_t count = offsets.size(0), end = of.size(0);
-  for (std::int64_t b = 0; b < count; ++b) {
-    const std::int64_t least = b == 0 ? 0 : at[b - 1], most = b == 0 ? 0 : end;
-    if (at[b] < least || at[b] > most || (whole && b + 1 == count && at[b] != end))
-      throw Error(ErrorCode::bad_value, "", name,
-                  "holds " + std::to_string(at[b]) + " at element " + std::to_string(b) +
-                      ", expected offsets that begin at 0, do not fall and " + (whole ? "end at " : "stay within ") + std::to_string(end) +
-                      ", the tokens of " + of_name + " " + to_string(of.shape()));
-  }
-}
-
 void check(const Call& op) {
   const std::int64_t width = op.query.size(2), value_width = op.value.size(2);
   if (value_width != (width == 192 ? 128 : width))
@@ -60,15 +45,9 @@ void check(const Call& op) {
   if (op.batch_size != 0 && op.batch_size != op.seq_lens.size(0))
     throw Error(ErrorCode::bad_value, "", "batch_size",
                 "is " + std::to_string(op.batch_size) + ", expected " + std::to_string(op.seq_lens.size(0)) + " as seq_lens has");
-  if (const DType type = op.out.dtype(); type != bf16 && type != op.query.dtype())
-    throw Error(ErrorCode::bad_dtype, "", "out",
-                "has dtype " + std::string(name(type)) + ", expected bf16 or, where query is f16 or f32, that; query is " +
-                    std::string(name(op.query.dtype())));
-  check_mla_scale(op.bmm1_scale, "bmm1_scale");
-  if (!std::isfinite(static_cast<float>(op.bmm2_scale)))
-    throw Error(ErrorCode::bad_value, "", "bmm2_scale", "must be finite in fp32, got " + to_string(AttrValue(op.bmm2_scale)));
-  check_offsets(op.cum_seq_lens_q, "cum_seq_lens_q", op.query, "query", true);
-  check_offsets(op.cum_seq_lens_kv, "cum_seq_lens_kv", op.key, "key", false);
+  check_trtllm_output(op);
+  check_offsets(op.cum_seq_lens_q, "cum_seq_lens_q", op.query.size(0), tokens_of("query", op.query), true);
+  check_offsets(op.cum_seq_lens_kv, "cum_seq_lens_kv", op.key.size(0), tokens_of("key", op.key), false);
   for (std::int64_t b = 0; b < op.seq_lens.size(0); ++b) {
     const auto* const ends = op.cum_seq_lens_kv.as<const std::int32_t>();
     if (const std::int32_t keys = op.seq_lens.as<const std::int32_t>()[b]; keys > ends[b + 1] - ends[b])

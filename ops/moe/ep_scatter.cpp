@@ -106,6 +106,17 @@ void golden(const EpScatter& op, const Exec& exec, Reference* reference) {
   if (reference != nullptr) record(op, rows, *reference);
 }
 
+/// m_indices says whose a row is only where a token lies.
+void golden_without_padding(const EpScatter& op, const Exec& exec, Reference* reference) {
+  const std::vector<std::int64_t> rows = rows_by_token(op);
+  scatter(op, rows, exec);
+  const Experts experts = experts_of(op);
+  for (std::size_t e = 0; e < experts.begin.size(); ++e)
+    std::fill_n(op.m_indices.as<std::int32_t>() + experts.begin[e] + experts.rows[e],
+                ints_of(op.num_recv_tokens_per_expert)[e] - experts.rows[e], 0);
+  if (reference != nullptr) record(op, rows, *reference);
+}
+
 void fast(const EpScatter& op, const Exec& exec) {
   scatter(op, rows_by_token(op), exec);
 }
@@ -172,6 +183,7 @@ are unspecified (here 0), and m_indices behind the last room.)",
       .make_inputs = ops::make_inputs,
       .check = ops::check,
       .condition = ops::condition,
+      .mistakes = {{"padding-without-expert", "m_indices is not filled behind an expert's last token", ops::golden_without_padding}},
       .cases = {"T=5 H=256 Hs=2 topk=2 E=3 M=384", "T=3 H=128 Hs=1 topk=2 E=4 M=256 --dtype recv_x_scale=i32 --dtype recv_topk=i32",
                 "T=150 H=64 Hs=1 topk=1 E=2 M=512 --dtype recv_x=bf16"},
       .bench_cases = {"T=256 H=7168 Hs=56 topk=8 E=8 M=3072"},

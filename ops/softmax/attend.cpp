@@ -26,6 +26,20 @@ float cap_of(const Attention& call) {
   return static_cast<float>(static_cast<double>(static_cast<float>(call.cap)) * log2_e);
 }
 
+/// Weights of e4m3 keys are counted in units of 2^-8, which keeps small ones out of the denormals; where other keys join them, as they are.
+float weight_exponent_of(const Attention& call) {
+  return call.type == DType::f8_e4m3 && !call.cached ? 8.0f : 0.0f;
+}
+
+/// Splits of a row's cached keys, and of all its keys.
+std::int64_t cached_splits(const Attention& call, std::int64_t row) {
+  return call.cached ? ceil_div(std::min(call.cached_keys(row), call.visible(row)), attend_split) : 0;
+}
+std::int64_t splits_of(const Attention& call, std::int64_t row) {
+  const std::int64_t cached = call.cached ? std::min(call.cached_keys(row), call.visible(row)) : 0;
+  return cached_splits(call, row) + ceil_div(call.visible(row) - cached, attend_split);
+}
+
 /// How the work is cut. None of it shows in the bits.
 struct Cut {
   std::int64_t heads;  ///< of a unit, a multiple of 16
@@ -33,7 +47,7 @@ struct Cut {
 };
 Cut cut_of(const Attention& call, int threads) {
   std::int64_t splits = 0;
-  for (std::int64_t row = 0; row < call.rows; ++row) splits += ceil_div(call.visible(row), attend_split);
+  for (std::int64_t row = 0; row < call.rows; ++row) splits += splits_of(call, row);
   std::int64_t heads = std::min(attend_most_heads, ceil_div(call.heads, 16) * 16);
   // As many heads as use a widened row well, unless threads would then be idle.
   while (heads > 16 && splits * ceil_div(call.heads, heads) < threads) heads = ceil_div(heads / 2, 16) * 16;
@@ -65,7 +79,7 @@ class FastAttention {
   }
 
  private:
-  std::int64_t splits_of(std::int64_t row) const { return ceil_div(call_.visible(row), attend_split); }
+  std::int64_t splits_of(std::int64_t row) const { return ops::splits_of(call_, row); }
   /// Of a block of the row's queries; none where the row has fewer than others.
   std::int64_t heads_of(std::int64_t row, std::int64_t block) const {
     return std::max<std::int64_t>(0, std::min(cut_.heads, call_.queries_of(row) - block * cut_.heads));
@@ -98,10 +112,14 @@ class FastAttention {
   }
 
   void attend(const Unit& unit, std::int64_t index, const std::byte** keys, float* scratch) const {
-    const std::int64_t first = unit.split * attend_split, count = std::min(attend_split, call_.visible(unit.row) - first);
+    const std::int64_t in_cache = cached_splits(call_, unit.row), cached = in_cache > 0 ? call_.cached_keys(unit.row) : 0;
+    const bool from_cache = unit.split < in_cache;
+    const std::int64_t first = from_cache ? unit.split * attend_split : cached + (unit.split - in_cache) * attend_split;
+    const std::int64_t end = from_cache ? std::min(cached, call_.visible(unit.row)) : call_.visible(unit.row);
+    const std::int64_t count = std::min(attend_split, end - first);
     const std::byte** const values = call_.values_in_keys ? nullptr : keys + attend_split;
     call_.list(unit.row, first, count, keys, values);
-    QueryParts queries = call_.queries(unit.row);
+    QueryParts queries = from_cache ? call_.cached_queries(unit.row) : call_.queries(unit.row);
     for (QueryPart& part : queries) part.first_head += unit.block * cut_.heads * part.head_stride;
     const std::int64_t heads_here = heads_of(unit.row, unit.block);
     std::array<std::int32_t, attend_most_heads> visible;
@@ -127,8 +145,11 @@ class FastAttention {
                                                      .values = values,
                                                      .key_count = count,
                                                      .visible = visible.front() < count ? visible.data() : nullptr,
-                                                     .type = call_.type,
+                                                     .type = from_cache ? call_.cached->type : call_.type,
+                                                     .query_type = from_cache ? call_.cached->queries : call_.type,
+                                                     .weight_type = from_cache ? call_.cached->weights : call_.type,
                                                      .key_rows = call_.key_rows,
+                                                     .weight_exponent = weight_exponent_of(call_),
                                                      .sigma = sigma_of(call_),
                                                      .cap = cap_of(call_),
                                                      .temperatures = tempered ? temperatures.data() : nullptr,
@@ -160,6 +181,14 @@ class FastAttention {
       return t.defined() ? t.as<float>() + call_.lse_row(row) + first * call_.lse_step : nullptr;
     };
     float *const lse = number(call_.lse), *const top = number(call_.top);
+    std::array<float, attend_most_heads> sinks;
+    sinks.fill(-std::numeric_limits<float>::infinity());
+    bool sunk = false;
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const double sink = call_.sink(row, first + h);
+      sinks[static_cast<std::size_t>(h)] = static_cast<float>(sink * log2_e);
+      sunk = sunk || sink > -std::numeric_limits<double>::infinity() || sink != sink;
+    }
     if (call_.visible(row) > 0)
       dispatch<AttendMergeKernel>(exec_.isa, AttendMerge{.partials = partial_of(unit),
                                                          .stride = partial_floats(),
@@ -167,9 +196,10 @@ class FastAttention {
                                                          .heads = heads,
                                                          .lanes = lanes_of(row, block),
                                                          .value_width = call_.value_width,
-                                                         .type = call_.type,
                                                          .out_type = call_.out.dtype(),
+                                                         .weight_exponent = weight_exponent_of(call_),
                                                          .out_scale = static_cast<float>(call_.out_scale),
+                                                         .sinks = sunk ? sinks.data() : nullptr,
                                                          .out = out,
                                                          .out_stride = out_stride,
                                                          .lse = lse,

@@ -5,10 +5,13 @@
 // on the batch, nor on the threads:
 //     s[j]  = z[j] * sigma, z one chain of fma over the key's elements; sigma = fl32(scale * log2 e); with a cap or a temperature t
 //             (tanh(z[j] * fl32(scale / cap)) * fl32(cap * log2 e)) * t, or (z[j] * sigma) * t
-//     m     = max(m, block's s);  p[j] = exp2(s[j] - m), times 256 for e4m3;  p is rounded to the values' type for its products alone
+//     m     = max(m, block's s);  p[j] = exp2(s[j] - m), times 256 for e4m3 where all keys are;  p is rounded to the values' type for its
+//             products alone
 //     l     = fma(l, a, sum of p in the block), a = exp2(m_before - m);  o = o * a, then one chain of fma over the block's keys
 // A query that does not see all keys of a block takes nothing of those that it does not see, whatever they hold.
-// Splits are merged in order, o = sum of exp2(m_split - max m) * o_split and l likewise, and out = o * (1/l * out_scale).
+// Cached keys are in splits of their own. Splits are merged in order, o = sum of exp2(m_split - max m) * o_split and l likewise, and out =
+// o
+// * (1/l * out_scale); a sink takes part in the maximum and is the first addend of l.
 #pragma once
 
 #include <cstddef>
@@ -32,9 +35,10 @@ struct AttendUnit {
   const std::byte* const* keys;         ///< rows of key_width elements, or as key_rows says
   const std::byte* const* values;       ///< rows of value_width; nullptr where they begin those of the keys
   std::int64_t key_count;
-  const std::int32_t* visible;  ///< for each lane how many of the keys it sees, rising; nullptr: all
-  DType type;
+  const std::int32_t* visible;          ///< for each lane how many of the keys it sees, rising; nullptr: all
+  DType type, query_type, weight_type;  ///< of keys and values; weight_type: `type`, or f32
   KeyRows key_rows;
+  float weight_exponent;      ///< weights are counted in units of 2 to the power of less it
   float sigma, cap;           ///< cap: not 0, and then sigma stands for scale / cap
   const float* temperatures;  ///< of each lane; nullptr: 1
   float* partial;             ///< m[lanes], l[lanes], o[value_width][lanes]
@@ -57,8 +61,10 @@ struct AttendMerge {
   float* partials;      ///< of the first split; used up
   std::int64_t stride;  ///< floats from split to split
   std::int64_t splits, heads, lanes, value_width;
-  DType type, out_type;  ///< of the values, of the output
+  DType out_type;
+  float weight_exponent;  ///< as AttendUnit has it
   float out_scale;
+  const float* sinks;  ///< [lanes] base 2, or nullptr
   std::byte* out;
   std::int64_t out_stride;  ///< bytes from head to head
   float* lse;               ///< of the first head, or nullptr

@@ -30,11 +30,6 @@ DODONA_INLINE void with_value_lanes(DType type, const Body& body) {
   with_lanes(type, body);
 }
 
-/// Weights of e4m3 values are counted in units of 2^-8, which keeps small ones out of the denormals.
-constexpr float weight_exponent(DType type) {
-  return type == DType::f8_e4m3 ? 8.0f : 0.0f;
-}
-
 // ---- operands
 
 /// queries[k][lanes] from heads whose elements lie one after another; lanes without a head are zero.
@@ -87,12 +82,12 @@ struct From {
   }
 };
 
-/// b has a row stride of `lanes`.
+/// b and c have a row stride of `stride`; of their lanes the first `lanes` are taken.
 template <class ARow, class AColumn>
 struct Product {
   PanelOperands<ARow, AColumn, std::int64_t> o;
   From from;
-  std::int64_t lanes;
+  std::int64_t stride, lanes;
 };
 
 constexpr int most_vectors = many_sums_fit ? 4 : 1;  // with six rows 24 of 32 registers, 12 of 16 half as wide
@@ -129,7 +124,7 @@ DODONA_INLINE void multiply_all(Product p, std::int64_t rows, const Each& each) 
       multiply_rows<1>(p);
     }
     p.o.a += n * p.o.a_row;
-    p.from.sums.c += n * p.lanes;
+    p.from.sums.c += n * p.stride;
     i += n;
   }
 }
@@ -154,13 +149,20 @@ void shape(float* scores, std::int64_t keys, const AttendUnit& unit) {
   }
 }
 
+/// How many of the next `count` keys from `begin` on some of sixteen lanes see.
+DODONA_INLINE std::int64_t seen_by_some(const AttendUnit& unit, std::int64_t lane, std::int64_t begin, std::int64_t count) {
+  const std::int64_t seen = unit.visible[lane + 15] - begin;
+  return seen < 0 ? 0 : seen < count ? seen : count;
+}
+
 /// The scores of a block times sigma, the new maximum, the weights rounded for their products, and the sum of the unrounded ones.
-/// `factor` becomes what earlier sums are to be multiplied with. The weights of keys that a lane does not see are 0.
-template <class Lanes, bool masked>
+/// `factor` becomes what earlier sums are to be multiplied with. The weights of keys that a lane does not see are 0, and not written where
+/// none of sixteen lanes sees them.
+template <class Weights, bool masked>
 void weigh(float* scores, std::int64_t begin, std::int64_t keys, const AttendUnit& unit, float* factor) {
   const bool shaped = unit.cap > 0 || unit.temperatures != nullptr;
   if (shaped) shape(scores, keys, unit);
-  const f32x16 sigma = f32x16::splat(shaped ? 1.0f : unit.sigma), offset = f32x16::splat(weight_exponent(unit.type));
+  const f32x16 sigma = f32x16::splat(shaped ? 1.0f : unit.sigma), offset = f32x16::splat(unit.weight_exponent);
   const f32x16 lowest = f32x16::splat(-__builtin_inff());
   const bool first = begin == 0;
   float* const maxima = unit.partial;
@@ -168,7 +170,8 @@ void weigh(float* scores, std::int64_t begin, std::int64_t keys, const AttendUni
   for (std::int64_t lane = 0; lane < unit.lanes; lane += 16) {
     const f32x16 before = first ? lowest : f32x16::load(maxima + lane);
     f32x16 largest = before;
-    for (std::int64_t j = 0; j < keys; ++j) {
+    const std::int64_t seen = masked ? seen_by_some(unit, lane, begin, keys) : keys;
+    for (std::int64_t j = 0; j < seen; ++j) {
       float* const p = scores + j * unit.lanes + lane;
       f32x16 s = f32x16::load(p) * sigma;
       if (masked) s = select(sees(unit.visible + lane, begin + j), s, lowest);
@@ -178,11 +181,11 @@ void weigh(float* scores, std::int64_t begin, std::int64_t keys, const AttendUni
     // Lanes that see no key yet: exp2 of -inf less 0.
     const f32x16 about = masked ? select(largest == lowest, f32x16::zero(), largest) : largest;
     f32x16 sum = f32x16::zero();
-    for (std::int64_t j = 0; j < keys; ++j) {
+    for (std::int64_t j = 0; j < seen; ++j) {
       float* const p = scores + j * unit.lanes + lane;
       const f32x16 weight = exp2((f32x16::load(p) - about) + offset);
       sum = sum + weight;
-      Lanes::round(weight).store(p);
+      Weights::round(weight).store(p);
     }
     if (!first) {
       const f32x16 a = exp2(before - about);
@@ -194,31 +197,33 @@ void weigh(float* scores, std::int64_t begin, std::int64_t keys, const AttendUni
   }
 }
 
-/// What multiply_all does with the values of keys that not all lanes see: `sums` of lanes stay as they are where a key is not seen.
-/// `scale`: the sums are multiplied by `factor` first, or with none before are zero.
+/// What multiply_all does with the values of keys that not all lanes see: `sums` of lanes stay as they are where a key is not seen. Sixteen
+/// lanes at a time; keys that all of these see need no mask.
 void add_seen(const AttendUnit& unit, const float* values, std::int64_t stride, const float* weights, std::int64_t first_key,
               std::int64_t keys, Start start, const float* factor) {
-  constexpr std::int64_t together = 4;
+  constexpr int together = many_sums_fit ? 8 : 4;
   for (std::int64_t lane = 0; lane < unit.lanes; lane += 16) {
     const std::int32_t* const visible = unit.visible + lane;
-    const std::int64_t seen = visible[15] - first_key < keys ? visible[15] - first_key : keys;
+    const std::int64_t some = seen_by_some(unit, lane, first_key, keys);
+    std::int64_t all = visible[0] - first_key;
+    all = all < 0 ? 0 : all < some ? all : some;
     for (std::int64_t column = 0; column < unit.value_width; column += together) {
-      float* const sums = unit.partial + (2 + column) * unit.lanes + lane;
+      const SumsAt sums{unit.partial + (2 + column) * unit.lanes + lane, unit.lanes};
+      const PanelOperands<Known<1>, std::int64_t, std::int64_t> seen{values + column, weights + lane, all, {}, stride, unit.lanes};
+      panel_sums<together, 1>(seen, From{sums, start, factor + lane}, sums);
+      if (all == some) continue;
       f32x16 sum[together];
-#pragma GCC unroll 4
-      for (std::int64_t i = 0; i < together; ++i) {
-        sum[i] = start == Start::zero ? f32x16::zero() : f32x16::load(sums + i * unit.lanes);
-        if (start == Start::scaled) sum[i] = sum[i] * f32x16::load(factor + lane);
-      }
-      for (std::int64_t j = 0; j < seen; ++j) {
+      DODONA_UNROLL(8)
+      for (int i = 0; i < together; ++i) sum[i] = sums(i, 0);
+      for (std::int64_t j = all; j < some; ++j) {
         const mask16 here = sees(visible, first_key + j);
         const f32x16 weight = f32x16::load(weights + j * unit.lanes + lane);
-#pragma GCC unroll 4
-        for (std::int64_t i = 0; i < together; ++i)
+        DODONA_UNROLL(8)
+        for (int i = 0; i < together; ++i)
           sum[i] = select(here, fma(f32x16::splat(values[j * stride + column + i]), weight, sum[i]), sum[i]);
       }
-#pragma GCC unroll 4
-      for (std::int64_t i = 0; i < together; ++i) sum[i].store(sums + i * unit.lanes);
+      DODONA_UNROLL(8)
+      for (int i = 0; i < together; ++i) sums(i, 0, sum[i]);
     }
   }
 }
@@ -232,7 +237,30 @@ DODONA_INLINE std::int64_t seen_by_all(const AttendUnit& unit, std::int64_t begi
   return seen < 0 ? 0 : seen < count ? seen : count;
 }
 
-template <class Lanes>
+/// Scores of `count` keys from `begin` on: of those that not all lanes see, for the lanes alone that may.
+template <class Each>
+void score(const AttendUnit& unit, const float* keys, const float* queries, float* scores, std::int64_t begin, std::int64_t count,
+           const float* factor, const Each& each) {
+  const std::int64_t lanes = unit.lanes, width = unit.key_width;
+  // Parts of the queries that a first-level cache holds while all keys of a block pass.
+  constexpr std::int64_t most = 96;
+  for (std::int64_t k = 0; k < width; k += most) {
+    std::int64_t first = 0;
+    for (std::int64_t lane = 0; lane < lanes && first < count; lane += 16) {
+      const std::int64_t end = unit.visible == nullptr ? count : seen_by_some(unit, lane, begin, count);
+      if (end <= first) continue;
+      const Product<std::int64_t, Known<1>> product{
+          {keys + first * width + k, queries + k * lanes + lane, width - k < most ? width - k : most, width, {}, lanes},
+          {{scores + first * lanes + lane, lanes}, k == 0 ? Start::zero : Start::sums, factor},
+          lanes,
+          lanes - lane};
+      multiply_all(product, end - first, [&](std::int64_t j) { each(k, first + j); });
+      first = end;
+    }
+  }
+}
+
+template <class Lanes, class Weights>
 void attend(const AttendUnit unit) {
   const std::int64_t lanes = unit.lanes, width = unit.key_width;
   const bool separate = unit.values != nullptr, packed = unit.key_rows == ops::KeyRows::k_cache;
@@ -245,11 +273,11 @@ void attend(const AttendUnit unit) {
   float factor[ops::attend_most_heads];
   float* part_of_queries = queries;
   for (const ops::QueryPart& part : unit.queries) {
-    pack_queries<Lanes>(part.first_head, part.head_stride, unit.heads, lanes, part.width, part_of_queries);
+    with_value_lanes(unit.query_type, [&](auto of_queries) {
+      pack_queries<decltype(of_queries)>(part.first_head, part.head_stride, unit.heads, lanes, part.width, part_of_queries);
+    });
     part_of_queries += part.width * lanes;
   }
-  // Parts of the queries that a first-level cache holds while all keys of a block pass.
-  constexpr std::int64_t most = 96;
   for (std::int64_t begin = 0; begin < unit.key_count; begin += attend_block) {
     const std::int64_t count = unit.key_count - begin < attend_block ? unit.key_count - begin : attend_block;
     if (packed) {
@@ -258,30 +286,24 @@ void attend(const AttendUnit unit) {
       widen<Lanes>(unit.keys + begin, count, width, keys);
     }
     if (separate) widen<Lanes>(unit.values + begin, count, unit.value_width, values);
-    for (std::int64_t k = 0; k < width; k += most) {
-      const Product<std::int64_t, Known<1>> product{{keys + k, queries + k * lanes, width - k < most ? width - k : most, width, {}, lanes},
-                                                    {{scores, lanes}, k == 0 ? Start::zero : Start::sums, factor},
-                                                    lanes};
-      const std::int64_t ahead = begin + attend_block + k * attend_block / width;
-      multiply_all(product, count, [&](std::int64_t j) {
-        // Meanwhile the next block's rows come in, each part of the queries fetching its share of them.
-        const std::int64_t next = ahead + j / 6;
-        if (j % 6 != 0 || next >= unit.key_count) return;
-        fetch_row(unit.keys[next], packed ? ops::k_cache_row_bytes : width * Lanes::bytes);
-        if (separate) fetch_row(unit.values[next], unit.value_width * Lanes::bytes);
-      });
-    }
+    score(unit, keys, queries, scores, begin, count, factor, [&](std::int64_t k, std::int64_t j) {
+      // Meanwhile the next block's rows come in, each part of the queries fetching its share of them.
+      const std::int64_t next = begin + attend_block + k * attend_block / width + j / 6;
+      if (j % 6 != 0 || next >= unit.key_count) return;
+      fetch_row(unit.keys[next], packed ? ops::k_cache_row_bytes : width * Lanes::bytes);
+      if (separate) fetch_row(unit.values[next], unit.value_width * Lanes::bytes);
+    });
     // Keys that all lanes see, and behind them those that some do.
     const std::int64_t by_all = unit.visible == nullptr ? count : seen_by_all(unit, begin, count);
     if (by_all == count) {
-      weigh<Lanes, false>(scores, begin, count, unit, factor);
+      weigh<Weights, false>(scores, begin, count, unit, factor);
     } else {
-      weigh<Lanes, true>(scores, begin, count, unit, factor);
+      weigh<Weights, true>(scores, begin, count, unit, factor);
     }
     Start start = begin == 0 ? Start::zero : Start::scaled;
     if (by_all > 0) {
       const Product<Known<1>, std::int64_t> product{
-          {values, scores, by_all, {}, value_stride, lanes}, {{sums, lanes}, start, factor}, lanes};
+          {values, scores, by_all, {}, value_stride, lanes}, {{sums, lanes}, start, factor}, lanes, lanes};
       multiply_all(product, unit.value_width, [](std::int64_t) {});
       start = Start::sums;
     }
@@ -307,6 +329,11 @@ DODONA_INLINE f32x16 merge_weights(const AttendMerge& m, std::int64_t lane) {
   f32x16 largest = f32x16::load(partial_of(m, 0) + lane);
   for (std::int64_t s = 1; s < m.splits; ++s) largest = max(f32x16::load(partial_of(m, s) + lane), largest);
   f32x16 total = f32x16::zero();
+  if (m.sinks != nullptr) {
+    const f32x16 sink = f32x16::load(m.sinks + lane);
+    largest = max(sink, largest);
+    total = exp2((sink - largest) + f32x16::splat(m.weight_exponent));
+  }
   for (std::int64_t s = 0; s < m.splits; ++s) {
     float* const p = partial_of(m, s) + lane;
     const f32x16 weight = exp2(f32x16::load(p) - largest);
@@ -315,7 +342,7 @@ DODONA_INLINE f32x16 merge_weights(const AttendMerge& m, std::int64_t lane) {
   }
   if (m.top != nullptr) store_heads(m, canonical_nan(largest), lane, m.top);
   if (m.lse != nullptr) {
-    const f32x16 base_2 = largest + (log2(total) - f32x16::splat(weight_exponent(m.type)));
+    const f32x16 base_2 = largest + (log2(total) - f32x16::splat(m.weight_exponent));
     store_heads(m, canonical_nan(m.natural_lse ? base_2 * f32x16::splat(0x1.62e430p-1f) : base_2), lane, m.lse);
   }
   return (f32x16::splat(1.0f) / total) * f32x16::splat(m.out_scale);
@@ -351,7 +378,8 @@ namespace dodona::ops {
 template <class Tier>
 void AttendUnitKernel::run(const AttendUnit& unit) {
   using namespace DODONA_TIER;
-  with_value_lanes(unit.type, [&](auto lanes) { attend<decltype(lanes)>(unit); });
+  if (unit.type == DType::f8_e4m3 && unit.weight_type == DType::f32) return attend<E4m3Lanes, F32Lanes>(unit);
+  with_value_lanes(unit.type, [&](auto lanes) { attend<decltype(lanes), decltype(lanes)>(unit); });
 }
 template void AttendUnitKernel::run<tier::DODONA_TIER>(const AttendUnit&);
 

@@ -21,36 +21,37 @@ class GoldenHeads {
  public:
   GoldenHeads(const Attention& call, std::int64_t row, std::int64_t first, std::int64_t count, Isa isa)
       : call_(call), row_(row), first_(first), isa_(isa), weights_(static_cast<std::size_t>(count)) {
-    const QueryParts parts = call.queries(row);
     for (std::int64_t h = first; h < first + count; ++h) {
       visible_.push_back(call.visible_to(row, h));
       // The numbers that kernels are given are the fp32 ones.
       maps_.push_back({static_cast<float>(call.scale), static_cast<float>(call.cap), call.temperature(row, h)});
-      std::vector<double>& query = queries_.emplace_back(static_cast<std::size_t>(call.key_width));
-      double* to = query.data();
-      for (const QueryPart& part : parts) {
-        quant::to_f64(call.type, part.first_head + h * part.head_stride, to, part.width);
-        to += part.width;
-      }
     }
-    by_element_.resize(static_cast<std::size_t>(call.key_width * golden_together));
-    for (std::size_t h = 0; h < queries_.size(); ++h)
-      for (std::size_t k = 0; k < queries_[h].size(); ++k) by_element_[k * static_cast<std::size_t>(golden_together) + h] = queries_[h][k];
+    cached_ = std::min(call.cached_keys(row), visible_.back());
+    widen(call.queries(row), call.type, count, queries_);
+    if (cached_ > 0) widen(call.cached_queries(row), call.cached->queries, count, cached_queries_);
+    for (std::int64_t h = 0; h < count; ++h) {
+      weights_[static_cast<std::size_t>(h)].sink = call.sink(row, first + h);
+      weights_[static_cast<std::size_t>(h)].sink_leads = call.sink_leads;
+    }
   }
 
   /// Weights and, when someone judges, their bounds.
   void weigh(bool judged) {
-    const ScoreErrors errors = call_.score_errors.value_or(ScoreErrors::of_fp32(call_.key_width));
+    const ScoreErrors of_fp32 = ScoreErrors::of_fp32(call_.key_width);
     for_each_block([&](std::int64_t first, std::int64_t count, const double* keys, const double*) {
+      const bool in_cache = first < cached_;
+      const ScoreErrors errors = in_cache ? call_.cached->errors.value_or(of_fp32) : call_.score_errors.value_or(of_fp32);
+      const Queries& queries = in_cache ? cached_queries_ : queries_;
       std::array<double, static_cast<std::size_t>(block * golden_together)> sums, magnitudes;
-      dispatch<GoldenScoresKernel>(isa_, GoldenScores{by_element_.data(), keys, count, call_.key_width, sums.data(), magnitudes.data()});
+      dispatch<GoldenScoresKernel>(isa_,
+                                   GoldenScores{queries.by_element.data(), keys, count, call_.key_width, sums.data(), magnitudes.data()});
       for (std::int64_t j = 0; j < count; ++j)
         for (std::size_t h = 0; h < weights_.size(); ++h) {
           if (first + j >= visible_[h]) continue;
           const std::size_t at = static_cast<std::size_t>(j * golden_together) + h;
           const double rounding =
-              errors.of_key != nullptr ? errors.of_key(queries_[h].data(), keys + j * call_.key_width, call_.key_width) : 0.0;
-          const double operands = operand_error(h, first + j, keys + j * call_.key_width);
+              errors.of_key != nullptr ? errors.of_key(queries.of(h), keys + j * call_.key_width, call_.key_width) : 0.0;
+          const double operands = operand_error(h, first + j, queries.of(h), keys + j * call_.key_width);
           weights_[h].add_key(sums[at], magnitudes[at], rounding + operands, maps_[h], errors);
         }
     });
@@ -58,7 +59,8 @@ class GoldenHeads {
       HeadWeights& head = weights_[h];
       if (head.z.empty()) continue;
       head.softmax(maps_[h]);
-      if (judged) head.bound(maps_[h], errors, call_.type, call_.weights_normalised);
+      const WeightTypes types{call_.type, cached_, call_.cached ? call_.cached->weights : call_.type};
+      if (judged) head.bound(maps_[h], types, call_.weights_normalised);
     }
   }
 
@@ -84,15 +86,36 @@ class GoldenHeads {
   }
 
  private:
+  /// Queries widened, one after the other, and [key_width][golden_together].
+  struct Queries {
+    std::vector<double> rows, by_element;
+    std::int64_t width = 0;
+    const double* of(std::size_t h) const { return rows.data() + static_cast<std::int64_t>(h) * width; }
+  };
+  void widen(const QueryParts& parts, DType type, std::int64_t count, Queries& queries) const {
+    queries.width = call_.key_width;
+    queries.rows.resize(static_cast<std::size_t>(count * queries.width));
+    queries.by_element.resize(static_cast<std::size_t>(queries.width * golden_together));
+    double* to = queries.rows.data();
+    for (std::int64_t h = 0; h < count; ++h)
+      for (const QueryPart& part : parts) {
+        quant::to_f64(type, part.first_head + (first_ + h) * part.head_stride, to, part.width);
+        to += part.width;
+      }
+    for (std::int64_t h = 0; h < count; ++h)
+      for (std::int64_t k = 0; k < queries.width; ++k)
+        queries.by_element[static_cast<std::size_t>(k * golden_together + h)] = queries.of(static_cast<std::size_t>(h))[k];
+  }
+
   /// Of the score of a key.
-  double operand_error(std::size_t h, std::int64_t j, const double* key) const {
+  double operand_error(std::size_t h, std::int64_t j, const double* query, const double* key) const {
     const double *const of_query = call_.query_errors(row_, first_ + static_cast<std::int64_t>(h)), *const of_key =
                                                                                                         call_.key_errors(row_, j);
     if (of_query == nullptr && of_key == nullptr) return 0;
     double error = 0;
     for (std::int64_t i = 0; i < call_.key_width; ++i) {
       const double q = of_query != nullptr ? of_query[i] : 0.0, k = of_key != nullptr ? of_key[i] : 0.0;
-      error += q * (std::fabs(key[i]) + k) + std::fabs(queries_[h][static_cast<std::size_t>(i)]) * k;
+      error += q * (std::fabs(key[i]) + k) + std::fabs(query[i]) * k;
     }
     return error;
   }
@@ -107,7 +130,8 @@ class GoldenHeads {
   ///  - the sum of the weights: a unit per key of the output; 8 for its reciprocal (2^-23) and the products with it and with out_scale;
   ///  - splits merged by powers of their log-sum-exps: a factor for all, of two roundings of 2^-24 of a log-sum-exp and approximate
   ///  functions;
-  ///  - where a unit's steps may add up the products, what they lose.
+  ///  - where a unit's steps may add up the products, what they lose;
+  ///  - a sink: its drift times the output, whose distance from the value 0 that is, and its part of the sum.
   std::vector<double> slack_of(const std::vector<double>& exact, WeightSum sum) const {
     const auto width = static_cast<std::size_t>(call_.value_width);
     std::vector<double> slack(exact.size()), magnitudes(exact.size());
@@ -132,6 +156,8 @@ class GoldenHeads {
         const double natural = std::fabs(weights_[i / width].lse.exact) * ln_2;
         slack[i] += fixed::expm1(std::fmin(0x1p-22 * (natural + 4), 1.0)) * std::fabs(exact[i]);
       }
+    for (std::size_t i = 0; i < exact.size(); ++i)
+      if (const HeadWeights& w = weights_[i / width]; w.has_sink()) slack[i] += (w.sink_drift + f32_eps) * std::fabs(exact[i]);
     if (call_.value_unit != nullptr) add_lost_by_steps(slack);
     return slack;
   }
@@ -146,9 +172,10 @@ class GoldenHeads {
     constexpr double least = 0x1p-6, bits_of_product = 8;  // of e4m3
     const auto width = static_cast<std::size_t>(call_.value_width);
     std::vector<double> sum(slack.size()), lowest(slack.size()), highest(slack.size()), product(slack.size()), lost(slack.size());
+    const std::int64_t concerned = call_.cached ? cached_ : visible_.back();
     for_each_value([&](std::size_t h, std::size_t j, const double* v) {
       const HeadWeights& w = weights_[h];
-      if (!w.bounded()) return;
+      if (!w.bounded() || static_cast<std::int64_t>(j) >= concerned) return;
       const double weight = std::fmax(w.most[j], least * w.heaviest);
       for (std::size_t i = 0; i < width; ++i) {
         const std::size_t at = h * width + i;
@@ -161,14 +188,14 @@ class GoldenHeads {
     const double cut = std::ldexp(1.0, -unit.addend_bits), keeps_all = std::ldexp(cut, static_cast<int>(bits_of_product));
     for_each_value([&](std::size_t h, std::size_t j, const double* v) {
       const HeadWeights& w = weights_[h];
-      if (!w.bounded()) return;
+      if (!w.bounded() || static_cast<std::int64_t>(j) >= concerned) return;
       for (std::size_t i = 0; i < width; ++i) {
         const double addend = w.most[j] * std::fabs(v[i]), largest = product[h * width + i];
         if (addend < keeps_all * largest) lost[h * width + i] += std::fmin(addend, cut * largest);
       }
     });
     for (std::size_t i = 0; i < slack.size(); ++i) {
-      const double steps = std::ceil(static_cast<double>(visible_[i / width]) / unit.products) + 2;
+      const double steps = std::ceil(static_cast<double>(std::min(visible_[i / width], concerned)) / unit.products) + 2;
       slack[i] += lost[i] + 2 * steps * std::ldexp(product[i], -unit.sum_bits);
     }
   }
@@ -197,8 +224,10 @@ class GoldenHeads {
     std::vector<double> keys(static_cast<std::size_t>(block * call_.key_width));
     std::vector<double> values(static_cast<std::size_t>(call_.values_in_keys ? 0 : block * call_.value_width));
     std::vector<std::byte> row(call_.key_rows == KeyRows::k_cache ? 2 * static_cast<std::size_t>(call_.key_width) : 0);
-    for (std::int64_t first = 0; first < visible_.back(); first += block) {
-      const std::int64_t count = std::min(block, visible_.back() - first);
+    for (std::int64_t first = 0, count = 0; first < visible_.back(); first += count) {
+      const bool in_cache = first < cached_;
+      const DType type = in_cache ? call_.cached->type : call_.type;
+      count = std::min(block, (in_cache ? cached_ : visible_.back()) - first);
       std::array<const std::byte*, static_cast<std::size_t>(block)> key_at, value_at;
       call_.list(row_, first, count, key_at.data(), value_at.data());
       for (std::int64_t j = 0; j < count; ++j) {
@@ -207,9 +236,9 @@ class GoldenHeads {
           dequantize_k_cache_row(key, row.data(), KCacheScales::bf16);
           key = row.data();
         }
-        quant::to_f64(call_.type, key, keys.data() + j * call_.key_width, call_.key_width);
+        quant::to_f64(type, key, keys.data() + j * call_.key_width, call_.key_width);
         if (!call_.values_in_keys)
-          quant::to_f64(call_.type, value_at[static_cast<std::size_t>(j)], values.data() + j * call_.value_width, call_.value_width);
+          quant::to_f64(type, value_at[static_cast<std::size_t>(j)], values.data() + j * call_.value_width, call_.value_width);
       }
       body(first, count, keys.data(), call_.values_in_keys ? keys.data() : values.data());
     }
@@ -223,8 +252,8 @@ class GoldenHeads {
   std::vector<HeadWeights> weights_;
   std::vector<std::int64_t> visible_;
   std::vector<ScoreMap> maps_;
-  std::vector<std::vector<double>> queries_;
-  std::vector<double> by_element_;  ///< the same, [key_width][golden_together]
+  std::int64_t cached_ = 0;
+  Queries queries_, cached_queries_;
 };
 
 struct GoldenOutputs {

@@ -36,6 +36,14 @@ enum class KeyRows {
   k_cache,   ///< 656 bytes, see ops/rows/k_cache_row.h: bf16(code * bf16(scale)) for its codes, and bf16 elements; values begin keys
 };
 
+/// Keys of other types than those behind them: a cache of 8 bits before new tokens.
+struct CachedKeys {
+  DType type;                         ///< of the keys and their values
+  DType queries;                      ///< of Attention::cached_queries
+  DType weights;                      ///< what weights are rounded to for their products with the values; f32: not at all
+  std::optional<ScoreErrors> errors;  ///< of their scores
+};
+
 class Attention {
  public:
   std::int64_t rows = 0, heads = 0;             ///< heads: queries of a row, at most
@@ -43,6 +51,7 @@ class Attention {
   bool values_in_keys = false;                  ///< a value is the beginning of its key
   DType type = DType::bf16;                     ///< of queries, keys and values
   KeyRows key_rows = KeyRows::elements;
+  std::optional<CachedKeys> cached;         ///< see cached_keys
   double scale = 1, out_scale = 1;          ///< narrowed to fp32, as kernels take them
   double cap = 0;                           ///< not 0: scores scale * z become cap * tanh(scale * z / cap); narrowed to fp32
   Tensor out;                               ///< rows of value_width, inner stride 1, equally far apart
@@ -59,7 +68,9 @@ class Attention {
   bool none_is_open = false;                     ///< what a query gets that sees no key is not compared
   /// Splits may be merged by powers of differences of rounded log-sum-exps, which do not add up to 1.
   bool merged_by_lse = false;
-  /// A unit whose steps may add up the products of weights and values in the place of fp32, 64 keys after 64.
+  bool sink_leads = false;  ///< kernels may take sinks into the maximum that weights are rounded about
+  /// A unit whose steps may add up the products of weights and values in the place of fp32, 64 keys after 64; where keys are cached, of
+  /// those alone.
   const quant::tensor_core::MmaSpec* value_unit = nullptr;
   bool partials_rounded = false;  ///< splits may be rounded to the output's type before they are merged
 
@@ -68,6 +79,10 @@ class Attention {
   virtual std::int64_t visible(std::int64_t row) const = 0;
   /// So many of them a query of the row sees, the first ones; those behind it no fewer. Without any it gives zeros and -inf.
   virtual std::int64_t visible_to(std::int64_t row, std::int64_t) const { return visible(row); }
+  /// So many keys at the beginning of the row's list are `cached`; 0 without that.
+  virtual std::int64_t cached_keys(std::int64_t) const { return 0; }
+  /// A score of the query whose value is 0, as it is, or -inf: none.
+  virtual double sink(std::int64_t, std::int64_t) const { return -std::numeric_limits<double>::infinity(); }
   /// Likewise of this row.
   virtual bool open_for_none(std::int64_t) const { return none_is_open; }
   /// Queries of the row.
@@ -81,6 +96,8 @@ class Attention {
   virtual const double* query_errors(std::int64_t, std::int64_t) const { return nullptr; }
   virtual const double* key_errors(std::int64_t, std::int64_t) const { return nullptr; }
   virtual QueryParts queries(std::int64_t row) const = 0;
+  /// The same as cached keys meet them.
+  virtual QueryParts cached_queries(std::int64_t row) const { return queries(row); }
   /// Addresses of `count` of these keys from number `first` on, and unless values_in_keys of their values.
   virtual void list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys, const std::byte** values) const = 0;
 };

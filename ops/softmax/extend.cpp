@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "quant/element.h"
+
 namespace dodona::ops {
 namespace {
 
@@ -12,6 +14,19 @@ const std::byte* row_of(const Tensor& t, std::int64_t token, std::int64_t head) 
 }
 
 }  // namespace
+
+Tensor rounded_queries(const Tensor& query) {
+  constexpr float most = 448;
+  const std::int64_t width = query.size(2), heads = query.size(1);
+  Tensor rounded(DType::f8_e4m3, query.shape());
+  std::vector<float> row(static_cast<std::size_t>(width));
+  for (std::int64_t i = 0; i < query.size(0) * heads; ++i) {
+    quant::to_f32(query.dtype(), row_of(query, i / heads, i % heads), row.data(), width);
+    for (float& x : row) x = std::clamp(x, -most, most);
+    quant::from_f32(DType::f8_e4m3, row.data(), rounded.as<std::byte>() + i * width, width);
+  }
+  return rounded;
+}
 
 bool Extend::sees(const ExtendRequest& request, std::int64_t i, std::int64_t j) const {
   const bool fresh = j >= request.prefix;
@@ -52,6 +67,7 @@ ExtendAttention::ExtendAttention(const Extend& call, const std::vector<ExtendReq
   key_width = call.key.size(2);
   value_width = call.value.size(2);
   type = call.key.dtype();
+  if (call.in_fp8()) cached = CachedKeys{DType::f8_e4m3, DType::f8_e4m3, DType::f8_e4m3, {}};
   scale = call.scale;
   cap = call.cap;
   out = call.out;
@@ -65,12 +81,11 @@ std::int64_t ExtendAttention::visible_to(std::int64_t row, std::int64_t query) c
 }
 
 std::int64_t ExtendAttention::out_row(std::int64_t row) const {
-  return (request(row).first_query + piece(row).first) * call_.query.size(1) + row % units_ * (one_token_ ? group_ : 1);
+  return (request(row).first_query + piece(row).first) * call_.query.size(1) + first_head(row);
 }
 
-QueryParts ExtendAttention::queries(std::int64_t row) const {
-  const Tensor& q = call_.query;
-  const std::byte* const first = row_of(q, request(row).first_query + piece(row).first, row % units_ * (one_token_ ? group_ : 1));
+QueryParts ExtendAttention::queries_in(const Tensor& q, std::int64_t row) const {
+  const std::byte* const first = row_of(q, request(row).first_query + piece(row).first, first_head(row));
   return {QueryPart{first, q.stride(one_token_ ? 1 : 0) * (bits(q.dtype()) / 8), q.size(2)}, QueryPart{}};
 }
 
@@ -82,6 +97,18 @@ void ExtendAttention::list(std::int64_t row, std::int64_t first, std::int64_t co
     keys[i] = call_.key_row(request(row), j, key_head(row));
     values[i] = call_.value_row(request(row), j, key_head(row));
   }
+}
+
+std::int64_t ExtendAttention::cached_keys(std::int64_t row) const {
+  const std::int64_t prefix = request(row).prefix;
+  if (!cached) return 0;
+  if (!one_token_) return prefix;
+  const auto& seen = piece(row).seen;
+  return std::lower_bound(seen.begin(), seen.end(), static_cast<std::int32_t>(prefix)) - seen.begin();
+}
+
+double ExtendAttention::sink(std::int64_t row, std::int64_t query) const {
+  return call_.sinks.defined() ? quant::get(call_.sinks, first_head(row) + (one_token_ ? query : 0)) : Attention::sink(row, query);
 }
 
 double ExtendAttention::temperature(std::int64_t row, std::int64_t query) const {

@@ -19,7 +19,9 @@ struct ExtendRequest {
 struct Extend {
   Tensor query;                  ///< [T, N, Dk], inner stride 1
   Tensor key, value;             ///< [T, Nk, Dk] and [T, Nk, Dv], inner strides 1, N a multiple of Nk
-  Tensor key_pool, value_pool;   ///< [slots, Nk, Dk] and [slots, Nk, Dv], inner strides 1
+  Tensor key_pool, value_pool;   ///< [slots, Nk, Dk] and [slots, Nk, Dv], inner strides 1; of query's type, or e4m3
+  Tensor cached_query = {};      ///< e4m3 pools: query as their keys meet it, rounded_queries(query)
+  Tensor sinks = {};             ///< [N]: scores of no value; may be undefined
   Tensor slots;                  ///< i32 or i64 [n]
   Tensor out;                    ///< [T, N, Dv]
   double scale = 1, cap = 0;     ///< cap: see Attention
@@ -29,6 +31,7 @@ struct Extend {
   std::int64_t window = 0;       ///< not 0: a query sees this many keys before itself, and itself
   std::int64_t temperature = 0;  ///< not 0: scores of queries at positions p beyond it are multiplied by log p / log of it
 
+  bool in_fp8() const { return key_pool.dtype() == DType::f8_e4m3; }
   /// Masks or windows: queries see other keys than the first ones.
   bool masked(const ExtendRequest& request) const { return request.mask != nullptr || window > 0; }
   /// Whether query i sees key j. Of bytes of a mask the lowest bit counts.
@@ -40,6 +43,9 @@ struct Extend {
   const std::byte* value_row(const ExtendRequest& request, std::int64_t j, std::int64_t head) const;
 };
 
+/// Rounded to e4m3 and saturated.
+Tensor rounded_queries(const Tensor& query);
+
 /// A row is one head of up to 64 tokens that follow each other; of requests with masks or windows the heads of one token that share a key
 /// head, and the row lists what the token sees.
 class ExtendAttention final : public Attention {
@@ -49,9 +55,12 @@ class ExtendAttention final : public Attention {
   std::int64_t visible_to(std::int64_t row, std::int64_t query) const override;
   std::int64_t queries_of(std::int64_t row) const override { return one_token_ ? heads : piece(row).queries; }
   std::int64_t out_row(std::int64_t row) const override;
-  QueryParts queries(std::int64_t row) const override;
+  QueryParts queries(std::int64_t row) const override { return queries_in(call_.query, row); }
   void list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys, const std::byte** values) const override;
   double temperature(std::int64_t row, std::int64_t query) const override;
+  std::int64_t cached_keys(std::int64_t row) const override;
+  QueryParts cached_queries(std::int64_t row) const override { return queries_in(call_.cached_query, row); }
+  double sink(std::int64_t row, std::int64_t query) const override;
 
  private:
   /// Tokens of a request that follow each other.
@@ -63,6 +72,8 @@ class ExtendAttention final : public Attention {
   const Piece& piece(std::int64_t row) const { return pieces_[static_cast<std::size_t>(row / units_)]; }
   const ExtendRequest& request(std::int64_t row) const { return requests_[piece(row).request]; }
   std::int64_t key_head(std::int64_t row) const { return one_token_ ? row % units_ : row % units_ / group_; }
+  std::int64_t first_head(std::int64_t row) const { return row % units_ * (one_token_ ? group_ : 1); }
+  QueryParts queries_in(const Tensor& q, std::int64_t row) const;
 
   Extend call_;
   std::vector<ExtendRequest> requests_;

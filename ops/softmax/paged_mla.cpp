@@ -1,9 +1,11 @@
 #include "ops/softmax/paged_mla.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "ops/softmax/mla_decode.h"
+#include "quant/element.h"
 
 namespace dodona::ops {
 namespace {
@@ -18,6 +20,7 @@ PagedMlaAttention::PagedMlaAttention(const PagedMla& call) : call_(call) {
   const auto* const ends = call.query_offsets.as<const std::int32_t>();
   const auto* const lengths = call.lengths.as<const std::int32_t>();
   const std::int64_t requests = call.lengths.size(0), element = bits(call.ckv.dtype()) / 8;
+  const bool in_fp8 = call.ckv.dtype() == DType::f8_e4m3;
   for (std::int64_t b = 0; b < requests; ++b)
     for (std::int64_t i = ends[b]; i < ends[b + 1]; ++i)
       rows_.push_back({b, call.causal ? std::max<std::int64_t>(0, lengths[b] - (ends[b + 1] - i) + 1) : lengths[b]});
@@ -26,21 +29,41 @@ PagedMlaAttention::PagedMlaAttention(const PagedMla& call) : call_(call) {
   key_width = mla_width;
   value_width = mla_latent;
   values_in_keys = true;
-  type = call.ckv.dtype();
+  type = call.q_nope.dtype();
   scale = call.scale;
   out = call.out;
   lse = call.lse;
-  const bool one_pool = call.kpe.as<const std::byte>() == call.ckv.as<const std::byte>() + mla_latent * element &&
+  const bool one_pool = !in_fp8 && call.kpe.as<const std::byte>() == call.ckv.as<const std::byte>() + mla_latent * element &&
                         call.ckv.stride(0) == call.kpe.stride(0) && call.ckv.stride(1) == call.kpe.stride(1);
   for (std::int64_t b = 0; !one_pool && b < requests; ++b) {
     const Tensor& copy = copies_.emplace_back(type, Dims{lengths[b], mla_width});
     for (std::int64_t j = 0; j < lengths[b]; ++j) {
       const Place at = place(b, j);
+      if (in_fp8) {
+        widen(at, copy.as<std::uint16_t>() + j * mla_width);
+        continue;
+      }
       std::byte* const to = copy.as<std::byte>() + j * mla_width * element;
       std::memcpy(to, row_of(call.ckv, at.page, at.slot), static_cast<std::size_t>(mla_latent * element));
       std::memcpy(to + mla_latent * element, row_of(call.kpe, at.page, at.slot), static_cast<std::size_t>(mla_rope * element));
     }
   }
+}
+
+void PagedMlaAttention::widen(const Place& at, std::uint16_t* row) const {
+  std::array<float, static_cast<std::size_t>(mla_width)> values;
+  quant::to_f32(call_.ckv.dtype(), row_of(call_.ckv, at.page, at.slot), values.data(), mla_latent);
+  quant::to_f32(call_.kpe.dtype(), row_of(call_.kpe, at.page, at.slot), values.data() + mla_latent, mla_rope);
+  const auto in_bf16 = [](float x) { return static_cast<float>(quant::round_to(DType::bf16, static_cast<double>(x))); };
+  const Tensor& scales = call_.ckv_scales;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto column = static_cast<std::int64_t>(i);
+    const float factor = column >= mla_latent ? in_bf16(call_.kpe_scale)
+                         : scales.defined()   ? scales.as<const float>()[(at.page * scales.size(1) + at.slot) * 4 + column / 128]
+                                              : in_bf16(call_.ckv_scale);
+    values[i] *= factor;
+  }
+  quant::from_f32(DType::bf16, values.data(), row, mla_width);
 }
 
 PagedMlaAttention::Place PagedMlaAttention::place(std::int64_t request, std::int64_t token) const {

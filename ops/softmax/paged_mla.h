@@ -9,16 +9,19 @@ namespace dodona::ops {
 
 struct PagedMla {
   Tensor q_nope, q_pe;         ///< [T, N, 512] and [T, N, 64], inner stride 1
-  Tensor ckv, kpe;             ///< [pages, P, 512] and [pages, P, 64], inner strides 1
+  Tensor ckv, kpe;             ///< [pages, P, 512] and [pages, P, 64], inner strides 1; of the queries' type, or e4m3 beside bf16
   Tensor query_offsets;        ///< i32 [B+1]
   Tensor page_offsets, pages;  ///< i32 [B+1] and i32 [n]
   Tensor lengths;              ///< i32 [B]
   Tensor out, lse;             ///< [T, N, 512]; f32 [T, N], or undefined
   double scale = 1;
-  bool causal = false;  ///< query i of n sees all but the last n - 1 - i tokens
+  float ckv_scale = 1, kpe_scale = 1;  ///< of e4m3
+  Tensor ckv_scales = {};              ///< f32 [pages, P, 4], of 128 columns each, in the place of ckv_scale; may be undefined
+  bool causal = false;                 ///< query i of n sees all but the last n - 1 - i tokens
 };
 
-/// A row is the heads of one token. Keys are rows of 576: those of the caches where these are columns of one pool, else copies.
+/// A row is the heads of one token. Keys are rows of 576: those of the caches where these are columns of one pool, else copies, which of
+/// e4m3 are bf16: codes times scales, these rounded to bf16 but for those of 128 columns.
 class PagedMlaAttention final : public Attention {
  public:
   explicit PagedMlaAttention(const PagedMla& call);
@@ -35,6 +38,8 @@ class PagedMlaAttention final : public Attention {
     std::int64_t page, slot;
   };
   Place place(std::int64_t request, std::int64_t token) const;
+  /// A row of e4m3 in bf16.
+  void widen(const Place& at, std::uint16_t* row) const;
 
   PagedMla call_;
   std::vector<Row> rows_;

@@ -1,9 +1,11 @@
 #include "ops/softmax/scores.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "core/fixed_math.h"
+#include "ops/sums/accumulator.h"
 
 namespace dodona::ops {
 namespace {
@@ -26,6 +28,18 @@ WeightRounding weight_rounding(DType type) {
 
 }  // namespace
 
+double lost_by_fp8_steps(const double* query, const double* key, std::int64_t width) {
+  constexpr int smallest_normal = -6;
+  const auto line = [&](const double* numbers) {
+    Line l{.type = DType::f8_e4m3, .k = static_cast<std::size_t>(width)};
+    l.values.assign(numbers, numbers + width);
+    for (const double x : l.values)
+      l.exponents.push_back(static_cast<std::int16_t>(std::isfinite(x) && x != 0 ? std::max(std::ilogb(x), smallest_normal) : 0));
+    return l;
+  };
+  return sum_of(hopper_fp8, line(query), line(key), true).slack;
+}
+
 double ScoreMap::operator()(double z) const {
   const double score = scale * z;
   return temperature == 1 && cap == 0 ? score : temperature * (cap == 0 ? score : cap * fixed::tanh(score / cap));
@@ -44,8 +58,7 @@ double ScoreMap::error(double score) const {
 
 void HeadWeights::add_key(double sum, double magnitudes, double rounding, const ScoreMap& map, const ScoreErrors& errors) {
   z.push_back(sum);
-  magnitude.push_back(magnitudes);
-  roundings.push_back(rounding);
+  error.push_back(errors.relative * magnitudes + errors.absolute + rounding);
   // Overflow of fp32, here with room for the scale.
   if (!std::isnan(sum) && !(magnitudes * std::fmax(1.0, 2 * map.slope()) < errors.limit)) lse.open = true;
 }
@@ -53,13 +66,17 @@ void HeadWeights::add_key(double sum, double magnitudes, double rounding, const 
 void HeadWeights::softmax(const ScoreMap& map) {
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
   for (const double score : z) largest = std::isnan(score) ? score : std::fmax(largest, map(score));
+  if (std::isnan(sink) || sink == std::numeric_limits<double>::infinity()) lse.open = true;
+  largest_score = {log2_e * largest, 0.0, lse.open || std::isnan(largest)};
+  const bool sunk = has_sink() && !lse.open;
+  if (sunk && sink > largest) largest = sink;
   for (const double score : z) {
     p.push_back(fixed::exp(map(score) - largest));
     sum += p.back();
   }
+  if (sunk) sum += fixed::exp(sink - largest);
   for (double& weight : p) weight /= sum;
   lse.exact = log2_e * largest + fixed::log2(sum);
-  largest_score = {log2_e * largest, 0.0, lse.open || std::isnan(largest)};
 }
 
 /// Scores of an honest kernel, in natural units, are off by at most d[j]:
@@ -67,26 +84,33 @@ void HeadWeights::softmax(const ScoreMap& map) {
 ///  - 4 units of the score and 4 of the largest: sigma = scale * log2 e in fp32, the products, the subtraction of a (running) maximum;
 ///  - 2^-22 for the approximate exp2, and the same for each rescaling: one per 64 keys, and one for the merging of splits, whose
 ///    log-sum-exps are rounded to 2^-24 relative.
-/// A weight then lies between p * exp(-x) and p * exp(x), x = d[j] + max d; the weights of any kernel add up to 1.
-void HeadWeights::bound(const ScoreMap& map, const ScoreErrors& errors, DType type, bool normalised) {
+/// A weight then lies between p * exp(-x) and p * exp(x), x = d[j] + max d; the weights of any kernel add up to 1. A sink is one of them:
+/// of its score the last two alone are lost.
+void HeadWeights::bound(const ScoreMap& map, const WeightTypes& types, bool normalised) {
   if (lse.open || std::isnan(lse.exact)) return;
   constexpr double u = f32_eps;
   const auto count = static_cast<double>(z.size());
   double largest = 0, worst = 0, top = 0;
   for (const double score : z) largest = std::fmax(largest, std::fabs(map(score)));
+  if (has_sink()) largest = std::fmax(largest, std::fabs(sink));
   const double common = 4 * u * largest + 0x1p-22 * (2 + count / 64 + largest + fixed::log(count) + 2);
   std::vector<double> d;
   for (std::size_t j = 0; j < z.size(); ++j) {
     const double score = map(z[j]);
-    const double sum_error = errors.relative * magnitude[j] + errors.absolute + roundings[j];
-    d.push_back(map.reach(z[j], sum_error) + 4 * u * std::fabs(score) + map.error(score) + common);
+    d.push_back(map.reach(z[j], error[j]) + 4 * u * std::fabs(score) + map.error(score) + common);
     worst = std::fmax(worst, d.back());
     top = std::fmax(top, p[j]);
   }
-  const WeightRounding rounding = weight_rounding(type);
+  const double of_sink = has_sink() ? 4 * u * std::fabs(sink) + common : 0.0;
+  worst = std::fmax(worst, of_sink);
+  const double sink_weight = has_sink() ? fixed::exp(sink - lse.exact / log2_e) : 0.0;
+  sink_drift = of_sink + worst < 1 ? std::fmin(1.0, sink_weight * fixed::expm1(of_sink + worst)) : 1.0;
+  if (!has_sink()) sink_drift = 0;
   heaviest = top;
+  if (sink_leads) top = std::fmax(top, sink_weight);
   if (normalised) top = 1;
   for (std::size_t j = 0; j < z.size(); ++j) {
+    const WeightRounding rounding = weight_rounding(static_cast<std::int64_t>(j) < types.cached ? types.cached_type : types.type);
     const double weight = p[j], x = d[j] + worst;
     // A weight too small for a double may still be the largest of a kernel's.
     const double logarithm = weight > 0 ? fixed::log(weight) : map(z[j]) - lse.exact / log2_e;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "dodona/dtype.h"
@@ -22,6 +23,16 @@ struct ScoreErrors {
   static ScoreErrors of_fp32(std::int64_t width) { return {static_cast<double>(width) * 0x1p-24}; }
 };
 
+/// What the fp8 tensor core's steps may lose of q . k, elements in their order: a bound of ScoreErrors::of_key.
+double lost_by_fp8_steps(const double* query, const double* key, std::int64_t width);
+
+/// What weights are rounded to for their products with the values; f32: not at all.
+struct WeightTypes {
+  DType type;
+  std::int64_t cached = 0;  ///< so many weights at the beginning are rounded to cached_type
+  DType cached_type = DType::f32;
+};
+
 /// What sums q . k become before the softmax.
 struct ScoreMap {
   double scale;
@@ -39,25 +50,28 @@ struct ScoreMap {
 
 /// One head of one row: its weights and what the contract leaves open of them.
 struct HeadWeights {
-  std::vector<double> z, magnitude;  ///< scores, and the sums of |q * k| behind them
-  std::vector<double> roundings;     ///< what ScoreErrors::of_key says, and the operands' errors
-  std::vector<double> p;             ///< exact weights, adding up to 1
-  double heaviest = 0;               ///< of them; when bounded
-  std::vector<double> most;          ///< the largest weights that erroneous scores give; this and the next two when bounded
-  std::vector<double> drift;         ///< how far erroneous scores move weights
-  std::vector<double> lost;          ///< what the rounding of weights for their products takes or adds
-  Bounded lse;                       ///< base 2; open where scores may overflow fp32
-  Bounded largest_score;             ///< base 2; open as lse, and where a score is NaN
+  double sink = -std::numeric_limits<double>::infinity();  ///< a score whose value is 0, as it is: neither capped nor tempered
+  bool sink_leads = false;                                 ///< kernels may take it into the maximum that weights are rounded about
+  std::vector<double> z, error;                            ///< sums q . k, and how far those of honest kernels are off
+  std::vector<double> p;                                   ///< exact weights, adding up to 1 with that of the sink
+  double heaviest = 0;                                     ///< of them; when bounded
+  std::vector<double> most;   ///< the largest weights that erroneous scores give; this and the next three when bounded
+  std::vector<double> drift;  ///< how far erroneous scores move weights
+  std::vector<double> lost;   ///< what the rounding of weights for their products takes or adds
+  double sink_drift = 0;      ///< of the sink's weight
+  Bounded lse;                ///< base 2, the sink among the scores; open where scores may overflow fp32
+  Bounded largest_score;      ///< base 2, of the keys; open as lse, and where a score is NaN
 
   /// The next key: sum and sum of magnitudes of q * k, and what roundings inside the sum and errors of the operands add up to.
   void add_key(double sum, double magnitudes, double rounding, const ScoreMap& map, const ScoreErrors& errors);
+  bool has_sink() const { return sink > -std::numeric_limits<double>::infinity(); }
   /// p and lse of the keys so far: p[j] = exp(map(z[j]) - max) / sum.
   void softmax(const ScoreMap& map);
 
   bool bounded() const { return !drift.empty(); }
-  /// Fills `most`, `drift`, `lost` and the slack of lse and largest_score, unless nothing is compared. `type`: what weights are rounded to
-  /// for their products, relative to the largest, or where `normalised` after their division by the sum so far.
-  void bound(const ScoreMap& map, const ScoreErrors& errors, DType type, bool normalised);
+  /// Fills `most`, `drift`, `lost` and the slack of lse and largest_score, unless nothing is compared. Weights are rounded for their
+  /// products relative to the largest, or where `normalised` after their division by the sum so far.
+  void bound(const ScoreMap& map, const WeightTypes& types, bool normalised);
 };
 
 }  // namespace dodona::ops

@@ -122,9 +122,10 @@ float row_sum_of_warps(std::span<const float> p) {
   return warps[0];
 }
 
-void multiply(DType type, const Codes& a, const Codes& b, std::int64_t k, float* c, std::int64_t c_stride, Isa isa) {
-  accumulate(MmaRows(quant::tensor_core::half_mma, type, a.first, a.rows, k, a.stride, isa),
-             MmaColumns(quant::tensor_core::half_mma, type, b.first, b.rows, k, b.stride, isa), 0, k, c, c_stride);
+void multiply(const quant::tensor_core::MmaSpec& unit, DType type, const Codes& a, const Codes& b, std::int64_t k, float* c,
+              std::int64_t c_stride, Isa isa) {
+  accumulate(MmaRows(unit, type, a.first, a.rows, k, a.stride, isa), MmaColumns(unit, type, b.first, b.rows, k, b.stride, isa), 0, k, c,
+             c_stride);
 }
 
 }  // namespace dodona::ops::triton

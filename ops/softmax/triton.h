@@ -17,6 +17,11 @@
 
 namespace dodona::ops {
 
+/// Columns of keys that kernels multiply first; the others, if any, are a dot of their own.
+constexpr std::int64_t triton_main_columns(std::int64_t key_width) {
+  return key_width == 576 ? 512 : key_width == 288 ? 256 : key_width == 192 ? 128 : key_width;
+}
+
 /// Throws bad_value where the logarithm of xai_temperature_len is no divisor.
 void check_temperature(std::int64_t length);
 
@@ -53,11 +58,16 @@ float row_sum(std::span<const float> p);
 /// The same where warps hold eight columns each, 4 or 8 of them; warps are added by halves: (w0 + w2) + (w1 + w3).
 float row_sum_of_warps(std::span<const float> p);
 
-/// c[rows, columns] += a[rows, k] b[columns, k]^T on the tensor core; codes of bf16 or f16, row strides in elements.
+/// c[rows, columns] += a[rows, k] b[columns, k]^T on a tensor core; row strides in elements.
 struct Codes {
-  const std::uint16_t* first;
+  const void* first;
   std::int64_t rows, stride;
 };
-void multiply(DType type, const Codes& a, const Codes& b, std::int64_t k, float* c, std::int64_t c_stride, Isa isa);
+void multiply(const quant::tensor_core::MmaSpec& unit, DType type, const Codes& a, const Codes& b, std::int64_t k, float* c,
+              std::int64_t c_stride, Isa isa);
+/// The same of bf16 or f16.
+inline void multiply(DType type, const Codes& a, const Codes& b, std::int64_t k, float* c, std::int64_t c_stride, Isa isa) {
+  multiply(quant::tensor_core::half_mma, type, a, b, k, c, c_stride, isa);
+}
 
 }  // namespace dodona::ops::triton

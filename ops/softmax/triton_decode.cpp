@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <vector>
@@ -21,8 +22,8 @@ using Floats = std::vector<float>;
 using Codes = std::vector<std::uint16_t>;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-const std::uint16_t* row_of(const Tensor& buffer, std::int64_t slot, std::int64_t head) {
-  return buffer.as<const std::uint16_t>() + slot * buffer.stride(0) + head * buffer.stride(1);
+const std::byte* row_of(const Tensor& buffer, std::int64_t slot, std::int64_t head) {
+  return buffer.as<const std::byte>() + (slot * buffer.stride(0) + head * buffer.stride(1)) * (bits(buffer.dtype()) / 8);
 }
 
 /// A score of a request, capped and tempered.
@@ -65,6 +66,24 @@ struct Piece {
   std::int64_t request, first, heads, begin, end;
 };
 
+/// Sums over the keys of a block, [heads, value_width]: each is multiplied by its head's factor and takes the products of weights, [heads,
+/// block], and values, [value_width, block].
+void add_values(const TritonDecode& call, Floats& sums, const Floats& factors, const Floats& weights, const std::vector<std::byte>& values,
+                std::int64_t block, Isa isa) {
+  const DType type = call.v_buffer.dtype();
+  const auto heads = static_cast<std::int64_t>(factors.size()), width = static_cast<std::int64_t>(sums.size()) / heads;
+  std::vector<std::byte> codes(weights.size() * static_cast<std::size_t>(bits(type) / 8));
+  quant::from_f32(type, weights.data(), codes.data(), static_cast<std::int64_t>(weights.size()));
+  const triton::Codes a{codes.data(), heads, block}, b{values.data(), width, block};
+  if (!call.in_fp8()) {
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] *= factors[i / static_cast<std::size_t>(width)];
+    return triton::multiply(type, a, b, block, sums.data(), width, isa);
+  }
+  Floats products(sums.size());
+  triton::multiply(quant::tensor_core::fp8_mma_sync, type, a, b, block, products.data(), width, isa);
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = std::fma(sums[i], factors[i / static_cast<std::size_t>(width)], products[i]);
+}
+
 Split grouped(const TritonDecode& call, const Piece& piece, Isa isa) {
   constexpr std::int64_t block = 32;
   const DType type = call.q.dtype();
@@ -73,23 +92,34 @@ Split grouped(const TritonDecode& call, const Piece& piece, Isa isa) {
   std::vector<Running> rows(static_cast<std::size_t>(piece.heads));
   Floats sums(static_cast<std::size_t>(piece.heads * value_width));
   // The last columns are multiplied first where the kernel does so.
-  const auto in_order = [&](const std::uint16_t* from, std::uint16_t* to) {
-    std::copy_n(from, width - call.first_columns, std::copy_n(from + width - call.first_columns, call.first_columns, to));
+  const auto in_order = [&](DType of, const std::byte* row, std::uint16_t* to) {
+    Codes from(static_cast<std::size_t>(width));
+    if (of == type) {
+      std::memcpy(from.data(), row, 2 * from.size());
+    } else {
+      Floats wide(from.size());
+      quant::to_f32(of, row, wide.data(), width);
+      quant::from_f32(type, wide.data(), from.data(), width);
+    }
+    std::rotate_copy(from.begin(), from.end() - call.first_columns, from.end(), to);
   };
   Codes queries(static_cast<std::size_t>(piece.heads * width));
-  for (std::int64_t h = 0; h < piece.heads; ++h) in_order(row_of(call.q, piece.request, piece.first + h), queries.data() + h * width);
+  for (std::int64_t h = 0; h < piece.heads; ++h) in_order(type, row_of(call.q, piece.request, piece.first + h), queries.data() + h * width);
   for (std::int64_t n = piece.begin; n < piece.end; n += block) {
     const std::int64_t count = std::min(block, piece.end - n);
-    Codes keys(static_cast<std::size_t>(block * width)), values(static_cast<std::size_t>(value_width * block));
+    Codes keys(static_cast<std::size_t>(block * width));
+    const std::size_t bytes = call.in_fp8() ? 1 : 2;
+    std::vector<std::byte> values(static_cast<std::size_t>(value_width * block) * bytes);
     for (std::int64_t j = 0; j < count; ++j) {
       const std::int64_t slot = call.slot(piece.request, n + j);
-      in_order(call.key_row(piece.request, n + j, key_head), keys.data() + j * width);
-      const std::uint16_t* const value = row_of(call.v_buffer, slot, key_head);
-      for (std::int64_t d = 0; d < value_width; ++d) values[static_cast<std::size_t>(d * block + j)] = value[d];
+      in_order(call.k_buffer.dtype(), call.key_row(piece.request, n + j, key_head), keys.data() + j * width);
+      const std::byte* const value = row_of(call.v_buffer, slot, key_head);
+      for (std::size_t d = 0; d < static_cast<std::size_t>(value_width); ++d)
+        std::memcpy(values.data() + (d * static_cast<std::size_t>(block) + static_cast<std::size_t>(j)) * bytes, value + d * bytes, bytes);
     }
-    Floats scores(static_cast<std::size_t>(piece.heads * block));
-    triton::multiply(type, {queries.data(), piece.heads, width}, {keys.data(), block, width}, width, scores.data(), block, isa);
-    Codes weights(scores.size());
+    Floats scores(static_cast<std::size_t>(piece.heads * block)), factors;
+    triton::multiply(call.in_fp8() ? quant::tensor_core::half_mma_of_bytes : quant::tensor_core::half_mma, type,
+                     {queries.data(), piece.heads, width}, {keys.data(), block, width}, width, scores.data(), block, isa);
     for (std::int64_t h = 0; h < piece.heads; ++h) {
       const std::span<float> p(scores.data() + h * block, static_cast<std::size_t>(block));
       for (std::int64_t j = 0; j < block; ++j) {
@@ -97,25 +127,25 @@ Split grouped(const TritonDecode& call, const Piece& piece, Isa isa) {
         x = j < count ? shaped(call, piece.request, x * scale) : -infinity;
       }
       Running& row = rows[static_cast<std::size_t>(h)];
-      const float factor = weigh(row, p);
-      row.sum = std::fma(row.sum, factor, value_width <= 16 ? triton::row_sum(p) : triton::row_sum_of_warps(p));
-      for (std::int64_t d = 0; d < value_width; ++d) sums[static_cast<std::size_t>(h * value_width + d)] *= factor;
+      factors.push_back(weigh(row, p));
+      row.sum = std::fma(row.sum, factors.back(), value_width <= 16 ? triton::row_sum(p) : triton::row_sum_of_warps(p));
     }
-    quant::from_f32(type, scores.data(), weights.data(), static_cast<std::int64_t>(scores.size()));
-    triton::multiply(type, {weights.data(), piece.heads, block}, {values.data(), value_width, block}, block, sums.data(), value_width, isa);
+    add_values(call, sums, factors, scores, values, block, isa);
   }
   return finish(rows, sums);
 }
 
 // ---- single heads: fused operations of the element type
 
-/// How a [64, elements] tensor of 16-bit elements lies in four warps: eight elements a lane.
+/// How a [64, elements] tensor lies in four warps: sixteen bytes a lane.
 struct Layout {
+  std::int64_t elements;                           ///< of a lane
   std::int64_t lanes, groups, warps_along, warps;  ///< lanes along a row, rows of a warp, warps along a row, warps along the rows
-  explicit Layout(std::int64_t width)
-      : lanes(std::min<std::int64_t>(32, width / 8)),
+  Layout(DType type, std::int64_t width)
+      : elements(128 / bits(type)),
+        lanes(std::min<std::int64_t>(32, width / elements)),
         groups(32 / lanes),
-        warps_along(std::min<std::int64_t>(4, std::max<std::int64_t>(1, width / (8 * lanes)))),
+        warps_along(std::min<std::int64_t>(4, std::max<std::int64_t>(1, width / (elements * lanes)))),
         warps(4 / warps_along) {}
   std::int64_t step() const { return groups * warps; }
 };
@@ -134,18 +164,20 @@ Value over_warps(const std::vector<Value>& w, const Add& add) {
   return w.size() == 4 ? add(add(w[0], w[2]), add(w[1], w[3])) : w.size() == 2 ? add(w[0], w[1]) : w[0];
 }
 
-/// q . k, every operation rounded to the element type. `width` elements, a power of two.
-double score(const triton::ElementMath& t, const std::vector<double>& q, const std::vector<double>& k, const Layout& layout) {
+/// q . k, every operation rounded to the type that it is made in. `width` elements, a power of two.
+double score(DType type, const std::vector<double>& q, const std::vector<double>& k, const Layout& layout) {
+  const triton::ElementMath t(type);
   const auto width = static_cast<std::int64_t>(q.size());
-  const bool pairs = width < 128 || width > 512;  // what the compiler made vectors of
+  const bool pairs = type != DType::f32 && (width < 128 || width > 512);  // what the compiler made vectors of
   const auto add = [&](double a, double b) { return t.add(a, b); };
   std::vector<double> warps;
   for (std::int64_t w = 0; w < layout.warps_along; ++w) {
     std::vector<double> lanes;
     for (std::int64_t l = 0; l < layout.lanes; ++l) {
       std::vector<std::size_t> at;
-      for (std::int64_t c = 0; c < width; c += 8 * layout.lanes * layout.warps_along)
-        for (std::int64_t e = 0; e < 8; ++e) at.push_back(static_cast<std::size_t>(c + (w * layout.lanes + l) * 8 + e));
+      for (std::int64_t c = 0; c < width; c += layout.elements * layout.lanes * layout.warps_along)
+        for (std::int64_t e = 0; e < layout.elements; ++e)
+          at.push_back(static_cast<std::size_t>(c + (w * layout.lanes + l) * layout.elements + e));
       double sum = t.fma(q[at[0]], k[at[0]], t.mul(q[at[1]], k[at[1]]));
       for (std::size_t i = 2; i < at.size(); ++i)
         sum = pairs && i % 2 == 1 ? t.add(sum, t.mul(q[at[i]], k[at[i]])) : t.fma(q[at[i]], k[at[i]], sum);
@@ -171,12 +203,11 @@ float over_keys(const Layout& layout, const Chain& chain) {
 
 Split single(const TritonDecode& call, const Piece& piece) {
   constexpr std::int64_t block = 64;
-  const DType type = call.q.dtype();
+  const DType type = call.q.dtype(), pool = call.k_buffer.dtype(), of_scores = call.in_fp8() && type == DType::bf16 ? DType::f32 : type;
   const std::int64_t width = call.k_buffer.size(2), value_width = call.v_buffer.size(2);
   const auto padded = [](std::int64_t n) { return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n))); };
-  const Layout layout(padded(width)), value_layout(padded(value_width));
+  const Layout layout(pool, padded(width)), value_layout(pool, padded(value_width));
   const auto scale = static_cast<float>(call.sm_scale);
-  const triton::ElementMath t(type);
   std::vector<double> q(static_cast<std::size_t>(padded(width)));
   quant::to_f64(type, row_of(call.q, piece.request, piece.first), q.data(), width);
   std::vector<Running> rows(1);
@@ -189,9 +220,9 @@ Split single(const TritonDecode& call, const Piece& piece) {
     for (std::int64_t j = 0; j < count; ++j) {
       const std::int64_t slot = call.slot(piece.request, n + j);
       std::vector<double> k(q.size());
-      quant::to_f64(type, row_of(call.k_buffer, slot, piece.first), k.data(), width);
-      p[static_cast<std::size_t>(j)] = shaped(call, piece.request, static_cast<float>(score(t, q, k, layout)) * scale);
-      quant::to_f32(type, row_of(call.v_buffer, slot, piece.first), values.data() + j * value_width, value_width);
+      quant::to_f64(pool, row_of(call.k_buffer, slot, piece.first), k.data(), width);
+      p[static_cast<std::size_t>(j)] = shaped(call, piece.request, static_cast<float>(score(of_scores, q, k, layout)) * scale);
+      quant::to_f32(pool, row_of(call.v_buffer, slot, piece.first), values.data() + j * value_width, value_width);
     }
     const float factor = weigh(rows[0], p);
     const auto weight = [&](std::int64_t j) { return p[static_cast<std::size_t>(j)]; };
@@ -219,8 +250,8 @@ Split single(const TritonDecode& call, const Piece& piece) {
 
 }  // namespace
 
-const std::uint16_t* TritonDecode::key_row(std::int64_t request, std::int64_t j, std::int64_t head) const {
-  if (last_keys.defined() && j + 1 == length(request)) return last_keys.as<const std::uint16_t>() + request * last_keys.stride(0);
+const std::byte* TritonDecode::key_row(std::int64_t request, std::int64_t j, std::int64_t head) const {
+  if (last_keys.defined() && j + 1 == length(request)) return last_keys.as<const std::byte>() + 2 * request * last_keys.stride(0);
   return row_of(k_buffer, slot(request, j), head);
 }
 
@@ -234,12 +265,16 @@ TritonDecodeAttention::TritonDecodeAttention(const TritonDecode& call) : call_(c
   cap = call.cap;
   out = call.o;
   out_name = "o";
-  none_is_open = true;
+  none_is_open = !call.sinks.defined();
+  if (call.in_fp8()) cached = CachedKeys{DType::f8_e4m3, type, heads == 1 ? DType::f32 : DType::f8_e4m3, {}};
+}
+
+double TritonDecodeAttention::sink(std::int64_t row, std::int64_t query) const {
+  return call_.sinks.defined() ? quant::get(call_.sinks, row % key_heads_ * heads + query) : Attention::sink(row, query);
 }
 
 QueryParts TritonDecodeAttention::queries(std::int64_t row) const {
-  const auto* const first = row_of(call_.q, row / key_heads_, row % key_heads_ * heads);
-  return {QueryPart{reinterpret_cast<const std::byte*>(first), 2 * call_.q.stride(1), key_width}, QueryPart{}};
+  return {QueryPart{row_of(call_.q, row / key_heads_, row % key_heads_ * heads), 2 * call_.q.stride(1), key_width}, QueryPart{}};
 }
 
 double TritonDecodeAttention::temperature(std::int64_t row, std::int64_t) const {
@@ -250,8 +285,8 @@ void TritonDecodeAttention::list(std::int64_t row, std::int64_t first, std::int6
                                  const std::byte** values) const {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t request = row / key_heads_, head = row % key_heads_;
-    keys[i] = reinterpret_cast<const std::byte*>(call_.key_row(request, first + i, head));
-    values[i] = reinterpret_cast<const std::byte*>(row_of(call_.v_buffer, call_.slot(request, first + i), head));
+    keys[i] = call_.key_row(request, first + i, head);
+    values[i] = row_of(call_.v_buffer, call_.slot(request, first + i), head);
   }
 }
 
@@ -278,6 +313,9 @@ void triton_decode_hopper(const TritonDecode& call, const Exec& exec) {
         row.top = top;
       }
     }
+    for (std::size_t h = 0; call.sinks.defined() && h < rows.size(); ++h)
+      rows[h].sum =
+          rows[h].sum + triton::exp(static_cast<float>(quant::get(call.sinks, first + static_cast<std::int64_t>(h))) - rows[h].top);
     for (std::size_t i = 0; i < sums.size(); ++i)
       quant::set(call.o, (b * heads + first) * width + static_cast<std::int64_t>(i),
                  static_cast<double>(triton::div(sums[i], rows[i / static_cast<std::size_t>(width)].sum)));

@@ -1,4 +1,4 @@
-// What FlashInfer's decode of absorbed MLA by trtllm-gen's and XQA's kernels share: the cache and the widths of their schema, and checks.
+// What FlashInfer's attention by trtllm-gen's and XQA's kernels shares: the cache and the widths of the schema of absorbed MLA, and checks.
 #pragma once
 
 #include <cmath>
@@ -34,7 +34,8 @@ template <class Op>
 void check_trtllm_output(const Op& op) {
   if (const DType type = op.out.dtype(); type != DType::bf16 && type != op.query.dtype())
     throw Error(ErrorCode::bad_dtype, "", "out",
-                "has dtype " + std::string(name(type)) + ", expected bf16" + (op.query.dtype() == DType::f16 ? " or f16" : "") +
+                "has dtype " + std::string(name(type)) + ", expected bf16" +
+                    (bits(op.query.dtype()) > 8 && op.query.dtype() != DType::bf16 ? " or " + std::string(name(op.query.dtype())) : "") +
                     " as query is " + std::string(name(op.query.dtype())));
   check_mla_scale(op.bmm1_scale, "bmm1_scale");
   if (!std::isfinite(static_cast<float>(op.bmm2_scale)))

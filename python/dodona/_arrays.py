@@ -150,7 +150,7 @@ def empty_like(source: Any) -> Any:
 
 def _accepted(spec: dict, tensors: dict[str, dict], attrs: dict[str, dict]) -> list[str]:
     if spec.get("same_dtype_as"):
-        return _accepted(tensors[spec["same_dtype_as"]], tensors, attrs)
+        return [*_accepted(tensors[spec["same_dtype_as"]], tensors, attrs), *spec["dtypes"]]
     if spec.get("dtype_attr"):
         return attrs[spec["dtype_attr"]]["dtypes"]
     return spec["dtypes"]

@@ -307,7 +307,7 @@ def _source(plan: Plan) -> str:
 def _tensor_doc(slot: Slot) -> str:
     spec = slot.spec
     types = f"as {spec['same_dtype_as']}" if spec.get("same_dtype_as") else f"by {spec['dtype_attr']}" if spec.get("dtype_attr") else ""
-    types = types or "|".join(spec["dtypes"])
+    types = "|".join([types] * bool(types) + spec["dtypes"])
     notes = [types, f"[{spec['shape']}]"]
     if spec["layout"] != "rows":
         notes.append(spec["layout"].replace("_", "-"))

@@ -583,3 +583,33 @@ def test_the_mla_wrapper_plans_and_runs():
         wrapper.run(args["q_nope"], args["q_pe"], args["ckv_cache"], args["kpe_cache"])
     with pytest.raises(compat.Refused, match="backend is cutlass"):
         flashinfer.BatchMLAPagedAttentionWrapper(np.zeros(8, np.uint8), backend="cutlass")
+
+
+def test_the_mla_wrapper_takes_e4m3_with_its_scales():
+    case = dodona.gen(
+        "batch_mla_paged_attention T=4 N=3 pages=6 P=16 B=2 n=4 --attr causal=true --attr sm_scale=0.02 --attr ckv_scale=0.3 --attr kpe_scale=0.7 --dtype ckv_cache=f8_e4m3"
+    )
+    args = case.arguments()
+    wrapper = flashinfer.BatchMLAPagedAttentionWrapper(np.zeros(8, np.uint8), backend="fa3")
+    wrapper.plan(*[args[name] for name in ("qo_indptr", "kv_indptr", "kv_indices", "kv_len_arr")], 3, 512, 64, 16, True, 0.02, None, None)
+    tensors = [args[name] for name in ("q_nope", "q_pe", "ckv_cache", "kpe_cache")]
+    assert case.check(out=wrapper.run(*tensors, ckv_scale=0.3, kpe_scale=0.7))
+    with pytest.raises(compat.Refused, match="kpe_scale must be positive"):
+        wrapper.run(*tensors, ckv_scale=0.3)
+
+
+def test_the_ragged_wrapper_plans_and_runs():
+    case = dodona.gen("batch_prefill_with_ragged_kv_cache Tq=5 Tk=9 N=4 Nk=4 D=192 Dv=128 B=2 --attr causal=true --attr sm_scale=0.0721687836 --attr return_lse=true")
+    args = case.arguments()
+    wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(np.zeros(8, np.uint8), "NHD", backend="fa3")
+    tensors = [args[name] for name in ("q", "k", "v")]
+    with pytest.raises(compat.Refused, match="plan comes first"):
+        wrapper.run(*tensors)
+    wrapper.plan(args["qo_indptr"], args["kv_indptr"], 4, 4, 192, head_dim_vo=128, causal=True, sm_scale=0.0721687836)
+    out, lse = wrapper.run(*tensors, return_lse=True)
+    assert case.check(out=out, lse=lse)
+    with pytest.raises(compat.Refused, match="window_left is given"):
+        wrapper.plan(args["qo_indptr"], args["kv_indptr"], 4, 4, 192, head_dim_vo=128, causal=True, window_left=7)
+    with pytest.raises(compat.Refused, match="q has shape"):
+        wrapper.plan(args["qo_indptr"], args["kv_indptr"], 8, 4, 192, head_dim_vo=128, causal=True)
+        wrapper.run(*tensors)

@@ -69,6 +69,14 @@ std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, cons
     PlannedTensor tensor{&spec, spec.dtypes.empty() ? DType::f32 : spec.dtypes.front(), {}, 0};
     if (rules.dtype_tensor >= 0) {
       tensor.dtype = planned.at(slot(rules.dtype_tensor)).dtype;
+      const auto given = dtypes.find(spec.name);
+      if (given != dtypes.end() && !spec.dtypes.empty() && given->second != tensor.dtype) {
+        if (std::find(spec.dtypes.begin(), spec.dtypes.end(), given->second) == spec.dtypes.end())
+          call.fail(ErrorCode::bad_dtype, spec.name,
+                    "cannot be " + std::string(name(given->second)) + ", expected " + std::string(name(tensor.dtype)) + " as " +
+                        spec.same_dtype_as + " or " + join(spec.dtypes));
+        tensor.dtype = given->second;
+      }
     } else if (rules.dtype_attr >= 0) {
       const AttrSpec& attr = schema.attrs[slot(rules.dtype_attr)];
       const AttrValue* given = attrs.find_attr(attr.name);

@@ -18,8 +18,10 @@ void check_dtype(const Call& call, int i, const Fields& fields) {
   const std::string got = "has dtype " + std::string(name(actual));
   if (rules.dtype_tensor >= 0) {
     const Tensor& other = *fields.tensors[slot(rules.dtype_tensor)];
-    if (other.defined() && other.dtype() != actual)
-      call.fail(ErrorCode::bad_dtype, spec.name, got + ", expected " + std::string(name(other.dtype())) + " as " + spec.same_dtype_as);
+    if (other.defined() && other.dtype() != actual && std::find(spec.dtypes.begin(), spec.dtypes.end(), actual) == spec.dtypes.end())
+      call.fail(ErrorCode::bad_dtype, spec.name,
+                got + ", expected " + std::string(name(other.dtype())) + " as " + spec.same_dtype_as +
+                    (spec.dtypes.empty() ? "" : " or " + join(spec.dtypes)));
   } else if (rules.dtype_attr >= 0) {
     const DType wanted = *std::get<DType*>(fields.attrs[slot(rules.dtype_attr)]);
     if (wanted != actual)

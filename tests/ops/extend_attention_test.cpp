@@ -20,11 +20,15 @@ Tensor ints(const std::vector<std::int32_t>& values) {
   return t;
 }
 
+Tensor converted(const Tensor& t, DType type) {
+  return tensor_of(type, t.shape(), values_of(t));
+}
+
 /// Requests of some new tokens behind prefixes.
 struct Extend {
   std::vector<std::int32_t> fresh, prefix;
   std::int64_t width = 64, value_width = 64, heads = 4, key_heads = 2;
-  DType type = DType::bf16;
+  DType type = DType::bf16, pool = type;
 
   static std::vector<std::int32_t> ends_of(const std::vector<std::int32_t>& lengths) {
     std::vector<std::int32_t> ends{0};
@@ -38,8 +42,8 @@ struct Extend {
     a.set("q_extend", normal(type, {tokens(), heads, width}, "q"));
     a.set("k_extend", normal(type, {tokens(), key_heads, width}, "k"));
     a.set("v_extend", normal(type, {tokens(), key_heads, value_width}, "v"));
-    a.set("k_buffer", normal(type, {slots, key_heads, width}, "kb"));
-    a.set("v_buffer", normal(type, {slots, key_heads, value_width}, "vb"));
+    a.set("k_buffer", normal(pool, {slots, key_heads, width}, "kb"));
+    a.set("v_buffer", normal(pool, {slots, key_heads, value_width}, "vb"));
     a.set("qo_indptr", ints(ends_of(fresh)));
     a.set("kv_indptr", ints(ends_of(prefix)));
     std::vector<std::int32_t> at;
@@ -171,6 +175,80 @@ TEST(ExtendAttention, WhatMasksHideHasNoEffectInGoldenAndFastMode) {
     poisoned.set(tensor, t);
   }
   for (const Mode mode : {Mode::golden, Mode::fast}) EXPECT_TRUE(same_bits(run(clean, mode), run(poisoned, mode))) << name(mode);
+}
+
+TEST(ExtendAttention, PoolsOfE4m3AreWithinTheBudgetInEveryMode) {
+  for (const auto& [width, value_width] : {std::pair<std::int64_t, std::int64_t>(64, 64), {192, 128}, {576, 512}})
+    for (const DType type : {DType::bf16, DType::f16})
+      for (const bool masked : {false, true}) {
+        const Extend e{{1, 0, 31, 70}, {0, 5, 64, 130}, width, value_width, 2, 1, type, DType::f8_e4m3};
+        Arguments a = e.arguments();
+        if (masked) e.set_mask(a, [](std::int64_t prefix, std::int64_t i, std::int64_t j) { return causal(prefix, i, j) && j % 3 != 1; });
+        a.set_attr("skip_prefix_custom_mask", false);
+        for (const Mode mode : {Mode::hopper, Mode::fast}) EXPECT_EQ(op.failing(a, op.outputs(a, in_mode(mode))), 0) << name(mode) << width;
+      }
+}
+
+TEST(ExtendAttention, QueriesAreRoundedForThePoolAlone) {
+  // Without a prefix there is nothing of the pool; behind one, queries that e4m3 holds give what they give rounded.
+  const Extend fresh{{9}, {0}}, behind{{9}, {40}};
+  Arguments bf16 = fresh.arguments(), e4m3 = bf16;
+  for (const char* pool : {"k_buffer", "v_buffer"}) e4m3.set(pool, converted(*bf16.find(pool), DType::f8_e4m3));
+  for (const Mode mode : all_modes) EXPECT_TRUE(same_bits(run(bf16, mode), run(e4m3, mode))) << name(mode);
+  Arguments exact = behind.arguments(), rounded;
+  for (const char* pool : {"k_buffer", "v_buffer"}) exact.set(pool, converted(*exact.find(pool), DType::f8_e4m3));
+  rounded = exact;
+  rounded.set("q_extend", converted(converted(*exact.find("q_extend"), DType::f8_e4m3), DType::bf16));
+  for (const Mode mode : all_modes) EXPECT_FALSE(same_bits(run(exact, mode), run(rounded, mode))) << name(mode);
+  Arguments of_zeros = exact, of_rounded_zeros = rounded;
+  for (Arguments* a : {&of_zeros, &of_rounded_zeros}) a->set("k_extend", filled(DType::bf16, {9, 2, 64}, 0));
+  for (const Mode mode : all_modes) EXPECT_TRUE(same_bits(run(of_zeros, mode), run(of_rounded_zeros, mode))) << name(mode);
+}
+
+TEST(ExtendAttention, ASinkIsAKeyOfValueZero) {
+  // A pool row that no query likes more than the others: its score is 0, as a sink of 0.
+  const Extend e{{5}, {6}};
+  Arguments with_key = e.arguments(), with_sink = with_key;
+  Tensor keys = with_key.find("k_buffer")->clone(), values = with_key.find("v_buffer")->clone();
+  std::vector<std::int32_t> at(with_key.find("kv_indices")->as<const std::int32_t>(),
+                               with_key.find("kv_indices")->as<const std::int32_t>() + 6);
+  at.push_back(299);
+  for (std::int64_t d = 0; d < 2 * 64; ++d) quant::set(keys, 299 * 128 + d, 0), quant::set(values, 299 * 128 + d, 0);
+  with_key.set("k_buffer", keys), with_key.set("v_buffer", values);
+  with_key.set("kv_indices", ints(at)), with_key.set("kv_indptr", ints({0, 7}));
+  for (const DType type : {DType::bf16, DType::f32}) {
+    with_sink.set("sinks", filled(type, {4}, 0));
+    for (const Mode mode : {Mode::golden, Mode::fast})
+      EXPECT_EQ(op.failing(with_key, {{"o_extend", run(with_sink, mode)}}), 0) << name(mode);
+    EXPECT_EQ(op.failing(with_sink, {{"o_extend", run(with_sink, Mode::hopper)}}), 0);
+  }
+  EXPECT_GT(op.failing(with_sink, {{"o_extend", run(e.arguments(), Mode::golden)}}), 0);
+  // A sink above all scores takes nearly everything, one of -infinity nothing.
+  with_sink.set("sinks", filled(DType::f32, {4}, 1e4));
+  for (const Mode mode : all_modes) EXPECT_EQ(quant::get(run(with_sink, mode), 7), 0) << name(mode);
+  with_sink.set("sinks", filled(DType::f32, {4}, -infinity));
+  for (const Mode mode : all_modes) EXPECT_TRUE(same_bits(run(with_sink, mode), run(e.arguments(), mode))) << name(mode);
+}
+
+TEST(ExtendAttention, WithASinkAQueryThatSeesNoKeyGivesZerosInEveryMode) {
+  const Extend e{{3}, {0}};
+  Arguments a = e.arguments();
+  e.set_mask(a, [](std::int64_t, std::int64_t i, std::int64_t) { return i == 1; });
+  a.set("sinks", filled(DType::f32, {4}, 0.5));
+  for (const Mode mode : all_modes) EXPECT_TRUE(same_bits(run(a, mode).slice(0, 0, 1), filled(DType::bf16, {1, 4, 64}, 0))) << name(mode);
+}
+
+TEST(ExtendAttention, PoolsOfOtherTypesAreErrors) {
+  const Extend e{{3}, {5}};
+  Arguments a = e.arguments();
+  a.set("k_buffer", filled(DType::f16, {slots, 2, 64}, 0));
+  try {
+    run(a, Mode::fast);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("k_buffer has dtype f16, expected bf16 as q_extend or f8_e4m3"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(ExtendAttention, MasksThatAreTooShortAndOffsetsThatFallAreErrors) {

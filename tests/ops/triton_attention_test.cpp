@@ -18,6 +18,10 @@ Tensor ints(const std::vector<std::int32_t>& values) {
   return t;
 }
 
+Tensor converted(const Tensor& t, DType type) {
+  return tensor_of(type, t.shape(), values_of(t));
+}
+
 struct Decode {
   Tensor q, k, v;
   std::vector<std::int32_t> ends, slots, splits;
@@ -63,6 +67,20 @@ TEST(TritonDecode, SplitsShowInTheBitsOfHopperModeAlone) {
   const Decode one = decode(DType::bf16, 16, 1, 180, 1), many = decode(DType::bf16, 16, 1, 180, 6);
   EXPECT_FALSE(same_bits(one.run(Mode::hopper), many.run(Mode::hopper)));
   for (const Mode mode : {Mode::golden, Mode::fast}) EXPECT_TRUE(same_bits(one.run(mode), many.run(mode)));
+}
+
+TEST(TritonDecode, PoolsOfE4m3AndSinksAreWithinTheBudgetInEveryMode) {
+  for (const DType type : {DType::bf16, DType::f16})
+    for (const auto& [heads, key_heads] : {std::pair(4, 4), {4, 1}, {32, 1}})
+      for (const bool sunk : {false, true}) {
+        Decode d = decode(type, heads, key_heads, 180, 3);
+        d.k = converted(d.k, DType::f8_e4m3), d.v = converted(d.v, DType::f8_e4m3);
+        Arguments a = d.arguments();
+        if (sunk) a.set("sinks", normal(DType::bf16, {heads}, "sinks"));
+        const NamedOp op{"decode_attention_fwd"};
+        for (const Mode mode : {Mode::hopper, Mode::fast})
+          EXPECT_EQ(op.failing(a, op.outputs(a, in_mode(mode))), 0) << name(mode) << heads << " heads over " << key_heads;
+      }
 }
 
 TEST(TritonDecode, SlotsThatAreNotNamedHaveNoEffect) {

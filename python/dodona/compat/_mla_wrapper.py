@@ -69,17 +69,24 @@ class BatchMLAPagedAttentionWrapper:
         kv_len: Optional[Any] = None,
         page_table: Optional[Any] = None,
         return_lse_base_on_e: bool = False,
+        o_scale: Optional[float] = None,
+        *,
+        ckv_scale: Optional[float] = None,
+        ckv_scale_arr: Optional[Any] = None,
+        kpe_scale: Optional[float] = None,
     ) -> Any:
         """The output, and with return_lse logarithms of the sums, base 2 unless return_lse_base_on_e."""
         if self._plan is None:
             raise refuse(NAME, "run: plan comes first")
+        if o_scale is not None:
+            raise refuse(NAME, f"is {o_scale}, expected none", argument="o_scale")
         for name, tensor in (("q_nope", q_nope), ("q_pe", q_pe)):
             if tuple(tensor.shape[1:]) != self._sizes[name]:
                 raise refuse(NAME, f"has shape {tuple(tensor.shape)}, expected heads of {self._sizes[name]} as planned", argument=name, code="bad_shape")
         if ckv_cache.shape[1] != self._page_size:
             raise refuse(NAME, f"has pages of {ckv_cache.shape[1]}, expected {self._page_size} as planned", argument="ckv_cache", code="bad_shape")
         try:
-            given = {"out": out, "lse": lse if return_lse else None}
+            given = {"out": out, "lse": lse if return_lse else None, "ckv_scale_arr": ckv_scale_arr}
             made = function("batch_mla_paged_attention")(
                 q_nope=q_nope,
                 q_pe=q_pe,
@@ -89,7 +96,9 @@ class BatchMLAPagedAttentionWrapper:
                 **{name: tensor for name, tensor in given.items() if tensor is not None},
                 return_lse=return_lse,
                 return_lse_base_on_e=return_lse_base_on_e,
+                ckv_scale=ckv_scale or 0.0,
+                kpe_scale=kpe_scale or 0.0,
             )
         except Error as error:
             raise as_refused(error, NAME) from None
-        return made
+        return made if return_lse else made[0]

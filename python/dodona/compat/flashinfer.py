@@ -9,6 +9,7 @@ from . import _hooks as hooks
 from ._adapt import Op
 from ._mla_wrapper import BatchMLAPagedAttentionWrapper
 from ._packages import Package, in_place_of
+from ._ragged_wrapper import BatchPrefillWithRaggedKVCacheWrapper
 
 
 def device_support_pdl(device: object) -> bool:
@@ -85,13 +86,14 @@ PACKAGE = Package(
     torch_lines={},
     own={
         "flashinfer.mla.BatchMLAPagedAttentionWrapper": BatchMLAPagedAttentionWrapper,
+        "flashinfer.prefill.BatchPrefillWithRaggedKVCacheWrapper": BatchPrefillWithRaggedKVCacheWrapper,
         "flashinfer.autotuner.autotune": autotune,
         "flashinfer.utils.device_support_pdl": device_support_pdl,
     },
     # How a kernel is launched, and what it works in.
     ignored=frozenset({"enable_pdl", "tune_max_num_tokens", "workspace_buffer"}),
-    # The wrapper's run, and one way to call trtllm_batch_decode_with_kv_cache_mla.
-    within=frozenset({"batch_mla_paged_attention", "trtllm_batch_decode_sparse_mla"}),
+    # The wrappers' runs, and one way to call trtllm_batch_decode_with_kv_cache_mla.
+    within=frozenset({"batch_mla_paged_attention", "batch_prefill_with_ragged_kv_cache", "trtllm_batch_decode_sparse_mla"}),
 )
 
 __getattr__, __dir__ = in_place_of(PACKAGE, globals())

@@ -31,6 +31,7 @@ struct Attention {
   double cap = 0;  ///< not 0: scores become cap * tanh(score / cap)
   float temperature = 1;
   const hw::MmaSpec* unit = nullptr;  ///< of Way::tensor_core; nullptr: mma.sync of the type
+  DType weights = type;               ///< what weights are rounded to
 
   float score(float dot) const {
     const auto natural = static_cast<float>(cap * fixed::tanh(static_cast<double>(dot * sigma) * (0.6931471805599453 / cap)));
@@ -55,13 +56,14 @@ std::vector<std::byte> codes(DType type, const std::vector<float>& values) {
   return bytes;
 }
 
-/// sums[i, j] += a [rows, k] times the transpose of b [columns, k].
-void multiply(const Attention& at, const std::vector<float>& a, const std::vector<float>& b, std::int64_t k, std::vector<float>& sums) {
+/// sums[i, j] += a [rows, k] times the transpose of b [columns, k], both of `type`.
+void multiply(const Attention& at, DType type, const std::vector<float>& a, const std::vector<float>& b, std::int64_t k,
+              std::vector<float>& sums) {
   const std::int64_t rows = static_cast<std::int64_t>(a.size()) / k, columns = static_cast<std::int64_t>(b.size()) / k;
-  if (at.way == Way::tensor_core) {
-    const std::vector<std::byte> left = codes(at.type, a), right = codes(at.type, b);
-    const hw::MmaSpec& unit = at.unit != nullptr ? *at.unit : hw::mma_sync(at.type);
-    ops::accumulate(ops::MmaRows(unit, at.type, left.data(), rows, k), ops::MmaColumns(unit, at.type, right.data(), columns, k), 0, k,
+  if (at.way == Way::tensor_core && type != DType::f32) {
+    const std::vector<std::byte> left = codes(type, a), right = codes(type, b);
+    const hw::MmaSpec& unit = at.unit != nullptr ? *at.unit : hw::mma_sync(type);
+    ops::accumulate(ops::MmaRows(unit, type, left.data(), rows, k), ops::MmaColumns(unit, type, right.data(), columns, k), 0, k,
                     sums.data(), columns);
     return;
   }
@@ -78,7 +80,7 @@ void attend_tile(const Attention& at, std::int64_t first, std::int64_t count, st
   const auto keys = static_cast<std::size_t>(count);
   const std::vector<float> rows(at.keys.begin() + first * at.key_width, at.keys.begin() + (first + count) * at.key_width);
   std::vector<float> scores(heads.size() * keys, 0.0f), weights, values, outs;
-  multiply(at, at.queries, rows, at.key_width, scores);
+  multiply(at, at.type, at.queries, rows, at.key_width, scores);
   for (std::size_t h = 0; h < heads.size(); ++h) {
     Head& head = heads[h];
     const float before = head.top;
@@ -93,7 +95,7 @@ void attend_tile(const Attention& at, std::int64_t first, std::int64_t count, st
     std::vector<float> exact;
     for (std::size_t j = 0; j < keys; ++j) {
       exact.push_back(exp2(scores[h * keys + j] - head.top));
-      weights.push_back(rounded(at.type, exact.back()));
+      weights.push_back(rounded(at.weights, exact.back()));
     }
     head.unrounded += reversed_sum(exact);
     head.sum += reversed_sum(at.rounded_sum ? std::span<const float>(weights).last(keys) : std::span<const float>(exact));
@@ -101,7 +103,7 @@ void attend_tile(const Attention& at, std::int64_t first, std::int64_t count, st
   }
   for (std::int64_t c = 0; c < at.value_width; ++c)
     for (std::int64_t j = 0; j < count; ++j) values.push_back(at.value(first + j, c));
-  multiply(at, weights, values, count, outs);
+  multiply(at, at.weights, weights, values, count, outs);
   for (std::size_t h = 0; h < heads.size(); ++h)
     std::copy_n(outs.begin() + static_cast<std::ptrdiff_t>(h) * at.value_width, at.value_width, heads[h].out.begin());
 }
@@ -114,6 +116,22 @@ std::vector<Head> attend(const Attention& at) {
     attend_tile(at, first, std::min(tile, at.visible - first), heads);
   }
   return heads;
+}
+
+/// Both over the keys of either; either may have seen none.
+void merge(Head& head, const Head& other) {
+  const float top = std::max(head.top, other.top);
+  if (top == -infinity) return;
+  const float mine = exp2(head.top - top), theirs = exp2(other.top - top);
+  for (std::size_t i = 0; i < head.out.size(); ++i) head.out[i] = head.out[i] * mine + other.out[i] * theirs;
+  head.sum = head.sum * mine + other.sum * theirs;
+  head.unrounded = head.unrounded * mine + other.unrounded * theirs;
+  head.top = top;
+}
+
+/// A term more of the sum: the score of head h of `sinks`, if these are given.
+void add_sink(Head& head, const Tensor* sinks, std::int64_t h) {
+  if (sinks != nullptr) head.sum += exp2(static_cast<float>(quant::get(*sinks, h)) * 1.44269504f - head.top);
 }
 
 /// The keys of a sequence, `count` of them, out of pages.
@@ -228,6 +246,54 @@ void add_key(Attention& at, const std::vector<float>& key, const std::vector<flo
   at.values.insert(at.values.end(), value.begin(), value.end());
 }
 
+/// Requests one behind the other, of queries and of keys and values.
+struct RaggedCall {
+  const Tensor &query, &key, &value;
+  std::vector<std::int64_t> starts, key_starts, lengths;
+  bool causal;
+  double scale, out_scale;
+  bool rounded_sum;
+};
+
+bool ragged(const Call& call, const RaggedCall& r) {
+  const Tensor &query = r.query, &key = r.key, &value = r.value;
+  if (call.way == Way::tensor_core && query.dtype() == DType::f32) return false;
+  const std::vector<float> q = floats(query), k = floats(key), v = floats(value);
+  const auto &starts = r.starts, &key_starts = r.key_starts, &lengths = r.lengths;
+  const std::int64_t heads = query.size(1), group = heads / key.size(1);
+  const auto head_of = [](const std::vector<float>& all, const Tensor& t, std::int64_t token, std::int64_t head) {
+    const auto begin = all.begin() + (token * t.size(1) + head) * t.size(2);
+    return std::vector<float>(begin, begin + t.size(2));
+  };
+  for (std::size_t b = 0; b < lengths.size(); ++b) {
+    const std::int64_t queries = starts[b + 1] - starts[b];
+    for (std::int64_t row = 0; row < queries * heads; ++row) {
+      const std::int64_t i = row / heads, h = row % heads;
+      const std::int64_t visible = r.causal ? std::clamp<std::int64_t>(i + lengths[b] - queries + 1, 0, lengths[b]) : lengths[b];
+      Attention at{call.way,
+                   query.dtype(),
+                   head_of(q, query, starts[b] + i, h),
+                   {},
+                   1,
+                   visible,
+                   sigma_of(r.scale),
+                   static_cast<float>(r.out_scale),
+                   r.rounded_sum,
+                   {},
+                   key.size(2),
+                   value.size(2)};
+      for (std::int64_t j = 0; j < visible; ++j) {
+        const std::vector<float> one = head_of(k, key, key_starts[b] + j, h / group),
+                                 other = head_of(v, value, key_starts[b] + j, h / group);
+        at.keys.insert(at.keys.end(), one.begin(), one.end());
+        at.values.insert(at.values.end(), other.begin(), other.end());
+      }
+      store_head(at, attend(at).front(), (starts[b] + i) * heads + h, call.tensor("out"), call.find("lse"));
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 bool cutlass_mla_decode(const Call& call) {
@@ -297,6 +363,13 @@ bool batch_mla_paged_attention(const Call& call) {
   const Tensor &q_nope = call.tensor("q_nope"), &latent_rows = call.tensor("ckv_cache");
   const std::vector<float> nope = floats(q_nope), pe = floats(call.tensor("q_pe")), ckv = floats(latent_rows),
                            kpe = floats(call.tensor("kpe_cache"));
+  const bool in_fp8 = latent_rows.dtype() == DType::f8_e4m3;
+  const Tensor* const scales = call.find("ckv_scale_arr");
+  const auto scale_of = [&](std::int64_t row, std::int64_t column) {
+    if (column >= latent) return rounded(DType::bf16, static_cast<float>(call.number("kpe_scale")));
+    return scales != nullptr ? static_cast<float>(quant::get(*scales, row * 4 + column / 128))
+                             : rounded(DType::bf16, static_cast<float>(call.number("ckv_scale")));
+  };
   const auto starts = integers(call.tensor("qo_indptr")), firsts = integers(call.tensor("kv_indptr"));
   const auto pages = integers(call.tensor("kv_indices")), lengths = integers(call.tensor("kv_len_arr"));
   const std::int64_t heads = q_nope.size(1), page_size = latent_rows.size(1), rope = width - latent;
@@ -310,8 +383,14 @@ bool batch_mla_paged_attention(const Call& call) {
       Attention at{call.way, q_nope.dtype(), {}, {}, heads, lengths[b], sigma_of(call.number("sm_scale")), 1.0f, call.way != Way::reversed};
       if (call.flag("causal")) at.visible = std::max<std::int64_t>(0, lengths[b] - (starts[b + 1] - t) + 1);
       for (std::int64_t h = 0; h < heads; ++h) joined(at.queries, nope, pe, t * heads + h);
-      for (std::int64_t j = 0; j < at.visible; ++j)
-        joined(at.keys, ckv, kpe, pages[static_cast<std::size_t>(firsts[b] + j / page_size)] * page_size + j % page_size);
+      for (std::int64_t j = 0; j < at.visible; ++j) {
+        const std::int64_t row = pages[static_cast<std::size_t>(firsts[b] + j / page_size)] * page_size + j % page_size;
+        joined(at.keys, ckv, kpe, row);
+        for (std::int64_t i = 0; in_fp8 && i < width; ++i) {
+          float& x = at.keys[static_cast<std::size_t>(j * width + i)];
+          x = rounded(DType::bf16, x * scale_of(row, i));
+        }
+      }
       const std::vector<Head> result = attend(at);
       for (std::int64_t h = 0; h < heads; ++h) {
         const Head& head = result[static_cast<std::size_t>(h)];
@@ -325,44 +404,18 @@ bool batch_mla_paged_attention(const Call& call) {
 
 /// Query by query and head by head.
 bool trtllm_ragged_attention_deepseek(const Call& call) {
-  const Tensor &query = call.tensor("query"), &key = call.tensor("key"), &value = call.tensor("value");
-  if (call.way == Way::tensor_core && query.dtype() == DType::f32) return false;
-  const std::vector<float> q = floats(query), k = floats(key), v = floats(value);
-  const auto starts = integers(call.tensor("cum_seq_lens_q")), key_starts = integers(call.tensor("cum_seq_lens_kv"));
-  const auto lengths = integers(call.tensor("seq_lens"));
-  const std::int64_t heads = query.size(1), group = heads / key.size(1);
-  const auto head_of = [](const std::vector<float>& all, const Tensor& t, std::int64_t token, std::int64_t head) {
-    const auto begin = all.begin() + (token * t.size(1) + head) * t.size(2);
-    return std::vector<float>(begin, begin + t.size(2));
-  };
-  for (std::size_t b = 0; b < lengths.size(); ++b) {
-    const std::int64_t queries = starts[b + 1] - starts[b];
-    for (std::int64_t row = 0; row < queries * heads; ++row) {
-      const std::int64_t i = row / heads, h = row % heads;
-      const std::int64_t visible =
-          call.flag("is_causal") ? std::clamp<std::int64_t>(i + lengths[b] - queries + 1, 0, lengths[b]) : lengths[b];
-      Attention at{call.way,
-                   query.dtype(),
-                   head_of(q, query, starts[b] + i, h),
-                   {},
-                   1,
-                   visible,
-                   sigma_of(call.number("bmm1_scale")),
-                   static_cast<float>(call.number("bmm2_scale")),
-                   call.way == Way::strided,
-                   {},
-                   key.size(2),
-                   value.size(2)};
-      for (std::int64_t j = 0; j < visible; ++j) {
-        const std::vector<float> one = head_of(k, key, key_starts[b] + j, h / group),
-                                 other = head_of(v, value, key_starts[b] + j, h / group);
-        at.keys.insert(at.keys.end(), one.begin(), one.end());
-        at.values.insert(at.values.end(), other.begin(), other.end());
-      }
-      store_head(at, attend(at).front(), (starts[b] + i) * heads + h, call.tensor("out"), call.find("lse"));
-    }
-  }
-  return true;
+  return ragged(call, {call.tensor("query"), call.tensor("key"), call.tensor("value"), integers(call.tensor("cum_seq_lens_q")),
+                       integers(call.tensor("cum_seq_lens_kv")), integers(call.tensor("seq_lens")), call.flag("is_causal"),
+                       call.number("bmm1_scale"), call.number("bmm2_scale"), call.way == Way::strided});
+}
+
+bool batch_prefill_with_ragged_kv_cache(const Call& call) {
+  const auto ends = integers(call.tensor("kv_indptr"));
+  std::vector<std::int64_t> lengths;
+  for (std::size_t b = 0; b + 1 < ends.size(); ++b) lengths.push_back(ends[b + 1] - ends[b]);
+  const double scale = call.number("sm_scale");
+  return ragged(call, {call.tensor("q"), call.tensor("k"), call.tensor("v"), integers(call.tensor("qo_indptr")), ends, lengths,
+                       call.flag("causal"), scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(call.tensor("q").size(2))), 1.0, false});
 }
 
 /// With a log-sum-exp in natural units, [B, N, Q].
@@ -486,13 +539,24 @@ bool extend_attention_fwd(const Call& call) {
       Attention at = one_query(call, query.dtype(), q(starts[b] + i, h), 0, scale, key_width, fresh.size(2));
       at.cap = call.number("logit_cap");
       at.temperature = temperature(prefix + i, call.integer("xai_temperature_len"));
+      Attention cached = at;
+      if (pool.dtype() == DType::f8_e4m3) {
+        cached.type = cached.weights = pool.dtype();
+        for (float& x : cached.queries) x = rounded(pool.dtype(), std::clamp(x, -448.0f, 448.0f));
+        if (key_width <= 256) cached.unit = &hw::fp8_wgmma;
+      }
       for (std::int64_t j = 0; j < prefix + queries; ++j) {
         if (!sees(j)) continue;
         const std::int64_t slot = j < prefix ? slots[static_cast<std::size_t>(firsts[b] + j)] : starts[b] + j - prefix;
-        add_key(at, j < prefix ? old_k(slot, h / group) : k(slot, h / group), j < prefix ? old_v(slot, h / group) : v(slot, h / group));
-        ++at.visible;
+        Attention& to = j < prefix && pool.dtype() == DType::f8_e4m3 ? cached : at;
+        add_key(to, j < prefix ? old_k(slot, h / group) : k(slot, h / group), j < prefix ? old_v(slot, h / group) : v(slot, h / group));
+        ++to.visible;
       }
-      store_head(at, attend(at).front(), (starts[b] + i) * heads + h, call.tensor("o_extend"), nullptr);
+      Head head = attend(cached).front();
+      merge(head, attend(at).front());
+      add_sink(head, call.find("sinks"), h);
+      at.visible += cached.visible;
+      store_head(at, head, (starts[b] + i) * heads + h, call.tensor("o_extend"), nullptr);
     }
   }
   return true;
@@ -510,11 +574,14 @@ bool decode_attention_fwd(const Call& call) {
                              keys.size(2), values.size(2));
     at.cap = call.number("logit_cap");
     at.temperature = temperature(at.visible - 1, call.integer("xai_temperature_len"));
+    if (keys.dtype() == DType::f8_e4m3) at.weights = group == 1 ? DType::f32 : keys.dtype();
     for (std::int64_t j = 0; j < at.visible; ++j) {
       const std::int64_t slot = slots[static_cast<std::size_t>(first + j)];
       add_key(at, k(slot, h / group), v(slot, h / group));
     }
-    store_head(at, attend(at).front(), row, call.tensor("o"), nullptr);
+    Head head = attend(at).front();
+    add_sink(head, call.find("sinks"), h);
+    store_head(at, head, row, call.tensor("o"), nullptr);
   }
   return true;
 }

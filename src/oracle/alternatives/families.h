@@ -100,6 +100,7 @@
   OP(xqa_batch_decode_with_kv_cache_mla)    \
   OP(batch_mla_paged_attention)             \
   OP(trtllm_ragged_attention_deepseek)      \
+  OP(batch_prefill_with_ragged_kv_cache)    \
   OP(context_attention_fwd)                 \
   OP(decode_attention_fwd)                  \
   OP(decode_attention_fwd_grouped_rope)     \

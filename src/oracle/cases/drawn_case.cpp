@@ -65,9 +65,16 @@ void draw_attributes(Draws& draws, const OpSchema& schema, const Kept& kept, Cas
 }
 
 void draw_types(Draws& draws, const OpSchema& schema, CaseLine& line) {
-  for (const TensorSpec& spec : schema.tensors)
-    if (spec.direction != Direction::out && spec.dtypes.size() > 1 && draws.one_in(2))
-      line.dtypes[spec.name] = spec.dtypes[draws.below(spec.dtypes.size())];
+  for (const TensorSpec& spec : schema.tensors) {
+    // The type of another argument is one more to draw.
+    const std::size_t choices = spec.dtypes.size() + (spec.same_dtype_as.empty() ? 0 : 1);
+    if (spec.direction == Direction::out || spec.dtypes.empty() || choices < 2 || !draws.one_in(2)) continue;
+    if (const std::size_t drawn = draws.below(choices); drawn < spec.dtypes.size()) {
+      line.dtypes[spec.name] = spec.dtypes[drawn];
+    } else {
+      line.dtypes.erase(spec.name);
+    }
+  }
 }
 
 /// Optional inputs that the line has are left out, and those that it lacks are asked for.

@@ -1,0 +1,95 @@
+#include "ops/attention/batch_prefill_with_ragged_kv_cache.h"
+
+#include <cmath>
+
+#include "ops/softmax/flashinfer_ragged.h"
+#include "ops/softmax/mla_decode.h"
+#include "ops/softmax/offsets.h"
+
+namespace dodona::ops {
+namespace {
+
+using Call = BatchPrefillWithRaggedKvCache;
+
+Ragged call_of(const Call& op) {
+  return {.query = op.q,
+          .key = op.k,
+          .value = op.v,
+          .out = op.out,
+          .lse = op.lse,
+          .scale = op.sm_scale != 0 ? op.sm_scale : 1 / std::sqrt(static_cast<double>(op.q.size(2)))};
+}
+
+std::vector<RaggedRequest> requests_of(const Call& op) {
+  const auto *const q = op.qo_indptr.as<const std::int32_t>(), *const kv = op.kv_indptr.as<const std::int32_t>();
+  std::vector<RaggedRequest> requests;
+  for (std::int64_t b = 0; b + 1 < op.qo_indptr.size(0); ++b)
+    requests.push_back({q[b], q[b + 1] - q[b], kv[b], kv[b + 1] - kv[b], op.causal});
+  return requests;
+}
+
+void check(const Call& op) {
+  const std::int64_t width = op.q.size(2), value_width = width == 192 ? 128 : width;
+  if (op.v.size(2) != value_width)
+    throw Error(ErrorCode::bad_shape, "", "v",
+                "has shape " + to_string(op.v.shape()) + ", expected heads of " + std::to_string(value_width) + " beside those of " +
+                    std::to_string(width) + " of q " + to_string(op.q.shape()));
+  if (op.q.size(1) % op.k.size(1) != 0)
+    throw Error(ErrorCode::bad_shape, "", "k",
+                "has shape " + to_string(op.k.shape()) + ", expected heads that divide the " + std::to_string(op.q.size(1)) + " of q");
+  if (op.sm_scale != 0) check_mla_scale(op.sm_scale, "sm_scale");
+  check_offsets(op.qo_indptr, "qo_indptr", op.q.size(0), tokens_of("q", op.q), true);
+  check_offsets(op.kv_indptr, "kv_indptr", op.k.size(0), tokens_of("k", op.k), false);
+}
+
+void golden(const Call& op, const Exec& exec, Reference* reference) {
+  attention_golden(RaggedAttention(call_of(op), requests_of(op)), WeightSum::unrounded, exec, reference);
+}
+
+/// The mask of kernels whose queries are taken to be the first tokens, not the last.
+void golden_from_first_key(const Call& op, const Exec& exec, Reference* reference) {
+  std::vector<RaggedRequest> requests = requests_of(op);
+  for (RaggedRequest& request : requests)
+    if (op.causal) request.keys = std::min(request.keys, request.queries);
+  attention_golden(RaggedAttention(call_of(op), requests), WeightSum::unrounded, exec, reference);
+}
+
+void fast(const Call& op, const Exec& exec) {
+  attention_fast(RaggedAttention(call_of(op), requests_of(op)), exec);
+}
+
+void hopper(const Call& op, const Exec& exec) {
+  flashinfer_ragged_hopper(call_of(op), requests_of(op), exec);
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_batch_prefill_with_ragged_kv_cache() {
+  return define<ops::BatchPrefillWithRaggedKvCache>({
+      .contract = R"(
+Scores, softmax about a running maximum, weights rounded to the element type for their products with the values, sums of the unrounded
+weights and of the products in fp32, times the reciprocal of the sum, one rounding: the budget of cutlass_mla_decode. lse is base 2. The keys
+are those that a query sees; what others hold has no effect in golden and fast mode. A query that sees none gives zeros and -inf. Hopper mode has the order of
+FlashInfer's fa3 kernels (ops/softmax/flashinfer_ragged.h), from their source and their machine code; there keys that are hidden within a
+tile, and rows of other requests that lie in it, are multiplied by 0, so that what is not finite among their values shows. Here errors: offsets that
+fall or lead outside, a scale that is not positive. Windows, caps, positions and e4m3 are not taken.)",
+      .golden = ops::golden,
+      .fast = ops::fast,
+      .hopper = ops::hopper,
+      .check = ops::check,
+      .flops =
+          [](const ops::BatchPrefillWithRaggedKvCache& op) {
+            return ops::attention_flops(ops::RaggedAttention(ops::call_of(op), ops::requests_of(op)));
+          },
+      .mistakes = {{"causal-mask-from-first-key", "the causal mask is aligned to the first key, not to the last",
+                    ops::golden_from_first_key}},
+      .cases = {"Tq=5 Tk=9 N=4 Nk=4 D=192 Dv=128 B=2 --attr causal=true --attr sm_scale=0.0721687836 --attr return_lse=true",
+                "Tq=3 Tk=210 N=2 Nk=1 D=128 Dv=128 B=2 --attr sm_scale=0.09",
+                "Tq=4 Tk=70 N=2 Nk=2 D=256 Dv=256 B=1 --attr causal=true --attr return_lse=true --dtype q=f16",
+                "Tq=6 Tk=40 N=3 Nk=1 D=64 Dv=64 B=3 --attr sm_scale=0.125"},
+      .bench_cases = {"Tq=1024 Tk=1024 N=16 Nk=16 D=192 Dv=128 B=1 --attr causal=true --attr sm_scale=0.1352337788608801"},
+  });
+}
+}  // namespace dodona

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "core/define.h"
+
+namespace dodona::ops {
+
+using enum DType;
+
+/// Prefill of several requests, each with keys and values of its own heads: query i of request b's n_q = qo_indptr[b+1] - qo_indptr[b] sees
+/// the keys j of its n_k = kv_indptr[b+1] - kv_indptr[b], all of them or with causal those up to i + n_k - n_q, and out[i,h] = sum of p[j]
+/// * v[j, h / G], p = softmax(sm_scale * (q[i,h] . k[j, h / G])), G = N / Nk. Source: FlashInfer `BatchPrefillWithRaggedKVCacheWrapper`
+/// (its fa3 backend, SM90), plan and run in one.
+struct BatchPrefillWithRaggedKvCache {
+  Tensor q, k, v, qo_indptr, kv_indptr, out, lse;
+  bool causal = false, return_lse = false;
+  double sm_scale = 0;
+
+  static constexpr OpInfo info{"batch_prefill_with_ragged_kv_cache", Category::attention, Source::flashinfer};
+  void describe(auto& op) {
+    op.signature("q, k, v, qo_indptr, kv_indptr, causal, sm_scale, out, lse, return_lse");
+    op.in("q", q, {bf16, f16}, "Tq N D").doc("tokens and heads may be strided");
+    op.in("k", k, same_as("q"), "Tk Nk D").doc("tokens and heads may be strided; N is a multiple of Nk");
+    op.in("v", v, same_as("q"), "Tk Nk Dv").doc("likewise: often a slice of wider rows");
+    op.in("qo_indptr", qo_indptr, {i32}, "B+1")
+        .role(Role::indptr, "Tq")
+        .layout(Layout::contiguous)
+        .doc("first query of each request, and the end, Tq");
+    op.in("kv_indptr", kv_indptr, {i32}, "B+1")
+        .role(Role::indptr, "Tk")
+        .layout(Layout::contiguous)
+        .doc("first key of each request, and the end");
+    op.attr("causal", causal).doc("masks keys behind the query, the last query seeing all keys");
+    op.attr("sm_scale", sm_scale, at_least(0)).doc("scale of the scores; 0: D^-0.5");
+    op.attr("return_lse", return_lse).doc("makes lse where it is not given");
+    op.out("out", out, same_as("q"), "Tq N Dv").doc("rounded once; zeros for a query that sees no key");
+    op.out("lse", lse, {f32}, "Tq N")
+        .when("return_lse")
+        .role(Role::lse_base_2)
+        .layout(Layout::contiguous)
+        .doc("written when given: log2 of the sum of exp(sm_scale * score); -inf for a query that sees no key");
+    op.symbol("D", {.choices = {192, 128, 64, 256}});
+    op.symbol("Dv", {.choices = {128, 64, 256}});
+    op.symbol("B", {.minimum = 1});
+    op.symbol("Nk", {.minimum = 1});
+  }
+};
+
+}  // namespace dodona::ops

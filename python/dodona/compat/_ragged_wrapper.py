@@ -1,0 +1,94 @@
+"""FlashInfer's wrapper of prefill over ragged keys and values, on CPU tensors."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from .._library import Error
+from .._ops import function
+from ._adapt import as_refused, refuse
+
+NAME = "BatchPrefillWithRaggedKVCacheWrapper"
+
+
+class BatchPrefillWithRaggedKVCacheWrapper:
+    """What plan is given is kept and handed to `dodona.batch_prefill_with_ragged_kv_cache` by run. Workspaces and graphs mean nothing here."""
+
+    def __init__(
+        self,
+        float_workspace_buffer: Any,
+        kv_layout: str = "NHD",
+        use_cuda_graph: bool = False,
+        qo_indptr_buf: Optional[Any] = None,
+        kv_indptr_buf: Optional[Any] = None,
+        custom_mask_buf: Optional[Any] = None,
+        mask_indptr_buf: Optional[Any] = None,
+        backend: str = "auto",
+        jit_args: Optional[list] = None,
+        jit_kwargs: Optional[dict] = None,
+    ) -> None:
+        if kv_layout != "NHD":
+            raise refuse(NAME, f"is {kv_layout}, expected NHD", argument="kv_layout")
+        self._plan: Optional[dict] = None
+
+    def plan(
+        self,
+        qo_indptr: Any,
+        kv_indptr: Any,
+        num_qo_heads: int,
+        num_kv_heads: int,
+        head_dim_qk: int,
+        head_dim_vo: Optional[int] = None,
+        custom_mask: Optional[Any] = None,
+        packed_custom_mask: Optional[Any] = None,
+        causal: bool = False,
+        pos_encoding_mode: str = "NONE",
+        use_fp16_qk_reduction: bool = False,
+        window_left: int = -1,
+        logits_soft_cap: Optional[float] = None,
+        sm_scale: Optional[float] = None,
+        **others: Any,
+    ) -> None:
+        """Lengths of the calls that follow. What the shapes of run's tensors say again is compared there."""
+        taken = {"custom_mask": None, "packed_custom_mask": None, "pos_encoding_mode": "NONE", "use_fp16_qk_reduction": False, "window_left": -1}
+        given = {name: value for name, value in locals().items() if name in taken}
+        for name, value in given.items():
+            if value != taken[name] if isinstance(taken[name], (str, int)) else value is not None:
+                raise refuse(NAME, f"is given, expected {taken[name]}", argument=name)
+        if logits_soft_cap:
+            raise refuse(NAME, f"is {logits_soft_cap}, expected none", argument="logits_soft_cap")
+        self._plan = {"qo_indptr": qo_indptr, "kv_indptr": kv_indptr, "causal": bool(causal), "sm_scale": float(sm_scale or 0.0)}
+        self._sizes = {"q": (num_qo_heads, head_dim_qk), "k": (num_kv_heads, head_dim_qk), "v": (num_kv_heads, head_dim_vo or head_dim_qk)}
+
+    def run(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        *args: Any,
+        q_scale: Optional[float] = None,
+        k_scale: Optional[float] = None,
+        v_scale: Optional[float] = None,
+        o_scale: Optional[float] = None,
+        out: Optional[Any] = None,
+        lse: Optional[Any] = None,
+        return_lse: bool = False,
+        enable_pdl: Optional[bool] = None,
+    ) -> Any:
+        """The output, and with return_lse logarithms of the sums in base 2."""
+        if self._plan is None:
+            raise refuse(NAME, "run: plan comes first")
+        for name, value in (("q_scale", q_scale), ("k_scale", k_scale), ("v_scale", v_scale), ("o_scale", o_scale)):
+            if value is not None:
+                raise refuse(NAME, f"is {value}, expected none", argument=name)
+        for name, tensor in (("q", q), ("k", k), ("v", v)):
+            if tuple(tensor.shape[1:]) != self._sizes[name]:
+                raise refuse(NAME, f"has shape {tuple(tensor.shape)}, expected heads of {self._sizes[name]} as planned", argument=name, code="bad_shape")
+        given = {"out": out, "lse": lse if return_lse else None}
+        try:
+            made = function("batch_prefill_with_ragged_kv_cache")(
+                q=q, k=k, v=v, **self._plan, **{name: tensor for name, tensor in given.items() if tensor is not None}, return_lse=return_lse
+            )
+        except Error as error:
+            raise as_refused(error, NAME) from None
+        return made if return_lse else made[0]

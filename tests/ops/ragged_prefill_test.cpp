@@ -1,0 +1,105 @@
+// FlashInfer's prefill over ragged keys and values: what queries see, and the bits of its tiles.
+#include <gtest/gtest.h>
+
+#include "dodona/error.h"
+#include "helpers.h"
+
+namespace dodona {
+namespace {
+
+using namespace helpers;
+
+const NamedOp op{"batch_prefill_with_ragged_kv_cache"};
+
+Tensor ints(const std::vector<std::int32_t>& values) {
+  Tensor t(DType::i32, {static_cast<std::int64_t>(values.size())});
+  std::copy(values.begin(), values.end(), t.as<std::int32_t>());
+  return t;
+}
+
+/// Requests of some queries and keys.
+Arguments prefill(const std::vector<std::int32_t>& queries, const std::vector<std::int32_t>& keys, std::int64_t width, bool causal,
+                  DType type = DType::bf16) {
+  const auto ends_of = [](const std::vector<std::int32_t>& lengths) {
+    std::vector<std::int32_t> ends{0};
+    for (const std::int32_t n : lengths) ends.push_back(ends.back() + n);
+    return ends;
+  };
+  const std::int64_t value_width = width == 192 ? 128 : width;
+  Arguments a;
+  a.set("q", normal(type, {ends_of(queries).back(), 4, width}, "q"));
+  a.set("k", normal(type, {ends_of(keys).back(), 2, width}, "k"));
+  a.set("v", normal(type, {ends_of(keys).back(), 2, value_width}, "v"));
+  a.set("qo_indptr", ints(ends_of(queries)));
+  a.set("kv_indptr", ints(ends_of(keys)));
+  a.set_attr("causal", causal);
+  a.set_attr("sm_scale", 0.07);
+  a.set_attr("return_lse", true);
+  return a;
+}
+
+TEST(RaggedPrefill, LengthsAtTheEdgesOfTilesAreWithinTheBudgetInEveryMode) {
+  for (const std::int64_t width : {64, 128, 192, 256})
+    for (const bool causal : {false, true}) {
+      const Arguments a = prefill({1, 0, 65, 129, 3}, {1, 5, 193, 127, 0}, width, causal, width == 64 ? DType::f16 : DType::bf16);
+      for (const Mode mode : {Mode::hopper, Mode::fast}) EXPECT_EQ(op.failing(a, op.outputs(a, in_mode(mode))), 0) << name(mode) << width;
+    }
+}
+
+TEST(RaggedPrefill, AQueryThatSeesNoKeyGivesZerosAndMinusInfinity) {
+  const Arguments a = prefill({6}, {4}, 192, true);
+  for (const Mode mode : all_modes) {
+    const auto outputs = op.outputs(a, in_mode(mode));
+    EXPECT_TRUE(same_bits(outputs[0].second.slice(0, 0, 2), filled(DType::bf16, {2, 4, 128}, 0))) << name(mode);
+    EXPECT_TRUE(same_bits(outputs[1].second.slice(0, 0, 2), filled(DType::f32, {2, 4}, -infinity))) << name(mode);
+    EXPECT_NE(quant::get(outputs[0].second, 2 * 4 * 128), 0);
+  }
+}
+
+TEST(RaggedPrefill, ARequestAloneHasTheBitsOfTheRequestAmongOthers) {
+  const Arguments all = prefill({70, 140}, {90, 300}, 128, true);
+  Arguments one = all;
+  one.set("q", all.find("q")->slice(0, 70, 210));
+  for (const char* name : {"k", "v"}) one.set(name, all.find(name)->slice(0, 90, 390));
+  one.set("qo_indptr", ints({0, 140}));
+  one.set("kv_indptr", ints({0, 300}));
+  for (const Mode mode : all_modes)
+    EXPECT_TRUE(same_bits(op.outputs(one, in_mode(mode)).front().second, op.outputs(all, in_mode(mode)).front().second.slice(0, 70, 210)))
+        << name(mode);
+}
+
+TEST(RaggedPrefill, TilesWithoutAMaskAreLargerForHeadsOf128) {
+  // The same keys in tiles of 128 and of 192: the last query of a causal call sees all of them.
+  const Arguments causal = prefill({1}, {200}, 128, true), plain = prefill({1}, {200}, 128, false);
+  EXPECT_FALSE(same_bits(op.outputs(causal, in_mode(Mode::hopper))[1].second, op.outputs(plain, in_mode(Mode::hopper))[1].second) &&
+               same_bits(op.outputs(causal, in_mode(Mode::hopper))[0].second, op.outputs(plain, in_mode(Mode::hopper))[0].second));
+  for (const Mode mode : {Mode::golden, Mode::fast})
+    EXPECT_TRUE(same_bits(op.outputs(causal, in_mode(mode))[0].second, op.outputs(plain, in_mode(mode))[0].second));
+}
+
+TEST(RaggedPrefill, OffsetsThatFallOrLeadOutsideAreErrors) {
+  const auto message = [](const Arguments& a) -> std::string {
+    try {
+      op.outputs(a, in_mode(Mode::fast));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  Arguments a = prefill({3, 4}, {5, 6}, 64, true);
+  a.set("qo_indptr", ints({0, 3, 6}));
+  EXPECT_NE(message(a).find("qo_indptr holds 6 at element 2, expected offsets that begin at 0, do not fall and end at 7, the tokens of q"),
+            std::string::npos)
+      << message(a);
+  a = prefill({3, 4}, {5, 6}, 64, true);
+  a.set("kv_indptr", ints({0, 7, 5}));
+  EXPECT_NE(message(a).find("kv_indptr holds 5 at element 2, expected offsets that begin at 0, do not fall and stay within 11"),
+            std::string::npos)
+      << message(a);
+  a = prefill({3}, {5}, 192, true);
+  a.set("v", normal(DType::bf16, {5, 2, 64}, "v"));
+  EXPECT_NE(message(a).find("expected heads of 128 beside those of 192"), std::string::npos) << message(a);
+}
+
+}  // namespace
+}  // namespace dodona
