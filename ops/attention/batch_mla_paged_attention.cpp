@@ -133,7 +133,7 @@ takes no scale at all.)",
                 "T=2 N=3 pages=2 P=64 B=1 n=2 --attr sm_scale=0.0721687836 --attr return_lse=true --attr return_lse_base_on_e=true",
                 "T=4 N=3 pages=6 P=16 B=2 n=4 --attr causal=true --attr sm_scale=0.02 --attr ckv_scale=0.3 --attr kpe_scale=0.7 --dtype "
                 "ckv_cache=f8_e4m3",
-                "T=2 N=2 pages=4 P=16 B=1 n=3 --with ckv_scale_arr --attr sm_scale=0.0002 --attr kpe_scale=0.01 --attr return_lse=true "
+                "T=2 N=2 pages=4 P=16 B=1 n=3 --with ckv_scale_arr --attr sm_scale=0.004 --attr kpe_scale=1 --attr return_lse=true "
                 "--dtype ckv_cache=f8_e4m3"},
       .bench_cases = {"T=1 N=128 pages=64 P=64 B=1 n=64 --attr sm_scale=0.1352337788608801"},
   });

@@ -216,8 +216,8 @@ fall, slots out of range, masks too short, a temperature's length below 2.)",
            "T=7 N=2 Nk=1 D=128 Dv=128 B=1 S=30 n=20 --attr sliding_window_size=9 --attr logit_cap=30 --attr xai_temperature_len=8",
            "T=5 N=2 Nk=2 D=288 Dv=256 B=2 S=30 n=12 masked=100 --with custom_mask --with mask_indptr --with window_kv_offsets --attr "
            "sliding_window_size=12 --dtype custom_mask=u8",
-           "T=6 N=4 Nk=2 D=192 Dv=128 B=2 S=60 n=50 --with sinks --attr sm_scale=0.0721687836 --dtype k_buffer=f8_e4m3",
-           "T=4 N=4 Nk=1 D=576 Dv=512 B=1 S=90 n=70 --with sinks --attr v_is_slice_of_k=true --attr sm_scale=0.02 --without v_buffer "
+           "T=6 N=16 Nk=2 D=192 Dv=128 B=3 S=20 n=3 --with sinks --attr sm_scale=0.05 --dtype k_buffer=f8_e4m3",
+           "T=4 N=16 Nk=1 D=576 Dv=512 B=2 S=20 n=3 --with sinks --attr v_is_slice_of_k=true --attr sm_scale=0.03 --without v_buffer "
            "--dtype k_buffer=f8_e4m3 --dtype sinks=f32"},
       .bench_cases = {"T=1024 N=16 Nk=16 D=192 Dv=128 B=1 S=1100 n=1024",
                       "T=64 N=128 Nk=1 D=576 Dv=512 B=1 S=1100 n=1024 --attr v_is_slice_of_k=true --without v_buffer"},
