@@ -232,12 +232,23 @@ DODONA_INLINE void fetch_row(const std::byte* row, std::int64_t bytes) {
   for (std::int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(row + line);
 }
 
+/// Brings rows of keys and values in, as far as there are any: from `next` to before `end`.
+DODONA_INLINE void fetch_rows(const AttendUnit& unit, std::int64_t& next, std::int64_t end, std::int64_t key_bytes,
+                              std::int64_t value_bytes) {
+  if (end > unit.key_count) end = unit.key_count;
+  for (; next < end; ++next) {
+    fetch_row(unit.keys[next], key_bytes);
+    if (value_bytes > 0) fetch_row(unit.values[next], value_bytes);
+  }
+}
+
 DODONA_INLINE std::int64_t seen_by_all(const AttendUnit& unit, std::int64_t begin, std::int64_t count) {
   const std::int64_t seen = unit.visible[0] - begin;
   return seen < 0 ? 0 : seen < count ? seen : count;
 }
 
-/// Scores of `count` keys from `begin` on: of those that not all lanes see, for the lanes alone that may.
+/// Scores of `count` keys from `begin` on: of those that not all lanes see, for the lanes alone that may. each(share) is called with the
+/// share of the products, of 256, that is behind them.
 template <class Each>
 void score(const AttendUnit& unit, const float* keys, const float* queries, float* scores, std::int64_t begin, std::int64_t count,
            const float* factor, const Each& each) {
@@ -254,7 +265,7 @@ void score(const AttendUnit& unit, const float* keys, const float* queries, floa
           {{scores + first * lanes + lane, lanes}, k == 0 ? Start::zero : Start::sums, factor},
           lanes,
           lanes - lane};
-      multiply_all(product, end - first, [&](std::int64_t j) { each(k, first + j); });
+      multiply_all(product, end - first, [&](std::int64_t j) { each((k * count + product.o.k * (first + j)) * 256 / (width * count)); });
       first = end;
     }
   }
@@ -271,6 +282,10 @@ void attend(const AttendUnit unit) {
   float* const scores = values + attend_block * value_stride;
   float* const sums = unit.partial + 2 * lanes;
   float factor[ops::attend_most_heads];
+  const std::int64_t key_bytes = packed ? ops::k_cache_row_bytes : width * Lanes::bytes,
+                     value_bytes = separate ? unit.value_width * Lanes::bytes : 0;
+  std::int64_t fetched = 0;
+  fetch_rows(unit, fetched, attend_block, key_bytes, value_bytes);
   float* part_of_queries = queries;
   for (const ops::QueryPart& part : unit.queries) {
     with_value_lanes(unit.query_type, [&](auto of_queries) {
@@ -286,13 +301,11 @@ void attend(const AttendUnit unit) {
       widen<Lanes>(unit.keys + begin, count, width, keys);
     }
     if (separate) widen<Lanes>(unit.values + begin, count, unit.value_width, values);
-    score(unit, keys, queries, scores, begin, count, factor, [&](std::int64_t k, std::int64_t j) {
-      // Meanwhile the next block's rows come in, each part of the queries fetching its share of them.
-      const std::int64_t next = begin + attend_block + k * attend_block / width + j / 6;
-      if (j % 6 != 0 || next >= unit.key_count) return;
-      fetch_row(unit.keys[next], packed ? ops::k_cache_row_bytes : width * Lanes::bytes);
-      if (separate) fetch_row(unit.values[next], unit.value_width * Lanes::bytes);
+    // Meanwhile the next block's rows come in, a little ahead of the share of the products that is done.
+    score(unit, keys, queries, scores, begin, count, factor, [&](std::int64_t share) {
+      fetch_rows(unit, fetched, begin + attend_block + (share + 8) * attend_block / 256, key_bytes, value_bytes);
     });
+    fetch_rows(unit, fetched, begin + 2 * attend_block, key_bytes, value_bytes);
     // Keys that all lanes see, and behind them those that some do.
     const std::int64_t by_all = unit.visible == nullptr ? count : seen_by_all(unit, begin, count);
     if (by_all == count) {
