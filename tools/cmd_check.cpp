@@ -7,6 +7,7 @@
 #include "io/atomic_file.h"
 #include "oracle/cases/make_case.h"
 #include "oracle/judge/actual.h"
+#include "oracle/judge/same_bits.h"
 #include "oracle/report/report.h"
 #include "oracle/report/report_text.h"
 #include "sample_options.h"
@@ -15,6 +16,8 @@ namespace dodona::tools {
 namespace {
 
 struct CheckOptions : ExecOptions {
+  std::vector<std::string> same_bits;
+  bool progress = false;
   std::string case_path, actual_path, junit, report;
   bool explain = false;
   double explain_seconds = 60;
@@ -30,7 +33,23 @@ Window window_of(const oracle::Case& c) {
   return c.line.empty() ? Window{} : parse_case_line(c.line).window;
 }
 
+/// Of several runs' outputs: are they the same to the bit?
+int compare_bits(const CheckOptions& options) {
+  if (!options.case_path.empty())
+    throw Error(ErrorCode::bad_option, "", "--same-bits", "compares files with each other: no case is judged");
+  std::vector<oracle::NamedTensors> runs;
+  for (const std::string& path : options.same_bits) runs.push_back(oracle::load_outputs(path));
+  const oracle::SameBits result = oracle::same_bits(runs);
+  if (options.json)
+    fmt::print("{}\n", io::json_text(oracle::to_json(result, options.same_bits), 2));
+  else
+    fmt::print("{}", oracle::text_of(result, options.same_bits));
+  return result.same() ? exit_pass : exit_fail;
+}
+
 int check(const CheckOptions& options) {
+  if (!options.same_bits.empty()) return compare_bits(options);
+  if (options.case_path.empty()) throw Error(ErrorCode::bad_option, "", "CASE", "is required, or --same-bits FILE FILE...");
   const auto begin = std::chrono::steady_clock::now();
   const Exec exec = options.exec(Mode::golden);
   const Mode mode = exec.mode;
@@ -42,7 +61,7 @@ int check(const CheckOptions& options) {
       options.actual_path.empty() ? c.outputs : oracle::load_actual(options.actual_path, *c.op, c.inputs, window_of(c));
   if (actual.empty())
     throw Error(ErrorCode::bad_file, std::string(c.op->name()), c.path, "holds no outputs, and no file of actual ones is given");
-  Progress progress(options.json || options.quiet);
+  Progress progress(options.quiet || (options.json && !options.progress), options.progress, 1.0);
   const oracle::ExplainOptions explaining{
       options.explain, options.explain_seconds,
       [&](std::size_t done, std::size_t total, const std::string& mistake) { progress.step(done, total, mistake); }};
@@ -73,7 +92,7 @@ int check(const CheckOptions& options) {
 void add_check(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<CheckOptions>();
   auto* command = app.add_subcommand("check", "Judge a kernel's outputs for a case, and say where, how and why they are wrong");
-  command->add_option("CASE", options->case_path, "A case file (dodona gen, or a recording)")->required();
+  command->add_option("CASE", options->case_path, "A case file (dodona gen, or a recording)");
   command->add_option("ACTUAL", options->actual_path,
                       "The kernel's outputs: .safetensors or .npz with the op's output names (or out.NAME), or .npy for an op with one "
                       "output; without it the outputs in the case file are judged");
@@ -86,10 +105,19 @@ void add_check(CLI::App& app, int& exit_code) {
   command->add_option("--explain-seconds", options->explain_seconds, "How long to look for explanations")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option(
+          "--same-bits", options->same_bits,
+          "Instead of judging a case: do these files (.safetensors, .npz, .npy), outputs of several runs, hold the same bits? Names "
+          "those that disagree, the first element and where they differ. Runs in other batches may have more rows: the first "
+          "rows, which all have, are compared")
+      ->expected(2, 1000);
   add_sample(*command, options->sample);
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->add_flag("-q,--quiet", options->quiet, "No progress");
+  command->add_flag("--progress", options->progress,
+                    "Progress of an explanation that takes more than a second, on stderr even where that is no terminal");
   command->footer(
       "Types that NumPy lacks (bf16, f8_e4m3, f8_e5m2, f8_e8m0, f4_e2m1) may come as raw codes: uint16 or uint8 arrays of the same shape\n"
       "(torch: t.view(torch.uint16).numpy()). Missing, unknown, mistyped or misshapen outputs are an error (exit 2), not a failed "

@@ -108,10 +108,19 @@ std::string CaseLineOptions::text() const {
   return line;
 }
 
-Progress::Progress(bool quiet) : enabled_(!quiet && isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(bool quiet, bool anywhere, double after)
+    : enabled_(!quiet && (anywhere || isatty(STDERR_FILENO) != 0)),
+      lines_(isatty(STDERR_FILENO) == 0),
+      next_(std::chrono::steady_clock::now() + std::chrono::milliseconds(static_cast<int>(after * 1000))) {}
 
 void Progress::step(std::size_t done, std::size_t total, const std::string& what) {
-  if (!enabled_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (!enabled_ || now < next_) return;
+  if (lines_) {
+    fmt::print(stderr, "{}/{} {}\n", done, total, what);
+    next_ = now + std::chrono::seconds(1);
+    return;
+  }
   constexpr std::size_t width = 24;
   const std::size_t filled = total > 0 ? done * width / total : 0;
   const std::string label = what.size() > 60 ? "..." + what.substr(what.size() - 57) : what;

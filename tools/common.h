@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,16 +45,18 @@ struct CaseLineOptions {
   std::string text() const;
 };
 
-/// A progress line on stderr: redrawn on a terminal, silent otherwise. Honours NO_COLOR and --quiet.
+/// A progress line on stderr: redrawn on a terminal, silent otherwise. Honours NO_COLOR and --quiet. `anywhere`: also where stderr is no
+/// terminal, a line of its own a second; nothing is drawn before `after` seconds have passed.
 class Progress {
  public:
-  explicit Progress(bool quiet);
+  explicit Progress(bool quiet, bool anywhere = false, double after = 0);
   void step(std::size_t done, std::size_t total, const std::string& what);
   void finish();
   ~Progress() { finish(); }
 
  private:
-  bool enabled_, drawn_ = false;
+  bool enabled_, lines_, drawn_ = false;
+  std::chrono::steady_clock::time_point next_;
 };
 
 /// Whether stdout may be coloured.

@@ -119,6 +119,7 @@ typedef struct dodona_prepared dodona_prepared; /* weights of one op, in the for
 typedef struct dodona_case dodona_case;         /* one call of an op: its inputs and attributes, and what golden mode makes of them */
 typedef struct dodona_verdict dodona_verdict;
 typedef struct dodona_whose dodona_whose;   /* which schedules of an op give certain outputs */
+typedef struct dodona_bits dodona_bits;     /* whether several runs gave the same bits */
 typedef struct dodona_record dodona_record; /* text that the library made */
 
 /* ---- this library ---- */
@@ -207,6 +208,16 @@ DODONA_API int dodona_case_whose(const dodona_case* c, const dodona_tensor* actu
 DODONA_API const char* dodona_whose_text(const dodona_whose* answer); /* what `dodona whose` prints; "" for NULL, also below */
 DODONA_API const char* dodona_whose_json(const dodona_whose* answer);
 DODONA_API void dodona_whose_free(dodona_whose* answer);
+
+/* Did several runs give the same bits? For batch invariance and races; of what is right nothing is said. `tensors` are the outputs of the
+ * first run, then those of the next: counts[r] of run r, the same names in each. Of outputs that differ in the size of their first
+ * dimension alone (the same rows in other batches) the first rows are compared, which all runs have. */
+DODONA_API int dodona_same_bits(const dodona_tensor* tensors, const size_t* counts, const char* const* names, size_t runs,
+                                dodona_bits** answer);              /* names of the runs, for the text; NULL: run 1, run 2... */
+DODONA_API int dodona_bits_same(const dodona_bits* answer);         /* 1 or 0; 0 for NULL */
+DODONA_API const char* dodona_bits_text(const dodona_bits* answer); /* what `dodona check --same-bits` prints; "" for NULL, also below */
+DODONA_API const char* dodona_bits_json(const dodona_bits* answer);
+DODONA_API void dodona_bits_free(dodona_bits* answer);
 
 DODONA_API int dodona_verdict_outcome(const dodona_verdict* verdict);      /* dodona_outcome; DODONA_FAIL for NULL */
 DODONA_API int dodona_verdict_passes(const dodona_verdict* verdict);       /* 1 for DODONA_PASS and DODONA_KNOWN_DEFECT, else 0 */

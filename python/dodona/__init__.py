@@ -21,7 +21,9 @@ from __future__ import annotations
 from typing import Any
 
 from ._arrays import Typed, as_dtype, device_copies
-from ._cases import Case, OutputVerdict, Verdict, Whose, assert_close, check, gen, golden, load, whose
+from ._cases import (
+    Case, OutputVerdict, SameBits, Verdict, Whose, assert_close, assert_same_bits, check, gen, golden, load, same_bits, whose,
+)  # fmt: skip
 from .grader import Grade, Grader
 from ._layer import Layer, layer
 from ._library import BadType, BadValue, Error, OutOfMemory, version as __version__
@@ -46,6 +48,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "BadType", "BadValue", "Case", "Error", "Grade", "Grader", "Layer", "OutOfMemory", "OutputVerdict", "Prepared", "Typed", "Verdict", "Whose", "__version__", "as_dtype",
-    "assert_close", "check", "device_copies", "gather", "gen", "golden", "layer", "load", "ops", "prepare", "schema", "whose", *_names(),
+    "BadType", "BadValue", "Case", "Error", "Grade", "Grader", "Layer", "OutOfMemory", "OutputVerdict", "Prepared", "SameBits", "Typed", "Verdict", "Whose", "__version__",
+    "as_dtype", "assert_close", "assert_same_bits", "check", "device_copies", "gather", "gen", "golden", "layer", "load", "ops", "prepare", "same_bits", "schema", "whose",
+    *_names(),
 ]  # fmt: skip

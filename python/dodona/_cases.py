@@ -8,7 +8,7 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from ._arrays import CODES, Typed, dtypes_of, listed, made_tensors
+from ._arrays import CODES, Slot, Typed, dtypes_of, listed, made_tensors
 from ._library import OUTCOMES, BadType, BadValue, Handle, check as check_status, exec_bytes, fail, lib, made, mode_of
 from ._ops import function, plan_of
 
@@ -301,4 +301,55 @@ def assert_close(case: Case | str, outputs: Any = None, /, *, mode: str | None =
     return verdict
 
 
-__all__ = ["Case", "OutputVerdict", "Verdict", "Whose", "assert_close", "check", "gen", "golden", "load", "whose"]
+class SameBits:
+    """Whether several runs gave the same bits. True when they did; prints as `dodona check --same-bits` does. `json` has the groups of runs
+    that agree, the largest first ("groups"), and of each output that differs the first element, the number and the pattern
+    ("differences")."""
+
+    def __init__(self, handle: Handle) -> None:
+        self.same = bool(lib.dodona_bits_same(handle.value))
+        self.text: str = lib.dodona_bits_text(handle.value).decode()
+        self.json: dict[str, Any] = json.loads(lib.dodona_bits_json(handle.value))
+
+    def __bool__(self) -> bool:
+        return self.same
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<SameBits: {self.json['outcome']}>"
+
+
+def same_bits(*runs: Any, names: list[str] | None = None) -> SameBits:
+    """Do several runs of a kernel hold the same bits? Each run is an array, a tuple of arrays, or arrays by name; nothing is said of what is
+    right. For races (the same call again and again) and batch invariance: of arrays that differ in the size of their first dimension alone
+    the first rows are compared, which all runs have. names: what the runs are called in the text (default: run 1, run 2...)."""
+    keep: list = []
+    packed, counts = [], []
+    for run in runs:
+        arrays = run if isinstance(run, Mapping) else run if isinstance(run, (tuple, list)) else [run]
+        named = arrays if isinstance(arrays, Mapping) else {f"output {i}" if len(arrays) > 1 else "output": a for i, a in enumerate(arrays)}
+        counts.append(len(named))
+        for name, value in named.items():
+            slot = Slot("", {"name": name, "direction": "in", "dtypes": ["bf16", "u8"]}, {}, {})
+            keep.append(slot)
+            packed.append(slot.pack(_scalar(value), keep, []))
+    if names is not None and len(names) != len(runs):
+        raise fail(f"names {len(names)} runs, expected {len(runs)}", kind=BadValue, code="bad_value", argument="names")
+    called = None if names is None else (ctypes.c_char_p * len(runs))(*(name.encode() for name in names))
+    sizes = (ctypes.c_size_t * len(runs))(*counts)
+    return SameBits(made(lambda place: lib.dodona_same_bits(b"".join(packed), sizes, called, len(runs), place), lib.dodona_bits_free))
+
+
+def assert_same_bits(*runs: Any, names: list[str] | None = None) -> SameBits:
+    """Raises AssertionError unless all runs hold the same bits: which of them disagree, where the first element lies, how many they are and
+    in what pattern. Runs as for same_bits()."""
+    answer = same_bits(*runs, names=names)
+    if not answer:
+        raise AssertionError(answer.text)
+    return answer
+
+
+__all__ = ["Case", "OutputVerdict", "SameBits", "Verdict", "Whose", "assert_close", "assert_same_bits", "check", "gen", "golden", "load",
+           "same_bits", "whose"]  # fmt: skip

@@ -299,3 +299,33 @@ def test_a_sample_of_the_rows_is_judged_and_the_verdict_says_so():
     assert dodona.check("rmsnorm T=50 H=64", case.run("fast"), sample=1000)
     with pytest.raises(dodona.Error, match="explain is given, expected none with sample"):
         case.check(case.run("fast"), sample=4, explain=1)
+
+
+# ---- the same bits, run after run ----
+
+
+def test_runs_of_the_same_bits_pass_whatever_holds_them():
+    y = np.arange(24, dtype=np.float32).reshape(4, 6)
+    assert dodona.assert_same_bits(y, y.copy(), y.copy())
+    assert dodona.assert_same_bits((y, y.astype(np.int32)), (y, y.astype(np.int32)))
+    assert dodona.assert_same_bits({"out": y.view(np.uint16)}, {"out": y.view(np.uint16).copy()})
+    assert dodona.same_bits(y[:2], y), "the rows that both have"
+
+
+def test_runs_of_other_bits_are_named_with_what_differs():
+    y = np.arange(24, dtype=np.float32).reshape(4, 6)
+    other = y.copy()
+    other[2, 1:] += 1
+    with pytest.raises(AssertionError, match=r"differ +third, from first") as failure:
+        dodona.assert_same_bits(y, y.copy(), other, names=["first", "second", "third"])
+    assert "5 of 24 elements" in str(failure.value) and "the first at [2, 1]" in str(failure.value)
+    answer = dodona.same_bits(y, other)
+    assert not answer and answer.json["groups"] == [["run 1"], ["run 2"]]
+    assert not dodona.same_bits(np.zeros(3, np.float32), -np.zeros(3, np.float32)), "zeros of another sign"
+
+
+def test_runs_that_cannot_be_compared_are_an_error():
+    y = np.ones((2, 3), np.float32)
+    for runs, words in (((y,), "two runs"), ((y, y.astype(np.float64)), "is f64 in run 2"), ((y, y[:, :2]), "only the first dimension")):
+        with pytest.raises(dodona.Error, match=words):
+            dodona.same_bits(*runs)

@@ -105,7 +105,7 @@ std::shared_ptr<const oracle::GoldenRun> golden_of(const dodona_case& c, const E
 /// Outputs to judge, by the op's own names; unknown ones are refused here, missing ones by the judge.
 oracle::NamedTensors actual_outputs(const dodona_case& c, const dodona_tensor* actual, std::size_t count) {
   const Op& op = *c.content.op;
-  oracle::NamedTensors outputs = to_tensors(op, actual, count);
+  oracle::NamedTensors outputs = to_tensors(op.name(), actual, count);
   const auto expected = oracle::expected_outputs(op, c.content.inputs);
   for (auto& [name, tensor] : outputs) {
     if (std::none_of(expected.begin(), expected.end(), [&name = name](const auto& output) { return output.name == name; })) {

@@ -82,7 +82,7 @@ AttrValue to_value(const AttrSpec* spec, const dodona_attr& attr) {
 
 }  // namespace
 
-std::pair<std::string, Tensor> to_tensor(const Op& op, const dodona_tensor& tensor) {
+std::pair<std::string, Tensor> to_tensor(std::string_view op, const dodona_tensor& tensor) {
   const std::string argument = &required(tensor.name, "the name of a tensor");
   try {
     if (tensor.dtype < 0 || tensor.dtype >= dtype_count)
@@ -92,11 +92,11 @@ std::pair<std::string, Tensor> to_tensor(const Op& op, const dodona_tensor& tens
     if (view.data() == nullptr && view.elements() > 0) throw Error(ErrorCode::bad_value, "", "", "has no memory (null pointer)");
     return {argument, std::move(view)};
   } catch (const Error& error) {
-    throw Error(error.code(), std::string(op.name()), argument, error.message());
+    throw Error(error.code(), std::string(op), argument, error.message());
   }
 }
 
-std::vector<std::pair<std::string, Tensor>> to_tensors(const Op& op, const dodona_tensor* tensors, std::size_t count) {
+std::vector<std::pair<std::string, Tensor>> to_tensors(std::string_view op, const dodona_tensor* tensors, std::size_t count) {
   check_list(tensors, count, "tensors");
   std::vector<std::pair<std::string, Tensor>> result;
   result.reserve(count);
@@ -104,7 +104,7 @@ std::vector<std::pair<std::string, Tensor>> to_tensors(const Op& op, const dodon
     result.push_back(to_tensor(op, tensors[i]));
     const std::string& name = result.back().first;
     if (std::any_of(result.begin(), result.end() - 1, [&](const auto& other) { return other.first == name; }))
-      throw Error(ErrorCode::unknown_argument, std::string(op.name()), name, "is given twice");
+      throw Error(ErrorCode::unknown_argument, std::string(op), name, "is given twice");
   }
   return result;
 }
@@ -112,7 +112,7 @@ std::vector<std::pair<std::string, Tensor>> to_tensors(const Op& op, const dodon
 Arguments to_arguments(const Op& op, const dodona_tensor* tensors, std::size_t tensor_count, const dodona_attr* attrs,
                        std::size_t attr_count) {
   Arguments arguments;
-  arguments.tensors = to_tensors(op, tensors, tensor_count);
+  arguments.tensors = to_tensors(op.name(), tensors, tensor_count);
   check_list(attrs, attr_count, "attributes");
   for (std::size_t i = 0; i < attr_count; ++i) {
     const std::string name = &required(attrs[i].name, "the name of an attribute");

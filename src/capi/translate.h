@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,8 +18,8 @@ struct dodona_tensors {
 namespace dodona::capi {
 
 /// A view of the caller's memory. Throws Error naming `op` and the tensor, or a bad call.
-std::pair<std::string, Tensor> to_tensor(const Op& op, const dodona_tensor& tensor);
-std::vector<std::pair<std::string, Tensor>> to_tensors(const Op& op, const dodona_tensor* tensors, std::size_t count);
+std::pair<std::string, Tensor> to_tensor(std::string_view op, const dodona_tensor& tensor);
+std::vector<std::pair<std::string, Tensor>> to_tensors(std::string_view op, const dodona_tensor* tensors, std::size_t count);
 /// Tensors and attributes of one call; no name may come twice.
 Arguments to_arguments(const Op& op, const dodona_tensor* tensors, std::size_t tensor_count, const dodona_attr* attrs,
                        std::size_t attr_count);

@@ -48,6 +48,17 @@ TEST(GtestHeader, AVerdictThatComparedNothingFails) {
   EXPECT_NONFATAL_FAILURE(EXPECT_DODONA(c, {"out", c.golden("out").data}), "nothing was compared");
 }
 
+TEST(GtestHeader, RunsOfTheSameBitsPassAndOthersAreNamed) {
+  static const dodona::Case c(line);
+  static const std::vector<float> first = my_rmsnorm(c);
+  static std::vector<float> other = first;
+  EXPECT_DODONA_SAME_BITS(c, {{"output", first.data()}}, {{"output", other.data()}});
+  other[70] = std::nextafter(other[70], 9.0F);
+  EXPECT_NONFATAL_FAILURE(EXPECT_DODONA_SAME_BITS(c, {{"output", first.data()}}, {{"output", other.data()}}, {{"output", first.data()}}),
+                          "run 2, from run 1");
+  EXPECT_NONFATAL_FAILURE(EXPECT_DODONA_SAME_BITS(c, {{"output", first.data()}}, {{"output", other.data()}}), "the first at [1, 6]");
+}
+
 TEST(GtestHeader, StridedOutputsAreRead) {
   const dodona::Case c(line);
   const std::vector<float> y = my_rmsnorm(c);

@@ -48,6 +48,29 @@ TEST_F(Check, SomeRowsOfACallAreMadeAndJudgedAlone) {
   expect_error("gen " + line + " --special one-expert -o " + path("never"), "strikes expert ids, of which this call has none");
 }
 
+TEST_F(Check, FilesOfSeveralRunsAreHeldAgainstEachOther) {
+  io::write_safetensors(path("a"), {{"output", golden_output_}});
+  io::write_npy(path("b.npy"), golden_output_);
+  const Tensor other = golden_output_.clone();
+  other.as<std::uint16_t>()[3 * 64 + 5] ^= 1u;
+  const std::string wrong = npz("c.npz", {{"out.output", other}});
+  EXPECT_EQ(run("check --same-bits " + path("a") + " " + path("b.npy")).status, 0);
+  const Output differ = run("check --same-bits " + path("a") + " " + wrong + " " + path("b.npy"));
+  EXPECT_EQ(differ.status, 1);
+  EXPECT_NE(differ.out.find("agree           " + path("a") + ", " + path("b.npy")), std::string::npos) << differ.out;
+  EXPECT_NE(differ.out.find("differ          " + wrong), std::string::npos) << differ.out;
+  EXPECT_NE(differ.out.find("1 of 256 elements"), std::string::npos) << differ.out;
+  EXPECT_NE(differ.out.find("the first at [3, 5]"), std::string::npos) << differ.out;
+  const Output report = run("check --json --same-bits " + path("a") + " " + wrong);
+  EXPECT_EQ(report.status, 1);
+  EXPECT_EQ(json::parse(report.out).at("differences").at(0).at("differing"), 1);
+  io::write_safetensors(path("fewer"), {{"output", golden_output_.slice(0, 0, 2).clone()}});
+  EXPECT_EQ(run("check --same-bits " + path("fewer") + " " + wrong).status, 0) << "the rows that both have";
+  expect_error("check --same-bits " + path("a"), "--same-bits");
+  expect_error("check " + path("case") + " --same-bits " + path("a") + " " + wrong, "no case is judged");
+  expect_error("check", "CASE");
+}
+
 TEST_F(Check, AModeThatNoRecordingConfirmsSaysSo) {
   const std::string line = "cutlass_scaled_fp4_mm M=4 N=32 K=192";
   ASSERT_EQ(run("gen " + line + " -o " + path("fp4")).status, 0);

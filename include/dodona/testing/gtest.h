@@ -127,6 +127,24 @@ class Case {
     if (dodona_verdict_passes(verdict) != 0) return testing::AssertionSuccess() << dodona_verdict_text(verdict);
     return testing::AssertionFailure() << dodona_verdict_text(verdict) << "reproduce: " << reproduce();
   }
+  /// An output as C has it, of the case's type and shape.
+  dodona_tensor tensor_of(const Output& output) const {
+    const CaseTensor& like = golden(output.name);
+    dodona_tensor tensor{};
+    tensor.name = output.name.c_str();
+    tensor.data = const_cast<void*>(output.data);
+    tensor.dtype = like.dtype;
+    tensor.rank = static_cast<int>(like.shape.size());
+    tensor.flags = DODONA_READ_ONLY | (output.strides.empty() ? 0 : DODONA_STRIDED);
+    if (!output.strides.empty() && output.strides.size() != like.shape.size())
+      throw std::invalid_argument(output.name + " has " + std::to_string(output.strides.size()) + " strides, expected " +
+                                  std::to_string(like.shape.size()));
+    for (std::size_t i = 0; i < like.shape.size(); ++i) {
+      tensor.shape[i] = like.shape[i];
+      if (!output.strides.empty()) tensor.strides[i] = output.strides[i];
+    }
+    return tensor;
+  }
   /// The command that makes the case again.
   std::string reproduce() const {
     const std::string line = dodona_case_line(handle_.get());
@@ -154,23 +172,6 @@ class Case {
     }
     throw std::out_of_range(op() + " has no " + what + " '" + name + "'; they are " + known);
   }
-  dodona_tensor tensor_of(const Output& output) const {
-    const CaseTensor& like = golden(output.name);
-    dodona_tensor tensor{};
-    tensor.name = output.name.c_str();
-    tensor.data = const_cast<void*>(output.data);
-    tensor.dtype = like.dtype;
-    tensor.rank = static_cast<int>(like.shape.size());
-    tensor.flags = DODONA_READ_ONLY | (output.strides.empty() ? 0 : DODONA_STRIDED);
-    if (!output.strides.empty() && output.strides.size() != like.shape.size())
-      throw std::invalid_argument(output.name + " has " + std::to_string(output.strides.size()) + " strides, expected " +
-                                  std::to_string(like.shape.size()));
-    for (std::size_t i = 0; i < like.shape.size(); ++i) {
-      tensor.shape[i] = like.shape[i];
-      if (!output.strides.empty()) tensor.strides[i] = output.strides[i];
-    }
-    return tensor;
-  }
 
   std::string line_;
   std::shared_ptr<dodona_case> handle_;
@@ -179,10 +180,30 @@ class Case {
   mutable std::vector<CaseTensor> golden_;
 };
 
+/// What several runs of one kernel wrote: success where all hold the same bits, else failure with the runs that disagree, the first element
+/// and where they differ. Types and shapes are those of the case's outputs: all runs are of one call.
+inline testing::AssertionResult same_bits(const Case& c, const std::vector<std::vector<Output>>& runs) {
+  std::vector<dodona_tensor> tensors;
+  std::vector<std::size_t> counts;
+  for (const std::vector<Output>& run : runs) {
+    for (const Output& output : run) tensors.push_back(c.tensor_of(output));
+    counts.push_back(run.size());
+  }
+  dodona_bits* answer = nullptr;
+  const int status = dodona_same_bits(tensors.data(), counts.data(), nullptr, counts.size(), &answer);
+  const std::unique_ptr<dodona_bits, void (*)(dodona_bits*)> owner(answer, dodona_bits_free);
+  if (status != DODONA_OK) return testing::AssertionFailure() << "cannot be compared: " << dodona_last_error();
+  if (dodona_bits_same(answer) != 0) return testing::AssertionSuccess() << dodona_bits_text(answer);
+  return testing::AssertionFailure() << dodona_bits_text(answer) << "reproduce: " << c.reproduce();
+}
+
 }  // namespace dodona
 
 /// EXPECT_DODONA(case, {"output", host_pointer}, ...): fails with the verdict unless every output is what the op should have returned.
 #define EXPECT_DODONA(case_, ...) EXPECT_TRUE((case_).judge(std::vector<::dodona::Output>{__VA_ARGS__}))
 #define ASSERT_DODONA(case_, ...) ASSERT_TRUE((case_).judge(std::vector<::dodona::Output>{__VA_ARGS__}))
-/// The same, held to the bits of an H200.
+/// EXPECT_DODONA_SAME_BITS(case, {{"output", first_run}}, {{"output", second_run}}...): the runs' outputs hold the same bits.
+#define EXPECT_DODONA_SAME_BITS(case_, ...) \
+  EXPECT_TRUE(::dodona::same_bits((case_), std::vector<std::vector<::dodona::Output>>{__VA_ARGS__}))
+/// The same as EXPECT_DODONA, held to the bits of an H200.
 #define EXPECT_DODONA_BITS(case_, ...) EXPECT_TRUE((case_).judge(std::vector<::dodona::Output>{__VA_ARGS__}, DODONA_HOPPER))
