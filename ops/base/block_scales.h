@@ -6,6 +6,7 @@
 #include <string>
 
 #include "dodona/tensor.h"
+#include "ops/base/golden_output.h"
 #include "quant/swizzle.h"
 
 namespace dodona::ops {
@@ -32,6 +33,18 @@ template <class Op>
 void describe_scale_layout(auto& op, Op& fields) {
   op.attr("is_sf_swizzled_layout", fields.is_sf_swizzled_layout).doc("scales lie in tiles, else row by row without padding");
   op.attr("is_sf_8x4_layout", fields.is_sf_8x4_layout).doc("tiles have 8 rows, else 128");
+}
+
+/// What the padding of scales in tiles holds: kernels leave it as it is, or write zeros for products that read whole tiles.
+template <class Op>
+void describe_padding(auto& op, Op& fields) {
+  op.choice("padding", fields.padding, {"open", "zeros"})
+      .doc("what lies between the scales of a matrix and the end of its tiles: open: anything; zeros: bytes of 0");
+}
+/// That in golden mode.
+inline void put_padding(const GoldenOutput& scales, std::int64_t at, const Tensor& stored, bool zeros) {
+  if (!zeros) return scales.leave_open(at);
+  scales.put(at, {stored.dtype() == DType::f8_e8m0 ? 0x1p-127 : 0.0, 0.0});
 }
 
 /// Padding of a matrix of scales becomes 0; the rest is left to be written.

@@ -16,6 +16,11 @@ std::int64_t slot_of(const SetMlaKvBuffer& op, std::int64_t t) {
   return op.loc.dtype() == i64 ? op.loc.as<std::int64_t>()[at] : op.loc.as<std::int32_t>()[at];
 }
 
+/// Tokens of a slot that is kept for padding are not stored.
+bool dropped(const SetMlaKvBuffer& op, std::int64_t t) {
+  return op.slot_zero == "reserved" && slot_of(op, t) == 0;
+}
+
 /// One element: its bits where the types agree, else the framework's cast.
 void store_element(const Tensor& from, std::int64_t from_linear, const Tensor& to, std::int64_t to_linear) {
   if (from.dtype() == to.dtype()) {
@@ -28,6 +33,7 @@ void store_element(const Tensor& from, std::int64_t from_linear, const Tensor& t
 void golden(const SetMlaKvBuffer& op, const Exec&, Reference* reference) {
   const std::int64_t tokens = op.loc.size(0), nope = op.k_nope.size(-1), rope = op.k_rope.size(-1), width = nope + rope;
   for (std::int64_t t = 0; t < tokens; ++t) {
+    if (dropped(op, t)) continue;
     const std::int64_t begin = slot_of(op, t) * width;
     for (std::int64_t i = 0; i < nope; ++i) store_element(op.k_nope, t * nope + i, op.kv_buffer, begin + i);
     for (std::int64_t i = 0; i < rope; ++i) store_element(op.k_rope, t * rope + i, op.kv_buffer, begin + nope + i);
@@ -40,6 +46,7 @@ void golden(const SetMlaKvBuffer& op, const Exec&, Reference* reference) {
   ReferenceOutput& record = reference->output("kv_buffer", op.kv_buffer.elements());
   std::vector<std::uint8_t> named(static_cast<std::size_t>(row_count(op.kv_buffer)));
   for (std::int64_t t = 0; t < tokens; ++t) {
+    if (dropped(op, t)) continue;
     std::uint8_t& again = named[static_cast<std::size_t>(slot_of(op, t))];
     for (std::int64_t i = 0; i < width && again; ++i) record.unspecified[static_cast<std::size_t>(slot_of(op, t) * width + i)] = 1;
     again = 1;
@@ -56,6 +63,7 @@ void store_columns(const SetMlaKvBuffer& op, const Tensor& from, std::int64_t to
   const bool same_type = from.dtype() == op.kv_buffer.dtype();
   const std::int64_t tokens = op.loc.size(0);
   for (std::int64_t t = 0; t < tokens; ++t) {
+    if (dropped(op, t)) continue;
     const std::byte* const source = row_begin(from, t, from_bytes) + begin * from_bytes;
     std::byte* const target = row_begin_mutable(op.kv_buffer, slot_of(op, t), to_bytes) + (to_column + begin) * to_bytes;
     if (same_type) {
@@ -97,7 +105,7 @@ std::unique_ptr<Op> op_set_mla_kv_buffer() {
 Row loc[t] of kv_buffer becomes k_nope[t], then k_rope[t]: a copy of bits where the types agree. Else the framework's cast, to
 nearest even and without any scale: beyond 464 e4m3 becomes NaN with its sign, it does not saturate (the fused quantizing path
 hands over e4m3 parts that did). A slot that several tokens name takes any of them (here the last) and is not judged; upstream
-sends the writes of padded tokens to slot 0. A slot out of range is an error; upstream does not look. An extension of this
+sends the writes of padded tokens to slot 0 (slot_zero=reserved: newer upstreams drop them). A slot out of range is an error; upstream does not look. An extension of this
 library, not upstream: buffers and parts in f32, which leave out the rounding between ops.)",
       .golden = ops::golden,
       .fast = ops::fast,
@@ -106,6 +114,7 @@ library, not upstream: buffers and parts in f32, which leave out the rounding be
       .bytes_read = ops::bytes_read,
       .cases = {"S=64 T=5 Dn=512 Dr=64", "S=48 T=3 Dn=512 Dr=64 --dtype kv_buffer=f8_e4m3 --dist outliers",
                 "S=9 T=4 Dn=37 Dr=5 --dtype kv_buffer=f32 --dtype k_nope=f32",
+                "S=9 T=4 Dn=40 Dr=8 --special first-slot --attr slot_zero=reserved",
                 "S=5 T=2 Dn=512 Dr=64 --dtype kv_buffer=f16 --dtype k_nope=f16 --dist edge"},
       .bench_cases = {"S=1 T=1 Dn=512 Dr=64", "S=4096 T=4096 Dn=512 Dr=64"},
   });

@@ -11,6 +11,7 @@ using enum DType;
 /// Source: SGLang `set_mla_kv_buffer` (`set_mla_kv_buffer_triton`).
 struct SetMlaKvBuffer {
   Tensor kv_buffer, loc, k_nope, k_rope;
+  std::string slot_zero = "written";
 
   static constexpr OpInfo info{"set_mla_kv_buffer", Category::kv_cache, Source::triton};
   void describe(auto& op) {
@@ -20,6 +21,10 @@ struct SetMlaKvBuffer {
     op.in("loc", loc, {i64, i32}, "T").role(Role::indices, "S").doc("slot of each token; of tokens that share one the last is stored");
     op.in("k_nope", k_nope, {bf16, f16, f8_e4m3, f8_e5m2, f32}, "T Dn | T 1 Dn").doc("latent after its norm; 512 wide in DeepSeek");
     op.in("k_rope", k_rope, same_as("k_nope"), "T Dr | T 1 Dr").doc("key part after rope; 64 wide; often a slice of wider rows");
+    op.choice("slot_zero", slot_zero, {"written", "reserved"})
+        .doc(
+            "what becomes of tokens whose slot is 0: written: stored there as anywhere; reserved: dropped, for the slot is that of padded "
+            "tokens (newer sglang)");
   }
 };
 

@@ -20,7 +20,8 @@ Fp4Quantizer call_of(const Fp4Quantize& op) {
           .inversed = op.is_global_scale_inversed,
           .size = op.sf_vec_size,
           .powers = op.sf_use_ue8m0,
-          .layout = layout_of(op)};
+          .layout = layout_of(op),
+          .zero_padding = op.padding == "zeros"};
 }
 
 /// Nothing is certain of the arguments.

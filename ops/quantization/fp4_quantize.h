@@ -13,6 +13,7 @@ struct Fp4Quantize {
   Tensor input, global_scale, x_q, sf;
   std::int64_t sf_vec_size = 16;
   bool sf_use_ue8m0 = false, is_sf_swizzled_layout = true, is_sf_8x4_layout = false, is_global_scale_inversed = false;
+  std::string padding = "open";
 
   static constexpr OpInfo info{"fp4_quantize", Category::quantization, Source::flashinfer};
   void describe(auto& op) {
@@ -26,6 +27,7 @@ struct Fp4Quantize {
     op.attr("sf_vec_size", sf_vec_size, between(16, 32)).doc("elements of a block: 16 for NVFP4, 32 for MXFP4");
     op.attr("sf_use_ue8m0", sf_use_ue8m0).doc("scales are powers of two: MXFP4");
     describe_scale_layout(op, *this);
+    describe_padding(op, *this);
     op.attr("is_global_scale_inversed", is_global_scale_inversed).doc("global_scale is the decode scale: its reciprocal is taken");
     op.out("x_q", x_q, {u8}, "M... K/2").layout(Layout::contiguous).judged(Judge::code).codes(f4_e2m1).doc("codes");
     op.out("sf", sf, {f8_e4m3, f8_e8m0}, scale_matrix("K/sf_vec_size"))

@@ -72,7 +72,7 @@ void golden(const Mxfp8Quantize& op, const Exec& exec, Reference* reference) {
   const quant::ScaleLayout layout = layout_of(op);
   parallel_for(exec.threads, quant::padded_size(layout, rows, columns).rows, static_cast<double>(op.input.size(-1)), [&](std::int64_t m) {
     if (m < rows) golden_row<maximum>(op, m, codes, scales);
-    for_padding(layout, m, rows, columns, [&](std::int64_t at) { scales.leave_open(at); });
+    for_padding(layout, m, rows, columns, [&](std::int64_t at) { put_padding(scales, at, op.sf, op.padding == "zeros"); });
   });
 }
 

@@ -13,12 +13,14 @@ struct Mxfp8Quantize {
   Tensor input, x_q, sf;
   bool is_sf_swizzled_layout = true, is_sf_8x4_layout = false;
   std::int64_t alignment = 32;
+  std::string padding = "open";
 
   static constexpr OpInfo info{"mxfp8_quantize", Category::quantization, Source::flashinfer};
   void describe(auto& op) {
     op.signature("input, is_sf_swizzled_layout, alignment");
     op.in("input", input, {bf16, f16}, "M... K").layout(Layout::contiguous).doc("leading dimensions count as one, M");
     describe_scale_layout(op, *this);
+    describe_padding(op, *this);
     op.attr("alignment", alignment, between(32, 1 << 20)).doc("rows of x_q are filled up with zeros to a multiple of it, itself one of 32");
     op.out("x_q", x_q, {f8_e4m3}, "M... align(K,alignment)").layout(Layout::contiguous).judged(Judge::code).doc("codes");
     op.out("sf", sf, {f8_e8m0}, scale_matrix("align(K,alignment)/32"))

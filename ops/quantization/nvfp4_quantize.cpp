@@ -17,7 +17,8 @@ Fp4Quantizer call_of(const Nvfp4Quantize& op) {
           .size = 16,
           .powers = false,
           .layout = scale_layout(op.is_sf_swizzled_layout, op.is_sf_8x4_layout),
-          .shuffled = op.do_shuffle};
+          .shuffled = op.do_shuffle,
+          .zero_padding = op.padding == "zeros"};
 }
 
 void check(const Nvfp4Quantize& op) {

@@ -44,7 +44,8 @@ void golden(const ScaledFp4Quant& op, const Exec& exec, Reference* reference) {
   const quant::PaddedSize padded = quant::padded_size(layout, rows, blocks);
   parallel_for(exec.threads, padded.rows, static_cast<double>(op.input.size(-1)), [&](std::int64_t m) {
     if (m < rows) put_fp4_row(row_of(op, m), codes, scales, rule);
-    for (std::int64_t c = m < rows ? blocks : 0; c < padded.columns; ++c) scales.leave_open(offset_of(op, m, c));
+    for (std::int64_t c = m < rows ? blocks : 0; c < padded.columns; ++c)
+      put_padding(scales, offset_of(op, m, c), op.output_scale, op.padding == "zeros");
   });
 }
 
@@ -99,7 +100,7 @@ For each block of 16, fl32 after every operation: amax = max |x| (NaN passed ove
 where amax is 0); code = e2m1(x*r), to nearest even, saturating at 6, the sign kept on zeros, NaN +6. rcp is 1/x with denormal
 arguments and results as zero. Scales are exact but for denormals that may be flushed. Budget of codes, from the scale that was
 stored: 10 units of 2^-24 of x*r (reciprocals within a unit in the last place, roundings of two products). Padding of the scale
-matrix is unspecified.)",
+matrix is unspecified, with padding=zeros bytes of 0.)",
       .golden = ops::golden<ops::Fp4Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
@@ -110,7 +111,8 @@ matrix is unspecified.)",
                    {"scale-not-rounded", "codes are made with the scale as it was before its own rounding",
                     ops::golden<ops::Fp4Rule::scale_not_rounded>}},
       .customary = {{"*", CustomaryKind::close, 1.3e-6, 1e-5, "sgl-kernel/tests/test_fp4_quantize.py, decoded to f32"}},
-      .cases = {"M=4 K=7168", "M=33 K=80 --dtype input=f16", "M=5 K=528 --dialect flashinfer", "M=3 K=64 --dist wide-exponent"},
+      .cases = {"M=4 K=7168", "M=33 K=80 --dtype input=f16", "M=5 K=528 --dialect flashinfer", "M=3 K=64 --dist wide-exponent",
+                "M=9 K=80 --attr padding=zeros"},
       .bench_cases = {"M=1 K=7168", "M=512 K=7168", "M=4096 K=7168"},
   });
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/define.h"
+#include "ops/base/block_scales.h"
 
 namespace dodona::ops {
 
@@ -10,7 +11,7 @@ using enum DType;
 /// Source: sgl-kernel `scaled_fp4_quant`; with zero_block=amax FlashInfer `fp4_quantize`.
 struct ScaledFp4Quant {
   Tensor input, input_global_scale, output, output_scale;
-  std::string zero_block = "scale";
+  std::string zero_block = "scale", padding = "open";
 
   static constexpr OpInfo info{"scaled_fp4_quant", Category::quantization, Source::sgl_kernel};
   void describe(auto& op) {
@@ -22,6 +23,7 @@ struct ScaledFp4Quant {
     op.choice("zero_block", zero_block, {"scale", "amax"})
         .doc("when all codes of a block become zero: scale: when its scale rounds to zero; amax: when its elements are zero")
         .dialect("flashinfer", "amax");
+    describe_padding(op, *this);
     op.out("output", output, {u8}, "M K/2").layout(Layout::contiguous).judged(Judge::code).codes(f4_e2m1).doc("codes");
     op.out("output_scale", output_scale, {f8_e4m3}, "align(M,128) align(K/16,4)")
         .layout(Layout::contiguous)

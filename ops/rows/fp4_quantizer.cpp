@@ -63,7 +63,7 @@ before its rounding. Inversed: S = rcp(global_scale).
  Scales are exact, but for denormals that may be flushed, and for what a reciprocal off by a unit in the last place makes of inversed
 scales and of e4m3. Budget of codes, from the scale that was stored: NVFP4 10 units of 2^-24 of x*r (13 inversed), e4m3 6 and what
 rounding to f16 leaves open; MXFP4 nothing; a block with an infinity is open in MXFP4, whose inverse is denormal. Padding of the scale
-matrix is unspecified.)";
+matrix is unspecified, with padding=zeros bytes of 0.)";
 
 float encode_scale_of(const Tensor& global_scale, bool inversed) {
   const float scale = global_scale.defined() ? *global_scale.as<float>() : 1.0f;
@@ -77,7 +77,7 @@ void golden_fp4_quantize(const Fp4Quantizer& op, Fp4Rule rule, const Exec& exec,
   const std::int64_t rows = row_count(op.input), padded = quant::padded_size(op.layout, rows, op.blocks()).rows;
   parallel_for(exec.threads, padded, static_cast<double>(op.input.size(-1)), [&](std::int64_t m) {
     if (m < rows) put_fp4_row(row_of(op, m), codes, scales, rule);
-    for_padding(op.layout, m, rows, op.blocks(), [&](std::int64_t at) { scales.leave_open(at); });
+    for_padding(op.layout, m, rows, op.blocks(), [&](std::int64_t at) { put_padding(scales, at, op.scales, op.zero_padding); });
   });
 }
 

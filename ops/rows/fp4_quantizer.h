@@ -17,6 +17,7 @@ struct Fp4Quantizer {
   bool powers;        ///< scales are f8_e8m0
   quant::ScaleLayout layout;
   bool shuffled = false;  ///< rows in the order in which trtllm-gen's products take weights
+  bool zero_padding = false;
 
   std::int64_t blocks() const { return input.size(-1) / size; }
 };

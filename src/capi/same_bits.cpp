@@ -16,7 +16,7 @@ namespace dodona::capi {
 namespace {
 
 dodona_bits* same_bits(const dodona_tensor* tensors, const std::size_t* counts, const char* const* names, std::size_t runs) {
-  std::vector<oracle::NamedTensors> outputs;
+  std::vector<NamedTensors> outputs;
   std::vector<std::string> called;
   std::size_t at = 0;
   for (std::size_t run = 0; run < runs; ++run) {

@@ -6,7 +6,6 @@ from honest import mxfp4_quantize, tile_place
 SOURCE = "https://github.com/ROCm/aiter/pull/2900"
 LINE = "mxfp4_quantize M=160 K=96"
 NAMES = r"logical|padded|stride"
-UNNAMED = "the order of its scales is an attribute's, which faults in scales do not read"
 
 
 def kernel(x, wrong):

@@ -111,6 +111,13 @@ TEST(Explain, AnotherRecipeIsNamedByItsAttribute) {
     expect_complete(other_recipe(p.asked, p.made), p.id);
 }
 
+TEST(Explain, ADialectIsNamed) {
+  // Slot 0 kept for padded tokens.
+  expect_complete(other_recipe("set_mla_kv_buffer S=9 T=4 Dn=40 Dr=8 --special first-slot",
+                               "set_mla_kv_buffer S=9 T=4 Dn=40 Dr=8 --special first-slot --attr slot_zero=reserved"),
+                  "other-recipe:slot_zero=reserved");
+}
+
 TEST(Explain, OneUnknownNumberIsFitted) {
   struct Pair {
     const char *asked, *made, *id;
@@ -149,18 +156,21 @@ TEST(Explain, AMistakenInputIsNamed) {
   struct Pair {
     const char *line, *id;
   };
-  for (const Pair& p : {Pair{"rmsnorm T=4 H=64", "weight-ignored:weight"},
-                        {"rmsnorm T=4 H=64", "weight-plus-one:weight"},
-                        {"rmsnorm T=4 H=64", "operand-rows-off-by-one:input"},
-                        {"silu_and_mul T=4 D=64", "operand-halves-exchanged:input"},
-                        {"rotary_embedding T=4 P=64 R=64 Nq=4 --attr head_size=64", "cos-and-sin-exchanged:cos_sin_cache"},
-                        {"rotary_embedding T=4 P=64 R=64 Nq=4 --attr head_size=64", "sine-negated:cos_sin_cache"},
-                        {"rotary_embedding T=4 P=64 R=64 Nq=4 --attr head_size=64", "position-off-by-one:positions"},
-                        {"merge_state T=3 N=4 D=32", "inputs-exchanged:v_a,v_b"},
-                        {"bmm_fp8 L=1 M=4 N=16 K=128", "scale-ignored:A_scale"},
-                        {"bmm_fp8 L=1 M=4 N=16 K=128", "k-tile-of-32-dropped:A"},
-                        {"bmm_fp8 L=2 M=16 N=16 K=16", "operand-transposed:A"},
-                        {"moe_fused_gate T=32 E=64 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8", "operand-ignored:bias"}})
+  for (const Pair& p :
+       {Pair{"rmsnorm T=4 H=64", "weight-ignored:weight"},
+        {"rmsnorm T=4 H=64", "weight-plus-one:weight"},
+        {"rmsnorm T=4 H=64", "operand-rows-off-by-one:input"},
+        {"silu_and_mul T=4 D=64", "operand-halves-exchanged:input"},
+        {"rotary_embedding T=4 P=64 R=64 Nq=4 --attr head_size=64", "cos-and-sin-exchanged:cos_sin_cache"},
+        {"rotary_embedding T=4 P=64 R=64 Nq=4 --attr head_size=64", "sine-negated:cos_sin_cache"},
+        {"rotary_embedding T=4 P=64 R=64 Nq=4 --attr head_size=64", "position-off-by-one:positions"},
+        {"merge_state T=3 N=4 D=32", "inputs-exchanged:v_a,v_b"},
+        {"bmm_fp8 L=1 M=4 N=16 K=128", "scale-ignored:A_scale"},
+        {"bmm_fp8 L=1 M=4 N=16 K=128", "k-tile-of-32-dropped:A"},
+        {"bmm_fp8 L=2 M=16 N=16 K=16", "operand-transposed:A"},
+        {"apply_shuffle_mul_sum M=3 topk=5 R=15 D=48 --dtype input=f32 --without factors", "permutation-inverted:permutation"},
+        {"fp8_gemm_nt M=4 N=64 K=1024", "k-tile-of-512-dropped:a"},
+        {"moe_fused_gate T=32 E=64 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8", "operand-ignored:bias"}})
     expect_complete(with_fault(p.line, p.id), p.id);
 }
 
@@ -211,7 +221,11 @@ TEST(Explain, WhatWasWrittenWronglyIsNamed) {
                         {"rmsnorm T=6 H=64", "rows-off-by-one:output"},
                         {"rmsnorm T=20 H=64", "last-row-tile-skipped:output"},
                         {"rmsnorm T=6 H=64 --dtype input=f32", "through-bf16:output"},
-                        {"bmm_fp8 L=1 M=5 N=32 K=64", "partials-rounded:out"},
+                        {"bmm_fp8 L=1 M=5 N=32 K=64", "partials-rounded:out=2"},
+                        {"bmm_fp8 L=1 M=5 N=32 K=64", "partials-rounded:out=4"},
+                        {"mxfp8_quantize M=6 K=256 --special fp8-ties", "ties-away:x_q"},
+                        {"mxfp4_quantize M=160 K=96", "scales-at-logical-stride:sf"},
+                        {"mxfp8_quantize M=9 K=160 --attr is_sf_8x4_layout=true", "scales-not-swizzled:sf"},
                         {"merge_state T=3 N=5 D=32", "one-wrong-head:v_merged"}}) {
     Replayed r{make_case(parse_case_line(p.line), {}, true), {}, {}, {}};
     const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});

@@ -277,5 +277,17 @@ TEST(Generate, ImpossibleSizesAreErrors) {
     EXPECT_THROW(generate(parse_case_line(text)), Error) << text;
 }
 
+/// A convention of some upstreams: products read whole tiles.
+TEST(Judge, PaddingOfScalesIsHeldToZerosWhereThatIsAskedFor) {
+  for (const char* line : {"scaled_fp4_quant M=9 K=80", "mxfp4_quantize M=5 K=96", "mxfp8_quantize M=5 K=96", "nvfp4_quantize M=5 K=48"})
+    for (const bool zeros : {false, true}) {
+      Sample sample(std::string(line) + (zeros ? " --attr padding=zeros" : ""));
+      EXPECT_EQ(judge(*sample.op, sample.inputs, sample.outputs, {}).outcome, Outcome::pass) << line;
+      const Tensor& scales = sample.outputs[1].second;
+      quant::set_bits(scales, scales.elements() - 1, 0x55);  // beyond the last row and column
+      EXPECT_EQ(judge(*sample.op, sample.inputs, sample.outputs, {}).outcome, zeros ? Outcome::fail : Outcome::pass) << line;
+    }
+}
+
 }  // namespace
 }  // namespace dodona::oracle

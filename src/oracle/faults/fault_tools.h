@@ -89,17 +89,31 @@ struct ScaleMatrices {
   std::int64_t tile_place(std::int64_t linear) const { return linear / size() * size() + in_tiles(linear % size()); }
 };
 
+/// The order of a matrix of scales: the schema's, or, where attributes of the call choose it (describe_scale_layout), theirs.
+inline std::optional<ScaleOrder> scale_order(const FaultSite& s) {
+  if (s.spec->storage.scales) return s.spec->storage.scales->order;
+  if (s.spec->shape.find("is_sf_swizzled_layout") == std::string::npos) return std::nullopt;
+  const auto chosen = [&](std::string_view name) {
+    const AttrSpec* const spec = s.call.op.schema().find_attr(name);
+    const AttrValue* const given = s.call.inputs.find_attr(name);
+    return spec != nullptr && std::get<bool>(given != nullptr ? *given : spec->default_value);
+  };
+  if (!chosen("is_sf_swizzled_layout")) return ScaleOrder::linear;
+  return chosen("is_sf_8x4_layout") ? ScaleOrder::swizzled_8x4 : ScaleOrder::swizzled_128x4;
+}
+
 inline bool in_tiles(ScaleOrder order) {
   return order == ScaleOrder::swizzled_128x4 || order == ScaleOrder::swizzled_8x4;
 }
 /// The tensor's scales in tiles, or row by row: what one may be taken for is the other.
 inline std::optional<ScaleMatrices> scale_matrices(const FaultSite& s) {
-  const auto& scales = s.spec->storage.scales;
-  if (!scales || s.tensor.rank() < 2 || (!in_tiles(scales->order) && scales->order != ScaleOrder::linear)) return std::nullopt;
-  return ScaleMatrices{s.tensor.size(-2), s.tensor.size(-1), scales->order};
+  const auto order = scale_order(s);
+  if (!order || s.tensor.rank() < 2 || (!in_tiles(*order) && *order != ScaleOrder::linear)) return std::nullopt;
+  return ScaleMatrices{s.tensor.size(-2), s.tensor.size(-1), *order};
 }
 inline bool scales_in_tiles(const FaultSite& s) {
-  return s.spec->storage.scales && in_tiles(s.spec->storage.scales->order) && s.tensor.rank() >= 2;
+  const auto order = scale_order(s);
+  return order && in_tiles(*order) && s.tensor.rank() >= 2;
 }
 
 /// What a logarithm in the base of this role is multiplied with to be read as one in the other base by a kernel that takes it for one in

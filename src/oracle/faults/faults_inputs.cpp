@@ -123,6 +123,21 @@ bool position(Site s) {
 bool index(Site s) {
   return (s.spec->role == Role::indices || s.spec->role == Role::page_table) && s.tensor.elements() >= 2;
 }
+/// Every index once, and other than its own inverse.
+bool permutation(Site s) {
+  if (s.spec->role != Role::indices) return false;
+  const std::int64_t count = s.tensor.elements();
+  std::vector<std::int64_t> place(static_cast<std::size_t>(count), -1);
+  bool own_inverse = true;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto to = static_cast<std::int64_t>(quant::get(s.tensor, i));
+    if (to < 0 || to >= count || place[static_cast<std::size_t>(to)] >= 0) return false;
+    place[static_cast<std::size_t>(to)] = i;
+  }
+  for (std::int64_t i = 0; i < count; ++i)
+    own_inverse = own_inverse && place[static_cast<std::size_t>(i)] == static_cast<std::int64_t>(quant::get(s.tensor, i));
+  return !own_inverse;
+}
 bool expert(Site s) {
   return s.spec->role == Role::expert_ids && s.tensor.elements() >= 2;
 }
@@ -334,6 +349,10 @@ void ids_moved(Site, To t) {
   const auto count = static_cast<std::int64_t>(largest(t)) + 1;
   each(t, [&](double x, std::int64_t) { return x < 0 ? x : static_cast<double>((static_cast<std::int64_t>(x) + step + count) % count); });
 }
+void inverted_permutation(Site s, To t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    quant::set_bits(t, static_cast<std::int64_t>(quant::get(s.tensor, i)), static_cast<std::uint64_t>(i));
+}
 void reversed(Site s, To t) {
   gather(s.tensor, t, [&](std::int64_t i) { return s.tensor.elements() - 1 - i; });
 }
@@ -416,6 +435,7 @@ constexpr std::array table{
     Fault{"index-ignored", "rows in order, not by index", in, gross, index, in_order},
     Fault{"index-of-the-first", "the first index is used for all", in, gross, index, first_everywhere},
     Fault{"indices-reversed", "indices in reverse order", in, gross, index, reversed},
+    Fault{"permutation-inverted", "the inverse of the permutation is applied", in, gross, permutation, inverted_permutation},
     Fault{"one-wrong-index", "one index is off by one", in, gross, index, one_wrong},
     Fault{"expert-off-by-one", "every expert is the next one", in, gross, expert, ids_moved<1>},
     Fault{"expert-one-behind", "every expert is the one before", in, gross, expert, ids_moved<-1>},
@@ -438,6 +458,8 @@ constexpr std::array table{
           last_columns_dropped<128>},
     Fault{"k-tile-of-256-dropped", "the last 256 of the summed columns are not added", in, gross, summed_tile<256>,
           last_columns_dropped<256>},
+    Fault{"k-tile-of-512-dropped", "the last 512 of the summed columns are not added", in, gross, summed_tile<512>,
+          last_columns_dropped<512>},
     Fault{"first-k-tile-of-32-dropped", "the first 32 of the summed columns are not added", in, gross, summed_tile<32>,
           first_columns_dropped<32>},
     Fault{"first-k-tile-of-64-dropped", "the first 64 of the summed columns are not added", in, gross, summed_tile<64>,

@@ -70,7 +70,7 @@ bool logarithm(Site s) {
   return s.spec->role == Role::lse_base_2 || s.spec->role == Role::lse_base_e;
 }
 bool scales_in_128x4(Site s) {
-  return scales_in_tiles(s) && s.spec->storage.scales->order == ScaleOrder::swizzled_128x4;
+  return scales_in_tiles(s) && scale_order(s) == ScaleOrder::swizzled_128x4;
 }
 bool distinct_in_rows(Site s) {
   return whole(s) && has_columns(s) && s.spec->judge != Judge::exact;
@@ -131,28 +131,49 @@ void through_e4m3(Site, To t) {
 void one_unit_up(Site, To t) {
   each(t, [&](double x, std::int64_t) { return std::isfinite(x) ? quant::next_up(t.dtype(), x) : x; });
 }
+/// Ties away from zero, which only numbers exactly between two others tell.
+void ties_away(Site s, To t) {
+  const DType type = t.dtype();
+  for (std::int64_t i = 0; i < t.elements(); ++i) {
+    const double exact = s.reference->exact[static_cast<std::size_t>(i)];
+    if (!std::isfinite(exact) || std::fabs(exact) >= quant::max_finite(type)) continue;
+    const double nearest = quant::round_to(type, exact);
+    const double away = exact > 0 ? quant::next_up(type, nearest) : quant::next_down(type, nearest);
+    if (std::fabs(nearest) < std::fabs(exact) && std::fabs(away - exact) == std::fabs(nearest - exact)) put(t, i, away);
+  }
+}
+std::vector<AttrValue> parts_of_k(Site) {
+  return {std::int64_t{2}, std::int64_t{4}};
+}
+std::string parts_in_words(Site s) {
+  return s.name + ": K in " + to_string(*s.taken) + " parts, each sum rounded to the output's type before the next is added";
+}
 void partials_rounded(Site s, To t) {
-  // The halves of K, each rounded to the output's type, then added: what an accumulator of that type makes of two tiles.
-  std::array<NamedTensors, 2> parts;
-  for (int half = 0; half < 2; ++half) {
+  // Parts of K, each rounded to the output's type, then added one after the other: what an accumulator of that type makes of them.
+  const std::int64_t count = s.taken ? std::get<std::int64_t>(*s.taken) : 2;
+  std::vector<NamedTensors> parts;
+  for (std::int64_t index = 0; index < count; ++index) {
     Arguments inputs = runnable(s.call.op, s.call.inputs);
     for (const TensorSpec& spec : s.call.op.schema().tensors) {
       const Tensor* first = inputs.find(spec.name);
       if (spec.direction != Direction::in || first == nullptr || first->rank() < 2) continue;
       const Tensor part = first->clone();
       const Rows rows(part);
-      clear(part, [&](const Rows& r, std::int64_t, std::int64_t c) { return (c < r.width / 2) == (half == 1); });
+      clear(part,
+            [&](const Rows& r, std::int64_t, std::int64_t c) { return c < r.width * index / count || c >= r.width * (index + 1) / count; });
       inputs.set(spec.name, part);
       break;
     }
     Exec exec = s.call.exec;
     exec.mode = Mode::golden;
     s.call.op.run(inputs, exec);
-    parts[static_cast<std::size_t>(half)] = outputs_of(s.call.op, inputs);
+    parts.push_back(outputs_of(s.call.op, inputs));
   }
-  for (std::size_t k = 0; k < parts[0].size(); ++k)
-    if (parts[0][k].first == s.name)
-      each(t, [&](double, std::int64_t i) { return quant::get(parts[0][k].second, i) + quant::get(parts[1][k].second, i); });
+  each(t, [&](double, std::int64_t i) {
+    double sum = 0;
+    for (const NamedTensors& part : parts) sum = through(t.dtype(), sum + quant::get(*find(part, s.name), i));
+    return sum;
+  });
 }
 
 // ---- special values
@@ -378,8 +399,9 @@ constexpr std::array table{
     Fault{"through-f16", "an extra rounding to f16, which overflows beyond 65504", out, fine, wide_real, through_f16},
     Fault{"through-e4m3", "an extra rounding to e4m3", out, gross, wide_real, through_e4m3},
     Fault{"one-unit-up", "every value one unit in the last place too large", out, fine, wide_real, one_unit_up},
-    Fault{"partials-rounded", "K in two halves, each rounded to the output's type before they are added", out, fine, product,
-          partials_rounded},
+    Fault{"ties-away", "the last conversion takes ties away from zero", out, fine, computed, ties_away},
+    Fault{"partials-rounded", "K in parts, each sum rounded to the output's type before the next is added", out, fine, product,
+          partials_rounded, nullptr, parts_of_k, nullptr, nullptr, parts_in_words},
     Fault{"one-nan", "one NaN", out, gross, wide_real, nan_in_the_middle},
     Fault{"nan-for-zero", "NaN where zero belongs: 0/0", out, gross, wide_real, nan_for_zero},
     Fault{"saturated-infinity", "the largest finite number where infinity belongs", out, gross, wide_real, largest_for_infinity},

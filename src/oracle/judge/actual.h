@@ -22,8 +22,8 @@ std::vector<ExpectedOutput> expected_outputs(const Op& op, const Arguments& inpu
 /// that has all of its rows these are taken.
 NamedTensors load_actual(const std::string& path, const Op& op, const Arguments& inputs, const Window& window = {});
 
-/// All tensors of such a file by name, without a case that says what they are: uint16 is read as bf16, a lone array is called `output`. In a
-/// file that has `out.` names only those, without it.
+/// All tensors of such a file by name, without a case that says what they are: uint16 is read as bf16, a lone array is called `output`. In
+/// a file that has `out.` names only those, without it.
 NamedTensors load_outputs(const std::string& path);
 
 }  // namespace dodona::oracle
