@@ -113,8 +113,7 @@ library, not upstream: buffers and parts in f32, which leave out the rounding be
       .unsupported = ops::unsupported,
       .bytes_read = ops::bytes_read,
       .cases = {"S=64 T=5 Dn=512 Dr=64", "S=48 T=3 Dn=512 Dr=64 --dtype kv_buffer=f8_e4m3 --dist outliers",
-                "S=9 T=4 Dn=37 Dr=5 --dtype kv_buffer=f32 --dtype k_nope=f32",
-                "S=9 T=4 Dn=40 Dr=8 --special first-slot --attr slot_zero=reserved",
+                "S=9 T=4 Dn=37 Dr=5 --dtype kv_buffer=f32 --dtype k_nope=f32", "S=4 T=4 Dn=40 Dr=8 --attr slot_zero=reserved",
                 "S=5 T=2 Dn=512 Dr=64 --dtype kv_buffer=f16 --dtype k_nope=f16 --dist edge"},
       .bench_cases = {"S=1 T=1 Dn=512 Dr=64", "S=4096 T=4096 Dn=512 Dr=64"},
   });
