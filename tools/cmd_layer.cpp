@@ -515,10 +515,9 @@ void add_layer(CLI::App& app, int& exit_code) {
       "--experts", options->experts,
       "Which backend runs the routed experts: " + model::experts_names() + " (default: the first that takes their weights)");
   command
-      ->add_option(
-          "--expert-weights", options->expert_weights,
-          "In which form they are multiplied: stored (default), or fp8: blocks of 128 x 128 made of them, for cutlass, triton, deepgemm "
-          "and deepep")
+      ->add_option("--expert-weights", options->expert_weights,
+                   "In which form they are multiplied: stored (default), or fp8: blocks of 128 x 128 made of them, for cutlass, triton, "
+                   "deepgemm, deepep, trtllm and flashinfer_cutlass")
       ->check(CLI::IsMember({"stored", "fp8"}));
   auto* against_experts = command->add_option(
       "--against-experts", options->against_experts,

@@ -162,22 +162,23 @@ void make_inputs(CutlassFusedMoe& op, std::uint64_t seed) {
 
 MoeScheme scheme_of(const CutlassFusedMoe& op, Form form) {
   const DType type = op.output_dtype;
+  const bool fused = op.finalize == "fused";
+  if (form == Form::fp8_blocks) {
+    MoeScheme scheme = cutlass_fp8_blocks;
+    scheme.terms_in_output = fused;
+    if (fused) scheme.results = f32;
+    return scheme;
+  }
   const Requantizer narrow{.code = type};
   MoeScheme scheme{.numbers = type == f16 ? MoeNumbers::f16 : MoeNumbers::bf16,
                    .sums = half_in_parts,
                    .sums_become = narrow,
                    .activated_become = narrow,
-                   .results = op.finalize == "fused" ? f32 : type,
+                   .results = fused ? f32 : type,
                    .biases_behind = true,
                    .weights_in_f32 = true,
-                   .terms_in_output = op.finalize == "fused"};
+                   .terms_in_output = fused};
   if (form == Form::fp8) scheme.numbers = MoeNumbers::fp8, scheme.sums = hopper_fp8, scheme.activated_become = static_fp8;
-  if (form == Form::fp8_blocks) {
-    scheme.numbers = MoeNumbers::fp8_blocks;
-    scheme.sums = deep_gemm_fp8;
-    scheme.rows_become = scheme.activated_become = inverse_fp8_groups;
-    scheme.activated_become.first = type;
-  }
   if (is_fp4(form)) {
     scheme.numbers = MoeNumbers::nvfp4;
     scheme.sums = op.accumulator == "tcgen05" ? tcgen05_nvfp4 : fp4_by_blocks;

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
 #include "ops/routing/order.h"
+#include "ops/routing/routed_rows.h"
 #include "ops/routing/scores.h"
 #include "quant/hopper/fast_math.h"
 
@@ -51,78 +52,83 @@ std::vector<GateKey> expert_keys(DType type, const std::vector<float>& x, const 
   return keys;
 }
 
-// ---- golden
-
-/// Weights of a row whose experts were chosen: s over the sum of s, and their slack.
-void put_weights(const MoeFusedGate& op, const GoldenOutput& out, std::int64_t row, const std::vector<float>& x,
-                 const std::vector<float>& bias, const RouterScores& scores, const std::vector<std::int64_t>& chosen,
-                 Rule rule = Rule::right) {
-  const DType type = op.input_tensor.dtype();
-  const bool biased = rule == Rule::bias_in_weights, over_sum = rule != Rule::not_renormalized;
-  ChosenScores row_scores;
-  for (const std::int64_t e : chosen) {
-    const auto i = static_cast<std::size_t>(e);
-    row_scores.add(biased ? scores.keys[i] : scores.weights[i], biased ? key_interval(type, x[i], bias[i]) : sigmoid_interval(type, x[i]));
-  }
-  const double factor = op.apply_routed_scaling_factor_on_output ? op.routed_scaling_factor : 1.0;
-  for (std::int64_t k = 0; k < op.routed(); ++k) {
-    const Bounded weight = row_scores.weight(static_cast<std::size_t>(k), over_sum);
-    // A quotient that is denormal may be flushed before it is multiplied.
-    out.put(row * op.topk + k, (may_flush(weight.exact) ? weight.widened(flush_floor) : weight) * factor);
-  }
-  for (std::int64_t k = op.routed(); k < op.topk; ++k) {
-    // (sum / factor) / sum: one rounding and the division.
-    const double exact = row_scores.sum / op.routed_scaling_factor / (over_sum ? row_scores.sum : 1.0) * factor;
-    out.put(row * op.topk + k, {exact, std::fabs(exact) * 5.0 * f32_eps, row_scores.sum_may_vanish()});
-  }
-}
-
-void put_ids(const MoeFusedGate& op, const GoldenOutput& out, std::int64_t row, const std::vector<std::int64_t>& chosen) {
-  for (std::int64_t k = 0; k < op.topk; ++k) {
-    const std::int64_t id = k < op.routed() ? chosen[static_cast<std::size_t>(k)] : op.experts() + k - op.routed();
-    out.put(row * op.topk + k, static_cast<double>(id), 0.0);
-  }
-}
-
 double row_cost(const MoeFusedGate& op) {
   return 4.0 * static_cast<double>(op.experts());
 }
 
-template <Rule rule>
-void golden(const MoeFusedGate& op, const Exec& exec, Reference* reference) {
-  const GoldenOutput weights(op.topk_weights, reference, "topk_weights"), ids(op.topk_ids, reference, "topk_ids");
-  weights.make_open();
-  const DType type = op.input_tensor.dtype();
-  const std::vector<float> bias = router_row(op.bias, 0, op.experts());
-  parallel_for(exec.threads, op.input_tensor.size(0), row_cost(op), [&](std::int64_t t) {
-    const std::vector<float> x = router_row(op.input_tensor, t, op.experts());
-    const RouterScores scores = sigmoid_scores<ExactArithmetic>(type, x, bias);
-    const std::vector<std::int64_t> chosen = choose(choice_of(op), scores.keys, ExactArithmetic::add, choice_rule(rule));
-    put_ids(op, ids, t, chosen);
-    put_weights(op, weights, t, x, bias, scores, chosen, rule);
-  });
+// ---- golden
+
+struct GateRouter {
+  const MoeFusedGate& op;
+  Rule rule;
+  std::vector<float> bias;
+
+  struct Row {
+    const GateRouter& router;
+    std::vector<float> x;
+    RouterScores scores;
+
+    /// Keys that are NaN count as -inf.
+    bool unspecified() const { return false; }
+    std::vector<std::int64_t> choose() const {
+      return ops::choose(choice_of(router.op), scores.keys, ExactArithmetic::add, choice_rule(router.rule));
+    }
+    bool allows(const std::vector<std::int64_t>& chosen) const {
+      const auto is_nan = [](float value) { return std::isnan(value); };
+      if (std::any_of(x.begin(), x.end(), is_nan) || std::any_of(router.bias.begin(), router.bias.end(), is_nan)) return false;
+      const DType type = router.op.input_tensor.dtype();
+      const std::vector<GateKey> experts = expert_keys(type, x, router.bias);
+      return is_legitimate_choice(experts, group_keys(type, router.op.num_expert_group, experts), router.op.topk_group, chosen);
+    }
+    /// s over the sum of s, and the shared experts.
+    RoutedRow route(const std::vector<std::int64_t>& chosen) const {
+      const MoeFusedGate& op = router.op;
+      const DType type = op.input_tensor.dtype();
+      const bool biased = router.rule == Rule::bias_in_weights, over_sum = router.rule != Rule::not_renormalized;
+      ChosenScores row_scores;
+      for (const std::int64_t e : chosen) {
+        const auto i = static_cast<std::size_t>(e);
+        row_scores.add(biased ? scores.keys[i] : scores.weights[i],
+                       biased ? key_interval(type, x[i], router.bias[i]) : sigmoid_interval(type, x[i]));
+      }
+      const double factor = op.apply_routed_scaling_factor_on_output ? op.routed_scaling_factor : 1.0;
+      RoutedRow routed{chosen, chosen, {}};
+      for (std::size_t k = 0; k < chosen.size(); ++k) {
+        const Bounded weight = row_scores.weight(k, over_sum);
+        // A quotient that is denormal may be flushed before it is multiplied.
+        routed.weights.push_back((may_flush(weight.exact) ? weight.widened(flush_floor) : weight) * factor);
+      }
+      for (std::int64_t shared = 0; shared < op.num_fused_shared_experts; ++shared) {
+        // (sum / factor) / sum: one rounding and the division.
+        const double exact = row_scores.sum / op.routed_scaling_factor / (over_sum ? row_scores.sum : 1.0) * factor;
+        routed.weights.push_back({exact, std::fabs(exact) * 5.0 * f32_eps, row_scores.sum_may_vanish()});
+        routed.ids.push_back(op.experts() + shared);
+      }
+      return routed;
+    }
+  };
+
+  std::int64_t rows() const { return op.input_tensor.size(0); }
+  double row_cost() const { return ops::row_cost(op); }
+  std::int64_t chosen() const { return op.routed(); }
+  Row row(std::int64_t t) const {
+    std::vector<float> x = router_row(op.input_tensor, t, op.experts());
+    RouterScores scores = sigmoid_scores<ExactArithmetic>(op.input_tensor.dtype(), x, bias);
+    return {*this, std::move(x), std::move(scores)};
+  }
+};
+
+GateRouter router_of(const MoeFusedGate& op, Rule rule = Rule::right) {
+  return {op, rule, router_row(op.bias, 0, op.experts())};
 }
 
-/// Where the actual ids are another choice that the intervals allow, the reference becomes that choice with its weights.
+template <Rule rule>
+void golden(const MoeFusedGate& op, const Exec& exec, Reference* reference) {
+  golden_routes(router_of(op, rule), op.topk_weights, op.topk_ids, exec, reference);
+}
+
 void condition(const MoeFusedGate& actual, const Exec& exec, Reference& reference) {
-  // Records are rewritten, the actual outputs are not.
-  const Tensor weights_scratch = actual.topk_weights.clone(), ids_scratch = actual.topk_ids.clone();
-  const GoldenOutput weights(weights_scratch, &reference, "topk_weights"), ids(ids_scratch, &reference, "topk_ids");
-  const ReferenceOutput& expected = *reference.find("topk_ids");
-  const DType type = actual.input_tensor.dtype();
-  const std::vector<float> bias = router_row(actual.bias, 0, actual.experts());
-  parallel_for(exec.threads, actual.input_tensor.size(0), row_cost(actual), [&](std::int64_t t) {
-    const auto chosen = other_choice(actual.topk_ids, expected, t * actual.topk, actual.routed());
-    if (!chosen) return;
-    const std::vector<float> x = router_row(actual.input_tensor, t, actual.experts());
-    const auto is_nan = [](float value) { return std::isnan(value); };
-    if (std::any_of(x.begin(), x.end(), is_nan) || std::any_of(bias.begin(), bias.end(), is_nan)) return;
-    const std::vector<GateKey> experts = expert_keys(type, x, bias);
-    const std::vector<GateKey> groups = group_keys(type, actual.num_expert_group, experts);
-    if (!is_legitimate_choice(experts, groups, actual.topk_group, *chosen)) return;
-    put_ids(actual, ids, t, *chosen);
-    put_weights(actual, weights, t, x, bias, sigmoid_scores<ExactArithmetic>(type, x, bias), *chosen);
-  });
+  condition_routes(router_of(actual), actual.topk_weights, actual.topk_ids, exec, reference);
 }
 
 // ---- fast, hopper
@@ -161,7 +167,6 @@ void hopper(const MoeFusedGate& op, const Exec& exec) {
     const std::vector<float> x = router_row(op.input_tensor, t, op.experts());
     const RouterScores scores = sigmoid_scores<HopperArithmetic>(type, x, bias);
     const std::vector<std::int64_t> chosen = choose(choice_of(op), scores.keys, HopperArithmetic::add);
-    put_ids(op, GoldenOutput(op.topk_ids, nullptr, "topk_ids"), t, chosen);
     float sum = 0;
     for (const std::int64_t e : chosen) sum = hw::add(sum, scores.weights[static_cast<std::size_t>(e)]);
     for (std::int64_t k = 0; k < op.topk; ++k) {
@@ -170,6 +175,8 @@ void hopper(const MoeFusedGate& op, const Exec& exec) {
       weight = hw::div(weight, sum);
       if (op.apply_routed_scaling_factor_on_output) weight = static_cast<float>(weight * op.routed_scaling_factor);
       quant::set(op.topk_weights, t * op.topk + k, weight);
+      const std::int64_t id = k < op.routed() ? chosen[static_cast<std::size_t>(k)] : op.experts() + k - op.routed();
+      quant::set(op.topk_ids, t * op.topk + k, static_cast<double>(id));
     }
   });
 }

@@ -5,14 +5,8 @@
 namespace dodona::ops {
 namespace {
 
-constexpr MoeScheme scheme{.numbers = MoeNumbers::fp8_blocks,
-                           .sums = {Order::steps, &quant::tensor_core::sm100_fp8, 128},
-                           .sums_become = trtllm_fp8_groups,
-                           .activated_become = trtllm_fp8_groups,
-                           .shuffled = 16};
-
 WholeMoe whole(const TrtllmFp8BlockScaleMoe& op, std::vector<TokenExperts> routes) {
-  WholeMoe moe = trtllm_moe(op, scheme, std::move(routes));
+  WholeMoe moe = trtllm_moe(op, trtllm_fp8_blocks, std::move(routes));
   moe.x_scales = op.hidden_states_scale;
   moe.first.scales = op.gemm1_weights_scale;
   moe.second.scales = op.gemm2_weights_scale;

@@ -39,8 +39,9 @@ inline constexpr Requantizer static_fp8{.code = DType::f8_e4m3};
 inline constexpr Requantizer trtllm_fp8_groups{.code = DType::f8_e4m3, .group = 128, .largest = 448, .least_amax = 448 * 0x1p-126f};
 /// The same with a magnitude of 1e-10 at least: sglang's quantizers by groups.
 inline constexpr Requantizer sgl_fp8_groups{.code = DType::f8_e4m3, .group = 128, .largest = 448, .least_amax = 1e-10f};
-/// By the inverse of the scale: TensorRT-LLM's GEMM with scales of blocks.
-inline constexpr Requantizer inverse_fp8_groups{.code = DType::f8_e4m3, .group = 128, .largest = 448, .rule = ScaleRule::inverse};
+/// Of bf16, by the inverse of the scale: TensorRT-LLM's GEMM with scales of blocks.
+inline constexpr Requantizer bf16_inverse_fp8_groups{
+    .code = DType::f8_e4m3, .group = 128, .largest = 448, .rule = ScaleRule::inverse, .first = DType::bf16};
 /// Of each 16 s = e4m3(amax / 6): trtllm-gen.
 inline constexpr Requantizer trtllm_nvfp4{.code = DType::f4_e2m1, .group = 16, .scale = DType::f8_e4m3, .largest = 6};
 /// FlashInfer's fp4_quantize; its encode scale is the call's.

@@ -107,4 +107,21 @@ std::int64_t plain_row(const MoeMatrix& matrix, std::int64_t r);
 
 extern const std::string_view whole_moe_contract;
 
+// ---- kernels of fp8 blocks, which layers ask too
+
+/// trtllm-gen's: gate and up are quantized before the activation.
+inline constexpr MoeScheme trtllm_fp8_blocks{.numbers = MoeNumbers::fp8_blocks,
+                                             .sums = {Order::steps, &quant::tensor_core::sm100_fp8, 128},
+                                             .sums_become = trtllm_fp8_groups,
+                                             .activated_become = trtllm_fp8_groups,
+                                             .shuffled = 16};
+/// CUTLASS's in FlashInfer: bf16 tokens are quantized inside.
+inline constexpr MoeScheme cutlass_fp8_blocks{.numbers = MoeNumbers::fp8_blocks,
+                                              .sums = deep_gemm_fp8,
+                                              .sums_become = rounded_to_bf16,
+                                              .activated_become = bf16_inverse_fp8_groups,
+                                              .rows_become = bf16_inverse_fp8_groups,
+                                              .biases_behind = true,
+                                              .weights_in_f32 = true};
+
 }  // namespace dodona::ops

@@ -9,8 +9,8 @@
 namespace dodona::model {
 namespace {
 
-constexpr std::array backends{&cutlass_experts,    &plain_experts,    &cutlass_fp8_experts,
-                              &triton_fp8_experts, &deepgemm_experts, &deepep_experts};
+constexpr std::array backends{&cutlass_experts,  &plain_experts,  &cutlass_fp8_experts, &triton_fp8_experts,
+                              &deepgemm_experts, &deepep_experts, &trtllm_experts,      &flashinfer_cutlass_experts};
 
 const char* name_of(ExpertWeights weights) {
   return weights == ExpertWeights::fp8 ? "fp8" : "stored";

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/layer/pass.h"
+#include "ops/base/bounded.h"
 
 namespace dodona::model {
 
@@ -49,6 +50,8 @@ struct ExpertsBackend {
   const LinearMethod* (*accepts)(const LinearMethod& stored) = nullptr;
   /// The experts that have rows have been touched.
   Tensor (*run)(const Pass&, const Tensor& x, const Routing&) = nullptr;
+  /// See bounded_experts; nullptr: what it makes of `roundings`.
+  std::vector<ops::Bounded> (*bounded)(const LayerWeights&, const Tensor& x, const Routing&, const Exec&) = nullptr;
 };
 
 /// sglang `cutlass_moe_fp4`, NVFP4: rows sorted by expert, quantized with each expert's own scale, multiplied, activated, quantized,
@@ -66,6 +69,10 @@ extern const ExpertsBackend triton_fp8_experts;
 extern const ExpertsBackend deepgemm_experts;
 /// The same between DeepEP's low-latency dispatch and combine, with one rank.
 extern const ExpertsBackend deepep_experts;
+/// FlashInfer `trtllm_fp8_block_scale_moe` behind sglang's quantizer, routing given: gate and up are quantized before the activation.
+extern const ExpertsBackend trtllm_experts;
+/// FlashInfer `cutlass_fused_moe` with scales of blocks.
+extern const ExpertsBackend flashinfer_cutlass_experts;
 
 /// The backend that the setting names, or the first of its weights' form that accepts what is stored; plain_experts accepts all that have a
 /// product of their own. Throws Error (bad_option for a name or a setting that no backend has, unsupported).

@@ -98,6 +98,7 @@ Bounded combined(const ExpertsBackend& backend, const std::vector<Bounded>& rows
 }  // namespace
 
 std::vector<Bounded> bounded_experts(const LayerWeights& weights, const Tensor& x, const Routing& routing, const Exec& exec) {
+  if (weights.backend().bounded != nullptr) return weights.backend().bounded(weights, x, routing, exec);
   // Fast mode may have given up raw weights for packed ones: they are made anew.
   const std::vector<ExpertRows> groups = groups_of(routing.counts);
   if (!groups.empty() && weights.expert(groups.front().expert).gate_up.prepared.defined()) {
