@@ -82,8 +82,8 @@ struct GateRouter {
     }
     /// s over the sum of s, and the shared experts.
     RoutedRow route(const std::vector<std::int64_t>& chosen) const {
-      const MoeFusedGate& op = router.op;
-      const DType type = op.input_tensor.dtype();
+      const MoeFusedGate& gate = router.op;
+      const DType type = gate.input_tensor.dtype();
       const bool biased = router.rule == Rule::bias_in_weights, over_sum = router.rule != Rule::not_renormalized;
       ChosenScores row_scores;
       for (const std::int64_t e : chosen) {
@@ -91,18 +91,18 @@ struct GateRouter {
         row_scores.add(biased ? scores.keys[i] : scores.weights[i],
                        biased ? key_interval(type, x[i], router.bias[i]) : sigmoid_interval(type, x[i]));
       }
-      const double factor = op.apply_routed_scaling_factor_on_output ? op.routed_scaling_factor : 1.0;
+      const double factor = gate.apply_routed_scaling_factor_on_output ? gate.routed_scaling_factor : 1.0;
       RoutedRow routed{chosen, chosen, {}};
       for (std::size_t k = 0; k < chosen.size(); ++k) {
         const Bounded weight = row_scores.weight(k, over_sum);
         // A quotient that is denormal may be flushed before it is multiplied.
         routed.weights.push_back((may_flush(weight.exact) ? weight.widened(flush_floor) : weight) * factor);
       }
-      for (std::int64_t shared = 0; shared < op.num_fused_shared_experts; ++shared) {
+      for (std::int64_t shared = 0; shared < gate.num_fused_shared_experts; ++shared) {
         // (sum / factor) / sum: one rounding and the division.
-        const double exact = row_scores.sum / op.routed_scaling_factor / (over_sum ? row_scores.sum : 1.0) * factor;
+        const double exact = row_scores.sum / gate.routed_scaling_factor / (over_sum ? row_scores.sum : 1.0) * factor;
         routed.weights.push_back({exact, std::fabs(exact) * 5.0 * f32_eps, row_scores.sum_may_vanish()});
-        routed.ids.push_back(op.experts() + shared);
+        routed.ids.push_back(gate.experts() + shared);
       }
       return routed;
     }
