@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "model/layer/attention_kernels.h"
 #include "model/layer/experts.h"
 #include "model/run.h"
+#include "model_options.h"
 #include "simd/limits.h"
 #include "trail/trail.h"
 #include "trail/trail_comparison.h"
@@ -27,8 +29,8 @@ namespace dodona::tools {
 namespace {
 
 struct LayerOptions : ExecOptions {
-  std::string preset, config, weights, phase = "decode", residual = "fused", rounding = "bf16", output, trail, against, experts,
-                                       expert_weights = "stored", against_experts;
+  std::string preset, config, weights, linear, phase = "decode", residual = "fused", rounding = "bf16", output, trail, against, experts,
+                                               expert_weights = "stored", against_experts;
   std::string backend, path, graph, chrome_trace;
   std::vector<std::int64_t> kv_len{1024}, prefix_len;
   std::optional<std::int64_t> layer, batch, repeat, draft_tokens;
@@ -295,6 +297,7 @@ io::Json run_json(const model::LayerRun& layer, const Measured& measured, const 
 model::LayerRequest request_of(const LayerOptions& options) {
   model::LayerRequest r;
   r.config = model::choose_config(options.config, options.preset, options.weights);
+  if (!options.linear.empty()) r.config = model::with_scheme(std::move(r.config), model::scheme_named(options.linear));
   r.weights = options.weights;
   r.setting.layer = options.layer.value_or(model::default_layer(r.config));
   r.config.check_layer(r.setting.layer);
@@ -476,11 +479,13 @@ int layer(const LayerOptions& options) {
 void add_layer(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<LayerOptions>();
   auto* command = app.add_subcommand("layer", "Run a full-size decoder layer and show its execution tree");
-  auto* preset =
-      command->add_option("--preset", options->preset, "Configuration: r1-nvfp4 (default), r1-nvfp4-tables, tiny, deepseek_v32, tiny-v32");
+  auto* preset = command->add_option("--preset", options->preset,
+                                     fmt::format("Configuration: {} (default r1-nvfp4)", fmt::join(model::preset_names(), ", ")));
   command->add_option("--config", options->config, "Folder with config.json (and hf_quant_config.json) to take the configuration from")
       ->excludes(preset);
-  command->add_option("--weights", options->weights, "Folder of a checkpoint; without it weights are synthesized from the seed");
+  auto* weights =
+      command->add_option("--weights", options->weights, "Folder of a checkpoint; without it weights are synthesized from the seed");
+  add_linear_option(*command, options->linear)->excludes(weights);
   command->add_option("--layer", options->layer, "Which layer, from 0; by default the first MoE layer");
   command->add_option(
       "--phase", options->phase,

@@ -1,8 +1,7 @@
 #include <fmt/format.h>
 
-#include <charconv>
-
-#include "dodona/error.h"
+#include "interrupt.h"
+#include "layer_range.h"
 #include "model/weights/checkpoint_writer.h"
 #include "model_options.h"
 
@@ -15,33 +14,25 @@ struct SynthOptions {
   ExecOptions exec;
   model::CheckpointPlan plan;
   double shard_gib = 5;
-  bool plan_only = false;
+  bool plan_only = false, flat = false;
 };
-
-std::int64_t layer_number(std::string_view text, const std::string& all) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0)
-    throw Error(ErrorCode::bad_option, "", "--layers", "must be a layer, 3, or a range, 0..3 (both ends included), got '" + all + "'");
-  return value;
-}
-
-void parse_layers(const std::string& text, model::CheckpointPlan& plan) {
-  const std::size_t dots = text.find("..");
-  plan.first_layer = layer_number(std::string_view(text).substr(0, dots), text);
-  plan.last_layer = dots == std::string::npos ? plan.first_layer : layer_number(std::string_view(text).substr(dots + 2), text);
-}
 
 void synth(SynthOptions& options) {
   const model::ModelConfig config = options.model.load("r1-nvfp4");
-  parse_layers(options.layers, options.plan);
+  const Interrupt interrupt;
+  const LayerRange range = parse_layers(options.layers);
+  options.plan.first_layer = range.first;
+  options.plan.last_layer = range.last;
+  if (options.flat) options.plan.spelling = model::QuantSpelling::flat;
   options.plan.shard_bytes = static_cast<std::int64_t>(options.shard_gib * (1 << 30));
   model::CheckpointSize size = model::measure_checkpoint(config, options.plan);
   if (!options.plan_only) {
     Progress progress(options.exec.quiet);
     const auto total = static_cast<std::size_t>(size.tensors);
-    size = model::write_checkpoint(options.folder, config, options.plan, options.exec.exec(),
-                                   [&](std::int64_t done) { progress.step(static_cast<std::size_t>(done), total, options.folder); });
+    size = model::write_checkpoint(options.folder, config, options.plan, options.exec.exec(), [&](std::int64_t done) {
+      interrupt.check(options.folder + " was not written");
+      progress.step(static_cast<std::size_t>(done), total, options.folder);
+    });
   }
   if (options.exec.json) {
     const io::Json json{{"folder", options.folder},
@@ -65,9 +56,13 @@ void synth(SynthOptions& options) {
 
 void add_synth(CLI::App& app, int&) {
   auto options = std::make_shared<SynthOptions>();
-  auto* command = app.add_subcommand("synth", "Write a synthetic checkpoint in ModelOpt's NVFP4 layout: shards, index, configs");
+  auto* command =
+      app.add_subcommand("synth", "Write a synthetic checkpoint in the layout of the configuration's quantization: shards, index, configs");
   command->add_option("folder", options->folder, "Folder to write: absent or empty; it appears whole or not at all")->required();
   options->model.add(*command);
+  options->model.add_linear(*command);
+  command->add_flag("--flat-quant-config", options->flat,
+                    "NVFP4: quantization in config.json, in the flat spelling, not in a file of its own");
   command->add_option("--layers", options->layers, "A layer, 3, or a range of layers, 0..3, both ends included")->required();
   command->add_option("--seed", options->plan.seed, "Seed of the weights (default 0)");
   command->add_flag("--outer", options->plan.outer, "Write the embedding, the final norm and lm_head too");

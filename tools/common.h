@@ -90,5 +90,7 @@ void add_layer(CLI::App& app, int& exit_code);
 void add_shapes(CLI::App& app, int& exit_code);
 void add_spec(CLI::App& app, int& exit_code);
 void add_synth(CLI::App& app, int& exit_code);
+void add_inspect(CLI::App& app, int& exit_code);
+void add_generate(CLI::App& app, int& exit_code);
 
 }  // namespace dodona::tools

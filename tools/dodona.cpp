@@ -9,6 +9,7 @@
 #include "common.h"
 #include "dodona/error.h"
 #include "dodona/version.h"
+#include "io/lost_files.h"
 
 namespace dodona::tools {
 namespace {
@@ -56,6 +57,8 @@ int run(int argc, char** argv) {
   add_shapes(app, exit_code);
   add_spec(app, exit_code);
   add_synth(app, exit_code);
+  add_inspect(app, exit_code);
+  add_generate(app, exit_code);
   add_import(app, exit_code);
   add_export(app, exit_code);
   add_doctor(app, exit_code);
@@ -72,6 +75,7 @@ int run(int argc, char** argv) {
 }  // namespace dodona::tools
 
 int main(int argc, char** argv) {
+  dodona::io::report_lost_files();
   try {
     return dodona::tools::run(argc, argv);
   } catch (const std::bad_alloc&) {

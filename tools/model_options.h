@@ -9,12 +9,17 @@
 namespace dodona::tools {
 
 struct ModelOptions {
-  std::string preset, config;
+  std::string preset, config, linear;
 
   /// --preset and --config, of which one may be given.
   void add(CLI::App& command);
-  /// The configuration asked for; `fallback` names the preset when nothing was. Throws Error.
+  /// --linear: the scheme that quantizes the linear modules.
+  void add_linear(CLI::App& command);
+  /// The configuration asked for, quantized by --linear where it is given; `fallback` names the preset when nothing was. Throws Error.
   model::ModelConfig load(const std::string& fallback) const;
 };
+
+/// The option alone.
+CLI::Option* add_linear_option(CLI::App& command, std::string& linear);
 
 }  // namespace dodona::tools

@@ -76,6 +76,7 @@ MappedFile MappedFile::open(const std::string& path, Access access) {
   if (!S_ISREG(status.st_mode)) fail(path, std::string("expected a regular file, this is ") + kind_of(status.st_mode));
 
   MappedFile file(path);
+  file.state_ = state_of(status);
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size == 0) return file;
   if (access == Access::map) {
@@ -91,6 +92,25 @@ MappedFile MappedFile::open(const std::string& path, Access access) {
   return file;
 }
 
+MappedFile::State MappedFile::state_of(const struct stat& status) {
+  return {.device = status.st_dev,
+          .inode = status.st_ino,
+          .size = status.st_size,
+          .seconds = status.st_mtim.tv_sec,
+          .nanoseconds = status.st_mtim.tv_nsec};
+}
+
+void MappedFile::require_unchanged() const {
+  struct stat status {};
+  if (::stat(path_.c_str(), &status) != 0) fail_errno(path_, "is gone since it was opened", errno);
+  const State now = state_of(status);
+  if (now == state_) return;
+  if (now.size != state_.size)
+    fail(path_, "changed while it was in use: it had " + std::to_string(state_.size) + " bytes, and has " + std::to_string(now.size));
+  fail(path_, now.inode != state_.inode || now.device != state_.device ? "was replaced by another file while it was in use"
+                                                                       : "was written to while it was in use");
+}
+
 MappedFile::MappedFile(MappedFile&& other) noexcept {
   swap(other);
 }
@@ -104,6 +124,7 @@ MappedFile::~MappedFile() {
 }
 void MappedFile::swap(MappedFile& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(state_, other.state_);
   std::swap(bytes_, other.bytes_);
   std::swap(mapping_, other.mapping_);
   std::swap(copy_, other.copy_);

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+struct stat;
 
 namespace dodona::io {
 
@@ -32,12 +35,24 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
   bool mapped() const { return mapping_ != nullptr; }
+  /// Throws Error(bad_file) where the path leads to another file by now, or to one of another size or time of change. A look, no lock: what
+  /// changes later raises SIGBUS at worst.
+  void require_unchanged() const;
 
  private:
+  /// Which file it was, and in which state.
+  struct State {
+    std::uint64_t device = 0, inode = 0;
+    std::int64_t size = 0, seconds = 0, nanoseconds = 0;
+    bool operator==(const State&) const = default;
+  };
+  static State state_of(const struct stat& status);
+
   explicit MappedFile(std::string path) : path_(std::move(path)) {}
   void swap(MappedFile& other) noexcept;
 
   std::string path_;
+  State state_;
   std::span<const std::byte> bytes_;
   void* mapping_ = nullptr;
   std::vector<std::byte> copy_;

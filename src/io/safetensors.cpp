@@ -279,7 +279,9 @@ void write_to(const std::string& header, const std::vector<Item>& items, const s
 
 SafetensorsFile SafetensorsFile::open(const std::string& path, Access access) {
   auto file = std::make_shared<const MappedFile>(MappedFile::open(path, access));
-  return from_bytes(file->bytes(), file, path);
+  SafetensorsFile opened = from_bytes(file->bytes(), file, path);
+  opened.contents_->file = std::move(file);
+  return opened;
 }
 
 SafetensorsFile SafetensorsFile::from_bytes(std::span<const std::byte> bytes, std::shared_ptr<const void> owner, std::string source) {

@@ -51,6 +51,10 @@ class SafetensorsFile {
   const std::vector<SafetensorsEntry>& entries() const&& = delete;
   const Metadata& metadata() const { return contents_->metadata; }
   const std::string& source() const { return contents_->source; }
+  /// See MappedFile; a file in memory never changes.
+  void require_unchanged() const {
+    if (contents_->file) contents_->file->require_unchanged();
+  }
 
   /// The entry called `name`, or null.
   const SafetensorsEntry* find(std::string_view name) const;
@@ -68,13 +72,14 @@ class SafetensorsFile {
 
   struct Contents {
     std::string source;
+    std::shared_ptr<const MappedFile> file;
     std::shared_ptr<const void> owner;
     std::span<const std::byte> data;
     std::vector<SafetensorsEntry> entries;
     std::vector<std::size_t> by_name;  // indices into entries, sorted by name
     Metadata metadata;
   };
-  std::shared_ptr<const Contents> contents_;
+  std::shared_ptr<Contents> contents_;
 };
 
 /// Writes tensors so that equal contents give equal bytes: sorted by dtype, the widest first (descending in the format's own order

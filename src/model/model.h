@@ -10,6 +10,15 @@
 
 namespace dodona::model {
 
+/// What one layer took of a pass, in seconds.
+struct LayerTiming {
+  std::int64_t layer = 0;
+  double making = 0;      ///< reading or synthesizing its weights and making them ready, but for routed experts; beside the layer before
+  double waiting = 0;     ///< for that, and for the routed experts' weights
+  double arithmetic = 0;  ///< of the model ops
+  Work work = {};         ///< that they do at least
+};
+
 /// A walk through the layers of which two at most have weights in memory: while one runs, those of the next are made ready by a thread of
 /// their own, and those of the one behind are let go. Gives the bits of the layers run one by one.
 class Model {
@@ -20,17 +29,22 @@ class Model {
   /// A cache for each layer, see PagedKvCache.
   std::vector<PagedKvCache> make_caches(std::span<const std::int64_t> capacities, std::uint64_t page_seed = 0) const;
 
-  /// What is told of each layer; either may be empty.
+  /// What is told of each layer; each may be empty. What they throw leaves the walk.
   struct Hooks {
     std::function<void(std::int64_t layer, Trace&)> before;
     std::function<void(std::int64_t layer, const LayerState& output, const Trace&)> after;
+    std::function<void(const LayerTiming&)> timed;
   };
   /// From embeddings [T, H] through layers 0 ... num_hidden_layers - 1 (NextN layers are models of their own): what the last one gives.
   /// Throws Error as run_layer does, and bad_shape unless there is a cache for each layer.
   LayerState run(const Batch& batch, const Tensor& embeddings, std::span<PagedKvCache> caches, const Hooks& hooks = {}) const;
 
  private:
-  LayerWeights load(std::int64_t layer) const;
+  struct Loaded {
+    LayerWeights weights;
+    double seconds;
+  };
+  Loaded load(std::int64_t layer) const;
 
   const WeightSource* source_;
   LayerSetting setting_;

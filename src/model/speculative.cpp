@@ -7,6 +7,8 @@
 
 #include "core/fixed_math.h"
 #include "dodona/error.h"
+#include "ops/sampling/top_k_renorm_prob.h"
+#include "ops/sampling/top_p_renorm_prob.h"
 #include "ops/speculative/align_evict_mask_to_page_size.h"
 #include "ops/speculative/assign_req_to_token_pool.h"
 #include "ops/speculative/build_tree_kernel_efficient.h"
@@ -158,7 +160,7 @@ SpeculativeDecoder::SpeculativeDecoder(const TargetModel& target, const DraftMod
     const auto request = static_cast<std::int64_t>(b);
     const std::int64_t token = prefill(request, prompts[b], first_coins.empty() ? 0.0f : first_coins[b], states);
     texts_.push_back({token});
-    if (token == setting_.end_token) continue;
+    if (token == setting_.end_token || setting_.most_new == 1) continue;
     active_.push_back(request);
     // The draft reads what the target read, one token further.
     tokens.insert(tokens.end(), prompts[b].begin() + 1, prompts[b].end());
@@ -203,14 +205,15 @@ std::int64_t SpeculativeDecoder::prefill(std::int64_t request, std::span<const s
                                      tensor_of(slots, {count})},
            exec_);
   lengths_.push_back(count);
-  Answers answers{Tensor(DType::f32, {1, target_.vocabulary()}), Tensor(DType::f32, {1, target_.hidden_size()})};
-  std::vector<CachedToken> seen;
+  const Answers answers{Tensor(DType::f32, {1, target_.vocabulary()}), Tensor(DType::f32, {count, target_.hidden_size()})};
+  std::vector<TargetQuery> asked;
   for (std::int64_t i = 0; i < count; ++i) {
     cache_.token(request, i) = {prompt[static_cast<std::size_t>(i)], i};
-    seen.push_back(cache_.token(request, i));
-    target_.forward(seen, row_of(answers.logits, 0), row_of(answers.hidden, 0));
-    hidden.insert(hidden.end(), row_of(answers.hidden, 0).begin(), row_of(answers.hidden, 0).end());
+    asked.push_back({request, asked.empty() ? std::vector<CachedToken>() : asked.back().seen});
+    asked.back().seen.push_back(cache_.token(request, i));
   }
+  target_.forward_all(asked, answers.logits, answers.hidden);
+  hidden.assign(answers.hidden.as<float>(), answers.hidden.as<float>() + answers.hidden.elements());
   // The next token is that of a tree of nothing but its root.
   const Tree root{tensor_of({prompt.back()}, {1, 1}), {}, {}, tensor_of({0}, {1, 1}), tensor_of({-1}, {1, 1}), tensor_of({-1}, {1, 1})};
   Coins coins{Tensor(DType::f32, {1, 1}), Tensor(DType::f32, {1})};
@@ -229,13 +232,17 @@ void SpeculativeDecoder::extend_draft(const Tensor& tokens, const Tensor& hidden
   verified_id_ = Tensor(DType::i64, {active()});
   hidden_ = Tensor(DType::f32, {active(), target_.hidden_size()});
   const Tensor logits(DType::f32, {active(), target_.vocabulary()});
-  std::int64_t at = 0;
+  std::vector<DraftQuery> asked;
   for (std::int64_t r = 0; r < active(); ++r) {
     verified_id_.as<std::int64_t>()[r] = extended.new_verified_id.as<const std::int32_t>()[r];
-    for (std::int64_t j = 0; j < counts.as<const std::int64_t>()[r]; ++j, ++at)
-      draft_.forward(tokens.as<const std::int64_t>()[at], extended.positions.as<const std::int64_t>()[at], row_of(hidden, at),
-                     row_of(logits, r), row_of(hidden_, r));
+    for (std::int64_t j = 0; j < counts.as<const std::int64_t>()[r]; ++j) {
+      const auto at = static_cast<std::int64_t>(asked.size());
+      const std::int64_t position = extended.positions.as<const std::int64_t>()[at];
+      asked.push_back(
+          {active_[static_cast<std::size_t>(r)], tokens.as<const std::int64_t>()[at], position, position, row_of(hidden, at), r});
+    }
   }
+  draft_.forward_all(asked, logits, hidden_);
   take_best(logits);
 }
 
@@ -255,10 +262,12 @@ SpeculativeDecoder::Tree SpeculativeDecoder::draft_tree() {
     const Tensor logits(DType::f32, {rows, target_.vocabulary()});
     hidden = Tensor(DType::f32, {rows, target_.hidden_size()});
     // Upstream raises positions before the step: the first drafted token stands one further than its place in the cache.
-    for (std::int64_t r = 0; r < rows; ++r)
-      draft_.forward(beam.input_ids.as<const std::int64_t>()[r],
-                     lengths_[static_cast<std::size_t>(active_[static_cast<std::size_t>(r / k)])] + 1 + i,
-                     row_of(beam.out_hidden_states, r), row_of(logits, r), row_of(hidden, r));
+    std::vector<DraftQuery> asked;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t request = active_[static_cast<std::size_t>(r / k)], place = lengths_[static_cast<std::size_t>(request)] + i;
+      asked.push_back({request, beam.input_ids.as<const std::int64_t>()[r], place + 1, place, row_of(beam.out_hidden_states, r), r});
+    }
+    draft_.forward_all(asked, logits, hidden);
     take_best(logits);
   }
   parents.pop_back();
@@ -296,16 +305,16 @@ SpeculativeDecoder::Answers SpeculativeDecoder::ask_target(const Tree& tree, std
   for (std::size_t i = 0; i < slots.size(); ++i)
     cache_.slot(slots[i]) = {tree.draft_tokens.as<const std::int64_t>()[i], tree.positions.as<const std::int64_t>()[i]};
   const std::uint8_t* visible = tree.tree_mask.as<const std::uint8_t>();
-  std::vector<CachedToken> seen;
+  std::vector<TargetQuery> asked;
   for (std::int64_t row = 0; row < active() * nodes; ++row) {
     const std::int64_t request = active_[static_cast<std::size_t>(row / nodes)],
                        width = lengths_[static_cast<std::size_t>(request)] + nodes;
-    seen.clear();
+    asked.push_back({request, {}});
     for (std::int64_t i = 0; i < width; ++i)
-      if (visible[i] != 0) seen.push_back(cache_.token(request, i));
+      if (visible[i] != 0) asked.back().seen.push_back(cache_.token(request, i));
     visible += width;
-    target_.forward(seen, row_of(answers.logits, row), row_of(answers.hidden, row));
   }
+  target_.forward_all(asked, answers.logits, answers.hidden);
   return answers;
 }
 
@@ -331,7 +340,10 @@ SpeculativeDecoder::Path SpeculativeDecoder::verify(const Tree& tree, const Answ
   call.retrive_index = tree.retrive_index, call.retrive_next_token = tree.retrive_next_token;
   call.retrive_next_sibling = tree.retrive_next_sibling;
   call.uniform_samples = coins.nodes, call.uniform_samples_for_final_sampling = coins.last;
-  call.target_probs = softmax_rows(answers.logits, setting_.temperature).reshape({requests, nodes, target_.vocabulary()});
+  Tensor probs = softmax_rows(answers.logits, setting_.temperature);
+  if (setting_.top_k > 0) probs = ops::run(ops::TopKRenormProb{.probs = probs, .top_k = setting_.top_k}, exec_).renorm_probs;
+  if (setting_.top_p < 1) probs = ops::run(ops::TopPRenormProb{.probs = probs, .top_p = setting_.top_p}, exec_).renorm_probs;
+  call.target_probs = probs.reshape({requests, nodes, target_.vocabulary()});
   call.draft_probs = Tensor(DType::f32, {requests, nodes, target_.vocabulary()});
   std::fill_n(call.draft_probs.as<float>(), call.draft_probs.elements(), 0.0f);
   call.threshold_single = setting_.threshold_single, call.threshold_acc = setting_.threshold_acc;
@@ -401,6 +413,7 @@ SpeculativeStep SpeculativeDecoder::emit(const Path& path, const Answers& answer
     emitted.accepted = static_cast<std::int64_t>(emitted.tokens.size()) - 1;
     auto& text = texts_[static_cast<std::size_t>(request)];
     text.insert(text.end(), emitted.tokens.begin(), emitted.tokens.end());
+    emitted.finished = emitted.finished || (setting_.most_new > 0 && static_cast<std::int64_t>(text.size()) >= setting_.most_new);
     lengths_[static_cast<std::size_t>(request)] += count;
     if (emitted.finished) {
       places.resize(places.size() - emitted.tokens.size());

@@ -17,9 +17,12 @@ struct SpeculativeSetting {
   std::int64_t topk = 1;          ///< beams of a request; with 1, draft_tokens is steps + 1
   std::int64_t draft_tokens = 4;  ///< D, nodes of each tree, the root counted
   double temperature = 0;         ///< 0: the target's most probable tokens
+  std::int64_t top_k = 0;         ///< target probabilities are those of the k best alone; 0: of all
+  double top_p = 1;               ///< likewise of the likeliest that hold this much
   double threshold_single = 1, threshold_acc = 1;
   std::int64_t page_size = 1;   ///< slots of a page of the target's cache
   std::int64_t end_token = -1;  ///< behind which a request is finished; -1 for none
+  std::int64_t most_new = 0;    ///< tokens behind which it is finished too, which one step may overshoot; 0: any number
 };
 
 /// Uniform numbers in [0, 1) for one verification: for each node of each request, and for the last token of each.

@@ -5,6 +5,27 @@
 #include "core/random.h"
 
 namespace dodona::model {
+namespace {
+
+std::span<float> row_of(const Tensor& t, std::int64_t row) {
+  return {t.as<float>() + row * t.size(1), static_cast<std::size_t>(t.size(1))};
+}
+
+}  // namespace
+
+void TargetModel::forward_all(std::span<const TargetQuery> asked, const Tensor& logits, const Tensor& hidden) const {
+  const auto count = static_cast<std::int64_t>(asked.size());
+  std::vector<float> unwanted(static_cast<std::size_t>(vocabulary()));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t row = i - (count - logits.size(0));
+    forward(asked[static_cast<std::size_t>(i)].seen, row < 0 ? std::span<float>(unwanted) : row_of(logits, row), row_of(hidden, i));
+  }
+}
+
+void DraftModel::forward_all(std::span<const DraftQuery> asked, const Tensor& logits, const Tensor& next_hidden) const {
+  for (const DraftQuery& query : asked)
+    forward(query.token, query.position, query.hidden, row_of(logits, query.row), row_of(next_hidden, query.row));
+}
 
 void BigramTarget::row(std::int64_t before, std::int64_t token, std::span<float> logits) const {
   const auto place = static_cast<std::uint64_t>((before + 1) * vocabulary_ + token);

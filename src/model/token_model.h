@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
+
+#include "dodona/tensor.h"
 
 namespace dodona::model {
 
@@ -11,6 +14,21 @@ namespace dodona::model {
 /// is these two numbers, so that a token in a wrong slot, or one that a mask hides, is missed by what is made of the cache.
 struct CachedToken {
   std::int64_t token = -1, position = -1;
+};
+
+/// What a request's tokens, which come in no particular order, are followed by.
+struct TargetQuery {
+  std::int64_t request = 0;
+  std::vector<CachedToken> seen;
+};
+
+/// One token of the draft: behind the hidden state before it.
+struct DraftQuery {
+  std::int64_t request = 0;
+  std::int64_t token = 0, position = 0;
+  std::int64_t place = 0;  ///< of its row in the draft's cache: as many rows of the request lie before it
+  std::span<const float> hidden;
+  std::int64_t row = 0;  ///< of logits and next hidden states that it gives; of several with one row the last one's stay
 };
 
 /// The model whose text is wanted.
@@ -21,6 +39,8 @@ class TargetModel {
   virtual std::int64_t hidden_size() const = 0;
   /// Logits [vocabulary] and hidden state [hidden_size] at the last of the tokens that it sees, which come in no particular order.
   virtual void forward(std::span<const CachedToken> seen, std::span<float> logits, std::span<float> hidden) const = 0;
+  /// Many at once: hidden states [n, hidden_size] of all, logits [m, vocabulary] of the last m. By default one by one.
+  virtual void forward_all(std::span<const TargetQuery> asked, const Tensor& logits, const Tensor& hidden) const;
 };
 
 /// The model that drafts: one token behind a hidden state, the target's or its own.
@@ -30,6 +50,8 @@ class DraftModel {
   /// Logits [vocabulary] behind `token` at `position`, and the hidden state [hidden_size] for the next one.
   virtual void forward(std::int64_t token, std::int64_t position, std::span<const float> hidden, std::span<float> logits,
                        std::span<float> next_hidden) const = 0;
+  /// Many at once, into rows of logits [m, vocabulary] and next_hidden [m, hidden_size]. By default one by one, in order.
+  virtual void forward_all(std::span<const DraftQuery> asked, const Tensor& logits, const Tensor& next_hidden) const;
 };
 
 /// A table of normal logits for each two tokens in a row, drawn from a seed; `sharpness` is their deviation. The hidden state is the last

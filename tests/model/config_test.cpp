@@ -93,8 +93,10 @@ TEST(Exclusion, NamingTheExpertsExcludesEveryOne) {
 TEST_F(ConfigFile, WhatIsWrittenReadsBackTheSame) {
   for (const std::string& name : preset_names()) {
     config = io::parse_json(config_json(preset(name)));
-    quant = io::parse_json(hf_quant_config_json(preset(name)));
-    const ModelConfig c = load();
+    const std::string separate = hf_quant_config_json(preset(name));
+    if (!separate.empty()) quant = io::parse_json(separate);
+    std::filesystem::remove(folder_.file("hf_quant_config.json"));
+    const ModelConfig c = load(!separate.empty());
     EXPECT_EQ(config_json(c), config_json(preset(name)));
     EXPECT_EQ(hf_quant_config_json(c), hf_quant_config_json(preset(name)));
   }
@@ -189,9 +191,30 @@ TEST_F(ConfigFile, TwoQuantizationsThatDifferAreRefused) {
   refuses(ErrorCode::bad_value,
           {"hf_quant_config.json contradicts", "only one of them excludes 'model.layers.0.self_attn.kv_a_proj_with_mqa'"});
 }
-TEST_F(ConfigFile, BlockFp8IsRefusedByName) {
-  config["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 128}}};
-  refuses(ErrorCode::unsupported, {"quant_method is 'fp8'"});
+TEST_F(ConfigFile, EveryMethodReadsBackFromTheFlatSpelling) {
+  for (const QuantScheme& scheme : quant_schemes()) {
+    ModelConfig expected = with_scheme(preset("tiny-fp8"), scheme);
+    expected.quant.exclude.push_back("model.layers.2");
+    config = io::parse_json(config_json(expected, QuantSpelling::flat));
+    const ModelConfig c = load(false);
+    EXPECT_EQ(c.quant.algo, scheme.algo) << scheme.name;
+    if (scheme.algo != QuantAlgo::none) EXPECT_EQ(c.quant.exclude, expected.quant.exclude) << scheme.name;
+  }
+}
+TEST_F(ConfigFile, OtherBlocksAndMethodsAreRefusedByName) {
+  const auto flat = [&](const io::Json& json) {
+    config["quantization_config"] = json;
+    expect_error([&] { load(false); }, ErrorCode::unsupported, {"quantization_config", "expected"});
+  };
+  flat({{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {64, 64}}});
+  flat({{"quant_method", "fp8"}, {"fmt", "e4m3"}});
+  flat({{"quant_method", "fp8"}, {"activation_scheme", "static"}, {"weight_block_size", {128, 128}}});
+  flat({{"quant_method", "qoq"}, {"wbits", 4}, {"group_size", 64}});
+  flat({{"quant_method", "awq"}});
+}
+TEST_F(ConfigFile, RoutersThatNobodyHasAreRefused) {
+  config["scoring_func"] = "softmax";
+  refuses(ErrorCode::unsupported, {"scoring_func is 'softmax'", "'noaux_tc'"});
 }
 TEST_F(ConfigFile, AnLfsPointerIsToldFromAFile) {
   folder_.write("config.json", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n");

@@ -96,6 +96,7 @@ TEST(Shards, PartsOfACheckpointAreSlicesOfTheWhole) {
 TEST(Shards, APartIsMadeWithoutTheWhole) {
   // 2^50 bytes in all, far beyond any memory: rows and columns in the middle of them.
   TensorInfo info{"model.layers.1.mlp.experts.3.up_proj.weight", {DType::u8}, {2, 1 << 20}, false, 1 << 21};
+  info.form = WeightForm::nvfp4;
   info.whole = {std::int64_t{1} << 30, 1 << 20};
   info.split = 0;
   info.begin = (std::int64_t{1} << 29) + 1;

@@ -11,9 +11,9 @@ namespace dodona::tools_test {
 namespace {
 
 TEST_F(Command, HelpIsEverywhere) {
-  for (const char* arguments :
-       {"--help", "list --help", "info --help", "run --help", "verify --help", "gen --help", "check --help", "record --help", "diff --help",
-        "shrink --help", "audit --help", "layer --help", "shapes --help", "spec --help", "synth --help", "doctor --help"}) {
+  for (const char* arguments : {"--help", "list --help", "info --help", "run --help", "verify --help", "gen --help", "check --help",
+                                "record --help", "diff --help", "shrink --help", "audit --help", "layer --help", "shapes --help",
+                                "spec --help", "synth --help", "inspect --help", "doctor --help"}) {
     const Output output = run(arguments);
     EXPECT_EQ(output.status, 0) << arguments;
     EXPECT_FALSE(output.out.empty()) << arguments;

@@ -69,7 +69,7 @@ TEST_F(Docs, OpsPageShowsMeasuredSpeeds) {
 }
 
 TEST_F(Docs, BashCompletesCommandsOptionsValuesAndOps) {
-  EXPECT_EQ(completions("dodona ge"), "gen\n");
+  EXPECT_EQ(completions("dodona ge"), "gen generate\n");
   EXPECT_EQ(completions("dodona gen --comp"), "--compact\n");
   EXPECT_EQ(completions("dodona gen --dist wi"), "wide-exponent\n");
   EXPECT_EQ(completions("dodona info fused_add"), "fused_add_rmsnorm\n");

@@ -1,5 +1,6 @@
 #include "model/config/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -108,30 +109,64 @@ void validate_rope(const ModelConfig& c, const Validator& v) {
            ", more than YaRN covers (factor * original_max_position_embeddings = " + number(covered) + ")");
 }
 
+/// A matrix of a layer: its sizes by name, and what is stacked upon it.
+struct Matrix {
+  const char* rows_field;
+  std::int64_t rows;
+  const char* columns_field;
+  std::int64_t columns;
+  std::string module;
+  bool stacked = false;  ///< another module lies below it in one product
+};
+
+std::vector<Matrix> matrices_of(const ModelConfig& c, std::int64_t layer) {
+  const std::string prefix = "model.layers." + std::to_string(layer), attention = prefix + ".self_attn.";
+  std::vector<Matrix> matrices{
+      {"kv_lora_rank + qk_rope_head_dim", c.latent_dim(), "hidden_size", c.hidden_size, attention + "kv_a_proj_with_mqa"},
+      {"num_attention_heads * (qk_nope_head_dim + v_head_dim)", c.kv_b_rows(), "kv_lora_rank", c.kv_lora_rank, attention + "kv_b_proj"},
+      {"hidden_size", c.hidden_size, "num_attention_heads * v_head_dim", c.o_columns(), attention + "o_proj"}};
+  if (c.q_lora_rank > 0) {
+    matrices.push_back({"q_lora_rank", c.q_lora_rank, "hidden_size", c.hidden_size, attention + "q_a_proj", true});
+    matrices.push_back({"num_attention_heads * qk_head_dim", c.q_rows(), "q_lora_rank", c.q_lora_rank, attention + "q_b_proj"});
+  }
+  if (c.sparse()) {
+    matrices.push_back(
+        {"index_n_heads * index_head_dim", c.index_n_heads * c.index_head_dim, "q_lora_rank", c.q_lora_rank, attention + "indexer.wq_b"});
+    matrices.push_back({"index_head_dim", c.index_head_dim, "hidden_size", c.hidden_size, attention + "indexer.wk"});
+  }
+  const auto mlp = [&](const std::string& module, const char* field, std::int64_t size) {
+    matrices.push_back({field, size, "hidden_size", c.hidden_size, prefix + module + "gate_proj", true});
+    matrices.push_back({"hidden_size", c.hidden_size, field, size, prefix + module + "down_proj"});
+  };
+  if (!c.is_moe_layer(layer)) {
+    mlp(".mlp.", "intermediate_size", c.intermediate_size);
+    return matrices;
+  }
+  mlp(".mlp.experts.0.", "moe_intermediate_size", c.moe_intermediate_size);
+  if (c.n_shared_experts > 0) mlp(".mlp.shared_experts.", "n_shared_experts * moe_intermediate_size", c.shared_intermediate_size());
+  return matrices;
+}
+
 void validate_quant(const ModelConfig& c, const Validator& v) {
   if (c.quant.algo == QuantAlgo::none) return;
-  if (c.quant.group_size != 16) v.fail("group_size is " + std::to_string(c.quant.group_size) + ", expected 16 (NVFP4)");
-  // Every row that may be quantized must divide into groups; rows of modules that stay bf16 need not.
-  const auto groups = [&](const char* field, std::int64_t columns, const std::string& module) {
-    if (c.form_of(module) == WeightForm::nvfp4)
-      v.multiple(field, columns, c.quant.group_size, "the NVFP4 group; " + module + " is quantized along it");
-  };
-  for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
-    const std::string prefix = "model.layers." + std::to_string(layer);
-    groups("hidden_size", c.hidden_size, prefix + ".self_attn.kv_a_proj_with_mqa");
-    groups("kv_lora_rank", c.kv_lora_rank, prefix + ".self_attn.kv_b_proj");
-    if (c.q_lora_rank > 0) groups("q_lora_rank", c.q_lora_rank, prefix + ".self_attn.q_b_proj");
-    if (c.sparse()) groups("q_lora_rank", c.q_lora_rank, prefix + ".self_attn.indexer.wq_b");
-    if (c.sparse()) groups("hidden_size", c.hidden_size, prefix + ".self_attn.indexer.wk");
-    groups("num_attention_heads * v_head_dim", c.o_columns(), prefix + ".self_attn.o_proj");
-    if (c.is_moe_layer(layer)) {
-      groups("hidden_size", c.hidden_size, prefix + ".mlp.experts.0.gate_proj");
-      groups("moe_intermediate_size", c.moe_intermediate_size, prefix + ".mlp.experts.0.down_proj");
-    } else {
-      groups("hidden_size", c.hidden_size, prefix + ".mlp.gate_proj");
-      groups("intermediate_size", c.intermediate_size, prefix + ".mlp.down_proj");
+  if (c.quant.algo == QuantAlgo::nvfp4 && c.quant.group_size != 16)
+    v.fail("group_size is " + std::to_string(c.quant.group_size) + ", expected 16 (NVFP4)");
+  // Every matrix that is quantized must divide as its form asks; modules that stay bf16 need not.
+  for (std::int64_t layer = 0; layer < c.total_layers(); ++layer)
+    for (const Matrix& m : matrices_of(c, layer)) {
+      const WeightForm form = c.form_of(m.module);
+      const FormLimits limits = limits_of(form);
+      const std::string why = "of " + std::string(name(form)) + ", in which " + m.module + " is stored";
+      v.multiple(m.columns_field, m.columns, limits.columns, why);
+      v.multiple(m.rows_field, m.rows, m.stacked ? std::max(limits.rows, limits.stacked) : limits.rows, why);
     }
-  }
+}
+
+/// Router, head and what else no scheme quantizes.
+bool stays_wide(std::string_view module) {
+  for (const char* end : {"lm_head", ".mlp.gate", ".eh_proj", ".indexer.weights_proj"})
+    if (module.ends_with(end)) return true;
+  return false;
 }
 
 }  // namespace
@@ -148,8 +183,10 @@ void ModelConfig::check_layer(std::int64_t layer) const {
 }
 
 WeightForm ModelConfig::form_of(std::string_view module) const {
-  const bool quantized = quant.algo == QuantAlgo::nvfp4 && layer_of(module) < num_hidden_layers && !quant.excludes(module);
-  return quantized ? WeightForm::nvfp4 : WeightForm::bf16;
+  const QuantScheme& scheme = scheme_of(quant.algo);
+  const bool quantized = (scheme.nextn || layer_of(module) < num_hidden_layers) && (scheme.lists_exceptions || !stays_wide(module));
+  if (!quantized || quant.excludes(module)) return WeightForm::bf16;
+  return module.find(".mlp.experts.") == std::string_view::npos ? scheme.linears : scheme.experts;
 }
 
 double ModelConfig::softmax_scale() const {

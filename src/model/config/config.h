@@ -45,6 +45,8 @@ struct ModelConfig {
   std::int64_t first_k_dense_replace = 0, moe_layer_freq = 1;
   double routed_scaling_factor = 1;
   bool norm_topk_prob = true;
+  std::string scoring_func = "sigmoid";  ///< what makes weights of the router's logits: sigmoid, or softmax (V2)
+  std::string topk_method = "noaux_tc";  ///< noaux_tc: with a correction bias; greedy, group_limited_greedy (V2): without
 
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;
@@ -61,6 +63,9 @@ struct ModelConfig {
   std::int64_t shared_intermediate_size() const { return n_shared_experts * moe_intermediate_size; }
 
   bool sparse() const { return index_topk > 0; }
+  bool has_correction_bias() const { return topk_method == "noaux_tc"; }
+  /// As V2's routers do.
+  bool routes_by_softmax() const { return scoring_func == "softmax"; }
 
   /// Layers 0 ... num_hidden_layers - 1 of the model and, after them, the NextN layers, which are always MoE where there are experts.
   std::int64_t total_layers() const { return num_hidden_layers + num_nextn_predict_layers; }
@@ -69,7 +74,7 @@ struct ModelConfig {
   /// Throws Error (bad_value) unless 0 <= layer < total_layers(): `layer 62 is out of range: r1-nvfp4 has layers 0 to 61`.
   void check_layer(std::int64_t layer) const;
 
-  /// How the linear module ("model.layers.3.self_attn.o_proj") is stored. Modules of NextN layers are bf16.
+  /// How the linear module ("model.layers.3.self_attn.o_proj") is stored.
   WeightForm form_of(std::string_view module) const;
 
   /// qk_head_dim^-0.5 * g^2, g = 0.1 * mscale_all_dim * ln(factor) + 1 under YaRN with factor > 1, else 1. 0.1352337788608801 for R1.
@@ -85,20 +90,30 @@ struct ModelConfig {
 /// `r1-nvfp4`: the released DeepSeek-R1-0528-NVFP4-v2: MLPs, experts and o_proj in NVFP4; q_a, q_b, kv_a, kv_b, router, lm_head and layer
 /// 61 in bf16. `r1-nvfp4-tables`: the tables of the execution document taken literally: every linear of layers 0 to 60 in NVFP4, dense
 /// MLPs of 2 x 2048. `tiny`: the same structure with three layers and 16 experts, in NVFP4 like r1-nvfp4; runs in milliseconds.
-/// `deepseek_v32`: DeepSeek-V3.2's sizes, sparse attention among them, in NVFP4 like r1-nvfp4 with an indexer in bf16 (the release itself
-/// is in FP8 blocks); `tiny-v32`: tiny with an indexer. Throws Error (bad_option) naming the known ones.
+/// `deepseek_v32`: DeepSeek-V3.2's sizes, sparse attention among them, in NVFP4 like r1-nvfp4 with an indexer in bf16; `tiny-v32`: tiny
+/// with an indexer. `r1`, `v3`, `v3.2`: the releases, in DeepSeek's own blocks of fp8; `tiny-fp8`: tiny with a rank of 256 for q, likewise.
+/// `kimi-k2`: Kimi-K2's, 384 experts in one group. `v2`, `v2-lite`: in bf16, without (lite) low-rank q; their routers score by softmax and
+/// have no correction bias. Throws Error (bad_option) naming the known ones.
 ModelConfig preset(std::string_view name);
 const std::vector<std::string>& preset_names();
+
+/// `config` quantized by that scheme throughout: every linear module but router, lm_head, eh_proj and, where the scheme's kernels have no
+/// place for them, the indexer's.
+ModelConfig with_scheme(ModelConfig config, const QuantScheme& scheme);
 
 /// Reads `config.json` in `folder` and, beside it,
 /// `hf_quant_config.json` if there is one; the quantization may also be embedded as `quantization_config`, with `exclude_modules` or
 /// `ignore`, and the group size at top level or inside `config_groups`. Throws Error: bad_file for unreadable or mistyped files,
 /// bad_value for contradictions (also between the two quantization configs), unsupported for models and quantizations that this library
-/// does not run (other architectures, FP8 or mixed-precision weights, tied embeddings...).
+/// does not run (other architectures, other methods than those of quant_schemes(), tied embeddings...).
 ModelConfig load_config(const std::string& folder);
 
-/// The texts of `config.json` and `hf_quant_config.json` that load_config reads back as `config`. The second is empty without quantization.
-std::string config_json(const ModelConfig& config);
+/// Where ModelOpt's quantization is written: in a file of its own, or in `config.json` in the flat spelling. All others are in the latter.
+enum class QuantSpelling { separate, flat };
+
+/// The texts of `config.json` and `hf_quant_config.json` that load_config reads back as `config`. The second, of the separate spelling, is
+/// empty but for NVFP4.
+std::string config_json(const ModelConfig& config, QuantSpelling spelling = QuantSpelling::separate);
 std::string hf_quant_config_json(const ModelConfig& config);
 
 }  // namespace dodona::model

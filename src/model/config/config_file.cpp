@@ -87,6 +87,29 @@ bool absent(const Json* value) {
   return value == nullptr || value->is_null();
 }
 
+/// Of `model_type`.
+struct Architecture {
+  const char* type;
+  const char* name;  ///< in `architectures`
+  bool sparse = false;
+};
+constexpr std::array<Architecture, 4> architectures{{{"deepseek_v3", "DeepseekV3ForCausalLM"},
+                                                     {sparse_type, "DeepseekV32ForCausalLM", true},
+                                                     {"deepseek_v2", "DeepseekV2ForCausalLM"},
+                                                     {"kimi_k2", "DeepseekV3ForCausalLM"}}};
+
+const Architecture& architecture_of(const Json& json, const std::string& where) {
+  const Json* const type = io::find_field(json, "model_type", where);
+  if (absent(type)) return architectures.front();
+  const std::string found = io::get_string(json, "model_type", where);
+  for (const Architecture& each : architectures)
+    if (found == each.type) return each;
+  unsupported(where, "model_type is " + io::quote(found) + ", expected 'deepseek_v3', 'deepseek_v32', 'deepseek_v2' or 'kimi_k2'");
+}
+const Architecture& architecture_of(const ModelConfig& config) {
+  return architectures[config.sparse() ? 1 : config.routes_by_softmax() ? 2 : 0];
+}
+
 void refuse_unknown_keys(const Json& json, bool sparse, const std::string& where) {
   const auto known = [&](std::string_view key) {
     const auto is_key = [&](const IntField& field) { return field.key == key; };
@@ -147,10 +170,19 @@ void read_rope(const Json& json, ModelConfig& config, const std::string& where) 
   config.yarn = yarn;
 }
 
+/// sigmoid with a correction bias, or V2's: softmax without.
+void read_router(const Json& json, ModelConfig& config, const std::string& where) {
+  config.scoring_func = io::get_string_or(json, "scoring_func", "sigmoid", where);
+  config.topk_method = io::get_string_or(json, "topk_method", "noaux_tc", where);
+  const bool v3 = config.scoring_func == "sigmoid" && config.topk_method == "noaux_tc";
+  const bool v2 = config.scoring_func == "softmax" && (config.topk_method == "greedy" || config.topk_method == "group_limited_greedy");
+  if (!v3 && !v2)
+    unsupported(where, "scoring_func is " + io::quote(config.scoring_func) + " and topk_method " + io::quote(config.topk_method) +
+                           ", expected 'sigmoid' and 'noaux_tc', or 'softmax' and 'greedy' or 'group_limited_greedy'");
+}
+
 void read_model(const Json& json, ModelConfig& config, const std::string& where) {
-  const Json* const type = io::find_field(json, "model_type", where);
-  const bool sparse = !absent(type) && *type == sparse_type;
-  if (!sparse) require_text(json, "model_type", "deepseek_v3", where);
+  const bool sparse = architecture_of(json, where).sparse;
   refuse_unknown_keys(json, sparse, where);
   if (sparse)
     for (const IntField& field : index_fields) config.*field.member = io::get_int(json, field.key, where);
@@ -166,8 +198,7 @@ void read_model(const Json& json, ModelConfig& config, const std::string& where)
   read_rope(json, config, where);
 
   require_text(json, "hidden_act", "silu", where);
-  require_text(json, "scoring_func", "sigmoid", where);
-  require_text(json, "topk_method", "noaux_tc", where);
+  read_router(json, config, where);
   require_text(json, "torch_dtype", "bfloat16", where);
   require_text(json, "dtype", "bfloat16", where);
   require_flag(json, "attention_bias", false, where);
@@ -223,35 +254,88 @@ bool read_kv_cache(const Json& json, const std::string& where) {
   return by_scheme || algo == "FP8";
 }
 
-/// Both spellings: `{"quantization": {..., "exclude_modules"}}` and the flat one with `ignore`.
-QuantConfig read_quant(const Json& outer, const std::string& where) {
-  const Json* nested = io::find_field(outer, "quantization", where);
-  const Json& json = nested != nullptr ? *nested : outer;
-  const std::string place = nested != nullptr ? where + ": quantization" : where;
-  const std::string method = optional_text(json, "quant_method", place);
-  std::string algo = optional_text(json, "quant_algo", place);
-  if (algo.empty() && !method.empty() && method != "modelopt")
-    unsupported(place, "quant_method is " + io::quote(method) + ", expected 'modelopt' with quant_algo 'NVFP4'");
+/// The modules that stay bf16, under any of the names that the methods have for the list; those given must agree.
+std::vector<std::string> read_exclude(const Json& json, const std::string& place) {
+  std::vector<std::string> names;
+  const char* given = nullptr;
+  for (const char* key : {"exclude_modules", "ignore", "ignored_layers", "modules_to_not_convert"}) {
+    if (absent(io::find_field(json, key, place))) continue;
+    auto found = io::get_strings(json, key, place);
+    if (given != nullptr && found != names) contradiction(place, std::string(given) + " and " + key + " name different modules");
+    names = std::move(found);
+    given = key;
+  }
+  return names;
+}
+
+/// ModelOpt's, in both spellings.
+QuantConfig read_modelopt(const Json& json, const std::string& place) {
+  const std::string algo = optional_text(json, "quant_algo", place);
   if (algo.empty()) throw Error(ErrorCode::bad_file, "", "", place + ": quant_algo is missing");
   if (algo != "NVFP4") unsupported(place, "quant_algo is " + io::quote(algo) + ", expected 'NVFP4'");
-
   QuantConfig quant;
   quant.algo = QuantAlgo::nvfp4;
   quant.group_size = read_group_size(json, place);
   quant.fp8_kv_cache = read_kv_cache(json, place);
-  const Json* exclude = io::find_field(json, "exclude_modules", place);
-  const Json* ignore = io::find_field(json, "ignore", place);
-  if (!absent(exclude)) quant.exclude = io::get_strings(json, "exclude_modules", place);
-  if (!absent(ignore)) {
-    auto names = io::get_strings(json, "ignore", place);
-    if (!absent(exclude) && names != quant.exclude) contradiction(place, "exclude_modules and ignore name different modules");
-    quant.exclude = std::move(names);
-  }
   return quant;
+}
+
+/// fp8 of 128 x 128.
+QuantConfig read_fp8_blocks(const Json& json, const std::string& place) {
+  require_text(json, "fmt", "e4m3", place);
+  require_text(json, "activation_scheme", "dynamic", place);
+  const std::string scales = optional_text(json, "scale_fmt", place);
+  if (!scales.empty() && scales != "ue8m0" && scales != "float")
+    unsupported(place, "scale_fmt is " + io::quote(scales) + ", expected 'ue8m0' or 'float'");
+  const Json* const block = io::find_field(json, "weight_block_size", place);
+  if (absent(block)) unsupported(place, "weight_block_size is missing, expected [128, 128] (one scale for a tensor is not read)");
+  if (*block != Json{128, 128}) unsupported(place, "weight_block_size is " + io::json_text(*block) + ", expected [128, 128]");
+  return {.algo = QuantAlgo::fp8_block};
+}
+
+QuantConfig read_qserve(const Json& json, const std::string& place) {
+  if (const std::int64_t bits = io::get_int_or(json, "wbits", 4, place); bits != 4)
+    unsupported(place, "wbits is " + std::to_string(bits) + ", expected 4");
+  const std::int64_t group = io::get_int(json, "group_size", place);
+  if (group != -1 && group != 128) unsupported(place, "group_size is " + std::to_string(group) + ", expected -1 or 128");
+  return {.algo = group == -1 ? QuantAlgo::qserve_channel : QuantAlgo::qserve_group};
+}
+
+struct Method {
+  std::string_view name;
+  QuantConfig (*read)(const Json&, const std::string& place);
+};
+constexpr std::array<Method, 6> methods{
+    {{"modelopt", read_modelopt},
+     {"fp8", read_fp8_blocks},
+     {"w8a8_fp8", [](const Json&, const std::string&) { return QuantConfig{.algo = QuantAlgo::fp8}; }},
+     {"w8a8_int8", [](const Json&, const std::string&) { return QuantConfig{.algo = QuantAlgo::int8}; }},
+     {"qoq", read_qserve},
+     {"w4afp8", [](const Json&, const std::string&) { return QuantConfig{.algo = QuantAlgo::w4afp8}; }}}};
+
+/// `{"quantization": {..., "exclude_modules"}}` and the flat spelling with `ignore`; other methods are flat.
+QuantConfig read_quant(const Json& outer, const std::string& where) {
+  const Json* nested = io::find_field(outer, "quantization", where);
+  const Json& json = nested != nullptr ? *nested : outer;
+  const std::string place = nested != nullptr ? where + ": quantization" : where;
+  std::string method = optional_text(json, "quant_method", place);
+  if (method.empty() || method.starts_with("modelopt") || !optional_text(json, "quant_algo", place).empty()) method = "modelopt";
+  std::string known;
+  for (const Method& each : methods) {
+    if (method == each.name) {
+      QuantConfig quant = each.read(json, place);
+      quant.exclude = read_exclude(json, place);
+      return quant;
+    }
+    known += (known.empty() ? "" : ", ") + std::string(each.name);
+  }
+  unsupported(place, "quant_method is " + io::quote(method) + ", expected one of " + known);
 }
 
 void require_same(const QuantConfig& a, const QuantConfig& b, const std::string& folder) {
   const std::string where = folder + ": hf_quant_config.json contradicts quantization_config of config.json";
+  if (a.algo != b.algo)
+    contradiction(where, "one is " + std::string(scheme_of(a.algo).name) + ", the other " + std::string(scheme_of(b.algo).name));
   if (a.fp8_kv_cache != b.fp8_kv_cache) contradiction(where, "one has an FP8 KV cache, the other has not");
   const std::set<std::string> left(a.exclude.begin(), a.exclude.end()), right(b.exclude.begin(), b.exclude.end());
   std::vector<std::string> differing;
@@ -286,15 +370,39 @@ ModelConfig load_config(const std::string& folder) {
   return config;
 }
 
-std::string config_json(const ModelConfig& config) {
-  Json json{{"architectures", {config.sparse() ? "DeepseekV32ForCausalLM" : "DeepseekV3ForCausalLM"}},
+namespace {
+
+/// `quantization_config` of the flat spelling.
+Json flat_quant(const QuantConfig& quant) {
+  const QuantScheme& scheme = scheme_of(quant.algo);
+  Json json{{"quant_method", scheme.method}};
+  switch (quant.algo) {
+    case QuantAlgo::nvfp4:
+      json["quant_algo"] = "NVFP4";
+      json["config_groups"] = {
+          {"group_0", {{"weights", {{"num_bits", 4}, {"type", "float"}, {"group_size", quant.group_size}}}, {"targets", {"Linear"}}}}};
+      if (quant.fp8_kv_cache) json["kv_cache_scheme"] = {{"type", "float"}, {"num_bits", 8}};
+      break;
+    case QuantAlgo::fp8_block: json["activation_scheme"] = "dynamic", json["fmt"] = "e4m3", json["weight_block_size"] = {128, 128}; break;
+    case QuantAlgo::qserve_channel: json["wbits"] = 4, json["group_size"] = -1; break;
+    case QuantAlgo::qserve_group: json["wbits"] = 4, json["group_size"] = 128; break;
+    default: break;
+  }
+  if (!quant.exclude.empty()) json["ignore"] = quant.exclude;
+  return json;
+}
+
+}  // namespace
+
+std::string config_json(const ModelConfig& config, QuantSpelling spelling) {
+  Json json{{"architectures", {architecture_of(config).name}},
             {"attention_bias", false},
             {"attention_dropout", 0.0},
             {"bos_token_id", 0},
             {"eos_token_id", 1},
             {"hidden_act", "silu"},
             {"initializer_range", 0.02},
-            {"model_type", config.sparse() ? sparse_type : "deepseek_v3"}};
+            {"model_type", architecture_of(config).type}};
   for (const IntField& field : int_fields) json[field.key] = config.*field.member;
   if (config.sparse())
     for (const IntField& field : index_fields) json[field.key] = config.*field.member;
@@ -313,16 +421,18 @@ std::string config_json(const ModelConfig& config) {
                             {"mscale_all_dim", config.yarn->mscale_all_dim},
                             {"original_max_position_embeddings", config.yarn->original_max_positions}};
   json["routed_scaling_factor"] = config.routed_scaling_factor;
-  json["scoring_func"] = "sigmoid";
+  json["scoring_func"] = config.scoring_func;
   json["tie_word_embeddings"] = false;
-  json["topk_method"] = "noaux_tc";
+  json["topk_method"] = config.topk_method;
   json["torch_dtype"] = "bfloat16";
   json["use_cache"] = true;
+  const bool separate = config.quant.algo == QuantAlgo::nvfp4 && spelling == QuantSpelling::separate;
+  if (config.quant.algo != QuantAlgo::none && !separate) json["quantization_config"] = flat_quant(config.quant);
   return io::json_text(json, 2) + "\n";
 }
 
 std::string hf_quant_config_json(const ModelConfig& config) {
-  if (config.quant.algo == QuantAlgo::none) return {};
+  if (config.quant.algo != QuantAlgo::nvfp4) return {};
   Json quantization{{"quant_algo", "NVFP4"},
                     {"kv_cache_quant_algo", config.quant.fp8_kv_cache ? Json("FP8") : Json(nullptr)},
                     {"group_size", config.quant.group_size},

@@ -1,5 +1,6 @@
 // The configurations that are built in.
 #include <algorithm>
+#include <array>
 
 #include "dodona/error.h"
 #include "model/config/config.h"
@@ -69,7 +70,76 @@ void add_indexer(ModelConfig& c, std::int64_t heads) {
   c.index_n_heads = heads;
   c.index_head_dim = 128;
   c.index_topk = 2048;
+}
+
+ModelConfig v32() {
+  ModelConfig c = r1();
+  add_indexer(c, 64);
+  return c;
+}
+
+ModelConfig in_blocks(ModelConfig c) {
+  c.quant = {.algo = QuantAlgo::fp8_block};
+  return c;
+}
+
+ModelConfig as_v2(ModelConfig c) {
   quantize_as_v2(c);
+  return c;
+}
+
+/// DeepSeek-V2's config.json.
+ModelConfig v2() {
+  ModelConfig c = r1();
+  c.hidden_size = 5120;
+  c.num_hidden_layers = 60;
+  c.num_nextn_predict_layers = 0;
+  c.vocab_size = 102400;
+  c.intermediate_size = 12288;
+  c.moe_intermediate_size = 1536;
+  c.n_routed_experts = 160;
+  c.n_shared_experts = 2;
+  c.num_experts_per_tok = 6;
+  c.topk_group = 3;
+  c.first_k_dense_replace = 1;
+  c.routed_scaling_factor = 16;
+  c.norm_topk_prob = false;
+  c.scoring_func = "softmax";
+  c.topk_method = "group_limited_greedy";
+  c.yarn = YarnConfig{.mscale = 0.707, .mscale_all_dim = 0.707};
+  return c;
+}
+
+/// DeepSeek-V2-Lite's.
+ModelConfig v2_lite() {
+  ModelConfig c = v2();
+  c.hidden_size = 2048;
+  c.num_hidden_layers = 27;
+  c.num_attention_heads = 16;
+  c.q_lora_rank = 0;
+  c.intermediate_size = 10944;
+  c.moe_intermediate_size = 1408;
+  c.n_routed_experts = 64;
+  c.n_group = c.topk_group = 1;
+  c.routed_scaling_factor = 1;
+  c.topk_method = "greedy";
+  return c;
+}
+
+/// Kimi-K2-Instruct's.
+ModelConfig kimi_k2() {
+  ModelConfig c = r1();
+  c.num_nextn_predict_layers = 0;
+  c.vocab_size = 163840;
+  c.max_position_embeddings = 131072;
+  c.num_attention_heads = 64;
+  c.n_routed_experts = 384;
+  c.n_group = c.topk_group = 1;
+  c.first_k_dense_replace = 1;
+  c.routed_scaling_factor = 2.827;
+  c.rope_theta = 50000;
+  c.yarn = YarnConfig{.factor = 32, .beta_fast = 1, .beta_slow = 1, .mscale_all_dim = 1};
+  return in_blocks(c);
 }
 
 ModelConfig tiny() {
@@ -86,37 +156,71 @@ ModelConfig tiny() {
   c.n_group = 4;
   c.topk_group = 2;
   c.first_k_dense_replace = 1;
-  quantize_as_v2(c);
   return c;
 }
+
+/// Blocks of 128 rows end where q_a_proj does.
+ModelConfig tiny_fp8() {
+  ModelConfig c = tiny();
+  c.q_lora_rank = 256;
+  return in_blocks(c);
+}
+
+ModelConfig tiny_v32() {
+  ModelConfig c = tiny();
+  add_indexer(c, 32);
+  return as_v2(c);
+}
+
+struct Preset {
+  std::string_view name;
+  ModelConfig (*make)();
+};
+constexpr std::array presets{Preset{"r1-nvfp4", r1_nvfp4},
+                             Preset{"r1-nvfp4-tables", r1_nvfp4_tables},
+                             Preset{"tiny", [] { return as_v2(tiny()); }},
+                             Preset{"deepseek_v32", [] { return as_v2(v32()); }},
+                             Preset{"tiny-v32", tiny_v32},
+                             Preset{"r1", [] { return in_blocks(r1()); }},
+                             Preset{"v3", [] { return in_blocks(r1()); }},
+                             Preset{"v3.2", [] { return in_blocks(v32()); }},
+                             Preset{"kimi-k2", kimi_k2},
+                             Preset{"v2", v2},
+                             Preset{"v2-lite", v2_lite},
+                             Preset{"tiny-fp8", tiny_fp8}};
 
 }  // namespace
 
 const std::vector<std::string>& preset_names() {
-  static const std::vector<std::string> names{"r1-nvfp4", "r1-nvfp4-tables", "tiny", "deepseek_v32", "tiny-v32"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Preset& each : presets) all.emplace_back(each.name);
+    return all;
+  }();
   return names;
 }
 
 ModelConfig preset(std::string_view name) {
-  ModelConfig config;
-  if (name == "r1-nvfp4") {
-    config = r1_nvfp4();
-  } else if (name == "r1-nvfp4-tables") {
-    config = r1_nvfp4_tables();
-  } else if (name == "tiny") {
-    config = tiny();
-  } else if (name == "deepseek_v32") {
-    config = r1();
-    add_indexer(config, 64);
-  } else if (name == "tiny-v32") {
-    config = tiny();
-    add_indexer(config, 32);
-  } else {
-    std::string known;
-    for (const std::string& each : preset_names()) known += (known.empty() ? "" : ", ") + each;
-    throw Error(ErrorCode::bad_option, "", "--preset", "must be one of " + known + ", got '" + std::string(name) + "'");
+  std::string known;
+  for (const Preset& each : presets) {
+    known += (known.empty() ? "" : ", ") + std::string(each.name);
+    if (each.name != name) continue;
+    ModelConfig config = each.make();
+    config.name = name;
+    config.validate();
+    return config;
   }
-  config.name = name;
+  throw Error(ErrorCode::bad_option, "", "--preset", "must be one of " + known + ", got '" + std::string(name) + "'");
+}
+
+ModelConfig with_scheme(ModelConfig config, const QuantScheme& scheme) {
+  config.quant = {.algo = scheme.algo, .fp8_kv_cache = config.quant.fp8_kv_cache && scheme.algo == QuantAlgo::nvfp4};
+  if (scheme.algo == QuantAlgo::nvfp4)
+    config.quant.exclude = {"*.indexer*", "*.mlp.gate", "lm_head", "model.layers." + std::to_string(config.num_hidden_layers) + "*"};
+  // The indexer's keys of V3.2 are multiplied in blocks of fp8 or not at all.
+  if (config.sparse() && scheme.algo != QuantAlgo::none && scheme.linears != WeightForm::fp8_block)
+    config.quant.exclude = config.quant.exclude.empty() ? std::vector<std::string>{"*.indexer*"} : config.quant.exclude;
+  config.name += ", " + std::string(scheme.name);
   config.validate();
   return config;
 }

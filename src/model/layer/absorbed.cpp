@@ -1,6 +1,9 @@
 #include "model/layer/absorbed.h"
 
+#include <algorithm>
+
 #include "core/define.h"
+#include "core/threads.h"
 #include "model/layer/values.h"
 #include "model/weights/without_memory.h"
 #include "ops/gemm/bmm.h"
@@ -10,18 +13,41 @@
 namespace dodona::model {
 namespace {
 
-/// The weight as one dense matrix of the activations' type, or bf16 where it is stored so.
-Tensor dense(const Linear& linear, Rounding rounding, int threads) {
-  if (linear.form == WeightForm::bf16) return linear.weight;
-  if (rounding == Rounding::bf16) return dequantize(linear, threads);
-  const Tensor out = widened(dequantize_unscaled(linear, threads));
-  for (std::int64_t i = 0; i < out.elements(); ++i) out.as<float>()[i] *= linear.weight_scale_2;
-  return out;
+/// Whether the weight is multiplied in fp8, requantized with one scale for all (bmm_fp8); blocks of fp8, int8 and QServe's codes become
+/// bf16. Source: sglang `post_load_weights` (QServe: no method there takes it apart).
+bool multiplied_in_fp8(WeightForm form, Rounding rounding) {
+  return rounding == Rounding::bf16 && (form == WeightForm::nvfp4 || form == WeightForm::fp8);
 }
 
-/// The last two dimensions swapped in memory.
-Tensor column_major(const Tensor& tensor) {
-  return tensor.transpose(1, 2).clone().transpose(1, 2);
+/// The weight as one dense matrix: bf16, or, where activations are not rounded and it is quantized, fp32. What fp8 rows become is rounded
+/// once, to the new scale.
+Tensor dense(const Linear& linear, Rounding rounding, int threads) {
+  if (linear.form == WeightForm::bf16) return linear.weight;
+  const bool wide = rounding == Rounding::off || linear.form == WeightForm::fp8;
+  return dequantize(linear, threads, wide ? DType::f32 : DType::bf16);
+}
+
+/// The last two dimensions swapped in memory; rows of `tensor` are contiguous.
+Tensor column_major(const Tensor& tensor, int threads) {
+  const std::int64_t rows = tensor.size(1), columns = tensor.size(2), size = bytes_for(tensor.dtype(), 1);
+  const Tensor turned = Tensor::uninitialized(tensor.dtype(), {tensor.size(0), columns, rows});
+  const auto turn = [&]<class T>(T) {
+    constexpr std::int64_t tile = 32;  // columns whose lines stay in the cache while the rows go by
+    parallel_for(threads, tensor.size(0), static_cast<double>(rows * columns), [&](std::int64_t head) {
+      const T* const from = tensor.as<T>() + head * tensor.stride(0);
+      T* const to = turned.as<T>() + head * columns * rows;
+      for (std::int64_t first = 0; first < columns; first += tile)
+        for (std::int64_t i = 0; i < rows; ++i)
+          for (std::int64_t j = first; j < std::min(first + tile, columns); ++j) to[j * rows + i] = from[i * tensor.stride(1) + j];
+    });
+  };
+  if (size == 1)
+    turn(std::uint8_t{});
+  else if (size == 2)
+    turn(std::uint16_t{});
+  else
+    turn(std::uint32_t{});
+  return turned.transpose(1, 2);
 }
 
 /// One scale for all, max(max|x|, 1e-12) / 448. Sources: sglang `input_to_float8` (weights), `per_tensor_quant_mla_fp8` (activations).
@@ -44,9 +70,10 @@ void AbsorbWeights::multiply(const Tensor& left, const Tensor& right, const Tens
 AbsorbWeights absorb_weights(const WeightSource& source, const std::string& module, Rounding rounding, const Exec& exec) {
   const ModelConfig& c = source.local();
   const std::int64_t heads = c.num_attention_heads, nope = c.qk_nope_head_dim, v = c.v_head_dim, latent = c.kv_lora_rank;
-  const bool stored_wide = c.form_of(module) == WeightForm::bf16, fp8 = !stored_wide && rounding == Rounding::bf16;
+  const WeightForm form = c.form_of(module);
+  const bool fp8 = multiplied_in_fp8(form, rounding);
   if (source.sizes_alone()) {
-    const DType type = fp8 ? DType::f8_e4m3 : stored_wide ? DType::bf16 : DType::f32;
+    const DType type = fp8 ? DType::f8_e4m3 : form == WeightForm::bf16 || rounding == Rounding::bf16 ? DType::bf16 : DType::f32;
     return {without_memory(type, {heads, nope, latent}), without_memory(type, {heads, latent, v}), fp8 ? scalar(1) : Tensor()};
   }
   AbsorbWeights result;
@@ -58,9 +85,9 @@ AbsorbWeights absorb_weights(const WeightSource& source, const std::string& modu
   }
   per_head = per_head.reshape({heads, nope + v, latent});
   // Both with k contiguous for each column, as upstream stores them: [Nh, Lkv, Dn] and [Nh, Dv, Lkv] in memory.
-  result.w_kc = column_major(per_head.slice(1, 0, nope));
+  result.w_kc = column_major(per_head.slice(1, 0, nope), exec.threads);
   result.w_vc = per_head.slice(1, nope, nope + v).transpose(1, 2);
-  if (fp8) result.w_vc = column_major(result.w_vc);
+  if (fp8) result.w_vc = per_head.slice(1, nope, nope + v).clone().transpose(1, 2);
   return result;
 }
 

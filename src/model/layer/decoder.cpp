@@ -79,6 +79,7 @@ ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, co
   BookOptions options{.batch = sizes ? batch.size() : 0,
                       .layer = setting.layer,
                       .fused_shared = setting.fused_shared,
+                      .low_latency = setting.low_latency,
                       .rounding = setting.rounding,
                       .residual = setting.residual,
                       .attention_kernel = attention.kernel(),

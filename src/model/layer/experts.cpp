@@ -9,8 +9,8 @@
 namespace dodona::model {
 namespace {
 
-constexpr std::array backends{&cutlass_experts,  &plain_experts,  &cutlass_fp8_experts, &triton_fp8_experts,
-                              &deepgemm_experts, &deepep_experts, &trtllm_experts,      &flashinfer_cutlass_experts};
+constexpr std::array backends{&cutlass_experts, &plain_experts,  &cutlass_fp8_experts,        &triton_fp8_experts, &deepgemm_experts,
+                              &deepep_experts,  &trtllm_experts, &flashinfer_cutlass_experts, &channel_experts,    &w4a8_experts};
 
 const char* name_of(ExpertWeights weights) {
   return weights == ExpertWeights::fp8 ? "fp8" : "stored";
@@ -41,11 +41,13 @@ std::string experts_names() {
 const ExpertsBackend& choose_experts(const LinearMethod& stored, const LayerSetting& setting) {
   const auto refuse = [&](const std::string& what) { throw Error(ErrorCode::bad_option, "", "experts", what); };
   const std::string& wanted = setting.experts;
+  // What is stored as blocks of fp8 is multiplied as such.
+  const ExpertWeights form = &stored == &fp8_block_method ? ExpertWeights::fp8 : setting.expert_weights;
   bool known = false;
   for (const ExpertsBackend* backend : backends) {
     if (!wanted.empty() && backend->name != wanted) continue;
     known = true;
-    if (backend->weights != setting.expert_weights || backend->accepts(stored) == nullptr) continue;
+    if (backend->weights != form || backend->accepts(stored) == nullptr) continue;
     if (backend->weights == ExpertWeights::fp8 && setting.rounding == Rounding::off)
       refuse("multiply blocks of fp8, which need activations in bf16: roundings are off");
     if (setting.fused_shared && !backend->fuses_shared)
@@ -55,7 +57,7 @@ const ExpertsBackend& choose_experts(const LinearMethod& stored, const LayerSett
   if (!known) refuse("are '" + wanted + "', expected one of " + experts_names());
   throw Error(ErrorCode::unsupported, "", "experts",
               "are " + std::string(stored.name) + ", which " + (wanted.empty() ? "no backend" : wanted) +
-                  " multiplies with expert weights '" + name_of(setting.expert_weights) + "'");
+                  " multiplies with expert weights '" + name_of(form) + "'");
 }
 
 std::vector<std::int64_t> rows_of_experts(const Pass& pass, const Tensor& ids) {

@@ -74,6 +74,11 @@ extern const ExpertsBackend trtllm_experts;
 /// FlashInfer `cutlass_fused_moe` with scales of blocks.
 extern const ExpertsBackend flashinfer_cutlass_experts;
 
+/// sglang `fused_experts_impl` with rows of fp8 or int8 (Triton): a scale for each row of the weights and for each token.
+extern const ExpertsBackend channel_experts;
+/// sglang `cutlass_w4a8_moe`: int4 weights, activations in fp8 with one static scale for all experts.
+extern const ExpertsBackend w4a8_experts;
+
 /// The backend that the setting names, or the first of its weights' form that accepts what is stored; plain_experts accepts all that have a
 /// product of their own. Throws Error (bad_option for a name or a setting that no backend has, unsupported).
 const ExpertsBackend& choose_experts(const LinearMethod& stored, const LayerSetting& setting);

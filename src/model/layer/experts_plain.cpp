@@ -64,9 +64,10 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
 
 }  // namespace
 
-const ExpertsBackend plain_experts{.name = "plain",
-                                   .kernel = "linear",
-                                   .accepts = [](const LinearMethod& stored) { return stored.apply != nullptr ? &stored : nullptr; },
-                                   .run = run};
+const ExpertsBackend plain_experts{
+    .name = "plain",
+    .kernel = "linear",
+    .accepts = [](const LinearMethod& stored) { return stored.apply != nullptr && stored.gives_f32 ? &stored : nullptr; },
+    .run = run};
 
 }  // namespace dodona::model

@@ -22,8 +22,11 @@ void check_setting(const ModelConfig& config, const LayerSetting& setting) {
                 "needs exactly one shared expert, " + config.name + " has " + std::to_string(config.n_shared_experts));
   if (config.sparse() && setting.rounding != Rounding::bf16)
     throw Error(ErrorCode::unsupported, "", "rounding", "is off, but the indexer of sparse attention quantizes");
-  if (moe && !config.norm_topk_prob)
-    throw Error(ErrorCode::unsupported, "", "norm_topk_prob", "is false, but moe_fused_gate always renormalizes the weights");
+  if (moe && !config.norm_topk_prob && config.has_correction_bias())
+    throw Error(ErrorCode::unsupported, "", "norm_topk_prob",
+                "is false, but routers with a correction bias always renormalize the weights");
+  if (moe && setting.fused_shared && !config.has_correction_bias())
+    throw Error(ErrorCode::unsupported, "", "fused shared expert", "has no place in the router of " + config.name);
 }
 
 }  // namespace
@@ -41,7 +44,10 @@ Projection LayerWeights::projection(const std::vector<std::string>& modules, con
 }
 
 Projection LayerWeights::projection(const std::vector<std::string>& modules, const Exec& exec) const {
-  return projection(modules, linear_method(config().form_of(full(modules.front())), setting_.rounding), exec);
+  std::int64_t rows = 0;
+  for (const std::string& module : modules)
+    if (const auto size = find_linear(source_->config(), full(module), source_->shard())) rows += size->rows;
+  return projection(modules, linear_method(config().form_of(full(modules.front())), setting_.rounding, rows), exec);
 }
 
 MlpWeights LayerWeights::mlp_weights(const std::string& module, const Exec& exec) const {
@@ -100,13 +106,26 @@ LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setti
   }
   backend_ = &choose_experts(linear_method(config().form_of(full("mlp.experts.0.gate_proj")), setting.rounding), setting);
   gate = projection({"mlp.gate"}, exec);
-  const Tensor bias = source.get(full("mlp.gate.e_score_correction_bias"));
-  correction_bias = source.sizes_alone() ? without_memory(DType::f32, bias.shape()) : widened(bias);
+  if (config().has_correction_bias()) {
+    const Tensor bias = source.get(full("mlp.gate.e_score_correction_bias"));
+    correction_bias = source.sizes_alone() ? without_memory(DType::f32, bias.shape()) : widened(bias);
+  }
+  if (config().form_of(full("mlp.experts.0.gate_proj")) == WeightForm::w4a8 && !source.sizes_alone()) find_input_scales();
   if (config().n_shared_experts > 0 && !setting.fused_shared) shared = mlp_weights("mlp.shared_experts", exec);
 }
 
 void LayerWeights::touch_kv_b(const Exec& exec) {
   if (!kv_b.defined()) kv_b = projection({"self_attn.kv_b_proj"}, exec);
+}
+
+/// One static scale for all experts: the largest, as upstream's loader takes it.
+void LayerWeights::find_input_scales() {
+  for (std::int64_t e = 0; e < config().n_routed_experts; ++e) {
+    const std::string expert = "mlp.experts." + std::to_string(e) + ".";
+    for (const char* module : {"gate_proj", "up_proj"})
+      expert_input_scales.gate_up = std::max(expert_input_scales.gate_up, source_->scalar(full(expert + module + ".input_scale")));
+    expert_input_scales.down = std::max(expert_input_scales.down, source_->scalar(full(expert + "down_proj.input_scale")));
+  }
 }
 
 void LayerWeights::touch(std::span<const std::int64_t> rows_of_expert, const Exec& exec) {

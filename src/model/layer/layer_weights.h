@@ -58,6 +58,9 @@ class LayerWeights {
   Projection gate;         ///< the router, [E, H]
   Tensor correction_bias;  ///< f32 [E]
   MlpWeights shared;       ///< MoE layers, unless fused
+  struct {
+    float gate_up = 0, down = 0;
+  } expert_input_scales;  ///< of routed experts in w4a8
 
   /// What runs the routed experts of an MoE layer.
   const ExpertsBackend& backend() const { return *backend_; }
@@ -80,6 +83,7 @@ class LayerWeights {
   MlpWeights expert_weights(const std::string& module, const Exec& exec) const;
   IndexerWeights indexer_weights(const Exec& exec) const;
   Tensor norm(const char* name) const;
+  void find_input_scales();
   std::string full(const std::string& module) const;
 
   const WeightSource* source_;

@@ -3,7 +3,6 @@
 #include "model/layer/linear_method.h"
 #include "model/layer/values.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
-#include "ops/gemm/linear.h"
 #include "ops/moe/cutlass_fp4_group_mm.h"
 #include "ops/quantization/scaled_fp4_quant.h"
 #include "quant/swizzle.h"
@@ -63,24 +62,11 @@ Tensor apply(const Projection& p, const Tensor& x, DType out, const Exec& exec) 
       .out;
 }
 
-void prepare_unscaled(Projection& p, const Exec& exec) {
-  if (p.unscaled.defined()) return;
-  p.unscaled = dequantize_unscaled(p.weight, exec.threads);
-  p.weight.weight = p.weight.weight_scale = Tensor();
-}
-
-Tensor apply_unscaled(const Projection& p, const Tensor& x, DType out, const Exec& exec) {
-  const Tensor y = ops::run(ops::Linear{.input = x, .weight = p.unscaled, .out_dtype = DType::f32}, exec).output;
-  for (std::int64_t i = 0; i < y.elements(); ++i) y.as<float>()[i] *= p.weight.weight_scale_2;
-  return out == DType::f32 ? y : rounded(y, out);
-}
-
 }  // namespace
 
 const LinearMethod nvfp4_method{
     .name = "nvfp4", .kernel = "cutlass_scaled_fp4_mm", .narrow = true, .prepare = prepare_single, .apply = apply};
 const LinearMethod nvfp4_grouped_method{
     .name = "nvfp4, grouped", .kernel = "cutlass_fp4_group_mm", .narrow = true, .prepare = prepare_grouped};
-const LinearMethod unscaled_method{.name = "nvfp4, unrounded", .kernel = "linear", .prepare = prepare_unscaled, .apply = apply_unscaled};
 
 }  // namespace dodona::model

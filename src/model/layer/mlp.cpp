@@ -51,6 +51,7 @@ Routing topk(const Pass& p, const Tensor& logits) {
                                            .num_expert_group = config.n_group,
                                            .num_fused_shared_experts = shared,
                                            .use_grouped_topk = true,
+                                           .renormalize = config.norm_topk_prob,
                                            .apply_routed_scaling_factor_on_output = p.weights.backend().factor == FactorPlace::router,
                                            .routed_scaling_factor = config.routed_scaling_factor};
                     ops::select_by_router(run, p.exec());

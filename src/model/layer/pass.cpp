@@ -9,9 +9,10 @@ namespace dodona::model {
 Choices choose(const LayerWeights& weights, const Batch& batch) {
   const Rounding rounding = weights.setting().rounding;
   const std::int64_t tokens = batch.tokens();
+  const bool low_latency = weights.setting().low_latency;
   return {.attention = choose_attention(weights.config(), weights.setting(), batch),
-          .fused_qkv_a = fused_a_kernel.chosen(weights.fused_qkv_a, tokens, rounding),
-          .router = router_kernel.chosen(weights.gate, tokens, rounding)};
+          .fused_qkv_a = low_latency ? fused_a_kernel.chosen(weights.fused_qkv_a, tokens, rounding) : nullptr,
+          .router = low_latency ? router_kernel.chosen(weights.gate, tokens, rounding) : nullptr};
 }
 
 Tensor Pass::project(Part part, std::string_view name, const Projection& projection, const Tensor& x) const {

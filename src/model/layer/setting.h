@@ -44,6 +44,7 @@ struct LayerSetting {
   std::string backend = {};  ///< of attention, see attention_backend.h; empty: cutlass_mla
   AttentionPath path = AttentionPath::by_backend;
   std::int64_t prefix_chunk = 131072;  ///< cached tokens of all requests that one chunk of mha_chunked expands
+  bool low_latency = true;             ///< kernels for few tokens run where there are few; their results differ from those of the others
 };
 
 /// "mha", "mha-one-shot"...

@@ -7,7 +7,10 @@
 
 #include "core/shape_expr.h"
 #include "dodona/error.h"
+#include "model/layer/linear_method.h"
 #include "model/weights/tensor_list.h"
+#include "model/weights/without_memory.h"
+#include "ops/moe/select_experts.h"
 
 namespace dodona::model {
 namespace {
@@ -105,7 +108,8 @@ using Texts = std::vector<std::string>;
 struct Kernels {
   std::string candidates, chosen;
 
-  Kernels(const char* one) : candidates(one), chosen(one) {}  // NOLINT(google-explicit-constructor): most ops have one
+  Kernels(const char* one) : candidates(one), chosen(one) {}         // NOLINT(google-explicit-constructor): most ops have one
+  Kernels(const std::string& one) : candidates(one), chosen(one) {}  // NOLINT(google-explicit-constructor)
   Kernels(std::string all, std::string one) : candidates(std::move(all)), chosen(std::move(one)) {}
 };
 
@@ -188,25 +192,29 @@ class Writer {
     return shapes;
   }
 
-  /// Whether products of the module take codes: with roundings off nothing is quantized.
-  bool nvfp4(std::int64_t layer, const char* module) const {
-    return options_.rounding == Rounding::bf16 && config_.form_of(layer_prefix(layer) + module) == WeightForm::nvfp4;
+  /// The form that products of the module take: with roundings off nothing is quantized.
+  WeightForm form(std::int64_t layer, const char* module) const {
+    return options_.rounding == Rounding::bf16 ? config_.form_of(layer_prefix(layer) + module) : WeightForm::bf16;
   }
-  const char* linear(std::int64_t layer, const char* module) const { return nvfp4(layer, module) ? "cutlass_scaled_fp4_mm" : "linear"; }
+  bool nvfp4(std::int64_t layer, const char* module) const { return form(layer, module) == WeightForm::nvfp4; }
+  std::string linear(std::int64_t layer, const char* module, std::int64_t rows = 0) const {
+    return std::string(linear_method(form(layer, module), options_.rounding, rows).kernel);
+  }
   bool few_tokens() const { return count_ > 0 && count_ <= low_latency_tokens; }
   /// The execution document has no low-latency kernels in prefill, where tokens are seldom few.
   bool many_tokens() const { return phase_ == Phase::prefill && !few_tokens(); }
 
   /// A low-latency kernel for bf16 weights of R1's sizes and up to 16 tokens, or the linear that the weight's form asks for. The document
   /// lists both candidates for every form of the weight; the one that runs is the one that can read it.
-  Kernels low_latency(const char* kernel, std::int64_t layer, const char* module, bool sizes_fit) const {
-    const std::string plain = linear(layer, module);
+  Kernels low_latency(const char* kernel, std::int64_t layer, const char* module, std::int64_t rows, bool sizes_fit) const {
+    const std::string plain = linear(layer, module, rows);
     if (many_tokens() || !sizes_fit) return {plain, plain};
-    const bool runs = !nvfp4(layer, module) && few_tokens() && options_.rounding == Rounding::bf16;
+    const bool runs =
+        form(layer, module) == WeightForm::bf16 && few_tokens() && options_.low_latency && options_.rounding == Rounding::bf16;
     return {std::string(kernel) + " (B<=16) / " + plain, runs ? kernel : plain};
   }
   Kernels fused_qkv_a() const {
-    return low_latency("dsv3_fused_a_gemm", attention_layer_, "self_attn.q_a_proj",
+    return low_latency("dsv3_fused_a_gemm", attention_layer_, "self_attn.q_a_proj", config_.qkv_a_rows(),
                        config_.hidden_size == 7168 && config_.qkv_a_rows() == 2112);
   }
   Kernels router() const {
@@ -215,9 +223,21 @@ class Writer {
       const std::string plain = linear(moe_layer_, "mlp.gate");
       return {"dsv3_router_gemm / " + plain, plain};
     }
-    return low_latency("dsv3_router_gemm", moe_layer_, "mlp.gate", fits);
+    return low_latency("dsv3_router_gemm", moe_layer_, "mlp.gate", config_.n_routed_experts, fits);
   }
-  Kernels absorb() const { return nvfp4(attention_layer_, "self_attn.kv_b_proj") ? "bmm_fp8" : "bmm"; }
+  /// What select_experts comes to.
+  std::string selecting() const {
+    if (config_.n_routed_experts == 0) return "moe_fused_gate";
+    const Dims experts{config_.n_routed_experts};
+    return std::string(ops::router_of({.router_logits = without_memory(DType::f32, {1, config_.n_routed_experts}),
+                                       .correction_bias = config_.has_correction_bias() ? without_memory(DType::f32, experts) : Tensor(),
+                                       .num_expert_group = config_.n_group,
+                                       .use_grouped_topk = true}));
+  }
+  Kernels absorb() const {
+    const WeightForm stored = form(attention_layer_, "self_attn.kv_b_proj");
+    return stored == WeightForm::nvfp4 || stored == WeightForm::fp8 ? "bmm_fp8" : "bmm";
+  }
   /// Of x and the residual, if there is one to add.
   Kernels norm(bool residual = true) const {
     const bool fused = residual && options_.residual == Residual::fused;
@@ -254,8 +274,8 @@ class Writer {
       add(part, "self.q_b_proj()", {"T, Lq"}, {"T, Nh * Dq"}, linear(layer, "self_attn.q_b_proj"), "", q_views);
     } else {
       add(part, "self.q_proj()", {"T, H"}, {"T, Nh * Dq"}, linear(layer, "self_attn.q_proj"), "", q_views);
-      add(part, "self.kv_a_proj_with_mqa()", {"T, H"}, {"T, Lkv + Dr"}, linear(layer, "self_attn.kv_a_proj_with_mqa"), "",
-          {"kv_a: T, Lkv", "k_pe: T, Dr"});
+      add(part, "self.kv_a_proj_with_mqa()", {"T, H"}, {"T, Lkv + Dr"}, linear(layer, "self_attn.kv_a_proj_with_mqa", config_.latent_dim()),
+          "", {"kv_a: T, Lkv", "k_pe: T, Dr"});
     }
     add(part, "self.kv_a_layernorm()", {"T, Lkv"}, {"T, Lkv"}, "rmsnorm");
   }
@@ -310,7 +330,7 @@ class Writer {
     rotary(part);
     if (config_.sparse())
       add(part, "self.indexer()", {"x: T, H", "q_lora: T, Lq"}, {"T, Ki"},
-          {std::string(linear(attention_layer_, "self_attn.indexer.wq_b")) +
+          {linear(attention_layer_, "self_attn.indexer.wq_b") +
                " + layernorm + apply_rope_with_cos_sin_cache_inplace + hadamard_transform + act_quant + set_index_k_scale_buffer + linear "
                "+ "
                "fp8_paged_mqa_logits + fast_topk_transform_fused",
@@ -343,7 +363,7 @@ class Writer {
     post_attention_norm(part);
     add(part, "self.gate()", {"T, H"}, {"T, E"}, router());
     add(part, "self.topk()", {"T, E"}, {"topk_weights: T, K", "topk_ids: T, K"},
-        {"topk_softmax / topk_sigmoid / moe_fused_gate", "moe_fused_gate"});
+        {"topk_softmax / topk_sigmoid / moe_fused_gate", selecting()});
     if (config_.n_shared_experts > 0)
       add(part, "self.shared_experts()", {"T, H"}, {"T, H"}, {one + " + silu_and_mul", one + " + silu_and_mul"});
     const bool fp4 = nvfp4(moe_layer_, "mlp.experts.0.gate_proj");

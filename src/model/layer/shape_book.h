@@ -64,6 +64,7 @@ struct BookOptions {
   std::int64_t sequence = 0;  ///< new tokens of each in prefill; 0: unknown
   std::int64_t layer = -1;    ///< whose weights decide the kernels; -1: the first dense and the first MoE layer
   bool fused_shared = false;  ///< see LayerSetting, as the two below
+  bool low_latency = true;
   Rounding rounding = Rounding::bf16;
   Residual residual = Residual::fused;
   /// New tokens in all, where they are not S of each: T in the shapes. 0: unknown, -1: B * S of prefill, B of decode.

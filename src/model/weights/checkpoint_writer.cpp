@@ -150,8 +150,9 @@ CheckpointSize write_checkpoint(const std::string& folder, const ModelConfig& co
     io::write_safetensors(out.file(shard_name(i, shards.size())), planned, data, {{"format", "pt"}});
   }
   write_text(out.file("model.safetensors.index.json"), index_text(shards, size.bytes));
-  write_text(out.file("config.json"), config_json(config));
-  if (const std::string quant = hf_quant_config_json(config); !quant.empty()) write_text(out.file("hf_quant_config.json"), quant);
+  write_text(out.file("config.json"), config_json(config, plan.spelling));
+  if (const std::string quant = hf_quant_config_json(config); !quant.empty() && plan.spelling == QuantSpelling::separate)
+    write_text(out.file("hf_quant_config.json"), quant);
   out.commit();
   return size;
 }

@@ -1,4 +1,4 @@
-// Synthetic checkpoints on disk, in the layout of ModelOpt's NVFP4 exports.
+// Synthetic checkpoints on disk, in the layout of releases.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ struct CheckpointPlan {
   bool outer = false;                            ///< embedding, final norm and lm_head too
   std::uint64_t seed = 0;
   std::int64_t shard_bytes = std::int64_t{5} << 30;  ///< a shard is closed before it grows beyond this
+  QuantSpelling spelling = QuantSpelling::separate;
 };
 
 struct CheckpointSize {

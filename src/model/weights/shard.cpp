@@ -40,6 +40,13 @@ ModelConfig sharded(const ModelConfig& config, const Shard& shard) {
   local.moe_intermediate_size = shard.intermediate.size(config.moe_intermediate_size);
   local.vocab_size = shard.vocabulary.size(config.vocab_size);
   local.validate();
+  // Where heads end inside of a block, a part's scales would not be its own.
+  const FormLimits limits =
+      limits_of(config.form_of(config.q_lora_rank > 0 ? "model.layers.0.self_attn.q_b_proj" : "model.layers.0.self_attn.q_proj"));
+  if (!shard.heads.whole() && local.q_rows() % limits.stacked != 0)
+    throw Error(ErrorCode::bad_value, "", "shard",
+                "heads of " + config.name + " part q's rows into " + std::to_string(local.q_rows()) + ", expected a multiple of " +
+                    std::to_string(limits.stacked) + ", the rows that share a scale");
   return local;
 }
 

@@ -27,7 +27,7 @@ struct Runs {
 Runs runs_of(const TensorInfo& info) {
   const DType dtype = info.dtypes.front();
   if (info.split < 0) return {.bytes = info.bytes()};
-  const std::int64_t row = bytes_for(dtype, info.whole[info.whole.rank() - 1]);
+  const std::int64_t row = bytes_for(dtype, element_count(info.whole) / info.whole[0]);
   if (info.split == 0) return {.begin = info.begin * row, .bytes = info.bytes()};
   return {.begin = bytes_for(dtype, info.begin), .bytes = bytes_for(dtype, info.shape[1]), .stride = row, .count = info.shape[0]};
 }
@@ -56,6 +56,33 @@ auto to_bf16(float offset, float scale) {
     const std::uint32_t a = quant::f32_to_bf16(offset + static_cast<float>(first) * scale);
     const std::uint32_t b = quant::f32_to_bf16(offset + static_cast<float>(second) * scale);
     return a | b << 16;
+  };
+}
+
+/// Both halves: fp16(offset + fp32(h) * scale), that times `factor` and rounded again.
+auto to_f16(float offset, float scale, float factor) {
+  return [=](std::uint32_t word) {
+    const auto half = [&](std::uint32_t bits) -> std::uint32_t {
+      const std::uint16_t x = quant::f32_to_f16(offset + static_cast<float>(static_cast<std::int16_t>(bits)) * scale);
+      return factor == 1 ? x : quant::f32_to_f16(quant::f16_to_f32(x) * factor);
+    };
+    return half(word & 0xFFFF) | half(word >> 16) << 16;
+  };
+}
+
+/// Each byte of a word.
+template <class Of>
+auto bytewise(const Of& of) {
+  return [=](std::uint32_t word) {
+    std::uint32_t out = 0;
+    for (int i = 0; i < 32; i += 8) out |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(of(word >> i & 0xFF))) << i;
+    return out;
+  };
+}
+
+auto to_f32_about(float offset, float scale) {
+  return [=](std::uint32_t word) {
+    return std::bit_cast<std::uint32_t>(offset + static_cast<float>(static_cast<std::int32_t>(word)) * scale);
   };
 }
 
@@ -96,6 +123,16 @@ class SyntheticWeights final : public WeightSource {
     return tensor.read_only();
   }
   void read(std::string_view name, std::span<std::byte> out) const override { synthesize(info(name), seed_, exec_, out); }
+  Tensor rows(std::string_view name, std::int64_t begin, std::int64_t end) const override {
+    TensorInfo wanted = info(name);
+    if (wanted.split > 0) return WeightSource::rows(name, begin, end);
+    wanted.begin += begin;
+    wanted.shape[0] = end - begin;
+    wanted.split = 0;
+    const Tensor tensor = Tensor::uninitialized(wanted.dtypes.front(), wanted.shape);
+    synthesize(wanted, seed_, exec_, {tensor.as<std::byte>(), static_cast<std::size_t>(wanted.bytes())});
+    return tensor.read_only();
+  }
   void check_layer(std::int64_t layer) const override { config().check_layer(layer); }
 
  private:
@@ -112,26 +149,72 @@ class SyntheticWeights final : public WeightSource {
 
 }  // namespace
 
+namespace {
+
+/// Of the codes, or for QServe of codes less their zero point, times the inner scales.
+double code_square(WeightForm form) {
+  switch (form) {
+    case WeightForm::bf16: return 1;
+    case WeightForm::nvfp4: return 68.5 / 8 * 22000;
+    case WeightForm::fp8_block:
+    case WeightForm::fp8: return 45.654296875;
+    case WeightForm::int8: return 5461.5;
+    case WeightForm::qserve_channel: return 21.25;
+    case WeightForm::qserve_group: return 2956.25;
+    case WeightForm::w4a8: return 21.5;
+  }
+  return 1;
+}
+
+/// Of a linear module that is not bf16.
+void synthesize_quantized(const TensorInfo& info, std::uint64_t seed, const Exec& exec, std::span<std::byte> out) {
+  const std::string_view name = info.name, suffix = name.substr(name.rfind('.'));
+  const Stream stream(seed, info.name);
+  const Runs runs = runs_of(info);
+  const DType dtype = info.dtypes.front();
+  constexpr double scale_square = 49.0 / 48;
+  const auto base = static_cast<float>(deviation(name, info.columns) / std::sqrt(code_square(info.form) * scale_square));
+  const auto half = [&](std::string_view of, float factor) {
+    fill(Stream(seed, std::string(name.substr(0, name.rfind('.'))) + std::string(of)), runs, exec, out,
+         to_f16(base, base * 0x1p-17f, factor));
+  };
+  if (suffix == ".weight_scale_2") {
+    put_scalar(static_cast<float>(deviation(name, info.columns) / std::sqrt(code_square(info.form))), out);
+  } else if (suffix == ".input_scale") {
+    put_scalar(static_cast<float>((gain(name) == 1 ? 8.0 : 16.0) / (info.form == WeightForm::nvfp4 ? 448 * 6 : 448)), out);
+  } else if (suffix == ".s1_scales") {
+    half(".s1_scales", 1);
+  } else if (suffix == ".s1_szeros") {
+    half(".s1_scales", 7.5f);
+  } else if (suffix == ".s2_scales") {
+    fill(stream, runs, exec, out, bytewise([](std::uint32_t c) { return 8 + c % 8; }));
+  } else if (suffix == ".s2_zeros") {
+    const Stream scales(seed, std::string(name.substr(0, name.rfind('.'))) + ".s2_scales");
+    fill(scales, runs, exec, out, bytewise([](std::uint32_t c) { return -static_cast<int>((8 + c % 8) * (7 + c / 8 % 2)); }));
+  } else if (dtype == DType::f32) {
+    fill(stream, runs, exec, out, to_f32_about(base, base * 0x1p-33f));
+  } else if (suffix == ".weight_scale") {
+    fill(stream, runs, exec, out, [](std::uint32_t word) { return (word & 0x0F0F0F0F) + 0x68686868; });
+  } else if (dtype == DType::f8_e4m3) {
+    fill(stream, runs, exec, out, [](std::uint32_t word) { return (word & 0x9F9F9F9F) + 0x38383838; });
+  } else {
+    fill(stream, runs, exec, out, [](std::uint32_t word) { return word; });
+  }
+}
+
+}  // namespace
+
 void synthesize(const TensorInfo& info, std::uint64_t seed, const Exec& exec, std::span<std::byte> out) {
   if (static_cast<std::int64_t>(out.size()) != info.bytes())
     throw Error(ErrorCode::bad_shape, "", "",
                 "tensor '" + info.name + "' takes " + std::to_string(info.bytes()) + " bytes, got room for " + std::to_string(out.size()));
-  constexpr double code_square = 68.5 / 8, scale_square = 22000;
+  const std::string_view name = info.name;
+  if (info.form != WeightForm::bf16) return synthesize_quantized(info, seed, exec, out);
   const Stream stream(seed, info.name);
   const Runs runs = runs_of(info);
-  const std::string_view name = info.name;
-  const DType dtype = info.dtypes.front();
-  if (name.ends_with(".weight_scale_2")) {
-    put_scalar(static_cast<float>(deviation(name, info.columns) / std::sqrt(code_square * scale_square)), out);
-  } else if (name.ends_with(".input_scale")) {
-    put_scalar(static_cast<float>((gain(name) == 1 ? 8.0 : 16.0) / (448 * 6)), out);
-  } else if (name.ends_with(".weight_scale")) {
-    fill(stream, runs, exec, out, [](std::uint32_t word) { return (word & 0x0F0F0F0F) + 0x68686868; });
-  } else if (dtype == DType::u8) {
-    fill(stream, runs, exec, out, [](std::uint32_t word) { return word; });
-  } else if (info.shape.rank() == 0) {
+  if (info.shape.rank() == 0) {
     put_scalar(1, out);
-  } else if (dtype == DType::f32) {
+  } else if (info.dtypes.front() == DType::f32) {
     fill(stream, runs, exec, out, to_f32(static_cast<float>(0x1p-31 / 20)));
   } else if (info.shape.rank() == 1) {
     fill(stream, runs, exec, out, to_bf16(1, 0x1p-18f));

@@ -8,9 +8,30 @@ namespace {
 
 enum class Kind { linear, vector, bias, scale };
 
-constexpr std::array bf16_tensors{FormTensor{".weight", DType::bf16}};
-constexpr std::array nvfp4_tensors{FormTensor{".weight", DType::u8, 1, 2}, FormTensor{".weight_scale", DType::f8_e4m3, 1, 16},
-                                   FormTensor{".weight_scale_2", DType::f32, 0, 0}, FormTensor{".input_scale", DType::f32, 0, 0}};
+using enum Spread;
+
+constexpr FormTensor codes(const char* suffix, DType type, std::int64_t columns = 1) {
+  return {.suffix = suffix, .dtype = type, .columns = columns};
+}
+constexpr FormTensor input_scale{".input_scale", DType::f32, TensorRole::input_scale, scalar};
+constexpr FormTensor row_scale{".weight_scale", DType::f32, TensorRole::scale, column};
+constexpr FormTensor qserve_codes = codes(".qweight", DType::i8, 2), qserve_scale{".s1_scales", DType::f16, TensorRole::scale, vector};
+
+constexpr std::array bf16_tensors{codes(".weight", DType::bf16)};
+constexpr std::array nvfp4_tensors{codes(".weight", DType::u8, 2),
+                                   FormTensor{".weight_scale", DType::f8_e4m3, TensorRole::scale, matrix, 1, 16},
+                                   FormTensor{".weight_scale_2", DType::f32, TensorRole::scale_2, scalar}, input_scale};
+constexpr std::array fp8_block_tensors{codes(".weight", DType::f8_e4m3),
+                                       FormTensor{".weight_scale_inv", DType::f32, TensorRole::scale, matrix, 128, 128}};
+constexpr std::array fp8_tensors{codes(".weight", DType::f8_e4m3), row_scale};
+constexpr std::array int8_tensors{codes(".weight", DType::i8), row_scale};
+constexpr std::array qserve_channel_tensors{qserve_codes, qserve_scale, FormTensor{".s1_szeros", DType::f16, TensorRole::zero, vector}};
+constexpr std::array qserve_group_tensors{qserve_codes, qserve_scale,
+                                          FormTensor{".s2_scales", DType::i8, TensorRole::group_scale, turned, 1, 128},
+                                          FormTensor{".s2_zeros", DType::i8, TensorRole::zero, turned, 1, 128}};
+constexpr std::array w4a8_tensors{codes(".weight", DType::i8, 2),
+                                  FormTensor{".weight_scale_inv", DType::f32, TensorRole::scale, matrix, 1, 128},
+                                  FormTensor{".input_scale", DType::f32, TensorRole::input_scale, scalar, 1, 1, DType::bf16}};
 
 /// What a dimension counts that shards may split.
 enum class Axis { none, heads, intermediate, vocabulary };
@@ -106,7 +127,7 @@ class ModuleList {
 
   void moe(ExpertRange experts) {
     linear("mlp.gate", config_.n_routed_experts, config_.hidden_size);
-    add("mlp.gate.e_score_correction_bias", Kind::bias, config_.n_routed_experts, 1);
+    if (config_.has_correction_bias()) add("mlp.gate.e_score_correction_bias", Kind::bias, config_.n_routed_experts, 1);
     if (config_.n_shared_experts > 0) mlp("mlp.shared_experts", config_.shared_intermediate_size());
     for (std::int64_t e = experts.begin; e < experts.end; ++e) mlp("mlp.experts." + std::to_string(e), config_.moe_intermediate_size);
   }
@@ -117,15 +138,19 @@ class ModuleList {
 };
 
 /// `whole` as stored, of which the shard has its part along the module's axes.
-TensorInfo matrix_info(const Module& module, const FormTensor& tensor, const Shard& shard) {
+TensorInfo matrix_info(const Module& module, const FormTensor& tensor, WeightForm form, const Shard& shard) {
   TensorInfo info{module.name + tensor.suffix, {tensor.dtype}, tensor.shape(module.part(shard)), false, module.columns};
+  info.form = form;
   info.whole = tensor.shape({module.rows, module.columns});
-  for (const int dim : {0, 1}) {
-    const Share share = share_of(dim == 0 ? module.row_axis : module.column_axis, shard);
-    if (tensor.scalar() || share.whole()) continue;
+  if (tensor.other) info.dtypes.push_back(*tensor.other);
+  const auto split = [&](int dim, Axis axis) {
+    const Share share = share_of(axis, shard);
+    if (dim < 0 || share.whole()) return;
     info.split = dim;
     info.begin = share.begin(info.whole[dim]);
-  }
+  };
+  split(tensor.dim_of_rows(), module.row_axis);
+  split(tensor.dim_of_columns(), module.column_axis);
   return info;
 }
 
@@ -136,7 +161,8 @@ void append_tensors(const ModelConfig& config, const Module& module, const Shard
     case Kind::scale: out.push_back({module.name, {DType::f32}, Dims(), true}); return;
     case Kind::linear: break;
   }
-  for (const FormTensor& tensor : tensors_of(config.form_of(module.name))) out.push_back(matrix_info(module, tensor, shard));
+  const WeightForm form = config.form_of(module.name);
+  for (const FormTensor& tensor : tensors_of(form)) out.push_back(matrix_info(module, tensor, form, shard));
 }
 
 std::vector<Module> outer_modules(const ModelConfig& c) {
@@ -173,7 +199,7 @@ std::vector<Module> modules_near(const ModelConfig& config, std::string_view nam
 
 TensorInfo embedding(const ModelConfig& config, const Shard& shard) {
   TensorInfo info = matrix_info({"model.embed_tokens", Kind::linear, config.vocab_size, config.hidden_size, Axis::vocabulary},
-                                bf16_tensors.front(), shard);
+                                bf16_tensors.front(), WeightForm::bf16, shard);
   info.columns = 0;  // no linear
   return info;
 }
@@ -184,10 +210,34 @@ std::string layer_prefix(std::int64_t layer) {
   return "model.layers." + std::to_string(layer) + ".";
 }
 
+Dims FormTensor::shape(const LinearSize& size) const {
+  const std::int64_t along_rows = (size.rows + rows - 1) / rows, along_columns = (size.columns + columns - 1) / columns;
+  switch (spread) {
+    case Spread::matrix: return {along_rows, along_columns};
+    case Spread::turned: return {along_columns, along_rows};
+    case Spread::column: return {along_rows, 1};
+    case Spread::vector: return {along_rows};
+    case Spread::scalar: break;
+  }
+  return {};
+}
+int FormTensor::dim_of_rows() const {
+  return spread == Spread::scalar ? -1 : spread == Spread::turned ? 1 : 0;
+}
+int FormTensor::dim_of_columns() const {
+  return spread == Spread::matrix ? 1 : spread == Spread::turned ? 0 : -1;
+}
+
 std::span<const FormTensor> tensors_of(WeightForm form) {
   switch (form) {
     case WeightForm::bf16: return bf16_tensors;
     case WeightForm::nvfp4: return nvfp4_tensors;
+    case WeightForm::fp8_block: return fp8_block_tensors;
+    case WeightForm::fp8: return fp8_tensors;
+    case WeightForm::int8: return int8_tensors;
+    case WeightForm::qserve_channel: return qserve_channel_tensors;
+    case WeightForm::qserve_group: return qserve_group_tensors;
+    case WeightForm::w4a8: return w4a8_tensors;
   }
   return {};
 }

@@ -15,14 +15,15 @@
 namespace dodona::model {
 
 struct TensorInfo {
-  std::string name;           ///< "model.layers.3.mlp.experts.7.gate_proj.weight_scale"
-  std::vector<DType> dtypes;  ///< accepted ones; the first is what is synthesized
-  Dims shape;                 ///< of the shard's part
-  bool optional = false;      ///< k_scale, v_scale: absent counts as 1
-  std::int64_t columns = 0;   ///< K of the whole linear module that it belongs to, else 0
-  Dims whole = shape;         ///< as the checkpoint stores it
-  int split = -1;             ///< the dimension along which this is a part; -1: it is the whole
-  std::int64_t begin = 0;     ///< where along it the part begins
+  std::string name;                    ///< "model.layers.3.mlp.experts.7.gate_proj.weight_scale"
+  std::vector<DType> dtypes;           ///< accepted ones; the first is what is synthesized
+  Dims shape;                          ///< of the shard's part
+  bool optional = false;               ///< k_scale, v_scale: absent counts as 1
+  std::int64_t columns = 0;            ///< K of the whole linear module that it belongs to, else 0
+  Dims whole = shape;                  ///< as the checkpoint stores it
+  WeightForm form = WeightForm::bf16;  ///< of that module
+  int split = -1;                      ///< the dimension along which this is a part; -1: it is the whole
+  std::int64_t begin = 0;              ///< where along it the part begins
 
   std::int64_t bytes() const { return bytes_for(dtypes.front(), element_count(shape)); }
 };
@@ -32,20 +33,46 @@ struct LinearSize {
   std::int64_t rows = 0, columns = 0;
 };
 
-/// A tensor of a linear module [N, K] in one form: one element for `rows` by `columns` elements of the matrix; a scalar where both are 0.
+/// How a tensor of a linear module [N, K] lies.
+enum class Spread {
+  matrix,  ///< [N / rows, K / columns], rounded up
+  turned,  ///< [K / columns, N / rows]: rows of the matrix along its second dimension
+  column,  ///< [N, 1]
+  vector,  ///< [N]
+  scalar,  ///< []
+};
+
+/// What it is to the module: a field of Linear.
+enum class TensorRole { weight, scale, group_scale, zero, scale_2, input_scale };
+
+/// A tensor of a linear module in one form: one element for `rows` by `columns` elements of the matrix.
 struct FormTensor {
   const char* suffix;  ///< ".weight_scale"
   DType dtype;
+  TensorRole role = TensorRole::weight;
+  Spread spread = Spread::matrix;
   std::int64_t rows = 1, columns = 1;
+  std::optional<DType> other = {};  ///< a type in which it is accepted too
 
-  bool scalar() const { return columns == 0; }
-  Dims shape(const LinearSize& size) const { return scalar() ? Dims() : Dims{size.rows / rows, size.columns / columns}; }
+  bool scalar() const { return spread == Spread::scalar; }
+  Dims shape(const LinearSize& size) const;
+  /// The dimension along which the matrix's rows lie, or its columns; -1: along none.
+  int dim_of_rows() const;
+  int dim_of_columns() const;
 };
+/// The weight comes first.
 std::span<const FormTensor> tensors_of(WeightForm form);
 
 /// All tensors of one layer (0 <= layer < total_layers()), in the order of the model; of a shard, its parts of them.
-/// Per linear module X: `X.weight` bf16 [N, K], or in NVFP4 `X.weight` u8 [N, K/2], `X.weight_scale` f8_e4m3 [N, K/16] (linear layout),
-/// `X.weight_scale_2` and `X.input_scale` f32 []. Norms bf16, e_score_correction_bias f32 (bf16 accepted).
+/// Per linear module X:
+///   bf16            `X.weight` bf16 [N, K]
+///   NVFP4           `X.weight` u8 [N, K/2], `X.weight_scale` f8_e4m3 [N, K/16] (linear layout), `X.weight_scale_2`, `X.input_scale` f32 []
+///   fp8-block       `X.weight` f8_e4m3 [N, K], `X.weight_scale_inv` f32 [ceil(N/128), ceil(K/128)], a factor despite its name
+///   fp8, int8       `X.weight` f8_e4m3 or i8 [N, K], `X.weight_scale` f32 [N, 1]
+///   qserve-channel  `X.qweight` i8 [N, K/2] (tiles), `X.s1_scales`, `X.s1_szeros` f16 [N]
+///   qserve-group    `X.qweight`, `X.s1_scales`, `X.s2_scales`, `X.s2_zeros` i8 [K/128, N]
+///   w4a8            `X.weight` i8 [N, K/2], `X.weight_scale_inv` f32 [N, K/128], `X.input_scale` f32 [] (bf16 accepted)
+/// Norms bf16, e_score_correction_bias f32 (bf16 accepted; none in V2).
 std::vector<TensorInfo> layer_tensors(const ModelConfig& config, std::int64_t layer, const Shard& shard = {});
 /// Embedding, final norm, lm_head.
 std::vector<TensorInfo> outer_tensors(const ModelConfig& config, const Shard& shard = {});

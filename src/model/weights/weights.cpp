@@ -1,5 +1,6 @@
 #include "model/weights/weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -8,6 +9,7 @@
 #include "model/weights/tensor_list.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
+#include "quant/element.h"
 #include "quant/half.h"
 
 namespace dodona::model {
@@ -43,19 +45,36 @@ std::span<std::byte> bytes_of(const Tensor& tensor) {
 /// That tensor of all modules, one below the other; of one module it is the source's own.
 Tensor stack(const WeightSource& source, std::span<const std::string> modules, const FormTensor& tensor) {
   if (modules.size() == 1) return source.get(modules[0] + tensor.suffix);
-  std::vector<Dims> shapes;
-  std::int64_t rows = 0;
+  const int dim = tensor.dim_of_rows();
+  LinearSize all = size_of(source, modules[0]);
+  all.rows = 0;
   for (const std::string& module : modules) {
-    shapes.push_back(tensor.shape(size_of(source, module)));
-    rows += shapes.back()[0];
+    // Where a part ends inside of a block, what lies below would have another's scale.
+    if (all.rows % tensor.rows != 0)
+      fail(ErrorCode::unsupported, module,
+           "lies below " + std::to_string(all.rows) + " rows in one product, expected a multiple of " + std::to_string(tensor.rows) +
+               ", the rows that share a scale");
+    all.rows += size_of(source, module).rows;
   }
-  const Tensor all = Tensor::uninitialized(tensor.dtype, {rows, shapes[0][1]});
+  const Tensor stacked = Tensor::uninitialized(tensor.dtype, tensor.shape(all));
   std::int64_t begin = 0;
-  for (std::size_t i = 0; i < modules.size(); ++i) {
-    source.read(modules[i] + tensor.suffix, bytes_of(all.slice(0, begin, begin + shapes[i][0])));
-    begin += shapes[i][0];
+  for (const std::string& module : modules) {
+    const Dims shape = tensor.shape(size_of(source, module));
+    const Tensor place = stacked.slice(dim, begin, begin + shape[dim]);
+    if (dim == 0)
+      source.read(module + tensor.suffix, bytes_of(place));
+    else
+      copy(source.get(module + tensor.suffix), place);
+    begin += shape[dim];
   }
-  return all.read_only();
+  return stacked.read_only();
+}
+
+/// The largest of the modules' scales.
+float largest_scale(const WeightSource& source, std::span<const std::string> modules, const char* suffix) {
+  float largest = 0;
+  for (const std::string& module : modules) largest = std::max(largest, positive_scale(source, module + suffix));
+  return largest;
 }
 
 /// The scale called `suffix`, which all modules must share: a GEMM has one alpha.
@@ -71,12 +90,74 @@ float common_scale(const WeightSource& source, std::span<const std::string> modu
   return first;
 }
 
-void dequantize_row(const std::uint8_t* codes, const std::uint8_t* scales, float scale_2, std::int64_t columns, std::uint16_t* out) {
-  for (std::int64_t k = 0; k < columns; ++k) {
+/// Row n of the matrix in fp32.
+using Row = void (*)(const Linear&, std::int64_t n, float* out);
+
+void nvfp4_row(const Linear& l, std::int64_t n, float* out) {
+  const std::uint8_t* const codes = l.weight.as<std::uint8_t>() + n * (l.columns / 2);
+  const std::uint8_t* const scales = l.weight_scale.as<std::uint8_t>() + n * (l.columns / 16);
+  for (std::int64_t k = 0; k < l.columns; ++k) {
     const int code = (codes[k / 2] >> (k % 2 * 4)) & 15;
-    const float scale = quant::e4m3_to_f32(scales[k / 16]);
-    out[k] = quant::f32_to_bf16(quant::e2m1_to_f32(static_cast<std::uint8_t>(code)) * scale * scale_2);
+    out[k] = quant::e2m1_to_f32(static_cast<std::uint8_t>(code)) * quant::e4m3_to_f32(scales[k / 16]) * l.weight_scale_2;
   }
+}
+void fp8_block_row(const Linear& l, std::int64_t n, float* out) {
+  const std::uint8_t* const codes = l.weight.as<std::uint8_t>() + n * l.columns;
+  const float* const scales = l.weight_scale.as<float>() + n / 128 * l.weight_scale.size(1);
+  for (std::int64_t k = 0; k < l.columns; ++k) out[k] = quant::e4m3_to_f32(codes[k]) * scales[k / 128];
+}
+void fp8_row(const Linear& l, std::int64_t n, float* out) {
+  const std::uint8_t* const codes = l.weight.as<std::uint8_t>() + n * l.columns;
+  for (std::int64_t k = 0; k < l.columns; ++k) out[k] = quant::e4m3_to_f32(codes[k]) * l.weight_scale.as<float>()[n];
+}
+void int8_row(const Linear& l, std::int64_t n, float* out) {
+  const std::int8_t* const codes = l.weight.as<std::int8_t>() + n * l.columns;
+  for (std::int64_t k = 0; k < l.columns; ++k) out[k] = static_cast<float>(codes[k]) * l.weight_scale.as<float>()[n];
+}
+void w4a8_row(const Linear& l, std::int64_t n, float* out) {
+  const std::uint8_t* const codes = l.weight.as<std::uint8_t>() + n * (l.columns / 2);
+  const float* const scales = l.weight_scale.as<float>() + n * (l.columns / 128);
+  for (std::int64_t k = 0; k < l.columns; ++k) {
+    const int code = (codes[k / 2] >> (k % 2 * 4)) & 15;
+    out[k] = static_cast<float>(code < 8 ? code : code - 16) * quant::bf16_to_f32(quant::f32_to_bf16(scales[k / 128]));
+  }
+}
+
+/// The code of QServe's tiles of 32 x 32.
+int qserve_code(const Linear& l, std::int64_t n, std::int64_t k) {
+  const std::int64_t a = n % 32 / 16, b = n % 16 / 8, c = n % 8, d = k % 32 / 16, e = k % 16 / 4, f = k % 4;
+  const std::int64_t tile = n / 32 * (l.columns / 32) + k / 32;
+  return (l.weight.as<std::uint8_t>()[tile * 512 + c * 64 + e * 16 + d * 8 + b * 4 + f] >> (4 * a)) & 15;
+}
+float half_of(const Tensor& tensor, std::int64_t i) {
+  return quant::f16_to_f32(tensor.as<std::uint16_t>()[i]);
+}
+void qserve_channel_row(const Linear& l, std::int64_t n, float* out) {
+  const float scale = half_of(l.weight_scale, n), zero = half_of(l.zeros, n);
+  for (std::int64_t k = 0; k < l.columns; ++k) out[k] = static_cast<float>(qserve_code(l, n, k)) * scale - zero;
+}
+void qserve_group_row(const Linear& l, std::int64_t n, float* out) {
+  const float scale = half_of(l.weight_scale, n);
+  const std::int64_t place = n / 32 * 32 + n % 8 * 4 + n % 32 / 8;  // of each 32 channels position p is channel p % 4 * 8 + p / 4
+  for (std::int64_t k = 0; k < l.columns; ++k) {
+    const std::int64_t i = k / 128 * l.rows + place;
+    const int level = qserve_code(l, n, k) * l.group_scales.as<std::int8_t>()[i] + l.zeros.as<std::int8_t>()[i];
+    out[k] = static_cast<float>(static_cast<std::int8_t>(level)) * scale;
+  }
+}
+
+Row row_of(WeightForm form) {
+  switch (form) {
+    case WeightForm::bf16: break;
+    case WeightForm::nvfp4: return nvfp4_row;
+    case WeightForm::fp8_block: return fp8_block_row;
+    case WeightForm::fp8: return fp8_row;
+    case WeightForm::int8: return int8_row;
+    case WeightForm::qserve_channel: return qserve_channel_row;
+    case WeightForm::qserve_group: return qserve_group_row;
+    case WeightForm::w4a8: return w4a8_row;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -88,13 +169,18 @@ std::int64_t Linear::bytes() const {
   return bytes;
 }
 
-Tensor dequantize(const Linear& linear, int threads) {
-  if (linear.form == WeightForm::bf16) return linear.weight;
-  const Tensor out = Tensor::uninitialized(DType::bf16, {linear.rows, linear.columns});
+Tensor dequantize(const Linear& linear, int threads, DType type) {
+  if (linear.form == WeightForm::bf16 && type == DType::bf16) return linear.weight;
+  const Tensor out = Tensor::uninitialized(type, {linear.rows, linear.columns});
   const std::int64_t columns = linear.columns;
-  parallel_for(threads, linear.rows, static_cast<double>(columns), [&](std::int64_t row) {
-    dequantize_row(linear.weight.as<std::uint8_t>() + row * (columns / 2), linear.weight_scale.as<std::uint8_t>() + row * (columns / 16),
-                   linear.weight_scale_2, columns, out.as<std::uint16_t>() + row * columns);
+  const Row row = row_of(linear.form);
+  parallel_for(threads, linear.rows, static_cast<double>(columns), [&](std::int64_t n) {
+    std::vector<float> values(static_cast<std::size_t>(columns));
+    if (row != nullptr)
+      row(linear, n, values.data());
+    else
+      quant::to_f32(DType::bf16, linear.weight.as<std::byte>() + n * columns * 2, values.data(), columns);
+    quant::from_f32(type, values.data(), out.as<std::byte>() + bytes_for(type, n * columns), columns);
   });
   return out.read_only();
 }
@@ -109,9 +195,9 @@ float WeightSource::scalar(std::string_view name) const {
   const auto info = find_tensor_info(config_, name);
   if (info && info->optional && !has(name)) return 1;
   const Tensor tensor = get(name);
-  if (tensor.dtype() != DType::f32 || tensor.elements() != 1)
-    throw Error(ErrorCode::bad_shape, "", "", "tensor '" + std::string(name) + "' is no f32 scalar");
-  return *tensor.as<float>();
+  const bool fits = tensor.elements() == 1 && (tensor.dtype() == DType::f32 || (info && info->dtypes.size() > 1));
+  if (!fits) throw Error(ErrorCode::bad_shape, "", "", "tensor '" + std::string(name) + "' is no f32 scalar");
+  return static_cast<float>(quant::get(tensor, 0));
 }
 
 Linear WeightSource::linear(std::string_view module) const {
@@ -146,13 +232,16 @@ Linear WeightSource::described(std::span<const std::string> modules) const {
 
 Linear WeightSource::fused(std::span<const std::string> modules) const {
   Linear linear = described(modules);
-  for (const FormTensor& tensor : tensors_of(linear.form)) {
-    const std::string_view suffix = tensor.suffix;
-    if (suffix == ".weight_scale_2") linear.weight_scale_2 = common_scale(*this, modules, tensor.suffix);
-    if (suffix == ".input_scale") linear.input_scale = common_scale(*this, modules, tensor.suffix);
-    if (suffix == ".weight") linear.weight = stack(*this, modules, tensor);
-    if (suffix == ".weight_scale") linear.weight_scale = stack(*this, modules, tensor);
-  }
+  for (const FormTensor& tensor : tensors_of(linear.form)) switch (tensor.role) {
+      case TensorRole::weight: linear.weight = stack(*this, modules, tensor); break;
+      case TensorRole::scale: linear.weight_scale = stack(*this, modules, tensor); break;
+      case TensorRole::group_scale: linear.group_scales = stack(*this, modules, tensor); break;
+      case TensorRole::zero: linear.zeros = stack(*this, modules, tensor); break;
+      case TensorRole::scale_2: linear.weight_scale_2 = common_scale(*this, modules, tensor.suffix); break;
+      case TensorRole::input_scale:
+        linear.input_scale = (linear.form == WeightForm::nvfp4 ? common_scale : largest_scale)(*this, modules, tensor.suffix);
+        break;
+    }
   return linear;
 }
 

@@ -16,22 +16,30 @@
 namespace dodona::model {
 
 /// One linear module [N, K] in the form in which the checkpoint stores it.
-/// bf16: `weight` alone. ModelOpt's NVFP4: W[n,k] = e2m1(weight[n,k]) * e4m3(weight_scale[n,k/16]) * weight_scale_2; a GEMM's alpha is
+/// tensors_of(form) says which tensors there are and of which types. What W[n,k] is:
+///   bf16            weight
+///   fp8_block       weight * weight_scale[n/128, k/128]
+///   fp8, int8       weight * weight_scale[n]
+///   qserve_channel  code * weight_scale[n] - zeros[n]
+///   qserve_group    (code * group_scales[k/128, n'] + zeros[k/128, n']) * weight_scale[n]; n' as the kernels have it
+///   w4a8            code * bf16(weight_scale[n, k/128]); input_scale is what activations are divided by
+/// ModelOpt's NVFP4: W[n,k] = e2m1(weight[n,k]) * e4m3(weight_scale[n,k/16]) * weight_scale_2; a GEMM's alpha is
 /// input_scale * weight_scale_2, and activations are quantized with the global scale 1 / input_scale.
 struct Linear {
   std::string module;  ///< for messages
   WeightForm form = WeightForm::bf16;
   std::int64_t rows = 0, columns = 0;
-  Tensor weight;        ///< bf16 [N, K]; NVFP4: u8 [N, K/2], two codes a byte, element 2j in the low nibble
-  Tensor weight_scale;  ///< NVFP4: f8_e4m3 [N, K/16], linear layout (not swizzled, not padded), as stored
+  Tensor weight;               ///< bf16 [N, K]; NVFP4: u8 [N, K/2], two codes a byte, element 2j in the low nibble
+  Tensor weight_scale;         ///< NVFP4: f8_e4m3 [N, K/16], linear layout (not swizzled, not padded), as stored
+  Tensor group_scales, zeros;  ///< of QServe
   float weight_scale_2 = 1, input_scale = 1;
 
   /// Bytes that a pass over the weights reads, whether or not they are there.
   std::int64_t bytes() const;
 };
 
-/// The dense bf16 matrix of `linear`: itself, or fp32(code * scale) * weight_scale_2 rounded to bf16.
-Tensor dequantize(const Linear& linear, int threads);
+/// The dense matrix of `linear` in bf16 or f32: itself, or what W is above, computed in fp32; NVFP4: fp32(code * scale) * weight_scale_2.
+Tensor dequantize(const Linear& linear, int threads, DType type = DType::bf16);
 /// NVFP4 weights without the tensor's scale, exact in bf16: the product of code and block scale has at most six significant bits.
 Tensor dequantize_unscaled(const Linear& linear, int threads);
 
@@ -60,13 +68,16 @@ class WeightSource {
   virtual Tensor get(std::string_view name) const = 0;
   /// The same bytes into memory of the caller: `out` has exactly the tensor's size.
   virtual void read(std::string_view name, std::span<std::byte> out) const = 0;
+  /// Rows begin ... end - 1 of the shard's part of a tensor that is stored whole along its first dimension.
+  virtual Tensor rows(std::string_view name, std::int64_t begin, std::int64_t end) const { return get(name).slice(0, begin, end); }
   /// The value of an f32 tensor of one element; where an optional tensor (k_scale) is absent: 1.
   float scalar(std::string_view name) const;
 
   /// The module's weights: zero-copy from a checkpoint.
   Linear linear(std::string_view module) const;
   /// The rows of several modules of equal K, one below the other: gate_proj and up_proj; q_a_proj and kv_a_proj_with_mqa. Owns its memory.
-  /// All must have one form; NVFP4 modules must share weight_scale_2 and input_scale, else bad_value names both modules and both values.
+  /// All must have one form; NVFP4 modules must share weight_scale_2 and input_scale, else bad_value names both modules and both values;
+  /// input_scale of w4a8 is the largest.
   Linear fused(std::span<const std::string> modules) const;
   /// The same without its tensors and scales: what is known without reading anything.
   Linear described(std::span<const std::string> modules) const;

@@ -1,0 +1,117 @@
+// Experts of int4, multiplied with activations in fp8.
+#include "core/define.h"
+#include "core/fixed_math.h"
+#include "core/threads.h"
+#include "model/layer/experts.h"
+#include "model/layer/values.h"
+#include "ops/moe/cutlass_w4a8_moe_mm.h"
+#include "ops/moe/post_reorder_for_cutlass_moe.h"
+#include "ops/moe/prepare_moe_input.h"
+#include "ops/moe/shuffle_rows.h"
+#include "quant/e4m3.h"
+#include "quant/element.h"
+
+namespace dodona::model {
+namespace {
+
+/// Scales in bf16, four of a row next to each other where they divide so. Source: sglang `W4AFp8MoEMethod`, `interleave_scales`.
+void prepare(Projection& p, const Exec&) {
+  if (p.block_scales.defined()) return;
+  const std::int64_t rows = p.rows(), groups = p.columns() / 128, together = groups % 4 == 0 ? 4 : 1;
+  const Tensor scales = Tensor::uninitialized(DType::bf16, {1, groups / together, rows * together});
+  for (std::int64_t n = 0; n < rows; ++n)
+    for (std::int64_t g = 0; g < groups; ++g)
+      quant::set(scales, (g / together * rows + n) * together + g % together,
+                 static_cast<double>(p.weight.weight_scale.as<float>()[n * groups + g]));
+  p.block_scales = scales;
+  p.weight.weight_scale = Tensor();
+}
+
+/// codes[i] = e4m3(value(i) * fl32(1 / scale)).
+template <class Value>
+Tensor quantized(const Dims& shape, float scale, const Exec& exec, const Value& value) {
+  const Tensor codes = Tensor::uninitialized(DType::f8_e4m3, shape);
+  const float inverse = 1.0f / scale;
+  parallel_for(exec.threads, shape[0], static_cast<double>(shape[1]), [&](std::int64_t t) {
+    for (std::int64_t k = 0; k < shape[1]; ++k)
+      codes.as<std::uint8_t>()[t * shape[1] + k] = quant::to_e4m3_satfinite(static_cast<double>(value(t, k) * inverse));
+  });
+  return codes;
+}
+
+/// Source: sglang `silu_mul_static_tensorwise_quant_for_cutlass_moe`: one rounding behind the product.
+Tensor activated(const Tensor& both, float scale, const Exec& exec) {
+  const std::int64_t width = both.size(1) / 2;
+  const Tensor wide = widened(both);
+  const float* const x = wide.as<float>();
+  return quantized({both.size(0), width}, scale, exec, [&](std::int64_t t, std::int64_t k) {
+    const float gate = x[t * 2 * width + k], up = x[t * 2 * width + width + k];
+    return gate / (1 + static_cast<float>(fixed::exp(static_cast<double>(-gate)))) * up;
+  });
+}
+
+Tensor multiply(const Pass& p, const Tensor& codes, float scale, const std::vector<ExpertRows>& groups, Projection MlpWeights::*member) {
+  const Projection& any = p.weights.expert(groups.front().expert).*member;
+  const Tensor out(DType::bf16, {codes.size(0), any.rows()});
+  for (const ExpertRows& group : groups) {
+    const Projection& projection = p.weights.expert(group.expert).*member;
+    const auto rows = [&](const Tensor& all) { return all.slice(0, group.row, group.row + group.rows); };
+    ops::run(ops::CutlassW4a8MoeMm{.d = rows(out),
+                                   .a = rows(codes),
+                                   .b = projection.weight.weight.reshape({1, projection.rows(), projection.columns() / 2}),
+                                   .a_scales = scalar(scale),
+                                   .b_scales = projection.block_scales,
+                                   .experts_offsets = Tensor(DType::i32, {1})},
+             p.exec());
+  }
+  return out;
+}
+
+/// sglang `cutlass_w4a8_moe`: tokens quantized with one scale, sorted by expert, multiplied, activated and quantized, multiplied, summed.
+Tensor by_cutlass(const Pass& p, const Tensor& x, const Routing& routing) {
+  const Exec& exec = p.exec();
+  const auto& scales = p.weights.expert_input_scales;
+  const std::vector<ExpertRows> groups = groups_of(routing.counts);
+  const Tensor wide = widened(x);
+  const std::int64_t hidden = x.size(1);
+  const Tensor codes =
+      quantized(x.shape(), scales.gate_up, exec, [&](std::int64_t t, std::int64_t k) { return wide.as<float>()[t * hidden + k]; });
+  const auto sorted = ops::run(
+      ops::PrepareMoeInput{.topk_ids = routing.ids, .num_experts = p.weights.experts(), .n = p.config().moe_intermediate_size, .k = hidden},
+      exec);
+  const Tensor permuted = ops::run(ops::ShuffleRows{.input_tensor = codes, .dst2src_map = sorted.input_permutation}, exec).output_tensor;
+  const Tensor both = multiply(p, permuted, scales.gate_up, groups, &MlpWeights::gate_up);
+  const Tensor rows = multiply(p, activated(both, scales.down, exec), scales.down, groups, &MlpWeights::down);
+  return ops::run(ops::PostReorderForCutlassMoe{.down_output = rows,
+                                                .src2dst = sorted.output_permutation.reshape(routing.ids.shape()),
+                                                .topk_ids = routing.ids,
+                                                .topk_weights = routing.weights,
+                                                .num_local_experts = p.weights.experts(),
+                                                .routed_scaling_factor = p.config().routed_scaling_factor},
+                  exec)
+      .output;
+}
+
+Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
+  Work work = reading({x});
+  for (const ExpertRows& group : groups_of(routing.counts)) {
+    const MlpWeights& expert = p.weights.expert(group.expert);
+    work += expert.gate_up.product(group.rows);
+    work += expert.down.product(group.rows);
+  }
+  return p.trace.run1(
+      {.part = Part::mlp_moe, .name = "self.experts()", .inputs = {{"input", x.shape()}}, .outputs = {{"output", x.dtype()}}, .work = work},
+      [&] { return by_cutlass(p, x, routing); });
+}
+
+}  // namespace
+
+const LinearMethod w4a8_method{.name = "w4a8", .kernel = "cutlass_w4a8_moe_mm", .prepare = prepare};
+
+const ExpertsBackend w4a8_experts{.name = "cutlass",
+                                  .kernel = "cutlass_w4a8_moe_mm",
+                                  .fuses_shared = false,
+                                  .accepts = [](const LinearMethod& stored) { return &stored == &w4a8_method ? &w4a8_method : nullptr; },
+                                  .run = run};
+
+}  // namespace dodona::model

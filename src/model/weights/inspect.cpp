@@ -1,0 +1,181 @@
+#include "model/weights/inspect.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "dodona/error.h"
+#include "io/safetensors.h"
+#include "model/weights/checkpoint_index.h"
+#include "model/weights/tensor_list.h"
+
+namespace dodona::model {
+namespace {
+
+/// A tensor that is there.
+struct Entry {
+  io::SafetensorsEntry entry;
+  std::string file;
+  bool taken = false;
+};
+using Entries = std::map<std::string, Entry, std::less<>>;
+
+/// What releases hold beside the weights: computed, or a copy of what the model has elsewhere.
+bool nobody_reads(std::string_view name) {
+  for (const char* end : {".rotary_emb.inv_freq", ".shared_head.head.weight", ".embed_tokens.weight"})
+    if (name.starts_with("model.layers.") && name.ends_with(end)) return true;
+  return false;
+}
+
+/// "model.layers.3." of a name, or nothing.
+std::string_view layer_of(std::string_view name) {
+  constexpr std::string_view layers = "model.layers.";
+  if (!name.starts_with(layers)) return {};
+  const std::size_t dot = name.find('.', layers.size());
+  return dot == std::string_view::npos ? std::string_view{} : name.substr(0, dot + 1);
+}
+
+/// Insertions, deletions and replacements that make one of the other.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t before = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, before + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      before = above;
+    }
+  }
+  return row.back();
+}
+
+/// Every tensor of every file that can be read.
+Entries read_entries(const std::string& folder, const CheckpointIndex& index, Inspection& result) {
+  Entries entries;
+  for (const std::string& shard : index.shards) try {
+      const auto file = io::SafetensorsFile::open((std::filesystem::path(folder) / shard).string());
+      for (const io::SafetensorsEntry& entry : file.entries()) entries.emplace(entry.name, Entry{entry, shard});
+    } catch (const Error& error) {
+      result.unreadable.push_back(error.message());
+    }
+  for (const CheckpointIndex::Absent& absent : index.absent)
+    result.unreadable.push_back((std::filesystem::path(folder) / absent.shard).string() + ": not in the folder, but " + index_name +
+                                " places tensors in it (" + absent.tensor + ")");
+  return entries;
+}
+
+class Inspector {
+ public:
+  Inspector(const ModelConfig& config, Entries& entries, Inspection& result) : config_(config), entries_(entries), result_(result) {}
+
+  void part(std::string title, const std::vector<TensorInfo>& tensors) {
+    InspectedPart part{.title = std::move(title)};
+    std::vector<const TensorInfo*> missing;
+    for (const TensorInfo& info : tensors) {
+      if (info.columns > 0 && info.name.ends_with(tensors_of(info.form).front().suffix)) ++part.forms[std::string(name(info.form))];
+      const auto at = entries_.find(info.name);
+      if (at == entries_.end()) {
+        if (info.optional) continue;
+        ++part.expected;
+        missing.push_back(&info);
+        continue;
+      }
+      ++part.expected;
+      take(part, at->second);
+      if (fit_of(at->second.entry, info) != Fit::fits)
+        add(part, {Finding::misshaped, info.name, expected_text(info), found_text(at->second.entry), at->second.file});
+    }
+    for (const TensorInfo* const info : missing) {
+      Entry* const instead = meant(*info);
+      if (instead == nullptr) {
+        add(part, {Finding::missing, info->name, expected_text(*info), "", ""});
+        continue;
+      }
+      take(part, *instead);
+      add(part, {Finding::misnamed, info->name, expected_text(*info), instead->entry.name, instead->file});
+    }
+    result_.parts.push_back(std::move(part));
+  }
+
+  /// What no part has taken.
+  void others() {
+    InspectedPart part{.title = "others"};
+    for (auto& [name, entry] : entries_) {
+      if (entry.taken || in_other_layer(name)) continue;
+      if (nobody_reads(name)) {
+        ++result_.spare;
+        continue;
+      }
+      take(part, entry);
+      add(part, {Finding::unknown, name, "", found_text(entry.entry), entry.file});
+    }
+    if (part.present > 0) result_.parts.push_back(std::move(part));
+  }
+
+ private:
+  void take(InspectedPart& part, Entry& entry) {
+    const std::uint64_t bytes = entry.entry.end - entry.entry.begin;
+    entry.taken = true;
+    ++part.present, ++result_.present;
+    part.bytes += static_cast<std::int64_t>(bytes), result_.bytes += static_cast<std::int64_t>(bytes);
+  }
+  void add(InspectedPart& part, InspectedTensor tensor) {
+    ++part.findings[tensor.finding];
+    result_.tensors.push_back(std::move(tensor));
+  }
+  bool in_other_layer(std::string_view name) const {
+    return find_tensor_info(config_, name).has_value();  // of a layer that was not asked for
+  }
+
+  /// The nearest name of the same layer that the model has not, whose tensor would fit.
+  Entry* meant(const TensorInfo& info) {
+    Entry* best = nullptr;
+    std::size_t nearest = info.name.size() / 3;
+    const std::string_view layer = layer_of(info.name);
+    for (auto at = entries_.lower_bound(layer); at != entries_.end() && at->first.starts_with(layer); ++at) {
+      Entry& entry = at->second;
+      if (entry.taken || nobody_reads(at->first) || fit_of(entry.entry, info) != Fit::fits || find_tensor_info(config_, at->first))
+        continue;
+      if (const std::size_t d = distance(at->first, info.name); d < nearest) best = &entry, nearest = d;
+    }
+    return best;
+  }
+
+  const ModelConfig& config_;
+  Entries& entries_;
+  Inspection& result_;
+};
+
+std::string title_of(const ModelConfig& config, std::int64_t layer) {
+  const char* const kind = config.is_nextn_layer(layer) ? "NextN" : config.is_moe_layer(layer) ? "MoE" : "dense";
+  return "layer " + std::to_string(layer) + " (" + kind + ")";
+}
+
+}  // namespace
+
+std::string_view name(Finding finding) {
+  constexpr std::array<std::string_view, 4> names{"missing", "misnamed", "misshaped", "unknown"};
+  return names.at(static_cast<std::size_t>(finding));
+}
+
+Inspection inspect_checkpoint(const std::string& folder, const ModelConfig& config, std::int64_t first_layer, std::int64_t last_layer) {
+  config.check_layer(first_layer);
+  config.check_layer(last_layer);
+  Inspection result;
+  const CheckpointIndex index = read_index(folder);
+  result.files = static_cast<std::int64_t>(index.shards.size());
+  result.unfinished = index.unfinished;
+  Entries entries = read_entries(folder, index, result);
+  Inspector inspector(config, entries, result);
+  inspector.part("embedding, final norm, head", outer_tensors(config));
+  for (std::int64_t layer = first_layer; layer <= last_layer; ++layer)
+    inspector.part(title_of(config, layer), layer_tensors(config, layer));
+  inspector.others();
+  return result;
+}
+
+}  // namespace dodona::model

@@ -1,0 +1,150 @@
+// dodona generate and dodona inspect as a user meets them.
+#include <csignal>
+
+#include "command.h"
+
+namespace dodona::tools_test {
+namespace {
+
+/// Stands in for Hugging Face's package: a file of words, one token each.
+constexpr const char* stand_in = R"(
+import json
+class Encoding:
+    def __init__(self, ids): self.ids = ids
+class Tokenizer:
+    def __init__(self, words): self.words = words
+    @staticmethod
+    def from_file(path):
+        return Tokenizer(json.load(open(path))["model"]["vocab"])
+    def get_vocab(self, with_added_tokens=True): return self.words
+    def encode(self, text): return Encoding([self.words[word] for word in text.split()])
+    def decode(self, ids, skip_special_tokens=True):
+        names = {number: word for word, number in self.words.items()}
+        return " ".join(names.get(i, "?") for i in ids)
+)";
+
+/// In the format of the library: one token for each word.
+constexpr const char* tokenizer_json = R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+ "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+ "model": {"type": "WordLevel", "vocab": {"a": 0, "rose": 5, "is": 17}, "unk_token": "a"}})";
+
+class GenerateCommand : public Command {
+ protected:
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string with_tokenizers() const {
+    fs::create_directory(folder_ / "site");
+    file("site/tokenizers.py", stand_in);
+    return "PYTHONPATH=" + path("site");
+  }
+  std::string tokenizer() const { return " --tokenizer " + file("tokenizer.json", tokenizer_json) + " "; }
+};
+
+const std::string call = "generate --preset tiny --prompt-ids 5,17,3 --max-new 3 --quiet ";
+
+TEST_F(GenerateCommand, TokensGoToStdoutAndTheRestToStderr) {
+  const Output plain = run(call), with_progress = run("generate --preset tiny --prompt-ids 5,17,3 --max-new 3");
+  EXPECT_EQ(plain.status, 0) << plain.err;
+  EXPECT_EQ(plain.err, "");
+  EXPECT_EQ(plain.out, with_progress.out);
+  EXPECT_NE(with_progress.err.find("layer 3 of 3: "), std::string::npos) << with_progress.err;
+  EXPECT_NE(with_progress.err.find("peak memory"), std::string::npos);
+  const json result = json::parse(run(call + "--json").out);
+  std::string ids;
+  for (const auto& token : result["tokens"][0]) ids += (ids.empty() ? "" : ",") + std::to_string(token.get<int>());
+  EXPECT_EQ(plain.out, ids + "\n");
+  EXPECT_EQ(result["tokens"][0].size(), 3U);
+}
+
+TEST_F(GenerateCommand, ACheckpointGivesWhatItsSeedGives) {
+  ASSERT_EQ(run("synth " + path("model") + " --preset tiny-fp8 --layers 0..3 --outer --seed 9 --quiet").status, 0);
+  const Output whole = run("generate --weights " + path("model") + " --prompt-ids 5,17,3 --max-new 3 --quiet");
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  EXPECT_EQ(whole.out, run("generate --preset tiny-fp8 --weights-seed 9 --prompt-ids 5,17,3 --max-new 3 --quiet").out);
+}
+
+TEST_F(GenerateCommand, AStateIsGoneOnFromAndOnlyByTheSameCall) {
+  const std::string state = " --state " + path("state");
+  const Output first = run("generate --preset tiny --prompt-ids 5,17,3 --max-new 2 --quiet" + state),
+               second = run(call + state + " --resume");
+  ASSERT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(second.out, run(call).out) << second.err;
+  expect_error(call + "--resume", "--resume needs --state");
+  expect_error(call + state + " --resume --seed 5", "is the state of another call");
+  file("other", "not a state");
+  expect_error(call + "--resume --state " + path("other"), path("other"));
+}
+
+TEST_F(GenerateCommand, TextGoesThroughTheTokenizer) {
+  const std::string python = with_tokenizers();
+  const Output text = run("generate --preset tiny --max-new 2 --quiet --json --prompt 'a rose is a rose'" + tokenizer(), python);
+  ASSERT_EQ(text.status, 0) << text.err;
+  const json result = json::parse(text.out);
+  EXPECT_EQ(result["prompts"], json::parse("[[0, 5, 17, 0, 5]]"));
+  EXPECT_EQ(result["texts"].size(), 1U);
+  // The library itself, where it is installed and asked for.
+  if (std::getenv("DODONA_TEST_TOKENIZERS") != nullptr)
+    EXPECT_EQ(
+        json::parse(run("generate --preset tiny --max-new 2 --quiet --json --prompt 'a rose is a rose'" + tokenizer()).out)["prompts"],
+        result["prompts"]);
+}
+
+TEST_F(GenerateCommand, ATokenizerThatDoesNotFitOrIsNotThereIsOneClearError) {
+  const std::string python = with_tokenizers(), prompt = "generate --preset tiny --quiet --prompt rose ";
+  const auto refuses = [&](const std::string& arguments, const std::string& environment, const std::string& expected) {
+    const Output output = run(arguments, environment);
+    EXPECT_EQ(output.status, 2) << arguments;
+    EXPECT_NE(output.err.find(expected), std::string::npos) << expected << "\n" << output.err;
+    EXPECT_EQ(output.err.find('\n'), output.err.size() - 1) << output.err;
+    EXPECT_EQ(output.out, "");
+  };
+  const std::string large = file("large.json", R"({"model": {"vocab": {"rose": 512}}})");
+  refuses(prompt + "--tokenizer " + large, python, "gives tokens up to 512, but the vocabulary of tiny ends at 511");
+  refuses(prompt + "--tokenizer " + file("no.json", "{"), python, "no tokenizer that the package tokenizers reads");
+  refuses(prompt + "--tokenizer " + file("lfs.json", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"), python,
+          "Git LFS pointer");
+  refuses(prompt, python, "no tokenizer.json lies beside");
+  refuses(prompt + tokenizer(), "DODONA_PYTHON=/nowhere/python", "DODONA_PYTHON");
+  file("site/tokenizers.py", "raise ImportError('not here')");
+  refuses(prompt + tokenizer(), python, "has no package 'tokenizers'");
+}
+
+TEST_F(GenerateCommand, BadUseGetsOneClearError) {
+  expect_error("generate --preset tiny", "--prompt");
+  expect_error("generate --preset tiny --prompt-ids 5,x", "--prompt-ids must be tokens");
+  expect_error("generate --preset tiny --prompt-ids 512", "holds token 512, expected 0 to 511");
+  expect_error("generate --preset tiny --prompt-ids 5 --max-new 163840", "go beyond the 163840 positions");
+  expect_error("generate --preset tiny --prompt-ids 5 --speculative eagle", "must be nextn");
+  expect_error("generate --preset tiny --prompt-ids 5 --weights /nowhere", "/nowhere: not a folder");
+  expect_error("generate --preset tiny --prompt-ids 5 -o /nowhere/a", "/nowhere");
+}
+
+TEST_F(GenerateCommand, CtrlCLeavesNothingHalfWritten) {
+  const std::string begun = DODONA_COMMAND " synth " + path("model") + " --preset r1-nvfp4 --layers 3 --quiet";
+  const int status = std::system(("timeout -s INT 1 " + begun + " 2>'" + path("stderr") + "'").c_str());
+  EXPECT_NE(WEXITSTATUS(status), 0);
+  EXPECT_NE(helpers::read_raw(path("stderr")).find("interrupted: "), std::string::npos) << helpers::read_raw(path("stderr"));
+  std::size_t left = 0;
+  for (const auto& entry : fs::directory_iterator(folder_)) left += entry.path().filename() != "stderr" ? 1 : 0;
+  EXPECT_EQ(left, 0U);
+}
+
+TEST_F(GenerateCommand, InspectHasAnExitCodeForEachOutcome) {
+  ASSERT_EQ(run("synth " + path("model") + " --preset tiny --layers 0..3 --outer --quiet").status, 0);
+  const Output whole = run("inspect " + path("model"));
+  EXPECT_EQ(whole.status, 0) << whole.out << whole.err;
+  EXPECT_NE(whole.out.find("layers 1 to 2 (MoE)"), std::string::npos) << whole.out;
+  EXPECT_NE(whole.out.find("every tensor fits"), std::string::npos) << whole.out;
+  const Output other = run("inspect " + path("model") + " --preset tiny-v32");
+  EXPECT_EQ(other.status, 1);
+  EXPECT_NE(other.out.find("missing    model.layers.0.self_attn.indexer.wk.weight: expected BF16 [128, 256]"), std::string::npos)
+      << other.out;
+  EXPECT_EQ(json::parse(run("inspect " + path("model") + " --json").out)["fits"], true);
+  fs::resize_file(path("model/model-00001-of-00001.safetensors"), 100000);
+  const Output cut = run("inspect " + path("model"));
+  EXPECT_EQ(cut.status, 2);
+  EXPECT_NE(cut.out.find("unreadable: "), std::string::npos) << cut.out;
+  expect_error("inspect " + path("nowhere"), "not a folder");
+}
+
+}  // namespace
+}  // namespace dodona::tools_test

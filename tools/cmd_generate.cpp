@@ -1,0 +1,289 @@
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "dodona/error.h"
+#include "interrupt.h"
+#include "io/atomic_file.h"
+#include "io/bytes.h"
+#include "io/sha256.h"
+#include "io/tokenizer.h"
+#include "model/generate.h"
+#include "model/run.h"
+#include "model_options.h"
+#include "simd/limits.h"
+
+namespace dodona::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Tokens = std::vector<std::int64_t>;
+
+struct GenerateOptions {
+  ModelOptions model;
+  ExecOptions exec;
+  std::vector<std::string> prompt_ids, prompts;
+  std::string weights, tokenizer, speculative, experts, state, output, rounding = "bf16";
+  model::GenerateRequest request;
+  std::uint64_t weights_seed = 0;
+  std::int64_t draft_steps = 3;
+  bool resume = false;
+};
+
+Tokens parse_ids(const std::string& text) {
+  Tokens ids;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::int64_t id = -1;
+    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, id);
+    if (error != std::errc() || stop != text.data() + end || id < 0)
+      throw Error(ErrorCode::bad_option, "", "--prompt-ids", "must be tokens, 5,17,3, got '" + text + "'");
+    ids.push_back(id);
+    begin = end + 1;
+  }
+  return ids;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::string clock_text(double seconds) {
+  if (seconds < 10) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 100) return fmt::format("{:.0f} s", seconds);
+  return fmt::format("{:.0f} min {:02.0f} s", std::floor(seconds / 60), std::floor(seconds - 60 * std::floor(seconds / 60)));
+}
+
+/// What the run took, and what is still to come.
+class Meter {
+ public:
+  Meter(std::int64_t layers, bool quiet) : layers_(layers), quiet_(quiet), tty_(isatty(STDERR_FILENO) != 0) {}
+
+  void begin_round(std::int64_t rounds_left) { rounds_left_ = rounds_left; }
+  void layer(const model::LayerTiming& timing) {
+    ++passes_;
+    making += timing.making, waiting += timing.waiting, arithmetic += timing.arithmetic;
+    work += timing.work;
+    if (quiet_) return;
+    const double each = seconds_since(begin_) / static_cast<double>(passes_);
+    const double left = each * static_cast<double>(layers_ - 1 - timing.layer + std::max<std::int64_t>(rounds_left_ - 1, 0) * layers_);
+    const std::string line = fmt::format("layer {} of {}: {} of weights, {} of arithmetic; {} left", timing.layer + 1, layers_,
+                                         clock_text(timing.waiting), clock_text(timing.arithmetic), clock_text(left));
+    fmt::print(stderr, "{}", tty_ ? fmt::format("\r{:<90}", line) : line + "\n");
+    std::fflush(stderr);
+    drawn_ = tty_;
+  }
+  void finish() {
+    if (drawn_) fmt::print(stderr, "\r{:<90}\r", "");
+    drawn_ = false;
+  }
+  std::int64_t passes() const { return passes_; }
+
+  double making = 0, waiting = 0, arithmetic = 0;
+  model::Work work;
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::int64_t layers_, rounds_left_ = 1, passes_ = 0;
+  bool quiet_, tty_, drawn_ = false;
+};
+
+/// The tokenizer of --prompt: the one given, or the one beside the weights or the configuration.
+io::Tokenizer open_tokenizer(const GenerateOptions& options, const model::ModelConfig& config) {
+  std::string path = options.tokenizer;
+  for (const std::string& folder : {options.weights, options.model.config})
+    if (path.empty() && !folder.empty() && fs::exists(fs::path(folder) / "tokenizer.json")) path = fs::path(folder) / "tokenizer.json";
+  if (path.empty())
+    throw Error(ErrorCode::missing_argument, "", "--tokenizer", "is missing: no tokenizer.json lies beside weights or configuration");
+  io::Tokenizer tokenizer = io::Tokenizer::open(path);
+  if (tokenizer.largest() >= config.vocab_size)
+    throw Error(ErrorCode::bad_value, "", "",
+                path + ": gives tokens up to " + std::to_string(tokenizer.largest()) + ", but the vocabulary of " + config.name +
+                    " ends at " + std::to_string(config.vocab_size - 1));
+  return tokenizer;
+}
+
+/// What a state must have been made by.
+std::string key_of(const GenerateOptions& options, const model::ModelConfig& config, const std::string& weights) {
+  const model::GenerateRequest& r = options.request;
+  io::Json json{{"model", config_json(config)},
+                {"weights", weights},
+                {"prompts", r.prompts},
+                {"temperature", r.sampling.temperature},
+                {"top_k", r.sampling.top_k},
+                {"top_p", r.sampling.top_p},
+                {"min_p", r.sampling.min_p},
+                {"seed", r.seed},
+                {"experts", options.experts},
+                {"rounding", options.rounding},
+                {"mode", std::string(name(options.exec.exec().mode))}};
+  const std::string text = io::json_text(json);
+  io::Sha256 hash;
+  hash.update(io::as_bytes(text));
+  return io::to_hex(hash.digest());
+}
+
+double peak_megabytes() {
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024e-6;
+}
+double cpu_seconds() {
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// The least that the layers' work takes on this machine.
+double least_seconds(const model::Work& work, const Exec& exec) {
+  return std::max({work.bytes / (measure_limit(LimitKind::read, exec) * 1e9), work.flops / (measure_limit(LimitKind::fma, exec) * 1e9),
+                   work.int8_ops / (measure_limit(LimitKind::dot8, exec) * 1e9)});
+}
+
+void generate(GenerateOptions& options) {
+  const std::string folder = options.weights == "synthetic" ? "" : options.weights;
+  const bool own = options.model.config.empty() && options.model.preset.empty() && !folder.empty();
+  if (own) options.model.config = folder;
+  const model::ModelConfig config = options.model.load("tiny");
+  if (!options.speculative.empty() && options.speculative != "nextn")
+    throw Error(ErrorCode::bad_option, "", "--speculative", "must be nextn, got '" + options.speculative + "'");
+  if (options.resume && options.state.empty()) throw Error(ErrorCode::bad_option, "", "--resume", "needs --state FILE");
+  if (!options.state.empty() && !options.speculative.empty())
+    throw Error(ErrorCode::unsupported, "", "--state", "keeps plain decoding alone, not a draft's");
+  if (options.prompt_ids.empty() == options.prompts.empty())
+    throw Error(ErrorCode::bad_option, "", "--prompt", "or --prompt-ids is needed, and one of them alone");
+  model::GenerateRequest& request = options.request;
+  if (!options.speculative.empty()) request.draft_steps = options.draft_steps;
+  std::optional<io::Tokenizer> tokenizer;
+  if (!options.prompts.empty() || !options.tokenizer.empty()) tokenizer = open_tokenizer(options, config);
+  for (const std::string& ids : options.prompt_ids) request.prompts.push_back(parse_ids(ids));
+  for (const std::string& text : options.prompts) request.prompts.push_back(tokenizer->encode(text));
+  for (const std::string& path : {options.state, options.output})
+    if (!path.empty()) io::AtomicFile probe(path);
+
+  const Exec exec = options.exec.exec();
+  const auto source = model::open_weights(config, folder, options.weights_seed, exec);
+  model::LayerSetting setting;
+  setting.experts = options.experts;
+  if (options.rounding == "off") setting.rounding = model::Rounding::off;
+  const std::string key = key_of(options, config, source->description());
+  const Interrupt interrupt;
+  model::Generation generation(*source, setting, request, exec);
+  if (options.resume) generation.resume(model::read_state(options.state, key));
+  const auto begin = std::chrono::steady_clock::now();
+  const double cpu_before = cpu_seconds();
+  Meter meter(config.num_hidden_layers, options.exec.quiet);
+  while (!generation.done()) {
+    meter.begin_round(generation.rounds_left());
+    generation.round([&](const model::LayerTiming& timing) {
+      meter.layer(timing);
+      interrupt.check(options.state.empty() ? "nothing was written; --state FILE would have kept the tokens so far"
+                                            : options.state + " holds the tokens of the rounds before, --resume goes on from it");
+    });
+    if (!options.state.empty()) model::write_state(options.state, generation.state(), key);
+  }
+  meter.finish();
+  const double seconds = seconds_since(begin), cpu = cpu_seconds() - cpu_before, peak = peak_megabytes();
+
+  std::vector<std::string> texts;
+  std::size_t tokens = 0;
+  for (const Tokens& text : generation.texts()) {
+    tokens += text.size();
+    if (tokenizer) texts.push_back(tokenizer->decode(text));
+  }
+  const double least = least_seconds(meter.work, exec);
+  io::Json json{{"model", config.name},
+                {"weights", source->description()},
+                {"prompts", request.prompts},
+                {"tokens", generation.texts()},
+                {"rounds", generation.steps()},
+                {"layers", meter.passes()},
+                {"seconds", seconds},
+                {"cpu_seconds", cpu},
+                {"making_seconds", meter.making},
+                {"waiting_seconds", meter.waiting},
+                {"arithmetic_seconds", meter.arithmetic},
+                {"least_seconds", least},
+                {"weight_bytes", meter.work.weight_bytes},
+                {"peak_memory_MB", peak}};
+  if (tokenizer) json["texts"] = texts;
+  if (request.draft_steps > 0) json["accepted"] = generation.accepted();
+  const std::string text = io::json_text(json, 2) + "\n";
+  if (!options.output.empty()) io::write_file(options.output, io::as_bytes(text));
+  if (options.exec.json) {
+    fmt::print("{}", text);
+    return;
+  }
+  for (std::size_t r = 0; r < generation.texts().size(); ++r) {
+    std::string ids;
+    for (const std::int64_t token : generation.texts()[r]) ids += (ids.empty() ? "" : ",") + std::to_string(token);
+    fmt::print("{}{}\n", generation.texts().size() > 1 ? fmt::format("request {}: ", r) : "", tokenizer ? texts[r] : ids);
+  }
+  if (options.exec.quiet) return;
+  fmt::print(stderr,
+             "{} tokens in {} rounds, {} layers: {}; {} of arithmetic ({:.2f} of what the limits of this machine ask), {} of weights that "
+             "nothing was computed beside; peak memory {:.0f} MB\n",
+             tokens, generation.steps(), meter.passes(), clock_text(seconds), clock_text(meter.arithmetic),
+             meter.arithmetic > 0 ? least / meter.arithmetic : 0.0, clock_text(meter.waiting), peak);
+  if (request.draft_steps > 0) fmt::print(stderr, "{} drafted tokens accepted\n", generation.accepted());
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, int&) {
+  auto options = std::make_shared<GenerateOptions>();
+  auto* command = app.add_subcommand(
+      "generate",
+      "Continue texts with a whole model: embedding, every layer, norm, head, sampler; weights stream through memory layer by layer. The "
+      "tokens are the same for any number of threads, tier, chunk and company. Tokens go to stdout, progress to stderr");
+  options->model.add(*command);
+  options->model.add_linear(*command);
+  command->add_option("--weights", options->weights, "Folder of a checkpoint, or synthetic (default)");
+  command->add_option("--weights-seed", options->weights_seed, "Seed of synthetic weights (default 0)");
+  command->add_option("--prompt-ids", options->prompt_ids, "Tokens of a prompt, 5,17,3; may be repeated: one request each")
+      ->expected(1)
+      ->take_all();
+  command
+      ->add_option("--prompt", options->prompts,
+                   "Text of a prompt, likewise; needs a tokenizer.json and Hugging Face's Python package tokenizers, which reads it "
+                   "(python3, or what DODONA_PYTHON names)")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--tokenizer", options->tokenizer,
+                      "tokenizer.json (default: beside weights or configuration); tokens are shown as text");
+  command->add_option("--max-new", options->request.max_new, "New tokens of each request at most (default 16)");
+  command->add_option("--temperature", options->request.sampling.temperature,
+                      "0 for the most probable tokens (default), else tokens are sampled");
+  command->add_option("--top-k", options->request.sampling.top_k, "Sample among so many of the most probable (default -1: all)");
+  command->add_option("--top-p", options->request.sampling.top_p, "Sample among the most probable that hold this much (default 1)");
+  command->add_option("--min-p", options->request.sampling.min_p,
+                      "Sample among those at least this share of the most probable (default 0)");
+  command->add_option("--seed", options->request.seed, "Seed of the draws; request r draws from seed + r (default 0)");
+  command->add_option("--end-token", options->request.end_token, "Token behind which a request is finished (default none)");
+  command->add_option("--speculative", options->speculative,
+                      "nextn: tokens are drafted by the model's NextN layer and verified as a chain; with temperature 0 the same text");
+  command->add_option("--draft-steps", options->draft_steps, "Tokens drafted for each step (default 3)")->check(CLI::Range(1, 64));
+  command->add_option("--chunk", options->request.chunk,
+                      "Prompt tokens that go through the layers together at most (default 512); changes no token");
+  command->add_option("--experts", options->experts, "Which backend runs the routed experts (default: the first that takes their weights)");
+  command->add_option("--rounding", options->rounding, "bf16 (default): activations are rounded between ops; off: they stay fp32")
+      ->check(CLI::IsMember({"bf16", "off"}));
+  command->add_option("--state", options->state, "Keep tokens and caches in this file, anew behind every round");
+  command->add_flag("--resume", options->resume, "Go on from the --state file of the same call");
+  command->add_option("-o,--output", options->output, "Write what --json prints to this file");
+  options->exec.add_mode(*command, "fast (default), golden, or a GPU's bits: hopper");
+  options->exec.add_threads_and_isa(*command);
+  options->exec.add_json(*command);
+  command->add_flag("--quiet", options->exec.quiet, "No progress on stderr");
+  options->request.sampling.temperature = 0;
+  command->callback([options] { generate(*options); });
+}
+
+}  // namespace dodona::tools
