@@ -16,9 +16,10 @@ constexpr int largest_scale = 17;
 void check(const QserveW4a8PerGroupGemm& op) {
   const auto* const scales = op.scales_i8.as<std::uint8_t>();
   if (scales == nullptr) return;
-  // Every call looks at all of them: first for the largest, in a loop that becomes vectors.
+  // Every call looks at all of them: first for the largest.
+  const std::int64_t count = op.scales_i8.elements();  // asked for once: the loop becomes vectors only so
   std::uint8_t largest = 0;
-  for (std::int64_t i = 0; i < op.scales_i8.elements(); ++i) largest = std::max(largest, scales[i]);
+  for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, scales[i]);
   for (std::int64_t i = 0; largest > largest_scale; ++i)
     if (scales[i] > largest_scale)
       throw Error(ErrorCode::bad_value, "", "scales_i8",
