@@ -53,8 +53,8 @@ void check(const DecodeAttentionFwd& op) {
 }
 
 /// What the roundings of a score in the element type add up to: of the partial sums of each lane's products, eight or of keys of e4m3
-/// sixteen, and of the sums over lanes and warps, each half a last place, `unit` of its magnitude; a twentieth more for what is rounded
-/// already.
+/// sixteen, and of the sums over lanes and warps, each half a last place, at most `unit` of its magnitude; a twentieth more for what is
+/// rounded already.
 template <int unit_exponent, std::int64_t elements>
 double roundings_of_key(const double* query, const double* key, std::int64_t width) {
   double nodes = 0;
@@ -91,8 +91,8 @@ double roundings_of_key(const double* query, const double* key, std::int64_t wid
 ScoreErrors errors_of_single_heads(const DecodeAttentionFwd& op) {
   const bool in_fp8 = op.k_buffer.dtype() == f8_e4m3;
   ScoreErrors errors = ScoreErrors::of_fp32(op.q.size(2));
-  if (op.q.dtype() == f16) errors.of_key = in_fp8 ? roundings_of_key<-12, 16> : roundings_of_key<-12, 8>;
-  if (op.q.dtype() == bf16 && !in_fp8) errors.of_key = roundings_of_key<-9, 8>;
+  if (op.q.dtype() == f16) errors.of_key = in_fp8 ? roundings_of_key<-11, 16> : roundings_of_key<-11, 8>;
+  if (op.q.dtype() == bf16 && !in_fp8) errors.of_key = roundings_of_key<-8, 8>;
   if (op.q.dtype() == f16) errors.absolute = 1.25 * static_cast<double>(op.q.size(2)) * 0x1p-25, errors.limit = 0x1p15;
   return errors;
 }

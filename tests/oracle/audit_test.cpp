@@ -100,6 +100,9 @@ const char* const lines[] = {
     "--attr local_num_experts=8 --attr routing_method_type=DeepSeekV3 --attr routed_scaling_factor=2.5 --attr record_routing=true",
     "trtllm_bf16_moe T=4 H=128 --attr top_k=2 --attr routing_method_type=Default --without routing_bias --dtype routing_logits=bf16 "
     "--attr num_experts=4 --attr intermediate_size=128 --attr local_num_experts=4",
+    "cutlass_fused_moe T=5 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64",
+    "cutlass_fused_moe T=6 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64 A2=4 --dtype fc1_expert_weights=f8_e4m3 --dtype input=f8_e4m3 "
+    "--with fc1_dequant --with fc1_expert_biases --with fc2_dequant --with fc2_expert_biases",
     "weak_ref_tensor S=24",
 };
 
