@@ -53,10 +53,13 @@ void check(const DecodeAttentionFwd& op) {
 }
 
 /// What the roundings of a score in the element type add up to: of the partial sums of each lane's products, eight or of keys of e4m3
-/// sixteen, and of the sums over lanes and warps, each half a last place, at most `unit` of its magnitude; a twentieth more for what is
-/// rounded already.
+/// sixteen, and of the sums over lanes and warps, each half a last place: `unit` of the power of two below it, or below a twentieth more
+/// for what is rounded already.
 template <int unit_exponent, std::int64_t elements>
 double roundings_of_key(const double* query, const double* key, std::int64_t width) {
+  const auto binade = [](double value) {
+    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(1.05 * std::fabs(value)) & 0x7ff0000000000000);
+  };
   double nodes = 0;
   std::vector<double> sums;
   for (std::int64_t first = 0; first < width; first += elements) {
@@ -66,7 +69,7 @@ double roundings_of_key(const double* query, const double* key, std::int64_t wid
       const std::int64_t i = n < 2 ? 1 - n : n;
       const double product = query[first + i] * key[first + i];
       sum += product;
-      nodes += std::fabs(sum) + (i % 2 == 1 ? std::fabs(product) : 0.0);
+      nodes += binade(sum) + (i % 2 == 1 ? binade(product) : 0.0);
     }
     sums.push_back(sum);
   }
@@ -75,7 +78,7 @@ double roundings_of_key(const double* query, const double* key, std::int64_t wid
       for (std::size_t i = 0; i < step; ++i) {
         double& sum = sums[begin + i * stride];
         sum += sums[begin + (i + step) * stride];
-        nodes += std::fabs(sum);
+        nodes += binade(sum);
       }
   };
   sums.resize(std::bit_ceil(sums.size()), 0.0);
@@ -83,7 +86,7 @@ double roundings_of_key(const double* query, const double* key, std::int64_t wid
   const std::size_t warps = std::max<std::size_t>(1, sums.size() / lanes);
   for (std::size_t w = 0; w < warps; ++w) halve(w * lanes, sums.size() / warps, 1);
   halve(0, warps, lanes);
-  return 1.05 * std::ldexp(nodes, unit_exponent);
+  return std::ldexp(nodes, unit_exponent);
 }
 
 /// Scores in the element type, of bf16 and of f16; the latter may also lose half of its smallest number each time, and overflow. Those of
