@@ -17,7 +17,7 @@ endif()
 function(add_python_tests name path)
   add_test(NAME python.${name} COMMAND ${python_environment_folder}/bin/python -m pytest -q -p no:cacheprovider -p dodona.pytest_plugin
                                        ${PROJECT_SOURCE_DIR}/python/tests)
-  set_tests_properties(python.${name} PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${path}" TIMEOUT 300
+  set_tests_properties(python.${name} PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${path}" TIMEOUT 900
                        FIXTURES_REQUIRED python_environment)
 endfunction()
 add_python_tests(package "${PROJECT_SOURCE_DIR}/python")
@@ -26,7 +26,7 @@ add_python_tests(package_without_ml_dtypes "${PROJECT_SOURCE_DIR}/python/tests/w
 # tools/compare, one short row with whatever peers there are: that it runs and writes its page, not what it measures.
 add_test(NAME python.compare COMMAND ${python_environment_folder}/bin/python ${PROJECT_SOURCE_DIR}/bench/compare.py
                                      --filter "^rmsnorm T=1 " --rounds 1 --seconds 0)
-set_tests_properties(python.compare PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${PROJECT_SOURCE_DIR}/python" TIMEOUT 300
+set_tests_properties(python.compare PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${PROJECT_SOURCE_DIR}/python" TIMEOUT 900
                      FIXTURES_REQUIRED python_environment PASS_REGULAR_EXPRESSION "`rmsnorm T=1 H=7168` . ..Dodona..")
 
 # Public bugs, wrong and mended: caught, accepted, their causes named.
