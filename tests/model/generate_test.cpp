@@ -1,6 +1,7 @@
 // Whole models: the recorded one's tokens, the same tokens whichever way they are asked for, drafts that change nothing.
 #include "model/generate.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/define.h"
@@ -81,8 +82,11 @@ TEST_P(Ways, ChunksThreadsTiersAndCompanyChangeNoToken) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Presets, Ways, ::testing::Values("tiny", "tiny-fp8"),
-                         [](const auto& test) { return test.param == "tiny" ? std::string("nvfp4") : std::string("fp8"); });
+INSTANTIATE_TEST_SUITE_P(Presets, Ways, ::testing::Values("tiny", "tiny-fp8", "tiny-v32"), [](const auto& test) {
+  std::string id = test.param;
+  std::replace(id.begin(), id.end(), '-', '_');
+  return id;
+});
 
 TEST(Generate, AnEndTokenEndsItsRequestAlone) {
   const auto source = synthetic_weights(preset("tiny"), 3, {});

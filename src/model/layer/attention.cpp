@@ -127,6 +127,8 @@ AttentionChoice choose_attention(const ModelConfig& config, const LayerSetting& 
   const std::string named(name(path));
   if (config.sparse() && path != AttentionPath::mla)
     refuse("is " + named + ", but the indexer of sparse attention chooses among latents: expected mla");
+  // What the indexer chose is attended to token by token, whatever the backend.
+  if (config.sparse()) return {.path = path, .mqa = &cutlass_rows_kernel};
   if (path == AttentionPath::mla) return {.path = path, .mqa = &mqa_kernel(backend, setting.rounding, batch)};
   if (path != AttentionPath::mla_fused_rope) return {.path = path, .mha = &mha_kernel(backend, path, setting.rounding, batch)};
   if (!batch.one_token_each()) refuse("is mla-fused-rope, whose kernel takes one new token of each request");
