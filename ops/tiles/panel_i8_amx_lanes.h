@@ -2,12 +2,13 @@
 // whose Unit is a model of them.
 #pragma once
 
+#include <bit>
+#include <cstdint>
 #include <utility>
 
 #include "ops/tiles/panel_i8_amx.h"
 #include "ops/tiles/panel_i8_lanes.h"
 #include "ops/tiles/unpack/nvfp4_bf16.h"
-#include "quant/e4m3.h"
 #include "simd/amx.h"
 
 namespace dodona::DODONA_TIER {
@@ -46,13 +47,20 @@ void prepare_matrix_row(const std::uint8_t* codes, std::int64_t k, const ops::I8
   to.corrections[row] = -Unpack::offset * all;
 }
 
+/// An e4m3 code's value: its fields are fp32's but for the bias. The table of all values would be a weak symbol of every tier.
+DODONA_INLINE float scale_of(std::uint8_t code) {
+  const std::uint32_t sign = (code & 0x80u) << 24, magnitude = code & 0x7Fu;
+  const float value = magnitude == 0x7Fu ? std::bit_cast<float>(0x7FC00000u) : std::bit_cast<float>(magnitude << 20) * 0x1p120f;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
+}
+
 /// NVFP4: nothing is to be corrected.
 DODONA_INLINE void prepare_scaled_row(const ops::I8AmxRow& from, std::int64_t k, const ops::I8AmxRows& to, std::int64_t row) {
   const std::int64_t blocks = ops::i8_steps(k) * 4, there = from.codes != nullptr ? k / ops::i8_block : 0, together = ops::i8_amx_together;
   for (std::int64_t block = 0; block < blocks; ++block) {
     std::uint8_t* const out = to.at(row / together, block * block_bytes) + row % together * 32;
     if (block < there) {
-      const float scale = quant::e4m3_to_f32(from.scales[block / 4 * 512 + block % 4]);
+      const float scale = scale_of(from.scales[block / 4 * 512 + block % 4]);
       Nvfp4Bf16Unpack::row_block(from.codes + 8 * block, scale, out);
     } else {
       store_bf16(f32x16::zero(), out);
