@@ -9,7 +9,6 @@
 #include "ops/base/golden_output.h"
 #include "ops/rows/group_quant.h"
 #include "ops/rows/placed_rows.h"
-#include "ops/schemes/low_latency.h"
 
 namespace dodona::ops {
 namespace {
@@ -18,15 +17,6 @@ using Dispatch = DeepepLowLatencyDispatch;
 
 constexpr std::int64_t group_size = 128;
 constexpr float least_amax = 1e-4f;
-
-LowLatency call_of(const Dispatch& op) {
-  return {op.topk_idx,
-          op.packed_recv_count,
-          op.packed_recv_src_info,
-          op.packed_recv_layout_range,
-          op.num_experts,
-          op.num_max_dispatch_tokens_per_rank};
-}
 
 // ---- what is sent
 
@@ -60,7 +50,7 @@ Payload payload_of(const Dispatch& op, const Quantize& quantize) {
 void place_all(const Dispatch& op, const DealtRows& rows, const Payload& sent, const Exec& exec) {
   place_rows(rows.token, sent.x, op.packed_recv_x, exec);
   if (op.packed_recv_x_scales.defined()) place_rows(rows.token, sent.scales, op.packed_recv_x_scales, exec);
-  place_sources(call_of(op), rows);
+  place_sources(low_latency_of(op), rows);
 }
 
 // ---- golden
@@ -73,7 +63,7 @@ void record_all(const Dispatch& out, const DealtRows& rows, const Reference& sen
     record_placed(rows.token, out.packed_recv_x_scales, exact ? nullptr : sent.find("output_s"), reference, "packed_recv_x_scales",
                   Storage{f8_e8m0, {}});
   }
-  record_sources(call_of(out), rows, reference);
+  record_sources(low_latency_of(out), rows, reference);
 }
 
 /// The rule itself, and mistakes of such kernels.
@@ -82,7 +72,7 @@ enum class Rule { right, range_halves_swapped, scale_of_whole_row };
 template <Rule rule>
 void golden(const Dispatch& op, const Exec& exec, Reference* reference) {
   Reference sent;
-  const DealtRows rows = dealt_rows(call_of(op));
+  const DealtRows rows = dealt_rows(low_latency_of(op));
   const Payload payload = payload_of(op, [&](const GroupQuant& quant) {
     golden_group_quant(quant, rule == Rule::scale_of_whole_row ? largest_of_half_group : quant::amax, exec, &sent);
   });
@@ -97,7 +87,7 @@ void golden(const Dispatch& op, const Exec& exec, Reference* reference) {
 
 void condition(const Dispatch& actual, const Exec& exec, Reference& reference) {
   DealtRows rows;
-  if (!rows_as_dealt(call_of(actual), rows)) return;
+  if (!rows_as_dealt(low_latency_of(actual), rows)) return;
   Dispatch out = actual;
   for (Tensor* t :
        {&out.packed_recv_x, &out.packed_recv_x_scales, &out.packed_recv_count, &out.packed_recv_src_info, &out.packed_recv_layout_range})
@@ -109,7 +99,7 @@ void condition(const Dispatch& actual, const Exec& exec, Reference& reference) {
 }
 
 void fast(const Dispatch& op, const Exec& exec) {
-  place_all(op, dealt_rows(call_of(op)), payload_of(op, [&](const GroupQuant& quant) { fast_group_quant(quant, exec); }), exec);
+  place_all(op, dealt_rows(low_latency_of(op)), payload_of(op, [&](const GroupQuant& quant) { fast_group_quant(quant, exec); }), exec);
 }
 
 void make_outputs(Dispatch& op) {
@@ -121,7 +111,7 @@ void make_outputs(Dispatch& op) {
 }
 
 void check(const Dispatch& op) {
-  require_ranks(call_of(op));
+  require_ranks(low_latency_of(op));
   if (op.use_ue8m0 && !(op.use_fp8 && op.round_scale))
     throw Error(ErrorCode::bad_value, "", "use_ue8m0", "is true, expected use_fp8 and round_scale with it");
   if (op.round_scale && !op.use_fp8) throw Error(ErrorCode::bad_value, "", "round_scale", "is true, expected use_fp8 with it");
@@ -135,7 +125,7 @@ void check(const Dispatch& op) {
   wants(op.packed_recv_x_scales, "packed_recv_x_scales", op.use_ue8m0 ? i32 : f32);
   if (op.packed_recv_x_scales.defined() && !op.use_fp8)
     throw Error(ErrorCode::bad_value, "", "packed_recv_x_scales", "is given, expected none without use_fp8");
-  require_room(call_of(op));
+  require_room(low_latency_of(op));
 }
 
 }  // namespace

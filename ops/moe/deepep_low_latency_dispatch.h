@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/define.h"
+#include "ops/schemes/low_latency.h"
 
 namespace dodona::ops {
 
@@ -17,13 +18,8 @@ struct DeepepLowLatencyDispatch {
   static constexpr OpInfo info{"deepep_low_latency_dispatch", Category::moe, Source::torch};
   void describe(auto& op) {
     op.in("x", x, {bf16}, "R T H").layout(Layout::contiguous).doc("tokens of each rank");
-    op.in("topk_idx", topk_idx, {i64}, "R T topk")
-        .layout(Layout::contiguous)
-        .role(Role::expert_ids, "num_experts")
-        .may_stray()
-        .doc("experts chosen by each token, -1 for none; an expert that is named twice receives two rows");
-    op.attr("num_max_dispatch_tokens_per_rank", num_max_dispatch_tokens_per_rank, between(1, 1024)).required().doc("room: at least T");
-    op.attr("num_experts", num_experts, between(1, 4096)).required().doc("experts E of all ranks, a multiple of R");
+    describe_chosen_experts(op, *this);
+    describe_room(op, *this);
     op.attr("use_fp8", use_fp8).doc("rows are quantized to e4m3 in groups of 128, else sent as they are");
     op.attr("round_scale", round_scale).doc("scales are powers of two");
     op.attr("use_ue8m0", use_ue8m0).doc("scales are the exponents of those, four to a word; with round_scale");
@@ -32,19 +28,7 @@ struct DeepepLowLatencyDispatch {
         .judged(Judge::code)
         .padded()
         .doc("rows of each expert, unspecified behind its count. Here by rank and token: upstream leaves the order to atomics");
-    op.out("packed_recv_count", packed_recv_count, {i32}, "num_experts")
-        .layout(Layout::contiguous)
-        .judged(Judge::exact)
-        .doc("rows of each expert");
-    op.out("packed_recv_src_info", packed_recv_src_info, {i32}, "num_experts R*num_max_dispatch_tokens_per_rank")
-        .judged(Judge::top_k)
-        .layout(Layout::contiguous)
-        .padded()
-        .doc("token of each row on the rank that it came from");
-    op.out("packed_recv_layout_range", packed_recv_layout_range, {i64}, "num_experts R")
-        .judged(Judge::top_k)
-        .layout(Layout::contiguous)
-        .doc("rows of each expert from each rank: their number in the low 32 bits, where they begin above");
+    describe_sources(op, *this);
     op.out("packed_recv_x_scales", packed_recv_x_scales, {f32, i32},
            "num_experts R*num_max_dispatch_tokens_per_rank ceil(H/(128*(1+3*use_ue8m0)))")
         .layout(Layout::contiguous)

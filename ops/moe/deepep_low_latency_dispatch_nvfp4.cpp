@@ -6,7 +6,6 @@
 #include "core/threads.h"
 #include "ops/rows/fp4_quant_row.h"
 #include "ops/rows/fp4_row.h"
-#include "ops/schemes/low_latency.h"
 #include "quant/nvfp4.h"
 #include "quant/swizzle.h"
 
@@ -16,15 +15,6 @@ namespace {
 using Dispatch = DeepepLowLatencyDispatchNvfp4;
 
 constexpr auto layout = quant::ScaleLayout::swizzled_128x4;
-
-LowLatency call_of(const Dispatch& op) {
-  return {op.topk_idx,
-          op.packed_recv_count,
-          op.packed_recv_src_info,
-          op.packed_recv_layout_range,
-          op.num_experts,
-          op.num_max_dispatch_tokens_per_rank};
-}
 
 /// Token `token` as row `row` of all experts' rooms.
 Fp4QuantRow row_of(const Dispatch& op, std::int64_t row, std::int64_t token) {
@@ -78,23 +68,23 @@ enum class Rule { right, range_halves_swapped, scale_not_rounded };
 
 template <Rule rule>
 void golden(const Dispatch& op, const Exec& exec, Reference* reference) {
-  const DealtRows rows = dealt_rows(call_of(op));
+  const DealtRows rows = dealt_rows(low_latency_of(op));
   quantize(op, rows, exec, reference, rule == Rule::scale_not_rounded ? Fp4Rule::scale_not_rounded : Fp4Rule::right);
-  place_sources(call_of(op), rows);
+  place_sources(low_latency_of(op), rows);
   if (rule == Rule::range_halves_swapped)
     for (std::int64_t i = 0; i < op.packed_recv_layout_range.elements(); ++i) {
       std::int64_t& range = op.packed_recv_layout_range.as<std::int64_t>()[i];
       range = (range & 0xFFFFFFFF) << 32 | range >> 32;
     }
-  if (reference != nullptr) record_sources(call_of(op), rows, *reference);
+  if (reference != nullptr) record_sources(low_latency_of(op), rows, *reference);
 }
 
 /// Rows lie where the outputs say.
 void move_rows(const Dispatch& out, const DealtRows& rows, const Exec& exec, Reference& reference) {
   Reference moved;
   quantize(out, rows, exec, &moved, Fp4Rule::right);
-  place_sources(call_of(out), rows);
-  record_sources(call_of(out), rows, moved);
+  place_sources(low_latency_of(out), rows);
+  record_sources(low_latency_of(out), rows, moved);
   for (const char* const name :
        {"packed_recv_x", "packed_recv_x_scales", "packed_recv_count", "packed_recv_src_info", "packed_recv_layout_range"}) {
     const ReferenceOutput& known = *moved.find(name);
@@ -105,12 +95,12 @@ void move_rows(const Dispatch& out, const DealtRows& rows, const Exec& exec, Ref
 /// And codes follow from the scales that were stored.
 void condition(const Dispatch& actual, const Exec& exec, Reference& reference) {
   DealtRows rows;
-  if (!rows_as_dealt(call_of(actual), rows)) return;
+  if (!rows_as_dealt(low_latency_of(actual), rows)) return;
   Dispatch out = actual;
   for (Tensor* t :
        {&out.packed_recv_x, &out.packed_recv_x_scales, &out.packed_recv_count, &out.packed_recv_src_info, &out.packed_recv_layout_range})
     *t = Tensor(t->dtype(), t->shape());
-  const DealtRows ours = dealt_rows(call_of(actual));
+  const DealtRows ours = dealt_rows(low_latency_of(actual));
   if (rows.token != ours.token || rows.begin != ours.begin) move_rows(out, rows, exec, reference);
   const GoldenOutput codes(out.packed_recv_x, &reference, "packed_recv_x", f4_e2m1);
   for_each_row(out, rows, exec,
@@ -118,7 +108,7 @@ void condition(const Dispatch& actual, const Exec& exec, Reference& reference) {
 }
 
 void fast(const Dispatch& op, const Exec& exec) {
-  const DealtRows rows = dealt_rows(call_of(op));
+  const DealtRows rows = dealt_rows(low_latency_of(op));
   clear(op);
   for_each_row(op, rows, exec, [&](const Fp4QuantRow& row) {
     dispatch<Fp4RowKernel>(exec.isa, Fp4Row{.input = row.input,
@@ -129,12 +119,12 @@ void fast(const Dispatch& op, const Exec& exec) {
                                             .encode_scale = row.encode_scale,
                                             .zero_by_amax = false});
   });
-  place_sources(call_of(op), rows);
+  place_sources(low_latency_of(op), rows);
 }
 
 void check(const Dispatch& op) {
-  require_ranks(call_of(op));
-  require_room(call_of(op));
+  require_ranks(low_latency_of(op));
+  require_room(low_latency_of(op));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/define.h"
+#include "ops/schemes/low_latency.h"
 
 namespace dodona::ops {
 
@@ -16,17 +17,12 @@ struct DeepepLowLatencyDispatchNvfp4 {
   static constexpr OpInfo info{"deepep_low_latency_dispatch_nvfp4", Category::moe, Source::torch};
   void describe(auto& op) {
     op.in("x", x, {bf16}, "R T H").layout(Layout::contiguous).doc("tokens of each rank");
-    op.in("topk_idx", topk_idx, {i64}, "R T topk")
-        .layout(Layout::contiguous)
-        .role(Role::expert_ids, "num_experts")
-        .may_stray()
-        .doc("experts chosen by each token, -1 for none; an expert that is named twice receives two rows");
+    describe_chosen_experts(op, *this);
     op.in("x_global_scale", x_global_scale, {f32}, "1 | ")
         .role(Role::scale)
         .scales("x", 0, 0)
         .doc("encode scale of all tokens, 448*6 / largest magnitude");
-    op.attr("num_max_dispatch_tokens_per_rank", num_max_dispatch_tokens_per_rank, between(1, 1024)).required().doc("room: at least T");
-    op.attr("num_experts", num_experts, between(1, 4096)).required().doc("experts E of all ranks, a multiple of R");
+    describe_room(op, *this);
     op.out("packed_recv_x", packed_recv_x, {u8}, "num_experts R*num_max_dispatch_tokens_per_rank H/2")
         .layout(Layout::contiguous)
         .judged(Judge::code)
@@ -43,19 +39,7 @@ struct DeepepLowLatencyDispatchNvfp4 {
         .scales("packed_recv_x", 1, 16, ScaleOrder::swizzled_128x4)
         .by_expert()
         .doc("block scales, each expert in tiles of its own; upstream returns them as a view [32, 4, rows/128, 4, H/64, experts]");
-    op.out("packed_recv_count", packed_recv_count, {i32}, "num_experts")
-        .layout(Layout::contiguous)
-        .judged(Judge::exact)
-        .doc("rows of each expert");
-    op.out("packed_recv_src_info", packed_recv_src_info, {i32}, "num_experts R*num_max_dispatch_tokens_per_rank")
-        .judged(Judge::top_k)
-        .layout(Layout::contiguous)
-        .padded()
-        .doc("token of each row on the rank that it came from");
-    op.out("packed_recv_layout_range", packed_recv_layout_range, {i64}, "num_experts R")
-        .judged(Judge::top_k)
-        .layout(Layout::contiguous)
-        .doc("rows of each expert from each rank: their number in the low 32 bits, where they begin above");
+    describe_sources(op, *this);
     op.symbol("H", {.multiple_of = 16});
     op.symbol("R", {.minimum = 1});
   }

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dodona/op.h"
+#include "core/define.h"
 
 namespace dodona::ops {
 
@@ -18,6 +18,49 @@ struct LowLatency {
   std::int64_t tokens() const { return topk_idx.size(1); }
   std::int64_t room() const { return ranks() * tokens_of_rank; }
 };
+
+/// That of an op's fields.
+template <class Op>
+LowLatency low_latency_of(const Op& op) {
+  return {op.topk_idx,
+          op.packed_recv_count,
+          op.packed_recv_src_info,
+          op.packed_recv_layout_range,
+          op.num_experts,
+          op.num_max_dispatch_tokens_per_rank};
+}
+
+/// The arguments that say who goes where.
+template <class Op>
+void describe_chosen_experts(auto& op, Op& fields) {
+  op.in("topk_idx", fields.topk_idx, {DType::i64}, "R T topk")
+      .layout(Layout::contiguous)
+      .role(Role::expert_ids, "num_experts")
+      .may_stray()
+      .doc("experts chosen by each token, -1 for none; an expert that is named twice receives two rows");
+}
+template <class Op>
+void describe_room(auto& op, Op& fields) {
+  op.attr("num_max_dispatch_tokens_per_rank", fields.num_max_dispatch_tokens_per_rank, between(1, 1024)).required().doc("room: at least T");
+  op.attr("num_experts", fields.num_experts, between(1, 4096)).required().doc("experts E of all ranks, a multiple of R");
+}
+/// The outputs that say where each row came from.
+template <class Op>
+void describe_sources(auto& op, Op& fields) {
+  op.out("packed_recv_count", fields.packed_recv_count, {DType::i32}, "num_experts")
+      .layout(Layout::contiguous)
+      .judged(Judge::exact)
+      .doc("rows of each expert");
+  op.out("packed_recv_src_info", fields.packed_recv_src_info, {DType::i32}, "num_experts R*num_max_dispatch_tokens_per_rank")
+      .judged(Judge::top_k)
+      .layout(Layout::contiguous)
+      .padded()
+      .doc("token of each row on the rank that it came from");
+  op.out("packed_recv_layout_range", fields.packed_recv_layout_range, {DType::i64}, "num_experts R")
+      .judged(Judge::top_k)
+      .layout(Layout::contiguous)
+      .doc("rows of each expert from each rank: their number in the low 32 bits, where they begin above");
+}
 
 /// Which token (counted over all ranks) each row of each expert holds, -1 for none, and the ranges of the ranks' rows.
 struct DealtRows {

@@ -15,6 +15,7 @@ namespace dodona::model {
 namespace {
 
 using testing::bytes;
+using testing::drawn;
 using testing::expect_error;
 using testing::Matrix;
 using testing::matrix_of;
@@ -79,14 +80,6 @@ struct Ran {
   }
 };
 
-Tensor drawn(const char* name, const Dims& shape, DType type) {
-  Tensor tensor(type, shape);
-  std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
-  fill_normal(Stream(seed, name), 0, values);
-  quant::from_f32(type, values.data(), tensor.data(), tensor.elements());
-  return tensor;
-}
-
 Ran run(const Step& s) {
   const auto source = synthetic_weights(s.config, seed, s.exec);
   const DType type = activation_type(s.rounding);
@@ -103,7 +96,7 @@ Ran run(const Step& s) {
   trace.keep_outputs();
   const Dims shape{batch.tokens(), s.config.hidden_size};
   Ran ran;
-  ran.output = run_layer(weights, batch, {drawn("hidden", shape, type), drawn("residual", shape, type)}, cache, trace);
+  ran.output = run_layer(weights, batch, {drawn(seed, "hidden", shape, type), drawn(seed, "residual", shape, type)}, cache, trace);
   ran.records = trace.records();
   const Matrix rows = matrix_of(cache.buffer());
   for (std::int64_t b = 0; b < batch.size(); ++b) {

@@ -12,6 +12,7 @@ namespace dodona::model {
 namespace {
 
 using testing::bytes;
+using testing::drawn;
 using testing::expect_error;
 using testing::LayerRun;
 using testing::Matrix;
@@ -47,14 +48,6 @@ ModelConfig all_nvfp4() {
   return config;
 }
 
-Tensor drawn(const char* name, const Dims& shape, DType type) {
-  Tensor tensor(type, shape);
-  std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
-  fill_normal(Stream(seed, name), 0, values);
-  quant::from_f32(type, values.data(), tensor.data(), tensor.elements());
-  return tensor;
-}
-
 PagedKvCache cache_of(const Setting& s) {
   PagedKvCache cache(s.config, activation_type(s.rounding), s.lengths, s.page_seed);
   if (s.poisoned)
@@ -75,8 +68,8 @@ LayerRun run(const Setting& s, const WeightSource& source, PagedKvCache& cache) 
   const DType type = activation_type(s.rounding);
   LayerRun result;
   result.lengths = s.lengths;
-  result.hidden = drawn("hidden", {batch.tokens(), s.config.hidden_size}, type);
-  if (!is_first_layer(s.config, s.layer)) result.residual = drawn("residual", {batch.tokens(), s.config.hidden_size}, type);
+  result.hidden = drawn(seed, "hidden", {batch.tokens(), s.config.hidden_size}, type);
+  if (!is_first_layer(s.config, s.layer)) result.residual = drawn(seed, "residual", {batch.tokens(), s.config.hidden_size}, type);
   LayerWeights weights(source, s.setting(), s.exec);
   Trace trace = layer_trace(weights, batch, s.exec);
   trace.keep_outputs();
@@ -221,8 +214,8 @@ TEST(DecodeLayer, InputsAreNotChangedAndTheNewTokensRowsAreWritten) {
       const std::string before = bytes(cache.buffer());
       const LayerRun result = run(s, *synthetic_weights(s.config, seed, s.exec), cache);
       const Dims shape{3, s.config.hidden_size};
-      EXPECT_TRUE(bytes(result.hidden) == bytes(drawn("hidden", shape, DType::bf16)));
-      if (layer > 0) EXPECT_TRUE(bytes(result.residual) == bytes(drawn("residual", shape, DType::bf16)));
+      EXPECT_TRUE(bytes(result.hidden) == bytes(drawn(seed, "hidden", shape, DType::bf16)));
+      if (layer > 0) EXPECT_TRUE(bytes(result.residual) == bytes(drawn(seed, "residual", shape, DType::bf16)));
       const std::string after = bytes(cache.buffer());
       const std::size_t row = before.size() / static_cast<std::size_t>(cache.buffer().size(0));
       std::vector<std::int64_t> changed;
@@ -246,7 +239,8 @@ TEST(DecodeLayer, WhatCannotRunIsRefusedByTheNameOfTheModelOp) {
   PagedKvCache cache = cache_of(s);
   const Batch batch = step_of(s.lengths, cache);
   LayerWeights weights(*source, s.setting(), s.exec);
-  const Tensor x = drawn("hidden", {3, s.config.hidden_size}, DType::bf16), wide = drawn("hidden", {3, s.config.hidden_size}, DType::f32);
+  const Tensor x = drawn(seed, "hidden", {3, s.config.hidden_size}, DType::bf16),
+               wide = drawn(seed, "hidden", {3, s.config.hidden_size}, DType::f32);
   const auto refuses = [&](const Batch& what, const LayerState& state, ErrorCode code, const std::vector<std::string>& parts) {
     Trace trace = layer_trace(weights, what, s.exec);
     expect_error([&] { run_layer(weights, what, state, cache, trace); }, code, parts);
@@ -277,7 +271,7 @@ TEST(DecodeLayer, AKernelThatIsNotTheBooksIsRefused) {
   other.residual = Residual::pre_added;
   const ShapeBook book = layer_book(*source, other, batch);
   Trace trace(book, book, s.exec);
-  const Tensor x = drawn("hidden", {3, s.config.hidden_size}, DType::bf16);
+  const Tensor x = drawn(seed, "hidden", {3, s.config.hidden_size}, DType::bf16);
   expect_error(
       [&] {
         run_layer(weights, batch, {x, x}, cache, trace);

@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "core/random.h"
 #include "dodona/error.h"
 #include "dodona/tensor.h"
+#include "quant/element.h"
 #include "tests/temp_folder.h"
 
 namespace dodona::model::testing {
@@ -27,6 +29,15 @@ inline void expect_error(const std::function<void()>& action, ErrorCode code, co
     return;
   }
   ADD_FAILURE() << "no error; expected one with \"" << parts.front() << "\"";
+}
+
+/// Normal numbers of the stream `name`.
+inline Tensor drawn(std::uint64_t seed, const char* name, const Dims& shape, DType type) {
+  Tensor tensor(type, shape);
+  std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
+  fill_normal(Stream(seed, name), 0, values);
+  quant::from_f32(type, values.data(), tensor.data(), tensor.elements());
+  return tensor;
 }
 
 inline std::string bytes(const Tensor& tensor) {

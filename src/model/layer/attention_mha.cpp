@@ -161,19 +161,23 @@ MhaResult with_prefix(const Pass& p, const Tensor& q, MhaResult sum) {
   return sum;
 }
 
+/// Queries, and keys and values of the new tokens, under a line of the trace.
+struct NewTokens {
+  Tensor q;
+  KeysValues kv;
+};
+NewTokens new_tokens(const Pass& p, const Tensor& x, std::string_view line) {
+  p.trace.enter(line);
+  const Trace::Scope scope(p.trace);
+  const Prepared in = prepare(p, x);
+  return {in.q, expanded(p, Part::attention, in.rows)};
+}
+
 }  // namespace
 
 Tensor attend_mha(const Pass& p, const Tensor& x) {
   constexpr Part part = Part::attention;
-  Tensor q;
-  KeysValues kv;
-  {
-    p.trace.enter("self.forward_normal_prepare()");
-    const Trace::Scope scope(p.trace);
-    const Prepared in = prepare(p, x);
-    q = in.q;
-    kv = expanded(p, part, in.rows);
-  }
+  const auto [q, kv] = new_tokens(p, x, "self.forward_normal_prepare()");
   p.trace.enter("self.forward_normal_core()");
   const Trace::Scope core(p.trace);
   return o_proj(p, part, attn_mha(p, part, {.q = q, .k = kv.k, .v = kv.v, .key_starts = p.batch.query_starts}).out);
@@ -201,15 +205,7 @@ Tensor attend_mha_one_shot(const Pass& p, const Tensor& x) {
 Tensor attend_mha_chunked(const Pass& p, const Tensor& x) {
   if (p.batch.prefixes() == 0) return attend_mha(p, x);
   constexpr Part part = Part::attention;
-  Tensor q;
-  KeysValues kv;
-  {
-    p.trace.enter("self.forward_normal_chunked_kv_prepare()");
-    const Trace::Scope scope(p.trace);
-    const Prepared in = prepare(p, x);
-    q = in.q;
-    kv = expanded(p, part, in.rows);
-  }
+  const auto [q, kv] = new_tokens(p, x, "self.forward_normal_chunked_kv_prepare()");
   p.trace.enter("self.forward_normal_chunked_kv_core()");
   const Trace::Scope core(p.trace);
   MhaResult o = attn_mha(p, part, {.q = q, .k = kv.k, .v = kv.v, .key_starts = p.batch.query_starts, .wants_lse = true});

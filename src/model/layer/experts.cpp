@@ -85,4 +85,40 @@ std::vector<ExpertRows> groups_of(std::span<const std::int64_t> counts) {
   return groups;
 }
 
+std::vector<std::int64_t> experts_of(std::span<const ExpertRows> groups) {
+  std::vector<std::int64_t> experts;
+  for (const ExpertRows& group : groups) experts.push_back(group.expert);
+  return experts;
+}
+
+std::vector<std::int64_t> places_among(std::span<const std::int64_t> experts, const Routing& routing) {
+  std::vector<std::int64_t> place(routing.counts.size(), -1);
+  for (std::size_t i = 0; i < experts.size(); ++i) place[static_cast<std::size_t>(experts[i])] = static_cast<std::int64_t>(i);
+  return place;
+}
+
+Tensor local_ids(const Routing& routing, std::span<const std::int64_t> experts, DType type) {
+  const std::vector<std::int64_t> place = places_among(experts, routing);
+  const Tensor ids(type, routing.ids.shape());
+  for (std::int64_t i = 0; i < ids.elements(); ++i)
+    quant::set(ids, i, static_cast<double>(place[static_cast<std::size_t>(routing.ids.as<std::int32_t>()[i])]));
+  return ids;
+}
+
+Work products_of(const Pass& pass, const Routing& routing) {
+  Work work;
+  for (const ExpertRows& group : groups_of(routing.counts)) {
+    const MlpWeights& expert = pass.weights.expert(group.expert);
+    work += expert.gate_up.product(group.rows);
+    work += expert.down.product(group.rows);
+  }
+  return work;
+}
+
+Tensor run_experts(const Pass& pass, const Tensor& x, const Work& work, const std::function<Tensor()>& body) {
+  return pass.trace.run1(
+      {.part = Part::mlp_moe, .name = "self.experts()", .inputs = {{"input", x.shape()}}, .outputs = {{"output", x.dtype()}}, .work = work},
+      body);
+}
+
 }  // namespace dodona::model

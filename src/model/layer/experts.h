@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -93,5 +94,16 @@ struct ExpertRows {
   std::int64_t scale_row;  ///< where its block scales begin, with every expert's rows padded to a multiple of 128
 };
 std::vector<ExpertRows> groups_of(std::span<const std::int64_t> counts);
+std::vector<std::int64_t> experts_of(std::span<const ExpertRows> groups);
+
+/// Where each of the layer's experts stands among `experts`; -1 for those that are not among them.
+std::vector<std::int64_t> places_among(std::span<const std::int64_t> experts, const Routing& routing);
+/// The routing's ids by these places, in i32 or i64.
+Tensor local_ids(const Routing& routing, std::span<const std::int64_t> experts, DType type);
+
+/// Both products of every expert that has rows, without these.
+Work products_of(const Pass& pass, const Routing& routing);
+/// The whole of the routed experts as one op of the trace.
+Tensor run_experts(const Pass& pass, const Tensor& x, const Work& work, const std::function<Tensor()>& body);
 
 }  // namespace dodona::model

@@ -48,22 +48,10 @@ struct Experts {
   const Exec& exec() const { return pass.exec(); }
   float factor() const { return static_cast<float>(pass.config().routed_scaling_factor); }
 
-  /// The ids by the experts' places among `experts`, by default those that have rows, in i32 or i64.
-  Tensor local_ids(DType type) const { return local_ids(type, ids()); }
-  Tensor local_ids(DType type, const std::vector<std::int64_t>& experts) const {
-    std::vector<std::int64_t> place(routing.counts.size(), -1);
-    for (std::size_t i = 0; i < experts.size(); ++i) place[static_cast<std::size_t>(experts[i])] = static_cast<std::int64_t>(i);
-    const Tensor ids(type, routing.ids.shape());
-    for (std::int64_t i = 0; i < ids.elements(); ++i)
-      quant::set(ids, i, static_cast<double>(place[static_cast<std::size_t>(routing.ids.as<std::int32_t>()[i])]));
-    return ids;
-  }
+  /// The ids by the places of the experts that have rows.
+  Tensor ids_among_these(DType type) const { return local_ids(routing, ids(), type); }
 
-  std::vector<std::int64_t> ids() const {
-    std::vector<std::int64_t> all;
-    for (const ExpertRows& group : groups) all.push_back(group.expert);
-    return all;
-  }
+  std::vector<std::int64_t> ids() const { return experts_of(groups); }
 
   const Projection& projection(const ExpertRows& group, Projection MlpWeights::*member) const {
     return pass.weights.expert(group.expert).*member;
@@ -108,7 +96,7 @@ Tensor activated(const Tensor& both, const Exec& exec) {
 /// sglang `cutlass_fused_experts_fp8`.
 Tensor by_cutlass(const Experts& e) {
   const auto sorted = ops::run(
-      ops::PrepareMoeInput{.topk_ids = e.local_ids(DType::i32), .num_experts = e.count(), .n = e.width(), .k = e.hidden()}, e.exec());
+      ops::PrepareMoeInput{.topk_ids = e.ids_among_these(DType::i32), .num_experts = e.count(), .n = e.width(), .k = e.hidden()}, e.exec());
   const auto shuffled = [&](const Tensor& rows) {
     return ops::run(ops::ShuffleRows{.input_tensor = rows, .dst2src_map = sorted.input_permutation}, e.exec()).output_tensor;
   };
@@ -137,7 +125,7 @@ Tensor by_cutlass(const Experts& e) {
 Tensor by_triton(const Experts& e) {
   constexpr std::int64_t block_rows = 64, block = 128;
   const ExpertStack &first = e.pass.weights.stack(gate_up, e.ids()), &second = e.pass.weights.stack(down, e.ids());
-  const Tensor ids = e.local_ids(DType::i32, first.experts);
+  const Tensor ids = local_ids(e.routing, first.experts, DType::i32);
   const auto experts = static_cast<std::int64_t>(first.experts.size());
   const std::int64_t slots = experts + 1, room = ids.elements() + slots * (block_rows - 1), blocks = (room + block_rows - 1) / block_rows;
   const auto aligned = ops::run(ops::MoeAlignBlockSize{.topk_ids = ids,
@@ -194,7 +182,8 @@ Tensor masked_products(const Experts& e, const Quantized& rows, const Tensor& co
 /// sglang's DeepGEMM runner behind its standard dispatch. The sum in bf16 is multiplied by the factor, and rounded again.
 Tensor by_deepgemm(const Experts& e) {
   const auto dealt = ops::run(
-      ops::MoeEpDeepgemmPreprocess{.topk_ids = e.local_ids(DType::i32), .hidden_states = e.x, .num_local_experts = e.count()}, e.exec());
+      ops::MoeEpDeepgemmPreprocess{.topk_ids = e.ids_among_these(DType::i32), .hidden_states = e.x, .num_local_experts = e.count()},
+      e.exec());
   const Tensor rows = masked_products(e, {dealt.gateup_input, dealt.gateup_input_scale}, dealt.masked_m);
   const Tensor sums = ops::run(ops::PostReorderTritonKernel{.down_output = rows.reshape({rows.size(0) * rows.size(1), e.hidden()}),
                                                             .src2dst = dealt.src2dst,
@@ -214,7 +203,7 @@ Exec for_transport(const Exec& exec) {
 
 /// DeepEP's low-latency mode with one rank around DeepGEMM's masked products. The factor is applied where the sum is added to another.
 Tensor by_deepep(const Experts& e) {
-  const Tensor ids = e.local_ids(DType::i64).reshape({1, e.tokens(), e.topk()});
+  const Tensor ids = e.ids_among_these(DType::i64).reshape({1, e.tokens(), e.topk()});
   const Exec transport = for_transport(e.exec());
   const auto sent = ops::run(ops::DeepepLowLatencyDispatch{.x = e.x.reshape({1, e.tokens(), e.hidden()}),
                                                            .topk_idx = ids,
@@ -243,11 +232,7 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
     }
   }
   work.bytes += reading({x}).bytes;
-  return p.trace.run1(
-      {.part = Part::mlp_moe, .name = "self.experts()", .inputs = {{"input", x.shape()}}, .outputs = {{"output", x.dtype()}}, .work = work},
-      [&] {
-        return body(Experts{p, x, routing});
-      });
+  return run_experts(p, x, work, [&] { return body(Experts{p, x, routing}); });
 }
 
 template <const LinearMethod& method>

@@ -57,9 +57,7 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
     work += expert.gate_up.work(group.rows, x.dtype());
     work += expert.down.work(group.rows, x.dtype());
   }
-  return p.trace.run1(
-      {.part = Part::mlp_moe, .name = "self.experts()", .inputs = {{"input", x.shape()}}, .outputs = {{"output", x.dtype()}}, .work = work},
-      [&] { return one_by_one(p, x, routing, groups); });
+  return run_experts(p, x, work, [&] { return one_by_one(p, x, routing, groups); });
 }
 
 }  // namespace

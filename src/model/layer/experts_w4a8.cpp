@@ -94,14 +94,8 @@ Tensor by_cutlass(const Pass& p, const Tensor& x, const Routing& routing) {
 
 Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
   Work work = reading({x});
-  for (const ExpertRows& group : groups_of(routing.counts)) {
-    const MlpWeights& expert = p.weights.expert(group.expert);
-    work += expert.gate_up.product(group.rows);
-    work += expert.down.product(group.rows);
-  }
-  return p.trace.run1(
-      {.part = Part::mlp_moe, .name = "self.experts()", .inputs = {{"input", x.shape()}}, .outputs = {{"output", x.dtype()}}, .work = work},
-      [&] { return by_cutlass(p, x, routing); });
+  work += products_of(p, routing);
+  return run_experts(p, x, work, [&] { return by_cutlass(p, x, routing); });
 }
 
 }  // namespace

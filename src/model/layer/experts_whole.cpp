@@ -44,12 +44,8 @@ struct Experts {
   std::int64_t hidden() const { return weights.config().hidden_size; }
   std::int64_t width() const { return weights.config().moe_intermediate_size; }
 
-  /// An id's place among them.
-  std::vector<std::int64_t> places() const {
-    std::vector<std::int64_t> place(routing.counts.size(), -1);
-    for (std::size_t i = 0; i < groups.size(); ++i) place[static_cast<std::size_t>(groups[i].expert)] = static_cast<std::int64_t>(i);
-    return place;
-  }
+  std::vector<std::int64_t> ids() const { return experts_of(groups); }
+  std::vector<std::int64_t> places() const { return places_among(ids(), routing); }
 
   Stack stacked(Projection MlpWeights::*member, void (*copy)(const Tensor&, const Tensor&, std::int64_t)) const {
     const Projection& any = weights.expert(groups.front().expert).*member;
@@ -146,12 +142,8 @@ std::vector<ops::Bounded> bounded_trtllm(const LayerWeights& weights, const Tens
 
 Tensor by_flashinfer_cutlass(const Experts& e, const Exec& exec) {
   const Stack up_gate = e.first(), down = e.second();
-  const std::vector<std::int64_t> place = e.places();
-  const Tensor ids(DType::i32, e.routing.ids.shape());
-  for (std::int64_t i = 0; i < ids.elements(); ++i)
-    ids.as<std::int32_t>()[i] = static_cast<std::int32_t>(place[static_cast<std::size_t>(e.routing.ids.as<std::int32_t>()[i])]);
   return ops::run(ops::CutlassFusedMoe{.input = e.x,
-                                       .token_selected_experts = ids,
+                                       .token_selected_experts = local_ids(e.routing, e.ids(), DType::i32),
                                        .token_final_scales = e.routing.weights,
                                        .fc1_expert_weights = up_gate.codes,
                                        .fc2_expert_weights = down.codes,
@@ -174,11 +166,7 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
     work += expert.gate_up.work(group.rows, x.dtype());
     work += expert.down.work(group.rows, x.dtype());
   }
-  return p.trace.run1(
-      {.part = Part::mlp_moe, .name = "self.experts()", .inputs = {{"input", x.shape()}}, .outputs = {{"output", x.dtype()}}, .work = work},
-      [&] {
-        return kernel(Experts{p.weights, x, routing}, p.exec());
-      });
+  return run_experts(p, x, work, [&] { return kernel(Experts{p.weights, x, routing}, p.exec()); });
 }
 
 const LinearMethod* as_blocks(const LinearMethod& stored) {
