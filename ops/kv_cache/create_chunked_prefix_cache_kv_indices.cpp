@@ -19,7 +19,10 @@ std::int64_t at(const Tensor& numbers, std::int64_t i) {
 void make_outputs(Chunks& op) {
   const Tensor& ends = op.chunk_cu_seq_lens;
   if (op.chunk_kv_indices.defined() || !ends.defined() || ends.dtype() != i32 || ends.rank() != 1 || ends.size(0) == 0) return;
-  op.chunk_kv_indices = Tensor(i32, {std::max<std::int64_t>(0, at(ends, ends.size(0) - 1))});
+  // A sum beyond what the requests' rows hold is refused where the offsets are checked, so no memory is asked for it.
+  const std::int64_t rows = ends.size(0) - 1, columns = op.req_to_token.rank() == 2 ? op.req_to_token.size(1) : 0;
+  const std::int64_t end = std::max<std::int64_t>(0, at(ends, rows));
+  op.chunk_kv_indices = Tensor(i32, {rows > 0 && columns >= end / rows ? end : 0});
 }
 
 void make_inputs(Chunks& op, std::uint64_t seed) {
