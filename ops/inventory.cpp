@@ -165,7 +165,11 @@
   OP(min_p_sampling_from_probs)             \
   OP(top_p_sampling_from_probs)             \
   OP(top_k_top_p_sampling_from_probs)       \
-  OP(weak_ref_tensor)
+  OP(weak_ref_tensor)                       \
+  OP(all_reduce)                            \
+  OP(reduce_scatter_tensor)                 \
+  OP(all_gather_into_tensor)                \
+  OP(trtllm_allreduce_fusion)
 // clang-format on
 
 namespace dodona {

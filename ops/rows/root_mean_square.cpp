@@ -179,9 +179,12 @@ void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std
   }
 }
 
-void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps) {
-  const auto n = static_cast<float>(x.size());
-  const float sum = sum_of_squares(x, layout_of(kernel, static_cast<std::int64_t>(x.size()), bits(type) / 8)), e = static_cast<float>(eps);
+void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps, std::int64_t blocks) {
+  const auto n = static_cast<float>(x.size()), e = static_cast<float>(eps);
+  const std::size_t part = x.size() / static_cast<std::size_t>(blocks);
+  const RowLayout layout = layout_of(kernel, static_cast<std::int64_t>(part), bits(type) / 8);
+  float sum = sum_of_squares(x.first(part), layout);
+  for (std::size_t begin = part; begin < x.size(); begin += part) sum = hw::add(sum, sum_of_squares(x.subspan(begin, part), layout));
   if (is_vllm(kernel)) {
     const float factor = hw::rsqrt(sum / n + e);
     for (std::size_t h = 0; h < x.size(); ++h) x[h] = static_cast<float>(quant::round_to(type, x[h] * factor)) * weight[h];

@@ -66,7 +66,8 @@ enum class RmsKernel {
   triton,
 };
 
-/// The same on an H200, in place, before the last rounding to `type`, which is that of the tensor.
-void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps);
+/// The same on an H200, in place, before the last rounding to `type`, which is that of the tensor. FlashInfer's fused all-reduce is
+/// RmsKernel::flashinfer in a cluster of `blocks`: each has a part of the row, a vector for each thread, and their sums are added in order.
+void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps, std::int64_t blocks = 1);
 
 }  // namespace dodona::ops

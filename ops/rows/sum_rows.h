@@ -9,7 +9,7 @@
 
 namespace dodona::ops {
 
-/// output = scale * sum of `count` rows of `type`: in order, from zero, in fp32 (by fma where they have factors), rounded once.
+/// output = scale * sum of `count` rows of `type`: in order, from `start`, in fp32 (by fma where they have factors), rounded once.
 struct SumRows {
   const void* input;
   std::int64_t row_bytes;           ///< from row to row of the input
@@ -21,6 +21,7 @@ struct SumRows {
   DType type;
   Writing writing;
   bool rounded_between = false;  ///< each sum is rounded to the type
+  float start = 0.0f;            ///< zero; -0 leaves a sum of -0 what it is, as sums do that begin with their first term
 };
 struct SumRowsKernel {
   template <class Tier>

@@ -23,7 +23,7 @@ DODONA_INLINE f32x16 added(const SumRows& row, std::int64_t j, f32x16 x, f32x16 
 
 template <class Lanes>
 void sum_row(const SumRows row) {
-  const f32x16 scale = f32x16::splat(row.scale);
+  const f32x16 scale = f32x16::splat(row.scale), start = f32x16::splat(row.start);
   const bool streamed = row.writing != ops::Writing::cached && can_stream(row.output);
   const auto store = [&](Two sum, std::int64_t i) {
     sum = {sum.a * scale, sum.b * scale};
@@ -35,7 +35,7 @@ void sum_row(const SumRows row) {
   };
   std::int64_t i = 0;
   for (; i + 64 <= row.n; i += 64) {
-    Two sum{f32x16::zero(), f32x16::zero()}, next{f32x16::zero(), f32x16::zero()};
+    Two sum{start, start}, next{start, start};
     for (std::int64_t j = 0; j < row.count; ++j) {
       const void* const source = source_of(row, j);
       // Of many rows, each is asked for before its turn: the machine follows fewer streams by itself.
@@ -49,7 +49,7 @@ void sum_row(const SumRows row) {
     store(next, i + 32);
   }
   for (; i + 32 <= row.n; i += 32) {
-    Two sum{f32x16::zero(), f32x16::zero()};
+    Two sum{start, start};
     for (std::int64_t j = 0; j < row.count; ++j) {
       const Two x = Lanes::load_two(at<Lanes>(source_of(row, j), i));
       sum = {added<Lanes>(row, j, x.a, sum.a), added<Lanes>(row, j, x.b, sum.b)};
@@ -57,7 +57,7 @@ void sum_row(const SumRows row) {
     store(sum, i);
   }
   for (; i < row.n; i += 16) {
-    f32x16 sum = f32x16::zero();
+    f32x16 sum = start;
     for (std::int64_t j = 0; j < row.count; ++j)
       sum = added<Lanes>(row, j, Lanes::load_partial(at<Lanes>(source_of(row, j), i), row.n - i), sum);
     Lanes::store_partial(sum * scale, at<Lanes>(row.output, i), row.n - i);

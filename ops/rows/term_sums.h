@@ -31,7 +31,8 @@ struct TermSums {
   double factor = 1;  ///< of the sums, an fp32 number
   double count = 0;   ///< of terms
   bool flushes = true, any_order = true;
-  double unit = f32_eps;  ///< the largest relative error of an addition
+  double unit = f32_eps;                               ///< the largest relative error of an addition
+  double largest = std::numeric_limits<float>::max();  ///< finite number that a partial sum may be
 
   /// The sum times the factor before its last rounding.
   Bounded bounded(const TermSum& terms) const {
@@ -42,8 +43,8 @@ struct TermSums {
   }
 
  private:
-  /// Whether some order of the terms has a partial sum beyond fp32.
-  bool may_overflow(const TermSum& terms) const { return terms.magnitude * (1.0 + roundings() * unit) > std::numeric_limits<float>::max(); }
+  /// Whether some order of the terms has a partial sum beyond the largest.
+  bool may_overflow(const TermSum& terms) const { return terms.magnitude * (1.0 + roundings() * unit) > largest; }
 
   /// count - 1 additions (the first one, to zero, is exact), and the product.
   double roundings() const { return count - 1 + (factor == 1 ? 0 : 1); }

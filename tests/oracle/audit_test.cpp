@@ -104,6 +104,9 @@ const char* const lines[] = {
     "cutlass_fused_moe T=6 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64 A2=4 --dtype fc1_expert_weights=f8_e4m3 --dtype input=f8_e4m3 "
     "--with fc1_dequant --with fc1_expert_biases --with fc2_dequant --with fc2_expert_biases",
     "weak_ref_tensor S=24",
+    "all_reduce R=8 T=3 H=1048 --dtype inp=f32 --attr algorithm=two_stage",
+    "reduce_scatter_tensor R=4 T=2 H=512 --attr order=ring",
+    "trtllm_allreduce_fusion R=4 T=2 H=512 --attr fp32_acc=true",
 };
 
 const std::map<std::string, Audit>& audits() {

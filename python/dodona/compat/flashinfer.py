@@ -7,6 +7,7 @@ from typing import Iterator
 
 from . import _hooks as hooks
 from ._adapt import Op
+from ._collectives import trtllm_allreduce_fusion
 from ._mla_wrapper import BatchMLAPagedAttentionWrapper
 from ._packages import Package, in_place_of
 from ._ragged_wrapper import BatchPrefillWithRaggedKVCacheWrapper
@@ -88,12 +89,15 @@ PACKAGE = Package(
         "flashinfer.mla.BatchMLAPagedAttentionWrapper": BatchMLAPagedAttentionWrapper,
         "flashinfer.prefill.BatchPrefillWithRaggedKVCacheWrapper": BatchPrefillWithRaggedKVCacheWrapper,
         "flashinfer.autotuner.autotune": autotune,
+        "flashinfer.comm.trtllm_ar.trtllm_allreduce_fusion": trtllm_allreduce_fusion,
         "flashinfer.utils.device_support_pdl": device_support_pdl,
     },
     # How a kernel is launched, and what it works in.
     ignored=frozenset({"enable_pdl", "tune_max_num_tokens", "workspace_buffer"}),
-    # The wrappers' runs, and one way to call trtllm_batch_decode_with_kv_cache_mla.
-    within=frozenset({"batch_mla_paged_attention", "batch_prefill_with_ragged_kv_cache", "trtllm_batch_decode_sparse_mla"}),
+    # The wrappers' runs, one way to call trtllm_batch_decode_with_kv_cache_mla, and the terms of all ranks together.
+    within=frozenset(
+        {"batch_mla_paged_attention", "batch_prefill_with_ragged_kv_cache", "trtllm_batch_decode_sparse_mla", "trtllm_allreduce_fusion"}
+    ),
 )
 
 __getattr__, __dir__ = in_place_of(PACKAGE, globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from . import _collectives as collectives
 from . import _hooks as hooks
 from ._adapt import Op
 from ._packages import Package, in_place_of
@@ -140,10 +141,18 @@ PACKAGE = Package(
     "sgl_kernel",
     FUNCTIONS,
     torch_lines=OPERATORS,
-    own={"sgl_kernel.elementwise.FusedSetKVBufferArg": FusedSetKVBufferArg, "sgl_kernel.utils.is_arch_support_pdl": is_arch_support_pdl},
+    own={
+        "sgl_kernel.elementwise.FusedSetKVBufferArg": FusedSetKVBufferArg,
+        "sgl_kernel.utils.is_arch_support_pdl": is_arch_support_pdl,
+        **{
+            f"sgl_kernel.allreduce.{made.__name__}": made
+            for made in (collectives.init_custom_ar, collectives.dispose, collectives.meta_size, collectives.register_buffer, collectives.all_reduce)
+        },
+    },
     # How a kernel is launched, and what it works in.
     ignored=frozenset({"enable_pdl", "device", "workspace", "workspace_buffer", "cublas_handle", "cuda_stream"}),
-    within=frozenset({"flash_mla_sparse_decode"}),
+    # One way to call flash_mla_with_kvcache, and the terms of all ranks together.
+    within=frozenset({"flash_mla_sparse_decode", "all_reduce"}),
 )
 
 __getattr__, __dir__ = in_place_of(PACKAGE, globals())

@@ -28,6 +28,9 @@
   OP(select_experts)                        \
   OP(apply_shuffle_mul_sum)                 \
   OP(moe_sum_reduce)                        \
+  OP(all_reduce)                            \
+  OP(reduce_scatter_tensor)                 \
+  OP(trtllm_allreduce_fusion)               \
   OP(moe_sum)                               \
   OP(ep_gather)                             \
   OP(post_reorder_for_cutlass_moe)          \

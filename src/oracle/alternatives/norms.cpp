@@ -24,17 +24,18 @@ float row_factor(std::span<const float> x, float eps, Way way) {
 }
 
 /// `x` has all rows.
-void normalise(const Call& call, std::span<const float> x, const Tensor& out) {
-  const std::vector<float> weight = floats(call.tensor("weight"));
-  const bool weight_rounded = call.is("weight_order", "rounded");
-  const auto eps = static_cast<float>(call.number("eps"));
+void normalise(std::span<const float> x, const std::vector<float>& weight, float eps, bool weight_rounded, Way way, const Tensor& out) {
   for (std::size_t begin = 0; begin < x.size(); begin += weight.size()) {
-    const float factor = row_factor(x.subspan(begin, weight.size()), eps, call.way);
+    const float factor = row_factor(x.subspan(begin, weight.size()), eps, way);
     for (std::size_t h = 0; h < weight.size(); ++h) {
       const float normalised = x[begin + h] * factor;
       store(out, static_cast<std::int64_t>(begin + h), (weight_rounded ? rounded(out.dtype(), normalised) : normalised) * weight[h]);
     }
   }
+}
+
+void normalise(const Call& call, std::span<const float> x, const Tensor& out) {
+  normalise(x, floats(call.tensor("weight")), static_cast<float>(call.number("eps")), call.is("weight_order", "rounded"), call.way, out);
 }
 
 }  // namespace
@@ -56,6 +57,24 @@ bool fused_add_rmsnorm(const Call& call) {
     if (call.is("normalize", "rounded")) h[i] = rounded(input.dtype(), h[i]);
   }
   normalise(call, h, input);
+  return true;
+}
+
+/// The sum's order and roundings are the contract's; the norm behind it leaves something open.
+bool trtllm_allreduce_fusion(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  const Tensor& terms = call.tensor("allreduce_in");
+  const std::vector<float> all = floats(terms), residual = floats(call.tensor("residual_in"));
+  const bool between = !call.flag("fp32_acc");
+  std::vector<float> x(residual.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    float sum = call.flag("use_oneshot") ? all[i] + 0.0f : all[i];
+    for (std::size_t at = i + x.size(); at < all.size(); at += x.size())
+      sum = between ? rounded(terms.dtype(), sum + all[at]) : sum + all[at];
+    x[i] = rounded(terms.dtype(), rounded(terms.dtype(), sum) + residual[i]);
+    store(call.tensor("residual_out"), static_cast<std::int64_t>(i), x[i]);
+  }
+  normalise(x, floats(call.tensor("rms_gamma")), static_cast<float>(call.number("rms_eps")), false, call.way, call.tensor("norm_out"));
   return true;
 }
 
