@@ -117,6 +117,8 @@
   OP(deepep_ll_get_cutlass_w4a8_moe_mm_data)\
   OP(moe_ep_deepgemm_preprocess)            \
   OP(silu_and_mul_masked_post_quant_fwd)    \
+  OP(silu_mul_static_tensorwise_quant_for_cutlass_moe) \
+  OP(silu_and_mul_masked_post_per_tensor_quant_fwd) \
   OP(deepep_low_latency_dispatch)           \
   OP(deepep_low_latency_combine)            \
   OP(deepep_low_latency_dispatch_nvfp4)     \

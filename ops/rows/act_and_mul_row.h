@@ -1,4 +1,4 @@
-// Fast mode of silu_and_mul, gelu_and_mul and gelu_tanh_and_mul: one row.
+// Fast mode of silu_and_mul, gelu_and_mul and gelu_tanh_and_mul, and of silu_and_mul behind which rows become codes: one row.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace dodona::ops {
 
-enum class ActivationKind { silu, gelu, gelu_tanh };
+enum class ActivationKind { silu, gelu, gelu_tanh, silu_to_e4m3 };
 
 /// n elements of bf16, f16 or f32 each, inner stride 1.
 struct ActAndMulRow {
@@ -23,6 +23,7 @@ struct ActAndMulRow {
   ActivationKind kind;
   Writing writing;
   bool round_activation;
+  float factor = 1;  ///< silu_to_e4m3: what products are multiplied with before they are codes, one byte each
 };
 
 struct ActAndMulRowKernel {

@@ -67,10 +67,44 @@ DODONA_INLINE void activate(f32x16 (&x)[count]) {
   if (round_activation) each<count>([&](int k) { x[k] = Lanes::round(x[k]); });
 }
 
-template <class Function, class Lanes, bool round_activation>
+/// Where products go: numbers of the input's type.
+template <class Lanes>
+struct SameType {
+  const ActAndMulRow& row;
+  bool stream = row.writing != ops::Writing::cached && can_stream(row.out);
+
+  static DODONA_INLINE Two load(const void* p) { return Lanes::load_two(p); }
+  DODONA_INLINE void put(const Two& y, std::int64_t i) const {
+    if (stream) {
+      Lanes::stream_two(y, at<Lanes>(row.out, i));
+    } else {
+      Lanes::store_two(y, at<Lanes>(row.out, i));
+    }
+  }
+  DODONA_INLINE void put_last(f32x16 y, std::int64_t i) const { Lanes::store_partial(y, at<Lanes>(row.out, i), row.n - i); }
+};
+
+/// Where products go: codes under a static scale.
+template <class Lanes>
+struct Codes {
+  const ActAndMulRow& row;
+
+  static DODONA_INLINE Two load(const void* p) { return {Lanes::load(p), Lanes::load(at<Lanes>(p, 16))}; }
+  DODONA_INLINE std::uint8_t* codes(std::int64_t i) const { return static_cast<std::uint8_t*>(row.out) + i; }
+  DODONA_INLINE void put(const Two& y, std::int64_t i) const {
+    const f32x16 factor = f32x16::splat(row.factor);
+    store_e4m3(y.a * factor, codes(i));
+    store_e4m3(y.b * factor, codes(i + 16));
+  }
+  DODONA_INLINE void put_last(f32x16 y, std::int64_t i) const {
+    if (i < row.n) store_e4m3_partial(y * f32x16::splat(row.factor), codes(i), row.n - i < 16 ? row.n - i : 16);
+  }
+};
+
+template <class Function, class Lanes, class Output, bool round_activation>
 void act_and_mul_row(const ActAndMulRow row) {
   constexpr int count = Function::side_by_side > 2 ? Function::side_by_side : 2;
-  const bool stream = row.writing != ops::Writing::cached && can_stream(row.out);
+  const Output output{row};
   std::int64_t i = 0;
   for (; i + 16 * count <= row.n; i += 16 * count) {
     f32x16 x[count];
@@ -78,19 +112,15 @@ void act_and_mul_row(const ActAndMulRow row) {
       const std::int64_t at_k = i + 32 * k;
       fetch_two<Lanes>(row.next_gate, at_k);
       fetch_two<Lanes>(row.next_up, at_k);
-      const Two gate = Lanes::load_two(at<Lanes>(row.gate, at_k));
+      const Two gate = Output::load(at<Lanes>(row.gate, at_k));
       x[2 * k] = gate.a;
       x[2 * k + 1] = gate.b;
     });
     activate<Function, Lanes, round_activation>(x);
     each<count / 2>([&](int k) {
       const std::int64_t at_k = i + 32 * k;
-      const Two up = Lanes::load_two(at<Lanes>(row.up, at_k)), y{x[2 * k] * up.a, x[2 * k + 1] * up.b};
-      if (stream) {
-        Lanes::stream_two(y, at<Lanes>(row.out, at_k));
-      } else {
-        Lanes::store_two(y, at<Lanes>(row.out, at_k));
-      }
+      const Two up = Output::load(at<Lanes>(row.up, at_k));
+      output.put({x[2 * k] * up.a, x[2 * k + 1] * up.b}, at_k);
     });
   }
   if (i < row.n) {
@@ -98,22 +128,25 @@ void act_and_mul_row(const ActAndMulRow row) {
     each<count>([&](int k) { x[k] = Lanes::load_partial(at<Lanes>(row.gate, i + 16 * k), row.n - i - 16 * k); });
     activate<Function, Lanes, round_activation>(x);
     each<count>([&](int k) {
-      const std::int64_t left = row.n - i - 16 * k;
-      Lanes::store_partial(x[k] * Lanes::load_partial(at<Lanes>(row.up, i + 16 * k), left), at<Lanes>(row.out, i + 16 * k), left);
+      const std::int64_t at_k = i + 16 * k;
+      output.put_last(x[k] * Lanes::load_partial(at<Lanes>(row.up, at_k), row.n - at_k), at_k);
     });
   }
   if (row.writing == ops::Writing::streamed_last) stream_end();
 }
 
+template <class Function, class Lanes, class Output>
+DODONA_INLINE void act_and_mul_row_into(const ActAndMulRow& row) {
+  if (row.round_activation) {
+    act_and_mul_row<Function, Lanes, Output, true>(row);
+  } else {
+    act_and_mul_row<Function, Lanes, Output, false>(row);
+  }
+}
+
 template <class Function>
 DODONA_INLINE void act_and_mul_row_of(const ActAndMulRow& row) {
-  with_lanes(row.type, [&](auto lanes) {
-    if (row.round_activation) {
-      act_and_mul_row<Function, decltype(lanes), true>(row);
-    } else {
-      act_and_mul_row<Function, decltype(lanes), false>(row);
-    }
-  });
+  with_lanes(row.type, [&](auto lanes) { act_and_mul_row_into<Function, decltype(lanes), SameType<decltype(lanes)>>(row); });
 }
 
 }  // namespace
@@ -128,6 +161,8 @@ void ActAndMulRowKernel::run(const ActAndMulRow& row) {
     case ActivationKind::silu: return act_and_mul_row_of<Silu>(row);
     case ActivationKind::gelu: return act_and_mul_row_of<Gelu>(row);
     case ActivationKind::gelu_tanh: return act_and_mul_row_of<GeluTanh>(row);
+    case ActivationKind::silu_to_e4m3:
+      return with_lanes(row.type, [&](auto lanes) { act_and_mul_row_into<Silu, decltype(lanes), Codes<decltype(lanes)>>(row); });
   }
 }
 template void ActAndMulRowKernel::run<tier::DODONA_TIER>(const ActAndMulRow&);

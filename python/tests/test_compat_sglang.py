@@ -43,6 +43,18 @@ def test_the_w4a8_permutes_undo_each_other():
     assert np.array_equal(widened(out), widened(as_bf16(widened(x) * there)))
 
 
+def test_what_lies_between_the_w4a8_products_is_written_into_the_callers_memory():
+    x = as_bf16(RANDOM.standard_normal((TOKENS, 2 * WIDTH)))
+    scale = np.array([0.25], np.float32)
+    rows = np.zeros((TOKENS, WIDTH), np.uint8)
+    assert sglang.silu_mul_static_tensorwise_quant_for_cutlass_moe(x, rows, scale, np.array([4], np.int32), TOKENS, WIDTH) is None
+    assert rows[:4].any() and not rows[4:].any()
+    masked = np.zeros((2, TOKENS // 2, WIDTH), np.uint8)
+    out = sglang.silu_and_mul_masked_post_per_tensor_quant_fwd(x.reshape(2, TOKENS // 2, -1), masked, np.array([3, 1], np.int32), scale)
+    assert np.array_equal(np.asarray(out).view(np.uint8), masked) and masked[0].any() and not masked[1, 1:].any()
+    assert (masked[0] != rows[:3]).mean() < 0.1  # a rounding of silu apart
+
+
 def test_deepeps_normal_permutes_undo_each_other():
     ids = RANDOM.integers(-1, EXPERTS, (TOKENS, TOPK))
     experts, rows, begins = sglang.deepep_run_moe_deep_preprocess(ids, EXPERTS)

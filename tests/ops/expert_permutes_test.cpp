@@ -16,7 +16,9 @@
 #include "ops/moe/post_reorder_for_cutlass_moe.h"
 #include "ops/moe/post_reorder_triton_kernel.h"
 #include "ops/moe/pre_reorder_for_cutlass_moe.h"
+#include "ops/moe/silu_and_mul_masked_post_per_tensor_quant_fwd.h"
 #include "ops/moe/silu_and_mul_masked_post_quant_fwd.h"
+#include "ops/moe/silu_mul_static_tensorwise_quant_for_cutlass_moe.h"
 
 namespace dodona {
 namespace {
@@ -123,6 +125,54 @@ TEST(ExpertPermutes, PreprocessDealsTokensInOrderToTheirExpertsRooms) {
   auto wrong = op;
   wrong.topk_ids = tensor_of(DType::i32, {3, 2}, {1, -1, 3, 1, -1, -1});
   EXPECT_NE(error_of(wrong).find("topk_ids holds 3 at element 2, expected -1 or an expert below 3"), std::string::npos);
+}
+
+TEST(ExpertPermutes, ActivatedRowsUnderAStaticScaleAreMultipliedByItsReciprocalAndSaturate) {
+  // silu(gate) * up / scale: gates of 2, ups of 3, scales of a half and of a thousandth; the second row is nobody's.
+  ops::SiluMulStaticTensorwiseQuantForCutlassMoe op{.input = tensor_of(DType::bf16, {2, 4}, {2, -40, 3, 1, 2, 2, 3, 3}),
+                                                    .scale = tensor_of(DType::f32, {1}, {0.5}),
+                                                    .num_tokens_tensor = tensor_of(DType::i32, {1}, {1})};
+  const double x = 2 / (1 + std::exp(-2.0)) * 3;
+  for (const Mode mode : modes) {
+    const auto codes = values_of(ops::run(op, in_mode(mode)).output);
+    EXPECT_EQ(codes[0], quant::round_to(DType::f8_e4m3, x / 0.5)) << name(mode);
+    EXPECT_EQ(codes[1], 0);
+    EXPECT_TRUE(std::signbit(codes[1])) << "what is left of -40 has its sign";
+    EXPECT_EQ(codes[2], 0);
+    op.scale = tensor_of(DType::f32, {1}, {0.001});
+    EXPECT_EQ(values_of(ops::run(op, in_mode(mode)).output)[0], 448);
+    op.scale = tensor_of(DType::f32, {1}, {0.5});
+  }
+  op.num_tokens_tensor = tensor_of(DType::i32, {1}, {3});
+  EXPECT_NE(error_of(op).find("num_tokens_tensor holds 3 at element 0, expected 0 to 2"), std::string::npos) << error_of(op);
+}
+
+TEST(ExpertPermutes, OfMaskedRowsTheActivationIsRoundedOfOthersItIsNot) {
+  // A scale that puts a boundary of e4m3 between silu(1.5) and what bf16 makes of it, clear of both.
+  const double gate = 1.5, silu = gate / (1 + std::exp(-gate)), narrow = quant::round_to(DType::bf16, silu);
+  const auto code = [](double x) { return quant::round_to(DType::f8_e4m3, x); };
+  const auto clear = [&](double x) { return code(x * (1 - 1e-5)) == code(x * (1 + 1e-5)); };
+  double s = 0;
+  for (double by = 1; by < 2; by += 0x1p-12)
+    if (code(silu / by) != code(narrow / by) && clear(silu / by) && clear(narrow / by)) s = by;
+  ASSERT_GT(s, 0) << "no scale tells them apart";
+  const double up = 1;
+  const Tensor scale = tensor_of(DType::f32, {1}, {s});
+  for (const Mode mode : modes) {
+    const auto all = ops::run(
+        ops::SiluMulStaticTensorwiseQuantForCutlassMoe{
+            .input = tensor_of(DType::bf16, {1, 2}, {gate, up}), .scale = scale, .num_tokens_tensor = tensor_of(DType::i32, {1}, {1})},
+        in_mode(mode));
+    const auto masked = ops::run(
+        ops::SiluAndMulMaskedPostPerTensorQuantFwd{
+            .input = tensor_of(DType::bf16, {1, 1, 2}, {gate, up}), .masked_m = tensor_of(DType::i32, {1}, {1}), .scale = scale},
+        in_mode(mode));
+    EXPECT_EQ(quant::get(all.output, 0), code(silu / s)) << name(mode);
+    EXPECT_EQ(quant::get(masked.output, 0), code(narrow / s)) << name(mode);
+  }
+  const ops::SiluAndMulMaskedPostPerTensorQuantFwd scales{
+      .input = filled(DType::bf16, {2, 1, 32}, 1.0), .masked_m = tensor_of(DType::i32, {2}, {1, 1}), .scale = filled(DType::f32, {2}, 1.0)};
+  EXPECT_NE(error_of(scales).find("scale has shape [2], expected [1]"), std::string::npos) << error_of(scales);
 }
 
 TEST(ExpertPermutes, ActivatedRowsAreQuantizedAsFarAsTheMaskSays) {

@@ -59,9 +59,14 @@ FUNCTIONS = {
         "(input, gateup_input, src2dst, topk_ids, a1_scales, num_local_experts, topk, num_tokens, hidden_size) -> None",
         Op(before=_slots_by_token),
     ),
+    "silu_and_mul_masked_post_per_tensor_quant_fwd": ("(input, output, masked_m, scale) -> Tensor", Op()),
     "silu_and_mul_masked_post_quant_fwd": (
         "(input, output, output_scale, quant_group_size, masked_m, scale_ue8m0=False) -> None",
         Op(only={"scale_ue8m0": (False,)}),
+    ),
+    "silu_mul_static_tensorwise_quant_for_cutlass_moe": (
+        "(input, output, scale, num_tokens_tensor, expected_num_tokens, intermediate_size) -> None",
+        Op(),
     ),
 }
 KERNELS = {

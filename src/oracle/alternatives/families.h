@@ -37,6 +37,8 @@
   OP(ep_scatter)                            \
   OP(moe_ep_deepgemm_preprocess)            \
   OP(silu_and_mul_masked_post_quant_fwd)    \
+  OP(silu_mul_static_tensorwise_quant_for_cutlass_moe) \
+  OP(silu_and_mul_masked_post_per_tensor_quant_fwd) \
   OP(deepep_low_latency_dispatch)           \
   OP(deepep_low_latency_dispatch_nvfp4)     \
   OP(pre_reorder_for_cutlass_moe)           \

@@ -564,4 +564,37 @@ bool silu_and_mul_masked_post_quant_fwd(const Call& call) {
   return true;
 }
 
+namespace {
+
+/// Rows of gate and up to codes of one byte: reversed divides by the scale, strided multiplies with reciprocals.
+void silu_to_fp8(const Call& call, std::span<const std::int64_t> counts, bool narrow) {
+  const Tensor &input = call.tensor("input"), &codes = call.tensor("output");
+  const std::vector<float> x = floats(input);
+  const float scale = floats(call.tensor("scale"))[0];
+  const std::int64_t width = codes.size(-1), rows = codes.elements() / width, room = rows / static_cast<std::int64_t>(counts.size());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    if (row % room >= counts[static_cast<std::size_t>(row / room)]) continue;
+    for (std::int64_t k = 0; k < width; ++k) {
+      const float gate = x[static_cast<std::size_t>(2 * row * width + k)], up = x[static_cast<std::size_t>((2 * row + 1) * width + k)];
+      const float divisor = 1.0f + exp(-gate), silu = call.way == Way::strided ? gate * (1.0f / divisor) : gate / divisor;
+      const float product = (narrow ? rounded(input.dtype(), silu) : silu) * up;
+      store_fp8(codes, row * width + k, call.way == Way::strided ? product * (1.0f / scale) : product / scale);
+    }
+  }
+}
+
+}  // namespace
+
+bool silu_mul_static_tensorwise_quant_for_cutlass_moe(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  silu_to_fp8(call, integers(call.tensor("num_tokens_tensor")), false);
+  return true;
+}
+
+bool silu_and_mul_masked_post_per_tensor_quant_fwd(const Call& call) {
+  if (call.way == Way::tensor_core) return false;
+  silu_to_fp8(call, integers(call.tensor("masked_m")), true);
+  return true;
+}
+
 }  // namespace dodona::oracle::alternatives
