@@ -27,6 +27,10 @@ Form form_of(const CutlassFusedMoe& op) {
 bool is_fp4(Form form) {
   return form == Form::fp4 || form == Form::fp4_made_here;
 }
+/// Numbers of a row come in multiples of this.
+std::int64_t block_of(Form form) {
+  return form == Form::fp8_blocks ? 128 : is_fp4(form) ? 64 : 16;
+}
 std::string name_of(Form form) {
   constexpr const char* names[] = {"no quantization", "fp8", "fp8 of blocks", "NVFP4", "NVFP4 made of 16-bit tokens"};
   return names[static_cast<int>(form)];
@@ -35,9 +39,11 @@ std::string name_of(Form form) {
 struct Sizes {
   std::int64_t tokens, slots, experts, hidden, width;
 };
+/// Of weights alone, which may be packed before there is a call, there are no tokens.
 Sizes sizes_of(const CutlassFusedMoe& op) {
-  return {op.input.size(0), op.token_selected_experts.size(1), op.fc1_expert_weights.size(0), op.fc2_expert_weights.size(1),
-          op.fc1_expert_weights.size(1) / 2};
+  const bool call = op.input.defined();
+  return {call ? op.input.size(0) : 0, call ? op.token_selected_experts.size(1) : 0, op.fc1_expert_weights.size(0),
+          op.fc2_expert_weights.size(1), op.fc1_expert_weights.size(1) / 2};
 }
 
 // ---- what must fit
@@ -123,7 +129,7 @@ void check(const CutlassFusedMoe& op) {
   require_rank("tp_rank", op.tp_rank, "tp_size", op.tp_size);
   require_rank("ep_rank", op.ep_rank, "ep_size", op.ep_size);
   require_types(op, form);
-  const std::int64_t block = form == Form::fp8_blocks ? 128 : is_fp4(form) ? 64 : 16;
+  const std::int64_t block = block_of(form);
   require_columns("input", op.input, "fc2_expert_weights", s.hidden, form == Form::fp4, block);
   require_columns("fc1_expert_weights", op.fc1_expert_weights, "fc2_expert_weights", s.hidden, is_fp4(form), block);
   require_columns("fc2_expert_weights", op.fc2_expert_weights, "fc1_expert_weights", s.width, is_fp4(form), block);
@@ -218,13 +224,18 @@ std::vector<TokenExperts> routes_of(const CutlassFusedMoe& op) {
   return routes;
 }
 
+void take_weights(const CutlassFusedMoe& op, WholeMoe& moe) {
+  const Sizes s = sizes_of(op);
+  moe.first = {.codes = op.fc1_expert_weights, .scales = op.fc1_weight_scale, .n = 2 * s.width, .k = s.hidden};
+  moe.second = {.codes = op.fc2_expert_weights, .scales = op.fc2_weight_scale, .n = s.hidden, .k = s.width};
+}
+
 WholeMoe whole(const CutlassFusedMoe& op) {
   const Form form = form_of(op);
   const Sizes s = sizes_of(op);
   WholeMoe moe{.scheme = scheme_of(op, form), .x = op.input};
   if (form == Form::fp4) moe.x_scales = untiled(op.input_sf, s.tokens, s.hidden / 16);
-  moe.first = {.codes = op.fc1_expert_weights, .scales = op.fc1_weight_scale, .n = 2 * s.width, .k = s.hidden};
-  moe.second = {.codes = op.fc2_expert_weights, .scales = op.fc2_weight_scale, .n = s.hidden, .k = s.width};
+  take_weights(op, moe);
   moe.gate_factor = moe.up_factor = op.fc1_dequant;
   moe.out_factor = op.fc2_dequant;
   moe.rows_encode = op.fc1_act_scale;
@@ -280,6 +291,42 @@ void run(const CutlassFusedMoe& op, const Exec& exec) {
   run_whole_moe(whole(op), exec);
 }
 
+// ---- packed weights
+
+/// Scales of blocks and of NVFP4 are packed too.
+WholeMoe weights_of(const CutlassFusedMoe& op) {
+  const DType type = op.fc1_expert_weights.dtype();
+  const bool blocks = type == f8_e4m3 && op.fc1_weight_scale.defined();
+  const Form form = type == u8 ? Form::fp4_made_here : blocks ? Form::fp8_blocks : type == f8_e4m3 ? Form::fp8 : Form::half;
+  constexpr MoeNumbers numbers[] = {MoeNumbers::bf16, MoeNumbers::fp8, MoeNumbers::fp8_blocks, MoeNumbers::nvfp4, MoeNumbers::nvfp4};
+  const Sizes s = sizes_of(op);
+  require_columns("fc1_expert_weights", op.fc1_expert_weights, "fc2_expert_weights", s.hidden, is_fp4(form), block_of(form));
+  require_columns("fc2_expert_weights", op.fc2_expert_weights, "fc1_expert_weights", s.width, is_fp4(form), block_of(form));
+  const Scales scales = scales_of(op, form);
+  require_shape("fc1_weight_scale", op.fc1_weight_scale, scales.fc1_weight, name_of(form));
+  require_shape("fc2_weight_scale", op.fc2_weight_scale, scales.fc2_weight, name_of(form));
+  WholeMoe moe{.scheme = {.numbers = numbers[static_cast<int>(form)]}};
+  take_weights(op, moe);
+  return moe;
+}
+
+void pack(const CutlassFusedMoe& op, std::byte* part, const Exec& exec) {
+  pack_whole_moe(weights_of(op), part, exec);
+}
+std::int64_t packed_bytes(const CutlassFusedMoe& op) {
+  try {
+    return whole_moe_packed_bytes(weights_of(op));
+  } catch (const Error& error) {
+    throw error.within(std::string(CutlassFusedMoe::info.name));
+  }
+}
+
+void run_prepared(const CutlassFusedMoe& op, const Prepared& prepared, const Exec& exec) {
+  WholeMoe moe = whole(op);
+  take_packed(moe, prepared);
+  run_whole_moe(moe, exec);
+}
+
 std::optional<Refusal> unsupported(const CutlassFusedMoe& op, Mode mode) {
   if (!of_a_gpu(mode)) return {};
   if (op.finalize == "fused") return Refusal{"finalize", "is fused, whose atomics add in no fixed order"};
@@ -322,6 +369,11 @@ ascending chain.)",
       .fast = run,
       .blackwell = run,
       .unsupported = unsupported,
+      .prepare = {.arguments = {"fc1_expert_weights", "fc1_weight_scale", "fc2_expert_weights", "fc2_weight_scale"},
+                  .by_part = true,
+                  .bytes = packed_bytes,
+                  .pack = pack,
+                  .fast = run_prepared},
       .make_inputs = make_inputs,
       .check = check,
       .flops = flops,

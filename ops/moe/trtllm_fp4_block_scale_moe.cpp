@@ -5,13 +5,6 @@
 namespace dodona::ops {
 namespace {
 
-constexpr MoeScheme scheme{.numbers = MoeNumbers::nvfp4,
-                           .sums = fp4_by_blocks,
-                           .sums_become = kept_in_f32,
-                           .activated_become = trtllm_nvfp4,
-                           .shuffled = 32,
-                           .alternating = true};
-
 /// The factors that upstream's tests make of encode scales.
 void take_global_scales(const TrtllmFp4BlockScaleMoe& op, WholeMoe& moe) {
   const Dims each = op.gemm1_global_scale.shape();
@@ -28,7 +21,7 @@ void take_global_scales(const TrtllmFp4BlockScaleMoe& op, WholeMoe& moe) {
 }
 
 WholeMoe whole(const TrtllmFp4BlockScaleMoe& op, std::vector<TokenExperts> routes) {
-  WholeMoe moe = trtllm_moe(op, scheme, std::move(routes));
+  WholeMoe moe = trtllm_moe(op, trtllm_nvfp4_blocks, std::move(routes));
   if (op.accumulator == "tcgen05") moe.scheme.sums = tcgen05_nvfp4;
   moe.x_scales = op.hidden_states_scale;
   moe.first.scales = op.gemm1_weights_scale;
@@ -86,6 +79,7 @@ std::unique_ptr<Op> op_trtllm_fp4_block_scale_moe() {
 then times output1_scale_gate_scalar (gate), output1_scale_scalar (up), output2_scale_scalar (y), each rounded to fp32. h is quantized: of
 each 16 s = e4m3(amax / 6), e2m1(h / s). y is rounded to bf16 before it is weighted. That h is quantized from fp32 is a model of closed
 code.)" + std::string(ops::trtllm_moe_contract);
+  all.prepare = ops::Functions::prepared({"gemm1_weights", "gemm1_weights_scale", "gemm2_weights", "gemm2_weights_scale"});
   all.make_inputs = ops::make_inputs;
   all.check = ops::check;
   all.mistakes.push_back({"next-experts-scales", "weights are multiplied with the block scales of the expert behind theirs",

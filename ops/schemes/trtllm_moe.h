@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -168,9 +169,11 @@ template <class Op>
 WholeMoe trtllm_moe(const Op& op, const MoeScheme& scheme, std::vector<TokenExperts> routes) {
   WholeMoe moe{.scheme = scheme};
   moe.x = op.hidden_states;
-  const std::int64_t hidden = op.hidden();
-  moe.first = {.codes = op.gemm1_weights, .n = 2 * op.intermediate_size, .k = hidden};
-  moe.second = {.codes = op.gemm2_weights, .n = hidden, .k = op.intermediate_size};
+  // Sizes by the weights: they may be packed alone.
+  const auto rows_of = [](const Tensor& weights) { return weights.size(weights.rank() == 3 ? 1 : 2); };
+  const std::int64_t hidden = rows_of(op.gemm2_weights), width = rows_of(op.gemm1_weights) / 2;
+  moe.first = {.codes = op.gemm1_weights, .n = 2 * width, .k = hidden};
+  moe.second = {.codes = op.gemm2_weights, .n = hidden, .k = width};
   moe.like_reference = op.arithmetic == "reference";
   if constexpr (requires { op.weight_layout; })
     moe.first.block_major = moe.second.block_major = op.weight_layout == 2 && !moe.like_reference;
@@ -308,6 +311,21 @@ struct TrtllmFunctions {
     const std::vector<TokenExperts> routes = routes_of(op);
     run_whole_moe(whole(op, routes), exec);
     put_routing(op, routes, nullptr);
+  }
+  static void run_prepared(const Op& op, const Prepared& prepared, const Exec& exec) {
+    const std::vector<TokenExperts> routes = routes_of(op);
+    WholeMoe moe = whole(op, routes);
+    take_packed(moe, prepared);
+    run_whole_moe(moe, exec);
+    put_routing(op, routes, nullptr);
+  }
+  /// Fast mode over packed weights, which these arguments are.
+  static PreparedForm<Op> prepared(const std::array<std::string_view, 4>& arguments) {
+    return {.arguments = arguments,
+            .by_part = true,
+            .bytes = [](const Op& op) { return whole_moe_packed_bytes(whole(op, {})); },
+            .pack = [](const Op& op, std::byte* part, const Exec& exec) { pack_whole_moe(whole(op, {}), part, exec); },
+            .fast = run_prepared};
   }
   /// Where the ids that an output names are another choice that the keys allow, everything follows it.
   static void condition(const Op& actual, const Exec& exec, Reference& reference) {

@@ -9,6 +9,8 @@
 
 #include "core/fixed_math.h"
 #include "core/threads.h"
+#include "dodona/error.h"
+#include "ops/base/packed_expert.h"
 #include "ops/rows/act_and_mul_row.h"
 #include "ops/rows/silu.h"
 #include "ops/rows/sum_rows.h"
@@ -203,8 +205,14 @@ Weight weight_of(const MoeMatrix& matrix, std::int64_t expert, DType type) {
   return weight;
 }
 
+/// Where an expert's packed numbers begin; nullptr where they are raw.
+const std::byte* packed_codes(const MoeMatrix& matrix, std::int64_t expert, std::int64_t rows) {
+  return matrix.packed.parts == nullptr ? nullptr : packed_expert(*matrix.packed.parts, expert, rows) + matrix.packed.codes_at;
+}
+
 const void* scales_of(const MoeMatrix& matrix, std::int64_t expert) {
   if (!matrix.scales.defined()) return nullptr;
+  if (matrix.scales.data() == nullptr && matrix.scales.elements() > 0) return matrix.packed.parts->part(expert) + matrix.packed.scales_at;
   constexpr static std::byte none{};
   if (matrix.scales.elements() == 0) return &none;
   const std::int64_t each = matrix.scales.elements() / matrix.scales.size(0);
@@ -645,6 +653,18 @@ const std::uint8_t* tiled_scales(const MoeMatrix& matrix, std::int64_t expert, T
   return tiles.as<std::uint8_t>();
 }
 
+/// `tiles`: see tiled_scales.
+I8Weights fp4_weights(const MoeMatrix& matrix, std::int64_t expert, std::int64_t rows, Tensor& tiles) {
+  I8Weights weights{.n = matrix.n, .k = matrix.k};
+  if (const std::byte* const packed = packed_codes(matrix, expert, rows)) {
+    weights.packed = reinterpret_cast<const std::uint8_t*>(packed);
+  } else {
+    weights.codes = matrix.codes.as<std::uint8_t>() + expert * matrix.n * matrix.k / 2;
+    weights.scales = tiled_scales(matrix, expert, tiles);
+  }
+  return weights;
+}
+
 void multiply_fp4(const WholeMoe& moe, const std::vector<Group>& groups, const RunProduct& p, const Tensor& out, const Exec& exec) {
   std::vector<Tensor> tiles(groups.size());
   const std::int64_t columns = quant::align(p.rows.k / fp4_block, 4);
@@ -652,13 +672,7 @@ void multiply_fp4(const WholeMoe& moe, const std::vector<Group>& groups, const R
   std::vector<I8Group> all;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::int64_t expert = groups[g].expert;
-    all.push_back({groups[g].first,
-                   groups[g].rows(),
-                   scale_rows,
-                   {.codes = p.matrix.codes.as<std::uint8_t>() + expert * p.matrix.n * p.matrix.k / 2,
-                    .scales = tiled_scales(p.matrix, expert, tiles[g]),
-                    .n = p.matrix.n,
-                    .k = p.matrix.k},
+    all.push_back({groups[g].first, groups[g].rows(), scale_rows, fp4_weights(p.matrix, expert, groups[g].rows(), tiles[g]),
                    tile_epilogue(p.factors[g], bias_before(moe, p.bias, expert), out, true)});
     scale_rows += quant::align(groups[g].rows(), 128);
   }
@@ -678,6 +692,18 @@ void multiply_fp4(const WholeMoe& moe, const std::vector<Group>& groups, const R
               exec);
 }
 
+bool is_fp8(DType type) {
+  return type == DType::f8_e4m3;
+}
+
+/// An expert's weight as B; `weights` keeps what is put together for it.
+PanelOperand panel_weight(const MoeMatrix& matrix, const Group& group, DType type, std::vector<Weight>& weights) {
+  const std::byte* const packed = packed_codes(matrix, group.expert, group.rows());
+  if (packed != nullptr && is_fp8(type)) return packed_operand(type, packed, matrix.k);
+  const std::byte* const rows = packed != nullptr ? packed : weights.emplace_back(weight_of(matrix, group.expert, type)).codes;
+  return {rows, matrix.k * bits(type) / 8, 0, type};
+}
+
 void multiply_panels(const WholeMoe& moe, const std::vector<Group>& groups, const RunProduct& p, const Tensor& out, const Exec& exec) {
   constexpr static float one = 1.0f;
   const DType type = code_of(moe.scheme.numbers);
@@ -685,10 +711,9 @@ void multiply_panels(const WholeMoe& moe, const std::vector<Group>& groups, cons
   std::vector<PanelProduct> products;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::int64_t expert = groups[g].expert, first = groups[g].first;
-    weights.push_back(weight_of(p.matrix, expert, type));
     PanelProduct product{.m = groups[g].rows(), .n = p.matrix.n, .k = p.matrix.k};
     product.a = {p.rows.codes.data() + first * p.rows.row_bytes(), p.rows.row_bytes(), 0, p.rows.type};
-    product.b = {weights.back().codes, p.matrix.k * bits(type) / 8, 0, type};
+    product.b = panel_weight(p.matrix, groups[g], type, weights);
     if (moe.scheme.numbers == MoeNumbers::fp8_blocks) {
       product.block = fp8_block;
       product.a_scales = {&one, 1, 0, 0};
@@ -850,6 +875,97 @@ void run_whole_moe(const WholeMoe& moe, const Exec& exec) {
   if (moe.results.defined()) put_results(moe, groups, results);
   put_permutation(moe, nullptr);
   put_weights(moe, nullptr);
+}
+
+// ---- packed weights
+
+namespace {
+
+/// What a part begins with: how raw weights lay.
+struct PackedHead {
+  std::int32_t block_major, scales_in_tiles;
+
+  bool operator==(const PackedHead&) const = default;
+};
+constexpr std::int64_t packed_head = 64;
+
+PackedHead head_of(const WholeMoe& moe) {
+  return {moe.first.block_major, moe.scheme.numbers == MoeNumbers::nvfp4 && moe.first.scales_in_tiles};
+}
+
+std::int64_t packed_code_bytes(const MoeMatrix& matrix, MoeNumbers numbers) {
+  if (numbers == MoeNumbers::nvfp4) return i8_packed_bytes(I8Format::nvfp4, matrix.n, matrix.k);
+  if (is_fp8(code_of(numbers))) return panel_packed_bytes(matrix.n, matrix.k);
+  return quant::align(2 * matrix.n * matrix.k, 64);
+}
+/// Scales beside the packed codes, not among them.
+std::int64_t packed_scale_bytes(const MoeMatrix& matrix, MoeNumbers numbers) {
+  if (numbers == MoeNumbers::nvfp4 || !matrix.scales.defined() || matrix.scales.elements() == 0) return 0;
+  return quant::align(matrix.scales.elements() / matrix.scales.size(0) * 4, 64);
+}
+
+/// Where the matrix begins, and the end of it: of scales those count that are packed.
+std::int64_t place_packed(MoeMatrix::Packed& packed, const MoeMatrix& matrix, MoeNumbers numbers, bool with_scales, std::int64_t at) {
+  packed.codes_at = at;
+  packed.scales_at = at + packed_code_bytes(matrix, numbers);
+  return packed.scales_at + (with_scales ? packed_scale_bytes(matrix, numbers) : 0);
+}
+
+void pack_matrix(const MoeMatrix& matrix, MoeNumbers numbers, const MoeMatrix::Packed& to, std::byte* part, const Exec& exec) {
+  const DType type = code_of(numbers);
+  std::byte* const codes = part + to.codes_at;
+  if (numbers == MoeNumbers::nvfp4) {
+    Tensor tiles;
+    i8_pack(I8Format::nvfp4, fp4_weights(matrix, 0, 0, tiles), codes, exec);
+    return;
+  }
+  const Weight weight = weight_of(matrix, 0, type);
+  const std::int64_t row_bytes = matrix.k * bits(type) / 8;
+  if (is_fp8(type)) {
+    panel_pack({weight.codes, row_bytes, 0, type}, matrix.n, matrix.k, codes, exec);
+  } else {
+    std::memcpy(codes, weight.codes, static_cast<std::size_t>(matrix.n * row_bytes));
+  }
+  if (packed_scale_bytes(matrix, numbers) > 0)
+    std::memcpy(part + to.scales_at, scales_of(matrix, 0), static_cast<std::size_t>(matrix.scales.elements() * 4));
+}
+
+}  // namespace
+
+std::int64_t whole_moe_packed_bytes(const WholeMoe& moe) {
+  MoeMatrix::Packed packed;
+  const std::int64_t first = place_packed(packed, moe.first, moe.scheme.numbers, true, packed_head);
+  return place_packed(packed, moe.second, moe.scheme.numbers, true, first);
+}
+
+void pack_whole_moe(const WholeMoe& moe, std::byte* part, const Exec& exec) {
+  const PackedHead head = head_of(moe);
+  std::memset(part, 0, static_cast<std::size_t>(whole_moe_packed_bytes(moe)));
+  std::memcpy(part, &head, sizeof head);
+  MoeMatrix::Packed packed;
+  std::int64_t at = packed_head;
+  for (const MoeMatrix* const matrix : {&moe.first, &moe.second}) {
+    at = place_packed(packed, *matrix, moe.scheme.numbers, true, at);
+    pack_matrix(*matrix, moe.scheme.numbers, packed, part, exec);
+  }
+}
+
+void take_packed(WholeMoe& moe, const Prepared& prepared) {
+  std::int64_t at = packed_head;
+  for (MoeMatrix* const matrix : {&moe.first, &moe.second}) {
+    matrix->packed.parts = &prepared;
+    const bool with_scales = matrix->scales.defined() && matrix->scales.data() == nullptr;
+    at = place_packed(matrix->packed, *matrix, moe.scheme.numbers, with_scales, at);
+  }
+  for (std::int64_t part = 0; part < prepared.parts(); ++part) {
+    if (prepared.part(part) == nullptr) continue;
+    PackedHead head{};
+    std::memcpy(&head, prepared.part(part), sizeof head);
+    if (head == head_of(moe)) continue;
+    throw Error(ErrorCode::bad_value, "", "prepared",
+                "holds weights of expert " + std::to_string(part) +
+                    " that were packed in another order: packing has to be told weight_layout and arithmetic as the call is");
+  }
 }
 
 double whole_moe_flops(const WholeMoe& moe) {

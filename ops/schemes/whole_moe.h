@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dodona/exec.h"
+#include "dodona/prepared.h"
 #include "ops/base/golden_output.h"
 #include "ops/rows/requantize.h"
 #include "ops/sums/accumulator.h"
@@ -46,6 +47,11 @@ struct MoeMatrix {
   /// The row that stored row r holds: of a shuffle, in an order of two halves that take turns, or r itself.
   std::int64_t shuffled = 0;
   bool alternating = false;
+  /// Packed for fast mode, where it is: codes then have their shape alone, and so have scales that were packed with them.
+  struct Packed {
+    const Prepared* parts = nullptr;           ///< one for each expert
+    std::int64_t codes_at = 0, scales_at = 0;  ///< bytes
+  } packed = {};
 };
 
 /// Where a token goes: in order of slots, global ids.
@@ -98,6 +104,13 @@ void golden_whole_moe(const WholeMoe& moe, const Exec& exec, Reference* referenc
 /// Fast mode, and a GPU's where exec.mode names one: products by its unit, the rest in fp32.
 void run_whole_moe(const WholeMoe& moe, const Exec& exec);
 
+/// Weights of one expert packed for fast mode: of `moe` numbers and matrices are looked at, both of one expert. fp8 and NVFP4 are packed as
+/// other products have them, 16-bit numbers lie row by row; scales that `moe` has go with them. What order the raw ones lay in is noted.
+std::int64_t whole_moe_packed_bytes(const WholeMoe& moe);
+void pack_whole_moe(const WholeMoe& moe, std::byte* part, const Exec& exec);
+/// Has `moe` read them. Throws Error where they were packed of weights in another order, or lack scales that are packed with the codes.
+void take_packed(WholeMoe& moe, const Prepared& prepared);
+
 double whole_moe_flops(const WholeMoe& moe);
 /// Weights of the experts that have rows, and the rows.
 double whole_moe_bytes(const WholeMoe& moe);
@@ -107,7 +120,7 @@ std::int64_t plain_row(const MoeMatrix& matrix, std::int64_t r);
 
 extern const std::string_view whole_moe_contract;
 
-// ---- kernels of fp8 blocks, which layers ask too
+// ---- kernels which layers ask too
 
 /// trtllm-gen's: gate and up are quantized before the activation.
 inline constexpr MoeScheme trtllm_fp8_blocks{.numbers = MoeNumbers::fp8_blocks,
@@ -123,5 +136,20 @@ inline constexpr MoeScheme cutlass_fp8_blocks{.numbers = MoeNumbers::fp8_blocks,
                                               .rows_become = bf16_inverse_fp8_groups,
                                               .biases_behind = true,
                                               .weights_in_f32 = true};
+/// trtllm-gen's of NVFP4.
+inline constexpr MoeScheme trtllm_nvfp4_blocks{.numbers = MoeNumbers::nvfp4,
+                                               .sums = fp4_by_blocks,
+                                               .sums_become = kept_in_f32,
+                                               .activated_become = trtllm_nvfp4,
+                                               .shuffled = 32,
+                                               .alternating = true};
+/// CUTLASS's of NVFP4, to bf16; 16-bit tokens are quantized inside.
+inline constexpr MoeScheme cutlass_nvfp4_blocks{.numbers = MoeNumbers::nvfp4,
+                                                .sums = fp4_by_blocks,
+                                                .sums_become = rounded_to_bf16,
+                                                .activated_become = encoded_nvfp4,
+                                                .rows_become = encoded_nvfp4,
+                                                .biases_behind = true,
+                                                .weights_in_f32 = true};
 
 }  // namespace dodona::ops

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/call_context.h"
 
 namespace dodona {
@@ -8,6 +10,13 @@ namespace {
 
 void store(const AttrPointer& target, const AttrValue& value) {
   std::visit([&](auto* pointer) { *pointer = std::get<std::remove_pointer_t<decltype(pointer)>>(value); }, target);
+}
+
+/// Weights to be packed: what else a call needs is not asked for.
+bool are_weights_alone(const OpSchema& schema, const Arguments& arguments) {
+  const std::vector<std::string>& names = schema.properties.prepared;
+  const auto is_prepared = [&](const auto& entry) { return std::find(names.begin(), names.end(), entry.first) != names.end(); };
+  return !arguments.tensors.empty() && std::all_of(arguments.tensors.begin(), arguments.tensors.end(), is_prepared);
 }
 
 }  // namespace
@@ -34,6 +43,7 @@ void bind(const OpInfo& info, const OpSchema& schema, const Arguments& arguments
     }
     store(fields.attrs[slot(i)], convert(call, schema.attrs[slot(i)], value));
   }
+  if (are_weights_alone(schema, arguments)) return;
   for (int i = 0; i < fields.attr_count; ++i) {
     const AttrSpec& spec = schema.attrs[slot(i)];
     if (spec.required && arguments.find_attr(spec.name) == nullptr) call.fail(ErrorCode::missing_argument, spec.name, "is missing");

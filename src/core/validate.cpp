@@ -168,6 +168,17 @@ void check_contents(const Call& call, const Fields& fields, const SymbolValues& 
   }
 }
 
+/// Sizes that are attributes which count.
+template <class Counts>
+void bind_attributes(const Call& call, const Fields& fields, const Counts& counts, SymbolValues& values) {
+  const CompiledSchema& compiled = call.compiled();
+  for (int s = 0; s < compiled.symbols.count(); ++s) {
+    const int attr = compiled.symbol_rules[slot(s)].attr;
+    if (attr >= 0 && counts(call.schema.attrs[slot(attr)]))
+      values.bind(s, std::visit([](const auto* field) { return size_of(*field); }, fields.attrs[slot(attr)]), -1);
+  }
+}
+
 }  // namespace
 
 SymbolValues validate(const OpInfo& info, const OpSchema& schema, Fields& fields) {
@@ -183,10 +194,8 @@ SymbolValues validate(const OpInfo& info, const OpSchema& schema, Fields& fields
     }
   }
   SymbolValues values(compiled.symbols.count());
-  for (int s = 0; s < compiled.symbols.count(); ++s) {
-    const int attr = compiled.symbol_rules[slot(s)].attr;
-    if (attr >= 0) values.bind(s, std::visit([](const auto* field) { return size_of(*field); }, fields.attrs[slot(attr)]), -1);
-  }
+  bind_attributes(
+      call, fields, [](const AttrSpec&) { return true; }, values);
   match_shapes(call, fields, values);
   check_symbols(call, values, fields);
   allocate_outputs(call, fields, values);
@@ -203,10 +212,13 @@ void validate_weights(const OpInfo& info, const OpSchema& schema, Fields& fields
     const std::string& argument = call.spec(i).name;
     const bool wanted = std::find(names.begin(), names.end(), argument) != names.end(), given = fields.tensors[slot(i)]->defined();
     if (given && !wanted) call.fail(ErrorCode::unknown_argument, argument, "is not prepared; expected " + join_values(names));
-    if (!given && wanted) call.fail(ErrorCode::missing_argument, argument, "is missing");
+    if (!given && wanted && !call.spec(i).optional) call.fail(ErrorCode::missing_argument, argument, "is missing");
     if (given) check_dtype(call, i, fields);
   }
+  // Of attributes those count that a call may leave out: what a call has to say follows from the weights here.
   SymbolValues values(call.compiled().symbols.count());
+  bind_attributes(
+      call, fields, [](const AttrSpec& spec) { return !spec.required; }, values);
   match_shapes(call, fields, values);
   check_symbols(call, values, fields);
   check_memory(call, fields);

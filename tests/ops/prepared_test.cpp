@@ -18,12 +18,13 @@ bool is_prepared(const Op& op, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// The arguments that are packed, and the others.
+/// The arguments that are packed, with the attributes, which may say how they lie, and the others.
 struct Split {
   Arguments weights, rest;
 };
 Split split(const Op& op, const Arguments& arguments) {
   Split parts{{}, arguments};
+  parts.weights.attrs = arguments.attrs;
   std::erase_if(parts.rest.tensors, [&](const auto& entry) { return is_prepared(op, entry.first); });
   for (const auto& [name, tensor] : arguments.tensors)
     if (is_prepared(op, name)) parts.weights.set(name, tensor);
