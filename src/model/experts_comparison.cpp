@@ -24,9 +24,10 @@ struct Outcome {
 Outcome outcome_of(const LayerRequest& request) {
   LayerRun layer(request);
   const ExpertsBackend& backend = layer.weights().backend();
-  if (backend.weights != ExpertWeights::fp8)
+  if (backend.weights != ExpertWeights::fp8 && backend.bounded == nullptr)
     throw Error(ErrorCode::bad_option, "", "experts",
-                "are run by " + std::string(backend.name) + " as they are stored, expected a backend of fp8 weights to compare");
+                "are run by " + std::string(backend.name) +
+                    " as they are stored, whose budget is not known: expected a backend of fp8 weights or one of NVFP4 to compare");
   Tensor x, shared;
   Routing routing;
   Outcome outcome{std::string(backend.name), {}, {}};

@@ -23,7 +23,7 @@ struct ExpertsComparison {
 };
 
 /// Runs the layer once with request.setting's backend and once with `other`. Throws Error (bad_option) for layers without routed experts
-/// and for backends that multiply stored weights, whose budgets are those of other numbers; else as LayerRun does.
+/// and for backends that multiply stored weights of other forms than NVFP4; else as LayerRun does.
 ExpertsComparison compare_experts(const LayerRequest& request, const std::string& other);
 
 io::Json to_json(const ExpertsComparison& comparison);

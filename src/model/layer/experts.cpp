@@ -9,8 +9,9 @@
 namespace dodona::model {
 namespace {
 
-constexpr std::array backends{&cutlass_experts, &plain_experts,  &cutlass_fp8_experts,        &triton_fp8_experts, &deepgemm_experts,
-                              &deepep_experts,  &trtllm_experts, &flashinfer_cutlass_experts, &channel_experts,    &w4a8_experts};
+constexpr std::array backends{&cutlass_experts,  &plain_experts,  &cutlass_fp8_experts,  &triton_fp8_experts,
+                              &deepgemm_experts, &deepep_experts, &trtllm_experts,       &flashinfer_cutlass_experts,
+                              &channel_experts,  &w4a8_experts,   &trtllm_nvfp4_experts, &flashinfer_cutlass_nvfp4_experts};
 
 const char* name_of(ExpertWeights weights) {
   return weights == ExpertWeights::fp8 ? "fp8" : "stored";

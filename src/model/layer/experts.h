@@ -45,13 +45,16 @@ struct ExpertsBackend {
   ExpertWeights weights = ExpertWeights::stored;
   std::string_view kernel;  ///< that does the products
   FactorPlace factor = FactorPlace::experts;
-  bool fuses_shared = true;  ///< takes the shared expert as one of its own
+  bool fuses_shared = true;      ///< takes the shared expert as one of its own
+  bool one_input_scale = false;  ///< activations have one static scale for all experts: the largest that they come with
   ExpertsRoundings roundings = {};
   /// The method by which it has weights made ready that `stored` would multiply otherwise; nullptr when it cannot multiply those.
   const LinearMethod* (*accepts)(const LinearMethod& stored) = nullptr;
+  /// Brings an expert into the form that fast mode reads, where one op takes both its matrices; the raw ones are given up.
+  void (*pack)(MlpWeights&, const Exec&) = nullptr;
   /// The experts that have rows have been touched.
   Tensor (*run)(const Pass&, const Tensor& x, const Routing&) = nullptr;
-  /// See bounded_experts; nullptr: what it makes of `roundings`.
+  /// See bounded_experts, with raw weights; nullptr: of fp8 blocks what it makes of `roundings`, else nothing.
   std::vector<ops::Bounded> (*bounded)(const LayerWeights&, const Tensor& x, const Routing&, const Exec&) = nullptr;
 };
 
@@ -74,6 +77,11 @@ extern const ExpertsBackend deepep_experts;
 extern const ExpertsBackend trtllm_experts;
 /// FlashInfer `cutlass_fused_moe` with scales of blocks.
 extern const ExpertsBackend flashinfer_cutlass_experts;
+/// The same with NVFP4 weights: `trtllm_fp4_block_scale_moe` behind FlashInfer's quantizer, and `cutlass_fused_moe`, which quantizes tokens
+/// itself. Source: sglang `ModelOptNvFp4FusedMoEMethod`.
+extern const ExpertsBackend trtllm_nvfp4_experts, flashinfer_cutlass_nvfp4_experts;
+/// See ExpertsBackend::bounded: of cutlass_experts.
+std::vector<ops::Bounded> bounded_cutlass_nvfp4(const LayerWeights&, const Tensor& x, const Routing&, const Exec&);
 
 /// sglang `fused_experts_impl` with rows of fp8 or int8 (Triton): a scale for each row of the weights and for each token.
 extern const ExpertsBackend channel_experts;

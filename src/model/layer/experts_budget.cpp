@@ -98,16 +98,17 @@ Bounded combined(const ExpertsBackend& backend, const std::vector<Bounded>& rows
 }  // namespace
 
 std::vector<Bounded> bounded_experts(const LayerWeights& weights, const Tensor& x, const Routing& routing, const Exec& exec) {
-  if (weights.backend().bounded != nullptr) return weights.backend().bounded(weights, x, routing, exec);
   // Fast mode may have given up raw weights for packed ones: they are made anew.
   const std::vector<ExpertRows> groups = groups_of(routing.counts);
-  if (!groups.empty() && weights.expert(groups.front().expert).gate_up.prepared.defined()) {
+  const auto packed = [](const MlpWeights& expert) { return expert.gate_up.prepared.defined() || expert.whole.defined(); };
+  if (!groups.empty() && packed(weights.expert(groups.front().expert))) {
     Exec raw_weights = exec;
     raw_weights.mode = Mode::golden;
     LayerWeights raw(weights.source(), weights.setting(), raw_weights);
     raw.touch(routing.counts, raw_weights);
     return bounded_experts(raw, x, routing, raw_weights);
   }
+  if (weights.backend().bounded != nullptr) return weights.backend().bounded(weights, x, routing, exec);
   const std::int64_t tokens = x.size(0), hidden = x.size(1), topk = routing.ids.size(1);
   std::vector<Bounded> values(static_cast<std::size_t>(x.elements()));
   for (std::int64_t i = 0; i < x.elements(); ++i) values[static_cast<std::size_t>(i)] = {quant::get(x, i)};

@@ -188,6 +188,7 @@ const ExpertsBackend cutlass_experts{
     .kernel = "cutlass_fp4_group_mm",
     .factor = FactorPlace::router,
     .accepts = [](const LinearMethod& stored) { return &stored == &nvfp4_method ? &nvfp4_grouped_method : nullptr; },
-    .run = run};
+    .run = run,
+    .bounded = bounded_cutlass_nvfp4};
 
 }  // namespace dodona::model

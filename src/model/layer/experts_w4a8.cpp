@@ -105,6 +105,7 @@ const LinearMethod w4a8_method{.name = "w4a8", .kernel = "cutlass_w4a8_moe_mm", 
 const ExpertsBackend w4a8_experts{.name = "cutlass",
                                   .kernel = "cutlass_w4a8_moe_mm",
                                   .fuses_shared = false,
+                                  .one_input_scale = true,
                                   .accepts = [](const LinearMethod& stored) { return &stored == &w4a8_method ? &w4a8_method : nullptr; },
                                   .run = run};
 

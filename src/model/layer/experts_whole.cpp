@@ -1,4 +1,4 @@
-// Experts by one kernel, from tokens to their sums: FlashInfer's, of fp8 blocks.
+// Experts by one kernel, from tokens to their sums: FlashInfer's, of fp8 blocks and of NVFP4.
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -6,32 +6,106 @@
 #include "core/define.h"
 #include "dodona/error.h"
 #include "model/layer/experts.h"
+#include "model/layer/values.h"
 #include "ops/moe/cutlass_fused_moe.h"
+#include "ops/moe/trtllm_fp4_block_scale_moe.h"
 #include "ops/moe/trtllm_fp8_block_scale_moe.h"
+#include "ops/quantization/fp4_quantize.h"
 #include "ops/quantization/sgl_per_token_group_quant_fp8.h"
 #include "quant/sizes.h"
+#include "quant/swizzle.h"
 
 namespace dodona::model {
 namespace {
 
-/// One weight of all experts that have rows, in the order of their ids.
-struct Stack {
-  Tensor codes, scales;  ///< [E, N, K], [E, N/128, K/128]
+// ---- weights as the kernels take them
+
+/// One matrix of an expert, or of several one behind the other: codes [E, N, ..], scales [E, ..].
+struct Matrices {
+  Tensor codes, scales;
 };
+/// Rows of up before those of gate, and the second matrix.
+struct Pair {
+  Matrices first, second;
+};
+/// A kernel's order of an expert's weights, [1, ..].
+using Arrange = Pair (*)(const MlpWeights&);
 
-/// Copies a matrix, its two halves of rows exchanged.
-void put_exchanged(const Tensor& one, const Tensor& all, std::int64_t at) {
-  const auto half = static_cast<std::size_t>(bytes_for(one.dtype(), one.elements()) / 2);
-  std::byte* const to = all.as<std::byte>() + 2 * half * static_cast<std::size_t>(at);
-  std::memcpy(to, one.as<std::byte>() + half, half);
-  std::memcpy(to + half, one.as<std::byte>(), half);
-}
-void put(const Tensor& one, const Tensor& all, std::int64_t at) {
-  const auto bytes = static_cast<std::size_t>(bytes_for(one.dtype(), one.elements()));
-  std::memcpy(all.as<std::byte>() + bytes * static_cast<std::size_t>(at), one.data(), bytes);
+std::int64_t bytes_of_row(const Tensor& rows) {
+  return bytes_for(rows.dtype(), rows.size(1));
 }
 
-/// What a kernel is called with: weights of the experts that have rows, up before gate.
+/// [N, ..] to [1, N, ..]: row r of the result is row from(r).
+template <class From>
+Tensor reordered(const Tensor& rows, const From& from) {
+  const Tensor out = Tensor::uninitialized(rows.dtype(), {1, rows.size(0), rows.size(1)});
+  const auto bytes = static_cast<std::size_t>(bytes_of_row(rows));
+  for (std::int64_t r = 0; r < rows.size(0); ++r)
+    std::memcpy(out.as<std::byte>() + static_cast<std::size_t>(r) * bytes, rows.as<std::byte>() + static_cast<std::size_t>(from(r)) * bytes,
+                bytes);
+  return out;
+}
+Tensor alone(const Tensor& matrix) {
+  return matrix.reshape({1, matrix.size(0), matrix.size(1)});
+}
+/// Gate and up exchanged.
+Tensor exchanged(const Tensor& rows) {
+  return reordered(rows, [&](std::int64_t r) { return (r + rows.size(0) / 2) % rows.size(0); });
+}
+/// Block scales [1, N, K/16] in tiles of 128 x 4.
+Tensor tiled(const Tensor& scales) {
+  constexpr auto layout = quant::ScaleLayout::swizzled_128x4;
+  const auto padded = quant::padded_size(layout, scales.size(1), scales.size(2));
+  const Tensor tiles(DType::f8_e4m3, {1, padded.rows, padded.columns});
+  quant::swizzle_scales(layout, {scales.as<std::uint8_t>(), static_cast<std::size_t>(scales.elements())}, scales.size(1), scales.size(2),
+                        {tiles.as<std::uint8_t>(), static_cast<std::size_t>(tiles.elements())});
+  return tiles;
+}
+
+Pair arranged_blocks(const MlpWeights& expert) {
+  return {{exchanged(expert.gate_up.weight.weight), exchanged(expert.gate_up.block_scales)},
+          {alone(expert.down.weight.weight), alone(expert.down.block_scales)}};
+}
+/// Scales row by row.
+Pair arranged_nvfp4(const MlpWeights& expert) {
+  return {{exchanged(expert.gate_up.weight.weight), exchanged(expert.gate_up.weight.weight_scale)},
+          {alone(expert.down.weight.weight), alone(expert.down.weight.weight_scale)}};
+}
+/// Of raw weights that grouped products take, whose scales are in tiles.
+Pair arranged_grouped_nvfp4(const MlpWeights& expert) {
+  const auto linear = [](const Projection& projection) {
+    const std::int64_t rows = projection.rows(), columns = projection.columns() / 16;
+    const Tensor &tiles = projection.block_scales, scales = Tensor::uninitialized(DType::f8_e4m3, {rows, columns});
+    quant::unswizzle_scales(quant::ScaleLayout::swizzled_128x4, {tiles.as<std::uint8_t>(), static_cast<std::size_t>(tiles.elements())},
+                            rows, columns, {scales.as<std::uint8_t>(), static_cast<std::size_t>(scales.elements())});
+    return scales;
+  };
+  return {{exchanged(expert.gate_up.weight.weight), exchanged(linear(expert.gate_up))},
+          {alone(expert.down.weight.weight), alone(linear(expert.down))}};
+}
+Pair arranged_nvfp4_tiles(const MlpWeights& expert) {
+  Pair pair = arranged_nvfp4(expert);
+  for (Matrices* const matrix : {&pair.first, &pair.second}) matrix->scales = tiled(matrix->scales);
+  return pair;
+}
+/// trtllm-gen's shuffle deals out rows and their scales alike.
+Pair arranged_nvfp4_shuffled(const MlpWeights& expert) {
+  Pair pair = arranged_nvfp4(expert);
+  for (Matrices* const matrix : {&pair.first, &pair.second}) {
+    const ops::MoeMatrix order{.n = matrix->codes.size(1),
+                               .shuffled = ops::trtllm_nvfp4_blocks.shuffled,
+                               .alternating = ops::trtllm_nvfp4_blocks.alternating && matrix == &pair.first};
+    const auto shuffled = [&](const Tensor& rows) {
+      return reordered(rows.reshape({rows.size(1), rows.size(2)}), [&](std::int64_t r) { return ops::plain_row(order, r); });
+    };
+    *matrix = {shuffled(matrix->codes), tiled(shuffled(matrix->scales))};
+  }
+  return pair;
+}
+
+// ---- a call
+
+/// What a kernel is called with: the experts that have rows, in the order of their ids.
 struct Experts {
   const LayerWeights& weights;
   const Tensor& x;
@@ -46,28 +120,51 @@ struct Experts {
 
   std::vector<std::int64_t> ids() const { return experts_of(groups); }
   std::vector<std::int64_t> places() const { return places_among(ids(), routing); }
+  const MlpWeights& expert(std::int64_t i) const { return weights.expert(groups[static_cast<std::size_t>(i)].expert); }
 
-  Stack stacked(Projection MlpWeights::*member, void (*copy)(const Tensor&, const Tensor&, std::int64_t)) const {
-    const Projection& any = weights.expert(groups.front().expert).*member;
-    const Dims codes = any.weight.weight.shape(), scales = any.block_scales.shape();
-    const Stack stack{Tensor::uninitialized(DType::f8_e4m3, {count(), codes[0], codes[1]}),
-                      Tensor(DType::f32, {count(), scales[0], scales[1]})};
-    for (std::int64_t i = 0; i < count(); ++i) {
-      const Projection& projection = weights.expert(groups[static_cast<std::size_t>(i)].expert).*member;
-      copy(projection.weight.weight, stack.codes, i);
-      copy(projection.block_scales, stack.scales, i);
-    }
-    return stack;
+  /// A number of each expert.
+  template <class Number>
+  Tensor each(const Number& number) const {
+    const Tensor numbers(DType::f32, {count()});
+    for (std::int64_t i = 0; i < count(); ++i) numbers.as<float>()[i] = number(expert(i));
+    return numbers;
   }
-  Stack first() const { return stacked(&MlpWeights::gate_up, put_exchanged); }
-  Stack second() const { return stacked(&MlpWeights::down, put); }
 
-  /// What an honest implementation's sums are, by the composition's golden mode.
-  std::vector<ops::Bounded> bounded(ops::WholeMoe moe, const Exec& exec) const {
-    const Stack up_gate = first(), down = second();
+  /// All weights in a kernel's order; nothing where they are packed.
+  Pair stacked(Arrange arranged) const {
+    if (expert(0).whole.defined()) return {};
+    Pair all;
+    const auto put = [this](const Tensor& one, Tensor& stack, std::int64_t at) {
+      if (at == 0) {
+        Dims shape = one.shape();
+        shape[0] = count();
+        stack = Tensor::uninitialized(one.dtype(), shape);
+      }
+      std::memcpy(stack.slice(0, at, at + 1).data(), one.data(), static_cast<std::size_t>(bytes_for(one.dtype(), one.elements())));
+    };
+    for (std::int64_t i = 0; i < count(); ++i) {
+      const Pair one = arranged(expert(i));
+      put(one.first.codes, all.first.codes, i);
+      put(one.first.scales, all.first.scales, i);
+      put(one.second.codes, all.second.codes, i);
+      put(one.second.scales, all.second.scales, i);
+    }
+    return all;
+  }
+  Prepared packed() const {
+    if (!expert(0).whole.defined()) return {};
+    std::vector<Prepared::Place> all;
+    for (std::int64_t i = 0; i < count(); ++i) all.push_back({i, &expert(i).whole});
+    return Prepared::gather(count(), all);
+  }
+
+  /// What an honest implementation's sums are, by the composition's golden mode. `moe` has what is not said here.
+  std::vector<ops::Bounded> bounded(ops::WholeMoe moe, Arrange arranged, const Exec& exec) const {
+    const Pair all = stacked(arranged);
+    const bool tiles = moe.scheme.numbers != ops::MoeNumbers::nvfp4;
     moe.x = x;
-    moe.first = {.codes = up_gate.codes, .scales = up_gate.scales, .n = 2 * width(), .k = hidden()};
-    moe.second = {.codes = down.codes, .scales = down.scales, .n = hidden(), .k = width()};
+    moe.first = {.codes = all.first.codes, .scales = all.first.scales, .n = 2 * width(), .k = hidden(), .scales_in_tiles = tiles};
+    moe.second = {.codes = all.second.codes, .scales = all.second.scales, .n = hidden(), .k = width(), .scales_in_tiles = tiles};
     const std::vector<std::int64_t> place = places();
     for (std::int64_t t = 0; t < tokens(); ++t) {
       ops::TokenExperts route;
@@ -90,10 +187,43 @@ struct Experts {
   }
 };
 
-/// Tokens by sglang's quantizer, as both kernels take them.
-ops::MoeScheme of_tokens(ops::MoeScheme scheme, const ops::Requantizer& rows) {
+/// Scales of NVFP4 activations and what products are multiplied with, of each expert. Source: sglang `ModelOptNvFp4FusedMoEMethod`.
+struct Factors {
+  Tensor rows_encode, activated_encode, first, second;
+
+  /// One input scale for all experts, the largest.
+  static Factors shared(const Experts& e) {
+    const auto& scales = e.weights.expert_input_scales;
+    return {scalar(1.0f / scales.gate_up), scalar(1.0f / scales.down),
+            e.each([&](const MlpWeights& expert) { return scales.gate_up * expert.gate_up.weight.weight_scale_2; }),
+            e.each([&](const MlpWeights& expert) { return scales.down * expert.down.weight.weight_scale_2; })};
+  }
+  /// Each expert has its own.
+  static Factors own(const Experts& e) {
+    return {e.each([](const MlpWeights& expert) { return 1.0f / expert.gate_up.weight.input_scale; }),
+            e.each([](const MlpWeights& expert) { return 1.0f / expert.down.weight.input_scale; }),
+            e.each([](const MlpWeights& expert) { return expert.gate_up.alpha(); }),
+            e.each([](const MlpWeights& expert) { return expert.down.alpha(); })};
+  }
+  /// Of up where what the second product takes is encoded by it.
+  Tensor encoded_first() const {
+    const Tensor factors = first.clone();
+    for (std::int64_t i = 0; i < factors.elements(); ++i) factors.as<float>()[i] *= *activated_encode.as<float>();
+    return factors;
+  }
+};
+
+ops::WholeMoe of_scheme(ops::MoeScheme scheme, const ops::Requantizer& rows) {
   scheme.rows_become = rows;
-  return scheme;
+  return {.scheme = scheme};
+}
+ops::WholeMoe of_factors(const ops::MoeScheme& scheme, const Factors& factors) {
+  ops::WholeMoe moe = of_scheme(scheme, ops::encoded_nvfp4);
+  moe.gate_factor = moe.up_factor = factors.first;
+  moe.out_factor = factors.second;
+  moe.rows_encode = factors.rows_encode;
+  moe.activated_encode = factors.activated_encode;
+  return moe;
 }
 
 // ---- trtllm-gen
@@ -115,48 +245,99 @@ Tensor logits_of(const Experts& e, std::int64_t experts) {
   return logits;
 }
 
+/// The routing, the weights and their sizes.
+template <class Op>
+Op trtllm_call(const Experts& e, Arrange arranged) {
+  const std::int64_t experts = quant::align(e.count(), 4);
+  const Pair all = e.stacked(arranged);
+  Op op;
+  op.routing_logits = logits_of(e, experts);
+  op.gemm1_weights = all.first.codes;
+  op.gemm2_weights = all.second.codes;
+  op.gemm1_weights_scale = all.first.scales;
+  op.gemm2_weights_scale = all.second.scales;
+  op.num_experts = experts;
+  op.top_k = e.topk();
+  op.intermediate_size = e.width();
+  op.local_num_experts = e.count();
+  op.routing_method_type = "TopK";
+  return op;
+}
+
 Tensor by_trtllm(const Experts& e, const Exec& exec) {
   const auto tokens = ops::run(ops::SglPerTokenGroupQuantFp8{.input = e.x}, exec);
-  const Stack up_gate = e.first(), down = e.second();
-  const std::int64_t experts = quant::align(e.count(), 4);
-  return ops::run(ops::TrtllmFp8BlockScaleMoe{.routing_logits = logits_of(e, experts),
-                                              .hidden_states = tokens.output_q,
-                                              .hidden_states_scale = tokens.output_s.transpose(0, 1).clone(),
-                                              .gemm1_weights = up_gate.codes,
-                                              .gemm1_weights_scale = up_gate.scales,
-                                              .gemm2_weights = down.codes,
-                                              .gemm2_weights_scale = down.scales,
-                                              .num_experts = experts,
-                                              .top_k = e.topk(),
-                                              .intermediate_size = e.width(),
-                                              .local_num_experts = e.count(),
-                                              .routing_method_type = "TopK"},
-                  exec)
-      .output;
+  auto op = trtllm_call<ops::TrtllmFp8BlockScaleMoe>(e, arranged_blocks);
+  op.hidden_states = tokens.output_q;
+  op.hidden_states_scale = tokens.output_s.transpose(0, 1).clone();
+  return ops::run(op, exec, e.packed()).output;
 }
-std::vector<ops::Bounded> bounded_trtllm(const LayerWeights& weights, const Tensor& x, const Routing& routing, const Exec& exec) {
-  return Experts{weights, x, routing}.bounded({.scheme = of_tokens(ops::trtllm_fp8_blocks, ops::sgl_fp8_groups)}, exec);
+
+Tensor by_trtllm_nvfp4(const Experts& e, const Exec& exec) {
+  const Factors factors = Factors::shared(e);
+  const auto tokens = ops::run(ops::Fp4Quantize{.input = e.x, .global_scale = factors.rows_encode, .is_sf_swizzled_layout = false}, exec);
+  auto op = trtllm_call<ops::TrtllmFp4BlockScaleMoe>(e, arranged_nvfp4_shuffled);
+  op.hidden_states = tokens.x_q;
+  op.hidden_states_scale = tokens.sf;
+  op.output1_scale_scalar = factors.encoded_first();
+  op.output1_scale_gate_scalar = factors.first;
+  op.output2_scale_scalar = factors.second;
+  return ops::run(op, exec, e.packed()).output;
+}
+
+std::vector<ops::Bounded> bounded_trtllm(const Experts& e, const Exec& exec) {
+  return e.bounded(of_scheme(ops::trtllm_fp8_blocks, ops::sgl_fp8_groups), arranged_blocks, exec);
+}
+std::vector<ops::Bounded> bounded_trtllm_nvfp4(const Experts& e, const Exec& exec) {
+  const Factors factors = Factors::shared(e);
+  ops::WholeMoe moe = of_factors(ops::trtllm_nvfp4_blocks, factors);
+  moe.up_factor = factors.encoded_first();
+  moe.activated_encode = Tensor();
+  return e.bounded(moe, arranged_nvfp4, exec);
 }
 
 // ---- CUTLASS, as FlashInfer has it
 
+ops::CutlassFusedMoe cutlass_call(const Experts& e, Arrange arranged) {
+  const Pair all = e.stacked(arranged);
+  return {.input = e.x,
+          .token_selected_experts = local_ids(e.routing, e.ids(), DType::i32),
+          .token_final_scales = e.routing.weights,
+          .fc1_expert_weights = all.first.codes,
+          .fc2_expert_weights = all.second.codes,
+          .fc1_weight_scale = all.first.scales,
+          .fc2_weight_scale = all.second.scales};
+}
+
 Tensor by_flashinfer_cutlass(const Experts& e, const Exec& exec) {
-  const Stack up_gate = e.first(), down = e.second();
-  return ops::run(ops::CutlassFusedMoe{.input = e.x,
-                                       .token_selected_experts = local_ids(e.routing, e.ids(), DType::i32),
-                                       .token_final_scales = e.routing.weights,
-                                       .fc1_expert_weights = up_gate.codes,
-                                       .fc2_expert_weights = down.codes,
-                                       .fc1_weight_scale = up_gate.scales,
-                                       .fc2_weight_scale = down.scales,
-                                       .use_deepseek_fp8_block_scale = true},
-                  exec)
-      .output;
+  ops::CutlassFusedMoe op = cutlass_call(e, arranged_blocks);
+  op.use_deepseek_fp8_block_scale = true;
+  return ops::run(op, exec, e.packed()).output;
 }
-std::vector<ops::Bounded> bounded_flashinfer_cutlass(const LayerWeights& weights, const Tensor& x, const Routing& routing,
-                                                     const Exec& exec) {
-  return Experts{weights, x, routing}.bounded({.scheme = ops::cutlass_fp8_blocks}, exec);
+/// Tokens in bf16: the kernel quantizes them.
+Tensor by_flashinfer_cutlass_nvfp4(const Experts& e, const Exec& exec) {
+  const Factors factors = Factors::shared(e);
+  ops::CutlassFusedMoe op = cutlass_call(e, arranged_nvfp4_tiles);
+  op.fc1_act_scale = factors.rows_encode;
+  op.fc2_act_scale = factors.activated_encode;
+  op.fc1_dequant = factors.first;
+  op.fc2_dequant = factors.second;
+  return ops::run(op, exec, e.packed()).output;
 }
+
+std::vector<ops::Bounded> bounded_flashinfer_cutlass(const Experts& e, const Exec& exec) {
+  return e.bounded({.scheme = ops::cutlass_fp8_blocks}, arranged_blocks, exec);
+}
+std::vector<ops::Bounded> bounded_flashinfer_cutlass_nvfp4(const Experts& e, const Exec& exec) {
+  return e.bounded(of_factors(ops::cutlass_nvfp4_blocks, Factors::shared(e)), arranged_nvfp4, exec);
+}
+/// sglang's grouped products: each expert with its own input scales, weights in bf16.
+std::vector<ops::Bounded> bounded_grouped_nvfp4(const Experts& e, const Exec& exec) {
+  ops::MoeScheme scheme = ops::cutlass_nvfp4_blocks;
+  scheme.weights_in_f32 = false;
+  return e.bounded(of_factors(scheme, Factors::own(e)), arranged_grouped_nvfp4, exec);
+}
+
+// ---- backends
 
 template <Tensor (*kernel)(const Experts&, const Exec&)>
 Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
@@ -169,11 +350,54 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
   return run_experts(p, x, work, [&] { return kernel(Experts{p.weights, x, routing}, p.exec()); });
 }
 
+template <std::vector<ops::Bounded> (*sums)(const Experts&, const Exec&)>
+std::vector<ops::Bounded> bounded(const LayerWeights& weights, const Tensor& x, const Routing& routing, const Exec& exec) {
+  return sums(Experts{weights, x, routing}, exec);
+}
+
 const LinearMethod* as_blocks(const LinearMethod& stored) {
   return stored.apply != nullptr ? &fp8_blocks_method : nullptr;
 }
+const LinearMethod* as_nvfp4(const LinearMethod& stored) {
+  return &stored == &nvfp4_method ? &nvfp4_whole_method : nullptr;
+}
+
+/// Raw weights are given up.
+template <class Weights>
+void keep_packed(MlpWeights& expert, const Weights& weights, const Exec& exec) {
+  expert.whole = ops::prepare(weights, exec);
+  for (Projection* const projection : {&expert.gate_up, &expert.down})
+    projection->weight.weight = projection->weight.weight_scale = projection->block_scales = Tensor();
+}
+template <class Op, Arrange arranged>
+void pack_trtllm(MlpWeights& expert, const Exec& exec) {
+  const Pair pair = arranged(expert);
+  Op op;
+  op.gemm1_weights = pair.first.codes;
+  op.gemm2_weights = pair.second.codes;
+  op.gemm1_weights_scale = pair.first.scales;
+  op.gemm2_weights_scale = pair.second.scales;
+  keep_packed(expert, op, exec);
+}
+template <Arrange arranged>
+void pack_cutlass(MlpWeights& expert, const Exec& exec) {
+  const Pair pair = arranged(expert);
+  keep_packed(expert,
+              ops::CutlassFusedMoe{.fc1_expert_weights = pair.first.codes,
+                                   .fc2_expert_weights = pair.second.codes,
+                                   .fc1_weight_scale = pair.first.scales,
+                                   .fc2_weight_scale = pair.second.scales},
+              exec);
+}
 
 }  // namespace
+
+const LinearMethod nvfp4_whole_method{
+    .name = "nvfp4, whole mixtures", .kernel = "cutlass_fused_moe", .narrow = true, .prepare = [](Projection&, const Exec&) {}};
+
+std::vector<ops::Bounded> bounded_cutlass_nvfp4(const LayerWeights& weights, const Tensor& x, const Routing& routing, const Exec& exec) {
+  return bounded<bounded_grouped_nvfp4>(weights, x, routing, exec);
+}
 
 const ExpertsBackend trtllm_experts{.name = "trtllm",
                                     .weights = ExpertWeights::fp8,
@@ -181,14 +405,33 @@ const ExpertsBackend trtllm_experts{.name = "trtllm",
                                     .factor = FactorPlace::router,
                                     .fuses_shared = false,
                                     .accepts = as_blocks,
+                                    .pack = pack_trtllm<ops::TrtllmFp8BlockScaleMoe, arranged_blocks>,
                                     .run = run<by_trtllm>,
-                                    .bounded = bounded_trtllm};
+                                    .bounded = bounded<bounded_trtllm>};
 const ExpertsBackend flashinfer_cutlass_experts{.name = "flashinfer_cutlass",
                                                 .weights = ExpertWeights::fp8,
                                                 .kernel = "cutlass_fused_moe",
                                                 .factor = FactorPlace::router,
                                                 .accepts = as_blocks,
+                                                .pack = pack_cutlass<arranged_blocks>,
                                                 .run = run<by_flashinfer_cutlass>,
-                                                .bounded = bounded_flashinfer_cutlass};
+                                                .bounded = bounded<bounded_flashinfer_cutlass>};
+const ExpertsBackend trtllm_nvfp4_experts{.name = "trtllm",
+                                          .kernel = "trtllm_fp4_block_scale_moe",
+                                          .factor = FactorPlace::router,
+                                          .fuses_shared = false,
+                                          .one_input_scale = true,
+                                          .accepts = as_nvfp4,
+                                          .pack = pack_trtllm<ops::TrtllmFp4BlockScaleMoe, arranged_nvfp4_shuffled>,
+                                          .run = run<by_trtllm_nvfp4>,
+                                          .bounded = bounded<bounded_trtllm_nvfp4>};
+const ExpertsBackend flashinfer_cutlass_nvfp4_experts{.name = "flashinfer_cutlass",
+                                                      .kernel = "cutlass_fused_moe",
+                                                      .factor = FactorPlace::router,
+                                                      .one_input_scale = true,
+                                                      .accepts = as_nvfp4,
+                                                      .pack = pack_cutlass<arranged_nvfp4_tiles>,
+                                                      .run = run<by_flashinfer_cutlass_nvfp4>,
+                                                      .bounded = bounded<bounded_flashinfer_cutlass_nvfp4>};
 
 }  // namespace dodona::model

@@ -64,7 +64,9 @@ MlpWeights LayerWeights::expert_weights(const std::string& module, const Exec& e
                       std::string(backend_->name) + ", does not multiply");
     return projection(modules, *method, exec);
   };
-  return {load({module + ".gate_proj", module + ".up_proj"}), load({module + ".down_proj"})};
+  MlpWeights expert{load({module + ".gate_proj", module + ".up_proj"}), load({module + ".down_proj"})};
+  if (backend_->pack != nullptr && exec.mode == Mode::fast && !source_->sizes_alone()) backend_->pack(expert, exec);
+  return expert;
 }
 
 Tensor LayerWeights::norm(const char* name) const {
@@ -110,7 +112,7 @@ LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setti
     const Tensor bias = source.get(full("mlp.gate.e_score_correction_bias"));
     correction_bias = source.sizes_alone() ? without_memory(DType::f32, bias.shape()) : widened(bias);
   }
-  if (config().form_of(full("mlp.experts.0.gate_proj")) == WeightForm::w4a8 && !source.sizes_alone()) find_input_scales();
+  if (backend_->one_input_scale && !source.sizes_alone()) find_input_scales();
   if (config().n_shared_experts > 0 && !setting.fused_shared) shared = mlp_weights("mlp.shared_experts", exec);
 }
 
@@ -120,8 +122,8 @@ void LayerWeights::touch_kv_b(const Exec& exec) {
 
 /// One static scale for all experts: the largest, as upstream's loader takes it.
 void LayerWeights::find_input_scales() {
-  for (std::int64_t e = 0; e < config().n_routed_experts; ++e) {
-    const std::string expert = "mlp.experts." + std::to_string(e) + ".";
+  for (std::int64_t e = 0; e < experts(); ++e) {
+    const std::string expert = e < config().n_routed_experts ? "mlp.experts." + std::to_string(e) + "." : "mlp.shared_experts.";
     for (const char* module : {"gate_proj", "up_proj"})
       expert_input_scales.gate_up = std::max(expert_input_scales.gate_up, source_->scalar(full(expert + module + ".input_scale")));
     expert_input_scales.down = std::max(expert_input_scales.down, source_->scalar(full(expert + "down_proj.input_scale")));

@@ -21,6 +21,7 @@ struct ExpertsBackend;
 /// gate_up is [gate; up] along its rows.
 struct MlpWeights {
   Projection gate_up, down;
+  Prepared whole = {};  ///< both in fast mode's form of one op, of a backend's routed experts: the raw ones are gone
 };
 
 /// One weight of several experts, codes and scales each one behind the other: for kernels that take them so.
@@ -60,7 +61,7 @@ class LayerWeights {
   MlpWeights shared;       ///< MoE layers, unless fused
   struct {
     float gate_up = 0, down = 0;
-  } expert_input_scales;  ///< of routed experts in w4a8
+  } expert_input_scales;  ///< of backends with one for all routed experts
 
   /// What runs the routed experts of an MoE layer.
   const ExpertsBackend& backend() const { return *backend_; }

@@ -34,6 +34,8 @@ extern const LinearMethod bf16_method;
 extern const LinearMethod nvfp4_method;
 /// NVFP4 weights of routed experts, for `cutlass_fp4_group_mm`.
 extern const LinearMethod nvfp4_grouped_method;
+/// NVFP4 weights of routed experts as they are stored, for kernels that take a whole mixture.
+extern const LinearMethod nvfp4_whole_method;
 /// Quantized weights with roundings off: codes times scales in `linear`. NVFP4: codes times block scales, exact in bf16, and the products
 /// times weight_scale_2; others in fp32.
 extern const LinearMethod unscaled_method;
