@@ -20,6 +20,7 @@
 #include "model/layer/experts.h"
 #include "model/run.h"
 #include "model_options.h"
+#include "sharded_layer.h"
 #include "simd/limits.h"
 #include "trail/trail.h"
 #include "trail/trail_comparison.h"
@@ -37,6 +38,8 @@ struct LayerOptions : ExecOptions {
   std::int64_t prefix_chunk = model::LayerSetting{}.prefix_chunk;
   std::uint64_t seed = 0, page_seed = 0;
   bool plan = false, fused_shared = false, trail_tensors = false, cold = false;
+  bool dual_stream = false, against_whole = false;
+  model::Grid grid;
 };
 
 void check_range(const char* option, std::int64_t value, std::int64_t least, std::int64_t most, const char* why = "") {
@@ -320,6 +323,7 @@ model::LayerRequest request_of(const LayerOptions& options) {
   check_range("--repeat", options.repeat.value_or(1), 1, 1'000'000);
   r.exec = options.exec();
   r.setting.fused_shared = options.fused_shared;
+  r.setting.dual_stream = options.dual_stream;
   r.setting.experts = options.experts;
   if (options.expert_weights == "fp8") r.setting.expert_weights = model::ExpertWeights::fp8;
   if (options.rounding == "off") r.setting.rounding = model::Rounding::off;
@@ -412,13 +416,33 @@ void show_graph(const LayerOptions& options, model::LayerRun& layer, GraphRecord
   io::write_file(options.chrome_trace, std::as_bytes(std::span(text.data(), text.size())));
 }
 
+/// What several ranks have no place for.
+void check_alone(const LayerOptions& options) {
+  const std::pair<const char*, bool> given[] = {{"--trail", !options.trail.empty()},
+                                                {"--against", !options.against.empty()},
+                                                {"--against-experts", !options.against_experts.empty()},
+                                                {"--graph", !options.graph.empty()},
+                                                {"--chrome-trace", !options.chrome_trace.empty()},
+                                                {"--cold", options.cold},
+                                                {"--repeat", options.repeat.has_value()}};
+  for (const auto& [option, there] : given)
+    if (there) throw Error(ErrorCode::bad_option, "", option, "is given with --tp, --ep or --against-whole, which show ranks, not ops");
+}
+
 int layer(const LayerOptions& options) {
   model::LayerRequest request = request_of(options);
+  model::check_grid(request.config, options.grid);
+  if (options.grid.ranks() > 1 || options.against_whole) check_alone(options);
+  request.shard = options.plan ? options.grid.shard(0) : model::Shard();
   if (options.plan) {
     print_plan(model::plan_layer(request), options.json, request);
     return exit_pass;
   }
   check_files(options);
+  if (options.grid.ranks() > 1 || options.against_whole) {
+    check_memory(request);
+    return run_sharded_layer(request, options.grid, {options.json, options.against_whole, options.output}, step_text(request));
+  }
   std::optional<trail::TrailReference> reference;
   if (!options.against.empty()) {
     reference = trail::TrailReference::open(options.against);
@@ -516,6 +540,18 @@ void add_layer(CLI::App& app, int& exit_code) {
   command->add_option("--rounding", options->rounding, "bf16 (default): activations are rounded between ops; off: they stay fp32")
       ->check(CLI::IsMember({"bf16", "off"}));
   command->add_flag("--fused-shared-expert", options->fused_shared, "The shared expert is one more column of the router");
+  command->add_flag(
+      "--dual-stream", options->dual_stream,
+      "Upstream's order with two streams: the shared expert, then router and experts. The same bits: both orders add the same "
+      "two tensors");
+  command->add_option(
+      "--tp", options->grid.tensor,
+      "Run the layer on so many ranks of this process, each with its share of heads and of the intermediate columns of every "
+      "MLP and expert; their sums are the op all_reduce's: 2, 4, 6 or 8. With --plan: what rank 0 takes");
+  command->add_option("--ep", options->grid.experts,
+                      "Ranks, or with --tp groups of ranks, that have their own share of the routed experts; the bits are those without");
+  command->add_flag("--against-whole", options->against_whole,
+                    "Run the step on one rank too, and say how far the two are apart; exit code 1 where bits differ without --tp");
   command->add_option(
       "--experts", options->experts,
       "Which backend runs the routed experts: " + model::experts_names() + " (default: the first that takes their weights)");

@@ -59,8 +59,9 @@ std::int64_t default_layer(const ModelConfig& config) {
   return 0;
 }
 
-std::unique_ptr<WeightSource> open_weights(const ModelConfig& config, const std::string& folder, std::uint64_t seed, const Exec& exec) {
-  return folder.empty() ? synthetic_weights(config, seed, exec) : open_checkpoint(folder, config);
+std::unique_ptr<WeightSource> open_weights(const ModelConfig& config, const std::string& folder, std::uint64_t seed, const Exec& exec,
+                                           const Shard& shard) {
+  return folder.empty() ? synthetic_weights(config, seed, exec, shard) : open_checkpoint(folder, config, shard);
 }
 
 std::vector<std::int64_t> lengths_of(const ModelConfig& config, std::vector<std::int64_t> kv_len, std::optional<std::int64_t> batch,
@@ -130,7 +131,7 @@ io::Json setting_json(const LayerRequest& request) {
 }
 
 Plan plan_layer(const LayerRequest& request) {
-  const auto source = planned_weights(request.config);
+  const auto source = planned_weights(request.config, request.shard);
   LayerWeights weights(*source, request.setting, request.exec);
   PagedKvCache cache = PagedKvCache::planned(request.config, weights.type(), request.lengths);
   const Batch batch = batch_of(request);
@@ -141,7 +142,7 @@ Plan plan_layer(const LayerRequest& request) {
   for (const OpRecord& record : trace.records())
     if (!record.group) plan.ops.push_back(record);
   plan.weight_bytes = trace.records().front().work.weight_bytes;
-  for (const TensorInfo& tensor : layer_tensors(request.config, request.setting.layer))
+  for (const TensorInfo& tensor : layer_tensors(request.config, request.setting.layer, request.shard))
     plan.layer_weight_bytes += static_cast<double>(tensor.bytes());
   plan.cache_bytes = cache.bytes();
   return plan;
@@ -150,7 +151,7 @@ Plan plan_layer(const LayerRequest& request) {
 LayerRun::LayerRun(const LayerRequest& request)
     : request_(request),
       cache_(request.config, activation_type(request.setting.rounding), request.lengths, request.page_seed),
-      source_(open_weights(request.config, request.weights, request.seed, request.exec)),
+      source_(open_weights(request.config, request.weights, request.seed, request.exec, request.shard)),
       weights_(*source_, request.setting, request.exec),
       batch_(batch_of(request)),
       state_(state_of(request, [&](const char* name) { return drawn(name, request.seed, state_shape(request), weights_.type()); })) {
@@ -204,12 +205,12 @@ void LayerRun::replace_input(const std::string& name, const Tensor& tensor, cons
   throw Error(ErrorCode::bad_file, "", where, "holds input." + name + ", which this layer does not read");
 }
 
-LayerRun::Result LayerRun::run(const Observer& observer, Witness* witness) {
+LayerRun::Result LayerRun::run(const Observer& observer, Witness* witness, const Ranks& ranks) {
   Exec exec = request_.exec;
   exec.witness = witness;
   Trace trace = layer_trace(weights_, batch_, exec);
   if (observer) trace.observe(observer);
-  LayerState output = run_layer(weights_, batch_, state_, cache_, trace);
+  LayerState output = run_layer(weights_, batch_, state_, cache_, trace, ranks);
   return {std::move(output), trace.records()};
 }
 

@@ -20,7 +20,8 @@ ModelConfig choose_config(const std::string& folder, const std::string& preset, 
 /// The first MoE layer; 0 if there is none.
 std::int64_t default_layer(const ModelConfig& config);
 /// The checkpoint in `folder`; weights synthesized from the seed if it is empty.
-std::unique_ptr<WeightSource> open_weights(const ModelConfig& config, const std::string& folder, std::uint64_t seed, const Exec& exec);
+std::unique_ptr<WeightSource> open_weights(const ModelConfig& config, const std::string& folder, std::uint64_t seed, const Exec& exec,
+                                           const Shard& shard = {});
 
 /// What the options for the batch and for lengths are called where the caller stands.
 struct BatchOptionNames {
@@ -54,6 +55,7 @@ struct LayerRequest {
   Forward forward = Forward::decode;
   std::uint64_t seed = 0;       ///< of weights, inputs and history
   std::uint64_t page_seed = 0;  ///< deals the cache's pages in a shuffled order; changes no result
+  Shard shard = {};             ///< whose weights are made: those of one rank
   Exec exec;
 };
 /// The batch that is asked for; its slots are for the cache to give.
@@ -95,8 +97,8 @@ class LayerRun {
     double seconds() const { return records.front().seconds; }
     const Work& work() const { return records.front().work; }
   };
-  /// The first one loads the experts that the router chooses. `witness` sees the kernels' calls.
-  Result run(const Observer& observer = {}, Witness* witness = nullptr);
+  /// The first one loads the experts that the router chooses. `witness` sees the kernels' calls; `ranks` hold the other shards.
+  Result run(const Observer& observer = {}, Witness* witness = nullptr, const Ranks& ranks = {});
 
  private:
   void each_cached_row(const std::function<void(std::int64_t request, std::int64_t token, const Tensor& row)>& visit) const;

@@ -96,25 +96,28 @@ Trace layer_trace(const LayerWeights& weights, const Batch& batch, const Exec& e
   return Trace(book(true), book(false), exec, bodies);
 }
 
-LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState& state, PagedKvCache& cache, Trace& trace) {
+LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState& state, PagedKvCache& cache, Trace& trace,
+                     const Ranks& ranks) {
   check(weights, batch, state, cache);
   if (!trace.plans()) {
     cache.check(batch);
-    if (!weights.source().shard().whole())
-      throw Error(ErrorCode::unsupported, "", "shard", "of " + weights.config().name + ": a layer's sums over shards are not built yet");
+    const Shard& shard = weights.source().shard();
+    if ((!shard.heads.whole() && ranks.tensor == nullptr) || (!shard.experts.whole() && ranks.experts == nullptr))
+      throw Error(ErrorCode::unsupported, "", "shard", "of " + weights.config().name + ": the ranks that hold the others are missing");
   }
-  const Pass pass{weights, batch, cache, trace, choose(weights, batch)};
+  const Pass pass{weights, batch, cache, trace, choose(weights, batch), ranks};
   trace.enter("layer()");
   const Trace::Scope layer(trace);
   const bool rotates = pass.choices.attention.path == AttentionPath::mla_fused_rope;
   const LayerState before =
       layernorm(pass, rotates ? Part::attention_fused : Part::attention, "self.input_layernorm()", state, weights.input_layernorm);
   if (pass.choices.attention.expands()) weights.touch_kv_b(trace.exec());
-  const Tensor attended = self_attn(pass, before.hidden);
   const Part part = weights.is_moe() ? Part::mlp_moe : Part::mlp_dense;
+  const Tensor attended = all_reduced(pass, part, "attention", self_attn(pass, before.hidden));
   const LayerState after =
       layernorm(pass, part, "self.post_attention_layernorm()", {attended, before.residual}, weights.post_attention_layernorm);
-  const LayerState output{weights.is_moe() ? moe(pass, after.hidden) : dense_mlp(pass, after.hidden), after.residual};
+  const Tensor mlp = weights.is_moe() ? moe(pass, after.hidden) : dense_mlp(pass, after.hidden);
+  const LayerState output{all_reduced(pass, part, "mlp", mlp), after.residual};
   trace.gives({{"hidden", output.hidden}, {"residual", output.residual}});
   return output;
 }

@@ -4,6 +4,7 @@
 #include "model/layer/batch.h"
 #include "model/layer/kv_cache.h"
 #include "model/layer/layer_weights.h"
+#include "model/layer/ranks.h"
 #include "model/layer/trace.h"
 
 namespace dodona::model {
@@ -17,8 +18,9 @@ struct LayerState {
 /// Takes the batch through the layer; the new tokens' rows are written to the cache. Inputs are not changed. Experts that the router
 /// chooses are loaded between the ops; the trace does not count that time. With a trace that plans, nothing is computed: weights, cache and
 /// state may be without memory. Throws Error naming the model op, or what of batch, state and weights does not fit; unsupported for the
-/// weights of a shard, whose sums need those of the others, unless it is planned.
-LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState& state, PagedKvCache& cache, Trace& trace);
+/// weights of a shard without the ranks that hold the others, unless it is planned.
+LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState& state, PagedKvCache& cache, Trace& trace,
+                     const Ranks& ranks = {});
 
 /// The book for the batch through this layer; without `sizes` for any batch that goes the same way.
 ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, const Batch& batch, bool sizes = true);

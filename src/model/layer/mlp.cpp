@@ -89,10 +89,12 @@ Tensor dense_mlp(const Pass& p, const Tensor& x) {
 Tensor moe(const Pass& p, const Tensor& x) {
   p.trace.enter("self.mlp()");
   const Trace::Scope mlp(p.trace);
+  const bool shares = p.weights.shared.gate_up.defined(), first = p.weights.setting().dual_stream;
+  Tensor shared = shares && first ? shared_experts(p, x) : Tensor();
   const Routing routing = topk(p, gate(p, x));
-  p.weights.touch(routing.counts, p.exec());
-  const Tensor shared = p.weights.shared.gate_up.defined() ? shared_experts(p, x) : Tensor();
-  Tensor out = p.weights.backend().run(p, x, routing);
+  p.weights.touch(rows_here(p, routing.counts), p.exec());
+  if (shares && !first) shared = shared_experts(p, x);
+  Tensor out = routed_experts(p, x, routing);
   if (!p.trace.plans()) out = with_shared(p, out, shared);
   p.trace.gives({{"output", out}});
   return out;

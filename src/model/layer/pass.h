@@ -7,6 +7,7 @@
 #include "model/layer/batch.h"
 #include "model/layer/kv_cache.h"
 #include "model/layer/layer_weights.h"
+#include "model/layer/ranks.h"
 #include "model/layer/trace.h"
 #include "model/layer/work.h"
 
@@ -27,8 +28,10 @@ struct Pass {
   PagedKvCache& cache;
   Trace& trace;
   Choices choices;
+  Ranks ranks = {};
+  const ModelConfig* replaced = nullptr;  ///< stands for the weights' own configuration
 
-  const ModelConfig& config() const { return weights.config(); }
+  const ModelConfig& config() const { return replaced != nullptr ? *replaced : weights.config(); }
   const Exec& exec() const { return trace.exec(); }
   std::int64_t tokens() const { return batch.tokens(); }
 

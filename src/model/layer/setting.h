@@ -43,6 +43,8 @@ struct LayerSetting {
   ExpertWeights expert_weights = ExpertWeights::stored;
   std::string backend = {};  ///< of attention, see attention_backend.h; empty: cutlass_mla
   AttentionPath path = AttentionPath::by_backend;
+  /// The order in which upstream starts two streams: the shared expert, then router and experts. The sum is of the same two terms.
+  bool dual_stream = false;
   std::int64_t prefix_chunk = 131072;  ///< cached tokens of all requests that one chunk of mha_chunked expands
   bool low_latency = true;             ///< kernels for few tokens run where there are few; their results differ from those of the others
 };

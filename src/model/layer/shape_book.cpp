@@ -355,7 +355,11 @@ class Writer {
           "get_mla_kv_buffer");
   }
 
-  void post_attention_norm(Part part) { add(part, "self.post_attention_layernorm()", {"T, H"}, {"T, H"}, norm()); }
+  void post_attention_norm(Part part) {
+    add(part, "self.post_attention_layernorm()", {"T, H"}, {"T, H"}, norm());
+    if (options_.shard.heads.whole()) return;
+    for (const char* const of : {"attention", "mlp"}) add(part, "tensor_model_parallel_all_reduce()", {"T, H"}, {"T, H"}, "all_reduce", of);
+  }
 
   void moe() {
     const Part part = Part::mlp_moe;

@@ -1,0 +1,155 @@
+// Routed experts whose weights lie on several ranks.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "core/define.h"
+#include "dodona/error.h"
+#include "model/layer/experts.h"
+#include "model/layer/ranks.h"
+#include "model/layer/values.h"
+#include "ops/moe/apply_shuffle_mul_sum.h"
+#include "ops/moe/moe_sum_reduce.h"
+#include "ops/moe/post_reorder_triton_kernel.h"
+
+namespace dodona::model {
+namespace {
+
+/// How a backend adds up the rows of a token, [T, K, H], which one rank or another has made.
+using Combine = Tensor (*)(const Pass&, const Tensor& rows, const Routing&);
+
+Tensor flat(const Tensor& rows) {
+  return rows.reshape({rows.size(0) * rows.size(1), rows.size(2)});
+}
+Tensor in_place(const Tensor& rows) {
+  const Tensor places(DType::i32, {rows.size(0) * rows.size(1)});
+  for (std::int64_t i = 0; i < places.elements(); ++i) places.as<std::int32_t>()[i] = static_cast<std::int32_t>(i);
+  return places;
+}
+
+/// Rows hold their weights.
+Tensor summed(const Pass& p, const Tensor& rows, const Routing&) {
+  return ops::run(
+             ops::MoeSumReduce{
+                 .input_tensor = rows, .routed_scaling_factor = p.config().routed_scaling_factor, .kernel = "triton", .order = "ascending"},
+             p.exec())
+      .output_tensor;
+}
+Tensor weighed_in_the_type(const Pass& p, const Tensor& rows, const Routing& routing) {
+  return ops::run(ops::ApplyShuffleMulSum{.input = flat(rows),
+                                          .permutation = in_place(rows),
+                                          .factors = rounded(routing.weights, rows.dtype()),
+                                          .output = Tensor(rows.dtype(), {rows.size(0), rows.size(2)})},
+                  p.exec())
+      .output;
+}
+Tensor rounded_between(const Pass& p, const Tensor& rows, const Routing& routing) {
+  const Tensor sums = ops::run(ops::PostReorderTritonKernel{.down_output = flat(rows),
+                                                            .src2dst = in_place(rows).reshape({rows.size(0), rows.size(1)}),
+                                                            .topk_ids = routing.ids,
+                                                            .topk_weights = routing.weights},
+                               p.exec())
+                          .output;
+  return times(sums, static_cast<float>(p.config().routed_scaling_factor));
+}
+
+/// With one expert a token, weighted 1 where rows are weighed by `combine`, and without the factor, a backend gives the rows themselves.
+struct Rows {
+  const ExpertsBackend* backend;
+  bool weighed;
+  Combine combine;
+};
+const Rows* rows_of(const ExpertsBackend& backend) {
+  static const Rows all[] = {{&plain_experts, true, summed},
+                             {&channel_experts, true, summed},
+                             {&triton_fp8_experts, true, summed},
+                             {&cutlass_experts, false, weighed_in_the_type},
+                             {&cutlass_fp8_experts, false, weighed_in_the_type},
+                             {&deepgemm_experts, false, rounded_between}};
+  for (const Rows& rows : all)
+    if (rows.backend == &backend) return &rows;
+  return nullptr;
+}
+
+ExpertRange experts_here(const Pass& p) {
+  return local_experts(p.weights.source().config(), p.weights.source().shard());
+}
+
+/// The slots, token * K + column, whose experts this rank has.
+std::vector<std::int64_t> slots_of(const Routing& routing, const ExpertRange& range) {
+  std::vector<std::int64_t> slots;
+  for (std::int64_t i = 0; i < routing.rows(); ++i)
+    if (const std::int32_t id = routing.ids.as<std::int32_t>()[i]; id >= range.begin && id < range.end) slots.push_back(i);
+  return slots;
+}
+
+/// One token for each slot, with one expert each.
+Tensor rows_made_here(const Pass& p, const Tensor& x, const Routing& routing, bool weighed) {
+  const std::vector<std::int64_t> slots = slots_of(routing, experts_here(p));
+  const auto count = static_cast<std::int64_t>(slots.size());
+  const Tensor tokens = Tensor::uninitialized(x.dtype(), {count, x.size(1)});
+  if (count == 0) return tokens;
+  const std::int64_t bytes = bytes_for(x.dtype(), x.size(1)), columns = routing.ids.size(1);
+  Routing mine{Tensor(DType::f32, {count, 1}), Tensor(DType::i32, {count, 1}), rows_here(p, routing.counts)};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t slot = slots[static_cast<std::size_t>(i)];
+    std::memcpy(tokens.as<std::byte>() + i * bytes, x.as<std::byte>() + slot / columns * bytes, static_cast<std::size_t>(bytes));
+    mine.ids.as<std::int32_t>()[i] = routing.ids.as<std::int32_t>()[slot];
+    mine.weights.as<float>()[i] = weighed ? routing.weights.as<float>()[slot] : 1.0f;
+  }
+  // A pass of its own: a batch of as many requests, through a router of one column.
+  ModelConfig config = p.config(), whole = p.weights.source().config();
+  config.num_experts_per_tok = whole.num_experts_per_tok = 1;
+  config.routed_scaling_factor = whole.routed_scaling_factor = 1.0;
+  const LayerSetting& setting = p.weights.setting();
+  const BookOptions options{.batch = count,
+                            .layer = setting.layer,
+                            .rounding = setting.rounding,
+                            .experts_kernel = p.weights.backend().kernel,
+                            .shard = p.weights.source().shard()};
+  const ShapeBook book(whole, Phase::decode, options);
+  Trace trace(book, book, p.exec());
+  const Batch batch = decode_batch(std::vector<std::int64_t>(slots.size(), 1));
+  const Pass alone{p.weights, batch, p.cache, trace, p.choices, {}, &config};
+  return p.weights.backend().run(alone, tokens, mine);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> rows_here(const Pass& p, const std::vector<std::int64_t>& counts) {
+  if (p.ranks.experts == nullptr) return counts;
+  const ExpertRange range = experts_here(p);
+  std::vector<std::int64_t> mine = counts;
+  for (std::size_t e = 0; e < mine.size(); ++e)
+    if (static_cast<std::int64_t>(e) < range.begin || static_cast<std::int64_t>(e) >= range.end) mine[e] = 0;
+  return mine;
+}
+
+Tensor routed_experts(const Pass& p, const Tensor& x, const Routing& routing) {
+  if (p.ranks.experts == nullptr) return p.weights.backend().run(p, x, routing);
+  const Rows* const rows = rows_of(p.weights.backend());
+  if (rows == nullptr || p.weights.setting().fused_shared)
+    throw Error(ErrorCode::unsupported, "", "experts",
+                "are run by " + std::string(p.weights.backend().name) +
+                    (rows == nullptr ? ", whose rows do not come out apart: ranks cannot have experts of their own"
+                                     : ", with the shared one among them: ranks that have experts of their own have none that all share"));
+  p.trace.enter(Part::mlp_moe, "self.experts()");
+  const Trace::Scope scope(p.trace);
+  const std::vector<Tensor> parts = p.ranks.experts->gather(rows_made_here(p, x, routing, rows->weighed));
+  const Tensor all = Tensor::uninitialized(x.dtype(), {x.size(0), routing.ids.size(1), x.size(1)});
+  const std::int64_t bytes = bytes_for(x.dtype(), x.size(1));
+  const Share share = p.weights.source().shard().experts;
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    const Share of{static_cast<std::int64_t>(r), share.count};
+    const std::int64_t experts = p.weights.source().config().n_routed_experts, begin = of.begin(experts);
+    const std::vector<std::int64_t> slots = slots_of(routing, {begin, begin + of.size(experts)});
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      std::memcpy(all.as<std::byte>() + slots[i] * bytes, parts[r].as<std::byte>() + static_cast<std::int64_t>(i) * bytes,
+                  static_cast<std::size_t>(bytes));
+  }
+  const Tensor out = rows->combine(p, all, routing);
+  p.trace.gives({{"output", out}});
+  return out;
+}
+
+}  // namespace dodona::model

@@ -1,0 +1,40 @@
+// The ranks that hold the shards of a layer, as one of them sees them.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "dodona/tensor.h"
+#include "model/layer/trace.h"
+
+namespace dodona::model {
+
+struct Pass;
+
+/// Ranks that give each other tensors. All of a group call it, in the same order; a rank that cannot must let the others know, so that
+/// nobody waits for it.
+class RankGroup {
+ public:
+  virtual ~RankGroup() = default;
+  /// What each rank gives, by rank: tensors of one dtype and, but for the first size, of one shape. Throws Error when a rank is lost.
+  virtual std::vector<Tensor> gather(const Tensor& mine) = 0;
+};
+
+/// The groups that this rank is in; nullptr where it has all there is.
+struct Ranks {
+  RankGroup* tensor = nullptr;   ///< shards of heads and intermediate columns
+  RankGroup* experts = nullptr;  ///< shards of the routed experts
+};
+
+/// The sum over all ranks' `partial` [T, H], by the all_reduce op; `partial` itself where there is one rank. `note` says of what.
+Tensor all_reduced(const Pass& pass, Part part, std::string_view note, const Tensor& partial);
+
+/// Rows of each expert that this rank is to load.
+std::vector<std::int64_t> rows_here(const Pass& pass, const std::vector<std::int64_t>& counts);
+struct Routing;
+/// What the backend of the routed experts gives, or, where ranks have experts of their own, what it would give with all of them: each rank
+/// multiplies the rows of its own, and all add them up in the order of the router's columns. Throws Error (unsupported) for backends whose
+/// rows do not come out apart.
+Tensor routed_experts(const Pass& pass, const Tensor& x, const Routing& routing);
+
+}  // namespace dodona::model

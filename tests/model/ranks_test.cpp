@@ -1,0 +1,192 @@
+// A layer on several ranks of one process: what tensor parallelism adds up, and experts on ranks of their own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "helpers.h"
+#include "model/config/config.h"
+#include "model/layer/experts.h"
+#include "model/ranks/sharded_run.h"
+#include "model/ranks/turns.h"
+
+namespace dodona::model {
+namespace {
+
+using testing::bytes;
+using testing::expect_error;
+
+/// A tiny model that parts eight ways, with its linears in one of the forms.
+ModelConfig small(const std::string& form) {
+  ModelConfig config = preset(form == "fp8-block" ? "tiny-fp8" : "tiny");
+  config.num_attention_heads = form == "fp8-block" ? 16 : 8;  // two of 192 rows share blocks of 128
+  config.intermediate_size = config.moe_intermediate_size = form == "fp8-block" ? 1024 : 512;
+  if (form == "bf16" || form == "int8") config = with_scheme(config, scheme_named(form));
+  return config;
+}
+
+LayerRequest step(const ModelConfig& config, std::int64_t layer = 1) {
+  LayerRequest request;
+  request.config = config;
+  request.setting.layer = layer;
+  request.lengths = {5, 3, 9};
+  request.seed = 11;
+  request.exec.threads = 2;
+  return request;
+}
+
+std::string bits_of(const LayerState& state) {
+  return bytes(state.hidden) + bytes(state.residual);
+}
+
+/// What every rank's ops gave: by rank, then by name and note.
+using Outputs = std::vector<std::map<std::string, Tensor>>;
+ShardedRun::Result observed(ShardedRun& run, Outputs& outputs) {
+  outputs.resize(static_cast<std::size_t>(run.grid().ranks()));
+  return run.run([&](std::int64_t rank) -> Observer {
+    return [&outputs, rank](const OpRecord& record, const NamedTensors& given) {
+      outputs[static_cast<std::size_t>(rank)].emplace(record.op + record.note, given.front().second.clone());
+    };
+  });
+}
+
+/// Terms of all ranks by rising rank in fp32, rounded once: written apart from the op.
+Tensor added(const Outputs& outputs, const std::string& op) {
+  Tensor sum(DType::bf16, outputs.front().at(op).shape());
+  for (std::int64_t i = 0; i < sum.elements(); ++i) {
+    auto x = static_cast<float>(quant::get(outputs.front().at(op), i));
+    for (std::size_t r = 1; r < outputs.size(); ++r) x += static_cast<float>(quant::get(outputs[r].at(op), i));
+    quant::set(sum, i, x);
+  }
+  return sum;
+}
+
+TEST(Ranks, TensorParallelSumsAreTheRanksTermsInUpstreamsOrder) {
+  for (const char* const form : {"nvfp4", "fp8-block", "bf16"})
+    for (const std::int64_t layer : {0, 1})
+      for (const std::int64_t ways : {2, 4, 8}) {
+        ShardedRun run(step(small(form), layer), {.tensor = ways});
+        Outputs outputs;
+        observed(run, outputs);
+        const std::string reduce = "tensor_model_parallel_all_reduce()";
+        for (const auto& mine : outputs) {
+          EXPECT_EQ(bytes(mine.at(reduce + "attention")), bytes(added(outputs, "self.o_proj()"))) << form << " " << ways;
+          EXPECT_EQ(bytes(mine.at(reduce + "mlp")), bytes(added(outputs, "self.mlp()"))) << form << " " << ways;
+          EXPECT_EQ(mine.at("self.o_proj()").shape(), (Dims{3, 256}));
+        }
+      }
+}
+
+TEST(Ranks, WithoutRoundingsTensorParallelIsTheWholeLayer) {
+  for (const std::int64_t layer : {0, 1}) {
+    LayerRequest request = step(small("bf16"), layer);
+    request.setting.rounding = Rounding::off;
+    const LayerState whole = LayerRun(request).run().output;
+    for (const std::int64_t ways : {2, 4, 8}) {
+      const LayerState parts = ShardedRun(request, {.tensor = ways}).run().output;
+      for (std::int64_t i = 0; i < whole.hidden.elements(); ++i)
+        ASSERT_NEAR(quant::get(parts.hidden, i), quant::get(whole.hidden, i), 2e-5) << ways << " ways, element " << i;
+    }
+  }
+}
+
+TEST(Ranks, ExpertParallelGivesTheBitsOfTheWholeLayer) {
+  struct {
+    const char *form, *experts;
+    ExpertWeights weights;
+  } const rows[] = {{"nvfp4", "cutlass", ExpertWeights::stored},  {"bf16", "plain", ExpertWeights::stored},
+                    {"int8", "triton", ExpertWeights::stored},    {"fp8-block", "triton", ExpertWeights::fp8},
+                    {"fp8-block", "cutlass", ExpertWeights::fp8}, {"fp8-block", "deepgemm", ExpertWeights::fp8}};
+  for (const auto& row : rows)
+    for (const Mode mode : {Mode::fast, Mode::golden}) {
+      LayerRequest request = step(small(row.form));
+      request.setting.experts = row.experts;
+      request.setting.expert_weights = row.weights;
+      request.exec.mode = mode;
+      const std::string whole = bits_of(LayerRun(request).run().output);
+      for (const std::int64_t ways : {2, 4, 8}) {
+        if (mode != Mode::fast && ways != 4) continue;
+        EXPECT_TRUE(bits_of(ShardedRun(request, {.experts = ways}).run().output) == whole) << row.form << " " << row.experts << " " << ways;
+      }
+    }
+}
+
+TEST(Ranks, ExpertsOnRanksOfTheirOwnDoNotChangeWhatTensorParallelGives) {
+  const LayerRequest request = step(small("nvfp4"));
+  const std::string tensor = bits_of(ShardedRun(request, {.tensor = 2}).run().output);
+  EXPECT_TRUE(bits_of(ShardedRun(request, {.tensor = 2, .experts = 4}).run().output) == tensor);
+}
+
+TEST(Ranks, NeitherThreadsNorPagesNorPhasesChangeThatRanksAgree) {
+  LayerRequest request = step(small("nvfp4"));
+  const std::string one = bits_of(ShardedRun(request, {.tensor = 4}).run().output);
+  request.exec.threads = 1;
+  request.page_seed = 5;
+  EXPECT_TRUE(bits_of(ShardedRun(request, {.tensor = 4}).run().output) == one);
+  request.forward = Forward::extend;
+  request.new_tokens = {2, 3, 4};
+  const std::string whole = bits_of(LayerRun(request).run().output);
+  EXPECT_TRUE(bits_of(ShardedRun(request, {.experts = 4}).run().output) == whole);
+  EXPECT_NO_THROW(ShardedRun(request, {.tensor = 4}).run());
+}
+
+TEST(Ranks, EachHasItsShareOfTheWeights) {
+  const ModelConfig config = small("nvfp4");
+  const auto read = [&](const Grid& grid) {
+    ShardedRun run(step(config), grid);
+    return run.run().ranks.back().work().weight_bytes;
+  };
+  const double whole = read({}), halves = read({.tensor = 2}), eighths = read({.tensor = 8});
+  EXPECT_LT(halves, 0.75 * whole);
+  EXPECT_LT(eighths, 0.5 * whole);
+  ShardedRun experts(step(config), {.experts = 4});
+  experts.run();
+  EXPECT_THROW((void)experts.rank(0).weights().expert(15), std::out_of_range);
+}
+
+TEST(Ranks, DualStreamOrderGivesTheSameBits) {
+  for (const char* const form : {"nvfp4", "fp8-block"}) {
+    LayerRequest request = step(small(form));
+    const std::string normal = bits_of(LayerRun(request).run().output);
+    request.setting.dual_stream = true;
+    std::vector<std::string> order;
+    LayerRun run(request);
+    EXPECT_TRUE(bits_of(run.run([&](const OpRecord& record, const NamedTensors&) { order.push_back(record.op); }).output) == normal);
+    const auto at = [&](const char* op) { return std::find(order.begin(), order.end(), op) - order.begin(); };
+    EXPECT_LT(at("self.shared_experts()"), at("self.gate()"));
+  }
+}
+
+TEST(Ranks, WhatCannotBeDealtOutIsRefusedByName) {
+  const LayerRequest request = step(preset("tiny"));
+  expect_error([&] { ShardedRun(request, {.tensor = 3}); }, ErrorCode::bad_option, {"--tp is 3, expected 1, 2, 4, 6 or 8"});
+  expect_error([&] { ShardedRun(request, {.experts = 17}); }, ErrorCode::bad_option, {"--ep is 17, expected 1 to 16"});
+  expect_error([&] { ShardedRun(request, {.tensor = 8}); }, ErrorCode::bad_value, {"heads", "num_attention_heads is 4"});
+  expect_error([&] { ShardedRun(request, {.experts = 3}); }, ErrorCode::bad_value, {"experts", "n_routed_experts is 16"});
+  LayerRequest fused = request;
+  fused.setting.fused_shared = true;
+  expect_error([&] { ShardedRun(fused, {.experts = 2}).run(); }, ErrorCode::unsupported, {"experts", "with the shared one among them"});
+  LayerRequest alone = request;
+  alone.shard = Grid{.tensor = 2}.shard(0);
+  expect_error([&] { LayerRun(alone).run(); }, ErrorCode::unsupported, {"the ranks that hold the others are missing"});
+}
+
+TEST(Ranks, ARankThatFailsEndsTheOthersAndItsErrorIsTheOneThatIsThrown) {
+  for (const std::int64_t failing : {0, 2, 3}) {
+    int ended = 0;
+    const auto body = [&](std::int64_t rank, const Ranks& ranks) {
+      for (int meeting = 0; meeting < 5; ++meeting) {
+        if (rank == failing && meeting == 3) throw Error(ErrorCode::bad_value, "", "rank", std::to_string(rank) + " fails");
+        const std::vector<Tensor> all = ranks.tensor->gather(testing::drawn(static_cast<std::uint64_t>(rank), "x", {2}, DType::f32));
+        ASSERT_EQ(all.size(), 4u);
+        for (std::size_t r = 0; r < 4; ++r) EXPECT_EQ(bytes(all[r]), bytes(testing::drawn(r, "x", {2}, DType::f32)));
+      }
+      ++ended;
+    };
+    expect_error([&] { take_turns({.tensor = 4}, body); }, ErrorCode::bad_value, {"rank " + std::to_string(failing) + " fails"});
+    EXPECT_EQ(ended, 0);
+  }
+}
+
+}  // namespace
+}  // namespace dodona::model

@@ -1,0 +1,111 @@
+#include "sharded_layer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "common.h"
+#include "io/safetensors.h"
+#include "model/ranks/sharded_run.h"
+#include "quant/element.h"
+
+namespace dodona::tools {
+namespace {
+
+/// How far two runs of the step are from each other.
+struct Distance {
+  std::int64_t elements = 0, differing = 0;
+  double largest = 0, rms = 0;
+};
+Distance distance(const Tensor& a, const Tensor& b) {
+  Distance d{.elements = a.elements()};
+  for (std::int64_t i = 0; i < a.elements(); ++i) {
+    const double x = quant::get(a, i), y = quant::get(b, i);
+    d.differing += quant::get_bits(a, i) != quant::get_bits(b, i) ? 1 : 0;
+    d.largest = std::max(d.largest, std::fabs(x - y));
+    d.rms += y * y;
+  }
+  d.rms = std::sqrt(d.rms / static_cast<double>(std::max<std::int64_t>(1, d.elements)));
+  return d;
+}
+
+/// One rank's line.
+struct RankFacts {
+  std::int64_t rank = 0;
+  std::string part;
+  double weight_bytes = 0, seconds = 0, reduced_bytes = 0;
+};
+
+std::string part_text(const model::Grid& grid, const model::ModelConfig& config, std::int64_t rank) {
+  std::string text;
+  const model::Shard shard = grid.shard(rank);
+  if (grid.tensor > 1)
+    text = fmt::format("heads {} to {}", shard.heads.begin(config.num_attention_heads),
+                       shard.heads.begin(config.num_attention_heads) + shard.heads.size(config.num_attention_heads) - 1);
+  const model::ExpertRange experts = model::local_experts(config, shard);
+  if (grid.experts > 1) text += fmt::format("{}experts {} to {}", text.empty() ? "" : ", ", experts.begin, experts.end - 1);
+  return text;
+}
+
+std::vector<RankFacts> facts_of(const model::LayerRequest& request, const model::Grid& grid, const model::ShardedRun::Result& result) {
+  std::vector<RankFacts> facts;
+  for (std::int64_t rank = 0; rank < grid.ranks(); ++rank) {
+    const model::LayerRun::Result& run = result.ranks[static_cast<std::size_t>(rank)];
+    RankFacts of{.rank = rank, .part = part_text(grid, request.config, rank)};
+    of.weight_bytes = run.work().weight_bytes;
+    of.seconds = run.seconds();
+    for (const model::OpRecord& record : run.records)
+      if (record.op == "tensor_model_parallel_all_reduce()") of.reduced_bytes += record.work.bytes;
+    facts.push_back(std::move(of));
+  }
+  return facts;
+}
+
+}  // namespace
+
+int run_sharded_layer(const model::LayerRequest& request, const model::Grid& grid, const ShardedOptions& options, const std::string& step) {
+  model::ShardedRun run(request, grid);
+  const model::ShardedRun::Result result = run.run();
+  const std::string digest = model::digest_of(result.output);
+  const std::vector<RankFacts> ranks = facts_of(request, grid, result);
+  std::optional<Distance> whole;
+  if (options.against_whole) whole = distance(result.output.hidden, model::LayerRun(request).run().output.hidden);
+  if (!options.output.empty())
+    io::write_safetensors(options.output, {{"hidden", result.output.hidden}, {"residual", result.output.residual}},
+                          {{"model", request.config.name}, {"digest", digest}});
+  if (options.json) {
+    io::Json list = io::Json::array();
+    for (const RankFacts& rank : ranks)
+      list.push_back({{"rank", rank.rank},
+                      {"part", rank.part},
+                      {"weight_bytes", rank.weight_bytes},
+                      {"seconds", rank.seconds},
+                      {"reduced_bytes", rank.reduced_bytes}});
+    io::Json json{{"model", request.config.name},
+                  {"layer", request.setting.layer},
+                  {"tp", grid.tensor},
+                  {"ep", grid.experts},
+                  {"digest", digest},
+                  {"ranks", list}};
+    if (whole)
+      json["against_whole"] = {
+          {"elements", whole->elements}, {"differing", whole->differing}, {"largest", whole->largest}, {"rms", whole->rms}};
+    fmt::print("{}\n", io::json_text(json, 2));
+  } else {
+    fmt::print("{}, on {} ranks of one process, one after the other (--tp {} --ep {})\n\n", step, grid.ranks(), grid.tensor, grid.experts);
+    for (const RankFacts& rank : ranks)
+      fmt::print("rank {}  {}: reads {:.1f} MB of weights, {:.3f} ms{}\n", rank.rank, rank.part, rank.weight_bytes * 1e-6,
+                 rank.seconds * 1e3, rank.reduced_bytes > 0 ? fmt::format(", all-reduces move {:.3f} MB", rank.reduced_bytes * 1e-6) : "");
+    fmt::print("\nall ranks end with the same bits\ndigest {}\n", digest);
+    if (whole)
+      fmt::print("against the whole layer: {} of {} elements differ, by {:.3g} at most ({:.2f} % of the output's rms)\n", whole->differing,
+                 whole->elements, whole->largest, 100 * whole->largest / whole->rms);
+    if (!options.output.empty()) fmt::print("written to {}\n", options.output);
+  }
+  return whole && grid.tensor == 1 && whole->differing > 0 ? exit_fail : exit_pass;
+}
+
+}  // namespace dodona::tools
