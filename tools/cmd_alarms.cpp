@@ -3,6 +3,7 @@
 #include "common.h"
 #include "dodona/error.h"
 #include "oracle/trust/alarms.h"
+#include "parts.h"
 
 namespace dodona::tools {
 namespace {
@@ -14,6 +15,7 @@ struct AlarmsOptions : ExecOptions {
   std::string op;
   int cases = default_cases;
   std::uint64_t seed = 0;
+  PartOption part;
 };
 
 std::string share_of(const oracle::Alarms& alarms, oracle::Producer producer) {
@@ -59,6 +61,7 @@ void print_details(const Op& op, const oracle::Alarms& alarms, bool all) {
 }
 
 int raise(const AlarmsOptions& options) {
+  options.part.check(options.json);
   const Exec exec = options.exec();
   std::vector<std::pair<const Op*, int>> tasks;
   if (options.op.empty()) {
@@ -67,6 +70,7 @@ int raise(const AlarmsOptions& options) {
   } else {
     tasks.emplace_back(&registry().at(options.op), options.cases);
   }
+  const std::vector<std::int64_t> positions = options.part.select(tasks);
   Progress progress(options.json || options.quiet);
   io::Json list = io::Json::array();
   std::vector<std::vector<std::string>> rows;
@@ -85,7 +89,9 @@ int raise(const AlarmsOptions& options) {
   progress.finish();
   const int exit_code = rejected > 0 ? exit_fail : exit_pass;
   if (options.json) {
-    fmt::print("{}\n", io::json_text({{"cases", cases}, {"rejected", rejected}, {"ops", list}, {"exit_code", exit_code}}, 2));
+    io::Json report{{"cases", cases}, {"rejected", rejected}, {"ops", list}, {"exit_code", exit_code}};
+    options.part.mark(report, "alarms", "ops", positions);
+    fmt::print("{}\n", io::json_text(report, 2));
     return exit_code;
   }
   std::vector<std::string> header{"op", "cases", "rejected", "vacuous"};
@@ -105,6 +111,7 @@ void add_alarms(CLI::App& app, int& exit_code) {
   command->add_option("OP", options->op, "Only this op, with all that is to be said of it (default: every op)");
   command->add_option("--cases", options->cases, "Cases, of all ops together")->check(CLI::Range(1, 10000000))->capture_default_str();
   command->add_option("--seed", options->seed, "Other cases")->capture_default_str();
+  options->part.add(*command);
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->add_flag("-q,--quiet", options->quiet, "No progress");

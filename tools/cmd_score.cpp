@@ -7,6 +7,7 @@
 #include "oracle/judge/verify.h"
 #include "oracle/trust/alarms.h"
 #include "oracle/trust/audit.h"
+#include "parts.h"
 
 namespace dodona::tools {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 struct ScoreOptions : ExecOptions {
   int cases = 10500;
   std::vector<std::string> recordings;
+  PartOption part;
 };
 
 /// Nothing used means that all of them had the same bits, or codes.
@@ -36,6 +38,7 @@ std::string recorded_share(const oracle::OpSummary& summary) {
 }
 
 int score(const ScoreOptions& options) {
+  options.part.check(options.json);
   const Exec exec = options.exec();
   const std::vector<int> counts = oracle::share_out(options.cases);
   auto of_gpus = recorded(options.recordings, exec);
@@ -48,8 +51,11 @@ int score(const ScoreOptions& options) {
           : "| op | faults injected | caught by our judges | by customary checks | honest outputs | rejected | largest share of budget | "
             "recorded outputs | rejected | largest share of budget |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
             "|\n");
+  std::vector<std::int64_t> positions;
   int injected = 0, caught = 0, customary = 0, cases = 0, rejected = 0, recordings = 0, failing = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (!options.part.takes(i)) continue;
+    positions.push_back(static_cast<std::int64_t>(i));
     const Op& op = *registry().all()[i];
     progress.step(i, counts.size(), std::string(op.name()));
     const oracle::Audit audit = oracle::audit_op(op, exec);
@@ -76,7 +82,9 @@ int score(const ScoreOptions& options) {
   }
   progress.finish();
   if (options.json) {
-    fmt::print("{}\n", io::json_text({{"ops", list}}, 2));
+    io::Json report{{"ops", list}};
+    options.part.mark(report, "score", "ops", positions);
+    fmt::print("{}\n", io::json_text(report, 2));
   } else {
     fmt::print("| all | {} | {} | {} | {} | {} | | {} | {} | |\n", injected, caught, customary, cases, rejected, recordings, failing);
   }
@@ -95,6 +103,7 @@ void add_score(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--recordings", options->recordings,
                       "Files and folders of recorded cases to judge as well (default: DODONA_GOLDEN_PATH)");
+  options->part.add(*command);
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->add_flag("-q,--quiet", options->quiet, "No progress");

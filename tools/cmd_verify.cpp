@@ -10,6 +10,7 @@
 #include "oracle/judge/vacuous.h"
 #include "oracle/judge/verify.h"
 #include "oracle/records/record.h"
+#include "parts.h"
 #include "sample_options.h"
 
 namespace dodona::tools {
@@ -20,6 +21,7 @@ struct VerifyOptions : ExecOptions {
   std::string op;
   bool all_cases = false;
   oracle::Sample sample;
+  PartOption part;
 };
 
 std::vector<Mode> modes_of(const VerifyOptions& options) {
@@ -111,6 +113,7 @@ int verify_record(const std::string& path, const VerifyOptions& options) {
   plain.mode.clear(), plain.gpu.clear();
   oracle::Record record = oracle::read_record(path);
   if (!options.op.empty()) std::erase_if(record.cases, [&](const auto& c) { return !c.line.starts_with(options.op + " "); });
+  const std::vector<std::int64_t> positions = options.part.select(record.cases);
   Progress progress(options.quiet || options.json);
   const auto results =
       oracle::verify_record(record, mode, plain.exec(), [&](const oracle::RecordProgress& p) { progress.step(p.done, p.total, p.line); });
@@ -132,8 +135,9 @@ int verify_record(const std::string& path, const VerifyOptions& options) {
                                {"what", result.difference->what}};
       cases.push_back(entry);
     }
-    fmt::print("{}\n",
-               io::json_text({{"record", path}, {"cases", cases}, {"same", same}, {"different", different}, {"exit_code", exit_code}}, 2));
+    io::Json report{{"record", path}, {"cases", cases}, {"same", same}, {"different", different}, {"exit_code", exit_code}};
+    options.part.mark(report, "verify of a record", "cases", positions);
+    fmt::print("{}\n", io::json_text(report, 2));
     return exit_code;
   }
   bool first = true;
@@ -151,7 +155,18 @@ int verify_record(const std::string& path, const VerifyOptions& options) {
   return exit_code;
 }
 
+/// Where the file of each result stands among all.
+std::vector<std::int64_t> positions_of(const std::vector<oracle::CaseResult>& results, const std::vector<std::string>& files,
+                                       const std::vector<std::int64_t>& of_files) {
+  std::map<std::string, std::int64_t> at;
+  for (std::size_t i = 0; i < files.size(); ++i) at[files[i]] = of_files[i];
+  std::vector<std::int64_t> positions;
+  for (const auto& result : results) positions.push_back(at.at(result.path));
+  return positions;
+}
+
 int verify(const VerifyOptions& options) {
+  options.part.check(options.json);
   const auto records = std::count_if(options.paths.begin(), options.paths.end(), [](const auto& path) { return oracle::is_record(path); });
   if (records > 0) {
     if (options.paths.size() > 1) throw Error(ErrorCode::bad_option, "", "verify", "takes one record alone, or case files and folders");
@@ -165,7 +180,8 @@ int verify(const VerifyOptions& options) {
   ExecOptions plain = options;
   plain.mode.clear(), plain.gpu.clear();
   const Exec exec = plain.exec();
-  const auto list = oracle::find_cases(paths, options.op);
+  auto list = oracle::find_cases(paths, options.op);
+  const std::vector<std::int64_t> of_files = options.part.select(list.files);
   Progress progress(options.quiet || options.json);
   const auto results = oracle::verify(
       list.files, modes, exec, [&](std::size_t done, std::size_t total, const std::string& file) { progress.step(done, total, file); },
@@ -184,14 +200,11 @@ int verify(const VerifyOptions& options) {
   if (options.json) {
     io::Json cases = io::Json::array();
     for (const auto& result : results) cases.push_back(to_json(result));
-    fmt::print("{}\n", io::json_text({{"cases", cases},
-                                      {"judged", judged},
-                                      {"failed", failed},
-                                      {"vacuous", vacuous},
-                                      {"errors", errors},
-                                      {"unknown_ops", list.unknown_ops},
-                                      {"exit_code", exit_code}},
-                                     2));
+    io::Json report{{"cases", cases},        {"judged", judged}, {"failed", failed},
+                    {"vacuous", vacuous},    {"errors", errors}, {"unknown_ops", list.unknown_ops},
+                    {"exit_code", exit_code}};
+    options.part.mark(report, "verify", "cases", positions_of(results, list.files, of_files));
+    fmt::print("{}\n", io::json_text(report, 2));
     return exit_code;
   }
 
@@ -243,6 +256,7 @@ void add_verify(CLI::App& app, int& exit_code) {
       "or all modes (default)");
   command->add_option("--op", options->op, "Only this op's cases");
   add_sample(*command, options->sample);
+  options->part.add(*command);
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->add_flag("-q,--quiet", options->quiet, "No progress");

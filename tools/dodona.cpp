@@ -10,6 +10,7 @@
 #include "dodona/error.h"
 #include "dodona/version.h"
 #include "io/lost_files.h"
+#include "parts.h"
 
 namespace dodona::tools {
 namespace {
@@ -52,6 +53,7 @@ int run(int argc, char** argv) {
   add_audit(app, exit_code);
   add_alarms(app, exit_code);
   add_score(app, exit_code);
+  add_merge(app, exit_code);
   add_grade(app, exit_code, behind_dashes);
   add_layer(app, exit_code);
   add_shapes(app, exit_code);
