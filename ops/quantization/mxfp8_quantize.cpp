@@ -10,6 +10,7 @@
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
 #include "ops/rows/group_row.h"
+#include "ops/rows/mx_scales.h"
 #include "quant/amax.h"
 #include "quant/fp32_ops.h"
 #include "quant/ue8m0.h"
@@ -80,20 +81,10 @@ void fast(const Mxfp8Quantize& op, const Exec& exec) {
   const std::int64_t rows = row_count(op.input), width = op.input.size(-1), out_width = op.x_q.size(-1), blocks = width / block_size;
   if (op.sf.elements() > 0) std::memset(op.sf.data(), 0, static_cast<std::size_t>(op.sf.elements()));
   parallel_for(exec.threads, rows, static_cast<double>(width), [&](std::int64_t m) {
-    const GroupRow row{row_begin(op.input, m, 2), blocks, block_size, op.input.dtype()};
+    const GroupRow row{row_begin(op.input, m, 2), blocks, block_size, op.input.dtype(), next_row_begin(op.input, m, 2)};
     std::vector<float> factors(static_cast<std::size_t>(blocks));
-    dispatch<GroupMaximaKernel>(exec.isa, row, factors.data());
-    for (std::int64_t c = 0; c < blocks; ++c) {
-      float& factor = factors[static_cast<std::size_t>(c)];
-      if (factor == 0) {  // of zeros, or of nothing but NaN, which is passed over
-        std::vector<float> x(block_size);
-        quant::to_f32(row.type, row_begin(op.input, m, 2) + c * block_size * 2, x.data(), block_size);
-        factor = quant::amax_or_nan(x);
-      }
-      const std::uint8_t byte = scale_byte(factor);
-      op.sf.as<std::uint8_t>()[offset_of(op, m, c)] = byte;
-      factor = factor_of(byte);
-    }
+    fast_mx_scales(row, quant::reciprocal_ftz(quant::e4m3_max), op.sf.as<std::uint8_t>() + offset_of(op, m, 0), tile_stride(layout_of(op)),
+                   factors.data(), false, exec.isa);
     std::uint8_t* const codes = op.x_q.as<std::uint8_t>() + m * out_width;
     dispatch<GroupCodesKernel>(exec.isa, row, factors.data(), GroupCode::e4m3, codes);
     std::fill(codes + width, codes + out_width, std::uint8_t{0});

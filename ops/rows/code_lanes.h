@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/base/row_lanes.h"
+#include "simd/pack.h"
 #include "simd/registers.h"
 
 namespace dodona::DODONA_TIER {
@@ -51,9 +52,15 @@ struct Pairs {
   f32x16 even, odd;
   static DODONA_INLINE Pairs of(i32x16 pairs) { return {as_f32(shl<16>(pairs)), as_f32(pairs & i32x16::splat(-0x10000))}; }
 };
-/// Codes in the low bytes of lanes, those of even index and those of odd index, to pairs in the low halves; other bits are not read.
-DODONA_INLINE i32x16 pairs_of_codes(i32x16 even, i32x16 odd) {
-  return (even & i32x16::splat(0xFF)) | (shl<8>(odd) & i32x16::splat(0xFF00));
+/// Sixty-four bf16 in pairs, and what the first half and the second are multiplied with.
+struct Numbers {
+  i32x16 first, second;
+  f32x16 first_factor, second_factor;
+};
+/// Sixty-four bytes of codes, and in bit `place` of each whether x has a sign.
+template <int place>
+DODONA_INLINE i32x16 signed_like(const Numbers& x, i32x16 codes) {
+  return codes | shr<7 - place>(signed_bytes(x.first, x.second) & i32x16::splat(static_cast<std::int32_t>(0x80808080)));
 }
 
 /// What kernels make of NaN follows from the order in which they clamp: fmaxf(fminf(v, 448), -448) turns it into +448, the other order
@@ -66,17 +73,21 @@ template <std::int32_t nan_code>
 struct E4m3Codes {
   static DODONA_INLINE i32x16 of(f32x16 v) {
     const f32x16 magnitude = min(abs(v), f32x16::splat(448.0f));
-    const i32x16 code = anchored(magnitude) & i32x16::splat(0x7F), sign = shr<24>(as_i32(v)) & i32x16::splat(0x80);
+    const i32x16 code = rounded(magnitude).bits & i32x16::splat(0x7F), sign = shr<24>(as_i32(v)) & i32x16::splat(0x80);
     return select(v == v, code | sign, i32x16::splat(nan_code));
   }
-  /// Pairs of codes of x * factor, both finite and the factor without a sign, so that no code is that of a NaN and signs are those of x:
-  /// in a lane bits 15 and 31, which become bits 7 and 15.
-  static DODONA_INLINE i32x16 of_numbers(i32x16 pairs, f32x16 factor) {
-    const f32x16 most = f32x16::splat(448.0f);
-    const Pairs x = Pairs::of(pairs & i32x16::splat(0x7FFF7FFF));
-    const i32x16 codes = pairs_of_codes(anchored(min(x.even * factor, most)), anchored(min(x.odd * factor, most)));
-    const i32x16 signs = (shr<8>(pairs) & i32x16::splat(0x80)) | (shr<16>(pairs) & i32x16::splat(0x8000));
-    return (codes & i32x16::splat(0x7F7F)) | signs;
+  /// Sixty-four codes of x * factor, all finite and the factors without a sign, so that no code is that of a NaN and signs are those of x.
+  static DODONA_INLINE i32x16 of_numbers(const Numbers& x) {
+    return signed_like<7>(x, unsigned_bytes(pairs(x.first, x.first_factor), pairs(x.second, x.second_factor)));
+  }
+  /// A magnitude of at most 448 to the nearest e4m3: its code in the low seven bits, and what it stands for.
+  struct Rounded {
+    i32x16 bits;
+    f32x16 value;
+  };
+  static DODONA_INLINE Rounded rounded(f32x16 magnitude) {
+    const f32x16 anchor = anchor_of(magnitude), sum = magnitude + anchor;
+    return {as_i32(sum), sum - anchor};
   }
 
  private:
@@ -91,39 +102,49 @@ struct E4m3Codes {
     return table;
   }();
 
-  /// |v|, at most 448, plus its anchor.
-  static DODONA_INLINE i32x16 anchored(f32x16 magnitude) {
+  static DODONA_INLINE i32x16 pairs(i32x16 both, f32x16 factor) {
+    const Pairs x = Pairs::of(both & i32x16::splat(0x7FFF7FFF));
+    return in_turn_16(clamped(x.even * factor), clamped(x.odd * factor));
+  }
+  /// Between the code and the sum's exponent there is nothing.
+  static DODONA_INLINE i32x16 clamped(f32x16 magnitude) { return rounded(min(magnitude, f32x16::splat(448.0f))).bits; }
+  static DODONA_INLINE f32x16 anchor_of(f32x16 magnitude) {
     if constexpr (registers.of_f32x16 == 1) {
       const i32x16 field = shr<23>(as_i32(max(magnitude, f32x16::splat(0x1p-6f))));
-      return as_i32(magnitude + lookup_16(as_f32(i32x16::load(anchors.bits)), field));
+      return lookup_16(as_f32(i32x16::load(anchors.bits)), field);
     } else {
       const i32x16 exponent = max(as_i32(magnitude) & i32x16::splat(0x7F800000), i32x16::splat(least));
-      const i32x16 anchor = exponent + shr<20>(exponent) + i32x16::splat((20 << 23) - (least >> 20));
-      return as_i32(magnitude + as_f32(anchor));
+      return as_f32(exponent + shr<20>(exponent) + i32x16::splat((20 << 23) - (least >> 20)));
     }
   }
 };
 /// Clamped to -128 and 127, NaN to -128, and cut toward zero.
 struct CutI8Codes {
   static DODONA_INLINE i32x16 of(f32x16 v) { return cut(v) & i32x16::splat(0xFF); }
-  static DODONA_INLINE i32x16 of_numbers(i32x16 pairs, f32x16 factor) {
-    const Pairs x = Pairs::of(pairs);
-    return pairs_of_codes(cut(x.even * factor), cut(x.odd * factor));
+  static DODONA_INLINE i32x16 of_numbers(const Numbers& x) {
+    return signed_bytes(pairs(x.first, x.first_factor), pairs(x.second, x.second_factor));
   }
 
  private:
+  static DODONA_INLINE i32x16 pairs(i32x16 both, f32x16 factor) {
+    const Pairs x = Pairs::of(both);
+    return in_turn_16(cut(x.even * factor), cut(x.odd * factor));
+  }
   static DODONA_INLINE i32x16 cut(f32x16 v) { return to_i32_trunc(min(max(v, f32x16::splat(-128.0f)), f32x16::splat(127.0f))); }
 };
 
 /// Half away from zero, clamped; NaN to 0.
 struct HalfAwayI8Codes {
   static DODONA_INLINE i32x16 of(f32x16 v) { return nearest(select(v == v, v, f32x16::zero())) & i32x16::splat(0xFF); }
-  static DODONA_INLINE i32x16 of_numbers(i32x16 pairs, f32x16 factor) {
-    const Pairs x = Pairs::of(pairs);
-    return pairs_of_codes(nearest(x.even * factor), nearest(x.odd * factor));
+  static DODONA_INLINE i32x16 of_numbers(const Numbers& x) {
+    return signed_bytes(pairs(x.first, x.first_factor), pairs(x.second, x.second_factor));
   }
 
  private:
+  static DODONA_INLINE i32x16 pairs(i32x16 both, f32x16 factor) {
+    const Pairs x = Pairs::of(both);
+    return in_turn_16(nearest(x.even * factor), nearest(x.odd * factor));
+  }
   /// The largest number below a half is added and the sum cut: half itself comes to one by the sum's rounding to even.
   static DODONA_INLINE i32x16 nearest(f32x16 v) {
     const f32x16 clamped = min(max(v, f32x16::splat(-128.0f)), f32x16::splat(127.0f));
@@ -173,31 +194,55 @@ DODONA_INLINE void quantize_groups(const RowToCodes& row) {
 
 /// Rows of bf16 without NaN and infinity are the rule: they go without a look at what becomes of these, and are done again where the look
 /// at all of them, on the way, finds some.
+struct Looked {
+  i32x16 largest = i32x16::zero();  ///< magnitudes, two to a lane
+  bool factors = true;              ///< are finite, and without a sign
+
+  DODONA_INLINE f32x16 factor(float x) {
+    std::int32_t bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    factors &= bits >= 0 && bits < 0x7F800000;
+    return f32x16::splat(x);
+  }
+  DODONA_INLINE void factors_are_numbers(f32x16 x) {
+    const i32x16 bits = as_i32(x);
+    factors &= !any(bits < i32x16::zero()) && !any(bits > i32x16::splat(0x7F7FFFFF));
+  }
+  DODONA_INLINE i32x16 pairs(const void* p) {
+    const i32x16 x = i32x16::load(static_cast<const std::int32_t*>(p));
+    largest = max_16(x & i32x16::splat(0x7FFF7FFF), largest);
+    return x;
+  }
+  DODONA_INLINE bool finite() const {
+    const i32x16 most = i32x16::splat(0x7F7FFFFF);
+    return factors && !any(shl<16>(largest) > most) && !any(largest > most);
+  }
+};
+/// Sixty-four codes of bf16, thirty-two by each factor.
+template <class Codes>
+DODONA_INLINE void quantize_64(const void* input, f32x16 first, f32x16 second, const void* next, std::uint8_t* codes, Looked& looked) {
+  __builtin_prefetch(next);
+  __builtin_prefetch(at<Bf16Lanes>(next, 32));
+  const i32x16 bytes = Codes::of_numbers({looked.pairs(input), looked.pairs(at<Bf16Lanes>(input, 32)), first, second});
+  bytes.store(reinterpret_cast<std::int32_t*>(codes));
+}
 template <class Codes>
 DODONA_INLINE void quantize_row(Bf16Lanes, const RowToCodes& row) {
-  const i32x16 magnitude = i32x16::splat(0x7FFF7FFF);
-  i32x16 largest = i32x16::zero();
-  bool finite = true;
-  for (std::int64_t g = 0; g < row.groups; ++g) {
-    const float scaling = row.factors[g];
-    const void* const input = at<Bf16Lanes>(row.input, g * row.size);
-    const void* const next = at<Bf16Lanes>(row.next, g * row.size);
-    std::uint8_t* const codes = row.codes + g * row.size;
-    std::int32_t bits;
-    __builtin_memcpy(&bits, &scaling, sizeof bits);
-    finite &= bits >= 0 && bits < 0x7F800000;
-    const f32x16 factor = f32x16::splat(scaling);
-    std::int64_t i = 0;
-    for (; i + 32 <= row.size; i += 32) {
-      __builtin_prefetch(at<Bf16Lanes>(next, i));
-      const i32x16 pairs = i32x16::load(static_cast<const std::int32_t*>(at<Bf16Lanes>(input, i)));
-      largest = max_16(pairs & magnitude, largest);
-      lanes::narrow_to_16(Codes::of_numbers(pairs, factor).v).store(codes + i);
-    }
-    if (i < row.size) quantize<Codes, Bf16Lanes>(at<Bf16Lanes>(input, i), row.size - i, scaling, codes + i);
+  Looked looked;
+  std::int64_t g = 0;
+  if (row.size == 32)
+    for (; g + 2 <= row.groups; g += 2)
+      quantize_64<Codes>(at<Bf16Lanes>(row.input, g * 32), looked.factor(row.factors[g]), looked.factor(row.factors[g + 1]),
+                         at<Bf16Lanes>(row.next, g * 32), row.codes + g * 32, looked);
+  for (; g < row.groups; ++g) {
+    const f32x16 factor = looked.factor(row.factors[g]);
+    const std::int64_t end = (g + 1) * row.size;
+    std::int64_t i = g * row.size;
+    for (; i + 64 <= end; i += 64)
+      quantize_64<Codes>(at<Bf16Lanes>(row.input, i), factor, factor, at<Bf16Lanes>(row.next, i), row.codes + i, looked);
+    if (i < end) quantize<Codes, Bf16Lanes>(at<Bf16Lanes>(row.input, i), end - i, row.factors[g], row.codes + i);
   }
-  finite &= !any(shl<16>(largest) > i32x16::splat(0x7F7FFFFF)) && !any(largest > i32x16::splat(0x7F7FFFFF));
-  if (!finite) quantize_groups<Codes, Bf16Lanes>(row);
+  if (!looked.finite()) quantize_groups<Codes, Bf16Lanes>(row);
 }
 template <class Codes, class Lanes>
 DODONA_INLINE void quantize_row(InOrder<Lanes>, const RowToCodes& row) {

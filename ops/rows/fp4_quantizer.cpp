@@ -5,10 +5,8 @@
 #include "core/threads.h"
 #include "ops/base/rows.h"
 #include "ops/rows/fp4_row.h"
-#include "ops/rows/group_row.h"
-#include "quant/amax.h"
+#include "ops/rows/mx_scales.h"
 #include "quant/fp32_ops.h"
-#include "quant/ue8m0.h"
 
 namespace dodona::ops {
 namespace {
@@ -33,22 +31,12 @@ Fp4QuantRow row_of(const Fp4Quantizer& op, std::int64_t m) {
 }
 
 /// A row of MXFP4: scales from the largest magnitudes, and codes by their inverses.
-void fast_mx_row(const Fp4Quantizer& op, const Fp4QuantRow& row, const Exec& exec) {
-  std::vector<float> amax(static_cast<std::size_t>(row.blocks)), factors;
-  dispatch<GroupMaximaKernel>(exec.isa, GroupRow{row.input, row.blocks, row.size, row.type}, amax.data());
-  for (std::int64_t c = 0; c < row.blocks; ++c) {
-    float largest = amax[static_cast<std::size_t>(c)];
-    if (largest == 0) {  // of zeros, or of nothing but NaN, which is passed over
-      std::vector<float> x(static_cast<std::size_t>(row.size));
-      quant::to_f32(row.type, row.input + c * row.size * 2, x.data(), row.size);
-      largest = quant::amax_or_nan(x);
-    }
-    const std::uint8_t byte = quant::ue8m0_round_up(largest * quant::reciprocal_ftz(6.0f));
-    op.scales.as<std::uint8_t>()[row.scale_of(c)] = byte;
-    factors.insert(factors.end(), 2, byte == 0 ? 0.0f : quant::ue8m0_inverse(byte));
-  }
-  dispatch<Fp4CodesKernel>(
-      exec.isa, Fp4CodesRow{row.input, op.codes.as<std::uint8_t>() + row.first_code / 2, factors.data(), 2 * row.blocks, row.type});
+void fast_mx_row(const Fp4Quantizer& op, std::int64_t m, const Fp4QuantRow& row, const Exec& exec) {
+  std::vector<float> factors(static_cast<std::size_t>(2 * row.blocks));
+  fast_mx_scales({row.input, row.blocks, row.size, row.type}, quant::reciprocal_ftz(6.0f), op.scales.as<std::uint8_t>() + row.scale,
+                 row.tile, factors.data(), true, exec.isa);
+  dispatch<Fp4CodesKernel>(exec.isa, Fp4CodesRow{row.input, op.codes.as<std::uint8_t>() + row.first_code / 2, factors.data(),
+                                                 2 * row.blocks, row.type, next_row_begin(op.input, m, 2)});
 }
 
 }  // namespace
@@ -94,7 +82,7 @@ void fast_fp4_quantize(const Fp4Quantizer& op, const Exec& exec) {
   parallel_for(exec.threads, row_count(op.input), static_cast<double>(op.input.size(-1)), [&](std::int64_t m) {
     const Fp4QuantRow row = row_of(op, m);
     if (row.type == DType::f8_e4m3) return plain_fp4_row(row, op.codes.as<std::uint8_t>(), op.scales.as<std::uint8_t>());
-    if (row.powers) return fast_mx_row(op, row, exec);
+    if (row.powers) return fast_mx_row(op, m, row, exec);
     dispatch<Fp4RowKernel>(exec.isa, Fp4Row{.input = row.input,
                                             .codes = op.codes.as<std::uint8_t>() + row.first_code / 2,
                                             .scales = op.scales.as<std::uint8_t>() + row.scale,

@@ -25,6 +25,23 @@ struct Fp4RowKernel {
   static void run(const Fp4Row& row);
 };
 
+/// Scales of blocks that are the least powers of two not below largest magnitude * part, as bytes of e8m0, and their inverses: up to 2^-127
+/// 0 and 0, above 2^127 254 and 2^-127, NaN 255 and NaN.
+struct PowerScales {
+  const float* maxima;
+  std::int64_t blocks;
+  float part;
+  std::uint8_t* scales;  ///< where the row begins in their matrix: blocks 4i..4i+3 at tile * i
+  std::int64_t tile;
+  float* factors;
+  bool twice;  ///< each factor, for halves of blocks
+};
+/// Whether a largest magnitude is 0.
+struct PowerScalesKernel {
+  template <class Tier>
+  static bool run(const PowerScales& row);
+};
+
 /// Codes of x * factor: e2m1, NaN becoming +6.
 struct Fp4CodesRow {
   const void* input;     ///< bf16 or f16, 16 * blocks elements; blocks are even
@@ -32,6 +49,7 @@ struct Fp4CodesRow {
   const float* factors;  ///< one for each block
   std::int64_t blocks;
   DType type;
+  const void* next = nullptr;  ///< the row that comes next, which is fetched while codes are made; nullptr: none is
 };
 struct Fp4CodesKernel {
   template <class Tier>

@@ -1,6 +1,6 @@
 #include "ops/rows/fp4_row.h"
 
-#include "ops/base/row_lanes.h"
+#include "ops/rows/code_lanes.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
@@ -25,15 +25,24 @@ DODONA_INLINE Two evens_and_odds(F16Lanes, const void* p) {
 DODONA_INLINE i32x16 magnitude_bits(f32x16 x) {
   return as_i32(abs(x));
 }
-DODONA_INLINE i32x16 larger_of_pairs(i32x16 a, i32x16 b) {
-  const f32x16_pair split = deinterleave(as_f32(a), as_f32(b));
-  return max(as_i32(split.first), as_i32(split.second));
-}
 constexpr std::int32_t infinity_bits = 0x7F800000;
+
+/// Lane i: of the eight lanes that are block i, in eight vectors of two blocks each, the largest.
+template <class Larger>
+DODONA_INLINE i32x16 largest_of_eights(i32x16 (&m)[8], const Larger& larger) {
+#pragma GCC unroll 3
+  for (int count = 4; count > 0; count /= 2)
+#pragma GCC unroll 4
+    for (int j = 0; j < count; ++j) {
+      const f32x16_pair split = deinterleave(as_f32(m[2 * j]), as_f32(m[2 * j + 1]));
+      m[j] = larger(as_i32(split.first), as_i32(split.second));
+    }
+  return m[0];
+}
 
 /// Lane i: the bits of the largest magnitude of block i; -1 in the place of NaN elements if they are passed over.
 template <class Lanes, bool pass_over_nan>
-DODONA_INLINE i32x16 block_maxima(const char* input) {
+DODONA_INLINE i32x16 widened_maxima(const char* input) {
   const i32x16 infinity = i32x16::splat(infinity_bits), none = i32x16::splat(-1);
   i32x16 m[8];
 #pragma GCC unroll 8
@@ -46,11 +55,18 @@ DODONA_INLINE i32x16 block_maxima(const char* input) {
     }
     m[j] = max(a, b);
   }
-#pragma GCC unroll 3
-  for (int count = 4; count > 0; count /= 2)
-#pragma GCC unroll 4
-    for (int j = 0; j < count; ++j) m[j] = larger_of_pairs(m[2 * j], m[2 * j + 1]);
-  return m[0];
+  return largest_of_eights(m, [](i32x16 a, i32x16 b) { return max(a, b); });
+}
+DODONA_INLINE i32x16 block_maxima(F16Lanes, const char* input) {
+  return widened_maxima<F16Lanes, false>(input);
+}
+/// Two to a lane until the end.
+DODONA_INLINE i32x16 block_maxima(Bf16Lanes, const char* input) {
+  i32x16 m[8];
+#pragma GCC unroll 8
+  for (int j = 0; j < 8; ++j) m[j] = i32x16::load(reinterpret_cast<const std::int32_t*>(input + 64 * j)) & i32x16::splat(0x7FFF7FFF);
+  const i32x16 pairs = largest_of_eights(m, [](i32x16 a, i32x16 b) { return max_16(a, b); });
+  return max(shl<16>(pairs), pairs & i32x16::splat(-0x10000));
 }
 
 /// Zero of the sign where x is denormal.
@@ -63,59 +79,133 @@ DODONA_INLINE f32x16 reciprocal(f32x16 x) {
 
 struct Constants {
   f32x16 encode_scale, decode_scale;
+  bool plain_scale;  ///< the encode scale is finite and has no sign
   bool zero_by_amax;
 };
 
-/// Sixteen blocks: their scales, and the factors that their elements are multiplied with. Returns whether everything is finite, so that
-/// no product is NaN.
+/// Of blocks that hold infinities or NaN, or of an encode scale that is no number: e4m3 as it is, its NaN too.
+template <class Lanes>
+DODONA_INLINE f32x16 rare_scales(const char* input, const Constants& constants, std::uint8_t* scales, f32x16& amax) {
+  // A block of nothing but NaN leaves -1, whose bits are those of a NaN.
+  amax = as_f32(widened_maxima<Lanes, true>(input));
+  store_e4m3(constants.encode_scale * (amax * f32x16::splat(1.0f / 6.0f)), scales);
+  return load_e4m3(scales);
+}
+
+/// Sixteen blocks: their scales, and the factors that their elements are multiplied with. Returns whether everything is finite, and no
+/// factor has a sign, so that no product is NaN.
 template <class Lanes>
 DODONA_INLINE bool scale_group(const char* input, const Constants& constants, std::uint8_t* scales, float* factors) {
-  i32x16 maxima = block_maxima<Lanes, false>(input);
-  const mask16 not_finite = maxima > i32x16::splat(infinity_bits - 1);
-  // A block of nothing but NaN leaves -1, whose bits are those of a NaN.
-  if (any(not_finite)) maxima = block_maxima<Lanes, true>(input);
-  const f32x16 amax = as_f32(maxima);
-  const f32x16 value = constants.encode_scale * (amax * f32x16::splat(1.0f / 6.0f));
-  store_e4m3(value, scales);
-  const f32x16 scale = load_e4m3(scales);
+  const i32x16 maxima = block_maxima(Lanes{}, input);
+  const bool finite = constants.plain_scale && !any(maxima > i32x16::splat(infinity_bits - 1));
+  f32x16 amax = as_f32(maxima), scale;
+  if (finite) {
+    const f32x16 value = constants.encode_scale * (amax * f32x16::splat(1.0f / 6.0f));
+    const auto rounded = E4m3Codes<0x7F>::rounded(min(value, f32x16::splat(448.0f)));
+    store_low_8(rounded.bits & i32x16::splat(0x7F), scales);
+    scale = rounded.value;
+  } else {
+    scale = rare_scales<Lanes>(input, constants, scales, amax);
+  }
   const mask16 zero = (constants.zero_by_amax ? amax : scale) == f32x16::zero();
   const f32x16 factor = select(zero, f32x16::zero(), reciprocal(scale * constants.decode_scale));
   factor.store(factors);
-  return !any(not_finite | ~(abs(factor) < f32x16::splat(__builtin_inff())));
+  return finite && all(factor < f32x16::splat(__builtin_inff()));
 }
 
+constexpr std::int32_t anchor_of(std::int32_t e) {
+  return ((127 + 22 + e) << 23) + 2 * e;
+}
 /// As to_e2m1_codes, with fewer operations and with other bits above the low eight.
 /// Adding 2^(22 + e), e = 0, 1, 2 the exponent of |v| but at least 0, rounds |v| to a multiple of 2^(e-1) and leaves n = |v| / 2^(e-1) in
-/// the low bits. The code is n + 2e, and 8 more for negative v: anchors have these, which are even, in their low bits from the start.
-template <bool finite>
-DODONA_INLINE i32x16 codes_of(f32x16 v) {
-  const auto anchor_of = [](std::int32_t e) { return i32x16::splat(((127 + 22 + e) << 23) + 2 * e); };
-  const f32x16 magnitude = min(abs(v), f32x16::splat(6.0f));  // NaN becomes 6
-  const i32x16 above_two = select(magnitude < f32x16::splat(4.0f), anchor_of(1), anchor_of(2));
-  const i32x16 anchor = select(magnitude < f32x16::splat(2.0f), anchor_of(0), above_two);
-  i32x16 eight = shr<28>(as_i32(v)) & i32x16::splat(8);
-  if (!finite) eight = select(v == v, eight, i32x16::zero());  // the sign of a NaN does not count
-  return as_i32(magnitude + as_f32(anchor | eight));
+/// the low bits. The code is n + 2e, and 8 more for negative v: anchors have 2e, which is even, in their low bits from the start.
+struct E2m1Codes {
+  static DODONA_INLINE i32x16 of(f32x16 v) {
+    // The sign of a NaN does not count.
+    return clamped(abs(v)) | select(v == v, shr<28>(as_i32(v)) & i32x16::splat(8), i32x16::zero());
+  }
+  /// Sixty-four codes a byte each of x * factor, all finite and the factors without a sign.
+  static DODONA_INLINE i32x16 of_numbers(const Numbers& x) {
+    return signed_like<3>(x, unsigned_bytes(pairs(x.first, x.first_factor), pairs(x.second, x.second_factor)));
+  }
+
+ private:
+  /// Anchors of numbers whose exponent field ends with the bits i. Fields from 127 to 129 are asked for.
+  struct Anchors {
+    alignas(64) std::int32_t bits[16];
+  };
+  static constexpr Anchors anchors = [] {
+    Anchors table{};
+    for (int e = 0; e <= 2; ++e) table.bits[(127 + e) & 15] = anchor_of(e);
+    return table;
+  }();
+
+  static DODONA_INLINE i32x16 pairs(i32x16 both, f32x16 factor) {
+    const Pairs x = Pairs::of(both & i32x16::splat(0x7FFF7FFF));
+    return in_turn_16(clamped(x.even * factor), clamped(x.odd * factor));
+  }
+  /// NaN becomes 6.
+  static DODONA_INLINE i32x16 clamped(f32x16 without_sign) {
+    const f32x16 magnitude = min(without_sign, f32x16::splat(6.0f));
+    if constexpr (registers.of_f32x16 == 1) {
+      const i32x16 field = shr<23>(as_i32(max(magnitude, f32x16::splat(1.0f))));
+      return as_i32(magnitude + lookup_16(as_f32(i32x16::load(anchors.bits)), field));
+    } else {
+      const i32x16 above_two = select(magnitude < f32x16::splat(4.0f), i32x16::splat(anchor_of(1)), i32x16::splat(anchor_of(2)));
+      const i32x16 anchor = select(magnitude < f32x16::splat(2.0f), i32x16::splat(anchor_of(0)), above_two);
+      return as_i32(magnitude + as_f32(anchor));
+    }
+  }
+};
+
+/// Of two blocks side by side.
+DODONA_INLINE f32x16 factors_of_two(const float* factors) {
+  return select(mask16::first(8), f32x16::splat(factors[0]), f32x16::splat(factors[1]));
 }
 
 /// Two blocks: 16 bytes of codes.
-template <class Lanes, bool finite>
+template <class Lanes>
 DODONA_INLINE void encode_two(const char* input, const float* factors, std::uint8_t* codes) {
   const Two x = evens_and_odds(Lanes{}, input);
-  const f32x16 factor = select(mask16::first(8), f32x16::splat(factors[0]), f32x16::splat(factors[1]));
-  store_low_8(codes_of<finite>(x.a * factor) + shl<4>(codes_of<finite>(x.b * factor)), codes);
+  const f32x16 factor = factors_of_two(factors);
+  store_low_8(E2m1Codes::of(x.a * factor) + shl<4>(E2m1Codes::of(x.b * factor)), codes);
+}
+template <class Lanes>
+DODONA_INLINE void encode(const char* input, std::int64_t blocks, const float* factors, std::uint8_t* codes) {
+  for (std::int64_t b = 0; b < blocks; b += 2) encode_two<Lanes>(input + b * 16 * Lanes::bytes, factors + b, codes + 8 * b);
 }
 
-template <class Lanes, bool finite>
-DODONA_INLINE void encode(const char* input, int blocks, const float* factors, std::uint8_t* codes) {
-#pragma GCC unroll 4
-  for (int b = 0; b < blocks; b += 2) {
-    const char* const here = input + b * 16 * Lanes::bytes;
-    // One line each, spread over the pass: both passes over a batch are short, and without this the first one waits for memory.
-    // A prefetch beyond the input faults nowhere.
-    __builtin_prefetch(here + fetched_ahead);
-    encode_two<Lanes, finite>(here, factors + b, codes + 8 * b);
+/// Four blocks of bf16: their codes in bytes.
+DODONA_INLINE i32x16 codes_of_four(const char* input, const float* factors, std::int64_t fetched, Looked& looked) {
+  // Spread over the pass: both passes over a batch are short, and without this the first one waits for memory. A prefetch beyond the input
+  // faults nowhere.
+  __builtin_prefetch(input + fetched);
+  __builtin_prefetch(input + fetched + 64);
+  return E2m1Codes::of_numbers({looked.pairs(input), looked.pairs(input + 64), factors_of_two(factors), factors_of_two(factors + 2)});
+}
+/// Of codes a byte each, two a byte: in the low bytes of halves of lanes.
+DODONA_INLINE i32x16 nibbles(i32x16 codes) {
+  return (codes & i32x16::splat(0x000F000F)) | (shr<4>(codes) & i32x16::splat(0x00F000F0));
+}
+/// Finite elements, and factors too, that have no sign: those of x are looked at on the way. What lies `fetched` bytes on is fetched.
+DODONA_INLINE void encode_numbers(const char* input, std::int64_t blocks, const float* factors, std::int64_t fetched, std::uint8_t* codes,
+                                  Looked& looked) {
+  std::int64_t b = 0;
+  for (; b + 8 <= blocks; b += 8) {
+    const i32x16 first = codes_of_four(input + b * 32, factors + b, fetched, looked);
+    const i32x16 second = codes_of_four(input + b * 32 + 128, factors + b + 4, fetched, looked);
+    unsigned_bytes(nibbles(first), nibbles(second)).store(reinterpret_cast<std::int32_t*>(codes + 8 * b));
   }
+  encode<Bf16Lanes>(input + b * 32, blocks - b, factors + b, codes + 8 * b);
+}
+
+/// A batch whose elements and factors are all `finite`, or not.
+DODONA_INLINE void encode_batch(Bf16Lanes, const char* input, int blocks, const float* factors, bool finite, std::uint8_t* codes) {
+  Looked looked;
+  finite ? encode_numbers(input, blocks, factors, fetched_ahead, codes, looked) : encode<Bf16Lanes>(input, blocks, factors, codes);
+}
+DODONA_INLINE void encode_batch(F16Lanes, const char* input, int blocks, const float* factors, bool, std::uint8_t* codes) {
+  encode<F16Lanes>(input, blocks, factors, codes);
 }
 
 DODONA_INLINE void scatter_scales(const std::uint8_t* from, std::int64_t count, std::int64_t tile, std::uint8_t* to) {
@@ -133,16 +223,15 @@ DODONA_INLINE void quantize_batch(const char* input, const Constants& constants,
   for (int g = 0; g < groups; ++g)
     finite &=
         scale_group<Lanes>(input + g * group_elements * Lanes::bytes, constants, scales + g * group_blocks, factors + g * group_blocks);
-  if (finite) {
-    encode<Lanes, true>(input, groups * group_blocks, factors, codes);
-  } else {
-    encode<Lanes, false>(input, groups * group_blocks, factors, codes);
-  }
+  encode_batch(Lanes{}, input, groups * group_blocks, factors, finite, codes);
 }
 
 template <class Lanes>
 void quantize_row(const Fp4Row row) {
-  const Constants constants{f32x16::splat(row.encode_scale), reciprocal(f32x16::splat(row.encode_scale)), row.zero_by_amax};
+  std::int32_t bits;
+  __builtin_memcpy(&bits, &row.encode_scale, sizeof bits);
+  const Constants constants{f32x16::splat(row.encode_scale), reciprocal(f32x16::splat(row.encode_scale)), bits >= 0 && bits < infinity_bits,
+                            row.zero_by_amax};
   const auto* input = static_cast<const char*>(row.input);
   std::uint8_t scales[batch_groups * group_blocks];
   std::int64_t b = 0;
@@ -161,6 +250,30 @@ void quantize_row(const Fp4Row row) {
   quantize_batch<Lanes>(elements, constants, 1, codes, scales);
   __builtin_memcpy(row.codes + 8 * b, codes, static_cast<std::size_t>(8 * left));
   scatter_scales(scales, left, row.tile, row.scales + b / 4 * row.tile);
+}
+
+/// Sixteen blocks from b on, or those that are left. Returns whether a largest magnitude is 0.
+DODONA_INLINE bool power_scales(const ops::PowerScales& row, std::int64_t b) {
+  const std::int64_t left = row.blocks - b < group_blocks ? row.blocks - b : group_blocks;
+  const f32x16 maxima = f32x16::load_partial(row.maxima + b, left, 1.0f);
+  const i32x16 magnitude = magnitude_bits(maxima * f32x16::splat(row.part));
+  const mask16 nan = magnitude > i32x16::splat(infinity_bits), none = magnitude < i32x16::splat(0x00400001);
+  const i32x16 above = shr<23>(magnitude + i32x16::splat(0x7FFFFF));
+  const i32x16 number = select(none, i32x16::zero(), min(above, i32x16::splat(254)));
+  // The inverse of 2^127 is denormal, and has no exponent.
+  const i32x16 inverse = max(shl<23>(i32x16::splat(254) - number), i32x16::splat(0x00400000));
+  const f32x16 factor = as_f32(select(nan, i32x16::splat(0x7FC00000), select(none, i32x16::zero(), inverse)));
+  if (row.twice) {
+    const f32x16_pair both = interleave(factor, factor);
+    both.first.store_partial(row.factors + 2 * b, 2 * left);
+    both.second.store_partial(row.factors + 2 * b + 16, 2 * left - 16);
+  } else {
+    factor.store_partial(row.factors + b, left);
+  }
+  std::uint8_t scales[group_blocks];
+  store_low_8(select(nan, i32x16::splat(255), number), scales);
+  scatter_scales(scales, left, row.tile, row.scales + b / 4 * row.tile);
+  return any(maxima == f32x16::zero());
 }
 
 }  // namespace
@@ -183,12 +296,22 @@ template <class Tier>
 void Fp4CodesKernel::run(const Fp4CodesRow& row) {
   using namespace DODONA_TIER;
   const auto* const input = static_cast<const char*>(row.input);
-  if (row.type == DType::bf16) {
-    encode<Bf16Lanes, false>(input, static_cast<int>(row.blocks), row.factors, row.codes);
-  } else {
-    encode<F16Lanes, false>(input, static_cast<int>(row.blocks), row.factors, row.codes);
-  }
+  if (row.type != DType::bf16) return encode<F16Lanes>(input, row.blocks, row.factors, row.codes);
+  Looked looked;
+  for (std::int64_t b = 0; b < row.blocks; b += 16) looked.factors_are_numbers(f32x16::load_partial(row.factors + b, row.blocks - b));
+  const std::int64_t to_next = row.next != nullptr ? static_cast<const char*>(row.next) - input : 0;
+  encode_numbers(input, row.blocks, row.factors, to_next, row.codes, looked);
+  if (!looked.finite()) encode<Bf16Lanes>(input, row.blocks, row.factors, row.codes);
 }
 template void Fp4CodesKernel::run<tier::DODONA_TIER>(const Fp4CodesRow&);
+
+template <class Tier>
+bool PowerScalesKernel::run(const PowerScales& row) {
+  using namespace DODONA_TIER;
+  bool zero = false;
+  for (std::int64_t b = 0; b < row.blocks; b += group_blocks) zero |= power_scales(row, b);
+  return zero;
+}
+template bool PowerScalesKernel::run<tier::DODONA_TIER>(const PowerScales&);
 
 }  // namespace dodona::ops

@@ -382,11 +382,23 @@ bool exponent_too_high(const GroupQuant& actual, std::int64_t linear) {
 
 namespace {
 
+/// Four exponents a word, the first in the low byte.
+void store_words(const Tensor& output_s, std::int64_t m, std::span<const float> scales) {
+  const std::int64_t words = output_s.size(-1), stride = output_s.stride(-1);
+  if (words == 0) return;
+  std::uint32_t* const row = output_s.as<std::uint32_t>() + output_s.offset(m * words);
+  std::size_t g = 0;
+  for (std::int64_t w = 0; w < words; ++w) {
+    std::uint32_t word = 0;
+    for (int byte = 0; byte < 4 && g < scales.size(); ++byte, ++g)
+      word |= std::uint32_t{quant::ue8m0_exponent_field(scales[g])} << (8 * byte);
+    row[w * stride] = word;
+  }
+}
+
 void store_scales(const GroupQuant& op, std::int64_t m, std::span<const float> scales) {
   if (op.powers) {
-    const Words words(op.output_s);
-    words.clear(m);
-    for (std::size_t g = 0; g < scales.size(); ++g) words.put(m, static_cast<std::int64_t>(g), quant::ue8m0_exponent_field(scales[g]));
+    store_words(op.output_s, m, scales);
   } else if (!scales.empty()) {
     float* const row = op.output_s.as<float>() + op.output_s.offset(m * op.groups());
     const std::int64_t stride = op.output_s.stride(-1);

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -244,6 +245,30 @@ Tensor make_strided(DType dtype, const Dims& shape, const Dims& strides, std::by
   return {std::move(owner), data, dtype, shape, strides, true};
 }
 
+namespace {
+
+/// Element by element, the last two dimensions in squares: memory may go along either of them.
+template <class Element>
+void copy_elements(const Tensor& from, const Tensor& to) {
+  constexpr std::int64_t side = 32;
+  const bool plane = from.rank() > 1;
+  const std::int64_t rows = plane ? from.size(-2) : 1, columns = from.size(-1), together = rows * columns;
+  const std::int64_t from_row = plane ? from.stride(-2) : 0, to_row = plane ? to.stride(-2) : 0;
+  const std::int64_t from_column = from.stride(-1), to_column = to.stride(-1);
+  for (std::int64_t first = 0; first < from.elements(); first += together) {
+    const auto* const source = from.as<const std::byte>() + from.offset(first) * static_cast<std::int64_t>(sizeof(Element));
+    auto* const target = to.as<std::byte>() + to.offset(first) * static_cast<std::int64_t>(sizeof(Element));
+    for (std::int64_t row = 0; row < rows; row += side)
+      for (std::int64_t column = 0; column < columns; column += side)
+        for (std::int64_t i = row; i < std::min(rows, row + side); ++i)
+          for (std::int64_t j = column; j < std::min(columns, column + side); ++j)
+            std::memcpy(target + (i * to_row + j * to_column) * static_cast<std::int64_t>(sizeof(Element)),
+                        source + (i * from_row + j * from_column) * static_cast<std::int64_t>(sizeof(Element)), sizeof(Element));
+  }
+}
+
+}  // namespace
+
 void copy(const Tensor& from, const Tensor& to) {
   if (from.dtype() != to.dtype() || !(from.shape() == to.shape()))
     fail(ErrorCode::bad_shape, "cannot copy " + std::string(name(from.dtype())) + " " + to_string(from.shape()) + " to " +
@@ -260,7 +285,15 @@ void copy(const Tensor& from, const Tensor& to) {
   const bool dense_rows = from.rank() > 0 && (width == 1 || (from.stride(-1) == 1 && to.stride(-1) == 1));
   if (is_packed(from.dtype()) && (!dense_rows || width % 2 != 0))
     fail(ErrorCode::bad_stride, "packed elements must lie in whole bytes, contiguous along the last dimension");
-  const std::int64_t run = dense_rows ? width : 1;
+  if (!dense_rows) {
+    switch (bits(from.dtype())) {
+      case 8: return copy_elements<std::uint8_t>(from, to);
+      case 16: return copy_elements<std::uint16_t>(from, to);
+      case 32: return copy_elements<std::uint32_t>(from, to);
+      default: return copy_elements<std::uint64_t>(from, to);
+    }
+  }
+  const std::int64_t run = width;
   const auto run_bytes = static_cast<std::size_t>(bytes_for(from.dtype(), run));
   for (std::int64_t i = 0; i < count; i += run)
     std::memcpy(target + byte_offset(to.dtype(), to.offset(i)), source + byte_offset(from.dtype(), from.offset(i)), run_bytes);

@@ -4,6 +4,7 @@
 #include "simd/dot_i8.h"
 #include "simd/f32x16.h"
 #include "simd/math.h"
+#include "simd/pack.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
@@ -164,6 +165,9 @@ void probe(ProbeOp op, Cursor k) {
     case ProbeOp::mul_16: return integer_binary(k, [](I a, I b) { return mul_16(a, b); });
     case ProbeOp::max_16: return integer_binary(k, [](I a, I b) { return max_16(a, b); });
     case ProbeOp::shift_right_signed_16: return integer_unary(k, [](I a) { return sra_16<5>(a); });
+    case ProbeOp::in_turn_16: return integer_binary(k, [](I a, I b) { return in_turn_16(a, b); });
+    case ProbeOp::signed_bytes: return integer_binary(k, [](I a, I b) { return signed_bytes(a, b); });
+    case ProbeOp::unsigned_bytes: return integer_binary(k, [](I a, I b) { return unsigned_bytes(a, b); });
     case ProbeOp::lane_index: return integer_unary(k, [](I a) { return a + lane_index(); });
     case ProbeOp::mask_bits:
       return each(k, [](const Cursor& at) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "core/call.h"
 #include "dodona/error.h"
@@ -57,6 +58,17 @@ TEST(Tensor, CopyHonoursStridesOnBothSides) {
   for (std::int64_t i = 0; i < 6; ++i) from.as<std::int16_t>()[from.offset(i)] = static_cast<std::int16_t>(i + 1);
   copy(from, to);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(to.as<std::int16_t>()[i], i + 1);
+}
+
+TEST(Tensor, CopyTurnsMatricesOfAnyElementSize) {
+  for (const DType type : {DType::u8, DType::bf16, DType::i32, DType::i64}) {
+    const auto bytes = static_cast<std::size_t>(bits(type) / 8);
+    const Tensor from = make_strided(type, {3, 37, 70}, {3000, 1, 40}), to(type, {3, 37, 70});
+    for (std::int64_t i = 0; i < from.elements(); ++i) std::memcpy(from.as<std::byte>() + from.offset(i) * bits(type) / 8, &i, bytes);
+    copy(from, to);
+    for (std::int64_t i = 0; i < to.elements(); ++i)
+      ASSERT_EQ(std::memcmp(to.as<std::byte>() + i * bits(type) / 8, &i, bytes), 0) << name(type) << " element " << i;
+  }
 }
 
 TEST(Tensor, OverflowingStridesAreRejected) {

@@ -1,4 +1,5 @@
 // What the operations of simd/f32x16.h mean, against plain scalar code.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -194,6 +195,31 @@ TEST(F32x16, BytesAndHalvesOfLanesAreNumbersOfTheirOwn) {
     EXPECT_EQ(map<std::uint32_t>(ProbeOp::mul_16, isa, a, b), products) << name(isa);
     EXPECT_EQ(map<std::uint32_t>(ProbeOp::max_16, isa, a, b), larger) << name(isa);
     EXPECT_EQ(map<std::uint32_t>(ProbeOp::shift_right_signed_16, isa, a), shifted) << name(isa);
+  }
+}
+
+TEST(F32x16, NumbersOfSixteenBitsBecomeBytesInTheirOrderAndAreClamped) {
+  samples::Bits random(11);
+  std::vector<std::uint32_t> a(64), b(64), in_turn(64), with_sign(64), without(64);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const auto near_bytes = [&] { return static_cast<std::uint32_t>(random.next() % 600) - 300u; };
+    const auto pair = [&] { return (near_bytes() & 0xFFFFu) | near_bytes() << 16; };
+    a[i] = i % 4 == 0 ? static_cast<std::uint32_t>(random.next()) : pair(),
+    b[i] = i % 4 == 1 ? static_cast<std::uint32_t>(random.next()) : pair();
+    in_turn[i] = (a[i] & 0xFFFFu) | b[i] << 16;
+  }
+  for (std::size_t byte = 0; byte < 4 * a.size(); ++byte) {
+    // Sixteen lanes of each side make sixty-four bytes.
+    const std::size_t vector = byte / 64, half = byte % 64;
+    const std::vector<std::uint32_t>& from = half < 32 ? a : b;
+    const int number = static_cast<std::int16_t>(from[16 * vector + half % 32 / 2] >> (half % 2 * 16));
+    with_sign[byte / 4] |= (static_cast<std::uint32_t>(std::clamp(number, -128, 127)) & 0xFFu) << (byte % 4 * 8);
+    without[byte / 4] |= static_cast<std::uint32_t>(std::clamp(number, 0, 255)) << (byte % 4 * 8);
+  }
+  for (const Isa isa : available_isas()) {
+    EXPECT_EQ(map<std::uint32_t>(ProbeOp::in_turn_16, isa, a, b), in_turn) << name(isa);
+    EXPECT_EQ(map<std::uint32_t>(ProbeOp::signed_bytes, isa, a, b), with_sign) << name(isa);
+    EXPECT_EQ(map<std::uint32_t>(ProbeOp::unsigned_bytes, isa, a, b), without) << name(isa);
   }
 }
 

@@ -1,0 +1,93 @@
+// Numbers of sixteen bits to bytes, sixty-four at a time. Included by *.simd.cpp only.
+#pragma once
+
+#include "simd/f32x16.h"
+
+namespace dodona::DODONA_TIER {
+namespace lanes {
+
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+/// What is packed within every 128 bits has eights of a and of b in turn.
+DODONA_INLINE i32 eights_in_order(__m512i packed) {
+  return {_mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), packed)};
+}
+DODONA_INLINE i32 low_and_high(i32 a, i32 b) {
+  return {_mm512_mask_blend_epi16(0xAAAAAAAA, a.v, b.v)};
+}
+DODONA_INLINE i32 signed_bytes(i32 a, i32 b) {
+  return eights_in_order(_mm512_packs_epi16(a.v, b.v));
+}
+DODONA_INLINE i32 unsigned_bytes(i32 a, i32 b) {
+  return eights_in_order(_mm512_packus_epi16(a.v, b.v));
+}
+#elif DODONA_TIER_v3
+DODONA_INLINE i32 low_and_high(i32 a, i32 b) {
+  return {{_mm256_blend_epi16(a.lo.v, b.lo.v, 0xAA)}, {_mm256_blend_epi16(a.hi.v, b.hi.v, 0xAA)}};
+}
+DODONA_INLINE i32 signed_bytes(i32 a, i32 b) {
+  return {{_mm256_permute4x64_epi64(_mm256_packs_epi16(a.lo.v, a.hi.v), 0xD8)},
+          {_mm256_permute4x64_epi64(_mm256_packs_epi16(b.lo.v, b.hi.v), 0xD8)}};
+}
+DODONA_INLINE i32 unsigned_bytes(i32 a, i32 b) {
+  return {{_mm256_permute4x64_epi64(_mm256_packus_epi16(a.lo.v, a.hi.v), 0xD8)},
+          {_mm256_permute4x64_epi64(_mm256_packus_epi16(b.lo.v, b.hi.v), 0xD8)}};
+}
+#elif DODONA_TIER_neon
+template <class Narrow>
+DODONA_INLINE i32 bytes_of(i32 a, i32 b, const Narrow& narrow) {
+  const auto both = [&](twin<i32x4> x) {
+    return i32x4{vcombine_s32(narrow(vreinterpretq_s16_s32(x.lo.v)), narrow(vreinterpretq_s16_s32(x.hi.v)))};
+  };
+  return {{both(a.lo), both(a.hi)}, {both(b.lo), both(b.hi)}};
+}
+DODONA_INLINE i32 signed_bytes(i32 a, i32 b) {
+  return bytes_of(a, b, [](int16x8_t x) { return vreinterpret_s32_s8(vqmovn_s16(x)); });
+}
+DODONA_INLINE i32 unsigned_bytes(i32 a, i32 b) {
+  return bytes_of(a, b, [](int16x8_t x) { return vreinterpret_s32_u8(vqmovun_s16(x)); });
+}
+#else
+template <int least, int most>
+DODONA_INLINE i32 clamped_bytes(i32 a, i32 b) {
+  i32 r;
+  for (int lane = 0; lane < 16; ++lane) {
+    const i32& from = lane < 8 ? a : b;
+    r.x[lane] = 0;
+    for (int i = 0; i < 4; ++i) {
+      const int number = static_cast<std::int16_t>(from.x[lane % 8 * 2 + i / 2] >> (i % 2 * 16));
+      const int clamped = number < least ? least : number > most ? most : number;
+      r.x[lane] |= static_cast<std::uint32_t>(clamped & 0xFF) << (8 * i);
+    }
+  }
+  return r;
+}
+DODONA_INLINE i32 signed_bytes(i32 a, i32 b) {
+  return clamped_bytes<-128, 127>(a, b);
+}
+DODONA_INLINE i32 unsigned_bytes(i32 a, i32 b) {
+  return clamped_bytes<0, 255>(a, b);
+}
+#endif
+
+#if DODONA_TIER_neon || DODONA_TIER_generic
+DODONA_INLINE i32 low_and_high(i32 a, i32 b) {
+  return bit_or(bit_and(a, i32::splat(0xFFFF)), bit_and(b, i32::splat(-0x10000)));
+}
+#endif
+
+}  // namespace lanes
+
+/// The low halves of the lanes of two vectors in turn: of those of even index and those of odd index, as they lie in memory.
+DODONA_INLINE i32x16 in_turn_16(i32x16 even, i32x16 odd) {
+  return {lanes::low_and_high(even.v, shl<16>(odd).v)};
+}
+/// Sixty-four bytes: the signed numbers of 16 bits of a, then those of b, clamped to -128 and 127.
+DODONA_INLINE i32x16 signed_bytes(i32x16 a, i32x16 b) {
+  return {lanes::signed_bytes(a.v, b.v)};
+}
+/// Those clamped to 0 and 255.
+DODONA_INLINE i32x16 unsigned_bytes(i32x16 a, i32x16 b) {
+  return {lanes::unsigned_bytes(a.v, b.v)};
+}
+
+}  // namespace dodona::DODONA_TIER
