@@ -13,6 +13,7 @@
 #include "io/bytes.h"
 #include "io/sha256.h"
 #include "io/tokenizer.h"
+#include "layer_graph.h"
 #include "model/generate.h"
 #include "model/run.h"
 #include "model_options.h"
@@ -26,6 +27,8 @@ using Tokens = std::vector<std::int64_t>;
 
 struct GenerateOptions {
   ModelOptions model;
+  KernelOptions kernels;
+  GraphOptions graphs;
   ExecOptions exec;
   std::vector<std::string> prompt_ids, prompts;
   std::string weights, tokenizer, speculative, experts, state, output, rounding = "bf16";
@@ -122,6 +125,8 @@ std::string key_of(const GenerateOptions& options, const model::ModelConfig& con
                 {"seed", r.seed},
                 {"experts", options.experts},
                 {"rounding", options.rounding},
+                {"use", options.kernels.uses},
+                {"kv_cache_dtype", options.kernels.kv_cache_dtype},
                 {"mode", std::string(name(options.exec.exec().mode))}};
   const std::string text = io::json_text(json);
   io::Sha256 hash;
@@ -151,7 +156,7 @@ void generate(GenerateOptions& options) {
   const std::string folder = options.weights == "synthetic" ? "" : options.weights;
   const bool own = options.model.config.empty() && options.model.preset.empty() && !folder.empty();
   if (own) options.model.config = folder;
-  const model::ModelConfig config = options.model.load("tiny");
+  model::ModelConfig config = options.model.load("tiny");
   if (!options.speculative.empty() && options.speculative != "nextn")
     throw Error(ErrorCode::bad_option, "", "--speculative", "must be nextn, got '" + options.speculative + "'");
   if (options.resume && options.state.empty()) throw Error(ErrorCode::bad_option, "", "--resume", "needs --state FILE");
@@ -165,17 +170,22 @@ void generate(GenerateOptions& options) {
   if (!options.prompts.empty() || !options.tokenizer.empty()) tokenizer = open_tokenizer(options, config);
   for (const std::string& ids : options.prompt_ids) request.prompts.push_back(parse_ids(ids));
   for (const std::string& text : options.prompts) request.prompts.push_back(tokenizer->encode(text));
-  for (const std::string& path : {options.state, options.output})
+  for (const std::string& path : {options.state, options.output, options.graphs.chrome_trace})
     if (!path.empty()) io::AtomicFile probe(path);
 
-  const Exec exec = options.exec.exec();
-  const auto source = model::open_weights(config, folder, options.weights_seed, exec);
+  Exec exec = options.exec.exec();
+  ModelGraph graph;
+  if (options.graphs.any()) exec.tracer = graph.layers().calls();
   model::LayerSetting setting;
   setting.experts = options.experts;
   if (options.rounding == "off") setting.rounding = model::Rounding::off;
+  setting = model::for_any_company(std::move(setting));
+  options.kernels.apply(config, setting, {.stored = !folder.empty(), .any_layer = true});
+  const auto source = model::open_weights(config, folder, options.weights_seed, exec);
   const std::string key = key_of(options, config, source->description());
   const Interrupt interrupt;
   model::Generation generation(*source, setting, request, exec);
+  if (options.graphs.any()) generation.watch(graph.hooks());
   if (options.resume) generation.resume(model::read_state(options.state, key));
   const auto begin = std::chrono::steady_clock::now();
   const double cpu_before = cpu_seconds();
@@ -217,6 +227,10 @@ void generate(GenerateOptions& options) {
   if (request.draft_steps > 0) json["accepted"] = generation.accepted();
   const std::string text = io::json_text(json, 2) + "\n";
   if (!options.output.empty()) io::write_file(options.output, io::as_bytes(text));
+  if (options.graphs.any())
+    options.graphs.show(graph.graph(), {config.name, fmt::format("{} tokens of {} requests in {} rounds", tokens, request.prompts.size(),
+                                                                 generation.steps())});
+  if (!options.graphs.graph.empty()) return;
   if (options.exec.json) {
     fmt::print("{}", text);
     return;
@@ -245,6 +259,7 @@ void add_generate(CLI::App& app, int&) {
       "tokens are the same for any number of threads, tier, chunk and company. Tokens go to stdout, progress to stderr");
   options->model.add(*command);
   options->model.add_linear(*command);
+  options->kernels.add(*command);
   command->add_option("--weights", options->weights, "Folder of a checkpoint, or synthetic (default)");
   command->add_option("--weights-seed", options->weights_seed, "Seed of synthetic weights (default 0)");
   command->add_option("--prompt-ids", options->prompt_ids, "Tokens of a prompt, 5,17,3; may be repeated: one request each")
@@ -278,6 +293,7 @@ void add_generate(CLI::App& app, int&) {
   command->add_option("--state", options->state, "Keep tokens and caches in this file, anew behind every round");
   command->add_flag("--resume", options->resume, "Go on from the --state file of the same call");
   command->add_option("-o,--output", options->output, "Write what --json prints to this file");
+  options->graphs.add(*command, " of tokens, of all rounds: the layers' ops, and what is around them");
   options->exec.add_mode(*command, "fast (default), golden, or a GPU's bits: hopper");
   options->exec.add_threads_and_isa(*command);
   options->exec.add_json(*command);

@@ -30,9 +30,11 @@ namespace dodona::tools {
 namespace {
 
 struct LayerOptions : ExecOptions {
+  KernelOptions kernels;
   std::string preset, config, weights, linear, phase = "decode", residual = "fused", rounding = "bf16", output, trail, against, experts,
                                                expert_weights = "stored", against_experts;
-  std::string backend, path, graph, chrome_trace;
+  std::string backend, path;
+  GraphOptions graphs;
   std::vector<std::int64_t> kv_len{1024}, prefix_len;
   std::optional<std::int64_t> layer, batch, repeat, draft_tokens;
   std::int64_t prefix_chunk = model::LayerSetting{}.prefix_chunk;
@@ -330,6 +332,8 @@ model::LayerRequest request_of(const LayerOptions& options) {
   if (options.residual == "pre-added") r.setting.residual = model::Residual::pre_added;
   r.seed = options.seed;
   r.page_seed = options.page_seed;
+  const model::Batch batch = model::batch_of(r);
+  options.kernels.apply(r.config, r.setting, {.batch = &batch, .stored = !r.weights.empty()});
   return r;
 }
 
@@ -339,7 +343,7 @@ void check_files(const LayerOptions& options) {
     throw Error(
         ErrorCode::bad_option, "", "--trail-tensors",
         options.trail.empty() ? "needs --trail FILE" : "needs a --trail FILE that ends in .safetensors, got '" + options.trail + "'");
-  for (const std::string& path : {options.output, options.trail, options.chrome_trace})
+  for (const std::string& path : {options.output, options.trail, options.graphs.chrome_trace})
     if (!path.empty()) io::AtomicFile probe(path);
 }
 
@@ -404,16 +408,7 @@ void print_experts(const model::ExpertsComparison& c) {
 /// The run as a graph, on the terminal, and as a trace in its file.
 void show_graph(const LayerOptions& options, model::LayerRun& layer, GraphRecorder& recorder) {
   const model::LayerRun::Result run = layer.run(recorder.ops());
-  const std::vector<GraphNode> graph = recorder.graph(run.records);
-  const GraphTitle title{layer.request().config.name, step_text(layer.request())};
-  if (options.graph == "text") fmt::print("{}", graph_text(graph));
-  if (options.graph == "md") fmt::print("{}", graph_markdown(graph, title));
-  if (options.graph == "html") fmt::print("{}", graph_html(graph, title));
-  if (options.graph == "json")
-    fmt::print("{}\n", io::json_text({{"model", title.model}, {"step", title.what}, {"graph", graph_json(graph)}}, 2));
-  if (options.chrome_trace.empty()) return;
-  const std::string text = io::json_text(chrome_trace(graph, title)) + "\n";
-  io::write_file(options.chrome_trace, std::as_bytes(std::span(text.data(), text.size())));
+  options.graphs.show(recorder.graph(run.records), {layer.request().config.name, step_text(layer.request())});
 }
 
 /// What several ranks have no place for.
@@ -421,8 +416,8 @@ void check_alone(const LayerOptions& options) {
   const std::pair<const char*, bool> given[] = {{"--trail", !options.trail.empty()},
                                                 {"--against", !options.against.empty()},
                                                 {"--against-experts", !options.against_experts.empty()},
-                                                {"--graph", !options.graph.empty()},
-                                                {"--chrome-trace", !options.chrome_trace.empty()},
+                                                {"--graph", !options.graphs.graph.empty()},
+                                                {"--chrome-trace", !options.graphs.chrome_trace.empty()},
                                                 {"--cold", options.cold},
                                                 {"--repeat", options.repeat.has_value()}};
   for (const auto& [option, there] : given)
@@ -451,7 +446,7 @@ int layer(const LayerOptions& options) {
   check_memory(request);
   const auto begin = std::chrono::steady_clock::now();
   GraphRecorder recorder;
-  const bool graphs = !(options.graph + options.chrome_trace).empty();
+  const bool graphs = options.graphs.any();
   if (graphs) request.exec.tracer = recorder.calls();
   model::LayerRun layer(request);
   // Drawn from the seed unless a dump brings its own.
@@ -461,11 +456,15 @@ int layer(const LayerOptions& options) {
   model::LayerRun::Result first = layer.run(options.trail.empty() ? model::Observer() : trail.recorder(options.trail_tensors));
   const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - first.seconds();
   if (graphs) show_graph(options, layer, recorder);
-  const std::int64_t runs = options.repeat.value_or(request.exec.mode == Mode::fast ? 5 : 1);
+  const bool graph_alone = !options.graphs.graph.empty() && !options.repeat;
+  const std::int64_t runs = options.repeat.value_or(request.exec.mode == Mode::fast && !graph_alone ? 5 : 1);
   const Measured best = fastest(layer, std::move(first), runs, options.cold);
-  const Limits limits{.read = measure_limit(LimitKind::read, request.exec),
-                      .fma = measure_limit(LimitKind::fma, request.exec),
-                      .dot8 = measure_limit(LimitKind::dot8, request.exec)};
+  // A graph shows none.
+  Limits limits;
+  if (options.graphs.graph.empty())
+    limits = {.read = measure_limit(LimitKind::read, request.exec),
+              .fma = measure_limit(LimitKind::fma, request.exec),
+              .dot8 = measure_limit(LimitKind::dot8, request.exec)};
   const std::string digest = model::digest_of(best.run.output);
   std::optional<trail::TrailComparison> comparison;
   if (reference) {
@@ -480,7 +479,7 @@ int layer(const LayerOptions& options) {
     trail.setting = model::setting_json(request);
     trail::write_trail(options.trail, trail);
   }
-  if (!options.graph.empty()) {
+  if (!options.graphs.graph.empty()) {
     // The graph is all that is shown.
   } else if (options.json) {
     io::Json json = run_json(layer, best, limits, load_seconds, digest);
@@ -489,7 +488,7 @@ int layer(const LayerOptions& options) {
     fmt::print("{}\n", io::json_text(json, 2));
   } else {
     print_run(layer, best, limits, load_seconds, digest);
-    for (const std::string& path : {options.output, options.trail, options.chrome_trace})
+    for (const std::string& path : {options.output, options.trail, options.graphs.chrome_trace})
       if (!path.empty()) fmt::print("written to {}\n", path);
     if (comparison) print_comparison(*reference, *comparison);
     if (experts) print_experts(*experts);
@@ -530,6 +529,7 @@ void add_layer(CLI::App& app, int& exit_code) {
       "Backend of attention, which decides path and kernels: " + model::attention_backend_names() + " (default cutlass_mla)");
   command->add_option("--path", options->path,
                       "Way through attention: " + model::path_names() + " (default: upstream's dispatch for backend, phase and prefixes)");
+  options->kernels.add(*command);
   command->add_option("--prefix-chunk", options->prefix_chunk,
                       "Cached tokens that one chunk of path mha-chunked expands, of all requests together (default 131072)");
   options->add_mode(*command, "fast (default), golden, or a GPU's bits: hopper, blackwell, ada, ampere");
@@ -587,17 +587,9 @@ void add_layer(CLI::App& app, int& exit_code) {
                    "dump's own inputs; "
                    "input.NAME replaces what the seed draws); exit code 1")
       ->excludes(plan);
-  command
-      ->add_option("--graph", options->graph,
-                   "Show the execution graph instead: text, json, md or html, with shapes, kernels, their sources, times and the chains of "
-                   "callers that lead to each kernel")
-      ->check(CLI::IsMember({"text", "json", "md", "html"}))
-      ->excludes(plan);
-  command
-      ->add_option("--chrome-trace", options->chrome_trace,
-                   "Write the run to this file in the Trace Event Format, for Perfetto: spans of model ops and kernels; arithmetic alone, "
-                   "without what makes weights ready between ops")
-      ->excludes(plan);
+  options->graphs.add(*command, "");
+  command->get_option("--graph")->excludes(plan);
+  command->get_option("--chrome-trace")->excludes(plan);
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->callback([options, &exit_code] { exit_code = layer(*options); });

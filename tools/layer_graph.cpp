@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "dodona/op.h"
+#include "io/atomic_file.h"
 #include "oracle/report/report.h"
 
 namespace dodona::tools {
@@ -139,6 +141,34 @@ std::vector<GraphNode> GraphRecorder::graph(const std::vector<model::OpRecord>& 
   return graph;
 }
 
+model::LanguageModel::Hooks ModelGraph::hooks() {
+  model::LanguageModel::Hooks hooks;
+  hooks.before_layer = [this](std::int64_t, model::Trace& trace) { trace.observe(recorder_.ops()); };
+  hooks.traced = [this](std::int64_t layer, const model::Trace& trace) {
+    for (GraphNode& node : recorder_.graph(trace.records())) {
+      if (node.record.depth == 0) node.record.note = std::to_string(layer);
+      ++node.record.depth;
+      nodes_.push_back(std::move(node));
+    }
+  };
+  hooks.outer = [this](const model::OpRecord& record) {
+    GraphNode node{record, {}};
+    node.record.depth = 1;
+    if (!record.kernels.empty()) node.kernels.push_back({record.kernels, record.seconds});
+    nodes_.push_back(std::move(node));
+  };
+  return hooks;
+}
+
+std::vector<GraphNode> ModelGraph::graph() const {
+  GraphNode model{{.op = "self.model()", .group = true}, {}};
+  for (const GraphNode& node : nodes_)
+    if (node.record.depth == 1) model.record.seconds += node.record.seconds;
+  std::vector<GraphNode> all{std::move(model)};
+  all.insert(all.end(), nodes_.begin(), nodes_.end());
+  return all;
+}
+
 std::string graph_text(const std::vector<GraphNode>& graph) {
   std::string text;
   for (std::size_t i = 0; i < graph.size(); ++i) {
@@ -226,6 +256,28 @@ io::Json chrome_trace(const std::vector<GraphNode>& graph, const GraphTitle& tit
     now += r.seconds;
   }
   return {{"traceEvents", events}, {"displayTimeUnit", "ms"}};
+}
+
+void GraphOptions::add(CLI::App& command, const std::string& what) {
+  command
+      .add_option("--graph", graph,
+                  "Show the execution graph instead" + what +
+                      ": text, json, md or html, with shapes, kernels, their sources, times and the chains of callers that lead to each "
+                      "kernel")
+      ->check(CLI::IsMember({"text", "json", "md", "html"}));
+  command.add_option("--chrome-trace", chrome_trace,
+                     "Write the run to this file in the Trace Event Format, for Perfetto: spans of model ops and kernels; arithmetic "
+                     "alone, without what makes weights ready between ops");
+}
+
+void GraphOptions::show(const std::vector<GraphNode>& nodes, const GraphTitle& title) const {
+  if (graph == "text") fmt::print("{}", graph_text(nodes));
+  if (graph == "md") fmt::print("{}", graph_markdown(nodes, title));
+  if (graph == "html") fmt::print("{}", graph_html(nodes, title));
+  if (graph == "json") fmt::print("{}\n", io::json_text({{"model", title.model}, {"step", title.what}, {"graph", graph_json(nodes)}}, 2));
+  if (chrome_trace.empty()) return;
+  const std::string text = io::json_text(tools::chrome_trace(nodes, title)) + "\n";
+  io::write_file(chrome_trace, std::as_bytes(std::span(text.data(), text.size())));
 }
 
 }  // namespace dodona::tools

@@ -1,10 +1,12 @@
 // The execution graph of a run: model op, shapes, kernels and times, in the form of the execution documents, and as a trace.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "io/json.h"
+#include "model/language_model.h"
 #include "model/layer/trace.h"
 
 namespace dodona::tools {
@@ -35,9 +37,35 @@ class GraphRecorder {
   std::vector<std::vector<KernelRun>> of_ops_;  ///< of the ops that are no groups, as they were done
 };
 
+/// Graphs of passes through a whole model: what is around its layers, and the layers.
+class ModelGraph {
+ public:
+  /// For the model's runs, which are to be traced by calls() of `layers()`; refer to this.
+  GraphRecorder& layers() { return recorder_; }
+  model::LanguageModel::Hooks hooks();
+
+  /// Everything beneath self.model(), in the order in which it ran.
+  std::vector<GraphNode> graph() const;
+
+ private:
+  GraphRecorder recorder_;
+  std::vector<GraphNode> nodes_;
+};
+
 /// What the graph is of, for headings.
 struct GraphTitle {
   std::string model, what;  ///< "r1", "layer 3 (MoE), decode, B=1..."
+};
+
+/// `--graph` and `--chrome-trace`.
+struct GraphOptions {
+  std::string graph, chrome_trace;
+
+  /// `what` follows "Show the execution graph instead".
+  void add(CLI::App& command, const std::string& what);
+  bool any() const { return !(graph + chrome_trace).empty(); }
+  /// The graph on the terminal, the trace in its file.
+  void show(const std::vector<GraphNode>& nodes, const GraphTitle& title) const;
 };
 
 /// The tree of ops, each with its kernels beneath it.

@@ -18,6 +18,32 @@ model::ModelConfig ModelOptions::load(const std::string& fallback) const {
   return linear.empty() ? loaded : model::with_scheme(std::move(loaded), model::scheme_named(linear));
 }
 
+void KernelOptions::add(CLI::App& command) {
+  std::string known;
+  for (const model::OpKernels& op : model::ops_with_kernels()) known += (known.empty() ? "" : ", ") + op.op;
+  command
+      .add_option("--use", uses,
+                  "OP=KERNEL: the kernel that runs a model op, q_b_proj=int8_scaled_mm; may be repeated. Synthetic weights are made in the "
+                  "form that it reads. A wrong kernel is answered by those that there are. Ops: " +
+                      known)
+      ->expected(1)
+      ->take_all();
+  command
+      .add_option(
+          "--kv-cache-dtype", kv_cache_dtype,
+          "Elements of the cache of latents: bf16 (default); fp8_e4m3: rows are cast, without a scale; auto: what the configuration "
+          "says (kv_cache_quant_algo FP8)")
+      ->check(CLI::IsMember({"bf16", "fp8_e4m3", "auto"}));
+}
+
+void KernelOptions::apply(model::ModelConfig& config, model::LayerSetting& setting, const model::UsePlace& place) const {
+  const bool fp8 = kv_cache_dtype == "fp8_e4m3" || (kv_cache_dtype == "auto" && config.quant.fp8_kv_cache);
+  if (fp8) setting.kv_cache = model::KvCacheType::e4m3;
+  std::vector<model::KernelUse> parsed;
+  for (const std::string& text : uses) parsed.push_back(model::parse_use(text));
+  model::apply_uses(config, setting, parsed, place);
+}
+
 CLI::Option* add_linear_option(CLI::App& command, std::string& linear) {
   std::string known;
   for (const model::QuantScheme& scheme : model::quant_schemes()) known += (known.empty() ? "" : ", ") + std::string(scheme.name);

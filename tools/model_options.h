@@ -2,9 +2,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common.h"
 #include "model/config/config.h"
+#include "model/layer/kernel_use.h"
 
 namespace dodona::tools {
 
@@ -20,6 +22,17 @@ struct ModelOptions {
 };
 
 /// The option alone.
+/// `--use` and `--kv-cache-dtype`: what of a layer's kernels is not left to configuration, backend and batch.
+struct KernelOptions {
+  std::vector<std::string> uses;
+  std::string kv_cache_dtype = "bf16";
+
+  void add(CLI::App& command);
+  /// Changes the setting, and of synthetic weights the forms in the configuration.
+  void apply(model::ModelConfig& config, model::LayerSetting& setting, const model::UsePlace& place) const;
+};
+
+/// --linear alone.
 CLI::Option* add_linear_option(CLI::App& command, std::string& linear);
 
 }  // namespace dodona::tools

@@ -109,7 +109,7 @@ void Generation::draw(const Tensor& hidden, const std::vector<std::size_t>& requ
 }
 
 void Generation::round(const std::function<void(const LayerTiming&)>& behind_layer) {
-  model_.after_layer = behind_layer;
+  model_.hooks.after_layer = behind_layer;
   if (request_.draft_steps > 0) return step();
   std::int64_t room = request_.chunk, row = 0;
   std::vector<Tokens> tokens;

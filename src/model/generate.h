@@ -42,6 +42,9 @@ class Generation {
   /// told of every layer of the target; what it throws leaves the round, and texts() as they were before it.
   void round(const std::function<void(const LayerTiming&)>& behind_layer = {});
 
+  /// What the passes through the target's layers are watched by, but for after_layer.
+  void watch(LanguageModel::Hooks hooks) { model_.hooks = std::move(hooks); }
+
   /// New tokens of each request.
   const std::vector<std::vector<std::int64_t>>& texts() const { return texts_; }
   /// Passes through the layers that are still to come at most, and tokens of the next one.

@@ -1,6 +1,7 @@
 #include "model/language_model.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 
 #include "core/define.h"
@@ -19,12 +20,6 @@ namespace {
 /// Rows of the head that are in memory at a time.
 constexpr std::int64_t head_rows = 8192;
 
-LayerSetting deterministic(LayerSetting setting) {
-  setting.low_latency = false;
-  setting.path = AttentionPath::mla;
-  return setting;
-}
-
 Tensor in_type(const Tensor& bf16, DType type) {
   return type == DType::bf16 ? bf16 : widened(bf16);
 }
@@ -42,6 +37,12 @@ void each_row(std::span<const PagedKvCache> caches, std::int64_t request, std::i
 
 }  // namespace
 
+LayerSetting for_any_company(LayerSetting setting) {
+  setting.low_latency = false;
+  setting.path = AttentionPath::mla;
+  return setting;
+}
+
 Tensor normed(const LayerState& state, const Tensor& weight, double eps, const Exec& exec) {
   if (!state.residual.defined()) return ops::run(ops::Rmsnorm{.input = state.hidden, .weight = weight, .eps = eps}, exec).output;
   return ops::run(ops::FusedAddRmsnorm{.input = state.hidden.clone(), .residual = state.residual.clone(), .weight = weight, .eps = eps},
@@ -52,7 +53,7 @@ Tensor normed(const LayerState& state, const Tensor& weight, double eps, const E
 LanguageModel::LanguageModel(const WeightSource& source, const LayerSetting& setting, const Exec& exec,
                              std::span<const std::int64_t> capacities)
     : source_(&source),
-      setting_(deterministic(setting)),
+      setting_(for_any_company(setting)),
       exec_(exec),
       model_(source, setting_, exec),
       capacities_(capacities.begin(), capacities.end()),
@@ -87,13 +88,33 @@ Tensor LanguageModel::forward(std::span<const Extension> extensions) {
     tokens.insert(tokens.end(), extension.tokens.begin(), extension.tokens.end());
     batch.query_starts.push_back(batch.tokens());
   }
-  const Tensor x = embeddings(tokens);
+  const Tensor x = outer("self.embed_tokens()", "", batch.tokens(), [&] { return embeddings(tokens); });
   caches_.front().place(batch);
-  const LayerState last = model_.run(batch, x, caches_, {.timed = after_layer});
-  return normed(last, final_norm_, config().rms_norm_eps, exec_);
+  Model::Hooks walk{.before = hooks.before_layer, .timed = hooks.after_layer};
+  if (hooks.traced) walk.after = [this](std::int64_t layer, const LayerState&, const Trace& trace) { hooks.traced(layer, trace); };
+  const LayerState last = model_.run(batch, x, caches_, walk);
+  return outer("self.norm()", last.residual.defined() ? "fused_add_rmsnorm" : "rmsnorm", batch.tokens(),
+               [&] { return normed(last, final_norm_, config().rms_norm_eps, exec_); });
+}
+
+/// Runs an op that is around the layers, and tells of it.
+Tensor LanguageModel::outer(std::string_view op, std::string_view kernel, std::int64_t tokens, const std::function<Tensor()>& body) const {
+  const auto begin = std::chrono::steady_clock::now();
+  Tensor result = body();
+  if (!hooks.outer) return result;
+  OpRecord record{.op = std::string(op), .kernels = std::string(kernel)};
+  record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const std::string rows = std::to_string(tokens), width = std::to_string(config().hidden_size);
+  record.shapes = (op == "self.embed_tokens()" ? "[" + rows + "]" : "[" + rows + ", " + width + "]") + " -> " + to_string(result.shape());
+  hooks.outer(record);
+  return result;
 }
 
 Tensor LanguageModel::logits(const Tensor& hidden) const {
+  return outer("self.lm_head()", "linear", hidden.size(0), [&] { return head(hidden); });
+}
+
+Tensor LanguageModel::head(const Tensor& hidden) const {
   const std::int64_t vocabulary = config().vocab_size;
   const Tensor all(DType::f32, {hidden.size(0), vocabulary});
   const DType type = activation_type(setting_.rounding);
@@ -200,7 +221,7 @@ void SpeculativeTarget::forward_all(std::span<const TargetQuery> asked, const Te
 }
 
 NextnDraft::NextnDraft(const LanguageModel& model, std::span<const std::int64_t> capacities)
-    : model_(&model), cache_(model.config(), activation_type(model.setting().rounding), capacities) {
+    : model_(&model), cache_(model.config(), model.setting().cache_type(), capacities) {
   if (model.config().num_nextn_predict_layers == 0)
     throw Error(ErrorCode::unsupported, "", "--speculative", "nextn: " + model.config().name + " has no NextN layer");
 }

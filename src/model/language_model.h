@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "model/model.h"
@@ -17,6 +18,9 @@ struct Extension {
   std::int64_t request = 0, begin = 0;
   std::span<const std::int64_t> tokens;
 };
+
+/// The setting with what does not depend on how many tokens go together.
+LayerSetting for_any_company(LayerSetting setting);
 
 /// Every token goes through the absorbed form of attention and through kernels that do not depend on how many go with it, so what a token
 /// gives depends on the tokens before it alone: not on how a prompt is cut, on the other requests, on threads or tier. Upstream's
@@ -36,8 +40,15 @@ class LanguageModel {
   /// f32 [S, V], rounded to bf16 before as upstream's head does.
   Tensor logits(const Tensor& hidden) const;
 
-  /// Called after every layer; may throw, which leaves the pass.
-  std::function<void(const LayerTiming&)> after_layer = {};
+  /// What is told of a pass; each may be empty.
+  struct Hooks {
+    std::function<void(const LayerTiming&)> after_layer;           ///< may throw, which leaves the pass
+    std::function<void(std::int64_t layer, Trace&)> before_layer;  ///< to observe it
+    std::function<void(std::int64_t layer, const Trace&)> traced;  ///< behind it
+    std::function<void(const OpRecord&)>
+        outer;  ///< self.embed_tokens(), self.norm(), self.lm_head(): kernels by name, the last one in parts
+  };
+  Hooks hooks = {};
 
   /// Rows of the caches that hold `tokens` tokens of a request, [layers, tokens, row]; and what puts them back.
   Tensor cached(std::int64_t request, std::int64_t tokens) const;
@@ -50,6 +61,9 @@ class LanguageModel {
   Tensor embeddings(std::span<const std::int64_t> tokens) const;
 
  private:
+  Tensor head(const Tensor& hidden) const;
+  Tensor outer(std::string_view op, std::string_view kernel, std::int64_t tokens, const std::function<Tensor()>& body) const;
+
   const WeightSource* source_;
   LayerSetting setting_;
   Exec exec_;

@@ -19,7 +19,7 @@ double since(std::chrono::steady_clock::time_point begin) {
 std::vector<PagedKvCache> Model::make_caches(std::span<const std::int64_t> capacities, std::uint64_t page_seed) const {
   std::vector<PagedKvCache> caches;
   for (std::int64_t layer = 0; layer < source_->config().num_hidden_layers; ++layer)
-    caches.emplace_back(source_->config(), activation_type(setting_.rounding), capacities, page_seed);
+    caches.emplace_back(source_->config(), setting_.cache_type(), capacities, page_seed);
   return caches;
 }
 

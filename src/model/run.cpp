@@ -5,6 +5,7 @@
 #include "core/random.h"
 #include "dodona/error.h"
 #include "io/sha256.h"
+#include "model/layer/kernel_use.h"
 #include "model/weights/tensor_list.h"
 #include "model/weights/without_memory.h"
 #include "quant/element.h"
@@ -127,17 +128,48 @@ io::Json setting_json(const LayerRequest& request) {
   if (setting.path != AttentionPath::by_backend) json["path"] = std::string(name(setting.path));
   if (!setting.experts.empty()) json["experts"] = setting.experts;
   if (setting.expert_weights == ExpertWeights::fp8) json["expert_weights"] = "fp8";
+  if (setting.kv_cache == KvCacheType::e4m3) json["kv_cache_dtype"] = "fp8_e4m3";
+  for (const KernelUse& use : setting.use) json["use"].push_back(use.op + "=" + use.kernel);
   return json;
 }
+
+namespace {
+
+/// A use of an op that this way does not come by would say nothing.
+void check_uses(const LayerSetting& setting, const std::vector<OpRecord>& records) {
+  for (const KernelUse& use : setting.use) {
+    bool runs = false, shared = false;
+    for (const OpRecord& record : records) {
+      if (record.depth < 2) shared = false;
+      if (record.op == "self.shared_experts()") shared = true;
+      runs = runs || use_name(record.op) == use.op || (shared && use_name(record.op, true) == use.op);
+    }
+    if (!runs)
+      throw Error(ErrorCode::bad_option, "", "--use",
+                  use.op + "=" + use.kernel + " is asked for, but nothing runs " + use.op + " on this way through the layer");
+  }
+}
+
+}  // namespace
+
+namespace {
+
+const LayerRequest& checked(const LayerRequest& request) {
+  if (!request.setting.use.empty()) plan_layer(request);
+  return request;
+}
+
+}  // namespace
 
 Plan plan_layer(const LayerRequest& request) {
   const auto source = planned_weights(request.config, request.shard);
   LayerWeights weights(*source, request.setting, request.exec);
-  PagedKvCache cache = PagedKvCache::planned(request.config, weights.type(), request.lengths);
+  PagedKvCache cache = PagedKvCache::planned(request.config, request.setting.cache_type(), request.lengths);
   const Batch batch = batch_of(request);
   const LayerState state = state_of(request, [&](const char*) { return without_memory(weights.type(), state_shape(request)); });
   Trace trace = layer_trace(weights, batch, request.exec, Trace::Bodies::leave_out);
   run_layer(weights, batch, state, cache, trace);
+  check_uses(request.setting, trace.records());
   Plan plan;
   for (const OpRecord& record : trace.records())
     if (!record.group) plan.ops.push_back(record);
@@ -149,8 +181,8 @@ Plan plan_layer(const LayerRequest& request) {
 }
 
 LayerRun::LayerRun(const LayerRequest& request)
-    : request_(request),
-      cache_(request.config, activation_type(request.setting.rounding), request.lengths, request.page_seed),
+    : request_(checked(request)),
+      cache_(request.config, request.setting.cache_type(), request.lengths, request.page_seed),
       source_(open_weights(request.config, request.weights, request.seed, request.exec, request.shard)),
       weights_(*source_, request.setting, request.exec),
       batch_(batch_of(request)),

@@ -303,12 +303,13 @@ TEST(AttentionPaths, TheDispatchIsUpstreams) {
     const char* backend;
     std::string without_prefix, short_prefix, long_prefix, far_prefix, decode, verify;
   };
-  const std::string shot = "mha-one-shot" + ragged, chunked = "mha-chunked" + ragged;
+  const std::string chunked = "mha-chunked" + ragged, fi_ragged = " batch_prefill_with_ragged_kv_cache";
+  const std::string shot = "mha-one-shot" + fi_ragged, fi_chunked = "mha-chunked" + fi_ragged;
   for (const Row& row : {Row{"triton", "mha extend_attention_fwd", "mla extend_attention_fwd", "mla extend_attention_fwd",
                              "mla extend_attention_fwd", "mla decode_attention_fwd", "mla extend_attention_fwd"},
-                         {"fa3", shot, "mla" + paged, shot, chunked, "mla" + paged, "mla" + paged},
-                         {"flashinfer", shot, "mla" + paged, shot, chunked, "mla" + paged, "mla" + paged},
-                         {"flashmla", shot, "mla" + paged, shot, chunked, "mla flash_mla_with_kvcache", "mla flash_mla_with_kvcache"},
+                         {"fa3", shot, "mla" + paged, shot, fi_chunked, "mla" + paged, "mla" + paged},
+                         {"flashinfer", shot, "mla" + paged, shot, fi_chunked, "mla" + paged, "mla" + paged},
+                         {"flashmla", shot, "mla" + paged, shot, fi_chunked, "mla flash_mla_with_kvcache", "mla flash_mla_with_kvcache"},
                          {"cutlass_mla", chunked, "mla" + paged, chunked, chunked, "mla cutlass_mla_decode", "mla" + paged},
                          {"trtllm_mla", chunked, chunked, chunked, chunked, "mla trtllm_batch_decode_with_kv_cache_mla",
                           "mla trtllm_batch_decode_with_kv_cache_mla"}}) {

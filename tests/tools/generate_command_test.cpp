@@ -55,6 +55,34 @@ TEST_F(GenerateCommand, TokensGoToStdoutAndTheRestToStderr) {
   EXPECT_EQ(result["tokens"][0].size(), 3U);
 }
 
+TEST_F(GenerateCommand, TheGraphHasEveryLayerOfEveryRoundAndWhatIsAroundThem) {
+  const std::string trace = (folder_ / "trace.json").string();
+  const Output output = run(call + "--graph json --chrome-trace " + trace);
+  ASSERT_EQ(output.status, 0) << output.err;
+  const json graph = json::parse(output.out)["graph"];
+  EXPECT_EQ(graph["op"], "self.model()");
+  std::map<std::string, int> count;
+  double seconds = 0;
+  for (const json& child : graph["children"]) ++count[child["op"]], seconds += child["seconds"].get<double>();
+  // Three tokens, of which the first comes out of the prompt's round.
+  EXPECT_EQ(count, (std::map<std::string, int>{{"self.embed_tokens()", 3}, {"layer()", 9}, {"self.norm()", 3}, {"self.lm_head()", 3}}));
+  EXPECT_NEAR(graph["seconds"].get<double>(), seconds, 1e-9);
+  EXPECT_EQ(graph["children"][1]["children"][0]["kernels"][0]["kernel"], "rmsnorm");
+  EXPECT_EQ(graph["children"][2]["note"], "1");
+  EXPECT_GT(json::parse(read_raw(trace))["traceEvents"].size(), 100U);
+  EXPECT_EQ(run(call + "--chrome-trace " + trace).out, run(call).out);
+}
+
+TEST_F(GenerateCommand, KernelsAndTheCacheMayBeChosenAndCompanyStillChangesNoToken) {
+  const std::string choice = call + "--use o_proj=int8_scaled_mm --use experts=fused_moe_kernel --kv-cache-dtype auto ";
+  const Output plain = run(call), chosen = run(choice);
+  EXPECT_EQ(chosen.status, 0) << chosen.err;
+  EXPECT_NE(chosen.out, plain.out);
+  EXPECT_EQ(run(choice + "--chunk 1 --threads 3").out, chosen.out);
+  expect_error(call + "--use rotary_emb=rotary_embedding", "single layers alone");
+  expect_error(call + "--use gate=dsv3_router_gemm", "tokens must not depend on how many go together");
+}
+
 TEST_F(GenerateCommand, ACheckpointGivesWhatItsSeedGives) {
   ASSERT_EQ(run("synth " + path("model") + " --preset tiny-fp8 --layers 0..3 --outer --seed 9 --quiet").status, 0);
   const Output whole = run("generate --weights " + path("model") + " --prompt-ids 5,17,3 --max-new 3 --quiet");

@@ -148,7 +148,7 @@ std::vector<Matrix> matrices_of(const ModelConfig& c, std::int64_t layer) {
 }
 
 void validate_quant(const ModelConfig& c, const Validator& v) {
-  if (c.quant.algo == QuantAlgo::none) return;
+  if (c.quant.algo == QuantAlgo::none && c.quant.forms.empty()) return;
   if (c.quant.algo == QuantAlgo::nvfp4 && c.quant.group_size != 16)
     v.fail("group_size is " + std::to_string(c.quant.group_size) + ", expected 16 (NVFP4)");
   // Every matrix that is quantized must divide as its form asks; modules that stay bf16 need not.
@@ -183,6 +183,8 @@ void ModelConfig::check_layer(std::int64_t layer) const {
 }
 
 WeightForm ModelConfig::form_of(std::string_view module) const {
+  for (const FormOfModules& some : quant.forms)
+    if (glob_matches(some.pattern, module)) return some.form;
   const QuantScheme& scheme = scheme_of(quant.algo);
   const bool quantized = (scheme.nextn || layer_of(module) < num_hidden_layers) && (scheme.lists_exceptions || !stays_wide(module));
   if (!quantized || quant.excludes(module)) return WeightForm::bf16;

@@ -33,6 +33,12 @@ struct FormLimits {
 };
 FormLimits limits_of(WeightForm form);
 
+/// Modules that are stored in another form than their scheme says.
+struct FormOfModules {
+  std::string pattern;  ///< a glob that matches the whole name
+  WeightForm form;
+};
+
 struct QuantScheme {
   QuantAlgo algo;
   std::string_view name;        ///< "fp8-block": as commands spell it
@@ -54,6 +60,7 @@ struct QuantConfig {
   std::int64_t group_size = 16;      ///< elements of a row that share a block scale (NVFP4)
   bool fp8_kv_cache = false;         ///< kv_cache_quant_algo FP8: cache elements are e4m3(x / k_scale)
   std::vector<std::string> exclude;  ///< modules that stay bf16: names or globs (`*` is any text, everything else is itself)
+  std::vector<FormOfModules> forms;  ///< come before all else; the first that matches counts
 
   /// Whether the checkpoint leaves `module` ("model.layers.3.self_attn.q_a_proj") unquantized:
   /// - a pattern matches the whole name, or, for a routed expert's linear, the name of the experts ("model.layers.3.mlp.experts");

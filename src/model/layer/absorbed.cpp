@@ -4,6 +4,7 @@
 
 #include "core/define.h"
 #include "core/threads.h"
+#include "model/layer/kernel_use.h"
 #include "model/layer/values.h"
 #include "model/weights/without_memory.h"
 #include "ops/gemm/bmm.h"
@@ -21,9 +22,9 @@ bool multiplied_in_fp8(WeightForm form, Rounding rounding) {
 
 /// The weight as one dense matrix: bf16, or, where activations are not rounded and it is quantized, fp32. What fp8 rows become is rounded
 /// once, to the new scale.
-Tensor dense(const Linear& linear, Rounding rounding, int threads) {
+Tensor dense(const Linear& linear, Rounding rounding, bool fp8, int threads) {
   if (linear.form == WeightForm::bf16) return linear.weight;
-  const bool wide = rounding == Rounding::off || linear.form == WeightForm::fp8;
+  const bool wide = rounding == Rounding::off || (fp8 && linear.form == WeightForm::fp8);
   return dequantize(linear, threads, wide ? DType::f32 : DType::bf16);
 }
 
@@ -67,17 +68,23 @@ void AbsorbWeights::multiply(const Tensor& left, const Tensor& right, const Tens
        out);
 }
 
-AbsorbWeights absorb_weights(const WeightSource& source, const std::string& module, Rounding rounding, const Exec& exec) {
+std::string_view absorbing_kernel(WeightForm form, const LayerSetting& setting) {
+  const std::string_view asked = used_kernel(setting, "bmm_fp8");
+  return !asked.empty() ? asked : multiplied_in_fp8(form, setting.rounding) ? "bmm_fp8" : "bmm";
+}
+
+AbsorbWeights absorb_weights(const WeightSource& source, const std::string& module, const LayerSetting& setting, const Exec& exec) {
+  const Rounding rounding = setting.rounding;
   const ModelConfig& c = source.local();
   const std::int64_t heads = c.num_attention_heads, nope = c.qk_nope_head_dim, v = c.v_head_dim, latent = c.kv_lora_rank;
   const WeightForm form = c.form_of(module);
-  const bool fp8 = multiplied_in_fp8(form, rounding);
+  const bool fp8 = absorbing_kernel(form, setting) == "bmm_fp8";
   if (source.sizes_alone()) {
     const DType type = fp8 ? DType::f8_e4m3 : form == WeightForm::bf16 || rounding == Rounding::bf16 ? DType::bf16 : DType::f32;
     return {without_memory(type, {heads, nope, latent}), without_memory(type, {heads, latent, v}), fp8 ? scalar(1) : Tensor()};
   }
   AbsorbWeights result;
-  Tensor per_head = dense(source.linear(module), rounding, exec.threads);
+  Tensor per_head = dense(source.linear(module), rounding, fp8, exec.threads);
   if (fp8) {
     const auto codes = to_fp8(per_head, exec);
     result.scale = codes.output_s;

@@ -1,6 +1,8 @@
 // kv_b_proj in the absorbed form of attention.
 #pragma once
 
+#include <string_view>
+
 #include "dodona/exec.h"
 #include "dodona/tensor.h"
 #include "model/layer/setting.h"
@@ -20,6 +22,8 @@ struct AbsorbWeights {
 };
 
 /// Of the layer's kv_b_proj. Of a source of sizes alone, without memory.
-AbsorbWeights absorb_weights(const WeightSource& source, const std::string& module, Rounding rounding, const Exec& exec);
+AbsorbWeights absorb_weights(const WeightSource& source, const std::string& module, const LayerSetting& setting, const Exec& exec);
+/// "bmm_fp8" or "bmm", for a kv_b_proj that is stored so.
+std::string_view absorbing_kernel(WeightForm form, const LayerSetting& setting);
 
 }  // namespace dodona::model

@@ -1,9 +1,11 @@
 #include "model/layer/attention.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
 #include "dodona/error.h"
+#include "model/layer/kernel_use.h"
 
 namespace dodona::model {
 namespace {
@@ -45,16 +47,43 @@ AttentionPath without_prefix(const Batch& batch) {
   return batch.prefixes() == 0 ? AttentionPath::mha : AttentionPath::mla;
 }
 
-/// What upstream's backends call; FA3's kernels, and FlashInfer's for keys of 192, are none of ours: those of their contract stand there.
+/// What upstream's backends call; FA3's kernels are none of ours: those of their contract stand there, of fp8 none. flashmla prefills as
+/// flashinfer does.
 constexpr std::array backends{
     AttentionBackend{"cutlass_mla", in_chunks_beyond_threshold, &ragged_kernel, &cutlass_decode_kernel, &paged_mla_kernel,
                      &paged_mla_kernel},
     AttentionBackend{"trtllm_mla", always_in_chunks, &ragged_kernel, &trtllm_decode_kernel, &trtllm_decode_kernel, &paged_mla_kernel},
-    AttentionBackend{"fa3", in_one_shot_or_chunks, &ragged_kernel, &paged_mla_kernel, &paged_mla_kernel, &paged_mla_kernel},
-    AttentionBackend{"flashinfer", in_one_shot_or_chunks, &ragged_kernel, &paged_mla_kernel, &paged_mla_kernel, &paged_mla_kernel},
-    AttentionBackend{"flashmla", in_one_shot_or_chunks, &ragged_kernel, &flash_mla_kernel, &flash_mla_kernel, &paged_mla_kernel},
+    AttentionBackend{"fa3", in_one_shot_or_chunks, &flashinfer_ragged_kernel, &paged_mla_kernel, &paged_mla_kernel, &paged_mla_kernel},
+    AttentionBackend{"flashinfer", in_one_shot_or_chunks, &flashinfer_ragged_kernel, &paged_mla_kernel, &paged_mla_kernel,
+                     &paged_mla_kernel},
+    AttentionBackend{"flashmla", in_one_shot_or_chunks, &flashinfer_ragged_kernel, &flash_mla_kernel, &flash_mla_kernel, &paged_mla_kernel},
     AttentionBackend{"triton", without_prefix, &triton_extend_mha_kernel, &triton_decode_kernel, &triton_extend_mqa_kernel,
                      &triton_extend_mqa_kernel}};
+
+constexpr std::array mha_kernels{&ragged_kernel, &flashinfer_ragged_kernel, &triton_extend_mha_kernel};
+
+/// A kernel that attn_mqa may be asked for: the one that attends, and one that is called beside it.
+struct MqaName {
+  std::string_view name;
+  const MqaKernel* kernel;  ///< nullptr: of path mla-fused-rope
+};
+constexpr std::array mqa_names{MqaName{"cutlass_mla_decode", &cutlass_rows_kernel},
+                               MqaName{"cutlass_mla_get_workspace_size", &cutlass_rows_kernel},
+                               MqaName{"trtllm_batch_decode_with_kv_cache_mla", &trtllm_decode_kernel},
+                               MqaName{"concat_mla_absorb_q", &trtllm_decode_kernel},
+                               MqaName{"flash_mla_with_kvcache", &flash_mla_kernel},
+                               MqaName{"get_mla_metadata", &flash_mla_kernel},
+                               MqaName{"batch_mla_paged_attention", &paged_mla_kernel},
+                               MqaName{"decode_attention_fwd", &triton_decode_kernel},
+                               MqaName{"extend_attention_fwd", &triton_extend_mqa_kernel},
+                               MqaName{"xqa_batch_decode_with_kv_cache_mla", &xqa_decode_kernel},
+                               MqaName{fused_rope_kernel, nullptr}};
+const MqaName& mqa_named(std::string_view name) {
+  return *std::find_if(mqa_names.begin(), mqa_names.end(), [&](const MqaName& each) { return each.name == name; });
+}
+const MhaKernel& mha_named(std::string_view name) {
+  return **std::find_if(mha_kernels.begin(), mha_kernels.end(), [&](const MhaKernel* each) { return each->name == name; });
+}
 
 [[noreturn]] void refuse(const std::string& message, ErrorCode code = ErrorCode::bad_option) {
   throw Error(code, "", "path", message);
@@ -62,31 +91,53 @@ constexpr std::array backends{
 
 AttentionPath path_of(const ModelConfig& config, const LayerSetting& setting, const AttentionBackend& backend, const Batch& batch) {
   if (setting.path != AttentionPath::by_backend) return setting.path;
+  if (used_kernel(setting, "attn_mqa") == fused_rope_kernel) return AttentionPath::mla_fused_rope;
   if (config.sparse() || batch.forward != Forward::extend) return AttentionPath::mla;
   return backend.extends(batch);
 }
 
-const MhaKernel& mha_kernel(const AttentionBackend& backend, AttentionPath path, Rounding rounding, const Batch& batch) {
-  const MhaKernel& own = *backend.mha;
+/// What of the setting a kernel of latents does not take.
+const char* unread(const MqaKernel& kernel, const LayerSetting& setting) {
+  if (setting.rounding == Rounding::off && !kernel.in_f32) return "activations in bf16";
+  if (setting.kv_cache == KvCacheType::e4m3 && !kernel.reads_e4m3) return "a cache in bf16";
+  return nullptr;
+}
+
+const MhaKernel& mha_kernel(const AttentionBackend& backend, AttentionPath path, const LayerSetting& setting, const Batch& batch) {
+  const std::string_view asked = used_kernel(setting, "attn_mha");
+  const MhaKernel& own = asked.empty() ? *backend.mha : mha_named(asked);
   const bool prefix = batch.prefixes() > 0;
   if (path == AttentionPath::mha && prefix)
     refuse("is mha, which sees no prefix, but requests have " + std::to_string(batch.prefixes()) + " cached tokens");
-  if (rounding == Rounding::off && !own.in_f32) return ragged_kernel;
+  if (setting.rounding == Rounding::off && !own.in_f32) return ragged_kernel;
   if (prefix && !(own.sees_prefix && own.gives_lse))
     refuse("is " + std::string(name(path)) + ", but " + std::string(backend.name) + " has no kernel for expanded prefixes",
            ErrorCode::unsupported);
   return own;
 }
 
-const MqaKernel& mqa_kernel(const AttentionBackend& backend, Rounding rounding, const Batch& batch) {
-  const MqaKernel& own = *(batch.forward == Forward::decode   ? backend.decode
-                           : batch.forward == Forward::verify ? backend.verify
-                                                              : backend.extend);
+const MqaKernel& mqa_kernel(const AttentionBackend& backend, const LayerSetting& setting, const Batch& batch) {
+  const std::string_view asked = used_kernel(setting, "attn_mqa");
+  const MqaKernel& own = !asked.empty() && mqa_named(asked).kernel != nullptr ? *mqa_named(asked).kernel
+                         : batch.forward == Forward::decode                   ? *backend.decode
+                         : batch.forward == Forward::verify                   ? *backend.verify
+                                                                              : *backend.extend;
   // In fp32 one kernel serves all.
-  if (rounding == Rounding::off && !own.in_f32) return cutlass_rows_kernel;
-  if (const char* const what = own.refuses(batch); what != nullptr)
+  if (setting.rounding == Rounding::off && !own.in_f32) return cutlass_rows_kernel;
+  const char* what = unread(own, setting);
+  if (what == nullptr) what = own.refuses(batch);
+  if (what != nullptr)
     refuse("is mla, but " + std::string(own.name) + " of " + std::string(backend.name) + " wants " + what, ErrorCode::unsupported);
   return own;
+}
+
+/// A cache of fp8 that nothing here reads as upstream does.
+void check_cache(const ModelConfig& config, const LayerSetting& setting, const AttentionBackend& backend) {
+  if (setting.kv_cache != KvCacheType::e4m3) return;
+  const auto no = [](const std::string& why) { throw Error(ErrorCode::unsupported, "", "kv_cache_dtype", "is fp8_e4m3, but " + why); };
+  if (setting.rounding == Rounding::off) no("roundings are off");
+  if (config.sparse()) no("sparse attention's rows of fp8 have scales of their own, which the layer does not keep yet");
+  if (backend.name == "fa3") no("fa3 multiplies e4m3, by kernels that are none of ours");
 }
 
 }  // namespace
@@ -123,18 +174,64 @@ const AttentionBackend& attention_backend(std::string_view name) {
 AttentionChoice choose_attention(const ModelConfig& config, const LayerSetting& setting, const Batch& batch) {
   batch.validate_tokens();
   const AttentionBackend& backend = attention_backend(setting.backend);
+  check_cache(config, setting, backend);
   const AttentionPath path = path_of(config, setting, backend, batch);
   const std::string named(name(path));
   if (config.sparse() && path != AttentionPath::mla)
     refuse("is " + named + ", but the indexer of sparse attention chooses among latents: expected mla");
   // What the indexer chose is attended to token by token, whatever the backend.
   if (config.sparse()) return {.path = path, .mqa = &cutlass_rows_kernel};
-  if (path == AttentionPath::mla) return {.path = path, .mqa = &mqa_kernel(backend, setting.rounding, batch)};
-  if (path != AttentionPath::mla_fused_rope) return {.path = path, .mha = &mha_kernel(backend, path, setting.rounding, batch)};
+  AttentionChoice choice{.path = path};
+  const bool e4m3 = setting.kv_cache == KvCacheType::e4m3;
+  if (path == AttentionPath::mla) {
+    choice.mqa = &mqa_kernel(backend, setting, batch);
+    choice.asked = used_kernel(setting, "attn_mqa");
+    choice.quantizes_with_rope = e4m3 && choice.mqa == &trtllm_decode_kernel;
+    return choice;
+  }
+  if (path != AttentionPath::mla_fused_rope) {
+    choice.mha = &mha_kernel(backend, path, setting, batch);
+    choice.merges_in_base_2 = used_kernel(setting, "merge_state_v2") == "merge_state";
+    choice.multiplies_expanded_fp8 = e4m3 && backend.name == "trtllm_mla" && choice.mha == &ragged_kernel;
+    return choice;
+  }
   if (!batch.one_token_each()) refuse("is mla-fused-rope, whose kernel takes one new token of each request");
   if (setting.rounding == Rounding::off)
     refuse("is mla-fused-rope, whose kernel rotates in bf16, but roundings are off", ErrorCode::unsupported);
-  return {.path = path};
+  if (e4m3) refuse("is mla-fused-rope, whose kernel wants a cache in bf16", ErrorCode::unsupported);
+  return choice;
+}
+
+std::vector<std::string_view> mha_kernel_names() {
+  std::vector<std::string_view> names;
+  for (const MhaKernel* kernel : mha_kernels) names.push_back(kernel->name);
+  return names;
+}
+std::vector<std::string_view> mqa_kernel_names() {
+  std::vector<std::string_view> names;
+  for (const MqaName& each : mqa_names) names.push_back(each.name);
+  return names;
+}
+
+std::string attn_mha_refusal(std::string_view kernel, const LayerSetting& setting, const Batch* batch) {
+  const MhaKernel& own = mha_named(kernel);
+  if (setting.rounding == Rounding::off && !own.in_f32) return "roundings are off";
+  if (batch != nullptr && batch->prefixes() > 0 && !(own.sees_prefix && own.gives_lse))
+    return "requests have a prefix, which it does not see";
+  return {};
+}
+
+std::string attn_mqa_refusal(std::string_view kernel, const LayerSetting& setting, const Batch* batch) {
+  const MqaName& named = mqa_named(kernel);
+  if (named.kernel == nullptr) {
+    if (setting.rounding == Rounding::off) return "roundings are off";
+    if (setting.kv_cache == KvCacheType::e4m3) return "it wants a cache in bf16";
+    if (setting.path != AttentionPath::by_backend && setting.path != AttentionPath::mla_fused_rope) return "it is path mla-fused-rope's";
+    return batch != nullptr && !batch->one_token_each() ? "it wants one new token of each request" : "";
+  }
+  const char* what = unread(*named.kernel, setting);
+  if (what == nullptr && batch != nullptr) what = named.kernel->refuses(*batch);
+  return what == nullptr ? std::string() : "it wants " + std::string(what);
 }
 
 Tensor self_attn(const Pass& p, const Tensor& x) {

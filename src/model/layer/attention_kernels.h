@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,7 +23,7 @@ struct MhaCall {
 };
 struct MhaResult {
   Tensor out;  ///< [T, Nh, Dv]
-  Tensor lse;  ///< f32 [T, Nh], natural logarithms; where they are wanted
+  Tensor lse;  ///< f32 [T, Nh], logarithms in the base of what merges them; where they are wanted
 };
 struct MhaKernel {
   std::string_view name;
@@ -31,7 +32,7 @@ struct MhaKernel {
   bool in_f32 = true;
   MhaResult (*run)(const Pass&, const MhaCall&) = nullptr;
 };
-extern const MhaKernel ragged_kernel, triton_extend_mha_kernel;
+extern const MhaKernel ragged_kernel, triton_extend_mha_kernel, flashinfer_ragged_kernel;
 
 /// Absorbed queries of the batch, whose tokens lie in the cache.
 struct MqaCall {
@@ -41,13 +42,15 @@ struct MqaCall {
 struct MqaKernel {
   std::string_view name;
   bool in_f32 = false;
+  bool reads_e4m3 = false;  ///< of the cache
   /// What of the batch it does not take; nullptr where it takes it.
   const char* (*refuses)(const Batch&) = nullptr;
   Tensor (*run)(const Pass&, const MqaCall&) = nullptr;
 };
 /// sgl-kernel `cutlass_mla_decode`; the second has each token of the batch as a request of its own.
 extern const MqaKernel cutlass_decode_kernel, cutlass_rows_kernel;
-extern const MqaKernel trtllm_decode_kernel, flash_mla_kernel, paged_mla_kernel, triton_decode_kernel, triton_extend_mqa_kernel;
+extern const MqaKernel trtllm_decode_kernel, flash_mla_kernel, paged_mla_kernel, triton_decode_kernel, triton_extend_mqa_kernel,
+    xqa_decode_kernel;
 /// Rotates queries and new keys itself.
 inline constexpr std::string_view fused_rope_kernel = "decode_attention_fwd_grouped_rope";
 
@@ -68,10 +71,24 @@ struct AttentionChoice {
   AttentionPath path = AttentionPath::mla;
   const MhaKernel* mha = nullptr;
   const MqaKernel* mqa = nullptr;
+  std::string_view asked = {};           ///< the kernel of attn_mqa that was asked for: this one, or one that it calls beside
+  bool merges_in_base_2 = false;         ///< merge_state in the place of merge_state_v2
+  bool quantizes_with_rope = false;      ///< mla_rope_quantize_fp8: queries and new rows become e4m3 where they are rotated
+  bool multiplies_expanded_fp8 = false;  ///< expanded queries, keys and values are cast to e4m3
 
   bool expands() const { return mha != nullptr; }
-  std::string_view kernel() const { return mha != nullptr ? mha->name : mqa != nullptr ? mqa->name : fused_rope_kernel; }
+  std::string_view kernel() const {
+    if (!asked.empty()) return asked;
+    return mha != nullptr ? mha->name : mqa != nullptr ? mqa->name : fused_rope_kernel;
+  }
 };
+
+/// Kernels by name, for `--use`: those of attn_mha; those of attn_mqa and what they call beside.
+std::vector<std::string_view> mha_kernel_names();
+std::vector<std::string_view> mqa_kernel_names();
+/// Why it does not run a batch (nullptr: some batch) of that setting; empty where it does.
+std::string attn_mha_refusal(std::string_view kernel, const LayerSetting& setting, const Batch* batch);
+std::string attn_mqa_refusal(std::string_view kernel, const LayerSetting& setting, const Batch* batch);
 
 /// What attending takes: flops of every query with every key that it sees.
 Work attending_to_keys(const Batch& batch, const MhaCall& call);

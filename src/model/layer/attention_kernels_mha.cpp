@@ -5,6 +5,8 @@
 #include "core/define.h"
 #include "model/layer/attention_kernels.h"
 #include "model/layer/pass.h"
+#include "model/layer/values.h"
+#include "ops/attention/batch_prefill_with_ragged_kv_cache.h"
 #include "ops/attention/extend_attention_fwd.h"
 #include "ops/attention/trtllm_ragged_attention_deepseek.h"
 
@@ -17,18 +19,21 @@ std::vector<std::int64_t> counts_of(const std::vector<std::int64_t>& starts) {
   return counts;
 }
 
-/// The kernel's logarithms are in base 2; merging takes natural ones.
-Tensor natural(const Tensor& base_2) {
+/// The kernels' logarithms are in base 2; merge_state_v2 takes natural ones.
+Tensor to_merge(const Pass& p, const Tensor& base_2) {
   constexpr float ln_2 = 0x1.62e43p-1f;
+  if (p.choices.attention.merges_in_base_2) return base_2;
   for (std::int64_t i = 0; i < base_2.elements(); ++i) base_2.as<float>()[i] *= ln_2;
   return base_2;
 }
 
 /// FlashInfer `trtllm_ragged_attention_deepseek`; its contract is that of the ragged prefill of other backends too.
 MhaResult ragged(const Pass& p, const MhaCall& c) {
-  const auto run = ops::run(ops::TrtllmRaggedAttentionDeepseek{.query = c.q,
-                                                               .key = c.k,
-                                                               .value = c.v,
+  // Of an fp8 cache's backend. Source: sglang `_quantize_fp8_qkv`, without scales: checkpoints have none for attn_mha.
+  const auto operand = [&](const Tensor& x) { return p.choices.attention.multiplies_expanded_fp8 ? cast_to_e4m3(x) : x; };
+  const auto run = ops::run(ops::TrtllmRaggedAttentionDeepseek{.query = operand(c.q),
+                                                               .key = operand(c.k),
+                                                               .value = operand(c.v),
                                                                .seq_lens = int32_tensor(counts_of(c.key_starts)),
                                                                .cum_seq_lens_q = p.batch.starts_tensor(),
                                                                .cum_seq_lens_kv = int32_tensor(c.key_starts),
@@ -37,7 +42,21 @@ MhaResult ragged(const Pass& p, const MhaCall& c) {
                                                                .is_causal = c.causal,
                                                                .return_lse = c.wants_lse},
                             p.exec());
-  return {run.out, c.wants_lse ? natural(run.lse) : Tensor()};
+  return {run.out, c.wants_lse ? to_merge(p, run.lse) : Tensor()};
+}
+
+/// FlashInfer `BatchPrefillWithRaggedKVCacheWrapper`.
+MhaResult flashinfer_ragged(const Pass& p, const MhaCall& c) {
+  const auto run = ops::run(ops::BatchPrefillWithRaggedKvCache{.q = c.q,
+                                                               .k = c.k,
+                                                               .v = c.v,
+                                                               .qo_indptr = p.batch.starts_tensor(),
+                                                               .kv_indptr = int32_tensor(c.key_starts),
+                                                               .causal = c.causal,
+                                                               .return_lse = c.wants_lse,
+                                                               .sm_scale = p.config().softmax_scale()},
+                            p.exec());
+  return {run.out, c.wants_lse ? to_merge(p, run.lse) : Tensor()};
 }
 
 /// SGLang's Triton prefill without a prefix.
@@ -61,6 +80,7 @@ MhaResult triton(const Pass& p, const MhaCall& c) {
 }  // namespace
 
 const MhaKernel ragged_kernel{.name = "trtllm_ragged_attention_deepseek", .run = ragged};
+const MhaKernel flashinfer_ragged_kernel{.name = "batch_prefill_with_ragged_kv_cache", .in_f32 = false, .run = flashinfer_ragged};
 const MhaKernel triton_extend_mha_kernel{
     .name = "extend_attention_fwd", .sees_prefix = false, .gives_lse = false, .in_f32 = false, .run = triton};
 

@@ -9,11 +9,13 @@
 #include "ops/attention/batch_mla_paged_attention.h"
 #include "ops/attention/concat_mla_absorb_q.h"
 #include "ops/attention/cutlass_mla_decode.h"
+#include "ops/attention/cutlass_mla_get_workspace_size.h"
 #include "ops/attention/decode_attention_fwd.h"
 #include "ops/attention/extend_attention_fwd.h"
 #include "ops/attention/flash_mla_with_kvcache.h"
 #include "ops/attention/get_mla_metadata.h"
 #include "ops/attention/trtllm_batch_decode_with_kv_cache_mla.h"
+#include "ops/attention/xqa_batch_decode_with_kv_cache_mla.h"
 #include "ops/softmax/mla_decode.h"
 
 namespace dodona::model {
@@ -32,13 +34,21 @@ Tensor by_request(const Pass& p, const Tensor& rows) {
   return rows.reshape({p.batch.size(), p.batch.tokens_each(), rows.size(1), rows.size(2)});
 }
 
+/// Upstream asks for its size once for a batch, before all layers: here it is asked for where that is wanted.
+Tensor workspace(const Pass& p) {
+  if (p.choices.attention.asked != "cutlass_mla_get_workspace_size") return Tensor(DType::u8, {0});
+  const std::int64_t longest = *std::max_element(p.batch.lengths.begin(), p.batch.lengths.end());
+  const Tensor bytes = ops::run(ops::CutlassMlaGetWorkspaceSize{.max_seq_len = longest, .num_batches = p.batch.tokens()}, p.exec()).out;
+  return Tensor::uninitialized(DType::u8, {*bytes.as<std::int64_t>()});
+}
+
 Tensor cutlass(const Pass& p, const MqaCall& c, const Tensor& lengths, const std::vector<std::int64_t>& requests) {
   return ops::run(ops::CutlassMlaDecode{.q_nope = c.q_nope,
                                         .q_pe = c.q_pe,
                                         .kv_c_and_k_pe_cache = p.cache.pages(),
                                         .seq_lens = lengths,
                                         .page_table = p.cache.page_table(requests),
-                                        .workspace = Tensor(DType::u8, {0}),
+                                        .workspace = workspace(p),
                                         .sm_scale = p.config().softmax_scale()},
                   p.exec())
       .out;
@@ -50,27 +60,49 @@ Tensor cutlass_rows(const Pass& p, const MqaCall& c) {
   return cutlass(p, c, p.batch.visible_tensor(), p.batch.request_of_tokens());
 }
 
+Tensor small_pages(const Pass& p) {
+  return p.cache.buffer().reshape({p.cache.buffer().size(0) / small_page, small_page, p.cache.buffer().size(2)});
+}
+
+/// Of an fp8 cache the scores' scale has the checkpoint's k_scale, though rows are stored without it, as upstream does.
+double scores_scale(const Pass& p) {
+  const double scale = p.config().softmax_scale();
+  if (p.weights.setting().kv_cache != KvCacheType::e4m3) return scale;
+  return static_cast<double>(p.weights.source().kv_scales(p.weights.layer()).k) * scale;
+}
+
 Tensor trtllm(const Pass& p, const MqaCall& c) {
-  const Tensor pages = p.cache.buffer().reshape({p.cache.buffer().size(0) / small_page, small_page, p.cache.buffer().size(2)});
   return ops::run(ops::TrtllmBatchDecodeWithKvCacheMla{.query = by_request(p, joined_query(p, c)),
-                                                       .kv_cache = pages,
+                                                       .kv_cache = small_pages(p),
                                                        .block_tables = p.cache.page_table(p.batch.requests, small_page),
                                                        .seq_lens = p.batch.lengths_tensor(),
-                                                       .out = Tensor(c.q_nope.dtype(), {p.batch.size(), p.batch.tokens_each(),
+                                                       .out = Tensor(p.weights.type(), {p.batch.size(), p.batch.tokens_each(),
                                                                                         c.q_nope.size(1), c.q_nope.size(2)}),
-                                                       .bmm1_scale = p.config().softmax_scale()},
+                                                       .bmm1_scale = scores_scale(p)},
+                  p.exec())
+      .out.reshape(c.q_nope.shape());
+}
+
+/// FlashInfer's kernel for SM120.
+Tensor xqa(const Pass& p, const MqaCall& c) {
+  return ops::run(ops::XqaBatchDecodeWithKvCacheMla{.query = by_request(p, joined_query(p, c)),
+                                                    .kv_cache = small_pages(p),
+                                                    .block_tables = p.cache.page_table(p.batch.requests, small_page),
+                                                    .seq_lens = p.batch.lengths_tensor(),
+                                                    .bmm1_scale = p.config().softmax_scale()},
                   p.exec())
       .out.reshape(c.q_nope.shape());
 }
 
 Tensor flash_mla(const Pass& p, const MqaCall& c) {
   const Tensor pages = p.cache.buffer().reshape({p.cache.buffer().size(0) / small_page, small_page, 1, p.cache.buffer().size(2)});
+  const Tensor joined = side_by_side(c.q_nope, c.q_pe), q = pages.dtype() == DType::f8_e4m3 ? cast_to_e4m3(joined) : joined;
   // How the work is cut is part of the bits: for the 132 SMs of an H100.
   const auto cut = ops::run(
       ops::GetMlaMetadata{
           .cache_seqlens = p.batch.lengths_tensor(), .num_q_tokens_per_head_k = p.batch.tokens_each() * c.q_nope.size(1), .num_heads_k = 1},
       p.exec());
-  return ops::run(ops::FlashMlaWithKvcache{.q = by_request(p, side_by_side(c.q_nope, c.q_pe)),
+  return ops::run(ops::FlashMlaWithKvcache{.q = by_request(p, q),
                                            .k_cache = pages,
                                            .block_table = p.cache.page_table(p.batch.requests, small_page),
                                            .cache_seqlens = p.batch.lengths_tensor(),
@@ -101,6 +133,8 @@ Slots slots_of(const Pass& p, bool new_ones_too) {
 Tensor paged(const Pass& p, const MqaCall& c) {
   const Slots all = slots_of(p, true);
   const Tensor& rows = p.cache.buffer();
+  // Codes as they are: upstream casts the whole cache to the queries' type.
+  const double scale = rows.dtype() == DType::f8_e4m3 ? 1 : 0;
   return ops::run(ops::BatchMlaPagedAttention{.q_nope = c.q_nope,
                                               .q_pe = c.q_pe,
                                               .ckv_cache = rows.slice(2, 0, c.q_nope.size(2)),
@@ -110,6 +144,8 @@ Tensor paged(const Pass& p, const MqaCall& c) {
                                               .kv_indices = int32_tensor(all.slots),
                                               .kv_len_arr = p.batch.lengths_tensor(),
                                               .sm_scale = p.config().softmax_scale(),
+                                              .ckv_scale = scale,
+                                              .kpe_scale = scale,
                                               .causal = true},
                   p.exec())
       .out;
@@ -148,7 +184,7 @@ Tensor triton_extend(const Pass& p, const MqaCall& c) {
 }
 
 const char* several(const Batch& batch) {
-  return batch.one_token_each() ? nullptr : "more than one new token of a request";
+  return batch.one_token_each() ? nullptr : "one new token of each request";
 }
 const char* uneven(const Batch& batch) {
   return batch.tokens_each() > 0 ? nullptr : "as many new tokens of one request as of another";
@@ -161,11 +197,13 @@ const char* nothing(const Batch&) {
 
 const MqaKernel cutlass_decode_kernel{.name = "cutlass_mla_decode", .in_f32 = true, .refuses = several, .run = cutlass_decode};
 const MqaKernel cutlass_rows_kernel{.name = "cutlass_mla_decode", .in_f32 = true, .refuses = nothing, .run = cutlass_rows};
-const MqaKernel trtllm_decode_kernel{.name = "trtllm_batch_decode_with_kv_cache_mla", .in_f32 = true, .refuses = uneven, .run = trtllm};
-const MqaKernel flash_mla_kernel{.name = "flash_mla_with_kvcache", .refuses = uneven, .run = flash_mla};
-const MqaKernel paged_mla_kernel{.name = "batch_mla_paged_attention", .refuses = nothing, .run = paged};
-const MqaKernel triton_decode_kernel{.name = "decode_attention_fwd", .refuses = several, .run = triton_decode};
-const MqaKernel triton_extend_mqa_kernel{.name = "extend_attention_fwd", .refuses = nothing, .run = triton_extend};
+const MqaKernel trtllm_decode_kernel{
+    .name = "trtllm_batch_decode_with_kv_cache_mla", .in_f32 = true, .reads_e4m3 = true, .refuses = uneven, .run = trtllm};
+const MqaKernel flash_mla_kernel{.name = "flash_mla_with_kvcache", .reads_e4m3 = true, .refuses = uneven, .run = flash_mla};
+const MqaKernel paged_mla_kernel{.name = "batch_mla_paged_attention", .reads_e4m3 = true, .refuses = nothing, .run = paged};
+const MqaKernel triton_decode_kernel{.name = "decode_attention_fwd", .reads_e4m3 = true, .refuses = several, .run = triton_decode};
+const MqaKernel triton_extend_mqa_kernel{.name = "extend_attention_fwd", .reads_e4m3 = true, .refuses = nothing, .run = triton_extend};
+const MqaKernel xqa_decode_kernel{.name = "xqa_batch_decode_with_kv_cache_mla", .refuses = several, .run = xqa};
 
 Work attending_to_latents(const Pass& p, const Tensor& q_nope, const Tensor& q_pe) {
   Tensor visible = p.batch.visible_tensor();

@@ -5,9 +5,11 @@
 #include "core/define.h"
 #include "model/layer/attention.h"
 #include "model/layer/attention_prepare.h"
+#include "model/layer/kernel_use.h"
 #include "model/layer/values.h"
 #include "ops/attention/concat_and_cast_mha_k.h"
 #include "ops/attention/concat_mla_k.h"
+#include "ops/attention/merge_state.h"
 #include "ops/attention/merge_state_v2.h"
 #include "ops/kv_cache/create_chunked_prefix_cache_kv_indices.h"
 #include "ops/kv_cache/get_mla_kv_buffer.h"
@@ -36,7 +38,8 @@ Tensor concat_k(const Pass& p, Part part, const Tensor& k_nope, const Tensor& k_
                        .outputs = {{"output", k_nope.dtype(), {k_nope.size(0), k_nope.size(1), p.config().qk_head_dim()}}},
                        .work = reading({k_nope, k_pe})},
                       [&] {
-                        if (has_concat_kernel(p.config(), k_nope.dtype()))
+                        const bool triton = used_kernel(p.weights.setting(), "_concat_and_cast_mha_k") == "concat_and_cast_mha_k";
+                        if (!triton && has_concat_kernel(p.config(), k_nope.dtype()))
                           return ops::run(ops::ConcatMlaK{.k_nope = k_nope, .k_rope = k_pe}, p.exec()).k;
                         return ops::run(ops::ConcatAndCastMhaK{.k_nope = k_nope, .k_rope = k_pe, .dst_dtype = k_nope.dtype()}, p.exec()).k;
                       });
@@ -146,16 +149,20 @@ MhaResult with_prefix(const Pass& p, const Tensor& q, MhaResult sum) {
     const KeysValues kv = expanded(p, part, get_mla_kv_buffer(p, span));
     const MhaResult chunk =
         attn_mha(p, part, {.q = q, .k = kv.k, .v = kv.v, .key_starts = span.starts, .causal = false, .wants_lse = true});
-    const std::vector<Tensor> merged = p.trace.run(
-        {.part = part,
-         .name = "merge_state_v2()",
-         .inputs = {{"v_a", chunk.out.shape()}, {"s_a", chunk.lse.shape()}, {"v_b", sum.out.shape()}, {"s_b", sum.lse.shape()}},
-         .outputs = {{"v_merged", q.dtype()}, {"s_merged", DType::f32}},
-         .work = reading({chunk.out, chunk.lse, sum.out, sum.lse})},
-        [&]() -> std::vector<Tensor> {
-          const auto run = ops::run(ops::MergeStateV2{.v_a = chunk.out, .s_a = chunk.lse, .v_b = sum.out, .s_b = sum.lse}, p.exec());
-          return {run.v_merged, run.s_merged};
-        });
+    const std::vector<Tensor> merged =
+        p.trace.run({.part = part,
+                     .name = "merge_state_v2()",
+                     .inputs = {{"v_a", chunk.out.shape()}, {"s_a", chunk.lse.shape()}, {"v_b", sum.out.shape()}, {"s_b", sum.lse.shape()}},
+                     .outputs = {{"v_merged", q.dtype()}, {"s_merged", DType::f32}},
+                     .work = reading({chunk.out, chunk.lse, sum.out, sum.lse})},
+                    [&]() -> std::vector<Tensor> {
+                      const auto merge = [&](auto op) -> std::vector<Tensor> {
+                        op.v_a = chunk.out, op.s_a = chunk.lse, op.v_b = sum.out, op.s_b = sum.lse;
+                        const auto run = ops::run(op, p.exec());
+                        return {run.v_merged, run.s_merged};
+                      };
+                      return p.choices.attention.merges_in_base_2 ? merge(ops::MergeState{}) : merge(ops::MergeStateV2{});
+                    });
     sum = {merged[0], merged[1]};
   }
   return sum;

@@ -69,7 +69,7 @@ Tensor attn_mqa(const Pass& p, const MqaCall& call, const Tensor& selected) {
   return p.trace.run1({.part = Part::attention,
                        .name = "self.attn_mqa()",
                        .inputs = {{"q_nope", call.q_nope.shape()}, {"q_pe", call.q_pe.shape()}},
-                       .outputs = {{"output", call.q_nope.dtype()}},
+                       .outputs = {{"output", p.weights.type()}},
                        .work = attending_to_latents(p, call.q_nope, call.q_pe)},
                       [&] {
                         if (selected.defined())
@@ -125,9 +125,14 @@ Tensor attend_mla(const Pass& p, const Tensor& x) {
     call.q_pe = latents.q.slice(2, c.qk_nope_head_dim, c.qk_head_dim());
     // The key half of kv_b_proj moves from the keys to the query.
     call.q_nope = absorb(p, part, keys, latents.q.slice(2, 0, c.qk_nope_head_dim), weights.w_kc);
-    rotary_emb(p, part, call.q_pe, latents.k_pe);
     call.k_nope = one_head(latents.kv_a);
     call.k_pe = latents.k_pe;
+    if (p.choices.attention.quantizes_with_rope) {
+      const QuantizedParts parts = rotary_emb_in_fp8(p, part, call.q_nope, call.q_pe, call.k_nope, call.k_pe);
+      call = {.q_nope = parts.q_nope, .q_pe = parts.q_pe, .k_nope = parts.k_nope, .k_pe = parts.k_pe};
+    } else {
+      rotary_emb(p, part, call.q_pe, call.k_pe);
+    }
     set_mla_kv_buffer(p, call.k_nope, call.k_pe);
     if (c.sparse()) selected = indexer(p, x, latents.q_lora);
   }

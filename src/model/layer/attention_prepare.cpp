@@ -2,10 +2,14 @@
 
 #include "core/define.h"
 #include "model/layer/attention.h"
+#include "model/layer/kernel_use.h"
 #include "model/layer/rope_table.h"
+#include "model/layer/values.h"
 #include "model/weights/without_memory.h"
 #include "ops/kv_cache/set_mla_kv_buffer.h"
 #include "ops/rope/apply_rope_with_cos_sin_cache_inplace.h"
+#include "ops/rope/mla_rope_quantize_fp8.h"
+#include "ops/rope/rotary_embedding.h"
 
 namespace dodona::model {
 namespace {
@@ -49,7 +53,27 @@ Latents project_latents(const Pass& p, Part part, const Tensor& x) {
   return result;
 }
 
-/// The op's table holds only the rows that the batch needs: row t for token t.
+/// The ops' table holds only the rows that the batch needs: row t for token t.
+Tensor positions_in_table(const Pass& p) {
+  Tensor rows(DType::i64, {p.tokens()});
+  for (std::int64_t t = 0; t < p.tokens(); ++t) rows.as<std::int64_t>()[t] = t;
+  return rows;
+}
+
+/// sgl-kernel's of vLLM: a table in the queries' type, and roundings between. Keys as far apart as the queries' heads: a copy.
+void rotate_as_vllm(const Pass& p, const Tensor& q_pe, const Tensor& k_pe, const Tensor& table) {
+  const Tensor q = q_pe.clone(), k = k_pe.clone();
+  ops::run(ops::RotaryEmbedding{.positions = positions_in_table(p),
+                                .query = q,
+                                .key = k,
+                                .cos_sin_cache = q.dtype() == DType::f32 ? table : rounded(table, q.dtype()),
+                                .head_size = p.config().qk_rope_head_dim,
+                                .is_neox = false},
+           p.exec());
+  copy(q, q_pe);
+  copy(k, k_pe);
+}
+
 void rotary_emb(const Pass& p, Part part, const Tensor& q_pe, const Tensor& k_pe) {
   const Tensor table = without_memory(DType::f32, {p.tokens(), p.config().qk_rope_head_dim});
   p.trace.run({.part = part,
@@ -58,17 +82,55 @@ void rotary_emb(const Pass& p, Part part, const Tensor& q_pe, const Tensor& k_pe
                .outputs = {{"q_pe", q_pe.dtype()}, {"k_pe", k_pe.dtype()}},
                .work = reading({q_pe, k_pe, table})},
               [&]() -> std::vector<Tensor> {
-                Tensor rows(DType::i64, {p.tokens()});
-                for (std::int64_t t = 0; t < p.tokens(); ++t) rows.as<std::int64_t>()[t] = t;
-                ops::run(ops::ApplyRopeWithCosSinCacheInplace{.positions = rows,
+                const Tensor rotations = rope_table_rows(p.config(), p.batch.positions);
+                if (used_kernel(p.weights.setting(), "rotary_emb") == "rotary_embedding") {
+                  rotate_as_vllm(p, q_pe, k_pe, rotations);
+                  return {q_pe, k_pe};
+                }
+                ops::run(ops::ApplyRopeWithCosSinCacheInplace{.positions = positions_in_table(p),
                                                               .query = q_pe,
                                                               .key = k_pe,
-                                                              .cos_sin_cache = rope_table_rows(p.config(), p.batch.positions),
+                                                              .cos_sin_cache = rotations,
                                                               .head_size = p.config().qk_rope_head_dim,
                                                               .is_neox = false},
                          p.exec());
                 return {q_pe, k_pe};
               });
+}
+
+QuantizedParts rotary_emb_in_fp8(const Pass& p, Part part, const Tensor& q_nope, const Tensor& q_pe, const Tensor& k_nope,
+                                 const Tensor& k_pe) {
+  constexpr DType e4m3 = DType::f8_e4m3;
+  const std::int64_t heads = q_nope.size(1), latent = q_nope.size(2), rope = q_pe.size(2);
+  const Tensor table = without_memory(DType::f32, {p.tokens(), rope});
+  const std::vector<Tensor> out = p.trace.run(
+      {.part = part,
+       .name = "self.rotary_emb()",
+       .inputs = {{"q_pe", q_pe.shape()}, {"k_pe", k_pe.shape()}},
+       .outputs =
+           {{"q_pe", e4m3}, {"k_pe", e4m3}, {"q_nope", e4m3, {p.tokens(), heads, latent}}, {"k_nope", e4m3, {p.tokens(), 1, latent}}},
+       .work = reading({q_nope, q_pe, k_nope, k_pe, table})},
+      [&]() -> std::vector<Tensor> {
+        const auto flat = [&](const Tensor& x) {
+          return Tensor(x.owner(), x.data(), x.dtype(), {x.size(0), x.size(2)}, {x.stride(0), 1}, true);
+        };
+        const Tensor q(e4m3, {p.tokens(), heads, latent + rope}), k(e4m3, {p.tokens(), latent + rope});
+        ops::run(ops::MlaRopeQuantizeFp8{.q_rope = q_pe,
+                                         .k_rope = flat(k_pe),
+                                         .q_nope = q_nope,
+                                         .k_nope = flat(k_nope),
+                                         .cos_sin_cache = rope_table_rows(p.config(), p.batch.positions),
+                                         .pos_ids = positions_in_table(p),
+                                         .q_rope_out = q.slice(2, latent, latent + rope),
+                                         .k_rope_out = k.slice(1, latent, latent + rope),
+                                         .q_nope_out = q.slice(2, 0, latent),
+                                         .k_nope_out = k.slice(1, 0, latent),
+                                         .is_neox = false},
+                 p.exec());
+        return {q.slice(2, latent, latent + rope), one_head(k.slice(1, latent, latent + rope)), q.slice(2, 0, latent),
+                one_head(k.slice(1, 0, latent))};
+      });
+  return {.q_nope = out[2], .q_pe = out[0], .k_nope = out[3], .k_pe = out[1]};
 }
 
 void set_mla_kv_buffer(const Pass& p, const Tensor& k_nope, const Tensor& k_pe) {
@@ -78,9 +140,12 @@ void set_mla_kv_buffer(const Pass& p, const Tensor& k_nope, const Tensor& k_pe) 
                .outputs = {{"k_nope", k_nope.dtype(), k_nope.shape()}, {"k_pe", k_pe.dtype(), k_pe.shape()}},
                .work = reading({k_nope, k_pe})},
               [&]() -> std::vector<Tensor> {
-                ops::run(
-                    ops::SetMlaKvBuffer{.kv_buffer = p.cache.buffer(), .loc = p.batch.slots_tensor(), .k_nope = k_nope, .k_rope = k_pe},
-                    p.exec());
+                const bool narrows = p.cache.buffer().dtype() == DType::f8_e4m3 && k_nope.dtype() != DType::f8_e4m3;
+                ops::run(ops::SetMlaKvBuffer{.kv_buffer = p.cache.buffer(),
+                                             .loc = p.batch.slots_tensor(),
+                                             .k_nope = narrows ? cast_to_e4m3(k_nope) : k_nope,
+                                             .k_rope = narrows ? cast_to_e4m3(k_pe) : k_pe},
+                         p.exec());
                 return {k_nope, k_pe};
               });
 }

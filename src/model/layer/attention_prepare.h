@@ -16,7 +16,14 @@ struct Latents {
 Latents project_latents(const Pass& pass, Part part, const Tensor& x);
 /// Rotates q_pe [T, Nh, Dr] and k_pe where they lie.
 void rotary_emb(const Pass& pass, Part part, const Tensor& q_pe, const Tensor& k_pe);
-/// Stores the new tokens' rows, k_nope and k_pe [T, 1, ...].
+/// With a cache of e4m3 that trtllm_mla's kernels read: what goes on as queries and as rows.
+struct QuantizedParts {
+  Tensor q_nope, q_pe;  ///< e4m3 [T, Nh, Lkv], [T, Nh, Dr], columns of one tensor
+  Tensor k_nope, k_pe;  ///< e4m3 [T, 1, Lkv], [T, 1, Dr]
+};
+QuantizedParts rotary_emb_in_fp8(const Pass& pass, Part part, const Tensor& q_nope, const Tensor& q_pe, const Tensor& k_nope,
+                                 const Tensor& k_pe);
+/// Stores the new tokens' rows, cast where the cache is of another type, k_nope and k_pe [T, 1, ...].
 void set_mla_kv_buffer(const Pass& pass, const Tensor& k_nope, const Tensor& k_pe);
 Tensor o_proj(const Pass& pass, Part part, const Tensor& o);
 

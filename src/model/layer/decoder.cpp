@@ -6,6 +6,7 @@
 #include "dodona/error.h"
 #include "model/layer/attention.h"
 #include "model/layer/experts.h"
+#include "model/layer/kernel_use.h"
 #include "model/layer/mlp.h"
 #include "model/layer/values.h"
 #include "model/weights/tensor_list.h"
@@ -18,6 +19,8 @@ namespace {
 /// residual <- x + residual, x <- norm of the sum. Without a residual, x becomes it.
 LayerState layernorm(const Pass& p, Part part, std::string_view name, const LayerState& in, const Tensor& weight) {
   const Tensor &x = in.hidden, &residual = in.residual;
+  const std::string_view asked = used_kernel(p.weights.setting(), use_name(name));
+  const bool fuses = asked.empty() ? p.weights.setting().residual == Residual::fused : asked == "fused_add_rmsnorm";
   const double eps = p.config().rms_norm_eps;
   const std::vector<Tensor> out =
       p.trace.run({.part = part,
@@ -26,7 +29,7 @@ LayerState layernorm(const Pass& p, Part part, std::string_view name, const Laye
                    .outputs = {{"output", x.dtype()}, {"residual", x.dtype(), x.shape()}},
                    .work = residual.defined() ? reading({x, residual, weight}) : reading({x, weight})},
                   [&]() -> std::vector<Tensor> {
-                    if (residual.defined() && p.weights.setting().residual == Residual::fused) {
+                    if (residual.defined() && fuses) {
                       const auto fused = ops::run(
                           ops::FusedAddRmsnorm{.input = x.clone(), .residual = residual.clone(), .weight = weight, .eps = eps}, p.exec());
                       return {fused.input, fused.residual};
@@ -54,9 +57,9 @@ void check(const LayerWeights& weights, const Batch& batch, const LayerState& st
                 (first ? "is given, but layer " : "is missing: layer ") + std::to_string(weights.layer()) +
                     (first ? " takes embeddings alone" : " takes one beside hidden"));
   if (!first) check_tensor("residual", state.residual, shape, weights.type());
-  if (cache.buffer().dtype() != weights.type())
+  if (const DType type = weights.setting().cache_type(); cache.buffer().dtype() != type)
     throw Error(ErrorCode::bad_dtype, "", "kv_cache",
-                "holds " + std::string(dodona::name(cache.buffer().dtype())) + ", expected " + std::string(dodona::name(weights.type())));
+                "holds " + std::string(dodona::name(cache.buffer().dtype())) + ", expected " + std::string(dodona::name(type)));
 }
 
 }  // namespace
@@ -83,7 +86,9 @@ ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, co
                       .rounding = setting.rounding,
                       .residual = setting.residual,
                       .attention_kernel = attention.kernel(),
+                      .rope_kernel = attention.quantizes_with_rope ? "mla_rope_quantize_fp8" : "apply_rope_with_cos_sin_cache_inplace",
                       .experts_kernel = experts_kernel(config, setting),
+                      .use = setting.use,
                       .shard = source.shard()};
   if (attention.expands() && each > 0) options.sequence = sizes ? each : 0;
   if (attention.expands() ? each == 0 : each != 1) options.tokens = sizes ? batch.tokens() : 0;

@@ -9,9 +9,43 @@
 namespace dodona::model {
 namespace {
 
-constexpr std::array backends{&cutlass_experts,  &plain_experts,  &cutlass_fp8_experts,  &triton_fp8_experts,
-                              &deepgemm_experts, &deepep_experts, &trtllm_experts,       &flashinfer_cutlass_experts,
-                              &channel_experts,  &w4a8_experts,   &trtllm_nvfp4_experts, &flashinfer_cutlass_nvfp4_experts};
+constexpr std::array backends{&cutlass_experts,     &plain_experts,     &cutlass_fp8_experts,  &triton_fp8_experts,
+                              &deepgemm_experts,    &deepep_experts,    &trtllm_experts,       &flashinfer_cutlass_experts,
+                              &channel_experts,     &w4a8_experts,      &trtllm_nvfp4_experts, &flashinfer_cutlass_nvfp4_experts,
+                              &trtllm_bf16_experts, &cutlass_es_experts};
+
+/// Kernels that a backend calls, its main one among them.
+struct Calls {
+  const ExpertsBackend* backend;
+  std::initializer_list<std::string_view> kernels;
+};
+std::span<const Calls> calls() {
+  static const std::array all{
+      Calls{&cutlass_experts,
+            {"prepare_moe_input", "shuffle_rows", "scaled_fp4_experts_quant", "cutlass_fp4_group_mm", "silu_and_mul",
+             "apply_shuffle_mul_sum"}},
+      Calls{&triton_fp8_experts, {"moe_align_block_size", "fused_moe_kernel", "silu_and_mul", "moe_sum_reduce"}},
+      Calls{&cutlass_fp8_experts,
+            {"prepare_moe_input", "shuffle_rows", "fp8_blockwise_scaled_grouped_mm", "silu_and_mul", "apply_shuffle_mul_sum"}},
+      Calls{&cutlass_es_experts,
+            {"prepare_moe_input", "shuffle_rows", "es_fp8_blockwise_scaled_grouped_mm", "silu_and_mul", "apply_shuffle_mul_sum"}},
+      Calls{&channel_experts, {"prepare_moe_input", "shuffle_rows", "fused_moe_kernel", "silu_and_mul", "moe_sum_reduce"}},
+      Calls{&w4a8_experts, {"cutlass_w4a8_moe_mm", "get_cutlass_w4a8_moe_mm_data"}},
+      Calls{&plain_experts, {"linear", "moe_sum_reduce", "silu_and_mul", "prepare_moe_input", "shuffle_rows"}},
+      Calls{&deepgemm_experts, {"m_grouped_fp8_gemm_nt_masked"}},
+      Calls{&trtllm_experts, {"trtllm_fp8_block_scale_moe"}},
+      Calls{&trtllm_bf16_experts, {"trtllm_bf16_moe"}},
+      Calls{&trtllm_nvfp4_experts, {"trtllm_fp4_block_scale_moe"}},
+      Calls{&flashinfer_cutlass_experts, {"cutlass_fused_moe"}},
+      Calls{&flashinfer_cutlass_nvfp4_experts, {"cutlass_fused_moe"}}};
+  return all;
+}
+
+/// A kernel that is called runs, whatever its backend rounds: these are not run by every form of weights.
+bool runs(const Calls& each, std::string_view kernel, WeightForm form) {
+  if (each.backend == &plain_experts && kernel == "linear" && form != WeightForm::bf16) return false;
+  return std::find(each.kernels.begin(), each.kernels.end(), kernel) != each.kernels.end();
+}
 
 const char* name_of(ExpertWeights weights) {
   return weights == ExpertWeights::fp8 ? "fp8" : "stored";
@@ -59,6 +93,40 @@ const ExpertsBackend& choose_experts(const LinearMethod& stored, const LayerSett
   throw Error(ErrorCode::unsupported, "", "experts",
               "are " + std::string(stored.name) + ", which " + (wanted.empty() ? "no backend" : wanted) +
                   " multiplies with expert weights '" + name_of(form) + "'");
+}
+
+std::vector<std::string_view> experts_kernel_names() {
+  std::vector<std::string_view> names;
+  for (const Calls& each : calls())
+    for (const std::string_view kernel : each.kernels)
+      if (std::find(names.begin(), names.end(), kernel) == names.end()) names.push_back(kernel);
+  return names;
+}
+
+ExpertsPlace place_experts(std::string_view kernel, WeightForm stored, bool fixed, const LayerSetting& setting, std::string& why) {
+  using enum WeightForm;
+  std::vector<WeightForm> forms{stored};
+  if (!fixed)
+    for (const WeightForm form : {nvfp4, fp8_block, w4a8, bf16}) forms.push_back(form);
+  for (const WeightForm form : forms)
+    for (const ExpertWeights weights : {setting.expert_weights, ExpertWeights::fp8})
+      for (const Calls& each : calls()) {
+        const ExpertsBackend& backend = *each.backend;
+        const LinearMethod& method = linear_method(form, setting.rounding);
+        if (!runs(each, kernel, form) || (!setting.experts.empty() && setting.experts != backend.name)) continue;
+        if (backend.weights != (form == fp8_block ? ExpertWeights::fp8 : weights) || backend.accepts(method) == nullptr) continue;
+        if (backend.weights == ExpertWeights::fp8 && setting.rounding == Rounding::off) {
+          why = "roundings are off";
+        } else if (setting.fused_shared && !backend.fuses_shared) {
+          why = "its backend has no place for a fused shared expert";
+        } else {
+          why.clear();
+          return {std::string(backend.name), weights, form};
+        }
+      }
+  if (why.empty())
+    why = "no backend" + (setting.experts.empty() ? "" : " " + setting.experts) + " runs it with weights in " + std::string(name(stored));
+  return {};
 }
 
 std::vector<std::int64_t> rows_of_experts(const Pass& pass, const Tensor& ids) {

@@ -82,6 +82,10 @@ extern const ExpertsBackend flashinfer_cutlass_experts;
 extern const ExpertsBackend trtllm_nvfp4_experts, flashinfer_cutlass_nvfp4_experts;
 /// See ExpertsBackend::bounded: of cutlass_experts.
 std::vector<ops::Bounded> bounded_cutlass_nvfp4(const LayerWeights&, const Tensor& x, const Routing&, const Exec&);
+/// FlashInfer `trtllm_bf16_moe`, routing given likewise.
+extern const ExpertsBackend trtllm_bf16_experts;
+/// cutlass_fp8_experts with `es_fp8_blockwise_scaled_grouped_mm` for both products.
+extern const ExpertsBackend cutlass_es_experts;
 
 /// sglang `fused_experts_impl` with rows of fp8 or int8 (Triton): a scale for each row of the weights and for each token.
 extern const ExpertsBackend channel_experts;
@@ -93,6 +97,18 @@ extern const ExpertsBackend w4a8_experts;
 const ExpertsBackend& choose_experts(const LinearMethod& stored, const LayerSetting& setting);
 /// "cutlass, plain, triton..."
 std::string experts_names();
+
+/// Kernels of mixtures of experts, for `--use`.
+std::vector<std::string_view> experts_kernel_names();
+/// How a layer comes to run a kernel of routed experts.
+struct ExpertsPlace {
+  std::string backend;
+  ExpertWeights weights = ExpertWeights::stored;
+  WeightForm form = WeightForm::bf16;  ///< in which their weights are, or are to be made
+};
+/// For weights that are in the form `stored`, and must stay so where it is `fixed`: with as little changed as can be. `why` says why there
+/// is none; empty where there is one.
+ExpertsPlace place_experts(std::string_view kernel, WeightForm stored, bool fixed, const LayerSetting& setting, std::string& why);
 
 // ---- what backends share
 

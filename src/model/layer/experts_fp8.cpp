@@ -11,6 +11,7 @@
 #include "ops/moe/apply_shuffle_mul_sum.h"
 #include "ops/moe/deepep_low_latency_combine.h"
 #include "ops/moe/deepep_low_latency_dispatch.h"
+#include "ops/moe/es_fp8_blockwise_scaled_grouped_mm.h"
 #include "ops/moe/fp8_blockwise_scaled_grouped_mm.h"
 #include "ops/moe/fused_moe_kernel.h"
 #include "ops/moe/m_grouped_fp8_gemm_nt_masked.h"
@@ -93,7 +94,8 @@ Tensor activated(const Tensor& both, const Exec& exec) {
   return ops::run(ops::SiluAndMul{.input = both}, exec).out;
 }
 
-/// sglang `cutlass_fused_experts_fp8`.
+/// sglang `cutlass_fused_experts_fp8`; with expert specialization both of its products are another kernel's.
+template <class Product>
 Tensor by_cutlass(const Experts& e) {
   const auto sorted = ops::run(
       ops::PrepareMoeInput{.topk_ids = e.ids_among_these(DType::i32), .num_experts = e.count(), .n = e.width(), .k = e.hidden()}, e.exec());
@@ -102,11 +104,11 @@ Tensor by_cutlass(const Experts& e) {
   };
   const auto multiply = [&](const Quantized& a, Projection MlpWeights::*member) {
     const Stack b = e.stacked(member);
-    return ops::run(ops::Fp8BlockwiseScaledGroupedMm{.a = a.codes,
-                                                     .b = b.codes.defined() ? b.codes.transpose(1, 2) : Tensor(),
-                                                     .scales_a = a.scales,
-                                                     .scales_b = b.scales.transpose(1, 2),
-                                                     .expert_offsets = sorted.expert_offsets.slice(0, 0, e.count())},
+    return ops::run(Product{.a = a.codes,
+                            .b = b.codes.defined() ? b.codes.transpose(1, 2) : Tensor(),
+                            .scales_a = a.scales,
+                            .scales_b = b.scales.transpose(1, 2),
+                            .expert_offsets = sorted.expert_offsets.slice(0, 0, e.count())},
                     e.exec(), b.prepared)
         .output;
   };
@@ -248,7 +250,14 @@ const ExpertsBackend cutlass_fp8_experts{.name = "cutlass",
                                          .factor = FactorPlace::router,
                                          .roundings = {.narrow_weights = true},
                                          .accepts = as_blocks<fp8_grouped_method>,
-                                         .run = run<by_cutlass>};
+                                         .run = run<by_cutlass<ops::Fp8BlockwiseScaledGroupedMm>>};
+const ExpertsBackend cutlass_es_experts{.name = "cutlass_es",
+                                        .weights = ExpertWeights::fp8,
+                                        .kernel = "es_fp8_blockwise_scaled_grouped_mm",
+                                        .factor = FactorPlace::router,
+                                        .roundings = {.narrow_weights = true},
+                                        .accepts = as_blocks<fp8_blocks_method>,
+                                        .run = run<by_cutlass<ops::EsFp8BlockwiseScaledGroupedMm>>};
 const ExpertsBackend triton_fp8_experts{.name = "triton",
                                         .weights = ExpertWeights::fp8,
                                         .kernel = "fused_moe_kernel",

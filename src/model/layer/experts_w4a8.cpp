@@ -4,10 +4,11 @@
 #include "core/threads.h"
 #include "model/layer/experts.h"
 #include "model/layer/values.h"
+#include "ops/moe/cutlass_w4_run_moe_ep_preproess.h"
 #include "ops/moe/cutlass_w4a8_moe_mm.h"
+#include "ops/moe/get_cutlass_w4a8_moe_mm_data.h"
 #include "ops/moe/post_reorder_for_cutlass_moe.h"
-#include "ops/moe/prepare_moe_input.h"
-#include "ops/moe/shuffle_rows.h"
+#include "ops/moe/pre_reorder_for_cutlass_moe.h"
 #include "quant/e4m3.h"
 #include "quant/element.h"
 
@@ -67,26 +68,36 @@ Tensor multiply(const Pass& p, const Tensor& codes, float scale, const std::vect
   return out;
 }
 
-/// sglang `cutlass_w4a8_moe`: tokens quantized with one scale, sorted by expert, multiplied, activated and quantized, multiplied, summed.
+/// sglang `cutlass_w4a8_moe`: tokens sorted by expert and quantized with one scale, multiplied, activated and quantized, multiplied,
+/// summed. The products read one expert's weights at a time, which lie apart: of the offsets each takes its own.
 Tensor by_cutlass(const Pass& p, const Tensor& x, const Routing& routing) {
   const Exec& exec = p.exec();
   const auto& scales = p.weights.expert_input_scales;
   const std::vector<ExpertRows> groups = groups_of(routing.counts);
-  const Tensor wide = widened(x);
-  const std::int64_t hidden = x.size(1);
-  const Tensor codes =
-      quantized(x.shape(), scales.gate_up, exec, [&](std::int64_t t, std::int64_t k) { return wide.as<float>()[t * hidden + k]; });
-  const auto sorted = ops::run(
-      ops::PrepareMoeInput{.topk_ids = routing.ids, .num_experts = p.weights.experts(), .n = p.config().moe_intermediate_size, .k = hidden},
-      exec);
-  const Tensor permuted = ops::run(ops::ShuffleRows{.input_tensor = codes, .dst2src_map = sorted.input_permutation}, exec).output_tensor;
+  const std::int64_t hidden = x.size(1), topk = routing.ids.size(1), experts = p.weights.experts();
+  const Tensor src2dst = ops::run(ops::CutlassW4RunMoeEpPreproess{.topk_ids = routing.ids}, exec).src2dst.reshape(routing.ids.shape());
+  const Tensor permuted = ops::run(ops::PreReorderForCutlassMoe{.input = x,
+                                                                .gateup_input = Tensor(DType::f8_e4m3, {x.size(0) * topk, hidden}),
+                                                                .src2dst = src2dst,
+                                                                .topk_ids = routing.ids,
+                                                                .a1_scales = scalar(scales.gate_up),
+                                                                .num_local_experts = experts},
+                                   exec)
+                              .gateup_input;
+  ops::run(ops::GetCutlassW4a8MoeMmData{.topk_ids = routing.ids,
+                                        .input_permutation = Tensor(DType::i32, {routing.rows()}),
+                                        .output_permutation = Tensor(DType::i32, {routing.rows()}),
+                                        .num_experts = experts,
+                                        .n = p.config().moe_intermediate_size,
+                                        .k = hidden},
+           exec);
   const Tensor both = multiply(p, permuted, scales.gate_up, groups, &MlpWeights::gate_up);
   const Tensor rows = multiply(p, activated(both, scales.down, exec), scales.down, groups, &MlpWeights::down);
   return ops::run(ops::PostReorderForCutlassMoe{.down_output = rows,
-                                                .src2dst = sorted.output_permutation.reshape(routing.ids.shape()),
+                                                .src2dst = src2dst,
                                                 .topk_ids = routing.ids,
                                                 .topk_weights = routing.weights,
-                                                .num_local_experts = p.weights.experts(),
+                                                .num_local_experts = experts,
                                                 .routed_scaling_factor = p.config().routed_scaling_factor},
                   exec)
       .output;

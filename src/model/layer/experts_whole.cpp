@@ -8,6 +8,7 @@
 #include "model/layer/experts.h"
 #include "model/layer/values.h"
 #include "ops/moe/cutlass_fused_moe.h"
+#include "ops/moe/trtllm_bf16_moe.h"
 #include "ops/moe/trtllm_fp4_block_scale_moe.h"
 #include "ops/moe/trtllm_fp8_block_scale_moe.h"
 #include "ops/quantization/fp4_quantize.h"
@@ -284,6 +285,30 @@ Tensor by_trtllm_nvfp4(const Experts& e, const Exec& exec) {
   return ops::run(op, exec, e.packed()).output;
 }
 
+/// Weights in bf16, which have no scales, in their own order of rows: how they are dealt out in memory changes no number.
+Tensor by_trtllm_bf16(const Experts& e, const Exec& exec) {
+  const auto all = [&](Projection MlpWeights::*member, Tensor (*arranged)(const Tensor&)) {
+    const Tensor& any = (e.expert(0).*member).weight.weight;
+    const Tensor stack = Tensor::uninitialized(any.dtype(), {e.count(), any.size(0), any.size(1)});
+    for (std::int64_t i = 0; i < e.count(); ++i) copy(arranged((e.expert(i).*member).weight.weight), stack.slice(0, i, i + 1));
+    return stack;
+  };
+  const std::int64_t experts = quant::align(e.count(), 4);
+  return ops::run(ops::TrtllmBf16Moe{.routing_logits = logits_of(e, experts),
+                                     .hidden_states = e.x,
+                                     .gemm1_weights = all(&MlpWeights::gate_up, exchanged),
+                                     .gemm2_weights = all(&MlpWeights::down, alone),
+                                     .num_experts = experts,
+                                     .top_k = e.topk(),
+                                     .intermediate_size = e.width(),
+                                     .local_num_experts = e.count(),
+                                     .weight_layout = 0,
+                                     .use_shuffled_weight = false,
+                                     .routing_method_type = "TopK"},
+                  exec)
+      .output;
+}
+
 std::vector<ops::Bounded> bounded_trtllm(const Experts& e, const Exec& exec) {
   return e.bounded(of_scheme(ops::trtllm_fp8_blocks, ops::sgl_fp8_groups), arranged_blocks, exec);
 }
@@ -390,6 +415,8 @@ void pack_cutlass(MlpWeights& expert, const Exec& exec) {
               exec);
 }
 
+const LinearMethod bf16_stored{.name = "bf16, as stored", .kernel = "trtllm_bf16_moe", .prepare = [](Projection&, const Exec&) {}};
+
 }  // namespace
 
 const LinearMethod nvfp4_whole_method{
@@ -399,6 +426,13 @@ std::vector<ops::Bounded> bounded_cutlass_nvfp4(const LayerWeights& weights, con
   return bounded<bounded_grouped_nvfp4>(weights, x, routing, exec);
 }
 
+const ExpertsBackend trtllm_bf16_experts{
+    .name = "trtllm",
+    .kernel = "trtllm_bf16_moe",
+    .factor = FactorPlace::router,
+    .fuses_shared = false,
+    .accepts = [](const LinearMethod& stored) { return &stored == &bf16_method ? &bf16_stored : nullptr; },
+    .run = run<by_trtllm_bf16>};
 const ExpertsBackend trtllm_experts{.name = "trtllm",
                                     .weights = ExpertWeights::fp8,
                                     .kernel = "trtllm_fp8_block_scale_moe",

@@ -5,6 +5,7 @@
 
 #include "dodona/error.h"
 #include "model/layer/experts.h"
+#include "model/layer/kernel_use.h"
 #include "model/layer/values.h"
 #include "model/weights/tensor_list.h"
 #include "model/weights/without_memory.h"
@@ -43,15 +44,17 @@ Projection LayerWeights::projection(const std::vector<std::string>& modules, con
   return result;
 }
 
-Projection LayerWeights::projection(const std::vector<std::string>& modules, const Exec& exec) const {
+Projection LayerWeights::projection(std::string_view op, const std::vector<std::string>& modules, const Exec& exec) const {
   std::int64_t rows = 0;
   for (const std::string& module : modules)
     if (const auto size = find_linear(source_->config(), full(module), source_->shard())) rows += size->rows;
-  return projection(modules, linear_method(config().form_of(full(modules.front())), setting_.rounding, rows), exec);
+  const WeightForm form = config().form_of(full(modules.front()));
+  return projection(modules, linear_method(form, setting_.rounding, rows, used_kernel(setting_, op)), exec);
 }
 
-MlpWeights LayerWeights::mlp_weights(const std::string& module, const Exec& exec) const {
-  return {projection({module + ".gate_proj", module + ".up_proj"}, exec), projection({module + ".down_proj"}, exec)};
+MlpWeights LayerWeights::mlp_weights(const std::string& module, bool of_shared, const Exec& exec) const {
+  return {projection(use_name("gate_up_proj", of_shared), {module + ".gate_proj", module + ".up_proj"}, exec),
+          projection(use_name("down_proj", of_shared), {module + ".down_proj"}, exec)};
 }
 
 MlpWeights LayerWeights::expert_weights(const std::string& module, const Exec& exec) const {
@@ -80,8 +83,8 @@ IndexerWeights LayerWeights::indexer_weights(const Exec& exec) const {
     const Tensor values = source_->get(full("self_attn.indexer." + name));
     return source_->sizes_alone() ? without_memory(DType::f32, values.shape()) : widened(values);
   };
-  return {projection({"self_attn.indexer.wq_b"}, exec), projection({"self_attn.indexer.wk"}, exec), in_f32("k_norm.weight"),
-          in_f32("k_norm.bias"), source_->get(full("self_attn.indexer.weights_proj.weight"))};
+  return {projection(std::string_view(), {"self_attn.indexer.wq_b"}, exec), projection(std::string_view(), {"self_attn.indexer.wk"}, exec),
+          in_f32("k_norm.weight"), in_f32("k_norm.bias"), source_->get(full("self_attn.indexer.weights_proj.weight"))};
 }
 
 LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setting, const Exec& exec)
@@ -93,31 +96,31 @@ LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setti
   kv_a_layernorm = norm("self_attn.kv_a_layernorm");
   if (config().q_lora_rank > 0) {
     q_a_layernorm = norm("self_attn.q_a_layernorm");
-    fused_qkv_a = projection({"self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"}, exec);
-    q_b = projection({"self_attn.q_b_proj"}, exec);
+    fused_qkv_a = projection("fused_qkv_a_proj_with_mqa", {"self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"}, exec);
+    q_b = projection("q_b_proj", {"self_attn.q_b_proj"}, exec);
   } else {
-    q_proj = projection({"self_attn.q_proj"}, exec);
-    kv_a = projection({"self_attn.kv_a_proj_with_mqa"}, exec);
+    q_proj = projection("q_proj", {"self_attn.q_proj"}, exec);
+    kv_a = projection("kv_a_proj_with_mqa", {"self_attn.kv_a_proj_with_mqa"}, exec);
   }
   if (config().sparse()) indexer = indexer_weights(exec);
-  absorb = absorb_weights(source, full("self_attn.kv_b_proj"), setting.rounding, exec);
-  o = projection({"self_attn.o_proj"}, exec);
+  absorb = absorb_weights(source, full("self_attn.kv_b_proj"), setting, exec);
+  o = projection("o_proj", {"self_attn.o_proj"}, exec);
   if (!config().is_moe_layer(setting.layer)) {
-    mlp = mlp_weights("mlp", exec);
+    mlp = mlp_weights("mlp", false, exec);
     return;
   }
   backend_ = &choose_experts(linear_method(config().form_of(full("mlp.experts.0.gate_proj")), setting.rounding), setting);
-  gate = projection({"mlp.gate"}, exec);
+  gate = projection("gate", {"mlp.gate"}, exec);
   if (config().has_correction_bias()) {
     const Tensor bias = source.get(full("mlp.gate.e_score_correction_bias"));
     correction_bias = source.sizes_alone() ? without_memory(DType::f32, bias.shape()) : widened(bias);
   }
   if (backend_->one_input_scale && !source.sizes_alone()) find_input_scales();
-  if (config().n_shared_experts > 0 && !setting.fused_shared) shared = mlp_weights("mlp.shared_experts", exec);
+  if (config().n_shared_experts > 0 && !setting.fused_shared) shared = mlp_weights("mlp.shared_experts", true, exec);
 }
 
 void LayerWeights::touch_kv_b(const Exec& exec) {
-  if (!kv_b.defined()) kv_b = projection({"self_attn.kv_b_proj"}, exec);
+  if (!kv_b.defined()) kv_b = projection("kv_b_proj", {"self_attn.kv_b_proj"}, exec);
 }
 
 /// One static scale for all experts: the largest, as upstream's loader takes it.

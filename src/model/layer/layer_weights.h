@@ -78,9 +78,10 @@ class LayerWeights {
   std::int64_t experts() const { return config().n_routed_experts + (setting_.fused_shared ? 1 : 0); }
 
  private:
-  Projection projection(const std::vector<std::string>& modules, const Exec& exec) const;
+  /// Of the model op of that name in uses.
+  Projection projection(std::string_view op, const std::vector<std::string>& modules, const Exec& exec) const;
   Projection projection(const std::vector<std::string>& modules, const LinearMethod& method, const Exec& exec) const;
-  MlpWeights mlp_weights(const std::string& module, const Exec& exec) const;
+  MlpWeights mlp_weights(const std::string& module, bool of_shared, const Exec& exec) const;
   MlpWeights expert_weights(const std::string& module, const Exec& exec) const;
   IndexerWeights indexer_weights(const Exec& exec) const;
   Tensor norm(const char* name) const;

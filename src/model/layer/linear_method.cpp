@@ -2,13 +2,13 @@
 
 namespace dodona::model {
 
-const LinearMethod& linear_method(WeightForm form, Rounding rounding, std::int64_t rows) {
+const LinearMethod& linear_method(WeightForm form, Rounding rounding, std::int64_t rows, std::string_view asked) {
   if (form == WeightForm::bf16) return bf16_method;
   if (rounding == Rounding::off) return unscaled_method;
   switch (form) {
     case WeightForm::bf16: break;
     case WeightForm::nvfp4: return nvfp4_method;
-    case WeightForm::fp8_block: return rows % 128 == 0 ? fp8_block_method : deep_gemm_method;
+    case WeightForm::fp8_block: return rows % 128 == 0 && asked != deep_gemm_method.kernel ? fp8_block_method : deep_gemm_method;
     case WeightForm::fp8: return fp8_method;
     case WeightForm::int8: return int8_method;
     case WeightForm::qserve_channel: return qserve_channel_method;

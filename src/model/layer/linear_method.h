@@ -62,8 +62,9 @@ extern const LinearMethod fp8_blocks_method;
 /// The same, the codes packed for fast mode of `fp8_blockwise_scaled_grouped_mm` and of `m_grouped_fp8_gemm_nt_masked`.
 extern const LinearMethod fp8_grouped_method, fp8_masked_method;
 
-/// The method of modules that are stored in this form; `rows` of the product, where they are known, decide between kernels.
-const LinearMethod& linear_method(WeightForm form, Rounding rounding, std::int64_t rows = 0);
+/// The method of modules that are stored in this form; `rows` of the product, where they are known, decide between kernels, unless one of
+/// them is asked for.
+const LinearMethod& linear_method(WeightForm form, Rounding rounding, std::int64_t rows = 0, std::string_view asked = {});
 
 /// y = x W^T.
 struct Projection {

@@ -2,21 +2,32 @@
 
 #include "core/define.h"
 #include "model/layer/experts.h"
+#include "model/layer/kernel_use.h"
 #include "model/layer/values.h"
+#include "ops/activation/gelu_and_mul.h"
+#include "ops/activation/gelu_tanh_and_mul.h"
 #include "ops/activation/silu_and_mul.h"
 #include "ops/moe/select_experts.h"
 
 namespace dodona::model {
 namespace {
 
+/// Upstream's models take `hidden_act` silu alone; the others are its ops' too.
+Tensor activate(const Pass& p, std::string_view kernel, const Tensor& gate_up) {
+  if (kernel == "gelu_and_mul") return ops::run(ops::GeluAndMul{.input = gate_up}, p.exec()).out;
+  if (kernel == "gelu_tanh_and_mul") return ops::run(ops::GeluTanhAndMul{.input = gate_up}, p.exec()).out;
+  return ops::run(ops::SiluAndMul{.input = gate_up}, p.exec()).out;
+}
+
 Tensor gated_mlp(const Pass& p, Part part, const MlpWeights& weights, const Tensor& x) {
+  const std::string act_fn = use_name("act_fn", part == Part::shared_experts);
   const Tensor gate_up = p.project(part, "self.gate_up_proj()", weights.gate_up, x);
   const Tensor activated = p.trace.run1({.part = part,
                                          .name = "self.act_fn()",
                                          .inputs = {{"input", gate_up.shape()}},
                                          .outputs = {{"output", gate_up.dtype()}},
                                          .work = reading({gate_up})},
-                                        [&] { return ops::run(ops::SiluAndMul{.input = gate_up}, p.exec()).out; });
+                                        [&] { return activate(p, used_kernel(p.weights.setting(), act_fn), gate_up); });
   return p.project(part, "self.down_proj()", weights.down, activated);
 }
 
@@ -37,26 +48,32 @@ Tensor gate(const Pass& p, const Tensor& x) {
 Routing topk(const Pass& p, const Tensor& logits) {
   const ModelConfig& config = p.config();
   const std::int64_t shared = p.weights.setting().fused_shared ? 1 : 0;
-  const std::vector<Tensor> chosen =
-      p.trace.run({.part = Part::mlp_moe,
-                   .name = "self.topk()",
-                   .inputs = {{"input", logits.shape()}},
-                   .outputs = {{"topk_weights", DType::f32}, {"topk_ids", DType::i32}},
-                   .work = reading({logits, p.weights.correction_bias})},
-                  [&]() -> std::vector<Tensor> {
-                    ops::SelectExperts run{.router_logits = logits,
-                                           .correction_bias = p.weights.correction_bias,
-                                           .top_k = config.num_experts_per_tok + shared,
-                                           .topk_group = config.topk_group,
-                                           .num_expert_group = config.n_group,
-                                           .num_fused_shared_experts = shared,
-                                           .use_grouped_topk = true,
-                                           .renormalize = config.norm_topk_prob,
-                                           .apply_routed_scaling_factor_on_output = p.weights.backend().factor == FactorPlace::router,
-                                           .routed_scaling_factor = config.routed_scaling_factor};
-                    ops::select_by_router(run, p.exec());
-                    return {run.topk_weights, run.topk_ids};
-                  });
+  const std::vector<Tensor> chosen = p.trace.run(
+      {.part = Part::mlp_moe,
+       .name = "self.topk()",
+       .inputs = {{"input", logits.shape()}},
+       .outputs = {{"topk_weights", DType::f32}, {"topk_ids", DType::i32}},
+       .work = reading({logits, p.weights.correction_bias})},
+      [&]() -> std::vector<Tensor> {
+        const std::string_view asked = used_kernel(p.weights.setting(), "topk");
+        const bool by_columns = asked == "topk_softmax" || asked == "topk_sigmoid";
+        const bool scales = p.weights.backend().factor == FactorPlace::router;
+        ops::SelectExperts run{.router_logits = logits,
+                               .correction_bias = p.weights.correction_bias,
+                               .top_k = config.num_experts_per_tok + shared,
+                               .topk_group = config.topk_group,
+                               .num_expert_group = config.n_group,
+                               .num_fused_shared_experts = shared,
+                               .use_grouped_topk = !by_columns,
+                               .renormalize = config.norm_topk_prob,
+                               .apply_routed_scaling_factor_on_output = scales && !by_columns,
+                               .routed_scaling_factor = config.routed_scaling_factor,
+                               .scoring_func = asked == "topk_sigmoid" ? "sigmoid" : "softmax"};
+        ops::select_by_router(run, p.exec());
+        // Ungrouped routers know no factor: their weights take it, as all weights of such a backend do.
+        const bool behind = scales && by_columns;
+        return {behind ? times(run.topk_weights, static_cast<float>(config.routed_scaling_factor)) : run.topk_weights, run.topk_ids};
+      });
   return {chosen[0], chosen[1], rows_of_experts(p, chosen[1])};
 }
 

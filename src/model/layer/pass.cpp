@@ -2,6 +2,7 @@
 
 #include "core/define.h"
 #include "model/layer/attention.h"
+#include "model/layer/kernel_use.h"
 #include "ops/normalization/rmsnorm.h"
 
 namespace dodona::model {
@@ -9,10 +10,14 @@ namespace dodona::model {
 Choices choose(const LayerWeights& weights, const Batch& batch) {
   const Rounding rounding = weights.setting().rounding;
   const std::int64_t tokens = batch.tokens();
-  const bool low_latency = weights.setting().low_latency;
+  const auto low_latency = [&](const LowLatencyKernel& kernel, const Projection& projection, std::string_view op) {
+    const std::string_view asked = used_kernel(weights.setting(), op);
+    const bool may = weights.setting().low_latency && (asked.empty() || asked == kernel.name);
+    return may ? kernel.chosen(projection, tokens, rounding) : nullptr;
+  };
   return {.attention = choose_attention(weights.config(), weights.setting(), batch),
-          .fused_qkv_a = low_latency ? fused_a_kernel.chosen(weights.fused_qkv_a, tokens, rounding) : nullptr,
-          .router = low_latency ? router_kernel.chosen(weights.gate, tokens, rounding) : nullptr};
+          .fused_qkv_a = low_latency(fused_a_kernel, weights.fused_qkv_a, "fused_qkv_a_proj_with_mqa"),
+          .router = low_latency(router_kernel, weights.gate, "gate")};
 }
 
 Tensor Pass::project(Part part, std::string_view name, const Projection& projection, const Tensor& x) const {

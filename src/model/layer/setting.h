@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "dodona/dtype.h"
 
@@ -34,6 +35,14 @@ enum class AttentionPath {
   mla_fused_rope,  ///< the same for one new token each, rotated by the attention kernel
 };
 
+/// The element type of the cache of latents. e4m3: rows are cast as they are stored, without a scale.
+enum class KvCacheType { activations, e4m3 };
+
+/// A model op's kernel by name, in the place of the one that configuration, backend and batch lead to; see kernel_use.h.
+struct KernelUse {
+  std::string op, kernel;  ///< "q_b_proj", "int8_scaled_mm"
+};
+
 struct LayerSetting {
   std::int64_t layer = 0;
   Rounding rounding = Rounding::bf16;
@@ -47,6 +56,10 @@ struct LayerSetting {
   bool dual_stream = false;
   std::int64_t prefix_chunk = 131072;  ///< cached tokens of all requests that one chunk of mha_chunked expands
   bool low_latency = true;             ///< kernels for few tokens run where there are few; their results differ from those of the others
+  KvCacheType kv_cache = KvCacheType::activations;
+  std::vector<KernelUse> use = {};  ///< as apply_uses leaves them
+
+  DType cache_type() const { return kv_cache == KvCacheType::e4m3 ? DType::f8_e4m3 : activation_type(rounding); }
 };
 
 /// "mha", "mha-one-shot"...

@@ -7,6 +7,8 @@
 
 #include "core/shape_expr.h"
 #include "dodona/error.h"
+#include "model/layer/absorbed.h"
+#include "model/layer/kernel_use.h"
 #include "model/layer/linear_method.h"
 #include "model/weights/tensor_list.h"
 #include "model/weights/without_memory.h"
@@ -184,6 +186,8 @@ class Writer {
   void add(Part part, const char* op, const Texts& inputs, const Texts& outputs, const Kernels& kernels, const char* note = "",
            const Texts& views = {}) {
     BookEntry entry{part, op, note, all(inputs), all(outputs), all(views), kernels.candidates, kernels.chosen};
+    if (const std::string_view asked = used_kernel(options_.use, use_name(op, part == Part::shared_experts)); !asked.empty())
+      entry.kernel = asked;
     entries_.push_back(std::move(entry));
   }
   std::vector<BookShape> all(const Texts& texts) const {
@@ -235,8 +239,7 @@ class Writer {
                                        .use_grouped_topk = true}));
   }
   Kernels absorb() const {
-    const WeightForm stored = form(attention_layer_, "self_attn.kv_b_proj");
-    return stored == WeightForm::nvfp4 || stored == WeightForm::fp8 ? "bmm_fp8" : "bmm";
+    return std::string(absorbing_kernel(form(attention_layer_, "self_attn.kv_b_proj"), {.rounding = options_.rounding}));
   }
   /// Of x and the residual, if there is one to add.
   Kernels norm(bool residual = true) const {
@@ -282,7 +285,7 @@ class Writer {
 
   void rotary(Part part) {
     add(part, "self.rotary_emb()", {"q_pe: T, Nh, Dr", "k_pe: T, 1, Dr"}, {"q_pe: T, Nh, Dr", "k_pe: T, 1, Dr"},
-        "apply_rope_with_cos_sin_cache_inplace");
+        options_.rope_kernel.empty() ? Kernels("apply_rope_with_cos_sin_cache_inplace") : Kernels(std::string(options_.rope_kernel)));
   }
 
   void output_projection(Part part) { add(part, "self.o_proj()", {"T, Nh * Dv"}, {"T, H"}, linear(attention_layer_, "self_attn.o_proj")); }

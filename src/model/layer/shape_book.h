@@ -70,7 +70,9 @@ struct BookOptions {
   /// New tokens in all, where they are not S of each: T in the shapes. 0: unknown, -1: B * S of prefill, B of decode.
   std::int64_t tokens = -1;
   std::string_view attention_kernel = {};  ///< of attn_mha or attn_mqa; empty: the first candidate
+  std::string_view rope_kernel = {};       ///< empty: the first candidate
   std::string_view experts_kernel = {};    ///< of the backend that runs the experts; empty: by the form of their weights
+  std::span<const KernelUse> use = {};     ///< kernels that are asked for
   Shard shard = {};                        ///< whose sizes are meant
 };
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/threads.h"
+#include "quant/e4m3.h"
 #include "quant/element.h"
 
 namespace dodona::model {
@@ -23,6 +24,13 @@ Tensor widened(const Tensor& tensor) {
 Tensor rounded(const Tensor& values, DType type) {
   Tensor out = Tensor::uninitialized(type, values.shape());
   quant::from_f32(type, values.as<float>(), out.data(), values.elements());
+  return out;
+}
+
+Tensor cast_to_e4m3(const Tensor& x) {
+  const Tensor wide = widened(x.contiguous() ? x : x.clone()), out = Tensor::uninitialized(DType::f8_e4m3, x.shape());
+  for (std::int64_t i = 0; i < wide.elements(); ++i)
+    out.as<std::uint8_t>()[i] = quant::to_e4m3_framework(static_cast<double>(wide.as<float>()[i]));
   return out;
 }
 

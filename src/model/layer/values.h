@@ -20,6 +20,8 @@ Tensor sum(const Tensor& a, const Tensor& b, int threads, float factor = 1);
 Tensor side_by_side(const Tensor& a, const Tensor& b);
 /// 0, 1 ... n - 1.
 std::vector<std::int64_t> rows_in_order(std::int64_t n);
+/// As torch's `to(float8_e4m3fn)`: to nearest even, and NaN beyond the largest number.
+Tensor cast_to_e4m3(const Tensor& x);
 /// a * factor in fp32, rounded to a's type.
 Tensor times(const Tensor& a, float factor);
 

@@ -1,0 +1,44 @@
+// Kernels of model ops chosen by name: `--use OP=KERNEL`.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/config/config.h"
+#include "model/layer/batch.h"
+#include "model/layer/setting.h"
+
+namespace dodona::model {
+
+/// An op of the graph and the kernels that it can be run by, under the conditions of its model, weights and batch.
+struct OpKernels {
+  std::string op;
+  std::vector<std::string> kernels;
+};
+/// All ops among whose kernels one can choose.
+std::vector<OpKernels> ops_with_kernels();
+
+/// "self.q_b_proj()=int8_scaled_mm", "q_b_proj=int8_scaled_mm". Throws Error (bad_option) naming the ops, or the op's kernels.
+KernelUse parse_use(std::string_view text);
+
+/// Where the uses are to hold.
+struct UsePlace {
+  const Batch* batch = nullptr;  ///< nullptr: any that comes
+  bool stored = false;           ///< weights are a checkpoint's, in its forms; else they are made in those that the kernels read
+  bool any_layer = false;        ///< every layer of the model, not setting.layer alone
+};
+/// Puts the uses into `setting`, beside what follows from them for it and, of weights that are made, for the modules' forms in `config`.
+/// Throws Error (bad_option) with the reason and the kernels that are possible in this place.
+void apply_uses(ModelConfig& config, LayerSetting& setting, std::span<const KernelUse> uses, const UsePlace& place);
+
+/// The kernel that the setting asks for; empty: none.
+std::string_view used_kernel(std::span<const KernelUse> uses, std::string_view op);
+inline std::string_view used_kernel(const LayerSetting& setting, std::string_view op) {
+  return used_kernel(setting.use, op);
+}
+/// The op's name in uses: the graph's without "self." and "()"; a trailing part of a group is told apart by the group's name.
+std::string use_name(std::string_view op, bool in_shared_experts = false);
+
+}  // namespace dodona::model

@@ -1,0 +1,150 @@
+// The tables of the documents on DeepSeek's kernels, held against what runs: tests/documents/kernels.txt.
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "command.h"
+#include "dodona/op.h"
+
+namespace dodona::tools_test {
+namespace {
+
+const std::string folder = DODONA_SOURCE_DIR "/tests/documents/";
+
+struct Row {
+  std::string document, op, kernel, shown;
+};
+struct Table {
+  std::map<std::string, std::string> commands;
+  std::vector<Row> rows;
+};
+
+std::vector<std::string> split(const std::string& line, const std::string& mark) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = line.find(mark, begin);
+    parts.push_back(line.substr(begin, end - begin));
+    if (end == std::string::npos) return parts;
+    begin = end + mark.size();
+  }
+}
+
+Table read_table() {
+  Table table;
+  std::ifstream file(folder + "kernels.txt");
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    if (line.starts_with("= ")) {
+      const std::size_t colon = line.find(": ");
+      std::string arguments = line.substr(colon + 2);
+      if (const std::size_t at = arguments.find("CONFIGS"); at != std::string::npos) arguments.replace(at, 7, folder + "configs");
+      EXPECT_TRUE(table.commands.emplace(line.substr(2, colon - 2), arguments).second) << line;
+      continue;
+    }
+    const std::vector<std::string> parts = split(line, " | ");
+    EXPECT_EQ(parts.size(), 4U) << line;
+    if (parts.size() == 4) table.rows.push_back({parts[0], parts[1], parts[2], parts[3]});
+  }
+  return table;
+}
+
+/// "op" of the graph -> kernels that ran inside it; "shared_experts" and "experts" have those of all that is in them.
+using Ran = std::map<std::string, std::set<std::string>>;
+void collect(const json& node, std::vector<std::string> callers, Ran& ran) {
+  std::string op = node["op"];
+  if (op.starts_with("self.")) op = op.substr(5);
+  if (op.ends_with("()")) op.resize(op.size() - 2);
+  callers.push_back(op);
+  for (const json& kernel : node["kernels"])
+    for (const std::string& caller : callers) ran[caller].insert(kernel["kernel"]);
+  for (const json& child : node["children"]) collect(child, callers, ran);
+}
+
+class Documents : public Command {
+ protected:
+  const Table table_ = read_table();
+  std::map<std::string, Ran> ran_;
+
+  /// What ran in the command of that name, once for all rows.
+  const Ran& ran(const std::string& name) {
+    const auto known = ran_.find(name);
+    if (known != ran_.end()) return known->second;
+    Ran& ran = ran_[name];
+    const auto command = table_.commands.find(name);
+    if (command == table_.commands.end()) {
+      ADD_FAILURE() << "no command '" << name << "'";
+      return ran;
+    }
+    const bool layer = command->second.starts_with("layer ");
+    const Output output = run(command->second + (layer ? " --graph json" : ""));
+    EXPECT_EQ(output.status, 0) << command->second << "\n" << output.err;
+    if (output.status != 0) return ran;
+    if (layer)
+      collect(json::parse(output.out)["graph"], {}, ran);
+    else
+      ran[""].insert(split(command->second, " ")[1]);
+    return ran;
+  }
+  bool runs(const std::string& name, const std::string& kernel) {
+    for (const auto& [op, kernels] : ran(name))
+      if (kernels.contains(kernel)) return true;
+    return false;
+  }
+};
+
+TEST_F(Documents, EveryKernelOfEveryOpIsRunByItsCommandOrRefusedWithItsReason) {
+  int rows = 0, refused = 0;
+  for (const Row& row : table_.rows) {
+    if (row.document == "kernel traces") continue;
+    SCOPED_TRACE(row.op + " = " + row.kernel);
+    ++rows;
+    if (row.shown.starts_with("refused: ")) {
+      ++refused;
+      expect_error("layer --preset tiny --kv-len 6 --use " + row.op + "=" + row.kernel, row.shown.substr(9));
+      continue;
+    }
+    const Ran& ran = this->ran(row.shown);
+    if (ran.contains("")) {
+      EXPECT_TRUE(runs(row.shown, row.kernel));
+      continue;
+    }
+    // Merging is counted to attn_mha there.
+    const std::string in_graph = row.op == "attn_mha" && row.kernel.starts_with("merge") ? "merge_state_v2" : row.op;
+    const auto found = ran.find(in_graph);
+    ASSERT_NE(found, ran.end()) << "the graph has no such op";
+    EXPECT_TRUE(found->second.contains(row.kernel));
+  }
+  EXPECT_EQ(rows, 117);
+  EXPECT_EQ(refused, 1);
+}
+
+TEST_F(Documents, EveryKernelIsAnOpOfItsSourceThatACommandRuns) {
+  std::set<std::string> kernels;
+  for (const Row& row : table_.rows) {
+    SCOPED_TRACE(row.op + " " + row.kernel);
+    if (row.document != "kernel traces") {
+      kernels.insert(row.kernel);
+      continue;
+    }
+    if (row.shown.starts_with("none: ")) {
+      EXPECT_EQ(registry().find(row.kernel), nullptr);
+      continue;
+    }
+    const std::vector<std::string> source = split(row.op, ": ");
+    const std::string& name = source.size() > 1 ? source[1] : row.kernel;
+    const Op* const op = registry().find(name);
+    ASSERT_NE(op, nullptr);
+    EXPECT_NE(to_string(op->info().sources).find(source[0]), std::string::npos) << to_string(op->info().sources);
+    EXPECT_TRUE(runs(row.shown, name));
+  }
+  // The inventory's sixty are all in the tables.
+  std::set<std::string> missing;
+  for (const json& op : json::parse(run("list --inventory --json").out))
+    if (!kernels.contains(op["name"])) missing.insert(op["name"]);
+  EXPECT_EQ(missing, std::set<std::string>());
+}
+
+}  // namespace
+}  // namespace dodona::tools_test
