@@ -244,6 +244,53 @@ DODONA_API int dodona_layer(const char* options, dodona_tensors** outputs, dodon
 DODONA_API const char* dodona_record_text(const dodona_record* record);
 DODONA_API void dodona_record_free(dodona_record* record);
 
+/* ---- kernels as PTX ---- */
+
+typedef struct dodona_ptx dodona_ptx; /* a PTX module, compiled once; any number of launches may use it at once */
+
+/* Reads PTX (zero-terminated). `name` stands in messages for the file; NULL: "ptx". */
+DODONA_API int dodona_ptx_module(const char* text, const char* name, dodona_ptx** made);
+/* JSON: version, target, kernels: each with name, parameters (name, type, bytes, align, pointer), block ([x, y, z] of .reqntid, or null),
+ * max_threads, shared (static bytes), extern_shared, instructions (opcode to count), missing (those that are not there). Lives as long as
+ * the module; "" for NULL. */
+DODONA_API const char* dodona_ptx_describe(const dodona_ptx* module);
+DODONA_API void dodona_ptx_free(dodona_ptx* module);
+
+typedef enum dodona_ptx_kind {
+  DODONA_PTX_BUFFER = 0, /* a pointer parameter: `bytes` of memory at `data`, which the kernel reads and writes */
+  DODONA_PTX_VALUE,      /* the bytes of a parameter */
+  DODONA_PTX_TENSOR_MAP, /* a bulk copy's descriptor: `data` is JSON: buffer (index among the arguments), offset (bytes), dtype, shape,
+                            strides (bytes, of dimensions 1...), box, element_strides, swizzle (0, 32, 64, 128), interleave, fill ("zeros" or
+                            "nan"); sizes innermost first, with the meaning of cuTensorMapEncodeTiled */
+  DODONA_PTX_MEMORY      /* memory that no parameter points to, but tables of pointers may */
+} dodona_ptx_kind;
+
+/* Flags of memory. */
+#define DODONA_PTX_READ_ONLY 1     /* a store into it is a finding, and left out */
+#define DODONA_PTX_UNINITIALISED 2 /* loads before stores are findings */
+
+/* Memory of argument i lies at device address (i + 1) * 2^36: tables of pointers are filled accordingly. */
+typedef struct dodona_ptx_arg {
+  int kind;         /* dodona_ptx_kind */
+  void* data;       /* NULL where there are no bytes: a null pointer, or zeros */
+  size_t bytes;     /* of TENSOR_MAP: nothing is asked */
+  int flags;
+} dodona_ptx_arg;
+
+/* Runs a kernel. `kernel`: NULL is the only one. `grid`, `block`: three sizes; `block` may be NULL where the kernel has .reqntid. Arguments
+ * come in the order of the parameters; pointers at the end that are not given are null. `options`: JSON or NULL: threads, race and uninit
+ * ("auto", "on", "off"), contract ("off", "on"), limit (instructions of a warp), findings (at most so many), blocks ([begin, end)).
+ * `*report` (to be freed; may be NULL): JSON with kernel, blocks, threads_per_block, warp_instructions, lane_instructions, seconds, checked
+ * (race, uninit), findings and open (what ptxas may contract). A finding is no failure: the kernel went on. */
+DODONA_API int dodona_ptx_launch(const dodona_ptx* module, const char* kernel, const unsigned* grid, const unsigned* block,
+                                 size_t dynamic_shared, const dodona_ptx_arg* args, size_t arg_count, const char* options,
+                                 dodona_record** report);
+/* Runs it, and writes how one element of an argument's memory was computed. `options` also has arg (index), offset and bytes (1 to 8) of the
+ * element, depth, terms. `*record`: JSON with expression, line, source, nodes. */
+DODONA_API int dodona_ptx_trace(const dodona_ptx* module, const char* kernel, const unsigned* grid, const unsigned* block,
+                                size_t dynamic_shared, const dodona_ptx_arg* args, size_t arg_count, const char* options,
+                                dodona_record** record);
+
 #ifdef __cplusplus
 }
 #endif
