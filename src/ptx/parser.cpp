@@ -347,14 +347,18 @@ class Parser {
   }
   void directive(int scope) {
     if (take(".loc")) {
-      source_ = {static_cast<int>(number()), static_cast<int>(number())};
+      source_.file = static_cast<int>(number());
+      source_.line = static_cast<int>(number());
       number();
       while (take(",")) {
-        word("function_name or inlined_at");
+        // Of a function that was inlined: the place of the call says more to who wrote the kernel.
+        const bool call = word("function_name or inlined_at") == "inlined_at";
         if (now().kind == TokenKind::word) skip();
-        while (take("+") || now().kind == TokenKind::integer) {
-          if (now().kind == TokenKind::integer) skip();
-        }
+        if (take("+")) number();
+        if (!call) continue;
+        source_.file = static_cast<int>(number());
+        source_.line = static_cast<int>(number());
+        number();
       }
       return;
     }

@@ -1,0 +1,200 @@
+// Atomics: lanes in ascending order, warps and blocks in the order in which they run.
+#include <algorithm>
+#include <cmath>
+
+#include "ptx/lanes.h"
+#include "ptx/memory_access.h"
+#include "quant/half.h"
+#include "quant/hopper/fast_math.h"
+#include "ptx/rounding.h"
+
+namespace dodona::ptx {
+namespace {
+
+using u64 = std::uint64_t;
+using u32 = std::uint32_t;
+using u16 = std::uint16_t;
+
+/// What is stored, of the old number and the operands.
+using Change = u64 (*)(u64 old, u64 b, u64 c);
+
+template <class T>
+u64 code(T x) {
+  if constexpr (sizeof(T) == 8) return std::bit_cast<u64>(x);
+  if constexpr (sizeof(T) == 4) return std::bit_cast<u32>(x);
+}
+template <class T>
+T of_code(u64 x) {
+  if constexpr (sizeof(T) == 8) {
+    return std::bit_cast<T>(x);
+  } else {
+    return std::bit_cast<T>(static_cast<u32>(x));
+  }
+}
+template <class T>
+u64 add(u64 old, u64 b, u64) {
+  return code(static_cast<T>(of_code<T>(old) + of_code<T>(b)));
+}
+u64 add_f32(u64 old, u64 b, u64) {
+  return code(canonical(of_code<float>(old) + of_code<float>(b)));
+}
+u64 add_f32_flushed(u64 old, u64 b, u64) {
+  return code(quant::hopper::add(of_code<float>(old), of_code<float>(b)));
+}
+template <class T>
+u64 smaller(u64 old, u64 b, u64) {
+  return code(std::min(of_code<T>(old), of_code<T>(b)));
+}
+template <class T>
+u64 larger(u64 old, u64 b, u64) {
+  return code(std::max(of_code<T>(old), of_code<T>(b)));
+}
+u64 bit_and(u64 old, u64 b, u64) {
+  return old & b;
+}
+u64 bit_or(u64 old, u64 b, u64) {
+  return old | b;
+}
+u64 bit_xor(u64 old, u64 b, u64) {
+  return old ^ b;
+}
+u64 exchange(u64, u64 b, u64) {
+  return b;
+}
+u64 compare_and_swap(u64 old, u64 b, u64 c) {
+  return old == b ? c : old;
+}
+u64 increment(u64 old, u64 b, u64) {
+  return old >= b ? 0 : old + 1;
+}
+u64 decrement(u64 old, u64 b, u64) {
+  return old == 0 || old > b ? b : old - 1;
+}
+u16 add_f16(u16 a, u16 b) {
+  return quant::f64_to_f16(static_cast<double>(quant::f16_to_f32(a)) + quant::f16_to_f32(b));
+}
+u16 add_bf16(u16 a, u16 b) {
+  return quant::f64_to_bf16(to_odd(two_sum(quant::bf16_to_f32(a), quant::bf16_to_f32(b))));
+}
+template <u16 (*f)(u16, u16)>
+u64 single(u64 old, u64 b, u64) {
+  return f(static_cast<u16>(old), static_cast<u16>(b));
+}
+template <u16 (*f)(u16, u16)>
+u64 pair(u64 old, u64 b, u64) {
+  return static_cast<u64>(f(static_cast<u16>(old >> 16), static_cast<u16>(b >> 16))) << 16 | f(static_cast<u16>(old), static_cast<u16>(b));
+}
+
+struct Atomic {
+  std::string_view name, type;
+  Change change;
+};
+constexpr Atomic table[] = {
+    {"add", "u32", add<u32>},
+    {"add", "s32", add<u32>},
+    {"add", "u64", add<u64>},
+    {"add", "s64", add<u64>},
+    {"add", "f32", add_f32},
+    {"add", "f64", add<double>},
+    {"add", "f16", single<add_f16>},
+    {"add", "bf16", single<add_bf16>},
+    {"add", "f16x2", pair<add_f16>},
+    {"add", "bf16x2", pair<add_bf16>},
+    {"min", "u32", smaller<u32>},
+    {"min", "s32", smaller<std::int32_t>},
+    {"min", "u64", smaller<u64>},
+    {"min", "s64", smaller<std::int64_t>},
+    {"max", "u32", larger<u32>},
+    {"max", "s32", larger<std::int32_t>},
+    {"max", "u64", larger<u64>},
+    {"max", "s64", larger<std::int64_t>},
+    {"and", "b32", bit_and},
+    {"and", "b64", bit_and},
+    {"or", "b32", bit_or},
+    {"or", "b64", bit_or},
+    {"xor", "b32", bit_xor},
+    {"xor", "b64", bit_xor},
+    {"exch", "b32", exchange},
+    {"exch", "b64", exchange},
+    {"cas", "b16", compare_and_swap},
+    {"cas", "b32", compare_and_swap},
+    {"cas", "b64", compare_and_swap},
+    {"inc", "u32", increment},
+    {"dec", "u32", decrement},
+};
+
+template <Space space>
+void atomic(Machine& m, const Instruction& i) {
+  const Slot* const slots = m.list(i);  // results, operands, second operands; `registers` of each
+  const std::size_t count = i.registers, width = i.width;
+  const auto change = reinterpret_cast<Change>(i.flags);
+  const auto get = [&](Slot slot, int lane) -> u64 { return width == 8 ? m.wide(slot)[lane] : m.narrow(slot)[lane]; };
+  for_lanes(m.mask, [&](int lane) {
+    const u64 address = m.wide(i.slots[0])[lane] + i.immediate;
+    m.acquire(address);
+    std::byte* const at = m.quick(space, address, width * count, AccessKind::atomic, lane, i);
+    for (std::size_t k = 0; k < count; ++k) {
+      const u64 old = at == nullptr ? 0 : load_bytes(at + k * width, width);
+      const u64 stored = change(old, get(slots[count + k], lane), i.target != 0 ? get(slots[2 * count + k], lane) : 0);
+      if (at != nullptr) std::memcpy(at + k * width, &stored, width);
+      if (slots[k] == no_slot) continue;
+      if (width == 8) {
+        m.wide(slots[k])[lane] = old;
+      } else {
+        m.narrow(slots[k])[lane] = static_cast<u32>(old);
+      }
+    }
+    m.release(address);
+  });
+}
+
+}  // namespace
+
+bool assemble_atomics(Assembler& a, const Statement& s, const Opcode& op) {
+  if (op.has("async")) return false;
+  const bool returns = op.name() == "atom";
+  const Space space = space_of(op);
+  std::string_view type = op.type();
+  if (type == "noftz") type = op.behind(1);
+  const Atomic* found = nullptr;
+  for (const Atomic& atom : table)
+    if (op.has(atom.name) && atom.type == type) found = &atom;
+  if (found == nullptr) throw NotThere{};
+  const std::size_t first = returns ? 1 : 0;
+  const bool second = found->name == "cas";
+  if (s.operands.size() < first + (second ? 3 : 2)) throw NotThere{"the number of operands is another"};
+  std::uint64_t offset = 0;
+  const Slot base = a.address(s.operands[first], offset);
+  const int bytes = static_cast<int>(bytes_of(type)), row = bytes == 8 ? 8 : bytes == 2 ? 2 : 4;
+  const auto parts = [](const Operand& o) { return o.kind == OperandKind::vector ? o.parts : std::vector<Operand>{o}; };
+  const std::vector<Operand> given = parts(s.operands[first + 1]);
+  std::vector<Slot> slots;
+  for (std::size_t k = 0; k < given.size(); ++k) {
+    if (!returns) {
+      slots.push_back(no_slot);
+      continue;
+    }
+    const std::vector<Operand> results = parts(s.operands[0]);
+    if (results.size() != given.size()) throw NotThere{"the number of registers is another"};
+    slots.push_back(a.destination(results[k], row));
+  }
+  for (const Operand& o : given) slots.push_back(a.source(o, row));
+  if (second)
+    for (const Operand& o : parts(s.operands[first + 2])) slots.push_back(a.source(o, row));
+  Change change = found->change;
+  if (type == "f32" && space != Space::shared) change = add_f32_flushed;
+  if (space != Space::shared) a.uses_memory_of_others();
+  Instruction& i = a.emit(space == Space::shared   ? atomic<Space::shared>
+                          : space == Space::global ? atomic<Space::global>
+                                                   : atomic<Space::none>,
+                          {base});
+  i.immediate = offset;
+  i.width = static_cast<std::uint8_t>(bytes);
+  i.registers = static_cast<std::uint8_t>(given.size());
+  i.target = second ? 1 : 0;
+  i.flags = reinterpret_cast<std::uint64_t>(change);
+  a.list(i, slots);
+  return true;
+}
+
+}  // namespace dodona::ptx

@@ -1,0 +1,226 @@
+// A block of threads at work: warps, their registers, shared memory, and what is watched.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "dodona/isa.h"
+#include "ptx/program.h"
+
+namespace dodona::ptx {
+
+/// Memory of an argument.
+struct Buffer {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  bool read_only = false;
+  std::uint8_t* written = nullptr;  ///< a byte each, of memory that is watched
+};
+
+/// What all blocks of a launch share.
+struct LaunchState {
+  const Program* program = nullptr;
+  const Code* code = nullptr;
+  const CompiledKernel* kernel = nullptr;
+  Dim3 grid, block;
+  std::size_t shared_bytes = 0, dynamic_shared = 0;
+  std::vector<Buffer> buffers;
+  std::vector<std::byte> parameters, variables;
+  bool check_races = false, check_uninitialised = false;
+  std::uint64_t limit = 0;
+  std::size_t findings = 0;
+  Isa isa{};
+};
+
+enum class GroupState : std::uint8_t { runs, at_barrier, at_meeting };
+
+/// Lanes of a warp that are at the same place.
+struct Group {
+  std::uint32_t pc = 0, mask = 0;
+  GroupState state = GroupState::runs;
+  std::uint32_t barrier = 0;
+};
+
+using Clock = std::vector<std::uint32_t>;
+
+struct Warp {
+  std::byte* registers = nullptr;
+  std::vector<Group> groups;
+  std::size_t current = 0;
+  std::uint32_t live = 0, index = 0;
+  bool yields = false;
+  std::uint64_t executed = 0;
+  Clock clock;                ///< of every warp, what this one has seen
+  std::uint32_t synced = 0;   ///< how often its lanes have met
+  std::vector<std::byte> local;
+  std::uint64_t fenced = 0;   ///< when it last did fence.proxy.async
+  bool wgmma_fenced = false;  ///< since its first instruction
+  /// What wgmma left in accumulators, by their first register, since the last wgmma.fence.
+  std::map<Slot, std::vector<std::uint32_t>> accumulators;
+};
+
+inline constexpr std::uint32_t barrier_of_clusters = 16;
+
+struct BlockBarrier {
+  std::uint32_t arrived = 0, expected = 0, truths = 0;
+  std::uint32_t last_truths = 0, last_threads = 0;  ///< of when it opened last
+  Clock clock;
+};
+
+/// The last who touched a byte.
+struct Touch {
+  std::uint32_t pc = 0, time = 0, synced = 0;
+  std::uint64_t when = 0;
+  std::uint16_t thread = 0xFFFF;
+  std::uint8_t atomic = 0, asynchronous = 0;  ///< asynchronous: written by a copy
+};
+struct TouchedByte {
+  Touch write, read;
+};
+
+/// Strong ones (volatile, relaxed, acquire, release) and atomics do not race with each other.
+enum class AccessKind : std::uint8_t { load, store, atomic, strong_load, strong_store };
+constexpr bool reads(AccessKind kind) {
+  return kind == AccessKind::load || kind == AccessKind::atomic || kind == AccessKind::strong_load;
+}
+constexpr bool writes(AccessKind kind) {
+  return kind == AccessKind::store || kind == AccessKind::atomic || kind == AccessKind::strong_store;
+}
+
+/// Sees instructions before they run; for tracing.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void before(Machine& machine, const Instruction& instruction) = 0;
+};
+
+class Machine {
+ public:
+  explicit Machine(const LaunchState& launch);
+
+  void run_block(std::uint64_t linear);
+
+  // ---- what handlers use; they run for the lanes in `mask` of the current warp
+
+  std::uint32_t mask = 0;
+  std::byte* registers = nullptr;
+  Warp* warp = nullptr;
+
+  std::uint32_t* narrow(Slot slot) { return reinterpret_cast<std::uint32_t*>(registers + slot * row_bytes); }
+  std::uint64_t* wide(Slot slot) { return reinterpret_cast<std::uint64_t*>(registers + slot * row_bytes); }
+  std::uint32_t& predicate(Slot slot) { return *narrow(slot); }
+  std::byte* row(Slot slot) { return registers + slot * row_bytes; }
+  const Slot* list(const Instruction& i) const { return launch_.code->lists.data() + i.list; }
+  Group& group() { return warp->groups[warp->current]; }
+
+  /// Memory of this lane's access, or nullptr where there is none: then a finding has been kept.
+  std::byte* at(Space space, std::uint64_t address, std::size_t bytes, AccessKind kind, int lane, const Instruction& i);
+  /// The same where nothing is watched and all is well; else `at`.
+  std::byte* quick(Space space, std::uint64_t address, std::size_t bytes, AccessKind kind, int lane, const Instruction& i) {
+    if (!watching_) {
+      const std::uint64_t offset = address & 0xFFFFFFFFu;
+      if (space == Space::shared && offset + bytes <= launch_.shared_bytes && (offset & (bytes - 1)) == 0) {
+        shared_version += writes(kind);
+        return shared_.data() + offset;
+      }
+      const std::uint64_t index = (address >> 36) - 1;
+      if (index < launch_.buffers.size() && (address & (bytes - 1)) == 0) {
+        const Buffer& b = launch_.buffers[index];
+        const std::uint64_t from = address & ((std::uint64_t{1} << 36) - 1);
+        if (from + bytes <= b.bytes && !(b.read_only && writes(kind))) return b.data + from;
+      }
+    }
+    return at(space, address, bytes, kind, lane, i);
+  }
+  void branch(std::uint32_t target);
+  void leave();
+  void jump(const std::uint32_t* targets);  ///< each lane of `mask` to its own
+  void arrive(std::uint32_t barrier, std::uint32_t threads, bool waits, const Instruction& i);
+  void yield() { warp->yields = true; }
+  void meet() { ++warp->synced; }
+  /// Writes of this warp to shared memory are there for asynchronous copies and wgmma.
+  void fence() { warp->fenced = executed_; }
+  /// Predicates of threads that arrive at a barrier, and of how many they are true when all have come.
+  void offer(std::uint32_t barrier, std::uint32_t lanes);
+  struct Offered {
+    std::uint32_t truths, threads;
+  };
+  Offered offered(std::uint32_t barrier) const;
+
+  void finding(const char* kind, const char* space, const std::string& address, int lane, const Instruction& i, const Touch* other = nullptr);
+  [[noreturn]] void fail(const std::string& what, const Instruction& i) const;
+
+  // Synchronisation through memory (mbarriers, atomics): what is known is left there, and taken.
+  void release(std::uint64_t place);
+  void acquire(std::uint64_t place);
+
+  bool watching() const { return watching_; }
+  /// Accesses that follow are those of copies.
+  void set_asynchronous(bool on) { asynchronous_ = on; }
+  /// Of shared memory that wgmma or a bulk copy reads: writes of threads must have been fenced for them.
+  void check_proxy(std::uint64_t offset, std::size_t bytes, int lane, const Instruction& i);
+  const LaunchState& launch() const { return launch_; }
+  std::byte* shared() { return shared_.data(); }
+  Dim3 block_index() const { return block_; }
+  std::uint32_t threads() const { return static_cast<std::uint32_t>(launch_.block.count()); }
+  std::uint64_t shared_version = 0;
+  std::uint64_t time() const { return executed_; }
+
+  Observer* observer = nullptr;
+
+  // ---- what it leaves behind
+
+  struct FindingKey {
+    std::string kind;
+    std::int32_t statement, other;
+    auto operator<=>(const FindingKey&) const = default;
+  };
+  struct Kept {
+    Finding finding;
+    std::uint64_t block;
+  };
+  std::map<FindingKey, Kept> findings;
+  std::uint64_t warp_instructions = 0, lane_instructions = 0;
+
+ private:
+  void begin_block(std::uint64_t linear);
+  void fill_registers(Warp& w);
+  bool run_warp(Warp& w);
+  void regroup(Warp& w);
+  bool wait_for_meeting(const Instruction& i);
+  bool settle_barriers();
+  void break_deadlock();
+  std::uint32_t live_threads() const;
+  Place place_of(int lane, const Instruction& i) const;
+  Place place_of(const Touch& touch) const;
+  std::byte* outside(const char* space, std::uint64_t address, std::size_t bytes, AccessKind kind, int lane, const Instruction& i);
+  void watch(TouchedByte* touched, std::size_t count, AccessKind kind, const char* space, std::uint64_t address, int lane,
+             const Instruction& i);
+  bool saw(const Touch& touch) const;
+  TouchedByte* touched_global(std::uint64_t address, std::size_t bytes);
+  void join(Clock& into, const Clock& from) const;
+  std::string name_of(std::uint64_t address) const;
+
+  const LaunchState& launch_;
+  std::vector<std::byte> file_;  ///< registers of all warps
+  std::vector<Warp> warps_;
+  std::vector<std::byte> shared_;
+  std::vector<std::uint8_t> shared_written_;
+  std::vector<TouchedByte> shared_touched_;
+  std::unordered_map<std::uint64_t, std::vector<TouchedByte>> global_touched_;
+  std::vector<BlockBarrier> barriers_;
+  std::unordered_map<std::uint64_t, Clock> clocks_;
+  Dim3 block_{0, 0, 0};
+  std::uint64_t linear_ = 0;
+  std::uint64_t executed_ = 0;
+  bool watching_ = false, asynchronous_ = false;
+};
+
+}  // namespace dodona::ptx

@@ -1,0 +1,91 @@
+#include "ptx/tensor_map.h"
+
+#include <string_view>
+
+#include "dodona/error.h"
+
+namespace dodona::ptx {
+namespace {
+
+constexpr std::uint32_t mark_of_ours = 0x50414D54;
+
+struct ElementType {
+  std::string_view name;
+  int bytes;
+  bool is_float;
+};
+constexpr ElementType element_types[] = {{"u8", 1, false},  {"u16", 2, false}, {"u32", 4, false}, {"i32", 4, false},    {"u64", 8, false}, {"i64", 8, false},
+                                         {"f16", 2, true},  {"f32", 4, true},  {"f64", 8, true},  {"bf16", 2, true},    {"f32_ftz", 4, true}, {"tf32", 4, true}};
+
+}  // namespace
+
+std::uint64_t TensorBox::elements() const {
+  std::uint64_t count = 1;
+  for (int d = 0; d < rank; ++d) count *= box[static_cast<std::size_t>(d)];
+  return count;
+}
+
+/// Sixteen bytes move within their row by the number of the row: bits 4 to 6 by bits 7 to 9 of the address.
+std::uint64_t TensorBox::swizzled(std::uint64_t base, std::uint64_t offset) const {
+  const std::uint64_t bits = swizzle == 128 ? 7 : swizzle == 64 ? 3 : swizzle == 32 ? 1 : 0;
+  const std::uint64_t at = base + offset;
+  return (at ^ ((at >> 7 & bits) << 4)) - base;
+}
+
+void TensorBox::fill(std::byte* element) const {
+  std::memset(element, nan_fill != 0 && is_float != 0 ? 0xFF : 0, element_bytes);
+  if (nan_fill != 0 && is_float != 0) element[element_bytes - 1] = std::byte{0x7F};
+}
+
+TensorBox encode(const TensorMap& map, std::size_t arguments, std::size_t index) {
+  const std::string name = "args[" + std::to_string(index) + "]";
+  const auto fail = [&](ErrorCode code, const std::string& what) { throw Error(code, "ptx", name, what); };
+  TensorBox box;
+  box.mark = mark_of_ours;
+  const std::size_t rank = map.shape.size();
+  if (rank < 1 || rank > 5) fail(ErrorCode::bad_shape, "a tensor map has 1 to 5 dimensions, got " + std::to_string(rank));
+  if (map.strides.size() + 1 != rank || map.box.size() != rank || (!map.element_strides.empty() && map.element_strides.size() != rank))
+    fail(ErrorCode::bad_shape, "a tensor map of " + std::to_string(rank) + " dimensions has as many sizes of a box, and a stride less");
+  if (map.buffer >= arguments) fail(ErrorCode::bad_value, "the tensor map is of argument " + std::to_string(map.buffer) + ", there are " + std::to_string(arguments));
+  if (map.interleave != 0) fail(ErrorCode::unsupported, "interleaved tensor maps are not there");
+  if (map.swizzle != 0 && map.swizzle != 32 && map.swizzle != 64 && map.swizzle != 128)
+    fail(ErrorCode::bad_value, "swizzle must be 0, 32, 64 or 128, got " + std::to_string(map.swizzle));
+  bool known = false;
+  for (const ElementType& t : element_types)
+    if (t.name == map.dtype) {
+      box.element_bytes = static_cast<std::uint8_t>(t.bytes);
+      box.is_float = t.is_float ? 1 : 0;
+      known = true;
+    }
+  if (!known) fail(ErrorCode::bad_dtype, "a tensor map has no elements of type '" + map.dtype + "'");
+  box.rank = static_cast<std::uint8_t>(rank);
+  box.swizzle = static_cast<std::uint8_t>(map.swizzle);
+  box.nan_fill = map.nan_fill ? 1 : 0;
+  box.address = device_address(map.buffer) + map.offset;
+  if (box.address % 16 != 0) fail(ErrorCode::bad_alignment, "a tensor map's memory begins at a multiple of 16 bytes");
+  for (std::size_t d = 0; d < rank; ++d) {
+    if (map.shape[d] == 0 || map.shape[d] > 0xFFFFFFFFu) fail(ErrorCode::bad_shape, "a size of a tensor map is out of range");
+    if (map.box[d] == 0 || map.box[d] > 256) fail(ErrorCode::bad_shape, "a box of a tensor map has 1 to 256 elements in each dimension, got " + std::to_string(map.box[d]));
+    box.shape[d] = static_cast<std::uint32_t>(map.shape[d]);
+    box.box[d] = map.box[d];
+    box.element_strides[d] = static_cast<std::uint8_t>(map.element_strides.empty() ? 1 : map.element_strides[d]);
+    if (box.element_strides[d] == 0 || box.element_strides[d] > 8) fail(ErrorCode::bad_stride, "an element stride of a tensor map is 1 to 8");
+    if (d > 0) {
+      if (map.strides[d - 1] % 16 != 0) fail(ErrorCode::bad_stride, "strides of a tensor map are multiples of 16 bytes, got " + std::to_string(map.strides[d - 1]));
+      box.strides[d] = map.strides[d - 1];
+    }
+  }
+  if (map.swizzle != 0 && std::uint64_t{map.box[0]} * box.element_bytes > static_cast<std::uint64_t>(map.swizzle))
+    fail(ErrorCode::bad_shape, "a row of the box is longer than the swizzle");
+  return box;
+}
+
+TensorBox tensor_map_at(Machine& m, std::uint64_t address, int lane, const Instruction& i) {
+  TensorBox box;
+  const std::byte* const at = m.at(Space::none, address, sizeof box, AccessKind::load, lane, i);
+  if (at != nullptr) std::memcpy(static_cast<void*>(&box), at, sizeof box);
+  if (at == nullptr || box.mark != mark_of_ours) m.fail("there is no tensor map at this address", i);
+  return box;
+}
+
+}  // namespace dodona::ptx

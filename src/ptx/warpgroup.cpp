@@ -1,0 +1,238 @@
+// wgmma: four warps multiply matrices of shared memory; each does its sixteen rows when it comes to the instruction.
+#include <array>
+#include <vector>
+
+#include "ptx/assembler.h"
+#include "ptx/lanes.h"
+#include "ptx/products.h"
+#include "quant/half.h"
+
+namespace dodona::ptx {
+namespace {
+
+using u8 = std::uint8_t;
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+
+/// Bytes of K that an instruction takes: of every type.
+constexpr int k_bytes = 32;
+constexpr int own_rows = 16;
+
+struct Shape {
+  MatrixType a, b;
+  int columns;
+  bool a_in_registers, a_transposed, b_transposed, half_sums, whole_sums, saturates;
+};
+constexpr Shape unpack(u64 f) {
+  return {static_cast<MatrixType>(f & 15), static_cast<MatrixType>(f >> 4 & 15), static_cast<int>(f >> 8 & 511), (f >> 17 & 1) != 0, (f >> 18 & 1) != 0,
+          (f >> 19 & 1) != 0,              (f >> 20 & 1) != 0,                   (f >> 21 & 1) != 0,             (f >> 22 & 1) != 0};
+}
+constexpr u64 pack(const Shape& s) {
+  return static_cast<u64>(s.a) | static_cast<u64>(s.b) << 4 | static_cast<u64>(s.columns) << 8 | static_cast<u64>(s.a_in_registers) << 17 |
+         static_cast<u64>(s.a_transposed) << 18 | static_cast<u64>(s.b_transposed) << 19 | static_cast<u64>(s.half_sums) << 20 |
+         static_cast<u64>(s.whole_sums) << 21 | static_cast<u64>(s.saturates) << 22;
+}
+
+/// A matrix descriptor: where rows of sixteen bytes lie.
+struct Descriptor {
+  u64 begin, leading, stride;  ///< bytes
+  u64 row;                     ///< bytes of a swizzled row: 16, 32, 64 or 128
+  u64 mask;                    ///< of the row's number that moves pieces
+};
+Descriptor read_descriptor(u64 d) {
+  constexpr u64 rows[4] = {16, 128, 64, 32}, masks[4] = {0, 7, 3, 1};
+  const u64 mode = d >> 62;
+  return {(d & 0x3FFF) << 4, (d >> 16 & 0x3FFF) << 4, (d >> 32 & 0x3FFF) << 4, rows[mode], masks[mode]};
+}
+u64 swizzled(const Descriptor& d, u64 address) {
+  return address ^ ((address >> 7 & d.mask) << 4);
+}
+
+/// Lines [first, first + count) of a matrix whose K is contiguous, packed.
+void read_k_major(Machine& m, const Descriptor& d, u64 first, u64 count, u8* to, const Instruction& i) {
+  for (u64 line = first; line < first + count; ++line)
+    for (u64 piece = 0; piece < 2; ++piece) {
+      // Without a swizzle the second piece lies a leading stride away; with one it is the row's next.
+      const u64 along = d.row == 16 ? piece * d.leading : piece * 16;
+      const u64 at = swizzled(d, d.begin + line / 8 * d.stride + line % 8 * d.row + along);
+      const std::byte* const from = m.quick(Space::shared, at & 0x3FFFF, 16, AccessKind::load, 0, i);
+      if (m.watching()) m.check_proxy(at & 0x3FFFF, 16, 0, i);
+      if (from == nullptr) {
+        std::memset(to, 0, 16);
+      } else {
+        std::memcpy(to, from, 16);
+      }
+      to += 16;
+    }
+}
+/// The same of a matrix whose lines lie side by side, of 16-bit numbers: pieces of eight lines at one place of K.
+void read_transposed(Machine& m, const Descriptor& d, u64 first, u64 count, u8* to, const Instruction& i) {
+  const u64 together = d.row / 2;
+  for (u64 k = 0; k < 16; ++k)
+    for (u64 line = first; line < first + count; line += 8) {
+      const u64 at = swizzled(d, d.begin + line / together * d.leading + k / 8 * d.stride + k % 8 * d.row + line % together * 2);
+      const std::byte* const from = m.quick(Space::shared, at & 0x3FFFF, 16, AccessKind::load, 0, i);
+      if (m.watching()) m.check_proxy(at & 0x3FFFF, 16, 0, i);
+      for (u64 l = 0; l < 8; ++l) {
+        u8* const place = to + (line - first + l) * k_bytes + 2 * k;
+        if (from == nullptr) {
+          std::memset(place, 0, 2);
+        } else {
+          std::memcpy(place, from + 2 * l, 2);
+        }
+      }
+    }
+}
+void read_lines(Machine& m, u64 descriptor, bool transposed, u64 first, u64 count, u8* to, const Instruction& i) {
+  const Descriptor d = read_descriptor(descriptor);
+  (transposed ? read_transposed : read_k_major)(m, d, first, count, to, i);
+}
+
+/// A number of the warp's sums: [column][row].
+std::size_t place_of(int lane, int r) {
+  return static_cast<std::size_t>((8 * (r >> 2) + 2 * (lane % 4) + (r & 1)) * own_rows + lane / 4 + 8 * (r >> 1 & 1));
+}
+
+/// Registers that were written since wgmma used them need a wgmma.fence.
+void check_fence(Machine& m, const Slot* d, std::size_t count, const Instruction& i) {
+  Warp& w = *m.warp;
+  if (!w.wgmma_fenced) {
+    m.finding("wgmma_fence", "", "", 0, i);
+    w.wgmma_fenced = true;
+  }
+  const auto left = w.accumulators.find(d[0]);
+  if (left == w.accumulators.end()) return;
+  for (std::size_t r = 0; r < count && left->second.size() == count * warp_lanes; ++r)
+    if (std::memcmp(left->second.data() + r * warp_lanes, m.row(d[r]), row_bytes) != 0) {
+      m.finding("wgmma_fence", "", "", 0, i);
+      return;
+    }
+}
+
+void multiply(Machine& m, const Instruction& i) {
+  const Shape s = unpack(i.flags);
+  const int registers = s.half_sums ? s.columns / 4 : s.columns / 2;
+  const Slot* const d = m.list(i);
+  if (m.mask != m.warp->live || m.mask != all_lanes) m.fail("wgmma takes whole warps", i);
+  if (m.watching()) check_fence(m, d, static_cast<std::size_t>(registers), i);
+
+  std::array<u8, own_rows * k_bytes> left{};
+  if (s.a_in_registers) {
+    for (int r = 0; r < 4; ++r)
+      for (int lane = 0; lane < warp_lanes; ++lane)
+        std::memcpy(left.data() + (lane / 4 + 8 * (r & 1)) * k_bytes + 4 * (lane % 4) + 16 * (r >> 1), m.narrow(d[registers + r]) + lane, 4);
+  } else {
+    read_lines(m, m.wide(i.slots[1])[0], s.a_transposed, u64{m.warp->index % 4} * own_rows, own_rows, left.data(), i);
+  }
+  std::vector<u8> right(static_cast<std::size_t>(s.columns) * k_bytes);
+  read_lines(m, m.wide(i.slots[2])[0], s.b_transposed, 0, static_cast<u64>(s.columns), right.data(), i);
+
+  std::vector<float> sums(static_cast<std::size_t>(s.columns) * own_rows);
+  const bool adds = i.slots[3] == no_slot ? i.immediate != 0 : (m.predicate(i.slots[3]) & 1) != 0;
+  const int numbers = s.columns / 2;
+  if (adds) {
+    for (int r = 0; r < numbers; ++r)
+      for (int lane = 0; lane < warp_lanes; ++lane) {
+        if (s.half_sums) {
+          const u32 pair = m.narrow(d[r / 2])[lane];
+          sums[place_of(lane, r)] = quant::f16_to_f32(static_cast<u16>(r & 1 ? pair >> 16 : pair));
+        } else {
+          sums[place_of(lane, r)] = std::bit_cast<float>(m.narrow(d[r])[lane]);
+        }
+      }
+  }
+  const int k = k_bytes / bytes_of(s.a);
+  if (s.whole_sums) {
+    std::vector<std::int32_t> whole(sums.size());
+    std::memcpy(whole.data(), sums.data(), sums.size() * 4);
+    add_whole_products(s.a, left.data(), s.b, right.data(), s.columns, k, whole.data(), s.saturates);
+    std::memcpy(sums.data(), whole.data(), sums.size() * 4);
+  } else {
+    add_products(Unit::wgmma, s.a, left.data(), s.b, right.data(), s.columns, k, sums.data(), m.launch().isa);
+  }
+  for (int r = 0; r < numbers; ++r)
+    for (int lane = 0; lane < warp_lanes; ++lane) {
+      if (s.half_sums) {
+        u32& pair = m.narrow(d[r / 2])[lane];
+        const u32 code = quant::f32_to_f16(sums[place_of(lane, r)]);
+        pair = r & 1 ? (pair & 0xFFFFu) | code << 16 : code;
+      } else {
+        m.narrow(d[r])[lane] = std::bit_cast<u32>(sums[place_of(lane, r)]);
+      }
+    }
+  if (m.watching()) {
+    std::vector<u32>& kept = m.warp->accumulators[d[0]];
+    kept.resize(static_cast<std::size_t>(registers) * warp_lanes);
+    for (int r = 0; r < registers; ++r) std::memcpy(kept.data() + r * warp_lanes, m.row(d[r]), row_bytes);
+  }
+}
+
+void fence(Machine& m, const Instruction&) {
+  m.warp->wgmma_fenced = true;
+  m.warp->accumulators.clear();
+}
+void nothing(Machine&, const Instruction&) {}
+
+}  // namespace
+
+bool assemble_warpgroup(Assembler& a, const Statement& s, const Opcode& op) {
+  if (op.has("fence")) {
+    a.emit(fence).meeting = Meeting::whole;
+    return true;
+  }
+  if (op.has("commit_group") || op.has("wait_group")) {
+    a.emit(nothing).meeting = Meeting::whole;
+    return true;
+  }
+  if (!op.has("mma_async") || op.has("sp") || s.operands.size() < 4) throw NotThere{};
+  std::string_view size;
+  for (const std::string_view part : op.parts)
+    if (part.starts_with("m64n")) size = part;
+  if (size.empty()) throw NotThere{};
+  Shape shape{};
+  shape.columns = std::stoi(std::string(size.substr(4)));
+  shape.a = matrix_type(op.behind(1));
+  shape.b = matrix_type(op.behind(0));
+  shape.half_sums = op.behind(2) == "f16";
+  shape.whole_sums = op.behind(2) == "s32";
+  shape.saturates = op.has("satfinite");
+  if (shape.a == MatrixType::none || shape.b == MatrixType::none || bytes_of(shape.a) != bytes_of(shape.b)) throw NotThere{};
+  if (!shape.half_sums && !shape.whole_sums && op.behind(2) != "f32") throw NotThere{};
+  if (shape.columns % 8 != 0 || shape.columns < 8 || shape.columns > 256) throw NotThere{"its size is none"};
+
+  const std::size_t registers = static_cast<std::size_t>(shape.half_sums ? shape.columns / 4 : shape.columns / 2);
+  if (s.operands[0].parts.size() != registers) throw NotThere{"the number of registers is another"};
+  shape.a_in_registers = s.operands[1].kind == OperandKind::vector;
+  // {d}, a, b, scale-d, then for floats the signs of a and b, then for 16 bits whether they are transposed.
+  const auto number = [&](std::size_t k, u64 otherwise) {
+    if (k >= s.operands.size()) return otherwise;
+    if (s.operands[k].kind != OperandKind::integer) throw NotThere{"expected a number"};
+    return s.operands[k].value;
+  };
+  if (!shape.whole_sums && (number(4, 1) != 1 || number(5, 1) != 1)) throw NotThere{"negated factors are not there"};
+  if (bytes_of(shape.a) == 2) {
+    shape.a_transposed = !shape.a_in_registers && number(6, 0) != 0;
+    shape.b_transposed = number(shape.a_in_registers ? 6 : 7, 0) != 0;
+  }
+  std::vector<Slot> slots;
+  for (const Operand& o : s.operands[0].parts) slots.push_back(a.destination(o, 4));
+  Slot left = no_slot;
+  if (shape.a_in_registers) {
+    if (s.operands[1].parts.size() != 4) throw NotThere{"the number of registers is another"};
+    for (const Operand& o : s.operands[1].parts) slots.push_back(a.source(o, 4));
+  } else {
+    left = a.source(s.operands[1], 8);
+  }
+  const Slot right = a.source(s.operands[2], 8);
+  const bool fixed = s.operands[3].kind == OperandKind::integer;
+  const Slot adds = fixed ? no_slot : a.source(s.operands[3], 0);
+  Instruction& i = a.emit(multiply, {no_slot, left, right, adds});
+  i.flags = pack(shape);
+  i.immediate = fixed ? s.operands[3].value : 0;
+  i.meeting = Meeting::whole;
+  a.list(i, slots);
+  return true;
+}
+
+}  // namespace dodona::ptx
