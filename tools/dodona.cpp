@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cmd_ptx.h"
 #include "common.h"
 #include "dodona/error.h"
 #include "dodona/version.h"
@@ -61,6 +62,7 @@ int run(int argc, char** argv) {
   add_synth(app, exit_code);
   add_inspect(app, exit_code);
   add_generate(app, exit_code);
+  add_ptx(app, exit_code);
   add_import(app, exit_code);
   add_export(app, exit_code);
   add_doctor(app, exit_code);

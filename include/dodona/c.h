@@ -260,8 +260,8 @@ typedef enum dodona_ptx_kind {
   DODONA_PTX_BUFFER = 0, /* a pointer parameter: `bytes` of memory at `data`, which the kernel reads and writes */
   DODONA_PTX_VALUE,      /* the bytes of a parameter */
   DODONA_PTX_TENSOR_MAP, /* a bulk copy's descriptor: `data` is JSON: buffer (index among the arguments), offset (bytes), dtype, shape,
-                            strides (bytes, of dimensions 1...), box, element_strides, swizzle (0, 32, 64, 128), interleave, fill ("zeros" or
-                            "nan"); sizes innermost first, with the meaning of cuTensorMapEncodeTiled */
+                            strides (bytes, of dimensions 1...), box, element_strides, swizzle (0, 32, 64, 128), interleave, fill ("zeros"
+                            or "nan"); sizes innermost first, with the meaning of cuTensorMapEncodeTiled */
   DODONA_PTX_MEMORY      /* memory that no parameter points to, but tables of pointers may */
 } dodona_ptx_kind;
 
@@ -271,9 +271,9 @@ typedef enum dodona_ptx_kind {
 
 /* Memory of argument i lies at device address (i + 1) * 2^36: tables of pointers are filled accordingly. */
 typedef struct dodona_ptx_arg {
-  int kind;         /* dodona_ptx_kind */
-  void* data;       /* NULL where there are no bytes: a null pointer, or zeros */
-  size_t bytes;     /* of TENSOR_MAP: nothing is asked */
+  int kind;     /* dodona_ptx_kind */
+  void* data;   /* NULL where there are no bytes: a null pointer, or zeros */
+  size_t bytes; /* of TENSOR_MAP: nothing is asked */
   int flags;
 } dodona_ptx_arg;
 
@@ -285,8 +285,8 @@ typedef struct dodona_ptx_arg {
 DODONA_API int dodona_ptx_launch(const dodona_ptx* module, const char* kernel, const unsigned* grid, const unsigned* block,
                                  size_t dynamic_shared, const dodona_ptx_arg* args, size_t arg_count, const char* options,
                                  dodona_record** report);
-/* Runs it, and writes how one element of an argument's memory was computed. `options` also has arg (index), offset and bytes (1 to 8) of the
- * element, depth, terms. `*record`: JSON with expression, line, source, nodes. */
+/* Runs it, and writes how one element of an argument's memory was computed. `options` also has arg (index), offset and bytes (1 to 8) of
+ * the element, depth, terms. `*record`: JSON with expression, line, source, nodes. */
 DODONA_API int dodona_ptx_trace(const dodona_ptx* module, const char* kernel, const unsigned* grid, const unsigned* block,
                                 size_t dynamic_shared, const dodona_ptx_arg* args, size_t arg_count, const char* options,
                                 dodona_record** record);

@@ -42,10 +42,10 @@ struct Parameter {
 struct Kernel {
   std::string name;
   std::vector<Parameter> parameters;
-  std::optional<Dim3> block;        ///< `.reqntid`
-  std::uint64_t max_threads = 0;    ///< `.maxntid`; 0: not said
-  std::size_t static_shared = 0;    ///< bytes
-  bool dynamic_shared = false;      ///< has an `extern .shared` array
+  std::optional<Dim3> block;                          ///< `.reqntid`
+  std::uint64_t max_threads = 0;                      ///< `.maxntid`; 0: not said
+  std::size_t static_shared = 0;                      ///< bytes
+  bool dynamic_shared = false;                        ///< has an `extern .shared` array
   std::map<std::string, std::uint64_t> instructions;  ///< opcodes and how often they stand there
   std::vector<std::string> missing;                   ///< "line 12: foo.bar ...": an error when one is reached
 };
@@ -98,17 +98,17 @@ struct Launch {
   Dim3 grid, block;
   std::size_t dynamic_shared = 0;
   std::vector<Argument> arguments;
-  int threads = 0;                             ///< of the CPU; 0: all
+  int threads = 0;  ///< of the CPU; 0: all
   Check race = Check::automatic, uninitialised = Check::automatic;
-  bool contract = false;                       ///< read `mul` then `add`, both without a rounding, as one `fma`
-  std::uint64_t limit = 20'000'000;            ///< instructions of one warp, then it counts as an endless loop
-  std::size_t findings = 32;                   ///< at most so many are kept
+  bool contract = false;                                    ///< read `mul` then `add`, both without a rounding, as one `fma`
+  std::uint64_t limit = 20'000'000;                         ///< instructions of one warp, then it counts as an endless loop
+  std::size_t findings = 32;                                ///< at most so many are kept
   std::optional<std::array<std::uint64_t, 2>> blocks = {};  ///< [begin, end) of the grid in linear order; default all
 };
 
 /// Where something happened.
 struct Place {
-  int line = 0;  ///< of the PTX
+  int line = 0;                     ///< of the PTX
   std::string instruction, source;  ///< source: "kernel.py:41" where `.loc` says so
   Dim3 block{0, 0, 0}, thread{0, 0, 0};
   int lane = 0, warp = 0;
@@ -118,7 +118,7 @@ struct Finding {
   std::string kind;   ///< out_of_bounds, uninitialised, misaligned, read_only, diverged, race, wgmma_fence, proxy_fence, assertion
   std::string space;  ///< global, shared, local, constant, parameter or empty
   Place place;
-  std::string address;  ///< "args[2]+0x40", "shared+0x10"
+  std::string address;              ///< "args[2]+0x40", "shared+0x10"
   std::optional<Place> other = {};  ///< the other access of a race
   std::uint64_t count = 1;          ///< how often
   std::string text;                 ///< all of it in a line
@@ -141,7 +141,7 @@ struct Report {
 /// What one element of memory was made of.
 struct TraceRequest {
   std::size_t argument = 0, offset = 0, bytes = 4;
-  int depth = 0;            ///< operations below the root that are written out; 0: all
+  int depth = 0;             ///< operations below the root that are written out; 0: all
   std::size_t terms = 4096;  ///< at most so many nodes are written
 };
 struct Trace {

@@ -51,7 +51,8 @@ std::vector<T> numbers(const Json& json, const std::string& name) {
   const Json& list = json.at(name);
   if (!list.is_array()) throw Error(ErrorCode::bad_option, "", name, "must be a list of whole numbers");
   for (const Json& x : list) {
-    if (!x.is_number_integer() || x.get<std::int64_t>() < 0) throw Error(ErrorCode::bad_option, "", name, "must be a list of whole numbers");
+    if (!x.is_number_integer() || x.get<std::int64_t>() < 0)
+      throw Error(ErrorCode::bad_option, "", name, "must be a list of whole numbers");
     found.push_back(x.get<T>());
   }
   return found;
@@ -99,7 +100,8 @@ ptx::Argument read_argument(const dodona_ptx_arg& arg, std::size_t index) {
 
 ptx::Check read_check(const Json& options, const std::string& name) {
   const std::string word = io::get_string(options, name);
-  if (word != "auto" && word != "on" && word != "off") throw Error(ErrorCode::bad_option, "", name, "must be auto, on or off, got '" + word + "'");
+  if (word != "auto" && word != "on" && word != "off")
+    throw Error(ErrorCode::bad_option, "", name, "must be auto, on or off, got '" + word + "'");
   return word == "auto" ? ptx::Check::automatic : word == "on" ? ptx::Check::on : ptx::Check::off;
 }
 
@@ -147,7 +149,8 @@ void read_options(const char* text, ptx::Launch& launch, ptx::TraceRequest* requ
   }
 }
 
-ptx::Launch read_launch(const unsigned* grid, const unsigned* block, std::size_t dynamic_shared, const dodona_ptx_arg* args, std::size_t arg_count) {
+ptx::Launch read_launch(const unsigned* grid, const unsigned* block, std::size_t dynamic_shared, const dodona_ptx_arg* args,
+                        std::size_t arg_count) {
   ptx::Launch launch;
   launch.grid = dim(&required(grid, "grid"));
   launch.block = block == nullptr ? ptx::Dim3{0, 0, 0} : dim(block);
@@ -159,8 +162,9 @@ ptx::Launch read_launch(const unsigned* grid, const unsigned* block, std::size_t
 }
 
 Json to_json(const ptx::Place& p) {
-  return {{"line", p.line},     {"instruction", p.instruction}, {"source", p.source}, {"block", sizes(p.block)},
-          {"thread", sizes(p.thread)}, {"lane", p.lane}, {"warp", p.warp}};
+  return {{"line", p.line},          {"instruction", p.instruction}, {"source", p.source},
+          {"block", sizes(p.block)}, {"thread", sizes(p.thread)},    {"lane", p.lane},
+          {"warp", p.warp}};
 }
 
 std::string report_text(const ptx::Report& r) {

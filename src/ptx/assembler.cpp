@@ -20,7 +20,8 @@ constexpr std::size_t largest_array = std::size_t{1} << 30;
 
 std::string shown(const Operand& o) {
   switch (o.kind) {
-    case OperandKind::name: return (o.inverted ? "!" : "") + o.text + (o.value != 0 ? "+" + std::to_string(static_cast<std::int64_t>(o.value)) : "");
+    case OperandKind::name:
+      return (o.inverted ? "!" : "") + o.text + (o.value != 0 ? "+" + std::to_string(static_cast<std::int64_t>(o.value)) : "");
     case OperandKind::integer: return std::to_string(static_cast<std::int64_t>(o.value));
     case OperandKind::f32:
     case OperandKind::f64: {
@@ -48,20 +49,62 @@ void invert(Machine& m, const Instruction& i) {
 }
 
 const FamilyName families[] = {
-    {"bra", assemble_control},       {"brx", assemble_control},        {"call", assemble_control},      {"ret", assemble_control},
-    {"exit", assemble_control},      {"trap", assemble_control},       {"brkpt", assemble_control},     {"bar", assemble_control},
-    {"barrier", assemble_control},   {"membar", assemble_control},     {"fence", assemble_control},     {"nanosleep", assemble_control},
-    {"pmevent", assemble_control},   {"setmaxnreg", assemble_control}, {"griddepcontrol", assemble_control}, {"prefetch", assemble_control},
-    {"prefetchu", assemble_control}, {"discard", assemble_control},    {"applypriority", assemble_control}, {"createpolicy", assemble_control},
-    {"ld", assemble_memory},         {"ldu", assemble_memory},         {"st", assemble_memory},         {"atom", assemble_atomics},
-    {"red", assemble_atomics},       {"cvt", assemble_conversion},     {"mov", assemble_movement},      {"cvta", assemble_movement},
-    {"setp", assemble_movement},     {"set", assemble_movement},       {"isspacep", assemble_movement}, {"mapa", assemble_movement},
-    {"add", assemble_movement},      {"addc", assemble_movement},      {"sub", assemble_movement},      {"subc", assemble_movement},
-    {"mad", assemble_movement},      {"madc", assemble_movement},      {"lop3", assemble_movement},     {"prmt", assemble_movement},
-    {"shfl", assemble_warp},         {"vote", assemble_warp},          {"match", assemble_warp},        {"activemask", assemble_warp},
-    {"redux", assemble_warp},        {"elect", assemble_warp},         {"ldmatrix", assemble_matrix},   {"stmatrix", assemble_matrix},
-    {"mma", assemble_matrix},        {"movmatrix", assemble_matrix},   {"wgmma", assemble_warpgroup},   {"cp", assemble_copies},
-    {"tensormap", assemble_copies},  {"mbarrier", assemble_mbarrier},  {"getctarank", assemble_movement}, {"div", assemble_movement},
+    {"bra", assemble_control},
+    {"brx", assemble_control},
+    {"call", assemble_control},
+    {"ret", assemble_control},
+    {"exit", assemble_control},
+    {"trap", assemble_control},
+    {"brkpt", assemble_control},
+    {"bar", assemble_control},
+    {"barrier", assemble_control},
+    {"membar", assemble_control},
+    {"fence", assemble_control},
+    {"nanosleep", assemble_control},
+    {"pmevent", assemble_control},
+    {"setmaxnreg", assemble_control},
+    {"griddepcontrol", assemble_control},
+    {"prefetch", assemble_control},
+    {"prefetchu", assemble_control},
+    {"discard", assemble_control},
+    {"applypriority", assemble_control},
+    {"createpolicy", assemble_control},
+    {"ld", assemble_memory},
+    {"ldu", assemble_memory},
+    {"st", assemble_memory},
+    {"atom", assemble_atomics},
+    {"red", assemble_atomics},
+    {"cvt", assemble_conversion},
+    {"mov", assemble_movement},
+    {"cvta", assemble_movement},
+    {"setp", assemble_movement},
+    {"set", assemble_movement},
+    {"isspacep", assemble_movement},
+    {"mapa", assemble_movement},
+    {"add", assemble_movement},
+    {"addc", assemble_movement},
+    {"sub", assemble_movement},
+    {"subc", assemble_movement},
+    {"mad", assemble_movement},
+    {"madc", assemble_movement},
+    {"lop3", assemble_movement},
+    {"prmt", assemble_movement},
+    {"shfl", assemble_warp},
+    {"vote", assemble_warp},
+    {"match", assemble_warp},
+    {"activemask", assemble_warp},
+    {"redux", assemble_warp},
+    {"elect", assemble_warp},
+    {"ldmatrix", assemble_matrix},
+    {"stmatrix", assemble_matrix},
+    {"mma", assemble_matrix},
+    {"movmatrix", assemble_matrix},
+    {"wgmma", assemble_warpgroup},
+    {"cp", assemble_copies},
+    {"tensormap", assemble_copies},
+    {"mbarrier", assemble_mbarrier},
+    {"getctarank", assemble_movement},
+    {"div", assemble_movement},
 };
 
 const Operation* find_operation(std::string_view opcode) {
@@ -134,7 +177,8 @@ const Assembler::Register* Assembler::find_register(std::string_view name) {
 }
 
 bool Assembler::symbol(std::string_view name, std::uint64_t& value) const {
-  for (int scope = statement_ == nullptr ? -1 : statement_->scope; scope >= 0; scope = function_->scopes[static_cast<std::size_t>(scope)].parent) {
+  for (int scope = statement_ == nullptr ? -1 : statement_->scope; scope >= 0;
+       scope = function_->scopes[static_cast<std::size_t>(scope)].parent) {
     const auto& known = locals_[static_cast<std::size_t>(scope)];
     if (const auto found = known.find(name); found != known.end()) {
       value = found->second;
@@ -165,12 +209,10 @@ Slot Assembler::source(const Operand& o, int bytes) {
   switch (o.kind) {
     case OperandKind::integer:
       if (bytes == 0) return constant(o.value != 0 ? all_lanes : 0, false);
-      return constant(bytes == 8   ? o.value
-                      : bytes == 4 ? o.value & 0xFFFFFFFFu
-                                   : o.value & 0xFFFFu,
-                      wide);
+      return constant(bytes == 8 ? o.value : bytes == 4 ? o.value & 0xFFFFFFFFu : o.value & 0xFFFFu, wide);
     case OperandKind::f32:
-      if (wide) return constant(std::bit_cast<std::uint64_t>(static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(o.value)))), true);
+      if (wide)
+        return constant(std::bit_cast<std::uint64_t>(static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(o.value)))), true);
       return constant(o.value, false);
     case OperandKind::f64:
       if (!wide) return constant(std::bit_cast<std::uint32_t>(static_cast<float>(std::bit_cast<double>(o.value))), false);
@@ -235,9 +277,10 @@ Slot Assembler::address(const Operand& o, std::uint64_t& offset) {
   if (register_bytes(plain) == 8) return source(plain, 8);
   // 32 bits: of shared memory, widened for the handlers.
   const Slot narrow = source(plain, 4), wide = scratch(true);
-  emit([](Machine& m, const Instruction& i) {
-    for_lanes(m.mask, [&](int lane) { m.wide(i.slots[0])[lane] = m.narrow(i.slots[1])[lane]; });
-  }, {wide, narrow}).first = false;
+  emit(
+      [](Machine& m, const Instruction& i) { for_lanes(m.mask, [&](int lane) { m.wide(i.slots[0])[lane] = m.narrow(i.slots[1])[lane]; }); },
+      {wide, narrow})
+      .first = false;
   return wide;
 }
 
@@ -304,7 +347,8 @@ void Assembler::count_definitions(const Function& f) {
   for (const Statement& s : f.statements) {
     if (s.opcode.rfind("mov.", 0) != 0 || s.operands.size() != 2 || !s.guard.empty() || s.operands[0].kind != OperandKind::name) continue;
     const OperandKind kind = s.operands[1].kind;
-    if ((kind == OperandKind::integer || kind == OperandKind::f32) && definitions_[s.operands[0].text] == 1) constants_.insert(s.operands[0].text);
+    if ((kind == OperandKind::integer || kind == OperandKind::f32) && definitions_[s.operands[0].text] == 1)
+      constants_.insert(s.operands[0].text);
   }
 }
 
@@ -390,7 +434,8 @@ void Assembler::order_functions(const Function& f, std::vector<const Function*>&
     if (s.opcode.rfind("call", 0) != 0) continue;
     for (const Operand& o : s.operands) {
       if (o.kind != OperandKind::name) continue;
-      const auto callee = std::find_if(syntax_.functions.begin(), syntax_.functions.end(), [&](const Function& g) { return g.name == o.text; });
+      const auto callee =
+          std::find_if(syntax_.functions.begin(), syntax_.functions.end(), [&](const Function& g) { return g.name == o.text; });
       if (callee != syntax_.functions.end() && callee->defined) order_functions(*callee, order, open);
     }
   }
@@ -497,13 +542,10 @@ void Assembler::assemble_function(const Function& f, CompiledKernel* kernel) {
     } catch (const NotThere& reason) {
       code_.instructions.resize(begin);
       patches_.resize(patched);
-      missing.push_back("line " + std::to_string(s.line) + ": " + program_.texts.back().text + (reason.what.empty() ? "" : ": " + reason.what));
+      missing.push_back("line " + std::to_string(s.line) + ": " + program_.texts.back().text +
+                        (reason.what.empty() ? "" : ": " + reason.what));
       program_.texts.back().text += reason.what.empty() ? "" : " (" + reason.what + ")";
-      Instruction none;
-      none.run = not_there;
-      none.line = s.line;
-      none.statement = text_;
-      code_.instructions.push_back(none);
+      emit(not_there);
     }
     for (std::size_t i = begin; i < next(); ++i) code_.instructions[i].first = i + 1 == next();
   }

@@ -112,7 +112,7 @@ class Assembler {
   // Of the function at hand.
   const Function* function_ = nullptr;
   const Statement* statement_ = nullptr;
-  std::vector<std::unordered_map<std::string, Register>> registers_;   ///< by scope
+  std::vector<std::unordered_map<std::string, Register>> registers_;       ///< by scope
   std::vector<std::map<std::string, std::uint64_t, std::less<>>> locals_;  ///< by scope: addresses
   std::map<std::string, std::uint64_t, std::less<>> formals_;
   std::map<std::string, int, std::less<>> definitions_;

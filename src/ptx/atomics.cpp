@@ -4,9 +4,9 @@
 
 #include "ptx/lanes.h"
 #include "ptx/memory_access.h"
+#include "ptx/rounding.h"
 #include "quant/half.h"
 #include "quant/hopper/fast_math.h"
-#include "ptx/rounding.h"
 
 namespace dodona::ptx {
 namespace {

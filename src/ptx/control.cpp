@@ -14,7 +14,8 @@ void jump_by_index(Machine& m, const Instruction& i) {
   std::array<std::uint32_t, warp_lanes> targets{};
   for_lanes(m.mask, [&](int lane) {
     const std::uint32_t index = m.narrow(i.slots[0])[lane];
-    if (index >= i.list_count) m.fail("the index " + std::to_string(index) + " has no target, there are " + std::to_string(i.list_count), i);
+    if (index >= i.list_count)
+      m.fail("the index " + std::to_string(index) + " has no target, there are " + std::to_string(i.list_count), i);
     targets[static_cast<std::size_t>(lane)] = m.launch().code->instructions[m.list(i)[index]].target;
   });
   m.jump(targets.data());
@@ -96,7 +97,8 @@ bool assemble_barrier(Assembler& a, const Statement& s, const Opcode& op) {
   }
   const bool waits = op.has("sync");
   if (!waits && !op.has("arrive")) return false;
-  if (s.operands.empty() || s.operands.size() > 2 || (!waits && s.operands.size() != 2)) throw NotThere{"the number of operands is another"};
+  if (s.operands.empty() || s.operands.size() > 2 || (!waits && s.operands.size() != 2))
+    throw NotThere{"the number of operands is another"};
   const Slot number = a.source(s.operands[0], 4), count = s.operands.size() == 2 ? a.source(s.operands[1], 4) : no_slot;
   Instruction& i = a.emit(barrier, {number, count});
   i.flags = waits ? 1 : 0;

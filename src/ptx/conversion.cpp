@@ -23,16 +23,28 @@ using u64 = std::uint64_t;
 using s64 = std::int64_t;
 
 /// Flags of the instruction: a rounding, and what follows it.
-enum : u64 { to_nearest = 0, toward_zero = 1, downward = 2, upward = 3, away = 4, rounding_mask = 7, whole = 8, flushes = 16, saturates = 32, relu = 64, satfinite = 128 };
+enum : u64 {
+  to_nearest = 0,
+  toward_zero = 1,
+  downward = 2,
+  upward = 3,
+  away = 4,
+  rounding_mask = 7,
+  whole = 8,
+  flushes = 16,
+  saturates = 32,
+  relu = 64,
+  satfinite = 128
+};
 
 struct Type {
   std::string_view name;
   int bits;
   bool is_float, is_signed;
 };
-constexpr Type types[] = {{"u8", 8, false, false},  {"s8", 8, false, true},   {"u16", 16, false, false}, {"s16", 16, false, true},
-                          {"u32", 32, false, false}, {"s32", 32, false, true}, {"u64", 64, false, false}, {"s64", 64, false, true},
-                          {"f16", 16, true, true},   {"bf16", 16, true, true}, {"f32", 32, true, true},   {"f64", 64, true, true},
+constexpr Type types[] = {{"u8", 8, false, false},   {"s8", 8, false, true},    {"u16", 16, false, false}, {"s16", 16, false, true},
+                          {"u32", 32, false, false}, {"s32", 32, false, true},  {"u64", 64, false, false}, {"s64", 64, false, true},
+                          {"f16", 16, true, true},   {"bf16", 16, true, true},  {"f32", 32, true, true},   {"f64", 64, true, true},
                           {"tf32", 32, true, true},  {"b16", 16, false, false}, {"b32", 32, false, false}};
 const Type* find_type(std::string_view name) {
   for (const Type& t : types)
@@ -320,9 +332,18 @@ u64 flags_of(const Opcode& op) {
     std::string_view name;
     u64 flags;
   };
-  constexpr Modifier modifiers[] = {{"rn", to_nearest},           {"rz", toward_zero},          {"rm", downward},           {"rp", upward},
-                                    {"rna", away},                {"rni", to_nearest | whole},  {"rzi", toward_zero | whole}, {"rmi", downward | whole},
-                                    {"rpi", upward | whole},      {"ftz", flushes},             {"sat", saturates},         {"relu", relu},
+  constexpr Modifier modifiers[] = {{"rn", to_nearest},
+                                    {"rz", toward_zero},
+                                    {"rm", downward},
+                                    {"rp", upward},
+                                    {"rna", away},
+                                    {"rni", to_nearest | whole},
+                                    {"rzi", toward_zero | whole},
+                                    {"rmi", downward | whole},
+                                    {"rpi", upward | whole},
+                                    {"ftz", flushes},
+                                    {"sat", saturates},
+                                    {"relu", relu},
                                     {"satfinite", satfinite}};
   for (std::size_t k = 1; k + 2 < op.parts.size(); ++k) {
     const auto found = std::find_if(std::begin(modifiers), std::end(modifiers), [&](const Modifier& m) { return m.name == op.parts[k]; });

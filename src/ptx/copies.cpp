@@ -1,5 +1,6 @@
 // cp.async and cp.async.bulk. A copy is done when it is issued: a kernel that waits for its copies sees nothing else.
 #include <algorithm>
+#include <array>
 
 #include "ptx/lanes.h"
 #include "ptx/mbarrier.h"
@@ -41,10 +42,12 @@ void copy(Machine& m, const Instruction& i) {
     } else if (count > 0) {
       from = m.at(Space::global, from_address, count, AccessKind::load, lane, i);
     }
+    std::array<std::byte, 16> copied{};
+    if (from != nullptr) std::memcpy(copied.data(), from, count);
+    m.set_stored(copied.data());
     std::byte* const to = m.quick(Space::shared, to_address, size, AccessKind::store, lane, i);
-    if (to == nullptr) return;
-    std::memset(to, 0, size);
-    if (from != nullptr) std::memcpy(to, from, count);
+    m.set_stored(nullptr);
+    if (to != nullptr) std::memcpy(to, copied.data(), size);
   });
 }
 void arrive_when_copied(Machine& m, const Instruction& i) {
@@ -79,7 +82,8 @@ void copy_tensor(Machine& m, const Instruction& i) {
     if (box.rank != static_cast<int>(i.list_count))
       m.fail("the tensor map has " + std::to_string(box.rank) + " dimensions, the copy " + std::to_string(i.list_count), i);
     const u64 base = m.wide(i.slots[0])[lane] & 0xFFFFFFFFu;
-    if (base % 128 != 0) m.finding("misaligned", "shared", "shared+" + std::to_string(base) + ", a bulk copy of tensors takes 128 bytes", lane, i);
+    if (base % 128 != 0)
+      m.finding("misaligned", "shared", "shared+" + std::to_string(base) + ", a bulk copy of tensors takes 128 bytes", lane, i);
     std::array<std::int64_t, 5> at{};
     for (int d = 0; d < box.rank; ++d) at[static_cast<std::size_t>(d)] = static_cast<std::int32_t>(m.narrow(coordinates[d])[lane]);
     std::array<u32, 5> inside{};

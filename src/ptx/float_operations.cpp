@@ -104,10 +104,14 @@ struct Arithmetic {
   std::string_view name;
   std::array<Operation, 16> forms;
 };
-constexpr Arithmetic arithmetics[] = {{"add", forms<Add, float, float>()},        {"sub", forms<Sub, float, float>()},
-                                      {"mul", forms<Mul, float, float>()},        {"fma", forms<Fma, float, float, float>()},
-                                      {"mad", forms<Fma, float, float, float>()}, {"div", forms<Div, float, float>()},
-                                      {"rcp", forms<Rcp, float>()},               {"sqrt", forms<Sqrt, float>()}};
+constexpr Arithmetic arithmetics[] = {{"add", forms<Add, float, float>()},
+                                      {"sub", forms<Sub, float, float>()},
+                                      {"mul", forms<Mul, float, float>()},
+                                      {"fma", forms<Fma, float, float, float>()},
+                                      {"mad", forms<Fma, float, float, float>()},
+                                      {"div", forms<Div, float, float>()},
+                                      {"rcp", forms<Rcp, float>()},
+                                      {"sqrt", forms<Sqrt, float>()}};
 
 float flush_if(float x, bool flushes) {
   return flushes ? hopper::ftz(x) : x;
@@ -207,10 +211,18 @@ double sqrt64(double a) {
   return std::sqrt(a);
 }
 double max64(double a, double b) {
-  return a != a ? b : b != b ? a : a > b ? a : b > a ? b : std::bit_cast<double>(std::bit_cast<std::uint64_t>(a) & std::bit_cast<std::uint64_t>(b));
+  return a != a   ? b
+         : b != b ? a
+         : a > b  ? a
+         : b > a  ? b
+                  : std::bit_cast<double>(std::bit_cast<std::uint64_t>(a) & std::bit_cast<std::uint64_t>(b));
 }
 double min64(double a, double b) {
-  return a != a ? b : b != b ? a : a < b ? a : b < a ? b : std::bit_cast<double>(std::bit_cast<std::uint64_t>(a) | std::bit_cast<std::uint64_t>(b));
+  return a != a   ? b
+         : b != b ? a
+         : a < b  ? a
+         : b < a  ? b
+                  : std::bit_cast<double>(std::bit_cast<std::uint64_t>(a) | std::bit_cast<std::uint64_t>(b));
 }
 double neg64(double a) {
   return -a;
@@ -303,10 +315,12 @@ struct Comparison {
   std::array<Operation, 3> of_f32_flushed_f64;
 };
 constexpr Comparison comparisons[] = {
-    {"eq", comparison<false, false, true, false>()}, {"ne", comparison<false, true, false, true>()}, {"lt", comparison<false, true, false, false>()},
-    {"le", comparison<false, true, true, false>()},  {"gt", comparison<false, false, false, true>()}, {"ge", comparison<false, false, true, true>()},
-    {"equ", comparison<true, false, true, false>()}, {"neu", comparison<true, true, false, true>()}, {"ltu", comparison<true, true, false, false>()},
-    {"leu", comparison<true, true, true, false>()},  {"gtu", comparison<true, false, false, true>()}, {"geu", comparison<true, false, true, true>()},
+    {"eq", comparison<false, false, true, false>()}, {"ne", comparison<false, true, false, true>()},
+    {"lt", comparison<false, true, false, false>()}, {"le", comparison<false, true, true, false>()},
+    {"gt", comparison<false, false, false, true>()}, {"ge", comparison<false, false, true, true>()},
+    {"equ", comparison<true, false, true, false>()}, {"neu", comparison<true, true, false, true>()},
+    {"ltu", comparison<true, true, false, false>()}, {"leu", comparison<true, true, true, false>()},
+    {"gtu", comparison<true, false, false, true>()}, {"geu", comparison<true, false, true, true>()},
     {"num", comparison<false, true, true, true>()},  {"nan", comparison<true, false, false, false>()},
 };
 

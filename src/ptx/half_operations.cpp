@@ -187,13 +187,14 @@ struct Comparison {
 };
 template <bool unordered, bool less, bool equal, bool greater>
 constexpr Comparison comparison(std::string_view name) {
-  return {name, operation<compare<OfF16, unordered, less, equal, greater>>(""), operation<compare<OfBf16, unordered, less, equal, greater>>("")};
+  return {name, operation<compare<OfF16, unordered, less, equal, greater>>(""),
+          operation<compare<OfBf16, unordered, less, equal, greater>>("")};
 }
 constexpr Comparison comparisons[] = {
-    comparison<false, false, true, false>("eq"), comparison<false, true, false, true>("ne"),  comparison<false, true, false, false>("lt"),
-    comparison<false, true, true, false>("le"),  comparison<false, false, false, true>("gt"), comparison<false, false, true, true>("ge"),
-    comparison<true, false, true, false>("equ"), comparison<true, true, false, true>("neu"),  comparison<true, true, false, false>("ltu"),
-    comparison<true, true, true, false>("leu"),  comparison<true, false, false, true>("gtu"), comparison<true, false, true, true>("geu"),
+    comparison<false, false, true, false>("eq"), comparison<false, true, false, true>("ne"),   comparison<false, true, false, false>("lt"),
+    comparison<false, true, true, false>("le"),  comparison<false, false, false, true>("gt"),  comparison<false, false, true, true>("ge"),
+    comparison<true, false, true, false>("equ"), comparison<true, true, false, true>("neu"),   comparison<true, true, false, false>("ltu"),
+    comparison<true, true, true, false>("leu"),  comparison<true, false, false, true>("gtu"),  comparison<true, false, true, true>("geu"),
     comparison<false, true, true, true>("num"),  comparison<true, false, false, false>("nan"),
 };
 

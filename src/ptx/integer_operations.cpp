@@ -222,7 +222,8 @@ u32 funnel(u32 a, u32 b, u32 by) {
 template <class A, class B>
 s32 dp4a(u32 a, u32 b, s32 c) {
   u32 sum = static_cast<u32>(c);
-  for (int i = 0; i < 32; i += 8) sum += static_cast<u32>(static_cast<s32>(static_cast<A>(a >> i)) * static_cast<s32>(static_cast<B>(b >> i)));
+  for (int i = 0; i < 32; i += 8)
+    sum += static_cast<u32>(static_cast<s32>(static_cast<A>(a >> i)) * static_cast<s32>(static_cast<B>(b >> i)));
   return static_cast<s32>(sum);
 }
 template <class A, class B, int half>
@@ -505,42 +506,18 @@ struct Comparison {
   Operation operation;
 };
 constexpr Comparison comparisons[] = {
-    {"eq", "u16", operation<eq<u16>>("")},
-    {"eq", "s16", operation<eq<s16>>("")},
-    {"eq", "u32", operation<eq<u32>>("")},
-    {"eq", "s32", operation<eq<s32>>("")},
-    {"eq", "u64", operation<eq<u64>>("")},
-    {"eq", "s64", operation<eq<s64>>("")},
-    {"ne", "u16", operation<ne<u16>>("")},
-    {"ne", "s16", operation<ne<s16>>("")},
-    {"ne", "u32", operation<ne<u32>>("")},
-    {"ne", "s32", operation<ne<s32>>("")},
-    {"ne", "u64", operation<ne<u64>>("")},
-    {"ne", "s64", operation<ne<s64>>("")},
-    {"lt", "u16", operation<lt<u16>>("")},
-    {"lt", "s16", operation<lt<s16>>("")},
-    {"lt", "u32", operation<lt<u32>>("")},
-    {"lt", "s32", operation<lt<s32>>("")},
-    {"lt", "u64", operation<lt<u64>>("")},
-    {"lt", "s64", operation<lt<s64>>("")},
-    {"le", "u16", operation<le<u16>>("")},
-    {"le", "s16", operation<le<s16>>("")},
-    {"le", "u32", operation<le<u32>>("")},
-    {"le", "s32", operation<le<s32>>("")},
-    {"le", "u64", operation<le<u64>>("")},
-    {"le", "s64", operation<le<s64>>("")},
-    {"gt", "u16", operation<gt<u16>>("")},
-    {"gt", "s16", operation<gt<s16>>("")},
-    {"gt", "u32", operation<gt<u32>>("")},
-    {"gt", "s32", operation<gt<s32>>("")},
-    {"gt", "u64", operation<gt<u64>>("")},
-    {"gt", "s64", operation<gt<s64>>("")},
-    {"ge", "u16", operation<ge<u16>>("")},
-    {"ge", "s16", operation<ge<s16>>("")},
-    {"ge", "u32", operation<ge<u32>>("")},
-    {"ge", "s32", operation<ge<s32>>("")},
-    {"ge", "u64", operation<ge<u64>>("")},
-    {"ge", "s64", operation<ge<s64>>("")},
+    {"eq", "u16", operation<eq<u16>>("")}, {"eq", "s16", operation<eq<s16>>("")}, {"eq", "u32", operation<eq<u32>>("")},
+    {"eq", "s32", operation<eq<s32>>("")}, {"eq", "u64", operation<eq<u64>>("")}, {"eq", "s64", operation<eq<s64>>("")},
+    {"ne", "u16", operation<ne<u16>>("")}, {"ne", "s16", operation<ne<s16>>("")}, {"ne", "u32", operation<ne<u32>>("")},
+    {"ne", "s32", operation<ne<s32>>("")}, {"ne", "u64", operation<ne<u64>>("")}, {"ne", "s64", operation<ne<s64>>("")},
+    {"lt", "u16", operation<lt<u16>>("")}, {"lt", "s16", operation<lt<s16>>("")}, {"lt", "u32", operation<lt<u32>>("")},
+    {"lt", "s32", operation<lt<s32>>("")}, {"lt", "u64", operation<lt<u64>>("")}, {"lt", "s64", operation<lt<s64>>("")},
+    {"le", "u16", operation<le<u16>>("")}, {"le", "s16", operation<le<s16>>("")}, {"le", "u32", operation<le<u32>>("")},
+    {"le", "s32", operation<le<s32>>("")}, {"le", "u64", operation<le<u64>>("")}, {"le", "s64", operation<le<s64>>("")},
+    {"gt", "u16", operation<gt<u16>>("")}, {"gt", "s16", operation<gt<s16>>("")}, {"gt", "u32", operation<gt<u32>>("")},
+    {"gt", "s32", operation<gt<s32>>("")}, {"gt", "u64", operation<gt<u64>>("")}, {"gt", "s64", operation<gt<s64>>("")},
+    {"ge", "u16", operation<ge<u16>>("")}, {"ge", "s16", operation<ge<s16>>("")}, {"ge", "u32", operation<ge<u32>>("")},
+    {"ge", "s32", operation<ge<s32>>("")}, {"ge", "u64", operation<ge<u64>>("")}, {"ge", "s64", operation<ge<s64>>("")},
 };
 
 const Operation* comparison(std::string_view name, std::string_view type) {

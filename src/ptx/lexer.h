@@ -13,8 +13,8 @@ enum class TokenKind { word, integer, f32, f64, text, mark, end };
 /// A word is an opcode with all its modifiers, a directive, a register or a name: whatever holds together by letters, dots and `::`.
 struct Token {
   TokenKind kind = TokenKind::end;
-  std::string text;          ///< of a word, a mark (one character) or a quoted text
-  std::uint64_t value = 0;   ///< of a number: its bits
+  std::string text;         ///< of a word, a mark (one character) or a quoted text
+  std::uint64_t value = 0;  ///< of a number: its bits
   int line = 0;
 };
 

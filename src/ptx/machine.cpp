@@ -445,7 +445,7 @@ std::byte* Machine::at(Space space, std::uint64_t address, std::size_t bytes, Ac
             }
         if (writes(kind)) std::memset(shared_written_.data() + offset, 1, bytes);
       }
-      if (launch_.check_races) watch(shared_touched_.data() + offset, bytes, kind, "shared", offset, lane, i);
+      if (launch_.check_races) watch(shared_touched_.data() + offset, shared_.data() + offset, bytes, kind, "shared", offset, lane, i);
       return shared_.data() + offset;
     }
     case Space::local: {
@@ -481,7 +481,7 @@ std::byte* Machine::at(Space space, std::uint64_t address, std::size_t bytes, Ac
           }
       if (writes(kind)) std::memset(b.written + offset, 1, bytes);
     }
-    if (launch_.check_races) watch(touched_global(address, bytes), bytes, kind, "global", address, lane, i);
+    if (launch_.check_races) watch(touched_global(address, bytes), b.data + offset, bytes, kind, "global", address, lane, i);
     return b.data + offset;
   }
   if (address >> 32 == 3) {
@@ -539,10 +539,14 @@ void Machine::check_proxy(std::uint64_t offset, std::size_t bytes, int lane, con
   }
 }
 
-void Machine::watch(TouchedByte* touched, std::size_t count, AccessKind kind, const char* space, std::uint64_t address, int lane,
-                    const Instruction& i) {
+void Machine::watch(TouchedByte* touched, const std::byte* memory, std::size_t count, AccessKind kind, const char* space,
+                    std::uint64_t address, int lane, const Instruction& i) {
   const auto thread = static_cast<std::uint16_t>(warp->index * warp_lanes + static_cast<std::uint32_t>(lane));
-  const Touch now{static_cast<std::uint32_t>(&i - launch_.code->instructions.data()), warp->clock[warp->index], warp->synced, executed_, thread,
+  const Touch now{static_cast<std::uint32_t>(&i - launch_.code->instructions.data()),
+                  warp->clock[warp->index],
+                  warp->synced,
+                  executed_,
+                  thread,
                   kind == AccessKind::load || kind == AccessKind::store ? std::uint8_t{0} : std::uint8_t{1},
                   asynchronous_ ? std::uint8_t{1} : std::uint8_t{0}};
   const auto where = [&](std::size_t b) {
@@ -551,7 +555,9 @@ void Machine::watch(TouchedByte* touched, std::size_t count, AccessKind kind, co
   for (std::size_t b = 0; b < count; ++b) {
     TouchedByte& t = touched[b];
     const bool both_atomic = t.write.atomic != 0 && now.atomic != 0;
-    if (t.write.thread != thread && !both_atomic && !saw(t.write)) {
+    // Layouts that are replicated over threads store the same from several.
+    const bool same = writes(kind) && storing_ != nullptr && t.write.pc == now.pc && memory[b] == storing_[b];
+    if (t.write.thread != thread && !both_atomic && !same && !saw(t.write)) {
       finding("race", space, where(b), lane, i, &t.write);
       t.write.thread = 0xFFFF;  // told once
     }

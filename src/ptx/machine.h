@@ -57,8 +57,8 @@ struct Warp {
   std::uint32_t live = 0, index = 0;
   bool yields = false;
   std::uint64_t executed = 0;
-  Clock clock;                ///< of every warp, what this one has seen
-  std::uint32_t synced = 0;   ///< how often its lanes have met
+  Clock clock;               ///< of every warp, what this one has seen
+  std::uint32_t synced = 0;  ///< how often its lanes have met
   std::vector<std::byte> local;
   std::uint64_t fenced = 0;   ///< when it last did fence.proxy.async
   bool wgmma_fenced = false;  ///< since its first instruction
@@ -154,7 +154,8 @@ class Machine {
   };
   Offered offered(std::uint32_t barrier) const;
 
-  void finding(const char* kind, const char* space, const std::string& address, int lane, const Instruction& i, const Touch* other = nullptr);
+  void finding(const char* kind, const char* space, const std::string& address, int lane, const Instruction& i,
+               const Touch* other = nullptr);
   [[noreturn]] void fail(const std::string& what, const Instruction& i) const;
 
   // Synchronisation through memory (mbarriers, atomics): what is known is left there, and taken.
@@ -164,6 +165,8 @@ class Machine {
   bool watching() const { return watching_; }
   /// Accesses that follow are those of copies.
   void set_asynchronous(bool on) { asynchronous_ = on; }
+  /// What the next store stores; threads that store the same by the same instruction do not race. nullptr: not known.
+  void set_stored(const void* bytes) { storing_ = static_cast<const std::byte*>(bytes); }
   /// Of shared memory that wgmma or a bulk copy reads: writes of threads must have been fenced for them.
   void check_proxy(std::uint64_t offset, std::size_t bytes, int lane, const Instruction& i);
   const LaunchState& launch() const { return launch_; }
@@ -201,8 +204,8 @@ class Machine {
   Place place_of(int lane, const Instruction& i) const;
   Place place_of(const Touch& touch) const;
   std::byte* outside(const char* space, std::uint64_t address, std::size_t bytes, AccessKind kind, int lane, const Instruction& i);
-  void watch(TouchedByte* touched, std::size_t count, AccessKind kind, const char* space, std::uint64_t address, int lane,
-             const Instruction& i);
+  void watch(TouchedByte* touched, const std::byte* memory, std::size_t count, AccessKind kind, const char* space, std::uint64_t address,
+             int lane, const Instruction& i);
   bool saw(const Touch& touch) const;
   TouchedByte* touched_global(std::uint64_t address, std::size_t bytes);
   void join(Clock& into, const Clock& from) const;
@@ -221,6 +224,7 @@ class Machine {
   std::uint64_t linear_ = 0;
   std::uint64_t executed_ = 0;
   bool watching_ = false, asynchronous_ = false;
+  const std::byte* storing_ = nullptr;
 };
 
 }  // namespace dodona::ptx

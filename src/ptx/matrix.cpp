@@ -48,7 +48,9 @@ void store_matrices(Machine& m, const Instruction& i) {
     }
     for (int r = 0; r < 8; ++r) {
       const int lane = static_cast<int>(8 * j) + r;
+      m.set_stored(matrix[static_cast<std::size_t>(r)].data());
       std::byte* const to = m.quick(Space::shared, m.wide(i.slots[0])[lane] + i.immediate, 16, AccessKind::store, lane, i);
+      m.set_stored(nullptr);
       if (to != nullptr) std::memcpy(to, matrix[static_cast<std::size_t>(r)].data(), 16);
     }
   }
@@ -74,14 +76,20 @@ struct MmaShape {
   bool half_sums, whole_sums, saturates;
 };
 constexpr MmaShape unpack(std::uint64_t flags) {
-  return {static_cast<MatrixType>(flags & 15),        static_cast<MatrixType>(flags >> 4 & 15), static_cast<int>(flags >> 8 & 15),
-          static_cast<int>(flags >> 12 & 15),         static_cast<int>(flags >> 16 & 255),      (flags >> 24 & 1) != 0,
-          (flags >> 25 & 1) != 0,                     (flags >> 26 & 1) != 0};
+  return {static_cast<MatrixType>(flags & 15),
+          static_cast<MatrixType>(flags >> 4 & 15),
+          static_cast<int>(flags >> 8 & 15),
+          static_cast<int>(flags >> 12 & 15),
+          static_cast<int>(flags >> 16 & 255),
+          (flags >> 24 & 1) != 0,
+          (flags >> 25 & 1) != 0,
+          (flags >> 26 & 1) != 0};
 }
 constexpr std::uint64_t pack(const MmaShape& s) {
   return static_cast<std::uint64_t>(s.a) | static_cast<std::uint64_t>(s.b) << 4 | static_cast<std::uint64_t>(s.a_registers) << 8 |
-         static_cast<std::uint64_t>(s.b_registers) << 12 | static_cast<std::uint64_t>(s.k) << 16 | static_cast<std::uint64_t>(s.half_sums) << 24 |
-         static_cast<std::uint64_t>(s.whole_sums) << 25 | static_cast<std::uint64_t>(s.saturates) << 26;
+         static_cast<std::uint64_t>(s.b_registers) << 12 | static_cast<std::uint64_t>(s.k) << 16 |
+         static_cast<std::uint64_t>(s.half_sums) << 24 | static_cast<std::uint64_t>(s.whole_sums) << 25 |
+         static_cast<std::uint64_t>(s.saturates) << 26;
 }
 
 void multiply(Machine& m, const Instruction& i) {
@@ -161,11 +169,12 @@ bool assemble_mma(Assembler& a, const Statement& s, const Opcode& op) {
   mma.a_registers = bytes / 8;
   mma.b_registers = bytes / 16;
   if (s.operands.size() != 4) throw NotThere{"the number of operands is another"};
-  const std::array<std::size_t, 4> counts{mma.half_sums ? 2U : 4U, static_cast<std::size_t>(mma.a_registers), static_cast<std::size_t>(mma.b_registers),
-                                          mma.half_sums ? 2U : 4U};
+  const std::array<std::size_t, 4> counts{mma.half_sums ? 2U : 4U, static_cast<std::size_t>(mma.a_registers),
+                                          static_cast<std::size_t>(mma.b_registers), mma.half_sums ? 2U : 4U};
   std::vector<Slot> slots;
   for (std::size_t o = 0; o < 4; ++o) {
-    const std::vector<Operand> parts = s.operands[o].kind == OperandKind::vector ? s.operands[o].parts : std::vector<Operand>{s.operands[o]};
+    const std::vector<Operand> parts =
+        s.operands[o].kind == OperandKind::vector ? s.operands[o].parts : std::vector<Operand>{s.operands[o]};
     if (parts.size() != counts[o]) throw NotThere{"the number of registers is another"};
     for (const Operand& part : parts) slots.push_back(o == 0 ? a.destination(part, 4) : a.source(part, 4));
   }

@@ -1,4 +1,6 @@
 // Loads and stores.
+#include <array>
+
 #include "ptx/lanes.h"
 #include "ptx/memory_access.h"
 
@@ -15,7 +17,6 @@ std::uint64_t extended(std::uint64_t value, const Instruction& i) {
   }
   return i.registers == 8 ? value : value & ((std::uint64_t{1} << 8 * i.registers) - 1);
 }
-
 
 template <Space space>
 void load(Machine& m, const Instruction& i) {
@@ -45,12 +46,15 @@ void store(Machine& m, const Instruction& i) {
   for_lanes(m.mask, [&](int lane) {
     const std::uint64_t address = m.wide(i.slots[0])[lane] + i.immediate;
     if ((i.flags & is_acquire) != 0) m.release(address);
-    std::byte* const to = m.quick(space, address, bytes, kind, lane, i);
-    if (to == nullptr) return;
+    std::array<std::byte, 64> stored;
     for (std::size_t k = 0; k < i.list_count; ++k) {
       const std::uint64_t value = i.registers == 8 ? m.wide(from[k])[lane] : m.narrow(from[k])[lane];
-      std::memcpy(to + k * width, &value, width);
+      std::memcpy(stored.data() + k * width, &value, width);
     }
+    m.set_stored(stored.data());
+    std::byte* const to = m.quick(space, address, bytes, kind, lane, i);
+    m.set_stored(nullptr);
+    if (to != nullptr) std::memcpy(to, stored.data(), bytes);
   });
 }
 
@@ -58,12 +62,10 @@ struct BySpace {
   Space space;
   Handler load, store;
 };
-constexpr BySpace handlers[] = {{Space::none, load<Space::none>, store<Space::none>},
-                                {Space::global, load<Space::global>, store<Space::global>},
-                                {Space::shared, load<Space::shared>, store<Space::shared>},
-                                {Space::local, load<Space::local>, store<Space::local>},
-                                {Space::constant, load<Space::none>, store<Space::none>},
-                                {Space::parameter, load<Space::none>, store<Space::none>}};
+constexpr BySpace handlers[] = {
+    {Space::none, load<Space::none>, store<Space::none>},       {Space::global, load<Space::global>, store<Space::global>},
+    {Space::shared, load<Space::shared>, store<Space::shared>}, {Space::local, load<Space::local>, store<Space::local>},
+    {Space::constant, load<Space::none>, store<Space::none>},   {Space::parameter, load<Space::none>, store<Space::none>}};
 
 }  // namespace
 

@@ -16,7 +16,8 @@
 namespace dodona::ptx {
 namespace {
 
-constexpr std::uint64_t most_threads = 1024, most_blocks = std::uint64_t{1} << 31, most_shared = 232448, largest_buffer = std::uint64_t{1} << 36;
+constexpr std::uint64_t most_threads = 1024, most_blocks = std::uint64_t{1} << 31, most_shared = 232448,
+                        largest_buffer = std::uint64_t{1} << 36;
 /// Launches of at most so many threads are watched unless it is asked otherwise.
 constexpr std::uint64_t watched_threads = 16384;
 
@@ -71,11 +72,13 @@ void check_sizes(const CompiledKernel& kernel, const Launch& launch, Prepared& p
       fail(ErrorCode::bad_shape, kernel, "block", "must be " + shown(wanted) + " (.reqntid), got " + shown(s.block));
   }
   if (kernel.shown.max_threads != 0 && s.block.count() > kernel.shown.max_threads)
-    fail(ErrorCode::bad_shape, kernel, "block", "must be at most " + std::to_string(kernel.shown.max_threads) + " threads (.maxntid), got " + shown(s.block));
+    fail(ErrorCode::bad_shape, kernel, "block",
+         "must be at most " + std::to_string(kernel.shown.max_threads) + " threads (.maxntid), got " + shown(s.block));
   s.dynamic_shared = launch.dynamic_shared;
   s.shared_bytes = kernel.static_shared + launch.dynamic_shared;
   if (s.shared_bytes > most_shared)
-    fail(ErrorCode::bad_value, kernel, "shared", "is " + std::to_string(s.shared_bytes) + " bytes with the kernel's own, at most " + std::to_string(most_shared) + " are there");
+    fail(ErrorCode::bad_value, kernel, "shared",
+         "is " + std::to_string(s.shared_bytes) + " bytes with the kernel's own, at most " + std::to_string(most_shared) + " are there");
   p.last = s.grid.count();
   if (launch.blocks) {
     p.first = (*launch.blocks)[0];
@@ -96,7 +99,8 @@ void place_arguments(const CompiledKernel& kernel, const Launch& launch, Prepare
     const Argument& a = launch.arguments[index];
     const std::string name = argument_name(index);
     if (a.kind == Argument::Kind::buffer || a.kind == Argument::Kind::memory) {
-      if (a.data == nullptr && a.bytes != 0) fail(ErrorCode::bad_value, kernel, name, "is a null pointer to " + std::to_string(a.bytes) + " bytes");
+      if (a.data == nullptr && a.bytes != 0)
+        fail(ErrorCode::bad_value, kernel, name, "is a null pointer to " + std::to_string(a.bytes) + " bytes");
       if (a.bytes >= largest_buffer) fail(ErrorCode::bad_value, kernel, name, "is larger than 64 GiB");
       Buffer& b = s.buffers[index];
       b.data = static_cast<std::byte*>(a.data);
@@ -109,27 +113,34 @@ void place_arguments(const CompiledKernel& kernel, const Launch& launch, Prepare
     }
     if (a.kind == Argument::Kind::memory) continue;
     if (next >= parameters.size())
-      fail(ErrorCode::unknown_argument, kernel, name, "is one too many: the kernel has " + std::to_string(parameters.size()) + " parameters");
+      fail(ErrorCode::unknown_argument, kernel, name,
+           "is one too many: the kernel has " + std::to_string(parameters.size()) + " parameters");
     const Parameter& parameter = parameters[next++];
     std::byte* const to = s.parameters.data() + parameter.offset;
     const std::string which = " (parameter " + std::to_string(next - 1) + ", ." + parameter.type + " " + parameter.name + ")";
     if (a.kind == Argument::Kind::buffer) {
-      if (parameter.bytes != 8 || !parameter.pointer) fail(ErrorCode::bad_dtype, kernel, name, "is memory, but the kernel takes " + std::to_string(parameter.bytes) + " bytes that are no pointer" + which);
+      if (parameter.bytes != 8 || !parameter.pointer)
+        fail(ErrorCode::bad_dtype, kernel, name,
+             "is memory, but the kernel takes " + std::to_string(parameter.bytes) + " bytes that are no pointer" + which);
       const std::uint64_t address = a.data == nullptr ? 0 : device_address(index);
       std::memcpy(to, &address, 8);
     } else if (a.kind == Argument::Kind::tensor_map) {
-      if (parameter.bytes != 128) fail(ErrorCode::bad_dtype, kernel, name, "is a tensor map, but the kernel takes " + std::to_string(parameter.bytes) + " bytes" + which);
+      if (parameter.bytes != 128)
+        fail(ErrorCode::bad_dtype, kernel, name,
+             "is a tensor map, but the kernel takes " + std::to_string(parameter.bytes) + " bytes" + which);
       const TensorBox box = encode(a.map, launch.arguments.size(), index);
       std::memcpy(to, &box, sizeof box);
     } else {
       if (parameter.bytes != a.value.size())
-        fail(ErrorCode::bad_dtype, kernel, name, "has " + std::to_string(a.value.size()) + " bytes, but the kernel takes " + std::to_string(parameter.bytes) + which);
+        fail(ErrorCode::bad_dtype, kernel, name,
+             "has " + std::to_string(a.value.size()) + " bytes, but the kernel takes " + std::to_string(parameter.bytes) + which);
       std::copy(a.value.begin(), a.value.end(), to);
     }
   }
   for (; next < parameters.size(); ++next)
     if (!parameters[next].pointer || parameters[next].bytes != 8)
-      fail(ErrorCode::missing_argument, kernel, "args", "are too few: parameter " + std::to_string(next) + " (." + parameters[next].type + " " + parameters[next].name + ") has none");
+      fail(ErrorCode::missing_argument, kernel, "args",
+           "are too few: parameter " + std::to_string(next) + " (." + parameters[next].type + " " + parameters[next].name + ") has none");
 }
 
 Prepared prepare(const Program& program, std::string_view name, const Launch& launch) {
@@ -149,7 +160,10 @@ Prepared prepare(const Program& program, std::string_view name, const Launch& la
   s.variables = program.variables;
   place_arguments(kernel, launch, p);
   const int asked = launch.threads > 0 ? launch.threads : default_threads();
-  p.threads = kernel.in_order ? 1 : static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(asked), std::max<std::uint64_t>(p.last - p.first, 1)));
+  p.threads =
+      kernel.in_order
+          ? 1
+          : static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(asked), std::max<std::uint64_t>(p.last - p.first, 1)));
   return p;
 }
 
@@ -160,23 +174,25 @@ std::string place_text(const Place& p) {
 }
 
 const char* words_of(const std::string& kind) {
-  constexpr std::array<std::array<const char*, 2>, 10> table{{{"out_of_bounds", "outside of the memory that the kernel was given"},
-                                                             {"uninitialised", "reads what nobody has written"},
-                                                             {"misaligned", "an address that is no multiple of its size"},
-                                                             {"read_only", "writes memory that is read only"},
-                                                             {"diverged", "lanes wait for others that never come"},
-                                                             {"race", "touches what another thread touches, with no barrier between them"},
-                                                             {"wgmma_fence", "registers of wgmma without wgmma.fence before it"},
-                                                             {"proxy_fence", "reads shared memory that a thread wrote without fence.proxy.async"},
-                                                             {"assertion", "an assertion does not hold"},
-                                                             {"trap", "a trap"}}};
+  constexpr std::array<std::array<const char*, 2>, 10> table{
+      {{"out_of_bounds", "outside of the memory that the kernel was given"},
+       {"uninitialised", "reads what nobody has written"},
+       {"misaligned", "an address that is no multiple of its size"},
+       {"read_only", "writes memory that is read only"},
+       {"diverged", "lanes wait for others that never come"},
+       {"race", "touches what another thread touches, with no barrier between them"},
+       {"wgmma_fence", "registers of wgmma without wgmma.fence before it"},
+       {"proxy_fence", "reads shared memory that a thread wrote without fence.proxy.async"},
+       {"assertion", "an assertion does not hold"},
+       {"trap", "a trap"}}};
   for (const auto& [name, words] : table)
     if (kind == name) return words;
   return "";
 }
 
 void write_text(Finding& f) {
-  f.text = f.kind + ": " + words_of(f.kind) + ": " + place_text(f.place) + "; block " + shown(f.place.block) + ", thread " + shown(f.place.thread);
+  f.text = f.kind + ": " + words_of(f.kind) + ": " + place_text(f.place) + "; block " + shown(f.place.block) + ", thread " +
+           shown(f.place.thread);
   if (!f.address.empty()) f.text += ", at " + f.address;
   if (f.other) f.text += "; the other: thread " + shown(f.other->thread) + ", " + place_text(*f.other);
   if (f.count > 1) f.text += " (" + std::to_string(f.count) + " times)";
@@ -238,7 +254,8 @@ Report Module::launch(std::string_view name, const Launch& launch) const {
     write_text(kept.finding);
     report.findings.push_back(std::move(kept.finding));
   }
-  std::stable_sort(report.findings.begin(), report.findings.end(), [](const Finding& a, const Finding& b) { return a.place.line < b.place.line; });
+  std::stable_sort(report.findings.begin(), report.findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.place.line < b.place.line; });
   for (std::size_t k = 0; k < program_->open.size(); ++k)
     if (program_->kernels[program_->open_kernels[k]].shown.name == report.kernel) report.open.push_back(program_->open[k]);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

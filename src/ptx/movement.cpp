@@ -108,7 +108,7 @@ bool assemble_setp(Assembler& a, const Statement& s, const Opcode& op) {
   if (operation == nullptr) operation = find_half(plain);
   if (operation == nullptr) throw NotThere{};
   const bool two = s.operands[0].kind == OperandKind::pair;
-  const Operand &p = two ? s.operands[0].parts[0] : s.operands[0];
+  const Operand& p = two ? s.operands[0].parts[0] : s.operands[0];
   const Slot first = a.source(s.operands[1], operation->bytes[1]), second = a.source(s.operands[2], operation->bytes[2]);
   const Slot third = combine != nullptr ? a.source(s.operands[3], 0) : no_slot;
   const Slot to = a.destination(p, 0);
@@ -146,7 +146,11 @@ bool assemble_set(Assembler& a, const Statement& s, const Opcode& op) {
   if (operation == nullptr) operation = find_float(plain);
   if (operation == nullptr) operation = find_half(plain);
   if (operation == nullptr) throw NotThere{};
-  const u64 truth = result == "f32" ? 0x3F800000u : result == "u32" || result == "s32" ? 0xFFFFFFFFu : result == "f16" ? 0x3C00u : result == "bf16" ? 0x3F80u : 0;
+  const u64 truth = result == "f32"                      ? 0x3F800000u
+                    : result == "u32" || result == "s32" ? 0xFFFFFFFFu
+                    : result == "f16"                    ? 0x3C00u
+                    : result == "bf16"                   ? 0x3F80u
+                                                         : 0;
   if (truth == 0) throw NotThere{};
   const Slot first = a.source(s.operands[1], operation->bytes[1]), second = a.source(s.operands[2], operation->bytes[2]);
   const Slot to = a.destination(s.operands[0], 4), compared = a.scratch(false);
@@ -159,7 +163,8 @@ bool assemble_mov(Assembler& a, const Statement& s, const Opcode& op) {
   if (s.operands.size() != 2) throw NotThere{"the number of operands is another"};
   const Operand &to = s.operands[0], &from = s.operands[1];
   const auto whole = static_cast<int>(bytes_of(op.type()));
-  if (from.kind == OperandKind::name && (from.text == "%clock" || from.text == "%clock64" || from.text == "%clock_hi" || from.text == "%globaltimer" || from.text == "%globaltimer_lo")) {
+  if (from.kind == OperandKind::name && (from.text == "%clock" || from.text == "%clock64" || from.text == "%clock_hi" ||
+                                         from.text == "%globaltimer" || from.text == "%globaltimer_lo")) {
     const Slot slot = a.destination(to, whole);
     a.emit(clock_now, {slot}).width = static_cast<std::uint8_t>(whole);
     return true;
@@ -167,7 +172,9 @@ bool assemble_mov(Assembler& a, const Statement& s, const Opcode& op) {
   if (to.kind != OperandKind::vector && from.kind != OperandKind::vector) {
     if (from.kind == OperandKind::name && whole == 8 && a.register_bytes(from) == 4) {  // a special register, widened
       const Slot narrow = a.source(from, 4), wide = a.destination(to, 8);
-      a.emit([](Machine& m, const Instruction& i) { for_lanes(m.mask, [&](int lane) { m.wide(i.slots[0])[lane] = m.narrow(i.slots[1])[lane]; }); }, {wide, narrow});
+      a.emit([](Machine& m,
+                const Instruction& i) { for_lanes(m.mask, [&](int lane) { m.wide(i.slots[0])[lane] = m.narrow(i.slots[1])[lane]; }); },
+             {wide, narrow});
       return true;
     }
     return false;
@@ -255,7 +262,11 @@ bool assemble_movement(Assembler& a, const Statement& s, const Opcode& op) {
   if (name == "isspacep") {
     const Space space = space_of(op);
     const Slot from = a.source(s.operands.at(1), 8), to = a.destination(s.operands.at(0), 0);
-    a.emit(window_of, {to, from}).immediate = space == Space::shared ? 1 : space == Space::local ? 2 : space == Space::constant ? 3 : space == Space::parameter ? 4 : 0;
+    a.emit(window_of, {to, from}).immediate = space == Space::shared      ? 1
+                                              : space == Space::local     ? 2
+                                              : space == Space::constant  ? 3
+                                              : space == Space::parameter ? 4
+                                                                          : 0;
     return true;
   }
   if (name == "mapa") {  // in a cluster of one block an address is that of the block

@@ -13,8 +13,8 @@ struct TypeSize {
   std::string_view name;
   std::size_t bytes;
 };
-constexpr TypeSize types[] = {{"pred", 1}, {"b8", 1},  {"u8", 1},  {"s8", 1},  {"b16", 2},   {"u16", 2},    {"s16", 2},     {"f16", 2},
-                              {"bf16", 2}, {"b32", 4}, {"u32", 4}, {"s32", 4}, {"f32", 4},   {"f16x2", 4},  {"bf16x2", 4},  {"tf32", 4},
+constexpr TypeSize types[] = {{"pred", 1}, {"b8", 1},  {"u8", 1},  {"s8", 1},  {"b16", 2},   {"u16", 2},    {"s16", 2},    {"f16", 2},
+                              {"bf16", 2}, {"b32", 4}, {"u32", 4}, {"s32", 4}, {"f32", 4},   {"f16x2", 4},  {"bf16x2", 4}, {"tf32", 4},
                               {"b64", 8},  {"u64", 8}, {"s64", 8}, {"f64", 8}, {"b128", 16}, {"e4m3x2", 2}, {"e5m2x2", 2}};
 
 struct SpaceName {
@@ -50,9 +50,7 @@ class Parser {
     if (now().kind == TokenKind::end) return "the end of the text";
     return now().text.empty() ? "a number" : "'" + now().text + "'";
   }
-  bool is(std::string_view text) const {
-    return (now().kind == TokenKind::word || now().kind == TokenKind::mark) && now().text == text;
-  }
+  bool is(std::string_view text) const { return (now().kind == TokenKind::word || now().kind == TokenKind::mark) && now().text == text; }
   bool take(std::string_view text) {
     if (!is(text)) return false;
     ++place_;
@@ -92,7 +90,8 @@ class Parser {
       if (now().kind != TokenKind::f64 && now().kind != TokenKind::integer) fail("expected a version, got " + shown());
       const double version = now().kind == TokenKind::f64 ? std::bit_cast<double>(now().value) : static_cast<double>(now().value);
       const long tenths = std::lround(version * 10);
-      if (tenths < 60 || tenths > 99) fail("PTX of version " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " is not known here");
+      if (tenths < 60 || tenths > 99)
+        fail("PTX of version " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " is not known here");
       syntax_.version = std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
       ++place_;
     } else if (take(".target")) {
@@ -240,7 +239,8 @@ class Parser {
     function_ = &f;
     source_ = {};
     body(0);
-    const auto declared = std::find_if(syntax_.functions.begin(), syntax_.functions.end(), [&](const Function& g) { return g.name == f.name; });
+    const auto declared =
+        std::find_if(syntax_.functions.begin(), syntax_.functions.end(), [&](const Function& g) { return g.name == f.name; });
     if (declared == syntax_.functions.end()) {
       syntax_.functions.push_back(std::move(f));
     } else if (declared->defined) {

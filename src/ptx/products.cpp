@@ -17,8 +17,9 @@ struct TypeName {
   std::string_view name;
   MatrixType type;
 };
-constexpr TypeName names[] = {{"f16", MatrixType::f16},   {"bf16", MatrixType::bf16}, {"tf32", MatrixType::tf32}, {"e4m3", MatrixType::e4m3},
-                              {"e5m2", MatrixType::e5m2}, {"s8", MatrixType::s8},     {"u8", MatrixType::u8}};
+constexpr TypeName names[] = {{"f16", MatrixType::f16},   {"bf16", MatrixType::bf16}, {"tf32", MatrixType::tf32},
+                              {"e4m3", MatrixType::e4m3}, {"e5m2", MatrixType::e5m2}, {"s8", MatrixType::s8},
+                              {"u8", MatrixType::u8}};
 
 DType dtype_of(MatrixType type) {
   switch (type) {
@@ -81,7 +82,8 @@ void add_whole_products(MatrixType a_type, const void* a, MatrixType b_type, con
       for (int j = 0; j < k; ++j) sum += byte_of(a_type, a, r * k + j) * byte_of(b_type, b, n * k + j);
       std::int32_t& to = sums[n * rows + r];
       sum += to;
-      if (saturates) sum = std::clamp<std::int64_t>(sum, std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max());
+      if (saturates)
+        sum = std::clamp<std::int64_t>(sum, std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max());
       to = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum));
     }
 }

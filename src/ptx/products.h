@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "dodona/dtype.h"
-#include "ptx/program.h"
 #include "dodona/isa.h"
+#include "ptx/program.h"
 
 namespace dodona::ptx {
 

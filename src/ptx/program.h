@@ -38,13 +38,13 @@ enum class Meeting : std::uint8_t {
 
 struct Instruction {
   Handler run = nullptr;
-  std::array<Slot, 6> slots{};   ///< destination first
+  std::array<Slot, 6> slots{};  ///< destination first
   Slot guard = no_slot;
   bool guard_inverted = false;
   Meeting meeting = Meeting::none;
-  bool first = true;  ///< of its statement: what is counted
-  std::uint8_t width = 0;        ///< bytes of an element in memory, or what the family says
-  std::uint8_t registers = 0;    ///< bytes of a destination register
+  bool first = true;                       ///< of its statement: what is counted
+  std::uint8_t width = 0;                  ///< bytes of an element in memory, or what the family says
+  std::uint8_t registers = 0;              ///< bytes of a destination register
   std::uint32_t list = 0, list_count = 0;  ///< further slots, in Program::lists
   std::uint64_t immediate = 0, flags = 0;
   std::uint32_t target = 0;
@@ -100,7 +100,7 @@ struct Program {
   std::vector<Kernel> shown;
   std::vector<OpenReading> open;
   std::vector<std::uint32_t> open_kernels;
-  std::vector<std::byte> variables;                ///< of .global and .const, as they begin
+  std::vector<std::byte> variables;                   ///< of .global and .const, as they begin
   std::vector<std::array<std::size_t, 2>> read_only;  ///< ranges of them
 };
 

@@ -62,7 +62,7 @@ struct Variable {
 struct Scope {
   int parent = -1;
   std::vector<Variable> variables = {};
-  std::map<std::string, std::size_t, std::less<>> labels = {};  ///< index of the statement that follows
+  std::map<std::string, std::size_t, std::less<>> labels = {};                ///< index of the statement that follows
   std::map<std::string, std::vector<std::string>, std::less<>> targets = {};  ///< `.branchtargets`
 };
 

@@ -14,8 +14,9 @@ struct ElementType {
   int bytes;
   bool is_float;
 };
-constexpr ElementType element_types[] = {{"u8", 1, false},  {"u16", 2, false}, {"u32", 4, false}, {"i32", 4, false},    {"u64", 8, false}, {"i64", 8, false},
-                                         {"f16", 2, true},  {"f32", 4, true},  {"f64", 8, true},  {"bf16", 2, true},    {"f32_ftz", 4, true}, {"tf32", 4, true}};
+constexpr ElementType element_types[] = {{"u8", 1, false},  {"u16", 2, false}, {"u32", 4, false},    {"i32", 4, false},
+                                         {"u64", 8, false}, {"i64", 8, false}, {"f16", 2, true},     {"f32", 4, true},
+                                         {"f64", 8, true},  {"bf16", 2, true}, {"f32_ftz", 4, true}, {"tf32", 4, true}};
 
 }  // namespace
 
@@ -46,7 +47,8 @@ TensorBox encode(const TensorMap& map, std::size_t arguments, std::size_t index)
   if (rank < 1 || rank > 5) fail(ErrorCode::bad_shape, "a tensor map has 1 to 5 dimensions, got " + std::to_string(rank));
   if (map.strides.size() + 1 != rank || map.box.size() != rank || (!map.element_strides.empty() && map.element_strides.size() != rank))
     fail(ErrorCode::bad_shape, "a tensor map of " + std::to_string(rank) + " dimensions has as many sizes of a box, and a stride less");
-  if (map.buffer >= arguments) fail(ErrorCode::bad_value, "the tensor map is of argument " + std::to_string(map.buffer) + ", there are " + std::to_string(arguments));
+  if (map.buffer >= arguments)
+    fail(ErrorCode::bad_value, "the tensor map is of argument " + std::to_string(map.buffer) + ", there are " + std::to_string(arguments));
   if (map.interleave != 0) fail(ErrorCode::unsupported, "interleaved tensor maps are not there");
   if (map.swizzle != 0 && map.swizzle != 32 && map.swizzle != 64 && map.swizzle != 128)
     fail(ErrorCode::bad_value, "swizzle must be 0, 32, 64 or 128, got " + std::to_string(map.swizzle));
@@ -65,13 +67,16 @@ TensorBox encode(const TensorMap& map, std::size_t arguments, std::size_t index)
   if (box.address % 16 != 0) fail(ErrorCode::bad_alignment, "a tensor map's memory begins at a multiple of 16 bytes");
   for (std::size_t d = 0; d < rank; ++d) {
     if (map.shape[d] == 0 || map.shape[d] > 0xFFFFFFFFu) fail(ErrorCode::bad_shape, "a size of a tensor map is out of range");
-    if (map.box[d] == 0 || map.box[d] > 256) fail(ErrorCode::bad_shape, "a box of a tensor map has 1 to 256 elements in each dimension, got " + std::to_string(map.box[d]));
+    if (map.box[d] == 0 || map.box[d] > 256)
+      fail(ErrorCode::bad_shape, "a box of a tensor map has 1 to 256 elements in each dimension, got " + std::to_string(map.box[d]));
     box.shape[d] = static_cast<std::uint32_t>(map.shape[d]);
     box.box[d] = map.box[d];
     box.element_strides[d] = static_cast<std::uint8_t>(map.element_strides.empty() ? 1 : map.element_strides[d]);
-    if (box.element_strides[d] == 0 || box.element_strides[d] > 8) fail(ErrorCode::bad_stride, "an element stride of a tensor map is 1 to 8");
+    if (box.element_strides[d] == 0 || box.element_strides[d] > 8)
+      fail(ErrorCode::bad_stride, "an element stride of a tensor map is 1 to 8");
     if (d > 0) {
-      if (map.strides[d - 1] % 16 != 0) fail(ErrorCode::bad_stride, "strides of a tensor map are multiples of 16 bytes, got " + std::to_string(map.strides[d - 1]));
+      if (map.strides[d - 1] % 16 != 0)
+        fail(ErrorCode::bad_stride, "strides of a tensor map are multiples of 16 bytes, got " + std::to_string(map.strides[d - 1]));
       box.strides[d] = map.strides[d - 1];
     }
   }

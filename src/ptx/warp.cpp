@@ -36,9 +36,7 @@ void shuffle(Machine& m, const Instruction& i) {
         from = lane ^ static_cast<int>(by);
         inside = from <= last;
         break;
-      default:
-        from = first | (static_cast<int>(by) & ~segment);
-        inside = from <= last;
+      default: from = first | (static_cast<int>(by) & ~segment); inside = from <= last;
     }
     if (!inside) from = lane;
     valid |= static_cast<u32>(inside) << lane;
@@ -84,9 +82,8 @@ void match(Machine& m, const Instruction& i) {
     all_same = all_same && same[static_cast<std::size_t>(lane)] == m.mask;
   });
   const u32 mask = m.mask;
-  for_lanes(mask, [&](int lane) {
-    m.narrow(i.slots[0])[lane] = i.flags == all ? (all_same ? mask : 0) : same[static_cast<std::size_t>(lane)];
-  });
+  for_lanes(mask,
+            [&](int lane) { m.narrow(i.slots[0])[lane] = i.flags == all ? (all_same ? mask : 0) : same[static_cast<std::size_t>(lane)]; });
   if (i.slots[2] != no_slot) {
     u32& to = m.predicate(i.slots[2]);
     to = (to & ~mask) | (all_same ? mask : 0);
@@ -122,9 +119,9 @@ struct Reduction {
   std::string_view name, type;
   Reduce reduce;
 };
-constexpr Reduction reductions[] = {{"add", "u32", r_add}, {"add", "s32", r_add}, {"min", "u32", r_min_u}, {"min", "s32", r_min_s},
-                                    {"max", "u32", r_max_u}, {"max", "s32", r_max_s}, {"and", "b32", r_and}, {"or", "b32", r_or},
-                                    {"xor", "b32", r_xor}};
+constexpr Reduction reductions[] = {{"add", "u32", r_add},   {"add", "s32", r_add},   {"min", "u32", r_min_u},
+                                    {"min", "s32", r_min_s}, {"max", "u32", r_max_u}, {"max", "s32", r_max_s},
+                                    {"and", "b32", r_and},   {"or", "b32", r_or},     {"xor", "b32", r_xor}};
 template <Reduce reduce>
 void reduce_lanes(Machine& m, const Instruction& i) {
   m.meet();
@@ -132,8 +129,9 @@ void reduce_lanes(Machine& m, const Instruction& i) {
   for (u32 rest = m.mask & (m.mask - 1); rest != 0; rest &= rest - 1) result = reduce(result, m.narrow(i.slots[1])[std::countr_zero(rest)]);
   for_lanes(m.mask, [&](int lane) { m.narrow(i.slots[0])[lane] = result; });
 }
-constexpr Handler reducers[] = {reduce_lanes<r_add>,   reduce_lanes<r_add>,   reduce_lanes<r_min_u>, reduce_lanes<r_min_s>, reduce_lanes<r_max_u>,
-                                reduce_lanes<r_max_s>, reduce_lanes<r_and>,   reduce_lanes<r_or>,    reduce_lanes<r_xor>};
+constexpr Handler reducers[] = {reduce_lanes<r_add>,   reduce_lanes<r_add>,   reduce_lanes<r_min_u>,
+                                reduce_lanes<r_min_s>, reduce_lanes<r_max_u>, reduce_lanes<r_max_s>,
+                                reduce_lanes<r_and>,   reduce_lanes<r_or>,    reduce_lanes<r_xor>};
 
 /// The lanes that are named come together.
 void gathers(Assembler& a, Instruction& i, Slot mask) {

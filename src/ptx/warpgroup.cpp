@@ -25,8 +25,15 @@ struct Shape {
   bool a_in_registers, a_transposed, b_transposed, half_sums, whole_sums, saturates;
 };
 constexpr Shape unpack(u64 f) {
-  return {static_cast<MatrixType>(f & 15), static_cast<MatrixType>(f >> 4 & 15), static_cast<int>(f >> 8 & 511), (f >> 17 & 1) != 0, (f >> 18 & 1) != 0,
-          (f >> 19 & 1) != 0,              (f >> 20 & 1) != 0,                   (f >> 21 & 1) != 0,             (f >> 22 & 1) != 0};
+  return {static_cast<MatrixType>(f & 15),
+          static_cast<MatrixType>(f >> 4 & 15),
+          static_cast<int>(f >> 8 & 511),
+          (f >> 17 & 1) != 0,
+          (f >> 18 & 1) != 0,
+          (f >> 19 & 1) != 0,
+          (f >> 20 & 1) != 0,
+          (f >> 21 & 1) != 0,
+          (f >> 22 & 1) != 0};
 }
 constexpr u64 pack(const Shape& s) {
   return static_cast<u64>(s.a) | static_cast<u64>(s.b) << 4 | static_cast<u64>(s.columns) << 8 | static_cast<u64>(s.a_in_registers) << 17 |
@@ -121,7 +128,8 @@ void multiply(Machine& m, const Instruction& i) {
   if (s.a_in_registers) {
     for (int r = 0; r < 4; ++r)
       for (int lane = 0; lane < warp_lanes; ++lane)
-        std::memcpy(left.data() + (lane / 4 + 8 * (r & 1)) * k_bytes + 4 * (lane % 4) + 16 * (r >> 1), m.narrow(d[registers + r]) + lane, 4);
+        std::memcpy(left.data() + (lane / 4 + 8 * (r & 1)) * k_bytes + 4 * (lane % 4) + 16 * (r >> 1), m.narrow(d[registers + r]) + lane,
+                    4);
   } else {
     read_lines(m, m.wide(i.slots[1])[0], s.a_transposed, u64{m.warp->index % 4} * own_rows, own_rows, left.data(), i);
   }

@@ -32,7 +32,7 @@ std::string room_of(const std::string& path) {
   }
   for (const char* room : {"quant", "ops", "tools", "python"})
     if (starts((std::string(room) + "/").c_str())) return room;
-  for (const char* room : {"core", "simd", "io", "model", "oracle", "trail", "capi"})
+  for (const char* room : {"core", "simd", "io", "model", "oracle", "ptx", "trail", "capi"})
     if (starts((std::string(room) + "/").c_str()) || starts(("src/" + std::string(room) + "/").c_str())) return room;
   return {};
 }
@@ -80,8 +80,9 @@ const std::map<std::string, Rooms> allowed{
     {"oracle/grade",
      below_oracle + Rooms{"oracle/cases", "oracle/judge", "oracle/faults", "oracle/records", "oracle/schedules", "oracle/report"}},
     {"trail", below_oracle + model + Rooms{"model", "oracle/cases", "oracle/judge"}},
-    {"capi", below_oracle + oracle + model + Rooms{"model"}},
-    {"tools", below_oracle + oracle + model + Rooms{"model", "trail", "oracle/alternatives"}},
+    {"ptx", below_ops + Rooms{"ops/tiles"}},
+    {"capi", below_oracle + oracle + model + Rooms{"model", "ptx"}},
+    {"tools", below_oracle + oracle + model + Rooms{"model", "trail", "oracle/alternatives", "ptx"}},
 };
 
 std::vector<fs::path> sources() {
