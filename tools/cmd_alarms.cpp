@@ -77,7 +77,8 @@ int raise(const AlarmsOptions& options) {
   std::vector<oracle::Alarms> found;
   int rejected = 0, cases = 0;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    const auto& [op, count] = tasks[i];
+    const Op* const op = tasks[i].first;
+    const int count = tasks[i].second;
     found.push_back(oracle::raise_alarms(*op, count, options.seed, exec, [&, name = std::string(op->name())](int done) {
       progress.step(static_cast<std::size_t>(done), static_cast<std::size_t>(count), name);
     }));

@@ -20,6 +20,8 @@
 #include "model/layer/experts.h"
 #include "model/run.h"
 #include "model_options.h"
+#include "mpi_job.h"
+#include "mpi_layer.h"
 #include "sharded_layer.h"
 #include "simd/limits.h"
 #include "trail/trail.h"
@@ -419,24 +421,29 @@ void check_alone(const LayerOptions& options) {
                                                 {"--graph", !options.graphs.graph.empty()},
                                                 {"--chrome-trace", !options.graphs.chrome_trace.empty()},
                                                 {"--cold", options.cold},
-                                                {"--repeat", options.repeat.has_value()}};
+                                                {"--repeat", options.repeat.has_value() && started_ranks() == 1},
+                                                {"--against-whole", options.against_whole && started_ranks() > 1}};
   for (const auto& [option, there] : given)
     if (there) throw Error(ErrorCode::bad_option, "", option, "is given with --tp, --ep or --against-whole, which show ranks, not ops");
 }
 
 int layer(const LayerOptions& options) {
+  const bool job = started_ranks() > 1 && !options.plan;
+  if (job) watch_over_this_rank();
   model::LayerRequest request = request_of(options);
-  model::check_grid(request.config, options.grid);
-  if (options.grid.ranks() > 1 || options.against_whole) check_alone(options);
+  if (!job) model::check_grid(request.config, options.grid);
+  if (job || options.grid.ranks() > 1 || options.against_whole) check_alone(options);
   request.shard = options.plan ? options.grid.shard(0) : model::Shard();
   if (options.plan) {
     print_plan(model::plan_layer(request), options.json, request);
     return exit_pass;
   }
   check_files(options);
-  if (options.grid.ranks() > 1 || options.against_whole) {
+  if (job || options.grid.ranks() > 1 || options.against_whole) {
     check_memory(request);
-    return run_sharded_layer(request, options.grid, {options.json, options.against_whole, options.output}, step_text(request));
+    const ShardedOptions shown{options.json, options.against_whole, options.output,
+                               options.repeat.value_or(request.exec.mode == Mode::fast ? 5 : 1)};
+    return (job ? run_layer_over_mpi : run_sharded_layer)(request, options.grid, shown, step_text(request));
   }
   std::optional<trail::TrailReference> reference;
   if (!options.against.empty()) {
@@ -550,6 +557,11 @@ void add_layer(CLI::App& app, int& exit_code) {
       "MLP and expert; their sums are the op all_reduce's: 2, 4, 6 or 8. With --plan: what rank 0 takes");
   command->add_option("--ep", options->grid.experts,
                       "Ranks, or with --tp groups of ranks, that have their own share of the routed experts; the bits are those without");
+  command->footer(
+      "mpirun -n N dodona layer --tp T --ep E, with N = T * E, gives each rank a process that makes its share of the weights alone: the "
+      "same "
+      "bits.\n"
+      "Ranks hold versions, contracts, configuration, step and weights against each other before they begin.");
   command->add_flag("--against-whole", options->against_whole,
                     "Run the step on one rank too, and say how far the two are apart; exit code 1 where bits differ without --tp");
   command->add_option(

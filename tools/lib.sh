@@ -14,7 +14,7 @@ done_saying() {
 build_packages=(g++ cmake ninja-build ccache libeigen3-dev libopenblas-dev libomp-dev libxsimd-dev nlohmann-json3-dev zlib1g-dev libssl-dev libcli11-dev
   libfmt-dev)
 test_packages=(libgtest-dev libgmock-dev libmpfr-dev libgmp-dev python3 python3-venv python3-numpy python3-pytest
-  pkg-config dpkg-dev groff-base zsh)
+  pkg-config dpkg-dev groff-base zsh libopenmpi-dev openmpi-bin)
 bench_packages=(libbenchmark-dev)
 fuzz_packages=(clang-14 libclang-rt-14-dev)
 lint_packages=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev)

@@ -39,17 +39,6 @@ struct RankFacts {
   double weight_bytes = 0, seconds = 0, reduced_bytes = 0;
 };
 
-std::string part_text(const model::Grid& grid, const model::ModelConfig& config, std::int64_t rank) {
-  std::string text;
-  const model::Shard shard = grid.shard(rank);
-  if (grid.tensor > 1)
-    text = fmt::format("heads {} to {}", shard.heads.begin(config.num_attention_heads),
-                       shard.heads.begin(config.num_attention_heads) + shard.heads.size(config.num_attention_heads) - 1);
-  const model::ExpertRange experts = model::local_experts(config, shard);
-  if (grid.experts > 1) text += fmt::format("{}experts {} to {}", text.empty() ? "" : ", ", experts.begin, experts.end - 1);
-  return text;
-}
-
 std::vector<RankFacts> facts_of(const model::LayerRequest& request, const model::Grid& grid, const model::ShardedRun::Result& result) {
   std::vector<RankFacts> facts;
   for (std::int64_t rank = 0; rank < grid.ranks(); ++rank) {
@@ -65,6 +54,17 @@ std::vector<RankFacts> facts_of(const model::LayerRequest& request, const model:
 }
 
 }  // namespace
+
+std::string part_text(const model::Grid& grid, const model::ModelConfig& config, std::int64_t rank) {
+  std::string text;
+  const model::Shard shard = grid.shard(rank);
+  if (grid.tensor > 1)
+    text = fmt::format("heads {} to {}", shard.heads.begin(config.num_attention_heads),
+                       shard.heads.begin(config.num_attention_heads) + shard.heads.size(config.num_attention_heads) - 1);
+  const model::ExpertRange experts = model::local_experts(config, shard);
+  if (grid.experts > 1) text += fmt::format("{}experts {} to {}", text.empty() ? "" : ", ", experts.begin, experts.end - 1);
+  return text;
+}
 
 int run_sharded_layer(const model::LayerRequest& request, const model::Grid& grid, const ShardedOptions& options, const std::string& step) {
   model::ShardedRun run(request, grid);

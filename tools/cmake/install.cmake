@@ -42,6 +42,9 @@ endif()
 if(TARGET dodona_command)
   set_target_properties(dodona_command PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS dodona_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(TARGET dodona_mpi)
+    install(TARGETS dodona_mpi LIBRARY DESTINATION lib)  # where the command looks for it
+  endif()
   # The command writes its own manual and completion; a cross build cannot ask it.
   if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
     set(pages ${PROJECT_BINARY_DIR}/pages)

@@ -1,0 +1,26 @@
+// What the command asks of MPI: a table that a module gives, so that a process without ranks never loads an MPI library.
+#pragma once
+
+#include <cstdint>
+
+namespace dodona::tools {
+
+/// Groups are numbers: 0 is all ranks. MPI's own error handler ends the job where a call fails.
+struct MpiCalls {
+  /// Joins the job.
+  void (*start)(int* rank, int* ranks);
+  /// The ranks that give the same colour, in the order of their ranks; all ranks call it.
+  int (*split)(int colour);
+  /// all has room for `bytes` of each rank of the group.
+  void (*gather)(int group, const void* mine, std::int64_t bytes, void* all);
+  /// sizes[r] bytes of rank r, one behind the other.
+  void (*gather_sizes)(int group, const void* mine, const std::int64_t* sizes, int ranks, void* all);
+  /// Leaves the job; all ranks call it.
+  void (*finish)();
+};
+
+/// Of the module, by this name.
+using GetMpiCalls = const MpiCalls*();
+inline constexpr const char* get_mpi_calls = "dodona_mpi_calls";
+
+}  // namespace dodona::tools

@@ -1,0 +1,167 @@
+#include "mpi_job.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <span>
+
+#include "common.h"
+#include "dodona/error.h"
+#include "io/sha256.h"
+
+namespace dodona::tools {
+namespace {
+
+/// Of OpenMPI, and of launchers that speak PMI (MPICH, Slurm).
+std::int64_t from_environment(std::initializer_list<const char*> names, std::int64_t otherwise) {
+  for (const char* const name : names)
+    if (const char* const text = std::getenv(name); text != nullptr) return std::atoll(text);
+  return otherwise;
+}
+
+/// What sizes and texts are cut to where they must be of one length.
+constexpr std::size_t said_bytes = 1024;
+
+}  // namespace
+
+std::int64_t started_ranks() {
+  return from_environment({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 1);
+}
+
+void watch_over_this_rank() {
+  if (started_ranks() < 2) return;
+  const pid_t child = ::fork();
+  if (child < 0) throw Error(ErrorCode::out_of_memory, "", "mpirun", std::string("rank cannot start: ") + std::strerror(errno));
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return;
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFSIGNALED(status)) std::_Exit(WEXITSTATUS(status));
+  fmt::print(stderr, "dodona: rank {} of {} was killed by signal {} ({}); the run is given up\n",
+             from_environment({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}, 0), started_ranks(), WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+  std::fflush(stderr);
+  std::_Exit(exit_cannot);
+}
+
+/// Ranks of one colour.
+class MpiJob::Group final : public model::RankGroup {
+ public:
+  Group(const MpiCalls& calls, std::int64_t colour, std::int64_t ranks)
+      : calls_(calls), group_(calls.split(static_cast<int>(colour))), ranks_(ranks) {}
+
+  std::vector<Tensor> gather(const Tensor& mine) override {
+    const auto begin = std::chrono::steady_clock::now();
+    const std::int64_t bytes = bytes_for(mine.dtype(), mine.elements());
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(ranks_));
+    calls_.gather(group_, &bytes, sizeof bytes, sizes.data());
+    std::int64_t total = 0;
+    for (const std::int64_t size : sizes) total += size;
+    std::vector<std::byte> all(static_cast<std::size_t>(total));
+    const bool even = std::all_of(sizes.begin(), sizes.end(), [&](std::int64_t size) { return size == bytes; });
+    if (even)
+      calls_.gather(group_, mine.data(), bytes, all.data());
+    else
+      calls_.gather_sizes(group_, mine.data(), sizes.data(), static_cast<int>(ranks_), all.data());
+    std::vector<Tensor> parts;
+    std::int64_t at = 0, row = 1;
+    for (int d = 1; d < mine.rank(); ++d) row *= mine.size(d);
+    for (const std::int64_t size : sizes) {
+      Dims shape = mine.shape();
+      shape[0] = size * 8 / bits(mine.dtype()) / std::max<std::int64_t>(1, row);
+      parts.push_back(Tensor::uninitialized(mine.dtype(), shape));
+      std::memcpy(parts.back().data(), all.data() + at, static_cast<std::size_t>(size));
+      at += size;
+    }
+    tally.calls += 1, tally.bytes += total;
+    tally.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return parts;
+  }
+
+  Tally tally;
+
+ private:
+  const MpiCalls& calls_;
+  int group_;
+  std::int64_t ranks_;
+};
+
+MpiJob::MpiJob() {
+  const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  for (const std::filesystem::path& folder : {beside, beside / ".." / "lib", std::filesystem::path()})
+    if (module_ == nullptr) module_ = ::dlopen((folder / "libdodona_mpi.so").c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (module_ == nullptr)
+    throw Error(ErrorCode::unsupported, "", "mpirun",
+                "started " + std::to_string(started_ranks()) +
+                    " ranks, but this build has no libdodona_mpi.so: MPI was not found when it was made");
+  const auto get = reinterpret_cast<GetMpiCalls*>(::dlsym(module_, get_mpi_calls));
+  if (get == nullptr) throw Error(ErrorCode::unsupported, "", "mpirun", "finds a libdodona_mpi.so of another version");
+  calls_ = get();
+  int rank = 0, ranks = 1;
+  calls_->start(&rank, &ranks);
+  rank_ = rank;
+  ranks_ = ranks;
+}
+
+MpiJob::~MpiJob() {
+  groups_.clear();
+  calls_->finish();
+}
+
+std::vector<std::string> MpiJob::gather(const std::string& mine) const {
+  std::string text = mine.substr(0, said_bytes);
+  text.resize(said_bytes, '\0');
+  std::string all(said_bytes * static_cast<std::size_t>(ranks_), '\0');
+  calls_->gather(0, text.data(), said_bytes, all.data());
+  std::vector<std::string> said;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(ranks_); ++r) said.emplace_back(all.substr(r * said_bytes, said_bytes).c_str());
+  return said;
+}
+
+void MpiJob::agree(const std::string& error, const std::vector<std::pair<std::string, std::string>>& facts) const {
+  const std::vector<std::string> errors = gather(error);
+  for (std::size_t r = 0; r < errors.size(); ++r)
+    if (!errors[r].empty()) throw Error(ErrorCode::bad_value, "", fmt::format("rank {} of {}", r, ranks_), errors[r]);
+  for (const auto& [name, fact] : facts) {
+    const std::vector<std::string> digests = gather(io::to_hex(io::sha256(std::as_bytes(std::span(fact.data(), fact.size())))));
+    for (std::size_t r = 1; r < digests.size(); ++r)
+      if (digests[r] != digests[0])
+        throw Error(ErrorCode::bad_value, "", fmt::format("rank {} of {}", r, ranks_),
+                    fmt::format("has another {} than rank 0: digest {}..., expected {}...", name, digests[r].substr(0, 12),
+                                digests[0].substr(0, 12)));
+  }
+}
+
+model::Ranks MpiJob::groups(const model::Grid& grid) {
+  const auto add = [&](std::int64_t colour, std::int64_t ranks) {
+    groups_.push_back(std::make_unique<Group>(*calls_, colour, ranks));
+    return ranks > 1 ? groups_.back().get() : nullptr;
+  };
+  model::Ranks ranks;
+  ranks.tensor = add(grid.experts_of(rank_), grid.tensor);
+  ranks.experts = add(grid.tensor_of(rank_), grid.experts);
+  return ranks;
+}
+
+MpiJob::Tally MpiJob::tally() const {
+  Tally sum;
+  for (const auto& group : groups_) {
+    const Tally& one = static_cast<const Group&>(*group).tally;
+    sum.calls += one.calls, sum.bytes += one.bytes, sum.seconds += one.seconds;
+  }
+  return sum;
+}
+
+}  // namespace dodona::tools
