@@ -261,6 +261,7 @@ TEST(Explain, EveryMistakeThatAnOpDeclaresIsNamed) {
   const std::vector<std::string> others{"rmsnorm T=3 H=40 --attr eps=0.5",
                                         "fused_add_rmsnorm T=3 H=40 --attr eps=0.5",
                                         "layernorm T=3 D=40 --attr eps=0.5",
+                                        "trtllm_allreduce_fusion R=2 T=3 H=40 --attr rms_eps=0.5",
                                         "sgl_per_token_quant_fp8 M=6 K=64",
                                         "sgl_per_tensor_quant_fp8 T=8 H=64 --dist wide-exponent",
                                         "moe_sum_reduce T=3 topk=8 D=40 --attr routed_scaling_factor=2.5",
