@@ -58,8 +58,9 @@ PanelOperand packed_operand(DType type, const std::byte* panels, std::int64_t k)
 inline constexpr std::int64_t panel_tile_rows = 128, panel_tile_columns = 576;
 /// Columns that are unpacked together: three vectors.
 inline constexpr std::int64_t panel_columns = 48;
-/// Elements of K that are worked off before the operands' next part is unpacked.
-inline constexpr std::int64_t panel_block_k = 512;
+/// Elements of K that are worked off before the rows' next part is unpacked; and the columns' where no blocks of scales say, so that they
+/// stay in a first-level cache.
+inline constexpr std::int64_t panel_block_k = 512, panel_unpacked_k = 128;
 
 /// Part of one of the products. The first column is a multiple of sixteen.
 struct PanelTile {

@@ -67,17 +67,17 @@ DODONA_INLINE void multiply_rows(Operands o, std::int64_t columns, Sums sums) {
 
 template <class Sums>
 void multiply_panel(Operands o, std::int64_t rows, std::int64_t columns, Sums sums, const Ahead& ahead) {
-  const std::int64_t tiles = rows / most_rows + 1;
+  const std::int64_t tiles = rows / most_rows + 1, fetched = ahead.end - ahead.begin;
   const auto next = [&](std::int64_t count) {
     o.a += count * o.a_row;
     sums.next_rows(count);
   };
   std::int64_t tile = 0;
   for (; rows >= most_rows; rows -= most_rows, next(most_rows), ++tile) {
-    fetch(ahead, panel * tile / tiles, panel * (tile + 1) / tiles);
+    fetch(ahead, ahead.begin + fetched * tile / tiles, ahead.begin + fetched * (tile + 1) / tiles);
     multiply_rows<most_rows>(o, columns, sums);
   }
-  fetch(ahead, panel * tile / tiles, panel);
+  fetch(ahead, ahead.begin + fetched * tile / tiles, ahead.end);
   if (rows & 4) multiply_rows<4>(o, columns, sums), next(4);
   if (rows & 2) multiply_rows<2>(o, columns, sums), next(2);
   if (rows & 1) multiply_rows<1>(o, columns, sums);
@@ -118,23 +118,56 @@ void unpack_columns(const PanelProduct& p, const Unpacker& b, std::int64_t batch
     }
   }
 }
-/// Those that come next.
-Ahead next_columns(const PanelProduct& p, const Unpacker& b, std::int64_t batch, std::int64_t column, std::int64_t begin, std::int64_t k) {
-  if (p.b.packed) return {p.b.data, 0, 0};
-  return {p.b.data + batch * p.b.batch_stride + column * p.b.stride + begin * b.bits / 8, p.b.stride, k * b.bits / 8};
+/// Elements [begin, begin + k) of columns from `column` on.
+Ahead ahead_of(const PanelProduct& p, const Unpacker& b, std::int64_t batch, std::int64_t column, std::int64_t begin, std::int64_t k) {
+  Ahead ahead;
+  for (int v = 0; v < 3 && column + 16 * v < p.n; ++v, ahead.columns += 16) {
+    const std::int64_t first = column + 16 * v, few = ops::panel_few_columns;
+    if (p.b.packed) {
+      // A sixteenth of K stands for a column.
+      ahead.lines = (k + 63) / 64, ahead.line_stride = ops::panel_few_line, ahead.stride = ahead.lines * ahead.line_stride;
+      ahead.first[v] = p.b.data + first / few * p.b.stride + ops::panel_few_head + ops::panel_few_bytes(begin) + first % few * 4;
+    } else {
+      ahead.lines = (k * b.bits / 8 + 63) / 64, ahead.stride = p.b.stride;
+      ahead.first[v] = p.b.data + batch * p.b.batch_stride + first * p.b.stride + begin * b.bits / 8;
+    }
+  }
+  return ahead;
 }
 
-/// Rows of A times a panel over the blocks of [begin, begin + k), each scaled.
-void multiply_blocks(const PanelTile& tile, const Scratch& s, std::int64_t begin, std::int64_t k, std::int64_t j, std::int64_t columns,
-                     const Ahead& ahead) {
+/// A part of K, the same of all rows and columns of a tile.
+struct Part {
+  std::int64_t begin, k;
+};
+
+/// What comes after a part of the columns before `j`: the next columns, the next part of the first ones, or the next tile.
+Ahead next_columns(const PanelTile& tile, const Unpacker& b, const Part& part, std::int64_t j) {
   const PanelProduct& p = *tile.product;
-  for (std::int64_t from = 0; from < k; from += p.block) {
-    const std::int64_t count = k - from < p.block ? k - from : p.block;
-    take_scales(p.a_scales, tile.row, tile.rows, (begin + from) / p.block, s.row_scales);
-    take_scales(p.b_scales, tile.column + j, columns, (begin + from) / p.block, s.column_scales);
-    const BlockScaled sums{{{s.sums + j, s.sums_stride}, s.row_scales, s.column_scales}};
-    multiply_panel(Operands{s.a + from, s.b + from * panel, count, s.a_stride, {}, {}}, tile.rows, columns, sums,
-                   from == 0 ? ahead : Ahead{ahead.codes, 0, 0});
+  const std::int64_t next = part.begin + part.k, column = tile.column + j;
+  if (j < tile.columns) return ahead_of(p, b, tile.batch, column, part.begin, part.k);
+  if (next == p.k) return ahead_of(p, b, tile.batch, column, 0, p.k < part.k ? p.k : part.k);
+  return ahead_of(p, b, tile.batch, tile.column, next, p.k - next < part.k ? p.k - next : part.k);
+}
+
+/// A part of K of all rows of a tile times `columns` columns from the tile's column j on. Columns are unpacked for a block of K at a time,
+/// which a first-level cache holds.
+void multiply_columns(const PanelTile& tile, const Scratch& s, const Unpacker& b, const Part& part, std::int64_t j, std::int64_t columns) {
+  const PanelProduct& p = *tile.product;
+  const SumsAt sums{s.sums + j, s.sums_stride};
+  const std::int64_t block = p.block > 0 ? p.block : ops::panel_unpacked_k;
+  Ahead ahead = next_columns(tile, b, part, j + columns);
+  for (std::int64_t from = 0; from < part.k; from += block) {
+    const std::int64_t k = part.k - from < block ? part.k - from : block, begin = part.begin + from;
+    ahead.begin = panel * from / part.k, ahead.end = panel * (from + k) / part.k;
+    unpack_columns(p, b, tile.batch, tile.column + j, columns, begin, k, s.b);
+    const Operands operands{s.a + from, s.b, k, s.a_stride, {}, {}};
+    if (p.block > 0) {
+      take_scales(p.a_scales, tile.row, tile.rows, begin / p.block, s.row_scales);
+      take_scales(p.b_scales, tile.column + j, columns, begin / p.block, s.column_scales);
+      multiply_panel(operands, tile.rows, columns, BlockScaled{{sums, s.row_scales, s.column_scales}}, ahead);
+    } else {
+      multiply_panel(operands, tile.rows, columns, Unscaled{sums}, ahead);
+    }
   }
 }
 
@@ -153,16 +186,8 @@ void multiply_tile(const PanelTile& tile) {
         __builtin_prefetch(row + tile.rows * p.a.stride + line);  // the next tile's
       a.row(row, k, b.left_out, s.a + i * s.a_stride);
     }
-    for (std::int64_t j = 0; j < tile.columns; j += panel) {
-      const std::int64_t columns = tile.columns - j < panel ? tile.columns - j : panel;
-      unpack_columns(p, b, tile.batch, tile.column + j, columns, begin, k, s.b);
-      const Ahead ahead = next_columns(p, b, tile.batch, tile.column + j + columns, begin, k);
-      if (p.block > 0) {
-        multiply_blocks(tile, s, begin, k, j, columns, ahead);
-      } else {
-        multiply_panel(Operands{s.a, s.b, k, s.a_stride, {}, {}}, tile.rows, columns, Unscaled{{s.sums + j, s.sums_stride}}, ahead);
-      }
-    }
+    for (std::int64_t j = 0; j < tile.columns; j += panel)
+      multiply_columns(tile, s, b, {begin, k}, j, tile.columns - j < panel ? tile.columns - j : panel);
   }
   const ops::TileEpilogue epilogue = epilogue_of(p, tile.batch);
   for (std::int64_t i = 0; i < tile.rows; ++i)

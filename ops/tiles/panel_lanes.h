@@ -45,19 +45,22 @@ DODONA_INLINE Unpacker unpacker(DType type) {
   }
 }
 
-/// Columns of B that are worked on next. Their codes are fetched meanwhile; a fetch beyond the end does nothing.
+/// Columns of B that are worked on next, in sixteens. Their codes are fetched meanwhile; a fetch beyond the end does nothing.
 struct Ahead {
-  const std::byte* codes;
-  std::int64_t stride, bytes;
+  const std::byte* first[3] = {};
+  std::int64_t columns = 0, stride = 0;      ///< from column to column
+  std::int64_t lines = 0, line_stride = 64;  ///< of a column
+  std::int64_t begin = 0, end = 0;           ///< those whose turn it is
 };
 /// The line `offset` bytes from a place.
 DODONA_INLINE void fetch_line(const std::byte* from, std::int64_t offset) {
   const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(offset);
   __builtin_prefetch(reinterpret_cast<const void*>(address));  // NOLINT(performance-no-int-to-ptr)
 }
-DODONA_INLINE void fetch(const Ahead& ahead, std::int64_t first, std::int64_t end) {
-  for (std::int64_t j = first; j < end; ++j)
-    for (std::int64_t line = 0; line < ahead.bytes; line += 64) fetch_line(ahead.codes, j * ahead.stride + line);
+DODONA_INLINE void fetch(const Ahead& ahead, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t j = begin; j < end && j < ahead.columns; ++j)
+    for (std::int64_t line = 0; line < ahead.lines; ++line)
+      fetch_line(ahead.first[j / 16], j % 16 * ahead.stride + line * ahead.line_stride);
 }
 
 /// Scales of a block of K of `count` rows, or columns, from `first` on.
