@@ -1,15 +1,13 @@
 #include "ops/gemm/mm_fp4.h"
 
 #include <algorithm>
-#include <vector>
+#include <string>
 
 #include "ops/base/block_scales.h"
 #include "ops/schemes/scaled_fp4.h"
 #include "ops/sums/products_gpu.h"
 #include "ops/tiles/fp4_multiply.h"
-#include "ops/tiles/panel.h"
-#include "quant/e2m1.h"
-#include "quant/e4m3.h"
+#include "quant/swizzle.h"
 
 namespace dodona::ops {
 namespace {
@@ -66,50 +64,37 @@ Tensor in_large_tiles(const MmFp4& op) {
   return tiles;
 }
 
-/// An operand of MXFP4 for products in fp32: codes as e4m3, which holds them, and scales row by row.
-struct MxOperand {
-  std::vector<std::uint8_t> codes;
-  std::vector<float> scales;
-
-  explicit MxOperand(const Operand& operand) {
-    const auto* const packed = static_cast<const std::uint8_t*>(operand.codes);
-    for (std::int64_t i = 0; i < operand.count * operand.k; ++i)
-      codes.push_back(quant::to_e4m3_satfinite(static_cast<double>(quant::e2m1_to_f32(packed[i / 2] >> (i % 2 * 4) & 0xFu))));
-    for (std::int64_t line = 0; line < operand.count; ++line)
-      for (std::int64_t k = 0; k < operand.k; k += operand.scales.k) scales.push_back(static_cast<float>(operand.scales.at(line, k)));
-  }
-  /// Whether products of two such scales and sums of codes stay among fp32's normal numbers.
-  bool moderate() const {
-    return std::all_of(scales.begin(), scales.end(), [](float scale) { return scale >= 0x1p-50f && scale <= 0x1p50f; });
-  }
-};
-
-void multiply_mx(const MmFp4& op, const Exec& exec) {
-  const Product whole = product_of(op);
-  const MxOperand a(whole.a), b(whole.b);
-  // NaN and scales that are out of proportion go by doubles.
-  if (!a.moderate() || !b.moderate()) return golden_products({&whole, 1}, fp4_by_blocks, op.out, nullptr, "out", exec);
-  const std::int64_t k = k_of(op), blocks = k / op.block_size;
-  PanelProduct product{.m = op.a.size(0), .n = op.b.size(1), .k = k};
-  product.a = {reinterpret_cast<const std::byte*>(a.codes.data()), k, 0, f8_e4m3};
-  product.b = {reinterpret_cast<const std::byte*>(b.codes.data()), k, 0, f8_e4m3};
-  product.block = op.block_size;
-  product.a_scales = {a.scales.data(), 1, blocks, 1};
-  product.b_scales = {b.scales.data(), 1, blocks, 1};
-  const float alpha = alpha_of(op);
-  product.epilogue.steps[product.epilogue.count++] = {.values = &alpha};
-  product.epilogue.out_type = op.out_dtype;
-  product.epilogue.out = op.out.as<std::byte>();
-  product.epilogue.out_stride = product.n;
-  panel_multiply(product, exec);
+/// Whether products of two such scales and sums of codes stay among fp32's normal numbers: ue8m0 from 2^-50 to 2^50, in tiles of 128 x 4.
+bool moderate(const std::uint8_t* scales, std::int64_t rows, std::int64_t columns) {
+  constexpr int least = 127 - 50, most = 127 + 50;
+  const std::int64_t tiles = quant::ceil_div(columns, 4);
+  std::uint8_t above = 0;  // the least
+  const auto see = [&](std::uint8_t code) { above = std::max(above, static_cast<std::uint8_t>(code - least)); };
+  for (std::int64_t row = 0; row < rows; row += 128)
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      const std::uint8_t* const codes = scales + (row / 128 * tiles + tile) * 512;
+      if (rows - row >= 128 && columns - 4 * tile >= 4) {
+        for (int i = 0; i < 512; ++i) see(codes[i]);
+      } else {
+        for (std::int64_t r = 0; r < std::min<std::int64_t>(rows - row, 128); ++r)
+          for (std::int64_t c = 0; c < std::min<std::int64_t>(columns - 4 * tile, 4); ++c)
+            see(codes[quant::scale_offset(quant::ScaleLayout::swizzled_128x4, r, c, 4)]);
+      }
+    }
+  return above <= most - least;
 }
 
 void fast(const MmFp4& op, const Exec& exec) {
-  if (!op.use_nvfp4) return multiply_mx(op, exec);
+  const std::int64_t m = op.a.size(0), n = op.b.size(1), k = k_of(op), columns = k / op.block_size;
   const Tensor a_scales = in_large_tiles(op);
-  const Fp4Weights weights{nullptr, op.b.as<std::uint8_t>(), op.b_descale.as<std::uint8_t>(), op.b.size(1), k_of(op)};
-  const Fp4Group group{0, op.a.size(0), 0, weights, alpha_of(op)};
-  fp4_multiply({&group, 1}, op.a, a_scales, op.out, exec);
+  const auto* const b_scales = op.b_descale.as<std::uint8_t>();
+  if (!op.use_nvfp4 && !(moderate(a_scales.as<std::uint8_t>(), m, columns) && moderate(b_scales, n, columns))) {
+    // NaN and scales that are out of proportion go by doubles.
+    const Product whole = product_of(op);
+    return golden_products({&whole, 1}, fp4_by_blocks, op.out, nullptr, "out", exec);
+  }
+  const Fp4Group group{0, m, 0, {nullptr, op.b.as<std::uint8_t>(), b_scales, n, k}, alpha_of(op)};
+  fp4_multiply({&group, 1}, op.a, a_scales, op.out, exec, op.use_nvfp4 ? I8Format::nvfp4 : I8Format::mxfp4);
 }
 
 void check(const MmFp4& op) {
@@ -148,7 +133,8 @@ sums may be beyond fp32, nothing is compared, and a block may be flushed. Weight
       .mistakes = {{"scales-one-row-down", "a column of b is multiplied with the scales of the next", ops::golden<true>}},
       .cases = {"M=4 N=32 K=640", "M=37 N=64 K=96 --attr out_dtype=f16 --without alpha", "M=9 N=32 K=192 --attr use_8x4_sf_layout=true",
                 "M=5 N=32 K=256" + mx, "M=3 N=64 K=160 --attr use_8x4_sf_layout=true --dist wide-exponent" + mx},
-      .bench_cases = {"M=1 N=4096 K=7168", "M=64 N=4096 K=7168", "M=64 N=4096 K=7168" + mx},
+      .bench_cases = {"M=1 N=4096 K=7168", "M=64 N=4096 K=7168", "M=1 N=4096 K=7168" + mx, "M=4 N=4096 K=7168" + mx,
+                      "M=16 N=4096 K=7168" + mx, "M=64 N=4096 K=7168" + mx, "M=256 N=4096 K=7168" + mx},
   });
 }
 }  // namespace dodona

@@ -4,7 +4,8 @@
 
 namespace dodona::ops {
 
-void fp4_multiply(std::span<const Fp4Group> groups, const Tensor& a, const Tensor& a_scales, const Tensor& out, const Exec& exec) {
+void fp4_multiply(std::span<const Fp4Group> groups, const Tensor& a, const Tensor& a_scales, const Tensor& out, const Exec& exec,
+                  I8Format format) {
   constexpr static float quarter = 0.25f;  // of products of doubled codes
   std::vector<I8Group> all;
   all.reserve(groups.size());
@@ -18,7 +19,7 @@ void fp4_multiply(std::span<const Fp4Group> groups, const Tensor& a, const Tenso
                     .out_type = out.dtype(),
                     .out = out.as<std::byte>(),
                     .out_stride = out.size(1)}});
-  i8_multiply({.format = I8Format::nvfp4,
+  i8_multiply({.format = format,
                .groups = all,
                .rows = a.size(0),
                .k = a.size(1) * 2,

@@ -1,4 +1,4 @@
-// Products of NVFP4 rows with one or more NVFP4 weights in fast mode, raw or packed: what the single and the grouped op share.
+// Products of FP4 rows with one or more FP4 weights in fast mode, raw or, of NVFP4, packed: what the single and the grouped op share.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,10 @@ struct Fp4Group {
 };
 
 /// out = round(fl32(acc/4 * alpha)), acc of doubled codes as panel_i8.h sums it. out [M, n], bf16, f16 or f32, contiguous; a u8 [M, k/2];
-/// a_scales e4m3 [R, align(k/16,4)] in tiles of 128 x 4. All weights have the same n and k. Rows of no group are not touched. Arguments are
-/// those of a checked call.
-void fp4_multiply(std::span<const Fp4Group> groups, const Tensor& a, const Tensor& a_scales, const Tensor& out, const Exec& exec);
+/// a_scales e4m3 [R, align(k/16,4)], of MXFP4 ue8m0 [R, align(k/32,4)], in tiles of 128 x 4. All weights have the same n and k. Rows of no
+/// group are not touched. Arguments are those of a checked call.
+void fp4_multiply(std::span<const Fp4Group> groups, const Tensor& a, const Tensor& a_scales, const Tensor& out, const Exec& exec,
+                  I8Format format = I8Format::nvfp4);
 
 /// Bytes of a packed weight: 0.5625 an element, K padded to a multiple of 64.
 inline std::int64_t fp4_packed_bytes(std::int64_t n, std::int64_t k) {

@@ -8,6 +8,7 @@
 #include "ops/tiles/work.h"
 #include "quant/e4m3.h"
 #include "quant/swizzle.h"
+#include "quant/ue8m0.h"
 
 namespace dodona::ops {
 namespace {
@@ -63,21 +64,26 @@ class Activations {
   I8Rows first_{};
 };
 
-/// `scales` holds the row's four scales of a step every 512 bytes.
-void widen_scales(const std::uint8_t* scales, std::int64_t k, const I8Rows& out) {
-  for (std::int64_t block = 0; block < i8_steps(k) * 4; ++block)
+/// `scales` holds four of the row's scales every 512 bytes.
+void widen_scales(I8Format format, const std::uint8_t* scales, std::int64_t k, const I8Rows& out) {
+  const std::int64_t of_scale = i8_scale_block(format) / i8_block;
+  for (std::int64_t block = 0; block < i8_steps(k) * 4; ++block) {
+    const std::int64_t group = block / of_scale;
+    const std::uint8_t code = block < k / i8_block ? scales[group / 4 * 512 + group % 4] : std::uint8_t{0};
     out.at(0, block / i8_chunk_blocks).scales[block % i8_chunk_blocks] =
-        block < k / i8_block ? quant::e4m3_to_f32(scales[block / 4 * 512 + block % 4]) : 0.0f;
+        format == I8Format::mxfp4 ? quant::ue8m0_value(code) : quant::e4m3_to_f32(code);
+  }
 }
 
 void prepare_rows(const I8Product& p, const Activations& activations, const Exec& exec) {
-  const std::int64_t row_bytes = p.format == I8Format::nvfp4 ? p.k / 2 : p.k;
+  const std::int64_t row_bytes = is_fp4(p.format) ? p.k / 2 : p.k;
   for (const I8Group& group : p.groups)
     parallel_for(exec.threads, group.rows, static_cast<double>(p.k) / 16, [&](std::int64_t r) {
       const I8Rows out = activations.row(group.row + r);
       dispatch<I8RowKernel>(exec.isa, p.format, p.codes + (group.row + r) * row_bytes, p.k, out);
-      if (p.format == I8Format::nvfp4)
-        widen_scales(p.scales + quant::scale_offset(quant::ScaleLayout::swizzled_128x4, group.scale_row + r, 0, p.scale_columns), p.k, out);
+      if (is_fp4(p.format))
+        widen_scales(p.format, p.scales + quant::scale_offset(quant::ScaleLayout::swizzled_128x4, group.scale_row + r, 0, p.scale_columns),
+                     p.k, out);
     });
 }
 

@@ -1,9 +1,10 @@
-// Products of matrices in fast mode as sums of small integers: NVFP4 by NVFP4, int8 by int8, int8 by int4.
+// Products of matrices in fast mode as sums of small integers: NVFP4 by NVFP4, MXFP4 by MXFP4, int8 by int8, int8 by int4.
 //
 // Sums over sixteen k are exact integers. NVFP4: each output is one chain over its blocks of sixteen, k ascending, from +0:
 // acc = fma(dot_j, A_scale_j * B_scale_j, acc), where dot_j is the sum of the products of doubled codes, integers of at most 12, so at most
-// 2304, and the product of two e4m3 scales is exact. int8, int4: the sum over all of K is one integer, exact below 2^31, which becomes
-// an fp32 at the end. Then the epilogue. So an output's bits depend on nothing but its row and its column.
+// 2304, and the product of two e4m3 scales is exact. MXFP4: the same with blocks of thirty-two. int8, int4: the sum over all of K is one
+// integer, exact below 2^31, which becomes an fp32 at the end. Then the epilogue. So an output's bits depend on nothing but its row and its
+// column.
 //
 // Weights are worked on in panels of 16 columns, one to a lane, and steps of 64 k. What a step of a panel holds is its format's business
 // (unpack/nvfp4.h, unpack/int8.h, unpack/int4.h, unpack/qserve.h); K is padded to whole steps with zeros, which change no sum.
@@ -23,6 +24,7 @@ namespace dodona::ops {
 /// Of both operands. A format of its own is a file in unpack/ and a line in panel_i8.simd.cpp.
 enum class I8Format {
   nvfp4,  ///< e2m1 codes, two a byte, even k in the low nibble, with e4m3 scales of blocks of 16 in tiles of 128 x 4; both
+  mxfp4,  ///< the same with ue8m0 scales of blocks of 32, whose numbers are normal ones of fp32
   i8,     ///< signed bytes; both
   i4,     ///< rows: signed bytes; weights: signed nibbles, two a byte, even k in the low nibble
   /// rows: signed bytes; weights: unsigned nibbles in QServe's tiles of 32 x 32, n and k multiples of 64
@@ -30,7 +32,7 @@ enum class I8Format {
   /// the same, each weight (nibble * scale + zero) mod 256 as a signed byte, with scales of at most 17 and zeros for every 128 k
   qserve_groups,
 };
-inline constexpr int i8_formats = 5;
+inline constexpr int i8_formats = 6;
 
 inline constexpr std::int64_t i8_block = 16, i8_step = 64, i8_panel_columns = 16;
 /// Panels that are multiplied together, and the most rows of A in one tile.
@@ -45,9 +47,9 @@ inline constexpr std::int64_t i8_chunk_steps = 8, i8_chunk = i8_chunk_steps * i8
 inline std::int64_t i8_chunks(std::int64_t k) {
   return k <= i8_chunk ? 1 : (k + i8_chunk - 1) / i8_chunk;
 }
-/// Bytes of a step of a packed panel: codes of sixteen columns, for NVFP4 the scales of four blocks, for QServe's groups scale and zero.
+/// Bytes of a step of a packed panel: codes of sixteen columns, for FP4 the scales of its blocks, for QServe's groups scale and zero.
 inline std::int64_t i8_step_bytes(I8Format format) {
-  constexpr std::int64_t bytes[i8_formats] = {576, 1024, 512, 512, 576};
+  constexpr std::int64_t bytes[i8_formats] = {576, 576, 1024, 512, 512, 576};
   return bytes[static_cast<int>(format)];
 }
 inline std::int64_t i8_panel_bytes(I8Format format, std::int64_t k) {
@@ -61,11 +63,11 @@ inline std::int64_t i8_packed_bytes(I8Format format, std::int64_t n, std::int64_
   return i8_panels(n) * i8_panel_bytes(format, k);
 }
 
-/// Weights [n, k], packed or raw. k is a multiple of 8; NVFP4: n and k of 32. Columns that the last panel lacks repeat its last one.
+/// Weights [n, k], packed or raw. k is a multiple of 8; FP4: n and k of 32. Columns that the last panel lacks repeat its last one.
 struct I8Weights {
   const std::uint8_t* packed = nullptr;  ///< panels, one after another; nullptr: read those below
   const std::uint8_t* codes = nullptr;   ///< [n, k], or [n, k/2] nibbles
-  const std::uint8_t* scales = nullptr;  ///< NVFP4: [align(n,128), align(k/16,4)] in tiles of 128 x 4; qserve_groups: [k/128, n]
+  const std::uint8_t* scales = nullptr;  ///< FP4: [align(n,128), align(k/block,4)] in tiles of 128 x 4; qserve_groups: [k/128, n]
   std::int64_t n = 0, k = 0;
   const std::uint8_t* zeros = nullptr;  ///< qserve_groups: [k/128, n], like its scales in QServe's order
 };
@@ -73,7 +75,7 @@ struct I8Weights {
 /// Rows of A that are multiplied with one weight.
 struct I8Group {
   std::int64_t row, rows;  ///< of A and of the output
-  std::int64_t scale_row;  ///< NVFP4: where the group begins in the matrix of A's scales, a multiple of 128
+  std::int64_t scale_row;  ///< FP4: where the group begins in the matrix of A's scales, a multiple of 128
   I8Weights weights;
   TileEpilogue epilogue;  ///< its rows are those of the whole output
 };
@@ -84,10 +86,18 @@ struct I8Product {
   std::span<const I8Group> groups;
   std::int64_t rows = 0, k = 0;          ///< of A
   const std::uint8_t* codes = nullptr;   ///< [rows, k], or [rows, k/2] nibbles
-  const std::uint8_t* scales = nullptr;  ///< NVFP4: tiles of 128 x 4
+  const std::uint8_t* scales = nullptr;  ///< FP4: tiles of 128 x 4
   std::int64_t scale_columns = 0;        ///< of that matrix
 };
 void i8_multiply(const I8Product& product, const Exec& exec);
+
+/// Whether both operands are FP4 with scales of blocks, and of how many elements.
+inline bool is_fp4(I8Format format) {
+  return format == I8Format::nvfp4 || format == I8Format::mxfp4;
+}
+inline std::int64_t i8_scale_block(I8Format format) {
+  return format == I8Format::mxfp4 ? 32 : 16;
+}
 
 /// Packs raw weights to i8_packed_bytes bytes.
 void i8_pack(I8Format format, const I8Weights& raw, std::byte* out, const Exec& exec);
@@ -95,9 +105,9 @@ void i8_pack(I8Format format, const I8Weights& raw, std::byte* out, const Exec& 
 // ---- tiles
 
 /// Rows of A made ready: signed bytes in the order in which weights are decoded; what the weights' offset adds to each block's sum,
-/// negated; for NVFP4 scales. Where sums are whole to the end, a row's first correction is that of all of K, and there are no others. All
-/// rows of a chunk of K lie together: what a chunk of weights is multiplied with is one stream, however long K is. Rows are padded to
-/// whole chunks.
+/// negated; for FP4 scales, of MXFP4 once for every sixteen. Where sums are whole to the end, a row's first correction is that of all of K,
+/// and there are no others. All rows of a chunk of K lie together: what a chunk of weights is multiplied with is one stream, however long K
+/// is. Rows are padded to whole chunks.
 struct I8Rows {
   std::int8_t* codes;         ///< row stride i8_chunk
   std::int32_t* corrections;  ///< row stride i8_chunk_blocks

@@ -34,8 +34,13 @@ void prepare_row(const std::uint8_t* codes, std::int64_t k, const I8Rows& out) {
       std::int32_t sums[32];
       first.store(sums);
       second.store(sums + 16);
-      for (int b = 0; b < 8; ++b)
-        to.corrections[begin % chunk_k / 16 + b] = -Unpack::offset * (sums[4 * b] + sums[4 * b + 1] + sums[4 * b + 2] + sums[4 * b + 3]);
+      // Those of blocks that go together stand at the first of them.
+      constexpr int lanes = 4 * Sums::blocks_together;
+      for (int b = 0; b < 8; ++b) {
+        std::int32_t sum = 0;
+        for (int lane = 0; lane < lanes && b % Sums::blocks_together == 0; ++lane) sum += sums[4 * b + lane];
+        to.corrections[begin % chunk_k / 16 + b] = -Unpack::offset * sum;
+      }
     }
   }
   if constexpr (!Sums::scaled) {
@@ -48,16 +53,19 @@ void prepare_row(const std::uint8_t* codes, std::int64_t k, const I8Rows& out) {
 
 // ---- multiplying
 
-/// sum += the product of one block of a row of A, and of a block of 16 columns, decoded. With `chained` a whole sum goes through the
-/// products; else they are added up first, so that products of the next block need not wait for it.
+/// sum += the product of one block of a row of A, and of a block of 16 columns, decoded; where blocks go together the last of them adds
+/// what `open` has of all; this one is `turn`. With `chained` a whole sum goes through the products; else they are added up first, so that
+/// products of the next block need not wait for it.
 template <class Unpack, class Sums, bool chained>
-DODONA_INLINE typename Sums::Sum add_block(typename Sums::Sum sum, const I8Rows& a, std::int64_t row, std::int64_t block,
-                                           const i32x16 (&weights)[4], f32x16 scales) {
+DODONA_INLINE typename Sums::Sum add_block(typename Sums::Sum sum, i32x16& open, int turn, const I8Rows& a, std::int64_t row,
+                                           std::int64_t block, const i32x16 (&weights)[4], f32x16 scales) {
   const std::int8_t* codes = a.codes + row * chunk_k + block * ops::i8_block;
   const i32x16 four[4] = {splat_bytes(codes), splat_bytes(codes + 4), splat_bytes(codes + 8), splat_bytes(codes + 12)};
   if constexpr (Sums::scaled) {
-    const i32x16 dot = Unpack::dot(i32x16::splat(a.corrections[row * chunk_blocks + block]), weights, four);
-    return Sums::add(sum, dot, scales, a.scales[row * chunk_blocks + block]);
+    const i32x16 dot = Unpack::dot(turn == 0 ? i32x16::splat(a.corrections[row * chunk_blocks + block]) : open, weights, four);
+    if (turn + 1 == Sums::blocks_together) return Sums::add(sum, dot, scales, a.scales[row * chunk_blocks + block]);
+    open = dot;
+    return sum;
   } else {
     return chained ? Unpack::dot(sum, weights, four) : Sums::add(sum, Unpack::dot(i32x16::zero(), weights, four), scales, 0.0f);
   }
@@ -68,6 +76,7 @@ template <class Unpack, class Sums, int rows>
 void multiply_packed(const std::uint8_t* packed, std::int64_t steps, const I8Rows a, float* sums) {
   const i32x16 table = Unpack::table();
   typename Sums::Sum c[rows];
+  i32x16 open[rows];
   DODONA_UNROLL(4)
   for (int r = 0; r < rows; ++r) c[r] = Sums::load(sums + r * sums_stride);
   for (std::int64_t s = 0; s < steps; ++s, packed += Unpack::step_bytes) {
@@ -79,7 +88,9 @@ void multiply_packed(const std::uint8_t* packed, std::int64_t steps, const I8Row
       Unpack::decode(packed, block, table, weights);
       const f32x16 scales = scales_of<Unpack, Sums>(packed, block);
       DODONA_UNROLL(4)
-      for (int r = 0; r < rows; ++r) c[r] = add_block<Unpack, Sums, false>(c[r], a, r, s * blocks_of_step + block, weights, scales);
+      for (int r = 0; r < rows; ++r)
+        c[r] =
+            add_block<Unpack, Sums, false>(c[r], open[r], block % Sums::blocks_together, a, r, s * blocks_of_step + block, weights, scales);
     }
   }
   DODONA_UNROLL(4)
@@ -96,24 +107,30 @@ struct Decoded {
 template <class Unpack, class Sums, int rows, int panels>
 void multiply_decoded(const Decoded& b, int first, std::int64_t blocks, const I8Rows a, float* sums) {
   typename Sums::Sum c[rows][panels];
+  i32x16 open[rows][panels];
   DODONA_UNROLL(8)
   for (int r = 0; r < rows; ++r) {
     DODONA_UNROLL(2)
     for (int p = 0; p < panels; ++p) c[r][p] = Sums::load(sums + r * sums_stride + 16 * p);
   }
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    i32x16 weights[panels][4];
-    f32x16 scales[panels];
+  for (std::int64_t begin = 0; begin < blocks; begin += Sums::blocks_together) {
     DODONA_UNROLL(2)
-    for (int p = 0; p < panels; ++p) {
-      DODONA_UNROLL(4)
-      for (int i = 0; i < 4; ++i) weights[p][i] = load_bytes(b.weights[first + p] + 256 * block + 64 * i);
-      scales[p] = Sums::scaled ? f32x16::load(b.scales[first + p] + 16 * block) : f32x16::zero();
-    }
-    DODONA_UNROLL(8)
-    for (int r = 0; r < rows; ++r) {
+    for (int t = 0; t < Sums::blocks_together; ++t) {
+      const std::int64_t block = begin + t;
+      i32x16 weights[panels][4];
+      f32x16 scales[panels];
       DODONA_UNROLL(2)
-      for (int p = 0; p < panels; ++p) c[r][p] = add_block<Unpack, Sums, (rows * panels > 4)>(c[r][p], a, r, block, weights[p], scales[p]);
+      for (int p = 0; p < panels; ++p) {
+        DODONA_UNROLL(4)
+        for (int i = 0; i < 4; ++i) weights[p][i] = load_bytes(b.weights[first + p] + 256 * block + 64 * i);
+        scales[p] = Sums::scaled ? f32x16::load(b.scales[first + p] + 16 * block) : f32x16::zero();
+      }
+      DODONA_UNROLL(8)
+      for (int r = 0; r < rows; ++r) {
+        DODONA_UNROLL(2)
+        for (int p = 0; p < panels; ++p)
+          c[r][p] = add_block<Unpack, Sums, (rows * panels > 4)>(c[r][p], open[r][p], t, a, r, block, weights[p], scales[p]);
+      }
     }
   }
   DODONA_UNROLL(8)
@@ -248,7 +265,8 @@ template <class Tier>
 void I8TileKernel::run(const I8Tile& tile) {
   using namespace DODONA_TIER;
   switch (tile.format) {
-    case I8Format::nvfp4: return multiply_tile<Nvfp4Unpack, ScaledBlocks>(tile);
+    case I8Format::nvfp4: return multiply_tile<Nvfp4Unpack, ScaledBlocks<1>>(tile);
+    case I8Format::mxfp4: return multiply_tile<Mxfp4Unpack, ScaledBlocks<2>>(tile);
     case I8Format::i8: return multiply_tile<Int8Unpack, WholeSums>(tile);
     case I8Format::i4: return multiply_tile<Int4Unpack, WholeSums>(tile);
     case I8Format::qserve: return multiply_tile<QserveUnpack, WholeSums>(tile);
@@ -262,6 +280,7 @@ void I8PackKernel::run(I8Format format, const I8Weights& weights, std::int64_t p
   using namespace DODONA_TIER;
   switch (format) {
     case I8Format::nvfp4: return Nvfp4Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
+    case I8Format::mxfp4: return Mxfp4Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
     case I8Format::i8: return Int8Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
     case I8Format::i4: return Int4Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
     case I8Format::qserve: return QserveUnpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
@@ -274,7 +293,8 @@ template <class Tier>
 void I8RowKernel::run(I8Format format, const std::uint8_t* codes, std::int64_t k, const I8Rows& out) {
   using namespace DODONA_TIER;
   switch (format) {
-    case I8Format::nvfp4: return prepare_row<Nvfp4Unpack, ScaledBlocks>(codes, k, out);
+    case I8Format::nvfp4: return prepare_row<Nvfp4Unpack, ScaledBlocks<1>>(codes, k, out);
+    case I8Format::mxfp4: return prepare_row<Mxfp4Unpack, ScaledBlocks<2>>(codes, k, out);
     case I8Format::i8: return prepare_row<Int8Unpack, WholeSums>(codes, k, out);
     case I8Format::i4: return prepare_row<Int4Unpack, WholeSums>(codes, k, out);
     case I8Format::qserve: return prepare_row<QserveUnpack, WholeSums>(codes, k, out);

@@ -11,10 +11,12 @@
 
 namespace dodona::DODONA_TIER {
 
-/// Every block has scales of its own.
+/// Every block has scales of its own, or `together` blocks of sixteen, whose sum is one integer.
+template <int together>
 struct ScaledBlocks {
   using Sum = f32x16;
   static constexpr bool scaled = true;
+  static constexpr int blocks_together = together;
   static DODONA_INLINE Sum first(const std::int32_t*) { return f32x16::zero(); }
   static DODONA_INLINE Sum load(const float* p) { return f32x16::load(p); }
   static DODONA_INLINE void store(Sum sum, float* p) { sum.store(p); }
@@ -28,6 +30,7 @@ struct ScaledBlocks {
 struct WholeSums {
   using Sum = i32x16;
   static constexpr bool scaled = false;
+  static constexpr int blocks_together = 1;
   static DODONA_INLINE Sum first(const std::int32_t* corrections) { return i32x16::splat(*corrections); }
   static DODONA_INLINE Sum load(const float* p) { return as_i32(f32x16::load(p)); }
   static DODONA_INLINE void store(Sum sum, float* p) { as_f32(sum).store(p); }

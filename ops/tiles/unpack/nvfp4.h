@@ -17,6 +17,25 @@ constexpr ByteTable doubled_codes(int offset) {
   return table;
 }
 
+/// Four scales of each of a panel's columns, the first in the low byte: column `tile` of tiles of 128 x 4 scales, which keep row r at
+/// (r mod 32)*16 + (r/32)*4, for a matrix of `blocks` columns.
+DODONA_INLINE i32x16 scale_words(const ops::I8Weights& w, std::int64_t panel, std::int64_t blocks, std::int64_t tile) {
+  const std::int64_t row = panel * ops::i8_panel_columns;
+  const std::uint8_t* const from = w.scales + (row / 128 * ((blocks + 3) / 4) + tile) * 512 + row % 32 * 16;
+  f32x16 fours[4];  // of four rows each, all four of what lies 32 rows apart
+  DODONA_UNROLL(4)
+  for (int i = 0; i < 4; ++i) {
+    fours[i] = as_f32(load_bytes(from + 64 * i));
+    __builtin_prefetch(from + 4096 + 64 * i);
+  }
+  const auto pick = [](f32x16 a, f32x16 b, bool odd) {
+    const f32x16_pair split = deinterleave(a, b);
+    return odd ? split.second : split.first;
+  };
+  const auto which = static_cast<unsigned>(row % 128 / 32);
+  return as_i32(pick(pick(fours[0], fours[1], which & 1), pick(fours[2], fours[3], which & 1), which & 2));
+}
+
 struct Nvfp4Unpack {
   static constexpr std::int64_t step_bytes = 576, panels_together = 1;
   static constexpr int offset = 12;
@@ -42,29 +61,36 @@ struct Nvfp4Unpack {
   }
 
  private:
-  /// Scales of blocks 4s..4s+3 of the panel's columns to 4 x 16 bytes. A tile of 128 x 4 scales keeps row r at (r mod 32)*16 + (r/32)*4.
+  /// Scales of blocks 4s..4s+3 of the panel's columns to 4 x 16 bytes.
   static DODONA_INLINE void pack_scales(const ops::I8Weights& w, std::int64_t panel, std::int64_t s, std::uint8_t* out) {
-    const std::int64_t row = panel * ops::i8_panel_columns, blocks = w.k / ops::i8_block;
-    const std::uint8_t* tile = w.scales + (row / 128 * ((blocks + 3) / 4) + s) * 512 + row % 32 * 16;
-    f32x16 fours[4];  // of four rows each, all four of what lies 32 rows apart
-    DODONA_UNROLL(4)
-    for (int i = 0; i < 4; ++i) {
-      fours[i] = as_f32(load_bytes(tile + 64 * i));
-      __builtin_prefetch(tile + 4096 + 64 * i);
-    }
-    const auto pick = [](f32x16 a, f32x16 b, bool odd) {
-      const f32x16_pair split = deinterleave(a, b);
-      return odd ? split.second : split.first;
-    };
-    const auto which = static_cast<unsigned>(row % 128 / 32);
-    const f32x16 first = pick(fours[0], fours[1], which & 1), second = pick(fours[2], fours[3], which & 1);
-    i32x16 words = as_i32(pick(first, second, which & 2));
+    const std::int64_t blocks = w.k / ops::i8_block;
+    i32x16 words = scale_words(w, panel, blocks, s);
     // Half a step at the end: the scales beyond are padding of any content.
     if (blocks - s * 4 < 4) words = words & i32x16::splat(0xFFFF);
     store_low_8(words, out);
     store_low_8(shr<8>(words), out + 16);
     store_low_8(shr<16>(words), out + 32);
     store_low_8(shr<24>(words), out + 48);
+  }
+};
+
+/// MXFP4: a step has two scales, of thirty-two k each, and 32 bytes of nothing.
+struct Mxfp4Unpack : Nvfp4Unpack {
+  static DODONA_INLINE f32x16 scales(const std::uint8_t* packed, int block) {
+    return as_f32(shl<23>(load_u8(packed + 512 + 16 * (block / 2))));
+  }
+  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
+    pack_nibbles_of<step_bytes>(w, panel, begin, end, out, [&](std::int64_t s, std::uint8_t* to) { pack_scales(w, panel, s, to); });
+  }
+
+ private:
+  static DODONA_INLINE void pack_scales(const ops::I8Weights& w, std::int64_t panel, std::int64_t s, std::uint8_t* out) {
+    const std::int64_t blocks = w.k / 32;
+    const i32x16 four = scale_words(w, panel, blocks, s / 2);
+    i32x16 words = s % 2 == 0 ? four : shr<16>(four);
+    if (blocks - s * 2 < 2) words = words & i32x16::splat(0xFF);
+    store_low_8(words, out);
+    store_low_8(shr<8>(words), out + 16);
   }
 };
 
