@@ -3,7 +3,7 @@
 // (update) where they do so in place, R (read) for ops that mostly read, F (fp32 FMA) for products, V (8-bit integer dot products) for
 // products of integers and of codes whose doubled values are; of memory and arithmetic the one that takes longer at its limit. Large
 // arguments are copies used in turn, as many as the machine's caches ask for (core/caches.h): those rows are "cold", or "not cold" where
-// memory does not allow that many.
+// memory does not allow that many. Ops that take packed weights have rows of them too, whose bytes count as those of raw ones.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -40,6 +40,7 @@ double limit(LimitKind kind, int threads) {
 /// Arguments to be used in turn, and what a call with one of them moves.
 struct Sets {
   std::string line;
+  bool packed = false;
   std::vector<Arguments> arguments;
   Cost cost;
   LimitKind memory = LimitKind::read, arithmetic = LimitKind::fma;
@@ -48,8 +49,20 @@ struct Sets {
   double bytes() const { return memory == LimitKind::read ? cost.bytes_read : cost.bytes_read + cost.bytes_written; }
 };
 
-Arguments copy_of(const Op& op, const Arguments& base) {
+/// Packed weights in the place of raw ones.
+void pack_weights(const Op& op, Arguments& arguments) {
+  const std::vector<std::string>& names = op.schema().properties.prepared;
+  const auto is_weight = [&](const auto& entry) { return std::find(names.begin(), names.end(), entry.first) != names.end(); };
+  Arguments weights;
+  for (const auto& entry : arguments.tensors)
+    if (is_weight(entry)) weights.set(entry.first, entry.second);
+  std::erase_if(arguments.tensors, is_weight);
+  arguments.prepared = op.pack(weights, Exec{});
+}
+
+Arguments copy_of(const Op& op, const Arguments& base, bool packed) {
   Arguments arguments = base;
+  if (packed) pack_weights(op, arguments);
   for (auto& [name, tensor] : arguments.tensors) {
     Tensor fresh = make_strided(tensor.dtype(), tensor.shape(), tensor.strides());
     copy(tensor, fresh);
@@ -80,10 +93,10 @@ LimitKind arithmetic_limit_of(const Op& op, const Arguments& arguments) {
   return integers == 2 ? LimitKind::dot8 : LimitKind::fma;
 }
 
-Sets sets_of(const Op& op, const std::string& line) {
+Sets sets_of(const Op& op, const std::string& line, bool packed) {
   constexpr double worth_reading_from_memory = 4e6;
   const Arguments base = oracle::generate(parse_case_line(line), default_threads());
-  Sets sets{.line = line};
+  Sets sets{.line = line, .packed = packed};
   Arguments priced = base;
   sets.cost = op.cost(priced);
   const double bytes = sets.cost.bytes_read + sets.cost.bytes_written;
@@ -91,9 +104,11 @@ Sets sets_of(const Op& op, const std::string& line) {
   for (const auto& entry : base.tensors) footprint += static_cast<double>(bytes_for(entry.second.dtype(), entry.second.elements()));
   const bool large = bytes >= worth_reading_from_memory;
   const Rotation rotation = large ? cold_rotation(memory_facts(), bytes, footprint) : Rotation{};
-  for (std::int64_t i = 0; i < rotation.copies; ++i) sets.arguments.push_back(copy_of(op, base));
-  sets.memory = memory_limit_of(op, sets.arguments.front(), sets.cost);
-  sets.arithmetic = arithmetic_limit_of(op, sets.arguments.front());
+  for (std::int64_t i = 0; i < rotation.copies; ++i) sets.arguments.push_back(copy_of(op, base, packed));
+  Arguments raw = base;
+  op.prepare(raw);
+  sets.memory = memory_limit_of(op, raw, sets.cost);
+  sets.arithmetic = arithmetic_limit_of(op, raw);
   sets.data = !large ? "warm" : rotation.cold ? "cold" : "not cold";
   return sets;
 }
@@ -121,11 +136,11 @@ Binding binding_of(const Sets& sets, int threads) {
 }
 
 /// `kept`: the sets of the row before. A row is called several times, and making the sets takes longer than the calls.
-void run_case(benchmark::State& state, const Op* op, const std::string& rest, int threads, Sets* kept) {
+void run_case(benchmark::State& state, const Op* op, const std::string& rest, int threads, bool packed, Sets* kept) {
   const std::string line = std::string(op->name()) + " " + rest;
-  if (kept->line != line) {
+  if (kept->line != line || kept->packed != packed) {
     *kept = {};
-    *kept = sets_of(*op, line);
+    *kept = sets_of(*op, line, packed);
   }
   Exec exec;
   exec.threads = threads;
@@ -177,11 +192,15 @@ int main(int argc, char** argv) {
   for (const auto& op : registry().all()) {
     if (makes_views(*op)) continue;  // no kernel runs
     for (const std::string& rest : op->bench_cases())
-      for (const int threads : counts) {
-        std::string title = std::string(op->name()) + "/" + rest + "/threads:" + std::to_string(threads);
-        std::replace(title.begin(), title.end(), ' ', '_');
-        benchmark::RegisterBenchmark(title.c_str(), run_case, op.get(), rest, threads, &kept)->UseRealTime()->Unit(benchmark::kMicrosecond);
-      }
+      for (const bool packed : {false, true})
+        for (const int threads : counts) {
+          if (packed && op->schema().properties.prepared.empty()) continue;
+          std::string title = std::string(op->name()) + "/" + rest + (packed ? "/packed" : "") + "/threads:" + std::to_string(threads);
+          std::replace(title.begin(), title.end(), ' ', '_');
+          benchmark::RegisterBenchmark(title.c_str(), run_case, op.get(), rest, threads, packed, &kept)
+              ->UseRealTime()
+              ->Unit(benchmark::kMicrosecond);
+        }
   }
   register_fp4_benchmarks(counts, limit);
   register_golden_benchmarks(counts, limit);

@@ -54,6 +54,7 @@ void add_row(const io::Json& json, const std::string& where, Speeds& speeds) {
   SpeedRow row;
   row.mode = "fast";
   if (parts.front() == "golden") row.mode = "golden", parts.erase(parts.begin());
+  if (parts.size() > 2 && parts[2] == "packed") row.mode = "fast, packed", parts.erase(parts.begin() + 2);
   if (parts.size() < 3 || !parts[2].starts_with("threads:") || json.contains("error_occurred")) return;
   row.line = words_of(parts[1]);
   row.threads = static_cast<int>(std::strtol(parts[2].c_str() + 8, nullptr, 10));

@@ -9,7 +9,7 @@ namespace dodona::tools {
 
 struct SpeedRow {
   std::string line;  ///< what follows the op's name: "T=512 H=7168"
-  std::string mode;  ///< "fast", "golden"
+  std::string mode;  ///< "fast", "fast, packed", "golden"
   int threads = 1;
   std::string data;  ///< "cold", "warm"; empty where it does not matter
   double seconds = 0;

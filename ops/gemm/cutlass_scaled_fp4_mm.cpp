@@ -84,7 +84,7 @@ on with zeros, whatever scales stand there: a kernel that reads a NaN in that pa
       .flops = ops::flops,
       .cases = {"M=4 N=32 K=1024", "M=37 N=32 K=96 --attr out_dtype=f16", "M=7 N=64 K=192 --attr out_dtype=f32",
                 "M=5 N=32 K=1248 --attr out_dtype=f32 --attr accumulator=tcgen05"},
-      .bench_cases = {"M=1 N=4096 K=7168", "M=4 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168"},
+      .bench_cases = {"M=1 N=4096 K=7168", "M=4 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168", "M=256 N=4096 K=7168"},
   });
 }
 }  // namespace dodona

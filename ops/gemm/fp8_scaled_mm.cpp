@@ -83,7 +83,7 @@ std::unique_ptr<Op> op_fp8_scaled_mm() {
       .customary = {{"*", CustomaryKind::close, 2e-2, 1, "sgl-kernel/tests/test_fp8_gemm.py"}},
       .cases = {"M=4 N=64 K=512", "M=7 N=40 K=48 --attr out_dtype=f16 --with bias", "M=33 N=24 K=1040 --with bias --dist wide-exponent",
                 "M=1 N=8 K=2064 --dialect trtllm"},
-      .bench_cases = {"M=1 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168", "M=256 N=4096 K=7168"},
+      .bench_cases = {"M=1 N=4096 K=7168", "M=4 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168", "M=256 N=4096 K=7168"},
   });
 }
 }  // namespace dodona

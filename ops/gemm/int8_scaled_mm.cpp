@@ -62,7 +62,7 @@ std::unique_ptr<Op> op_int8_scaled_mm() {
       .flops = ops::scaled_mm_flops<ops::Int8ScaledMm>,
       .mistakes = {{"bias-before-scale", "the bias is added before the product with scales_a", ops::golden<true>}},
       .cases = {"M=4 N=64 K=512", "M=7 N=40 K=304 --with bias --dist wide-exponent", "M=33 N=24 K=48 --attr out_dtype=f16 --with bias"},
-      .bench_cases = {"M=1 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168", "M=256 N=4096 K=7168"},
+      .bench_cases = {"M=1 N=4096 K=7168", "M=4 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168", "M=256 N=4096 K=7168"},
   });
 }
 }  // namespace dodona

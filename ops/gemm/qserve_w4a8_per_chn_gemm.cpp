@@ -95,7 +95,7 @@ infinity. Budget, units of 2^-24: 1 of acc where it is beyond 2^24, 1 for each p
                    {"zeros-added", "the zero points' product is added", ops::golden<right, false>}},
       .customary = {{"*", CustomaryKind::close, 1e-3, 1e-2, "sgl-kernel/tests/test_qserve_w4a8_per_chn_gemm.py"}},
       .cases = {"M=4 N=64 K=256", "M=7 N=128 K=128 --dist wide-exponent", "M=33 N=64 K=128 --dist outliers"},
-      .bench_cases = {"M=1 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168", "M=256 N=4096 K=7168"},
+      .bench_cases = {"M=1 N=4096 K=7168", "M=4 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168", "M=256 N=4096 K=7168"},
   });
 }
 }  // namespace dodona

@@ -120,7 +120,7 @@ rn(fl32(acc * fl32(wscales[n] * ascales[m]))), to nearest even, overflow gives i
                    {"scales-in-order", "scales_i8 and zeros are taken in the order of the channels", ops::golden<scales_in_order>}},
       .customary = {{"*", CustomaryKind::close, 1e-3, 1e-5, "sgl-kernel/tests/test_qserve_w4a8_per_group_gemm.py"}},
       .cases = {"M=4 N=64 K=256", "M=7 N=128 K=128 --dist wide-exponent", "M=33 N=64 K=384 --dist outliers"},
-      .bench_cases = {"M=1 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168", "M=256 N=4096 K=7168"},
+      .bench_cases = {"M=1 N=4096 K=7168", "M=4 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168", "M=256 N=4096 K=7168"},
   });
 }
 }  // namespace dodona
