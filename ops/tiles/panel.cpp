@@ -6,12 +6,19 @@
 #include "core/threads.h"
 #include "ops/tiles/panel_few.h"
 #include "ops/tiles/work.h"
+#include "simd/amx.h"
 
 namespace dodona::ops {
 namespace {
 
 std::int64_t ceil_div(std::int64_t x, std::int64_t y) {
   return (x + y - 1) / y;
+}
+
+/// The most rows that take columns as they are packed. Of the processors known to us those with a matrix unit (AMX) have vectors of sixteen
+/// lanes on two ports alone, where widening columns again for every few rows stands in the way of their products.
+std::int64_t most_few_rows(Isa isa) {
+  return uses_amx(isa) ? 8 : 24;
 }
 
 /// How products are cut into tiles, in the order batch, rows, columns. Every output is summed within one tile.
@@ -105,7 +112,7 @@ void multiply_many(std::span<const PanelProduct> products, const Exec& exec) {
 void panel_multiply(std::span<const PanelProduct> products, const Exec& exec) {
   std::vector<PanelProduct> many;
   for (const PanelProduct& product : products) {
-    if (has_few_rows(product)) {
+    if (has_few_rows(product, most_few_rows(exec.isa))) {
       multiply_few(product, exec);
     } else {
       many.push_back(product);

@@ -10,15 +10,15 @@ using ops::PanelFewTile;
 using ops::PanelOperand;
 using ops::PanelProduct;
 
-constexpr std::int64_t chunk = ops::panel_few_chunk, tile_columns = ops::panel_few_columns, line = 64, of_four = ops::panel_few_line;
+constexpr std::int64_t tile_columns = ops::panel_few_columns, line = 64, of_word = ops::panel_few_line;
 
 // ---- packing
 
 /// Part of a line, or of sixteen columns: zeros stand for what is not there.
 struct Padded {
   alignas(64) std::byte codes[16][line] = {};
-  Padded(const Columns& from, std::int64_t k) {
-    for (std::int64_t j = 0; j < from.count; ++j) __builtin_memcpy(codes[j], from.first + j * from.stride, static_cast<std::size_t>(k));
+  Padded(const Columns& from, std::int64_t bytes) {
+    for (std::int64_t j = 0; j < from.count; ++j) __builtin_memcpy(codes[j], from.first + j * from.stride, static_cast<std::size_t>(bytes));
   }
 };
 
@@ -44,9 +44,9 @@ struct Found {
   }
 };
 
-/// `fours` fours of sixteen columns, at most a line of each; what lies `ahead` is fetched.
+/// `words` of four bytes of sixteen columns, at most a line of each; what lies `ahead` is fetched.
 template <class Unpack, bool counting>
-DODONA_INLINE void pack_lines(const std::byte* first, std::int64_t stride, std::int64_t ahead, std::int64_t fours, std::byte* to,
+DODONA_INLINE void pack_lines(const std::byte* first, std::int64_t stride, std::int64_t ahead, std::int64_t words, std::byte* to,
                               Found& found) {
   f32x16 columns[16];
   DODONA_UNROLL(16)
@@ -60,17 +60,17 @@ DODONA_INLINE void pack_lines(const std::byte* first, std::int64_t stride, std::
   transpose(columns);
   DODONA_UNROLL(16)
   for (int w = 0; w < 16; ++w) {
-    if (w >= fours) break;
-    as_i32(columns[w]).store(reinterpret_cast<std::int32_t*>(to + w * of_four));
+    if (w >= words) break;
+    as_i32(columns[w]).store(reinterpret_cast<std::int32_t*>(to + w * of_word));
   }
 }
 
-/// `k` elements of up to sixteen columns.
+/// `bytes` of up to sixteen columns.
 template <class Unpack, bool counting>
-DODONA_INLINE void pack_sixteen(const Columns& from, std::int64_t k, std::int64_t ahead, std::byte* to, Found& found) {
-  for (std::int64_t begin = 0; begin < k; begin += line) {
-    const std::int64_t left = k - begin;
-    std::byte* const out = to + begin / 4 * of_four;
+DODONA_INLINE void pack_sixteen(const Columns& from, std::int64_t bytes, std::int64_t ahead, std::byte* to, Found& found) {
+  for (std::int64_t begin = 0; begin < bytes; begin += line) {
+    const std::int64_t left = bytes - begin;
+    std::byte* const out = to + begin / 4 * of_word;
     if (left >= line && from.count == 16) {
       pack_lines<Unpack, counting>(from.first + begin, from.stride, ahead, line / 4, out, found);
     } else {
@@ -107,19 +107,19 @@ struct Rows {
   std::int64_t a_stride, of_block;  ///< from row to row, from block to block
   float* chains;
 };
-/// Packed codes: lines of all vectors for four k, then those for the next four; and how far ahead of them to fetch, 0 where they were just
-/// packed.
+/// Packed codes: lines of all vectors for the k of a word, four or eight, then those for the next; and how far ahead of them to fetch, 0
+/// where they were just packed.
 struct Codes {
   const std::byte* lines;
   std::int64_t ahead;
 };
 
 template <class Unpack, bool nans, int blocks, int rows, int vectors>
-DODONA_INLINE void add_products(const Rows& r, std::int64_t k, int i, const typename Unpack::Four (&four)[vectors],
+DODONA_INLINE void add_products(const Rows& r, std::int64_t k, int i, const typename Unpack::Word (&words)[vectors],
                                 f32x16 (&c)[rows][vectors]) {
   f32x16 b[vectors];
   DODONA_UNROLL(8)
-  for (int v = 0; v < vectors; ++v) b[v] = Unpack::template value<nans>(four[v], i);
+  for (int v = 0; v < vectors; ++v) b[v] = Unpack::template value<nans>(words[v], i);
   DODONA_UNROLL(8)
   for (int row = 0; row < rows; ++row) {
     const float* const at = r.a + row * r.a_stride + k + i;
@@ -140,26 +140,27 @@ void multiply(const Rows r, const Codes b, std::int64_t k) {
   for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
   for (int v = 0; v < vectors; ++v) c[i][v] = f32x16::load(r.chains + i * tile_columns + 16 * v);
   const std::byte* p = b.lines;
-  const auto take_four = [&](typename Unpack::Four(&four)[vectors]) {
+  typename Unpack::Word words[vectors];
+  const auto take_words = [&] {
     DODONA_UNROLL(8)
     for (int v = 0; v < vectors; ++v) {
       __builtin_prefetch(p + b.ahead + v * line);
-      four[v] = Unpack::four(load_bytes(p + v * line));
+      words[v] = Unpack::word(load_bytes(p + v * line));
     }
-    p += of_four;
+    p += of_word;
   };
-  typename Unpack::Four four[vectors];
+  constexpr int of_k = Unpack::per_word;
   std::int64_t done = 0;
-  for (; done + 4 <= k; done += 4) {
-    take_four(four);
-    DODONA_UNROLL(4)
-    for (int i = 0; i < 4; ++i) add_products<Unpack, nans, blocks>(r, done, i, four, c);
+  for (; done + of_k <= k; done += of_k) {
+    take_words();
+    DODONA_UNROLL(8)
+    for (int i = 0; i < of_k; ++i) add_products<Unpack, nans, blocks>(r, done, i, words, c);
   }
   if (done < k) {
-    take_four(four);
-    add_products<Unpack, nans, blocks>(r, done, 0, four, c);
-    if (done + 1 < k) add_products<Unpack, nans, blocks>(r, done, 1, four, c);
-    if (done + 2 < k) add_products<Unpack, nans, blocks>(r, done, 2, four, c);
+    take_words();
+    DODONA_UNROLL(8)
+    for (int i = 0; i < of_k - 1; ++i)
+      if (done + i < k) add_products<Unpack, nans, blocks>(r, done, i, words, c);
   }
   DODONA_UNROLL(8)
   for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
@@ -207,7 +208,7 @@ struct Scratch {
   float *chains, *sums, *column_scales;
 };
 Scratch scratch_of(const PanelFewTile& tile) {
-  float* const chains = tile.scratch + ops::panel_few_bytes(chunk) / 4;
+  float* const chains = tile.scratch + ops::panel_few_packed_lines / 4;
   float* const sums = chains + tile.product->m * tile_columns;
   return {reinterpret_cast<std::byte*>(tile.scratch), chains, sums, sums + tile.product->m * tile_columns};
 }
@@ -255,65 +256,75 @@ void multiply_vectors(const PanelFewTile& tile, const Rows& rows, const Codes& c
   }
 }
 
-/// Columns side by side: the chunks of a packed panel, or chunks that are packed on the way.
+/// Columns of a packed panel.
 template <class Unpack>
-void multiply_columns(const PanelFewTile& tile, const Scratch& s, const float* a) {
-  constexpr std::int64_t far = 4096, far_of_column = 256;  // memory answers in the meantime
+void multiply_packed(const PanelFewTile& tile, const Scratch& s, const float* a) {
+  constexpr std::int64_t far = 4096;  // memory answers in the meantime
   const PanelProduct& p = *tile.product;
-  const std::int64_t vectors = (tile.columns + 15) / 16, packed_part = p.block > 0 ? p.block : 8 * chunk;
-  const std::int64_t part = p.b.packed ? packed_part : chunk;
+  const std::int64_t vectors = (tile.columns + 15) / 16, part = p.block > 0 ? p.block : 512;
+  const bool nans = head_of(packed_panel(tile)).nans != 0;
+  const std::byte* const lines = packed_panel(tile) + ops::panel_few_head + tile.column % tile_columns / 16 * line;
   for (std::int64_t begin = 0; begin < p.k; begin += part) {
-    const std::int64_t k = p.k - begin < part ? p.k - begin : part, end = begin + k;
+    const std::int64_t k = p.k - begin < part ? p.k - begin : part;
     const Rows rows{a + begin, ops::panel_few_a_stride(p.k), 0, s.chains};
-    if (p.b.packed) {
-      const std::byte* const lines =
-          packed_panel(tile) + ops::panel_few_head + ops::panel_few_bytes(begin) + tile.column % tile_columns / 16 * line;
-      multiply_vectors<Unpack, 1>(tile, rows, {lines, far}, head_of(packed_panel(tile)).nans != 0, vectors, k);
-    } else {
-      const Columns columns = raw_columns(tile);
-      const std::int64_t beyond = begin + far_of_column - p.k;
-      // Columns that end soon are followed by those of the next tile.
-      const std::int64_t ahead = beyond < 0 ? far_of_column : tile.columns * columns.stride + beyond - begin;
-      Found found;
-      for (std::int64_t v = 0; v < vectors; ++v) {
-        Columns some = sixteen_of(columns, v);
-        some.first += begin;
-        pack_sixteen<Unpack, false>(some, k, ahead, s.codes + v * line, found);
-      }
-      multiply_vectors<Unpack, 1>(tile, rows, {s.codes, 0}, found.any_nan(), vectors, k);
-    }
-    if (p.block > 0 && (end % p.block == 0 || end == p.k)) add_scaled<Unpack>(tile, s, begin / p.block, s.chains, 16);
+    multiply_vectors<Unpack, 1>(tile, rows, {lines + ops::panel_few_bytes(begin), far}, nans, vectors, k);
+    if (p.block > 0) add_scaled<Unpack>(tile, s, begin / p.block, s.chains, 16);
   }
 }
 
-/// `blocks` blocks of K from `begin` on, of `block` elements each, side by side.
+/// How elements of raw columns lie: those of a line of each, which are packed at a time, and their bytes.
+template <class Unpack>
+constexpr std::int64_t line_k = line * 8 / Unpack::bits;
+template <class Unpack>
+DODONA_INLINE std::int64_t bytes_of(std::int64_t k) {
+  return k * Unpack::bits / 8;
+}
+
+/// `blocks` blocks of K of raw columns from `begin` on, of `block` elements each, side by side: chains += their products.
 template <class Unpack, int blocks>
 void multiply_blocks(const PanelFewTile& tile, const Scratch& s, const float* a, std::int64_t begin, std::int64_t block) {
+  constexpr std::int64_t far = 256;  // memory answers in the meantime
   const PanelProduct& p = *tile.product;
   const Columns columns = raw_columns(tile);
-  const std::int64_t sixteens = (tile.columns + 15) / 16, vectors = sixteens * blocks, all = blocks * block;
-  // Columns that end are followed by those of the next tile.
-  const std::int64_t ahead = begin + all < p.k ? all : columns.count * columns.stride - begin;
-  for (std::int64_t from = 0; from < block; from += chunk) {
-    const std::int64_t k = block - from < chunk ? block - from : chunk;
+  const std::int64_t sixteens = (tile.columns + 15) / 16, all = bytes_of<Unpack>(blocks * block), row = bytes_of<Unpack>(p.k);
+  const std::int64_t ahead = blocks == 1 ? far : (far + all - 1) / all * all;
+  for (std::int64_t from = 0; from < block; from += line_k<Unpack>) {
+    const std::int64_t k = block - from < line_k<Unpack> ? block - from : line_k<Unpack>;
+    const std::int64_t at = bytes_of<Unpack>(begin + from), beyond = at + ahead - row;
+    // Columns that end soon are followed by those of the next tile.
+    const std::int64_t next = beyond < 0 ? ahead : columns.count * columns.stride + beyond - at;
     Found found;
-    for (std::int64_t v = 0; v < vectors; ++v) {
+    for (std::int64_t v = 0; v < sixteens * blocks; ++v) {
       Columns some = sixteen_of(columns, v / blocks);
-      some.first += begin + v % blocks * block + from;
-      pack_sixteen<Unpack, false>(some, k, ahead, s.codes + v * line, found);
+      some.first += at + bytes_of<Unpack>(v % blocks * block);
+      pack_sixteen<Unpack, false>(some, bytes_of<Unpack>(k), next, s.codes + v * line, found);
     }
     multiply_vectors<Unpack, blocks>(tile, {a + begin + from, ops::panel_few_a_stride(p.k), block, s.chains}, {s.codes, 0}, found.any_nan(),
-                                     vectors, k);
+                                     sixteens * blocks, k);
   }
-  for (int b = 0; b < blocks; ++b) add_scaled<Unpack>(tile, s, begin / p.block + b, s.chains + 16 * b, 16 * blocks);
+}
+
+/// Groups of `blocks` scaled blocks from `begin` on, as many as there are; returns where what is left of K begins.
+template <class Unpack, int blocks>
+std::int64_t multiply_groups(const PanelFewTile& tile, const Scratch& s, const float* a, std::int64_t begin) {
+  const std::int64_t k = tile.product->k, block = tile.product->block;
+  for (; k - begin >= blocks * block; begin += blocks * block) {
+    multiply_blocks<Unpack, blocks>(tile, s, a, begin, block);
+    for (int b = 0; b < blocks; ++b) add_scaled<Unpack>(tile, s, begin / block + b, s.chains + 16 * b, 16 * blocks);
+  }
+  return begin;
 }
 
 template <class Unpack>
-void multiply_by_blocks(const PanelFewTile& tile, const Scratch& s, const float* a) {
+void multiply_raw(const PanelFewTile& tile, const Scratch& s, const float* a) {
   const std::int64_t k = tile.product->k, block = tile.product->block;
+  if (block == 0) return multiply_blocks<Unpack, 1>(tile, s, a, 0, k);
   std::int64_t begin = 0;
-  for (; k - begin >= few_blocks * block; begin += few_blocks * block) multiply_blocks<Unpack, few_blocks>(tile, s, a, begin, block);
-  for (; begin < k; begin += block) multiply_blocks<Unpack, 1>(tile, s, a, begin, k - begin < block ? k - begin : block);
+  if (ops::panel_few_by_blocks(*tile.product)) begin = multiply_groups<Unpack, few_blocks>(tile, s, a, begin);
+  begin = multiply_groups<Unpack, 1>(tile, s, a, begin);
+  if (begin == k) return;
+  multiply_blocks<Unpack, 1>(tile, s, a, begin, k - begin);
+  add_scaled<Unpack>(tile, s, begin / block, s.chains, 16);
 }
 
 template <class Unpack>
@@ -321,10 +332,10 @@ void multiply_tile(const PanelFewTile& tile, const float* a) {
   const PanelProduct& p = *tile.product;
   const Scratch s = scratch_of(tile);
   for (std::int64_t i = 0; i < 2 * p.m * tile_columns; i += 16) f32x16::zero().store(s.chains + i);
-  if (ops::panel_few_by_blocks(p)) {
-    multiply_by_blocks<Unpack>(tile, s, a);
+  if constexpr (Unpack::is_packed) {
+    p.b.packed ? multiply_packed<Unpack>(tile, s, a) : multiply_raw<Unpack>(tile, s, a);
   } else {
-    multiply_columns<Unpack>(tile, s, a);
+    multiply_raw<Unpack>(tile, s, a);
   }
   if (p.block == 0)
     for (std::int64_t i = 0; i < p.m * tile_columns; i += 16) whole_chain<Unpack>(s.chains + i).store(s.sums + i);
@@ -351,9 +362,11 @@ template <class Tier>
 void PanelFewRowsKernel::run(const PanelProduct& p, std::int64_t batch, float* to) {
   using namespace DODONA_TIER;
   const Unpacker a = unpacker(p.a.type), b = unpacker(p.b.type);
-  for (std::int64_t i = 0; i < panel_few_a_rows(p); ++i)
-    a.row(p.a.data + batch * p.a.batch_stride + i % p.m * p.a.stride, p.k, i < p.m ? b.left_out : E4m3Fields::rows_take,
-          to + i * panel_few_a_stride(p.k));
+  for (std::int64_t i = 0; i < panel_few_a_rows(p); ++i) {
+    float* const row = to + i * panel_few_a_stride(p.k);
+    a.row(p.a.data + batch * p.a.batch_stride + i % p.m * p.a.stride, p.k, i < p.m ? b.left_out : E4m3Fields::rows_take, row);
+    if (p.b.type == DType::i4) I4Fields::scale_row(row, p.k);
+  }
 }
 template void PanelFewRowsKernel::run<tier::DODONA_TIER>(const PanelProduct&, std::int64_t, float*);
 
@@ -361,7 +374,9 @@ template <class Tier>
 void PanelFewTileKernel::run(const PanelFewTile& tile) {
   using namespace DODONA_TIER;
   const PanelProduct& p = *tile.product;
-  if (p.b.type == DType::f8_e5m2) {
+  if (p.b.type == DType::i4) {
+    multiply_tile<I4Fields>(tile, tile.a);
+  } else if (p.b.type == DType::f8_e5m2) {
     multiply_tile<Fp8Unpack<true>>(tile, tile.a);
   } else if (panel_few_a_rows(p) > p.m && subnormals_are_rare(tile)) {
     multiply_tile<E4m3Fields>(tile, tile.a + p.m * panel_few_a_stride(p.k));

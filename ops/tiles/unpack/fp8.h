@@ -32,17 +32,19 @@ struct Fp8Unpack {
     return {sra_16<1>(even) & fields(0xBF80BF80), sra_16<1>(codes) & fields(0xBF80BF80)};
   }
 
-  // ---- lanes of four codes, the first in the low byte: what products of few rows take (panel_few.h)
+  // ---- words of four codes in lanes, the first in the low byte: what products of few rows take (panel_few.h)
 
+  static constexpr int per_word = 4;
+  static constexpr bool is_packed = true;
   /// What rows of the other operand are multiplied by, and then sums of products.
   static constexpr float rows_take = left_out, sums_take = 1.0f;
   /// The first two codes of all lanes, then the others.
-  using Four = Halves;
-  static DODONA_INLINE Four four(i32x16 codes) { return halves(regroup_16(codes)); }
+  using Word = Halves;
+  static DODONA_INLINE Word word(i32x16 codes) { return halves(regroup_16(codes)); }
   /// Code i of every lane. `restoring` makes NaNs of NaN codes again: no finite value / 256 is beyond 1.75.
   template <bool restoring>
-  static DODONA_INLINE f32x16 value(const Four& f, int i) {
-    const i32x16 pairs = i % 2 == 0 ? f.even : f.odd;
+  static DODONA_INLINE f32x16 value(const Word& w, int i) {
+    const i32x16 pairs = i % 2 == 0 ? w.even : w.odd;
     const f32x16 x = i < 2 ? widen_first_f16(pairs) : widen_last_f16(pairs);
     if constexpr (!restoring || e5m2) return x;
     return select(abs(x) > f32x16::splat(1.8f), as_f32(i32x16::splat(0x7FC00000)), x);
@@ -52,7 +54,7 @@ struct Fp8Unpack {
   template <bool restoring>
   static void packed_columns(const std::byte* fours, std::int64_t four_stride, std::int64_t k, float* to, std::int64_t to_k) {
     for (std::int64_t begin = 0; begin < k; begin += 4, fours += four_stride, to += 4 * to_k) {
-      const Four codes = four(i32x16::load(reinterpret_cast<const std::int32_t*>(fours)));
+      const Word codes = word(i32x16::load(reinterpret_cast<const std::int32_t*>(fours)));
       DODONA_UNROLL(4)
       for (int i = 0; i < 4; ++i) {
         if (begin + i == k) return;
@@ -86,7 +88,7 @@ struct Fp8Unpack {
         if (w >= words) break;
         const i32x16 codes = as_i32(columns[w]);
         nan = nan | nan_bytes(codes);
-        const Four values = four(codes);
+        const Word values = word(codes);
         DODONA_UNROLL(4)
         for (int i = 0; i < 4; ++i) value<false>(values, i).store(out + (4 * w + i) * to_k);
       }
@@ -106,17 +108,19 @@ struct Fp8Unpack {
 /// e4m3 by e4m3 with few rows, in half as many instructions: a code shifted to where fp32 has its sign, exponent and mantissa is value /
 /// 2^120, exactly. What is subnormal there is so in fp32 too, which costs some processors a hundred cycles: for weights that have few such.
 struct E4m3Fields {
+  static constexpr int bits = 8, per_word = 4;
+  static constexpr bool is_packed = true;
   /// 448 * 2^119 is finite. Products are halves of theirs, and so are sums, rounded alike: none is smaller than 2^-19.
   static constexpr float rows_take = 0x1p119f, sums_take = 2.0f;
   static DODONA_INLINE i32x16 nan_bytes(i32x16 codes) { return Fp8Unpack<false>::nan_bytes(codes); }
 
-  struct Four {
+  struct Word {
     i32x16 even, odd;  ///< two codes in each half of a lane, beside bits that `value` masks
   };
-  static DODONA_INLINE Four four(i32x16 codes) { return {sra_16<4>(shl<8>(codes)), sra_16<4>(codes)}; }
+  static DODONA_INLINE Word word(i32x16 codes) { return {sra_16<4>(shl<8>(codes)), sra_16<4>(codes)}; }
   template <bool restoring>
-  static DODONA_INLINE f32x16 value(const Four& f, int i) {
-    const i32x16 pairs = i % 2 == 0 ? f.even : f.odd, magnitude = i32x16::splat(0x07F00000);
+  static DODONA_INLINE f32x16 value(const Word& w, int i) {
+    const i32x16 pairs = i % 2 == 0 ? w.even : w.odd, magnitude = i32x16::splat(0x07F00000);
     const i32x16 x = (i < 2 ? shl<16>(pairs) : pairs) & i32x16::splat(static_cast<std::int32_t>(0x87F00000));
     if constexpr (!restoring) return as_f32(x);
     return as_f32(select((x & magnitude) == magnitude, i32x16::splat(0x7FC00000), x));

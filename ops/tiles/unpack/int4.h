@@ -55,6 +55,34 @@ struct I4Unpack {
   }
 };
 
+/// Words of eight codes in lanes, for products of few rows (panel_few.h): a code stays where it lies in its half of the word, as part of
+/// the mantissa of 2^23, and so is value * 16^(i mod 4), exactly. Rows take the power of 1/16.
+struct I4Fields {
+  static constexpr int bits = 4, per_word = 8;
+  static constexpr bool is_packed = false;
+  static constexpr float sums_take = 1.0f;
+  static DODONA_INLINE i32x16 nan_bytes(i32x16) { return i32x16::zero(); }
+
+  struct Word {
+    i32x16 first, last;  ///< four codes in the low half of a lane
+  };
+  static DODONA_INLINE Word word(i32x16 codes) { return {codes, shr<16>(codes)}; }
+  template <bool restoring>
+  static DODONA_INLINE f32x16 value(const Word& w, int i) {
+    const int at = 4 * (i % 4);
+    // The sign is flipped: codes plus 8.
+    const i32x16 field = ((i < 4 ? w.first : w.last) & i32x16::splat(15 << at)) ^ i32x16::splat(0x4B000000 | 8 << at);
+    return as_f32(field) - f32x16::splat(8388608.0f + static_cast<float>(8 << at));
+  }
+  /// k is a multiple of sixteen.
+  static DODONA_INLINE void scale_row(float* row, std::int64_t k) {
+    constexpr float powers[16] = {1, 0x1p-4f, 0x1p-8f, 0x1p-12f, 1, 0x1p-4f, 0x1p-8f, 0x1p-12f,
+                                  1, 0x1p-4f, 0x1p-8f, 0x1p-12f, 1, 0x1p-4f, 0x1p-8f, 0x1p-12f};
+    const f32x16 factors = f32x16::load(powers);
+    for (std::int64_t i = 0; i < k; i += 16) (f32x16::load(row + i) * factors).store(row + i);
+  }
+};
+
 /// Values plus 8 as unsigned bytes; rows are signed bytes. A step of a packed panel is 512 bytes of codes as in nibbles.h.
 struct Int4Unpack {
   static constexpr std::int64_t step_bytes = 512, panels_together = 1;
