@@ -1,6 +1,7 @@
 #include "ops/draws/softmax_row.h"
 
 #include "simd/math.h"
+#include "simd/registers.h"
 #include "simd/stream.h"
 
 namespace dodona::DODONA_TIER {
@@ -17,19 +18,30 @@ struct Part {
 
 Part exponentials(const float* logits, std::int64_t n, f32x16 factor, float* to) {
   const f32x16 lowest = f32x16::splat(-3.4028234663852886e38f);
-  f32x16 largest = lowest;
-  for (std::int64_t i = 0; i < n; i += 16) {
-    const f32x16 x = f32x16::load_partial(logits + i, n - i) * factor;
-    largest = max(select(mask16::first(n - i), x, lowest), largest);  // the second one stays where the first is NaN
+  f32x16 largest[4] = {lowest, lowest, lowest, lowest};  // the second operand of max stays where the first is NaN
+  std::int64_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    DODONA_UNROLL(4)
+    for (int turn = 0; turn < 4; ++turn) largest[turn] = max(f32x16::load(logits + i + 16 * turn) * factor, largest[turn]);
   }
-  const float most = reduce_max(largest);
+  for (; i < n; i += 16) {
+    const f32x16 x = f32x16::load_partial(logits + i, n - i) * factor;
+    largest[0] = max(select(mask16::first(n - i), x, lowest), largest[0]);
+  }
+  const float most = reduce_max(max(max(largest[0], largest[1]), max(largest[2], largest[3])));
   f32x16 sums[4] = {f32x16::zero(), f32x16::zero(), f32x16::zero(), f32x16::zero()};
-  int turn = 0;
-  for (std::int64_t i = 0; i < n; i += 16) {
+  for (i = 0; i + 64 <= n; i += 64) {
+    DODONA_UNROLL(4)
+    for (int turn = 0; turn < 4; ++turn) {
+      const f32x16 e = exp(f32x16::load(logits + i + 16 * turn) * factor - f32x16::splat(most));
+      e.store(to + i + 16 * turn);
+      sums[turn] = sums[turn] + e;
+    }
+  }
+  for (int turn = 0; i < n; i += 16, ++turn) {
     const f32x16 e = exp(f32x16::load_partial(logits + i, n - i) * factor - f32x16::splat(most));
     e.store_partial(to + i, n - i);
     sums[turn] = sums[turn] + select(mask16::first(n - i), e, f32x16::zero());
-    turn = (turn + 1) % 4;
   }
   return {most, reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]))};
 }
