@@ -4,6 +4,10 @@
     def test_my_rmsnorm(dodona):
         dodona.check(my_rmsnorm(**dodona.case.arguments()))
 
+    def test_my_triton_kernel(dodona):                      # on a machine without a GPU: the bits that an H100 would give
+        dodona.triton.run(kernel, gpu="h100")[grid](x, out, n, BLOCK=128)
+        dodona.check(out, case=line)
+
 The test runs once for each line; `dodona.case` is the case of its line. `--dodona-report DIR` writes a page for every verdict.
 """
 
@@ -48,6 +52,21 @@ class Oracle:
             failing = ", ".join(f"{name}: {output.outcome}" for name, output in verdict.outputs.items() if output.outcome != "pass")
             pytest.fail(f"dodona: {chosen.line or chosen.op}: {failing}", pytrace=False)
         return verdict
+
+    @property
+    def triton(self) -> Any:
+        """dodona.triton: Triton kernels on this CPU with a GPU's bits. The test is skipped where Triton is not installed."""
+        pytest.importorskip("triton", reason="Triton is not installed")
+        import dodona.triton
+
+        return dodona.triton
+
+    @property
+    def ptx(self) -> Any:
+        """dodona.ptx: kernels as PTX."""
+        import dodona.ptx
+
+        return dodona.ptx
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)

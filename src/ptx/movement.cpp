@@ -198,9 +198,21 @@ bool assemble_mov(Assembler& a, const Statement& s, const Opcode& op) {
   return true;
 }
 
+/// Addresses of parameters fit into 32 bits, and a register of 32 bits may have held one: then the window is lost.
+void enter_parameters(Machine& m, const Instruction& i) {
+  for_lanes(m.mask, [&](int lane) {
+    const u64 a = m.wide(i.slots[1])[lane];
+    m.wide(i.slots[0])[lane] = a >> 32 == 0 ? a + parameter_window : a;
+  });
+}
+
 bool assemble_cvta(Assembler& a, const Statement& s, const Opcode& op) {
   if (s.operands.size() != 2 || bytes_of(op.type()) != 8) throw NotThere{};
   const Slot from = a.source(s.operands[1], 8), to = a.destination(s.operands[0], 8);
+  if (space_of(op) == Space::parameter && !op.has("to")) {
+    a.emit(enter_parameters, {to, from});
+    return true;
+  }
   const u64 window = space_of(op) == Space::shared ? shared_window : 0;  // elsewhere addresses are generic ones already
   a.emit(op.has("to") ? move_window<-1> : move_window<1>, {to, from}).immediate = window;
   return true;
