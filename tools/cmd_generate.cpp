@@ -63,21 +63,30 @@ std::string clock_text(double seconds) {
   return fmt::format("{:.0f} min {:02.0f} s", std::floor(seconds / 60), std::floor(seconds - 60 * std::floor(seconds / 60)));
 }
 
+/// The least that work takes on a machine of these limits.
+double least_seconds(const model::Work& work, const Limits& limits) {
+  return std::max({work.bytes / (limits.read * 1e9), work.flops / (limits.fma * 1e9), work.int8_ops / (limits.dot8 * 1e9)});
+}
+
 /// What the run took, and what is still to come.
 class Meter {
  public:
-  Meter(std::int64_t layers, bool quiet) : layers_(layers), quiet_(quiet), tty_(isatty(STDERR_FILENO) != 0) {}
+  Meter(std::int64_t layers, const Limits& limits, bool quiet)
+      : layers_(layers), limits_(limits), quiet_(quiet), tty_(isatty(STDERR_FILENO) != 0) {}
 
   void begin_round(std::int64_t rounds_left) { rounds_left_ = rounds_left; }
   void layer(const model::LayerTiming& timing) {
     ++passes_;
     making += timing.making, waiting += timing.waiting, arithmetic += timing.arithmetic;
-    work += timing.work;
+    least += least_seconds(timing.work, limits_);
+    weight_bytes += timing.work.weight_bytes;
+    each.push_back(timing);
     if (quiet_) return;
-    const double each = seconds_since(begin_) / static_cast<double>(passes_);
-    const double left = each * static_cast<double>(layers_ - 1 - timing.layer + std::max<std::int64_t>(rounds_left_ - 1, 0) * layers_);
-    const std::string line = fmt::format("layer {} of {}: {} of weights, {} of arithmetic; {} left", timing.layer + 1, layers_,
-                                         clock_text(timing.waiting), clock_text(timing.arithmetic), clock_text(left));
+    const double pass = seconds_since(begin_) / static_cast<double>(passes_);
+    const double left = pass * static_cast<double>(layers_ - 1 - timing.layer + std::max<std::int64_t>(rounds_left_ - 1, 0) * layers_);
+    const std::string line =
+        fmt::format("layer {} of {}: {} of weights, {} of arithmetic ({:.2f} of its limit); {} left", timing.layer + 1, layers_,
+                    clock_text(timing.waiting), clock_text(timing.arithmetic), share(timing), clock_text(left));
     fmt::print(stderr, "{}", tty_ ? fmt::format("\r{:<90}", line) : line + "\n");
     std::fflush(stderr);
     drawn_ = tty_;
@@ -88,12 +97,20 @@ class Meter {
   }
   std::int64_t passes() const { return passes_; }
 
+  /// Of a layer's arithmetic, what this machine's limits ask.
+  double share(const model::LayerTiming& timing) const {
+    return timing.arithmetic > 0 ? least_seconds(timing.work, limits_) / timing.arithmetic : 0;
+  }
+
   double making = 0, waiting = 0, arithmetic = 0;
-  model::Work work;
+  double least = 0;  ///< the sum of the layers' limits
+  double weight_bytes = 0;
+  std::vector<model::LayerTiming> each;
 
  private:
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::int64_t layers_, rounds_left_ = 1, passes_ = 0;
+  Limits limits_;
   bool quiet_, tty_, drawn_ = false;
 };
 
@@ -146,12 +163,6 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// The least that the layers' work takes on this machine.
-double least_seconds(const model::Work& work, const Exec& exec) {
-  return std::max({work.bytes / (measure_limit(LimitKind::read, exec) * 1e9), work.flops / (measure_limit(LimitKind::fma, exec) * 1e9),
-                   work.int8_ops / (measure_limit(LimitKind::dot8, exec) * 1e9)});
-}
-
 void generate(GenerateOptions& options) {
   const std::string folder = options.weights == "synthetic" ? "" : options.weights;
   const bool own = options.model.config.empty() && options.model.preset.empty() && !folder.empty();
@@ -189,7 +200,13 @@ void generate(GenerateOptions& options) {
   if (options.resume) generation.resume(model::read_state(options.state, key));
   const auto begin = std::chrono::steady_clock::now();
   const double cpu_before = cpu_seconds();
-  Meter meter(config.num_hidden_layers, options.exec.quiet);
+  // Measured before the run, so that each layer's share can be told as it goes by; where nothing is told, not at all.
+  Limits limits;
+  if (!options.exec.quiet || options.exec.json || !options.output.empty())
+    limits = {.read = measure_limit(LimitKind::read, exec),
+              .fma = measure_limit(LimitKind::fma, exec),
+              .dot8 = measure_limit(LimitKind::dot8, exec)};
+  Meter meter(config.num_hidden_layers, limits, options.exec.quiet);
   while (!generation.done()) {
     meter.begin_round(generation.rounds_left());
     generation.round([&](const model::LayerTiming& timing) {
@@ -208,7 +225,14 @@ void generate(GenerateOptions& options) {
     tokens += text.size();
     if (tokenizer) texts.push_back(tokenizer->decode(text));
   }
-  const double least = least_seconds(meter.work, exec);
+  const double least = meter.least;
+  io::Json layers = io::Json::array();
+  for (const model::LayerTiming& layer : meter.each)
+    layers.push_back({{"layer", layer.layer},
+                      {"making_seconds", layer.making},
+                      {"waiting_seconds", layer.waiting},
+                      {"arithmetic_seconds", layer.arithmetic},
+                      {"share_of_limit", meter.share(layer)}});
   io::Json json{{"model", config.name},
                 {"weights", source->description()},
                 {"prompts", request.prompts},
@@ -221,7 +245,8 @@ void generate(GenerateOptions& options) {
                 {"waiting_seconds", meter.waiting},
                 {"arithmetic_seconds", meter.arithmetic},
                 {"least_seconds", least},
-                {"weight_bytes", meter.work.weight_bytes},
+                {"weight_bytes", meter.weight_bytes},
+                {"each_layer", layers},
                 {"peak_memory_MB", peak}};
   if (tokenizer) json["texts"] = texts;
   if (request.draft_steps > 0) json["accepted"] = generation.accepted();

@@ -1,5 +1,7 @@
 #include "model_options.h"
 
+#include "model/run.h"
+
 namespace dodona::tools {
 
 void ModelOptions::add(CLI::App& command) {
@@ -37,8 +39,7 @@ void KernelOptions::add(CLI::App& command) {
 }
 
 void KernelOptions::apply(model::ModelConfig& config, model::LayerSetting& setting, const model::UsePlace& place) const {
-  const bool fp8 = kv_cache_dtype == "fp8_e4m3" || (kv_cache_dtype == "auto" && config.quant.fp8_kv_cache);
-  if (fp8) setting.kv_cache = model::KvCacheType::e4m3;
+  setting.kv_cache = model::kv_cache_of(kv_cache_dtype, config, "--kv-cache-dtype");
   std::vector<model::KernelUse> parsed;
   for (const std::string& text : uses) parsed.push_back(model::parse_use(text));
   model::apply_uses(config, setting, parsed, place);

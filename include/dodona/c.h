@@ -236,10 +236,11 @@ DODONA_API int dodona_grade(const char* claim, const char* const* words, size_t 
 
 /* ---- layers ---- */
 
-/* Runs one decoder layer of a model for one step of decoding, as `dodona layer` does. `options` is a JSON object, every member optional:
- * preset ("r1-nvfp4", "tiny"...) or config (a folder), weights (a checkpoint's folder; else they are synthesized), layer, kv_len (list of
- * tokens per request), batch, mode, threads, seed. `*outputs`: hidden and residual; `*record`: JSON with digest, model, layer and ops
- * (each model op with shapes, kernels, seconds, rms). Both are to be freed. */
+/* Runs one decoder layer of a model for one step, as `dodona layer` does, whose options of the same names these are. `options` is a JSON
+ * object, every member optional: preset ("r1-nvfp4", "tiny"...) or config (a folder), weights (a checkpoint's folder; else they are
+ * synthesized), layer, kv_len (list of tokens per request), batch, mode, threads, seed; phase ("decode", "prefill", "extend", "verify"),
+ * prefix_len (list), draft_tokens, backend, path, experts, use (list of "OP=KERNEL"), kv_cache_dtype. `*outputs`: hidden and residual;
+ * `*record`: JSON with digest, model, layer and ops (each model op with shapes, kernels, seconds, rms). Both are to be freed. */
 DODONA_API int dodona_layer(const char* options, dodona_tensors** outputs, dodona_record** record);
 DODONA_API const char* dodona_record_text(const dodona_record* record);
 DODONA_API void dodona_record_free(dodona_record* record);

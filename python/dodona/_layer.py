@@ -38,12 +38,24 @@ def layer(
     mode: str = "fast",
     threads: int | None = None,
     seed: int = 0,
+    phase: str = "decode",
+    prefix_len: int | Sequence[int] | None = None,
+    draft_tokens: int | None = None,
+    backend: str | None = None,
+    path: str | None = None,
+    experts: str | None = None,
+    use: Sequence[str] = (),
+    kv_cache_dtype: str = "bf16",
 ) -> Layer:
-    """Runs one decoder layer for one step of decoding, as `dodona layer` does: weights come from a checkpoint's folder, or from the seed.
-    A layer of `r1-nvfp4`, the default, holds a few hundred megabytes; `preset="tiny"` next to nothing."""
+    """Runs one decoder layer for one step, as `dodona layer` does, whose options of the same names these are: weights come from a
+    checkpoint's folder, or from the seed. `phase`: decode, prefill, extend (behind `prefix_len` tokens of each request) or verify (the
+    last `draft_tokens`); `use`: kernels of model ops, `["q_b_proj=int8_scaled_mm"]`. A layer of `r1-nvfp4`, the default, holds a few
+    hundred megabytes; `preset="tiny"` next to nothing."""
     options = {
         "preset": preset, "config": config, "weights": weights, "layer": layer, "mode": mode, "threads": threads, "seed": seed,
-        "kv_len": [kv_len] if isinstance(kv_len, int) else list(kv_len), "batch": batch,
+        "kv_len": [kv_len] if isinstance(kv_len, int) else list(kv_len), "batch": batch, "phase": phase,
+        "prefix_len": [prefix_len] if isinstance(prefix_len, int) else prefix_len and list(prefix_len), "draft_tokens": draft_tokens,
+        "backend": backend, "path": path, "experts": experts, "use": list(use), "kv_cache_dtype": kv_cache_dtype,
     }  # fmt: skip
     text = json.dumps({name: value for name, value in options.items() if value is not None})
     tensors, record = ctypes.c_void_p(), ctypes.c_void_p()

@@ -150,6 +150,21 @@ def test_a_layer_has_one_digest_for_any_number_of_threads():
         dodona.layer(preset="tiny", kv_len=[1, 2, 3], batch=2)
 
 
+def test_a_layer_takes_every_phase_and_kernels_by_name():
+    tiny = {"preset": "tiny", "kv_len": [12, 9], "seed": 3}
+    assert dodona.layer(**tiny, phase="prefill").hidden.shape[0] == 21
+    extended = dodona.layer(**tiny, phase="extend", prefix_len=[5, 0], path="mha-chunked")
+    assert extended.hidden.shape[0] == 16 and "merge_state_v2()" in [op["op"] for op in extended.ops]
+    assert dodona.layer(**tiny, phase="verify", draft_tokens=3, backend="flashmla").hidden.shape[0] == 6
+    used = dodona.layer(**tiny, backend="trtllm_mla", kv_cache_dtype="fp8_e4m3", use=["o_proj=int8_scaled_mm"])
+    kernels = {op["op"]: op["kernels"] for op in used.ops}
+    assert kernels["self.rotary_emb()"] == "mla_rope_quantize_fp8" and "int8_scaled_mm" in kernels["self.o_proj()"]
+    with pytest.raises(ValueError, match="possible here"):
+        dodona.layer(**tiny, use=["q_proj=linear"])
+    with pytest.raises(ValueError, match="prefix_len"):
+        dodona.layer(**tiny, phase="extend")
+
+
 def test_without_its_library_the_import_says_what_to_do(tmp_path):
     program = "import dodona"
     for library, words in (("/no/such/library.so", "cannot load /no/such/library.so"), ("", "DODONA_LIBRARY is not set")):

@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 
 #include "capi/guard.h"
 #include "capi/record.h"
 #include "capi/translate.h"
 #include "dodona/error.h"
 #include "io/json.h"
+#include "model/layer/kernel_use.h"
 #include "model/run.h"
 
 namespace dodona::capi {
@@ -18,10 +20,35 @@ namespace {
 }
 
 void check_names(const io::Json& options) {
-  static constexpr std::array<std::string_view, 9> known{"preset", "config", "weights", "layer", "kv_len",
-                                                         "batch",  "mode",   "threads", "seed"};
+  static constexpr std::array<std::string_view, 17> known{"preset",  "config",  "weights", "layer", "kv_len",        "batch",
+                                                          "mode",    "threads", "seed",    "phase", "prefix_len",    "draft_tokens",
+                                                          "backend", "path",    "experts", "use",   "kv_cache_dtype"};
   for (const auto& [name, value] : options.items())
     if (std::find(known.begin(), known.end(), name) == known.end()) bad_option(name, "is no option of a layer");
+}
+
+/// How much of the batch is new, and by which kernels it goes.
+void read_ways(const io::Json& options, model::LayerRequest& request) {
+  const auto text = [&](const char* name, const char* otherwise) { return io::get_string_or(options, name, otherwise); };
+  std::vector<std::int64_t> prefix_len;
+  std::optional<std::int64_t> draft_tokens;
+  if (io::find_field(options, "prefix_len") != nullptr) prefix_len = io::get_ints(options, "prefix_len");
+  if (io::find_field(options, "draft_tokens") != nullptr) draft_tokens = io::get_int_or(options, "draft_tokens", 0);
+  const model::Phases phases =
+      model::phases_of(text("phase", "decode"), request.lengths, prefix_len, draft_tokens, {"phase", "prefix_len", "draft_tokens"});
+  if (phases.forward != model::Forward::decode) {
+    request.forward = phases.forward;
+    request.new_tokens = phases.new_tokens;
+  }
+  request.setting.backend = text("backend", "");
+  request.setting.experts = text("experts", "");
+  if (const std::string path = text("path", ""); !path.empty()) request.setting.path = model::parse_path(path);
+  request.setting.kv_cache = model::kv_cache_of(text("kv_cache_dtype", "bf16"), request.config, "kv_cache_dtype");
+  std::vector<model::KernelUse> uses;
+  if (io::find_field(options, "use") != nullptr)
+    for (const std::string& use : io::get_strings(options, "use")) uses.push_back(model::parse_use(use));
+  const model::Batch batch = model::batch_of(request);
+  model::apply_uses(request.config, request.setting, uses, {.batch = &batch, .stored = !request.weights.empty()});
 }
 
 model::LayerRequest read_request(const char* text) {
@@ -47,6 +74,7 @@ model::LayerRequest read_request(const char* text) {
   if (!parsed) bad_option("mode", "must be " + either_of(mode_list) + ", got '" + mode + "'");
   request.exec.mode = *parsed;
   if (threads > 0) request.exec.threads = static_cast<int>(threads);
+  read_ways(options, request);
   return request;
 }
 

@@ -107,6 +107,13 @@ Phases phases_of(const std::string& phase, std::span<const std::int64_t> lengths
   return phases;
 }
 
+KvCacheType kv_cache_of(const std::string& text, const ModelConfig& config, const char* option) {
+  if (text != "bf16" && text != "fp8_e4m3" && text != "auto")
+    throw Error(ErrorCode::bad_option, "", option, "is '" + text + "', expected bf16, fp8_e4m3 or auto");
+  const bool fp8 = text == "fp8_e4m3" || (text == "auto" && config.quant.fp8_kv_cache);
+  return fp8 ? KvCacheType::e4m3 : KvCacheType::activations;
+}
+
 Batch batch_of(const LayerRequest& request) {
   if (request.new_tokens.empty()) return decode_batch(request.lengths);
   Batch batch = extend_batch(request.lengths, request.new_tokens);

@@ -45,6 +45,9 @@ struct PhaseOptionNames {
 Phases phases_of(const std::string& phase, std::span<const std::int64_t> lengths, std::vector<std::int64_t> prefix_len,
                  std::optional<std::int64_t> draft_tokens, const PhaseOptionNames& names);
 
+/// "bf16", "fp8_e4m3", or "auto": what the configuration says of its cache. Throws Error (bad_option) naming the option.
+KvCacheType kv_cache_of(const std::string& text, const ModelConfig& config, const char* option);
+
 /// One batch through one layer.
 struct LayerRequest {
   ModelConfig config;

@@ -1,4 +1,5 @@
 // dodona generate and dodona inspect as a user meets them.
+#include <algorithm>
 #include <csignal>
 
 #include "command.h"
@@ -47,8 +48,13 @@ TEST_F(GenerateCommand, TokensGoToStdoutAndTheRestToStderr) {
   EXPECT_EQ(plain.err, "");
   EXPECT_EQ(plain.out, with_progress.out);
   EXPECT_NE(with_progress.err.find("layer 3 of 3: "), std::string::npos) << with_progress.err;
+  EXPECT_NE(with_progress.err.find(" of its limit)"), std::string::npos) << with_progress.err;
   EXPECT_NE(with_progress.err.find("peak memory"), std::string::npos);
   const json result = json::parse(run(call + "--json").out);
+  ASSERT_EQ(result["each_layer"].size(), 9U);
+  double arithmetic = 0;
+  for (const json& layer : result["each_layer"]) arithmetic += layer["arithmetic_seconds"].get<double>();
+  EXPECT_NEAR(result["arithmetic_seconds"].get<double>(), arithmetic, 1e-9);
   std::string ids;
   for (const auto& token : result["tokens"][0]) ids += (ids.empty() ? "" : ",") + std::to_string(token.get<int>());
   EXPECT_EQ(plain.out, ids + "\n");
@@ -144,6 +150,25 @@ TEST_F(GenerateCommand, BadUseGetsOneClearError) {
   expect_error("generate --preset tiny --prompt-ids 5 --speculative eagle", "must be nextn");
   expect_error("generate --preset tiny --prompt-ids 5 --weights /nowhere", "/nowhere: not a folder");
   expect_error("generate --preset tiny --prompt-ids 5 -o /nowhere/a", "/nowhere");
+}
+
+/// A file may not grow beyond a few kB: what a disk without room does to a write.
+TEST_F(GenerateCommand, AFullDiskIsOneClearErrorAndLeavesNothingHalfWritten) {
+  const auto files = [this] {
+    std::size_t count = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_)) count += entry.path().filename() != "stderr" ? 1 : 0;
+    return count;
+  };
+  for (const std::string& arguments :
+       {call + "--state " + path("state.safetensors"), call + "--chrome-trace " + path("trace.json"),
+        "synth " + path("model") + " --preset tiny --layers 0..3 --quiet",
+        "layer --preset tiny --kv-len 900 --repeat 1 --trail-tensors --trail " + path("trail.safetensors")}) {
+    const Output output = run(arguments, "trap '' XFSZ; ulimit -f 8;");
+    EXPECT_EQ(output.status, 2) << arguments << "\n" << output.out << output.err;
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
+    EXPECT_NE(output.err.find("File too large"), std::string::npos) << output.err;
+    EXPECT_EQ(files(), 0U) << arguments;
+  }
 }
 
 TEST_F(GenerateCommand, CtrlCLeavesNothingHalfWritten) {
