@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/define.h"
+#include "ops/rows/permuted_rows.h"
 
 namespace dodona::ops {
 
@@ -25,12 +25,7 @@ struct DeepepPermuteTritonKernel {
         .role(Role::expert_ids, "topk+1")
         .may_stray()
         .doc("experts of each token: src2dst says all, they are not read");
-    op.out("gateup_input", gateup_input, {bf16, f16, f8_e4m3}, "R H")
-        .layout(Layout::contiguous)
-        .judged(Judge::code)
-        .padded()
-        .given()
-        .doc("rows sorted by expert; those of no slot are unspecified (upstream leaves them as they were)");
+    describe_permuted_rows(op, gateup_input, {bf16, f16, f8_e4m3});
   }
 };
 

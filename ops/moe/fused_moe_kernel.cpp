@@ -7,6 +7,7 @@
 
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
+#include "ops/base/packed_expert.h"
 #include "ops/base/require.h"
 #include "ops/schemes/sorted_pairs.h"
 #include "ops/sums/products_gpu.h"
@@ -203,11 +204,11 @@ const std::byte* matrix_of(const Tensor& stack, std::int64_t e) {
 }
 
 /// Weights of groups as the kernel multiplies them: rn(fl32((code - zero) * scale)) of the type of A, [N, K].
-Tensor widened_groups(const FusedMoeKernel& op, std::int64_t e, bool zeros, const Exec& exec) {
+Tensor widened_groups(const FusedMoeKernel& op, const std::byte* weight, std::int64_t e, bool zeros, const Exec& exec) {
   const Sizes s = sizes_of(op);
   const bool four = kind_of(op) == Kind::groups_of_int4;
   const std::int64_t groups = s.k / op.block_k;
-  const auto* const codes = reinterpret_cast<const std::uint8_t*>(matrix_of(op.B, e));
+  const auto* const codes = reinterpret_cast<const std::uint8_t*>(weight);
   const std::byte* const scales = matrix_of(op.B_scale, e);
   const auto* const points = op.B_zp.defined() ? reinterpret_cast<const std::uint8_t*>(matrix_of(op.B_zp, e)) : nullptr;
   const Tensor wide = Tensor::uninitialized(op.A.dtype(), {s.n, s.k});
@@ -286,7 +287,7 @@ void set_product(const FusedMoeKernel& op, const ExpertPairs& expert, bool zeros
   p.rows = expert.pairs;
   p.epilogue.keeps_denormals = true;
   if (has_groups(kind)) {
-    made.weights = widened_groups(op, expert.expert, zeros, exec);
+    made.weights = widened_groups(op, matrix_of(op.B, expert.expert), expert.expert, zeros, exec);
     p.b.type = op.A.dtype();
     p.b.codes = made.weights.data();
   }
@@ -398,16 +399,27 @@ TileEpilogue epilogue_of(const FusedMoeKernel& op, const ExpertPairs& expert, co
   return e;
 }
 
-void multiply_panel(const FusedMoeKernel& op, const ExpertPairs& expert, const Gathered& rows, const TileEpilogue& epilogue,
-                    const Exec& exec) {
+/// An expert's weight, packed where that is another order than the raw one's: of e4m3.
+struct FastWeight {
+  const std::byte* data;
+  bool in_panels;
+};
+FastWeight weight_of(const FusedMoeKernel& op, const Prepared& prepared, const ExpertPairs& expert) {
+  if (!prepared.defined()) return {matrix_of(op.B, expert.expert), false};
+  return {packed_expert(prepared, expert.expert, static_cast<std::int64_t>(expert.pairs.size())), op.B.dtype() == f8_e4m3};
+}
+
+void multiply_panel(const FusedMoeKernel& op, const FastWeight& weight, const ExpertPairs& expert, const Gathered& rows,
+                    const TileEpilogue& epilogue, const Exec& exec) {
   const Sizes s = sizes_of(op);
   const Kind kind = kind_of(op);
   Tensor wide;
-  if (has_groups(kind)) wide = widened_groups(op, expert.expert, true, exec);
+  if (has_groups(kind)) wide = widened_groups(op, weight.data, expert.expert, true, exec);
   const DType weight_type = wide.defined() ? wide.dtype() : op.B.dtype();
   PanelProduct p{.m = static_cast<std::int64_t>(expert.pairs.size()), .n = s.n, .k = s.k};
   p.a = {rows.codes.data(), s.k * bits(op.A.dtype()) / 8, 0, op.A.dtype()};
-  p.b = {wide.defined() ? wide.as<std::byte>() : matrix_of(op.B, expert.expert), s.k * bits(weight_type) / 8, 0, weight_type};
+  p.b = {wide.defined() ? wide.as<std::byte>() : weight.data, s.k * bits(weight_type) / 8, 0, weight_type};
+  if (weight.in_panels) p.b = packed_operand(weight_type, weight.data, s.k);
   if (has_blocks(kind)) {
     p.block = op.block_k;
     p.a_scales = {rows.scales.data(), 1, rows.scale_columns, 1};
@@ -417,11 +429,11 @@ void multiply_panel(const FusedMoeKernel& op, const ExpertPairs& expert, const G
   panel_multiply(p, exec);
 }
 
-void multiply_integers(const FusedMoeKernel& op, const ExpertPairs& expert, const Gathered& rows, const TileEpilogue& epilogue,
-                       const Exec& exec) {
+void multiply_integers(const FusedMoeKernel& op, const FastWeight& weight, const ExpertPairs& expert, const Gathered& rows,
+                       const TileEpilogue& epilogue, const Exec& exec) {
   const Sizes s = sizes_of(op);
   const auto count = static_cast<std::int64_t>(expert.pairs.size());
-  const auto* const codes = reinterpret_cast<const std::uint8_t*>(matrix_of(op.B, expert.expert));
+  const auto* const codes = reinterpret_cast<const std::uint8_t*>(weight.data);
   const I8Group group{0, count, 0, {.codes = codes, .n = s.n, .k = s.k}, epilogue};
   i8_multiply({.format = I8Format::i8,
                .groups = {&group, 1},
@@ -431,7 +443,7 @@ void multiply_integers(const FusedMoeKernel& op, const ExpertPairs& expert, cons
               exec);
 }
 
-void fast(const FusedMoeKernel& op, const Exec& exec) {
+void fast_prepared(const FusedMoeKernel& op, const Prepared& prepared, const Exec& exec) {
   const Sizes s = sizes_of(op);
   const std::vector<ExpertPairs> experts = pairs_by_expert(sorted_of(op));
   clear_other_rows(op, experts);
@@ -445,10 +457,26 @@ void fast(const FusedMoeKernel& op, const Exec& exec) {
     TileEpilogue epilogue = epilogue_of(op, expert, rows, op.bias.defined() ? bias.data() + expert.expert * s.n : nullptr);
     epilogue.out = sorted.data();
     const auto multiply = kind_of(op) == Kind::int8_channel ? multiply_integers : multiply_panel;
-    multiply(op, expert, rows, epilogue, exec);
+    multiply(op, weight_of(op, prepared, expert), expert, rows, epilogue, exec);
     for (std::size_t i = 0; i < expert.pairs.size(); ++i)
       std::memcpy(op.C.as<std::byte>() + expert.pairs[i] * row_bytes, sorted.data() + static_cast<std::int64_t>(i) * row_bytes,
                   static_cast<std::size_t>(row_bytes));
+  }
+}
+void fast(const FusedMoeKernel& op, const Exec& exec) {
+  fast_prepared(op, {}, exec);
+}
+
+std::int64_t packed_bytes(const FusedMoeKernel& op) {
+  return op.B.dtype() == f8_e4m3 ? panel_packed_bytes(op.B.size(1), op.B.size(2)) : bytes_for(op.B.dtype(), op.B.elements());
+}
+/// Weights but those of e4m3 stay as they are.
+void pack(const FusedMoeKernel& op, std::byte* part, const Exec& exec) {
+  const std::int64_t n = op.B.size(1), k = op.B.size(2);
+  if (op.B.dtype() == f8_e4m3) {
+    panel_pack({op.B.as<std::byte>(), k, 0, f8_e4m3}, n, k, part, exec);
+  } else {
+    std::memcpy(part, op.B.data(), static_cast<std::size_t>(packed_bytes(op)));
   }
 }
 
@@ -479,6 +507,7 @@ below 2 first, as it does for fp8. Scales of tensors and channels are multiplied
       .golden = ops::golden<ops::Mistake::none>,
       .fast = ops::fast,
       .hopper = ops::on_gpu,
+      .prepare = {.arguments = {"B"}, .by_part = true, .bytes = ops::packed_bytes, .pack = ops::pack, .fast = ops::fast_prepared},
       .make_inputs = ops::make_inputs,
       .check = ops::check,
       .flops = ops::flops,

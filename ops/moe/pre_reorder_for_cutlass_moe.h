@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/define.h"
+#include "ops/rows/permuted_rows.h"
 
 namespace dodona::ops {
 
@@ -28,12 +28,7 @@ struct PreReorderForCutlassMoe {
         .doc("experts of each token; num_local_experts: none here");
     op.in("a1_scales", a1_scales, {f32}, "1").role(Role::scale).optional().doc("scale of all tokens; without it they are sent as they are");
     op.attr("num_local_experts", num_local_experts, between(0, 1 << 20)).required().doc("the id of no expert");
-    op.out("gateup_input", gateup_input, {f8_e4m3, bf16, f16}, "R H")
-        .layout(Layout::contiguous)
-        .judged(Judge::code)
-        .padded()
-        .given()
-        .doc("rows sorted by expert; those of no slot are unspecified (upstream leaves them as they were)");
+    describe_permuted_rows(op, gateup_input, {f8_e4m3, bf16, f16});
   }
 };
 

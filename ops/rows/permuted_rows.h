@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -25,6 +26,16 @@ struct PermutedRows {
   /// The token of each row, -1 for none.
   std::vector<std::int64_t> tokens() const;
 };
+
+/// The schema of their output, which the call gives.
+void describe_permuted_rows(auto& op, Tensor& output, std::initializer_list<DType> types) {
+  op.out("gateup_input", output, types, "R H")
+      .layout(Layout::contiguous)
+      .judged(Judge::code)
+      .padded()
+      .given()
+      .doc("rows sorted by expert; those of no slot are unspecified (upstream leaves them as they were)");
+}
 
 /// Mistakes of such kernels.
 enum class PermutedRowsMistake { none, scale_left_out, multiplied };
