@@ -30,8 +30,9 @@ namespace {
 
 /// One weight of all experts that have rows.
 struct Stack {
-  Tensor codes, scales;    ///< [E, N, K], [E, N/128, K/128]
-  Prepared prepared = {};  ///< stands for the codes where there is any
+  Tensor codes, scales;                    ///< [E, N, K], [E, N/128, K/128]
+  Prepared prepared = {};                  ///< stands for the codes where there is any
+  std::vector<std::int64_t> experts = {};  ///< in their order
 };
 
 /// The experts that have rows, one behind the other: the others are absent, and no row names them.
@@ -77,7 +78,15 @@ struct Experts {
       if (!packed) put(one.weight.weight, stack.codes, i);
     }
     if (packed) stack.prepared = Prepared::gather(count(), places);
+    stack.experts = ids();
     return stack;
+  }
+  /// Raw codes are kept in the order of first use, not copied.
+  Stack kept(Projection MlpWeights::*member) const {
+    if (projection(groups.front(), member).prepared.defined()) return stacked(member);
+    const ExpertStack& all = pass.weights.stack(member, ids());
+    const auto there = static_cast<std::int64_t>(all.experts.size());
+    return {all.codes.slice(0, 0, there), all.scales.slice(0, 0, there), {}, all.experts};
   }
 };
 
@@ -126,7 +135,7 @@ Tensor by_cutlass(const Experts& e) {
 /// sglang `fused_experts_impl` with fp8 blocks and the default tiles.
 Tensor by_triton(const Experts& e) {
   constexpr std::int64_t block_rows = 64, block = 128;
-  const ExpertStack &first = e.pass.weights.stack(gate_up, e.ids()), &second = e.pass.weights.stack(down, e.ids());
+  const Stack first = e.kept(gate_up), second = e.kept(down);
   const Tensor ids = local_ids(e.routing, first.experts, DType::i32);
   const auto experts = static_cast<std::int64_t>(first.experts.size());
   const std::int64_t slots = experts + 1, room = ids.elements() + slots * (block_rows - 1), blocks = (room + block_rows - 1) / block_rows;
@@ -138,11 +147,11 @@ Tensor by_triton(const Experts& e) {
                                                        .block_size = block_rows,
                                                        .pad_sorted_token_ids = true},
                                 e.exec());
-  const auto multiply = [&](const Quantized& a, const ExpertStack& b, bool last) {
+  const auto multiply = [&](const Quantized& a, const Stack& b, bool last) {
     return ops::run(ops::FusedMoeKernel{.A = a.codes,
-                                        .B = b.codes.slice(0, 0, experts),
+                                        .B = b.codes,
                                         .A_scale = a.scales,
-                                        .B_scale = b.scales.slice(0, 0, experts),
+                                        .B_scale = b.scales,
                                         .topk_weights = e.routing.weights,
                                         .topk_ids = ids,
                                         .sorted_token_ids = aligned.sorted_token_ids,
@@ -156,7 +165,7 @@ Tensor by_triton(const Experts& e) {
                                         .use_fp8_w8a8 = true,
                                         .block_n = block,
                                         .block_k = block},
-                    e.exec())
+                    e.exec(), b.prepared)
         .C;
   };
   const Tensor both = multiply(quantized(e.x, e.exec()), first, false);
@@ -171,21 +180,37 @@ Tensor by_triton(const Experts& e) {
 
 /// Both masked products of rows [E, M, H] and what lies between them.
 Tensor masked_products(const Experts& e, const Quantized& rows, const Tensor& counts) {
+  // Most rows of rooms count for nothing: the ops clear them, nobody else has to before.
+  const auto room = [&](DType type, std::int64_t columns) {
+    return Tensor::uninitialized(type, {rows.codes.size(0), rows.codes.size(1), columns});
+  };
   const auto multiply = [&](const Quantized& a, Projection MlpWeights::*member) {
     const Stack b = e.stacked(member);
-    return ops::run(ops::MGroupedFp8GemmNtMasked{.a = a.codes, .sfa = a.scales, .b = b.codes, .sfb = b.scales, .masked_m = counts},
-                    e.exec(), b.prepared)
+    const std::int64_t columns = e.projection(e.groups.front(), member).rows();
+    return ops::run(
+               ops::MGroupedFp8GemmNtMasked{
+                   .a = a.codes, .sfa = a.scales, .b = b.codes, .sfb = b.scales, .d = room(DType::bf16, columns), .masked_m = counts},
+               e.exec(), b.prepared)
         .d;
   };
-  const auto h = ops::run(ops::SiluAndMulMaskedPostQuantFwd{.input = multiply(rows, gate_up), .masked_m = counts}, e.exec());
+  const auto h = ops::run(ops::SiluAndMulMaskedPostQuantFwd{.input = multiply(rows, gate_up),
+                                                            .output = room(DType::f8_e4m3, e.width()),
+                                                            .output_scale = room(DType::f32, e.width() / 128),
+                                                            .masked_m = counts},
+                          e.exec());
   return multiply({h.output, h.output_scale}, down);
 }
 
 /// sglang's DeepGEMM runner behind its standard dispatch. The sum in bf16 is multiplied by the factor, and rounded again.
 Tensor by_deepgemm(const Experts& e) {
-  const auto dealt = ops::run(
-      ops::MoeEpDeepgemmPreprocess{.topk_ids = e.ids_among_these(DType::i32), .hidden_states = e.x, .num_local_experts = e.count()},
-      e.exec());
+  const std::int64_t room = quant::align(e.tokens() + 1, 256);
+  const auto dealt =
+      ops::run(ops::MoeEpDeepgemmPreprocess{.topk_ids = e.ids_among_these(DType::i32),
+                                            .hidden_states = e.x,
+                                            .gateup_input = Tensor::uninitialized(DType::f8_e4m3, {e.count(), room, e.hidden()}),
+                                            .gateup_input_scale = Tensor::uninitialized(DType::f32, {e.count(), room, e.hidden() / 128}),
+                                            .num_local_experts = e.count()},
+               e.exec());
   const Tensor rows = masked_products(e, {dealt.gateup_input, dealt.gateup_input_scale}, dealt.masked_m);
   const Tensor sums = ops::run(ops::PostReorderTritonKernel{.down_output = rows.reshape({rows.size(0) * rows.size(1), e.hidden()}),
                                                             .src2dst = dealt.src2dst,
@@ -263,7 +288,7 @@ const ExpertsBackend triton_fp8_experts{.name = "triton",
                                         .kernel = "fused_moe_kernel",
                                         .factor = FactorPlace::experts,
                                         .roundings = {.weighs_first = true},
-                                        .accepts = as_blocks<fp8_blocks_method>,
+                                        .accepts = as_blocks<fp8_fused_method>,
                                         .run = run<by_triton>};
 const ExpertsBackend deepgemm_experts{.name = "deepgemm",
                                       .weights = ExpertWeights::fp8,

@@ -1,7 +1,5 @@
 // Experts of int4, multiplied with activations in fp8.
 #include "core/define.h"
-#include "core/fixed_math.h"
-#include "core/threads.h"
 #include "model/layer/experts.h"
 #include "model/layer/values.h"
 #include "ops/moe/cutlass_w4_run_moe_ep_preproess.h"
@@ -9,7 +7,7 @@
 #include "ops/moe/get_cutlass_w4a8_moe_mm_data.h"
 #include "ops/moe/post_reorder_for_cutlass_moe.h"
 #include "ops/moe/pre_reorder_for_cutlass_moe.h"
-#include "quant/e4m3.h"
+#include "ops/moe/silu_mul_static_tensorwise_quant_for_cutlass_moe.h"
 #include "quant/element.h"
 
 namespace dodona::model {
@@ -26,29 +24,6 @@ void prepare(Projection& p, const Exec&) {
                  static_cast<double>(p.weight.weight_scale.as<float>()[n * groups + g]));
   p.block_scales = scales;
   p.weight.weight_scale = Tensor();
-}
-
-/// codes[i] = e4m3(value(i) * fl32(1 / scale)).
-template <class Value>
-Tensor quantized(const Dims& shape, float scale, const Exec& exec, const Value& value) {
-  const Tensor codes = Tensor::uninitialized(DType::f8_e4m3, shape);
-  const float inverse = 1.0f / scale;
-  parallel_for(exec.threads, shape[0], static_cast<double>(shape[1]), [&](std::int64_t t) {
-    for (std::int64_t k = 0; k < shape[1]; ++k)
-      codes.as<std::uint8_t>()[t * shape[1] + k] = quant::to_e4m3_satfinite(static_cast<double>(value(t, k) * inverse));
-  });
-  return codes;
-}
-
-/// Source: sglang `silu_mul_static_tensorwise_quant_for_cutlass_moe`: one rounding behind the product.
-Tensor activated(const Tensor& both, float scale, const Exec& exec) {
-  const std::int64_t width = both.size(1) / 2;
-  const Tensor wide = widened(both);
-  const float* const x = wide.as<float>();
-  return quantized({both.size(0), width}, scale, exec, [&](std::int64_t t, std::int64_t k) {
-    const float gate = x[t * 2 * width + k], up = x[t * 2 * width + width + k];
-    return gate / (1 + static_cast<float>(fixed::exp(static_cast<double>(-gate)))) * up;
-  });
 }
 
 Tensor multiply(const Pass& p, const Tensor& codes, float scale, const std::vector<ExpertRows>& groups, Projection MlpWeights::*member) {
@@ -92,7 +67,13 @@ Tensor by_cutlass(const Pass& p, const Tensor& x, const Routing& routing) {
                                         .k = hidden},
            exec);
   const Tensor both = multiply(p, permuted, scales.gate_up, groups, &MlpWeights::gate_up);
-  const Tensor rows = multiply(p, activated(both, scales.down, exec), scales.down, groups, &MlpWeights::down);
+  const Tensor count(DType::i32, {1});
+  *count.as<std::int32_t>() = static_cast<std::int32_t>(routing.rows());
+  const Tensor h =
+      ops::run(ops::SiluMulStaticTensorwiseQuantForCutlassMoe{.input = both, .scale = scalar(scales.down), .num_tokens_tensor = count},
+               exec)
+          .output;
+  const Tensor rows = multiply(p, h, scales.down, groups, &MlpWeights::down);
   return ops::run(ops::PostReorderForCutlassMoe{.down_output = rows,
                                                 .src2dst = src2dst,
                                                 .topk_ids = routing.ids,

@@ -8,6 +8,7 @@
 #include "ops/gemm/fp8_blockwise_scaled_mm.h"
 #include "ops/gemm/fp8_gemm_nt.h"
 #include "ops/moe/fp8_blockwise_scaled_grouped_mm.h"
+#include "ops/moe/fused_moe_kernel.h"
 #include "ops/moe/m_grouped_fp8_gemm_nt_masked.h"
 #include "ops/quantization/sgl_per_token_group_quant_fp8.h"
 #include "quant/amax.h"
@@ -66,6 +67,9 @@ void prepare_packed(Projection& p, const Exec& exec) {
 Prepared pack_grouped(const Tensor& codes, const Exec& exec) {
   return ops::prepare(ops::Fp8BlockwiseScaledGroupedMm{.b = codes.transpose(1, 2)}, exec);
 }
+Prepared pack_fused(const Tensor& codes, const Exec& exec) {
+  return ops::prepare(ops::FusedMoeKernel{.B = codes}, exec);
+}
 Prepared pack_masked(const Tensor& codes, const Exec& exec) {
   return ops::prepare(ops::MGroupedFp8GemmNtMasked{.b = codes}, exec);
 }
@@ -118,7 +122,8 @@ const LinearMethod fp8_block_method{
     .name = "fp8-block", .kernel = "fp8_blockwise_scaled_mm", .prepare = prepare_stored, .apply = apply_stored, .gives_f32 = false};
 const LinearMethod deep_gemm_method{
     .name = "fp8-block, DeepGEMM", .kernel = "fp8_gemm_nt", .prepare = prepare_deep_gemm, .apply = apply_deep_gemm};
-const LinearMethod fp8_blocks_method{.name = "blocks of fp8", .kernel = "fused_moe_kernel", .prepare = prepare};
+const LinearMethod fp8_blocks_method{.name = "blocks of fp8", .kernel = "cutlass_fused_moe", .prepare = prepare};
+const LinearMethod fp8_fused_method{.name = "blocks of fp8, fused", .kernel = "fused_moe_kernel", .prepare = prepare_packed<pack_fused>};
 const LinearMethod fp8_grouped_method{
     .name = "blocks of fp8, grouped", .kernel = "fp8_blockwise_scaled_grouped_mm", .prepare = prepare_packed<pack_grouped>};
 const LinearMethod fp8_masked_method{

@@ -59,8 +59,9 @@ extern const LinearMethod w4a8_method;
 /// Blocks of fp8 (e4m3 with a scale for 128 x 128), for backends of experts that multiply such, as they are stored or made of whatever is;
 /// codes in weight.weight, scales in block_scales.
 extern const LinearMethod fp8_blocks_method;
-/// The same, the codes packed for fast mode of `fp8_blockwise_scaled_grouped_mm` and of `m_grouped_fp8_gemm_nt_masked`.
-extern const LinearMethod fp8_grouped_method, fp8_masked_method;
+/// The same, the codes packed for fast mode of `fp8_blockwise_scaled_grouped_mm`, of `m_grouped_fp8_gemm_nt_masked` and of
+/// `fused_moe_kernel`.
+extern const LinearMethod fp8_grouped_method, fp8_masked_method, fp8_fused_method;
 
 /// The method of modules that are stored in this form; `rows` of the product, where they are known, decide between kernels, unless one of
 /// them is asked for.
