@@ -36,7 +36,7 @@ inline constexpr int i8_formats = 6;
 
 inline constexpr std::int64_t i8_block = 16, i8_step = 64, i8_panel_columns = 16;
 /// Panels that are multiplied together, and the most rows of A in one tile.
-inline constexpr std::int64_t i8_tile_panels = 2, i8_tile_rows = 128;
+inline constexpr std::int64_t i8_tile_panels = 2, i8_tile_rows = 256;
 
 inline std::int64_t i8_steps(std::int64_t k) {
   return (k + i8_step - 1) / i8_step;
