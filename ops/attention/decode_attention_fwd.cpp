@@ -165,13 +165,13 @@ fp32 sums; of f16 queries a lane has sixteen products.)",
       .flops = [](const ops::DecodeAttentionFwd& op) { return ops::attention_flops(ops::TritonDecodeAttention(ops::call_of(op))); },
       .mistakes = {{"sinks-left-out", "the sum of the weights has no term of the sink", ops::golden_without_sinks}},
       .cases = {"B=2 N=16 Nk=1 S=60 n=50 D=576 --attr v_is_slice_of_k=true --attr sm_scale=0.0721687836 --without v_buffer",
-                "B=2 N=4 Nk=2 S=90 n=140 D=192 --attr v_head_dim=128 --attr sm_scale=0.0721687836 --attr logit_cap=30 --attr "
-                "xai_temperature_len=20",
+                ("B=2 N=4 Nk=2 S=90 n=140 D=192 --attr v_head_dim=128 --attr sm_scale=0.0721687836 --attr logit_cap=30 --attr "
+                 "xai_temperature_len=20"),
                 "B=2 N=2 Nk=2 S=12 n=9 D=192 --attr v_head_dim=128 --attr sm_scale=0.0721687836 --dtype q=f16",
-                "B=2 N=16 Nk=1 S=20 n=9 D=576 --with sinks --attr v_is_slice_of_k=true --attr sm_scale=0.002 --without v_buffer --dtype "
-                "k_buffer=f8_e4m3",
-                "B=2 N=2 Nk=2 S=20 n=8 D=128 --with sinks --attr v_head_dim=128 --attr sm_scale=0.004 --dtype k_buffer=f8_e4m3 --dtype "
-                "sinks=f32"},
+                ("B=2 N=16 Nk=1 S=20 n=9 D=576 --with sinks --attr v_is_slice_of_k=true --attr sm_scale=0.002 --without v_buffer --dtype "
+                 "k_buffer=f8_e4m3"),
+                ("B=2 N=2 Nk=2 S=20 n=8 D=128 --with sinks --attr v_head_dim=128 --attr sm_scale=0.004 --dtype k_buffer=f8_e4m3 --dtype "
+                 "sinks=f32")},
       .bench_cases =
           {"B=8 N=128 Nk=1 S=16384 n=8192 D=576 --attr v_is_slice_of_k=true --attr sm_scale=0.1352337788608801 --without v_buffer"},
   });

@@ -56,7 +56,7 @@ Tensor in_large_tiles(const MmFp4& op) {
   if (!op.use_8x4_sf_layout) return op.a_descale;
   const BlockScales from = scales_of(op, op.a_descale, true);
   const std::int64_t rows = op.a.size(0);
-  const Tensor tiles(u8, {quant::align(rows, 128), quant::align(from.columns, 4)});
+  Tensor tiles(u8, {quant::align(rows, 128), quant::align(from.columns, 4)});
   for (std::int64_t m = 0; m < rows; ++m)
     for (std::int64_t c = 0; c < from.columns; ++c)
       tiles.as<std::uint8_t>()[quant::scale_offset(quant::ScaleLayout::swizzled_128x4, m, c, from.columns)] =

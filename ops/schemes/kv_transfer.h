@@ -106,8 +106,8 @@ void check_kv_transfer(const Op& op, const StatedSizes& stated) {
 
 /// The op of `Op`'s transfers; `check` is what it demands beyond its schema.
 template <class Op>
-Implementation<Op> kv_transfer(const std::string& what, void (*check)(const Op&), std::vector<std::string> cases,
-                               std::vector<std::string> bench_cases) {
+Implementation<Op> kv_transfer(const std::string& what, void (*check)(const Op&), const std::vector<std::string>& cases,
+                               const std::vector<std::string>& bench_cases) {
   Implementation<Op> made;
   made.contract = what + R"(
  A copy of bits, whatever the element type; slots that no index names keep theirs. Items are multiples of 8 bytes. Of items that name one
@@ -128,8 +128,8 @@ elements of a head lie together; upstream takes the layers of some pools as a ta
     for (const ItemTransfer& transfer : op.transfers()) bytes += bytes_transferred(transfer);
     return bytes;
   };
-  made.cases = std::move(cases);
-  made.bench_cases = std::move(bench_cases);
+  made.cases = cases;
+  made.bench_cases = bench_cases;
   return made;
 }
 

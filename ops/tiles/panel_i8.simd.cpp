@@ -5,7 +5,6 @@
 namespace dodona::DODONA_TIER {
 namespace {
 
-using ops::I8Format;
 using ops::I8Rows;
 using ops::I8Tile;
 using ops::I8Weights;

@@ -27,7 +27,7 @@ Tensor absorb(const Pass& p, Part part, const Absorbed& names, const Tensor& x, 
                        .outputs = {{names.out, x.dtype()}},
                        .work = work},
                       [&] {
-                        const Tensor out(x.dtype(), {p.tokens(), heads, columns});
+                        Tensor out(x.dtype(), {p.tokens(), heads, columns});
                         p.weights.absorb.multiply(left, right, out.transpose(0, 1), p.exec());
                         return out;
                       });

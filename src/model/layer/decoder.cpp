@@ -122,7 +122,7 @@ LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState
   const LayerState after =
       layernorm(pass, part, "self.post_attention_layernorm()", {attended, before.residual}, weights.post_attention_layernorm);
   const Tensor mlp = weights.is_moe() ? moe(pass, after.hidden) : dense_mlp(pass, after.hidden);
-  const LayerState output{all_reduced(pass, part, "mlp", mlp), after.residual};
+  LayerState output{all_reduced(pass, part, "mlp", mlp), after.residual};
   trace.gives({{"hidden", output.hidden}, {"residual", output.residual}});
   return output;
 }

@@ -168,7 +168,7 @@ std::vector<std::int64_t> places_among(std::span<const std::int64_t> experts, co
 
 Tensor local_ids(const Routing& routing, std::span<const std::int64_t> experts, DType type) {
   const std::vector<std::int64_t> place = places_among(experts, routing);
-  const Tensor ids(type, routing.ids.shape());
+  Tensor ids(type, routing.ids.shape());
   for (std::int64_t i = 0; i < ids.elements(); ++i)
     quant::set(ids, i, static_cast<double>(place[static_cast<std::size_t>(routing.ids.as<std::int32_t>()[i])]));
   return ids;

@@ -38,6 +38,7 @@ std::string LayerWeights::full(const std::string& module) const {
 
 Projection LayerWeights::projection(const std::vector<std::string>& modules, const LinearMethod& method, const Exec& exec) const {
   std::vector<std::string> names;
+  names.reserve(modules.size());
   for (const std::string& module : modules) names.push_back(full(module));
   Projection result{.method = &method, .weight = source_->sizes_alone() ? source_->described(names) : source_->fused(names)};
   if (!source_->sizes_alone()) method.prepare(result, exec);
@@ -73,7 +74,7 @@ MlpWeights LayerWeights::expert_weights(const std::string& module, const Exec& e
 }
 
 Tensor LayerWeights::norm(const char* name) const {
-  const Tensor weight = source_->get(full(name + std::string(".weight")));
+  Tensor weight = source_->get(full(name + std::string(".weight")));
   if (setting_.rounding == Rounding::bf16) return weight;
   return source_->sizes_alone() ? without_memory(DType::f32, weight.shape()) : widened(weight);
 }

@@ -385,7 +385,7 @@ Tensor made(const Op& op, const CaseLine& line, const InputPlan& input, int thre
   const bool whole_bytes = runs.length * width % 8 == 0 &&
                            std::all_of(runs.begin.begin(), runs.begin.end(), [&](std::int64_t begin) { return begin * width % 8 == 0; });
   const bool alone = input.part.empty() || (made_alone(input) && (whole_bytes || runs.begin.size() == 1));
-  const Tensor tensor = allocated(line.op, input.name, input.dtype, alone ? shape_of_part(input) : input.shape);
+  Tensor tensor = allocated(line.op, input.name, input.dtype, alone ? shape_of_part(input) : input.shape);
   if (input.kin) return tensor;
   const StruckNumbers struck(input, line.seed);
   const Filling filling{tensor, alone ? runs : Runs::whole(tensor), Draw(line.seed, input.name), threads,
