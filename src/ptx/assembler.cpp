@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "dodona/error.h"
+#include "ptx/contraction.h"
 #include "ptx/lanes.h"
 #include "ptx/special_registers.h"
 
@@ -592,6 +593,8 @@ void Assembler::assemble_statement(const Statement& s) {
   Instruction& i = emit(operation->run);
   i.slots = slots;
   i.width = operation->bytes[0];
+  i.sources = static_cast<std::uint8_t>(operation->sources);
+  i.family = op.name() == "mov" ? InstructionFamily::move : InstructionFamily::plain;
 }
 
 void Assembler::call(const Statement& s) {
@@ -647,7 +650,7 @@ void Assembler::call(const Statement& s) {
   for (std::size_t k = 0; k < wanted; ++k) copy(place(results->parts[k]), home.results[k], home.result_bytes[k]);
 }
 
-Program compile(const Syntax& syntax) {
+Program compile_contracted(const Syntax& syntax) {
   Program program;
   program.name = syntax.name;
   program.version = syntax.version;
@@ -657,6 +660,23 @@ Program compile(const Syntax& syntax) {
   for (CompiledKernel& kernel : program.kernels) {
     kernel.shown.static_shared = kernel.static_shared;
     program.shown.push_back(kernel.shown);
+  }
+  return program;
+}
+
+Program compile(Syntax syntax) {
+  for (Function& f : syntax.functions) contract_quotients(f);
+  Program program = compile_contracted(syntax);
+  bool some = false;
+  for (CompiledKernel& kernel : program.kernels)
+    for (const Function& f : syntax.functions) {
+      if (f.name != kernel.shown.name && f.entry) continue;
+      for (OpenReading& o : open_products(f)) kernel.open.push_back(std::move(o));
+      some = some || !kernel.open.empty();
+    }
+  if (some) {
+    for (Function& f : syntax.functions) contract_products(f);
+    program.contracted = std::make_shared<const Syntax>(std::move(syntax));
   }
   return program;
 }

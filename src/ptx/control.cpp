@@ -120,7 +120,7 @@ bool assemble_control(Assembler& a, const Statement& s, const Opcode& op) {
     // The targets stand in instructions of their own, which nobody runs: a list of labels.
     const Slot index = a.source(s.operands[0], 4);
     const std::size_t at = a.next();
-    a.emit(jump_by_index, {index});
+    a.emit(jump_by_index, {index}).family = InstructionFamily::branch;
     std::vector<Slot> places;
     for (const std::string& target : *targets) {
       a.emit(marker).guard = no_slot;

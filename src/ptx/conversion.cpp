@@ -369,7 +369,10 @@ bool assemble_conversion(Assembler& a, const Statement& s, const Opcode& op) {
       std::array<Slot, 6> slots{};
       for (std::size_t k = 1; k < s.operands.size(); ++k) slots[k] = a.source(s.operands[k], direct->bytes[k]);
       slots[0] = a.destination(s.operands[0], direct->bytes[0]);
-      a.emit(direct->run).slots = slots;
+      Instruction& i = a.emit(direct->run);
+      i.slots = slots;
+      i.family = InstructionFamily::plain;
+      i.sources = static_cast<std::uint8_t>(direct->sources);
       return true;
     }
   }
@@ -379,6 +382,8 @@ bool assemble_conversion(Assembler& a, const Statement& s, const Opcode& op) {
   if ((to_name == "f16x2" || to_name == "bf16x2") && op.type() == "f32" && s.operands.size() == 3) {
     const Slot high = a.source(s.operands[1], 4), low = a.source(s.operands[2], 4), slot = a.destination(s.operands[0], 4);
     Instruction& i = a.emit(convert_pair, {slot, high, low});
+    i.family = InstructionFamily::plain;
+    i.sources = 2;
     i.flags = flags;
     i.width = static_cast<std::uint8_t>(to_name == "f16x2" ? f16_index : bf16_index);
     return true;
@@ -396,6 +401,8 @@ bool assemble_conversion(Assembler& a, const Statement& s, const Opcode& op) {
   }
   const Slot slot = a.destination(s.operands[0], to_register);
   Instruction& i = a.emit(convert, {slot, source});
+  i.family = InstructionFamily::plain;
+  i.sources = 1;
   i.flags = flags;
   i.width = static_cast<std::uint8_t>(index_of(*to));
   i.target = static_cast<std::uint32_t>(index_of(*from));

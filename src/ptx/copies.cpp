@@ -18,10 +18,10 @@ void nothing(Machine&, const Instruction&) {}
 /// What is touched meanwhile is touched by a copy.
 class Asynchronous {
  public:
-  explicit Asynchronous(Machine& m) : machine_(m) { machine_.set_asynchronous(true); }
+  Asynchronous(Machine& m, int kind) : machine_(m) { machine_.set_asynchronous(kind); }
   Asynchronous(const Asynchronous&) = delete;
   Asynchronous& operator=(const Asynchronous&) = delete;
-  ~Asynchronous() { machine_.set_asynchronous(false); }
+  ~Asynchronous() { machine_.set_asynchronous(0); }
 
  private:
   Machine& machine_;
@@ -29,7 +29,7 @@ class Asynchronous {
 
 /// cp.async: `width` bytes, of which as many as slots[2] says are read; the rest is zero.
 void copy(Machine& m, const Instruction& i) {
-  const Asynchronous copying(m);
+  const Asynchronous copying(m, 1);
   for_lanes(m.mask, [&](int lane) {
     const u64 to_address = m.wide(i.slots[0])[lane] + i.immediate, from_address = m.wide(i.slots[1])[lane] + i.flags;
     const std::size_t size = i.width;
@@ -50,7 +50,16 @@ void copy(Machine& m, const Instruction& i) {
     if (to != nullptr) std::memcpy(to, copied.data(), size);
   });
 }
+void end_group(Machine& m, const Instruction&) {
+  ++m.warp->copies_open;
+}
+void wait_for_groups(Machine& m, const Instruction& i) {
+  if (i.flags != 0) ++m.warp->copies_open;  // all: the open one too
+  const u32 open = m.warp->copies_open, left = static_cast<u32>(std::min<u64>(i.immediate, open));
+  m.warp->copies_done = std::max(m.warp->copies_done, open - left);
+}
 void arrive_when_copied(Machine& m, const Instruction& i) {
+  m.warp->copies_done = ++m.warp->copies_open;
   // Without .noinc the barrier counts the arrival beforehand: the sum is the same.
   if (i.flags == 0) return;
   for_lanes(m.mask, [&](int lane) { arrive(m, m.wide(i.slots[0])[lane] + i.immediate, 1, lane, i); });
@@ -58,7 +67,7 @@ void arrive_when_copied(Machine& m, const Instruction& i) {
 
 /// cp.async.bulk between shared and global memory: 16 bytes at a time, which is what sizes are multiples of.
 void copy_bulk(Machine& m, const Instruction& i) {
-  const Asynchronous copying(m);
+  const Asynchronous copying(m, 2);
   for_lanes(m.mask, [&](int lane) {
     const bool to_shared = (i.flags & 1) != 0;
     const u64 to_address = m.wide(i.slots[0])[lane], from_address = m.wide(i.slots[1])[lane];
@@ -74,7 +83,7 @@ void copy_bulk(Machine& m, const Instruction& i) {
 
 /// cp.async.bulk.tensor: a box of the tensor, in the order of the map; what lies outside is filled.
 void copy_tensor(Machine& m, const Instruction& i) {
-  const Asynchronous copying(m);
+  const Asynchronous copying(m, 2);
   const Slot* const coordinates = m.list(i);
   for_lanes(m.mask, [&](int lane) {
     const bool to_shared = (i.flags & 1) != 0;
@@ -169,8 +178,14 @@ bool assemble_copies(Assembler& a, const Statement& s, const Opcode& op) {
   if (op.name() == "tensormap") throw NotThere{};
   if (!op.has("async")) return false;
   if (op.has("bulk")) return assemble_bulk(a, s, op);
-  if (op.has("commit_group") || op.has("wait_group") || op.has("wait_all")) {
-    a.emit(nothing);
+  if (op.has("commit_group")) {
+    a.emit(end_group);
+    return true;
+  }
+  if (op.has("wait_group") || op.has("wait_all")) {
+    Instruction& i = a.emit(wait_for_groups);
+    i.flags = op.has("wait_all") ? 1 : 0;
+    if (op.has("wait_group")) i.immediate = s.operands.at(0).value;
     return true;
   }
   std::uint64_t to_offset = 0, from_offset = 0;
@@ -198,6 +213,7 @@ bool assemble_copies(Assembler& a, const Statement& s, const Opcode& op) {
   i.immediate = to_offset;
   i.flags = from_offset;
   i.width = static_cast<std::uint8_t>(size);
+  i.family = InstructionFamily::copy;
   return true;
 }
 

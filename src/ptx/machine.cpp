@@ -83,7 +83,7 @@ void Machine::begin_block(std::uint64_t linear) {
   const std::uint32_t count = threads();
   for (Warp& w : warps_) {
     const std::uint32_t first = w.index * warp_lanes, lanes = std::min<std::uint32_t>(count - first, warp_lanes);
-    w.live = lanes == warp_lanes ? all_lanes : (1u << lanes) - 1;
+    w.live = w.begun = lanes == warp_lanes ? all_lanes : (1u << lanes) - 1;
     w.groups.assign(1, {launch_.kernel->entry, w.live});
     w.current = 0;
     w.executed = 0;
@@ -91,6 +91,10 @@ void Machine::begin_block(std::uint64_t linear) {
     w.fenced = 0;
     w.wgmma_fenced = false;
     w.accumulators.clear();
+    w.copies_open = 1;
+    w.copies_done = 0;
+    w.products_open = 1;
+    w.in_flight.clear();
     if (launch_.check_races) {
       w.clock.assign(warps_.size(), 0);
       w.clock[w.index] = 1;
@@ -135,6 +139,12 @@ bool Machine::run_warp(Warp& w) {
       if (w.groups[w.current].state != GroupState::runs) break;
       continue;
     }
+    if (g.waited) {
+      // Those that it has waited for have left instead.
+      if (i.meeting != Meeting::none && mask == g.mask && g.mask == w.live && w.live != w.begun)
+        finding("diverged", "", "", std::countr_zero(mask), i);
+      g.waited = false;
+    }
     ++g.pc;
     if (i.first) {
       ++warp_count;
@@ -150,6 +160,7 @@ bool Machine::run_warp(Warp& w) {
       if (w.groups.size() > 1) regroup(w);
       continue;
     }
+    if (!w.in_flight.empty()) check_in_flight(i);
     if (observer != nullptr) observer->before(*this, i);
     i.run(*this, i);
     if (w.groups.empty()) break;
@@ -173,6 +184,7 @@ void Machine::regroup(Warp& w) {
       Group &one = w.groups[a], &other = w.groups[b];
       if (one.pc == other.pc && one.state != GroupState::at_barrier && other.state != GroupState::at_barrier) {
         one.mask |= other.mask;
+        one.waited = false;
         one.state = GroupState::runs;  // who waits looks again
         w.groups.erase(w.groups.begin() + static_cast<std::ptrdiff_t>(b));
       } else {
@@ -200,7 +212,24 @@ bool Machine::wait_for_meeting(const Instruction& i) {
   }
   if ((wanted & ~g.mask) == 0) return false;
   g.state = GroupState::at_meeting;
+  g.waited = true;
   return true;
+}
+
+/// Accumulators of wgmma before wgmma.wait_group: nobody but wgmma may touch them.
+void Machine::check_in_flight(const Instruction& i) {
+  if (i.family == InstructionFamily::warpgroup || i.family == InstructionFamily::branch) return;
+  if (i.family == InstructionFamily::move) {  // the assembler makes one register of both
+    if (const auto moved = warp->in_flight.find(i.slots[1]); moved != warp->in_flight.end()) warp->in_flight[i.slots[0]] = moved->second;
+    return;
+  }
+  const auto check = [&](Slot slot) {
+    if (warp->in_flight.count(slot) == 0) return;
+    finding("wgmma_fence", "", "", std::countr_zero(mask), i);
+    warp->in_flight.clear();
+  };
+  for (const Slot slot : i.slots) check(slot);
+  for (std::uint32_t k = 0; k < i.list_count; ++k) check(list(i)[k]);
 }
 
 void Machine::branch(std::uint32_t target) {
@@ -548,12 +577,18 @@ void Machine::watch(TouchedByte* touched, const std::byte* memory, std::size_t c
                   executed_,
                   thread,
                   kind == AccessKind::load || kind == AccessKind::store ? std::uint8_t{0} : std::uint8_t{1},
-                  asynchronous_ ? std::uint8_t{1} : std::uint8_t{0}};
+                  asynchronous_,
+                  warp->copies_open};
   const auto where = [&](std::size_t b) {
     return std::string(space) == "global" ? name_of(address + b) : std::string(space) + "+" + hex(address + b);
   };
   for (std::size_t b = 0; b < count; ++b) {
     TouchedByte& t = touched[b];
+    if (t.write.thread != 0xFFFF && t.write.asynchronous == 1 && asynchronous_ != 1 &&
+        t.write.group >= warps_[t.write.thread / warp_lanes].copies_done) {
+      finding("race", space, where(b) + ", a copy that nobody has waited for", lane, i, &t.write);
+      t.write.thread = 0xFFFF;
+    }
     const bool both_atomic = t.write.atomic != 0 && now.atomic != 0;
     // Layouts that are replicated over threads store the same from several.
     const bool same = writes(kind) && storing_ != nullptr && t.write.pc == now.pc && memory[b] == storing_[b];

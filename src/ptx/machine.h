@@ -46,6 +46,7 @@ struct Group {
   std::uint32_t pc = 0, mask = 0;
   GroupState state = GroupState::runs;
   std::uint32_t barrier = 0;
+  bool waited = false;  ///< for lanes of its warp, at this very place
 };
 
 using Clock = std::vector<std::uint32_t>;
@@ -54,7 +55,7 @@ struct Warp {
   std::byte* registers = nullptr;
   std::vector<Group> groups;
   std::size_t current = 0;
-  std::uint32_t live = 0, index = 0;
+  std::uint32_t live = 0, begun = 0, index = 0;  ///< lanes: that are there, that were at the beginning
   bool yields = false;
   std::uint64_t executed = 0;
   Clock clock;               ///< of every warp, what this one has seen
@@ -64,6 +65,9 @@ struct Warp {
   bool wgmma_fenced = false;  ///< since its first instruction
   /// What wgmma left in accumulators, by their first register, since the last wgmma.fence.
   std::map<Slot, std::vector<std::uint32_t>> accumulators;
+  /// Groups of cp.async and of wgmma: the one that is open, and that all before this one have been waited for.
+  std::uint32_t copies_open = 1, copies_done = 0, products_open = 1;
+  std::map<Slot, std::uint32_t> in_flight;  ///< accumulators that wgmma may still write, by their group
 };
 
 inline constexpr std::uint32_t barrier_of_clusters = 16;
@@ -79,7 +83,8 @@ struct Touch {
   std::uint32_t pc = 0, time = 0, synced = 0;
   std::uint64_t when = 0;
   std::uint16_t thread = 0xFFFF;
-  std::uint8_t atomic = 0, asynchronous = 0;  ///< asynchronous: written by a copy
+  std::uint8_t atomic = 0, asynchronous = 0;  ///< asynchronous: by a bulk copy (2) or cp.async (1), then of this group
+  std::uint32_t group = 0;
 };
 struct TouchedByte {
   Touch write, read;
@@ -164,7 +169,7 @@ class Machine {
 
   bool watching() const { return watching_; }
   /// Accesses that follow are those of copies.
-  void set_asynchronous(bool on) { asynchronous_ = on; }
+  void set_asynchronous(int kind) { asynchronous_ = static_cast<std::uint8_t>(kind); }
   /// What the next store stores; threads that store the same by the same instruction do not race. nullptr: not known.
   void set_stored(const void* bytes) { storing_ = static_cast<const std::byte*>(bytes); }
   /// Of shared memory that wgmma or a bulk copy reads: writes of threads must have been fenced for them.
@@ -175,6 +180,7 @@ class Machine {
   std::uint32_t threads() const { return static_cast<std::uint32_t>(launch_.block.count()); }
   std::uint64_t shared_version = 0;
   std::uint64_t time() const { return executed_; }
+  std::size_t warps() const { return warps_.size(); }
 
   Observer* observer = nullptr;
 
@@ -197,6 +203,7 @@ class Machine {
   void fill_registers(Warp& w);
   bool run_warp(Warp& w);
   void regroup(Warp& w);
+  void check_in_flight(const Instruction& i);
   bool wait_for_meeting(const Instruction& i);
   bool settle_barriers();
   void break_deadlock();
@@ -223,7 +230,8 @@ class Machine {
   Dim3 block_{0, 0, 0};
   std::uint64_t linear_ = 0;
   std::uint64_t executed_ = 0;
-  bool watching_ = false, asynchronous_ = false;
+  bool watching_ = false;
+  std::uint8_t asynchronous_ = 0;
   const std::byte* storing_ = nullptr;
 };
 

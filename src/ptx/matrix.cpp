@@ -1,4 +1,5 @@
-// ldmatrix, stmatrix, movmatrix and mma.sync: matrices whose pieces lie in the registers of a warp.
+// ldmatrix, stmatrix, movmatrix and mma.sync: matrices whose pieces lie in the
+// registers of a warp.
 #include <array>
 
 #include "ptx/assembler.h"
@@ -12,7 +13,8 @@ namespace {
 using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 
-/// Pieces of eight rows of sixteen bytes: lanes 8j to 8j + 7 have the addresses of matrix j.
+/// Pieces of eight rows of sixteen bytes: lanes 8j to 8j + 7 have the addresses
+/// of matrix j.
 void load_matrices(Machine& m, const Instruction& i) {
   m.meet();
   const Slot* const to = m.list(i);
@@ -69,7 +71,8 @@ void transpose(Machine& m, const Instruction& i) {
   }
 }
 
-/// Of mma.sync: a register holds 4 / size neighbours of a row; the next registers are 8 rows down, then a quarter of K on.
+/// Of mma.sync: a register holds 4 / size neighbours of a row; the next
+/// registers are 8 rows down, then a quarter of K on.
 struct MmaShape {
   MatrixType a, b;
   int a_registers, b_registers, k;
@@ -100,50 +103,60 @@ void multiply(Machine& m, const Instruction& i) {
   const Slot *const d = slots, *const a = d + sums_registers, *const b = a + shape.a_registers, *const c = b + shape.b_registers;
   // Words of four bytes: rows of `words`.
   const int words = shape.k * bytes_of(shape.a) / 4;
-  std::array<u32, 16 * 8> left{};
-  std::array<u32, 8 * 8> right{};
+  const auto& places = words == 8 ? fragment_places.word_of_8 : fragment_places.word_of_4;
+  std::array<u32, 16 * 8> left;
+  std::array<u32, 8 * 8> right;
   for (int r = 0; r < shape.a_registers; ++r) {
     const u32* const from = m.narrow(a[r]);
-    for (int lane = 0; lane < warp_lanes; ++lane)
-      left[static_cast<std::size_t>((lane / 4 + 8 * (r & 1)) * words + lane % 4 + 4 * (r >> 1))] = from[lane];
+    u32* const to = left.data() + 8 * (r & 1) * words + 4 * (r >> 1);
+    for (std::size_t lane = 0; lane < warp_lanes; ++lane) to[places[lane]] = from[lane];
   }
   for (int r = 0; r < shape.b_registers; ++r) {
     const u32* const from = m.narrow(b[r]);
-    for (int lane = 0; lane < warp_lanes; ++lane) right[static_cast<std::size_t>(lane / 4 * words + lane % 4 + 4 * r)] = from[lane];
+    u32* const to = right.data() + 4 * r;
+    for (std::size_t lane = 0; lane < warp_lanes; ++lane) to[places[lane]] = from[lane];
   }
   // Sums, transposed: [8][16].
-  std::array<u32, 8 * 16> sums{};
-  const auto at = [](int lane, int r) { return static_cast<std::size_t>((2 * (lane % 4) + (r & 1)) * 16 + lane / 4 + 8 * (r >> 1)); };
-  for (int r = 0; r < 4; ++r)
-    for (int lane = 0; lane < warp_lanes; ++lane) {
+  std::array<u32, 8 * 16> sums;
+  for (int r = 0; r < 4; ++r) {
+    u32* const to = sums.data() + sum_offset(r);
+    for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
       if (shape.half_sums) {
         const u32 pair = m.narrow(c[r >> 1])[lane];
-        sums[at(lane, r)] = std::bit_cast<u32>(quant::f16_to_f32(static_cast<u16>(r & 1 ? pair >> 16 : pair)));
+        to[fragment_places.sum[lane]] = std::bit_cast<u32>(quant::f16_to_f32(static_cast<u16>(r & 1 ? pair >> 16 : pair)));
       } else {
-        sums[at(lane, r)] = m.narrow(c[r])[lane];
+        to[fragment_places.sum[lane]] = m.narrow(c[r])[lane];
       }
     }
+  }
   if (shape.whole_sums) {
-    std::array<std::int32_t, 8 * 16> whole{};
+    std::array<std::int32_t, 8 * 16> whole;
     std::memcpy(whole.data(), sums.data(), sizeof whole);
     add_whole_products(shape.a, left.data(), shape.b, right.data(), 8, shape.k, whole.data(), shape.saturates);
     std::memcpy(sums.data(), whole.data(), sizeof whole);
   } else {
-    std::array<float, 8 * 16> numbers{};
+    std::array<float, 8 * 16> numbers;
     std::memcpy(numbers.data(), sums.data(), sizeof numbers);
-    add_products(Unit::mma_sync, shape.a, left.data(), shape.b, right.data(), 8, shape.k, numbers.data(), m.launch().isa);
+    if (shape.half_sums) {
+      add_half_products(shape.a, left.data(), shape.b, right.data(), 8, shape.k, numbers.data());
+    } else {
+      add_products(Unit::mma_sync, shape.a, left.data(), shape.b, right.data(), 8, shape.k, numbers.data(), m.launch().isa);
+    }
     std::memcpy(sums.data(), numbers.data(), sizeof numbers);
   }
-  for (int r = 0; r < 4; ++r)
-    for (int lane = 0; lane < warp_lanes; ++lane) {
+  for (int r = 0; r < 4; ++r) {
+    const u32* const from = sums.data() + sum_offset(r);
+    for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
+      const u32 sum = from[fragment_places.sum[lane]];
       if (shape.half_sums) {
         u32& pair = m.narrow(d[r >> 1])[lane];
-        const u32 code = quant::f32_to_f16(std::bit_cast<float>(sums[at(lane, r)]));
+        const u32 code = quant::f32_to_f16(std::bit_cast<float>(sum));
         pair = r & 1 ? (pair & 0xFFFFu) | code << 16 : code;
       } else {
-        m.narrow(d[r])[lane] = sums[at(lane, r)];
+        m.narrow(d[r])[lane] = sum;
       }
     }
+  }
 }
 
 bool assemble_mma(Assembler& a, const Statement& s, const Opcode& op) {
@@ -163,6 +176,7 @@ bool assemble_mma(Assembler& a, const Statement& s, const Opcode& op) {
   mma.saturates = op.has("satfinite");
   if (mma.a == MatrixType::none || mma.b == MatrixType::none || op.behind(3) != op.behind(0)) throw NotThere{};
   if (!mma.half_sums && !mma.whole_sums && op.behind(3) != "f32") throw NotThere{};
+  if (mma.half_sums && mma.a != MatrixType::f16) throw NotThere{};
   const int bytes = k * bytes_of(mma.a);
   const bool whole = mma.a == MatrixType::s8 || mma.a == MatrixType::u8;
   if ((bytes != 16 && bytes != 32) || bytes_of(mma.a) != bytes_of(mma.b) || whole != mma.whole_sums) throw NotThere{};
@@ -180,6 +194,7 @@ bool assemble_mma(Assembler& a, const Statement& s, const Opcode& op) {
   }
   Instruction& i = a.emit(multiply);
   i.flags = pack(mma);
+  i.family = InstructionFamily::product;
   i.meeting = Meeting::whole;
   a.list(i, slots);
   return true;
@@ -206,6 +221,7 @@ bool assemble_matrix(Assembler& a, const Statement& s, const Opcode& op) {
   Instruction& i = a.emit(loads ? load_matrices : store_matrices, {base});
   i.immediate = offset;
   i.flags = op.has("trans") ? 1 : 0;
+  if (loads) i.family = InstructionFamily::matrices;
   i.meeting = Meeting::whole;
   a.list(i, slots);
   return true;

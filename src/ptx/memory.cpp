@@ -96,6 +96,7 @@ bool assemble_memory(Assembler& a, const Statement& s, const Opcode& op) {
   for (const BySpace& h : handlers) {
     if (h.space != space) continue;
     Instruction& i = a.emit(loads ? h.load : h.store, {base});
+    i.family = loads ? InstructionFamily::load : InstructionFamily::store;
     i.immediate = offset;
     i.width = static_cast<std::uint8_t>(width);
     i.registers = static_cast<std::uint8_t>(registers);
@@ -103,6 +104,7 @@ bool assemble_memory(Assembler& a, const Statement& s, const Opcode& op) {
     if (op.has("volatile") || op.has("relaxed") || op.has("acquire") || op.has("release")) i.flags |= is_strong;
     if (op.has("volatile") || op.has("acquire") || op.has("release")) i.flags |= is_acquire;
     if ((i.flags & is_strong) != 0 && space != Space::shared) a.uses_memory_of_others();
+    i.sources = static_cast<std::uint8_t>(space);
     a.list(i, slots);
   }
   return true;

@@ -11,6 +11,7 @@
 #include "dodona/exec.h"
 #include "dodona/ptx.h"
 #include "ptx/machine.h"
+#include "ptx/prepare.h"
 #include "ptx/tensor_map.h"
 
 namespace dodona::ptx {
@@ -48,14 +49,6 @@ const CompiledKernel& find_kernel(const Program& program, std::string_view name)
   for (const CompiledKernel& k : program.kernels) known += (known.empty() ? "" : ", ") + k.shown.name;
   throw Error(ErrorCode::unknown_argument, "", program.name, "has no kernel '" + std::string(name) + "'; it has " + known);
 }
-
-/// A launch, checked.
-struct Prepared {
-  LaunchState state;
-  std::vector<std::vector<std::uint8_t>> written;
-  std::uint64_t first = 0, last = 0;
-  int threads = 1;
-};
 
 void check_sizes(const CompiledKernel& kernel, const Launch& launch, Prepared& p) {
   LaunchState& s = p.state;
@@ -143,13 +136,15 @@ void place_arguments(const CompiledKernel& kernel, const Launch& launch, Prepare
            "are too few: parameter " + std::to_string(next) + " (." + parameters[next].type + " " + parameters[next].name + ") has none");
 }
 
+}  // namespace
+
 Prepared prepare(const Program& program, std::string_view name, const Launch& launch) {
   const CompiledKernel& kernel = find_kernel(program, name);
   Prepared p;
   LaunchState& s = p.state;
   s.program = &program;
   s.kernel = &kernel;
-  s.code = launch.contract && !program.contracted.instructions.empty() ? &program.contracted : &program.code;
+  s.code = &program.code;
   check_sizes(kernel, launch, p);
   const std::uint64_t threads = s.block.count() * (p.last - p.first);
   s.check_races = checks(launch.race, threads);
@@ -166,6 +161,8 @@ Prepared prepare(const Program& program, std::string_view name, const Launch& la
           : static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(asked), std::max<std::uint64_t>(p.last - p.first, 1)));
   return p;
 }
+
+namespace {
 
 std::string place_text(const Place& p) {
   std::string text = "line " + std::to_string(p.line);
@@ -229,7 +226,9 @@ const Kernel& Module::kernel(std::string_view name) const {
 
 Report Module::launch(std::string_view name, const Launch& launch) const {
   const auto begin = std::chrono::steady_clock::now();
-  const Prepared p = prepare(*program_, name, launch);
+  const std::shared_ptr<const Program> program =
+      launch.contract && program_->contracted ? std::make_shared<const Program>(compile_contracted(*program_->contracted)) : program_;
+  const Prepared p = prepare(*program, name, launch);
   Report report;
   report.kernel = p.state.kernel->shown.name;
   report.blocks = p.last - p.first;
@@ -256,8 +255,7 @@ Report Module::launch(std::string_view name, const Launch& launch) const {
   }
   std::stable_sort(report.findings.begin(), report.findings.end(),
                    [](const Finding& a, const Finding& b) { return a.place.line < b.place.line; });
-  for (std::size_t k = 0; k < program_->open.size(); ++k)
-    if (program_->kernels[program_->open_kernels[k]].shown.name == report.kernel) report.open.push_back(program_->open[k]);
+  report.open = find_kernel(*program_, report.kernel).open;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;
 }

@@ -194,6 +194,7 @@ bool assemble_mov(Assembler& a, const Statement& s, const Opcode& op) {
   Instruction& i = a.emit(&parts == &to ? take_apart : put_together, {slot});
   i.width = static_cast<std::uint8_t>(part);
   i.registers = static_cast<std::uint8_t>(whole);
+  i.family = &parts == &to ? InstructionFamily::parts : InstructionFamily::whole;
   a.list(i, slots);
   return true;
 }
@@ -295,7 +296,9 @@ bool assemble_movement(Assembler& a, const Statement& s, const Opcode& op) {
   if (name == "div" && op.whole == "div.full.f32" && s.operands.size() == 3 && a.is_constant(s.operands[2])) {
     const Operation& operation = *find_float("div.constant.f32");
     const Slot x = a.source(s.operands[1], 4), y = a.source(s.operands[2], 4), to = a.destination(s.operands[0], 4);
-    a.emit(operation.run, {to, x, y});
+    Instruction& i = a.emit(operation.run, {to, x, y});
+    i.family = InstructionFamily::plain;
+    i.sources = 2;
     return true;
   }
   return false;

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "ops/tiles/mma.h"
+#include "quant/half.h"
 #include "quant/tensor_core/step.h"
 
 namespace dodona::ptx {
@@ -33,23 +36,45 @@ DType dtype_of(MatrixType type) {
 
 constexpr int rows = 16;
 
-/// tf32, by the definition: kernels that use it are rare.
-void add_by_definition(const tc::MmaSpec& spec, const std::uint32_t* a, const std::uint32_t* b, int columns, int k, float* sums) {
+/// By the definition: kernels that come here are rare.
+using Step = float (*)(const tc::MmaSpec&, std::span<const tc::Factor>, std::span<const tc::Factor>, float);
+template <class Code>
+void add_by_definition(const tc::MmaSpec& spec, DType a_type, const Code* a, DType b_type, const Code* b, int columns, int k, float* sums,
+                       Step step) {
   std::array<std::array<tc::Factor, 32>, rows> left{};
   for (int begin = 0; begin < k; begin += spec.products) {
     const auto count = static_cast<std::size_t>(std::min(spec.products, k - begin));
+    const auto decode = [&](DType type, const Code* codes, int line, std::size_t j) {
+      return tc::decode_factor(spec, type, codes[line * k + begin + static_cast<int>(j)]);
+    };
     for (int r = 0; r < rows; ++r)
-      for (std::size_t j = 0; j < count; ++j)
-        left[static_cast<std::size_t>(r)][j] = tc::decode_factor(spec, DType::f32, a[r * k + begin + static_cast<int>(j)]);
+      for (std::size_t j = 0; j < count; ++j) left[static_cast<std::size_t>(r)][j] = decode(a_type, a, r, j);
     for (int n = 0; n < columns; ++n) {
       std::array<tc::Factor, 32> right{};
-      for (std::size_t j = 0; j < count; ++j) right[j] = tc::decode_factor(spec, DType::f32, b[n * k + begin + static_cast<int>(j)]);
+      for (std::size_t j = 0; j < count; ++j) right[j] = decode(b_type, b, n, j);
       for (int r = 0; r < rows; ++r) {
         float& sum = sums[n * rows + r];
-        sum = tc::mma_step(spec, {left[static_cast<std::size_t>(r)].data(), count}, {right.data(), count}, sum);
+        sum = step(spec, {left[static_cast<std::size_t>(r)].data(), count}, {right.data(), count}, sum);
       }
     }
   }
+}
+float usual_step(const tc::MmaSpec& spec, std::span<const tc::Factor> a, std::span<const tc::Factor> b, float accumulator) {
+  return tc::mma_step(spec, a, b, accumulator);
+}
+
+/// A step whose sum is fp16: aligned as of fp32 sums, and then rounded once.
+float half_step(const tc::MmaSpec& spec, std::span<const tc::Factor> a, std::span<const tc::Factor> b, float accumulator) {
+  const float usual = tc::mma_step(spec, a, b, accumulator);
+  if (!std::isfinite(usual)) return usual;
+  int largest = spec.lowest_exponent;
+  if (accumulator != 0) largest = std::max(largest, std::ilogb(accumulator));
+  for (std::size_t j = 0; j < a.size(); ++j)
+    if (a[j].value != 0 && b[j].value != 0) largest = std::max(largest, a[j].exponent + b[j].exponent);
+  const double unit = std::ldexp(1.0, largest - spec.addend_bits);
+  double sum = std::trunc(accumulator / unit);
+  for (std::size_t j = 0; j < a.size(); ++j) sum += std::trunc(static_cast<double>(a[j].value) * b[j].value / unit);
+  return quant::f16_to_f32(quant::f64_to_f16(sum * unit));
 }
 
 int byte_of(MatrixType type, const void* codes, int at) {
@@ -66,12 +91,18 @@ MatrixType matrix_type(std::string_view name) {
 
 void add_products(Unit unit, MatrixType a_type, const void* a, MatrixType b_type, const void* b, int columns, int k, float* sums, Isa isa) {
   if (a_type == MatrixType::tf32)
-    return add_by_definition(tc::tf32_wgmma, static_cast<const std::uint32_t*>(a), static_cast<const std::uint32_t*>(b), columns, k, sums);
+    return add_by_definition(tc::tf32_wgmma, DType::f32, static_cast<const std::uint32_t*>(a), DType::f32,
+                             static_cast<const std::uint32_t*>(b), columns, k, sums, usual_step);
   const tc::MmaSpec& spec = bytes_of(a_type) == 2 ? tc::half_mma : unit == Unit::wgmma ? tc::fp8_wgmma : tc::fp8_mma_sync;
   // Products commute: the sixteen rows are the lanes of a panel.
   const ops::MmaRows left(spec, dtype_of(b_type), b, columns, k, k, isa);
   const ops::MmaColumns right(spec, dtype_of(a_type), a, rows, k, k, isa);
   ops::accumulate(left, right, 0, k, sums, rows);
+}
+
+void add_half_products(MatrixType a_type, const void* a, MatrixType b_type, const void* b, int columns, int k, float* sums) {
+  add_by_definition(tc::half_mma, dtype_of(a_type), static_cast<const std::uint16_t*>(a), dtype_of(b_type),
+                    static_cast<const std::uint16_t*>(b), columns, k, sums, half_step);
 }
 
 void add_whole_products(MatrixType a_type, const void* a, MatrixType b_type, const void* b, int columns, int k, std::int32_t* sums,

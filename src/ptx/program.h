@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,13 +37,32 @@ enum class Meeting : std::uint8_t {
   whole,  ///< `.aligned`: all lanes that have not left
 };
 
+/// What checks and traces must know of an instruction beside its slots.
+enum class InstructionFamily : std::uint8_t {
+  other,
+  plain,  ///< slots[0] of slots[1] and on
+  move,   ///< slots[0] is slots[1]
+  load,
+  store,
+  copy,      ///< cp.async
+  shuffle,   ///< of slots[1] between lanes
+  parts,     ///< a list of slots[0]
+  whole,     ///< slots[0] of a list
+  matrices,  ///< ldmatrix
+  product,   ///< mma.sync
+  warpgroup,
+  branch,  ///< its list holds instructions
+};
+
 struct Instruction {
   Handler run = nullptr;
+  InstructionFamily family = InstructionFamily::other;
   std::array<Slot, 6> slots{};  ///< destination first
   Slot guard = no_slot;
   bool guard_inverted = false;
   Meeting meeting = Meeting::none;
   bool first = true;                       ///< of its statement: what is counted
+  std::uint8_t sources = 0;                ///< of plain instructions
   std::uint8_t width = 0;                  ///< bytes of an element in memory, or what the family says
   std::uint8_t registers = 0;              ///< bytes of a destination register
   std::uint32_t list = 0, list_count = 0;  ///< further slots, in Program::lists
@@ -69,6 +89,7 @@ struct CompiledKernel {
   std::size_t parameter_bytes = 0;
   std::size_t static_shared = 0, local_bytes = 0;
   bool in_order = false;  ///< blocks may see each other's writes
+  std::vector<OpenReading> open;
 };
 
 struct StatementText {
@@ -76,35 +97,27 @@ struct StatementText {
   std::string source;  ///< "kernel.py:41" or empty
 };
 
-/// A pair that ptxas may read as one fused multiplication and addition.
-struct ContractionPair {
-  std::uint32_t kernel;
-  int line;
-  std::string text;
-};
-
 struct Code {
   std::vector<Instruction> instructions;
   std::vector<Slot> lists;
   std::vector<Constant> constants;
   std::vector<SpecialRegister> specials;
-  std::size_t rows = 0;
+  std::size_t rows = 1;  ///< the first belongs to nobody: slots that are not used name it
 };
 
 struct Program {
   std::string name, version, target;
-  Code code;        ///< mul and add by themselves
-  Code contracted;  ///< pairs of them fused; empty without pairs
+  Code code;
+  std::shared_ptr<const Syntax> contracted;  ///< with pairs of mul and add fused; nullptr: there are none
   std::vector<StatementText> texts;
   std::vector<CompiledKernel> kernels;
   std::vector<Kernel> shown;
-  std::vector<OpenReading> open;
-  std::vector<std::uint32_t> open_kernels;
-  std::vector<std::byte> variables;                   ///< of .global and .const, as they begin
-  std::vector<std::array<std::size_t, 2>> read_only;  ///< ranges of them
+  std::vector<std::byte> variables;  ///< of .global and .const, as they begin
 };
 
 /// Throws bad_file.
-Program compile(const Syntax& syntax);
+Program compile(Syntax syntax);
+/// Of syntax that has been contracted already.
+Program compile_contracted(const Syntax& syntax);
 
 }  // namespace dodona::ptx

@@ -160,6 +160,7 @@ bool assemble_warp(Assembler& a, const Statement& s, const Opcode& op) {
     const Slot to = a.destination(result, 4), valid = two ? a.destination(first.parts[1], 0) : no_slot;
     Instruction& i = a.emit(shuffle, {to, value, by, bounds, valid});
     i.flags = direction;
+    i.family = InstructionFamily::shuffle;
     gathers(a, i, mask);
     return true;
   }

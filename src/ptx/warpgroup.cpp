@@ -1,4 +1,5 @@
-// wgmma: four warps multiply matrices of shared memory; each does its sixteen rows when it comes to the instruction.
+// wgmma: four warps multiply matrices of shared memory; each does its sixteen
+// rows when it comes to the instruction.
 #include <array>
 #include <vector>
 
@@ -60,7 +61,8 @@ u64 swizzled(const Descriptor& d, u64 address) {
 void read_k_major(Machine& m, const Descriptor& d, u64 first, u64 count, u8* to, const Instruction& i) {
   for (u64 line = first; line < first + count; ++line)
     for (u64 piece = 0; piece < 2; ++piece) {
-      // Without a swizzle the second piece lies a leading stride away; with one it is the row's next.
+      // Without a swizzle the second piece lies a leading stride away; with one
+      // it is the row's next.
       const u64 along = d.row == 16 ? piece * d.leading : piece * 16;
       const u64 at = swizzled(d, d.begin + line / 8 * d.stride + line % 8 * d.row + along);
       const std::byte* const from = m.quick(Space::shared, at & 0x3FFFF, 16, AccessKind::load, 0, i);
@@ -73,7 +75,8 @@ void read_k_major(Machine& m, const Descriptor& d, u64 first, u64 count, u8* to,
       to += 16;
     }
 }
-/// The same of a matrix whose lines lie side by side, of 16-bit numbers: pieces of eight lines at one place of K.
+/// The same of a matrix whose lines lie side by side, of 16-bit numbers: pieces
+/// of eight lines at one place of K.
 void read_transposed(Machine& m, const Descriptor& d, u64 first, u64 count, u8* to, const Instruction& i) {
   const u64 together = d.row / 2;
   for (u64 k = 0; k < 16; ++k)
@@ -94,11 +97,6 @@ void read_transposed(Machine& m, const Descriptor& d, u64 first, u64 count, u8* 
 void read_lines(Machine& m, u64 descriptor, bool transposed, u64 first, u64 count, u8* to, const Instruction& i) {
   const Descriptor d = read_descriptor(descriptor);
   (transposed ? read_transposed : read_k_major)(m, d, first, count, to, i);
-}
-
-/// A number of the warp's sums: [column][row].
-std::size_t place_of(int lane, int r) {
-  return static_cast<std::size_t>((8 * (r >> 2) + 2 * (lane % 4) + (r & 1)) * own_rows + lane / 4 + 8 * (r >> 1 & 1));
 }
 
 /// Registers that were written since wgmma used them need a wgmma.fence.
@@ -144,9 +142,10 @@ void multiply(Machine& m, const Instruction& i) {
       for (int lane = 0; lane < warp_lanes; ++lane) {
         if (s.half_sums) {
           const u32 pair = m.narrow(d[r / 2])[lane];
-          sums[place_of(lane, r)] = quant::f16_to_f32(static_cast<u16>(r & 1 ? pair >> 16 : pair));
+          sums[sum_offset(r) + fragment_places.sum[static_cast<std::size_t>(lane)]] =
+              quant::f16_to_f32(static_cast<u16>(r & 1 ? pair >> 16 : pair));
         } else {
-          sums[place_of(lane, r)] = std::bit_cast<float>(m.narrow(d[r])[lane]);
+          sums[sum_offset(r) + fragment_places.sum[static_cast<std::size_t>(lane)]] = std::bit_cast<float>(m.narrow(d[r])[lane]);
         }
       }
   }
@@ -157,21 +156,26 @@ void multiply(Machine& m, const Instruction& i) {
     add_whole_products(s.a, left.data(), s.b, right.data(), s.columns, k, whole.data(), s.saturates);
     std::memcpy(sums.data(), whole.data(), sums.size() * 4);
   } else {
-    add_products(Unit::wgmma, s.a, left.data(), s.b, right.data(), s.columns, k, sums.data(), m.launch().isa);
+    if (s.half_sums) {
+      add_half_products(s.a, left.data(), s.b, right.data(), s.columns, k, sums.data());
+    } else {
+      add_products(Unit::wgmma, s.a, left.data(), s.b, right.data(), s.columns, k, sums.data(), m.launch().isa);
+    }
   }
   for (int r = 0; r < numbers; ++r)
     for (int lane = 0; lane < warp_lanes; ++lane) {
       if (s.half_sums) {
         u32& pair = m.narrow(d[r / 2])[lane];
-        const u32 code = quant::f32_to_f16(sums[place_of(lane, r)]);
+        const u32 code = quant::f32_to_f16(sums[sum_offset(r) + fragment_places.sum[static_cast<std::size_t>(lane)]]);
         pair = r & 1 ? (pair & 0xFFFFu) | code << 16 : code;
       } else {
-        m.narrow(d[r])[lane] = std::bit_cast<u32>(sums[place_of(lane, r)]);
+        m.narrow(d[r])[lane] = std::bit_cast<u32>(sums[sum_offset(r) + fragment_places.sum[static_cast<std::size_t>(lane)]]);
       }
     }
   if (m.watching()) {
     std::vector<u32>& kept = m.warp->accumulators[d[0]];
     kept.resize(static_cast<std::size_t>(registers) * warp_lanes);
+    for (int r = 0; r < registers; ++r) m.warp->in_flight[d[r]] = m.warp->products_open;
     for (int r = 0; r < registers; ++r) std::memcpy(kept.data() + r * warp_lanes, m.row(d[r]), row_bytes);
   }
 }
@@ -180,17 +184,27 @@ void fence(Machine& m, const Instruction&) {
   m.warp->wgmma_fenced = true;
   m.warp->accumulators.clear();
 }
-void nothing(Machine&, const Instruction&) {}
+void end_group(Machine& m, const Instruction&) {
+  ++m.warp->products_open;
+}
+void wait_for_groups(Machine& m, const Instruction& i) {
+  std::erase_if(m.warp->in_flight, [&](const auto& flying) { return flying.second + i.immediate < m.warp->products_open; });
+}
 
 }  // namespace
 
 bool assemble_warpgroup(Assembler& a, const Statement& s, const Opcode& op) {
   if (op.has("fence")) {
-    a.emit(fence).meeting = Meeting::whole;
+    Instruction& i = a.emit(fence);
+    i.meeting = Meeting::whole;
+    i.family = InstructionFamily::warpgroup;
     return true;
   }
   if (op.has("commit_group") || op.has("wait_group")) {
-    a.emit(nothing).meeting = Meeting::whole;
+    Instruction& i = a.emit(op.has("wait_group") ? wait_for_groups : end_group);
+    i.meeting = Meeting::whole;
+    i.family = InstructionFamily::warpgroup;
+    if (op.has("wait_group") && !s.operands.empty()) i.immediate = s.operands[0].value;
     return true;
   }
   if (!op.has("mma_async") || op.has("sp") || s.operands.size() < 4) throw NotThere{};
@@ -207,12 +221,14 @@ bool assemble_warpgroup(Assembler& a, const Statement& s, const Opcode& op) {
   shape.saturates = op.has("satfinite");
   if (shape.a == MatrixType::none || shape.b == MatrixType::none || bytes_of(shape.a) != bytes_of(shape.b)) throw NotThere{};
   if (!shape.half_sums && !shape.whole_sums && op.behind(2) != "f32") throw NotThere{};
+  if (shape.half_sums && shape.a != MatrixType::f16) throw NotThere{};
   if (shape.columns % 8 != 0 || shape.columns < 8 || shape.columns > 256) throw NotThere{"its size is none"};
 
   const std::size_t registers = static_cast<std::size_t>(shape.half_sums ? shape.columns / 4 : shape.columns / 2);
   if (s.operands[0].parts.size() != registers) throw NotThere{"the number of registers is another"};
   shape.a_in_registers = s.operands[1].kind == OperandKind::vector;
-  // {d}, a, b, scale-d, then for floats the signs of a and b, then for 16 bits whether they are transposed.
+  // {d}, a, b, scale-d, then for floats the signs of a and b, then for 16 bits
+  // whether they are transposed.
   const auto number = [&](std::size_t k, u64 otherwise) {
     if (k >= s.operands.size()) return otherwise;
     if (s.operands[k].kind != OperandKind::integer) throw NotThere{"expected a number"};
@@ -237,6 +253,7 @@ bool assemble_warpgroup(Assembler& a, const Statement& s, const Opcode& op) {
   const Slot adds = fixed ? no_slot : a.source(s.operands[3], 0);
   Instruction& i = a.emit(multiply, {no_slot, left, right, adds});
   i.flags = pack(shape);
+  i.family = InstructionFamily::warpgroup;
   i.immediate = fixed ? s.operands[3].value : 0;
   i.meeting = Meeting::whole;
   a.list(i, slots);

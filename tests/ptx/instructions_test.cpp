@@ -1,4 +1,5 @@
-// Instructions, family by family, with results that were worked out by hand or by other code.
+// Instructions, family by family, with results that were worked out by hand or
+// by other code.
 #include <cmath>
 #include <limits>
 
@@ -61,11 +62,17 @@ TEST(PtxInstructions, WholeNumbers) {
       {"selp.b32 %r0, %r1, %r2, 1;", 4, 5, 4},
       {"{ .reg .pred q; setp.lt.u32 q, %r1, %r2; selp.b32 %r0, 1, 0, q; }", 1, 0xFFFFFFFF, 1},
       {"{ .reg .pred q; setp.lt.s32 q, %r1, %r2; selp.b32 %r0, 1, 0, q; }", 1, 0xFFFFFFFF, 0},
-      {"{ .reg .pred p, q; setp.ne.b32 p, %r2, 0; setp.gt.and.s32 p|q, %r1, 3, p; selp.b32 %r0, 1, 2, q; }", 1, 1, 1},
+      {"{ .reg .pred p, q; setp.ne.b32 p, %r2, 0; setp.gt.and.s32 p|q, %r1, 3, "
+       "p; selp.b32 %r0, 1, 2, q; }",
+       1, 1, 1},
       {"{ add.cc.u32 %r3, %r1, %r2; addc.u32 %r0, 5, 0; }", 0xFFFFFFFF, 1, 6},
       {"{ sub.cc.u32 %r3, %r1, %r2; subc.u32 %r0, 5, 0; }", 0, 1, 4},
-      {"{ mul.wide.s32 %d1, %r1, %r2; shr.u64 %d1, %d1, 32; cvt.u32.u64 %r0, %d1; }", 0xFFFFFFFF, 2, 0xFFFFFFFF},
-      {"{ mov.b32 {%h1, %h2}, %r1; add.s16 %h1, %h1, %h2; cvt.u32.u16 %r0, %h1; }", 0xFFFF0003, 0, 2},
+      {"{ mul.wide.s32 %d1, %r1, %r2; shr.u64 %d1, %d1, 32; cvt.u32.u64 %r0, "
+       "%d1; }",
+       0xFFFFFFFF, 2, 0xFFFFFFFF},
+      {"{ mov.b32 {%h1, %h2}, %r1; add.s16 %h1, %h1, %h2; cvt.u32.u16 %r0, "
+       "%h1; }",
+       0xFFFF0003, 0, 2},
       {"{ mov.b32 {%h1, %h2}, %r1; mov.b32 %r0, {%h2, %h1}; }", 0x12345678, 0, 0x56781234},
       {"cvt.s32.s8 %r0, %r1;", 0x180, 0, 0xFFFFFF80},
       {"cvt.sat.u8.s32 %r0, %r1;", static_cast<std::uint32_t>(-3), 0, 0},
@@ -126,7 +133,9 @@ TEST(PtxInstructions, Floats) {
       {"{ cvt.u16.u32 %h1, %r1; cvt.rn.f16x2.e4m3x2 %r0, %h1; }", 0x7E38, 0, 0x5F003C00},
       {"add.bf16x2 %r0, %r1, %r2;", 0x3F803F80, 0x3F804000, 0x40004040},
       {"fma.rn.f16x2 %r0, %r1, %r2, %r2;", 0x3C004000, 0x3C003C00, 0x40004200},
-      {"{ mov.b32 {%h1, %h2}, %r1; ex2.approx.ftz.bf16 %h1, %h1; cvt.u32.u16 %r0, %h1; }", 0x4000, 0, 0x4080},
+      {"{ mov.b32 {%h1, %h2}, %r1; ex2.approx.ftz.bf16 %h1, %h1; cvt.u32.u16 "
+       "%r0, %h1; }",
+       0x4000, 0, 0x4080},
   };
   for (const Row& row : rows) hold(row);
 }
@@ -135,8 +144,10 @@ TEST(PtxInstructions, Doubles) {
   Buffers b{{Words(64), Words(64)}};
   const double x = 1.0 / 3.0;
   std::memcpy(b.of_words[0].data(), &x, 8);
-  run(kernel("ld.global.f64 %x1, [%b0]; fma.rn.f64 %x2, %x1, %x1, 0d3FF0000000000000; sqrt.rn.f64 %x2, %x2; st.global.f64 [%b1], %x2;"), b,
-      1, 1);
+  run(kernel("ld.global.f64 %x1, [%b0]; fma.rn.f64 %x2, %x1, %x1, "
+             "0d3FF0000000000000; sqrt.rn.f64 %x2, %x2; st.global.f64 [%b1], "
+             "%x2;"),
+      b, 1, 1);
   double y = 0;
   std::memcpy(&y, b.of_words[1].data(), 8);
   EXPECT_EQ(y, std::sqrt(std::fma(x, x, 1.0)));
@@ -164,18 +175,21 @@ TEST(PtxInstructions, LanesSpeakToEachOther) {
 }
 
 TEST(PtxInstructions, MatricesOfSharedMemory) {
-  // Each lane writes its number to shared memory as pairs of 16 bits; ldmatrix gives lane l of matrix j the pair 4l..: row l / 4, pair l
-  // % 4.
+  // Each lane writes its number to shared memory as pairs of 16 bits; ldmatrix
+  // gives lane l of matrix j the pair 4l..: row l / 4, pair l % 4.
   Buffers b{{Words(128), Words(256)}};
   for (std::uint32_t i = 0; i < 128; ++i) b.of_words[0][i] = 2 * i | (2 * i + 1) << 16;
-  run(kernel(
-          "mov.u32 %r10, tile; shl.b32 %r11, %t, 4; add.s32 %r12, %r10, %r11;\n"
-          "mad.wide.u32 %d1, %t, 16, %b0; ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d1]; st.shared.v4.b32 [%r12], {%r1, %r2, %r3, %r4};\n"
-          "bar.sync 0;\n"
-          "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r3, %r4}, [%r12];\n"
-          "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r5, %r6, %r7, %r8}, [%r12];\n"
-          "mad.wide.u32 %d2, %t, 32, %b1; st.global.v4.b32 [%d2], {%r1, %r2, %r3, %r4}; st.global.v4.b32 [%d2+16], {%r5, %r6, %r7, %r8};",
-          2, ".shared .align 16 .b8 tile[512];"),
+  run(kernel("mov.u32 %r10, tile; shl.b32 %r11, %t, 4; add.s32 %r12, %r10, %r11;\n"
+             "mad.wide.u32 %d1, %t, 16, %b0; ld.global.v4.b32 {%r1, %r2, %r3, "
+             "%r4}, [%d1]; st.shared.v4.b32 [%r12], {%r1, %r2, %r3, %r4};\n"
+             "bar.sync 0;\n"
+             "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r3, %r4}, "
+             "[%r12];\n"
+             "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r5, %r6, %r7, "
+             "%r8}, [%r12];\n"
+             "mad.wide.u32 %d2, %t, 32, %b1; st.global.v4.b32 [%d2], {%r1, %r2, "
+             "%r3, %r4}; st.global.v4.b32 [%d2+16], {%r5, %r6, %r7, %r8};",
+             2, ".shared .align 16 .b8 tile[512];"),
       b, 1, 32);
   for (std::uint32_t lane = 0; lane < 32; ++lane)
     for (std::uint32_t j = 0; j < 4; ++j) {
@@ -186,7 +200,8 @@ TEST(PtxInstructions, MatricesOfSharedMemory) {
     }
 }
 
-/// What an instruction makes of pieces that lanes hold, held against steps by their definition.
+/// What an instruction makes of pieces that lanes hold, held against steps by
+/// their definition.
 TEST(PtxInstructions, TensorCoreProducts) {
   namespace tc = quant::tensor_core;
   std::uint32_t state = 1;
@@ -219,11 +234,14 @@ TEST(PtxInstructions, TensorCoreProducts) {
                                      bits(c[(g + 8) * 8 + t + 1])};
     std::copy(std::begin(words), std::end(words), b.of_words[0].begin() + static_cast<std::ptrdiff_t>(lane * 12));
   }
-  run(kernel("mad.wide.u32 %d1, %t, 48, %b0; ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d1]; ld.global.v2.b32 {%r5, %r6}, [%d1+16];\n"
+  run(kernel("mad.wide.u32 %d1, %t, 48, %b0; ld.global.v4.b32 {%r1, %r2, %r3, "
+             "%r4}, [%d1]; ld.global.v2.b32 {%r5, %r6}, [%d1+16];\n"
              "ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%d1+32];\n"
-             "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f2, %f3, "
+             "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, "
+             "%f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f2, %f3, "
              "%f4};\n"
-             "mad.wide.u32 %d2, %t, 16, %b1; st.global.v4.f32 [%d2], {%f1, %f2, %f3, %f4};"),
+             "mad.wide.u32 %d2, %t, 16, %b1; st.global.v4.f32 [%d2], {%f1, "
+             "%f2, %f3, %f4};"),
       b);
   for (std::size_t lane = 0; lane < 32; ++lane)
     for (std::size_t r = 0; r < 4; ++r) {
@@ -237,6 +255,65 @@ TEST(PtxInstructions, TensorCoreProducts) {
     }
 }
 
+/// Matrices in shared memory with rows of 128 swizzled bytes, two steps along
+/// K, held against steps by their definition.
+TEST(PtxInstructions, WarpgroupProducts) {
+  namespace tc = quant::tensor_core;
+  constexpr std::uint32_t rows = 64, columns = 8, k = 32, b_begin = rows * 128;
+  std::uint32_t state = 3;
+  const auto draw = [&] {
+    state = state * 1664525u + 1013904223u;
+    return quant::f32_to_bf16(static_cast<float>(static_cast<int>(state >> 16) % 2001 - 1000) * 0.013f);
+  };
+  std::vector<std::uint16_t> image((b_begin + columns * 128) / 2), a(rows * k), b(columns * k);
+  const auto place = [&](std::uint32_t begin, std::uint32_t row, std::uint32_t column) {
+    const std::uint32_t at = begin + row * 128 + 2 * column;
+    return (at ^ ((at >> 7 & 7) << 4)) / 2;
+  };
+  for (std::uint32_t r = 0; r < rows; ++r)
+    for (std::uint32_t j = 0; j < k; ++j) image[place(0, r, j)] = a[r * k + j] = draw();
+  for (std::uint32_t n = 0; n < columns; ++n)
+    for (std::uint32_t j = 0; j < k; ++j) image[place(b_begin, n, j)] = b[n * k + j] = draw();
+  Buffers buffers{{Words(image.size() / 2), Words(128 * 4)}};
+  std::memcpy(buffers.of_words[0].data(), image.data(), image.size() * 2);
+  const std::string step =
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, "
+      "%f4}, %d3, %d4, %p1, 1, 1, 0, 0;\n";
+  const Report report = run(kernel("mul.lo.u32 %r1, %t, 72; cvt.u64.u32 %d1, %r1; add.u64 %d1, %d1, "
+                                   "%b0; mov.u32 %r2, room; add.u32 %r2, %r2, %r1; mov.u32 %r3, 0;\n"
+                                   "COPY: ld.global.b64 %d2, [%d1]; st.shared.b64 [%r2], %d2; "
+                                   "add.u64 %d1, %d1, 8; add.u32 %r2, %r2, 8; add.u32 %r3, %r3, 1; "
+                                   "setp.lt.u32 %p2, %r3, 9; @%p2 bra COPY;\n"
+                                   "fence.proxy.async.shared::cta; bar.sync 0; "
+                                   "wgmma.fence.sync.aligned; mov.b64 %d3, 0x4000004000010000; "
+                                   "mov.b64 %d4, 0x4000004000010200; setp.ne.u32 %p1, %r3, %r3;\n" +
+                                       step +
+                                       "add.u64 %d3, %d3, 2; add.u64 %d4, %d4, 2; setp.eq.u32 %p1, "
+                                       "%r3, %r3;\n" +
+                                       step +
+                                       "wgmma.commit_group.sync.aligned; "
+                                       "wgmma.wait_group.sync.aligned 0;\n"
+                                       "mad.wide.u32 %d5, %t, 16, %b1; st.global.v4.f32 [%d5], {%f1, "
+                                       "%f2, %f3, %f4};",
+                                   2, ".shared .align 1024 .b8 room[9216];"),
+                            buffers, 1, 128);
+  EXPECT_TRUE(report.findings.empty()) << report.findings.front().text;
+  for (std::size_t thread = 0; thread < 128; ++thread)
+    for (std::size_t r = 0; r < 4; ++r) {
+      const std::size_t row = thread / 32 * 16 + thread % 32 / 4 + 8 * (r >> 1), column = 2 * (thread % 4) + (r & 1);
+      float expected = 0;
+      for (std::size_t begin = 0; begin < k; begin += 16) {
+        std::vector<tc::Factor> x, y;
+        for (std::size_t j = begin; j < begin + 16; ++j) {
+          x.push_back(tc::decode_factor(tc::half_mma, DType::bf16, a[row * k + j]));
+          y.push_back(tc::decode_factor(tc::half_mma, DType::bf16, b[column * k + j]));
+        }
+        expected = tc::mma_step(tc::half_mma, x, y, expected);
+      }
+      EXPECT_EQ(buffers.of_words[1][thread * 4 + r], bits(expected)) << row << ", " << column;
+    }
+}
+
 TEST(PtxInstructions, WholeTensorCoreProducts) {
   // a[row][k] = row + k, b[column][k] = k - column, of 32.
   Buffers b{{Words(32 * 6), Words(32 * 4)}};
@@ -247,12 +324,15 @@ TEST(PtxInstructions, WholeTensorCoreProducts) {
         const std::uint32_t value = w < 4 ? lane / 4 + 8 * (w % 2) + k : k - lane / 4;
         b.of_words[0][lane * 6 + w] |= (value & 0xFF) << (8 * j);
       }
-  run(kernel("mad.wide.u32 %d1, %t, 24, %b0; ld.global.v2.b32 {%r1, %r2}, [%d1]; ld.global.v2.b32 {%r3, %r4}, [%d1+8]; ld.global.v2.b32 "
+  run(kernel("mad.wide.u32 %d1, %t, 24, %b0; ld.global.v2.b32 {%r1, %r2}, "
+             "[%d1]; ld.global.v2.b32 {%r3, %r4}, [%d1+8]; ld.global.v2.b32 "
              "{%r5, %r6}, [%d1+16];\n"
              "mov.b32 %r7, 100;\n"
-             "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%r10, %r11, %r12, %r13}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r7, %r7, %r7, "
+             "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%r10, %r11, "
+             "%r12, %r13}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r7, %r7, %r7, "
              "%r7};\n"
-             "mad.wide.u32 %d2, %t, 16, %b1; st.global.v4.b32 [%d2], {%r10, %r11, %r12, %r13};"),
+             "mad.wide.u32 %d2, %t, 16, %b1; st.global.v4.b32 [%d2], {%r10, "
+             "%r11, %r12, %r13};"),
       b);
   for (std::uint32_t lane = 0; lane < 32; ++lane)
     for (std::uint32_t r = 0; r < 4; ++r) {
@@ -263,9 +343,37 @@ TEST(PtxInstructions, WholeTensorCoreProducts) {
     }
 }
 
+/// mul then add without a rounding may be one fma; a quotient by a constant is
+/// one.
+TEST(PtxInstructions, BothReadingsOfMulAndAdd) {
+  const float x = 0x1.001p0f;
+  for (const bool contract : {false, true}) {
+    Buffers b{{Words(32, bits(x)), Words(32)}};
+    Launch launch;
+    launch.contract = contract;
+    const Report report = run(kernel("ld.global.f32 %f1, [%a0]; mul.f32 %f2, %f1, %f1;\nsub.f32 "
+                                     "%f3, %f2, 0f3F800000; st.global.f32 [%a1], %f3;"),
+                              b, 1, 32, launch);
+    EXPECT_EQ(number(b.of_words[1][3]), contract ? 0x1.0008p-11f : 0x1p-11f);
+    ASSERT_EQ(report.open.size(), 1U);
+    EXPECT_NE(report.open[0].text.find("mul.f32"), std::string::npos);
+  }
+  EXPECT_EQ(results("mov.b32 %f3, 0f40400000; div.full.f32 %f4, %f1, %f3; "
+                    "add.f32 %f0, %f4, %f2; mov.b32 %r0, %f0;",
+                    {bits(x)}, {bits(-0.5f)})
+                .front(),
+            bits(std::fma(x, 1.0f / 3.0f, -0.5f)));
+  EXPECT_EQ(results("mul.rn.f32 %f4, %f1, %f1; add.rn.f32 %f0, %f4, %f2; "
+                    "mov.b32 %r0, %f0;",
+                    {bits(x)}, {bits(-1.0f)})
+                .front(),
+            bits(0x1p-11f));
+}
+
 TEST(PtxInstructions, AtomicsTakeLanesInOrder) {
   Buffers b{{Words(4), Words(64)}};
-  run(kernel("atom.global.add.u32 %r1, [%b0], 3; st.global.b32 [%a1], %r1; red.global.max.s32 [%b0+4], %r1; atom.global.cas.b32 %r2, "
+  run(kernel("atom.global.add.u32 %r1, [%b0], 3; st.global.b32 [%a1], %r1; "
+             "red.global.max.s32 [%b0+4], %r1; atom.global.cas.b32 %r2, "
              "[%b0+8], %t, 5;\n"
              "mov.f32 %f1, 0f3F000000; red.global.add.f32 [%b0+12], %f1;"),
       b, 2, 32);
@@ -278,9 +386,12 @@ TEST(PtxInstructions, AtomicsTakeLanesInOrder) {
 
 TEST(PtxInstructions, CopiesFillWhatTheyDoNotRead) {
   Buffers b{{Words(64, 7), Words(64)}};
-  run(kernel("mov.u32 %r1, room; shl.b32 %r2, %t, 4; add.u32 %r1, %r1, %r2; mad.wide.u32 %d1, %t, 16, %b0; mov.u32 %r3, 8;\n"
-             "cp.async.cg.shared.global [%r1], [%d1], 16, %r3; cp.async.commit_group; cp.async.wait_group 0; bar.sync 0;\n"
-             "ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r1]; mad.wide.u32 %d2, %t, 16, %b1; st.global.v4.b32 [%d2], {%r4, %r5, %r6, %r7};",
+  run(kernel("mov.u32 %r1, room; shl.b32 %r2, %t, 4; add.u32 %r1, %r1, %r2; "
+             "mad.wide.u32 %d1, %t, 16, %b0; mov.u32 %r3, 8;\n"
+             "cp.async.cg.shared.global [%r1], [%d1], 16, %r3; "
+             "cp.async.commit_group; cp.async.wait_group 0; bar.sync 0;\n"
+             "ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r1]; mad.wide.u32 %d2, "
+             "%t, 16, %b1; st.global.v4.b32 [%d2], {%r4, %r5, %r6, %r7};",
              2, ".shared .align 16 .b8 room[256];"),
       b, 1, 16);
   for (std::uint32_t i = 0; i < 64; ++i) EXPECT_EQ(b.of_words[1][i], i % 4 < 2 ? 7U : 0U);

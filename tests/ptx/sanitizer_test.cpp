@@ -160,6 +160,31 @@ TEST(PtxSanitizer, WgmmaWithoutAFence) {
   EXPECT_TRUE(mended.findings.empty()) << mended.findings.front().text;
 }
 
+TEST(PtxSanitizer, AccumulatorsThatNobodyHasWaitedFor) {
+  const std::string product =
+      "mov.u32 %r1, 0; mov.b64 %d1, 0x4000004000010000; setp.ne.b32 %p1, %r1, 0; wgmma.fence.sync.aligned;\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %d1, %d1, %p1, 1, 1, 0, "
+      "0;\nwgmma.commit_group.sync.aligned;\n";
+  Launch launch;
+  launch.uninitialised = Check::off;
+  const char* room = ".shared .align 128 .b8 room[8192];";
+  EXPECT_EQ(only(product + "add.f32 %f5, %f1, 0f3F800000;", 128, launch, room).kind, "wgmma_fence");
+  Buffers b{{Words(64), Words(64)}};
+  EXPECT_TRUE(
+      run(kernel(product + "wgmma.wait_group.sync.aligned 0; add.f32 %f5, %f1, 0f3F800000;", 2, room), b, 1, 128, launch).findings.empty());
+}
+
+TEST(PtxSanitizer, CopiesThatNobodyHasWaitedFor) {
+  const std::string copy =
+      "mov.u32 %r1, room; shl.b32 %r2, %t, 2; add.u32 %r1, %r1, %r2; cp.async.ca.shared.global [%r1], [%a0], 4; cp.async.commit_group;\n";
+  const Finding f = only(copy + "ld.shared.b32 %r4, [%r1];", 32);
+  EXPECT_EQ(f.kind, "race");
+  EXPECT_NE(f.address.find("a copy that nobody has waited for"), std::string::npos) << f.address;
+  Buffers b{{Words(64), Words(64)}};
+  EXPECT_TRUE(
+      run(kernel(copy + "cp.async.wait_group 0; ld.shared.b32 %r4, [%r1];", 2, ".shared .align 16 .b8 room[1024];"), b).findings.empty());
+}
+
 TEST(PtxSanitizer, CanBeTurnedOff) {
   Buffers b{{Words(64), Words(64)}};
   Launch launch;

@@ -1,0 +1,19 @@
+// What ptxas may read as one fused multiplication and addition.
+#pragma once
+
+#include <vector>
+
+#include "dodona/ptx.h"
+#include "ptx/syntax.h"
+
+namespace dodona::ptx {
+
+/// Quotients by a constant, which ptxas turns into products with its reciprocal before it contracts: `div.full` and then `add` or `sub`,
+/// neither rounding named, become one `fma`. An H100 does so.
+void contract_quotients(Function& f);
+/// The same of `mul`.
+void contract_products(Function& f);
+/// Pairs of `mul` and `add` or `sub` that are left open.
+std::vector<OpenReading> open_products(const Function& f);
+
+}  // namespace dodona::ptx
