@@ -77,6 +77,24 @@ struct Pair {
   bool product_first;  ///< the sum's first operand is the product
 };
 
+/// Whether whoever does statement `first` comes to `last` next, and from nowhere else.
+bool in_one_block(const Function& f, std::size_t first, std::size_t last) {
+  for (const Scope& scope : f.scopes)
+    for (const auto& [name, at] : scope.labels)
+      if (at > first && at <= last) return false;
+  return std::none_of(f.statements.begin() + static_cast<std::ptrdiff_t>(first), f.statements.begin() + static_cast<std::ptrdiff_t>(last),
+                      [](const Statement& s) { return s.opcode.rfind("bra", 0) == 0 || s.opcode.rfind("brx", 0) == 0; });
+}
+/// Whether a statement between the two writes the register.
+bool defines(const Function& f, std::size_t first, std::size_t last, const std::string& name) {
+  for (std::size_t i = first; i < last; ++i) {
+    std::map<std::string, int, std::less<>> defined;
+    if (!f.statements[i].operands.empty()) count(f.statements[i].operands[0], defined);
+    if (defined.count(name) > 0) return true;
+  }
+  return false;
+}
+
 /// Sums of which an operand is a product that is used nowhere else, in the same stretch of statements.
 std::vector<Pair> pairs_of(const Function& f, const Uses& uses, std::string_view product) {
   std::vector<Pair> found;
@@ -95,9 +113,11 @@ std::vector<Pair> pairs_of(const Function& f, const Uses& uses, std::string_view
       if (of_product.name != product || of_product.type != kind.type || of_product.flushes != kind.flushes || s.operands.size() != 3)
         continue;
       if (!s.guard.empty() || !sum.guard.empty() || s.scope != sum.scope) continue;
+      const bool together = in_one_block(f, where->second, i);
       const auto steady = [&](const Operand& factor) {
         const auto of_factor = uses.defined.find(factor.text);
-        return factor.kind != OperandKind::name || of_factor == uses.defined.end() || of_factor->second == 1;
+        return factor.kind != OperandKind::name || of_factor == uses.defined.end() || of_factor->second == 1 ||
+               (together && !defines(f, where->second, i, factor.text));
       };
       if (!steady(s.operands[1]) || !steady(s.operands[2])) continue;
       found.push_back({where->second, i, k == 1});
@@ -165,8 +185,15 @@ void contract_quotients(Function& f) {
   std::vector<std::size_t> before;
   for (const Pair& p : pairs_of(f, uses, "div")) {
     const Statement& quotient = f.statements[p.product];
+    if (quotient.opcode.find(".full") == std::string::npos) continue;
     std::uint32_t bits = 0;
-    if (quotient.opcode.find(".full") == std::string::npos || !constant_of(f, uses, quotient.operands[2], bits)) continue;
+    if (!constant_of(f, uses, quotient.operands[2], bits)) {
+      if (quotient.opcode != "div.full.f32") continue;
+      fuse(f, p, Operand(quotient.operands[2]), of_quotients, negations);
+      f.statements[p.sum].opcode = "div.full.add.f32";
+      before.resize(negations.size(), p.sum);
+      continue;
+    }
     Operand reciprocal{OperandKind::f32};
     reciprocal.value = std::bit_cast<std::uint32_t>(1.0f / std::bit_cast<float>(bits));
     fuse(f, p, reciprocal, of_quotients, negations);

@@ -8,8 +8,8 @@
 
 namespace dodona::ptx {
 
-/// Quotients by a constant, which ptxas turns into products with its reciprocal before it contracts: `div.full` and then `add` or `sub`,
-/// neither rounding named, become one `fma`. An H100 does so.
+/// `div.full`, which ptxas makes a product with the reciprocal (of a constant: the correctly rounded one), and then `add` or `sub` without
+/// a rounding: the product and the sum become one `fma`. An H100 does so.
 void contract_quotients(Function& f);
 /// The same of `mul`.
 void contract_products(Function& f);

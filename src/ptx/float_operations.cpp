@@ -165,6 +165,12 @@ float div_approx_flushed(float a, float b) {
 float div_full_flushed(float a, float b) {
   return hopper::ftz(hopper::triton::div(hopper::ftz(a), hopper::ftz(b)));
 }
+/// A quotient that a sum follows: its last product and the sum round once.
+float div_full_add(float a, float b, float c) {
+  const float magnitude_of_b = std::fabs(b);
+  const float scale = magnitude_of_b > 0x1p126f ? 0.25f : magnitude_of_b < 0x1p-126f ? 0x1p24f : 1.0f;
+  return canonical(std::fma(a * scale, hopper::rcp(b * scale), c));
+}
 /// A divisor that the compiler knows: multiplied with the correctly rounded reciprocal.
 float div_constant(float a, float b) {
   return canonical(a * (1.0f / b));
@@ -269,6 +275,7 @@ constexpr Operation table[] = {
     operation<div_full_flushed>("div.full.ftz.f32"),
     operation<div_approx>("div.approx.f32"),
     operation<div_approx_flushed>("div.approx.ftz.f32"),
+    operation<div_full_add>("div.full.add.f32"),
     operation<div_constant>("div.constant.f32"),
     operation<test_finite>("testp.finite.f32"),
     operation<test_infinite>("testp.infinite.f32"),

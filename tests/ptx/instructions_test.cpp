@@ -363,6 +363,12 @@ TEST(PtxInstructions, BothReadingsOfMulAndAdd) {
                     {bits(x)}, {bits(-0.5f)})
                 .front(),
             bits(std::fma(x, 1.0f / 3.0f, -0.5f)));
+  // A factor that is written more than once, but not in between.
+  EXPECT_EQ(
+      results("mov.b32 %f5, 0f00000000; mov.b32 %f5, 0f3F801000; div.full.f32 %f4, %f5, %f1; add.f32 %f0, %f4, %f2; mov.b32 %r0, %f0;",
+              {bits(3.0f)}, {bits(0x1p-9f)})
+          .front(),
+      bits(std::fma(0x1.002p0f, quant::hopper::rcp(3.0f), 0x1p-9f)));
   EXPECT_EQ(results("mul.rn.f32 %f4, %f1, %f1; add.rn.f32 %f0, %f4, %f2; "
                     "mov.b32 %r0, %f0;",
                     {bits(x)}, {bits(-1.0f)})
