@@ -8,11 +8,11 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <utility>
 
+#include "core/stopwatch.h"
 #include "dodona/error.h"
 
 namespace dodona::io {
@@ -55,14 +55,6 @@ bool begins_with_one(const std::string& line, const std::vector<std::string>& wo
     if (line == word || line.starts_with(word + " ")) return true;
   return false;
 }
-
-class Clock {
- public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
 
 }  // namespace
 
@@ -124,7 +116,7 @@ bool Command::read_some(int milliseconds) {
 }
 
 Command::Answer Command::ask(const std::string& line, const std::vector<std::string>& words, double seconds) {
-  const Clock clock;
+  const Stopwatch clock;
   const std::string sent = line + "\n";
   for (std::size_t done = 0; done < sent.size();) {
     const ssize_t n = ::send(in_, sent.data() + done, sent.size() - done, MSG_NOSIGNAL);
@@ -159,7 +151,7 @@ Command::Answer Command::ask(const std::string& line, const std::vector<std::str
 }
 
 CommandResult Command::wait(double seconds) {
-  const Clock clock;
+  const Stopwatch clock;
   close_stdin();
   CommandResult result;
   // Done is when the command itself has ended: what it left running in the background may hold the pipe open.

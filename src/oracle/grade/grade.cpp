@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include <random>
 
 #include "core/random.h"
+#include "core/stopwatch.h"
 #include "dodona/error.h"
 #include "io/command.h"
 #include "io/sha256.h"
@@ -33,14 +33,6 @@ constexpr int round = 5;                                 // of so many calls one
 constexpr std::int64_t remembered_at_most = 256 << 20;   // bytes of outputs
 constexpr int unanswered_in_a_row = 3;                   // calls after which a kernel is given up
 constexpr std::uint64_t seeds = std::uint64_t{1} << 62;  // of inputs
-
-class Clock {
- public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
 
 std::string hexadecimal(std::uint64_t number) {
   std::array<char, 17> text{};
@@ -208,7 +200,7 @@ class Grading {
 
   /// Whether to go on.
   bool call(int index) {
-    const Clock clock;
+    const Stopwatch clock;
     Drawn drawn = draw(index);
     GradedCall& call = grade_.calls.emplace_back();
     call.line = to_string(drawn.line);

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
 
+#include "core/stopwatch.h"
 #include "core/storage.h"
 #include "core/threads.h"
 #include "dodona/error.h"
@@ -113,19 +113,19 @@ bool nearer(const Compared& a, const Compared& b) {
 }
 
 /// Where the time goes.
-class Clock {
+class Limit {
  public:
-  explicit Clock(double seconds) : seconds_(seconds) {}
-  bool up() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count() > seconds_; }
+  explicit Limit(double seconds) : seconds_(seconds) {}
+  bool up() const { return watch_.seconds() > seconds_; }
 
  private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  Stopwatch watch_;
   double seconds_;
 };
 
 struct Search {
   const WhoseOptions& options;
-  Clock clock;
+  Limit clock;
   std::vector<Schedule> candidates;
   std::vector<Compared> others;  ///< that gave other bits
 
@@ -414,7 +414,7 @@ Whose whose(const Op& op, const Arguments& inputs, const NamedTensors& actual, c
   answer.op = op.name();
   answer.elements = whole.elements();
   answer.several_machines = gpu_modes(op).size() > 1;
-  Search search{options, Clock(options.seconds), first_of_each(classes), {}};
+  Search search{options, Limit(options.seconds), first_of_each(classes), {}};
 
   const auto hold = [&](const Question& part) {
     const std::vector<Schedule> untried = search.hold(part);
