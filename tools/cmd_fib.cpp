@@ -123,7 +123,9 @@ void add_export(CLI::App& app, int&) {
   auto options = std::make_shared<ExportCommand>();
   auto* command = app.add_subcommand("export", "Write the ops as FlashInfer-Bench Definitions, Workloads and inputs");
   command->add_option("--fib", options->folder, "Folder to write definitions/, workloads/ and blob/ to")->required();
-  command->add_option("OP", options->ops, "Ops to write (default: all)");
+  command->add_option(
+      "OP", options->ops,
+      "Ops to write, all their case lines, or case lines in quotes: 'rmsnorm T=4 H=64 --special zero-rows' (default: all ops)");
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->callback([options] {

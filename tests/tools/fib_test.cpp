@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <set>
 #include <stdexcept>
 
 #include "command.h"
@@ -351,6 +352,30 @@ TEST_F(Fib, ExportsOfAllOpsKeepTheRulesAndComeBackAsTheSameCases) {
     EXPECT_EQ(effective(*c.op, c.inputs), effective(*c.op, wanted.inputs)) << name;
   }
   for (const auto& op : registry().all()) EXPECT_EQ(imported[std::string(op->name())], op->cases().size()) << op->name();
+}
+
+TEST_F(Fib, CaseLinesWithSpecialInputsComeBackAsTheSameCases) {
+  const std::vector<std::string> lines{"rmsnorm T=9 H=64 --special zero-rows --special gaps --seed 3",
+                                       "merge_state T=3 N=6 D=32 --special empty-lse --special one-sided-lse",
+                                       "trtllm_batch_decode_with_kv_cache_mla B=3 Q=1 N=2 pages=8 P=32 W=2 --attr bmm1_scale=0.1 --special "
+                                       "stale-cache --special edge-lengths --special shared-pages",
+                                       "fp8_gemm_nt M=9 N=24 K=144 --special zero-scales --window M=2..7"};
+  std::string quoted;
+  for (const std::string& line : lines) quoted += " '" + line + "'";
+  ASSERT_EQ(run("export --fib " + set() + quoted).status, 0);
+  const Output output = import_set("--json");
+  ASSERT_EQ(output.status, 0) << output.out << output.err;
+  std::set<std::string> left(lines.begin(), lines.end());
+  const json report = json::parse(output.out);
+  for (const json& one : report.at("workloads")) {
+    const oracle::Case c = oracle::load_case(one.at("path"));
+    const auto line =
+        std::find_if(left.begin(), left.end(), [&](const std::string& l) { return l.starts_with(std::string(c.op->name()) + " "); });
+    ASSERT_NE(line, left.end()) << one.dump();
+    EXPECT_EQ(oracle::digests_of(c.inputs, c.outputs), oracle::make_case(parse_case_line(*line), Exec{}, true).digests) << *line;
+    left.erase(line);
+  }
+  EXPECT_TRUE(left.empty());
 }
 
 }  // namespace

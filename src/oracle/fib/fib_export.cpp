@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <span>
 #include <sstream>
@@ -148,7 +149,7 @@ std::string op_type_of(const Op& op) {
   return std::string(dodona::name(op.info().category));
 }
 
-/// A name that holds the op and its number among the op's case lines.
+/// A name that holds the op and the number of the line.
 std::string export_case(const std::filesystem::path& root, const Op& op, std::size_t number, const CaseLine& line, int threads) {
   Exec exec;
   exec.mode = Mode::golden;
@@ -215,14 +216,26 @@ std::string export_case(const std::filesystem::path& root, const Op& op, std::si
 
 }  // namespace
 
-std::vector<std::string> export_set(const std::string& folder, const std::vector<std::string>& ops, int threads) {
-  std::set<std::string> wanted;
-  for (const std::string& op : ops) wanted.insert(std::string(registry().at(op).name()));
+std::vector<std::string> export_set(const std::string& folder, const std::vector<std::string>& wanted, int threads) {
+  std::set<std::string> ops;
+  std::map<std::string, std::vector<CaseLine>> lines;
+  for (const std::string& word : wanted) {
+    const CaseLine line = parse_case_line(word);
+    const std::string op(registry().at(line.op).name());
+    if (word.find(' ') == std::string::npos) {
+      ops.insert(op);
+    } else {
+      lines[op].push_back(line);
+    }
+  }
   std::vector<std::string> names;
   for (const auto& op : registry().all()) {
-    if (!wanted.empty() && !wanted.contains(std::string(op->name()))) continue;
-    for (std::size_t i = 0; i < op->cases().size(); ++i)
-      names.push_back(export_case(folder, *op, i, parse_case_line(std::string(op->name()) + " " + op->cases()[i]), threads));
+    const std::string name(op->name());
+    std::vector<CaseLine> its;
+    if (wanted.empty() || ops.contains(name))
+      for (const std::string& rest : op->cases()) its.push_back(parse_case_line(name + " " + rest));
+    its.insert(its.end(), lines[name].begin(), lines[name].end());
+    for (std::size_t i = 0; i < its.size(); ++i) names.push_back(export_case(folder, *op, i, its[i], threads));
   }
   return names;
 }
