@@ -42,16 +42,11 @@ void check(const Call& op) {
   check_offsets(op.kv_indptr, "kv_indptr", op.k.size(0), tokens_of("k", op.k), false);
 }
 
+template <CausalMask mask>
 void golden(const Call& op, const Exec& exec, Reference* reference) {
-  attention_golden(RaggedAttention(call_of(op), requests_of(op)), WeightSum::unrounded, exec, reference);
-}
-
-/// The mask of kernels whose queries are taken to be the first tokens, not the last.
-void golden_from_first_key(const Call& op, const Exec& exec, Reference* reference) {
-  std::vector<RaggedRequest> requests = requests_of(op);
-  for (RaggedRequest& request : requests)
-    if (op.causal) request.keys = std::min(request.keys, request.queries);
-  attention_golden(RaggedAttention(call_of(op), requests), WeightSum::unrounded, exec, reference);
+  RaggedAttention attention(call_of(op), masked_by(mask, requests_of(op)));
+  attention.score_errors = ScoreErrors::of_rounded_maximum(attention.key_width, attention.type, attention.scale);
+  attention_golden(attention, WeightSum::unrounded, exec, reference);
 }
 
 void fast(const Call& op, const Exec& exec) {
@@ -70,12 +65,15 @@ std::unique_ptr<Op> op_batch_prefill_with_ragged_kv_cache() {
   return define<ops::BatchPrefillWithRaggedKvCache>({
       .contract = R"(
 Scores, softmax about a running maximum, weights rounded to the element type for their products with the values, sums of the unrounded
-weights and of the products in fp32, times the reciprocal of the sum, one rounding: the budget of cutlass_mla_decode. lse is base 2. The keys
+weights and of the products in fp32, times the reciprocal of the sum, one rounding: the budget of cutlass_mla_decode. Kernels round the largest score m, times
+sm_scale * log2 e, before they take it from a fused product: weights are off by a common power of 2, and where the sum of |q * k| times that factor
+reaches 2^30 (f16: 2^27), so that they may leave their type, nothing is compared. lse is base 2. The keys
 are those that a query sees; what others hold has no effect in golden and fast mode. A query that sees none gives zeros and -inf. Hopper mode has the order of
 FlashInfer's fa3 kernels (ops/softmax/flashinfer_ragged.h), from their source and their machine code; there keys that are hidden within a
 tile, and rows of other requests that lie in it, are multiplied by 0, so that what is not finite among their values shows. Here errors: offsets that
 fall or lead outside, a scale that is not positive. Windows, caps, positions and e4m3 are not taken.)",
-      .golden = ops::golden,
+      .contract_version = 2,
+      .golden = ops::golden<ops::CausalMask::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .check = ops::check,
@@ -84,7 +82,9 @@ fall or lead outside, a scale that is not positive. Windows, caps, positions and
             return ops::attention_flops(ops::RaggedAttention(ops::call_of(op), ops::requests_of(op)));
           },
       .mistakes = {{"causal-mask-from-first-key", "the causal mask is aligned to the first key, not to the last",
-                    ops::golden_from_first_key}},
+                    ops::golden<ops::CausalMask::from_first_key>},
+                   {"own-key-hidden", "the causal mask hides a query's own key", ops::golden<ops::CausalMask::own_key_hidden>},
+                   {"next-key-seen", "the causal mask shows a query the key behind its own", ops::golden<ops::CausalMask::next_key_seen>}},
       .cases = {"Tq=5 Tk=9 N=4 Nk=4 D=192 Dv=128 B=2 --attr causal=true --attr sm_scale=0.0721687836 --attr return_lse=true",
                 "Tq=3 Tk=210 N=2 Nk=1 D=128 Dv=128 B=2 --attr sm_scale=0.09",
                 "Tq=4 Tk=70 N=2 Nk=2 D=256 Dv=256 B=1 --attr causal=true --attr return_lse=true --dtype q=f16",

@@ -55,8 +55,9 @@ void check(const Call& op) {
                     to_string(op.q.shape()));
 }
 
+template <CausalMask mask>
 void golden(const Call& op, const Exec& exec, Reference* reference) {
-  RaggedAttention attention(call_of(op), requests_of(op));
+  RaggedAttention attention(call_of(op), masked_by(mask, requests_of(op)));
   attention.out_name = "o";
   attention.weights_normalised = true;
   attention_golden(attention, WeightSum::unrounded, exec, reference);
@@ -82,7 +83,7 @@ budget of cutlass_mla_decode, with weights that are rounded after their division
 scale is D^-0.5, rounded to fp32 once. Requests lie one behind the other, as upstream's callers have them. Hopper mode has the order of Triton
 3.6's code: see ops/softmax/triton_context.h. Here errors: starts that are not the running sums of the lengths, lengths that do not add up to
 the tokens of q.)",
-      .golden = ops::golden,
+      .golden = ops::golden<ops::CausalMask::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .make_inputs = ops::make_inputs,
@@ -91,6 +92,8 @@ the tokens of q.)",
           [](const ops::ContextAttentionFwd& op) {
             return ops::attention_flops(ops::RaggedAttention(ops::call_of(op), ops::requests_of(op)));
           },
+      .mistakes = {{"own-key-hidden", "the causal mask hides a query's own key", ops::golden<ops::CausalMask::own_key_hidden>},
+                   {"next-key-seen", "the causal mask shows a query the key behind its own", ops::golden<ops::CausalMask::next_key_seen>}},
       .cases = {"T=9 N=4 Nk=2 D=128 B=2", "T=20 N=2 Nk=2 D=64 B=1 --dtype q=f16 --attr is_causal=false", "T=5 N=1 Nk=1 D=192 B=3"},
       .bench_cases = {"T=1024 N=16 Nk=16 D=128 B=1"},
   });

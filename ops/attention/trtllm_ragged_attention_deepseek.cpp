@@ -1,5 +1,7 @@
 #include "ops/attention/trtllm_ragged_attention_deepseek.h"
 
+#include <utility>
+
 #include "ops/softmax/offsets.h"
 #include "ops/softmax/ragged.h"
 #include "ops/softmax/trtllm_mla.h"
@@ -9,14 +11,11 @@ namespace {
 
 using Call = TrtllmRaggedAttentionDeepseek;
 
-/// `from_first_key`: a mistake of kernels with causal masks.
-RaggedAttention attention_of(const Call& op, bool from_first_key = false) {
+RaggedAttention attention_of(const Call& op, CausalMask mask = CausalMask::right) {
   const auto *const q = op.cum_seq_lens_q.as<const std::int32_t>(), *const kv = op.cum_seq_lens_kv.as<const std::int32_t>();
   std::vector<RaggedRequest> requests;
   for (std::int64_t b = 0; b < op.seq_lens.size(0); ++b)
     requests.push_back({q[b], q[b + 1] - q[b], kv[b], op.seq_lens.as<const std::int32_t>()[b], op.is_causal});
-  if (from_first_key && op.is_causal)
-    for (RaggedRequest& request : requests) request.keys = std::min(request.keys, request.queries);
   return {{.query = op.query,
            .key = op.key,
            .value = op.value,
@@ -24,7 +23,7 @@ RaggedAttention attention_of(const Call& op, bool from_first_key = false) {
            .lse = op.lse,
            .scale = op.bmm1_scale,
            .out_scale = op.bmm2_scale},
-          requests};
+          masked_by(mask, std::move(requests))};
 }
 
 void make_inputs(Call& op, std::uint64_t) {
@@ -57,9 +56,9 @@ void check(const Call& op) {
   }
 }
 
-template <bool from_first_key>
+template <CausalMask mask>
 void golden(const Call& op, const Exec& exec, Reference* reference) {
-  attention_golden(attention_of(op, from_first_key), WeightSum::open, exec, reference);
+  attention_golden(attention_of(op, mask), WeightSum::open, exec, reference);
 }
 
 void fast(const Call& op, const Exec& exec) {
@@ -80,12 +79,15 @@ none (a request without keys, or with is_causal one of more queries than keys) g
 seq_lens[b] from cum_seq_lens_kv[b] on. Fast mode keeps scores of 64 queries and 128 keys at a time. Here errors: offsets that fall or lead
 outside, bmm1_scale that is not positive. Windows, sinks, FP4 outputs and scales in tensors are not taken. An extension of this
 library, not upstream: f32 queries, keys and values, with unrounded weights, and f32 output.)",
-      .golden = ops::golden<false>,
+      .golden = ops::golden<ops::CausalMask::right>,
       .fast = ops::fast,
       .make_inputs = ops::make_inputs,
       .check = ops::check,
       .flops = [](const ops::TrtllmRaggedAttentionDeepseek& op) { return ops::attention_flops(ops::attention_of(op)); },
-      .mistakes = {{"causal-mask-from-first-key", "the causal mask is aligned to the first key, not to the last", ops::golden<true>}},
+      .mistakes = {{"causal-mask-from-first-key", "the causal mask is aligned to the first key, not to the last",
+                    ops::golden<ops::CausalMask::from_first_key>},
+                   {"own-key-hidden", "the causal mask hides a query's own key", ops::golden<ops::CausalMask::own_key_hidden>},
+                   {"next-key-seen", "the causal mask shows a query the key behind its own", ops::golden<ops::CausalMask::next_key_seen>}},
       .cases = {"Tq=5 Tk=9 N=4 Nk=4 D=192 Dv=128 B=2 --attr bmm1_scale=0.0721687836 --attr return_lse=true",
                 "Tq=3 Tk=40 N=2 Nk=1 D=192 Dv=128 B=2 --attr bmm1_scale=0.1352337788608801 --attr is_causal=false --attr bmm2_scale=0.5",
                 "Tq=4 Tk=6 N=2 Nk=2 D=128 Dv=128 B=3 workspace_bytes=64 --attr bmm1_scale=0.09 --dtype query=f16",

@@ -104,11 +104,7 @@ void check_mla_pages(const MlaDecode& call, std::string_view table_name) {
 }
 
 ScoreErrors flash_mla_score_errors(DType type, double scale) {
-  constexpr double log2_e = 1.4426950408889634;
-  const double size = std::fabs(scale), most = type == DType::bf16 ? 0x1p30 : 0x1p27;
-  ScoreErrors errors = ScoreErrors::of_fp32(mla_width);
-  errors.limit = std::fmin(errors.limit, most / (size * log2_e) * std::fmax(1.0, 2 * size));
-  return errors;
+  return ScoreErrors::of_rounded_maximum(mla_width, type, scale);
 }
 
 void check_mla_scale(double scale, std::string_view name) {

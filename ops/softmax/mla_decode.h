@@ -49,8 +49,7 @@ class MlaAttention final : public Attention {
 /// Throws bad_value when a page of a sequence, or a chosen token, is none of the cache's. Entries beyond a sequence's last page are not
 /// looked at.
 void check_mla_pages(const MlaDecode& call, std::string_view table_name);
-/// Of FlashMLA's kernels, whose weights are rounded to `type`: the largest score is rounded before it is taken from a fused product, so
-/// weights exceed 1 by 2 to the power of its rounding, which overflows the type, or fp32, for very large scores.
+/// Of FlashMLA's kernels, whose weights are rounded to `type`.
 ScoreErrors flash_mla_score_errors(DType type, double scale);
 /// Throws bad_value unless `scale` is finite and positive.
 void check_mla_scale(double scale, std::string_view name);

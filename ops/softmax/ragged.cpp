@@ -9,11 +9,21 @@ constexpr std::int64_t most_tokens = 64;
 
 }  // namespace
 
+std::vector<RaggedRequest> masked_by(CausalMask mask, std::vector<RaggedRequest> requests) {
+  for (RaggedRequest& request : requests) {
+    if (!request.causal) continue;
+    if (mask == CausalMask::from_first_key) request.keys = std::min(request.keys, request.queries);
+    if (mask == CausalMask::own_key_hidden) request.further = -1;
+    if (mask == CausalMask::next_key_seen) request.further = 1;
+  }
+  return requests;
+}
+
 RaggedAttention::RaggedAttention(const Ragged& call, const std::vector<RaggedRequest>& requests)
     : call_(call), heads_(call.query.size(1)), group_(heads_ / std::max<std::int64_t>(1, call.key.size(1))) {
   for (const RaggedRequest& request : requests)
     for (std::int64_t i = 0; i < request.queries; i += most_tokens) {
-      const std::int64_t first_seen = request.causal ? i + request.keys - request.queries + 1 : request.keys;
+      const std::int64_t first_seen = request.causal ? i + request.keys - request.queries + 1 + request.further : request.keys;
       blocks_.push_back({request.first_query + i, std::min(most_tokens, request.queries - i), request.first_key, request.keys, first_seen,
                          request.causal});
     }

@@ -7,11 +7,21 @@
 
 namespace dodona::ops {
 
-/// One request: its queries and keys. Where `causal`, query i sees the keys up to i + keys - queries.
+/// One request: its queries and keys. Where `causal`, query i sees the keys up to i + keys - queries, and of those behind it `further`.
 struct RaggedRequest {
   std::int64_t first_query, queries, first_key, keys;
   bool causal;
+  std::int64_t further = 0;
 };
+
+/// Causal masks as they are, and as kernels get them wrong.
+enum class CausalMask {
+  right,
+  from_first_key,  ///< aligned to the first key, not to the last
+  own_key_hidden,  ///< a query does not see its own key
+  next_key_seen,   ///< a query sees the key behind its own
+};
+std::vector<RaggedRequest> masked_by(CausalMask mask, std::vector<RaggedRequest> requests);
 
 struct Ragged {
   Tensor query;       ///< [tokens, N, Dk]

@@ -40,6 +40,13 @@ double lost_by_fp8_steps(const double* query, const double* key, std::int64_t wi
   return sum_of(hopper_fp8, line(query), line(key), true).slack;
 }
 
+ScoreErrors ScoreErrors::of_rounded_maximum(std::int64_t width, DType weights, double scale) {
+  const double size = std::fabs(scale), most = weights == DType::bf16 ? 0x1p30 : 0x1p27;
+  ScoreErrors errors = of_fp32(width);
+  errors.limit = std::fmin(errors.limit, most / (size * log2_e) * std::fmax(1.0, 2 * size));
+  return errors;
+}
+
 double ScoreMap::operator()(double z) const {
   const double score = scale * z;
   return temperature == 1 && cap == 0 ? score : temperature * (cap == 0 ? score : cap * fixed::tanh(score / cap));

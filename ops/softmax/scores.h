@@ -21,6 +21,9 @@ struct ScoreErrors {
 
   /// fp32 sums of `width` products: additions in any order, or steps of 16 products whose addends are cut at 25 bits.
   static ScoreErrors of_fp32(std::int64_t width) { return {static_cast<double>(width) * 0x1p-24}; }
+  /// The same of kernels that round the largest score before it is taken from a fused product, so that weights exceed 1 by 2 to the power
+  /// of its rounding, which overflows their type, or fp32, for very large scores.
+  static ScoreErrors of_rounded_maximum(std::int64_t width, DType weights, double scale);
 };
 
 /// What the fp8 tensor core's steps may lose of q . k, elements in their order: a bound of ScoreErrors::of_key.
