@@ -66,6 +66,7 @@ are denormal. Where up is infinite and gelu may so vanish, nothing is compared.)
       .hopper = ops::hopper,
       .unsupported = ops::unsupported_act_and_mul<ops::GeluTanhAndMul>,
       .defects = {ops::misaligned_half_row<ops::GeluTanhAndMul>()},
+      .mistakes = {ops::quick_gelu<ops::GeluTanhAndMul>()},
       .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_activation.py test_fused_gelu_tanh_mul (f16)"}},
       .fib_names = {{"gelu_tanh_and_mul", "activation", "gelu_tanh_and_mul_h", {{"input", "input"}}, {{"out", "output"}}}},
       .cases = {"T=4 D=2048", "T=3 D=1408 --dtype input=f16", "T=5 D=37 --dtype input=f32", "T=2 D=512 --dialect deepseek",

@@ -39,6 +39,7 @@ product are denormal: fast-math builds lose those. Where up is infinite and silu
       .hopper = ops::hopper,
       .unsupported = ops::unsupported,
       .defects = {ops::misaligned_half_row<ops::SiluAndMul>()},
+      .mistakes = {ops::quick_gelu<ops::SiluAndMul>()},
       .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_activation.py test_fused_silu_mul (f16)"}},
       .fib_names = {{"silu_and_mul", "activation", "silu_and_mul_h", {{"input", "input"}}, {{"out", "output"}}}},
       .cases = {"T=4 D=2048", "T=3 D=1408 --dtype input=f16", "T=5 D=37 --dtype input=f32", "T=2 D=512 --dialect deepseek",

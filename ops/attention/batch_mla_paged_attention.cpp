@@ -128,7 +128,7 @@ takes no scale at all.)",
           },
       .mistakes = {{"rope-part-with-latent-scale", "kpe_cache is multiplied with ckv_scale", ops::golden_with_one_scale},
                    {"mask-left-out", "every query sees all tokens of its request", ops::golden_without_mask}},
-      .cases = {"T=5 N=4 pages=9 P=16 B=2 n=6 --attr causal=true --attr sm_scale=0.1352337788608801 --attr return_lse=true",
+      .cases = {"T=5 N=4 pages=24 P=16 B=2 n=20 --attr causal=true --attr sm_scale=0.1352337788608801 --attr return_lse=true",
                 "T=3 N=2 pages=60 P=1 B=3 n=50 --attr sm_scale=0.0721687836 --dtype q_nope=f16",
                 "T=2 N=3 pages=2 P=64 B=1 n=2 --attr sm_scale=0.0721687836 --attr return_lse=true --attr return_lse_base_on_e=true",
                 "T=4 N=3 pages=6 P=16 B=2 n=4 --attr causal=true --attr sm_scale=0.02 --attr ckv_scale=0.3 --attr kpe_scale=0.7 --dtype "

@@ -52,9 +52,12 @@ error + its own; plus what flushed denormals carry. An infinite v whose weight m
       .mistakes = {{"shares-not-normalized", "the weights are not divided by their sum",
                     ops::golden<ops::MergeRule::shares_not_normalized>},
                    {"logarithm-left-out", "the larger log-sum-exp is written, without the logarithm of the sum",
-                    ops::golden<ops::MergeRule::logarithm_left_out>}},
+                    ops::golden<ops::MergeRule::logarithm_left_out>},
+                   {"infinity-as-empty", "a log-sum-exp of +inf is taken for a side without keys, as kernels in base e do",
+                    ops::golden<ops::MergeRule::infinity_otherwise>}},
       .customary = {{"*", CustomaryKind::close, 1e-5, 1e-2, "sgl-kernel/tests/test_merge_state.py (f16), torch.allclose"}},
-      .cases = {"T=3 N=16 D=128", "T=2 N=5 D=64 --dtype v_a=f16", "T=2 N=17 D=512 --dialect flashinfer", "T=3 N=7 D=31"},
+      .cases = {"T=3 N=16 D=128", "T=2 N=5 D=64 --dtype v_a=f16", "T=2 N=17 D=512 --dialect flashinfer", "T=3 N=7 D=31",
+                "T=3 N=6 D=32 --special infinite-lse"},
       .bench_cases = {"T=1 N=64 D=128", "T=256 N=64 D=128", "T=2048 N=32 D=128"},
   });
 }

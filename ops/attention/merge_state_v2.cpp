@@ -45,9 +45,12 @@ error + its logarithm's rounding; plus what flushed denormals carry. An infinite
       .mistakes = {{"shares-not-normalized", "the weights are not divided by their sum",
                     ops::golden<ops::MergeRule::shares_not_normalized>},
                    {"logarithm-left-out", "the larger log-sum-exp is written, without the logarithm of the sum",
-                    ops::golden<ops::MergeRule::logarithm_left_out>}},
+                    ops::golden<ops::MergeRule::logarithm_left_out>},
+                   {"infinity-not-empty", "a log-sum-exp of +inf is not taken for a side without keys",
+                    ops::golden<ops::MergeRule::infinity_otherwise>}},
       .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_merge_state_v2.py (rtol 1e-2 for bf16)"}},
-      .cases = {"T=3 N=16 D=128", "T=2 N=5 D=64 --dtype v_a=f16", "T=2 N=17 D=48 --dtype v_a=f32", "T=2 N=128 D=128 --dialect flashinfer"},
+      .cases = {"T=3 N=16 D=128", "T=2 N=5 D=64 --dtype v_a=f16", "T=2 N=17 D=48 --dtype v_a=f32", "T=2 N=128 D=128 --dialect flashinfer",
+                "T=3 N=6 D=32 --special infinite-lse"},
       .bench_cases = {"T=1 N=128 D=128", "T=256 N=128 D=128", "T=1024 N=128 D=128"},
   });
 }

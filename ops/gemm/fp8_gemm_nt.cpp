@@ -85,8 +85,8 @@ std::unique_ptr<Op> op_fp8_gemm_nt() {
       .mistakes = {{"scales-of-first-block", "the first scale of each row of a is used for all of K",
                     ops::golden<ops::DeepGemmScaling::of_first_block>}},
       .cases = {"M=5 N=40 K=256", "M=4 N=136 K=1536", "M=7 N=64 K=400 --dist wide-exponent",
-                "M=5 N=40 K=256 --attr gran_n=1 --attr out_dtype=f32 --with c", "M=3 N=72 K=640" + words,
-                "M=5 N=24 K=528 --attr out_dtype=f32 --with c" + words},
+                "M=5 N=40 K=256 --attr gran_n=1 --attr out_dtype=f32 --with c --special tiny-rows", "M=3 N=72 K=640" + words,
+                "M=5 N=24 K=528 --attr out_dtype=f32 --with c --special tiny-rows" + words},
       .bench_cases = {"M=1 N=4096 K=7168", "M=64 N=4096 K=7168", "M=64 N=4096 K=7168" + words},
   });
 }

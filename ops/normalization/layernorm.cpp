@@ -27,7 +27,7 @@ struct Moments {
 
 /// Variants of the formula, for mistakes.
 struct Formula {
-  bool eps_outside = false, over_n_less_1 = false;
+  bool eps_outside = false, over_n_less_1 = false, about_zero = false;
 };
 
 /// Slack:
@@ -43,7 +43,8 @@ Moments moments_of(const std::vector<double>& x, double eps, Formula formula) {
   Moments m;
   m.mean = sum / count;
   m.mean_slack = (units + 5 * f32_eps) * (magnitudes / count) + flush_floor;
-  for (const double value : x) squares += (value - m.mean) * (value - m.mean);
+  const double middle = formula.about_zero ? 0 : m.mean;
+  for (const double value : x) squares += (value - middle) * (value - middle);
   const double variance = squares / (formula.over_n_less_1 ? count - 1 : count);
   m.factor = formula.eps_outside ? 1 / (std::sqrt(variance) + eps) : 1 / std::sqrt(variance + eps);
   if (std::isnan(m.factor)) return m;
@@ -112,6 +113,10 @@ variance and eps are lost in these errors, are not judged.)",
                    {"variance-over-n-less-1", "the variance is taken over D - 1",
                     [](const ops::Layernorm& op, const Exec& exec, Reference* reference) {
                       ops::golden_by(op, {.over_n_less_1 = true}, exec, reference);
+                    }},
+                   {"variance-about-zero", "the variance is the mean of squares: the mean is not taken off before",
+                    [](const ops::Layernorm& op, const Exec& exec, Reference* reference) {
+                      ops::golden_by(op, {.about_zero = true}, exec, reference);
                     }}},
       .customary = {{"*", CustomaryKind::close, 1e-2, 1e-2, "flashinfer tests/utils/test_norm.py test_layernorm"}},
       .cases = {"T=4 D=128", "T=3 D=111", "T=2 D=1024 --attr eps=0.01"},

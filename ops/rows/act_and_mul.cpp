@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/fixed_math.h"
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
@@ -65,6 +66,16 @@ void golden_act_and_mul(const ActAndMul& op, Bounded (*activation)(double), cons
     for (std::size_t i = 0; i < gate.size(); ++i)
       put_product(out, t * width + static_cast<std::int64_t>(i), type, op.round_activation, activation(gate[i]), up[i]);
   });
+}
+
+void golden_quick_gelu(const ActAndMul& op, const Exec& exec, Reference* reference) {
+  const auto activation = [](double gate) {
+    constexpr double slope = 1.702f;
+    const double value = gate * fixed::sigmoid(slope * gate);
+    // The exponential's argument and itself, the sum, the division, two products.
+    return Bounded{value, (8 + 4 * slope * std::fabs(gate)) * f32_eps * std::fabs(value)};
+  };
+  golden_act_and_mul(op, activation, exec, reference);
 }
 
 void hopper_act_and_mul(const ActAndMul& op, float (*activation)(float), const Exec& exec) {

@@ -58,6 +58,14 @@ DefectOf<Op> misaligned_half_row() {
       "row only"};
 }
 
+/// With gate * sigmoid(1.702 gate), the quick GELU of other models, in the activation's place.
+void golden_quick_gelu(const ActAndMul& op, const Exec& exec, Reference* reference);
+template <class Op>
+MistakeOf<Op> quick_gelu() {
+  return {"quick-gelu", "the activation is that of other models, gate * sigmoid(1.702 gate)",
+          [](const Op& op, const Exec& exec, Reference* reference) { golden_quick_gelu(act_and_mul(op), exec, reference); }};
+}
+
 /// As the H200's kernels: one rounding, or another of the activation before; fp32 operations that flush denormals.
 void hopper_act_and_mul(const ActAndMul& op, float (*activation)(float gate), const Exec& exec);
 

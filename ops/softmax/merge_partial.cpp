@@ -15,9 +15,9 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// The log-sum-exp of head `row`.
-double lse_of(const PartialMerge& merge, const Tensor& s, std::int64_t row) {
+double lse_of(const PartialMerge& merge, const Tensor& s, std::int64_t row, MergeRule rule = MergeRule::right) {
   const double value = quant::get(s, row);
-  return merge.natural && value == infinity ? -infinity : value;
+  return merge.natural != (rule == MergeRule::infinity_otherwise) && value == infinity ? -infinity : value;
 }
 
 /// Both sides' shares of one head, and how far those of an honest implementation may be off.
@@ -92,7 +92,7 @@ void merge_golden(const PartialMerge& merge, const Exec& exec, Reference* refere
   const std::int64_t width = merge.v_a.size(-1);
   const bool narrow = merge.v_merged.dtype() != DType::f32;
   parallel_for(exec.threads, merge.s_a.elements(), static_cast<double>(width), [&](std::int64_t row) {
-    const double s_a = lse_of(merge, merge.s_a, row), s_b = lse_of(merge, merge.s_b, row);
+    const double s_a = lse_of(merge, merge.s_a, row, rule), s_b = lse_of(merge, merge.s_b, row, rule);
     const bool both_empty = s_a == -infinity && s_b == -infinity;
     // -inf - -inf, and in base 2 inf - inf, as the formula has them.
     if (both_empty || std::isnan(s_a) || std::isnan(s_b) || s_a == infinity || s_b == infinity) {

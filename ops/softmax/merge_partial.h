@@ -42,6 +42,7 @@ enum class MergeRule {
   right,
   shares_not_normalized,  ///< v = v_a*w_a + v_b*w_b, the larger weight being 1
   logarithm_left_out,     ///< s is the larger log-sum-exp
+  infinity_otherwise,     ///< +inf is no empty side where it is one, and is one where it is none
 };
 void merge_golden(const PartialMerge& merge, const Exec& exec, Reference* reference, MergeRule rule = MergeRule::right);
 void merge_fast(const PartialMerge& merge, const Exec& exec);
