@@ -289,5 +289,38 @@ TEST(Judge, PaddingOfScalesIsHeldToZerosWhereThatIsAskedFor) {
     }
 }
 
+/// Two halves of a sequence, stored in bf16 before they are merged by their log-sum-exps: what weights lose that are rounded to bf16 has
+/// room for it.
+TEST(Dialects, SplitOutputsOfSixteenBitsAreHonest) {
+  const std::string line = "trtllm_batch_decode_with_kv_cache_mla B=1 Q=1 N=16 pages=4 P=32 W=4 --attr bmm1_scale=0.02";
+  const CaseLine parsed = parse_case_line(line);
+  const Op& op = registry().at(parsed.op);
+  const Arguments inputs = generate(parsed);
+  std::vector<NamedTensors> halves;
+  for (const std::int64_t half : {0, 1}) {
+    Arguments arguments = inputs;
+    arguments.set("block_tables", inputs.find("block_tables")->slice(1, 2 * half, 2 * half + 2).clone());
+    const Tensor length(DType::i32, {1});
+    quant::set(length, 0, 64);
+    arguments.set("seq_lens", length);
+    arguments.set_attr("return_lse", true);
+    arguments = runnable(op, arguments);
+    op.run(arguments, {});
+    halves.push_back(outputs_of(op, arguments));
+  }
+  const Tensor merged = find(halves[0], "out")->clone();
+  for (std::int64_t i = 0; i < merged.elements(); ++i) {
+    const std::int64_t head = i / 512;
+    const double a = quant::get(*find(halves[0], "lse"), head), b = quant::get(*find(halves[1], "lse"), head),
+                 weight = 1 / (1 + std::exp2(b - a));
+    quant::set(merged, i, weight * quant::get(*find(halves[0], "out"), i) + (1 - weight) * quant::get(*find(halves[1], "out"), i));
+  }
+  Arguments longest = inputs;
+  const Tensor length(DType::i32, {1});
+  quant::set(length, 0, 128);
+  longest.set("seq_lens", length);
+  EXPECT_EQ(judge(op, longest, NamedTensors{{"out", merged}}, {}).outcome, Outcome::pass);
+}
+
 }  // namespace
 }  // namespace dodona::oracle

@@ -1,12 +1,15 @@
 #include "oracle/faults/explain.h"
 
 #include <algorithm>
-#include <chrono>
+#include <numeric>
 #include <optional>
 #include <set>
+#include <utility>
 
+#include "core/stopwatch.h"
 #include "dodona/error.h"
 #include "oracle/faults/faults.h"
+#include "oracle/faults/few_rows.h"
 #include "oracle/faults/fit.h"
 #include "quant/element.h"
 
@@ -37,11 +40,11 @@ std::vector<Placed> candidates(const FaultCase& call) {
 }
 
 /// Elements that the mistake does not account for: those that fail with it, and those that it leaves nothing to compare of. A case in
-/// which nothing can fail explains nothing. Of an op's own mistakes golden mode knows what they leave unwritten: half of the elements are
-/// enough.
-std::int64_t unexplained(const OutputVerdict& output, const OutputVerdict& other, bool kernel) {
+/// which nothing can fail explains nothing. Of an op's own mistakes golden mode knows what they leave unwritten, and what lies beyond an
+/// operand's end nobody does: then half of the elements are enough.
+std::int64_t unexplained(const OutputVerdict& output, const OutputVerdict& other, bool partly) {
   if (other.outcome == Outcome::vacuous && output.outcome != Outcome::vacuous) return output.compared;
-  if (kernel && 2 * other.compared >= output.compared) return other.failing;
+  if (partly && 2 * other.compared >= output.compared) return other.failing;
   return other.failing + std::max<std::int64_t>(output.compared - other.compared, 0);
 }
 
@@ -58,28 +61,55 @@ bool changes_nothing(const Placed& placed, const GoldenRun& golden) {
          });
 }
 
+/// Inputs that are made of others (a schedule of lengths) as a caller with the struck ones would have made them.
+Arguments with_kin_made(const Placed& placed, const Arguments& inputs) {
+  Arguments made = inputs;
+  for (const TensorSpec& spec : placed.site.call.op.schema().tensors)
+    if (const Tensor* const tensor = inputs.find(spec.name); !spec.kin.empty() && tensor != nullptr && spec.name != placed.site.name)
+      made.set(spec.name, tensor->clone());
+  op_with(placed).make_inputs(made, 0);
+  return made;
+}
+
+bool has_kin(const Op& op) {
+  const auto& tensors = op.schema().tensors;
+  return std::any_of(tensors.begin(), tensors.end(), [](const TensorSpec& spec) { return !spec.kin.empty(); });
+}
+
+/// How the outputs fare beside a kernel with the fault; nothing where it changes nothing. Throws Error when the op refuses the call.
+std::optional<Verdict> verdict_with(const Placed& placed, const Arguments& inputs, const NamedTensors& actual, JudgeOptions options) {
+  const NamedTensors outputs = restored(placed, actual);
+  const GoldenRun golden = run_with(placed, inputs);
+  // Modes other than golden make no mistakes of the op's own.
+  if (placed.fault->strikes == Strikes::kernel) options.mode = Mode::golden;
+  if (changes_nothing(placed, golden)) return std::nullopt;
+  return judge(op_with(placed), inputs, golden, outputs, options);
+}
+
 }  // namespace
 
-std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, JudgeOptions options) {
-  Verdict other;
+std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options) {
+  std::optional<Verdict> found;
   try {
-    const NamedTensors outputs = restored(placed, actual);
     const Arguments inputs = inputs_with(placed);
-    const GoldenRun golden = run_with(placed, inputs);
-    // Modes other than golden make no mistakes of the op's own.
-    if (placed.fault->strikes == Strikes::kernel) options.mode = Mode::golden;
-    if (changes_nothing(placed, golden)) return std::nullopt;
-    other = judge(op_with(placed), inputs, golden, outputs, options);
+    try {
+      found = verdict_with(placed, inputs, actual, options);
+    } catch (const Error&) {
+      if (placed.fault->strikes != Strikes::input || !has_kin(op_with(placed))) throw;
+      found = verdict_with(placed, with_kin_made(placed, inputs), actual, options);
+    }
   } catch (const Error&) {
     // Sizes, ids or recipes that the op refuses: this fault cannot have been made here.
     return std::nullopt;
   }
+  if (!found) return std::nullopt;
+  const Verdict& other = *found;
   Explanation explanation{placed.id(), placed.text(), {}, true, 0};
   for (const OutputVerdict& output : verdict.outputs) {
     const auto same = std::find_if(other.outputs.begin(), other.outputs.end(), [&](const auto& o) { return o.name == output.name; });
     // Who gave this output was not asked to leave it out.
     if (same == other.outputs.end()) return std::nullopt;
-    const std::int64_t left = unexplained(output, *same, placed.fault->strikes == Strikes::kernel);
+    const std::int64_t left = unexplained(output, *same, placed.fault->strikes == Strikes::kernel || placed.fault->reads_beyond);
     explanation.failing += left;
     if (left > 0) explanation.complete = false;
     if (left == 0 && fails(output)) explanation.outputs.push_back(output.name);
@@ -105,22 +135,36 @@ std::vector<std::string> lines_of(const Explained& explained) {
 Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options,
                   double seconds, const std::function<void(std::size_t, std::size_t, const std::string&)>& progress) {
   Explained explained;
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const FaultCase call{*c.op, c.inputs, golden, options.exec};
   const std::vector<Placed> faults = candidates(call);
-  const auto time_is_up = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > seconds; };
-  for (std::size_t i = 0; i < faults.size(); ++i) {
+  const std::unique_ptr<FewRows> few = FewRows::of(call, actual, options);
+  const auto time_is_up = [&] { return watch.seconds() > seconds; };
+  // What was written wrongly for good costs no run: it is tried before the time is up, and named behind the others even so.
+  const auto costs_none = [](const Placed& placed) { return placed.fault->strikes == Strikes::output; };
+  std::vector<std::size_t> order(faults.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return costs_none(faults[i]); });
+  std::vector<std::pair<std::size_t, Explanation>> ranked;
+  for (std::size_t done = 0; done < order.size(); ++done) {
+    const std::size_t i = order[done];
     if (time_is_up()) {
-      explained.left = static_cast<int>(faults.size() - i);
+      explained.left = static_cast<int>(faults.size() - done);
       break;
     }
-    if (progress) progress(i, faults.size(), faults[i].id());
+    if (progress) progress(done, faults.size(), faults[i].id());
+    if (few != nullptr && few->rule_out(faults[i])) {
+      ++explained.tried;
+      continue;
+    }
     const auto explanation = replay(faults[i], actual, verdict, options);
     if (!explanation) continue;
     ++explained.tried;
     const bool most = 10 * explanation->failing < verdict.failing();
-    if (explanation->complete || !explanation->outputs.empty() || most) explained.found.push_back(*explanation);
+    if (explanation->complete || !explanation->outputs.empty() || most) ranked.emplace_back(i, *explanation);
   }
+  std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (auto& [rank, explanation] : ranked) explained.found.push_back(std::move(explanation));
   auto& found = explained.found;
   const auto complete = [&] { return std::any_of(found.begin(), found.end(), [](const Explanation& e) { return e.complete; }); };
   if (!complete()) {

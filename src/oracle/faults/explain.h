@@ -26,7 +26,7 @@ struct Explained {
 
 /// What would be left of the failures if the kernel had the fault; nothing when the call does not allow it, or when the fault changes
 /// nothing of it.
-std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, JudgeOptions options);
+std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options);
 
 /// One line per finding, for people.
 std::vector<std::string> lines_of(const Explained& explained);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
+#include <vector>
 
 #include "oracle/faults/faults.h"
 #include "quant/element.h"
@@ -39,24 +41,67 @@ inline void put(const Tensor& t, std::int64_t i, double value) {
   quant::set(t, i, std::isnan(value) ? value : std::clamp(value, std::max(-limit, quant::min_finite(t.dtype())), limit));
 }
 
-/// Infinities and NaN of the original may stay what they are.
+/// map(bits) for the bits of every element.
+template <class Map>
+void map_bits(const Tensor& t, const Map& map) {
+  const std::int64_t count = t.elements();
+  const auto typed = [&](auto* data) {
+    for (std::int64_t i = 0; i < count; ++i) data[i] = static_cast<std::remove_reference_t<decltype(*data)>>(map(data[i]));
+  };
+  if (t.contiguous() && bits(t.dtype()) == 8) return typed(t.as<std::uint8_t>());
+  if (t.contiguous() && bits(t.dtype()) == 16) return typed(t.as<std::uint16_t>());
+  for (std::int64_t i = 0; i < count; ++i) quant::set_bits(t, i, map(quant::get_bits(t, i)));
+}
+
+/// Each number for itself: of types of 16 bits and less the same one is asked for once.
 template <class F>
-void each(const Tensor& t, const F& value_of) {
+void each_alike(const Tensor& t, const F& value_of) {
+  const Tensor one(t.dtype(), {2});  // of codes of four bits two make a byte
+  const auto changed = [&](std::uint64_t bits_of) {
+    quant::set_bits(one, 0, bits_of);
+    const double before = quant::get(one, 0), after = value_of(before);
+    std::isfinite(before) ? put(one, 0, after) : quant::set(one, 0, after);
+    return quant::get_bits(one, 0);
+  };
+  if (bits(t.dtype()) > 16) return map_bits(t, changed);
+  constexpr std::uint32_t unknown = ~std::uint32_t{0};
+  std::vector<std::uint32_t> known(std::size_t{1} << bits(t.dtype()), unknown);
+  map_bits(t, [&](std::uint64_t bits_of) {
+    std::uint32_t& to = known[bits_of];
+    if (to == unknown) to = static_cast<std::uint32_t>(changed(bits_of));
+    return static_cast<std::uint64_t>(to);
+  });
+}
+
+template <class F>
+void each_by_place(const Tensor& t, const F& value_of) {
   const std::int64_t count = t.elements();
   for (std::int64_t i = 0; i < count; ++i) {
     const double before = quant::get(t, i), after = value_of(before, i);
-    if (std::isfinite(before)) {
-      put(t, i, after);
-    } else {
-      quant::set(t, i, after);
-    }
+    std::isfinite(before) ? put(t, i, after) : quant::set(t, i, after);
   }
 }
 
+/// value_of(number), or value_of(number, index). Infinities and NaN of the original may stay what they are.
+template <class F>
+void each(const Tensor& t, const F& value_of) {
+  if constexpr (std::is_invocable_v<const F&, double>) {
+    each_alike(t, value_of);
+  } else {
+    each_by_place(t, value_of);
+  }
+}
 /// Element i takes the bits of element from(i) of the original.
 template <class F>
 void gather(const Tensor& original, const Tensor& changed, const F& from) {
   const std::int64_t count = changed.elements();
+  const auto typed = [&](const auto* source, auto* to) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = source[from(i)];
+  };
+  if (original.contiguous() && changed.contiguous() && original.data() != changed.data()) {
+    if (bits(changed.dtype()) == 8) return typed(original.as<const std::uint8_t>(), changed.as<std::uint8_t>());
+    if (bits(changed.dtype()) == 16) return typed(original.as<const std::uint16_t>(), changed.as<std::uint16_t>());
+  }
   for (std::int64_t i = 0; i < count; ++i)
     if (const std::int64_t source = from(i); source != i) quant::set_bits(changed, i, quant::get_bits(original, source));
 }

@@ -113,7 +113,8 @@ std::span<const Fault> kernel_faults() {
 std::span<const Fault> faults() {
   static const std::vector<Fault> all = [] {
     std::vector<Fault> list;
-    for (const auto part : {output_faults(), input_faults(), attribute_faults(), call_faults(), kernel_faults()})
+    for (const auto part : {output_faults(), input_faults(), address_faults(), number_faults(), attribute_faults(), call_faults(),
+                            head_faults(), kernel_faults()})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }();
@@ -205,12 +206,30 @@ GoldenRun golden_with_written(const Placed& placed) {
   return golden;
 }
 
+/// Elements that only what lies beyond an operand's end made NaN.
+void leave_unknown_open(GoldenRun& run, const GoldenRun& right) {
+  for (const auto& [name, tensor] : run.outputs) {
+    const Tensor* const before = find(right.outputs, name);
+    if (!is_float(tensor.dtype()) || before == nullptr || !(before->shape() == tensor.shape())) continue;
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+      if (!std::isnan(quant::get(tensor, i)) || std::isnan(quant::get(*before, i))) continue;
+      std::vector<std::uint8_t>& open = run.reference.output(name, tensor.elements()).unspecified;
+      open.resize(static_cast<std::size_t>(tensor.elements()));
+      open[static_cast<std::size_t>(i)] = 1;
+    }
+  }
+}
+
 }  // namespace
 
 GoldenRun run_with(const Placed& placed, const Arguments& inputs) {
   const FaultCase& call = placed.site.call;
   if (placed.fault->strikes == Strikes::output) return placed.fault->undo != nullptr ? call.golden : golden_with_written(placed);
-  if (placed.fault->strikes != Strikes::kernel) return run_golden(op_with(placed), inputs, call.exec);
+  if (placed.fault->strikes != Strikes::kernel) {
+    GoldenRun run = run_golden(op_with(placed), inputs, call.exec);
+    if (placed.fault->reads_beyond) leave_unknown_open(run, call.golden);
+    return run;
+  }
   Exec exec = call.exec;
   exec.mode = Mode::golden;
   Arguments arguments = runnable(call.op, call.inputs);

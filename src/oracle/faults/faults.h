@@ -60,14 +60,25 @@ struct Fault {
   std::string (*words)(const FaultSite&) = nullptr;
   /// The op that is computed in place of the call's.
   const Op& (*instead)(const FaultSite&) = nullptr;
+  /// What the kernel reads lies partly beyond an operand's end, where nobody knows what is: NaN stands for it, and what NaN that makes of
+  /// an output is not compared.
+  bool reads_beyond = false;
+  /// Takes what a row needs from rows far away, so that in some rows of a call alone it is not the same.
+  bool far = false;
 };
 
 /// The library: the tables below, and the mistakes that ops declare.
 std::span<const Fault> faults();
 std::span<const Fault> output_faults();
 std::span<const Fault> input_faults();
+/// Of inputs: where they are looked for.
+std::span<const Fault> address_faults();
+/// Of inputs and outputs: how numbers are converted, divided and chosen by.
+std::span<const Fault> number_faults();
 std::span<const Fault> attribute_faults();
 std::span<const Fault> call_faults();
+/// Of the call as a whole: rotations, and which heads belong together.
+std::span<const Fault> head_faults();
 /// One for each id that an op of the inventory declares.
 std::span<const Fault> kernel_faults();
 

@@ -222,7 +222,7 @@ bool is_logarithm(const TensorSpec& spec) {
 }
 Tensor scaled(const Tensor& tensor, double by) {
   Tensor result = tensor.clone();
-  each(result, [&](double x, std::int64_t) { return x * by; });
+  each(result, [&](double x) { return x * by; });
   return result;
 }
 bool reads_and_writes_logarithms(Site s) {
@@ -352,6 +352,12 @@ bool always(Site) {
   return true;
 }
 
+/// Takes what a row needs from rows far away.
+constexpr Fault far(Fault fault) {
+  fault.far = true;
+  return fault;
+}
+
 constexpr Strikes call = Strikes::call;
 
 constexpr std::array call_table{
@@ -359,8 +365,8 @@ constexpr std::array call_table{
           by_dialect},
     Fault{"logarithms-in-other-base", "all log-sum-exps are read and written in the other base", call, gross, reads_and_writes_logarithms,
           nullptr, nullptr, nullptr, logarithms_read, logarithms_written},
-    Fault{"every-scale", "all scales are taken so", call, fine, always, nullptr, nullptr, faults_of_every_scale, strike_every_scale,
-          nullptr, every_scale_in_words},
+    far(Fault{"every-scale", "all scales are taken so", call, fine, always, nullptr, nullptr, faults_of_every_scale, strike_every_scale,
+              nullptr, every_scale_in_words}),
     Fault{"scales-of-coarser-groups",
           "the first scale of so many along K is used for all of them; 0: those of the first half for the second half too", call, gross,
           always, nullptr, nullptr, coarse_groups, repeat_scales, nullptr, coarser_in_words},

@@ -1,4 +1,5 @@
 // Faults in the tensors that a kernel works on. The op is computed anew with them.
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -29,8 +30,9 @@ bool stored(Site s) {
 bool packed_codes(Site s) {
   return stored(s) && s.spec->storage.code && bits(*s.spec->storage.code) == 4;
 }
+/// Rows of one number are the elements of a column, which a sum over it tells apart at its ends alone.
 bool operand_rows(Site s) {
-  return stored(s) && s.tensor.rank() >= 2 && Rows(s.tensor).count >= 2;
+  return stored(s) && s.tensor.rank() >= 2 && Rows(s.tensor).width >= 2 && Rows(s.tensor).count >= 2;
 }
 bool operand_tile(Site s) {
   return stored(s) && Rows(s.tensor).width >= 32;
@@ -72,6 +74,26 @@ template <int columns>
 bool summed_tile(Site s) {
   return Rows(s.tensor).width > columns && summed(s);
 }
+/// A dimension before the last that no output has: it is added over.
+int added_dimension(Site s) {
+  if (s.call.op.info().category != Category::moe || !operand(s) || s.tensor.rank() < 3) return -1;
+  SymbolNames names;
+  const ShapeExpr shape = ShapeExpr::parse(s.spec->shape, names);
+  const ShapeAlternative* const dims = shape.for_rank(s.tensor.rank());
+  for (std::size_t d = 1; dims != nullptr && d + 1 < dims->dims.size(); ++d) {
+    const auto symbols = dims->dims[d].symbols();
+    const bool in_output = std::any_of(s.call.op.schema().tensors.begin(), s.call.op.schema().tensors.end(), [&](const TensorSpec& other) {
+      return other.direction != Direction::in && std::any_of(symbols.begin(), symbols.end(), [&](int symbol) {
+               return (" " + other.shape + " ").find(" " + names.name(symbol) + " ") != std::string::npos;
+             });
+    });
+    if (!symbols.empty() && !in_output && s.tensor.size(static_cast<int>(d)) >= 2) return static_cast<int>(d);
+  }
+  return -1;
+}
+bool added_up(Site s) {
+  return added_dimension(s) > 0;
+}
 bool wide_operand(Site s) {
   return operand(s) && !is_code(s.tensor.dtype());
 }
@@ -86,6 +108,10 @@ bool eight_bit_float(Site s) {
 }
 bool weight(Site s) {
   return s.spec->role == Role::weight;
+}
+/// Of a norm: a bias that is added to all choices alike changes none of them.
+bool weight_of_norm(Site s) {
+  return weight(s) && s.call.op.info().category == Category::normalization;
 }
 bool scale(Site s) {
   return s.spec->role == Role::scale && real(s);
@@ -165,34 +191,34 @@ bool has_twin(Site s) {
 // ---- values
 
 void ignored(Site, To t) {
-  each(t, [](double, std::int64_t) { return 0.0; });
+  each(t, [](double) { return 0.0; });
 }
 void ones(Site, To t) {
-  each(t, [](double, std::int64_t) { return 1.0; });
+  each(t, [](double) { return 1.0; });
 }
 void doubled(Site, To t) {
-  each(t, [](double x, std::int64_t) { return 2 * x; });
+  each(t, [](double x) { return 2 * x; });
 }
 void inverted(Site, To t) {
-  each(t, [](double x, std::int64_t) { return x != 0 ? 1 / x : x; });
+  each(t, [](double x) { return x != 0 ? 1 / x : x; });
 }
 void power_of_two(Site, To t) {
-  each(t, [](double x, std::int64_t) { return x > 0 ? std::exp2(std::ceil(std::log2(x))) : x; });
+  each(t, [](double x) { return x > 0 ? std::exp2(std::ceil(std::log2(x))) : x; });
 }
 void cut_to_power_of_two(Site, To t) {
-  each(t, [](double x, std::int64_t) { return x > 0 ? std::exp2(std::floor(std::log2(x))) : x; });
+  each(t, [](double x) { return x > 0 ? std::exp2(std::floor(std::log2(x))) : x; });
 }
 void squared(Site, To t) {
-  each(t, [](double x, std::int64_t) { return x * x; });
+  each(t, [](double x) { return x * x; });
 }
 void plus_one(Site, To t) {
-  each(t, [](double x, std::int64_t) { return x + 1; });
+  each(t, [](double x) { return x + 1; });
 }
 void narrowed(Site, To t) {
-  each(t, [](double x, std::int64_t) { return through(DType::bf16, x); });
+  each(t, [](double x) { return through(DType::bf16, x); });
 }
 void cut_to_tf32(Site, To t) {
-  each(t, [](double x, std::int64_t) {
+  each(t, [](double x) {
     const auto single = static_cast<float>(x);
     std::uint32_t bits_of = 0;
     std::memcpy(&bits_of, &single, sizeof bits_of);
@@ -203,7 +229,7 @@ void cut_to_tf32(Site, To t) {
   });
 }
 void through_e4m3(Site, To t) {
-  each(t, [](double x, std::int64_t) { return through(DType::f8_e4m3, std::clamp(x, -448.0, 448.0)); });
+  each(t, [](double x) { return through(DType::f8_e4m3, std::clamp(x, -448.0, 448.0)); });
 }
 void other_format(Site s, To t) {
   const DType other = t.dtype() == DType::f8_e4m3 ? DType::f8_e5m2 : DType::f8_e4m3;
@@ -214,7 +240,7 @@ void other_format(Site s, To t) {
   });
 }
 void sign_lost(Site, To t) {
-  each(t, [](double x, std::int64_t) { return std::fabs(x); });
+  each(t, [](double x) { return std::fabs(x); });
 }
 
 // ---- places
@@ -298,10 +324,10 @@ void twin_read(Site s, To t) {
   copy(*twin_of(s), t);
 }
 void logarithm_misread(Site s, To t) {
-  each(t, [&](double x, std::int64_t) { return x * other_base(s.spec->role); });
+  each(t, [&](double x) { return x * other_base(s.spec->role); });
 }
 void logarithm_converted(Site s, To t) {
-  each(t, [&](double x, std::int64_t) { return x / other_base(s.spec->role); });
+  each(t, [&](double x) { return x / other_base(s.spec->role); });
 }
 
 /// Element i is what lies i places behind the first in memory.
@@ -347,7 +373,7 @@ double largest(To t) {
 template <int step>
 void ids_moved(Site, To t) {
   const auto count = static_cast<std::int64_t>(largest(t)) + 1;
-  each(t, [&](double x, std::int64_t) { return x < 0 ? x : static_cast<double>((static_cast<std::int64_t>(x) + step + count) % count); });
+  each(t, [&](double x) { return x < 0 ? x : static_cast<double>((static_cast<std::int64_t>(x) + step + count) % count); });
 }
 void inverted_permutation(Site s, To t) {
   for (std::int64_t i = 0; i < t.elements(); ++i)
@@ -356,6 +382,36 @@ void inverted_permutation(Site s, To t) {
 void reversed(Site s, To t) {
   gather(s.tensor, t, [&](std::int64_t i) { return s.tensor.elements() - 1 - i; });
 }
+/// Tiles of K that the summed columns are no multiple of.
+std::vector<AttrValue> tiles_with_rest(Site s) {
+  std::vector<AttrValue> values;
+  const std::int64_t width = Rows(s.tensor).width;
+  for (const std::int64_t tile : {32, 64, 128, 256, 512})
+    if (width > tile && width % tile != 0) values.emplace_back(tile);
+  return values;
+}
+void cut_to_multiple(Site s, To t) {
+  const std::int64_t tile = std::get<std::int64_t>(*s.taken);
+  clear(t, [&](const Rows& r, std::int64_t, std::int64_t c) { return c >= r.width / tile * tile; });
+}
+std::string cut_in_words(Site s) {
+  const std::int64_t width = Rows(s.tensor).width, tile = std::get<std::int64_t>(*s.taken);
+  return s.name + ": of " + std::to_string(width) + " summed columns the last " + std::to_string(width % tile) +
+         " are not added: K is cut to a multiple of " + std::to_string(tile);
+}
+std::vector<AttrValue> last_and_first(Site) {
+  return {std::string("last"), std::string("first")};
+}
+void one_not_added(Site s, To t) {
+  const int d = added_dimension(s);
+  const std::int64_t left_out = std::get<std::string>(*s.taken) == "last" ? s.tensor.size(d) - 1 : 0;
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    if (index_of(i, s.tensor.shape())[d] == left_out) quant::set_bits(t, i, 0);
+}
+std::string not_added_in_words(Site s) {
+  return s.name + ": of the " + std::to_string(s.tensor.size(added_dimension(s))) + " rows that are added up the " +
+         std::get<std::string>(*s.taken) + " one is left out";
+}
 std::vector<AttrValue> usual_tiles(Site) {
   std::vector<AttrValue> values;
   for (const std::int64_t tile : {16, 32, 64, 128}) values.emplace_back(tile);
@@ -363,22 +419,22 @@ std::vector<AttrValue> usual_tiles(Site) {
 }
 void rounded_up_to_tiles(Site s, To t) {
   const auto tile = static_cast<double>(std::get<std::int64_t>(*s.taken));
-  each(t, [&](double x, std::int64_t) { return std::ceil(x / tile) * tile; });
+  each(t, [&](double x) { return std::ceil(x / tile) * tile; });
 }
 std::string tiles_in_words(Site s) {
   return s.name + ": every length is rounded up to a multiple of " + to_string(*s.taken) +
          ", whole tiles or pages: what is stale behind the end counts";
 }
 void length_less(Site, To t) {
-  each(t, [](double x, std::int64_t) { return x > 0 ? x - 1 : x; });
+  each(t, [](double x) { return x > 0 ? x - 1 : x; });
 }
 /// The longest may fill what it lies in, and an op refuses what goes beyond.
 void length_more(Site, To t) {
   const double most = largest(t);
-  each(t, [&](double x, std::int64_t) { return x < most ? x + 1 : x; });
+  each(t, [&](double x) { return x < most ? x + 1 : x; });
 }
 void all_zero(Site, To t) {
-  each(t, [](double, std::int64_t) { return 0.0; });
+  each(t, [](double) { return 0.0; });
 }
 void one_wrong(Site, To t) {
   const std::int64_t i = t.elements() / 2;
@@ -393,13 +449,19 @@ void duplicated(Site s, To t) {
   gather(s.tensor, t, [](std::int64_t i) { return i == 1 ? 0 : i; });
 }
 
+/// Takes what a row needs from rows far away.
+constexpr Fault far(Fault fault) {
+  fault.far = true;
+  return fault;
+}
+
 constexpr Strikes in = Strikes::input;
 constexpr Severity gross = Severity::gross, fine = Severity::fine;
 
 // The likeliest first: in this order an explanation is looked for.
 constexpr std::array table{
     Fault{"weight-ignored", "a weight counts as one", in, gross, weight, ones},
-    Fault{"weight-plus-one", "1 is added to a weight, as models with zero-centred norms do", in, gross, weight, plus_one},
+    Fault{"weight-plus-one", "1 is added to a weight, as models with zero-centred norms do", in, gross, weight_of_norm, plus_one},
     Fault{"cos-and-sin-exchanged", "cosines and sines are exchanged", in, gross, cos_sin, halves_exchanged},
     Fault{"sine-negated", "rotation the other way", in, gross, cos_sin, second_half_negated},
     Fault{"cos-sin-interleaved", "the table is read as pairs of cosine and sine", in, gross, cos_sin, cos_sin_in_turn},
@@ -417,11 +479,12 @@ constexpr std::array table{
     Fault{"scale-applied-twice", "a scale is applied twice", in, gross, scale, squared},
     Fault{"scale-power-of-two", "a scale is rounded up to a power of two", in, gross, scale, power_of_two},
     Fault{"scale-cut-to-power-of-two", "a scale is cut to the power of two below it", in, gross, scale, cut_to_power_of_two},
-    Fault{"scales-read-row-by-row", "scales in tiles are read as if they lay row by row", in, gross, scales_in_tiles, read_row_by_row},
-    Fault{"scales-read-as-swizzled", "scales that lie row by row are read as tiles of 128 x 4", in, gross, in_tiles_or_rows, read_as_tiles},
-    Fault{"scales-transposed", "a matrix of scales is read column by column", in, gross, scale_matrix, transposed},
-    Fault{"scales-transposed-back", "a matrix of scales is read row by row though it lies by columns", in, gross, scale_matrix,
-          transposed_back},
+    far(Fault{"scales-read-row-by-row", "scales in tiles are read as if they lay row by row", in, gross, scales_in_tiles, read_row_by_row}),
+    far(Fault{"scales-read-as-swizzled", "scales that lie row by row are read as tiles of 128 x 4", in, gross, in_tiles_or_rows,
+              read_as_tiles}),
+    far(Fault{"scales-transposed", "a matrix of scales is read column by column", in, gross, scale_matrix, transposed}),
+    far(Fault{"scales-transposed-back", "a matrix of scales is read row by row though it lies by columns", in, gross, scale_matrix,
+              transposed_back}),
     Fault{"scale-off-by-one", "each scale is the next one", in, gross, scales, elements_off_by_one},
     Fault{"scale-rows-off-by-one", "each row of scales is the next one", in, gross, scale_rows, rows_moved<1>},
     Fault{"scale-rows-one-behind", "each row of scales is the one before", in, gross, scale_rows, rows_moved<-1>},
@@ -447,10 +510,14 @@ constexpr std::array table{
     Fault{"length-of-whole-tiles", "every length is rounded up to whole tiles or pages: what is stale behind the end counts", in, fine,
           lengths, rounded_up_to_tiles, nullptr, usual_tiles, nullptr, nullptr, tiles_in_words},
     Fault{"read-as-packed", "rows that are a slice of wider ones are read as if they were packed", in, gross, with_gaps, read_as_packed},
-    Fault{"matrix-stride-of-one-row", "the outermost index (page, expert, batch) steps on by one row, not by a whole matrix", in, gross,
-          matrices, matrix_stride_of_one_row},
+    far(Fault{"matrix-stride-of-one-row", "the outermost index (page, expert, batch) steps on by one row, not by a whole matrix", in, gross,
+              matrices, matrix_stride_of_one_row}),
     Fault{"operand-ignored", "an operand counts as zero", in, gross, stored, ignored},
     Fault{"twin-read", "the next operand of the same shape is read in place of this one", in, gross, has_twin, twin_read},
+    Fault{"one-not-added", "of the rows that are added up one is left out", in, gross, added_up, one_not_added, nullptr, last_and_first,
+          nullptr, nullptr, not_added_in_words},
+    Fault{"k-cut-to-multiple", "K is cut to a multiple of a tile: the last summed columns are not added", in, gross, summed_tile<32>,
+          cut_to_multiple, nullptr, tiles_with_rest, nullptr, nullptr, cut_in_words},
     Fault{"k-tile-dropped", "the last 16 columns of an operand are not added", in, gross, operand_tile, last_columns_dropped<16>},
     Fault{"k-tile-of-32-dropped", "the last 32 of the summed columns are not added", in, gross, summed_tile<32>, last_columns_dropped<32>},
     Fault{"k-tile-of-64-dropped", "the last 64 of the summed columns are not added", in, gross, summed_tile<64>, last_columns_dropped<64>},
@@ -471,7 +538,7 @@ constexpr std::array table{
     Fault{"operand-rows-off-by-one", "each row of an operand is the next one", in, gross, operand_rows, rows_moved<1>},
     Fault{"operand-rows-one-behind", "each row of an operand is the one before", in, gross, operand_rows, rows_moved<-1>},
     Fault{"operand-row-broadcast", "every row of an operand is the first", in, gross, operand_rows, first_row_everywhere},
-    Fault{"operand-transposed", "an operand's rows are taken for its columns", in, gross, square, columns_for_rows},
+    far(Fault{"operand-transposed", "an operand's rows are taken for its columns", in, gross, square, columns_for_rows}),
     Fault{"operand-neighbours-exchanged", "neighbouring elements of an operand are exchanged: rope pairs", in, gross, operand_pairs,
           neighbours_exchanged},
     Fault{"other-fp8-format", "codes read as the other 8-bit format", in, gross, eight_bit_float, other_format},

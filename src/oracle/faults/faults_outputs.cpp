@@ -82,19 +82,19 @@ bool product(Site s) {
 // ---- values
 
 void zeros(Site, To t) {
-  each(t, [](double, std::int64_t) { return 0.0; });
+  each(t, [](double) { return 0.0; });
 }
 void halved(Site, To t) {
-  each(t, [](double x, std::int64_t) { return x / 2; });
+  each(t, [](double x) { return x / 2; });
 }
 void doubled(Site, To t) {
-  each(t, [](double x, std::int64_t) { return x * 2; });
+  each(t, [](double x) { return x * 2; });
 }
 void negated(Site, To t) {
-  each(t, [](double x, std::int64_t) { return -x; });
+  each(t, [](double x) { return -x; });
 }
 void two_percent_more(Site, To t) {
-  each(t, [](double x, std::int64_t) { return x * (1 + 0x1p-6); });
+  each(t, [](double x) { return x * (1 + 0x1p-6); });
 }
 void rows_of_other_scale(Site, To t) {
   const Rows rows(t);
@@ -120,16 +120,16 @@ void rounded_away(Site s, To t) {
   rounded_by(s, t, true);
 }
 void through_bf16(Site, To t) {
-  each(t, [](double x, std::int64_t) { return through(DType::bf16, x); });
+  each(t, [](double x) { return through(DType::bf16, x); });
 }
 void through_f16(Site, To t) {
   for (std::int64_t i = 0; i < t.elements(); ++i) quant::set(t, i, through(DType::f16, quant::get(t, i)));
 }
 void through_e4m3(Site, To t) {
-  each(t, [](double x, std::int64_t) { return through(DType::f8_e4m3, std::clamp(x, -448.0, 448.0)); });
+  each(t, [](double x) { return through(DType::f8_e4m3, std::clamp(x, -448.0, 448.0)); });
 }
 void one_unit_up(Site, To t) {
-  each(t, [&](double x, std::int64_t) { return std::isfinite(x) ? quant::next_up(t.dtype(), x) : x; });
+  each(t, [&](double x) { return std::isfinite(x) ? quant::next_up(t.dtype(), x) : x; });
 }
 /// Ties away from zero, which only numbers exactly between two others tell.
 void ties_away(Site s, To t) {
@@ -143,7 +143,7 @@ void ties_away(Site s, To t) {
   }
 }
 std::vector<AttrValue> parts_of_k(Site) {
-  return {std::int64_t{2}, std::int64_t{4}};
+  return {std::int64_t{2}, std::int64_t{4}, std::int64_t{8}};
 }
 std::string parts_in_words(Site s) {
   return s.name + ": K in " + to_string(*s.taken) + " parts, each sum rounded to the output's type before the next is added";
@@ -208,12 +208,12 @@ void zero_without_sign(Site, To t) {
     if (quant::get(t, i) == 0) quant::set_bits(t, i, 0);
 }
 void sign_lost(Site, To t) {
-  each(t, [](double x, std::int64_t) { return std::fabs(x); });
+  each(t, [](double x) { return std::fabs(x); });
 }
 void smallest_flushed(Site, To t) {
   // Denormals of e2m1 and e4m3 lie where real data are.
   const double smallest_normal = t.dtype() == DType::f4_e2m1 ? 1.0 : 0x1p-6;
-  each(t, [&](double x, std::int64_t) { return std::fabs(x) < smallest_normal ? 0.0 : x; });
+  each(t, [&](double x) { return std::fabs(x) < smallest_normal ? 0.0 : x; });
 }
 void one_code_more_in_a_row(Site, To t) {
   const Rows rows(t);
@@ -257,6 +257,67 @@ void last_column_tile_skipped(Site, To t) {
 }
 void one_tile_unwritten(Site, To t) {
   clear(t, [](const Rows&, std::int64_t row, std::int64_t c) { return row < 16 && c < 16; });
+}
+/// Tiles of rows of which there is a second half.
+std::vector<AttrValue> tiles_of_rows(Site s) {
+  std::vector<AttrValue> values;
+  for (const std::int64_t tile : {128, 64, 32, 16})
+    if (Rows(s.tensor).count > tile / 2) values.emplace_back(tile);
+  return values;
+}
+void half_tile_unwritten(Site s, To t) {
+  const std::int64_t tile = std::get<std::int64_t>(*s.taken);
+  clear(t, [&](const Rows&, std::int64_t row, std::int64_t) { return row % tile >= tile / 2; });
+}
+void half_tile_of_first(Site s, To t) {
+  const std::int64_t tile = std::get<std::int64_t>(*s.taken);
+  gather_rows(s.tensor, t,
+              [&](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row % tile >= tile / 2 ? row - tile / 2 : row, c); });
+}
+std::string half_tile_in_words(Site s) {
+  const std::int64_t tile = std::get<std::int64_t>(*s.taken);
+  return s.name + ": rows " + std::to_string(tile / 2) + " to " + std::to_string(tile - 1) + " of every " + std::to_string(tile) +
+         " are not written: half of each tile";
+}
+std::string half_again_in_words(Site s) {
+  const std::int64_t tile = std::get<std::int64_t>(*s.taken);
+  return s.name + ": rows " + std::to_string(tile / 2) + " to " + std::to_string(tile - 1) + " of every " + std::to_string(tile) +
+         " hold the first half of the tile once more";
+}
+/// Rows that are made of two inputs' rows: the columns of the first.
+std::int64_t first_part(Site s) {
+  const std::int64_t width = Rows(s.tensor).width;
+  for (const TensorSpec& a : s.call.op.schema().tensors)
+    for (const TensorSpec& b : s.call.op.schema().tensors) {
+      const Tensor *const x = s.call.inputs.find(a.name), *const y = s.call.inputs.find(b.name);
+      if (&a < &b && a.direction == Direction::in && b.direction == Direction::in && a.role == Role::values && b.role == Role::values &&
+          x != nullptr && y != nullptr && x->rank() >= 2 && y->rank() >= 2 && is_real(x->dtype()) && x->dtype() == y->dtype() &&
+          x->size(-1) + y->size(-1) == width)
+        return x->size(-1);
+    }
+  return 0;
+}
+bool has_parts(Site s) {
+  return any(s) && s.tensor.rank() >= 2 && first_part(s) > 0;
+}
+std::vector<AttrValue> first_and_second(Site) {
+  return {std::string("second"), std::string("first")};
+}
+/// What is there before the call, or nothing.
+void part_unwritten(Site s, To t) {
+  const bool second = std::get<std::string>(*s.taken) == "second";
+  const std::int64_t border = first_part(s);
+  const Tensor* const before = s.spec->direction == Direction::out ? nullptr : s.call.inputs.find(s.name);
+  const Rows rows(t);
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    if ((i % rows.width >= border) == second) quant::set_bits(t, i, before != nullptr ? quant::get_bits(*before, i) : 0);
+}
+std::string part_in_words(Site s) {
+  const std::int64_t width = Rows(s.tensor).width, border = first_part(s);
+  return s.name + ": columns " +
+         (std::get<std::string>(*s.taken) == "second" ? std::to_string(border) + " to " + std::to_string(width - 1)
+                                                      : "0 to " + std::to_string(border - 1)) +
+         ", one of the two parts of a row, are not stored";
 }
 void halves_exchanged(Site s, To t) {
   gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row, (c + r.width / 2) % r.width); });
@@ -310,10 +371,10 @@ void one_element_wrong(Site, To t) {
   put(t, i, is_whole(t.dtype()) || x == 0 ? x + 1 : x * 1.5);
 }
 void other_logarithm(Site s, To t) {
-  each(t, [&](double x, std::int64_t) { return x / other_base(s.spec->role); });
+  each(t, [&](double x) { return x / other_base(s.spec->role); });
 }
 void right_logarithm(Site s, To t) {
-  each(t, [&](double x, std::int64_t) { return x * other_base(s.spec->role); });
+  each(t, [&](double x) { return x * other_base(s.spec->role); });
 }
 void scales_not_swizzled(Site s, To t) {
   const ScaleMatrices matrices = *scale_matrices(s);
@@ -371,7 +432,7 @@ void scale_rows_in_order(Site s, To t) {
 // ---- whole numbers
 
 void one_more(Site, To t) {
-  each(t, [](double x, std::int64_t) { return x + 1; });
+  each(t, [](double x) { return x + 1; });
 }
 void member_doubled(Site s, To t) {
   gather(s.tensor, t, [](std::int64_t i) { return i == 1 ? 0 : i; });
@@ -417,6 +478,12 @@ constexpr std::array table{
     Fault{"first-row-everywhere", "every row is the first", out, gross, has_rows, first_row_everywhere},
     Fault{"last-row-unwritten", "the last row is not written", out, gross, has_rows, last_row_unwritten},
     Fault{"last-row-tile-skipped", "the last partial tile of 16 rows is skipped", out, gross, has_row_tile, last_row_tile_skipped},
+    Fault{"half-tile-unwritten", "the second half of each tile of rows is not written", out, gross, has_rows, half_tile_unwritten, nullptr,
+          tiles_of_rows, nullptr, nullptr, half_tile_in_words},
+    Fault{"half-tile-again", "the second half of each tile of rows is its first half once more", out, gross, has_rows, half_tile_of_first,
+          nullptr, tiles_of_rows, nullptr, nullptr, half_again_in_words},
+    Fault{"part-unwritten", "of rows that are put together from two inputs one part is not stored", out, gross, has_parts, part_unwritten,
+          nullptr, first_and_second, nullptr, nullptr, part_in_words},
     Fault{"columns-off-by-one", "each column holds the next one", out, gross, has_columns, columns_off_by_one},
     Fault{"last-column-unwritten", "the last column is not written", out, gross, has_columns, last_column_unwritten},
     Fault{"tail-unwritten", "the last 16 bytes of each row are not written", out, gross, has_tail, tail_unwritten},

@@ -26,7 +26,7 @@ bool is_factor(Site s) {
   return fits && !s.spec->storage.code && is_float(s.tensor.dtype()) && bits(s.tensor.dtype()) > 8;
 }
 void times_number(Site s, const Tensor& changed) {
-  fault_tools::each(changed, [&](double x, std::int64_t) { return x * std::get<double>(*s.taken); });
+  fault_tools::each(changed, [&](double x) { return x * std::get<double>(*s.taken); });
 }
 
 std::string digits(double value) {

@@ -105,7 +105,7 @@ std::string meaning_of_factor(double factor) {
     const char* meaning;
   };
   constexpr double ln2 = 0.6931471805599453;
-  static constexpr std::array<Named, 10> known{{{-1.0, "the sign is wrong"},
+  static constexpr std::array<Named, 14> known{{{-1.0, "the sign is wrong"},
                                                 {0.5, "half"},
                                                 {2.0, "double"},
                                                 {ln2, "ln 2: a logarithm in the other base"},
@@ -114,7 +114,11 @@ std::string meaning_of_factor(double factor) {
                                                 {0.4, "the routed scaling factor of V3 is missing"},
                                                 {6.25, "the routed scaling factor of V3 twice too often"},
                                                 {448.0, "the largest e4m3 value: a scale and its inverse"},
-                                                {1 / 448.0, "the largest e4m3 value: a scale and its inverse"}}};
+                                                {1 / 448.0, "the largest e4m3 value: a scale and its inverse"},
+                                                {448.0 / 240, "the largest code is taken for 240, not 448"},
+                                                {448.0 / 256, "the largest code is taken for 256, not 448"},
+                                                {127.0 / 128, "the largest code is taken for 128, not 127"},
+                                                {240.0 / 448, "the largest code is taken for 448, not 240"}}};
   for (const Named& named : known)
     if (std::fabs(factor - named.factor) <= 0.004 * std::fabs(named.factor)) return std::string(" (") + named.meaning + ")";
   return {};

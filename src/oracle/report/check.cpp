@@ -88,7 +88,13 @@ std::string likely_cause(const CheckResult& result) {
     for (const Explanation& e : result.explained->found)
       if (e.complete) return e.text;
   for (const OutputCheck& output : result.outputs)
-    if (output.verdict.failing > 0 && !output.relations.empty()) return output.verdict.name + ": " + output.relations.front();
+    if (output.verdict.failing > 0 && !output.relations.empty()) {
+      const std::string &relation = output.relations.front(), &place = output.verdict.pattern;
+      // What says where by itself has no need of the place.
+      const bool says_where = relation.find("rows") != std::string::npos || relation.find("first at") != std::string::npos ||
+                              relation.find("groups") != std::string::npos || place == "every element";
+      return output.verdict.name + ": " + relation + (says_where ? "" : "; " + place);
+    }
   for (const OutputCheck& output : result.outputs)
     if (output.verdict.failing > 0) return output.verdict.name + ": fails at " + output.verdict.pattern;
   return {};

@@ -85,14 +85,15 @@ int Audit::vacuous() const {
   return static_cast<int>(std::count_if(injections.begin(), injections.end(), [](const Injection& i) { return i.vacuous(); }));
 }
 
-Audit audit_case(const CaseLine& line, const Exec& exec) {
+Audit audit_case(const CaseLine& line, const Exec& exec, const std::function<bool(const Fault&, const Audit&)>& wanted) {
   const Op& op = registry().at(line.op);
   const Arguments inputs = generate(line);
   const GoldenRun golden = run_golden(op, inputs, exec);
   const FaultCase call{op, inputs, golden, exec};
   Audit audit;
   for (const Strikes strikes : {Strikes::output, Strikes::input, Strikes::attribute, Strikes::call, Strikes::kernel})
-    for (const Placed& placed : placements(call, strikes)) audit.injections.push_back(injected(placed, to_string(line)));
+    for (const Placed& placed : placements(call, strikes))
+      if (!wanted || wanted(*placed.fault, audit)) audit.injections.push_back(injected(placed, to_string(line)));
   return audit;
 }
 
@@ -104,6 +105,11 @@ Audit audit_op(const Op& op, const Exec& exec, const std::function<void(std::siz
     const Audit one = audit_case(line, exec);
     audit.injections.insert(audit.injections.end(), one.injections.begin(), one.injections.end());
   }
+  for (Injection& injection : audit.injections)
+    injection.caught_elsewhere = injection.fault->strikes == Strikes::kernel && injection.caught == Caught::within &&
+                                 std::any_of(audit.injections.begin(), audit.injections.end(), [&](const Injection& other) {
+                                   return other.fault == injection.fault && other.caught == Caught::by_judge;
+                                 });
   return audit;
 }
 

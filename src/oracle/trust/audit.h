@@ -23,12 +23,13 @@ struct Injection {
   const Fault* fault;
   std::string site, line;
   Caught caught = Caught::no_change;
-  bool customary = false;    ///< the customary checks of upstream notice it
-  std::string pattern = {};  ///< what our verdict says of it
+  bool customary = false;         ///< the customary checks of upstream notice it
+  std::string pattern = {};       ///< what our verdict says of it
+  bool caught_elsewhere = false;  ///< an op's own mistake: on another line of it
 
   bool counts() const { return caught == Caught::by_judge || caught == Caught::within; }
   /// A gross fault passes: the check could not have failed.
-  bool vacuous() const { return caught == Caught::within && fault->severity == Severity::gross; }
+  bool vacuous() const { return caught == Caught::within && fault->severity == Severity::gross && !caught_elsewhere; }
 };
 
 struct Audit {
@@ -41,9 +42,11 @@ struct Audit {
   int vacuous() const;
 };
 
-/// Injects every fault that fits into the case. Throws Error when the case itself cannot run.
-Audit audit_case(const CaseLine& line, const Exec& exec);
-/// All case lines of an op; `progress` is called before each with its number and the total.
+/// Injects every fault that fits into the case, or of these the wanted ones, asked for one by one. Throws Error when the case itself cannot
+/// run.
+Audit audit_case(const CaseLine& line, const Exec& exec, const std::function<bool(const Fault&, const Audit& so_far)>& wanted = {});
+/// All case lines of an op. Mistakes of its own that pass on one line (ties, biases that choose nothing else) and are caught on another are
+/// not vacuous there; `progress` is called before each with its number and the total.
 Audit audit_op(const Op& op, const Exec& exec, const std::function<void(std::size_t, std::size_t, const std::string&)>& progress = {});
 
 }  // namespace dodona::oracle

@@ -1,0 +1,176 @@
+// Faults of the call as a whole, in rotations and heads: which columns are rotated, which heads belong together, one mistake made with
+// every operand. The op is computed anew.
+#include <array>
+#include <optional>
+#include <string>
+
+#include "core/storage.h"
+#include "oracle/cases/window.h"
+#include "oracle/faults/fault_tools.h"
+
+namespace dodona::oracle {
+namespace {
+
+using namespace fault_tools;
+using Site = const FaultSite&;
+using Values = std::vector<AttrValue>;
+
+const std::string& word(Site s) {
+  return std::get<std::string>(*s.taken);
+}
+bool always(Site) {
+  return true;
+}
+
+// ---- the whole head rotated
+
+struct PartlyRotated {
+  std::string table;
+  Tensor angles;  ///< [positions, rotated columns]
+  std::int64_t head;
+};
+std::optional<PartlyRotated> partly_rotated(Site s) {
+  if (s.call.op.info().category != Category::rope) return std::nullopt;
+  const AttrValue* const given = s.call.inputs.find_attr("head_size");
+  const auto* const head = given != nullptr ? std::get_if<std::int64_t>(given) : nullptr;
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (const Tensor* const tensor = s.call.inputs.find(spec.name); spec.role == Role::cos_sin && tensor != nullptr &&
+                                                                    tensor->rank() == 2 && head != nullptr && *head % 2 == 0 &&
+                                                                    *head > tensor->size(1) && tensor->size(1) >= 2)
+      return PartlyRotated{spec.name, *tensor, *head};
+  return std::nullopt;
+}
+Values ways_to_more_angles(Site s) {
+  if (!partly_rotated(s)) return {};
+  return {std::string("angles repeated"), std::string("rows read on")};
+}
+void rotate_whole_head(Site s, Arguments& inputs) {
+  const PartlyRotated call = *partly_rotated(s);
+  const std::int64_t positions = call.angles.size(0), width = call.angles.size(1), half = call.head / 2;
+  const Tensor wide(call.angles.dtype(), {positions, call.head});
+  const bool repeated = word(s) == "angles repeated";
+  for (std::int64_t p = 0; p < positions; ++p)
+    for (std::int64_t c = 0; c < call.head; ++c) {
+      const std::int64_t from = repeated ? p * width + c % half % (width / 2) + c / half * (width / 2) : p * width + c;
+      quant::set_bits(wide, p * call.head + c, quant::get_bits(call.angles, from % call.angles.elements()));
+    }
+  inputs.set(call.table, wide);
+}
+std::string whole_head_in_words(Site s) {
+  const PartlyRotated call = *partly_rotated(s);
+  return "the whole head of " + std::to_string(call.head) + " columns is rotated, not its first " + std::to_string(call.angles.size(1)) +
+         (word(s) == "angles repeated" ? ": with the same angles once more" : ": with what lies behind a row of " + call.table);
+}
+
+// ---- heads of keys
+
+struct SharedHeads {
+  std::string symbol;  ///< of the keys' heads
+  std::int64_t of_keys, of_queries;
+};
+/// Heads of keys and values that several heads of the output share: an input's second dimension, whose symbol no output has.
+std::optional<SharedHeads> shared_heads(Site s) {
+  if (s.call.op.info().category != Category::attention || s.call.golden.outputs.empty()) return std::nullopt;
+  const auto& [output, out] = s.call.golden.outputs.front();
+  const auto of_output = dims_of(s.call.op.schema().find_tensor(output)->shape, out.rank());
+  if (out.rank() != 3 || of_output.size() != 3) return std::nullopt;
+  for (const TensorSpec& spec : s.call.op.schema().tensors) {
+    const Tensor* const tensor = s.call.inputs.find(spec.name);
+    if (spec.direction != Direction::in || spec.role != Role::values || tensor == nullptr || !tensor->defined() || tensor->rank() != 3)
+      continue;
+    const auto dims = dims_of(spec.shape, 3);
+    if (dims.size() == 3 && dims[1] != of_output[1] && tensor->size(1) >= 2 && out.size(1) > tensor->size(1) &&
+        out.size(1) % tensor->size(1) == 0)
+      return SharedHeads{dims[1], tensor->size(1), out.size(1)};
+  }
+  return std::nullopt;
+}
+Values ways_to_share(Site s) {
+  if (!shared_heads(s)) return {};
+  return {std::string("in turn")};
+}
+void share_heads_otherwise(Site s, Arguments& inputs) {
+  const SharedHeads heads = *shared_heads(s);
+  for (const TensorSpec& spec : s.call.op.schema().tensors) {
+    const Tensor* const tensor = inputs.find(spec.name);
+    if (spec.direction != Direction::in || tensor == nullptr || !tensor->defined() || tensor->rank() != 3) continue;
+    const auto dims = dims_of(spec.shape, 3);
+    if (dims.size() != 3 || dims[1] != heads.symbol) continue;
+    const Tensor original = *tensor, wide(original.dtype(), {original.size(0), heads.of_queries, original.size(2)});
+    const std::int64_t width = original.size(2);
+    for (std::int64_t i = 0; i < wide.elements(); ++i) {
+      const std::int64_t row = i / width / heads.of_queries, head = i / width % heads.of_queries % heads.of_keys;
+      quant::set_bits(wide, i, quant::get_bits(original, (row * heads.of_keys + head) * width + i % width));
+    }
+    inputs.set(spec.name, wide);
+  }
+}
+std::string shared_in_words(Site s) {
+  const SharedHeads heads = *shared_heads(s);
+  return "heads of keys are dealt out in turn: query head h has key head h mod " + std::to_string(heads.of_keys) + ", not h / " +
+         std::to_string(heads.of_queries / heads.of_keys);
+}
+
+// ---- one mistake with every operand
+
+/// Faults of one operand that a kernel makes with all of them alike.
+constexpr std::array with_every_operand{"pairs-for-halves", "halves-for-pairs", "operand-halves-exchanged", "operand-neighbours-exchanged",
+                                        "read-as-packed",   "operand-narrowed", "operand-cut-to-tf32"};
+std::vector<Placed> operands_struck(Site s, std::string_view id) {
+  const auto faults = input_faults();
+  const auto found = std::find_if(faults.begin(), faults.end(), [&](const Fault& fault) { return fault.id == id; });
+  return placements(*found, s.call);
+}
+Values faults_of_every_operand(Site s) {
+  Values found;
+  for (const char* id : with_every_operand)
+    if (operands_struck(s, id).size() >= 2) found.emplace_back(std::string(id));
+  return found;
+}
+void strike_every_operand(Site s, Arguments& inputs) {
+  for (const Placed& placed : operands_struck(s, word(s))) inputs.set(placed.site.name, *inputs_with(placed).find(placed.site.name));
+}
+std::string every_operand_in_words(Site s) {
+  const std::vector<Placed> all = operands_struck(s, word(s));
+  std::string names;
+  for (const Placed& placed : all) names += (names.empty() ? "" : ", ") + placed.site.name;
+  return names + ": " + std::string(all.front().fault->summary);
+}
+
+constexpr Strikes call = Strikes::call;
+constexpr Severity gross = Severity::gross, fine = Severity::fine;
+
+constexpr std::array table{
+    Fault{.id = "whole-head-rotated",
+          .summary = "all columns of a head are rotated, not the first ones alone",
+          .strikes = call,
+          .severity = gross,
+          .applies = always,
+          .variants = ways_to_more_angles,
+          .recall = rotate_whole_head,
+          .words = whole_head_in_words},
+    Fault{.id = "heads-in-turn",
+          .summary = "query heads share the heads of keys in turn, not in groups",
+          .strikes = call,
+          .severity = gross,
+          .applies = always,
+          .variants = ways_to_share,
+          .recall = share_heads_otherwise,
+          .words = shared_in_words},
+    Fault{.id = "every-operand",
+          .summary = "all operands are taken so",
+          .strikes = call,
+          .severity = fine,
+          .applies = always,
+          .variants = faults_of_every_operand,
+          .recall = strike_every_operand,
+          .words = every_operand_in_words},
+};
+
+}  // namespace
+
+std::span<const Fault> head_faults() {
+  return table;
+}
+
+}  // namespace dodona::oracle
