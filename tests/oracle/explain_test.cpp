@@ -185,7 +185,7 @@ TEST(Explain, WhereAKernelLookedIsNamed) {
                         {mla, "length-of-whole-table:seq_lens=96"},
                         {mla, "length-of-the-longest:seq_lens"},
                         {mla, "length-cut-to-whole-tiles:seq_lens=32"},
-                        {"mla_rope_quantize_fp8 T=9 N=2 Dr=16 Dn=24 P=64 --special gaps", "read-at-strides-of-another:q_nope=q_rope"},
+                        {"mla_rope_quantize_fp8 T=9 N=2 Dr=64 Dn=128 P=64 --special gaps", "read-at-strides-of-another:q_nope=q_rope"},
                         {"bmm L=3 M=16 K=64 N=16", "matrix-stride-of-fixed-rows:mat1=8"},
                         {"context_attention_fwd T=9 N=4 Nk=2 D=64 B=2", "heads-in-turn:in turn"},
                         {"rotary_embedding T=4 P=64 R=32 Nq=4 Nk=2 --attr head_size=64", "whole-head-rotated:angles repeated"},
