@@ -12,8 +12,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/stopwatch.h"
 #include "dodona/error.h"
+#include "io/stopwatch.h"
 
 namespace dodona::io {
 namespace {

@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "core/stopwatch.h"
 #include "dodona/error.h"
+#include "io/stopwatch.h"
 #include "oracle/faults/faults.h"
 #include "oracle/faults/few_rows.h"
 #include "oracle/faults/fit.h"
@@ -135,7 +135,7 @@ std::vector<std::string> lines_of(const Explained& explained) {
 Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options,
                   double seconds, const std::function<void(std::size_t, std::size_t, const std::string&)>& progress) {
   Explained explained;
-  const Stopwatch watch;
+  const io::Stopwatch watch;
   const FaultCase call{*c.op, c.inputs, golden, options.exec};
   const std::vector<Placed> faults = candidates(call);
   const std::unique_ptr<FewRows> few = FewRows::of(call, actual, options);

@@ -15,10 +15,10 @@
 #include <random>
 
 #include "core/random.h"
-#include "core/stopwatch.h"
 #include "dodona/error.h"
 #include "io/command.h"
 #include "io/sha256.h"
+#include "io/stopwatch.h"
 #include "oracle/cases/drawn_case.h"
 #include "oracle/cases/generate.h"
 #include "oracle/grade/call_file.h"
@@ -200,7 +200,7 @@ class Grading {
 
   /// Whether to go on.
   bool call(int index) {
-    const Stopwatch clock;
+    const io::Stopwatch clock;
     Drawn drawn = draw(index);
     GradedCall& call = grade_.calls.emplace_back();
     call.line = to_string(drawn.line);

@@ -6,11 +6,11 @@
 #include <optional>
 #include <set>
 
-#include "core/stopwatch.h"
 #include "core/storage.h"
 #include "core/threads.h"
 #include "dodona/error.h"
 #include "io/sha256.h"
+#include "io/stopwatch.h"
 #include "oracle/cases/case_file.h"
 #include "oracle/cases/generate.h"
 #include "oracle/cases/window.h"
@@ -119,7 +119,7 @@ class Limit {
   bool up() const { return watch_.seconds() > seconds_; }
 
  private:
-  Stopwatch watch_;
+  io::Stopwatch watch_;
   double seconds_;
 };
 

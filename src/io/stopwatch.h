@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-namespace dodona {
+namespace dodona::io {
 
 /// Runs from its making on.
 class Stopwatch {
@@ -14,4 +14,4 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-}  // namespace dodona
+}  // namespace dodona::io
