@@ -150,6 +150,9 @@ DODONA_API int dodona_run(const char* op, const dodona_tensor* tensors, size_t t
  * others. What is made holds a copy: the tensors may be freed. Any number of calls may use it at once; it must outlive them. */
 DODONA_API int dodona_prepare(const char* op, const dodona_tensor* weights, size_t weight_count, const dodona_exec* exec,
                               dodona_prepared** made);
+/* The same for calls with these attributes, where the op packs by them (layouts of weights, arithmetic); others may be given too. */
+DODONA_API int dodona_prepare_for(const char* op, const dodona_tensor* weights, size_t weight_count, const dodona_attr* attrs,
+                                  size_t attr_count, const dodona_exec* exec, dodona_prepared** made);
 /* Weights of `count` experts, of which expert index[i] has those of parts[i], packed alone from tensors with one expert; a call whose
  * routing needs another expert is refused. Shares the memory of the parts, which may be freed. For ops whose weights begin with E. */
 DODONA_API int dodona_prepared_gather(size_t count, const size_t* index, const dodona_prepared* const* parts, size_t part_count,

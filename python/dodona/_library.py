@@ -90,7 +90,7 @@ def _open() -> ctypes.CDLL:
         "dodona_op_name": (text, [c_size_t]),
         "dodona_op_schema": (text, [text]),
         "dodona_run": (c_int, [text, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p]),
-        "dodona_prepare": (c_int, [text, c_void_p, c_size_t, c_void_p, pointer]),
+        "dodona_prepare_for": (c_int, [text, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, pointer]),
         "dodona_prepared_gather": (c_int, [c_size_t, c_void_p, c_void_p, c_size_t, pointer]),
         "dodona_run_prepared": (c_int, [text, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p]),
         "dodona_prepared_bytes": (c_size_t, [c_void_p]),

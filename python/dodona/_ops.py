@@ -138,15 +138,18 @@ class Prepared:
 
 def prepare(op: str, *, threads: int | None = None, **weights: Any) -> Prepared:
     """Packs weights of an op: dodona.prepare("cutlass_scaled_fp4_mm", b=b, block_scale_b=scales). The arrays are needed no more; fast mode
-    takes what is returned in place of each of them and gives the same bits. schema(op)["prepared"] names them."""
+    takes what is returned in place of each of them and gives the same bits. schema(op)["prepared"] names them. Attributes of the calls to
+    come may be given too: some ops pack by them (weight_layout, arithmetic) and refuse weights that were packed for other calls."""
     plan, keep = plan_of(op), []
     slots = {slot.name: slot for slot in plan.slots}
+    attrs = {attr.name: attr for attr in plan.attrs}
     for name in weights:
-        if name not in slots:
+        if name not in slots and name not in attrs:
             raise fail("is not an argument of this op", kind=BadType, code="unknown_argument", op=op, argument=name)
-    packed = [slots[name].pack(value, keep, []) for name, value in weights.items()]
+    packed = [slots[name].pack(value, keep, []) for name, value in weights.items() if name in slots]
+    chosen = [attrs[name].pack(value, keep) for name, value in weights.items() if name not in slots]
     how = exec_bytes(None, threads)
-    call = lambda place: lib.dodona_prepare(plan.c_name, b"".join(packed), len(packed), how, place)
+    call = lambda place: lib.dodona_prepare_for(plan.c_name, b"".join(packed), len(packed), b"".join(chosen), len(chosen), how, place)
     return Prepared(op, made(call, lib.dodona_prepared_free))
 
 

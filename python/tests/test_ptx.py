@@ -178,7 +178,6 @@ def test_a_missing_file_is_one_clear_error(tmp_path):
         ptx.Module(tmp_path / "none.ptx")
 
 
-@pytest.mark.xfail(strict=True, raises=dodona.Error, reason="the library has no traces yet")
 def test_a_trace_writes_the_order_of_arithmetic(axpy):
     x, y = np.arange(8, dtype=np.float32), np.ones(8, np.float32)
     trace = axpy.trace("axpy", 1, 32, x, y, 2.0, 8, argument=1, element=3)
@@ -256,18 +255,7 @@ def test_every_planted_defect_has_its_row():
 
 
 # What is not seen yet. The test says so as soon as one of them is.
-UNSEEN = {
-    "race_unwaited_copy": "copies are done when they are issued",
-    "diverged_shuffle": "lanes that a shuffle names and that are elsewhere are not missed",
-    "wgmma_no_wait": "accumulators are there as soon as the product is issued",
-}
-
-
-def marked(name):
-    return pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=UNSEEN[name])) if name in UNSEEN else name
-
-
-@pytest.mark.parametrize("name", [marked(name) for name in DEFECTS])
+@pytest.mark.parametrize("name", DEFECTS)
 def test_a_planted_defect_is_found_and_its_line_named(name):
     kind, arguments, threads = DEFECTS[name]
     found = told(name, False, arguments(), threads)

@@ -49,9 +49,10 @@ void run(const char* name, const Prepared& prepared, const dodona_tensor* tensor
   *made = result.release();
 }
 
-dodona_prepared* prepare(const char* name, const dodona_tensor* weights, std::size_t weight_count, const dodona_exec* exec) {
+dodona_prepared* prepare(const char* name, const dodona_tensor* weights, std::size_t weight_count, const dodona_attr* attrs,
+                         std::size_t attr_count, const dodona_exec* exec) {
   const Op& op = registry().at(&required(name, "op"));
-  const Arguments arguments = to_arguments(op, weights, weight_count, nullptr, 0);
+  const Arguments arguments = to_arguments(op, weights, weight_count, attrs, attr_count);
   return std::make_unique<dodona_prepared>(dodona_prepared{op.pack(arguments, to_exec(exec))}).release();
 }
 
@@ -80,10 +81,15 @@ int dodona_run(const char* op, const dodona_tensor* tensors, std::size_t tensor_
 
 int dodona_prepare(const char* op, const dodona_tensor* weights, std::size_t weight_count, const dodona_exec* exec,
                    dodona_prepared** made) {
+  return dodona_prepare_for(op, weights, weight_count, nullptr, 0, exec, made);
+}
+
+int dodona_prepare_for(const char* op, const dodona_tensor* weights, std::size_t weight_count, const dodona_attr* attrs,
+                       std::size_t attr_count, const dodona_exec* exec, dodona_prepared** made) {
   return dodona::capi::guarded([&] {
     auto& place = dodona::capi::required(made, "made");
     place = nullptr;
-    place = dodona::capi::prepare(op, weights, weight_count, exec);
+    place = dodona::capi::prepare(op, weights, weight_count, attrs, attr_count, exec);
   });
 }
 
