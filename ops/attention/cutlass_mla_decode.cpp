@@ -68,7 +68,7 @@ this library, not upstream: f32 queries, cache and output, with unrounded weight
       .bytes_read = [](const ops::CutlassMlaDecode& op) { return ops::MlaAttention(ops::decode_of(op)).bytes_read(); },
       .cases = {"B=2 N=4 pages=36 P=16 W=16 --attr sm_scale=0.1352337788608801",
                 "B=1 N=17 pages=70 P=4 W=64 --attr sm_scale=0.0721687836 --dtype q_nope=f16",
-                "B=2 N=4 pages=9 P=64 W=4 workspace_bytes=64 --attr sm_scale=0.1352337788608801"},
+                "B=2 N=18 pages=9 P=64 W=4 workspace_bytes=64 --attr sm_scale=0.1352337788608801"},
       .bench_cases = {"B=1 N=128 pages=64 P=64 W=64 --attr sm_scale=0.1352337788608801",
                       "B=1 N=128 pages=16 P=64 W=16 --attr sm_scale=0.1352337788608801",
                       "B=16 N=128 pages=256 P=64 W=16 --attr sm_scale=0.1352337788608801",
