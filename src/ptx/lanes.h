@@ -82,8 +82,16 @@ struct Lanes<function, R (*)(A...)> {
       std::uint32_t& word = *reinterpret_cast<std::uint32_t*>(to);
       word = (word & ~m.mask) | (bits & m.mask);
     } else if (m.mask == all_lanes) {
+// Some functions stay scalar, of which clang would warn.
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wpass-failed"
+#endif
 #pragma omp simd
       for (int lane = 0; lane < warp_lanes; ++lane) set_lane<R>(to, lane, function(lane_of<A>(from[k], lane)...));
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
     } else {
       for (std::uint32_t rest = m.mask; rest != 0; rest &= rest - 1) {
         const int lane = std::countr_zero(rest);
