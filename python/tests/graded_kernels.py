@@ -151,7 +151,7 @@ def changes_its_mind(input, weight, eps=1e-6, **attrs):
     out = honest(input, weight, eps)
     _CACHE["calls"] = _CACHE.get("calls", 0) + 1
     codes = out.view(np.uint16 if out.dtype.itemsize == 2 else np.uint32)
-    if _CACHE["calls"] % 2:
+    if _CACHE["calls"] % 5:  # the fifth call is the first that has another's inputs
         codes[..., 0] ^= 1
     return out
 

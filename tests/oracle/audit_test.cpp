@@ -29,6 +29,8 @@ const char* const lines[] = {
     "rmsnorm T=20 H=160 --attr eps=0.5",
     "rmsnorm T=3 H=40 --dtype input=f32 --attr eps=0.5",
     "silu_and_mul T=3 D=40 --dtype input=f16 --dist ties",
+    "silu_mul_static_tensorwise_quant_for_cutlass_moe R=6 N=256",
+    "silu_and_mul_masked_post_per_tensor_quant_fwd E=2 M=5 N=256",
     "apply_rope_with_cos_sin_cache_inplace T=4 P=64 R=16 Nq=3 Nk=1 --attr head_size=16 --attr is_neox=false",
     "concat_mla_k T=2 --dtype k_nope=f8_e4m3",
     "merge_state T=3 N=5 D=24",
