@@ -153,6 +153,18 @@ class Parser {
     expect(";");
   }
 
+  /// `.align 16`, or `.ptr` with the space that it points to.
+  bool alignment_or_pointer(Variable& variable) {
+    if (take(".align")) {
+      variable.align = number();
+      return true;
+    }
+    if (!take(".ptr")) return false;
+    variable.pointer = true;
+    while (is(".global") || is(".shared") || is(".const") || is(".local") || is(".generic")) skip();
+    return true;
+  }
+
   /// What follows the space: `.align 16 .b8 name[4] = {...}, other`.
   std::vector<Variable> variables(Space space) {
     Variable common;
@@ -160,12 +172,8 @@ class Parser {
     common.line = now().line;
     std::uint64_t vector = 1;
     for (;;) {
-      if (take(".align")) {
-        common.align = number();
-      } else if (take(".ptr")) {
-        common.pointer = true;
-        while (is(".global") || is(".shared") || is(".const") || is(".local") || is(".generic")) skip();
-      } else if (is(".v2") || is(".v4") || is(".v8")) {
+      if (alignment_or_pointer(common)) continue;
+      if (is(".v2") || is(".v4") || is(".v8")) {
         vector = static_cast<std::uint64_t>(now().text[2] - '0');
         skip();
       } else if (is(".attribute")) {
@@ -261,12 +269,8 @@ class Parser {
       common.space = space;
       common.line = now().line;
       for (;;) {
-        if (take(".align")) {
-          common.align = number();
-        } else if (take(".ptr")) {
-          common.pointer = true;
-          while (is(".global") || is(".shared") || is(".const") || is(".local") || is(".generic")) skip();
-        } else if (now().kind == TokenKind::word && now().text[0] == '.') {
+        if (alignment_or_pointer(common)) continue;
+        if (now().kind == TokenKind::word && now().text[0] == '.') {
           common.type = word("a type").substr(1);
           if (bytes_of(common.type) == 0) fail("expected a type, got '." + common.type + "'");
         } else {
