@@ -6,7 +6,7 @@
 namespace dodona::tools {
 
 /// While one lives, the first SIGINT or SIGTERM is remembered instead of ending the process, and `check` throws, so that what was begun is
-/// taken back; a second one ends it at once.
+/// taken back; a second one ends it at once, unless it follows within half a second: wrappers such as timeout(1) send each twice.
 class Interrupt {
  public:
   Interrupt();
