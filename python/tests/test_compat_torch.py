@@ -149,3 +149,22 @@ def test_log_sum_exps_in_bfloat16_are_widened():
 
     v, s = torch.randn(5, 8, 64).bfloat16(), torch.randn(5, 8).bfloat16()
     assert torch.equal(merge_state_v2(v, s, v + 1, s)[0], merge_state_v2(v, s.float(), v + 1, s.float())[0])
+
+
+@pytest.mark.parametrize("operator", [False, True])
+def test_ids_that_are_a_slice_are_read_as_they_lie(operator):
+    import dodona.compat.sgl_kernel as sgl_kernel
+
+    whole = torch.rand(40, 64, generator=torch.Generator().manual_seed(3)).argsort(dim=1).int()
+    align = torch.ops.sgl_kernel.moe_align_block_size if operator else sgl_kernel.moe_align_block_size
+    outputs = []
+    for ids in (whole[:, :2], whole.view(-1)[:80].view(40, 2), whole[:, :2].numpy()):
+        if operator and not isinstance(ids, torch.Tensor):
+            continue
+        sorted_ids, experts, total, sums = (torch.zeros(n, dtype=torch.int32) for n in (80 + 65 * 16, 70, 1, 66))
+        align(ids, 65, 16, sorted_ids, experts, total, sums, True)
+        outputs.append((sorted_ids, experts, total))
+    for other in outputs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(outputs[0], other))
+    with pytest.raises(ValueError, match="topk_ids has strides"):
+        align(whole[:, :1].expand(40, 2), 65, 16, *(torch.zeros(n, dtype=torch.int32) for n in (80 + 65 * 16, 70, 1, 66)), True)
