@@ -113,7 +113,7 @@ void Machine::run_block(std::uint64_t linear) {
       all_left = false;
       some_ran = run_warp(w) || some_ran;
     }
-    if (all_left) return;
+    if (all_left) return settle_races();
     const bool settled = settle_barriers();
     if (!some_ran && !settled) break_deadlock();
   }
@@ -403,23 +403,69 @@ Place Machine::place_of(const Touch& touch) const {
   return p;
 }
 
-void Machine::finding(const char* kind, const char* space, const std::string& address, int lane, const Instruction& i, const Touch* other) {
-  const FindingKey key{kind, i.statement, other == nullptr ? -1 : launch_.code->instructions[other->pc].statement};
-  const auto found = findings.find(key);
-  if (found != findings.end()) {
-    ++found->second.finding.count;
-    if (found->second.block <= linear_) return;
-  } else if (findings.size() >= launch_.findings) {
-    return;
-  }
+Finding Machine::told(const char* kind, const char* space, const std::string& address, int lane, const Instruction& i,
+                      const Touch* other) const {
   Finding f;
   f.kind = kind;
   f.space = space;
   f.place = place_of(lane, i);
   f.address = address;
   if (other != nullptr) f.other = place_of(*other);
-  if (found != findings.end()) f.count = found->second.finding.count;
-  findings[key] = {std::move(f), linear_};
+  return f;
+}
+
+/// One of each kind and pair of statements is kept, with how often it was seen: the last block's.
+void Machine::keep(Finding finding, const FindingKey& key, std::uint64_t times) {
+  const auto found = findings.find(key);
+  if (found == findings.end()) {
+    if (findings.size() >= launch_.findings) return;
+    finding.count = times;
+    findings[key] = {std::move(finding), linear_};
+    return;
+  }
+  const std::uint64_t count = found->second.finding.count + times;
+  if (found->second.block > linear_) found->second = {std::move(finding), linear_};
+  found->second.finding.count = count;
+}
+
+void Machine::finding(const char* kind, const char* space, const std::string& address, int lane, const Instruction& i, const Touch* other) {
+  const FindingKey key{kind, i.statement, other == nullptr ? -1 : launch_.code->instructions[other->pc].statement};
+  const auto found = findings.find(key);
+  if (found != findings.end() && found->second.block <= linear_) {
+    ++found->second.finding.count;
+    return;
+  }
+  keep(told(kind, space, address, lane, i, other), key, 1);
+}
+
+template <class Where>
+void Machine::race_of_readers(const Readers& readers, const char* space, Where where, int lane, const Instruction& i, const Touch& other) {
+  const std::vector<Instruction>& code = launch_.code->instructions;
+  if (code[readers.pc].family != InstructionFamily::load) return finding("race", space, where(), lane, i, &other);
+  RaceOfReaders& race = races_of_readers_[{static_cast<std::uint32_t>(&i - code.data()), other.pc, readers}];
+  if (race.times++ > 0) return;
+  race.key = {"race", i.statement, code[other.pc].statement};
+  race.finding = told("race", space, where(), lane, i, &other);
+}
+
+void Machine::settle_races() {
+  if (races_of_readers_.empty()) return;
+  if (!dead_reads_) dead_reads_.emplace(*launch_.code);
+  const auto dead = [&](std::uint32_t pc, std::uint32_t thread) {
+    registers = warps_[thread / warp_lanes].registers;
+    return dead_reads_->dead(pc, [&](Slot slot) { return (predicate(slot) >> thread % warp_lanes & 1u) != 0; });
+  };
+  for (auto& [what, race] : races_of_readers_) {
+    const Readers& readers = std::get<Readers>(what);
+    bool harmless = true;
+    if (readers.all_but_this) {
+      for (std::uint32_t t = 0; t < threads() && harmless; ++t) harmless = t == readers.thread || dead(readers.pc, t);
+    } else {
+      harmless = dead(readers.pc, readers.thread);
+    }
+    if (!harmless) keep(std::move(race.finding), race.key, race.times);
+  }
+  races_of_readers_.clear();
 }
 
 void Machine::fail(const std::string& what, const Instruction& i) const {
@@ -593,8 +639,13 @@ void Machine::watch(TouchedByte* touched, const std::byte* memory, std::size_t c
     // Layouts that are replicated over threads store the same from several.
     const bool same = writes(kind) && storing_ != nullptr && t.write.pc == now.pc && memory[b] == storing_[b];
     if (t.write.thread != thread && !both_atomic && !same && !saw(t.write)) {
-      finding("race", space, where(b), lane, i, &t.write);
-      t.write.thread = 0xFFFF;  // told once
+      if (writes(kind)) {
+        finding("race", space, where(b), lane, i, &t.write);
+        t.write.thread = 0xFFFF;  // told once
+      } else {
+        race_of_readers(
+            {now.pc, thread, false}, space, [&] { return where(b); }, lane, i, t.write);
+      }
     }
     if (!writes(kind)) {
       // Of several readers since the last write one of another warp is kept rather than one of the writer's.
@@ -603,7 +654,8 @@ void Machine::watch(TouchedByte* touched, const std::byte* memory, std::size_t c
       continue;
     }
     if (t.read.thread != thread && !(t.read.atomic != 0 && now.atomic != 0) && !saw(t.read)) {
-      finding("race", space, where(b), lane, i, &t.read);
+      race_of_readers(
+          {t.read.pc, thread, true}, space, [&] { return where(b); }, lane, i, t.read);
       t.read.thread = 0xFFFF;
     }
     t.write = now;

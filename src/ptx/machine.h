@@ -7,11 +7,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include "dodona/isa.h"
+#include "ptx/dead_reads.h"
 #include "ptx/program.h"
 
 namespace dodona::ptx {
@@ -217,6 +220,27 @@ class Machine {
   TouchedByte* touched_global(std::uint64_t address, std::size_t bytes);
   void join(Clock& into, const Clock& from) const;
   std::string name_of(std::uint64_t address) const;
+  Finding told(const char* kind, const char* space, const std::string& address, int lane, const Instruction& i, const Touch* other) const;
+  void keep(Finding finding, const FindingKey& key, std::uint64_t times);
+  void settle_races();
+
+  /// Who raced by reading: one thread, or, where a write came behind reads of which only one is remembered, any thread but the writer.
+  struct Readers {
+    std::uint32_t pc;
+    std::uint16_t thread;
+    bool all_but_this;
+    auto operator<=>(const Readers&) const = default;
+  };
+  template <class Where>
+  void race_of_readers(const Readers& readers, const char* space, Where where, int lane, const Instruction& i, const Touch& other);
+  struct RaceOfReaders {
+    FindingKey key;
+    Finding finding;
+    std::uint64_t times = 0;
+  };
+  /// Races that are told when the block is done, unless the numbers that were read went nowhere; by the instruction that met the other's.
+  std::map<std::tuple<std::uint32_t, std::uint32_t, Readers>, RaceOfReaders> races_of_readers_;
+  std::optional<DeadReads> dead_reads_;
 
   const LaunchState& launch_;
   std::vector<std::byte> file_;  ///< registers of all warps

@@ -113,7 +113,9 @@ bool assemble_setp(Assembler& a, const Statement& s, const Opcode& op) {
   const Slot third = combine != nullptr ? a.source(s.operands[3], 0) : no_slot;
   const Slot to = a.destination(p, 0);
   if (!two && combine == nullptr) {
-    a.emit(operation->run, {to, first, second});
+    Instruction& i = a.emit(operation->run, {to, first, second});
+    i.family = InstructionFamily::plain;
+    i.sources = 2;
     return true;
   }
   const Slot compared = a.scratch(false), other = two ? a.destination(s.operands[0].parts[1], 0) : no_slot;

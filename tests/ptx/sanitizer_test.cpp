@@ -108,7 +108,7 @@ TEST(PtxSanitizer, RacesOfWritersAfterReadersOfTheLastRound) {
 TEST(PtxSanitizer, RacesWithinAWarp) {
   const Finding f = only(
       "mov.u32 %r1, room; shl.b32 %r2, %t, 2; add.u32 %r3, %r1, %r2; xor.b32 %r4, %r2, 4; add.u32 %r4, %r1, %r4;\nst.shared.b32 [%r3], %t; "
-      "ld.shared.b32 %r5, [%r4];",
+      "ld.shared.b32 %r5, [%r4]; st.global.b32 [%a1], %r5;",
       32);
   EXPECT_EQ(f.kind, "race");
   Buffers b{{Words(64), Words(64)}};
@@ -121,6 +121,29 @@ TEST(PtxSanitizer, RacesWithinAWarp) {
 
 TEST(PtxSanitizer, RacesInGlobalMemory) {
   EXPECT_EQ(only("st.global.b32 [%b1], %t;", 64).kind, "race");
+}
+
+// A counter in memory, as Triton compiles one: every thread loads it, one stores.
+const std::string counts =
+    "setp.eq.u32 %p1, %t, 0; ld.global.b32 %r1, [%b1]; add.u32 %r2, %r1, 1; @%p1 st.global.b32 [%b1], %r2;\n"
+    "ld.global.b32 %r3, [%b1]; add.u32 %r4, %r3, 1; @%p1 st.global.b32 [%b1], %r4;\n";
+
+TEST(PtxSanitizer, ThreadsThatDropWhatTheyHaveReadDoNotRace) {
+  Buffers b{{Words(64), Words(64)}};
+  const Report report = run(kernel(counts), b, 1, 64);
+  EXPECT_TRUE(report.findings.empty()) << report.findings.front().text;
+  EXPECT_EQ(b.of_words[1][0], 2U);
+}
+
+TEST(PtxSanitizer, ThreadsThatUseWhatTheyHaveReadRaceThoughOthersDropIt) {
+  for (const std::string use :
+       {"setp.eq.u32 %p2, %t, 40; @%p2 st.global.b32 [%b1+128], %r1;", "setp.eq.u32 %p2, %r1, 40; @%p2 st.global.b32 [%a1], %t;",
+        "setp.eq.u32 %p2, %r1, 40; @%p2 bra out; out:", "add.u32 %t, %t, %r1;"}) {
+    Buffers b{{Words(64), Words(64)}};
+    const Report report = run(kernel(counts + use), b, 1, 64);
+    ASSERT_FALSE(report.findings.empty()) << use;
+    EXPECT_EQ(report.findings[0].kind, "race") << report.findings[0].text;
+  }
 }
 
 TEST(PtxSanitizer, ThreadsThatStoreTheSameDoNotRace) {
