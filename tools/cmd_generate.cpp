@@ -11,10 +11,9 @@
 #include "interrupt.h"
 #include "io/atomic_file.h"
 #include "io/bytes.h"
-#include "io/sha256.h"
 #include "io/tokenizer.h"
 #include "layer_graph.h"
-#include "model/generate.h"
+#include "model/generate_run.h"
 #include "model/run.h"
 #include "model_options.h"
 #include "simd/limits.h"
@@ -31,11 +30,9 @@ struct GenerateOptions {
   GraphOptions graphs;
   ExecOptions exec;
   std::vector<std::string> prompt_ids, prompts;
-  std::string weights, tokenizer, speculative, experts, state, output, rounding = "bf16";
-  model::GenerateRequest request;
-  std::uint64_t weights_seed = 0;
-  std::int64_t draft_steps = 3;
-  bool resume = false;
+  std::string weights, tokenizer, speculative, output, rounding = "bf16";
+  std::optional<std::int64_t> draft_steps, draft_topk, draft_tokens;
+  model::GenerateCall call;
 };
 
 Tokens parse_ids(const std::string& text) {
@@ -68,25 +65,34 @@ double least_seconds(const model::Work& work, const Limits& limits) {
   return std::max({work.bytes / (limits.read * 1e9), work.flops / (limits.fma * 1e9), work.int8_ops / (limits.dot8 * 1e9)});
 }
 
+/// Of a layer's arithmetic, what this machine's limits ask.
+double share(const model::LayerTiming& timing, const Limits& limits) {
+  return timing.arithmetic > 0 ? least_seconds(timing.work, limits) / timing.arithmetic : 0;
+}
+
+/// What needs no limit to be measured.
+std::string rate_text(const model::LayerTiming& timing) {
+  const double seconds = std::max(timing.arithmetic, 1e-9);
+  return fmt::format("{:.1f} GB/s, {:.0f} Gop/s", timing.work.bytes / seconds * 1e-9,
+                     (timing.work.flops + timing.work.int8_ops) / seconds * 1e-9);
+}
+
 /// What the run took, and what is still to come.
 class Meter {
  public:
-  Meter(std::int64_t layers, const Limits& limits, bool quiet)
-      : layers_(layers), limits_(limits), quiet_(quiet), tty_(isatty(STDERR_FILENO) != 0) {}
+  Meter(std::int64_t layers, bool quiet) : layers_(layers), quiet_(quiet), tty_(isatty(STDERR_FILENO) != 0) {}
 
   void begin_round(std::int64_t rounds_left) { rounds_left_ = rounds_left; }
   void layer(const model::LayerTiming& timing) {
     ++passes_;
     making += timing.making, waiting += timing.waiting, arithmetic += timing.arithmetic;
-    least += least_seconds(timing.work, limits_);
     weight_bytes += timing.work.weight_bytes;
     each.push_back(timing);
     if (quiet_) return;
     const double pass = seconds_since(begin_) / static_cast<double>(passes_);
     const double left = pass * static_cast<double>(layers_ - 1 - timing.layer + std::max<std::int64_t>(rounds_left_ - 1, 0) * layers_);
-    const std::string line =
-        fmt::format("layer {} of {}: {} of weights, {} of arithmetic ({:.2f} of its limit); {} left", timing.layer + 1, layers_,
-                    clock_text(timing.waiting), clock_text(timing.arithmetic), share(timing), clock_text(left));
+    const std::string line = fmt::format("layer {} of {}: {} of weights, {} of arithmetic ({}); {} left", timing.layer + 1, layers_,
+                                         clock_text(timing.waiting), clock_text(timing.arithmetic), rate_text(timing), clock_text(left));
     fmt::print(stderr, "{}", tty_ ? fmt::format("\r{:<90}", line) : line + "\n");
     std::fflush(stderr);
     drawn_ = tty_;
@@ -97,20 +103,13 @@ class Meter {
   }
   std::int64_t passes() const { return passes_; }
 
-  /// Of a layer's arithmetic, what this machine's limits ask.
-  double share(const model::LayerTiming& timing) const {
-    return timing.arithmetic > 0 ? least_seconds(timing.work, limits_) / timing.arithmetic : 0;
-  }
-
   double making = 0, waiting = 0, arithmetic = 0;
-  double least = 0;  ///< the sum of the layers' limits
   double weight_bytes = 0;
   std::vector<model::LayerTiming> each;
 
  private:
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::int64_t layers_, rounds_left_ = 1, passes_ = 0;
-  Limits limits_;
   bool quiet_, tty_, drawn_ = false;
 };
 
@@ -129,26 +128,22 @@ io::Tokenizer open_tokenizer(const GenerateOptions& options, const model::ModelC
   return tokenizer;
 }
 
-/// What a state must have been made by.
-std::string key_of(const GenerateOptions& options, const model::ModelConfig& config, const std::string& weights) {
-  const model::GenerateRequest& r = options.request;
-  io::Json json{{"model", config_json(config)},
-                {"weights", weights},
-                {"prompts", r.prompts},
-                {"temperature", r.sampling.temperature},
-                {"top_k", r.sampling.top_k},
-                {"top_p", r.sampling.top_p},
-                {"min_p", r.sampling.min_p},
-                {"seed", r.seed},
-                {"experts", options.experts},
-                {"rounding", options.rounding},
-                {"use", options.kernels.uses},
-                {"kv_cache_dtype", options.kernels.kv_cache_dtype},
-                {"mode", std::string(name(options.exec.exec().mode))}};
-  const std::string text = io::json_text(json);
-  io::Sha256 hash;
-  hash.update(io::as_bytes(text));
-  return io::to_hex(hash.digest());
+/// Options as upstream has them; with one beam the drafts are a chain, whose length says all.
+void take_drafts(const GenerateOptions& options, model::GenerateRequest& request) {
+  const auto fail = [](const char* option, const std::string& message) { throw Error(ErrorCode::bad_option, "", option, message); };
+  if (options.speculative.empty()) {
+    for (const auto& [option, given] : {std::pair{"--speculative-num-steps", options.draft_steps.has_value()},
+                                        {"--speculative-eagle-topk", options.draft_topk.has_value()},
+                                        {"--speculative-num-draft-tokens", options.draft_tokens.has_value()}})
+      if (given) fail(option, "is given without --speculative nextn");
+    return;
+  }
+  if (options.speculative != "nextn") fail("--speculative", "must be nextn, got '" + options.speculative + "'");
+  request.draft_steps = options.draft_steps.value_or(3);
+  request.draft_topk = options.draft_topk.value_or(1);
+  if (request.draft_topk > 1 && !options.draft_tokens)
+    fail("--speculative-num-draft-tokens", "is missing: nodes of a tree, the newest token counted");
+  request.draft_tokens = options.draft_tokens.value_or(0);
 }
 
 double peak_megabytes() {
@@ -168,55 +163,44 @@ void generate(GenerateOptions& options) {
   const bool own = options.model.config.empty() && options.model.preset.empty() && !folder.empty();
   if (own) options.model.config = folder;
   model::ModelConfig config = options.model.load("tiny");
-  if (!options.speculative.empty() && options.speculative != "nextn")
-    throw Error(ErrorCode::bad_option, "", "--speculative", "must be nextn, got '" + options.speculative + "'");
-  if (options.resume && options.state.empty()) throw Error(ErrorCode::bad_option, "", "--resume", "needs --state FILE");
-  if (!options.state.empty() && !options.speculative.empty())
-    throw Error(ErrorCode::unsupported, "", "--state", "keeps plain decoding alone, not a draft's");
+  model::GenerateCall& call = options.call;
+  if (call.resume && call.state.empty()) throw Error(ErrorCode::bad_option, "", "--resume", "needs --state FILE");
   if (options.prompt_ids.empty() == options.prompts.empty())
     throw Error(ErrorCode::bad_option, "", "--prompt", "or --prompt-ids is needed, and one of them alone");
-  model::GenerateRequest& request = options.request;
-  if (!options.speculative.empty()) request.draft_steps = options.draft_steps;
+  model::GenerateRequest& request = call.request;
+  take_drafts(options, request);
   std::optional<io::Tokenizer> tokenizer;
   if (!options.prompts.empty() || !options.tokenizer.empty()) tokenizer = open_tokenizer(options, config);
   for (const std::string& ids : options.prompt_ids) request.prompts.push_back(parse_ids(ids));
   for (const std::string& text : options.prompts) request.prompts.push_back(tokenizer->encode(text));
-  for (const std::string& path : {options.state, options.output, options.graphs.chrome_trace})
+  for (const std::string& path : {call.state, options.output, options.graphs.chrome_trace})
     if (!path.empty()) io::AtomicFile probe(path);
 
-  Exec exec = options.exec.exec();
+  Exec& exec = call.exec = options.exec.exec();
   ModelGraph graph;
   if (options.graphs.any()) exec.tracer = graph.layers().calls();
-  model::LayerSetting setting;
-  setting.experts = options.experts;
-  if (options.rounding == "off") setting.rounding = model::Rounding::off;
-  setting = model::for_any_company(std::move(setting));
-  options.kernels.apply(config, setting, {.stored = !folder.empty(), .any_layer = true});
-  const auto source = model::open_weights(config, folder, options.weights_seed, exec);
-  const std::string key = key_of(options, config, source->description());
+  if (options.rounding == "off") call.setting.rounding = model::Rounding::off;
+  call.setting = model::for_any_company(std::move(call.setting));
+  options.kernels.apply(config, call.setting, {.stored = !folder.empty(), .any_layer = true});
+  call.config = config, call.weights = folder;
   const Interrupt interrupt;
-  model::Generation generation(*source, setting, request, exec);
+  model::GenerateRun run(call);
+  model::Generation& generation = run.generation();
   if (options.graphs.any()) generation.watch(graph.hooks());
-  if (options.resume) generation.resume(model::read_state(options.state, key));
   const auto begin = std::chrono::steady_clock::now();
   const double cpu_before = cpu_seconds();
-  // Measured before the run, so that each layer's share can be told as it goes by; where nothing is told, not at all.
-  Limits limits;
-  if (!options.exec.quiet || options.exec.json || !options.output.empty())
-    limits = {.read = measure_limit(LimitKind::read, exec),
-              .fma = measure_limit(LimitKind::fma, exec),
-              .dot8 = measure_limit(LimitKind::dot8, exec)};
-  Meter meter(config.num_hidden_layers, limits, options.exec.quiet);
-  while (!generation.done()) {
-    meter.begin_round(generation.rounds_left());
-    generation.round([&](const model::LayerTiming& timing) {
-      meter.layer(timing);
-      interrupt.check(options.state.empty() ? "nothing was written; --state FILE would have kept the tokens so far"
-                                            : options.state + " holds the tokens of the rounds before, --resume goes on from it");
-    });
-    if (!options.state.empty()) model::write_state(options.state, generation.state(), key);
-  }
+  Meter meter(config.num_hidden_layers, options.exec.quiet);
+  const bool done = run.run({.round = [&](std::int64_t rounds_left) { meter.begin_round(rounds_left); },
+                             .layer =
+                                 [&](const model::LayerTiming& timing) {
+                                   meter.layer(timing);
+                                   return !Interrupt::asked();
+                                 }});
   meter.finish();
+  if (!done)
+    interrupt.check(call.state.empty() ? "nothing was written; --state FILE would have kept what was done"
+                                       : fmt::format("{} holds what was done, up to layer {} of round {}; --resume goes on from it",
+                                                     call.state, meter.each.back().layer + 1, generation.steps() + 1));
   const double seconds = seconds_since(begin), cpu = cpu_seconds() - cpu_before, peak = peak_megabytes();
 
   std::vector<std::string> texts;
@@ -225,16 +209,24 @@ void generate(GenerateOptions& options) {
     tokens += text.size();
     if (tokenizer) texts.push_back(tokenizer->decode(text));
   }
-  const double least = meter.least;
+  // Measured behind the run, which begins at once; where nothing is told, not at all.
+  Limits limits;
+  double least = 0;
+  if (!options.exec.quiet || options.exec.json || !options.output.empty()) {
+    limits = {.read = measure_limit(LimitKind::read, exec),
+              .fma = measure_limit(LimitKind::fma, exec),
+              .dot8 = measure_limit(LimitKind::dot8, exec)};
+    for (const model::LayerTiming& layer : meter.each) least += least_seconds(layer.work, limits);
+  }
   io::Json layers = io::Json::array();
   for (const model::LayerTiming& layer : meter.each)
     layers.push_back({{"layer", layer.layer},
                       {"making_seconds", layer.making},
                       {"waiting_seconds", layer.waiting},
                       {"arithmetic_seconds", layer.arithmetic},
-                      {"share_of_limit", meter.share(layer)}});
+                      {"share_of_limit", share(layer, limits)}});
   io::Json json{{"model", config.name},
-                {"weights", source->description()},
+                {"weights", run.source().description()},
                 {"prompts", request.prompts},
                 {"tokens", generation.texts()},
                 {"rounds", generation.steps()},
@@ -286,7 +278,7 @@ void add_generate(CLI::App& app, int&) {
   options->model.add_linear(*command);
   options->kernels.add(*command);
   command->add_option("--weights", options->weights, "Folder of a checkpoint, or synthetic (default)");
-  command->add_option("--weights-seed", options->weights_seed, "Seed of synthetic weights (default 0)");
+  command->add_option("--weights-seed", options->call.weights_seed, "Seed of synthetic weights (default 0)");
   command->add_option("--prompt-ids", options->prompt_ids, "Tokens of a prompt, 5,17,3; may be repeated: one request each")
       ->expected(1)
       ->take_all();
@@ -298,32 +290,46 @@ void add_generate(CLI::App& app, int&) {
       ->take_all();
   command->add_option("--tokenizer", options->tokenizer,
                       "tokenizer.json (default: beside weights or configuration); tokens are shown as text");
-  command->add_option("--max-new", options->request.max_new, "New tokens of each request at most (default 16)");
-  command->add_option("--temperature", options->request.sampling.temperature,
+  command->add_option("--max-new", options->call.request.max_new, "New tokens of each request at most (default 16)");
+  command->add_option("--temperature", options->call.request.sampling.temperature,
                       "0 for the most probable tokens (default), else tokens are sampled");
-  command->add_option("--top-k", options->request.sampling.top_k, "Sample among so many of the most probable (default -1: all)");
-  command->add_option("--top-p", options->request.sampling.top_p, "Sample among the most probable that hold this much (default 1)");
-  command->add_option("--min-p", options->request.sampling.min_p,
+  command->add_option("--top-k", options->call.request.sampling.top_k, "Sample among so many of the most probable (default -1: all)");
+  command->add_option("--top-p", options->call.request.sampling.top_p, "Sample among the most probable that hold this much (default 1)");
+  command->add_option("--min-p", options->call.request.sampling.min_p,
                       "Sample among those at least this share of the most probable (default 0)");
-  command->add_option("--seed", options->request.seed, "Seed of the draws; request r draws from seed + r (default 0)");
-  command->add_option("--end-token", options->request.end_token, "Token behind which a request is finished (default none)");
-  command->add_option("--speculative", options->speculative,
-                      "nextn: tokens are drafted by the model's NextN layer and verified as a chain; with temperature 0 the same text");
-  command->add_option("--draft-steps", options->draft_steps, "Tokens drafted for each step (default 3)")->check(CLI::Range(1, 64));
-  command->add_option("--chunk", options->request.chunk,
+  command->add_option("--seed", options->call.request.seed, "Seed of the draws; request r draws from seed + r (default 0)");
+  command->add_option("--end-token", options->call.request.end_token, "Token behind which a request is finished (default none)");
+  command->add_option(
+      "--speculative", options->speculative,
+      "nextn: tokens are drafted by the model's NextN layer, as upstream's EAGLE worker drafts, and verified together; with "
+      "temperature 0 the same text");
+  command->add_option("--speculative-num-steps,--draft-steps", options->draft_steps, "Steps of a draft (default 3)")
+      ->check(CLI::Range(1, 64));
+  command
+      ->add_option("--speculative-eagle-topk", options->draft_topk,
+                   "Beams of a draft: with 1 (default) it is a chain, with more a tree, whose attention in the target has the tree's mask")
+      ->check(CLI::Range(1, 64));
+  command->add_option(
+      "--speculative-num-draft-tokens", options->draft_tokens,
+      "Tokens that are verified in a step, the newest one counted: of a chain steps + 1 (default), of a tree its best nodes");
+  command->add_option("--chunk", options->call.request.chunk,
                       "Prompt tokens that go through the layers together at most (default 512); changes no token");
-  command->add_option("--experts", options->experts, "Which backend runs the routed experts (default: the first that takes their weights)");
+  command->add_option("--experts", options->call.setting.experts,
+                      "Which backend runs the routed experts (default: the first that takes their weights)");
   command->add_option("--rounding", options->rounding, "bf16 (default): activations are rounded between ops; off: they stay fp32")
       ->check(CLI::IsMember({"bf16", "off"}));
-  command->add_option("--state", options->state, "Keep tokens and caches in this file, anew behind every round");
-  command->add_flag("--resume", options->resume, "Go on from the --state file of the same call");
+  command->add_option(
+      "--state", options->call.state,
+      "Keep tokens and caches in this file, anew behind every round, once a minute of a long one, and where Ctrl-C stops it");
+  command->add_flag("--resume", options->call.resume,
+                    "Go on from the --state file of the same call by the same version, at the layer that it reached");
   command->add_option("-o,--output", options->output, "Write what --json prints to this file");
   options->graphs.add(*command, " of tokens, of all rounds: the layers' ops, and what is around them");
   options->exec.add_mode(*command, "fast (default), golden, or a GPU's bits: hopper");
   options->exec.add_threads_and_isa(*command);
   options->exec.add_json(*command);
   command->add_flag("--quiet", options->exec.quiet, "No progress on stderr");
-  options->request.sampling.temperature = 0;
+  options->call.request.sampling.temperature = 0;
   command->callback([options] { generate(*options); });
 }
 

@@ -245,6 +245,17 @@ DODONA_API int dodona_grade(const char* claim, const char* const* words, size_t 
  * prefix_len (list), draft_tokens, backend, path, experts, use (list of "OP=KERNEL"), kv_cache_dtype. `*outputs`: hidden and residual;
  * `*record`: JSON with digest, model, layer and ops (each model op with shapes, kernels, seconds, rms). Both are to be freed. */
 DODONA_API int dodona_layer(const char* options, dodona_tensors** outputs, dodona_record** record);
+
+/* Continues texts with a whole model, as `dodona generate` does, whose options of the same names these are. `options` is a JSON object:
+ * prompt_ids (a list of lists of tokens, required), and every other member optional: preset ("tiny", the default, "r1-nvfp4"...) or config
+ * (a folder), weights (a checkpoint's folder; else they are synthesized from weights_seed), linear, max_new, temperature, top_k, top_p,
+ * min_p, seed, end_token, speculative ("nextn") with speculative_num_steps, speculative_eagle_topk and speculative_num_draft_tokens, chunk,
+ * experts, rounding, use, kv_cache_dtype, mode, threads, state (a file), resume (true or false). `behind_layer`, where it is not NULL, is
+ * called behind every layer of the model on the thread that calls; a value other than 0 stops the run: state, where there is one, then
+ * keeps what was done, the status is DODONA_BAD_VALUE, and resume goes on at the next layer. `*record`: JSON with tokens (a list for each
+ * prompt), model, weights, rounds, accepted, layers, arithmetic_seconds; to be freed. */
+typedef int (*dodona_behind_layer)(ptrdiff_t layer, ptrdiff_t layers, void* user);
+DODONA_API int dodona_generate(const char* options, dodona_behind_layer behind_layer, void* user, dodona_record** record);
 DODONA_API const char* dodona_record_text(const dodona_record* record);
 DODONA_API void dodona_record_free(dodona_record* record);
 

@@ -25,6 +25,7 @@ from ._cases import (
     Case, OutputVerdict, SameBits, Verdict, Whose, assert_close, assert_same_bits, check, gen, golden, load, same_bits, whose,
 )  # fmt: skip
 from .grader import Grade, Grader
+from ._generate import Generated, generate
 from ._layer import Layer, layer
 from ._library import BadType, BadValue, Error, OutOfMemory, version as __version__
 from ._ops import Prepared, function as _function, gather, names as _names, prepare, schema
@@ -49,6 +50,6 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "BadType", "BadValue", "Case", "Error", "Grade", "Grader", "Layer", "OutOfMemory", "OutputVerdict", "Prepared", "SameBits", "Typed", "Verdict", "Whose", "__version__",
-    "as_dtype", "assert_close", "assert_same_bits", "check", "device_copies", "gather", "gen", "golden", "layer", "load", "ops", "prepare", "same_bits", "schema", "whose",
+    "as_dtype", "assert_close", "assert_same_bits", "check", "device_copies", "gather", "gen", "generate", "golden", "layer", "load", "ops", "prepare", "same_bits", "schema", "whose",
     *_names(),
 ]  # fmt: skip

@@ -58,6 +58,10 @@ class CExec(ctypes.Structure):
     _fields_ = [("mode", c_int), ("threads", c_int), ("isa", c_char_p)]
 
 
+BEHIND_LAYER = ctypes.CFUNCTYPE(c_int, c_ssize_t, c_ssize_t, c_void_p)
+"""dodona_behind_layer"""
+
+
 def _find() -> str:
     named = os.environ.get("DODONA_LIBRARY")
     if named:
@@ -128,6 +132,7 @@ def _open() -> ctypes.CDLL:
         "dodona_bits_json": (text, [c_void_p]),
         "dodona_bits_free": (None, [c_void_p]),
         "dodona_layer": (c_int, [text, pointer, pointer]),
+        "dodona_generate": (c_int, [text, BEHIND_LAYER, c_void_p, pointer]),
         "dodona_record_text": (text, [c_void_p]),
         "dodona_record_free": (None, [c_void_p]),
         "dodona_ptx_module": (c_int, [text, text, pointer]),

@@ -165,6 +165,32 @@ def test_a_layer_takes_every_phase_and_kernels_by_name():
         dodona.layer(**tiny, phase="extend")
 
 
+def test_a_model_continues_texts_and_goes_on_where_it_was_stopped(tmp_path):
+    call = {"preset": "tiny", "max_new": 3, "threads": 1}
+    whole = dodona.generate([[5, 17, 3], [1]], **call)
+    assert [len(text) for text in whole.tokens] == [3, 3] and whole.layers == 9 and whole.model == "tiny"
+    assert dodona.generate(np.array([5, 17, 3]), **call).tokens == whole.tokens[:1]
+    trees = {"speculative": "nextn", "speculative_num_steps": 2, "speculative_eagle_topk": 2, "speculative_num_draft_tokens": 4}
+    assert dodona.generate([[5, 17, 3], [1]], **call, **trees).tokens == whole.tokens
+    seen = []
+
+    def stop(layer, layers):
+        seen.append((layer, layers))
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+
+    kept = {**call, "state": str(tmp_path / "state")}
+    with pytest.raises(KeyboardInterrupt):
+        dodona.generate([[5, 17, 3], [1]], **kept, behind_layer=stop)
+    assert seen == [(0, 3), (1, 3), (2, 3), (0, 3), (1, 3)]
+    rest = dodona.generate([[5, 17, 3], [1]], **kept, resume=True)
+    assert rest.tokens == whole.tokens and rest.layers == 4
+    with pytest.raises(ValueError, match="is the state of another call: seed is 0, expected 1"):
+        dodona.generate([[5, 17, 3], [1]], **kept, seed=1, resume=True)
+    with pytest.raises(ValueError, match="holds token 512"):
+        dodona.generate([512], **call)
+
+
 def test_without_its_library_the_import_says_what_to_do(tmp_path):
     program = "import dodona"
     for library, words in (("/no/such/library.so", "cannot load /no/such/library.so"), ("", "DODONA_LIBRARY is not set")):

@@ -24,15 +24,11 @@ Tensor in_type(const Tensor& bf16, DType type) {
   return type == DType::bf16 ? bf16 : widened(bf16);
 }
 
-/// [layers, tokens, row]: rows that a request's tokens have.
-template <class Visit>
-void each_row(std::span<const PagedKvCache> caches, std::int64_t request, std::int64_t tokens, const Visit& visit) {
-  for (std::size_t layer = 0; layer < caches.size(); ++layer)
-    for (std::int64_t t = 0; t < tokens; ++t) {
-      const Tensor& buffer = caches[layer].buffer();
-      const std::int64_t bytes = bytes_for(buffer.dtype(), buffer.size(2));
-      visit(static_cast<std::int64_t>(layer) * tokens + t, buffer.as<std::byte>() + caches[layer].slot(request, t) * bytes, bytes);
-    }
+/// All of them over `capacities`, in which each request comes once for each beam.
+std::vector<std::int64_t> repeated(std::span<const std::int64_t> capacities, std::int64_t times) {
+  std::vector<std::int64_t> all;
+  for (const std::int64_t capacity : capacities) all.insert(all.end(), static_cast<std::size_t>(times), capacity);
+  return all;
 }
 
 }  // namespace
@@ -77,24 +73,67 @@ Tensor LanguageModel::embeddings(std::span<const std::int64_t> tokens) const {
   return in_type(rows, activation_type(setting_.rounding));
 }
 
-Tensor LanguageModel::forward(std::span<const Extension> extensions) {
+namespace {
+
+/// The batch of those tokens, without slots.
+Batch batch_of(const std::vector<Extension>& extensions) {
   Batch batch;
-  std::vector<std::int64_t> tokens;
   batch.query_starts.push_back(0);
+  const bool trees = std::any_of(extensions.begin(), extensions.end(), [](const Extension& each) { return !each.parents.empty(); });
   for (const Extension& extension : extensions) {
+    const auto count = static_cast<std::int64_t>(extension.tokens.size());
+    const std::size_t first = batch.positions.size();
     batch.requests.push_back(extension.request);
-    batch.lengths.push_back(extension.begin + static_cast<std::int64_t>(extension.tokens.size()));
-    for (std::int64_t at = extension.begin; at < batch.lengths.back(); ++at) batch.positions.push_back(at);
-    tokens.insert(tokens.end(), extension.tokens.begin(), extension.tokens.end());
+    batch.lengths.push_back(extension.begin + count);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t parent = extension.parents.empty() ? i - 1 : extension.parents[static_cast<std::size_t>(i)];
+      batch.positions.push_back(parent < 0 ? extension.begin : batch.positions[first + static_cast<std::size_t>(parent)] + 1);
+      if (trees) batch.parents.push_back(parent);
+    }
     batch.query_starts.push_back(batch.tokens());
   }
-  const Tensor x = outer("self.embed_tokens()", "", batch.tokens(), [&] { return embeddings(tokens); });
+  return batch;
+}
+
+}  // namespace
+
+void LanguageModel::begin_round() {
+  left_ = std::move(passes_);
+  passes_.clear();
+  in_round_ = true;
+}
+void LanguageModel::end_round() {
+  passes_.clear();
+  left_.clear();
+  in_round_ = false;
+}
+
+Tensor LanguageModel::forward(const std::vector<Extension>& extensions) {
+  if (!in_round_) passes_.clear();
+  const std::size_t number = passes_.size();
+  const bool known = number < left_.size() && left_[number].extensions == extensions;
+  if (!known) left_.clear();
+  passes_.push_back(known ? left_[number] : ForwardPass{.extensions = extensions});
+  ForwardPass& pass = passes_.back();
+  if (pass.hidden.defined()) return pass.hidden;
+  Batch batch = batch_of(extensions);
   caches_.front().place(batch);
+  if (pass.layers == 0) {
+    std::vector<std::int64_t> tokens;
+    for (const Extension& extension : extensions) tokens.insert(tokens.end(), extension.tokens.begin(), extension.tokens.end());
+    pass.state = {outer("self.embed_tokens()", "", batch.tokens(), [&] { return embeddings(tokens); }), {}};
+  }
   Model::Hooks walk{.before = hooks.before_layer, .timed = hooks.after_layer};
-  if (hooks.traced) walk.after = [this](std::int64_t layer, const LayerState&, const Trace& trace) { hooks.traced(layer, trace); };
-  const LayerState last = model_.run(batch, x, caches_, walk);
-  return outer("self.norm()", last.residual.defined() ? "fused_add_rmsnorm" : "rmsnorm", batch.tokens(),
-               [&] { return normed(last, final_norm_, config().rms_norm_eps, exec_); });
+  walk.after = [&](std::int64_t layer, const LayerState& state, const Trace& trace) {
+    pass.layers = layer + 1;
+    pass.state = state;
+    if (hooks.traced) hooks.traced(layer, trace);
+  };
+  const LayerState last = model_.go_on(pass.layers, batch, pass.state, caches_, walk);
+  pass.hidden = outer("self.norm()", last.residual.defined() ? "fused_add_rmsnorm" : "rmsnorm", batch.tokens(),
+                      [&] { return normed(last, final_norm_, config().rms_norm_eps, exec_); });
+  pass.state = {};
+  return pass.hidden;
 }
 
 /// Runs an op that is around the layers, and tells of it.
@@ -128,20 +167,32 @@ Tensor LanguageModel::head(const Tensor& hidden) const {
 }
 
 Tensor LanguageModel::cached(std::int64_t request, std::int64_t tokens) const {
-  const Tensor& buffer = caches_.front().buffer();
-  Tensor rows(buffer.dtype(), {static_cast<std::int64_t>(caches_.size()), tokens, buffer.size(2)});
-  each_row(caches_, request, tokens,
-           [&](std::int64_t row, const std::byte* at, std::int64_t bytes) { std::copy_n(at, bytes, rows.as<std::byte>() + row * bytes); });
+  return rows_of(caches_, request, tokens);
+}
+void LanguageModel::restore(std::int64_t request, const Tensor& rows) {
+  put_rows(caches_, request, rows, capacity(request));
+}
+void LanguageModel::move_token(std::int64_t request, std::int64_t from, std::int64_t to) {
+  for (PagedKvCache& cache : caches_) cache.move_token(request, from, to);
+}
+
+Tensor rows_of(std::span<const PagedKvCache> caches, std::int64_t request, std::int64_t tokens) {
+  const std::int64_t bytes = caches.front().token_bytes();
+  const Tensor rows(DType::u8, {static_cast<std::int64_t>(caches.size()), tokens, bytes});
+  std::byte* out = rows.as<std::byte>();
+  for (const PagedKvCache& cache : caches)
+    for (std::int64_t t = 0; t < tokens; ++t, out += bytes) cache.read_token(request, t, out);
   return rows;
 }
 
-void LanguageModel::restore(std::int64_t request, const Tensor& rows) {
-  const Tensor& buffer = caches_.front().buffer();
-  const Dims expected{static_cast<std::int64_t>(caches_.size()), rows.shape().rank() == 3 ? rows.size(1) : 0, buffer.size(2)};
-  if (!(rows.shape() == expected) || rows.dtype() != buffer.dtype() || rows.size(1) > capacity(request))
+void put_rows(std::span<PagedKvCache> caches, std::int64_t request, const Tensor& rows, std::int64_t capacity) {
+  const std::int64_t bytes = caches.front().token_bytes();
+  const Dims expected{static_cast<std::int64_t>(caches.size()), rows.shape().rank() == 3 ? rows.size(1) : 0, bytes};
+  if (!(rows.shape() == expected) || rows.dtype() != DType::u8 || rows.size(1) > capacity)
     throw Error(ErrorCode::bad_shape, "", "cache", "has shape " + to_string(rows.shape()) + ", expected " + to_string(expected));
-  each_row(caches_, request, rows.size(1),
-           [&](std::int64_t row, std::byte* at, std::int64_t bytes) { std::copy_n(rows.as<std::byte>() + row * bytes, bytes, at); });
+  const std::byte* from = rows.as<const std::byte>();
+  for (PagedKvCache& cache : caches)
+    for (std::int64_t t = 0; t < rows.size(1); ++t, from += bytes) cache.write_token(request, t, from);
 }
 
 // ---- speculative decoding
@@ -164,64 +215,119 @@ Path path_of(const TargetQuery& query) {
   for (const CachedToken& token : query.seen) path.at(static_cast<std::size_t>(token.position)) = token.token;
   return path;
 }
-std::int64_t shared_by(const Path& a, const Path& b) {
-  const std::size_t most = std::min(a.size(), b.size());
-  return std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(most), b.begin()).first - a.begin();
+std::int64_t shared_by(std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
-bool begins(const Path& path, const Path& start) {
-  return shared_by(path, start) == static_cast<std::int64_t>(start.size());
-}
+
+/// The tokens behind the first `begin` of several paths, each path a way from the root.
+struct Trie {
+  std::vector<std::int64_t> tokens, parents;
+
+  /// The node at the end of the path.
+  std::int64_t add(const Path& path, std::int64_t begin) {
+    std::int64_t at = -1;
+    for (std::size_t d = static_cast<std::size_t>(begin); d < path.size(); ++d) at = child(at, path[d]);
+    return at;
+  }
+  bool chain() const {
+    for (std::size_t i = 0; i < parents.size(); ++i)
+      if (parents[i] != static_cast<std::int64_t>(i) - 1) return false;
+    return true;
+  }
+
+ private:
+  std::int64_t child(std::int64_t parent, std::int64_t token) {
+    for (std::size_t i = static_cast<std::size_t>(parent + 1); i < tokens.size(); ++i)
+      if (parents[i] == parent && tokens[i] == token) return static_cast<std::int64_t>(i);
+    tokens.push_back(token);
+    parents.push_back(parent);
+    return static_cast<std::int64_t>(tokens.size()) - 1;
+  }
+};
 
 }  // namespace
 
-void SpeculativeTarget::forward_all(std::span<const TargetQuery> asked, const Tensor& logits, const Tensor& hidden) const {
-  std::vector<Path> paths;
-  for (const TargetQuery& query : asked) paths.push_back(path_of(query));
-  std::vector<bool> answered(asked.size(), false);
-  while (std::find(answered.begin(), answered.end(), false) != answered.end()) {
-    // Of each request the longest path that is left, and the queries along it.
-    std::vector<std::size_t> longest(cached_.size(), asked.size());
-    for (std::size_t i = 0; i < asked.size(); ++i) {
-      std::size_t& best = longest[static_cast<std::size_t>(asked[i].request)];
-      if (!answered[i] && (best == asked.size() || paths[i].size() > paths[best].size())) best = i;
-    }
-    std::vector<Extension> extensions;
-    std::vector<std::pair<std::size_t, std::int64_t>> along;  // query, row of the pass
-    std::int64_t row = 0;
-    for (std::size_t request = 0; request < cached_.size(); ++request) {
-      if (longest[request] == asked.size()) continue;
-      const Path& path = paths[longest[request]];
-      std::int64_t begin = shared_by(cached_[request], path);
-      std::vector<std::size_t> mine;
-      for (std::size_t i = 0; i < asked.size(); ++i)
-        if (!answered[i] && asked[i].request == static_cast<std::int64_t>(request) && begins(path, paths[i])) {
-          mine.push_back(i);
-          begin = std::min(begin, static_cast<std::int64_t>(paths[i].size()) - 1);
-        }
-      for (const std::size_t i : mine) {
-        along.emplace_back(i, row + static_cast<std::int64_t>(paths[i].size()) - 1 - begin);
-        answered[i] = true;
-      }
-      extensions.push_back({static_cast<std::int64_t>(request), begin, std::span(path).subspan(static_cast<std::size_t>(begin))});
-      row += static_cast<std::int64_t>(path.size()) - begin;
-    }
-    const Tensor states = widened(model_->forward(extensions));
-    for (const Extension& extension : extensions) {
-      const auto request = static_cast<std::size_t>(extension.request);
-      cached_[request] = paths[longest[request]];
-    }
-    for (const auto& [query, at] : along)
-      std::copy_n(states.as<float>() + at * hidden_size(), hidden_size(),
-                  hidden.as<float>() + static_cast<std::int64_t>(query) * hidden_size());
+/// The caches hold no more than begins `text`, row by row: of the last pass' tree the nodes along it move to their places.
+void SpeculativeTarget::settle(std::int64_t request, std::span<const std::int64_t> text) const {
+  Held& held = held_[static_cast<std::size_t>(request)];
+  const auto shared = static_cast<std::size_t>(shared_by(held.text, text));
+  std::int64_t at = -1;
+  const std::size_t root = held.text.size();
+  for (std::size_t place = root; shared == root && place < text.size(); ++place) {
+    std::size_t next = static_cast<std::size_t>(at + 1);
+    while (next < held.tree.size() && (held.parents[next] != at || held.tree[next] != text[place])) ++next;
+    if (next == held.tree.size()) break;
+    at = static_cast<std::int64_t>(next);
+    if (root + next != place) model_->move_token(request, static_cast<std::int64_t>(root + next), static_cast<std::int64_t>(place));
+    held.text.push_back(text[place]);
   }
-  const std::int64_t first = hidden.size(0) - logits.size(0);
-  const Tensor wanted = hidden.slice(0, first, hidden.size(0));
+  if (shared < root) held.text.resize(shared);
+  held.tree.clear(), held.parents.clear();
+}
+
+void SpeculativeTarget::forward_all(std::span<const TargetQuery> asked, const Tensor& logits, const Tensor& hidden) const {
+  std::vector<Extension> extensions;
+  std::vector<Trie> tries;
+  std::vector<std::pair<std::size_t, std::int64_t>> rows;  // query, row of the pass
+  std::int64_t row = 0;
+  for (std::size_t request = 0; request < held_.size(); ++request) {
+    std::vector<std::size_t> mine;
+    std::vector<Path> paths;
+    for (std::size_t i = 0; i < asked.size(); ++i)
+      if (asked[i].request == static_cast<std::int64_t>(request)) mine.push_back(i), paths.push_back(path_of(asked[i]));
+    if (mine.empty()) continue;
+    std::int64_t common = static_cast<std::int64_t>(paths.front().size());
+    for (const Path& path : paths) common = std::min(common, shared_by(paths.front(), path));
+    settle(static_cast<std::int64_t>(request), std::span(paths.front()).first(static_cast<std::size_t>(common)));
+    // Each query's last token goes through the layers, whatever the caches hold of it.
+    Held& held = held_[request];
+    std::int64_t begin = static_cast<std::int64_t>(held.text.size());
+    for (const Path& path : paths) begin = std::min(begin, static_cast<std::int64_t>(path.size()) - 1);
+    held.text.resize(static_cast<std::size_t>(begin));
+    Trie& trie = tries.emplace_back();
+    for (std::size_t i = 0; i < mine.size(); ++i) rows.emplace_back(mine[i], row + trie.add(paths[i], begin));
+    row += static_cast<std::int64_t>(trie.tokens.size());
+    extensions.push_back({static_cast<std::int64_t>(request), begin, trie.tokens, trie.chain() ? Path() : trie.parents});
+  }
+  const Tensor states = widened(model_->forward(extensions));
+  for (std::size_t i = 0; i < extensions.size(); ++i) {
+    Held& held = held_[static_cast<std::size_t>(extensions[i].request)];
+    if (extensions[i].parents.empty())
+      held.text.insert(held.text.end(), tries[i].tokens.begin(), tries[i].tokens.end());
+    else
+      held.tree = tries[i].tokens, held.parents = tries[i].parents;
+  }
+  for (const auto& [query, at] : rows)
+    std::copy_n(states.as<float>() + at * hidden_size(), hidden_size(),
+                hidden.as<float>() + static_cast<std::int64_t>(query) * hidden_size());
+  ask_head(hidden, logits);
+}
+
+/// Logits of the last rows.
+void SpeculativeTarget::ask_head(const Tensor& hidden, const Tensor& logits) const {
+  const Tensor wanted = hidden.slice(0, hidden.size(0) - logits.size(0), hidden.size(0));
   const DType type = activation_type(model_->setting().rounding);
   copy(model_->logits(type == DType::f32 ? wanted : rounded(wanted, type)), logits);
 }
 
-NextnDraft::NextnDraft(const LanguageModel& model, std::span<const std::int64_t> capacities)
-    : model_(&model), cache_(model.config(), model.setting().cache_type(), capacities) {
+void SpeculativeTarget::read(std::int64_t request, std::span<const std::int64_t> prompt, std::span<float> logits,
+                             const Tensor& hidden) const {
+  const auto count = static_cast<std::int64_t>(prompt.size());
+  for (std::int64_t begin = 0; begin < count; begin += chunk_) {
+    const std::int64_t end = std::min(begin + chunk_, count);
+    copy(widened(model_->forward({{request, begin, {prompt.begin() + begin, prompt.begin() + end}}})), hidden.slice(0, begin, end));
+  }
+  held_[static_cast<std::size_t>(request)] = {{prompt.begin(), prompt.end()}, {}, {}};
+  const Tensor last(DType::f32, {1, vocabulary()});
+  ask_head(hidden, last);
+  std::copy_n(last.as<float>(), vocabulary(), logits.begin());
+}
+
+NextnDraft::NextnDraft(const LanguageModel& model, std::span<const std::int64_t> capacities, std::int64_t beams)
+    : model_(&model),
+      beams_(beams),
+      capacities_(capacities.begin(), capacities.end()),
+      cache_(model.config(), model.setting().cache_type(), repeated(capacities, beams)) {
   if (model.config().num_nextn_predict_layers == 0)
     throw Error(ErrorCode::unsupported, "", "--speculative", "nextn: " + model.config().name + " has no NextN layer");
 }
@@ -249,11 +355,11 @@ Tensor NextnDraft::run(std::span<const DraftQuery> asked) const {
     tokens.push_back(query.token);
     std::copy(query.hidden.begin(), query.hidden.end(), states.as<float>() + i * hidden);
     batch.positions.push_back(query.place);
-    if (!batch.requests.empty() && batch.requests.back() == query.request) {
+    if (!batch.requests.empty() && batch.requests.back() == row_of_beam(query)) {
       batch.lengths.back() = query.place + 1, batch.query_starts.back() = i + 1;
       continue;
     }
-    batch.requests.push_back(query.request);
+    batch.requests.push_back(row_of_beam(query));
     batch.lengths.push_back(query.place + 1);
     batch.query_starts.push_back(i + 1);
   }
@@ -268,7 +374,24 @@ Tensor NextnDraft::run(std::span<const DraftQuery> asked) const {
   cache_.place(batch);
   Trace trace = layer_trace(weights, batch, exec);
   const LayerState last = run_layer(weights, batch, {x, {}}, cache_, trace);
+  for (const DraftQuery& query : asked)
+    if (query.beam < 0) share(query.request, query.place);
   return normed(last, in_type(model_->source().get(prefix + "shared_head.norm.weight"), type), config.rms_norm_eps, exec);
+}
+
+/// A row of the text, which lies with beam 0, for the others.
+void NextnDraft::share(std::int64_t request, std::int64_t place) const {
+  std::vector<std::byte> row(static_cast<std::size_t>(cache_.token_bytes()));
+  cache_.read_token(request * beams_, place, row.data());
+  for (std::int64_t beam = 1; beam < beams_; ++beam) cache_.write_token(request * beams_ + beam, place, row.data());
+}
+
+Tensor NextnDraft::cached(std::int64_t request, std::int64_t tokens) const {
+  return rows_of({&cache_, 1}, request * beams_, tokens);
+}
+void NextnDraft::restore(std::int64_t request, const Tensor& rows) {
+  for (std::int64_t beam = 0; beam < beams_; ++beam)
+    put_rows({&cache_, 1}, request * beams_ + beam, rows, capacities_[static_cast<std::size_t>(request)]);
 }
 
 void NextnDraft::forward_all(std::span<const DraftQuery> asked, const Tensor& logits, const Tensor& next_hidden) const {

@@ -1,6 +1,7 @@
 // A whole model over tokens: embedding, every layer, final norm, head.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,7 +17,18 @@ namespace dodona::model {
 /// Tokens of a request behind its first `begin`, which are in the cache.
 struct Extension {
   std::int64_t request = 0, begin = 0;
-  std::span<const std::int64_t> tokens;
+  std::vector<std::int64_t> tokens;
+  /// Of a draft tree: which of these tokens each one follows, -1: the last cached one; see Batch::parents. Empty: each the one before.
+  std::vector<std::int64_t> parents = {};
+  bool operator==(const Extension&) const = default;
+};
+
+/// A pass through the layers, and how far it came.
+struct ForwardPass {
+  std::vector<Extension> extensions;
+  std::int64_t layers = 0;  ///< that are behind it
+  LayerState state = {};    ///< what the last of them gave; nothing before the first
+  Tensor hidden = {};       ///< of a pass that is done, what it gave
 };
 
 /// The setting with what does not depend on how many tokens go together.
@@ -36,7 +48,15 @@ class LanguageModel {
 
   /// Hidden states after the final norm [T, H] of all those tokens, in order; their rows are in the caches then. One extension of a request
   /// at most. Throws Error (bad_value) for tokens beyond the vocabulary and for more of them than the caches hold.
-  Tensor forward(std::span<const Extension> extensions);
+  Tensor forward(const std::vector<Extension>& extensions);
+
+  /// The passes since the round began. What leaves a pass leaves it here: with the caches' rows all that another model needs to go on.
+  const std::vector<ForwardPass>& passes() const { return passes_; }
+  /// A round begins: passes of a round that was left, these or those of take_up(), are not run again where the same ones are asked for in
+  /// the same order, and the one that was under way goes on at the layer that it reached.
+  void begin_round();
+  void end_round();
+  void take_up(std::vector<ForwardPass> passes) { passes_ = std::move(passes); }
   /// f32 [S, V], rounded to bf16 before as upstream's head does.
   Tensor logits(const Tensor& hidden) const;
 
@@ -50,9 +70,11 @@ class LanguageModel {
   };
   Hooks hooks = {};
 
-  /// Rows of the caches that hold `tokens` tokens of a request, [layers, tokens, row]; and what puts them back.
+  /// What the caches hold of `tokens` tokens of a request, u8 [layers, tokens, bytes]; and what puts it back.
   Tensor cached(std::int64_t request, std::int64_t tokens) const;
   void restore(std::int64_t request, const Tensor& rows);
+  /// The row of token `from` of a request stands at `to` too, in every layer.
+  void move_token(std::int64_t request, std::int64_t from, std::int64_t to);
 
   const WeightSource& source() const { return *source_; }
   const LayerSetting& setting() const { return setting_; }
@@ -71,42 +93,74 @@ class LanguageModel {
   std::vector<std::int64_t> capacities_;
   std::vector<PagedKvCache> caches_;
   Tensor final_norm_;
+  std::vector<ForwardPass> passes_, left_;  ///< of this round (outside of one the last alone); of one that was left
+  bool in_round_ = false;
 };
+
+/// What caches hold of a request, cache by cache, u8 [caches, tokens, bytes]; and what puts it back. Throws Error (bad_shape).
+Tensor rows_of(std::span<const PagedKvCache> caches, std::int64_t request, std::int64_t tokens);
+void put_rows(std::span<PagedKvCache> caches, std::int64_t request, const Tensor& rows, std::int64_t capacity);
 
 /// norm(hidden + residual), as between layers.
 Tensor normed(const LayerState& state, const Tensor& weight, double eps, const Exec& exec);
 
-/// A model as the target of speculative decoding. What the caches hold is taken as far as it goes; nodes of a tree that share a path to the
-/// root go through the layers together, branches one after the other.
+/// A model as the target of speculative decoding. What the caches hold is taken as far as it goes; all nodes of the trees of all requests
+/// go through the layers together, each seeing its own way to the root. Rows of accepted nodes move to their places in the text before the
+/// next pass.
 class SpeculativeTarget final : public TargetModel {
  public:
-  explicit SpeculativeTarget(LanguageModel& model, std::int64_t requests) : model_(&model), cached_(static_cast<std::size_t>(requests)) {}
+  /// Prompts go through the layers in chunks of so many tokens.
+  SpeculativeTarget(LanguageModel& model, std::int64_t requests, std::int64_t chunk = 512)
+      : model_(&model), held_(static_cast<std::size_t>(requests)), chunk_(chunk) {}
   std::int64_t vocabulary() const override { return model_->config().vocab_size; }
   std::int64_t hidden_size() const override { return model_->config().hidden_size; }
   void forward(std::span<const CachedToken> seen, std::span<float> logits, std::span<float> hidden) const override;
   void forward_all(std::span<const TargetQuery> asked, const Tensor& logits, const Tensor& hidden) const override;
+  void read(std::int64_t request, std::span<const std::int64_t> prompt, std::span<float> logits, const Tensor& hidden) const override;
+
+  /// What the caches hold of a request: a text, and behind it the nodes of a tree.
+  struct Held {
+    std::vector<std::int64_t> text, tree, parents;
+    std::int64_t rows() const { return static_cast<std::int64_t>(text.size() + tree.size()); }
+  };
+  const Held& held(std::int64_t request) const { return held_[static_cast<std::size_t>(request)]; }
+  void hold(std::int64_t request, Held held) { held_[static_cast<std::size_t>(request)] = std::move(held); }
 
  private:
+  void settle(std::int64_t request, std::span<const std::int64_t> text) const;
+  void ask_head(const Tensor& hidden, const Tensor& logits) const;
+
   LanguageModel* model_;
-  mutable std::vector<std::vector<std::int64_t>> cached_;  ///< tokens of each request whose rows the caches hold
+  mutable std::vector<Held> held_;
+  std::int64_t chunk_;
 };
 
 /// The NextN layer of the model as its draft: eh_proj of the normed embedding and the normed hidden state, the layer with a cache of its
 /// own, shared_head.norm, the target's head. Keys lie and are rotated by a token's place in that cache; upstream rotates drafted ones one
-/// further, which changes drafts and no emitted token. One beam. Source: sglang `deepseek_nextn.py`.
+/// further, which changes drafts and no emitted token. Beams have the text's rows in common; a drafted token's row stays with the number of
+/// its beam, whichever beam goes on from it, as upstream's draft cache has it. Source: sglang `deepseek_nextn.py`, `eagle_worker.py`,
+/// `generate_draft_decode_kv_indices`.
 class NextnDraft final : public DraftModel {
  public:
   /// Throws Error (unsupported) for a model without a NextN layer.
-  NextnDraft(const LanguageModel& model, std::span<const std::int64_t> capacities);
+  NextnDraft(const LanguageModel& model, std::span<const std::int64_t> capacities, std::int64_t beams = 1);
   void forward(std::int64_t token, std::int64_t position, std::span<const float> hidden, std::span<float> logits,
                std::span<float> next_hidden) const override;
   void forward_all(std::span<const DraftQuery> asked, const Tensor& logits, const Tensor& next_hidden) const override;
 
+  /// The rows of a request's first `tokens` tokens, see rows_of; and what puts them back.
+  Tensor cached(std::int64_t request, std::int64_t tokens) const;
+  void restore(std::int64_t request, const Tensor& rows);
+
  private:
   Tensor run(std::span<const DraftQuery> asked) const;
+  std::int64_t row_of_beam(const DraftQuery& query) const { return query.request * beams_ + std::max<std::int64_t>(query.beam, 0); }
+  void share(std::int64_t request, std::int64_t place) const;
 
   const LanguageModel* model_;
-  mutable PagedKvCache cache_;
+  std::int64_t beams_;
+  std::vector<std::int64_t> capacities_;
+  mutable PagedKvCache cache_;  ///< each beam of each request is a request of it
 };
 
 }  // namespace dodona::model

@@ -36,14 +36,20 @@ Model::Loaded Model::load(std::int64_t layer) const {
 }
 
 LayerState Model::run(const Batch& batch, const Tensor& embeddings, std::span<PagedKvCache> caches, const Hooks& hooks) const {
+  return go_on(0, batch, {embeddings, {}}, caches, hooks);
+}
+
+LayerState Model::go_on(std::int64_t first, const Batch& batch, const LayerState& begin_with, std::span<PagedKvCache> caches,
+                        const Hooks& hooks) const {
   const std::int64_t layers = source_->config().num_hidden_layers;
   if (static_cast<std::int64_t>(caches.size()) != layers)
     throw Error(ErrorCode::bad_shape, "", "caches",
                 "are " + std::to_string(caches.size()) + ", expected " + std::to_string(layers) + ", one for each layer");
   const auto ahead = [&](std::int64_t layer) { return std::async(std::launch::async, [this, layer] { return load(layer); }); };
-  LayerState state{embeddings, {}};
-  std::future<Loaded> next = ahead(0);
-  for (std::int64_t layer = 0; layer < layers; ++layer) {
+  LayerState state = begin_with;
+  if (first == layers) return state;
+  std::future<Loaded> next = ahead(first);
+  for (std::int64_t layer = first; layer < layers; ++layer) {
     const auto begin = std::chrono::steady_clock::now();
     LayerTiming timing{.layer = layer};
     {

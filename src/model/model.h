@@ -38,6 +38,9 @@ class Model {
   /// From embeddings [T, H] through layers 0 ... num_hidden_layers - 1 (NextN layers are models of their own): what the last one gives.
   /// Throws Error as run_layer does, and bad_shape unless there is a cache for each layer.
   LayerState run(const Batch& batch, const Tensor& embeddings, std::span<PagedKvCache> caches, const Hooks& hooks = {}) const;
+  /// The rest of a walk that was left: from `first` on, with what the layer before it gave. Its rows are in the caches below.
+  LayerState go_on(std::int64_t first, const Batch& batch, const LayerState& begin_with, std::span<PagedKvCache> caches,
+                   const Hooks& hooks = {}) const;
 
  private:
   struct Loaded {

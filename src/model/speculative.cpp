@@ -78,6 +78,12 @@ void require(bool holds, const char* option, std::int64_t value, const std::stri
   if (!holds) throw Error(ErrorCode::bad_option, "", option, "is " + std::to_string(value) + ", expected " + expected);
 }
 
+std::int64_t whole_pages(std::int64_t tokens, std::int64_t page_size) {
+  return (tokens + page_size - 1) / page_size;
+}
+
+}  // namespace
+
 void check_setting(const SpeculativeSetting& s) {
   require(s.steps >= 1 && s.steps <= 64, "steps", s.steps, "1 to 64");
   require(s.topk >= 1 && s.topk <= 64, "topk", s.topk, "1 to 64");
@@ -89,12 +95,6 @@ void check_setting(const SpeculativeSetting& s) {
   if (!(s.temperature >= 0) || std::isinf(s.temperature))
     throw Error(ErrorCode::bad_option, "", "temperature", "is " + std::to_string(s.temperature) + ", expected 0 or more");
 }
-
-std::int64_t whole_pages(std::int64_t tokens, std::int64_t page_size) {
-  return (tokens + page_size - 1) / page_size;
-}
-
-}  // namespace
 
 // ---- the cache
 
@@ -160,7 +160,7 @@ SpeculativeDecoder::SpeculativeDecoder(const TargetModel& target, const DraftMod
     const auto request = static_cast<std::int64_t>(b);
     const std::int64_t token = prefill(request, prompts[b], first_coins.empty() ? 0.0f : first_coins[b], states);
     texts_.push_back({token});
-    if (token == setting_.end_token || setting_.most_new == 1) continue;
+    if (is_finished(texts_.back())) continue;
     active_.push_back(request);
     // The draft reads what the target read, one token further.
     tokens.insert(tokens.end(), prompts[b].begin() + 1, prompts[b].end());
@@ -173,6 +173,44 @@ SpeculativeDecoder::SpeculativeDecoder(const TargetModel& target, const DraftMod
   std::copy(hidden.begin(), hidden.end(), states.as<float>());
   const auto count = static_cast<std::int64_t>(tokens.size());
   extend_draft(tensor_of(tokens, {count}), states, tensor_of(counts, {active()}));
+}
+
+SpeculativeDecoder::SpeculativeDecoder(const TargetModel& target, const DraftModel& draft, const SpeculativeSetting& setting,
+                                       std::span<const Whole> prompts, const State& state, std::int64_t most_tokens, Exec exec)
+    : target_(target),
+      draft_(draft),
+      setting_((check_setting(setting), setting)),
+      exec_(std::move(exec)),
+      cache_(static_cast<std::int64_t>(prompts.size()), most_tokens, setting.page_size),
+      texts_(state.texts),
+      hidden_(state.hidden),
+      topk_p_(state.topk_p),
+      topk_index_(state.topk_index) {
+  const auto refuse = [](const std::string& message) { throw Error(ErrorCode::bad_value, "", "state", message); };
+  if (texts_.size() != prompts.size())
+    refuse("has " + std::to_string(texts_.size()) + " texts, expected " + std::to_string(prompts.size()));
+  Whole newest;
+  for (std::size_t b = 0; b < prompts.size(); ++b) {
+    if (texts_[b].empty()) refuse("has no token of request " + std::to_string(b));
+    Whole text = prompts[b];
+    text.insert(text.end(), texts_[b].begin(), texts_[b].end() - 1);
+    cache_text(static_cast<std::int64_t>(b), text);
+    if (is_finished(texts_[b])) continue;
+    active_.push_back(static_cast<std::int64_t>(b));
+    newest.push_back(texts_[b].back());
+  }
+  if (active_.empty()) return;
+  const auto fits = [&](const Tensor& t, DType type, std::int64_t columns) {
+    return t.defined() && t.dtype() == type && t.shape() == Dims{active(), columns};
+  };
+  if (!fits(hidden_, DType::f32, target_.hidden_size()) || !fits(topk_p_, DType::f32, setting_.topk) ||
+      !fits(topk_index_, DType::i64, setting_.topk))
+    refuse("does not fit the " + std::to_string(active()) + " requests that are not finished");
+  verified_id_ = tensor_of(newest, {active()});
+}
+
+bool SpeculativeDecoder::is_finished(const Whole& text) const {
+  return text.back() == setting_.end_token || (setting_.most_new > 0 && static_cast<std::int64_t>(text.size()) >= setting_.most_new);
 }
 
 bool SpeculativeDecoder::finished(std::int64_t request) const {
@@ -189,6 +227,18 @@ Tensor SpeculativeDecoder::pool_indices() const {
   return tensor_of(active_, {active()});
 }
 
+/// Slots for a request's first tokens.
+void SpeculativeDecoder::cache_text(std::int64_t request, std::span<const std::int64_t> text) {
+  const auto count = static_cast<std::int64_t>(text.size());
+  Whole slots(text.size());
+  cache_.allocate(request, 0, count, slots);
+  ops::run(ops::AssignReqToTokenPool{tensor_of({request}, {1}), cache_.req_to_token(), tensor_of({0}, {1}), tensor_of({count}, {1}),
+                                     tensor_of(slots, {count})},
+           exec_);
+  lengths_.push_back(count);
+  for (std::int64_t i = 0; i < count; ++i) cache_.token(request, i) = {text[static_cast<std::size_t>(i)], i};
+}
+
 /// Fills the cache of a request, gives the hidden state of each of its tokens, and the next one.
 std::int64_t SpeculativeDecoder::prefill(std::int64_t request, std::span<const std::int64_t> prompt, float coin,
                                          std::vector<float>& hidden) {
@@ -199,20 +249,9 @@ std::int64_t SpeculativeDecoder::prefill(std::int64_t request, std::span<const s
     if (token < 0 || token >= target_.vocabulary())
       throw Error(ErrorCode::bad_value, "", "prompts",
                   "holds token " + std::to_string(token) + ", expected 0 to " + std::to_string(target_.vocabulary() - 1));
-  Whole slots(prompt.size());
-  cache_.allocate(request, 0, count, slots);
-  ops::run(ops::AssignReqToTokenPool{tensor_of({request}, {1}), cache_.req_to_token(), tensor_of({0}, {1}), tensor_of({count}, {1}),
-                                     tensor_of(slots, {count})},
-           exec_);
-  lengths_.push_back(count);
+  cache_text(request, prompt);
   const Answers answers{Tensor(DType::f32, {1, target_.vocabulary()}), Tensor(DType::f32, {count, target_.hidden_size()})};
-  std::vector<TargetQuery> asked;
-  for (std::int64_t i = 0; i < count; ++i) {
-    cache_.token(request, i) = {prompt[static_cast<std::size_t>(i)], i};
-    asked.push_back({request, asked.empty() ? std::vector<CachedToken>() : asked.back().seen});
-    asked.back().seen.push_back(cache_.token(request, i));
-  }
-  target_.forward_all(asked, answers.logits, answers.hidden);
+  target_.read(request, prompt, row_of(answers.logits, 0), answers.hidden);
   hidden.assign(answers.hidden.as<float>(), answers.hidden.as<float>() + answers.hidden.elements());
   // The next token is that of a tree of nothing but its root.
   const Tree root{tensor_of({prompt.back()}, {1, 1}), {}, {}, tensor_of({0}, {1, 1}), tensor_of({-1}, {1, 1}), tensor_of({-1}, {1, 1})};
@@ -239,7 +278,7 @@ void SpeculativeDecoder::extend_draft(const Tensor& tokens, const Tensor& hidden
       const auto at = static_cast<std::int64_t>(asked.size());
       const std::int64_t position = extended.positions.as<const std::int64_t>()[at];
       asked.push_back(
-          {active_[static_cast<std::size_t>(r)], tokens.as<const std::int64_t>()[at], position, position, row_of(hidden, at), r});
+          {active_[static_cast<std::size_t>(r)], tokens.as<const std::int64_t>()[at], position, position, -1, row_of(hidden, at), r});
     }
   }
   draft_.forward_all(asked, logits, hidden_);
@@ -265,7 +304,7 @@ SpeculativeDecoder::Tree SpeculativeDecoder::draft_tree() {
     std::vector<DraftQuery> asked;
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t request = active_[static_cast<std::size_t>(r / k)], place = lengths_[static_cast<std::size_t>(request)] + i;
-      asked.push_back({request, beam.input_ids.as<const std::int64_t>()[r], place + 1, place, row_of(beam.out_hidden_states, r), r});
+      asked.push_back({request, beam.input_ids.as<const std::int64_t>()[r], place + 1, place, r % k, row_of(beam.out_hidden_states, r), r});
     }
     draft_.forward_all(asked, logits, hidden);
     take_best(logits);

@@ -25,6 +25,10 @@ struct SpeculativeSetting {
   std::int64_t most_new = 0;    ///< tokens behind which it is finished too, which one step may overshoot; 0: any number
 };
 
+/// Throws Error (bad_option) naming the setting that no draft has: counts below 1, more draft tokens than candidates, one beam without
+/// steps + 1 draft tokens.
+void check_setting(const SpeculativeSetting& setting);
+
 /// Uniform numbers in [0, 1) for one verification: for each node of each request, and for the last token of each.
 struct Coins {
   Tensor nodes;  ///< f32 [B, D]
@@ -79,11 +83,22 @@ struct SpeculativeStep {
 class SpeculativeDecoder {
  public:
   /// Runs the target over the prompts, takes each one's next token (with a temperature: by its coin) and drafts. Caches have room for
-  /// `most_tokens` of each request, the nodes of a tree counted. Throws Error for an empty prompt, a token beyond the vocabulary, and
-  /// settings that no draft has: counts below 1, more draft tokens than candidates, one beam without steps + 1 draft tokens.
+  /// `most_tokens` of each request, the nodes of a tree counted. Throws Error for an empty prompt, a token beyond the vocabulary, and as
+  /// check_setting does.
   SpeculativeDecoder(const TargetModel& target, const DraftModel& draft, const SpeculativeSetting& setting,
                      std::span<const std::vector<std::int64_t>> prompts, std::int64_t most_tokens, std::span<const float> first_coins,
                      Exec exec);
+
+  /// Between two steps: the texts, and what the next drafts of the requests that are not finished begin with.
+  struct State {
+    std::vector<std::vector<std::int64_t>> texts;
+    Tensor hidden, topk_p, topk_index;  ///< undefined where all are finished
+  };
+  State state() const { return {texts_, hidden_, topk_p_, topk_index_}; }
+  /// Goes on from there; target and draft hold the texts but for each one's newest token. Throws Error (bad_value) for what is no such
+  /// state.
+  SpeculativeDecoder(const TargetModel& target, const DraftModel& draft, const SpeculativeSetting& setting,
+                     std::span<const std::vector<std::int64_t>> prompts, const State& state, std::int64_t most_tokens, Exec exec);
 
   /// Requests that are finished emit nothing. With a temperature of 0 no coins are read; they have a row for each request of the batch.
   SpeculativeStep step(const Coins& coins);
@@ -113,6 +128,8 @@ class SpeculativeDecoder {
   std::int64_t active() const { return static_cast<std::int64_t>(active_.size()); }
   Tensor lengths_of_active(std::int64_t more = 0) const;
   Tensor pool_indices() const;
+  bool is_finished(const std::vector<std::int64_t>& text) const;
+  void cache_text(std::int64_t request, std::span<const std::int64_t> text);
   std::int64_t prefill(std::int64_t request, std::span<const std::int64_t> prompt, float coin, std::vector<float>& hidden);
   /// Drafts begin behind these tokens, `counts` of each active request, with the target's hidden state before each of them.
   void extend_draft(const Tensor& tokens, const Tensor& hidden, const Tensor& counts);

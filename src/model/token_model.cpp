@@ -1,5 +1,6 @@
 #include "model/token_model.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "core/random.h"
@@ -20,6 +21,17 @@ void TargetModel::forward_all(std::span<const TargetQuery> asked, const Tensor& 
     const std::int64_t row = i - (count - logits.size(0));
     forward(asked[static_cast<std::size_t>(i)].seen, row < 0 ? std::span<float>(unwanted) : row_of(logits, row), row_of(hidden, i));
   }
+}
+
+void TargetModel::read(std::int64_t request, std::span<const std::int64_t> prompt, std::span<float> logits, const Tensor& hidden) const {
+  std::vector<TargetQuery> asked;
+  for (const std::int64_t token : prompt) {
+    asked.push_back({request, asked.empty() ? std::vector<CachedToken>() : asked.back().seen});
+    asked.back().seen.push_back({token, static_cast<std::int64_t>(asked.size()) - 1});
+  }
+  const Tensor last(DType::f32, {1, vocabulary()});
+  forward_all(asked, last, hidden);
+  std::copy_n(last.as<float>(), vocabulary(), logits.begin());
 }
 
 void DraftModel::forward_all(std::span<const DraftQuery> asked, const Tensor& logits, const Tensor& next_hidden) const {

@@ -27,6 +27,7 @@ struct DraftQuery {
   std::int64_t request = 0;
   std::int64_t token = 0, position = 0;
   std::int64_t place = 0;  ///< of its row in the draft's cache: as many rows of the request lie before it
+  std::int64_t beam = -1;  ///< whose row it is; -1: the text's, which every beam sees
   std::span<const float> hidden;
   std::int64_t row = 0;  ///< of logits and next hidden states that it gives; of several with one row the last one's stay
 };
@@ -41,6 +42,8 @@ class TargetModel {
   virtual void forward(std::span<const CachedToken> seen, std::span<float> logits, std::span<float> hidden) const = 0;
   /// Many at once: hidden states [n, hidden_size] of all, logits [m, vocabulary] of the last m. By default one by one.
   virtual void forward_all(std::span<const TargetQuery> asked, const Tensor& logits, const Tensor& hidden) const;
+  /// A request's first tokens: hidden states [n, hidden_size] at each, logits [vocabulary] at the last. By default by forward_all.
+  virtual void read(std::int64_t request, std::span<const std::int64_t> prompt, std::span<float> logits, const Tensor& hidden) const;
 };
 
 /// The model that drafts: one token behind a hidden state, the target's or its own.

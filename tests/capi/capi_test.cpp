@@ -13,6 +13,7 @@
 #include "dodona/c.h"
 #include "dodona/op.h"
 #include "oracle/cases/case_file.h"
+#include "tests/temp_folder.h"
 
 namespace {
 
@@ -357,6 +358,58 @@ TEST(CApi, EveryOpGivesTheSameBytesAsTheLibrary) {
     dodona_tensors_free(outputs);
     dodona_case_free(c);
   }
+}
+
+/// What `dodona generate` does, and how a caller stops it and goes on.
+TEST(CApi, AModelIsContinuedAndStoppedAndGoneOnWith) {
+  using nlohmann::json;
+  const auto generate = [](json options, dodona_behind_layer behind, void* user) {
+    dodona_record* record = nullptr;
+    const int status = dodona_generate(options.dump().c_str(), behind, user, &record);
+    const json told = status == DODONA_OK ? json::parse(dodona_record_text(record)) : json();
+    EXPECT_EQ(record == nullptr, status != DODONA_OK);
+    dodona_record_free(record);
+    return std::pair(status, told);
+  };
+  const dodona::helpers::TempFolder folder;
+  const json call{{"preset", "tiny"}, {"prompt_ids", {{5, 17, 3}, {1}}}, {"max_new", 3}, {"threads", 1}};
+  const auto [status, plain] = generate(call, nullptr, nullptr);
+  ASSERT_EQ(status, DODONA_OK) << dodona_last_error();
+  ASSERT_EQ(plain["tokens"].size(), 2U);
+  EXPECT_EQ(plain["tokens"][0].size(), 3U);
+  EXPECT_EQ(plain["layers"], 9);
+
+  json drafted = call;
+  drafted.update(
+      {{"speculative", "nextn"}, {"speculative_num_steps", 2}, {"speculative_eagle_topk", 2}, {"speculative_num_draft_tokens", 4}});
+  EXPECT_EQ(generate(drafted, nullptr, nullptr).second["tokens"], plain["tokens"]);
+
+  std::ptrdiff_t left = 5;
+  const auto stop = [](std::ptrdiff_t, std::ptrdiff_t layers, void* user) {
+    EXPECT_EQ(layers, 3);
+    return --*static_cast<std::ptrdiff_t*>(user) == 0 ? 1 : 0;
+  };
+  json kept = call;
+  kept["state"] = folder.file("state");
+  EXPECT_EQ(generate(kept, stop, &left).first, DODONA_BAD_VALUE);
+  EXPECT_NE(std::string(dodona_last_error()).find("stopped by its caller behind layer 1"), std::string::npos) << dodona_last_error();
+  kept["resume"] = true;
+  const json rest = generate(kept, nullptr, nullptr).second;
+  EXPECT_EQ(rest["tokens"], plain["tokens"]);
+  EXPECT_EQ(rest["layers"], 4);
+
+  const auto refuses = [&](const json& options, const std::string& words) {
+    EXPECT_NE(generate(options, nullptr, nullptr).first, DODONA_OK) << words;
+    EXPECT_NE(std::string(dodona_last_error()).find(words), std::string::npos) << dodona_last_error();
+  };
+  refuses({{"preset", "tiny"}}, "prompt_ids");
+  refuses({{"prompt_ids", {{1}}}, {"temprature", 1}}, "temprature is no option of generate");
+  refuses({{"prompt_ids", {{1}}}, {"preset", "nothing"}}, "nothing");
+  refuses({{"prompt_ids", {{512}}}}, "holds token 512");
+  refuses({{"prompt_ids", {{1}}}, {"speculative_eagle_topk", 2}}, "is given without speculative");
+  refuses({{"prompt_ids", {{1}}}, {"resume", true}}, "resume needs a state");
+  refuses({{"prompt_ids", {1}}}, "prompt_ids");
+  EXPECT_EQ(dodona_generate(nullptr, nullptr, nullptr, nullptr), DODONA_BAD_CALL);
 }
 
 TEST(CApi, TheSharedLibraryShowsTheCInterfaceAlone) {

@@ -2,11 +2,13 @@
 #include "model/generate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/define.h"
 #include "helpers.h"
 #include "io/safetensors.h"
+#include "model/layer/values.h"
 #include "model/weights/weights.h"
 #include "ops/gemm/linear.h"
 #include "quant/element.h"
@@ -19,9 +21,9 @@ using testing::expect_error;
 using testing::TempFolder;
 using Tokens = std::vector<std::int64_t>;
 
-const Exec two_threads{.mode = Mode::fast, .threads = 2};
+const Exec two_threads{.mode = Mode::fast, .threads = 2}, one_thread{.mode = Mode::fast, .threads = 1};
 
-std::vector<Tokens> texts_of(Generation generation) {
+std::vector<Tokens> texts_of(Generation&& generation) {
   while (!generation.done()) generation.round();
   return generation.texts();
 }
@@ -89,22 +91,22 @@ INSTANTIATE_TEST_SUITE_P(Presets, Ways, ::testing::Values("tiny", "tiny-fp8", "t
 });
 
 TEST(Generate, AnEndTokenEndsItsRequestAlone) {
-  const auto source = synthetic_weights(preset("tiny"), 3, {});
+  const auto source = synthetic_weights(preset("tiny"), 3, one_thread);
   GenerateRequest request{.prompts = {{5, 17, 3}, {1, 2}}, .max_new = 6, .sampling = {.temperature = 0}};
-  const std::vector<Tokens> whole = texts_of({*source, {}, request, two_threads});
+  const std::vector<Tokens> whole = texts_of({*source, {}, request, one_thread});
   request.end_token = whole[0][2];
-  const std::vector<Tokens> ended = texts_of({*source, {}, request, two_threads});
+  const std::vector<Tokens> ended = texts_of({*source, {}, request, one_thread});
   EXPECT_EQ(ended[0], Tokens(whole[0].begin(), whole[0].begin() + 3));
   EXPECT_GE(ended[1].size(), 1U);
 }
 
 TEST(Generate, ARoundThatIsLeftIsGoneOnFromAFile) {
   const TempFolder folder;
-  const auto source = synthetic_weights(preset("tiny"), 3, {});
+  const auto source = synthetic_weights(preset("tiny"), 3, one_thread);
   const GenerateRequest request{.prompts = {{5, 17, 3, 8}, {1, 2}}, .max_new = 4, .sampling = {.temperature = 0}, .chunk = 3};
-  const std::vector<Tokens> whole = texts_of({*source, {}, request, two_threads});
+  const std::vector<Tokens> whole = texts_of({*source, {}, request, one_thread});
   for (const int rounds : {0, 1, 3}) {
-    Generation left(*source, {}, request, two_threads);
+    Generation left(*source, {}, request, one_thread);
     for (int i = 0; i < rounds; ++i) left.round();
     const std::vector<Tokens> before = left.texts();
     EXPECT_THROW(left.round([](const LayerTiming& timing) {
@@ -112,40 +114,227 @@ TEST(Generate, ARoundThatIsLeftIsGoneOnFromAFile) {
     }),
                  Error);
     EXPECT_EQ(left.texts(), before);
-    write_state(folder.file("state"), left.state(), "key");
-    Generation on(*source, {}, request, two_threads);
-    on.resume(read_state(folder.file("state"), "key"));
+    write_state(folder.file("state"), left.state(), {{"seed", 1}});
+    Generation on(*source, {}, request, one_thread);
+    on.resume(read_state(folder.file("state"), {{"seed", 1}}));
     EXPECT_EQ(texts_of(std::move(on)), whole) << rounds;
+    // And by the one that was left.
+    EXPECT_EQ(texts_of(std::move(left)), whole) << rounds;
   }
-  expect_error([&] { read_state(folder.file("state"), "other"); }, ErrorCode::bad_value, {"state of another call"});
+  expect_error(
+      [&] {
+        read_state(folder.file("state"), {{"seed", 2}});
+      },
+      ErrorCode::bad_value, {"state of another call: seed is 1, expected 2"});
+  expect_error(
+      [&] {
+        read_state(folder.file("state"), {{"seed", 1}, {"mode", "fast"}});
+      },
+      ErrorCode::bad_value, {"mode is not there, expected \"fast\""});
+}
+
+/// What a run went through: layers of the target, in order.
+struct Walk {
+  std::vector<Tokens> texts;
+  std::vector<std::int64_t> layers;
+};
+Walk walk_of(Generation&& generation) {
+  Walk walk;
+  while (!generation.done()) generation.round([&](const LayerTiming& timing) { walk.layers.push_back(timing.layer); });
+  walk.texts = generation.texts();
+  return walk;
+}
+
+struct Left {
+  const char* preset;
+  GenerateRequest request;
+};
+std::vector<Left> left_cases() {
+  const std::vector<Tokens> prompts{{5, 17, 3, 8, 30}, {1, 2}};
+  const SamplingParams greedy{.temperature = 0}, drawn{.temperature = 0.8, .top_p = 0.9, .top_k = 50};
+  return {{"tiny", {.prompts = prompts, .max_new = 2, .sampling = drawn, .chunk = 3}},
+          {"tiny-v32", {.prompts = prompts, .max_new = 2, .sampling = greedy}},
+          {"tiny", {.prompts = prompts, .max_new = 3, .sampling = drawn, .seed = 3, .chunk = 4, .draft_steps = 2}},
+          {"tiny-fp8", {.prompts = prompts, .max_new = 4, .sampling = greedy, .draft_steps = 2, .draft_topk = 3, .draft_tokens = 6}}};
+}
+
+/// A run stopped behind any layer goes on at the next one: the layers of both parts together are those of a whole run, and so are the
+/// tokens.
+TEST(Generate, WhatIsLeftBehindAnyLayerIsGoneOnFromAtTheNext) {
+  const TempFolder folder;
+  const io::Json key{{"call", 1}};
+  for (const Left& each : left_cases()) {
+    const auto source = synthetic_weights(preset(each.preset), 3, one_thread);
+    const Walk whole = walk_of({*source, {}, each.request, one_thread});
+    for (std::size_t stop = 0; stop < whole.layers.size(); ++stop) {
+      Generation left(*source, {}, each.request, one_thread);
+      std::vector<std::int64_t> layers;
+      const auto stopping = [&](const LayerTiming& timing) {
+        layers.push_back(timing.layer);
+        if (layers.size() <= stop) return;
+        write_state(folder.file("state"), left.state(), key);
+        throw Error(ErrorCode::bad_value, "", "", "stopped");
+      };
+      EXPECT_THROW(
+          {
+            while (!left.done()) left.round(stopping);
+          },
+          Error);
+      Generation on(*source, {}, each.request, one_thread);
+      on.resume(read_state(folder.file("state"), key));
+      const Walk rest = walk_of(std::move(on));
+      layers.insert(layers.end(), rest.layers.begin(), rest.layers.end());
+      EXPECT_EQ(rest.texts, whole.texts) << each.preset << " " << stop;
+      EXPECT_EQ(layers, whole.layers) << each.preset << " " << stop;
+    }
+  }
+}
+
+TEST(Generate, AStateOfAnotherRequestIsRefused) {
+  const auto source = synthetic_weights(preset("tiny"), 3, one_thread);
+  const GenerateRequest request{.prompts = {{5, 17, 3}}, .max_new = 4, .sampling = {.temperature = 0}};
+  Generation left(*source, {}, request, one_thread);
+  left.round();
+  const auto refuses = [&](const GenerateRequest& other, const std::vector<std::string>& parts) {
+    expect_error([&] { Generation(*source, {}, other, one_thread).resume(left.state()); }, ErrorCode::bad_value, parts);
+  };
+  GenerateRequest two = request, drafting = request;
+  two.prompts.push_back({1});
+  drafting.draft_steps = 2;
+  refuses(two, {"another number of requests"});
+  refuses(drafting, {"state has no held.0"});
+  expect_error([&] { Generation(*source, {}, request, one_thread).resume(GenerateState()); }, ErrorCode::bad_value, {"has no counts"});
 }
 
 TEST(Generate, WhatCannotBeIsRefusedBeforeAnythingRuns) {
-  const auto source = synthetic_weights(preset("tiny"), 3, {});
+  const auto source = synthetic_weights(preset("tiny"), 3, one_thread);
   const auto refuses = [&](const GenerateRequest& request, ErrorCode code, const std::vector<std::string>& parts) {
-    expect_error([&] { Generation(*source, {}, request, two_threads); }, code, parts);
+    expect_error([&] { Generation(*source, {}, request, one_thread); }, code, parts);
   };
   refuses({.prompts = {{}}}, ErrorCode::bad_value, {"prompt", "is empty"});
   refuses({.prompts = {{5, 512}}}, ErrorCode::bad_value, {"token 512", "0 to 511"});
   refuses({.prompts = {Tokens(163840, 1)}, .max_new = 1}, ErrorCode::bad_value, {"163840 tokens", "163840 positions"});
   refuses({.prompts = {{1}}, .sampling = {.min_p = 0.5}, .draft_steps = 2}, ErrorCode::unsupported, {"min-p"});
+  refuses({.prompts = {{1}}, .sampling = {.temperature = 0}, .draft_steps = 2, .draft_topk = 2, .draft_tokens = 8}, ErrorCode::bad_option,
+          {"draft_tokens", "is 8", "1 to 7"});
+  refuses({.prompts = {{1}}, .sampling = {.temperature = 0}, .draft_steps = 2, .draft_tokens = 5}, ErrorCode::bad_option,
+          {"draft_tokens", "is 5"});
+  const auto sparse = synthetic_weights(preset("tiny-v32"), 3, one_thread);
+  expect_error(
+      [&] {
+        Generation(*sparse, {}, {.prompts = {{1}}, .sampling = {.temperature = 0}, .draft_steps = 2, .draft_topk = 2, .draft_tokens = 4},
+                   one_thread);
+      },
+      ErrorCode::unsupported, {"the indexer of tiny-v32 knows no draft trees"});
   ModelConfig without = preset("tiny");
   without.num_nextn_predict_layers = 0;
-  const auto plain = synthetic_weights(without, 3, {});
-  expect_error([&] { Generation(*plain, {}, {.prompts = {{1}}, .draft_steps = 2}, two_threads); }, ErrorCode::unsupported,
+  const auto plain = synthetic_weights(without, 3, one_thread);
+  expect_error([&] { Generation(*plain, {}, {.prompts = {{1}}, .draft_steps = 2}, one_thread); }, ErrorCode::unsupported,
                {"has no NextN layer"});
 }
 
 TEST(Generate, GreedyTextWithDraftsIsGreedyTextWithout) {
-  for (const char* name : {"tiny", "tiny-fp8"}) {
-    const auto source = synthetic_weights(preset(name), 3, {});
-    GenerateRequest request{.prompts = {{5, 17, 3, 8}, {1, 2}}, .max_new = 7, .sampling = {.temperature = 0}};
-    const std::vector<Tokens> plain = texts_of({*source, {}, request, two_threads});
-    for (const std::int64_t steps : {1, 3}) {
-      request.draft_steps = steps;
-      EXPECT_EQ(texts_of({*source, {}, request, two_threads}), plain) << name << " " << steps;
+  struct Drafts {
+    const char* name;
+    Rounding rounding;
+    std::vector<std::array<std::int64_t, 3>> drafts;  // steps, topk, nodes
+  };
+  for (const Drafts& way : {Drafts{"tiny", Rounding::bf16, {{1, 1, 0}, {3, 1, 0}, {1, 4, 3}, {2, 2, 5}, {3, 4, 16}}},
+                            Drafts{"tiny-fp8", Rounding::bf16, {{3, 1, 0}, {4, 3, 9}}}, Drafts{"tiny", Rounding::off, {{3, 2, 6}}}}) {
+    const auto source = synthetic_weights(preset(way.name), 3, one_thread);
+    GenerateRequest request{.prompts = {{5, 17, 3, 8}, {1, 2}}, .max_new = 5, .sampling = {.temperature = 0}};
+    const LayerSetting setting{.rounding = way.rounding};
+    const std::vector<Tokens> plain = texts_of({*source, setting, request, one_thread});
+    for (const auto& [steps, topk, nodes] : way.drafts) {
+      request.draft_steps = steps, request.draft_topk = topk, request.draft_tokens = nodes;
+      EXPECT_EQ(texts_of({*source, setting, request, one_thread}), plain) << way.name << " " << steps << " " << topk;
     }
   }
+}
+
+TEST(Generate, DrawnTextWithTreesIsTheSameForAnyThreadsAndTier) {
+  const auto source = synthetic_weights(preset("tiny"), 3, one_thread);
+  const GenerateRequest request{.prompts = {{5, 17, 3, 8}, {1, 2}},
+                                .max_new = 6,
+                                .sampling = {.temperature = 0.9, .top_p = 0.95, .top_k = 40},
+                                .seed = 4,
+                                .draft_steps = 3,
+                                .draft_topk = 2,
+                                .draft_tokens = 6};
+  const std::vector<Tokens> expected = texts_of({*source, {}, request, two_threads});
+  EXPECT_EQ(texts_of({*source, {}, request, {.mode = Mode::fast, .threads = 1}}), expected);
+  EXPECT_EQ(texts_of({*source, {}, request, {.mode = Mode::fast, .threads = 3, .isa = Isa::generic}}), expected);
+}
+
+/// Nodes of a tree see their way to the root alone: what each gives is what its branch gives as a chain, to the bit.
+TEST(Generate, ANodeOfATreeGivesWhatItsBranchGives) {
+  const auto source = synthetic_weights(preset("tiny"), 3, one_thread);
+  const Tokens prompt{5, 17, 3, 8}, tokens{40, 41, 42, 43, 44}, parents{-1, 0, 0, 2, 1};
+  const std::vector<Tokens> branches{{40}, {40, 41}, {40, 42}, {40, 42, 43}, {40, 41, 44}};
+  for (const Rounding rounding : {Rounding::bf16, Rounding::off}) {
+    const auto model = [&] { return LanguageModel(*source, {.rounding = rounding}, one_thread, Tokens{12, 12}); };
+    LanguageModel whole = model();
+    whole.forward({{0, 0, prompt}, {1, 0, {9}}});
+    // Beside a request that decodes.
+    const Tensor tree = whole.forward({{0, 4, tokens, parents}, {1, 1, {10}}});
+    for (std::size_t node = 0; node < branches.size(); ++node) {
+      LanguageModel alone = model();
+      alone.forward({{0, 0, prompt}});
+      const Tensor chain = alone.forward({{0, 4, branches[node]}});
+      const auto at = static_cast<std::int64_t>(node);
+      EXPECT_EQ(bytes(tree.slice(0, at, at + 1)), bytes(chain.slice(0, chain.size(0) - 1, chain.size(0)))) << node;
+    }
+  }
+}
+
+/// The same of the kernel that upstream verifies trees with, whose mask is an argument.
+TEST(Generate, TritonsKernelTakesTheTreesMask) {
+  const ModelConfig config = preset("tiny");
+  const auto source = synthetic_weights(config, 3, one_thread);
+  const auto run = [&](Batch batch, const std::string& backend, const Tensor& x) {
+    LayerWeights weights(*source, {.layer = 0, .backend = backend, .path = AttentionPath::mla}, one_thread);
+    PagedKvCache cache(config, DType::bf16, Tokens{12});
+    cache.synthesize_history(7, Tokens{5}, 1);
+    cache.place(batch);
+    Trace trace = layer_trace(weights, batch, one_thread);
+    return run_layer(weights, batch, {x, {}}, cache, trace).hidden;
+  };
+  Batch tree{
+      .requests = {0}, .query_starts = {0, 5}, .positions = {4, 5, 5, 6, 6}, .slots = {}, .lengths = {9}, .parents = {-1, 0, 0, 2, 1}};
+  const Tensor wide(DType::f32, {5, config.hidden_size});
+  for (std::int64_t i = 0; i < wide.elements(); ++i) wide.as<float>()[i] = std::sin(0.1f * static_cast<float>(i));
+  const Tensor x = rounded(wide, DType::bf16);
+  const Tensor triton = run(tree, "triton", x), rows = run(tree, "cutlass_mla", x);
+  for (const auto& [node, way] : std::vector<std::pair<std::int64_t, Tokens>>{{3, {0, 2, 3}}, {4, {0, 1, 4}}}) {
+    const auto count = static_cast<std::int64_t>(way.size());
+    const Tensor mine(DType::bf16, {count, config.hidden_size});
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t from = way[static_cast<std::size_t>(i)];
+      copy(x.slice(0, from, from + 1), mine.slice(0, i, i + 1));
+    }
+    const Tensor chain = run(extend_batch(Tokens{4 + count}, Tokens{count}), "triton", mine);
+    for (std::int64_t h = 0; h < config.hidden_size; ++h) {
+      const double expected = quant::get(chain, (count - 1) * config.hidden_size + h);
+      EXPECT_NEAR(quant::get(triton, node * config.hidden_size + h), expected, 0.02 * std::fabs(expected) + 0.02) << node << " " << h;
+      EXPECT_NEAR(quant::get(rows, node * config.hidden_size + h), expected, 0.02 * std::fabs(expected) + 0.02) << node << " " << h;
+    }
+  }
+  for (const char* backend : {"trtllm_mla", "flashmla"}) {
+    tree.forward = Forward::verify;
+    expect_error([&] { run(tree, backend, x); }, ErrorCode::unsupported, {"draft tokens in a chain, not a tree"});
+  }
+}
+
+/// A prompt is read in chunks, and what is remembered of it does not grow with its square.
+TEST(Generate, DraftsBeginBehindPromptsReadInChunks) {
+  const auto source = synthetic_weights(preset("tiny"), 3, one_thread);
+  GenerateRequest request{.prompts = {Tokens(50, 7)}, .max_new = 4, .sampling = {.temperature = 0}, .chunk = 8, .draft_steps = 2};
+  std::int64_t layers = 0;
+  Generation generation(*source, {}, request, one_thread);
+  generation.round([&](const LayerTiming&) { ++layers; });
+  EXPECT_EQ(layers, 7 * 3);
+  request.chunk = 512;
+  EXPECT_EQ(texts_of(std::move(generation)), texts_of({*source, {}, request, one_thread}));
 }
 
 /// Drafts the text that the target is known to write, with a slip now and then.
@@ -171,16 +360,16 @@ class Knowing final : public DraftModel {
 };
 
 TEST(Generate, AcceptedDraftsLeaveTheTextAsItIsInChainsAndTrees) {
-  const auto source = synthetic_weights(preset("tiny"), 3, {});
+  const auto source = synthetic_weights(preset("tiny"), 3, one_thread);
   const std::vector<Tokens> prompts{{5, 17, 3, 8}, {1, 2}};
   const std::vector<Tokens> plain =
-      texts_of({*source, {}, {.prompts = prompts, .max_new = 12, .sampling = {.temperature = 0}}, two_threads});
+      texts_of({*source, {}, {.prompts = prompts, .max_new = 12, .sampling = {.temperature = 0}}, one_thread});
   const Knowing draft(prompts, plain, 512);
   for (const std::int64_t topk : {1, 2}) {
-    LanguageModel model(*source, {}, two_threads, Tokens{40, 40});
+    LanguageModel model(*source, {}, one_thread, Tokens{40, 40});
     const SpeculativeTarget target(model, 2);
     const SpeculativeSetting setting{.steps = 3, .topk = topk, .draft_tokens = topk == 1 ? 4 : 6, .most_new = 12};
-    SpeculativeDecoder decoder(target, draft, setting, prompts, 40, {}, two_threads);
+    SpeculativeDecoder decoder(target, draft, setting, prompts, 40, {}, one_thread);
     std::int64_t accepted = 0;
     while (!decoder.finished(0) || !decoder.finished(1))
       for (const auto& request : decoder.step({}).requests) accepted += request.accepted;
@@ -195,8 +384,8 @@ TEST(Generate, AcceptedDraftsLeaveTheTextAsItIsInChainsAndTrees) {
 /// enorm and hnorm, embedding first; eh_proj; what the layer gives; shared_head.norm: in double but for the layer itself.
 TEST(Generate, TheDraftIsTheFormulaOfNextN) {
   const ModelConfig config = preset("tiny");
-  const auto source = synthetic_weights(config, 3, {});
-  LanguageModel model(*source, {.rounding = Rounding::off}, two_threads, Tokens{8});
+  const auto source = synthetic_weights(config, 3, one_thread);
+  LanguageModel model(*source, {.rounding = Rounding::off}, one_thread, Tokens{8});
   const NextnDraft draft(model, Tokens{8});
   const std::int64_t hidden = config.hidden_size, token = 77;
   std::vector<float> state(static_cast<std::size_t>(hidden));
@@ -228,11 +417,11 @@ TEST(Generate, TheDraftIsTheFormulaOfNextN) {
     for (std::int64_t k = 0; k < 2 * hidden; ++k) sum += both[static_cast<std::size_t>(k)] * quant::get(eh, n * 2 * hidden + k);
     x.as<float>()[n] = static_cast<float>(sum);
   }
-  LayerWeights weights(*source, {.layer = 3, .rounding = Rounding::off}, two_threads);
+  LayerWeights weights(*source, {.layer = 3, .rounding = Rounding::off}, one_thread);
   PagedKvCache cache(config, DType::f32, Tokens{8});
   Batch batch = decode_batch(Tokens{1});
   cache.place(batch);
-  Trace trace = layer_trace(weights, batch, two_threads);
+  Trace trace = layer_trace(weights, batch, one_thread);
   const LayerState out = run_layer(weights, batch, {x, {}}, cache, trace);
   std::vector<double> sum;
   for (std::int64_t i = 0; i < hidden; ++i) sum.push_back(quant::get(out.hidden, i) + quant::get(out.residual, i));
@@ -241,7 +430,7 @@ TEST(Generate, TheDraftIsTheFormulaOfNextN) {
 }
 
 TEST(Generate, RowsOfATensorAreThoseOfTheWhole) {
-  const auto source = synthetic_weights(preset("tiny"), 3, {});
+  const auto source = synthetic_weights(preset("tiny"), 3, one_thread);
   const Tensor whole = source->get("lm_head.weight"), part = source->rows("lm_head.weight", 100, 131);
   EXPECT_EQ(to_string(part.shape()), "[31, 256]");
   EXPECT_EQ(bytes(part), bytes(whole.slice(0, 100, 131)));

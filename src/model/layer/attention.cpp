@@ -177,6 +177,10 @@ AttentionChoice choose_attention(const ModelConfig& config, const LayerSetting& 
   check_cache(config, setting, backend);
   const AttentionPath path = path_of(config, setting, backend, batch);
   const std::string named(name(path));
+  if (config.sparse() && batch.trees())
+    refuse("is mla, but the indexer of sparse attention chooses among the tokens of a chain, not of a draft tree", ErrorCode::unsupported);
+  if (batch.trees() && path != AttentionPath::mla)
+    refuse("is " + named + ", which knows no draft trees: expected mla", ErrorCode::unsupported);
   if (config.sparse() && path != AttentionPath::mla)
     refuse("is " + named + ", but the indexer of sparse attention chooses among latents: expected mla");
   // What the indexer chose is attended to token by token, whatever the backend.

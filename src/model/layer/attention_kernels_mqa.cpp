@@ -1,5 +1,6 @@
 // attn_mqa: absorbed attention to the latents in the cache.
 #include <algorithm>
+#include <numeric>
 
 #include "core/define.h"
 #include "model/layer/attention_kernels.h"
@@ -42,22 +43,62 @@ Tensor workspace(const Pass& p) {
   return Tensor::uninitialized(DType::u8, {*bytes.as<std::int64_t>()});
 }
 
-Tensor cutlass(const Pass& p, const MqaCall& c, const Tensor& lengths, const std::vector<std::int64_t>& requests) {
+/// Slots of tokens, and where each request's begin.
+struct Slots {
+  std::vector<std::int64_t> slots, starts{0};
+};
+/// Of each request: its prefix, and perhaps the new tokens.
+Slots slots_of(const Pass& p, bool new_ones_too) {
+  Slots result;
+  for (std::int64_t r = 0; r < p.batch.size(); ++r) {
+    const std::int64_t count = new_ones_too ? p.batch.lengths[static_cast<std::size_t>(r)] : p.batch.prefix(r);
+    for (std::int64_t token = 0; token < count; ++token)
+      result.slots.push_back(p.cache.slot(p.batch.requests[static_cast<std::size_t>(r)], token));
+    result.starts.push_back(static_cast<std::int64_t>(result.slots.size()));
+  }
+  return result;
+}
+/// Each new token as a request of its own: what it sees of its tree.
+Slots slots_of_nodes(const Pass& p) {
+  Slots result;
+  for (std::int64_t r = 0; r < p.batch.size(); ++r)
+    for (std::int64_t i = 0; i < p.batch.tokens_of(r); ++i) {
+      for (const std::int64_t row : p.batch.seen_by(r, i))
+        result.slots.push_back(p.cache.slot(p.batch.requests[static_cast<std::size_t>(r)], row));
+      result.starts.push_back(static_cast<std::int64_t>(result.slots.size()));
+    }
+  return result;
+}
+
+Tensor cutlass(const Pass& p, const MqaCall& c, const Tensor& lengths, const Tensor& pages, const Tensor& page_table) {
   return ops::run(ops::CutlassMlaDecode{.q_nope = c.q_nope,
                                         .q_pe = c.q_pe,
-                                        .kv_c_and_k_pe_cache = p.cache.pages(),
+                                        .kv_c_and_k_pe_cache = pages,
                                         .seq_lens = lengths,
-                                        .page_table = p.cache.page_table(requests),
+                                        .page_table = page_table,
                                         .workspace = workspace(p),
                                         .sm_scale = p.config().softmax_scale()},
                   p.exec())
       .out;
 }
 Tensor cutlass_decode(const Pass& p, const MqaCall& c) {
-  return cutlass(p, c, p.batch.lengths_tensor(), p.batch.requests);
+  return cutlass(p, c, p.batch.lengths_tensor(), p.cache.pages(), p.cache.page_table(p.batch.requests));
 }
+/// Of trees pages of one token: the slots that each node sees.
 Tensor cutlass_rows(const Pass& p, const MqaCall& c) {
-  return cutlass(p, c, p.batch.visible_tensor(), p.batch.request_of_tokens());
+  const Tensor visible = p.batch.visible_tensor();
+  if (!p.batch.trees()) return cutlass(p, c, visible, p.cache.pages(), p.cache.page_table(p.batch.request_of_tokens()));
+  const Slots seen = slots_of_nodes(p);
+  const auto* const counts = visible.as<const std::int32_t>();
+  const std::int64_t nodes = visible.elements(), longest = *std::max_element(counts, counts + nodes);
+  constexpr std::int64_t columns = 128;  // the kernel wants a multiple of that many tokens
+  const std::int64_t width = (longest + columns - 1) / columns * columns;
+  const Tensor table(DType::i32, {nodes, width});
+  for (std::int64_t t = 0; t < nodes; ++t)
+    std::transform(seen.slots.begin() + seen.starts[static_cast<std::size_t>(t)],
+                   seen.slots.begin() + seen.starts[static_cast<std::size_t>(t) + 1], table.as<std::int32_t>() + t * width,
+                   [](std::int64_t slot) { return static_cast<std::int32_t>(slot); });
+  return cutlass(p, c, visible, p.cache.buffer(), table);
 }
 
 Tensor small_pages(const Pass& p) {
@@ -114,24 +155,12 @@ Tensor flash_mla(const Pass& p, const MqaCall& c) {
       .out.reshape(c.q_nope.shape());
 }
 
-/// Slots of tokens begin[r] to end[r] - 1 of each request, and where each one's begin.
-struct Slots {
-  std::vector<std::int64_t> slots, starts{0};
-};
-Slots slots_of(const Pass& p, bool new_ones_too) {
-  Slots result;
-  for (std::int64_t r = 0; r < p.batch.size(); ++r) {
-    const std::int64_t count = new_ones_too ? p.batch.lengths[static_cast<std::size_t>(r)] : p.batch.prefix(r);
-    for (std::int64_t token = 0; token < count; ++token)
-      result.slots.push_back(p.cache.slot(p.batch.requests[static_cast<std::size_t>(r)], token));
-    result.starts.push_back(static_cast<std::int64_t>(result.slots.size()));
-  }
-  return result;
-}
-
-/// FlashInfer `BatchMLAPagedAttentionWrapper`, with pages of one token.
+/// FlashInfer `BatchMLAPagedAttentionWrapper`, with pages of one token. It knows no tree's mask: each node is a request of its own.
 Tensor paged(const Pass& p, const MqaCall& c) {
-  const Slots all = slots_of(p, true);
+  const bool trees = p.batch.trees();
+  const Slots all = trees ? slots_of_nodes(p) : slots_of(p, true);
+  std::vector<std::int64_t> queries = p.batch.query_starts;
+  if (trees) queries.resize(all.starts.size()), std::iota(queries.begin(), queries.end(), 0);
   const Tensor& rows = p.cache.buffer();
   // Codes as they are: upstream casts the whole cache to the queries' type.
   const double scale = rows.dtype() == DType::f8_e4m3 ? 1 : 0;
@@ -139,10 +168,10 @@ Tensor paged(const Pass& p, const MqaCall& c) {
                                               .q_pe = c.q_pe,
                                               .ckv_cache = rows.slice(2, 0, c.q_nope.size(2)),
                                               .kpe_cache = rows.slice(2, c.q_nope.size(2), rows.size(2)),
-                                              .qo_indptr = p.batch.starts_tensor(),
+                                              .qo_indptr = int32_tensor(queries),
                                               .kv_indptr = int32_tensor(all.starts),
                                               .kv_indices = int32_tensor(all.slots),
-                                              .kv_len_arr = p.batch.lengths_tensor(),
+                                              .kv_len_arr = trees ? p.batch.visible_tensor() : p.batch.lengths_tensor(),
                                               .sm_scale = p.config().softmax_scale(),
                                               .ckv_scale = scale,
                                               .kpe_scale = scale,
@@ -167,8 +196,25 @@ Tensor triton_decode(const Pass& p, const MqaCall& c) {
       .o;
 }
 
+/// Request by request a row for each node: keys of the prefix and of the tree, 1 where it sees one.
+struct TreeMask {
+  Tensor mask, starts;
+};
+TreeMask mask_of(const Batch& batch) {
+  std::vector<std::int64_t> starts{0};
+  for (std::int64_t r = 0; r < batch.size(); ++r)
+    starts.push_back(starts.back() + batch.tokens_of(r) * batch.lengths[static_cast<std::size_t>(r)]);
+  TreeMask tree{Tensor(DType::u8, {starts.back()}), int32_tensor(starts)};
+  for (std::int64_t r = 0; r < batch.size(); ++r)
+    for (std::int64_t i = 0; i < batch.tokens_of(r); ++i)
+      for (const std::int64_t row : batch.seen_by(r, i))
+        tree.mask.as<std::uint8_t>()[starts[static_cast<std::size_t>(r)] + i * batch.lengths[static_cast<std::size_t>(r)] + row] = 1;
+  return tree;
+}
+
 Tensor triton_extend(const Pass& p, const MqaCall& c) {
   const Slots prefix = slots_of(p, false);
+  const TreeMask tree = p.batch.trees() ? mask_of(p.batch) : TreeMask();
   return ops::run(ops::ExtendAttentionFwd{.q_extend = side_by_side(c.q_nope, c.q_pe),
                                           .k_extend = side_by_side(c.k_nope, c.k_pe),
                                           .v_extend = c.k_nope,
@@ -176,6 +222,8 @@ Tensor triton_extend(const Pass& p, const MqaCall& c) {
                                           .qo_indptr = p.batch.starts_tensor(),
                                           .kv_indptr = int32_tensor(prefix.starts),
                                           .kv_indices = int32_tensor(prefix.slots),
+                                          .custom_mask = tree.mask,
+                                          .mask_indptr = tree.starts,
                                           .v_head_dim = c.q_nope.size(2),
                                           .sm_scale = p.config().softmax_scale(),
                                           .v_is_slice_of_k = true},
@@ -187,6 +235,7 @@ const char* several(const Batch& batch) {
   return batch.one_token_each() ? nullptr : "one new token of each request";
 }
 const char* uneven(const Batch& batch) {
+  if (batch.trees()) return "draft tokens in a chain, not a tree";
   return batch.tokens_each() > 0 ? nullptr : "as many new tokens of one request as of another";
 }
 const char* nothing(const Batch&) {

@@ -1,6 +1,7 @@
 #include "model/layer/batch.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "dodona/error.h"
@@ -15,6 +16,26 @@ namespace {
 void check_count(const char* field, std::size_t found, std::int64_t expected, const char* why) {
   if (static_cast<std::int64_t>(found) != expected)
     fail(ErrorCode::bad_shape, field, "has " + std::to_string(found) + " values, expected " + std::to_string(expected) + ", " + why);
+}
+
+void check_parents(const Batch& batch) {
+  check_count("parents", batch.parents.size(), batch.tokens(), "one for each token");
+  for (std::int64_t r = 0; r < batch.size(); ++r) {
+    const auto first = static_cast<std::size_t>(batch.query_starts[static_cast<std::size_t>(r)]);
+    for (std::int64_t i = 0; i < batch.tokens_of(r); ++i) {
+      const std::size_t t = first + static_cast<std::size_t>(i);
+      const std::int64_t parent = batch.parents[t];
+      if (parent < -1 || parent >= i)
+        fail(ErrorCode::bad_value, "parents",
+             "has " + std::to_string(parent) + " for new token " + std::to_string(i) + " of request " + std::to_string(r) +
+                 ", expected -1 to " + std::to_string(i - 1));
+      const std::int64_t position = parent < 0 ? batch.prefix(r) : batch.positions[first + static_cast<std::size_t>(parent)] + 1;
+      if (batch.positions[t] != position)
+        fail(ErrorCode::bad_value, "positions",
+             "has " + std::to_string(batch.positions[t]) + " for new token " + std::to_string(i) + " of request " + std::to_string(r) +
+                 ", expected " + std::to_string(position) + ", one behind its parent");
+    }
+  }
 }
 
 }  // namespace
@@ -49,6 +70,16 @@ std::int64_t Batch::prefixes() const {
   std::int64_t sum = 0;
   for (std::int64_t r = 0; r < size(); ++r) sum += prefix(r);
   return sum;
+}
+
+std::vector<std::int64_t> Batch::seen_by(std::int64_t r, std::int64_t i) const {
+  const std::int64_t cached = prefix(r), first = query_starts[static_cast<std::size_t>(r)];
+  std::vector<std::int64_t> way;
+  for (std::int64_t at = i; at >= 0; at = trees() ? parents[static_cast<std::size_t>(first + at)] : at - 1) way.push_back(cached + at);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(cached));
+  std::iota(rows.begin(), rows.end(), 0);
+  rows.insert(rows.end(), way.rbegin(), way.rend());
+  return rows;
 }
 
 std::vector<std::int64_t> Batch::request_of_tokens() const {
@@ -87,6 +118,7 @@ void Batch::validate_tokens() const {
         fail(ErrorCode::bad_value, "positions",
              "has " + std::to_string(at) + " for token " + std::to_string(t) + ", expected 0 to " + std::to_string(lengths[r] - 1) +
                  ", as request " + std::to_string(r) + " has " + std::to_string(lengths[r]) + " tokens");
+  if (trees()) check_parents(*this);
 }
 
 Batch extend_batch(std::span<const std::int64_t> lengths, std::span<const std::int64_t> new_tokens) {

@@ -13,7 +13,7 @@ namespace dodona::model {
 enum class Forward {
   extend,  ///< prefill, with or without a prefix
   decode,  ///< one new token each
-  verify,  ///< draft tokens of each, in a chain
+  verify,  ///< draft tokens of each
 };
 
 /// New tokens of R requests, T in all: those of a request lie together, in the order of the requests. Decoding brings one of each,
@@ -25,6 +25,9 @@ struct Batch {
   std::vector<std::int64_t> positions;     ///< [T] of each token in its sequence, for rope
   std::vector<std::int64_t> slots;         ///< [T] where the cache keeps each token's row
   std::vector<std::int64_t> lengths;       ///< [R] tokens of each request, the new ones included
+  /// [T] of draft trees: which of its request's new tokens each one follows, counted from 0; -1: the last cached one. Empty: chains, each
+  /// token behind the one before it. A tree's rows lie in the cache in the order of its tokens, not of their positions.
+  std::vector<std::int64_t> parents = {};
 
   std::int64_t size() const { return static_cast<std::int64_t>(requests.size()); }
   std::int64_t tokens() const { return static_cast<std::int64_t>(positions.size()); }
@@ -37,6 +40,9 @@ struct Batch {
   /// Tokens of request r that are in the cache already.
   std::int64_t prefix(std::int64_t r) const { return lengths[static_cast<std::size_t>(r)] - tokens_of(r); }
   std::int64_t prefixes() const;
+  bool trees() const { return !parents.empty(); }
+  /// Rows of request r's cache that its new token `i` sees, in the order of the text: the prefix, and what is on the way to it.
+  std::vector<std::int64_t> seen_by(std::int64_t r, std::int64_t i) const;
 
   Tensor slots_tensor() const;    ///< i64 [T]
   Tensor lengths_tensor() const;  ///< i32 [R]
@@ -46,7 +52,7 @@ struct Batch {
   Tensor visible_tensor() const;
 
   /// Throws Error (bad_shape, bad_value) naming the field unless the counts fit each other, every request brings a token, and each token's
-  /// position lies inside its request's length. Slots may not be there yet.
+  /// position lies inside its request's length; of trees unless parents come first and stand one before. Slots may not be there yet.
   void validate_tokens() const;
   /// The same with slots.
   void validate() const;

@@ -86,6 +86,35 @@ std::int64_t PagedKvCache::slot(std::int64_t request, std::int64_t token) const 
   return page * page_size + token % page_size;
 }
 
+std::vector<PagedKvCache::Piece> PagedKvCache::pieces(std::int64_t request, std::int64_t token) const {
+  const std::int64_t at = slot(request, token), bytes = bytes_for(buffer_.dtype(), buffer_.size(2));
+  std::vector<Piece> all{{buffer_.as<std::byte>() + at * bytes, bytes}};
+  if (!index_k_.defined()) return all;
+  std::byte* const page = index_k_.as<std::byte>() + at / index_page * index_page_bytes;
+  constexpr std::int64_t scale_bytes = 4;
+  all.push_back({page + at % index_page * index_width, index_width});
+  all.push_back({page + index_page * index_width + at % index_page * scale_bytes, scale_bytes});
+  return all;
+}
+
+std::int64_t PagedKvCache::token_bytes() const {
+  return bytes_for(buffer_.dtype(), buffer_.size(2)) + (index_k_.defined() ? index_page_bytes / index_page : 0);
+}
+void PagedKvCache::read_token(std::int64_t request, std::int64_t token, std::byte* out) const {
+  for (const Piece& piece : pieces(request, token)) out = std::copy_n(piece.at, piece.bytes, out);
+}
+void PagedKvCache::write_token(std::int64_t request, std::int64_t token, const std::byte* from) {
+  for (const Piece& piece : pieces(request, token)) {
+    std::copy_n(from, piece.bytes, piece.at);
+    from += piece.bytes;
+  }
+}
+void PagedKvCache::move_token(std::int64_t request, std::int64_t from, std::int64_t to) {
+  std::vector<std::byte> held(static_cast<std::size_t>(token_bytes()));
+  read_token(request, from, held.data());
+  write_token(request, to, held.data());
+}
+
 Tensor PagedKvCache::whole_pages(std::span<const std::int64_t> requests) const {
   const auto count = static_cast<std::int64_t>(requests.size());
   const bool all =
@@ -133,8 +162,11 @@ void PagedKvCache::place(Batch& batch) const {
   batch.validate();
   check_lengths(batch);
   for (std::size_t r = 0; r < batch.requests.size(); ++r)
-    for (std::int64_t t = batch.query_starts[r]; t < batch.query_starts[r + 1]; ++t)
-      batch.slots[static_cast<std::size_t>(t)] = slot(batch.requests[r], batch.positions[static_cast<std::size_t>(t)]);
+    for (std::int64_t t = batch.query_starts[r]; t < batch.query_starts[r + 1]; ++t) {
+      const std::int64_t in_order = batch.prefix(static_cast<std::int64_t>(r)) + t - batch.query_starts[r];
+      batch.slots[static_cast<std::size_t>(t)] =
+          slot(batch.requests[r], batch.trees() ? in_order : batch.positions[static_cast<std::size_t>(t)]);
+    }
 }
 
 void PagedKvCache::check(const Batch& batch) const {

@@ -42,7 +42,14 @@ class PagedKvCache {
   /// Bytes of the pages that requests have.
   double bytes() const;
 
-  /// Gives every token of the batch the slot of its position. Throws Error as check does.
+  /// Bytes that a token has here: its row, and its key of the indexer where there is one.
+  std::int64_t token_bytes() const;
+  void read_token(std::int64_t request, std::int64_t token, std::byte* out) const;
+  void write_token(std::int64_t request, std::int64_t token, const std::byte* from);
+  /// What `from` holds stands at `to` too.
+  void move_token(std::int64_t request, std::int64_t from, std::int64_t to);
+
+  /// Gives every token of the batch the slot of its position; those of trees one behind the other. Throws Error as check does.
   void place(Batch& batch) const;
   /// Throws Error (bad_value) naming the field unless the batch is valid, its requests are this cache's, each once, their lengths are
   /// within the capacities, and slots are distinct and lie in pages of their requests.
@@ -56,6 +63,12 @@ class PagedKvCache {
  private:
   PagedKvCache() = default;
   std::int64_t widest() const;
+  /// Where a token's bytes lie, piece by piece.
+  struct Piece {
+    std::byte* at;
+    std::int64_t bytes;
+  };
+  std::vector<Piece> pieces(std::int64_t request, std::int64_t token) const;
   void check_lengths(const Batch& batch) const;
 
   void synthesize_index(std::uint64_t seed, std::span<const std::int64_t> lengths, int threads);
