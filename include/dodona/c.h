@@ -266,8 +266,8 @@ typedef struct dodona_ptx dodona_ptx; /* a PTX module, compiled once; any number
 /* Reads PTX (zero-terminated). `name` stands in messages for the file; NULL: "ptx". */
 DODONA_API int dodona_ptx_module(const char* text, const char* name, dodona_ptx** made);
 /* JSON: version, target, kernels: each with name, parameters (name, type, bytes, align, pointer), block ([x, y, z] of .reqntid, or null),
- * max_threads, shared (static bytes), extern_shared, instructions (opcode to count), missing (those that are not there). Lives as long as
- * the module; "" for NULL. */
+ * max_threads, shared (static bytes), extern_shared, instructions (opcode to count), missing (those that are not there), open (sums of
+ * products that PTX leaves open: line, text, place, fused). Lives as long as the module; "" for NULL. */
 DODONA_API const char* dodona_ptx_describe(const dodona_ptx* module);
 DODONA_API void dodona_ptx_free(dodona_ptx* module);
 
@@ -294,12 +294,18 @@ typedef struct dodona_ptx_arg {
 
 /* Runs a kernel. `kernel`: NULL is the only one. `grid`, `block`: three sizes; `block` may be NULL where the kernel has .reqntid. Arguments
  * come in the order of the parameters; pointers at the end that are not given are null. `options`: JSON or NULL: threads, race and uninit
- * ("auto", "on", "off"), contract ("off", "on"), limit (instructions of a warp), findings (at most so many), blocks ([begin, end)).
+ * ("auto", "on", "off"), contract ("auto", "off", "on"),
+ * fused ([places]: the open sums that round once), limit (instructions of a warp), findings (at most so many), blocks ([begin, end)).
  * `*report` (to be freed; may be NULL): JSON with kernel, blocks, threads_per_block, warp_instructions, lane_instructions, seconds, checked
- * (race, uninit), findings and open (what ptxas may contract). A finding is no failure: the kernel went on. */
+ * (race, uninit), findings and open (as this launch read them). A finding is no failure: the kernel went on. */
 DODONA_API int dodona_ptx_launch(const dodona_ptx* module, const char* kernel, const unsigned* grid, const unsigned* block,
                                  size_t dynamic_shared, const dodona_ptx_arg* args, size_t arg_count, const char* options,
                                  dodona_record** report);
+/* How ptxas read the sums of products that PTX leaves open, by the machine code that it makes. `options`: JSON or NULL: ptxas, disassembler
+ * (programs; otherwise they are looked for: $TRITON_PTXAS_PATH, the PATH, CUDA's folder; "" is none), flags (of ptxas), machine_code (a
+ * cubin, or a disassembler's text, that is compared in place of what ptxas makes). `*record`: JSON with kernel, settled, said, open (line,
+ * text, place, fused) and counts. */
+DODONA_API int dodona_ptx_readings(const dodona_ptx* module, const char* kernel, const char* options, dodona_record** record);
 /* Runs it, and writes how one element of an argument's memory was computed. `options` also has arg (index), offset and bytes (1 to 8) of
  * the element, depth, terms. `*record`: JSON with expression, line, source, nodes. */
 DODONA_API int dodona_ptx_trace(const dodona_ptx* module, const char* kernel, const unsigned* grid, const unsigned* block,

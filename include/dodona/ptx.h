@@ -39,6 +39,14 @@ struct Parameter {
   bool pointer = false;  ///< `.ptr`, or 64 bits wide
 };
 
+/// A sum of a product, neither with a rounding (`mul` then `add`): PTX leaves open whether both round or the sum alone.
+struct OpenReading {
+  int line = 0;           ///< of the sum
+  std::string text;       ///< "mul.f32 (line 11) then add.f32, into %f5"
+  std::size_t place = 0;  ///< of the sum in the text, for Launch::fused
+  bool fused = false;     ///< read as one `fma`: by a launch, by ptxas, or as is customary
+};
+
 struct Kernel {
   std::string name;
   std::vector<Parameter> parameters;
@@ -48,6 +56,7 @@ struct Kernel {
   bool dynamic_shared = false;                        ///< has an `extern .shared` array
   std::map<std::string, std::uint64_t> instructions;  ///< opcodes and how often they stand there
   std::vector<std::string> missing;                   ///< "line 12: foo.bar ...": an error when one is reached
+  std::vector<OpenReading> open;                      ///< `fused`: ptxas is known to read such sums so
 };
 
 /// A bulk copy's descriptor, with the meaning of cuTensorMapEncodeTiled's arguments; sizes count elements, the innermost dimension first.
@@ -94,13 +103,21 @@ constexpr std::uint64_t device_address(std::size_t argument) {
 
 enum class Check { automatic, on, off };  ///< automatic: on for launches of few threads
 
+/// How sums of products that are left open are read.
+enum class Contract {
+  customary,  ///< as ptxas reads such sums: those that take in a product of their block which nothing else needs are one `fma`
+  off,        ///< two roundings each
+  on,         ///< one
+};
+
 struct Launch {
   Dim3 grid, block;
   std::size_t dynamic_shared = 0;
   std::vector<Argument> arguments;
   int threads = 0;  ///< of the CPU; 0: all
   Check race = Check::automatic, uninitialised = Check::automatic;
-  bool contract = false;                                    ///< read `mul` then `add`, both without a rounding, as one `fma`
+  Contract contract = Contract::customary;
+  std::optional<std::vector<std::size_t>> fused = {};       ///< places of the sums that round once, whatever `contract` says
   std::uint64_t limit = 20'000'000;                         ///< instructions of one warp, then it counts as an endless loop
   std::size_t findings = 32;                                ///< at most so many are kept
   std::optional<std::array<std::uint64_t, 2>> blocks = {};  ///< [begin, end) of the grid in linear order; default all
@@ -124,18 +141,13 @@ struct Finding {
   std::string text;                 ///< all of it in a line
 };
 
-struct OpenReading {
-  int line = 0;
-  std::string text;
-};
-
 struct Report {
   std::string kernel;
   std::uint64_t blocks = 0, threads_per_block = 0, warp_instructions = 0, lane_instructions = 0;
   double seconds = 0;
   bool race_checked = false, uninitialised_checked = false;
   std::vector<Finding> findings;
-  std::vector<OpenReading> open;  ///< pairs of mul and add that ptxas may contract
+  std::vector<OpenReading> open;  ///< sums that PTX leaves open, as this launch read them
 };
 
 /// What one element of memory was made of.
@@ -148,6 +160,24 @@ struct Trace {
   std::string expression;  ///< one definition a line, the last is the element
   Place place;             ///< of the store
   std::uint64_t nodes = 0;
+};
+
+/// Programs that make machine code of PTX, and text of machine code.
+struct Toolchain {
+  std::string ptxas, disassembler;  ///< cuobjdump or nvdisasm; empty: none
+  std::string flags;                ///< of ptxas beside the target's: "--fmad=false"
+
+  /// Those of $TRITON_PTXAS_PATH, of the PATH, of CUDA's usual folder: what is not there is empty.
+  static Toolchain find();
+};
+
+/// How ptxas read the sums that PTX leaves open.
+struct Readings {
+  std::string kernel;
+  std::vector<OpenReading> open;                ///< `fused`: what ptxas did, where that is known
+  bool settled = false;                         ///< the machine code is that of the text with these readings written out
+  std::string said;                             ///< what was compared with what
+  std::map<std::string, std::uint64_t> counts;  ///< float instructions of the machine code: "fma.f32", "mul.f32", "add.f16x2"...
 };
 
 /// A module, read and compiled once. Launches may run at once.
@@ -164,6 +194,10 @@ class Module {
 
   /// Throws bad_value, missing_argument, unsupported (an instruction that is not there was reached), bad_shape (grid or block).
   Report launch(std::string_view kernel, const Launch& launch) const;
+  /// How ptxas read a kernel's open sums: the machine code that `tools` make of the text is compared with that of the text with each
+  /// reading written out, by its instructions and by the counts of float instructions. `machine_code`: a cubin, or a disassembler's text,
+  /// that is compared in its place; empty: none. Throws bad_file, and bad_option for tools that fail.
+  Readings readings(std::string_view kernel, const Toolchain& tools, const std::string& machine_code = {}) const;
   /// Runs the launch, and writes how one element of its memory was computed.
   Trace trace(std::string_view kernel, const Launch& launch, const TraceRequest& request) const;
 

@@ -43,9 +43,12 @@ MmaDecode reading_of(const MmaSpec& spec, DType type, std::int64_t k) {
           .places = spec.reading == tc::MmaReading::as_they_are ? nullptr : dealt.data()};
 }
 
-MmaFactors room_for(std::int64_t numbers) {
+void make_room(MmaFactors& factors, std::int64_t numbers) {
   const auto size = static_cast<std::size_t>(numbers);
-  return {std::make_unique_for_overwrite<float[]>(size), std::make_unique_for_overwrite<std::int16_t[]>(size), {}};
+  if (size <= factors.room) return;
+  factors.values = std::make_unique_for_overwrite<float[]>(size);
+  factors.exponents = std::make_unique_for_overwrite<std::int16_t[]>(size);
+  factors.room = size;
 }
 
 constexpr std::uint8_t ue8m0_nan = 0xFF;
@@ -90,7 +93,8 @@ MmaFactors small_factors(const MmaSpec& spec, tc::SmallFloat type, const std::ui
                                                      : static_cast<std::int16_t>(factor.exponent + bias);
   }
   const std::int64_t numbers = round_up(lines, width) * room;
-  MmaFactors factors = room_for(numbers);
+  MmaFactors factors;
+  make_room(factors, numbers);
   std::fill_n(factors.values.get(), numbers, 0.0f);
   std::fill_n(factors.exponents.get(), numbers, tc::absent);
   for (std::int64_t line = 0; line < lines; ++line)
@@ -180,19 +184,27 @@ void add_by_definition(const MmaSums& sums) {
 
 MmaRows::MmaRows(const MmaSpec& spec, DType type, const void* codes, std::int64_t rows, std::int64_t k, std::int64_t row_stride, Isa isa,
                  const MmaScales& scales)
-    : spec_(spec), rows_(rows), k_(k), granule_(0), room_(0), isa_(isa) {
+    : MmaRows(isa) {
+  decode(spec, type, codes, rows, k, row_stride);
+  factors_.scales = exponents_of(spec, scales, rows, k, room_, 1);
+}
+
+void MmaRows::decode(const MmaSpec& spec, DType type, const void* codes, std::int64_t rows, std::int64_t k, std::int64_t row_stride) {
   MmaDecode decode = reading_of(spec, type, k);
   check_extent(rows, k, row_stride);
+  spec_ = spec;
+  rows_ = rows;
+  k_ = k;
   granule_ = tc::granule_of(spec);
   room_ = decode.room;
-  factors_ = room_for(rows * room_);
+  make_room(factors_, rows * room_);
+  factors_.scales.clear();
   decode.codes = static_cast<const std::byte*>(codes);
   decode.stride = row_stride * bits(type) / 8;
   decode.lines = rows;
   decode.values = factors_.values.get();
   decode.exponents = factors_.exponents.get();
-  dispatch<MmaRowsKernel>(isa, decode);
-  factors_.scales = exponents_of(spec, scales, rows, k, room_, 1);
+  dispatch<MmaRowsKernel>(isa_, decode);
 }
 
 MmaRows::MmaRows(const MmaSpec& spec, tc::SmallFloat type, const std::uint8_t* codes, std::int64_t rows, std::int64_t k,
@@ -205,25 +217,33 @@ MmaRows::MmaRows(const MmaSpec& spec, tc::SmallFloat type, const std::uint8_t* c
 
 MmaColumns::MmaColumns(const MmaSpec& spec, DType type, const void* codes, std::int64_t columns, std::int64_t k, std::int64_t row_stride,
                        Isa isa, const MmaScales& scales)
-    : spec_(spec), columns_(columns), k_(k), room_(0) {
+    : MmaColumns(isa) {
+  decode(spec, type, codes, columns, k, row_stride);
+  factors_.scales = exponents_of(spec, scales, columns, k, room_, mma_lanes);
+}
+
+void MmaColumns::decode(const MmaSpec& spec, DType type, const void* codes, std::int64_t columns, std::int64_t k, std::int64_t row_stride) {
   MmaDecode decode = reading_of(spec, type, k);
   check_extent(columns, k, row_stride);
+  spec_ = spec;
+  columns_ = columns;
+  k_ = k;
   room_ = decode.room;
-  factors_ = room_for(round_up(columns, mma_lanes) * room_);
+  make_room(factors_, round_up(columns, mma_lanes) * room_);
+  factors_.scales.clear();
   decode.stride = row_stride * bits(type) / 8;
   for (std::int64_t first = 0; first < columns; first += mma_lanes) {
     decode.codes = static_cast<const std::byte*>(codes) + first * decode.stride;
     decode.lines = std::min<std::int64_t>(mma_lanes, columns - first);
     decode.values = factors_.values.get() + first * room_;
     decode.exponents = factors_.exponents.get() + first * room_;
-    dispatch<MmaPanelKernel>(isa, decode);
+    dispatch<MmaPanelKernel>(isa_, decode);
   }
-  factors_.scales = exponents_of(spec, scales, columns, k, room_, mma_lanes);
 }
 
 MmaColumns::MmaColumns(const MmaSpec& spec, tc::SmallFloat type, const std::uint8_t* codes, std::int64_t columns, std::int64_t k,
-                       std::int64_t row_stride, Isa, const MmaScales& scales)
-    : spec_(spec), columns_(columns), k_(k), room_(round_up(tc::padded_k(spec, k), mma_room)) {
+                       std::int64_t row_stride, Isa isa, const MmaScales& scales)
+    : spec_(spec), columns_(columns), k_(k), room_(round_up(tc::padded_k(spec, k), mma_room)), isa_(isa) {
   check_extent(columns, k, row_stride);
   factors_ = small_factors(spec, type, codes, row_stride, columns, k, room_, mma_lanes);
   factors_.scales = exponents_of(spec, scales, columns, k, room_, mma_lanes);

@@ -17,6 +17,7 @@ struct MmaFactors {
   std::unique_ptr<float[]> values;
   std::unique_ptr<std::int16_t[]> exponents;
   std::vector<std::int32_t> scales;  ///< exponents of the steps' scales; empty: none
+  std::size_t room = 0;              ///< numbers that there is memory for
 };
 
 /// Codes of ue8m0, [lines, k / products], one for each step of a line (the last step of a K that ends within one has its own); nullptr: the
@@ -39,6 +40,13 @@ class MmaRows {
           std::int64_t k, std::int64_t row_stride, Isa isa = default_isa(), const MmaScales& scales = {});
   MmaRows(const quant::tensor_core::MmaSpec& spec, DType type, const void* codes, std::int64_t rows, std::int64_t k)
       : MmaRows(spec, type, codes, rows, k, k) {}
+  /// Nothing yet.
+  explicit MmaRows(Isa isa = default_isa()) : spec_{}, rows_(0), k_(0), granule_(0), room_(0), isa_(isa) {}
+
+  /// Other numbers, without scales, in place of those that are there; memory that is large enough stays. Arguments and errors are those of
+  /// the constructor.
+  void decode(const quant::tensor_core::MmaSpec& spec, DType type, const void* codes, std::int64_t rows, std::int64_t k,
+              std::int64_t row_stride);
 
   std::int64_t rows() const { return rows_; }
   /// Sums start and stop at multiples of this (or stop at k).
@@ -65,6 +73,12 @@ class MmaColumns {
              std::int64_t k, std::int64_t row_stride, Isa isa = default_isa(), const MmaScales& scales = {});
   MmaColumns(const quant::tensor_core::MmaSpec& spec, DType type, const void* codes, std::int64_t columns, std::int64_t k)
       : MmaColumns(spec, type, codes, columns, k, k) {}
+  /// Nothing yet.
+  explicit MmaColumns(Isa isa = default_isa()) : spec_{}, columns_(0), k_(0), room_(0), isa_(isa) {}
+
+  /// As of MmaRows.
+  void decode(const quant::tensor_core::MmaSpec& spec, DType type, const void* codes, std::int64_t columns, std::int64_t k,
+              std::int64_t row_stride);
 
   std::int64_t columns() const { return columns_; }
 
@@ -73,6 +87,7 @@ class MmaColumns {
 
   quant::tensor_core::MmaSpec spec_;
   std::int64_t columns_, k_, room_;
+  Isa isa_;
   MmaFactors factors_;
 };
 

@@ -139,6 +139,7 @@ def _open() -> ctypes.CDLL:
         "dodona_ptx_describe": (text, [c_void_p]),
         "dodona_ptx_launch": (c_int, [c_void_p, text, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, text, pointer]),
         "dodona_ptx_trace": (c_int, [c_void_p, text, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, text, pointer]),
+        "dodona_ptx_readings": (c_int, [c_void_p, text, text, pointer]),
         "dodona_ptx_free": (None, [c_void_p]),
     }
     for name, (result, arguments) in signatures.items():

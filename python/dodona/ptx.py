@@ -13,11 +13,13 @@ give the bits of an H100.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import re
 import struct
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Iterable, Sequence
@@ -54,6 +56,33 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Open:
+    """A sum of a product, neither with a rounding (`mul` then `add`): PTX leaves open whether both round or the sum alone."""
+
+    line: int
+    text: str
+    place: int  # of the sum in the text: what launch(fused=) names
+    fused: bool  # one rounding
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}: {'one rounding' if self.fused else 'two roundings'}"
+
+
+@dataclass(frozen=True)
+class Readings:
+    """How ptxas read a kernel's open sums."""
+
+    kernel: str
+    settled: bool  # the machine code is that of the text with these readings written out
+    said: str  # what was compared with what
+    open: tuple[Open, ...]
+    counts: dict[str, int]  # float instructions of the machine code: "fma.f32", "mul.f32"...
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.kernel}: {'settled' if self.settled else 'not settled'}: {self.said}", *(f"  {each}" for each in self.open)])
+
+
+@dataclass(frozen=True)
 class Kernel:
     """An entry of a module."""
 
@@ -64,6 +93,7 @@ class Kernel:
     dynamic_shared: bool
     instructions: dict[str, int]  # how often each opcode stands there
     missing: tuple[str, ...]  # lines with instructions that cannot be run: an error when one is reached
+    open: tuple[Open, ...] = ()  # sums of products that PTX leaves open, as ptxas is known to read them
 
 
 @dataclass(frozen=True)
@@ -98,7 +128,7 @@ class Report:
     seconds: float
     checked: dict[str, bool]  # race, uninit: whether they were looked for
     findings: tuple[Finding, ...]
-    open: tuple[str, ...]  # multiplications and additions that ptxas may contract to one rounding: bits may differ there
+    open: tuple[str, ...]  # sums of products that PTX leaves open, and how this launch read them
     json: dict = field(repr=False)
 
     def __str__(self) -> str:
@@ -365,7 +395,7 @@ class Module:
         for each in told["kernels"]:
             self.kernels[each["name"]] = Kernel(
                 each["name"], tuple(Parameter(p["name"], p["type"], p["bytes"], p["pointer"]) for p in each["parameters"]),
-                tuple(each["block"]) if each["block"] else None, each["shared"], each["extern_shared"], each["instructions"], tuple(each["missing"]),
+                tuple(each["block"]) if each["block"] else None, each["shared"], each["extern_shared"], each["instructions"], tuple(each["missing"]), _open(each["open"]),
             )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -381,7 +411,7 @@ class Module:
             raise _refuse(f"must be one of {', '.join(self.kernels) or 'none'}, got {name!r}", "kernel", "unknown_argument", BadType)
         return self.kernels[name]
 
-    def launch(self, kernel: str | None, grid: Any, block: Any, *args: Any, shared: int = 0, findings: str = "raise", threads: int = 0, race: str = "auto", uninit: str = "auto", contract: bool = False,
+    def launch(self, kernel: str | None, grid: Any, block: Any, *args: Any, shared: int = 0, findings: str = "raise", threads: int = 0, race: str = "auto", uninit: str = "auto", contract: Any = "auto",
                limit: int | None = None, most: int = 32, blocks: tuple[int, int] | None = None, names: Sequence[str] | None = None) -> Report:  # fmt: skip
         """Runs a kernel.
 
@@ -391,13 +421,13 @@ class Module:
         pointer. Pointers at the end may be left out (null). See Unwritten, Pointers and TensorMap for what else there is.
         `shared`: bytes of dynamic shared memory. `findings`: "raise" KernelError, or "keep" them in the report, at most `most`.
         `threads` of the CPU: 0 is all; results do not depend on it. `race`, `uninit`: "on", "off", or "auto", which looks at small launches.
-        `contract`: read a multiplication and an addition without a rounding as ptxas may, in one rounding. `limit`: instructions of one warp, after
-        which a loop counts as endless. `blocks`: [begin, end) of the grid. `names`: of the arguments, for messages.
+        `contract`: how sums of products that PTX leaves open are read: "auto", as ptxas is known to; "ptxas", as it did (see readings()); "on" or
+        True, one rounding each; "off" or False, two; or Readings. `limit`: instructions of one warp, after which a loop counts as endless. `blocks`: [begin, end) of the grid. `names`: of the arguments, for messages.
         """
         entry, packed, count, placed = self._pack(kernel, args, names)
         if findings not in ("raise", "keep"):
             raise _refuse(f"must be raise or keep, got {findings!r}", "findings", "bad_option")
-        options = self._options(threads=threads, race=race, uninit=uninit, contract=contract, limit=limit, findings=most, blocks=blocks)
+        options = self._options(threads=threads, race=race, uninit=uninit, **self._reading(entry, contract), limit=limit, findings=most, blocks=blocks)
         place = ctypes.c_void_p()
         try:
             check(lib.dodona_ptx_launch(self._handle.value, entry.name.encode(), _three(grid, "grid"), None if block is None else _three(block, "block"), shared, packed, count, options, ctypes.byref(place)))
@@ -413,7 +443,7 @@ class Module:
         return report
 
     def trace(self, kernel: str | None, grid: Any, block: Any, *args: Any, argument: int, element: tuple[int, ...] | int = 0, shared: int = 0, depth: int | None = None, terms: int | None = None,
-              contract: bool = False, names: Sequence[str] | None = None) -> Trace:  # fmt: skip
+              contract: Any = "auto", names: Sequence[str] | None = None) -> Trace:  # fmt: skip
         """Runs the kernel like launch(), and writes how one element of argument number `argument` was computed: products, the tree of sums, roundings.
         `element`: its index. `depth`: operations below the root that are written out; `terms`: at most so many."""
         entry, packed, count, placed = self._pack(kernel, args, names)
@@ -427,18 +457,50 @@ class Module:
         size = _itemsize(placed.keep[[found for _, found, _ in placed.seen].index(seen)])
         more = {"arg": memory, "offset": offset + sum(int(i) * s for i, s in zip(index, seen.strides)), "bytes": size}
         more |= {key: value for key, value in (("depth", depth), ("terms", terms)) if value is not None}
-        options = json.dumps(json.loads(self._options(contract=contract)) | more).encode()
+        options = json.dumps(json.loads(self._options(**self._reading(entry, contract))) | more).encode()
         place = ctypes.c_void_p()
         check(lib.dodona_ptx_trace(self._handle.value, entry.name.encode(), _three(grid, "grid"), None if block is None else _three(block, "block"), shared, packed, count, options, ctypes.byref(place)))
         handle = Handle(place.value, lib.dodona_record_free)
         told = json.loads(placed.named(lib.dodona_record_text(handle.value).decode()))
         return Trace(told["expression"], told)
 
+    def readings(self, kernel: str | None = None, machine_code: Any = None, ptxas: str | None = None, disassembler: str | None = None, flags: str = "") -> Readings:
+        """How ptxas read the sums of products that PTX leaves open: the machine code that it makes of the text is compared with that of the text with
+        each reading written out.
+
+        `machine_code`: a cubin (a file, or bytes) or a disassembler's text that is compared in its place. `ptxas`, `disassembler` (cuobjdump or nvdisasm):
+        programs; otherwise $TRITON_PTXAS_PATH, the PATH and CUDA's folder are looked at. `flags`: of ptxas, "--fmad=false" for one.
+        """
+        entry = self.kernel(kernel)
+        with contextlib.ExitStack() as stack:
+            if isinstance(machine_code, (bytes, bytearray)):
+                file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".cubin"))
+                file.write(machine_code)
+                file.flush()
+                machine_code = file.name
+            options = {"ptxas": ptxas, "disassembler": disassembler, "flags": flags or None, "machine_code": None if machine_code is None else os.fspath(machine_code)}
+            place = ctypes.c_void_p()
+            given = json.dumps({key: value for key, value in options.items() if value is not None}).encode()
+            check(lib.dodona_ptx_readings(self._handle.value, entry.name.encode(), given, ctypes.byref(place)))
+        handle = Handle(place.value, lib.dodona_record_free)
+        told = json.loads(lib.dodona_record_text(handle.value).decode())
+        return Readings(told["kernel"], told["settled"], told["said"], _open(told["open"]), told["counts"])
+
+    def _reading(self, entry: Kernel, contract: Any) -> dict[str, Any]:
+        if contract == "ptxas" and entry.open:
+            contract = self.readings(entry.name)
+            if not contract.settled:
+                raise _refuse(f"ptxas is not settled: {contract.said}", "contract", "bad_option")
+        if isinstance(contract, Readings):
+            return {"fused": [each.place for each in contract.open if each.fused]}
+        words = {"auto": "auto", "ptxas": "auto", "on": "on", True: "on", "off": "off", False: "off"}
+        if not isinstance(contract, (str, bool)) or contract not in words:
+            raise _refuse(f"must be auto, ptxas, on, off or Readings, got {contract!r}", "contract", "bad_option")
+        return {"contract": words[contract]}
+
     @staticmethod
-    def _options(contract: bool = False, blocks: tuple[int, int] | None = None, **given: Any) -> bytes:
+    def _options(blocks: tuple[int, int] | None = None, **given: Any) -> bytes:
         options = {key: value for key, value in given.items() if value is not None}
-        if contract:
-            options["contract"] = "on"
         if blocks is not None:
             options["blocks"] = list(blocks)
         return json.dumps(options).encode()
@@ -503,14 +565,18 @@ def _itemsize(array: Any) -> int:
     return array.element_size() if is_torch(array) else array.dtype.itemsize
 
 
+def _open(told: list) -> tuple[Open, ...]:
+    return tuple(Open(each["line"], each["text"], each["place"], each["fused"]) for each in told)
+
+
 def _report(told: dict) -> Report:
     findings = tuple(
         Finding(each["kind"], each.get("space", ""), each["line"], each.get("source", ""), each["instruction"], tuple(each["block"]), tuple(each["thread"]), each.get("address", ""),
                 each.get("other"), each.get("count", 1), each["text"])
         for each in told["findings"]
     )  # fmt: skip
-    opened = tuple(f"line {each['line']}: {each['text']}" for each in told["open"])
+    opened = tuple(str(each) for each in _open(told["open"]))
     return Report(told["kernel"], told["blocks"], told["threads_per_block"], told["warp_instructions"], told["lane_instructions"], told["seconds"], told["checked"], findings, opened, told)
 
 
-__all__ = ["Finding", "Kernel", "KernelError", "Module", "Parameter", "Pointers", "Report", "TensorMap", "Trace", "Unwritten"]
+__all__ = ["Finding", "Kernel", "KernelError", "Module", "Open", "Parameter", "Pointers", "Readings", "Report", "TensorMap", "Trace", "Unwritten"]

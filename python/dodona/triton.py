@@ -45,6 +45,8 @@ class Compiled:
     descriptors: tuple[dict, ...]  # how Triton lays out the tensor descriptors among the parameters
     arch: int
     triton: str  # its version
+    cubin: bytes = b""  # what its ptxas made of the PTX
+    flags: str = ""  # with these options
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ def _compiled(triton: Any, made: Any, arch: int) -> Compiled:
         num_ctas=getattr(data, "num_ctas", 1), shared=data.shared,
         scratch=(getattr(data, "global_scratch_size", 0) or 0, getattr(data, "profile_scratch_size", 0) or 0),
         descriptors=tuple(each for each in getattr(data, "tensordesc_meta", None) or () if each is not None), arch=arch, triton=triton.__version__,
+        cubin=made.asm["cubin"] if isinstance(made.asm.get("cubin"), bytes) else b"", flags="" if getattr(data, "enable_fp_fusion", True) else "--fmad=false",
     )  # fmt: skip
 
 
@@ -272,6 +275,32 @@ def _module(kernel: Compiled) -> Any:
     return Module(kernel.ptx, f"{kernel.name}.ptx")
 
 
+@functools.lru_cache(maxsize=256)
+def readings(kernel: Compiled) -> Any:
+    """How Triton's ptxas read the sums of products that the PTX leaves open, by the machine code that it made (see dodona.ptx.Module.readings).
+    Triton leaves few open, if any."""
+    import os
+
+    from triton.backends import nvidia
+
+    folder = os.path.join(os.path.dirname(nvidia.__file__), "bin")
+    tools = {"ptxas": os.environ.get("TRITON_PTXAS_PATH") or os.path.join(folder, "ptxas")}
+    tools |= {"disassembler": path for name in ("nvdisasm", "cuobjdump") if os.path.exists(path := os.path.join(folder, name))}
+    return _module(kernel).readings(kernel.name, machine_code=kernel.cubin or None, flags=kernel.flags, **tools)
+
+
+def _contract(kernel: Compiled, asked: Any) -> Any:
+    """Where nobody asked for a reading: what the machine code says, if it says it."""
+    if asked not in (None, "auto", "ptxas"):
+        return asked
+    if not _module(kernel).kernel(kernel.name).open:
+        return "auto"
+    found = readings(kernel)
+    if asked == "ptxas" and not found.settled:
+        raise _refuse(f"ptxas is not settled: {found.said}", "contract", "bad_option")
+    return found if found.settled else "off" if kernel.flags else "auto"
+
+
 def _value(value: Any, kind: str) -> Any:
     """An argument as dodona.ptx takes it."""
     if kind.startswith("*") or value is None or hasattr(value, "data_ptr") or _is_array(value):
@@ -318,7 +347,8 @@ def carry_out(launch: Launch, **options: Any) -> Any:
     for size in kernel.scratch[: len(entry.parameters) - len(values)]:
         values.append(np.zeros(blocks * kernel.num_ctas * size, np.uint8) if size else None)
         names.append("scratch")
-    return module.launch(kernel.name, launch.grid, entry.block or (32 * kernel.num_warps, 1, 1), *values, shared=kernel.shared, names=names, **options)
+    return module.launch(kernel.name, launch.grid, entry.block or (32 * kernel.num_warps, 1, 1), *values, shared=kernel.shared, names=names,
+                         contract=_contract(kernel, options.pop("contract", None)), **options)  # fmt: skip
 
 
 class Runner:
@@ -378,4 +408,4 @@ def here(gpu: str = "h100", config: Any = None, **options: Any) -> Iterator[list
         yield reports
 
 
-__all__ = ["Compiled", "Launch", "Runner", "carry_out", "compile", "here", "launching", "run"]
+__all__ = ["Compiled", "Launch", "Runner", "carry_out", "compile", "here", "launching", "readings", "run"]

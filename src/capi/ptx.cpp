@@ -22,6 +22,12 @@ Json sizes(const ptx::Dim3& d) {
   return Json::array({d.x, d.y, d.z});
 }
 
+Json to_json(const std::vector<ptx::OpenReading>& sums) {
+  Json json = Json::array();
+  for (const ptx::OpenReading& o : sums) json.push_back({{"line", o.line}, {"text", o.text}, {"place", o.place}, {"fused", o.fused}});
+  return json;
+}
+
 std::string describe(const ptx::Module& module) {
   Json kernels = Json::array();
   for (const ptx::Kernel& k : module.kernels()) {
@@ -35,7 +41,8 @@ std::string describe(const ptx::Module& module) {
                        {"shared", k.static_shared},
                        {"extern_shared", k.dynamic_shared},
                        {"instructions", Json(k.instructions)},
-                       {"missing", Json(k.missing)}});
+                       {"missing", Json(k.missing)},
+                       {"open", to_json(k.open)}});
   }
   return io::json_text({{"version", module.version()}, {"target", module.target()}, {"kernels", kernels}});
 }
@@ -124,7 +131,10 @@ void read_options(const char* text, ptx::Launch& launch, ptx::TraceRequest* requ
     } else if (name == "uninit") {
       launch.uninitialised = read_check(options, name);
     } else if (name == "contract") {
-      launch.contract = read_check(options, name) == ptx::Check::on;
+      constexpr ptx::Contract by_check[] = {ptx::Contract::customary, ptx::Contract::on, ptx::Contract::off};
+      launch.contract = by_check[static_cast<std::size_t>(read_check(options, name))];
+    } else if (name == "fused") {
+      launch.fused = numbers<std::size_t>(options, name);
     } else if (name == "limit") {
       launch.limit = positive(options, name);
     } else if (name == "findings") {
@@ -168,7 +178,7 @@ Json to_json(const ptx::Place& p) {
 }
 
 std::string report_text(const ptx::Report& r) {
-  Json findings = Json::array(), open = Json::array();
+  Json findings = Json::array();
   for (const ptx::Finding& f : r.findings) {
     Json finding = to_json(f.place);
     finding["kind"] = f.kind;
@@ -179,7 +189,6 @@ std::string report_text(const ptx::Report& r) {
     if (f.other) finding["other"] = to_json(*f.other);
     findings.push_back(std::move(finding));
   }
-  for (const ptx::OpenReading& o : r.open) open.push_back({{"line", o.line}, {"text", o.text}});
   return io::json_text({{"kernel", r.kernel},
                         {"blocks", r.blocks},
                         {"threads_per_block", r.threads_per_block},
@@ -188,7 +197,7 @@ std::string report_text(const ptx::Report& r) {
                         {"seconds", r.seconds},
                         {"checked", {{"race", r.race_checked}, {"uninit", r.uninitialised_checked}}},
                         {"findings", findings},
-                        {"open", open}});
+                        {"open", to_json(r.open)}});
 }
 
 }  // namespace
@@ -219,6 +228,31 @@ int dodona_ptx_launch(const dodona_ptx* module, const char* kernel, const unsign
     read_options(options, launch, nullptr);
     const dodona::ptx::Report r = required(module, "module").module.launch(kernel == nullptr ? "" : kernel, launch);
     if (report != nullptr) *report = new dodona_record{report_text(r)};
+  });
+}
+
+int dodona_ptx_readings(const dodona_ptx* module, const char* kernel, const char* options, dodona_record** record) {
+  using namespace dodona::capi;
+  return guarded([&] {
+    required(record, "the place for the result") = nullptr;
+    dodona::ptx::Toolchain tools = dodona::ptx::Toolchain::find();
+    std::string machine_code;
+    if (options != nullptr) {
+      const Json given = dodona::io::parse_json(options, "options of readings");
+      if (!given.is_object()) throw dodona::Error(dodona::ErrorCode::bad_option, "", "options", "is no JSON object");
+      for (const auto& [name, value] : given.items()) {
+        std::string& to = name == "ptxas"          ? tools.ptxas
+                          : name == "disassembler" ? tools.disassembler
+                          : name == "flags"        ? tools.flags
+                          : name == "machine_code"
+                              ? machine_code
+                              : throw dodona::Error(dodona::ErrorCode::bad_option, "", name, "is no option of readings");
+        to = dodona::io::get_string(given, name);
+      }
+    }
+    const dodona::ptx::Readings r = required(module, "module").module.readings(kernel == nullptr ? "" : kernel, tools, machine_code);
+    *record = new dodona_record{dodona::io::json_text(
+        {{"kernel", r.kernel}, {"settled", r.settled}, {"said", r.said}, {"open", to_json(r.open)}, {"counts", Json(r.counts)}})};
   });
 }
 

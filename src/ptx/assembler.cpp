@@ -19,26 +19,6 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
 
 constexpr std::size_t largest_array = std::size_t{1} << 30;
 
-std::string shown(const Operand& o) {
-  switch (o.kind) {
-    case OperandKind::name:
-      return (o.inverted ? "!" : "") + o.text + (o.value != 0 ? "+" + std::to_string(static_cast<std::int64_t>(o.value)) : "");
-    case OperandKind::integer: return std::to_string(static_cast<std::int64_t>(o.value));
-    case OperandKind::f32:
-    case OperandKind::f64: {
-      char text[24];
-      std::snprintf(text, sizeof text, o.kind == OperandKind::f32 ? "0f%08llX" : "0d%016llX", static_cast<unsigned long long>(o.value));
-      return text;
-    }
-    case OperandKind::nothing: return "_";
-    default: break;
-  }
-  if (o.kind == OperandKind::pair) return shown(o.parts[0]) + "|" + shown(o.parts[1]);
-  std::string text = o.kind == OperandKind::address ? "[" : "{";
-  for (std::size_t i = 0; i < o.parts.size(); ++i) text += (i == 0 ? "" : ", ") + shown(o.parts[i]);
-  return text + (o.kind == OperandKind::address ? "]" : "}");
-}
-
 /// Handlers of statements that are not there: reached, they are errors.
 void not_there(Machine& m, const Instruction& i) {
   m.fail("this instruction is not there", i);
@@ -219,7 +199,7 @@ Slot Assembler::source(const Operand& o, int bytes) {
       if (!wide) return constant(std::bit_cast<std::uint32_t>(static_cast<float>(std::bit_cast<double>(o.value))), false);
       return constant(o.value, true);
     case OperandKind::name: break;
-    default: throw NotThere{"'" + shown(o) + "' cannot stand here"};
+    default: throw NotThere{"'" + text_of(o) + "' cannot stand here"};
   }
   if (const Register* const found = find_register(o.text)) {
     if ((found->bytes == 0) != (bytes == 0) || (found->bytes == 8) != wide)
@@ -257,11 +237,11 @@ Slot Assembler::destination(const Operand& o, int bytes) {
     }
     throw NotThere{"'" + o.text + "' is not declared"};
   }
-  throw NotThere{"'" + shown(o) + "' cannot be written"};
+  throw NotThere{"'" + text_of(o) + "' cannot be written"};
 }
 
 Slot Assembler::address(const Operand& o, std::uint64_t& offset) {
-  if (o.kind != OperandKind::address || o.parts.empty()) throw NotThere{"expected an address in brackets, got '" + shown(o) + "'"};
+  if (o.kind != OperandKind::address || o.parts.empty()) throw NotThere{"expected an address in brackets, got '" + text_of(o) + "'"};
   const Operand& base = o.parts[0];
   offset = base.value;
   if (base.kind == OperandKind::integer) {
@@ -466,10 +446,9 @@ void Assembler::assemble() {
   }
 }
 
-void Assembler::text_of(const Statement& s) {
+void Assembler::keep_text(const Statement& s) {
   StatementText text;
-  text.text = s.opcode;
-  for (std::size_t i = 0; i < s.operands.size(); ++i) text.text += (i == 0 ? " " : ", ") + shown(s.operands[i]);
+  text.text = text_of(s);
   if (s.source.file != 0) {
     const auto file = syntax_.files.find(s.source.file);
     std::string name = file == syntax_.files.end() ? "file " + std::to_string(s.source.file) : file->second;
@@ -535,7 +514,7 @@ void Assembler::assemble_function(const Function& f, CompiledKernel* kernel) {
     const Statement& s = f.statements[index];
     where[index] = static_cast<std::uint32_t>(next());
     statement_ = &s;
-    text_of(s);
+    keep_text(s);
     ++opcodes[s.opcode];
     const std::size_t begin = next(), patched = patches_.size();
     try {
@@ -556,7 +535,7 @@ void Assembler::assemble_function(const Function& f, CompiledKernel* kernel) {
   end.opcode = "ret";
   end.line = f.statements.empty() ? f.line : f.statements.back().line;
   statement_ = &end;
-  text_of(end);
+  keep_text(end);
   assemble_statement(end);
   for (const Patch& p : patches_) {
     if (p.list != SIZE_MAX) {
@@ -634,7 +613,7 @@ void Assembler::call(const Statement& s) {
   };
   const auto place = [&](const Operand& o) {
     std::uint64_t address = 0;
-    if (o.kind != OperandKind::name || !symbol(o.text, address)) throw NotThere{"'" + shown(o) + "' is no parameter"};
+    if (o.kind != OperandKind::name || !symbol(o.text, address)) throw NotThere{"'" + text_of(o) + "' is no parameter"};
     return address;
   };
   const std::size_t given = arguments == nullptr ? 0 : arguments->parts.size(), wanted = results == nullptr ? 0 : results->parts.size();
@@ -650,7 +629,36 @@ void Assembler::call(const Statement& s) {
   for (std::size_t k = 0; k < wanted; ++k) copy(place(results->parts[k]), home.results[k], home.result_bytes[k]);
 }
 
-Program compile_contracted(const Syntax& syntax) {
+namespace {
+
+/// The open sums of a kernel, and of the functions that it may call.
+std::vector<OpenReading> open_of(const Syntax& syntax, const std::string& kernel) {
+  std::vector<OpenReading> open;
+  for (const Function& f : syntax.functions) {
+    if (f.entry && f.name != kernel) continue;
+    for (const Absorption& a : open_sums(f)) open.push_back(told(f, a));
+  }
+  return open;
+}
+
+std::vector<std::size_t> places_of(const Syntax& syntax, bool all) {
+  std::vector<std::size_t> places;
+  for (const Function& f : syntax.functions)
+    for (const Absorption& a : open_sums(f))
+      if (all || a.customary) places.push_back(f.statements[a.sum].begin);
+  return places;
+}
+
+}  // namespace
+
+Program compile_fused(Syntax syntax, const std::vector<std::size_t>& places) {
+  std::map<std::string, std::vector<OpenReading>> open;
+  for (const Function& f : syntax.functions)
+    if (f.entry) open[f.name] = open_of(syntax, f.name);
+  for (Function& f : syntax.functions) {
+    fuse_sums(f, places);
+    contract_quotients(f);
+  }
   Program program;
   program.name = syntax.name;
   program.version = syntax.version;
@@ -659,26 +667,32 @@ Program compile_contracted(const Syntax& syntax) {
   if (program.kernels.empty()) throw Error(ErrorCode::bad_file, "", syntax.name, "has no kernel (.entry)");
   for (CompiledKernel& kernel : program.kernels) {
     kernel.shown.static_shared = kernel.static_shared;
+    kernel.shown.open = std::move(open[kernel.shown.name]);
+    for (OpenReading& o : kernel.shown.open) o.fused = std::find(places.begin(), places.end(), o.place) != places.end();
     program.shown.push_back(kernel.shown);
   }
   return program;
 }
 
-Program compile(Syntax syntax) {
-  for (Function& f : syntax.functions) contract_quotients(f);
-  Program program = compile_contracted(syntax);
-  bool some = false;
-  for (CompiledKernel& kernel : program.kernels)
-    for (const Function& f : syntax.functions) {
-      if (f.name != kernel.shown.name && f.entry) continue;
-      for (OpenReading& o : open_products(f)) kernel.open.push_back(std::move(o));
-      some = some || !kernel.open.empty();
-    }
+Program compile(Syntax syntax, std::string_view text) {
+  Program program = compile_fused(syntax, places_of(syntax, false));
+  const bool some = std::any_of(program.shown.begin(), program.shown.end(), [](const Kernel& k) { return !k.open.empty(); });
   if (some) {
-    for (Function& f : syntax.functions) contract_products(f);
-    program.contracted = std::make_shared<const Syntax>(std::move(syntax));
+    program.syntax = std::make_shared<const Syntax>(std::move(syntax));
+    program.source = text;
   }
   return program;
+}
+
+std::shared_ptr<const Program> reading_of(const std::shared_ptr<const Program>& program, const Launch& launch) {
+  if (program->syntax == nullptr || (launch.contract == Contract::customary && !launch.fused)) return program;
+  std::vector<std::size_t> places;
+  if (launch.fused) {
+    places = *launch.fused;
+  } else if (launch.contract == Contract::on) {
+    places = places_of(*program->syntax, true);
+  }
+  return std::make_shared<const Program>(compile_fused(*program->syntax, places));
 }
 
 }  // namespace dodona::ptx

@@ -97,7 +97,7 @@ class Assembler {
   std::vector<std::byte> initial(const Variable& v) const;
   [[noreturn]] void fail(int line, const std::string& what) const;
   void count_definitions(const Function& f);
-  void text_of(const Statement& s);
+  void keep_text(const Statement& s);
 
   const Syntax& syntax_;
   Program& program_;

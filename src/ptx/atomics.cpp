@@ -1,4 +1,6 @@
 // Atomics: lanes in ascending order, warps and blocks in the order in which they run.
+#include "ptx/atomics.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -14,9 +16,6 @@ namespace {
 using u64 = std::uint64_t;
 using u32 = std::uint32_t;
 using u16 = std::uint16_t;
-
-/// What is stored, of the old number and the operands.
-using Change = u64 (*)(u64 old, u64 b, u64 c);
 
 template <class T>
 u64 code(T x) {
@@ -150,6 +149,12 @@ void atomic(Machine& m, const Instruction& i) {
 
 }  // namespace
 
+Change find_change(std::string_view name, std::string_view type) {
+  for (const Atomic& atom : table)
+    if (atom.name == name && atom.type == type) return atom.change;
+  return nullptr;
+}
+
 bool assemble_atomics(Assembler& a, const Statement& s, const Opcode& op) {
   if (op.has("async")) return false;
   const bool returns = op.name() == "atom";
@@ -182,7 +187,7 @@ bool assemble_atomics(Assembler& a, const Statement& s, const Opcode& op) {
   if (second)
     for (const Operand& o : parts(s.operands[first + 2])) slots.push_back(a.source(o, row));
   Change change = found->change;
-  if (type == "f32" && space != Space::shared) change = add_f32_flushed;
+  if (found->change == add_f32 && space != Space::shared) change = add_f32_flushed;
   if (space != Space::shared) a.uses_memory_of_others();
   Instruction& i = a.emit(space == Space::shared   ? atomic<Space::shared>
                           : space == Space::global ? atomic<Space::global>
@@ -192,6 +197,8 @@ bool assemble_atomics(Assembler& a, const Statement& s, const Opcode& op) {
   i.width = static_cast<std::uint8_t>(bytes);
   i.registers = static_cast<std::uint8_t>(given.size());
   i.target = second ? 1 : 0;
+  i.family = InstructionFamily::atomic;
+  i.sources = static_cast<std::uint8_t>(space);
   i.flags = reinterpret_cast<std::uint64_t>(change);
   a.list(i, slots);
   return true;

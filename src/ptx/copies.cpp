@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 
+#include "ptx/atomics.h"
+#include "ptx/copies.h"
 #include "ptx/lanes.h"
 #include "ptx/mbarrier.h"
 #include "ptx/memory_access.h"
@@ -65,67 +67,89 @@ void arrive_when_copied(Machine& m, const Instruction& i) {
   for_lanes(m.mask, [&](int lane) { arrive(m, m.wide(i.slots[0])[lane] + i.immediate, 1, lane, i); });
 }
 
+/// flags of bulk copies.
+constexpr u64 to_shared = 1, of_tensors = 2, reduces = 4;
+
 /// cp.async.bulk between shared and global memory: 16 bytes at a time, which is what sizes are multiples of.
-void copy_bulk(Machine& m, const Instruction& i) {
-  const Asynchronous copying(m, 2);
-  for_lanes(m.mask, [&](int lane) {
-    const bool to_shared = (i.flags & 1) != 0;
-    const u64 to_address = m.wide(i.slots[0])[lane], from_address = m.wide(i.slots[1])[lane];
-    const u32 bytes = m.narrow(i.slots[2])[lane];
-    for (u32 b = 0; b < bytes; b += 16) {
-      const std::byte* const from = m.at(to_shared ? Space::global : Space::shared, from_address + b, 16, AccessKind::load, lane, i);
-      std::byte* const to = m.at(to_shared ? Space::shared : Space::global, to_address + b, 16, AccessKind::store, lane, i);
-      if (from != nullptr && to != nullptr) std::memcpy(to, from, 16);
-    }
-    if (to_shared) complete_bytes(m, m.wide(i.slots[3])[lane], bytes, lane, i);
-  });
+void for_bytes(Machine& m, const Instruction& i, int lane, const std::function<void(const CopiedBytes&)>& body) {
+  const u64 to = m.wide(i.slots[0])[lane], from = m.wide(i.slots[1])[lane];
+  const u64 to_window = (i.flags & to_shared) != 0 ? shared_window : 0, from_window = shared_window - to_window;
+  const u32 bytes = m.narrow(i.slots[2])[lane];
+  const auto placed = [](u64 window, u64 address) { return window != 0 ? window + (address & 0xFFFFFFFFu) : address; };
+  for (u32 b = 0; b < bytes; b += 16) body({placed(to_window, to + b), placed(from_window, from + b), 16, true});
 }
 
-/// cp.async.bulk.tensor: a box of the tensor, in the order of the map; what lies outside is filled.
-void copy_tensor(Machine& m, const Instruction& i) {
-  const Asynchronous copying(m, 2);
+/// cp.async.bulk.tensor: a box of the tensor, in the order of the map.
+void for_box(Machine& m, const Instruction& i, int lane, const TensorBox& box, const std::function<void(const CopiedBytes&)>& body) {
   const Slot* const coordinates = m.list(i);
-  for_lanes(m.mask, [&](int lane) {
-    const bool to_shared = (i.flags & 1) != 0;
-    const TensorBox box = tensor_map_at(m, m.wide(i.slots[1])[lane], lane, i);
-    if (box.rank != static_cast<int>(i.list_count))
-      m.fail("the tensor map has " + std::to_string(box.rank) + " dimensions, the copy " + std::to_string(i.list_count), i);
-    const u64 base = m.wide(i.slots[0])[lane] & 0xFFFFFFFFu;
-    if (base % 128 != 0)
-      m.finding("misaligned", "shared", "shared+" + std::to_string(base) + ", a bulk copy of tensors takes 128 bytes", lane, i);
-    std::array<std::int64_t, 5> at{};
-    for (int d = 0; d < box.rank; ++d) at[static_cast<std::size_t>(d)] = static_cast<std::int32_t>(m.narrow(coordinates[d])[lane]);
-    std::array<u32, 5> inside{};
-    const u64 elements = box.elements();
-    for (u64 e = 0; e < elements; ++e) {
-      u64 rest = e, address = box.address;
-      bool exists = true;
-      for (int d = 0; d < box.rank; ++d) {
-        const auto k = static_cast<std::size_t>(d);
-        inside[k] = static_cast<u32>(rest % box.box[k]);
-        rest /= box.box[k];
-        const std::int64_t place = at[k] + static_cast<std::int64_t>(inside[k]) * box.element_strides[k];
-        exists = exists && place >= 0 && static_cast<u64>(place) < box.shape[k];
-        address += static_cast<u64>(place) * (d == 0 ? static_cast<u64>(box.element_bytes) : box.strides[k]);
-      }
-      const u64 shared = base + box.swizzled(base, e * static_cast<u64>(box.element_bytes));
-      const auto size = static_cast<std::size_t>(box.element_bytes);
-      if (to_shared) {
-        std::byte* const to = m.quick(Space::shared, shared, size, AccessKind::store, lane, i);
-        const std::byte* const from = exists ? m.quick(Space::global, address, size, AccessKind::load, lane, i) : nullptr;
-        if (to == nullptr) continue;
-        if (from != nullptr) {
-          std::memcpy(to, from, size);
-        } else {
-          box.fill(to);
-        }
-      } else {
-        const std::byte* const from = m.quick(Space::shared, shared, size, AccessKind::load, lane, i);
-        std::byte* const to = exists ? m.quick(Space::global, address, size, AccessKind::store, lane, i) : nullptr;
-        if (from != nullptr && to != nullptr) std::memcpy(to, from, size);
-      }
+  const u64 base = m.wide(i.slots[0])[lane] & 0xFFFFFFFFu;
+  std::array<std::int64_t, 5> at{};
+  for (int d = 0; d < box.rank; ++d) at[static_cast<std::size_t>(d)] = static_cast<std::int32_t>(m.narrow(coordinates[d])[lane]);
+  const u64 elements = box.elements();
+  for (u64 e = 0; e < elements; ++e) {
+    u64 rest = e, address = box.address;
+    bool exists = true;
+    for (int d = 0; d < box.rank; ++d) {
+      const auto k = static_cast<std::size_t>(d);
+      const u64 inside = rest % box.box[k];
+      rest /= box.box[k];
+      const std::int64_t place = at[k] + static_cast<std::int64_t>(inside) * box.element_strides[k];
+      exists = exists && place >= 0 && static_cast<u64>(place) < box.shape[k];
+      address += static_cast<u64>(place) * (d == 0 ? static_cast<u64>(box.element_bytes) : box.strides[k]);
     }
-    if (to_shared) complete_bytes(m, m.wide(i.slots[2])[lane], static_cast<u32>(elements * static_cast<u64>(box.element_bytes)), lane, i);
+    const u64 shared = shared_window + base + box.swizzled(base, e * static_cast<u64>(box.element_bytes));
+    if ((i.flags & to_shared) != 0) {
+      body({shared, address, box.element_bytes, exists});
+    } else {
+      body({address, shared, box.element_bytes, exists});
+    }
+  }
+}
+
+/// What is there already takes in what comes: one number after the other.
+
+void combine(Change change, std::size_t width, const std::byte* from, std::byte* to, std::size_t bytes) {
+  for (std::size_t b = 0; b < bytes; b += width) {
+    const u64 made = change(load_bytes(to + b, width), load_bytes(from + b, width), 0);
+    std::memcpy(to + b, &made, width);
+  }
+}
+
+void copy_bulk(Machine& m, const Instruction& i) {
+  const Asynchronous copying(m, 2);
+  const bool in = (i.flags & to_shared) != 0, tensors = (i.flags & of_tensors) != 0;
+  const AccessKind stores = (i.flags & reduces) != 0 ? AccessKind::atomic : AccessKind::store;
+  for_lanes(m.mask, [&](int lane) {
+    TensorBox box;
+    if (tensors) {
+      box = tensor_map_at(m, m.wide(i.slots[1])[lane], lane, i);
+      if (box.rank != static_cast<int>(i.list_count))
+        m.fail("the tensor map has " + std::to_string(box.rank) + " dimensions, the copy " + std::to_string(i.list_count), i);
+      const u64 base = m.wide(i.slots[0])[lane] & 0xFFFFFFFFu;
+      if (base % 128 != 0)
+        m.finding("misaligned", "shared", "shared+" + std::to_string(base) + ", a bulk copy of tensors takes 128 bytes", lane, i);
+    }
+    u32 moved = 0;
+    const auto move = [&](const CopiedBytes& c) {
+      moved += c.bytes;
+      const std::byte* const from =
+          c.exists || !in ? m.quick(in ? Space::global : Space::shared, c.from, c.bytes, AccessKind::load, lane, i) : nullptr;
+      std::byte* const to = c.exists || in ? m.quick(in ? Space::shared : Space::global, c.to, c.bytes, stores, lane, i) : nullptr;
+      if (to == nullptr) return;
+      if (from == nullptr) {
+        if (in && tensors) box.fill(to);
+      } else if ((i.flags & reduces) != 0) {
+        combine(reinterpret_cast<Change>(i.immediate), i.width, from, to, c.bytes);
+      } else {
+        std::memcpy(to, from, c.bytes);
+      }
+    };
+    if (tensors) {
+      for_box(m, i, lane, box, move);
+    } else {
+      for_bytes(m, i, lane, move);
+    }
+    if (i.slots[3] != no_slot) complete_bytes(m, m.wide(i.slots[3])[lane], moved, lane, i);
   });
 }
 
@@ -143,36 +167,65 @@ bool assemble_bulk(Assembler& a, const Statement& s, const Opcode& op) {
     a.emit(nothing);
     return true;
   }
-  if (op.has("reduce") || op.has("multicast::cluster") || op.has("im2col")) throw NotThere{};
+  if (op.has("im2col")) throw NotThere{};
   // Destination before source.
   std::vector<std::string_view> spaces;
   for (const std::string_view part : op.parts)
     if (part == "global" || part.starts_with("shared")) spaces.push_back(part);
   if (spaces.size() != 2 || s.operands.size() < 2) throw NotThere{};
-  const bool to_shared = spaces[0] != "global";
+  const bool in = spaces[0] != "global";
+  u64 flags = in ? to_shared : 0;
+  Change change = nullptr;
+  std::size_t width = 0;
+  if (op.name() == "cp" && op.has("reduce")) {
+    // cp.reduce.async.bulk.dst.src.completion.redOp.type; of tensors the type is the map's.
+    if (op.has("tensor")) throw NotThere{"sums into tensor maps are not there"};
+    std::string_view type = op.type();
+    if (in) throw NotThere{"sums into the shared memory of a cluster are not there"};
+    for (const std::string_view name : {"add", "min", "max", "inc", "dec", "and", "or", "xor"})
+      if (op.has(name)) change = find_change(name, type);
+    if (change == nullptr) throw NotThere{};
+    width = bytes_of(type);
+    flags |= reduces;
+    a.uses_memory_of_others();
+  }
+  // A copy to several blocks of a cluster goes to this one: there are no others, whatever the mask says.
   if (op.has("tensor")) {
-    const Operand& tensor = s.operands[to_shared ? 1 : 0];
-    const Operand& shared = s.operands[to_shared ? 0 : 1];
+    const Operand& tensor = s.operands[in ? 1 : 0];
+    const Operand& shared = s.operands[in ? 0 : 1];
     if (tensor.kind != OperandKind::address || tensor.parts.size() != 2) throw NotThere{"expected a tensor map and coordinates"};
     Operand map = tensor;
     map.parts.resize(1);
     const Slot map_slot = plain_address(a, map), shared_slot = plain_address(a, shared);
-    const Slot barrier = to_shared ? plain_address(a, s.operands.at(2)) : no_slot;
+    const Slot barrier = in ? plain_address(a, s.operands.at(2)) : no_slot;
     std::vector<Slot> coordinates;
     for (const Operand& o : tensor.parts[1].parts) coordinates.push_back(a.source(o, 4));
-    Instruction& i = a.emit(copy_tensor, {shared_slot, map_slot, barrier});
-    i.flags = to_shared ? 1 : 0;
+    Instruction& i = a.emit(copy_bulk, {shared_slot, map_slot, no_slot, barrier});
+    i.flags = flags | of_tensors;
+    i.family = InstructionFamily::bulk;
     a.list(i, coordinates);
-    if (!to_shared) a.uses_memory_of_others();
+    if (!in) a.uses_memory_of_others();
     return true;
   }
   const Slot to = plain_address(a, s.operands[0]), from = plain_address(a, s.operands[1]), bytes = a.source(s.operands.at(2), 4);
-  const Slot barrier = to_shared ? plain_address(a, s.operands.at(3)) : no_slot;
-  a.emit(copy_bulk, {to, from, bytes, barrier}).flags = to_shared ? 1 : 0;
+  const Slot barrier = in ? plain_address(a, s.operands.at(3)) : no_slot;
+  Instruction& i = a.emit(copy_bulk, {to, from, bytes, barrier});
+  i.flags = flags;
+  i.immediate = reinterpret_cast<u64>(change);
+  i.width = static_cast<std::uint8_t>(width);
+  i.family = InstructionFamily::bulk;
   return true;
 }
 
 }  // namespace
+
+void for_copied(Machine& m, const Instruction& i, int lane, const std::function<void(const CopiedBytes&)>& body) {
+  if ((i.flags & of_tensors) != 0) {
+    for_box(m, i, lane, tensor_map_at(m, m.wide(i.slots[1])[lane], lane, i), body);
+  } else {
+    for_bytes(m, i, lane, body);
+  }
+}
 
 bool assemble_copies(Assembler& a, const Statement& s, const Opcode& op) {
   if (op.name() == "tensormap") throw NotThere{};

@@ -2,10 +2,10 @@
 #include <array>
 #include <cmath>
 
-#include "core/fixed_math.h"
 #include "ptx/lanes.h"
 #include "ptx/rounding.h"
 #include "quant/hopper/fast_math.h"
+#include "quant/hopper/sine.h"
 #include "quant/hopper/triton.h"
 
 namespace dodona::ptx {
@@ -149,13 +149,6 @@ float copysign_of(float sign, float x) {
   return of_bits((bits(sign) & 0x80000000u) | (bits(x) & 0x7FFFFFFFu));
 }
 
-/// rn(x / 2pi) in the machine's fixed point is not known here: the function of the argument in double, rounded to fp32.
-float sine(float x) {
-  return canonical(static_cast<float>(dodona::fixed::sin(static_cast<double>(x))));
-}
-float cosine(float x) {
-  return canonical(static_cast<float>(dodona::fixed::cos(static_cast<double>(x))));
-}
 float div_approx(float a, float b) {
   return hopper::triton::div(a, b);
 }
@@ -267,10 +260,10 @@ constexpr Operation table[] = {
     operation<hopper::sqrt_denormal>("sqrt.approx.f32"),
     operation<hopper::sqrt>("sqrt.approx.ftz.f32"),
     operation<hopper::tanh>("tanh.approx.f32"),
-    operation<sine>("sin.approx.f32"),
-    operation<sine>("sin.approx.ftz.f32"),
-    operation<cosine>("cos.approx.f32"),
-    operation<cosine>("cos.approx.ftz.f32"),
+    operation<hopper::sin>("sin.approx.f32"),
+    operation<hopper::sin>("sin.approx.ftz.f32"),
+    operation<hopper::cos>("cos.approx.f32"),
+    operation<hopper::cos>("cos.approx.ftz.f32"),
     operation<hopper::triton::div>("div.full.f32"),
     operation<div_full_flushed>("div.full.ftz.f32"),
     operation<div_approx>("div.approx.f32"),

@@ -17,11 +17,18 @@ using u32 = std::uint32_t;
 struct OfF16 {
   static double value(u16 code) { return quant::f16_to_f32(code); }
   static u16 nearest(double x) { return quant::f64_to_f16(x); }
+  static u16 cut(float x) {
+    const u16 code = quant::f32_to_f16(x);
+    if (x != x) return 0x7FFF;
+    if ((code & 0x7FFF) == infinity && std::fabs(x) >= 0x1p16f) return code;
+    return std::fabs(quant::f16_to_f32(code)) > std::fabs(x) ? static_cast<u16>(code - 1) : code;
+  }
   static constexpr u16 infinity = 0x7C00, one = 0x3C00;
 };
 struct OfBf16 {
   static double value(u16 code) { return quant::bf16_to_f32(code); }
   static u16 nearest(double x) { return quant::f64_to_bf16(x); }
+  static u16 cut(float x) { return x != x ? u16{0x7FFF} : static_cast<u16>(std::bit_cast<u32>(x) >> 16); }
   static constexpr u16 infinity = 0x7F80, one = 0x3F80;
 };
 constexpr u16 nan_code = 0x7FFF;
@@ -107,14 +114,14 @@ template <class T>
 u16 magnitude(u16 a) {
   return a & 0x7FFF;
 }
-/// The function of fp32, rounded.
+/// The flushing function of fp32, cut toward zero: so an H100 has it for every code.
 template <class T>
 u16 ex2(u16 a) {
-  return T::nearest(hopper::ex2_denormal(static_cast<float>(T::value(a))));
+  return T::cut(hopper::ex2(static_cast<float>(T::value(a))));
 }
 template <class T>
 u16 tanh(u16 a) {
-  return T::nearest(hopper::tanh(static_cast<float>(T::value(a))));
+  return T::cut(hopper::tanh(static_cast<float>(T::value(a))));
 }
 
 template <u16 (*f)(u16)>

@@ -22,8 +22,12 @@ class Lexer {
 
   std::vector<Token> read() {
     std::vector<Token> tokens;
-    while (skip_blanks()) tokens.push_back(next());
-    tokens.push_back({TokenKind::end, "", 0, line_});
+    while (skip_blanks()) {
+      const std::size_t begin = place_;
+      tokens.push_back(next());
+      tokens.back().begin = begin;
+    }
+    tokens.push_back({TokenKind::end, "", 0, line_, place_});
     return tokens;
   }
 
@@ -60,20 +64,20 @@ class Lexer {
     if (begins_word(at())) return word();
     constexpr std::string_view marks = ",;:{}[]()@!+-|=<>*/&~?^";
     if (marks.find(at()) == std::string_view::npos) fail(std::string("'") + at() + "' belongs to no PTX");
-    return {TokenKind::mark, std::string(1, text_[place_++]), 0, line_};
+    return {TokenKind::mark, std::string(1, text_[place_++]), 0, line_, 0};
   }
 
   Token quoted() {
     const std::size_t begin = ++place_;
     while (place_ < text_.size() && at() != '"' && at() != '\n') ++place_;
     if (at() != '"') fail("a quoted text does not end");
-    return {TokenKind::text, std::string(text_.substr(begin, place_++ - begin)), 0, line_};
+    return {TokenKind::text, std::string(text_.substr(begin, place_++ - begin)), 0, line_, 0};
   }
 
   Token word() {
     const std::size_t begin = place_++;
     while (begins_word(at()) || is_digit(at()) || (starts("::") && begins_word(at(2)))) place_ += at() == ':' ? 2 : 1;
-    return {TokenKind::word, std::string(text_.substr(begin, place_ - begin)), 0, line_};
+    return {TokenKind::word, std::string(text_.substr(begin, place_ - begin)), 0, line_, 0};
   }
 
   std::uint64_t whole(std::size_t begin, std::size_t end, int base) {
@@ -90,24 +94,24 @@ class Lexer {
     const char second = begin + 1 < end ? text_[begin + 1] : '\0';
     if (text_[begin] == '0' && (second == 'f' || second == 'F')) {
       if (end - begin != 10) fail("0f has 8 digits");
-      return {TokenKind::f32, "", whole(begin + 2, end, 16), line_};
+      return {TokenKind::f32, "", whole(begin + 2, end, 16), line_, 0};
     }
     if (text_[begin] == '0' && (second == 'd' || second == 'D')) {
       if (end - begin != 18) fail("0d has 16 digits");
-      return {TokenKind::f64, "", whole(begin + 2, end, 16), line_};
+      return {TokenKind::f64, "", whole(begin + 2, end, 16), line_, 0};
     }
     if (text_[end - 1] == 'U') --end;
-    if (second == 'x' || second == 'X') return {TokenKind::integer, "", whole(begin + 2, end, 16), line_};
-    if (second == 'b' || second == 'B') return {TokenKind::integer, "", whole(begin + 2, end, 2), line_};
+    if (second == 'x' || second == 'X') return {TokenKind::integer, "", whole(begin + 2, end, 16), line_, 0};
+    if (second == 'b' || second == 'B') return {TokenKind::integer, "", whole(begin + 2, end, 2), line_, 0};
     const std::string_view digits = text_.substr(begin, end - begin);
     if (digits.find_first_of(".eE") != std::string_view::npos) {
       double value = 0;
       const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
       if (error != std::errc() || stop != digits.data() + digits.size()) fail("'" + std::string(digits) + "' is no number");
-      return {TokenKind::f64, "", std::bit_cast<std::uint64_t>(value), line_};
+      return {TokenKind::f64, "", std::bit_cast<std::uint64_t>(value), line_, 0};
     }
-    if (digits.size() > 1 && digits[0] == '0') return {TokenKind::integer, "", whole(begin, end, 8), line_};
-    return {TokenKind::integer, "", whole(begin, end, 10), line_};
+    if (digits.size() > 1 && digits[0] == '0') return {TokenKind::integer, "", whole(begin, end, 8), line_, 0};
+    return {TokenKind::integer, "", whole(begin, end, 10), line_, 0};
   }
   bool is_decimal_exponent(std::size_t begin) const {
     const char before = text_[place_ - 1];

@@ -16,6 +16,7 @@ struct Token {
   std::string text;         ///< of a word, a mark (one character) or a quoted text
   std::uint64_t value = 0;  ///< of a number: its bits
   int line = 0;
+  std::size_t begin = 0;  ///< in the text
 };
 
 /// Comments left out; the last token is `end`. Throws bad_file.

@@ -37,7 +37,7 @@ std::string shown(const Dim3& d) {
 
 }  // namespace
 
-Machine::Machine(const LaunchState& launch) : launch_(launch) {
+Machine::Machine(const LaunchState& launch) : launch_(launch), tiles_(launch.isa) {
   const std::size_t warps = (threads() + warp_lanes - 1) / warp_lanes;
   file_.resize(warps * launch.code->rows * row_bytes + 64);
   warps_.resize(warps);

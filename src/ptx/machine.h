@@ -15,6 +15,7 @@
 
 #include "dodona/isa.h"
 #include "ptx/dead_reads.h"
+#include "ptx/products.h"
 #include "ptx/program.h"
 
 namespace dodona::ptx {
@@ -184,6 +185,7 @@ class Machine {
   std::uint64_t shared_version = 0;
   std::uint64_t time() const { return executed_; }
   std::size_t warps() const { return warps_.size(); }
+  Tiles& tiles() { return tiles_; }
 
   Observer* observer = nullptr;
 
@@ -243,6 +245,7 @@ class Machine {
   std::optional<DeadReads> dead_reads_;
 
   const LaunchState& launch_;
+  Tiles tiles_;
   std::vector<std::byte> file_;  ///< registers of all warps
   std::vector<Warp> warps_;
   std::vector<std::byte> shared_;

@@ -102,61 +102,39 @@ void multiply(Machine& m, const Instruction& i) {
   const int sums_registers = shape.half_sums ? 2 : 4;
   const Slot *const d = slots, *const a = d + sums_registers, *const b = a + shape.a_registers, *const c = b + shape.b_registers;
   // Words of four bytes: rows of `words`.
-  const int words = shape.k * bytes_of(shape.a) / 4;
-  const auto& places = words == 8 ? fragment_places.word_of_8 : fragment_places.word_of_4;
+  const auto words = static_cast<std::size_t>(shape.k * bytes_of(shape.a) / 4);
   std::array<u32, 16 * 8> left;
   std::array<u32, 8 * 8> right;
-  for (int r = 0; r < shape.a_registers; ++r) {
-    const u32* const from = m.narrow(a[r]);
-    u32* const to = left.data() + 8 * (r & 1) * words + 4 * (r >> 1);
-    for (std::size_t lane = 0; lane < warp_lanes; ++lane) to[places[lane]] = from[lane];
-  }
-  for (int r = 0; r < shape.b_registers; ++r) {
-    const u32* const from = m.narrow(b[r]);
-    u32* const to = right.data() + 4 * r;
-    for (std::size_t lane = 0; lane < warp_lanes; ++lane) to[places[lane]] = from[lane];
-  }
+  for (std::size_t r = 0; r < static_cast<std::size_t>(shape.a_registers); ++r)
+    spread_words(m.narrow(a[r]), left.data() + 8 * (r & 1) * words + 4 * (r >> 1), words);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(shape.b_registers); ++r) spread_words(m.narrow(b[r]), right.data() + 4 * r, words);
   // Sums, transposed: [8][16].
-  std::array<u32, 8 * 16> sums;
-  for (int r = 0; r < 4; ++r) {
-    u32* const to = sums.data() + sum_offset(r);
-    for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
-      if (shape.half_sums) {
-        const u32 pair = m.narrow(c[r >> 1])[lane];
-        to[fragment_places.sum[lane]] = std::bit_cast<u32>(quant::f16_to_f32(static_cast<u16>(r & 1 ? pair >> 16 : pair)));
-      } else {
-        to[fragment_places.sum[lane]] = m.narrow(c[r])[lane];
-      }
-    }
-  }
   if (shape.whole_sums) {
     std::array<std::int32_t, 8 * 16> whole;
-    std::memcpy(whole.data(), sums.data(), sizeof whole);
+    for (int r = 0; r < 4; ++r) spread_sums(m.narrow(c[r]), whole.data() + sum_offset(r));
     add_whole_products(shape.a, left.data(), shape.b, right.data(), 8, shape.k, whole.data(), shape.saturates);
-    std::memcpy(sums.data(), whole.data(), sizeof whole);
-  } else {
-    std::array<float, 8 * 16> numbers;
-    std::memcpy(numbers.data(), sums.data(), sizeof numbers);
-    if (shape.half_sums) {
-      add_half_products(shape.a, left.data(), shape.b, right.data(), 8, shape.k, numbers.data());
-    } else {
-      add_products(Unit::mma_sync, shape.a, left.data(), shape.b, right.data(), 8, shape.k, numbers.data(), m.launch().isa);
-    }
-    std::memcpy(sums.data(), numbers.data(), sizeof numbers);
+    for (int r = 0; r < 4; ++r) gather_sums(whole.data() + sum_offset(r), m.narrow(d[r]));
+    return;
   }
-  for (int r = 0; r < 4; ++r) {
-    const u32* const from = sums.data() + sum_offset(r);
-    for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
-      const u32 sum = from[fragment_places.sum[lane]];
-      if (shape.half_sums) {
-        u32& pair = m.narrow(d[r >> 1])[lane];
-        const u32 code = quant::f32_to_f16(std::bit_cast<float>(sum));
-        pair = r & 1 ? (pair & 0xFFFFu) | code << 16 : code;
-      } else {
-        m.narrow(d[r])[lane] = sum;
-      }
-    }
+  std::array<float, 8 * 16> sums;
+  if (!shape.half_sums) {
+    for (int r = 0; r < 4; ++r) spread_sums(m.narrow(c[r]), sums.data() + sum_offset(r));
+    m.tiles().add(Unit::mma_sync, shape.a, left.data(), shape.b, right.data(), 8, shape.k, sums.data());
+    for (int r = 0; r < 4; ++r) gather_sums(sums.data() + sum_offset(r), m.narrow(d[r]));
+    return;
   }
+  for (int r = 0; r < 4; ++r)
+    for (int lane = 0; lane < warp_lanes; ++lane) {
+      const u32 pair = m.narrow(c[r >> 1])[lane];
+      sums[sum_offset(r) + fragment_sum(lane)] = quant::f16_to_f32(static_cast<u16>(r & 1 ? pair >> 16 : pair));
+    }
+  add_half_products(shape.a, left.data(), shape.b, right.data(), 8, shape.k, sums.data());
+  for (int r = 0; r < 4; ++r)
+    for (int lane = 0; lane < warp_lanes; ++lane) {
+      u32& pair = m.narrow(d[r >> 1])[lane];
+      const u32 code = quant::f32_to_f16(sums[sum_offset(r) + fragment_sum(lane)]);
+      pair = r & 1 ? (pair & 0xFFFFu) | code << 16 : code;
+    }
 }
 
 bool assemble_mma(Assembler& a, const Statement& s, const Opcode& op) {

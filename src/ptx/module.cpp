@@ -209,7 +209,7 @@ void merge(Found& into, Found& from) {
 
 }  // namespace
 
-Module::Module(std::string_view text, std::string name) : program_(std::make_shared<const Program>(compile(parse(text, name)))) {}
+Module::Module(std::string_view text, std::string name) : program_(std::make_shared<const Program>(compile(parse(text, name), text))) {}
 
 const std::string& Module::version() const {
   return program_->version;
@@ -226,8 +226,7 @@ const Kernel& Module::kernel(std::string_view name) const {
 
 Report Module::launch(std::string_view name, const Launch& launch) const {
   const auto begin = std::chrono::steady_clock::now();
-  const std::shared_ptr<const Program> program =
-      launch.contract && program_->contracted ? std::make_shared<const Program>(compile_contracted(*program_->contracted)) : program_;
+  const std::shared_ptr<const Program> program = reading_of(program_, launch);
   const Prepared p = prepare(*program, name, launch);
   Report report;
   report.kernel = p.state.kernel->shown.name;
@@ -255,7 +254,7 @@ Report Module::launch(std::string_view name, const Launch& launch) const {
   }
   std::stable_sort(report.findings.begin(), report.findings.end(),
                    [](const Finding& a, const Finding& b) { return a.place.line < b.place.line; });
-  report.open = find_kernel(*program_, report.kernel).open;
+  report.open = p.state.kernel->shown.open;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;
 }

@@ -387,6 +387,7 @@ class Parser {
     Statement s;
     s.scope = scope;
     s.source = source_;
+    s.begin = now().begin;
     if (take("@")) {
       s.guard_inverted = take("!");
       s.guard = word("a predicate");
@@ -397,6 +398,7 @@ class Parser {
       do s.operands.push_back(operand());
       while (take(","));
     }
+    s.end = now().begin + 1;
     expect(";");
     function_->statements.push_back(std::move(s));
   }
@@ -474,6 +476,32 @@ std::size_t bytes_of(std::string_view type) {
   for (const TypeSize& t : types)
     if (type == t.name) return t.bytes;
   return 0;
+}
+
+std::string text_of(const Operand& o) {
+  switch (o.kind) {
+    case OperandKind::name:
+      return (o.inverted ? "!" : "") + o.text + (o.value != 0 ? "+" + std::to_string(static_cast<std::int64_t>(o.value)) : "");
+    case OperandKind::integer: return std::to_string(static_cast<std::int64_t>(o.value));
+    case OperandKind::f32:
+    case OperandKind::f64: {
+      char text[24];
+      std::snprintf(text, sizeof text, o.kind == OperandKind::f32 ? "0f%08llX" : "0d%016llX", static_cast<unsigned long long>(o.value));
+      return text;
+    }
+    case OperandKind::nothing: return "_";
+    default: break;
+  }
+  if (o.kind == OperandKind::pair) return text_of(o.parts[0]) + "|" + text_of(o.parts[1]);
+  std::string text = o.kind == OperandKind::address ? "[" : "{";
+  for (std::size_t i = 0; i < o.parts.size(); ++i) text += (i == 0 ? "" : ", ") + text_of(o.parts[i]);
+  return text + (o.kind == OperandKind::address ? "]" : "}");
+}
+
+std::string text_of(const Statement& s) {
+  std::string text = s.opcode;
+  for (std::size_t i = 0; i < s.operands.size(); ++i) text += (i == 0 ? " " : ", ") + text_of(s.operands[i]);
+  return text;
 }
 
 Syntax parse(std::string_view text, const std::string& name) {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <vector>
 
-#include "ops/tiles/mma.h"
 #include "quant/half.h"
 #include "quant/tensor_core/step.h"
 
@@ -89,15 +89,59 @@ MatrixType matrix_type(std::string_view name) {
   return MatrixType::none;
 }
 
-void add_products(Unit unit, MatrixType a_type, const void* a, MatrixType b_type, const void* b, int columns, int k, float* sums, Isa isa) {
+namespace {
+
+/// How many operands are kept: the fragments that a warp's loop goes round with.
+constexpr std::size_t kept_tiles = 16;
+/// Operands are decoded as lines of 64 bytes, zeros behind their numbers: whole vectors.
+constexpr int line_bytes = 64;
+
+const tc::MmaSpec& spec_of(Unit unit, MatrixType type) {
+  return bytes_of(type) == 2 ? tc::half_mma : unit == Unit::wgmma ? tc::fp8_wgmma : tc::fp8_mma_sync;
+}
+
+}  // namespace
+
+Tiles::Tiles(Isa isa) {
+  for (std::size_t k = 0; k < kept_tiles; ++k) {
+    left_.emplace_back(isa);
+    right_.emplace_back(isa);
+  }
+}
+
+template <class Decoded>
+const Decoded& Tiles::find(std::vector<Kept<Decoded>>& kept, std::size_t& next, Unit unit, MatrixType type, const void* codes, int lines,
+                           int k) {
+  const auto bytes = static_cast<std::size_t>(lines * k * bytes_of(type));
+  for (Kept<Decoded>& one : kept)
+    if (one.type == type && one.unit == unit && one.lines == lines && one.codes.size() == bytes &&
+        std::memcmp(one.codes.data(), codes, bytes) == 0)
+      return one.decoded;
+  Kept<Decoded>& one = kept[next++ % kept.size()];
+  one.type = type;
+  one.unit = unit;
+  one.lines = lines;
+  const auto* const begin = static_cast<const std::byte*>(codes);
+  one.codes.assign(begin, begin + bytes);
+  std::array<std::byte, std::size_t{256} * line_bytes> padded;
+  const auto line = static_cast<std::size_t>(k * bytes_of(type));
+  for (std::size_t n = 0; n < static_cast<std::size_t>(lines); ++n) {
+    std::memcpy(padded.data() + n * line_bytes, begin + n * line, line);
+    std::memset(padded.data() + n * line_bytes + line, 0, line_bytes - line);
+  }
+  const int padded_k = line_bytes / bytes_of(type);
+  one.decoded.decode(spec_of(unit, type), dtype_of(type), padded.data(), lines, padded_k, padded_k);
+  return one.decoded;
+}
+
+void Tiles::add(Unit unit, MatrixType a_type, const void* a, MatrixType b_type, const void* b, int columns, int k, float* sums) {
   if (a_type == MatrixType::tf32)
     return add_by_definition(tc::tf32_wgmma, DType::f32, static_cast<const std::uint32_t*>(a), DType::f32,
                              static_cast<const std::uint32_t*>(b), columns, k, sums, usual_step);
-  const tc::MmaSpec& spec = bytes_of(a_type) == 2 ? tc::half_mma : unit == Unit::wgmma ? tc::fp8_wgmma : tc::fp8_mma_sync;
   // Products commute: the sixteen rows are the lanes of a panel.
-  const ops::MmaRows left(spec, dtype_of(b_type), b, columns, k, k, isa);
-  const ops::MmaColumns right(spec, dtype_of(a_type), a, rows, k, k, isa);
-  ops::accumulate(left, right, 0, k, sums, rows);
+  const ops::MmaRows& right = find(right_, next_right_, unit, b_type, b, columns, k);
+  const ops::MmaColumns& left = find(left_, next_left_, unit, a_type, a, rows, k);
+  ops::accumulate(right, left, 0, k, sums, rows);
 }
 
 void add_half_products(MatrixType a_type, const void* a, MatrixType b_type, const void* b, int columns, int k, float* sums) {

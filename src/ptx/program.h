@@ -51,6 +51,8 @@ enum class InstructionFamily : std::uint8_t {
   matrices,  ///< ldmatrix
   product,   ///< mma.sync
   warpgroup,
+  atomic,  ///< a list of results, operands, second operands at the address of slots[0]
+  bulk,    ///< copies.h
   branch,  ///< its list holds instructions
 };
 
@@ -89,7 +91,6 @@ struct CompiledKernel {
   std::size_t parameter_bytes = 0;
   std::size_t static_shared = 0, local_bytes = 0;
   bool in_order = false;  ///< blocks may see each other's writes
-  std::vector<OpenReading> open;
 };
 
 struct StatementText {
@@ -108,16 +109,19 @@ struct Code {
 struct Program {
   std::string name, version, target;
   Code code;
-  std::shared_ptr<const Syntax> contracted;  ///< with pairs of mul and add fused; nullptr: there are none
+  std::shared_ptr<const Syntax> syntax;  ///< as it was read, for other readings of its open sums; nullptr: there are none
+  std::string source;                    ///< its text, likewise
   std::vector<StatementText> texts;
   std::vector<CompiledKernel> kernels;
   std::vector<Kernel> shown;
   std::vector<std::byte> variables;  ///< of .global and .const, as they begin
 };
 
-/// Throws bad_file.
-Program compile(Syntax syntax);
-/// Of syntax that has been contracted already.
-Program compile_contracted(const Syntax& syntax);
+/// With the customary reading of open sums. Throws bad_file.
+Program compile(Syntax syntax, std::string_view text);
+/// With the sums at these places fused, and no others.
+Program compile_fused(Syntax syntax, const std::vector<std::size_t>& places);
+/// The program as a launch reads it.
+std::shared_ptr<const Program> reading_of(const std::shared_ptr<const Program>& program, const Launch& launch);
 
 }  // namespace dodona::ptx

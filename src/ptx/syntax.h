@@ -43,6 +43,7 @@ struct Statement {
   int line = 0;
   int scope = 0;
   SourcePlace source = {};
+  std::size_t begin = 0, end = 0;  ///< in the text, with the guard and the semicolon
 };
 
 enum class Space { none, registers, global, shared, local, constant, parameter };
@@ -84,6 +85,10 @@ struct Syntax {
   std::vector<Function> functions;
   std::map<int, std::string> files;
 };
+
+std::string text_of(const Operand& o);
+/// `add.f32 %f1, %f2, 0f3F800000`: as PTX has it, without its guard.
+std::string text_of(const Statement& s);
 
 /// Bytes of a fundamental type ("f32", "b8"...; "pred" is 1), 0 for what is none.
 std::size_t bytes_of(std::string_view type);

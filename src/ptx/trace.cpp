@@ -1,4 +1,4 @@
-// How an element was computed: a second run of the block that wrote it, with every number's origin beside it.
+// How an element was computed: a second run of the blocks that wrote it, with every number's origin beside it.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -10,8 +10,10 @@
 
 #include "dodona/error.h"
 #include "dodona/ptx.h"
+#include "ptx/copies.h"
 #include "ptx/lanes.h"
 #include "ptx/prepare.h"
+#include "ptx/warpgroup.h"
 
 namespace dodona::ptx {
 namespace {
@@ -40,7 +42,7 @@ class Tracer : public Observer {
  public:
   Tracer(const Prepared& p, u64 element, std::size_t bytes)
       : code_(*p.state.code), program_(*p.state.program), element_(element), bytes_(bytes) {
-    nodes_.push_back({});
+    nodes_.push_back({{}, "constant", {}, 0});
   }
 
   u32 root = unknown;
@@ -64,8 +66,18 @@ class Tracer : public Observer {
       case InstructionFamily::whole: return whole(m, i);
       case InstructionFamily::matrices: return matrices(m, i);
       case InstructionFamily::product: return product(m, i);
-      default: return;
+      case InstructionFamily::warpgroup: return warpgroup(m, i);
+      case InstructionFamily::atomic: return atomic(m, i);
+      case InstructionFamily::bulk: return bulk(m, i);
+      case InstructionFamily::branch: return;
+      case InstructionFamily::other: return forget(m, i);
     }
+  }
+  /// What another block left in registers and in shared memory is nobody's.
+  void begin_block() {
+    origins_.clear();
+    for (auto cell = cells_.begin(); cell != cells_.end();)
+      cell = cell->first < device_address(0) || cell->first >= u64{1} << 60 ? cells_.erase(cell) : std::next(cell);
   }
 
   std::string expression(const TraceRequest& request) const {
@@ -144,6 +156,14 @@ class Tracer : public Observer {
         node = add(std::move(n));
       }
       origin(i.slots[0], lane) = node;
+    });
+  }
+  /// What is not followed is what it is: a number of this instruction, made of its first operand.
+  void forget(Machine& m, const Instruction& i) {
+    if (i.slots[0] == no_slot || i.slots[0] == 0) return;
+    for_lanes(m.mask, [&](int lane) {
+      const u32 of = i.slots[1] == no_slot ? unknown : origin(i.slots[1], lane);
+      origin(i.slots[0], lane) = of == unknown ? unknown : add({opcode_of(i), {}, {of}, i.line});
     });
   }
   void moved(Machine& m, const Instruction& i) {
@@ -251,20 +271,129 @@ class Tracer : public Observer {
       for (u32 k = 0; k < i.list_count; ++k) {
         u32 node = origin(from[k], lane);
         const u64 at = address + k * i.width;
-        if (at <= element_ && element_ + bytes_ <= at + i.width) {
+        if (holds_element(at, i.width)) {
           if (node == unknown) node = constant(m, from[k], lane, i.registers, {});
-          root = at == element_ && bytes_ == i.width ? node : add({piece(element_ - at, bytes_), {}, {node}, i.line});
-          found = true;
-          place.line = i.line;
-          place.instruction = program_.texts[static_cast<std::size_t>(i.statement)].text;
-          place.source = program_.texts[static_cast<std::size_t>(i.statement)].source;
-          place.lane = lane;
-          place.warp = static_cast<int>(m.warp->index);
-          place.block = m.block_index();
+          take(m, i, lane, at, i.width, node);
         }
         write(at, i.width, node);
       }
     });
+  }
+  bool holds_element(u64 address, std::size_t bytes) const { return address <= element_ && element_ + bytes_ <= address + bytes; }
+  /// This is what the element is made of, so far.
+  void take(Machine& m, const Instruction& i, int lane, u64 address, std::size_t bytes, u32 node) {
+    root = address == element_ && bytes_ == bytes ? node : add({piece(element_ - address, bytes_), {}, {node}, i.line});
+    found = true;
+    place.line = i.line;
+    place.instruction = program_.texts[static_cast<std::size_t>(i.statement)].text;
+    place.source = program_.texts[static_cast<std::size_t>(i.statement)].source;
+    place.lane = lane;
+    place.warp = static_cast<int>(m.warp->index);
+    place.block = m.block_index();
+  }
+
+  /// The number that was there, then the operands.
+  void atomic(Machine& m, const Instruction& i) {
+    const Slot* const slots = m.list(i);
+    const u32 count = i.registers;
+    const auto space = static_cast<Space>(i.sources);
+    for_lanes(m.mask, [&](int lane) {
+      const u64 address = generic(space, m.wide(i.slots[0])[lane] + i.immediate, lane, m);
+      for (u32 k = 0; k < count; ++k) {
+        const u64 at = address + k * i.width;
+        const u32 old = read(at, i.width, i.line);
+        Node n{opcode_of(i), {}, {old != unknown ? old : from_memory(at, i.width)}, i.line};
+        for (u32 operand = 1; operand <= (i.target != 0 ? 2U : 1U); ++operand) {
+          const Slot slot = slots[operand * count + k];
+          const u32 of = origin(slot, lane);
+          n.of.push_back(of != unknown ? of : constant(m, slot, lane, i.width == 8 ? 8 : 4, opcode_of(i)));
+        }
+        const u32 node = add(std::move(n));
+        if (slots[k] != no_slot) origin(slots[k], lane) = old;
+        if (holds_element(at, i.width)) take(m, i, lane, at, i.width, node);
+        write(at, i.width, node);
+      }
+    });
+  }
+  void bulk(Machine& m, const Instruction& i) {
+    const bool sums = opcode_of(i).find(".reduce.") != std::string_view::npos;
+    for_lanes(m.mask, [&](int lane) {
+      for_copied(m, i, lane, [&](const CopiedBytes& c) {
+        if (!c.exists) {
+          if (c.to >> 32 == shared_window >> 32) write(c.to, c.bytes, unknown);
+          return;
+        }
+        // In the pieces in which it was written, should it have been.
+        const u32 step = sums ? i.width : c.from >> 32 == shared_window >> 32 && c.bytes == 16 ? width_at(c.from) : c.bytes;
+        for (u32 b = 0; b < c.bytes; b += step) {
+          u32 node = read(c.from + b, step, i.line);
+          if (sums) {
+            const u32 old = read(c.to + b, step, i.line);
+            node = add({opcode_of(i), {}, {old != unknown ? old : from_memory(c.to + b, step), node}, i.line});
+          } else if (c.from >= device_address(0) && cells_.count(c.from + b) == 0) {
+            copied_[node] = c.from + b;
+          }
+          if (holds_element(c.to + b, step)) take(m, i, lane, c.to + b, step, node);
+          write(c.to + b, step, node);
+        }
+      });
+    });
+  }
+  /// How wide the number is that lies there, if one does, and others of its kind behind it.
+  u32 width_at(u64 address) const {
+    const auto cell = cells_.find(address);
+    return cell != cells_.end() && 16 % cell->second.bytes == 0 ? cell->second.bytes : 16;
+  }
+
+  /// The sum, then its row and its column.
+  void warpgroup(Machine& m, const Instruction& i) {
+    WarpgroupProduct p;
+    if (!describe(m, i, p)) return;
+    const auto line_of = [&](const std::vector<u64>& addresses, std::string_view name) {
+      Node n{name, {}, {}, i.line};
+      for (std::size_t k = 0; k < addresses.size(); ++k) {
+        // Neighbours in memory are read together, up to a word.
+        std::size_t count = 1;
+        while ((count + 1) * static_cast<std::size_t>(p.bytes) <= 4 && k + count < addresses.size() &&
+               addresses[k + count] == addresses[k] + count * static_cast<std::size_t>(p.bytes))
+          ++count;
+        n.of.push_back(read(shared_window + addresses[k], count * static_cast<std::size_t>(p.bytes), i.line));
+        k += count - 1;
+      }
+      return add(std::move(n));
+    };
+    std::array<u32, 16> rows{};
+    for (int row = 0; row < 16; ++row) {
+      if (!p.a_in_registers) {
+        rows[static_cast<std::size_t>(row)] = line_of(p.a_line(m, i, row), "row");
+        continue;
+      }
+      Node n{"row", {}, {}, i.line};
+      for (int r = row / 8; r < 4; r += 2)
+        for (int t = 0; t < 4; ++t) {
+          const int lane = row % 8 * 4 + t;
+          const u32 of = origin(p.a[r], lane);
+          n.of.push_back(of != unknown ? of : constant(m, p.a[r], lane, 4, {}));
+        }
+      rows[static_cast<std::size_t>(row)] = add(std::move(n));
+    }
+    std::vector<u32> columns;
+    for (int column = 0; column < p.columns; ++column) columns.push_back(line_of(p.b_line(m, i, column), "column"));
+    const std::string_view opcode = opcode_of(i);
+    const int registers = p.half_sums ? p.columns / 4 : p.columns / 2;
+    for (int r = 0; r < registers; ++r)
+      for (int lane = 0; lane < warp_lanes; ++lane) {
+        // Sums of a register: one of fp32, two neighbours of fp16.
+        const int row = lane / 4 + 8 * (p.half_sums ? r & 1 : r >> 1 & 1);
+        const int column = 8 * (p.half_sums ? r >> 1 : r >> 2) + 2 * (lane % 4) + (p.half_sums ? 0 : r & 1);
+        Node n{opcode, {}, {}, i.line};
+        u32& sum = origin(p.sums[r], lane);
+        if (p.adds) n.of.push_back(sum != unknown ? sum : constant(m, p.sums[r], lane, 4, p.half_sums ? "" : "x.f32"));
+        n.of.push_back(rows[static_cast<std::size_t>(row)]);
+        n.of.push_back(columns[static_cast<std::size_t>(column)]);
+        if (p.half_sums) n.of.push_back(columns[static_cast<std::size_t>(column) + 1]);
+        sum = add(std::move(n));
+      }
   }
   void copy(Machine& m, const Instruction& i) {
     for_lanes(m.mask, [&](int lane) {
@@ -346,30 +475,31 @@ Trace Module::trace(std::string_view name, const Launch& launch, const TraceRequ
     const auto* const data = static_cast<const std::byte*>(a.data);
     before.emplace_back(data, a.kind == Argument::Kind::buffer || a.kind == Argument::Kind::memory ? data + a.bytes : data);
   }
-  const std::shared_ptr<const Program> program =
-      launch.contract && program_->contracted ? std::make_shared<const Program>(compile_contracted(*program_->contracted)) : program_;
+  const std::shared_ptr<const Program> program = reading_of(program_, launch);
 
-  // Which block wrote it last?
+  // Which blocks write it? Of sums over blocks each is a part.
   Prepared p = prepare(*program, name, watched);
-  std::uint64_t writer = p.last;
+  std::set<std::uint64_t> writers;
   {
     Machine machine(p.state);
     for (std::uint64_t block = p.first; block < p.last; ++block) {
       std::uint8_t& written = p.written[request.argument][request.offset];
       written = 0;
       machine.run_block(block);
-      if (written != 0) writer = block;
+      if (written != 0) writers.insert(block);
     }
   }
-  if (writer == p.last) fail("no block writes this element");
+  if (writers.empty()) fail("no block writes this element");
 
-  // Again from the same memory, with origins in the block that matters.
+  // Again from the same memory, with origins in the blocks that matter.
   for (std::size_t k = 0; k < before.size(); ++k)
     if (!before[k].empty()) std::memcpy(launch.arguments[k].data, before[k].data(), before[k].size());
   Tracer tracer(p, device_address(request.argument) + request.offset, request.bytes);
   Machine machine(p.state);
   for (std::uint64_t block = p.first; block < p.last; ++block) {
-    machine.observer = block == writer ? &tracer : nullptr;
+    const bool matters = writers.count(block) > 0;
+    if (matters) tracer.begin_block();
+    machine.observer = matters ? &tracer : nullptr;
     machine.run_block(block);
   }
   if (!tracer.found) fail("the element was written by something other than a store");

@@ -1,11 +1,13 @@
 // wgmma: four warps multiply matrices of shared memory; each does its sixteen
 // rows when it comes to the instruction.
+#include <algorithm>
 #include <array>
 #include <vector>
 
 #include "ptx/assembler.h"
 #include "ptx/lanes.h"
 #include "ptx/products.h"
+#include "ptx/warpgroup.h"
 #include "quant/half.h"
 
 namespace dodona::ptx {
@@ -18,7 +20,7 @@ using u64 = std::uint64_t;
 
 /// Bytes of K that an instruction takes: of every type.
 constexpr int k_bytes = 32;
-constexpr int own_rows = 16;
+constexpr int own_rows = 16, most_columns = 256;
 
 struct Shape {
   MatrixType a, b;
@@ -57,16 +59,24 @@ u64 swizzled(const Descriptor& d, u64 address) {
   return address ^ ((address >> 7 & d.mask) << 4);
 }
 
+/// Where a piece of a line lies: sixteen bytes along K, or, transposed, of eight lines at one place of K.
+u64 piece_of(const Descriptor& d, u64 line, u64 piece) {
+  // Without a swizzle the second piece lies a leading stride away; with one it is the row's next.
+  const u64 along = d.row == 16 ? piece * d.leading : piece * 16;
+  return swizzled(d, d.begin + line / 8 * d.stride + line % 8 * d.row + along) & 0x3FFFF;
+}
+u64 transposed_piece_of(const Descriptor& d, u64 line, u64 k) {
+  const u64 together = d.row / 2;
+  return swizzled(d, d.begin + line / together * d.leading + k / 8 * d.stride + k % 8 * d.row + line % together * 2) & 0x3FFFF;
+}
+
 /// Lines [first, first + count) of a matrix whose K is contiguous, packed.
 void read_k_major(Machine& m, const Descriptor& d, u64 first, u64 count, u8* to, const Instruction& i) {
   for (u64 line = first; line < first + count; ++line)
     for (u64 piece = 0; piece < 2; ++piece) {
-      // Without a swizzle the second piece lies a leading stride away; with one
-      // it is the row's next.
-      const u64 along = d.row == 16 ? piece * d.leading : piece * 16;
-      const u64 at = swizzled(d, d.begin + line / 8 * d.stride + line % 8 * d.row + along);
-      const std::byte* const from = m.quick(Space::shared, at & 0x3FFFF, 16, AccessKind::load, 0, i);
-      if (m.watching()) m.check_proxy(at & 0x3FFFF, 16, 0, i);
+      const u64 at = piece_of(d, line, piece);
+      const std::byte* const from = m.quick(Space::shared, at, 16, AccessKind::load, 0, i);
+      if (m.watching()) m.check_proxy(at, 16, 0, i);
       if (from == nullptr) {
         std::memset(to, 0, 16);
       } else {
@@ -78,12 +88,11 @@ void read_k_major(Machine& m, const Descriptor& d, u64 first, u64 count, u8* to,
 /// The same of a matrix whose lines lie side by side, of 16-bit numbers: pieces
 /// of eight lines at one place of K.
 void read_transposed(Machine& m, const Descriptor& d, u64 first, u64 count, u8* to, const Instruction& i) {
-  const u64 together = d.row / 2;
   for (u64 k = 0; k < 16; ++k)
     for (u64 line = first; line < first + count; line += 8) {
-      const u64 at = swizzled(d, d.begin + line / together * d.leading + k / 8 * d.stride + k % 8 * d.row + line % together * 2);
-      const std::byte* const from = m.quick(Space::shared, at & 0x3FFFF, 16, AccessKind::load, 0, i);
-      if (m.watching()) m.check_proxy(at & 0x3FFFF, 16, 0, i);
+      const u64 at = transposed_piece_of(d, line, k);
+      const std::byte* const from = m.quick(Space::shared, at, 16, AccessKind::load, 0, i);
+      if (m.watching()) m.check_proxy(at, 16, 0, i);
       for (u64 l = 0; l < 8; ++l) {
         u8* const place = to + (line - first + l) * k_bytes + 2 * k;
         if (from == nullptr) {
@@ -131,47 +140,40 @@ void multiply(Machine& m, const Instruction& i) {
   } else {
     read_lines(m, m.wide(i.slots[1])[0], s.a_transposed, u64{m.warp->index % 4} * own_rows, own_rows, left.data(), i);
   }
-  std::vector<u8> right(static_cast<std::size_t>(s.columns) * k_bytes);
+  std::array<u8, most_columns * k_bytes> right;
   read_lines(m, m.wide(i.slots[2])[0], s.b_transposed, 0, static_cast<u64>(s.columns), right.data(), i);
 
-  std::vector<float> sums(static_cast<std::size_t>(s.columns) * own_rows);
   const bool adds = i.slots[3] == no_slot ? i.immediate != 0 : (m.predicate(i.slots[3]) & 1) != 0;
-  const int numbers = s.columns / 2;
-  if (adds) {
-    for (int r = 0; r < numbers; ++r)
-      for (int lane = 0; lane < warp_lanes; ++lane) {
-        if (s.half_sums) {
-          const u32 pair = m.narrow(d[r / 2])[lane];
-          sums[sum_offset(r) + fragment_places.sum[static_cast<std::size_t>(lane)]] =
-              quant::f16_to_f32(static_cast<u16>(r & 1 ? pair >> 16 : pair));
-        } else {
-          sums[sum_offset(r) + fragment_places.sum[static_cast<std::size_t>(lane)]] = std::bit_cast<float>(m.narrow(d[r])[lane]);
-        }
-      }
-  }
-  const int k = k_bytes / bytes_of(s.a);
+  const int numbers = s.columns / 2, k = k_bytes / bytes_of(s.a);
   if (s.whole_sums) {
-    std::vector<std::int32_t> whole(sums.size());
-    std::memcpy(whole.data(), sums.data(), sums.size() * 4);
-    add_whole_products(s.a, left.data(), s.b, right.data(), s.columns, k, whole.data(), s.saturates);
-    std::memcpy(sums.data(), whole.data(), sums.size() * 4);
+    std::array<std::int32_t, most_columns * own_rows> sums;
+    for (int r = 0; r < numbers && adds; ++r) spread_sums(m.narrow(d[r]), sums.data() + sum_offset(r));
+    if (!adds) std::fill_n(sums.begin(), s.columns * own_rows, 0);
+    add_whole_products(s.a, left.data(), s.b, right.data(), s.columns, k, sums.data(), s.saturates);
+    for (int r = 0; r < numbers; ++r) gather_sums(sums.data() + sum_offset(r), m.narrow(d[r]));
   } else {
-    if (s.half_sums) {
-      add_half_products(s.a, left.data(), s.b, right.data(), s.columns, k, sums.data());
+    std::array<float, most_columns * own_rows> sums;
+    if (!adds) std::fill_n(sums.begin(), s.columns * own_rows, 0.0f);
+    if (!s.half_sums) {
+      for (int r = 0; r < numbers && adds; ++r) spread_sums(m.narrow(d[r]), sums.data() + sum_offset(r));
+      m.tiles().add(Unit::wgmma, s.a, left.data(), s.b, right.data(), s.columns, k, sums.data());
+      for (int r = 0; r < numbers; ++r) gather_sums(sums.data() + sum_offset(r), m.narrow(d[r]));
     } else {
-      add_products(Unit::wgmma, s.a, left.data(), s.b, right.data(), s.columns, k, sums.data(), m.launch().isa);
+      const auto at = [](int r, int lane) { return sum_offset(r) + fragment_sum(lane); };
+      for (int r = 0; r < numbers && adds; ++r)
+        for (int lane = 0; lane < warp_lanes; ++lane) {
+          const u32 pair = m.narrow(d[r / 2])[lane];
+          sums[at(r, lane)] = quant::f16_to_f32(static_cast<u16>(r & 1 ? pair >> 16 : pair));
+        }
+      add_half_products(s.a, left.data(), s.b, right.data(), s.columns, k, sums.data());
+      for (int r = 0; r < numbers; ++r)
+        for (int lane = 0; lane < warp_lanes; ++lane) {
+          u32& pair = m.narrow(d[r / 2])[lane];
+          const u32 code = quant::f32_to_f16(sums[at(r, lane)]);
+          pair = r & 1 ? (pair & 0xFFFFu) | code << 16 : code;
+        }
     }
   }
-  for (int r = 0; r < numbers; ++r)
-    for (int lane = 0; lane < warp_lanes; ++lane) {
-      if (s.half_sums) {
-        u32& pair = m.narrow(d[r / 2])[lane];
-        const u32 code = quant::f32_to_f16(sums[sum_offset(r) + fragment_places.sum[static_cast<std::size_t>(lane)]]);
-        pair = r & 1 ? (pair & 0xFFFFu) | code << 16 : code;
-      } else {
-        m.narrow(d[r])[lane] = std::bit_cast<u32>(sums[sum_offset(r) + fragment_places.sum[static_cast<std::size_t>(lane)]]);
-      }
-    }
   if (m.watching()) {
     std::vector<u32>& kept = m.warp->accumulators[d[0]];
     kept.resize(static_cast<std::size_t>(registers) * warp_lanes);
@@ -191,7 +193,35 @@ void wait_for_groups(Machine& m, const Instruction& i) {
   std::erase_if(m.warp->in_flight, [&](const auto& flying) { return flying.second + i.immediate < m.warp->products_open; });
 }
 
+std::vector<u64> line_of(u64 descriptor, bool transposed, int line, int bytes) {
+  const Descriptor d = read_descriptor(descriptor);
+  const auto l = static_cast<u64>(line);
+  std::vector<u64> addresses;
+  for (u64 at = 0; at < k_bytes; at += static_cast<u64>(bytes))
+    addresses.push_back(transposed ? transposed_piece_of(d, l / 8 * 8, at / 2) + l % 8 * 2 : piece_of(d, l, at / 16) + at % 16);
+  return addresses;
+}
+
 }  // namespace
+
+bool describe(Machine& m, const Instruction& i, WarpgroupProduct& product) {
+  if (i.run != multiply) return false;
+  const Shape s = unpack(i.flags);
+  product.columns = s.columns;
+  product.bytes = bytes_of(s.a);
+  product.half_sums = s.half_sums;
+  product.a_in_registers = s.a_in_registers;
+  product.sums = m.list(i);
+  product.a = product.sums + (s.half_sums ? s.columns / 4 : s.columns / 2);
+  product.adds = i.slots[3] == no_slot ? i.immediate != 0 : (m.predicate(i.slots[3]) & 1) != 0;
+  return true;
+}
+std::vector<u64> WarpgroupProduct::a_line(Machine& m, const Instruction& i, int line) const {
+  return line_of(m.wide(i.slots[1])[0], unpack(i.flags).a_transposed, static_cast<int>(m.warp->index % 4) * own_rows + line, bytes);
+}
+std::vector<u64> WarpgroupProduct::b_line(Machine& m, const Instruction& i, int line) const {
+  return line_of(m.wide(i.slots[2])[0], unpack(i.flags).b_transposed, line, bytes);
+}
 
 bool assemble_warpgroup(Assembler& a, const Statement& s, const Opcode& op) {
   if (op.has("fence")) {

@@ -41,6 +41,58 @@ TEST(PtxTrace, GoesThroughSharedMemory) {
   EXPECT_NE(t.expression.find(" = ex2.approx.f32(args[0][0x8c:4])  // line "), std::string::npos) << t.expression;
 }
 
+TEST(PtxTrace, GoesThroughBulkCopiesAndWgmma) {
+  // 64 x 16 of A and 8 x 16 of B, both of ones, come by bulk copies; the sums begin at a number of the third argument.
+  Buffers b{{Words(64 * 8, 0x3F803F80), Words(8 * 8, 0x3F803F80), Words(128, bits(3.0f)), Words(128)}};
+  const std::string text = kernel(
+      "mov.u32 %r1, room; mov.u32 %r2, room; add.u32 %r2, %r2, 4096; mov.u32 %r3, bar; setp.eq.u32 %p1, %t, 0;\n"
+      "@%p1 mbarrier.init.shared::cta.b64 [%r3], 1; bar.sync 0;\n"
+      "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 2304;\n"
+      "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%b0], 2048, [%r3];\n"
+      "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%b1], 256, [%r3];\n"
+      "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r3], 0; @!%p3 bra WAIT;\n"
+      "ld.global.f32 %f1, [%a2]; mov.f32 %f2, %f1; mov.f32 %f3, %f1; mov.f32 %f4, %f1;\n"
+      // No swizzle: rows of 16 bytes, eight of them together, the second half of K 128 bytes on, the next eight rows 256.
+      "mov.b64 %d1, 0x0000001000080000; mov.b64 %d2, 0x0000001000080100; setp.eq.u32 %p4, %t, %t;\n"
+      "wgmma.fence.sync.aligned;\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %d1, %d2, %p4, 1, 1, 0, 0;\n"
+      "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;\n"
+      "mul.rn.f32 %f1, %f1, 0f3F000000; st.global.f32 [%a3], %f1;",
+      4, ".shared .align 1024 .b8 room[8192]; .shared .align 8 .b64 bar;");
+  const Trace t = traced(text, b, 1, 128, 37);
+  // Thread 37 is lane 5 of warp 1: row 16 + 1, columns 2 and 3.
+  EXPECT_EQ(number(b.of_words[3][37]), 9.5f);
+  EXPECT_NE(t.expression.find(" = row(args[0][0x210:4], args[0][0x214:4], args[0][0x218:4], args[0][0x21c:4], args[0][0x290:4]"),
+            std::string::npos)
+      << t.expression;
+  EXPECT_NE(t.expression.find(" = column(args[1][0x20:4], args[1][0x24:4]"), std::string::npos) << t.expression;
+  EXPECT_NE(t.expression.find(" = wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16(args[2][0x94:4], v"), std::string::npos)
+      << t.expression;
+  EXPECT_NE(t.expression.find(" = mul.rn.f32(v"), std::string::npos) << t.expression;
+}
+
+TEST(PtxTrace, FollowsAtomicsOverBlocks) {
+  Buffers b{{Words(4 * 32, bits(2.0f)), Words(1, bits(1.0f))}};
+  const Trace t = traced(kernel("ld.global.f32 %f1, [%a0]; setp.eq.u32 %p1, %t, 7; @%p1 red.global.add.f32 [%b1], %f1;"), b, 3, 32, 0);
+  EXPECT_EQ(number(b.of_words[1][0]), 7.0f);
+  EXPECT_NE(t.expression.find("red.global.add.f32(args[1][0x0:4], args[0][0x1c:4])"), std::string::npos) << t.expression;
+  EXPECT_NE(t.expression.find(", args[0][0x9c:4])"), std::string::npos) << t.expression;
+  EXPECT_NE(t.expression.find(", args[0][0x11c:4])"), std::string::npos) << t.expression;
+}
+
+TEST(PtxTrace, ABulkCopyMayWriteTheElement) {
+  Buffers b{{Words(32, bits(2.0f)), Words(32)}};
+  const std::string text = kernel(
+      "mov.u32 %r1, room; shl.b32 %r2, %t, 2; add.u32 %r2, %r1, %r2; ld.global.f32 %f1, [%a0]; add.rn.f32 %f1, %f1, %f1; st.shared.f32 "
+      "[%r2], "
+      "%f1;\nfence.proxy.async.shared::cta; bar.sync 0; setp.eq.u32 %p1, %t, 0;\n"
+      "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%b1], [%r1], 128;",
+      2, ".shared .align 128 .b8 room[128];");
+  const Trace t = traced(text, b, 1, 32, 5);
+  EXPECT_EQ(number(b.of_words[1][5]), 4.0f);
+  EXPECT_NE(t.expression.find(" = add.rn.f32(args[0][0x14:4], args[0][0x14:4])"), std::string::npos) << t.expression;
+}
+
 TEST(PtxTrace, WhatCannotBeTracedIsSaid) {
   Buffers b{{Words(64), Words(64)}};
   EXPECT_NE(error_of([&] { traced(kernel("st.global.f32 [%b1], 0f00000000;"), b, 1, 32, 7); }).find("no block writes this element"),

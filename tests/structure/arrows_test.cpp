@@ -80,7 +80,7 @@ const std::map<std::string, Rooms> allowed{
     {"oracle/grade",
      below_oracle + Rooms{"oracle/cases", "oracle/judge", "oracle/faults", "oracle/records", "oracle/schedules", "oracle/report"}},
     {"trail", below_oracle + model + Rooms{"model", "oracle/cases", "oracle/judge"}},
-    {"ptx", below_ops + Rooms{"ops/tiles"}},
+    {"ptx", below_ops + Rooms{"io", "ops/tiles"}},
     {"capi", below_oracle + oracle + model + Rooms{"model", "ptx"}},
     {"tools", below_oracle + oracle + model + Rooms{"model", "trail", "oracle/alternatives", "ptx"}},
 };
