@@ -119,7 +119,7 @@ void multiply(Machine& m, const Instruction& i) {
   std::array<float, 8 * 16> sums;
   if (!shape.half_sums) {
     for (int r = 0; r < 4; ++r) spread_sums(m.narrow(c[r]), sums.data() + sum_offset(r));
-    m.tiles().add(Unit::mma_sync, shape.a, left.data(), shape.b, right.data(), 8, shape.k, sums.data());
+    m.tiles().add(Unit::mma_sync, {shape.a, left.data(), a[0]}, {shape.b, right.data(), b[0]}, 8, shape.k, sums.data());
     for (int r = 0; r < 4; ++r) gather_sums(sums.data() + sum_offset(r), m.narrow(d[r]));
     return;
   }

@@ -91,8 +91,8 @@ MatrixType matrix_type(std::string_view name) {
 
 namespace {
 
-/// How many operands are kept: the fragments that a warp's loop goes round with.
-constexpr std::size_t kept_tiles = 16;
+/// How many operands are kept: the fragments that a warp's loop goes round with. A prime, for registers come in powers of two.
+constexpr std::size_t kept_tiles = 61;
 /// Operands are decoded as lines of 64 bytes, zeros behind their numbers: whole vectors.
 constexpr int line_bytes = 64;
 
@@ -110,37 +110,34 @@ Tiles::Tiles(Isa isa) {
 }
 
 template <class Decoded>
-const Decoded& Tiles::find(std::vector<Kept<Decoded>>& kept, std::size_t& next, Unit unit, MatrixType type, const void* codes, int lines,
-                           int k) {
-  const auto bytes = static_cast<std::size_t>(lines * k * bytes_of(type));
-  for (Kept<Decoded>& one : kept)
-    if (one.type == type && one.unit == unit && one.lines == lines && one.codes.size() == bytes &&
-        std::memcmp(one.codes.data(), codes, bytes) == 0)
-      return one.decoded;
-  Kept<Decoded>& one = kept[next++ % kept.size()];
-  one.type = type;
+const Decoded& Tiles::find(std::vector<Kept<Decoded>>& kept, Unit unit, const Operand& o, int lines, int k) {
+  const auto bytes = static_cast<std::size_t>(lines * k * bytes_of(o.type)), line = static_cast<std::size_t>(k * bytes_of(o.type));
+  Kept<Decoded>& one = kept[o.key % kept.size()];
+  if (one.type == o.type && one.unit == unit && one.lines == lines && one.codes.size() == bytes &&
+      std::memcmp(one.codes.data(), o.codes, bytes) == 0)
+    return one.decoded;
+  one.type = o.type;
   one.unit = unit;
   one.lines = lines;
-  const auto* const begin = static_cast<const std::byte*>(codes);
+  const auto* const begin = static_cast<const std::byte*>(o.codes);
   one.codes.assign(begin, begin + bytes);
   std::array<std::byte, std::size_t{256} * line_bytes> padded;
-  const auto line = static_cast<std::size_t>(k * bytes_of(type));
   for (std::size_t n = 0; n < static_cast<std::size_t>(lines); ++n) {
     std::memcpy(padded.data() + n * line_bytes, begin + n * line, line);
     std::memset(padded.data() + n * line_bytes + line, 0, line_bytes - line);
   }
-  const int padded_k = line_bytes / bytes_of(type);
-  one.decoded.decode(spec_of(unit, type), dtype_of(type), padded.data(), lines, padded_k, padded_k);
+  const int padded_k = line_bytes / bytes_of(o.type);
+  one.decoded.decode(spec_of(unit, o.type), dtype_of(o.type), padded.data(), lines, padded_k, padded_k);
   return one.decoded;
 }
 
-void Tiles::add(Unit unit, MatrixType a_type, const void* a, MatrixType b_type, const void* b, int columns, int k, float* sums) {
-  if (a_type == MatrixType::tf32)
-    return add_by_definition(tc::tf32_wgmma, DType::f32, static_cast<const std::uint32_t*>(a), DType::f32,
-                             static_cast<const std::uint32_t*>(b), columns, k, sums, usual_step);
+void Tiles::add(Unit unit, const Operand& a, const Operand& b, int columns, int k, float* sums) {
+  if (a.type == MatrixType::tf32)
+    return add_by_definition(tc::tf32_wgmma, DType::f32, static_cast<const std::uint32_t*>(a.codes), DType::f32,
+                             static_cast<const std::uint32_t*>(b.codes), columns, k, sums, usual_step);
   // Products commute: the sixteen rows are the lanes of a panel.
-  const ops::MmaRows& right = find(right_, next_right_, unit, b_type, b, columns, k);
-  const ops::MmaColumns& left = find(left_, next_left_, unit, a_type, a, rows, k);
+  const ops::MmaRows& right = find(right_, unit, b, columns, k);
+  const ops::MmaColumns& left = find(left_, unit, a, rows, k);
   ops::accumulate(right, left, 0, k, sums, rows);
 }
 

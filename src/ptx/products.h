@@ -3,9 +3,9 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -29,35 +29,47 @@ constexpr std::size_t sum_offset(int r) {
 constexpr std::size_t fragment_sum(int lane) {
   return static_cast<std::size_t>(2 * (lane % 4) * 16 + lane / 4);
 }
-/// A register of sums to its places and back.
-template <class Number>
-void spread_sums(const std::uint32_t* from, Number* to) {
-  static_assert(sizeof(Number) == 4);
-  for (std::size_t c = 0; c < 4; ++c)
-    for (std::size_t g = 0; g < 8; ++g) to[32 * c + g] = std::bit_cast<Number>(from[4 * g + c]);
+/// Four times four words, transposed: lines `from_stride` words apart to lines `to_stride` apart.
+inline void transpose_words(const void* from, std::size_t from_stride, void* to, std::size_t to_stride) {
+  using Four = std::uint32_t __attribute__((vector_size(16)));
+  std::array<Four, 4> v;
+  for (std::size_t k = 0; k < 4; ++k) std::memcpy(&v[k], static_cast<const std::uint32_t*>(from) + k * from_stride, 16);
+  const Four a = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5), b = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5),
+             c = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7), d = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
+  v = {__builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7), __builtin_shufflevector(c, d, 0, 1, 4, 5),
+       __builtin_shufflevector(c, d, 2, 3, 6, 7)};
+  for (std::size_t k = 0; k < 4; ++k) std::memcpy(static_cast<std::uint32_t*>(to) + k * to_stride, &v[k], 16);
 }
-template <class Number>
-void gather_sums(const Number* from, std::uint32_t* to) {
-  static_assert(sizeof(Number) == 4);
-  for (std::size_t g = 0; g < 8; ++g)
-    for (std::size_t c = 0; c < 4; ++c) to[4 * g + c] = std::bit_cast<std::uint32_t>(from[32 * c + g]);
+/// A register of sums (of fp32 or of whole numbers) to its places and back.
+inline void spread_sums(const std::uint32_t* from, void* to) {
+  transpose_words(from, 4, to, 32);
+  transpose_words(from + 16, 4, static_cast<std::uint32_t*>(to) + 4, 32);
+}
+inline void gather_sums(const void* from, std::uint32_t* to) {
+  transpose_words(from, 32, to, 4);
+  transpose_words(static_cast<const std::uint32_t*>(from) + 4, 32, to + 16, 4);
 }
 /// A register of an operand to rows of `words` words.
 inline void spread_words(const std::uint32_t* from, std::uint32_t* to, std::size_t words) {
-  for (std::size_t g = 0; g < 8; ++g)
-    for (std::size_t c = 0; c < 4; ++c) to[g * words + c] = from[4 * g + c];
+  for (std::size_t g = 0; g < 8; ++g) std::memcpy(to + g * words, from + 4 * g, 16);
 }
 
 /// Which instruction adds.
 enum class Unit : std::uint8_t { mma_sync, wgmma };
 
-/// Operands of recent instructions, decoded: a loop takes the same ones many times. Of one thread of the CPU.
+/// Operands of recent instructions, decoded: a loop takes the same ones many times. Of one thread of the CPU. A `key` (registers, a
+/// descriptor) says where an operand is looked for; whether it is the same one, its codes say.
 class Tiles {
  public:
   explicit Tiles(Isa isa);
 
   /// sums[n][row] += sum over k of a[row][k] * b[n][k]; `a` has 16 rows, both are row-major and packed. fp32 sums.
-  void add(Unit unit, MatrixType a_type, const void* a, MatrixType b_type, const void* b, int columns, int k, float* sums);
+  struct Operand {
+    MatrixType type;
+    const void* codes;
+    std::uint64_t key;
+  };
+  void add(Unit unit, const Operand& a, const Operand& b, int columns, int k, float* sums);
 
  private:
   template <class Decoded>
@@ -70,11 +82,10 @@ class Tiles {
     explicit Kept(Isa isa) : decoded(isa) {}
   };
   template <class Decoded>
-  const Decoded& find(std::vector<Kept<Decoded>>& kept, std::size_t& next, Unit unit, MatrixType type, const void* codes, int lines, int k);
+  const Decoded& find(std::vector<Kept<Decoded>>& kept, Unit unit, const Operand& o, int lines, int k);
 
   std::vector<Kept<ops::MmaColumns>> left_;
   std::vector<Kept<ops::MmaRows>> right_;
-  std::size_t next_left_ = 0, next_right_ = 0;
 };
 /// fp16 sums, as fp32 numbers: one rounding to fp16 of the aligned sum.
 void add_half_products(MatrixType a_type, const void* a, MatrixType b_type, const void* b, int columns, int k, float* sums);

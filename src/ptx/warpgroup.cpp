@@ -156,7 +156,8 @@ void multiply(Machine& m, const Instruction& i) {
     if (!adds) std::fill_n(sums.begin(), s.columns * own_rows, 0.0f);
     if (!s.half_sums) {
       for (int r = 0; r < numbers && adds; ++r) spread_sums(m.narrow(d[r]), sums.data() + sum_offset(r));
-      m.tiles().add(Unit::wgmma, s.a, left.data(), s.b, right.data(), s.columns, k, sums.data());
+      const u64 a_key = s.a_in_registers ? d[registers] : m.wide(i.slots[1])[0] * 4 + m.warp->index % 4;
+      m.tiles().add(Unit::wgmma, {s.a, left.data(), a_key}, {s.b, right.data(), m.wide(i.slots[2])[0]}, s.columns, k, sums.data());
       for (int r = 0; r < numbers; ++r) gather_sums(sums.data() + sum_offset(r), m.narrow(d[r]));
     } else {
       const auto at = [](int r, int lane) { return sum_offset(r) + fragment_sum(lane); };

@@ -239,6 +239,8 @@ def fused_moe(d: Draw, m: Any, M: int, E: int, N: int, K: int, topk: int, kind: 
     names = getattr(kernel, "arg_names", [])
     if "c_sorted" in names:
         extra = {"c_sorted": c_sorted, "filter_expert": False}
+    if "swap_ab" in names:
+        extra["swap_ab"] = False
     kernel[grid](a, None, b, None, bias_t, c, a_scale, b_scale, weights, slots, owners, padded, N, K, slots.shape[0], ids.numel(), a.stride(0), a.stride(1), b.stride(0), b.stride(2), b.stride(1),
                  bias_t.stride(0) if bias else 0, bias_t.stride(1) if bias else 0, c.stride(-2), c.stride(-1), a_scale.stride(0) if a_scale is not None and a_scale.ndim == 2 else 0,
                  a_scale.stride(1) if a_scale is not None and a_scale.ndim == 2 else 0, b_scale.stride(0) if b_scale is not None and b_scale.ndim >= 2 else 0,
