@@ -232,18 +232,21 @@ void mark_customary(const Function& f, const Flow& flow, BySum& sums) {
     for (const Absorption& a : of_sum)
       if (uses[a.product] && uses[a.product]->size() == 1 && taken.count(sum) == 0) taken[sum] = a.operand;
   // One that is used more often goes into all of its sums or into none.
-  for (const auto& [product, all] : uses) {
-    if (!all || all->size() < 2) continue;
-    const bool each = std::all_of(all->begin(), all->end(), [&, of = product](const Use& use) {
+  for (const auto& use_of_product : uses) {
+    const std::size_t product = use_of_product.first;
+    if (!use_of_product.second || use_of_product.second->size() < 2) continue;
+    const std::vector<Use>& all = *use_of_product.second;
+    const auto is_of_product = [&](const Absorption& a) { return a.product == product; };
+    const bool each = std::all_of(all.begin(), all.end(), [&](const Use& use) {
       const auto sum = sums.find(use.statement);
-      const bool twice = std::count_if(all->begin(), all->end(), [&](const Use& u) { return u.statement == use.statement; }) > 1;
+      const bool twice = std::count_if(all.begin(), all.end(), [&](const Use& u) { return u.statement == use.statement; }) > 1;
       return sum != sums.end() && taken.count(use.statement) == 0 && !twice &&
-             std::any_of(sum->second.begin(), sum->second.end(), [&](const Absorption& a) { return a.product == of; });
+             std::any_of(sum->second.begin(), sum->second.end(), is_of_product);
     });
     if (!each) continue;
-    for (const Use& use : *all)
+    for (const Use& use : all)
       for (const Absorption& a : sums[use.statement])
-        if (a.product == product) taken[use.statement] = a.operand;
+        if (is_of_product(a)) taken[use.statement] = a.operand;
   }
   for (auto& [sum, of_sum] : sums)
     for (Absorption& a : of_sum) {
