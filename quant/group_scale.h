@@ -62,10 +62,20 @@ inline GroupScale group_scale(float group_amax, float largest, const GroupRecipe
   return {power, recipe.form == ScaleForm::divide ? power : power_of_two_by_bits(-e)};
 }
 
-/// group_scale of many groups at once: `numbers` hold largest magnitudes and then operands. With plain scales in correctly rounded
-/// operations these are loops that become vectors.
+/// group_scale of many groups at once: `numbers` hold largest magnitudes and then operands. With plain scales, or powers by bits, in
+/// correctly rounded operations these are loops that become vectors.
 inline void group_scales(std::span<float> numbers, float largest, const GroupRecipe& recipe, std::span<float> scales) {
   const Fp32Ops& ops = recipe.ops;
+  if (recipe.rule == ScaleRule::ceil_bits && recipe.form == ScaleForm::multiply && ops.multiply == multiply_ieee) {
+    const float floor = recipe.amax_floor, inverse = 1.0f / largest;
+    for (std::size_t g = 0; g < numbers.size(); ++g) {
+      const float number = numbers[g];
+      const int e = ceil_exponent_by_bits((number > floor ? number : floor) * inverse);
+      scales[g] = power_of_two_by_bits(e);
+      numbers[g] = power_of_two_by_bits(-e);
+    }
+    return;
+  }
   const bool rounded = ops.reciprocal == reciprocal_ieee && ops.multiply == multiply_ieee;
   const bool by_product = recipe.form == ScaleForm::multiply, by_reciprocal = ops.divide == divide_by_reciprocal;
   const bool plain = recipe.rule == ScaleRule::plain && recipe.form != ScaleForm::divide && (by_product ? !by_reciprocal : true);

@@ -9,6 +9,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/base/streaming.h"
 #include "ops/rows/group_row.h"
 #include "ops/rows/int8_codes.h"
 #include "ops/rows/row_sum.h"
@@ -73,8 +74,9 @@ float largest_value(std::span<const float> x) {
 void fast(const PerTokenQuantInt8& op, const Exec& exec) {
   const DType type = op.x.dtype();
   const std::int64_t width = op.x.size(-1);
-  parallel_for(exec.threads, row_count(op.x), static_cast<double>(width), [&](std::int64_t m) {
-    const GroupRow row{row_begin(op.x, m, bits(type) / 8), 1, width, type, next_row_begin(op.x, m, bits(type) / 8)};
+  const bool streamed = worth_streaming(op.x_q);
+  parallel_for_rows(exec.threads, row_count(op.x), static_cast<double>(width), streamed, width, [&](std::int64_t m, Writing writing) {
+    const GroupRow row{row_begin(op.x, m, bits(type) / 8), 1, width, type, next_row_begin(op.x, m, bits(type) / 8), writing};
     float amax = 0;
     dispatch<GroupMaximaKernel>(exec.isa, row, &amax);
     amax = std::max(amax, least_magnitude);

@@ -7,6 +7,7 @@
 
 #include "core/threads.h"
 #include "ops/base/rows.h"
+#include "ops/base/streaming.h"
 #include "ops/rows/fp8_codes.h"
 #include "ops/rows/fp8_row.h"
 #include "quant/amax.h"
@@ -112,11 +113,17 @@ void condition(const SglPerTensorQuantFp8& actual, const Exec& exec, Reference& 
   put_codes(actual, codes, Pieces(actual.input), stored, exec.threads);
 }
 
+/// Bytes.
+constexpr std::int64_t fetched_ahead = 4096;
+
 float fast_amax(const Pieces& pieces, const Exec& exec) {
   std::vector<float> maxima(static_cast<std::size_t>(pieces.count));
   parallel_for(exec.threads, pieces.count, static_cast<double>(pieces.longest), [&](std::int64_t i) {
-    dispatch<LargestMagnitudeKernel>(
-        exec.isa, LargestMagnitude{pieces.begin(i), pieces.size(i), pieces.input.dtype(), &maxima[static_cast<std::size_t>(i)]});
+    dispatch<LargestMagnitudeKernel>(exec.isa, LargestMagnitude{.input = pieces.begin(i),
+                                                                .n = pieces.size(i),
+                                                                .type = pieces.input.dtype(),
+                                                                .result = &maxima[static_cast<std::size_t>(i)],
+                                                                .fetched = fetched_ahead});
   });
   return largest_of(maxima);
 }
@@ -129,12 +136,16 @@ void fast(const SglPerTensorQuantFp8& op, const Exec& exec) {
     if (!stays(scale, needed)) scale = needed;
   }
   const float factor = scale != 0 ? 1.0f / scale : 0.0f;
-  parallel_for(exec.threads, pieces.count, static_cast<double>(pieces.longest), [&](std::int64_t i) {
+  const bool streamed = worth_streaming(op.output_q);
+  const auto cost = static_cast<double>(pieces.longest);
+  parallel_for_rows(exec.threads, pieces.count, cost, streamed, pieces.longest, [&](std::int64_t i, Writing writing) {
     dispatch<Fp8CodesKernel>(exec.isa, Fp8Codes{.input = pieces.begin(i),
                                                 .codes = op.output_q.as<std::uint8_t>() + pieces.first(i),
                                                 .n = pieces.size(i),
                                                 .type = op.input.dtype(),
-                                                .factor = factor});
+                                                .factor = factor,
+                                                .fetched = fetched_ahead,
+                                                .writing = writing});
   });
 }
 

@@ -7,6 +7,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/base/streaming.h"
 #include "ops/rows/fp8_codes.h"
 #include "ops/rows/fp8_row.h"
 #include "quant/amax.h"
@@ -70,8 +71,9 @@ void condition(const SglPerTokenQuantFp8& actual, const Exec& exec, Reference& r
 }
 
 void fast(const SglPerTokenQuantFp8& op, const Exec& exec) {
-  const std::int64_t width = op.input.size(1);
-  parallel_for(exec.threads, op.input.size(0), static_cast<double>(width), [&](std::int64_t m) {
+  const std::int64_t rows = op.input.size(0), width = op.input.size(1);
+  const bool streamed = worth_streaming(op.output_q);
+  parallel_for_rows(exec.threads, rows, static_cast<double>(width), streamed, width, [&](std::int64_t m, Writing writing) {
     const DType type = op.input.dtype();
     dispatch<Fp8RowKernel>(exec.isa, Fp8Row{.input = row_begin(op.input, m, bits(type) / 8),
                                             .codes = op.output_q.as<std::uint8_t>() + m * width,
@@ -79,7 +81,8 @@ void fast(const SglPerTokenQuantFp8& op, const Exec& exec) {
                                             .n = width,
                                             .type = type,
                                             .true_division = op.divide == "ieee",
-                                            .next = next_row_begin(op.input, m, bits(type) / 8)});
+                                            .next = next_row_begin(op.input, m, bits(type) / 8),
+                                            .writing = writing});
   });
 }
 

@@ -1,6 +1,8 @@
 #include "ops/rows/act_and_mul_row.h"
 
-#include "ops/base/row_lanes.h"
+#include <type_traits>
+
+#include "ops/rows/number_lanes.h"
 #include "simd/math.h"
 #include "simd/registers.h"
 
@@ -11,7 +13,7 @@ using ops::ActAndMulRow;
 
 template <int count, class Body>
 DODONA_INLINE void each(const Body& body) {
-#pragma GCC unroll 4
+  DODONA_UNROLL(8)
   for (int k = 0; k < count; ++k) body(k);
 }
 
@@ -20,16 +22,17 @@ DODONA_INLINE void each(const Body& body) {
 /// becomes infinite; below e^-30 the divisor is 1.
 struct Silu {
   /// Vectors that are worked on side by side, step by step: the instructions of one chain would fill the processor's window while they wait
-  /// for each other. Sixteen registers do not hold more than one chain.
-  static constexpr int side_by_side = many_sums_fit ? 4 : 1;
+  /// for each other, the more so the longer a chain is. Sixteen registers do not hold more than one.
+  static constexpr int side_by_side(bool long_chains) { return !many_sums_fit ? 1 : long_chains ? 8 : 4; }
+  /// bf16 of the largest gate, either sign, that needs no clamp: 80.
+  static constexpr std::int32_t most_gate = 0x42A0;
 
-  template <int count>
+  template <int count, bool numbers>
   static DODONA_INLINE void of(f32x16* g) {
     const auto c = [](float x) { return f32x16::splat(x); };
     const f32x16 anchor = c(0x1.8p23f);
     f32x16 y[count], anchored[count], r[count], p[count];
-    each<count>([&](int k) { y[k] = max(c(-88.9f), g[k]); });
-    each<count>([&](int k) { y[k] = min(c(30.0f), y[k]); });
+    each<count>([&](int k) { y[k] = numbers ? g[k] : min(c(30.0f), max(c(-88.9f), g[k])); });
     each<count>([&](int k) { y[k] = y[k] * c(-0x1.715476p0f); });
     each<count>([&](int k) { anchored[k] = y[k] + anchor; });  // n in the low bits
     each<count>([&](int k) { r[k] = anchored[k] - anchor; });
@@ -45,37 +48,47 @@ struct Silu {
   }
 };
 struct Gelu {
-  static constexpr int side_by_side = 1;
-  template <int count>
+  static constexpr int side_by_side(bool) { return 1; }
+  template <int count, bool>
   static DODONA_INLINE void of(f32x16* g) {
     *g = *g * (f32x16::splat(0.5f) * (f32x16::splat(1.0f) + erf(*g * f32x16::splat(0.70710678f))));
   }
 };
 struct GeluTanh {
-  static constexpr int side_by_side = 1;
-  template <int count>
+  static constexpr int side_by_side(bool) { return 1; }
+  template <int count, bool>
   static DODONA_INLINE void of(f32x16* g) {
     const f32x16 inner = fma(f32x16::splat(0.044715f) * *g * *g, *g, *g);
     *g = *g * (f32x16::splat(0.5f) * (f32x16::splat(1.0f) + tanh(f32x16::splat(0.7978845608028654f) * inner)));
   }
 };
 
-template <class Function, class Lanes, bool round_activation, int count>
+template <class Function, class Lanes, int together, bool round_activation, bool numbers, int count>
 DODONA_INLINE void activate(f32x16 (&x)[count]) {
-#pragma GCC unroll 4
-  for (int k = 0; k < count; k += Function::side_by_side) Function::template of<Function::side_by_side>(x + k);
-  if (round_activation) each<count>([&](int k) { x[k] = Lanes::round(x[k]); });
+  DODONA_UNROLL(2)
+  for (int k = 0; k < count; k += together) Function::template of<together, numbers>(x + k);
+  if constexpr (round_activation && numbers) {
+    each<count>([&](int k) { x[k] = round_number_to_bf16(x[k]); });
+  } else if constexpr (round_activation) {
+    each<count>([&](int k) { x[k] = Lanes::round(x[k]); });
+  }
 }
 
 /// Where products go: numbers of the input's type.
 template <class Lanes>
 struct SameType {
+  static constexpr bool to_codes = false;
   const ActAndMulRow& row;
   bool stream = row.writing != ops::Writing::cached && can_stream(row.out);
 
   static DODONA_INLINE Two load(const void* p) { return Lanes::load_two(p); }
+  template <bool numbers>
   DODONA_INLINE void put(const Two& y, std::int64_t i) const {
-    if (stream) {
+    if constexpr (numbers) {
+      const i32x16 pairs = pairs_of_numbers(y);
+      void* const p = at<Lanes>(row.out, i);
+      stream ? DODONA_TIER::stream(pairs, p) : pairs.store(static_cast<std::int32_t*>(p));
+    } else if (stream) {
       Lanes::stream_two(y, at<Lanes>(row.out, i));
     } else {
       Lanes::store_two(y, at<Lanes>(row.out, i));
@@ -87,10 +100,12 @@ struct SameType {
 /// Where products go: codes under a static scale.
 template <class Lanes>
 struct Codes {
+  static constexpr bool to_codes = true;
   const ActAndMulRow& row;
 
   static DODONA_INLINE Two load(const void* p) { return {Lanes::load(p), Lanes::load(at<Lanes>(p, 16))}; }
   DODONA_INLINE std::uint8_t* codes(std::int64_t i) const { return static_cast<std::uint8_t*>(row.out) + i; }
+  template <bool>
   DODONA_INLINE void put(const Two& y, std::int64_t i) const {
     const f32x16 factor = f32x16::splat(row.factor);
     store_e4m3(y.a * factor, codes(i));
@@ -101,10 +116,12 @@ struct Codes {
   }
 };
 
-template <class Function, class Lanes, class Output, bool round_activation>
-void act_and_mul_row(const ActAndMulRow row) {
-  constexpr int count = Function::side_by_side > 2 ? Function::side_by_side : 2;
+/// `numbers`: bf16 are taken for finite, and gates for such as need no clamp. Returns whether they were.
+template <class Function, class Lanes, class Output, bool round_activation, bool numbers>
+bool act_and_mul_row(const ActAndMulRow row) {
+  constexpr int together = Function::side_by_side(round_activation || Output::to_codes), count = together > 2 ? together : 2;
   const Output output{row};
+  PairsSeen gates, ups;
   std::int64_t i = 0;
   for (; i + 16 * count <= row.n; i += 16 * count) {
     f32x16 x[count];
@@ -112,40 +129,52 @@ void act_and_mul_row(const ActAndMulRow row) {
       const std::int64_t at_k = i + 32 * k;
       fetch_two<Lanes>(row.next_gate, at_k);
       fetch_two<Lanes>(row.next_up, at_k);
+      if constexpr (numbers) {
+        gates.load(at<Lanes>(row.gate, at_k));
+        ups.load(at<Lanes>(row.up, at_k));
+      }
       const Two gate = Output::load(at<Lanes>(row.gate, at_k));
       x[2 * k] = gate.a;
       x[2 * k + 1] = gate.b;
     });
-    activate<Function, Lanes, round_activation>(x);
+    activate<Function, Lanes, together, round_activation, numbers>(x);
     each<count / 2>([&](int k) {
       const std::int64_t at_k = i + 32 * k;
       const Two up = Output::load(at<Lanes>(row.up, at_k));
-      output.put({x[2 * k] * up.a, x[2 * k + 1] * up.b}, at_k);
+      output.template put<numbers>({x[2 * k] * up.a, x[2 * k + 1] * up.b}, at_k);
     });
   }
   if (i < row.n) {
     f32x16 x[count];
     each<count>([&](int k) { x[k] = Lanes::load_partial(at<Lanes>(row.gate, i + 16 * k), row.n - i - 16 * k); });
-    activate<Function, Lanes, round_activation>(x);
+    activate<Function, Lanes, together, round_activation, false>(x);
     each<count>([&](int k) {
       const std::int64_t at_k = i + 16 * k;
       output.put_last(x[k] * Lanes::load_partial(at<Lanes>(row.up, at_k), row.n - at_k), at_k);
     });
   }
-  if (row.writing == ops::Writing::streamed_last) stream_end();
+  const bool taken_rightly = !numbers || (gates.up_to(Silu::most_gate) && ups.up_to(0x7F7F));
+  if (row.writing == ops::Writing::streamed_last || !taken_rightly) stream_end();
+  return taken_rightly;
 }
 
+template <class Function, class Lanes, class Output, bool round_activation>
+DODONA_INLINE void act_and_mul_row_of(const ActAndMulRow& row) {
+  if constexpr (std::is_same_v<Function, Silu> && std::is_same_v<Lanes, Bf16Lanes>)
+    if (act_and_mul_row<Function, Lanes, Output, round_activation, true>(row)) return;
+  act_and_mul_row<Function, Lanes, Output, round_activation, false>(row);
+}
 template <class Function, class Lanes, class Output>
 DODONA_INLINE void act_and_mul_row_into(const ActAndMulRow& row) {
   if (row.round_activation) {
-    act_and_mul_row<Function, Lanes, Output, true>(row);
+    act_and_mul_row_of<Function, Lanes, Output, true>(row);
   } else {
-    act_and_mul_row<Function, Lanes, Output, false>(row);
+    act_and_mul_row_of<Function, Lanes, Output, false>(row);
   }
 }
 
 template <class Function>
-DODONA_INLINE void act_and_mul_row_of(const ActAndMulRow& row) {
+DODONA_INLINE void act_and_mul_row_like(const ActAndMulRow& row) {
   with_lanes(row.type, [&](auto lanes) { act_and_mul_row_into<Function, decltype(lanes), SameType<decltype(lanes)>>(row); });
 }
 
@@ -158,9 +187,9 @@ template <class Tier>
 void ActAndMulRowKernel::run(const ActAndMulRow& row) {
   using namespace DODONA_TIER;
   switch (row.kind) {
-    case ActivationKind::silu: return act_and_mul_row_of<Silu>(row);
-    case ActivationKind::gelu: return act_and_mul_row_of<Gelu>(row);
-    case ActivationKind::gelu_tanh: return act_and_mul_row_of<GeluTanh>(row);
+    case ActivationKind::silu: return act_and_mul_row_like<Silu>(row);
+    case ActivationKind::gelu: return act_and_mul_row_like<Gelu>(row);
+    case ActivationKind::gelu_tanh: return act_and_mul_row_like<GeluTanh>(row);
     case ActivationKind::silu_to_e4m3:
       return with_lanes(row.type, [&](auto lanes) { act_and_mul_row_into<Silu, decltype(lanes), Codes<decltype(lanes)>>(row); });
   }

@@ -1,11 +1,24 @@
 // Rows to codes of eight bits in vector code: largest magnitudes, and codes given a factor. Included by *.simd.cpp only.
 #pragma once
 
-#include "ops/base/row_lanes.h"
+#include "ops/base/writing.h"
+#include "ops/rows/number_lanes.h"
 #include "simd/pack.h"
 #include "simd/registers.h"
 
 namespace dodona::DODONA_TIER {
+
+/// Lane i: of the `count` lanes that are block i, in `count` vectors of 16 / count blocks each, the largest.
+template <int count, class Larger>
+DODONA_INLINE i32x16 largest_of_blocks(i32x16 (&m)[count], const Larger& larger) {
+  DODONA_UNROLL(4)
+  for (int half = count / 2; half > 0; half /= 2) DODONA_UNROLL(8)
+  for (int j = 0; j < half; ++j) {
+    const f32x16_pair split = deinterleave(as_f32(m[2 * j]), as_f32(m[2 * j + 1]));
+    m[j] = larger(as_i32(split.first), as_i32(split.second));
+  }
+  return m[0];
+}
 
 /// The largest magnitude of n elements. NaN elements are passed over: the maximum keeps its second operand then.
 template <class Lanes>
@@ -25,18 +38,26 @@ DODONA_INLINE float largest_number(const void* input, std::int64_t n) {
   return reduce_max(max(max(largest[0], largest[1]), max(largest[2], largest[3])));
 }
 
+/// What is fetched meanwhile: of each `every` elements, a power of two of at least 64, the first 64 of those that lie `ahead` bytes on.
+struct Fetch {
+  std::int64_t ahead = 0, every = 64;
+};
 template <class Lanes>
-DODONA_INLINE float largest_magnitude(const void* input, std::int64_t n) {
+DODONA_INLINE float largest_magnitude(const void* input, std::int64_t n, Fetch = {}) {
   return largest_number<Lanes>(input, n);
 }
 /// Of bf16, magnitudes are compared as integers, two to a lane: a NaN is larger than all others. Rows that have none are the rule.
 template <>
-DODONA_INLINE float largest_magnitude<Bf16Lanes>(const void* input, std::int64_t n) {
+DODONA_INLINE float largest_magnitude<Bf16Lanes>(const void* input, std::int64_t n, Fetch fetch) {
   const i32x16 magnitude = i32x16::splat(0x7FFF7FFF);
   i32x16 largest[2] = {i32x16::zero(), i32x16::zero()};
   std::int64_t i = 0;
   for (; i + 64 <= n; i += 64) {
     const auto* const pairs = static_cast<const std::int32_t*>(at<Bf16Lanes>(input, i));
+    if ((i & (fetch.every - 1)) == 0) {
+      __builtin_prefetch(reinterpret_cast<const char*>(pairs) + fetch.ahead);
+      __builtin_prefetch(reinterpret_cast<const char*>(pairs) + fetch.ahead + 64);
+    }
     largest[0] = max_16(i32x16::load(pairs) & magnitude, largest[0]);
     largest[1] = max_16(i32x16::load(pairs + 16) & magnitude, largest[1]);
   }
@@ -185,6 +206,12 @@ struct RowToCodes {
   const float* factors;
   const void* next;  ///< or what a fetch does no harm to
   std::uint8_t* codes;
+  ops::Writing writing = ops::Writing::cached;  ///< of bf16; others go into the caches
+
+  /// Whether codes are written sixty-four at a time to multiples of sixty-four.
+  DODONA_INLINE bool streams() const {
+    return writing != ops::Writing::cached && can_stream(codes) && (groups == 1 || size == 32 || size % 64 == 0);
+  }
 };
 template <class Codes, class Lanes>
 DODONA_INLINE void quantize_groups(const RowToCodes& row) {
@@ -192,11 +219,10 @@ DODONA_INLINE void quantize_groups(const RowToCodes& row) {
     quantize<Codes, Lanes>(at<Lanes>(row.input, g * row.size), row.size, row.factors[g], row.codes + g * row.size);
 }
 
-/// Rows of bf16 without NaN and infinity are the rule: they go without a look at what becomes of these, and are done again where the look
-/// at all of them, on the way, finds some.
+/// Elements and factors, looked at on the way.
 struct Looked {
-  i32x16 largest = i32x16::zero();  ///< magnitudes, two to a lane
-  bool factors = true;              ///< are finite, and without a sign
+  PairsSeen seen;
+  bool factors = true;  ///< are finite, and without a sign
 
   DODONA_INLINE f32x16 factor(float x) {
     std::int32_t bits;
@@ -208,41 +234,41 @@ struct Looked {
     const i32x16 bits = as_i32(x);
     factors &= !any(bits < i32x16::zero()) && !any(bits > i32x16::splat(0x7F7FFFFF));
   }
-  DODONA_INLINE i32x16 pairs(const void* p) {
-    const i32x16 x = i32x16::load(static_cast<const std::int32_t*>(p));
-    largest = max_16(x & i32x16::splat(0x7FFF7FFF), largest);
-    return x;
-  }
-  DODONA_INLINE bool finite() const {
-    const i32x16 most = i32x16::splat(0x7F7FFFFF);
-    return factors && !any(shl<16>(largest) > most) && !any(largest > most);
-  }
+  DODONA_INLINE i32x16 pairs(const void* p) { return seen.load(p); }
+  DODONA_INLINE bool finite() const { return factors && seen.up_to(0x7F7F); }
 };
+/// Sixty-four bytes, into the caches or, to a multiple of as many, past them.
+DODONA_INLINE void put_64(i32x16 bytes, std::uint8_t* p, bool streamed) {
+  streamed ? stream(bytes, p) : bytes.store(reinterpret_cast<std::int32_t*>(p));
+}
 /// Sixty-four codes of bf16, thirty-two by each factor.
 template <class Codes>
-DODONA_INLINE void quantize_64(const void* input, f32x16 first, f32x16 second, const void* next, std::uint8_t* codes, Looked& looked) {
+DODONA_INLINE void quantize_64(const void* input, f32x16 first, f32x16 second, const void* next, std::uint8_t* codes, bool streamed,
+                               Looked& looked) {
   __builtin_prefetch(next);
   __builtin_prefetch(at<Bf16Lanes>(next, 32));
-  const i32x16 bytes = Codes::of_numbers({looked.pairs(input), looked.pairs(at<Bf16Lanes>(input, 32)), first, second});
-  bytes.store(reinterpret_cast<std::int32_t*>(codes));
+  put_64(Codes::of_numbers({looked.pairs(input), looked.pairs(at<Bf16Lanes>(input, 32)), first, second}), codes, streamed);
 }
 template <class Codes>
 DODONA_INLINE void quantize_row(Bf16Lanes, const RowToCodes& row) {
   Looked looked;
+  const bool streamed = row.streams();
   std::int64_t g = 0;
   if (row.size == 32)
     for (; g + 2 <= row.groups; g += 2)
       quantize_64<Codes>(at<Bf16Lanes>(row.input, g * 32), looked.factor(row.factors[g]), looked.factor(row.factors[g + 1]),
-                         at<Bf16Lanes>(row.next, g * 32), row.codes + g * 32, looked);
+                         at<Bf16Lanes>(row.next, g * 32), row.codes + g * 32, streamed, looked);
   for (; g < row.groups; ++g) {
     const f32x16 factor = looked.factor(row.factors[g]);
     const std::int64_t end = (g + 1) * row.size;
     std::int64_t i = g * row.size;
     for (; i + 64 <= end; i += 64)
-      quantize_64<Codes>(at<Bf16Lanes>(row.input, i), factor, factor, at<Bf16Lanes>(row.next, i), row.codes + i, looked);
+      quantize_64<Codes>(at<Bf16Lanes>(row.input, i), factor, factor, at<Bf16Lanes>(row.next, i), row.codes + i, streamed, looked);
     if (i < end) quantize<Codes, Bf16Lanes>(at<Bf16Lanes>(row.input, i), end - i, row.factors[g], row.codes + i);
   }
-  if (!looked.finite()) quantize_groups<Codes, Bf16Lanes>(row);
+  const bool again = !looked.finite();
+  if ((streamed && again) || row.writing == ops::Writing::streamed_last) stream_end();
+  if (again) quantize_groups<Codes, Bf16Lanes>(row);
 }
 template <class Codes, class Lanes>
 DODONA_INLINE void quantize_row(InOrder<Lanes>, const RowToCodes& row) {

@@ -27,19 +27,6 @@ DODONA_INLINE i32x16 magnitude_bits(f32x16 x) {
 }
 constexpr std::int32_t infinity_bits = 0x7F800000;
 
-/// Lane i: of the eight lanes that are block i, in eight vectors of two blocks each, the largest.
-template <class Larger>
-DODONA_INLINE i32x16 largest_of_eights(i32x16 (&m)[8], const Larger& larger) {
-#pragma GCC unroll 3
-  for (int count = 4; count > 0; count /= 2)
-#pragma GCC unroll 4
-    for (int j = 0; j < count; ++j) {
-      const f32x16_pair split = deinterleave(as_f32(m[2 * j]), as_f32(m[2 * j + 1]));
-      m[j] = larger(as_i32(split.first), as_i32(split.second));
-    }
-  return m[0];
-}
-
 /// Lane i: the bits of the largest magnitude of block i; -1 in the place of NaN elements if they are passed over.
 template <class Lanes, bool pass_over_nan>
 DODONA_INLINE i32x16 widened_maxima(const char* input) {
@@ -55,7 +42,7 @@ DODONA_INLINE i32x16 widened_maxima(const char* input) {
     }
     m[j] = max(a, b);
   }
-  return largest_of_eights(m, [](i32x16 a, i32x16 b) { return max(a, b); });
+  return largest_of_blocks(m, [](i32x16 a, i32x16 b) { return max(a, b); });
 }
 DODONA_INLINE i32x16 block_maxima(F16Lanes, const char* input) {
   return widened_maxima<F16Lanes, false>(input);
@@ -65,7 +52,7 @@ DODONA_INLINE i32x16 block_maxima(Bf16Lanes, const char* input) {
   i32x16 m[8];
 #pragma GCC unroll 8
   for (int j = 0; j < 8; ++j) m[j] = i32x16::load(reinterpret_cast<const std::int32_t*>(input + 64 * j)) & i32x16::splat(0x7FFF7FFF);
-  const i32x16 pairs = largest_of_eights(m, [](i32x16 a, i32x16 b) { return max_16(a, b); });
+  const i32x16 pairs = largest_of_blocks(m, [](i32x16 a, i32x16 b) { return max_16(a, b); });
   return max(shl<16>(pairs), pairs & i32x16::splat(-0x10000));
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "dodona/dtype.h"
+#include "ops/base/writing.h"
 #include "simd/tier.h"
 
 namespace dodona::ops {
@@ -14,8 +15,9 @@ struct Fp8Row {
   float* scale;
   std::int64_t n;
   DType type;
-  bool true_division;  ///< scale = amax / 448 rather than amax * fl32(1/448)
-  const void* next;    ///< the row that comes next, which is fetched meanwhile, or this one
+  bool true_division;                 ///< scale = amax / 448 rather than amax * fl32(1/448)
+  const void* next;                   ///< the row that comes next, which is fetched meanwhile, or this one
+  Writing writing = Writing::cached;  ///< of codes; other types than bf16 go into the caches
 };
 
 struct Fp8RowKernel {
@@ -29,6 +31,7 @@ struct LargestMagnitude {
   std::int64_t n;
   DType type;
   float* result;
+  std::int64_t fetched = 0;  ///< what lies so many bytes on is fetched meanwhile
 };
 struct LargestMagnitudeKernel {
   template <class Tier>
@@ -42,6 +45,8 @@ struct Fp8Codes {
   std::int64_t n;
   DType type;
   float factor;
+  std::int64_t fetched = 0;           ///< what lies so many bytes on is fetched meanwhile
+  Writing writing = Writing::cached;  ///< as in Fp8Row
 };
 struct Fp8CodesKernel {
   template <class Tier>

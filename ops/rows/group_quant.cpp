@@ -8,6 +8,7 @@
 #include "dodona/error.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/base/streaming.h"
 #include "ops/rows/act_and_mul.h"
 #include "ops/rows/fp8_codes.h"
 #include "ops/rows/group_row.h"
@@ -388,10 +389,13 @@ void store_words(const Tensor& output_s, std::int64_t m, std::span<const float> 
   if (words == 0) return;
   std::uint32_t* const row = output_s.as<std::uint32_t>() + output_s.offset(m * words);
   std::size_t g = 0;
-  for (std::int64_t w = 0; w < words; ++w) {
+  std::int64_t w = 0;
+  const auto byte = [&](std::size_t i) { return std::uint32_t{quant::ue8m0_exponent_field(scales[g + i])} << (8 * i); };
+  for (; g + 4 <= scales.size(); g += 4) row[w++ * stride] = byte(0) | byte(1) | byte(2) | byte(3);
+  for (; w < words; ++w) {
     std::uint32_t word = 0;
-    for (int byte = 0; byte < 4 && g < scales.size(); ++byte, ++g)
-      word |= std::uint32_t{quant::ue8m0_exponent_field(scales[g])} << (8 * byte);
+    for (std::size_t i = 0; g + i < scales.size(); ++i) word |= byte(i);
+    g = scales.size();
     row[w * stride] = word;
   }
 }
@@ -414,18 +418,21 @@ void fast_group_quant(const GroupQuant& op, const Exec& exec) {
   const std::int64_t width = op.width(), groups = op.groups();
   const quant::GroupRecipe recipe = recipe_of(op);
   const float largest = largest_code(op);
-  parallel_for(exec.threads, row_count(op.output_q), static_cast<double>(width) * (op.fused ? 4 : 1), [&](std::int64_t m) {
+  const double cost = static_cast<double>(width) * (op.fused ? 4 : 1);
+  // Rows that a mask leaves out end no run of streamed ones.
+  const bool streamed = !op.masked() && worth_streaming(op.output_q);
+  parallel_for_rows(exec.threads, row_count(op.output_q), cost, streamed, width, [&](std::int64_t m, Writing writing) {
     if (!op.has_row(m)) return clear_row(op, m);
     const std::byte* input = row_begin(op.input, m, element_bytes);
     std::optional<Scratch> products;
     if (op.fused) {
       products.emplace(exec.scratch.take(static_cast<std::size_t>(width * element_bytes)));
-      const std::byte* const up = input + width * element_bytes;
+      const std::byte *const up = input + width * element_bytes, *const next = next_row_begin(op.input, m, element_bytes);
       dispatch<ActAndMulRowKernel>(exec.isa, ActAndMulRow{.gate = input,
                                                           .up = up,
                                                           .out = products->as(),
-                                                          .next_gate = input,
-                                                          .next_up = up,
+                                                          .next_gate = next,
+                                                          .next_up = next + width * element_bytes,
                                                           .n = width,
                                                           .type = type,
                                                           .kind = ActivationKind::silu,
@@ -436,7 +443,7 @@ void fast_group_quant(const GroupQuant& op, const Exec& exec) {
     std::vector<float> both(static_cast<std::size_t>(2 * groups));
     const std::span<float> numbers = std::span(both).first(static_cast<std::size_t>(groups)),
                            scales = std::span(both).subspan(numbers.size());
-    const GroupRow row{input, groups, op.group_size, type, op.fused ? nullptr : next_row_begin(op.input, m, element_bytes)};
+    const GroupRow row{input, groups, op.group_size, type, op.fused ? nullptr : next_row_begin(op.input, m, element_bytes), writing};
     dispatch<GroupMaximaKernel>(exec.isa, row, numbers.data());
     quant::group_scales(numbers, largest, recipe, scales);
     store_scales(op, m, scales);

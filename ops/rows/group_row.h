@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "dodona/dtype.h"
+#include "ops/base/writing.h"
 #include "simd/tier.h"
 
 namespace dodona::ops {
@@ -13,7 +14,8 @@ struct GroupRow {
   const void* input;
   std::int64_t groups, size;
   DType type;
-  const void* next = nullptr;  ///< the row that comes next, which is fetched while codes are made; nullptr: none is
+  const void* next = nullptr;         ///< the row that comes next, which is fetched while codes are made; nullptr: none is
+  Writing writing = Writing::cached;  ///< of codes; other types than bf16 go into the caches
 };
 
 /// NaN passed over.

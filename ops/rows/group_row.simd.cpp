@@ -6,14 +6,15 @@ namespace dodona::DODONA_TIER {
 namespace {
 
 RowToCodes to_codes(const ops::GroupRow& row, const float* factors, std::uint8_t* codes) {
-  return {row.input, row.groups, row.size, factors, row.next != nullptr ? row.next : row.input, codes};
+  return {row.input, row.groups, row.size, factors, row.next != nullptr ? row.next : row.input, codes, row.writing};
 }
 
-/// Groups of bf16, sixteen at a time: the last of the comparisons are those of sixteen lanes. Returns how many groups are done.
-std::int64_t largest_of_sixteens(const ops::GroupRow& row, float* maxima) {
+/// At least sixteen groups of bf16, as many at a time: the last of the comparisons are those of sixteen lanes.
+void largest_of_sixteens(const ops::GroupRow& row, float* maxima) {
   const i32x16 magnitude = i32x16::splat(0x7FFF7FFF);
-  std::int64_t g = 0;
-  for (; g + 16 <= row.groups; g += 16) {
+  for (std::int64_t done = 0; done < row.groups; done += 16) {
+    // Those that are left are the last sixteen, some of them once more.
+    const std::int64_t g = done + 16 <= row.groups ? done : row.groups - 16;
     i32x16 largest[16];
     DODONA_UNROLL(16)
     for (int j = 0; j < 16; ++j) {
@@ -21,16 +22,12 @@ std::int64_t largest_of_sixteens(const ops::GroupRow& row, float* maxima) {
       largest[j] = i32x16::load(pairs) & magnitude;
       for (std::int64_t i = 16; i < row.size / 2; i += 16) largest[j] = max_16(i32x16::load(pairs + i) & magnitude, largest[j]);
     }
-    transpose(largest);
-    DODONA_UNROLL(4)
-    for (int half = 8; half > 0; half /= 2) DODONA_UNROLL(8)
-    for (int j = 0; j < half; ++j) largest[j] = max_16(largest[j], largest[j + half]);
-    const i32x16 bits = max(shl<16>(largest[0]), largest[0] & i32x16::splat(-0x10000));
+    const i32x16 both = largest_of_blocks(largest, [](i32x16 a, i32x16 b) { return max_16(a, b); });
+    const i32x16 bits = max(shl<16>(both), both & i32x16::splat(-0x10000));
     as_f32(bits).store(maxima + g);
     if (!any(bits > i32x16::splat(0x7F800000))) continue;
     for (std::int64_t j = g; j < g + 16; ++j) maxima[j] = largest_number<Bf16Lanes>(at<Bf16Lanes>(row.input, j * row.size), row.size);
   }
-  return g;
 }
 
 /// One group, given what its numbers are divided by or multiplied with.
@@ -67,8 +64,9 @@ void GroupMaximaKernel::run(const GroupRow& row, float* maxima) {
   using namespace DODONA_TIER;
   with_lanes(row.type, [&](auto lanes_of) {
     using Lanes = decltype(lanes_of);
-    std::int64_t g = row.type == DType::bf16 && row.size > 0 && row.size % 32 == 0 ? largest_of_sixteens(row, maxima) : 0;
-    for (; g < row.groups; ++g) maxima[g] = largest_magnitude<Lanes>(at<Lanes>(row.input, g * row.size), row.size);
+    if (row.type == DType::bf16 && row.groups >= 16 && row.size > 0 && row.size % 32 == 0) return largest_of_sixteens(row, maxima);
+    const Fetch fetch{row.next != nullptr ? static_cast<const char*>(row.next) - static_cast<const char*>(row.input) : 0, 512};
+    for (std::int64_t g = 0; g < row.groups; ++g) maxima[g] = largest_magnitude<Lanes>(at<Lanes>(row.input, g * row.size), row.size, fetch);
   });
 }
 template void GroupMaximaKernel::run<tier::DODONA_TIER>(const GroupRow&, float*);

@@ -1,7 +1,8 @@
-// Fast mode of the Hadamard transforms whose size is a power of two: one row.
+// Fast mode of the Hadamard transforms: one row.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "dodona/dtype.h"
 #include "ops/base/writing.h"
@@ -13,7 +14,8 @@ namespace dodona::ops {
 inline constexpr std::int64_t hadamard_block = 128;
 
 /// out = scale * H x of `n` elements, a power of two of at least hadamard_block; of x and out there are `width`, the other elements of x
-/// are zero. Butterflies of stride 1 first, then 2, 4... `out` may be x.
+/// are zero. Butterflies of stride 1 first, then 2, 4... `out` may be x. With `signs` there are as many such chunks, one behind the other,
+/// and an output is a chain over the chunks' in order: bit c of a row's signs is set where that of chunk c is subtracted.
 struct HadamardRow {
   const void* x;
   void* out;
@@ -21,7 +23,10 @@ struct HadamardRow {
   float scale;
   DType type;
   Writing writing;
-  float* sums;  ///< room for n; not used for a single block
+  float* sums;                                ///< room for all chunks; not used for a single block
+  std::span<const std::uint64_t> signs = {};  ///< of a multiple of 4 rows, at most 40
+
+  std::int64_t chunks() const { return signs.empty() ? 1 : static_cast<std::int64_t>(signs.size()); }
 };
 
 struct HadamardRowKernel {

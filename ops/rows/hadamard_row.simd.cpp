@@ -86,9 +86,39 @@ void one_block(const ops::HadamardRow& row) {
     if (16 * j < row.width) write<Lanes>(v[vector_of[j]], v[vector_of[j + 1]], row.out, 16 * j, row);
 }
 
+/// `x` as it is where bit c of the signs is clear, else with the other sign.
+DODONA_INLINE f32x16 with_sign(f32x16 x, std::uint64_t signs, std::int64_t c) {
+  const auto flip = static_cast<std::int32_t>(static_cast<std::uint32_t>(signs >> c) << 31);
+  return as_f32(as_i32(x) ^ i32x16::splat(flip));
+}
+/// Four rows of signs side by side: a sum waits for itself.
+void mix_chunks(const ops::HadamardRow& row) {
+  constexpr int most_chunks = 40, together = 4;
+  const std::int64_t chunks = row.chunks();
+  for (std::int64_t j = 0; j < row.n; j += 16) {
+    float* const column = row.sums + j;
+    f32x16 mixed[most_chunks];
+    for (std::int64_t r = 0; r < chunks; r += together) {
+      const std::uint64_t* const signs = row.signs.data() + r;
+      f32x16 sum[together];
+      DODONA_UNROLL(4)
+      for (int k = 0; k < together; ++k) sum[k] = with_sign(f32x16::load(column), signs[k], 0);
+      for (std::int64_t c = 1; c < chunks; ++c) {
+        const f32x16 x = f32x16::load(column + c * row.n);
+        DODONA_UNROLL(4)
+        for (int k = 0; k < together; ++k) sum[k] = sum[k] + with_sign(x, signs[k], c);
+      }
+      DODONA_UNROLL(4)
+      for (int k = 0; k < together; ++k) mixed[r + k] = sum[k];
+    }
+    for (std::int64_t c = 0; c < chunks; ++c) mixed[c].store(column + c * row.n);
+  }
+}
+
 template <class Lanes>
 void many_blocks(const ops::HadamardRow& row) {
-  for (std::int64_t i = 0; i < row.n; i += block) {
+  const std::int64_t all = row.chunks() * row.n;
+  for (std::int64_t i = 0; i < all; i += block) {
     f32x16 v[8];
     if (i < row.width) {
       transform_block<Lanes>(row.x, i, row.width, v);
@@ -99,12 +129,13 @@ void many_blocks(const ops::HadamardRow& row) {
     }
   }
   for (std::int64_t stride = block; stride < row.n; stride *= 2)
-    for (std::int64_t base = 0; base < row.n; base += 2 * stride)
+    for (std::int64_t base = 0; base < all; base += 2 * stride)
       for (std::int64_t i = base; i < base + stride; i += 16) {
         const f32x16_pair sums = butterfly({f32x16::load(row.sums + i), f32x16::load(row.sums + i + stride)});
         sums.first.store(row.sums + i);
         sums.second.store(row.sums + i + stride);
       }
+  if (row.chunks() > 1) mix_chunks(row);
   for (std::int64_t i = 0; i < row.width; i += 32)
     write<Lanes>(f32x16::load(row.sums + i), f32x16::load(row.sums + i + 16), row.out, i, row);
 }
@@ -118,7 +149,7 @@ template <class Tier>
 void HadamardRowKernel::run(const HadamardRow& row) {
   using namespace DODONA_TIER;
   with_lanes(row.type, [&](auto lanes) {
-    if (row.n == block) {
+    if (row.n == block && row.chunks() == 1) {
       one_block<decltype(lanes)>(row);
     } else {
       many_blocks<decltype(lanes)>(row);

@@ -143,18 +143,22 @@ void hadamard_golden(const HadamardCall& op, std::int64_t chunks, HadamardRule r
 }
 
 void hadamard_fast(const HadamardCall& op, std::int64_t chunks, const Exec& exec) {
-  if (chunks > 1)
+  const std::int64_t width = op.x.size(-1), of_chunk = hadamard_size(width, chunks).n;
+  if (chunks > 1 && of_chunk < hadamard_block)
     return transform_rows<Plain>(
         op, chunks, [](float x, float scale) { return x * scale; }, exec);
   const DType type = op.x.dtype();
   const int bytes = bits(type) / 8;
-  const std::int64_t width = op.x.size(-1), n = std::max(hadamard_block, hadamard_size(width, 1).n);
+  const std::int64_t n = std::max(hadamard_block, of_chunk);
+  const std::span<const std::uint64_t> signs = chunks > 1 ? quant::hadamard_signs(chunks) : std::span<const std::uint64_t>{};
   const bool streamed = worth_streaming(op.out) && aligned_rows(op) && op.out.data() != op.x.data();
-  parallel_for_rows(exec.threads, row_count(op.x), static_cast<double>(n), streamed, width * bytes, [&](std::int64_t row, Writing writing) {
+  const auto cost = static_cast<double>(chunks * n);
+  parallel_for_rows(exec.threads, row_count(op.x), cost, streamed, width * bytes, [&](std::int64_t row, Writing writing) {
     std::optional<Scratch> sums;
-    if (n > hadamard_block) sums.emplace(exec.scratch.take(static_cast<std::size_t>(n) * sizeof(float)));
-    dispatch<HadamardRowKernel>(exec.isa, HadamardRow{row_begin(op.x, row, bytes), row_begin_mutable(op.out, row, bytes), width, n,
-                                                      static_cast<float>(op.scale), type, writing, sums ? sums->as<float>() : nullptr});
+    if (chunks * n > hadamard_block) sums.emplace(exec.scratch.take(static_cast<std::size_t>(chunks * n) * sizeof(float)));
+    dispatch<HadamardRowKernel>(
+        exec.isa, HadamardRow{row_begin(op.x, row, bytes), row_begin_mutable(op.out, row, bytes), width, n, static_cast<float>(op.scale),
+                              type, writing, sums ? sums->as<float>() : nullptr, signs});
   });
 }
 

@@ -7,6 +7,9 @@
 #include "helpers.h"
 #include "ops/nsa/hadamard_transform.h"
 #include "ops/nsa/hadamard_transform_12n.h"
+#include "ops/nsa/hadamard_transform_20n.h"
+#include "ops/nsa/hadamard_transform_28n.h"
+#include "ops/nsa/hadamard_transform_40n.h"
 #include "quant/hadamard.h"
 
 namespace dodona {
@@ -62,6 +65,27 @@ TEST(Hadamard, FastModeHasTheBitsOfHopperModeWhereNothingIsDenormal) {
       const ops::HadamardTransform op{{.x = normal(type, {3, width}, "x"), .scale = 0.1}};
       EXPECT_TRUE(same_bits(ops::run(op, in_mode(Mode::fast)).out, ops::run(op, in_mode(Mode::hopper)).out)) << name(type) << " " << width;
     }
+}
+
+template <class Op>
+void expect_the_same_bits(std::initializer_list<std::int64_t> widths) {
+  for (const DType type : {DType::bf16, DType::f16, DType::f32})
+    for (const std::int64_t width : widths) {
+      const Op op{{.x = normal(type, {3, width}, "x"), .scale = 0.1}};
+      const Tensor expected = ops::run(op, in_mode(Mode::hopper)).out;
+      for (const Isa isa : available_isas()) {
+        Exec exec = in_mode(Mode::fast);
+        exec.isa = isa;
+        EXPECT_TRUE(same_bits(ops::run(op, exec).out, expected)) << name(type) << " " << width << " " << name(isa);
+      }
+    }
+}
+TEST(Hadamard, ChunksOfABlockAndMoreHaveThoseBitsToo) {
+  // Chunks of 128, 256 and 512, whole and with zeros behind the end, one of which begins a block.
+  expect_the_same_bits<ops::HadamardTransform12n>({1536, 1500, 1541, 3072, 3000});
+  expect_the_same_bits<ops::HadamardTransform20n>({2560, 5120});
+  expect_the_same_bits<ops::HadamardTransform28n>({3584, 7168, 7100});
+  expect_the_same_bits<ops::HadamardTransform40n>({5120, 20480});
 }
 
 TEST(Hadamard, HopperModeFlushesDenormals) {
