@@ -201,7 +201,7 @@ def struck_numbers(t, x, dist, seed, i):
     row, column = i // max(width, 1), i % max(width, 1)
     for special in t.get("special", []):
         d = special_draw(special, t["name"], seed)
-        if special.endswith("-rows") or special in ("nan-elements", "infinite-elements", "fp8-ties"):
+        if special.endswith("-rows") or special in ("zero-groups", "nan-elements", "infinite-elements", "fp8-ties"):
             here = (d.below(row, 8) == 0) | (row == d.again(np.zeros(1, np.int64), rows))
             one = here & (column == d.again(row + 1, width))
         if special in ("zero-rows", "empty-lse-rows", "nan-rows"):
@@ -210,6 +210,8 @@ def struck_numbers(t, x, dist, seed, i):
             x = np.where(here, x * 2.0**-8, x)
         elif special == "equal-rows":
             x = np.where(here, make(t, dist, seed, row * width), x)
+        elif special == "zero-groups":
+            x = np.where(here & (column // 128 == d.again(row + 1, width) // 128), 0, x)
         elif special == "nan-elements":
             x = np.where(one, np.nan, x)
         elif special == "infinite-elements":
@@ -227,6 +229,8 @@ def struck_numbers(t, x, dist, seed, i):
             x = (encode(x, "bf16").astype(U32) << 16).view(np.float32).astype(np.float64)
         elif special == "zero-scales":
             x = np.where(d.below(i, 8) == 0, 0, x)
+        elif special == "tiny-scales":
+            x = np.where(d.below(i, 8) == 0, 1e-23, x)
         elif special == "largest-scales":
             x = np.where(d.below(i, 8) == 0, min(448.0, LARGEST[t["dtype"]]), x)
         elif special == "saturating-scales":
@@ -261,11 +265,16 @@ def struck_ids(t, ids, seed):
 
 
 def stale(t, x, made, seed):
-    """A cache with NaN and the largest number in the slots that no request looks at."""
-    table, lengths = made[t["slots"]["table"]].astype(np.int64), made.get(t["slots"].get("lengths"))
-    page = 1 if lengths is None else t["shape"][1]
+    """A cache with NaN and the largest number in the slots that no request looks at, or rows behind those that groups have."""
+    table, lengths = made.get(t["slots"].get("table")), made.get(t["slots"].get("lengths"))
+    in_groups = table is None
+    page = 1 if lengths is None or (in_groups and len(t["shape"]) == 2) else t["shape"][1]
     used = np.zeros(t["shape"][0] * page, bool)
-    if lengths is None:
+    table = None if in_groups else table.astype(np.int64)
+    if in_groups:
+        row, each = np.arange(len(used)), len(used) // len(lengths)
+        used = row % each < lengths.astype(np.int64)[row // each]
+    elif lengths is None:
         used[table[(table >= 0) & (table < len(used))]] = True
     else:
         for pages, length in zip(table, lengths.astype(np.int64)):
@@ -273,7 +282,8 @@ def stale(t, x, made, seed):
             at = pages[k // page]
             used[(at * page + k % page)[(at >= 0) & (at < t["shape"][0])]] = True
     slots = np.arange(len(used))
-    filling = np.where(special_draw("stale-cache", t["name"], seed).below(slots, 2) == 0, np.nan, LARGEST[t["dtype"]])
+    special = "stale-rows" if in_groups else "stale-cache"
+    filling = np.where(special_draw(special, t["name"], seed).below(slots, 2) == 0, np.nan, LARGEST[t["dtype"]])
     return np.where(used[:, None], x.reshape(len(used), -1), filling[:, None]).ravel()
 
 

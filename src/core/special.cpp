@@ -9,10 +9,11 @@ namespace {
 constexpr std::string_view rows = "rows of values and logits", logits = "logits", weights = "weights, and biases of logits",
                            lse = "log-sum-exps", scales = "scales", one_scale = "scales of one element";
 
-constexpr std::array<SpecialText, 26> texts{{
+constexpr std::array<SpecialText, 29> texts{{
     {"zero-rows", rows, "all zeros"},
     {"tiny-rows", rows, "2^-8 of what they were"},
     {"equal-rows", rows, "every element is the row's first"},
+    {"zero-groups", rows, "zeros in the 128 columns, from a multiple of 128 on, that one of its elements lies in"},
     {"nan-rows", rows, "nothing but NaN"},
     {"nan-elements", rows, "one element is NaN"},
     {"infinite-elements", rows, "one element is infinite, of either sign"},
@@ -25,6 +26,7 @@ constexpr std::array<SpecialText, 26> texts{{
     {"infinite-lse", lse, "+inf for one element in eight of each"},
     {"empty-lse-rows", lse, "-inf in all of a token's heads, of all log-sum-exps alike"},
     {"zero-scales", scales, "0 for one element in eight"},
+    {"tiny-scales", scales, "1e-23 for one element in eight; f32 and bf16"},
     {"largest-scales", scales, "448, or the type's largest number if that is less, for one element in eight"},
     {"saturating-scales", one_scale, "4096 times what it was"},
     {"edge-lengths", "lengths, positions and offsets", "at the edges of tiles and pages: 1, 15 to 17, 31 to 33, 63 to 65, 127 to 129"},
@@ -35,6 +37,7 @@ constexpr std::array<SpecialText, 26> texts{{
     {"shared-pages", "page tables", "every row has the pages of the first"},
     {"first-slot", "indices and page tables", "the first is 0"},
     {"stale-cache", "caches of pages or slots", "NaN and the type's largest number where no request looks"},
+    {"stale-rows", "rows of groups of which a length says how many there are", "NaN and the type's largest number where there are none"},
     {"gaps", "arguments that may be strided", "rows are a slice of wider ones, with NaN between them"},
 }};
 

@@ -12,6 +12,7 @@ enum class Special {
   zero_rows,
   tiny_rows,
   equal_rows,
+  zero_groups,
   nan_rows,
   nan_elements,
   infinite_elements,
@@ -24,6 +25,7 @@ enum class Special {
   infinite_lse,
   empty_lse_rows,
   zero_scales,
+  tiny_scales,
   largest_scales,
   saturating_scales,
   edge_lengths,
@@ -34,6 +36,7 @@ enum class Special {
   shared_pages,
   first_slot,
   stale_cache,
+  stale_rows,
   gaps,
 };
 

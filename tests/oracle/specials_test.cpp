@@ -10,6 +10,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "dodona/error.h"
 #include "oracle/cases/generate.h"
@@ -75,6 +76,52 @@ TEST_P(EverySpecial, MakesInputsThatGoldenModeAcceptsAndFastModePasses) {
       }
     }
   }
+}
+
+/// Elements of an output that golden mode says something of, each of which may hold several codes.
+std::vector<bool> specified(const Reference& reference, const std::string& output, std::int64_t elements) {
+  std::vector<bool> said(static_cast<std::size_t>(elements), true);
+  const ReferenceOutput* const record = reference.find(output);
+  if (record == nullptr || record->unspecified.empty() || elements == 0) return said;
+  const std::size_t together = record->unspecified.size() / said.size();
+  for (std::size_t i = 0; i < said.size() * together; ++i)
+    if (record->unspecified[i] != 0) said[i / together] = false;
+  return said;
+}
+
+TEST_P(EverySpecial, WhatNoRequestHasChangesNothing) {
+  const Op& op = registry().at(GetParam());
+  for (const std::string& rest : op.cases())
+    for (const Special special : {Special::stale_cache, Special::stale_rows}) {
+      CaseLine line = parse_case_line(std::string(op.name()) + " " + rest);
+      const Arguments plain = generate(line);
+      line.specials.insert(special);
+      std::vector<InputPlan> inputs;
+      try {
+        inputs = plan_inputs(line);
+      } catch (const Error&) {
+        continue;  // strikes nothing
+      }
+      const Arguments stale = generate(line);
+      const Reference reference = run_golden(op, plain, {}).reference;
+      for (const Mode mode : {Mode::golden, Mode::fast, Mode::hopper}) {
+        if (!op.supports(plain, mode)) continue;
+        SCOPED_TRACE(to_string(line) + ", " + std::string(name(mode)));
+        Exec exec;
+        exec.mode = mode;
+        Arguments of_plain = runnable(op, plain), of_stale = runnable(op, stale);
+        op.run(of_plain, exec);
+        op.run(of_stale, exec);
+        const NamedTensors expected = outputs_of(op, of_plain), actual = outputs_of(op, of_stale);
+        for (const auto& [output, tensor] : expected) {
+          const Tensor& other = *find(actual, output);
+          const std::vector<bool> said = specified(reference, output, tensor.elements());
+          for (std::int64_t i = 0; i < tensor.elements(); ++i)
+            if (said[static_cast<std::size_t>(i)])
+              ASSERT_EQ(quant::get_bits(other, i), quant::get_bits(tensor, i)) << output << ", element " << i;
+        }
+      }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, EverySpecial, testing::ValuesIn(ops()), [](const auto& param) { return param.param; });
@@ -176,6 +223,98 @@ TEST(Specials, StaleCachesHoldNoNumberWhereNoRequestLooks) {
     else
       EXPECT_TRUE(std::isnan(first) || first > 1e30) << slot;
   }
+}
+
+TEST(Specials, StaleRowsHoldNoNumberBehindTheirGroupsLengths) {
+  for (const auto& [line, input, lengths, groups] :
+       {std::tuple<std::string, const char*, const char*, int>{"silu_and_mul_masked_post_quant_fwd E=3 M=5 N=128 --seed 1", "input",
+                                                               "masked_m", 3},
+        {"m_grouped_fp8_gemm_nt_masked G=3 M=8 N=24 K=144", "a", "masked_m", 3},
+        {"scaled_fp4_grouped_quant L=4 M=6 K=32", "input_tensor", "mask", 4},
+        {"sgl_per_token_group_quant_8bit M=6 E=2 K=2048 --attr fuse_silu_and_mul=true --attr scale_ue8m0=true --attr enable_v2=true "
+         "--with masked_m",
+         "input", "masked_m", 2}}) {
+    SCOPED_TRACE(line + ", " + input);
+    const Arguments plain = of(line), stale = of(line + " --special stale-rows");
+    const Tensor &before = *plain.find(input), &after = *stale.find(input);
+    const std::int64_t width = before.size(-1), rows = before.elements() / width / groups;
+    int poisoned = 0;
+    for (std::int64_t i = 0; i < before.elements(); ++i) {
+      const double x = quant::get(after, i);
+      const bool there = i / width % rows < static_cast<std::int64_t>(at(plain, lengths, i / width / rows));
+      if (there) ASSERT_EQ(x, quant::get(before, i)) << i;
+      if (!there) ASSERT_TRUE(std::isnan(x) || x == quant::max_finite(before.dtype())) << i;
+      poisoned += there ? 0 : 1;
+    }
+    EXPECT_GT(poisoned, 0);
+  }
+}
+
+TEST(Specials, ZeroGroupsAreZeroAndTheRestOfTheirRowsIsNot) {
+  const Arguments inputs = of("sgl_per_token_group_quant_fp8 M=9 K=512 --special zero-groups");
+  int groups = 0;
+  for (int m = 0; m < 9; ++m) {
+    int zeros = 0;
+    for (int g = 0; g < 4; ++g) {
+      int in_group = 0;
+      for (int k = 0; k < 128; ++k) in_group += at(inputs, "input", m * 512 + g * 128 + k) == 0 ? 1 : 0;
+      EXPECT_THAT(in_group, testing::AnyOf(testing::Eq(128), testing::Lt(4)));
+      zeros += in_group == 128 ? 1 : 0;
+    }
+    EXPECT_LE(zeros, 1);
+    groups += zeros;
+  }
+  EXPECT_GT(groups, 0);
+}
+
+TEST(Specials, TinyScalesAreSuchThatAProductOfTwoIsNothing) {
+  const Arguments inputs = of("fp8_blockwise_scaled_mm M=64 N=256 K=512 --special tiny-scales");
+  const Tensor& scales = *inputs.find("scales_a");
+  int tiny = 0;
+  for (std::int64_t i = 0; i < scales.elements(); ++i) tiny += quant::get(scales, i) == double{1e-23f} ? 1 : 0;
+  EXPECT_GT(tiny, 0);
+  EXPECT_LT(tiny, scales.elements() / 2);
+}
+
+/// NaN in a row of another request, and an infinity: rows stand for themselves.
+TEST(Specials, RowsWithoutNumbersChangeNoOtherRowOfAQuantizer) {
+  for (const auto& [line, input, codes] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"sgl_per_token_group_quant_fp8 M=9 K=256", "input", "output_q"},
+           {"sgl_per_token_group_quant_8bit M=9 K=256", "input", "output_q"},
+           {"sgl_per_token_group_quant_8bit M=9 K=2048 --attr fuse_silu_and_mul=true --attr scale_ue8m0=true --attr enable_v2=true",
+            "input", "output_q"},
+           {"sgl_per_token_group_quant_int8 M=9 K=256", "input", "output_q"},
+           {"sgl_per_token_quant_fp8 M=9 K=256", "input", "output_q"},
+           {"per_token_quant_int8 M=9 K=256", "x", "x_q"},
+           {"scaled_fp4_quant M=9 K=256", "input", "output"},
+           {"nvfp4_quantize M=9 K=256", "a", "x_q"},
+           {"mxfp4_quantize M=9 K=256", "a", "x_q"},
+           {"mxfp8_quantize M=9 K=256", "input", "x_q"}})
+    for (const char* special : {" --special nan-rows", " --special nan-elements", " --special infinite-elements"})
+      for (const Mode mode : {Mode::golden, Mode::fast, Mode::hopper}) {
+        const Op& op = registry().at(line.substr(0, line.find(' ')));
+        const Arguments plain = of(line), struck = of(line + special);
+        if (!op.supports(plain, mode)) continue;
+        SCOPED_TRACE(line + special + ", " + std::string(name(mode)));
+        Exec exec;
+        exec.mode = mode;
+        Arguments of_plain = runnable(op, plain), of_struck = runnable(op, struck);
+        op.run(of_plain, exec);
+        op.run(of_struck, exec);
+        const Tensor &before = *plain.find(input), &after = *struck.find(input), &expected = *of_plain.find(codes),
+                     &actual = *of_struck.find(codes);
+        const std::int64_t width = before.size(-1), bytes = expected.size(-1);
+        int others = 0;
+        for (std::int64_t m = 0; m < 9; ++m) {
+          bool same = true;
+          for (std::int64_t k = m * width; k < (m + 1) * width; ++k) same = same && quant::get_bits(before, k) == quant::get_bits(after, k);
+          for (std::int64_t k = m * bytes; same && k < (m + 1) * bytes; ++k)
+            ASSERT_EQ(quant::get_bits(actual, k), quant::get_bits(expected, k)) << k;
+          others += same ? 1 : 0;
+        }
+        EXPECT_GT(others, 0);
+        EXPECT_LT(others, 9);
+      }
 }
 
 TEST(Specials, LengthsLieAtTheEdgesOfTiles) {

@@ -21,7 +21,8 @@ Arguments generate(const CaseLine& line, int threads = 1);
 
 /// How one input of a line is made: with the line's seed and distribution this is all that fill() needs.
 struct InputPlan {
-  /// What says which parts of a cache are in use: a table of pages and the requests' lengths, or a list of slots alone.
+  /// What says which parts of a cache are in use: a table of pages and the requests' lengths, or a list of slots alone; of rows in groups,
+  /// the groups' lengths alone.
   struct Slots {
     std::string table, lengths;
   };
@@ -35,7 +36,7 @@ struct InputPlan {
   bool kin = false;                                              ///< made of other inputs by the op
   std::vector<std::pair<std::int64_t, std::int64_t>> part = {};  ///< begin and end along each axis; empty without a window
   std::vector<Special> specials = {};                            ///< that strike it, in their order
-  std::optional<Slots> slots = {};                               ///< where stale-cache strikes
+  std::optional<Slots> slots = {};                               ///< where stale-cache or stale-rows strikes
 };
 /// The inputs of the line, in the order of the schema. Throws as generate().
 std::vector<InputPlan> plan_inputs(const CaseLine& line);

@@ -28,7 +28,7 @@ std::string plan_text(const CaseLine& line) {
     const double edge_limit = edge_limit_of(op, *op.schema().find_tensor(input.name), input.dtype);
     if (edge_limit > 0 && line.dist == "edge") entry["edge_limit"] = edge_limit;
     for (const Special special : input.specials) entry["special"].push_back(std::string(name(special)));
-    if (input.slots) entry["slots"] = {{"table", input.slots->table}};
+    if (input.slots && !input.slots->table.empty()) entry["slots"]["table"] = input.slots->table;
     if (input.slots && !input.slots->lengths.empty()) entry["slots"]["lengths"] = input.slots->lengths;
     if (!input.part.empty()) entry["part"] = input.part;
     list.push_back(entry);

@@ -156,10 +156,35 @@ bool cache(const Site& s) {
   return slots_of(s).has_value();
 }
 
+/// What says how many rows of each group there are: dimensions "G M K" beside lengths "G" of at most M, or "M K" beside lengths "E" of at
+/// most M / E.
+std::optional<InputPlan::Slots> counts_of(const Site& s) {
+  if (s.spec.role != Role::values || s.spec.direction != Direction::in || !s.can_be_nan()) return std::nullopt;
+  const std::vector<std::string> dims = dims_of(s.spec.shape, s.input.shape.rank());
+  for (const InputPlan& length : s.all) {
+    const TensorSpec& its = *s.op.schema().find_tensor(length.name);
+    if (length.shape.rank() != 1 || !any_of_roles(its, {Role::lengths, Role::positions})) continue;
+    const bool apart = dims.size() == 3 && dims[0] == its.shape && its.bound == dims[1] + "+1";
+    const bool together = dims.size() == 2 && its.bound == dims[0] + "/" + its.shape + "+1";
+    if (apart || together) return InputPlan::Slots{"", length.name};
+  }
+  return std::nullopt;
+}
+bool rows_of_groups(const Site& s) {
+  return counts_of(s).has_value();
+}
+bool zero_groups(const Site& s) {
+  return zero_rows(s) && s.spec.role == Role::values;
+}
+bool wide_scales(const Site& s) {
+  return scales_with_zero(s) && (s.input.dtype == DType::f32 || s.input.dtype == DType::bf16);
+}
+
 /// In the order of the enumeration.
-constexpr std::array<bool (*)(const Site&), 26> strikes{zero_rows,
+constexpr std::array<bool (*)(const Site&), 29> strikes{zero_rows,
                                                         rows_of_floats,
                                                         rows_of_floats,
+                                                        zero_groups,
                                                         rows_with_nan,
                                                         rows_with_nan,
                                                         rows_with_infinities,
@@ -172,6 +197,7 @@ constexpr std::array<bool (*)(const Site&), 26> strikes{zero_rows,
                                                         logarithms,
                                                         rows_of_logarithms,
                                                         scales_with_zero,
+                                                        wide_scales,
                                                         scales_with_zero,
                                                         one_scale,
                                                         lengths,
@@ -182,6 +208,7 @@ constexpr std::array<bool (*)(const Site&), 26> strikes{zero_rows,
                                                         tables,
                                                         slots,
                                                         cache,
+                                                        rows_of_groups,
                                                         strided};
 
 /// The stream of one special of one input; what strikes all log-sum-exps alike has one for all of them.
@@ -250,6 +277,7 @@ void place_specials(const Op& op, const CaseLine& line, std::vector<InputPlan>& 
       if (input.kin || !strikes[static_cast<std::size_t>(special)](site)) continue;
       input.specials.push_back(special);
       if (special == Special::stale_cache) input.slots = slots_of(site);
+      if (special == Special::stale_rows) input.slots = counts_of(site);
       struck_any = true;
     }
     if (struck_any) continue;
@@ -287,6 +315,10 @@ double StruckNumbers::operator()(std::int64_t i, double value, const std::functi
       case Special::equal_rows:
         if (here()) value = drawn(row * width_);
         break;
+      case Special::zero_groups:
+        if (here() && column / 128 == static_cast<std::int64_t>(draw.below_again(row + 1, static_cast<std::uint64_t>(width_))) / 128)
+          value = 0;
+        break;
       case Special::nan_rows:
         if (here()) value = nan;
         break;
@@ -320,6 +352,9 @@ double StruckNumbers::operator()(std::int64_t i, double value, const std::functi
       case Special::zero_scales:
         if (draw.below(i, 8) == 0) value = 0;
         break;
+      case Special::tiny_scales:
+        if (draw.below(i, 8) == 0) value = 1e-23;
+        break;
       case Special::largest_scales:
         if (draw.below(i, 8) == 0) value = std::min(448.0, quant::max_finite(type_));
         break;
@@ -351,11 +386,10 @@ void strike_ids(const Tensor& tensor, const InputPlan& input, std::uint64_t seed
   }
 }
 
-void make_stale(const Tensor& cache, const InputPlan& input, const Arguments& arguments, std::uint64_t seed) {
-  if (!has(input, Special::stale_cache)) return;
-  const Tensor& table = *arguments.find(input.slots->table);
-  const Tensor* const lengths = input.slots->lengths.empty() ? nullptr : arguments.find(input.slots->lengths);
-  const std::int64_t page = lengths != nullptr ? input.shape[1] : 1, count = input.shape[0] * page;
+namespace {
+
+/// Slots that a list names, or requests of lengths in pages of a table.
+std::vector<bool> used_slots(const Tensor& table, const Tensor* lengths, std::int64_t page, std::int64_t count) {
   std::vector<bool> used(static_cast<std::size_t>(count), false);
   const auto use = [&](std::int64_t slot) {
     if (slot >= 0 && slot < count) used[static_cast<std::size_t>(slot)] = true;
@@ -368,7 +402,28 @@ void make_stale(const Tensor& cache, const InputPlan& input, const Arguments& ar
       for (std::int64_t k = 0; k < id(*lengths, request) && k / page < width; ++k)
         if (const std::int64_t number = id(table, request * width + k / page); number >= 0) use(number * page + k % page);
   }
-  const InputDraw draw = draw_of(Special::stale_cache, input.name, seed);
+  return used;
+}
+/// The first rows of each group.
+std::vector<bool> used_rows(const Tensor& lengths, std::int64_t count) {
+  std::vector<bool> used(static_cast<std::size_t>(count), false);
+  const std::int64_t each = lengths.elements() > 0 ? count / lengths.elements() : 0;
+  for (std::int64_t row = 0; row < count && each > 0; ++row)
+    used[static_cast<std::size_t>(row)] = row / each < lengths.elements() && row % each < id(lengths, row / each);
+  return used;
+}
+
+}  // namespace
+
+void make_stale(const Tensor& cache, const InputPlan& input, const Arguments& arguments, std::uint64_t seed) {
+  const bool in_groups = has(input, Special::stale_rows);
+  if (!in_groups && !has(input, Special::stale_cache)) return;
+  const Tensor* const lengths = input.slots->lengths.empty() ? nullptr : arguments.find(input.slots->lengths);
+  const bool of_two = input.shape.rank() == (in_groups ? 3 : input.shape.rank()) && lengths != nullptr;
+  const std::int64_t page = of_two ? input.shape[1] : 1, count = input.shape[0] * page;
+  const std::vector<bool> used =
+      in_groups ? used_rows(*lengths, count) : used_slots(*arguments.find(input.slots->table), lengths, page, count);
+  const InputDraw draw = draw_of(in_groups ? Special::stale_rows : Special::stale_cache, input.name, seed);
   const std::int64_t width = count > 0 ? cache.elements() / count : 0;
   for (std::int64_t slot = 0; slot < count; ++slot) {
     if (used[static_cast<std::size_t>(slot)]) continue;
