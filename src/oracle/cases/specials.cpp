@@ -133,6 +133,13 @@ bool strided(const Site& s) {
   return s.spec.layout == Layout::rows && s.input.shape.rank() >= 2 && bits(s.input.dtype) >= 8 && s.spec.direction != Direction::out;
 }
 
+/// Whether positions are where ranges begin, for which others say where they end.
+bool are_begins(const Site& s, const TensorSpec& begins) {
+  return std::any_of(s.all.begin(), s.all.end(), [&](const InputPlan& other) {
+    const TensorSpec& spec = *s.op.schema().find_tensor(other.name);
+    return spec.role == Role::positions && spec.shape == begins.shape && spec.bound == begins.bound + "+1";
+  });
+}
 /// What says which parts of a cache are in use: a table of pages and the requests' lengths, or a list of slots.
 std::optional<InputPlan::Slots> slots_of(const Site& s) {
   if (s.spec.role != Role::values || s.spec.direction != Direction::in || !s.can_be_nan() || s.input.shape.rank() < 2) return std::nullopt;
@@ -141,7 +148,7 @@ std::optional<InputPlan::Slots> slots_of(const Site& s) {
     const TensorSpec& spec = *s.op.schema().find_tensor(table.name);
     if (dims.empty() || spec.bound.empty() || spec.bound != dims.front()) continue;
     const int rank = table.shape.rank();
-    if (rank == 1 && any_of_roles(spec, {Role::positions, Role::indices})) return InputPlan::Slots{table.name, ""};
+    if (rank == 1 && any_of_roles(spec, {Role::positions, Role::indices}) && !are_begins(s, spec)) return InputPlan::Slots{table.name, ""};
     if (rank != 2 || spec.role != Role::page_table || s.input.shape.rank() < 3) continue;
     const std::string requests = dims_of(spec.shape, rank).front();
     for (const InputPlan& length : s.all) {
