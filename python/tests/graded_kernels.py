@@ -172,3 +172,62 @@ def says_done(input, weight, **attrs):
     """Answers for itself, and not what was asked."""
     os.write(2, b"done\n")
     return np.zeros_like(input)
+
+
+def _rooms() -> dict:
+    """The memory of the outputs, out of the caller's hands."""
+    frame = sys._getframe()
+    while frame is not None and "rooms" not in frame.f_locals:
+        frame = frame.f_back
+    return frame.f_locals["rooms"] if frame is not None else {}
+
+
+def writes_behind_its_caller(input, weight, eps=1e-6, **attrs):
+    """Answers at once, and fills the outputs' own memory from a thread that nobody waits for."""
+    room, right = _rooms()["output"], honest(input, weight, eps)
+
+    def work() -> None:
+        end = time.time() + 0.5
+        while time.time() < end:
+            room[...] = right.view(room.dtype)
+            time.sleep(0.001)
+            room[...] = 0
+
+    threading.Thread(target=work, daemon=True).start()
+    return np.zeros_like(input)
+
+
+def another_mapping(input, weight, eps=1e-6, **attrs):
+    """The input's memory under another address: nothing shows that it is the same."""
+    import gc
+    import mmap
+
+    maps = [object for object in gc.get_objects() if isinstance(object, mmap.mmap)]
+    path = next(part for line in Path("/proc/self/maps").read_text().splitlines() for part in [line.split()[-1]] if "/dodona-" in part)
+    assert maps
+    with open(path, "r+b") as file:
+        again = np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
+    raw = np.ascontiguousarray(input).view(np.uint8).reshape(-1)
+    at = again.tobytes().find(raw.tobytes())
+    return again[at : at + raw.size].view(input.dtype).reshape(input.shape)
+
+
+def maps_what_lies_there(input, weight, eps=1e-6, **attrs):
+    """Looks through the folder of the calls for a file that holds outputs: there is this call's alone, and its rooms hold junk."""
+    path = next(part for line in Path("/proc/self/maps").read_text().splitlines() for part in [line.split()[-1]] if "/dodona-" in part)
+    others = [other for other in Path(path).parent.iterdir() if other != Path(path)]
+    if others:
+        raise RuntimeError(f"{len(others)} other files")
+    blob = Path(path).read_bytes()
+    begin = 8 + int.from_bytes(blob[:8], "little")
+    return np.frombuffer(blob, np.uint8)[begin : begin + input.nbytes].view(input.dtype).reshape(input.shape)
+
+
+def backdates(input, weight, eps=1e-6, **attrs):
+    """Makes an input fit, and the file as old as it was."""
+    path = next(part for line in Path("/proc/self/maps").read_text().splitlines() for part in [line.split()[-1]] if "/dodona-" in part)
+    before = os.stat(path)
+    out = honest(input, weight, eps)
+    input[...] = out
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return out

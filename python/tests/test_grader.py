@@ -41,6 +41,9 @@ CHEATS = {
     "scribbles_on_inputs": "wrote the input weight",
     "refuses": "refused: rows of another width",
     "says_done": "is one value everywhere",
+    "another_mapping": "output",
+    "maps_what_lies_there": "output",
+    "backdates": "wrote the input input",
 }
 
 
@@ -49,6 +52,41 @@ def test_cheats_are_caught_and_named(kernel):
     grade = graded(kernel)
     assert not grade and grade.score < 1
     assert any(CHEATS[kernel] in cause for cause in grade.causes), str(grade)
+
+
+def test_outputs_filled_behind_the_answer_do_not_count():
+    grade = graded("writes_behind_its_caller", calls=6)
+    assert not grade
+    assert all("went on writing" in cause or "output" in cause for cause in grade.causes), str(grade)
+
+
+def test_a_file_that_is_cut_short_is_foul(tmp_path):
+    cutter = tmp_path / "cutter.py"
+    cutter.write_text("import os, sys\nfor line in sys.stdin:\n    os.truncate(line.strip(), 64)\n    print('done', line.strip(), flush=True)\n")
+    grade = dodona.Grader("rmsnorm", calls=2).grade(command=[sys.executable, str(cutter)])
+    assert not grade and grade.causes == ["the file of the call has another size than before"]
+
+
+def test_nothing_that_a_kernel_can_look_at_tells_the_secret(tmp_path):
+    """Names, arguments and environments of all processes that it sees, and the folder of the calls."""
+    spy = tmp_path / "spy.py"
+    spy.write_text(
+        "import os, pathlib, sys\n"
+        "for number, line in enumerate(sys.stdin):\n"
+        "    seen = [line, repr(dict(os.environ)), repr(sys.argv)]\n"
+        "    for place in pathlib.Path('/proc').glob('[0-9]*'):\n"
+        "        for name in ('cmdline', 'environ', 'comm'):\n"
+        "            try: seen.append((place / name).read_text(errors='replace'))\n"
+        "            except OSError: pass\n"
+        "    seen += [repr(path) + repr(path.stat()) for path in pathlib.Path(line.strip()).parent.iterdir()]\n"
+        f"    pathlib.Path({str(tmp_path)!r}, f'seen{{number}}').write_text('\\n'.join(seen))\n"
+        "    print('failed', line.strip(), 'spied', flush=True)\n"
+    )
+    grade = dodona.Grader("rmsnorm", calls=2).grade(command=[sys.executable, str(spy)])
+    seen = "".join(path.read_text() for path in tmp_path.glob("seen*"))
+    assert grade.nonce and seen and grade.nonce not in seen
+    for call in grade.calls:
+        assert call["case"].split("--seed ")[1].split()[0] not in seen
 
 
 def test_a_crash_is_a_failed_call_and_the_kernel_is_given_up_after_three():

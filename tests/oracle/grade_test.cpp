@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -150,6 +151,18 @@ TEST(DrawnCase, KeepsWhatIsNamedAndDrawsTheRest) {
     widths.insert(line.symbols.at("H"));
   }
   EXPECT_GT(widths.size(), 3u);
+}
+
+TEST(Grade, NoOtherProcessMayLookIntoTheGraderWhileItGrades) {
+  const int before = ::prctl(PR_GET_DUMPABLE);
+  GradeRequest request;
+  request.claim = "rmsnorm H=16 T=2";
+  request.command = {"true", "{call}"};
+  request.calls = 1;
+  int during = -1;
+  grade(request, [&](int, int) { during = ::prctl(PR_GET_DUMPABLE); });
+  EXPECT_EQ(during, 0);
+  EXPECT_EQ(::prctl(PR_GET_DUMPABLE), before);
 }
 
 }  // namespace
