@@ -253,6 +253,8 @@ def struck_ids(t, ids, seed):
             ids[1:] = EDGES[d.below(i[1:], (EDGES <= bound - 1).sum())]
         elif special == "one-group":
             ids[1:-1] = np.where(i[1:-1] > d.below(i[:1], count - 1), bound, 0)
+        elif special == "short-offsets":
+            ids = np.minimum(ids, bound - max(bound // 4, 1))
         elif special == "absent-ids":
             ids = np.where(d.below(i, 8) == 0, -1, ids)
         elif special == "repeated-ids":
@@ -261,6 +263,8 @@ def struck_ids(t, ids, seed):
             ids = ids[i % width]
         elif special == "first-slot":
             ids = np.where(i == 0, 0, np.where(ids == 0, ids[0], ids))
+        elif special == "repeated-slots":
+            ids[1] = ids[0]
     return ids
 
 

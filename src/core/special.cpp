@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view rows = "rows of values and logits", logits = "logits", weights = "weights, and biases of logits",
                            lse = "log-sum-exps", scales = "scales", one_scale = "scales of one element";
 
-constexpr std::array<SpecialText, 29> texts{{
+constexpr std::array<SpecialText, 31> texts{{
     {"zero-rows", rows, "all zeros"},
     {"tiny-rows", rows, "2^-8 of what they were"},
     {"equal-rows", rows, "every element is the row's first"},
@@ -31,11 +31,13 @@ constexpr std::array<SpecialText, 29> texts{{
     {"saturating-scales", one_scale, "4096 times what it was"},
     {"edge-lengths", "lengths, positions and offsets", "at the edges of tiles and pages: 1, 15 to 17, 31 to 33, 63 to 65, 127 to 129"},
     {"one-group", "offsets with a known end", "one group has all the rows, the others none"},
+    {"short-offsets", "offsets into rows that need not all be somebody's", "they end a quarter before the rows do"},
     {"absent-ids", "expert ids that may be none", "-1 for one element in eight"},
     {"repeated-ids", "expert ids", "the second of a row is the first once more"},
     {"one-expert", "expert ids", "every row has the ids of the first"},
     {"shared-pages", "page tables", "every row has the pages of the first"},
     {"first-slot", "indices and page tables", "the first is 0"},
+    {"repeated-slots", "indices that may repeat", "the second is the first once more"},
     {"stale-cache", "caches of pages or slots", "NaN and the type's largest number where no request looks"},
     {"stale-rows", "rows of groups of which a length says how many there are", "NaN and the type's largest number where there are none"},
     {"gaps", "arguments that may be strided", "rows are a slice of wider ones, with NaN between them"},

@@ -114,6 +114,20 @@ bool lengths(const Site& s) {
 bool offsets(const Site& s) {
   return s.spec.role == Role::indptr && s.input.bound > 0 && s.elements() > 2;
 }
+/// Offsets into rows that need not all be somebody's: not those of an output that is written everywhere, nor where lengths beside them say
+/// the same.
+bool offsets_that_may_end_early(const Site& s) {
+  if (!offsets(s)) return false;
+  const auto& tensors = s.op.schema().tensors;
+  const bool all_written = std::any_of(tensors.begin(), tensors.end(), [&](const TensorSpec& spec) {
+    return spec.direction != Direction::in && !spec.padded && (" " + spec.shape + " ").find(" " + s.spec.bound + " ") != std::string::npos;
+  });
+  const bool lengths_too = std::any_of(s.all.begin(), s.all.end(), [&](const InputPlan& other) {
+    return any_of_roles(*s.op.schema().find_tensor(other.name), {Role::lengths, Role::positions}) &&
+           element_count(other.shape) == s.elements() - 1;
+  });
+  return !all_written && !lengths_too;
+}
 bool straying_experts(const Site& s) {
   return s.spec.role == Role::expert_ids && (s.spec.may_stray || s.input.bound == 0);
 }
@@ -128,6 +142,9 @@ bool tables(const Site& s) {
 }
 bool slots(const Site& s) {
   return any_of_roles(s.spec, {Role::indices, Role::page_table}) && s.elements() >= 1 && s.input.bound > 0;
+}
+bool several_slots(const Site& s) {
+  return s.spec.role == Role::indices && s.elements() >= 2 && s.input.bound > 0 && !s.spec.may_stray;
 }
 bool strided(const Site& s) {
   return s.spec.layout == Layout::rows && s.input.shape.rank() >= 2 && bits(s.input.dtype) >= 8 && s.spec.direction != Direction::out;
@@ -188,7 +205,7 @@ bool wide_scales(const Site& s) {
 }
 
 /// In the order of the enumeration.
-constexpr std::array<bool (*)(const Site&), 29> strikes{zero_rows,
+constexpr std::array<bool (*)(const Site&), 31> strikes{zero_rows,
                                                         rows_of_floats,
                                                         rows_of_floats,
                                                         zero_groups,
@@ -209,11 +226,13 @@ constexpr std::array<bool (*)(const Site&), 29> strikes{zero_rows,
                                                         one_scale,
                                                         lengths,
                                                         offsets,
+                                                        offsets_that_may_end_early,
                                                         straying_experts,
                                                         several_experts,
                                                         experts_of_rows,
                                                         tables,
                                                         slots,
+                                                        several_slots,
                                                         cache,
                                                         rows_of_groups,
                                                         strided};
@@ -260,6 +279,11 @@ void all_in_one_group(const Tensor& tensor, const InputPlan& input, const InputD
   const auto count = tensor.elements();
   const auto group = static_cast<std::int64_t>(draw.below(0, static_cast<std::uint64_t>(count - 1)));
   for (std::int64_t i = 1; i + 1 < count; ++i) set_id(tensor, i, i > group ? input.bound : 0);
+}
+
+void end_before_the_rows(const Tensor& tensor, const InputPlan& input) {
+  const std::int64_t end = input.bound - std::max<std::int64_t>(input.bound / 4, 1);
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) set_id(tensor, i, std::min(id(tensor, i), end));
 }
 
 void first_is_zero(const Tensor& tensor) {
@@ -387,7 +411,9 @@ void strike_ids(const Tensor& tensor, const InputPlan& input, std::uint64_t seed
         break;
       case Special::one_expert:
       case Special::shared_pages: rows_of_the_first(tensor); break;
+      case Special::short_offsets: end_before_the_rows(tensor, input); break;
       case Special::first_slot: first_is_zero(tensor); break;
+      case Special::repeated_slots: set_id(tensor, 1, id(tensor, 0)); break;
       default: break;
     }
   }
