@@ -1,5 +1,7 @@
 #include "ops/moe/biased_grouped_topk.h"
 
+#include "ops/routing/scores.h"
+
 namespace dodona::ops {
 namespace {
 
@@ -36,13 +38,15 @@ std::unique_ptr<Op> op_biased_grouped_topk() {
                     ops::golden<ops::NativeRule::shared_expert_in_the_sum>},
                    {"dropped-groups-count-as-zero",
                     "keys of groups that were dropped are masked with 0, more than the negative ones of those that were kept",
-                    ops::golden<ops::NativeRule::dropped_count_as_zero>, true}},
+                    ops::golden<ops::NativeRule::dropped_count_as_zero>},
+                   {"sigmoid-from-tanh", ops::sigmoid_from_tanh_text, ops::golden<ops::NativeRule::sigmoid_from_tanh>}},
       .cases = {"T=5 E=256 --attr topk=8 --attr renormalize=true --attr num_expert_group=8 --attr topk_group=4",
                 "T=4 E=64 --dtype gating_output=bf16 --dist ties --attr topk=6 --attr renormalize=true --attr num_expert_group=8 --attr "
                 "topk_group=4",
                 "T=3 E=256 --attr topk=9 --attr renormalize=true --attr num_fused_shared_experts=1 --attr routed_scaling_factor=2.5 --attr "
                 "num_expert_group=8 --attr topk_group=4",
-                "T=3 E=384 --attr topk=8 --attr num_expert_group=1 --attr topk_group=1 --attr renormalize=false"},
+                "T=3 E=384 --attr topk=8 --attr num_expert_group=1 --attr topk_group=1 --attr renormalize=false",
+                "T=4 E=64 --attr topk=6 --attr renormalize=true --attr num_expert_group=8 --attr topk_group=4 --special negative-weights"},
       .bench_cases = {"T=64 E=256 --attr topk=8 --attr renormalize=true --attr num_expert_group=8 --attr topk_group=4"},
   });
 }

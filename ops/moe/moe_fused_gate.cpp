@@ -24,6 +24,7 @@ enum class Rule {
   group_by_maximum,
   ties_to_higher_index,
   dropped_count_as_zero,
+  sigmoid_from_tanh,
 };
 
 ChoiceRule choice_rule(Rule rule) {
@@ -88,8 +89,10 @@ struct GateRouter {
       ChosenScores row_scores;
       for (const std::int64_t e : chosen) {
         const auto i = static_cast<std::size_t>(e);
-        row_scores.add(biased ? scores.keys[i] : scores.weights[i],
-                       biased ? key_interval(type, x[i], router.bias[i]) : sigmoid_interval(type, x[i]));
+        row_scores.add(biased ? scores.keys[i] : scores.weights[i], router.rule == Rule::sigmoid_from_tanh
+                                                                        ? Interval{scores.weights[i], scores.weights[i]}
+                                                                    : biased ? key_interval(type, x[i], router.bias[i])
+                                                                             : sigmoid_interval(type, x[i]));
       }
       const double factor = gate.apply_routed_scaling_factor_on_output ? gate.routed_scaling_factor : 1.0;
       RoutedRow routed{chosen, chosen, {}};
@@ -113,7 +116,9 @@ struct GateRouter {
   std::int64_t chosen() const { return op.routed(); }
   Row row(std::int64_t t) const {
     std::vector<float> x = router_row(op.input_tensor, t, op.experts());
-    RouterScores scores = sigmoid_scores<ExactArithmetic>(op.input_tensor.dtype(), x, bias);
+    const DType type = op.input_tensor.dtype();
+    RouterScores scores =
+        rule == Rule::sigmoid_from_tanh ? sigmoid_scores<TanhArithmetic>(type, x, bias) : sigmoid_scores<ExactArithmetic>(type, x, bias);
     return {*this, std::move(x), std::move(scores)};
   }
 };
@@ -246,12 +251,14 @@ open; a denormal weight may be flushed, also before its product with the factor.
                     ops::golden<ops::Rule::ties_to_higher_index>},
                    {"dropped-groups-count-as-zero",
                     "keys of groups that were dropped are masked with 0, more than the negative ones of those that were kept",
-                    ops::golden<ops::Rule::dropped_count_as_zero>, true}},
+                    ops::golden<ops::Rule::dropped_count_as_zero>},
+                   {"sigmoid-from-tanh", ops::sigmoid_from_tanh_text, ops::golden<ops::Rule::sigmoid_from_tanh>}},
       .customary = {{"topk_weights", CustomaryKind::sorted, 1e-2, 1e-3, "sgl-kernel/tests/test_moe_fused_gate.py (f32)"},
                     {"topk_ids", CustomaryKind::sorted, 1e-4, 1e-5, "sgl-kernel/tests/test_moe_fused_gate.py (f32)"}},
       .cases = {"T=5 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8", shared_expert_case, scaled_output_case,
                 "T=7 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8 --dtype input_tensor=bf16 --dist ties",
-                "T=3 E=64 --attr num_expert_group=16 --attr topk_group=5 --attr topk=12 --dist ties"},
+                "T=3 E=64 --attr num_expert_group=16 --attr topk_group=5 --attr topk=12 --dist ties",
+                "T=5 E=64 --attr num_expert_group=8 --attr topk_group=2 --attr topk=6 --special negative-weights"},
       .bench_cases = {"T=1 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8",
                       "T=16 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8",
                       "T=1024 E=256 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8"},

@@ -16,7 +16,7 @@ namespace dodona::ops {
 namespace {
 
 /// The rule itself, and mistakes of such kernels.
-enum class Rule { right, bias_in_weights, ties_to_higher_index };
+enum class Rule { right, bias_in_weights, ties_to_higher_index, sigmoid_from_tanh };
 
 /// a / b by a reciprocal: 2 units in the last place of that, one rounding. Sums near zero may be flushed, or have either sign.
 Bounded times_reciprocal(const Bounded& a, const Bounded& b) {
@@ -69,7 +69,9 @@ struct SigmoidRouter {
   std::int64_t rows() const { return op.gating_output.size(0); }
   double row_cost() const { return 30.0 * static_cast<double>(op.experts()); }
   std::int64_t chosen() const { return op.topk(); }
-  Row row(std::int64_t t) const { return {*this, SigmoidRow(router_row(op.gating_output, t, op.experts()), bias)}; }
+  Row row(std::int64_t t) const {
+    return {*this, SigmoidRow(router_row(op.gating_output, t, op.experts()), bias, false, rule == Rule::sigmoid_from_tanh)};
+  }
 };
 
 SigmoidRouter router_of(const TopkSigmoid& op, Rule rule = Rule::right) {
@@ -143,7 +145,8 @@ topk - 1 roundings of it and 5 units. Sums that may be below 2^-90 leave the wei
       .mistakes = {{"bias-in-weights", "the weights are made of score + bias, which is meant for choosing only",
                     ops::golden<ops::Rule::bias_in_weights>},
                    {"ties-to-the-higher-index", "of equal candidates the later one is chosen",
-                    ops::golden<ops::Rule::ties_to_higher_index>}},
+                    ops::golden<ops::Rule::ties_to_higher_index>},
+                   {"sigmoid-from-tanh", ops::sigmoid_from_tanh_text, ops::golden<ops::Rule::sigmoid_from_tanh>}},
       .customary = {{"topk_weights", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_moe_topk_sigmoid.py"},
                     {"topk_ids", CustomaryKind::close, 0, 0, "sgl-kernel/tests/test_moe_topk_sigmoid.py"}},
       .cases = {"T=5 E=256 topk=8", "T=7 E=256 topk=8 --attr renormalize=true --with correction_bias",

@@ -22,7 +22,7 @@ Scores of the logits' type T (softmax: the share of exp(x - max); sigmoid), comp
 the fp32 bias, in fp32. Weights are the scores of the chosen. The last column of several is a fused shared expert where there are any: it
 weighs the sum of the others over the factor. With renormalize weights are divided by the sum of the chosen experts, and with apply
 multiplied by the factor; sums, quotients and products are rounded to T. The order of columns is open, and so are ties of groups and of
-experts. Rows with a NaN, or whose scores are none, are unspecified. Choices are accepted as keys within their intervals give them: those of
+experts: upstream calls torch.topk with sorted=False. Rows with a NaN, or whose scores are none, are unspecified. Choices are accepted as keys within their intervals give them: those of
 scores as in topk_softmax and topk_sigmoid. Budget of weights: the scores' intervals, topk roundings for the sum, 4 units of 2^-24 for
 the division, one for each product, and what the roundings to a 16-bit T make of that.)";
 
@@ -46,10 +46,13 @@ struct NativeRow {
     const SoftmaxScores shares{logits};
     defined = !router.softmax || shares.defined();
     for (std::size_t e = 0; e < x.size(); ++e) {
-      const double exact = router.softmax ? shares.share(e) : fixed::sigmoid(x[e]);
+      const bool from_tanh = rule == NativeRule::sigmoid_from_tanh;
+      const double exact = router.softmax ? shares.share(e) : from_tanh ? TanhArithmetic::sigmoid(x[e]) : fixed::sigmoid(x[e]);
       defined = defined && !std::isnan(exact) && !std::isnan(bias[e]);
-      const Interval interval = router.softmax ? rounded_interval(type, shares.weight(e)) : sigmoid_interval(type, x[e]);
       const double score = type == f32 ? exact : rounded_score(type, static_cast<float>(exact));
+      const Interval interval = router.softmax ? rounded_interval(type, shares.weight(e))
+                                : from_tanh    ? Interval{score, score}
+                                               : sigmoid_interval(type, x[e]);
       scores.push_back({score, std::max({interval.high - score, score - interval.low, 0.0})});
       const Interval key = sum_interval(f32, interval, {bias[e], bias[e]});
       keys.push_back(as_key(static_cast<float>(score) + bias[e]));

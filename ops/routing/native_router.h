@@ -36,7 +36,14 @@ struct NativeRouter {
 };
 
 /// The rule itself, and mistakes of such routers.
-enum class NativeRule { right, bias_in_weights, group_by_the_other_key, shared_expert_in_the_sum, dropped_count_as_zero };
+enum class NativeRule {
+  right,
+  bias_in_weights,
+  group_by_the_other_key,
+  shared_expert_in_the_sum,
+  dropped_count_as_zero,
+  sigmoid_from_tanh
+};
 
 void golden_native_route(const NativeRouter& router, const Exec& exec, Reference* reference, NativeRule rule = NativeRule::right);
 void condition_native_route(const NativeRouter& actual, const Exec& exec, Reference& reference);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/fixed_math.h"
@@ -30,6 +31,13 @@ struct HopperArithmetic {
   static float sigmoid(float x) { return quant::hopper::sigmoid(x); }
   static float add(float a, float b) { return quant::hopper::add(a, b); }
 };
+
+/// A mistake of kernels, where a contract has 1/(1+exp(-x)): a sigmoid made of the approximate tanh, which knows eleven bits.
+struct TanhArithmetic {
+  static float sigmoid(float x) { return 0.5f * quant::hopper::tanhf(0.5f * x) + 0.5f; }
+  static float add(float a, float b) { return a + b; }
+};
+constexpr std::string_view sigmoid_from_tanh_text = "sigmoids are made of the approximate tanh, (tanh(x/2) + 1)/2, which knows eleven bits";
 
 inline float rounded_score(DType type, float x) {
   return type == DType::f32 ? x : static_cast<float>(quant::round_to(type, x));

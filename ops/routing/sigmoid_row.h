@@ -19,9 +19,13 @@ struct SigmoidRow {
   std::vector<Interval> open;        ///< where keys of an honest implementation lie
   bool ties_are_open = false;
 
-  SigmoidRow(std::vector<float> logits, std::vector<float> biases, bool open_ties = false)
+  SigmoidRow(std::vector<float> logits, std::vector<float> biases, bool open_ties = false, bool from_tanh = false)
       : x(std::move(logits)), bias(std::move(biases)), ties_are_open(open_ties) {
-    keys = sigmoid_scores<ExactArithmetic>(DType::f32, x, bias).keys;
+    keys = (from_tanh ? sigmoid_scores<TanhArithmetic>(DType::f32, x, bias) : sigmoid_scores<ExactArithmetic>(DType::f32, x, bias)).keys;
+    if (from_tanh) {
+      for (const float key : keys) open.push_back({key, key});
+      return;
+    }
     for (std::size_t e = 0; e < x.size(); ++e)
       open.push_back(sum_interval(DType::f32, sigmoid_interval(DType::f32, x[e]), {bias[e], bias[e]}));
   }

@@ -23,6 +23,12 @@ Bounded silu(double g) {
   return {value, magnitude * (2.0 * weight * (2.0 + 1.173 * std::fabs(g)) + 6.0) * f32_eps};
 }
 
+Bounded silu_from_tanh(double g) {
+  const auto gate = static_cast<float>(g);
+  const double value = gate * (0.5f * quant::hopper::tanhf(0.5f * gate) + 0.5f);
+  return {value, 2 * f32_eps * std::fabs(value)};
+}
+
 float hopper_silu(float g) {
   namespace hw = quant::hopper;
   return hw::div(g, hw::add(1.0f, hw::expf(-g)));

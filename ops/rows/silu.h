@@ -7,6 +7,8 @@ namespace dodona::ops {
 
 /// g / (1 + e^-g) before any rounding, and how far an honest fp32 implementation may be from it.
 Bounded silu(double g);
+/// A mistake of kernels: g times a sigmoid made of the approximate tanh, which knows eleven bits.
+Bounded silu_from_tanh(double g);
 /// The same by the approximate functions of an H200, denormals flushed.
 float hopper_silu(float g);
 

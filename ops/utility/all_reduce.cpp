@@ -12,7 +12,7 @@ namespace dodona::ops {
 namespace {
 
 /// The rule itself, and mistakes of such kernels.
-enum class Rule { right, rounded_between, rank_left_out, order_of_rank_0 };
+enum class Rule { right, rounded_between, rank_left_out };
 
 int element_bytes(const AllReduce& op) {
   return bits(op.inp.dtype()) / 8;
@@ -58,7 +58,7 @@ void golden(const AllReduce& op, const Exec& exec, Reference* reference) {
   RankSum sum = sum_of(op);
   if (rule == Rule::rounded_between) sum.rounded_between = true;
   if (rule == Rule::rank_left_out) sum.left_out = 1;
-  const auto runs = runs_of(op, rule != Rule::order_of_rank_0 && two_stages(op));
+  const auto runs = runs_of(op, two_stages(op));
   each_run(op, exec, runs, [&](const RankRun& run, std::int64_t first) {
     const std::vector<Bounded> sums = golden_sums(sum, run);
     for (std::size_t i = 0; i < sums.size(); ++i) out.put(first + static_cast<std::int64_t>(i), sums[i]);
@@ -111,8 +111,7 @@ and as many to fp32 of the sum of magnitudes; partial sums that may be beyond th
       .unsupported = ops::unsupported,
       .check = ops::check,
       .mistakes = {{"sums-rounded", "each sum is rounded to the type", ops::golden<ops::Rule::rounded_between>, true},
-                   {"rank-left-out", "the terms of the last rank are missing", ops::golden<ops::Rule::rank_left_out>},
-                   {"order-of-rank-0", "every part is added from rank 0 on", ops::golden<ops::Rule::order_of_rank_0>, true}},
+                   {"rank-left-out", "the terms of the last rank are missing", ops::golden<ops::Rule::rank_left_out>}},
       .customary = {{"out", CustomaryKind::close, 1.6e-2, 1e-5, "sgl-kernel/tests/test_custom_allreduce.py (whole numbers 1 to 15)"}},
       .cases = {"R=2 T=4 H=7168", "R=4 T=3 H=520 --dtype inp=f16", "R=8 T=3 H=1048 --dtype inp=f32 --attr algorithm=two_stage",
                 "R=8 T=5 H=256 --attr algorithm=any", "R=6 T=1 H=104 --attr algorithm=two_stage"},
