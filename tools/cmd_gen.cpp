@@ -4,6 +4,7 @@
 #include "core/case_line.h"
 #include "dodona/error.h"
 #include "oracle/cases/make_case.h"
+#include "oracle/faults/variants.h"
 #include "oracle/judge/actual.h"
 
 namespace dodona::tools {
@@ -21,8 +22,9 @@ oracle::Case case_of(const GenOptions& options) {
   if (options.outputs.empty()) {
     if (!options.provenance.empty())
       throw Error(ErrorCode::bad_option, "", "--provenance", "is of outputs that a kernel gave: needs --outputs");
-    return oracle::make_case(line, exec, options.compact);
+    return oracle::make_variant_case(line, exec, options.compact);
   }
+  refuse_variants(line, "a recording");
   CaseLine whole = line;
   whole.window.clear();
   oracle::Case c = oracle::recorded_case(whole, line.window, exec.threads);

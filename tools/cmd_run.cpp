@@ -44,6 +44,7 @@ oracle::Case open_case(const RunOptions& options, int threads) {
   if (words.size() == 1 && (std::filesystem::exists(words[0]) || words[0].ends_with(".safetensors")))
     return oracle::load_case(words[0], threads);
   const CaseLine line = parse_case_line(options.text());
+  refuse_variants(line, "a run");
   oracle::Case c;
   c.op = &registry().at(line.op);
   c.name = to_string(line);

@@ -9,6 +9,7 @@
 #include "io/text.h"
 #include "oracle/cases/make_case.h"
 #include "oracle/faults/shrink.h"
+#include "oracle/faults/variants.h"
 #include "oracle/judge/actual.h"
 #include "oracle/report/check.h"
 
@@ -57,7 +58,7 @@ std::string with_paths(std::string command, const std::string& case_path, const 
 
 /// Runs the command on the case of `line`. Throws Error when it gives nothing that can be judged.
 oracle::CheckResult judged(const CaseLine& line, const ShrinkOptions& options, const Workplace& place, const Exec& exec) {
-  const oracle::Case c = oracle::make_case(line, exec);
+  const oracle::Case c = oracle::make_variant_case(line, exec);
   const std::string case_path = place.path("case.safetensors"), actual_path = place.path("actual." + options.format);
   oracle::save_case(c, case_path);
   fs::remove(actual_path);
@@ -104,7 +105,7 @@ int shrink(const ShrinkOptions& options) {
   const oracle::Shrunk shrunk = oracle::shrink(first, attempt, options.max_runs);
   progress.finish();
   const std::string line = to_string(shrunk.line);
-  if (!options.output.empty()) oracle::save_case(oracle::make_case(shrunk.line, exec), options.output);
+  if (!options.output.empty()) oracle::save_case(oracle::make_variant_case(shrunk.line, exec), options.output);
   if (options.json) {
     io::Json outputs = io::Json::array();
     for (const auto& output : worst.outputs)

@@ -81,6 +81,11 @@ void CaseLineOptions::add_line_options(CLI::App& app) {
                  "Special inputs, which strike by role: " + names_of_specials() + " (docs/inputs.md); may be repeated, they combine")
       ->expected(1)
       ->take_all();
+  app.add_option("--variant", variant,
+                 "Another upstream's documented behaviour in the place of the contract's, to check against: "
+                 "scale-of-zero-rows:output_s=1e-10 (docs/numerics.md); may be repeated, they combine")
+      ->expected(1)
+      ->take_all();
   app.add_option("--window", window,
                  "These rows of the call alone, T=0..8: only they are made, and golden computes no others; may be repeated (sizes that "
                  "`dodona info OP` calls independent)")
@@ -102,6 +107,7 @@ std::string CaseLineOptions::text() const {
   for (const std::string& argument : without) add("--without", argument);
   add("--dist", dist);
   for (const std::string& name : special) add("--special", name);
+  for (const std::string& id : variant) add("--variant", id);
   for (const std::string& range : window) add("--window", range);
   add("--seed", seed);
   add("--dialect", dialect);

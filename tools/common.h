@@ -36,10 +36,10 @@ struct ExecOptions {
 
 /// The parts of a case line as a command line gives them.
 struct CaseLineOptions {
-  std::vector<std::string> words, attrs, dtypes, with, without, special, window;
+  std::vector<std::string> words, attrs, dtypes, with, without, special, variant, window;
   std::string dist, seed, dialect;
 
-  /// --attr, --dtype, --dist, --special, --window, --seed and --dialect; the positional words are the command's own.
+  /// --attr, --dtype, --dist, --special, --variant, --window, --seed and --dialect; the positional words are the command's own.
   void add_line_options(CLI::App& app);
   /// The case line as one text, to be read by the one parser of case lines.
   std::string text() const;

@@ -11,6 +11,7 @@
 #include "io/json.h"
 #include "oracle/cases/generate.h"
 #include "oracle/cases/make_case.h"
+#include "oracle/faults/variants.h"
 #include "oracle/judge/actual.h"
 #include "oracle/report/check.h"
 #include "oracle/report/report.h"
@@ -98,7 +99,7 @@ oracle::Case from_call(const char* name, const dodona_tensor* inputs, std::size_
 
 std::shared_ptr<const oracle::GoldenRun> golden_of(const dodona_case& c, const Exec& exec) {
   const std::lock_guard lock(c.mutex);
-  if (!c.golden) c.golden = std::make_shared<const oracle::GoldenRun>(oracle::run_golden(*c.content.op, c.content.inputs, exec));
+  if (!c.golden) c.golden = std::make_shared<const oracle::GoldenRun>(oracle::run_variant(c.content, exec));
   return c.golden;
 }
 
@@ -148,7 +149,7 @@ void save(const dodona_case& c, const char* path, bool compact, const Exec& exec
     oracle::save_case(whole, path);
     return;
   }
-  oracle::save_case(oracle::make_case(parse_case_line(c.content.line), exec, compact), path);
+  oracle::save_case(oracle::make_variant_case(parse_case_line(c.content.line), exec, compact), path);
 }
 
 }  // namespace

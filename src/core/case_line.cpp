@@ -103,6 +103,10 @@ CaseLine parse_case_line(std::string_view text) {
       const auto special = parse_special(value);
       if (!special) fail(line.op, "--special", "must be one of " + names_of_specials() + ", got '" + std::string(value) + "'");
       if (!line.specials.insert(*special).second) fail(line.op, "--special", std::string(value) + " is given twice");
+    } else if (word == "--variant") {
+      if (std::find(line.variants.begin(), line.variants.end(), value) != line.variants.end())
+        fail(line.op, "--variant", std::string(value) + " is given twice");
+      line.variants.emplace_back(value);
     } else if (word == "--window") {
       line.window = parse_window(to_string(line.window) + " " + std::string(value));
     } else {
@@ -121,10 +125,16 @@ std::string to_string(const CaseLine& line) {
   for (const std::string& argument : line.without) text += " --without " + argument;
   if (line.dist != "normal") text += " --dist " + line.dist;
   for (const Special special : line.specials) text += " --special " + std::string(name(special));
+  for (const std::string& variant : line.variants) text += " --variant " + variant;
   for (const RowRange& range : line.window) text += " --window " + to_string(Window{range});
   if (line.seed != 0) text += " --seed " + std::to_string(line.seed);
   if (!line.dialect.empty()) text += " --dialect " + line.dialect;
   return text;
+}
+
+void refuse_variants(const CaseLine& line, std::string_view who) {
+  if (!line.variants.empty())
+    fail(line.op, "--variant", std::string(who) + " knows none: outputs are checked against them (dodona gen, dodona check)");
 }
 
 Arguments attributes_of(const CaseLine& line, const OpSchema& schema) {

@@ -311,3 +311,20 @@ def merge_state(x, base_2, empty=False):
         none = np.isneginf(most)
         v, s = np.where(none[..., None], F32(0), v), np.where(none, F32(-np.inf), s)
     return {"v_merged": v.astype(x.v_a.dtype), "s_merged": s.astype(F32)}
+
+
+def prefill(x):
+    """FlashInfer's ragged prefill: keys of each request by offsets; lse in base 2."""
+    out = np.zeros((*x.q.shape[:2], x.v.shape[-1]), x.q.dtype)
+    lse = np.full(x.q.shape[:2], -np.inf, F32)
+    group = x.q.shape[1] // x.k.shape[1]
+    for b in range(len(x.qo_indptr) - 1):
+        rows, keys = slice(x.qo_indptr[b], x.qo_indptr[b + 1]), slice(x.kv_indptr[b], x.kv_indptr[b + 1])
+        for h in range(x.q.shape[1]):
+            scores = f32(x.q[rows, h]) @ f32(x.k[keys, h // group]).T * F32(x.sm_scale)
+            if scores.size == 0:
+                continue
+            weights, total, most = softmax_rows(scores)
+            out[rows, h] = (weights @ f32(x.v[keys, h // group]) / total).astype(out.dtype)
+            lse[rows, h] = (most + np.log(total))[:, 0] * F32(1.4426950408889634)
+    return {"out": out, "lse": lse}

@@ -10,9 +10,12 @@
 #include <set>
 #include <utility>
 
+#include "dodona/error.h"
 #include "oracle/cases/generate.h"
 #include "oracle/cases/make_case.h"
 #include "oracle/faults/faults.h"
+#include "oracle/faults/variants.h"
+#include "oracle/report/check.h"
 #include "quant/e4m3.h"
 #include "quant/element.h"
 
@@ -314,6 +317,89 @@ TEST(Explain, WhatWasWrittenWronglyIsNamed) {
     judge_and_explain(r);
     expect_complete(r, p.id);
   }
+}
+
+TEST(Explain, WhatSumsAreKeptInAndWhichScalesBelongToThemIsNamed) {
+  struct Pair {
+    const char *line, *id;
+  };
+  for (const Pair& p :
+       {Pair{"linear T=4 K=256 N=32", "sums-kept-narrow:bf16,1"},
+        {"bmm L=2 M=3 K=256 N=16", "sums-kept-narrow:bf16,64"},
+        {"fp8_scaled_mm M=5 N=16 K=128 --with bias", "sums-kept-narrow:f16,1"},
+        {"cutlass_scaled_fp4_mm M=4 N=32 K=640", "sums-kept-narrow:bf16,16"},
+        {"fp8_gemm_nt M=4 N=200 K=256", "scale-blocks-evenly:sfb"},
+        {"moe_sum_reduce T=3 topk=8 D=40 --attr routed_scaling_factor=2.5", "slots-rounded:output_tensor"},
+        {"per_token_quant_int8 M=6 K=512", "int8-conversion:toward-zero"},
+        {"per_token_quant_int8 M=8 K=200", "maximum-beyond-the-group:scales"},
+        {"mla_rope_quantize_fp8 T=3 N=2 Dr=16 Dn=24 P=64 --attr quant_scale_kv=300 --attr quant_scale_q=300 --dist outliers",
+         "every-output:nan-beyond=464"}}) {
+    Replayed r{make_case(parse_case_line(p.line), {}, true), {}, {}, {}};
+    const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
+    const FaultCase call{*r.c.op, r.c.inputs, golden, {}};
+    for (const Placed& placed : placements(call, Strikes::call))
+      if (placed.id() == p.id) r.actual = inject(placed);
+    ASSERT_FALSE(r.actual.empty()) << p.id << " does not apply to " << p.line;
+    judge_and_explain(r);
+    ASSERT_EQ(r.verdict.outcome, Outcome::fail) << p.line;
+    expect_complete(r, p.id);
+  }
+}
+
+/// The bits of a NaN say nothing: a kernel that keeps the sign has made the same mistake.
+TEST(Explain, CodesThatStandForNoNumberAreNamedWhateverTheirBits) {
+  Replayed r{
+      make_case(parse_case_line("mla_rope_quantize_fp8 T=3 N=2 Dr=16 Dn=24 P=64 --attr quant_scale_kv=300 --dist outliers"), {}, true),
+      {},
+      {},
+      {}};
+  const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
+  for (const auto& [name, tensor] : golden.outputs) r.actual.emplace_back(name, tensor.clone());
+  for (auto& [name, tensor] : r.actual) {
+    if (name != "k_nope_out") continue;
+    const std::vector<double>& exact = golden.reference.find(name)->exact;
+    for (std::int64_t i = 0; i < tensor.elements(); ++i)
+      if (std::fabs(exact[static_cast<std::size_t>(i)]) > 464)
+        quant::set_bits(tensor, i, exact[static_cast<std::size_t>(i)] < 0 ? 0xFF : 0x7F);
+  }
+  judge_and_explain(r);
+  expect_complete(r, "nan-beyond:k_nope_out=464");
+}
+
+TEST(Variants, AreJudgedAgainstWhereALineAsksForThem) {
+  const std::string line = "sgl_per_token_quant_fp8 M=8 K=64 --special zero-rows",
+                    variant = " --variant scale-of-zero-rows:output_s=1/448/512";
+  const Case plain = make_variant_case(parse_case_line(line), {}), other = make_variant_case(parse_case_line(line + variant), {});
+  EXPECT_EQ(check(plain, plain.outputs, {}).outcome, Outcome::pass);
+  EXPECT_EQ(check(other, other.outputs, {}).outcome, Outcome::pass);
+  EXPECT_EQ(check(plain, other.outputs, {}).outcome, Outcome::fail);
+  EXPECT_EQ(check(other, plain.outputs, {}).outcome, Outcome::fail);
+  EXPECT_EQ(to_string(parse_case_line(line + variant)), other.line);
+  // Explanations say which one it is.
+  ExplainOptions explaining;
+  explaining.on = true;
+  const CheckResult result = check(plain, other.outputs, {}, explaining);
+  ASSERT_TRUE(result.explained);
+  EXPECT_THAT(lines_of(*result.explained).front(), testing::HasSubstr("--variant scale-of-zero-rows:output_s=1/448/512"));
+}
+
+TEST(Variants, CombineAndReachTiesAndWhatOpsDeclare) {
+  for (const char* line :
+       {"per_token_quant_int8 M=5 K=64 --special zero-rows --variant scale-of-zero-rows:scales=0 --variant int8-conversion:halves-to-even",
+        "top_k_renorm_prob B=3 V=64 --attr top_k=5 --dist ties --variant ties-are-cut"}) {
+    const Case c = make_variant_case(parse_case_line(line), {});
+    EXPECT_EQ(check(c, c.outputs, {}).outcome, Outcome::pass) << line;
+  }
+}
+
+TEST(Variants, ThatACallDoesNotHaveAreRefusedWithThoseThatItHas) {
+  try {
+    make_variant_case(parse_case_line("sgl_per_token_quant_fp8 M=4 K=64 --variant other-sentinel:ids=0"), {});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("scale-of-zero-rows:output_s=1e-10"));
+  }
+  EXPECT_THROW(make_variant_case(parse_case_line("rmsnorm T=4 H=64 --variant eps-outside-root"), {}, true), Error) << "compact";
 }
 
 TEST(Explain, WhatNoMistakeReproducesIsSaidToBeSo) {

@@ -42,20 +42,6 @@ Tensor doubles(const std::vector<double>& values, const Dims& shape) {
   return tensor;
 }
 
-/// An output that leaves nothing open needs no budget beside its golden bits.
-void add_budget(const TensorSpec& spec, const Tensor& golden, const ReferenceOutput& reference, NamedTensors& budgets) {
-  const Dims shape = as_codes(golden, spec.storage).shape();
-  const bool some_slack = std::any_of(reference.slack.begin(), reference.slack.end(), [](double slack) { return slack != 0; });
-  if (spec.judge != Judge::exact && some_slack) {
-    budgets.emplace_back("exact." + spec.name, doubles(reference.exact, shape));
-    budgets.emplace_back("slack." + spec.name, doubles(reference.slack, shape));
-  }
-  if (std::find(reference.unspecified.begin(), reference.unspecified.end(), 1) == reference.unspecified.end()) return;
-  Tensor open(DType::boolean, shape);
-  std::copy(reference.unspecified.begin(), reference.unspecified.end(), open.as<std::uint8_t>());
-  budgets.emplace_back("open." + spec.name, open);
-}
-
 /// The case of a line: its names, its inputs and how they are made.
 Case case_of(const CaseLine& line, int threads) {
   Case c;
@@ -69,6 +55,20 @@ Case case_of(const CaseLine& line, int threads) {
 }
 
 }  // namespace
+
+/// An output that leaves nothing open needs no budget beside its golden bits.
+void add_budget(const TensorSpec& spec, const Tensor& golden, const ReferenceOutput& reference, NamedTensors& budgets) {
+  const Dims shape = as_codes(golden, spec.storage).shape();
+  const bool some_slack = std::any_of(reference.slack.begin(), reference.slack.end(), [](double slack) { return slack != 0; });
+  if (spec.judge != Judge::exact && some_slack) {
+    budgets.emplace_back("exact." + spec.name, doubles(reference.exact, shape));
+    budgets.emplace_back("slack." + spec.name, doubles(reference.slack, shape));
+  }
+  if (std::find(reference.unspecified.begin(), reference.unspecified.end(), 1) == reference.unspecified.end()) return;
+  Tensor open(DType::boolean, shape);
+  std::copy(reference.unspecified.begin(), reference.unspecified.end(), open.as<std::uint8_t>());
+  budgets.emplace_back("open." + spec.name, open);
+}
 
 std::map<std::string, std::string> digests_of(const Arguments& inputs, const NamedTensors& outputs) {
   std::map<std::string, std::string> digests;
@@ -111,6 +111,7 @@ Case recorded_case(const CaseLine& line, const Window& window, int threads) {
 
 void complete(Case& c, const Exec& exec) {
   if (!c.compact || !c.outputs.empty()) return;
+  refuse_variants(parse_case_line(c.line), "a compact case");
   Exec golden = exec;
   golden.mode = Mode::golden;
   Arguments arguments = runnable(*c.op, c.inputs);

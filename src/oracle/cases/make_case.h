@@ -19,6 +19,9 @@ Case recorded_case(const CaseLine& line, const Window& window, int threads);
 /// bits than it did, saying whether the contract has changed since.
 void complete(Case& c, const Exec& exec);
 
+/// What golden mode leaves open of an output, as a case stores it: `exact.`, `slack.` and `open.` tensors.
+void add_budget(const TensorSpec& spec, const Tensor& golden, const ReferenceOutput& reference, NamedTensors& budgets);
+
 /// SHA-256 of every tensor by stored name: `in.<argument>`, `out.<name>`.
 std::map<std::string, std::string> digests_of(const Arguments& inputs, const NamedTensors& outputs);
 

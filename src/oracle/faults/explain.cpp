@@ -1,6 +1,7 @@
 #include "oracle/faults/explain.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -76,10 +77,28 @@ bool has_kin(const Op& op) {
   return std::any_of(tensors.begin(), tensors.end(), [](const TensorSpec& spec) { return !spec.kin.empty(); });
 }
 
+/// Codes that stand for no number have several bits, and whichever a kernel writes where the fault gives one says as much.
+NamedTensors with_its_nans(NamedTensors outputs, const NamedTensors& faulty) {
+  for (auto& [name, tensor] : outputs) {
+    const Tensor* const other = find(faulty, name);
+    if (other == nullptr || other->dtype() != tensor.dtype() || !(other->shape() == tensor.shape()) ||
+        (tensor.dtype() != DType::f8_e4m3 && tensor.dtype() != DType::f8_e5m2))
+      continue;
+    bool copied = false;
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+      const std::uint64_t bits_of = quant::get_bits(*other, i);
+      if (!std::isnan(quant::get(*other, i)) || !std::isnan(quant::get(tensor, i)) || quant::get_bits(tensor, i) == bits_of) continue;
+      if (!std::exchange(copied, true)) tensor = tensor.clone();
+      quant::set_bits(tensor, i, bits_of);
+    }
+  }
+  return outputs;
+}
+
 /// How the outputs fare beside a kernel with the fault; nothing where it changes nothing. Throws Error when the op refuses the call.
 std::optional<Verdict> verdict_with(const Placed& placed, const Arguments& inputs, const NamedTensors& actual, JudgeOptions options) {
-  const NamedTensors outputs = restored(placed, actual);
   const GoldenRun golden = run_with(placed, inputs);
+  const NamedTensors outputs = with_its_nans(restored(placed, actual), golden.outputs);
   // Modes other than golden make no mistakes of the op's own.
   if (placed.fault->strikes == Strikes::kernel) options.mode = Mode::golden;
   if (changes_nothing(placed, golden)) return std::nullopt;
@@ -104,7 +123,7 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
   }
   if (!found) return std::nullopt;
   const Verdict& other = *found;
-  Explanation explanation{placed.id(), placed.text(), {}, true, 0};
+  Explanation explanation{placed.id(), placed.text(), {}, true, 0, placed.fault->variant};
   for (const OutputVerdict& output : verdict.outputs) {
     const auto same = std::find_if(other.outputs.begin(), other.outputs.end(), [&](const auto& o) { return o.name == output.name; });
     // Who gave this output was not asked to leave it out.
@@ -122,7 +141,7 @@ std::vector<std::string> lines_of(const Explained& explained) {
   for (const Explanation& e : explained.found) {
     std::string outputs;
     for (const std::string& output : e.outputs) outputs += (outputs.empty() ? "" : ", ") + output;
-    lines.push_back(e.complete           ? "reproduced by: " + e.text
+    lines.push_back(e.complete ? "reproduced by: " + e.text + (e.variant ? "   (to check against that: --variant " + e.id + ")" : "")
                     : !e.outputs.empty() ? "reproduced in " + outputs + " by: " + e.text
                                          : "nearly reproduced (" + std::to_string(e.failing) + " elements still differ) by: " + e.text);
   }

@@ -161,6 +161,23 @@ inline bool scales_in_tiles(const FaultSite& s) {
   return order && in_tiles(*order) && s.tensor.rank() >= 2;
 }
 
+/// The numbers that a scale belongs to, where as many lie side by side for each.
+inline std::optional<Tensor> scaled_input(const FaultCase& call, const TensorSpec& its, const Tensor& scale) {
+  if ((its.role != Role::scale && !its.storage.scales) || !is_real(scale.dtype()) ||
+      (its.storage.scales && in_tiles(its.storage.scales->order)))
+    return std::nullopt;
+  const std::int64_t scales = scale.elements();
+  for (const TensorSpec& spec : call.op.schema().tensors) {
+    const Tensor* const input = call.inputs.find(spec.name);
+    if (spec.direction != Direction::in || spec.role != Role::values || input == nullptr || !input->defined() || input->rank() < 2 ||
+        !is_float(input->dtype()) || bits(input->dtype()) < 16 || scales == 0 || input->elements() % scales != 0)
+      continue;
+    const std::int64_t group = input->elements() / scales;
+    if (group >= 16 && input->size(-1) % group == 0) return *input;
+  }
+  return std::nullopt;
+}
+
 /// What a logarithm in the base of this role is multiplied with to be read as one in the other base by a kernel that takes it for one in
 /// its own: 2^x = e^(x ln 2).
 inline double other_base(Role role) {

@@ -65,6 +65,15 @@ struct Fault {
   bool reads_beyond = false;
   /// Takes what a row needs from rows far away, so that in some rows of a call alone it is not the same.
   bool far = false;
+  /// Of a call: what golden mode would give with the fault, where no other inputs make it.
+  GoldenRun (*rerun)(const FaultSite&) = nullptr;
+  /// Moves elements within their rows: of members whose order the contract leaves open where they tie it may make another right choice.
+  bool permutes = false;
+  /// Of an output: numbers are cut toward zero (-1) or away from it (1), so that those within their slack of a number of the type may
+  /// become that number or its neighbour.
+  int cuts = 0;
+  /// Somewhere a documented behaviour, which a case line may ask for: --variant, see variants.h. Mistakes that ops declare always are.
+  bool variant = false;
 };
 
 /// The library: the tables below, and the mistakes that ops declare.
@@ -79,6 +88,10 @@ std::span<const Fault> attribute_faults();
 std::span<const Fault> call_faults();
 /// Of the call as a whole: rotations, and which heads belong together.
 std::span<const Fault> head_faults();
+/// Of the call as a whole: what sums are kept in, and which scales belong to which products.
+std::span<const Fault> sum_faults();
+/// Of the call as a whole: one mistake in every output.
+std::span<const Fault> every_output_faults();
 /// One for each id that an op of the inventory declares.
 std::span<const Fault> kernel_faults();
 

@@ -273,6 +273,30 @@ void scales_read_at_logical_stride(Site s, To t) {
                       quant::get_bits(s.tensor, matrices.in_tiles(i / matrices.columns * logical + i % matrices.columns)));
 }
 
+/// A matrix of scales one of whose strides a kernel leaves out of its address.
+bool scale_matrix(Site s) {
+  return s.spec->role == Role::scale && can_be_unknown(s) && s.tensor.rank() == 2 && s.tensor.size(0) >= 2 && s.tensor.size(1) >= 2 &&
+         !scales_in_tiles(s);
+}
+Values strides_left_out(Site) {
+  return {std::string("columns"), std::string("rows")};
+}
+/// By columns: row r, group g lies g rows further; without that stride at r + g. Row by row: likewise without the stride of rows.
+void read_without_stride(Site s, To t) {
+  const std::int64_t rows = s.tensor.size(0), columns = s.tensor.size(1);
+  const bool by_columns = word(s) == "columns";
+  gather(s.tensor, t, [&](std::int64_t i) {
+    const std::int64_t at = i / columns + i % columns;
+    return by_columns ? at % rows * columns + at / rows : at;
+  });
+}
+std::string without_stride_in_words(Site s) {
+  return s.name + (word(s) == "columns"
+                       ? ": the scales lie by columns, and the stride from column to column is left out: the g-th of row r is "
+                         "looked for at r + g"
+                       : ": the stride from row to row is left out: the g-th scale of row r is looked for at r + g");
+}
+
 constexpr Strikes in = Strikes::input;
 constexpr Severity gross = Severity::gross, fine = Severity::fine;
 
@@ -342,6 +366,15 @@ constexpr std::array table{
           .spoil = scale_rows_read_otherwise,
           .variants = orders_of_rows,
           .words = order_in_words,
+          .far = true},
+    Fault{.id = "scale-stride-left-out",
+          .summary = "of a matrix of scales one stride is left out of the address",
+          .strikes = in,
+          .severity = gross,
+          .applies = scale_matrix,
+          .spoil = read_without_stride,
+          .variants = strides_left_out,
+          .words = without_stride_in_words,
           .far = true},
     Fault{.id = "scales-read-at-logical-stride",
           .summary = "scales are looked for at the stride of the logical matrix, though the padded one is wider",

@@ -44,12 +44,11 @@ std::string saturated_in_words(Site s) {
   return s.name + ": magnitudes above 256 become " + to_string(*s.taken);
 }
 Values ends_of_e4m3(Site) {
-  return {std::int64_t{464}, std::int64_t{480}};
+  return {std::int64_t{464}, std::int64_t{480}, std::int64_t{448}};
 }
 void nan_beyond(Site s, To t) {
   for (std::int64_t i = 0; i < t.elements(); ++i)
-    if (const double exact = s.reference->exact[static_cast<std::size_t>(i)]; std::isfinite(exact) && std::fabs(exact) > taken_number(s))
-      quant::set(t, i, nan);
+    if (const double exact = s.reference->exact[static_cast<std::size_t>(i)]; std::fabs(exact) > taken_number(s)) quant::set(t, i, nan);
 }
 std::string nan_beyond_in_words(Site s) {
   return s.name + ": NaN where magnitudes above " + to_string(*s.taken) + " should saturate";
@@ -85,37 +84,25 @@ std::string zero_groups_in_words(Site s) {
          " is all zeros: 0/0";
 }
 
-/// The numbers that a scale belongs to, where as many lie side by side for each.
-std::optional<Tensor> scaled_input(Site s) {
-  if ((s.spec->role != Role::scale && !s.spec->storage.scales) || !is_real(s.tensor.dtype()) ||
-      (s.spec->storage.scales && in_tiles(s.spec->storage.scales->order)))
-    return std::nullopt;
-  const std::int64_t scales = s.tensor.elements();
-  for (const TensorSpec& spec : s.call.op.schema().tensors) {
-    const Tensor* const input = s.call.inputs.find(spec.name);
-    if (spec.direction != Direction::in || spec.role != Role::values || input == nullptr || !input->defined() || input->rank() < 2 ||
-        !is_float(input->dtype()) || bits(input->dtype()) < 16 || input->elements() % scales != 0)
-      continue;
-    const std::int64_t group = input->elements() / scales;
-    if (group >= 16 && input->size(-1) % group == 0) return *input;
-  }
-  return std::nullopt;
+std::optional<Tensor> input_of_scale(Site s) {
+  return scaled_input(s.call, *s.spec, s.tensor);
 }
 bool scale_of_groups(Site s) {
-  return scaled_input(s).has_value() && scale_order(s).value_or(ScaleOrder::linear) == ScaleOrder::linear;
+  return input_of_scale(s).has_value() && scale_order(s).value_or(ScaleOrder::linear) == ScaleOrder::linear;
 }
 /// What upstreams give rows without a maximum.
 Values scales_of_zeros(Site) {
-  return {std::string("0"),    std::string("1"), std::string("1e-10"), std::string("1e-10 / 448"), std::string("1 / (448 * 512)"),
-          std::string("1e-12")};
+  return {std::string("0"),         std::string("1"),        std::string("1e-10"), std::string("1e-10/448"),
+          std::string("1/448/512"), std::string("1e-4/448"), std::string("1e-12")};
 }
 double value_of_scale(const std::string& text) {
-  if (text == "1e-10 / 448") return static_cast<double>(1e-10F / 448.0F);
-  if (text == "1 / (448 * 512)") return 1.0 / (448 * 512);
+  if (text == "1e-10/448") return static_cast<double>(1e-10F / 448.0F);
+  if (text == "1e-4/448") return static_cast<double>(1e-4F / 448.0F);
+  if (text == "1/448/512") return 1.0 / (448 * 512);
   return std::stod(text);
 }
 void scale_of_zero_rows(Site s, To t) {
-  const Tensor input = *scaled_input(s);
+  const Tensor input = *input_of_scale(s);
   const std::int64_t group = input.elements() / t.elements();
   for (std::int64_t i = 0; i < t.elements(); ++i)
     if (all_zero(input, i * group, group)) quant::set(t, i, value_of_scale(word(s)));
@@ -229,6 +216,25 @@ void sum_without_last(Site s, To t) {
     for (std::int64_t c = 0; c < rows.width && less > 0; ++c) put(t, rows.at(r, c), quant::get(s.tensor, rows.at(r, c)) * (sum / less));
   }
 }
+/// The logits that the choices were made of, a row beside each row of weights.
+const Tensor* logits_beside(Site s) {
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (const Tensor* const logits = s.call.inputs.find(spec.name);
+        spec.role == Role::logits && logits != nullptr && logits->defined() && logits->rank() == 2 && logits->size(0) == s.tensor.size(0))
+      return logits;
+  return nullptr;
+}
+bool weights_of_logits(Site s) {
+  return weights_of_choices(s) && logits_beside(s) != nullptr;
+}
+void logits_for_weights(Site s, To t) {
+  const Tensor &logits = *logits_beside(s), &ids = *chosen_beside(s);
+  const Rows rows(t);
+  for (std::int64_t i = 0; i < t.elements(); ++i) {
+    const auto id = static_cast<std::int64_t>(quant::get(ids, i));
+    if (id >= 0 && id < logits.size(1)) put(t, i, quant::get(logits, i / rows.width * logits.size(1) + id));
+  }
+}
 /// Rows of logits that hold NaN.
 std::vector<bool> rows_with_nan(Site s) {
   std::vector<bool> rows(static_cast<std::size_t>(Rows(s.tensor).count), false);
@@ -313,7 +319,8 @@ constexpr std::array table{
           .applies = scale_of_groups,
           .spoil = scale_of_zero_rows,
           .variants = scales_of_zeros,
-          .words = zero_rows_in_words},
+          .words = zero_rows_in_words,
+          .variant = true},
     Fault{.id = "nan-for-zero-groups",
           .summary = "NaN where a row or a group is all zeros: 0/0",
           .strikes = out,
@@ -321,7 +328,8 @@ constexpr std::array table{
           .applies = can_be_nan,
           .spoil = nan_for_zero_groups,
           .variants = widths_of_groups,
-          .words = zero_groups_in_words},
+          .words = zero_groups_in_words,
+          .variant = true},
     Fault{.id = "saturated-from-256",
           .summary = "e4m3 codes saturate above 256",
           .strikes = out,
@@ -337,7 +345,8 @@ constexpr std::array table{
           .applies = computed_e4m3,
           .spoil = nan_beyond,
           .variants = ends_of_e4m3,
-          .words = nan_beyond_in_words},
+          .words = nan_beyond_in_words,
+          .variant = true},
     Fault{.id = "rounded-before-scale",
           .summary = "sums are rounded to 16 bits before they are scaled",
           .strikes = out,
@@ -352,6 +361,12 @@ constexpr std::array table{
           .severity = gross,
           .applies = weights_of_choices,
           .spoil = sum_without_last},
+    Fault{.id = "logits-for-weights",
+          .summary = "the weights are the chosen logits themselves: no softmax, or sigmoid, is taken",
+          .strikes = out,
+          .severity = gross,
+          .applies = weights_of_logits,
+          .spoil = logits_for_weights},
     Fault{.id = "other-sentinel",
           .summary = "another number than -1 stands for none: padding, experts of other ranks",
           .strikes = out,
@@ -359,7 +374,8 @@ constexpr std::array table{
           .applies = some_absent,
           .spoil = other_sentinel,
           .variants = sentinels,
-          .words = sentinel_in_words},
+          .words = sentinel_in_words,
+          .variant = true},
     Fault{.id = "one-choice-for-nan-rows",
           .summary = "where logits hold NaN every choice is the first one",
           .strikes = out,

@@ -444,6 +444,19 @@ void rows_reversed(Site s, To t) {
   gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row, r.width - 1 - c); });
 }
 
+constexpr Fault permuting(Fault fault) {
+  fault.permutes = true;
+  return fault;
+}
+constexpr Fault cutting(Fault fault, int cuts) {
+  fault.cuts = cuts;
+  return fault;
+}
+constexpr Fault variant(Fault fault) {
+  fault.variant = true;
+  return fault;
+}
+
 constexpr Strikes out = Strikes::output;
 constexpr Severity gross = Severity::gross, fine = Severity::fine;
 
@@ -454,13 +467,13 @@ constexpr std::array table{
     Fault{"negated", "every value negated", out, gross, real, negated},
     Fault{"scale-off-by-1.6-percent", "a constant that is off by 1/64", out, fine, real, two_percent_more},
     Fault{"rows-not-normalized", "each row off by a factor of its own", out, gross, real, rows_of_other_scale},
-    Fault{"truncated", "the last conversion cuts toward zero", out, fine, computed, truncated},
-    Fault{"rounded-away", "the last conversion rounds away from zero", out, fine, computed, rounded_away},
+    cutting(Fault{"truncated", "the last conversion cuts toward zero", out, fine, computed, truncated}, -1),
+    cutting(Fault{"rounded-away", "the last conversion rounds away from zero", out, fine, computed, rounded_away}, 1),
     Fault{"through-bf16", "an extra rounding to bf16", out, fine, wider_than_bf16, through_bf16},
     Fault{"through-f16", "an extra rounding to f16, which overflows beyond 65504", out, fine, wide_real, through_f16},
     Fault{"through-e4m3", "an extra rounding to e4m3", out, gross, wide_real, through_e4m3},
     Fault{"one-unit-up", "every value one unit in the last place too large", out, fine, wide_real, one_unit_up},
-    Fault{"ties-away", "the last conversion takes ties away from zero", out, fine, computed, ties_away},
+    variant(Fault{"ties-away", "the last conversion takes ties away from zero", out, fine, computed, ties_away}),
     Fault{"partials-rounded", "K in parts, each sum rounded to the output's type before the next is added", out, fine, product,
           partials_rounded, nullptr, parts_of_k, nullptr, nullptr, parts_in_words},
     Fault{"one-nan", "one NaN", out, gross, wide_real, nan_in_the_middle},
@@ -484,16 +497,17 @@ constexpr std::array table{
           nullptr, tiles_of_rows, nullptr, nullptr, half_again_in_words},
     Fault{"part-unwritten", "of rows that are put together from two inputs one part is not stored", out, gross, has_parts, part_unwritten,
           nullptr, first_and_second, nullptr, nullptr, part_in_words},
-    Fault{"columns-off-by-one", "each column holds the next one", out, gross, has_columns, columns_off_by_one},
+    permuting(Fault{"columns-off-by-one", "each column holds the next one", out, gross, has_columns, columns_off_by_one}),
     Fault{"last-column-unwritten", "the last column is not written", out, gross, has_columns, last_column_unwritten},
     Fault{"tail-unwritten", "the last 16 bytes of each row are not written", out, gross, has_tail, tail_unwritten},
     Fault{"last-column-tile-skipped", "the last partial tile of 128 columns is skipped", out, gross, has_column_tile,
           last_column_tile_skipped},
     Fault{"one-tile-unwritten", "the first tile of 16 x 16 is not written", out, gross, has_tile, one_tile_unwritten},
-    Fault{"halves-exchanged", "the halves of each row are exchanged", out, gross, even_columns, halves_exchanged, halves_exchanged},
-    Fault{"neighbours-exchanged", "neighbouring elements are exchanged: pairs, nibbles", out, gross, even_columns, neighbours_exchanged,
-          neighbours_exchanged},
-    Fault{"interleaved", "the halves of each row are interleaved", out, gross, interleavable, interleaved, not_interleaved},
+    permuting(
+        Fault{"halves-exchanged", "the halves of each row are exchanged", out, gross, even_columns, halves_exchanged, halves_exchanged}),
+    permuting(Fault{"neighbours-exchanged", "neighbouring elements are exchanged: pairs, nibbles", out, gross, even_columns,
+                    neighbours_exchanged, neighbours_exchanged}),
+    permuting(Fault{"interleaved", "the halves of each row are interleaved", out, gross, interleavable, interleaved, not_interleaved}),
     Fault{"columns-before-rows", "written by columns where rows belong", out, gross, has_matrix, columns_before_rows, rows_before_columns},
     Fault{"one-wrong-head", "one head holds the first one", out, gross, has_heads, one_head_of_the_first},
     Fault{"heads-before-rows", "rows and heads in the other order", out, gross, has_heads_and_rows, heads_before_rows, rows_before_heads},
@@ -510,7 +524,7 @@ constexpr std::array table{
     Fault{"ids-off-by-one", "every whole number one too large", out, gross, whole, one_more},
     Fault{"member-doubled", "the second member is the first once more", out, gross, distinct_in_rows, member_doubled},
     Fault{"member-missed", "the last member is -1", out, gross, whole, member_missed},
-    Fault{"order-reversed", "each row in reverse order", out, gross, distinct_in_rows, rows_reversed, rows_reversed},
+    permuting(Fault{"order-reversed", "each row in reverse order", out, gross, distinct_in_rows, rows_reversed, rows_reversed}),
 };
 
 }  // namespace

@@ -221,6 +221,7 @@ std::vector<std::string> export_set(const std::string& folder, const std::vector
   std::map<std::string, std::vector<CaseLine>> lines;
   for (const std::string& word : wanted) {
     const CaseLine line = parse_case_line(word);
+    refuse_variants(line, "the export");
     const std::string op(registry().at(line.op).name());
     if (word.find(' ') == std::string::npos) {
       ops.insert(op);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "core/case_line.h"
 #include "dodona/error.h"
 #include "oracle/cases/make_case.h"
 
@@ -35,6 +36,7 @@ CaseResult verify_one(const Case& c, Mode mode, const Exec& exec, const Sample& 
       result.no_such_mode = true;
       return result;
     }
+    if (!c.line.empty()) refuse_variants(parse_case_line(c.line), "verify");
     if (c.outputs.empty()) throw Error(ErrorCode::bad_file, result.op, c.path, "holds no recorded outputs");
     if (!golden) golden = run_golden(*c.op, c.inputs, exec, sample);
     result.verdict = judge(*c.op, c.inputs, golden->golden, c.outputs, {mode, exec});

@@ -90,7 +90,10 @@ std::vector<CaseLine> expand_lines(std::string_view text) {
   }
   std::vector<CaseLine> expanded;
   expanded.reserve(lines.size());
-  for (const std::string& line : lines) expanded.push_back(parse_case_line(line));
+  for (const std::string& line : lines) {
+    expanded.push_back(parse_case_line(line));
+    refuse_variants(expanded.back(), "a suite");
+  }
   return expanded;
 }
 

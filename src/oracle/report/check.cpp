@@ -2,6 +2,7 @@
 
 #include "dodona/error.h"
 #include "io/sha256.h"
+#include "oracle/faults/variants.h"
 #include "oracle/schedules/whose.h"
 #include "quant/element.h"
 
@@ -34,6 +35,8 @@ std::string whose_bits(const Case& c, const NamedTensors& actual, const Exec& ex
 /// `whole`: golden holds all elements.
 CheckResult check_with(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options,
                        const ExplainOptions& explaining, bool whole) {
+  if (options.mode != Mode::golden && has_variants(c))
+    throw Error(ErrorCode::bad_option, std::string(c.op->name()), "--variant", "is golden mode's: a GPU's bits are those of its kernel");
   CheckResult result;
   result.op = c.op->name();
   result.case_name = c.name;
@@ -71,6 +74,11 @@ CheckResult check_with(const Case& c, const GoldenRun& golden, const NamedTensor
 
 CheckResult check(const Case& c, const NamedTensors& actual, const JudgeOptions& options, const ExplainOptions& explaining,
                   const Sample& sample) {
+  if (has_variants(c)) {
+    if (sample.rows > 0)
+      throw Error(ErrorCode::bad_option, std::string(c.op->name()), "--variant", "is judged in all rows: without --sample");
+    return check_with(c, run_variant(c, options.exec), actual, options, explaining, true);
+  }
   const SampledGolden some = run_golden(*c.op, c.inputs, options.exec, sample);
   CheckResult result = check_with(c, some.golden, actual, options, explaining, some.taken.empty());
   for (OutputCheck& output : result.outputs) output.sample = text_of(some.taken, output.verdict.name, sample);

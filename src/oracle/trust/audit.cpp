@@ -35,6 +35,7 @@ bool changed(const Op& op, const GoldenRun& golden, const NamedTensors& actual) 
 
 Injection injected(const Placed& placed, const std::string& line) {
   Injection injection{placed.fault, placed.site.name, line};
+  injection.may_tie = placed.fault->permutes && placed.site.spec != nullptr && placed.site.spec->judge == Judge::top_k;
   NamedTensors actual;
   try {
     actual = inject(placed);
