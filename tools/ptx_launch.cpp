@@ -116,6 +116,7 @@ oracle::Case inputs_of(const std::string& text, int threads) {
   if (text.find('=') == std::string::npos && text.find(' ') == std::string::npos)
     throw Error(ErrorCode::bad_file, "", text, "does not exist, and is no case line");
   const CaseLine line = parse_case_line(text);
+  refuse_variants(line, "a schedule");
   oracle::Case c;
   c.op = &registry().at(line.op);
   c.line = to_string(line);
