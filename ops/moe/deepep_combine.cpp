@@ -1,6 +1,8 @@
 #include "ops/moe/deepep_combine.h"
 
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/random.h"
@@ -8,6 +10,7 @@
 #include "ops/base/expert_rows.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/rows/sum_rows.h"
 
 namespace dodona::ops {
 namespace {
@@ -54,6 +57,13 @@ RowsOfTokens rows_of(const Combine& op) {
   return rows;
 }
 
+bool has_nodes(const Combine& op) {
+  return op.node() < op.ranks();
+}
+std::int64_t node_of_row(const Combine& op, std::int64_t row) {
+  return row / (op.node() * op.room());
+}
+
 /// The rule itself, and mistakes of such kernels.
 enum class Rule { right, sums_rounded, bias_left_out };
 
@@ -65,15 +75,15 @@ std::vector<float> wide(const Tensor& t, std::int64_t row, std::int64_t n) {
 
 /// Sums of fp32 from what `sum` holds on, rank by rank; a node's are bf16 numbers where there are several nodes.
 void add_rows(const Combine& op, const std::vector<std::int64_t>& rows, Rule rule, std::vector<float>& sum) {
-  const std::int64_t width = op.x.size(2), node_rows = op.node() * op.room();
-  const bool nodes = op.node() < op.ranks();
+  const std::int64_t width = op.x.size(2);
+  const bool nodes = has_nodes(op);
   const auto narrowed = [](float x) { return static_cast<float>(quant::round_to(bf16, x)); };
   std::vector<float> of_node(sum.size(), 0.0f);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::vector<float> x = wide(op.x, rows[i], width);
     std::vector<float>& to = nodes ? of_node : sum;
     for (std::size_t h = 0; h < x.size(); ++h) to[h] = rule == Rule::sums_rounded ? narrowed(to[h] + x[h]) : to[h] + x[h];
-    if (!nodes || (i + 1 < rows.size() && rows[i + 1] / node_rows == rows[i] / node_rows)) continue;
+    if (!nodes || (i + 1 < rows.size() && node_of_row(op, rows[i + 1]) == node_of_row(op, rows[i]))) continue;
     for (std::size_t h = 0; h < x.size(); ++h) {
       sum[h] += narrowed(of_node[h]);
       of_node[h] = 0.0f;
@@ -83,8 +93,7 @@ void add_rows(const Combine& op, const std::vector<std::int64_t>& rows, Rule rul
 
 /// All sums, as they are before their last rounding: put(token, sum).
 template <class Put>
-void sum_tokens(const Combine& op, const Exec& exec, Rule rule, const Put& put) {
-  const RowsOfTokens rows = rows_of(op);
+void sum_tokens(const Combine& op, const RowsOfTokens& rows, const Exec& exec, Rule rule, const Put& put) {
   const std::int64_t width = op.x.size(2);
   parallel_for(exec.threads, static_cast<std::int64_t>(rows.size()), static_cast<double>(4 * width), [&](std::int64_t token) {
     std::vector<float> sum(static_cast<std::size_t>(width), 0.0f);
@@ -106,9 +115,8 @@ float sum_of_weights(const Combine& op, const std::vector<std::int64_t>& rows, s
 }
 
 template <class Put>
-void sum_weights(const Combine& op, const Put& put) {
+void sum_weights(const Combine& op, const RowsOfTokens& rows, const Put& put) {
   if (!op.combined_topk_weights.defined()) return;
-  const RowsOfTokens rows = rows_of(op);
   const std::int64_t topk = op.topk_weights.size(2);
   for (std::size_t token = 0; token < rows.size(); ++token)
     for (std::int64_t k = 0; k < topk; ++k) put(static_cast<std::int64_t>(token) * topk + k, sum_of_weights(op, rows[token], k));
@@ -118,18 +126,56 @@ template <Rule rule>
 void golden(const Combine& op, const Exec& exec, Reference* reference) {
   const GoldenOutput out(op.combined_x, reference, "combined_x"), weights(op.combined_topk_weights, reference, "combined_topk_weights");
   const std::int64_t width = op.x.size(2);
-  sum_tokens(op, exec, rule, [&](std::int64_t token, const std::vector<float>& sum) {
+  const RowsOfTokens rows = rows_of(op);
+  sum_tokens(op, rows, exec, rule, [&](std::int64_t token, const std::vector<float>& sum) {
     for (std::int64_t h = 0; h < width; ++h) out.put(token * width + h, {sum[static_cast<std::size_t>(h)]});
   });
-  sum_weights(op, [&](std::int64_t at, float sum) { weights.put(at, {sum}); });
+  sum_weights(op, rows, [&](std::int64_t at, float sum) { weights.put(at, {sum}); });
+}
+
+/// Rows of bf16 to be added up, from the rows that `sum` begins with.
+struct RowsToAdd {
+  const Tensor& from;  ///< [.., H]
+  std::vector<std::int32_t> rows;
+  void to(std::byte* output, SumRows sum, Isa isa) const {
+    sum.input = from.data(), sum.n = from.size(-1), sum.row_bytes = 2 * sum.n, sum.type = bf16, sum.scale = 1;
+    sum.permutation = rows.data(), sum.count = static_cast<std::int64_t>(rows.size());
+    sum.output = output;
+    dispatch<SumRowsKernel>(isa, sum);
+  }
+};
+
+/// The sums of a token's rows of each node, as bf16 numbers. `rows` are by rising node.
+Tensor sums_of_nodes(const Combine& op, const std::vector<std::int64_t>& rows, Isa isa) {
+  const std::int64_t width = op.x.size(2);
+  std::vector<RowsToAdd> nodes;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (i == 0 || node_of_row(op, rows[i]) != node_of_row(op, rows[i - 1])) nodes.push_back({op.x, {}});
+    nodes.back().rows.push_back(static_cast<std::int32_t>(rows[i]));
+  }
+  const Tensor sums = Tensor::uninitialized(bf16, {static_cast<std::int64_t>(nodes.size()), width});
+  for (std::size_t n = 0; n < nodes.size(); ++n)
+    nodes[n].to(sums.as<std::byte>() + static_cast<std::int64_t>(n) * width * 2, SumRows{}, isa);
+  return sums;
 }
 
 void fast(const Combine& op, const Exec& exec) {
-  const std::int64_t width = op.x.size(2);
-  sum_tokens(op, exec, Rule::right, [&](std::int64_t token, const std::vector<float>& sum) {
-    quant::from_f32(bf16, sum.data(), op.combined_x.as<std::byte>() + token * width * 2, width);
-  });
-  sum_weights(op, [&](std::int64_t at, float sum) { quant::set(op.combined_topk_weights, at, sum); });
+  const RowsOfTokens rows = rows_of(op);
+  const std::int64_t row_bytes = op.x.size(2) * 2;
+  parallel_for(exec.threads, static_cast<std::int64_t>(rows.size()), static_cast<double>(row_bytes * op.ranks() / 2),
+               [&](std::int64_t token) {
+                 const std::vector<std::int64_t>& mine = rows[static_cast<std::size_t>(token)];
+                 SumRows sum{};
+                 for (const Tensor* const bias : {&op.bias_0, &op.bias_1})
+                   if (bias->defined()) sum.first[sum.first_count++] = bias->as<std::byte>() + token * row_bytes;
+                 std::byte* const output = op.combined_x.as<std::byte>() + token * row_bytes;
+                 if (!has_nodes(op)) return RowsToAdd{op.x, {mine.begin(), mine.end()}}.to(output, sum, exec.isa);
+                 const Tensor nodes = sums_of_nodes(op, mine, exec.isa);
+                 std::vector<std::int32_t> all(static_cast<std::size_t>(nodes.size(0)));
+                 std::iota(all.begin(), all.end(), 0);
+                 RowsToAdd{nodes, std::move(all)}.to(output, sum, exec.isa);
+               });
+  sum_weights(op, rows, [&](std::int64_t at, float sum) { quant::set(op.combined_topk_weights, at, sum); });
 }
 
 void make_inputs(Combine& op, std::uint64_t seed) {

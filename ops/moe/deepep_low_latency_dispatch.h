@@ -12,7 +12,7 @@ using enum DType;
 /// Source: DeepEP `Buffer.low_latency_dispatch`.
 struct DeepepLowLatencyDispatch {
   Tensor x, topk_idx, packed_recv_x, packed_recv_x_scales, packed_recv_count, packed_recv_src_info, packed_recv_layout_range;
-  std::int64_t num_max_dispatch_tokens_per_rank = 0, num_experts = 0;
+  std::int64_t num_max_dispatch_tokens_per_rank = 0, num_experts = 0, spare_rows = 0;
   bool use_fp8 = true, round_scale = false, use_ue8m0 = false;
 
   static constexpr OpInfo info{"deepep_low_latency_dispatch", Category::moe, Source::torch};
@@ -23,14 +23,14 @@ struct DeepepLowLatencyDispatch {
     op.attr("use_fp8", use_fp8).doc("rows are quantized to e4m3 in groups of 128, else sent as they are");
     op.attr("round_scale", round_scale).doc("scales are powers of two");
     op.attr("use_ue8m0", use_ue8m0).doc("scales are the exponents of those, four to a word; with round_scale");
-    op.out("packed_recv_x", packed_recv_x, {bf16, f8_e4m3}, "num_experts R*num_max_dispatch_tokens_per_rank H")
+    op.out("packed_recv_x", packed_recv_x, {bf16, f8_e4m3}, "num_experts R*num_max_dispatch_tokens_per_rank-spare_rows H")
         .layout(Layout::contiguous)
         .judged(Judge::code)
         .padded()
         .doc("rows of each expert, unspecified behind its count. Here by rank and token: upstream leaves the order to atomics");
     describe_sources(op, *this);
     op.out("packed_recv_x_scales", packed_recv_x_scales, {f32, i32},
-           "num_experts R*num_max_dispatch_tokens_per_rank ceil(H/(128*(1+3*use_ue8m0)))")
+           "num_experts R*num_max_dispatch_tokens_per_rank-spare_rows ceil(H/(128*(1+3*use_ue8m0)))")
         .layout(Layout::contiguous)
         .when("use_fp8")
         .padded()
@@ -43,7 +43,7 @@ struct DeepepLowLatencyDispatch {
 
   std::int64_t ranks() const { return x.size(0); }
   std::int64_t tokens() const { return x.size(1); }
-  std::int64_t room() const { return ranks() * num_max_dispatch_tokens_per_rank; }
+  std::int64_t room() const { return ranks() * num_max_dispatch_tokens_per_rank - spare_rows; }
 };
 
 }  // namespace dodona::ops

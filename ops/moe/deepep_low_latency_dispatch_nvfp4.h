@@ -12,7 +12,7 @@ using enum DType;
 struct DeepepLowLatencyDispatchNvfp4 {
   Tensor x, x_global_scale, topk_idx, packed_recv_x, packed_recv_x_scales, packed_recv_count, packed_recv_src_info,
       packed_recv_layout_range;
-  std::int64_t num_max_dispatch_tokens_per_rank = 0, num_experts = 0;
+  std::int64_t num_max_dispatch_tokens_per_rank = 0, num_experts = 0, spare_rows = 0;
 
   static constexpr OpInfo info{"deepep_low_latency_dispatch_nvfp4", Category::moe, Source::torch};
   void describe(auto& op) {
@@ -23,7 +23,7 @@ struct DeepepLowLatencyDispatchNvfp4 {
         .scales("x", 0, 0)
         .doc("encode scale of all tokens, 448*6 / largest magnitude");
     describe_room(op, *this);
-    op.out("packed_recv_x", packed_recv_x, {u8}, "num_experts R*num_max_dispatch_tokens_per_rank H/2")
+    op.out("packed_recv_x", packed_recv_x, {u8}, "num_experts R*num_max_dispatch_tokens_per_rank-spare_rows H/2")
         .layout(Layout::contiguous)
         .judged(Judge::code)
         .padded()
@@ -32,7 +32,7 @@ struct DeepepLowLatencyDispatchNvfp4 {
             "codes of each expert's rows, unspecified behind its count; upstream returns them as a view [rows, H/2, experts]. Here by rank "
             "and token: upstream leaves the order to atomics");
     op.out("packed_recv_x_scales", packed_recv_x_scales, {f8_e4m3},
-           "num_experts align(R*num_max_dispatch_tokens_per_rank,128) align(H/16,4)")
+           "num_experts align(R*num_max_dispatch_tokens_per_rank-spare_rows,128) align(H/16,4)")
         .layout(Layout::contiguous)
         .judged(Judge::code)
         .padded()

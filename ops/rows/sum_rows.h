@@ -10,6 +10,7 @@
 namespace dodona::ops {
 
 /// output = scale * sum of `count` rows of `type`: in order, from `start`, in fp32 (by fma where they have factors), rounded once.
+/// Rows of `first`, which have no factors, are added before them.
 struct SumRows {
   const void* input;
   std::int64_t row_bytes;           ///< from row to row of the input
@@ -20,8 +21,10 @@ struct SumRows {
   std::int64_t count, n;
   DType type;
   Writing writing;
-  bool rounded_between = false;  ///< each sum is rounded to the type
+  bool rounded_between = false;  ///< each sum is rounded to the type, once where there are factors, which are then of the type too
   float start = 0.0f;            ///< zero; -0 leaves a sum of -0 what it is, as sums do that begin with their first term
+  const void* first[2] = {};
+  std::int64_t first_count = 0;
 };
 struct SumRowsKernel {
   template <class Tier>

@@ -104,32 +104,21 @@ void golden_weighted_rows(const WeightedRows& sums, const GoldenOutput& out, con
 }
 
 void add_weighted_rows(const WeightedRows& sums, const Exec& exec) {
-  const std::int64_t width = sums.rows.size(1);
   const DType type = sums.rows.dtype();
   const int element_bytes = bits(type) / 8;
   parallel_for(exec.threads, sums.output.size(0), cost_of_token(sums), [&](std::int64_t t) {
     const Terms terms = terms_of(sums, t);
-    std::byte* const output = row_begin_mutable(sums.output, t, element_bytes);
-    if (!sums.rounded_between)
-      return dispatch<SumRowsKernel>(exec.isa, SumRows{.input = sums.rows.data(),
-                                                       .row_bytes = sums.rows.stride(0) * element_bytes,
-                                                       .permutation = terms.rows.data(),
-                                                       .factors = terms.weights.data(),
-                                                       .scale = sums.scale,
-                                                       .output = output,
-                                                       .count = static_cast<std::int64_t>(terms.rows.size()),
-                                                       .n = width,
-                                                       .type = type,
-                                                       .writing = Writing::cached});
-    // An fma of the type rounds once: fp32 on the way would round twice.
-    std::vector<double> x(static_cast<std::size_t>(width)), sum(x.size(), 0.0);
-    for (std::size_t j = 0; j < terms.rows.size(); ++j) {
-      quant::to_f64(type, row_begin(sums.rows, terms.rows[j], element_bytes), x.data(), width);
-      const double weight = terms.weights[j];
-      for (std::size_t d = 0; d < x.size(); ++d) sum[d] = quant::round_to(type, sum_rounded_to_odd(sum[d], weight * x[d]));
-    }
-    std::vector<float> narrow(sum.begin(), sum.end());
-    quant::from_f32(type, narrow.data(), output, width);
+    dispatch<SumRowsKernel>(exec.isa, SumRows{.input = sums.rows.data(),
+                                              .row_bytes = sums.rows.stride(0) * element_bytes,
+                                              .permutation = terms.rows.data(),
+                                              .factors = terms.weights.data(),
+                                              .scale = sums.rounded_between ? 1.0f : sums.scale,
+                                              .output = row_begin_mutable(sums.output, t, element_bytes),
+                                              .count = static_cast<std::int64_t>(terms.rows.size()),
+                                              .n = sums.rows.size(1),
+                                              .type = type,
+                                              .writing = Writing::cached,
+                                              .rounded_between = sums.rounded_between});
   });
 }
 

@@ -12,11 +12,11 @@ namespace dodona::ops {
 /// One dispatch, whatever is sent.
 struct LowLatency {
   const Tensor &topk_idx, &count, &src_info, &layout_range;
-  std::int64_t num_experts, tokens_of_rank;  ///< tokens_of_rank: room
+  std::int64_t num_experts, tokens_of_rank, spare_rows;
 
   std::int64_t ranks() const { return topk_idx.size(0); }
   std::int64_t tokens() const { return topk_idx.size(1); }
-  std::int64_t room() const { return ranks() * tokens_of_rank; }
+  std::int64_t room() const { return ranks() * tokens_of_rank - spare_rows; }
 };
 
 /// That of an op's fields.
@@ -27,7 +27,8 @@ LowLatency low_latency_of(const Op& op) {
           op.packed_recv_src_info,
           op.packed_recv_layout_range,
           op.num_experts,
-          op.num_max_dispatch_tokens_per_rank};
+          op.num_max_dispatch_tokens_per_rank,
+          op.spare_rows};
 }
 
 /// The arguments that say who goes where.
@@ -42,6 +43,8 @@ void describe_chosen_experts(auto& op, Op& fields) {
 template <class Op>
 void describe_room(auto& op, Op& fields) {
   op.attr("num_max_dispatch_tokens_per_rank", fields.num_max_dispatch_tokens_per_rank, between(1, 1024)).required().doc("room: at least T");
+  op.attr("spare_rows", fields.spare_rows, between(0, 1 << 20))
+      .doc("rows of each expert's room that callers do without: no expert may need them");
   op.attr("num_experts", fields.num_experts, between(1, 4096)).required().doc("experts E of all ranks, a multiple of R");
 }
 /// The outputs that say where each row came from.
@@ -51,7 +54,7 @@ void describe_sources(auto& op, Op& fields) {
       .layout(Layout::contiguous)
       .judged(Judge::exact)
       .doc("rows of each expert");
-  op.out("packed_recv_src_info", fields.packed_recv_src_info, {DType::i32}, "num_experts R*num_max_dispatch_tokens_per_rank")
+  op.out("packed_recv_src_info", fields.packed_recv_src_info, {DType::i32}, "num_experts R*num_max_dispatch_tokens_per_rank-spare_rows")
       .judged(Judge::top_k)
       .layout(Layout::contiguous)
       .padded()

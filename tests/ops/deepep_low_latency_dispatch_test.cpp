@@ -56,6 +56,16 @@ TEST(DeepepLowLatencyDispatch, CombinedRowsOfExpertsThatDoNothingAreTheTokensTim
   }
 }
 
+TEST(DeepepLowLatencyDispatch, RoomsMayBeAsSmallAsTheFullestWants) {
+  auto op = dispatch_of({0, 1, 1, -1, 1, 0, -1, -1}, {2, 2, 2}, 2);
+  op.spare_rows = 3;
+  for (const Mode mode : modes) {
+    const auto run = ops::run(op, in_mode(mode));
+    EXPECT_EQ(run.packed_recv_x.shape(), (Dims{2, 3, 128}));
+    EXPECT_EQ(values_of(run.packed_recv_src_info), (Values{0, 0, 0, 0, 1, 0}));
+  }
+}
+
 TEST(DeepepLowLatencyDispatch, PowersAreStoredAsFloatsOrAsExponents) {
   auto op = dispatch_of({0, -1}, {1, 1, 2}, 1);
   op.x = filled(DType::bf16, {1, 1, 128}, 449.0);  // 448 in bf16 is the next number below; 450 above
@@ -106,6 +116,9 @@ TEST(DeepepLowLatencyDispatch, WhatDoesNotFitIsRefusedByName) {
   refused(dispatch_of({0, 4}, {1, 1, 2}, 4), "topk_idx holds 4");
   refused(dispatch_of({0, 1, 0, 1}, {2, 1, 2}, 3), "num_experts");
   refused(dispatch_of({0, 1, 2, 3}, {1, 4, 1}, 4), "num_max_dispatch_tokens_per_rank");
+  auto small = dispatch_of({0, 1, 1, 0}, {1, 2, 2}, 2);
+  small.spare_rows = 2;
+  refused(small, "topk_idx names expert 1 once more, expected at most the 1 rows");
   auto op = dispatch_of({0, 1}, {1, 1, 2}, 2);
   op.use_ue8m0 = true;
   refused(op, "use_ue8m0");

@@ -60,6 +60,32 @@ TEST(ExpertPermutes, SumsInTheTypeOfTheRowsAreRoundedSlotBySlot) {
   for (const Mode mode : modes) EXPECT_EQ(values_of(ops::run(op, in_mode(mode)).output), (Values{256}));
 }
 
+TEST(ExpertPermutes, AProductAndTheSumBeforeItAreRoundedTogether) {
+  // 7 * 37 lies between two numbers of bf16: what was there before says to which it goes, though fp32 would have forgotten it.
+  for (const double before : {-0x1p-20, 0x1p-20, -0x1p-110, 0x1p-110}) {
+    const ops::DeepepPostReorderTritonKernel op{.down_output = tensor_of(DType::bf16, {2, 40}, Values(40, before)),
+                                                .src2dst = tensor_of(DType::i32, {1, 2}, {0, 1}),
+                                                .topk_weights = tensor_of(DType::f32, {1, 2}, {1, 7})};
+    for (std::int64_t i = 40; i < 80; ++i) quant::set(op.down_output, i, 37);
+    for (const Mode mode : modes)
+      EXPECT_EQ(values_of(ops::run(op, in_mode(mode)).output), Values(40, before < 0 ? 258 : 260)) << before << name(mode);
+  }
+}
+
+TEST(ExpertPermutes, ProductsTooSmallForFp32AndSumsBeyondItAreThoseOfTheType) {
+  const double least = 0x1p-133, most = 0x1.fep127;
+  const ops::DeepepPostReorderTritonKernel op{
+      .down_output = tensor_of(DType::bf16, {2, 5}, {least, 3 * least, most, -most, 0, 0x1p-120, -0x1p-120, 0x1.fep126, most, most}),
+      .src2dst = tensor_of(DType::i32, {1, 2}, {0, 1}),
+      .topk_weights = tensor_of(DType::f32, {1, 2}, {1, 0x1p-14})};
+  auto doubled = op;
+  doubled.topk_weights = tensor_of(DType::f32, {1, 2}, {1, 2});
+  for (const Mode mode : modes) {
+    EXPECT_EQ(values_of(ops::run(op, in_mode(mode)).output), (Values{2 * least, 2 * least, most, -most, 0x1.fep113})) << name(mode);
+    EXPECT_EQ(values_of(ops::run(doubled, in_mode(mode)).output), (Values{0x1p-119, -0x1p-119, infinity, most, infinity})) << name(mode);
+  }
+}
+
 TEST(ExpertPermutes, RowsOfExpert0CountThoughAnH100sKernelLeavesThemOut) {
   ops::PostReorderTritonKernel op{.down_output = rows,
                                   .src2dst = tensor_of(DType::i32, {2, 2}, {3, 0, 2, 1}),
@@ -122,6 +148,13 @@ TEST(ExpertPermutes, PreprocessDealsTokensInOrderToTheirExpertsRooms) {
     EXPECT_EQ(quant::get(run.gateup_input, 257 * 128), 448);
     EXPECT_EQ(quant::get(run.gateup_input_scale, 257), 1);
   }
+  auto smaller = op;
+  smaller.spare_rows = 254;
+  const auto dealt = ops::run(smaller, in_mode(Mode::fast));
+  EXPECT_EQ(dealt.gateup_input.shape(), (Dims{3, 2, 128}));
+  EXPECT_EQ(values_of(dealt.src2dst), (Values{2, 0, 0, 3, 0, 0}));
+  smaller.spare_rows = 255;
+  EXPECT_NE(error_of(smaller).find("gateup_input has room for 1 rows of an expert, expected at least 2"), std::string::npos);
   auto wrong = op;
   wrong.topk_ids = tensor_of(DType::i32, {3, 2}, {1, -1, 3, 1, -1, -1});
   EXPECT_NE(error_of(wrong).find("topk_ids holds 3 at element 2, expected -1 or an expert below 3"), std::string::npos);
