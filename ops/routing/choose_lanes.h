@@ -32,7 +32,8 @@ struct RouterRow {
   alignas(64) float first[most_groups], second[most_groups], group_score[most_groups];  ///< by group: best two keys, their rounded sum
   alignas(64) float candidate[most_experts + 16];                                       ///< keys, in order of slots
   alignas(64) std::int32_t rank[16];
-  std::int32_t candidate_slot[most_experts], order[most_experts];
+  std::int32_t candidate_slot[most_experts + 16];
+  std::int32_t order[most_experts], lane[16];
 };
 
 DODONA_INLINE SlotLayout slot_layout(const ChoiceSizes& sizes) {
@@ -150,11 +151,30 @@ DODONA_INLINE int collect(const SlotLayout& layout, const Kept& kept, RouterRow&
   return count;
 }
 
+/// Keeps what was stored in memory, and a loop scalar: vector code would wait for elements that have just been stored one by one.
+DODONA_INLINE void settle() {
+  asm volatile("" : : : "memory");
+}
+
+/// How many of sixteen keys are above each of them; `keys` is where they go.
+DODONA_INLINE i32x16 above_each(f32x16 x, float* keys) {
+  x.store(keys);
+  settle();
+  const i32x16 one = i32x16::splat(1);
+  i32x16 even = i32x16::zero(), odd = i32x16::zero();
+#pragma GCC unroll 8
+  for (int j = 0; j < 16; j += 2) {
+    even = select(f32x16::splat(keys[j]) > x, even + one, even);
+    odd = select(f32x16::splat(keys[j + 1]) > x, odd + one, odd);
+  }
+  return even + odd;
+}
+
 /// The key that the best `chosen` (16 at most) of sixteen lanes reach: where each lane's best key stands for an expert of its own, as many
 /// experts reach it.
 DODONA_INLINE float reached_by_lanes(f32x16 best, int chosen, RouterRow& row) {
-  best.store(row.candidate);
-  return reduce_min(select(ranks(row.candidate, 16, 0) < i32x16::splat(chosen), best, f32x16::splat(__builtin_inff())));
+  const mask16 among = above_each(best, row.candidate) < i32x16::splat(chosen);
+  return reduce_min(select(among, best, f32x16::splat(__builtin_inff())));
 }
 
 /// A bound that holds where groups fall steeply.
@@ -166,6 +186,47 @@ DODONA_INLINE float lane_bound(const SlotLayout& layout, std::uint32_t groups, i
   }
   return reached_by_lanes(best, chosen, row);
 }
+
+// ---- a row without groups, of which as a rule no more than sixteen keys reach the bound: hardly a branch depends on which
+
+/// What choose_among_few wants of a row that nothing has been done with: keys behind the experts are -inf as far as whole words of 64.
+DODONA_INLINE void begin_row(int experts, RouterRow& row) {
+  for (int e = (experts + 15) / 16 * 16; e < (experts + 63) / 64 * 64; ++e) row.key[e] = -__builtin_inff();
+  for (int i = 0; i < 16; ++i) row.candidate_slot[i] = 0;
+}
+
+/// row.candidate_slot: the slots whose keys reach the bound, and row.candidate: sixteen of these. Returns their number.
+DODONA_INLINE int collect_few(int slots, f32x16 bound, RouterRow& row) {
+  constexpr int as_a_rule = 6;  // as many or fewer of a word
+  int count = 0;
+  for (int begin = 0; begin < slots; begin += 64) {
+    std::uint64_t word = 0;
+    for (int c = 0; c < 4; ++c) word |= static_cast<std::uint64_t>((f32x16::load(row.key + begin + 16 * c) >= bound).bits()) << (16 * c);
+    std::int32_t* to = row.candidate_slot + count;
+    count += __builtin_popcountll(word);
+    for (int i = 0; i < as_a_rule; ++i, word &= word - 1, settle()) to[i] = begin + __builtin_ctzll(word | std::uint64_t{1} << 63);
+    for (to += as_a_rule; word != 0; word &= word - 1) *to++ = begin + __builtin_ctzll(word);
+  }
+  for (int i = 0; i < 16; ++i, settle()) row.candidate[i] = row.key[row.candidate_slot[i]];
+  return count;
+}
+
+/// row.order of `count` collected ones, and row.lane: which of them. False where they are too many.
+DODONA_INLINE bool choose_among_few(int count, int chosen, RouterRow& row) {
+  if (count > 16 || count < chosen) return false;
+  const f32x16 keys = select(mask16::first(count), f32x16::load(row.candidate), f32x16::splat(-__builtin_inff()));
+  const i32x16 rank = above_each(keys, row.candidate);
+  // Equal keys share a rank, and the ranks behind it are nobody's.
+  std::uint32_t equals = 0;
+  for (int k = 0; k < chosen; ++k, equals &= equals - 1) {
+    equals |= (rank == i32x16::splat(k)).bits();
+    row.lane[k] = __builtin_ctz(equals);
+    row.order[k] = row.candidate_slot[row.lane[k]];
+  }
+  return true;
+}
+
+// ---- any row
 
 /// row.order: the slots of the chosen experts. Those above the bound are ranked; those at the bound follow in order of slots.
 DODONA_INLINE void choose(const ChoiceSizes& sizes, const SlotLayout& layout, Kept kept, RouterRow& row) {

@@ -2,8 +2,11 @@
 // accept.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <vector>
 
 #include "dodona/error.h"
 #include "helpers.h"
@@ -82,6 +85,44 @@ TEST(TopkSoftmax, TheBiasIsAddedToLogitsAndBehindTheCap) {
 
 TEST(TopkSoftmax, TiesFallToTheLowerIndexInRowsOfOneWarp) {
   expect_route(softmax(Values(64, 0.25), 3, {}, DType::bf16), {0, 1, 2}, {1 / 64.0, 1 / 64.0, 1 / 64.0});
+}
+
+/// Rows of 9 tokens, in multiples of 1/8 below `levels`.
+template <class Op>
+Op router_of_levels(std::int64_t experts, std::int64_t topk, std::uint64_t levels) {
+  Op op;
+  op.gating_output = Tensor(DType::f32, {9, experts});
+  std::uint64_t state = levels * 977 + static_cast<std::uint64_t>(experts);
+  for (std::int64_t i = 0; i < op.gating_output.elements(); ++i) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    op.gating_output.template as<float>()[i] = static_cast<float>((state >> 33) % levels) / 8;
+  }
+  op.topk_weights = Tensor(DType::f32, {9, topk});
+  return op;
+}
+template <class Op>
+void expect_order_of_keys(std::int64_t experts, std::int64_t topk, std::uint64_t levels) {
+  const auto op = router_of_levels<Op>(experts, topk, levels);
+  const Op run = ops::run(op, in_mode(Mode::fast));
+  for (std::int64_t t = 0; t < 9; ++t) {
+    const float* const row = op.gating_output.template as<float>() + t * experts;
+    std::vector<std::int32_t> order(static_cast<std::size_t>(experts));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return row[a] > row[b]; });
+    for (std::int64_t k = 0; k < topk; ++k)
+      ASSERT_EQ(run.topk_ids.template as<std::int32_t>()[t * topk + k], order[static_cast<std::size_t>(k)])
+          << experts << " experts, " << levels << " levels, token " << t;
+  }
+}
+
+TEST(TopkRouters, HoweverManyKeysAreEqualTheBestAreInOrder) {
+  for (const std::int64_t experts : {4, 16, 48, 64, 100, 256, 384, 1000})
+    for (const std::int64_t topk : {1, 4, 8, 16, 30})
+      for (const std::uint64_t levels : {1, 2, 9, 60, 100})
+        if (topk <= experts) {
+          expect_order_of_keys<ops::TopkSoftmax>(experts, topk, levels);
+          expect_order_of_keys<ops::TopkSigmoid>(experts, topk, levels);
+        }
 }
 
 TEST(TopkSoftmax, SharesThatUnderflowTie) {
