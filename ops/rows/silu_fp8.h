@@ -40,4 +40,30 @@ void hopper_silu_fp8(const SiluFp8& call, const Exec& exec);
 /// Counts of rows that an argument gives.
 std::vector<std::int64_t> counts_of(const Tensor& rows);
 
+template <class Op, SiluFp8 (*rows_of)(const Op&), SiluFp8Mistake mistake>
+void golden_silu_fp8_of(const Op& op, const Exec& exec, Reference* reference) {
+  golden_silu_fp8(rows_of(op), exec, reference, mistake);
+}
+/// Another number of roundings: the activation is rounded where the kernel does not round it, and the other way about.
+template <class Op, SiluFp8 (*rows_of)(const Op&)>
+void golden_silu_fp8_rounded_otherwise(const Op& op, const Exec& exec, Reference* reference) {
+  SiluFp8 call = rows_of(op);
+  call.round_activation = !call.round_activation;
+  golden_silu_fp8(call, exec, reference);
+}
+
+/// All of an op that is this, but its contract, its case lines and the name of the mistake golden_silu_fp8_rounded_otherwise.
+template <class Op, SiluFp8 (*rows_of)(const Op&)>
+Implementation<Op> silu_fp8() {
+  using enum SiluFp8Mistake;
+  Implementation<Op> all;
+  all.golden = golden_silu_fp8_of<Op, rows_of, none>;
+  all.fast = [](const Op& op, const Exec& exec) { fast_silu_fp8(rows_of(op), exec); };
+  all.hopper = [](const Op& op, const Exec& exec) { hopper_silu_fp8(rows_of(op), exec); };
+  all.mistakes = {{"scale-left-out", "products are not divided by the scale", golden_silu_fp8_of<Op, rows_of, scale_left_out>},
+                  {"multiplied", "products are multiplied by the scale", golden_silu_fp8_of<Op, rows_of, multiplied>},
+                  {"gate-and-up-swapped", "up goes through the activation", golden_silu_fp8_of<Op, rows_of, gate_and_up_swapped>}};
+  return all;
+}
+
 }  // namespace dodona::ops
