@@ -160,6 +160,12 @@ std::vector<std::int64_t> experts_of(std::span<const ExpertRows> groups) {
   return experts;
 }
 
+std::int64_t RoutedExperts::most_rows() const {
+  std::int64_t most = 0;
+  for (const ExpertRows& group : groups) most = std::max(most, group.rows);
+  return most;
+}
+
 std::vector<std::int64_t> places_among(std::span<const std::int64_t> experts, const Routing& routing) {
   std::vector<std::int64_t> place(routing.counts.size(), -1);
   for (std::size_t i = 0; i < experts.size(); ++i) place[static_cast<std::size_t>(experts[i])] = static_cast<std::int64_t>(i);

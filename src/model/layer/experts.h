@@ -125,6 +125,28 @@ std::vector<std::int64_t> places_among(std::span<const std::int64_t> experts, co
 /// The routing's ids by these places, in i32 or i64.
 Tensor local_ids(const Routing& routing, std::span<const std::int64_t> experts, DType type);
 
+/// What a backend is called with: the experts that have rows, in the order of their ids.
+struct RoutedExperts {
+  const LayerWeights& weights;
+  const Tensor& x;
+  const Routing& routing;
+  std::vector<ExpertRows> groups = groups_of(routing.counts);
+
+  std::int64_t count() const { return static_cast<std::int64_t>(groups.size()); }
+  std::int64_t tokens() const { return x.size(0); }
+  std::int64_t topk() const { return routing.ids.size(1); }
+  std::int64_t hidden() const { return weights.config().hidden_size; }
+  std::int64_t width() const { return weights.config().moe_intermediate_size; }
+  /// Rows of the fullest.
+  std::int64_t most_rows() const;
+
+  std::vector<std::int64_t> ids() const { return experts_of(groups); }
+  std::vector<std::int64_t> places() const { return places_among(ids(), routing); }
+  /// The routing's ids by these places.
+  Tensor ids_among_these(DType type) const { return local_ids(routing, ids(), type); }
+  const MlpWeights& expert(std::int64_t i) const { return weights.expert(groups[static_cast<std::size_t>(i)].expert); }
+};
+
 /// Both products of every expert that has rows, without these.
 Work products_of(const Pass& pass, const Routing& routing);
 /// The whole of the routed experts as one op of the trace.

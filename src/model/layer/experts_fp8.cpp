@@ -36,32 +36,17 @@ struct Stack {
 };
 
 /// The experts that have rows, one behind the other: the others are absent, and no row names them.
-struct Experts {
+struct Experts : RoutedExperts {
   const Pass& pass;
-  const Tensor& x;
-  const Routing& routing;
-  std::vector<ExpertRows> groups = groups_of(routing.counts);
 
-  std::int64_t count() const { return static_cast<std::int64_t>(groups.size()); }
-  std::int64_t tokens() const { return x.size(0); }
-  std::int64_t topk() const { return routing.ids.size(1); }
-  std::int64_t hidden() const { return pass.config().hidden_size; }
-  std::int64_t width() const { return pass.config().moe_intermediate_size; }
+  Experts(const Pass& p, const Tensor& rows, const Routing& route) : RoutedExperts{p.weights, rows, route}, pass(p) {}
+
   const Exec& exec() const { return pass.exec(); }
   float factor() const { return static_cast<float>(pass.config().routed_scaling_factor); }
 
-  /// The ids by the places of the experts that have rows.
-  Tensor ids_among_these(DType type) const { return local_ids(routing, ids(), type); }
-
-  std::vector<std::int64_t> ids() const { return experts_of(groups); }
-
-  const Projection& projection(const ExpertRows& group, Projection MlpWeights::*member) const {
-    return pass.weights.expert(group.expert).*member;
-  }
-
   /// Codes are copied where they are raw.
   Stack stacked(Projection MlpWeights::*member) const {
-    const Projection& any = projection(groups.front(), member);
+    const Projection& any = expert(0).*member;
     const bool packed = any.prepared.defined();
     const Dims scales = any.block_scales.shape();
     Stack stack{packed ? Tensor() : Tensor::uninitialized(DType::f8_e4m3, {count(), any.rows(), any.columns()}),
@@ -72,7 +57,7 @@ struct Experts {
     };
     std::vector<Prepared::Place> places;
     for (std::size_t i = 0; i < groups.size(); ++i) {
-      const Projection& one = projection(groups[i], member);
+      const Projection& one = expert(static_cast<std::int64_t>(i)).*member;
       put(one.block_scales, stack.scales, i);
       places.push_back({static_cast<std::int64_t>(i), &one.prepared});
       if (!packed) put(one.weight.weight, stack.codes, i);
@@ -83,7 +68,7 @@ struct Experts {
   }
   /// Raw codes are kept in the order of first use, not copied.
   Stack kept(Projection MlpWeights::*member) const {
-    if (projection(groups.front(), member).prepared.defined()) return stacked(member);
+    if ((expert(0).*member).prepared.defined()) return stacked(member);
     const ExpertStack& all = pass.weights.stack(member, ids());
     const auto there = static_cast<std::int64_t>(all.experts.size());
     return {all.codes.slice(0, 0, there), all.scales.slice(0, 0, there), {}, all.experts};
@@ -186,7 +171,7 @@ Tensor masked_products(const Experts& e, const Quantized& rows, const Tensor& co
   };
   const auto multiply = [&](const Quantized& a, Projection MlpWeights::*member) {
     const Stack b = e.stacked(member);
-    const std::int64_t columns = e.projection(e.groups.front(), member).rows();
+    const std::int64_t columns = (e.expert(0).*member).rows();
     return ops::run(
                ops::MGroupedFp8GemmNtMasked{
                    .a = a.codes, .sfa = a.scales, .b = b.codes, .sfb = b.scales, .d = room(DType::bf16, columns), .masked_m = counts},
@@ -201,15 +186,23 @@ Tensor masked_products(const Experts& e, const Quantized& rows, const Tensor& co
   return multiply({h.output, h.output_scale}, down);
 }
 
+/// Rows of every expert's room: those of the fullest; on a GPU whole tiles, as its kernel stores them. Upstream, which does not know how
+/// many rows there are, has room for all tokens.
+std::int64_t room_of(const Experts& e) {
+  constexpr std::int64_t tile_rows = 64;
+  return of_a_gpu(e.exec().mode) ? quant::align(e.most_rows(), tile_rows) : e.most_rows();
+}
+
 /// sglang's DeepGEMM runner behind its standard dispatch. The sum in bf16 is multiplied by the factor, and rounded again.
 Tensor by_deepgemm(const Experts& e) {
-  const std::int64_t room = quant::align(e.tokens() + 1, 256);
+  const std::int64_t room = room_of(e), upstreams = quant::align(e.tokens() + 1, 256);
   const auto dealt =
       ops::run(ops::MoeEpDeepgemmPreprocess{.topk_ids = e.ids_among_these(DType::i32),
                                             .hidden_states = e.x,
                                             .gateup_input = Tensor::uninitialized(DType::f8_e4m3, {e.count(), room, e.hidden()}),
                                             .gateup_input_scale = Tensor::uninitialized(DType::f32, {e.count(), room, e.hidden() / 128}),
-                                            .num_local_experts = e.count()},
+                                            .num_local_experts = e.count(),
+                                            .spare_rows = upstreams - room},
                e.exec());
   const Tensor rows = masked_products(e, {dealt.gateup_input, dealt.gateup_input_scale}, dealt.masked_m);
   const Tensor sums = ops::run(ops::PostReorderTritonKernel{.down_output = rows.reshape({rows.size(0) * rows.size(1), e.hidden()}),
@@ -232,10 +225,12 @@ Exec for_transport(const Exec& exec) {
 Tensor by_deepep(const Experts& e) {
   const Tensor ids = e.ids_among_these(DType::i64).reshape({1, e.tokens(), e.topk()});
   const Exec transport = for_transport(e.exec());
+  const std::int64_t upstreams = quant::align(e.tokens(), 64);
   const auto sent = ops::run(ops::DeepepLowLatencyDispatch{.x = e.x.reshape({1, e.tokens(), e.hidden()}),
                                                            .topk_idx = ids,
-                                                           .num_max_dispatch_tokens_per_rank = quant::align(e.tokens(), 64),
-                                                           .num_experts = e.count()},
+                                                           .num_max_dispatch_tokens_per_rank = upstreams,
+                                                           .num_experts = e.count(),
+                                                           .spare_rows = upstreams - room_of(e)},
                              transport);
   const Tensor rows = masked_products(e, {sent.packed_recv_x, sent.packed_recv_x_scales}, sent.packed_recv_count);
   return ops::run(ops::DeepepLowLatencyCombine{.x = rows,
@@ -259,7 +254,7 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
     }
   }
   work.bytes += reading({x}).bytes;
-  return run_experts(p, x, work, [&] { return body(Experts{p, x, routing}); });
+  return run_experts(p, x, work, [&] { return body(Experts(p, x, routing)); });
 }
 
 template <const LinearMethod& method>

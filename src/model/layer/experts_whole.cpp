@@ -67,6 +67,10 @@ Pair arranged_blocks(const MlpWeights& expert) {
   return {{exchanged(expert.gate_up.weight.weight), exchanged(expert.gate_up.block_scales)},
           {alone(expert.down.weight.weight), alone(expert.down.block_scales)}};
 }
+/// Without scales.
+Pair arranged_bf16(const MlpWeights& expert) {
+  return {{exchanged(expert.gate_up.weight.weight), {}}, {alone(expert.down.weight.weight), {}}};
+}
 /// Scales row by row.
 Pair arranged_nvfp4(const MlpWeights& expert) {
   return {{exchanged(expert.gate_up.weight.weight), exchanged(expert.gate_up.weight.weight_scale)},
@@ -106,23 +110,8 @@ Pair arranged_nvfp4_shuffled(const MlpWeights& expert) {
 
 // ---- a call
 
-/// What a kernel is called with: the experts that have rows, in the order of their ids.
-struct Experts {
-  const LayerWeights& weights;
-  const Tensor& x;
-  const Routing& routing;
-  std::vector<ExpertRows> groups = groups_of(routing.counts);
-
-  std::int64_t count() const { return static_cast<std::int64_t>(groups.size()); }
-  std::int64_t tokens() const { return x.size(0); }
-  std::int64_t topk() const { return routing.ids.size(1); }
-  std::int64_t hidden() const { return weights.config().hidden_size; }
-  std::int64_t width() const { return weights.config().moe_intermediate_size; }
-
-  std::vector<std::int64_t> ids() const { return experts_of(groups); }
-  std::vector<std::int64_t> places() const { return places_among(ids(), routing); }
-  const MlpWeights& expert(std::int64_t i) const { return weights.expert(groups[static_cast<std::size_t>(i)].expert); }
-
+/// What a kernel is called with.
+struct Experts : RoutedExperts {
   /// A number of each expert.
   template <class Number>
   Tensor each(const Number& number) const {
@@ -136,6 +125,7 @@ struct Experts {
     if (expert(0).whole.defined()) return {};
     Pair all;
     const auto put = [this](const Tensor& one, Tensor& stack, std::int64_t at) {
+      if (!one.defined()) return;
       if (at == 0) {
         Dims shape = one.shape();
         shape[0] = count();
@@ -246,17 +236,28 @@ Tensor logits_of(const Experts& e, std::int64_t experts) {
   return logits;
 }
 
+/// A call's weights. How those of bf16 are dealt out in memory changes no number: they stay in their own order.
+template <class Op>
+Op trtllm_weights(const Pair& pair) {
+  Op op;
+  op.gemm1_weights = pair.first.codes;
+  op.gemm2_weights = pair.second.codes;
+  if constexpr (requires { op.gemm1_weights_scale; }) {
+    op.gemm1_weights_scale = pair.first.scales;
+    op.gemm2_weights_scale = pair.second.scales;
+  } else {
+    op.weight_layout = 0;
+    op.use_shuffled_weight = false;
+  }
+  return op;
+}
+
 /// The routing, the weights and their sizes.
 template <class Op>
 Op trtllm_call(const Experts& e, Arrange arranged) {
   const std::int64_t experts = quant::align(e.count(), 4);
-  const Pair all = e.stacked(arranged);
-  Op op;
+  Op op = trtllm_weights<Op>(e.stacked(arranged));
   op.routing_logits = logits_of(e, experts);
-  op.gemm1_weights = all.first.codes;
-  op.gemm2_weights = all.second.codes;
-  op.gemm1_weights_scale = all.first.scales;
-  op.gemm2_weights_scale = all.second.scales;
   op.num_experts = experts;
   op.top_k = e.topk();
   op.intermediate_size = e.width();
@@ -285,28 +286,10 @@ Tensor by_trtllm_nvfp4(const Experts& e, const Exec& exec) {
   return ops::run(op, exec, e.packed()).output;
 }
 
-/// Weights in bf16, which have no scales, in their own order of rows: how they are dealt out in memory changes no number.
 Tensor by_trtllm_bf16(const Experts& e, const Exec& exec) {
-  const auto all = [&](Projection MlpWeights::*member, Tensor (*arranged)(const Tensor&)) {
-    const Tensor& any = (e.expert(0).*member).weight.weight;
-    const Tensor stack = Tensor::uninitialized(any.dtype(), {e.count(), any.size(0), any.size(1)});
-    for (std::int64_t i = 0; i < e.count(); ++i) copy(arranged((e.expert(i).*member).weight.weight), stack.slice(0, i, i + 1));
-    return stack;
-  };
-  const std::int64_t experts = quant::align(e.count(), 4);
-  return ops::run(ops::TrtllmBf16Moe{.routing_logits = logits_of(e, experts),
-                                     .hidden_states = e.x,
-                                     .gemm1_weights = all(&MlpWeights::gate_up, exchanged),
-                                     .gemm2_weights = all(&MlpWeights::down, alone),
-                                     .num_experts = experts,
-                                     .top_k = e.topk(),
-                                     .intermediate_size = e.width(),
-                                     .local_num_experts = e.count(),
-                                     .weight_layout = 0,
-                                     .use_shuffled_weight = false,
-                                     .routing_method_type = "TopK"},
-                  exec)
-      .output;
+  auto op = trtllm_call<ops::TrtllmBf16Moe>(e, arranged_bf16);
+  op.hidden_states = e.x;
+  return ops::run(op, exec, e.packed()).output;
 }
 
 std::vector<ops::Bounded> bounded_trtllm(const Experts& e, const Exec& exec) {
@@ -325,7 +308,7 @@ std::vector<ops::Bounded> bounded_trtllm_nvfp4(const Experts& e, const Exec& exe
 ops::CutlassFusedMoe cutlass_call(const Experts& e, Arrange arranged) {
   const Pair all = e.stacked(arranged);
   return {.input = e.x,
-          .token_selected_experts = local_ids(e.routing, e.ids(), DType::i32),
+          .token_selected_experts = e.ids_among_these(DType::i32),
           .token_final_scales = e.routing.weights,
           .fc1_expert_weights = all.first.codes,
           .fc2_expert_weights = all.second.codes,
@@ -372,12 +355,12 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
     work += expert.gate_up.work(group.rows, x.dtype());
     work += expert.down.work(group.rows, x.dtype());
   }
-  return run_experts(p, x, work, [&] { return kernel(Experts{p.weights, x, routing}, p.exec()); });
+  return run_experts(p, x, work, [&] { return kernel(Experts{{p.weights, x, routing}}, p.exec()); });
 }
 
 template <std::vector<ops::Bounded> (*sums)(const Experts&, const Exec&)>
 std::vector<ops::Bounded> bounded(const LayerWeights& weights, const Tensor& x, const Routing& routing, const Exec& exec) {
-  return sums(Experts{weights, x, routing}, exec);
+  return sums(Experts{{weights, x, routing}}, exec);
 }
 
 const LinearMethod* as_blocks(const LinearMethod& stored) {
@@ -396,13 +379,7 @@ void keep_packed(MlpWeights& expert, const Weights& weights, const Exec& exec) {
 }
 template <class Op, Arrange arranged>
 void pack_trtllm(MlpWeights& expert, const Exec& exec) {
-  const Pair pair = arranged(expert);
-  Op op;
-  op.gemm1_weights = pair.first.codes;
-  op.gemm2_weights = pair.second.codes;
-  op.gemm1_weights_scale = pair.first.scales;
-  op.gemm2_weights_scale = pair.second.scales;
-  keep_packed(expert, op, exec);
+  keep_packed(expert, trtllm_weights<Op>(arranged(expert)), exec);
 }
 template <Arrange arranged>
 void pack_cutlass(MlpWeights& expert, const Exec& exec) {
@@ -432,6 +409,7 @@ const ExpertsBackend trtllm_bf16_experts{
     .factor = FactorPlace::router,
     .fuses_shared = false,
     .accepts = [](const LinearMethod& stored) { return &stored == &bf16_method ? &bf16_stored : nullptr; },
+    .pack = pack_trtllm<ops::TrtllmBf16Moe, arranged_bf16>,
     .run = run<by_trtllm_bf16>};
 const ExpertsBackend trtllm_experts{.name = "trtllm",
                                     .weights = ExpertWeights::fp8,
