@@ -56,6 +56,31 @@ TEST(DeepepLowLatencyDispatch, CombinedRowsOfExpertsThatDoNothingAreTheTokensTim
   }
 }
 
+TEST(DeepepLowLatencyDispatch, InfinitiesThatAreSentAsTheyArePass) {
+  const auto op = dispatch_of({0, 1}, {1, 1, 2}, 2);
+  quant::set(op.x, 5, infinity);
+  quant::set(op.x, 9, -infinity);
+  const auto run = ops::run(op, in_mode(Mode::fast));
+  Arguments inputs;
+  inputs.set("x", op.x);
+  inputs.set("topk_idx", op.topk_idx);
+  inputs.set_attr("num_max_dispatch_tokens_per_rank", std::int64_t{3});
+  inputs.set_attr("num_experts", std::int64_t{2});
+  inputs.set_attr("use_fp8", false);
+  const auto failing = [&] {
+    return oracle::judge(registry().at("deepep_low_latency_dispatch"), inputs,
+                         {{"packed_recv_x", run.packed_recv_x},
+                          {"packed_recv_count", run.packed_recv_count},
+                          {"packed_recv_src_info", run.packed_recv_src_info},
+                          {"packed_recv_layout_range", run.packed_recv_layout_range}},
+                         {})
+        .failing();
+  };
+  EXPECT_EQ(failing(), 0);
+  quant::set(run.packed_recv_x, 5, quant::max_finite(DType::bf16));
+  EXPECT_EQ(failing(), 1);
+}
+
 TEST(DeepepLowLatencyDispatch, RoomsMayBeAsSmallAsTheFullestWants) {
   auto op = dispatch_of({0, 1, 1, -1, 1, 0, -1, -1}, {2, 2, 2}, 2);
   op.spare_rows = 3;

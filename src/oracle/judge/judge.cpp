@@ -28,7 +28,8 @@ struct Rounding {
   bool saturating;
 
   double operator()(double x) const {
-    if (!saturating || std::isnan(x)) return quant::round_to(type, x);
+    // Nothing saturates that was copied: bf16 in the place of codes.
+    if (!saturating || std::isnan(x) || bits(type) > 8) return quant::round_to(type, x);
     const double limit = quant::max_finite(type);
     return quant::round_to(type, std::clamp(x, -limit, limit));
   }
