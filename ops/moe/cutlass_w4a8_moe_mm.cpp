@@ -7,8 +7,9 @@
 #include "core/threads.h"
 #include "ops/base/expert_rows.h"
 #include "ops/base/golden_output.h"
+#include "ops/base/packed_expert.h"
 #include "ops/sums/products_gpu.h"
-#include "ops/tiles/panel.h"
+#include "ops/tiles/panel_i8.h"
 
 namespace dodona::ops {
 namespace {
@@ -32,14 +33,18 @@ bool interleaves(std::int64_t k) {
   return k % (interleaved * chunk) == 0;
 }
 
+void require_scales(const Call& op, std::int64_t k) {
+  const std::int64_t n = op.b.size(1), together = interleaves(k) ? interleaved : 1;
+  const Dims expected{op.b.size(0), k / chunk / together, n * together};
+  if (op.b_scales.shape() != expected)
+    throw Error(
+        ErrorCode::bad_shape, "", "b_scales",
+        "has shape " + to_string(op.b_scales.shape()) + ", expected " + to_string(expected) + ": b has N, K = " + to_string(Dims{n, k}));
+}
+
 void check(const Call& op) {
   const ExpertProblems p = problems_of(op);
-  const std::int64_t together = interleaves(p.k) ? interleaved : 1;
-  const Dims expected{op.b.size(0), p.k / chunk / together, p.n * together};
-  if (op.b_scales.shape() != expected)
-    throw Error(ErrorCode::bad_shape, "", "b_scales",
-                "has shape " + to_string(op.b_scales.shape()) + ", expected " + to_string(expected) + ": a has K = " + std::to_string(p.k) +
-                    ", b has N = " + std::to_string(p.n));
+  require_scales(op, p.k);
   require_all("a_strides", op.a_strides, p.k);
   require_all("b_strides", op.b_strides, p.k);
   require_all("d_strides", op.d_strides, p.n);
@@ -143,24 +148,53 @@ void hopper(const Call& op, const Exec& exec) {
   });
 }
 
-void fast(const Call& op, const Exec& exec) {
-  constexpr static float one = 1.0f;
-  const std::int64_t n = op.b.size(1), k = op.a.size(1), together = interleaves(k) ? interleaved : 1;
+// ---- fast
+
+/// The groups of all experts, empty ones as well; weights(e, rows) has those of an expert with rows.
+template <class WeightsOf>
+void multiply(const Call& op, const WeightsOf& weights, const Exec& exec) {
+  const std::int64_t n = op.b.size(1), k = op.a.size(1);
   clear_rows_of_nobody(problems_of(op).experts(), op.d);
+  const TileEpilogue epilogue{
+      .steps = {{.values = op.a_scales.as<float>()}}, .count = 1, .out_type = bf16, .out = op.d.as<std::byte>(), .out_stride = n};
+  std::vector<I8Group> groups;
   for_experts(op, [&](std::int64_t e, const ExpertRows& rows) {
-    PanelProduct p{.m = rows.rows, .n = n, .k = k};
-    p.a = {op.a.as<std::byte>() + rows.row * k, k, 0, f8_e4m3};
-    p.b = {op.b.as<std::byte>() + e * n * (k / 2), k / 2, 0, i4};
-    p.block = chunk;
-    p.a_scales = {&one, 1, 0, 0};
-    p.b_scales = {op.b_scales.as<std::uint16_t>() + e * n * (k / chunk), 1, together, n * together, bf16, together};
-    p.epilogue = {.steps = {{.values = op.a_scales.as<float>()}},
-                  .count = 1,
-                  .out_type = bf16,
-                  .out = op.d.as<std::byte>() + rows.row * n * 2,
-                  .out_stride = n};
-    panel_multiply(p, exec);
+    groups.push_back({.row = rows.row, .rows = rows.rows, .scale_row = 0, .weights = weights(e, rows.rows), .epilogue = epilogue});
   });
+  i8_multiply({.format = I8Format::e4m3_i4, .groups = groups, .rows = op.a.size(0), .k = k, .codes = op.a.as<std::uint8_t>()}, exec);
+}
+
+I8Weights raw_weights(const Call& op, std::int64_t e) {
+  const std::int64_t n = op.b.size(1), k = 2 * op.b.size(2);
+  return {.codes = op.b.as<std::uint8_t>() + e * n * (k / 2),
+          .scales = op.b_scales.as<std::uint8_t>() + e * n * (k / chunk) * 2,
+          .n = n,
+          .k = k};
+}
+
+void fast(const Call& op, const Exec& exec) {
+  multiply(
+      op, [&](std::int64_t e, std::int64_t) { return raw_weights(op, e); }, exec);
+}
+
+void fast_prepared(const Call& op, const Prepared& prepared, const Exec& exec) {
+  const auto weights = [&](std::int64_t e, std::int64_t rows) -> I8Weights {
+    return {.packed = reinterpret_cast<const std::uint8_t*>(packed_expert(prepared, e, rows)), .n = op.b.size(1), .k = op.a.size(1)};
+  };
+  multiply(op, weights, exec);
+}
+
+std::int64_t packed_bytes(const Call& op) {
+  return i8_packed_bytes(I8Format::e4m3_i4, op.b.size(1), 2 * op.b.size(2));
+}
+
+void pack(const Call& op, std::byte* part, const Exec& exec) {
+  try {
+    require_scales(op, 2 * op.b.size(2));
+  } catch (const Error& error) {
+    throw error.within(std::string(Call::info.name));
+  }
+  i8_pack(I8Format::e4m3_i4, raw_weights(op, 0), part, exec);
 }
 
 double flops(const Call& op) {
@@ -186,6 +220,7 @@ a_scales. Hopper mode: by that formula, denormals flushed.)",
       .golden = ops::golden<right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .prepare = {{"b", "b_scales"}, true, ops::packed_bytes, ops::pack, ops::fast_prepared},
       .make_inputs = ops::make_inputs,
       .check = ops::check,
       .flops = ops::flops,

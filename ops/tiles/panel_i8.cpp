@@ -48,15 +48,18 @@ Jobs jobs_of(std::span<const I8Group> groups) {
 /// Rows of A as tiles read them, for all rows of the tensor.
 class Activations {
  public:
-  static std::size_t bytes(std::int64_t rows, std::int64_t k) {
-    return static_cast<std::size_t>(rows * i8_chunks(k) * (i8_chunk + 8 * i8_chunk_blocks));
+  static std::size_t bytes(I8Format format, std::int64_t rows, std::int64_t k) {
+    return static_cast<std::size_t>(rows * i8_chunks(k) * (i8_row_bytes(format) + 8 * i8_chunk_blocks + i8_rare_bytes(format)));
   }
-  Activations(std::byte* memory, std::int64_t rows, std::int64_t k) {
+  Activations(std::byte* memory, I8Format format, std::int64_t rows, std::int64_t k) {
     const std::int64_t all = rows * i8_chunks(k);
     first_.codes = reinterpret_cast<std::int8_t*>(memory);
-    first_.corrections = reinterpret_cast<std::int32_t*>(memory + all * i8_chunk);
+    first_.corrections = reinterpret_cast<std::int32_t*>(memory + all * i8_row_bytes(format));
     first_.scales = reinterpret_cast<float*>(first_.corrections + all * i8_chunk_blocks);
     first_.chunk_rows = rows;
+    first_.row_bytes = i8_row_bytes(format);
+    first_.rare = reinterpret_cast<std::int8_t*>(first_.scales + all * i8_chunk_blocks);
+    first_.rare_bytes = i8_rare_bytes(format);
   }
   I8Rows row(std::int64_t r) const { return first_.at(r, 0); }
 
@@ -90,8 +93,8 @@ void prepare_rows(const I8Product& p, const Activations& activations, const Exec
 void multiply_by_vectors(const I8Product& product, const Exec& exec) {
   const Jobs all = jobs_of(product.groups);
   if (all.pieces == 0) return;
-  const Work work(exec, all.pieces, 0, Activations::bytes(product.rows, product.k));
-  const Activations activations(work.shared(), product.rows, product.k);
+  const Work work(exec, all.pieces, 0, Activations::bytes(product.format, product.rows, product.k));
+  const Activations activations(work.shared(), product.format, product.rows, product.k);
   prepare_rows(product, activations, exec);
   work.split(all.runs, static_cast<double>(product.k), [&](std::size_t run, std::int64_t first, std::int64_t last, std::byte*) {
     const Job& job = all.jobs[run];

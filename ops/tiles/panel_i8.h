@@ -1,9 +1,11 @@
-// Products of matrices in fast mode as sums of small integers: NVFP4 by NVFP4, MXFP4 by MXFP4, int8 by int8, int8 by int4.
+// Products of matrices in fast mode as sums of small integers: NVFP4 by NVFP4, MXFP4 by MXFP4, int8 by int8, int8 by int4, e4m3 by int4.
 //
 // Sums over sixteen k are exact integers. NVFP4: each output is one chain over its blocks of sixteen, k ascending, from +0:
 // acc = fma(dot_j, A_scale_j * B_scale_j, acc), where dot_j is the sum of the products of doubled codes, integers of at most 12, so at most
 // 2304, and the product of two e4m3 scales is exact. MXFP4: the same with blocks of thirty-two. int8, int4: the sum over all of K is one
-// integer, exact below 2^31, which becomes an fp32 at the end. Then the epilogue. So an output's bits depend on nothing but its row and its
+// integer, exact below 2^31, which becomes an fp32 at the end. e4m3 by int4: for every 128 k a chain from +0, k ascending, chain =
+// fma(a[k], b[k], chain), and after each acc = fma(chain, B_scale, acc), acc from +0; a chain is a sum of integers wherever the row's
+// numbers show that it is exact (panel_digits_lanes.h). Then the epilogue. So an output's bits depend on nothing but its row and its
 // column.
 //
 // Weights are worked on in panels of 16 columns, one to a lane, and steps of 64 k. What a step of a panel holds is its format's business
@@ -31,8 +33,10 @@ enum class I8Format {
   qserve,
   /// the same, each weight (nibble * scale + zero) mod 256 as a signed byte, with scales of at most 17 and zeros for every 128 k
   qserve_groups,
+  /// rows: e4m3; weights: as i4, with bf16 scales for every 128 k, where W4A8 has them (quant/int4.h); k a multiple of 128
+  e4m3_i4,
 };
-inline constexpr int i8_formats = 6;
+inline constexpr int i8_formats = 7;
 
 inline constexpr std::int64_t i8_block = 16, i8_step = 64, i8_panel_columns = 16;
 /// Panels that are multiplied together, and the most rows of A in one tile.
@@ -47,9 +51,10 @@ inline constexpr std::int64_t i8_chunk_steps = 8, i8_chunk = i8_chunk_steps * i8
 inline std::int64_t i8_chunks(std::int64_t k) {
   return k <= i8_chunk ? 1 : (k + i8_chunk - 1) / i8_chunk;
 }
-/// Bytes of a step of a packed panel: codes of sixteen columns, for FP4 the scales of its blocks, for QServe's groups scale and zero.
+/// Bytes of a step of a packed panel: codes of sixteen columns, for FP4 the scales of its blocks, for QServe's groups scale and zero, for
+/// e4m3 by int4 half of the scales of its block, which lie behind all codes.
 inline std::int64_t i8_step_bytes(I8Format format) {
-  constexpr std::int64_t bytes[i8_formats] = {576, 576, 1024, 512, 512, 576};
+  constexpr std::int64_t bytes[i8_formats] = {576, 576, 1024, 512, 512, 576, 528};
   return bytes[static_cast<int>(format)];
 }
 inline std::int64_t i8_panel_bytes(I8Format format, std::int64_t k) {
@@ -67,7 +72,8 @@ inline std::int64_t i8_packed_bytes(I8Format format, std::int64_t n, std::int64_
 struct I8Weights {
   const std::uint8_t* packed = nullptr;  ///< panels, one after another; nullptr: read those below
   const std::uint8_t* codes = nullptr;   ///< [n, k], or [n, k/2] nibbles
-  const std::uint8_t* scales = nullptr;  ///< FP4: [align(n,128), align(k/block,4)] in tiles of 128 x 4; qserve_groups: [k/128, n]
+  /// FP4: [align(n,128), align(k/block,4)] in tiles of 128 x 4; qserve_groups: [k/128, n]; e4m3_i4: bf16, [k/512, n, 4] or [k/128, n]
+  const std::uint8_t* scales = nullptr;
   std::int64_t n = 0, k = 0;
   const std::uint8_t* zeros = nullptr;  ///< qserve_groups: [k/128, n], like its scales in QServe's order
 };
@@ -109,16 +115,33 @@ void i8_pack(I8Format format, const I8Weights& raw, std::byte* out, const Exec& 
 /// and there are no others. All rows of a chunk of K lie together: what a chunk of weights is multiplied with is one stream, however long K
 /// is. Rows are padded to whole chunks.
 struct I8Rows {
-  std::int8_t* codes;         ///< row stride i8_chunk
+  std::int8_t* codes;         ///< row stride i8_row_bytes
   std::int32_t* corrections;  ///< row stride i8_chunk_blocks
   float* scales;              ///< likewise
   std::int64_t chunk_rows;    ///< rows from a chunk to the next
+  std::int64_t row_bytes;
+  std::int8_t* rare = nullptr;  ///< row stride rare_bytes
+  std::int64_t rare_bytes = 0;
 
   DODONA_INLINE I8Rows at(std::int64_t row, std::int64_t chunk) const {
     const std::int64_t to = chunk * chunk_rows + row;
-    return {codes + to * i8_chunk, corrections + to * i8_chunk_blocks, scales + to * i8_chunk_blocks, chunk_rows};
+    return {codes + to * row_bytes,
+            corrections + to * i8_chunk_blocks,
+            scales + to * i8_chunk_blocks,
+            chunk_rows,
+            row_bytes,
+            rare + to * rare_bytes,
+            rare_bytes};
   }
 };
+/// Bytes of a row's chunk: of e4m3 two digits of each number (panel_digits_lanes.h). And what is read of few rows alone: a third digit, or
+/// numbers in fp32.
+inline std::int64_t i8_row_bytes(I8Format format) {
+  return format == I8Format::e4m3_i4 ? 2 * i8_chunk : i8_chunk;
+}
+inline std::int64_t i8_rare_bytes(I8Format format) {
+  return format == I8Format::e4m3_i4 ? 4 * i8_chunk : 0;
+}
 
 /// Rows [.., rows] of A times `panels` panels of B.
 struct I8Tile {

@@ -1,5 +1,6 @@
 #include "ops/tiles/panel_i8.h"
 
+#include "ops/tiles/panel_digits_lanes.h"
 #include "ops/tiles/panel_i8_lanes.h"
 
 namespace dodona::DODONA_TIER {
@@ -12,7 +13,7 @@ using ops::I8Weights;
 constexpr std::int64_t step = ops::i8_step;
 constexpr std::int64_t blocks_of_step = step / ops::i8_block;
 constexpr int tile_panels = ops::i8_tile_panels;
-constexpr std::int64_t sums_stride = tile_panels * 16;
+constexpr std::int64_t sums_stride = i8_sums_stride;
 constexpr std::int64_t chunk_steps = ops::i8_chunk_steps, chunk_blocks = ops::i8_chunk_blocks, chunk_k = ops::i8_chunk;
 
 // ---- rows of A
@@ -70,29 +71,29 @@ DODONA_INLINE typename Sums::Sum add_block(typename Sums::Sum sum, i32x16& open,
   }
 }
 
-/// Few rows of A and at most a chunk: sums[rows][16] += A times a panel, decoded on the way.
+/// Few rows of A and at most a chunk: sums[rows][16] += A times a panel, decoded on the way. What lies `ahead` is fetched.
 template <class Unpack, class Sums, int rows>
-void multiply_packed(const std::uint8_t* packed, std::int64_t steps, const I8Rows a, float* sums) {
+void multiply_packed(const std::uint8_t* packed, std::int64_t steps, std::int64_t ahead, const I8Rows a, float* sums) {
   const i32x16 table = Unpack::table();
   typename Sums::Sum c[rows];
   i32x16 open[rows];
-  DODONA_UNROLL(4)
+  DODONA_UNROLL(16)
   for (int r = 0; r < rows; ++r) c[r] = Sums::load(sums + r * sums_stride);
   for (std::int64_t s = 0; s < steps; ++s, packed += Unpack::step_bytes) {
     // A fetch beyond the end does nothing, or fetches the panel that comes next.
-    fetch_step<Unpack>(packed + 4096);
+    fetch_step<Unpack>(packed + ahead);
     DODONA_UNROLL(4)
     for (int block = 0; block < blocks_of_step; ++block) {
       i32x16 weights[4];
       Unpack::decode(packed, block, table, weights);
       const f32x16 scales = scales_of<Unpack, Sums>(packed, block);
-      DODONA_UNROLL(4)
+      DODONA_UNROLL(16)
       for (int r = 0; r < rows; ++r)
-        c[r] =
-            add_block<Unpack, Sums, false>(c[r], open[r], block % Sums::blocks_together, a, r, s * blocks_of_step + block, weights, scales);
+        c[r] = add_block<Unpack, Sums, (rows > 4)>(c[r], open[r], block % Sums::blocks_together, a, r, s * blocks_of_step + block, weights,
+                                                   scales);
     }
   }
-  DODONA_UNROLL(4)
+  DODONA_UNROLL(16)
   for (int r = 0; r < rows; ++r) Sums::store(c[r], sums + r * sums_stride);
 }
 
@@ -166,14 +167,35 @@ void multiply_chunk(const Decoded& b, std::int64_t panels, std::int64_t blocks, 
 
 /// At most this many rows are multiplied as the weights are decoded, without storing what is decoded.
 constexpr std::int64_t few_rows = 4;
+/// Where sums are whole, so many rows at a time, and all together: weights are decoded again for every sixteen.
+constexpr int most_whole_rows = 16;
+template <class Sums>
+constexpr std::int64_t rows_while_decoding = !Sums::scaled && many_sums_fit ? 64 : few_rows;
+
+/// What is fetched while rows are multiplied: memory answers in the meantime.
+constexpr std::int64_t far_ahead = 4096;
 
 template <class Unpack, class Sums>
-DODONA_INLINE void multiply_few(const std::uint8_t* packed, std::int64_t steps, const I8Rows& a, std::int64_t rows, float* sums) {
+DODONA_INLINE void multiply_few(const std::uint8_t* packed, std::int64_t steps, std::int64_t ahead, const I8Rows& a, std::int64_t rows,
+                                float* sums) {
   switch (rows) {
-    case 1: return multiply_packed<Unpack, Sums, 1>(packed, steps, a, sums);
-    case 2: return multiply_packed<Unpack, Sums, 2>(packed, steps, a, sums);
-    case 3: return multiply_packed<Unpack, Sums, 3>(packed, steps, a, sums);
-    default: return multiply_packed<Unpack, Sums, 4>(packed, steps, a, sums);
+    case 0: return;
+    case 1: return multiply_packed<Unpack, Sums, 1>(packed, steps, ahead, a, sums);
+    case 2: return multiply_packed<Unpack, Sums, 2>(packed, steps, ahead, a, sums);
+    case 3: return multiply_packed<Unpack, Sums, 3>(packed, steps, ahead, a, sums);
+    default: return multiply_packed<Unpack, Sums, 4>(packed, steps, ahead, a, sums);
+  }
+}
+template <class Unpack, class Sums, int most>
+void multiply_while_decoding(const std::uint8_t* packed, std::int64_t steps, std::int64_t ahead, const I8Rows& a, std::int64_t rows,
+                             float* sums) {
+  std::int64_t r = 0;
+  for (; rows - r >= most; r += most, ahead = 0)
+    multiply_packed<Unpack, Sums, most>(packed, steps, ahead, a.at(r, 0), sums + r * sums_stride);
+  if constexpr (most > few_rows) {
+    multiply_while_decoding<Unpack, Sums, most / 2>(packed, steps, ahead, a.at(r, 0), rows - r, sums + r * sums_stride);
+  } else {
+    multiply_few<Unpack, Sums>(packed, steps, ahead, a.at(r, 0), rows - r, sums + r * sums_stride);
   }
 }
 
@@ -203,13 +225,6 @@ void multiply_few_raw(const I8Tile& tile, float* sums) {
   }
 }
 
-template <class Sums>
-void store_tile(const I8Tile& tile, const float* sums) {
-  const std::int64_t first = tile.first_panel * 16, left = tile.weights->n - first;
-  const std::int64_t columns = left < tile.panels * 16 ? left : tile.panels * 16;
-  for (std::int64_t r = 0; r < tile.rows; ++r) finish_row<Sums>(*tile.epilogue, tile.row + r, first, columns, sums + r * sums_stride);
-}
-
 template <class Unpack, class Sums>
 void multiply_tile(const I8Tile& tile) {
   const I8Weights& w = *tile.weights;
@@ -219,11 +234,13 @@ void multiply_tile(const I8Tile& tile) {
     for (int p = 0; p < tile_panels; ++p) Sums::store(Sums::first(tile.a.at(r, 0).corrections), sums + r * sums_stride + 16 * p);
   const auto packed_panel = [&](std::int64_t p) { return w.packed + (tile.first_panel + p) * steps * Unpack::step_bytes; };
   const auto steps_from = [&](std::int64_t s) { return steps - s < chunk_steps ? steps - s : chunk_steps; };
-  if (w.packed != nullptr && tile.rows <= few_rows) {
+  constexpr int at_once = rows_while_decoding < Sums >> few_rows ? most_whole_rows : few_rows;
+  const bool decoding = tile.rows <= rows_while_decoding<Sums>;
+  if (w.packed != nullptr && decoding) {
     for (std::int64_t p = 0; p < tile.panels; ++p)
       for (std::int64_t s = 0; s < steps; s += chunk_steps)
-        multiply_few<Unpack, Sums>(packed_panel(p) + s * Unpack::step_bytes, steps_from(s), tile.a.at(0, s / chunk_steps), tile.rows,
-                                   sums + 16 * p);
+        multiply_while_decoding<Unpack, Sums, at_once>(packed_panel(p) + s * Unpack::step_bytes, steps_from(s), far_ahead,
+                                                       tile.a.at(0, s / chunk_steps), tile.rows, sums + 16 * p);
     return store_tile<Sums>(tile, sums);
   }
   if constexpr (multiplies_raw<Unpack>) {
@@ -243,14 +260,13 @@ void multiply_tile(const I8Tile& tile) {
         Unpack::pack(w, tile.first_panel + p, tile.panels - p < together ? tile.panels - p : together, s, s + count, chunk);
       const std::uint8_t* const packed =
           w.packed != nullptr ? packed_panel(p) + s * Unpack::step_bytes : chunk + p % together * count * Unpack::step_bytes;
-      if (tile.rows <= few_rows) {
-        multiply_few<Unpack, Sums>(packed, count, a, tile.rows, sums + 16 * p);
+      if (decoding) {
+        multiply_while_decoding<Unpack, Sums, at_once>(packed, count, 0, a, tile.rows, sums + 16 * p);
       } else {
         decode<Unpack, Sums>(packed, count, decoded.weights[p], decoded.scales[p]);
       }
     }
-    if (tile.rows > few_rows)
-      multiply_chunk<Unpack, Sums, together_rows<Sums>>(decoded, tile.panels, count * blocks_of_step, a, tile.rows, sums);
+    if (!decoding) multiply_chunk<Unpack, Sums, together_rows<Sums>>(decoded, tile.panels, count * blocks_of_step, a, tile.rows, sums);
   }
   store_tile<Sums>(tile, sums);
 }
@@ -270,6 +286,7 @@ void I8TileKernel::run(const I8Tile& tile) {
     case I8Format::i4: return multiply_tile<Int4Unpack, WholeSums>(tile);
     case I8Format::qserve: return multiply_tile<QserveUnpack, WholeSums>(tile);
     case I8Format::qserve_groups: return multiply_tile<QserveGroupUnpack, WholeSums>(tile);
+    case I8Format::e4m3_i4: return multiply_digits_tile(tile);
   }
 }
 template void I8TileKernel::run<tier::DODONA_TIER>(const I8Tile&);
@@ -284,6 +301,7 @@ void I8PackKernel::run(I8Format format, const I8Weights& weights, std::int64_t p
     case I8Format::i4: return Int4Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
     case I8Format::qserve: return QserveUnpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
     case I8Format::qserve_groups: return QserveGroupUnpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
+    case I8Format::e4m3_i4: return pack_blocks(weights, panel, 0, weights.k / digits_k, out, out + weights.k * i8_panel_columns / 2);
   }
 }
 template void I8PackKernel::run<tier::DODONA_TIER>(I8Format, const I8Weights&, std::int64_t, std::uint8_t*);
@@ -298,6 +316,7 @@ void I8RowKernel::run(I8Format format, const std::uint8_t* codes, std::int64_t k
     case I8Format::i4: return prepare_row<Int4Unpack, WholeSums>(codes, k, out);
     case I8Format::qserve: return prepare_row<QserveUnpack, WholeSums>(codes, k, out);
     case I8Format::qserve_groups: return prepare_row<QserveGroupUnpack, WholeSums>(codes, k, out);
+    case I8Format::e4m3_i4: return prepare_digits(codes, k, out);
   }
 }
 template void I8RowKernel::run<tier::DODONA_TIER>(I8Format, const std::uint8_t*, std::int64_t, const I8Rows&);

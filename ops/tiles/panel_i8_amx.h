@@ -94,7 +94,8 @@ struct I8MatrixUnit {
   const Rows& rows_of(I8Format format) const { return format == I8Format::nvfp4 ? scaled : whole; }
   bool takes(I8Format format, const I8Group& group) const {
     const Rows& limits = rows_of(format);
-    return format != I8Format::mxfp4 && group.rows >= (group.weights.packed != nullptr ? limits.least : limits.least_raw);
+    return format != I8Format::mxfp4 && format != I8Format::e4m3_i4 &&
+           group.rows >= (group.weights.packed != nullptr ? limits.least : limits.least_raw);
   }
 };
 /// What kernels of a tier use, or nullptr.

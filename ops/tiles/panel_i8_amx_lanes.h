@@ -341,7 +341,8 @@ struct MatrixUnit {
   static void prepare(ops::I8Format format, const ops::I8AmxRow& from, std::int64_t k, const ops::I8AmxRows& to, std::int64_t row) {
     switch (format) {
       case ops::I8Format::nvfp4: return prepare_scaled_row(from, k, to, row);
-      case ops::I8Format::mxfp4: return;  // not taken
+      case ops::I8Format::mxfp4:
+      case ops::I8Format::e4m3_i4: return;  // not taken
       case ops::I8Format::i8: return prepare_matrix_row<Int8Unpack>(from.codes, k, to, row);
       case ops::I8Format::i4: return prepare_matrix_row<Int4Unpack>(from.codes, k, to, row);
       case ops::I8Format::qserve: return prepare_matrix_row<QserveUnpack>(from.codes, k, to, row);
@@ -351,7 +352,8 @@ struct MatrixUnit {
   static void multiply(const ops::I8AmxJob& job, std::int64_t first, std::int64_t last, ops::I8AmxScratch& scratch) {
     switch (job.format) {
       case ops::I8Format::nvfp4: return multiply_matrix_tiles<Unit, Nvfp4Unpack, ScaledBlocks<1>>(job, first, last, scratch);
-      case ops::I8Format::mxfp4: return;
+      case ops::I8Format::mxfp4:
+      case ops::I8Format::e4m3_i4: return;
       case ops::I8Format::i8: return multiply_matrix_tiles<Unit, Int8Unpack, WholeSums>(job, first, last, scratch);
       case ops::I8Format::i4: return multiply_matrix_tiles<Unit, Int4Unpack, WholeSums>(job, first, last, scratch);
       case ops::I8Format::qserve: return multiply_matrix_tiles<Unit, QserveUnpack, WholeSums>(job, first, last, scratch);

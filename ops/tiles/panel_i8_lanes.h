@@ -38,6 +38,15 @@ struct WholeSums {
   static DODONA_INLINE f32x16 result(const float* p) { return to_f32(load(p)); }
 };
 
+/// Sums of a row of a tile, and what becomes of them.
+inline constexpr std::int64_t i8_sums_stride = ops::i8_tile_panels * ops::i8_panel_columns;
+template <class Sums>
+void store_tile(const ops::I8Tile& tile, const float* sums) {
+  const std::int64_t first = tile.first_panel * ops::i8_panel_columns, left = tile.weights->n - first;
+  const std::int64_t columns = left < tile.panels * ops::i8_panel_columns ? left : tile.panels * ops::i8_panel_columns;
+  for (std::int64_t r = 0; r < tile.rows; ++r) finish_row<Sums>(*tile.epilogue, tile.row + r, first, columns, sums + r * i8_sums_stride);
+}
+
 template <class Unpack, class Sums>
 DODONA_INLINE f32x16 scales_of(const std::uint8_t* packed, int block) {
   if constexpr (Sums::scaled) {

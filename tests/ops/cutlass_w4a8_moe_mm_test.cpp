@@ -5,6 +5,8 @@
 
 #include <cstring>
 #include <functional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "dodona/error.h"
@@ -68,6 +70,42 @@ TEST(CutlassW4a8MoeMm, EachRowHasTheWeightsOfItsExpertAndNobodysRowsAreZero) {
     const Tensor out = ops::run(op, in_mode(mode)).d;
     const double expected[] = {64, 64, 192, 192, 192, 192, 0};
     for (std::int64_t row = 0; row < 7; ++row) EXPECT_EQ(quant::get(out, row * 2 + 1), expected[row]) << name(mode) << " row " << row;
+  }
+}
+
+/// Whose weights are packed one by one, as a model has them; those without rows need none.
+TEST(CutlassW4a8MoeMm, ExpertsArePackedAloneAndOnesWithRowsAreNeeded) {
+  auto op = call(40, 1024);
+  for (std::int64_t i = 0; i < op.b.elements(); ++i) op.b.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 2654435761u >> 13);
+  for (std::int64_t i = 0; i < op.a.elements(); ++i)
+    op.a.as<std::uint8_t>()[i] = static_cast<std::uint8_t>((i * 40503u >> 7 & 0x87) | 0x30);
+  for (const Isa isa : available_isas()) {
+    const Exec exec = in_mode(Mode::fast, 2, isa);
+    const Tensor expected = ops::run(op, exec).d;
+    std::vector<Prepared> alone;
+    for (std::int64_t e = 0; e < 3; ++e)
+      alone.push_back(ops::prepare(ops::CutlassW4a8MoeMm{.b = op.b.slice(0, e, e + 1), .b_scales = op.b_scales.slice(0, e, e + 1)}, exec));
+    const Prepared::Place visited[] = {{0, &alone[0]}, {2, &alone[2]}};
+    auto packed = op;
+    packed.b = packed.b_scales = Tensor();
+    EXPECT_TRUE(same_bits(ops::run(packed, exec, Prepared::gather(3, visited)).d, expected)) << name(isa);
+    try {
+      ops::run(packed, exec, Prepared::gather(3, std::span(visited).first(1)));
+      ADD_FAILURE() << "expert 2 has rows";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "cutlass_w4a8_moe_mm: prepared holds no weights of expert 2, which has 4 rows");
+    }
+  }
+}
+
+TEST(CutlassW4a8MoeMm, ScalesThatAreNotTheWeightsAreNotPacked) {
+  const auto op = call(40, 1024);
+  try {
+    ops::prepare(ops::CutlassW4a8MoeMm{.b = op.b, .b_scales = filled(DType::bf16, {3, 8, 40}, 1)}, in_mode(Mode::fast));
+    ADD_FAILURE() << "four scales of a row lie together";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).find("cutlass_w4a8_moe_mm: b_scales has shape"), 0u) << error.what();
+    EXPECT_NE(std::string(error.what()).find("expected"), std::string::npos) << error.what();
   }
 }
 

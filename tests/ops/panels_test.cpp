@@ -2,6 +2,7 @@
 // states, bit for bit, on every tier and with several numbers of threads.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -12,6 +13,7 @@
 #include "ops/tiles/panel_i8.h"
 #include "ops/tiles/work.h"
 #include "quant/element.h"
+#include "quant/int4.h"
 #include "quant/qserve.h"
 
 namespace dodona {
@@ -331,7 +333,8 @@ Tensor whole_sums(const Tensor& a, const Tensor& b) {
 
 TEST(PanelI8, IntegersAreSummedExactlyAndScaledAtTheEnd) {
   for (const auto& [format, type] : {std::pair{ops::I8Format::i8, DType::i8}, {ops::I8Format::i4, DType::i4}})
-    for (const Size& s : {Size{1, 16, 8}, Size{2, 33, 1096}, Size{3, 50, 328}, Size{4, 48, 1024}, Size{7, 32, 200}, Size{131, 80, 136}}) {
+    for (const Size& s : {Size{1, 16, 8}, Size{2, 33, 1096}, Size{3, 50, 328}, Size{4, 48, 1024}, Size{7, 32, 200}, Size{16, 40, 520},
+                          Size{29, 33, 600}, Size{64, 17, 72}, Size{65, 20, 1032}, Size{131, 80, 136}}) {
       const Tensor a = integers(DType::i8, {s.m, s.k}, 11), b = integers(type, {s.n, s.k}, 12);
       // The extremes add up farthest.
       for (std::int64_t e = 0; e < s.k; ++e) quant::set(a, e, -128), quant::set(b, e, type == DType::i4 ? -8 : -128);
@@ -356,7 +359,8 @@ TEST(PanelI8, IntegersAreSummedExactlyAndScaledAtTheEnd) {
 }
 
 TEST(PanelI8, QservesWeightsAreReadFromTheirTilesWithFewRowsAndMany) {
-  for (const Size& s : {Size{1, 64, 128}, Size{2, 128, 64}, Size{3, 64, 640}, Size{4, 192, 704}, Size{5, 64, 192}, Size{40, 64, 576}}) {
+  for (const Size& s : {Size{1, 64, 128}, Size{2, 128, 64}, Size{3, 64, 640}, Size{4, 192, 704}, Size{5, 64, 192}, Size{15, 64, 640},
+                        Size{40, 64, 576}, Size{64, 64, 192}, Size{67, 64, 128}}) {
     const std::int64_t groups = (s.k + 127) / 128;
     const Tensor a = integers(DType::i8, {s.m, s.k}, 21);
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(s.n * s.k)), packed_codes(codes.size() / 2);
@@ -401,6 +405,65 @@ TEST(PanelI8, QservesWeightsAreReadFromTheirTilesWithFewRowsAndMany) {
             text(s) + (grouped ? " grouped" : "") + (packing ? " packed" : " raw"));
       if (HasFailure()) return;
     }
+  }
+}
+
+// ---- e4m3 by int4
+
+/// Rows of e4m3 with whose blocks sums of integers have to do more and more: a few binades; codes of all binades; the largest number beside
+/// the smallest, whose sums fp32 must round; zeros; and a NaN.
+Tensor e4m3_rows(std::int64_t m, std::int64_t k, std::int64_t seed) {
+  Tensor a(DType::f8_e4m3, {m, k});
+  for (std::int64_t i = 0; i < a.elements(); ++i) {
+    const std::uint32_t code = noise(seed + i), kind = noise(seed + i / 128 * 7 + i / k) % 16;
+    const std::uint32_t few = 0x38 + code % 24, all = code % 0x7F, ends = code % 5 == 0 ? 0x01 : 0x7E;
+    const std::uint32_t magnitude = kind < 7 ? few : kind < 11 ? all : kind < 14 ? ends : kind == 14 ? 0 : i % 128 == 77 ? 0x7F : few;
+    a.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(magnitude | (code >> 8 & 0x80));
+  }
+  return a;
+}
+
+TEST(PanelI8, E4m3ByInt4GivesTheChainsOfItsBlocksWhereverSumsOfIntegersStandForThem) {
+  for (const Size& s : {Size{1, 16, 128}, Size{2, 33, 1152}, Size{3, 50, 512}, Size{4, 17, 1024}, Size{5, 40, 640}, Size{7, 1, 2048},
+                        Size{12, 70, 896}, Size{40, 31, 384}, Size{259, 20, 512}}) {
+    const std::int64_t groups = s.k / 128;
+    const Tensor a = e4m3_rows(s.m, s.k, s.n), b = integers(DType::i4, {s.n, s.k}, 31);
+    std::vector<std::uint16_t> of_groups(static_cast<std::size_t>(s.n * groups)), stored(of_groups.size());
+    for (std::size_t i = 0; i < of_groups.size(); ++i) of_groups[i] = static_cast<std::uint16_t>(0x3C00 + noise(static_cast<int>(i)) % 512);
+    quant::interleave_w4a8_scales(of_groups, s.n, groups, stored);
+    Tensor sums(DType::f32, {s.m, s.n});
+    for (std::int64_t i = 0; i < s.m; ++i)
+      for (std::int64_t j = 0; j < s.n; ++j) {
+        float acc = 0;
+        for (std::int64_t g = 0; g < groups; ++g) {
+          float chain = 0;
+          for (std::int64_t e = g * 128; e < (g + 1) * 128; ++e) chain = std::fmaf(value(a, i * s.k + e), value(b, j * s.k + e), chain);
+          const std::uint32_t scale = static_cast<std::uint32_t>(of_groups[static_cast<std::size_t>(j * groups + g)]) << 16;
+          acc = std::fmaf(chain, std::bit_cast<float>(scale), acc);
+        }
+        quant::set(sums, i * s.n + j, acc);
+      }
+    const auto rows = scales(static_cast<std::size_t>(s.m), 33), columns = scales(static_cast<std::size_t>(s.n), 34),
+               bias = scales(static_cast<std::size_t>(s.n), 35);
+    const Tensor expected = finished(sums, rows, columns, bias, DType::f32);
+    for (std::int64_t i = 0; i < expected.elements(); ++i)
+      if (std::isnan(value(expected, i))) expected.as<std::uint32_t>()[i] = 0x7FFFFFFF;
+    constexpr auto format = ops::I8Format::e4m3_i4;
+    const ops::I8Weights raw{
+        .codes = b.as<std::uint8_t>(), .scales = reinterpret_cast<const std::uint8_t*>(stored.data()), .n = s.n, .k = s.k};
+    for (const bool packing : {false, true})
+      on_every_tier(
+          expected,
+          [&](const Exec& exec) {
+            Tensor out(DType::f32, {s.m, s.n}), packed(DType::u8, {ops::i8_packed_bytes(format, s.n, s.k)});
+            if (packing) ops::i8_pack(format, raw, packed.as<std::byte>(), exec);
+            const ops::I8Group group{0, s.m, 0, packing ? ops::I8Weights{.packed = packed.as<std::uint8_t>(), .n = s.n, .k = s.k} : raw,
+                                     epilogue_of(rows, columns, bias, out)};
+            ops::i8_multiply({.format = format, .groups = {&group, 1}, .rows = s.m, .k = s.k, .codes = a.as<std::uint8_t>()}, exec);
+            return out;
+          },
+          text(s) + (packing ? " packed" : " raw"));
+    if (HasFailure()) return;
   }
 }
 

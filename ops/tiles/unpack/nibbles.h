@@ -32,9 +32,9 @@ DODONA_INLINE void decode_nibbles(const std::uint8_t* packed, int block, i32x16 
   weights[3] = high_nibbles(table, second);
 }
 
-/// Steps [begin, end) of a panel of raw weights to `out`, `step_bytes` a step; rest(s, to) adds what else step s has. A transposition
-/// takes two steps.
-template <std::int64_t step_bytes, class Rest>
+/// Steps [begin, end) of a panel of raw weights to `out`, `step_bytes` a step, bits of `flipped` flipped; rest(s, to) adds what else step s
+/// has. A transposition takes two steps.
+template <std::int64_t step_bytes, std::uint32_t flipped = 0, class Rest>
 DODONA_INLINE void pack_nibbles_of(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out,
                                    const Rest& rest) {
   const std::int64_t stride = w.k / 2;
@@ -52,13 +52,16 @@ DODONA_INLINE void pack_nibbles_of(const ops::I8Weights& w, std::int64_t panel, 
       lanes_of_rows[r] = as_f32(words >= 16 ? i32x16::load(p32) : i32x16::load_partial(p32, words));
     }
     transpose(lanes_of_rows);
+    const auto store = [](f32x16 lanes_of_v, std::uint8_t* at) {
+      (as_i32(lanes_of_v) ^ i32x16::splat(static_cast<std::int32_t>(flipped))).store(reinterpret_cast<std::int32_t*>(at));
+    };
     std::uint8_t* to = out + (s - begin) * step_bytes;
     DODONA_UNROLL(8)
-    for (int v = 0; v < 8; ++v) as_i32(lanes_of_rows[v]).store(reinterpret_cast<std::int32_t*>(to + 64 * v));
+    for (int v = 0; v < 8; ++v) store(lanes_of_rows[v], to + 64 * v);
     rest(s, to + 512);
     if (s + 1 == end) break;
     DODONA_UNROLL(8)
-    for (int v = 0; v < 8; ++v) as_i32(lanes_of_rows[8 + v]).store(reinterpret_cast<std::int32_t*>(to + step_bytes + 64 * v));
+    for (int v = 0; v < 8; ++v) store(lanes_of_rows[8 + v], to + step_bytes + 64 * v);
     rest(s + 1, to + step_bytes + 512);
   }
 }

@@ -13,20 +13,49 @@
 namespace dodona::model {
 namespace {
 
-/// Scales in bf16, four of a row next to each other where they divide so. Source: sglang `W4AFp8MoEMethod`, `interleave_scales`.
-void prepare(Projection& p, const Exec&) {
-  if (p.block_scales.defined()) return;
+/// Codes of a projection as the kernel has them, of one expert.
+Tensor codes_of(const Projection& p) {
+  return p.weight.weight.reshape({1, p.rows(), p.columns() / 2});
+}
+
+/// Scales in bf16, four of a row next to each other where they divide so. Source: sglang `W4AFp8MoEMethod`, `interleave_scales`. Fast mode
+/// reads what is packed of them and the codes.
+void prepare(Projection& p, const Exec& exec) {
+  if (p.prepared.defined() || p.block_scales.defined()) return;
   const std::int64_t rows = p.rows(), groups = p.columns() / 128, together = groups % 4 == 0 ? 4 : 1;
   const Tensor scales = Tensor::uninitialized(DType::bf16, {1, groups / together, rows * together});
   for (std::int64_t n = 0; n < rows; ++n)
     for (std::int64_t g = 0; g < groups; ++g)
       quant::set(scales, (g / together * rows + n) * together + g % together,
                  static_cast<double>(p.weight.weight_scale.as<float>()[n * groups + g]));
-  p.block_scales = scales;
   p.weight.weight_scale = Tensor();
+  if (exec.mode == Mode::fast) {
+    p.prepared = ops::prepare(ops::CutlassW4a8MoeMm{.b = codes_of(p), .b_scales = scales}, exec);
+    p.weight.weight = Tensor();
+  } else {
+    p.block_scales = scales;
+  }
 }
 
-Tensor multiply(const Pass& p, const Tensor& codes, float scale, const std::vector<ExpertRows>& groups, Projection MlpWeights::*member) {
+/// Weights as fast mode takes them; experts without rows have none.
+Tensor multiply_prepared(const Pass& p, const Tensor& codes, float scale, const std::vector<ExpertRows>& groups,
+                         Projection MlpWeights::*member) {
+  const std::int64_t experts = p.weights.experts();
+  std::vector<Prepared::Place> places;
+  const Tensor offsets(DType::i32, {experts});
+  for (const ExpertRows& group : groups) {
+    places.push_back({group.expert, &(p.weights.expert(group.expert).*member).prepared});
+    for (std::int64_t e = group.expert + 1; e < experts; ++e)
+      offsets.as<std::int32_t>()[e] = static_cast<std::int32_t>(group.row + group.rows);
+  }
+  return ops::run(ops::CutlassW4a8MoeMm{.a = codes, .a_scales = scalar(scale), .experts_offsets = offsets}, p.exec(),
+                  Prepared::gather(experts, places))
+      .d;
+}
+
+/// Other modes read raw weights, which lie apart: of the offsets each expert takes its own.
+Tensor multiply_raw(const Pass& p, const Tensor& codes, float scale, const std::vector<ExpertRows>& groups,
+                    Projection MlpWeights::*member) {
   const Projection& any = p.weights.expert(groups.front().expert).*member;
   const Tensor out(DType::bf16, {codes.size(0), any.rows()});
   for (const ExpertRows& group : groups) {
@@ -34,7 +63,7 @@ Tensor multiply(const Pass& p, const Tensor& codes, float scale, const std::vect
     const auto rows = [&](const Tensor& all) { return all.slice(0, group.row, group.row + group.rows); };
     ops::run(ops::CutlassW4a8MoeMm{.d = rows(out),
                                    .a = rows(codes),
-                                   .b = projection.weight.weight.reshape({1, projection.rows(), projection.columns() / 2}),
+                                   .b = codes_of(projection),
                                    .a_scales = scalar(scale),
                                    .b_scales = projection.block_scales,
                                    .experts_offsets = Tensor(DType::i32, {1})},
@@ -43,8 +72,13 @@ Tensor multiply(const Pass& p, const Tensor& codes, float scale, const std::vect
   return out;
 }
 
+Tensor multiply(const Pass& p, const Tensor& codes, float scale, const std::vector<ExpertRows>& groups, Projection MlpWeights::*member) {
+  const Projection& any = p.weights.expert(groups.front().expert).*member;
+  return any.prepared.defined() ? multiply_prepared(p, codes, scale, groups, member) : multiply_raw(p, codes, scale, groups, member);
+}
+
 /// sglang `cutlass_w4a8_moe`: tokens sorted by expert and quantized with one scale, multiplied, activated and quantized, multiplied,
-/// summed. The products read one expert's weights at a time, which lie apart: of the offsets each takes its own.
+/// summed.
 Tensor by_cutlass(const Pass& p, const Tensor& x, const Routing& routing) {
   const Exec& exec = p.exec();
   const auto& scales = p.weights.expert_input_scales;
