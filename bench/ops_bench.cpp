@@ -163,6 +163,22 @@ void run_case(benchmark::State& state, const Op* op, const std::string& rest, in
   state.SetLabel(kept->data);
 }
 
+/// Products whose cost by rows is a curve: with M in front, N and K as in DeepSeek's layers.
+struct Curve {
+  const char *op, *rest;
+};
+constexpr Curve curves[] = {
+    {"fp8_blockwise_scaled_mm", "N=4096 K=7168"},
+    {"fp8_blockwise_scaled_mm", "N=7168 K=2048"},
+    {"fp8_scaled_mm", "N=4096 K=7168"},
+    {"int8_scaled_mm", "N=4096 K=7168"},
+    {"qserve_w4a8_per_chn_gemm", "N=4096 K=7168"},
+    {"qserve_w4a8_per_group_gemm", "N=4096 K=7168"},
+    {"cutlass_scaled_fp4_mm", "N=4096 K=7168"},
+    {"mm_fp4", "N=4096 K=7168 --attr use_nvfp4=false --attr block_size=32 --dtype a_descale=f8_e8m0"},
+};
+constexpr int curve_rows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+
 /// The cost of a call by name: binding, validation and dispatch, on the smallest input the op takes.
 void call_overhead(benchmark::State& state) {
   const CaseLine line = parse_case_line("rmsnorm T=1 H=16");
@@ -189,19 +205,24 @@ int main(int argc, char** argv) {
   benchmark::AddCustomContext("amx", std::string(text(amx_facts())));
   benchmark::RegisterBenchmark("call_by_name/rmsnorm_T=1_H=16", call_overhead);
   Sets kept;
+  const auto register_rows = [&](const std::string& prefix, const Op& op, const std::string& rest) {
+    for (const bool packed : {false, true})
+      for (const int threads : counts) {
+        if (packed && op.schema().properties.prepared.empty()) continue;
+        std::string title =
+            prefix + std::string(op.name()) + "/" + rest + (packed ? "/packed" : "") + "/threads:" + std::to_string(threads);
+        std::replace(title.begin(), title.end(), ' ', '_');
+        benchmark::RegisterBenchmark(title.c_str(), run_case, &op, rest, threads, packed, &kept)
+            ->UseRealTime()
+            ->Unit(benchmark::kMicrosecond);
+      }
+  };
   for (const auto& op : registry().all()) {
     if (makes_views(*op)) continue;  // no kernel runs
-    for (const std::string& rest : op->bench_cases())
-      for (const bool packed : {false, true})
-        for (const int threads : counts) {
-          if (packed && op->schema().properties.prepared.empty()) continue;
-          std::string title = std::string(op->name()) + "/" + rest + (packed ? "/packed" : "") + "/threads:" + std::to_string(threads);
-          std::replace(title.begin(), title.end(), ' ', '_');
-          benchmark::RegisterBenchmark(title.c_str(), run_case, op.get(), rest, threads, packed, &kept)
-              ->UseRealTime()
-              ->Unit(benchmark::kMicrosecond);
-        }
+    for (const std::string& rest : op->bench_cases()) register_rows("", *op, rest);
   }
+  for (const Curve& curve : curves)
+    for (const int m : curve_rows) register_rows("curve/", registry().at(curve.op), "M=" + std::to_string(m) + " " + curve.rest);
   register_fp4_benchmarks(counts, limit);
   register_golden_benchmarks(counts, limit);
   register_hopper_benchmarks(counts, limit);

@@ -21,6 +21,16 @@ std::int64_t most_few_rows(Isa isa) {
   return uses_amx(isa) ? 8 : 24;
 }
 
+/// Whether this processor multiplies subnormal numbers as fast as others. It decides on speed alone.
+bool subnormals_are_free() {
+#if defined(__x86_64__)
+  static const bool amd = __builtin_cpu_is("amd") != 0;
+  return amd;
+#else
+  return true;
+#endif
+}
+
 /// How products are cut into tiles, in the order batch, rows, columns. Every output is summed within one tile.
 struct Tiling {
   std::int64_t row_parts, column_parts, panels;
@@ -63,6 +73,7 @@ void multiply_few(const PanelProduct& p, const Exec& exec) {
   const std::size_t a_floats = static_cast<std::size_t>(panel_few_a_rows(p) * panel_few_a_stride(p.k)),
                     floats = a_floats + panel_few_scratch(p.m);
   const double operations = 2.0 * static_cast<double>(p.m * columns) * static_cast<double>(p.k);
+  const bool free = subnormals_are_free();
   Work(exec, run.pieces, floats * sizeof(float)).split({&run, 1}, operations, [&](auto, auto first, auto last, std::byte* scratch) {
     auto* const a = reinterpret_cast<float*>(scratch);
     std::int64_t unpacked = -1;
@@ -75,7 +86,8 @@ void multiply_few(const PanelProduct& p, const Exec& exec) {
                                                           .column = column,
                                                           .columns = std::min(columns, p.n - column),
                                                           .a = a,
-                                                          .scratch = a + a_floats});
+                                                          .scratch = a + a_floats,
+                                                          .subnormals_are_free = free});
     }
   });
 }

@@ -30,12 +30,12 @@ inline std::int64_t panel_few_line_k(DType type) {
   return type == DType::i4 ? 128 : 64;
 }
 inline constexpr std::int64_t panel_few_packed_lines = 64 * panel_few_columns;
-/// Raw columns with scales, for at most so many rows: blocks of K that are worked on side by side, and of how many columns. Twice as many
-/// would not fit into the same sets of a first-level cache where columns begin a multiple of 1024 bytes apart. More rows have sums enough
-/// to work on, and take a block of more columns.
+/// Raw columns with scales, for at most so many rows: blocks of K that are worked on side by side, and of how many columns. More columns
+/// would not fit into the same sets of a first-level cache where they begin a multiple of 1024 bytes apart. More rows have sums enough to
+/// work on, and take a block of more columns.
 inline constexpr std::int64_t panel_few_side_by_side_rows = 4;
-inline constexpr int panel_few_blocks = 2;
-inline constexpr std::int64_t panel_few_block_columns = 32;
+inline constexpr int panel_few_blocks = 4;
+inline constexpr std::int64_t panel_few_block_columns = 16;
 
 /// Bytes of `k` elements of a panel without its head.
 inline std::int64_t panel_few_bytes(std::int64_t k) {
@@ -75,8 +75,9 @@ struct PanelFewRowsKernel {
 struct PanelFewTile {
   const PanelProduct* product;
   std::int64_t batch, column, columns;
-  const float* a;  ///< from PanelFewRowsKernel, row stride panel_few_a_stride(k)
-  float* scratch;  ///< panel_few_scratch(m) floats, 64-byte aligned
+  const float* a;                    ///< from PanelFewRowsKernel, row stride panel_few_a_stride(k)
+  float* scratch;                    ///< panel_few_scratch(m) floats, 64-byte aligned
+  bool subnormals_are_free = false;  ///< whether products of subnormal numbers take no longer than others on this processor
 };
 /// Packed lines; of every row chains and sums; scales of columns.
 inline std::size_t panel_few_scratch(std::int64_t m) {

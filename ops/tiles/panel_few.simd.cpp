@@ -378,7 +378,7 @@ void PanelFewTileKernel::run(const PanelFewTile& tile) {
     multiply_tile<I4Fields>(tile, tile.a);
   } else if (p.b.type == DType::f8_e5m2) {
     multiply_tile<Fp8Unpack<true>>(tile, tile.a);
-  } else if (panel_few_a_rows(p) > p.m && subnormals_are_rare(tile)) {
+  } else if (panel_few_a_rows(p) > p.m && (tile.subnormals_are_free || subnormals_are_rare(tile))) {
     multiply_tile<E4m3Fields>(tile, tile.a + p.m * panel_few_a_stride(p.k));
   } else {
     multiply_tile<Fp8Unpack<false>>(tile, tile.a);

@@ -2,8 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <vector>
+
+#include "core/random.h"
 #include "dodona/error.h"
 #include "helpers.h"
+#include "quant/e4m3.h"
 
 namespace dodona {
 namespace {
@@ -68,6 +73,48 @@ TEST(Fp8BlockwiseScaledMm, ASumThatIsNeverPromotedFails) {
   const Tensor promoted = filled(DType::bf16, {1, 128}, (65536.0 + 3968) / 16), never = filled(DType::bf16, {1, 128}, 65536.0 / 16);
   EXPECT_EQ(op.failing(inputs, {{"out", promoted}}), 0);
   EXPECT_EQ(op.failing(inputs, {{"out", never}}), 128);
+}
+
+/// The documented order of operations, written as loops over the arguments.
+std::vector<std::uint16_t> plain_loop(const ops::Fp8BlockwiseScaledMm& op) {
+  const std::int64_t m = op.mat_a.size(0), k = op.mat_a.size(1), n = op.mat_b.size(1);
+  const Tensor out(DType::bf16, {m, n});
+  const auto *a = op.mat_a.as<std::uint8_t>(), *b = op.mat_b.as<std::uint8_t>();
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      float acc = 0;
+      for (std::int64_t block = 0; block < k / 128; ++block) {
+        float chain = 0;
+        for (std::int64_t e = block * 128; e < block * 128 + 128; ++e)
+          chain = std::fma(quant::e4m3_to_f32(a[i * k + e]), quant::e4m3_to_f32(b[j * k + e]), chain);
+        acc = std::fma(chain, op.scales_a.as<float>()[block * m + i] * op.scales_b.as<float>()[j / 128 * (k / 128) + block], acc);
+      }
+      quant::set(out, i * n + j, static_cast<double>(acc));
+    }
+  return {out.as<std::uint16_t>(), out.as<std::uint16_t>() + m * n};
+}
+
+TEST(Fp8BlockwiseScaledMm, FewRowsTimesAnyNumberOfBlocksEqualAPlainLoopToTheBitOnEveryTier) {
+  const Stream stream(11, "few rows");
+  for (const std::int64_t m : {1, 2, 3, 4, 5, 8, 9})
+    for (const std::int64_t blocks : {1, 2, 3, 4, 5, 8, 9}) {
+      auto op = call(m, 128, blocks * 128);
+      std::uint64_t at = 0;
+      for (const Tensor* t : {&op.mat_a, &op.mat_b})
+        for (std::int64_t i = 0; i < t->elements(); ++i) {
+          const auto code = static_cast<std::uint8_t>(word(stream, at++));  // subnormal ones too
+          t->as<std::uint8_t>()[i] = (code & 0x7Fu) == 0x7Fu ? std::uint8_t{1} : code;
+        }
+      for (const Tensor* t : {&op.scales_a, &op.scales_b})
+        for (std::int64_t i = 0; i < t->elements(); ++i) t->as<float>()[i] = 1.0f + static_cast<float>(word(stream, at++) % 4096) / 4096.0f;
+      const auto expected = plain_loop(op);
+      for (const Isa isa : available_isas())
+        for (const int threads : {1, 3}) {
+          const Tensor out = ops::run(op, in_mode(Mode::fast, threads, isa)).out;
+          const std::vector<std::uint16_t> got{out.as<std::uint16_t>(), out.as<std::uint16_t>() + m * 128};
+          ASSERT_EQ(got, expected) << m << " rows, " << blocks << " blocks, " << name(isa) << ", " << threads << " threads";
+        }
+    }
 }
 
 TEST(Fp8BlockwiseScaledMm, SizesThatAreNoWholeBlocksAreRefused) {
