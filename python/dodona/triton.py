@@ -24,7 +24,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator
 
-from ._library import fail
+from ._library import Error, fail
 
 # What Triton calls the machines that dodona.ptx knows: compute capability, and the shared memory that a block may have.
 TARGETS = {"h100": 90, "h200": 90, "a100": 80, "l40s": 89}
@@ -284,9 +284,17 @@ def readings(kernel: Compiled) -> Any:
     from triton.backends import nvidia
 
     folder = os.path.join(os.path.dirname(nvidia.__file__), "bin")
-    tools = {"ptxas": os.environ.get("TRITON_PTXAS_PATH") or os.path.join(folder, "ptxas")}
-    tools |= {"disassembler": path for name in ("nvdisasm", "cuobjdump") if os.path.exists(path := os.path.join(folder, name))}
-    return _module(kernel).readings(kernel.name, machine_code=kernel.cubin or None, flags=kernel.flags, **tools)
+    tools = {"disassembler": path for name in ("nvdisasm", "cuobjdump") if os.path.exists(path := os.path.join(folder, name))}
+    # Triton brings an assembler for each generation of GPUs, and takes the newer one for PTX of newer versions too.
+    there = [path for name in ("ptxas", "ptxas-blackwell") if os.path.exists(path := os.path.join(folder, name))]
+    named = os.environ.get("TRITON_PTXAS_PATH")
+    candidates = [named] if named else there or [""]
+    for ptxas in candidates:
+        try:
+            return _module(kernel).readings(kernel.name, machine_code=kernel.cubin or None, ptxas=ptxas, flags=kernel.flags, **tools)
+        except Error:
+            if ptxas == candidates[-1]:
+                raise
 
 
 def _contract(kernel: Compiled, asked: Any) -> Any:
@@ -295,10 +303,16 @@ def _contract(kernel: Compiled, asked: Any) -> Any:
         return asked
     if not _module(kernel).kernel(kernel.name).open:
         return "auto"
-    found = readings(kernel)
+    customary = "off" if kernel.flags else "auto"
+    try:
+        found = readings(kernel)
+    except Error:
+        if asked == "ptxas":
+            raise
+        return customary
     if asked == "ptxas" and not found.settled:
         raise _refuse(f"ptxas is not settled: {found.said}", "contract", "bad_option")
-    return found if found.settled else "off" if kernel.flags else "auto"
+    return found if found.settled else customary
 
 
 def _value(value: Any, kind: str) -> Any:

@@ -277,6 +277,26 @@ def test_the_mended_kernel_has_no_finding(name):
 RECORDED = sorted(path.stem for path in (FILES / "recorded").glob("*.json"))
 
 
+def test_machine_code_says_how_open_sums_were_read():
+    text = FILES / "machine_code" / "open.cuobjdump"
+    module = ptx.Module(FILES / "machine_code" / "open.ptx")
+    found = {name: module.readings(name, text, ptxas="", disassembler="") for name in module.kernels}
+    assert all(each.settled for each in found.values())
+    assert [sum_.fused for sum_ in found["contracted"].open] == [True, True] and [sum_.fused for sum_ in found["apart"].open] == [False]
+    assert found["contracted"].counts == {"fma.f32": 1, "fma.bf16x2": 1} and found["closed"].open == ()
+    assert "line 10: mul.f32 (line 9) then add.f32, into %f6: one rounding" in str(found["contracted"])
+
+    x = np.array([1 + 2**-12, 1 + 2**-12, -1.0, 0.0], np.float32)
+    for reading, expected in ((found["contracted"], 2**-11 + 2**-24), ("auto", 2**-11 + 2**-24), (True, 2**-11 + 2**-24), ("off", 2**-11)):
+        here = x.copy()
+        report = module.launch("contracted", 1, 1, here, contract=reading)
+        assert here[0] == expected and report.open[0].endswith("two roundings" if reading == "off" else "one rounding")
+    with pytest.raises(dodona.Error, match="must be auto, ptxas, on, off or Readings"):
+        module.launch("contracted", 1, 1, x, contract="maybe")
+    with pytest.raises(dodona.Error, match="cannot be read"):
+        module.readings("apart", "no such file")
+
+
 def test_there_are_recordings():
     assert RECORDED
 

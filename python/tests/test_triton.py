@@ -114,6 +114,23 @@ def test_bulk_copies_through_descriptors(rng):
     assert torch.allclose(c.float(), a.float() @ b.float().T, rtol=0.02, atol=0.1)
 
 
+def test_descriptors_that_the_kernel_makes(rng):
+    x = rng.standard_normal((40, 64)).astype(np.float32)
+    y = np.zeros_like(x)
+    report = dodona.triton.run(kernels.twice_by_descriptors)[(2,)](x, y, 40, 64, BM=32, BN=64)
+    assert np.array_equal(y, x + x) and report.findings == ()
+
+
+def test_triton_leaves_no_sum_open_or_its_machine_code_says_how_it_is_read(rng):
+    x, y = rng.standard_normal(64).astype(np.float32), np.zeros(64, np.float32)
+    made = dodona.triton.compile(kernels.open_sum, x, y, BLOCK=64)
+    found = dodona.triton.readings(made)
+    assert made.cubin and len(found.open) == 1 and found.settled
+    dodona.triton.run(kernels.open_sum)[(1,)](x, y, BLOCK=64)
+    exact = x.astype(np.float64)
+    assert np.array_equal(y, (exact * exact + exact).astype(np.float32) if found.open[0].fused else x * x + x)
+
+
 @pytest.mark.parametrize("call, message", [
     (lambda: dodona.triton.run(kernels.matmul, gpu="v100"), "gpu must be one of h100"),
     (lambda: dodona.triton.run(softmax), "kernel is function, expected a function under @triton.jit"),

@@ -117,3 +117,19 @@ def matmul_descriptors(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.const
     for start in range(0, K, BK):
         total = tl.dot(a_desc.load([m, start]), b_desc.load([n, start]).T, total)
     c_desc.store([m, n], total.to(tl.bfloat16))
+
+
+@triton.jit
+def twice_by_descriptors(x, y, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    given = tl.make_tensor_descriptor(x, shape=[M, N], strides=[N, 1], block_shape=[BM, BN])
+    made = tl.make_tensor_descriptor(y, shape=[M, N], strides=[N, 1], block_shape=[BM, BN])
+    block = given.load([tl.program_id(0) * BM, 0])
+    made.store([tl.program_id(0) * BM, 0], block + block)
+
+
+@triton.jit
+def open_sum(x, y, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    given = tl.load(x + at)
+    product = tl.inline_asm_elementwise("mul.f32 $0, $1, $1;", "=r,r", [given], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(y + at, tl.inline_asm_elementwise("add.f32 $0, $1, $2;", "=r,r,r", [product, given], dtype=tl.float32, is_pure=True, pack=1))

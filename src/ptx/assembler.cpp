@@ -486,7 +486,8 @@ void Assembler::assemble_function(const Function& f, CompiledKernel* kernel) {
     kernel->entry = entry;
     shown_kernel.block = f.block;
     shown_kernel.max_threads = f.max_threads;
-    if (f.cluster.count() != 1) missing.push_back("line " + std::to_string(f.line) + ": clusters of more than one block are not there");
+    kernel->clusters = f.cluster.count() != 1;
+    if (kernel->clusters) missing.push_back("line " + std::to_string(f.line) + ": clusters of more than one block are not there");
   } else {
     Home home;
     home.entry = entry;

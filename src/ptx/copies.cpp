@@ -1,6 +1,7 @@
 // cp.async and cp.async.bulk. A copy is done when it is issued: a kernel that waits for its copies sees nothing else.
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "ptx/atomics.h"
 #include "ptx/copies.h"
@@ -217,6 +218,59 @@ bool assemble_bulk(Assembler& a, const Statement& s, const Opcode& op) {
   return true;
 }
 
+/// tensormap.replace.tile.FIELD...[map]{, ordinal}, value.
+void replace_in_map(Machine& m, const Instruction& i) {
+  for_lanes(m.mask, [&](int lane) {
+    const u64 address = m.wide(i.slots[0])[lane] + i.immediate;
+    const auto space = static_cast<Space>(i.sources);
+    const std::byte* const from = m.at(space, address, sizeof(TensorBox), AccessKind::load, lane, i);
+    if (from == nullptr) return;
+    TensorBox box;
+    std::memcpy(static_cast<void*>(&box), from, sizeof box);
+    const u64 value = i.registers == 8 ? m.wide(i.slots[1])[lane] : m.narrow(i.slots[1])[lane];
+    replace_field(m, box, static_cast<MapField>(i.width), i.flags, value, i);
+    std::byte* const to = m.at(space, address, sizeof box, AccessKind::store, lane, i);
+    if (to != nullptr) std::memcpy(to, &box, sizeof box);
+  });
+}
+/// tensormap.cp_fenceproxy: a map from shared to global memory, by a whole warp.
+void copy_map(Machine& m, const Instruction& i) {
+  const int lane = std::countr_zero(m.mask);
+  const std::byte* const from = m.at(Space::shared, m.wide(i.slots[1])[lane] + i.flags, sizeof(TensorBox), AccessKind::load, lane, i);
+  std::byte* const to = m.at(Space::global, m.wide(i.slots[0])[lane] + i.immediate, sizeof(TensorBox), AccessKind::store, lane, i);
+  if (from != nullptr && to != nullptr) std::memcpy(to, from, sizeof(TensorBox));
+  m.meet();
+}
+bool assemble_map(Assembler& a, const Statement& s, const Opcode& op) {
+  std::uint64_t offset = 0, from_offset = 0;
+  if (op.has("cp_fenceproxy")) {
+    if (s.operands.size() != 3) throw NotThere{"the number of operands is another"};
+    const Slot to = a.address(s.operands[0], offset), from = a.address(s.operands[1], from_offset);
+    Instruction& i = a.emit(copy_map, {to, from});
+    i.immediate = offset;
+    i.flags = from_offset;
+    i.meeting = Meeting::whole;
+    a.uses_memory_of_others();
+    return true;
+  }
+  MapField field{};
+  if (!op.has("replace") || op.parts.size() < 4 || !find_map_field(op.parts[3], field)) throw NotThere{};
+  const bool ordinal = s.operands.size() == 3;
+  if (!ordinal && s.operands.size() != 2) throw NotThere{"the number of operands is another"};
+  if (ordinal && s.operands[1].kind != OperandKind::integer) throw NotThere{"expected the number of a dimension"};
+  const int bytes = op.type() == "b64" ? 8 : 4;
+  const Slot at = a.address(s.operands[0], offset), value = a.source(s.operands.back(), bytes);
+  const Space space = space_of(op);
+  Instruction& i = a.emit(replace_in_map, {at, value});
+  i.immediate = offset;
+  i.flags = ordinal ? s.operands[1].value : 0;
+  i.registers = static_cast<std::uint8_t>(bytes);
+  i.width = static_cast<std::uint8_t>(field);
+  i.sources = static_cast<std::uint8_t>(space);
+  if (space != Space::shared) a.uses_memory_of_others();
+  return true;
+}
+
 }  // namespace
 
 void for_copied(Machine& m, const Instruction& i, int lane, const std::function<void(const CopiedBytes&)>& body) {
@@ -228,7 +282,7 @@ void for_copied(Machine& m, const Instruction& i, int lane, const std::function<
 }
 
 bool assemble_copies(Assembler& a, const Statement& s, const Opcode& op) {
-  if (op.name() == "tensormap") throw NotThere{};
+  if (op.name() == "tensormap") return assemble_map(a, s, op);
   if (!op.has("async")) return false;
   if (op.has("bulk")) return assemble_bulk(a, s, op);
   if (op.has("commit_group")) {

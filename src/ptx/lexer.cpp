@@ -76,7 +76,9 @@ class Lexer {
 
   Token word() {
     const std::size_t begin = place_++;
-    while (begins_word(at()) || is_digit(at()) || (starts("::") && begins_word(at(2)))) place_ += at() == ':' ? 2 : 1;
+    const bool directive = text_[begin] == '.';  // `.reg.b32` is two
+    while ((begins_word(at()) && !(directive && at() == '.')) || is_digit(at()) || (starts("::") && begins_word(at(2))))
+      place_ += at() == ':' ? 2 : 1;
     return {TokenKind::word, std::string(text_.substr(begin, place_ - begin)), 0, line_, 0};
   }
 

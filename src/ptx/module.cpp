@@ -67,6 +67,8 @@ void check_sizes(const CompiledKernel& kernel, const Launch& launch, Prepared& p
   if (kernel.shown.max_threads != 0 && s.block.count() > kernel.shown.max_threads)
     fail(ErrorCode::bad_shape, kernel, "block",
          "must be at most " + std::to_string(kernel.shown.max_threads) + " threads (.maxntid), got " + shown(s.block));
+  if (kernel.clusters)
+    fail(ErrorCode::unsupported, kernel, "grid", "wants clusters of several blocks (.reqnctapercluster), which are not there");
   s.dynamic_shared = launch.dynamic_shared;
   s.shared_bytes = kernel.static_shared + launch.dynamic_shared;
   if (s.shared_bytes > most_shared)

@@ -91,6 +91,7 @@ struct CompiledKernel {
   std::size_t parameter_bytes = 0;
   std::size_t static_shared = 0, local_bytes = 0;
   bool in_order = false;  ///< blocks may see each other's writes
+  bool clusters = false;  ///< of more than one block
 };
 
 struct StatementText {

@@ -1,5 +1,7 @@
 #include "ptx/tensor_map.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "dodona/error.h"
@@ -14,6 +16,9 @@ struct ElementType {
   int bytes;
   bool is_float;
 };
+/// In the order of `tensormap.replace.elemtype`.
+constexpr std::string_view element_codes[] = {"u8",  "u16",     "u32", "i32",  "u64",  "i64", "f16",
+                                              "f32", "f32_ftz", "f64", "bf16", "tf32", "tf32"};
 constexpr ElementType element_types[] = {{"u8", 1, false},  {"u16", 2, false}, {"u32", 4, false},    {"i32", 4, false},
                                          {"u64", 8, false}, {"i64", 8, false}, {"f16", 2, true},     {"f32", 4, true},
                                          {"f64", 8, true},  {"bf16", 2, true}, {"f32_ftz", 4, true}, {"tf32", 4, true}};
@@ -91,6 +96,67 @@ TensorBox tensor_map_at(Machine& m, std::uint64_t address, int lane, const Instr
   if (at != nullptr) std::memcpy(static_cast<void*>(&box), at, sizeof box);
   if (at == nullptr || box.mark != mark_of_ours) m.fail("there is no tensor map at this address", i);
   return box;
+}
+
+bool find_map_field(std::string_view name, MapField& field) {
+  constexpr std::string_view names[] = {"global_address", "rank",     "box_dim",           "global_dim",   "global_stride",
+                                        "element_stride", "elemtype", "interleave_layout", "swizzle_mode", "fill_mode"};
+  const auto* const found = std::find(std::begin(names), std::end(names), name);
+  if (found == std::end(names)) return false;
+  field = static_cast<MapField>(found - std::begin(names));
+  return true;
+}
+
+void replace_field(Machine& m, TensorBox& box, MapField field, std::uint64_t ordinal, std::uint64_t value, const Instruction& i) {
+  const auto fail = [&](const std::string& what) { m.fail(what, i); };
+  if (box.mark != mark_of_ours) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&box);
+    if (std::any_of(bytes, bytes + sizeof box, [](std::byte b) { return b != std::byte{0}; }))
+      fail("there is neither a tensor map nor zeros at this address");
+    box.mark = mark_of_ours;
+  }
+  const bool is_stride = field == MapField::global_stride;
+  if (ordinal + (is_stride ? 1 : 0) >= box.shape.size()) fail("a tensor map has at most 5 dimensions");
+  switch (field) {
+    case MapField::global_address:
+      if (value % 16 != 0) fail("a tensor map's memory begins at a multiple of 16 bytes");
+      box.address = value;
+      break;
+    case MapField::rank:  // less one
+      if (value > 4) fail("a tensor map has 1 to 5 dimensions");
+      box.rank = static_cast<std::uint8_t>(value + 1);
+      break;
+    case MapField::box_dim:
+      if (value == 0 || value > 256) fail("a box of a tensor map has 1 to 256 elements in each dimension, got " + std::to_string(value));
+      box.box[ordinal] = static_cast<std::uint32_t>(value);
+      break;
+    case MapField::global_dim: box.shape[ordinal] = static_cast<std::uint32_t>(value); break;
+    case MapField::global_stride:
+      if (value % 16 != 0) fail("strides of a tensor map are multiples of 16 bytes, got " + std::to_string(value));
+      box.strides[ordinal + 1] = value;
+      break;
+    case MapField::element_stride:
+      if (value == 0 || value > 8) fail("an element stride of a tensor map is 1 to 8");
+      box.element_strides[ordinal] = static_cast<std::uint8_t>(value);
+      break;
+    case MapField::elemtype: {
+      if (value >= std::size(element_codes)) fail("a tensor map has no elements of type " + std::to_string(value));
+      for (const ElementType& t : element_types)
+        if (t.name == element_codes[value]) {
+          box.element_bytes = static_cast<std::uint8_t>(t.bytes);
+          box.is_float = t.is_float ? 1 : 0;
+        }
+      break;
+    }
+    case MapField::interleave_layout:
+      if (value != 0) fail("interleaved tensor maps are not there");
+      break;
+    case MapField::swizzle_mode:
+      if (value > 3) fail("swizzle modes are 0 to 3, got " + std::to_string(value));
+      box.swizzle = static_cast<std::uint8_t>(value == 0 ? 0 : 16 << value);
+      break;
+    case MapField::fill_mode: box.nan_fill = value != 0 ? 1 : 0; break;
+  }
 }
 
 }  // namespace dodona::ptx

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "dodona/ptx.h"
 #include "ptx/machine.h"
@@ -30,5 +31,23 @@ static_assert(sizeof(TensorBox) == 128);
 TensorBox encode(const TensorMap& map, std::size_t arguments, std::size_t index);
 /// The map that a kernel's address leads to; what is none is an error.
 TensorBox tensor_map_at(Machine& m, std::uint64_t address, int lane, const Instruction& i);
+
+/// Fields of a map that a kernel fills, as `tensormap.replace` names them.
+enum class MapField {
+  global_address,
+  rank,
+  box_dim,
+  global_dim,
+  global_stride,
+  element_stride,
+  elemtype,
+  interleave_layout,
+  swizzle_mode,
+  fill_mode
+};
+/// False for what is none.
+bool find_map_field(std::string_view name, MapField& field);
+/// Memory that was zeros becomes a map. Numbers that no map has are errors of the instruction.
+void replace_field(Machine& m, TensorBox& box, MapField field, std::uint64_t ordinal, std::uint64_t value, const Instruction& i);
 
 }  // namespace dodona::ptx

@@ -53,6 +53,10 @@ TEST(PtxControl, FunctionsAreCalled) {
   for (std::uint32_t i = 0; i < 64; ++i) EXPECT_EQ(b.of_words[1][i], 2 * (i % 32) + 1000);
 }
 
+TEST(PtxControl, DirectivesMayStandTogether) {
+  EXPECT_EQ(results("{.reg.b32 own; add.u32 own, %r1, 1; mov.b32 %r0, own;}", {4}).front(), 5U);
+}
+
 TEST(PtxControl, TablesOfBranchesAndOfConstants) {
   Buffers b{{Words(32), Words(32)}};
   run(kernel("rem.u32 %r1, %t, 3; brx.idx %r1, ways;\nways: .branchtargets ONE, TWO, THREE;\nONE: mov.u32 %r2, 0; bra JOIN;\nTWO: mov.u32 "

@@ -79,6 +79,14 @@ TEST(PtxErrors, EndlessLoopsAreStopped) {
   says(message, "line");
 }
 
+TEST(PtxErrors, ClustersOfSeveralBlocksAreNotThere) {
+  const Module module(".version 8.7\n.target sm_90\n.address_size 64\n.entry k() .reqnctapercluster 2 { ret; }");
+  Launch launch;
+  launch.grid = {2, 1, 1};
+  launch.block = {32, 1, 1};
+  says(error_of([&] { (void)module.launch("k", launch); }), "grid wants clusters of several blocks (.reqnctapercluster)");
+}
+
 TEST(PtxErrors, RecursionIsNotThere) {
   says(of_text(".version 8.7\n.target sm_90\n.address_size 64\n.func f() { call f, (); ret; }\n.entry k() { ret; }"),
        "the function f calls itself");

@@ -430,6 +430,42 @@ TEST(PtxInstructions, SinesAndCosines) {
   }
 }
 
+/// A map that the kernel makes itself of zeros: 8 rows of 16 floats of the 20 of the matrix, of which the last lie outside; the copy goes
+/// to all blocks of a cluster of one.
+TEST(PtxInstructions, TensorMapsThatTheKernelMakes) {
+  Buffers b{{Words(12 * 20), Words(128), Words(64)}};
+  for (std::uint32_t i = 0; i < 12 * 20; ++i) b.of_words[0][i] = i + 1;
+  const auto field = [](const std::string& name, const std::string& type, const std::string& rest) {
+    return "@%p1 tensormap.replace.tile." + name + ".shared::cta.b1024." + type + " [%r1], " + rest + ";\n";
+  };
+  const std::string text = kernel(
+      "mov.u32 %r1, map; mov.u32 %r2, room; mov.u32 %r3, bar; shl.b32 %r4, %t, 2; add.u32 %r5, %r1, %r4; mov.u32 %r6, 0; st.shared.b32 "
+      "[%r5], %r6; bar.sync 0; setp.eq.u32 %p1, %t, 0; mov.u64 %d1, 80; mov.u16 %h1, 1;\n" +
+          field("global_address", "b64", "%b0") + field("rank", "b32", "1") + field("box_dim", "b32", "0, 16") +
+          field("box_dim", "b32", "1, 8") + field("global_dim", "b32", "0, 20") + field("global_dim", "b32", "1, 12") +
+          field("global_stride", "b64", "0, %d1") + field("element_stride", "b32", "0, 1") + field("element_stride", "b32", "1, 1") +
+          field("elemtype", "b32", "2") + field("interleave_layout", "b32", "0") + field("swizzle_mode", "b32", "0") +
+          field("fill_mode", "b32", "0") +
+          "bar.sync 0; cvt.u64.u32 %d2, %r1;\n"
+          "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%b2], [%d2], 128;\n"
+          "fence.proxy.tensormap::generic.acquire.gpu [%b2], 128; @%p1 mbarrier.init.shared::cta.b64 [%r3], 1; bar.sync 0;\n"
+          "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 512; mov.u32 %r7, 8; mov.u32 %r8, 6;\n"
+          "@%p1 cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r2], [%b2, {%r7, %r8}], "
+          "[%r3], "
+          "%h1;\n"
+          "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r3], 0; @!%p3 bra WAIT;\n"
+          "shl.b32 %r4, %t, 4; add.u32 %r5, %r2, %r4; ld.shared.v4.b32 {%r10, %r11, %r12, %r13}, [%r5]; cvt.u64.u32 %d3, %r4; add.u64 %d3, "
+          "%d3, "
+          "%b1; st.global.v4.b32 [%d3], {%r10, %r11, %r12, %r13};",
+      3, ".shared .align 128 .b8 map[128]; .shared .align 128 .b8 room[512]; .shared .align 8 .b64 bar;");
+  const Report report = run(text, b, 1, 32);
+  EXPECT_TRUE(report.findings.empty()) << report.findings.front().text;
+  for (std::uint32_t row = 0; row < 8; ++row)
+    for (std::uint32_t column = 0; column < 16; ++column)
+      EXPECT_EQ(b.of_words[1][16 * row + column], row + 6 < 12 && column + 8 < 20 ? (row + 6) * 20 + column + 9 : 0)
+          << row << ", " << column;
+}
+
 TEST(PtxInstructions, SumsByBulkCopies) {
   Buffers b{{Words(32), Words(32, 100)}};
   for (std::uint32_t i = 0; i < 32; ++i) b.of_words[0][i] = i;
