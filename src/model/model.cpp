@@ -57,7 +57,10 @@ LayerState Model::go_on(std::int64_t first, const Batch& batch, const LayerState
       LayerWeights& weights = loaded.weights;
       if (layer + 1 < layers) next = ahead(layer + 1);
       Trace trace = layer_trace(weights, batch, exec_);
-      if (hooks.before) hooks.before(layer, trace);
+      if (hooks.before)
+        hooks.before(layer, trace);
+      else
+        trace.leave_out_statistics();
       state = run_layer(weights, batch, state, caches[static_cast<std::size_t>(layer)], trace);
       if (hooks.after) hooks.after(layer, state, trace);
       timing.making = loaded.seconds;

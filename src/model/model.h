@@ -29,7 +29,7 @@ class Model {
   /// A cache for each layer, see PagedKvCache.
   std::vector<PagedKvCache> make_caches(std::span<const std::int64_t> capacities, std::uint64_t page_seed = 0) const;
 
-  /// What is told of each layer; each may be empty. What they throw leaves the walk.
+  /// What is told of each layer; each may be empty: without `before` traces have no statistics. What they throw leaves the walk.
   struct Hooks {
     std::function<void(std::int64_t layer, Trace&)> before;
     std::function<void(std::int64_t layer, const LayerState& output, const Trace&)> after;

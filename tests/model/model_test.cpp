@@ -77,6 +77,23 @@ TEST(Model, GivesTheBitsOfItsLayersRunOneByOne) {
   }
 }
 
+TEST(Model, StatisticsAreMadeForThoseAloneWhoLookIntoATrace) {
+  const Exec exec{.mode = Mode::fast, .threads = 1};
+  const auto source = synthetic_weights(six_layers(), seed, exec);
+  const Model model(*source, {}, exec);
+  std::vector<PagedKvCache> caches = with_history(model.make_caches(lengths));
+  const Batch batch = step_of(caches[0]);
+  for (const bool looks : {true, false}) {
+    std::int64_t with_rms = 0;
+    Model::Hooks hooks{.after = [&](std::int64_t, const LayerState&, const Trace& trace) {
+      for (const OpRecord& record : trace.records()) with_rms += record.rms > 0 ? 1 : 0;
+    }};
+    if (looks) hooks.before = [](std::int64_t, Trace&) {};
+    model.run(batch, embeddings(source->config()), caches, hooks);
+    EXPECT_EQ(with_rms > 0, looks);
+  }
+}
+
 /// Counts which layers' tensors are still held by somebody, whenever one is asked for, and the hints.
 class Watched final : public WeightSource {
  public:

@@ -74,6 +74,8 @@ class Trace {
   void observe(Observer observer) { observer_ = std::move(observer); }
   /// Records hold copies of the outputs from now on.
   void keep_outputs() { keep_outputs_ = true; }
+  /// Records have no rms and no count of values that are not finite: a pass over every output less.
+  void leave_out_statistics() { statistics_ = false; }
   bool plans() const { return bodies_ == Bodies::leave_out; }
 
   /// What ops inside the model op are called with: its tracer collects the kernels' names.
@@ -113,7 +115,7 @@ class Trace {
   ShapeBook checked_, shown_;
   Exec exec_;
   Bodies bodies_;
-  bool keep_outputs_ = false;
+  bool keep_outputs_ = false, statistics_ = true;
   Observer observer_;
   std::vector<OpRecord> records_;
   std::vector<std::string> kernels_;
