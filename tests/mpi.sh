@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Layers on the ranks of a job: tests/mpi.sh COMMAND. Needs mpirun.
+# Layers, texts and suites on the ranks of a job: tests/mpi.sh COMMAND GOLDEN. Needs mpirun.
 set -uo pipefail
-command=$1
+command=$1 golden=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failed=0
@@ -26,6 +26,19 @@ for split in "--tp 2" "--ep 2" "--tp 2 --ep 2" "--ep 4"; do
   rm -f "$folder/out.safetensors"
 done
 
+# Texts: those of the same split in one process; stages, experts and requests of their own change no token.
+text="generate --preset tiny --prompt-ids 1,2,3,4,5 --prompt-ids 7 --prompt-ids 9,8 --max-new 3 --temperature 1 --threads 1 --quiet"
+"$command" $text >"$folder/texts" 2>"$folder/err" || failed=1
+for split in "--pp 2" "--ep 2 --dp-attention 2" "--tp 2" "--tp 2 --pp 2" "--ep 2 --pp 2 --dp-attention 2"; do
+  ranks=$(awk '{n = 1; for (i = 1; i < NF; i += 2) if ($i != "--dp-attention") n *= $(i + 1); print n}' <<<"$split")
+  "$command" $text $split >"$folder/one" 2>"$folder/err" || { cat "$folder/err"; failed=1; }
+  job -n "$ranks" "$command" $text $split >"$folder/many" 2>"$folder/err"
+  status=$?
+  check "generate $split ends with 0: $(cat "$folder/err")" [ $status -eq 0 ]
+  check "generate $split has the tokens of one process" cmp -s "$folder/one" "$folder/many"
+  case $split in *--tp*) ;; *) check "generate $split has the tokens of one rank" cmp -s "$folder/texts" "$folder/many" ;; esac
+done
+
 # One error that names rank and cause, exit code 2, nothing written.
 refused() {  # refused TEXT mpirun-arguments...
   local text=$1
@@ -45,32 +58,113 @@ refused "rank 1 of 2 has another configuration than rank 0" -n 1 "$command" $ste
 refused "rank 0 of 3 fails: --tp times --ep is 2, but mpirun started 3 ranks" -n 3 "$command" $step --tp 2
 refused "rank 0 of 8 fails: .*num_attention_heads is 4" -n 8 "$command" $step --tp 8
 
-# A rank that is killed: found, named, and nobody is left behind.
-job -n 2 "$command" $step --tp 2 --repeat 1000000 -o "$folder/out.safetensors" >"$folder/many" 2>"$folder/err" &
-waiting=$!
-victim=
-for _ in $(seq 100); do  # the process that works is the one whose parent is the command too
+refused "rank 0 of 3 fails: --pp 2 are 2 ranks, but mpirun started 3" -n 3 "$command" $text --pp 2
+refused "rank 1 of 2 has another call than rank 0" -n 1 "$command" $text --pp 2 : -n 1 "$command" $text --pp 2 --seed 7
+refused "rank 0 of 2 fails: --speculative is of one rank alone" -n 2 "$command" $text --pp 2 --speculative nextn
+
+# The process of a rank that works: its parent is the command too.
+find_rank() {
+  local process pid parent
   for process in /proc/[0-9]*; do
     pid=${process#/proc/}
     parent=$(awk '/^PPid/ {print $2}' "$process/status" 2>/dev/null) || continue
     [ "$(readlink "$process/exe" 2>/dev/null)" = "$(readlink -f "$command")" ] || continue
     [ "$(readlink "/proc/$parent/exe" 2>/dev/null)" = "$(readlink -f "$command")" ] || continue
-    { tr '\0' '\n' <"$process/environ"; } 2>/dev/null | grep -q '^OMPI_COMM_WORLD_RANK=1$' && victim=$pid
+    { tr '\0' '\n' <"$process/environ"; } 2>/dev/null | grep -q '^OMPI_COMM_WORLD_RANK=1$' || continue
+    { tr '\0' ' ' <"$process/cmdline"; } 2>/dev/null | grep -qF -- "$folder" && echo "$pid"
   done
-  [ -n "$victim" ] && break
-  sleep 0.1
-done
-check "a rank to kill is found" [ -n "$victim" ]
+}
+wait_for() {  # wait_for COMMAND...: until it says something; most of two minutes
+  local said=
+  for _ in $(seq 1000); do
+    said=$("$@" | tail -1)
+    [ -n "$said" ] && break
+    sleep 0.1
+  done
+  echo "$said"
+}
+processes_left() {  # processes_left WORDS: those that have the words on their command line, ten seconds later at most
+  local left=
+  for _ in $(seq 100); do
+    left=$(for process in /proc/[0-9]*; do { tr '\0' ' ' <"$process/cmdline"; } 2>/dev/null | grep -F -- "$1"; done)
+    [ -z "$left" ] && break
+    sleep 0.1
+  done
+  echo "$left"
+}
+# killed WHAT PID JOB WORDS: kills the rank, and looks at what becomes of the others.
+killed() {
+  local what=$1 victim=$2 waiting=$3 words=$4 status left
+  check "$what: a rank to kill is found" [ -n "$victim" ]
+  kill -9 "$victim"
+  wait "$waiting"
+  status=$?
+  check "$what: exit code 2, got $status" [ $status -eq 2 ]
+  check "$what: named, got $(cat "$folder/err")" [ "$(grep -c '^dodona: rank 1 of 2 was killed by signal 9 (Killed)' "$folder/err")" -eq 1 ]
+  left=$(processes_left "$words")
+  check "$what: no process is left behind, got $left" [ -z "$left" ]
+}
+
+job -n 2 "$command" $step --tp 2 --repeat 1000000 -o "$folder/out.safetensors" >"$folder/many" 2>"$folder/err" &
+waiting=$!
+victim=$(wait_for find_rank)
 sleep 2
-began=$(date +%s)
-kill -9 "$victim"
-wait "$waiting"
-status=$?
-check "a killed rank: exit code 2, got $status" [ $status -eq 2 ]
-check "a killed rank is found within ten seconds" [ $(($(date +%s) - began)) -le 10 ]
-check "a killed rank is named, got $(cat "$folder/err")" [ "$(grep -c '^dodona: rank 1 of 2 was killed by signal 9 (Killed)' "$folder/err")" -eq 1 ]
+killed "a layer" "$victim" $waiting "-o $folder/out.safetensors"
 check "a killed rank: nothing written" [ ! -e "$folder/out.safetensors" ]
-sleep 1
-left=$(for process in /proc/[0-9]*; do { tr '\0' ' ' <"$process/cmdline"; } 2>/dev/null | grep -F -- "-o $folder/out.safetensors"; done)
-check "no process is left behind, got $left" [ -z "$left" ]
+
+# Suites: the report of one process, whoever has done which case.
+same() {  # same WHAT ARGUMENTS...: on 1 and on 3 ranks
+  local what=$1 one many
+  shift
+  "$command" "$@" >"$folder/one" 2>"$folder/err"
+  one=$?
+  job -n 3 "$command" "$@" >"$folder/many" 2>"$folder/err"
+  many=$?
+  check "$what: exit code $one, got $many: $(cat "$folder/err")" [ $one -eq $many ]
+  check "$what: the report of one process" cmp -s "$folder/one" "$folder/many"
+}
+same "verify" verify --mode all "$golden/rmsnorm" "$golden/all_reduce" "$golden/moe_fused_gate"
+same "verify --json" verify --json "$golden/rmsnorm" "$golden/bmm_fp8"
+same "verify of nothing" verify "$golden/rmsnorm" --op bmm_fp8
+same "alarms" alarms --op silu_and_mul --cases 20
+same "score of a part" score --json --cases 1 --part 1/100
+refused "rank 0 of 2 fails: .*nowhere" -n 2 "$command" verify "$folder/nowhere"
+refused "rank 1 of 2 has another set of cases" -n 1 "$command" verify "$golden/rmsnorm" : -n 1 "$command" verify "$golden/all_reduce"
+
+# A record: the same on any number of ranks, also when some are killed on the way and others take it up.
+cat >"$folder/suite.json" <<'SUITE'
+{"name": "s", "cases": ["rmsnorm T=1,2,3,4,5 H=64", {"line": "silu_and_mul T=2,3 D=32", "tensors": true}, "linear T=96 N=2048 K=2048"]}
+SUITE
+"$command" record "$folder/suite.json" -o "$folder/whole" >/dev/null 2>&1 || failed=1
+job -n 3 "$command" record "$folder/suite.json" -o "$folder/three" >/dev/null 2>"$folder/err"
+check "a record of 3 ranks is that of one: $(cat "$folder/err")" diff -r "$folder/whole" "$folder/three"
+check "a record of 3 ranks is verified by 2" job -n 2 "$command" verify "$folder/three" >/dev/null 2>&1
+sed 's/T=96/T=20000/' "$folder/suite.json" >"$folder/long.json"
+job -n 2 "$command" record "$folder/long.json" -o "$folder/cut" >"$folder/many" 2>"$folder/err" &
+waiting=$!
+some_are_kept() { [ -e "$folder/cut/record.partial.jsonl" ] && [ "$(wc -l <"$folder/cut/record.partial.jsonl")" -gt 3 ] && find_rank; }
+killed "a record" "$(wait_for some_are_kept)" $waiting "-o $folder/cut"
+check "a killed record is no record" [ ! -e "$folder/cut/record.json" ]
+# What is kept is a beginning of the shorter suite's cases too: it is taken up by as many ranks as there are now.
+head=$(head -1 "$folder/cut/record.partial.jsonl")
+grep -v T=20000 "$folder/cut/record.partial.jsonl" | tail -n +2 >"$folder/kept"
+mkdir -p "$folder/again"
+"$command" record "$folder/suite.json" -o "$folder/digest" >/dev/null 2>&1
+lines=$(grep -o '"lines_sha256": *"[0-9a-f]*"' "$folder/digest/record.json" | grep -o '[0-9a-f]\{64\}')
+{ sed "s/\"lines_sha256\": *\"[0-9a-f]*\"/\"lines_sha256\":\"$lines\"/" <<<"$head" && cat "$folder/kept"; } >"$folder/again/record.partial.jsonl"
+cp -r "$folder/cut/tensors" "$folder/again/" 2>/dev/null
+job -n 3 "$command" record "$folder/suite.json" -o "$folder/again" >"$folder/many" 2>"$folder/err"
+check "a record is taken up on 3 ranks: $(cat "$folder/many" "$folder/err")" grep -q "taken over from an interrupted record" "$folder/many"
+check "a record that was taken up is that of one process" diff -r "$folder/whole" "$folder/again"
+
+# Nothing but a job of several ranks needs MPI.
+check "the command is not linked with MPI" [ -z "$(ldd "$command" | grep -i mpi)" ]
+mkdir -p "$folder/bin"
+cp "$command" "$folder/bin/dodona"
+check "the command starts without its module" "$folder/bin/dodona" --version >/dev/null
+OMPI_COMM_WORLD_SIZE=2 "$folder/bin/dodona" $step --tp 2 >"$folder/many" 2>"$folder/err"
+check "without its module: $(cat "$folder/err")" grep -q "there is no libdodona_mpi.so beside it" "$folder/err"
+: >"$folder/bin/libdodona_mpi.so"
+OMPI_COMM_WORLD_SIZE=2 "$folder/bin/dodona" $step --tp 2 >"$folder/many" 2>"$folder/err"
+check "with a module that cannot be loaded: $(cat "$folder/err")" grep -q "cannot be loaded: .*too short" "$folder/err"
 exit $failed

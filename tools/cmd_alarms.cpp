@@ -4,6 +4,8 @@
 #include "dodona/error.h"
 #include "oracle/trust/alarms.h"
 #include "parts.h"
+#include "suite_parcels.h"
+#include "task_ranks.h"
 
 namespace dodona::tools {
 namespace {
@@ -63,31 +65,48 @@ void print_details(const Op& op, const oracle::Alarms& alarms, bool all) {
 int raise(const AlarmsOptions& options) {
   options.part.check(options.json);
   const Exec exec = options.exec();
+  TaskRanks ranks;
   std::vector<std::pair<const Op*, int>> tasks;
-  if (options.op.empty()) {
-    const std::vector<int> counts = oracle::share_out(options.cases);
-    for (std::size_t i = 0; i < counts.size(); ++i) tasks.emplace_back(registry().all()[i].get(), counts[i]);
-  } else {
-    tasks.emplace_back(&registry().at(options.op), options.cases);
-  }
-  const std::vector<std::int64_t> positions = options.part.select(tasks);
-  Progress progress(options.json || options.quiet);
+  std::vector<std::int64_t> positions;
+  std::vector<double> costs;
+  ranks.begin([&] {
+    if (options.op.empty()) {
+      const std::vector<int> counts = oracle::share_out(options.cases);
+      for (std::size_t i = 0; i < counts.size(); ++i) tasks.emplace_back(registry().all()[i].get(), counts[i]);
+    } else {
+      tasks.emplace_back(&registry().at(options.op), options.cases);
+    }
+    positions = options.part.select(tasks);
+    std::string text = std::to_string(options.seed) + "\n";
+    for (const auto& [op, count] : tasks) {
+      text += fmt::format("{} {}\n", op->name(), count);
+      costs.push_back(oracle::elements_of(*op) * count);
+    }
+    return text;
+  });
+  Progress progress(options.json || options.quiet || !ranks.shows());
+  const auto found = ranks.results(
+      costs,
+      [&](std::size_t i) {
+        const auto& [op, count] = tasks[i];
+        return oracle::raise_alarms(*op, count, options.seed, exec, [&, name = std::string(op->name()), total = count](int done) {
+          if (ranks.alone()) progress.step(static_cast<std::size_t>(done), static_cast<std::size_t>(total), name);
+        });
+      },
+      [&](std::size_t done, std::size_t task) {
+        if (!ranks.alone()) progress.step(done, tasks.size(), std::string(tasks[task].first->name()));
+      });
+  progress.finish();
+  if (!ranks.shows()) return exit_pass;
   io::Json list = io::Json::array();
   std::vector<std::vector<std::string>> rows;
-  std::vector<oracle::Alarms> found;
   int rejected = 0, cases = 0;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    const Op* const op = tasks[i].first;
-    const int count = tasks[i].second;
-    found.push_back(oracle::raise_alarms(*op, count, options.seed, exec, [&, name = std::string(op->name())](int done) {
-      progress.step(static_cast<std::size_t>(done), static_cast<std::size_t>(count), name);
-    }));
-    rejected += found.back().rejected();
-    cases += found.back().cases;
-    rows.push_back(cells(std::string(op->name()), found.back()));
-    if (options.json) list.push_back(to_json(*op, found.back()));
+    rejected += found[i].rejected();
+    cases += found[i].cases;
+    rows.push_back(cells(std::string(tasks[i].first->name()), found[i]));
+    if (options.json) list.push_back(to_json(*tasks[i].first, found[i]));
   }
-  progress.finish();
   const int exit_code = rejected > 0 ? exit_fail : exit_pass;
   if (options.json) {
     io::Json report{{"cases", cases}, {"rejected", rejected}, {"ops", list}, {"exit_code", exit_code}};

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "cluster_text.h"
 #include "dodona/error.h"
 #include "interrupt.h"
 #include "io/atomic_file.h"
@@ -16,6 +17,8 @@
 #include "model/generate_run.h"
 #include "model/run.h"
 #include "model_options.h"
+#include "mpi_job.h"
+#include "sharded_generate.h"
 #include "simd/limits.h"
 
 namespace dodona::tools {
@@ -33,6 +36,10 @@ struct GenerateOptions {
   std::string weights, tokenizer, speculative, output, rounding = "bf16";
   std::optional<std::int64_t> draft_steps, draft_topk, draft_tokens;
   model::GenerateCall call;
+  bool plan = false;
+  model::Grid grid;
+  ClusterOptions cluster;
+  std::int64_t batch = 1, kv_len = 1024;  ///< of a plan
 };
 
 Tokens parse_ids(const std::string& text) {
@@ -158,6 +165,52 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+/// A decode step, simulated.
+void plan(const GenerateOptions& options) {
+  model::LayerRequest request;
+  request.config = options.model.load("tiny");
+  request.setting.experts = options.call.setting.experts;
+  if (options.rounding == "off") request.setting.rounding = model::Rounding::off;
+  request.setting = model::for_any_company(std::move(request.setting));
+  options.kernels.apply(request.config, request.setting, {.any_layer = true});
+  request.lengths = model::lengths_of(request.config, {options.kv_len}, options.batch, {"--batch", "--kv-len"});
+  request.exec = options.exec.exec();
+  ClusterOptions cluster = options.cluster;
+  if (!cluster.given()) cluster.nodes = {options.grid.ranks()};
+  show_cluster(cluster, request, options.grid, true, options.exec.json);
+}
+
+/// What several ranks do: plain decoding, from prompts to texts.
+GenerateOnRanks on_ranks(GenerateOptions& options) {
+  const std::pair<const char*, bool> given[] = {{"--state", !options.call.state.empty() || options.call.resume},
+                                                {"--speculative", !options.speculative.empty()},
+                                                {"--graph", !options.graphs.graph.empty()},
+                                                {"--chrome-trace", !options.graphs.chrome_trace.empty()}};
+  for (const auto& [option, there] : given)
+    if (there) throw Error(ErrorCode::unsupported, "", option, "is of one rank alone, not of several");
+  if (options.prompt_ids.empty() == options.prompts.empty())
+    throw Error(ErrorCode::bad_option, "", "--prompt", "or --prompt-ids is needed, and one of them alone");
+  GenerateOnRanks asked;
+  model::GenerateCall& call = asked.call = options.call;
+  call.weights = options.weights == "synthetic" ? "" : options.weights;
+  if (options.model.config.empty() && options.model.preset.empty() && !call.weights.empty()) options.model.config = call.weights;
+  call.config = options.model.load("tiny");
+  for (const std::string& ids : options.prompt_ids) call.request.prompts.push_back(parse_ids(ids));
+  if (!options.prompts.empty() || !options.tokenizer.empty()) {
+    const auto tokenizer = std::make_shared<io::Tokenizer>(open_tokenizer(options, call.config));
+    for (const std::string& text : options.prompts) call.request.prompts.push_back(tokenizer->encode(text));
+    asked.text_of = [tokenizer](const Tokens& text) { return tokenizer->decode(text); };
+  }
+  call.exec = options.exec.exec();
+  if (options.rounding == "off") call.setting.rounding = model::Rounding::off;
+  call.setting = model::for_any_company(std::move(call.setting));
+  options.kernels.apply(call.config, call.setting, {.stored = !call.weights.empty(), .any_layer = true});
+  if (!options.output.empty()) io::AtomicFile probe(options.output);
+  asked.grid = options.grid;
+  asked.json = options.exec.json, asked.quiet = options.exec.quiet, asked.output = options.output;
+  return asked;
+}
+
 void generate(GenerateOptions& options) {
   const std::string folder = options.weights == "synthetic" ? "" : options.weights;
   const bool own = options.model.config.empty() && options.model.preset.empty() && !folder.empty();
@@ -268,7 +321,7 @@ void generate(GenerateOptions& options) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, int&) {
+void add_generate(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<GenerateOptions>();
   auto* command = app.add_subcommand(
       "generate",
@@ -330,7 +383,27 @@ void add_generate(CLI::App& app, int&) {
   options->exec.add_json(*command);
   command->add_flag("--quiet", options->exec.quiet, "No progress on stderr");
   options->call.request.sampling.temperature = 0;
-  command->callback([options] { generate(*options); });
+  add_grid(*command, options->grid);
+  auto* plan_option = command->add_flag("--plan", options->plan, "Say what a decode step takes on each node; run nothing");
+  options->cluster.add(*command, plan_option);
+  command->add_option("--batch", options->batch, "Requests of the plan (default 1)")->needs(plan_option)->check(CLI::PositiveNumber);
+  command->add_option("--kv-len", options->kv_len, "Tokens of each request of the plan, the new one included (default 1024)")
+      ->needs(plan_option);
+  command->footer(
+      "With --tp, --ep, --pp and --dp-attention the ranks of this process take turns; mpirun -n N dodona generate, with N = tp * ep * pp, "
+      "gives\neach a process that reads and readies its share of the weights alone. The tokens are the same either way; but for --tp, "
+      "whose "
+      "partial sums\nare rounded as upstream's, they are those without.");
+  command->callback([options, &exit_code] {
+    if (options->plan) return plan(*options);
+    if (started_ranks() > 1) {
+      exit_code = generate_over_mpi([&] { return on_ranks(*options); });
+    } else if (options->grid.ranks() > 1) {
+      generate_in_turns(on_ranks(*options));
+    } else {
+      generate(*options);
+    }
+  });
 }
 
 }  // namespace dodona::tools

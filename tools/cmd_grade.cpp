@@ -2,6 +2,7 @@
 
 #include "common.h"
 #include "dodona/error.h"
+#include "mpi_job.h"
 #include "oracle/grade/grade.h"
 
 namespace dodona::tools {
@@ -14,6 +15,8 @@ struct GradeOptions : ExecOptions, CaseLineOptions {
 int run(GradeOptions& options) {
   if (options.request.command.empty())
     throw Error(ErrorCode::bad_option, "", "COMMAND", "is missing: dodona grade OP [SYM=N...] -- COMMAND...");
+  if (started_ranks() > 1)
+    throw Error(ErrorCode::unsupported, "", "mpirun", "is not for grade: the kernel sees every call in one process, and in order");
   options.request.claim = options.text();
   const Exec exec = options.exec(Mode::golden);
   options.request.exec = exec;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#include "cluster_text.h"
 #include "common.h"
 #include "core/caches.h"
 #include "dodona/error.h"
@@ -44,6 +45,7 @@ struct LayerOptions : ExecOptions {
   bool plan = false, fused_shared = false, trail_tensors = false, cold = false;
   bool dual_stream = false, against_whole = false;
   model::Grid grid;
+  ClusterOptions cluster;
 };
 
 void check_range(const char* option, std::int64_t value, std::int64_t least, std::int64_t most, const char* why = "") {
@@ -427,23 +429,36 @@ void check_alone(const LayerOptions& options) {
     if (there) throw Error(ErrorCode::bad_option, "", option, "is given with --tp, --ep or --against-whole, which show ranks, not ops");
 }
 
+ShardedOptions shown_of(const LayerOptions& options, const model::LayerRequest& request) {
+  return {options.json, options.against_whole, options.output, options.repeat.value_or(request.exec.mode == Mode::fast ? 5 : 1)};
+}
+
 int layer(const LayerOptions& options) {
-  const bool job = started_ranks() > 1 && !options.plan;
-  if (job) watch_over_this_rank();
+  if (started_ranks() > 1 && !options.plan)
+    return run_layer_over_mpi([&]() -> LayerOnRanks {
+      const model::LayerRequest request = request_of(options);
+      check_alone(options);
+      check_files(options);
+      check_memory(request);
+      return {request, options.grid, shown_of(options, request), step_text(request)};
+    });
   model::LayerRequest request = request_of(options);
-  if (!job) model::check_grid(request.config, options.grid);
-  if (job || options.grid.ranks() > 1 || options.against_whole) check_alone(options);
-  request.shard = options.plan ? options.grid.shard(0) : model::Shard();
+  model::check_grid(request.config, options.grid);
+  const bool sharded = options.grid.ranks() > 1 || options.against_whole;
+  if (sharded) check_alone(options);
+  if (options.cluster.given()) {
+    show_cluster(options.cluster, request, options.grid, false, options.json);
+    return exit_pass;
+  }
   if (options.plan) {
+    request.shard = options.grid.shard(0);
     print_plan(model::plan_layer(request), options.json, request);
     return exit_pass;
   }
   check_files(options);
-  if (job || options.grid.ranks() > 1 || options.against_whole) {
+  if (sharded) {
     check_memory(request);
-    const ShardedOptions shown{options.json, options.against_whole, options.output,
-                               options.repeat.value_or(request.exec.mode == Mode::fast ? 5 : 1)};
-    return (job ? run_layer_over_mpi : run_sharded_layer)(request, options.grid, shown, step_text(request));
+    return run_sharded_layer(request, options.grid, shown_of(options, request), step_text(request));
   }
   std::optional<trail::TrailReference> reference;
   if (!options.against.empty()) {
@@ -583,6 +598,7 @@ void add_layer(CLI::App& app, int& exit_code) {
   auto* plan = command->add_flag("--plan", options->plan, "Show shapes, bytes and FLOPs; allocate and run nothing")
                    ->excludes(cold)
                    ->excludes(against_experts);
+  options->cluster.add(*command, plan);
   command->add_option("-o,--output", options->output, "Write hidden and residual to this safetensors file")->excludes(plan);
   command
       ->add_option("--trail", options->trail,

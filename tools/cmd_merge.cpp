@@ -7,6 +7,7 @@
 
 #include "dodona/error.h"
 #include "io/atomic_file.h"
+#include "oracle/records/record.h"
 #include "parts.h"
 
 namespace dodona::tools {
@@ -109,7 +110,15 @@ int code_of_score(const io::Json& r) {
   return exit_pass;
 }
 
+int merge_folders(const std::vector<std::string>& folders, const std::string& output) {
+  if (output.empty()) throw Error(ErrorCode::missing_argument, "", "--output", "is missing: the folder of the joined record");
+  const oracle::Record record = oracle::merge_records(folders, output);
+  fmt::print("{} cases of {} parts joined in {}\n", record.cases.size(), folders.size(), record.path);
+  return exit_pass;
+}
+
 int merge(const std::vector<std::string>& paths, const std::string& output) {
+  if (std::any_of(paths.begin(), paths.end(), oracle::is_record)) return merge_folders(paths, output);
   std::vector<Part> parts;
   for (const std::string& path : paths) parts.push_back(read(path));
   check(parts);
@@ -136,10 +145,11 @@ void add_merge(CLI::App& app, int& exit_code) {
     std::string output;
   };
   auto options = std::make_shared<MergeOptions>();
-  auto* command =
-      app.add_subcommand("merge", "Join the parts of a report that --part I/N --json printed: the report of one process, byte for byte");
-  command->add_option("PART", options->paths, "Files with the parts' reports, all of them, in any order")->required();
-  command->add_option("-o,--output", options->output, "Write the report to this file");
+  auto* command = app.add_subcommand(
+      "merge", "Join the parts of a report that --part I/N --json printed, or of a record: those of one process, byte for byte");
+  command->add_option("PART", options->paths, "Files with the parts' reports, or folders of a record's parts, all of them, in any order")
+      ->required();
+  command->add_option("-o,--output", options->output, "Write the report to this file, the record to this folder");
   command->footer("Exit code: that of the command whose report it is, run at once.");
   command->callback([options, &exit_code] { exit_code = merge(options->paths, options->output); });
 }

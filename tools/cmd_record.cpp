@@ -4,7 +4,10 @@
 
 #include "common.h"
 #include "dodona/error.h"
+#include "oracle/cases/generate.h"
 #include "oracle/records/record.h"
+#include "parts.h"
+#include "task_ranks.h"
 #include "trail_text.h"
 
 namespace dodona::tools {
@@ -12,15 +15,43 @@ namespace {
 
 struct RecordOptions : ExecOptions {
   std::string suite, folder;
+  PartOption part;
 };
 
 void record(const RecordOptions& options) {
-  const oracle::Suite suite = oracle::read_suite(options.suite);
-  Progress progress(options.json || options.quiet);
-  std::size_t resumed = 0;
-  const oracle::Record made = oracle::make_record(
-      suite, options.folder, options.exec(), [&](const oracle::RecordProgress& p) { progress.step(p.done, p.total, p.line); }, &resumed);
+  options.part.check();
+  TaskRanks ranks;
+  oracle::Suite suite;
+  std::optional<oracle::RecordInProgress> making;
+  std::vector<std::size_t> missing;
+  ranks.begin([&] {
+    suite = oracle::read_suite(options.suite);
+    std::optional<oracle::RecordPart> part;
+    if (options.part.given()) {
+      part.emplace(oracle::RecordPart{options.part.index(), options.part.count(), {}});
+      part->positions = options.part.select(suite.cases);
+    }
+    std::string lines = options.folder + "\n";
+    for (const oracle::SuiteCase& c : suite.cases) lines += to_string(c.line) + (c.tensors ? " +tensors\n" : "\n");
+    if (ranks.shows()) missing = making.emplace(suite, options.folder, part).missing();
+    return lines;
+  });
+  // Rank 0 knows what is there already; the others take what they are given.
+  std::vector<double> costs;
+  for (const std::size_t i : missing) costs.push_back(oracle::elements_of(to_string(suite.cases[i].line)));
+  const Exec exec = options.exec();
+  Progress progress(options.json || options.quiet || !ranks.shows());
+  const std::size_t resumed = making ? making->resumed() : 0;
+  std::size_t done = resumed;
+  ranks.share(
+      missing, costs, [&](std::size_t i) { return oracle::recorded_case(suite, i, options.folder, exec); },
+      [&](std::size_t i, const std::string& recorded) {
+        making->keep(i, recorded);
+        progress.step(++done, suite.cases.size(), to_string(suite.cases[i].line));
+      });
   progress.finish();
+  if (!ranks.shows()) return;
+  const oracle::Record made = making->finish();
   if (options.json) {
     fmt::print("{}\n", io::json_text({{"path", made.path}, {"suite", made.name}, {"cases", made.cases.size()}, {"resumed", resumed}}, 2));
     return;
@@ -83,6 +114,7 @@ void add_record(CLI::App& app, int&) {
   command->add_option("SUITE", options->suite, "The suite (JSON)")->required();
   command->add_option("-o,--output", options->folder, "The record's folder; an older record in it stays until the new one is whole")
       ->required();
+  options->part.add(*command, "a record of its own, for dodona merge -o DIR to join with the other N - 1 parts' folders");
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->add_flag("-q,--quiet", options->quiet, "No progress");
@@ -90,7 +122,7 @@ void add_record(CLI::App& app, int&) {
       "A suite: {\"name\": \"nightly\", \"modes\": [\"fast\", \"golden\"], \"tensors\": false,\n"
       "          \"cases\": [\"rmsnorm T=1,7,64 H=7168 --seed 1..3\", {\"line\": \"bmm_fp8 L=1 M=1,16 N=512 K=512\", \"tensors\": true}]}\n"
       "Every value of a line may be a list or a range of whole numbers. Interrupted, the command takes up where it stopped when run "
-      "again.\n"
+      "again, also on another number of ranks (mpirun -n N dodona record ...; the folder is one that all ranks see).\n"
       "`dodona verify DIR` recomputes and compares bits; `dodona diff A B` compares two records.");
   command->callback([options] { record(*options); });
 }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -8,6 +9,8 @@
 #include "oracle/trust/alarms.h"
 #include "oracle/trust/audit.h"
 #include "parts.h"
+#include "suite_parcels.h"
+#include "task_ranks.h"
 
 namespace dodona::tools {
 namespace {
@@ -23,13 +26,57 @@ std::string largest_share(const oracle::Alarms& alarms) {
   return alarms.max_share() > 0 ? percent(alarms.max_share()) : "bits";
 }
 
-/// What golden mode makes of the recorded outputs of each op that has some.
-std::map<std::string, oracle::OpSummary> recorded(const std::vector<std::string>& paths, const Exec& exec) {
-  std::map<std::string, oracle::OpSummary> found;
-  if (paths.empty()) return found;
-  for (auto& summary : oracle::summarize(oracle::verify(oracle::find_cases(paths).files, {Mode::golden}, exec)))
-    found[summary.op] = std::move(summary);
-  return found;
+/// The counts of an op's audit.
+struct Injected {
+  int all = 0, caught = 0, customary = 0;
+};
+void fields(auto& parcel, Injected& i) {
+  parcel(i.all, i.caught, i.customary);
+}
+
+/// One of three kinds of work: the faults of an op, its false alarms, a recorded file.
+struct Task {
+  const Op* op = nullptr;
+  int cases = 0;  ///< that may raise false alarms; 0: the faults
+  std::string file = {};
+  double cost = 0;
+
+  std::string text() const { return op == nullptr ? file : fmt::format("{}{}", op->name(), cases > 0 ? fmt::format(" {}", cases) : ""); }
+};
+struct Done {
+  Injected injected;
+  oracle::Alarms alarms;
+  std::vector<oracle::CaseResult> recorded;
+};
+void fields(auto& parcel, Done& d) {
+  parcel(d.injected, d.alarms, d.recorded);
+}
+
+Done carried_out(const Task& task, const Exec& exec) {
+  Done done;
+  if (task.op == nullptr) {
+    done.recorded = oracle::verify_file(task.file, {Mode::golden}, exec);
+  } else if (task.cases > 0) {
+    done.alarms = oracle::raise_alarms(*task.op, task.cases, 0, exec);
+  } else {
+    const oracle::Audit audit = oracle::audit_op(*task.op, exec);
+    done.injected = {audit.injected(), audit.caught(), audit.customary()};
+  }
+  return done;
+}
+
+/// The recorded files first, then two tasks for each op.
+std::vector<Task> tasks_of(const std::vector<std::string>& files, const std::vector<const Op*>& ops, const std::vector<int>& counts) {
+  // Faults of an op are injected into some lines, dozens into each.
+  constexpr double injections = 300;
+  std::vector<Task> tasks;
+  for (const std::string& file : files) tasks.push_back({.file = file, .cost = static_cast<double>(std::filesystem::file_size(file))});
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const double elements = oracle::elements_of(*ops[i]);
+    tasks.push_back({.op = ops[i], .cost = elements * injections});
+    tasks.push_back({.op = ops[i], .cases = counts[i], .cost = elements * counts[i]});
+  }
+  return tasks;
 }
 
 std::string recorded_share(const oracle::OpSummary& summary) {
@@ -40,9 +87,40 @@ std::string recorded_share(const oracle::OpSummary& summary) {
 int score(const ScoreOptions& options) {
   options.part.check(options.json);
   const Exec exec = options.exec();
-  const std::vector<int> counts = oracle::share_out(options.cases);
-  auto of_gpus = recorded(options.recordings, exec);
-  Progress progress(options.json || options.quiet);
+  TaskRanks ranks;
+  std::vector<const Op*> ops;
+  std::vector<int> counts;
+  std::vector<std::int64_t> positions;
+  std::vector<Task> tasks;
+  std::size_t files = 0;
+  ranks.begin([&] {
+    const std::vector<int> all = oracle::share_out(options.cases);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!options.part.takes(i)) continue;
+      positions.push_back(static_cast<std::int64_t>(i));
+      ops.push_back(registry().all()[i].get());
+      counts.push_back(all[i]);
+    }
+    std::vector<std::string> recorded;
+    if (!options.recordings.empty()) recorded = oracle::find_cases(options.recordings).files;
+    files = recorded.size();
+    tasks = tasks_of(recorded, ops, counts);
+    std::string text;
+    for (const Task& task : tasks) text += task.text() + "\n";
+    return text;
+  });
+  std::vector<double> costs;
+  for (const Task& task : tasks) costs.push_back(task.cost);
+  Progress progress(options.json || options.quiet || !ranks.shows());
+  const std::vector<Done> found = ranks.results(
+      costs, [&](std::size_t i) { return carried_out(tasks[i], exec); },
+      [&](std::size_t done, std::size_t task) { progress.step(done, tasks.size(), tasks[task].text()); });
+  progress.finish();
+  if (!ranks.shows()) return exit_pass;
+  std::vector<oracle::CaseResult> results;
+  for (std::size_t i = 0; i < files; ++i) results.insert(results.end(), found[i].recorded.begin(), found[i].recorded.end());
+  std::map<std::string, oracle::OpSummary> of_gpus;
+  for (auto& summary : oracle::summarize(results)) of_gpus[summary.op] = std::move(summary);
   io::Json list = io::Json::array();
   fmt::print(
       "{}",
@@ -51,24 +129,20 @@ int score(const ScoreOptions& options) {
           : "| op | faults injected | caught by our judges | by customary checks | honest outputs | rejected | largest share of budget | "
             "recorded outputs | rejected | largest share of budget |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
             "|\n");
-  std::vector<std::int64_t> positions;
   int injected = 0, caught = 0, customary = 0, cases = 0, rejected = 0, recordings = 0, failing = 0;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    if (!options.part.takes(i)) continue;
-    positions.push_back(static_cast<std::int64_t>(i));
-    const Op& op = *registry().all()[i];
-    progress.step(i, counts.size(), std::string(op.name()));
-    const oracle::Audit audit = oracle::audit_op(op, exec);
-    const oracle::Alarms alarms = oracle::raise_alarms(op, counts[i], 0, exec);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const Op& op = *ops[i];
+    const Injected& audit = found[files + 2 * i].injected;
+    const oracle::Alarms& alarms = found[files + 2 * i + 1].alarms;
     const oracle::OpSummary gpu = of_gpus[std::string(op.name())];
     recordings += gpu.cases, failing += gpu.cases - gpu.passed;
-    injected += audit.injected(), caught += audit.caught(), customary += audit.customary();
+    injected += audit.all, caught += audit.caught, customary += audit.customary;
     cases += alarms.cases, rejected += alarms.rejected();
     if (options.json) {
       list.push_back({{"op", std::string(op.name())},
-                      {"injected", audit.injected()},
-                      {"caught", audit.caught()},
-                      {"customary", audit.customary()},
+                      {"injected", audit.all},
+                      {"caught", audit.caught},
+                      {"customary", audit.customary},
                       {"cases", alarms.cases},
                       {"false_alarms", alarms.rejected()},
                       {"max_share", alarms.max_share()},
@@ -76,11 +150,10 @@ int score(const ScoreOptions& options) {
                       {"recorded_failing", gpu.cases - gpu.passed},
                       {"recorded_max_share", gpu.max_share}});
     } else {
-      fmt::print("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", op.name(), audit.injected(), audit.caught(), audit.customary(),
-                 alarms.cases, alarms.rejected(), largest_share(alarms), gpu.cases, gpu.cases - gpu.passed, recorded_share(gpu));
+      fmt::print("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", op.name(), audit.all, audit.caught, audit.customary, alarms.cases,
+                 alarms.rejected(), largest_share(alarms), gpu.cases, gpu.cases - gpu.passed, recorded_share(gpu));
     }
   }
-  progress.finish();
   if (options.json) {
     io::Json report{{"ops", list}};
     options.part.mark(report, "score", "ops", positions);

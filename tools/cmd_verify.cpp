@@ -7,11 +7,14 @@
 
 #include "common.h"
 #include "dodona/error.h"
+#include "oracle/cases/generate.h"
 #include "oracle/judge/vacuous.h"
 #include "oracle/judge/verify.h"
 #include "oracle/records/record.h"
 #include "parts.h"
 #include "sample_options.h"
+#include "suite_parcels.h"
+#include "task_ranks.h"
 
 namespace dodona::tools {
 namespace {
@@ -107,17 +110,31 @@ std::optional<Mode> record_mode(const VerifyOptions& options) {
   return mode;
 }
 
-int verify_record(const std::string& path, const VerifyOptions& options) {
+int verify_record(const std::string& path, const VerifyOptions& options, TaskRanks& ranks) {
   const auto mode = record_mode(options);
   ExecOptions plain = options;
   plain.mode.clear(), plain.gpu.clear();
-  oracle::Record record = oracle::read_record(path);
-  if (!options.op.empty()) std::erase_if(record.cases, [&](const auto& c) { return !c.line.starts_with(options.op + " "); });
-  const std::vector<std::int64_t> positions = options.part.select(record.cases);
-  Progress progress(options.quiet || options.json);
-  const auto results =
-      oracle::verify_record(record, mode, plain.exec(), [&](const oracle::RecordProgress& p) { progress.step(p.done, p.total, p.line); });
+  oracle::Record record;
+  std::vector<std::int64_t> positions;
+  std::vector<double> costs;
+  ranks.begin([&] {
+    record = oracle::read_record(path);
+    if (!options.op.empty()) std::erase_if(record.cases, [&](const auto& c) { return !c.line.starts_with(options.op + " "); });
+    positions = options.part.select(record.cases);
+    std::string lines;
+    for (const auto& c : record.cases) {
+      lines += c.line + "\n";
+      costs.push_back(oracle::elements_of(c.line));
+    }
+    return lines;
+  });
+  Progress progress(options.quiet || options.json || !ranks.shows());
+  const Exec exec = plain.exec();
+  const auto results = ranks.results(
+      costs, [&](std::size_t i) { return oracle::verify_case(record, i, mode, exec); },
+      [&](std::size_t done, std::size_t task) { progress.step(done, costs.size(), record.cases[task].line); });
   progress.finish();
+  if (!ranks.shows()) return exit_pass;
   std::map<oracle::CaseState, int> counts;
   for (const auto& result : results) ++counts[result.state];
   const int same = counts[oracle::CaseState::same], different = counts[oracle::CaseState::different];
@@ -165,12 +182,20 @@ std::vector<std::int64_t> positions_of(const std::vector<oracle::CaseResult>& re
   return positions;
 }
 
+/// Bytes to read and to judge.
+double cost_of_file(const std::string& path) {
+  std::error_code unreadable;
+  const auto bytes = std::filesystem::file_size(path, unreadable);
+  return unreadable ? 0 : static_cast<double>(bytes);
+}
+
 int verify(const VerifyOptions& options) {
   options.part.check(options.json);
   const auto records = std::count_if(options.paths.begin(), options.paths.end(), [](const auto& path) { return oracle::is_record(path); });
   if (records > 0) {
     if (options.paths.size() > 1) throw Error(ErrorCode::bad_option, "", "verify", "takes one record alone, or case files and folders");
-    return verify_record(options.paths.front(), options);
+    TaskRanks ranks;
+    return verify_record(options.paths.front(), options, ranks);
   }
   std::vector<std::string> paths = options.paths;
   if (paths.empty()) paths = oracle::golden_path();
@@ -180,13 +205,28 @@ int verify(const VerifyOptions& options) {
   ExecOptions plain = options;
   plain.mode.clear(), plain.gpu.clear();
   const Exec exec = plain.exec();
-  auto list = oracle::find_cases(paths, options.op);
-  const std::vector<std::int64_t> of_files = options.part.select(list.files);
-  Progress progress(options.quiet || options.json);
-  const auto results = oracle::verify(
-      list.files, modes, exec, [&](std::size_t done, std::size_t total, const std::string& file) { progress.step(done, total, file); },
-      options.sample);
+  TaskRanks ranks;
+  oracle::CaseList list;
+  std::vector<std::int64_t> of_files;
+  std::vector<double> costs;
+  ranks.begin([&] {
+    list = oracle::find_cases(paths, options.op);
+    of_files = options.part.select(list.files);
+    std::string files;
+    for (const std::string& file : list.files) {
+      files += file + "\n";
+      costs.push_back(cost_of_file(file));
+    }
+    return files;
+  });
+  Progress progress(options.quiet || options.json || !ranks.shows());
+  const auto by_file = ranks.results(
+      costs, [&](std::size_t i) { return oracle::verify_file(list.files[i], modes, exec, options.sample); },
+      [&](std::size_t done, std::size_t task) { progress.step(done, costs.size(), list.files[task]); });
   progress.finish();
+  if (!ranks.shows()) return exit_pass;
+  std::vector<oracle::CaseResult> results;
+  for (const auto& of_file : by_file) results.insert(results.end(), of_file.begin(), of_file.end());
 
   int failed = 0, vacuous = 0, errors = 0, judged = 0;
   for (const auto& result : results) {

@@ -5,7 +5,7 @@
 
 namespace dodona::tools {
 
-/// Groups are numbers: 0 is all ranks. MPI's own error handler ends the job where a call fails.
+/// Groups are numbers: 0 is all ranks. One thread calls at a time. MPI's own error handler ends the job where a call fails.
 struct MpiCalls {
   /// Joins the job.
   void (*start)(int* rank, int* ranks);
@@ -15,12 +15,18 @@ struct MpiCalls {
   void (*gather)(int group, const void* mine, std::int64_t bytes, void* all);
   /// sizes[r] bytes of rank r, one behind the other.
   void (*gather_sizes)(int group, const void* mine, const std::int64_t* sizes, int ranks, void* all);
+  /// A message to one rank of all; returns when `message` may change.
+  void (*send)(int to, const void* message, std::int64_t bytes);
+  /// Whose message waits for this rank, and of how many bytes; -1 where none does. Does not wait.
+  std::int64_t (*waiting)(int* from);
+  /// The message that waits.
+  void (*receive)(int from, void* message, std::int64_t bytes);
   /// Leaves the job; all ranks call it.
   void (*finish)();
 };
 
-/// Of the module, by this name.
+/// Of the module, by this name, which changes with the table.
 using GetMpiCalls = const MpiCalls*();
-inline constexpr const char* get_mpi_calls = "dodona_mpi_calls";
+inline constexpr const char* get_mpi_calls = "dodona_mpi_calls_2";
 
 }  // namespace dodona::tools

@@ -17,6 +17,8 @@
 
 #include "common.h"
 #include "dodona/error.h"
+#include "dodona/op.h"
+#include "dodona/version.h"
 #include "io/sha256.h"
 
 namespace dodona::tools {
@@ -85,14 +87,30 @@ class MpiJob::Group final : public model::RankGroup {
       std::memcpy(parts.back().data(), all.data() + at, static_cast<std::size_t>(size));
       at += size;
     }
-    tally.calls += 1, tally.bytes += total;
-    tally.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    count(begin, total);
     return parts;
+  }
+
+  /// Nothing is copied but by MPI.
+  Tensor gather_alike(const Tensor& mine) override {
+    const auto begin = std::chrono::steady_clock::now();
+    const std::int64_t bytes = bytes_for(mine.dtype(), mine.elements());
+    Dims shape{ranks_};
+    for (const std::int64_t size : mine.shape()) shape.push_back(size);
+    Tensor all = Tensor::uninitialized(mine.dtype(), shape);
+    calls_.gather(group_, mine.data(), bytes, all.data());
+    count(begin, bytes * ranks_);
+    return all;
   }
 
   Tally tally;
 
  private:
+  void count(std::chrono::steady_clock::time_point begin, std::int64_t bytes) {
+    tally.calls += 1, tally.bytes += bytes;
+    tally.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
   const MpiCalls& calls_;
   int group_;
   std::int64_t ranks_;
@@ -100,12 +118,19 @@ class MpiJob::Group final : public model::RankGroup {
 
 MpiJob::MpiJob() {
   const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  for (const std::filesystem::path& folder : {beside, beside / ".." / "lib", std::filesystem::path()})
-    if (module_ == nullptr) module_ = ::dlopen((folder / "libdodona_mpi.so").c_str(), RTLD_NOW | RTLD_GLOBAL);
+  std::string why;
+  for (const std::filesystem::path& folder : {beside, beside / ".." / "lib"}) {
+    const std::filesystem::path file = folder / "libdodona_mpi.so";
+    if (module_ != nullptr || !std::filesystem::exists(file)) continue;
+    module_ = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (module_ == nullptr) why = std::string(", whose libdodona_mpi.so cannot be loaded: ") + ::dlerror();
+  }
   if (module_ == nullptr)
-    throw Error(ErrorCode::unsupported, "", "mpirun",
-                "started " + std::to_string(started_ranks()) +
-                    " ranks, but this build has no libdodona_mpi.so: MPI was not found when it was made");
+    throw Error(
+        ErrorCode::unsupported, "", "mpirun",
+        "started " + std::to_string(started_ranks()) + " ranks of this command" +
+            (why.empty() ? ", but there is no libdodona_mpi.so beside it: the package dodona-mpi has it, and a build where MPI is found"
+                         : why));
   const auto get = reinterpret_cast<GetMpiCalls*>(::dlsym(module_, get_mpi_calls));
   if (get == nullptr) throw Error(ErrorCode::unsupported, "", "mpirun", "finds a libdodona_mpi.so of another version");
   calls_ = get();
@@ -134,7 +159,11 @@ void MpiJob::agree(const std::string& error, const std::vector<std::pair<std::st
   const std::vector<std::string> errors = gather(error);
   for (std::size_t r = 0; r < errors.size(); ++r)
     if (!errors[r].empty()) throw Error(ErrorCode::bad_value, "", fmt::format("rank {} of {}", r, ranks_), errors[r]);
-  for (const auto& [name, fact] : facts) {
+  std::string contracts;
+  for (const auto& op : registry().all()) contracts += std::string(op->name()) + ":" + std::to_string(op->contract_version()) + "\n";
+  std::vector<std::pair<std::string, std::string>> all{{"version", version()}, {"set of contracts", contracts}};
+  all.insert(all.end(), facts.begin(), facts.end());
+  for (const auto& [name, fact] : all) {
     const std::vector<std::string> digests = gather(io::to_hex(io::sha256(std::as_bytes(std::span(fact.data(), fact.size())))));
     for (std::size_t r = 1; r < digests.size(); ++r)
       if (digests[r] != digests[0])
@@ -145,14 +174,12 @@ void MpiJob::agree(const std::string& error, const std::vector<std::pair<std::st
 }
 
 model::Ranks MpiJob::groups(const model::Grid& grid) {
-  const auto add = [&](std::int64_t colour, std::int64_t ranks) {
-    groups_.push_back(std::make_unique<Group>(*calls_, colour, ranks));
-    return ranks > 1 ? groups_.back().get() : nullptr;
+  const auto add = [&](std::int64_t colour, std::int64_t ranks) -> model::RankGroup& {
+    return *groups_.emplace_back(std::make_unique<Group>(*calls_, colour, ranks));
   };
-  model::Ranks ranks;
-  ranks.tensor = add(grid.experts_of(rank_), grid.tensor);
-  ranks.experts = add(grid.tensor_of(rank_), grid.experts);
-  return ranks;
+  model::RankGroup& tensor = add(grid.tensor_group(rank_), grid.tensor);
+  model::RankGroup& experts = add(grid.experts_group(rank_), grid.experts);
+  return model::groups_of(grid, rank_, tensor, experts, add(grid.pipeline_group(rank_), grid.pipeline));
 }
 
 MpiJob::Tally MpiJob::tally() const {

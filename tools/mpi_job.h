@@ -33,17 +33,20 @@ class MpiJob {
   std::int64_t rank() const { return rank_; }
   std::int64_t ranks() const { return ranks_; }
 
+  const MpiCalls& calls() const { return *calls_; }
   /// What every rank says, by rank.
   std::vector<std::string> gather(const std::string& mine) const;
   /// All ranks call it before they work together: `error` is what keeps this rank from it, empty for nothing; `facts` are names and what
   /// must be the same on every rank. Throws Error naming the first rank that cannot, or that differs from rank 0, and in what; on every
   /// rank the same.
+  /// Beside version and contracts, which are always held against each other.
   void agree(const std::string& error, const std::vector<std::pair<std::string, std::string>>& facts) const;
 
   /// Times of gather calls, for reports.
   struct Tally {
     std::int64_t calls = 0, bytes = 0;
     double seconds = 0;
+    Tally operator-(const Tally& before) const { return {calls - before.calls, bytes - before.bytes, seconds - before.seconds}; }
   };
   /// The groups of this rank in the grid, which live as long as the job.
   model::Ranks groups(const model::Grid& grid);

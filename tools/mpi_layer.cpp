@@ -1,7 +1,6 @@
 #include "mpi_layer.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,10 +10,9 @@
 
 #include "common.h"
 #include "dodona/error.h"
-#include "dodona/version.h"
 #include "io/safetensors.h"
 #include "model/ranks/sharded_run.h"
-#include "mpi_job.h"
+#include "rank_process.h"
 
 namespace dodona::tools {
 namespace {
@@ -25,16 +23,12 @@ std::string bytes(const Tensor& tensor) {
 }
 
 /// What ranks must have in common. Of the weights, those that all ranks hold: another checkpoint has other norms.
-std::vector<std::pair<std::string, std::string>> facts_of(const model::LayerRequest& request, const model::Grid& grid,
-                                                          const model::LayerRun* run) {
-  std::string contracts, weights = request.weights.empty() ? std::to_string(request.seed) : std::string();
-  for (const auto& op : registry().all()) contracts += std::string(op->name()) + ":" + std::to_string(op->contract_version()) + "\n";
+Facts facts_of(const model::LayerRequest& request, const model::Grid& grid, const model::LayerRun* run) {
+  std::string weights = request.weights.empty() ? std::to_string(request.seed) : std::string();
   if (run != nullptr)
     for (const Tensor& norm : {run->weights().input_layernorm, run->weights().post_attention_layernorm, run->weights().kv_a_layernorm})
       weights += bytes(norm);
   return {
-      {"version", version()},
-      {"set of contracts", contracts},
       {"configuration", model::config_json(request.config, model::QuantSpelling::flat)},
       {"step", io::json_text(model::setting_json(request)) + fmt::format(" {} {} {}", grid.tensor, grid.experts, name(request.exec.mode))},
       {"set of weights", weights}};
@@ -44,17 +38,20 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-double peak_megabytes() {
-  struct rusage usage {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024e-6;
-}
+/// One run of the step on this rank.
+struct Times {
+  double wall = 0;
+  double ops = 0;  ///< as of a layer in one process: what lies between them is the trace's
+  MpiJob::Tally collectives = {};
+  double slowest = std::numeric_limits<double>::infinity();  ///< rank's seconds()
 
-/// The others would wait for this rank: it says why it fails, and mpirun ends them.
-[[noreturn]] void leave(const MpiJob& job, const std::string& why) {
-  fmt::print(stderr, "dodona: rank {} of {}: {}\n", job.rank(), job.ranks(), why);
-  std::fflush(stderr);
-  std::_Exit(exit_cannot);
+  double seconds() const { return ops + collectives.seconds; }
+};
+
+double slowest_of(const MpiJob& job, double seconds) {
+  double slowest = 0;
+  for (const std::string& one : job.gather(fmt::format("{}", seconds))) slowest = std::max(slowest, std::strtod(one.c_str(), nullptr));
+  return slowest;
 }
 
 void show(const io::Json& report, bool json, const std::string& step) {
@@ -62,7 +59,7 @@ void show(const io::Json& report, bool json, const std::string& step) {
     fmt::print("{}\n", io::json_text(report, 2));
     return;
   }
-  fmt::print("{}, on {} ranks (--tp {} --ep {})\n\n", step, report["ranks"].size(), report["tp"].get<int>(), report["ep"].get<int>());
+  fmt::print("{}, on {} ranks ({})\n\n", step, report["ranks"].size(), report["split"].get<std::string>());
   for (const io::Json& rank : report["ranks"])
     fmt::print(
         "rank {}  {}: {} threads, reads {:.1f} MB of weights, {:.3f} ms, of which {} collectives {:.3f} ms; weights made ready in {:.2f} "
@@ -75,46 +72,39 @@ void show(const io::Json& report, bool json, const std::string& step) {
 
 }  // namespace
 
-int run_layer_over_mpi(const model::LayerRequest& request, const model::Grid& grid, const ShardedOptions& options,
-                       const std::string& step) {
-  MpiJob job;
-  std::string error;
+int run_layer_over_mpi(const std::function<LayerOnRanks()>& ready) {
+  RankProcess process;
+  MpiJob& job = process.job();
+  LayerOnRanks asked;
   std::unique_ptr<model::LayerRun> run;
   const auto begin = std::chrono::steady_clock::now();
-  try {
-    if (grid.ranks() != job.ranks())
+  process.begin([&] {
+    asked = ready();
+    if (asked.grid.ranks() != job.ranks())
       throw Error(ErrorCode::bad_option, "", "--tp",
-                  fmt::format("times --ep is {}, but mpirun started {} ranks", grid.ranks(), job.ranks()));
-    model::check_grid(request.config, grid);
-    run = std::make_unique<model::LayerRun>(model::request_of_rank(request, grid, job.rank()));
-  } catch (const std::exception& failure) {
-    error = std::string("fails: ") + failure.what();
-  }
-  try {
-    job.agree(error, facts_of(request, grid, run.get()));
-  } catch (const Error& failure) {
-    // All ranks know: one of them says it, and the others stay until it has, for mpirun ends all when the first one goes.
-    if (job.rank() == 0) fmt::print(stderr, "dodona: {}\n", failure.what());
-    std::fflush(stderr);
-    job.gather("");
-    return exit_cannot;
-  }
-  try {
+                  fmt::format("times --ep is {}, but mpirun started {} ranks", asked.grid.ranks(), job.ranks()));
+    model::check_grid(asked.request.config, asked.grid);
+    run = std::make_unique<model::LayerRun>(model::request_of_rank(asked.request, asked.grid, job.rank()));
+    return facts_of(asked.request, asked.grid, run.get());
+  });
+  const model::LayerRequest& request = asked.request;
+  const model::Grid& grid = asked.grid;
+  const ShardedOptions& options = asked.options;
+  return process.run([&] {
     const model::Ranks groups = job.groups(grid);
     model::LayerRun::Result best = run->run({}, nullptr, groups);
     const double load_seconds = seconds_since(begin) - best.seconds();
-    double fastest = std::numeric_limits<double>::infinity();
-    MpiJob::Tally collectives;
+    Times fastest;
     for (std::int64_t i = 0; i < options.runs; ++i) {
       job.gather("");  // together
       const MpiJob::Tally before = job.tally();
       const auto start = std::chrono::steady_clock::now();
-      best = run->run({}, nullptr, groups);
-      const double seconds = seconds_since(start);
-      if (seconds >= fastest) continue;
-      fastest = seconds;
-      const MpiJob::Tally after = job.tally();
-      collectives = {after.calls - before.calls, after.bytes - before.bytes, after.seconds - before.seconds};
+      model::LayerRun::Result one = run->run({}, nullptr, groups);
+      Times times{.wall = seconds_since(start), .ops = one.seconds(), .collectives = job.tally() - before};
+      times.slowest = slowest_of(job, times.seconds());
+      if (times.slowest >= fastest.slowest) continue;
+      fastest = times;
+      best = std::move(one);
     }
     const std::string digest = model::digest_of(best.output);
     const std::vector<std::string> digests = job.gather(digest);
@@ -124,14 +114,15 @@ int run_layer_over_mpi(const model::LayerRequest& request, const model::Grid& gr
                         {"part", part_text(grid, request.config, job.rank())},
                         {"threads", request.exec.threads},
                         {"weight_bytes", best.work().weight_bytes},
-                        {"seconds", fastest},
-                        {"collectives", collectives.calls},
-                        {"collective_bytes", collectives.bytes},
-                        {"collective_seconds", collectives.seconds},
+                        {"seconds", fastest.seconds()},
+                        {"wall_seconds", fastest.wall},
+                        {"collectives", fastest.collectives.calls},
+                        {"collective_bytes", fastest.collectives.bytes},
+                        {"collective_seconds", fastest.collectives.seconds},
                         {"load_seconds", load_seconds},
                         {"peak_memory_MB", peak_megabytes()}};
     const std::vector<std::string> all = job.gather(io::json_text(mine));
-    if (job.rank() != 0) return exit_pass;
+    if (job.rank() != 0) return;
     io::Json list = io::Json::array();
     for (const std::string& one : all) list.push_back(io::parse_json(one));
     if (!options.output.empty())
@@ -141,13 +132,11 @@ int run_layer_over_mpi(const model::LayerRequest& request, const model::Grid& gr
           {"layer", request.setting.layer},
           {"tp", grid.tensor},
           {"ep", grid.experts},
+          {"split", grid.text()},
           {"digest", digest},
           {"ranks", list}},
-         options.json, step);
-  } catch (const std::exception& failure) {
-    leave(job, failure.what());
-  }
-  return exit_pass;
+         options.json, asked.step);
+  });
 }
 
 }  // namespace dodona::tools

@@ -21,15 +21,25 @@ Part parse(const std::string& text) {
 
 }  // namespace
 
-void PartOption::add(CLI::App& command) {
-  command.add_option("--part", text,
-                     "I/N: only every N-th case from the I-th on; with --json, for dodona merge to join with the other N - 1 parts");
+void PartOption::add(CLI::App& command, const char* gives) {
+  command.add_option("--part", text, std::string("I/N: only every N-th case from the I-th on; ") + gives);
+}
+
+void PartOption::check() const {
+  if (given() && parse(text).count == 0)
+    throw Error(ErrorCode::bad_option, "", "--part", "is '" + text + "', expected I/N with 1 <= I <= N");
+}
+
+std::size_t PartOption::index() const {
+  return parse(text).index - 1;
+}
+std::size_t PartOption::count() const {
+  return parse(text).count;
 }
 
 void PartOption::check(bool json) const {
-  if (!given()) return;
-  if (parse(text).count == 0) throw Error(ErrorCode::bad_option, "", "--part", "is '" + text + "', expected I/N with 1 <= I <= N");
-  if (!json) throw Error(ErrorCode::bad_option, "", "--part", "needs --json: a report that dodona merge can join");
+  check();
+  if (given() && !json) throw Error(ErrorCode::bad_option, "", "--part", "needs --json: a report that dodona merge can join");
 }
 
 bool PartOption::takes(std::size_t position) const {

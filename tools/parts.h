@@ -13,10 +13,16 @@ namespace dodona::tools {
 struct PartOption {
   std::string text;
 
-  void add(CLI::App& command);
+  /// `gives`: what a part is.
+  void add(CLI::App& command, const char* gives = "with --json, for dodona merge to join with the other N - 1 parts");
   bool given() const { return !text.empty(); }
-  /// Throws Error (bad_option) for what is no I/N with 1 <= I <= N, and where the report is not --json.
+  /// Throws Error (bad_option) for what is no I/N with 1 <= I <= N.
+  void check() const;
+  /// Also where the report is not --json.
   void check(bool json) const;
+  /// From 0.
+  std::size_t index() const;
+  std::size_t count() const;
   bool takes(std::size_t position) const;
   /// Takes from `all` what is not this part's, and gives the positions of what is left.
   template <class T>

@@ -9,6 +9,7 @@
 
 #include "common.h"
 #include "io/safetensors.h"
+#include "model/model.h"
 #include "model/ranks/sharded_run.h"
 #include "quant/element.h"
 
@@ -62,8 +63,11 @@ std::string part_text(const model::Grid& grid, const model::ModelConfig& config,
     text = fmt::format("heads {} to {}", shard.heads.begin(config.num_attention_heads),
                        shard.heads.begin(config.num_attention_heads) + shard.heads.size(config.num_attention_heads) - 1);
   const model::ExpertRange experts = model::local_experts(config, shard);
-  if (grid.experts > 1) text += fmt::format("{}experts {} to {}", text.empty() ? "" : ", ", experts.begin, experts.end - 1);
-  return text;
+  const auto comma = [&] { return text.empty() ? "" : ", "; };
+  if (grid.experts > 1) text += fmt::format("{}experts {} to {}", comma(), experts.begin, experts.end - 1);
+  const model::LayerSpan layers = model::layers_of(config, grid.stage(rank));
+  if (grid.pipeline > 1) text += fmt::format("{}layers {} to {}", comma(), layers.begin, layers.end - 1);
+  return text.empty() ? "all" : text;
 }
 
 int run_sharded_layer(const model::LayerRequest& request, const model::Grid& grid, const ShardedOptions& options, const std::string& step) {
@@ -95,7 +99,7 @@ int run_sharded_layer(const model::LayerRequest& request, const model::Grid& gri
           {"elements", whole->elements}, {"differing", whole->differing}, {"largest", whole->largest}, {"rms", whole->rms}};
     fmt::print("{}\n", io::json_text(json, 2));
   } else {
-    fmt::print("{}, on {} ranks of one process, one after the other (--tp {} --ep {})\n\n", step, grid.ranks(), grid.tensor, grid.experts);
+    fmt::print("{}, on {} ranks of one process, one after the other ({})\n\n", step, grid.ranks(), grid.text());
     for (const RankFacts& rank : ranks)
       fmt::print("rank {}  {}: reads {:.1f} MB of weights, {:.3f} ms{}\n", rank.rank, rank.part, rank.weight_bytes * 1e-6,
                  rank.seconds * 1e3, rank.reduced_bytes > 0 ? fmt::format(", all-reduces move {:.3f} MB", rank.reduced_bytes * 1e-6) : "");

@@ -53,14 +53,27 @@ Tensor coins_of(std::int32_t seed, const std::string& name, const Dims& shape) {
 
 }  // namespace
 
-Generation::Generation(const WeightSource& source, const LayerSetting& setting, const GenerateRequest& request, const Exec& exec)
+namespace {
+
+/// And of one request more, of one token, where a rank may have to idle.
+Tokens with_room_to_idle(Tokens capacities, const Ranks& ranks) {
+  if (ranks.own_tokens) capacities.push_back(1);
+  return capacities;
+}
+
+}  // namespace
+
+Generation::Generation(const WeightSource& source, const LayerSetting& setting, const GenerateRequest& request, const Exec& exec,
+                       const Ranks& ranks)
     : request_(checked(source.config(), request)),
       params_(normalized(request.sampling, source.config().vocab_size)),
       exec_(exec),
-      model_(source, setting, exec, capacities_of(source.config(), request)),
+      model_(source, setting, exec, with_room_to_idle(capacities_of(source.config(), request), ranks), ranks),
       texts_(request.prompts.size()),
       cached_(request.prompts.size(), 0) {
   if (request.draft_steps == 0) return;
+  if (ranks.tensor != nullptr || ranks.experts != nullptr || ranks.pipeline != nullptr)
+    throw Error(ErrorCode::unsupported, "", "--speculative", "drafts on one rank alone, not over several");
   if (params_.min_p > 0) throw Error(ErrorCode::unsupported, "", "--min-p", "is no filter of speculative decoding, upstream's neither");
   for (const Tokens& prompt : request.prompts)
     if (static_cast<std::int64_t>(prompt.size()) + request.max_new + room_of_drafts(request) > source.config().max_position_embeddings)
@@ -159,6 +172,11 @@ std::int64_t Generation::most_tokens() const {
   std::int64_t most = 0;
   for (std::size_t r = 0; r < texts_.size(); ++r) most = std::max(most, model_.capacity(static_cast<std::int64_t>(r)));
   return most;
+}
+
+void Generation::idle() {
+  model_.hooks.after_layer = {};
+  model_.forward({{static_cast<std::int64_t>(texts_.size()), 0, {0}}});
 }
 
 void Generation::step() {

@@ -36,7 +36,10 @@ class Generation {
  public:
   /// Throws Error: bad_value for empty prompts, tokens beyond the vocabulary, prompts and new tokens beyond the positions; bad_value and
   /// unsupported as normalized() and NextnDraft do; unsupported for min_p with drafts, and for trees with sparse attention.
-  Generation(const WeightSource& source, const LayerSetting& setting, const GenerateRequest& request, const Exec& exec);
+  /// `ranks` hold the other shards of the source: every one has the same request, or its own where `ranks.own_tokens`; unsupported with
+  /// drafts. Their groups must outlive this.
+  Generation(const WeightSource& source, const LayerSetting& setting, const GenerateRequest& request, const Exec& exec,
+             const Ranks& ranks = {});
   Generation(const Generation&) = delete;  // drafts know the model's place
   Generation& operator=(const Generation&) = delete;
 
@@ -45,6 +48,9 @@ class Generation {
   /// told of every layer of the target; what it throws leaves the round, and texts() as they were before it. A plain round that was left
   /// goes on at the layer that it reached when it is asked for again; one with drafts is gone on from by its state().
   void round(const std::function<void(const LayerTiming&)>& behind_layer = {});
+
+  /// Where ranks have requests of their own and this one's are done: a pass for the others, by a token that is nobody's.
+  void idle();
 
   /// What the passes through the target's layers are watched by, but for after_layer.
   void watch(LanguageModel::Hooks hooks) { model_.hooks = std::move(hooks); }

@@ -47,11 +47,12 @@ Tensor normed(const LayerState& state, const Tensor& weight, double eps, const E
 }
 
 LanguageModel::LanguageModel(const WeightSource& source, const LayerSetting& setting, const Exec& exec,
-                             std::span<const std::int64_t> capacities)
+                             std::span<const std::int64_t> capacities, const Ranks& ranks)
     : source_(&source),
       setting_(for_any_company(setting)),
       exec_(exec),
-      model_(source, setting_, exec),
+      ranks_(ranks),
+      model_(source, setting_, exec, ranks),
       capacities_(capacities.begin(), capacities.end()),
       caches_(model_.make_caches(capacities)) {
   if (config().form_of("lm_head") != WeightForm::bf16)
@@ -60,7 +61,8 @@ LanguageModel::LanguageModel(const WeightSource& source, const LayerSetting& set
 }
 
 Tensor LanguageModel::embeddings(std::span<const std::int64_t> tokens) const {
-  const std::int64_t hidden = config().hidden_size;
+  const std::int64_t hidden = config().hidden_size, here = source_->local().vocab_size,
+                     first = source_->shard().vocabulary.begin(config().vocab_size);
   Tensor rows(DType::bf16, {static_cast<std::int64_t>(tokens.size()), hidden});
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     if (tokens[t] < 0 || tokens[t] >= config().vocab_size)
@@ -68,7 +70,16 @@ Tensor LanguageModel::embeddings(std::span<const std::int64_t> tokens) const {
                   "hold " + std::to_string(tokens[t]) + ", expected 0 to " + std::to_string(config().vocab_size - 1) +
                       ", the vocabulary of " + config().name);
     const auto at = static_cast<std::int64_t>(t);
-    copy(source_->rows("model.embed_tokens.weight", tokens[t], tokens[t] + 1), rows.slice(0, at, at + 1));
+    const std::int64_t row = tokens[t] - first;
+    if (row >= 0 && row < here) copy(source_->rows("model.embed_tokens.weight", row, row + 1), rows.slice(0, at, at + 1));
+  }
+  if (ranks_.tensor != nullptr) {
+    // Each row from the rank that has it.
+    const Tensor all = ranks_.tensor->gather_alike(rows);
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      const std::int64_t owner = tokens[t] / here, at = static_cast<std::int64_t>(t);
+      copy(all.slice(0, owner, owner + 1).slice(1, at, at + 1).reshape({1, hidden}), rows.slice(0, at, at + 1));
+    }
   }
   return in_type(rows, activation_type(setting_.rounding));
 }
@@ -153,8 +164,22 @@ Tensor LanguageModel::logits(const Tensor& hidden) const {
   return outer("self.lm_head()", "linear", hidden.size(0), [&] { return head(hidden); });
 }
 
+/// By the ranks of the last stage, each its rows of the head; all have the logits.
 Tensor LanguageModel::head(const Tensor& hidden) const {
-  const std::int64_t vocabulary = config().vocab_size;
+  const std::int64_t vocabulary = config().vocab_size, here = source_->local().vocab_size;
+  const bool last = ranks_.stage.index == ranks_.stage.count - 1;
+  Tensor all = last ? head_of_shard(hidden) : Tensor(DType::f32, {0, vocabulary});
+  if (last && ranks_.tensor != nullptr) {
+    const Tensor parts = ranks_.tensor->gather_alike(all);
+    all = Tensor(DType::f32, {hidden.size(0), vocabulary});
+    for (std::int64_t r = 0; r < parts.size(0); ++r)
+      copy(parts.slice(0, r, r + 1).reshape({hidden.size(0), here}), all.slice(1, r * here, (r + 1) * here));
+  }
+  return ranks_.pipeline != nullptr ? ranks_.pipeline->gather(all).back() : all;
+}
+
+Tensor LanguageModel::head_of_shard(const Tensor& hidden) const {
+  const std::int64_t vocabulary = source_->local().vocab_size;
   const Tensor all(DType::f32, {hidden.size(0), vocabulary});
   const DType type = activation_type(setting_.rounding);
   for (std::int64_t begin = 0; begin < vocabulary; begin += head_rows) {

@@ -41,7 +41,8 @@ class LanguageModel {
  public:
   /// Caches of capacities[r] tokens of request r. The source must outlive this. Throws Error as PagedKvCache does, and unsupported for a
   /// head that is no bf16.
-  LanguageModel(const WeightSource& source, const LayerSetting& setting, const Exec& exec, std::span<const std::int64_t> capacities);
+  LanguageModel(const WeightSource& source, const LayerSetting& setting, const Exec& exec, std::span<const std::int64_t> capacities,
+                const Ranks& ranks = {});
 
   const ModelConfig& config() const { return source_->config(); }
   std::int64_t capacity(std::int64_t request) const { return capacities_[static_cast<std::size_t>(request)]; }
@@ -84,11 +85,13 @@ class LanguageModel {
 
  private:
   Tensor head(const Tensor& hidden) const;
+  Tensor head_of_shard(const Tensor& hidden) const;
   Tensor outer(std::string_view op, std::string_view kernel, std::int64_t tokens, const std::function<Tensor()>& body) const;
 
   const WeightSource* source_;
   LayerSetting setting_;
   Exec exec_;
+  Ranks ranks_;
   Model model_;
   std::vector<std::int64_t> capacities_;
   std::vector<PagedKvCache> caches_;

@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <string>
@@ -16,9 +17,15 @@ double since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
+LayerSpan layers_of(const ModelConfig& config, const Share& stage) {
+  const std::int64_t layers = config.num_hidden_layers, each = layers / stage.count, longer = layers % stage.count;
+  const auto begin = [&](std::int64_t index) { return index * each + std::max<std::int64_t>(0, index - (stage.count - longer)); };
+  return {begin(stage.index), begin(stage.index + 1)};
+}
+
 std::vector<PagedKvCache> Model::make_caches(std::span<const std::int64_t> capacities, std::uint64_t page_seed) const {
   std::vector<PagedKvCache> caches;
-  for (std::int64_t layer = 0; layer < source_->config().num_hidden_layers; ++layer)
+  for (std::int64_t layer = mine_.begin; layer < mine_.end; ++layer)
     caches.emplace_back(source_->config(), setting_.cache_type(), capacities, page_seed);
   return caches;
 }
@@ -35,33 +42,21 @@ Model::Loaded Model::load(std::int64_t layer) const {
   return {std::move(weights), since(begin)};
 }
 
-LayerState Model::run(const Batch& batch, const Tensor& embeddings, std::span<PagedKvCache> caches, const Hooks& hooks) const {
-  return go_on(0, batch, {embeddings, {}}, caches, hooks);
-}
-
-LayerState Model::go_on(std::int64_t first, const Batch& batch, const LayerState& begin_with, std::span<PagedKvCache> caches,
-                        const Hooks& hooks) const {
-  const std::int64_t layers = source_->config().num_hidden_layers;
-  if (static_cast<std::int64_t>(caches.size()) != layers)
-    throw Error(ErrorCode::bad_shape, "", "caches",
-                "are " + std::to_string(caches.size()) + ", expected " + std::to_string(layers) + ", one for each layer");
-  const auto ahead = [&](std::int64_t layer) { return std::async(std::launch::async, [this, layer] { return load(layer); }); };
-  LayerState state = begin_with;
-  if (first == layers) return state;
-  std::future<Loaded> next = ahead(first);
-  for (std::int64_t layer = first; layer < layers; ++layer) {
+LayerState Model::run_stage(std::int64_t first, const Batch& batch, LayerState state, std::span<PagedKvCache> caches, const Hooks& hooks,
+                            std::future<Loaded> next) const {
+  for (std::int64_t layer = first; layer < mine_.end; ++layer) {
     const auto begin = std::chrono::steady_clock::now();
     LayerTiming timing{.layer = layer};
     {
       Loaded loaded = next.get();
       LayerWeights& weights = loaded.weights;
-      if (layer + 1 < layers) next = ahead(layer + 1);
+      if (layer + 1 < mine_.end) next = std::async(std::launch::async, [this, layer] { return load(layer + 1); });
       Trace trace = layer_trace(weights, batch, exec_);
       if (hooks.before)
         hooks.before(layer, trace);
       else
         trace.leave_out_statistics();
-      state = run_layer(weights, batch, state, caches[static_cast<std::size_t>(layer)], trace);
+      state = run_layer(weights, batch, state, caches[static_cast<std::size_t>(layer - mine_.begin)], trace, ranks_);
       if (hooks.after) hooks.after(layer, state, trace);
       timing.making = loaded.seconds;
       for (const OpRecord& record : trace.records())
@@ -70,6 +65,43 @@ LayerState Model::go_on(std::int64_t first, const Batch& batch, const LayerState
     source_->release(layer);
     timing.waiting = since(begin) - timing.arithmetic;
     if (hooks.timed) hooks.timed(timing);
+  }
+  return state;
+}
+
+namespace {
+
+/// What a stage has given, on the ranks of all stages.
+LayerState handed_on(RankGroup& stages, const Share& mine, std::int64_t from, const LayerState& state, const Tensor& like) {
+  const std::int64_t tokens = like.size(0), hidden = like.size(1);
+  const Tensor both(like.dtype(), {mine.index == from ? 2 * tokens : 0, hidden});
+  if (mine.index == from) {
+    copy(state.hidden, both.slice(0, 0, tokens));
+    copy(state.residual, both.slice(0, tokens, 2 * tokens));
+  }
+  const Tensor given = stages.gather(both)[static_cast<std::size_t>(from)];
+  return {given.slice(0, 0, tokens), given.slice(0, tokens, 2 * tokens)};
+}
+
+}  // namespace
+
+LayerState Model::run(const Batch& batch, const Tensor& embeddings, std::span<PagedKvCache> caches, const Hooks& hooks) const {
+  return go_on(0, batch, {embeddings, {}}, caches, hooks);
+}
+
+LayerState Model::go_on(std::int64_t first, const Batch& batch, const LayerState& begin_with, std::span<PagedKvCache> caches,
+                        const Hooks& hooks) const {
+  if (static_cast<std::int64_t>(caches.size()) != mine_.size())
+    throw Error(ErrorCode::bad_shape, "", "caches",
+                "are " + std::to_string(caches.size()) + ", expected " + std::to_string(mine_.size()) + ", one for each layer");
+  const std::int64_t begin = std::max(first, mine_.begin);
+  LayerState state = begin_with;
+  if (ranks_.pipeline == nullptr && begin == mine_.end) return state;
+  // While the stages before this one are at work, its first layer is made ready.
+  std::future<Loaded> next = std::async(std::launch::async, [this, begin] { return load(begin); });
+  for (std::int64_t stage = 0; stage < ranks_.stage.count; ++stage) {
+    if (stage == ranks_.stage.index) state = run_stage(begin, batch, state, caches, hooks, std::move(next));
+    if (ranks_.pipeline != nullptr) state = handed_on(*ranks_.pipeline, ranks_.stage, stage, state, begin_with.hidden);
   }
   return state;
 }

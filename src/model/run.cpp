@@ -175,7 +175,7 @@ Plan plan_layer(const LayerRequest& request) {
   const Batch batch = batch_of(request);
   const LayerState state = state_of(request, [&](const char*) { return without_memory(weights.type(), state_shape(request)); });
   Trace trace = layer_trace(weights, batch, request.exec, Trace::Bodies::leave_out);
-  run_layer(weights, batch, state, cache, trace);
+  run_layer(weights, batch, state, cache, trace, {.own_tokens = request.own_tokens});
   check_uses(request.setting, trace.records());
   Plan plan;
   for (const OpRecord& record : trace.records())

@@ -59,6 +59,7 @@ struct LayerRequest {
   std::uint64_t seed = 0;       ///< of weights, inputs and history
   std::uint64_t page_seed = 0;  ///< deals the cache's pages in a shuffled order; changes no result
   Shard shard = {};             ///< whose weights are made: those of one rank
+  bool own_tokens = false;      ///< of a plan: ranks with experts of their own have batches of their own, as long as this one
   Exec exec;
 };
 /// The batch that is asked for; its slots are for the cache to give.

@@ -7,6 +7,8 @@
 #include "helpers.h"
 #include "model/config/config.h"
 #include "model/layer/experts.h"
+#include "model/model.h"
+#include "model/ranks/rank_generation.h"
 #include "model/ranks/sharded_run.h"
 #include "model/ranks/turns.h"
 
@@ -155,6 +157,70 @@ TEST(Ranks, DualStreamOrderGivesTheSameBits) {
     const auto at = [&](const char* op) { return std::find(order.begin(), order.end(), op) - order.begin(); };
     EXPECT_LT(at("self.shared_experts()"), at("self.gate()"));
   }
+}
+
+/// Three requests of several lengths through two layers and more of a small model, sampled, so that a logit that changes shows.
+GenerateCall texts_of(const std::string& form) {
+  GenerateCall call;
+  call.config = small(form);
+  call.setting = for_any_company({});
+  call.request = {.prompts = {{1, 2, 3, 4, 5}, {7}, {9, 8, 7}, {11, 12}}, .max_new = 4, .sampling = {}, .seed = 3, .chunk = 6};
+  call.request.sampling.temperature = 1.0;
+  call.exec.threads = 1;
+  return call;
+}
+
+std::vector<std::vector<std::int64_t>> whole_texts(const GenerateCall& call) {
+  const auto source = open_weights(call.config, "", 0, call.exec);
+  Generation generation(*source, call.setting, call.request, call.exec);
+  while (!generation.done()) generation.round();
+  return generation.texts();
+}
+
+TEST(Ranks, StagesExpertsAndRequestsOfTheirOwnChangeNoToken) {
+  for (const char* const form : {"nvfp4", "fp8-block"}) {
+    const GenerateCall call = texts_of(form);
+    const auto expected = whole_texts(call);
+    for (const Grid& grid : {Grid{.pipeline = 2}, Grid{.experts = 2}, Grid{.experts = 2, .data = 2}, Grid{.experts = 4, .data = 4},
+                             Grid{.experts = 2, .pipeline = 2, .data = 2}})
+      EXPECT_EQ(generate_on_ranks(call, grid).texts, expected) << form << " " << grid.text();
+  }
+}
+
+TEST(Ranks, TokensOfTensorParallelDoNotDependOnStagesAndExperts) {
+  const GenerateCall call = texts_of("nvfp4");
+  const auto expected = generate_on_ranks(call, {.tensor = 2}).texts;
+  for (const Grid& grid : {Grid{.tensor = 2, .pipeline = 2}, Grid{.tensor = 2, .experts = 2}, Grid{.tensor = 2, .experts = 2, .data = 2},
+                           Grid{.tensor = 2, .experts = 2, .pipeline = 2, .data = 2}})
+    EXPECT_EQ(generate_on_ranks(call, grid).texts, expected) << grid.text();
+}
+
+TEST(Ranks, AStageHasItsLayersAloneAndReadsThoseAlone) {
+  const GenerateCall call = texts_of("nvfp4");
+  const ShardedResult whole = generate_on_ranks(call, {}), stages = generate_on_ranks(call, {.pipeline = 2});
+  const std::int64_t layers = call.config.num_hidden_layers;
+  EXPECT_EQ(layers_of(call.config, {0, 1}).size(), layers);
+  std::int64_t begin = 0;
+  for (std::int64_t stage = 0; stage < 2; ++stage) {
+    const LayerSpan span = layers_of(call.config, {stage, 2});
+    EXPECT_EQ(span.begin, begin);
+    begin = span.end;
+    EXPECT_EQ(stages.ranks[static_cast<std::size_t>(stage)].layers, span.size() * stages.rounds);
+  }
+  EXPECT_EQ(begin, layers);
+  EXPECT_EQ(layers_of(preset("r1-nvfp4"), {0, 4}).size(), 15) << "of 61 layers the last stage has one more";
+  EXPECT_EQ(layers_of(preset("r1-nvfp4"), {3, 4}).size(), 16);
+  EXPECT_EQ(stages.ranks[0].weight_bytes + stages.ranks[1].weight_bytes, whole.ranks[0].weight_bytes);
+}
+
+TEST(Ranks, TextsThatCannotBeDealtOutAreRefusedByName) {
+  GenerateCall call = texts_of("nvfp4");
+  expect_error([&] { generate_on_ranks(call, {.pipeline = 99}); }, ErrorCode::bad_option, {"--pp is 99", "the layers"});
+  expect_error([&] { generate_on_ranks(call, {.experts = 2, .data = 4}); }, ErrorCode::bad_option, {"--dp-attention is 4", "1 or 2"});
+  call.request.prompts.resize(1);
+  expect_error([&] { generate_on_ranks(call, {.experts = 2, .data = 2}); }, ErrorCode::bad_option, {"--dp-attention is 2", "the requests"});
+  call.request.draft_steps = 1;
+  expect_error([&] { generate_on_ranks(call, {.experts = 2}); }, ErrorCode::unsupported, {"--speculative"});
 }
 
 TEST(Ranks, WhatCannotBeDealtOutIsRefusedByName) {

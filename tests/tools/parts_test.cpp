@@ -32,6 +32,52 @@ TEST_F(Parts, MakeTheReportOfOneProcess) {
   expect_joined("verify " + (folder_ / "record").string(), 2);
 }
 
+TEST_F(Parts, OfAScoreAreItsOpsAndJoinLikeOthers) {
+  // All parts would inject every fault of every op; this one is told that it is all.
+  const Output part = run("score --cases 1 --json --part 1/100");
+  const json report = json::parse(part.out);
+  EXPECT_EQ(report["part"]["positions"], (json::array({0, 100}))) << part.err;
+  ASSERT_EQ(report["ops"].size(), 2u);
+  EXPECT_GT(report["ops"][0]["injected"], 0);
+  std::string alone = part.out;
+  alone.replace(alone.find("\"count\": 100"), 12, "\"count\": 1");
+  const Output joined = run("merge " + file("score.json", alone));
+  EXPECT_EQ(joined.status, part.status) << joined.err;
+  EXPECT_EQ(json::parse(joined.out), (json{{"ops", report["ops"]}}));
+}
+
+TEST_F(Parts, OfARecordMakeThatOfOneProcess) {
+  const std::string suite =
+      file("suite.json", R"({"name": "s", "cases": ["rmsnorm T=1,7,9 H=64", {"line": "silu_and_mul T=2,3 D=32", "tensors": true}]})");
+  const std::string whole = (folder_ / "whole").string(), joined = (folder_ / "joined").string();
+  ASSERT_EQ(run("record " + suite + " -o " + whole).status, 0);
+  std::string parts;
+  for (const char* const part : {"1", "2", "3"}) {
+    const std::string folder = (folder_ / part).string();
+    ASSERT_EQ(run("record " + suite + " --part " + part + "/3 -o " + folder).status, 0);
+    EXPECT_EQ(run("verify " + folder).status, 0);
+    parts = folder + " " + parts;
+  }
+  const Output output = run("merge " + parts + " -o " + joined);
+  ASSERT_EQ(output.status, 0) << output.err;
+  EXPECT_TRUE(read_raw(fs::path(whole) / "record.json") == read_raw(fs::path(joined) / "record.json"));
+  std::size_t tensors = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(whole) / "tensors")) {
+    EXPECT_TRUE(read_raw(entry.path()) == read_raw(fs::path(joined) / "tensors" / entry.path().filename())) << entry.path();
+    ++tensors;
+  }
+  EXPECT_EQ(tensors, 2u) << "one for both modes, whose bits are the same here";
+  expect_error("merge " + whole + " -o " + joined, "is no part of a record");
+  expect_error("merge " + parts, "--output is missing");
+  const std::string first = (folder_ / "1").string(), second = (folder_ / "2").string();
+  expect_error("merge " + first + " " + second + " -o " + joined, "lacks part 3/3");
+  expect_error("merge " + first + " " + first + " -o " + joined, "is part 1, as");
+  const std::string other = file("other.json", R"({"name": "t", "cases": ["rmsnorm T=1,2 H=64"]})");
+  ASSERT_EQ(run("record " + other + " --part 2/3 -o " + second + "t").status, 0);
+  expect_error("merge " + first + " " + second + "t -o " + joined, "has another suite than");
+  expect_error("record " + suite + " --part 4/3 -o " + joined, "--part is '4/3'");
+}
+
 TEST_F(Parts, KeepTheVerdictOfTheWhole) {
   const std::string suite = file("suite.json", R"({"cases": ["rmsnorm T=1,7,9 H=64"]})");
   ASSERT_EQ(run("record " + suite + " -o " + (folder_ / "record").string()).status, 0);
@@ -60,6 +106,19 @@ TEST_F(Parts, WhatIsNoPartOrLacksOneIsRefused) {
   std::string shortened = read_raw(second);
   shortened.replace(shortened.find("\"positions\": ["), 14, "\"positions\": [7, ");
   expect_error("merge " + first + " " + file("4.json", shortened), "entries, expected");
+}
+
+TEST_F(Parts, TheTablesOfScaleAreWhatTheirCommandsPrint) {
+  const std::string page = read_raw(fs::path(DODONA_SOURCE_DIR) / "docs/scale.md");
+  std::size_t tables = 0;
+  for (std::size_t at = 0; (at = page.find(", by `dodona generate --plan ", at)) != std::string::npos; ++tables) {
+    const std::size_t begin = at + 12, end = page.find('`', begin);
+    const Output table = run(page.substr(begin, end - begin));
+    EXPECT_EQ(table.status, 0) << table.err;
+    EXPECT_NE(page.find(table.out, end), std::string::npos) << page.substr(begin, end - begin) << "\n" << table.out;
+    at = end;
+  }
+  EXPECT_EQ(tables, 2u);
 }
 
 TEST_F(Parts, ALayerOnSeveralRanksShowsThemAndGivesTheirBits) {

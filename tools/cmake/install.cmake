@@ -43,7 +43,7 @@ if(TARGET dodona_command)
   set_target_properties(dodona_command PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS dodona_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   if(TARGET dodona_mpi)
-    install(TARGETS dodona_mpi LIBRARY DESTINATION lib)  # where the command looks for it
+    install(TARGETS dodona_mpi LIBRARY DESTINATION lib COMPONENT mpi)  # where the command looks for it
   endif()
   # The command writes its own manual and completion; a cross build cannot ask it.
   if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
@@ -73,4 +73,14 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "g++, libssl-dev, zlib1g-dev")
+# What needs OpenMPI is a package of its own.
+if(TARGET dodona_mpi)
+  set(CPACK_DEB_COMPONENT_INSTALL ON)
+  set(CPACK_COMPONENTS_ALL Unspecified mpi)
+  set(CPACK_DEBIAN_UNSPECIFIED_PACKAGE_NAME dodona)
+  set(CPACK_DEBIAN_MPI_PACKAGE_NAME dodona-mpi)
+  set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "dodona (= ${PROJECT_VERSION})")
+  set(CPACK_DEBIAN_MPI_PACKAGE_RECOMMENDS openmpi-bin)
+  set(CPACK_COMPONENT_MPI_DESCRIPTION "Layers, models and suites over the ranks of an MPI job")
+endif()
 include(CPack)

@@ -17,7 +17,9 @@ MPI_Comm group_of(int group) {
 }
 
 void start(int* rank, int* ranks) {
-  MPI_Init(nullptr, nullptr);
+  // One thread calls at a time, but not always the same one.
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, rank);
   MPI_Comm_size(MPI_COMM_WORLD, ranks);
 }
@@ -48,6 +50,24 @@ void gather_sizes(int group, const void* mine, const std::int64_t* sizes, int ra
   MPI_Allgatherv(mine, counts[static_cast<std::size_t>(rank)], MPI_BYTE, all, counts.data(), begins.data(), MPI_BYTE, group_of(group));
 }
 
+void send(int to, const void* message, std::int64_t bytes) {
+  MPI_Send(message, static_cast<int>(bytes), MPI_BYTE, to, 0, MPI_COMM_WORLD);
+}
+
+std::int64_t waiting(int* from) {
+  int there = 0, bytes = 0;
+  MPI_Status status;
+  MPI_Iprobe(MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, &there, &status);
+  if (there == 0) return -1;
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  *from = status.MPI_SOURCE;
+  return bytes;
+}
+
+void receive(int from, void* message, std::int64_t bytes) {
+  MPI_Recv(message, static_cast<int>(bytes), MPI_BYTE, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
 void finish() {
   MPI_Finalize();
 }
@@ -55,8 +75,15 @@ void finish() {
 }  // namespace
 }  // namespace dodona::tools
 
-extern "C" __attribute__((visibility("default"))) const dodona::tools::MpiCalls* dodona_mpi_calls() {
-  static constexpr dodona::tools::MpiCalls calls{dodona::tools::start, dodona::tools::split, dodona::tools::gather,
-                                                 dodona::tools::gather_sizes, dodona::tools::finish};
+extern "C" __attribute__((visibility("default"))) const dodona::tools::MpiCalls* dodona_mpi_calls_2() {
+  using namespace dodona::tools;
+  static constexpr MpiCalls calls{.start = start,
+                                  .split = split,
+                                  .gather = gather,
+                                  .gather_sizes = gather_sizes,
+                                  .send = send,
+                                  .waiting = waiting,
+                                  .receive = receive,
+                                  .finish = finish};
   return &calls;
 }

@@ -1,5 +1,6 @@
 // Routed experts whose weights lie on several ranks.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 
@@ -83,6 +84,22 @@ std::vector<std::int64_t> slots_of(const Routing& routing, const ExpertRange& ra
   return slots;
 }
 
+/// One below the other.
+Tensor joined(const std::vector<Tensor>& parts) {
+  std::int64_t rows = 0;
+  for (const Tensor& part : parts) rows += part.size(0);
+  Dims shape = parts.front().shape();
+  shape[0] = rows;
+  const Tensor all = Tensor::uninitialized(parts.front().dtype(), shape);
+  std::byte* at = all.as<std::byte>();
+  for (const Tensor& part : parts) {
+    const auto bytes = static_cast<std::size_t>(bytes_for(part.dtype(), part.elements()));
+    std::memcpy(at, part.data(), bytes);
+    at += bytes;
+  }
+  return all;
+}
+
 /// One token for each slot, with one expert each.
 Tensor rows_made_here(const Pass& p, const Tensor& x, const Routing& routing, bool weighed) {
   const std::vector<std::int64_t> slots = slots_of(routing, experts_here(p));
@@ -111,7 +128,9 @@ Tensor rows_made_here(const Pass& p, const Tensor& x, const Routing& routing, bo
   Trace trace(book, book, p.exec());
   const Batch batch = decode_batch(std::vector<std::int64_t>(slots.size(), 1));
   const Pass alone{p.weights, batch, p.cache, trace, p.choices, {}, &config};
-  return p.weights.backend().run(alone, tokens, mine);
+  Tensor rows = p.weights.backend().run(alone, tokens, mine);
+  for (const OpRecord& record : trace.records()) p.trace.add(record);
+  return rows;
 }
 
 }  // namespace
@@ -125,7 +144,18 @@ std::vector<std::int64_t> rows_here(const Pass& p, const std::vector<std::int64_
   return mine;
 }
 
-Tensor routed_experts(const Pass& p, const Tensor& x, const Routing& routing) {
+Routed of_all_ranks(const Pass& p, const Tensor& x, const Routing& routing) {
+  if (p.ranks.experts == nullptr || !p.ranks.own_tokens) return {x, routing, 0, x.size(0)};
+  const auto all = [&](const Tensor& mine) { return joined(p.ranks.experts->gather(mine.contiguous() ? mine : mine.clone())); };
+  const std::vector<Tensor> ids = p.ranks.experts->gather(routing.ids);
+  Routed routed{all(x), {all(routing.weights), joined(ids), {}}, 0, x.size(0)};
+  for (std::int64_t r = 0; r < p.weights.source().shard().experts.index; ++r) routed.begin += ids[static_cast<std::size_t>(r)].size(0);
+  routed.routing.counts = rows_of_experts(p, routed.routing.ids);
+  return routed;
+}
+
+Tensor routed_experts(const Pass& p, const Routed& routed) {
+  const auto& [x, routing, begin, count] = routed;
   if (p.ranks.experts == nullptr) return p.weights.backend().run(p, x, routing);
   const Rows* const rows = rows_of(p.weights.backend());
   if (rows == nullptr || p.weights.setting().fused_shared)
@@ -136,18 +166,25 @@ Tensor routed_experts(const Pass& p, const Tensor& x, const Routing& routing) {
   p.trace.enter(Part::mlp_moe, "self.experts()");
   const Trace::Scope scope(p.trace);
   const std::vector<Tensor> parts = p.ranks.experts->gather(rows_made_here(p, x, routing, rows->weighed));
-  const Tensor all = Tensor::uninitialized(x.dtype(), {x.size(0), routing.ids.size(1), x.size(1)});
+  const std::int64_t columns = routing.ids.size(1), first = begin * columns, behind = first + count * columns;
+  const Tensor mine = Tensor::uninitialized(x.dtype(), {count, columns, x.size(1)});
   const std::int64_t bytes = bytes_for(x.dtype(), x.size(1));
   const Share share = p.weights.source().shard().experts;
   for (std::size_t r = 0; r < parts.size(); ++r) {
     const Share of{static_cast<std::int64_t>(r), share.count};
-    const std::int64_t experts = p.weights.source().config().n_routed_experts, begin = of.begin(experts);
-    const std::vector<std::int64_t> slots = slots_of(routing, {begin, begin + of.size(experts)});
+    const std::int64_t experts = p.weights.source().config().n_routed_experts, expert = of.begin(experts);
+    const std::vector<std::int64_t> slots = slots_of(routing, {expert, expert + of.size(experts)});
     for (std::size_t i = 0; i < slots.size(); ++i)
-      std::memcpy(all.as<std::byte>() + slots[i] * bytes, parts[r].as<std::byte>() + static_cast<std::int64_t>(i) * bytes,
-                  static_cast<std::size_t>(bytes));
+      if (slots[i] >= first && slots[i] < behind)
+        std::memcpy(mine.as<std::byte>() + (slots[i] - first) * bytes, parts[r].as<std::byte>() + static_cast<std::int64_t>(i) * bytes,
+                    static_cast<std::size_t>(bytes));
   }
-  const Tensor out = rows->combine(p, all, routing);
+  const Routing chosen{routing.weights.slice(0, begin, begin + count), routing.ids.slice(0, begin, begin + count), {}};
+  const auto before = std::chrono::steady_clock::now();
+  const Tensor out = rows->combine(p, mine, chosen);
+  p.trace.add({.op = "combine",
+               .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count(),
+               .work = reading({mine, out})});
   p.trace.gives({{"output", out}});
   return out;
 }

@@ -53,9 +53,12 @@ const char* name_of(ExpertWeights weights) {
 
 std::vector<std::int64_t> spread(const Pass& pass) {
   const ModelConfig& c = pass.config();
-  const std::int64_t rows = pass.tokens() * c.num_experts_per_tok, read = std::min(rows, c.n_routed_experts);
+  const ExpertRange here = local_experts(pass.weights.source().config(), pass.weights.source().shard());
+  const std::int64_t all = pass.tokens() * c.num_experts_per_tok, ranks = pass.weights.source().shard().experts.count;
+  // Ranks have like numbers of rows: of their own tokens, all of a rank's are as many as it gets.
+  const std::int64_t rows = pass.ranks.own_tokens ? all : (all + ranks - 1) / ranks, read = std::min(rows, here.end - here.begin);
   std::vector<std::int64_t> counts(static_cast<std::size_t>(pass.weights.experts()), 0);
-  for (std::int64_t e = 0; e < read; ++e) counts[static_cast<std::size_t>(e)] = rows / read + (e < rows % read ? 1 : 0);
+  for (std::int64_t e = 0; e < read; ++e) counts[static_cast<std::size_t>(here.begin + e)] = rows / read + (e < rows % read ? 1 : 0);
   if (pass.weights.setting().fused_shared) counts.back() = pass.tokens();
   return counts;
 }

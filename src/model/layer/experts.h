@@ -20,6 +20,12 @@ struct Routing {
   std::vector<std::int64_t> counts;  ///< rows of each expert, of T * K in all
   std::int64_t rows() const { return ids.elements(); }
 };
+/// Tokens and what was chosen for them: this rank's, or those of all ranks where each has its own.
+struct Routed {
+  Tensor x;
+  Routing routing;
+  std::int64_t begin = 0, count = 0;  ///< this rank's among them
+};
 /// The counts of what was chosen; in a plan, which cannot know, those of T * K rows spread over min(T * K, E) experts, and T rows of the
 /// fused shared expert.
 std::vector<std::int64_t> rows_of_experts(const Pass& pass, const Tensor& ids);

@@ -108,10 +108,10 @@ Tensor moe(const Pass& p, const Tensor& x) {
   const Trace::Scope mlp(p.trace);
   const bool shares = p.weights.shared.gate_up.defined(), first = p.weights.setting().dual_stream;
   Tensor shared = shares && first ? shared_experts(p, x) : Tensor();
-  const Routing routing = topk(p, gate(p, x));
-  p.weights.touch(rows_here(p, routing.counts), p.exec());
+  const Routed routed = of_all_ranks(p, x, topk(p, gate(p, x)));
+  p.weights.touch(rows_here(p, routed.routing.counts), p.exec());
   if (shares && !first) shared = shared_experts(p, x);
-  Tensor out = routed_experts(p, x, routing);
+  Tensor out = routed_experts(p, routed);
   if (!p.trace.plans()) out = with_shared(p, out, shared);
   p.trace.gives({{"output", out}});
   return out;

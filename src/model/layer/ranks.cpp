@@ -7,25 +7,23 @@
 #include "ops/utility/all_reduce.h"
 
 namespace dodona::model {
-namespace {
 
-/// [R, T, H].
-Tensor stacked(const std::vector<Tensor>& parts) {
-  const Tensor& one = parts.front();
-  Tensor all = Tensor::uninitialized(one.dtype(), {static_cast<std::int64_t>(parts.size()), one.size(0), one.size(1)});
-  const std::int64_t bytes = bytes_for(one.dtype(), one.elements());
+Tensor RankGroup::gather_alike(const Tensor& mine) {
+  const std::vector<Tensor> parts = gather(mine);
+  Dims shape{static_cast<std::int64_t>(parts.size())};
+  for (const std::int64_t size : mine.shape()) shape.push_back(size);
+  const Tensor all = Tensor::uninitialized(mine.dtype(), shape);
+  const std::int64_t bytes = bytes_for(mine.dtype(), mine.elements());
   for (std::size_t r = 0; r < parts.size(); ++r)
     std::memcpy(all.as<std::byte>() + static_cast<std::int64_t>(r) * bytes, parts[r].data(), static_cast<std::size_t>(bytes));
   return all;
 }
 
-}  // namespace
-
 Tensor all_reduced(const Pass& p, Part part, std::string_view note, const Tensor& partial) {
   const std::int64_t ranks = p.weights.source().shard().heads.count;
   if (ranks == 1) return partial;
   Tensor terms;
-  if (!p.trace.plans()) terms = stacked(p.ranks.tensor->gather(partial.contiguous() ? partial : partial.clone()));
+  if (!p.trace.plans()) terms = p.ranks.tensor->gather_alike(partial.contiguous() ? partial : partial.clone());
   Work work = reading({partial});
   work.bytes *= static_cast<double>(ranks);
   return p.trace.run1({.part = part,

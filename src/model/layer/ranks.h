@@ -6,10 +6,12 @@
 
 #include "dodona/tensor.h"
 #include "model/layer/trace.h"
+#include "model/weights/shard.h"
 
 namespace dodona::model {
 
 struct Pass;
+struct Routed;
 
 /// Ranks that give each other tensors. All of a group call it, in the same order; a rank that cannot must let the others know, so that
 /// nobody waits for it.
@@ -18,12 +20,18 @@ class RankGroup {
   virtual ~RankGroup() = default;
   /// What each rank gives, by rank: tensors of one dtype and, but for the first size, of one shape. Throws Error when a rank is lost.
   virtual std::vector<Tensor> gather(const Tensor& mine) = 0;
+  /// Of tensors that have one shape on all ranks: [R, ...].
+  virtual Tensor gather_alike(const Tensor& mine);
 };
 
 /// The groups that this rank is in; nullptr where it has all there is.
 struct Ranks {
   RankGroup* tensor = nullptr;   ///< shards of heads and intermediate columns
   RankGroup* experts = nullptr;  ///< shards of the routed experts
+  /// The ranks of `experts` have tokens of their own: attention is data-parallel. Each passes through every layer as often as the others.
+  bool own_tokens = false;
+  RankGroup* pipeline = nullptr;  ///< stages, each with some of the layers
+  Share stage = {};               ///< which of them this is
 };
 
 /// The sum over all ranks' `partial` [T, H], by the all_reduce op; `partial` itself where there is one rank. `note` says of what.
@@ -32,9 +40,10 @@ Tensor all_reduced(const Pass& pass, Part part, std::string_view note, const Ten
 /// Rows of each expert that this rank is to load.
 std::vector<std::int64_t> rows_here(const Pass& pass, const std::vector<std::int64_t>& counts);
 struct Routing;
-/// What the backend of the routed experts gives, or, where ranks have experts of their own, what it would give with all of them: each rank
-/// multiplies the rows of its own, and all add them up in the order of the router's columns. Throws Error (unsupported) for backends whose
-/// rows do not come out apart.
-Tensor routed_experts(const Pass& pass, const Tensor& x, const Routing& routing);
+Routed of_all_ranks(const Pass& pass, const Tensor& x, const Routing& routing);
+/// For this rank's tokens: what the backend of the routed experts gives, or, where ranks have experts of their own, what it would give with
+/// all of them: each rank multiplies the rows of its own, and all add them up in the order of the router's columns. Throws Error
+/// (unsupported) for backends whose rows do not come out apart.
+Tensor routed_experts(const Pass& pass, const Routed& routed);
 
 }  // namespace dodona::model

@@ -27,8 +27,8 @@ Statistics statistics(const Tensor& tensor) {
         ++result.not_finite;
         continue;
       }
-      least = value < least ? value : least;
-      most = value > most ? value : most;
+      least = value <= least ? value : least;
+      most = value >= most ? value : most;
       sum += value * value;
       ++finite;
     }

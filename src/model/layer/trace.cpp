@@ -132,6 +132,11 @@ Tensor Trace::run1(const ModelOp& op, const std::function<Tensor()>& body) {
   return run(op, [&] { return std::vector<Tensor>{body()}; }).front();
 }
 
+void Trace::add(OpRecord record) {
+  record.depth += static_cast<int>(open_.size());
+  records_.push_back(std::move(record));
+}
+
 void Trace::gives(const NamedTensors& outputs) {
   hand_out(records_[open_.back()], outputs);
 }

@@ -92,6 +92,8 @@ class Trace {
   void enter(std::string_view name);
   void enter(Part part, std::string_view name);
   void leave();
+  /// A model op of a trace of its own, or what was done between ops: below the group that was entered last, whose time and work it is.
+  void add(OpRecord record);
   /// The result of the group that was entered last, for the records and the observer.
   void gives(const NamedTensors& outputs);
   class Scope {

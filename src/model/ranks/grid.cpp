@@ -1,5 +1,7 @@
 #include "model/ranks/grid.h"
 
+#include <utility>
+
 #include "dodona/error.h"
 
 namespace dodona::model {
@@ -7,6 +9,23 @@ namespace dodona::model {
 Shard Grid::shard(std::int64_t rank) const {
   const Share columns{tensor_of(rank), tensor};
   return {.heads = columns, .experts = {experts_of(rank), experts}, .intermediate = columns, .vocabulary = columns};
+}
+
+std::string Grid::text() const {
+  std::string text;
+  const std::pair<const char*, std::int64_t> options[] = {
+      {"--tp", tensor}, {"--ep", experts}, {"--pp", pipeline}, {"--dp-attention", data}};
+  for (const auto& [option, value] : options)
+    if (value > 1) text += (text.empty() ? "" : " ") + std::string(option) + " " + std::to_string(value);
+  return text.empty() ? "--tp 1" : text;
+}
+
+Ranks groups_of(const Grid& grid, std::int64_t rank, RankGroup& tensor, RankGroup& experts, RankGroup& pipeline) {
+  return {.tensor = grid.tensor > 1 ? &tensor : nullptr,
+          .experts = grid.experts > 1 ? &experts : nullptr,
+          .own_tokens = grid.data > 1,
+          .pipeline = grid.pipeline > 1 ? &pipeline : nullptr,
+          .stage = grid.stage(rank)};
 }
 
 void check_grid(const ModelConfig& config, const Grid& grid) {
@@ -17,6 +36,10 @@ void check_grid(const ModelConfig& config, const Grid& grid) {
     fail("--tp", grid.tensor, "1, 2, 4, 6 or 8, the groups that the custom all-reduce has");
   if (grid.experts < 1 || grid.experts > config.n_routed_experts)
     fail("--ep", grid.experts, ("1 to " + std::to_string(config.n_routed_experts) + ", the routed experts").c_str());
+  if (grid.pipeline < 1 || grid.pipeline > config.num_hidden_layers)
+    fail("--pp", grid.pipeline, ("1 to " + std::to_string(config.num_hidden_layers) + ", the layers").c_str());
+  if (grid.data != 1 && grid.data != grid.experts)
+    fail("--dp-attention", grid.data, ("1 or " + std::to_string(grid.experts) + ", as --ep has it").c_str());
   sharded(config, grid.shard(grid.ranks() - 1));
 }
 

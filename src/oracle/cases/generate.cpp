@@ -442,6 +442,16 @@ std::vector<InputPlan> plan_inputs(const CaseLine& line) {
   return plan_with(op, line, resolved_attributes(line, op.schema()));
 }
 
+double elements_of(const std::string& line) {
+  double elements = 1;
+  try {
+    for (const InputPlan& input : plan_inputs(parse_case_line(line))) elements += static_cast<double>(element_count(input.shape));
+  } catch (const Error&) {
+    // What is wrong with it is said where it is run.
+  }
+  return elements;
+}
+
 void fill(const Tensor& tensor, Role role, std::int64_t bound, const std::string& dist, std::uint64_t seed, std::string_view name,
           int threads) {
   fill_argument({tensor, Runs::whole(tensor), Draw(seed, name), threads}, role, bound, dist_of(dist), 0);

@@ -40,6 +40,8 @@ struct InputPlan {
 };
 /// The inputs of the line, in the order of the schema. Throws as generate().
 std::vector<InputPlan> plan_inputs(const CaseLine& line);
+/// Elements of all inputs of a case line, and one: how much work it is, roughly. 1 for a line that cannot be read.
+double elements_of(const std::string& line);
 
 /// Fills a contiguous tensor of the given role; docs/inputs.md states what each role and distribution is. `bound`: exclusive upper bound
 /// of ids and positions; for an indptr its last value. `dist` as in a case line.

@@ -92,23 +92,29 @@ std::vector<std::string> golden_path() {
   return paths;
 }
 
+std::vector<CaseResult> verify_file(const std::string& file, const std::vector<Mode>& modes, const Exec& exec, const Sample& sample) {
+  std::vector<CaseResult> results;
+  try {
+    Case c = load_case(file, exec.threads);
+    complete(c, exec);
+    std::optional<SampledGolden> golden;
+    for (const Mode mode : modes) results.push_back(verify_one(c, mode, exec, sample, golden));
+  } catch (const Error& error) {
+    CaseResult failed;
+    failed.path = file;
+    failed.mode = modes.front();
+    failed.error = error.what();
+    results.push_back(failed);
+  }
+  return results;
+}
+
 std::vector<CaseResult> verify(const std::vector<std::string>& files, const std::vector<Mode>& modes, const Exec& exec,
                                const std::function<void(std::size_t, std::size_t, const std::string&)>& progress, const Sample& sample) {
   std::vector<CaseResult> results;
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (progress) progress(i, files.size(), files[i]);
-    try {
-      Case c = load_case(files[i], exec.threads);
-      complete(c, exec);
-      std::optional<SampledGolden> golden;
-      for (const Mode mode : modes) results.push_back(verify_one(c, mode, exec, sample, golden));
-    } catch (const Error& error) {
-      CaseResult failed;
-      failed.path = files[i];
-      failed.mode = modes.front();
-      failed.error = error.what();
-      results.push_back(failed);
-    }
+    for (CaseResult& result : verify_file(files[i], modes, exec, sample)) results.push_back(std::move(result));
   }
   return results;
 }

@@ -45,6 +45,8 @@ CaseList find_cases(const std::vector<std::string>& paths, const std::string& on
 /// The folders that DODONA_GOLDEN_PATH names, separated by ':'; empty parts are left out.
 std::vector<std::string> golden_path();
 
+/// Judges a file in every mode.
+std::vector<CaseResult> verify_file(const std::string& file, const std::vector<Mode>& modes, const Exec& exec, const Sample& sample = {});
 /// Judges every file in every mode; `progress` is called before each with its number and the total.
 std::vector<CaseResult> verify(const std::vector<std::string>& files, const std::vector<Mode>& modes, const Exec& exec,
                                const std::function<void(std::size_t, std::size_t, const std::string&)>& progress = {},

@@ -150,18 +150,27 @@ RecordedCase record_case(const SuiteCase& wanted, const std::vector<Mode>& modes
   return c;
 }
 
+std::string lines_digest(const std::string& text) {
+  return io::to_hex(io::sha256(std::as_bytes(std::span(text.data(), text.size()))));
+}
+std::string line_with_marks(const std::string& line, bool tensors) {
+  return line + (tensors ? " +tensors\n" : "\n");
+}
+
 /// What a record of this suite must be like for its parts to be of use.
-io::Json heading(const Suite& suite) {
+io::Json heading(const Suite& suite, const std::optional<RecordPart>& part) {
   std::string text;
-  for (const SuiteCase& c : suite.cases) text += to_string(c.line) + (c.tensors ? " +tensors\n" : "\n");
+  for (const SuiteCase& c : suite.cases) text += line_with_marks(to_string(c.line), c.tensors);
   io::Json modes = io::Json::array();
   for (const Mode mode : suite.modes) modes.push_back(std::string(name(mode)));
-  return {{"format", "dodona record"},
-          {"format_version", format_version},
-          {"made_by", "dodona " + version()},
-          {"suite", suite.name},
-          {"modes", modes},
-          {"lines_sha256", io::to_hex(io::sha256(std::as_bytes(std::span(text.data(), text.size()))))}};
+  io::Json head{{"format", "dodona record"},
+                {"format_version", format_version},
+                {"made_by", "dodona " + version()},
+                {"suite", suite.name},
+                {"modes", modes},
+                {"lines_sha256", lines_digest(text)}};
+  if (part) head["part"] = {{"index", part->index + 1}, {"count", part->count}, {"positions", part->positions}};
+  return head;
 }
 
 /// Finished cases of an interrupted record of the same suite, as far as they are whole lines under the present contracts.
@@ -272,7 +281,7 @@ std::optional<Difference> compare_with(const Record& record, const RecordedCase&
   return std::nullopt;
 }
 
-VerifiedCase verify_case(const Record& record, const RecordedCase& c, std::optional<Mode> only, const Exec& exec) {
+VerifiedCase verified(const Record& record, const RecordedCase& c, std::optional<Mode> only, const Exec& exec) {
   VerifiedCase result{c.line, CaseState::same, {}, {}};
   const CaseLine line = parse_case_line(c.line);
   const Op& op = registry().at(line.op);
@@ -341,44 +350,74 @@ bool is_record(const std::string& path) {
   return fs::is_directory(path) && (fs::exists(file_of(path)) || fs::exists(partial_of(path)));
 }
 
-Record make_record(const Suite& suite, const std::string& folder, const Exec& exec, const OnProgress& progress, std::size_t* resumed) {
+std::string recorded_case(const Suite& suite, std::size_t index, const std::string& folder, const Exec& exec) {
+  try {
+    return io::json_text(to_json(record_case(suite.cases[index], suite.modes, folder, exec)));
+  } catch (const Error& error) {
+    throw Error(error.code(), "", to_string(suite.cases[index].line), std::string("cannot be recorded: ") + error.what());
+  }
+}
+
+RecordInProgress::RecordInProgress(const Suite& suite, const std::string& folder, const std::optional<RecordPart>& part)
+    : suite_(suite), part_(part), folder_(folder), head_(io::json_text(heading(suite, part))) {
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) throw Error(ErrorCode::bad_file, "", folder, "cannot be made: " + failed.message());
-  const io::Json head = heading(suite);
-  auto finished = resumable(folder, io::json_text(head));
-  if (resumed != nullptr) *resumed = finished.size();
+  auto finished = resumable(folder, head_);
   // The partial record is written anew from its whole lines: a cut one must not stand in the middle.
-  std::string text = io::json_text(head) + "\n";
-  for (const SuiteCase& c : suite.cases)
-    if (const auto found = finished.find(to_string(c.line)); found != finished.end()) text += io::json_text(to_json(found->second)) + "\n";
+  std::string text = head_ + "\n";
+  for (std::size_t i = 0; i < suite.cases.size(); ++i)
+    if (const auto found = finished.find(to_string(suite.cases[i].line)); found != finished.end()) {
+      text += io::json_text(to_json(found->second)) + "\n";
+      cases_.emplace(i, found->second);
+    }
+  resumed_ = cases_.size();
   write_text(partial_of(folder), text);
-  std::ofstream partial(partial_of(folder), std::ios::app);
-  Record record{folder, suite.name, "dodona " + version(), {}};
-  for (std::size_t i = 0; i < suite.cases.size(); ++i) {
-    const std::string line = to_string(suite.cases[i].line);
-    if (progress) progress({i, suite.cases.size(), line});
-    if (const auto found = finished.find(line); found != finished.end()) {
-      record.cases.push_back(found->second);
-      continue;
-    }
-    try {
-      record.cases.push_back(record_case(suite.cases[i], suite.modes, folder, exec));
-    } catch (const Error& error) {
-      throw Error(error.code(), "", line,
-                  std::string("cannot be recorded: ") + error.what() + "; " + std::to_string(i) + " cases are kept");
-    }
-    partial << io::json_text(to_json(record.cases.back())) << "\n" << std::flush;
-    if (!partial) throw Error(ErrorCode::bad_file, "", partial_of(folder), "cannot be written");
-  }
+}
+
+std::vector<std::size_t> RecordInProgress::missing() const {
+  std::vector<std::size_t> indices;
+  for (std::size_t i = 0; i < suite_.cases.size(); ++i)
+    if (!cases_.contains(i)) indices.push_back(i);
+  return indices;
+}
+
+void RecordInProgress::keep(std::size_t index, const std::string& recorded) {
+  std::ofstream partial(partial_of(folder_), std::ios::app);
+  partial << recorded << "\n" << std::flush;
+  if (!partial) throw Error(ErrorCode::bad_file, "", partial_of(folder_), "cannot be written");
+  cases_.emplace(index, case_from(io::parse_json(recorded, partial_of(folder_)), partial_of(folder_)));
+}
+
+namespace {
+
+/// In its place.
+void write_record(const io::Json& head, const Record& record) {
   io::Json json = head;
   json["cases"] = io::Json::array();
   for (const RecordedCase& c : record.cases) json["cases"].push_back(to_json(c));
-  write_text(file_of(folder), io::json_text(json, 1) + "\n");
-  partial.close();
-  fs::remove(partial_of(folder));
+  write_text(file_of(record.path), io::json_text(json, 1) + "\n");
+  fs::remove(partial_of(record.path));
   remove_unused_tensors(record);
+}
+
+}  // namespace
+
+Record RecordInProgress::finish() {
+  Record record{folder_, suite_.name, "dodona " + version(), part_, {}};
+  for (auto& [index, c] : cases_) record.cases.push_back(std::move(c));
+  write_record(io::parse_json(head_, folder_), record);
   return record;
+}
+
+Record make_record(const Suite& suite, const std::string& folder, const Exec& exec, const OnProgress& progress, std::size_t* resumed) {
+  RecordInProgress record(suite, folder);
+  if (resumed != nullptr) *resumed = record.resumed();
+  for (const std::size_t i : record.missing()) {
+    if (progress) progress({i, suite.cases.size(), to_string(suite.cases[i].line)});
+    record.keep(i, recorded_case(suite, i, folder, exec));
+  }
+  return record.finish();
 }
 
 Record read_record(const std::string& folder) {
@@ -390,21 +429,114 @@ Record read_record(const std::string& folder) {
   const io::Json json = io::read_json(path);
   if (io::get_string(json, "format", path) != "dodona record" || io::get_int(json, "format_version", path) != format_version)
     throw Error(ErrorCode::bad_file, "", path, "is no record of format " + std::to_string(format_version));
-  Record record{folder, io::get_string_or(json, "suite", "", path), io::get_string_or(json, "made_by", "", path), {}};
+  Record record{folder, io::get_string_or(json, "suite", "", path), io::get_string_or(json, "made_by", "", path), {}, {}};
+  if (io::find_field(json, "part", path) != nullptr) {
+    const io::Json& part = io::get_object(json, "part", path);
+    record.part = {static_cast<std::size_t>(io::get_int(part, "index", path)) - 1,
+                   static_cast<std::size_t>(io::get_int(part, "count", path)), io::get_ints(part, "positions", path)};
+  }
   for (const io::Json& entry : io::get_array(json, "cases", path)) record.cases.push_back(case_from(entry, path));
   return record;
+}
+
+namespace {
+
+const io::Json& field(const io::Json& json, const char* name) {
+  return json.at(name);
+}
+
+/// A part's record.json, whole.
+struct PartFile {
+  std::string folder;
+  io::Json json;
+  Record record;
+  RecordPart part;
+};
+
+[[noreturn]] void broken(const PartFile& part, const std::string& what) {
+  throw Error(ErrorCode::bad_file, "", part.folder, what);
+}
+
+PartFile read_part(const std::string& folder) {
+  PartFile part{folder, io::read_json(file_of(folder)), read_record(folder), {}};
+  part.part = part.record.part.value_or(RecordPart{});
+  if (!part.record.part || part.part.positions.size() != part.record.cases.size())
+    broken(part, "is no part of a record, expected what dodona record --part I/N made");
+  return part;
+}
+
+/// All parts of one suite, each once, by their numbers.
+void check_parts(std::vector<PartFile>& parts) {
+  std::sort(parts.begin(), parts.end(), [](const PartFile& a, const PartFile& b) { return a.part.index < b.part.index; });
+  const PartFile& first = parts.front();
+  const std::size_t count = first.part.count;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const PartFile& part = parts[i];
+    for (const char* const same : {"format_version", "made_by", "suite", "modes"})
+      if (field(part.json, same) != field(first.json, same)) broken(part, std::string("has another ") + same + " than " + first.folder);
+    if (part.part.count != count)
+      broken(part,
+             "is one of " + std::to_string(part.part.count) + " parts, expected one of " + std::to_string(count) + ", as " + first.folder);
+    if (i > 0 && parts[i - 1].part.index == part.part.index)
+      broken(part, "is part " + std::to_string(part.part.index + 1) + ", as " + parts[i - 1].folder + " is");
+  }
+  for (std::size_t i = 0; i < count; ++i)
+    if (i >= parts.size() || parts[i].part.index != i)
+      throw Error(ErrorCode::missing_argument, "", "merge", "lacks part " + std::to_string(i + 1) + "/" + std::to_string(count));
+}
+
+}  // namespace
+
+Record merge_records(const std::vector<std::string>& folders, const std::string& folder) {
+  std::vector<PartFile> parts;
+  for (const std::string& one : folders) parts.push_back(read_part(one));
+  check_parts(parts);
+  Record record{folder, parts.front().record.name, parts.front().record.made_by, {}, {}};
+  std::map<std::int64_t, const RecordedCase*> cases;
+  for (const PartFile& part : parts)
+    for (std::size_t i = 0; i < part.record.cases.size(); ++i)
+      if (!cases.emplace(part.part.positions[i], &part.record.cases[i]).second)
+        broken(part, "has a case that another part has too: " + part.record.cases[i].line);
+  std::string lines;
+  for (const auto& [position, c] : cases) {
+    if (position != static_cast<std::int64_t>(record.cases.size())) broken(parts.front(), "and the other parts lack a case of the suite");
+    record.cases.push_back(*c);
+    lines += line_with_marks(c->line, !c->tensors.empty());
+  }
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  if (failed) throw Error(ErrorCode::bad_file, "", folder, "cannot be made: " + failed.message());
+  for (const PartFile& part : parts)
+    for (const RecordedCase& c : part.record.cases)
+      for (const auto& [mode, file] : c.tensors) {
+        fs::create_directories(folder + "/tensors");
+        // By way of another name: a copy that is cut must not pass for the file.
+        const std::string to = folder + "/" + file, half = to + ".partial";
+        if (fs::exists(to)) continue;
+        fs::copy_file(part.folder + "/" + file, half, fs::copy_options::overwrite_existing);
+        fs::rename(half, to);
+      }
+  io::Json head = parts.front().json;
+  head.erase("part"), head.erase("cases");
+  head["lines_sha256"] = lines_digest(lines);
+  write_record(head, record);
+  return record;
+}
+
+VerifiedCase verify_case(const Record& record, std::size_t index, std::optional<Mode> mode, const Exec& exec) {
+  const RecordedCase& c = record.cases[index];
+  try {
+    return verified(record, c, mode, exec);
+  } catch (const Error& error) {
+    return {c.line, CaseState::error, {}, error.what()};
+  }
 }
 
 std::vector<VerifiedCase> verify_record(const Record& record, std::optional<Mode> mode, const Exec& exec, const OnProgress& progress) {
   std::vector<VerifiedCase> results;
   for (std::size_t i = 0; i < record.cases.size(); ++i) {
-    const RecordedCase& c = record.cases[i];
-    if (progress) progress({i, record.cases.size(), c.line});
-    try {
-      results.push_back(verify_case(record, c, mode, exec));
-    } catch (const Error& error) {
-      results.push_back({c.line, CaseState::error, {}, error.what()});
-    }
+    if (progress) progress({i, record.cases.size(), record.cases[i].line});
+    results.push_back(verify_case(record, i, mode, exec));
   }
   return results;
 }

@@ -76,13 +76,6 @@ void add(Alarms& all, const Alarms& one) {
   }
 }
 
-double elements_of(const Op& op) {
-  const CaseLine line = parse_case_line(std::string(op.name()) + " " + op.cases().front());
-  double elements = 1;
-  for (const InputPlan& input : plan_inputs(line)) elements += static_cast<double>(element_count(input.shape));
-  return elements;
-}
-
 }  // namespace
 
 std::string_view name(Producer producer) {
@@ -104,6 +97,10 @@ double Alarms::max_share() const {
 
 CaseLine alarm_case(const Op& op, std::uint64_t seed, int index) {
   return drawn_case(op, seed, index).line;
+}
+
+double elements_of(const Op& op) {
+  return elements_of(std::string(op.name()) + " " + op.cases().front());
 }
 
 std::vector<int> share_out(int total) {

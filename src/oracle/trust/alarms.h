@@ -54,6 +54,8 @@ struct Alarms {
 /// other choices varied, distributions in turn. Combinations that the op refuses are drawn anew, in the end the op's own sizes.
 CaseLine alarm_case(const Op& op, std::uint64_t seed, int index);
 
+/// Elements of the inputs of an op's first case line: how much work its cases are, roughly.
+double elements_of(const Op& op);
 /// How many of `total` cases each op of the inventory gets: fewer those whose smallest case is large.
 std::vector<int> share_out(int total);
 
