@@ -120,7 +120,8 @@ TEST(ClusterPlan, ANodeHoldsItsShareAndALimitTwiceAsHighHalvesWhatItBinds) {
   EXPECT_LT(sixteen.stages.front().weight_bytes, one.stages.front().weight_bytes / 8);
   const auto seconds_of = [&](const NodeLimits& limits, char binding) {
     double seconds = 0;
-    for (const ClusterStep& step : plan_cluster(request, {.experts = 16, .data = 16}, limits, true).stages.front().steps)
+    const ClusterPlan plan = plan_cluster(request, {.experts = 16, .data = 16}, limits, true);
+    for (const ClusterStep& step : plan.stages.front().steps)
       if (step.binding == binding) seconds += step.seconds;
     return seconds;
   };
