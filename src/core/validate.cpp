@@ -144,6 +144,39 @@ void check_ids(const Call& call, const TensorSpec& spec, const Tensor& tensor, s
   }
 }
 
+/// Which rows of a tensor are somebody's: memory behind a group's length and rows of no group (-1) are as the allocator gave them.
+class RowsThatCount {
+ public:
+  RowsThatCount(const Call& call, const Fields& fields, const TensorSpec& spec, const Tensor& tensor) {
+    const std::string_view dims = spec.shape;
+    const std::size_t first_end = dims.find(' ');
+    if (first_end == std::string_view::npos || tensor.rank() < 2) return;
+    const std::string_view first = dims.substr(0, first_end), rest = dims.substr(first_end + 1), second = rest.substr(0, rest.find(' '));
+    for (int i = 0; i < fields.tensor_count; ++i) {
+      const TensorSpec& its = call.spec(i);
+      const Tensor& t = *fields.tensors[slot(i)];
+      if (its.direction != Direction::in || !t.defined() || t.dtype() != DType::i32 || t.rank() != 1 || its.shape != first) continue;
+      if (its.bound == std::string(second) + "+1") {
+        lengths_ = &t;
+      } else if (its.bound.empty()) {
+        groups_ = &t;
+      }
+    }
+    width_ = std::max<std::int64_t>(tensor.elements() / std::max<std::int64_t>(tensor.size(0), 1), 1);
+    of_row_ = std::max<std::int64_t>(width_ / std::max<std::int64_t>(tensor.size(1), 1), 1);
+  }
+  bool hold(std::int64_t element) const {
+    const std::int64_t first = element / width_;
+    if (lengths_ != nullptr && element % width_ / of_row_ >= lengths_->as<std::int32_t>()[lengths_->offset(first)]) return false;
+    return groups_ == nullptr || groups_->as<std::int32_t>()[groups_->offset(first)] >= 0;
+  }
+
+ private:
+  const Tensor* lengths_ = nullptr;  ///< of each of the first dimension, along the second
+  const Tensor* groups_ = nullptr;   ///< a choice for each of the first dimension, -1 for none
+  std::int64_t width_ = 1, of_row_ = 1;
+};
+
 void check_contents(const Call& call, const Fields& fields, const SymbolValues& values) {
   for (int i = 0; i < fields.tensor_count; ++i) {
     const TensorSpec& spec = call.spec(i);
@@ -161,8 +194,9 @@ void check_contents(const Call& call, const Fields& fields, const SymbolValues& 
     }
     if (spec.role == Role::scale && tensor.dtype() == DType::f32) {
       const std::int64_t count = tensor.elements();
+      const RowsThatCount rows(call, fields, spec, tensor);
       for (std::int64_t k = 0; k < count; ++k)
-        if (std::isnan(tensor.as<float>()[tensor.offset(k)]))
+        if (std::isnan(tensor.as<float>()[tensor.offset(k)]) && rows.hold(k))
           call.fail(ErrorCode::bad_value, spec.name, "holds NaN at element " + std::to_string(k) + ", expected a scale");
     }
   }

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "dodona/error.h"
@@ -92,6 +93,49 @@ TEST(DeepGemmGrouped, MaskedRowsAreTheDenseProductOfTheirGroup) {
       EXPECT_TRUE(are_zero(out, g * 64 + counts[g], g * 64 + 64)) << name(mode) << " group " << g;
     }
   }
+}
+
+TEST(DeepGemmGrouped, ScalesOfRowsThatDoNotCountMayBeAnything) {
+  const auto set = [](const Tensor& sfa, std::int64_t row) {
+    sfa.as<float>()[sfa.offset(3 * row + 1)] = std::numeric_limits<float>::quiet_NaN();
+  };
+  const auto fails_with = [](const auto& op, const std::string& words) {
+    try {
+      ops::run(op, in_mode(Mode::fast));
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+      return;
+    }
+    ADD_FAILURE() << "no error";
+  };
+  for (const Mode mode : all_modes) {
+    const auto plain = contiguous();
+    const auto stale = contiguous();
+    for (const std::int64_t row : {5, 127, 209}) set(stale.sfa, row);
+    EXPECT_TRUE(same_bits(ops::run(plain, in_mode(mode)).d, ops::run(stale, in_mode(mode)).d)) << name(mode);
+
+    const auto masked = [] {
+      return ops::MGroupedFp8GemmNtMasked{.a = normal(DType::f8_e4m3, {3, 64, k}, "a"),
+                                          .sfa = scales({3, 64, 3}, "sfa"),
+                                          .b = normal(DType::f8_e4m3, {3, n, k}, "b"),
+                                          .sfb = scales({3, 2, 3}, "sfb"),
+                                          .d = filled(DType::bf16, {3, 64, n}, 9.0),
+                                          .masked_m = ints({64, 0, 4})};
+    };
+    const auto good = masked(), behind = masked();
+    for (const std::int64_t row : {64, 127, 132, 191}) set(behind.sfa, row);
+    EXPECT_TRUE(same_bits(ops::run(good, in_mode(mode)).d, ops::run(behind, in_mode(mode)).d)) << name(mode);
+  }
+  const auto op = contiguous();
+  set(op.sfa, 4);
+  fails_with(op, "sfa holds NaN at element 13, expected a scale");
+  const auto last = ops::MGroupedFp8GemmNtMasked{.a = normal(DType::f8_e4m3, {1, 2, k}, "a"),
+                                                 .sfa = scales({1, 2, 3}, "sfa"),
+                                                 .b = normal(DType::f8_e4m3, {1, n, k}, "b"),
+                                                 .sfb = scales({1, 2, 3}, "sfb"),
+                                                 .masked_m = ints({2})};
+  set(last.sfa, 1);
+  fails_with(last, "sfa holds NaN at element 4, expected a scale");
 }
 
 TEST(DeepGemmGrouped, AnH100sTilesDoNotReachOverAGroup) {
