@@ -199,12 +199,9 @@ def writes_behind_its_caller(input, weight, eps=1e-6, **attrs):
 
 def another_mapping(input, weight, eps=1e-6, **attrs):
     """The input's memory under another address: nothing shows that it is the same."""
-    import gc
     import mmap
 
-    maps = [object for object in gc.get_objects() if isinstance(object, mmap.mmap)]
     path = next(part for line in Path("/proc/self/maps").read_text().splitlines() for part in [line.split()[-1]] if "/dodona-" in part)
-    assert maps
     with open(path, "r+b") as file:
         again = np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
     raw = np.ascontiguousarray(input).view(np.uint8).reshape(-1)
