@@ -411,13 +411,20 @@ TEST(PanelI8, QservesWeightsAreReadFromTheirTilesWithFewRowsAndMany) {
 // ---- e4m3 by int4
 
 /// Rows of e4m3 with whose blocks sums of integers have to do more and more: a few binades; codes of all binades; the largest number beside
-/// the smallest, whose sums fp32 must round; zeros; and a NaN.
+/// the smallest, whose sums fp32 must round; numbers that two digits do not hold; zeros; and a NaN.
 Tensor e4m3_rows(std::int64_t m, std::int64_t k, std::int64_t seed) {
   Tensor a(DType::f8_e4m3, {m, k});
   for (std::int64_t i = 0; i < a.elements(); ++i) {
     const std::uint32_t code = noise(seed + i), kind = noise(seed + i / 128 * 7 + i / k) % 16;
-    const std::uint32_t few = 0x38 + code % 24, all = code % 0x7F, ends = code % 5 == 0 ? 0x01 : 0x7E;
-    const std::uint32_t magnitude = kind < 7 ? few : kind < 11 ? all : kind < 14 ? ends : kind == 14 ? 0 : i % 128 == 77 ? 0x7F : few;
+    const std::uint32_t few = 0x38 + code % 24, all = code % 0x7F, ends = code % 5 == 0 ? 0x01 : 0x7E,
+                        wide = code % 8 == 0 ? 0x68 : code % 4;
+    const std::uint32_t magnitude = kind < 6        ? few
+                                    : kind < 9      ? all
+                                    : kind < 11     ? ends
+                                    : kind < 14     ? wide
+                                    : kind < 15     ? 0
+                                    : i % 128 == 77 ? 0x7F
+                                                    : few;
     a.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(magnitude | (code >> 8 & 0x80));
   }
   return a;
