@@ -3,6 +3,7 @@ torch is made to answer like a machine with an H100."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -113,6 +114,7 @@ def pretend_a_gpu() -> None:
     torch.cuda.get_device_capability = lambda device=None: (9, 0)
     torch.cuda.get_device_name = lambda device=None: NAME
     torch.cuda.synchronize = lambda *_: None
+    torch.cuda.device = lambda *_: contextlib.nullcontext()
     torch.cuda.get_device_properties = lambda device=None: types.SimpleNamespace(
         major=9, minor=0, multi_processor_count=132, max_threads_per_multi_processor=2048, name=NAME, total_memory=80 << 30
     )
