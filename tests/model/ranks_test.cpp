@@ -223,6 +223,26 @@ TEST(Ranks, TextsThatCannotBeDealtOutAreRefusedByName) {
   expect_error([&] { generate_on_ranks(call, {.experts = 2}); }, ErrorCode::unsupported, {"--speculative"});
 }
 
+TEST(Ranks, DeepEpAndItsLikeAddUpWhatOneRankGeneratesAlone) {
+  for (const char* experts : {"deepep", "cutlass_es"})
+    for (const Mode mode : {Mode::fast, Mode::golden}) {
+      LayerRequest request = step(small("fp8-block"));
+      request.setting.experts = experts;
+      request.setting.expert_weights = ExpertWeights::fp8;
+      request.exec.mode = mode;
+      const std::string whole = bits_of(LayerRun(request).run().output);
+      EXPECT_TRUE(bits_of(ShardedRun(request, {.experts = 4}).run().output) == whole) << experts;
+    }
+}
+
+TEST(Ranks, BackendsThatGenerateNoRowsOfTheirOwnAreRefusedBeforeWeightsAreLookedFor) {
+  for (const char* experts : {"trtllm", "flashinfer_cutlass"}) {
+    LayerRequest request = step(preset("tiny"));
+    request.setting.experts = experts;
+    expect_error([&] { ShardedRun(request, {.experts = 2}).run(); }, ErrorCode::unsupported, {experts, "whose rows do not come out apart"});
+  }
+}
+
 TEST(Ranks, WhatCannotBeDealtOutIsRefusedByName) {
   const LayerRequest request = step(preset("tiny"));
   expect_error([&] { ShardedRun(request, {.tensor = 3}); }, ErrorCode::bad_option, {"--tp is 3, expected 1, 2, 4, 6 or 8"});

@@ -10,6 +10,7 @@
 #include "model/layer/ranks.h"
 #include "model/layer/values.h"
 #include "ops/moe/apply_shuffle_mul_sum.h"
+#include "ops/moe/deepep_low_latency_combine.h"
 #include "ops/moe/moe_sum_reduce.h"
 #include "ops/moe/post_reorder_triton_kernel.h"
 
@@ -54,6 +55,26 @@ Tensor rounded_between(const Pass& p, const Tensor& rows, const Routing& routing
   return times(sums, static_cast<float>(p.config().routed_scaling_factor));
 }
 
+/// DeepEP's sum of a token's rows, fp32 and rounded once, with a room of one row for each slot.
+Tensor combined(const Pass& p, const Tensor& rows, const Routing& routing) {
+  const std::int64_t tokens = rows.size(0), topk = rows.size(1), slots = tokens * topk;
+  const Tensor ids(DType::i64, {1, tokens, topk}), sources(DType::i32, {slots, 1}), ranges(DType::i64, {slots, 1});
+  for (std::int64_t i = 0; i < slots; ++i) {
+    ids.as<std::int64_t>()[i] = i;
+    sources.as<std::int32_t>()[i] = static_cast<std::int32_t>(i / topk);
+    ranges.as<std::int64_t>()[i] = 1;
+  }
+  Exec transport = p.exec();
+  if (of_a_gpu(transport.mode)) transport.mode = Mode::fast;
+  return ops::run(ops::DeepepLowLatencyCombine{.x = rows.reshape({slots, 1, rows.size(2)}),
+                                               .topk_idx = ids,
+                                               .topk_weights = routing.weights.reshape(ids.shape()),
+                                               .src_info = sources,
+                                               .layout_range = ranges},
+                  transport)
+      .combined_x.reshape({tokens, rows.size(2)});
+}
+
 /// With one expert a token, weighted 1 where rows are weighed by `combine`, and without the factor, a backend gives the rows themselves.
 struct Rows {
   const ExpertsBackend* backend;
@@ -66,7 +87,9 @@ const Rows* rows_of(const ExpertsBackend& backend) {
                              {&triton_fp8_experts, true, summed},
                              {&cutlass_experts, false, weighed_in_the_type},
                              {&cutlass_fp8_experts, false, weighed_in_the_type},
-                             {&deepgemm_experts, false, rounded_between}};
+                             {&cutlass_es_experts, false, weighed_in_the_type},
+                             {&deepgemm_experts, false, rounded_between},
+                             {&deepep_experts, false, combined}};
   for (const Rows& rows : all)
     if (rows.backend == &backend) return &rows;
   return nullptr;
@@ -144,6 +167,15 @@ std::vector<std::int64_t> rows_here(const Pass& p, const std::vector<std::int64_
   return mine;
 }
 
+void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& setting) {
+  const bool apart = rows_of(backend) != nullptr;
+  if (apart && !setting.fused_shared) return;
+  throw Error(ErrorCode::unsupported, "", "experts",
+              "are run by " + std::string(backend.name) +
+                  (apart ? ", with the shared one among them: ranks that have experts of their own have none that all share"
+                         : ", whose rows do not come out apart: ranks cannot have experts of their own"));
+}
+
 Routed of_all_ranks(const Pass& p, const Tensor& x, const Routing& routing) {
   if (p.ranks.experts == nullptr || !p.ranks.own_tokens) return {x, routing, 0, x.size(0)};
   const auto all = [&](const Tensor& mine) { return joined(p.ranks.experts->gather(mine.contiguous() ? mine : mine.clone())); };
@@ -157,12 +189,8 @@ Routed of_all_ranks(const Pass& p, const Tensor& x, const Routing& routing) {
 Tensor routed_experts(const Pass& p, const Routed& routed) {
   const auto& [x, routing, begin, count] = routed;
   if (p.ranks.experts == nullptr) return p.weights.backend().run(p, x, routing);
+  check_experts_apart(p.weights.backend(), p.weights.setting());
   const Rows* const rows = rows_of(p.weights.backend());
-  if (rows == nullptr || p.weights.setting().fused_shared)
-    throw Error(ErrorCode::unsupported, "", "experts",
-                "are run by " + std::string(p.weights.backend().name) +
-                    (rows == nullptr ? ", whose rows do not come out apart: ranks cannot have experts of their own"
-                                     : ", with the shared one among them: ranks that have experts of their own have none that all share"));
   p.trace.enter(Part::mlp_moe, "self.experts()");
   const Trace::Scope scope(p.trace);
   const std::vector<Tensor> parts = p.ranks.experts->gather(rows_made_here(p, x, routing, rows->weighed));

@@ -8,6 +8,7 @@
 #include "dodona/error.h"
 #include "model/layer/experts.h"
 #include "model/layer/kernel_use.h"
+#include "model/layer/ranks.h"
 #include "model/layer/values.h"
 #include "model/weights/tensor_list.h"
 #include "model/weights/without_memory.h"
@@ -113,6 +114,7 @@ LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setti
     return;
   }
   backend_ = &choose_experts(linear_method(config().form_of(full("mlp.experts.0.gate_proj")), setting.rounding), setting);
+  if (!source.shard().experts.whole() && !source.sizes_alone()) check_experts_apart(*backend_, setting);
   gate = projection("gate", {"mlp.gate"}, exec);
   if (config().has_correction_bias()) {
     const Tensor bias = source.get(full("mlp.gate.e_score_correction_bias"));

@@ -40,10 +40,15 @@ Tensor all_reduced(const Pass& pass, Part part, std::string_view note, const Ten
 /// Rows of each expert that this rank is to load.
 std::vector<std::int64_t> rows_here(const Pass& pass, const std::vector<std::int64_t>& counts);
 struct Routing;
+struct ExpertsBackend;
+struct LayerSetting;
+/// Throws Error (unsupported) where ranks cannot have experts of their own: for backends whose rows do not come out apart, and for a shared
+/// expert among the routed ones.
+void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& setting);
 Routed of_all_ranks(const Pass& pass, const Tensor& x, const Routing& routing);
 /// For this rank's tokens: what the backend of the routed experts gives, or, where ranks have experts of their own, what it would give with
 /// all of them: each rank multiplies the rows of its own, and all add them up in the order of the router's columns. Throws Error
-/// (unsupported) for backends whose rows do not come out apart.
+/// as check_experts_apart does.
 Tensor routed_experts(const Pass& pass, const Routed& routed);
 
 }  // namespace dodona::model
