@@ -31,11 +31,15 @@ inline std::int64_t panel_few_line_k(DType type) {
 }
 inline constexpr std::int64_t panel_few_packed_lines = 64 * panel_few_columns;
 /// Raw columns with scales, for at most so many rows: blocks of K that are worked on side by side, and of how many columns. More columns
-/// would not fit into the same sets of a first-level cache where they begin a multiple of 1024 bytes apart. More rows have sums enough to
-/// work on, and take a block of more columns.
+/// would not fit into the same sets of a first-level cache where they begin a multiple of 1024 bytes apart. Each block takes elements of
+/// the rows for itself: a single row has time for four. More rows have sums enough to work on, and take a block of more columns.
 inline constexpr std::int64_t panel_few_side_by_side_rows = 4;
-inline constexpr int panel_few_blocks = 4;
-inline constexpr std::int64_t panel_few_block_columns = 16;
+inline std::int64_t panel_few_blocks(const PanelProduct& p) {
+  return p.m == 1 ? 4 : 2;
+}
+inline std::int64_t panel_few_block_columns(const PanelProduct& p) {
+  return panel_few_columns / panel_few_blocks(p);
+}
 
 /// Bytes of `k` elements of a panel without its head.
 inline std::int64_t panel_few_bytes(std::int64_t k) {

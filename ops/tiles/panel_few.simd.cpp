@@ -168,7 +168,6 @@ void multiply(const Rows r, const Codes b, std::int64_t k) {
 }
 
 // Sixteen sums stay in registers beside the codes that they take.
-constexpr int few_blocks = ops::panel_few_blocks;
 constexpr int most_sums = many_sums_fit ? 16 : 4, most_rows = many_sums_fit ? 8 : 2;
 
 template <class Unpack, bool nans, int blocks, int rows>
@@ -320,7 +319,10 @@ void multiply_raw(const PanelFewTile& tile, const Scratch& s, const float* a) {
   const std::int64_t k = tile.product->k, block = tile.product->block;
   if (block == 0) return multiply_blocks<Unpack, 1>(tile, s, a, 0, k);
   std::int64_t begin = 0;
-  if (ops::panel_few_by_blocks(*tile.product)) begin = multiply_groups<Unpack, few_blocks>(tile, s, a, begin);
+  if (ops::panel_few_by_blocks(*tile.product)) {
+    if (ops::panel_few_blocks(*tile.product) == 4) begin = multiply_groups<Unpack, 4>(tile, s, a, begin);
+    begin = multiply_groups<Unpack, 2>(tile, s, a, begin);
+  }
   begin = multiply_groups<Unpack, 1>(tile, s, a, begin);
   if (begin == k) return;
   multiply_blocks<Unpack, 1>(tile, s, a, begin, k - begin);
