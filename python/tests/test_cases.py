@@ -255,7 +255,7 @@ def special_lines():
 @pytest.mark.parametrize("line", special_lines())
 def test_the_numpy_script_makes_special_inputs(command, tmp_path, line):
     path = tmp_path / "case"
-    command("gen", *line.split(), "--seed", "4", "--compact", "-o", str(path))
+    command("gen", *line.split(), *([] if "--seed" in line else ["--seed", "4"]), "--compact", "-o", str(path))
     done = regenerate(path)
     assert done.returncode == 0, done.stdout + done.stderr
 
