@@ -32,8 +32,8 @@ std::vector<std::string> words_behind_dashes(int& argc, char** argv) {
 }
 
 /// OpenMP's threads wait for each other by spinning, 3 ms of it before they sleep: on a machine that has other work too, most of a
-/// command's time. A tenth of that is enough between the ops of a layer. The runtime reads its environment before main, so that the program
-/// begins anew.
+/// command's time. A fifteenth of that is enough between the ops of a layer. The runtime reads its environment before main, so that the
+/// program begins anew.
 void wait_briefly(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   std::error_code failed;

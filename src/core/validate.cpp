@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "core/call_context.h"
+#include "core/row_lengths.h"
 
 namespace dodona {
 
@@ -156,7 +157,7 @@ class RowsThatCount {
       const TensorSpec& its = call.spec(i);
       const Tensor& t = *fields.tensors[slot(i)];
       if (its.direction != Direction::in || !t.defined() || t.dtype() != DType::i32 || t.rank() != 1 || its.shape != first) continue;
-      if (its.bound == std::string(second) + "+1") {
+      if (holds_row_lengths(its, first, second)) {
         lengths_ = &t;
       } else if (its.bound.empty()) {
         groups_ = &t;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "core/row_lengths.h"
 #include "core/storage.h"
 #include "dodona/error.h"
 #include "oracle/cases/window.h"
@@ -188,7 +189,7 @@ std::optional<InputPlan::Slots> counts_of(const Site& s) {
   for (const InputPlan& length : s.all) {
     const TensorSpec& its = *s.op.schema().find_tensor(length.name);
     if (length.shape.rank() != 1 || !any_of_roles(its, {Role::lengths, Role::positions})) continue;
-    const bool apart = dims.size() == 3 && dims[0] == its.shape && its.bound == dims[1] + "+1";
+    const bool apart = dims.size() == 3 && holds_row_lengths(its, dims[0], dims[1]);
     const bool together = dims.size() == 2 && its.bound == dims[0] + "/" + its.shape + "+1";
     if (apart || together) return InputPlan::Slots{"", length.name};
   }
