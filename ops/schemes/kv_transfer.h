@@ -114,7 +114,7 @@ Implementation<Op> kv_transfer(const std::string& what, void (*check)(const Op&)
 slot of the destination upstream stores any (here the last), and that slot is not judged. No items: nothing is copied (upstream
 divides by zero). Here errors: indices out of range (upstream reads and writes wherever they lead), and stated sizes that are not those
 of the pools. Pools are tensors in which layers are a dimension of their own, and dimensions may lie anywhere as long as the
-elements of a head lie together; upstream takes the layers of some pools as a table of addresses or a list.)";
+elements of a head lie together; upstream takes the layers of some pools as a table of addresses (as dodona.compat does) or a list.)";
   made.golden = [](const Op& op, const Exec&, Reference* reference) {
     for (const ItemTransfer& transfer : op.transfers()) transfer_elements(transfer, reference);
   };

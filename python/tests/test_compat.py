@@ -613,3 +613,53 @@ def test_the_ragged_wrapper_plans_and_runs():
     with pytest.raises(compat.Refused, match="q has shape"):
         wrapper.plan(args["qo_indptr"], args["kv_indptr"], 8, 4, 192, head_dim_vo=128, causal=True)
         wrapper.run(*tensors)
+
+
+def table_of(pool):
+    return np.array([layer.ctypes.data for layer in pool], np.uint64)
+
+
+TABLES = [name for name in compat.functions("sgl_kernel") if name.startswith("transfer_kv_all_layer") and "direct" not in name]
+
+
+def transfer_of_layers(name, pools=lambda pool: pool, **other):
+    """A transfer of three layers, sources and destinations as they are and as `pools` makes them of those."""
+    rng = np.random.default_rng(5)
+    whole = {"lf_pf": (8, 3, 16), "lf_ph": (4, 2, 2, 3, 8)}.get(name[-5:], (3, 8, 16))
+    kinds = ["_k", "_v"] if "mla" not in name else [""]
+    end = "_layers" if len(whole) == 3 and whole[0] == 3 else ""
+    sources = [rng.integers(0, 256, (3, 9, 16), np.uint8) for _ in kinds]
+    targets = [rng.integers(0, 256, whole, np.uint8) for _ in kinds]
+    call = {f"src{kind}_layers": pools(pool) for kind, pool in zip(kinds, sources)}
+    call.update({f"dst{kind}{end}": pools(pool) if end else pool for kind, pool in zip(kinds, targets)})
+    call.update(src_indices=np.array([8, 0, 3]), dst_indices=np.array([1, 7, 2]), item_size=16, num_layers=3)
+    if not end:
+        call["dst_layout_dim"] = 48
+    if "ph" in name:
+        call.update(page_size=2, head_num=2)
+    getattr(sgl_kernel, name)(**{**call, **other})
+    return sources, targets
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_layers_may_be_a_table_of_addresses_as_upstreams_are(name):
+    for by_tensor, by_address in zip(transfer_of_layers(name), transfer_of_layers(name, table_of)):
+        assert all(np.array_equal(one, other) for one, other in zip(by_tensor, by_address))
+    assert not np.array_equal(transfer_of_layers(name, table_of)[1][0], transfer_of_layers(name, src_indices=np.array([1, 1, 1]))[1][0])
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    "wrong, text",
+    [
+        ({"item_size": 0}, "item_size is 0, expected the bytes of an item"),
+        ({"num_layers": 2}, "3 addresses, expected num_layers = 2"),
+        ({"dst_indices": np.array([1, -1, 2])}, "dst_indices.*-1"),
+        ({"dst_layout_dim": 47}, "dst_layout_dim is 47, expected item_size times num_layers = 48"),
+    ],
+)
+def test_tables_of_addresses_that_do_not_fit_are_refused_before_anything_is_written(name, wrong, text):
+    if "dst_layout_dim" in wrong and not name.endswith(("pf", "ph")):
+        return
+    with pytest.raises(compat.Refused, match=text):
+        transfer_of_layers(name, table_of, **wrong)

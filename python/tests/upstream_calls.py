@@ -200,7 +200,7 @@ def as_the_op_has_it(name, value, wanted):
     """What an adapter returns in another form: with room behind it, or as a view with the groups last."""
     if name == "scaled_fp4_experts_quant":
         return value[: wanted.shape[0]]
-    if not name.endswith("scaled_fp4_grouped_quant"):
+    if not name.endswith(("scaled_fp4_grouped_quant", "scaled_fp4_grouped_quantize", "scaled_nvfp4_experts_quantize")):
         return value
     axes = (2, 0, 1) if value.ndim == 3 else (5, 2, 4, 0, 1, 3)
     return (value.permute(axes).contiguous() if hasattr(value, "permute") else np.ascontiguousarray(value.transpose(axes))).reshape(wanted.shape)

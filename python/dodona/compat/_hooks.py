@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import os
-from typing import Any, Callable
+from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
 
@@ -277,6 +278,62 @@ def lists_of_pools(source: str, target: str) -> Callable[[Run, Call], Any]:
         return None
 
     return around
+
+
+def tables_of_layers(name: str, *tables: str, layer_of: Optional[Mapping[str, int]] = None) -> Callable[[Run, Call], Any]:
+    """A table of addresses, one a layer, is copied layer by layer. An address says where a layer begins and not where it ends: it is taken to end
+    behind the last slot that its indices name. `layer_of` gives the dimension of the layers in pools that hold all of them."""
+    wholes = layer_of or {}
+
+    def around(run: Run, call: Call) -> Any:
+        given = [table for table in tables if is_addresses(call[table])]
+        if not given:
+            return run(call)
+        if len(given) < len(tables):
+            other = next(table for table in tables if table not in given)
+            raise refuse(name, f"is no table of addresses (uint64 [num_layers]), which {given[0]} is", argument=other, code="bad_dtype")
+        layers, item = int(call["num_layers"]), int(call["item_size"])
+        if item < 1:
+            raise refuse(name, f"is {item}, expected the bytes of an item: a table of addresses does not say them", argument="item_size")
+        for table in tables:
+            if len(call[table]) != layers:
+                raise refuse(name, f"has {len(call[table])} addresses, expected num_layers = {layers}", argument=table, code="bad_shape")
+        pools = {pool: bare(bytes_as(bare(call[pool]), "u8")) for pool in wholes}
+        for pool, dimension in wholes.items():
+            if pools[pool].ndim <= dimension or pools[pool].shape[dimension] != layers:
+                text = f"has shape {list(call[pool].shape)}, expected num_layers = {layers} in dimension {dimension}"
+                raise refuse(name, text, argument=pool, code="bad_shape")
+            stated, slot = int(call.get("dst_layout_dim", 0)), item * layers
+            if stated and stated != slot:
+                raise refuse(name, f"is {stated}, expected item_size times num_layers = {slot}", argument="dst_layout_dim")
+        addresses = {table: [int(address) for address in call[table]] for table in tables}
+        slots = {side: slots_named(call[f"{side}_indices"]) for side in ("src", "dst")}
+        for layer in range(layers):
+            step = {**call, "num_layers": 1}
+            for table in tables:
+                step[table] = memory_at(addresses[table][layer], slots[table[:3]], item)[None]
+            for pool, dimension in wholes.items():
+                step[pool] = pools[pool][(slice(None),) * dimension + (slice(layer, layer + 1),)]
+            if "dst_layout_dim" in call:
+                step["dst_layout_dim"] = 0
+            run(step)
+        return None
+
+    return around
+
+
+def is_addresses(value: Any) -> bool:
+    value = bare(value)
+    return getattr(value, "ndim", 0) == 1 and str(value.dtype).rpartition(".")[2] == "uint64"
+
+
+def slots_named(indices: Any) -> int:
+    """How many slots there must be for these indices. Those below zero are the op's to refuse."""
+    return max((int(bare(indices).max()) if len(indices) else -1) + 1, 1)
+
+
+def memory_at(address: int, rows: int, row: int) -> np.ndarray:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * (rows * row)).from_address(address)).reshape(rows, row)
 
 
 def tree_as_callers_have_it(call: Call) -> None:

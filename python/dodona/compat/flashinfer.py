@@ -26,6 +26,8 @@ def autotune(tune_mode: bool = True) -> Iterator[None]:
 
 MLA_ROPE = Op("mla_rope_quantize_fp8", around=hooks.heads_of_keys)
 
+GROUPS = {"a": "input_tensor", "a_global_sf": "input_global_scale"}  # sgl-kernel's names for the same kernel's arguments
+
 FUNCTIONS = {
     "block_scale_interleave": Op("nvfp4_block_scale_interleave"),
     "bmm_fp8": Op(only={"backend": ("cublas", "cudnn", "cutlass", "auto")}),
@@ -64,7 +66,9 @@ FUNCTIONS = {
         around=hooks.named_layout,
     ),
     "rope_quantize_fp8": MLA_ROPE,
+    "scaled_fp4_grouped_quantize": Op("scaled_fp4_grouped_quant", names=GROUPS, around=hooks.views_of_groups),
     "silu_and_mul": Op(before=hooks.rows_of_16_bytes("silu_and_mul")),
+    "silu_and_mul_scaled_nvfp4_experts_quantize": Op("silu_and_mul_scaled_fp4_grouped_quant", names=GROUPS, around=hooks.views_of_groups),
     "softmax": Op(before=hooks.thresholds(temperature="float32")),
     "trtllm_batch_decode_with_kv_cache_mla": Op(
         only={"sinks": (None,), "backend": ("auto", "trtllm-gen")},

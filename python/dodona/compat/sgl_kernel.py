@@ -33,7 +33,19 @@ DRAWN = ("generator", "check_nan")
 TOP_K_RENORM = Op("top_k_renorm_prob", before=hooks.thresholds(top_k="int32"))
 TOP_P_RENORM = Op("top_p_renorm_prob", before=hooks.thresholds(top_p="float32"))
 
+TABLES_OF_LAYERS = {
+    name: Op(around=hooks.tables_of_layers(name, *tables, layer_of=layer_of))
+    for name, tables, layer_of in (
+        ("transfer_kv_all_layer", ("src_k_layers", "dst_k_layers", "src_v_layers", "dst_v_layers"), {}),
+        ("transfer_kv_all_layer_mla", ("src_layers", "dst_layers"), {}),
+        ("transfer_kv_all_layer_lf_pf", ("src_k_layers", "src_v_layers"), {"dst_k": 1, "dst_v": 1}),
+        ("transfer_kv_all_layer_mla_lf_pf", ("src_layers",), {"dst": 1}),
+        ("transfer_kv_all_layer_lf_ph", ("src_k_layers", "src_v_layers"), {"dst_k": 3, "dst_v": 3}),
+    )
+}
+
 FUNCTIONS = {
+    **TABLES_OF_LAYERS,
     "apply_rope_with_cos_sin_cache_inplace": Op(takes=("fused_set_kv_buffer_arg",), before=hooks.set_kv_buffer),
     "cutlass_fp4_group_mm": Op(
         takes=("params",), makes=("ab_strides", "c_strides", "problem_sizes", "expert_offsets", "blockscale_offsets"), before=hooks.params
@@ -73,6 +85,7 @@ FUNCTIONS = {
 
 # The operators torch.ops.sgl_kernel, which take outputs in other places, and name some arguments otherwise.
 OPERATORS = {
+    **TABLES_OF_LAYERS,
     "apply_rope_pos_ids_cos_sin_cache": Op(
         "apply_rope_with_cos_sin_cache_inplace",
         names={"q_rope": "query", "k_rope": "key", "pos_ids": "positions", "v": "value", "kv_cache_loc": "cache_loc"},
