@@ -388,6 +388,13 @@ def test_a_block_of_tuning_runs():
         pass
 
 
+def test_tests_that_ask_for_a_generation_run():
+    utils = importlib.import_module("dodona.compat.flashinfer.utils")
+    assert utils.is_sm90a_supported("cpu") and utils.is_sm100a_supported("cpu")
+    with pytest.raises(compat.NotOffered):
+        utils.is_sm120a_supported("cpu")
+
+
 def test_weak_references_of_what_is_no_tensor_are_the_thing_itself():
     thing = object()
     assert sgl_kernel.weak_ref_tensor(None) is None and sgl_kernel.weak_ref_tensor(3) == 3 and sgl_kernel.weak_ref_tensor(thing) is thing

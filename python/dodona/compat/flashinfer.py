@@ -18,6 +18,16 @@ def device_support_pdl(device: object) -> bool:
     return False
 
 
+def is_sm90a_supported(device: object) -> bool:
+    """Hopper's kernels are here, whatever the machine."""
+    return True
+
+
+def is_sm100a_supported(device: object) -> bool:
+    """So are those of data-centre Blackwell."""
+    return True
+
+
 @contextmanager
 def autotune(tune_mode: bool = True) -> Iterator[None]:
     """Upstream times its kernels' tactics inside the block. There is one result here, whatever is fastest."""
@@ -95,6 +105,8 @@ PACKAGE = Package(
         "flashinfer.autotuner.autotune": autotune,
         "flashinfer.comm.trtllm_ar.trtllm_allreduce_fusion": trtllm_allreduce_fusion,
         "flashinfer.utils.device_support_pdl": device_support_pdl,
+        "flashinfer.utils.is_sm90a_supported": is_sm90a_supported,
+        "flashinfer.utils.is_sm100a_supported": is_sm100a_supported,
     },
     # How a kernel is launched, and what it works in.
     ignored=frozenset({"enable_pdl", "tune_max_num_tokens", "workspace_buffer"}),
