@@ -165,12 +165,18 @@ void multiply_chunk(const Decoded& b, std::int64_t panels, std::int64_t blocks, 
     if (r < rows) multiply_chunk<Unpack, Sums, most / 2>(b, panels, blocks, a.at(r, 0), rows - r, sums + r * sums_stride);
 }
 
-/// At most this many rows are multiplied as the weights are decoded, without storing what is decoded.
-constexpr std::int64_t few_rows = 4;
-/// Where sums are whole, so many rows at a time, and all together: weights are decoded again for every sixteen.
-constexpr int most_whole_rows = 16;
+/// Rows that a function of their own multiplies as weights are decoded.
+constexpr int few_rows = 4;
+/// So many rows at a time are multiplied as weights are decoded, without storing what is decoded, and so many all together: they are
+/// decoded again for each of those.
 template <class Sums>
-constexpr std::int64_t rows_while_decoding = !Sums::scaled && many_sums_fit ? 64 : few_rows;
+constexpr int rows_at_once = !many_sums_fit ? few_rows
+                             : Sums::scaled ? 8
+                                            : 16;
+template <class Sums>
+constexpr std::int64_t rows_while_decoding = !many_sums_fit ? few_rows
+                                             : Sums::scaled ? 16
+                                                            : 64;
 
 /// What is fetched while rows are multiplied: memory answers in the meantime.
 constexpr std::int64_t far_ahead = 4096;
@@ -234,7 +240,7 @@ void multiply_tile(const I8Tile& tile) {
     for (int p = 0; p < tile_panels; ++p) Sums::store(Sums::first(tile.a.at(r, 0).corrections), sums + r * sums_stride + 16 * p);
   const auto packed_panel = [&](std::int64_t p) { return w.packed + (tile.first_panel + p) * steps * Unpack::step_bytes; };
   const auto steps_from = [&](std::int64_t s) { return steps - s < chunk_steps ? steps - s : chunk_steps; };
-  constexpr int at_once = rows_while_decoding < Sums >> few_rows ? most_whole_rows : few_rows;
+  constexpr int at_once = rows_at_once<Sums>;
   const bool decoding = tile.rows <= rows_while_decoding<Sums>;
   if (w.packed != nullptr && decoding) {
     for (std::int64_t p = 0; p < tile.panels; ++p)
