@@ -60,7 +60,7 @@ PanelTile tile_of(const PanelProduct& p, const Tiling& t, std::int64_t index) {
 /// Columns of a tile, all of one panel: as many as leave each thread some pieces.
 std::int64_t few_columns(const PanelProduct& p, int threads) {
   const std::int64_t wanted = threads > 1 ? 4 * threads : 1;
-  std::int64_t columns = panel_few_by_blocks(p) ? panel_few_block_columns(p) : panel_few_columns;
+  std::int64_t columns = panel_few_by_blocks(p) ? 16 : panel_few_columns;
   while (columns > 16 && p.batches * ceil_div(p.n, columns) < wanted) columns /= 2;
   return columns;
 }

@@ -1,4 +1,4 @@
-// Products of matrices in fast mode, in fp32 over exactly unpacked operands: fp8, bf16, f16, f32, int8, int4.
+// Products of matrices in fast mode, in fp32 over exactly unpacked operands: fp8, bf16, f16, f32, int8.
 //
 // An output is one chain over K, ascending, from +0: acc = fma(a[k], b[k], acc). With block scales there is such a chain, from +0, for
 // every block of K, and after each acc = fma(chain, fl32(a_scale * b_scale), acc), acc from +0. Then the epilogue. So an output's bits
@@ -16,7 +16,7 @@
 
 namespace dodona::ops {
 
-/// Rows of A, or columns of B, with k contiguous, or packed. f8_e4m3, f8_e5m2, bf16, f16, f32, i8, i4. A format of its own is a file in
+/// Rows of A, or columns of B, with k contiguous, or packed. f8_e4m3, f8_e5m2, bf16, f16, f32, i8. A format of its own is a file in
 /// unpack/ and a line in panel.simd.cpp.
 struct PanelOperand {
   const std::byte* data = nullptr;

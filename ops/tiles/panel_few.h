@@ -1,4 +1,4 @@
-// Products of panel.h with few rows of A and columns of fp8 or i4, made for weights from memory: the same chains over K, and the same bits.
+// Products of panel.h with few rows of A and columns of fp8, made for weights from memory: the same chains over K, and the same bits.
 //
 // Many rows want columns unpacked to fp32, once for all of them, in a second-level cache. Few rows cannot wait for that. They take columns
 // as they are packed and widen them in registers on the way into the products. Packed weights are read in one stream; of raw ones lines of
@@ -24,39 +24,28 @@ struct PanelFewHead {
   std::int32_t nans;  ///< whether a code is NaN of e4m3
   std::int32_t rare;  ///< whether subnormal codes of e4m3 are rare
 };
-/// Raw columns are packed a line of each at a time, 64 elements, of i4 128: blocks of K are of a multiple of that. Bytes of those of a
-/// panel.
-inline std::int64_t panel_few_line_k(DType type) {
-  return type == DType::i4 ? 128 : 64;
-}
-inline constexpr std::int64_t panel_few_packed_lines = 64 * panel_few_columns;
-/// Raw columns with scales, for at most so many rows: blocks of K that are worked on side by side, and of how many columns. More columns
-/// would not fit into the same sets of a first-level cache where they begin a multiple of 1024 bytes apart. Each block takes elements of
-/// the rows for itself: a single row has time for four. More rows have sums enough to work on, and take a block of more columns.
-inline constexpr std::int64_t panel_few_side_by_side_rows = 4;
-inline std::int64_t panel_few_blocks(const PanelProduct& p) {
-  return p.m == 1 ? 4 : 2;
-}
-inline std::int64_t panel_few_block_columns(const PanelProduct& p) {
-  return panel_few_columns / panel_few_blocks(p);
-}
+/// Elements of K that are packed of raw columns at a time, four lines of each: their codes and what else a tile works on stay in a
+/// first-level cache.
+inline constexpr std::int64_t panel_few_chunk = 256;
 
 /// Bytes of `k` elements of a panel without its head.
 inline std::int64_t panel_few_bytes(std::int64_t k) {
   return (k + 3) / 4 * panel_few_line;
 }
 
-/// Whether a product of at most `most_rows` rows is one of these. Rows of i4 columns are codes of eight bits, to which powers of two may be
-/// left.
+/// Whether a product of at most `most_rows` rows is one of these: blocks are whole lines of raw columns.
 inline bool has_few_rows(const PanelProduct& p, std::int64_t most_rows) {
   const bool fp8 = p.b.type == DType::f8_e4m3 || p.b.type == DType::f8_e5m2;
-  const bool i4 = p.b.type == DType::i4 && bits(p.a.type) == 8 && p.k % panel_few_line_k(DType::i4) == 0;
-  return (fp8 || i4) && p.m <= most_rows && p.block % panel_few_line_k(p.b.type) == 0;
+  return fp8 && p.m <= most_rows && p.block % 64 == 0;
 }
 
-/// Whether blocks of K are worked on side by side.
+/// Raw columns with scales, for at most so many rows: blocks of K that are worked on side by side, of sixteen columns. They are streams
+/// few enough for a first-level cache and its table of pages, where those of a whole panel are not.
+inline constexpr std::int64_t panel_few_side_by_side_rows = 2;
+inline constexpr int panel_few_blocks = 4;
 inline bool panel_few_by_blocks(const PanelProduct& p) {
-  return !p.b.packed && p.block > 0 && p.m <= panel_few_side_by_side_rows;
+  return !p.b.packed && p.block > 0 && p.block <= panel_few_chunk && p.m <= panel_few_side_by_side_rows &&
+         p.k >= panel_few_blocks * p.block;
 }
 
 /// Row stride of unpacked A: rows begin in different cache sets.
@@ -85,7 +74,7 @@ struct PanelFewTile {
 };
 /// Packed lines; of every row chains and sums; scales of columns.
 inline std::size_t panel_few_scratch(std::int64_t m) {
-  return static_cast<std::size_t>(panel_few_packed_lines / 4 + panel_few_columns * (2 * m + 1));
+  return static_cast<std::size_t>(panel_few_bytes(panel_few_chunk) / 4 + panel_few_columns * (2 * m + 1));
 }
 struct PanelFewTileKernel {
   template <class Tier>

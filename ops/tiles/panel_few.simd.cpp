@@ -10,7 +10,7 @@ using ops::PanelFewTile;
 using ops::PanelOperand;
 using ops::PanelProduct;
 
-constexpr std::int64_t tile_columns = ops::panel_few_columns, line = 64, of_word = ops::panel_few_line;
+constexpr std::int64_t tile_columns = ops::panel_few_columns, line = 64, of_word = ops::panel_few_line, chunk_k = ops::panel_few_chunk;
 
 // ---- packing
 
@@ -22,62 +22,64 @@ struct Padded {
   }
 };
 
-/// What is found of codes on the way.
-struct Found {
-  i32x16 nans = i32x16::zero(), subnormals = i32x16::zero();
+/// Counts subnormal codes of e4m3: magnitudes 1 to 7.
+struct Subnormals {
+  i32x16 counts = i32x16::zero();
   std::int64_t codes = 0;
 
-  DODONA_INLINE bool any_nan() const { return any(~(nans == i32x16::zero())); }
-  /// Of e4m3: magnitudes 1 to 7.
-  DODONA_INLINE void count_subnormals(i32x16 some) {
+  DODONA_INLINE void count(i32x16 some) {
     const i32x16 magnitudes = some & i32x16::splat(0x7F7F7F7F);
     const i32x16 from_1 = magnitudes + i32x16::splat(0x7F7F7F7F), from_8 = magnitudes + i32x16::splat(0x78787878);  // in bit 7
-    subnormals = dpbusd_small(subnormals, shr<7>(from_1 ^ from_8) & i32x16::splat(0x01010101), i32x16::splat(0x01010101));
+    counts = dpbusd_small(counts, shr<7>(from_1 ^ from_8) & i32x16::splat(0x01010101), i32x16::splat(0x01010101));
     codes += line;
   }
   /// At most one of 2048.
-  DODONA_INLINE bool subnormals_are_rare() const {
-    std::int32_t counts[16], all = 0;
-    subnormals.store(counts);
-    for (const std::int32_t count : counts) all += count;
+  DODONA_INLINE bool are_rare() const {
+    std::int32_t lanes[16], all = 0;
+    counts.store(lanes);
+    for (const std::int32_t lane : lanes) all += lane;
     return all * std::int64_t{2048} <= codes;
   }
 };
 
-/// `words` of four bytes of sixteen columns, at most a line of each; what lies `ahead` is fetched.
-template <class Unpack, bool counting>
-DODONA_INLINE void pack_lines(const std::byte* first, std::int64_t stride, std::int64_t ahead, std::int64_t words, std::byte* to,
-                              Found& found) {
+/// A line of each of sixteen columns: words of four bytes, `to_word` bytes apart. Returns where they had NaN codes.
+template <class Unpack>
+DODONA_INLINE i32x16 pack_lines(const std::byte* first, std::int64_t stride, std::byte* to, std::int64_t to_word) {
+  i32x16 nans = i32x16::zero();
   f32x16 columns[16];
-  DODONA_UNROLL(16)
-  for (int j = 0; j < 16; ++j) {
-    fetch_line(first, j * stride + ahead);
-    const i32x16 codes = load_bytes(first + j * stride);
-    found.nans = found.nans | Unpack::nan_bytes(codes);
-    if constexpr (counting) found.count_subnormals(codes);
-    columns[j] = as_f32(codes);
+  DODONA_UNROLL(4)
+  for (int four = 0; four < 16; four += 4) {
+    const std::byte* const p = first + four * stride;
+    DODONA_UNROLL(4)
+    for (int j = 0; j < 4; ++j) columns[four + j] = as_f32(load_bytes(p + j * stride));
   }
   transpose(columns);
   DODONA_UNROLL(16)
   for (int w = 0; w < 16; ++w) {
-    if (w >= words) break;
-    as_i32(columns[w]).store(reinterpret_cast<std::int32_t*>(to + w * of_word));
+    const i32x16 codes = as_i32(columns[w]);
+    nans = nans | Unpack::nan_bytes(codes);
+    codes.store(reinterpret_cast<std::int32_t*>(to + w * to_word));
   }
+  return nans;
 }
 
 /// `bytes` of up to sixteen columns.
-template <class Unpack, bool counting>
-DODONA_INLINE void pack_sixteen(const Columns& from, std::int64_t bytes, std::int64_t ahead, std::byte* to, Found& found) {
+template <class Unpack>
+DODONA_INLINE i32x16 pack_sixteen(const Columns& from, std::int64_t bytes, std::byte* to) {
+  i32x16 nans = i32x16::zero();
   for (std::int64_t begin = 0; begin < bytes; begin += line) {
     const std::int64_t left = bytes - begin;
     std::byte* const out = to + begin / 4 * of_word;
     if (left >= line && from.count == 16) {
-      pack_lines<Unpack, counting>(from.first + begin, from.stride, ahead, line / 4, out, found);
+      nans = nans | pack_lines<Unpack>(from.first + begin, from.stride, out, of_word);
     } else {
+      alignas(64) std::byte words[16][line];
       const Padded padded({from.first + begin, from.stride, from.count}, left < line ? left : line);
-      pack_lines<Unpack, counting>(padded.codes[0], line, 0, ((left < line ? left : line) + 3) / 4, out, found);
+      nans = nans | pack_lines<Unpack>(padded.codes[0], line, words[0], line);
+      for (std::int64_t w = 0; w < 16 && 4 * w < left; ++w) __builtin_memcpy(out + w * of_word, words[w], line);
     }
   }
+  return nans;
 }
 
 /// Sixteen columns of `from` after the first `v` sixteen.
@@ -86,32 +88,52 @@ DODONA_INLINE Columns sixteen_of(const Columns& from, std::int64_t v) {
   return {from.first + 16 * v * from.stride, from.stride, left < 16 ? left : 16};
 }
 
+/// `k` elements of columns, sixteen after sixteen: so few streams at a time meet in a first-level cache without driving each other out,
+/// however far apart they begin. Returns whether a code is NaN.
+template <class Unpack>
+bool pack_columns(const Columns& from, std::int64_t k, std::byte* to) {
+  i32x16 nans = i32x16::zero();
+  for (std::int64_t v = 0; 16 * v < from.count; ++v) nans = nans | pack_sixteen<Unpack>(sixteen_of(from, v), k, to + v * line);
+  return any(~(nans == i32x16::zero()));
+}
+
 template <class Unpack>
 void pack_panel(const PanelOperand& b, std::int64_t first, std::int64_t count, std::int64_t k, std::byte* panel) {
-  if (count < tile_columns) __builtin_memset(panel, 0, static_cast<std::size_t>(ops::panel_few_head + ops::panel_few_bytes(k)));
-  Found found;
-  for (std::int64_t v = 0; 16 * v < count; ++v)
-    pack_sixteen<Unpack, true>(sixteen_of({b.data + first * b.stride, b.stride, count}, v), k, 0, panel + ops::panel_few_head + v * line,
-                               found);
+  const std::int64_t bytes = ops::panel_few_bytes(k);
+  if (count < tile_columns) __builtin_memset(panel, 0, static_cast<std::size_t>(ops::panel_few_head + bytes));
+  std::byte* const codes = panel + ops::panel_few_head;
+  const bool nans = pack_columns<Unpack>({b.data + first * b.stride, b.stride, count}, k, codes);
+  Subnormals subnormals;
+  for (std::int64_t at = 0; at < bytes; at += line) subnormals.count(load_bytes(codes + at));
   i32x16::zero().store(reinterpret_cast<std::int32_t*>(panel));
-  const ops::PanelFewHead head{found.any_nan(), found.subnormals_are_rare()};
+  const ops::PanelFewHead head{nans, subnormals.are_rare()};
   __builtin_memcpy(panel, &head, sizeof head);
 }
 
 // ---- multiplying
 
 /// Rows of A from some k on, and where chains of products are kept, tile_columns for each row. A vector of chains is that of sixteen
-/// columns; or vectors are those of `blocks` blocks of K of sixteen columns, then those of the next sixteen.
+/// columns, or of one of some blocks of K of sixteen columns.
 struct Rows {
   const float* a;
   std::int64_t a_stride, of_block;  ///< from row to row, from block to block
   float* chains;
 };
-/// Packed codes: lines of all vectors for the k of a word, four or eight, then those for the next; and how far ahead of them to fetch, 0
-/// where they were just packed.
+/// What is fetched from memory while packed lines are multiplied, a line for each of theirs: from vector to vector, from a word to the
+/// next, and after sixteen words.
+struct Fetch {
+  const std::byte* first;
+  std::int64_t of_vector, of_word, of_words;
+  DODONA_INLINE Fetch at(std::int64_t vector, std::int64_t word) const {
+    Fetch f = *this;
+    f.first = beyond(f.first, vector * of_vector + word / 16 * of_words);
+    return f;
+  }
+};
+/// Packed codes: lines of all vectors for the four k of a word, then those for the next.
 struct Codes {
   const std::byte* lines;
-  std::int64_t ahead;
+  Fetch fetch;
 };
 
 template <class Unpack, bool nans, int blocks, int rows, int vectors>
@@ -123,12 +145,8 @@ DODONA_INLINE void add_products(const Rows& r, std::int64_t k, int i, const type
   DODONA_UNROLL(8)
   for (int row = 0; row < rows; ++row) {
     const float* const at = r.a + row * r.a_stride + k + i;
-    const f32x16 first = f32x16::splat(*at);
     DODONA_UNROLL(8)
-    for (int v = 0; v < vectors; ++v) {
-      const f32x16 a = v % blocks > 0 ? f32x16::splat(at[v % blocks * r.of_block]) : first;
-      c[row][v] = fma(a, b[v], c[row][v]);
-    }
+    for (int v = 0; v < vectors; ++v) c[row][v] = fma(f32x16::splat(at[v % blocks * r.of_block]), b[v], c[row][v]);
   }
 }
 
@@ -141,25 +159,27 @@ void multiply(const Rows r, const Codes b, std::int64_t k) {
   for (int v = 0; v < vectors; ++v) c[i][v] = f32x16::load(r.chains + i * tile_columns + 16 * v);
   const std::byte* p = b.lines;
   typename Unpack::Word words[vectors];
-  const auto take_words = [&] {
+  const auto take_words = [&](std::int64_t fetched) {
     DODONA_UNROLL(8)
     for (int v = 0; v < vectors; ++v) {
-      __builtin_prefetch(p + b.ahead + v * line);
+      fetch_line(b.fetch.first, fetched + v * b.fetch.of_vector);
       words[v] = Unpack::word(load_bytes(p + v * line));
     }
     p += of_word;
   };
-  constexpr int of_k = Unpack::per_word;
   std::int64_t done = 0;
-  for (; done + of_k <= k; done += of_k) {
-    take_words();
-    DODONA_UNROLL(8)
-    for (int i = 0; i < of_k; ++i) add_products<Unpack, nans, blocks>(r, done, i, words, c);
+  for (std::int64_t begin = 0, lines = 0; begin < k; begin += line, lines += b.fetch.of_words) {
+    const std::int64_t end = k - begin < line ? k - 3 : begin + line;
+    for (std::int64_t fetched = lines; done < end; done += 4, fetched += b.fetch.of_word) {
+      take_words(fetched);
+      DODONA_UNROLL(4)
+      for (int i = 0; i < 4; ++i) add_products<Unpack, nans, blocks>(r, done, i, words, c);
+    }
   }
   if (done < k) {
-    take_words();
-    DODONA_UNROLL(8)
-    for (int i = 0; i < of_k - 1; ++i)
+    take_words(0);
+    DODONA_UNROLL(4)
+    for (int i = 0; i < 3; ++i)
       if (done + i < k) add_products<Unpack, nans, blocks>(r, done, i, words, c);
   }
   DODONA_UNROLL(8)
@@ -176,21 +196,34 @@ void multiply_rows(Rows r, Codes b, std::int64_t vectors, std::int64_t k) {
   const auto next = [&](int count) {
     r.chains += 16 * count;
     b.lines += count * line;
+    b.fetch = b.fetch.at(count, 0);
   };
   for (; vectors >= together; vectors -= together, next(together)) multiply<Unpack, nans, blocks, rows, together>(r, b, k);
   for (; vectors > 0; vectors -= blocks, next(blocks)) multiply<Unpack, nans, blocks, rows, blocks>(r, b, k);
 }
 
-/// The rows that are left when `most` at a time are done: by halves.
+/// The rows that are left when `most` at a time are done: by halves. What comes next is fetched with the first of them.
 template <class Unpack, bool nans, int blocks, int most>
-void multiply_chunk(Rows r, std::int64_t rows, Codes b, std::int64_t vectors, std::int64_t k) {
+void multiply_by_halves(Rows r, std::int64_t rows, Codes b, std::int64_t vectors, std::int64_t k) {
   for (; rows >= most; rows -= most) {
     multiply_rows<Unpack, nans, blocks, most>(r, b, vectors, k);
     r.a += most * r.a_stride;
     r.chains += most * tile_columns;
+    b.fetch = {b.lines, 0, 0, 0};
   }
   if constexpr (most > 1)
-    if (rows > 0) multiply_chunk<Unpack, nans, blocks, most / 2>(r, rows, b, vectors, k);
+    if (rows > 0) multiply_by_halves<Unpack, nans, blocks, most / 2>(r, rows, b, vectors, k);
+}
+
+/// All rows times packed codes.
+template <class Unpack, int blocks>
+void multiply_vectors(const Rows& rows, std::int64_t m, const Codes& codes, bool nans, std::int64_t vectors, std::int64_t k) {
+  constexpr int most = blocks > 1 && most_rows > most_sums / blocks ? most_sums / blocks : most_rows;
+  if (nans) {
+    multiply_by_halves<Unpack, true, blocks, most>(rows, m, codes, vectors, k);
+  } else {
+    multiply_by_halves<Unpack, false, blocks, most>(rows, m, codes, vectors, k);
+  }
 }
 
 // ---- one tile
@@ -207,14 +240,14 @@ struct Scratch {
   float *chains, *sums, *column_scales;
 };
 Scratch scratch_of(const PanelFewTile& tile) {
-  float* const chains = tile.scratch + ops::panel_few_packed_lines / 4;
+  float* const chains = tile.scratch + ops::panel_few_bytes(chunk_k) / 4;
   float* const sums = chains + tile.product->m * tile_columns;
   return {reinterpret_cast<std::byte*>(tile.scratch), chains, sums, sums + tile.product->m * tile_columns};
 }
 
-/// After a block of K: sums += chains * scale of row * scale of column; sixteen chains, then those that lie `of_sixteen` further on.
+/// After a block of K: sums += chains * scale of row * scale of column.
 template <class Unpack>
-void add_scaled(const PanelFewTile& tile, const Scratch& s, std::int64_t block, float* chains, std::int64_t of_sixteen) {
+void add_scaled(const PanelFewTile& tile, const Scratch& s, std::int64_t block, float* chains) {
   const PanelProduct& p = *tile.product;
   take_scales(p.b_scales, tile.column, tile.columns, block, s.column_scales);
   for (std::int64_t i = 0; i < p.m; ++i, chains += tile_columns) {
@@ -222,10 +255,9 @@ void add_scaled(const PanelFewTile& tile, const Scratch& s, std::int64_t block, 
     take_scales(p.a_scales, i, 1, block, &row_scale);
     float* const sums = s.sums + i * tile_columns;
     for (std::int64_t j = 0; j < tile.columns; j += 16) {
-      float* const chain = chains + j / 16 * of_sixteen;
       const f32x16 scale = f32x16::splat(row_scale) * f32x16::load(s.column_scales + j);
-      fma(whole_chain<Unpack>(chain), scale, f32x16::load(sums + j)).store(sums + j);
-      f32x16::zero().store(chain);
+      fma(whole_chain<Unpack>(chains + j), scale, f32x16::load(sums + j)).store(sums + j);
+      f32x16::zero().store(chains + j);
     }
   }
 }
@@ -245,13 +277,18 @@ ops::PanelFewHead head_of(const std::byte* panel) {
   return head;
 }
 
-/// All rows times the vectors of a chunk.
-template <class Unpack, int blocks>
-void multiply_vectors(const PanelFewTile& tile, const Rows& rows, const Codes& codes, bool nans, std::int64_t vectors, std::int64_t k) {
-  if (nans) {
-    multiply_chunk<Unpack, true, blocks, most_rows>(rows, tile.product->m, codes, vectors, k);
-  } else {
-    multiply_chunk<Unpack, false, blocks, most_rows>(rows, tile.product->m, codes, vectors, k);
+/// All rows times packed codes of a chunk of K that begins at `begin`, block by block.
+template <class Unpack>
+void multiply_chunk(const PanelFewTile& tile, const Scratch& s, const float* a, Codes codes, bool nans, std::int64_t begin,
+                    std::int64_t chunk) {
+  const PanelProduct& p = *tile.product;
+  const std::int64_t vectors = (tile.columns + 15) / 16, end = begin + chunk;
+  while (begin < end) {
+    const std::int64_t left = end - begin, of_block = p.block > 0 ? p.block - begin % p.block : left, k = left < of_block ? left : of_block;
+    multiply_vectors<Unpack, 1>({a + begin, ops::panel_few_a_stride(p.k), 0, s.chains}, p.m, codes, nans, vectors, k);
+    begin += k;
+    codes = {codes.lines + ops::panel_few_bytes(k), codes.fetch.at(0, k / 4)};
+    if (p.block > 0 && (begin % p.block == 0 || begin == p.k)) add_scaled<Unpack>(tile, s, (begin - 1) / p.block, s.chains);
   }
 }
 
@@ -260,73 +297,53 @@ template <class Unpack>
 void multiply_packed(const PanelFewTile& tile, const Scratch& s, const float* a) {
   constexpr std::int64_t far = 4096;  // memory answers in the meantime
   const PanelProduct& p = *tile.product;
-  const std::int64_t vectors = (tile.columns + 15) / 16, part = p.block > 0 ? p.block : 512;
   const bool nans = head_of(packed_panel(tile)).nans != 0;
   const std::byte* const lines = packed_panel(tile) + ops::panel_few_head + tile.column % tile_columns / 16 * line;
-  for (std::int64_t begin = 0; begin < p.k; begin += part) {
-    const std::int64_t k = p.k - begin < part ? p.k - begin : part;
-    const Rows rows{a + begin, ops::panel_few_a_stride(p.k), 0, s.chains};
-    multiply_vectors<Unpack, 1>(tile, rows, {lines + ops::panel_few_bytes(begin), far}, nans, vectors, k);
-    if (p.block > 0) add_scaled<Unpack>(tile, s, begin / p.block, s.chains, 16);
-  }
+  multiply_chunk<Unpack>(tile, s, a, {lines, {lines + far, line, of_word, 16 * of_word}}, nans, 0, p.k);
 }
 
-/// How elements of raw columns lie: those of a line of each, which are packed at a time, and their bytes.
-template <class Unpack>
-constexpr std::int64_t line_k = line * 8 / Unpack::bits;
-template <class Unpack>
-DODONA_INLINE std::int64_t bytes_of(std::int64_t k) {
-  return k * Unpack::bits / 8;
+/// What follows `done` elements of raw columns: those of the next tile, of so many columns at most, after the last ones.
+const std::byte* what_follows(const PanelFewTile& tile, std::int64_t done, std::int64_t columns) {
+  const Columns these = raw_columns(tile);
+  return done < tile.product->k ? these.first + done : beyond(these.first, columns * these.stride);
 }
 
-/// `blocks` blocks of K of raw columns from `begin` on, of `block` elements each, side by side: chains += their products.
-template <class Unpack, int blocks>
-void multiply_blocks(const PanelFewTile& tile, const Scratch& s, const float* a, std::int64_t begin, std::int64_t block) {
-  constexpr std::int64_t far = 256;  // memory answers in the meantime
+/// Raw columns: a chunk of them is packed into a first-level cache, and while it is multiplied the next one is fetched.
+template <class Unpack>
+void multiply_raw(const PanelFewTile& tile, const Scratch& s, const float* a, std::int64_t begin) {
   const PanelProduct& p = *tile.product;
   const Columns columns = raw_columns(tile);
-  const std::int64_t sixteens = (tile.columns + 15) / 16, all = bytes_of<Unpack>(blocks * block), row = bytes_of<Unpack>(p.k);
-  const std::int64_t ahead = blocks == 1 ? far : (far + all - 1) / all * all;
-  for (std::int64_t from = 0; from < block; from += line_k<Unpack>) {
-    const std::int64_t k = block - from < line_k<Unpack> ? block - from : line_k<Unpack>;
-    const std::int64_t at = bytes_of<Unpack>(begin + from), beyond = at + ahead - row;
-    // Columns that end soon are followed by those of the next tile.
-    const std::int64_t next = beyond < 0 ? ahead : columns.count * columns.stride + beyond - at;
-    Found found;
-    for (std::int64_t v = 0; v < sixteens * blocks; ++v) {
-      Columns some = sixteen_of(columns, v / blocks);
-      some.first += at + bytes_of<Unpack>(v % blocks * block);
-      pack_sixteen<Unpack, false>(some, bytes_of<Unpack>(k), next, s.codes + v * line, found);
-    }
-    multiply_vectors<Unpack, blocks>(tile, {a + begin + from, ops::panel_few_a_stride(p.k), block, s.chains}, {s.codes, 0}, found.any_nan(),
-                                     sixteens * blocks, k);
+  while (begin < p.k) {
+    const std::int64_t k = p.k - begin < chunk_k ? p.k - begin : chunk_k;
+    const bool nans = pack_columns<Unpack>({columns.first + begin, columns.stride, columns.count}, k, s.codes);
+    const Fetch next{what_follows(tile, begin + k, tile_columns), 16 * columns.stride, columns.stride, line};
+    multiply_chunk<Unpack>(tile, s, a, {s.codes, next}, nans, begin, k);
+    begin += k;
   }
 }
 
-/// Groups of `blocks` scaled blocks from `begin` on, as many as there are; returns where what is left of K begins.
-template <class Unpack, int blocks>
-std::int64_t multiply_groups(const PanelFewTile& tile, const Scratch& s, const float* a, std::int64_t begin) {
-  const std::int64_t k = tile.product->k, block = tile.product->block;
-  for (; k - begin >= blocks * block; begin += blocks * block) {
-    multiply_blocks<Unpack, blocks>(tile, s, a, begin, block);
-    for (int b = 0; b < blocks; ++b) add_scaled<Unpack>(tile, s, begin / block + b, s.chains + 16 * b, 16 * blocks);
+/// Sixteen raw columns, some blocks of K side by side, a line of each at a time: the next lines are packed while sums of these are waited
+/// for. Returns where what is left of K begins.
+template <class Unpack>
+std::int64_t multiply_blocks(const PanelFewTile& tile, const Scratch& s, const float* a) {
+  constexpr int blocks = ops::panel_few_blocks;
+  const PanelProduct& p = *tile.product;
+  const Columns columns = raw_columns(tile);
+  std::int64_t begin = 0;
+  for (; p.k - begin >= blocks * p.block; begin += blocks * p.block) {
+    const std::byte* const next = what_follows(tile, begin + blocks * p.block, 16);
+    for (std::int64_t from = 0; from < p.block; from += line) {
+      i32x16 nans = i32x16::zero();
+      for (int b = 0; b < blocks; ++b)
+        nans = nans |
+               pack_sixteen<Unpack>({columns.first + begin + b * p.block + from, columns.stride, columns.count}, line, s.codes + b * line);
+      multiply_vectors<Unpack, blocks>({a + begin + from, ops::panel_few_a_stride(p.k), p.block, s.chains}, p.m,
+                                       {s.codes, {beyond(next, from), p.block, columns.stride, 0}}, any(~(nans == i32x16::zero())), blocks,
+                                       line);
+    }
+    for (int b = 0; b < blocks; ++b) add_scaled<Unpack>(tile, s, begin / p.block + b, s.chains + 16 * b);
   }
   return begin;
-}
-
-template <class Unpack>
-void multiply_raw(const PanelFewTile& tile, const Scratch& s, const float* a) {
-  const std::int64_t k = tile.product->k, block = tile.product->block;
-  if (block == 0) return multiply_blocks<Unpack, 1>(tile, s, a, 0, k);
-  std::int64_t begin = 0;
-  if (ops::panel_few_by_blocks(*tile.product)) {
-    if (ops::panel_few_blocks(*tile.product) == 4) begin = multiply_groups<Unpack, 4>(tile, s, a, begin);
-    begin = multiply_groups<Unpack, 2>(tile, s, a, begin);
-  }
-  begin = multiply_groups<Unpack, 1>(tile, s, a, begin);
-  if (begin == k) return;
-  multiply_blocks<Unpack, 1>(tile, s, a, begin, k - begin);
-  add_scaled<Unpack>(tile, s, begin / block, s.chains, 16);
 }
 
 template <class Unpack>
@@ -334,10 +351,10 @@ void multiply_tile(const PanelFewTile& tile, const float* a) {
   const PanelProduct& p = *tile.product;
   const Scratch s = scratch_of(tile);
   for (std::int64_t i = 0; i < 2 * p.m * tile_columns; i += 16) f32x16::zero().store(s.chains + i);
-  if constexpr (Unpack::is_packed) {
-    p.b.packed ? multiply_packed<Unpack>(tile, s, a) : multiply_raw<Unpack>(tile, s, a);
+  if (p.b.packed) {
+    multiply_packed<Unpack>(tile, s, a);
   } else {
-    multiply_raw<Unpack>(tile, s, a);
+    multiply_raw<Unpack>(tile, s, a, ops::panel_few_by_blocks(p) ? multiply_blocks<Unpack>(tile, s, a) : 0);
   }
   if (p.block == 0)
     for (std::int64_t i = 0; i < p.m * tile_columns; i += 16) whole_chain<Unpack>(s.chains + i).store(s.sums + i);
@@ -349,10 +366,10 @@ void multiply_tile(const PanelFewTile& tile, const float* a) {
 bool subnormals_are_rare(const PanelFewTile& tile) {
   if (tile.product->b.packed) return head_of(packed_panel(tile)).rare != 0;
   const Columns columns = raw_columns(tile);
-  Found found;
+  Subnormals subnormals;
   for (std::int64_t j = 0; j < columns.count && tile.product->k >= line; ++j)
-    found.count_subnormals(load_bytes(columns.first + j * columns.stride));
-  return found.subnormals_are_rare();
+    subnormals.count(load_bytes(columns.first + j * columns.stride));
+  return subnormals.are_rare();
 }
 
 }  // namespace
@@ -367,7 +384,6 @@ void PanelFewRowsKernel::run(const PanelProduct& p, std::int64_t batch, float* t
   for (std::int64_t i = 0; i < panel_few_a_rows(p); ++i) {
     float* const row = to + i * panel_few_a_stride(p.k);
     a.row(p.a.data + batch * p.a.batch_stride + i % p.m * p.a.stride, p.k, i < p.m ? b.left_out : E4m3Fields::rows_take, row);
-    if (p.b.type == DType::i4) I4Fields::scale_row(row, p.k);
   }
 }
 template void PanelFewRowsKernel::run<tier::DODONA_TIER>(const PanelProduct&, std::int64_t, float*);
@@ -376,9 +392,7 @@ template <class Tier>
 void PanelFewTileKernel::run(const PanelFewTile& tile) {
   using namespace DODONA_TIER;
   const PanelProduct& p = *tile.product;
-  if (p.b.type == DType::i4) {
-    multiply_tile<I4Fields>(tile, tile.a);
-  } else if (p.b.type == DType::f8_e5m2) {
+  if (p.b.type == DType::f8_e5m2) {
     multiply_tile<Fp8Unpack<true>>(tile, tile.a);
   } else if (panel_few_a_rows(p) > p.m && (tile.subnormals_are_free || subnormals_are_rare(tile))) {
     multiply_tile<E4m3Fields>(tile, tile.a + p.m * panel_few_a_stride(p.k));

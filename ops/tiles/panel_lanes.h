@@ -8,7 +8,6 @@
 #include "ops/tiles/panel.h"
 #include "ops/tiles/unpack/fp8.h"
 #include "ops/tiles/unpack/half.h"
-#include "ops/tiles/unpack/int4.h"
 #include "ops/tiles/unpack/int8.h"
 
 namespace dodona::DODONA_TIER {
@@ -42,7 +41,6 @@ DODONA_INLINE Unpacker unpacker(DType type) {
     case DType::bf16: return unpacker_of<Bf16Unpack>();
     case DType::f16: return unpacker_of<F16Unpack>();
     case DType::i8: return unpacker_of<I8Unpack>();
-    case DType::i4: return unpacker_of<I4Unpack>();
     default: return unpacker_of<F32Unpack>();
   }
 }
@@ -54,10 +52,14 @@ struct Ahead {
   std::int64_t lines = 0, line_stride = 64;  ///< of a column
   std::int64_t begin = 0, end = 0;           ///< those whose turn it is
 };
+/// `offset` bytes from a place, which may be no place of the same tensor: to be fetched, not to be read.
+DODONA_INLINE const std::byte* beyond(const std::byte* from, std::int64_t offset) {
+  const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(offset);
+  return reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
 /// The line `offset` bytes from a place.
 DODONA_INLINE void fetch_line(const std::byte* from, std::int64_t offset) {
-  const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(offset);
-  __builtin_prefetch(reinterpret_cast<const void*>(address));  // NOLINT(performance-no-int-to-ptr)
+  __builtin_prefetch(beyond(from, offset));
 }
 DODONA_INLINE void fetch(const Ahead& ahead, std::int64_t begin, std::int64_t end) {
   for (std::int64_t j = begin; j < end && j < ahead.columns; ++j)

@@ -34,8 +34,6 @@ struct Fp8Unpack {
 
   // ---- words of four codes in lanes, the first in the low byte: what products of few rows take (panel_few.h)
 
-  static constexpr int per_word = 4;
-  static constexpr bool is_packed = true;
   /// What rows of the other operand are multiplied by, and then sums of products.
   static constexpr float rows_take = left_out, sums_take = 1.0f;
   /// The first two codes of all lanes, then the others.
@@ -108,8 +106,6 @@ struct Fp8Unpack {
 /// e4m3 by e4m3 with few rows, in half as many instructions: a code shifted to where fp32 has its sign, exponent and mantissa is value /
 /// 2^120, exactly. What is subnormal there is so in fp32 too, which costs some processors a hundred cycles: for weights that have few such.
 struct E4m3Fields {
-  static constexpr int bits = 8, per_word = 4;
-  static constexpr bool is_packed = true;
   /// 448 * 2^119 is finite. Products are halves of theirs, and so are sums, rounded alike: none is smaller than 2^-19.
   static constexpr float rows_take = 0x1p119f, sums_take = 2.0f;
   static DODONA_INLINE i32x16 nan_bytes(i32x16 codes) { return Fp8Unpack<false>::nan_bytes(codes); }
