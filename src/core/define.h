@@ -286,6 +286,17 @@ class OpOf final : public Op {
 
   Prepared pack_fields(O& op, Fields& fields, const Exec& exec) const {
     validate_weights(info_, schema_, fields);
+    try {
+      return packed(op, fields, exec);
+    } catch (const Error& error) {
+      throw error.within(std::string(info_.name));
+    } catch (const std::bad_alloc&) {
+      throw out_of_memory();
+    }
+  }
+
+  /// Of weights that are valid.
+  Prepared packed(O& op, Fields& fields, const Exec& exec) const {
     const PreparedForm<O>& form = implementation_.prepare;
     std::vector<Prepared::Argument> arguments;
     std::vector<std::pair<Tensor*, Tensor>> weights;

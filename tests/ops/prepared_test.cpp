@@ -208,6 +208,16 @@ TEST(Prepared, OpsThatReadTheirArgumentsAsTheyAreSaySo) {
   EXPECT_EQ(Prepared().op(), "");
 }
 
+TEST(Prepared, WhatContentsOfWeightsForbidNamesTheOp) {
+  const Op& op = registry().at("qserve_w4a8_per_group_gemm");
+  Arguments weights = split(op, *arguments_of(op, own_lines(op).front())).weights;
+  Tensor scales = weights.find("scales_i8")->clone();
+  scales.as<std::int8_t>()[1] = 18;
+  weights.set("scales_i8", scales);
+  EXPECT_EQ(
+      error_of([&] { op.pack(weights, exec_of(Mode::fast)); }).rfind("qserve_w4a8_per_group_gemm: scales_i8 holds 18 at element 1", 0), 0U);
+}
+
 TEST(Prepared, TypedCallsLeaveTheWeightsUndefined) {
   const Arguments arguments = oracle::generate(parse_case_line("cutlass_scaled_fp4_mm M=4 N=32 K=64"));
   ops::CutlassScaledFp4Mm op{.a = *arguments.find("a"),
