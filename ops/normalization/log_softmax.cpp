@@ -9,6 +9,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/base/streaming.h"
 #include "ops/rows/log_softmax_row.h"
 #include "quant/amax.h"
 #include "quant/hopper/triton.h"
@@ -64,9 +65,11 @@ void fast(const LogSoftmax& op, const Exec& exec) {
   const DType type = op.input.dtype();
   const int element_bytes = bits(type) / 8;
   const std::int64_t width = op.input.size(-1);
+  const bool streamed = worth_streaming(op.output);
   parallel_for(exec.threads, row_count(op.input), 4 * static_cast<double>(width), [&](std::int64_t t) {
     dispatch<LogSoftmaxRowKernel>(
-        exec.isa, LogSoftmaxRow{row_begin(op.input, t, element_bytes), row_begin_mutable(op.output, t, element_bytes), width, type});
+        exec.isa, LogSoftmaxRow{row_begin(op.input, t, element_bytes), row_begin_mutable(op.output, t, element_bytes), width, type,
+                                next_row_begin(op.input, t, element_bytes), streamed});
   });
 }
 

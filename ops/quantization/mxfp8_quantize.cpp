@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "core/threads.h"
@@ -79,12 +78,12 @@ void golden(const Mxfp8Quantize& op, const Exec& exec, Reference* reference) {
 
 void fast(const Mxfp8Quantize& op, const Exec& exec) {
   const std::int64_t rows = row_count(op.input), width = op.input.size(-1), out_width = op.x_q.size(-1), blocks = width / block_size;
-  if (op.sf.elements() > 0) std::memset(op.sf.data(), 0, static_cast<std::size_t>(op.sf.elements()));
+  clear_padding(op.sf, rows * blocks);
   parallel_for(exec.threads, rows, static_cast<double>(width), [&](std::int64_t m) {
     const GroupRow row{row_begin(op.input, m, 2), blocks, block_size, op.input.dtype(), next_row_begin(op.input, m, 2)};
     std::vector<float> factors(static_cast<std::size_t>(blocks));
     fast_mx_scales(row, quant::reciprocal_ftz(quant::e4m3_max), op.sf.as<std::uint8_t>() + offset_of(op, m, 0), tile_stride(layout_of(op)),
-                   factors.data(), false, exec.isa);
+                   factors.data(), exec.isa);
     std::uint8_t* const codes = op.x_q.as<std::uint8_t>() + m * out_width;
     dispatch<GroupCodesKernel>(exec.isa, row, factors.data(), GroupCode::e4m3, codes);
     std::fill(codes + width, codes + out_width, std::uint8_t{0});

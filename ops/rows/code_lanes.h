@@ -5,6 +5,7 @@
 #include "ops/rows/number_lanes.h"
 #include "simd/pack.h"
 #include "simd/registers.h"
+#include "simd/words.h"
 
 namespace dodona::DODONA_TIER {
 
@@ -78,11 +79,36 @@ struct Numbers {
   i32x16 first, second;
   f32x16 first_factor, second_factor;
 };
-/// Sixty-four bytes of codes, and in bit `place` of each whether x has a sign.
-template <int place>
-DODONA_INLINE i32x16 signed_like(const Numbers& x, i32x16 codes) {
-  return codes | shr<7 - place>(signed_bytes(x.first, x.second) & i32x16::splat(static_cast<std::int32_t>(0x80808080)));
-}
+
+/// Sixty-four bf16 in pairs whose factors are powers of two. Products differ from elements in the exponent alone, so that magnitudes are
+/// scaled by a difference of codes and rounded to fewer digits in sixteen bits: half as many operations as by way of fp32.
+struct Scaled {
+  i32x16 first, second;
+  i32x16 first_base, second_base;  ///< what is taken from magnitudes, see PowerBases
+};
+/// What is taken from the magnitude of a bf16 whose factor is a power of two f, in both halves of a lane: `more` less than the code of the
+/// bf16 that becomes the one of code `from` times f.
+struct PowerBases {
+  std::int32_t from, more;
+  bool zeros;  ///< factors may be 0 as well: their base is above all numbers
+
+  /// Exponent fields of factors: larger ones have no base, or one of denormal elements; below this infinities and NaN would come to no more
+  /// than the largest code.
+  static constexpr std::int32_t least_field = 8;
+  constexpr std::int32_t most_field() const { return (from >> 7) + 126; }
+
+  /// Whether all factors have a base. Of fewer than sixteen the rest is 1.
+  DODONA_INLINE bool has(f32x16 factors) const {
+    const i32x16 bits = as_i32(factors), least = i32x16::splat(least_field << 23);
+    const i32x16 small = zeros ? select(bits == i32x16::zero(), least, bits) : bits;
+    return !any((bits & i32x16::splat(0x7FFFFF)) > i32x16::zero()) && !any(small < least) && !any(bits > i32x16::splat(most_field() << 23));
+  }
+  DODONA_INLINE i32x16 of(f32x16 factors) const {
+    const i32x16 bits = as_i32(factors);
+    const i32x16 base = select(bits == i32x16::zero(), i32x16::splat(0x7FFF), i32x16::splat(from + (127 << 7) - more) - shr<16>(bits));
+    return base | shl<16>(base);
+  }
+};
 
 /// What kernels make of NaN follows from the order in which they clamp: fmaxf(fminf(v, 448), -448) turns it into +448, the other order
 /// into -448.
@@ -99,8 +125,21 @@ struct E4m3Codes {
   }
   /// Sixty-four codes of x * factor, all finite and the factors without a sign, so that no code is that of a NaN and signs are those of x.
   static DODONA_INLINE i32x16 of_numbers(const Numbers& x) {
-    return signed_like<7>(x, unsigned_bytes(pairs(x.first, x.first_factor), pairs(x.second, x.second_factor)));
+    return bytes_signed_like<7>(pairs(x.first, x.first_factor), pairs(x.second, x.second_factor), x.first, x.second);
   }
+
+  /// Of 2^-6 times 2^k the code is 8, 7 is what rounding needs.
+  static constexpr PowerBases bases{(127 - 7) << 7, 7, true};
+  /// What of_numbers gives, but where a product is below 2^-6 and not 0, whose code has fewer digits: returns whether none is. `largest`
+  /// becomes the largest code; larger ones than largest_code are of products that saturate, infinities and NaN.
+  static DODONA_INLINE bool of_powers(const Scaled& x, i32x16& largest, i32x16& codes) {
+    const Dropped first = dropped(x.first, x.first_base), second = dropped(x.second, x.second_base);
+    largest = max_16(max_16(first.code, second.code), largest);
+    codes = bytes_signed_like<7>(first.code, second.code, x.first, x.second);
+    return !any((first.tiny | second.tiny) > i32x16::zero());
+  }
+  static constexpr std::int32_t largest_code = 0x7E;
+
   /// A magnitude of at most 448 to the nearest e4m3: its code in the low seven bits, and what it stands for.
   struct Rounded {
     i32x16 bits;
@@ -122,6 +161,17 @@ struct E4m3Codes {
     for (int e = -6; e <= 8; ++e) table.bits[(127 + e) & 15] = ((127 + 20 + e) << 23) + 8 * (e + 6);
     return table;
   }();
+
+  /// Codes, and a number above 0 where they are not those.
+  struct Dropped {
+    i32x16 code, tiny;
+  };
+  static DODONA_INLINE Dropped dropped(i32x16 both, i32x16 base) {
+    const i32x16 magnitude = both & splat_16(0x7FFF);
+    // A base is seven less than a multiple of 128: bit 4 of a magnitude is that of its excess before the seven came to it.
+    const i32x16 excess = excess_16(magnitude, base), odd = shr_16<4>(magnitude) & splat_16(1);
+    return {shr_16<4>(add_16(excess, odd)), min_16(excess_16(splat_16(128 + 7), excess), magnitude)};
+  }
 
   static DODONA_INLINE i32x16 pairs(i32x16 both, f32x16 factor) {
     const Pairs x = Pairs::of(both & i32x16::splat(0x7FFF7FFF));
@@ -208,10 +258,11 @@ struct RowToCodes {
   std::uint8_t* codes;
   ops::Writing writing = ops::Writing::cached;  ///< of bf16; others go into the caches
 
+  /// Whether groups are made of thirty-twos, 2^shift() of them, or there is but one.
+  DODONA_INLINE bool in_halves() const { return groups == 1 || (size >= 32 && (size & (size - 1)) == 0); }
+  DODONA_INLINE int shift() const { return groups == 1 ? 62 : __builtin_ctzll(static_cast<unsigned long long>(size)) - 5; }
   /// Whether codes are written sixty-four at a time to multiples of sixty-four.
-  DODONA_INLINE bool streams() const {
-    return writing != ops::Writing::cached && can_stream(codes) && (groups == 1 || size == 32 || size % 64 == 0);
-  }
+  DODONA_INLINE bool streams() const { return writing != ops::Writing::cached && can_stream(codes) && in_halves(); }
 };
 template <class Codes, class Lanes>
 DODONA_INLINE void quantize_groups(const RowToCodes& row) {
@@ -224,12 +275,6 @@ struct Looked {
   PairsSeen seen;
   bool factors = true;  ///< are finite, and without a sign
 
-  DODONA_INLINE f32x16 factor(float x) {
-    std::int32_t bits;
-    __builtin_memcpy(&bits, &x, sizeof bits);
-    factors &= bits >= 0 && bits < 0x7F800000;
-    return f32x16::splat(x);
-  }
   DODONA_INLINE void factors_are_numbers(f32x16 x) {
     const i32x16 bits = as_i32(x);
     factors &= !any(bits < i32x16::zero()) && !any(bits > i32x16::splat(0x7F7FFFFF));
@@ -241,34 +286,81 @@ struct Looked {
 DODONA_INLINE void put_64(i32x16 bytes, std::uint8_t* p, bool streamed) {
   streamed ? stream(bytes, p) : bytes.store(reinterpret_cast<std::int32_t*>(p));
 }
-/// Sixty-four codes of bf16, thirty-two by each factor.
+DODONA_INLINE void fetch_64(const void* next, std::int64_t i) {
+  __builtin_prefetch(at<Bf16Lanes>(next, i));
+  __builtin_prefetch(at<Bf16Lanes>(next, i + 32));
+}
+
+/// Whether all of a row's factors have a base.
+DODONA_INLINE bool all_have(const PowerBases& bases, const float* factors, std::int64_t count) {
+  for (std::int64_t g = 0; g < count; g += 16)
+    if (!bases.has(f32x16::load_partial(factors + g, count - g, 1.0f))) return false;
+  return true;
+}
+/// Several groups in halves whose factors all have a base; returns whether all elements were numbers.
 template <class Codes>
-DODONA_INLINE void quantize_64(const void* input, f32x16 first, f32x16 second, const void* next, std::uint8_t* codes, bool streamed,
-                               Looked& looked) {
-  __builtin_prefetch(next);
-  __builtin_prefetch(at<Bf16Lanes>(next, 32));
-  put_64(Codes::of_numbers({looked.pairs(input), looked.pairs(at<Bf16Lanes>(input, 32)), first, second}), codes, streamed);
+DODONA_INLINE bool quantize_by_powers(const RowToCodes& row, bool streamed) {
+  const int shift = row.shift();
+  i32x16 largest = i32x16::zero();
+  for (std::int64_t g = 0; g < row.groups; g += 16) {
+    const float* const factors = row.factors + g;
+    const std::int64_t groups = row.groups - g < 16 ? row.groups - g : 16, halves = groups << shift;
+    std::int32_t bases[16];
+    Codes::bases.of(f32x16::load_partial(factors, groups, 1.0f)).store(bases);
+    std::int64_t half = 0;
+    for (; half + 2 <= halves; half += 2) {
+      const std::int64_t i = g * row.size + 32 * half, first = half >> shift, second = (half + 1) >> shift;
+      const void *const input = at<Bf16Lanes>(row.input, i), *const rest = at<Bf16Lanes>(input, 32);
+      fetch_64(row.next, i);
+      const Scaled x{i32x16::load(static_cast<const std::int32_t*>(input)), i32x16::load(static_cast<const std::int32_t*>(rest)),
+                     i32x16::splat(bases[first]), i32x16::splat(bases[second])};
+      i32x16 codes;
+      if (Codes::of_powers(x, largest, codes)) {
+        put_64(codes, row.codes + i, streamed);
+      } else {
+        quantize<Codes, Bf16Lanes>(input, 32, factors[first], row.codes + i);
+        quantize<Codes, Bf16Lanes>(rest, 32, factors[second], row.codes + i + 32);
+      }
+    }
+    if (half < halves) {
+      const std::int64_t i = g * row.size + 32 * half;
+      quantize<Codes, Bf16Lanes>(at<Bf16Lanes>(row.input, i), 32, factors[half >> shift], row.codes + i);
+    }
+  }
+  return !any(excess_16(largest, splat_16(Codes::largest_code)) > i32x16::zero());
+}
+/// A row in halves; returns whether all elements were numbers, and all factors numbers without a sign.
+template <class Codes>
+DODONA_INLINE bool quantize_halves(const RowToCodes& row, bool streamed) {
+  const int shift = row.shift();
+  Looked looked;
+  for (std::int64_t g = 0; g < row.groups; g += 16) looked.factors_are_numbers(f32x16::load_partial(row.factors + g, row.groups - g));
+  const std::int64_t size = row.groups * row.size;
+  std::int64_t i = 0;
+  for (; i + 64 <= size; i += 64) {
+    fetch_64(row.next, i);
+    const std::int64_t half = i / 32;
+    const Numbers x{looked.pairs(at<Bf16Lanes>(row.input, i)), looked.pairs(at<Bf16Lanes>(row.input, i + 32)),
+                    f32x16::splat(row.factors[half >> shift]), f32x16::splat(row.factors[(half + 1) >> shift])};
+    put_64(Codes::of_numbers(x), row.codes + i, streamed);
+  }
+  if (i < size) quantize<Codes, Bf16Lanes>(at<Bf16Lanes>(row.input, i), size - i, row.factors[row.groups - 1], row.codes + i);
+  return looked.finite();
 }
 template <class Codes>
 DODONA_INLINE void quantize_row(Bf16Lanes, const RowToCodes& row) {
-  Looked looked;
   const bool streamed = row.streams();
-  std::int64_t g = 0;
-  if (row.size == 32)
-    for (; g + 2 <= row.groups; g += 2)
-      quantize_64<Codes>(at<Bf16Lanes>(row.input, g * 32), looked.factor(row.factors[g]), looked.factor(row.factors[g + 1]),
-                         at<Bf16Lanes>(row.next, g * 32), row.codes + g * 32, streamed, looked);
-  for (; g < row.groups; ++g) {
-    const f32x16 factor = looked.factor(row.factors[g]);
-    const std::int64_t end = (g + 1) * row.size;
-    std::int64_t i = g * row.size;
-    for (; i + 64 <= end; i += 64)
-      quantize_64<Codes>(at<Bf16Lanes>(row.input, i), factor, factor, at<Bf16Lanes>(row.next, i), row.codes + i, streamed, looked);
-    if (i < end) quantize<Codes, Bf16Lanes>(at<Bf16Lanes>(row.input, i), end - i, row.factors[g], row.codes + i);
+  bool numbers = false;
+  if (row.in_halves()) {
+    bool powers = false;
+    if constexpr (requires { Codes::bases; }) {
+      powers = row.groups > 1 && all_have(Codes::bases, row.factors, row.groups);
+      if (powers) numbers = quantize_by_powers<Codes>(row, streamed);
+    }
+    if (!powers) numbers = quantize_halves<Codes>(row, streamed);
   }
-  const bool again = !looked.finite();
-  if ((streamed && again) || row.writing == ops::Writing::streamed_last) stream_end();
-  if (again) quantize_groups<Codes, Bf16Lanes>(row);
+  if ((streamed && !numbers) || row.writing == ops::Writing::streamed_last) stream_end();
+  if (!numbers) quantize_groups<Codes, Bf16Lanes>(row);
 }
 template <class Codes, class Lanes>
 DODONA_INLINE void quantize_row(InOrder<Lanes>, const RowToCodes& row) {

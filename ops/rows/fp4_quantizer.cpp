@@ -32,9 +32,9 @@ Fp4QuantRow row_of(const Fp4Quantizer& op, std::int64_t m) {
 
 /// A row of MXFP4: scales from the largest magnitudes, and codes by their inverses.
 void fast_mx_row(const Fp4Quantizer& op, std::int64_t m, const Fp4QuantRow& row, const Exec& exec) {
-  std::vector<float> factors(static_cast<std::size_t>(2 * row.blocks));
+  std::vector<float> factors(static_cast<std::size_t>(row.blocks));
   fast_mx_scales({row.input, row.blocks, row.size, row.type}, quant::reciprocal_ftz(6.0f), op.scales.as<std::uint8_t>() + row.scale,
-                 row.tile, factors.data(), true, exec.isa);
+                 row.tile, factors.data(), exec.isa);
   dispatch<Fp4CodesKernel>(exec.isa, Fp4CodesRow{row.input, op.codes.as<std::uint8_t>() + row.first_code / 2, factors.data(),
                                                  2 * row.blocks, row.type, next_row_begin(op.input, m, 2)});
 }

@@ -34,7 +34,6 @@ struct PowerScales {
   std::uint8_t* scales;  ///< where the row begins in their matrix: blocks 4i..4i+3 at tile * i
   std::int64_t tile;
   float* factors;
-  bool twice;  ///< each factor, for halves of blocks
 };
 /// Whether a largest magnitude is 0.
 struct PowerScalesKernel {
@@ -42,11 +41,11 @@ struct PowerScalesKernel {
   static bool run(const PowerScales& row);
 };
 
-/// Codes of x * factor: e2m1, NaN becoming +6.
+/// Codes of x * factor: e2m1, NaN becoming +6. Fast where factors are powers of two.
 struct Fp4CodesRow {
   const void* input;     ///< bf16 or f16, 16 * blocks elements; blocks are even
   std::uint8_t* codes;   ///< 8 bytes a block
-  const float* factors;  ///< one for each block
+  const float* factors;  ///< one for each two blocks
   std::int64_t blocks;
   DType type;
   const void* next = nullptr;  ///< the row that comes next, which is fetched while codes are made; nullptr: none is

@@ -113,8 +113,18 @@ struct E2m1Codes {
   }
   /// Sixty-four codes a byte each of x * factor, all finite and the factors without a sign.
   static DODONA_INLINE i32x16 of_numbers(const Numbers& x) {
-    return signed_like<3>(x, unsigned_bytes(pairs(x.first, x.first_factor), pairs(x.second, x.second_factor)));
+    return bytes_signed_like<3>(pairs(x.first, x.first_factor), pairs(x.second, x.second_factor), x.first, x.second);
   }
+
+  /// Of a quarter times 2^k: halves are rounded from there on.
+  static constexpr PowerBases bases{(127 - 2) << 7, 0, false};
+  /// The same codes; `largest` becomes the largest one, larger ones than largest_code are of what is no number, or too large.
+  static DODONA_INLINE i32x16 of_powers(const Scaled& x, i32x16& largest) {
+    const i32x16 first = dropped(x.first, x.first_base), second = dropped(x.second, x.second_base);
+    largest = max_16(max_16(first, second), largest);
+    return bytes_signed_like<3>(first, second, x.first, x.second);
+  }
+  static constexpr std::int32_t largest_code = 7;
 
  private:
   /// Anchors of numbers whose exponent field ends with the bits i. Fields from 127 to 129 are asked for.
@@ -126,6 +136,14 @@ struct E2m1Codes {
     for (int e = 0; e <= 2; ++e) table.bits[(127 + e) & 15] = anchor_of(e);
     return table;
   }();
+
+  /// With t the excess over a quarter in units of 1/128 of a power of two: from 1 on, where t is 256, the code is t / 64 rounded to even,
+  /// less 2; from 1/2 on t / 128 rounded, and above a quarter 1 at least. Each is at most the code where it does not apply.
+  static DODONA_INLINE i32x16 dropped(i32x16 both, i32x16 base) {
+    const i32x16 t = excess_16(both & splat_16(0x7FFF), base), odd = shr_16<6>(t) & splat_16(1);
+    const i32x16 normal = add_16(shr_16<6>(add_16(add_16(t, splat_16(31)), odd)), splat_16(0xFFFE));
+    return max_16(max_16(min_16(t, splat_16(1)), shr_16<7>(add_16(t, splat_16(64)))), normal);
+  }
 
   static DODONA_INLINE i32x16 pairs(i32x16 both, f32x16 factor) {
     const Pairs x = Pairs::of(both & i32x16::splat(0x7FFF7FFF));
@@ -145,45 +163,81 @@ struct E2m1Codes {
   }
 };
 
-/// Of two blocks side by side.
+/// Of two blocks side by side, that have one factor or each its own.
+template <int blocks_of_factor>
 DODONA_INLINE f32x16 factors_of_two(const float* factors) {
+  if (blocks_of_factor == 2) return f32x16::splat(factors[0]);
   return select(mask16::first(8), f32x16::splat(factors[0]), f32x16::splat(factors[1]));
 }
 
 /// Two blocks: 16 bytes of codes.
-template <class Lanes>
+template <class Lanes, int blocks_of_factor>
 DODONA_INLINE void encode_two(const char* input, const float* factors, std::uint8_t* codes) {
   const Two x = evens_and_odds(Lanes{}, input);
-  const f32x16 factor = factors_of_two(factors);
+  const f32x16 factor = factors_of_two<blocks_of_factor>(factors);
   store_low_8(E2m1Codes::of(x.a * factor) + shl<4>(E2m1Codes::of(x.b * factor)), codes);
 }
-template <class Lanes>
+template <class Lanes, int blocks_of_factor = 1>
 DODONA_INLINE void encode(const char* input, std::int64_t blocks, const float* factors, std::uint8_t* codes) {
-  for (std::int64_t b = 0; b < blocks; b += 2) encode_two<Lanes>(input + b * 16 * Lanes::bytes, factors + b, codes + 8 * b);
+  for (std::int64_t b = 0; b < blocks; b += 2)
+    encode_two<Lanes, blocks_of_factor>(input + b * 16 * Lanes::bytes, factors + b / blocks_of_factor, codes + 8 * b);
 }
 
-/// Four blocks of bf16: their codes in bytes.
-DODONA_INLINE i32x16 codes_of_four(const char* input, const float* factors, std::int64_t fetched, Looked& looked) {
-  // Spread over the pass: both passes over a batch are short, and without this the first one waits for memory. A prefetch beyond the input
-  // faults nowhere.
-  __builtin_prefetch(input + fetched);
-  __builtin_prefetch(input + fetched + 64);
-  return E2m1Codes::of_numbers({looked.pairs(input), looked.pairs(input + 64), factors_of_two(factors), factors_of_two(factors + 2)});
+/// Four blocks of bf16 whose elements and factors are finite: their codes in bytes.
+DODONA_INLINE i32x16 codes_of_four(const char* input, const float* factors, Looked& looked) {
+  return E2m1Codes::of_numbers({looked.pairs(input), looked.pairs(input + 64), factors_of_two<1>(factors), factors_of_two<1>(factors + 2)});
 }
 /// Of codes a byte each, two a byte: in the low bytes of halves of lanes.
 DODONA_INLINE i32x16 nibbles(i32x16 codes) {
   return (codes & i32x16::splat(0x000F000F)) | (shr<4>(codes) & i32x16::splat(0x00F000F0));
 }
-/// Finite elements, and factors too, that have no sign: those of x are looked at on the way. What lies `fetched` bytes on is fetched.
-DODONA_INLINE void encode_numbers(const char* input, std::int64_t blocks, const float* factors, std::int64_t fetched, std::uint8_t* codes,
-                                  Looked& looked) {
+/// Eights of blocks: body(first block) gives the codes of four a byte each. What lies `fetched` bytes on is fetched, spread over the pass:
+/// both passes over a batch are short, and without this the first one waits for memory. A prefetch beyond the input faults nowhere.
+/// Returns how many blocks there were.
+template <class Body>
+DODONA_INLINE std::int64_t encode_eights(const char* input, std::int64_t blocks, std::int64_t fetched, std::uint8_t* codes,
+                                         const Body& body) {
   std::int64_t b = 0;
   for (; b + 8 <= blocks; b += 8) {
-    const i32x16 first = codes_of_four(input + b * 32, factors + b, fetched, looked);
-    const i32x16 second = codes_of_four(input + b * 32 + 128, factors + b + 4, fetched, looked);
+    const char* const next = input + b * 32 + fetched;
+    __builtin_prefetch(next);
+    __builtin_prefetch(next + 64);
+    const i32x16 first = body(b);
+    __builtin_prefetch(next + 128);
+    __builtin_prefetch(next + 192);
+    const i32x16 second = body(b + 4);
     unsigned_bytes(nibbles(first), nibbles(second)).store(reinterpret_cast<std::int32_t*>(codes + 8 * b));
   }
+  return b;
+}
+/// Finite elements, and factors too, that have no sign: those of x are looked at on the way.
+DODONA_INLINE void encode_numbers(const char* input, std::int64_t blocks, const float* factors, std::int64_t fetched, std::uint8_t* codes,
+                                  Looked& looked) {
+  const std::int64_t b = encode_eights(
+      input, blocks, fetched,
+      codes, [&](std::int64_t first) __attribute__((always_inline)) { return codes_of_four(input + first * 32, factors + first, looked); });
   encode<Bf16Lanes>(input + b * 32, blocks - b, factors + b, codes + 8 * b);
+}
+/// Pairs of blocks whose factors all have a base; returns whether all elements were numbers.
+DODONA_INLINE bool encode_by_powers(const char* input, std::int64_t blocks, const float* factors, std::int64_t fetched,
+                                    std::uint8_t* codes) {
+  constexpr std::int64_t step = 32;  // blocks of sixteen factors
+  i32x16 largest = i32x16::zero();
+  for (std::int64_t begin = 0; begin < blocks; begin += step) {
+    const std::int64_t count = blocks - begin < step ? blocks - begin : step;
+    const char* const x = input + begin * 32;
+    const float* const those = factors + begin / 2;
+    std::int32_t bases[16];
+    E2m1Codes::bases.of(f32x16::load_partial(those, count / 2, 1.0f)).store(bases);
+    const std::int64_t done = encode_eights(
+        x, count, fetched, codes + 8 * begin, [&](std::int64_t b) __attribute__((always_inline)) {
+          const auto* const pairs = reinterpret_cast<const std::int32_t*>(x + b * 32);
+          return E2m1Codes::of_powers(
+              {i32x16::load(pairs), i32x16::load(pairs + 16), i32x16::splat(bases[b / 2]), i32x16::splat(bases[b / 2 + 1])}, largest);
+        });
+    encode<Bf16Lanes, 2>(x + done * 32, count - done, those + done / 2, codes + 8 * (begin + done));
+  }
+  return !any(excess_16(largest, splat_16(E2m1Codes::largest_code)) > i32x16::zero());
 }
 
 /// A batch whose elements and factors are all `finite`, or not.
@@ -250,13 +304,7 @@ DODONA_INLINE bool power_scales(const ops::PowerScales& row, std::int64_t b) {
   // The inverse of 2^127 is denormal, and has no exponent.
   const i32x16 inverse = max(shl<23>(i32x16::splat(254) - number), i32x16::splat(0x00400000));
   const f32x16 factor = as_f32(select(nan, i32x16::splat(0x7FC00000), select(none, i32x16::zero(), inverse)));
-  if (row.twice) {
-    const f32x16_pair both = interleave(factor, factor);
-    both.first.store_partial(row.factors + 2 * b, 2 * left);
-    both.second.store_partial(row.factors + 2 * b + 16, 2 * left - 16);
-  } else {
-    factor.store_partial(row.factors + b, left);
-  }
+  factor.store_partial(row.factors + b, left);
   std::uint8_t scales[group_blocks];
   store_low_8(select(nan, i32x16::splat(255), number), scales);
   scatter_scales(scales, left, row.tile, row.scales + b / 4 * row.tile);
@@ -283,12 +331,11 @@ template <class Tier>
 void Fp4CodesKernel::run(const Fp4CodesRow& row) {
   using namespace DODONA_TIER;
   const auto* const input = static_cast<const char*>(row.input);
-  if (row.type != DType::bf16) return encode<F16Lanes>(input, row.blocks, row.factors, row.codes);
-  Looked looked;
-  for (std::int64_t b = 0; b < row.blocks; b += 16) looked.factors_are_numbers(f32x16::load_partial(row.factors + b, row.blocks - b));
+  if (row.type != DType::bf16) return encode<F16Lanes, 2>(input, row.blocks, row.factors, row.codes);
   const std::int64_t to_next = row.next != nullptr ? static_cast<const char*>(row.next) - input : 0;
-  encode_numbers(input, row.blocks, row.factors, to_next, row.codes, looked);
-  if (!looked.finite()) encode<Bf16Lanes>(input, row.blocks, row.factors, row.codes);
+  if (all_have(E2m1Codes::bases, row.factors, row.blocks / 2) && encode_by_powers(input, row.blocks, row.factors, to_next, row.codes))
+    return;
+  encode<Bf16Lanes, 2>(input, row.blocks, row.factors, row.codes);
 }
 template void Fp4CodesKernel::run<tier::DODONA_TIER>(const Fp4CodesRow&);
 

@@ -14,6 +14,8 @@ struct LogSoftmaxRow {
   void* output;
   std::int64_t n;
   DType type;
+  const void* next;  ///< the row that comes next, which is fetched meanwhile, or this one
+  bool streamed;     ///< the output may be written past the caches
 };
 struct LogSoftmaxRowKernel {
   template <class Tier>

@@ -19,10 +19,10 @@ float largest_or_nan(const GroupRow& row, std::int64_t g) {
 
 }  // namespace
 
-void fast_mx_scales(const GroupRow& row, float part, std::uint8_t* scales, std::int64_t tile, float* factors, bool twice, Isa isa) {
+void fast_mx_scales(const GroupRow& row, float part, std::uint8_t* scales, std::int64_t tile, float* factors, Isa isa) {
   std::vector<float> maxima(static_cast<std::size_t>(row.groups));
   dispatch<GroupMaximaKernel>(isa, row, maxima.data());
-  const PowerScales all{maxima.data(), row.groups, part, scales, tile, factors, twice};
+  const PowerScales all{maxima.data(), row.groups, part, scales, tile, factors};
   if (!dispatch<PowerScalesKernel>(isa, all)) return;
   for (std::int64_t g = 0; g < row.groups; ++g)
     if (float& x = maxima[static_cast<std::size_t>(g)]; x == 0) x = largest_or_nan(row, g);

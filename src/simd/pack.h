@@ -8,29 +8,30 @@ namespace lanes {
 
 #if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
 /// What is packed within every 128 bits has eights of a and of b in turn.
-DODONA_INLINE i32 eights_in_order(__m512i packed) {
-  return {_mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), packed)};
+DODONA_INLINE i32 packed_in_order(i32 packed) {
+  return {_mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), packed.v)};
 }
 DODONA_INLINE i32 low_and_high(i32 a, i32 b) {
   return {_mm512_mask_blend_epi16(0xAAAAAAAA, a.v, b.v)};
 }
-DODONA_INLINE i32 signed_bytes(i32 a, i32 b) {
-  return eights_in_order(_mm512_packs_epi16(a.v, b.v));
+DODONA_INLINE i32 packed_signed(i32 a, i32 b) {
+  return {_mm512_packs_epi16(a.v, b.v)};
 }
-DODONA_INLINE i32 unsigned_bytes(i32 a, i32 b) {
-  return eights_in_order(_mm512_packus_epi16(a.v, b.v));
+DODONA_INLINE i32 packed_unsigned(i32 a, i32 b) {
+  return {_mm512_packus_epi16(a.v, b.v)};
 }
 #elif DODONA_TIER_v3
 DODONA_INLINE i32 low_and_high(i32 a, i32 b) {
   return {{_mm256_blend_epi16(a.lo.v, b.lo.v, 0xAA)}, {_mm256_blend_epi16(a.hi.v, b.hi.v, 0xAA)}};
 }
-DODONA_INLINE i32 signed_bytes(i32 a, i32 b) {
-  return {{_mm256_permute4x64_epi64(_mm256_packs_epi16(a.lo.v, a.hi.v), 0xD8)},
-          {_mm256_permute4x64_epi64(_mm256_packs_epi16(b.lo.v, b.hi.v), 0xD8)}};
+DODONA_INLINE i32 packed_in_order(i32 packed) {
+  return {{_mm256_permute4x64_epi64(packed.lo.v, 0xD8)}, {_mm256_permute4x64_epi64(packed.hi.v, 0xD8)}};
 }
-DODONA_INLINE i32 unsigned_bytes(i32 a, i32 b) {
-  return {{_mm256_permute4x64_epi64(_mm256_packus_epi16(a.lo.v, a.hi.v), 0xD8)},
-          {_mm256_permute4x64_epi64(_mm256_packus_epi16(b.lo.v, b.hi.v), 0xD8)}};
+DODONA_INLINE i32 packed_signed(i32 a, i32 b) {
+  return {{_mm256_packs_epi16(a.lo.v, a.hi.v)}, {_mm256_packs_epi16(b.lo.v, b.hi.v)}};
+}
+DODONA_INLINE i32 packed_unsigned(i32 a, i32 b) {
+  return {{_mm256_packus_epi16(a.lo.v, a.hi.v)}, {_mm256_packus_epi16(b.lo.v, b.hi.v)}};
 }
 #elif DODONA_TIER_neon
 template <class Narrow>
@@ -40,10 +41,10 @@ DODONA_INLINE i32 bytes_of(i32 a, i32 b, const Narrow& narrow) {
   };
   return {{both(a.lo), both(a.hi)}, {both(b.lo), both(b.hi)}};
 }
-DODONA_INLINE i32 signed_bytes(i32 a, i32 b) {
+DODONA_INLINE i32 packed_signed(i32 a, i32 b) {
   return bytes_of(a, b, [](int16x8_t x) { return vreinterpret_s32_s8(vqmovn_s16(x)); });
 }
-DODONA_INLINE i32 unsigned_bytes(i32 a, i32 b) {
+DODONA_INLINE i32 packed_unsigned(i32 a, i32 b) {
   return bytes_of(a, b, [](int16x8_t x) { return vreinterpret_s32_u8(vqmovun_s16(x)); });
 }
 #else
@@ -61,15 +62,18 @@ DODONA_INLINE i32 clamped_bytes(i32 a, i32 b) {
   }
   return r;
 }
-DODONA_INLINE i32 signed_bytes(i32 a, i32 b) {
+DODONA_INLINE i32 packed_signed(i32 a, i32 b) {
   return clamped_bytes<-128, 127>(a, b);
 }
-DODONA_INLINE i32 unsigned_bytes(i32 a, i32 b) {
+DODONA_INLINE i32 packed_unsigned(i32 a, i32 b) {
   return clamped_bytes<0, 255>(a, b);
 }
 #endif
 
 #if DODONA_TIER_neon || DODONA_TIER_generic
+DODONA_INLINE i32 packed_in_order(i32 packed) {
+  return packed;
+}
 DODONA_INLINE i32 low_and_high(i32 a, i32 b) {
   return bit_or(bit_and(a, i32::splat(0xFFFF)), bit_and(b, i32::splat(-0x10000)));
 }
@@ -83,11 +87,17 @@ DODONA_INLINE i32x16 in_turn_16(i32x16 even, i32x16 odd) {
 }
 /// Sixty-four bytes: the signed numbers of 16 bits of a, then those of b, clamped to -128 and 127.
 DODONA_INLINE i32x16 signed_bytes(i32x16 a, i32x16 b) {
-  return {lanes::signed_bytes(a.v, b.v)};
+  return {lanes::packed_in_order(lanes::packed_signed(a.v, b.v))};
 }
 /// Those clamped to 0 and 255.
 DODONA_INLINE i32x16 unsigned_bytes(i32x16 a, i32x16 b) {
-  return {lanes::unsigned_bytes(a.v, b.v)};
+  return {lanes::packed_in_order(lanes::packed_unsigned(a.v, b.v))};
+}
+/// unsigned_bytes(a, b), and in bit `place` of each whether the number of 16 bits in its place in x, then y, has a sign.
+template <int place>
+DODONA_INLINE i32x16 bytes_signed_like(i32x16 a, i32x16 b, i32x16 x, i32x16 y) {
+  const i32x16 signs = i32x16{lanes::packed_signed(x.v, y.v)} & i32x16::splat(static_cast<std::int32_t>(0x80808080));
+  return {lanes::packed_in_order((i32x16{lanes::packed_unsigned(a.v, b.v)} | shr<7 - place>(signs)).v)};
 }
 
 }  // namespace dodona::DODONA_TIER
