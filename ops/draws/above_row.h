@@ -59,12 +59,13 @@ struct ScaleAbove {
   bool streamed;
 };
 
-/// to = x where x > bar, else -infinity.
+/// to = x where x > bar, else -infinity; it may be written past the caches.
 struct MaskBelow {
   const float* x;
   std::int64_t n;
   float bar;
   float* to;
+  bool streamed;
 };
 
 struct AboveRowKernel {

@@ -81,23 +81,28 @@ void stride_maxima(const ops::StrideMaxima& call) {
   }
 }
 
+/// to = body(x), of n elements. Only a row's last ones are stored through a mask, which is slow.
+template <class Body>
+DODONA_INLINE void put_row(const float* x, std::int64_t n, float* to, bool past_caches, const Body& body) {
+  std::int64_t i = 0;
+  const bool streamed = past_caches && reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
+  if (streamed)
+    for (; i + 16 <= n; i += 16) stream(as_i32(body(f32x16::load(x + i))), to + i);
+  for (; i + 16 <= n; i += 16) body(f32x16::load(x + i)).store(to + i);
+  if (i < n) body(loaded(x + i, n - i)).store_partial(to + i, n - i);
+  if (streamed) stream_end();
+}
+
 void scale_above(const ops::ScaleAbove& call) {
   const f32x16 bar = f32x16::splat(call.bar), factor = f32x16::splat(call.factor), zero = f32x16::zero();
-  const auto scaled = [&](f32x16 x) { return select(x > bar, x * factor, zero); };
-  std::int64_t i = 0;
-  const bool streamed = call.streamed && reinterpret_cast<std::uintptr_t>(call.to) % 64 == 0;
-  if (streamed)
-    for (; i + 16 <= call.n; i += 16) stream(as_i32(scaled(f32x16::load(call.x + i))), call.to + i);
-  for (; i < call.n; i += 16) scaled(loaded(call.x + i, call.n - i)).store_partial(call.to + i, call.n - i);
-  if (streamed) stream_end();
+  put_row(
+      call.x, call.n, call.to, call.streamed, [&](f32x16 x) __attribute__((always_inline)) { return select(x > bar, x * factor, zero); });
 }
 
 void mask_below(const ops::MaskBelow& call) {
   const f32x16 bar = f32x16::splat(call.bar), lowest = f32x16::splat(-__builtin_inff());
-  for (std::int64_t i = 0; i < call.n; i += 16) {
-    const f32x16 x = loaded(call.x + i, call.n - i);
-    select(x > bar, x, lowest).store_partial(call.to + i, call.n - i);
-  }
+  put_row(
+      call.x, call.n, call.to, call.streamed, [&](f32x16 x) __attribute__((always_inline)) { return select(x > bar, x, lowest); });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/base/streaming.h"
 #include "ops/draws/above_row.h"
 #include "ops/draws/fast_draws.h"
 #include "ops/draws/mask.h"
@@ -61,6 +62,7 @@ void golden(const TopKMaskLogits& op, const Exec& exec, Reference* reference) {
 }
 
 void fast(const TopKMaskLogits& op, const Exec& exec) {
+  const bool streamed = worth_streaming(op.mask_logits);
   for_rows(op, exec, [&](std::int64_t b, std::span<const float> row, float* to) {
     const std::int64_t count = count_of_row(op, b), size = op.logits.size(1);
     const float last = count < size ? kth_largest(row, std::max<std::int64_t>(1, count), exec) : -infinity;
@@ -68,7 +70,7 @@ void fast(const TopKMaskLogits& op, const Exec& exec) {
     constexpr float no_fractions = 0x1p24f;
     const bool searched = count == 0 || (last > -infinity && std::fabs(last) >= no_fractions);
     const float low = searched ? float_below(mask_threshold(row, count_of_row(op, b), false)) : std::nextafter(last, -infinity);
-    dispatch<AboveRowKernel>(exec.isa, MaskBelow{row.data(), size, low, to});
+    dispatch<AboveRowKernel>(exec.isa, MaskBelow{row.data(), size, low, to, streamed});
   });
 }
 
