@@ -23,6 +23,7 @@ struct HadamardRow {
   float scale;
   DType type;
   Writing writing;
+  const void* next;                           ///< the row of x that comes next, which is fetched meanwhile, or this one
   float* sums;                                ///< room for all chunks; not used for a single block
   std::span<const std::uint64_t> signs = {};  ///< of a multiple of 4 rows, at most 40
 

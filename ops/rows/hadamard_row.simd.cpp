@@ -115,12 +115,38 @@ void mix_chunks(const ops::HadamardRow& row) {
   }
 }
 
+/// `rounds` strides from this one on, each twice the one before, in one pass.
+template <int rounds>
+void transform_strides(float* sums, std::int64_t all, std::int64_t stride) {
+  constexpr int count = 1 << rounds;
+  for (std::int64_t base = 0; base < all; base += count * stride)
+    for (std::int64_t i = base; i < base + stride; i += 16) {
+      f32x16 v[count];
+      DODONA_UNROLL(8)
+      for (int k = 0; k < count; ++k) v[k] = f32x16::load(sums + i + k * stride);
+      DODONA_UNROLL(3)
+      for (int distance = 1; distance < count; distance *= 2) {
+        DODONA_UNROLL(8)
+        for (int k = 0; k < count; ++k) {
+          if ((k & distance) != 0) continue;
+          const f32x16_pair both = butterfly({v[k], v[k + distance]});
+          v[k] = both.first;
+          v[k + distance] = both.second;
+        }
+      }
+      DODONA_UNROLL(8)
+      for (int k = 0; k < count; ++k) v[k].store(sums + i + k * stride);
+    }
+}
+
 template <class Lanes>
 void many_blocks(const ops::HadamardRow& row) {
   const std::int64_t all = row.chunks() * row.n;
   for (std::int64_t i = 0; i < all; i += block) {
     f32x16 v[8];
     if (i < row.width) {
+      DODONA_UNROLL(4)
+      for (int j = 0; j < block; j += 32) fetch_two<Lanes>(row.next, i + j);
       transform_block<Lanes>(row.x, i, row.width, v);
       DODONA_UNROLL(8)
       for (int j = 0; j < 8; ++j) v[vector_of[j]].store(row.sums + i + 16 * j);
@@ -128,13 +154,10 @@ void many_blocks(const ops::HadamardRow& row) {
       for (int j = 0; j < 8; ++j) f32x16::zero().store(row.sums + i + 16 * j);
     }
   }
-  for (std::int64_t stride = block; stride < row.n; stride *= 2)
-    for (std::int64_t base = 0; base < all; base += 2 * stride)
-      for (std::int64_t i = base; i < base + stride; i += 16) {
-        const f32x16_pair sums = butterfly({f32x16::load(row.sums + i), f32x16::load(row.sums + i + stride)});
-        sums.first.store(row.sums + i);
-        sums.second.store(row.sums + i + stride);
-      }
+  std::int64_t stride = block;
+  for (; 8 * stride <= row.n; stride *= 8) transform_strides<3>(row.sums, all, stride);
+  for (; 4 * stride <= row.n; stride *= 4) transform_strides<2>(row.sums, all, stride);
+  for (; 2 * stride <= row.n; stride *= 2) transform_strides<1>(row.sums, all, stride);
   if (row.chunks() > 1) mix_chunks(row);
   for (std::int64_t i = 0; i < row.width; i += 32)
     write<Lanes>(f32x16::load(row.sums + i), f32x16::load(row.sums + i + 16), row.out, i, row);

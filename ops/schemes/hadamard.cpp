@@ -158,7 +158,7 @@ void hadamard_fast(const HadamardCall& op, std::int64_t chunks, const Exec& exec
     if (chunks * n > hadamard_block) sums.emplace(exec.scratch.take(static_cast<std::size_t>(chunks * n) * sizeof(float)));
     dispatch<HadamardRowKernel>(
         exec.isa, HadamardRow{row_begin(op.x, row, bytes), row_begin_mutable(op.out, row, bytes), width, n, static_cast<float>(op.scale),
-                              type, writing, sums ? sums->as<float>() : nullptr, signs});
+                              type, writing, next_row_begin(op.x, row, bytes), sums ? sums->as<float>() : nullptr, signs});
   });
 }
 
