@@ -101,6 +101,7 @@ Slots of no expert add nothing. Budget: two roundings a slot of the sum of magni
 term whose row or weight is denormal. Sums of magnitudes beyond fp32 leave the result open.)",
       .golden = ops::golden<ops::WeightedRowsMistake::none>,
       .fast = ops::fast,
+      .hopper = ops::fast,
       .make_inputs = ops::make_inputs,
       .check = ops::check,
       .mistakes = {{"weights-left-out", "rows are summed as they are", ops::golden<ops::WeightedRowsMistake::weights_left_out>}},
