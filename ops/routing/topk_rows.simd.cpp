@@ -41,15 +41,16 @@ DODONA_INLINE f32x16 load_row(const TopkRows& call, const void* row, int e) {
 /// row.key = what `key` makes of the experts from e on, sixteen at once.
 template <class Key>
 DODONA_INLINE f32x16 store_keys(const TopkRows& call, RouterRow& row, const Key& key) {
+  const int experts = call.experts;
   f32x16 best = minus_infinity();
   int e = 0;
-  for (; e + 16 <= call.experts; e += 16) {
+  for (; e + 16 <= experts; e += 16) {
     const f32x16 keys = as_key(key(e, std::true_type{}));
     keys.store(row.key + e);
     best = max(keys, best);
   }
-  if (e == call.experts) return best;
-  const f32x16 keys = select(mask16::first(call.experts - e), as_key(key(e, std::false_type{})), minus_infinity());
+  if (e == experts) return best;
+  const f32x16 keys = select(mask16::first(experts - e), as_key(key(e, std::false_type{})), minus_infinity());
   keys.store(row.key + e);
   return max(keys, best);
 }
@@ -57,14 +58,19 @@ DODONA_INLINE f32x16 store_keys(const TopkRows& call, RouterRow& row, const Key&
 /// Softmax rises with the logits, so these are compared. Returns the largest of each lane.
 template <class Lanes>
 DODONA_INLINE f32x16 softmax_keys(const TopkRows& call, const void* input, RouterRow& row) {
+  const auto stored = [&](f32x16 x, int e, auto whole) {
+    if (!whole) x = select(mask16::first(call.experts - e), x, minus_infinity());
+    x.store(row.score + e);
+    return x;
+  };
+  if (call.softcap == 0 && call.bias == nullptr)
+    return store_keys(call, row, [&](int e, auto whole) { return stored(load_row<Lanes, whole>(call, input, e), e, whole); });
   const f32x16 cap = f32x16::splat(call.softcap);
   return store_keys(call, row, [&](int e, auto whole) {
     f32x16 x = load_row<Lanes, whole>(call, input, e);
     if (call.softcap != 0) x = tanh(x / cap) * cap;
     if (call.bias != nullptr) x = x + load_row<F32Lanes, whole>(call, call.bias, e);
-    if (!whole) x = select(mask16::first(call.experts - e), x, minus_infinity());
-    x.store(row.score + e);
-    return x;
+    return stored(x, e, whole);
   });
 }
 
@@ -119,23 +125,23 @@ DODONA_INLINE void score_many(const TopkRows& call, RouterRow& row) {
   }
 }
 
-DODONA_INLINE float weight_of(const TopkRows& call, const RouterRow& row, int expert) {
-  if (call.weight == RouterWeight::score || call.bias == nullptr) return row.score[expert];
-  return (row.score[expert] + call.bias[expert]) - call.bias[expert];
-}
-
 DODONA_INLINE void write_row(const TopkRows& call, const RouterRow& row, float share, float* weights, std::int32_t* ids) {
+  // What settle() would have read again for each of them.
+  const int chosen = call.chosen;
+  const float* const bias = call.weight == RouterWeight::score ? nullptr : call.bias;
+  const RouterScale scale = call.scale;
   float sum = 0;
-  for (int k = 0; k < call.chosen; ++k, settle()) {
-    ids[k] = row.order[k];
-    sum += weight_of(call, row, row.order[k]) * share;
+  for (int k = 0; k < chosen; ++k, settle()) {
+    const int expert = row.order[k];
+    const float w = (bias == nullptr ? row.score[expert] : (row.score[expert] + bias[expert]) - bias[expert]) * share;
+    ids[k] = expert;
+    weights[k] = w == w ? w : gpu_nan;
+    sum += w;
   }
-  const bool by_reciprocal = call.scale == RouterScale::reciprocal, by_quotient = call.scale == RouterScale::quotient && sum != 0;
-  const float reciprocal = 1.0f / sum;
-  for (int k = 0; k < call.chosen; ++k, settle()) {
-    float w = weight_of(call, row, row.order[k]) * share;
-    if (by_reciprocal) w = w * reciprocal * call.factor;
-    if (by_quotient) w = w / sum * call.factor;
+  if (scale == RouterScale::none || (scale == RouterScale::quotient && sum == 0)) return;
+  const float factor = call.factor, reciprocal = 1.0f / sum;
+  for (int k = 0; k < chosen; ++k, settle()) {
+    const float w = (scale == RouterScale::reciprocal ? weights[k] * reciprocal : weights[k] / sum) * factor;
     weights[k] = w == w ? w : gpu_nan;
   }
 }

@@ -4,6 +4,7 @@
 
 #include "core/random.h"
 #include "dodona/error.h"
+#include "dodona/op.h"
 #include "io/sha256.h"
 #include "model/layer/kernel_use.h"
 #include "model/weights/tensor_list.h"
@@ -161,8 +162,53 @@ void check_uses(const LayerSetting& setting, const std::vector<OpRecord>& record
 
 namespace {
 
+/// A kernel of the layer and the model ops that it runs, "fused_add_rmsnorm (self.input_layernorm(), self.post_attention_layernorm())".
+struct UsedKernel {
+  const Op* op;
+  std::vector<std::string> runs;
+  std::string text() const {
+    std::string names;
+    for (const std::string& name : runs) names += (names.empty() ? "" : ", ") + name;
+    return std::string(op->name()) + " (" + names + ")";
+  }
+};
+std::vector<UsedKernel> kernels_of(const Plan& plan) {
+  std::vector<UsedKernel> kernels;
+  for (const OpRecord& record : plan.ops) {
+    const Op* const op = registry().find(record.kernels);
+    if (op == nullptr) continue;
+    auto known = std::find_if(kernels.begin(), kernels.end(), [&](const UsedKernel& kernel) { return kernel.op == op; });
+    if (known == kernels.end()) known = kernels.insert(known, {op, {}});
+    if (std::find(known->runs.begin(), known->runs.end(), record.op) == known->runs.end()) known->runs.push_back(record.op);
+  }
+  return kernels;
+}
+
+/// Says all that has no such mode at once: the first op alone would say one. What a call's arguments rule out, its op says when it runs.
+void require_mode(const Plan& plan, Mode mode) {
+  const std::vector<UsedKernel> kernels = kernels_of(plan);
+  const auto all_have = [&](Mode of) {
+    return std::all_of(kernels.begin(), kernels.end(), [&](const UsedKernel& kernel) { return kernel.op->has(of); });
+  };
+  if (all_have(mode)) return;
+  std::string without;
+  std::vector<Mode> modes;
+  for (const UsedKernel& kernel : kernels) {
+    if (!kernel.op->has(mode)) without += (without.empty() ? "" : ", ") + kernel.text();
+    if (!modes.empty()) continue;
+    for (const Mode of : kernel.op->modes())
+      if (all_have(of)) modes.push_back(of);
+  }
+  throw Error(ErrorCode::unsupported, "", "mode",
+              "is " + std::string(name(mode)) + ", which these kernels of the layer do not have: " + without + "; expected " +
+                  either_of(modes) + " for this layer");
+}
+
 const LayerRequest& checked(const LayerRequest& request) {
-  if (!request.setting.use.empty()) plan_layer(request);
+  const bool of_gpu = of_a_gpu(request.exec.mode);
+  if (request.setting.use.empty() && !of_gpu) return request;
+  const Plan plan = plan_layer(request);
+  if (of_gpu) require_mode(plan, request.exec.mode);
   return request;
 }
 

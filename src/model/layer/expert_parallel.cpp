@@ -64,14 +64,12 @@ Tensor combined(const Pass& p, const Tensor& rows, const Routing& routing) {
     sources.as<std::int32_t>()[i] = static_cast<std::int32_t>(i / topk);
     ranges.as<std::int64_t>()[i] = 1;
   }
-  Exec transport = p.exec();
-  if (of_a_gpu(transport.mode)) transport.mode = Mode::fast;
   return ops::run(ops::DeepepLowLatencyCombine{.x = rows.reshape({slots, 1, rows.size(2)}),
                                                .topk_idx = ids,
                                                .topk_weights = routing.weights.reshape(ids.shape()),
                                                .src_info = sources,
                                                .layout_range = ranges},
-                  transport)
+                  p.exec())
       .combined_x.reshape({tokens, rows.size(2)});
 }
 

@@ -224,21 +224,20 @@ Exec for_transport(const Exec& exec) {
 /// DeepEP's low-latency mode with one rank around DeepGEMM's masked products. The factor is applied where the sum is added to another.
 Tensor by_deepep(const Experts& e) {
   const Tensor ids = e.ids_among_these(DType::i64).reshape({1, e.tokens(), e.topk()});
-  const Exec transport = for_transport(e.exec());
   const std::int64_t upstreams = quant::align(e.tokens(), 64);
   const auto sent = ops::run(ops::DeepepLowLatencyDispatch{.x = e.x.reshape({1, e.tokens(), e.hidden()}),
                                                            .topk_idx = ids,
                                                            .num_max_dispatch_tokens_per_rank = upstreams,
                                                            .num_experts = e.count(),
                                                            .spare_rows = upstreams - room_of(e)},
-                             transport);
+                             for_transport(e.exec()));
   const Tensor rows = masked_products(e, {sent.packed_recv_x, sent.packed_recv_x_scales}, sent.packed_recv_count);
   return ops::run(ops::DeepepLowLatencyCombine{.x = rows,
                                                .topk_idx = ids,
                                                .topk_weights = e.routing.weights.reshape(ids.shape()),
                                                .src_info = sent.packed_recv_src_info,
                                                .layout_range = sent.packed_recv_layout_range},
-                  transport)
+                  e.exec())
       .combined_x.reshape(e.x.shape());
 }
 

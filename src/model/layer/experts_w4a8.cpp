@@ -126,7 +126,7 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
 
 }  // namespace
 
-const LinearMethod w4a8_method{.name = "w4a8", .kernel = "cutlass_w4a8_moe_mm", .prepare = prepare};
+const LinearMethod w4a8_method{.name = "w4a8", .kernel = "cutlass_w4a8_moe_mm", .narrow = true, .prepare = prepare};
 
 const ExpertsBackend w4a8_experts{.name = "cutlass",
                                   .kernel = "cutlass_w4a8_moe_mm",
