@@ -80,14 +80,20 @@ void widen_scales(I8Format format, const std::uint8_t* scales, std::int64_t k, c
 
 void prepare_rows(const I8Product& p, const Activations& activations, const Exec& exec) {
   const std::int64_t row_bytes = is_fp4(p.format) ? p.k / 2 : p.k;
-  for (const I8Group& group : p.groups)
-    parallel_for(exec.threads, group.rows, static_cast<double>(p.k) / 16, [&](std::int64_t r) {
-      const I8Rows out = activations.row(group.row + r);
-      dispatch<I8RowKernel>(exec.isa, p.format, p.codes + (group.row + r) * row_bytes, p.k, out);
-      if (is_fp4(p.format))
-        widen_scales(p.format, p.scales + quant::scale_offset(quant::ScaleLayout::swizzled_128x4, group.scale_row + r, 0, p.scale_columns),
-                     p.k, out);
-    });
+  const auto prepare = [&](const I8Group& group, std::int64_t r) {
+    const I8Rows out = activations.row(group.row + r);
+    dispatch<I8RowKernel>(exec.isa, p.format, p.codes + (group.row + r) * row_bytes, p.k, out);
+    if (is_fp4(p.format))
+      widen_scales(p.format, p.scales + quant::scale_offset(quant::ScaleLayout::swizzled_128x4, group.scale_row + r, 0, p.scale_columns),
+                   p.k, out);
+  };
+  // Of many groups each has too few rows for a team: all of them have not.
+  std::vector<std::int64_t> ends;
+  for (const I8Group& group : p.groups) ends.push_back((ends.empty() ? 0 : ends.back()) + group.rows);
+  parallel_for(exec.threads, ends.empty() ? 0 : ends.back(), static_cast<double>(p.k) / 16, [&](std::int64_t i) {
+    const auto g = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), i) - ends.begin());
+    prepare(p.groups[g], i - (ends[g] - p.groups[g].rows));
+  });
 }
 
 void multiply_by_vectors(const I8Product& product, const Exec& exec) {
