@@ -96,7 +96,8 @@ namespace dodona {
 std::unique_ptr<Op> op_deepep_low_latency_combine() {
   return define<ops::DeepepLowLatencyCombine>({
       .contract = R"(
-Rows widened to fp32, times their weights, summed from zero over the slots of a token in order (products may be fused); one rounding to bf16.
+Rows widened to fp32, times their weights, summed from zero over the slots of a token in order (products may be fused, and on an H100 are);
+one rounding to bf16.
 Slots of no expert add nothing. Budget: two roundings a slot of the sum of magnitudes; below 2^-90 two flushed denormals a slot; all of a
 term whose row or weight is denormal. Sums of magnitudes beyond fp32 leave the result open.)",
       .golden = ops::golden<ops::WeightedRowsMistake::none>,

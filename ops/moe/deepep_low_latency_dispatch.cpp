@@ -140,7 +140,8 @@ A row for each token and each expert that it chose, in the expert's room; rows o
 by rank and token. Without use_fp8 a copy of bits. With it groups of 128: amax = max(1e-4, max |x|), s = fl32(amax * fl32(1/448)), code =
 e4m3(fl32(x * fl32(448/amax))), saturating; with round_scale s = 2^e, the least that is not below that, and code = e4m3(x * 2^-e);
 use_ue8m0 stores e + 127. Budgets as in version 2 of sgl_per_token_group_quant_8bit. The rows that layout_range and src_info name decide
-where each token's must lie. What stands behind an expert's count is unspecified.)",
+where each token's must lie. What stands behind an expert's count is unspecified. An H100 gave fast mode's rows bit by bit; their order is
+left to atomics, so there is no hopper mode.)",
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .make_outputs = ops::make_outputs,

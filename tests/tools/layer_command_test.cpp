@@ -166,9 +166,10 @@ TEST_F(LayerCommand, AllKernelsWithoutTheModeAreNamedAtOnce) {
   refuses("--preset tiny --mode blackwell",
           "mode is blackwell, which these kernels of the layer do not have: fused_add_rmsnorm (self.input_layernorm(), "
           "self.post_attention_layernorm()), rmsnorm (self.q_a_layernorm(), self.kv_a_layernorm()), ");
-  refuses("--preset tiny --mode hopper",
-          "do not have: cutlass_mla_decode (self.attn_mqa()), cutlass_scaled_fp4_mm (self.o_proj(), self.gate_up_proj(), self.down_proj()), "
-          "cutlass_fp4_group_mm (cutlass_fp4_group_mm); expected fast or golden for this layer");
+  refuses(
+      "--preset tiny --mode hopper",
+      "do not have: cutlass_mla_decode (self.attn_mqa()), cutlass_scaled_fp4_mm (self.o_proj(), self.gate_up_proj(), self.down_proj()), "
+      "cutlass_fp4_group_mm (cutlass_fp4_group_mm); expected fast or golden for this layer");
   EXPECT_EQ(run("layer --preset tiny-fp8 --backend flashmla --mode hopper").status, 0);
 }
 
