@@ -103,6 +103,9 @@ class LayerRun {
   };
   /// The first one loads the experts that the router chooses. `witness` sees the kernels' calls; `ranks` hold the other shards.
   Result run(const Observer& observer = {}, Witness* witness = nullptr, const Ranks& ranks = {});
+  /// The step once more, for its time: what `done`, a run of it, says of the ops' outputs is taken over. Reading them all between the ops
+  /// takes longer than some of these, and lets the other threads fall asleep.
+  Result run_again(const Result& done);
 
  private:
   void each_cached_row(const std::function<void(std::int64_t request, std::int64_t token, const Tensor& row)>& visit) const;
