@@ -33,7 +33,8 @@ void KernelOptions::add(CLI::App& command) {
   command
       .add_option(
           "--kv-cache-dtype", kv_cache_dtype,
-          "Elements of the cache of latents: bf16 (default); fp8_e4m3: rows are cast, without a scale; auto: what the configuration "
+          "Elements of the cache of latents: bf16 (default); fp8_e4m3: rows are cast, without a scale (those of sparse attention have one for each 128 "
+          "elements); auto: what the configuration "
           "says (kv_cache_quant_algo FP8)")
       ->check(CLI::IsMember({"bf16", "fp8_e4m3", "auto"}));
 }

@@ -2,10 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
 #include "helpers.h"
 #include "model/run.h"
 #include "model/weights/tensor_list.h"
+#include "quant/bf16.h"
+#include "quant/e4m3.h"
 
 namespace dodona::model {
 namespace {
@@ -58,6 +62,74 @@ TEST(SparseLayer, TheIndexerIsAStepOfTheTraceAndOfThePlan) {
   ASSERT_NE(find(plan.ops, "self.indexer()"), nullptr);
   EXPECT_EQ(find(plan.ops, "self.indexer()")->work.bytes, indexer->work.bytes);
   EXPECT_GT(plan.cache_bytes, plan_layer(request("tiny", {2100})).cache_bytes);
+}
+
+// ---- rows of fp8 with scales
+
+LayerRequest of_scaled_rows(LayerRequest request) {
+  request.setting.kv_cache = KvCacheType::e4m3;
+  return request;
+}
+
+/// A row of 656 bytes, written out: 512 codes, 4 scales, 64 elements of bf16.
+void decode_row(const std::byte* bytes, std::uint16_t* out) {
+  for (int i = 0; i < 512; ++i) {
+    float scale = 0;
+    std::memcpy(&scale, bytes + 512 + i / 128 * 4, 4);
+    out[i] = quant::f32_to_bf16(quant::e4m3_to_f32(static_cast<std::uint8_t>(bytes[i])) * scale);
+  }
+  std::memcpy(out + 512, bytes + 528, 128);
+}
+
+Tensor attended(LayerRun& run) {
+  Tensor out;
+  run.run([&](const OpRecord& record, const NamedTensors& outputs) {
+    if (record.op == "self.attn_mqa()") out = outputs.front().second.clone();
+  });
+  return out;
+}
+
+TEST(SparseLayer, RowsOfFp8AreAttendedToAsTheNumbersThatTheyStandFor) {
+  const LayerRequest bf16 = request("tiny-v32", {2100});
+  LayerRun scaled(of_scaled_rows(bf16)), plain(bf16);
+  Tensor bytes, numbers;
+  for (const auto& [name, tensor] : scaled.inputs())
+    if (name == "kv_cache") bytes = tensor;
+  for (const auto& [name, tensor] : plain.inputs())
+    if (name == "kv_cache") numbers = tensor;
+  ASSERT_EQ(bytes.size(2), 656);
+  for (std::int64_t i = 0; i < 2099; ++i) decode_row(bytes.as<std::byte>() + i * 656, numbers.as<std::uint16_t>() + i * 576);
+  const Tensor unlike = attended(plain);
+  plain.replace_input("kv_cache", numbers, "the test");
+  const Tensor a = attended(scaled), b = attended(plain);
+  const auto distance = [&](const Tensor& x, const Tensor& y) {
+    double difference = 0, norm = 0;
+    for (std::int64_t i = 0; i < x.elements(); ++i) {
+      const double u = quant::bf16_to_f32(x.as<std::uint16_t>()[i]), v = quant::bf16_to_f32(y.as<std::uint16_t>()[i]);
+      difference += (u - v) * (u - v), norm += v * v;
+    }
+    return std::sqrt(difference / norm);
+  };
+  // The new token's own row is rounded in the one and not in the other; rows that were not made for these numbers are much farther off.
+  EXPECT_LT(distance(a, b), 0.005);
+  EXPECT_GT(distance(a, unlike), 0.015);
+}
+
+TEST(SparseLayer, RowsOfFp8DependNeitherOnPagesNorOnThreads) {
+  const std::string plain = digest(of_scaled_rows(request("tiny-v32", {2500, 30})));
+  EXPECT_EQ(digest(of_scaled_rows(request("tiny-v32", {2500, 30}, 1))), plain);
+  EXPECT_EQ(digest(of_scaled_rows(request("tiny-v32", {2500, 30}, 2, 9))), plain);
+  EXPECT_NE(digest(request("tiny-v32", {2500, 30})), plain);
+}
+
+TEST(SparseLayer, RowsOfFp8AreMadeAndReadByTheirKernels) {
+  const LayerRequest scaled = of_scaled_rows(request("tiny-v32", {2100, 5}));
+  const auto result = LayerRun(scaled).run();
+  EXPECT_EQ(find(result.records, "set_mla_kv_buffer()")->kernels, "quantize_k_cache + set_mla_kv_buffer");
+  EXPECT_NE(find(result.records, "self.attn_mqa()")->kernels.find("flash_mla_sparse_decode"), std::string::npos);
+  const Plan plan = plan_layer(scaled);
+  EXPECT_EQ(find(plan.ops, "self.attn_mqa()")->work.bytes, find(result.records, "self.attn_mqa()")->work.bytes);
+  EXPECT_EQ(plan.cache_bytes, 18 * 128 * (656.0 + 132));
 }
 
 TEST(SparseLayer, AtFullSizeItIsPlannedWithTheIndexersWeights) {

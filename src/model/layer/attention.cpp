@@ -131,12 +131,12 @@ const MqaKernel& mqa_kernel(const AttentionBackend& backend, const LayerSetting&
   return own;
 }
 
-/// A cache of fp8 that nothing here reads as upstream does.
+/// A cache of fp8 that nothing here reads as upstream does. Sparse attention has rows and kernels of its own.
 void check_cache(const ModelConfig& config, const LayerSetting& setting, const AttentionBackend& backend) {
   if (setting.kv_cache != KvCacheType::e4m3) return;
   const auto no = [](const std::string& why) { throw Error(ErrorCode::unsupported, "", "kv_cache_dtype", "is fp8_e4m3, but " + why); };
   if (setting.rounding == Rounding::off) no("roundings are off");
-  if (config.sparse()) no("sparse attention's rows of fp8 have scales of their own, which the layer does not keep yet");
+  if (config.sparse()) return;
   if (backend.name == "fa3") no("fa3 multiplies e4m3, by kernels that are none of ours");
 }
 
@@ -184,9 +184,9 @@ AttentionChoice choose_attention(const ModelConfig& config, const LayerSetting& 
   if (config.sparse() && path != AttentionPath::mla)
     refuse("is " + named + ", but the indexer of sparse attention chooses among latents: expected mla");
   // What the indexer chose is attended to token by token, whatever the backend.
-  if (config.sparse()) return {.path = path, .mqa = &cutlass_rows_kernel};
-  AttentionChoice choice{.path = path};
   const bool e4m3 = setting.kv_cache == KvCacheType::e4m3;
+  if (config.sparse()) return {.path = path, .mqa = e4m3 ? &flash_mla_sparse_kernel : &selected_rows_kernel};
+  AttentionChoice choice{.path = path};
   if (path == AttentionPath::mla) {
     choice.mqa = &mqa_kernel(backend, setting, batch);
     choice.asked = used_kernel(setting, "attn_mqa");

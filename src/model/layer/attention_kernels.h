@@ -38,6 +38,7 @@ extern const MhaKernel ragged_kernel, triton_extend_mha_kernel, flashinfer_ragge
 struct MqaCall {
   Tensor q_nope, q_pe;  ///< [T, Nh, Lkv], [T, Nh, Dr]
   Tensor k_nope, k_pe;  ///< [T, 1, Lkv], [T, 1, Dr]: the new tokens' rows
+  Tensor selected = {};  ///< i32 [T, Ki], with sparse attention: the slots that each token attends to, -1 behind the last
 };
 struct MqaKernel {
   std::string_view name;
@@ -51,6 +52,9 @@ struct MqaKernel {
 extern const MqaKernel cutlass_decode_kernel, cutlass_rows_kernel;
 extern const MqaKernel trtllm_decode_kernel, flash_mla_kernel, paged_mla_kernel, triton_decode_kernel, triton_extend_mqa_kernel,
     xqa_decode_kernel;
+/// Of the slots that sparse attention's indexer chose: cutlass_mla_decode, to which pages of one token are the slots themselves; of scaled
+/// rows of fp8 FlashMLA's kernel, upstream's `flashmla_kv`.
+extern const MqaKernel selected_rows_kernel, flash_mla_sparse_kernel;
 /// Rotates queries and new keys itself.
 inline constexpr std::string_view fused_rope_kernel = "decode_attention_fwd_grouped_rope";
 

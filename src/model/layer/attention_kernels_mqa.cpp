@@ -4,6 +4,7 @@
 
 #include "core/define.h"
 #include "model/layer/attention_kernels.h"
+#include "model/layer/indexer.h"
 #include "model/layer/pass.h"
 #include "model/layer/values.h"
 #include "model/weights/without_memory.h"
@@ -13,6 +14,7 @@
 #include "ops/attention/cutlass_mla_get_workspace_size.h"
 #include "ops/attention/decode_attention_fwd.h"
 #include "ops/attention/extend_attention_fwd.h"
+#include "ops/attention/flash_mla_sparse_decode.h"
 #include "ops/attention/flash_mla_with_kvcache.h"
 #include "ops/attention/get_mla_metadata.h"
 #include "ops/attention/trtllm_batch_decode_with_kv_cache_mla.h"
@@ -231,6 +233,31 @@ Tensor triton_extend(const Pass& p, const MqaCall& c) {
       .o_extend;
 }
 
+Tensor selected_rows(const Pass& p, const MqaCall& c) {
+  return attend_selected(c.q_nope, c.q_pe, p.cache.buffer(), c.selected, p.config().softmax_scale(), p.exec());
+}
+
+/// Each new token is a request of its own, of as many tokens as the indexer chooses at most.
+Tensor flash_mla_sparse(const Pass& p, const MqaCall& c) {
+  const Tensor q = joined_query(p, c), &rows = p.cache.buffer();
+  const std::int64_t tokens = q.size(0), heads = q.size(1), chosen = c.selected.size(1);
+  const auto cut = ops::run(ops::GetMlaMetadata{.cache_seqlens = p.batch.visible_tensor(),
+                                                .num_q_tokens_per_head_k = heads,
+                                                .num_heads_k = 1,
+                                                .num_heads_q = heads,
+                                                .topk = chosen,
+                                                .is_fp8_kvcache = true},
+                            p.exec());
+  return ops::run(ops::FlashMlaSparseDecode{.q = q.reshape({tokens, 1, heads, q.size(2)}),
+                                            .k_cache = rows.reshape({rows.size(0) / small_page, small_page, 1, rows.size(2)}),
+                                            .indices = c.selected.reshape({tokens, 1, chosen}),
+                                            .tile_scheduler_metadata = cut.tile_scheduler_metadata,
+                                            .num_splits = cut.num_splits,
+                                            .softmax_scale = p.config().softmax_scale()},
+                  p.exec())
+      .out.reshape(c.q_nope.shape());
+}
+
 const char* several(const Batch& batch) {
   return batch.one_token_each() ? nullptr : "one new token of each request";
 }
@@ -252,6 +279,9 @@ const MqaKernel flash_mla_kernel{.name = "flash_mla_with_kvcache", .reads_e4m3 =
 const MqaKernel paged_mla_kernel{.name = "batch_mla_paged_attention", .reads_e4m3 = true, .refuses = nothing, .run = paged};
 const MqaKernel triton_decode_kernel{.name = "decode_attention_fwd", .reads_e4m3 = true, .refuses = several, .run = triton_decode};
 const MqaKernel triton_extend_mqa_kernel{.name = "extend_attention_fwd", .reads_e4m3 = true, .refuses = nothing, .run = triton_extend};
+const MqaKernel selected_rows_kernel{.name = "cutlass_mla_decode", .refuses = nothing, .run = selected_rows};
+const MqaKernel flash_mla_sparse_kernel{
+    .name = "flash_mla_sparse_decode", .reads_e4m3 = true, .refuses = nothing, .run = flash_mla_sparse};
 const MqaKernel xqa_decode_kernel{.name = "xqa_batch_decode_with_kv_cache_mla", .refuses = several, .run = xqa};
 
 Work attending_to_latents(const Pass& p, const Tensor& q_nope, const Tensor& q_pe) {
@@ -262,7 +292,9 @@ Work attending_to_latents(const Pass& p, const Tensor& q_nope, const Tensor& q_p
     visible.as<std::int32_t>()[t] = static_cast<std::int32_t>(shown(visible.as<std::int32_t>()[t]));
   for (const std::int64_t length : p.batch.lengths) cached += static_cast<double>(shown(length));
   const auto rows = [&](const Tensor& q) { return without_memory(q.dtype(), {p.tokens(), 1, q.size(1), q.size(2)}); };
-  const ops::MlaAttention call({.q_nope = rows(q_nope), .q_pe = rows(q_pe), .cache = p.cache.pages(), .seq_lens = visible});
+  // Its numbers, however they are stored.
+  const Tensor pages = without_memory(p.weights.type(), {1, PagedKvCache::page_size, q_nope.size(2) + q_pe.size(2)});
+  const ops::MlaAttention call({.q_nope = rows(q_nope), .q_pe = rows(q_pe), .cache = pages, .seq_lens = visible});
   Work work = reading({q_nope, q_pe}, ops::attention_flops(call));
   work.bytes += cached * static_cast<double>(bytes_for(p.cache.buffer().dtype(), p.cache.buffer().size(2)));
   return work;

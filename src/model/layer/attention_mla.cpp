@@ -64,18 +64,13 @@ Tensor indexer(const Pass& p, const Tensor& x, const Tensor& q_lora) {
 
 constexpr Absorbed keys{"q_nope * w_kc", "q_nope", "w_kc", "q_nope_out"}, values{"attn_output * w_vc", "attn", "w_vc", "attn_bmm_output"};
 
-/// `selected` is defined with sparse attention.
-Tensor attn_mqa(const Pass& p, const MqaCall& call, const Tensor& selected) {
+Tensor attn_mqa(const Pass& p, const MqaCall& call) {
   return p.trace.run1({.part = Part::attention,
                        .name = "self.attn_mqa()",
                        .inputs = {{"q_nope", call.q_nope.shape()}, {"q_pe", call.q_pe.shape()}},
                        .outputs = {{"output", p.weights.type()}},
                        .work = attending_to_latents(p, call.q_nope, call.q_pe)},
-                      [&] {
-                        if (selected.defined())
-                          return attend_selected(call.q_nope, call.q_pe, p.cache.buffer(), selected, p.config().softmax_scale(), p.exec());
-                        return p.choices.attention.mqa->run(p, call);
-                      });
+                      [&] { return p.choices.attention.mqa->run(p, call); });
 }
 
 /// What the attention kernel gives that rotates: its output, and the new tokens' rotated key parts [T, 1, Dr].
@@ -117,7 +112,6 @@ Tensor attend_mla(const Pass& p, const Tensor& x) {
   const ModelConfig& c = p.config();
   const AbsorbWeights& weights = p.weights.absorb;
   MqaCall call;
-  Tensor selected;
   {
     p.trace.enter("self.forward_absorb_prepare()");
     const Trace::Scope prepare(p.trace);
@@ -134,11 +128,11 @@ Tensor attend_mla(const Pass& p, const Tensor& x) {
       rotary_emb(p, part, call.q_pe, call.k_pe);
     }
     set_mla_kv_buffer(p, call.k_nope, call.k_pe);
-    if (c.sparse()) selected = indexer(p, x, latents.q_lora);
+    if (c.sparse()) call.selected = indexer(p, x, latents.q_lora);
   }
   p.trace.enter("self.forward_absorb_core()");
   const Trace::Scope core(p.trace);
-  return o_proj(p, part, absorb(p, part, values, attn_mqa(p, call, selected), weights.w_vc));
+  return o_proj(p, part, absorb(p, part, values, attn_mqa(p, call), weights.w_vc));
 }
 
 Tensor attend_mla_fused_rope(const Pass& p, const Tensor& x) {

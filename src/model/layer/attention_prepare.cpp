@@ -6,6 +6,7 @@
 #include "model/layer/rope_table.h"
 #include "model/layer/values.h"
 #include "model/weights/without_memory.h"
+#include "ops/kv_cache/quantize_k_cache.h"
 #include "ops/kv_cache/set_mla_kv_buffer.h"
 #include "ops/rope/apply_rope_with_cos_sin_cache_inplace.h"
 #include "ops/rope/mla_rope_quantize_fp8.h"
@@ -133,6 +134,17 @@ QuantizedParts rotary_emb_in_fp8(const Pass& p, Part part, const Tensor& q_nope,
   return {.q_nope = out[2], .q_pe = out[0], .k_nope = out[3], .k_pe = out[1]};
 }
 
+/// What set_mla_kv_buffer is given: codes and scales, and the key part, as elements of the cache's type.
+struct ScaledRows {
+  Tensor k_nope, k_rope;
+};
+ScaledRows scaled_rows(const Pass& p, const Tensor& k_nope, const Tensor& k_pe) {
+  const Tensor bytes = ops::run(ops::QuantizeKCache{.cache_k = side_by_side(k_nope, k_pe)}, p.exec()).output;
+  const Tensor rows(bytes.owner(), bytes.data(), DType::f8_e4m3, bytes.shape(), bytes.strides(), true);
+  const std::int64_t key_part = bytes_for(DType::bf16, k_pe.size(2)), split = rows.size(2) - key_part;
+  return {rows.slice(2, 0, split), rows.slice(2, split, rows.size(2))};
+}
+
 void set_mla_kv_buffer(const Pass& p, const Tensor& k_nope, const Tensor& k_pe) {
   p.trace.run({.part = Part::kv_cache,
                .name = "set_mla_kv_buffer()",
@@ -140,6 +152,14 @@ void set_mla_kv_buffer(const Pass& p, const Tensor& k_nope, const Tensor& k_pe) 
                .outputs = {{"k_nope", k_nope.dtype(), k_nope.shape()}, {"k_pe", k_pe.dtype(), k_pe.shape()}},
                .work = reading({k_nope, k_pe})},
               [&]() -> std::vector<Tensor> {
+                if (p.cache.scaled_rows()) {
+                  const ScaledRows rows = scaled_rows(p, k_nope, k_pe);
+                  ops::run(
+                      ops::SetMlaKvBuffer{
+                          .kv_buffer = p.cache.buffer(), .loc = p.batch.slots_tensor(), .k_nope = rows.k_nope, .k_rope = rows.k_rope},
+                      p.exec());
+                  return {k_nope, k_pe};
+                }
                 const bool narrows = p.cache.buffer().dtype() == DType::f8_e4m3 && k_nope.dtype() != DType::f8_e4m3;
                 ops::run(ops::SetMlaKvBuffer{.kv_buffer = p.cache.buffer(),
                                              .loc = p.batch.slots_tensor(),

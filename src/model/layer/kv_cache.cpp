@@ -10,6 +10,7 @@
 #include "core/threads.h"
 #include "dodona/error.h"
 #include "model/weights/without_memory.h"
+#include "ops/kv_cache/quantize_k_cache.h"
 #include "ops/nsa/act_quant.h"
 #include "ops/nsa/set_index_k_scale_buffer.h"
 #include "quant/element.h"
@@ -38,6 +39,18 @@ std::vector<std::int64_t> checked(const ModelConfig& config, std::span<const std
   return {capacities.begin(), capacities.end()};
 }
 
+std::int64_t row_elements(const ModelConfig& config, DType type) {
+  return config.sparse() && type == DType::f8_e4m3 ? PagedKvCache::scaled_row : config.latent_dim();
+}
+
+/// As quantize_k_cache has them.
+void store_scaled(std::span<const float> row, std::byte* out) {
+  const Tensor wide(DType::bf16, {1, static_cast<std::int64_t>(row.size())});
+  quant::from_f32(DType::bf16, row.data(), wide.data(), wide.elements());
+  const Tensor bytes = ops::run(ops::QuantizeKCache{.cache_k = wide}, {.threads = 1}).output;
+  std::copy_n(bytes.as<std::byte>(), bytes.elements(), out);
+}
+
 }  // namespace
 
 PagedKvCache::PagedKvCache(const ModelConfig& config, DType type, std::span<const std::int64_t> capacities, std::uint64_t page_seed)
@@ -45,7 +58,7 @@ PagedKvCache::PagedKvCache(const ModelConfig& config, DType type, std::span<cons
   const std::int64_t pages = pages_of(capacities_), wide = widest();
   if (pages > (std::int64_t{1} << 30))
     throw Error(ErrorCode::bad_value, "", "kv_len", "needs " + std::to_string(pages) + " pages, more than page ids can name");
-  buffer_ = Tensor(type, {(pages + 1) * page_size, 1, config.latent_dim()});
+  buffer_ = Tensor(type, {(pages + 1) * page_size, 1, row_elements(config, type)});
   if (config.sparse()) index_k_ = Tensor(DType::u8, {buffer_.size(0) / index_page, index_page_bytes});
   page_table_ = Tensor(DType::i32, {requests(), wide});
   std::vector<std::int64_t> order(static_cast<std::size_t>(pages));
@@ -61,7 +74,7 @@ PagedKvCache::PagedKvCache(const ModelConfig& config, DType type, std::span<cons
 PagedKvCache PagedKvCache::planned(const ModelConfig& config, DType type, std::span<const std::int64_t> capacities) {
   PagedKvCache cache;
   cache.capacities_ = checked(config, capacities);
-  cache.buffer_ = without_memory(type, {(pages_of(cache.capacities_) + 1) * page_size, 1, config.latent_dim()});
+  cache.buffer_ = without_memory(type, {(pages_of(cache.capacities_) + 1) * page_size, 1, row_elements(config, type)});
   if (config.sparse()) cache.index_k_ = without_memory(DType::u8, {cache.buffer_.size(0) / index_page, index_page_bytes});
   cache.page_table_ = without_memory(DType::i32, {cache.requests(), cache.widest()});
   return cache;
@@ -188,14 +201,18 @@ void PagedKvCache::check(const Batch& batch) const {
 
 void PagedKvCache::synthesize_history(std::uint64_t seed, std::span<const std::int64_t> lengths, int threads) {
   check_lengths(decode_batch(lengths));
-  const std::int64_t columns = buffer_.size(2);
+  constexpr std::int64_t scaled = 576;  // the numbers of a scaled row
+  const std::int64_t columns = scaled_rows() ? scaled : buffer_.size(2);
   for (std::int64_t b = 0; b < requests(); ++b) {
     const Stream stream(seed, "kv_cache.request." + std::to_string(b));
     parallel_for(threads, lengths[static_cast<std::size_t>(b)] - 1, 100.0 * static_cast<double>(columns), [&](std::int64_t token) {
       std::vector<float> row(static_cast<std::size_t>(columns));
       fill_normal(stream, static_cast<std::uint64_t>(token * columns), row);
-      auto* const out = buffer_.as<std::byte>() + bytes_for(buffer_.dtype(), slot(b, token) * columns);
-      quant::from_f32(buffer_.dtype(), row.data(), out, columns);
+      auto* const out = buffer_.as<std::byte>() + bytes_for(buffer_.dtype(), slot(b, token) * buffer_.size(2));
+      if (scaled_rows())
+        store_scaled(row, out);
+      else
+        quant::from_f32(buffer_.dtype(), row.data(), out, columns);
     });
   }
   if (index_k_.defined()) synthesize_index(seed, lengths, threads);

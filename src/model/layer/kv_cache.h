@@ -16,8 +16,11 @@ namespace dodona::model {
 class PagedKvCache {
  public:
   static constexpr std::int64_t page_size = 128;
+  /// Elements of a row of sparse attention's cache in e4m3, which are bytes: 512 codes, a scale in fp32 for each 128 of them, and the key
+  /// part, 64 elements of bf16. See quantize_k_cache.
+  static constexpr std::int64_t scaled_row = 656;
 
-  /// Room for capacities[b] tokens of request b; elements of `type` (bf16, or f32 where roundings are off), zero. With a page seed the
+  /// Room for capacities[b] tokens of request b; elements of `type` (bf16, f8_e4m3, or f32 where roundings are off), zero. With a page seed the
   /// pages are dealt out in a shuffled order, otherwise in turn. Throws Error (bad_value) for no requests and for capacities below 1 or
   /// beyond max_position_embeddings; out_of_memory.
   PagedKvCache(const ModelConfig& config, DType type, std::span<const std::int64_t> capacities, std::uint64_t page_seed = 0);
@@ -25,8 +28,9 @@ class PagedKvCache {
   static PagedKvCache planned(const ModelConfig& config, DType type, std::span<const std::int64_t> capacities);
 
   std::int64_t requests() const { return static_cast<std::int64_t>(capacities_.size()); }
-  /// [slots, 1, 576]
+  /// [slots, 1, 576], or of scaled rows [slots, 1, 656]
   const Tensor& buffer() const { return buffer_; }
+  bool scaled_rows() const { return buffer_.size(2) == scaled_row; }
   /// The same memory as [pages, 128, 576].
   Tensor pages() const;
   /// With sparse attention, the indexer's keys of the same slots: u8 [slots / 64, 8448], see set_index_k_scale_buffer. Else undefined.

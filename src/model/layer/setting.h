@@ -35,7 +35,8 @@ enum class AttentionPath {
   mla_fused_rope,  ///< the same for one new token each, rotated by the attention kernel
 };
 
-/// The element type of the cache of latents. e4m3: rows are cast as they are stored, without a scale.
+/// The element type of the cache of latents. e4m3: rows are cast as they are stored, without a scale; those of sparse attention have
+/// one for each 128 elements, and the key part in bf16.
 enum class KvCacheType { activations, e4m3 };
 
 /// A model op's kernel by name, in the place of the one that configuration, backend and batch lead to; see kernel_use.h.

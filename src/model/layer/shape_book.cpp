@@ -8,7 +8,9 @@
 #include "core/shape_expr.h"
 #include "dodona/error.h"
 #include "model/layer/absorbed.h"
+#include "model/layer/attention_kernels.h"
 #include "model/layer/kernel_use.h"
+#include "model/layer/kv_cache.h"
 #include "model/layer/linear_method.h"
 #include "model/weights/tensor_list.h"
 #include "model/weights/without_memory.h"
@@ -351,8 +353,10 @@ class Writer {
   }
 
   void cache() {
-    add(Part::kv_cache, "set_mla_kv_buffer()", {"k_nope: T, 1, Lkv", "k_pe: T, 1, Dr"}, {"kv_buffer: slots, 1, Lkv + Dr"},
-        "set_mla_kv_buffer");
+    const bool scaled = options_.attention_kernel == flash_mla_sparse_kernel.name;
+    add(Part::kv_cache, "set_mla_kv_buffer()", {"k_nope: T, 1, Lkv", "k_pe: T, 1, Dr"},
+        {scaled ? "kv_buffer: slots, 1, " + std::to_string(PagedKvCache::scaled_row) : "kv_buffer: slots, 1, Lkv + Dr"},
+        scaled ? Kernels("quantize_k_cache + set_mla_kv_buffer", "set_mla_kv_buffer") : Kernels("set_mla_kv_buffer"));
     if (phase_ == Phase::prefill)
       add(Part::kv_cache, "get_mla_kv_buffer()", {"kv_buffer: slots, 1, Lkv + Dr"}, {"k_nope: n, 1, Lkv", "k_pe: n, 1, Dr"},
           "get_mla_kv_buffer");
