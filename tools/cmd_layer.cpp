@@ -272,10 +272,11 @@ void print_run(const model::LayerRun& layer, const Measured& measured, const Lim
   print_rows(rows);
   const model::Work& work = run.work();
   const Bound bound = bound_of(work, limits);
-  fmt::print("\ntotal {:.3f} ms, {} ({} of weights): {:.1f} GB/s of weights = {:.2f} R; {:.2f} of the binding limit {}, {:.2f} of the ops' own\n",
-             run.seconds() * 1e3, megabytes(work.bytes), megabytes(work.weight_bytes), work.weight_bytes / run.seconds() * 1e-9,
-             work.weight_bytes / run.seconds() * 1e-9 / limits.read, bound.seconds / run.seconds(), bound.letter,
-             least_seconds(run.records, limits) / run.seconds());
+  fmt::print(
+      "\ntotal {:.3f} ms, {} ({} of weights): {:.1f} GB/s of weights = {:.2f} R; {:.2f} of the binding limit {}, {:.2f} of the ops' own\n",
+      run.seconds() * 1e3, megabytes(work.bytes), megabytes(work.weight_bytes), work.weight_bytes / run.seconds() * 1e-9,
+      work.weight_bytes / run.seconds() * 1e-9 / limits.read, bound.seconds / run.seconds(), bound.letter,
+      least_seconds(run.records, limits) / run.seconds());
   fmt::print("{}\n", measured.weights.text(work.weight_bytes));
   fmt::print("weights made ready in {:.2f} s; peak memory {:.0f} MB\ndigest {}\n", load_seconds, measured.peak_megabytes, digest);
 }

@@ -31,11 +31,11 @@ void KernelOptions::add(CLI::App& command) {
       ->expected(1)
       ->take_all();
   command
-      .add_option(
-          "--kv-cache-dtype", kv_cache_dtype,
-          "Elements of the cache of latents: bf16 (default); fp8_e4m3: rows are cast, without a scale (those of sparse attention have one for each 128 "
-          "elements); auto: what the configuration "
-          "says (kv_cache_quant_algo FP8)")
+      .add_option("--kv-cache-dtype", kv_cache_dtype,
+                  "Elements of the cache of latents: bf16 (default); fp8_e4m3: rows are cast, without a scale (those of sparse attention "
+                  "have one for each 128 "
+                  "elements); auto: what the configuration "
+                  "says (kv_cache_quant_algo FP8)")
       ->check(CLI::IsMember({"bf16", "fp8_e4m3", "auto"}));
 }
 

@@ -125,12 +125,22 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   /// Sorting instead of hashing: no choice of names makes it slow.
   void check_duplicates() const {
     const auto& members = open_.back()->get_ref<const Json::object_t&>();
+    // A header of a hundred thousand tensors has an object of three for each.
+    constexpr std::size_t few = 8;
+    if (members.size() <= few) {
+      for (auto a = members.begin(); a != members.end(); ++a)
+        if (std::any_of(members.begin(), a, [&](const auto& b) { return b.first == a->first; })) fail_twice(a->first);
+      return;
+    }
     std::vector<const std::string*> names;
     names.reserve(members.size());
     for (const auto& member : members) names.push_back(&member.first);
     std::sort(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a < *b; });
     const auto twin = std::adjacent_find(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a == *b; });
-    if (twin != names.end()) fail(source_, "key " + quote(**twin) + " occurs more than once in " + path());
+    if (twin != names.end()) fail_twice(**twin);
+  }
+  [[noreturn]] void fail_twice(const std::string& name) const {
+    fail(source_, "key " + quote(name) + " occurs more than once in " + path());
   }
 
   std::string path() const {

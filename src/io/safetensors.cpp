@@ -114,8 +114,8 @@ Metadata parse_metadata(const Json& json, const std::string& source) {
   return metadata;
 }
 
-SafetensorsEntry parse_entry(const std::string& name, const Json& json, const std::string& source) {
-  const std::string place = where(source, name);
+/// `place` names the tensor in what is thrown.
+SafetensorsEntry parse_entry_at(const std::string& name, const Json& json, const std::string& place) {
   if (!json.is_object()) fail(place, "expected an object of dtype, shape and data_offsets");
   SafetensorsEntry entry;
   entry.name = name;
@@ -133,6 +133,15 @@ SafetensorsEntry parse_entry(const std::string& name, const Json& json, const st
   entry.begin = static_cast<std::uint64_t>(offsets[0]);
   entry.end = static_cast<std::uint64_t>(offsets[1]);
   return entry;
+}
+
+/// The place is put into words for entries that are wrong alone: it takes longer than reading one.
+SafetensorsEntry parse_entry(const std::string& name, const Json& json, const std::string& source) {
+  try {
+    return parse_entry_at(name, json, {});
+  } catch (const Error&) {
+    return parse_entry_at(name, json, where(source, name));
+  }
 }
 
 void check_size(const SafetensorsEntry& entry, const std::string& source) {

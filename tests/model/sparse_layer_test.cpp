@@ -8,8 +8,9 @@
 #include "helpers.h"
 #include "model/run.h"
 #include "model/weights/tensor_list.h"
-#include "quant/bf16.h"
+
 #include "quant/e4m3.h"
+#include "quant/half.h"
 
 namespace dodona::model {
 namespace {

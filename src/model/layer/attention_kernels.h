@@ -36,8 +36,8 @@ extern const MhaKernel ragged_kernel, triton_extend_mha_kernel, flashinfer_ragge
 
 /// Absorbed queries of the batch, whose tokens lie in the cache.
 struct MqaCall {
-  Tensor q_nope, q_pe;  ///< [T, Nh, Lkv], [T, Nh, Dr]
-  Tensor k_nope, k_pe;  ///< [T, 1, Lkv], [T, 1, Dr]: the new tokens' rows
+  Tensor q_nope, q_pe;   ///< [T, Nh, Lkv], [T, Nh, Dr]
+  Tensor k_nope, k_pe;   ///< [T, 1, Lkv], [T, 1, Dr]: the new tokens' rows
   Tensor selected = {};  ///< i32 [T, Ki], with sparse attention: the slots that each token attends to, -1 behind the last
 };
 struct MqaKernel {

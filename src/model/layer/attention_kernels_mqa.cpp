@@ -280,8 +280,7 @@ const MqaKernel paged_mla_kernel{.name = "batch_mla_paged_attention", .reads_e4m
 const MqaKernel triton_decode_kernel{.name = "decode_attention_fwd", .reads_e4m3 = true, .refuses = several, .run = triton_decode};
 const MqaKernel triton_extend_mqa_kernel{.name = "extend_attention_fwd", .reads_e4m3 = true, .refuses = nothing, .run = triton_extend};
 const MqaKernel selected_rows_kernel{.name = "cutlass_mla_decode", .refuses = nothing, .run = selected_rows};
-const MqaKernel flash_mla_sparse_kernel{
-    .name = "flash_mla_sparse_decode", .reads_e4m3 = true, .refuses = nothing, .run = flash_mla_sparse};
+const MqaKernel flash_mla_sparse_kernel{.name = "flash_mla_sparse_decode", .reads_e4m3 = true, .refuses = nothing, .run = flash_mla_sparse};
 const MqaKernel xqa_decode_kernel{.name = "xqa_batch_decode_with_kv_cache_mla", .refuses = several, .run = xqa};
 
 Work attending_to_latents(const Pass& p, const Tensor& q_nope, const Tensor& q_pe) {

@@ -20,8 +20,8 @@ class PagedKvCache {
   /// part, 64 elements of bf16. See quantize_k_cache.
   static constexpr std::int64_t scaled_row = 656;
 
-  /// Room for capacities[b] tokens of request b; elements of `type` (bf16, f8_e4m3, or f32 where roundings are off), zero. With a page seed the
-  /// pages are dealt out in a shuffled order, otherwise in turn. Throws Error (bad_value) for no requests and for capacities below 1 or
+  /// Room for capacities[b] tokens of request b; elements of `type` (bf16, f8_e4m3, or f32 where roundings are off), zero. With a page seed
+  /// the pages are dealt out in a shuffled order, otherwise in turn. Throws Error (bad_value) for no requests and for capacities below 1 or
   /// beyond max_position_embeddings; out_of_memory.
   PagedKvCache(const ModelConfig& config, DType type, std::span<const std::int64_t> capacities, std::uint64_t page_seed = 0);
   /// The same without memory, for plans: sizes alone.

@@ -6,7 +6,9 @@
 #include <optional>
 #include <set>
 
+#include "core/threads.h"
 #include "dodona/error.h"
+#include "dodona/exec.h"
 #include "io/safetensors.h"
 #include "model/weights/checkpoint_index.h"
 #include "model/weights/tensor_list.h"
@@ -55,13 +57,30 @@ std::size_t distance(std::string_view a, std::string_view b) {
 
 /// Every tensor of every file that can be read.
 Entries read_entries(const std::string& folder, const CheckpointIndex& index, Inspection& result) {
-  Entries entries;
-  for (const std::string& shard : index.shards) try {
-      const auto file = io::SafetensorsFile::open((std::filesystem::path(folder) / shard).string());
-      for (const io::SafetensorsEntry& entry : file.entries()) entries.emplace(entry.name, Entry{entry, shard});
+  struct Shard {
+    std::vector<io::SafetensorsEntry> entries;
+    std::optional<std::string> error;
+  };
+  std::vector<Shard> shards(index.shards.size());
+  parallel_for(Exec().threads, static_cast<std::int64_t>(shards.size()), 1e6, [&](std::int64_t i) {
+    Shard& shard = shards[static_cast<std::size_t>(i)];
+    try {
+      const auto file = io::SafetensorsFile::open((std::filesystem::path(folder) / index.shards[static_cast<std::size_t>(i)]).string());
+      shard.entries.assign(file.entries().begin(), file.entries().end());
     } catch (const Error& error) {
-      result.unreadable.push_back(error.message());
+      shard.error = error.message();
     }
+  });
+  Entries entries;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    // Shards hold neighbours, most of them in order.
+    auto next = entries.end();
+    for (io::SafetensorsEntry& entry : shards[i].entries) {
+      std::string name = entry.name;
+      next = std::next(entries.try_emplace(next, std::move(name), Entry{std::move(entry), index.shards[i]}));
+    }
+    if (shards[i].error) result.unreadable.push_back(*shards[i].error);
+  }
   for (const CheckpointIndex::Absent& absent : index.absent)
     result.unreadable.push_back((std::filesystem::path(folder) / absent.shard).string() + ": not in the folder, but " + index_name +
                                 " places tensors in it (" + absent.tensor + ")");
