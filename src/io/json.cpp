@@ -179,6 +179,16 @@ bool is_int64(const Json& value) {
   return value.is_number_integer() && (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX);
 }
 
+/// What `read` makes of the value. The field's name is put into words when that fails: it takes longer than reading one.
+template <class T, class Name>
+T told_if_wrong(T (*read)(const Json&, std::string_view, std::string_view), const Json& value, std::string_view where, const Name& name) {
+  try {
+    return read(value, where, {});
+  } catch (const Error&) {
+    return read(value, where, name());
+  }
+}
+
 std::string as_string(const Json& value, std::string_view where, std::string_view field) {
   if (!value.is_string()) wrong_type(where, field, "a string", value);
   return value.get<std::string>();
@@ -202,7 +212,8 @@ std::vector<T> as_list(const Json& array, std::string_view key, std::string_view
   std::vector<T> result;
   result.reserve(array.size());
   for (const Json& value : array)
-    result.push_back(element(value, where, "element " + std::to_string(result.size()) + " of " + field_name(key)));
+    result.push_back(
+        told_if_wrong(element, value, where, [&] { return "element " + std::to_string(result.size()) + " of " + field_name(key); }));
   return result;
 }
 
@@ -247,7 +258,7 @@ const Json& get_field(const Json& object, std::string_view key, std::string_view
 }
 
 std::string get_string(const Json& object, std::string_view key, std::string_view where) {
-  return as_string(get_field(object, key, where), where, field_name(key));
+  return told_if_wrong(as_string, get_field(object, key, where), where, [&] { return field_name(key); });
 }
 std::int64_t get_int(const Json& object, std::string_view key, std::string_view where) {
   return as_int(get_field(object, key, where), where, field_name(key));

@@ -146,14 +146,14 @@ SafetensorsEntry parse_entry(const std::string& name, const Json& json, const st
 
 void check_size(const SafetensorsEntry& entry, const std::string& source) {
   const auto problem = [&](const std::string& message) { fail(where(source, entry.name), message); };
-  const std::string tensor = std::string(entry.dtype_name) + " " + shape_text(entry.shape);
+  const auto tensor = [&] { return std::string(entry.dtype_name) + " " + shape_text(entry.shape); };
   const std::optional<std::uint64_t> count = checked_product(entry.shape);
   if (!count) problem("shape " + shape_text(entry.shape) + " overflows the count of elements");
   std::uint64_t total_bits = 0;
-  if (__builtin_mul_overflow(*count, file_bits(entry), &total_bits)) problem(tensor + " overflows the count of bits");
-  if (total_bits % 8 != 0) problem(tensor + " takes " + std::to_string(total_bits) + " bits, no whole number of bytes");
+  if (__builtin_mul_overflow(*count, file_bits(entry), &total_bits)) problem(tensor() + " overflows the count of bits");
+  if (total_bits % 8 != 0) problem(tensor() + " takes " + std::to_string(total_bits) + " bits, no whole number of bytes");
   if (total_bits / 8 != entry.end - entry.begin)
-    problem(tensor + " takes " + std::to_string(total_bits / 8) + " bytes, data_offsets span " + std::to_string(entry.end - entry.begin));
+    problem(tensor() + " takes " + std::to_string(total_bits / 8) + " bytes, data_offsets span " + std::to_string(entry.end - entry.begin));
 }
 
 /// The tensors must fill the data section, each byte belonging to one of them.
@@ -166,11 +166,11 @@ void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t da
 
   std::uint64_t position = 0;
   for (const SafetensorsEntry* entry : order) {
-    const std::string span = "data_offsets [" + std::to_string(entry->begin) + ", " + std::to_string(entry->end) + "]";
-    if (entry->begin > entry->end) fail(where(source, entry->name), span + " run backwards");
+    const auto span = [&] { return "data_offsets [" + std::to_string(entry->begin) + ", " + std::to_string(entry->end) + "]"; };
+    if (entry->begin > entry->end) fail(where(source, entry->name), span() + " run backwards");
     if (entry->begin < position)
-      fail(where(source, entry->name), span + " overlap another tensor, which ends at " + std::to_string(position));
-    if (entry->begin > position) fail(where(source, entry->name), span + " leave a hole after byte " + std::to_string(position));
+      fail(where(source, entry->name), span() + " overlap another tensor, which ends at " + std::to_string(position));
+    if (entry->begin > position) fail(where(source, entry->name), span() + " leave a hole after byte " + std::to_string(position));
     check_size(*entry, source);
     position = entry->end;
   }

@@ -72,11 +72,12 @@ LayerRequest of_scaled_rows(LayerRequest request) {
   return request;
 }
 
-/// A row of 656 bytes, written out: 512 codes, 4 scales, 64 elements of bf16.
+/// A row of 656 bytes, written out: 512 codes, 4 scales, which FlashMLA rounds to bf16, 64 elements of bf16.
 void decode_row(const std::byte* bytes, std::uint16_t* out) {
   for (int i = 0; i < 512; ++i) {
     float scale = 0;
     std::memcpy(&scale, bytes + 512 + i / 128 * 4, 4);
+    scale = quant::bf16_to_f32(quant::f32_to_bf16(scale));
     out[i] = quant::f32_to_bf16(quant::e4m3_to_f32(static_cast<std::uint8_t>(bytes[i])) * scale);
   }
   std::memcpy(out + 512, bytes + 528, 128);
