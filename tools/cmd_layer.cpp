@@ -349,7 +349,7 @@ model::LayerRequest request_of(const LayerOptions& options) {
   r.seed = options.seed;
   r.page_seed = options.page_seed;
   const model::Batch batch = model::batch_of(r);
-  options.kernels.apply(r.config, r.setting, {.batch = &batch, .stored = !r.weights.empty()});
+  options.kernels.apply(r.config, r.setting, {.batch = &batch, .stored = !r.weights.empty(), .tensor = options.grid.tensor});
   return r;
 }
 

@@ -234,7 +234,6 @@ TEST(Fp8Cache, WhatCannotReadItIsRefused) {
   };
   refuses({}, {"cutlass_mla_decode", "a cache in bf16"});
   refuses({.backend = "fa3"}, {"fa3"});
-  refuses({.preset = "tiny-v32", .backend = "flashinfer"}, {"sparse attention"});
   refuses({.backend = "flashinfer", .rounding = Rounding::off}, {"roundings are off"});
   refuses({.backend = "triton", .path = AttentionPath::mla_fused_rope}, {"mla-fused-rope"});
 }

@@ -11,6 +11,7 @@
 #include "model/ranks/rank_generation.h"
 #include "model/ranks/sharded_run.h"
 #include "model/ranks/turns.h"
+#include "quant/half.h"
 
 namespace dodona::model {
 namespace {
@@ -77,6 +78,32 @@ TEST(Ranks, TensorParallelSumsAreTheRanksTermsInUpstreamsOrder) {
           EXPECT_EQ(mine.at("self.o_proj()").shape(), (Dims{3, 256}));
         }
       }
+}
+
+TEST(Ranks, TheNormBehindAttentionMayAddUpTheRanksTerms) {
+  for (const std::int64_t ways : {2, 4}) {
+    LayerRequest request = step(small("nvfp4"));
+    Outputs apart, together;
+    ShardedRun plain(request, {.tensor = ways});
+    observed(plain, apart);
+    request.setting.use = {{"post_attention_layernorm", "trtllm_allreduce_fusion"}};
+    ShardedRun fused(request, {.tensor = ways});
+    const LayerState output = observed(fused, together).output;
+    EXPECT_FALSE(together.front().contains("tensor_model_parallel_all_reduce()attention"));
+    EXPECT_TRUE(together.front().contains("tensor_model_parallel_all_reduce()mlp"));
+    // Each sum is rounded, and the residual's last: written apart from the op.
+    const auto rounded = [](double x) { return quant::bf16_to_f32(quant::f32_to_bf16(static_cast<float>(x))); };
+    std::map<std::string, Tensor> inputs;
+    for (const auto& [name, tensor] : LayerRun(step(small("nvfp4"))).inputs()) inputs.emplace(name, tensor);
+    for (std::int64_t i = 0; i < output.residual.elements(); ++i) {
+      const float before = rounded(quant::get(inputs.at("hidden"), i) + quant::get(inputs.at("residual"), i));
+      auto x = static_cast<float>(quant::get(together.front().at("self.o_proj()"), i));
+      for (std::size_t r = 1; r < together.size(); ++r) x = rounded(x + quant::get(together[r].at("self.o_proj()"), i));
+      ASSERT_EQ(quant::get(output.residual, i), rounded(x + before)) << ways << " ways, " << i;
+    }
+    for (const auto& mine : together)
+      EXPECT_EQ(bytes(mine.at("self.post_attention_layernorm()")), bytes(together.front().at("self.post_attention_layernorm()")));
+  }
 }
 
 TEST(Ranks, WithoutRoundingsTensorParallelIsTheWholeLayer) {

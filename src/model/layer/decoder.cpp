@@ -12,6 +12,7 @@
 #include "model/weights/tensor_list.h"
 #include "ops/normalization/fused_add_rmsnorm.h"
 #include "ops/normalization/rmsnorm.h"
+#include "ops/utility/trtllm_allreduce_fusion.h"
 
 namespace dodona::model {
 namespace {
@@ -38,6 +39,36 @@ LayerState layernorm(const Pass& p, Part part, std::string_view name, const Laye
                     return {ops::run(ops::Rmsnorm{.input = added, .weight = weight, .eps = eps}, p.exec()).output, added};
                   });
   return {out[0], out[1]};
+}
+
+/// FlashInfer's kernel that adds up what the ranks have, adds the residual and normalizes the sum, all at once.
+LayerState reduced_layernorm(const Pass& p, Part part, std::string_view name, const LayerState& partial, const Tensor& weight) {
+  const Tensor &x = partial.hidden, &residual = partial.residual, terms = terms_of_ranks(p, x);
+  Work work = reading({x});
+  work.bytes *= static_cast<double>(p.weights.source().shard().heads.count);
+  work += reading({residual, weight});
+  const std::vector<Tensor> out =
+      p.trace.run({.part = part,
+                   .name = name,
+                   .inputs = {{"input", x.shape()}},
+                   .outputs = {{"output", x.dtype()}, {"residual", x.dtype(), x.shape()}},
+                   .work = work},
+                  [&]() -> std::vector<Tensor> {
+                    const auto fused = ops::run(
+                        ops::TrtllmAllreduceFusion{
+                            .allreduce_in = terms, .residual_in = residual, .rms_gamma = weight, .rms_eps = p.config().rms_norm_eps},
+                        p.exec());
+                    return {fused.norm_out, fused.residual_out};
+                  });
+  return {out[0], out[1]};
+}
+
+/// The sum over all ranks of what attention gives, and the residual, normalized.
+LayerState post_attention(const Pass& p, Part part, const LayerState& attended) {
+  constexpr std::string_view name = "self.post_attention_layernorm()";
+  const Tensor& weight = p.weights.post_attention_layernorm;
+  if (reduces_in_norm(p.weights.setting().use)) return reduced_layernorm(p, part, name, attended, weight);
+  return layernorm(p, part, name, {all_reduced(p, part, "attention", attended.hidden), attended.residual}, weight);
 }
 
 void check_tensor(const char* name, const Tensor& tensor, const Dims& shape, DType type) {
@@ -118,9 +149,7 @@ LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState
       layernorm(pass, rotates ? Part::attention_fused : Part::attention, "self.input_layernorm()", state, weights.input_layernorm);
   if (pass.choices.attention.expands()) weights.touch_kv_b(trace.exec());
   const Part part = weights.is_moe() ? Part::mlp_moe : Part::mlp_dense;
-  const Tensor attended = all_reduced(pass, part, "attention", self_attn(pass, before.hidden));
-  const LayerState after =
-      layernorm(pass, part, "self.post_attention_layernorm()", {attended, before.residual}, weights.post_attention_layernorm);
+  const LayerState after = post_attention(pass, part, {self_attn(pass, before.hidden), before.residual});
   const Tensor mlp = weights.is_moe() ? moe(pass, after.hidden) : dense_mlp(pass, after.hidden);
   LayerState output{all_reduced(pass, part, "mlp", mlp), after.residual};
   trace.gives({{"hidden", output.hidden}, {"residual", output.residual}});

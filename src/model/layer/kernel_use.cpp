@@ -136,6 +136,12 @@ std::string refuses_linear(const Context& c, std::string_view op, std::string_vi
 std::string needs_residual(const Context& c) {
   return is_first_layer(c.config, c.layer) ? "a first layer has no residual to add" : "";
 }
+constexpr std::string_view reducing_norm = "trtllm_allreduce_fusion";
+std::string needs_ranks(const Context& c) {
+  for (const std::int64_t ranks : {2, 4, 8, 16})
+    if (c.place.tensor == ranks) return {};
+  return "it adds up the terms of 2, 4, 8 or 16 ranks (--tp), here " + number(c.place.tensor) + (c.place.tensor == 1 ? " is" : " are");
+}
 std::string needs_fused_road(const Context& c) {
   const bool there = c.setting.kv_cache == KvCacheType::e4m3 && c.setting.backend == "trtllm_mla" && c.place.batch != nullptr &&
                      c.place.batch->forward != Forward::extend;
@@ -205,6 +211,7 @@ constexpr std::array rows{
     Row{"input_layernorm", "fused_add_rmsnorm", needs_residual},
     Row{"post_attention_layernorm", "rmsnorm"},
     Row{"post_attention_layernorm", "fused_add_rmsnorm"},
+    Row{"post_attention_layernorm", reducing_norm, needs_ranks},
     Row{"q_a_layernorm", "rmsnorm",
         [](const Context& c) { return c.config.q_lora_rank > 0 ? std::string() : c.config.name + " has no low-rank queries"; }},
     Row{"kv_a_layernorm", "rmsnorm"},
@@ -356,6 +363,10 @@ std::string_view used_kernel(std::span<const KernelUse> uses, std::string_view o
   for (const KernelUse& use : uses)
     if (use.op == op) return use.kernel;
   return {};
+}
+
+bool reduces_in_norm(std::span<const KernelUse> uses) {
+  return used_kernel(uses, "post_attention_layernorm") == reducing_norm;
 }
 
 void apply_uses(ModelConfig& config, LayerSetting& setting, std::span<const KernelUse> uses, const UsePlace& place) {

@@ -28,6 +28,7 @@ struct UsePlace {
   const Batch* batch = nullptr;  ///< nullptr: any that comes
   bool stored = false;           ///< weights are a checkpoint's, in its forms; else they are made in those that the kernels read
   bool any_layer = false;        ///< every layer of the model, not setting.layer alone
+  std::int64_t tensor = 1;       ///< ranks that share heads and columns
 };
 /// Puts the uses into `setting`, beside what follows from them for it and, of weights that are made, for the modules' forms in `config`.
 /// Throws Error (bad_option) with the reason and the kernels that are possible in this place.
@@ -38,6 +39,8 @@ std::string_view used_kernel(std::span<const KernelUse> uses, std::string_view o
 inline std::string_view used_kernel(const LayerSetting& setting, std::string_view op) {
   return used_kernel(setting.use, op);
 }
+/// Whether the norm behind attention adds up what the ranks have: trtllm_allreduce_fusion.
+bool reduces_in_norm(std::span<const KernelUse> uses);
 /// The op's name in uses: the graph's without "self." and "()"; a trailing part of a group is told apart by the group's name.
 std::string use_name(std::string_view op, bool in_shared_experts = false);
 

@@ -19,11 +19,15 @@ Tensor RankGroup::gather_alike(const Tensor& mine) {
   return all;
 }
 
+Tensor terms_of_ranks(const Pass& p, const Tensor& partial) {
+  if (p.trace.plans()) return {};
+  return p.ranks.tensor->gather_alike(partial.contiguous() ? partial : partial.clone());
+}
+
 Tensor all_reduced(const Pass& p, Part part, std::string_view note, const Tensor& partial) {
   const std::int64_t ranks = p.weights.source().shard().heads.count;
   if (ranks == 1) return partial;
-  Tensor terms;
-  if (!p.trace.plans()) terms = p.ranks.tensor->gather_alike(partial.contiguous() ? partial : partial.clone());
+  const Tensor terms = terms_of_ranks(p, partial);
   Work work = reading({partial});
   work.bytes *= static_cast<double>(ranks);
   return p.trace.run1({.part = part,

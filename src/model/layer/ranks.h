@@ -34,6 +34,8 @@ struct Ranks {
   Share stage = {};               ///< which of them this is
 };
 
+/// All ranks' `partial` [T, H], by rank: [R, T, H]; of a plan nothing.
+Tensor terms_of_ranks(const Pass& pass, const Tensor& partial);
 /// The sum over all ranks' `partial` [T, H], by the all_reduce op; `partial` itself where there is one rank. `note` says of what.
 Tensor all_reduced(const Pass& pass, Part part, std::string_view note, const Tensor& partial);
 
