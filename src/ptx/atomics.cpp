@@ -75,6 +75,15 @@ u16 add_f16(u16 a, u16 b) {
 u16 add_bf16(u16 a, u16 b) {
   return quant::f64_to_bf16(to_odd(two_sum(quant::bf16_to_f32(a), quant::bf16_to_f32(b))));
 }
+/// A NaN gives way; of zeros the negative one is smaller.
+template <float (*widened)(u16), bool larger>
+u16 extreme_half(u16 a, u16 b) {
+  const float x = widened(a), y = widened(b);
+  if (std::isnan(x)) return b;
+  if (std::isnan(y)) return a;
+  const bool below = x < y || (x == y && std::signbit(x));
+  return below == larger ? b : a;
+}
 template <u16 (*f)(u16, u16)>
 u64 single(u64 old, u64 b, u64) {
   return f(static_cast<u16>(old), static_cast<u16>(b));
@@ -99,6 +108,14 @@ constexpr Atomic table[] = {
     {"add", "bf16", single<add_bf16>},
     {"add", "f16x2", pair<add_f16>},
     {"add", "bf16x2", pair<add_bf16>},
+    {"min", "f16", single<extreme_half<quant::f16_to_f32, false>>},
+    {"max", "f16", single<extreme_half<quant::f16_to_f32, true>>},
+    {"min", "bf16", single<extreme_half<quant::bf16_to_f32, false>>},
+    {"max", "bf16", single<extreme_half<quant::bf16_to_f32, true>>},
+    {"min", "f16x2", pair<extreme_half<quant::f16_to_f32, false>>},
+    {"max", "f16x2", pair<extreme_half<quant::f16_to_f32, true>>},
+    {"min", "bf16x2", pair<extreme_half<quant::bf16_to_f32, false>>},
+    {"max", "bf16x2", pair<extreme_half<quant::bf16_to_f32, true>>},
     {"min", "u32", smaller<u32>},
     {"min", "s32", smaller<std::int32_t>},
     {"min", "u64", smaller<u64>},
@@ -154,16 +171,21 @@ Change find_change(std::string_view name, std::string_view type) {
     if (atom.name == name && atom.type == type) return atom.change;
   return nullptr;
 }
+Change find_bulk_change(std::string_view name, std::string_view type, std::size_t bytes) {
+  const bool of_bits = name == "and" || name == "or" || name == "xor";
+  if (of_bits) type = bytes == 8 ? "b64" : bytes == 4 && type.front() != 'f' ? "b32" : "none";
+  return find_change(name, type);
+}
 
 bool assemble_atomics(Assembler& a, const Statement& s, const Opcode& op) {
   if (op.has("async")) return false;
   const bool returns = op.name() == "atom";
   const Space space = space_of(op);
-  std::string_view type = op.type();
-  if (type == "noftz") type = op.behind(1);
+  // The type comes last, or, of vectors, before the operation.
   const Atomic* found = nullptr;
   for (const Atomic& atom : table)
-    if (op.has(atom.name) && atom.type == type) found = &atom;
+    if (op.has(atom.name) && op.has(atom.type)) found = &atom;
+  const std::string_view type = found == nullptr ? std::string_view() : found->type;
   if (found == nullptr) throw NotThere{};
   const std::size_t first = returns ? 1 : 0;
   const bool second = found->name == "cas";

@@ -69,12 +69,13 @@ void arrive_when_copied(Machine& m, const Instruction& i) {
 }
 
 /// flags of bulk copies.
-constexpr u64 to_shared = 1, of_tensors = 2, reduces = 4;
+constexpr u64 to_shared = 1, of_tensors = 2, reduces = 4, from_shared = 8;
+constexpr std::string_view bulk_operations[] = {"add", "min", "max", "inc", "dec", "and", "or", "xor"};
 
 /// cp.async.bulk between shared and global memory: 16 bytes at a time, which is what sizes are multiples of.
 void for_bytes(Machine& m, const Instruction& i, int lane, const std::function<void(const CopiedBytes&)>& body) {
   const u64 to = m.wide(i.slots[0])[lane], from = m.wide(i.slots[1])[lane];
-  const u64 to_window = (i.flags & to_shared) != 0 ? shared_window : 0, from_window = shared_window - to_window;
+  const u64 to_window = (i.flags & to_shared) != 0 ? shared_window : 0, from_window = (i.flags & from_shared) != 0 ? shared_window : 0;
   const u32 bytes = m.narrow(i.slots[2])[lane];
   const auto placed = [](u64 window, u64 address) { return window != 0 ? window + (address & 0xFFFFFFFFu) : address; };
   for (u32 b = 0; b < bytes; b += 16) body({placed(to_window, to + b), placed(from_window, from + b), 16, true});
@@ -108,7 +109,6 @@ void for_box(Machine& m, const Instruction& i, int lane, const TensorBox& box, c
 }
 
 /// What is there already takes in what comes: one number after the other.
-
 void combine(Change change, std::size_t width, const std::byte* from, std::byte* to, std::size_t bytes) {
   for (std::size_t b = 0; b < bytes; b += width) {
     const u64 made = change(load_bytes(to + b, width), load_bytes(from + b, width), 0);
@@ -119,6 +119,7 @@ void combine(Change change, std::size_t width, const std::byte* from, std::byte*
 void copy_bulk(Machine& m, const Instruction& i) {
   const Asynchronous copying(m, 2);
   const bool in = (i.flags & to_shared) != 0, tensors = (i.flags & of_tensors) != 0;
+  const Space source = (i.flags & from_shared) != 0 ? Space::shared : Space::global;
   const AccessKind stores = (i.flags & reduces) != 0 ? AccessKind::atomic : AccessKind::store;
   for_lanes(m.mask, [&](int lane) {
     TensorBox box;
@@ -130,17 +131,24 @@ void copy_bulk(Machine& m, const Instruction& i) {
       if (base % 128 != 0)
         m.finding("misaligned", "shared", "shared+" + std::to_string(base) + ", a bulk copy of tensors takes 128 bytes", lane, i);
     }
+    auto change = reinterpret_cast<Change>(i.immediate);
+    std::size_t width = i.width;
+    if (tensors && (i.flags & reduces) != 0) {  // the map knows the type
+      const std::string_view name = bulk_operations[i.immediate];
+      change = find_bulk_change(name, box.type_name(), box.element_bytes);
+      width = box.element_bytes;
+      if (change == nullptr) m.fail("a tensor map of " + std::string(box.type_name()) + " takes no " + std::string(name), i);
+    }
     u32 moved = 0;
     const auto move = [&](const CopiedBytes& c) {
       moved += c.bytes;
-      const std::byte* const from =
-          c.exists || !in ? m.quick(in ? Space::global : Space::shared, c.from, c.bytes, AccessKind::load, lane, i) : nullptr;
+      const std::byte* const from = c.exists || !in ? m.quick(source, c.from, c.bytes, AccessKind::load, lane, i) : nullptr;
       std::byte* const to = c.exists || in ? m.quick(in ? Space::shared : Space::global, c.to, c.bytes, stores, lane, i) : nullptr;
       if (to == nullptr) return;
       if (from == nullptr) {
         if (in && tensors) box.fill(to);
       } else if ((i.flags & reduces) != 0) {
-        combine(reinterpret_cast<Change>(i.immediate), i.width, from, to, c.bytes);
+        combine(change, width, from, to, c.bytes);
       } else {
         std::memcpy(to, from, c.bytes);
       }
@@ -175,20 +183,18 @@ bool assemble_bulk(Assembler& a, const Statement& s, const Opcode& op) {
     if (part == "global" || part.starts_with("shared")) spaces.push_back(part);
   if (spaces.size() != 2 || s.operands.size() < 2) throw NotThere{};
   const bool in = spaces[0] != "global";
-  u64 flags = in ? to_shared : 0;
-  Change change = nullptr;
+  const bool out_of_shared = spaces[1] != "global";
+  u64 flags = (in ? to_shared : 0) | (out_of_shared ? from_shared : 0), change = 0;
   std::size_t width = 0;
   if (op.name() == "cp" && op.has("reduce")) {
     // cp.reduce.async.bulk.dst.src.completion.redOp.type; of tensors the type is the map's.
-    if (op.has("tensor")) throw NotThere{"sums into tensor maps are not there"};
-    std::string_view type = op.type();
-    if (in) throw NotThere{"sums into the shared memory of a cluster are not there"};
-    for (const std::string_view name : {"add", "min", "max", "inc", "dec", "and", "or", "xor"})
-      if (op.has(name)) change = find_change(name, type);
-    if (change == nullptr) throw NotThere{};
-    width = bytes_of(type);
+    const auto* const name = std::find_if(std::begin(bulk_operations), std::end(bulk_operations), [&](auto n) { return op.has(n); });
+    if (name == std::end(bulk_operations) || !out_of_shared) throw NotThere{};
+    width = bytes_of(op.type());
+    change = op.has("tensor") ? static_cast<u64>(name - bulk_operations) : reinterpret_cast<u64>(find_bulk_change(*name, op.type(), width));
+    if (!op.has("tensor") && change == 0) throw NotThere{};
     flags |= reduces;
-    a.uses_memory_of_others();
+    if (!in) a.uses_memory_of_others();
   }
   // A copy to several blocks of a cluster goes to this one: there are no others, whatever the mask says.
   if (op.has("tensor")) {
@@ -203,6 +209,7 @@ bool assemble_bulk(Assembler& a, const Statement& s, const Opcode& op) {
     for (const Operand& o : tensor.parts[1].parts) coordinates.push_back(a.source(o, 4));
     Instruction& i = a.emit(copy_bulk, {shared_slot, map_slot, no_slot, barrier});
     i.flags = flags | of_tensors;
+    i.immediate = change;
     i.family = InstructionFamily::bulk;
     a.list(i, coordinates);
     if (!in) a.uses_memory_of_others();
@@ -212,7 +219,7 @@ bool assemble_bulk(Assembler& a, const Statement& s, const Opcode& op) {
   const Slot barrier = in ? plain_address(a, s.operands.at(3)) : no_slot;
   Instruction& i = a.emit(copy_bulk, {to, from, bytes, barrier});
   i.flags = flags;
-  i.immediate = reinterpret_cast<u64>(change);
+  i.immediate = change;
   i.width = static_cast<std::uint8_t>(width);
   i.family = InstructionFamily::bulk;
   return true;

@@ -49,6 +49,7 @@ Machine::Machine(const LaunchState& launch) : launch_(launch), tiles_(launch.isa
     warps_[w].local.resize(launch.kernel->local_bytes * warp_lanes);
   }
   shared_.resize(launch.shared_bytes);
+  page_writes_.resize(launch.shared_bytes / shared_page + 1);
   watching_ = launch.check_races || launch.check_uninitialised;
   if (launch.check_uninitialised) shared_written_.resize(launch.shared_bytes);
 }
@@ -73,6 +74,7 @@ void Machine::begin_block(std::uint64_t linear) {
   linear_ = linear;
   block_ = place_in(launch_.grid, linear);
   std::fill(shared_.begin(), shared_.end(), std::byte{0});
+  std::fill(page_writes_.begin(), page_writes_.end(), ++writes_);
   std::fill(shared_written_.begin(), shared_written_.end(), std::uint8_t{0});
   if (launch_.check_races) {
     shared_touched_.assign(launch_.shared_bytes, {});
@@ -510,7 +512,7 @@ std::byte* Machine::at(Space space, std::uint64_t address, std::size_t bytes, Ac
       const std::uint64_t offset = address & 0xFFFFFFFFu;
       if (offset + bytes > launch_.shared_bytes) return outside("shared", offset, bytes, kind, lane, i);
       if (offset % aligned_to != 0) finding("misaligned", "shared", "shared+" + hex(offset), lane, i);
-      if (writes(kind)) ++shared_version;
+      if (writes(kind)) note_write(offset, bytes);
       if (launch_.check_uninitialised) {
         if (reads(kind))
           for (std::size_t b = 0; b < bytes; ++b)

@@ -74,6 +74,9 @@ struct Warp {
   std::map<Slot, std::uint32_t> in_flight;  ///< accumulators that wgmma may still write, by their group
 };
 
+/// Bytes of shared memory of which the last write is known.
+inline constexpr std::uint64_t shared_page = 1024;
+
 inline constexpr std::uint32_t barrier_of_clusters = 16;
 
 struct BlockBarrier {
@@ -136,7 +139,7 @@ class Machine {
     if (!watching_) {
       const std::uint64_t offset = address & 0xFFFFFFFFu;
       if (space == Space::shared && offset + bytes <= launch_.shared_bytes && (offset & (bytes - 1)) == 0) {
-        shared_version += writes(kind);
+        if (writes(kind)) note_write(offset, bytes);
         return shared_.data() + offset;
       }
       const std::uint64_t index = (address >> 36) - 1;
@@ -182,7 +185,14 @@ class Machine {
   std::byte* shared() { return shared_.data(); }
   Dim3 block_index() const { return block_; }
   std::uint32_t threads() const { return static_cast<std::uint32_t>(launch_.block.count()); }
-  std::uint64_t shared_version = 0;
+  /// Writes to shared memory are counted; the count at the last one to any of these pages, and the next one's.
+  std::uint64_t last_write(std::uint32_t first_page, std::uint32_t last_page) const {
+    std::uint64_t last = 0;
+    for (std::uint32_t page = first_page; page <= last_page && page < page_writes_.size(); ++page)
+      last = last < page_writes_[page] ? page_writes_[page] : last;
+    return last;
+  }
+  std::uint64_t write_stamp() const { return writes_ + 1; }
   std::uint64_t time() const { return executed_; }
   std::size_t warps() const { return warps_.size(); }
   Tiles& tiles() { return tiles_; }
@@ -205,6 +215,10 @@ class Machine {
 
  private:
   void begin_block(std::uint64_t linear);
+  void note_write(std::uint64_t offset, std::size_t bytes) {
+    ++writes_;
+    for (std::uint64_t page = offset / shared_page; page <= (offset + bytes - 1) / shared_page; ++page) page_writes_[page] = writes_;
+  }
   void fill_registers(Warp& w);
   bool run_warp(Warp& w);
   void regroup(Warp& w);
@@ -249,6 +263,8 @@ class Machine {
   std::vector<std::byte> file_;  ///< registers of all warps
   std::vector<Warp> warps_;
   std::vector<std::byte> shared_;
+  std::vector<std::uint64_t> page_writes_;
+  std::uint64_t writes_ = 0;
   std::vector<std::uint8_t> shared_written_;
   std::vector<TouchedByte> shared_touched_;
   std::unordered_map<std::uint64_t, std::vector<TouchedByte>> global_touched_;

@@ -3,9 +3,10 @@
 #include <array>
 
 #include "ptx/assembler.h"
+#include "ptx/fragments.h"
+#include "ptx/half_sums.h"
 #include "ptx/lanes.h"
 #include "ptx/products.h"
-#include "quant/half.h"
 
 namespace dodona::ptx {
 namespace {
@@ -95,51 +96,99 @@ constexpr std::uint64_t pack(const MmaShape& s) {
          static_cast<std::uint64_t>(s.saturates) << 26;
 }
 
+/// Registers of a list, as what works on them takes them.
+template <std::size_t most>
+class Registers {
+ public:
+  Registers(Machine& m, const Slot* slots, std::size_t count) : count_(count) {
+    for (std::size_t r = 0; r < count; ++r) rows_[r] = m.narrow(slots[r]);
+  }
+  u32* const* data() { return rows_.data(); }
+  std::span<const u32* const> span() { return {rows_.data(), count_}; }
+
+ private:
+  std::array<u32*, most> rows_;
+  std::size_t count_;
+};
+
 void multiply(Machine& m, const Instruction& i) {
   m.meet();
   const MmaShape shape = unpack(i.flags);
   const Slot* slots = m.list(i);
   const int sums_registers = shape.half_sums ? 2 : 4;
   const Slot *const d = slots, *const a = d + sums_registers, *const b = a + shape.a_registers, *const c = b + shape.b_registers;
-  // Words of four bytes: rows of `words`.
+  const Isa isa = m.launch().isa;
+  Registers<4> left(m, a, static_cast<std::size_t>(shape.a_registers)), right(m, b, static_cast<std::size_t>(shape.b_registers));
+  alignas(64) std::array<float, 8 * 16> sums;  // transposed: [8][16]
+  if (!shape.half_sums && !shape.whole_sums && shape.a != MatrixType::tf32) {
+    Registers<4> from(m, c, 4), to(m, d, 4);
+    dispatch<SpreadSums>(isa, from.data(), std::size_t{4}, sums.data());
+    const FragmentSource left_source(isa, left.span(), 16), right_source(isa, right.span(), 8);
+    m.tiles().add(Unit::mma_sync, {shape.a, left_source, a[0]}, {shape.b, right_source, b[0]}, 8, shape.k, sums.data());
+    dispatch<GatherSums>(isa, sums.data(), std::size_t{4}, to.data());
+    return;
+  }
   const auto words = static_cast<std::size_t>(shape.k * bytes_of(shape.a) / 4);
-  std::array<u32, 16 * 8> left;
-  std::array<u32, 8 * 8> right;
-  for (std::size_t r = 0; r < static_cast<std::size_t>(shape.a_registers); ++r)
-    spread_words(m.narrow(a[r]), left.data() + 8 * (r & 1) * words + 4 * (r >> 1), words);
-  for (std::size_t r = 0; r < static_cast<std::size_t>(shape.b_registers); ++r) spread_words(m.narrow(b[r]), right.data() + 4 * r, words);
-  // Sums, transposed: [8][16].
+  std::array<u32, 16 * 8> left_rows;
+  std::array<u32, 8 * 8> right_rows;
+  lay_out_fragment(left.data(), left.span().size(), 16, left_rows.data(), words);
+  lay_out_fragment(right.data(), right.span().size(), 8, right_rows.data(), words);
+  if (shape.half_sums) {
+    spread_halves(m, c, sums.data());
+    add_half_products(shape.a, left_rows.data(), shape.b, right_rows.data(), 8, shape.k, sums.data());
+    return gather_halves(m, sums.data(), d);
+  }
+  Registers<4> from(m, c, 4), to(m, d, 4);
   if (shape.whole_sums) {
     std::array<std::int32_t, 8 * 16> whole;
-    for (int r = 0; r < 4; ++r) spread_sums(m.narrow(c[r]), whole.data() + sum_offset(r));
-    add_whole_products(shape.a, left.data(), shape.b, right.data(), 8, shape.k, whole.data(), shape.saturates);
-    for (int r = 0; r < 4; ++r) gather_sums(whole.data() + sum_offset(r), m.narrow(d[r]));
-    return;
+    dispatch<SpreadSums>(isa, from.data(), std::size_t{4}, whole.data());
+    add_whole_products(shape.a, left_rows.data(), shape.b, right_rows.data(), 8, shape.k, whole.data(), shape.saturates);
+    dispatch<GatherSums>(isa, whole.data(), std::size_t{4}, to.data());
+  } else {
+    dispatch<SpreadSums>(isa, from.data(), std::size_t{4}, sums.data());
+    add_tf32_products(left_rows.data(), right_rows.data(), 8, shape.k, sums.data());
+    dispatch<GatherSums>(isa, sums.data(), std::size_t{4}, to.data());
   }
+}
+
+/// mma.sp: the list ends with the metadata's register.
+void multiply_sparse(Machine& m, const Instruction& i) {
+  m.meet();
+  const MmaShape shape = unpack(i.flags);
+  const Slot* slots = m.list(i);
+  const int sums_registers = shape.half_sums ? 2 : 4;
+  const Slot *const d = slots, *const a = d + sums_registers, *const b = a + shape.a_registers, *const c = b + shape.b_registers;
+  const Isa isa = m.launch().isa;
+  Registers<4> left(m, a, static_cast<std::size_t>(shape.a_registers)), right(m, b, static_cast<std::size_t>(shape.b_registers));
+  const SparsePlaces places = sparse_places(shape.a, shape.k, m.narrow(c[sums_registers]), static_cast<u32>(i.immediate));
+  const auto words = static_cast<std::size_t>(shape.k * bytes_of(shape.a) / 4);
+  std::array<u32, 16 * 8> left_rows;
+  std::array<u32, 8 * 16> right_rows;
+  lay_out_fragment(left.data(), left.span().size(), 16, left_rows.data(), words / 2);
+  lay_out_fragment(right.data(), right.span().size(), 8, right_rows.data(), words);
   std::array<float, 8 * 16> sums;
-  if (!shape.half_sums) {
-    for (int r = 0; r < 4; ++r) spread_sums(m.narrow(c[r]), sums.data() + sum_offset(r));
-    m.tiles().add(Unit::mma_sync, {shape.a, left.data(), a[0]}, {shape.b, right.data(), b[0]}, 8, shape.k, sums.data());
-    for (int r = 0; r < 4; ++r) gather_sums(sums.data() + sum_offset(r), m.narrow(d[r]));
-    return;
+  if (shape.half_sums) {
+    spread_halves(m, c, sums.data());
+    add_sparse_products(Unit::mma_sync, shape.a, left_rows.data(), shape.b, right_rows.data(), places, shape.k, true, sums.data());
+    return gather_halves(m, sums.data(), d);
   }
-  for (int r = 0; r < 4; ++r)
-    for (int lane = 0; lane < warp_lanes; ++lane) {
-      const u32 pair = m.narrow(c[r >> 1])[lane];
-      sums[sum_offset(r) + fragment_sum(lane)] = quant::f16_to_f32(static_cast<u16>(r & 1 ? pair >> 16 : pair));
-    }
-  add_half_products(shape.a, left.data(), shape.b, right.data(), 8, shape.k, sums.data());
-  for (int r = 0; r < 4; ++r)
-    for (int lane = 0; lane < warp_lanes; ++lane) {
-      u32& pair = m.narrow(d[r >> 1])[lane];
-      const u32 code = quant::f32_to_f16(sums[sum_offset(r) + fragment_sum(lane)]);
-      pair = r & 1 ? (pair & 0xFFFFu) | code << 16 : code;
-    }
+  Registers<4> from(m, c, 4), to(m, d, 4);
+  if (shape.whole_sums) {
+    std::array<std::int32_t, 8 * 16> whole;
+    dispatch<SpreadSums>(isa, from.data(), std::size_t{4}, whole.data());
+    add_sparse_whole_products(shape.a, left_rows.data(), shape.b, right_rows.data(), places, shape.k, whole.data(), shape.saturates);
+    dispatch<GatherSums>(isa, whole.data(), std::size_t{4}, to.data());
+  } else {
+    dispatch<SpreadSums>(isa, from.data(), std::size_t{4}, sums.data());
+    add_sparse_products(Unit::mma_sync, shape.a, left_rows.data(), shape.b, right_rows.data(), places, shape.k, false, sums.data());
+    dispatch<GatherSums>(isa, sums.data(), std::size_t{4}, to.data());
+  }
 }
 
 bool assemble_mma(Assembler& a, const Statement& s, const Opcode& op) {
   // mma.sync.aligned.m16n8kK.row.col{.satfinite}.d.a.b.c
-  if (!op.has("sync") || !op.has("row") || !op.has("col") || op.has("sp") || op.has("block_scale")) throw NotThere{};
+  if (!op.has("sync") || !op.has("row") || !op.has("col") || op.has("block_scale")) throw NotThere{};
+  const bool sparse = op.has("sp") || op.has("sp::ordered_metadata");
   std::string_view shape;
   for (const std::string_view part : op.parts)
     if (part.starts_with("m16n8k")) shape = part;
@@ -155,12 +204,15 @@ bool assemble_mma(Assembler& a, const Statement& s, const Opcode& op) {
   if (mma.a == MatrixType::none || mma.b == MatrixType::none || op.behind(3) != op.behind(0)) throw NotThere{};
   if (!mma.half_sums && !mma.whole_sums && op.behind(3) != "f32") throw NotThere{};
   if (mma.half_sums && mma.a != MatrixType::f16) throw NotThere{};
-  const int bytes = k * bytes_of(mma.a);
+  // Half of a sparse row is there.
+  const int bytes = k * bytes_of(mma.a) / (sparse ? 2 : 1);
   const bool whole = mma.a == MatrixType::s8 || mma.a == MatrixType::u8;
   if ((bytes != 16 && bytes != 32) || bytes_of(mma.a) != bytes_of(mma.b) || whole != mma.whole_sums) throw NotThere{};
   mma.a_registers = bytes / 8;
-  mma.b_registers = bytes / 16;
-  if (s.operands.size() != 4) throw NotThere{"the number of operands is another"};
+  mma.b_registers = bytes / 16 * (sparse ? 2 : 1);
+  // Of 8-bit floats only the wide form is.
+  if (sparse && bytes == 16 && bytes_of(mma.a) == 1 && !whole) throw NotThere{};
+  if (s.operands.size() != (sparse ? 6U : 4U)) throw NotThere{"the number of operands is another"};
   const std::array<std::size_t, 4> counts{mma.half_sums ? 2U : 4U, static_cast<std::size_t>(mma.a_registers),
                                           static_cast<std::size_t>(mma.b_registers), mma.half_sums ? 2U : 4U};
   std::vector<Slot> slots;
@@ -170,9 +222,17 @@ bool assemble_mma(Assembler& a, const Statement& s, const Opcode& op) {
     if (parts.size() != counts[o]) throw NotThere{"the number of registers is another"};
     for (const Operand& part : parts) slots.push_back(o == 0 ? a.destination(part, 4) : a.source(part, 4));
   }
-  Instruction& i = a.emit(multiply);
+  if (sparse) {
+    slots.push_back(a.source(s.operands[4], 4));
+    const std::uint64_t selectors = bytes_of(mma.a) == 1 ? (bytes == 16 ? 2 : 1) : bytes == 16 ? 4 : 2;
+    if (s.operands[5].kind != OperandKind::integer || s.operands[5].value >= selectors)
+      throw NotThere{"the sparsity selector is none: expected a number below " + std::to_string(selectors)};
+  }
+  Instruction& i = a.emit(sparse ? multiply_sparse : multiply);
   i.flags = pack(mma);
-  i.family = InstructionFamily::product;
+  if (sparse) i.immediate = s.operands[5].value;
+  if (sparse) i.registers = static_cast<std::uint8_t>(counts[0]);
+  if (!sparse) i.family = InstructionFamily::product;
   i.meeting = Meeting::whole;
   a.list(i, slots);
   return true;

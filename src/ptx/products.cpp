@@ -8,7 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "ptx/fragments.h"
 #include "quant/half.h"
+#include "quant/hopper/special.h"
 #include "quant/tensor_core/step.h"
 
 namespace dodona::ptx {
@@ -109,41 +111,152 @@ Tiles::Tiles(Isa isa) {
   }
 }
 
+void lay_out_fragment(const std::uint32_t* const* registers, std::size_t count, int lines, void* to, std::size_t words) {
+  auto* const line = static_cast<std::uint32_t*>(to);
+  const auto eights = static_cast<std::size_t>(lines / 8);
+  for (std::size_t r = 0; r < count; ++r)
+    for (std::size_t g = 0; g < 8; ++g)
+      std::memcpy(line + (8 * (r % eights) + g) * words + 4 * (r / eights), registers[r] + 4 * g, 4 * sizeof(std::uint32_t));
+}
+
+bool FragmentSource::refresh(KnownCodes& known) const {
+  const std::size_t bytes = registers_.size() * row_bytes;
+  if (known.codes.size() == bytes && dispatch<SameRegisters>(isa_, registers_.data(), registers_.size(), known.codes.data())) return true;
+  known.codes.resize(bytes);
+  for (std::size_t r = 0; r < registers_.size(); ++r) std::memcpy(known.codes.data() + r * row_bytes, registers_[r], row_bytes);
+  return false;
+}
+void FragmentSource::lay_out(const KnownCodes&, std::byte* lines, std::size_t bytes) const {
+  lay_out_fragment(registers_.data(), registers_.size(), lines_, lines, bytes / sizeof(std::uint32_t));
+}
+
 template <class Decoded>
 const Decoded& Tiles::find(std::vector<Kept<Decoded>>& kept, Unit unit, const Operand& o, int lines, int k) {
-  const auto bytes = static_cast<std::size_t>(lines * k * bytes_of(o.type)), line = static_cast<std::size_t>(k * bytes_of(o.type));
   Kept<Decoded>& one = kept[o.key % kept.size()];
-  if (one.type == o.type && one.unit == unit && one.lines == lines && one.codes.size() == bytes &&
-      std::memcmp(one.codes.data(), o.codes, bytes) == 0)
-    return one.decoded;
+  if (one.type != o.type || one.unit != unit || one.lines != lines || one.k != k) one.known = {};
+  if (o.source.refresh(one.known)) return one.decoded;
   one.type = o.type;
   one.unit = unit;
   one.lines = lines;
-  const auto* const begin = static_cast<const std::byte*>(o.codes);
-  one.codes.assign(begin, begin + bytes);
+  one.k = k;
   std::array<std::byte, std::size_t{256} * line_bytes> padded;
-  for (std::size_t n = 0; n < static_cast<std::size_t>(lines); ++n) {
-    std::memcpy(padded.data() + n * line_bytes, begin + n * line, line);
+  const auto line = static_cast<std::size_t>(k * bytes_of(o.type));
+  for (std::size_t n = 0; n < static_cast<std::size_t>(lines); ++n)
     std::memset(padded.data() + n * line_bytes + line, 0, line_bytes - line);
-  }
+  o.source.lay_out(one.known, padded.data(), line_bytes);
   const int padded_k = line_bytes / bytes_of(o.type);
   one.decoded.decode(spec_of(unit, o.type), dtype_of(o.type), padded.data(), lines, padded_k, padded_k);
   return one.decoded;
 }
 
 void Tiles::add(Unit unit, const Operand& a, const Operand& b, int columns, int k, float* sums) {
-  if (a.type == MatrixType::tf32)
-    return add_by_definition(tc::tf32_wgmma, DType::f32, static_cast<const std::uint32_t*>(a.codes), DType::f32,
-                             static_cast<const std::uint32_t*>(b.codes), columns, k, sums, usual_step);
   // Products commute: the sixteen rows are the lanes of a panel.
   const ops::MmaRows& right = find(right_, unit, b, columns, k);
   const ops::MmaColumns& left = find(left_, unit, a, rows, k);
   ops::accumulate(right, left, 0, k, sums, rows);
 }
 
+void add_tf32_products(const void* a, const void* b, int columns, int k, float* sums) {
+  add_by_definition(tc::tf32_wgmma, DType::f32, static_cast<const std::uint32_t*>(a), DType::f32, static_cast<const std::uint32_t*>(b),
+                    columns, k, sums, usual_step);
+}
+
 void add_half_products(MatrixType a_type, const void* a, MatrixType b_type, const void* b, int columns, int k, float* sums) {
   add_by_definition(tc::half_mma, dtype_of(a_type), static_cast<const std::uint16_t*>(a), dtype_of(b_type),
                     static_cast<const std::uint16_t*>(b), columns, k, sums, half_step);
+}
+
+namespace {
+
+template <class Code>
+void add_sparse_by_definition(const tc::MmaSpec& spec, Step step, MatrixType a_type, const void* a, MatrixType b_type, const void* b,
+                              const SparsePlaces& places, int k, float* sums) {
+  const auto count = static_cast<std::size_t>(k / 2);
+  std::array<std::size_t, SparsePlaces::most> order{};
+  for (std::size_t j = 0; j < count; ++j)
+    order[spec.reading == tc::MmaReading::as_they_are ? j : static_cast<std::size_t>(tc::position_of(spec, static_cast<std::int64_t>(j)))] =
+        j;
+  const auto factor = [&](MatrixType type, const void* codes, std::size_t at) {
+    return tc::decode_factor(spec, dtype_of(type), static_cast<const Code*>(codes)[at]);
+  };
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t n = 0; n < 8; ++n) {
+      std::array<tc::Factor, SparsePlaces::most> left{}, right{};
+      for (std::size_t j = 0; j < count; ++j) {
+        left[j] = factor(a_type, a, r * count + order[j]);
+        right[j] = factor(b_type, b, n * static_cast<std::size_t>(k) + places.of_row[r][order[j]]);
+      }
+      float& sum = sums[n * rows + r];
+      const auto products = std::min(static_cast<std::size_t>(spec.products), count);
+      for (std::size_t begin = 0; begin < count; begin += products)
+        sum = step(spec, {left.data() + begin, products}, {right.data() + begin, products}, sum);
+    }
+}
+
+/// Sums of whole numbers, exact, then taken in.
+std::int32_t added(std::int32_t to, std::int64_t sum, bool saturates) {
+  sum += to;
+  if (saturates) sum = std::clamp<std::int64_t>(sum, std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max());
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(sum));
+}
+
+}  // namespace
+
+SparsePlaces sparse_places(MatrixType type, int k, const std::uint32_t* metadata, std::uint32_t selector) {
+  const bool pairs = type == MatrixType::tf32, bytes = bytes_of(type) == 1;
+  const auto pieces = static_cast<std::uint32_t>(k / (pairs ? 2 : 4));
+  SparsePlaces places;
+  for (std::uint32_t row = 0; row < rows; ++row)
+    for (std::uint32_t piece = 0; piece < pieces; ++piece) {
+      const std::uint32_t lower = row / 8;
+      std::uint32_t lane = 4 * (row % 8), shift = 4 * (piece % 8);
+      if (bytes) {
+        lane += lower + 2 * (pieces == 8 ? selector : piece / 8);
+      } else {
+        lane += pieces == 4 ? selector : 2 * selector + piece / 4;
+        shift = 4 * (piece % 4) + 16 * lower;
+      }
+      const std::uint32_t bits = metadata[lane] >> shift & 15;
+      auto& to = places.of_row[row];
+      if (pairs) {
+        to[piece] = static_cast<std::uint8_t>(2 * piece + (bits >> 1 & 1));
+      } else {
+        to[2 * piece] = static_cast<std::uint8_t>(4 * piece + (bits & 3));
+        to[2 * piece + 1] = static_cast<std::uint8_t>(4 * piece + (bits >> 2));
+      }
+    }
+  return places;
+}
+
+void add_sparse_products(Unit unit, MatrixType a_type, const void* a, MatrixType b_type, const void* b, const SparsePlaces& places, int k,
+                         bool half_sums, float* sums) {
+  switch (bytes_of(a_type)) {
+    case 4: return add_sparse_by_definition<std::uint32_t>(tc::tf32_wgmma, usual_step, a_type, a, b_type, b, places, k, sums);
+    case 2:
+      return add_sparse_by_definition<std::uint16_t>(tc::half_mma, half_sums ? half_step : usual_step, a_type, a, b_type, b, places, k,
+                                                     sums);
+    default: break;
+  }
+  if (unit == Unit::wgmma) return add_sparse_by_definition<std::uint8_t>(tc::fp8_wgmma, usual_step, a_type, a, b_type, b, places, k, sums);
+  std::array<float, 8 * rows> fresh{};
+  add_sparse_by_definition<std::uint8_t>(tc::fp8_mma_sync, usual_step, a_type, a, b_type, b, places, k, fresh.data());
+  for (std::size_t at = 0; at < fresh.size(); ++at) {
+    const float sum = sums[at] + fresh[at];
+    sums[at] = std::isnan(sum) ? quant::hopper::canonical_nan() : sum;
+  }
+}
+
+void add_sparse_whole_products(MatrixType a_type, const void* a, MatrixType b_type, const void* b, const SparsePlaces& places, int k,
+                               std::int32_t* sums, bool saturates) {
+  for (int n = 0; n < 8; ++n)
+    for (int r = 0; r < rows; ++r) {
+      std::int64_t sum = 0;
+      for (int j = 0; j < k / 2; ++j)
+        sum += byte_of(a_type, a, r * k / 2 + j) *
+               byte_of(b_type, b, n * k + places.of_row[static_cast<std::size_t>(r)][static_cast<std::size_t>(j)]);
+      std::int32_t& to = sums[n * rows + r];
+      to = added(to, sum, saturates);
+    }
 }
 
 void add_whole_products(MatrixType a_type, const void* a, MatrixType b_type, const void* b, int columns, int k, std::int32_t* sums,
@@ -153,10 +266,7 @@ void add_whole_products(MatrixType a_type, const void* a, MatrixType b_type, con
       std::int64_t sum = 0;
       for (int j = 0; j < k; ++j) sum += byte_of(a_type, a, r * k + j) * byte_of(b_type, b, n * k + j);
       std::int32_t& to = sums[n * rows + r];
-      sum += to;
-      if (saturates)
-        sum = std::clamp<std::int64_t>(sum, std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max());
-      to = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum));
+      to = added(to, sum, saturates);
     }
 }
 

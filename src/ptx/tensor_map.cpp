@@ -15,13 +15,21 @@ struct ElementType {
   std::string_view name;
   int bytes;
   bool is_float;
+  std::string_view atomic;  ///< its name in atomics
 };
 /// In the order of `tensormap.replace.elemtype`.
 constexpr std::string_view element_codes[] = {"u8",  "u16",     "u32", "i32",  "u64",  "i64", "f16",
                                               "f32", "f32_ftz", "f64", "bf16", "tf32", "tf32"};
-constexpr ElementType element_types[] = {{"u8", 1, false},  {"u16", 2, false}, {"u32", 4, false},    {"i32", 4, false},
-                                         {"u64", 8, false}, {"i64", 8, false}, {"f16", 2, true},     {"f32", 4, true},
-                                         {"f64", 8, true},  {"bf16", 2, true}, {"f32_ftz", 4, true}, {"tf32", 4, true}};
+constexpr ElementType element_types[] = {{"u8", 1, false, "u8"},    {"u16", 2, false, "u16"},    {"u32", 4, false, "u32"},
+                                         {"i32", 4, false, "s32"},  {"u64", 8, false, "u64"},    {"i64", 8, false, "s64"},
+                                         {"f16", 2, true, "f16"},   {"f32", 4, true, "f32"},     {"f64", 8, true, "f64"},
+                                         {"bf16", 2, true, "bf16"}, {"f32_ftz", 4, true, "f32"}, {"tf32", 4, true, "tf32"}};
+
+void set_type(TensorBox& box, const ElementType& type) {
+  box.element_bytes = static_cast<std::uint8_t>(type.bytes);
+  box.is_float = type.is_float ? 1 : 0;
+  box.type = static_cast<std::uint8_t>(&type - element_types);
+}
 
 }  // namespace
 
@@ -43,6 +51,10 @@ void TensorBox::fill(std::byte* element) const {
   if (nan_fill != 0 && is_float != 0) element[element_bytes - 1] = std::byte{0x7F};
 }
 
+std::string_view TensorBox::type_name() const {
+  return element_types[type].atomic;
+}
+
 TensorBox encode(const TensorMap& map, std::size_t arguments, std::size_t index) {
   const std::string name = "args[" + std::to_string(index) + "]";
   const auto fail = [&](ErrorCode code, const std::string& what) { throw Error(code, "ptx", name, what); };
@@ -60,8 +72,7 @@ TensorBox encode(const TensorMap& map, std::size_t arguments, std::size_t index)
   bool known = false;
   for (const ElementType& t : element_types)
     if (t.name == map.dtype) {
-      box.element_bytes = static_cast<std::uint8_t>(t.bytes);
-      box.is_float = t.is_float ? 1 : 0;
+      set_type(box, t);
       known = true;
     }
   if (!known) fail(ErrorCode::bad_dtype, "a tensor map has no elements of type '" + map.dtype + "'");
@@ -142,10 +153,7 @@ void replace_field(Machine& m, TensorBox& box, MapField field, std::uint64_t ord
     case MapField::elemtype: {
       if (value >= std::size(element_codes)) fail("a tensor map has no elements of type " + std::to_string(value));
       for (const ElementType& t : element_types)
-        if (t.name == element_codes[value]) {
-          box.element_bytes = static_cast<std::uint8_t>(t.bytes);
-          box.is_float = t.is_float ? 1 : 0;
-        }
+        if (t.name == element_codes[value]) set_type(box, t);
       break;
     }
     case MapField::interleave_layout:

@@ -18,12 +18,15 @@ struct TensorBox {
   std::array<std::uint32_t, 5> shape{}, box{};
   std::array<std::uint8_t, 5> element_strides{};
   std::uint8_t is_float = 0;
-  std::array<std::uint8_t, 26> unused{};
+  std::uint8_t type = 0;  ///< of elements: a place among the types that maps have
+  std::array<std::uint8_t, 25> unused{};
 
   std::uint64_t elements() const;
   /// Where a byte of the box lies, as an offset from the box's beginning at a shared address.
   std::uint64_t swizzled(std::uint64_t base, std::uint64_t offset) const;
   void fill(std::byte* element) const;
+  /// Of elements, as atomics name it ("s32").
+  std::string_view type_name() const;
 };
 static_assert(sizeof(TensorBox) == 128);
 

@@ -160,6 +160,9 @@ class Tracer : public Observer {
   }
   /// What is not followed is what it is: a number of this instruction, made of its first operand.
   void forget(Machine& m, const Instruction& i) {
+    // Sums of sparse products, the first of the list: an operation of unknown operands.
+    for (u32 k = 0; k < i.list_count && k < i.registers; ++k)
+      for_lanes(m.mask, [&](int lane) { origin(m.list(i)[k], lane) = add({opcode_of(i), {}, {}, i.line}); });
     if (i.slots[0] == no_slot || i.slots[0] == 0) return;
     for_lanes(m.mask, [&](int lane) {
       const u32 of = i.slots[1] == no_slot ? unknown : origin(i.slots[1], lane);
@@ -348,7 +351,7 @@ class Tracer : public Observer {
   /// The sum, then its row and its column.
   void warpgroup(Machine& m, const Instruction& i) {
     WarpgroupProduct p;
-    if (!describe(m, i, p)) return;
+    if (!describe(m, i, p)) return forget(m, i);
     const auto line_of = [&](const std::vector<u64>& addresses, std::string_view name) {
       Node n{name, {}, {}, i.line};
       for (std::size_t k = 0; k < addresses.size(); ++k) {

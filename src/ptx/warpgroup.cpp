@@ -5,10 +5,11 @@
 #include <vector>
 
 #include "ptx/assembler.h"
+#include "ptx/fragments.h"
+#include "ptx/half_sums.h"
 #include "ptx/lanes.h"
 #include "ptx/products.h"
 #include "ptx/warpgroup.h"
-#include "quant/half.h"
 
 namespace dodona::ptx {
 namespace {
@@ -18,14 +19,14 @@ using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-/// Bytes of K that an instruction takes: of every type.
-constexpr int k_bytes = 32;
+/// Bytes of K that an instruction takes, of every type; of a matrix that a sparse one is multiplied with twice as many.
+constexpr int k_bytes = 32, most_k_bytes = 2 * k_bytes;
 constexpr int own_rows = 16, most_columns = 256;
 
 struct Shape {
   MatrixType a, b;
   int columns;
-  bool a_in_registers, a_transposed, b_transposed, half_sums, whole_sums, saturates;
+  bool a_in_registers, a_transposed, b_transposed, half_sums, whole_sums, saturates, sparse;
 };
 constexpr Shape unpack(u64 f) {
   return {static_cast<MatrixType>(f & 15),
@@ -36,12 +37,13 @@ constexpr Shape unpack(u64 f) {
           (f >> 19 & 1) != 0,
           (f >> 20 & 1) != 0,
           (f >> 21 & 1) != 0,
-          (f >> 22 & 1) != 0};
+          (f >> 22 & 1) != 0,
+          (f >> 23 & 1) != 0};
 }
 constexpr u64 pack(const Shape& s) {
   return static_cast<u64>(s.a) | static_cast<u64>(s.b) << 4 | static_cast<u64>(s.columns) << 8 | static_cast<u64>(s.a_in_registers) << 17 |
          static_cast<u64>(s.a_transposed) << 18 | static_cast<u64>(s.b_transposed) << 19 | static_cast<u64>(s.half_sums) << 20 |
-         static_cast<u64>(s.whole_sums) << 21 | static_cast<u64>(s.saturates) << 22;
+         static_cast<u64>(s.whole_sums) << 21 | static_cast<u64>(s.saturates) << 22 | static_cast<u64>(s.sparse) << 23;
 }
 
 /// A matrix descriptor: where rows of sixteen bytes lie.
@@ -71,9 +73,9 @@ u64 transposed_piece_of(const Descriptor& d, u64 line, u64 k) {
 }
 
 /// Lines [first, first + count) of a matrix whose K is contiguous, packed.
-void read_k_major(Machine& m, const Descriptor& d, u64 first, u64 count, u8* to, const Instruction& i) {
+void read_k_major(Machine& m, const Descriptor& d, u64 first, u64 count, u64 pieces, u8* to, const Instruction& i) {
   for (u64 line = first; line < first + count; ++line)
-    for (u64 piece = 0; piece < 2; ++piece) {
+    for (u64 piece = 0; piece < pieces; ++piece) {
       const u64 at = piece_of(d, line, piece);
       const std::byte* const from = m.quick(Space::shared, at, 16, AccessKind::load, 0, i);
       if (m.watching()) m.check_proxy(at, 16, 0, i);
@@ -87,14 +89,14 @@ void read_k_major(Machine& m, const Descriptor& d, u64 first, u64 count, u8* to,
 }
 /// The same of a matrix whose lines lie side by side, of 16-bit numbers: pieces
 /// of eight lines at one place of K.
-void read_transposed(Machine& m, const Descriptor& d, u64 first, u64 count, u8* to, const Instruction& i) {
-  for (u64 k = 0; k < 16; ++k)
+void read_transposed(Machine& m, const Descriptor& d, u64 first, u64 count, u64 pieces, u8* to, const Instruction& i) {
+  for (u64 k = 0; k < 8 * pieces; ++k)
     for (u64 line = first; line < first + count; line += 8) {
       const u64 at = transposed_piece_of(d, line, k);
       const std::byte* const from = m.quick(Space::shared, at, 16, AccessKind::load, 0, i);
       if (m.watching()) m.check_proxy(at, 16, 0, i);
       for (u64 l = 0; l < 8; ++l) {
-        u8* const place = to + (line - first + l) * k_bytes + 2 * k;
+        u8* const place = to + (line - first + l) * 16 * pieces + 2 * k;
         if (from == nullptr) {
           std::memset(place, 0, 2);
         } else {
@@ -103,10 +105,59 @@ void read_transposed(Machine& m, const Descriptor& d, u64 first, u64 count, u8* 
       }
     }
 }
-void read_lines(Machine& m, u64 descriptor, bool transposed, u64 first, u64 count, u8* to, const Instruction& i) {
+void read_lines(Machine& m, u64 descriptor, bool transposed, u64 first, u64 count, u8* to, const Instruction& i, int bytes = k_bytes) {
   const Descriptor d = read_descriptor(descriptor);
-  (transposed ? read_transposed : read_k_major)(m, d, first, count, to, i);
+  (transposed ? read_transposed : read_k_major)(m, d, first, count, static_cast<u64>(bytes / 16), to, i);
 }
+
+/// A matrix of shared memory. Where nobody has written to its pages since it was read, and nothing is watched, it is not read again.
+class SharedSource : public OperandSource {
+ public:
+  SharedSource(Machine& m, const Instruction& i, u64 descriptor, bool transposed, u64 first, u64 count)
+      : machine_(m), instruction_(i), descriptor_(descriptor), transposed_(transposed), first_(first), count_(count) {}
+
+  bool refresh(KnownCodes& known) const override {
+    const u64 place = descriptor_ * 2 + transposed_;
+    if (!machine_.watching() && known.place == place && machine_.last_write(known.first_page, known.last_page) < known.stamp) return true;
+    std::array<u8, most_columns * k_bytes> now;
+    read_lines(machine_, descriptor_, transposed_, first_, count_, now.data(), instruction_);
+    known.place = place;
+    known.stamp = machine_.write_stamp();
+    place_pages(known);
+    const std::size_t bytes = count_ * k_bytes;
+    if (known.codes.size() == bytes && std::memcmp(known.codes.data(), now.data(), bytes) == 0) return true;
+    const auto* const begin = reinterpret_cast<const std::byte*>(now.data());
+    known.codes.assign(begin, begin + bytes);
+    return false;
+  }
+  void lay_out(const KnownCodes& known, std::byte* lines, std::size_t bytes) const override {
+    for (std::size_t n = 0; n < count_; ++n) std::memcpy(lines + n * bytes, known.codes.data() + n * k_bytes, k_bytes);
+  }
+
+ private:
+  /// Pages between the first and the last byte that a line can have: a swizzle moves pieces within 128 bytes.
+  void place_pages(KnownCodes& known) const {
+    const Descriptor d = read_descriptor(descriptor_);
+    u64 lowest = ~u64{0}, highest = 0;
+    const auto take = [&](u64 at) {
+      lowest = std::min(lowest, at & ~u64{127});
+      highest = std::max(highest, at | 127);
+    };
+    for (u64 line = first_; line < first_ + count_; line += 8) {
+      for (const u64 end : {line, line + 7})
+        for (u64 piece = 0; piece < 2 && !transposed_; ++piece) take(piece_of(d, end, piece));
+      for (u64 k = 0; k < 16 && transposed_; ++k) take(transposed_piece_of(d, line, k));
+    }
+    known.first_page = static_cast<u32>(lowest / shared_page);
+    known.last_page = static_cast<u32>(highest / shared_page);
+  }
+
+  Machine& machine_;
+  const Instruction& instruction_;
+  u64 descriptor_;
+  bool transposed_;
+  u64 first_, count_;
+};
 
 /// Registers that were written since wgmma used them need a wgmma.fence.
 void check_fence(Machine& m, const Slot* d, std::size_t count, const Instruction& i) {
@@ -124,6 +175,60 @@ void check_fence(Machine& m, const Slot* d, std::size_t count, const Instruction
     }
 }
 
+/// What came of a wgmma is watched until it has been waited for.
+void keep_watch(Machine& m, const Slot* d, std::size_t registers) {
+  std::vector<u32>& kept = m.warp->accumulators[d[0]];
+  kept.resize(registers * warp_lanes);
+  for (std::size_t r = 0; r < registers; ++r) m.warp->in_flight[d[r]] = m.warp->products_open;
+  for (std::size_t r = 0; r < registers; ++r) std::memcpy(kept.data() + r * warp_lanes, m.row(d[r]), row_bytes);
+}
+
+/// wgmma.mma_async.sp: the list ends with the metadata's register, as mma.sp has it of sixteen rows. Columns by eights.
+void multiply_sparse(Machine& m, const Instruction& i) {
+  const Shape s = unpack(i.flags);
+  const auto registers = static_cast<std::size_t>(s.half_sums ? s.columns / 4 : s.columns / 2);
+  const Slot* const d = m.list(i);
+  if (m.mask != m.warp->live || m.mask != all_lanes) m.fail("wgmma takes whole warps", i);
+  if (m.watching()) check_fence(m, d, registers, i);
+  const bool adds = i.slots[3] == no_slot ? i.immediate != 0 : (m.predicate(i.slots[3]) & 1) != 0;
+  const Isa isa = m.launch().isa;
+  std::array<u8, own_rows * k_bytes> left;
+  std::array<u8, most_columns * most_k_bytes> right;
+  if (s.a_in_registers) {
+    std::array<const u32*, 4> a{};
+    for (std::size_t r = 0; r < a.size(); ++r) a[r] = m.narrow(d[registers + r]);
+    lay_out_fragment(a.data(), a.size(), own_rows, left.data(), k_bytes / 4);
+  } else {
+    read_lines(m, m.wide(i.slots[1])[0], s.a_transposed, u64{m.warp->index % 4} * own_rows, own_rows, left.data(), i);
+  }
+  read_lines(m, m.wide(i.slots[2])[0], s.b_transposed, 0, static_cast<u64>(s.columns), right.data(), i, most_k_bytes);
+  const int k = most_k_bytes / bytes_of(s.a);
+  const SparsePlaces places = sparse_places(s.a, k, m.narrow(d[i.list_count - 1]), i.target);
+  for (std::size_t n = 0; n < static_cast<std::size_t>(s.columns / 8); ++n) {
+    const u8* const columns = right.data() + n * 8 * most_k_bytes;
+    std::array<u32*, 4> block{};
+    for (std::size_t r = 0; r < block.size() && !s.half_sums; ++r) block[r] = m.narrow(d[4 * n + r]);
+    if (s.whole_sums) {
+      std::array<std::int32_t, 8 * own_rows> sums{};
+      if (adds) dispatch<SpreadSums>(isa, block.data(), block.size(), sums.data());
+      add_sparse_whole_products(s.a, left.data(), s.b, columns, places, k, sums.data(), s.saturates);
+      dispatch<GatherSums>(isa, sums.data(), block.size(), block.data());
+      continue;
+    }
+    std::array<float, 8 * own_rows> sums{};
+    if (s.half_sums) {
+      if (adds) spread_halves(m, d + 2 * n, sums.data());
+      add_sparse_products(Unit::wgmma, s.a, left.data(), s.b, columns, places, k, true, sums.data());
+      gather_halves(m, sums.data(), d + 2 * n);
+    } else {
+      if (adds) dispatch<SpreadSums>(isa, block.data(), block.size(), sums.data());
+      add_sparse_products(Unit::wgmma, s.a, left.data(), s.b, columns, places, k, false, sums.data());
+      dispatch<GatherSums>(isa, sums.data(), block.size(), block.data());
+    }
+  }
+  if (m.watching()) keep_watch(m, d, registers);
+}
+
 void multiply(Machine& m, const Instruction& i) {
   const Shape s = unpack(i.flags);
   const int registers = s.half_sums ? s.columns / 4 : s.columns / 2;
@@ -131,56 +236,58 @@ void multiply(Machine& m, const Instruction& i) {
   if (m.mask != m.warp->live || m.mask != all_lanes) m.fail("wgmma takes whole warps", i);
   if (m.watching()) check_fence(m, d, static_cast<std::size_t>(registers), i);
 
-  std::array<u8, own_rows * k_bytes> left{};
-  if (s.a_in_registers) {
-    for (int r = 0; r < 4; ++r)
-      for (int lane = 0; lane < warp_lanes; ++lane)
-        std::memcpy(left.data() + (lane / 4 + 8 * (r & 1)) * k_bytes + 4 * (lane % 4) + 16 * (r >> 1), m.narrow(d[registers + r]) + lane,
-                    4);
-  } else {
-    read_lines(m, m.wide(i.slots[1])[0], s.a_transposed, u64{m.warp->index % 4} * own_rows, own_rows, left.data(), i);
-  }
-  std::array<u8, most_columns * k_bytes> right;
-  read_lines(m, m.wide(i.slots[2])[0], s.b_transposed, 0, static_cast<u64>(s.columns), right.data(), i);
-
+  const Isa isa = m.launch().isa;
   const bool adds = i.slots[3] == no_slot ? i.immediate != 0 : (m.predicate(i.slots[3]) & 1) != 0;
-  const int numbers = s.columns / 2, k = k_bytes / bytes_of(s.a);
-  if (s.whole_sums) {
-    std::array<std::int32_t, most_columns * own_rows> sums;
-    for (int r = 0; r < numbers && adds; ++r) spread_sums(m.narrow(d[r]), sums.data() + sum_offset(r));
-    if (!adds) std::fill_n(sums.begin(), s.columns * own_rows, 0);
-    add_whole_products(s.a, left.data(), s.b, right.data(), s.columns, k, sums.data(), s.saturates);
-    for (int r = 0; r < numbers; ++r) gather_sums(sums.data() + sum_offset(r), m.narrow(d[r]));
-  } else {
-    std::array<float, most_columns * own_rows> sums;
-    if (!adds) std::fill_n(sums.begin(), s.columns * own_rows, 0.0f);
-    if (!s.half_sums) {
-      for (int r = 0; r < numbers && adds; ++r) spread_sums(m.narrow(d[r]), sums.data() + sum_offset(r));
-      const u64 a_key = s.a_in_registers ? d[registers] : m.wide(i.slots[1])[0] * 4 + m.warp->index % 4;
-      m.tiles().add(Unit::wgmma, {s.a, left.data(), a_key}, {s.b, right.data(), m.wide(i.slots[2])[0]}, s.columns, k, sums.data());
-      for (int r = 0; r < numbers; ++r) gather_sums(sums.data() + sum_offset(r), m.narrow(d[r]));
+  const int k = k_bytes / bytes_of(s.a);
+  std::array<const u32*, 4> a_registers{};
+  for (std::size_t r = 0; r < 4 && s.a_in_registers; ++r) a_registers[r] = m.narrow(d[static_cast<std::size_t>(registers) + r]);
+  std::array<u32*, most_columns / 2> sums_registers;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(registers); ++r) sums_registers[r] = m.narrow(d[r]);
+  const auto numbers = static_cast<std::size_t>(s.columns / 2);
+  const u64 a_descriptor = s.a_in_registers ? 0 : m.wide(i.slots[1])[0], b_descriptor = m.wide(i.slots[2])[0],
+            first = u64{m.warp->index % 4} * own_rows;
+  const FragmentSource left_registers(isa, a_registers, own_rows);
+  const SharedSource left_shared(m, i, a_descriptor, s.a_transposed, first, own_rows),
+      right_shared(m, i, b_descriptor, s.b_transposed, 0, static_cast<u64>(s.columns));
+
+  if (!s.whole_sums && !s.half_sums && s.a != MatrixType::tf32) {
+    alignas(64) std::array<float, most_columns * own_rows> sums;
+    if (adds) {
+      dispatch<SpreadSums>(isa, sums_registers.data(), numbers, sums.data());
     } else {
-      const auto at = [](int r, int lane) { return sum_offset(r) + fragment_sum(lane); };
-      for (int r = 0; r < numbers && adds; ++r)
-        for (int lane = 0; lane < warp_lanes; ++lane) {
-          const u32 pair = m.narrow(d[r / 2])[lane];
-          sums[at(r, lane)] = quant::f16_to_f32(static_cast<u16>(r & 1 ? pair >> 16 : pair));
-        }
+      std::fill_n(sums.begin(), s.columns * own_rows, 0.0f);
+    }
+    const OperandSource& left = s.a_in_registers ? static_cast<const OperandSource&>(left_registers) : left_shared;
+    const u64 a_key = s.a_in_registers ? d[registers] : a_descriptor * 4 + m.warp->index % 4;
+    m.tiles().add(Unit::wgmma, {s.a, left, a_key}, {s.b, right_shared, b_descriptor}, s.columns, k, sums.data());
+    dispatch<GatherSums>(isa, sums.data(), numbers, sums_registers.data());
+  } else {
+    std::array<u8, own_rows * k_bytes> left;
+    std::array<u8, most_columns * k_bytes> right;
+    if (s.a_in_registers) {
+      lay_out_fragment(a_registers.data(), a_registers.size(), own_rows, left.data(), k_bytes / 4);
+    } else {
+      read_lines(m, a_descriptor, s.a_transposed, first, own_rows, left.data(), i);
+    }
+    read_lines(m, b_descriptor, s.b_transposed, 0, static_cast<u64>(s.columns), right.data(), i);
+    if (s.whole_sums) {
+      std::array<std::int32_t, most_columns * own_rows> sums{};
+      if (adds) dispatch<SpreadSums>(isa, sums_registers.data(), numbers, sums.data());
+      add_whole_products(s.a, left.data(), s.b, right.data(), s.columns, k, sums.data(), s.saturates);
+      dispatch<GatherSums>(isa, sums.data(), numbers, sums_registers.data());
+    } else if (s.half_sums) {
+      std::array<float, most_columns * own_rows> sums{};
+      for (int n = 0; n < s.columns / 8 && adds; ++n) spread_halves(m, d + 2 * n, sums.data() + n * 8 * own_rows);
       add_half_products(s.a, left.data(), s.b, right.data(), s.columns, k, sums.data());
-      for (int r = 0; r < numbers; ++r)
-        for (int lane = 0; lane < warp_lanes; ++lane) {
-          u32& pair = m.narrow(d[r / 2])[lane];
-          const u32 code = quant::f32_to_f16(sums[at(r, lane)]);
-          pair = r & 1 ? (pair & 0xFFFFu) | code << 16 : code;
-        }
+      for (int n = 0; n < s.columns / 8; ++n) gather_halves(m, sums.data() + n * 8 * own_rows, d + 2 * n);
+    } else {
+      std::array<float, most_columns * own_rows> sums{};
+      if (adds) dispatch<SpreadSums>(isa, sums_registers.data(), numbers, sums.data());
+      add_tf32_products(left.data(), right.data(), s.columns, k, sums.data());
+      dispatch<GatherSums>(isa, sums.data(), numbers, sums_registers.data());
     }
   }
-  if (m.watching()) {
-    std::vector<u32>& kept = m.warp->accumulators[d[0]];
-    kept.resize(static_cast<std::size_t>(registers) * warp_lanes);
-    for (int r = 0; r < registers; ++r) m.warp->in_flight[d[r]] = m.warp->products_open;
-    for (int r = 0; r < registers; ++r) std::memcpy(kept.data() + r * warp_lanes, m.row(d[r]), row_bytes);
-  }
+  if (m.watching()) keep_watch(m, d, static_cast<std::size_t>(registers));
 }
 
 void fence(Machine& m, const Instruction&) {
@@ -238,7 +345,10 @@ bool assemble_warpgroup(Assembler& a, const Statement& s, const Opcode& op) {
     if (op.has("wait_group") && !s.operands.empty()) i.immediate = s.operands[0].value;
     return true;
   }
-  if (!op.has("mma_async") || op.has("sp") || s.operands.size() < 4) throw NotThere{};
+  const bool sparse = op.has("sp");
+  // A sparse one has its metadata and a selector behind the matrices.
+  const std::size_t behind = sparse ? 5 : 3;
+  if (!op.has("mma_async") || s.operands.size() <= behind) throw NotThere{};
   std::string_view size;
   for (const std::string_view part : op.parts)
     if (part.starts_with("m64n")) size = part;
@@ -250,6 +360,7 @@ bool assemble_warpgroup(Assembler& a, const Statement& s, const Opcode& op) {
   shape.half_sums = op.behind(2) == "f16";
   shape.whole_sums = op.behind(2) == "s32";
   shape.saturates = op.has("satfinite");
+  shape.sparse = sparse;
   if (shape.a == MatrixType::none || shape.b == MatrixType::none || bytes_of(shape.a) != bytes_of(shape.b)) throw NotThere{};
   if (!shape.half_sums && !shape.whole_sums && op.behind(2) != "f32") throw NotThere{};
   if (shape.half_sums && shape.a != MatrixType::f16) throw NotThere{};
@@ -265,10 +376,10 @@ bool assemble_warpgroup(Assembler& a, const Statement& s, const Opcode& op) {
     if (s.operands[k].kind != OperandKind::integer) throw NotThere{"expected a number"};
     return s.operands[k].value;
   };
-  if (!shape.whole_sums && (number(4, 1) != 1 || number(5, 1) != 1)) throw NotThere{"negated factors are not there"};
+  if (!shape.whole_sums && (number(behind + 1, 1) != 1 || number(behind + 2, 1) != 1)) throw NotThere{"negated factors are not there"};
   if (bytes_of(shape.a) == 2) {
-    shape.a_transposed = !shape.a_in_registers && number(6, 0) != 0;
-    shape.b_transposed = number(shape.a_in_registers ? 6 : 7, 0) != 0;
+    shape.a_transposed = !shape.a_in_registers && number(behind + 3, 0) != 0;
+    shape.b_transposed = number(behind + (shape.a_in_registers ? 3 : 4), 0) != 0;
   }
   std::vector<Slot> slots;
   for (const Operand& o : s.operands[0].parts) slots.push_back(a.destination(o, 4));
@@ -280,12 +391,23 @@ bool assemble_warpgroup(Assembler& a, const Statement& s, const Opcode& op) {
     left = a.source(s.operands[1], 8);
   }
   const Slot right = a.source(s.operands[2], 8);
-  const bool fixed = s.operands[3].kind == OperandKind::integer;
-  const Slot adds = fixed ? no_slot : a.source(s.operands[3], 0);
-  Instruction& i = a.emit(multiply, {no_slot, left, right, adds});
+  if (sparse) {
+    const u64 selectors = bytes_of(shape.a) == 1 ? 1 : 2;
+    if (s.operands[4].kind != OperandKind::integer || s.operands[4].value >= selectors)
+      throw NotThere{"the sparsity selector is none: expected a number below " + std::to_string(selectors)};
+    slots.push_back(a.source(s.operands[3], 4));
+  }
+  const Operand& scale = s.operands[behind];
+  const bool fixed = scale.kind == OperandKind::integer;
+  const Slot adds = fixed ? no_slot : a.source(scale, 0);
+  Instruction& i = a.emit(sparse ? multiply_sparse : multiply, {no_slot, left, right, adds});
   i.flags = pack(shape);
   i.family = InstructionFamily::warpgroup;
-  i.immediate = fixed ? s.operands[3].value : 0;
+  i.immediate = fixed ? scale.value : 0;
+  if (sparse) {
+    i.target = static_cast<u32>(s.operands[4].value);
+    i.registers = static_cast<std::uint8_t>(registers);
+  }
   i.meeting = Meeting::whole;
   a.list(i, slots);
   return true;
