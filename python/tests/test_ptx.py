@@ -297,6 +297,43 @@ def test_machine_code_says_how_open_sums_were_read():
         module.readings("apart", "no such file")
 
 
+SUM_INTO_MAP = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 x, .param .align 64 .b8 map[128])
+{{
+.reg .b64 %d<4>; .reg .b32 %r<8>; .reg .pred %p<2>; .shared .align 128 .b8 room[256];
+ld.param.u64 %d1, [x]; mov.u32 %r1, %tid.x; mad.wide.u32 %d1, %r1, 4, %d1; ld.global.b32 %r2, [%d1];
+mov.u32 %r3, room; shl.b32 %r4, %r1, 2; add.u32 %r4, %r3, %r4; st.shared.b32 [%r4], %r2; fence.proxy.async.shared::cta; bar.sync 0;
+mov.b64 %d2, map; cvta.param.u64 %d2, %d2; mov.u32 %r5, {column}; mov.u32 %r6, 1; setp.eq.u32 %p1, %r1, 0;
+@%p1 cp.reduce.async.bulk.tensor.2d.global.shared::cta.{operation}.tile.bulk_group [%d2, {{%r5, %r6}}], [%r3];
+@%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group 0;
+ret;
+}}
+"""
+
+
+@pytest.mark.parametrize("operation, combine", [("add", np.add), ("min", np.minimum), ("max", np.maximum), ("and", np.bitwise_and), ("xor", np.bitwise_xor)])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.float16])
+def test_bulk_sums_go_into_tensor_maps_by_their_type(operation, combine, dtype):
+    random = np.random.default_rng(5)
+    whole = np.dtype(dtype).kind != "f"
+    draw = (lambda *shape: random.integers(0, 2**32, shape, np.uint32).view(dtype)) if whole else (lambda *shape: random.standard_normal(shape).astype(dtype))
+    columns = 16 if whole else 32
+    box, there = draw(4, columns), draw(8, columns + 8)
+    expected, column = there.copy(), 20 if whole else 8  # a box of whole numbers ends beyond the map: what is outside is left out
+    module = ptx.Module(SUM_INTO_MAP.format(operation=operation, column=column))
+    if not whole and operation in ("and", "xor"):
+        with pytest.raises(dodona.Error, match=f"a tensor map of f16 takes no {operation}"):
+            module.launch("k", 1, 64, box, ptx.TensorMap(there, [4, columns]))
+        return
+    kept = min(columns, there.shape[1] - column)
+    expected[1:5, column : column + kept] = combine(expected[1:5, column : column + kept], box[:, :kept])
+    assert module.launch("k", 1, 64, box, ptx.TensorMap(there, [4, columns])).findings == ()
+    assert there.tobytes() == expected.tobytes()
+
+
 def test_there_are_recordings():
     assert RECORDED
 

@@ -150,8 +150,8 @@ const Assembler::Register* Assembler::find_register(std::string_view name) {
         if (error != std::errc() || end != rest.data() + rest.size() || index < 0 || index >= v.count) continue;
       }
       const int bytes = v.type == "pred" ? 0 : static_cast<int>(bytes_of(v.type));
-      if (bytes > 8) throw NotThere{"registers of 128 bits are not there"};
-      return &known.emplace(std::string(name), Register{rows(bytes == 8 ? 2 : 1), bytes}).first->second;
+      // A register of 128 bits is two of 64, one behind the other.
+      return &known.emplace(std::string(name), Register{rows(bytes == 16 ? 4 : bytes == 8 ? 2 : 1), bytes}).first->second;
     }
   }
   return nullptr;
@@ -202,7 +202,7 @@ Slot Assembler::source(const Operand& o, int bytes) {
     default: throw NotThere{"'" + text_of(o) + "' cannot stand here"};
   }
   if (const Register* const found = find_register(o.text)) {
-    if ((found->bytes == 0) != (bytes == 0) || (found->bytes == 8) != wide)
+    if ((found->bytes == 0) != (bytes == 0) || (found->bytes == 8) != wide || (found->bytes == 16) != (bytes == 16))
       throw NotThere{"the register " + o.text + " has another size than the instruction"};
     if (o.inverted) {
       const Slot slot = found->slot, inverted = scratch(false);
@@ -231,7 +231,7 @@ Slot Assembler::destination(const Operand& o, int bytes) {
   if (o.kind == OperandKind::nothing) return scratch(bytes == 8);
   if (o.kind == OperandKind::name) {
     if (const Register* const found = find_register(o.text)) {
-      if ((found->bytes == 0) != (bytes == 0) || (found->bytes == 8) != (bytes == 8))
+      if ((found->bytes == 0) != (bytes == 0) || (found->bytes == 8) != (bytes == 8) || (found->bytes == 16) != (bytes == 16))
         throw NotThere{"the register " + o.text + " has another size than the instruction"};
       return found->slot;
     }

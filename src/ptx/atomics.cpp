@@ -2,6 +2,7 @@
 #include "ptx/atomics.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "ptx/lanes.h"
@@ -164,6 +165,39 @@ void atomic(Machine& m, const Instruction& i) {
   });
 }
 
+/// Exchange, or compare and swap, of 128 bits: halves that go together.
+void atomic_b128(Machine& m, const Instruction& i) {
+  const Slot* const slots = m.list(i);  // the result, the operand, the second one
+  for_lanes(m.mask, [&](int lane) {
+    const u64 address = m.wide(i.slots[0])[lane] + i.immediate;
+    m.acquire(address);
+    std::byte* const at = m.quick(static_cast<Space>(i.sources), address, 16, AccessKind::atomic, lane, i);
+    const auto halves = [&](Slot slot) { return std::array<u64, 2>{m.wide(slot)[lane], m.wide(slot + 2)[lane]}; };
+    std::array<u64, 2> old{}, stored = halves(slots[1]);
+    if (at != nullptr) std::memcpy(old.data(), at, sizeof old);
+    if (i.list_count == 3) stored = old == stored ? halves(slots[2]) : old;
+    if (at != nullptr) std::memcpy(at, stored.data(), sizeof stored);
+    m.wide(slots[0])[lane] = old[0];
+    m.wide(slots[0] + 2)[lane] = old[1];
+    m.release(address);
+  });
+}
+bool assemble_b128(Assembler& a, const Statement& s, const Opcode& op) {
+  const std::size_t operands = op.has("cas") ? 4 : op.has("exch") ? 3 : 0;
+  if (operands == 0 || s.operands.size() < operands) throw NotThere{};
+  std::uint64_t offset = 0;
+  const Slot base = a.address(s.operands[1], offset);
+  std::vector<Slot> slots{a.destination(s.operands[0], 16)};
+  for (std::size_t k = 2; k < operands; ++k) slots.push_back(a.source(s.operands[k], 16));
+  const Space space = space_of(op);
+  if (space != Space::shared) a.uses_memory_of_others();
+  Instruction& i = a.emit(atomic_b128, {base});
+  i.immediate = offset;
+  i.sources = static_cast<std::uint8_t>(space);
+  a.list(i, slots);
+  return true;
+}
+
 }  // namespace
 
 Change find_change(std::string_view name, std::string_view type) {
@@ -178,7 +212,7 @@ Change find_bulk_change(std::string_view name, std::string_view type, std::size_
 }
 
 bool assemble_atomics(Assembler& a, const Statement& s, const Opcode& op) {
-  if (op.has("async")) return false;
+  if (op.type() == "b128") return assemble_b128(a, s, op);
   const bool returns = op.name() == "atom";
   const Space space = space_of(op);
   // The type comes last, or, of vectors, before the operation.
@@ -223,6 +257,7 @@ bool assemble_atomics(Assembler& a, const Statement& s, const Opcode& op) {
   i.sources = static_cast<std::uint8_t>(space);
   i.flags = reinterpret_cast<std::uint64_t>(change);
   a.list(i, slots);
+  if (op.has("async")) assemble_completion(a, s.operands.at(first + 2), static_cast<std::size_t>(bytes) * given.size());
   return true;
 }
 

@@ -252,6 +252,40 @@ u32 bmsk(u32 begin, u32 length) {
   const u64 ones = ((u64{1} << length) - 1) << begin;
   return static_cast<u32>(ones);
 }
+/// The field of `length` bits at the bottom, with its sign or with zeros above.
+template <bool is_signed, bool clamps>
+u32 szext(u32 a, u32 length) {
+  length = clamps ? std::min<u32>(length, 32) : length & 31;
+  if (length == 0) return 0;
+  const u32 up = 32 - length;
+  return is_signed ? static_cast<u32>(static_cast<s32>(a << up) >> up) : a << up >> up;
+}
+/// Products of the low 24 bits: the low word, or bits 16 to 47.
+template <class T, bool high>
+T mul24(T a, T b) {
+  const auto bits = [](T x) {
+    return static_cast<s64>(std::is_signed_v<T> ? static_cast<s32>(static_cast<u32>(x) << 8) >> 8 : x & 0xFFFFFF);
+  };
+  return static_cast<T>(bits(a) * bits(b) >> (high ? 16 : 0));
+}
+template <class T, bool high>
+T mad24(T a, T b, T c) {
+  return add<T>(mul24<T, high>(a, b), c);
+}
+s32 mad24_hi_sat(s32 a, s32 b, s32 c) {
+  return add_sat(mul24<s32, true>(a, b), c);
+}
+s32 mad_hi_sat(s32 a, s32 b, s32 c) {
+  return add_sat(mul_hi<s32, s64>(a, b), c);
+}
+template <class T>
+T smaller_relu(T a, T b) {
+  return larger<T>(smaller<T>(a, b), 0);
+}
+template <class T>
+T larger_relu(T a, T b) {
+  return larger<T>(larger<T>(a, b), 0);
+}
 template <class T>
 T select(T a, T b, bool p) {
   return p ? a : b;
@@ -438,6 +472,36 @@ constexpr Operation table[] = {
     operation<fns>("fns.b32"),
     operation<sad<u32>>("sad.u32"),
     operation<sad<s32>>("sad.s32"),
+    operation<sad<u16>>("sad.u16"),
+    operation<sad<s16>>("sad.s16"),
+    operation<sad<u64>>("sad.u64"),
+    operation<sad<s64>>("sad.s64"),
+    operation<mad_hi<u16, u32>>("mad.hi.u16"),
+    operation<mad_hi<s16, s32>>("mad.hi.s16"),
+    operation<mad_hi_sat>("mad.hi.sat.s32"),
+    operation<mul24<u32, false>>("mul24.lo.u32"),
+    operation<mul24<s32, false>>("mul24.lo.s32"),
+    operation<mul24<u32, true>>("mul24.hi.u32"),
+    operation<mul24<s32, true>>("mul24.hi.s32"),
+    operation<mad24<u32, false>>("mad24.lo.u32"),
+    operation<mad24<s32, false>>("mad24.lo.s32"),
+    operation<mad24<u32, true>>("mad24.hi.u32"),
+    operation<mad24<s32, true>>("mad24.hi.s32"),
+    operation<mad24_hi_sat>("mad24.hi.sat.s32"),
+    operation<szext<false, true>>("szext.clamp.u32"),
+    operation<szext<false, false>>("szext.wrap.u32"),
+    operation<szext<true, true>>("szext.clamp.s32"),
+    operation<szext<true, false>>("szext.wrap.s32"),
+    operation<smaller_relu<s32>>("min.relu.s32"),
+    operation<larger_relu<s32>>("max.relu.s32"),
+    operation<of_halves<s16, smaller_relu<s16>>>("min.relu.s16x2"),
+    operation<of_halves<s16, larger_relu<s16>>>("max.relu.s16x2"),
+    operation<bfind_shift<u64>>("bfind.shiftamt.u64"),
+    operation<bfind_shift<s64>>("bfind.shiftamt.s64"),
+    operation<dp2a<u8, std::int8_t, 0>>("dp2a.lo.u32.s32"),
+    operation<dp2a<u8, std::int8_t, 1>>("dp2a.hi.u32.s32"),
+    operation<dp2a<std::int8_t, u8, 0>>("dp2a.lo.s32.u32"),
+    operation<dp2a<std::int8_t, u8, 1>>("dp2a.hi.s32.u32"),
     operation<prmt>("prmt.b32"),
     operation<prmt_form<0>>("prmt.b32.f4e"),
     operation<prmt_form<1>>("prmt.b32.b4e"),
@@ -480,6 +544,19 @@ constexpr Operation table[] = {
     operation<slct<u64>>("slct.s64.s32"),
     operation<slct_f<float>>("slct.f32.f32"),
     operation<slct_f<u32>>("slct.b32.f32"),
+    operation<slct_f<u32>>("slct.u32.f32"),
+    operation<slct_f<u32>>("slct.s32.f32"),
+    operation<slct_f<u64>>("slct.b64.f32"),
+    operation<slct_f<u64>>("slct.u64.f32"),
+    operation<slct_f<u64>>("slct.s64.f32"),
+    operation<slct_f<double>>("slct.f64.f32"),
+    operation<slct_f<u16>>("slct.b16.f32"),
+    operation<slct_f<u16>>("slct.u16.f32"),
+    operation<slct_f<u16>>("slct.s16.f32"),
+    operation<slct<u16>>("slct.b16.s32"),
+    operation<slct<u16>>("slct.u16.s32"),
+    operation<slct<u16>>("slct.s16.s32"),
+    operation<slct<double>>("slct.f64.s32"),
     operation<same<u16>>("mov.b16"),
     operation<same<u16>>("mov.u16"),
     operation<same<u16>>("mov.s16"),

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "ptx/lanes.h"
+#include "ptx/mbarrier.h"
 #include "ptx/memory_access.h"
 
 namespace dodona::ptx {
@@ -67,13 +68,31 @@ constexpr BySpace handlers[] = {
     {Space::shared, load<Space::shared>, store<Space::shared>}, {Space::local, load<Space::local>, store<Space::local>},
     {Space::constant, load<Space::none>, store<Space::none>},   {Space::parameter, load<Space::none>, store<Space::none>}};
 
+/// st.async: each thread's bytes have come when they are stored.
+void complete(Machine& m, const Instruction& i) {
+  for_lanes(m.mask,
+            [&](int lane) { complete_bytes(m, m.wide(i.slots[0])[lane] + i.immediate, static_cast<std::uint32_t>(i.flags), lane, i); });
+}
+
 }  // namespace
+
+void assemble_completion(Assembler& a, const Operand& barrier, std::size_t bytes) {
+  std::uint64_t offset = 0;
+  const Slot at = a.address(barrier, offset);
+  Instruction& i = a.emit(complete, {at});
+  i.immediate = offset;
+  i.flags = bytes;
+  i.first = false;
+}
 
 bool assemble_memory(Assembler& a, const Statement& s, const Opcode& op) {
   const bool loads = op.name() != "st";
-  const std::size_t width = bytes_of(op.type());
+  // 128 bits are two numbers of 64 that lie together.
+  const bool quad = bytes_of(op.type()) == 16;
+  const std::size_t width = quad ? 8 : bytes_of(op.type());
   if (width == 0 || width > 8) throw NotThere{"its type is not there"};
-  if (s.operands.size() < 2) throw NotThere{"the number of operands is another"};
+  const bool completes = !loads && op.has("async");
+  if (s.operands.size() < (completes ? 3U : 2U)) throw NotThere{"the number of operands is another"};
   const Operand &numbers = s.operands[loads ? 0 : 1], &place = s.operands[loads ? 1 : 0];
   const std::vector<Operand> parts = numbers.kind == OperandKind::vector ? numbers.parts : std::vector<Operand>{numbers};
   std::size_t expected = 1;
@@ -87,11 +106,16 @@ bool assemble_memory(Assembler& a, const Statement& s, const Opcode& op) {
   int registers = 0;
   for (const Operand& part : parts) {
     int bytes = a.register_bytes(part);
-    if (bytes == 0 || (bytes > 0 && static_cast<std::size_t>(bytes) < width)) throw NotThere{"a register is too small"};
+    if (bytes == 0 || (bytes > 0 && static_cast<std::size_t>(bytes) < (quad ? 16 : width))) throw NotThere{"a register is too small"};
     if (bytes < 0) bytes = static_cast<int>(width);  // a constant, or nowhere
     registers = std::max(registers, bytes);
   }
   for (const Operand& part : parts) slots.push_back(loads ? a.destination(part, registers) : a.source(part, registers));
+  if (quad) {
+    if (slots.size() != 1) throw NotThere{"vectors of 128 bits are not there"};
+    slots.push_back(slots[0] + 2);
+    registers = 8;
+  }
   const Space space = space_of(op);
   for (const BySpace& h : handlers) {
     if (h.space != space) continue;
@@ -107,6 +131,7 @@ bool assemble_memory(Assembler& a, const Statement& s, const Opcode& op) {
     i.sources = static_cast<std::uint8_t>(space);
     a.list(i, slots);
   }
+  if (completes) assemble_completion(a, s.operands[2], width * slots.size());
   return true;
 }
 

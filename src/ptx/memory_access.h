@@ -17,6 +17,9 @@ inline Space space_of(const Opcode& op) {
   return Space::none;
 }
 
+/// What st.async and red.async do behind their bytes: an mbarrier hears of them.
+void assemble_completion(Assembler& a, const Operand& barrier, std::size_t bytes);
+
 /// Read and written a number at a time, whatever its alignment.
 inline std::uint64_t load_bytes(const std::byte* from, std::size_t bytes) {
   std::uint64_t value = 0;

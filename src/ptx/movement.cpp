@@ -161,9 +161,35 @@ bool assemble_set(Assembler& a, const Statement& s, const Opcode& op) {
   return true;
 }
 
+/// mov.b128: two moves of 64 bits.
+bool assemble_mov_b128(Assembler& a, const Operand& to, const Operand& from) {
+  const auto halves = [&](const Operand& o, bool written) -> std::array<Slot, 2> {
+    const auto slot = [&](const Operand& one, int bytes) { return written ? a.destination(one, bytes) : a.source(one, bytes); };
+    if (o.kind == OperandKind::vector) {
+      if (o.parts.size() != 2) throw NotThere{"the parts do not fit"};
+      return {slot(o.parts[0], 8), slot(o.parts[1], 8)};
+    }
+    const Slot whole = slot(o, 16);
+    return {whole, whole + 2};
+  };
+  const std::array<Slot, 2> read = halves(from, false), written = halves(to, true);
+  // Through places of its own: the parts may change places.
+  const std::array<Slot, 2> held{a.scratch(true), a.scratch(true)};
+  const Handler move = find_integer("mov.b64")->run;
+  const auto copy = [&](Slot into, Slot of) {
+    Instruction& i = a.emit(move, {into, of});
+    i.family = InstructionFamily::move;
+    i.first = false;
+  };
+  for (std::size_t k = 0; k < 2; ++k) copy(held[k], read[k]);
+  for (std::size_t k = 0; k < 2; ++k) copy(written[k], held[k]);
+  return true;
+}
+
 bool assemble_mov(Assembler& a, const Statement& s, const Opcode& op) {
   if (s.operands.size() != 2) throw NotThere{"the number of operands is another"};
   const Operand &to = s.operands[0], &from = s.operands[1];
+  if (op.type() == "b128") return assemble_mov_b128(a, to, from);
   const auto whole = static_cast<int>(bytes_of(op.type()));
   if (from.kind == OperandKind::name && (from.text == "%clock" || from.text == "%clock64" || from.text == "%clock_hi" ||
                                          from.text == "%globaltimer" || from.text == "%globaltimer_lo")) {

@@ -60,6 +60,16 @@ TEST(PtxInstructions, WholeNumbers) {
       {"shf.r.clamp.b32 %r0, %r1, %r2, 40;", 0x12345678, 0x9ABCDEF0, 0x9ABCDEF0},
       {"dp4a.s32.s32 %r0, %r1, %r2, 10;", 0x01FF0203, 0x01010101, 15},
       {"selp.b32 %r0, %r1, %r2, 1;", 4, 5, 4},
+      {"dp2a.hi.s32.u32 %r0, %r1, %r2, 1;", 0xFFFF0002, 0xFF030000, static_cast<std::uint32_t>(1 + 2 * 3 - 255)},
+      {"szext.clamp.s32 %r0, %r1, %r2;", 0x1F, 5, 0xFFFFFFFF},
+      {"szext.wrap.u32 %r0, %r1, %r2;", 0xFFFFFFFF, 36, 0xF},
+      {"szext.clamp.u32 %r0, %r1, %r2;", 0x89ABCDEF, 40, 0x89ABCDEF},
+      {"mul24.hi.u32 %r0, %r1, %r2;", 0xFF800000, 0x00800000, 0x40000000},
+      {"mul24.lo.s32 %r0, %r1, %r2;", 0x00FFFFFF, 3, 0xFFFFFFFD},
+      {"mad24.lo.u32 %r0, %r1, %r2, 5;", 0xAA000003, 4, 17},
+      {"mad.hi.sat.s32 %r0, %r1, %r2, 0x7FFFFFFF;", 0x40000000, 16, 0x7FFFFFFF},
+      {"min.relu.s32 %r0, %r1, %r2;", 0xFFFFFFFF, 3, 0},
+      {"max.relu.s16x2 %r0, %r1, %r2;", 0x0003FFFF, 0x0001FFFE, 0x00030000},
       {"{ .reg .pred q; setp.lt.u32 q, %r1, %r2; selp.b32 %r0, 1, 0, q; }", 1, 0xFFFFFFFF, 1},
       {"{ .reg .pred q; setp.lt.s32 q, %r1, %r2; selp.b32 %r0, 1, 0, q; }", 1, 0xFFFFFFFF, 0},
       {"{ .reg .pred p, q; setp.ne.b32 p, %r2, 0; setp.gt.and.s32 p|q, %r1, 3, "
@@ -478,6 +488,57 @@ TEST(PtxInstructions, SumsByBulkCopies) {
           b, 1, 32);
   EXPECT_TRUE(report.findings.empty()) << report.findings.front().text;
   for (std::uint32_t i = 0; i < 32; ++i) EXPECT_EQ(b.of_words[1][i], 100 + i);
+}
+
+TEST(PtxInstructions, BulkCopiesAndSumsWithinSharedMemory) {
+  Buffers b{{Words(32), Words(32)}};
+  for (std::uint32_t i = 0; i < 32; ++i) b.of_words[0][i] = 5 * i;
+  const Report report =
+      run(kernel("mov.u32 %r1, room; shl.b32 %r2, %t, 2; add.u32 %r2, %r1, %r2; ld.global.b32 %r3, [%a0]; st.shared.b32 [%r2], %r3;\n"
+                 "mov.u32 %r4, bar; add.u32 %r5, %r1, 128; setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared::cta.b64 [%r4], 1;\n"
+                 "fence.proxy.async.shared::cta; bar.sync 0; @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r4], 256;\n"
+                 "@%p1 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r5], [%r1], 128, [%r4];\n"
+                 "@%p1 cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%r5], [%r1], 128, [%r4];\n"
+                 "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r4], 0; @!%p3 bra WAIT;\n"
+                 "ld.shared.b32 %r6, [%r2+128]; st.global.b32 [%a1], %r6;",
+                 2, ".shared .align 128 .b8 room[256]; .shared .align 8 .b64 bar;"),
+          b, 1, 32);
+  EXPECT_TRUE(report.findings.empty()) << report.findings.front().text;
+  for (std::uint32_t i = 0; i < 32; ++i) EXPECT_EQ(b.of_words[1][i], 10 * i);
+}
+
+TEST(PtxInstructions, BarriersHearOfAsynchronousStoresAndSums) {
+  Buffers b{{Words(32)}};
+  const Report report =
+      run(kernel("mov.u32 %r1, room; shl.b32 %r2, %t, 3; add.u32 %r2, %r1, %r2; mov.u32 %r4, bar; setp.eq.u32 %p1, %t, 0;\n"
+                 "st.shared.b32 [%r2+4], 7; @%p1 mbarrier.init.shared::cta.b64 [%r4], 1; bar.sync 0;\n"
+                 "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r4], 256; bar.sync 0; add.u32 %r3, %t, 100;\n"
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r2], %r3, [%r4];\n"
+                 "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r2+4], %t, [%r4];\n"
+                 "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r4], 0; @!%p3 bra WAIT;\n"
+                 "ld.shared.b32 %r5, [%r2]; ld.shared.b32 %r6, [%r2+4]; add.u32 %r5, %r5, %r6; st.global.b32 [%a0], %r5;",
+                 1, ".shared .align 128 .b8 room[256]; .shared .align 8 .b64 bar;"),
+          b, 1, 32);
+  EXPECT_TRUE(report.findings.empty()) << report.findings.front().text;
+  for (std::uint32_t i = 0; i < 32; ++i) EXPECT_EQ(b.of_words[0][i], 107 + 2 * i);
+}
+
+TEST(PtxInstructions, RegistersOf128Bits) {
+  Buffers b{{Words{1, 2, 3, 4, 9, 9, 9, 9}, Words(8)}};
+  const Report report = run(
+      kernel(
+          ".reg .b128 %q<6>;\n"
+          "ld.global.b128 %q1, [%b0]; mov.b128 {%d1, %d2}, %q1; mov.b128 %q2, {%d2, %d1}; mov.b128 %q3, %q2; st.global.b128 [%b1], %q3;\n"
+          // Not equal, then equal; and what was there.
+          "atom.global.cas.b128 %q4, [%b0], %q2, %q2; atom.global.cas.b128 %q4, [%b0], %q1, %q2; st.global.b128 [%b1+16], %q4;\n"
+          "atom.global.exch.b128 %q5, [%b0+16], %q1;",
+          2),
+      b, 1, 1);
+  EXPECT_TRUE(report.findings.empty()) << report.findings.front().text;
+  EXPECT_EQ(b.of_words[0], (Words{3, 4, 1, 2, 1, 2, 3, 4}));
+  EXPECT_EQ(b.of_words[1], (Words{3, 4, 1, 2, 1, 2, 3, 4}));
+  EXPECT_EQ(error_of([&] { run(kernel(".reg .b128 %q<2>; add.u64 %d1, %d2, %q1;"), b, 1, 1); }).find("another size") != std::string::npos,
+            true);
 }
 
 TEST(PtxInstructions, AtomicsTakeLanesInOrder) {
