@@ -139,9 +139,14 @@ void copy_bulk(Machine& m, const Instruction& i) {
       width = box.element_bytes;
       if (change == nullptr) m.fail("a tensor map of " + std::string(box.type_name()) + " takes no " + std::string(name), i);
     }
+    if (!tensors)
+      if (const u64 odd = (m.wide(i.slots[0])[lane] | m.wide(i.slots[1])[lane] | m.narrow(i.slots[2])[lane]) % 16; odd != 0)
+        m.finding("misaligned", "shared", "a bulk copy of " + std::to_string(m.narrow(i.slots[2])[lane]) + " bytes: it takes sixteens",
+                  lane, i);
     u32 moved = 0;
     const auto move = [&](const CopiedBytes& c) {
       moved += c.bytes;
+      if (source == Space::shared && m.watching()) m.check_proxy(c.from & 0xFFFFFFFFu, c.bytes, lane, i);
       const std::byte* const from = c.exists || !in ? m.quick(source, c.from, c.bytes, AccessKind::load, lane, i) : nullptr;
       std::byte* const to = c.exists || in ? m.quick(in ? Space::shared : Space::global, c.to, c.bytes, stores, lane, i) : nullptr;
       if (to == nullptr) return;

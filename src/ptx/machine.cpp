@@ -141,6 +141,9 @@ bool Machine::run_warp(Warp& w) {
       if (w.groups[w.current].state != GroupState::runs) break;
       continue;
     }
+    // `.aligned` is for whole warps: a guard is the same for all lanes.
+    if (i.guard != no_slot && i.meeting == Meeting::whole && mask != 0 && mask != g.mask)
+      finding("diverged", "", "", std::countr_zero(mask), i);
     if (g.waited) {
       // Those that it has waited for have left instead.
       if (i.meeting != Meeting::none && mask == g.mask && g.mask == w.live && w.live != w.begun)

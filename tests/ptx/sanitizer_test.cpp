@@ -163,6 +163,24 @@ TEST(PtxSanitizer, BarriersInBranches) {
   EXPECT_EQ(found[0].place.instruction, "bar.sync 0");
 }
 
+TEST(PtxSanitizer, AlignedBarriersUnderAGuardThatDiffersInAWarp) {
+  const auto found = all_of("diverged", "and.b32 %r1, %t, 1; setp.eq.u32 %p1, %r1, 0;\n@%p1 bar.sync 0;", 32);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found[0].place.instruction, "bar.sync 0");
+  Buffers b{{Words(64), Words(64)}};
+  EXPECT_TRUE(run(kernel("setp.lt.u32 %p1, %t, 32;\n@%p1 bar.sync 1, 32;"), b, 1, 64).findings.empty());
+}
+
+TEST(PtxSanitizer, BulkCopiesOfWhatNobodyHasFenced) {
+  const std::string store = "mov.u32 %r1, room; shl.b32 %r2, %t, 2; add.u32 %r2, %r1, %r2; st.shared.b32 [%r2], %t;\n",
+                    copy = "bar.sync 0; setp.eq.u32 %p1, %t, 0;\n@%p1 cp.async.bulk.global.shared::cta.bulk_group [%b1], [%r1], ",
+                    room = ".shared .align 128 .b8 room[256];";
+  EXPECT_EQ(only(store + copy + "256;", 64, {}, room.c_str()).kind, "proxy_fence");
+  Buffers b{{Words(64), Words(64)}};
+  EXPECT_TRUE(run(kernel(store + "fence.proxy.async.shared::cta;" + copy + "256;", 2, room), b, 1, 64).findings.empty());
+  EXPECT_EQ(only(store + "fence.proxy.async.shared::cta;" + copy + "40;", 64, {}, room.c_str()).kind, "misaligned");
+}
+
 TEST(PtxSanitizer, WgmmaWithoutAFence) {
   const std::string product = "mov.u32 %r1, 0; mov.b64 %d1, 0x4000004000010000; setp.ne.b32 %p1, %r1, 0;\n";
   const std::string fence = "wgmma.fence.sync.aligned;\n";
