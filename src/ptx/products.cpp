@@ -120,10 +120,18 @@ void lay_out_fragment(const std::uint32_t* const* registers, std::size_t count, 
 }
 
 bool FragmentSource::refresh(KnownCodes& known) const {
+  // At whole vectors of memory, as the registers are; no matrix of shared memory is as long.
+  constexpr std::size_t vector_bytes = 64;
   const std::size_t bytes = registers_.size() * row_bytes;
-  if (known.codes.size() == bytes && dispatch<SameRegisters>(isa_, registers_.data(), registers_.size(), known.codes.data())) return true;
-  known.codes.resize(bytes);
-  for (std::size_t r = 0; r < registers_.size(); ++r) std::memcpy(known.codes.data() + r * row_bytes, registers_[r], row_bytes);
+  const auto begin = [&] {
+    const auto at = reinterpret_cast<std::uintptr_t>(known.codes.data());
+    return known.codes.data() + (vector_bytes - at % vector_bytes) % vector_bytes;
+  };
+  const bool kept = known.codes.size() == bytes + vector_bytes;
+  if (kept && dispatch<SameRegisters>(isa_, registers_.data(), registers_.size(), begin())) return true;
+  known.codes.resize(bytes + vector_bytes);
+  known.stamp = 0;  // no longer what shared memory had
+  for (std::size_t r = 0; r < registers_.size(); ++r) std::memcpy(begin() + r * row_bytes, registers_[r], row_bytes);
   return false;
 }
 void FragmentSource::lay_out(const KnownCodes&, std::byte* lines, std::size_t bytes) const {
