@@ -60,7 +60,23 @@ refused "rank 0 of 8 fails: .*num_attention_heads is 4" -n 8 "$command" $step --
 
 refused "rank 0 of 3 fails: --pp 2 are 2 ranks, but mpirun started 3" -n 3 "$command" $text --pp 2
 refused "rank 1 of 2 has another call than rank 0" -n 1 "$command" $text --pp 2 : -n 1 "$command" $text --pp 2 --seed 7
-refused "rank 0 of 2 fails: --speculative is of one rank alone" -n 2 "$command" $text --pp 2 --speculative nextn
+drafts="--speculative nextn --speculative-eagle-topk 2 --speculative-num-draft-tokens 5"
+refused "rank 0 of 2: --speculative with --dp-attention: ranks whose drafts" -n 2 "$command" $text --ep 2 --dp-attention 2 --speculative nextn
+
+# Drafts and trees; a state that another job of the same split goes on from.
+"$command" $text $drafts >"$folder/texts" 2>"$folder/err" || failed=1
+job -n 4 "$command" $text $drafts --ep 2 --pp 2 >"$folder/many" 2>"$folder/err"
+check "drafts of 4 ranks: $(cat "$folder/err")" cmp -s "$folder/texts" "$folder/many"
+mkdir "$folder/kept_state"
+with_state=(--tp 2 --state "$folder/kept_state/s")
+"$command" $text --tp 2 >"$folder/one" 2>"$folder/err" || failed=1
+job -n 2 "$command" ${text/--max-new 3/--max-new 1} "${with_state[@]}" >/dev/null 2>"$folder/err"
+job -n 2 "$command" $text "${with_state[@]}" --resume >"$folder/many" 2>"$folder/err"
+check "a state is gone on from: $(cat "$folder/err")" cmp -s "$folder/one" "$folder/many"
+check "a state has a part of each rank" [ "$(ls "$folder/kept_state" | sed 's/[.][0-9]*$//' | tr '\n' ' ')" = "s s.rank0of2 s.rank1of2 " ]
+refused "rank 0 of 2 fails: --resume .* holds the state of --tp 2, expected --pp 2" -n 2 "$command" $text --pp 2 --state "$folder/kept_state/s" --resume
+"$command" $text --state "$folder/kept_state/s" --resume >/dev/null 2>"$folder/err"
+check "a state of ranks is none of one process: $(cat "$folder/err")" grep -q "holds the state of several ranks" "$folder/err"
 
 # The process of a rank that works: its parent is the command too.
 find_rank() {
@@ -156,6 +172,56 @@ cp -r "$folder/cut/tensors" "$folder/again/" 2>/dev/null
 job -n 3 "$command" record "$folder/suite.json" -o "$folder/again" >"$folder/many" 2>"$folder/err"
 check "a record is taken up on 3 ranks: $(cat "$folder/many" "$folder/err")" grep -q "taken over from an interrupted record" "$folder/many"
 check "a record that was taken up is that of one process" diff -r "$folder/whole" "$folder/again"
+
+# Gradings: the report of one process, but for times and what the kernel printed.
+cat >"$folder/kernel.py" <<'KERNEL'
+import os
+import numpy as np
+
+
+def right(input, **_):
+    x, half = input.astype(np.float32), input.shape[-1] // 2
+    with np.errstate(all="ignore"):
+        return (x[..., :half] / (1 + np.exp(-x[..., :half])) * x[..., half:]).astype(input.dtype)
+
+
+def wrong(input, **_):
+    return np.zeros_like(right(input))
+
+
+def dead(input, **_):
+    os._exit(3)
+
+
+def slow(input, **_):
+    import time
+
+    time.sleep(0.2)
+    return right(input)
+KERNEL
+python=
+for candidate in python3 /usr/bin/python3; do "$candidate" -c 'import numpy' 2>/dev/null && python=$candidate && break; done
+check "a python3 with numpy is there" [ -n "$python" ]
+serve="$python $(dirname "$0")/../python/dodona/serve.py $folder/kernel.py"
+graded=(grade silu_and_mul "D=16..128" "T=1..8" --dtype input=f16 --nonce 5eed --json --quiet)
+what_was_graded() { grep -v '_seconds"\|"printed"' "$1"; }
+for kernel in right wrong dead; do
+  "$command" "${graded[@]}" --calls 20 -- $serve:$kernel >"$folder/one" 2>"$folder/err"
+  one=$?
+  job -n 3 "$command" "${graded[@]}" --calls 20 -- $serve:$kernel >"$folder/many" 2>"$folder/err"
+  many=$?
+  check "a grading of 3 ranks, $kernel: exit code $one, got $many: $(cat "$folder/err")" [ $one -eq $many ]
+  what_was_graded "$folder/one" >"$folder/a" && what_was_graded "$folder/many" >"$folder/b"
+  check "a grading of 3 ranks is that of one process, $kernel: $(diff "$folder/a" "$folder/b")" cmp -s "$folder/a" "$folder/b"
+done
+check "a right kernel passes" [ "$("$command" "${graded[@]}" --calls 10 -- $serve:right | grep -c '"verdict": "pass"')" -eq 1 ]
+refused "rank 0 of 2 fails: .*nowhere" -n 2 "$command" "${graded[@]}" -- "$folder/nowhere"
+refused "rank 1 of 2 has another grading than rank 0" -n 1 "$command" "${graded[@]}" --calls 5 -- $serve:right : -n 1 "$command" "${graded[@]}" --calls 6 -- $serve:right
+job -n 2 "$command" "${graded[@]}" --calls 1000 -- $serve:slow >"$folder/many" 2>"$folder/err" &
+waiting=$!
+victim=$(wait_for find_rank)
+sleep 2
+killed "a grading" "$victim" $waiting "$folder/kernel.py"
 
 # Nothing but a job of several ranks needs MPI.
 check "the command is not linked with MPI" [ -z "$(ldd "$command" | grep -i mpi)" ]

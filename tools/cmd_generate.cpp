@@ -180,11 +180,9 @@ void plan(const GenerateOptions& options) {
   show_cluster(cluster, request, options.grid, true, options.exec.json);
 }
 
-/// What several ranks do: plain decoding, from prompts to texts.
+/// What several ranks do.
 GenerateOnRanks on_ranks(GenerateOptions& options) {
-  const std::pair<const char*, bool> given[] = {{"--state", !options.call.state.empty() || options.call.resume},
-                                                {"--speculative", !options.speculative.empty()},
-                                                {"--graph", !options.graphs.graph.empty()},
+  const std::pair<const char*, bool> given[] = {{"--graph", !options.graphs.graph.empty()},
                                                 {"--chrome-trace", !options.graphs.chrome_trace.empty()}};
   for (const auto& [option, there] : given)
     if (there) throw Error(ErrorCode::unsupported, "", option, "is of one rank alone, not of several");
@@ -195,6 +193,7 @@ GenerateOnRanks on_ranks(GenerateOptions& options) {
   call.weights = options.weights == "synthetic" ? "" : options.weights;
   if (options.model.config.empty() && options.model.preset.empty() && !call.weights.empty()) options.model.config = call.weights;
   call.config = options.model.load("tiny");
+  take_drafts(options, call.request);
   for (const std::string& ids : options.prompt_ids) call.request.prompts.push_back(parse_ids(ids));
   if (!options.prompts.empty() || !options.tokenizer.empty()) {
     const auto tokenizer = std::make_shared<io::Tokenizer>(open_tokenizer(options, call.config));
@@ -205,7 +204,8 @@ GenerateOnRanks on_ranks(GenerateOptions& options) {
   if (options.rounding == "off") call.setting.rounding = model::Rounding::off;
   call.setting = model::for_any_company(std::move(call.setting));
   options.kernels.apply(call.config, call.setting, {.stored = !call.weights.empty(), .any_layer = true});
-  if (!options.output.empty()) io::AtomicFile probe(options.output);
+  for (const std::string& path : {call.state, options.output})
+    if (!path.empty()) io::AtomicFile probe(path);
   asked.grid = options.grid;
   asked.json = options.exec.json, asked.quiet = options.exec.quiet, asked.output = options.output;
   return asked;
@@ -373,9 +373,10 @@ void add_generate(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"bf16", "off"}));
   command->add_option(
       "--state", options->call.state,
-      "Keep tokens and caches in this file, anew behind every round, once a minute of a long one, and where Ctrl-C stops it");
+      "Keep tokens and caches in this file, anew behind every round, once a minute of a long one, and where Ctrl-C stops it; of several "
+      "ranks, behind every round, in FILE.rankRofN.K of each, which FILE names");
   command->add_flag("--resume", options->call.resume,
-                    "Go on from the --state file of the same call by the same version, at the layer that it reached");
+                    "Go on from the --state file of the same call, and the same split, by the same version, at the layer that it reached");
   command->add_option("-o,--output", options->output, "Write what --json prints to this file");
   options->graphs.add(*command, " of tokens, of all rounds: the layers' ops, and what is around them");
   options->exec.add_mode(*command, "fast (default), golden, or a GPU's bits: hopper");

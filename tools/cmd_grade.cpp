@@ -2,6 +2,7 @@
 
 #include "common.h"
 #include "dodona/error.h"
+#include "graded_ranks.h"
 #include "mpi_job.h"
 #include "oracle/grade/grade.h"
 
@@ -12,28 +13,36 @@ struct GradeOptions : ExecOptions, CaseLineOptions {
   oracle::GradeRequest request;
 };
 
-int run(GradeOptions& options) {
+oracle::GradeRequest request_of(GradeOptions& options) {
   if (options.request.command.empty())
     throw Error(ErrorCode::bad_option, "", "COMMAND", "is missing: dodona grade OP [SYM=N...] -- COMMAND...");
-  if (started_ranks() > 1)
-    throw Error(ErrorCode::unsupported, "", "mpirun", "is not for grade: the kernel sees every call in one process, and in order");
   options.request.claim = options.text();
   const Exec exec = options.exec(Mode::golden);
   options.request.exec = exec;
   options.request.mode = exec.mode;
   if (exec.mode == Mode::fast)
     throw Error(ErrorCode::bad_option, "", "--mode", "must be " + either_of(std::span(mode_list).subspan(1)) + ", got 'fast'");
-  Progress progress(options.json || options.quiet);
-  const oracle::Grade made = oracle::grade(options.request, [&](int done, int total) {
-    progress.step(static_cast<std::size_t>(done), static_cast<std::size_t>(total), "calls");
-  });
-  progress.finish();
-  if (options.json) {
+  return options.request;
+}
+
+int show(const oracle::Grade& made, bool json) {
+  if (json) {
     fmt::print("{}\n", io::json_text(oracle::to_json(made), 2));
   } else {
     fmt::print("{}", oracle::grade_text(made));
   }
   return made.passes() ? exit_pass : exit_fail;
+}
+
+int run(GradeOptions& options) {
+  Progress drawn(options.json || options.quiet);
+  const auto progress = [&](int done, int total) { drawn.step(static_cast<std::size_t>(done), static_cast<std::size_t>(total), "calls"); };
+  const auto finished = [&](const oracle::Grade& made) {
+    drawn.finish();
+    return show(made, options.json);
+  };
+  if (started_ranks() > 1) return grade_over_mpi([&] { return request_of(options); }, progress, finished);
+  return finished(oracle::grade(request_of(options), progress));
 }
 
 }  // namespace
@@ -69,6 +78,7 @@ void add_grade(CLI::App& app, int& exit_code, const std::vector<std::string>& be
       "safetensors file: in.NAME are the inputs, the metadata `attrs` holds the attributes, and outputs are written in place over "
       "out.NAME.\n"
       "python -m dodona.serve FILE.py:FUNCTION does all that for a Python function. docs/grading.md says what a grading finds.\n"
+      "mpirun -n N dodona grade shares the calls out: each rank starts COMMAND for itself, rank 0 gives the report of one process.\n"
       "Exit codes: 0 every call passes, 1 some do not, 2 nothing could be graded.");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }

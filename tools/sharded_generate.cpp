@@ -8,6 +8,7 @@
 #include "dodona/error.h"
 #include "io/atomic_file.h"
 #include "io/bytes.h"
+#include "model/ranks/rank_state.h"
 #include "model/run.h"
 #include "mpi_job.h"
 #include "rank_process.h"
@@ -19,13 +20,15 @@ namespace {
 using Texts = std::vector<std::vector<std::int64_t>>;
 
 /// The report, whoever ran the ranks.
-void show(const GenerateOnRanks& asked, const Texts& texts, std::int64_t rounds, const io::Json& ranks, const std::string& where) {
+void show(const GenerateOnRanks& asked, const Texts& texts, std::int64_t rounds, std::int64_t accepted, const io::Json& ranks,
+          const std::string& where) {
   io::Json json{{"model", asked.call.config.name},
                 {"split", asked.grid.text()},
                 {"prompts", asked.call.request.prompts},
                 {"tokens", texts},
                 {"rounds", rounds},
                 {"ranks", ranks}};
+  if (asked.call.request.draft_steps > 0) json["accepted"] = accepted;
   if (asked.text_of) {
     json["texts"] = io::Json::array();
     for (const auto& text : texts) json["texts"].push_back(asked.text_of(text));
@@ -53,6 +56,7 @@ void show(const GenerateOnRanks& asked, const Texts& texts, std::int64_t rounds,
                  rank["peak_memory_MB"].get<double>());
     fmt::print(stderr, "\n");
   }
+  if (asked.call.request.draft_steps > 0) fmt::print(stderr, "{} drafted tokens accepted\n", accepted);
 }
 
 io::Json rank_json(const GenerateOnRanks& asked, std::int64_t rank, const model::RankWork& work) {
@@ -92,7 +96,7 @@ void generate_in_turns(const GenerateOnRanks& asked) {
   io::Json ranks = io::Json::array();
   for (std::size_t rank = 0; rank < result.ranks.size(); ++rank)
     ranks.push_back(rank_json(asked, static_cast<std::int64_t>(rank), result.ranks[rank]));
-  show(asked, result.texts, result.rounds, ranks, "of one process, one after the other");
+  show(asked, result.texts, result.rounds, result.accepted, ranks, "of one process, one after the other");
 }
 
 int generate_over_mpi(const std::function<GenerateOnRanks()>& ready) {
@@ -100,6 +104,7 @@ int generate_over_mpi(const std::function<GenerateOnRanks()>& ready) {
   MpiJob& job = process.job();
   GenerateOnRanks asked;
   std::unique_ptr<model::WeightSource> source;
+  std::unique_ptr<model::RankState> state;
   process.begin([&]() -> Facts {
     asked = ready();
     if (asked.grid.ranks() != job.ranks())
@@ -109,9 +114,11 @@ int generate_over_mpi(const std::function<GenerateOnRanks()>& ready) {
     model::request_of_rank(asked.call.request, asked.grid, job.rank());
     source =
         model::open_weights(asked.call.config, asked.call.weights, asked.call.weights_seed, asked.call.exec, asked.grid.shard(job.rank()));
+    state = std::make_unique<model::RankState>(asked.call, source->description(), asked.grid, job.rank());
     return {{"configuration", model::config_json(asked.call.config, model::QuantSpelling::flat)},
             {"call", facts_of(asked.call) + " " + asked.grid.text()},
-            {"set of weights", asked.call.weights.empty() ? std::to_string(asked.call.weights_seed) : mark_of(*source)}};
+            {"set of weights", asked.call.weights.empty() ? std::to_string(asked.call.weights_seed) : mark_of(*source)},
+            {"round of the state", std::to_string(state->round())}};
   });
   return process.run([&] {
     const model::Ranks ranks = job.groups(asked.grid);
@@ -119,9 +126,11 @@ int generate_over_mpi(const std::function<GenerateOnRanks()>& ready) {
                                  asked.call.exec, ranks);
     const auto begin = std::chrono::steady_clock::now();
     model::RankWork work;
-    const Texts texts = model::generate_with(generation, ranks, [&](const model::LayerTiming& timing) {
+    state->take_up(generation);
+    const auto count = [&](const model::LayerTiming& timing) {
       work.layers += 1, work.arithmetic += timing.arithmetic, work.weight_bytes += timing.work.weight_bytes;
-    });
+    };
+    const Texts texts = model::generate_with(generation, ranks, {.layer = count, .round = [&] { state->keep(generation, ranks); }});
     const MpiJob::Tally collectives = job.tally();
     io::Json mine = rank_json(asked, job.rank(), work);
     mine["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -133,7 +142,7 @@ int generate_over_mpi(const std::function<GenerateOnRanks()>& ready) {
     if (job.rank() != 0) return;
     io::Json list = io::Json::array();
     for (const std::string& one : all) list.push_back(io::parse_json(one));
-    show(asked, texts, generation.steps(), list, "of a job");
+    show(asked, texts, generation.steps(), generation.accepted(), list, "of a job");
   });
 }
 

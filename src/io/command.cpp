@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,8 +36,9 @@ struct Ends {
 };
 
 /// Only what may be called between fork and exec. `failure` is told why the program could not be started.
-[[noreturn]] void become(char* const* words, int in, int out, int failure) {
+[[noreturn]] void become(char* const* words, int in, int out, int failure, bool dies_with_parent) {
   ::setpgid(0, 0);
+  if (dies_with_parent) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::dup2(in, STDIN_FILENO);
   ::dup2(out, STDOUT_FILENO);
   ::dup2(out, STDERR_FILENO);
@@ -58,7 +60,7 @@ bool begins_with_one(const std::string& line, const std::vector<std::string>& wo
 
 }  // namespace
 
-Command::Command(const std::vector<std::string>& words) {
+Command::Command(const std::vector<std::string>& words, End end) {
   if (words.empty() || words.front().empty()) throw Error(ErrorCode::bad_option, "", "command", "is empty");
   std::vector<char*> list;
   for (const std::string& word : words) list.push_back(const_cast<char*>(word.c_str()));
@@ -70,7 +72,7 @@ Command::Command(const std::vector<std::string>& words) {
     cannot_start(words.front(), errno);
   child_ = ::fork();
   if (child_ < 0) cannot_start(words.front(), errno);
-  if (child_ == 0) become(list.data(), in.fd[1], out.fd[1], failure.fd[1]);
+  if (child_ == 0) become(list.data(), in.fd[1], out.fd[1], failure.fd[1], end == End::with_this_process);
   ::setpgid(child_, child_);
   ::close(failure.take(1));
   int reason = 0;

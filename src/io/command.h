@@ -18,8 +18,10 @@ struct CommandResult {
 /// with the object, its children with it.
 class Command {
  public:
+  /// What ends the command beside this object: nothing, or that the thread that started it ends in whatever way.
+  enum class End { by_itself, with_this_process };
   /// `words`: the program, looked for as the shell does, and its arguments. Throws Error(bad_option) if it cannot be started.
-  explicit Command(const std::vector<std::string>& words);
+  explicit Command(const std::vector<std::string>& words, End end = End::by_itself);
   ~Command();
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;

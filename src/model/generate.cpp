@@ -72,8 +72,9 @@ Generation::Generation(const WeightSource& source, const LayerSetting& setting, 
       texts_(request.prompts.size()),
       cached_(request.prompts.size(), 0) {
   if (request.draft_steps == 0) return;
-  if (ranks.tensor != nullptr || ranks.experts != nullptr || ranks.pipeline != nullptr)
-    throw Error(ErrorCode::unsupported, "", "--speculative", "drafts on one rank alone, not over several");
+  if (ranks.own_tokens)
+    throw Error(ErrorCode::unsupported, "", "--speculative",
+                "with --dp-attention: ranks whose drafts are accepted or not would pass through the experts a different number of times");
   if (params_.min_p > 0) throw Error(ErrorCode::unsupported, "", "--min-p", "is no filter of speculative decoding, upstream's neither");
   for (const Tokens& prompt : request.prompts)
     if (static_cast<std::int64_t>(prompt.size()) + request.max_new + room_of_drafts(request) > source.config().max_position_embeddings)

@@ -36,8 +36,8 @@ class Generation {
  public:
   /// Throws Error: bad_value for empty prompts, tokens beyond the vocabulary, prompts and new tokens beyond the positions; bad_value and
   /// unsupported as normalized() and NextnDraft do; unsupported for min_p with drafts, and for trees with sparse attention.
-  /// `ranks` hold the other shards of the source: every one has the same request, or its own where `ranks.own_tokens`; unsupported with
-  /// drafts. Their groups must outlive this.
+  /// `ranks` hold the other shards of the source: every one has the same request, or its own where `ranks.own_tokens`; these are
+  /// unsupported with drafts. Their groups must outlive this. The NextN layer is sharded as the others are; of stages each runs it.
   Generation(const WeightSource& source, const LayerSetting& setting, const GenerateRequest& request, const Exec& exec,
              const Ranks& ranks = {});
   Generation(const Generation&) = delete;  // drafts know the model's place

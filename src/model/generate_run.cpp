@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "dodona/error.h"
@@ -32,6 +33,12 @@ std::string files_of(const std::string& folder) {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
   return digest(text);
+}
+
+/// What ranks keep their state in begins as JSON does, a state of one process with the length of a header.
+bool names_parts(const std::string& path) {
+  std::ifstream file(path);
+  return file.peek() == '{' && file.get() == '{' && file.peek() == '\n';
 }
 
 struct Stopped {};
@@ -69,7 +76,10 @@ GenerateRun::GenerateRun(const GenerateCall& call) : state_(call.state) {
   source_ = open_weights(call.config, call.weights, call.weights_seed, call.exec);
   key_ = key_of(call, source_->description());
   generation_ = std::make_unique<Generation>(*source_, call.setting, call.request, call.exec);
-  if (call.resume) generation_->resume(read_state(call.state, key_));
+  if (!call.resume) return;
+  if (names_parts(call.state))
+    throw Error(ErrorCode::bad_value, "", "resume", call.state + " holds the state of several ranks: it is gone on from by that many");
+  generation_->resume(read_state(call.state, key_));
 }
 
 void GenerateRun::keep() {

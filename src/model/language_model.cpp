@@ -398,7 +398,7 @@ Tensor NextnDraft::run(std::span<const DraftQuery> asked) const {
   LayerWeights weights(model_->source(), setting, exec);
   cache_.place(batch);
   Trace trace = layer_trace(weights, batch, exec);
-  const LayerState last = run_layer(weights, batch, {x, {}}, cache_, trace);
+  const LayerState last = run_layer(weights, batch, {x, {}}, cache_, trace, model_->ranks());
   for (const DraftQuery& query : asked)
     if (query.beam < 0) share(query.request, query.place);
   return normed(last, in_type(model_->source().get(prefix + "shared_head.norm.weight"), type), config.rms_norm_eps, exec);

@@ -80,6 +80,7 @@ class LanguageModel {
   const WeightSource& source() const { return *source_; }
   const LayerSetting& setting() const { return setting_; }
   const Exec& exec() const { return exec_; }
+  const Ranks& ranks() const { return ranks_; }
   /// Of tokens, [T, H].
   Tensor embeddings(std::span<const std::int64_t> tokens) const;
 

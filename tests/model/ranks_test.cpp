@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
+#include "../temp_folder.h"
 #include "helpers.h"
 #include "model/config/config.h"
 #include "model/layer/experts.h"
@@ -244,10 +246,53 @@ TEST(Ranks, TextsThatCannotBeDealtOutAreRefusedByName) {
   GenerateCall call = texts_of("nvfp4");
   expect_error([&] { generate_on_ranks(call, {.pipeline = 99}); }, ErrorCode::bad_option, {"--pp is 99", "the layers"});
   expect_error([&] { generate_on_ranks(call, {.experts = 2, .data = 4}); }, ErrorCode::bad_option, {"--dp-attention is 4", "1 or 2"});
+  call.request.draft_steps = 1;
+  expect_error([&] { generate_on_ranks(call, {.experts = 2, .data = 2}); }, ErrorCode::unsupported, {"--speculative", "--dp-attention"});
+  call.request.draft_steps = 0;
   call.request.prompts.resize(1);
   expect_error([&] { generate_on_ranks(call, {.experts = 2, .data = 2}); }, ErrorCode::bad_option, {"--dp-attention is 2", "the requests"});
-  call.request.draft_steps = 1;
-  expect_error([&] { generate_on_ranks(call, {.experts = 2}); }, ErrorCode::unsupported, {"--speculative"});
+}
+
+TEST(Ranks, DraftsAndTreesOfSeveralRanksAreThoseOfOne) {
+  for (const std::int64_t beams : {1, 2}) {
+    GenerateCall call = texts_of("nvfp4");
+    call.request.prompts = {{1, 2, 3}, {9, 8}};
+    call.request.draft_steps = 2;
+    call.request.draft_topk = beams;
+    call.request.draft_tokens = beams == 1 ? 3 : 4;
+    const auto expected = whole_texts(call);
+    for (const Grid& grid : {Grid{.experts = 2}, Grid{.pipeline = 2}, Grid{.experts = 2, .pipeline = 2}})
+      EXPECT_EQ(generate_on_ranks(call, grid).texts, expected) << beams << " " << grid.text();
+    const auto tensor = generate_on_ranks(call, {.tensor = 2}).texts;
+    EXPECT_EQ(generate_on_ranks(call, {.tensor = 2, .experts = 2, .pipeline = 2}).texts, tensor) << beams;
+  }
+}
+
+TEST(Ranks, AStateOfSeveralRanksIsGoneOnFromByThatSplitAlone) {
+  const helpers::TempFolder folder;
+  for (const Grid& grid : {Grid{.tensor = 2}, Grid{.experts = 2, .pipeline = 2, .data = 2}}) {
+    GenerateCall call = texts_of("nvfp4");
+    call.request.chunk = 512;
+    const auto whole = generate_on_ranks(call, grid).texts;
+    call.state = folder.file("state");
+    call.request.max_new = 2;
+    generate_on_ranks(call, grid);
+    call.request.max_new = 4;
+    call.resume = true;
+    const ShardedResult rest = generate_on_ranks(call, grid);
+    EXPECT_EQ(rest.texts, whole) << grid.text();
+    EXPECT_EQ(rest.ranks.front().layers, 2 * layers_of(call.config, grid.stage(0)).size()) << "two rounds are left";
+    expect_error([&] { generate_on_ranks(call, {.pipeline = 2}); }, ErrorCode::bad_value, {"--resume", grid.text(), "--pp 2"});
+    GenerateCall other = call;
+    other.request.seed = 99;
+    expect_error([&] { generate_on_ranks(other, grid); }, ErrorCode::bad_value, {"rank0of", "another call", "seed"});
+    // One round's parts at a time, one of each rank.
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), std::filesystem::directory_iterator()), 1 + grid.ranks());
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+      if (entry.path().filename().string().starts_with("state.rank1of")) std::filesystem::remove(entry.path());
+    expect_error([&] { generate_on_ranks(call, grid); }, ErrorCode::bad_file, {"rank1of"});
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) std::filesystem::remove(entry.path());
+  }
 }
 
 TEST(Ranks, DeepEpAndItsLikeAddUpWhatOneRankGeneratesAlone) {

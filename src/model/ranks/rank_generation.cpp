@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "dodona/error.h"
+#include "model/ranks/rank_state.h"
 #include "model/ranks/turns.h"
 #include "model/run.h"
 
@@ -59,12 +60,13 @@ GenerateRequest request_of_rank(GenerateRequest request, const Grid& grid, std::
   return request;
 }
 
-Texts generate_with(Generation& generation, const Ranks& ranks, const std::function<void(const LayerTiming&)>& behind_layer) {
+Texts generate_with(Generation& generation, const Ranks& ranks, const RankHooks& hooks) {
   while (anywhere(!generation.done(), ranks)) {
     if (generation.done())
       generation.idle();
     else
-      generation.round(behind_layer);
+      generation.round(hooks.layer);
+    if (hooks.round) hooks.round();
   }
   return joined(generation.texts(), ranks);
 }
@@ -79,11 +81,15 @@ ShardedResult generate_on_ranks(const GenerateCall& call, const Grid& grid) {
     const auto at = static_cast<std::size_t>(rank);
     const auto source = open_weights(call.config, call.weights, call.weights_seed, call.exec, grid.shard(rank));
     Generation generation(*source, call.setting, request_of_rank(call.request, grid, rank), call.exec, ranks);
-    texts[at] = generate_with(generation, ranks, [&](const LayerTiming& timing) {
+    RankState state(call, source->description(), grid, rank);
+    state.take_up(generation);
+    const auto count = [&](const LayerTiming& timing) {
       RankWork& work = result.ranks[at];
       work.layers += 1, work.arithmetic += timing.arithmetic, work.weight_bytes += timing.work.weight_bytes;
-    });
+    };
+    texts[at] = generate_with(generation, ranks, {.layer = count, .round = [&] { state.keep(generation, ranks); }});
     rounds[at] = generation.steps();
+    if (rank == 0) result.accepted = generation.accepted();
   });
   result.texts = texts.front();
   result.rounds = *std::max_element(rounds.begin(), rounds.end());

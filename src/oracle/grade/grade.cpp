@@ -63,6 +63,18 @@ std::uint64_t secret_number(const std::string& nonce, const std::string& purpose
   return number;
 }
 
+std::uint64_t secret_of(const std::string& nonce, int index, const std::string& purpose) {
+  return secret_number(nonce, purpose + "/" + std::to_string(index));
+}
+
+/// Of every round the last two calls repeat what an earlier one had.
+bool is_again(int index) {
+  return index > 0 && index % round >= round - 2;
+}
+int earlier_call(const std::string& nonce, int index) {
+  return static_cast<int>(secret_of(nonce, index, "earlier") % static_cast<std::uint64_t>(index));
+}
+
 /// A folder of this grading alone, in memory where there is such a place. Its names are not to be listed.
 class Folder {
  public:
@@ -108,7 +120,7 @@ class Kernel {
   const std::string& printed() const { return printed_; }
 
  private:
-  void start() { process_ = std::make_unique<io::Command>(request_.command); }
+  void start() { process_ = std::make_unique<io::Command>(request_.command, io::Command::End::with_this_process); }
 
   static std::string too_slow(double seconds) { return "gave no answer within " + plain(seconds) + " s"; }
   static std::string ended(int status) {
@@ -118,7 +130,7 @@ class Kernel {
   Reply run(const std::string& path, double seconds) {
     std::vector<std::string> words = request_.command;
     std::replace(words.begin(), words.end(), std::string(call_word), path);
-    const io::CommandResult result = io::Command(words).wait(seconds);
+    const io::CommandResult result = io::Command(words, io::Command::End::with_this_process).wait(seconds);
     printed_ = result.output;
     if (result.timed_out) return {false, CallOutcome::broken, too_slow(seconds)};
     if (result.status != 0) return {false, CallOutcome::broken, ended(result.status)};
@@ -191,19 +203,19 @@ bool one_value(const Tensor& tensor) {
   return std::memcmp(data, data + width, bytes - width) == 0;
 }
 
-/// A grading under way.
-class Grading {
+/// What one process makes of a grading's calls, and what it must keep of them.
+class Judging {
  public:
-  Grading(const GradeRequest& request, Grade& grade)
-      : request_(request), claim_(read_claim(request.claim)), grade_(grade), kernel_(request) {
-    grade_.op = claim_.op->name();
-  }
+  explicit Judging(const GradeRequest& request) : request_(request), claim_(read_claim(request.claim)), kernel_(request) {}
 
-  /// Whether to go on.
-  bool call(int index) {
+  const Op& op() const { return *claim_.op; }
+
+  JudgedCall call(const std::string& nonce, int index) {
+    nonce_ = nonce;
     const io::Stopwatch clock;
     Drawn drawn = draw(index);
-    GradedCall& call = grade_.calls.emplace_back();
+    JudgedCall made{.index = index};
+    GradedCall& call = made.call;
     call.line = to_string(drawn.line);
     call.kind = drawn.kind;
     const CallFile file(folder_.file(hexadecimal(secret(index, "name"))), *claim_.op, drawn.inputs, secret(index, "junk"));
@@ -212,14 +224,12 @@ class Grading {
     call.kernel_seconds = clock.seconds() - before;
     call.outcome = reply.outcome;
     call.cause = reply.cause;
-    grade_.printed = kernel_.printed();
-    if (reply.done) judge_outputs(file, drawn, index, call);
+    made.printed = kernel_.printed();
+    if (reply.done) judge_outputs(file, drawn, made);
     call.judge_seconds = clock.seconds() - call.kernel_seconds;
-    lines_.push_back(drawn.line);
-    unanswered_ = call.outcome == CallOutcome::broken ? unanswered_ + 1 : 0;
-    if (unanswered_ < unanswered_in_a_row) return true;
-    grade_.notes.push_back("given up after " + std::to_string(unanswered_) + " calls in a row without an answer");
-    return false;
+    failing_ = failing_ || call.outcome == CallOutcome::fail;
+    lines_.emplace(index, drawn.line);
+    return made;
   }
 
  private:
@@ -230,15 +240,13 @@ class Grading {
     int of = -1;  ///< the earlier call that is repeated
   };
 
-  std::uint64_t secret(int index, const std::string& purpose) const {
-    return secret_number(grade_.nonce, purpose + "/" + std::to_string(index));
-  }
+  std::uint64_t secret(int index, const std::string& purpose) const { return secret_of(nonce_, index, purpose); }
 
   /// An earlier call with the same inputs, or with others of the same sizes; nothing where the op does not take those.
   std::optional<Drawn> drawn_again(int index, bool same_inputs) {
     Drawn drawn;
-    drawn.of = static_cast<int>(secret(index, "earlier") % lines_.size());
-    drawn.line = lines_[static_cast<std::size_t>(drawn.of)];
+    drawn.of = earlier_call(nonce_, index);
+    drawn.line = lines_.at(drawn.of);
     drawn.kind = same_inputs ? "again" : "sizes";
     if (!same_inputs) drawn.line.seed = secret(index, "seed") % seeds;
     try {
@@ -251,15 +259,15 @@ class Grading {
   }
 
   Drawn draw(int index) {
-    const int place = index % round;
-    if (place >= round - 2 && !lines_.empty())
-      if (auto again = drawn_again(index, place == round - 1)) return std::move(*again);
+    if (is_again(index))
+      if (auto again = drawn_again(index, index % round == round - 1)) return std::move(*again);
     Kept kept{claim_.lines[secret(index, "line") % claim_.lines.size()], claim_.dist, true, seeds};
     DrawnCase made = drawn_case(*claim_.op, secret(0, "cases"), static_cast<int>(secret(index, "case") % 1'000'000), kept);
     return {std::move(made.line), std::move(made.inputs)};
   }
 
-  void judge_outputs(const CallFile& file, const Drawn& drawn, int index, GradedCall& call) {
+  void judge_outputs(const CallFile& file, const Drawn& drawn, JudgedCall& made) {
+    GradedCall& call = made.call;
     const CallFile::Contents contents = file.read();
     const auto foul = [&](const std::string& cause) { call.outcome = CallOutcome::foul, call.cause = cause; };
     if (!contents.changed.empty()) return foul("wrote " + contents.changed);
@@ -270,19 +278,19 @@ class Grading {
     c.inputs = drawn.inputs;
     const GoldenRun golden = run_golden(*claim_.op, drawn.inputs, request_.exec);
     ExplainOptions explaining;
-    explaining.on = request_.explain_seconds > 0 && grade_.count(CallOutcome::fail) == 0;
+    explaining.on = request_.explain_seconds > 0 && !failing_;
     explaining.seconds = request_.explain_seconds;
-    const CheckResult result = check(c, golden, contents.outputs, {request_.mode, request_.exec}, explaining);
+    CheckResult result = check(c, golden, contents.outputs, {request_.mode, request_.exec}, explaining);
     call.outcome = result.outcome == Outcome::fail      ? CallOutcome::fail
                    : result.outcome == Outcome::vacuous ? CallOutcome::vacuous
                                                         : CallOutcome::pass;
-    call.cause = call.outcome == CallOutcome::fail ? cause_of(result, contents) : "";
     // Work that goes on after the answer is seen by what it changes while golden mode runs.
     const CallFile::Contents later = file.read();
     if (!later.changed.empty() || !later.broken.empty() || !same(contents.outputs, later.outputs))
       return foul("went on writing after it had said that it was done");
-    compare_with_earlier(drawn, golden, contents, call);
-    remember(index, contents.outputs);
+    tell_outputs(result, contents, made);
+    compare_with_earlier(drawn, golden, contents, made);
+    remember(made.index, contents.outputs);
   }
 
   static bool same(const NamedTensors& a, const NamedTensors& b) {
@@ -291,41 +299,43 @@ class Grading {
     return true;
   }
 
-  /// Why outputs fail: what a kernel that does not compute them gives, before how they relate to golden's.
-  std::string cause_of(const CheckResult& result, const CallFile::Contents& contents) const {
+  static void tell_outputs(CheckResult& result, const CallFile::Contents& contents, JudgedCall& made) {
     for (const OutputCheck& output : result.outputs) {
       const std::string& name = output.verdict.name;
-      if (output.verdict.outcome != Outcome::fail) continue;
-      if (std::find(contents.untouched.begin(), contents.untouched.end(), name) != contents.untouched.end())
-        return name + " was not written";
-      const Tensor& actual = *find(contents.outputs, name);
-      const std::string digest = io::to_hex(io::tensor_digest(actual));
-      if (const auto found = seen_.find(name + digest); found != seen_.end() && actual.elements() > 1)
-        return name + " is what call " + std::to_string(found->second) + " gave";
-      if (one_value(actual)) return name + " is one value everywhere";
+      const Tensor* const actual = find(contents.outputs, name);
+      if (actual == nullptr) continue;
+      const bool untouched = std::find(contents.untouched.begin(), contents.untouched.end(), name) != contents.untouched.end();
+      made.outputs.push_back({.name = name,
+                              .digest = io::to_hex(io::tensor_digest(*actual)),
+                              .fails = output.verdict.outcome == Outcome::fail,
+                              .written = !untouched,
+                              .several = actual->elements() > 1,
+                              .one_value = one_value(*actual)});
     }
-    return likely_cause(result);
+    made.explained = likely_cause(result);
+    result.explained.reset();
+    made.likely = likely_cause(result);
   }
 
-  void compare_with_earlier(const Drawn& drawn, const GoldenRun& golden, const CallFile::Contents& contents, GradedCall& call) {
+  void compare_with_earlier(const Drawn& drawn, const GoldenRun& golden, const CallFile::Contents& contents, JudgedCall& made) {
     if (drawn.kind != "again") return;
     const auto earlier = outputs_.find(drawn.of);
     if (earlier == outputs_.end()) return;
+    GradedCall& call = made.call;
     for (const auto& [name, tensor] : contents.outputs) {
       const Tensor* was = find(earlier->second, name);
       if (was == nullptr || equal_where_compared(*was, tensor, golden.reference.find(name))) continue;
       const std::string text = name + " differs from that of call " + std::to_string(drawn.of) + ", which had the same inputs";
       if (!request_.same_bits) {
-        grade_.notes.push_back("call " + std::to_string(grade_.calls.size() - 1) + ": " + text);
+        made.notes.push_back("call " + std::to_string(made.index) + ": " + text);
       } else if (call.outcome == CallOutcome::pass || call.outcome == CallOutcome::vacuous) {
         call.outcome = CallOutcome::fail, call.cause = text;
       }
     }
   }
 
-  /// Digests of all outputs, and the outputs themselves as long as they are no burden.
+  /// Outputs as long as they are no burden.
   void remember(int index, const NamedTensors& outputs) {
-    for (const auto& [name, tensor] : outputs) seen_.emplace(name + io::to_hex(io::tensor_digest(tensor)), index);
     std::int64_t bytes = 0;
     for (const auto& [name, tensor] : outputs) bytes += tensor.extent_bytes();
     if (remembered_ + bytes > remembered_at_most) return;
@@ -335,28 +345,13 @@ class Grading {
 
   const GradeRequest& request_;
   Claim claim_;
-  Grade& grade_;
   Folder folder_;
   Kernel kernel_;
-  std::vector<CaseLine> lines_;          ///< of the calls so far
+  std::string nonce_;
+  std::map<int, CaseLine> lines_;        ///< of the calls so far
   std::map<int, NamedTensors> outputs_;  ///< of the calls so far
   std::int64_t remembered_ = 0;          ///< bytes of those
-  std::map<std::string, int> seen_;      ///< the call that first gave an output: by name and digest
-  int unanswered_ = 0;
-};
-
-/// While a grading goes on no other process of the user may look into this one: it knows the nonce, and the answers of earlier calls.
-class ClosedMemory {
- public:
-  ClosedMemory() : before_(::prctl(PR_GET_DUMPABLE)) { ::prctl(PR_SET_DUMPABLE, 0); }
-  ~ClosedMemory() {
-    if (before_ == 1) ::prctl(PR_SET_DUMPABLE, 1);
-  }
-  ClosedMemory(const ClosedMemory&) = delete;
-  ClosedMemory& operator=(const ClosedMemory&) = delete;
-
- private:
-  int before_;
+  bool failing_ = false;                 ///< some call's outputs are wrong
 };
 
 std::string checked_nonce(const std::string& given) {
@@ -387,20 +382,100 @@ bool Grade::passes() const {
   return passed > 0 && passed + count(CallOutcome::vacuous) == all && 2 * passed >= all;
 }
 
-Grade grade(const GradeRequest& request, const std::function<void(int, int)>& progress) {
+ClosedMemory::ClosedMemory() : before_(::prctl(PR_GET_DUMPABLE)) {
+  ::prctl(PR_SET_DUMPABLE, 0);
+}
+ClosedMemory::~ClosedMemory() {
+  if (before_ == 1) ::prctl(PR_SET_DUMPABLE, 1);
+}
+
+struct CallMaker::Parts {
+  GradeRequest request;
+  ClosedMemory closed = {};
+  Judging judging{request};
+};
+
+CallMaker::CallMaker(const GradeRequest& request) {
   if (request.calls < 1 || request.calls > 1'000'000)
     throw Error(ErrorCode::bad_option, "", "--calls", "is " + std::to_string(request.calls) + ", expected 1 to 1000000");
-  const ClosedMemory closed;
+  checked_nonce(request.nonce);
+  parts_ = std::make_unique<Parts>(request);
+}
+CallMaker::~CallMaker() = default;
+
+Grade CallMaker::begin() const {
   Grade made;
-  made.claim = request.claim;
-  made.secret = request.nonce.empty();
-  made.nonce = checked_nonce(request.nonce);
-  Grading grading(request, made);
-  for (int index = 0; index < request.calls; ++index) {
-    const bool go_on = grading.call(index);
-    if (progress) progress(index + 1, request.calls);
-    if (!go_on) break;
+  made.op = parts_->judging.op().name();
+  made.claim = parts_->request.claim;
+  made.secret = parts_->request.nonce.empty();
+  made.nonce = checked_nonce(parts_->request.nonce);
+  return made;
+}
+
+void CallMaker::make(const std::string& nonce, const GradePart& part, const std::function<bool(JudgedCall)>& made) {
+  for (const int index : calls_of(nonce, parts_->request.calls, part))
+    if (!made(parts_->judging.call(nonce, index))) return;
+}
+
+std::vector<int> calls_of(const std::string& nonce, int calls, const GradePart& part) {
+  std::vector<int> mine, owner(static_cast<std::size_t>(calls)), sizes(static_cast<std::size_t>(part.count), 0);
+  for (int index = 0; index < calls; ++index) {
+    // A call that is no other's goes where fewest are: known are those before it, so that all processes see the same.
+    const int fewest = static_cast<int>(std::min_element(sizes.begin(), sizes.end()) - sizes.begin());
+    int& whose = owner[static_cast<std::size_t>(index)];
+    whose = is_again(index) ? owner[static_cast<std::size_t>(earlier_call(nonce, index))] : fewest;
+    ++sizes[static_cast<std::size_t>(whose)];
+    if (whose == part.index) mine.push_back(index);
   }
+  return mine;
+}
+
+void GradeBook::add(JudgedCall call) {
+  waiting_.emplace(call.index, std::move(call));
+  for (auto next = waiting_.begin(); next != waiting_.end() && next->first == entered() && !ended_; next = waiting_.begin()) {
+    enter(next->second);
+    waiting_.erase(next);
+  }
+}
+
+int GradeBook::entered() const {
+  return static_cast<int>(grade_.calls.size());
+}
+
+void GradeBook::enter(JudgedCall& call) {
+  const bool wrong = std::any_of(call.outputs.begin(), call.outputs.end(), [](const JudgedCall::Output& o) { return o.fails; });
+  if (call.call.outcome == CallOutcome::fail && wrong) call.call.cause = cause_of(call);
+  for (const JudgedCall::Output& output : call.outputs) seen_.emplace(output.name + output.digest, call.index);
+  grade_.notes.insert(grade_.notes.end(), call.notes.begin(), call.notes.end());
+  grade_.printed = call.printed;
+  unanswered_ = call.call.outcome == CallOutcome::broken ? unanswered_ + 1 : 0;
+  grade_.calls.push_back(std::move(call.call));
+  if (unanswered_ < unanswered_in_a_row) return;
+  grade_.notes.push_back("given up after " + std::to_string(unanswered_) + " calls in a row without an answer");
+  ended_ = true;
+}
+
+/// Why outputs fail: what a kernel that does not compute them gives, before how they relate to golden's.
+std::string GradeBook::cause_of(const JudgedCall& call) const {
+  for (const JudgedCall::Output& output : call.outputs) {
+    if (!output.fails) continue;
+    if (!output.written) return output.name + " was not written";
+    if (const auto found = seen_.find(output.name + output.digest); found != seen_.end() && output.several)
+      return output.name + " is what call " + std::to_string(found->second) + " gave";
+    if (output.one_value) return output.name + " is one value everywhere";
+  }
+  return grade_.count(CallOutcome::fail) == 0 ? call.explained : call.likely;
+}
+
+Grade grade(const GradeRequest& request, const std::function<void(int, int)>& progress) {
+  CallMaker maker(request);
+  Grade made = maker.begin();
+  GradeBook book(made);
+  maker.make(made.nonce, {}, [&](JudgedCall call) {
+    book.add(std::move(call));
+    if (progress) progress(book.entered(), request.calls);
+    return !book.ended();
+  });
   return made;
 }
 

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -68,6 +70,81 @@ struct Grade {
 
 /// Throws Error: bad_option for a command that cannot be started and a claim that no call fits; what the op says of a claim.
 Grade grade(const GradeRequest& request, const std::function<void(int done, int total)>& progress = {});
+
+// ---- the same by several processes, each with a process of the kernel's own
+
+/// The calls that one of several processes makes: those that repeat an earlier one's inputs or sizes where that one is made, so that what
+/// a kernel keeps of its calls is seen as it is in one process; the others where fewest are.
+struct GradePart {
+  int index = 0, count = 1;
+};
+/// In order. They follow from the nonce.
+std::vector<int> calls_of(const std::string& nonce, int calls, const GradePart& part);
+
+/// A call as the process that made it knows it. What its cause is follows from the calls before it.
+struct JudgedCall {
+  struct Output {
+    std::string name, digest;
+    bool fails = false, written = true, several = true, one_value = false;
+  };
+  int index = 0;
+  GradedCall call = {};
+  std::vector<Output> outputs = {};
+  std::string likely = {},
+              explained = {};  ///< causes of outputs that are wrong; the latter with what explaining found, if it was asked for
+  std::vector<std::string> notes = {};
+  std::string printed = {};  ///< by the kernel, so far
+};
+
+/// While a grading goes on no other process of the user may look into this one: it knows the nonce, and the answers of earlier calls.
+class ClosedMemory {
+ public:
+  ClosedMemory();
+  ~ClosedMemory();
+  ClosedMemory(const ClosedMemory&) = delete;
+  ClosedMemory& operator=(const ClosedMemory&) = delete;
+
+ private:
+  int before_;
+};
+
+/// Makes calls, judges them, and holds them against the earlier ones that they repeat.
+class CallMaker {
+ public:
+  /// Starts the kernel. Throws Error as grade() does.
+  explicit CallMaker(const GradeRequest& request);
+  ~CallMaker();
+
+  /// A grade without calls, with a nonce: the one that was given, or a fresh one.
+  Grade begin() const;
+  /// The calls of one part, until `made` is false.
+  void make(const std::string& nonce, const GradePart& part, const std::function<bool(JudgedCall)>& made);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+/// Enters calls into a grade in their order, in whichever they come.
+class GradeBook {
+ public:
+  /// The grade must outlive this.
+  explicit GradeBook(Grade& grade) : grade_(grade) {}
+  void add(JudgedCall call);
+  int entered() const;
+  /// Given up: no call is entered any more.
+  bool ended() const { return ended_; }
+
+ private:
+  void enter(JudgedCall& call);
+  std::string cause_of(const JudgedCall& call) const;
+
+  Grade& grade_;
+  std::map<int, JudgedCall> waiting_;
+  std::map<std::string, int> seen_;  ///< the call that first gave an output: by name and digest
+  int unanswered_ = 0;
+  bool ended_ = false;
+};
 
 io::Json to_json(const Grade& grade);
 /// Several lines: what did not pass, and the verdict last.
