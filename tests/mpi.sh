@@ -26,6 +26,20 @@ for split in "--tp 2" "--ep 2" "--tp 2 --ep 2" "--ep 4"; do
   rm -f "$folder/out.safetensors"
 done
 
+# Ranks of other instruction sets and other numbers of threads.
+"$command" $step --tp 2 --ep 2 >"$folder/one" || failed=1
+other="${step/--threads 1/--threads 3} --tp 2 --ep 2"
+job -n 1 env DODONA_ISA=generic "$command" $other : -n 1 "$command" $other : -n 2 env DODONA_ISA=generic "$command" $step --tp 2 --ep 2 >"$folder/many" 2>"$folder/err"
+check "ranks of different CPUs: $(cat "$folder/err")" [ -n "$(digest "$folder/one")" -a "$(digest "$folder/one")" = "$(digest "$folder/many")" ]
+
+# Rows as DeepEP sends them, whoever has the experts; with three tokens some of four ranks have none.
+sent="layer --preset tiny-fp8 --layer 1 --batch 3 --kv-len 20,3,7 --threads 1 --experts deepep --expert-weights fp8"
+"$command" $sent >"$folder/one" || failed=1
+for ranks in 2 4; do
+  job -n $ranks "$command" $sent --ep $ranks >"$folder/many" 2>"$folder/err"
+  check "DeepEP between $ranks ranks: $(cat "$folder/err")" [ -n "$(digest "$folder/one")" -a "$(digest "$folder/one")" = "$(digest "$folder/many")" ]
+done
+
 # Texts: those of the same split in one process; stages, experts and requests of their own change no token.
 text="generate --preset tiny --prompt-ids 1,2,3,4,5 --prompt-ids 7 --prompt-ids 9,8 --max-new 3 --temperature 1 --threads 1 --quiet"
 "$command" $text >"$folder/texts" 2>"$folder/err" || failed=1
@@ -55,6 +69,15 @@ refused "rank 1 of 2 has another set of weights than rank 0" -n 1 "$command" $st
 refused "rank 1 of 2 fails: .*weights3" -n 1 "$command" $step --tp 2 "${with[@]}" "$folder/weights1" : -n 1 "$command" $step --tp 2 "${with[@]}" "$folder/weights3"
 refused "rank 1 of 2 has another step than rank 0" -n 1 "$command" $step --tp 2 : -n 1 "$command" $step --tp 2 --seed 7
 refused "rank 1 of 2 has another configuration than rank 0" -n 1 "$command" $step --tp 2 : -n 1 "$command" $step --tp 2 --linear bf16
+# Another build: the name of an op is another one in the command's file.
+mkdir "$folder/other"
+cp "$(dirname "$command")/libdodona_mpi.so" "$folder/other/"
+LC_ALL=C sed 's/gelu_tanh_and_mul/gelu_tanh_and_muk/g' "$command" >"$folder/other/dodona"
+chmod +x "$folder/other/dodona"
+refused "rank 1 of 2 has another set of contracts than rank 0" -n 1 "$command" $step --tp 2 "${with[@]}" "$folder/weights1" : -n 1 "$folder/other/dodona" $step --tp 2 "${with[@]}" "$folder/weights1"
+# A file of the checkpoint is missing on one rank.
+cp -r "$folder/weights1" "$folder/torn" && rm "$(ls "$folder"/torn/*.safetensors | tail -1)"
+refused "rank 1 of 2 fails: .*torn" -n 1 "$command" $step --tp 2 "${with[@]}" "$folder/weights1" : -n 1 "$command" $step --tp 2 "${with[@]}" "$folder/torn"
 refused "rank 0 of 3 fails: --tp times --ep is 2, but mpirun started 3 ranks" -n 3 "$command" $step --tp 2
 refused "rank 0 of 8 fails: .*num_attention_heads is 4" -n 8 "$command" $step --tp 8
 

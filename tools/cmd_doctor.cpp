@@ -8,6 +8,8 @@
 
 #include "common.h"
 #include "dodona/version.h"
+#include "mpi_job.h"
+#include "rank_doctor.h"
 #include "simd/amx.h"
 #include "simd/limits.h"
 
@@ -153,7 +155,7 @@ void doctor(const ExecOptions& options, bool measure) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, int&) {
+void add_doctor(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ExecOptions>();
   auto quick = std::make_shared<bool>(false);
   auto* command = app.add_subcommand(
@@ -163,7 +165,13 @@ void add_doctor(CLI::App& app, int&) {
       "Leave the measurements out (they take some seconds, and memory of three times the last-level cache, 512 MiB at least)");
   options->add_threads_and_isa(*command);
   options->add_json(*command);
-  command->callback([options, quick] { doctor(*options, !*quick); });
+  command->footer("mpirun -n N dodona doctor shows what collectives between those ranks take.");
+  command->callback([options, quick, &exit_code] {
+    if (started_ranks() > 1)
+      exit_code = doctor_of_ranks(options->json);
+    else
+      doctor(*options, !*quick);
+  });
 }
 
 }  // namespace dodona::tools

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <span>
 
 #include "common.h"
@@ -101,6 +102,25 @@ class MpiJob::Group final : public model::RankGroup {
     calls_.gather(group_, mine.data(), bytes, all.data());
     count(begin, bytes * ranks_);
     return all;
+  }
+
+  std::vector<Tensor> exchange(std::int64_t, const std::vector<Tensor>& to_each) override {
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<std::int64_t> out, in(to_each.size());
+    std::string message;
+    for (const Tensor& part : to_each) {
+      out.push_back(part.elements());
+      message.append(part.as<const char>(), static_cast<std::size_t>(part.elements()));
+    }
+    calls_.exchange_sizes(group_, out.data(), in.data());
+    const std::int64_t total = std::accumulate(in.begin(), in.end(), std::int64_t{0});
+    const Tensor all = Tensor::uninitialized(DType::u8, {total});
+    calls_.exchange(group_, message.data(), out.data(), all.data(), in.data(), static_cast<int>(ranks_));
+    std::vector<Tensor> parts;
+    std::int64_t at = 0;
+    for (const std::int64_t size : in) parts.push_back(all.slice(0, at, at + size)), at += size;
+    count(begin, total);
+    return parts;
   }
 
   Tally tally;

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <cstdlib>
+#include <new>
 
 #include "common.h"
 #include "dodona/error.h"
@@ -26,6 +27,8 @@ void RankProcess::begin(const std::function<Facts()>& make) {
   Facts facts;
   try {
     facts = make();
+  } catch (const std::bad_alloc&) {
+    error = "fails: out of memory";
   } catch (const std::exception& failure) {
     error = std::string("fails: ") + failure.what();
   }
@@ -42,15 +45,20 @@ void RankProcess::begin(const std::function<Facts()>& make) {
 }
 
 int RankProcess::run(const std::function<void()>& body) {
-  try {
-    body();
-    return exit_pass;
-  } catch (const std::exception& failure) {
+  const auto give_up = [&](const char* why) {
     // The others would wait for this rank.
-    fmt::print(stderr, "dodona: rank {} of {}: {}\n", job_->rank(), job_->ranks(), failure.what());
+    fmt::print(stderr, "dodona: rank {} of {}: {}\n", job_->rank(), job_->ranks(), why);
     std::fflush(stderr);
     std::_Exit(exit_cannot);
+  };
+  try {
+    body();
+  } catch (const std::bad_alloc&) {
+    give_up("out of memory");
+  } catch (const std::exception& failure) {
+    give_up(failure.what());
   }
+  return exit_pass;
 }
 
 }  // namespace dodona::tools

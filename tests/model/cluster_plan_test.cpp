@@ -40,6 +40,12 @@ class Counting final : public RankGroup {
     ++calls;
     return all;
   }
+  std::vector<Tensor> exchange(std::int64_t me, const std::vector<Tensor>& to_each) override {
+    std::vector<Tensor> all = inner_->exchange(me, to_each);
+    for (const Tensor& part : all) bytes += static_cast<double>(part.elements());
+    ++calls;
+    return all;
+  }
   RankGroup* door() { return inner_ != nullptr ? this : nullptr; }
   double bytes = 0;
   std::int64_t calls = 0;
@@ -81,6 +87,26 @@ TEST(ClusterPlan, OfALayerHasTheBytesThatRanksCount) {
         EXPECT_EQ(rank.collectives, plan.stages.front().collectives) << grid.text() << " layer " << layer;
       }
     }
+}
+
+// Which rank receives how much the router decides; all together receive what the plan says.
+TEST(ClusterPlan, OfDeepEpHasTheBytesThatRanksSend) {
+  for (const Grid& grid : {Grid{.experts = 2}, Grid{.experts = 4}, Grid{.experts = 8}}) {
+    LayerRequest request = step(1);
+    request.config = preset("tiny-fp8");
+    request.setting.experts = "deepep";
+    request.setting.expert_weights = ExpertWeights::fp8;
+    const ClusterPlan plan = plan_cluster(request, grid, {}, false);
+    const auto counted = count(grid, [&](std::int64_t rank, const Ranks& ranks) {
+      return LayerRun(request_of_rank(request, grid, rank)).run({}, nullptr, ranks).work().weight_bytes;
+    });
+    double bytes = 0;
+    for (const Counted& rank : counted) {
+      bytes += rank.gathered_bytes;
+      EXPECT_EQ(rank.collectives, plan.stages.front().collectives) << grid.text();
+    }
+    EXPECT_EQ(bytes, static_cast<double>(grid.experts) * plan.stages.front().gathered_bytes) << grid.text();
+  }
 }
 
 TEST(ClusterPlan, OfAModelHasTheBytesThatRanksGather) {

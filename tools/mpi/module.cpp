@@ -38,16 +38,33 @@ void gather(int group, const void* mine, std::int64_t bytes, void* all) {
   MPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, group_of(group));
 }
 
-void gather_sizes(int group, const void* mine, const std::int64_t* sizes, int ranks, void* all) {
+struct Places {
   std::vector<int> counts, begins;
-  int begin = 0, rank = 0;
-  for (int r = 0; r < ranks; ++r) {
-    counts.push_back(static_cast<int>(sizes[r]));
-    begins.push_back(begin);
-    begin += counts.back();
+  Places(const std::int64_t* sizes, int ranks) {
+    int begin = 0;
+    for (int r = 0; r < ranks; ++r) {
+      counts.push_back(static_cast<int>(sizes[r]));
+      begins.push_back(begin);
+      begin += counts.back();
+    }
   }
+};
+
+void gather_sizes(int group, const void* mine, const std::int64_t* sizes, int ranks, void* all) {
+  const Places places(sizes, ranks);
+  int rank = 0;
   MPI_Comm_rank(group_of(group), &rank);
-  MPI_Allgatherv(mine, counts[static_cast<std::size_t>(rank)], MPI_BYTE, all, counts.data(), begins.data(), MPI_BYTE, group_of(group));
+  MPI_Allgatherv(mine, places.counts[static_cast<std::size_t>(rank)], MPI_BYTE, all, places.counts.data(), places.begins.data(), MPI_BYTE,
+                 group_of(group));
+}
+
+void exchange(int group, const void* out, const std::int64_t* sizes_out, void* in, const std::int64_t* sizes_in, int ranks) {
+  const Places to(sizes_out, ranks), from(sizes_in, ranks);
+  MPI_Alltoallv(out, to.counts.data(), to.begins.data(), MPI_BYTE, in, from.counts.data(), from.begins.data(), MPI_BYTE, group_of(group));
+}
+
+void exchange_sizes(int group, const std::int64_t* out, std::int64_t* in) {
+  MPI_Alltoall(out, 1, MPI_INT64_T, in, 1, MPI_INT64_T, group_of(group));
 }
 
 void send(int to, const void* message, std::int64_t bytes) {
@@ -75,12 +92,14 @@ void finish() {
 }  // namespace
 }  // namespace dodona::tools
 
-extern "C" __attribute__((visibility("default"))) const dodona::tools::MpiCalls* dodona_mpi_calls_2() {
+extern "C" __attribute__((visibility("default"))) const dodona::tools::MpiCalls* dodona_mpi_calls_3() {
   using namespace dodona::tools;
   static constexpr MpiCalls calls{.start = start,
                                   .split = split,
                                   .gather = gather,
                                   .gather_sizes = gather_sizes,
+                                  .exchange = exchange,
+                                  .exchange_sizes = exchange_sizes,
                                   .send = send,
                                   .waiting = waiting,
                                   .receive = receive,

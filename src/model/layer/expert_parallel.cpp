@@ -10,7 +10,6 @@
 #include "model/layer/ranks.h"
 #include "model/layer/values.h"
 #include "ops/moe/apply_shuffle_mul_sum.h"
-#include "ops/moe/deepep_low_latency_combine.h"
 #include "ops/moe/moe_sum_reduce.h"
 #include "ops/moe/post_reorder_triton_kernel.h"
 
@@ -55,24 +54,6 @@ Tensor rounded_between(const Pass& p, const Tensor& rows, const Routing& routing
   return times(sums, static_cast<float>(p.config().routed_scaling_factor));
 }
 
-/// DeepEP's sum of a token's rows, fp32 and rounded once, with a room of one row for each slot.
-Tensor combined(const Pass& p, const Tensor& rows, const Routing& routing) {
-  const std::int64_t tokens = rows.size(0), topk = rows.size(1), slots = tokens * topk;
-  const Tensor ids(DType::i64, {1, tokens, topk}), sources(DType::i32, {slots, 1}), ranges(DType::i64, {slots, 1});
-  for (std::int64_t i = 0; i < slots; ++i) {
-    ids.as<std::int64_t>()[i] = i;
-    sources.as<std::int32_t>()[i] = static_cast<std::int32_t>(i / topk);
-    ranges.as<std::int64_t>()[i] = 1;
-  }
-  return ops::run(ops::DeepepLowLatencyCombine{.x = rows.reshape({slots, 1, rows.size(2)}),
-                                               .topk_idx = ids,
-                                               .topk_weights = routing.weights.reshape(ids.shape()),
-                                               .src_info = sources,
-                                               .layout_range = ranges},
-                  p.exec())
-      .combined_x.reshape({tokens, rows.size(2)});
-}
-
 /// With one expert a token, weighted 1 where rows are weighed by `combine`, and without the factor, a backend gives the rows themselves.
 struct Rows {
   const ExpertsBackend* backend;
@@ -86,8 +67,7 @@ const Rows* rows_of(const ExpertsBackend& backend) {
                              {&cutlass_experts, false, weighed_in_the_type},
                              {&cutlass_fp8_experts, false, weighed_in_the_type},
                              {&cutlass_es_experts, false, weighed_in_the_type},
-                             {&deepgemm_experts, false, rounded_between},
-                             {&deepep_experts, false, combined}};
+                             {&deepgemm_experts, false, rounded_between}};
   for (const Rows& rows : all)
     if (rows.backend == &backend) return &rows;
   return nullptr;
@@ -166,7 +146,7 @@ std::vector<std::int64_t> rows_here(const Pass& p, const std::vector<std::int64_
 }
 
 void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& setting) {
-  const bool apart = rows_of(backend) != nullptr;
+  const bool apart = rows_of(backend) != nullptr || backend.run_sent != nullptr;
   if (apart && !setting.fused_shared) return;
   throw Error(ErrorCode::unsupported, "", "experts",
               "are run by " + std::string(backend.name) +
@@ -174,8 +154,54 @@ void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& sett
                          : ", whose rows do not come out apart: ranks cannot have experts of their own"));
 }
 
+namespace {
+
+/// Nothing of what atomics deal has a GPU's bits.
+Exec for_transport(const Exec& exec) {
+  Exec transport = exec;
+  if (of_a_gpu(exec.mode)) transport.mode = Mode::fast;
+  return transport;
+}
+
+/// Sends this rank's tokens: its own, or its part of those that all ranks have. Source: sglang's `DeepEPMoE` between scattered tokens.
+Routed sent(const Pass& p, const Tensor& x, const Routing& routing) {
+  constexpr std::int64_t tile_rows = 64;  // of the masked product on a GPU
+  const Share share = p.weights.source().shard().experts;
+  const std::int64_t experts = p.weights.source().config().n_routed_experts, tokens = x.size(0);
+  const std::int64_t begin = p.ranks.own_tokens ? 0 : tokens * share.index / share.count,
+                     end = p.ranks.own_tokens ? tokens : tokens * (share.index + 1) / share.count;
+  const Tensor ids(DType::i64, {end - begin, routing.ids.size(1)});
+  for (std::int64_t i = 0; i < ids.elements(); ++i) ids.as<std::int64_t>()[i] = routing.ids.as<std::int32_t>()[begin * ids.size(1) + i];
+  Routed routed{x, routing, 0, tokens};
+  routed.sent = std::make_shared<SentRows>(SentRows{{{*p.ranks.experts, share, experts}, {}, for_transport(p.exec())}});
+  SentRows& rows = *routed.sent;
+  rows.begin = begin, rows.count = end - begin, rows.weights = routing.weights.slice(0, begin, end);
+  rows.rows = rows.exchange.dispatch(x.slice(0, begin, end), ids, of_a_gpu(p.exec().mode) ? tile_rows : 1);
+  routed.routing.counts.assign(static_cast<std::size_t>(experts), 0);
+  std::copy(rows.rows.counts.begin(), rows.rows.counts.end(), routed.routing.counts.begin() + share.begin(experts));
+  return routed;
+}
+
+/// What becomes of the rows here, and for this rank's tokens what became of them everywhere.
+Tensor sent_back(const Pass& p, const Routed& routed) {
+  SentRows& sent = *routed.sent;
+  const auto begin = std::chrono::steady_clock::now();
+  const Tensor rows = sent.rows.count.defined() ? p.weights.backend().run_sent(p, routed.routing, sent.rows)
+                                                : Tensor(DType::bf16, {0, 0, routed.x.size(1)});
+  p.trace.add({.op = "run_sent",
+               .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+               .work = products_of(p, routed.routing)});
+  const Tensor mine = sent.exchange.combine(rows, sent.weights);
+  return p.ranks.own_tokens ? mine : joined(p.ranks.experts->gather(mine));
+}
+
+}  // namespace
+
 Routed of_all_ranks(const Pass& p, const Tensor& x, const Routing& routing) {
-  if (p.ranks.experts == nullptr || !p.ranks.own_tokens) return {x, routing, 0, x.size(0)};
+  if (p.ranks.experts == nullptr) return {x, routing, 0, x.size(0)};
+  check_experts_apart(p.weights.backend(), p.weights.setting());
+  if (p.weights.backend().run_sent != nullptr) return sent(p, x, routing);
+  if (!p.ranks.own_tokens) return {x, routing, 0, x.size(0)};
   const auto all = [&](const Tensor& mine) { return joined(p.ranks.experts->gather(mine.contiguous() ? mine : mine.clone())); };
   const std::vector<Tensor> ids = p.ranks.experts->gather(routing.ids);
   Routed routed{all(x), {all(routing.weights), joined(ids), {}}, 0, x.size(0)};
@@ -185,12 +211,18 @@ Routed of_all_ranks(const Pass& p, const Tensor& x, const Routing& routing) {
 }
 
 Tensor routed_experts(const Pass& p, const Routed& routed) {
-  const auto& [x, routing, begin, count] = routed;
+  const Tensor& x = routed.x;
+  const Routing& routing = routed.routing;
+  const std::int64_t begin = routed.begin, count = routed.count;
   if (p.ranks.experts == nullptr) return p.weights.backend().run(p, x, routing);
-  check_experts_apart(p.weights.backend(), p.weights.setting());
-  const Rows* const rows = rows_of(p.weights.backend());
   p.trace.enter(Part::mlp_moe, "self.experts()");
   const Trace::Scope scope(p.trace);
+  if (routed.sent) {
+    const Tensor out = sent_back(p, routed);
+    p.trace.gives({{"output", out}});
+    return out;
+  }
+  const Rows* const rows = rows_of(p.weights.backend());
   const std::vector<Tensor> parts = p.ranks.experts->gather(rows_made_here(p, x, routing, rows->weighed));
   const std::int64_t columns = routing.ids.size(1), first = begin * columns, behind = first + count * columns;
   const Tensor mine = Tensor::uninitialized(x.dtype(), {count, columns, x.size(1)});

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "model/layer/deepep.h"
 #include "model/layer/pass.h"
 #include "ops/base/bounded.h"
 
@@ -20,11 +22,19 @@ struct Routing {
   std::vector<std::int64_t> counts;  ///< rows of each expert, of T * K in all
   std::int64_t rows() const { return ids.elements(); }
 };
+/// Rows that ranks have sent to the experts of this one, and the way back for what becomes of them.
+struct SentRows {
+  LowLatencyExchange exchange;
+  LowLatencyExchange::Received rows = {};
+  Tensor weights = {};                ///< of this rank's tokens
+  std::int64_t begin = 0, count = 0;  ///< which they are among the batch's
+};
 /// Tokens and what was chosen for them: this rank's, or those of all ranks where each has its own.
 struct Routed {
   Tensor x;
   Routing routing;
-  std::int64_t begin = 0, count = 0;  ///< this rank's among them
+  std::int64_t begin = 0, count = 0;    ///< this rank's among them
+  std::shared_ptr<SentRows> sent = {};  ///< of backends that have run_sent; counts are then those of the rows
 };
 /// The counts of what was chosen; in a plan, which cannot know, those of T * K rows spread over min(T * K, E) experts, and T rows of the
 /// fused shared expert.
@@ -60,6 +70,9 @@ struct ExpertsBackend {
   void (*pack)(MlpWeights&, const Exec&) = nullptr;
   /// The experts that have rows have been touched.
   Tensor (*run)(const Pass&, const Tensor& x, const Routing&) = nullptr;
+  /// Where experts lie on several ranks, which send each other rows as DeepEP does: both products of rows that lie as its low-latency
+  /// dispatch gives them. nullptr: every rank has all tokens, and gives everybody its experts' rows.
+  Tensor (*run_sent)(const Pass&, const Routing&, const LowLatencyExchange::Received&) = nullptr;
   /// See bounded_experts, with raw weights; nullptr: of fp8 blocks what it makes of `roundings`, else nothing.
   std::vector<ops::Bounded> (*bounded)(const LayerWeights&, const Tensor& x, const Routing&, const Exec&) = nullptr;
 };

@@ -241,6 +241,10 @@ Tensor by_deepep(const Experts& e) {
       .combined_x.reshape(e.x.shape());
 }
 
+Tensor sent_rows(const Pass& p, const Routing& routing, const LowLatencyExchange::Received& rows) {
+  return masked_products(Experts(p, rows.x, routing), {rows.x, rows.scales}, rows.count);
+}
+
 template <Tensor (*body)(const Experts&)>
 Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
   Work work;
@@ -298,6 +302,7 @@ const ExpertsBackend deepep_experts{.name = "deepep",
                                     .fuses_shared = false,
                                     .roundings = {.rounds_activation = true},
                                     .accepts = as_blocks<fp8_masked_method>,
-                                    .run = run<by_deepep>};
+                                    .run = run<by_deepep>,
+                                    .run_sent = sent_rows};
 
 }  // namespace dodona::model

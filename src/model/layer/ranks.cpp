@@ -1,6 +1,7 @@
 #include "model/layer/ranks.h"
 
 #include <cstring>
+#include <numeric>
 
 #include "core/define.h"
 #include "model/layer/pass.h"
@@ -22,6 +23,28 @@ Tensor RankGroup::gather_alike(const Tensor& mine) {
 Tensor terms_of_ranks(const Pass& p, const Tensor& partial) {
   if (p.trace.plans()) return {};
   return p.ranks.tensor->gather_alike(partial.contiguous() ? partial : partial.clone());
+}
+
+std::vector<Tensor> RankGroup::exchange(std::int64_t me, const std::vector<Tensor>& to_each) {
+  const auto ranks = static_cast<std::int64_t>(to_each.size());
+  const Tensor sizes(DType::i64, {ranks});
+  std::int64_t total = 0;
+  for (std::int64_t r = 0; r < ranks; ++r) total += sizes.as<std::int64_t>()[r] = to_each[static_cast<std::size_t>(r)].elements();
+  const Tensor mine(DType::u8, {total});
+  std::byte* at = mine.as<std::byte>();
+  for (const Tensor& part : to_each) {
+    std::memcpy(at, part.data(), static_cast<std::size_t>(part.elements()));
+    at += part.elements();
+  }
+  const Tensor all = gather_alike(sizes);
+  const std::vector<Tensor> parts = gather(mine);
+  std::vector<Tensor> received;
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    const std::int64_t* const of_rank = all.as<const std::int64_t>() + r * ranks;
+    const std::int64_t begin = std::accumulate(of_rank, of_rank + me, std::int64_t{0});
+    received.push_back(parts[static_cast<std::size_t>(r)].slice(0, begin, begin + of_rank[me]));
+  }
+  return received;
 }
 
 Tensor all_reduced(const Pass& p, Part part, std::string_view note, const Tensor& partial) {

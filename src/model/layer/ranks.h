@@ -22,6 +22,9 @@ class RankGroup {
   virtual std::vector<Tensor> gather(const Tensor& mine) = 0;
   /// Of tensors that have one shape on all ranks: [R, ...].
   virtual Tensor gather_alike(const Tensor& mine);
+  /// What each rank has for this one, which is rank `me` of the group: bytes, u8 [n], of whatever length. Groups that have no better way
+  /// give everybody everything.
+  virtual std::vector<Tensor> exchange(std::int64_t me, const std::vector<Tensor>& to_each);
 };
 
 /// The groups that this rank is in; nullptr where it has all there is.

@@ -79,7 +79,15 @@ void add_layers(const Planner& p, const LayerRequest& mine, std::int64_t layer, 
   p.plan.weight_bytes += static_cast<double>(times) * plan.layer_weight_bytes;
   p.plan.cache_bytes += static_cast<double>(times) * plan.cache_bytes;
   if (!moe || p.grid.experts == 1) return;
-  const double slots = all * static_cast<double>(request.config.num_experts_per_tok);
+  const double slots = all * static_cast<double>(request.config.num_experts_per_tok), ranks = static_cast<double>(p.grid.experts);
+  if (request.setting.experts == "deepep") {
+    // Of each row its codes, their scales and its token; of each expert how many there are. They come back as bf16.
+    const double row = p.hidden() + p.hidden() / 128 * 4 + 4;
+    p.gather("experts: dispatch", times, slots / ranks * row + 4 * static_cast<double>(request.config.n_routed_experts), p.grid.experts);
+    p.gather("experts: combine", times, slots / ranks * p.hidden() * 2, p.grid.experts);
+    if (p.grid.data == 1) p.gather("experts: tokens", times, all * p.hidden() * 2, p.grid.experts);
+    return;
+  }
   if (p.grid.data > 1) {
     p.gather("experts: tokens", times, all * p.hidden() * p.elements(), p.grid.experts);
     p.gather("experts: weights", times, slots * 4, p.grid.experts);
