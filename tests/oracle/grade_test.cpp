@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -123,6 +124,52 @@ TEST(CallFile, GoesWithTheObject) {
     EXPECT_THROW(CallFile(path, call.op, call.drawn.inputs, 1), Error) << "a name is used once";
   }
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(Grade, CallsOfSeveralProcessesAreThoseOfOneAndFollowFromTheNonce) {
+  for (const char* const nonce : {"5eed", "abc"})
+    for (const int count : {1, 2, 3, 8}) {
+      std::set<int> all;
+      std::size_t largest = 0;
+      for (int index = 0; index < count; ++index) {
+        const std::vector<int> mine = calls_of(nonce, 200, {index, count});
+        EXPECT_TRUE(std::is_sorted(mine.begin(), mine.end()));
+        for (const int call : mine) EXPECT_TRUE(all.insert(call).second) << call;
+        largest = std::max(largest, mine.size());
+      }
+      EXPECT_EQ(all.size(), 200u);
+      EXPECT_LE(largest, 2u * 200u / static_cast<unsigned>(count));
+    }
+}
+
+// Calls as several processes hand them in: what each says of an earlier one, and where the grading ends, is decided by their numbers alone.
+TEST(Grade, ABookGivesTheSameGradeInWhateverOrderCallsCome) {
+  std::vector<JudgedCall> calls;
+  for (int i = 0; i < 9; ++i) {
+    JudgedCall call{.index = i};
+    call.call.line = "call " + std::to_string(i);
+    call.call.outcome = i == 2 || i == 3 ? CallOutcome::fail : i >= 5 ? CallOutcome::broken : CallOutcome::pass;
+    const bool fails = call.call.outcome == CallOutcome::fail;
+    if (i < 5) call.outputs = {{.name = "out", .digest = i == 3 ? "d1" : "d" + std::to_string(i), .fails = fails}};
+    call.likely = "likely", call.explained = "explained";
+    if (i == 4) call.notes = {"a note"};
+    call.printed = "printed " + std::to_string(i);
+    calls.push_back(call);
+  }
+  std::vector<int> order{0, 1, 2, 3, 4, 5, 6, 7, 8};
+  for (int turn = 0; turn < 50; ++turn) {
+    Grade grade;
+    GradeBook book(grade);
+    for (const int i : order) book.add(calls[static_cast<std::size_t>(i)]);
+    EXPECT_TRUE(book.ended());
+    ASSERT_EQ(book.entered(), 8) << "the third call without an answer is the last";
+    EXPECT_EQ(grade.calls[2].cause, "explained") << "the first that is wrong";
+    EXPECT_EQ(grade.calls[3].cause, "out is what call 1 gave");
+    EXPECT_EQ(grade.notes, (std::vector<std::string>{"a note", "given up after 3 calls in a row without an answer"}));
+    EXPECT_EQ(grade.printed, "printed 7");
+    std::next_permutation(order.begin(), order.end());
+    std::rotate(order.begin(), order.begin() + 5, order.end());
+  }
 }
 
 TEST(Grade, AScoreCountsWhatCouldHaveFailed) {

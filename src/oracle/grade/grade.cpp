@@ -390,6 +390,8 @@ ClosedMemory::~ClosedMemory() {
 }
 
 struct CallMaker::Parts {
+  explicit Parts(const GradeRequest& asked) : request(asked) {}
+
   GradeRequest request;
   ClosedMemory closed = {};
   Judging judging{request};
