@@ -185,7 +185,7 @@ GenerateOnRanks on_ranks(GenerateOptions& options) {
   const std::pair<const char*, bool> given[] = {{"--graph", !options.graphs.graph.empty()},
                                                 {"--chrome-trace", !options.graphs.chrome_trace.empty()}};
   for (const auto& [option, there] : given)
-    if (there) throw Error(ErrorCode::unsupported, "", option, "is of one rank alone, not of several");
+    if (there) throw Error(ErrorCode::unsupported, "", option, "is of one rank alone: ops of several have no common clock");
   if (options.prompt_ids.empty() == options.prompts.empty())
     throw Error(ErrorCode::bad_option, "", "--prompt", "or --prompt-ids is needed, and one of them alone");
   GenerateOnRanks asked;
