@@ -96,6 +96,12 @@ std::int64_t sum_of(const std::vector<std::int64_t>& values) {
 
 }  // namespace
 
+Exec for_transport(const Exec& exec) {
+  Exec transport = exec;
+  if (of_a_gpu(exec.mode)) transport.mode = Mode::fast;
+  return transport;
+}
+
 LowLatencyExchange::Received LowLatencyExchange::dispatch(const Tensor& x, const Tensor& topk_idx, std::int64_t tile) {
   const std::int64_t tokens = x.size(0), here = ranks_.here();
   const bool fp4 = format_.x_global_scale.defined();
@@ -131,7 +137,7 @@ LowLatencyExchange::Received LowLatencyExchange::dispatch(const Tensor& x, const
                                                      .num_max_dispatch_tokens_per_rank = most,
                                                      .num_experts = experts,
                                                      .spare_rows = most - room_},
-                  exec_));
+                  for_transport(exec_)));
   else if (experts > 0)
     take(ops::run(ops::DeepepLowLatencyDispatch{.x = x.reshape({1, tokens, width_}),
                                                 .topk_idx = ids_,
@@ -141,7 +147,7 @@ LowLatencyExchange::Received LowLatencyExchange::dispatch(const Tensor& x, const
                                                 .use_fp8 = format_.use_fp8,
                                                 .round_scale = format_.round_scale,
                                                 .use_ue8m0 = format_.use_ue8m0},
-                  exec_));
+                  for_transport(exec_)));
   // A letter: how many rows of each expert there, and of each row its token and what it holds.
   std::vector<Tensor> letters;
   for (std::int64_t r = 0; r < ranks_.share.count; ++r) {

@@ -11,6 +11,9 @@
 
 namespace dodona::model {
 
+/// What atomics deal has no GPU's bits: a dispatch runs as fast does where `exec` wants a GPU's. A combine has them.
+Exec for_transport(const Exec& exec);
+
 /// Experts are dealt out evenly: rank r of `share` has those from r * E / R on.
 struct DeepEpRanks {
   RankGroup& group;

@@ -156,13 +156,6 @@ void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& sett
 
 namespace {
 
-/// Nothing of what atomics deal has a GPU's bits.
-Exec for_transport(const Exec& exec) {
-  Exec transport = exec;
-  if (of_a_gpu(exec.mode)) transport.mode = Mode::fast;
-  return transport;
-}
-
 /// Sends this rank's tokens: its own, or its part of those that all ranks have. Source: sglang's `DeepEPMoE` between scattered tokens.
 Routed sent(const Pass& p, const Tensor& x, const Routing& routing) {
   constexpr std::int64_t tile_rows = 64;  // of the masked product on a GPU
@@ -173,7 +166,7 @@ Routed sent(const Pass& p, const Tensor& x, const Routing& routing) {
   const Tensor ids(DType::i64, {end - begin, routing.ids.size(1)});
   for (std::int64_t i = 0; i < ids.elements(); ++i) ids.as<std::int64_t>()[i] = routing.ids.as<std::int32_t>()[begin * ids.size(1) + i];
   Routed routed{x, routing, 0, tokens};
-  routed.sent = std::make_shared<SentRows>(SentRows{{{*p.ranks.experts, share, experts}, {}, for_transport(p.exec())}});
+  routed.sent = std::make_shared<SentRows>(SentRows{{{*p.ranks.experts, share, experts}, {}, p.exec()}});
   SentRows& rows = *routed.sent;
   rows.begin = begin, rows.count = end - begin, rows.weights = routing.weights.slice(0, begin, end);
   rows.rows = rows.exchange.dispatch(x.slice(0, begin, end), ids, of_a_gpu(p.exec().mode) ? tile_rows : 1);

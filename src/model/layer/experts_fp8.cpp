@@ -5,6 +5,7 @@
 
 #include "core/define.h"
 #include "dodona/error.h"
+#include "model/layer/deepep.h"
 #include "model/layer/experts.h"
 #include "model/layer/values.h"
 #include "ops/activation/silu_and_mul.h"
@@ -212,13 +213,6 @@ Tensor by_deepgemm(const Experts& e) {
                                e.exec())
                           .output;
   return times(sums, e.factor());
-}
-
-/// Nothing of what atomics deal has a GPU's bits.
-Exec for_transport(const Exec& exec) {
-  Exec transport = exec;
-  if (of_a_gpu(exec.mode)) transport.mode = Mode::fast;
-  return transport;
 }
 
 /// DeepEP's low-latency mode with one rank around DeepGEMM's masked products. The factor is applied where the sum is added to another.
