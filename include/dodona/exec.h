@@ -89,6 +89,8 @@ struct TraceEvent {
 
 /// Sees the arguments of each call, see dodona/op.h.
 class Witness;
+/// What golden mode is to compute otherwise than contracts say, inside of what many kernels share: src/core/flaw.h.
+class Flaw;
 
 struct Exec {
   Mode mode = Mode::fast;
@@ -97,6 +99,7 @@ struct Exec {
   ScratchPool scratch = {};                            ///< what calls with this Exec or a copy of it leave for each other
   std::function<void(const TraceEvent&)> tracer = {};  ///< optional; called after each op
   Witness* witness = nullptr;                          ///< optional; sees each call before and after
+  const Flaw* flaw = nullptr;                          ///< optional; golden mode alone heeds it
 };
 
 }  // namespace dodona

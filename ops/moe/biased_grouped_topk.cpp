@@ -1,7 +1,5 @@
 #include "ops/moe/biased_grouped_topk.h"
 
-#include "ops/routing/scores.h"
-
 namespace dodona::ops {
 namespace {
 
@@ -38,8 +36,7 @@ std::unique_ptr<Op> op_biased_grouped_topk() {
                     ops::golden<ops::NativeRule::shared_expert_in_the_sum>},
                    {"dropped-groups-count-as-zero",
                     "keys of groups that were dropped are masked with 0, more than the negative ones of those that were kept",
-                    ops::golden<ops::NativeRule::dropped_count_as_zero>},
-                   {"sigmoid-from-tanh", ops::sigmoid_from_tanh_text, ops::golden<ops::NativeRule::sigmoid_from_tanh>}},
+                    ops::golden<ops::NativeRule::dropped_count_as_zero>}},
       .cases = {"T=5 E=256 --attr topk=8 --attr renormalize=true --attr num_expert_group=8 --attr topk_group=4",
                 "T=4 E=64 --dtype gating_output=bf16 --dist ties --attr topk=6 --attr renormalize=true --attr num_expert_group=8 --attr "
                 "topk_group=4",

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/flaw.h"
 #include "core/threads.h"
 #include "ops/base/rows.h"
 #include "ops/routing/hopper_rows.h"
@@ -22,7 +23,7 @@ constexpr std::int64_t experts = 384;
 constexpr std::int64_t most_tokens_by_block = 512, most_chosen_by_block = 8;
 
 /// The rule itself, and mistakes of such kernels.
-enum class Rule { right, bias_in_weights };
+enum class Rule { right, bias_in_weights, sigmoid_from_tanh };
 
 struct KimiRouter {
   const KimiK2MoeFusedGate& op;
@@ -45,6 +46,9 @@ struct KimiRouter {
         const auto e = static_cast<std::size_t>(expert);
         if (router.rule == Rule::bias_in_weights) {
           scores.add(row.keys[e], row.open[e]);
+        } else if (router.rule == Rule::sigmoid_from_tanh) {
+          const double score = TanhArithmetic::sigmoid(row.x[e]);
+          scores.add(score, {score, score});
         } else {
           scores.add(fixed::sigmoid(row.x[e]), sigmoid_interval(f32, row.x[e]));
         }
@@ -68,7 +72,8 @@ struct KimiRouter {
   double row_cost() const { return 30.0 * experts; }
   std::int64_t chosen() const { return op.topk; }
   Row row(std::int64_t t) const {
-    return {*this, SigmoidRow(router_row(op.input_tensor, t, experts), bias, op.tokens() <= most_tokens_by_block)};
+    return {*this, SigmoidRow(router_row(op.input_tensor, t, experts), bias, op.tokens() <= most_tokens_by_block,
+                              rule == Rule::sigmoid_from_tanh)};
   }
 };
 
@@ -78,7 +83,7 @@ KimiRouter router_of(const KimiK2MoeFusedGate& op, Rule rule = Rule::right) {
 
 template <Rule rule>
 void golden(const KimiK2MoeFusedGate& op, const Exec& exec, Reference* reference) {
-  golden_routes(router_of(op, rule), op.topk_weights, op.topk_ids, exec, reference);
+  golden_routes(router_of(op, sigmoid_is_from_tanh(exec) ? Rule::sigmoid_from_tanh : rule), op.topk_weights, op.topk_ids, exec, reference);
 }
 
 void condition(const KimiK2MoeFusedGate& actual, const Exec& exec, Reference& reference) {

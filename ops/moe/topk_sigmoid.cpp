@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/flaw.h"
 #include "core/threads.h"
 #include "ops/base/rows.h"
 #include "ops/routing/hopper_rows.h"
@@ -80,7 +81,7 @@ SigmoidRouter router_of(const TopkSigmoid& op, Rule rule = Rule::right) {
 
 template <Rule rule>
 void golden(const TopkSigmoid& op, const Exec& exec, Reference* reference) {
-  golden_routes(router_of(op, rule), op.topk_weights, op.topk_ids, exec, reference);
+  golden_routes(router_of(op, sigmoid_is_from_tanh(exec) ? Rule::sigmoid_from_tanh : rule), op.topk_weights, op.topk_ids, exec, reference);
 }
 
 void condition(const TopkSigmoid& actual, const Exec& exec, Reference& reference) {
@@ -145,8 +146,7 @@ topk - 1 roundings of it and 5 units. Sums that may be below 2^-90 leave the wei
       .mistakes = {{"bias-in-weights", "the weights are made of score + bias, which is meant for choosing only",
                     ops::golden<ops::Rule::bias_in_weights>},
                    {"ties-to-the-higher-index", "of equal candidates the later one is chosen",
-                    ops::golden<ops::Rule::ties_to_higher_index>},
-                   {"sigmoid-from-tanh", ops::sigmoid_from_tanh_text, ops::golden<ops::Rule::sigmoid_from_tanh>}},
+                    ops::golden<ops::Rule::ties_to_higher_index>}},
       .customary = {{"topk_weights", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_moe_topk_sigmoid.py"},
                     {"topk_ids", CustomaryKind::close, 0, 0, "sgl-kernel/tests/test_moe_topk_sigmoid.py"}},
       .cases = {"T=5 E=256 topk=8", "T=7 E=256 topk=8 --attr renormalize=true --with correction_bias",

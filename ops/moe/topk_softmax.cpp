@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/flaw.h"
 #include "core/threads.h"
 #include "ops/base/rows.h"
 #include "ops/routing/hopper_rows.h"
@@ -17,7 +18,7 @@ namespace dodona::ops {
 namespace {
 
 /// The rule itself, and mistakes of such kernels.
-enum class Rule { right, bias_after_softmax, ties_to_higher_index };
+enum class Rule { right, bias_after_softmax, ties_to_higher_index, exponentials_unshifted };
 
 struct SoftmaxRouter {
   const TopkSoftmax& op;
@@ -67,7 +68,7 @@ struct SoftmaxRouter {
     std::vector<Bounded> logits;
     for (std::size_t e = 0; e < x.size(); ++e)
       logits.push_back(softmax_logit(x[e], cap, rule == Rule::bias_after_softmax ? 0.0f : bias[e]));
-    Row row{*this, {}, SoftmaxScores(logits)};
+    Row row{*this, {}, SoftmaxScores(logits, rule != Rule::exponentials_unshifted)};
     for (std::size_t e = 0; e < x.size(); ++e) {
       const Interval key = row.scores.key(e);
       if (ties_are_open()) {
@@ -86,7 +87,8 @@ SoftmaxRouter router_of(const TopkSoftmax& op, Rule rule = Rule::right) {
 
 template <Rule rule>
 void golden(const TopkSoftmax& op, const Exec& exec, Reference* reference) {
-  golden_routes(router_of(op, rule), op.topk_weights, op.topk_ids, exec, reference);
+  golden_routes(router_of(op, exponentials_are_unshifted(exec) ? Rule::exponentials_unshifted : rule), op.topk_weights, op.topk_ids, exec,
+                reference);
 }
 
 void condition(const TopkSoftmax& actual, const Exec& exec, Reference& reference) {

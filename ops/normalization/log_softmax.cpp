@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/fixed_math.h"
+#include "core/flaw.h"
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
@@ -25,11 +26,11 @@ std::vector<float> row_of(const LogSoftmax& op, std::int64_t t) {
 }
 
 /// log of a row's sum, in double, and how far honest ones may be off.
-Bounded log_sum_of(const std::vector<float>& x, double most) {
+Bounded log_sum_of(const std::vector<float>& x, double most, bool shifted = true) {
   double sum = 0, error = 0;
   for (const float value : x) {
     // Units of 2^-24 of exp(d): d is rounded and multiplied with log2(e), rounded, and 4 for exp (2 ulp).
-    const double d = static_cast<double>(value) - most, e = fixed::exp(d);
+    const double d = static_cast<double>(value) - most, e = shifted ? fixed::exp(d) : unshifted_exponential(d);
     sum += e;
     if (e > 0) error += e * (2 * std::fabs(d) + 4);
   }
@@ -43,10 +44,11 @@ void golden(const LogSoftmax& op, const Exec& exec, Reference* reference) {
   const GoldenOutput out(op.output, reference, "output");
   out.make_open();
   const std::int64_t width = op.input.size(-1);
+  const bool shifted = !exponentials_are_unshifted(exec);
   parallel_for(exec.threads, row_count(op.input), 16 * static_cast<double>(width), [&](std::int64_t t) {
     const std::vector<float> x = row_of(op, t);
-    const auto most = static_cast<double>(quant::largest_value(x));
-    const Bounded log_sum = log_sum_of(x, most);
+    const double most = shifted ? static_cast<double>(quant::largest_value(x)) : 0.0;
+    const Bounded log_sum = log_sum_of(x, most, shifted);
     for (std::int64_t n = 0; n < width; ++n) {
       const double d = static_cast<double>(x[static_cast<std::size_t>(n)]) - (without_maximum ? 0.0 : most);
       const double value = d - log_sum.exact;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/flaw.h"
 #include "core/threads.h"
 #include "dodona/error.h"
 #include "ops/base/rows.h"
@@ -37,13 +38,13 @@ struct NativeRow {
   std::vector<GateKey> open;
   bool defined = true;
 
-  NativeRow(const NativeRouter& native, NativeRule how, std::int64_t t) : router(native), rule(how) {
+  NativeRow(const NativeRouter& native, NativeRule how, std::int64_t t, bool shifted = true) : router(native), rule(how) {
     const std::vector<float> x = router_row(router.logits, t, router.experts()), bias = bias_row(router.bias, router.experts());
     const DType type = router.type();
     std::vector<Bounded> logits;
     if (router.softmax)
       for (const float value : x) logits.push_back({value});
-    const SoftmaxScores shares{logits};
+    const SoftmaxScores shares(logits, shifted);
     defined = !router.softmax || shares.defined();
     for (std::size_t e = 0; e < x.size(); ++e) {
       const bool from_tanh = rule == NativeRule::sigmoid_from_tanh;
@@ -145,8 +146,10 @@ void golden_native_route(const NativeRouter& router, const Exec& exec, Reference
   const GoldenOutput weights(router.weights, reference, "topk_weights"), ids(router.ids, reference, "topk_ids");
   weights.make_open();
   ids.make_open();
+  const bool shifted = !router.softmax || !exponentials_are_unshifted(exec);
+  if (!router.softmax && sigmoid_is_from_tanh(exec)) rule = NativeRule::sigmoid_from_tanh;
   parallel_for(exec.threads, router.logits.size(0), row_cost(router), [&](std::int64_t t) {
-    const NativeRow row(router, rule, t);
+    const NativeRow row(router, rule, t, shifted);
     put_route(weights, ids, t, row.route(row.choose(), router.experts()), !row.defined);
   });
 }

@@ -37,7 +37,6 @@ struct TanhArithmetic {
   static float sigmoid(float x) { return 0.5f * quant::hopper::tanhf(0.5f * x) + 0.5f; }
   static float add(float a, float b) { return a + b; }
 };
-constexpr std::string_view sigmoid_from_tanh_text = "sigmoids are made of the approximate tanh, (tanh(x/2) + 1)/2, which knows eleven bits";
 
 inline float rounded_score(DType type, float x) {
   return type == DType::f32 ? x : static_cast<float>(quant::round_to(type, x));

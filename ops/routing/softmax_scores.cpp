@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/fixed_math.h"
+#include "core/flaw.h"
 
 namespace dodona::ops {
 namespace {
@@ -29,7 +30,7 @@ Bounded softmax_logit(float x, float cap, float bias) {
   return {sum, std::fabs(capped) * (0x1p-11 + 6.0 * f32_eps) + std::fabs(sum) * f32_eps + (std::fabs(cap) + 1.0) * flush_floor};
 }
 
-SoftmaxScores::SoftmaxScores(std::span<const Bounded> logits) {
+SoftmaxScores::SoftmaxScores(std::span<const Bounded> logits, bool shifted) {
   double most = -std::numeric_limits<double>::infinity();
   for (const Bounded& x : logits) {
     defined_ = defined_ && x.exact < std::numeric_limits<double>::infinity();
@@ -37,6 +38,11 @@ SoftmaxScores::SoftmaxScores(std::span<const Bounded> logits) {
   }
   defined_ = defined_ && std::isfinite(most);
   for (const Bounded& x : logits) {
+    if (!shifted && defined_) {
+      const double value = unshifted_exponential(x.exact), error = (2.25 * std::fabs(x.exact) + 8.0) * f32_eps + x.slack;
+      scores_.add(value, std::isfinite(value) ? Interval{value * (1 - error), value * (1 + error)} : Interval{value, value});
+      continue;
+    }
     const double d = x.exact - most, value = defined_ ? fixed::exp(d) : std::numeric_limits<double>::quiet_NaN();
     scores_.add(value, std::isfinite(d) ? exp_interval(d, value, x.slack) : Interval{value, value});
   }

@@ -18,7 +18,8 @@ Bounded softmax_logit(float x, float cap, float bias);
 /// exp(x - max) of the experts of a row.
 class SoftmaxScores {
  public:
-  explicit SoftmaxScores(std::span<const Bounded> logits);
+  /// `shifted` false: exp(x) in fp32, a mistake of kernels.
+  explicit SoftmaxScores(std::span<const Bounded> logits, bool shifted = true);
 
   /// Whether the row has a softmax: no NaN, no +inf, something above -inf.
   bool defined() const { return defined_; }

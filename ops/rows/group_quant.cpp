@@ -98,7 +98,7 @@ class Values {
   Values(const GroupQuant& op, const Exec& exec) : op_(op) {
     if (!op.fused) return;
     products_ = Tensor(op.input.dtype(), op.output_q.shape());
-    golden_act_and_mul({op.input, products_, false, true}, silu, exec, &reference_);
+    golden_act_and_mul({op.input, products_, false, true}, golden_silu(exec), exec, &reference_);
   }
   std::vector<Bounded> row(std::int64_t m) const {
     const DType type = op_.input.dtype();

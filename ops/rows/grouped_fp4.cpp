@@ -41,7 +41,7 @@ struct MadeRow {
   std::vector<double> slack;
 };
 
-MadeRow made(const GroupedFp4& op, const std::byte* gate_and_up) {
+MadeRow made(const GroupedFp4& op, Silu activation, const std::byte* gate_and_up) {
   const std::int64_t n = op.columns();
   const DType type = op.input.dtype();
   std::vector<double> x(static_cast<std::size_t>(2 * n));
@@ -50,7 +50,7 @@ MadeRow made(const GroupedFp4& op, const std::byte* gate_and_up) {
   std::vector<float> products;
   for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
     const double up = x[i + static_cast<std::size_t>(n)];
-    const Bounded product = rounded_to(type, rounded_f32(silu(x[i]) * up));
+    const Bounded product = rounded_to(type, rounded_f32(activation(x[i]) * up));
     products.push_back(static_cast<float>(product.exact));
     row.slack.push_back(product.slack);
   }
@@ -61,13 +61,14 @@ MadeRow made(const GroupedFp4& op, const std::byte* gate_and_up) {
 /// Calls body(row) for every row of the mask.
 template <class Body>
 void for_each_row(const GroupedFp4& op, const Exec& exec, const Body& body) {
+  const Silu activation = op.silu ? golden_silu(exec) : silu;
   parallel_for(exec.threads, op.groups() * op.rows(), static_cast<double>(op.columns()), [&](std::int64_t i) {
     const std::int64_t group = i / op.rows(), r = i % op.rows();
     if (r >= kept(op, group)) return;
     Fp4QuantRow row = row_of(op, group, r);
     MadeRow products;
     if (op.silu) {
-      products = made(op, row.input);
+      products = made(op, activation, row.input);
       row.input = products.elements.data();
       row.slack = products.slack.data();
     }

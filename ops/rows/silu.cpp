@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/fixed_math.h"
+#include "core/flaw.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -23,10 +24,18 @@ Bounded silu(double g) {
   return {value, magnitude * (2.0 * weight * (2.0 + 1.173 * std::fabs(g)) + 6.0) * f32_eps};
 }
 
+namespace {
+
 Bounded silu_from_tanh(double g) {
   const auto gate = static_cast<float>(g);
   const double value = gate * (0.5f * quant::hopper::tanhf(0.5f * gate) + 0.5f);
   return {value, 2 * f32_eps * std::fabs(value)};
+}
+
+}  // namespace
+
+Silu golden_silu(const Exec& exec) {
+  return sigmoid_is_from_tanh(exec) ? silu_from_tanh : silu;
 }
 
 float hopper_silu(float g) {

@@ -48,8 +48,8 @@ void clear(const SiluFp8& call, std::int64_t row) {
 }
 
 /// The activation times up in fp32.
-Bounded product(const SiluFp8& call, double gate, double up) {
-  Bounded a = silu(gate);
+Bounded product(const SiluFp8& call, Silu activation, double gate, double up) {
+  Bounded a = activation(gate);
   if (may_flush(a.exact)) a = a.widened(std::fabs(a.exact));
   if (call.round_activation) a = rounded_to(call.input.dtype(), a);
   Bounded y = a * up;
@@ -86,6 +86,7 @@ void golden_silu_fp8(const SiluFp8& call, const Exec& exec, Reference* reference
   out.make_open();
   const std::int64_t width = call.output.size(-1);
   const double factor = factor_of(call.divisor(), mistake);
+  const Silu activation = golden_silu(exec);
   const bool unknown = may_flush(static_cast<double>(call.divisor())) || may_flush(factor);
   for_rows(
       call, exec,
@@ -95,7 +96,7 @@ void golden_silu_fp8(const SiluFp8& call, const Exec& exec, Reference* reference
         for (std::int64_t k = 0; k < width; ++k) {
           double gate = x[static_cast<std::size_t>(k)], up = x[static_cast<std::size_t>(width + k)];
           if (mistake == SiluFp8Mistake::gate_and_up_swapped) std::swap(gate, up);
-          const Bounded y = product(call, gate, up);
+          const Bounded y = product(call, activation, gate, up);
           Bounded scaled = scaled_f32(y, factor, false);
           scaled.slack += 4 * f32_eps * std::fabs(scaled.exact);
           scaled.open = scaled.open || unknown || (call.clamps && std::isnan(scaled.exact));

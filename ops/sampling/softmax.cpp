@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/fixed_math.h"
+#include "core/flaw.h"
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
@@ -30,6 +31,7 @@ void golden(const Softmax& op, const Exec& exec, Reference* reference) {
   const GoldenOutput out(op.probs, reference, "probs");
   out.make_open();
   const std::int64_t width = op.logits.size(1);
+  const bool shifted = !exponentials_are_unshifted(exec);
   parallel_for(exec.threads, op.logits.size(0), 32 * static_cast<double>(width), [&](std::int64_t b) {
     const float* row = row_of(op, b);
     const double temperature = temperature_of(op, b);
@@ -44,6 +46,7 @@ void golden(const Softmax& op, const Exec& exec, Reference* reference) {
       most = std::fmax(most, x);
     }
     open = open || !(most >= -static_cast<double>(std::numeric_limits<float>::max()));
+    if (!shifted) most = 0;
     // Units of 2^-24 of exp(x - m): the quotient by 4 of the difference and a rounding of each of x and m where a temperature is
     // divided by, but for what equals the largest; a rounding of the difference, 2 (2 + 1.173 |d|) for an approximate exponential, 4 for a
     // second one.
@@ -52,18 +55,22 @@ void golden(const Softmax& op, const Exec& exec, Reference* reference) {
     double sum = 0, error = 0;
     for (std::int64_t v = 0; v < width; ++v) {
       const double d = static_cast<double>(row[v]) * factor - most;
-      const double e = open ? 0.0 : fixed::exp(d);
+      const double e = open ? 0.0 : shifted ? fixed::exp(d) : unshifted_exponential(d);
       exps[static_cast<std::size_t>(v)] = e;
       sum += e;
       if (e > 0) error += e * units(d);
     }
+    // Of exponentials that were not shifted next to nothing is left near the denormals.
+    open = open || (!shifted && sum < 0x1p-100);
     const double of_sum = error / sum + additions_of(width) + static_cast<double>(width) / 512 + 6;
     for (std::int64_t v = 0; v < width; ++v) {
       const double e = exps[static_cast<std::size_t>(v)], p = e / sum, d = static_cast<double>(row[v]) * factor - most;
       if (open) {
         out.put_open(b * width + v, 0.0);
       } else {
-        out.put(b * width + v, e > 0 ? Bounded{p, p * f32_eps * (units(d) + of_sum) + flush_floor} : Bounded{});
+        out.put(b * width + v, !shifted && !std::isfinite(p) ? Bounded{p}
+                               : e > 0                       ? Bounded{p, p * f32_eps * (units(d) + of_sum) + flush_floor}
+                                                             : Bounded{});
       }
     }
   });

@@ -291,7 +291,7 @@ double steepest_silu(double g, double reach) {
 }
 
 /// g / (1 + exp(-alpha g)) of an open g: silu(alpha g) / alpha.
-Bounded gated(const Bounded& g, double alpha) {
+Bounded gated(Silu silu, const Bounded& g, double alpha) {
   if (alpha == 0) return g * 0.5;
   const double x = g.exact * alpha, reach = std::fabs(alpha) * g.slack + (alpha == 1 ? 0.0 : f32_eps * std::fabs(x));
   Bounded s = silu(x);
@@ -300,13 +300,13 @@ Bounded gated(const Bounded& g, double alpha) {
   return s * (1.0 / alpha);
 }
 
-Bounded activated(const WholeMoe& moe, std::int64_t expert, Bounded gate, Bounded up) {
+Bounded activated(const WholeMoe& moe, Silu silu, std::int64_t expert, Bounded gate, Bounded up) {
   if (moe.limit.defined()) {
     gate = limited(gate, factor_of(moe.limit, expert), false);
     up = limited(up, factor_of(moe.limit, expert), true);
   }
   if (moe.beta.defined()) up = rounded_f32(up + Bounded{static_cast<double>(factor_of(moe.beta, expert))});
-  return rounded_f32(gated(gate, factor_of(moe.alpha, expert)) * up);
+  return rounded_f32(gated(silu, gate, factor_of(moe.alpha, expert)) * up);
 }
 
 float activated(const WholeMoe& moe, std::int64_t expert, float gate, float up) {
@@ -388,7 +388,7 @@ Bounded product_f32(const Bounded& a, const Bounded& b) {
 struct ActivatedRow {
   std::vector<Bounded> numbers;
 
-  ActivatedRow(const WholeMoe& moe, std::int64_t expert, std::vector<Bounded> gate, std::vector<Bounded> up) {
+  ActivatedRow(const WholeMoe& moe, Silu silu, std::int64_t expert, std::vector<Bounded> gate, std::vector<Bounded> up) {
     const Requantizer between = sums_become(moe);
     const float* bias = bias_behind(moe, moe.first_bias, expert);
     for (auto* half : {&up, &gate}) {
@@ -400,7 +400,7 @@ struct ActivatedRow {
       if (bias == nullptr) continue;
       for (Bounded& number : *half) number = rounded_f32(number + Bounded{static_cast<double>(*bias++)});
     }
-    for (std::size_t i = 0; i < gate.size(); ++i) numbers.push_back(activated(moe, expert, gate[i], up[i]));
+    for (std::size_t i = 0; i < gate.size(); ++i) numbers.push_back(activated(moe, silu, expert, gate[i], up[i]));
     if (!moe.factor_after_rounding) return;
     const double factor = static_cast<double>(factor_of(moe.up_factor, expert)) / static_cast<double>(factor_of(moe.gate_factor, expert));
     for (Bounded& number : numbers) number = rounded_f32(rounded_to(DType::bf16, number) * factor);
@@ -482,6 +482,7 @@ class GoldenMoe {
   /// Activated rows, and how far their numbers may lie from what they are.
   std::vector<double> activate(const Group& group, const GoldenProduct& sums, SortedRows& rows, const Exec& exec) const {
     const std::int64_t width = moe_.width();
+    const Silu silu = golden_silu(exec);
     std::vector<double> open(static_cast<std::size_t>(group.rows() * width));
     parallel_for(exec.threads, group.rows(), 200.0 * static_cast<double>(width), [&](std::int64_t i) {
       const std::size_t row = static_cast<std::size_t>(i * moe_.first.n);
@@ -492,7 +493,7 @@ class GoldenMoe {
         up.push_back(sums.at(row + halves_.up(j)));
         if (moe_.weighted_input) gate.back() = product_f32(gate.back(), weight), up.back() = product_f32(up.back(), weight);
       }
-      const ActivatedRow activated(moe_, group.expert, std::move(gate), std::move(up));
+      const ActivatedRow activated(moe_, silu, group.expert, std::move(gate), std::move(up));
       requantize(requantizer(group.expert), activated.numbers,
                  {.codes = rows.row(i), .scales = rows.block > 0 ? rows.scale_row(i) : nullptr, .open = open.data() + i * width});
     });

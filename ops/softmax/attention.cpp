@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "core/fixed_math.h"
+#include "core/flaw.h"
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/rows/k_cache_row.h"
 #include "ops/softmax/golden_lanes.h"
 #include "ops/softmax/scores.h"
+#include "quant/element.h"
 #include "quant/sizes.h"
 
 namespace dodona::ops {
@@ -36,7 +38,7 @@ class GoldenHeads {
   }
 
   /// Weights and, when someone judges, their bounds.
-  void weigh(bool judged) {
+  void weigh(bool judged, bool shifted) {
     const ScoreErrors of_fp32 = ScoreErrors::of_fp32(call_.key_width);
     for_each_block([&](std::int64_t first, std::int64_t count, const double* keys, const double*) {
       const bool in_cache = first < cached_;
@@ -58,7 +60,7 @@ class GoldenHeads {
     for (std::size_t h = 0; h < weights_.size(); ++h) {
       HeadWeights& head = weights_[h];
       if (head.z.empty()) continue;
-      head.softmax(maps_[h]);
+      head.softmax(maps_[h], shifted);
       const WeightTypes types{call_.type, cached_, call_.cached ? call_.cached->weights : call_.type};
       if (judged) head.bound(maps_[h], types, call_.weights_normalised);
     }
@@ -67,6 +69,60 @@ class GoldenHeads {
   bool sees_none(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].z.empty(); }
   const Bounded& lse(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].lse; }
   const Bounded& top(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].largest_score; }
+
+  /// The weighted sums of the values of a kernel that keeps its numbers narrow, which is a mistake: tile by tile about a running maximum. A
+  /// number that lies within 2^-18 of what was added up from a tie may be rounded either way.
+  std::vector<Bounded> narrow_sums(const NarrowAttention& narrow) {
+    using What = NarrowAttention::What;
+    const auto width = static_cast<std::size_t>(call_.value_width);
+    const auto tile = static_cast<std::size_t>(narrow.tile);
+    std::vector<NarrowHead> heads(weights_.size(), NarrowHead(width));
+    const auto end_tile = [&](NarrowHead& head) {
+      head.sum.add(head.rescale, head.tile_sum, head.tile_sum);
+      if (narrow.what == What::weight_sum) head.sum.round(narrow.type);
+      for (std::size_t i = 0; i < width; ++i) {
+        head.out[i].add(head.rescale, head.tile[i], head.tile_magnitude[i], head.tile_open[i]);
+        if (narrow.what == What::sums) head.out[i].round(narrow.type);
+      }
+    };
+    for_each_value([&](std::size_t h, std::size_t j, const double* v) {
+      NarrowHead& head = heads[h];
+      const HeadWeights& w = weights_[h];
+      const auto visible = static_cast<std::size_t>(visible_[h]);
+      if (j % tile == 0) {
+        if (j > 0) end_tile(head);
+        head.begin_tile();
+        const double before = head.top;
+        for (std::size_t k = j; k < std::min(j + tile, visible); ++k) head.top = std::fmax(head.top, maps_[h](w.z[k]));
+        head.rescale = std::isinf(before) ? 0.0 : fixed::exp(before - head.top);
+      }
+      const double weight = std::isinf(head.top) ? 0.0 : fixed::exp(maps_[h](w.z[j]) - head.top);
+      const bool in_cache = static_cast<std::int64_t>(j) < cached_;
+      const DType contract = in_cache ? call_.cached->weights : call_.type, type = narrow.what == What::weights ? narrow.type : contract;
+      const bool rounds = narrow.what == What::weights || narrow.weights_rounded;
+      const double multiplied = rounds && type != DType::f32 ? quant::round_to(type, weight) : weight;
+      constexpr double near = 0x1p-18;
+      const double either =
+          rounds && type != DType::f32 ? quant::round_to(type, weight * (1 + near)) - quant::round_to(type, weight * (1 - near)) : 0.0;
+      head.tile_sum += weight;
+      for (std::size_t i = 0; i < width; ++i) {
+        head.tile[i] += multiplied * v[i];
+        head.tile_magnitude[i] += multiplied * std::fabs(v[i]);
+        head.tile_open[i] += either * std::fabs(v[i]);
+      }
+    });
+    std::vector<Bounded> result;
+    result.reserve(heads.size() * width);
+    for (std::size_t h = 0; h < heads.size(); ++h) {
+      NarrowHead& head = heads[h];
+      if (visible_[h] > 0) end_tile(head);
+      if (weights_[h].has_sink()) head.sum.add(1.0, fixed::exp(weights_[h].sink - head.top), 0.0);
+      if (narrow.what == What::weight_sum && visible_[h] > 0)
+        weights_[h].lse.exact = 1.4426950408889634 * head.top + fixed::log2(head.sum.value);
+      for (std::size_t i = 0; i < width; ++i) result.push_back(head.result(i, narrow.what == What::undivided, weights_[h].lse.open));
+    }
+    return result;
+  }
 
   /// The weighted sums of the values, head after head, and their slack when someone judges.
   std::vector<Bounded> sums(bool judged, WeightSum sum) const {
@@ -86,6 +142,43 @@ class GoldenHeads {
   }
 
  private:
+  /// A sum that may be rounded, and how far that of another kernel may be from it.
+  struct NarrowSum {
+    double value = 0, open = 0, magnitude = 0;
+
+    void add(double rescale, double part, double part_magnitude, double part_open = 0) {
+      value = value * rescale + part;
+      magnitude = magnitude * rescale + part_magnitude;
+      open = open * rescale + part_open;
+    }
+    void round(DType type) {
+      const double reach = open + 0x1p-18 * magnitude, nearest = quant::round_to(type, value);
+      const double low = quant::round_to(type, value - reach), high = quant::round_to(type, value + reach);
+      value = nearest;
+      open = std::isfinite(low) && std::isfinite(high) ? std::fmax(high - nearest, nearest - low) : 0.0;
+    }
+  };
+  struct NarrowHead {
+    double top = -std::numeric_limits<double>::infinity(), rescale = 0, tile_sum = 0;
+    NarrowSum sum;
+    std::vector<NarrowSum> out;
+    std::vector<double> tile, tile_magnitude, tile_open;
+
+    explicit NarrowHead(std::size_t width) : out(width), tile(width), tile_magnitude(width), tile_open(width) {}
+    void begin_tile() {
+      tile_sum = 0;
+      std::fill(tile.begin(), tile.end(), 0.0);
+      std::fill(tile_magnitude.begin(), tile_magnitude.end(), 0.0);
+      std::fill(tile_open.begin(), tile_open.end(), 0.0);
+    }
+    Bounded result(std::size_t i, bool undivided, bool open) const {
+      if (undivided) return {out[i].value, out[i].open + 0x1p-18 * out[i].magnitude, open};
+      const double value = out[i].value / sum.value;
+      const double slack = (out[i].open + 0x1p-18 * out[i].magnitude + std::fabs(value) * (sum.open + 0x1p-20 * sum.value)) / sum.value;
+      return {value, std::isfinite(slack) ? slack : 0.0, open};
+    }
+  };
+
   /// Queries widened, one after the other, and [key_width][golden_together].
   struct Queries {
     std::vector<double> rows, by_element;
@@ -261,18 +354,19 @@ struct GoldenOutputs {
 };
 
 void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, std::int64_t row, std::int64_t first, std::int64_t count,
-                  WeightSum sum, Isa isa) {
+                  WeightSum sum, Isa isa, const Flaw* flaw) {
   const std::int64_t width = call.value_width;
   GoldenHeads heads(call, row, first, count, isa);
-  heads.weigh(judged);
-  const std::vector<Bounded> sums = heads.sums(judged, sum);
+  heads.weigh(judged, flaw == nullptr || !flaw->exponentials_unshifted);
+  const std::vector<Bounded> sums = flaw != nullptr && flaw->attention ? heads.narrow_sums(*flaw->attention) : heads.sums(judged, sum);
   const double out_scale = static_cast<float>(call.out_scale);
   for (std::int64_t h = 0; h < count; ++h) {
     const std::int64_t place = call.out_row(row) + (first + h) * call.out_step;
     const bool none = heads.sees_none(h);
     for (std::int64_t i = 0; i < width; ++i) {
       Bounded value = none ? Bounded{0.0} : sums[static_cast<std::size_t>(h * width + i)] * out_scale;
-      value.open = value.open || std::isinf(value.exact) || (none && call.open_for_none(row));
+      // Sums that are kept narrow are infinite before those of fp32 are.
+      value.open = value.open || (std::isinf(value.exact) && (flaw == nullptr || !flaw->attention)) || (none && call.open_for_none(row));
       to.out.put(place * width + i, value);
     }
     if (call.top.defined())
@@ -322,16 +416,18 @@ void attention_golden(const Attention& call, WeightSum sum, const Exec& exec, Re
   to.lse.make_open();
   to.top.make_open();
   constexpr std::int64_t together = golden_together;
+  flaw_in(Inner::softmax, exec);
+  const Flaw* const flaw = flaw_in(Inner::attention, exec);
   const std::int64_t blocks = quant::ceil_div(call.heads, together);
   parallel_for(exec.threads, call.rows * blocks, 1e6, [&](std::int64_t task) {
     const std::int64_t first = task % blocks * together, count = std::min(together, call.queries_of(task / blocks) - first);
     const std::int64_t row = task / blocks;
-    if (out_wanted.all() && count > 0) return golden_heads(call, to, reference != nullptr, row, first, count, sum, exec.isa);
+    if (out_wanted.all() && count > 0) return golden_heads(call, to, reference != nullptr, row, first, count, sum, exec.isa, flaw);
     for (std::int64_t h = first; h < first + count; ++h)
       if (const std::int64_t number = call.lse_row(row) + h * call.lse_step; out_wanted(call.out_row(row) + h * call.out_step) ||
                                                                              (call.lse.defined() && lse_wanted(number)) ||
                                                                              (call.top.defined() && top_wanted(number)))
-        golden_heads(call, to, reference != nullptr, row, h, 1, sum, exec.isa);
+        golden_heads(call, to, reference != nullptr, row, h, 1, sum, exec.isa, flaw);
   });
 }
 

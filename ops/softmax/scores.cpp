@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/fixed_math.h"
+#include "core/flaw.h"
 #include "ops/sums/accumulator.h"
 
 namespace dodona::ops {
@@ -70,18 +71,23 @@ void HeadWeights::add_key(double sum, double magnitudes, double rounding, const 
   if (!std::isnan(sum) && !(magnitudes * std::fmax(1.0, 2 * map.slope()) < errors.limit)) lse.open = true;
 }
 
-void HeadWeights::softmax(const ScoreMap& map) {
+void HeadWeights::softmax(const ScoreMap& map, bool shifted) {
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
   for (const double score : z) largest = std::isnan(score) ? score : std::fmax(largest, map(score));
   if (std::isnan(sink) || sink == std::numeric_limits<double>::infinity()) lse.open = true;
   largest_score = {log2_e * largest, 0.0, lse.open || std::isnan(largest)};
   const bool sunk = has_sink() && !lse.open;
   if (sunk && sink > largest) largest = sink;
+  if (!shifted) largest = 0;
+  const auto exponential = [&](double x) { return shifted ? fixed::exp(x - largest) : unshifted_exponential(x); };
   for (const double score : z) {
-    p.push_back(fixed::exp(map(score) - largest));
+    p.push_back(exponential(map(score)));
     sum += p.back();
   }
-  if (sunk) sum += fixed::exp(sink - largest);
+  if (sunk) sum += exponential(sink);
+  overflows = !shifted && (sum == 0 || !(sum <= static_cast<double>(std::numeric_limits<float>::max())));
+  // What is left of exponentials near the denormals nobody knows.
+  if (!shifted && sum > 0 && sum < 0x1p-100) lse.open = true;
   for (double& weight : p) weight /= sum;
   lse.exact = log2_e * largest + fixed::log2(sum);
 }
@@ -94,7 +100,7 @@ void HeadWeights::softmax(const ScoreMap& map) {
 /// A weight then lies between p * exp(-x) and p * exp(x), x = d[j] + max d; the weights of any kernel add up to 1. A sink is one of them:
 /// of its score the last two alone are lost.
 void HeadWeights::bound(const ScoreMap& map, const WeightTypes& types, bool normalised) {
-  if (lse.open || std::isnan(lse.exact)) return;
+  if (lse.open || overflows || std::isnan(lse.exact)) return;
   constexpr double u = f32_eps;
   const auto count = static_cast<double>(z.size());
   double largest = 0, worst = 0, top = 0;

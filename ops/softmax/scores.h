@@ -62,14 +62,15 @@ struct HeadWeights {
   std::vector<double> drift;  ///< how far erroneous scores move weights
   std::vector<double> lost;   ///< what the rounding of weights for their products takes or adds
   double sink_drift = 0;      ///< of the sink's weight
+  bool overflows = false;     ///< what was not shifted left fp32: there is nothing to bound
   Bounded lse;                ///< base 2, the sink among the scores; open where scores may overflow fp32
   Bounded largest_score;      ///< base 2, of the keys; open as lse, and where a score is NaN
 
   /// The next key: sum and sum of magnitudes of q * k, and what roundings inside the sum and errors of the operands add up to.
   void add_key(double sum, double magnitudes, double rounding, const ScoreMap& map, const ScoreErrors& errors);
   bool has_sink() const { return sink > -std::numeric_limits<double>::infinity(); }
-  /// p and lse of the keys so far: p[j] = exp(map(z[j]) - max) / sum.
-  void softmax(const ScoreMap& map);
+  /// p and lse of the keys so far: p[j] = exp(map(z[j]) - max) / sum; not `shifted`, a mistake of kernels: exp(map(z[j])) / sum in fp32.
+  void softmax(const ScoreMap& map, bool shifted = true);
 
   bool bounded() const { return !drift.empty(); }
   /// Fills `most`, `drift`, `lost` and the slack of lse and largest_score, unless nothing is compared. Weights are rounded for their

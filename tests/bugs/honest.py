@@ -208,11 +208,11 @@ def out_of_tiles(scales, rows, groups, place=tile_place):
     return np.array([[flat[place(r, g, scales.shape[1])] for g in range(groups)] for r in range(rows)])
 
 
-def cutlass_scaled_fp4_mm(x, alpha=None, place=tile_place):
+def cutlass_scaled_fp4_mm(x, alpha=None, place=tile_place, dtype=BF16):
     a, b = fp4_values(x.a), fp4_values(x.b)
     groups = a.shape[1] // 16
     sa, sb = (np.repeat(f32(out_of_tiles(s, len(t), groups, place)), 16, axis=1) for s, t in ((x.block_scale_a, a), (x.block_scale_b, b)))
-    return {"out": (F32(x.alpha[0] if alpha is None else alpha) * ((a * sa) @ (b * sb).T)).astype(BF16)}
+    return {"out": (F32(x.alpha[0] if alpha is None else alpha) * ((a * sa) @ (b * sb).T)).astype(dtype)}
 
 
 # ---- quantizers

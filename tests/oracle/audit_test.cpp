@@ -120,6 +120,10 @@ const char* const lines[] = {
     "context_attention_fwd T=9 N=4 Nk=2 D=128 B=2",
     "linear T=4 K=72 N=32",
     "per_token_quant_int8 M=6 K=200",
+    "silu_and_mul T=5 D=37 --dtype input=f32",
+    "rotary_embedding T=3 P=64 R=22 Nq=4 Nk=2 --attr head_size=23",
+    "cutlass_mla_decode B=2 N=2 pages=8 P=32 W=4 --attr sm_scale=5",
+    "batch_prefill_with_ragged_kv_cache Tq=8 Tk=160 N=2 Nk=1 D=64 Dv=64 B=1 --attr sm_scale=0.1 --dtype q=f16",
 };
 
 /// Of one of the lines, made when it is first asked for.
@@ -153,7 +157,9 @@ TEST(Faults, AreManyAndToldApartByTheirIds) {
     EXPECT_EQ(fault.spoil != nullptr, in_tensor) << fault.id;
     EXPECT_TRUE(fault.undo == nullptr || fault.strikes == Strikes::output) << fault.id;
     EXPECT_TRUE(fault.variants != nullptr || fault.strikes != Strikes::attribute) << fault.id;
-    EXPECT_EQ(fault.recall != nullptr || fault.rewrite != nullptr || fault.rerun != nullptr, fault.strikes == Strikes::call) << fault.id;
+    EXPECT_EQ(fault.recall != nullptr || fault.rewrite != nullptr || fault.rerun != nullptr || fault.flaw != nullptr,
+              fault.strikes == Strikes::call)
+        << fault.id;
     EXPECT_EQ(fault.applies == nullptr, fault.strikes == Strikes::kernel) << fault.id;
   }
   EXPECT_GE(ids.size(), 40u);
@@ -275,6 +281,32 @@ TEST(Faults, HoldWhatKernelsAreKnownToGetWrong) {
   const std::set<std::string_view> caught = caught_kinds(
       [&](const Fault& fault) { return std::any_of(all.begin(), all.end(), [&](const Known& known) { return known.id == fault.id; }); });
   for (const Known& known : all) EXPECT_TRUE(caught.count(known.id)) << known.what << ": " << known.id;
+}
+
+/// What golden mode meets on its way is where the mistake can be made, whether or not it shows behind a rounding to a few bits.
+TEST(Faults, InsideOfSharedFunctionsApplyWhereGoldenModeMeetsThem) {
+  struct Place {
+    const char *line, *id;
+    bool applies;
+  };
+  for (const Place& p :
+       {Place{"silu_and_mul_scaled_fp4_grouped_quant L=2 M=5 K=32", "sigmoid-from-tanh", true},
+        {"silu_mul_static_tensorwise_quant_for_cutlass_moe R=6 N=256", "sigmoid-from-tanh", true},
+        {"cutlass_fused_moe T=5 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64", "sigmoid-from-tanh", true},
+        {"select_experts T=4 E=48 --with correction_bias --attr top_k=4 --attr scoring_func=sigmoid", "sigmoid-from-tanh", true},
+        {"select_experts T=4 E=48 --attr top_k=4 --attr scoring_func=softmax", "sigmoid-from-tanh", false},
+        {"topk_softmax T=3 E=64 topk=4", "exponentials-unshifted", true},
+        {"linear T=4 K=64 N=32", "sigmoid-from-tanh", false},
+        {"context_attention_fwd T=9 N=4 Nk=2 D=128 B=2", "attention-sums-narrow", true},
+        {"merge_state T=3 N=5 D=24", "attention-sums-narrow", false}}) {
+    const CaseLine line = parse_case_line(p.line);
+    const Op& op = registry().at(line.op);
+    const Arguments inputs = generate(line);
+    const GoldenRun golden = run_golden(op, inputs, one_thread());
+    const auto all = placements(FaultCase{op, inputs, golden, one_thread()}, Strikes::call);
+    EXPECT_EQ(std::any_of(all.begin(), all.end(), [&](const Placed& placed) { return placed.fault->id == p.id; }), p.applies)
+        << p.line << " " << p.id;
+  }
 }
 
 TEST(Faults, StrikePagesLengthsAndTheScaleOfAttention) {

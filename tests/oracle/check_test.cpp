@@ -96,6 +96,41 @@ TEST(Words, AFactorOfEachRowIsTriedBeforeOneOfAll) {
   }
 }
 
+TEST(Words, AFewElementsThatAreOffByARoundingHaveNoFactor) {
+  const Tensor golden = numbers(DType::bf16, {4, 64}), actual = golden.clone();
+  const std::vector<std::int64_t> failing{3, 70, 131, 250};
+  for (const std::int64_t i : failing) quant::set(actual, i, 0.995 * quant::get(golden, i));
+  for (const std::string& relation : relations_of(failing, golden, actual, {}, golden.shape()))
+    EXPECT_THAT(relation, Not(HasSubstr("factor")));
+}
+
+TEST(Words, PartsOfRowsThatHaveAnotherRowsFactorAreNamed) {
+  Sample sample("rmsnorm T=32 H=512");
+  sample.scale(1.05, [](std::int64_t row, std::int64_t column) { return row == 5 && column >= 64 && column < 128; });
+  sample.scale(0.93, [](std::int64_t row, std::int64_t column) { return row == 20 && column >= 256 && column < 320; });
+  EXPECT_THAT(likely_cause(sample.result()), HasSubstr("parts of rows have a factor that is not their row's"));
+}
+
+TEST(Words, RowsBehindTheReachOf32BitsAreSaidToBeThat) {
+  const std::string line = "moe_sum_reduce T=65536 topk=10 D=4096 --attr routed_scaling_factor=1 --window T=52427..52431";
+  for (const std::int64_t first : {2, 1}) {
+    Sample sample(line);
+    sample.scale(-3, [&](std::int64_t row, std::int64_t) { return row >= first; });
+    const std::string cause = likely_cause(sample.result());
+    // Row 52429 is the first whose ten rows of 4096 numbers begin behind 2^31.
+    if (first == 2) EXPECT_THAT(cause, HasSubstr("from row 52429 on, where offsets in input_tensor reach 2^31 elements"));
+    if (first == 1) EXPECT_THAT(cause, Not(HasSubstr("2^31")));
+  }
+}
+
+TEST(Words, AMistakeMadeWithOneOfTheOutputsAloneIsNamed) {
+  Sample sample("apply_rope_with_cos_sin_cache_inplace T=8 P=64 R=64 Nq=4 Nk=2 --attr head_size=64");
+  const Tensor& before = *sample.c.inputs.find("query");
+  for (std::int64_t i = 0; i < before.elements(); ++i) quant::set_bits(sample.output(), i, quant::get_bits(before, i));
+  const std::string cause = likely_cause(check(sample.c, sample.outputs, {}, {.on = true, .seconds = 30}));
+  EXPECT_THAT(cause, HasSubstr("query: what an argument held before the call"));
+}
+
 // ---- pains ----
 
 TEST(Pain, HalfOfTheTruthFailsThoughTolerancesOfOneAndAHalfSigmaPassIt) {

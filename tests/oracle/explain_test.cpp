@@ -332,6 +332,15 @@ TEST(Explain, WhatSumsAreKeptInAndWhichScalesBelongToThemIsNamed) {
         {"moe_sum_reduce T=3 topk=8 D=40 --attr routed_scaling_factor=2.5", "slots-rounded:output_tensor"},
         {"per_token_quant_int8 M=6 K=512", "int8-conversion:toward-zero"},
         {"per_token_quant_int8 M=8 K=200", "maximum-beyond-the-group:scales"},
+        {"silu_and_mul T=5 D=37 --dtype input=f32", "sigmoid-from-tanh"},
+        {"kimi_k2_moe_fused_gate T=5 E=384 --attr topk=6", "sigmoid-from-tanh"},
+        {"topk_sigmoid T=16 E=128 topk=8", "sigmoid-from-tanh"},
+        {"cutlass_mla_decode B=2 N=2 pages=8 P=32 W=4 --attr sm_scale=5", "exponentials-unshifted"},
+        {"batch_prefill_with_ragged_kv_cache Tq=8 Tk=160 N=2 Nk=1 D=64 Dv=64 B=1 --attr sm_scale=0.1 --dtype q=f16",
+         "attention-sums-narrow:bf16,64"},
+        {"batch_prefill_with_ragged_kv_cache Tq=8 Tk=160 N=2 Nk=1 D=64 Dv=64 B=1 --attr sm_scale=0.1 --dtype q=f16",
+         "attention-weight-sum-narrow:bf16,1"},
+        {"context_attention_fwd T=90 N=4 Nk=2 D=64 B=1", "attention-weights-narrow:f8_e4m3,all"},
         {"mla_rope_quantize_fp8 T=3 N=2 Dr=16 Dn=24 P=64 --attr quant_scale_kv=300 --attr quant_scale_q=300 --dist outliers",
          "every-output:nan-beyond=464"}}) {
     Replayed r{make_case(parse_case_line(p.line), {}, true), {}, {}, {}};

@@ -114,7 +114,7 @@ std::span<const Fault> faults() {
   static const std::vector<Fault> all = [] {
     std::vector<Fault> list;
     for (const auto part : {output_faults(), input_faults(), address_faults(), number_faults(), attribute_faults(), call_faults(),
-                            head_faults(), sum_faults(), every_output_faults(), kernel_faults()})
+                            head_faults(), inner_faults(), sum_faults(), every_output_faults(), kernel_faults()})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }();
@@ -132,7 +132,12 @@ std::string Placed::text() const {
   if (fault->words != nullptr) return fault->words(site);
   std::string summary(fault->summary);
   switch (fault->strikes) {
-    case Strikes::kernel: return summary;
+    case Strikes::kernel: {
+      // Ops may call mistakes of their own alike.
+      for (const KernelMistake& mistake : site.call.op.mistakes())
+        if (mistake.id == fault->id) return std::string(mistake.text);
+      return summary;
+    }
     case Strikes::call: return (site.taken ? to_string(*site.taken) + ": " : "") + summary;
     case Strikes::attribute: {
       // A word says enough; of a number it says how one comes to it.
@@ -168,6 +173,13 @@ std::vector<Placed> placements(const FaultCase& call, Strikes strikes) {
     if (fault.strikes == strikes)
       for (Placed& placed : placed_among(places, fault)) found.push_back(std::move(placed));
   return found;
+}
+
+std::unique_ptr<const Flaw> flaw_of(const Placed& placed) {
+  if (placed.fault->flaw == nullptr) return nullptr;
+  auto flaw = std::make_unique<Flaw>();
+  placed.fault->flaw(placed.site, *flaw);
+  return flaw;
 }
 
 const Op& op_with(const Placed& placed) {
@@ -243,6 +255,11 @@ void leave_unknown_open(GoldenRun& run, const GoldenRun& right) {
 GoldenRun run_with(const Placed& placed, const Arguments& inputs) {
   const FaultCase& call = placed.site.call;
   if (placed.fault->rerun != nullptr) return placed.fault->rerun(placed.site);
+  if (const auto flaw = flaw_of(placed)) {
+    Exec flawed = call.exec;
+    flawed.flaw = flaw.get();
+    return run_golden(call.op, inputs, flawed);
+  }
   if (placed.fault->strikes == Strikes::output) return placed.fault->undo != nullptr ? call.golden : golden_with_written(placed);
   if (placed.fault->strikes != Strikes::kernel) {
     GoldenRun run = run_golden(op_with(placed), inputs, call.exec);

@@ -5,12 +5,14 @@
 // roles, types, shapes and judges. An op needs no code of its own, but may declare mistakes that follow from no other call: Op::mistakes.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/flaw.h"
 #include "oracle/judge/judge.h"
 
 namespace dodona::oracle {
@@ -74,6 +76,10 @@ struct Fault {
   int cuts = 0;
   /// Somewhere a documented behaviour, which a case line may ask for: --variant, see variants.h. Mistakes that ops declare always are.
   bool variant = false;
+  /// Comes to the same as likelier ones now and then: named behind them.
+  bool unlikely = false;
+  /// Of a call: what golden mode then makes inside of functions that many kernels share.
+  void (*flaw)(const FaultSite&, Flaw&) = nullptr;
 };
 
 /// The library: the tables below, and the mistakes that ops declare.
@@ -90,6 +96,8 @@ std::span<const Fault> call_faults();
 std::span<const Fault> head_faults();
 /// Of the call as a whole: what sums are kept in, and which scales belong to which products.
 std::span<const Fault> sum_faults();
+/// Of the call as a whole: inside of what many kernels share, see core/flaw.h.
+std::span<const Fault> inner_faults();
 /// Of the call as a whole: one mistake in every output.
 std::span<const Fault> every_output_faults();
 /// One for each id that an op of the inventory declares.
@@ -111,6 +119,8 @@ std::vector<Placed> placements(const Fault& fault, const FaultCase& call);
 /// attributes that have an effect.
 std::vector<Placed> placements(const FaultCase& call, Strikes strikes);
 
+/// What golden mode is to make inside of functions that many kernels share; nothing where the fault lies elsewhere.
+std::unique_ptr<const Flaw> flaw_of(const Placed& placed);
 /// The op that a kernel with the fault computes.
 const Op& op_with(const Placed& placed);
 /// The call with the fault, as a kernel without it would have to be called; the call itself where an output or the kernel is struck.

@@ -2,6 +2,7 @@
 // lies there.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -177,6 +178,29 @@ void length_of_the_longest(Site s, To t) {
   for (std::int64_t i = 0; i < t.elements(); ++i) most = std::max(most, quant::get(s.tensor, i));
   for (std::int64_t i = 0; i < t.elements(); ++i) quant::set(t, i, most);
 }
+/// What a kernel is made for at most: tiles, parts, pages.
+Values usual_caps(Site s) {
+  Values values;
+  for (const std::int64_t cap : {16, 32, 64, 128, 256, 512, 1024}) {
+    bool longer = false;
+    for (std::int64_t i = 0; i < s.tensor.elements(); ++i) longer = longer || quant::get(s.tensor, i) > static_cast<double>(cap);
+    if (longer) values.emplace_back(cap);
+  }
+  return values;
+}
+void length_capped(Site s, To t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i) quant::set(t, i, std::min(quant::get(s.tensor, i), static_cast<double>(whole(*s.taken))));
+}
+std::string capped_in_words(Site s) {
+  return s.name + ": behind the first " + to_string(*s.taken) + " nothing counts, however long a request is";
+}
+bool positions_of_rows(Site s) {
+  return s.spec->role == Role::positions && is_whole(s.tensor.dtype()) && s.tensor.rank() == 1 && s.tensor.size(0) >= 2 &&
+         s.call.op.info().category == Category::rope;
+}
+void position_is_the_row(Site, To t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i) quant::set(t, i, static_cast<double>(i));
+}
 Values tokens_of_table(Site s) {
   Values values;
   for (const TensorSpec& spec : s.call.op.schema().tensors) {
@@ -297,6 +321,47 @@ std::string without_stride_in_words(Site s) {
                        : ": the stride from row to row is left out: the g-th scale of row r is looked for at r + g");
 }
 
+// ---- tables of cosines and sines
+
+/// Cosines and sines side by side, of a number of columns that is no power of two.
+bool sines_behind_cosines(Site s) {
+  const std::int64_t half = s.tensor.rank() == 2 ? s.tensor.size(1) / 2 : 0;
+  return s.spec->role == Role::cos_sin && can_be_unknown(s) && s.tensor.contiguous() && half > 1 &&
+         !std::has_single_bit(static_cast<std::uint64_t>(half));
+}
+void sines_behind_power_of_two(Site s, To t) {
+  const std::int64_t width = s.tensor.size(1), half = width / 2;
+  const auto behind = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(width))) / 2;
+  for (std::int64_t i = 0; i < t.elements(); ++i) {
+    if (i % width < half) continue;
+    const std::int64_t from = i / width * width + behind + i % width - half;
+    if (from < t.elements()) {
+      quant::set_bits(t, i, quant::get_bits(s.tensor, from));
+    } else {
+      put_unknown(t, i);
+    }
+  }
+}
+std::string sines_in_words(Site s) {
+  const std::int64_t width = s.tensor.size(1);
+  return s.name + ": sines are looked for behind " + std::to_string(std::bit_ceil(static_cast<std::uint64_t>(width)) / 2) +
+         " columns, half of a power of two, not behind " + std::to_string(width / 2);
+}
+
+// ---- codes of four bits in words
+
+bool words_of_codes(Site s) {
+  return s.tensor.dtype() == DType::i32 && s.spec->direction == Direction::in && s.spec->shape.find("/8") != std::string::npos;
+}
+void zero_codes_for_largest(Site, To t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i) {
+    std::uint64_t bits_of = quant::get_bits(t, i);
+    for (int n = 0; n < 32; n += 4)
+      if ((bits_of >> n & 15) == 0) bits_of |= std::uint64_t{15} << n;
+    quant::set_bits(t, i, bits_of);
+  }
+}
+
 constexpr Strikes in = Strikes::input;
 constexpr Severity gross = Severity::gross, fine = Severity::fine;
 
@@ -344,6 +409,20 @@ constexpr std::array table{
           .severity = gross,
           .applies = lengths_of_requests,
           .spoil = length_of_the_longest},
+    Fault{.id = "length-capped",
+          .summary = "of each request no more than a fixed number counts",
+          .strikes = in,
+          .severity = gross,
+          .applies = lengths_of_requests,
+          .spoil = length_capped,
+          .variants = usual_caps,
+          .words = capped_in_words},
+    Fault{.id = "position-is-the-row",
+          .summary = "every token has its row's number for its position",
+          .strikes = in,
+          .severity = gross,
+          .applies = positions_of_rows,
+          .spoil = position_is_the_row},
     Fault{.id = "length-cut-to-whole-tiles",
           .summary = "lengths and offsets are cut to whole tiles: what is left of a group is left out, or goes to the next one",
           .strikes = in,
@@ -352,6 +431,21 @@ constexpr std::array table{
           .spoil = cut_to_tiles,
           .variants = usual_tiles,
           .words = cut_tiles_in_words},
+    Fault{.id = "sines-behind-power-of-two",
+          .summary = "the sines of a table are looked for behind half of the next power of two of its columns",
+          .strikes = in,
+          .severity = gross,
+          .applies = sines_behind_cosines,
+          .spoil = sines_behind_power_of_two,
+          .words = sines_in_words,
+          .reads_beyond = true,
+          .far = true},
+    Fault{.id = "zero-code-for-largest",
+          .summary = "codes of 0 are taken for 15: one was taken off before they were packed again",
+          .strikes = in,
+          .severity = gross,
+          .applies = words_of_codes,
+          .spoil = zero_codes_for_largest},
     Fault{.id = "absent-for-first",
           .summary = "numbers below 0, which name none, are taken for the first: orphan rows go to expert 0, padding to slot 0",
           .strikes = in,

@@ -1,5 +1,7 @@
 // Faults in the attributes of a call, and in the call as a whole. The op is computed anew with them.
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <string>
 
 #include "core/shape_expr.h"
@@ -117,6 +119,19 @@ Values one_less(Site s) {
 Values one_greater(Site s) {
   return just(count_of(s) + 1);
 }
+/// What other counts of the call have.
+Values other_counts(Site s) {
+  Values values;
+  for (const AttrSpec& spec : s.call.op.schema().attrs) {
+    const AttrValue* const given = s.call.inputs.find_attr(spec.name);
+    const AttrValue value = given != nullptr ? *given : spec.default_value;
+    const auto* const number = std::get_if<std::int64_t>(&value);
+    if (number == nullptr || spec.recipe || spec.name == s.name || *number < 1 || std::llabs(*number - count_of(s)) < 2) continue;
+    if (std::none_of(values.begin(), values.end(), [&](const AttrValue& v) { return std::get<std::int64_t>(v) == *number; }))
+      values.emplace_back(*number);
+  }
+  return values;
+}
 Values half(Site s) {
   return just(count_of(s) / 2);
 }
@@ -146,6 +161,7 @@ constexpr std::array attribute_table{
     in_attribute("count-one-less", "a count is one too small", fine, count, one_less),
     in_attribute("count-one-more", "a count is one too large", fine, count, one_greater),
     in_attribute("constant-tenfold", "a constant is ten times too large", fine, other_than_zero, tenfold),
+    in_attribute("count-of-another", "a count is taken for another one of the call", fine, count, other_counts),
     in_attribute("count-halved", "a count is half of what it should be", fine, even_count, half),
 };
 

@@ -1,6 +1,8 @@
 // One mistake in every output: a kernel that converts several tensors converts them all alike.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "oracle/faults/fault_tools.h"
@@ -66,7 +68,67 @@ bool several(Site s) {
   return s.call.golden.outputs.size() >= 2;
 }
 
+// ---- rows of nothing
+
+/// Rows of the output that golden mode has as nothing but zeros, or of minus infinities alone.
+std::vector<bool> rows_of_nothing(const Tensor& tensor, bool by_element) {
+  const fault_tools::Rows rows(tensor);
+  const std::int64_t width = by_element ? 1 : rows.width;
+  std::vector<bool> nothing(static_cast<std::size_t>(width > 0 ? tensor.elements() / width : 0), true);
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+    const double x = quant::get(tensor, i);
+    if (!(by_element ? std::isinf(x) && x < 0 : x == 0)) nothing[static_cast<std::size_t>(i / width)] = false;
+  }
+  return nothing;
+}
+bool is_logarithm(Site s, const std::string& name) {
+  const Role role = s.call.op.schema().find_tensor(name)->role;
+  return role == Role::lse_base_2 || role == Role::lse_base_e;
+}
+bool some_rows_of_nothing(Site s) {
+  const Category category = s.call.op.info().category;
+  if (category != Category::attention && category != Category::moe) return false;
+  for (const auto& [name, tensor] : s.call.golden.outputs) {
+    if (!is_float(tensor.dtype()) || bits(tensor.dtype()) < 16 || tensor.rank() < 2 || is_logarithm(s, name)) continue;
+    const std::vector<bool> nothing = rows_of_nothing(tensor, false);
+    const auto count = std::count(nothing.begin(), nothing.end(), true);
+    if (count > 0 && 2 * count <= static_cast<std::ptrdiff_t>(nothing.size())) return true;
+  }
+  return false;
+}
+/// What was in memory before: anything.
+GoldenRun leave_rows_of_nothing(Site s) {
+  GoldenRun run = s.call.golden;
+  for (auto& [name, tensor] : run.outputs) {
+    if (!is_float(tensor.dtype()) || bits(tensor.dtype()) < 16 || tensor.rank() < 2) continue;
+    const std::vector<bool> nothing = rows_of_nothing(tensor, is_logarithm(s, name));
+    const std::int64_t width = nothing.empty() ? 1 : tensor.elements() / static_cast<std::int64_t>(nothing.size());
+    tensor = tensor.clone();
+    std::vector<std::uint8_t>& open = run.reference.output(name, tensor.elements()).unspecified;
+    open.resize(static_cast<std::size_t>(tensor.elements()));
+    for (std::int64_t i = 0; i < tensor.elements(); ++i)
+      if (nothing[static_cast<std::size_t>(i / width)]) {
+        quant::set(tensor, i, std::numeric_limits<double>::quiet_NaN());
+        open[static_cast<std::size_t>(i)] = 1;
+      }
+  }
+  return run;
+}
+std::string nothing_in_words(Site s) {
+  return s.call.op.info().category == Category::attention
+             ? "the outputs of queries without keys are not written: they have to be zeros, and their log-sum-exps -inf"
+             : "rows without anything that is added up are not written: they have to be zeros";
+}
+
 constexpr std::array table{
+    Fault{.id = "rows-of-nothing-unwritten",
+          .summary = "rows for which there is nothing to compute (no keys, no experts) are not written, though they have to be zeros",
+          .strikes = Strikes::call,
+          .severity = Severity::gross,
+          .applies = some_rows_of_nothing,
+          .words = nothing_in_words,
+          .reads_beyond = true,
+          .rerun = leave_rows_of_nothing},
     Fault{.id = "every-output",
           .summary = "all outputs are written so",
           .strikes = Strikes::call,

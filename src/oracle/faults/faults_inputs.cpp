@@ -449,6 +449,43 @@ void duplicated(Site s, To t) {
   gather(s.tensor, t, [](std::int64_t i) { return i == 1 ? 0 : i; });
 }
 
+// ---- tiles that were not waited for
+
+/// `64,2`: of tiles of 64 summed columns number 2 holds what the one before held; `64,all`: each does.
+std::vector<AttrValue> stale_tiles(Site s) {
+  std::vector<AttrValue> values;
+  constexpr std::int64_t most_tiles = 8;
+  for (const std::int64_t tile : {64, 128, 32}) {
+    const std::int64_t count = Rows(s.tensor).width / tile;
+    if (count < 2) continue;
+    values.emplace_back(std::to_string(tile) + ",all");
+    for (std::int64_t t = 1; t < count && count <= most_tiles; ++t) values.emplace_back(std::to_string(tile) + "," + std::to_string(t));
+  }
+  return values;
+}
+void tile_of_the_one_before(Site s, To t) {
+  const auto& text = std::get<std::string>(*s.taken);
+  const std::int64_t tile = std::stoll(text);
+  const std::string which = text.substr(text.find(',') + 1);
+  gather_rows(s.tensor, t, [&](const Rows& r, std::int64_t row, std::int64_t c) {
+    const bool stale = c >= tile && (which == "all" || c / tile == std::stoll(which));
+    return r.at(row, stale ? c - tile : c);
+  });
+}
+std::string stale_in_words(Site s) {
+  const auto& text = std::get<std::string>(*s.taken);
+  const std::int64_t tile = std::stoll(text);
+  const std::string which = text.substr(text.find(',') + 1);
+  if (which == "all") return s.name + ": each tile of " + std::to_string(tile) + " summed columns is the one before: stages are off by one";
+  const std::int64_t first = tile * std::stoll(which);
+  return s.name + ": of the summed columns " + std::to_string(first) + " to " + std::to_string(first + tile - 1) +
+         " are still those of the tile before: it was not waited for";
+}
+
+constexpr Fault unlikely(Fault fault) {
+  fault.unlikely = true;
+  return fault;
+}
 /// Takes what a row needs from rows far away.
 constexpr Fault far(Fault fault) {
   fault.far = true;
@@ -513,11 +550,19 @@ constexpr std::array table{
     far(Fault{"matrix-stride-of-one-row", "the outermost index (page, expert, batch) steps on by one row, not by a whole matrix", in, gross,
               matrices, matrix_stride_of_one_row}),
     Fault{"operand-ignored", "an operand counts as zero", in, gross, stored, ignored},
-    Fault{"twin-read", "the next operand of the same shape is read in place of this one", in, gross, has_twin, twin_read},
+    unlikely(Fault{"twin-read", "the next operand of the same shape is read in place of this one", in, gross, has_twin, twin_read}),
     Fault{"one-not-added", "of the rows that are added up one is left out", in, gross, added_up, one_not_added, nullptr, last_and_first,
           nullptr, nullptr, not_added_in_words},
     Fault{"k-cut-to-multiple", "K is cut to a multiple of a tile: the last summed columns are not added", in, gross, summed_tile<32>,
           cut_to_multiple, nullptr, tiles_with_rest, nullptr, nullptr, cut_in_words},
+    Fault{.id = "stale-k-tile",
+          .summary = "a tile of the summed columns holds what the tile before held: it was not waited for",
+          .strikes = in,
+          .severity = gross,
+          .applies = summed_tile<32>,
+          .spoil = tile_of_the_one_before,
+          .variants = stale_tiles,
+          .words = stale_in_words},
     Fault{"k-tile-dropped", "the last 16 columns of an operand are not added", in, gross, operand_tile, last_columns_dropped<16>},
     Fault{"k-tile-of-32-dropped", "the last 32 of the summed columns are not added", in, gross, summed_tile<32>, last_columns_dropped<32>},
     Fault{"k-tile-of-64-dropped", "the last 64 of the summed columns are not added", in, gross, summed_tile<64>, last_columns_dropped<64>},

@@ -8,6 +8,7 @@
 
 #include "core/storage.h"
 #include "oracle/faults/fault_tools.h"
+#include "quant/e5m2.h"
 
 namespace dodona::oracle {
 namespace {
@@ -52,6 +53,12 @@ void nan_beyond(Site s, To t) {
 }
 std::string nan_beyond_in_words(Site s) {
   return s.name + ": NaN where magnitudes above " + to_string(*s.taken) + " should saturate";
+}
+
+void codes_of_e5m2(Site s, To t) {
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    if (const double exact = s.reference->exact[static_cast<std::size_t>(i)]; std::isfinite(exact))
+      quant::set_bits(t, i, quant::to_e5m2_satfinite(exact));
 }
 
 // ---- rows of zeros
@@ -347,6 +354,12 @@ constexpr std::array table{
           .variants = ends_of_e4m3,
           .words = nan_beyond_in_words,
           .variant = true},
+    Fault{.id = "codes-of-e5m2",
+          .summary = "codes are those of e5m2, where e4m3 belongs",
+          .strikes = out,
+          .severity = gross,
+          .applies = computed_e4m3,
+          .spoil = codes_of_e5m2},
     Fault{.id = "rounded-before-scale",
           .summary = "sums are rounded to 16 bits before they are scaled",
           .strikes = out,

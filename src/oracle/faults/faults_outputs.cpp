@@ -312,6 +312,17 @@ void part_unwritten(Site s, To t) {
   for (std::int64_t i = 0; i < t.elements(); ++i)
     if ((i % rows.width >= border) == second) quant::set_bits(t, i, before != nullptr ? quant::get_bits(*before, i) : 0);
 }
+const Tensor* before_the_call(Site s) {
+  return s.spec->direction == Direction::out ? nullptr : s.call.inputs.find(s.name);
+}
+bool updated(Site s) {
+  const Tensor* const before = before_the_call(s);
+  return before != nullptr && before->defined() && before->dtype() == s.tensor.dtype() && before->elements() == s.tensor.elements();
+}
+void not_updated(Site s, To t) {
+  const Tensor& before = *before_the_call(s);
+  for (std::int64_t i = 0; i < t.elements(); ++i) quant::set_bits(t, i, quant::get_bits(before, i));
+}
 std::string part_in_words(Site s) {
   const std::int64_t width = Rows(s.tensor).width, border = first_part(s);
   return s.name + ": columns " +
@@ -462,6 +473,7 @@ constexpr Severity gross = Severity::gross, fine = Severity::fine;
 
 constexpr std::array table{
     Fault{"zeros", "nothing but zeros", out, gross, any, zeros},
+    Fault{"not-updated", "what an argument held before the call: it is not updated", out, gross, updated, not_updated},
     Fault{"half-scale", "every value half of what it should be", out, gross, real, halved},
     Fault{"double-scale", "a factor applied twice: every value doubled", out, gross, real, doubled},
     Fault{"negated", "every value negated", out, gross, real, negated},

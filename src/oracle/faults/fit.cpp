@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "core/threads.h"
 #include "dodona/error.h"
 #include "oracle/faults/fault_tools.h"
 #include "oracle/judge/pattern.h"
@@ -120,14 +121,25 @@ class Fit {
     const std::optional<double> value = fitted();
     if (!value || *value == now(number_) || !reproduced(*value)) return std::nullopt;
     for (int digits = 1; digits <= 8; ++digits) {
-      std::array<char, 40> text;
-      std::snprintf(text.data(), text.size(), "%.*g", digits, *value);
-      if (auto found = reproduced(std::strtod(text.data(), nullptr))) return found;
+      // A number of few digits, or so many times the given one where that is clearly nearer.
+      std::vector<double> rounded{shortened(*value, digits)};
+      if (const double given = now(number_); given != 0 && number_.fault != &factor_on_tensor) {
+        const double multiple = given * shortened(*value / given, digits);
+        const bool nearer = std::fabs(multiple - *value) < 0.5 * std::fabs(rounded.front() - *value);
+        rounded.insert(nearer ? rounded.begin() : rounded.end(), multiple);
+      }
+      for (const double x : rounded)
+        if (auto found = reproduced(x)) return found;
     }
     return reproduced(*value);
   }
 
  private:
+  static double shortened(double value, int digits) {
+    std::array<char, 40> text;
+    std::snprintf(text.data(), text.size(), "%.*g", digits, value);
+    return std::strtod(text.data(), nullptr);
+  }
   std::optional<double> fitted() const {
     // Steps of a few percent cannot tell where far away the number lies: decades first.
     double at = now(number_), least = error_at(at).value_or(INFINITY);
@@ -254,13 +266,20 @@ std::vector<Explanation> fitted_numbers(const Case& c, const GoldenRun& golden, 
   std::vector<Explanation> found;
   const std::vector<Fitted> elements = elements_to_fit(verdict, golden);
   if (elements.empty()) return found;
-  const FaultCase call{*c.op, c.inputs, golden, options.exec};
+  JudgeOptions alone = options;
+  alone.exec.threads = 1;
+  const FaultCase call{*c.op, c.inputs, golden, alone.exec};
+  std::vector<Placed> numbers;
   for (const Fault* fault : {&number_of_attribute, &factor_on_tensor})
-    for (const Placed& number : placements(*fault, call)) {
-      if (time_is_up()) return found;
-      if (auto explanation = Fit(number, actual, verdict, options, elements, time_is_up).explanation())
-        found.push_back(std::move(*explanation));
-    }
+    for (Placed& number : placements(*fault, call)) numbers.push_back(std::move(number));
+  std::vector<std::optional<Explanation>> fitted(numbers.size());
+  constexpr double worth_a_team = 1e9;
+  parallel_for(options.exec.threads, static_cast<std::int64_t>(numbers.size()), worth_a_team, [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    if (!time_is_up()) fitted[at] = Fit(numbers[at], actual, verdict, alone, elements, time_is_up).explanation();
+  });
+  for (auto& explanation : fitted)
+    if (explanation) found.push_back(std::move(*explanation));
   return found;
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "core/flaw.h"
 #include "core/storage.h"
 #include "dodona/error.h"
 #include "oracle/judge/grouping.h"
@@ -261,8 +262,11 @@ GoldenRun run_golden(const Op& op, const Arguments& inputs, const Exec& exec) {
   in_golden.mode = Mode::golden;
   Arguments arguments = runnable(op, inputs);
   GoldenRun golden;
+  const Flaw none;
+  if (in_golden.flaw == nullptr) in_golden.flaw = &none;
   op.reference(arguments, in_golden, golden.reference);
   golden.outputs = outputs_of(op, arguments);
+  golden.inner = in_golden.flaw->met();
   return golden;
 }
 

@@ -72,7 +72,9 @@ struct JudgeOptions {
 struct GoldenRun {
   NamedTensors outputs;
   Reference reference;
+  unsigned inner = 0;  ///< which functions that many kernels share it met on its way: bits of Inner
 };
+/// With the flaw that `exec` has, if it has one.
 GoldenRun run_golden(const Op& op, const Arguments& inputs, const Exec& exec);
 
 /// Judges `actual` as the outputs of `op` for `inputs`. Throws Error when the outputs do not have the op's names, types and shapes.

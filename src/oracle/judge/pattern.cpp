@@ -217,10 +217,35 @@ std::optional<std::string> factor_of_each_row(const std::vector<Sample>& samples
   return "each row has a factor of its own: " + examples + (found > 3 ? "..." : "");
 }
 
+/// Rows that fail in a part of their columns, where a factor of the row's own has come in: another row's, as behind a missing barrier.
+std::optional<std::string> factor_of_row_parts(const std::vector<Sample>& samples, DType type, std::int64_t width) {
+  if (!is_fine(type)) return std::nullopt;
+  std::map<std::int64_t, std::vector<Sample>> rows;
+  for (const Sample& s : samples) rows[s.index / width].push_back(s);
+  std::string examples;
+  double least = std::numeric_limits<double>::infinity(), most_of_all = 0;
+  int found = 0;
+  for (const auto& [row, its] : rows) {
+    const std::int64_t first = its.front().index % width, last = its.back().index % width;
+    if (its.size() < 8 || 2 * (last - first + 1) > width) return std::nullopt;
+    const auto factor = median(its, [](const Sample& s) { return s.golden != 0 ? s.actual / s.golden : NAN; });
+    if (!factor || *factor == 0 || !most(its, [&](const Sample& s) { return scaled_by(s, *factor, type); })) return std::nullopt;
+    least = std::min(least, *factor), most_of_all = std::max(most_of_all, *factor);
+    if (++found <= 3)
+      examples += (found > 1 ? ", " : "") +
+                  ("row " + text(row) + ", columns " + text(first) + ".." + text(last) + " = " + number(*factor) + " x golden's");
+  }
+  if (found < 2 || most_of_all - least < 0.004) return std::nullopt;
+  return "parts of rows have a factor that is not their row's, such as the next row's where a barrier is missing: " + examples +
+         (found > 3 ? "..." : "");
+}
+
 std::optional<std::string> constant_factor(const std::vector<Sample>& samples, DType type) {
   if (!is_fine(type)) return std::nullopt;
   const auto factor = median(samples, [](const Sample& s) { return s.golden != 0 ? s.actual / s.golden : NAN; });
   if (!factor || *factor == 0 || std::fabs(*factor - 1) < 1e-3) return std::nullopt;
+  // Of a few elements alone whatever is near is a factor.
+  if (samples.size() < 16 && std::fabs(*factor - 1) < 4 * quant::ulp(type, 1.0)) return std::nullopt;
   const bool holds = most(samples, [&](const Sample& s) { return scaled_by(s, *factor, type); });
   // Errors of a place or two follow any factor near 1: it must leave less than half of the error.
   double with = 0, without = 0;
@@ -303,8 +328,15 @@ std::optional<std::string> displaced(const std::vector<Sample>& samples, const T
       ++possible;
       equal += quant::get_bits(golden, source) == quant::get_bits(actual, s.index) ? 1 : 0;
     }
-    if (2 * possible >= samples.size() && static_cast<double>(equal) >= nearly_all * static_cast<double>(possible))
-      return displacement.text;
+    if (2 * possible < samples.size() || static_cast<double>(equal) < nearly_all * static_cast<double>(possible)) continue;
+    // What is swapped is wrong on both sides.
+    const bool swaps = displacement.text.ends_with("swapped") || displacement.text.starts_with("neighbours are swapped");
+    const auto kept = std::count_if(samples.begin(), samples.end(), [&](const Sample& s) {
+      const std::int64_t source = displacement.source(s.index);
+      return source >= 0 && quant::get_bits(golden, source) == quant::get_bits(actual, source);
+    });
+    if (!swaps || 2 * static_cast<std::size_t>(kept) < samples.size()) return displacement.text;
+    if (displacement.text.starts_with("neighbours")) return "the value of the neighbour, which keeps it too: two share one";
   }
   return std::nullopt;
 }
@@ -394,7 +426,7 @@ std::vector<std::string> relations_of(const std::vector<std::int64_t>& failing, 
     return relations;
   }
   const std::int64_t width = shape.rank() > 0 ? std::max<std::int64_t>(shape.at(-1), 1) : 1;
-  if (add(factor_of_each_row(samples, type, width))) return relations;
+  if (add(factor_of_row_parts(samples, type, width)) || add(factor_of_each_row(samples, type, width))) return relations;
   if (samples.size() >= 3 && (add(constant_factor(samples, type)) || add(constant_offset(samples, type)))) return relations;
   const auto only_bf16 = [](double x) { return quant::round_to(DType::bf16, x) == x; };
   if (most(samples, [](const Sample& s) { return s.actual == -s.golden && s.golden != 0; })) {

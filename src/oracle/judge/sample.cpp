@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/flaw.h"
 #include "core/random.h"
 #include "core/storage.h"
 
@@ -50,7 +51,10 @@ SampledGolden run_golden(const Op& op, const Arguments& inputs, const Exec& exec
   Arguments arguments = runnable(op, inputs);
   SampledGolden result;
   result.taken = leave_rest_open(op, arguments, sample, result.golden.reference);
+  const Flaw none;
+  in_golden.flaw = &none;
   op.reference(arguments, in_golden, result.golden.reference);
+  result.golden.inner = none.met();
   result.golden.outputs = outputs_of(op, arguments);
   return result;
 }

@@ -1,5 +1,8 @@
 #include "oracle/report/check.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "dodona/error.h"
 #include "io/sha256.h"
 #include "oracle/faults/variants.h"
@@ -32,6 +35,33 @@ std::string whose_bits(const Case& c, const NamedTensors& actual, const Exec& ex
   }
 }
 
+/// Rows of a window that fail from one on, which is the first whose offset in some argument is beyond 32 bits.
+std::optional<std::string> beyond_32_bits(const Case& c, const std::vector<std::int64_t>& failing, const Dims& shape) {
+  const Window window = c.window.empty() && !c.line.empty() ? parse_case_line(c.line).window : c.window;
+  if (failing.empty() || shape.rank() < 1 || shape[0] == 0 || window.size() != 1 || shape[0] != window.front().end - window.front().begin)
+    return std::nullopt;
+  const std::int64_t below = element_count(shape) / shape[0], begin = window.front().begin, first = begin + failing.front() / below;
+  std::vector<bool> fails(static_cast<std::size_t>(shape[0]));
+  for (const std::int64_t i : failing) fails[static_cast<std::size_t>(i / below)] = true;
+  if (std::find(fails.begin() + static_cast<std::ptrdiff_t>(first - begin), fails.end(), false) != fails.end()) return std::nullopt;
+  for (const TensorSpec& spec : c.op->schema().tensors) {
+    const Tensor* tensor = c.inputs.find(spec.name);
+    if (tensor == nullptr) tensor = find(c.outputs, spec.name);
+    if (tensor == nullptr || !tensor->defined() || tensor->rank() < 1 || dims_of(spec.shape, tensor->rank()).empty() ||
+        dims_of(spec.shape, tensor->rank()).front() != window.front().symbol || tensor->size(0) != shape[0])
+      continue;
+    const std::int64_t row = tensor->elements() / tensor->size(0);
+    for (const int power : {31, 32})
+      for (const std::int64_t unit : {std::int64_t{1}, std::int64_t{bits(tensor->dtype())} / 8}) {
+        const std::int64_t most = (std::int64_t{1} << power) / std::max<std::int64_t>(unit, 1);
+        if (row > 0 && (most + row - 1) / row == first && first > begin)
+          return "from row " + std::to_string(first) + " on, where offsets in " + spec.name + " reach 2^" + std::to_string(power) +
+                 (unit == 1 ? " elements" : " bytes") + ": an offset of 32 bits overflows";
+      }
+  }
+  return std::nullopt;
+}
+
 /// `whole`: golden holds all elements.
 CheckResult check_with(const Case& c, const GoldenRun& golden, const NamedTensors& actual, const JudgeOptions& options,
                        const ExplainOptions& explaining, bool whole) {
@@ -60,6 +90,8 @@ CheckResult check_with(const Case& c, const GoldenRun& golden, const NamedTensor
     entry.relations = relations_of(detail.failing, detail.golden, detail.actual, detail.exact, entry.view.shape);
     for (std::string& owner : owners_of(c.op->schema(), c.inputs, detail.failing, entry.view.shape))
       entry.relations.insert(entry.relations.begin(), std::move(owner));
+    if (auto overflow = beyond_32_bits(c, detail.failing, entry.view.shape))
+      entry.relations.insert(entry.relations.begin(), std::move(*overflow));
     // Where bits of a GPU are asked for, `expected` holds those.
     if (options.mode == Mode::golden && whole) compare_with_digest(c, output, result.notes);
     result.outputs.push_back(std::move(entry));
@@ -95,12 +127,35 @@ std::string likely_cause(const CheckResult& result) {
   if (result.explained)
     for (const Explanation& e : result.explained->found)
       if (e.complete) return e.text;
+  // A mistake made with the outputs that fail alone.
+  if (result.explained)
+    for (const Explanation& e : result.explained->found)
+      if (e.of_all_failing) {
+        std::string names;
+        for (const std::string& output : e.outputs) names += (names.empty() ? "" : ", ") + output;
+        return "of " + names + " alone: " + e.text;
+      }
+  // A rounding that fell the other way now and then leaves a few.
+  std::int64_t failing = 0;
+  for (const OutputCheck& output : result.outputs) failing += output.verdict.failing;
+  if (result.explained)
+    for (const Explanation& e : result.explained->found)
+      if (20 * e.failing < failing)
+        return "but for " + (e.failing == 1 ? "one element" : std::to_string(e.failing) + " elements") + ": " + e.text;
+  // What follows from another output says less than what is wrong with that one.
+  const auto follows = [](const OutputCheck& output) {
+    return !output.relations.empty() && output.relations.front().starts_with("golden's own");
+  };
+  const bool another = std::any_of(result.outputs.begin(), result.outputs.end(), [&](const OutputCheck& output) {
+    return output.verdict.failing > 0 && !output.relations.empty() && !follows(output);
+  });
   for (const OutputCheck& output : result.outputs)
-    if (output.verdict.failing > 0 && !output.relations.empty()) {
+    if (output.verdict.failing > 0 && !output.relations.empty() && !(another && follows(output))) {
       const std::string &relation = output.relations.front(), &place = output.verdict.pattern;
       // What says where by itself has no need of the place.
-      const bool says_where = relation.find("rows") != std::string::npos || relation.find("first at") != std::string::npos ||
-                              relation.find("groups") != std::string::npos || place == "every element";
+      const bool says_where = (relation.find("rows") != std::string::npos && !relation.starts_with("shifted")) ||
+                              relation.find("first at") != std::string::npos || relation.find("groups") != std::string::npos ||
+                              place == "every element";
       return output.verdict.name + ": " + relation + (says_where ? "" : "; " + place);
     }
   for (const OutputCheck& output : result.outputs)

@@ -1,0 +1,61 @@
+// Mistakes inside of what many kernels share: the sigmoid, the softmax, attention over tiles of keys. Golden mode makes them on demand, so
+// that a judge may be asked whether it notices them, and outputs whether they come from them. What is asked is where they could be made at
+// all: a golden run notes which of these functions it meets.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "dodona/dtype.h"
+#include "dodona/exec.h"
+
+namespace dodona {
+
+/// Functions that many kernels have inside.
+enum class Inner : unsigned {
+  sigmoid = 1,    ///< 1 / (1 + exp(-x)), alone or in silu
+  softmax = 2,    ///< exp(x - max) over its sum
+  attention = 4,  ///< sums of values under such weights
+};
+
+/// Attention whose numbers are kept in a narrower type than the contract has, in tiles of keys about a running maximum; or (undivided) not
+/// divided by the sum of their weights.
+struct NarrowAttention {
+  enum class What { sums, weight_sum, weights, undivided };
+  What what = What::sums;
+  DType type = DType::bf16;
+  std::int64_t tile = 64;        ///< keys after which sums are rounded
+  bool weights_rounded = false;  ///< to the contract's type, before they multiply values
+};
+
+class Flaw {
+ public:
+  bool sigmoid_from_tanh = false;       ///< (tanh.approx(x / 2) + 1) / 2
+  bool exponentials_unshifted = false;  ///< exp(x) in the place of exp(x - max): overflows fp32 from 88.7 on
+  std::optional<NarrowAttention> attention = {};
+
+  void meet(Inner inner) const { met_.fetch_or(static_cast<unsigned>(inner), std::memory_order_relaxed); }
+  unsigned met() const { return met_.load(std::memory_order_relaxed); }
+
+ private:
+  mutable std::atomic<unsigned> met_{0};
+};
+
+/// The flaw that golden mode has to heed in such a function, which it is told of; nullptr for none.
+inline const Flaw* flaw_in(Inner inner, const Exec& exec) {
+  if (exec.flaw != nullptr) exec.flaw->meet(inner);
+  return exec.flaw;
+}
+inline bool sigmoid_is_from_tanh(const Exec& exec) {
+  const Flaw* const flaw = flaw_in(Inner::sigmoid, exec);
+  return flaw != nullptr && flaw->sigmoid_from_tanh;
+}
+inline bool exponentials_are_unshifted(const Exec& exec) {
+  const Flaw* const flaw = flaw_in(Inner::softmax, exec);
+  return flaw != nullptr && flaw->exponentials_unshifted;
+}
+/// exp(x) as fp32 has it, which overflows beyond 88.7 and is nothing below -104.
+double unshifted_exponential(double x);
+
+}  // namespace dodona

@@ -1,0 +1,125 @@
+// One fault replayed: what would be left of the failures if the kernel had it?
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/flaw.h"
+#include "dodona/error.h"
+#include "oracle/faults/explain.h"
+#include "oracle/faults/faults.h"
+#include "quant/element.h"
+
+namespace dodona::oracle {
+namespace {
+
+bool fails(const OutputVerdict& output) {
+  return output.outcome == Outcome::fail;
+}
+
+/// Elements that the mistake does not account for: those that fail with it, and those that it leaves nothing to compare of. A case in
+/// which nothing can fail explains nothing. Of an op's own mistakes golden mode knows what they leave unwritten, and what lies beyond an
+/// operand's end nobody does: then half of the elements are enough.
+std::int64_t unexplained(const OutputVerdict& output, const OutputVerdict& other, bool partly) {
+  if (other.outcome == Outcome::vacuous && output.outcome != Outcome::vacuous) return output.compared;
+  if (partly && 2 * other.compared >= output.compared) return other.failing;
+  return other.failing + std::max<std::int64_t>(output.compared - other.compared, 0);
+}
+
+/// Recipes that only widen what is allowed explain nothing.
+bool changes_nothing(const Placed& placed, const GoldenRun& golden) {
+  if (placed.fault->strikes == Strikes::output || placed.fault->rewrite != nullptr) return false;
+  const NamedTensors& before = placed.site.call.golden.outputs;
+  return golden.outputs.size() == before.size() &&
+         std::equal(before.begin(), before.end(), golden.outputs.begin(), [](const auto& a, const auto& b) {
+           if (a.second.dtype() != b.second.dtype() || !(a.second.shape() == b.second.shape())) return false;
+           for (std::int64_t i = 0; i < a.second.elements(); ++i)
+             if (quant::get_bits(a.second, i) != quant::get_bits(b.second, i)) return false;
+           return true;
+         });
+}
+
+/// Inputs that are made of others (a schedule of lengths) as a caller with the struck ones would have made them.
+Arguments with_kin_made(const Placed& placed, const Arguments& inputs) {
+  Arguments made = inputs;
+  for (const TensorSpec& spec : placed.site.call.op.schema().tensors)
+    if (const Tensor* const tensor = inputs.find(spec.name); !spec.kin.empty() && tensor != nullptr && spec.name != placed.site.name)
+      made.set(spec.name, tensor->clone());
+  op_with(placed).make_inputs(made, 0);
+  return made;
+}
+
+bool has_kin(const Op& op) {
+  const auto& tensors = op.schema().tensors;
+  return std::any_of(tensors.begin(), tensors.end(), [](const TensorSpec& spec) { return !spec.kin.empty(); });
+}
+
+/// Codes that stand for no number have several bits, and whichever a kernel writes where the fault gives one says as much.
+NamedTensors with_its_nans(NamedTensors outputs, const NamedTensors& faulty) {
+  for (auto& [name, tensor] : outputs) {
+    const Tensor* const other = find(faulty, name);
+    if (other == nullptr || other->dtype() != tensor.dtype() || !(other->shape() == tensor.shape()) ||
+        (tensor.dtype() != DType::f8_e4m3 && tensor.dtype() != DType::f8_e5m2))
+      continue;
+    bool copied = false;
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+      const std::uint64_t bits_of = quant::get_bits(*other, i);
+      if (!std::isnan(quant::get(*other, i)) || !std::isnan(quant::get(tensor, i)) || quant::get_bits(tensor, i) == bits_of) continue;
+      if (!std::exchange(copied, true)) tensor = tensor.clone();
+      quant::set_bits(tensor, i, bits_of);
+    }
+  }
+  return outputs;
+}
+
+/// How the outputs fare beside a kernel with the fault; nothing where it changes nothing. Throws Error when the op refuses the call.
+std::optional<Verdict> verdict_with(const Placed& placed, const Arguments& inputs, const NamedTensors& actual,
+                                    const JudgeOptions& options) {
+  const GoldenRun golden = run_with(placed, inputs);
+  const NamedTensors outputs = with_its_nans(restored(placed, actual), golden.outputs);
+  if (changes_nothing(placed, golden)) return std::nullopt;
+  return judge(op_with(placed), inputs, golden, outputs, options);
+}
+
+}  // namespace
+
+std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options) {
+  std::optional<Verdict> found;
+  JudgeOptions with_fault = options;
+  // Modes other than golden make no mistakes of the op's own.
+  if (placed.fault->strikes == Strikes::kernel) with_fault.mode = Mode::golden;
+  // What is judged by the choices that were made is computed anew, with the flaw too.
+  const std::unique_ptr<const Flaw> flaw = flaw_of(placed);
+  with_fault.exec.flaw = flaw.get();
+  try {
+    const Arguments inputs = inputs_with(placed);
+    try {
+      found = verdict_with(placed, inputs, actual, with_fault);
+    } catch (const Error&) {
+      if (placed.fault->strikes != Strikes::input || !has_kin(op_with(placed))) throw;
+      found = verdict_with(placed, with_kin_made(placed, inputs), actual, with_fault);
+    }
+  } catch (const Error&) {
+    // Sizes, ids or recipes that the op refuses: this fault cannot have been made here.
+    return std::nullopt;
+  }
+  if (!found) return std::nullopt;
+  const Verdict& other = *found;
+  Explanation explanation{placed.id(), placed.text(), {}, true, 0, false, placed.fault->variant};
+  std::size_t fail = 0;
+  for (const OutputVerdict& output : verdict.outputs) {
+    const auto same = std::find_if(other.outputs.begin(), other.outputs.end(), [&](const auto& o) { return o.name == output.name; });
+    // Who gave this output was not asked to leave it out.
+    if (same == other.outputs.end()) return std::nullopt;
+    const std::int64_t left = unexplained(output, *same, placed.fault->strikes == Strikes::kernel || placed.fault->reads_beyond);
+    explanation.failing += left;
+    if (left > 0) explanation.complete = false;
+    if (fails(output)) ++fail;
+    if (left == 0 && fails(output)) explanation.outputs.push_back(output.name);
+  }
+  explanation.of_all_failing = !explanation.complete && fail > 0 && fail == explanation.outputs.size();
+  return explanation;
+}
+
+}  // namespace dodona::oracle
