@@ -26,14 +26,11 @@ struct PanelOperand {
   bool packed = false;  ///< columns of fp8 alone: from panel_pack, `stride` bytes from panel to panel, and one batch
 };
 
-/// Scales of an operand's blocks: that of row (or column) i and block j of K is element i / together * stride + j / blocks_together *
-/// block_stride + j mod blocks_together.
+/// Scales of an operand's blocks: that of row (or column) i and block j of K is element i / together * stride + j * block_stride.
 struct PanelScales {
-  const void* data = nullptr;
+  const float* data = nullptr;
   std::int64_t together = 1;  ///< rows (or columns) that share one
   std::int64_t stride = 0, block_stride = 1;
-  DType type = DType::f32;  ///< or bf16
-  std::int64_t blocks_together = 1;
 };
 
 struct PanelProduct {

@@ -67,35 +67,18 @@ DODONA_INLINE void fetch(const Ahead& ahead, std::int64_t begin, std::int64_t en
       fetch_line(ahead.first[j / 16], j % 16 * ahead.stride + line * ahead.line_stride);
 }
 
-template <class Scale>
-DODONA_INLINE void take_scales_of(const ops::PanelScales& scales, std::int64_t first, std::int64_t count, std::int64_t block, float* to) {
-  const auto value = [](Scale scale) {
-    if constexpr (sizeof(Scale) == 4) {
-      return scale;
-    } else {
-      return std::bit_cast<float>(static_cast<std::uint32_t>(scale) << 16);
-    }
-  };
-  const auto* of_block = static_cast<const Scale*>(scales.data);
-  if (scales.blocks_together == 1) {  // without the division, which takes as long as a few products
-    of_block += block * scales.block_stride;
-  } else {
-    of_block += block / scales.blocks_together * scales.block_stride + block % scales.blocks_together;
-  }
+/// Scales of a block of K of `count` rows, or columns, from `first` on.
+DODONA_INLINE void take_scales(const ops::PanelScales& scales, std::int64_t first, std::int64_t count, std::int64_t block, float* to) {
+  const float* const of_block = scales.data + block * scales.block_stride;
   if (scales.together == 1) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = value(of_block[(first + i) * scales.stride]);
+    for (std::int64_t i = 0; i < count; ++i) to[i] = of_block[(first + i) * scales.stride];
     return;
   }
   for (std::int64_t i = 0; i < count;) {
     const std::int64_t shared = (first + i) / scales.together, end = (shared + 1) * scales.together - first;
-    const float scale = value(of_block[shared * scales.stride]);
+    const float scale = of_block[shared * scales.stride];
     for (; i < end && i < count; ++i) to[i] = scale;
   }
-}
-/// Scales of a block of K of `count` rows, or columns, from `first` on.
-DODONA_INLINE void take_scales(const ops::PanelScales& scales, std::int64_t first, std::int64_t count, std::int64_t block, float* to) {
-  if (scales.type == DType::bf16) return take_scales_of<std::uint16_t>(scales, first, count, block, to);
-  take_scales_of<float>(scales, first, count, block, to);
 }
 
 struct ChainSums {

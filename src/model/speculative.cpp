@@ -7,6 +7,7 @@
 
 #include "core/fixed_math.h"
 #include "dodona/error.h"
+#include "model/layer/values.h"
 #include "ops/sampling/top_k_renorm_prob.h"
 #include "ops/sampling/top_p_renorm_prob.h"
 #include "ops/speculative/align_evict_mask_to_page_size.h"
@@ -24,18 +25,6 @@ namespace dodona::model {
 namespace {
 
 using Whole = std::vector<std::int64_t>;
-
-Tensor tensor_of(const Whole& values, const Dims& shape, DType type = DType::i64) {
-  Tensor t(type, shape);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (type == DType::i64) {
-      t.as<std::int64_t>()[i] = values[i];
-    } else {
-      t.as<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]);
-    }
-  }
-  return t;
-}
 
 std::span<float> row_of(const Tensor& t, std::int64_t row) {
   const std::int64_t width = t.size(-1);

@@ -111,78 +111,88 @@ class Registers {
   std::size_t count_;
 };
 
-void multiply(Machine& m, const Instruction& i) {
-  m.meet();
-  const MmaShape shape = unpack(i.flags);
-  const Slot* slots = m.list(i);
-  const int sums_registers = shape.half_sums ? 2 : 4;
-  const Slot *const d = slots, *const a = d + sums_registers, *const b = a + shape.a_registers, *const c = b + shape.b_registers;
-  const Isa isa = m.launch().isa;
-  Registers<4> left(m, a, static_cast<std::size_t>(shape.a_registers)), right(m, b, static_cast<std::size_t>(shape.b_registers));
-  alignas(64) std::array<float, 8 * 16> sums;  // transposed: [8][16]
-  if (!shape.half_sums && !shape.whole_sums && shape.a != MatrixType::tf32) {
-    Registers<4> from(m, c, 4), to(m, d, 4);
-    dispatch<SpreadSums>(isa, from.data(), std::size_t{4}, sums.data());
-    const FragmentSource left_source(isa, left.span(), 16), right_source(isa, right.span(), 8);
-    m.tiles().add(Unit::mma_sync, {shape.a, left_source, a[0]}, {shape.b, right_source, b[0]}, 8, shape.k, sums.data());
-    dispatch<GatherSums>(isa, sums.data(), std::size_t{4}, to.data());
-    return;
-  }
-  const auto words = static_cast<std::size_t>(shape.k * bytes_of(shape.a) / 4);
-  std::array<u32, 16 * 8> left_rows;
-  std::array<u32, 8 * 8> right_rows;
-  lay_out_fragment(left.data(), left.span().size(), 16, left_rows.data(), words);
-  lay_out_fragment(right.data(), right.span().size(), 8, right_rows.data(), words);
-  if (shape.half_sums) {
-    spread_halves(m, c, sums.data());
-    add_half_products(shape.a, left_rows.data(), shape.b, right_rows.data(), 8, shape.k, sums.data());
-    return gather_halves(m, sums.data(), d);
-  }
-  Registers<4> from(m, c, 4), to(m, d, 4);
-  if (shape.whole_sums) {
-    std::array<std::int32_t, 8 * 16> whole;
-    dispatch<SpreadSums>(isa, from.data(), std::size_t{4}, whole.data());
-    add_whole_products(shape.a, left_rows.data(), shape.b, right_rows.data(), 8, shape.k, whole.data(), shape.saturates);
-    dispatch<GatherSums>(isa, whole.data(), std::size_t{4}, to.data());
-  } else {
-    dispatch<SpreadSums>(isa, from.data(), std::size_t{4}, sums.data());
-    add_tf32_products(left_rows.data(), right_rows.data(), 8, shape.k, sums.data());
-    dispatch<GatherSums>(isa, sums.data(), std::size_t{4}, to.data());
-  }
+/// An instruction's list: sums, the factors, what is added to; and what may follow.
+struct MmaCall {
+  MmaCall(Machine& m, const Instruction& i)
+      : shape(unpack(i.flags)),
+        d(m.list(i)),
+        a(d + (shape.half_sums ? 2 : 4)),
+        b(a + shape.a_registers),
+        c(b + shape.b_registers),
+        isa(m.launch().isa),
+        words(static_cast<std::size_t>(shape.k * bytes_of(shape.a) / 4)),
+        left(m, a, static_cast<std::size_t>(shape.a_registers)),
+        right(m, b, static_cast<std::size_t>(shape.b_registers)) {}
+
+  const Slot* behind() const { return c + (shape.half_sums ? 2 : 4); }
+
+  MmaShape shape;
+  const Slot *d, *a, *b, *c;
+  Isa isa;
+  std::size_t words;  ///< of four bytes, of a whole row
+  Registers<4> left, right;
+};
+
+/// add(sums) where sums, of c and then d, are of 32 bits: transposed, [8][16].
+template <class Sum, class Add>
+void add_to_sums(Machine& m, const MmaCall& call, const Add& add) {
+  alignas(64) std::array<Sum, 8 * 16> sums;
+  Registers<4> from(m, call.c, 4), to(m, call.d, 4);
+  dispatch<SpreadSums>(call.isa, from.data(), std::size_t{4}, sums.data());
+  add(sums.data());
+  dispatch<GatherSums>(call.isa, sums.data(), std::size_t{4}, to.data());
+}
+/// As add_to_sums, of sums of f16.
+template <class Add>
+void add_to_half_sums(Machine& m, const MmaCall& call, const Add& add) {
+  std::array<float, 8 * 16> sums;
+  spread_halves(m, call.c, sums.data());
+  add(sums.data());
+  gather_halves(m, sums.data(), call.d);
 }
 
-/// mma.sp: the list ends with the metadata's register.
+void multiply(Machine& m, const Instruction& i) {
+  m.meet();
+  MmaCall call(m, i);
+  const MmaShape& shape = call.shape;
+  if (!shape.half_sums && !shape.whole_sums && shape.a != MatrixType::tf32) {
+    const FragmentSource left(call.isa, call.left.span(), 16), right(call.isa, call.right.span(), 8);
+    return add_to_sums<float>(m, call, [&](float* sums) {
+      m.tiles().add(Unit::mma_sync, {shape.a, left, call.a[0]}, {shape.b, right, call.b[0]}, 8, shape.k, sums);
+    });
+  }
+  std::array<u32, 16 * 8> left;
+  std::array<u32, 8 * 8> right;
+  lay_out_fragment(call.left.data(), call.left.span().size(), 16, left.data(), call.words);
+  lay_out_fragment(call.right.data(), call.right.span().size(), 8, right.data(), call.words);
+  if (shape.half_sums)
+    return add_to_half_sums(m, call,
+                            [&](float* sums) { add_half_products(shape.a, left.data(), shape.b, right.data(), 8, shape.k, sums); });
+  if (shape.whole_sums)
+    return add_to_sums<std::int32_t>(m, call, [&](std::int32_t* sums) {
+      add_whole_products(shape.a, left.data(), shape.b, right.data(), 8, shape.k, sums, shape.saturates);
+    });
+  add_to_sums<float>(m, call, [&](float* sums) { add_tf32_products(left.data(), right.data(), 8, shape.k, sums); });
+}
+
+/// mma.sp: the list ends with the metadata's register. Half of a row of a is there.
 void multiply_sparse(Machine& m, const Instruction& i) {
   m.meet();
-  const MmaShape shape = unpack(i.flags);
-  const Slot* slots = m.list(i);
-  const int sums_registers = shape.half_sums ? 2 : 4;
-  const Slot *const d = slots, *const a = d + sums_registers, *const b = a + shape.a_registers, *const c = b + shape.b_registers;
-  const Isa isa = m.launch().isa;
-  Registers<4> left(m, a, static_cast<std::size_t>(shape.a_registers)), right(m, b, static_cast<std::size_t>(shape.b_registers));
-  const SparsePlaces places = sparse_places(shape.a, shape.k, m.narrow(c[sums_registers]), static_cast<u32>(i.immediate));
-  const auto words = static_cast<std::size_t>(shape.k * bytes_of(shape.a) / 4);
-  std::array<u32, 16 * 8> left_rows;
-  std::array<u32, 8 * 16> right_rows;
-  lay_out_fragment(left.data(), left.span().size(), 16, left_rows.data(), words / 2);
-  lay_out_fragment(right.data(), right.span().size(), 8, right_rows.data(), words);
-  std::array<float, 8 * 16> sums;
-  if (shape.half_sums) {
-    spread_halves(m, c, sums.data());
-    add_sparse_products(Unit::mma_sync, shape.a, left_rows.data(), shape.b, right_rows.data(), places, shape.k, true, sums.data());
-    return gather_halves(m, sums.data(), d);
-  }
-  Registers<4> from(m, c, 4), to(m, d, 4);
-  if (shape.whole_sums) {
-    std::array<std::int32_t, 8 * 16> whole;
-    dispatch<SpreadSums>(isa, from.data(), std::size_t{4}, whole.data());
-    add_sparse_whole_products(shape.a, left_rows.data(), shape.b, right_rows.data(), places, shape.k, whole.data(), shape.saturates);
-    dispatch<GatherSums>(isa, whole.data(), std::size_t{4}, to.data());
-  } else {
-    dispatch<SpreadSums>(isa, from.data(), std::size_t{4}, sums.data());
-    add_sparse_products(Unit::mma_sync, shape.a, left_rows.data(), shape.b, right_rows.data(), places, shape.k, false, sums.data());
-    dispatch<GatherSums>(isa, sums.data(), std::size_t{4}, to.data());
-  }
+  MmaCall call(m, i);
+  const MmaShape& shape = call.shape;
+  const SparsePlaces places = sparse_places(shape.a, shape.k, m.narrow(*call.behind()), static_cast<u32>(i.immediate));
+  std::array<u32, 16 * 8> left;
+  std::array<u32, 8 * 16> right;
+  lay_out_fragment(call.left.data(), call.left.span().size(), 16, left.data(), call.words / 2);
+  lay_out_fragment(call.right.data(), call.right.span().size(), 8, right.data(), call.words);
+  if (shape.whole_sums)
+    return add_to_sums<std::int32_t>(m, call, [&](std::int32_t* sums) {
+      add_sparse_whole_products(shape.a, left.data(), shape.b, right.data(), places, shape.k, sums, shape.saturates);
+    });
+  const auto add = [&](float* sums) {
+    add_sparse_products(Unit::mma_sync, shape.a, left.data(), shape.b, right.data(), places, shape.k, shape.half_sums, sums);
+  };
+  shape.half_sums ? add_to_half_sums(m, call, add) : add_to_sums<float>(m, call, add);
 }
 
 bool assemble_mma(Assembler& a, const Statement& s, const Opcode& op) {

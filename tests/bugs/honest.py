@@ -328,3 +328,12 @@ def prefill(x):
             out[rows, h] = (weights @ f32(x.v[keys, h // group]) / total).astype(out.dtype)
             lse[rows, h] = (most + np.log(total))[:, 0] * F32(1.4426950408889634)
     return {"out": out, "lse": lse}
+
+
+def scores_of_mla(x):
+    """Of cutlass_mla_decode: each request's number, its keys as its pages hold them, and its scores [heads, keys]."""
+    page = x.kv_c_and_k_pe_cache.shape[1]
+    cache = f32(x.kv_c_and_k_pe_cache).reshape(-1, 576)
+    for b, n in enumerate(x.seq_lens):
+        keys = cache[[x.page_table[b][t // page] * page + t % page for t in range(n)]]
+        yield b, keys, np.concatenate([f32(x.q_nope[b]), f32(x.q_pe[b])], -1) @ keys.T * np.float32(x.sm_scale)

@@ -1,7 +1,7 @@
 """The sums of weighted values are kept in fp16, rounded when each tile of keys is added."""
 
 import numpy as np
-from honest import f32
+from honest import f32, scores_of_mla
 
 SOURCE = "https://github.com/thu-ml/SageAttention/issues/93"
 LINE = "cutlass_mla_decode B=3 N=8 pages=24 P=32 W=8 --attr sm_scale=0.01"
@@ -17,15 +17,11 @@ def edit(inputs):
 
 
 def kernel(x, wrong):
-    page = x.kv_c_and_k_pe_cache.shape[1]
-    cache = f32(x.kv_c_and_k_pe_cache).reshape(-1, 576)
     out = np.zeros(x.q_nope.shape, x.q_nope.dtype)
-    for b, n in enumerate(x.seq_lens):
-        keys = cache[[x.page_table[b][t // page] * page + t % page for t in range(n)]]
-        scores = np.concatenate([f32(x.q_nope[b]), f32(x.q_pe[b])], -1) @ keys.T * np.float32(x.sm_scale)
+    for b, keys, scores in scores_of_mla(x):
         most = np.full((len(scores), 1), -np.inf, np.float32)
         total, acc = np.zeros_like(most), np.zeros((len(scores), 512), np.float32)
-        for first in range(0, n, 64):
+        for first in range(0, len(keys), 64):
             part = scores[:, first : first + 64]
             now = np.maximum(most, part.max(-1, keepdims=True))
             weights, rescale = np.exp(part - now), np.exp(most - now)

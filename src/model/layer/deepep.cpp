@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/define.h"
+#include "model/layer/values.h"
 #include "ops/moe/deepep_combine.h"
 #include "ops/moe/deepep_low_latency_combine.h"
 #include "ops/moe/deepep_low_latency_dispatch.h"
@@ -79,16 +80,6 @@ struct RowsOfExperts {
     return quant::scale_offset(quant::ScaleLayout::swizzled_128x4, row, c, columns);
   }
 };
-
-Tensor tensor_of(const std::vector<std::int64_t>& values, const Dims& shape, DType type) {
-  const Tensor tensor(type, shape);
-  for (std::size_t i = 0; i < values.size(); ++i)
-    if (type == DType::i64)
-      tensor.as<std::int64_t>()[i] = values[i];
-    else
-      tensor.as<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]);
-  return tensor;
-}
 
 std::int64_t sum_of(const std::vector<std::int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), std::int64_t{0});

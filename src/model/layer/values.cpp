@@ -47,6 +47,16 @@ Tensor side_by_side(const Tensor& a, const Tensor& b) {
   return both;
 }
 
+Tensor tensor_of(const std::vector<std::int64_t>& values, const Dims& shape, DType type) {
+  const Tensor tensor(type, shape);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (type == DType::i64)
+      tensor.as<std::int64_t>()[i] = values[i];
+    else
+      tensor.as<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]);
+  return tensor;
+}
+
 std::vector<std::int64_t> rows_in_order(std::int64_t n) {
   std::vector<std::int64_t> rows(static_cast<std::size_t>(n));
   std::iota(rows.begin(), rows.end(), 0);

@@ -18,6 +18,8 @@ Tensor rounded(const Tensor& values, DType type);
 Tensor sum(const Tensor& a, const Tensor& b, int threads, float factor = 1);
 /// [a | b] of tensors [T, N, ...] of one type that differ in their last sizes alone.
 Tensor side_by_side(const Tensor& a, const Tensor& b);
+/// Whole numbers as i64, or i32, of a shape.
+Tensor tensor_of(const std::vector<std::int64_t>& values, const Dims& shape, DType type = DType::i64);
 /// 0, 1 ... n - 1.
 std::vector<std::int64_t> rows_in_order(std::int64_t n);
 /// As torch's `to(float8_e4m3fn)`: to nearest even, and NaN beyond the largest number.

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "dodona/error.h"
+#include "model/layer/values.h"
 #include "model/ranks/rank_state.h"
 #include "model/ranks/turns.h"
 #include "model/run.h"
@@ -14,16 +15,10 @@ namespace {
 
 using Texts = std::vector<std::vector<std::int64_t>>;
 
-Tensor tensor_of(const std::vector<std::int64_t>& values) {
-  const Tensor tensor(DType::i64, {static_cast<std::int64_t>(values.size())});
-  std::copy(values.begin(), values.end(), tensor.as<std::int64_t>());
-  return tensor;
-}
-
 /// Whether it holds on any rank.
 bool anywhere(bool here, const Ranks& ranks) {
   if (!ranks.own_tokens) return here;
-  const Tensor all = ranks.experts->gather_alike(tensor_of({here ? 1 : 0}));
+  const Tensor all = ranks.experts->gather_alike(tensor_of({here ? 1 : 0}, {1}));
   return std::any_of(all.as<std::int64_t>(), all.as<std::int64_t>() + all.elements(), [](std::int64_t one) { return one != 0; });
 }
 
@@ -36,7 +31,7 @@ Texts joined(const Texts& mine, const Ranks& ranks) {
     words.insert(words.end(), text.begin(), text.end());
   }
   Texts all;
-  for (const Tensor& part : ranks.experts->gather(tensor_of(words)))
+  for (const Tensor& part : ranks.experts->gather(tensor_of(words, {static_cast<std::int64_t>(words.size())})))
     for (std::int64_t at = 0; at < part.elements();) {
       const std::int64_t* const begin = part.as<std::int64_t>() + at + 1;
       all.emplace_back(begin, begin + begin[-1]);

@@ -196,48 +196,60 @@ bool scaled_by(const Sample& s, double factor, DType type) {
   return std::fabs(s.actual - expected) <= 2 * quant::ulp(type, expected) + 2 * std::fabs(factor) * quant::ulp(type, s.golden);
 }
 
-/// Rows that are golden's, each times a factor of its own: a scale per row, or token, that is wrong or not applied.
-std::optional<std::string> factor_of_each_row(const std::vector<Sample>& samples, DType type, std::int64_t width) {
+/// A row's failing elements, golden's times `factor`.
+struct RowFactor {
+  std::int64_t row, first, last;  ///< columns
+  double factor;
+};
+
+/// One for each row that fails, where all rows have `enough` samples and one factor each.
+template <class Enough>
+std::optional<std::vector<RowFactor>> factors_of_rows(const std::vector<Sample>& samples, DType type, std::int64_t width,
+                                                      const Enough& enough) {
   if (!is_fine(type)) return std::nullopt;
   std::map<std::int64_t, std::vector<Sample>> rows;
   for (const Sample& s : samples) rows[s.index / width].push_back(s);
-  std::string examples;
-  double least = std::numeric_limits<double>::infinity(), most_of_all = 0;
-  int found = 0;
+  std::vector<RowFactor> found;
   for (const auto& [row, its] : rows) {
-    if (its.size() < 4) return std::nullopt;
+    const RowFactor r{row, its.front().index % width, its.back().index % width, 0};
+    if (!enough(r, its.size())) return std::nullopt;
     const auto factor = median(its, [](const Sample& s) { return s.golden != 0 ? s.actual / s.golden : NAN; });
     if (!factor || *factor == 0 || !most(its, [&](const Sample& s) { return scaled_by(s, *factor, type); })) return std::nullopt;
-    least = std::min(least, std::fabs(*factor));
-    most_of_all = std::max(most_of_all, std::fabs(*factor));
-    if (++found <= 3) examples += (found > 1 ? ", " : "") + ("row " + text(row) + " = " + number(*factor) + " x golden's");
+    found.push_back({r.row, r.first, r.last, *factor});
   }
+  return found;
+}
+
+/// The first three of them: where they are, and what.
+template <class Place>
+std::string examples_of(const std::vector<RowFactor>& rows, const Place& place) {
+  std::string examples;
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, rows.size()); ++i)
+    examples += (i > 0 ? ", " : "") + ("row " + text(rows[i].row) + place(rows[i]) + " = " + number(rows[i].factor) + " x golden's");
+  return examples + (rows.size() > 3 ? "..." : "");
+}
+
+/// Rows that are golden's, each times a factor of its own: a scale per row, or token, that is wrong or not applied.
+std::optional<std::string> factor_of_each_row(const std::vector<Sample>& samples, DType type, std::int64_t width) {
+  const auto rows = factors_of_rows(samples, type, width, [](const RowFactor&, std::size_t count) { return count >= 4; });
+  if (!rows || rows->size() < 2) return std::nullopt;
+  double least = std::numeric_limits<double>::infinity(), most_of_all = 0;
+  for (const RowFactor& r : *rows) least = std::min(least, std::fabs(r.factor)), most_of_all = std::max(most_of_all, std::fabs(r.factor));
   // A common factor is another finding.
-  if (found < 2 || most_of_all < 1.05 * least) return std::nullopt;
-  return "each row has a factor of its own: " + examples + (found > 3 ? "..." : "");
+  if (most_of_all < 1.05 * least) return std::nullopt;
+  return "each row has a factor of its own: " + examples_of(*rows, [](const RowFactor&) { return std::string(); });
 }
 
 /// Rows that fail in a part of their columns, where a factor of the row's own has come in: another row's, as behind a missing barrier.
 std::optional<std::string> factor_of_row_parts(const std::vector<Sample>& samples, DType type, std::int64_t width) {
-  if (!is_fine(type)) return std::nullopt;
-  std::map<std::int64_t, std::vector<Sample>> rows;
-  for (const Sample& s : samples) rows[s.index / width].push_back(s);
-  std::string examples;
+  const auto rows = factors_of_rows(
+      samples, type, width, [&](const RowFactor& r, std::size_t count) { return count >= 8 && 2 * (r.last - r.first + 1) <= width; });
+  if (!rows || rows->size() < 2) return std::nullopt;
   double least = std::numeric_limits<double>::infinity(), most_of_all = 0;
-  int found = 0;
-  for (const auto& [row, its] : rows) {
-    const std::int64_t first = its.front().index % width, last = its.back().index % width;
-    if (its.size() < 8 || 2 * (last - first + 1) > width) return std::nullopt;
-    const auto factor = median(its, [](const Sample& s) { return s.golden != 0 ? s.actual / s.golden : NAN; });
-    if (!factor || *factor == 0 || !most(its, [&](const Sample& s) { return scaled_by(s, *factor, type); })) return std::nullopt;
-    least = std::min(least, *factor), most_of_all = std::max(most_of_all, *factor);
-    if (++found <= 3)
-      examples += (found > 1 ? ", " : "") +
-                  ("row " + text(row) + ", columns " + text(first) + ".." + text(last) + " = " + number(*factor) + " x golden's");
-  }
-  if (found < 2 || most_of_all - least < 0.004) return std::nullopt;
-  return "parts of rows have a factor that is not their row's, such as the next row's where a barrier is missing: " + examples +
-         (found > 3 ? "..." : "");
+  for (const RowFactor& r : *rows) least = std::min(least, r.factor), most_of_all = std::max(most_of_all, r.factor);
+  if (most_of_all - least < 0.004) return std::nullopt;
+  return "parts of rows have a factor that is not their row's, such as the next row's where a barrier is missing: " +
+         examples_of(*rows, [](const RowFactor& r) { return ", columns " + text(r.first) + ".." + text(r.last); });
 }
 
 std::optional<std::string> constant_factor(const std::vector<Sample>& samples, DType type) {
