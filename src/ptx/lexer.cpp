@@ -77,7 +77,8 @@ class Lexer {
   Token word() {
     const std::size_t begin = place_++;
     const bool directive = text_[begin] == '.';  // `.reg.b32` is two
-    while ((begins_word(at()) && !(directive && at() == '.')) || is_digit(at()) || (starts("::") && (begins_word(at(2)) || is_digit(at(2)))))
+    while ((begins_word(at()) && !(directive && at() == '.')) || is_digit(at()) ||
+           (starts("::") && (begins_word(at(2)) || is_digit(at(2)))))
       place_ += at() == ':' ? 2 : 1;
     return {TokenKind::word, std::string(text_.substr(begin, place_ - begin)), 0, line_, 0};
   }
