@@ -54,6 +54,7 @@ void pack_weights(const Op& op, Arguments& arguments) {
   const std::vector<std::string>& names = op.schema().properties.prepared;
   const auto is_weight = [&](const auto& entry) { return std::find(names.begin(), names.end(), entry.first) != names.end(); };
   Arguments weights;
+  weights.attrs = arguments.attrs;
   for (const auto& entry : arguments.tensors)
     if (is_weight(entry)) weights.set(entry.first, entry.second);
   std::erase_if(arguments.tensors, is_weight);

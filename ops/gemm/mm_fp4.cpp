@@ -84,29 +84,86 @@ bool moderate(const std::uint8_t* scales, std::int64_t rows, std::int64_t column
   return above <= most - least;
 }
 
-void fast(const MmFp4& op, const Exec& exec) {
-  const std::int64_t m = op.a.size(0), n = op.b.size(1), k = k_of(op), columns = k / op.block_size;
-  const Tensor a_scales = in_large_tiles(op);
-  const auto* const b_scales = op.b_descale.as<std::uint8_t>();
-  if (!op.use_nvfp4 && !(moderate(a_scales.as<std::uint8_t>(), m, columns) && moderate(b_scales, n, columns))) {
-    // NaN and scales that are out of proportion go by doubles.
-    const Product whole = product_of(op);
-    return golden_products({&whole, 1}, fp4_by_blocks, op.out, nullptr, "out", exec);
-  }
-  const Fp4Group group{0, m, 0, {nullptr, op.b.as<std::uint8_t>(), b_scales, n, k}, alpha_of(op)};
-  fp4_multiply({&group, 1}, op.a, a_scales, op.out, exec, op.use_nvfp4 ? I8Format::nvfp4 : I8Format::mxfp4);
+I8Format format_of(const MmFp4& op) {
+  return op.use_nvfp4 ? I8Format::nvfp4 : I8Format::mxfp4;
 }
 
-void check(const MmFp4& op) {
+/// Whether scales of raw weights are.
+bool moderate_weights(const MmFp4& op) {
+  return op.use_nvfp4 || moderate(op.b_descale.as<std::uint8_t>(), op.b.size(1), op.b.size(0) * 2 / op.block_size);
+}
+
+/// Returns false where nothing was multiplied, as rows' scales are out of proportion.
+bool multiply(const MmFp4& op, const Fp4Weights& weights, const Exec& exec) {
+  const std::int64_t m = op.a.size(0);
+  const Tensor a_scales = in_large_tiles(op);
+  if (!op.use_nvfp4 && !moderate(a_scales.as<std::uint8_t>(), m, weights.k / op.block_size)) return false;
+  const Fp4Group group{0, m, 0, weights, alpha_of(op)};
+  fp4_multiply({&group, 1}, op.a, a_scales, op.out, exec, format_of(op));
+  return true;
+}
+
+/// NaN and scales that are out of proportion.
+void multiply_by_doubles(const MmFp4& op, const Exec& exec) {
+  const Product whole = product_of(op);
+  golden_products({&whole, 1}, fp4_by_blocks, op.out, nullptr, "out", exec);
+}
+
+Fp4Weights raw_weights(const MmFp4& op) {
+  return {nullptr, op.b.as<std::uint8_t>(), op.b_descale.as<std::uint8_t>(), op.b.size(1), op.b.size(0) * 2};
+}
+
+void fast(const MmFp4& op, const Exec& exec) {
+  if (!moderate_weights(op) || !multiply(op, raw_weights(op), exec)) multiply_by_doubles(op, exec);
+}
+
+/// `scales` are those of an argument.
+void check_format(const MmFp4& op, const char* argument, const Tensor& scales) {
   const std::int64_t block = op.use_nvfp4 ? 16 : 32;
   const std::string with = std::string(" with use_nvfp4=") + (op.use_nvfp4 ? "true" : "false");
   if (op.block_size != block)
     throw Error(ErrorCode::bad_value, "", "block_size",
                 "is " + std::to_string(op.block_size) + ", expected " + std::to_string(block) + with);
-  const DType type = op.a_descale.dtype();
+  const DType type = scales.dtype();
   if (type != u8 && type != scale_type(op))
-    throw Error(ErrorCode::bad_dtype, "", "a_descale",
+    throw Error(ErrorCode::bad_dtype, "", argument,
                 "has dtype " + std::string(name(type)) + ", expected " + std::string(name(scale_type(op))) + " or u8" + with);
+}
+
+void check(const MmFp4& op) {
+  check_format(op, "a_descale", op.a_descale);
+}
+
+// ---- packed weights: of MXFP4 whether all scales are moderate, behind the panels
+
+constexpr std::int64_t packed_tail = 64;
+
+std::int64_t panels_bytes(const MmFp4& op) {
+  return fp4_packed_bytes(op.b.size(1), op.b.size(0) * 2, format_of(op));
+}
+std::int64_t packed_bytes(const MmFp4& op) {
+  return panels_bytes(op) + (op.use_nvfp4 ? 0 : packed_tail);
+}
+
+void pack(const MmFp4& op, std::byte* part, const Exec& exec) {
+  check_format(op, "b_descale", op.b_descale);
+  fp4_pack(raw_weights(op), part, exec, format_of(op));
+  if (!op.use_nvfp4) std::fill_n(part + panels_bytes(op), packed_tail, std::byte{moderate_weights(op)});
+}
+
+void fast_prepared(const MmFp4& op, const Prepared& prepared, const Exec& exec) {
+  const std::int64_t n = op.b.size(1), k = k_of(op);
+  if (prepared.bytes() != packed_bytes(op))
+    throw Error(ErrorCode::bad_value, "", "use_nvfp4",
+                std::string("is ") + (op.use_nvfp4 ? "true" : "false") + ", expected the format that b was packed in");
+  const Fp4Weights weights{.packed = reinterpret_cast<const std::uint8_t*>(prepared.part(0)), .n = n, .k = k};
+  const bool moderate = op.use_nvfp4 || prepared.part(0)[panels_bytes(op)] != std::byte{0};
+  if (moderate && multiply(op, weights, exec)) return;
+  MmFp4 raw = op;
+  const Tensor codes(u8, {n, k / 2}), scales(scale_type(op), {op.b_descale.size(1), op.b_descale.size(0)});
+  fp4_unpack(weights, codes.as<std::uint8_t>(), scales.as<std::uint8_t>(), format_of(op));
+  raw.b = codes.transpose(0, 1), raw.b_descale = scales.transpose(0, 1);
+  multiply_by_doubles(raw, exec);
 }
 
 double flops(const MmFp4& op) {
@@ -128,6 +185,7 @@ sums may be beyond fp32, nothing is compared, and a block may be flushed. Weight
       .golden = ops::golden<false>,
       .fast = ops::fast,
       .blackwell = ops::blackwell,
+      .prepare = {{"b", "b_descale"}, false, ops::packed_bytes, ops::pack, ops::fast_prepared},
       .check = ops::check,
       .flops = ops::flops,
       .mistakes = {{"scales-one-row-down", "a column of b is multiplied with the scales of the next", ops::golden<true>}},

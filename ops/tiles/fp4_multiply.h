@@ -1,4 +1,4 @@
-// Products of FP4 rows with one or more FP4 weights in fast mode, raw or, of NVFP4, packed: what the single and the grouped op share.
+// Products of FP4 rows with one or more FP4 weights in fast mode, raw or packed: what the single ops and the grouped one share.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,12 @@ void fp4_multiply(std::span<const Fp4Group> groups, const Tensor& a, const Tenso
                   I8Format format = I8Format::nvfp4);
 
 /// Bytes of a packed weight: 0.5625 an element, K padded to a multiple of 64.
-inline std::int64_t fp4_packed_bytes(std::int64_t n, std::int64_t k) {
-  return i8_packed_bytes(I8Format::nvfp4, n, k);
+inline std::int64_t fp4_packed_bytes(std::int64_t n, std::int64_t k, I8Format format = I8Format::nvfp4) {
+  return i8_packed_bytes(format, n, k);
 }
 /// Packs raw weights to so many bytes.
-void fp4_pack(const Fp4Weights& raw, std::byte* out, const Exec& exec);
+void fp4_pack(const Fp4Weights& raw, std::byte* out, const Exec& exec, I8Format format = I8Format::nvfp4);
+/// Raw weights again, zeros in the padding of scales: codes of n * k/2 bytes, scales of their tiles.
+void fp4_unpack(const Fp4Weights& packed, std::uint8_t* codes, std::uint8_t* scales, I8Format format = I8Format::nvfp4);
 
 }  // namespace dodona::ops

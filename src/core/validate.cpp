@@ -17,9 +17,16 @@ void check_dtype(const Call& call, int i, const Fields& fields) {
   const auto& rules = call.compiled().tensors[slot(i)];
   const DType actual = fields.tensors[slot(i)]->dtype();
   const std::string got = "has dtype " + std::string(name(actual));
+  const auto among = [&](const std::vector<DType>& types) { return std::find(types.begin(), types.end(), actual) != types.end(); };
+  const auto refuse = [&](const std::vector<DType>& types) {
+    call.fail(ErrorCode::bad_dtype, spec.name, got + ", expected " + (types.size() > 1 ? "one of " : "") + join(types));
+  };
   if (rules.dtype_tensor >= 0) {
+    // Where the other is not there, as weights that are packed know nothing of rows, it counts what it could be.
+    const std::vector<DType>& could_be = call.spec(rules.dtype_tensor).dtypes;
     const Tensor& other = *fields.tensors[slot(rules.dtype_tensor)];
-    if (other.defined() && other.dtype() != actual && std::find(spec.dtypes.begin(), spec.dtypes.end(), actual) == spec.dtypes.end())
+    if (!other.defined() && !could_be.empty() && !among(could_be) && !among(spec.dtypes)) refuse(could_be);
+    if (other.defined() && other.dtype() != actual && !among(spec.dtypes))
       call.fail(ErrorCode::bad_dtype, spec.name,
                 got + ", expected " + std::string(name(other.dtype())) + " as " + spec.same_dtype_as +
                     (spec.dtypes.empty() ? "" : " or " + join(spec.dtypes)));
@@ -28,8 +35,8 @@ void check_dtype(const Call& call, int i, const Fields& fields) {
     if (wanted != actual)
       call.fail(ErrorCode::bad_dtype, spec.name,
                 got + ", expected " + std::string(name(wanted)) + " (from attribute " + spec.dtype_attr + ")");
-  } else if (std::find(spec.dtypes.begin(), spec.dtypes.end(), actual) == spec.dtypes.end()) {
-    call.fail(ErrorCode::bad_dtype, spec.name, got + ", expected " + (spec.dtypes.size() > 1 ? "one of " : "") + join(spec.dtypes));
+  } else if (!among(spec.dtypes)) {
+    refuse(spec.dtypes);
   }
 }
 

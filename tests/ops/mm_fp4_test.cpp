@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "dodona/error.h"
+#include "dodona/prepared.h"
 #include "helpers.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
 #include "quant/swizzle.h"
@@ -78,6 +81,65 @@ TEST(MmFp4, PowersOfTwoScale32ElementsAndBytesAreWhatTheFormatSays) {
       op.block_size = 16;
       EXPECT_THROW(ops::run(op, in_mode(mode)), Error);
     }
+}
+
+/// Random codes of few rows times 64 columns, MXFP4. Exponents of b's scales go around; `odd` is one of them, in the middle.
+ops::MmFp4 mxfp4(std::int64_t m, std::int64_t k, std::uint8_t odd) {
+  const Tensor left(DType::f8_e8m0, {m, k / 32}), right(DType::f8_e8m0, {64, k / 32});
+  for (std::int64_t i = 0; i < left.elements(); ++i) left.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(120 + i * 5 % 13);
+  for (std::int64_t i = 0; i < right.elements(); ++i) right.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(115 + i * 7 % 23);
+  right.as<std::uint8_t>()[right.elements() / 2] = odd;
+  ops::MmFp4 op{.a = codes(m, k, 3),
+                .b = codes(64, k, 11).transpose(0, 1),
+                .a_descale = in_tiles(DType::f8_e8m0, left, ScaleLayout::swizzled_128x4),
+                .b_descale = in_tiles(DType::f8_e8m0, right, ScaleLayout::swizzled_128x4).transpose(0, 1),
+                .alpha = tensor_of(DType::f32, {1}, {0.3}),
+                .out = {}};
+  op.use_nvfp4 = false, op.block_size = 32;
+  return op;
+}
+
+TEST(MmFp4, PackedWeightsOfMxfp4GiveTheBitsOfRawOnesWhateverTheirScales) {
+  // A scale like the others, the largest, one beside which sums need doubles, and NaN.
+  for (const int odd : {120, 254, 3, 255})
+    for (const std::int64_t k : {32, 96, 160, 1024})
+      for (const std::int64_t m : {1, 3, 9, 40}) {
+        ops::MmFp4 op = mxfp4(m, k, static_cast<std::uint8_t>(odd));
+        const Tensor wanted = ops::run(op, in_mode(Mode::fast)).out;
+        ops::MmFp4 weights{.a = {}, .b = op.b, .a_descale = {}, .b_descale = op.b_descale, .alpha = {}, .out = {}};
+        weights.use_nvfp4 = false, weights.block_size = 32;
+        op.b = op.b_descale = Tensor();
+        for (const Isa isa : available_isas()) {
+          const Exec exec = in_mode(Mode::fast, 2, isa);
+          const Prepared prepared = ops::prepare(weights, exec);
+          EXPECT_EQ(prepared.bytes(), 64 * ((k + 63) / 64) * 36 + 64);
+          EXPECT_TRUE(same_bits(ops::run(op, exec, prepared).out, wanted)) << odd << ' ' << k << ' ' << m << ' ' << name(isa);
+        }
+      }
+}
+
+TEST(MmFp4, PackedWeightsAreOfOneFormat) {
+  const auto error_of = [](const auto& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  // Scales of either format have these shapes.
+  ops::MmFp4 op = mxfp4(2, 32, 120);
+  op.a_descale = op.a_descale.bitcast(DType::u8), op.b_descale = op.b_descale.bitcast(DType::u8);
+  ops::MmFp4 weights{.a = {}, .b = op.b, .a_descale = {}, .b_descale = op.b_descale, .alpha = {}, .out = {}};
+  weights.use_nvfp4 = false;
+  EXPECT_NE(error_of([&] { ops::prepare(weights, in_mode(Mode::fast)); }).find("mm_fp4: block_size is 16, expected 32"), std::string::npos);
+  weights.block_size = 32;
+  const Prepared prepared = ops::prepare(weights, in_mode(Mode::fast));
+  op.b = op.b_descale = Tensor();
+  op.use_nvfp4 = true, op.block_size = 16;
+  EXPECT_NE(
+      error_of([&] { ops::run(op, in_mode(Mode::fast), prepared); }).find("use_nvfp4 is true, expected the format that b was packed in"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ struct Nvfp4Unpack {
   }
 };
 
-/// MXFP4: a step has two scales, of thirty-two k each, and 32 bytes of nothing.
+/// MXFP4: a step has two scales, of thirty-two k each, and 32 bytes of zeros.
 struct Mxfp4Unpack : Nvfp4Unpack {
   static DODONA_INLINE f32x16 scales(const std::uint8_t* packed, int block) {
     return as_f32(shl<23>(load_u8(packed + 512 + 16 * (block / 2))));
@@ -91,6 +91,7 @@ struct Mxfp4Unpack : Nvfp4Unpack {
     if (blocks - s * 2 < 2) words = words & i32x16::splat(0xFF);
     store_low_8(words, out);
     store_low_8(shr<8>(words), out + 16);
+    __builtin_memset(out + 32, 0, 32);
   }
 };
 
