@@ -110,8 +110,10 @@ oracle::Verdict judged(const ops::CutlassScaledFp4Mm& op, const Tensor& out) {
 struct Size {
   std::int64_t m, n, k;
 };
-// Few rows and many, an odd number of panels' pairs, half a step at the end, chunks of 512 exactly and not, two blocks of rows.
-constexpr Size sizes[] = {{1, 32, 32}, {1, 64, 1024}, {2, 96, 608}, {3, 32, 64}, {4, 160, 544}, {5, 32, 96}, {18, 64, 512}, {131, 32, 160}};
+// Few rows and many, fifteen and sixteen that fill a tile, an odd number of panels' pairs, half a step at the end, chunks of 512 exactly
+// and not, two blocks of rows.
+constexpr Size sizes[] = {{1, 32, 32}, {1, 64, 1024}, {2, 96, 608},  {3, 32, 64},   {4, 160, 544},
+                          {5, 32, 96}, {15, 64, 96},  {16, 96, 608}, {18, 64, 512}, {131, 32, 160}};
 
 TEST(CutlassScaledFp4Mm, FastEqualsAPlainIntegerExactLoopToTheBitOnEveryTier) {
   for (const Size& s : sizes)
