@@ -159,7 +159,7 @@ void index_topk_fast(const std::vector<IndexRow>& rows, const Tensor& out, const
   for (const IndexRow& row : rows)
     cost += static_cast<double>(std::max(row.chooses() ? row.length : 0, index_topk)) / static_cast<double>(rows.size());
   parallel_for(exec.threads, static_cast<std::int64_t>(rows.size()), cost, [&](std::int64_t b) {
-    const IndexRow& row = rows[static_cast<std::size_t>(b)];
+    const IndexRow row = rows[static_cast<std::size_t>(b)];  // a copy, which no entry may change
     auto* const entries = out.as<std::int32_t>() + b * index_topk;
     if (!row.chooses()) {
       const std::int64_t length = std::max<std::int64_t>(0, row.length);

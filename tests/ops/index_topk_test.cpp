@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -150,6 +151,26 @@ TEST(IndexTopk, NaNsAndZerosOfBothSignsAreChosenInThatOrder) {
     EXPECT_EQ(nans, 2000);
     EXPECT_EQ(nans + infinities + zeros, topk) << "no -0 while there is a +0";
     EXPECT_GT(infinities, 0);
+  }
+}
+
+TEST(IndexTopk, FastModeChoosesWhatGoldenModeDoesOnEveryTier) {
+  // The bound lies among numbers, ties, NaNs of either sign and infinities; rows end within a vector.
+  const auto random = [](std::int64_t i) { return static_cast<double>(normal(Stream(3, "x"), static_cast<std::uint64_t>(i))); };
+  for (const int nans : {0, 1, 3, 9}) {
+    for (const std::int64_t n : {2050, 4099, 20003}) {
+      Tensor score = scores(n, [](std::int64_t) { return 0.0; });
+      for (std::int64_t i = 0; i < n; ++i) {
+        const auto payload = static_cast<std::uint32_t>(1 + i * 7919 % 0x7FFFFF);
+        const double number = i % 11 == 0 ? infinity : i % 3 == 0 ? 1.5 : random(i);
+        const auto nan = (i % 2 == 0 ? 0x7F800000u : 0xFF800000u) | payload;
+        score.as<std::uint32_t>()[i] = i % 10 < nans ? nan : std::bit_cast<std::uint32_t>(static_cast<float>(number));
+      }
+      const Whole expected = row_of(ops::run(call(score, {n}), in_mode(Mode::golden)).topk_indices, 0);
+      for (const Isa isa : available_isas())
+        EXPECT_EQ(row_of(ops::run(call(score, {n}), in_mode(Mode::fast, 1, isa)).topk_indices, 0), expected)
+            << name(isa) << " " << nans << " " << n;
+    }
   }
 }
 
