@@ -26,35 +26,30 @@ DODONA_INLINE f32x16_pair evens_and_odds(const void* row, std::int64_t i, std::i
   return deinterleave(a, width > i + 16 ? Lanes::load_partial(at<Lanes>(row, i + 16), width - i - 16) : f32x16::zero());
 }
 
-/// Strides 1 to 64 of the block. A vector holds the elements of three bits of the index that its number has; each round changes one of
-/// these for the lowest bit of the lanes, whose butterflies are then sums of whole vectors. After seven rounds the lanes are in order
-/// again.
+/// Strides 1 to 64 of the block. Of two vectors with thirty-two elements those of even index are added to those of odd index; each time the
+/// two are taken apart again, the next stride has become that of neighbours. After five times the lanes are in order again, and strides
+/// from 32 on are those of whole vectors.
 template <class Lanes>
 DODONA_INLINE void transform_block(const void* row, std::int64_t i, std::int64_t width, f32x16 (&v)[8]) {
   DODONA_UNROLL(4)
   for (int a = 0; a < 8; a += 2) {
-    const f32x16_pair sums = butterfly(evens_and_odds<Lanes>(row, i + 16 * a, width));
+    f32x16_pair sums = butterfly(evens_and_odds<Lanes>(row, i + 16 * a, width));
+    DODONA_UNROLL(4)
+    for (int stride = 2; stride <= 16; stride *= 2) sums = butterfly(deinterleave(sums.first, sums.second));
     v[a] = sums.first;
     v[a + 1] = sums.second;
   }
-  const auto round = [&v](int distance) __attribute__((always_inline)) {
+  DODONA_UNROLL(2)
+  for (int distance = 2; distance <= 4; distance *= 2) {
     DODONA_UNROLL(8)
     for (int a = 0; a < 8; ++a) {
       if ((a & distance) != 0) continue;
-      const f32x16_pair sums = butterfly(deinterleave(v[a], v[a + distance]));
+      const f32x16_pair sums = butterfly({v[a], v[a + distance]});
       v[a] = sums.first;
       v[a + distance] = sums.second;
     }
-  };
-  round(2);
-  round(4);
-  round(1);
-  round(2);
-  round(4);
-  round(1);
+  }
 }
-/// Where the vector with elements from 16 j on is after that.
-constexpr int vector_of[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 
 template <class Lanes>
 DODONA_INLINE void write(f32x16 a, f32x16 b, void* row, std::int64_t i, const ops::HadamardRow& to) {
@@ -83,7 +78,7 @@ void one_block(const ops::HadamardRow& row) {
   transform_block<Lanes>(row.x, 0, row.width, v);
   DODONA_UNROLL(4)
   for (int j = 0; j < 8; j += 2)
-    if (16 * j < row.width) write<Lanes>(v[vector_of[j]], v[vector_of[j + 1]], row.out, 16 * j, row);
+    if (16 * j < row.width) write<Lanes>(v[j], v[j + 1], row.out, 16 * j, row);
 }
 
 /// `x` as it is where bit c of the signs is clear, else with the other sign.
@@ -149,7 +144,7 @@ void many_blocks(const ops::HadamardRow& row) {
       for (int j = 0; j < block; j += 32) fetch_two<Lanes>(row.next, i + j);
       transform_block<Lanes>(row.x, i, row.width, v);
       DODONA_UNROLL(8)
-      for (int j = 0; j < 8; ++j) v[vector_of[j]].store(row.sums + i + 16 * j);
+      for (int j = 0; j < 8; ++j) v[j].store(row.sums + i + 16 * j);
     } else {
       for (int j = 0; j < 8; ++j) f32x16::zero().store(row.sums + i + 16 * j);
     }
