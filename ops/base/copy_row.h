@@ -1,4 +1,4 @@
-// Copying a row past the caches where that saves traffic.
+// Copying or clearing a row past the caches where that saves traffic.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace dodona::ops {
 
 struct CopyRow {
-  const void* from;
+  const void* from;  ///< nullptr: zeros
   void* to;
   std::int64_t bytes;
   Writing writing;

@@ -11,11 +11,12 @@ void copy_row(const ops::CopyRow& row) {
   std::int64_t done = 0;
   if (row.writing != ops::Writing::cached && can_stream(to))
     for (; done + 64 <= row.bytes; done += 64) {
-      std::int32_t line[16];
-      __builtin_memcpy(line, from + done, sizeof line);
+      std::int32_t line[16] = {};
+      if (from != nullptr) __builtin_memcpy(line, from + done, sizeof line);
       stream(i32x16::load(line), to + done);
     }
-  __builtin_memcpy(to + done, from + done, static_cast<std::size_t>(row.bytes - done));
+  const auto left = static_cast<std::size_t>(row.bytes - done);
+  from != nullptr ? __builtin_memcpy(to + done, from + done, left) : __builtin_memset(to + done, 0, left);
   if (row.writing == ops::Writing::streamed_last) stream_end();
 }
 

@@ -10,13 +10,17 @@
 
 namespace dodona::ops {
 
+/// Whether so many bytes are kept by the caches for the next op.
+constexpr bool kept_by_caches(std::int64_t bytes) {
+  return bytes <= std::int64_t{4} << 20;
+}
+
 /// Whether an output is so large that the caches would not keep it for the next op, but lose what they hold to it. Ordinary stores also
 /// read each line before they write it; stores past the caches do not, which is a third of the traffic of a copy. Below that size reading
 /// the output back costs what was saved: [512, 7168] e4m3 codes of bf16, 3.7 MB, take 255 us past the caches and 281 into them where inputs
 /// come from memory, 218 and 222 where they lie in a cache, and to be read back 79 and 38 (82 and 28), on one core of a Zen 5.
 inline bool worth_streaming(const Tensor& output) {
-  constexpr std::int64_t kept_by_caches = std::int64_t{4} << 20;
-  return bytes_for(output.dtype(), output.elements()) > kept_by_caches;
+  return !kept_by_caches(bytes_for(output.dtype(), output.elements()));
 }
 
 /// parallel_for over rows, as body(row, writing). When the output is streamed a task is some 64 KB of rows, for making them visible takes

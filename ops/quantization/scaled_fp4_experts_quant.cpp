@@ -1,14 +1,15 @@
 #include "ops/quantization/scaled_fp4_experts_quant.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/random.h"
 #include "core/threads.h"
+#include "ops/base/copy_row.h"
 #include "ops/base/expert_rows.h"
+#include "ops/base/streaming.h"
 #include "ops/rows/fp4_quant_row.h"
 #include "ops/rows/fp4_row.h"
 #include "quant/swizzle.h"
@@ -157,8 +158,10 @@ void condition(const ScaledFp4ExpertsQuant& actual, const Exec& exec, Reference&
 /// Few rows an expert have many scales of nobody.
 void clear(std::uint8_t* bytes, std::int64_t count, const Exec& exec) {
   constexpr std::int64_t piece = std::int64_t{1} << 18;
-  parallel_for(exec.threads, quant::ceil_div(count, piece), static_cast<double>(piece) / 32,
-               [&](std::int64_t i) { std::memset(bytes + i * piece, 0, static_cast<std::size_t>(std::min(piece, count - i * piece))); });
+  const Writing writing = kept_by_caches(count) ? Writing::cached : Writing::streamed_last;
+  parallel_for(exec.threads, quant::ceil_div(count, piece), static_cast<double>(piece) / 32, [&](std::int64_t i) {
+    dispatch<CopyRowKernel>(exec.isa, CopyRow{nullptr, bytes + i * piece, std::min(piece, count - i * piece), writing});
+  });
 }
 
 void clear_padding(const ScaledFp4ExpertsQuant& op, const Exec& exec) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -62,6 +63,24 @@ std::string error_of(const ops::ScaledFp4ExpertsQuant& op) {
 
 std::uint8_t scale(const Tensor& scales, std::int64_t first_row, std::int64_t r, std::int64_t c, std::int64_t k) {
   return scales.as<std::uint8_t>()[first_row * scales.size(1) + quant::scale_offset(quant::ScaleLayout::swizzled_128x4, r, c, k / 16)];
+}
+
+TEST(ScaledFp4ExpertsQuant, ScalesOfNobodyAreZerosHoweverManyThereAre) {
+  for (const std::int64_t beyond : {0, 60000}) {
+    auto op = call(1280);
+    op.blockscale_offsets = ints({128, 384, 384, static_cast<std::int32_t>(512 + beyond / 128 * 128)});
+    op.output_scales = Tensor(DType::f8_e4m3, {512 + beyond / 128 * 128, 80});
+    op.topk = 2;
+    const auto clean = ops::run(op, in_mode(Mode::fast));
+    const std::vector<std::uint8_t> expected(clean.output_scales.as<std::uint8_t>(),
+                                             clean.output_scales.as<std::uint8_t>() + clean.output_scales.elements());
+    EXPECT_LE(static_cast<std::int64_t>(expected.size()) - std::count(expected.begin(), expected.end(), 0), 138 * 80);
+    for (const Isa isa : available_isas()) {
+      std::memset(op.output_scales.data(), 0xA5, expected.size());
+      const auto again = ops::run(op, in_mode(Mode::fast, 2, isa));
+      EXPECT_EQ(std::memcmp(again.output_scales.data(), expected.data(), expected.size()), 0) << name(isa) << " " << beyond;
+    }
+  }
 }
 
 TEST(ScaledFp4ExpertsQuant, AnExpertsRowsAreThoseOfTheSingleQuantizerInThePlaceOfItsOffset) {
