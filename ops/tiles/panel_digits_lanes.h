@@ -1,5 +1,5 @@
 // Products of e4m3 rows with int4 columns that have a scale for every 128 k, see panel_i8.h: sums of integers wherever a block's chain is
-// exact, and that chain elsewhere. Included by panel_i8.simd.cpp only.
+// exact, and that chain elsewhere. Included by *.simd.cpp only.
 //
 // Of a row's block the numbers are whole multiples of a power of two, their unit. No code is beyond 8: where 8 times the sum of their
 // magnitudes is at most 2^24 units, no partial sum of the chain is ever rounded, and any order gives its bits. Multiples are written as two
@@ -261,20 +261,22 @@ DODONA_INLINE void add_panels(const DigitsTask& task, const ops::I8Rows& a, std:
   for (std::int64_t p = 0; p < task.panels; ++p) add_digits<rows, digits, 1>(task.weights + p, a, block, task.ahead, sums + 16 * p);
 }
 template <int rows>
-void add_rows(const DigitsTask& task, const ops::I8Rows& a, float* sums) {
-  for (std::int64_t block = 0; block < task.blocks; ++block) {
-    int digits = 0, chains = 0, which[4] = {};
-    for (int r = 0; r < rows; ++r) {
-      const int own = a.corrections[r * ops::i8_chunk_blocks + block * digits_sixteens + 1];
-      if (own == 0) which[chains++] = r;
-      digits = own > digits ? own : digits;
-    }
-    if (digits == 2) add_panels<rows, 2>(task, a, block, sums);
-    if (digits == 3) add_panels<rows, 3>(task, a, block, sums);
-    if (chains == 0) continue;
-    task.panels == 2 ? add_chains<2>(task.weights, a, which, chains, block, sums)
-                     : add_chains<1>(task.weights, a, which, chains, block, sums);
+void add_block(const DigitsTask& task, const ops::I8Rows& a, std::int64_t block, float* sums) {
+  int digits = 0, chains = 0, which[4] = {};
+  for (int r = 0; r < rows; ++r) {
+    const int own = a.corrections[r * ops::i8_chunk_blocks + block * digits_sixteens + 1];
+    if (own == 0) which[chains++] = r;
+    digits = own > digits ? own : digits;
   }
+  if (digits == 2) add_panels<rows, 2>(task, a, block, sums);
+  if (digits == 3) add_panels<rows, 3>(task, a, block, sums);
+  if (chains == 0) return;
+  task.panels == 2 ? add_chains<2>(task.weights, a, which, chains, block, sums)
+                   : add_chains<1>(task.weights, a, which, chains, block, sums);
+}
+template <int rows>
+void add_rows(const DigitsTask& task, const ops::I8Rows& a, float* sums) {
+  for (std::int64_t block = 0; block < task.blocks; ++block) add_block<rows>(task, a, block, sums);
 }
 /// The rows that are left when `most` at a time are done: by halves. What follows is fetched with the first of them.
 template <int most>
@@ -285,14 +287,20 @@ void add_all_rows(DigitsTask& task, const ops::I8Rows& a, std::int64_t rows, flo
     if (r < rows) add_all_rows<most / 2>(task, a.at(r, 0), rows - r, sums + r * i8_sums_stride);
 }
 
-inline void multiply_digits_tile(const ops::I8Tile& tile) {
-  using Sums = ScaledBlocks<1>;
+/// Raw weights of a chunk, packed when it is their turn.
+struct DigitsPacked {
+  alignas(64) std::uint8_t codes[ops::i8_tile_panels][digits_of_chunk * digits_code_bytes];
+  alignas(64) std::uint8_t scales[ops::i8_tile_panels][digits_of_chunk * digits_scale_bytes];
+};
+
+/// add(task, rows) for every chunk, of all rows; then the epilogue.
+template <class Add>
+DODONA_INLINE void multiply_digits(const ops::I8Tile& tile, const Add& add) {
   constexpr std::int64_t far = 4096;
   const ops::I8Weights& w = *tile.weights;
   const std::int64_t blocks = w.k / digits_k, panel_bytes = ops::i8_panel_bytes(tile.format, w.k);
   alignas(64) float sums[ops::i8_tile_rows * i8_sums_stride];
-  alignas(64) std::uint8_t codes[ops::i8_tile_panels][digits_of_chunk * digits_code_bytes];
-  alignas(64) std::uint8_t scales[ops::i8_tile_panels][digits_of_chunk * digits_scale_bytes];
+  DigitsPacked raw;
   for (std::int64_t i = 0; i < tile.rows * i8_sums_stride; i += 16) f32x16::zero().store(sums + i);
   for (std::int64_t begin = 0; begin < blocks; begin += digits_of_chunk) {
     const std::int64_t end = blocks - begin < digits_of_chunk ? blocks : begin + digits_of_chunk;
@@ -302,13 +310,17 @@ inline void multiply_digits_tile(const ops::I8Tile& tile) {
         const std::uint8_t* const packed = w.packed + (tile.first_panel + p) * panel_bytes;
         task.weights[p] = {packed + begin * digits_code_bytes, packed + blocks * digits_code_bytes + begin * digits_scale_bytes};
       } else {
-        pack_blocks(w, tile.first_panel + p, begin, end, codes[p], scales[p]);
-        task.weights[p] = {codes[p], scales[p]};
+        pack_blocks(w, tile.first_panel + p, begin, end, raw.codes[p], raw.scales[p]);
+        task.weights[p] = {raw.codes[p], raw.scales[p]};
       }
     }
-    add_all_rows<digits_rows>(task, tile.a.at(0, begin / digits_of_chunk), tile.rows, sums);
+    add(task, tile.a.at(0, begin / digits_of_chunk), sums);
   }
-  store_tile<Sums>(tile, sums);
+  store_tile<ScaledBlocks<1>>(tile, sums);
+}
+
+inline void multiply_digits_tile(const ops::I8Tile& tile) {
+  multiply_digits(tile, [&](DigitsTask& task, const ops::I8Rows& a, float* sums) { add_all_rows<digits_rows>(task, a, tile.rows, sums); });
 }
 
 }  // namespace dodona::DODONA_TIER

@@ -4,11 +4,13 @@
 #include <vector>
 
 #include "core/threads.h"
+#include "ops/tiles/panel_digits_amx.h"
 #include "ops/tiles/panel_i8_amx.h"
 #include "ops/tiles/work.h"
 #include "quant/e4m3.h"
 #include "quant/swizzle.h"
 #include "quant/ue8m0.h"
+#include "simd/amx.h"
 
 namespace dodona::ops {
 namespace {
@@ -23,13 +25,18 @@ struct Job {
 };
 /// Reading and decoding a pair of panels, in units of multiplying it with a row.
 constexpr std::int64_t weight_cost = 12;
+/// Rows that a matrix unit multiplies in that time.
+constexpr std::int64_t unit_rows = 4;
 
 struct Jobs {
   std::vector<Job> jobs;
   std::vector<WorkRun> runs;  ///< of the same indices
   std::int64_t pieces = 0;
 };
-Jobs jobs_of(std::span<const I8Group> groups) {
+bool takes(const DigitsUnit* unit, std::int64_t rows) {
+  return unit != nullptr && rows >= unit->least_rows;
+}
+Jobs jobs_of(std::span<const I8Group> groups, const DigitsUnit* unit) {
   Jobs all;
   for (const I8Group& group : groups) {
     if (group.rows == 0) continue;
@@ -38,7 +45,8 @@ Jobs jobs_of(std::span<const I8Group> groups) {
     for (std::int64_t first = 0; first < group.rows; first += rows) {
       const std::int64_t count = std::min(rows, group.rows - first);
       all.jobs.push_back({&group, first, count});
-      all.runs.push_back({ceil_div(i8_panels(group.weights.n), i8_tile_panels), count + weight_cost});
+      all.runs.push_back(
+          {ceil_div(i8_panels(group.weights.n), i8_tile_panels), (takes(unit, count) ? count / unit_rows : count) + weight_cost});
       all.pieces += all.runs.back().pieces;
     }
   }
@@ -96,8 +104,9 @@ void prepare_rows(const I8Product& p, const Activations& activations, const Exec
   });
 }
 
-void multiply_by_vectors(const I8Product& product, const Exec& exec) {
-  const Jobs all = jobs_of(product.groups);
+/// By vectors, or e4m3 by int4 with a unit where there is one for so many rows.
+void multiply_tiles(const I8Product& product, const DigitsUnit* unit, const Exec& exec) {
+  const Jobs all = jobs_of(product.groups, unit);
   if (all.pieces == 0) return;
   const Work work(exec, all.pieces, 0, Activations::bytes(product.format, product.rows, product.k));
   const Activations activations(work.shared(), product.format, product.rows, product.k);
@@ -107,28 +116,40 @@ void multiply_by_vectors(const I8Product& product, const Exec& exec) {
     const I8Group& group = *job.group;
     for (std::int64_t pair = first; pair < last; ++pair) {
       const std::int64_t panel = pair * i8_tile_panels;
-      dispatch<I8TileKernel>(exec.isa, I8Tile{.format = product.format,
-                                              .weights = &group.weights,
-                                              .first_panel = panel,
-                                              .panels = std::min(i8_tile_panels, i8_panels(group.weights.n) - panel),
-                                              .a = activations.row(group.row + job.first),
-                                              .row = group.row + job.first,
-                                              .rows = job.rows,
-                                              .epilogue = &group.epilogue});
+      const I8Tile tile{.format = product.format,
+                        .weights = &group.weights,
+                        .first_panel = panel,
+                        .panels = std::min(i8_tile_panels, i8_panels(group.weights.n) - panel),
+                        .a = activations.row(group.row + job.first),
+                        .row = group.row + job.first,
+                        .rows = job.rows,
+                        .epilogue = &group.epilogue};
+      takes(unit, job.rows) ? unit->multiply(tile) : dispatch<I8TileKernel>(exec.isa, tile);
     }
   });
 }
 
 }  // namespace
 
+const DigitsUnit* digits_unit(Isa isa) {
+  if (!uses_amx(isa)) return nullptr;
+  static const DigitsUnit unit = dispatch<DigitsAmxKernel>(isa);
+  return &unit;
+}
+
+void digits_multiply_by(const DigitsUnit* unit, const I8Product& product, const Exec& exec) {
+  multiply_tiles(product, unit, exec);
+}
+
 void i8_multiply(const I8Product& product, const Exec& exec) {
+  if (product.format == I8Format::e4m3_i4) return digits_multiply_by(digits_unit(exec.isa), product, exec);
   const I8MatrixUnit* const unit = i8_matrix_unit(exec.isa);
-  if (unit == nullptr) return multiply_by_vectors(product, exec);
+  if (unit == nullptr) return multiply_tiles(product, nullptr, exec);
   std::vector<I8Group> few, many;
   for (const I8Group& group : product.groups) (unit->takes(product.format, group) ? many : few).push_back(group);
   I8Product part = product;
   part.groups = few;
-  multiply_by_vectors(part, exec);
+  multiply_tiles(part, nullptr, exec);
   part.groups = many;
   i8_multiply_by(*unit, part, exec);
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "helpers.h"
+#include "ops/tiles/panel_digits_amx_lanes.h"
 #include "ops/tiles/panel_i8_amx.h"
 #include "ops/tiles/panel_i8_amx_lanes.h"
 #include "simd/amx_tiles.h"
@@ -170,6 +171,20 @@ std::vector<std::pair<std::string, ops::I8MatrixUnit>> units() {
   return all;
 }
 
+template <class Tiles>
+ops::DigitsUnit digits_unit_of() {
+  return {generic::multiply_digits_by<Tiles>, 1};
+}
+std::vector<std::pair<std::string, ops::DigitsUnit>> digits_units() {
+  std::vector<std::pair<std::string, ops::DigitsUnit>> all{{"model", digits_unit_of<ModelTiles>()}};
+#if defined(__x86_64__)
+  if (amx_facts().in_use()) all.emplace_back("cpu, generic", digits_unit_of<generic::AmxTiles>());
+#endif
+  for (const Isa isa : available_isas())
+    if (const ops::DigitsUnit* unit = ops::digits_unit(isa)) all.emplace_back("cpu, " + std::string(name(isa)), *unit);
+  return all;
+}
+
 // ---- products
 
 std::uint8_t noise(std::size_t i) {
@@ -189,6 +204,19 @@ std::vector<std::uint8_t> e4m3_codes(std::int64_t count, std::size_t seed) {
   for (std::size_t i = 0; i < all.size(); ++i)
     if ((all[i] & 0x7F) == 0x7F && i % 11 != 0) all[i] = 0x38;
   return all;
+}
+
+/// Of four kinds of blocks of 128: sums of two digits, of three, of floats, and of either with a NaN or two.
+void to_digits(std::vector<std::uint8_t>& codes) {
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const std::uint8_t code = codes[i], sign = code & 0x80, kind = noise(i / 128) % 4;
+    const int magnitude = kind == 0   ? 0x38 + code % 24
+                          : kind == 1 ? (code % 8 == 0 ? 0x68 : code % 4)
+                          : kind == 2 ? (code % 5 == 0 ? 0x01 : 0x7E)
+                          : code == 9 ? 0x7F
+                                      : 0x30 + code % 16;
+    codes[i] = static_cast<std::uint8_t>(sign | magnitude);
+  }
 }
 
 struct Shape {
@@ -214,6 +242,10 @@ struct Operands {
       const std::size_t seed = 10 * first_row.size();
       weights.push_back(codes(bytes ? s.n * s.k : s.n * s.k / 2, seed));
       if (fp4) weight_scales.push_back(e4m3_codes((s.n + 127) / 128 * 128 * scale_columns(), seed + 1));
+      if (s.format == ops::I8Format::e4m3_i4) {
+        weight_scales.push_back(codes(s.k / 128 * s.n * 2, seed + 1));
+        for (std::size_t i = 1; i < weight_scales.back().size(); i += 2) weight_scales.back()[i] = static_cast<std::uint8_t>(0x3A + i % 5);
+      }
       if (s.format == ops::I8Format::qserve_groups) {
         weight_scales.push_back(codes(s.k / 128 * s.n, seed + 1));
         for (std::uint8_t& scale : weight_scales.back()) scale = static_cast<std::uint8_t>(scale % 18);
@@ -225,6 +257,7 @@ struct Operands {
     if (!fp4)
       std::memset(a.data(), 0x80, static_cast<std::size_t>(s.k)),
           std::memset(weights[0].data(), bytes ? 0x80 : 0x88, static_cast<std::size_t>(s.k / 2));
+    if (s.format == ops::I8Format::e4m3_i4) to_digits(a);
     if (fp4) a_scales = e4m3_codes(all_scale_rows * scale_columns(), 2);
     row_scales = {};
     for (std::int64_t i = 0; i < all_rows; ++i) row_scales.push_back(0.01f * static_cast<float>(1 + noise(static_cast<std::size_t>(i))));
@@ -237,8 +270,17 @@ struct Operands {
             .k = s.k,
             .zeros = zeros.empty() ? nullptr : zeros[g].data()};
   }
-  /// With the unit, or with vectors of the generic tier. Elements of no group stay 7.
+  /// By the unit, or by vectors of the generic tier.
   Tensor product(const ops::I8MatrixUnit* unit, bool packing, int threads) const {
+    return product_by(
+        [&](const ops::I8Product& product, const Exec& exec) {
+          unit != nullptr ? ops::i8_multiply_by(*unit, product, exec) : ops::i8_multiply(product, exec);
+        },
+        packing, threads);
+  }
+  /// Elements of no group stay 7.
+  template <class Multiply>
+  Tensor product_by(const Multiply& multiply, bool packing, int threads) const {
     const Exec exec = in_mode(Mode::fast, threads, Isa::generic);
     Tensor out(DType::f32, {all_rows, s.n});
     for (std::int64_t i = 0; i < out.elements(); ++i) out.as<float>()[i] = 7;
@@ -265,11 +307,7 @@ struct Operands {
                                  .codes = a.data(),
                                  .scales = a_scales.data(),
                                  .scale_columns = scale_columns()};
-    if (unit != nullptr) {
-      ops::i8_multiply_by(*unit, product, exec);
-    } else {
-      ops::i8_multiply(product, exec);
-    }
+    multiply(product, exec);
     return out;
   }
 
@@ -308,6 +346,23 @@ TEST(MatrixUnit, EveryFormatHasTheBitsOfVectorsRawAndPackedAtEveryEdge) {
         for (const int threads : {1, 3})
           EXPECT_TRUE(helpers::same_bits(operands.product(&unit, packing, threads), expected))
               << text(shape) << (packing ? ", packed, " : ", raw, ") << title << ", threads " << threads;
+  }
+}
+
+TEST(MatrixUnit, DigitsOfE4m3HaveTheBitsOfVectorsRawAndPackedAtEveryEdge) {
+  constexpr auto format = ops::I8Format::e4m3_i4;
+  // About sixteens of rows, which are shared out evenly; an odd panel; K that fills no chunk.
+  for (const Shape& shape : {Shape{format, {1}, 16, 128}, Shape{format, {8, 5}, 50, 640}, Shape{format, {16, 17}, 33, 512},
+                             Shape{format, {33, 2, 100}, 48, 1152}, Shape{format, {300}, 20, 256}}) {
+    const Operands operands(shape);
+    const Tensor expected = operands.product(nullptr, false, 1);
+    for (const auto& [title, unit] : digits_units())
+      for (const bool packing : {false, true})
+        for (const int threads : {1, 3}) {
+          const auto multiply = [&](const ops::I8Product& product, const Exec& exec) { ops::digits_multiply_by(&unit, product, exec); };
+          EXPECT_TRUE(helpers::same_bits(operands.product_by(multiply, packing, threads), expected))
+              << text(shape) << (packing ? ", packed, " : ", raw, ") << title << ", threads " << threads;
+        }
   }
 }
 
