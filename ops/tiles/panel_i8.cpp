@@ -23,10 +23,11 @@ struct Job {
   const I8Group* group;
   std::int64_t first, rows;  ///< of the group
 };
-/// Reading and decoding a pair of panels, in units of multiplying it with a row.
-constexpr std::int64_t weight_cost = 12;
-/// Rows that a matrix unit multiplies in that time.
-constexpr std::int64_t unit_rows = 4;
+/// What a pair of panels costs, in units of multiplying it with a row by vectors. A unit takes two rows in the time of one.
+std::int64_t cost_of(I8Format format, std::int64_t rows, bool by_unit) {
+  const std::int64_t weights = format == I8Format::e4m3_i4 ? 4 : 12;
+  return weights + (by_unit ? rows / 2 : rows);
+}
 
 struct Jobs {
   std::vector<Job> jobs;
@@ -36,17 +37,16 @@ struct Jobs {
 bool takes(const DigitsUnit* unit, std::int64_t rows) {
   return unit != nullptr && rows >= unit->least_rows;
 }
-Jobs jobs_of(std::span<const I8Group> groups, const DigitsUnit* unit) {
+Jobs jobs_of(const I8Product& product, const DigitsUnit* unit) {
   Jobs all;
-  for (const I8Group& group : groups) {
+  for (const I8Group& group : product.groups) {
     if (group.rows == 0) continue;
     const std::int64_t parts = ceil_div(group.rows, i8_tile_rows);
     const std::int64_t rows = align(ceil_div(group.rows, parts), 8);
     for (std::int64_t first = 0; first < group.rows; first += rows) {
       const std::int64_t count = std::min(rows, group.rows - first);
       all.jobs.push_back({&group, first, count});
-      all.runs.push_back(
-          {ceil_div(i8_panels(group.weights.n), i8_tile_panels), (takes(unit, count) ? count / unit_rows : count) + weight_cost});
+      all.runs.push_back({ceil_div(i8_panels(group.weights.n), i8_tile_panels), cost_of(product.format, count, takes(unit, count))});
       all.pieces += all.runs.back().pieces;
     }
   }
@@ -106,7 +106,7 @@ void prepare_rows(const I8Product& p, const Activations& activations, const Exec
 
 /// By vectors, or e4m3 by int4 with a unit where there is one for so many rows.
 void multiply_tiles(const I8Product& product, const DigitsUnit* unit, const Exec& exec) {
-  const Jobs all = jobs_of(product.groups, unit);
+  const Jobs all = jobs_of(product, unit);
   if (all.pieces == 0) return;
   const Work work(exec, all.pieces, 0, Activations::bytes(product.format, product.rows, product.k));
   const Activations activations(work.shared(), product.format, product.rows, product.k);
