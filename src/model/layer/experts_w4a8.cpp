@@ -1,5 +1,6 @@
 // Experts of int4, multiplied with activations in fp8.
 #include "core/define.h"
+#include "core/threads.h"
 #include "model/layer/experts.h"
 #include "model/layer/values.h"
 #include "ops/moe/cutlass_w4_run_moe_ep_preproess.h"
@@ -8,7 +9,8 @@
 #include "ops/moe/post_reorder_for_cutlass_moe.h"
 #include "ops/moe/pre_reorder_for_cutlass_moe.h"
 #include "ops/moe/silu_mul_static_tensorwise_quant_for_cutlass_moe.h"
-#include "quant/element.h"
+#include "quant/half.h"
+#include "quant/int4.h"
 
 namespace dodona::model {
 namespace {
@@ -22,12 +24,13 @@ Tensor codes_of(const Projection& p) {
 /// reads what is packed of them and the codes.
 void prepare(Projection& p, const Exec& exec) {
   if (p.prepared.defined() || p.block_scales.defined()) return;
-  const std::int64_t rows = p.rows(), groups = p.columns() / 128, together = groups % 4 == 0 ? 4 : 1;
+  const std::int64_t rows = p.rows(), groups = p.columns() / 128, together = quant::w4a8_scale_alignment(groups);
   const Tensor scales = Tensor::uninitialized(DType::bf16, {1, groups / together, rows * together});
-  for (std::int64_t n = 0; n < rows; ++n)
-    for (std::int64_t g = 0; g < groups; ++g)
-      quant::set(scales, (g / together * rows + n) * together + g % together,
-                 static_cast<double>(p.weight.weight_scale.as<float>()[n * groups + g]));
+  const auto* const from = p.weight.weight_scale.as<float>();
+  auto* const to = scales.as<std::uint16_t>();
+  parallel_for(exec.threads, rows, static_cast<double>(groups), [&](std::int64_t n) {
+    for (std::int64_t g = 0; g < groups; ++g) to[quant::w4a8_scale_offset(rows, groups, n, g)] = quant::f32_to_bf16(from[n * groups + g]);
+  });
   p.weight.weight_scale = Tensor();
   if (exec.mode == Mode::fast) {
     p.prepared = ops::prepare(ops::CutlassW4a8MoeMm{.b = codes_of(p), .b_scales = scales}, exec);
