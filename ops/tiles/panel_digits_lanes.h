@@ -299,7 +299,7 @@ DODONA_INLINE void multiply_digits(const ops::I8Tile& tile, const Add& add) {
   constexpr std::int64_t far = 4096;
   const ops::I8Weights& w = *tile.weights;
   const std::int64_t blocks = w.k / digits_k, panel_bytes = ops::i8_panel_bytes(tile.format, w.k);
-  alignas(64) float sums[ops::i8_tile_rows * i8_sums_stride];
+  float* const sums = tile.sums;
   DigitsPacked raw;
   for (std::int64_t i = 0; i < tile.rows * i8_sums_stride; i += 16) f32x16::zero().store(sums + i);
   for (std::int64_t begin = 0; begin < blocks; begin += digits_of_chunk) {
@@ -316,7 +316,7 @@ DODONA_INLINE void multiply_digits(const ops::I8Tile& tile, const Add& add) {
     }
     add(task, tile.a.at(0, begin / digits_of_chunk), sums);
   }
-  store_tile<ScaledBlocks<1>>(tile, sums);
+  store_tile<ScaledBlocks<1>>(tile);
 }
 
 inline void multiply_digits_tile(const ops::I8Tile& tile) {

@@ -18,10 +18,11 @@ namespace {
 using quant::align;
 using quant::ceil_div;
 
-/// Rows of one group that are multiplied together, with every panel of its weights: pairs of panels are its pieces.
+/// Rows of one group that are multiplied together, with every panel of its weights.
 struct Job {
   const I8Group* group;
   std::int64_t first, rows;  ///< of the group
+  std::int64_t panels;       ///< of a piece
 };
 /// What a pair of panels costs, in units of multiplying it with a row by vectors. A unit takes two rows in the time of one.
 std::int64_t cost_of(I8Format format, std::int64_t rows, bool by_unit) {
@@ -29,24 +30,42 @@ std::int64_t cost_of(I8Format format, std::int64_t rows, bool by_unit) {
   return weights + (by_unit ? rows / 2 : rows);
 }
 
+/// Bytes of a row's chunk of K, made ready.
+std::int64_t chunk_bytes(I8Format format) {
+  return i8_row_bytes(format) + 8 * i8_chunk_blocks + i8_rare_bytes(format);
+}
+
+/// Of rows that a second-level cache does not hold beside weights, a chunk of K stays there for some pairs of panels, whose sums do too: as
+/// many as leave each thread some pieces. Other rows go pair by pair.
+std::int64_t panels_of(const I8Product& product, std::int64_t rows, std::int64_t columns, int threads) {
+  constexpr std::int64_t held = std::int64_t{512} << 10;
+  if (product.format == I8Format::e4m3_i4 || rows * i8_chunks(product.k) * chunk_bytes(product.format) <= held) return i8_tile_panels;
+  std::int64_t panels = i8_most_panels;
+  while (panels > i8_tile_panels && threads > 1 && i8_panels(columns) < 4 * threads * panels) panels /= 2;
+  return panels;
+}
+
 struct Jobs {
   std::vector<Job> jobs;
   std::vector<WorkRun> runs;  ///< of the same indices
   std::int64_t pieces = 0;
+  std::size_t sums = 0;  ///< floats, of the largest piece
 };
 bool takes(const DigitsUnit* unit, std::int64_t rows) {
   return unit != nullptr && rows >= unit->least_rows;
 }
-Jobs jobs_of(const I8Product& product, const DigitsUnit* unit) {
+Jobs jobs_of(const I8Product& product, const DigitsUnit* unit, int threads) {
   Jobs all;
   for (const I8Group& group : product.groups) {
     if (group.rows == 0) continue;
     const std::int64_t parts = ceil_div(group.rows, i8_tile_rows);
-    const std::int64_t rows = align(ceil_div(group.rows, parts), 8);
+    const std::int64_t rows = align(ceil_div(group.rows, parts), 8), panels = panels_of(product, rows, group.weights.n, threads);
+    all.sums = std::max(all.sums, static_cast<std::size_t>(rows * panels / i8_tile_panels * i8_sums_stride));
     for (std::int64_t first = 0; first < group.rows; first += rows) {
       const std::int64_t count = std::min(rows, group.rows - first);
-      all.jobs.push_back({&group, first, count});
-      all.runs.push_back({ceil_div(i8_panels(group.weights.n), i8_tile_panels), cost_of(product.format, count, takes(unit, count))});
+      all.jobs.push_back({&group, first, count, panels});
+      all.runs.push_back({ceil_div(i8_panels(group.weights.n), panels),
+                          panels / i8_tile_panels * cost_of(product.format, count, takes(unit, count))});
       all.pieces += all.runs.back().pieces;
     }
   }
@@ -57,7 +76,7 @@ Jobs jobs_of(const I8Product& product, const DigitsUnit* unit) {
 class Activations {
  public:
   static std::size_t bytes(I8Format format, std::int64_t rows, std::int64_t k) {
-    return static_cast<std::size_t>(rows * i8_chunks(k) * (i8_row_bytes(format) + 8 * i8_chunk_blocks + i8_rare_bytes(format)));
+    return static_cast<std::size_t>(rows * i8_chunks(k) * chunk_bytes(format));
   }
   Activations(std::byte* memory, I8Format format, std::int64_t rows, std::int64_t k) {
     const std::int64_t all = rows * i8_chunks(k);
@@ -106,21 +125,22 @@ void prepare_rows(const I8Product& p, const Activations& activations, const Exec
 
 /// By vectors, or e4m3 by int4 with a unit where there is one for so many rows.
 void multiply_tiles(const I8Product& product, const DigitsUnit* unit, const Exec& exec) {
-  const Jobs all = jobs_of(product, unit);
+  const Jobs all = jobs_of(product, unit, exec.threads);
   if (all.pieces == 0) return;
-  const Work work(exec, all.pieces, 0, Activations::bytes(product.format, product.rows, product.k));
+  const Work work(exec, all.pieces, all.sums * sizeof(float), Activations::bytes(product.format, product.rows, product.k));
   const Activations activations(work.shared(), product.format, product.rows, product.k);
   prepare_rows(product, activations, exec);
-  work.split(all.runs, static_cast<double>(product.k), [&](std::size_t run, std::int64_t first, std::int64_t last, std::byte*) {
+  work.split(all.runs, static_cast<double>(product.k), [&](std::size_t run, std::int64_t first, std::int64_t last, std::byte* scratch) {
     const Job& job = all.jobs[run];
     const I8Group& group = *job.group;
-    for (std::int64_t pair = first; pair < last; ++pair) {
-      const std::int64_t panel = pair * i8_tile_panels;
+    for (std::int64_t piece = first; piece < last; ++piece) {
+      const std::int64_t panel = piece * job.panels;
       const I8Tile tile{.format = product.format,
                         .weights = &group.weights,
                         .first_panel = panel,
-                        .panels = std::min(i8_tile_panels, i8_panels(group.weights.n) - panel),
+                        .panels = std::min(job.panels, i8_panels(group.weights.n) - panel),
                         .a = activations.row(group.row + job.first),
+                        .sums = reinterpret_cast<float*>(scratch),
                         .row = group.row + job.first,
                         .rows = job.rows,
                         .epilogue = &group.epilogue};

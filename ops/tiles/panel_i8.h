@@ -41,6 +41,10 @@ inline constexpr int i8_formats = 7;
 inline constexpr std::int64_t i8_block = 16, i8_step = 64, i8_panel_columns = 16;
 /// Panels that are multiplied together, and the most rows of A in one tile.
 inline constexpr std::int64_t i8_tile_panels = 2, i8_tile_rows = 256;
+/// The most panels of a tile.
+inline constexpr std::int64_t i8_most_panels = 16;
+/// Floats of the sums of a tile's rows with such panels.
+inline constexpr std::int64_t i8_sums_stride = i8_tile_panels * i8_panel_columns;
 
 inline std::int64_t i8_steps(std::int64_t k) {
   return (k + i8_step - 1) / i8_step;
@@ -143,12 +147,13 @@ inline std::int64_t i8_rare_bytes(I8Format format) {
   return format == I8Format::e4m3_i4 ? 4 * i8_chunk : 0;
 }
 
-/// Rows [.., rows] of A times `panels` panels of B.
+/// Rows [.., rows] of A times `panels` panels of B, pair after pair; of many rows, chunk of K after chunk all of its pairs.
 struct I8Tile {
   I8Format format;
   const I8Weights* weights;
-  std::int64_t first_panel, panels;  ///< at most i8_tile_panels
+  std::int64_t first_panel, panels;
   I8Rows a;
+  float* sums;             ///< of each pair [rows][i8_sums_stride], 64-byte aligned
   std::int64_t row, rows;  ///< first row in the output; at most i8_tile_rows
   const TileEpilogue* epilogue;
 };

@@ -156,13 +156,17 @@ DODONA_INLINE void multiply_rows(const Decoded& b, std::int64_t panels, std::int
   }
 }
 
-/// The rows that are left when `most` at a time are done: by halves.
+/// The rows that are left when `most` at a time are done: by halves. Of what lies ahead some is fetched before each of these.
 template <class Unpack, class Sums, int most>
-void multiply_chunk(const Decoded& b, std::int64_t panels, std::int64_t blocks, const I8Rows& a, std::int64_t rows, float* sums) {
+void multiply_chunk(const Decoded& b, std::int64_t panels, std::int64_t blocks, const I8Rows& a, std::int64_t rows, float* sums,
+                    WeightsAhead& ahead) {
   std::int64_t r = 0;
-  for (; rows - r >= most; r += most) multiply_rows<Unpack, Sums, most>(b, panels, blocks, a.at(r, 0), sums + r * sums_stride);
+  for (; rows - r >= most; r += most) {
+    ahead.fetch();
+    multiply_rows<Unpack, Sums, most>(b, panels, blocks, a.at(r, 0), sums + r * sums_stride);
+  }
   if constexpr (most > 1)
-    if (r < rows) multiply_chunk<Unpack, Sums, most / 2>(b, panels, blocks, a.at(r, 0), rows - r, sums + r * sums_stride);
+    if (r < rows) multiply_chunk<Unpack, Sums, most / 2>(b, panels, blocks, a.at(r, 0), rows - r, sums + r * sums_stride, ahead);
 }
 
 /// Rows that a function of their own multiplies as weights are decoded.
@@ -231,50 +235,63 @@ void multiply_few_raw(const I8Tile& tile, float* sums) {
   }
 }
 
+/// Steps [s, s + count) of a pair of a tile's panels, or of the one that is left, times all rows.
 template <class Unpack, class Sums>
-void multiply_tile(const I8Tile& tile) {
+void multiply_pair(const I8Tile& tile, std::int64_t pair, std::int64_t s, std::int64_t count, float* sums) {
   const I8Weights& w = *tile.weights;
-  const std::int64_t steps = ops::i8_steps(w.k);
-  alignas(64) float sums[ops::i8_tile_rows * sums_stride];
-  for (std::int64_t r = 0; r < tile.rows; ++r)
-    for (int p = 0; p < tile_panels; ++p) Sums::store(Sums::first(tile.a.at(r, 0).corrections), sums + r * sums_stride + 16 * p);
-  const auto packed_panel = [&](std::int64_t p) { return w.packed + (tile.first_panel + p) * steps * Unpack::step_bytes; };
-  const auto steps_from = [&](std::int64_t s) { return steps - s < chunk_steps ? steps - s : chunk_steps; };
-  constexpr int at_once = rows_at_once<Sums>;
+  const std::int64_t steps = ops::i8_steps(w.k), first = tile.first_panel + pair;
+  const std::int64_t panels = tile.panels - pair < tile_panels ? tile.panels - pair : tile_panels;
+  const auto packed_at = [&](std::int64_t panel, std::int64_t from) { return w.packed + (panel * steps + from) * Unpack::step_bytes; };
   const bool decoding = tile.rows <= rows_while_decoding<Sums>;
-  if (w.packed != nullptr && decoding) {
-    for (std::int64_t p = 0; p < tile.panels; ++p)
-      for (std::int64_t s = 0; s < steps; s += chunk_steps)
-        multiply_while_decoding<Unpack, Sums, at_once>(packed_panel(p) + s * Unpack::step_bytes, steps_from(s), far_ahead,
-                                                       tile.a.at(0, s / chunk_steps), tile.rows, sums + 16 * p);
-    return store_tile<Sums>(tile, sums);
-  }
-  if constexpr (multiplies_raw<Unpack>) {
-    if (tile.rows <= few_rows) {
-      multiply_few_raw<Unpack, Sums>(tile, sums);
-      return store_tile<Sums>(tile, sums);
-    }
-  }
+  const I8Rows a = tile.a.at(0, s / chunk_steps);
   Decoded decoded;
   constexpr std::int64_t together = Unpack::panels_together;
   alignas(64) std::uint8_t chunk[together * chunk_steps * Unpack::step_bytes];
-  for (std::int64_t s = 0; s < steps; s += chunk_steps) {
-    const std::int64_t count = steps_from(s);
-    const I8Rows a = tile.a.at(0, s / chunk_steps);
-    for (std::int64_t p = 0; p < tile.panels; ++p) {
-      if (w.packed == nullptr && p % together == 0)
-        Unpack::pack(w, tile.first_panel + p, tile.panels - p < together ? tile.panels - p : together, s, s + count, chunk);
-      const std::uint8_t* const packed =
-          w.packed != nullptr ? packed_panel(p) + s * Unpack::step_bytes : chunk + p % together * count * Unpack::step_bytes;
-      if (decoding) {
-        multiply_while_decoding<Unpack, Sums, at_once>(packed, count, 0, a, tile.rows, sums + 16 * p);
-      } else {
-        decode<Unpack, Sums>(packed, count, decoded.weights[p], decoded.scales[p]);
-      }
+  for (std::int64_t p = 0; p < panels; ++p) {
+    if (w.packed == nullptr && p % together == 0)
+      Unpack::pack(w, first + p, panels - p < together ? panels - p : together, s, s + count, chunk);
+    const std::uint8_t* const packed = w.packed != nullptr ? packed_at(first + p, s) : chunk + p % together * count * Unpack::step_bytes;
+    if (decoding) {
+      multiply_while_decoding<Unpack, Sums, rows_at_once<Sums>>(packed, count, 0, a, tile.rows, sums + 16 * p);
+    } else {
+      decode<Unpack, Sums, false>(packed, count, decoded.weights[p], decoded.scales[p]);
     }
-    if (!decoding) multiply_chunk<Unpack, Sums, together_rows<Sums>>(decoded, tile.panels, count * blocks_of_step, a, tile.rows, sums);
   }
-  store_tile<Sums>(tile, sums);
+  if (decoding) return;
+  WeightsAhead ahead;
+  if (w.packed != nullptr)
+    ahead = WeightsAhead(s + count < steps ? packed_at(first, s + count) : packed_at(first + tile.panels, 0), panels,
+                         steps * Unpack::step_bytes, chunk_steps * Unpack::step_bytes, tile.rows / together_rows<Sums>);
+  multiply_chunk<Unpack, Sums, together_rows<Sums>>(decoded, panels, count * blocks_of_step, a, tile.rows, sums, ahead);
+}
+
+template <class Unpack, class Sums>
+void multiply_tile(const I8Tile& tile) {
+  const I8Weights& w = *tile.weights;
+  const std::int64_t steps = ops::i8_steps(w.k), pair_floats = tile.rows * sums_stride;
+  for (std::int64_t pair = 0; pair < tile.panels; pair += tile_panels)
+    for (std::int64_t r = 0; r < tile.rows; ++r)
+      for (int p = 0; p < tile_panels; ++p)
+        Sums::store(Sums::first(tile.a.at(r, 0).corrections), tile.sums + pair / tile_panels * pair_floats + r * sums_stride + 16 * p);
+  const auto steps_from = [&](std::int64_t s) { return steps - s < chunk_steps ? steps - s : chunk_steps; };
+  if (w.packed != nullptr && tile.rows <= rows_while_decoding<Sums>) {
+    for (std::int64_t p = 0; p < tile.panels; ++p)
+      for (std::int64_t s = 0; s < steps; s += chunk_steps)
+        multiply_while_decoding<Unpack, Sums, rows_at_once<Sums>>(w.packed + ((tile.first_panel + p) * steps + s) * Unpack::step_bytes,
+                                                                  steps_from(s), far_ahead, tile.a.at(0, s / chunk_steps), tile.rows,
+                                                                  tile.sums + p / tile_panels * pair_floats + p % tile_panels * 16);
+    return store_tile<Sums>(tile);
+  }
+  if constexpr (multiplies_raw<Unpack>) {
+    if (tile.rows <= few_rows) {
+      multiply_few_raw<Unpack, Sums>(tile, tile.sums);
+      return store_tile<Sums>(tile);
+    }
+  }
+  for (std::int64_t s = 0; s < steps; s += chunk_steps)
+    for (std::int64_t pair = 0; pair < tile.panels; pair += tile_panels)
+      multiply_pair<Unpack, Sums>(tile, pair, s, steps_from(s), tile.sums + pair / tile_panels * pair_floats);
+  store_tile<Sums>(tile);
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ namespace dodona::ops {
 /// The most panels that are multiplied together: so many times are rows, which come from a second-level cache or from beyond, used for
 /// once.
 inline constexpr std::int64_t i8_amx_panels = 16, i8_amx_columns = i8_amx_panels * i8_panel_columns;
+/// Panels of scaled blocks that sixteen rows are multiplied with in turn.
+inline constexpr std::int64_t i8_amx_scaled_panels = 2;
 /// The most rows whose sums wait for the next chunk of K together: weights are decoded once for all of them.
 inline constexpr std::int64_t i8_amx_rows = 256;
 /// Rows of A that are packed together.
@@ -69,7 +71,7 @@ struct I8AmxJob {
 struct alignas(64) I8AmxScratch {
   float sums[i8_amx_rows * i8_amx_columns];           ///< bits of whole numbers where sums are whole
   std::uint8_t weights[i8_amx_panels][i8_amx_chunk];  ///< decoded
-  float scales[i8_amx_chunk / (2 * i8_block)];
+  float scales[i8_amx_scaled_panels][i8_amx_chunk / (2 * i8_block)];
   std::uint8_t packed[2 * i8_amx_chunk];              ///< of raw weights: panels that are packed together
   float dots[8][i8_amx_together * i8_panel_columns];  ///< sums of blocks on their way from the unit to vectors
 };

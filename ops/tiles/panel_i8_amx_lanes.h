@@ -69,36 +69,6 @@ DODONA_INLINE void prepare_scaled_row(const ops::I8AmxRow& from, std::int64_t k,
   to.corrections[row] = 0;
 }
 
-// ---- weights from memory
-
-/// Packed weights of a piece's next chunk, which are fetched a few lines at a time while this one is multiplied: all at once they would
-/// stand in each other's way. A fetch beyond the end does nothing.
-class WeightsAhead {
- public:
-  WeightsAhead() = default;
-  /// `bytes` of each of `panels` panels, `stride` bytes apart, in so many `turns`.
-  DODONA_INLINE WeightsAhead(const std::uint8_t* first, std::int64_t panels, std::int64_t stride, std::int64_t bytes, std::int64_t turns)
-      : panel_(reinterpret_cast<std::uintptr_t>(first)),
-        stride_(static_cast<std::uintptr_t>(stride)),
-        bytes_(static_cast<std::uintptr_t>(bytes)),
-        lines_(panels * ((bytes + 63) / 64)),
-        each_((lines_ + turns - 1) / turns) {}
-  DODONA_INLINE void fetch() {
-    const std::int64_t now = each_ < lines_ ? each_ : lines_;
-    lines_ -= now;
-    for (std::int64_t i = 0; i < now; ++i) {
-      __builtin_prefetch(reinterpret_cast<const void*>(panel_ + at_), 0,
-                         2);  // NOLINT(performance-no-int-to-ptr)
-      at_ += 64;
-      if (at_ >= bytes_) at_ = 0, panel_ += stride_;
-    }
-  }
-
- private:
-  std::uintptr_t panel_ = 0, stride_ = 0, bytes_ = 0, at_ = 0;
-  std::int64_t lines_ = 0, each_ = 0;
-};
-
 // ---- whole sums: tiles 0 to 3 are sums of sixteen rows with a panel; rows and weights share the other four
 
 constexpr TileShapes whole_shapes() {
@@ -166,16 +136,14 @@ void add_whole_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t st
   }
 }
 
-// ---- scaled blocks: tiles 0 and 1 are sums of a block of sixteen rows with a panel, 2 the rows, 3 weights; 4 to 6 are 0 to 2 for eight
-// rows
+// ---- scaled blocks: tiles 0 to 3 are sums of a block of sixteen rows with a panel, 4 and 5 the rows, 6 and 7 weights: each in turn, so
+// that nothing is loaded to a tile that a product still reads
 
 constexpr TileShapes block_shapes() {
   TileShapes shapes;
-  for (const int t : {0, 1}) shapes.set(t, 16, 64);
-  shapes.set(2, 16, 32);
-  shapes.set(3, 8, 64);
-  for (const int t : {4, 5}) shapes.set(t, 8, 64);
-  shapes.set(6, 8, 32);
+  for (const int t : {0, 1, 2, 3}) shapes.set(t, 16, 64);
+  for (const int t : {4, 5}) shapes.set(t, 16, 32);
+  for (const int t : {6, 7}) shapes.set(t, 8, 64);
   return shapes;
 }
 inline constexpr TileShapes shapes_of_scaled_blocks = block_shapes();
@@ -187,18 +155,17 @@ struct BlockSums {
   const float* scales;
   float (&dots)[8][ops::i8_amx_together * 16];
 
-  static constexpr int first_tile = rows == 16 ? 0 : 4;
   template <int block>
   DODONA_INLINE void multiply(std::int64_t step) const {
-    constexpr int c = first_tile + block % 2, of_a = first_tile + 2;
+    constexpr int of_a = 4 + block % 2, of_weights = 6 + block % 2;
     Unit::template load<of_a>(a + (4 * step + block) * block_bytes, 32);
-    Unit::template load<3>(weights + (4 * step + block) * block_bytes, 64);
-    Unit::template zero<c>();
-    Unit::template dot_bf16<c, of_a, 3>();
+    Unit::template load<of_weights>(weights + (4 * step + block) * block_bytes, 64);
+    Unit::template zero<block>();
+    Unit::template dot_bf16<block, of_a, of_weights>();
   }
   template <int block>
   DODONA_INLINE void store(std::int64_t step) const {
-    Unit::template store<first_tile + block % 2>(dots[(4 * step + block) % 8], 64);
+    Unit::template store<block>(dots[(4 * step + block) % 8], 64);
   }
   template <int block>
   DODONA_INLINE void add(std::int64_t step, f32x16 (&sums)[rows]) const {
@@ -246,17 +213,21 @@ void add_blocks(const BlockSums<Unit, rows> blocks, std::int64_t steps, float* s
   for (int r = 0; r < rows; ++r) c[r].store(sums + r * amx_sums_stride);
 }
 
-/// All rows times one panel: its weights stay in a first-level cache, the rows of the chunk in a second-level one.
+/// All rows times some panels: their weights stay in a first-level cache, the rows of the chunk in a second-level one, from which sixteen
+/// come once for all of these panels.
 template <class Unit>
-void add_block_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t steps, const std::uint8_t* weights, const float* scales,
-                    std::int64_t panel, ops::I8AmxScratch& s) {
+void add_block_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t steps, std::int64_t panel, std::int64_t panels,
+                    ops::I8AmxScratch& s, WeightsAhead& ahead) {
   for (std::int64_t r = 0; r < job.rows; r += 16) {
     const std::uint8_t* const a = job.a.at(r / 16, step * 4 * block_bytes);
-    float* const sums = s.sums + r * amx_sums_stride + 16 * panel;
-    if (job.rows - r > 8) {
-      add_blocks<Unit, 16>({a, weights, scales, s.dots}, steps, sums);
-    } else {
-      add_blocks<Unit, 8>({a, weights, scales, s.dots}, steps, sums);
+    for (std::int64_t p = 0; p < panels; ++p) {
+      ahead.fetch();
+      float* const sums = s.sums + r * amx_sums_stride + 16 * (panel + p);
+      if (job.rows - r > 8) {
+        add_blocks<Unit, 16>({a, s.weights[p], s.scales[p], s.dots}, steps, sums);
+      } else {
+        add_blocks<Unit, 8>({a, s.weights[p], s.scales[p], s.dots}, steps, sums);
+      }
     }
   }
 }
@@ -267,7 +238,6 @@ void add_block_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t st
 DODONA_INLINE void decode_bf16(const std::uint8_t* packed, std::int64_t steps, std::uint8_t* weights, float* scales) {
   const i32x16 table = load_bytes(Nvfp4Bf16Unpack::word_table.words);
   for (std::int64_t s = 0; s < steps; ++s, packed += Nvfp4Unpack::step_bytes) {
-    fetch_step<Nvfp4Unpack>(packed + ops::i8_chunk_steps * Nvfp4Unpack::step_bytes);
     DODONA_UNROLL(4)
     for (int block = 0; block < 4; ++block) {
       Nvfp4Bf16Unpack::decode_pairs(packed, block, table, weights + (4 * s + block) * block_bytes);
@@ -297,10 +267,18 @@ void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int
   constexpr std::int64_t chunk = ops::i8_amx_chunk / (Sums::scaled ? 4 * block_bytes : whole_step_bytes);
   for (std::int64_t step = 0; step < steps; step += chunk) {
     const std::int64_t count = steps - step < chunk ? steps - step : chunk;
+    const bool last = step + count == steps;
+    WeightsAhead ahead;
+    if (w.packed != nullptr)
+      ahead = WeightsAhead(w.packed + (last ? (first + panels) * panel_bytes : first * panel_bytes + (step + count) * Unpack::step_bytes),
+                           panels, panel_bytes, chunk * Unpack::step_bytes,
+                           Sums::scaled ? panels * rows / 16 : turns_of_whole(job.rows, panels, count));
     if constexpr (Sums::scaled) {
-      for (std::int64_t p = 0; p < panels; ++p) {
-        decode_bf16(packed_panel<Unpack>(w, first, panels, p, step, count, s.packed), count, s.weights[0], s.scales);
-        add_block_rows<Unit>(job, step, count, s.weights[0], s.scales, p, s);
+      for (std::int64_t p = 0; p < panels; p += ops::i8_amx_scaled_panels) {
+        const std::int64_t together = panels - p < ops::i8_amx_scaled_panels ? panels - p : ops::i8_amx_scaled_panels;
+        for (std::int64_t q = 0; q < together; ++q)
+          decode_bf16(packed_panel<Unpack>(w, first, panels, p + q, step, count, s.packed), count, s.weights[q], s.scales[q]);
+        add_block_rows<Unit>(job, step, count, p, together, s, ahead);
       }
     } else {
       const std::uint8_t* decoded[ops::i8_amx_panels] = {};
@@ -311,11 +289,6 @@ void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int
         decoded[p] = packed_as_decoded<Unpack> ? packed : s.weights[p];
         if constexpr (!packed_as_decoded<Unpack>) decode<Unpack, Sums, false>(packed, count, s.weights[p], nullptr);
       }
-      const bool last = step + count == steps;
-      WeightsAhead ahead;
-      if (w.packed != nullptr)
-        ahead = WeightsAhead(w.packed + (last ? (first + panels) * panel_bytes : first * panel_bytes + (step + count) * Unpack::step_bytes),
-                             panels, panel_bytes, chunk * Unpack::step_bytes, turns_of_whole(job.rows, panels, count));
       add_whole_rows<Unit>(job, step, count, panels, decoded, s, ahead);
     }
   }

@@ -38,13 +38,17 @@ struct WholeSums {
   static DODONA_INLINE f32x16 result(const float* p) { return to_f32(load(p)); }
 };
 
-/// Sums of a row of a tile, and what becomes of them.
-inline constexpr std::int64_t i8_sums_stride = ops::i8_tile_panels * ops::i8_panel_columns;
+/// What becomes of a tile's sums.
+using ops::i8_sums_stride;
 template <class Sums>
-void store_tile(const ops::I8Tile& tile, const float* sums) {
-  const std::int64_t first = tile.first_panel * ops::i8_panel_columns, left = tile.weights->n - first;
-  const std::int64_t columns = left < tile.panels * ops::i8_panel_columns ? left : tile.panels * ops::i8_panel_columns;
-  for (std::int64_t r = 0; r < tile.rows; ++r) finish_row<Sums>(*tile.epilogue, tile.row + r, first, columns, sums + r * i8_sums_stride);
+void store_tile(const ops::I8Tile& tile) {
+  const float* sums = tile.sums;
+  for (std::int64_t pair = 0; pair < tile.panels; pair += ops::i8_tile_panels) {
+    const std::int64_t first = (tile.first_panel + pair) * ops::i8_panel_columns, left = tile.weights->n - first;
+    const std::int64_t columns = left < i8_sums_stride ? left : i8_sums_stride;
+    for (std::int64_t r = 0; r < tile.rows; ++r, sums += i8_sums_stride)
+      finish_row<Sums>(*tile.epilogue, tile.row + r, first, columns, sums);
+  }
 }
 
 template <class Unpack, class Sums>
@@ -55,6 +59,34 @@ DODONA_INLINE f32x16 scales_of(const std::uint8_t* packed, int block) {
     return f32x16::zero();
   }
 }
+
+/// Packed weights of a piece's next chunk, which are fetched a few lines at a time while this one is multiplied: all at once they would
+/// stand in each other's way. A fetch beyond the end does nothing.
+class WeightsAhead {
+ public:
+  WeightsAhead() = default;
+  /// `bytes` of each of `panels` panels, `stride` bytes apart, in so many `turns`.
+  DODONA_INLINE WeightsAhead(const std::uint8_t* first, std::int64_t panels, std::int64_t stride, std::int64_t bytes, std::int64_t turns)
+      : panel_(reinterpret_cast<std::uintptr_t>(first)),
+        stride_(static_cast<std::uintptr_t>(stride)),
+        bytes_(static_cast<std::uintptr_t>(bytes)),
+        lines_(panels * ((bytes + 63) / 64)),
+        each_((lines_ + turns - 1) / turns) {}
+  DODONA_INLINE void fetch() {
+    const std::int64_t now = each_ < lines_ ? each_ : lines_;
+    lines_ -= now;
+    for (std::int64_t i = 0; i < now; ++i) {
+      __builtin_prefetch(reinterpret_cast<const void*>(panel_ + at_), 0,
+                         2);  // NOLINT(performance-no-int-to-ptr)
+      at_ += 64;
+      if (at_ >= bytes_) at_ = 0, panel_ += stride_;
+    }
+  }
+
+ private:
+  std::uintptr_t panel_ = 0, stride_ = 0, bytes_ = 0, at_ = 0;
+  std::int64_t lines_ = 0, each_ = 0;
+};
 
 template <class Unpack>
 DODONA_INLINE void fetch_step(const std::uint8_t* packed) {

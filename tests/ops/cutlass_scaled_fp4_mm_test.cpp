@@ -142,6 +142,22 @@ TEST(CutlassScaledFp4Mm, PreparedWeightsGiveTheBitsOfTheRawOnes) {
   }
 }
 
+/// More rows than a second-level cache holds: chunks of K pass by several pairs of panels.
+TEST(CutlassScaledFp4Mm, ManyRowsOfALongKHaveTheBitsOfTheLoopToo) {
+  auto op = call(101, 544, 4128);
+  const auto expected = bytes_of(plain_loop(op));
+  for (const int threads : {1, 2}) {
+    const auto weights = ops::CutlassScaledFp4Mm{.b = op.b, .block_scale_b = op.block_scale_b};
+    for (const Isa isa : available_isas()) {
+      const auto exec = in_mode(Mode::fast, threads, isa);
+      ASSERT_EQ(bytes_of(result(op, exec).out), expected) << name(isa) << ' ' << threads;
+      auto packed = op;
+      packed.b = packed.block_scale_b = Tensor();
+      ASSERT_EQ(bytes_of(ops::run(packed, exec, ops::prepare(weights, exec)).out), expected) << name(isa) << ' ' << threads;
+    }
+  }
+}
+
 TEST(CutlassScaledFp4Mm, EveryPairOfCodesMultipliesExactly) {
   auto op = call(16, 32, 32, DType::f32);
   std::memset(op.a.data(), 0, 16 * 16);
