@@ -277,6 +277,7 @@ void generate(GenerateOptions& options) {
                       {"making_seconds", layer.making},
                       {"waiting_seconds", layer.waiting},
                       {"arithmetic_seconds", layer.arithmetic},
+                      {"least_seconds", least_seconds(layer.work, limits)},
                       {"share_of_limit", share(layer, limits)}});
   io::Json json{{"model", config.name},
                 {"weights", run.source().description()},
@@ -290,6 +291,7 @@ void generate(GenerateOptions& options) {
                 {"waiting_seconds", meter.waiting},
                 {"arithmetic_seconds", meter.arithmetic},
                 {"least_seconds", least},
+                {"arithmetic_over_least", least > 0 ? meter.arithmetic / least : 0.0},
                 {"weight_bytes", meter.weight_bytes},
                 {"each_layer", layers},
                 {"peak_memory_MB", peak}};
@@ -311,11 +313,12 @@ void generate(GenerateOptions& options) {
     fmt::print("{}{}\n", generation.texts().size() > 1 ? fmt::format("request {}: ", r) : "", tokenizer ? texts[r] : ids);
   }
   if (options.exec.quiet) return;
-  fmt::print(stderr,
-             "{} tokens in {} rounds, {} layers: {}; {} of arithmetic ({:.2f} of what the limits of this machine ask), {} of weights that "
-             "nothing was computed beside; peak memory {:.0f} MB\n",
-             tokens, generation.steps(), meter.passes(), clock_text(seconds), clock_text(meter.arithmetic),
-             meter.arithmetic > 0 ? least / meter.arithmetic : 0.0, clock_text(meter.waiting), peak);
+  fmt::print(
+      stderr,
+      "{} tokens in {} rounds, {} layers: {}; {} of arithmetic, {:.2f} times the {} that the layers ask of this machine's limits; {} of "
+      "making weights, {} of it with nothing computed beside; peak memory {:.0f} MB\n",
+      tokens, generation.steps(), meter.passes(), clock_text(seconds), clock_text(meter.arithmetic),
+      least > 0 ? meter.arithmetic / least : 0.0, clock_text(least), clock_text(meter.making), clock_text(meter.waiting), peak);
   if (request.draft_steps > 0) fmt::print(stderr, "{} drafted tokens accepted\n", generation.accepted());
 }
 
@@ -394,7 +397,10 @@ void add_generate(CLI::App& app, int& exit_code) {
       "With --tp, --ep, --pp and --dp-attention the ranks of this process take turns; mpirun -n N dodona generate, with N = tp * ep * pp, "
       "gives\neach a process that reads and readies its share of the weights alone. The tokens are the same either way; but for --tp, "
       "whose "
-      "partial sums\nare rounded as upstream's, they are those without.");
+      "partial sums\nare rounded as upstream's, they are those without.\n"
+      "The last line, and --json, say what the layers' arithmetic took (arithmetic_seconds), what their bytes and operations ask of this "
+      "machine's\nmeasured limits, layer by layer (least_seconds), how many times that it is (arithmetic_over_least), and what making "
+      "weights took\n(making_seconds), with nothing computed beside (waiting_seconds).");
   command->callback([options, &exit_code] {
     if (options->plan) return plan(*options);
     if (started_ranks() > 1) {

@@ -58,7 +58,7 @@ LayerState Model::run_stage(std::int64_t first, const Batch& batch, LayerState s
         trace.leave_out_statistics();
       state = run_layer(weights, batch, state, caches[static_cast<std::size_t>(layer - mine_.begin)], trace, ranks_);
       if (hooks.after) hooks.after(layer, state, trace);
-      timing.making = loaded.seconds;
+      timing.making = loaded.seconds + weights.touching_seconds();
       for (const OpRecord& record : trace.records())
         if (!record.group) timing.arithmetic += record.seconds, timing.work += record.work;
     }

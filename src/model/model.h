@@ -14,8 +14,8 @@ namespace dodona::model {
 /// What one layer took of a pass, in seconds.
 struct LayerTiming {
   std::int64_t layer = 0;
-  double making = 0;      ///< reading or synthesizing its weights and making them ready, but for routed experts; beside the layer before
-  double waiting = 0;     ///< for that, and for the routed experts' weights
+  double making = 0;      ///< reading or synthesizing its weights and making them ready; all but routed experts beside the layer before
+  double waiting = 0;     ///< the part of that which nothing was computed beside
   double arithmetic = 0;  ///< of the model ops
   Work work = {};         ///< that they do at least
 };

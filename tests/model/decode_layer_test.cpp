@@ -279,6 +279,22 @@ TEST(DecodeLayer, AKernelThatIsNotTheBooksIsRefused) {
       ErrorCode::unsupported, {"self.input_layernorm()", "ran fused_add_rmsnorm", "expects rmsnorm"});
 }
 
+TEST(DecodeLayer, MakingExpertsIsTimedOnce) {
+  const Setting s;
+  const auto source = synthetic_weights(s.config, seed, s.exec);
+  LayerWeights weights(*source, s.setting(), s.exec);
+  EXPECT_EQ(weights.touching_seconds(), 0);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(weights.experts()), 0);
+  rows.front() = 1;
+  weights.touch(rows, s.exec);
+  const double one = weights.touching_seconds();
+  EXPECT_GT(one, 0);
+  weights.touch(rows, s.exec);
+  EXPECT_EQ(weights.touching_seconds(), one);
+  weights.touch_kv_b(s.exec);
+  EXPECT_GT(weights.touching_seconds(), one);
+}
+
 /// A plan of the same step: what each op is, and nothing computed.
 std::vector<OpRecord> planned(const Setting& s, const Batch& batch) {
   const auto source = planned_weights(s.config);

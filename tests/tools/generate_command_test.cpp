@@ -48,13 +48,21 @@ TEST_F(GenerateCommand, TokensGoToStdoutAndTheRestToStderr) {
   EXPECT_EQ(plain.out, with_progress.out);
   EXPECT_NE(with_progress.err.find("layer 3 of 3: "), std::string::npos) << with_progress.err;
   EXPECT_NE(with_progress.err.find(" GB/s"), std::string::npos) << with_progress.err;
-  EXPECT_NE(with_progress.err.find(" of what the limits of this machine ask"), std::string::npos) << with_progress.err;
+  for (const char* part : {" of arithmetic, ", " times the ", " of making weights, ", " with nothing computed beside"})
+    EXPECT_NE(with_progress.err.find(part), std::string::npos) << with_progress.err;
   EXPECT_NE(with_progress.err.find("peak memory"), std::string::npos);
   const json result = json::parse(run(call + "--json").out);
   ASSERT_EQ(result["each_layer"].size(), 9U);
-  double arithmetic = 0;
-  for (const json& layer : result["each_layer"]) arithmetic += layer["arithmetic_seconds"].get<double>();
-  EXPECT_NEAR(result["arithmetic_seconds"].get<double>(), arithmetic, 1e-9);
+  for (const char* part : {"making_seconds", "waiting_seconds", "arithmetic_seconds", "least_seconds"}) {
+    double sum = 0;
+    for (const json& layer : result["each_layer"]) {
+      EXPECT_GT(layer[part].get<double>(), 0) << part;
+      sum += layer[part].get<double>();
+    }
+    EXPECT_NEAR(result[part].get<double>(), sum, 1e-9) << part;
+  }
+  EXPECT_DOUBLE_EQ(result["arithmetic_over_least"].get<double>(),
+                   result["arithmetic_seconds"].get<double>() / result["least_seconds"].get<double>());
   std::string ids;
   for (const auto& token : result["tokens"][0]) ids += (ids.empty() ? "" : ",") + std::to_string(token.get<int>());
   EXPECT_EQ(plain.out, ids + "\n");

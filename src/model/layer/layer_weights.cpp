@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "dodona/error.h"
+#include "io/stopwatch.h"
 #include "model/layer/experts.h"
 #include "model/layer/kernel_use.h"
 #include "model/layer/ranks.h"
@@ -125,7 +126,10 @@ LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setti
 }
 
 void LayerWeights::touch_kv_b(const Exec& exec) {
-  if (!kv_b.defined()) kv_b = projection("kv_b_proj", {"self_attn.kv_b_proj"}, exec);
+  if (kv_b.defined()) return;
+  const io::Stopwatch watch;
+  kv_b = projection("kv_b_proj", {"self_attn.kv_b_proj"}, exec);
+  touching_seconds_ += watch.seconds();
 }
 
 /// One static scale for all experts: the largest, as upstream's loader takes it.
@@ -152,6 +156,7 @@ constexpr std::int64_t experts_between = 8;
 }  // namespace
 
 void LayerWeights::touch(std::span<const std::int64_t> rows_of_expert, const Exec& exec) {
+  const io::Stopwatch watch;
   std::int64_t loaded = 0;
   for (std::int64_t id = 0; id < static_cast<std::int64_t>(rows_of_expert.size()); ++id) {
     if (rows_of_expert[static_cast<std::size_t>(id)] == 0 || experts_.contains(id)) continue;
@@ -160,6 +165,7 @@ void LayerWeights::touch(std::span<const std::int64_t> rows_of_expert, const Exe
     if (++loaded % experts_between == 0) give_memory_back();
   }
   if (loaded >= experts_between) give_memory_back();
+  if (loaded > 0) touching_seconds_ += watch.seconds();
 }
 
 std::int64_t ExpertStack::place(std::int64_t expert) const {

@@ -69,6 +69,8 @@ class LayerWeights {
   void touch(std::span<const std::int64_t> rows_of_expert, const Exec& exec);
   /// Makes kv_b ready, for paths that expand.
   void touch_kv_b(const Exec& exec);
+  /// What both have taken so far.
+  double touching_seconds() const { return touching_seconds_; }
   /// An expert that has been touched.
   const MlpWeights& expert(std::int64_t id) const { return experts_.at(id); }
   /// The stack of a weight of all experts that have been asked for, touched ones, in the order of their first use; they have it there
@@ -93,6 +95,7 @@ class LayerWeights {
   const ExpertsBackend* backend_ = nullptr;
   std::map<std::int64_t, MlpWeights> experts_;
   ExpertStack gate_up_stack_, down_stack_;
+  double touching_seconds_ = 0;
 };
 
 }  // namespace dodona::model
