@@ -38,8 +38,9 @@ std::int64_t chunk_bytes(I8Format format) {
 /// Of rows that a second-level cache does not hold beside weights, a chunk of K stays there for some pairs of panels, whose sums do too: as
 /// many as leave each thread some pieces. Other rows go pair by pair.
 std::int64_t panels_of(const I8Product& product, std::int64_t rows, std::int64_t columns, int threads) {
-  constexpr std::int64_t held = std::int64_t{512} << 10;
-  if (product.format == I8Format::e4m3_i4 || rows * i8_chunks(product.k) * chunk_bytes(product.format) <= held) return i8_tile_panels;
+  constexpr std::int64_t held = std::int64_t{512} << 10, few = 16;
+  if (product.format == I8Format::e4m3_i4 || rows <= few || rows * i8_chunks(product.k) * chunk_bytes(product.format) <= held)
+    return i8_tile_panels;
   std::int64_t panels = i8_most_panels;
   while (panels > i8_tile_panels && threads > 1 && i8_panels(columns) < 4 * threads * panels) panels /= 2;
   return panels;
@@ -64,8 +65,8 @@ Jobs jobs_of(const I8Product& product, const DigitsUnit* unit, int threads) {
     for (std::int64_t first = 0; first < group.rows; first += rows) {
       const std::int64_t count = std::min(rows, group.rows - first);
       all.jobs.push_back({&group, first, count, panels});
-      all.runs.push_back({ceil_div(i8_panels(group.weights.n), panels),
-                          panels / i8_tile_panels * cost_of(product.format, count, takes(unit, count))});
+      all.runs.push_back(
+          {ceil_div(i8_panels(group.weights.n), panels), panels / i8_tile_panels * cost_of(product.format, count, takes(unit, count))});
       all.pieces += all.runs.back().pieces;
     }
   }

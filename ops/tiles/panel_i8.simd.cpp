@@ -210,29 +210,20 @@ void multiply_while_decoding(const std::uint8_t* packed, std::int64_t steps, std
 }
 
 template <class Unpack>
-constexpr bool multiplies_raw = requires(RawSums<1>& sums) {
-  Unpack::template multiply_raw<1>(I8Weights{}, 0, 0, I8Rows{}, sums);
+constexpr bool multiplies_raw = requires(RawSums& sums) {
+  Unpack::multiply_raw(I8Weights{}, 0, 0, I8Rows{}, 0, sums);
 };
 
 /// Few rows times raw weights where their format can do that: sums[rows][32] += A times the panels of a tile.
-template <class Unpack, class Sums, int rows>
-void multiply_raw(const I8Tile& tile, float* sums) {
-  RawSums<rows> raw;
-  Unpack::template multiply_raw<rows>(*tile.weights, tile.first_panel, tile.panels, tile.a, raw);
+template <class Unpack, class Sums>
+void multiply_few_raw(const I8Tile& tile, float* sums) {
+  RawSums raw;
+  Unpack::multiply_raw(*tile.weights, tile.first_panel, tile.panels, tile.a, tile.rows, raw);
   for (std::int64_t p = 0; p < tile.panels; ++p)
-    for (int r = 0; r < rows; ++r) {
+    for (std::int64_t r = 0; r < tile.rows; ++r) {
       float* const to = sums + r * sums_stride + 16 * p;
       Sums::store(Sums::load(to) + raw.total[p][r], to);
     }
-}
-template <class Unpack, class Sums>
-void multiply_few_raw(const I8Tile& tile, float* sums) {
-  switch (tile.rows) {
-    case 1: return multiply_raw<Unpack, Sums, 1>(tile, sums);
-    case 2: return multiply_raw<Unpack, Sums, 2>(tile, sums);
-    case 3: return multiply_raw<Unpack, Sums, 3>(tile, sums);
-    default: return multiply_raw<Unpack, Sums, 4>(tile, sums);
-  }
 }
 
 /// Steps [s, s + count) of a pair of a tile's panels, or of the one that is left, times all rows.
@@ -283,7 +274,7 @@ void multiply_tile(const I8Tile& tile) {
     return store_tile<Sums>(tile);
   }
   if constexpr (multiplies_raw<Unpack>) {
-    if (tile.rows <= few_rows) {
+    if (tile.rows <= Unpack::most_raw_rows) {
       multiply_few_raw<Unpack, Sums>(tile, tile.sums);
       return store_tile<Sums>(tile);
     }

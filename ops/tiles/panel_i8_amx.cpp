@@ -60,7 +60,7 @@ void prepare_rows(const I8MatrixUnit& unit, const I8Product& p, const I8Group& g
     if (r < job.rows && p.format == I8Format::nvfp4)
       from.scales =
           p.scales + quant::scale_offset(quant::ScaleLayout::swizzled_128x4, group.scale_row + job.row - group.row + r, 0, p.scale_columns);
-    unit.prepare(p.format, from, p.k, job.a, r);
+    unit.prepare(job, from, r);
   });
 }
 

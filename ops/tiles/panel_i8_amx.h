@@ -84,7 +84,7 @@ struct I8AmxRow {
 /// A matrix unit.
 struct I8MatrixUnit {
   /// Row `row` of a job.
-  void (*prepare)(I8Format format, const I8AmxRow& from, std::int64_t k, const I8AmxRows& to, std::int64_t row);
+  void (*prepare)(const I8AmxJob& job, const I8AmxRow& from, std::int64_t row);
   /// Pieces [first, last) of a job.
   void (*multiply)(const I8AmxJob& job, std::int64_t first, std::int64_t last, I8AmxScratch& scratch);
   /// Groups of fewer rows than `least`, or `least_raw` where weights are not packed, are left to vectors, which do not wait for sixteen; of

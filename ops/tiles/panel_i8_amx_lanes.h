@@ -19,11 +19,42 @@ inline constexpr bool packed_as_decoded = false;
 template <>
 inline constexpr bool packed_as_decoded<Int8Unpack> = true;
 
+/// Whether raw weights are the left operand: lines of 64 k of a column, which most formats have in memory or nearly so, where panels would
+/// have to be transposed. Such a format has `lines(weights, panel, begin, end, to, stride)`, which makes signed bytes of steps
+/// [begin, end) of panels_together panels, 64 for each of sixteen columns, step by step, panels `stride` bytes apart; and
+/// `line_word(place)`, which of a row's words of four k stands for those at a place of a line.
+template <class Unpack>
+inline constexpr bool has_lines = requires(std::uint8_t* to) {
+  Unpack::lines(ops::I8Weights{}, 0, 0, 0, to, 0);
+};
+template <class Unpack>
+DODONA_INLINE bool takes_lines(const ops::I8Weights& w) {
+  return has_lines<Unpack> && w.packed == nullptr;
+}
+
 inline constexpr std::int64_t whole_step_bytes = ops::i8_amx_together * ops::i8_step;
 /// Of sixteen k as bf16: of sixteen rows, and of sixteen columns.
 inline constexpr std::int64_t block_bytes = 512;
 
 // ---- rows of A
+
+/// The right operand: words of sixteen rows beside each other. Lines are signed: nothing is to be corrected.
+template <class Unpack>
+void prepare_matrix_words(const std::uint8_t* codes, std::int64_t k, const ops::I8AmxRows& to, std::int64_t row) {
+  const std::int64_t steps = ops::i8_steps(k), together = ops::i8_amx_together;
+  for (std::int64_t s = 0; s < steps; s += 2) {
+    const f32x16_pair pair = codes != nullptr ? Unpack::row(codes, s * ops::i8_step, k) : f32x16_pair{f32x16::zero(), f32x16::zero()};
+    std::int32_t words[32];
+    as_i32(pair.first).store(words);
+    as_i32(pair.second).store(words + 16);
+    for (std::int64_t i = 0; i < 2 && s + i < steps; ++i) {
+      auto* const out = reinterpret_cast<std::int32_t*>(to.at(row / together, (s + i) * whole_step_bytes)) + row % together;
+      DODONA_UNROLL(16)
+      for (int place = 0; place < 16; ++place) out[place * together] = words[16 * i + Unpack::line_word(place)];
+    }
+  }
+  to.corrections[row] = 0;
+}
 
 template <class Unpack>
 void prepare_matrix_row(const std::uint8_t* codes, std::int64_t k, const ops::I8AmxRows& to, std::int64_t row) {
@@ -45,6 +76,13 @@ void prepare_matrix_row(const std::uint8_t* codes, std::int64_t k, const ops::I8
   whole.store(sums);
   for (const std::int32_t sum : sums) all += sum;
   to.corrections[row] = -Unpack::offset * all;
+}
+
+template <class Unpack>
+void prepare_whole_row(const ops::I8AmxJob& job, const std::uint8_t* codes, std::int64_t row) {
+  if constexpr (has_lines<Unpack>)
+    if (takes_lines<Unpack>(*job.weights)) return prepare_matrix_words<Unpack>(codes, job.weights->k, job.a, row);
+  prepare_matrix_row<Unpack>(codes, job.weights->k, job.a, row);
 }
 
 /// An e4m3 code's value: its fields are fp32's but for the bias. The table of all values would be a weak symbol of every tier.
@@ -77,34 +115,47 @@ constexpr TileShapes whole_shapes() {
   return shapes;
 }
 inline constexpr TileShapes shapes_of_whole_sums = whole_shapes();
-inline constexpr std::int64_t amx_sums_stride = ops::i8_amx_columns;
+inline constexpr std::int64_t amx_sums_stride = ops::i8_amx_columns, chunk_of_whole = ops::i8_amx_chunk / whole_step_bytes;
 
-/// Rows that are multiplied with some panels.
+/// Rows that are multiplied with some panels, and how far it is from a chunk of each to the next: none where the next one takes its place.
 struct MatrixBlock {
   const std::uint8_t* a;
+  std::int64_t a_chunk;
   const std::uint8_t* const* weights;
+  std::int64_t weights_chunk;
   float* sums;
 };
 
-/// sums[16 * sixteens][16 * panels] += rows times panels. What a step needs is loaded before it is multiplied, as far as there are tiles.
-template <class Unit, int sixteens, int panels>
-void add_whole(const MatrixBlock& block, std::int64_t steps, WeightsAhead& ahead) {
+/// sums[16 * sixteens][16 * panels] += rows times panels; with `lines` sums of sixteen rows and a panel are turned, a line for each column.
+/// What a step needs is loaded before it is multiplied, as far as there are tiles; before that begin(step).
+template <class Unit, bool lines, int sixteens, int panels, class Begin>
+void add_whole(const MatrixBlock& block, std::int64_t steps, const Begin& begin) {
   static_assert(sixteens * panels <= 4 && (sixteens == 1 || panels <= 2));
-  constexpr std::int64_t bytes = whole_step_bytes, row_bytes = amx_sums_stride * 4;
+  constexpr std::int64_t row_bytes = amx_sums_stride * 4;
   constexpr int of_weights = 4 + sixteens, at_once = panels < 8 - of_weights ? panels : 8 - of_weights;
+  const auto dot = []<int c, int a, int w>(std::integer_sequence<int, c, a, w>) {
+    if constexpr (lines) {
+      Unit::template dot_ss<c, w, a>();
+    } else {
+      Unit::template dot_su<c, a, w>();
+    }
+  };
   const auto each = [&]<int... p, int... later>(std::integer_sequence<int, p...>, std::integer_sequence<int, later...>) {
     const auto sums = [&](int i, int panel) { return block.sums + 16 * i * amx_sums_stride + 16 * panel; };
     (Unit::template load<p>(sums(0, p), row_bytes), ...);
     if constexpr (sixteens == 2) (Unit::template load<panels + p>(sums(1, p), row_bytes), ...);
     for (std::int64_t s = 0; s < steps; ++s) {
-      ahead.fetch();
-      Unit::template load<4>(block.a + s * bytes, 64);
-      if constexpr (sixteens == 2) Unit::template load<5>(block.a + ops::i8_amx_chunk + s * bytes, 64);
-      ((p < at_once ? Unit::template load<of_weights + p % at_once>(block.weights[p] + s * bytes, 64) : void()), ...);
-      ((p < at_once ? Unit::template dot_su<p, 4, of_weights + p % at_once>() : void()), ...);
-      if constexpr (sixteens == 2) (Unit::template dot_su<panels + p, 5, of_weights + p>(), ...);
-      ((Unit::template load<of_weights + later>(block.weights[at_once + later] + s * bytes, 64),
-        Unit::template dot_su<at_once + later, 4, of_weights + later>()),
+      begin(s);
+      const std::int64_t chunk = s / chunk_of_whole, at = s % chunk_of_whole * whole_step_bytes;
+      const std::uint8_t* const a = block.a + chunk * block.a_chunk + at;
+      const std::int64_t weights_at = chunk * block.weights_chunk + at;
+      Unit::template load<4>(a, 64);
+      if constexpr (sixteens == 2) Unit::template load<5>(a + ops::i8_amx_chunk, 64);
+      ((p < at_once ? Unit::template load<of_weights + p % at_once>(block.weights[p] + weights_at, 64) : void()), ...);
+      ((p < at_once ? dot(std::integer_sequence<int, p, 4, of_weights + p % at_once>()) : void()), ...);
+      if constexpr (sixteens == 2) (dot(std::integer_sequence<int, panels + p, 5, of_weights + p>()), ...);
+      ((Unit::template load<of_weights + later>(block.weights[at_once + later] + weights_at, 64),
+        dot(std::integer_sequence<int, at_once + later, 4, of_weights + later>())),
        ...);
     }
     (Unit::template store<p>(sums(0, p), row_bytes), ...);
@@ -117,21 +168,22 @@ void add_whole(const MatrixBlock& block, std::int64_t steps, WeightsAhead& ahead
 DODONA_INLINE std::int64_t turns_of_whole(std::int64_t rows, std::int64_t panels, std::int64_t steps) {
   return (rows / 32 * ((panels + 1) / 2) + (rows % 32 > 16 ? (panels + 1) / 2 : rows % 32 > 0 ? (panels + 3) / 4 : 0)) * steps;
 }
-template <class Unit>
+template <class Unit, bool lines>
 void add_whole_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t steps, std::int64_t panels,
-                    const std::uint8_t* const (&weights)[ops::i8_amx_panels], ops::I8AmxScratch& s, WeightsAhead ahead) {
+                    const std::uint8_t* const (&weights)[ops::i8_amx_panels], ops::I8AmxScratch& s, WeightsAhead weights_ahead) {
+  const auto ahead = [&](std::int64_t) { weights_ahead.fetch(); };
   for (std::int64_t r = 0; r < job.rows; r += 32) {
-    MatrixBlock block{job.a.at(r / 16, step * whole_step_bytes), weights, s.sums + r * amx_sums_stride};
+    MatrixBlock block{job.a.at(r / 16, step * whole_step_bytes), 0, weights, 0, s.sums + r * amx_sums_stride};
     if (job.rows - r > 16) {
       for (std::int64_t p = 0; p < panels; p += 2, block.weights += 2, block.sums += 32)
-        panels - p > 1 ? add_whole<Unit, 2, 2>(block, steps, ahead) : add_whole<Unit, 2, 1>(block, steps, ahead);
+        panels - p > 1 ? add_whole<Unit, lines, 2, 2>(block, steps, ahead) : add_whole<Unit, lines, 2, 1>(block, steps, ahead);
       continue;
     }
     for (std::int64_t p = 0; p < panels; p += 4, block.weights += 4, block.sums += 64) switch (panels - p) {
-        case 1: add_whole<Unit, 1, 1>(block, steps, ahead); break;
-        case 2: add_whole<Unit, 1, 2>(block, steps, ahead); break;
-        case 3: add_whole<Unit, 1, 3>(block, steps, ahead); break;
-        default: add_whole<Unit, 1, 4>(block, steps, ahead);
+        case 1: add_whole<Unit, lines, 1, 1>(block, steps, ahead); break;
+        case 2: add_whole<Unit, lines, 1, 2>(block, steps, ahead); break;
+        case 3: add_whole<Unit, lines, 1, 3>(block, steps, ahead); break;
+        default: add_whole<Unit, lines, 1, 4>(block, steps, ahead);
       }
   }
 }
@@ -256,43 +308,139 @@ DODONA_INLINE const std::uint8_t* packed_panel(const ops::I8Weights& w, std::int
   return to + p % together * count * Unpack::step_bytes;
 }
 
+/// Packed weights of `chunk` steps of some panels, from step `next` on, or of the panels behind these where K ends there.
+template <class Unpack>
+DODONA_INLINE WeightsAhead ahead_of(const ops::I8Weights& w, std::int64_t first, std::int64_t panels, std::int64_t next, std::int64_t chunk,
+                                    std::int64_t turns) {
+  if (w.packed == nullptr) return {};
+  const std::int64_t steps = ops::i8_steps(w.k), from = next < steps ? first * steps + next : (first + panels) * steps;
+  return {w.packed + from * Unpack::step_bytes, panels, steps * Unpack::step_bytes, chunk * Unpack::step_bytes, turns};
+}
+
+/// Sums of sixteen rows and a panel that were turned.
+DODONA_INLINE void turn_back(float* sums) {
+  f32x16 lines[16];
+  DODONA_UNROLL(16)
+  for (int i = 0; i < 16; ++i) lines[i] = f32x16::load(sums + i * amx_sums_stride);
+  transpose(lines);
+  DODONA_UNROLL(16)
+  for (int i = 0; i < 16; ++i) lines[i].store(sums + i * amx_sums_stride);
+}
+
+/// Whole sums of few rows, all of which stay in tiles, with a pair of panels at a time: the next steps' weights are decoded while this one
+/// is multiplied, so that memory is asked evenly.
+template <class Unit, class Unpack, class Sums, bool lines>
+void add_few_rows(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
+  constexpr std::int64_t together = 2, steps_together = 2, ahead = 8192;
+  const ops::I8Weights& w = *job.weights;
+  const std::int64_t steps = ops::i8_steps(w.k), panel_bytes = steps * Unpack::step_bytes;
+  for (std::int64_t p = 0; p < panels; p += together) {
+    const std::int64_t count = panels - p < together ? panels - p : together;
+    const std::uint8_t* const packed = w.packed + (first + p) * panel_bytes;
+    constexpr bool as_they_are = !lines && packed_as_decoded<Unpack>;
+    const std::uint8_t* weights[together] = {s.weights[0], s.weights[1]};
+    if constexpr (as_they_are) weights[0] = packed, weights[1] = packed + panel_bytes;
+    const MatrixBlock block{job.a.at(0, 0), job.a.sixteens * ops::i8_amx_chunk, weights, as_they_are ? ops::i8_amx_chunk : 0,
+                            s.sums + 16 * p};
+    const auto decode_from = [&](std::int64_t step) {
+      const std::int64_t end = steps - step < steps_together ? steps : step + steps_together;
+      const std::int64_t at = step % chunk_of_whole * whole_step_bytes;
+      for (std::int64_t i = 0; i < count; ++i) {
+        if constexpr (lines) {
+          if (i % Unpack::panels_together == 0) Unpack::lines(w, first + p + i, step, end, s.weights[i] + at, ops::i8_amx_chunk);
+        } else {
+          const std::uint8_t* const from = packed + i * panel_bytes + step * Unpack::step_bytes;
+          for (std::int64_t line = 0; line < (end - step) * Unpack::step_bytes; line += 64) __builtin_prefetch(from + ahead + line, 0, 2);
+          if constexpr (!as_they_are) decode<Unpack, Sums, false>(from, end - step, s.weights[i] + at, nullptr);
+        }
+      }
+    };
+    const auto next = [&](std::int64_t step) {
+      if (step % steps_together == 0 && step + steps_together < steps) decode_from(step + steps_together);
+    };
+    if (steps > 0) decode_from(0);
+    if (job.rows > 16) {
+      count == 2 ? add_whole<Unit, lines, 2, 2>(block, steps, next) : add_whole<Unit, lines, 2, 1>(block, steps, next);
+    } else {
+      count == 2 ? add_whole<Unit, lines, 1, 2>(block, steps, next) : add_whole<Unit, lines, 1, 1>(block, steps, next);
+    }
+  }
+}
+
+/// Whole sums of many rows and some panels, a chunk of K at a time.
+template <class Unit, class Unpack, class Sums, bool lines>
+void add_many_rows(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
+  const ops::I8Weights& w = *job.weights;
+  const std::int64_t steps = ops::i8_steps(w.k);
+  for (std::int64_t step = 0; step < steps; step += chunk_of_whole) {
+    const std::int64_t count = steps - step < chunk_of_whole ? steps - step : chunk_of_whole;
+    const std::uint8_t* decoded[ops::i8_amx_panels] = {};
+    for (std::int64_t p = 0; p < panels; ++p) {
+      decoded[p] = s.weights[p];
+      if constexpr (lines) {
+        if (p % Unpack::panels_together == 0) Unpack::lines(w, first + p, step, step + count, s.weights[p], ops::i8_amx_chunk);
+      } else {
+        // Raw weights that need no decoding are packed to where they stay.
+        const std::uint8_t* const packed =
+            packed_panel<Unpack>(w, first, panels, p, step, count, packed_as_decoded<Unpack> ? s.weights[p] : s.packed);
+        if constexpr (packed_as_decoded<Unpack>) {
+          decoded[p] = packed;
+        } else {
+          decode<Unpack, Sums, false>(packed, count, s.weights[p], nullptr);
+        }
+      }
+    }
+    add_whole_rows<Unit, lines>(job, step, count, panels, decoded, s,
+                                ahead_of<Unpack>(w, first, panels, step + count, chunk_of_whole, turns_of_whole(job.rows, panels, count)));
+  }
+}
+
+template <class Unit, class Unpack, class Sums>
+void add_whole_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
+  constexpr std::int64_t few = 32;
+  if constexpr (has_lines<Unpack>)
+    if (takes_lines<Unpack>(*job.weights)) {
+      job.rows <= few ? add_few_rows<Unit, Unpack, Sums, true>(job, first, panels, s)
+                      : add_many_rows<Unit, Unpack, Sums, true>(job, first, panels, s);
+      for (std::int64_t r = 0; r < job.rows; r += 16)
+        for (std::int64_t p = 0; p < panels; ++p) turn_back(s.sums + r * amx_sums_stride + 16 * p);
+      return;
+    }
+  if (job.rows <= few && job.weights->packed != nullptr) return add_few_rows<Unit, Unpack, Sums, false>(job, first, panels, s);
+  add_many_rows<Unit, Unpack, Sums, false>(job, first, panels, s);
+}
+
+/// NVFP4: blocks scaled.
+template <class Unit, class Unpack>
+void add_scaled_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
+  constexpr std::int64_t chunk = ops::i8_amx_chunk / (4 * block_bytes);
+  const ops::I8Weights& w = *job.weights;
+  const std::int64_t steps = ops::i8_steps(w.k), turns = panels * ops::I8AmxRows::padded(job.rows) / 16;
+  for (std::int64_t step = 0; step < steps; step += chunk) {
+    const std::int64_t count = steps - step < chunk ? steps - step : chunk;
+    WeightsAhead ahead = ahead_of<Unpack>(w, first, panels, step + count, chunk, turns);
+    for (std::int64_t p = 0; p < panels; p += ops::i8_amx_scaled_panels) {
+      const std::int64_t together = panels - p < ops::i8_amx_scaled_panels ? panels - p : ops::i8_amx_scaled_panels;
+      for (std::int64_t q = 0; q < together; ++q)
+        decode_bf16(packed_panel<Unpack>(w, first, panels, p + q, step, count, s.packed), count, s.weights[q], s.scales[q]);
+      add_block_rows<Unit>(job, step, count, p, together, s, ahead);
+    }
+  }
+}
+
 template <class Unit, class Unpack, class Sums>
 void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
-  const ops::I8Weights& w = *job.weights;
-  const std::int64_t steps = ops::i8_steps(w.k), rows = ops::I8AmxRows::padded(job.rows), panel_bytes = steps * Unpack::step_bytes;
+  const std::int64_t rows = ops::I8AmxRows::padded(job.rows);
   for (std::int64_t r = 0; r < rows; ++r) {
     const typename Sums::Sum begin = Sums::first(job.a.corrections + r);
     for (std::int64_t p = 0; p < panels; ++p) Sums::store(begin, s.sums + r * amx_sums_stride + 16 * p);
   }
-  constexpr std::int64_t chunk = ops::i8_amx_chunk / (Sums::scaled ? 4 * block_bytes : whole_step_bytes);
-  for (std::int64_t step = 0; step < steps; step += chunk) {
-    const std::int64_t count = steps - step < chunk ? steps - step : chunk;
-    const bool last = step + count == steps;
-    WeightsAhead ahead;
-    if (w.packed != nullptr)
-      ahead = WeightsAhead(w.packed + (last ? (first + panels) * panel_bytes : first * panel_bytes + (step + count) * Unpack::step_bytes),
-                           panels, panel_bytes, chunk * Unpack::step_bytes,
-                           Sums::scaled ? panels * rows / 16 : turns_of_whole(job.rows, panels, count));
-    if constexpr (Sums::scaled) {
-      for (std::int64_t p = 0; p < panels; p += ops::i8_amx_scaled_panels) {
-        const std::int64_t together = panels - p < ops::i8_amx_scaled_panels ? panels - p : ops::i8_amx_scaled_panels;
-        for (std::int64_t q = 0; q < together; ++q)
-          decode_bf16(packed_panel<Unpack>(w, first, panels, p + q, step, count, s.packed), count, s.weights[q], s.scales[q]);
-        add_block_rows<Unit>(job, step, count, p, together, s, ahead);
-      }
-    } else {
-      const std::uint8_t* decoded[ops::i8_amx_panels] = {};
-      for (std::int64_t p = 0; p < panels; ++p) {
-        // Raw weights that need no decoding are packed to where they stay.
-        const std::uint8_t* const packed =
-            packed_panel<Unpack>(w, first, panels, p, step, count, packed_as_decoded<Unpack> ? s.weights[p] : s.packed);
-        decoded[p] = packed_as_decoded<Unpack> ? packed : s.weights[p];
-        if constexpr (!packed_as_decoded<Unpack>) decode<Unpack, Sums, false>(packed, count, s.weights[p], nullptr);
-      }
-      add_whole_rows<Unit>(job, step, count, panels, decoded, s, ahead);
-    }
+  if constexpr (Sums::scaled) {
+    add_scaled_panels<Unit, Unpack>(job, first, panels, s);
+  } else {
+    add_whole_panels<Unit, Unpack, Sums>(job, first, panels, s);
   }
-  const std::int64_t column = first * ops::i8_panel_columns, left = w.n - column, most = panels * ops::i8_panel_columns;
+  const std::int64_t column = first * ops::i8_panel_columns, left = job.weights->n - column, most = panels * ops::i8_panel_columns;
   for (std::int64_t r = 0; r < job.rows; ++r)
     finish_row<Sums>(*job.epilogue, job.row + r, column, left < most ? left : most, s.sums + r * amx_sums_stride);
 }
@@ -311,15 +459,15 @@ void multiply_matrix_tiles(const ops::I8AmxJob& job, std::int64_t first, std::in
 
 template <class Unit>
 struct MatrixUnit {
-  static void prepare(ops::I8Format format, const ops::I8AmxRow& from, std::int64_t k, const ops::I8AmxRows& to, std::int64_t row) {
-    switch (format) {
-      case ops::I8Format::nvfp4: return prepare_scaled_row(from, k, to, row);
+  static void prepare(const ops::I8AmxJob& job, const ops::I8AmxRow& from, std::int64_t row) {
+    switch (job.format) {
+      case ops::I8Format::nvfp4: return prepare_scaled_row(from, job.weights->k, job.a, row);
       case ops::I8Format::mxfp4:
       case ops::I8Format::e4m3_i4: return;  // not taken
-      case ops::I8Format::i8: return prepare_matrix_row<Int8Unpack>(from.codes, k, to, row);
-      case ops::I8Format::i4: return prepare_matrix_row<Int4Unpack>(from.codes, k, to, row);
-      case ops::I8Format::qserve: return prepare_matrix_row<QserveUnpack>(from.codes, k, to, row);
-      case ops::I8Format::qserve_groups: return prepare_matrix_row<QserveGroupUnpack>(from.codes, k, to, row);
+      case ops::I8Format::i8: return prepare_whole_row<Int8Unpack>(job, from.codes, row);
+      case ops::I8Format::i4: return prepare_whole_row<Int4Unpack>(job, from.codes, row);
+      case ops::I8Format::qserve: return prepare_whole_row<QserveUnpack>(job, from.codes, row);
+      case ops::I8Format::qserve_groups: return prepare_whole_row<QserveGroupUnpack>(job, from.codes, row);
     }
   }
   static void multiply(const ops::I8AmxJob& job, std::int64_t first, std::int64_t last, ops::I8AmxScratch& scratch) {

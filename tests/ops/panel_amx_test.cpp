@@ -331,6 +331,7 @@ TEST(MatrixUnit, EveryFormatHasTheBitsOfVectorsRawAndPackedAtEveryEdge) {
       {i4, {16, 40}, 80, 648},
       {qserve, {9}, 64, 128},
       {qserve, {31, 2}, 192, 640},
+      {qserve, {40}, 128, 704},
       {qserve_groups, {7}, 128, 128},
       {qserve_groups, {48}, 64, 1152},
       {nvfp4, {1}, 32, 32},

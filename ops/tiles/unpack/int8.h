@@ -23,7 +23,7 @@ struct I8Unpack {
 /// vector v holds the four bytes of column r with k = 4v..4v+3.
 struct Int8Unpack {
   static constexpr std::int64_t step_bytes = 1024, panels_together = 1, line = 64;
-  static constexpr int offset = 128;
+  static constexpr int offset = 128, most_raw_rows = 4;  // more are as fast packed
 
   static DODONA_INLINE i32x16 table() { return i32x16::zero(); }
   static DODONA_INLINE void decode(const std::uint8_t* packed, int block, i32x16, i32x16 (&weights)[4]) {
@@ -56,20 +56,40 @@ struct Int8Unpack {
     }
   }
 
-  /// See RawSums: a column after the other, in one stream.
-  template <int rows>
-  static void multiply_raw(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, const ops::I8Rows& a, RawSums<rows>& sums) {
-    const std::int64_t first = panel * ops::i8_panel_columns, left = w.n - first, many = panels * ops::i8_panel_columns;
-    for (std::int64_t j = 0; j < many; ++j) {
-      i32x16 sum[rows];
-      add_column<rows>(reinterpret_cast<const std::byte*>(w.codes) + (first + (j < left ? j : left - 1)) * w.k, w.k, a, sum);
-      DODONA_UNROLL(4)
-      for (int r = 0; r < rows; ++r) sums.of[j / 16][r][j % 16] = sum[r];
+  /// See has_lines: as they lie.
+  static constexpr int line_word(int place) { return place; }
+  static void lines(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out, std::int64_t) {
+    const std::int64_t first = panel * ops::i8_panel_columns, last = w.n - 1 - first;
+    for (std::int64_t r = 0; r < ops::i8_panel_columns; ++r) {
+      const std::uint8_t* const column = w.codes + (first + (r < last ? r : last)) * w.k;
+      for (std::int64_t s = begin; s < end; ++s) {
+        const auto* const p = reinterpret_cast<const std::int32_t*>(column + s * ops::i8_step);
+        const std::int64_t words = (w.k - s * ops::i8_step) / 4;
+        __builtin_prefetch(reinterpret_cast<const std::byte*>(p) + fetch_distance(s * ops::i8_step, w.k), 0, 2);
+        (words >= 16 ? i32x16::load(p) : i32x16::load_partial(p, words))
+            .store(reinterpret_cast<std::int32_t*>(out + (s - begin) * step_bytes + r * line));
+      }
     }
-    for (std::int64_t p = 0; p < panels; ++p) {
-      DODONA_UNROLL(4)
-      for (int r = 0; r < rows; ++r) sums.total[p][r] = sum_of_lanes(sums.of[p][r]);
+  }
+
+  /// See RawSums: some columns after others, each a stream, for so much of K that rows stay in a first-level cache.
+  static void multiply_raw(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, const ops::I8Rows& a, std::int64_t rows,
+                           RawSums& sums) {
+    const std::int64_t first = panel * ops::i8_panel_columns, last = w.n - 1 - first, of_row = cached / rows;
+    const std::int64_t span = of_row < ops::i8_chunk ? ops::i8_chunk : of_row / ops::i8_chunk * ops::i8_chunk;
+    sums.clear(panels, rows);
+    for (std::int64_t begin = 0; begin < w.k; begin += span) {
+      const std::int64_t end = w.k - begin < span ? w.k : begin + span;
+      for (std::int64_t j = 0; j < panels * ops::i8_panel_columns; j += columns_together) {
+        Streams from{{}, w.k, begin, end};
+        DODONA_UNROLL(2)
+        for (int c = 0; c < columns_together; ++c) from.column[c] = w.codes + (first + (j + c < last ? j + c : last)) * w.k;
+        by_halves<most_raw_rows>(
+            rows, [&](auto count, std::int64_t r) { add_columns<count>(from, r == 0, a.at(r, 0), &sums.of[j / 16][r][j % 16]); });
+      }
     }
+    for (std::int64_t p = 0; p < panels; ++p)
+      for (std::int64_t r = 0; r < rows; ++r) sums.total[p][r] = sum_of_lanes(sums.of[p][r]);
   }
 
   /// See Nvfp4Unpack: bytes in their order.
@@ -80,40 +100,67 @@ struct Int8Unpack {
   }
 
  private:
-  /// Sixteen lanes of the sums of a column's products.
+  static constexpr int columns_together = many_sums_fit ? 2 : 1;
+  static constexpr std::int64_t cached = 32768, ahead = 4096;
+
+  /// Bytes [begin, end) of columns of `k`.
+  struct Streams {
+    const std::uint8_t* column[columns_together];
+    std::int64_t k, begin, end;
+
+    /// From what is read at `at` to what is fetched then: what is read next, after the end that of the next columns.
+    DODONA_INLINE std::int64_t distance(std::int64_t at) const {
+      constexpr std::int64_t far = ahead / columns_together;
+      return at + far < end ? far : far + columns_together * k - (end - begin);
+    }
+  };
+  /// sums[r][c], sixteen vectors from row to row, += products of row r and column c, lane by lane. What follows is fetched where
+  /// `fetching`.
   template <int rows>
-  static DODONA_INLINE void add_column(const std::byte* column, std::int64_t k, const ops::I8Rows& a, i32x16 (&sum)[rows]) {
-    constexpr std::int64_t ahead = 4096;
-    constexpr int together = 4;
+  static DODONA_INLINE void add_columns(const Streams& from, bool fetching, const ops::I8Rows& a, i32x16* sums) {
     const i32x16 plus_128 = i32x16::splat(static_cast<std::int32_t>(0x80808080));
-    i32x16 c[together][rows];
-    DODONA_UNROLL(4)
-    for (int v = 0; v < together; ++v) {
-      DODONA_UNROLL(4)
-      for (int r = 0; r < rows; ++r) c[v][r] = i32x16::zero();
+    i32x16 s[columns_together][rows];
+    DODONA_UNROLL(8)
+    for (int r = 0; r < rows; ++r) {
+      DODONA_UNROLL(2)
+      for (int c = 0; c < columns_together; ++c) s[c][r] = sums[16 * r + c];
     }
-    for (std::int64_t begin = 0; begin < k; begin += ops::i8_chunk) {
+    const auto add = [&](const i32x16(&weights)[columns_together], const std::int8_t* codes) {
+      DODONA_UNROLL(8)
+      for (int r = 0; r < rows; ++r) {
+        const i32x16 row = load_bytes(codes + r * ops::i8_chunk);
+        DODONA_UNROLL(2)
+        for (int c = 0; c < columns_together; ++c) s[c][r] = dpbusd(s[c][r], weights[c] ^ plus_128, row);
+      }
+    };
+    for (std::int64_t begin = from.begin; begin < from.end; begin += ops::i8_chunk) {
       const std::int8_t* const codes = a.at(0, begin / ops::i8_chunk).codes;
-      const std::int64_t end = k - begin < ops::i8_chunk ? k - begin : ops::i8_chunk;
+      const std::int64_t left = from.end - begin, end = left < ops::i8_chunk ? left : ops::i8_chunk;
+      const std::int64_t distance = fetching ? from.distance(begin) : 0;
       std::int64_t i = 0;
-      for (; i + together * line <= end; i += together * line) {
-        DODONA_UNROLL(4)
-        for (int v = 0; v < together; ++v) {
-          const std::byte* const p = column + begin + i + v * line;
-          __builtin_prefetch(p + ahead);
-          const i32x16 weights = load_bytes(p) ^ plus_128;
-          DODONA_UNROLL(4)
-          for (int r = 0; r < rows; ++r) c[v][r] = dpbusd(c[v][r], weights, load_bytes(codes + r * ops::i8_chunk + i + v * line));
+      for (; i + line <= end; i += line) {
+        i32x16 weights[columns_together];
+        DODONA_UNROLL(2)
+        for (int c = 0; c < columns_together; ++c) {
+          const std::uint8_t* const p = from.column[c] + begin + i;
+          __builtin_prefetch(p + distance);
+          weights[c] = load_bytes(p);
         }
+        add(weights, codes + i);
       }
-      for (; i < end; i += line) {  // rows are filled up with zeros
-        const i32x16 weights = i32x16::load_partial(reinterpret_cast<const std::int32_t*>(column + begin + i), (end - i) / 4) ^ plus_128;
-        DODONA_UNROLL(4)
-        for (int r = 0; r < rows; ++r) c[0][r] = dpbusd(c[0][r], weights, load_bytes(codes + r * ops::i8_chunk + i));
+      if (i < end) {  // rows are filled up with zeros
+        i32x16 weights[columns_together];
+        DODONA_UNROLL(2)
+        for (int c = 0; c < columns_together; ++c)
+          weights[c] = i32x16::load_partial(reinterpret_cast<const std::int32_t*>(from.column[c] + begin + i), (end - i) / 4);
+        add(weights, codes + i);
       }
     }
-    DODONA_UNROLL(4)
-    for (int r = 0; r < rows; ++r) sum[r] = (c[0][r] + c[1][r]) + (c[2][r] + c[3][r]);
+    DODONA_UNROLL(8)
+    for (int r = 0; r < rows; ++r) {
+      DODONA_UNROLL(2)
+      for (int c = 0; c < columns_together; ++c) sums[16 * r + c] = s[c][r];
+    }
   }
 };
 

@@ -45,60 +45,52 @@ DODONA_INLINE void pack_qserve_codes(const ops::I8Weights& w, std::int64_t panel
 
 /// Few rows times raw codes: a line of a tile times 32 k of a row, each word of which stands twice as in the line. `Weights` makes weights
 /// of codes for 128 k of a tile's columns: from(w, panel, group), then line(c), then low(codes) and high(codes); dot adds products.
-template <class Weights, int rows>
-void multiply_qserve(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, const ops::I8Rows& a, RawSums<rows>& sums) {
-  constexpr std::int64_t tile_bytes = 512, tile_k = 32, group_tiles = 4, ahead = 4096;
+template <class Weights>
+void multiply_qserve(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, const ops::I8Rows& a, std::int64_t rows,
+                     RawSums& sums) {
+  constexpr std::int64_t tile_bytes = 512, tile_k = 32, group_tiles = 4, most_tiles = ops::i8_chunk / tile_k;
   constexpr std::int32_t place[16] = {0, 0, 4, 4, 1, 1, 5, 5, 2, 2, 6, 6, 3, 3, 7, 7};
   const i32x16 first = i32x16::load(place), second = first + i32x16::splat(8);
   const std::uint8_t* tile = w.codes + panel / 2 * (w.k / tile_k) * tile_bytes;
-  for (auto& of_row : sums.of[0]) {
-    DODONA_UNROLL(16)
-    for (i32x16& sum : of_row) sum = i32x16::zero();
-  }
-  for (std::int64_t begin = 0; begin < w.k; begin += group_tiles * tile_k, tile += group_tiles * tile_bytes) {
-    const ops::I8Rows codes = a.at(0, begin / ops::i8_chunk);
-    const auto words = [&](int r, int pair) {
-      return as_f32(load_bytes(codes.codes + r * ops::i8_chunk + begin % ops::i8_chunk + 2 * pair * tile_k));
-    };
-    i32x16 row[rows][group_tiles];
-    DODONA_UNROLL(4)
-    for (int r = 0; r < rows; ++r) {
-      DODONA_UNROLL(2)
-      for (int pair = 0; pair < 2; ++pair) {  // rows are filled up with zeros to whole chunks
-        row[r][2 * pair] = as_i32(lookup_16(words(r, pair), first));
-        row[r][2 * pair + 1] = as_i32(lookup_16(words(r, pair), second));
+  i32x16 words[raw_rows][most_tiles];
+  sums.clear(1, rows);
+  for (std::int64_t begin = 0; begin < w.k; begin += ops::i8_chunk, tile += most_tiles * tile_bytes) {
+    const std::int64_t left = (w.k - begin) / tile_k, tiles = left < most_tiles ? left : most_tiles;
+    const std::int8_t* const codes = a.at(0, begin / ops::i8_chunk).codes;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t t = 0; t < tiles; t += 2) {  // rows are filled up with zeros to whole chunks
+        const f32x16 two = as_f32(load_bytes(codes + r * ops::i8_chunk + t * tile_k));
+        words[r][t] = as_i32(lookup_16(two, first));
+        words[r][t + 1] = as_i32(lookup_16(two, second));
       }
-    }
-    const std::int64_t left = (w.k - begin) / tile_k, tiles = left < group_tiles ? left : group_tiles;
-    const auto weights = Weights::from(w, panel, begin / (group_tiles * tile_k));
-    for (int c = 0; c < 8; ++c) {
-      const auto of_line = weights.line(c);
-      i32x16 low[rows], high[rows];
-      DODONA_UNROLL(4)
-      for (int r = 0; r < rows; ++r) low[r] = sums.of[0][r][c], high[r] = sums.of[0][r][8 + c];
-      const auto add = [&](int t) {
-        const std::uint8_t* const p = tile + t * tile_bytes + 64 * c;
-        __builtin_prefetch(p + ahead);
-        const i32x16 codes_of_four = load_bytes(p);
-        const i32x16 low_weights = of_line.low(low_codes(codes_of_four)), high_weights = of_line.high(high_codes(codes_of_four));
-        DODONA_UNROLL(4)
-        for (int r = 0; r < rows; ++r) {
-          low[r] = Weights::dot(low[r], low_weights, row[r][t]);
-          high[r] = Weights::dot(high[r], high_weights, row[r][t]);
+    const auto add = [&](auto count, std::int64_t from, int c) {
+      constexpr int many = count;
+      i32x16 low[many], high[many];
+      DODONA_UNROLL(8)
+      for (int r = 0; r < many; ++r) low[r] = sums.of[0][from + r][c], high[r] = sums.of[0][from + r][8 + c];
+      const std::int64_t ahead = from == 0 ? most_tiles * tile_bytes : 0;
+      for (std::int64_t group = 0; group < tiles; group += group_tiles) {
+        const auto of_line = Weights::from(w, panel, (begin / tile_k + group) / group_tiles).line(c);
+        const std::int64_t end = tiles - group < group_tiles ? tiles : group + group_tiles;
+        for (std::int64_t t = group; t < end; ++t) {
+          const std::uint8_t* const p = tile + t * tile_bytes + 64 * c;
+          __builtin_prefetch(p + ahead);
+          const i32x16 codes_of_four = load_bytes(p);
+          const i32x16 low_weights = of_line.low(low_codes(codes_of_four)), high_weights = of_line.high(high_codes(codes_of_four));
+          DODONA_UNROLL(8)
+          for (int r = 0; r < many; ++r) {
+            low[r] = Weights::dot(low[r], low_weights, words[from + r][t]);
+            high[r] = Weights::dot(high[r], high_weights, words[from + r][t]);
+          }
         }
-      };
-      if (tiles == group_tiles) {
-        DODONA_UNROLL(4)
-        for (int t = 0; t < group_tiles; ++t) add(t);
-      } else {
-        for (int t = 0; t < tiles; ++t) add(t);
       }
-      DODONA_UNROLL(4)
-      for (int r = 0; r < rows; ++r) sums.of[0][r][c] = low[r], sums.of[0][r][8 + c] = high[r];
-    }
+      DODONA_UNROLL(8)
+      for (int r = 0; r < many; ++r) sums.of[0][from + r][c] = low[r], sums.of[0][from + r][8 + c] = high[r];
+    };
+    for (int c = 0; c < 8; ++c) by_halves<raw_rows>(rows, [&](auto count, std::int64_t from) { add(count, from, c); });
   }
   // Even lanes of line c are of column c, or 16 + c in the high nibbles, and odd lanes of the column eight further on.
-  for (int r = 0; r < rows; ++r) {
+  for (std::int64_t r = 0; r < rows; ++r) {
     const LaneSums both = sums_of_lanes(sums.of[0][r]);
     std::int32_t even[16], odd[16], columns[32];
     both.even.store(even);
@@ -108,10 +100,43 @@ void multiply_qserve(const ops::I8Weights& w, std::int64_t panel, std::int64_t p
   }
 }
 
+/// Which of a row's words stands at a place of a line: they lie as in the lines of the two tiles that it is made of.
+constexpr int qserve_line_word(int place) {
+  return place / 8 * 8 + place % 2 * 4 + place % 8 / 2;
+}
+/// Two panels of raw codes as lines of a column's 64 k (panel_i8_amx_lanes.h). `Weights` makes weights of codes for 128 k: from(w, panel,
+/// group), then columns(c), then of(i, codes) for column c + 8 * i.
+template <class Weights>
+DODONA_INLINE void qserve_lines(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out,
+                                std::int64_t stride) {
+  constexpr std::int64_t tile_bytes = 512, far = 16 * tile_bytes, group_steps = 2, step_bytes = ops::i8_panel_columns * ops::i8_step;
+  while (begin < end) {
+    const std::int64_t group = begin / group_steps, left = (group + 1) * group_steps, stop = left < end ? left : end;
+    const auto weights = Weights::from(w, panel, group);
+    for (int c = 0; c < 8; ++c) {
+      const auto of_columns = weights.columns(c);
+      const std::uint8_t* p = w.codes + (panel / 2 * (w.k / 32) + 2 * begin) * tile_bytes + 64 * c;
+      std::uint8_t* to = out + 64 * c;
+      for (std::int64_t s = begin; s < stop; ++s, p += 2 * tile_bytes, to += step_bytes) {
+        __builtin_prefetch(p + far, 0, 2);
+        __builtin_prefetch(p + tile_bytes + far, 0, 2);
+        const f32x16_pair split = deinterleave(as_f32(load_bytes(p)), as_f32(load_bytes(p + tile_bytes)));
+        const i32x16 first = as_i32(split.first), second = as_i32(split.second);
+        const i32x16 codes[4] = {low_codes(first), low_codes(second), high_codes(first), high_codes(second)};
+        DODONA_UNROLL(4)
+        for (int i = 0; i < 4; ++i)
+          of_columns.of(i, codes[i]).store(reinterpret_cast<std::int32_t*>(to + i / 2 * stride + i % 2 * 8 * ops::i8_step));
+      }
+    }
+    out += (stop - begin) * step_bytes;
+    begin = stop;
+  }
+}
+
 /// Weights as they are, 0 to 15.
 struct QserveUnpack {
   static constexpr std::int64_t step_bytes = 512, panels_together = 2;
-  static constexpr int offset = 0;
+  static constexpr int offset = 0, most_raw_rows = raw_rows;
 
   static DODONA_INLINE i32x16 table() { return i32x16::zero(); }
   static DODONA_INLINE void decode(const std::uint8_t* packed, int block, i32x16, i32x16 (&weights)[4]) {
@@ -129,9 +154,14 @@ struct QserveUnpack {
     for (std::int64_t s = begin; s < end; ++s)
       pack_qserve_codes(w, panel, panels, s, out + (s - begin) * step_bytes, (end - begin) * step_bytes);
   }
-  template <int rows>
-  static void multiply_raw(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, const ops::I8Rows& a, RawSums<rows>& sums) {
-    multiply_qserve<Plain>(w, panel, panels, a, sums);
+  static constexpr int line_word(int place) { return qserve_line_word(place); }
+  static void lines(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out,
+                    std::int64_t stride) {
+    qserve_lines<Plain>(w, panel, begin, end, out, stride);
+  }
+  static void multiply_raw(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, const ops::I8Rows& a, std::int64_t rows,
+                           RawSums& sums) {
+    multiply_qserve<Plain>(w, panel, panels, a, rows, sums);
   }
   static DODONA_INLINE f32x16_pair row(const std::uint8_t* codes, std::int64_t begin, std::int64_t k) {
     return Int8Unpack::row(codes, begin, k);
@@ -141,10 +171,12 @@ struct QserveUnpack {
   struct Line {
     static DODONA_INLINE i32x16 low(i32x16 codes) { return codes; }
     static DODONA_INLINE i32x16 high(i32x16 codes) { return codes; }
+    static DODONA_INLINE i32x16 of(int, i32x16 codes) { return codes; }
   };
   struct Plain {
     static DODONA_INLINE Plain from(const ops::I8Weights&, std::int64_t, std::int64_t) { return {}; }
     static DODONA_INLINE Line line(int) { return {}; }
+    static DODONA_INLINE Line columns(int) { return {}; }
     static DODONA_INLINE i32x16 dot(i32x16 sum, i32x16 weights, i32x16 row) { return dpbusd_small(sum, weights, row); }
   };
 };
@@ -153,7 +185,7 @@ struct QserveUnpack {
 /// a word for each column: the scale in its first byte, the zero in its second.
 struct QserveGroupUnpack {
   static constexpr std::int64_t step_bytes = 576, panels_together = 2;
-  static constexpr int offset = 128;
+  static constexpr int offset = 128, most_raw_rows = raw_rows;
 
   static DODONA_INLINE i32x16 table() { return i32x16::zero(); }
   static DODONA_INLINE void decode(const std::uint8_t* packed, int block, i32x16 table, i32x16 (&weights)[4]) {
@@ -176,9 +208,14 @@ struct QserveGroupUnpack {
     for (std::int64_t p = panel; p < panel + panels; ++p, out += (end - begin) * step_bytes)
       for (std::int64_t s = begin; s < end; s = s / 2 * 2 + 2) pack_scales(w, p, s, end, out + (s - begin) * step_bytes + 512);
   }
-  template <int rows>
-  static void multiply_raw(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, const ops::I8Rows& a, RawSums<rows>& sums) {
-    multiply_qserve<Groups>(w, panel, panels, a, sums);
+  static constexpr int line_word(int place) { return qserve_line_word(place); }
+  static void lines(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out,
+                    std::int64_t stride) {
+    qserve_lines<Groups>(w, panel, begin, end, out, stride);
+  }
+  static void multiply_raw(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, const ops::I8Rows& a, std::int64_t rows,
+                           RawSums& sums) {
+    multiply_qserve<Groups>(w, panel, panels, a, rows, sums);
   }
   static DODONA_INLINE f32x16_pair row(const std::uint8_t* codes, std::int64_t begin, std::int64_t k) {
     return Int8Unpack::row(codes, begin, k);
@@ -190,6 +227,10 @@ struct QserveGroupUnpack {
     i32x16 low_scales, low_zeros, high_scales, high_zeros;
     DODONA_INLINE i32x16 low(i32x16 codes) const { return add_8(mul_16(codes, low_scales), low_zeros); }
     DODONA_INLINE i32x16 high(i32x16 codes) const { return add_8(mul_16(codes, high_scales), high_zeros); }
+  };
+  struct FourColumns {
+    i32x16 scales[4], zeros[4];
+    DODONA_INLINE i32x16 of(int i, i32x16 codes) const { return add_8(mul_16(codes, scales[i]), zeros[i]); }
   };
   struct Groups {
     const std::uint8_t *scales, *zeros;
@@ -207,6 +248,18 @@ struct QserveGroupUnpack {
       const i32x16 s = splat_bytes(scales + 4 * c), z = splat_bytes(zeros + 4 * c) ^ i32x16::splat(static_cast<std::int32_t>(0x80808080));
       const i32x16 in_words = i32x16::splat(0x00FF00FF);
       return {lookup_bytes(s, low) & in_words, lookup_bytes(z, low), lookup_bytes(s, high) & in_words, lookup_bytes(z, high)};
+    }
+    /// Of columns c, 8 + c, 16 + c and 24 + c, each alone.
+    DODONA_INLINE FourColumns columns(int c) const {
+      const i32x16 s = splat_bytes(scales + 4 * c), z = splat_bytes(zeros + 4 * c);
+      FourColumns four;
+      DODONA_UNROLL(4)
+      for (int i = 0; i < 4; ++i) {
+        const i32x16 byte = i32x16::splat(i * 0x01010101);
+        four.scales[i] = lookup_bytes(s, byte) & i32x16::splat(0x00FF00FF);
+        four.zeros[i] = lookup_bytes(z, byte);
+      }
+      return four;
     }
     static DODONA_INLINE i32x16 dot(i32x16 sum, i32x16 weights, i32x16 row) { return dpbusd(sum, weights, row); }
   };
