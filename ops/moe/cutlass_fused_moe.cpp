@@ -330,7 +330,10 @@ void run_prepared(const CutlassFusedMoe& op, const Prepared& prepared, const Exe
 std::optional<Refusal> unsupported(const CutlassFusedMoe& op, Mode mode) {
   if (!of_a_gpu(mode)) return {};
   if (op.finalize == "fused") return Refusal{"finalize", "is fused, whose atomics add in no fixed order"};
-  if (op.use_deepseek_fp8_block_scale) return Refusal{"use_deepseek_fp8_block_scale", "is true, but that kernel is Hopper's alone"};
+  const bool hopper = mode == Mode::hopper;
+  if (op.use_deepseek_fp8_block_scale && !hopper)
+    return Refusal{"use_deepseek_fp8_block_scale", "is true, but that kernel is Hopper's alone"};
+  if (op.fc1_expert_weights.dtype() == u8 && hopper) return Refusal{"fc1_expert_weights", "are of NVFP4, which Hopper does not multiply"};
   return {};
 }
 
@@ -367,6 +370,7 @@ functions of that version cannot pass), all-to-all, min_latency_mode, which upst
 ascending chain.)",
       .golden = golden<MoeMistake::none>,
       .fast = run,
+      .hopper = run,
       .blackwell = run,
       .unsupported = unsupported,
       .prepare = {.arguments = {"fc1_expert_weights", "fc1_weight_scale", "fc2_expert_weights", "fc2_weight_scale"},

@@ -12,6 +12,7 @@
 #include "quant/e4m3.h"
 #include "quant/element.h"
 #include "quant/fp32_ops.h"
+#include "quant/hopper/fast_math.h"
 #include "quant/nibble.h"
 
 namespace dodona::ops {
@@ -65,6 +66,10 @@ GroupScale scale_of(const Requantizer& r, double largest_magnitude) {
       return {scale, static_cast<float>(scale), true};
     }
     case ScaleRule::inverse: {
+      if (r.approximate) {
+        const float q = amax == 0 ? 1.0f : quant::hopper::div(static_cast<float>(r.largest), static_cast<float>(amax));
+        return {static_cast<double>(quant::hopper::rcp(q)), q};
+      }
       const float q = amax == 0 ? 1.0f : static_cast<float>(r.largest / amax);
       return {static_cast<double>(1.0f / q), q};
     }

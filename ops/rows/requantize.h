@@ -26,6 +26,7 @@ struct Requantizer {
   ScaleRule rule = ScaleRule::quotient;
   float least_amax = 0;      ///< no group's scale is that of a smaller magnitude
   DType first = DType::f32;  ///< numbers are rounded to this type before anything else
+  bool approximate = false;  ///< ScaleRule::inverse: divisions are those of fast-math builds on an H200
   float encode_scale = 1;    ///< ScaleRule::encoded: S; without scales: numbers are multiplied with it before they become codes
 
   /// Whether numbers stay as they are.

@@ -20,6 +20,7 @@
 #include "ops/sums/products_gpu.h"
 #include "ops/tiles/panel.h"
 #include "ops/tiles/panel_i8.h"
+#include "quant/hopper/fast_math.h"
 #include "quant/swizzle.h"
 
 namespace dodona::ops {
@@ -148,14 +149,15 @@ void copy_row(const WholeMoe& moe, std::int64_t token, std::int64_t row, SortedR
 
 /// Quantizes a token for an expert. With `open`, how far honest implementations' numbers may lie from these.
 void quantize_token(const WholeMoe& moe, std::int64_t expert, std::int64_t token, std::int64_t row, SortedRows& sorted, double* open,
-                    Isa isa) {
+                    const Exec& exec) {
   std::vector<float> x(static_cast<std::size_t>(sorted.k));
   quant::to_f32(moe.x.dtype(), moe.x.as<std::byte>() + token * sorted.k * bits(moe.x.dtype()) / 8, x.data(), sorted.k);
   Requantizer becomes = moe.scheme.rows_become;
   becomes.encode_scale = encode_scale_of(moe.rows_encode, expert);
+  becomes.approximate = exec.mode == Mode::hopper;
   if (open == nullptr) {
     return requantize(becomes, std::span<const float>(x), RequantizedFloats{.codes = sorted.row(row), .scales = sorted.scale_row(row)},
-                      isa);
+                      exec.isa);
   }
   std::vector<Bounded> exact;
   for (const float value : x) exact.push_back({static_cast<double>(value)});
@@ -174,7 +176,7 @@ SortedRows gather(const WholeMoe& moe, const std::vector<Group>& groups, std::ve
       if (comes_quantized) {
         copy_row(moe, token, row, sorted);
       } else {
-        quantize_token(moe, group.expert, token, row, sorted, open != nullptr ? open->data() : nullptr, exec.isa);
+        quantize_token(moe, group.expert, token, row, sorted, open != nullptr ? open->data() : nullptr, exec);
       }
     });
   return sorted;
@@ -318,6 +320,20 @@ float activated(const WholeMoe& moe, std::int64_t expert, float gate, float up) 
   }
   if (moe.beta.defined()) up += factor_of(moe.beta, expert);
   return gate * static_cast<float>(fixed::sigmoid(static_cast<double>(alpha * gate))) * up;
+}
+
+/// The same by fast-math builds on an H200.
+float activated_on_hopper(const WholeMoe& moe, std::int64_t expert, float gate, float up) {
+  namespace gpu = quant::hopper;
+  if (!moe.alpha.defined() && !moe.beta.defined() && !moe.limit.defined()) return gpu::mul(hopper_silu(gate), up);
+  if (moe.limit.defined()) {
+    const float limit = factor_of(moe.limit, expert);
+    gate = std::min(gate, limit);
+    up = std::max(std::min(up, limit), -limit);
+  }
+  const float beta = moe.beta.defined() ? factor_of(moe.beta, expert) : 0.0f;
+  const float sigmoid = gpu::rcp(gpu::add(1.0f, gpu::expf(-gpu::mul(gate, factor_of(moe.alpha, expert)))));
+  return gpu::mul(gpu::mul(gate, sigmoid), gpu::add(up, beta));
 }
 
 /// Upstream's reference of fp8 with blocks quantizes nothing.
@@ -574,8 +590,11 @@ class GoldenMoe {
   void finish() {
     output_.make_open();
     TermSums sums{.count = static_cast<double>(slots_of(moe_))};
-    if (moe_.scheme.terms_in_output) sums.unit = moe_.output.dtype() == DType::f16 ? 0x1p-11 : 0x1p-8;
+    const bool half = moe_.scheme.terms_in_output && moe_.output.dtype() == DType::f16;
+    if (moe_.scheme.terms_in_output) sums.unit = half ? 0x1p-11 : 0x1p-8;
     for (std::size_t i = 0; i < sums_.size(); ++i) {
+      // What leaves f16 on the way stays infinite, whatever follows.
+      if (half) sums.largest = quant::max_finite(DType::f16) - sums_[i].slack;
       Bounded x = sums.bounded(sums_[i].terms).widened(sums_[i].slack);
       x.open = x.open || sums_[i].open || !std::isfinite(x.slack) || moe_.routes[i / static_cast<std::size_t>(moe_.hidden())].open;
       output_.put(static_cast<std::int64_t>(i), x);
@@ -741,7 +760,7 @@ void multiply(const WholeMoe& moe, const std::vector<Group>& groups, const RunPr
 
 /// Gate and up of one row to what the second product takes.
 void activate_row(const WholeMoe& moe, const Group& group, std::int64_t i, const Halves& halves, const float* sums, SortedRows& rows,
-                  Isa isa) {
+                  const Exec& exec) {
   const std::int64_t width = moe.width();
   const auto n = static_cast<std::size_t>(width);
   std::vector<float> gate(n), up(n), out(n);
@@ -754,11 +773,14 @@ void activate_row(const WholeMoe& moe, const Group& group, std::int64_t i, const
   const float* bias = bias_behind(moe, moe.first_bias, group.expert);
   for (auto* half : {&up, &gate}) {
     if (const Requantizer between = sums_become(moe); !between.keeps())
-      requantize(between, std::span<const float>(*half), RequantizedFloats{.values = half->data()}, isa);
+      requantize(between, std::span<const float>(*half), RequantizedFloats{.values = half->data()}, exec.isa);
     if (bias != nullptr)
       for (float& number : *half) number += *bias++;
   }
-  if (moe.alpha.defined() || moe.beta.defined() || moe.limit.defined()) {
+  const bool hopper = exec.mode == Mode::hopper;
+  if (hopper) {
+    for (std::size_t j = 0; j < n; ++j) out[j] = activated_on_hopper(moe, group.expert, gate[j], up[j]);
+  } else if (moe.alpha.defined() || moe.beta.defined() || moe.limit.defined()) {
     for (std::size_t j = 0; j < n; ++j) out[j] = activated(moe, group.expert, gate[j], up[j]);
   } else {
     const ActAndMulRow row{.gate = gate.data(),
@@ -771,15 +793,17 @@ void activate_row(const WholeMoe& moe, const Group& group, std::int64_t i, const
                            .kind = ActivationKind::silu,
                            .writing = Writing{},
                            .round_activation = false};
-    dispatch<ActAndMulRowKernel>(isa, row);
+    dispatch<ActAndMulRowKernel>(exec.isa, row);
   }
   if (moe.factor_after_rounding) {
     const float factor = factor_of(moe.up_factor, group.expert) / factor_of(moe.gate_factor, group.expert);
     for (float& value : out) value = static_cast<float>(quant::round_to(DType::bf16, static_cast<double>(value))) * factor;
   }
-  requantize(activated_become(moe, group.expert), std::span<const float>(out),
+  Requantizer becomes = activated_become(moe, group.expert);
+  becomes.approximate = hopper;
+  requantize(becomes, std::span<const float>(out),
              RequantizedFloats{.codes = rows.row(group.first + i), .scales = rows.block > 0 ? rows.scale_row(group.first + i) : nullptr},
-             isa);
+             exec.isa);
 }
 
 /// Numbers as the type keeps them.
@@ -868,7 +892,7 @@ void run_whole_moe(const WholeMoe& moe, const Exec& exec) {
   const Halves halves = halves_of(moe, false);
   for (const Group& group : groups)
     parallel_for(exec.threads, group.rows(), 40.0 * static_cast<double>(moe.width()), [&](std::int64_t i) {
-      activate_row(moe, group, i, halves, sums.as<float>() + (group.first + i) * moe.first.n, rows, exec.isa);
+      activate_row(moe, group, i, halves, sums.as<float>() + (group.first + i) * moe.first.n, rows, exec);
     });
   const Tensor results = Tensor::uninitialized(moe.like_reference ? DType::f32 : moe.scheme.results, {x.count, moe.hidden()});
   multiply(moe, groups, {moe.second, rows, second, moe.second_bias}, results, exec);
