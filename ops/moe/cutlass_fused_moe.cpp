@@ -364,8 +364,9 @@ rounded to fp32, the sum over slots in fp32. finalize=fused: y + bias is not rou
 so is every sum. Sums: 16 bits: )" +
                   std::string(half_sum_contract) + R"( fp8: the steps of Hopper's unit over all of K, and K units in any order; blocks
 restart every 128 as fp8_gemm_nt; NVFP4 as cutlass_fp4_group_mm.
- Evidence: sources alone (v0.5.3), no recording of a GPU; that gate and up are rounded before the activation, what rounds behind it and
-where biases are added is read there. Not here: activations but SwiGLU, MXFP4 and 4-bit integers as weights (which upstream's Python
+ Evidence: recordings of an H100 (FlashInfer v0.5.3) in 16 bits, fp8 and fp8 of blocks: whatever tile, and whether operands are swapped, the
+bits of finalize=separate are the same, and hopper mode's. There K is one ascending chain, of blocks one for each 128; silu is silu_and_mul's;
+of blocks q = 448 * rcp(amax) and scale = rcp(q), approximate; sums over slots in order. NVFP4: sources alone. Not here: activations but SwiGLU, MXFP4 and 4-bit integers as weights (which upstream's Python
 functions of that version cannot pass), all-to-all, min_latency_mode, which upstream refuses too. Blackwell mode is a model, K in one
 ascending chain.)",
       .golden = golden<MoeMistake::none>,

@@ -843,7 +843,8 @@ void combine(const WholeMoe& moe, const std::vector<Group>& groups, const Tensor
         for (std::size_t h = 0; h < sum.size(); ++h) sum[h] += row[h];
         narrow(type, sum, codes);
       } else {
-        for (std::size_t h = 0; h < sum.size(); ++h) sum[h] += weight * row[h];
+        const bool fused = exec.mode == Mode::hopper;
+        for (std::size_t h = 0; h < sum.size(); ++h) sum[h] = fused ? std::fma(weight, row[h], sum[h]) : sum[h] + weight * row[h];
       }
     }
     for (std::size_t h = 0; h < sum.size(); ++h) row[h] = sum[static_cast<std::size_t>(columns[h])];
