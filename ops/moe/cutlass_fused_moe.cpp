@@ -361,7 +361,7 @@ output_dtype; of fp8 it becomes e4m3(h * fc2_act_scale) instead, saturating at 4
 token, q = fl32(448 / amax), 1 where amax is 0, e4m3(h * q) and scale = fl32(1 / q); of NVFP4 it, and 16-bit tokens, are quantized as by
 fp4_quantize with the encode scale. y = W2 h, times fc2_dequant, is rounded to output_dtype, the bias added, the product with the weight
 rounded to fp32, the sum over slots in fp32. finalize=fused: y + bias is not rounded, its product with the weight is, to output_dtype, and
-so is every sum. Sums: 16 bits: )" +
+so is every sum; f16 that may leave its range in some order is not compared; with one slot zero keeps its sign. Sums: 16 bits: )" +
                   std::string(half_sum_contract) + R"( fp8: the steps of Hopper's unit over all of K, and K units in any order; blocks
 restart every 128 as fp8_gemm_nt; NVFP4 as cutlass_fp4_group_mm.
  Evidence: recordings of an H100 (FlashInfer v0.5.3) in 16 bits, fp8 and fp8 of blocks: whatever tile, and whether operands are swapped, the

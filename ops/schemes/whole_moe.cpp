@@ -427,10 +427,11 @@ struct ActivatedRow {
 struct Combined {
   TermSum terms;
   double slack = 0;
-  bool open = false;
+  bool open = false, negative_zero = false;  ///< the latter: of the last term
 
   void add(const Bounded& term) {
     terms.add(term.exact);
+    negative_zero = term.exact == 0 && std::signbit(term.exact);
     slack += term.slack;
     open = open || term.open;
   }
@@ -597,6 +598,8 @@ class GoldenMoe {
       if (half) sums.largest = quant::max_finite(DType::f16) - sums_[i].slack;
       Bounded x = sums.bounded(sums_[i].terms).widened(sums_[i].slack);
       x.open = x.open || sums_[i].open || !std::isfinite(x.slack) || moe_.routes[i / static_cast<std::size_t>(moe_.hidden())].open;
+      // Nothing is added to the only term of a token: zero keeps its sign.
+      if (moe_.scheme.terms_in_output && slots_of(moe_) == 1 && sums_[i].negative_zero) x.exact = -0.0;
       output_.put(static_cast<std::int64_t>(i), x);
     }
   }
@@ -840,7 +843,7 @@ void combine(const WholeMoe& moe, const std::vector<Group>& groups, const Tensor
       if (moe.scheme.terms_in_output) {
         for (float& number : row) number *= weight;
         narrow(type, row, codes);
-        for (std::size_t h = 0; h < sum.size(); ++h) sum[h] += row[h];
+        for (std::size_t h = 0; h < sum.size(); ++h) sum[h] = slots == 1 ? row[h] : sum[h] + row[h];
         narrow(type, sum, codes);
       } else {
         const bool fused = exec.mode == Mode::hopper;

@@ -263,6 +263,28 @@ TEST(CutlassFusedMoe, AtomicsInTheOutputsTypeAreWithinTheFusedBudgetAloneInEithe
   }
 }
 
+TEST(CutlassFusedMoe, SumsOfAtomicsInF16MayLeaveItsRangeOnTheWay) {
+  Arguments fused = op.case_of("T=7 K=3 L=4 H=128 I=128 X=128 X1=128 Y=128" + with_f16 + " --attr finalize=fused");
+  fused.set("token_selected_experts", filled(DType::i32, {tokens, 3}, 2.0));
+  const Tensor weights = filled(DType::f32, {tokens, 3}, 1.0);
+  for (std::int64_t i = 0; i < tokens * 3; ++i) quant::set(weights, i, i % 3 == 2 ? -1.0 : 1.0);
+  fused.set("token_final_scales", weights);
+  double most = 0;
+  const Tensor plain = output(fused, Mode::golden);
+  for (std::int64_t i = 0; i < plain.elements(); ++i) most = std::max(most, std::fabs(quant::get(plain, i)));
+  for (std::int64_t i = 0; i < tokens * 3; ++i) quant::set(weights, i, quant::get(weights, i) * 40000.0 / most);
+  const Tensor out = output(fused, Mode::golden).clone();
+  std::int64_t lost = 0;
+  for (std::int64_t i = 0; i < out.elements(); ++i) {
+    const double y = quant::get(out, i);
+    if (std::fabs(y) > 36000.0) quant::set(out, i, std::copysign(INFINITY, y)), ++lost;
+  }
+  EXPECT_GT(lost, 0);
+  EXPECT_EQ(op.failing(fused, {{"output", out}}), 0);
+  for (std::int64_t i = 0; i < tokens * 3; ++i) quant::set(weights, i, quant::get(weights, i) / 4.0);
+  EXPECT_GT(op.failing(fused, {{"output", out}}), 0);
+}
+
 // ---- bad input
 
 void expect_refused(const Arguments& inputs, const std::string& argument) {
@@ -302,6 +324,8 @@ TEST(CutlassFusedMoe, WhatDoesNotFitIsRefusedByName) {
 TEST(CutlassFusedMoe, AGpusModeSaysWhatNoneComputes) {
   for (const std::string& form : {blocks, half + " --attr finalize=fused"})
     EXPECT_THROW(op.outputs(op.case_of(form), in_mode(Mode::blackwell)), Error) << form;
+  for (const std::string& form : {fp4, fp4_here, half + " --attr finalize=fused"})
+    EXPECT_THROW(op.outputs(op.case_of(form), in_mode(Mode::hopper)), Error) << form;
 }
 
 }  // namespace
