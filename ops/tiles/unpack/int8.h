@@ -40,12 +40,12 @@ struct Int8Unpack {
     const std::uint8_t* const rows = w.codes + panel * ops::i8_panel_columns * w.k;
     const std::int64_t last = w.n - 1 - panel * ops::i8_panel_columns;
     for (std::int64_t s = begin; s < end; ++s) {
-      const std::int64_t words = (w.k - s * ops::i8_step) / 4, ahead = fetch_distance(s * ops::i8_step, w.k);
+      const std::int64_t words = (w.k - s * ops::i8_step) / 4, further = fetch_distance(s * ops::i8_step, w.k);
       f32x16 columns[16];
       DODONA_UNROLL(16)
       for (int r = 0; r < 16; ++r) {
         const auto* p = reinterpret_cast<const std::int32_t*>(rows + (r < last ? r : last) * w.k + s * ops::i8_step);
-        __builtin_prefetch(reinterpret_cast<const std::byte*>(p) + ahead);
+        __builtin_prefetch(reinterpret_cast<const std::byte*>(p) + further);
         columns[r] = as_f32(words >= 16 ? i32x16::load(p) : i32x16::load_partial(p, words));
       }
       transpose(columns);
