@@ -155,7 +155,7 @@ void multiply_tiles(const I8Product& product, const DigitsUnit* unit, const Exec
 const DigitsUnit* digits_unit(Isa isa) {
   if (!uses_amx(isa)) return nullptr;
   static const DigitsUnit unit = dispatch<DigitsAmxKernel>(isa);
-  return &unit;
+  return unit.multiply != nullptr ? &unit : nullptr;
 }
 
 void digits_multiply_by(const DigitsUnit* unit, const I8Product& product, const Exec& exec) {

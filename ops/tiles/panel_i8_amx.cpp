@@ -69,7 +69,7 @@ void prepare_rows(const I8MatrixUnit& unit, const I8Product& p, const I8Group& g
 const I8MatrixUnit* i8_matrix_unit(Isa isa) {
   if (!uses_amx(isa)) return nullptr;
   static const I8MatrixUnit unit = dispatch<I8AmxKernel>(isa);
-  return &unit;
+  return unit.multiply != nullptr ? &unit : nullptr;  // builds of the generic tier alone have none, whatever the CPU has
 }
 
 void i8_multiply_by(const I8MatrixUnit& unit, const I8Product& product, const Exec& exec) {
