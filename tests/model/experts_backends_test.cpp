@@ -23,7 +23,7 @@ const char* const nvfp4_names[] = {"cutlass", "trtllm", "flashinfer_cutlass"};
 
 /// What the library has an H100's bits of.
 bool has_mode(const std::string& name, Mode mode) {
-  return mode != Mode::hopper || (name != "trtllm" && name != "flashinfer_cutlass");
+  return mode != Mode::hopper || name != "trtllm";
 }
 
 LayerSetting with(const std::string& experts, bool fused_shared = false, ExpertWeights form = ExpertWeights::fp8) {
@@ -281,8 +281,7 @@ TEST(ExpertsBackends, WhatNoBackendDoesIsRefusedByName) {
 
 TEST(ExpertsBackends, TrtllmRefusesTwoRowsOfATokenForOneExpertAndModesThatNoKernelHas) {
   expect_error([] { Case("trtllm", Mode::fast, routes[1]).run(); }, ErrorCode::unsupported, {"token 0", "expert 6"});
-  for (const char* name : {"trtllm", "flashinfer_cutlass"})
-    expect_error([&] { Case(name, Mode::hopper, routes[0]).run(); }, ErrorCode::unsupported, {"no hopper mode"});
+  expect_error([] { Case("trtllm", Mode::hopper, routes[0]).run(); }, ErrorCode::unsupported, {"no hopper mode"});
   expect_error([] { Case("trtllm", Mode::fast, routes[0], true); }, ErrorCode::bad_option, {"trtllm", "fused shared expert"});
 }
 
