@@ -336,7 +336,7 @@ void add_few_rows(const ops::I8AmxJob& job, std::int64_t first, std::int64_t pan
   const std::int64_t steps = ops::i8_steps(w.k), panel_bytes = steps * Unpack::step_bytes;
   for (std::int64_t p = 0; p < panels; p += together) {
     const std::int64_t count = panels - p < together ? panels - p : together;
-    const std::uint8_t* const packed = w.packed + (first + p) * panel_bytes;
+    const std::uint8_t* const packed = lines ? nullptr : w.packed + (first + p) * panel_bytes;
     constexpr bool as_they_are = !lines && packed_as_decoded<Unpack>;
     const std::uint8_t* weights[together] = {s.weights[0], s.weights[1]};
     if constexpr (as_they_are) weights[0] = packed, weights[1] = packed + panel_bytes;
