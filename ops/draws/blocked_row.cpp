@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "ops/rows/block_sum.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -54,15 +55,6 @@ void BlockedRow::kept(std::int64_t c, const Bar& bar, std::vector<float>& terms)
   for (std::size_t i = 0; i < count; ++i) terms[i] = bar.passes(from[i]) ? from[i] : 0.0f;
 }
 
-float BlockedRow::add_threads(std::vector<float>& totals) const {
-  namespace hw = quant::hopper;
-  for (std::size_t distance = 1; distance < warp; distance *= 2)
-    for (std::size_t x = 0; x < totals.size(); x += 2 * distance) totals[x] = hw::add(totals[x], totals[x + distance]);
-  float sum = totals[0];
-  for (std::size_t w = 1; w < warps; ++w) sum = hw::add(sum, totals[w * warp]);
-  return sum;
-}
-
 std::vector<float> BlockedRow::thread_sums(const std::vector<float>& terms, bool in_order) const {
   const auto width = static_cast<std::size_t>(vector_);
   std::vector<float> totals(threads);
@@ -80,7 +72,7 @@ std::vector<float> BlockedRow::thread_sums(const std::vector<float>& terms, bool
 
 float BlockedRow::chunk_sum(const std::vector<float>& terms) const {
   std::vector<float> totals = thread_sums(terms, false);
-  return add_threads(totals);
+  return sum_of_threads(totals);
 }
 
 float BlockedRow::sum(const Bar& bar, bool beside_count) const {
@@ -89,7 +81,7 @@ float BlockedRow::sum(const Bar& bar, bool beside_count) const {
   for (std::int64_t c = 0; c < chunks_; ++c) {
     kept(c, bar, terms);
     std::vector<float> totals = thread_sums(terms, beside_count);
-    sum += add_threads(totals);
+    sum += sum_of_threads(totals);
   }
   return sum;
 }
@@ -102,7 +94,7 @@ float BlockedRow::sum_by_threads() const {
       float& total = totals[static_cast<std::size_t>(i / vector_)];
       if (element < size_) total = quant::hopper::add(total, at(element));
     }
-  return add_threads(totals);
+  return sum_of_threads(totals);
 }
 
 std::vector<float> BlockedRow::running_sums(const std::vector<float>& terms, Scan scan) const {

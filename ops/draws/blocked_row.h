@@ -54,7 +54,6 @@ class BlockedRow {
   std::vector<float> thread_sums(const std::vector<float>& terms, bool in_order) const;
   /// The elements of chunk c that pass, zeros for the others.
   void kept(std::int64_t c, const Bar& bar, std::vector<float>& terms) const;
-  float add_threads(std::vector<float>& totals) const;
   float chunk_sum(const std::vector<float>& terms) const;
   /// first_above; `last` becomes the last element that passes up to the end of the chunk in which the search ended, if there is one.
   std::int64_t search(const Bar& bar, float u, Scan scan, std::int64_t& last) const;

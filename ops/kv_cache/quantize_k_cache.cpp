@@ -13,6 +13,8 @@
 #include "ops/rows/group_row.h"
 #include "ops/rows/k_cache_row.h"
 #include "quant/amax.h"
+#include "quant/e4m3.h"
+#include "quant/hopper/triton.h"
 
 namespace dodona::ops {
 namespace {
@@ -24,6 +26,10 @@ Group group_of(const QuantizeKCache& op, std::int64_t row, std::int64_t g) {
   Group x;
   quant::to_f32(bf16, row_begin(op.cache_k, row, 2) + 2 * g * k_cache_group, x.data(), k_cache_group);
   return x;
+}
+
+bool has_no_number(const Group& x) {
+  return std::all_of(x.begin(), x.end(), [](float value) { return std::isnan(value); });
 }
 
 /// Writes bytes and their records.
@@ -54,7 +60,8 @@ void golden_by(const QuantizeKCache& op, const Exec& exec, Reference* reference)
     for (std::int64_t g = 0; g < k_cache_groups; ++g) {
       const Fp8Bytes group = fp8_bytes(group_of(op, row, g), 0.0f, amax);
       const auto stored = std::bit_cast<std::array<std::byte, 4>>(group.scale);
-      for (std::size_t i = 0; i < 4; ++i) bytes.put(row, k_cache_scales_at + 4 * g + static_cast<std::int64_t>(i), stored[i]);
+      const bool open = has_no_number(group_of(op, row, g));
+      for (std::size_t i = 0; i < 4; ++i) bytes.put(row, k_cache_scales_at + 4 * g + static_cast<std::int64_t>(i), stored[i], open);
       for (std::size_t k = 0; k < group_size; ++k)
         bytes.put(row, g * k_cache_group + static_cast<std::int64_t>(k), static_cast<std::byte>(group.codes[k]), group.open[k]);
     }
@@ -96,6 +103,26 @@ void fast(const QuantizeKCache& op, const Exec& exec) {
   });
 }
 
+/// As Triton compiles upstream's kernel: the maximum passes NaN over while there is a number, the factor is an approximate division, and
+/// NaN (zero times an infinite factor, too) is clamped to the largest code.
+void hopper(const QuantizeKCache& op, const Exec& exec) {
+  namespace hw = quant::hopper;
+  parallel_for(exec.threads, row_count(op.cache_k), 1e4, [&](std::int64_t row) {
+    const std::byte* const x = row_begin(op.cache_k, row, 2);
+    std::byte* const out = row_begin_mutable(op.output, row, 1);
+    for (std::int64_t g = 0; g < k_cache_groups; ++g) {
+      const Group group = group_of(op, row, g);
+      const float largest = has_no_number(group) ? hw::canonical_nan() : quant::amax(group);
+      const float scale = hw::triton::div(1.0f, 448.0f) * largest, factor = hw::triton::div(1.0f, scale);
+      set_k_cache_scale(out, g, scale);
+      for (std::size_t k = 0; k < group_size; ++k)
+        out[static_cast<std::size_t>(g) * group_size + k] =
+            static_cast<std::byte>(quant::to_e4m3_satfinite(quant::clamp_high_first(group[k] * factor, -448.0f, 448.0f)));
+    }
+    std::memcpy(out + k_cache_rope_at, x + 2 * k_cache_nope, 2 * k_cache_rope);
+  });
+}
+
 float largest_value(std::span<const float> group) {
   return std::max(0.0f, quant::largest_value(group));
 }
@@ -107,13 +134,16 @@ namespace dodona {
 std::unique_ptr<Op> op_quantize_k_cache() {
   return define<ops::QuantizeKCache>({
       .contract = R"(
-For each 128 of the first 512 elements: s = fl32(max |x| / 448), NaN passed over, without any least scale; code = e4m3(x * (1/s)), to
+For each 128 of the first 512 elements: s = fl32(max |x| / 448), NaN passed over (open where there is nothing else), without any least scale; code = e4m3(x * (1/s)), to
 nearest even, saturating. Budget: a scale 2^-24 relative (a true division, or a product with fl32(1/448) as compilers make of it), the
 one that was stored being the one that codes are held against; codes 5 units of 2^-24 of the value that is rounded (an approximate
 reciprocal, the product). Codes of groups of zeros, whose reciprocal is infinite, of scales below 2^-126, of groups with infinities and
-of NaN are not judged (upstream's clamp gives them either bound; here 0 for groups of zeros). Bytes 528 to 655 are copies.)",
+of NaN are not judged (upstream's clamp gives them either bound; here 0 for groups of zeros). Bytes 528 to 655 are copies. Hopper mode: s = max |x| * fl32(1/448), and x * (1/s) by Triton's approximate
+division; NaN becomes the largest code.)",
+      .contract_version = 2,
       .golden = ops::golden_by<quant::amax>,
       .fast = ops::fast,
+      .hopper = ops::hopper,
       .condition = ops::condition,
       .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::largest_value>}},
       .cases = {"S=5", "S=3 --dist outliers", "S=2 --dist edge"},

@@ -8,7 +8,9 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/rows/block_sum.h"
 #include "ops/rows/layernorm_row.h"
+#include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
 namespace {
@@ -91,6 +93,34 @@ void fast(const Layernorm& op, const Exec& exec) {
   });
 }
 
+namespace hw = quant::hopper;
+
+float plus_pair(float sum, std::span<const float> x) {
+  return hw::add(sum, x.size() == 2 ? hw::add(x[0], x[1]) : x[0]);
+}
+float plus_squares(float sum, std::span<const float> d) {
+  return d.size() == 2 ? hw::add(sum, hw::fma(d[0], d[0], hw::mul(d[1], d[1]))) : hw::fma(d[0], d[0], sum);
+}
+
+/// FlashInfer's `generalLayerNorm`: min(1024, D) threads rounded up to whole warps, each with pairs of neighbours where D is even.
+void hopper(const Layernorm& op, const Exec& exec) {
+  const std::int64_t width = op.gemma.size(0);
+  const auto n = static_cast<float>(width), eps = static_cast<float>(op.eps);
+  const std::int64_t vector = width % 2 == 0 ? 2 : 1, threads = (std::min<std::int64_t>(1024, width) + 31) / 32 * 32;
+  const BlockLayout sums{vector, threads, plus_pair, butterfly, butterfly_of_warps};
+  const BlockLayout squares{vector, threads, plus_squares, butterfly, butterfly_of_warps};
+  parallel_for(exec.threads, op.input.size(0), static_cast<double>(width), [&](std::int64_t t) {
+    std::vector<float> x(static_cast<std::size_t>(width));
+    quant::to_f32(bf16, row_begin(op.input, t, 2), x.data(), width);
+    const float mean = hw::div(block_sum(x, sums), n);
+    for (float& value : x) value = hw::sub(value, mean);
+    const float factor = hw::rsqrt(hw::fma(block_sum(x, squares), hw::rcp(n), eps));
+    for (std::size_t d = 0; d < x.size(); ++d)
+      x[d] = hw::add(hw::mul(hw::mul(x[d], factor), op.gemma.as<const float>()[d]), op.beta.as<const float>()[d]);
+    quant::from_f32(bf16, x.data(), row_begin_mutable(op.out, t, 2), width);
+  });
+}
+
 }  // namespace
 }  // namespace dodona::ops
 
@@ -102,9 +132,11 @@ x widened to fp32; its mean, then the mean of the squared deviations from it (tw
 beta; all in fp32, one rounding to bf16 (nearest even). The order of the sums is open: chains of at most max(64, D/128) additions, then a tree.
 Budget: the mean, chain + log2 D + 5 units of 2^-24 of mean |x|; what its error's square and chain + log2 D + 8 units of the variance and eps
 make of r, and 4 units of r; a unit for each product, for x - m and for the sum. Rows whose sums come near the end of fp32, and such whose
-variance and eps are lost in these errors, are not judged.)",
+variance and eps are lost in these errors, are not judged. Hopper mode: min(1024, D) threads with pairs of neighbours where D is even, butterflies
+over lanes and warps; denormals flushed.)",
       .golden = ops::golden,
       .fast = ops::fast,
+      .hopper = ops::hopper,
       .mistakes = {{"eps-outside-root", "epsilon is added to the deviation, not under the root",
                     [](const ops::Layernorm& op, const Exec& exec, Reference* reference) {
                       ops::golden_by(op, {.eps_outside = true}, exec, reference);

@@ -1,12 +1,12 @@
 #include "ops/rows/root_mean_square.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "ops/rows/block_sum.h"
 #include "quant/element.h"
 #include "quant/hopper/fast_math.h"
 
@@ -16,28 +16,6 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 namespace hw = quant::hopper;
-
-using Lanes = std::array<float, 32>;
-
-/// Lane by lane with its partner 16, 8, 4, 2 and 1 away.
-float butterfly(Lanes lanes) {
-  for (std::size_t step = 16; step > 0; step /= 2) {
-    const Lanes before = lanes;
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane] = hw::add(before[lane], before[lane ^ step]);
-  }
-  return lanes[0];
-}
-/// Lane by lane with the one 1, 2, 4, 8 and 16 above: neighbours first.
-float neighbours(Lanes lanes) {
-  for (std::size_t step = 1; step < lanes.size(); step *= 2)
-    for (std::size_t lane = 0; lane + step < lanes.size(); lane += 2 * step) lanes[lane] = hw::add(lanes[lane], lanes[lane + step]);
-  return lanes[0];
-}
-float in_order(const Lanes& lanes) {
-  float sum = lanes[0];
-  for (std::size_t lane = 1; lane < lanes.size(); ++lane) sum = hw::add(sum, lanes[lane]);
-  return sum;
-}
 
 /// sum + the squares of a vector.
 float by_chain(float sum, std::span<const float> vector) {
@@ -52,47 +30,22 @@ float by_pairs(float sum, std::span<const float> vector) {
   return hw::add(sum, squares);
 }
 
-/// How a block of threads shares out a row: thread i has vectors i, i + threads and so on.
-struct RowLayout {
-  std::int64_t vector, threads;
-  float (*squares)(float, std::span<const float>);
-  float (*of_warp)(Lanes);
-  float (*of_warps)(const Lanes&);
-};
-
 std::int64_t power_of_two_from(std::int64_t n) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)));
 }
 
-RowLayout layout_of(RmsKernel kernel, std::int64_t n, int element_bytes) {
-  const auto butterflies = [](const Lanes& warps) { return butterfly(warps); };
+BlockLayout layout_of(RmsKernel kernel, std::int64_t n, int element_bytes) {
   if (kernel == RmsKernel::triton) {
     // A thread has as many contiguous elements as 16 bytes hold, of a block that is padded to a power of two.
     const std::int64_t block = power_of_two_from(n), warps = std::clamp<std::int64_t>(power_of_two_from((n + 255) / 256), 4, 32);
     const std::int64_t vector = std::clamp<std::int64_t>(block / (32 * warps), 1, 16 / element_bytes);
-    return {vector, 32 * warps, by_chain, butterfly, butterflies};
+    return {vector, 32 * warps, by_chain, butterfly, butterfly_of_warps};
   }
   if (kernel == RmsKernel::vllm) return {1, std::min<std::int64_t>(1024, n), by_chain, neighbours, in_order};
   if (kernel == RmsKernel::vllm_vectors || kernel == RmsKernel::vllm_vectors_256)
     return {8, std::min<std::int64_t>(kernel == RmsKernel::vllm_vectors ? 1024 : 256, n), by_pairs, neighbours, in_order};
   const std::int64_t vector = std::gcd<std::int64_t, std::int64_t>(16 / element_bytes, n);
-  return {vector, (std::min<std::int64_t>(1024, n / vector) + 31) / 32 * 32, by_chain, butterfly, butterflies};
-}
-
-float sum_of_squares(std::span<const float> x, const RowLayout& layout) {
-  const auto n = static_cast<std::int64_t>(x.size());
-  Lanes warps{};
-  for (std::int64_t first = 0; first < layout.threads; first += 32) {
-    Lanes lanes{};
-    for (std::int64_t lane = 0; lane < 32 && first + lane < layout.threads; ++lane)
-      for (std::int64_t begin = (first + lane) * layout.vector; begin < n; begin += layout.threads * layout.vector) {
-        const std::int64_t size = std::min(layout.vector, n - begin);
-        float& sum = lanes[static_cast<std::size_t>(lane)];
-        sum = layout.squares(sum, x.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size)));
-      }
-    warps[static_cast<std::size_t>(first / 32)] = layout.of_warp(lanes);
-  }
-  return layout.of_warps(warps);
+  return {vector, (std::min<std::int64_t>(1024, n / vector) + 31) / 32 * 32, by_chain, butterfly, butterfly_of_warps};
 }
 
 /// Of a build without fast math.
@@ -182,9 +135,9 @@ void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std
 void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps, std::int64_t blocks) {
   const auto n = static_cast<float>(x.size()), e = static_cast<float>(eps);
   const std::size_t part = x.size() / static_cast<std::size_t>(blocks);
-  const RowLayout layout = layout_of(kernel, static_cast<std::int64_t>(part), bits(type) / 8);
-  float sum = sum_of_squares(x.first(part), layout);
-  for (std::size_t begin = part; begin < x.size(); begin += part) sum = hw::add(sum, sum_of_squares(x.subspan(begin, part), layout));
+  const BlockLayout layout = layout_of(kernel, static_cast<std::int64_t>(part), bits(type) / 8);
+  float sum = block_sum(x.first(part), layout);
+  for (std::size_t begin = part; begin < x.size(); begin += part) sum = hw::add(sum, block_sum(x.subspan(begin, part), layout));
   if (is_vllm(kernel)) {
     const float factor = hw::rsqrt(sum / n + e);
     for (std::size_t h = 0; h < x.size(); ++h) x[h] = static_cast<float>(quant::round_to(type, x[h] * factor)) * weight[h];

@@ -228,6 +228,29 @@ TEST(Softmax, ATemperatureOfZeroMakesRowsFlatAndSmallOnesSharp) {
             (Values{0.25, 0.25, 0.25, 0.25}));
 }
 
+/// FlashInfer's kernel takes the row's maximum, a rounded product with 1 / temperature, from each product before its rounding.
+TEST(Softmax, TheMaximumsOwnRoundingMayShow) {
+  const NamedOp op{"softmax"};
+  Arguments inputs = op.case_of("B=1 V=24577 --attr temperature=0.7");
+  Tensor logits(DType::f32, {1, 24577});
+  for (std::int64_t v = 0; v < logits.elements(); ++v) quant::set(logits, v, v == 100 ? 3e5 : 0.0);
+  inputs.set("logits", logits);
+  const oracle::NamedTensors outputs = op.outputs(inputs, in_mode(Mode::hopper));
+  EXPECT_NE(quant::get(outputs.front().second, 100), 1.0);
+  EXPECT_EQ(op.failing(inputs, outputs), 0);
+  // Nor is it a way to be wrong by more than that rounding.
+  quant::set(outputs.front().second, 100, 1.1);
+  EXPECT_EQ(op.failing(inputs, outputs), 1);
+}
+
+TEST(Softmax, TemperatureZeroIsOpenWhereUpstreamsSlicesGiveNan) {
+  const NamedOp op{"softmax"};
+  const Arguments inputs = op.case_of("B=1 V=24577 --attr temperature=0");
+  const oracle::NamedTensors outputs = op.outputs(inputs, in_mode(Mode::hopper));
+  EXPECT_TRUE(std::isnan(quant::get(outputs.front().second, 0)));
+  EXPECT_EQ(op.failing(inputs, outputs), 0);
+}
+
 /// The sum of a chunk of threads with one element each: lanes pair by pair, then warps in order.
 float sum_of_lanes(const float* x, std::size_t count) {
   return count == 1 ? x[0] : sum_of_lanes(x, count / 2) + sum_of_lanes(x + count / 2, count / 2);
