@@ -31,6 +31,10 @@ PagedMlaAttention attention_of(const Call& op) {
                                .causal = op.causal});
   attention.natural_lse = op.return_lse_base_on_e;
   attention.partials_rounded = true;
+  attention.score_errors = ScoreErrors::of_rounded_maximum(attention.key_width, attention.type, attention.scale);
+  attention.lse_of_rounded_weights = true;
+  attention.lse_of_none_is_open = true;
+  attention.lowest_maximum = -5e4;
   return attention;
 }
 
@@ -110,11 +114,16 @@ std::unique_ptr<Op> op_batch_mla_paged_attention() {
   return define<ops::BatchMlaPagedAttention>({
       .contract = R"(
 As trtllm_batch_decode_with_kv_cache_mla, of which it has the budget: upstream adds up the weights after their rounding to the queries' type.
-Beside that outputs of splits may be rounded to the output's type before they are merged: a unit of it of sum of p * |ckv|. lse is base 2, or natural:
-the same times ln 2, rounded once more. A query that sees no token gives zeros and -inf. What lies behind a request's tokens has no effect. Here errors: offsets
+Beside that outputs of splits may be rounded to the output's type before they are merged: a unit of it of sum of p * |ckv|, of denormals of f16 2^-25. lse is base 2, of the weights rounded or not, or natural:
+the same times ln 2, rounded once more (upstream's fa2 kernel takes ln 2 twice beyond the first 64 queries and heads of a request: wrong). A query of a request
+without tokens gives zeros, and its lse is not judged, nor anything of one that sees none of the tokens that there are: upstream begins its maximum at -5e4 and
+puts that in the place of masked q . k, so that its lse is about -5e4 and masked tokens may weigh. For the same reason rows are not judged whose largest
+q . k lies below -5e4 + 104 / sm_scale, and, as its rounded maximum is taken from products that are not rounded, rows whose scores overflow by that rounding
+(from |sm_scale * q . k| of about 2^30 / log2 e on, 2^27 in f16). What lies behind a request's tokens has no effect. Here errors: offsets
 that fall, lengths beyond the pages, pages out of range, e4m3 without its scales or scales without it. Numbers of e4m3 caches are bf16(code * s), s the
 scale rounded to bf16, or where each 128 columns of a token have one that scale as it is; keys and values alike. The cutlass backend is not taken, which
 takes no scale at all.)",
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .make_inputs = ops::make_inputs,
@@ -130,7 +139,7 @@ takes no scale at all.)",
                    {"mask-left-out", "every query sees all tokens of its request", ops::golden_without_mask}},
       .cases = {"T=5 N=4 pages=24 P=16 B=2 n=20 --attr causal=true --attr sm_scale=0.1352337788608801 --attr return_lse=true",
                 "T=3 N=2 pages=60 P=1 B=3 n=50 --attr sm_scale=0.0721687836 --dtype q_nope=f16",
-                "T=2 N=3 pages=2 P=64 B=1 n=2 --attr sm_scale=0.0721687836 --attr return_lse=true --attr return_lse_base_on_e=true",
+                "T=2 N=3 pages=2 P=16 B=1 n=2 --attr sm_scale=0.0721687836 --attr return_lse=true --attr return_lse_base_on_e=true",
                 "T=4 N=3 pages=6 P=16 B=2 n=4 --attr causal=true --attr sm_scale=0.02 --attr ckv_scale=0.3 --attr kpe_scale=0.7 --dtype "
                 "ckv_cache=f8_e4m3",
                 "T=2 N=2 pages=4 P=16 B=1 n=3 --with ckv_scale_arr --attr sm_scale=0.004 --attr kpe_scale=1 --attr return_lse=true "

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "core/fixed_math.h"
@@ -61,13 +62,19 @@ class GoldenHeads {
       HeadWeights& head = weights_[h];
       if (head.z.empty()) continue;
       head.softmax(maps_[h], shifted);
+      if (is_lost(head, maps_[h])) head.lse.open = head.largest_score.open = true;
       const WeightTypes types{call_.type, cached_, call_.cached ? call_.cached->weights : call_.type};
       if (judged) head.bound(maps_[h], types, call_.weights_normalised);
     }
   }
 
   bool sees_none(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].z.empty(); }
-  const Bounded& lse(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].lse; }
+  Bounded lse(std::int64_t h) const {
+    const HeadWeights& w = weights_[static_cast<std::size_t>(h)];
+    if (!call_.lse_of_rounded_weights || !w.bounded()) return w.lse;
+    constexpr double log2_e = 1.4426950408889634;
+    return w.lse.widened(log2_e * -fixed::log(1 - std::fmin(std::accumulate(w.lost.begin(), w.lost.end(), 0.0), 0.5)));
+  }
   const Bounded& top(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].largest_score; }
 
   /// The weighted sums of the values of a kernel that keeps its numbers narrow, which is a mistake: tile by tile about a running maximum. A
@@ -142,6 +149,12 @@ class GoldenHeads {
   }
 
  private:
+  /// Whether scores lie so low that a maximum which begins above them, or keys that are masked, make the weights.
+  bool is_lost(const HeadWeights& head, const ScoreMap& map) const {
+    constexpr double nothing = 104;  // exp of less is 0 in fp32
+    return *std::max_element(head.z.begin(), head.z.end()) < call_.lowest_maximum + nothing / map.slope();
+  }
+
   /// A sum that may be rounded, and how far that of another kernel may be from it.
   struct NarrowSum {
     double value = 0, open = 0, magnitude = 0;
@@ -219,7 +232,7 @@ class GoldenHeads {
   ///  more;
   ///  - fp32 additions: 1.25 units of 2^-24 of sum of p * |v| per key (a rescaling per 4 keys at most), and 16 for the rest;
   ///  - sums that builds flush when they rescale them, once per 64 keys, and at the end;
-  ///  - splits that are rounded before they are merged: a unit of the output's type of the same;
+  ///  - splits that are rounded before they are merged: a unit of the output's type of the same, of denormals half of the least;
   ///  - the sum of the weights: a unit per key of the output; 8 for its reciprocal (2^-23) and the products with it and with out_scale;
   ///  - splits merged by powers of their log-sum-exps: a factor for all, of two roundings of 2^-24 of a log-sum-exp and approximate
   ///  functions;
@@ -241,7 +254,7 @@ class GoldenHeads {
     for (std::size_t i = 0; i < exact.size(); ++i) {
       const auto count = static_cast<double>(visible_[i / width]);
       slack[i] += f32_eps * ((1.25 * count + 16) * magnitudes[i] + (count + 8) * std::fabs(exact[i])) + flush_floor * (count / 64 + 1);
-      if (call_.partials_rounded) slack[i] += (call_.out.dtype() == DType::f16 ? 0x1p-11 : 0x1p-8) * magnitudes[i];
+      if (call_.partials_rounded) slack[i] += call_.out.dtype() == DType::f16 ? 0x1p-11 * magnitudes[i] + 0x1p-25 : 0x1p-8 * magnitudes[i];
     }
     if (call_.merged_by_lse)
       for (std::size_t i = 0; i < exact.size(); ++i) {
@@ -376,7 +389,7 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
     const std::int64_t number = call.lse_row(row) + (first + h) * call.lse_step;
     constexpr double ln_2 = 0.6931471805599453;
     // The natural logarithm: one product more, or another function in its place.
-    const Bounded lse = none               ? Bounded{call.lse_of_none, 0.0, call.open_for_none(row)}
+    const Bounded lse = none               ? Bounded{call.lse_of_none, 0.0, call.open_for_none(row) || call.lse_of_none_is_open}
                         : call.natural_lse ? rounded_f32(heads.lse(h) * ln_2)
                                            : heads.lse(h);
     to.lse.put(number, lse);

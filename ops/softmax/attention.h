@@ -66,6 +66,10 @@ class Attention {
   std::optional<ScoreErrors> score_errors = {};  ///< of the op's kernels, where their scores are no fp32 sums
   bool weights_normalised = false;               ///< rounded after their division by the sum so far, or before it
   bool none_is_open = false;                     ///< what a query gets that sees no key is not compared
+  bool lse_of_rounded_weights = false;           ///< lse may be that of the sum of the rounded weights
+  bool lse_of_none_is_open = false;              ///< of that lse alone
+  /// Where kernels begin their running maximum of q . k, and what masked keys have in its place.
+  double lowest_maximum = -std::numeric_limits<double>::infinity();
   /// Splits may be merged by powers of differences of rounded log-sum-exps, which do not add up to 1.
   bool merged_by_lse = false;
   bool sink_leads = false;  ///< kernels may take sinks into the maximum that weights are rounded about

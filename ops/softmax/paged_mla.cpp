@@ -76,6 +76,10 @@ std::int64_t PagedMlaAttention::visible(std::int64_t row) const {
   return rows_[static_cast<std::size_t>(row)].visible;
 }
 
+bool PagedMlaAttention::open_for_none(std::int64_t row) const {
+  return call_.lengths.as<const std::int32_t>()[rows_[static_cast<std::size_t>(row)].request] > 0;
+}
+
 QueryParts PagedMlaAttention::queries(std::int64_t row) const {
   const auto part = [&](const Tensor& q) { return QueryPart{row_of(q, row, 0), q.stride(1) * (bits(q.dtype()) / 8), q.size(2)}; };
   return {part(call_.q_nope), part(call_.q_pe)};

@@ -26,6 +26,8 @@ class PagedMlaAttention final : public Attention {
  public:
   explicit PagedMlaAttention(const PagedMla& call);
   std::int64_t visible(std::int64_t row) const override;
+  /// A query that sees none of the tokens that its request has gets what masked keys make of it.
+  bool open_for_none(std::int64_t row) const override;
   QueryParts queries(std::int64_t row) const override;
   void list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys, const std::byte** values) const override;
 
