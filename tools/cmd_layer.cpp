@@ -582,15 +582,18 @@ void add_layer(CLI::App& app, int& exit_code) {
       "--tp", options->grid.tensor,
       "Run the layer on so many ranks of this process, each with its share of heads and of the intermediate columns of every "
       "MLP and expert; their sums are the op all_reduce's: 2, 4, 6 or 8. With --plan: what rank 0 takes");
-  command->add_option("--ep", options->grid.experts,
-                      "Ranks, or with --tp groups of ranks, that have their own share of the routed experts; the bits are those without");
+  command->add_option(
+      "--ep", options->grid.experts,
+      "Ranks, or with --tp groups of ranks, that have their own share of the routed experts; the bits are those without, but "
+      "for --experts trtllm and flashinfer_cutlass, whose ranks round a sum each: 2, 4, 6 or 8 ranks");
   command->footer(
       "mpirun -n N dodona layer --tp T --ep E, with N = T * E, gives each rank a process that makes its share of the weights alone: the "
-      "same "
-      "bits.\n"
+      "bits of the same split in one process.\n"
       "Ranks hold versions, contracts, configuration, step and weights against each other before they begin.");
   command->add_flag("--against-whole", options->against_whole,
-                    "Run the step on one rank too, and say how far the two are apart; exit code 1 where bits differ without --tp");
+                    "Run the step on one rank too, and say how far the two are apart; exit code 1 where bits differ though no sums of "
+                    "ranks are added up, as "
+                    "--tp does, and --ep with --experts trtllm and flashinfer_cutlass");
   command->add_option(
       "--experts", options->experts,
       "Which backend runs the routed experts: " + model::experts_names() + " (default: the first that takes their weights)");

@@ -89,6 +89,21 @@ TEST(ClusterPlan, OfALayerHasTheBytesThatRanksCount) {
     }
 }
 
+TEST(ClusterPlan, OfKernelsOfWholeMixturesHasTheSumsThatRanksGather) {
+  for (const Grid& grid : {Grid{.experts = 2}, Grid{.tensor = 2, .experts = 4}, Grid{.experts = 8}}) {
+    LayerRequest request = step(1);
+    request.setting.experts = "trtllm";
+    const ClusterPlan plan = plan_cluster(request, grid, {}, false);
+    const auto counted = count(grid, [&](std::int64_t rank, const Ranks& ranks) {
+      return LayerRun(request_of_rank(request, grid, rank)).run({}, nullptr, ranks).work().weight_bytes;
+    });
+    for (const Counted& rank : counted) {
+      EXPECT_EQ(rank.gathered_bytes, plan.stages.front().gathered_bytes) << grid.text();
+      EXPECT_EQ(rank.collectives, plan.stages.front().collectives) << grid.text();
+    }
+  }
+}
+
 // Which rank receives how much the router decides; all together receive what the plan says.
 TEST(ClusterPlan, OfDeepEpHasTheBytesThatRanksSend) {
   for (const Grid& grid : {Grid{.experts = 2}, Grid{.experts = 4}, Grid{.experts = 8}}) {

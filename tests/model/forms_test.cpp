@@ -333,9 +333,8 @@ TEST(Forms, RoutersOfV2WeighBySoftmaxWithoutABias) {
   }
 }
 
-TEST(Forms, AStaticScaleOfExpertsIsTheLargestOfAll) {
-  const TempFolder folder;
-  const ModelConfig config = in_scheme("w4a8");
+/// A checkpoint of layer 1 in which expert 9 has another scale of what its first product takes.
+std::unique_ptr<WeightSource> with_a_larger_scale(const TempFolder& folder, const ModelConfig& config, const Shard& part = {}) {
   write_checkpoint(folder.file("model"), config, {.first_layer = 1, .last_layer = 1, .seed = 7}, {});
   const std::string shard = folder.file("model/model-00001-of-00001.safetensors");
   const auto old = io::SafetensorsFile::open(shard, io::Access::read);
@@ -347,7 +346,22 @@ TEST(Forms, AStaticScaleOfExpertsIsTheLargestOfAll) {
     *tensors.back().second.as<float>() = 3;
   }
   io::write_safetensors(shard, tensors);
-  const auto source = open_checkpoint(folder.file("model"), config);
+  return open_checkpoint(folder.file("model"), config, part);
+}
+
+TEST(Forms, AStaticScaleOfExpertsIsTheLargestOfAllWhateverARankHas) {
+  for (const std::int64_t rank : {0, 1}) {
+    const TempFolder folder;
+    const auto source = with_a_larger_scale(folder, preset("tiny"), {.experts = {rank, 2}});
+    const LayerWeights weights(*source, {.layer = 1, .experts = "trtllm"}, {});
+    EXPECT_EQ(weights.expert_input_scales.gate_up, 3.0f) << rank;
+    EXPECT_EQ(weights.expert_input_scales.down, static_cast<float>(16.0 / (448 * 6))) << rank;
+  }
+}
+
+TEST(Forms, AStaticScaleOfExpertsIsTheLargestOfAll) {
+  const TempFolder folder;
+  const auto source = with_a_larger_scale(folder, in_scheme("w4a8"));
   const LayerWeights weights(*source, {.layer = 1}, {});
   EXPECT_EQ(weights.expert_input_scales.gate_up, 3.0f);
   EXPECT_EQ(weights.expert_input_scales.down, static_cast<float>(16.0 / 448));

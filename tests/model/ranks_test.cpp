@@ -8,6 +8,7 @@
 #include "../temp_folder.h"
 #include "helpers.h"
 #include "model/config/config.h"
+#include "model/layer/decoder.h"
 #include "model/layer/experts.h"
 #include "model/model.h"
 #include "model/ranks/rank_generation.h"
@@ -56,14 +57,19 @@ ShardedRun::Result observed(ShardedRun& run, Outputs& outputs) {
 }
 
 /// Terms of all ranks by rising rank in fp32, rounded once: written apart from the op.
-Tensor added(const Outputs& outputs, const std::string& op) {
-  Tensor sum(DType::bf16, outputs.front().at(op).shape());
+Tensor added(const std::vector<Tensor>& terms) {
+  Tensor sum(DType::bf16, terms.front().shape());
   for (std::int64_t i = 0; i < sum.elements(); ++i) {
-    auto x = static_cast<float>(quant::get(outputs.front().at(op), i));
-    for (std::size_t r = 1; r < outputs.size(); ++r) x += static_cast<float>(quant::get(outputs[r].at(op), i));
+    auto x = static_cast<float>(quant::get(terms.front(), i));
+    for (std::size_t r = 1; r < terms.size(); ++r) x += static_cast<float>(quant::get(terms[r], i));
     quant::set(sum, i, x);
   }
   return sum;
+}
+Tensor added(const Outputs& outputs, const std::string& op) {
+  std::vector<Tensor> terms;
+  for (const auto& mine : outputs) terms.push_back(mine.at(op));
+  return added(terms);
 }
 
 TEST(Ranks, TensorParallelSumsAreTheRanksTermsInUpstreamsOrder) {
@@ -307,11 +313,107 @@ TEST(Ranks, DeepEpAndItsLikeAddUpWhatOneRankGeneratesAlone) {
     }
 }
 
-TEST(Ranks, BackendsThatGenerateNoRowsOfTheirOwnAreRefusedBeforeWeightsAreLookedFor) {
-  for (const char* experts : {"trtllm", "flashinfer_cutlass"}) {
-    LayerRequest request = step(preset("tiny"));
-    request.setting.experts = experts;
-    expect_error([&] { ShardedRun(request, {.experts = 2}).run(); }, ErrorCode::unsupported, {experts, "whose rows do not come out apart"});
+/// What the whole layer's backend gives for a layer's tokens where all experts but those of one of `ways` ranks have weight zero.
+class TermsOfExperts {
+ public:
+  explicit TermsOfExperts(const LayerRequest& request) : request_(request) {
+    LayerRun(request).run([this](const OpRecord& record, const NamedTensors& given) {
+      if (record.op == "self.post_attention_layernorm()") x_ = given.front().second.clone();
+      if (record.op == "self.topk()") weights_ = given[0].second.clone(), ids_ = given[1].second.clone();
+    });
+  }
+
+  std::vector<Tensor> of(std::int64_t ways) const {
+    const auto source = synthetic_weights(request_.config, request_.seed, request_.exec);
+    LayerWeights weights(*source, request_.setting, request_.exec);
+    const Batch batch = batch_of(request_);
+    PagedKvCache cache(request_.config, DType::bf16, request_.lengths);
+    Trace trace = layer_trace(weights, batch, request_.exec);
+    const Pass pass{weights, batch, cache, trace, {}};
+    const Routing all{weights_, ids_, rows_of_experts(pass, ids_)};
+    weights.touch(all.counts, request_.exec);
+    std::vector<Tensor> terms;
+    for (std::int64_t r = 0; r < ways; ++r) {
+      const std::int64_t each = request_.config.n_routed_experts / ways;
+      Routing mine{weights_.clone(), all.ids, all.counts};
+      for (std::int64_t i = 0; i < mine.rows(); ++i)
+        if (ids_.as<std::int32_t>()[i] / each != r) mine.weights.as<float>()[i] = 0;
+      terms.push_back(weights.backend().run(pass, x_, mine));
+    }
+    return terms;
+  }
+
+ private:
+  LayerRequest request_;
+  Tensor x_, weights_, ids_;
+};
+
+/// A layer whose experts a kernel of whole mixtures runs.
+LayerRequest whole_mixture(const std::string& experts, const std::string& form) {
+  LayerRequest request = step(small(form));
+  request.setting.experts = experts;
+  if (form == "fp8-block") request.setting.expert_weights = ExpertWeights::fp8;
+  return request;
+}
+
+TEST(Ranks, KernelsOfWholeMixturesAddUpTheirOwnExpertsAndTheRanksAddThoseSums) {
+  const std::string reduce = "tensor_model_parallel_all_reduce()experts";
+  struct {
+    const char *experts, *form;
+  } const rows[] = {{"trtllm", "nvfp4"},
+                    {"trtllm", "fp8-block"},
+                    {"trtllm", "bf16"},
+                    {"flashinfer_cutlass", "nvfp4"},
+                    {"flashinfer_cutlass", "fp8-block"}};
+  for (const auto& row : rows)
+    for (const Mode mode : {Mode::fast, Mode::golden})
+      // One token has four experts: of eight ranks some have none of them.
+      for (const std::vector<std::int64_t>& lengths : {std::vector<std::int64_t>{5, 3, 9}, std::vector<std::int64_t>{4}}) {
+        if (mode == Mode::golden && lengths.size() > 1) continue;
+        LayerRequest request = whole_mixture(row.experts, row.form);
+        request.exec.mode = mode;
+        request.lengths = lengths;
+        const TermsOfExperts expected(request);
+        for (const std::int64_t ways : {2, 4, 8}) {
+          SCOPED_TRACE(std::string(row.experts) + " " + row.form + ", " + std::to_string(ways) + " ways");
+          const std::vector<Tensor> terms = expected.of(ways);
+          ShardedRun run(request, {.experts = ways});
+          Outputs outputs;
+          observed(run, outputs);
+          for (std::size_t r = 0; r < outputs.size(); ++r) {
+            EXPECT_EQ(bytes(outputs[r].at(reduce)), bytes(added(terms)));
+            if (outputs[r].contains("self.experts()")) EXPECT_EQ(bytes(outputs[r].at("self.experts()")), bytes(terms[r])) << "rank " << r;
+          }
+        }
+      }
+}
+
+TEST(Ranks, SumsOfWholeMixturesDependOnTheNumberOfRanksAlone) {
+  for (const char* const experts : {"trtllm", "flashinfer_cutlass"}) {
+    LayerRequest request = whole_mixture(experts, "nvfp4");
+    const std::string halves = bits_of(ShardedRun(request, {.experts = 2}).run().output);
+    EXPECT_NE(halves, bits_of(LayerRun(request).run().output)) << "each of the ranks' sums is rounded";
+    request.exec.threads = 1;
+    request.setting.dual_stream = true;
+    EXPECT_EQ(bits_of(ShardedRun(request, {.experts = 2}).run().output), halves);
+    EXPECT_NO_THROW(ShardedRun(request, {.tensor = 2, .experts = 4}).run());
+    GenerateCall call = texts_of("nvfp4");
+    call.setting.experts = experts;
+    const auto texts = generate_on_ranks(call, {.experts = 2}).texts;
+    for (const Grid& grid : {Grid{.experts = 2, .data = 2}, Grid{.experts = 2, .pipeline = 2, .data = 2}})
+      EXPECT_EQ(generate_on_ranks(call, grid).texts, texts) << experts << " " << grid.text();
+  }
+}
+
+TEST(Ranks, BackendsThatGiveNeitherRowsNorTheirSumsAreRefusedAsAreNumbersOfRanksWithoutAnAllReduce) {
+  LayerRequest request = step(with_scheme(preset("tiny-fp8"), scheme_named("w4a8")));
+  expect_error([&] { ShardedRun(request, {.experts = 2}).run(); }, ErrorCode::unsupported, {"cutlass", "whose rows do not come out apart"});
+  for (const char* const experts : {"trtllm", "flashinfer_cutlass"}) {
+    request = whole_mixture(experts, "nvfp4");
+    expect_error([&] { ShardedRun(request, {.experts = 16}).run(); }, ErrorCode::unsupported,
+                 {experts, "on 16 ranks, expected 2, 4, 6 or 8"});
+    request.weights = "nowhere";
+    expect_error([&] { ShardedRun(request, {.experts = 2}); }, ErrorCode::bad_file, {"nowhere"});
   }
 }
 

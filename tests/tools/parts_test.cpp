@@ -128,6 +128,11 @@ TEST_F(Parts, ALayerOnSeveralRanksShowsThemAndGivesTheirBits) {
   EXPECT_EQ(experts["digest"], whole["digest"]);
   EXPECT_EQ(experts["ranks"].size(), 4u);
   EXPECT_EQ(experts["against_whole"]["differing"], 0);
+  const Output sums = run(step + "--ep 4 --experts trtllm --against-whole --json");
+  EXPECT_EQ(sums.status, 0) << "sums of ranks are rounded: " << sums.err;
+  EXPECT_GT(json::parse(sums.out)["against_whole"]["differing"], 0);
+  EXPECT_LT(json::parse(sums.out)["against_whole"]["largest"], 0.02 * json::parse(sums.out)["against_whole"]["rms"].get<double>());
+  expect_error(step + "--ep 16 --experts trtllm", "on 16 ranks, expected 2, 4, 6 or 8");
   const Output halves = run(step + "--tp 2 --against-whole");
   EXPECT_EQ(halves.status, 0) << halves.err;
   for (const char* part : {"on 2 ranks of one process", "rank 1  heads 2 to 3: reads", "all-reduces move",

@@ -43,7 +43,7 @@ LayerState layernorm(const Pass& p, Part part, std::string_view name, const Laye
 
 /// FlashInfer's kernel that adds up what the ranks have, adds the residual and normalizes the sum, all at once.
 LayerState reduced_layernorm(const Pass& p, Part part, std::string_view name, const LayerState& partial, const Tensor& weight) {
-  const Tensor &x = partial.hidden, &residual = partial.residual, terms = terms_of_ranks(p, x);
+  const Tensor &x = partial.hidden, &residual = partial.residual, terms = terms_of_ranks(p, Shared::columns, x);
   Work work = reading({x});
   work.bytes *= static_cast<double>(p.weights.source().shard().heads.count);
   work += reading({residual, weight});
@@ -68,7 +68,7 @@ LayerState post_attention(const Pass& p, Part part, const LayerState& attended) 
   constexpr std::string_view name = "self.post_attention_layernorm()";
   const Tensor& weight = p.weights.post_attention_layernorm;
   if (reduces_in_norm(p.weights.setting().use)) return reduced_layernorm(p, part, name, attended, weight);
-  return layernorm(p, part, name, {all_reduced(p, part, "attention", attended.hidden), attended.residual}, weight);
+  return layernorm(p, part, name, {all_reduced(p, Shared::columns, part, "attention", attended.hidden), attended.residual}, weight);
 }
 
 void check_tensor(const char* name, const Tensor& tensor, const Dims& shape, DType type) {
@@ -97,10 +97,11 @@ void check(const LayerWeights& weights, const Batch& batch, const LayerState& st
 
 namespace {
 
-std::string_view experts_kernel(const ModelConfig& config, const LayerSetting& setting) {
-  if (!config.is_moe_layer(setting.layer)) return {};
+/// nullptr in dense layers.
+const ExpertsBackend* experts_of(const ModelConfig& config, const LayerSetting& setting) {
+  if (!config.is_moe_layer(setting.layer)) return nullptr;
   const WeightForm form = config.form_of(layer_prefix(setting.layer) + "mlp.experts.0.gate_proj");
-  return choose_experts(linear_method(form, setting.rounding), setting).kernel;
+  return &choose_experts(linear_method(form, setting.rounding), setting);
 }
 
 }  // namespace
@@ -109,6 +110,7 @@ ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, co
   const ModelConfig& config = source.config();
   config.check_layer(setting.layer);
   const AttentionChoice attention = choose_attention(config, setting, batch);
+  const ExpertsBackend* const experts = experts_of(config, setting);
   const std::int64_t each = batch.tokens_each();
   BookOptions options{.batch = sizes ? batch.size() : 0,
                       .layer = setting.layer,
@@ -118,7 +120,8 @@ ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, co
                       .residual = setting.residual,
                       .attention_kernel = attention.kernel(),
                       .rope_kernel = attention.quantizes_with_rope ? "mla_rope_quantize_fp8" : "apply_rope_with_cos_sin_cache_inplace",
-                      .experts_kernel = experts_kernel(config, setting),
+                      .experts_kernel = experts != nullptr ? experts->kernel : std::string_view(),
+                      .sums_by_rank = experts != nullptr && sums_by_rank(*experts, setting),
                       .use = setting.use,
                       .shard = source.shard()};
   if (attention.expands() && each > 0) options.sequence = sizes ? each : 0;
@@ -151,7 +154,7 @@ LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState
   const Part part = weights.is_moe() ? Part::mlp_moe : Part::mlp_dense;
   const LayerState after = post_attention(pass, part, {self_attn(pass, before.hidden), before.residual});
   const Tensor mlp = weights.is_moe() ? moe(pass, after.hidden) : dense_mlp(pass, after.hidden);
-  LayerState output{all_reduced(pass, part, "mlp", mlp), after.residual};
+  LayerState output{all_reduced(pass, Shared::columns, part, "mlp", mlp), after.residual};
   trace.gives({{"hidden", output.hidden}, {"residual", output.residual}});
   return output;
 }

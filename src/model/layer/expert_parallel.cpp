@@ -101,6 +101,25 @@ Tensor joined(const std::vector<Tensor>& parts) {
   return all;
 }
 
+/// A pass of its own: a batch of so many requests of one token each, of other tokens than the layer's, or through another router.
+template <class Body>
+Tensor apart(const Pass& p, std::int64_t tokens, const ModelConfig& config, const ModelConfig& whole, const Body& body) {
+  const LayerSetting& setting = p.weights.setting();
+  const ExpertsBackend& backend = p.weights.backend();
+  const BookOptions options{.batch = tokens,
+                            .layer = setting.layer,
+                            .rounding = setting.rounding,
+                            .experts_kernel = backend.kernel,
+                            .sums_by_rank = sums_by_rank(backend, setting),
+                            .shard = p.weights.source().shard()};
+  const ShapeBook book(whole, Phase::decode, options);
+  Trace trace(book, book, p.exec());
+  const Batch batch = decode_batch(std::vector<std::int64_t>(static_cast<std::size_t>(tokens), 1));
+  Tensor out = body(Pass{p.weights, batch, p.cache, trace, p.choices, p.ranks, &config});
+  for (const OpRecord& record : trace.records()) p.trace.add(record);
+  return out;
+}
+
 /// One token for each slot, with one expert each.
 Tensor rows_made_here(const Pass& p, const Tensor& x, const Routing& routing, bool weighed) {
   const std::vector<std::int64_t> slots = slots_of(routing, experts_here(p));
@@ -115,23 +134,18 @@ Tensor rows_made_here(const Pass& p, const Tensor& x, const Routing& routing, bo
     mine.ids.as<std::int32_t>()[i] = routing.ids.as<std::int32_t>()[slot];
     mine.weights.as<float>()[i] = weighed ? routing.weights.as<float>()[slot] : 1.0f;
   }
-  // A pass of its own: a batch of as many requests, through a router of one column.
   ModelConfig config = p.config(), whole = p.weights.source().config();
   config.num_experts_per_tok = whole.num_experts_per_tok = 1;
   config.routed_scaling_factor = whole.routed_scaling_factor = 1.0;
-  const LayerSetting& setting = p.weights.setting();
-  const BookOptions options{.batch = count,
-                            .layer = setting.layer,
-                            .rounding = setting.rounding,
-                            .experts_kernel = p.weights.backend().kernel,
-                            .shard = p.weights.source().shard()};
-  const ShapeBook book(whole, Phase::decode, options);
-  Trace trace(book, book, p.exec());
-  const Batch batch = decode_batch(std::vector<std::int64_t>(slots.size(), 1));
-  const Pass alone{p.weights, batch, p.cache, trace, p.choices, {}, &config};
-  Tensor rows = p.weights.backend().run(alone, tokens, mine);
-  for (const OpRecord& record : trace.records()) p.trace.add(record);
-  return rows;
+  return apart(p, count, config, whole, [&](const Pass& alone) { return p.weights.backend().run(alone, tokens, mine); });
+}
+
+/// What the backend gives on each rank, with that one's experts, all added up.
+Tensor sum_of_ranks(const Pass& p, const Tensor& x, const Routing& routing) {
+  const Routing mine{routing.weights, routing.ids, rows_here(p, routing.counts)};
+  const bool none = std::all_of(mine.counts.begin(), mine.counts.end(), [](std::int64_t rows) { return rows == 0; });
+  const Tensor partial = none ? Tensor(x.dtype(), x.shape()) : p.weights.backend().run(p, x, mine);
+  return all_reduced(p, Shared::experts, Part::mlp_moe, "experts", partial);
 }
 
 }  // namespace
@@ -145,8 +159,16 @@ std::vector<std::int64_t> rows_here(const Pass& p, const std::vector<std::int64_
   return mine;
 }
 
-void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& setting) {
-  const bool apart = rows_of(backend) != nullptr || backend.run_sent != nullptr;
+bool sums_by_rank(const ExpertsBackend& backend, const LayerSetting&) {
+  return backend.sums_rows;
+}
+
+void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& setting, std::int64_t ranks) {
+  const bool apart = rows_of(backend) != nullptr || backend.run_sent != nullptr || backend.sums_rows;
+  if (sums_by_rank(backend, setting) && ranks != 2 && ranks != 4 && ranks != 6 && ranks != 8)
+    throw Error(ErrorCode::unsupported, "", "experts",
+                "are run by " + std::string(backend.name) + " on " + std::to_string(ranks) +
+                    " ranks, expected 2, 4, 6 or 8, whose sums the custom all-reduce adds up");
   if (apart && !setting.fused_shared) return;
   throw Error(ErrorCode::unsupported, "", "experts",
               "are run by " + std::string(backend.name) +
@@ -192,7 +214,7 @@ Tensor sent_back(const Pass& p, const Routed& routed) {
 
 Routed of_all_ranks(const Pass& p, const Tensor& x, const Routing& routing) {
   if (p.ranks.experts == nullptr) return {x, routing, 0, x.size(0)};
-  check_experts_apart(p.weights.backend(), p.weights.setting());
+  check_experts_apart(p.weights.backend(), p.weights.setting(), p.weights.source().shard().experts.count);
   if (p.weights.backend().run_sent != nullptr) return sent(p, x, routing);
   if (!p.ranks.own_tokens) return {x, routing, 0, x.size(0)};
   const auto all = [&](const Tensor& mine) { return joined(p.ranks.experts->gather(mine.contiguous() ? mine : mine.clone())); };
@@ -207,6 +229,11 @@ Tensor routed_experts(const Pass& p, const Routed& routed) {
   const Tensor& x = routed.x;
   const Routing& routing = routed.routing;
   const std::int64_t begin = routed.begin, count = routed.count;
+  if (!p.weights.source().shard().experts.whole() && sums_by_rank(p.weights.backend(), p.weights.setting())) {
+    if (!p.ranks.own_tokens || p.trace.plans()) return sum_of_ranks(p, x, routing);
+    const auto all = [&](const Pass& of_all) { return sum_of_ranks(of_all, x, routing); };
+    return apart(p, x.size(0), p.config(), p.weights.source().config(), all).slice(0, begin, begin + count);
+  }
   if (p.ranks.experts == nullptr) return p.weights.backend().run(p, x, routing);
   p.trace.enter(Part::mlp_moe, "self.experts()");
   const Trace::Scope scope(p.trace);

@@ -62,6 +62,7 @@ struct ExpertsBackend {
   std::string_view kernel;  ///< that does the products
   FactorPlace factor = FactorPlace::experts;
   bool fuses_shared = true;      ///< takes the shared expert as one of its own
+  bool sums_rows = false;        ///< gives a token's sum over the experts that are here, and no rows: those elsewhere add nothing to it
   bool one_input_scale = false;  ///< activations have one static scale for all experts: the largest that they come with
   ExpertsRoundings roundings = {};
   /// The method by which it has weights made ready that `stored` would multiply otherwise; nullptr when it cannot multiply those.

@@ -219,11 +219,24 @@ ops::WholeMoe of_factors(const ops::MoeScheme& scheme, const Factors& factors) {
 
 // ---- trtllm-gen
 
+/// Where every expert stands that tokens go to: those of this rank, then those elsewhere.
+struct AllPlaces {
+  std::vector<std::int64_t> of_expert;
+  std::int64_t count;
+};
+AllPlaces all_places(const Experts& e) {
+  AllPlaces all{e.places(), e.count()};
+  for (std::int64_t i = 0; i < e.routing.rows(); ++i) {
+    std::int64_t& place = all.of_expert[static_cast<std::size_t>(e.routing.ids.as<std::int32_t>()[i])];
+    if (place < 0) place = all.count++;
+  }
+  return all;
+}
+
 /// Its routing as one that gives back the weights: the best logits, which are the weights themselves.
-Tensor logits_of(const Experts& e, std::int64_t experts) {
+Tensor logits_of(const Experts& e, const std::vector<std::int64_t>& place, std::int64_t experts) {
   const Tensor logits = Tensor::uninitialized(DType::f32, {e.tokens(), experts});
   for (std::int64_t i = 0; i < logits.elements(); ++i) logits.as<float>()[i] = -std::numeric_limits<float>::infinity();
-  const std::vector<std::int64_t> place = e.places();
   for (std::int64_t i = 0; i < e.routing.ids.elements(); ++i) {
     const std::int32_t id = e.routing.ids.as<std::int32_t>()[i];
     float& logit = logits.as<float>()[i / e.topk() * experts + place[static_cast<std::size_t>(id)]];
@@ -255,9 +268,10 @@ Op trtllm_weights(const Pair& pair) {
 /// The routing, the weights and their sizes.
 template <class Op>
 Op trtllm_call(const Experts& e, Arrange arranged) {
-  const std::int64_t experts = quant::align(e.count(), 4);
+  const AllPlaces places = all_places(e);
+  const std::int64_t experts = quant::align(places.count, 4);
   Op op = trtllm_weights<Op>(e.stacked(arranged));
-  op.routing_logits = logits_of(e, experts);
+  op.routing_logits = logits_of(e, places.of_expert, experts);
   op.num_experts = experts;
   op.top_k = e.topk();
   op.intermediate_size = e.width();
@@ -408,6 +422,7 @@ const ExpertsBackend trtllm_bf16_experts{
     .kernel = "trtllm_bf16_moe",
     .factor = FactorPlace::router,
     .fuses_shared = false,
+    .sums_rows = true,
     .accepts = [](const LinearMethod& stored) { return &stored == &bf16_method ? &bf16_stored : nullptr; },
     .pack = pack_trtllm<ops::TrtllmBf16Moe, arranged_bf16>,
     .run = run<by_trtllm_bf16>};
@@ -416,6 +431,7 @@ const ExpertsBackend trtllm_experts{.name = "trtllm",
                                     .kernel = "trtllm_fp8_block_scale_moe",
                                     .factor = FactorPlace::router,
                                     .fuses_shared = false,
+                                    .sums_rows = true,
                                     .accepts = as_blocks,
                                     .pack = pack_trtllm<ops::TrtllmFp8BlockScaleMoe, arranged_blocks>,
                                     .run = run<by_trtllm>,
@@ -424,6 +440,7 @@ const ExpertsBackend flashinfer_cutlass_experts{.name = "flashinfer_cutlass",
                                                 .weights = ExpertWeights::fp8,
                                                 .kernel = "cutlass_fused_moe",
                                                 .factor = FactorPlace::router,
+                                                .sums_rows = true,
                                                 .accepts = as_blocks,
                                                 .pack = pack_cutlass<arranged_blocks>,
                                                 .run = run<by_flashinfer_cutlass>,
@@ -432,6 +449,7 @@ const ExpertsBackend trtllm_nvfp4_experts{.name = "trtllm",
                                           .kernel = "trtllm_fp4_block_scale_moe",
                                           .factor = FactorPlace::router,
                                           .fuses_shared = false,
+                                          .sums_rows = true,
                                           .one_input_scale = true,
                                           .accepts = as_nvfp4,
                                           .pack = pack_trtllm<ops::TrtllmFp4BlockScaleMoe, arranged_nvfp4_shuffled>,
@@ -440,6 +458,7 @@ const ExpertsBackend trtllm_nvfp4_experts{.name = "trtllm",
 const ExpertsBackend flashinfer_cutlass_nvfp4_experts{.name = "flashinfer_cutlass",
                                                       .kernel = "cutlass_fused_moe",
                                                       .factor = FactorPlace::router,
+                                                      .sums_rows = true,
                                                       .one_input_scale = true,
                                                       .accepts = as_nvfp4,
                                                       .pack = pack_cutlass<arranged_nvfp4_tiles>,

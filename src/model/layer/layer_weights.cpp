@@ -115,7 +115,7 @@ LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setti
     return;
   }
   backend_ = &choose_experts(linear_method(config().form_of(full("mlp.experts.0.gate_proj")), setting.rounding), setting);
-  if (!source.shard().experts.whole() && !source.sizes_alone()) check_experts_apart(*backend_, setting);
+  if (!source.shard().experts.whole() && !source.sizes_alone()) check_experts_apart(*backend_, setting, source.shard().experts.count);
   gate = projection("gate", {"mlp.gate"}, exec);
   if (config().has_correction_bias()) {
     const Tensor bias = source.get(full("mlp.gate.e_score_correction_bias"));

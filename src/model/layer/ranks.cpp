@@ -20,9 +20,10 @@ Tensor RankGroup::gather_alike(const Tensor& mine) {
   return all;
 }
 
-Tensor terms_of_ranks(const Pass& p, const Tensor& partial) {
+Tensor terms_of_ranks(const Pass& p, Shared shared, const Tensor& partial) {
   if (p.trace.plans()) return {};
-  return p.ranks.tensor->gather_alike(partial.contiguous() ? partial : partial.clone());
+  RankGroup& group = shared == Shared::columns ? *p.ranks.tensor : *p.ranks.experts;
+  return group.gather_alike(partial.contiguous() ? partial : partial.clone());
 }
 
 std::vector<Tensor> RankGroup::exchange(std::int64_t me, const std::vector<Tensor>& to_each) {
@@ -47,10 +48,11 @@ std::vector<Tensor> RankGroup::exchange(std::int64_t me, const std::vector<Tenso
   return received;
 }
 
-Tensor all_reduced(const Pass& p, Part part, std::string_view note, const Tensor& partial) {
-  const std::int64_t ranks = p.weights.source().shard().heads.count;
+Tensor all_reduced(const Pass& p, Shared shared, Part part, std::string_view note, const Tensor& partial) {
+  const Shard& shard = p.weights.source().shard();
+  const std::int64_t ranks = shared == Shared::columns ? shard.heads.count : shard.experts.count;
   if (ranks == 1) return partial;
-  const Tensor terms = terms_of_ranks(p, partial);
+  const Tensor terms = terms_of_ranks(p, shared, partial);
   Work work = reading({partial});
   work.bytes *= static_cast<double>(ranks);
   return p.trace.run1({.part = part,

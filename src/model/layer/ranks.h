@@ -1,6 +1,7 @@
 // The ranks that hold the shards of a layer, as one of them sees them.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -37,23 +38,28 @@ struct Ranks {
   Share stage = {};               ///< which of them this is
 };
 
+/// What the ranks that have terms of a sum share: heads and intermediate columns, or the routed experts.
+enum class Shared { columns, experts };
 /// All ranks' `partial` [T, H], by rank: [R, T, H]; of a plan nothing.
-Tensor terms_of_ranks(const Pass& pass, const Tensor& partial);
+Tensor terms_of_ranks(const Pass& pass, Shared shared, const Tensor& partial);
 /// The sum over all ranks' `partial` [T, H], by the all_reduce op; `partial` itself where there is one rank. `note` says of what.
-Tensor all_reduced(const Pass& pass, Part part, std::string_view note, const Tensor& partial);
+Tensor all_reduced(const Pass& pass, Shared shared, Part part, std::string_view note, const Tensor& partial);
 
 /// Rows of each expert that this rank is to load.
 std::vector<std::int64_t> rows_here(const Pass& pass, const std::vector<std::int64_t>& counts);
 struct Routing;
 struct ExpertsBackend;
 struct LayerSetting;
-/// Throws Error (unsupported) where ranks cannot have experts of their own: for backends whose rows do not come out apart, and for a shared
-/// expert among the routed ones.
-void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& setting);
+/// Whether each rank adds up its experts' rows of a token and the ranks' sums are added up, not the rows: the bits are then those of that
+/// number of ranks.
+bool sums_by_rank(const ExpertsBackend& backend, const LayerSetting& setting);
+/// Throws Error (unsupported) where so many ranks cannot have experts of their own: for backends that give neither rows nor their sums, for
+/// numbers of ranks that have no all-reduce of sums, and for a shared expert among the routed ones.
+void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& setting, std::int64_t ranks);
 Routed of_all_ranks(const Pass& pass, const Tensor& x, const Routing& routing);
 /// For this rank's tokens: what the backend of the routed experts gives, or, where ranks have experts of their own, what it would give with
-/// all of them: each rank multiplies the rows of its own, and all add them up in the order of the router's columns. Throws Error
-/// as check_experts_apart does.
+/// all of them: each rank multiplies the rows of its own, and all add them up in the order of the router's columns; or where sums_by_rank,
+/// the sum of what it gives on each rank. Throws Error as check_experts_apart does.
 Tensor routed_experts(const Pass& pass, const Routed& routed);
 
 }  // namespace dodona::model

@@ -382,6 +382,8 @@ class Writer {
     const bool fp4 = nvfp4(moe_layer_, "mlp.experts.0.gate_proj");
     const std::string chosen(!options_.experts_kernel.empty() ? options_.experts_kernel : fp4 ? "cutlass_fp4_group_mm" : "linear");
     add(part, "self.experts()", {"T, H"}, {"T, H"}, {"(varies by backend)", chosen});
+    if (options_.sums_by_rank && !options_.shard.experts.whole())
+      add(part, "tensor_model_parallel_all_reduce()", {"T, H"}, {"T, H"}, "all_reduce", "experts");
   }
 
   void mlp(Part part, std::int64_t layer, const std::string& module) {

@@ -72,6 +72,7 @@ struct BookOptions {
   std::string_view attention_kernel = {};  ///< of attn_mha or attn_mqa; empty: the first candidate
   std::string_view rope_kernel = {};       ///< empty: the first candidate
   std::string_view experts_kernel = {};    ///< of the backend that runs the experts; empty: by the form of their weights
+  bool sums_by_rank = false;               ///< ranks that share the experts add up their sums, see ranks.h
   std::span<const KernelUse> use = {};     ///< kernels that are asked for
   Shard shard = {};                        ///< whose sizes are meant
 };

@@ -70,10 +70,15 @@ void add_layers(const Planner& p, const LayerRequest& mine, std::int64_t layer, 
   const auto tokens = static_cast<double>(batch_of(mine).tokens()), all = tokens * static_cast<double>(p.grid.data);
   const Plan plan = plan_layer(request);
   const std::string kind = moe ? "" : " (dense)";
+  bool sums = false;
   for (const OpRecord& op : plan.ops) {
     // Its own arithmetic, and what it gathers.
     const bool reduces = op.op == "tensor_model_parallel_all_reduce()";
-    if (reduces) p.gather("all-reduce", times, static_cast<double>(p.grid.tensor) * tokens * p.hidden() * p.elements(), p.grid.tensor);
+    if (reduces && op.note == "experts") {
+      sums = true;
+      p.gather("experts: sums", times, static_cast<double>(p.grid.experts) * all * p.hidden() * p.elements(), p.grid.experts);
+    } else if (reduces)
+      p.gather("all-reduce", times, static_cast<double>(p.grid.tensor) * tokens * p.hidden() * p.elements(), p.grid.tensor);
     p.add(op.op + (op.note.empty() || reduces ? "" : " (" + op.note + ")") + kind, times, op.work, 0, 1);
   }
   p.plan.weight_bytes += static_cast<double>(times) * plan.layer_weight_bytes;
@@ -93,7 +98,7 @@ void add_layers(const Planner& p, const LayerRequest& mine, std::int64_t layer, 
     p.gather("experts: weights", times, slots * 4, p.grid.experts);
     p.gather("experts: choices", times, slots * 4, p.grid.experts);
   }
-  p.gather("experts: rows", times, slots * p.hidden() * p.elements(), p.grid.experts);
+  if (!sums) p.gather("experts: rows", times, slots * p.hidden() * p.elements(), p.grid.experts);
 }
 
 void add_outer(const Planner& p, const LayerRequest& mine, std::int64_t stage) {

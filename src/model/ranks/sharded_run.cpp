@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "model/layer/ranks.h"
 #include "model/ranks/turns.h"
 
 namespace dodona::model {
@@ -16,6 +17,11 @@ ShardedRun::ShardedRun(const LayerRequest& request, const Grid& grid) : grid_(gr
   check_grid(request.config, grid);
   for (std::int64_t rank = 0; rank < grid.ranks(); ++rank)
     runs_.push_back(std::make_unique<LayerRun>(request_of_rank(request, grid, rank)));
+}
+
+bool ShardedRun::has_bits_of_whole() const {
+  const LayerWeights& weights = runs_.front()->weights();
+  return grid_.tensor == 1 && (grid_.experts == 1 || !weights.is_moe() || !sums_by_rank(weights.backend(), weights.setting()));
 }
 
 ShardedRun::Result ShardedRun::run(const std::function<Observer(std::int64_t)>& observer) {

@@ -16,6 +16,8 @@ class ShardedRun {
   ShardedRun(const LayerRequest& request, const Grid& grid);
 
   const Grid& grid() const { return grid_; }
+  /// Whether they are the bits of the layer on one rank: no sum of the ranks' is rounded on its way.
+  bool has_bits_of_whole() const;
   LayerRun& rank(std::int64_t rank) { return *runs_[static_cast<std::size_t>(rank)]; }
 
   struct Result {

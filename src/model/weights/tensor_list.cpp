@@ -181,7 +181,8 @@ std::int64_t leading_number(std::string_view text) {
   return value;
 }
 
-/// The few modules among which one called `name`, or a tensor of it, would be; without the other experts.
+/// The few modules among which one called `name`, or a tensor of it, would be; without the other experts. What an expert's activations are
+/// divided by every shard has of all experts: some kernels take the largest.
 std::vector<Module> modules_near(const ModelConfig& config, std::string_view name, const Shard& shard) {
   constexpr std::string_view layers = "model.layers.", experts = ".mlp.experts.";
   if (!name.starts_with(layers)) return outer_modules(config);
@@ -190,7 +191,7 @@ std::vector<Module> modules_near(const ModelConfig& config, std::string_view nam
   ExpertRange range{0, 0};
   if (const auto at = name.find(experts); at != std::string_view::npos) {
     const std::int64_t expert = leading_number(name.substr(at + experts.size()));
-    const ExpertRange local = local_experts(config, shard);
+    const ExpertRange local = name.ends_with(".input_scale") ? ExpertRange{0, config.n_routed_experts} : local_experts(config, shard);
     if (expert < local.begin || expert >= local.end) return {};
     range = {expert, expert + 1};
   }
