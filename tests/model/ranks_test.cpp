@@ -313,7 +313,8 @@ TEST(Ranks, DeepEpAndItsLikeAddUpWhatOneRankGeneratesAlone) {
     }
 }
 
-/// What the whole layer's backend gives for a layer's tokens where all experts but those of one of `ways` ranks have weight zero.
+/// What the whole layer's backend gives for a layer's tokens where all experts but those of one of `ways` ranks have weight zero, and a
+/// fused shared one has its part.
 class TermsOfExperts {
  public:
   explicit TermsOfExperts(const LayerRequest& request) : request_(request) {
@@ -336,8 +337,14 @@ class TermsOfExperts {
     for (std::int64_t r = 0; r < ways; ++r) {
       const std::int64_t each = request_.config.n_routed_experts / ways;
       Routing mine{weights_.clone(), all.ids, all.counts};
-      for (std::int64_t i = 0; i < mine.rows(); ++i)
-        if (ids_.as<std::int32_t>()[i] / each != r) mine.weights.as<float>()[i] = 0;
+      for (std::int64_t i = 0; i < mine.rows(); ++i) {
+        const std::int32_t id = ids_.as<std::int32_t>()[i];
+        if (id == request_.config.n_routed_experts) {
+          mine.weights.as<float>()[i] *= 1.0f / static_cast<float>(ways);
+        } else if (id / each != r) {
+          mine.weights.as<float>()[i] = 0;
+        }
+      }
       terms.push_back(weights.backend().run(pass, x_, mine));
     }
     return terms;
@@ -388,6 +395,33 @@ TEST(Ranks, KernelsOfWholeMixturesAddUpTheirOwnExpertsAndTheRanksAddThoseSums) {
       }
 }
 
+TEST(Ranks, AFusedSharedExpertIsOnEveryRankWithItsPartOfTheWeight) {
+  struct {
+    const char *form, *experts;
+    ExpertWeights weights;
+  } const rows[] = {{"nvfp4", "cutlass", ExpertWeights::stored},   {"bf16", "plain", ExpertWeights::stored},
+                    {"fp8-block", "triton", ExpertWeights::fp8},   {"fp8-block", "cutlass", ExpertWeights::fp8},
+                    {"fp8-block", "deepgemm", ExpertWeights::fp8}, {"nvfp4", "flashinfer_cutlass", ExpertWeights::stored},
+                    {"int8", "triton", ExpertWeights::stored}};
+  for (const auto& row : rows) {
+    LayerRequest request = step(small(row.form));
+    request.setting = {.layer = 1, .fused_shared = true, .experts = row.experts, .expert_weights = row.weights};
+    const TermsOfExperts expected(request);
+    for (const std::int64_t ways : {2, 8}) {
+      SCOPED_TRACE(std::string(row.form) + " " + row.experts + ", " + std::to_string(ways) + " ways");
+      const std::vector<Tensor> terms = expected.of(ways);
+      ShardedRun run(request, {.experts = ways});
+      EXPECT_FALSE(run.has_bits_of_whole());
+      Outputs outputs;
+      observed(run, outputs);
+      for (std::size_t r = 0; r < outputs.size(); ++r) {
+        EXPECT_EQ(bytes(outputs[r].at("self.experts()")), bytes(terms[r])) << "rank " << r;
+        EXPECT_EQ(bytes(outputs[r].at("self.mlp()")), bytes(added(terms)));
+      }
+    }
+  }
+}
+
 TEST(Ranks, SumsOfWholeMixturesDependOnTheNumberOfRanksAlone) {
   for (const char* const experts : {"trtllm", "flashinfer_cutlass"}) {
     LayerRequest request = whole_mixture(experts, "nvfp4");
@@ -423,9 +457,14 @@ TEST(Ranks, WhatCannotBeDealtOutIsRefusedByName) {
   expect_error([&] { ShardedRun(request, {.experts = 17}); }, ErrorCode::bad_option, {"--ep is 17, expected 1 to 16"});
   expect_error([&] { ShardedRun(request, {.tensor = 8}); }, ErrorCode::bad_value, {"heads", "num_attention_heads is 4"});
   expect_error([&] { ShardedRun(request, {.experts = 3}); }, ErrorCode::bad_value, {"experts", "n_routed_experts is 16"});
-  LayerRequest fused = request;
-  fused.setting.fused_shared = true;
-  expect_error([&] { ShardedRun(fused, {.experts = 2}).run(); }, ErrorCode::unsupported, {"experts", "with the shared one among them"});
+  LayerRequest fused = step(preset("tiny-fp8"));
+  fused.setting = {.layer = 1, .fused_shared = true, .experts = "deepep", .expert_weights = ExpertWeights::fp8};
+  for (const char* const experts : {"deepep", "trtllm"}) {
+    fused.setting.experts = experts;
+    expect_error([&] { ShardedRun(fused, {.experts = 2}).run(); }, ErrorCode::bad_option, {experts, "no place for a fused shared expert"});
+  }
+  fused.setting.experts = "triton";
+  expect_error([&] { ShardedRun(fused, {.experts = 16}).run(); }, ErrorCode::unsupported, {"triton", "on 16 ranks, expected 2, 4, 6 or 8"});
   LayerRequest alone = request;
   alone.shard = Grid{.tensor = 2}.shard(0);
   expect_error([&] { LayerRun(alone).run(); }, ErrorCode::unsupported, {"the ranks that hold the others are missing"});

@@ -77,12 +77,24 @@ ExpertRange experts_here(const Pass& p) {
   return local_experts(p.weights.source().config(), p.weights.source().shard());
 }
 
-/// The slots, token * K + column, whose experts this rank has.
-std::vector<std::int64_t> slots_of(const Routing& routing, const ExpertRange& range) {
+/// The fused shared expert, which every rank has, is behind the routed ones.
+bool has(const Pass& p, const ExpertRange& range, std::int64_t expert) {
+  return (expert >= range.begin && expert < range.end) || expert >= p.weights.source().config().n_routed_experts;
+}
+/// The slots, token * K + column, whose experts a rank with that range has.
+std::vector<std::int64_t> slots_of(const Pass& p, const Routing& routing, const ExpertRange& range) {
   std::vector<std::int64_t> slots;
   for (std::int64_t i = 0; i < routing.rows(); ++i)
-    if (const std::int32_t id = routing.ids.as<std::int32_t>()[i]; id >= range.begin && id < range.end) slots.push_back(i);
+    if (has(p, range, routing.ids.as<std::int32_t>()[i])) slots.push_back(i);
   return slots;
+}
+/// Rows of these slots to where they are among those of slots first ... behind - 1.
+void put_rows(const Tensor& from, const std::vector<std::int64_t>& slots, std::int64_t first, std::int64_t behind, const Tensor& rows) {
+  const std::int64_t bytes = bytes_for(rows.dtype(), rows.size(2));
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    if (slots[i] >= first && slots[i] < behind)
+      std::memcpy(rows.as<std::byte>() + (slots[i] - first) * bytes, from.as<std::byte>() + static_cast<std::int64_t>(i) * bytes,
+                  static_cast<std::size_t>(bytes));
 }
 
 /// One below the other.
@@ -122,7 +134,7 @@ Tensor apart(const Pass& p, std::int64_t tokens, const ModelConfig& config, cons
 
 /// One token for each slot, with one expert each.
 Tensor rows_made_here(const Pass& p, const Tensor& x, const Routing& routing, bool weighed) {
-  const std::vector<std::int64_t> slots = slots_of(routing, experts_here(p));
+  const std::vector<std::int64_t> slots = slots_of(p, routing, experts_here(p));
   const auto count = static_cast<std::int64_t>(slots.size());
   const Tensor tokens = Tensor::uninitialized(x.dtype(), {count, x.size(1)});
   if (count == 0) return tokens;
@@ -140,11 +152,25 @@ Tensor rows_made_here(const Pass& p, const Tensor& x, const Routing& routing, bo
   return apart(p, count, config, whole, [&](const Pass& alone) { return p.weights.backend().run(alone, tokens, mine); });
 }
 
+/// What a backend of rows gives with the experts of this rank: upstream's kernels write zeros for the others'.
+Tensor sum_of_rows_here(const Pass& p, const Tensor& x, const Routing& routing, const Rows& of) {
+  p.trace.enter(Part::mlp_moe, "self.experts()");
+  const Trace::Scope scope(p.trace);
+  const Tensor rows(x.dtype(), {x.size(0), routing.ids.size(1), x.size(1)});
+  put_rows(rows_made_here(p, x, routing, of.weighed), slots_of(p, routing, experts_here(p)), 0, routing.rows(), rows);
+  Tensor out = of.combine(p, rows, routing);
+  p.trace.gives({{"output", out}});
+  return out;
+}
+
 /// What the backend gives on each rank, with that one's experts, all added up.
 Tensor sum_of_ranks(const Pass& p, const Tensor& x, const Routing& routing) {
+  const ExpertsBackend& backend = p.weights.backend();
   const Routing mine{routing.weights, routing.ids, rows_here(p, routing.counts)};
   const bool none = std::all_of(mine.counts.begin(), mine.counts.end(), [](std::int64_t rows) { return rows == 0; });
-  const Tensor partial = none ? Tensor(x.dtype(), x.shape()) : p.weights.backend().run(p, x, mine);
+  const Tensor partial = none                                   ? Tensor(x.dtype(), x.shape())
+                         : backend.sums_rows || p.trace.plans() ? backend.run(p, x, mine)
+                                                                : sum_of_rows_here(p, x, mine, *rows_of(backend));
   return all_reduced(p, Shared::experts, Part::mlp_moe, "experts", partial);
 }
 
@@ -155,12 +181,12 @@ std::vector<std::int64_t> rows_here(const Pass& p, const std::vector<std::int64_
   const ExpertRange range = experts_here(p);
   std::vector<std::int64_t> mine = counts;
   for (std::size_t e = 0; e < mine.size(); ++e)
-    if (static_cast<std::int64_t>(e) < range.begin || static_cast<std::int64_t>(e) >= range.end) mine[e] = 0;
+    if (!has(p, range, static_cast<std::int64_t>(e))) mine[e] = 0;
   return mine;
 }
 
-bool sums_by_rank(const ExpertsBackend& backend, const LayerSetting&) {
-  return backend.sums_rows;
+bool sums_by_rank(const ExpertsBackend& backend, const LayerSetting& setting) {
+  return backend.sums_rows || setting.fused_shared;
 }
 
 void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& setting, std::int64_t ranks) {
@@ -169,11 +195,9 @@ void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& sett
     throw Error(ErrorCode::unsupported, "", "experts",
                 "are run by " + std::string(backend.name) + " on " + std::to_string(ranks) +
                     " ranks, expected 2, 4, 6 or 8, whose sums the custom all-reduce adds up");
-  if (apart && !setting.fused_shared) return;
+  if (apart) return;
   throw Error(ErrorCode::unsupported, "", "experts",
-              "are run by " + std::string(backend.name) +
-                  (apart ? ", with the shared one among them: ranks that have experts of their own have none that all share"
-                         : ", whose rows do not come out apart: ranks cannot have experts of their own"));
+              "are run by " + std::string(backend.name) + ", whose rows do not come out apart: ranks cannot have experts of their own");
 }
 
 namespace {
@@ -246,16 +270,11 @@ Tensor routed_experts(const Pass& p, const Routed& routed) {
   const std::vector<Tensor> parts = p.ranks.experts->gather(rows_made_here(p, x, routing, rows->weighed));
   const std::int64_t columns = routing.ids.size(1), first = begin * columns, behind = first + count * columns;
   const Tensor mine = Tensor::uninitialized(x.dtype(), {count, columns, x.size(1)});
-  const std::int64_t bytes = bytes_for(x.dtype(), x.size(1));
   const Share share = p.weights.source().shard().experts;
   for (std::size_t r = 0; r < parts.size(); ++r) {
     const Share of{static_cast<std::int64_t>(r), share.count};
     const std::int64_t experts = p.weights.source().config().n_routed_experts, expert = of.begin(experts);
-    const std::vector<std::int64_t> slots = slots_of(routing, {expert, expert + of.size(experts)});
-    for (std::size_t i = 0; i < slots.size(); ++i)
-      if (slots[i] >= first && slots[i] < behind)
-        std::memcpy(mine.as<std::byte>() + (slots[i] - first) * bytes, parts[r].as<std::byte>() + static_cast<std::int64_t>(i) * bytes,
-                    static_cast<std::size_t>(bytes));
+    put_rows(parts[r], slots_of(p, routing, {expert, expert + of.size(experts)}), first, behind, mine);
   }
   const Routing chosen{routing.weights.slice(0, begin, begin + count), routing.ids.slice(0, begin, begin + count), {}};
   const auto before = std::chrono::steady_clock::now();

@@ -45,6 +45,14 @@ Tensor gate(const Pass& p, const Tensor& x) {
                       });
 }
 
+/// Every rank of the experts has the fused shared expert, the last column's, and their sums are added up: each gives its part. Source:
+/// sglang's `fused_shared_experts_scaling_factor`.
+void part_shared(const Pass& p, const Tensor& weights) {
+  const std::int64_t ranks = p.weights.source().shard().experts.count, columns = weights.size(1);
+  if (ranks == 1 || !p.weights.setting().fused_shared) return;
+  for (std::int64_t t = 0; t < weights.size(0); ++t) weights.as<float>()[(t + 1) * columns - 1] *= 1.0f / static_cast<float>(ranks);
+}
+
 Routing topk(const Pass& p, const Tensor& logits) {
   const ModelConfig& config = p.config();
   const std::int64_t shared = p.weights.setting().fused_shared ? 1 : 0;
@@ -70,6 +78,7 @@ Routing topk(const Pass& p, const Tensor& logits) {
                                .routed_scaling_factor = config.routed_scaling_factor,
                                .scoring_func = asked == "topk_sigmoid" ? "sigmoid" : "softmax"};
         ops::select_by_router(run, p.exec());
+        part_shared(p, run.topk_weights);
         // Ungrouped routers know no factor: their weights take it, as all weights of such a backend do.
         const bool behind = scales && by_columns;
         return {behind ? times(run.topk_weights, static_cast<float>(config.routed_scaling_factor)) : run.topk_weights, run.topk_ids};
