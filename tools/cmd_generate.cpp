@@ -92,14 +92,14 @@ class Meter {
   void begin_round(std::int64_t rounds_left) { rounds_left_ = rounds_left; }
   void layer(const model::LayerTiming& timing) {
     ++passes_;
-    making += timing.making, waiting += timing.waiting, arithmetic += timing.arithmetic;
+    making += timing.making, arithmetic += timing.arithmetic;
     weight_bytes += timing.work.weight_bytes;
     each.push_back(timing);
     if (quiet_) return;
     const double pass = seconds_since(begin_) / static_cast<double>(passes_);
     const double left = pass * static_cast<double>(layers_ - 1 - timing.layer + std::max<std::int64_t>(rounds_left_ - 1, 0) * layers_);
     const std::string line = fmt::format("layer {} of {}: {} of weights, {} of arithmetic ({}); {} left", timing.layer + 1, layers_,
-                                         clock_text(timing.waiting), clock_text(timing.arithmetic), rate_text(timing), clock_text(left));
+                                         clock_text(timing.making), clock_text(timing.arithmetic), rate_text(timing), clock_text(left));
     fmt::print(stderr, "{}", tty_ ? fmt::format("\r{:<90}", line) : line + "\n");
     std::fflush(stderr);
     drawn_ = tty_;
@@ -110,7 +110,7 @@ class Meter {
   }
   std::int64_t passes() const { return passes_; }
 
-  double making = 0, waiting = 0, arithmetic = 0;
+  double making = 0, arithmetic = 0;
   double weight_bytes = 0;
   std::vector<model::LayerTiming> each;
 
@@ -275,7 +275,6 @@ void generate(GenerateOptions& options) {
   for (const model::LayerTiming& layer : meter.each)
     layers.push_back({{"layer", layer.layer},
                       {"making_seconds", layer.making},
-                      {"waiting_seconds", layer.waiting},
                       {"arithmetic_seconds", layer.arithmetic},
                       {"least_seconds", least_seconds(layer.work, limits)},
                       {"share_of_limit", share(layer, limits)}});
@@ -288,7 +287,6 @@ void generate(GenerateOptions& options) {
                 {"seconds", seconds},
                 {"cpu_seconds", cpu},
                 {"making_seconds", meter.making},
-                {"waiting_seconds", meter.waiting},
                 {"arithmetic_seconds", meter.arithmetic},
                 {"least_seconds", least},
                 {"arithmetic_over_least", least > 0 ? meter.arithmetic / least : 0.0},
@@ -316,9 +314,9 @@ void generate(GenerateOptions& options) {
   fmt::print(
       stderr,
       "{} tokens in {} rounds, {} layers: {}; {} of arithmetic, {:.2f} times the {} that the layers ask of this machine's limits; {} of "
-      "making weights, {} of it with nothing computed beside; peak memory {:.0f} MB\n",
+      "making weights; peak memory {:.0f} MB\n",
       tokens, generation.steps(), meter.passes(), clock_text(seconds), clock_text(meter.arithmetic),
-      least > 0 ? meter.arithmetic / least : 0.0, clock_text(least), clock_text(meter.making), clock_text(meter.waiting), peak);
+      least > 0 ? meter.arithmetic / least : 0.0, clock_text(least), clock_text(meter.making), peak);
   if (request.draft_steps > 0) fmt::print(stderr, "{} drafted tokens accepted\n", generation.accepted());
 }
 
@@ -400,7 +398,7 @@ void add_generate(CLI::App& app, int& exit_code) {
       "partial sums\nare rounded as upstream's, they are those without.\n"
       "The last line, and --json, say what the layers' arithmetic took (arithmetic_seconds), what their bytes and operations ask of this "
       "machine's\nmeasured limits, layer by layer (least_seconds), how many times that it is (arithmetic_over_least), and what making "
-      "weights took\n(making_seconds), with nothing computed beside (waiting_seconds).");
+      "weights took\n(making_seconds).");
   command->callback([options, &exit_code] {
     if (options->plan) return plan(*options);
     if (started_ranks() > 1) {

@@ -1,13 +1,12 @@
 #include "dodona/tensor.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <stdexcept>
 
+#include "core/pages.h"
 #include "dodona/error.h"
 
 namespace dodona {
@@ -19,19 +18,13 @@ constexpr std::int64_t largest_count = std::int64_t{1} << 62;
   throw Error(code, "", "", message);
 }
 
-/// 64-byte aligned. Memory of several huge pages asks for them: tensors are read once and in order, where small pages cost a fault and a
-/// walk of the page table each.
+/// 64-byte aligned. Large tensors are read once and in order, where small pages cost a fault and a walk of the page table each.
 std::shared_ptr<void> allocate(std::int64_t bytes) {
-  constexpr std::size_t line = 64, huge_page = std::size_t{2} << 20;
+  constexpr std::size_t line = 64;
   const auto size = static_cast<std::size_t>(bytes > 0 ? bytes : 1);
-  const std::size_t alignment = size >= 2 * huge_page ? huge_page : line;
-  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
-  std::shared_ptr<void> memory(std::aligned_alloc(alignment, rounded), std::free);
+  std::shared_ptr<void> memory =
+      size >= least_pages ? take_pages(size) : std::shared_ptr<void>(std::aligned_alloc(line, (size + line - 1) / line * line), std::free);
   if (!memory) fail(ErrorCode::out_of_memory, "cannot allocate " + std::to_string(bytes) + " bytes");
-#ifdef MADV_HUGEPAGE
-  // Advice only: without it the memory is the same.
-  if (alignment == huge_page) static_cast<void>(::madvise(memory.get(), rounded, MADV_HUGEPAGE));
-#endif
   return memory;
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/pages.h"
 #include "model/model.h"
 #include "model/token_model.h"
 
@@ -97,6 +98,7 @@ class LanguageModel {
   std::vector<std::int64_t> capacities_;
   std::vector<PagedKvCache> caches_;
   Tensor final_norm_;
+  KeepPages pages_;                         ///< layers are alike, and so are parts of the head
   std::vector<ForwardPass> passes_, left_;  ///< of this round (outside of one the last alone); of one that was left
   bool in_round_ = false;
 };

@@ -36,21 +36,21 @@ Model::Loaded Model::load(std::int64_t layer) const {
   setting.layer = layer;
   setting.fused_shared = setting.fused_shared && source_->config().is_moe_layer(layer);
   Exec exec = exec_;
-  exec.tracer = nullptr;  // another thread's calls
-  source_->prefetch(layer);
+  exec.tracer = nullptr;  // no call of the pass
   LayerWeights weights(*source_, setting, exec);
   return {std::move(weights), since(begin)};
 }
 
 LayerState Model::run_stage(std::int64_t first, const Batch& batch, LayerState state, std::span<PagedKvCache> caches, const Hooks& hooks,
-                            std::future<Loaded> next) const {
+                            std::optional<Loaded> ready) const {
   for (std::int64_t layer = first; layer < mine_.end; ++layer) {
-    const auto begin = std::chrono::steady_clock::now();
     LayerTiming timing{.layer = layer};
     {
-      Loaded loaded = next.get();
+      Loaded loaded = ready ? *std::exchange(ready, {}) : load(layer);
       LayerWeights& weights = loaded.weights;
-      if (layer + 1 < mine_.end) next = std::async(std::launch::async, [this, layer] { return load(layer + 1); });
+      // Reading the file goes on beside the arithmetic; making weights would take the cores and the memory from it.
+      std::future<void> hint;
+      if (layer + 1 < mine_.end) hint = std::async(std::launch::async, [this, layer] { source_->prefetch(layer + 1); });
       Trace trace = layer_trace(weights, batch, exec_);
       if (hooks.before)
         hooks.before(layer, trace);
@@ -63,7 +63,6 @@ LayerState Model::run_stage(std::int64_t first, const Batch& batch, LayerState s
         if (!record.group) timing.arithmetic += record.seconds, timing.work += record.work;
     }
     source_->release(layer);
-    timing.waiting = since(begin) - timing.arithmetic;
     if (hooks.timed) hooks.timed(timing);
   }
   return state;
@@ -98,9 +97,10 @@ LayerState Model::go_on(std::int64_t first, const Batch& batch, const LayerState
   LayerState state = begin_with;
   if (ranks_.pipeline == nullptr && begin == mine_.end) return state;
   // While the stages before this one are at work, its first layer is made ready.
-  std::future<Loaded> next = std::async(std::launch::async, [this, begin] { return load(begin); });
+  std::optional<Loaded> ready;
+  if (begin < mine_.end) source_->prefetch(begin), ready = load(begin);
   for (std::int64_t stage = 0; stage < ranks_.stage.count; ++stage) {
-    if (stage == ranks_.stage.index) state = run_stage(begin, batch, state, caches, hooks, std::move(next));
+    if (stage == ranks_.stage.index) state = run_stage(begin, batch, state, caches, hooks, std::move(ready));
     if (ranks_.pipeline != nullptr) state = handed_on(*ranks_.pipeline, ranks_.stage, stage, state, begin_with.hidden);
   }
   return state;

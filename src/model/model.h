@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <future>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,8 +14,7 @@ namespace dodona::model {
 /// What one layer took of a pass, in seconds.
 struct LayerTiming {
   std::int64_t layer = 0;
-  double making = 0;      ///< reading or synthesizing its weights and making them ready; all but routed experts beside the layer before
-  double waiting = 0;     ///< the part of that which nothing was computed beside
+  double making = 0;      ///< reading or synthesizing its weights and making them ready
   double arithmetic = 0;  ///< of the model ops
   Work work = {};         ///< that they do at least
 };
@@ -28,8 +27,8 @@ struct LayerSpan {
 /// A stage's: as many as any other's, or, of the last stages, one more. Source: sglang `get_pp_indices`.
 LayerSpan layers_of(const ModelConfig& config, const Share& stage);
 
-/// A walk through the layers of which two at most have weights in memory: while one runs, those of the next are made ready by a thread of
-/// their own, and those of the one behind are let go. Gives the bits of the layers run one by one.
+/// A walk through the layers of which one has weights in memory: while it runs, a checkpoint reads those of the next, and those of the one
+/// behind are let go. Gives the bits of the layers run one by one.
 class Model {
  public:
   /// `setting` is that of every layer, but for its number; dense layers have no shared expert to fuse. The source must outlive this, and
@@ -63,7 +62,7 @@ class Model {
   };
   Loaded load(std::int64_t layer) const;
   LayerState run_stage(std::int64_t first, const Batch& batch, LayerState state, std::span<PagedKvCache> caches, const Hooks& hooks,
-                       std::future<Loaded> next) const;
+                       std::optional<Loaded> ready) const;
 
   const WeightSource* source_;
   LayerSetting setting_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/pages.h"
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "model/layer/decoder.h"
@@ -111,6 +112,7 @@ class LayerRun {
   void each_cached_row(const std::function<void(std::int64_t request, std::int64_t token, const Tensor& row)>& visit) const;
   Tensor history() const;
 
+  KeepPages pages_;
   LayerRequest request_;
   PagedKvCache cache_;
   std::unique_ptr<WeightSource> source_;

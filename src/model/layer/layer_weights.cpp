@@ -1,7 +1,5 @@
 #include "model/layer/layer_weights.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -142,19 +140,6 @@ void LayerWeights::find_input_scales() {
   }
 }
 
-namespace {
-
-/// Weights as they are stored lie between those that are made of them, and their memory stays with the process, a third of a layer in the
-/// end: it is given back every few experts.
-void give_memory_back() {
-#ifdef __GLIBC__
-  ::malloc_trim(0);
-#endif
-}
-constexpr std::int64_t experts_between = 8;
-
-}  // namespace
-
 void LayerWeights::touch(std::span<const std::int64_t> rows_of_expert, const Exec& exec) {
   const io::Stopwatch watch;
   std::int64_t loaded = 0;
@@ -162,9 +147,8 @@ void LayerWeights::touch(std::span<const std::int64_t> rows_of_expert, const Exe
     if (rows_of_expert[static_cast<std::size_t>(id)] == 0 || experts_.contains(id)) continue;
     const bool is_shared = id == config().n_routed_experts;
     experts_.emplace(id, expert_weights(is_shared ? "mlp.shared_experts" : "mlp.experts." + std::to_string(id), exec));
-    if (++loaded % experts_between == 0) give_memory_back();
+    ++loaded;
   }
-  if (loaded >= experts_between) give_memory_back();
   if (loaded > 0) touching_seconds_ += watch.seconds();
 }
 

@@ -1,0 +1,159 @@
+#include "core/pages.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+
+namespace dodona {
+namespace {
+
+constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
+
+/// What is large is read once and in order, where small pages cost a fault and a walk of the page table each.
+std::size_t unit_of(std::size_t bytes) {
+  return bytes >= 2 * huge_page ? huge_page : page;
+}
+
+/// Whole huge pages from the system itself: what goes back to malloc may stay with the process.
+void* map(std::size_t bytes) {
+  // As much more as may lie before the first huge page.
+  void* const mapping = ::mmap(nullptr, bytes + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(mapping);
+  const std::size_t before = (huge_page - reinterpret_cast<std::uintptr_t>(begin) % huge_page) % huge_page;
+  if (before > 0) ::munmap(begin, before);
+  ::munmap(begin + before + bytes, huge_page - before);
+#ifdef MADV_HUGEPAGE
+  // Advice only: without it the memory is the same.
+  static_cast<void>(::madvise(begin + before, bytes, MADV_HUGEPAGE));
+#endif
+  return begin + before;
+}
+
+void* get(std::size_t bytes) {
+  return unit_of(bytes) == huge_page ? map(bytes) : std::aligned_alloc(page, bytes);
+}
+void give_back(void* memory, std::size_t bytes) {
+  if (unit_of(bytes) == huge_page)
+    ::munmap(memory, bytes);
+  else
+    std::free(memory);
+}
+
+/// Lies in the memory that waits, so that giving back needs none.
+struct Waiting {
+  std::size_t bytes;
+  Waiting* next;
+};
+
+/// What is larger than asked for is lost while it is in use.
+bool fits(std::size_t room, std::size_t bytes) {
+  return room >= bytes && room - bytes <= bytes / 8;
+}
+
+class Pages {
+ public:
+  struct Room {
+    void* memory;
+    std::size_t bytes;
+  };
+
+  /// What waits and fits best, or new memory, for which what has waited longest goes back.
+  Room take(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    Waiting** best = nullptr;
+    for (Waiting** at = &first_; *at != nullptr && (best == nullptr || (*best)->bytes > bytes); at = &(*at)->next)
+      if (fits((*at)->bytes, bytes) && (best == nullptr || (*at)->bytes < (*best)->bytes)) best = at;
+    const Room room = best != nullptr ? unlink(best) : fresh(bytes);
+    if (room.memory == nullptr) return room;
+    in_use_ += room.bytes;
+    most_ = std::max(most_, in_use_);
+    return room;
+  }
+
+  void put(const Room& room) {
+    const std::lock_guard lock(mutex_);
+    in_use_ -= room.bytes;
+    waiting_ += room.bytes;
+    first_ = new (room.memory) Waiting{room.bytes, first_};
+    if (keepers_ == 0) drop(&first_);
+  }
+
+  void keep() {
+    const std::lock_guard lock(mutex_);
+    if (keepers_++ == 0) most_ = in_use_;
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    if (--keepers_ == 0) drop_all();
+  }
+  std::size_t waiting() {
+    const std::lock_guard lock(mutex_);
+    return waiting_;
+  }
+
+ private:
+  Room fresh(std::size_t bytes) {
+    const std::size_t most = std::max(most_, in_use_ + bytes);
+    while (in_use_ + waiting_ + bytes > most) {
+      Waiting** last = &first_;
+      while ((*last)->next != nullptr) last = &(*last)->next;
+      drop(last);
+    }
+    void* memory = get(bytes);
+    if (memory == nullptr && first_ != nullptr) {
+      drop_all();
+      memory = get(bytes);
+    }
+    return {memory, bytes};
+  }
+  Room unlink(Waiting** at) {
+    Waiting* const found = *at;
+    *at = found->next;
+    waiting_ -= found->bytes;
+    return {found, found->bytes};
+  }
+  void drop(Waiting** at) {
+    const Room room = unlink(at);
+    give_back(room.memory, room.bytes);
+  }
+  void drop_all() {
+    while (first_ != nullptr) drop(&first_);
+  }
+
+  std::mutex mutex_;
+  Waiting* first_ = nullptr;  ///< the one that came last
+  std::size_t in_use_ = 0, waiting_ = 0, most_ = 0;
+  int keepers_ = 0;
+};
+
+/// Never destroyed: tensors may outlive everything.
+Pages& pages() {
+  static Pages& all = *new Pages;
+  return all;
+}
+
+}  // namespace
+
+std::shared_ptr<void> take_pages(std::size_t bytes) {
+  const std::size_t unit = unit_of(bytes);
+  const Pages::Room room = pages().take((bytes + unit - 1) / unit * unit);
+  if (room.memory == nullptr) return nullptr;
+  return {room.memory, [room](void*) { pages().put(room); }};
+}
+
+KeepPages::KeepPages() {
+  pages().keep();
+}
+KeepPages::~KeepPages() {
+  pages().end();
+}
+std::size_t KeepPages::waiting() {
+  return pages().waiting();
+}
+
+}  // namespace dodona
