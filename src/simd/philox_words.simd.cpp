@@ -5,6 +5,7 @@
 #include <immintrin.h>
 #endif
 
+#include "simd/convert.h"
 #include "simd/inline.h"
 
 namespace dodona {
@@ -108,6 +109,11 @@ DODONA_INLINE void block_group(Stream stream, std::uint64_t index, std::uint32_t
 }
 #endif
 
+/// The low halves of lanes, as signed numbers, to bf16 codes.
+DODONA_INLINE i32x16 bf16_of_halves(f32x16 offset, f32x16 scale, i32x16 signed_halves) {
+  return to_bf16_codes(offset + to_f32(signed_halves) * scale);
+}
+
 }  // namespace DODONA_TIER
 
 template <class Tier>
@@ -123,5 +129,18 @@ void PhiloxWordsKernel::run(Stream stream, std::uint64_t first_block, std::int64
   for (; b < blocks; ++b) one_block(stream, first_block + static_cast<std::uint64_t>(b), out + 4 * b);
 }
 template void PhiloxWordsKernel::run<tier::DODONA_TIER>(Stream, std::uint64_t, std::int64_t, std::uint32_t*);
+
+template <class Tier>
+void Bf16WordsKernel::run(float offset, float scale, std::int64_t words, std::uint32_t* in_out) {
+  using namespace DODONA_TIER;
+  const f32x16 o = f32x16::splat(offset), s = f32x16::splat(scale);
+  for (std::int64_t i = 0; i < words; i += 16) {
+    auto* const at = reinterpret_cast<std::int32_t*>(in_out + i);
+    const i32x16 both = i32x16::load_partial(at, words - i);
+    const i32x16 low = bf16_of_halves(o, s, sra<16>(shl<16>(both))), high = bf16_of_halves(o, s, sra<16>(both));
+    (low | shl<16>(high)).store_partial(at, words - i);
+  }
+}
+template void Bf16WordsKernel::run<tier::DODONA_TIER>(float, float, std::int64_t, std::uint32_t*);
 
 }  // namespace dodona

@@ -1,5 +1,8 @@
 // Weights in NVFP4.
+#include <algorithm>
+
 #include "core/define.h"
+#include "core/threads.h"
 #include "model/layer/linear_method.h"
 #include "model/layer/values.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
@@ -10,12 +13,18 @@
 namespace dodona::model {
 namespace {
 
-Tensor swizzled(const Tensor& scale) {
+/// In tiles of 128 rows, each by itself.
+Tensor swizzled(const Tensor& scale, int threads) {
   constexpr auto layout = quant::ScaleLayout::swizzled_128x4;
-  const auto padded = quant::padded_size(layout, scale.size(0), scale.size(1));
-  Tensor out(DType::f8_e4m3, {padded.rows, padded.columns});
-  quant::swizzle_scales(layout, {scale.as<std::uint8_t>(), static_cast<std::size_t>(scale.elements())}, scale.size(0), scale.size(1),
-                        {out.as<std::uint8_t>(), static_cast<std::size_t>(out.elements())});
+  constexpr std::int64_t tile = 128;
+  const std::int64_t rows = scale.size(0), columns = scale.size(1);
+  const auto padded = quant::padded_size(layout, rows, columns);
+  const Tensor out = Tensor::uninitialized(DType::f8_e4m3, {padded.rows, padded.columns});
+  parallel_for(threads, padded.rows / tile, static_cast<double>(tile * columns), [&](std::int64_t t) {
+    const std::int64_t first = t * tile, count = std::min(tile, rows - first);
+    quant::swizzle_scales(layout, {scale.as<std::uint8_t>() + first * columns, static_cast<std::size_t>(count * columns)}, count, columns,
+                          {out.as<std::uint8_t>() + first * padded.columns, static_cast<std::size_t>(tile * padded.columns)});
+  });
   return out;
 }
 
@@ -28,7 +37,7 @@ Tensor alone(const Tensor& tensor) {
 template <class Pack>
 void prepare(Projection& p, const Exec& exec, const Pack& pack) {
   if (p.prepared.defined() || p.block_scales.defined()) return;
-  const Tensor scales = swizzled(p.weight.weight_scale);
+  const Tensor scales = swizzled(p.weight.weight_scale, exec.threads);
   p.weight.weight_scale = Tensor();
   if (exec.mode != Mode::fast) {
     p.block_scales = scales;

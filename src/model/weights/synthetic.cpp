@@ -32,7 +32,9 @@ Runs runs_of(const TensorInfo& info) {
   return {.begin = bytes_for(dtype, info.begin), .bytes = bytes_for(dtype, info.shape[1]), .stride = row, .count = info.shape[0]};
 }
 
-/// Those bytes of the stream's words, each word passed through `change`.
+using Words = std::span<std::uint32_t>;
+
+/// Those bytes of the stream's words, passed through `change`, many at a time.
 template <class Change>
 void fill(Stream stream, const Runs& runs, const Exec& exec, std::span<std::byte> out, const Change& change) {
   const std::int64_t pieces = (runs.bytes + chunk_bytes - 1) / chunk_bytes;
@@ -42,52 +44,58 @@ void fill(Stream stream, const Runs& runs, const Exec& exec, std::span<std::byte
     const std::int64_t run = i / pieces, offset = i % pieces * chunk_bytes, size = std::min(chunk_bytes, runs.bytes - offset);
     const std::int64_t begin = runs.begin + run * runs.stride + offset, first = begin / block_bytes;
     const std::int64_t blocks = (begin + size + block_bytes - 1) / block_bytes - first;
-    dispatch<PhiloxWordsKernel>(exec.isa, stream, static_cast<std::uint64_t>(first), blocks, words.data());
-    for (std::int64_t j = 0; j < blocks * 4; ++j) words[static_cast<std::size_t>(j)] = change(words[static_cast<std::size_t>(j)]);
-    std::memcpy(out.data() + run * runs.bytes + offset, reinterpret_cast<const std::byte*>(words.data()) + begin % block_bytes,
-                static_cast<std::size_t>(size));
+    std::byte* const to = out.data() + run * runs.bytes + offset;
+    const bool whole = begin % block_bytes == 0 && size % block_bytes == 0 && reinterpret_cast<std::uintptr_t>(to) % block_bytes == 0;
+    auto* const drawn = whole ? reinterpret_cast<std::uint32_t*>(to) : words.data();
+    dispatch<PhiloxWordsKernel>(exec.isa, stream, static_cast<std::uint64_t>(first), blocks, drawn);
+    change(Words(drawn, static_cast<std::size_t>(blocks * 4)));
+    if (!whole) std::memcpy(to, reinterpret_cast<const std::byte*>(drawn) + begin % block_bytes, static_cast<std::size_t>(size));
   });
 }
 
-/// Both halves of a word: bf16(offset + fp32(h) * scale).
-auto to_bf16(float offset, float scale) {
-  return [=](std::uint32_t word) {
-    const auto first = static_cast<std::int16_t>(word), second = static_cast<std::int16_t>(word >> 16);
-    const std::uint32_t a = quant::f32_to_bf16(offset + static_cast<float>(first) * scale);
-    const std::uint32_t b = quant::f32_to_bf16(offset + static_cast<float>(second) * scale);
-    return a | b << 16;
+/// Each word by itself.
+template <class Of>
+auto wordwise(const Of& of) {
+  return [=](Words words) {
+    for (std::uint32_t& word : words) word = of(word);
   };
+}
+
+/// Both halves of a word: bf16(offset + fp32(h) * scale).
+auto to_bf16(Isa isa, float offset, float scale) {
+  return [=](Words words) { dispatch<Bf16WordsKernel>(isa, offset, scale, static_cast<std::int64_t>(words.size()), words.data()); };
 }
 
 /// Both halves: fp16(offset + fp32(h) * scale), that times `factor` and rounded again.
 auto to_f16(float offset, float scale, float factor) {
-  return [=](std::uint32_t word) {
+  return wordwise([=](std::uint32_t word) {
     const auto half = [&](std::uint32_t bits) -> std::uint32_t {
       const std::uint16_t x = quant::f32_to_f16(offset + static_cast<float>(static_cast<std::int16_t>(bits)) * scale);
       return factor == 1 ? x : quant::f32_to_f16(quant::f16_to_f32(x) * factor);
     };
     return half(word & 0xFFFF) | half(word >> 16) << 16;
-  };
+  });
 }
 
 /// Each byte of a word.
 template <class Of>
 auto bytewise(const Of& of) {
-  return [=](std::uint32_t word) {
+  return wordwise([=](std::uint32_t word) {
     std::uint32_t out = 0;
     for (int i = 0; i < 32; i += 8) out |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(of(word >> i & 0xFF))) << i;
     return out;
-  };
+  });
 }
 
 auto to_f32_about(float offset, float scale) {
-  return [=](std::uint32_t word) {
+  return wordwise([=](std::uint32_t word) {
     return std::bit_cast<std::uint32_t>(offset + static_cast<float>(static_cast<std::int32_t>(word)) * scale);
-  };
+  });
 }
 
 auto to_f32(float scale) {
-  return [=](std::uint32_t word) { return std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(word)) * scale); };
+  return wordwise(
+      [=](std::uint32_t word) { return std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(word)) * scale); });
 }
 
 void put_scalar(float value, std::span<std::byte> out) {
@@ -194,11 +202,11 @@ void synthesize_quantized(const TensorInfo& info, std::uint64_t seed, const Exec
   } else if (dtype == DType::f32) {
     fill(stream, runs, exec, out, to_f32_about(base, base * 0x1p-33f));
   } else if (suffix == ".weight_scale") {
-    fill(stream, runs, exec, out, [](std::uint32_t word) { return (word & 0x0F0F0F0F) + 0x68686868; });
+    fill(stream, runs, exec, out, wordwise([](std::uint32_t word) { return (word & 0x0F0F0F0F) + 0x68686868; }));
   } else if (dtype == DType::f8_e4m3) {
-    fill(stream, runs, exec, out, [](std::uint32_t word) { return (word & 0x9F9F9F9F) + 0x38383838; });
+    fill(stream, runs, exec, out, wordwise([](std::uint32_t word) { return (word & 0x9F9F9F9F) + 0x38383838; }));
   } else {
-    fill(stream, runs, exec, out, [](std::uint32_t word) { return word; });
+    fill(stream, runs, exec, out, [](Words) {});
   }
 }
 
@@ -217,9 +225,9 @@ void synthesize(const TensorInfo& info, std::uint64_t seed, const Exec& exec, st
   } else if (info.dtypes.front() == DType::f32) {
     fill(stream, runs, exec, out, to_f32(static_cast<float>(0x1p-31 / 20)));
   } else if (info.shape.rank() == 1) {
-    fill(stream, runs, exec, out, to_bf16(1, 0x1p-18f));
+    fill(stream, runs, exec, out, to_bf16(exec.isa, 1, 0x1p-18f));
   } else {
-    fill(stream, runs, exec, out, to_bf16(0, static_cast<float>(deviation(name, info.columns) * std::sqrt(3.0) / 32768)));
+    fill(stream, runs, exec, out, to_bf16(exec.isa, 0, static_cast<float>(deviation(name, info.columns) * std::sqrt(3.0) / 32768)));
   }
 }
 
