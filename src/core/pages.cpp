@@ -11,7 +11,10 @@
 namespace dodona {
 namespace {
 
-constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
+constexpr std::size_t line = 64, page = 4096, huge_page = std::size_t{2} << 20;
+
+/// May wait where nobody keeps it, so that calls one behind the other need not have their outputs cleared.
+constexpr std::size_t kept_anyway = std::size_t{64} << 20;
 
 /// What is large is read once and in order, where small pages cost a fault and a walk of the page table each.
 std::size_t unit_of(std::size_t bytes) {
@@ -35,7 +38,7 @@ void* map(std::size_t bytes) {
 }
 
 void* get(std::size_t bytes) {
-  return unit_of(bytes) == huge_page ? map(bytes) : std::aligned_alloc(page, bytes);
+  return unit_of(bytes) == huge_page ? map(bytes) : std::aligned_alloc(line, bytes);
 }
 void give_back(void* memory, std::size_t bytes) {
   if (unit_of(bytes) == huge_page)
@@ -80,7 +83,7 @@ class Pages {
     in_use_ -= room.bytes;
     waiting_ += room.bytes;
     first_ = new (room.memory) Waiting{room.bytes, first_};
-    if (keepers_ == 0) drop(&first_);
+    if (keepers_ == 0) drop_to(kept_anyway);
   }
 
   void keep() {
@@ -89,7 +92,7 @@ class Pages {
   }
   void end() {
     const std::lock_guard lock(mutex_);
-    if (--keepers_ == 0) drop_all();
+    if (--keepers_ == 0) drop_to(kept_anyway);
   }
   std::size_t waiting() {
     const std::lock_guard lock(mutex_);
@@ -98,15 +101,10 @@ class Pages {
 
  private:
   Room fresh(std::size_t bytes) {
-    const std::size_t most = std::max(most_, in_use_ + bytes);
-    while (in_use_ + waiting_ + bytes > most) {
-      Waiting** last = &first_;
-      while ((*last)->next != nullptr) last = &(*last)->next;
-      drop(last);
-    }
+    drop_to(std::max(most_, in_use_ + bytes) - in_use_ - bytes);
     void* memory = get(bytes);
     if (memory == nullptr && first_ != nullptr) {
-      drop_all();
+      drop_to(0);
       memory = get(bytes);
     }
     return {memory, bytes};
@@ -121,8 +119,13 @@ class Pages {
     const Room room = unlink(at);
     give_back(room.memory, room.bytes);
   }
-  void drop_all() {
-    while (first_ != nullptr) drop(&first_);
+  /// What has waited longest first.
+  void drop_to(std::size_t bytes) {
+    while (waiting_ > bytes) {
+      Waiting** last = &first_;
+      while ((*last)->next != nullptr) last = &(*last)->next;
+      drop(last);
+    }
   }
 
   std::mutex mutex_;
