@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t line = 64, page = 4096, huge_page = std::size_t{2} << 20;
 
-/// May wait where nobody keeps it, so that calls one behind the other need not have their outputs cleared.
-constexpr std::size_t kept_anyway = std::size_t{64} << 20;
+/// May wait in any case: outputs of calls one behind the other, and what comes and goes while the memory in use grows.
+constexpr std::size_t least_kept = std::size_t{64} << 20;
 
 /// What is large is read once and in order, where small pages cost a fault and a walk of the page table each.
 std::size_t unit_of(std::size_t bytes) {
@@ -83,7 +83,7 @@ class Pages {
     in_use_ -= room.bytes;
     waiting_ += room.bytes;
     first_ = new (room.memory) Waiting{room.bytes, first_};
-    if (keepers_ == 0) drop_to(kept_anyway);
+    if (keepers_ == 0) drop_to(least_kept);
   }
 
   void keep() {
@@ -92,7 +92,7 @@ class Pages {
   }
   void end() {
     const std::lock_guard lock(mutex_);
-    if (--keepers_ == 0) drop_to(kept_anyway);
+    if (--keepers_ == 0) drop_to(least_kept);
   }
   std::size_t waiting() {
     const std::lock_guard lock(mutex_);
@@ -101,7 +101,7 @@ class Pages {
 
  private:
   Room fresh(std::size_t bytes) {
-    drop_to(std::max(most_, in_use_ + bytes) - in_use_ - bytes);
+    drop_to(std::max(most_, in_use_ + bytes) - in_use_ - bytes + least_kept);
     void* memory = get(bytes);
     if (memory == nullptr && first_ != nullptr) {
       drop_to(0);

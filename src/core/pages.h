@@ -13,7 +13,8 @@ inline constexpr std::size_t least_pages = std::size_t{256} << 10;
 std::shared_ptr<void> take_pages(std::size_t bytes);
 
 /// While one lives, what large tensors give back waits for those that come: the system clears each page that it hands out, which can take
-/// as long as what is computed in it. There is never more than was in use at once; when the last one ends, all but 64 MiB goes back.
+/// as long as what is computed in it. There is never more than was in use at once, and 64 MiB; when the last one ends, all but these goes
+/// back.
 class KeepPages {
  public:
   KeepPages();
