@@ -88,10 +88,11 @@ class WeightsAhead {
   std::int64_t lines_ = 0, each_ = 0;
 };
 
+/// To a second-level cache: a first-level one waits for few lines at a time, fewer than memory has on their way.
 template <class Unpack>
 DODONA_INLINE void fetch_step(const std::uint8_t* packed) {
   DODONA_UNROLL(16)
-  for (int line = 0; line < Unpack::step_bytes / 64; ++line) __builtin_prefetch(packed + 64 * line);
+  for (int line = 0; line < Unpack::step_bytes / 64; ++line) __builtin_prefetch(packed + 64 * line, 0, 2);
 }
 
 /// `steps` of a packed panel, decoded: for each block 4 x 64 bytes of weights plus their offset, and sixteen scales. What follows is
