@@ -33,6 +33,13 @@ std::int64_t panels_of(const I8Product& product, int threads) {
   return panels;
 }
 
+/// Raw weights of NVFP4 are lines of a column each, of which memory gives few at a time best.
+std::int64_t most_panels(const I8Product& product, const I8Group& group, std::int64_t rows) {
+  constexpr std::int64_t few_rows = 96;
+  if (product.format != I8Format::nvfp4 || group.weights.packed != nullptr) return i8_amx_panels;
+  return rows <= few_rows ? 4 : 8;
+}
+
 Jobs jobs_of(const I8Product& product, std::int64_t most_rows, int threads) {
   Jobs all;
   const std::int64_t panels = panels_of(product, threads);
@@ -41,9 +48,10 @@ Jobs jobs_of(const I8Product& product, std::int64_t most_rows, int threads) {
     const std::int64_t parts = ceil_div(group.rows, most_rows), rows = I8AmxRows::padded(ceil_div(group.rows, parts));
     for (std::int64_t first = 0; first < group.rows; first += rows) {
       const std::int64_t count = std::min(rows, group.rows - first);
-      all.jobs.push_back({product.format, &group.weights, {}, group.row + first, count, &group.epilogue, panels});
+      const std::int64_t of_piece = std::min(panels, most_panels(product, group, count));
+      all.jobs.push_back({product.format, &group.weights, {}, group.row + first, count, &group.epilogue, of_piece});
       all.groups.push_back(&group);
-      all.runs.push_back({ceil_div(i8_panels(group.weights.n), panels), I8AmxRows::padded(count) + weight_cost});
+      all.runs.push_back({ceil_div(i8_panels(group.weights.n), of_piece), I8AmxRows::padded(count) + weight_cost});
       all.memory.push_back(all.bytes);
       all.bytes += I8AmxRows::bytes(product.format, count, product.k);
       all.pieces += all.runs.back().pieces;

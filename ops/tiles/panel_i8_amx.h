@@ -100,7 +100,7 @@ struct I8MatrixUnit {
     const bool packed = group.weights.packed != nullptr;
     // Rows of NVFP4 that fill a tile, or nearly, pay before those of 17 to 23, of which a second one has few.
     const std::int64_t missing = i8_amx_together - group.rows;
-    if (format == I8Format::nvfp4 && packed && missing >= 0 && missing <= 2) return true;
+    if (format == I8Format::nvfp4 && missing >= 0 && missing <= (packed ? 2 : 4)) return true;
     return group.rows >= (packed ? limits.least : limits.least_raw);
   }
 };

@@ -317,6 +317,15 @@ DODONA_INLINE WeightsAhead ahead_of(const ops::I8Weights& w, std::int64_t first,
   return {w.packed + from * Unpack::step_bytes, panels, steps * Unpack::step_bytes, chunk * Unpack::step_bytes, turns};
 }
 
+/// The same of raw weights of four bits: lines of the columns.
+DODONA_INLINE WeightsAhead raw_ahead_of(const ops::I8Weights& w, std::int64_t first, std::int64_t panels, std::int64_t next,
+                                        std::int64_t chunk, std::int64_t turns) {
+  const std::int64_t line = w.k / 2, step_bytes = ops::i8_step / 2, columns = panels * ops::i8_panel_columns;
+  const bool ends = next >= ops::i8_steps(w.k);
+  return {w.codes + (first * ops::i8_panel_columns + (ends ? columns : 0)) * line + (ends ? 0 : next * step_bytes), columns, line,
+          chunk * step_bytes, turns};
+}
+
 /// Sums of sixteen rows and a panel that were turned.
 DODONA_INLINE void turn_back(float* sums) {
   f32x16 lines[16];
@@ -418,11 +427,12 @@ void add_scaled_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_
   const std::int64_t steps = ops::i8_steps(w.k), turns = panels * ops::I8AmxRows::padded(job.rows) / 16;
   for (std::int64_t step = 0; step < steps; step += chunk) {
     const std::int64_t count = steps - step < chunk ? steps - step : chunk;
-    WeightsAhead ahead = ahead_of<Unpack>(w, first, panels, step + count, chunk, turns);
+    WeightsAhead ahead = w.packed != nullptr ? ahead_of<Unpack>(w, first, panels, step + count, chunk, turns)
+                                             : raw_ahead_of(w, first, panels, step + count, chunk, turns);
     for (std::int64_t p = 0; p < panels; p += ops::i8_amx_scaled_panels) {
       const std::int64_t together = panels - p < ops::i8_amx_scaled_panels ? panels - p : ops::i8_amx_scaled_panels;
       for (std::int64_t q = 0; q < together; ++q)
-        decode_bf16(packed_panel<Unpack>(w, first, panels, p + q, step, count, s.packed), count, s.weights[q], s.scales[q]);
+        decode_bf16(packed_panel<Nvfp4Bf16Unpack>(w, first, panels, p + q, step, count, s.packed), count, s.weights[q], s.scales[q]);
       add_block_rows<Unit>(job, step, count, p, together, s, ahead);
     }
   }

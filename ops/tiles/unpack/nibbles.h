@@ -33,8 +33,8 @@ DODONA_INLINE void decode_nibbles(const std::uint8_t* packed, int block, i32x16 
 }
 
 /// Steps [begin, end) of a panel of raw weights to `out`, `step_bytes` a step, bits of `flipped` flipped; rest(s, to) adds what else step s
-/// has. A transposition takes two steps.
-template <std::int64_t step_bytes, std::uint32_t flipped = 0, class Rest>
+/// has. A transposition takes two steps; what follows is fetched, unless the caller does.
+template <std::int64_t step_bytes, std::uint32_t flipped = 0, bool fetching = true, class Rest>
 DODONA_INLINE void pack_nibbles_of(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out,
                                    const Rest& rest) {
   const std::int64_t stride = w.k / 2;
@@ -42,12 +42,12 @@ DODONA_INLINE void pack_nibbles_of(const ops::I8Weights& w, std::int64_t panel, 
   const std::int64_t last_row = w.n - 1 - panel * ops::i8_panel_columns;
   for (std::int64_t s = begin; s < end; s += 2) {
     const std::int64_t words = (w.k - s * ops::i8_step) / 8;
-    const std::int64_t ahead = fetch_distance(s * (ops::i8_step / 2), stride);
+    [[maybe_unused]] const std::int64_t ahead = fetch_distance(s * (ops::i8_step / 2), stride);
     f32x16 lanes_of_rows[16];
     DODONA_UNROLL(16)
     for (int r = 0; r < 16; ++r) {
       const std::uint8_t* p = rows + (r < last_row ? r : last_row) * stride + s * (ops::i8_step / 2);
-      __builtin_prefetch(p + ahead);
+      if constexpr (fetching) __builtin_prefetch(p + ahead);
       const auto* p32 = reinterpret_cast<const std::int32_t*>(p);
       lanes_of_rows[r] = as_f32(words >= 16 ? i32x16::load(p32) : i32x16::load_partial(p32, words));
     }

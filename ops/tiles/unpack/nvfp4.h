@@ -48,8 +48,10 @@ struct Nvfp4Unpack {
   static DODONA_INLINE f32x16 scales(const std::uint8_t* packed, int block) { return load_e4m3(packed + 512 + 16 * block); }
   static DODONA_INLINE i32x16 dot(i32x16 sum, const i32x16 (&weights)[4], const i32x16 (&row)[4]) { return dot16_small(sum, weights, row); }
 
+  template <bool fetching = true>
   static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
-    pack_nibbles_of<step_bytes>(w, panel, begin, end, out, [&](std::int64_t s, std::uint8_t* to) { pack_scales(w, panel, s, to); });
+    pack_nibbles_of<step_bytes, 0, fetching>(w, panel, begin, end, out,
+                                             [&](std::int64_t s, std::uint8_t* to) { pack_scales(w, panel, s, to); });
   }
 
   /// 128 elements of a row from `begin` on, those beyond k zero: k 0..63, then 64..127, in the order of decoded weights.

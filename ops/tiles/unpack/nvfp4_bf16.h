@@ -35,6 +35,12 @@ DODONA_INLINE i32x16 lookup_words(i32x16 table, i32x16 words) {
 struct Nvfp4Bf16Unpack : Nvfp4Unpack {
   static constexpr WordTable word_table = doubled_codes_as_bf16();
 
+  /// Weights of many panels are fetched by who multiplies with them.
+  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, std::int64_t begin, std::int64_t end,
+                   std::uint8_t* out) {
+    Nvfp4Unpack::pack<false>(w, panel, panels, begin, end, out);
+  }
+
   /// Block `block` of a step of a packed panel: eight lines of sixteen columns, two k of each side by side.
   static DODONA_INLINE void decode_pairs(const std::uint8_t* packed, int block, i32x16 table, std::uint8_t* to) {
     DODONA_UNROLL(2)
