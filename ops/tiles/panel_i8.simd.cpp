@@ -71,6 +71,13 @@ DODONA_INLINE typename Sums::Sum add_block(typename Sums::Sum sum, i32x16& open,
   }
 }
 
+/// To a second-level cache: the few fetches that a first-level one can wait for would hold up what comes from the second.
+template <class Unpack>
+DODONA_INLINE void fetch_step(const std::uint8_t* packed) {
+  DODONA_UNROLL(16)
+  for (int line = 0; line < Unpack::step_bytes / 64; ++line) __builtin_prefetch(packed + 64 * line, 0, 2);
+}
+
 /// Few rows of A and at most a chunk: sums[rows][16] += A times a panel, decoded on the way. What lies `ahead` is fetched.
 template <class Unpack, class Sums, int rows>
 void multiply_packed(const std::uint8_t* packed, std::int64_t steps, std::int64_t ahead, const I8Rows a, float* sums) {
@@ -245,7 +252,7 @@ void multiply_pair(const I8Tile& tile, std::int64_t pair, std::int64_t s, std::i
     if (decoding) {
       multiply_while_decoding<Unpack, Sums, rows_at_once<Sums>>(packed, count, 0, a, tile.rows, sums + 16 * p);
     } else {
-      decode<Unpack, Sums, false>(packed, count, decoded.weights[p], decoded.scales[p]);
+      decode<Unpack, Sums>(packed, count, decoded.weights[p], decoded.scales[p]);
     }
   }
   if (decoding) return;

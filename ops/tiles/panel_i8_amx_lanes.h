@@ -360,7 +360,7 @@ void add_few_rows(const ops::I8AmxJob& job, std::int64_t first, std::int64_t pan
         } else {
           const std::uint8_t* const from = packed + i * panel_bytes + step * Unpack::step_bytes;
           for (std::int64_t line = 0; line < (end - step) * Unpack::step_bytes; line += 64) __builtin_prefetch(from + ahead + line, 0, 2);
-          if constexpr (!as_they_are) decode<Unpack, Sums, false>(from, end - step, s.weights[i] + at, nullptr);
+          if constexpr (!as_they_are) decode<Unpack, Sums>(from, end - step, s.weights[i] + at, nullptr);
         }
       }
     };
@@ -395,7 +395,7 @@ void add_many_rows(const ops::I8AmxJob& job, std::int64_t first, std::int64_t pa
         if constexpr (packed_as_decoded<Unpack>) {
           decoded[p] = packed;
         } else {
-          decode<Unpack, Sums, false>(packed, count, s.weights[p], nullptr);
+          decode<Unpack, Sums>(packed, count, s.weights[p], nullptr);
         }
       }
     }

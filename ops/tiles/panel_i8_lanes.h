@@ -88,20 +88,11 @@ class WeightsAhead {
   std::int64_t lines_ = 0, each_ = 0;
 };
 
-/// To a second-level cache: a first-level one waits for few lines at a time, fewer than memory has on their way.
-template <class Unpack>
-DODONA_INLINE void fetch_step(const std::uint8_t* packed) {
-  DODONA_UNROLL(16)
-  for (int line = 0; line < Unpack::step_bytes / 64; ++line) __builtin_prefetch(packed + 64 * line, 0, 2);
-}
-
-/// `steps` of a packed panel, decoded: for each block 4 x 64 bytes of weights plus their offset, and sixteen scales. What follows is
-/// fetched.
-template <class Unpack, class Sums, bool fetching = true>
+/// `steps` of a packed panel, decoded: for each block 4 x 64 bytes of weights plus their offset, and sixteen scales.
+template <class Unpack, class Sums>
 void decode(const std::uint8_t* packed, std::int64_t steps, std::uint8_t* weights, float* scales) {
   const i32x16 table = Unpack::table();
   for (std::int64_t s = 0; s < steps; ++s, packed += Unpack::step_bytes) {
-    if constexpr (fetching) fetch_step<Unpack>(packed + ops::i8_chunk_steps * Unpack::step_bytes);
     DODONA_UNROLL(4)
     for (int block = 0; block < ops::i8_step / ops::i8_block; ++block) {
       i32x16 w[4];

@@ -74,7 +74,8 @@ void multiply_qserve(const ops::I8Weights& w, std::int64_t panel, std::int64_t p
         const std::int64_t end = tiles - group < group_tiles ? tiles : group + group_tiles;
         for (std::int64_t t = group; t < end; ++t) {
           const std::uint8_t* const p = tile + t * tile_bytes + 64 * c;
-          __builtin_prefetch(p + ahead);
+          // In the order of memory, whatever that of reading.
+          __builtin_prefetch(tile + (c * tiles + t) * 64 + ahead, 0, 2);
           const i32x16 codes_of_four = load_bytes(p);
           const i32x16 low_weights = of_line.low(low_codes(codes_of_four)), high_weights = of_line.high(high_codes(codes_of_four));
           DODONA_UNROLL(8)
