@@ -29,10 +29,12 @@ struct RawSums {
   }
 };
 
-/// body(rows, first) for `rows` rows, as many as `most` at a time and what is left by halves; `rows` is a constant.
+/// body(rows, first) for `rows` rows, as many as `most` at a time and what is left by halves, but three together; `rows` is a constant.
 template <int most, class Body>
 DODONA_INLINE void by_halves(std::int64_t rows, const Body& body, std::int64_t first = 0) {
   for (; rows - first >= most; first += most) body(std::integral_constant<int, most>(), first);
+  if constexpr (most == 4)
+    if (rows - first == 3) return body(std::integral_constant<int, 3>(), first);
   if constexpr (most > 1)
     if (first < rows) by_halves<most / 2>(rows, body, first);
 }
