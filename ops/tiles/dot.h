@@ -33,22 +33,33 @@ double dot_flops(const DotProduct& product);
 /// Elements of K that are worked on at a time; packed rows are filled up with zeros to a multiple of it.
 inline constexpr std::int64_t dot_step = 32;
 /// The most rows and columns of a tile, and the part of K after which a tile of many rows turns to the next columns.
-inline constexpr std::int64_t dot_tile_rows = 64, dot_tile_columns = 32, dot_block_k = 1024;
-
-/// Floats of a packed row: rows begin in different cache sets.
-inline std::int64_t dot_packed_stride(std::int64_t k) {
-  return (k + dot_step - 1) / dot_step * dot_step + 16;
+inline constexpr std::int64_t dot_tile_rows = 64, dot_tile_columns = 48, dot_block_k = 1024;
+/// Columns of a tile. While all rows stay near, fewer columns are longer streams from memory.
+inline std::int64_t dot_columns(std::int64_t rows) {
+  return rows > 6 && rows <= 32 ? dot_tile_columns / 2 : dot_tile_columns;
 }
 
-/// A row of k elements to floats, in the order in which lanes take them: of each 32 elements those of even index, then those of odd index.
+/// Floats of a packed row.
+inline std::int64_t dot_padded(std::int64_t k) {
+  return (k + dot_step - 1) / dot_step * dot_step;
+}
+
+/// Rows of k elements to floats, in the order in which lanes take them: of each 32 elements those of even index, then those of odd index.
+/// Vectors of rows that are multiplied together lie side by side.
+struct DotRows {
+  DType type;
+  const void* source;
+  std::int64_t stride_bytes, rows, k;
+  float* destination;  ///< rows * dot_padded(k)
+};
 struct DotPackKernel {
   template <class Tier>
-  static void run(DType type, const void* source, std::int64_t k, float* destination);
+  static void run(const DotRows& rows);
 };
 
 /// Part of one product: rows of A times columns of B.
 struct DotTile {
-  const float* a;  ///< packed rows, row stride dot_packed_stride(k)
+  const float* a;  ///< packed rows
   /// Columns of B: element (k, j) at k * b_k_stride + j * b_column_stride elements. One of the strides is 1.
   const void* b;
   std::int64_t b_k_stride, b_column_stride;
@@ -62,7 +73,7 @@ struct DotTile {
 
 /// Sums of all lanes of a tile, and columns of B that had to be packed.
 inline std::size_t dot_tile_scratch(std::int64_t rows) {
-  return static_cast<std::size_t>(rows * dot_tile_columns * 16 + dot_tile_columns * dot_packed_stride(dot_block_k));
+  return static_cast<std::size_t>((rows * 16 + dot_block_k + 16) * dot_tile_columns);
 }
 
 struct DotTileKernel {

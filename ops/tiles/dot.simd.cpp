@@ -29,25 +29,26 @@ DODONA_INLINE f32x16 load_any(DType type, const void* p, std::int64_t index, std
   return type == DType::bf16 ? load_bf16_partial(codes, n) : load_f16_partial(codes, n);
 }
 
-DODONA_INLINE void store_pair(f32x16_pair pair, float* out) {
+DODONA_INLINE void store_pair(f32x16_pair pair, float* out, std::int64_t stride) {
   pair.first.store(out);
-  pair.second.store(out + 16);
+  pair.second.store(out + stride);
 }
 
-void pack_row(DType type, const void* source, std::int64_t k, float* out) {
+/// Vectors of sixteen floats go `stride` floats apart.
+void pack_row(DType type, const void* source, std::int64_t k, float* out, std::int64_t stride) {
   std::int64_t i = 0;
   if (type == DType::bf16) {
     const auto* codes = static_cast<const std::uint16_t*>(source);
     for (; i + step <= k; i += step) {
       const i32x16 words = load_words(codes + i);
-      store_pair({even_of_words(words), odd_of_words(words)}, out + i);
+      store_pair({even_of_words(words), odd_of_words(words)}, out + i / 16 * stride, stride);
     }
   }
   for (; i < k; i += step) {
     // No address beyond the row is formed when its last part has no second half.
     const f32x16 first = load_any(type, source, i, k - i);
     const f32x16 second = k - i > 16 ? load_any(type, source, i + 16, k - i - 16) : f32x16::zero();
-    store_pair(deinterleave(first, second), out + i);
+    store_pair(deinterleave(first, second), out + i / 16 * stride, stride);
   }
 }
 
@@ -58,7 +59,7 @@ DODONA_INLINE void pack_pairs_across(const std::uint16_t* source, std::int64_t s
   for (int i = 0; i < 16; ++i) words[i] = as_f32(load_16(source + 2 * i * stride) | shl<16>(load_16(source + (2 * i + 1) * stride)));
   transpose(words);
   DODONA_UNROLL(16)
-  for (int i = 0; i < 16; ++i) store_pair({even_of_words(as_i32(words[i])), odd_of_words(as_i32(words[i]))}, out + i * out_stride);
+  for (int i = 0; i < 16; ++i) store_pair({even_of_words(as_i32(words[i])), odd_of_words(as_i32(words[i]))}, out + i * out_stride, 16);
 }
 
 /// Columns whose elements are `stride` apart along k, and next to each other along columns.
@@ -78,188 +79,245 @@ void pack_columns_across(DType type, const void* source, std::int64_t stride, st
       }
       transpose(low);
       transpose(high);
-      for (int i = 0; i < 16 && j + i < columns; ++i) store_pair(deinterleave(low[i], high[i]), out + (j + i) * out_stride + begin);
+      for (int i = 0; i < 16 && j + i < columns; ++i) store_pair(deinterleave(low[i], high[i]), out + (j + i) * out_stride + begin, 16);
     }
 }
 
 // ---- multiplying
 
-/// Columns of bf16 as they lie in memory, k contiguous.
+/// Read into a register, once: a compiler would read it again for each of its uses, and wait for that.
+DODONA_INLINE f32x16 read_once(f32x16 x) {
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+  asm("" : "+v"(x.v.v));
+#endif
+  return x;
+}
+
+/// Columns of bf16 as they lie in memory, k contiguous, and others as far from each other that are fetched meanwhile.
 struct Bf16Columns {
   const std::uint16_t* p;
   std::int64_t stride;
-  std::int64_t ahead;  ///< elements to what is fetched meanwhile
+  std::uintptr_t next;  ///< as a number: it may point beyond the matrix, where a fetch does nothing
+  std::int64_t fetched;
 
   DODONA_INLINE f32x16 even(std::int64_t j, std::int64_t k) const { return even_of_words(load_words(p + j * stride + k)); }
   DODONA_INLINE f32x16 odd(std::int64_t j, std::int64_t k) const { return odd_of_words(load_words(p + j * stride + k)); }
-  DODONA_INLINE void fetch(std::int64_t j, std::int64_t k) const {
-    // As a number: it may point beyond the matrix, where a fetch does nothing.
-    const auto address = reinterpret_cast<std::uintptr_t>(p + j * stride + k) + static_cast<std::uintptr_t>(2 * ahead);
-    __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);  // NOLINT(performance-no-int-to-ptr)
+  DODONA_INLINE void fetch(std::int64_t k) const {
+    std::uintptr_t address = next + static_cast<std::uintptr_t>(2 * k);
+    for (std::int64_t j = 0; j < fetched; ++j, address += static_cast<std::uintptr_t>(2 * stride))
+      __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);  // NOLINT(performance-no-int-to-ptr)
   }
-  DODONA_INLINE Bf16Columns from(std::int64_t j) const { return {p + j * stride, stride, ahead}; }
+  /// From column j on, of which columns [first, last) are fetched.
+  DODONA_INLINE Bf16Columns from(std::int64_t j, std::int64_t first, std::int64_t last) const {
+    return {p + j * stride, stride, next + static_cast<std::uintptr_t>(2 * (j + first) * stride), last - first};
+  }
 };
 
-/// Columns packed like rows of A.
+/// Columns packed like a row of A.
 struct PackedColumns {
   const float* p;
   std::int64_t stride;
 
   DODONA_INLINE f32x16 even(std::int64_t j, std::int64_t k) const { return f32x16::load(p + j * stride + k); }
   DODONA_INLINE f32x16 odd(std::int64_t j, std::int64_t k) const { return f32x16::load(p + j * stride + k + 16); }
-  DODONA_INLINE void fetch(std::int64_t, std::int64_t) const {}
-  DODONA_INLINE PackedColumns from(std::int64_t j) const { return {p + j * stride, stride}; }
+  DODONA_INLINE void fetch(std::int64_t) const {}
+  DODONA_INLINE PackedColumns from(std::int64_t j, std::int64_t, std::int64_t) const { return {p + j * stride, stride}; }
 };
 
-/// Rows of A and where their sums are kept: sixteen lanes for each of dot_tile_columns columns.
-struct Rows {
-  const float* a;
-  std::int64_t a_stride;
+/// A group of rows of A over part of K, and where its sums are kept: sixteen lanes for each row and column, those of columns that are
+/// multiplied together side by side.
+struct Group {
+  const float *a, *next;  ///< and what is read after it
   float* sums;
   std::int64_t k;   ///< whole steps
   bool first_part;  ///< of K: sums begin at zero
 };
-constexpr std::int64_t sums_stride = 16 * ops::dot_tile_columns;
 
-template <int rows, int columns, bool fetching, class Columns>
-void multiply(const Rows r, const Columns b) {
+/// The products of the even or of the odd elements of a step.
+template <bool odd, int rows, int columns, class Columns>
+DODONA_INLINE void add_products(f32x16 (&c)[rows][columns], const float* a, const Columns& b, std::int64_t k) {
+  f32x16 x[columns];
+  DODONA_UNROLL(8)
+  for (int j = 0; j < columns; ++j) {
+    if constexpr (odd)
+      x[j] = b.odd(j, k);
+    else
+      x[j] = b.even(j, k);
+  }
+  DODONA_UNROLL(8)
+  for (int i = 0; i < rows; ++i) {
+    const f32x16 y = read_once(f32x16::load(a + 16 * i));
+    DODONA_UNROLL(8)
+    for (int j = 0; j < columns; ++j) c[i][j] = fma(y, x[j], c[i][j]);
+  }
+}
+
+template <int rows, int columns, class Columns>
+void multiply(const Group& g, const Columns& columns_of_b) {
+  const Columns b = columns_of_b;
   f32x16 c[rows][columns];
   DODONA_UNROLL(8)
   for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
-  for (int j = 0; j < columns; ++j) c[i][j] = r.first_part ? f32x16::zero() : f32x16::load(r.sums + i * sums_stride + 16 * j);
-  for (std::int64_t k = 0; k < r.k; k += step) {
-    f32x16 x[columns];
-    if constexpr (fetching) {
-      DODONA_UNROLL(8)
-      for (int j = 0; j < columns; ++j) b.fetch(j, k);
-    }
-    DODONA_UNROLL(8)
-    for (int j = 0; j < columns; ++j) x[j] = b.even(j, k);
-    DODONA_UNROLL(8)
-    for (int i = 0; i < rows; ++i) {
-      const f32x16 a = f32x16::load(r.a + i * r.a_stride + k);
-      DODONA_UNROLL(8)
-      for (int j = 0; j < columns; ++j) c[i][j] = fma(a, x[j], c[i][j]);
-    }
-    DODONA_UNROLL(8)
-    for (int j = 0; j < columns; ++j) x[j] = b.odd(j, k);
-    DODONA_UNROLL(8)
-    for (int i = 0; i < rows; ++i) {
-      const f32x16 a = f32x16::load(r.a + i * r.a_stride + k + 16);
-      DODONA_UNROLL(8)
-      for (int j = 0; j < columns; ++j) c[i][j] = fma(a, x[j], c[i][j]);
-    }
+  for (int j = 0; j < columns; ++j) c[i][j] = g.first_part ? f32x16::zero() : f32x16::load(g.sums + 16 * (i * columns + j));
+  const float *a = g.a, *next = g.next;
+  for (std::int64_t k = 0; k < g.k; k += step, a += 32 * rows, next += 16) {
+    b.fetch(k);
+    __builtin_prefetch(next, 0, 2);
+    add_products<false>(c, a, b, k);
+    add_products<true>(c, a + 16 * rows, b, k);
   }
   DODONA_UNROLL(8)
   for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
-  for (int j = 0; j < columns; ++j) c[i][j].store(r.sums + i * sums_stride + 16 * j);
+  for (int j = 0; j < columns; ++j) c[i][j].store(g.sums + 16 * (i * columns + j));
 }
 
 // Sums of all rows and columns that are worked on together stay in registers.
-constexpr int most_rows = many_sums_fit ? 6 : 2, most_columns = many_sums_fit ? 4 : 2;
-constexpr int most_columns_of_one_row = 4;
-
-template <int rows, bool fetching, class Columns>
-void multiply_columns(Rows r, Columns b, std::int64_t columns) {
-  constexpr int together = rows == 1 ? most_columns_of_one_row : most_columns;
-  for (; columns >= together; columns -= together, r.sums += 16 * together, b = b.from(together)) multiply<rows, together, fetching>(r, b);
-  for (; columns > 0; --columns, r.sums += 16, b = b.from(1)) multiply<rows, 1, fetching>(r, b);
+constexpr std::int64_t most_rows = many_sums_fit ? 8 : 2;
+/// Rows that wait for memory more than they multiply.
+constexpr std::int64_t few_rows = many_sums_fit ? 6 : 2;
+constexpr int columns_of(std::int64_t rows) {
+  return rows == 1 ? 4 : !many_sums_fit ? 2 : rows <= few_rows ? 4 : 3;
 }
 
-template <bool fetching, class Columns>
-void multiply_rows(const Rows& r, const Columns& b, std::int64_t rows, std::int64_t columns) {
-  if (rows == 1) return multiply_columns<1, fetching>(r, b, columns);
-  if (rows == 2) return multiply_columns<2, fetching>(r, b, columns);
-  if constexpr (most_rows > 2) {
-    if (rows == 3) return multiply_columns<3, fetching>(r, b, columns);
-    if (rows == 4) return multiply_columns<4, fetching>(r, b, columns);
-    if (rows == 5) return multiply_columns<5, fetching>(r, b, columns);
-    if (rows == 6) return multiply_columns<6, fetching>(r, b, columns);
+/// Rows of A in groups of about equal size.
+struct Groups {
+  std::int64_t rows, count = (rows + most_rows - 1) / most_rows;
+
+  std::int64_t begin(std::int64_t group) const { return rows * group / count; }
+  std::int64_t size(std::int64_t group) const { return begin(group + 1) - begin(group); }
+};
+
+void pack_rows(const ops::DotRows& r) {
+  const Groups groups{r.rows};
+  for (std::int64_t g = 0; g < groups.count; ++g) {
+    const std::int64_t begin = groups.begin(g), rows = groups.size(g);
+    float* const out = r.destination + begin * ops::dot_padded(r.k);
+    for (std::int64_t i = 0; i < rows; ++i)
+      pack_row(r.type, static_cast<const std::byte*>(r.source) + (begin + i) * r.stride_bytes, r.k, out + 16 * i, 16 * rows);
   }
 }
 
-/// All rows times columns over part of K; B is fetched ahead during the first rows.
-template <class Columns>
-void multiply_part(Rows r, const Columns& b, std::int64_t rows, std::int64_t columns) {
-  multiply_rows<true>(r, b, rows < most_rows ? rows : most_rows, columns);
-  for (std::int64_t i = most_rows; i < rows; i += most_rows) {
-    r.a += most_rows * r.a_stride;
-    r.sums += most_rows * sums_stride;
-    multiply_rows<false>(r, b, rows - i < most_rows ? rows - i : most_rows, columns);
+/// A group, the `turn`-th of `turns` that share the fetching of codes, times columns.
+template <int rows, class Columns>
+void multiply_columns(Group g, const Columns& b, std::int64_t columns, std::int64_t turn, std::int64_t turns) {
+  constexpr int together = columns_of(rows);
+  const std::int64_t first = together * turn / turns, last = together * (turn + 1) / turns;
+  const float* const next = g.next;
+  std::int64_t j = 0;
+  for (; j + together <= columns; j += together, g.sums += 16 * rows * together) {
+    multiply<rows, together>(g, b.from(j, first, last));
+    g.next += g.k / 2;
+    if (g.next >= next + rows * g.k) g.next = g.a;  // all is fetched
   }
+  for (; j < columns; ++j, g.sums += 16 * rows) multiply<rows, 1>(g, b.from(j, 0, turn == 0 ? 1 : 0));
+}
+
+template <int most, class Columns>
+void multiply_group(std::int64_t rows, const Group& g, const Columns& b, std::int64_t columns, std::int64_t turn, std::int64_t turns) {
+  if constexpr (most > 1)
+    if (rows < most) return multiply_group<most - 1>(rows, g, b, columns, turn, turns);
+  multiply_columns<most>(g, b, columns, turn, turns);
 }
 
 // ---- one tile
 
-/// reduce_add of sixteen sums at once.
-DODONA_INLINE f32x16 reduce_sixteen(const float* sums, std::int64_t count) {
+void store_vector(const DotTile& tile, f32x16 value, std::int64_t at, std::int64_t left) {
+  if (tile.out_type == DType::f32) {
+    canonical_nan(value).store_partial(static_cast<float*>(tile.out) + at, left);
+  } else if (tile.out_type == DType::bf16) {
+    store_bf16_partial(value, static_cast<std::uint16_t*>(tile.out) + at, left);
+  } else {
+    store_f16_partial(value, static_cast<std::uint16_t*>(tile.out) + at, left);
+  }
+}
+
+/// reduce_add of the sums at sums[n] + offset, zeros behind the first `left`.
+template <bool sixteen>
+DODONA_INLINE f32x16 reduce_sixteen(const float* const* sums, std::int64_t offset, std::int64_t left) {
   f32x16 x[16];
   DODONA_UNROLL(16)
-  for (int i = 0; i < 16; ++i) x[i] = i < count ? f32x16::load(sums + 16 * i) : f32x16::zero();
+  for (int n = 0; n < 16; ++n) x[n] = sixteen || n < left ? f32x16::load(sums[n] + offset) : f32x16::zero();
   return reduce_add(x);
 }
 
-void store_rows(const DotTile& tile, const float* sums) {
-  for (std::int64_t i = 0; i < tile.rows; ++i)
-    for (std::int64_t j = 0; j < tile.columns; j += 16) {
-      const std::int64_t left = tile.columns - j, at = i * tile.out_stride + j;
-      const f32x16 value = reduce_sixteen(sums + i * sums_stride + 16 * j, left);
-      if (tile.out_type == DType::f32) {
-        canonical_nan(value).store_partial(static_cast<float*>(tile.out) + at, left);
-      } else if (tile.out_type == DType::bf16) {
-        store_bf16_partial(value, static_cast<std::uint16_t*>(tile.out) + at, left);
-      } else {
-        store_f16_partial(value, static_cast<std::uint16_t*>(tile.out) + at, left);
-      }
+/// The sums of a group of rows, from `row` on.
+void store_rows(const DotTile& tile, const float* sums, std::int64_t row, std::int64_t rows) {
+  const std::int64_t together = columns_of(rows), grouped = tile.columns / together * together;
+  for (std::int64_t j = 0, count = 0; j < tile.columns; j += count) {
+    const std::int64_t side_by_side = j < grouped ? together : 1, left = (j < grouped ? grouped : tile.columns) - j;
+    count = left < 16 ? left : 16;
+    const float* first[16];
+    for (std::int64_t n = 0, at = j % side_by_side; n < count; ++n, ++at) {
+      if (at == side_by_side) at = 0;
+      first[n] = sums + 16 * (rows * (j + n - at) + at);
     }
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t offset = 16 * side_by_side * i;
+      const f32x16 value = count == 16 ? reduce_sixteen<true>(first, offset, count) : reduce_sixteen<false>(first, offset, count);
+      store_vector(tile, value, (row + i) * tile.out_stride + j, count);
+    }
+  }
+}
+
+/// All rows times columns over the k elements of K that begin at `begin`.
+template <class Columns>
+void multiply_part(const DotTile& tile, const Columns& b, std::int64_t begin, std::int64_t k) {
+  const Groups groups{tile.rows};
+  const bool last = begin + k >= tile.k;
+  const auto a_of = [&](std::int64_t g, std::int64_t from) {
+    return tile.a + groups.begin(g) * ops::dot_padded(tile.k) + groups.size(g) * from;
+  };
+  for (std::int64_t g = 0; g < groups.count; ++g) {
+    const float* const next = g + 1 < groups.count ? a_of(g + 1, begin) : a_of(0, last ? 0 : begin + k);
+    float* const sums = tile.scratch + 16 * groups.begin(g) * tile.columns;
+    multiply_group<most_rows>(groups.size(g), Group{a_of(g, begin), next, sums, k, begin == 0}, b, tile.columns, g, groups.count);
+    if (last) store_rows(tile, sums, groups.begin(g), groups.size(g));
+  }
+}
+
+/// Codes of bf16 as they lie in memory, [0, end) of K.
+void multiply_bf16(const DotTile& tile, std::int64_t end) {
+  const auto* const codes = static_cast<const std::uint16_t*>(tile.b);
+  // Few rows want long streams from memory, many rows their part of A in the first-level cache.
+  const bool few = tile.rows <= few_rows;
+  const std::int64_t parts = few ? 1 : (end + ops::dot_block_k - 1) / ops::dot_block_k;
+  for (std::int64_t part = 0, begin = 0, k = 0; part < parts; ++part, begin += k) {
+    k = end / step * (part + 1) / parts * step - begin;
+    // Far enough ahead for memory to answer, and where the next columns of as many streams lie.
+    constexpr std::int64_t least = 4096;
+    const std::int64_t side_by_side = tile.b_column_stride * columns_of(tile.rows);
+    const std::int64_t distance = few ? (side_by_side <= 0 ? least : (least + side_by_side - 1) / side_by_side * side_by_side)
+                                  : begin + k < tile.k ? k
+                                                       : tile.b_column_stride * tile.columns - begin;
+    const auto address = reinterpret_cast<std::uintptr_t>(codes) + static_cast<std::uintptr_t>(2 * (begin + distance));
+    multiply_part(tile, Bf16Columns{codes + begin, tile.b_column_stride, address, 0}, begin, k);
+  }
 }
 
 /// Adds the products of k in [begin, end), packed first: for other types than bf16, other orders in memory, and the end of K.
-void multiply_packed(const DotTile& tile, Rows rows, std::int64_t begin, std::int64_t end, float* packed) {
-  const std::int64_t k = end - begin, stride = ops::dot_packed_stride(ops::dot_block_k);
+void multiply_packed(const DotTile& tile, std::int64_t begin, std::int64_t end, float* packed) {
+  constexpr std::int64_t stride = ops::dot_block_k + 16;  // columns begin in different cache sets
+  const std::int64_t k = end - begin;
   const auto* b = static_cast<const std::byte*>(tile.b) + begin * tile.b_k_stride * (tile.b_type == DType::f32 ? 4 : 2);
   if (tile.b_k_stride == 1) {
     const std::int64_t column_bytes = tile.b_column_stride * (tile.b_type == DType::f32 ? 4 : 2);
-    for (std::int64_t j = 0; j < tile.columns; ++j) pack_row(tile.b_type, b + j * column_bytes, k, packed + j * stride);
+    for (std::int64_t j = 0; j < tile.columns; ++j) pack_row(tile.b_type, b + j * column_bytes, k, packed + j * stride, 16);
   } else {
     pack_columns_across(tile.b_type, b, tile.b_k_stride, k, tile.columns, packed, stride);
   }
-  rows.a += begin;
-  rows.k = (k + step - 1) / step * step;
-  rows.first_part = begin == 0;
-  multiply_part(rows, PackedColumns{packed, stride}, tile.rows, tile.columns);
-}
-
-/// Far enough ahead for memory to answer, and where the next columns of as many streams lie.
-DODONA_INLINE std::int64_t fetch_distance(const DotTile& tile) {
-  constexpr std::int64_t least = 4096;  // elements
-  const std::int64_t columns = tile.b_column_stride * (tile.rows == 1 ? most_columns_of_one_row : most_columns);
-  return columns <= 0 ? least : (least + columns - 1) / columns * columns;
+  multiply_part(tile, PackedColumns{packed, stride}, begin, ops::dot_padded(k));
 }
 
 void multiply_tile(const DotTile& tile) {
-  float* const sums = tile.scratch;
-  float* const packed = sums + tile.rows * sums_stride;
-  Rows rows{tile.a, ops::dot_packed_stride(tile.k), sums, 0, true};
+  float* const packed = tile.scratch + 16 * tile.rows * tile.columns;
+  if (tile.k == 0) return multiply_part(tile, PackedColumns{packed, 0}, 0, 0);
   std::int64_t begin = 0;
   if (tile.b_type == DType::bf16 && tile.b_k_stride == 1) {
-    const Bf16Columns b{static_cast<const std::uint16_t*>(tile.b), tile.b_column_stride, fetch_distance(tile)};
-    const std::int64_t whole = tile.k / step * step;
-    // Few rows wait for memory, which wants long streams; many rows want their part of A in the first-level cache.
-    const std::int64_t part = tile.rows <= most_rows ? whole : ops::dot_block_k;
-    for (; begin < whole; begin += rows.k) {
-      rows.k = whole - begin < part ? whole - begin : part;
-      rows.a = tile.a + begin;
-      rows.first_part = begin == 0;
-      multiply_part(rows, Bf16Columns{b.p + begin, b.stride, b.ahead}, tile.rows, tile.columns);
-    }
+    begin = tile.k / step * step;
+    multiply_bf16(tile, begin);
   }
-  rows.a = tile.a;
   for (; begin < tile.k; begin += ops::dot_block_k)
-    multiply_packed(tile, rows, begin, tile.k - begin < ops::dot_block_k ? tile.k : begin + ops::dot_block_k, packed);
-  if (tile.k == 0)
-    for (std::int64_t i = 0; i < tile.rows * sums_stride; i += 16) f32x16::zero().store(sums + i);
-  store_rows(tile, sums);
+    multiply_packed(tile, begin, tile.k - begin < ops::dot_block_k ? tile.k : begin + ops::dot_block_k, packed);
 }
 
 }  // namespace
@@ -268,10 +326,10 @@ void multiply_tile(const DotTile& tile) {
 namespace dodona::ops {
 
 template <class Tier>
-void DotPackKernel::run(DType type, const void* source, std::int64_t k, float* destination) {
-  DODONA_TIER::pack_row(type, source, k, destination);
+void DotPackKernel::run(const DotRows& rows) {
+  DODONA_TIER::pack_rows(rows);
 }
-template void DotPackKernel::run<tier::DODONA_TIER>(DType, const void*, std::int64_t, float*);
+template void DotPackKernel::run<tier::DODONA_TIER>(const DotRows&);
 
 template <class Tier>
 void DotTileKernel::run(const DotTile& tile) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -91,7 +92,7 @@ TEST(Linear, GoldenIsThePlainDoubleLoopRoundedOnce) {
 }
 
 TEST(Linear, ARowHasTheSameBitsAloneAndInAnyBatch) {
-  // 75 rows are a whole tile and one of 11: every number of rows that is worked on together occurs, over several parts of K.
+  // 75 rows are two tiles of 38 and 37: every number of rows that is worked on together occurs, over several parts of K.
   const auto op = rough(75, 45, 2100);
   const Tensor all = ops::run(op, in_mode(Mode::fast)).output;
   for (const std::int64_t row : {0, 59, 64})
@@ -102,6 +103,34 @@ TEST(Linear, ARowHasTheSameBitsAloneAndInAnyBatch) {
       for (std::int64_t i = 0; i < alone.elements(); ++i) ASSERT_EQ(quant::get_bits(alone, i), quant::get_bits(all, row * 45 + i)) << row;
     }
   EXPECT_EQ(judged(op, all).failing(), 0);
+}
+
+/// The one order in which ops/tiles/dot.h adds.
+float in_order(const ops::Linear& op, std::int64_t t, std::int64_t n) {
+  const std::int64_t k = op.input.size(1);
+  std::array<float, 16> lanes{};
+  for (std::int64_t i = 0; i < k; ++i) {
+    float& lane = lanes[static_cast<std::size_t>(i % 32 / 2)];
+    lane = std::fma(static_cast<float>(quant::get(op.input, t * k + i)), static_cast<float>(quant::get(op.weight, n * k + i)), lane);
+  }
+  for (std::size_t half = 8; half > 0; half /= 2)
+    for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
+}
+
+TEST(Linear, EveryOutputIsSummedInOneOrderOnEveryTier) {
+  // Groups of one to eight rows, columns that fill no group and no tile, parts of K that fill no step and no part.
+  for (const Isa isa : available_isas())
+    for (const DType weight : {DType::bf16, DType::f32})
+      for (const std::int64_t t : {1, 2, 4, 5, 7, 8, 9, 33, 65})
+        for (const std::int64_t k : {49, 96, 1061, 2112}) {
+          const std::int64_t n = t < 9 ? 51 : 5;
+          auto op = rough(t, n, k);
+          op.weight = Tensor(weight, {n, k});
+          fill_rough(op.weight, 3);
+          const Tensor out = ops::run(op, in_mode(Mode::fast, 2, isa)).output;
+          for (std::int64_t i = 0; i < t * n; ++i) ASSERT_EQ(out.as<float>()[i], in_order(op, i / n, i % n)) << t << ' ' << n << ' ' << k;
+        }
 }
 
 TEST(Linear, ColumnsOfAWiderMatrixAreReadAndWrittenInPlace) {
