@@ -120,17 +120,20 @@ float in_order(const ops::Linear& op, std::int64_t t, std::int64_t n) {
 
 TEST(Linear, EveryOutputIsSummedInOneOrderOnEveryTier) {
   // Groups of one to eight rows, columns that fill no group and no tile, parts of K that fill no step and no part.
-  for (const Isa isa : available_isas())
-    for (const DType weight : {DType::bf16, DType::f32})
-      for (const std::int64_t t : {1, 2, 4, 5, 7, 8, 9, 33, 65})
-        for (const std::int64_t k : {49, 96, 1061, 2112}) {
-          const std::int64_t n = t < 9 ? 51 : 5;
-          auto op = rough(t, n, k);
-          op.weight = Tensor(weight, {n, k});
-          fill_rough(op.weight, 3);
+  for (const DType weight : {DType::bf16, DType::f32})
+    for (const std::int64_t t : {1, 2, 5, 7, 8, 9, 65})
+      for (const std::int64_t k : {49, 96, 1061, 2112}) {
+        const std::int64_t n = t < 8 ? 51 : 5;
+        auto op = rough(t, n, k);
+        op.weight = Tensor(weight, {n, k});
+        fill_rough(op.weight, 3);
+        std::vector<float> expected;
+        for (std::int64_t i = 0; i < t * n; ++i) expected.push_back(in_order(op, i / n, i % n));
+        for (const Isa isa : available_isas()) {
           const Tensor out = ops::run(op, in_mode(Mode::fast, 2, isa)).output;
-          for (std::int64_t i = 0; i < t * n; ++i) ASSERT_EQ(out.as<float>()[i], in_order(op, i / n, i % n)) << t << ' ' << n << ' ' << k;
+          for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(out.as<float>()[i], expected[i]) << t << ' ' << n << ' ' << k;
         }
+      }
 }
 
 TEST(Linear, ColumnsOfAWiderMatrixAreReadAndWrittenInPlace) {
