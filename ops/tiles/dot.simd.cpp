@@ -102,10 +102,18 @@ struct Bf16Columns {
 
   DODONA_INLINE f32x16 even(std::int64_t j, std::int64_t k) const { return even_of_words(load_words(p + j * stride + k)); }
   DODONA_INLINE f32x16 odd(std::int64_t j, std::int64_t k) const { return odd_of_words(load_words(p + j * stride + k)); }
+  template <int columns>
   DODONA_INLINE void fetch(std::int64_t k) const {
-    std::uintptr_t address = next + static_cast<std::uintptr_t>(2 * k);
-    for (std::int64_t j = 0; j < fetched; ++j, address += static_cast<std::uintptr_t>(2 * stride))
+    const auto fetch_one = [&](std::int64_t j) {
+      const std::uintptr_t address = next + static_cast<std::uintptr_t>(2 * (j * stride + k));
       __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);  // NOLINT(performance-no-int-to-ptr)
+    };
+    if (fetched == columns) {
+      DODONA_UNROLL(8)
+      for (int j = 0; j < columns; ++j) fetch_one(j);
+    } else {
+      for (std::int64_t j = 0; j < fetched; ++j) fetch_one(j);
+    }
   }
   /// From column j on, of which columns [first, last) are fetched.
   DODONA_INLINE Bf16Columns from(std::int64_t j, std::int64_t first, std::int64_t last) const {
@@ -120,6 +128,7 @@ struct PackedColumns {
 
   DODONA_INLINE f32x16 even(std::int64_t j, std::int64_t k) const { return f32x16::load(p + j * stride + k); }
   DODONA_INLINE f32x16 odd(std::int64_t j, std::int64_t k) const { return f32x16::load(p + j * stride + k + 16); }
+  template <int columns>
   DODONA_INLINE void fetch(std::int64_t) const {}
   DODONA_INLINE PackedColumns from(std::int64_t j, std::int64_t, std::int64_t) const { return {p + j * stride, stride}; }
 };
@@ -161,7 +170,7 @@ void multiply(const Group& g, const Columns& columns_of_b) {
   for (int j = 0; j < columns; ++j) c[i][j] = g.first_part ? f32x16::zero() : f32x16::load(g.sums + 16 * (i * columns + j));
   const float *a = g.a, *next = g.next;
   for (std::int64_t k = 0; k < g.k; k += step, a += 32 * rows, next += 16) {
-    b.fetch(k);
+    b.template fetch<columns>(k);
     __builtin_prefetch(next, 0, 2);
     add_products<false>(c, a, b, k);
     add_products<true>(c, a + 16 * rows, b, k);
@@ -231,17 +240,30 @@ void store_vector(const DotTile& tile, f32x16 value, std::int64_t at, std::int64
   }
 }
 
-/// reduce_add of the sums at sums[n] + offset, zeros behind the first `left`.
-template <bool sixteen>
-DODONA_INLINE f32x16 reduce_sixteen(const float* const* sums, std::int64_t offset, std::int64_t left) {
+/// reduce_add of the sums at at(n), zeros behind the first `count`.
+template <class At>
+DODONA_INLINE f32x16 reduce_sixteen(std::int64_t count, const At& at) {
   f32x16 x[16];
-  DODONA_UNROLL(16)
-  for (int n = 0; n < 16; ++n) x[n] = sixteen || n < left ? f32x16::load(sums[n] + offset) : f32x16::zero();
+  if (count == 16) {
+    DODONA_UNROLL(16)
+    for (int n = 0; n < 16; ++n) x[n] = f32x16::load(at(n));
+  } else {
+    DODONA_UNROLL(16)
+    for (int n = 0; n < 16; ++n) x[n] = n < count ? f32x16::load(at(n)) : f32x16::zero();
+  }
   return reduce_add(x);
 }
 
 /// The sums of a group of rows, from `row` on.
 void store_rows(const DotTile& tile, const float* sums, std::int64_t row, std::int64_t rows) {
+  if (rows == 1) {
+    for (std::int64_t j = 0; j < tile.columns; j += 16) {
+      const std::int64_t count = tile.columns - j < 16 ? tile.columns - j : 16;
+      const f32x16 value = reduce_sixteen(count, [&](int n) { return sums + 16 * (j + n); });
+      store_vector(tile, value, row * tile.out_stride + j, count);
+    }
+    return;
+  }
   const std::int64_t together = columns_of(rows), grouped = tile.columns / together * together;
   for (std::int64_t j = 0, count = 0; j < tile.columns; j += count) {
     const std::int64_t side_by_side = j < grouped ? together : 1, left = (j < grouped ? grouped : tile.columns) - j;
@@ -253,7 +275,7 @@ void store_rows(const DotTile& tile, const float* sums, std::int64_t row, std::i
     }
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int64_t offset = 16 * side_by_side * i;
-      const f32x16 value = count == 16 ? reduce_sixteen<true>(first, offset, count) : reduce_sixteen<false>(first, offset, count);
+      const f32x16 value = reduce_sixteen(count, [&](int n) { return first[n] + offset; });
       store_vector(tile, value, (row + i) * tile.out_stride + j, count);
     }
   }
