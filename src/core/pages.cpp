@@ -8,6 +8,12 @@
 #include <mutex>
 #include <new>
 
+#ifdef __has_feature
+#define DODONA_HAS_FEATURE(name) __has_feature(name)
+#else
+#define DODONA_HAS_FEATURE(name) 0
+#endif
+
 namespace dodona {
 namespace {
 
@@ -141,6 +147,12 @@ Pages& pages() {
 }
 
 }  // namespace
+
+#if defined(__SANITIZE_ADDRESS__) || DODONA_HAS_FEATURE(address_sanitizer)
+const bool tensors_share_pages = false;
+#else
+const bool tensors_share_pages = true;
+#endif
 
 std::shared_ptr<void> take_pages(std::size_t bytes) {
   const std::size_t unit = unit_of(bytes);

@@ -6,6 +6,8 @@
 
 namespace dodona {
 
+/// No under AddressSanitizer, which watches each tensor's end to the byte.
+extern const bool tensors_share_pages;
 /// From here on a tensor's memory is pages of its own.
 inline constexpr std::size_t least_pages = std::size_t{256} << 10;
 

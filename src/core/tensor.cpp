@@ -22,8 +22,9 @@ constexpr std::int64_t largest_count = std::int64_t{1} << 62;
 std::shared_ptr<void> allocate(std::int64_t bytes) {
   constexpr std::size_t line = 64;
   const auto size = static_cast<std::size_t>(bytes > 0 ? bytes : 1);
-  std::shared_ptr<void> memory =
-      size >= least_pages ? take_pages(size) : std::shared_ptr<void>(std::aligned_alloc(line, (size + line - 1) / line * line), std::free);
+  std::shared_ptr<void> memory = size >= least_pages && tensors_share_pages
+                                     ? take_pages(size)
+                                     : std::shared_ptr<void>(std::aligned_alloc(line, (size + line - 1) / line * line), std::free);
   if (!memory) fail(ErrorCode::out_of_memory, "cannot allocate " + std::to_string(bytes) + " bytes");
   return memory;
 }
