@@ -190,14 +190,10 @@ bool sums_by_rank(const ExpertsBackend& backend, const LayerSetting& setting) {
 }
 
 void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& setting, std::int64_t ranks) {
-  const bool apart = rows_of(backend) != nullptr || backend.run_sent != nullptr || backend.sums_rows;
   if (sums_by_rank(backend, setting) && ranks != 2 && ranks != 4 && ranks != 6 && ranks != 8)
     throw Error(ErrorCode::unsupported, "", "experts",
                 "are run by " + std::string(backend.name) + " on " + std::to_string(ranks) +
                     " ranks, expected 2, 4, 6 or 8, whose sums the custom all-reduce adds up");
-  if (apart) return;
-  throw Error(ErrorCode::unsupported, "", "experts",
-              "are run by " + std::string(backend.name) + ", whose rows do not come out apart: ranks cannot have experts of their own");
 }
 
 namespace {

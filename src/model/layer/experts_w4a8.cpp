@@ -40,7 +40,7 @@ void prepare(Projection& p, const Exec& exec) {
   }
 }
 
-/// Weights as fast mode takes them; experts without rows have none.
+/// Weights as fast mode takes them; experts without rows have none. Rows behind those of the experts that are here stay zero.
 Tensor multiply_prepared(const Pass& p, const Tensor& codes, float scale, const std::vector<ExpertRows>& groups,
                          Projection MlpWeights::*member) {
   const std::int64_t experts = p.weights.experts();
@@ -51,9 +51,13 @@ Tensor multiply_prepared(const Pass& p, const Tensor& codes, float scale, const 
     for (std::int64_t e = group.expert + 1; e < experts; ++e)
       offsets.as<std::int32_t>()[e] = static_cast<std::int32_t>(group.row + group.rows);
   }
-  return ops::run(ops::CutlassW4a8MoeMm{.a = codes, .a_scales = scalar(scale), .experts_offsets = offsets}, p.exec(),
-                  Prepared::gather(experts, places))
-      .d;
+  const std::int64_t here = groups.back().row + groups.back().rows;
+  const Tensor out(DType::bf16, {codes.size(0), (p.weights.expert(groups.front().expert).*member).rows()});
+  ops::run(
+      ops::CutlassW4a8MoeMm{
+          .d = out.slice(0, 0, here), .a = codes.slice(0, 0, here), .a_scales = scalar(scale), .experts_offsets = offsets},
+      p.exec(), Prepared::gather(experts, places));
+  return out;
 }
 
 /// Other modes read raw weights, which lie apart: of the offsets each expert takes its own.
@@ -80,23 +84,37 @@ Tensor multiply(const Pass& p, const Tensor& codes, float scale, const std::vect
   return any.prepared.defined() ? multiply_prepared(p, codes, scale, groups, member) : multiply_raw(p, codes, scale, groups, member);
 }
 
+/// Ids among the experts of this rank; those of others have the number behind.
+Tensor ids_here(const Pass& p, const Tensor& ids) {
+  const Share& mine = p.weights.source().shard().experts;
+  if (mine.whole()) return ids;
+  const std::int64_t local = p.config().n_routed_experts / mine.count, first = mine.index * local;
+  Tensor here(DType::i32, ids.shape());
+  for (std::int64_t i = 0; i < ids.elements(); ++i) {
+    const std::int64_t id = ids.as<const std::int32_t>()[i] - first;
+    here.as<std::int32_t>()[i] = static_cast<std::int32_t>(id >= 0 && id < local ? id : local);
+  }
+  return here;
+}
+
 /// sglang `cutlass_w4a8_moe`: tokens sorted by expert and quantized with one scale, multiplied, activated and quantized, multiplied,
 /// summed.
 Tensor by_cutlass(const Pass& p, const Tensor& x, const Routing& routing) {
   const Exec& exec = p.exec();
   const auto& scales = p.weights.expert_input_scales;
   const std::vector<ExpertRows> groups = groups_of(routing.counts);
-  const std::int64_t hidden = x.size(1), topk = routing.ids.size(1), experts = p.weights.experts();
-  const Tensor src2dst = ops::run(ops::CutlassW4RunMoeEpPreproess{.topk_ids = routing.ids}, exec).src2dst.reshape(routing.ids.shape());
+  const Tensor ids = ids_here(p, routing.ids);
+  const std::int64_t hidden = x.size(1), topk = ids.size(1), experts = p.weights.experts() / p.weights.source().shard().experts.count;
+  const Tensor src2dst = ops::run(ops::CutlassW4RunMoeEpPreproess{.topk_ids = ids}, exec).src2dst.reshape(ids.shape());
   const Tensor permuted = ops::run(ops::PreReorderForCutlassMoe{.input = x,
                                                                 .gateup_input = Tensor(DType::f8_e4m3, {x.size(0) * topk, hidden}),
                                                                 .src2dst = src2dst,
-                                                                .topk_ids = routing.ids,
+                                                                .topk_ids = ids,
                                                                 .a1_scales = scalar(scales.gate_up),
                                                                 .num_local_experts = experts},
                                    exec)
                               .gateup_input;
-  ops::run(ops::GetCutlassW4a8MoeMmData{.topk_ids = routing.ids,
+  ops::run(ops::GetCutlassW4a8MoeMmData{.topk_ids = ids,
                                         .input_permutation = Tensor(DType::i32, {routing.rows()}),
                                         .output_permutation = Tensor(DType::i32, {routing.rows()}),
                                         .num_experts = experts,
@@ -113,7 +131,7 @@ Tensor by_cutlass(const Pass& p, const Tensor& x, const Routing& routing) {
   const Tensor rows = multiply(p, h, scales.down, groups, &MlpWeights::down);
   return ops::run(ops::PostReorderForCutlassMoe{.down_output = rows,
                                                 .src2dst = src2dst,
-                                                .topk_ids = routing.ids,
+                                                .topk_ids = ids,
                                                 .topk_weights = routing.weights,
                                                 .num_local_experts = experts,
                                                 .routed_scaling_factor = p.config().routed_scaling_factor},
@@ -134,6 +152,7 @@ const LinearMethod w4a8_method{.name = "w4a8", .kernel = "cutlass_w4a8_moe_mm", 
 const ExpertsBackend w4a8_experts{.name = "cutlass",
                                   .kernel = "cutlass_w4a8_moe_mm",
                                   .fuses_shared = false,
+                                  .sums_rows = true,
                                   .one_input_scale = true,
                                   .accepts = [](const LinearMethod& stored) { return &stored == &w4a8_method ? &w4a8_method : nullptr; },
                                   .run = run};

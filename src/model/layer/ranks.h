@@ -53,8 +53,7 @@ struct LayerSetting;
 /// Whether each rank adds up its experts' rows of a token and the ranks' sums are added up, not the rows: where kernels give no rows, or
 /// the shared expert is among the routed ones, on every rank. The bits are then those of that number of ranks.
 bool sums_by_rank(const ExpertsBackend& backend, const LayerSetting& setting);
-/// Throws Error (unsupported) where so many ranks cannot have experts of their own: for backends that give neither rows nor their sums, and
-/// for numbers of ranks that have no all-reduce of sums.
+/// Throws Error (unsupported) where so many ranks cannot have experts of their own: their sums would have no all-reduce.
 void check_experts_apart(const ExpertsBackend& backend, const LayerSetting& setting, std::int64_t ranks);
 Routed of_all_ranks(const Pass& pass, const Tensor& x, const Routing& routing);
 /// For this rank's tokens: what the backend of the routed experts gives, or, where ranks have experts of their own, what it would give with
