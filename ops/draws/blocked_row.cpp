@@ -4,7 +4,7 @@
 #include <array>
 #include <numeric>
 
-#include "ops/rows/block_sum.h"
+#include "quant/hopper/block_sum.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -72,7 +72,7 @@ std::vector<float> BlockedRow::thread_sums(const std::vector<float>& terms, bool
 
 float BlockedRow::chunk_sum(const std::vector<float>& terms) const {
   std::vector<float> totals = thread_sums(terms, false);
-  return sum_of_threads(totals);
+  return quant::hopper::sum_of_threads(totals);
 }
 
 float BlockedRow::sum(const Bar& bar, bool beside_count) const {
@@ -81,7 +81,7 @@ float BlockedRow::sum(const Bar& bar, bool beside_count) const {
   for (std::int64_t c = 0; c < chunks_; ++c) {
     kept(c, bar, terms);
     std::vector<float> totals = thread_sums(terms, beside_count);
-    sum += sum_of_threads(totals);
+    sum += quant::hopper::sum_of_threads(totals);
   }
   return sum;
 }
@@ -94,7 +94,7 @@ float BlockedRow::sum_by_threads() const {
       float& total = totals[static_cast<std::size_t>(i / vector_)];
       if (element < size_) total = quant::hopper::add(total, at(element));
     }
-  return sum_of_threads(totals);
+  return quant::hopper::sum_of_threads(totals);
 }
 
 std::vector<float> BlockedRow::running_sums(const std::vector<float>& terms, Scan scan) const {

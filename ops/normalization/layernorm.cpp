@@ -8,8 +8,8 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
-#include "ops/rows/block_sum.h"
 #include "ops/rows/layernorm_row.h"
+#include "quant/hopper/block_sum.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -107,14 +107,14 @@ void hopper(const Layernorm& op, const Exec& exec) {
   const std::int64_t width = op.gemma.size(0);
   const auto n = static_cast<float>(width), eps = static_cast<float>(op.eps);
   const std::int64_t vector = width % 2 == 0 ? 2 : 1, threads = (std::min<std::int64_t>(1024, width) + 31) / 32 * 32;
-  const BlockLayout sums{vector, threads, plus_pair, butterfly, butterfly_of_warps};
-  const BlockLayout squares{vector, threads, plus_squares, butterfly, butterfly_of_warps};
+  const hw::BlockLayout sums{vector, threads, plus_pair, hw::butterfly, hw::butterfly_of_warps};
+  const hw::BlockLayout squares{vector, threads, plus_squares, hw::butterfly, hw::butterfly_of_warps};
   parallel_for(exec.threads, op.input.size(0), static_cast<double>(width), [&](std::int64_t t) {
     std::vector<float> x(static_cast<std::size_t>(width));
     quant::to_f32(bf16, row_begin(op.input, t, 2), x.data(), width);
-    const float mean = hw::div(block_sum(x, sums), n);
+    const float mean = hw::div(hw::block_sum(x, sums), n);
     for (float& value : x) value = hw::sub(value, mean);
-    const float factor = hw::rsqrt(hw::fma(block_sum(x, squares), hw::rcp(n), eps));
+    const float factor = hw::rsqrt(hw::fma(hw::block_sum(x, squares), hw::rcp(n), eps));
     for (std::size_t d = 0; d < x.size(); ++d)
       x[d] = hw::add(hw::mul(hw::mul(x[d], factor), op.gemma.as<const float>()[d]), op.beta.as<const float>()[d]);
     quant::from_f32(bf16, x.data(), row_begin_mutable(op.out, t, 2), width);

@@ -6,8 +6,8 @@
 #include <limits>
 #include <numeric>
 
-#include "ops/rows/block_sum.h"
 #include "quant/element.h"
+#include "quant/hopper/block_sum.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -34,18 +34,18 @@ std::int64_t power_of_two_from(std::int64_t n) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)));
 }
 
-BlockLayout layout_of(RmsKernel kernel, std::int64_t n, int element_bytes) {
+hw::BlockLayout layout_of(RmsKernel kernel, std::int64_t n, int element_bytes) {
   if (kernel == RmsKernel::triton) {
     // A thread has as many contiguous elements as 16 bytes hold, of a block that is padded to a power of two.
     const std::int64_t block = power_of_two_from(n), warps = std::clamp<std::int64_t>(power_of_two_from((n + 255) / 256), 4, 32);
     const std::int64_t vector = std::clamp<std::int64_t>(block / (32 * warps), 1, 16 / element_bytes);
-    return {vector, 32 * warps, by_chain, butterfly, butterfly_of_warps};
+    return {vector, 32 * warps, by_chain, hw::butterfly, hw::butterfly_of_warps};
   }
-  if (kernel == RmsKernel::vllm) return {1, std::min<std::int64_t>(1024, n), by_chain, neighbours, in_order};
+  if (kernel == RmsKernel::vllm) return {1, std::min<std::int64_t>(1024, n), by_chain, hw::neighbours, hw::in_order};
   if (kernel == RmsKernel::vllm_vectors || kernel == RmsKernel::vllm_vectors_256)
-    return {8, std::min<std::int64_t>(kernel == RmsKernel::vllm_vectors ? 1024 : 256, n), by_pairs, neighbours, in_order};
+    return {8, std::min<std::int64_t>(kernel == RmsKernel::vllm_vectors ? 1024 : 256, n), by_pairs, hw::neighbours, hw::in_order};
   const std::int64_t vector = std::gcd<std::int64_t, std::int64_t>(16 / element_bytes, n);
-  return {vector, (std::min<std::int64_t>(1024, n / vector) + 31) / 32 * 32, by_chain, butterfly, butterfly_of_warps};
+  return {vector, (std::min<std::int64_t>(1024, n / vector) + 31) / 32 * 32, by_chain, hw::butterfly, hw::butterfly_of_warps};
 }
 
 /// Of a build without fast math.
@@ -135,9 +135,9 @@ void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std
 void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps, std::int64_t blocks) {
   const auto n = static_cast<float>(x.size()), e = static_cast<float>(eps);
   const std::size_t part = x.size() / static_cast<std::size_t>(blocks);
-  const BlockLayout layout = layout_of(kernel, static_cast<std::int64_t>(part), bits(type) / 8);
-  float sum = block_sum(x.first(part), layout);
-  for (std::size_t begin = part; begin < x.size(); begin += part) sum = hw::add(sum, block_sum(x.subspan(begin, part), layout));
+  const hw::BlockLayout layout = layout_of(kernel, static_cast<std::int64_t>(part), bits(type) / 8);
+  float sum = hw::block_sum(x.first(part), layout);
+  for (std::size_t begin = part; begin < x.size(); begin += part) sum = hw::add(sum, hw::block_sum(x.subspan(begin, part), layout));
   if (is_vllm(kernel)) {
     const float factor = hw::rsqrt(sum / n + e);
     for (std::size_t h = 0; h < x.size(); ++h) x[h] = static_cast<float>(quant::round_to(type, x[h] * factor)) * weight[h];

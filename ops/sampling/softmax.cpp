@@ -15,7 +15,7 @@
 #include "ops/base/streaming.h"
 #include "ops/draws/sampling.h"
 #include "ops/draws/softmax_row.h"
-#include "ops/rows/block_sum.h"
+#include "quant/hopper/block_sum.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {
@@ -63,10 +63,13 @@ void golden(const Softmax& op, const Exec& exec, Reference* reference) {
     open = open || !(most >= -static_cast<double>(std::numeric_limits<float>::max()));
     if (!shifted) most = 0;
     // Units of 2^-24 of exp(x - m): the quotient by 4 of the difference and a rounding of each of x and m where a temperature is
-    // divided by, but for what equals the largest, from whose product, not rounded, the rounded m may be taken; a rounding of the
-    // difference, 2 (2 + 1.173 |d|) for an approximate exponential, 4 for a second one.
+    // divided by, but for what equals the largest, of which slices of long rows take the rounded m from the product that is not; a rounding
+    // of the difference, 2 (2 + 1.173 |d|) for an approximate exponential, 4 for a second one.
     const auto units = [&](double d) {
-      return (cold ? 0.0 : d == 0 ? std::fabs(most) : 5 * std::fabs(d) + 2 * std::fabs(most)) + 3.5 * std::fabs(d) + 8;
+      return (cold     ? 0.0
+              : d == 0 ? (width >= sliced_width ? std::fabs(most) : 0.0)
+                       : 5 * std::fabs(d) + 2 * std::fabs(most)) +
+             3.5 * std::fabs(d) + 8;
     };
     std::vector<double> exps(static_cast<std::size_t>(width));
     double sum = 0, error = 0;
@@ -84,7 +87,8 @@ void golden(const Softmax& op, const Exec& exec, Reference* reference) {
     open = open || (temperature == 0 && width >= sliced_width);
     for (std::int64_t v = 0; v < width; ++v) {
       const double e = exps[static_cast<std::size_t>(v)], p = e / sum, d = static_cast<double>(row[v]) * factor - most;
-      if (open || !(units(d) + of_sum < most_units)) {
+      const bool vanishes = d + units(d) * f32_eps < -120;
+      if (open || (!vanishes && !(units(d) + of_sum < most_units))) {
         out.put_open(b * width + v, open ? 0.0 : p);
       } else {
         out.put(b * width + v, !shifted && !std::isfinite(p) ? Bounded{p}
@@ -146,7 +150,7 @@ Partial partial_of(std::span<const float> row, std::int64_t vector, float factor
     }
     all.most = above;
   }
-  all.sum = sum_of_threads(sums);
+  all.sum = hw::sum_of_threads(sums);
   return all;
 }
 
@@ -193,7 +197,7 @@ x = logits / temperature in fp32, by a reciprocal or not, 0 where the temperatur
 with NaN, with +inf, with nothing above -inf, or whose quotients are beyond fp32 is unspecified, and so is temperature 0 from V = 24576 on, for
 which upstream's kernel gives NaN where its slices do not divide into its threads. Budget, in units of 2^-24 of out: of each
 exponential 8 + 3.5 |x - m| (difference, approximate exponentials below a part's maximum and of that below the row's), with a temperature
-other than 1 also 5 |x - m| + 2 |m|, and |m| where x = m (upstream takes the rounded m from the product before its rounding); of the sum their
+other than 1 also 5 |x - m| + 2 |m|, and from V = 24576 on |m| where x = m (upstream takes the rounded m from the product before its rounding); of the sum their
 mean, weighted, 64 + V/1024 for its additions, V/512 for bringing parts to a new
 maximum, 6 for division and product; u units of an exponent count as u + u^2 2^-24, and beyond 2^24 of them nothing is known; and 2^-126 for what
 builds flush. Hopper mode: up to 128 rows of V >= 24576 in slices of 8192 logits or less, whose sums are brought to the row's maximum; others by one

@@ -1,30 +1,28 @@
-#include "ops/rows/block_sum.h"
+#include "quant/hopper/block_sum.h"
 
 #include <algorithm>
 
 #include "quant/hopper/fast_math.h"
 
-namespace dodona::ops {
-
-namespace hw = quant::hopper;
+namespace dodona::quant::hopper {
 
 float butterfly(Lanes lanes) {
   for (std::size_t step = 16; step > 0; step /= 2) {
     const Lanes before = lanes;
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane] = hw::add(before[lane], before[lane ^ step]);
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane] = add(before[lane], before[lane ^ step]);
   }
   return lanes[0];
 }
 
 float neighbours(Lanes lanes) {
   for (std::size_t step = 1; step < lanes.size(); step *= 2)
-    for (std::size_t lane = 0; lane + step < lanes.size(); lane += 2 * step) lanes[lane] = hw::add(lanes[lane], lanes[lane + step]);
+    for (std::size_t lane = 0; lane + step < lanes.size(); lane += 2 * step) lanes[lane] = add(lanes[lane], lanes[lane + step]);
   return lanes[0];
 }
 
 float in_order(const Lanes& lanes) {
   float sum = lanes[0];
-  for (std::size_t lane = 1; lane < lanes.size(); ++lane) sum = hw::add(sum, lanes[lane]);
+  for (std::size_t lane = 1; lane < lanes.size(); ++lane) sum = add(sum, lanes[lane]);
   return sum;
 }
 
@@ -49,4 +47,4 @@ float sum_of_threads(std::span<const float> threads) {
   return block_sum(threads, {1, static_cast<std::int64_t>(threads.size()), own, neighbours, in_order});
 }
 
-}  // namespace dodona::ops
+}  // namespace dodona::quant::hopper

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-namespace dodona::ops {
+namespace dodona::quant::hopper {
 
 /// A number of each thread of a warp, or of each warp of a block.
 using Lanes = std::array<float, 32>;
@@ -33,4 +33,4 @@ float block_sum(std::span<const float> x, const BlockLayout& layout);
 /// What each thread of a block has, added up as CUB's `BlockReduce` does (warp reductions): neighbours, then warps in order.
 float sum_of_threads(std::span<const float> threads);
 
-}  // namespace dodona::ops
+}  // namespace dodona::quant::hopper
