@@ -171,7 +171,7 @@ void multiply(const Group& g, const Columns& columns_of_b) {
   const float *a = g.a, *next = g.next;
   for (std::int64_t k = 0; k < g.k; k += step, a += 32 * rows, next += 16) {
     b.template fetch<columns>(k);
-    __builtin_prefetch(next, 0, 2);
+    if constexpr (rows > 1) __builtin_prefetch(next, 0, 2);  // one row stays near
     add_products<false>(c, a, b, k);
     add_products<true>(c, a + 16 * rows, b, k);
   }
