@@ -88,7 +88,7 @@ void golden(const Softmax& op, const Exec& exec, Reference* reference) {
     for (std::int64_t v = 0; v < width; ++v) {
       const double e = exps[static_cast<std::size_t>(v)], p = e / sum, d = static_cast<double>(row[v]) * factor - most;
       const bool vanishes = d + units(d) * f32_eps < -120;
-      if (open || (!vanishes && !(units(d) + of_sum < most_units))) {
+      if (open || (shifted && !vanishes && !(units(d) + of_sum < most_units))) {
         out.put_open(b * width + v, open ? 0.0 : p);
       } else {
         out.put(b * width + v, !shifted && !std::isfinite(p) ? Bounded{p}
