@@ -585,7 +585,7 @@ void add_layer(CLI::App& app, int& exit_code) {
   command->add_option(
       "--ep", options->grid.experts,
       "Ranks, or with --tp groups of ranks, that have their own share of the routed experts; the bits are those without, but "
-      "for --experts trtllm and flashinfer_cutlass and a fused shared expert, where ranks round a sum each: 2, 4, 6 or 8 ranks");
+      "for --experts trtllm, flashinfer_cutlass and w4a8 and a fused shared expert, where ranks round a sum each: 2, 4, 6 or 8 ranks");
   command->footer(
       "mpirun -n N dodona layer --tp T --ep E, with N = T * E, gives each rank a process that makes its share of the weights alone: the "
       "bits of the same split in one process.\n"
@@ -593,7 +593,7 @@ void add_layer(CLI::App& app, int& exit_code) {
   command->add_flag("--against-whole", options->against_whole,
                     "Run the step on one rank too, and say how far the two are apart; exit code 1 where bits differ though no sums of "
                     "ranks are added up, as "
-                    "--tp does, and --ep with --experts trtllm and flashinfer_cutlass or a fused shared expert");
+                    "--tp does, and --ep with --experts trtllm, flashinfer_cutlass and w4a8 or a fused shared expert");
   command->add_option(
       "--experts", options->experts,
       "Which backend runs the routed experts: " + model::experts_names() + " (default: the first that takes their weights)");

@@ -85,8 +85,8 @@ std::string mark_of(const model::WeightSource& source) {
 void add_grid(CLI::App& command, model::Grid& grid) {
   command.add_option("--tp", grid.tensor, "Ranks that share heads, intermediate columns and vocabulary: 2, 4, 6 or 8");
   command.add_option("--ep", grid.experts,
-                     "Ranks, or groups of --tp ranks, that share the routed experts; changes no bit but with --experts trtllm "
-                     "and flashinfer_cutlass, whose ranks round a sum each");
+                     "Ranks, or groups of --tp ranks, that share the routed experts; changes no bit but with --experts trtllm, "
+                     "flashinfer_cutlass and w4a8, whose ranks round a sum each");
   command.add_option("--pp", grid.pipeline, "Stages that share the layers, groups of --tp times --ep ranks; changes no bit");
   command.add_option("--dp-attention", grid.data,
                      "As many as --ep: each of its ranks has requests and caches of its own, and the experts meet the tokens of all; "

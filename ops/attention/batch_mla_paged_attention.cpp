@@ -115,7 +115,7 @@ std::unique_ptr<Op> op_batch_mla_paged_attention() {
       .contract = R"(
 As trtllm_batch_decode_with_kv_cache_mla, of which it has the budget: upstream adds up the weights after their rounding to the queries' type.
 Beside that outputs of splits may be rounded to the output's type before they are merged: a unit of it of sum of p * |ckv|, of denormals of f16 2^-25. lse is base 2, of the weights rounded or not, or natural:
-the same times ln 2, rounded once more (upstream's fa2 kernel takes ln 2 twice beyond the first 64 queries and heads of a request: wrong). A query of a request
+the same times ln 2, rounded once more (upstream's fa2 kernel takes ln 2 twice in some rows: wrong). A query of a request
 without tokens gives zeros, and its lse is not judged, nor anything of one that sees none of the tokens that there are: upstream begins its maximum at -5e4 and
 puts that in the place of masked q . k, so that its lse is about -5e4 and masked tokens may weigh. For the same reason rows are not judged whose largest
 q . k lies below -5e4 + 104 / sm_scale, and, as its rounded maximum is taken from products that are not rounded, rows whose scores overflow by that rounding

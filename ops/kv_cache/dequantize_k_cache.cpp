@@ -20,6 +20,10 @@ void golden_of_powers(const DequantizeKCache& op, const Exec&, Reference* refere
   dequantize_elements(rows, reference);
 }
 
+void fast(const DequantizeKCache& op, const Exec& exec) {
+  dequantize_rows(rows_of(op), exec);
+}
+
 }  // namespace
 }  // namespace dodona::ops
 
@@ -29,8 +33,8 @@ std::unique_ptr<Op> op_dequantize_k_cache() {
       .contract = ops::k_cache_contract,
       .golden = [](const ops::DequantizeKCache& op, const Exec&,
                    Reference* reference) { ops::dequantize_elements(ops::rows_of(op), reference); },
-      .fast = [](const ops::DequantizeKCache& op, const Exec& exec) { ops::dequantize_rows(ops::rows_of(op), exec); },
-      .hopper = [](const ops::DequantizeKCache& op, const Exec& exec) { ops::dequantize_rows(ops::rows_of(op), exec); },
+      .fast = ops::fast,
+      .hopper = ops::fast,
       .make_inputs = [](ops::DequantizeKCache& op, std::uint64_t seed) { ops::draw_k_cache(op.quant_k_cache, seed); },
       .mistakes = {{"scales-as-powers-of-two", "the scales of the cache are read as powers of two, their exponents alone",
                     ops::golden_of_powers}},

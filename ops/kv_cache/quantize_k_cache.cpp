@@ -58,9 +58,10 @@ void golden_by(const QuantizeKCache& op, const Exec& exec, Reference* reference)
   const Bytes bytes(op, reference);
   parallel_for(exec.threads, row_count(op.cache_k), 1e4, [&](std::int64_t row) {
     for (std::int64_t g = 0; g < k_cache_groups; ++g) {
-      const Fp8Bytes group = fp8_bytes(group_of(op, row, g), 0.0f, amax);
+      const Group x = group_of(op, row, g);
+      const Fp8Bytes group = fp8_bytes(x, 0.0f, amax);
       const auto stored = std::bit_cast<std::array<std::byte, 4>>(group.scale);
-      const bool open = has_no_number(group_of(op, row, g));
+      const bool open = has_no_number(x);
       for (std::size_t i = 0; i < 4; ++i) bytes.put(row, k_cache_scales_at + 4 * g + static_cast<std::int64_t>(i), stored[i], open);
       for (std::size_t k = 0; k < group_size; ++k)
         bytes.put(row, g * k_cache_group + static_cast<std::int64_t>(k), static_cast<std::byte>(group.codes[k]), group.open[k]);

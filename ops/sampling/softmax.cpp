@@ -65,11 +65,10 @@ void golden(const Softmax& op, const Exec& exec, Reference* reference) {
     // Units of 2^-24 of exp(x - m): the quotient by 4 of the difference and a rounding of each of x and m where a temperature is
     // divided by, but for what equals the largest, of which slices of long rows take the rounded m from the product that is not; a rounding
     // of the difference, 2 (2 + 1.173 |d|) for an approximate exponential, 4 for a second one.
+    const double of_largest = width >= sliced_width ? std::fabs(most) : 0.0;
     const auto units = [&](double d) {
-      return (cold     ? 0.0
-              : d == 0 ? (width >= sliced_width ? std::fabs(most) : 0.0)
-                       : 5 * std::fabs(d) + 2 * std::fabs(most)) +
-             3.5 * std::fabs(d) + 8;
+      const double of_quotient = cold ? 0.0 : d == 0 ? of_largest : 5 * std::fabs(d) + 2 * std::fabs(most);
+      return of_quotient + 3.5 * std::fabs(d) + 8;
     };
     std::vector<double> exps(static_cast<std::size_t>(width));
     double sum = 0, error = 0;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "core/fixed_math.h"
@@ -64,17 +63,12 @@ class GoldenHeads {
       head.softmax(maps_[h], shifted);
       if (is_lost(head, maps_[h])) head.lse.open = head.largest_score.open = true;
       const WeightTypes types{call_.type, cached_, call_.cached ? call_.cached->weights : call_.type};
-      if (judged) head.bound(maps_[h], types, call_.weights_normalised);
+      if (judged) head.bound(maps_[h], types, call_.weights_normalised, call_.lse_of_rounded_weights);
     }
   }
 
   bool sees_none(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].z.empty(); }
-  Bounded lse(std::int64_t h) const {
-    const HeadWeights& w = weights_[static_cast<std::size_t>(h)];
-    if (!call_.lse_of_rounded_weights || !w.bounded()) return w.lse;
-    constexpr double log2_e = 1.4426950408889634;
-    return w.lse.widened(log2_e * -fixed::log(1 - std::fmin(std::accumulate(w.lost.begin(), w.lost.end(), 0.0), 0.5)));
-  }
+  const Bounded& lse(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].lse; }
   const Bounded& top(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].largest_score; }
 
   /// The weighted sums of the values of a kernel that keeps its numbers narrow, which is a mistake: tile by tile about a running maximum. A

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "core/fixed_math.h"
 #include "core/flaw.h"
@@ -99,7 +100,7 @@ void HeadWeights::softmax(const ScoreMap& map, bool shifted) {
 ///    log-sum-exps are rounded to 2^-24 relative.
 /// A weight then lies between p * exp(-x) and p * exp(x), x = d[j] + max d; the weights of any kernel add up to 1. A sink is one of them:
 /// of its score the last two alone are lost.
-void HeadWeights::bound(const ScoreMap& map, const WeightTypes& types, bool normalised) {
+void HeadWeights::bound(const ScoreMap& map, const WeightTypes& types, bool normalised, bool of_rounded) {
   if (lse.open || overflows || std::isnan(lse.exact)) return;
   constexpr double u = f32_eps;
   const auto count = static_cast<double>(z.size());
@@ -137,6 +138,7 @@ void HeadWeights::bound(const ScoreMap& map, const WeightTypes& types, bool norm
     lost.push_back(std::fmin(std::fmin(loss, 1.0), 1.0 - least) * top);
   }
   lse.slack = log2_e * worst + count * u + 4 * u * (std::fabs(lse.exact) + 1) + 0x1p-21;
+  if (of_rounded) lse.slack -= log2_e * fixed::log(1 - std::fmin(std::accumulate(lost.begin(), lost.end(), 0.0), 0.5));
   largest_score.slack = log2_e * worst;
 }
 

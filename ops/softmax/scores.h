@@ -74,8 +74,9 @@ struct HeadWeights {
 
   bool bounded() const { return !drift.empty(); }
   /// Fills `most`, `drift`, `lost` and the slack of lse and largest_score, unless nothing is compared. Weights are rounded for their
-  /// products relative to the largest, or where `normalised` after their division by the sum so far.
-  void bound(const ScoreMap& map, const WeightTypes& types, bool normalised);
+  /// products relative to the largest, or where `normalised` after their division by the sum so far. `of_rounded`: lse may be of the sum of
+  /// the rounded weights.
+  void bound(const ScoreMap& map, const WeightTypes& types, bool normalised, bool of_rounded);
 };
 
 }  // namespace dodona::ops

@@ -8,10 +8,12 @@
 #include <mutex>
 #include <new>
 
-#ifdef __has_feature
-#define DODONA_HAS_FEATURE(name) __has_feature(name)
-#else
-#define DODONA_HAS_FEATURE(name) 0
+#if defined(__SANITIZE_ADDRESS__)
+#define DODONA_ENDS_ARE_WATCHED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define DODONA_ENDS_ARE_WATCHED 1
+#endif
 #endif
 
 namespace dodona {
@@ -148,7 +150,7 @@ Pages& pages() {
 
 }  // namespace
 
-#if defined(__SANITIZE_ADDRESS__) || DODONA_HAS_FEATURE(address_sanitizer)
+#ifdef DODONA_ENDS_ARE_WATCHED
 const bool tensors_share_pages = false;
 #else
 const bool tensors_share_pages = true;
