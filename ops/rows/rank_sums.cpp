@@ -83,8 +83,10 @@ std::vector<float> hopper_sums(const RankSum& how, const RankRun& run) {
   bool begun = false;
   each_rank(how, run, [&](const std::vector<float>& row) {
     for (std::size_t i = 0; i < row.size(); ++i) {
+      // A term of -0 is sent as 0, which the sum of a negative number that is flushed then is.
+      const float term = !how.negative_zero && row[i] == 0 ? 0.0f : row[i];
       // The first terms are taken as they are: nothing is added to them, so nothing of them is flushed.
-      sum[i] = begun && how.flushes ? quant::hopper::add(sum[i], row[i]) : sum[i] + row[i];
+      sum[i] = begun && how.flushes ? quant::hopper::add(sum[i], term) : sum[i] + term;
       if (how.rounded_between) sum[i] = narrowed(how.type, sum[i]);
     }
     begun = true;

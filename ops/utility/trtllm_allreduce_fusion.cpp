@@ -168,7 +168,7 @@ std::unique_ptr<Op> op_trtllm_allreduce_fusion() {
       .contract = R"(
 Terms are added by rising rank in fp32, each sum rounded to the type (nearest even; fp32_acc: the last one alone); that plus residual_in, in
 fp32, rounded to the type, is residual_out: nothing is open but what builds that flush denormals lose on the way. norm_out is
-(residual_out*s)*rms_gamma as in rmsnorm, of the rounded sum, within its budget. Hopper mode follows the kernel's source: a thread for each 16
+(residual_out*s)*rms_gamma as in rmsnorm, of the rounded sum, within its budget. Hopper mode has the bits of an H100: a thread for each 16
 bytes of a row, squares of a vector by fma in order, butterflies over lanes and warps, the blocks of a cluster in order.)",
       .golden = ops::golden_by<Rule::right, ops::rms_factor_of>,
       .fast = ops::fast,
