@@ -41,10 +41,10 @@ for ranks in 2 4; do
 done
 
 # Sums of kernels that take whole mixtures; with two tokens some of eight ranks have no row.
-for experts in trtllm flashinfer_cutlass; do
+for experts in "--preset tiny --experts trtllm" "--preset tiny --experts flashinfer_cutlass" "--preset tiny-fp8 --linear w4a8"; do
   for ranks in 2 8; do
-    "$command" $step --experts $experts --ep $ranks >"$folder/one" || failed=1
-    job -n $ranks "$command" $step --experts $experts --ep $ranks >"$folder/many" 2>"$folder/err"
+    "$command" ${step/--preset tiny } $experts --ep $ranks >"$folder/one" || failed=1
+    job -n $ranks "$command" ${step/--preset tiny } $experts --ep $ranks >"$folder/many" 2>"$folder/err"
     check "sums of $experts on $ranks ranks: $(cat "$folder/err")" [ -n "$(digest "$folder/one")" -a "$(digest "$folder/one")" = "$(digest "$folder/many")" ]
   done
 done
@@ -52,8 +52,8 @@ done
 # Texts: those of the same split in one process; stages, experts and requests of their own change no token.
 text="generate --preset tiny --prompt-ids 1,2,3,4,5 --prompt-ids 7 --prompt-ids 9,8 --max-new 3 --temperature 1 --threads 1 --quiet"
 "$command" $text >"$folder/texts" 2>"$folder/err" || failed=1
-for split in "--pp 2" "--ep 2 --dp-attention 2" "--tp 2" "--tp 2 --pp 2" "--ep 2 --pp 2 --dp-attention 2"; do
-  ranks=$(awk '{n = 1; for (i = 1; i < NF; i += 2) if ($i != "--dp-attention") n *= $(i + 1); print n}' <<<"$split")
+for split in "--pp 2" "--ep 2 --dp-attention 2" "--tp 2" "--tp 2 --use input_layernorm=trtllm_allreduce_fusion" "--tp 2 --pp 2" "--ep 2 --pp 2 --dp-attention 2"; do
+  ranks=$(awk '{n = 1; for (i = 1; i < NF; i += 2) if ($i != "--dp-attention" && $i != "--use") n *= $(i + 1); print n}' <<<"$split")
   "$command" $text $split >"$folder/one" 2>"$folder/err" || { cat "$folder/err"; failed=1; }
   job -n "$ranks" "$command" $text $split >"$folder/many" 2>"$folder/err"
   status=$?

@@ -172,7 +172,7 @@ void plan(const GenerateOptions& options) {
   request.setting.experts = options.call.setting.experts;
   if (options.rounding == "off") request.setting.rounding = model::Rounding::off;
   request.setting = model::for_any_company(std::move(request.setting));
-  options.kernels.apply(request.config, request.setting, {.any_layer = true});
+  options.kernels.apply(request.config, request.setting, {.any_layer = true, .tensor = options.grid.tensor});
   request.lengths = model::lengths_of(request.config, {options.kv_len}, options.batch, {"--batch", "--kv-len"});
   request.exec = options.exec.exec();
   ClusterOptions cluster = options.cluster;
@@ -203,7 +203,7 @@ GenerateOnRanks on_ranks(GenerateOptions& options) {
   call.exec = options.exec.exec();
   if (options.rounding == "off") call.setting.rounding = model::Rounding::off;
   call.setting = model::for_any_company(std::move(call.setting));
-  options.kernels.apply(call.config, call.setting, {.stored = !call.weights.empty(), .any_layer = true});
+  options.kernels.apply(call.config, call.setting, {.stored = !call.weights.empty(), .any_layer = true, .tensor = options.grid.tensor});
   for (const std::string& path : {call.state, options.output})
     if (!path.empty()) io::AtomicFile probe(path);
   asked.grid = options.grid;

@@ -7,6 +7,7 @@
 #include "core/define.h"
 #include "core/threads.h"
 #include "dodona/error.h"
+#include "model/layer/kernel_use.h"
 #include "model/layer/values.h"
 #include "model/weights/tensor_list.h"
 #include "ops/gemm/linear.h"
@@ -393,7 +394,7 @@ Tensor NextnDraft::run(std::span<const DraftQuery> asked) const {
   copy(norm(type == DType::f32 ? states : rounded(states, type), "hnorm"), both.slice(1, hidden, 2 * hidden));
   const Tensor x =
       ops::run(ops::Linear{.input = both, .weight = model_->source().get(prefix + "eh_proj.weight"), .out_dtype = type}, exec).output;
-  LayerSetting setting = model_->setting();
+  LayerSetting setting = norms_over_layers(model_->setting(), false, false);
   setting.layer = layer;
   LayerWeights weights(model_->source(), setting, exec);
   cache_.place(batch);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dodona/error.h"
+#include "model/layer/kernel_use.h"
 
 namespace dodona::model {
 namespace {
@@ -32,7 +33,7 @@ std::vector<PagedKvCache> Model::make_caches(std::span<const std::int64_t> capac
 
 Model::Loaded Model::load(std::int64_t layer) const {
   const auto begin = std::chrono::steady_clock::now();
-  LayerSetting setting = setting_;
+  LayerSetting setting = norms_over_layers(setting_, layer > mine_.begin, layer + 1 < mine_.end);
   setting.layer = layer;
   setting.fused_shared = setting.fused_shared && source_->config().is_moe_layer(layer);
   Exec exec = exec_;

@@ -87,6 +87,7 @@ TEST(KernelUse, WhatCannotBeIsRefusedWithItsReasonAndWhatIsPossible) {
   refuses({.uses = {"act_fn=gelu_and_mul"}}, {"mixture of experts"});
   refuses({.uses = {"fused_qkv_a_proj_with_mqa=dsv3_fused_a_gemm"}}, {"DeepSeek V3's sizes"});
   refuses({.layer = 0, .uses = {"input_layernorm=fused_add_rmsnorm"}}, {"no residual", "possible here: rmsnorm"});
+  refuses({.uses = {"input_layernorm=trtllm_allreduce_fusion"}}, {"a layer alone is given a sum", "generate --tp"});
   refuses({.uses = {"rotary_emb=mla_rope_quantize_fp8"}}, {"fp8_e4m3", "trtllm_mla", "rotary_embedding"});
   refuses({.uses = {"topk=kimi_k2_moe_fused_gate"}}, {"comes to moe_fused_gate"});
   refuses({.uses = {"_concat_and_cast_mha_k=concat_mla_k"}, .path = AttentionPath::mha_chunked}, {"128 heads"});
@@ -96,6 +97,21 @@ TEST(KernelUse, WhatCannotBeIsRefusedWithItsReasonAndWhatIsPossible) {
   refuses({.uses = {"kv_b_proj=linear"}}, {"nothing runs kv_b_proj"});
   refuses({.uses = {"attn_mha=extend_attention_fwd"}}, {"requests have a prefix"});
   refuses({.uses = {"attn_mha=trtllm_ragged_attention_deepseek"}}, {"nothing runs attn_mha"});
+}
+
+TEST(KernelUse, NormsThatAddUpTermsAreChosenForWholeModelsOfRanksAlone) {
+  ModelConfig config = preset("tiny");
+  for (const char* const norm : {"input_layernorm", "post_attention_layernorm"}) {
+    const std::vector<KernelUse> uses{{norm, "trtllm_allreduce_fusion"}};
+    const auto applied = [&](std::int64_t tensor) {
+      LayerSetting setting;
+      apply_uses(config, setting, uses, {.any_layer = true, .tensor = tensor});
+      return setting;
+    };
+    EXPECT_TRUE(reduces_in_norm(applied(2).use, norm));
+    expect_error([&] { applied(1); }, ErrorCode::bad_option, {norm, "2, 4, 8 or 16 ranks", "here 1 is"});
+    expect_error([&] { applied(6); }, ErrorCode::bad_option, {norm, "here 6 are"});
+  }
 }
 
 TEST(KernelUse, OfACheckpointTheStoredFormDecides) {

@@ -115,6 +115,67 @@ TEST(Ranks, TheNormBehindAttentionMayAddUpTheRanksTerms) {
   }
 }
 
+/// Two layers and more on ranks of one process, and what the ops of each gave on each rank, by layer.
+struct WalkedLayers {
+  std::vector<LayerState> handed_on;  ///< by layer, of rank 0
+  std::map<std::int64_t, Outputs> ops;
+};
+WalkedLayers walked(const ModelConfig& config, const LayerSetting& setting, std::int64_t ways) {
+  WalkedLayers walk;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) walk.ops[layer].resize(static_cast<std::size_t>(ways));
+  const Grid grid{.tensor = ways};
+  take_turns(grid, [&](std::int64_t rank, const Ranks& ranks) {
+    const Exec exec{.threads = 1};
+    const auto source = open_weights(config, "", 3, exec, grid.shard(rank));
+    const Model model(*source, setting, exec, ranks);
+    const std::vector<std::int64_t> lengths = {4, 2};
+    auto caches = model.make_caches(lengths);
+    Batch batch = extend_batch(lengths, lengths);
+    caches.front().place(batch);
+    Model::Hooks hooks;
+    hooks.before = [&](std::int64_t layer, Trace& trace) {
+      trace.observe([&walk, layer, rank](const OpRecord& record, const NamedTensors& given) {
+        for (const auto& [name, tensor] : given)
+          walk.ops[layer][static_cast<std::size_t>(rank)].emplace(record.op + record.note + ":" + name, tensor.clone());
+      });
+    };
+    hooks.after = [&](std::int64_t, const LayerState& state, const Trace&) {
+      if (rank == 0) walk.handed_on.push_back({state.hidden.clone(), state.residual.clone()});
+    };
+    model.run(batch, testing::drawn(5, "embeddings", {6, config.hidden_size}, DType::bf16), caches, hooks);
+  });
+  return walk;
+}
+
+TEST(Ranks, TheFirstNormOfALayerMayAddUpWhatTheLayerBelowHasLeft) {
+  const ModelConfig config = small("nvfp4");
+  for (const std::int64_t ways : {2, 4}) {
+    LayerSetting setting;
+    setting.use = {{"input_layernorm", "trtllm_allreduce_fusion"}, {"post_attention_layernorm", "trtllm_allreduce_fusion"}};
+    WalkedLayers walk = walked(config, setting, ways);
+    const std::int64_t last = config.num_hidden_layers - 1;
+    ASSERT_GE(last, 1);
+    const auto rounded = [](double x) { return quant::bf16_to_f32(quant::f32_to_bf16(static_cast<float>(x))); };
+    for (std::int64_t layer = 0; layer <= last; ++layer) {
+      Outputs& mine = walk.ops[layer];
+      const bool adds_up_itself = mine.front().contains("tensor_model_parallel_all_reduce()mlp:output");
+      EXPECT_EQ(adds_up_itself, layer == last) << "there is no layer behind the last one whose norm could";
+      if (layer == 0) continue;
+      const LayerState& below = walk.handed_on[static_cast<std::size_t>(layer - 1)];
+      EXPECT_EQ(bytes(below.hidden), bytes(walk.ops[layer - 1].front().at("self.mlp():output")));
+      const Tensor& sum = mine.front().at("self.input_layernorm():residual");
+      for (std::int64_t i = 0; i < sum.elements(); ++i) {
+        auto x = static_cast<float>(quant::get(below.hidden, i));
+        for (std::int64_t r = 1; r < ways; ++r)
+          x = rounded(x + quant::get(walk.ops[layer - 1][static_cast<std::size_t>(r)].at("self.mlp():output"), i));
+        ASSERT_EQ(quant::get(sum, i), rounded(x + quant::get(below.residual, i))) << ways << " ways, layer " << layer << ", " << i;
+      }
+      for (const auto& other : mine)
+        EXPECT_EQ(bytes(other.at("self.input_layernorm():output")), bytes(mine.front().at("self.input_layernorm():output")));
+    }
+  }
+}
+
 TEST(Ranks, WithoutRoundingsTensorParallelIsTheWholeLayer) {
   for (const std::int64_t layer : {0, 1}) {
     LayerRequest request = step(small("bf16"), layer);
@@ -229,6 +290,20 @@ TEST(Ranks, TokensOfTensorParallelDoNotDependOnStagesAndExperts) {
   for (const Grid& grid : {Grid{.tensor = 2, .pipeline = 2}, Grid{.tensor = 2, .experts = 2}, Grid{.tensor = 2, .experts = 2, .data = 2},
                            Grid{.tensor = 2, .experts = 2, .pipeline = 2, .data = 2}})
     EXPECT_EQ(generate_on_ranks(call, grid).texts, expected) << grid.text();
+}
+
+TEST(Ranks, NormsThatAddUpTheRanksTermsRunUnderStagesAndDrafts) {
+  GenerateCall call = texts_of("nvfp4");
+  call.setting.use = {{"input_layernorm", "trtllm_allreduce_fusion"}, {"post_attention_layernorm", "trtllm_allreduce_fusion"}};
+  const auto expected = generate_on_ranks(call, {.tensor = 2}).texts;
+  EXPECT_EQ(generate_on_ranks(call, {.tensor = 2, .experts = 2}).texts, expected);
+  // A stage's last layer adds up itself, so that the bits depend on where stages end; sampled texts may differ, their lengths may not.
+  const auto stages = generate_on_ranks(call, {.tensor = 2, .pipeline = 2}).texts;
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(stages[i].size(), expected[i].size());
+  call.request.sampling.temperature = 0;
+  const auto greedy = generate_on_ranks(call, {.tensor = 2}).texts;
+  call.request.draft_steps = 2;
+  EXPECT_EQ(generate_on_ranks(call, {.tensor = 2}).texts, greedy);
 }
 
 TEST(Ranks, AStageHasItsLayersAloneAndReadsThoseAlone) {

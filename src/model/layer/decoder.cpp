@@ -63,11 +63,18 @@ LayerState reduced_layernorm(const Pass& p, Part part, std::string_view name, co
   return {out[0], out[1]};
 }
 
+LayerState input_norm(const Pass& p, Part part, const LayerState& state) {
+  constexpr std::string_view name = "self.input_layernorm()";
+  const Tensor& weight = p.weights.input_layernorm;
+  if (reduces_in_norm(p.weights.setting().use, use_name(name))) return reduced_layernorm(p, part, name, state, weight);
+  return layernorm(p, part, name, state, weight);
+}
+
 /// The sum over all ranks of what attention gives, and the residual, normalized.
 LayerState post_attention(const Pass& p, Part part, const LayerState& attended) {
   constexpr std::string_view name = "self.post_attention_layernorm()";
   const Tensor& weight = p.weights.post_attention_layernorm;
-  if (reduces_in_norm(p.weights.setting().use)) return reduced_layernorm(p, part, name, attended, weight);
+  if (reduces_in_norm(p.weights.setting().use, use_name(name))) return reduced_layernorm(p, part, name, attended, weight);
   return layernorm(p, part, name, {all_reduced(p, Shared::columns, part, "attention", attended.hidden), attended.residual}, weight);
 }
 
@@ -123,6 +130,7 @@ ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, co
                       .experts_kernel = experts != nullptr ? experts->kernel : std::string_view(),
                       .sums_by_rank = experts != nullptr && sums_by_rank(*experts, setting),
                       .use = setting.use,
+                      .hands_on_terms = setting.hands_on_terms,
                       .shard = source.shard()};
   if (attention.expands() && each > 0) options.sequence = sizes ? each : 0;
   if (attention.expands() ? each == 0 : each != 1) options.tokens = sizes ? batch.tokens() : 0;
@@ -148,13 +156,12 @@ LayerState run_layer(LayerWeights& weights, const Batch& batch, const LayerState
   trace.enter("layer()");
   const Trace::Scope layer(trace);
   const bool rotates = pass.choices.attention.path == AttentionPath::mla_fused_rope;
-  const LayerState before =
-      layernorm(pass, rotates ? Part::attention_fused : Part::attention, "self.input_layernorm()", state, weights.input_layernorm);
+  const LayerState before = input_norm(pass, rotates ? Part::attention_fused : Part::attention, state);
   if (pass.choices.attention.expands()) weights.touch_kv_b(trace.exec());
   const Part part = weights.is_moe() ? Part::mlp_moe : Part::mlp_dense;
   const LayerState after = post_attention(pass, part, {self_attn(pass, before.hidden), before.residual});
   const Tensor mlp = weights.is_moe() ? moe(pass, after.hidden) : dense_mlp(pass, after.hidden);
-  LayerState output{all_reduced(pass, Shared::columns, part, "mlp", mlp), after.residual};
+  LayerState output{weights.setting().hands_on_terms ? mlp : all_reduced(pass, Shared::columns, part, "mlp", mlp), after.residual};
   trace.gives({{"hidden", output.hidden}, {"residual", output.residual}});
   return output;
 }

@@ -11,7 +11,9 @@ namespace dodona::model {
 
 /// What a layer is given and what it hands on: the next norm adds the two.
 struct LayerState {
-  Tensor hidden;    ///< [T, H]: what the layer below gave, before its residual is added; for the first layer the embeddings
+  /// [T, H]: what the layer below gave, before its residual is added; for the first layer the embeddings. Of a setting that hands on terms,
+  /// this rank's term of it.
+  Tensor hidden;
   Tensor residual;  ///< [T, H]; undefined for a first layer
 };
 

@@ -142,6 +142,10 @@ std::string needs_ranks(const Context& c) {
     if (c.place.tensor == ranks) return {};
   return "it adds up the terms of 2, 4, 8 or 16 ranks (--tp), here " + number(c.place.tensor) + (c.place.tensor == 1 ? " is" : " are");
 }
+std::string needs_ranks_and_layers(const Context& c) {
+  if (!c.place.any_layer) return "it adds up what the layer below has left unsummed; a layer alone is given a sum (dodona generate --tp)";
+  return needs_ranks(c);
+}
 std::string needs_fused_road(const Context& c) {
   const bool there = c.setting.kv_cache == KvCacheType::e4m3 && c.setting.backend == "trtllm_mla" && c.place.batch != nullptr &&
                      c.place.batch->forward != Forward::extend;
@@ -209,6 +213,7 @@ struct Row {
 constexpr std::array rows{
     Row{"input_layernorm", "rmsnorm"},
     Row{"input_layernorm", "fused_add_rmsnorm", needs_residual},
+    Row{"input_layernorm", reducing_norm, needs_ranks_and_layers},
     Row{"post_attention_layernorm", "rmsnorm"},
     Row{"post_attention_layernorm", "fused_add_rmsnorm"},
     Row{"post_attention_layernorm", reducing_norm, needs_ranks},
@@ -277,7 +282,7 @@ bool has(const std::vector<std::string>& names, std::string_view name) {
 }
 
 std::string refusal(const Context& c, const KernelUse& use) {
-  if (c.place.any_layer && std::find(in_any_batch.begin(), in_any_batch.end(), use.op) == in_any_batch.end())
+  if (c.place.any_layer && use.kernel != reducing_norm && std::find(in_any_batch.begin(), in_any_batch.end(), use.op) == in_any_batch.end())
     return "it is chosen for single layers alone (dodona layer)";
   if (use.op == "attn_mha") return attn_mha_refusal(use.kernel, c.setting, c.place.batch);
   for (const Row& row : rows)
@@ -365,8 +370,16 @@ std::string_view used_kernel(std::span<const KernelUse> uses, std::string_view o
   return {};
 }
 
-bool reduces_in_norm(std::span<const KernelUse> uses) {
-  return used_kernel(uses, "post_attention_layernorm") == reducing_norm;
+bool reduces_in_norm(std::span<const KernelUse> uses, std::string_view norm) {
+  return used_kernel(uses, norm) == reducing_norm;
+}
+
+LayerSetting norms_over_layers(LayerSetting setting, bool behind, bool before) {
+  constexpr std::string_view first_norm = "input_layernorm";
+  if (!reduces_in_norm(setting.use, first_norm)) return setting;
+  setting.hands_on_terms = before;
+  if (!behind) std::erase_if(setting.use, [&](const KernelUse& use) { return use.op == first_norm; });
+  return setting;
 }
 
 void apply_uses(ModelConfig& config, LayerSetting& setting, std::span<const KernelUse> uses, const UsePlace& place) {

@@ -39,8 +39,12 @@ std::string_view used_kernel(std::span<const KernelUse> uses, std::string_view o
 inline std::string_view used_kernel(const LayerSetting& setting, std::string_view op) {
   return used_kernel(setting.use, op);
 }
-/// Whether the norm behind attention adds up what the ranks have: trtllm_allreduce_fusion.
-bool reduces_in_norm(std::span<const KernelUse> uses);
+/// Whether that norm, "input_layernorm" or "post_attention_layernorm", adds up what the ranks have: trtllm_allreduce_fusion.
+bool reduces_in_norm(std::span<const KernelUse> uses, std::string_view norm);
+/// The setting of a layer of many. Only a layer `behind` another one of this rank is given terms, whose sum its first norm may be asked
+/// for, and only one `before` another one hands them on: the rest add up themselves, as sglang's should_fuse_mlp_allreduce_with_next_layer
+/// has it.
+LayerSetting norms_over_layers(LayerSetting setting, bool behind, bool before);
 /// The op's name in uses: the graph's without "self." and "()"; a trailing part of a group is told apart by the group's name.
 std::string use_name(std::string_view op, bool in_shared_experts = false);
 

@@ -59,6 +59,9 @@ struct LayerSetting {
   bool low_latency = true;             ///< kernels for few tokens run where there are few; their results differ from those of the others
   KvCacheType kv_cache = KvCacheType::activations;
   std::vector<KernelUse> use = {};  ///< as apply_uses leaves them
+  /// Of ranks that share heads and columns: what the layer gives as `hidden` is this rank's term, which the first norm of the next layer
+  /// adds to the others; see norms_over_layers.
+  bool hands_on_terms = false;
 
   DType cache_type() const { return kv_cache == KvCacheType::e4m3 ? DType::f8_e4m3 : activation_type(rounding); }
 };

@@ -365,9 +365,9 @@ class Writer {
   void post_attention_norm(Part part) {
     add(part, "self.post_attention_layernorm()", {"T, H"}, {"T, H"}, norm());
     if (options_.shard.heads.whole()) return;
-    for (const char* const of : {"attention", "mlp"})
-      if (of[0] != 'a' || !reduces_in_norm(options_.use))
-        add(part, "tensor_model_parallel_all_reduce()", {"T, H"}, {"T, H"}, "all_reduce", of);
+    const bool in_norm = reduces_in_norm(options_.use, "post_attention_layernorm");
+    for (const auto& [of, elsewhere] : {std::pair{"attention", in_norm}, {"mlp", options_.hands_on_terms}})
+      if (!elsewhere) add(part, "tensor_model_parallel_all_reduce()", {"T, H"}, {"T, H"}, "all_reduce", of);
   }
 
   void moe() {

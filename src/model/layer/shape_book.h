@@ -74,6 +74,7 @@ struct BookOptions {
   std::string_view experts_kernel = {};    ///< of the backend that runs the experts; empty: by the form of their weights
   bool sums_by_rank = false;               ///< ranks that share the experts add up their sums, see ranks.h
   std::span<const KernelUse> use = {};     ///< kernels that are asked for
+  bool hands_on_terms = false;             ///< see LayerSetting
   Shard shard = {};                        ///< whose sizes are meant
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dodona/error.h"
+#include "model/layer/kernel_use.h"
 #include "model/model.h"
 #include "model/weights/tensor_list.h"
 
@@ -64,6 +65,8 @@ LayerRequest part_of(const LayerRequest& whole, const Grid& grid) {
 
 void add_layers(const Planner& p, const LayerRequest& mine, std::int64_t layer, std::int64_t times) {
   LayerRequest request = mine;
+  // Where a sum is made changes nothing of what is sent.
+  request.setting = norms_over_layers(std::move(request.setting), false, false);
   request.setting.layer = layer;
   request.setting.fused_shared = request.setting.fused_shared && request.config.is_moe_layer(layer);
   const bool moe = request.config.is_moe_layer(layer);
@@ -77,7 +80,7 @@ void add_layers(const Planner& p, const LayerRequest& mine, std::int64_t layer, 
     if (reduces && op.note == "experts") {
       sums = true;
       p.gather("experts: sums", times, static_cast<double>(p.grid.experts) * all * p.hidden() * p.elements(), p.grid.experts);
-    } else if (reduces)
+    } else if (reduces || op.kernels == "trtllm_allreduce_fusion")
       p.gather("all-reduce", times, static_cast<double>(p.grid.tensor) * tokens * p.hidden() * p.elements(), p.grid.tensor);
     p.add(op.op + (op.note.empty() || reduces ? "" : " (" + op.note + ")") + kind, times, op.work, 0, 1);
   }
