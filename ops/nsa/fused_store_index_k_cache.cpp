@@ -108,7 +108,7 @@ what an honest implementation may have otherwise is not judged: bytes of the sca
 product with fl32(1/448)); codes with a boundary within 7 units of 2^-24 of the value that is rounded (an approximate reciprocal, the product,
 the scale's last bit); codes of NaN and of keys with infinities. A slot
 that several tokens name takes any of them (here the last) and is not judged; one out of range is an error, upstream does not look. Hopper
-mode: the kernel's source compiled without fast math; no recording confirms it.)",
+mode: the kernel compiled without fast math, as upstream does; with it the bits are others, within the contract.)",
       .golden = ops::golden_by<quant::amax>,
       .fast = ops::fast,
       .hopper = ops::hopper,
