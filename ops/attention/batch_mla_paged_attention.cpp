@@ -140,6 +140,7 @@ takes no scale at all.)",
       .cases = {"T=5 N=4 pages=24 P=16 B=2 n=20 --attr causal=true --attr sm_scale=0.1352337788608801 --attr return_lse=true",
                 "T=3 N=2 pages=60 P=1 B=3 n=50 --attr sm_scale=0.0721687836 --dtype q_nope=f16",
                 "T=2 N=3 pages=2 P=16 B=1 n=2 --attr sm_scale=0.0721687836 --attr return_lse=true --attr return_lse_base_on_e=true",
+                // NOLINTNEXTLINE(bugprone-suspicious-missing-comma)
                 "T=4 N=3 pages=6 P=16 B=2 n=4 --attr causal=true --attr sm_scale=0.02 --attr ckv_scale=0.3 --attr kpe_scale=0.7 --dtype "
                 "ckv_cache=f8_e4m3",
                 "T=2 N=2 pages=4 P=16 B=1 n=3 --with ckv_scale_arr --attr sm_scale=0.004 --attr kpe_scale=1 --attr return_lse=true "

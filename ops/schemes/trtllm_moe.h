@@ -271,6 +271,7 @@ inline std::vector<std::string> trtllm_cases(const std::string& more) {
   const std::string sizes = " --attr num_experts=4 --attr intermediate_size=128 --attr local_num_experts=4";
   return {
       trtllm_grouped_case + " --attr record_routing=true" + more,
+      // NOLINTNEXTLINE(bugprone-suspicious-missing-comma)
       "T=7 H=256 --attr num_experts=16 --attr top_k=6 --attr n_group=4 --attr topk_group=2 --attr intermediate_size=128 "
       "--attr local_num_experts=2 --attr local_expert_offset=5 --attr routing_method_type=DeepSeekV3 --attr routed_scaling_factor=1.5 "
       "--dtype routing_bias=f32",

@@ -11,7 +11,6 @@
 namespace dodona::ops {
 namespace {
 
-using quant::align;
 using quant::ceil_div;
 
 /// Decoding weights, in units of multiplying them with a row.

@@ -76,8 +76,8 @@ class WeightsAhead {
     const std::int64_t now = each_ < lines_ ? each_ : lines_;
     lines_ -= now;
     for (std::int64_t i = 0; i < now; ++i) {
-      __builtin_prefetch(reinterpret_cast<const void*>(panel_ + at_), 0,
-                         2);  // NOLINT(performance-no-int-to-ptr)
+      const auto* const line = reinterpret_cast<const void*>(panel_ + at_);  // NOLINT(performance-no-int-to-ptr)
+      __builtin_prefetch(line, 0, 2);
       at_ += 64;
       if (at_ >= bytes_) at_ = 0, panel_ += stride_;
     }

@@ -181,7 +181,7 @@ Tensor LanguageModel::head(const Tensor& hidden) const {
 
 Tensor LanguageModel::head_of_shard(const Tensor& hidden) const {
   const std::int64_t vocabulary = source_->local().vocab_size;
-  const Tensor all(DType::f32, {hidden.size(0), vocabulary});
+  Tensor all(DType::f32, {hidden.size(0), vocabulary});
   const DType type = activation_type(setting_.rounding);
   for (std::int64_t begin = 0; begin < vocabulary; begin += head_rows) {
     const std::int64_t end = std::min(begin + head_rows, vocabulary);
@@ -204,7 +204,7 @@ void LanguageModel::move_token(std::int64_t request, std::int64_t from, std::int
 
 Tensor rows_of(std::span<const PagedKvCache> caches, std::int64_t request, std::int64_t tokens) {
   const std::int64_t bytes = caches.front().token_bytes();
-  const Tensor rows(DType::u8, {static_cast<std::int64_t>(caches.size()), tokens, bytes});
+  Tensor rows(DType::u8, {static_cast<std::int64_t>(caches.size()), tokens, bytes});
   std::byte* out = rows.as<std::byte>();
   for (const PagedKvCache& cache : caches)
     for (std::int64_t t = 0; t < tokens; ++t, out += bytes) cache.read_token(request, t, out);

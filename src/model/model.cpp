@@ -101,7 +101,7 @@ LayerState Model::go_on(std::int64_t first, const Batch& batch, const LayerState
   std::optional<Loaded> ready;
   if (begin < mine_.end) source_->prefetch(begin), ready = load(begin);
   for (std::int64_t stage = 0; stage < ranks_.stage.count; ++stage) {
-    if (stage == ranks_.stage.index) state = run_stage(begin, batch, state, caches, hooks, std::move(ready));
+    if (stage == ranks_.stage.index) state = run_stage(begin, batch, state, caches, hooks, std::exchange(ready, {}));
     if (ranks_.pipeline != nullptr) state = handed_on(*ranks_.pipeline, ranks_.stage, stage, state, begin_with.hidden);
   }
   return state;

@@ -23,7 +23,7 @@ Tensor flat(const Tensor& rows) {
   return rows.reshape({rows.size(0) * rows.size(1), rows.size(2)});
 }
 Tensor in_place(const Tensor& rows) {
-  const Tensor places(DType::i32, {rows.size(0) * rows.size(1)});
+  Tensor places(DType::i32, {rows.size(0) * rows.size(1)});
   for (std::int64_t i = 0; i < places.elements(); ++i) places.as<std::int32_t>()[i] = static_cast<std::int32_t>(i);
   return places;
 }
@@ -103,7 +103,7 @@ Tensor joined(const std::vector<Tensor>& parts) {
   for (const Tensor& part : parts) rows += part.size(0);
   Dims shape = parts.front().shape();
   shape[0] = rows;
-  const Tensor all = Tensor::uninitialized(parts.front().dtype(), shape);
+  Tensor all = Tensor::uninitialized(parts.front().dtype(), shape);
   std::byte* at = all.as<std::byte>();
   for (const Tensor& part : parts) {
     const auto bytes = static_cast<std::size_t>(bytes_for(part.dtype(), part.elements()));
@@ -136,7 +136,7 @@ Tensor apart(const Pass& p, std::int64_t tokens, const ModelConfig& config, cons
 Tensor rows_made_here(const Pass& p, const Tensor& x, const Routing& routing, bool weighed) {
   const std::vector<std::int64_t> slots = slots_of(p, routing, experts_here(p));
   const auto count = static_cast<std::int64_t>(slots.size());
-  const Tensor tokens = Tensor::uninitialized(x.dtype(), {count, x.size(1)});
+  Tensor tokens = Tensor::uninitialized(x.dtype(), {count, x.size(1)});
   if (count == 0) return tokens;
   const std::int64_t bytes = bytes_for(x.dtype(), x.size(1)), columns = routing.ids.size(1);
   Routing mine{Tensor(DType::f32, {count, 1}), Tensor(DType::i32, {count, 1}), rows_here(p, routing.counts)};
@@ -258,7 +258,7 @@ Tensor routed_experts(const Pass& p, const Routed& routed) {
   p.trace.enter(Part::mlp_moe, "self.experts()");
   const Trace::Scope scope(p.trace);
   if (routed.sent) {
-    const Tensor out = sent_back(p, routed);
+    Tensor out = sent_back(p, routed);
     p.trace.gives({{"output", out}});
     return out;
   }
@@ -274,7 +274,7 @@ Tensor routed_experts(const Pass& p, const Routed& routed) {
   }
   const Routing chosen{routing.weights.slice(0, begin, begin + count), routing.ids.slice(0, begin, begin + count), {}};
   const auto before = std::chrono::steady_clock::now();
-  const Tensor out = rows->combine(p, mine, chosen);
+  Tensor out = rows->combine(p, mine, chosen);
   p.trace.add({.op = "combine",
                .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count(),
                .work = reading({mine, out})});

@@ -52,7 +52,7 @@ Tensor multiply_prepared(const Pass& p, const Tensor& codes, float scale, const 
       offsets.as<std::int32_t>()[e] = static_cast<std::int32_t>(group.row + group.rows);
   }
   const std::int64_t here = groups.back().row + groups.back().rows;
-  const Tensor out(DType::bf16, {codes.size(0), (p.weights.expert(groups.front().expert).*member).rows()});
+  Tensor out(DType::bf16, {codes.size(0), (p.weights.expert(groups.front().expert).*member).rows()});
   ops::run(
       ops::CutlassW4a8MoeMm{
           .d = out.slice(0, 0, here), .a = codes.slice(0, 0, here), .a_scales = scalar(scale), .experts_offsets = offsets},
@@ -64,7 +64,7 @@ Tensor multiply_prepared(const Pass& p, const Tensor& codes, float scale, const 
 Tensor multiply_raw(const Pass& p, const Tensor& codes, float scale, const std::vector<ExpertRows>& groups,
                     Projection MlpWeights::*member) {
   const Projection& any = p.weights.expert(groups.front().expert).*member;
-  const Tensor out(DType::bf16, {codes.size(0), any.rows()});
+  Tensor out(DType::bf16, {codes.size(0), any.rows()});
   for (const ExpertRows& group : groups) {
     const Projection& projection = p.weights.expert(group.expert).*member;
     const auto rows = [&](const Tensor& all) { return all.slice(0, group.row, group.row + group.rows); };

@@ -39,7 +39,7 @@ std::int64_t bytes_of_row(const Tensor& rows) {
 /// [N, ..] to [1, N, ..]: row r of the result is row from(r).
 template <class From>
 Tensor reordered(const Tensor& rows, const From& from) {
-  const Tensor out = Tensor::uninitialized(rows.dtype(), {1, rows.size(0), rows.size(1)});
+  Tensor out = Tensor::uninitialized(rows.dtype(), {1, rows.size(0), rows.size(1)});
   const auto bytes = static_cast<std::size_t>(bytes_of_row(rows));
   for (std::int64_t r = 0; r < rows.size(0); ++r)
     std::memcpy(out.as<std::byte>() + static_cast<std::size_t>(r) * bytes, rows.as<std::byte>() + static_cast<std::size_t>(from(r)) * bytes,
@@ -57,7 +57,7 @@ Tensor exchanged(const Tensor& rows) {
 Tensor tiled(const Tensor& scales) {
   constexpr auto layout = quant::ScaleLayout::swizzled_128x4;
   const auto padded = quant::padded_size(layout, scales.size(1), scales.size(2));
-  const Tensor tiles(DType::f8_e4m3, {1, padded.rows, padded.columns});
+  Tensor tiles(DType::f8_e4m3, {1, padded.rows, padded.columns});
   quant::swizzle_scales(layout, {scales.as<std::uint8_t>(), static_cast<std::size_t>(scales.elements())}, scales.size(1), scales.size(2),
                         {tiles.as<std::uint8_t>(), static_cast<std::size_t>(tiles.elements())});
   return tiles;
@@ -80,7 +80,8 @@ Pair arranged_nvfp4(const MlpWeights& expert) {
 Pair arranged_grouped_nvfp4(const MlpWeights& expert) {
   const auto linear = [](const Projection& projection) {
     const std::int64_t rows = projection.rows(), columns = projection.columns() / 16;
-    const Tensor &tiles = projection.block_scales, scales = Tensor::uninitialized(DType::f8_e4m3, {rows, columns});
+    const Tensor& tiles = projection.block_scales;
+    Tensor scales = Tensor::uninitialized(DType::f8_e4m3, {rows, columns});
     quant::unswizzle_scales(quant::ScaleLayout::swizzled_128x4, {tiles.as<std::uint8_t>(), static_cast<std::size_t>(tiles.elements())},
                             rows, columns, {scales.as<std::uint8_t>(), static_cast<std::size_t>(scales.elements())});
     return scales;
@@ -115,7 +116,7 @@ struct Experts : RoutedExperts {
   /// A number of each expert.
   template <class Number>
   Tensor each(const Number& number) const {
-    const Tensor numbers(DType::f32, {count()});
+    Tensor numbers(DType::f32, {count()});
     for (std::int64_t i = 0; i < count(); ++i) numbers.as<float>()[i] = number(expert(i));
     return numbers;
   }
@@ -198,7 +199,7 @@ struct Factors {
   }
   /// Of up where what the second product takes is encoded by it.
   Tensor encoded_first() const {
-    const Tensor factors = first.clone();
+    Tensor factors = first.clone();
     for (std::int64_t i = 0; i < factors.elements(); ++i) factors.as<float>()[i] *= *activated_encode.as<float>();
     return factors;
   }
@@ -235,7 +236,7 @@ AllPlaces all_places(const Experts& e) {
 
 /// Its routing as one that gives back the weights: the best logits, which are the weights themselves.
 Tensor logits_of(const Experts& e, const std::vector<std::int64_t>& place, std::int64_t experts) {
-  const Tensor logits = Tensor::uninitialized(DType::f32, {e.tokens(), experts});
+  Tensor logits = Tensor::uninitialized(DType::f32, {e.tokens(), experts});
   for (std::int64_t i = 0; i < logits.elements(); ++i) logits.as<float>()[i] = -std::numeric_limits<float>::infinity();
   for (std::int64_t i = 0; i < e.routing.ids.elements(); ++i) {
     const std::int32_t id = e.routing.ids.as<std::int32_t>()[i];

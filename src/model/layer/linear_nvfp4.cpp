@@ -19,7 +19,7 @@ Tensor swizzled(const Tensor& scale, int threads) {
   constexpr std::int64_t tile = 128;
   const std::int64_t rows = scale.size(0), columns = scale.size(1);
   const auto padded = quant::padded_size(layout, rows, columns);
-  const Tensor out = Tensor::uninitialized(DType::f8_e4m3, {padded.rows, padded.columns});
+  Tensor out = Tensor::uninitialized(DType::f8_e4m3, {padded.rows, padded.columns});
   parallel_for(threads, padded.rows / tile, static_cast<double>(tile * columns), [&](std::int64_t t) {
     const std::int64_t first = t * tile, count = std::min(tile, rows - first);
     quant::swizzle_scales(layout, {scale.as<std::uint8_t>() + first * columns, static_cast<std::size_t>(count * columns)}, count, columns,

@@ -13,7 +13,7 @@ Tensor RankGroup::gather_alike(const Tensor& mine) {
   const std::vector<Tensor> parts = gather(mine);
   Dims shape{static_cast<std::int64_t>(parts.size())};
   for (const std::int64_t size : mine.shape()) shape.push_back(size);
-  const Tensor all = Tensor::uninitialized(mine.dtype(), shape);
+  Tensor all = Tensor::uninitialized(mine.dtype(), shape);
   const std::int64_t bytes = bytes_for(mine.dtype(), mine.elements());
   for (std::size_t r = 0; r < parts.size(); ++r)
     std::memcpy(all.as<std::byte>() + static_cast<std::int64_t>(r) * bytes, parts[r].data(), static_cast<std::size_t>(bytes));
