@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "simd/bf16_pairs.h"
 #include "simd/f32x16.h"
 #include "simd/registers.h"
 
@@ -60,5 +61,34 @@ struct SumsAt {
   DODONA_INLINE f32x16 operator()(int i, int v) const { return f32x16::load(c + i * c_row + 16 * v); }
   DODONA_INLINE void operator()(int i, int v, f32x16 sum) const { sum.store(c + i * c_row + 16 * v); }
 };
+
+/// Twice a stride.
+template <std::int64_t n>
+constexpr Known<2 * n> twice(Known<n>) {
+  return {};
+}
+constexpr std::int64_t twice(std::int64_t n) {
+  return 2 * n;
+}
+
+/// Pair sums (simd/bf16_pairs.h) in memory: each begins as begin(i, v) says, and lies in `sums` at the end.
+template <int rows, int vectors, class ARow, class AK, class BK, class Begin>
+void pair_sums(const PanelOperands<ARow, AK, BK> o, const Begin begin, const SumsAt sums) {
+  const auto half = [&](std::int64_t first, std::int64_t count) {
+    return PanelOperands<ARow, decltype(twice(o.a_k)), decltype(twice(o.b_k))>{o.a + first * o.a_k, o.b + first * o.b_k, count, o.a_row,
+                                                                               twice(o.a_k),        twice(o.b_k)};
+  };
+  const auto from_zero = [](int, int) { return f32x16::zero(); };
+  float even[16 * rows * vectors];
+  const SumsAt evens{even, 16 * vectors};
+  for (std::int64_t k = 0; k < o.k; k += pair_group) {
+    const std::int64_t count = o.k - k < pair_group ? o.k - k : pair_group;
+    panel_sums<rows, vectors>(half(k, (count + 1) / 2), from_zero, evens);
+    panel_sums<rows, vectors>(half(k + 1, count / 2), from_zero, [&](int i, int v, f32x16 odd) {
+      const f32x16 before = k == 0 ? begin(i, v) : sums(i, v);
+      sums(i, v, before + (evens(i, v) + odd));
+    });
+  }
+}
 
 }  // namespace dodona::DODONA_TIER

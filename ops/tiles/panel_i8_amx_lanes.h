@@ -4,10 +4,10 @@
 
 #include <bit>
 #include <cstdint>
-#include <utility>
 
 #include "ops/tiles/panel_i8_amx.h"
 #include "ops/tiles/panel_i8_lanes.h"
+#include "ops/tiles/tile_sums.h"
 #include "ops/tiles/unpack/nvfp4_bf16.h"
 #include "simd/amx.h"
 
@@ -107,85 +107,18 @@ DODONA_INLINE void prepare_scaled_row(const ops::I8AmxRow& from, std::int64_t k,
   to.corrections[row] = 0;
 }
 
-// ---- whole sums: tiles 0 to 3 are sums of sixteen rows with a panel; rows and weights share the other four
+// ---- whole sums
 
-constexpr TileShapes whole_shapes() {
-  TileShapes shapes;
-  for (int t = 0; t < 8; ++t) shapes.set(t, 16, 64);
-  return shapes;
-}
-inline constexpr TileShapes shapes_of_whole_sums = whole_shapes();
 inline constexpr std::int64_t amx_sums_stride = ops::i8_amx_columns, chunk_of_whole = ops::i8_amx_chunk / whole_step_bytes;
+static_assert(whole_step_bytes == tile_step_bytes && ops::i8_amx_chunk == tile_chunk_bytes && amx_sums_stride == tile_sums_stride);
+template <bool lines>
+inline constexpr TileDots whole_dots = lines ? TileDots::signed_lines : TileDots::unsigned_panels;
 
-/// Rows that are multiplied with some panels, and how far it is from a chunk of each to the next: none where the next one takes its place.
-struct MatrixBlock {
-  const std::uint8_t* a;
-  std::int64_t a_chunk;
-  const std::uint8_t* const* weights;
-  std::int64_t weights_chunk;
-  float* sums;
-};
-
-/// sums[16 * sixteens][16 * panels] += rows times panels; with `lines` sums of sixteen rows and a panel are turned, a line for each column.
-/// What a step needs is loaded before it is multiplied, as far as there are tiles; before that begin(step).
-template <class Unit, bool lines, int sixteens, int panels, class Begin>
-void add_whole(const MatrixBlock& block, std::int64_t steps, const Begin& begin) {
-  static_assert(sixteens * panels <= 4 && (sixteens == 1 || panels <= 2));
-  constexpr std::int64_t row_bytes = amx_sums_stride * 4;
-  constexpr int of_weights = 4 + sixteens, at_once = panels < 8 - of_weights ? panels : 8 - of_weights;
-  const auto dot = []<int c, int a, int w>(std::integer_sequence<int, c, a, w>) {
-    if constexpr (lines) {
-      Unit::template dot_ss<c, w, a>();
-    } else {
-      Unit::template dot_su<c, a, w>();
-    }
-  };
-  const auto each = [&]<int... p, int... later>(std::integer_sequence<int, p...>, std::integer_sequence<int, later...>) {
-    const auto sums = [&](int i, int panel) { return block.sums + 16 * i * amx_sums_stride + 16 * panel; };
-    (Unit::template load<p>(sums(0, p), row_bytes), ...);
-    if constexpr (sixteens == 2) (Unit::template load<panels + p>(sums(1, p), row_bytes), ...);
-    for (std::int64_t s = 0; s < steps; ++s) {
-      begin(s);
-      const std::int64_t chunk = s / chunk_of_whole, at = s % chunk_of_whole * whole_step_bytes;
-      const std::uint8_t* const a = block.a + chunk * block.a_chunk + at;
-      const std::int64_t weights_at = chunk * block.weights_chunk + at;
-      Unit::template load<4>(a, 64);
-      if constexpr (sixteens == 2) Unit::template load<5>(a + ops::i8_amx_chunk, 64);
-      ((p < at_once ? Unit::template load<of_weights + p % at_once>(block.weights[p] + weights_at, 64) : void()), ...);
-      ((p < at_once ? dot(std::integer_sequence<int, p, 4, of_weights + p % at_once>()) : void()), ...);
-      if constexpr (sixteens == 2) (dot(std::integer_sequence<int, panels + p, 5, of_weights + p>()), ...);
-      ((Unit::template load<of_weights + later>(block.weights[at_once + later] + weights_at, 64),
-        dot(std::integer_sequence<int, at_once + later, 4, of_weights + later>())),
-       ...);
-    }
-    (Unit::template store<p>(sums(0, p), row_bytes), ...);
-    if constexpr (sixteens == 2) (Unit::template store<panels + p>(sums(1, p), row_bytes), ...);
-  };
-  each(std::make_integer_sequence<int, panels>(), std::make_integer_sequence<int, panels - at_once>());
-}
-
-/// Of how many steps add_whole is called.
-DODONA_INLINE std::int64_t turns_of_whole(std::int64_t rows, std::int64_t panels, std::int64_t steps) {
-  return (rows / 32 * ((panels + 1) / 2) + (rows % 32 > 16 ? (panels + 1) / 2 : rows % 32 > 0 ? (panels + 3) / 4 : 0)) * steps;
-}
 template <class Unit, bool lines>
 void add_whole_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t steps, std::int64_t panels,
                     const std::uint8_t* const (&weights)[ops::i8_amx_panels], ops::I8AmxScratch& s, WeightsAhead weights_ahead) {
-  const auto ahead = [&](std::int64_t) { weights_ahead.fetch(); };
-  for (std::int64_t r = 0; r < job.rows; r += 32) {
-    MatrixBlock block{job.a.at(r / 16, step * whole_step_bytes), 0, weights, 0, s.sums + r * amx_sums_stride};
-    if (job.rows - r > 16) {
-      for (std::int64_t p = 0; p < panels; p += 2, block.weights += 2, block.sums += 32)
-        panels - p > 1 ? add_whole<Unit, lines, 2, 2>(block, steps, ahead) : add_whole<Unit, lines, 2, 1>(block, steps, ahead);
-      continue;
-    }
-    for (std::int64_t p = 0; p < panels; p += 4, block.weights += 4, block.sums += 64) switch (panels - p) {
-        case 1: add_whole<Unit, lines, 1, 1>(block, steps, ahead); break;
-        case 2: add_whole<Unit, lines, 1, 2>(block, steps, ahead); break;
-        case 3: add_whole<Unit, lines, 1, 3>(block, steps, ahead); break;
-        default: add_whole<Unit, lines, 1, 4>(block, steps, ahead);
-      }
-  }
+  add_rows<Unit, whole_dots<lines>>({job.a.at(0, step * whole_step_bytes), 0, weights, 0, s.sums}, job.rows, panels, steps,
+                                    [&](std::int64_t) { weights_ahead.fetch(); });
 }
 
 // ---- scaled blocks: tiles 0 to 3 are sums of a block of sixteen rows with a panel, 4 and 5 the rows, 6 and 7 weights: each in turn, so
@@ -326,16 +259,6 @@ DODONA_INLINE WeightsAhead raw_ahead_of(const ops::I8Weights& w, std::int64_t fi
           chunk * step_bytes, turns};
 }
 
-/// Sums of sixteen rows and a panel that were turned.
-DODONA_INLINE void turn_back(float* sums) {
-  f32x16 lines[16];
-  DODONA_UNROLL(16)
-  for (int i = 0; i < 16; ++i) lines[i] = f32x16::load(sums + i * amx_sums_stride);
-  transpose(lines);
-  DODONA_UNROLL(16)
-  for (int i = 0; i < 16; ++i) lines[i].store(sums + i * amx_sums_stride);
-}
-
 /// Whole sums of few rows, all of which stay in tiles, with a pair of panels at a time: the next steps' weights are decoded while this one
 /// is multiplied, so that memory is asked evenly.
 template <class Unit, class Unpack, class Sums, bool lines>
@@ -349,8 +272,8 @@ void add_few_rows(const ops::I8AmxJob& job, std::int64_t first, std::int64_t pan
     constexpr bool as_they_are = !lines && packed_as_decoded<Unpack>;
     const std::uint8_t* weights[together] = {s.weights[0], s.weights[1]};
     if constexpr (as_they_are) weights[0] = packed, weights[1] = packed + panel_bytes;
-    const MatrixBlock block{job.a.at(0, 0), job.a.sixteens * ops::i8_amx_chunk, weights, as_they_are ? ops::i8_amx_chunk : 0,
-                            s.sums + 16 * p};
+    const TileBlock block{job.a.at(0, 0), job.a.sixteens * ops::i8_amx_chunk, weights, as_they_are ? ops::i8_amx_chunk : 0,
+                          s.sums + 16 * p};
     const auto decode_from = [&](std::int64_t step) {
       const std::int64_t end = steps - step < steps_together ? steps : step + steps_together;
       const std::int64_t at = step % chunk_of_whole * whole_step_bytes;
@@ -369,9 +292,11 @@ void add_few_rows(const ops::I8AmxJob& job, std::int64_t first, std::int64_t pan
     };
     if (steps > 0) decode_from(0);
     if (job.rows > 16) {
-      count == 2 ? add_whole<Unit, lines, 2, 2>(block, steps, next) : add_whole<Unit, lines, 2, 1>(block, steps, next);
+      count == 2 ? add_tiles<Unit, whole_dots<lines>, 2, 2>(block, steps, next)
+                 : add_tiles<Unit, whole_dots<lines>, 2, 1>(block, steps, next);
     } else {
-      count == 2 ? add_whole<Unit, lines, 1, 2>(block, steps, next) : add_whole<Unit, lines, 1, 1>(block, steps, next);
+      count == 2 ? add_tiles<Unit, whole_dots<lines>, 1, 2>(block, steps, next)
+                 : add_tiles<Unit, whole_dots<lines>, 1, 1>(block, steps, next);
     }
   }
 }
@@ -400,7 +325,7 @@ void add_many_rows(const ops::I8AmxJob& job, std::int64_t first, std::int64_t pa
       }
     }
     add_whole_rows<Unit, lines>(job, step, count, panels, decoded, s,
-                                ahead_of<Unpack>(w, first, panels, step + count, chunk_of_whole, turns_of_whole(job.rows, panels, count)));
+                                ahead_of<Unpack>(w, first, panels, step + count, chunk_of_whole, turns_of_rows(job.rows, panels, count)));
   }
 }
 
@@ -457,7 +382,7 @@ void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int
 
 template <class Unit, class Unpack, class Sums>
 void multiply_matrix_tiles(const ops::I8AmxJob& job, std::int64_t first, std::int64_t last, ops::I8AmxScratch& scratch) {
-  const typename Unit::Session session(Sums::scaled ? shapes_of_scaled_blocks : shapes_of_whole_sums);
+  const typename Unit::Session session(Sums::scaled ? shapes_of_scaled_blocks : shapes_of_tile_sums);
   const std::int64_t all = ops::i8_panels(job.weights->n);
   for (std::int64_t piece = first; piece < last; ++piece) {
     const std::int64_t panel = piece * job.panels, left = all - panel;

@@ -1,8 +1,8 @@
 // Instructions of Intel's matrix tiles, by their number. Included by *.simd.cpp only.
 //
 // A tile has at most 16 rows of 64 bytes. dot_ss and dot_su: c[m][n] += the sum over k and j = 0..3 of a[m][4k + j] * b[k][4n + j], bytes,
-// in whole numbers that wrap at 32 bits: exact, so the same in any order. dot_bf16: the same with two bf16 in place of four bytes, in fp32
-// that flushes denormals, in an order of its own: only for sums that are exact, because vectors can give no others its bits.
+// in whole numbers that wrap at 32 bits: exact, so the same in any order. dot_bf16: pair sums of two bf16 in place of four bytes
+// (simd/bf16_pairs.h), c being the sum and all of k one group, in fp32 that flushes denormals: only where there are none.
 #pragma once
 
 #include <cstdint>

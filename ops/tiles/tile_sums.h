@@ -1,0 +1,129 @@
+// Sums of rows and columns in the tiles of a matrix unit, whose instructions are those of `Unit` (simd/amx_tiles.h). Included by
+// *.simd.cpp only.
+//
+// Operands are steps of a kilobyte, sixteen lines of 64 bytes: rows, and panels of sixteen columns. Of one of the two a line is 64 bytes of
+// K of a row or a column; of the other one it is a word of 32 bits of each of the sixteen.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "simd/amx.h"
+#include "simd/f32x16.h"
+#include "simd/registers.h"
+
+namespace dodona::DODONA_TIER {
+
+inline constexpr std::int64_t tile_step_bytes = 1024;
+
+/// How the two are multiplied. `lines`: it is the panels of which each line is of one column, and the unit's left operand, so that sums of
+/// sixteen rows and a panel come turned, a line for each column. Else a line is of one row.
+enum class TileDots {
+  unsigned_panels,  ///< bytes: signed rows, unsigned panels
+  signed_lines,     ///< bytes
+  pairs,            ///< bf16
+  pair_lines,
+};
+constexpr bool has_lines_of(TileDots dots) {
+  return dots == TileDots::signed_lines || dots == TileDots::pair_lines;
+}
+
+/// Bytes of a chunk of K, of sixteen rows and of a panel. Rows lie chunk by chunk, and all sixteens of a chunk together.
+inline constexpr std::int64_t tile_chunk_bytes = 8192, steps_of_chunk = tile_chunk_bytes / tile_step_bytes;
+/// Floats from a row of sums to the next.
+inline constexpr std::int64_t tile_sums_stride = 256;
+
+constexpr TileShapes whole_shapes() {
+  TileShapes shapes;
+  for (int t = 0; t < 8; ++t) shapes.set(t, 16, 64);
+  return shapes;
+}
+inline constexpr TileShapes shapes_of_tile_sums = whole_shapes();
+
+/// Rows that are multiplied with some panels, and how far it is from a chunk of each to the next: none where the next one takes its place.
+struct TileBlock {
+  const std::uint8_t* a;
+  std::int64_t a_chunk;
+  const std::uint8_t* const* weights;
+  std::int64_t weights_chunk;
+  float* sums;
+};
+
+/// sums[16 * sixteens][16 * panels] += rows times panels. Tiles 0 to 3 are sums of sixteen rows with a panel; rows and panels share the
+/// other four. What a step needs is loaded before it is multiplied, as far as there are tiles; before that begin(step).
+template <class Unit, TileDots dots, int sixteens, int panels, class Begin>
+void add_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
+  static_assert(sixteens * panels <= 4 && (sixteens == 1 || panels <= 2));
+  constexpr std::int64_t row_bytes = tile_sums_stride * 4;
+  constexpr int of_weights = 4 + sixteens, at_once = panels < 8 - of_weights ? panels : 8 - of_weights;
+  const auto dot = []<int c, int a, int w>(std::integer_sequence<int, c, a, w>) {
+    if constexpr (dots == TileDots::unsigned_panels) {
+      Unit::template dot_su<c, a, w>();
+    } else if constexpr (dots == TileDots::signed_lines) {
+      Unit::template dot_ss<c, w, a>();
+    } else if constexpr (dots == TileDots::pairs) {
+      Unit::template dot_bf16<c, a, w>();
+    } else {
+      Unit::template dot_bf16<c, w, a>();
+    }
+  };
+  const auto each = [&]<int... p, int... later>(std::integer_sequence<int, p...>, std::integer_sequence<int, later...>) {
+    const auto sums = [&](int i, int panel) { return block.sums + 16 * i * tile_sums_stride + 16 * panel; };
+    (Unit::template load<p>(sums(0, p), row_bytes), ...);
+    if constexpr (sixteens == 2) (Unit::template load<panels + p>(sums(1, p), row_bytes), ...);
+    for (std::int64_t s = 0; s < steps; ++s) {
+      begin(s);
+      const std::int64_t chunk = s / steps_of_chunk, at = s % steps_of_chunk * tile_step_bytes;
+      const std::uint8_t* const a = block.a + chunk * block.a_chunk + at;
+      const std::int64_t weights_at = chunk * block.weights_chunk + at;
+      Unit::template load<4>(a, 64);
+      if constexpr (sixteens == 2) Unit::template load<5>(a + tile_chunk_bytes, 64);
+      ((p < at_once ? Unit::template load<of_weights + p % at_once>(block.weights[p] + weights_at, 64) : void()), ...);
+      ((p < at_once ? dot(std::integer_sequence<int, p, 4, of_weights + p % at_once>()) : void()), ...);
+      if constexpr (sixteens == 2) (dot(std::integer_sequence<int, panels + p, 5, of_weights + p>()), ...);
+      ((Unit::template load<of_weights + later>(block.weights[at_once + later] + weights_at, 64),
+        dot(std::integer_sequence<int, at_once + later, 4, of_weights + later>())),
+       ...);
+    }
+    (Unit::template store<p>(sums(0, p), row_bytes), ...);
+    if constexpr (sixteens == 2) (Unit::template store<panels + p>(sums(1, p), row_bytes), ...);
+  };
+  each(std::make_integer_sequence<int, panels>(), std::make_integer_sequence<int, panels - at_once>());
+}
+
+/// Of how many steps add_rows calls begin.
+DODONA_INLINE std::int64_t turns_of_rows(std::int64_t rows, std::int64_t panels, std::int64_t steps) {
+  return (rows / 32 * ((panels + 1) / 2) + (rows % 32 > 16 ? (panels + 1) / 2 : rows % 32 > 0 ? (panels + 3) / 4 : 0)) * steps;
+}
+/// Any number of rows times any of panels, at most a chunk of K.
+template <class Unit, TileDots dots, class Begin>
+void add_rows(const TileBlock& all, std::int64_t rows, std::int64_t panels, std::int64_t steps, const Begin& begin) {
+  for (std::int64_t r = 0; r < rows; r += 32) {
+    TileBlock block = all;
+    block.a += r / 16 * tile_chunk_bytes;
+    block.sums += r * tile_sums_stride;
+    if (rows - r > 16) {
+      for (std::int64_t p = 0; p < panels; p += 2, block.weights += 2, block.sums += 32)
+        panels - p > 1 ? add_tiles<Unit, dots, 2, 2>(block, steps, begin) : add_tiles<Unit, dots, 2, 1>(block, steps, begin);
+      continue;
+    }
+    for (std::int64_t p = 0; p < panels; p += 4, block.weights += 4, block.sums += 64) switch (panels - p) {
+        case 1: add_tiles<Unit, dots, 1, 1>(block, steps, begin); break;
+        case 2: add_tiles<Unit, dots, 1, 2>(block, steps, begin); break;
+        case 3: add_tiles<Unit, dots, 1, 3>(block, steps, begin); break;
+        default: add_tiles<Unit, dots, 1, 4>(block, steps, begin);
+      }
+  }
+}
+
+/// Sums of sixteen rows and a panel that were turned.
+DODONA_INLINE void turn_back(float* sums) {
+  f32x16 lines[16];
+  DODONA_UNROLL(16)
+  for (int i = 0; i < 16; ++i) lines[i] = f32x16::load(sums + i * tile_sums_stride);
+  transpose(lines);
+  DODONA_UNROLL(16)
+  for (int i = 0; i < 16; ++i) lines[i].store(sums + i * tile_sums_stride);
+}
+
+}  // namespace dodona::DODONA_TIER
