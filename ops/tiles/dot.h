@@ -1,9 +1,5 @@
-// Products of bf16, f16 and f32 matrices in fast mode, made for few rows and weights from memory: fp32 fused multiply-adds over exactly
-// widened operands, k in lanes.
-//
-// Every output is summed in one order, whatever the number of rows, the tier and the threads: sixteen lanes, lane l taking the products
-// of k = 32 j + 2 l and then k = 32 j + 2 l + 1 for j = 0, 1, ..., each acc = fma(a, b, acc) from +0; then the tree of f32x16.h.
-// Pairs, because the two bf16 of a 32-bit word widen in place: one by a shift, one by a mask.
+// Products of bf16, f16 and f32 matrices in fast mode: pair sums (simd/bf16_pairs.h) of exactly widened operands, whatever the number of
+// rows, the tier and the threads. So matrix units may add products of bf16 (dot_amx.h), and vectors do what is left.
 #pragma once
 
 #include <cstddef>
@@ -28,54 +24,55 @@ bool has_dense_columns_or_rows(const Tensor& b);
 /// Two a multiply-add.
 double dot_flops(const DotProduct& product);
 
-// ---- tiles
+// ---- operands
 
-/// Elements of K that are worked on at a time; packed rows are filled up with zeros to a multiple of it.
-inline constexpr std::int64_t dot_step = 32;
-/// The most rows and columns of a tile, and the part of K after which a tile of many rows turns to the next columns.
-inline constexpr std::int64_t dot_tile_rows = 64, dot_tile_columns = 48, dot_block_k = 1024;
-/// Columns of a tile. While all rows stay near, fewer columns are longer streams from memory.
-inline std::int64_t dot_columns(std::int64_t rows) {
-  return rows > 6 && rows <= 32 ? dot_tile_columns / 2 : dot_tile_columns;
-}
-
-/// Floats of a packed row.
-inline std::int64_t dot_padded(std::int64_t k) {
-  return (k + dot_step - 1) / dot_step * dot_step;
-}
-
-/// Rows of k elements to floats, in the order in which lanes take them: of each 32 elements those of even index, then those of odd index.
-/// Vectors of rows that are multiplied together lie side by side.
+/// Rows of A: inner stride 1.
 struct DotRows {
+  const std::byte* first;
+  std::int64_t stride;  ///< bytes
   DType type;
-  const void* source;
-  std::int64_t stride_bytes, rows, k;
-  float* destination;  ///< rows * dot_padded(k)
 };
-struct DotPackKernel {
+/// Columns of B: element (k, j) at k * k_stride + j * column_stride elements. One of the strides is 1.
+struct DotColumns {
+  const std::byte* first;
+  std::int64_t k_stride, column_stride;
+  DType type;
+
+  DotColumns from(std::int64_t column) const { return {first + column * column_stride * (bits(type) / 8), k_stride, column_stride, type}; }
+};
+/// Of one of the batch.
+DotRows dot_rows(const DotProduct& product, std::int64_t batch);
+DotColumns dot_columns(const DotProduct& product, std::int64_t batch);
+
+// ---- tiles of vectors
+
+/// The most rows and columns of a tile, and elements of K whose columns are widened together, so that they stay in a first-level cache.
+inline constexpr std::int64_t dot_tile_rows = 64, dot_tile_columns = 48, dot_block_k = 128;
+
+/// Floats from a widened row to the next: rows begin in different cache sets.
+inline std::int64_t dot_row_stride(std::int64_t k) {
+  return (k + 31) / 32 * 32 + 16;
+}
+/// Rows of k elements to floats, and zeros behind them to whole groups of 32.
+struct DotWidenKernel {
   template <class Tier>
-  static void run(const DotRows& rows);
+  static void run(const DotRows& rows, std::int64_t count, std::int64_t k, float* to);
 };
 
 /// Part of one product: rows of A times columns of B.
 struct DotTile {
-  const float* a;  ///< packed rows
-  /// Columns of B: element (k, j) at k * b_k_stride + j * b_column_stride elements. One of the strides is 1.
-  const void* b;
-  std::int64_t b_k_stride, b_column_stride;
-  DType b_type;
+  const float* a;  ///< from DotWidenKernel
+  DotColumns b;
   std::int64_t rows, columns, k;
-  void* out;                ///< rows x columns, inner stride 1
+  std::byte* out;           ///< rows x columns, inner stride 1
   std::int64_t out_stride;  ///< elements
   DType out_type;
   float* scratch;  ///< dot_tile_scratch(rows) floats, 64-byte aligned
 };
-
-/// Sums of all lanes of a tile, and columns of B that had to be packed.
+/// Sums, and widened columns.
 inline std::size_t dot_tile_scratch(std::int64_t rows) {
-  return static_cast<std::size_t>((rows * 16 + dot_block_k + 16) * dot_tile_columns);
+  return static_cast<std::size_t>((rows + dot_block_k) * dot_tile_columns);
 }
-
 struct DotTileKernel {
   template <class Tier>
   static void run(const DotTile& tile);

@@ -49,24 +49,45 @@ struct TileBlock {
   float* sums;
 };
 
+/// Tile c += that of rows, a, times that of a panel, w.
+template <class Unit, TileDots dots, int c, int a, int w>
+DODONA_INLINE void dot_tiles() {
+  if constexpr (dots == TileDots::unsigned_panels) {
+    Unit::template dot_su<c, a, w>();
+  } else if constexpr (dots == TileDots::signed_lines) {
+    Unit::template dot_ss<c, w, a>();
+  } else if constexpr (dots == TileDots::pairs) {
+    Unit::template dot_bf16<c, a, w>();
+  } else {
+    Unit::template dot_bf16<c, w, a>();
+  }
+}
+
+/// Three or four sixteens of rows and one panel, which is read once for all of them.
+template <class Unit, TileDots dots, int sixteens, class Begin>
+void add_tall_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
+  constexpr std::int64_t row_bytes = tile_sums_stride * 4;
+  const auto each = [&]<int... i>(std::integer_sequence<int, i...>) {
+    (Unit::template load<i>(block.sums + 16 * i * tile_sums_stride, row_bytes), ...);
+    for (std::int64_t s = 0; s < steps; ++s) {
+      begin(s);
+      const std::int64_t chunk = s / steps_of_chunk, at = s % steps_of_chunk * tile_step_bytes;
+      const std::uint8_t* const a = block.a + chunk * block.a_chunk + at;
+      Unit::template load<4>(block.weights[0] + chunk * block.weights_chunk + at, 64);
+      ((Unit::template load<5 + i % 3>(a + i * tile_chunk_bytes, 64), dot_tiles<Unit, dots, i, 5 + i % 3, 4>()), ...);
+    }
+    (Unit::template store<i>(block.sums + 16 * i * tile_sums_stride, row_bytes), ...);
+  };
+  each(std::make_integer_sequence<int, sixteens>());
+}
+
 /// sums[16 * sixteens][16 * panels] += rows times panels. Tiles 0 to 3 are sums of sixteen rows with a panel; rows and panels share the
 /// other four. What a step needs is loaded before it is multiplied, as far as there are tiles; before that begin(step).
 template <class Unit, TileDots dots, int sixteens, int panels, class Begin>
 void add_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
-  static_assert(sixteens * panels <= 4 && (sixteens == 1 || panels <= 2));
+  static_assert(sixteens <= 2 && panels <= 4 / sixteens);
   constexpr std::int64_t row_bytes = tile_sums_stride * 4;
   constexpr int of_weights = 4 + sixteens, at_once = panels < 8 - of_weights ? panels : 8 - of_weights;
-  const auto dot = []<int c, int a, int w>(std::integer_sequence<int, c, a, w>) {
-    if constexpr (dots == TileDots::unsigned_panels) {
-      Unit::template dot_su<c, a, w>();
-    } else if constexpr (dots == TileDots::signed_lines) {
-      Unit::template dot_ss<c, w, a>();
-    } else if constexpr (dots == TileDots::pairs) {
-      Unit::template dot_bf16<c, a, w>();
-    } else {
-      Unit::template dot_bf16<c, w, a>();
-    }
-  };
   const auto each = [&]<int... p, int... later>(std::integer_sequence<int, p...>, std::integer_sequence<int, later...>) {
     const auto sums = [&](int i, int panel) { return block.sums + 16 * i * tile_sums_stride + 16 * panel; };
     (Unit::template load<p>(sums(0, p), row_bytes), ...);
@@ -79,10 +100,10 @@ void add_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
       Unit::template load<4>(a, 64);
       if constexpr (sixteens == 2) Unit::template load<5>(a + tile_chunk_bytes, 64);
       ((p < at_once ? Unit::template load<of_weights + p % at_once>(block.weights[p] + weights_at, 64) : void()), ...);
-      ((p < at_once ? dot(std::integer_sequence<int, p, 4, of_weights + p % at_once>()) : void()), ...);
-      if constexpr (sixteens == 2) (dot(std::integer_sequence<int, panels + p, 5, of_weights + p>()), ...);
+      ((p < at_once ? dot_tiles<Unit, dots, p, 4, of_weights + p % at_once>() : void()), ...);
+      if constexpr (sixteens == 2) (dot_tiles<Unit, dots, panels + p, 5, of_weights + p>(), ...);
       ((Unit::template load<of_weights + later>(block.weights[at_once + later] + weights_at, 64),
-        dot(std::integer_sequence<int, at_once + later, 4, of_weights + later>())),
+        dot_tiles<Unit, dots, at_once + later, 4, of_weights + later>()),
        ...);
     }
     (Unit::template store<p>(sums(0, p), row_bytes), ...);

@@ -1,0 +1,73 @@
+// Columns of bf16 sixteen at a time, as pairs along K: where the elements of a column lie side by side, and where those of a row do.
+// Included by *.simd.cpp only.
+#pragma once
+
+#include "ops/tiles/dot.h"
+#include "simd/bf16_pairs.h"
+#include "simd/convert.h"
+#include "simd/registers.h"
+
+namespace dodona::DODONA_TIER {
+
+DODONA_INLINE i32x16 load_pairs(const std::byte* p) {
+  return i32x16::load(reinterpret_cast<const std::int32_t*>(p));
+}
+/// The first `count` of 32 numbers, zeros behind them.
+DODONA_INLINE i32x16 load_some_pairs(const std::byte* p, std::int64_t count) {
+  if (count >= pair_group) return load_pairs(p);
+  std::uint16_t some[pair_group] = {};
+  __builtin_memcpy(some, p, static_cast<std::size_t>(2 * count));
+  return load_pairs(reinterpret_cast<const std::byte*>(some));
+}
+
+/// A group of K of sixteen columns of which the first `count` are there; of others, and of elements of K that are not there, zeros.
+struct DotGroup {
+  ops::DotColumns b;  ///< from the first column on
+  std::int64_t count, begin, k;
+
+  DODONA_INLINE bool along_k() const { return b.k_stride == 1; }
+  DODONA_INLINE bool whole() const { return count == 16 && k - begin >= pair_group; }
+
+  /// Columns whose elements lie side by side: words of pairs of each column.
+  DODONA_INLINE void lines(i32x16 (&columns)[16]) const {
+    const std::byte* const first = b.first + 2 * begin;
+    if (whole()) {
+      DODONA_UNROLL(16)
+      for (int j = 0; j < 16; ++j) columns[j] = load_pairs(first + 2 * j * b.column_stride);
+      return;
+    }
+    for (int j = 0; j < 16; ++j) columns[j] = j < count ? load_some_pairs(first + 2 * j * b.column_stride, k - begin) : i32x16::zero();
+  }
+  /// Rows whose elements do: words of a pair of rows, a column in each lane.
+  DODONA_INLINE void across(i32x16 (&pairs)[16]) const {
+    const std::byte* const first = b.first + 2 * begin * b.k_stride;
+    if (whole()) {
+      DODONA_UNROLL(16)
+      for (int i = 0; i < 16; ++i) pairs[i] = load_16(first + 4 * i * b.k_stride) | shl<16>(load_16(first + 2 * (2 * i + 1) * b.k_stride));
+      return;
+    }
+    const auto row = [&](std::int64_t i) {
+      std::uint16_t some[16] = {};
+      if (begin + i < k) __builtin_memcpy(some, first + 2 * i * b.k_stride, static_cast<std::size_t>(2 * count));
+      return load_16(some);
+    };
+    for (int i = 0; i < 16; ++i) pairs[i] = row(2 * i) | shl<16>(row(2 * i + 1));
+  }
+  /// Words of pairs, a column in each lane.
+  DODONA_INLINE void pairs(i32x16 (&words)[16]) const {
+    if (!along_k()) return across(words);
+    lines(words);
+    transpose(words);
+  }
+  /// Asks for what lies `bytes` further along columns: where they end, for the next sixteen.
+  DODONA_INLINE void fetch(std::int64_t bytes) const {
+    if (!along_k()) return;
+    std::int64_t at = 2 * begin + bytes, columns = 0;
+    for (; at >= 2 * k; at -= 2 * k) columns += 16;
+    const auto first = reinterpret_cast<std::uintptr_t>(b.first) + static_cast<std::uintptr_t>(at + 2 * columns * b.column_stride);
+    for (std::int64_t j = 0; j < count; ++j)
+      __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(2 * j * b.column_stride)), 0, 2);  // NOLINT
+  }
+};
+
+}  // namespace dodona::DODONA_TIER
