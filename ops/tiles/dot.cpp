@@ -18,10 +18,18 @@ std::byte* element(const Tensor& t, std::int64_t i, std::int64_t j, std::int64_t
 /// How a product is cut into tiles, in the order batch, rows, columns. Every output is summed within one tile.
 struct Tiled {
   const DotProduct& product;
-  std::int64_t rows, columns, k;
-  std::int64_t row_parts = ceil_div(rows, dot_tile_rows), tile_rows = row_parts == 0 ? 0 : ceil_div(rows, row_parts);
-  std::int64_t column_parts = ceil_div(columns, dot_tile_columns);
+  std::int64_t rows, columns, k, row_parts, tile_rows, tile_columns, column_parts;
 };
+Tiled tiled(const DotProduct& p, int threads) {
+  Tiled t{p, p.a.size(1), p.b.size(2), p.a.size(2), ceil_div(p.a.size(1), dot_tile_rows), 0, dot_tile_columns, 0};
+  t.tile_rows = t.row_parts == 0 ? 0 : ceil_div(t.rows, t.row_parts);
+  // Some tiles per thread, so that none waits long for the last one.
+  const std::int64_t wanted = threads > 1 ? 4 * threads : 1;
+  while (t.tile_columns > dot_columns_together && p.a.size(0) * t.row_parts * ceil_div(t.columns, t.tile_columns) < wanted)
+    t.tile_columns -= dot_columns_together;
+  t.column_parts = ceil_div(t.columns, t.tile_columns);
+  return t;
+}
 
 /// A run of tiles: rows of A are widened when they change.
 void run_tiles(const Tiled& t, const Exec& exec, std::int64_t begin, std::int64_t end, float* widened) {
@@ -29,7 +37,7 @@ void run_tiles(const Tiled& t, const Exec& exec, std::int64_t begin, std::int64_
   std::int64_t widened_part = -1;
   for (std::int64_t index = begin; index < end; ++index) {
     const std::int64_t part = index / t.column_parts, batch = part / t.row_parts;
-    const std::int64_t row = part % t.row_parts * t.tile_rows, column = index % t.column_parts * dot_tile_columns;
+    const std::int64_t row = part % t.row_parts * t.tile_rows, column = index % t.column_parts * t.tile_columns;
     const std::int64_t rows = std::min(t.tile_rows, t.rows - row);
     if (part != widened_part) {
       DotRows a = dot_rows(t.product, batch);
@@ -40,7 +48,7 @@ void run_tiles(const Tiled& t, const Exec& exec, std::int64_t begin, std::int64_
     dispatch<DotTileKernel>(exec.isa, DotTile{.a = widened,
                                               .b = dot_columns(t.product, batch).from(column),
                                               .rows = rows,
-                                              .columns = std::min(dot_tile_columns, t.columns - column),
+                                              .columns = std::min(t.tile_columns, t.columns - column),
                                               .k = t.k,
                                               .out = element(out, batch, row, column),
                                               .out_stride = out.stride(1),
@@ -73,11 +81,11 @@ double dot_flops(const DotProduct& product) {
 
 void dot_multiply(const DotProduct& product, const Exec& exec) {
   if (const DotUnit* const unit = dot_unit(exec.isa); unit != nullptr && takes_tiles(product)) return dot_multiply_by(*unit, product, exec);
-  const Tiled t{product, product.a.size(1), product.b.size(2), product.a.size(2)};
+  const Tiled t = tiled(product, exec.threads);
   const WorkRun tiles{product.a.size(0) * t.row_parts * t.column_parts};
   if (tiles.pieces == 0) return;
-  const std::size_t floats = static_cast<std::size_t>(t.tile_rows * dot_row_stride(t.k)) + dot_tile_scratch(t.tile_rows);
-  const double operations = 2.0 * static_cast<double>(t.tile_rows * dot_tile_columns) * static_cast<double>(t.k);
+  const std::size_t floats = static_cast<std::size_t>(t.tile_rows * dot_row_stride(t.k)) + dot_tile_scratch(t.tile_rows, t.tile_columns);
+  const double operations = 2.0 * static_cast<double>(t.tile_rows * t.tile_columns) * static_cast<double>(t.k);
   Work(exec, tiles.pieces, floats * sizeof(float)).split({&tiles, 1}, operations, [&](auto, auto first, auto last, std::byte* scratch) {
     run_tiles(t, exec, first, last, reinterpret_cast<float*>(scratch));
   });

@@ -46,8 +46,10 @@ DotColumns dot_columns(const DotProduct& product, std::int64_t batch);
 
 // ---- tiles of vectors
 
-/// The most rows and columns of a tile, and elements of K whose columns are widened together, so that they stay in a first-level cache.
-inline constexpr std::int64_t dot_tile_rows = 64, dot_tile_columns = 48, dot_block_k = 128;
+/// The most rows and columns of a tile whose operands stay in a second-level cache, and columns that are widened together: three vectors.
+inline constexpr std::int64_t dot_tile_rows = 64, dot_tile_columns = 576, dot_columns_together = 48;
+/// Elements of K of a tile that are worked off together, and those of widened columns, which stay in a first-level cache.
+inline constexpr std::int64_t dot_part_k = 512, dot_block_k = 128;
 
 /// Floats from a widened row to the next: rows begin in different cache sets.
 inline std::int64_t dot_row_stride(std::int64_t k) {
@@ -67,11 +69,11 @@ struct DotTile {
   std::byte* out;           ///< rows x columns, inner stride 1
   std::int64_t out_stride;  ///< elements
   DType out_type;
-  float* scratch;  ///< dot_tile_scratch(rows) floats, 64-byte aligned
+  float* scratch;  ///< dot_tile_scratch(rows, columns) floats, 64-byte aligned
 };
 /// Sums, and widened columns.
-inline std::size_t dot_tile_scratch(std::int64_t rows) {
-  return static_cast<std::size_t>((rows + dot_block_k) * dot_tile_columns);
+inline std::size_t dot_tile_scratch(std::int64_t rows, std::int64_t columns) {
+  return static_cast<std::size_t>(rows * ((columns + 15) / 16 * 16) + dot_block_k * dot_columns_together);
 }
 struct DotTileKernel {
   template <class Tier>

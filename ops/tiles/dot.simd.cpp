@@ -4,13 +4,14 @@
 #include "ops/tiles/epilogue_lanes.h"
 #include "ops/tiles/panel_core.h"
 #include "ops/tiles/unpack/half.h"
+#include "ops/tiles/weights_ahead.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
 
 using ops::DotTile;
 
-constexpr std::int64_t columns = ops::dot_tile_columns;
+constexpr std::int64_t columns = ops::dot_columns_together;
 
 /// With the format of a type of two bytes or four.
 template <class Body>
@@ -90,25 +91,41 @@ void multiply_few_rows(const DotTile& tile) {
 
 // ---- many rows: columns are widened a block of K at a time, for all of them
 
-/// Elements [begin, begin + k) of K of all columns to to[k][columns].
-void widen_columns(const DotTile& tile, std::int64_t begin, std::int64_t k, float* to) {
+/// Some columns of a tile and a block of K.
+struct Block {
+  std::int64_t column, columns, begin, k;
+};
+
+/// To to[k][columns].
+void widen_columns(const DotTile& tile, const Block& block, float* to) {
   const std::int64_t size = bits(tile.b.type) / 8;
   with_format(tile.b.type, [&](auto format) {
     using Format = decltype(format);
-    for (std::int64_t j = 0; j < tile.columns; j += 16) {
-      const std::int64_t count = tile.columns - j < 16 ? tile.columns - j : 16;
-      const std::byte* const first = tile.b.from(j).first + begin * tile.b.k_stride * size;
+    for (std::int64_t j = 0; j < block.columns; j += 16) {
+      const std::int64_t count = block.columns - j < 16 ? block.columns - j : 16;
+      const std::byte* const first = tile.b.from(block.column + j).first + block.begin * tile.b.k_stride * size;
       if (tile.b.k_stride == 1) {
-        Format::columns({first, tile.b.column_stride * size, count}, k, to + j, columns);
+        Format::columns({first, tile.b.column_stride * size, count}, block.k, to + j, columns);
       } else {
-        for (std::int64_t i = 0; i < k; ++i) Format::load_partial(first + i * tile.b.k_stride * size, count).store(to + i * columns + j);
+        for (std::int64_t i = 0; i < block.k; ++i)
+          Format::load_partial(first + i * tile.b.k_stride * size, count).store(to + i * columns + j);
       }
     }
   });
 }
 
+/// The same columns' next block of K, to be asked for while this one is multiplied.
+WeightsAhead columns_ahead(const DotTile& tile, const Block& block, std::int64_t turns) {
+  const std::int64_t size = bits(tile.b.type) / 8, begin = block.begin + block.k;
+  if (begin >= tile.k) return {};
+  const std::int64_t k = tile.k - begin < block.k ? tile.k - begin : block.k;
+  const auto* const first = reinterpret_cast<const std::uint8_t*>(tile.b.from(block.column).first) + begin * tile.b.k_stride * size;
+  if (tile.b.k_stride == 1) return {first, block.columns, tile.b.column_stride * size, k * size, turns};
+  return {first, k, tile.b.k_stride * size, block.columns * size, turns};
+}
+
 using Operands = PanelOperands<std::int64_t, Known<1>, Known<columns>>;
-constexpr int most_rows = many_sums_fit ? 8 : 6, most_vectors = many_sums_fit ? 3 : 1;  // 24 of 32 registers, 12 of 16 half as wide
+constexpr int most_rows = many_sums_fit ? 8 : 6, most_vectors = many_sums_fit ? 3 : 1;
 
 template <int rows>
 void add_rows(Operands o, std::int64_t count, SumsAt sums) {
@@ -119,26 +136,41 @@ void add_rows(Operands o, std::int64_t count, SumsAt sums) {
   for (std::int64_t j = 0; j < count; j += 16, o.b += 16, sums.c += 16) pair_sums<rows, 1>(o, sums, sums);
 }
 
-void multiply_many_rows(const DotTile& tile) {
-  float *const sums = tile.scratch, *const b = sums + tile.rows * columns;
+/// All rows times a block, whose columns are widened at b.
+void add_block(const DotTile& tile, const Block& block, const float* b, SumsAt sums) {
   const std::int64_t stride = ops::dot_row_stride(tile.k);
-  for (std::int64_t i = 0; i < tile.rows * columns; i += 16) f32x16::zero().store(sums + i);
-  for (std::int64_t begin = 0; begin < tile.k; begin += ops::dot_block_k) {
-    const std::int64_t k = tile.k - begin < ops::dot_block_k ? tile.k - begin : ops::dot_block_k;
-    widen_columns(tile, begin, k, b);
-    Operands o{tile.a + begin, b, k, stride, {}, {}};
-    SumsAt at{sums, columns};
-    const auto next = [&](std::int64_t count) {
-      o.a += count * stride;
-      at.c += count * columns;
-    };
-    std::int64_t rows = tile.rows;
-    for (; rows >= most_rows; rows -= most_rows, next(most_rows)) add_rows<most_rows>(o, tile.columns, at);
-    if (rows & 4) add_rows<4>(o, tile.columns, at), next(4);
-    if (rows & 2) add_rows<2>(o, tile.columns, at), next(2);
-    if (rows & 1) add_rows<1>(o, tile.columns, at);
+  WeightsAhead ahead = columns_ahead(tile, block, (tile.rows + most_rows - 1) / most_rows);
+  Operands o{tile.a + block.begin, b, block.k, stride, {}, {}};
+  const auto next = [&](std::int64_t count) {
+    o.a += count * stride;
+    sums.c += count * sums.c_row;
+  };
+  std::int64_t rows = tile.rows;
+  for (; rows >= most_rows; rows -= most_rows, next(most_rows)) {
+    ahead.fetch();
+    add_rows<most_rows>(o, block.columns, sums);
   }
-  finish(tile, 0, tile.columns, sums, columns);
+  ahead.fetch();
+  if (rows & 4) add_rows<4>(o, block.columns, sums), next(4);
+  if (rows & 2) add_rows<2>(o, block.columns, sums), next(2);
+  if (rows & 1) add_rows<1>(o, block.columns, sums);
+}
+
+void multiply_many_rows(const DotTile& tile) {
+  const std::int64_t stride = (tile.columns + 15) / 16 * 16;
+  float *const sums = tile.scratch, *const b = sums + tile.rows * stride;
+  for (std::int64_t i = 0; i < tile.rows * stride; i += 16) f32x16::zero().store(sums + i);
+  for (std::int64_t part = 0; part < tile.k; part += ops::dot_part_k) {
+    const std::int64_t part_end = tile.k - part < ops::dot_part_k ? tile.k : part + ops::dot_part_k;
+    for (std::int64_t j = 0; j < tile.columns; j += columns)
+      for (std::int64_t begin = part; begin < part_end; begin += ops::dot_block_k) {
+        const Block block{j, tile.columns - j < columns ? tile.columns - j : columns, begin,
+                          part_end - begin < ops::dot_block_k ? part_end - begin : ops::dot_block_k};
+        widen_columns(tile, block, b);
+        add_block(tile, block, b, {sums + j, stride});
+      }
+  }
+  finish(tile, 0, tile.columns, sums, stride);
 }
 
 void multiply_tile(const DotTile& tile) {
