@@ -3,12 +3,14 @@
 // The queries of a row lie in lanes; they are called heads here, whatever they are. The keys of a row are cut into splits of attend_split
 // keys and these into blocks of attend_block keys. Heads lie in lanes, so that a head's bits depend neither on how many share a vector, nor
 // on the batch, nor on the threads:
-//     s[j]  = z[j] * sigma, z one chain of fma over the key's elements; sigma = fl32(scale * log2 e); with a cap or a temperature t
+//     s[j]  = z[j] * sigma, z the pair sum (simd/bf16_pairs.h) over the key's elements; sigma = fl32(scale * log2 e); with a cap or a
+//             temperature t
 //             (tanh(z[j] * fl32(scale / cap)) * fl32(cap * log2 e)) * t, or (z[j] * sigma) * t
 //     m     = max(m, block's s);  p[j] = exp2(s[j] - m), times 256 for e4m3 where all keys are;  p is rounded to the values' type for its
 //             products alone
-//     l     = fma(l, a, sum of p in the block), a = exp2(m_before - m);  o = o * a, then one chain of fma over the block's keys
-// A query that does not see all keys of a block takes nothing of those that it does not see, whatever they hold.
+//     l     = fma(l, a, sum of p in the block), a = exp2(m_before - m);  o = o * a, then a pair sum over the block's keys from there on
+// A query that does not see all keys of a block takes nothing of those that it does not see, whatever they hold: the chains of its pair
+// sums go over the others.
 // Cached keys are in splits of their own. Splits are merged in order, o = sum of exp2(m_split - max m) * o_split and l likewise, and out =
 // o
 // * (1/l * out_scale); a sink takes part in the maximum and is the first addend of l.

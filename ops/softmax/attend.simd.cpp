@@ -1,9 +1,7 @@
 #include "ops/softmax/attend.h"
 
-#include "ops/base/row_lanes.h"
-#include "ops/rows/k_cache_row.h"
+#include "ops/softmax/attend_lanes.h"
 #include "ops/tiles/panel_core.h"
-#include "simd/math.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
@@ -11,24 +9,6 @@ namespace {
 using ops::attend_block;
 using ops::AttendMerge;
 using ops::AttendUnit;
-
-struct E4m3Lanes {
-  static constexpr std::int64_t bytes = 1;
-  static DODONA_INLINE f32x16 load(const void* p) { return load_e4m3(p); }
-  /// Rounded to e4m3, for 0 <= x <= 448 and NaN.
-  static DODONA_INLINE f32x16 round(f32x16 x) {
-    const i32x16 u = as_i32(x), odd = shr<20>(u) & i32x16::splat(1);
-    const f32x16 normal = as_f32((u + i32x16::splat(0x7FFFF) + odd) & i32x16::splat(-0x100000));
-    const f32x16 anchor = f32x16::splat(0x1p14f);  // its unit in the last place is 2^-9, that of the denormals
-    return select(x < f32x16::splat(0x1p-6f), (x + anchor) - anchor, select(x == x, normal, x));
-  }
-};
-
-template <class Body>
-DODONA_INLINE void with_value_lanes(DType type, const Body& body) {
-  if (type == DType::f8_e4m3) return body(E4m3Lanes{});
-  with_lanes(type, body);
-}
 
 // ---- operands
 
@@ -52,20 +32,6 @@ void widen(const std::byte* const* rows, std::int64_t count, std::int64_t width,
     for (std::int64_t k = 0; k < width; k += 16) Lanes::load(rows[j] + k * Lanes::bytes).store(wide + j * width + k);
 }
 
-/// Rows of MLA's cache in fp8.
-void widen_k_cache(const std::byte* const* rows, std::int64_t count, std::int64_t width, float* wide) {
-  for (std::int64_t j = 0; j < count; ++j, wide += width) {
-    float scales[ops::k_cache_groups];
-    __builtin_memcpy(scales, rows[j] + ops::k_cache_scales_at, sizeof scales);
-    for (std::int64_t k = 0; k < ops::k_cache_nope; k += 16) {
-      const f32x16 scale = round_to_bf16(f32x16::splat(scales[k / ops::k_cache_group]));
-      round_to_bf16(load_e4m3(rows[j] + k) * scale).store(wide + k);
-    }
-    for (std::int64_t k = 0; k < ops::k_cache_rope; k += 16)
-      load_bf16(rows[j] + ops::k_cache_rope_at + 2 * k).store(wide + ops::k_cache_nope + k);
-  }
-}
-
 // ---- products: c[i][lanes] += a[i][k] * b[k][lanes], with all of c in registers
 
 /// What c holds before.
@@ -78,7 +44,8 @@ struct From {
   DODONA_INLINE f32x16 operator()(int i, int v) const {
     if (start == Start::zero) return f32x16::zero();
     const f32x16 sum = sums(i, v);
-    return start == Start::scaled ? sum * f32x16::load(factor + 16 * v) : sum;
+    // What vanishes is +0, as sums of products are.
+    return start == Start::scaled ? sum * f32x16::load(factor + 16 * v) + f32x16::zero() : sum;
   }
 };
 
@@ -96,14 +63,14 @@ template <int rows, class Product>
 DODONA_INLINE void multiply_rows(Product p) {
   if constexpr (most_vectors == 4) {
     switch (p.lanes) {
-      case 64: return panel_sums<rows, 4>(p.o, p.from, p.from.sums);
-      case 48: return panel_sums<rows, 3>(p.o, p.from, p.from.sums);
-      case 32: return panel_sums<rows, 2>(p.o, p.from, p.from.sums);
-      default: return panel_sums<rows, 1>(p.o, p.from, p.from.sums);
+      case 64: return pair_sums<rows, 4>(p.o, p.from, p.from.sums);
+      case 48: return pair_sums<rows, 3>(p.o, p.from, p.from.sums);
+      case 32: return pair_sums<rows, 2>(p.o, p.from, p.from.sums);
+      default: return pair_sums<rows, 1>(p.o, p.from, p.from.sums);
     }
   }
   for (std::int64_t lane = 0; lane < p.lanes; lane += 16) {
-    panel_sums<rows, 1>(p.o, p.from, p.from.sums);
+    pair_sums<rows, 1>(p.o, p.from, p.from.sums);
     p.o.b += 16;
     p.from.sums.c += 16;
     p.from.factor += 16;
@@ -131,74 +98,8 @@ DODONA_INLINE void multiply_all(Product p, std::int64_t rows, const Each& each) 
 
 // ---- one block of keys
 
-/// Whether lanes see the key: their counts are rising.
-DODONA_INLINE mask16 sees(const std::int32_t* visible, std::int64_t key) {
-  return i32x16::splat(static_cast<std::int32_t>(key)) < i32x16::load(visible);
-}
-
-/// Where scores are more than z * sigma.
-void shape(float* scores, std::int64_t keys, const AttendUnit& unit) {
-  const f32x16 sigma = f32x16::splat(unit.sigma), cap = f32x16::splat(unit.cap);
-  for (std::int64_t lane = 0; lane < unit.lanes; lane += 16) {
-    const f32x16 temperature = unit.temperatures != nullptr ? f32x16::load(unit.temperatures + lane) : f32x16::splat(1.0f);
-    for (std::int64_t j = 0; j < keys; ++j) {
-      float* const p = scores + j * unit.lanes + lane;
-      const f32x16 s = f32x16::load(p) * sigma;
-      ((unit.cap > 0 ? tanh(s) * cap : s) * temperature).store(p);
-    }
-  }
-}
-
-/// How many of the next `count` keys from `begin` on some of sixteen lanes see.
-DODONA_INLINE std::int64_t seen_by_some(const AttendUnit& unit, std::int64_t lane, std::int64_t begin, std::int64_t count) {
-  const std::int64_t seen = unit.visible[lane + 15] - begin;
-  return seen < 0 ? 0 : seen < count ? seen : count;
-}
-
-/// The scores of a block times sigma, the new maximum, the weights rounded for their products, and the sum of the unrounded ones.
-/// `factor` becomes what earlier sums are to be multiplied with. The weights of keys that a lane does not see are 0, and not written where
-/// none of sixteen lanes sees them.
-template <class Weights, bool masked>
-void weigh(float* scores, std::int64_t begin, std::int64_t keys, const AttendUnit& unit, float* factor) {
-  const bool shaped = unit.cap > 0 || unit.temperatures != nullptr;
-  if (shaped) shape(scores, keys, unit);
-  const f32x16 sigma = f32x16::splat(shaped ? 1.0f : unit.sigma), offset = f32x16::splat(unit.weight_exponent);
-  const f32x16 lowest = f32x16::splat(-__builtin_inff());
-  const bool first = begin == 0;
-  float* const maxima = unit.partial;
-  float* const sums = maxima + unit.lanes;
-  for (std::int64_t lane = 0; lane < unit.lanes; lane += 16) {
-    const f32x16 before = first ? lowest : f32x16::load(maxima + lane);
-    f32x16 largest = before;
-    const std::int64_t seen = masked ? seen_by_some(unit, lane, begin, keys) : keys;
-    for (std::int64_t j = 0; j < seen; ++j) {
-      float* const p = scores + j * unit.lanes + lane;
-      f32x16 s = f32x16::load(p) * sigma;
-      if (masked) s = select(sees(unit.visible + lane, begin + j), s, lowest);
-      s.store(p);
-      largest = max(s, largest);
-    }
-    // Lanes that see no key yet: exp2 of -inf less 0.
-    const f32x16 about = masked ? select(largest == lowest, f32x16::zero(), largest) : largest;
-    f32x16 sum = f32x16::zero();
-    for (std::int64_t j = 0; j < seen; ++j) {
-      float* const p = scores + j * unit.lanes + lane;
-      const f32x16 weight = exp2((f32x16::load(p) - about) + offset);
-      sum = sum + weight;
-      Weights::round(weight).store(p);
-    }
-    if (!first) {
-      const f32x16 a = exp2(before - about);
-      a.store(factor + lane);
-      sum = fma(f32x16::load(sums + lane), a, sum);
-    }
-    largest.store(maxima + lane);
-    sum.store(sums + lane);
-  }
-}
-
-/// What multiply_all does with the values of keys that not all lanes see: `sums` of lanes stay as they are where a key is not seen. Sixteen
-/// lanes at a time; keys that all of these see need no mask.
+/// What multiply_all does with the values of keys that not all lanes see: a key that a lane does not see has no part in its sums. Sixteen
+/// lanes at a time, of as many groups of keys as some of them see; keys that all of these see need no mask.
 void add_seen(const AttendUnit& unit, const float* values, std::int64_t stride, const float* weights, std::int64_t first_key,
               std::int64_t keys, Start start, const float* factor) {
   constexpr int together = many_sums_fit ? 8 : 4;
@@ -209,42 +110,30 @@ void add_seen(const AttendUnit& unit, const float* values, std::int64_t stride, 
     all = all < 0 ? 0 : all < some ? all : some;
     for (std::int64_t column = 0; column < unit.value_width; column += together) {
       const SumsAt sums{unit.partial + (2 + column) * unit.lanes + lane, unit.lanes};
-      const PanelOperands<Known<1>, std::int64_t, std::int64_t> seen{values + column, weights + lane, all, {}, stride, unit.lanes};
-      panel_sums<together, 1>(seen, From{sums, start, factor + lane}, sums);
-      if (all == some) continue;
+      const From from{sums, start, factor + lane};
       f32x16 sum[together];
       DODONA_UNROLL(8)
-      for (int i = 0; i < together; ++i) sum[i] = sums(i, 0);
-      for (std::int64_t j = all; j < some; ++j) {
-        const mask16 here = sees(visible, first_key + j);
-        const f32x16 weight = f32x16::load(weights + j * unit.lanes + lane);
+      for (int i = 0; i < together; ++i) sum[i] = from(i, 0);
+      for (std::int64_t group = 0; group < some; group += pair_group) {
+        f32x16 chains[2][together];
         DODONA_UNROLL(8)
-        for (int i = 0; i < together; ++i)
-          sum[i] = select(here, fma(f32x16::splat(values[j * stride + column + i]), weight, sum[i]), sum[i]);
+        for (int i = 0; i < together; ++i) chains[0][i] = chains[1][i] = f32x16::zero();
+        const std::int64_t end = some - group < pair_group ? some : group + pair_group;
+        for (std::int64_t j = group; j < end; ++j) {
+          f32x16(&chain)[together] = chains[j % 2];
+          const mask16 here = j < all ? mask16::first(16) : sees(visible, first_key + j);
+          const f32x16 weight = f32x16::load(weights + j * unit.lanes + lane);
+          DODONA_UNROLL(8)
+          for (int i = 0; i < together; ++i)
+            chain[i] = select(here, fma(f32x16::splat(values[j * stride + column + i]), weight, chain[i]), chain[i]);
+        }
+        DODONA_UNROLL(8)
+        for (int i = 0; i < together; ++i) sum[i] = sum[i] + (chains[0][i] + chains[1][i]);
       }
       DODONA_UNROLL(8)
       for (int i = 0; i < together; ++i) sums(i, 0, sum[i]);
     }
   }
-}
-
-DODONA_INLINE void fetch_row(const std::byte* row, std::int64_t bytes) {
-  for (std::int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(row + line);
-}
-
-/// Brings rows of keys and values in, as far as there are any: from `next` to before `end`.
-DODONA_INLINE void fetch_rows(const AttendUnit& unit, std::int64_t& next, std::int64_t end, std::int64_t key_bytes,
-                              std::int64_t value_bytes) {
-  if (end > unit.key_count) end = unit.key_count;
-  for (; next < end; ++next) {
-    fetch_row(unit.keys[next], key_bytes);
-    if (value_bytes > 0) fetch_row(unit.values[next], value_bytes);
-  }
-}
-
-DODONA_INLINE std::int64_t seen_by_all(const AttendUnit& unit, std::int64_t begin, std::int64_t count) {
-  const std::int64_t seen = unit.visible[0] - begin;
-  return seen < 0 ? 0 : seen < count ? seen : count;
 }
 
 /// Scores of `count` keys from `begin` on: of those that not all lanes see, for the lanes alone that may. each(share) is called with the
@@ -296,7 +185,8 @@ void attend(const AttendUnit unit) {
   for (std::int64_t begin = 0; begin < unit.key_count; begin += attend_block) {
     const std::int64_t count = unit.key_count - begin < attend_block ? unit.key_count - begin : attend_block;
     if (packed) {
-      widen_k_cache(unit.keys + begin, count, width, keys);
+      for (std::int64_t j = 0; j < count; ++j)
+        widen_k_cache_row(unit.keys[begin + j], [&](f32x16 elements, std::int64_t k) { elements.store(keys + j * width + k); });
     } else {
       widen<Lanes>(unit.keys + begin, count, width, keys);
     }
@@ -307,12 +197,13 @@ void attend(const AttendUnit unit) {
     });
     fetch_rows(unit, fetched, begin + 2 * attend_block, key_bytes, value_bytes);
     // Keys that all lanes see, and behind them those that some do.
-    const std::int64_t by_all = unit.visible == nullptr ? count : seen_by_all(unit, begin, count);
+    std::int64_t by_all = unit.visible == nullptr ? count : seen_by_all(unit, begin, count);
     if (by_all == count) {
       weigh<Weights, false>(scores, begin, count, unit, factor);
     } else {
       weigh<Weights, true>(scores, begin, count, unit, factor);
     }
+    if (by_all < count) by_all -= by_all % pair_group;
     Start start = begin == 0 ? Start::zero : Start::scaled;
     if (by_all > 0) {
       const Product<Known<1>, std::int64_t> product{

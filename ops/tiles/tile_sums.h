@@ -47,6 +47,8 @@ struct TileBlock {
   const std::uint8_t* const* weights;
   std::int64_t weights_chunk;
   float* sums;
+  std::int64_t sums_stride = tile_sums_stride;
+  bool from_zero = false;  ///< whatever sums are before
 };
 
 /// Tile c += that of rows, a, times that of a panel, w.
@@ -63,12 +65,17 @@ DODONA_INLINE void dot_tiles() {
   }
 }
 
+template <class Unit, int t>
+DODONA_INLINE void begin_tile(const TileBlock& block, const float* sums) {
+  block.from_zero ? Unit::template zero<t>() : Unit::template load<t>(sums, block.sums_stride * 4);
+}
+
 /// Three or four sixteens of rows and one panel, which is read once for all of them.
 template <class Unit, TileDots dots, int sixteens, class Begin>
 void add_tall_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
-  constexpr std::int64_t row_bytes = tile_sums_stride * 4;
+  const std::int64_t row_bytes = block.sums_stride * 4;
   const auto each = [&]<int... i>(std::integer_sequence<int, i...>) {
-    (Unit::template load<i>(block.sums + 16 * i * tile_sums_stride, row_bytes), ...);
+    (begin_tile<Unit, i>(block, block.sums + 16 * i * block.sums_stride), ...);
     for (std::int64_t s = 0; s < steps; ++s) {
       begin(s);
       const std::int64_t chunk = s / steps_of_chunk, at = s % steps_of_chunk * tile_step_bytes;
@@ -76,7 +83,7 @@ void add_tall_tiles(const TileBlock& block, std::int64_t steps, const Begin& beg
       Unit::template load<4>(block.weights[0] + chunk * block.weights_chunk + at, 64);
       ((Unit::template load<5 + i % 3>(a + i * tile_chunk_bytes, 64), dot_tiles<Unit, dots, i, 5 + i % 3, 4>()), ...);
     }
-    (Unit::template store<i>(block.sums + 16 * i * tile_sums_stride, row_bytes), ...);
+    (Unit::template store<i>(block.sums + 16 * i * block.sums_stride, row_bytes), ...);
   };
   each(std::make_integer_sequence<int, sixteens>());
 }
@@ -86,12 +93,12 @@ void add_tall_tiles(const TileBlock& block, std::int64_t steps, const Begin& beg
 template <class Unit, TileDots dots, int sixteens, int panels, class Begin>
 void add_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
   static_assert(sixteens <= 2 && panels <= 4 / sixteens);
-  constexpr std::int64_t row_bytes = tile_sums_stride * 4;
+  const std::int64_t row_bytes = block.sums_stride * 4;
   constexpr int of_weights = 4 + sixteens, at_once = panels < 8 - of_weights ? panels : 8 - of_weights;
   const auto each = [&]<int... p, int... later>(std::integer_sequence<int, p...>, std::integer_sequence<int, later...>) {
-    const auto sums = [&](int i, int panel) { return block.sums + 16 * i * tile_sums_stride + 16 * panel; };
-    (Unit::template load<p>(sums(0, p), row_bytes), ...);
-    if constexpr (sixteens == 2) (Unit::template load<panels + p>(sums(1, p), row_bytes), ...);
+    const auto sums = [&](int i, int panel) { return block.sums + 16 * i * block.sums_stride + 16 * panel; };
+    (begin_tile<Unit, p>(block, sums(0, p)), ...);
+    if constexpr (sixteens == 2) (begin_tile<Unit, panels + p>(block, sums(1, p)), ...);
     for (std::int64_t s = 0; s < steps; ++s) {
       begin(s);
       const std::int64_t chunk = s / steps_of_chunk, at = s % steps_of_chunk * tile_step_bytes;
@@ -122,7 +129,7 @@ void add_rows(const TileBlock& all, std::int64_t rows, std::int64_t panels, std:
   for (std::int64_t r = 0; r < rows; r += 32) {
     TileBlock block = all;
     block.a += r / 16 * tile_chunk_bytes;
-    block.sums += r * tile_sums_stride;
+    block.sums += r * all.sums_stride;
     if (rows - r > 16) {
       for (std::int64_t p = 0; p < panels; p += 2, block.weights += 2, block.sums += 32)
         panels - p > 1 ? add_tiles<Unit, dots, 2, 2>(block, steps, begin) : add_tiles<Unit, dots, 2, 1>(block, steps, begin);
