@@ -7,6 +7,7 @@
 
 #include "core/threads.h"
 #include "ops/base/rows.h"
+#include "ops/softmax/attend_amx.h"
 #include "ops/tiles/work.h"
 #include "quant/sizes.h"
 
@@ -89,7 +90,8 @@ class FastAttention {
   bool masked(std::int64_t row) const { return call_.visible_to(row, 0) < call_.visible(row); }
   std::int64_t partial_floats() const { return attend_partial_floats(cut_.heads, call_.value_width); }
   std::int64_t scratch_floats() const {
-    return attend_scratch_floats(cut_.heads, call_.key_width, call_.values_in_keys ? 0 : call_.value_width);
+    return std::max(attend_scratch_floats(cut_.heads, call_.key_width, call_.values_in_keys ? 0 : call_.value_width),
+                    attend_tiles_scratch_floats(cut_.heads, call_.key_width, call_.value_width));
   }
   float* partial_of(std::int64_t unit) const { return partials_ + unit * partial_floats(); }
 
@@ -136,25 +138,30 @@ class FastAttention {
       t = static_cast<float>(call_.temperature(unit.row, unit.block * cut_.heads + h));
       tempered = tempered || t != 1.0f;
     }
-    dispatch<AttendUnitKernel>(exec_.isa, AttendUnit{.queries = queries,
-                                                     .heads = heads_here,
-                                                     .lanes = lanes_of(unit.row, unit.block),
-                                                     .key_width = call_.key_width,
-                                                     .value_width = call_.value_width,
-                                                     .keys = keys,
-                                                     .values = values,
-                                                     .key_count = count,
-                                                     .visible = visible.front() < count ? visible.data() : nullptr,
-                                                     .type = from_cache ? call_.cached->type : call_.type,
-                                                     .query_type = from_cache ? call_.cached->queries : call_.type,
-                                                     .weight_type = from_cache ? call_.cached->weights : call_.type,
-                                                     .key_rows = call_.key_rows,
-                                                     .weight_exponent = weight_exponent_of(call_),
-                                                     .sigma = sigma_of(call_),
-                                                     .cap = cap_of(call_),
-                                                     .temperatures = tempered ? temperatures.data() : nullptr,
-                                                     .partial = partial_of(index),
-                                                     .scratch = scratch});
+    run(AttendUnit{.queries = queries,
+                   .heads = heads_here,
+                   .lanes = lanes_of(unit.row, unit.block),
+                   .key_width = call_.key_width,
+                   .value_width = call_.value_width,
+                   .keys = keys,
+                   .values = values,
+                   .key_count = count,
+                   .visible = visible.front() < count ? visible.data() : nullptr,
+                   .type = from_cache ? call_.cached->type : call_.type,
+                   .query_type = from_cache ? call_.cached->queries : call_.type,
+                   .weight_type = from_cache ? call_.cached->weights : call_.type,
+                   .key_rows = call_.key_rows,
+                   .weight_exponent = weight_exponent_of(call_),
+                   .sigma = sigma_of(call_),
+                   .cap = cap_of(call_),
+                   .temperatures = tempered ? temperatures.data() : nullptr,
+                   .partial = partial_of(index),
+                   .scratch = scratch});
+  }
+
+  void run(const AttendUnit& unit) const {
+    const AttendTiles* const tiles = attend_tiles(exec_.isa);
+    if (tiles == nullptr || !takes_tiles(unit) || !tiles->run(unit)) dispatch<AttendUnitKernel>(exec_.isa, unit);
   }
 
   void merge(const Wave& wave) const {

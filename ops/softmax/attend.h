@@ -9,6 +9,7 @@
 //     m     = max(m, block's s);  p[j] = exp2(s[j] - m), times 256 for e4m3 where all keys are;  p is rounded to the values' type for its
 //             products alone
 //     l     = fma(l, a, sum of p in the block), a = exp2(m_before - m);  o = o * a, then a pair sum over the block's keys from there on
+// Denormals count as zeros in both pair sums and in o * a.
 // A query that does not see all keys of a block takes nothing of those that it does not see, whatever they hold: the chains of its pair
 // sums go over the others.
 // Cached keys are in splits of their own. Splits are merged in order, o = sum of exp2(m_split - max m) * o_split and l likewise, and out =

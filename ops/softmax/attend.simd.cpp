@@ -2,6 +2,7 @@
 
 #include "ops/softmax/attend_lanes.h"
 #include "ops/tiles/panel_core.h"
+#include "simd/flush.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
@@ -141,6 +142,7 @@ void add_seen(const AttendUnit& unit, const float* values, std::int64_t stride, 
 template <class Each>
 void score(const AttendUnit& unit, const float* keys, const float* queries, float* scores, std::int64_t begin, std::int64_t count,
            const float* factor, const Each& each) {
+  const FlushDenormals flushing;
   const std::int64_t lanes = unit.lanes, width = unit.key_width;
   // Parts of the queries that a first-level cache holds while all keys of a block pass.
   constexpr std::int64_t most = 96;
@@ -205,6 +207,7 @@ void attend(const AttendUnit unit) {
     }
     if (by_all < count) by_all -= by_all % pair_group;
     Start start = begin == 0 ? Start::zero : Start::scaled;
+    const FlushDenormals flushing;
     if (by_all > 0) {
       const Product<Known<1>, std::int64_t> product{
           {values, scores, by_all, {}, value_stride, lanes}, {{sums, lanes}, start, factor}, lanes, lanes};

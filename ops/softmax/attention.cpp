@@ -225,7 +225,7 @@ class GoldenHeads {
   ///  - rounded weights: sum of lost[j] * |v[j]|; where the sum of the weights may be taken over the rounded ones, |v[j] - out| if that is
   ///  more;
   ///  - fp32 additions: 1.25 units of 2^-24 of sum of p * |v| per key (a rescaling per 4 keys at most), and 16 for the rest;
-  ///  - sums that builds flush when they rescale them, once per 64 keys, and at the end;
+  ///  - products and sums that are flushed, one for each key, where they are rescaled once per 64 keys, and at the end;
   ///  - splits that are rounded before they are merged: a unit of the output's type of the same, of denormals half of the least;
   ///  - the sum of the weights: a unit per key of the output; 8 for its reciprocal (2^-23) and the products with it and with out_scale;
   ///  - splits merged by powers of their log-sum-exps: a factor for all, of two roundings of 2^-24 of a log-sum-exp and approximate
@@ -247,7 +247,8 @@ class GoldenHeads {
     });
     for (std::size_t i = 0; i < exact.size(); ++i) {
       const auto count = static_cast<double>(visible_[i / width]);
-      slack[i] += f32_eps * ((1.25 * count + 16) * magnitudes[i] + (count + 8) * std::fabs(exact[i])) + flush_floor * (count / 64 + 1);
+      slack[i] +=
+          f32_eps * ((1.25 * count + 16) * magnitudes[i] + (count + 8) * std::fabs(exact[i])) + flush_floor * (count + count / 64 + 1);
       if (call_.partials_rounded) slack[i] += call_.out.dtype() == DType::f16 ? 0x1p-11 * magnitudes[i] + 0x1p-25 : 0x1p-8 * magnitudes[i];
     }
     if (call_.merged_by_lse)

@@ -19,8 +19,10 @@ struct ScoreErrors {
   /// What roundings inside the sum of this very key may add up to; nullptr: nothing beside the above.
   double (*of_key)(const double* query, const double* key, std::int64_t width) = nullptr;
 
-  /// fp32 sums of `width` products: additions in any order, or steps of 16 products whose addends are cut at 25 bits.
-  static ScoreErrors of_fp32(std::int64_t width) { return {static_cast<double>(width) * 0x1p-24}; }
+  /// fp32 sums of `width` products: additions in any order, or steps of 16 products whose addends are cut at 25 bits; each may be flushed.
+  static ScoreErrors of_fp32(std::int64_t width) {
+    return {static_cast<double>(width) * 0x1p-24, static_cast<double>(width) * flush_floor};
+  }
   /// The same of kernels that round the largest score before it is taken from a fused product, so that weights exceed 1 by 2 to the power
   /// of its rounding, which overflows their type, or fp32, for very large scores.
   static ScoreErrors of_rounded_maximum(std::int64_t width, DType weights, double scale);
