@@ -73,7 +73,7 @@ struct alignas(64) I8AmxScratch {
   std::uint8_t weights[i8_amx_panels][i8_amx_chunk];  ///< decoded
   float scales[i8_amx_scaled_panels][i8_amx_chunk / (2 * i8_block)];
   std::uint8_t packed[2 * i8_amx_chunk];              ///< of raw weights: panels that are packed together
-  float dots[8][i8_amx_together * i8_panel_columns];  ///< sums of blocks on their way from the unit to vectors
+  float dots[4][i8_amx_together * i8_panel_columns];  ///< sums of blocks on their way from the unit to vectors
 };
 
 /// A row's codes and scales, four scales of a step every 512 bytes (NVFP4); a row of padding has neither.

@@ -133,67 +133,62 @@ constexpr TileShapes block_shapes() {
 }
 inline constexpr TileShapes shapes_of_scaled_blocks = block_shapes();
 
-/// Rows and a panel from some step on, and the way of their sums: from tiles through memory to the vectors that scale and add them.
-template <class Unit, int rows>
-struct BlockSums {
+/// Sixteen rows or fewer and a panel, from some step on.
+struct BlockSource {
   const std::uint8_t *a, *weights;
-  const float* scales;
-  float (&dots)[8][ops::i8_amx_together * 16];
-
-  template <int block>
-  DODONA_INLINE void multiply(std::int64_t step) const {
+};
+/// A block of a step: its products, and the way of their sums from tiles through memory to the vectors that scale and add them.
+template <class Unit, int block>
+struct BlockSums {
+  static DODONA_INLINE void multiply(const BlockSource& from) {
     constexpr int of_a = 4 + block % 2, of_weights = 6 + block % 2;
-    Unit::template load<of_a>(a + (4 * step + block) * block_bytes, 32);
-    Unit::template load<of_weights>(weights + (4 * step + block) * block_bytes, 64);
+    Unit::template load<of_a>(from.a + block * block_bytes, 32);
+    Unit::template load<of_weights>(from.weights + block * block_bytes, 64);
     Unit::template zero<block>();
     Unit::template dot_bf16<block, of_a, of_weights>();
   }
-  template <int block>
-  DODONA_INLINE void store(std::int64_t step) const {
-    Unit::template store<block>(dots[(4 * step + block) % 8], 64);
-  }
-  template <int block>
-  DODONA_INLINE void add(std::int64_t step, f32x16 (&sums)[rows]) const {
-    const f32x16 of_columns = f32x16::load(scales + (4 * step + block) * 16);
-    const float* const of_block = dots[(4 * step + block) % 8];
+  static DODONA_INLINE void store(ops::I8AmxScratch& s) { Unit::template store<block>(s.dots[block], 64); }
+  template <int rows>
+  static DODONA_INLINE void add(const ops::I8AmxScratch& s, const float* scales, f32x16 (&sums)[rows]) {
+    const f32x16 of_columns = f32x16::load(scales + block * 16);
     DODONA_UNROLL(16)
-    for (int r = 0; r < rows; ++r) sums[r] = fma(f32x16::load(of_block + 16 * r), of_columns, sums[r]);
+    for (int r = 0; r < rows; ++r) sums[r] = fma(f32x16::load(s.dots[block] + 16 * r), of_columns, sums[r]);
   }
 };
 
-/// sums[rows][..] of one panel += scaled sums of the blocks of `steps`. A tile is stored when its next block is due, and added a block of
-/// each tile later: nothing waits for what was begun just before.
+/// Begins the first step of a run of add_blocks.
+template <class Unit>
+DODONA_INLINE void begin_blocks(const BlockSource& first, ops::I8AmxScratch& s) {
+  BlockSums<Unit, 0>::multiply(first);
+  BlockSums<Unit, 1>::multiply(first);
+  BlockSums<Unit, 0>::store(s);
+  BlockSums<Unit, 2>::multiply(first);
+  BlockSums<Unit, 1>::store(s);
+  BlockSums<Unit, 3>::multiply(first);
+}
+/// sums[rows][..] of one panel += scaled sums of the blocks of `steps`, the first of which has begun; that of what is `next` begins before
+/// the last one is added. A tile is stored when its next block is due, and added a block of each tile later: nothing waits for what was
+/// begun just before.
 template <class Unit, int rows>
-void add_blocks(const BlockSums<Unit, rows> blocks, std::int64_t steps, float* sums) {
+void add_blocks(BlockSource from, const BlockSource& next, const float* scales, std::int64_t steps, float* sums, ops::I8AmxScratch& s) {
   f32x16 c[rows];
   DODONA_UNROLL(16)
   for (int r = 0; r < rows; ++r) c[r] = f32x16::load(sums + r * amx_sums_stride);
-  blocks.template multiply<0>(0);
-  blocks.template multiply<1>(0);
-  blocks.template store<0>(0);
-  blocks.template multiply<2>(0);
-  blocks.template store<1>(0);
-  blocks.template multiply<3>(0);
-  for (std::int64_t s = 1; s < steps; ++s) {
-    blocks.template store<2>(s - 1);
-    blocks.template multiply<0>(s);
-    blocks.template add<0>(s - 1, c);
-    blocks.template store<3>(s - 1);
-    blocks.template multiply<1>(s);
-    blocks.template add<1>(s - 1, c);
-    blocks.template store<0>(s);
-    blocks.template multiply<2>(s);
-    blocks.template add<2>(s - 1, c);
-    blocks.template store<1>(s);
-    blocks.template multiply<3>(s);
-    blocks.template add<3>(s - 1, c);
+  for (std::int64_t step = 1; step <= steps; ++step, scales += 64) {
+    from = step < steps ? BlockSource{from.a + 4 * block_bytes, from.weights + 4 * block_bytes} : next;
+    BlockSums<Unit, 2>::store(s);
+    BlockSums<Unit, 0>::multiply(from);
+    BlockSums<Unit, 0>::add(s, scales, c);
+    BlockSums<Unit, 3>::store(s);
+    BlockSums<Unit, 1>::multiply(from);
+    BlockSums<Unit, 1>::add(s, scales, c);
+    BlockSums<Unit, 0>::store(s);
+    BlockSums<Unit, 2>::multiply(from);
+    BlockSums<Unit, 2>::add(s, scales, c);
+    BlockSums<Unit, 1>::store(s);
+    BlockSums<Unit, 3>::multiply(from);
+    BlockSums<Unit, 3>::add(s, scales, c);
   }
-  blocks.template store<2>(steps - 1);
-  blocks.template store<3>(steps - 1);
-  blocks.template add<0>(steps - 1, c);
-  blocks.template add<1>(steps - 1, c);
-  blocks.template add<2>(steps - 1, c);
-  blocks.template add<3>(steps - 1, c);
   DODONA_UNROLL(16)
   for (int r = 0; r < rows; ++r) c[r].store(sums + r * amx_sums_stride);
 }
@@ -203,15 +198,18 @@ void add_blocks(const BlockSums<Unit, rows> blocks, std::int64_t steps, float* s
 template <class Unit>
 void add_block_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t steps, std::int64_t panel, std::int64_t panels,
                     ops::I8AmxScratch& s, WeightsAhead& ahead) {
+  const auto source = [&](std::int64_t r, std::int64_t p) { return BlockSource{job.a.at(r / 16, step * 4 * block_bytes), s.weights[p]}; };
+  begin_blocks<Unit>(source(0, 0), s);
   for (std::int64_t r = 0; r < job.rows; r += 16) {
-    const std::uint8_t* const a = job.a.at(r / 16, step * 4 * block_bytes);
     for (std::int64_t p = 0; p < panels; ++p) {
       ahead.fetch();
+      // What would come after the last ones is multiplied in vain.
+      const BlockSource next = p + 1 < panels ? source(r, p + 1) : source(r + 16 < job.rows ? r + 16 : r, 0);
       float* const sums = s.sums + r * amx_sums_stride + 16 * (panel + p);
       if (job.rows - r > 8) {
-        add_blocks<Unit, 16>({a, s.weights[p], s.scales[p], s.dots}, steps, sums);
+        add_blocks<Unit, 16>(source(r, p), next, s.scales[p], steps, sums, s);
       } else {
-        add_blocks<Unit, 8>({a, s.weights[p], s.scales[p], s.dots}, steps, sums);
+        add_blocks<Unit, 8>(source(r, p), next, s.scales[p], steps, sums, s);
       }
     }
   }
