@@ -1,8 +1,8 @@
 // Products of matrices in fast mode, in fp32 over exactly unpacked operands: fp8, bf16, f16, f32, int8.
 //
-// An output is one chain over K, ascending, from +0: acc = fma(a[k], b[k], acc). With block scales there is such a chain, from +0, for
-// every block of K, and after each acc = fma(chain, fl32(a_scale * b_scale), acc), acc from +0. Then the epilogue. So an output's bits
-// depend on nothing but its row and its column.
+// An output is the pair sum over K (simd/bf16_pairs.h). With block scales there is such a sum for every block of K, whose groups are
+// counted from the block's beginning, and after each acc = fma(sum, fl32(a_scale * b_scale), acc), acc from +0. Then the epilogue. So an
+// output's bits depend on nothing but its row and its column.
 #pragma once
 
 #include <cstddef>
@@ -59,7 +59,7 @@ inline constexpr std::int64_t panel_tile_rows = 128, panel_tile_columns = 576;
 /// Columns that are unpacked together: three vectors.
 inline constexpr std::int64_t panel_columns = 48;
 /// Elements of K that are worked off before the rows' next part is unpacked; and the columns' where no blocks of scales say, so that they
-/// stay in a first-level cache.
+/// stay in a first-level cache. Whole groups of pair sums.
 inline constexpr std::int64_t panel_block_k = 512, panel_unpacked_k = 128;
 
 /// Part of one of the products. The first column is a multiple of sixteen.

@@ -14,38 +14,40 @@ constexpr std::int64_t panel = ops::panel_columns;
 
 // ---- multiplying
 
-/// After a block of K: sums += chain * scale of row * scale of column.
-struct AddScaled {
-  SumsAt sums;
-  const float *row_scales, *column_scales;
-  DODONA_INLINE void operator()(int i, int v, f32x16 chain) const {
-    const f32x16 scale = f32x16::splat(row_scales[i]) * f32x16::load(column_scales + 16 * v);
-    sums(i, v, fma(chain, scale, sums(i, v)));
-  }
-};
-struct FromZero {
-  DODONA_INLINE f32x16 operator()(int, int) const { return f32x16::zero(); }
-};
-
 /// Where sums of some rows and columns begin and go, without block scales and with them.
 struct Unscaled {
   SumsAt sums;
-  DODONA_INLINE SumsAt begin() const { return sums; }
-  DODONA_INLINE SumsAt end() const { return sums; }
+  template <int rows, int vectors, class Operands>
+  DODONA_INLINE void add(const Operands& o) const {
+    pair_sums<rows, vectors>(o, sums, sums);
+  }
   DODONA_INLINE void next_rows(std::int64_t rows) { sums.c += rows * sums.c_row; }
   DODONA_INLINE void next_columns() { sums.c += 16; }
 };
+/// After a block of K: sums += that of the block * scale of row * scale of column.
 struct BlockScaled {
-  AddScaled add;
-  DODONA_INLINE FromZero begin() const { return {}; }
-  DODONA_INLINE AddScaled end() const { return add; }
+  SumsAt sums;
+  const float *row_scales, *column_scales;
+  template <int rows, int vectors, class Operands>
+  DODONA_INLINE void add(const Operands& o) const {
+    float memory[16 * rows * vectors];
+    const SumsAt block{memory, 16 * vectors};
+    pair_sums<rows, vectors>(
+        o, [](int, int) { return f32x16::zero(); }, block);
+    DODONA_UNROLL(8)
+    for (int i = 0; i < rows; ++i) {
+      DODONA_UNROLL(4)
+      for (int v = 0; v < vectors; ++v)
+        sums(i, v, fma(block(i, v), f32x16::splat(row_scales[i]) * f32x16::load(column_scales + 16 * v), sums(i, v)));
+    }
+  }
   DODONA_INLINE void next_rows(std::int64_t rows) {
-    add.sums.c += rows * add.sums.c_row;
-    add.row_scales += rows;
+    sums.c += rows * sums.c_row;
+    row_scales += rows;
   }
   DODONA_INLINE void next_columns() {
-    add.sums.c += 16;
-    add.column_scales += 16;
+    sums.c += 16;
+    column_scales += 16;
   }
 };
 
@@ -55,11 +57,11 @@ constexpr int most_rows = many_sums_fit ? 8 : 6, most_vectors = many_sums_fit ? 
 template <int rows, class Sums>
 DODONA_INLINE void multiply_rows(Operands o, std::int64_t columns, Sums sums) {
   if constexpr (most_vectors == 3) {
-    if (columns > 32) return panel_sums<rows, 3>(o, sums.begin(), sums.end());
-    if (columns > 16) return panel_sums<rows, 2>(o, sums.begin(), sums.end());
+    if (columns > 32) return sums.template add<rows, 3>(o);
+    if (columns > 16) return sums.template add<rows, 2>(o);
   }
   for (std::int64_t j = 0; j < columns; j += 16) {
-    panel_sums<rows, 1>(o, sums.begin(), sums.end());
+    sums.template add<rows, 1>(o);
     o.b += 16;
     sums.next_columns();
   }
@@ -164,7 +166,7 @@ void multiply_columns(const PanelTile& tile, const Scratch& s, const Unpacker& b
     if (p.block > 0) {
       take_scales(p.a_scales, tile.row, tile.rows, begin / p.block, s.row_scales);
       take_scales(p.b_scales, tile.column + j, columns, begin / p.block, s.column_scales);
-      multiply_panel(operands, tile.rows, columns, BlockScaled{{sums, s.row_scales, s.column_scales}}, ahead);
+      multiply_panel(operands, tile.rows, columns, BlockScaled{sums, s.row_scales, s.column_scales}, ahead);
     } else {
       multiply_panel(operands, tile.rows, columns, Unscaled{sums}, ahead);
     }

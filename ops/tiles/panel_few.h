@@ -1,4 +1,4 @@
-// Products of panel.h with few rows of A and columns of fp8, made for weights from memory: the same chains over K, and the same bits.
+// Products of panel.h with few rows of A and columns of fp8, made for weights from memory: the same pair sums, and the same bits.
 //
 // Many rows want columns unpacked to fp32, once for all of them, in a second-level cache. Few rows cannot wait for that. They take columns
 // as they are packed and widen them in registers on the way into the products. Packed weights are read in one stream; of raw ones lines of
@@ -72,7 +72,7 @@ struct PanelFewTile {
   float* scratch;                    ///< panel_few_scratch(m) floats, 64-byte aligned
   bool subnormals_are_free = false;  ///< whether products of subnormal numbers take no longer than others on this processor
 };
-/// Packed lines; of every row chains and sums; scales of columns.
+/// Packed lines; of every row sums of a block and those of all; scales of columns.
 inline std::size_t panel_few_scratch(std::int64_t m) {
   return static_cast<std::size_t>(panel_few_bytes(panel_few_chunk) / 4 + panel_few_columns * (2 * m + 1));
 }

@@ -1,6 +1,7 @@
 #include "ops/tiles/panel_few.h"
 
 #include "ops/tiles/panel_lanes.h"
+#include "simd/bf16_pairs.h"
 #include "simd/dot_i8.h"
 
 namespace dodona::DODONA_TIER {
@@ -112,12 +113,12 @@ void pack_panel(const PanelOperand& b, std::int64_t first, std::int64_t count, s
 
 // ---- multiplying
 
-/// Rows of A from some k on, and where chains of products are kept, tile_columns for each row. A vector of chains is that of sixteen
-/// columns, or of one of some blocks of K of sixteen columns.
+/// Rows of A from some k on, and where sums of products are kept, tile_columns for each row. A vector of sums is that of sixteen columns,
+/// or of one of some blocks of K of sixteen columns.
 struct Rows {
   const float* a;
   std::int64_t a_stride, of_block;  ///< from row to row, from block to block
-  float* chains;
+  float* sums;
 };
 /// What is fetched from memory while packed lines are multiplied, a line for each of theirs: from vector to vector, from a word to the
 /// next, and after sixteen words.
@@ -136,9 +137,21 @@ struct Codes {
   Fetch fetch;
 };
 
+/// Chains of a group of pair sums, of its even k or of its odd ones.
+template <int rows, int vectors>
+struct Chains {
+  f32x16 of[rows][vectors];
+
+  DODONA_INLINE Chains() {
+    DODONA_UNROLL(8)
+    for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
+    for (int v = 0; v < vectors; ++v) of[i][v] = f32x16::zero();
+  }
+};
+
 template <class Unpack, bool nans, int blocks, int rows, int vectors>
 DODONA_INLINE void add_products(const Rows& r, std::int64_t k, int i, const typename Unpack::Word (&words)[vectors],
-                                f32x16 (&c)[rows][vectors]) {
+                                Chains<rows, vectors>& c) {
   f32x16 b[vectors];
   DODONA_UNROLL(8)
   for (int v = 0; v < vectors; ++v) b[v] = Unpack::template value<nans>(words[v], i);
@@ -146,55 +159,60 @@ DODONA_INLINE void add_products(const Rows& r, std::int64_t k, int i, const type
   for (int row = 0; row < rows; ++row) {
     const float* const at = r.a + row * r.a_stride + k + i;
     DODONA_UNROLL(8)
-    for (int v = 0; v < vectors; ++v) c[row][v] = fma(f32x16::splat(at[v % blocks * r.of_block]), b[v], c[row][v]);
+    for (int v = 0; v < vectors; ++v) c.of[row][v] = fma(f32x16::splat(at[v % blocks * r.of_block]), b[v], c.of[row][v]);
   }
 }
 
-/// chains = fma(a[k], b[k], chains) for `k` elements in order.
+/// Sums of a group, after `done` elements, of `k`.
 template <class Unpack, bool nans, int blocks, int rows, int vectors>
-void multiply(const Rows r, const Codes b, std::int64_t k) {
-  f32x16 c[rows][vectors];
-  DODONA_UNROLL(8)
-  for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
-  for (int v = 0; v < vectors; ++v) c[i][v] = f32x16::load(r.chains + i * tile_columns + 16 * v);
-  const std::byte* p = b.lines;
+DODONA_INLINE void add_group(const Rows& r, const Codes& b, std::int64_t done, std::int64_t k) {
+  Chains<rows, vectors> even, odd;
+  const std::byte* p = b.lines + done / 4 * of_word;
+  std::int64_t fetched = done / line * b.fetch.of_words + done % line / 4 * b.fetch.of_word;
   typename Unpack::Word words[vectors];
-  const auto take_words = [&](std::int64_t fetched) {
+  const auto take_words = [&] {
     DODONA_UNROLL(8)
     for (int v = 0; v < vectors; ++v) {
       fetch_line(b.fetch.first, fetched + v * b.fetch.of_vector);
       words[v] = Unpack::word(load_bytes(p + v * line));
     }
     p += of_word;
+    fetched += b.fetch.of_word;
   };
-  std::int64_t done = 0;
-  for (std::int64_t begin = 0, lines = 0; begin < k; begin += line, lines += b.fetch.of_words) {
-    const std::int64_t end = k - begin < line ? k - 3 : begin + line;
-    for (std::int64_t fetched = lines; done < end; done += 4, fetched += b.fetch.of_word) {
-      take_words(fetched);
-      DODONA_UNROLL(4)
-      for (int i = 0; i < 4; ++i) add_products<Unpack, nans, blocks>(r, done, i, words, c);
-    }
+  const std::int64_t end = k - done < pair_group ? k : done + pair_group;
+  for (; done + 4 <= end; done += 4) {
+    take_words();
+    DODONA_UNROLL(4)
+    for (int i = 0; i < 4; ++i) add_products<Unpack, nans, blocks>(r, done, i, words, i % 2 == 0 ? even : odd);
   }
-  if (done < k) {
-    take_words(0);
+  if (done < end) {
+    take_words();
     DODONA_UNROLL(4)
     for (int i = 0; i < 3; ++i)
-      if (done + i < k) add_products<Unpack, nans, blocks>(r, done, i, words, c);
+      if (done + i < end) add_products<Unpack, nans, blocks>(r, done, i, words, i % 2 == 0 ? even : odd);
   }
   DODONA_UNROLL(8)
   for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
-  for (int v = 0; v < vectors; ++v) c[i][v].store(r.chains + i * tile_columns + 16 * v);
+  for (int v = 0; v < vectors; ++v) {
+    float* const sum = r.sums + i * tile_columns + 16 * v;
+    (f32x16::load(sum) + (even.of[i][v] + odd.of[i][v])).store(sum);
+  }
 }
 
-// Sixteen sums stay in registers beside the codes that they take.
-constexpr int most_sums = many_sums_fit ? 16 : 4, most_rows = many_sums_fit ? 8 : 2;
+/// sums += those of `k` elements, group by group.
+template <class Unpack, bool nans, int blocks, int rows, int vectors>
+void multiply(const Rows r, const Codes b, std::int64_t k) {
+  for (std::int64_t done = 0; done < k; done += pair_group) add_group<Unpack, nans, blocks, rows, vectors>(r, b, done, k);
+}
+
+// Chains of eight sums stay in registers beside the codes that they take.
+constexpr int most_sums = many_sums_fit ? 8 : 2, most_rows = many_sums_fit ? 8 : 2;
 
 template <class Unpack, bool nans, int blocks, int rows>
 void multiply_rows(Rows r, Codes b, std::int64_t vectors, std::int64_t k) {
-  constexpr int most = most_sums / rows < 4 ? most_sums / rows : 4, together = most < blocks ? blocks : most;
+  constexpr int beside = most_sums / rows, most = beside < 1 ? 1 : beside < 4 ? beside : 4, together = most < blocks ? blocks : most;
   const auto next = [&](int count) {
-    r.chains += 16 * count;
+    r.sums += 16 * count;
     b.lines += count * line;
     b.fetch = b.fetch.at(count, 0);
   };
@@ -208,7 +226,7 @@ void multiply_by_halves(Rows r, std::int64_t rows, Codes b, std::int64_t vectors
   for (; rows >= most; rows -= most) {
     multiply_rows<Unpack, nans, blocks, most>(r, b, vectors, k);
     r.a += most * r.a_stride;
-    r.chains += most * tile_columns;
+    r.sums += most * tile_columns;
     b.fetch = {b.lines, 0, 0, 0};
   }
   if constexpr (most > 1)
@@ -218,7 +236,7 @@ void multiply_by_halves(Rows r, std::int64_t rows, Codes b, std::int64_t vectors
 /// All rows times packed codes.
 template <class Unpack, int blocks>
 void multiply_vectors(const Rows& rows, std::int64_t m, const Codes& codes, bool nans, std::int64_t vectors, std::int64_t k) {
-  constexpr int most = blocks > 1 && most_rows > most_sums / blocks ? most_sums / blocks : most_rows;
+  constexpr int beside = most_sums < blocks ? 1 : most_sums / blocks, most = blocks > 1 && most_rows > beside ? beside : most_rows;
   if (nans) {
     multiply_by_halves<Unpack, true, blocks, most>(rows, m, codes, vectors, k);
   } else {
@@ -230,34 +248,34 @@ void multiply_vectors(const Rows& rows, std::int64_t m, const Codes& codes, bool
 
 /// Sums of products as they are where rows and codes are.
 template <class Unpack>
-DODONA_INLINE f32x16 whole_chain(const float* chain) {
-  return f32x16::load(chain) * f32x16::splat(Unpack::sums_take);
+DODONA_INLINE f32x16 whole_sum(const float* sum) {
+  return f32x16::load(sum) * f32x16::splat(Unpack::sums_take);
 }
 
 /// Memory of a tile.
 struct Scratch {
   std::byte* codes;
-  float *chains, *sums, *column_scales;
+  float *block, *sums, *column_scales;  ///< sums of a block of K, or of all where there is none; of blocks
 };
 Scratch scratch_of(const PanelFewTile& tile) {
-  float* const chains = tile.scratch + ops::panel_few_bytes(chunk_k) / 4;
-  float* const sums = chains + tile.product->m * tile_columns;
-  return {reinterpret_cast<std::byte*>(tile.scratch), chains, sums, sums + tile.product->m * tile_columns};
+  float* const block = tile.scratch + ops::panel_few_bytes(chunk_k) / 4;
+  float* const sums = block + tile.product->m * tile_columns;
+  return {reinterpret_cast<std::byte*>(tile.scratch), block, sums, sums + tile.product->m * tile_columns};
 }
 
-/// After a block of K: sums += chains * scale of row * scale of column.
+/// After a block of K: sums += those of the block * scale of row * scale of column.
 template <class Unpack>
-void add_scaled(const PanelFewTile& tile, const Scratch& s, std::int64_t block, float* chains) {
+void add_scaled(const PanelFewTile& tile, const Scratch& s, std::int64_t block, float* of_block) {
   const PanelProduct& p = *tile.product;
   take_scales(p.b_scales, tile.column, tile.columns, block, s.column_scales);
-  for (std::int64_t i = 0; i < p.m; ++i, chains += tile_columns) {
+  for (std::int64_t i = 0; i < p.m; ++i, of_block += tile_columns) {
     float row_scale;
     take_scales(p.a_scales, i, 1, block, &row_scale);
     float* const sums = s.sums + i * tile_columns;
     for (std::int64_t j = 0; j < tile.columns; j += 16) {
       const f32x16 scale = f32x16::splat(row_scale) * f32x16::load(s.column_scales + j);
-      fma(whole_chain<Unpack>(chains + j), scale, f32x16::load(sums + j)).store(sums + j);
-      f32x16::zero().store(chains + j);
+      fma(whole_sum<Unpack>(of_block + j), scale, f32x16::load(sums + j)).store(sums + j);
+      f32x16::zero().store(of_block + j);
     }
   }
 }
@@ -285,10 +303,10 @@ void multiply_chunk(const PanelFewTile& tile, const Scratch& s, const float* a, 
   const std::int64_t vectors = (tile.columns + 15) / 16, end = begin + chunk;
   while (begin < end) {
     const std::int64_t left = end - begin, of_block = p.block > 0 ? p.block - begin % p.block : left, k = left < of_block ? left : of_block;
-    multiply_vectors<Unpack, 1>({a + begin, ops::panel_few_a_stride(p.k), 0, s.chains}, p.m, codes, nans, vectors, k);
+    multiply_vectors<Unpack, 1>({a + begin, ops::panel_few_a_stride(p.k), 0, s.block}, p.m, codes, nans, vectors, k);
     begin += k;
     codes = {codes.lines + ops::panel_few_bytes(k), codes.fetch.at(0, k / 4)};
-    if (p.block > 0 && (begin % p.block == 0 || begin == p.k)) add_scaled<Unpack>(tile, s, (begin - 1) / p.block, s.chains);
+    if (p.block > 0 && (begin % p.block == 0 || begin == p.k)) add_scaled<Unpack>(tile, s, (begin - 1) / p.block, s.block);
   }
 }
 
@@ -337,11 +355,11 @@ std::int64_t multiply_blocks(const PanelFewTile& tile, const Scratch& s, const f
       for (int b = 0; b < blocks; ++b)
         nans = nans |
                pack_sixteen<Unpack>({columns.first + begin + b * p.block + from, columns.stride, columns.count}, line, s.codes + b * line);
-      multiply_vectors<Unpack, blocks>({a + begin + from, ops::panel_few_a_stride(p.k), p.block, s.chains}, p.m,
+      multiply_vectors<Unpack, blocks>({a + begin + from, ops::panel_few_a_stride(p.k), p.block, s.block}, p.m,
                                        {s.codes, {beyond(next, from), p.block, columns.stride, 0}}, any(~(nans == i32x16::zero())), blocks,
                                        line);
     }
-    for (int b = 0; b < blocks; ++b) add_scaled<Unpack>(tile, s, begin / p.block + b, s.chains + 16 * b);
+    for (int b = 0; b < blocks; ++b) add_scaled<Unpack>(tile, s, begin / p.block + b, s.block + 16 * b);
   }
   return begin;
 }
@@ -350,14 +368,14 @@ template <class Unpack>
 void multiply_tile(const PanelFewTile& tile, const float* a) {
   const PanelProduct& p = *tile.product;
   const Scratch s = scratch_of(tile);
-  for (std::int64_t i = 0; i < 2 * p.m * tile_columns; i += 16) f32x16::zero().store(s.chains + i);
+  for (std::int64_t i = 0; i < 2 * p.m * tile_columns; i += 16) f32x16::zero().store(s.block + i);
   if (p.b.packed) {
     multiply_packed<Unpack>(tile, s, a);
   } else {
     multiply_raw<Unpack>(tile, s, a, ops::panel_few_by_blocks(p) ? multiply_blocks<Unpack>(tile, s, a) : 0);
   }
   if (p.block == 0)
-    for (std::int64_t i = 0; i < p.m * tile_columns; i += 16) whole_chain<Unpack>(s.chains + i).store(s.sums + i);
+    for (std::int64_t i = 0; i < p.m * tile_columns; i += 16) whole_sum<Unpack>(s.block + i).store(s.sums + i);
   const ops::TileEpilogue epilogue = epilogue_of(p, tile.batch);
   for (std::int64_t i = 0; i < p.m; ++i) finish_row<ChainSums>(epilogue, i, tile.column, tile.columns, s.sums + i * tile_columns);
 }

@@ -8,6 +8,7 @@
 #include "core/random.h"
 #include "dodona/error.h"
 #include "helpers.h"
+#include "pair_sum.h"
 #include "quant/e4m3.h"
 
 namespace dodona {
@@ -84,10 +85,10 @@ std::vector<std::uint16_t> plain_loop(const ops::Fp8BlockwiseScaledMm& op) {
     for (std::int64_t j = 0; j < n; ++j) {
       float acc = 0;
       for (std::int64_t block = 0; block < k / 128; ++block) {
-        float chain = 0;
-        for (std::int64_t e = block * 128; e < block * 128 + 128; ++e)
-          chain = std::fma(quant::e4m3_to_f32(a[i * k + e]), quant::e4m3_to_f32(b[j * k + e]), chain);
-        acc = std::fma(chain, op.scales_a.as<float>()[block * m + i] * op.scales_b.as<float>()[j / 128 * (k / 128) + block], acc);
+        const float sum = helpers::pair_sum(
+            block * 128, (block + 1) * 128, [&](std::int64_t e) { return quant::e4m3_to_f32(a[i * k + e]); },
+            [&](std::int64_t e) { return quant::e4m3_to_f32(b[j * k + e]); });
+        acc = std::fma(sum, op.scales_a.as<float>()[block * m + i] * op.scales_b.as<float>()[j / 128 * (k / 128) + block], acc);
       }
       quant::set(out, i * n + j, static_cast<double>(acc));
     }

@@ -12,6 +12,7 @@
 #include "ops/tiles/panel.h"
 #include "ops/tiles/panel_i8.h"
 #include "ops/tiles/work.h"
+#include "pair_sum.h"
 #include "quant/element.h"
 #include "quant/int4.h"
 #include "quant/qserve.h"
@@ -21,6 +22,7 @@ namespace {
 
 using helpers::in_mode;
 using helpers::normal;
+using helpers::pair_sum;
 
 /// What varies from place to place without a pattern.
 std::uint32_t noise(std::int64_t i) {
@@ -64,16 +66,15 @@ std::string text(const Size& s) {
   return std::to_string(s.m) + ' ' + std::to_string(s.n) + ' ' + std::to_string(s.k);
 }
 
-/// out = acc * scale, acc one chain.
-Tensor chains(const Tensor& a, const Tensor& b, DType out_type) {
+Tensor pair_sums(const Tensor& a, const Tensor& b, DType out_type) {
   const std::int64_t batches = a.size(0), m = a.size(1), n = b.size(1), k = a.size(2);
   Tensor out(out_type, {batches, m, n});
   for (std::int64_t l = 0; l < batches; ++l)
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < n; ++j) {
-        float acc = 0;
-        for (std::int64_t e = 0; e < k; ++e) acc = std::fmaf(value(a, (l * m + i) * k + e), value(b, (l * n + j) * k + e), acc);
-        quant::set(out, (l * m + i) * n + j, acc);
+        const auto row = [&](std::int64_t e) { return value(a, (l * m + i) * k + e); };
+        const auto column = [&](std::int64_t e) { return value(b, (l * n + j) * k + e); };
+        quant::set(out, (l * m + i) * n + j, pair_sum(0, k, row, column));
       }
   return out;
 }
@@ -91,14 +92,14 @@ ops::PanelProduct product_of(const Tensor& a, const Tensor& b, const Tensor& out
   return product;
 }
 
-TEST(Panel, EveryPairOfFormatsIsOneChainOverK) {
+TEST(Panel, EveryPairOfFormatsIsThePairSumOverK) {
   constexpr DType formats[] = {DType::f8_e4m3, DType::f8_e5m2, DType::bf16, DType::f16, DType::f32, DType::i8};
   for (const DType a_type : formats)
     for (const DType b_type : formats)
       for (const Size& s : {Size{1, 5, 7}, Size{11, 49, 35}, Size{3, 33, 530}, Size{2, 20, 256}}) {
         const Tensor a = operand(a_type, {2, s.m, s.k}, "a", 1), b = operand(b_type, {2, s.n, s.k}, "b", 2);
         on_every_tier(
-            chains(a, b, DType::f32),
+            pair_sums(a, b, DType::f32),
             [&](const Exec& exec) {
               Tensor out(DType::f32, {2, s.m, s.n});
               ops::panel_multiply(product_of(a, b, out), exec);
@@ -136,7 +137,7 @@ TEST(Panel, ManyAndFewRowsOfFp8HaveTheSameBitsWithEveryCodeNansTooRawAndPacked) 
     for (const Size& s : {Size{1, 64, 512}, Size{2, 70, 64}, Size{3, 16, 257}, Size{5, 130, 200}, Size{13, 100, 700}, Size{24, 17, 131},
                           Size{25, 64, 259}, Size{40, 129, 522}}) {
       const Tensor a = normal(DType::bf16, {1, s.m, s.k}, "a"), b = fp8_columns(type, {1, s.n, s.k}, s.n % 64 != 0);
-      const Tensor expected = chains(a, b, DType::bf16);
+      const Tensor expected = pair_sums(a, b, DType::bf16);
       const std::string what = std::string(name(type)) + ' ' + text(s);
       on_every_tier(
           expected,
@@ -165,7 +166,7 @@ Tensor scaled_columns(const Dims& shape, bool nans) {
 TEST(Panel, CodesThatAreNearlyNeverSubnormalTakeAnotherWayToTheSameBits) {
   for (const Size& s : {Size{1, 64, 512}, Size{2, 70, 64}, Size{3, 100, 330}, Size{24, 17, 131}, Size{9, 129, 522}}) {
     const Tensor a = scaled_columns({1, s.m, s.k}, s.m == 9), b = scaled_columns({1, s.n, s.k}, s.n % 64 != 0);
-    const Tensor expected = chains(a, b, DType::bf16);
+    const Tensor expected = pair_sums(a, b, DType::bf16);
     on_every_tier(
         expected,
         [&](const Exec& exec) {
@@ -180,7 +181,7 @@ TEST(Panel, CodesThatAreNearlyNeverSubnormalTakeAnotherWayToTheSameBits) {
   }
 }
 
-void expect_chains_of_blocks(const Size& s, const Tensor& a, const Tensor& b) {
+void expect_sums_of_blocks(const Size& s, const Tensor& a, const Tensor& b) {
   constexpr std::int64_t block = 128;
   const std::int64_t blocks = (s.k + block - 1) / block;
   // 1 x 128, as kernels store it with rows next to one another, and 128 x 128.
@@ -191,11 +192,11 @@ void expect_chains_of_blocks(const Size& s, const Tensor& a, const Tensor& b) {
     for (std::int64_t j = 0; j < s.n; ++j) {
       float acc = 0;
       for (std::int64_t g = 0; g < blocks; ++g) {
-        float chain = 0;
-        for (std::int64_t e = g * block; e < std::min(s.k, (g + 1) * block); ++e)
-          chain = std::fmaf(value(a, i * s.k + e), value(b, j * s.k + e), chain);
+        const float sum = pair_sum(
+            g * block, std::min(s.k, (g + 1) * block), [&](std::int64_t e) { return value(a, i * s.k + e); },
+            [&](std::int64_t e) { return value(b, j * s.k + e); });
         const float scale = a_scales[static_cast<std::size_t>(g * s.m + i)] * b_scales[static_cast<std::size_t>(j / 128 * blocks + g)];
-        acc = std::fmaf(chain, scale, acc);
+        acc = std::fmaf(sum, scale, acc);
       }
       quant::set(expected, i * s.n + j, acc);
     }
@@ -218,11 +219,11 @@ void expect_chains_of_blocks(const Size& s, const Tensor& a, const Tensor& b) {
         text(s) + (packing ? " packed" : " raw"));
 }
 
-TEST(Panel, BlocksOfKAreChainsOfTheirOwnThatScalesAreMultipliedWith) {
+TEST(Panel, BlocksOfKAreSumsOfTheirOwnThatScalesAreMultipliedWith) {
   for (const Size& s :
        {Size{1, 128, 128}, Size{23, 200, 1100}, Size{7, 272, 384}, Size{131, 144, 700}, Size{5, 40, 1100}, Size{2, 50, 640}}) {
-    expect_chains_of_blocks(s, normal(DType::f8_e4m3, {1, s.m, s.k}, "a"), normal(DType::f8_e4m3, {1, s.n, s.k}, "b"));
-    expect_chains_of_blocks(s, scaled_columns({1, s.m, s.k}, false), scaled_columns({1, s.n, s.k}, s.n % 64 != 0));
+    expect_sums_of_blocks(s, normal(DType::f8_e4m3, {1, s.m, s.k}, "a"), normal(DType::f8_e4m3, {1, s.n, s.k}, "b"));
+    expect_sums_of_blocks(s, scaled_columns({1, s.m, s.k}, false), scaled_columns({1, s.n, s.k}, s.n % 64 != 0));
     if (HasFailure()) return;
   }
 }
@@ -263,7 +264,7 @@ TEST(Panel, EpilogueStepsAreTakenInOrder) {
       const auto rows = scales(static_cast<std::size_t>(s.m), 5), columns = scales(static_cast<std::size_t>(s.n), 6),
                  bias = scales(static_cast<std::size_t>(s.n), 7);
       on_every_tier(
-          finished(chains(a, b, DType::f32), rows, columns, bias, type),
+          finished(pair_sums(a, b, DType::f32), rows, columns, bias, type),
           [&](const Exec& exec) {
             Tensor out(type, {1, s.m, s.n});
             auto product = product_of(a, b, out);
