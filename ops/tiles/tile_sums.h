@@ -47,8 +47,8 @@ struct TileBlock {
   const std::uint8_t* const* weights;
   std::int64_t weights_chunk;
   float* sums;
-  std::int64_t sums_stride = tile_sums_stride;
-  bool from_zero = false;  ///< whatever sums are before
+  std::int64_t sums_row = tile_sums_stride;  ///< floats from a row of sums to the next
+  bool from_zero = false;                    ///< whatever sums are before
 };
 
 /// Tile c += that of rows, a, times that of a panel, w.
@@ -67,15 +67,15 @@ DODONA_INLINE void dot_tiles() {
 
 template <class Unit, int t>
 DODONA_INLINE void begin_tile(const TileBlock& block, const float* sums) {
-  block.from_zero ? Unit::template zero<t>() : Unit::template load<t>(sums, block.sums_stride * 4);
+  block.from_zero ? Unit::template zero<t>() : Unit::template load<t>(sums, block.sums_row * 4);
 }
 
 /// Three or four sixteens of rows and one panel, which is read once for all of them.
 template <class Unit, TileDots dots, int sixteens, class Begin>
 void add_tall_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
-  const std::int64_t row_bytes = block.sums_stride * 4;
+  const std::int64_t row_bytes = block.sums_row * 4;
   const auto each = [&]<int... i>(std::integer_sequence<int, i...>) {
-    (begin_tile<Unit, i>(block, block.sums + 16 * i * block.sums_stride), ...);
+    (begin_tile<Unit, i>(block, block.sums + 16 * i * block.sums_row), ...);
     for (std::int64_t s = 0; s < steps; ++s) {
       begin(s);
       const std::int64_t chunk = s / steps_of_chunk, at = s % steps_of_chunk * tile_step_bytes;
@@ -83,7 +83,7 @@ void add_tall_tiles(const TileBlock& block, std::int64_t steps, const Begin& beg
       Unit::template load<4>(block.weights[0] + chunk * block.weights_chunk + at, 64);
       ((Unit::template load<5 + i % 3>(a + i * tile_chunk_bytes, 64), dot_tiles<Unit, dots, i, 5 + i % 3, 4>()), ...);
     }
-    (Unit::template store<i>(block.sums + 16 * i * block.sums_stride, row_bytes), ...);
+    (Unit::template store<i>(block.sums + 16 * i * block.sums_row, row_bytes), ...);
   };
   each(std::make_integer_sequence<int, sixteens>());
 }
@@ -93,10 +93,10 @@ void add_tall_tiles(const TileBlock& block, std::int64_t steps, const Begin& beg
 template <class Unit, TileDots dots, int sixteens, int panels, class Begin>
 void add_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
   static_assert(sixteens <= 2 && panels <= 4 / sixteens);
-  const std::int64_t row_bytes = block.sums_stride * 4;
+  const std::int64_t row_bytes = block.sums_row * 4;
   constexpr int of_weights = 4 + sixteens, at_once = panels < 8 - of_weights ? panels : 8 - of_weights;
   const auto each = [&]<int... p, int... later>(std::integer_sequence<int, p...>, std::integer_sequence<int, later...>) {
-    const auto sums = [&](int i, int panel) { return block.sums + 16 * i * block.sums_stride + 16 * panel; };
+    const auto sums = [&](int i, int panel) { return block.sums + 16 * i * block.sums_row + 16 * panel; };
     (begin_tile<Unit, p>(block, sums(0, p)), ...);
     if constexpr (sixteens == 2) (begin_tile<Unit, panels + p>(block, sums(1, p)), ...);
     for (std::int64_t s = 0; s < steps; ++s) {
@@ -123,35 +123,43 @@ void add_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
 DODONA_INLINE std::int64_t turns_of_rows(std::int64_t rows, std::int64_t panels, std::int64_t steps) {
   return (rows / 32 * ((panels + 1) / 2) + (rows % 32 > 16 ? (panels + 1) / 2 : rows % 32 > 0 ? (panels + 3) / 4 : 0)) * steps;
 }
-/// Any number of rows times any of panels, at most a chunk of K.
-template <class Unit, TileDots dots, class Begin>
-void add_rows(const TileBlock& all, std::int64_t rows, std::int64_t panels, std::int64_t steps, const Begin& begin) {
+/// Any number of rows and of panels, as many of both together as there are tiles: body.operator()<sixteens, panels>(row, panel).
+template <class Body>
+void in_tiles(std::int64_t rows, std::int64_t panels, const Body& body) {
   for (std::int64_t r = 0; r < rows; r += 32) {
-    TileBlock block = all;
-    block.a += r / 16 * tile_chunk_bytes;
-    block.sums += r * all.sums_stride;
     if (rows - r > 16) {
-      for (std::int64_t p = 0; p < panels; p += 2, block.weights += 2, block.sums += 32)
-        panels - p > 1 ? add_tiles<Unit, dots, 2, 2>(block, steps, begin) : add_tiles<Unit, dots, 2, 1>(block, steps, begin);
+      for (std::int64_t p = 0; p < panels; p += 2)
+        panels - p > 1 ? body.template operator()<2, 2>(r, p) : body.template operator()<2, 1>(r, p);
       continue;
     }
-    for (std::int64_t p = 0; p < panels; p += 4, block.weights += 4, block.sums += 64) switch (panels - p) {
-        case 1: add_tiles<Unit, dots, 1, 1>(block, steps, begin); break;
-        case 2: add_tiles<Unit, dots, 1, 2>(block, steps, begin); break;
-        case 3: add_tiles<Unit, dots, 1, 3>(block, steps, begin); break;
-        default: add_tiles<Unit, dots, 1, 4>(block, steps, begin);
+    for (std::int64_t p = 0; p < panels; p += 4) switch (panels - p) {
+        case 1: body.template operator()<1, 1>(r, p); break;
+        case 2: body.template operator()<1, 2>(r, p); break;
+        case 3: body.template operator()<1, 3>(r, p); break;
+        default: body.template operator()<1, 4>(r, p);
       }
   }
 }
+/// Any number of rows times any of panels, at most a chunk of K.
+template <class Unit, TileDots dots, class Begin>
+void add_rows(const TileBlock& all, std::int64_t rows, std::int64_t panels, std::int64_t steps, const Begin& begin) {
+  in_tiles(rows, panels, [&]<int sixteens, int together>(std::int64_t r, std::int64_t p) {
+    TileBlock block = all;
+    block.a += r / 16 * tile_chunk_bytes;
+    block.weights += p;
+    block.sums += r * block.sums_row + 16 * p;
+    add_tiles<Unit, dots, sixteens, together>(block, steps, begin);
+  });
+}
 
 /// Sums of sixteen rows and a panel that were turned.
-DODONA_INLINE void turn_back(float* sums) {
+DODONA_INLINE void turn_back(float* sums, std::int64_t sums_row = tile_sums_stride) {
   f32x16 lines[16];
   DODONA_UNROLL(16)
-  for (int i = 0; i < 16; ++i) lines[i] = f32x16::load(sums + i * tile_sums_stride);
+  for (int i = 0; i < 16; ++i) lines[i] = f32x16::load(sums + i * sums_row);
   transpose(lines);
   DODONA_UNROLL(16)
-  for (int i = 0; i < 16; ++i) lines[i].store(sums + i * tile_sums_stride);
+  for (int i = 0; i < 16; ++i) lines[i].store(sums + i * sums_row);
 }
 
 }  // namespace dodona::DODONA_TIER
