@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/threads.h"
+#include "ops/tiles/panel_amx.h"
 #include "ops/tiles/panel_few.h"
 #include "ops/tiles/work.h"
 #include "simd/amx.h"
@@ -122,15 +123,19 @@ void multiply_many(std::span<const PanelProduct> products, const Exec& exec) {
 }  // namespace
 
 void panel_multiply(std::span<const PanelProduct> products, const Exec& exec) {
-  std::vector<PanelProduct> many;
+  const PanelUnit* const unit = panel_unit(exec.isa);
+  std::vector<PanelProduct> many, of_unit;
   for (const PanelProduct& product : products) {
-    if (has_few_rows(product, most_few_rows(exec.isa))) {
+    if (unit != nullptr && unit->takes(product)) {
+      of_unit.push_back(product);
+    } else if (has_few_rows(product, most_few_rows(exec.isa))) {
       multiply_few(product, exec);
     } else {
       many.push_back(product);
     }
   }
   multiply_many(many, exec);
+  if (!of_unit.empty()) panel_multiply_by(*unit, of_unit, exec);
 }
 
 void panel_multiply(const PanelProduct& product, const Exec& exec) {
