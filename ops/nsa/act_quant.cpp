@@ -149,7 +149,7 @@ For each block: s = fl32(max(1e-4, max |x|) * fl32(1/448)), NaN passed over; wit
 y = e4m3(fl32(x / s)), clamped to 448. Budget: s 2 units of 2^-24 (a true division, too); either power where it lies within 2^-20 of one,
 relative (an approximate logarithm), the one that was stored being the one that codes are held against. Codes: 4 units of 2^-24 of the value
 that is rounded, none where s is a power of two. Codes of NaN and of blocks with infinities are not judged. Hopper mode: tilelang's kernel as it is
-written, without fast math, which no recording confirms; triton's, whose logarithm rounds, with kernel=triton.)",
+written, without fast math; triton's, whose logarithm rounds, with kernel=triton.)",
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
