@@ -1,7 +1,8 @@
 // Intel's matrix tiles (AMX): whether this process may use them, and what their configuration looks like.
 //
 // They are no tier: vector code beside them is that of v4_vnni. A kernel that has a use for them asks amx_facts(), and multiplies with
-// vectors where they are not to be had. The sums of bytes that they make are exact (simd/amx_tiles.h), so the bits are those of vectors.
+// vectors where they are not to be had. The sums of bytes that they make are exact (simd/amx_tiles.h), and those of bf16 in an order that
+// vectors follow (simd/bf16_pairs.h), so the bits are those of vectors.
 #pragma once
 
 #include <cstdint>
