@@ -46,12 +46,14 @@ struct Cut {
   std::int64_t heads;  ///< of a unit, a multiple of 16
   std::int64_t blocks;
 };
-Cut cut_of(const Attention& call, int threads) {
+Cut cut_of(const Attention& call, const Exec& exec) {
+  const std::int64_t most =
+      attend_tiles(exec.isa) != nullptr && held_by_tiles(call.type) ? attend_most_heads : attend_most_heads_of_vectors;
   std::int64_t splits = 0;
   for (std::int64_t row = 0; row < call.rows; ++row) splits += splits_of(call, row);
-  std::int64_t heads = std::min(attend_most_heads, ceil_div(call.heads, 16) * 16);
+  std::int64_t heads = std::min(most, ceil_div(call.heads, 16) * 16);
   // As many heads as use a widened row well, unless threads would then be idle.
-  while (heads > 16 && splits * ceil_div(call.heads, heads) < threads) heads = ceil_div(heads / 2, 16) * 16;
+  while (heads > 16 && splits * ceil_div(call.heads, heads) < exec.threads) heads = ceil_div(heads / 2, 16) * 16;
   return {heads, ceil_div(call.heads, heads)};
 }
 
@@ -66,7 +68,7 @@ struct Wave {
 
 class FastAttention {
  public:
-  FastAttention(const Attention& call, const Exec& exec) : call_(call), exec_(exec), cut_(cut_of(call, exec.threads)) {}
+  FastAttention(const Attention& call, const Exec& exec) : call_(call), exec_(exec), cut_(cut_of(call, exec)) {}
 
   void run() {
     // Partial results of a wave stay within some megabytes, unless one row alone has more.

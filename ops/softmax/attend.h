@@ -27,8 +27,8 @@
 namespace dodona::ops {
 
 inline constexpr std::int64_t attend_block = 128, attend_split = 1024;
-/// Heads of one unit of work, a multiple of 16.
-inline constexpr std::int64_t attend_most_heads = 64;
+/// Heads of one unit of work, a multiple of 16: so many at most, and of vectors, which hold no more sums in a first-level cache.
+inline constexpr std::int64_t attend_most_heads = 128, attend_most_heads_of_vectors = 64;
 
 /// One split of one row for some heads.
 struct AttendUnit {

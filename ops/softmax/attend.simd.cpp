@@ -60,9 +60,17 @@ struct Product {
 
 constexpr int most_vectors = many_sums_fit ? 4 : 1;  // with six rows 24 of 32 registers, 12 of 16 half as wide
 
+template <class Product>
+DODONA_INLINE void next_lanes(Product& p, std::int64_t lanes) {
+  p.o.b += lanes;
+  p.from.sums.c += lanes;
+  p.from.factor += lanes;
+  p.lanes -= lanes;
+}
 template <int rows, class Product>
 DODONA_INLINE void multiply_rows(Product p) {
   if constexpr (most_vectors == 4) {
+    for (; p.lanes > 64; next_lanes(p, 64)) pair_sums<rows, 4>(p.o, p.from, p.from.sums);
     switch (p.lanes) {
       case 64: return pair_sums<rows, 4>(p.o, p.from, p.from.sums);
       case 48: return pair_sums<rows, 3>(p.o, p.from, p.from.sums);
@@ -70,12 +78,7 @@ DODONA_INLINE void multiply_rows(Product p) {
       default: return pair_sums<rows, 1>(p.o, p.from, p.from.sums);
     }
   }
-  for (std::int64_t lane = 0; lane < p.lanes; lane += 16) {
-    pair_sums<rows, 1>(p.o, p.from, p.from.sums);
-    p.o.b += 16;
-    p.from.sums.c += 16;
-    p.from.factor += 16;
-  }
+  for (; p.lanes > 0; next_lanes(p, 16)) pair_sums<rows, 1>(p.o, p.from, p.from.sums);
 }
 
 /// Row groups of at most six, `each(first row)` called before each. Eight rows make two fours rather than a six and a lame two.

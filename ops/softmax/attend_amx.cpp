@@ -11,9 +11,8 @@ const AttendTiles* attend_tiles(Isa isa) {
 }
 
 bool takes_tiles(const AttendUnit& unit) {
-  const auto held = [](DType type) { return type == DType::bf16 || type == DType::f8_e4m3; };
   // Parts of the queries end where a group of K does.
-  return held(unit.type) && held(unit.query_type) && held(unit.weight_type) &&
+  return held_by_tiles(unit.type) && held_by_tiles(unit.query_type) && held_by_tiles(unit.weight_type) &&
          (unit.queries[1].width == 0 || unit.queries[0].width % 32 == 0);
 }
 

@@ -15,7 +15,11 @@ struct AttendTiles {
 /// What kernels of a tier use, or nullptr.
 const AttendTiles* attend_tiles(Isa isa);
 
-/// Whether operands are numbers of bf16.
+/// Types whose numbers bf16 holds.
+inline bool held_by_tiles(DType type) {
+  return type == DType::bf16 || type == DType::f8_e4m3;
+}
+/// Whether all operands are such.
 bool takes_tiles(const AttendUnit& unit);
 /// Floats of AttendUnit::scratch for it, `separate` as attend_scratch_floats has it.
 std::int64_t attend_tiles_scratch_floats(std::int64_t lanes, std::int64_t key_width, std::int64_t value_width);

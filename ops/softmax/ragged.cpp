@@ -5,7 +5,8 @@
 namespace dodona::ops {
 namespace {
 
-constexpr std::int64_t most_tokens = 64;
+/// Of a row: as many as share keys that are packed for a matrix unit.
+constexpr std::int64_t most_tokens = 128;
 
 }  // namespace
 

@@ -98,7 +98,7 @@ struct I8MatrixUnit {
     if (format == I8Format::mxfp4 || format == I8Format::e4m3_i4) return false;
     const Rows& limits = rows_of(format);
     const bool packed = group.weights.packed != nullptr;
-    // Rows of NVFP4 that fill a tile, or nearly, pay before those of 17 to 23, of which a second one has few.
+    // Rows of NVFP4 that fill a tile, or nearly.
     const std::int64_t missing = i8_amx_together - group.rows;
     if (format == I8Format::nvfp4 && missing >= 0 && missing <= (packed ? 2 : 4)) return true;
     return group.rows >= (packed ? limits.least : limits.least_raw);
