@@ -99,17 +99,21 @@ class Widening {
       : piece_(piece),
         part_(part),
         to_(to[0]),
-        of_group_(lines ? 16 : part.steps() * (ops::panel_amx_step / 4)),
+        of_group_(lines ? 16 : part.steps() * fours_of_step),
         left_(of_group_ * (lines ? piece.panels : (piece.panels + together - 1) / together)) {
     take_group();
   }
   /// It will be asked so many times before all of it is wanted.
   void share_out(std::int64_t turns) { each_ = (left_ + turns - 1) / turns; }
+  /// A step of the packed columns of one piece of few.
+  void share_out_steps() { each_ = fours_of_step; }
   DODONA_INLINE void some() { widen(left_ < each_ ? left_ : each_); }
   void all() { widen(left_); }
+  bool done() const { return left_ == 0; }
+  std::int64_t steps() const { return done_ / fours_of_step; }
 
  private:
-  static constexpr std::int64_t together = ops::panel_few_columns / 16;
+  static constexpr std::int64_t together = ops::panel_few_columns / 16, fours_of_step = ops::panel_amx_step / 4;
 
   /// The next panel of raw columns, or those that are packed together.
   void take_group() {
@@ -232,7 +236,7 @@ void add_scaled_chunk(const PanelAmxPiece& piece, const KPart& part, const std::
       const std::uint8_t* const a = job.a.at(r / 16, part.begin) + step * tile_step_bytes;
       const TileBlock block{a, 0, of_block, 0, s.blocks[0], BlocksUnderWay::blocks_row, true};
       add_tiles<Unit, dots, sixteens, together>(block, steps, [&](std::int64_t i) {
-        meanwhile(i);
+        meanwhile(step + i);
         i + 1 < steps ? under_way.add() : under_way.add_all();
       });
       DODONA_UNROLL(4)
@@ -271,20 +275,35 @@ void multiply_pieces(const ops::PanelAmxJob& job, std::int64_t first, std::int64
     return PanelAmxPiece{&job, 16 * panel, left < job.panels ? left : job.panels};
   };
   int now = 0;
+  // Packed columns of few rows stay in a first-level cache if they are widened two steps ahead, to where others have been multiplied.
+  constexpr std::int64_t ahead = 2;
+  const bool in_place = !has_lines_of(dots) && job.rows <= ops::panel_amx_together;
   using Next = Widening<has_lines_of(dots), e5m2>;
-  Next(piece_at(first), part_at(p, 0, job.part), s.weights[now]).all();
+  Next next(piece_at(first), part_at(p, 0, job.part), s.weights[now]);
+  const auto begin_next = [&] {
+    while (!next.done() && next.steps() < ahead) next.some();
+  };
+  next.share_out_steps();
+  in_place ? begin_next() : next.all();
   for (std::int64_t i = first; i < last; ++i) {
     const PanelAmxPiece piece = piece_at(i);
     for (std::int64_t r = 0; r < 16 * job.a.sixteens; ++r)
       for (std::int64_t panel = 0; panel < piece.panels; ++panel) f32x16::zero().store(s.sums + r * sums_row + 16 * panel);
-    for (std::int64_t begin = 0; begin < p.k; begin += job.part, now ^= 1) {
+    for (std::int64_t begin = 0; begin < p.k; begin += job.part) {
       const KPart part = part_at(p, begin, job.part);
       const std::int64_t end = begin + part.k;
-      Next next;
-      if (end < p.k || i + 1 < last)
-        next = {piece_at(end < p.k ? i : i + 1), part_at(p, end < p.k ? end : 0, job.part), s.weights[now ^ 1]};
-      next.share_out(turns_of_rows(job.rows, piece.panels, part.steps()));
-      const auto meanwhile = [&](std::int64_t) { next.some(); };
+      const int then = in_place ? now : now ^ 1;
+      Next rest = next;
+      next = {};
+      if (end < p.k || i + 1 < last) next = {piece_at(end < p.k ? i : i + 1), part_at(p, end < p.k ? end : 0, job.part), s.weights[then]};
+      in_place ? next.share_out_steps() : next.share_out(turns_of_rows(job.rows, piece.panels, part.steps()));
+      const auto meanwhile = [&](std::int64_t step) {
+        if (!rest.done()) {
+          rest.some();
+        } else if (!in_place || next.steps() < step) {
+          next.some();
+        }
+      };
       const std::uint8_t* weights[ops::panel_amx_panels];
       for (std::int64_t panel = 0; panel < piece.panels; ++panel) weights[panel] = s.weights[now][panel];
       if (p.block > 0) {
@@ -293,7 +312,8 @@ void multiply_pieces(const ops::PanelAmxJob& job, std::int64_t first, std::int64
         const TileBlock block{job.a.at(0, begin), 0, weights, 0, s.sums, sums_row};
         add_rows<Unit, dots>(block, job.rows, piece.panels, part.steps(), meanwhile);
       }
-      next.all();
+      in_place ? begin_next() : next.all();
+      now = then;
     }
     finish_piece<dots>(piece, s.sums);
   }
