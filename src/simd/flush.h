@@ -34,6 +34,8 @@ class FlushDenormals {
     stay();
     asm volatile("msr fpcr, %0" : : "r"(before_));
   }
+#else
+#error "say here how denormals are flushed"
 #endif
   FlushDenormals(const FlushDenormals&) = delete;
   FlushDenormals& operator=(const FlushDenormals&) = delete;
