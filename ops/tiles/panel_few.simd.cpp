@@ -163,39 +163,65 @@ DODONA_INLINE void add_products(const Rows& r, std::int64_t k, int i, const type
   }
 }
 
-/// Sums of a group, after `done` elements, of `k`.
-template <class Unpack, bool nans, int blocks, int rows, int vectors>
-DODONA_INLINE void add_group(const Rows& r, const Codes& b, std::int64_t done, std::int64_t k) {
-  Chains<rows, vectors> even, odd;
+/// Elements [done, end) of a group: every `by`-th of a word's four from `from` on. What comes next is fetched with the first ones.
+template <class Unpack, bool nans, int blocks, int from, int by, int rows, int vectors>
+DODONA_INLINE void add_to_chains(const Rows& r, const Codes& b, std::int64_t done, std::int64_t end, Chains<rows, vectors>& even,
+                                 Chains<rows, vectors>& odd) {
   const std::byte* p = b.lines + done / 4 * of_word;
   std::int64_t fetched = done / line * b.fetch.of_words + done % line / 4 * b.fetch.of_word;
   typename Unpack::Word words[vectors];
   const auto take_words = [&] {
     DODONA_UNROLL(8)
     for (int v = 0; v < vectors; ++v) {
-      fetch_line(b.fetch.first, fetched + v * b.fetch.of_vector);
+      if constexpr (from == 0) fetch_line(b.fetch.first, fetched + v * b.fetch.of_vector);
       words[v] = Unpack::word(load_bytes(p + v * line));
     }
     p += of_word;
     fetched += b.fetch.of_word;
   };
-  const std::int64_t end = k - done < pair_group ? k : done + pair_group;
   for (; done + 4 <= end; done += 4) {
     take_words();
     DODONA_UNROLL(4)
-    for (int i = 0; i < 4; ++i) add_products<Unpack, nans, blocks>(r, done, i, words, i % 2 == 0 ? even : odd);
+    for (int i = from; i < 4; i += by) add_products<Unpack, nans, blocks>(r, done, i, words, i % 2 == 0 ? even : odd);
   }
   if (done < end) {
     take_words();
     DODONA_UNROLL(4)
-    for (int i = 0; i < 3; ++i)
+    for (int i = from; i < 3; i += by)
       if (done + i < end) add_products<Unpack, nans, blocks>(r, done, i, words, i % 2 == 0 ? even : odd);
   }
-  DODONA_UNROLL(8)
-  for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
-  for (int v = 0; v < vectors; ++v) {
+}
+
+// Sixteen chains stay in registers beside the codes that they take: even and odd ones of few sums side by side, else one after the other.
+constexpr int most_sums = many_sums_fit ? 16 : 4, most_rows = many_sums_fit ? 8 : 2;
+
+/// Sums of a group, after `done` elements, of `k`.
+template <class Unpack, bool nans, int blocks, int rows, int vectors>
+DODONA_INLINE void add_group(const Rows& r, const Codes& b, std::int64_t done, std::int64_t k) {
+  const std::int64_t end = k - done < pair_group ? k : done + pair_group;
+  const auto each = [](const auto& body) {
+    DODONA_UNROLL(8)
+    for (int i = 0; i < rows; ++i) DODONA_UNROLL(8)
+    for (int v = 0; v < vectors; ++v) body(i, v);
+  };
+  const auto add = [&](int i, int v, f32x16 both) {
     float* const sum = r.sums + i * tile_columns + 16 * v;
-    (f32x16::load(sum) + (even.of[i][v] + odd.of[i][v])).store(sum);
+    (f32x16::load(sum) + both).store(sum);
+  };
+  if constexpr (4 * rows * vectors <= most_sums) {
+    Chains<rows, vectors> even, odd;
+    add_to_chains<Unpack, nans, blocks, 0, 1>(r, b, done, end, even, odd);
+    each([&](int i, int v) { add(i, v, even.of[i][v] + odd.of[i][v]); });
+  } else {
+    float evens[rows][16 * vectors];
+    {
+      Chains<rows, vectors> even;
+      add_to_chains<Unpack, nans, blocks, 0, 2>(r, b, done, end, even, even);
+      each([&](int i, int v) { even.of[i][v].store(evens[i] + 16 * v); });
+    }
+    Chains<rows, vectors> odd;
+    add_to_chains<Unpack, nans, blocks, 1, 2>(r, b, done, end, odd, odd);
+    each([&](int i, int v) { add(i, v, f32x16::load(evens[i] + 16 * v) + odd.of[i][v]); });
   }
 }
 
@@ -205,12 +231,9 @@ void multiply(const Rows r, const Codes b, std::int64_t k) {
   for (std::int64_t done = 0; done < k; done += pair_group) add_group<Unpack, nans, blocks, rows, vectors>(r, b, done, k);
 }
 
-// Chains of eight sums stay in registers beside the codes that they take.
-constexpr int most_sums = many_sums_fit ? 8 : 2, most_rows = many_sums_fit ? 8 : 2;
-
 template <class Unpack, bool nans, int blocks, int rows>
 void multiply_rows(Rows r, Codes b, std::int64_t vectors, std::int64_t k) {
-  constexpr int beside = most_sums / rows, most = beside < 1 ? 1 : beside < 4 ? beside : 4, together = most < blocks ? blocks : most;
+  constexpr int most = most_sums / rows < 4 ? most_sums / rows : 4, together = most < blocks ? blocks : most;
   const auto next = [&](int count) {
     r.sums += 16 * count;
     b.lines += count * line;
@@ -236,7 +259,7 @@ void multiply_by_halves(Rows r, std::int64_t rows, Codes b, std::int64_t vectors
 /// All rows times packed codes.
 template <class Unpack, int blocks>
 void multiply_vectors(const Rows& rows, std::int64_t m, const Codes& codes, bool nans, std::int64_t vectors, std::int64_t k) {
-  constexpr int beside = most_sums < blocks ? 1 : most_sums / blocks, most = blocks > 1 && most_rows > beside ? beside : most_rows;
+  constexpr int most = blocks > 1 && most_rows > most_sums / blocks ? most_sums / blocks : most_rows;
   if (nans) {
     multiply_by_halves<Unpack, true, blocks, most>(rows, m, codes, vectors, k);
   } else {
