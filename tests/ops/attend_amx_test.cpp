@@ -137,8 +137,7 @@ TEST(AttendByTiles, HasTheBitsOfVectorsAtEveryEdge) {
   for (const bool causal : {false, true})
     for (const Shape& s :
          {Shape{1, 16, 16, 1}, Shape{5, 32, 16, 31}, Shape{16, 192, 128, 33}, Shape{17, 48, 48, 127}, Shape{33, 192, 128, 128},
-          Shape{48, 64, 32, 129}, Shape{64, 192, 128, 300}, Shape{64, 272, 80, 70}, Shape{20, 576, 512, 150},
-                           Shape{100, 64, 32, 140}}) {
+          Shape{48, 64, 32, 129}, Shape{64, 192, 128, 300}, Shape{64, 272, 80, 70}, Shape{20, 576, 512, 150}, Shape{100, 64, 32, 140}}) {
       Shape shape = s;
       shape.causal = causal;
       Case(shape).expect_bits_of_vectors(text(shape));
