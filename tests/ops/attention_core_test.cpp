@@ -201,5 +201,85 @@ TEST(AttentionCore, FastIsWithinTheBoundsOfGoldenOverBlocksAndSplits) {
     }
 }
 
+/// One row of queries that see one key more each, as a chunk of a prompt has them.
+class Chunk final : public ops::Attention {
+ public:
+  Tensor q, k, v;
+  std::int64_t keys;
+  bool is_causal;
+
+  struct Sizes {
+    std::int64_t queries, keys, key_width, value_width;
+  };
+  Chunk(DType element, const Sizes& s, bool masked)
+      : q(normal(element, {s.queries, s.key_width}, "q")),
+        k(normal(element, {s.keys, s.key_width}, "k")),
+        v(normal(element, {s.keys, s.value_width}, "v")),
+        keys(s.keys),
+        is_causal(masked) {
+    rows = 1, heads = s.queries, key_width = s.key_width, value_width = s.value_width;
+    type = element, scale = 0.07;
+    out = Tensor(DType::f32, {heads, value_width});
+    lse = Tensor(DType::f32, {heads});
+  }
+  std::int64_t visible(std::int64_t) const override { return keys; }
+  std::int64_t visible_to(std::int64_t, std::int64_t query) const override {
+    return is_causal ? std::max<std::int64_t>(0, keys - heads + 1 + query) : keys;
+  }
+  ops::QueryParts queries(std::int64_t) const override {
+    return {ops::QueryPart{q.as<const std::byte>(), key_width * bits(type) / 8, key_width}, ops::QueryPart{}};
+  }
+  void list(std::int64_t, std::int64_t first, std::int64_t count, const std::byte** k_rows, const std::byte** v_rows) const override {
+    for (std::int64_t i = 0; i < count; ++i) {
+      k_rows[i] = k.as<const std::byte>() + (first + i) * key_width * bits(type) / 8;
+      if (!values_in_keys) v_rows[i] = v.as<const std::byte>() + (first + i) * value_width * bits(type) / 8;
+    }
+  }
+};
+
+void expect_same_bits_on_all_tiers(Chunk& c, const std::string& what) {
+  ops::attention_fast(c, in_mode(Mode::fast, 1, Isa::generic));
+  const Tensor out = c.out.clone(), lse = c.lse.clone();
+  for (const Isa isa : available_isas()) {
+    ops::attention_fast(c, in_mode(Mode::fast, 2, isa));
+    EXPECT_TRUE(same_bits(c.out, out) && same_bits(c.lse, lse)) << what << " " << name(isa);
+  }
+}
+/// Elements of some places become `value`.
+void sow(Tensor& t, std::int64_t step, double value) {
+  for (std::int64_t i = step / 2; i < element_count(t.shape()); i += step) quant::set(t, i, value);
+}
+
+TEST(AttentionCore, TiersAgreeWhateverTheSizesAndNumbers) {
+  const Chunk::Sizes sizes[] = {{1, 1, 16, 16},    {15, 17, 48, 16},    {16, 33, 192, 128}, {17, 127, 192, 48},
+                                {33, 129, 96, 80}, {64, 160, 192, 128}, {70, 1100, 96, 64}, {48, 31, 576, 512}};
+  for (const DType type : {DType::bf16, DType::f8_e4m3, DType::f16})
+    for (const Chunk::Sizes& s : sizes)
+      for (const bool masked : {false, true})
+        for (const bool shared : {false, true}) {
+          Chunk c(type, s, masked);
+          c.values_in_keys = shared;
+          const std::string what = std::string(name(type)) + " " + std::to_string(s.queries) + " queries, " + std::to_string(s.keys) +
+                                   " keys, " + std::to_string(s.key_width) + (masked ? ", causal" : "") + (shared ? ", shared" : "");
+          expect_same_bits_on_all_tiers(c, what);
+          c.scale = 40;
+          expect_same_bits_on_all_tiers(c, what + ", far apart");
+          c.scale = 0.07;
+          sow(c.k, 997, 0.0), sow(c.v, 13, 0.0);
+          sow(c.q, 41, type == DType::bf16 ? 0x1p-130 : 0x1p-9);
+          sow(c.k, 501, type == DType::bf16 ? 0x1p-128 : 0x1p-9), sow(c.v, 33, type == DType::bf16 ? 0x1p-131 : 0x1p-9);
+          expect_same_bits_on_all_tiers(c, what + ", denormals");
+          if (type == DType::bf16) {
+            for (Tensor* t : {&c.k, &c.v})
+              for (std::int64_t i = 0; i < element_count(t->shape()); ++i) quant::set(*t, i, quant::get(*t, i) * 0x1p-115);
+            expect_same_bits_on_all_tiers(c, what + ", small products");
+          }
+          sow(c.v, 4099, infinity), sow(c.k, 9001, infinity);
+          expect_same_bits_on_all_tiers(c, what + ", infinities");
+          sow(c.v, 5003, std::nan("")), sow(c.k, 12007, std::nan(""));
+          expect_same_bits_on_all_tiers(c, what + ", NaN");
+        }
+}
+
 }  // namespace
 }  // namespace dodona
