@@ -18,10 +18,10 @@ bool takes_tiles(const AttendUnit& unit) {
 
 AttendTilesMemory AttendTilesMemory::in(std::byte* p, std::int64_t lanes, std::int64_t key_width, std::int64_t value_width,
                                         std::int64_t* bytes) {
-  std::byte* const begin = p;
+  *bytes = 0;
   const auto take = [&](std::int64_t size) {
-    std::byte* const at = p;
-    p += (size + 63) / 64 * 64;
+    std::byte* const at = p == nullptr ? nullptr : p + *bytes;
+    *bytes += (size + 63) / 64 * 64;
     return at;
   };
   AttendTilesMemory m{};
@@ -32,7 +32,6 @@ AttendTilesMemory AttendTilesMemory::in(std::byte* p, std::int64_t lanes, std::i
   m.row = take(4 * (key_width + value_width) + 256);
   m.scores = reinterpret_cast<float*>(take(attend_block * lanes * 4));
   m.outputs = reinterpret_cast<float*>(take(lanes * value_width * 4));
-  *bytes = p - begin;
   return m;
 }
 

@@ -43,6 +43,7 @@ struct AttendTilesMemory {
   std::byte *queries, *keys, *values, *weights, *row;
   float *scores, *outputs;
 
+  /// From `p` on, which may be nullptr where only its `bytes` are asked for.
   static AttendTilesMemory in(std::byte* p, std::int64_t lanes, std::int64_t key_width, std::int64_t value_width, std::int64_t* bytes);
 };
 

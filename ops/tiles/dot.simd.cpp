@@ -33,14 +33,11 @@ void widen(const ops::DotRows& rows, std::int64_t count, std::int64_t k, float* 
   });
 }
 
-struct Sums {
-  static DODONA_INLINE f32x16 result(const float* p) { return f32x16::load(p); }
-};
 /// Sums of a tile from column j on, a row of `stride` floats for each row.
 void finish(const DotTile& tile, std::int64_t j, std::int64_t count, const float* sums, std::int64_t stride) {
   ops::TileEpilogue epilogue;
   epilogue.out_type = tile.out_type, epilogue.out = tile.out, epilogue.out_stride = tile.out_stride;
-  for (std::int64_t i = 0; i < tile.rows; ++i) finish_row<Sums>(epilogue, i, j, count, sums + i * stride);
+  for (std::int64_t i = 0; i < tile.rows; ++i) finish_row<FloatSums>(epilogue, i, j, count, sums + i * stride);
 }
 
 // ---- few rows and columns of bf16, which come from memory: in registers from there to the sums

@@ -60,10 +60,6 @@ inline void add_by_vectors(const std::byte* lines, const std::byte* words, std::
     }
 }
 
-struct DotSums {
-  static DODONA_INLINE f32x16 result(const float* p) { return f32x16::load(p); }
-};
-
 /// A chunk of K of some panels: where it lies in memory, to be asked for while another one is multiplied.
 DODONA_INLINE WeightsAhead columns_ahead(const ops::DotJob& job, std::int64_t column, std::int64_t columns, std::int64_t begin,
                                          std::int64_t turns) {
@@ -188,7 +184,7 @@ void multiply_piece(const ops::DotJob& job, const DotPiece& piece, std::int32_t 
   epilogue.out_type = job.out_type, epilogue.out = job.out, epilogue.out_stride = job.out_stride;
   const std::int64_t left = job.n - piece.column, most = 16 * piece.panels;
   for (std::int64_t r = 0; r < job.rows; ++r)
-    finish_row<DotSums>(epilogue, r, piece.column, left < most ? left : most, s.sums + r * tile_sums_stride);
+    finish_row<FloatSums>(epilogue, r, piece.column, left < most ? left : most, s.sums + r * tile_sums_stride);
 }
 
 template <class Unit>

@@ -68,6 +68,11 @@ void finish_as(const ops::TileEpilogue& e, std::int64_t row, std::int64_t column
   if (j < n) To::store_partial(result(j, n - j), to + j, n - j);
 }
 
+/// Sums that are fp32 already.
+struct FloatSums {
+  static DODONA_INLINE f32x16 result(const float* p) { return f32x16::load(p); }
+};
+
 /// `n` columns from `column` on, of one row. Sums::result reads sixteen sums.
 template <class Sums>
 DODONA_INLINE void finish_row(const ops::TileEpilogue& e, std::int64_t row, std::int64_t column, std::int64_t n, const float* sums) {

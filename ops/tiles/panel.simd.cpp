@@ -193,7 +193,7 @@ void multiply_tile(const PanelTile& tile) {
   }
   const ops::TileEpilogue epilogue = epilogue_of(p, tile.batch);
   for (std::int64_t i = 0; i < tile.rows; ++i)
-    finish_row<ChainSums>(epilogue, tile.row + i, tile.column, tile.columns, s.sums + i * s.sums_stride);
+    finish_row<FloatSums>(epilogue, tile.row + i, tile.column, tile.columns, s.sums + i * s.sums_stride);
 }
 
 }  // namespace

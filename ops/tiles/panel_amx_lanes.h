@@ -262,7 +262,7 @@ void finish_piece(const PanelAmxPiece& piece, float* sums) {
       for (std::int64_t panel = 0; panel < piece.panels; ++panel) turn_back(sums + r * sums_row + 16 * panel, sums_row);
   const ops::TileEpilogue epilogue = epilogue_of(p, job.batch);
   const std::int64_t left = p.n - piece.column, all = 16 * piece.panels, columns = left < all ? left : all;
-  for (std::int64_t r = 0; r < job.rows; ++r) finish_row<ChainSums>(epilogue, job.row + r, piece.column, columns, sums + r * sums_row);
+  for (std::int64_t r = 0; r < job.rows; ++r) finish_row<FloatSums>(epilogue, job.row + r, piece.column, columns, sums + r * sums_row);
 }
 
 template <class Unit, TileDots dots, bool e5m2>

@@ -400,7 +400,7 @@ void multiply_tile(const PanelFewTile& tile, const float* a) {
   if (p.block == 0)
     for (std::int64_t i = 0; i < p.m * tile_columns; i += 16) whole_sum<Unpack>(s.block + i).store(s.sums + i);
   const ops::TileEpilogue epilogue = epilogue_of(p, tile.batch);
-  for (std::int64_t i = 0; i < p.m; ++i) finish_row<ChainSums>(epilogue, i, tile.column, tile.columns, s.sums + i * tile_columns);
+  for (std::int64_t i = 0; i < p.m; ++i) finish_row<FloatSums>(epilogue, i, tile.column, tile.columns, s.sums + i * tile_columns);
 }
 
 /// Whether subnormal codes of a tile are rare; of raw columns the first lines tell. It decides on speed alone.

@@ -81,10 +81,6 @@ DODONA_INLINE void take_scales(const ops::PanelScales& scales, std::int64_t firs
   }
 }
 
-struct ChainSums {
-  static DODONA_INLINE f32x16 result(const float* p) { return f32x16::load(p); }
-};
-
 /// An epilogue as one of the products has it.
 DODONA_INLINE ops::TileEpilogue epilogue_of(const ops::PanelProduct& p, std::int64_t batch) {
   ops::TileEpilogue epilogue = p.epilogue;
