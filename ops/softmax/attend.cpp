@@ -46,14 +46,13 @@ struct Cut {
   std::int64_t heads;  ///< of a unit, a multiple of 16
   std::int64_t blocks;
 };
-Cut cut_of(const Attention& call, const Exec& exec) {
-  const std::int64_t most =
-      attend_tiles(exec.isa) != nullptr && held_by_tiles(call.type) ? attend_most_heads : attend_most_heads_of_vectors;
+Cut cut_of(const Attention& call, bool by_tiles, int threads) {
+  const std::int64_t most = by_tiles ? attend_most_heads : attend_most_heads_of_vectors;
   std::int64_t splits = 0;
   for (std::int64_t row = 0; row < call.rows; ++row) splits += splits_of(call, row);
   std::int64_t heads = std::min(most, ceil_div(call.heads, 16) * 16);
   // As many heads as use a widened row well, unless threads would then be idle.
-  while (heads > 16 && splits * ceil_div(call.heads, heads) < exec.threads) heads = ceil_div(heads / 2, 16) * 16;
+  while (heads > 16 && splits * ceil_div(call.heads, heads) < threads) heads = ceil_div(heads / 2, 16) * 16;
   return {heads, ceil_div(call.heads, heads)};
 }
 
@@ -68,7 +67,11 @@ struct Wave {
 
 class FastAttention {
  public:
-  FastAttention(const Attention& call, const Exec& exec) : call_(call), exec_(exec), cut_(cut_of(call, exec)) {}
+  FastAttention(const Attention& call, const Exec& exec)
+      : call_(call),
+        exec_(exec),
+        tiles_(attend_tiles(exec.isa)),
+        cut_(cut_of(call, tiles_ != nullptr && held_by_tiles(call.type), exec.threads)) {}
 
   void run() {
     // Partial results of a wave stay within some megabytes, unless one row alone has more.
@@ -92,8 +95,9 @@ class FastAttention {
   bool masked(std::int64_t row) const { return call_.visible_to(row, 0) < call_.visible(row); }
   std::int64_t partial_floats() const { return attend_partial_floats(cut_.heads, call_.value_width); }
   std::int64_t scratch_floats() const {
-    return std::max(attend_scratch_floats(cut_.heads, call_.key_width, call_.values_in_keys ? 0 : call_.value_width),
-                    attend_tiles_scratch_floats(cut_.heads, call_.key_width, call_.value_width));
+    const std::int64_t of_vectors = attend_scratch_floats(cut_.heads, call_.key_width, call_.values_in_keys ? 0 : call_.value_width);
+    return tiles_ == nullptr ? of_vectors
+                             : std::max(of_vectors, attend_tiles_scratch_floats(cut_.heads, call_.key_width, call_.value_width));
   }
   float* partial_of(std::int64_t unit) const { return partials_ + unit * partial_floats(); }
 
@@ -162,8 +166,7 @@ class FastAttention {
   }
 
   void run(const AttendUnit& unit) const {
-    const AttendTiles* const tiles = attend_tiles(exec_.isa);
-    if (tiles == nullptr || !takes_tiles(unit) || !tiles->run(unit)) dispatch<AttendUnitKernel>(exec_.isa, unit);
+    if (tiles_ == nullptr || !takes_tiles(unit) || !tiles_->run(unit)) dispatch<AttendUnitKernel>(exec_.isa, unit);
   }
 
   void merge(const Wave& wave) const {
@@ -224,6 +227,7 @@ class FastAttention {
 
   const Attention& call_;
   const Exec& exec_;
+  const AttendTiles* tiles_;
   Cut cut_;
   float* partials_ = nullptr;
 };

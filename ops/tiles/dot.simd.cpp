@@ -4,7 +4,6 @@
 #include "ops/tiles/epilogue_lanes.h"
 #include "ops/tiles/panel_core.h"
 #include "ops/tiles/unpack/half.h"
-#include "ops/tiles/weights_ahead.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
@@ -113,12 +112,9 @@ void widen_columns(const DotTile& tile, const Block& block, float* to) {
 
 /// The same columns' next block of K, to be asked for while this one is multiplied.
 WeightsAhead columns_ahead(const DotTile& tile, const Block& block, std::int64_t turns) {
-  const std::int64_t size = bits(tile.b.type) / 8, begin = block.begin + block.k;
+  const std::int64_t begin = block.begin + block.k;
   if (begin >= tile.k) return {};
-  const std::int64_t k = tile.k - begin < block.k ? tile.k - begin : block.k;
-  const auto* const first = reinterpret_cast<const std::uint8_t*>(tile.b.from(block.column).first) + begin * tile.b.k_stride * size;
-  if (tile.b.k_stride == 1) return {first, block.columns, tile.b.column_stride * size, k * size, turns};
-  return {first, k, tile.b.k_stride * size, block.columns * size, turns};
+  return ahead_of(tile.b.from(block.column), block.columns, begin, tile.k - begin < block.k ? tile.k - begin : block.k, turns);
 }
 
 using Operands = PanelOperands<std::int64_t, Known<1>, Known<columns>>;

@@ -6,7 +6,6 @@
 #include "ops/tiles/dot_lanes.h"
 #include "ops/tiles/epilogue_lanes.h"
 #include "ops/tiles/tile_sums.h"
-#include "ops/tiles/weights_ahead.h"
 
 namespace dodona::DODONA_TIER {
 
@@ -67,10 +66,7 @@ DODONA_INLINE WeightsAhead columns_ahead(const ops::DotJob& job, std::int64_t co
   if (column >= job.n) return {};
   const std::int64_t k = job.k - begin < ops::dot_chunk_k ? job.k - begin : ops::dot_chunk_k;
   const std::int64_t there = job.n - column < columns ? job.n - column : columns;
-  const auto* const first =
-      reinterpret_cast<const std::uint8_t*>(job.b.first) + 2 * (column * job.b.column_stride + begin * job.b.k_stride);
-  if (job.b.k_stride == 1) return {first, there, 2 * job.b.column_stride, 2 * k, turns};
-  return {first, k, 2 * job.b.k_stride, 2 * there, turns};
+  return ahead_of(job.b.from(column), there, begin, k, turns);
 }
 
 /// [begin, end) of K of some panels, in the order in which they lie in memory.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/tiles/dot.h"
+#include "ops/tiles/weights_ahead.h"
 #include "simd/bf16_pairs.h"
 #include "simd/convert.h"
 #include "simd/registers.h"
@@ -63,11 +64,20 @@ struct DotGroup {
   DODONA_INLINE void fetch(std::int64_t bytes) const {
     if (!along_k()) return;
     std::int64_t at = 2 * begin + bytes, columns = 0;
-    for (; at >= 2 * k; at -= 2 * k) columns += 16;
+    if (at >= 2 * k) columns = at / (2 * k) * 16, at %= 2 * k;
     const auto first = reinterpret_cast<std::uintptr_t>(b.first) + static_cast<std::uintptr_t>(at + 2 * columns * b.column_stride);
     for (std::int64_t j = 0; j < count; ++j)
       __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(2 * j * b.column_stride)), 0, 2);  // NOLINT
   }
 };
+
+/// `k` elements from `begin` on of the first `columns` columns, to be asked for in so many turns while others are multiplied.
+DODONA_INLINE WeightsAhead ahead_of(const ops::DotColumns& b, std::int64_t columns, std::int64_t begin, std::int64_t k,
+                                    std::int64_t turns) {
+  const std::int64_t size = bits(b.type) / 8;
+  const auto* const first = reinterpret_cast<const std::uint8_t*>(b.first) + begin * b.k_stride * size;
+  if (b.k_stride == 1) return {first, columns, b.column_stride * size, k * size, turns};
+  return {first, k, b.k_stride * size, columns * size, turns};
+}
 
 }  // namespace dodona::DODONA_TIER

@@ -7,14 +7,13 @@
 #include "ops/tiles/panel_amx.h"
 #include "ops/tiles/panel_few.h"
 #include "ops/tiles/work.h"
+#include "quant/sizes.h"
 #include "simd/amx.h"
 
 namespace dodona::ops {
 namespace {
 
-std::int64_t ceil_div(std::int64_t x, std::int64_t y) {
-  return (x + y - 1) / y;
-}
+using quant::ceil_div;
 
 /// The most rows that take columns as they are packed. Of the processors known to us those with a matrix unit (AMX) have vectors of sixteen
 /// lanes on two ports alone, where widening columns again for every few rows stands in the way of their products.

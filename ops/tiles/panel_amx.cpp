@@ -5,14 +5,14 @@
 
 #include "core/threads.h"
 #include "ops/tiles/work.h"
+#include "quant/sizes.h"
 #include "simd/amx.h"
 
 namespace dodona::ops {
 namespace {
 
-std::int64_t ceil_div(std::int64_t x, std::int64_t y) {
-  return (x + y - 1) / y;
-}
+using quant::ceil_div;
+
 std::int64_t panels_of(const PanelProduct& p) {
   return ceil_div(p.n, panel_amx_together);
 }

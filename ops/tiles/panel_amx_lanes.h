@@ -36,17 +36,6 @@ DODONA_INLINE void widen_line(const std::byte* codes, std::int64_t k, std::uint8
   }
 }
 
-/// Words of sixteen lines beside each other, in place.
-DODONA_INLINE void turn_step(std::uint8_t* step) {
-  auto* const words = reinterpret_cast<float*>(step);
-  f32x16 lines[16];
-  DODONA_UNROLL(16)
-  for (int i = 0; i < 16; ++i) lines[i] = f32x16::load(words + 16 * i);
-  transpose(lines);
-  DODONA_UNROLL(16)
-  for (int i = 0; i < 16; ++i) lines[i].store(words + 16 * i);
-}
-
 template <bool e5m2>
 void prepare_lines(const ops::PanelAmxJob& job, std::int64_t sixteen) {
   const ops::PanelProduct& p = *job.product;
@@ -62,8 +51,9 @@ void prepare_lines(const ops::PanelAmxJob& job, std::int64_t sixteen) {
         for (std::int64_t s = 0; s < steps_of_chunk; ++s) __builtin_memset(to + s * tile_step_bytes + 64 * r, 0, 64);
       }
     }
+    // Words of sixteen lines beside each other.
     if (!p.b.packed)
-      for (std::int64_t s = 0; s < part.steps(); ++s) turn_step(to + s * tile_step_bytes);
+      for (std::int64_t s = 0; s < part.steps(); ++s) turn_back(reinterpret_cast<float*>(to + s * tile_step_bytes), 16);
   }
 }
 

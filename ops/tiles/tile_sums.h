@@ -1,5 +1,5 @@
 // Sums of rows and columns in the tiles of a matrix unit, whose instructions are those of `Unit` (simd/amx_tiles.h). Included by
-// *.simd.cpp only.
+// *.simd.cpp, and by tests.
 //
 // Operands are steps of a kilobyte, sixteen lines of 64 bytes: rows, and panels of sixteen columns. Of one of the two a line is 64 bytes of
 // K of a row or a column; of the other one it is a word of 32 bits of each of the sixteen.
@@ -152,7 +152,7 @@ void add_rows(const TileBlock& all, std::int64_t rows, std::int64_t panels, std:
   });
 }
 
-/// Sums of sixteen rows and a panel that were turned.
+/// Sums of sixteen rows and a panel that were turned, or other words of sixteen lines.
 DODONA_INLINE void turn_back(float* sums, std::int64_t sums_row = tile_sums_stride) {
   f32x16 lines[16];
   DODONA_UNROLL(16)

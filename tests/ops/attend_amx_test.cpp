@@ -15,21 +15,13 @@
 #include "ops/softmax/attend_amx.h"
 #include "ops/softmax/attend_amx_lanes.h"
 #include "quant/element.h"
-#include "simd/amx_tiles.h"
 #include "tile_model.h"
 
 namespace dodona {
 namespace {
 
-/// The model; and the CPU's, in vector code of the generic tier and as kernels use it, where there is one.
 std::vector<std::pair<std::string, ops::AttendTiles>> units() {
-  std::vector<std::pair<std::string, ops::AttendTiles>> all{{"model", {generic::AttendByTiles<ModelTiles>::run}}};
-#if defined(__x86_64__)
-  if (amx_facts().in_use()) all.emplace_back("cpu, generic", ops::AttendTiles{generic::AttendByTiles<generic::AmxTiles>::run});
-#endif
-  for (const Isa isa : available_isas())
-    if (const ops::AttendTiles* tiles = ops::attend_tiles(isa)) all.emplace_back("cpu, " + std::string(name(isa)), *tiles);
-  return all;
+  return units_of<ops::AttendTiles>({generic::AttendByTiles<ModelTiles>::run}, {generic::AttendByTiles<CpuTiles>::run}, ops::attend_tiles);
 }
 
 struct Shape {

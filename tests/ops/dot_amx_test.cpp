@@ -13,7 +13,6 @@
 #include "ops/tiles/dot_amx.h"
 #include "ops/tiles/dot_amx_lanes.h"
 #include "quant/element.h"
-#include "simd/amx_tiles.h"
 #include "tile_model.h"
 
 namespace dodona {
@@ -26,15 +25,8 @@ ops::DotUnit unit_of() {
   using Unit = generic::DotByTiles<Tiles>;
   return {Unit::prepare, Unit::multiply};
 }
-/// The model; and the CPU's, in vector code of the generic tier and as kernels use it, where there is one.
 std::vector<std::pair<std::string, ops::DotUnit>> units() {
-  std::vector<std::pair<std::string, ops::DotUnit>> all{{"model", unit_of<ModelTiles>()}};
-#if defined(__x86_64__)
-  if (amx_facts().in_use()) all.emplace_back("cpu, generic", unit_of<generic::AmxTiles>());
-#endif
-  for (const Isa isa : available_isas())
-    if (const ops::DotUnit* unit = ops::dot_unit(isa)) all.emplace_back("cpu, " + std::string(name(isa)), *unit);
-  return all;
+  return units_of<ops::DotUnit>(unit_of<ModelTiles>(), unit_of<CpuTiles>(), ops::dot_unit);
 }
 
 /// About normal, different everywhere, times 2 to a power from `low` to `high`.

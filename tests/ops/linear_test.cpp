@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -15,6 +14,7 @@
 #include "ops/sums/accumulator.h"
 #include "ops/tiles/mma.h"
 #include "oracle/judge/judge.h"
+#include "pair_sum.h"
 #include "quant/element.h"
 
 namespace dodona {
@@ -105,19 +105,12 @@ TEST(Linear, ARowHasTheSameBitsAloneAndInAnyBatch) {
   EXPECT_EQ(judged(op, all).failing(), 0);
 }
 
-/// The one order in which ops/tiles/dot.h adds: pair sums.
+/// The one order in which ops/tiles/dot.h adds.
 float in_order(const ops::Linear& op, std::int64_t t, std::int64_t n) {
   const std::int64_t k = op.input.size(1);
-  float sum = 0;
-  for (std::int64_t group = 0; group < k; group += 32) {
-    std::array<float, 2> chains{};
-    for (std::int64_t i = group; i < std::min(group + 32, k); ++i) {
-      float& chain = chains[static_cast<std::size_t>(i % 2)];
-      chain = std::fma(static_cast<float>(quant::get(op.input, t * k + i)), static_cast<float>(quant::get(op.weight, n * k + i)), chain);
-    }
-    sum += chains[0] + chains[1];
-  }
-  return sum;
+  return helpers::pair_sum(
+      0, k, [&](std::int64_t i) { return static_cast<float>(quant::get(op.input, t * k + i)); },
+      [&](std::int64_t i) { return static_cast<float>(quant::get(op.weight, n * k + i)); });
 }
 
 TEST(Linear, EveryOutputIsSummedInOneOrderOnEveryTier) {

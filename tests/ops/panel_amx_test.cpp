@@ -13,7 +13,6 @@
 #include "ops/tiles/panel_digits_amx_lanes.h"
 #include "ops/tiles/panel_i8_amx.h"
 #include "ops/tiles/panel_i8_amx_lanes.h"
-#include "simd/amx_tiles.h"
 #include "tile_model.h"
 
 namespace dodona {
@@ -26,15 +25,8 @@ ops::I8MatrixUnit unit_of() {
   using Unit = generic::MatrixUnit<Tiles>;
   return {Unit::prepare, Unit::multiply, {1, 1, ops::i8_amx_rows}, {1, 1, ops::i8_amx_rows}};
 }
-/// The model; and the CPU's, in vector code of the generic tier and as kernels use it, where there is one.
 std::vector<std::pair<std::string, ops::I8MatrixUnit>> units() {
-  std::vector<std::pair<std::string, ops::I8MatrixUnit>> all{{"model", unit_of<ModelTiles>()}};
-#if defined(__x86_64__)
-  if (amx_facts().in_use()) all.emplace_back("cpu, generic", unit_of<generic::AmxTiles>());
-#endif
-  for (const Isa isa : available_isas())
-    if (const ops::I8MatrixUnit* unit = ops::i8_matrix_unit(isa)) all.emplace_back("cpu, " + std::string(name(isa)), *unit);
-  return all;
+  return units_of<ops::I8MatrixUnit>(unit_of<ModelTiles>(), unit_of<CpuTiles>(), ops::i8_matrix_unit);
 }
 
 template <class Tiles>
@@ -42,13 +34,7 @@ ops::DigitsUnit digits_unit_of() {
   return {generic::multiply_digits_by<Tiles>, 1};
 }
 std::vector<std::pair<std::string, ops::DigitsUnit>> digits_units() {
-  std::vector<std::pair<std::string, ops::DigitsUnit>> all{{"model", digits_unit_of<ModelTiles>()}};
-#if defined(__x86_64__)
-  if (amx_facts().in_use()) all.emplace_back("cpu, generic", digits_unit_of<generic::AmxTiles>());
-#endif
-  for (const Isa isa : available_isas())
-    if (const ops::DigitsUnit* unit = ops::digits_unit(isa)) all.emplace_back("cpu, " + std::string(name(isa)), *unit);
-  return all;
+  return units_of<ops::DigitsUnit>(digits_unit_of<ModelTiles>(), digits_unit_of<CpuTiles>(), ops::digits_unit);
 }
 
 // ---- products

@@ -12,7 +12,6 @@
 #include "helpers.h"
 #include "ops/tiles/panel_amx.h"
 #include "ops/tiles/panel_amx_lanes.h"
-#include "simd/amx_tiles.h"
 #include "tile_model.h"
 
 namespace dodona {
@@ -25,15 +24,8 @@ ops::PanelUnit unit_of() {
   using Unit = generic::PanelMatrixUnit<Tiles>;
   return {Unit::prepare, Unit::multiply, 1, 1};
 }
-/// The model; and the CPU's, in vector code of the generic tier and as kernels use it, where there is one.
 std::vector<std::pair<std::string, ops::PanelUnit>> units() {
-  std::vector<std::pair<std::string, ops::PanelUnit>> all{{"model", unit_of<ModelTiles>()}};
-#if defined(__x86_64__)
-  if (amx_facts().in_use()) all.emplace_back("cpu, generic", unit_of<generic::AmxTiles>());
-#endif
-  for (const Isa isa : available_isas())
-    if (const ops::PanelUnit* unit = ops::panel_unit(isa)) all.emplace_back("cpu, " + std::string(name(isa)), *unit);
-  return all;
+  return units_of<ops::PanelUnit>(unit_of<ModelTiles>(), unit_of<CpuTiles>(), ops::panel_unit);
 }
 
 /// Of either sign, from the least subnormal to the largest; infinities and NaNs in every ninth line.

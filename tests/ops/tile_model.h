@@ -1,5 +1,5 @@
 // A model of the instructions of Intel's matrix tiles, from their definition in Intel's Software Developer's Manual, in place of
-// simd/amx_tiles.h.
+// simd/amx_tiles.h; and the units of a kernel that tests compare. Included by tests that have said which tier they are.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,8 +8,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "simd/amx.h"
+#include "simd/amx_tiles.h"
 
 namespace dodona {
 
@@ -144,5 +148,20 @@ struct ModelTiles {
     tile_state.dot_bf16(c, a, b);
   }
 };
+
+#if defined(__x86_64__)
+using CpuTiles = generic::AmxTiles;
+#else
+using CpuTiles = ModelTiles;
+#endif
+/// The model; and the CPU's, in vector code of the generic tier and as kernels use it, where there is one.
+template <class Unit>
+std::vector<std::pair<std::string, Unit>> units_of(const Unit& model, const Unit& cpu, const Unit* (*used)(Isa)) {
+  std::vector<std::pair<std::string, Unit>> all{{"model", model}};
+  if (amx_facts().in_use()) all.emplace_back("cpu, generic", cpu);
+  for (const Isa isa : available_isas())
+    if (const Unit* const unit = used(isa)) all.emplace_back("cpu, " + std::string(name(isa)), *unit);
+  return all;
+}
 
 }  // namespace dodona
