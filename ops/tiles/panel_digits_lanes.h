@@ -316,7 +316,7 @@ DODONA_INLINE void multiply_digits(const ops::I8Tile& tile, const Add& add) {
     }
     add(task, tile.a.at(0, begin / digits_of_chunk), sums);
   }
-  store_tile<ScaledBlocks<1>>(tile);
+  store_tile<FloatSums>(tile);
 }
 
 inline void multiply_digits_tile(const ops::I8Tile& tile) {

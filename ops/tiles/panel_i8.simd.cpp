@@ -34,11 +34,11 @@ void prepare_row(const std::uint8_t* codes, std::int64_t k, const I8Rows& out) {
       std::int32_t sums[32];
       first.store(sums);
       second.store(sums + 16);
-      // Those of blocks that go together stand at the first of them.
-      constexpr int lanes = 4 * Sums::blocks_together;
+      // That of blocks with scales in common stands at the first of them.
+      constexpr int lanes = 4 * Sums::of_scales;
       for (int b = 0; b < 8; ++b) {
         std::int32_t sum = 0;
-        for (int lane = 0; lane < lanes && b % Sums::blocks_together == 0; ++lane) sum += sums[4 * b + lane];
+        for (int lane = 0; lane < lanes && b % Sums::of_scales == 0; ++lane) sum += sums[4 * b + lane];
         to.corrections[begin % chunk_k / 16 + b] = -Unpack::offset * sum;
       }
     }
@@ -54,20 +54,22 @@ void prepare_row(const std::uint8_t* codes, std::int64_t k, const I8Rows& out) {
 // ---- multiplying
 
 /// sum += the product of one block of a row of A, and of a block of 16 columns, decoded; where blocks go together the last of them adds
-/// what `open` has of all; this one is `turn`. With `chained` a whole sum goes through the products; else they are added up first, so that
-/// products of the next block need not wait for it.
+/// what is `open`; this one is `turn`. With `chained` a whole sum goes through the products; else they are added up first, so that products
+/// of the next block need not wait for it.
 template <class Unpack, class Sums, bool chained>
-DODONA_INLINE typename Sums::Sum add_block(typename Sums::Sum sum, i32x16& open, int turn, const I8Rows& a, std::int64_t row,
+DODONA_INLINE typename Sums::Sum add_block(typename Sums::Sum sum, typename Sums::Open& open, int turn, const I8Rows& a, std::int64_t row,
                                            std::int64_t block, const i32x16 (&weights)[4], f32x16 scales) {
   const std::int8_t* codes = a.codes + row * chunk_k + block * ops::i8_block;
   const i32x16 four[4] = {splat_bytes(codes), splat_bytes(codes + 4), splat_bytes(codes + 8), splat_bytes(codes + 12)};
   if constexpr (Sums::scaled) {
-    const i32x16 dot = Unpack::dot(turn == 0 ? i32x16::splat(a.corrections[row * chunk_blocks + block]) : open, weights, four);
-    if (turn + 1 == Sums::blocks_together) return Sums::add(sum, dot, scales, a.scales[row * chunk_blocks + block]);
-    open = dot;
+    const std::int64_t at = row * chunk_blocks + block;
+    const i32x16 dot = Unpack::dot(Sums::begin(open, turn, a.corrections[at]), weights, four);
+    const f32x16 both_scales = scales * f32x16::splat(a.scales[at]);
+    if (turn + 1 == Sums::blocks_together) return Sums::add(sum, open, dot, both_scales);
+    open = Sums::open(dot, both_scales);
     return sum;
   } else {
-    return chained ? Unpack::dot(sum, weights, four) : Sums::add(sum, Unpack::dot(i32x16::zero(), weights, four), scales, 0.0f);
+    return chained ? Unpack::dot(sum, weights, four) : sum + Unpack::dot(i32x16::zero(), weights, four);
   }
 }
 
@@ -83,7 +85,7 @@ template <class Unpack, class Sums, int rows>
 void multiply_packed(const std::uint8_t* packed, std::int64_t steps, std::int64_t ahead, const I8Rows a, float* sums) {
   const i32x16 table = Unpack::table();
   typename Sums::Sum c[rows];
-  i32x16 open[rows];
+  typename Sums::Open open[rows];
   DODONA_UNROLL(16)
   for (int r = 0; r < rows; ++r) c[r] = Sums::load(sums + r * sums_stride);
   for (std::int64_t s = 0; s < steps; ++s, packed += Unpack::step_bytes) {
@@ -114,7 +116,7 @@ struct Decoded {
 template <class Unpack, class Sums, int rows, int panels>
 void multiply_decoded(const Decoded& b, int first, std::int64_t blocks, const I8Rows a, float* sums) {
   typename Sums::Sum c[rows][panels];
-  i32x16 open[rows][panels];
+  typename Sums::Open open[rows][panels];
   DODONA_UNROLL(8)
   for (int r = 0; r < rows; ++r) {
     DODONA_UNROLL(2)
@@ -301,8 +303,8 @@ template <class Tier>
 void I8TileKernel::run(const I8Tile& tile) {
   using namespace DODONA_TIER;
   switch (tile.format) {
-    case I8Format::nvfp4: return multiply_tile<Nvfp4Unpack, ScaledBlocks<1>>(tile);
-    case I8Format::mxfp4: return multiply_tile<Mxfp4Unpack, ScaledBlocks<2>>(tile);
+    case I8Format::nvfp4: return multiply_tile<Nvfp4Unpack, PairsOfBlocks>(tile);
+    case I8Format::mxfp4: return multiply_tile<Mxfp4Unpack, BlocksOfTwo>(tile);
     case I8Format::i8: return multiply_tile<Int8Unpack, WholeSums>(tile);
     case I8Format::i4: return multiply_tile<Int4Unpack, WholeSums>(tile);
     case I8Format::qserve: return multiply_tile<QserveUnpack, WholeSums>(tile);
@@ -331,8 +333,8 @@ template <class Tier>
 void I8RowKernel::run(I8Format format, const std::uint8_t* codes, std::int64_t k, const I8Rows& out) {
   using namespace DODONA_TIER;
   switch (format) {
-    case I8Format::nvfp4: return prepare_row<Nvfp4Unpack, ScaledBlocks<1>>(codes, k, out);
-    case I8Format::mxfp4: return prepare_row<Mxfp4Unpack, ScaledBlocks<2>>(codes, k, out);
+    case I8Format::nvfp4: return prepare_row<Nvfp4Unpack, PairsOfBlocks>(codes, k, out);
+    case I8Format::mxfp4: return prepare_row<Mxfp4Unpack, BlocksOfTwo>(codes, k, out);
     case I8Format::i8: return prepare_row<Int8Unpack, WholeSums>(codes, k, out);
     case I8Format::i4: return prepare_row<Int4Unpack, WholeSums>(codes, k, out);
     case I8Format::qserve: return prepare_row<QserveUnpack, WholeSums>(codes, k, out);

@@ -69,6 +69,9 @@ void prepare_rows(const I8MatrixUnit& unit, const I8Product& p, const I8Group& g
           p.scales + quant::scale_offset(quant::ScaleLayout::swizzled_128x4, group.scale_row + job.row - group.row + r, 0, p.scale_columns);
     unit.prepare(job, from, r);
   });
+  const std::int64_t rows = I8AmxRows::padded(job.rows);
+  for (std::int64_t i = 0; i < I8AmxRows::together(p.format, p.k); ++i)
+    job.a.most_apart[i] = *std::max_element(job.a.apart + i * rows, job.a.apart + (i + 1) * rows);
 }
 
 }  // namespace

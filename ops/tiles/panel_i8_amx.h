@@ -1,6 +1,7 @@
 // Products of panel_i8.h by a matrix unit: sixteen rows of A and sixteen columns of weights in one instruction. The same sums, and the same
-// bits: they are exact, whole or, of NVFP4, those of blocks of sixteen k, which vectors then scale and add. Sums of a block come as fp32
-// from products of bf16, times the scales of rows: the scales of columns are all that is left to the one rounding of a block.
+// bits: they are exact, whole or, of NVFP4, those of a pair of blocks, thirty-two k. Its codes times their scales have few digits and are
+// bf16. The unit adds such a pair to a sum with one rounding, as the contract has it, if it is exact; that is so as long as the scales of
+// two blocks are not far apart, and else vectors add what the unit has of each pair alone.
 //
 // A matrix unit reads rows in lines that lie close together: rows far apart, but a multiple of some hundred bytes, would compete for the
 // same few places of a first-level cache. So rows are packed in sixteens, step by step. Decoded weights are as vectors read them: four k of
@@ -19,8 +20,11 @@ namespace dodona::ops {
 /// The most panels that are multiplied together: so many times are rows, which come from a second-level cache or from beyond, used for
 /// once.
 inline constexpr std::int64_t i8_amx_panels = 16, i8_amx_columns = i8_amx_panels * i8_panel_columns;
-/// Panels of scaled blocks that sixteen rows are multiplied with in turn.
-inline constexpr std::int64_t i8_amx_scaled_panels = 2;
+/// Of NVFP4, whose sums stay in tiles for all of K: the most panels that are multiplied together, the most rows, and pairs of blocks of
+/// which it is known together whether their sums are exact.
+inline constexpr std::int64_t i8_amx_scaled_panels = 4, i8_amx_scaled_rows = 64, i8_amx_scaled_pairs = 4;
+/// Steps of raw ones that are packed at a time: memory gives long runs of few columns best.
+inline constexpr std::int64_t i8_amx_packed_steps = 16;
 /// The most rows whose sums wait for the next chunk of K together: weights are decoded once for all of them.
 inline constexpr std::int64_t i8_amx_rows = 256;
 /// Rows of A that are packed together.
@@ -35,8 +39,11 @@ inline constexpr std::int64_t i8_amx_chunk = 8192;
 /// Rows of one group made ready, padded with zeros to sixteens and to whole chunks. All rows of a chunk lie together: what decoded weights
 /// are multiplied with is one stream, however long K is.
 struct I8AmxRows {
-  std::uint8_t* codes;  ///< [chunks][rows/16][i8_amx_chunk]: [steps][16][64] bytes, NVFP4 [4 * steps][16][16] bf16, in the order of weights
+  std::uint8_t* codes;  ///< [chunks][rows/16][i8_amx_chunk]: [steps][16][64] bytes, NVFP4 [2 * steps][16][32] bf16, in the order of weights
   std::int32_t* corrections;  ///< [rows]: what the weights' offset adds to a whole sum, negated
+  /// NVFP4, for every i8_amx_scaled_pairs, [rows]: how many powers of two the scales of two blocks of a pair are apart, at most. And that
+  /// of all rows.
+  std::uint8_t *apart, *most_apart;
   std::int64_t sixteens;
 
   static DODONA_INLINE std::int64_t padded(std::int64_t rows) { return (rows + i8_amx_together - 1) / i8_amx_together * i8_amx_together; }
@@ -44,12 +51,17 @@ struct I8AmxRows {
     const std::int64_t chunks = (i8_steps(k) * i8_amx_step_bytes(format) + i8_amx_chunk - 1) / i8_amx_chunk;
     return chunks * padded(rows) / i8_amx_together * i8_amx_chunk;
   }
+  static std::int64_t together(I8Format format, std::int64_t k) {
+    return format == I8Format::nvfp4 ? (k + 32 * i8_amx_scaled_pairs - 1) / (32 * i8_amx_scaled_pairs) : 0;
+  }
   static std::size_t bytes(I8Format format, std::int64_t rows, std::int64_t k) {
-    return static_cast<std::size_t>(code_bytes(format, rows, k) + padded(rows) * 4);
+    const std::int64_t all = code_bytes(format, rows, k) + padded(rows) * 4 + together(format, k) * (padded(rows) + 1);
+    return static_cast<std::size_t>((all + 63) / 64 * 64);
   }
   static I8AmxRows in(std::byte* memory, I8Format format, std::int64_t rows, std::int64_t k) {
-    return {reinterpret_cast<std::uint8_t*>(memory), reinterpret_cast<std::int32_t*>(memory + code_bytes(format, rows, k)),
-            padded(rows) / i8_amx_together};
+    std::byte *const corrections = memory + code_bytes(format, rows, k), *const apart = corrections + padded(rows) * 4;
+    return {reinterpret_cast<std::uint8_t*>(memory), reinterpret_cast<std::int32_t*>(corrections), reinterpret_cast<std::uint8_t*>(apart),
+            reinterpret_cast<std::uint8_t*>(apart + together(format, k) * padded(rows)), padded(rows) / i8_amx_together};
   }
   /// Where sixteen rows are, `offset` bytes into K.
   DODONA_INLINE std::uint8_t* at(std::int64_t sixteen, std::int64_t offset) const {
@@ -71,9 +83,8 @@ struct I8AmxJob {
 struct alignas(64) I8AmxScratch {
   float sums[i8_amx_rows * i8_amx_columns];           ///< bits of whole numbers where sums are whole
   std::uint8_t weights[i8_amx_panels][i8_amx_chunk];  ///< decoded
-  float scales[i8_amx_scaled_panels][i8_amx_chunk / (2 * i8_block)];
-  std::uint8_t packed[2 * i8_amx_chunk];              ///< of raw weights: panels that are packed together
-  float dots[4][i8_amx_together * i8_panel_columns];  ///< sums of blocks on their way from the unit to vectors
+  std::uint8_t packed[i8_amx_scaled_panels * i8_amx_packed_steps * 576];  ///< of raw weights: panels that are packed together
+  float dots[i8_amx_together * i8_panel_columns];  ///< a pair of blocks on its way from the unit to vectors
 };
 
 /// A row's codes and scales, four scales of a step every 512 bytes (NVFP4); a row of padding has neither.
@@ -97,11 +108,7 @@ struct I8MatrixUnit {
   bool takes(I8Format format, const I8Group& group) const {
     if (format == I8Format::mxfp4 || format == I8Format::e4m3_i4) return false;
     const Rows& limits = rows_of(format);
-    const bool packed = group.weights.packed != nullptr;
-    // Rows of NVFP4 that fill a tile, or nearly.
-    const std::int64_t missing = i8_amx_together - group.rows;
-    if (format == I8Format::nvfp4 && missing >= 0 && missing <= (packed ? 2 : 4)) return true;
-    return group.rows >= (packed ? limits.least : limits.least_raw);
+    return group.rows >= (group.weights.packed != nullptr ? limits.least : limits.least_raw);
   }
 };
 /// What kernels of a tier use, or nullptr.

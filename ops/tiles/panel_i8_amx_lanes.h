@@ -33,8 +33,8 @@ DODONA_INLINE bool takes_lines(const ops::I8Weights& w) {
 }
 
 inline constexpr std::int64_t whole_step_bytes = ops::i8_amx_together * ops::i8_step;
-/// Of sixteen k as bf16: of sixteen rows, and of sixteen columns.
-inline constexpr std::int64_t block_bytes = 512;
+/// Of two blocks of sixteen k as bf16: of sixteen rows, and of sixteen columns.
+inline constexpr std::int64_t pair_bytes = 1024, pairs_of_step = 2, pairs_together = ops::i8_amx_scaled_pairs;
 
 // ---- rows of A
 
@@ -85,24 +85,39 @@ void prepare_whole_row(const ops::I8AmxJob& job, const std::uint8_t* codes, std:
   prepare_matrix_row<Unpack>(codes, job.weights->k, job.a, row);
 }
 
-/// An e4m3 code's value: its fields are fp32's but for the bias. The table of all values would be a weak symbol of every tier.
-DODONA_INLINE float scale_of(std::uint8_t code) {
-  const std::uint32_t sign = (code & 0x80u) << 24, magnitude = code & 0x7Fu;
-  const float value = magnitude == 0x7Fu ? std::bit_cast<float>(0x7FC00000u) : std::bit_cast<float>(magnitude << 20) * 0x1p120f;
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
+/// The power of two of a scale's last digit: an e4m3 code's exponent, of denormals as of the least normal numbers.
+DODONA_INLINE int exponent_of(std::uint8_t code) {
+  const int exponent = code >> 3 & 15;
+  return exponent > 0 ? exponent : 1;
 }
-
-/// NVFP4: nothing is to be corrected.
+/// How far two blocks with such scales are apart: one of zeros is not.
+DODONA_INLINE std::uint8_t apart(std::uint8_t first, std::uint8_t second) {
+  if ((first & 0x7F) == 0 || (second & 0x7F) == 0) return 0;
+  const int by = exponent_of(first) - exponent_of(second);
+  return static_cast<std::uint8_t>(by < 0 ? -by : by);
+}
+/// NVFP4: nothing is to be corrected. K has whole pairs.
 DODONA_INLINE void prepare_scaled_row(const ops::I8AmxRow& from, std::int64_t k, const ops::I8AmxRows& to, std::int64_t row) {
-  const std::int64_t blocks = ops::i8_steps(k) * 4, there = from.codes != nullptr ? k / ops::i8_block : 0, together = ops::i8_amx_together;
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    std::uint8_t* const out = to.at(row / together, block * block_bytes) + row % together * 32;
-    if (block < there) {
-      const float scale = scale_of(from.scales[block / 4 * 512 + block % 4]);
-      Nvfp4Bf16Unpack::row_block(from.codes + 8 * block, scale, out);
-    } else {
-      store_bf16(f32x16::zero(), out);
+  constexpr std::int64_t blocks = 2 * pairs_together;
+  const std::int64_t pairs = k / 32, there = from.codes != nullptr ? pairs : 0;
+  const std::int64_t sixteen = row / ops::i8_amx_together, in_sixteen = row % ops::i8_amx_together;
+  for (std::int64_t pair = 0; pair < pairs; pair += pairs_together) {
+    const std::int64_t left = there > pair ? there - pair : 0;
+    std::uint8_t scales[blocks] = {}, of_words[2 * blocks], most = 0;
+    if (left > 0) __builtin_memcpy(scales, from.scales + pair / 2 * 512, left > 1 ? 4 : 2);
+    if (left > 2) __builtin_memcpy(scales + 4, from.scales + (pair / 2 + 1) * 512, left > 3 ? 4 : 2);
+    for (std::int64_t b = 0; b < blocks; ++b) of_words[2 * b] = of_words[2 * b + 1] = scales[b];
+    for (std::int64_t b = 0; b < blocks; b += 2) {
+      const std::uint8_t by = apart(scales[b], scales[b + 1]);
+      most = by > most ? by : most;
     }
+    to.apart[(pair / pairs_together * to.sixteens + sixteen) * ops::i8_amx_together + in_sixteen] = most;
+    i32x16 words[pairs_together];
+    const auto* const codes = reinterpret_cast<const std::int32_t*>(from.codes + 16 * pair);
+    Nvfp4Bf16Unpack::row(left > 0 ? i32x16::load_partial(codes, 4 * left) : i32x16::zero(), load_e4m3(of_words), words);
+    DODONA_UNROLL(4)
+    for (std::int64_t i = 0; i < pairs_together; ++i)
+      if (pair + i < pairs) words[i].store(reinterpret_cast<std::int32_t*>(to.at(sixteen, (pair + i) * pair_bytes) + in_sixteen * 64));
   }
   to.corrections[row] = 0;
 }
@@ -121,113 +136,7 @@ void add_whole_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t st
                                     [&](std::int64_t) { weights_ahead.fetch(); });
 }
 
-// ---- scaled blocks: tiles 0 to 3 are sums of a block of sixteen rows with a panel, 4 and 5 the rows, 6 and 7 weights: each in turn, so
-// that nothing is loaded to a tile that a product still reads
-
-constexpr TileShapes block_shapes() {
-  TileShapes shapes;
-  for (const int t : {0, 1, 2, 3}) shapes.set(t, 16, 64);
-  for (const int t : {4, 5}) shapes.set(t, 16, 32);
-  for (const int t : {6, 7}) shapes.set(t, 8, 64);
-  return shapes;
-}
-inline constexpr TileShapes shapes_of_scaled_blocks = block_shapes();
-
-/// Sixteen rows or fewer and a panel, from some step on.
-struct BlockSource {
-  const std::uint8_t *a, *weights;
-};
-/// A block of a step: its products, and the way of their sums from tiles through memory to the vectors that scale and add them.
-template <class Unit, int block>
-struct BlockSums {
-  static DODONA_INLINE void multiply(const BlockSource& from) {
-    constexpr int of_a = 4 + block % 2, of_weights = 6 + block % 2;
-    Unit::template load<of_a>(from.a + block * block_bytes, 32);
-    Unit::template load<of_weights>(from.weights + block * block_bytes, 64);
-    Unit::template zero<block>();
-    Unit::template dot_bf16<block, of_a, of_weights>();
-  }
-  static DODONA_INLINE void store(ops::I8AmxScratch& s) { Unit::template store<block>(s.dots[block], 64); }
-  template <int rows>
-  static DODONA_INLINE void add(const ops::I8AmxScratch& s, const float* scales, f32x16 (&sums)[rows]) {
-    const f32x16 of_columns = f32x16::load(scales + block * 16);
-    DODONA_UNROLL(16)
-    for (int r = 0; r < rows; ++r) sums[r] = fma(f32x16::load(s.dots[block] + 16 * r), of_columns, sums[r]);
-  }
-};
-
-/// Begins the first step of a run of add_blocks.
-template <class Unit>
-DODONA_INLINE void begin_blocks(const BlockSource& first, ops::I8AmxScratch& s) {
-  BlockSums<Unit, 0>::multiply(first);
-  BlockSums<Unit, 1>::multiply(first);
-  BlockSums<Unit, 0>::store(s);
-  BlockSums<Unit, 2>::multiply(first);
-  BlockSums<Unit, 1>::store(s);
-  BlockSums<Unit, 3>::multiply(first);
-}
-/// sums[rows][..] of one panel += scaled sums of the blocks of `steps`, the first of which has begun; that of what is `next` begins before
-/// the last one is added. A tile is stored when its next block is due, and added a block of each tile later: nothing waits for what was
-/// begun just before.
-template <class Unit, int rows>
-void add_blocks(BlockSource from, const BlockSource& next, const float* scales, std::int64_t steps, float* sums, ops::I8AmxScratch& s) {
-  f32x16 c[rows];
-  DODONA_UNROLL(16)
-  for (int r = 0; r < rows; ++r) c[r] = f32x16::load(sums + r * amx_sums_stride);
-  for (std::int64_t step = 1; step <= steps; ++step, scales += 64) {
-    from = step < steps ? BlockSource{from.a + 4 * block_bytes, from.weights + 4 * block_bytes} : next;
-    BlockSums<Unit, 2>::store(s);
-    BlockSums<Unit, 0>::multiply(from);
-    BlockSums<Unit, 0>::add(s, scales, c);
-    BlockSums<Unit, 3>::store(s);
-    BlockSums<Unit, 1>::multiply(from);
-    BlockSums<Unit, 1>::add(s, scales, c);
-    BlockSums<Unit, 0>::store(s);
-    BlockSums<Unit, 2>::multiply(from);
-    BlockSums<Unit, 2>::add(s, scales, c);
-    BlockSums<Unit, 1>::store(s);
-    BlockSums<Unit, 3>::multiply(from);
-    BlockSums<Unit, 3>::add(s, scales, c);
-  }
-  DODONA_UNROLL(16)
-  for (int r = 0; r < rows; ++r) c[r].store(sums + r * amx_sums_stride);
-}
-
-/// All rows times some panels: their weights stay in a first-level cache, the rows of the chunk in a second-level one, from which sixteen
-/// come once for all of these panels.
-template <class Unit>
-void add_block_rows(const ops::I8AmxJob& job, std::int64_t step, std::int64_t steps, std::int64_t panel, std::int64_t panels,
-                    ops::I8AmxScratch& s, WeightsAhead& ahead) {
-  const auto source = [&](std::int64_t r, std::int64_t p) { return BlockSource{job.a.at(r / 16, step * 4 * block_bytes), s.weights[p]}; };
-  begin_blocks<Unit>(source(0, 0), s);
-  for (std::int64_t r = 0; r < job.rows; r += 16) {
-    for (std::int64_t p = 0; p < panels; ++p) {
-      ahead.fetch();
-      // What would come after the last ones is multiplied in vain.
-      const BlockSource next = p + 1 < panels ? source(r, p + 1) : source(r + 16 < job.rows ? r + 16 : r, 0);
-      float* const sums = s.sums + r * amx_sums_stride + 16 * (panel + p);
-      if (job.rows - r > 8) {
-        add_blocks<Unit, 16>(source(r, p), next, s.scales[p], steps, sums, s);
-      } else {
-        add_blocks<Unit, 8>(source(r, p), next, s.scales[p], steps, sums, s);
-      }
-    }
-  }
-}
-
 // ---- one tile
-
-/// `steps` of a packed panel of NVFP4, decoded to bf16.
-DODONA_INLINE void decode_bf16(const std::uint8_t* packed, std::int64_t steps, std::uint8_t* weights, float* scales) {
-  const i32x16 table = load_bytes(Nvfp4Bf16Unpack::word_table.words);
-  for (std::int64_t s = 0; s < steps; ++s, packed += Nvfp4Unpack::step_bytes) {
-    DODONA_UNROLL(4)
-    for (int block = 0; block < 4; ++block) {
-      Nvfp4Bf16Unpack::decode_pairs(packed, block, table, weights + (4 * s + block) * block_bytes);
-      Nvfp4Unpack::scales(packed, block).store(scales + (4 * s + block) * 16);
-    }
-  }
-}
 
 /// Steps [step, step + count) of a panel, packed: raw weights of some panels are packed to `to` at a time, when it is the first one's turn.
 template <class Unpack>
@@ -246,15 +155,6 @@ DODONA_INLINE WeightsAhead ahead_of(const ops::I8Weights& w, std::int64_t first,
   if (w.packed == nullptr) return {};
   const std::int64_t steps = ops::i8_steps(w.k), from = next < steps ? first * steps + next : (first + panels) * steps;
   return {w.packed + from * Unpack::step_bytes, panels, steps * Unpack::step_bytes, chunk * Unpack::step_bytes, turns};
-}
-
-/// The same of raw weights of four bits: lines of the columns.
-DODONA_INLINE WeightsAhead raw_ahead_of(const ops::I8Weights& w, std::int64_t first, std::int64_t panels, std::int64_t next,
-                                        std::int64_t chunk, std::int64_t turns) {
-  const std::int64_t line = w.k / 2, step_bytes = ops::i8_step / 2, columns = panels * ops::i8_panel_columns;
-  const bool ends = next >= ops::i8_steps(w.k);
-  return {w.codes + (first * ops::i8_panel_columns + (ends ? columns : 0)) * line + (ends ? 0 : next * step_bytes), columns, line,
-          chunk * step_bytes, turns};
 }
 
 /// Whole sums of few rows, all of which stay in tiles, with a pair of panels at a time: the next steps' weights are decoded while this one
@@ -342,22 +242,143 @@ void add_whole_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_t
   add_many_rows<Unit, Unpack, Sums, false>(job, first, panels, s);
 }
 
-/// NVFP4: blocks scaled.
-template <class Unit, class Unpack>
-void add_scaled_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
-  constexpr std::int64_t chunk = ops::i8_amx_chunk / (4 * block_bytes);
-  const ops::I8Weights& w = *job.weights;
-  const std::int64_t steps = ops::i8_steps(w.k), turns = panels * ops::I8AmxRows::padded(job.rows) / 16;
-  for (std::int64_t step = 0; step < steps; step += chunk) {
-    const std::int64_t count = steps - step < chunk ? steps - step : chunk;
-    WeightsAhead ahead = w.packed != nullptr ? ahead_of<Unpack>(w, first, panels, step + count, chunk, turns)
-                                             : raw_ahead_of(w, first, panels, step + count, chunk, turns);
-    for (std::int64_t p = 0; p < panels; p += ops::i8_amx_scaled_panels) {
-      const std::int64_t together = panels - p < ops::i8_amx_scaled_panels ? panels - p : ops::i8_amx_scaled_panels;
-      for (std::int64_t q = 0; q < together; ++q)
-        decode_bf16(packed_panel<Nvfp4Bf16Unpack>(w, first, panels, p + q, step, count, s.packed), count, s.weights[q], s.scales[q]);
-      add_block_rows<Unit>(job, step, count, p, together, s, ahead);
+// ---- NVFP4
+
+/// A pair sum adds up every other product of two blocks, and then both sums: as the contract does, if those sums are exact. They are at
+/// most 1152 units of each block, and scales have digits up to 15: 24 bits hold them if the powers of two in the scales of two blocks, of
+/// a row and of a column together, are no more than this apart.
+inline constexpr int most_apart = 5;
+static_assert(1152 * 15 * 15 * ((1 << most_apart) + 1) <= 1 << 24 && 1152 * 15 * 15 * ((1 << (most_apart + 1)) + 1) > 1 << 24);
+
+/// Some panels on their way through K: their pairs of blocks that are decoded, in a ring of two times pairs_together.
+struct ScaledPanels {
+  const ops::I8Weights* w;
+  std::int64_t first;
+  std::uint8_t *ring[ops::i8_amx_scaled_panels], *raw;
+  /// Of the steps in the ring, by panel: how far pairs are apart, in bytes.
+  alignas(64) std::int32_t apart[2 * pairs_together / pairs_of_step][ops::i8_amx_scaled_panels][16];
+};
+inline constexpr std::int64_t steps_together = pairs_together / pairs_of_step;
+
+/// Decodes a step of all panels. Packed ones are fetched so many steps ahead; raw ones are packed some steps at a time.
+template <int panels>
+void decode_step(ScaledPanels& p, std::int64_t step) {
+  constexpr std::int64_t step_bytes = Nvfp4Unpack::step_bytes, fetched_ahead = 8 * step_bytes, at_once = ops::i8_amx_packed_steps;
+  const std::int64_t steps = ops::i8_steps(p.w->k), turn = step % at_once;
+  const std::uint8_t* packed = p.raw + turn * step_bytes;
+  std::int64_t stride = at_once * step_bytes;
+  if (p.w->packed != nullptr) {
+    packed = p.w->packed + (p.first * steps + step) * step_bytes;
+    stride = steps * step_bytes;
+  } else if (turn == 0) {
+    const std::int64_t end = steps - step < at_once ? steps : step + at_once;
+    for (int q = 0; q < panels; ++q) Nvfp4Unpack::pack(*p.w, p.first + q, 1, step, end, p.raw + q * stride);
+  }
+  const std::int64_t place = step % (2 * steps_together);
+  DODONA_UNROLL(4)
+  for (int q = 0; q < panels; ++q, packed += stride) {
+    DODONA_UNROLL(9)
+    for (int line = 0; line < step_bytes / 64; ++line) __builtin_prefetch(packed + fetched_ahead + 64 * line);
+    Nvfp4Bf16Unpack::decode_step(packed, p.ring[q] + place * pairs_of_step * pair_bytes).store(p.apart[place][q]);
+  }
+}
+
+/// Whether the sums of all pairs that go together with `pair` are exact, of rows whose blocks are so far apart at most.
+template <int panels>
+DODONA_INLINE bool are_exact(const ScaledPanels& p, std::int64_t pair, int of_rows) {
+  if (of_rows > most_apart) return false;
+  // A byte beyond the limit gets its highest bit.
+  const i32x16 rest = i32x16::splat(0x01010101 * (127 - most_apart + of_rows));
+  i32x16 beyond = i32x16::zero();
+  DODONA_UNROLL(2)
+  for (std::int64_t i = 0; i < steps_together; ++i) {
+    // In the place of a step behind the last an earlier one's stands, or none.
+    const auto& apart = p.apart[(pair / pairs_of_step + i) % (2 * steps_together)];
+    DODONA_UNROLL(4)
+    for (int q = 0; q < panels; ++q) beyond = beyond | add_8(i32x16::load(apart[q]), rest);
+  }
+  return all((beyond & i32x16::splat(static_cast<std::int32_t>(0x80808080))) == i32x16::zero());
+}
+
+/// Sums of sixteen rows and some panels += a pair of blocks, `offset` into the ring, whose sums may not be exact: the unit rounds those of
+/// the two blocks once, from one to the other, and vectors add them.
+template <class Unit, int panels>
+void add_rounded_pair(const std::uint8_t* a, const ScaledPanels& p, std::int64_t offset, float* sums, float* dots) {
+  alignas(64) std::uint8_t first[pair_bytes] = {}, second[pair_bytes] = {};
+  for (std::int64_t r = 0; r < pair_bytes; r += 64) {
+    __builtin_memcpy(first + r, a + r, 32);
+    __builtin_memcpy(second + r + 32, a + r + 32, 32);
+  }
+  Unit::template load<5>(first, 64);
+  Unit::template load<6>(second, 64);
+  for (int q = 0; q < panels; ++q, sums += 16) {
+    Unit::template zero<0>();
+    Unit::template load<4>(p.ring[q] + offset, 64);
+    Unit::template dot_bf16<0, 5, 4>();
+    Unit::template dot_bf16<0, 6, 4>();
+    Unit::template store<0>(dots, 64);
+    DODONA_UNROLL(16)
+    for (int r = 0; r < 16; ++r)
+      (f32x16::load(sums + r * amx_sums_stride) + f32x16::load(dots + 16 * r)).store(sums + r * amx_sums_stride);
+  }
+}
+
+/// All of K of all rows and of some panels, for which there are tiles: pairs are decoded while others are multiplied.
+template <class Unit, int sixteens, int panels>
+void add_scaled_tiles(const ops::I8AmxJob& job, std::int64_t first, float* sums, ops::I8AmxScratch& s) {
+  const std::int64_t pairs = job.weights->k / 32, steps = ops::i8_steps(job.weights->k);
+  ScaledPanels p{job.weights, first, {}, s.packed, {}};
+  for (int q = 0; q < panels; ++q) p.ring[q] = s.weights[q];
+  const TileBlock block{job.a.at(0, 0), sixteens * ops::i8_amx_chunk, p.ring, 0, sums};
+  const auto decode_behind = [&](std::int64_t pair) {
+    const std::int64_t step = pair / pairs_of_step + steps_together;
+    if (pair % pairs_of_step == 0 && step < steps) decode_step<panels>(p, step);
+  };
+  const auto begin = [&](std::int64_t pair) {
+    if (pair % pairs_together == 0 && !are_exact<panels>(p, pair, job.a.most_apart[pair / pairs_together])) return false;
+    decode_behind(pair);
+    return true;
+  };
+  for (std::int64_t step = 0; step < steps_together && step < steps; ++step) decode_step<panels>(p, step);
+  for (std::int64_t pair = 0; pair < pairs;) {
+    if constexpr (sixteens > 2) {
+      pair = add_tall_tiles<Unit, TileDots::pairs, sixteens>(block, pairs, begin, pair);
+    } else {
+      pair = add_tiles<Unit, TileDots::pairs, sixteens, panels>(block, pairs, begin, pair);
     }
+    for (const std::int64_t end = pair + pairs_together; pair < end && pair < pairs; ++pair) {
+      decode_behind(pair);
+      for (std::int64_t i = 0; i < sixteens; ++i)
+        add_rounded_pair<Unit, panels>(job.a.at(i, pair * pair_bytes), p, pair % (2 * pairs_together) * pair_bytes,
+                                       sums + i * ops::i8_amx_together * amx_sums_stride, s.dots);
+    }
+  }
+}
+
+template <class Unit>
+void add_scaled_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
+  const auto add = [&]<int sixteens, int together>(std::integral_constant<int, sixteens>, std::integral_constant<int, together>,
+                                                   std::int64_t p) {
+    add_scaled_tiles<Unit, sixteens, together>(job, first + p, s.sums + 16 * p, s);
+  };
+  constexpr std::integral_constant<int, 1> one;
+  constexpr std::integral_constant<int, 2> two;
+  constexpr std::integral_constant<int, 3> three;
+  constexpr std::integral_constant<int, 4> four;
+  const auto each = [&](auto sixteens, auto together) {
+    std::int64_t p = 0;
+    for (; panels - p >= together; p += together) add(sixteens, together, p);
+    if constexpr (together > 2)
+      if (panels - p == 3) return add(sixteens, three, p);
+    if constexpr (together > 2)
+      if (panels - p == 2) return add(sixteens, two, p);
+    if (panels > p) add(sixteens, one, p);
+  };
+  switch (job.a.sixteens) {
+    case 1: return each(one, four);
+    case 2: return each(two, two);
+    case 3: return each(three, one);
+    default: return each(four, one);
   }
 }
 
@@ -369,7 +390,7 @@ void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int
     for (std::int64_t p = 0; p < panels; ++p) Sums::store(begin, s.sums + r * amx_sums_stride + 16 * p);
   }
   if constexpr (Sums::scaled) {
-    add_scaled_panels<Unit, Unpack>(job, first, panels, s);
+    add_scaled_panels<Unit>(job, first, panels, s);
   } else {
     add_whole_panels<Unit, Unpack, Sums>(job, first, panels, s);
   }
@@ -380,7 +401,7 @@ void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int
 
 template <class Unit, class Unpack, class Sums>
 void multiply_matrix_tiles(const ops::I8AmxJob& job, std::int64_t first, std::int64_t last, ops::I8AmxScratch& scratch) {
-  const typename Unit::Session session(Sums::scaled ? shapes_of_scaled_blocks : shapes_of_tile_sums);
+  const typename Unit::Session session(shapes_of_tile_sums);
   const std::int64_t all = ops::i8_panels(job.weights->n);
   for (std::int64_t piece = first; piece < last; ++piece) {
     const std::int64_t panel = piece * job.panels, left = all - panel;
@@ -405,7 +426,7 @@ struct MatrixUnit {
   }
   static void multiply(const ops::I8AmxJob& job, std::int64_t first, std::int64_t last, ops::I8AmxScratch& scratch) {
     switch (job.format) {
-      case ops::I8Format::nvfp4: return multiply_matrix_tiles<Unit, Nvfp4Unpack, ScaledBlocks<1>>(job, first, last, scratch);
+      case ops::I8Format::nvfp4: return multiply_matrix_tiles<Unit, Nvfp4Unpack, PairsOfBlocks>(job, first, last, scratch);
       case ops::I8Format::mxfp4:
       case ops::I8Format::e4m3_i4: return;
       case ops::I8Format::i8: return multiply_matrix_tiles<Unit, Int8Unpack, WholeSums>(job, first, last, scratch);

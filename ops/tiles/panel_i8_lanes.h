@@ -12,30 +12,42 @@
 
 namespace dodona::DODONA_TIER {
 
-/// Every block has scales of its own, or `together` blocks of sixteen, whose sum is one integer.
-template <int together>
-struct ScaledBlocks {
+/// Sums in fp32, from zero.
+struct ScaledSums : FloatSums {
   using Sum = f32x16;
   static constexpr bool scaled = true;
-  static constexpr int blocks_together = together;
   static DODONA_INLINE Sum first(const std::int32_t*) { return f32x16::zero(); }
   static DODONA_INLINE Sum load(const float* p) { return f32x16::load(p); }
   static DODONA_INLINE void store(Sum sum, float* p) { sum.store(p); }
-  static DODONA_INLINE Sum add(Sum sum, i32x16 dot, f32x16 weight_scales, float row_scale) {
-    return fma(to_f32(dot), weight_scales * f32x16::splat(row_scale), sum);
-  }
-  static DODONA_INLINE f32x16 result(const float* p) { return f32x16::load(p); }
+};
+
+/// A step's blocks of sixteen, two of which go together: what the first leaves open, the second adds to the sum. `of_scales` have scales
+/// and a correction in common. This way every block has its own; both become one term.
+struct PairsOfBlocks : ScaledSums {
+  using Open = f32x16;
+  static constexpr int blocks_together = 2, of_scales = 1;
+  static DODONA_INLINE i32x16 begin(Open, int, std::int32_t correction) { return i32x16::splat(correction); }
+  static DODONA_INLINE Open open(i32x16 dot, f32x16 scales) { return to_f32(dot) * scales; }
+  static DODONA_INLINE Sum add(Sum sum, Open open, i32x16 dot, f32x16 scales) { return sum + fma(to_f32(dot), scales, open); }
+};
+/// The sum of both blocks is one integer.
+struct BlocksOfTwo : ScaledSums {
+  using Open = i32x16;
+  static constexpr int blocks_together = 2, of_scales = 2;
+  static DODONA_INLINE i32x16 begin(Open open, int turn, std::int32_t correction) { return turn == 0 ? i32x16::splat(correction) : open; }
+  static DODONA_INLINE Open open(i32x16 dot, f32x16) { return dot; }
+  static DODONA_INLINE Sum add(Sum sum, Open, i32x16 dot, f32x16 scales) { return fma(to_f32(dot), scales, sum); }
 };
 
 /// Integers to the end, and their correction at the beginning.
 struct WholeSums {
   using Sum = i32x16;
+  using Open = i32x16;
   static constexpr bool scaled = false;
   static constexpr int blocks_together = 1;
   static DODONA_INLINE Sum first(const std::int32_t* corrections) { return i32x16::splat(*corrections); }
   static DODONA_INLINE Sum load(const float* p) { return as_i32(f32x16::load(p)); }
   static DODONA_INLINE void store(Sum sum, float* p) { as_f32(sum).store(p); }
-  static DODONA_INLINE Sum add(Sum sum, i32x16 dot, f32x16, float) { return sum + dot; }
   static DODONA_INLINE f32x16 result(const float* p) { return to_f32(load(p)); }
 };
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "simd/amx.h"
@@ -70,28 +71,41 @@ DODONA_INLINE void begin_tile(const TileBlock& block, const float* sums) {
   block.from_zero ? Unit::template zero<t>() : Unit::template load<t>(sums, block.sums_row * 4);
 }
 
-/// Three or four sixteens of rows and one panel, which is read once for all of them.
+/// begin(step), which may say that steps end here.
+template <class Begin>
+DODONA_INLINE bool begins(const Begin& begin, std::int64_t step) {
+  if constexpr (std::is_void_v<decltype(begin(step))>) {
+    begin(step);
+    return true;
+  } else {
+    return begin(step);
+  }
+}
+
+/// Three or four sixteens of rows and one panel, which is read once for all of them. Steps from `first` on; how far they went.
 template <class Unit, TileDots dots, int sixteens, class Begin>
-void add_tall_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
+std::int64_t add_tall_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin, std::int64_t first = 0) {
   const std::int64_t row_bytes = block.sums_row * 4;
   const auto each = [&]<int... i>(std::integer_sequence<int, i...>) {
     (begin_tile<Unit, i>(block, block.sums + 16 * i * block.sums_row), ...);
-    for (std::int64_t s = 0; s < steps; ++s) {
-      begin(s);
+    std::int64_t s = first;
+    for (; s < steps && begins(begin, s); ++s) {
       const std::int64_t chunk = s / steps_of_chunk, at = s % steps_of_chunk * tile_step_bytes;
       const std::uint8_t* const a = block.a + chunk * block.a_chunk + at;
       Unit::template load<4>(block.weights[0] + chunk * block.weights_chunk + at, 64);
       ((Unit::template load<5 + i % 3>(a + i * tile_chunk_bytes, 64), dot_tiles<Unit, dots, i, 5 + i % 3, 4>()), ...);
     }
     (Unit::template store<i>(block.sums + 16 * i * block.sums_row, row_bytes), ...);
+    return s;
   };
-  each(std::make_integer_sequence<int, sixteens>());
+  return each(std::make_integer_sequence<int, sixteens>());
 }
 
 /// sums[16 * sixteens][16 * panels] += rows times panels. Tiles 0 to 3 are sums of sixteen rows with a panel; rows and panels share the
-/// other four. What a step needs is loaded before it is multiplied, as far as there are tiles; before that begin(step).
+/// other four. What a step needs is loaded before it is multiplied, as far as there are tiles; before that begin(step). Steps from `first`
+/// on; how far they went.
 template <class Unit, TileDots dots, int sixteens, int panels, class Begin>
-void add_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
+std::int64_t add_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin, std::int64_t first = 0) {
   static_assert(sixteens <= 2 && panels <= 4 / sixteens);
   const std::int64_t row_bytes = block.sums_row * 4;
   constexpr int of_weights = 4 + sixteens, at_once = panels < 8 - of_weights ? panels : 8 - of_weights;
@@ -99,8 +113,8 @@ void add_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
     const auto sums = [&](int i, int panel) { return block.sums + 16 * i * block.sums_row + 16 * panel; };
     (begin_tile<Unit, p>(block, sums(0, p)), ...);
     if constexpr (sixteens == 2) (begin_tile<Unit, panels + p>(block, sums(1, p)), ...);
-    for (std::int64_t s = 0; s < steps; ++s) {
-      begin(s);
+    std::int64_t s = first;
+    for (; s < steps && begins(begin, s); ++s) {
       const std::int64_t chunk = s / steps_of_chunk, at = s % steps_of_chunk * tile_step_bytes;
       const std::uint8_t* const a = block.a + chunk * block.a_chunk + at;
       const std::int64_t weights_at = chunk * block.weights_chunk + at;
@@ -115,8 +129,9 @@ void add_tiles(const TileBlock& block, std::int64_t steps, const Begin& begin) {
     }
     (Unit::template store<p>(sums(0, p), row_bytes), ...);
     if constexpr (sixteens == 2) (Unit::template store<panels + p>(sums(1, p), row_bytes), ...);
+    return s;
   };
-  each(std::make_integer_sequence<int, panels>(), std::make_integer_sequence<int, panels - at_once>());
+  return each(std::make_integer_sequence<int, panels>(), std::make_integer_sequence<int, panels - at_once>());
 }
 
 /// Of how many steps add_rows calls begin.

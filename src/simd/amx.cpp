@@ -28,6 +28,8 @@ bool bit(unsigned word, int place) {
 bool cpu_has_tiles() {
   const unsigned features = cpuid(7, 0).d;
   if (!bit(features, 22) || !bit(features, 24) || !bit(features, 25)) return false;
+  // Vectors prepare operands with AVX-512's FP16 and VBMI, which all processors with tiles have.
+  if (!bit(features, 23) || !bit(cpuid(7, 0).c, 1)) return false;
   const Registers palette = cpuid(0x1D, 1);
   return (palette.b & 0xFFFF) == 64 && palette.b >> 16 >= 8 && (palette.c & 0xFFFF) >= 16;
 }

@@ -84,11 +84,12 @@ Tensor plain_loop(const ops::CutlassScaledFp4Mm& op) {
   };
   for (std::int64_t r = 0; r < m; ++r)
     for (std::int64_t c = 0; c < n; ++c) {
-      float acc = 0;
+      float acc = 0, open = 0;
       for (std::int64_t j = 0; j < k / 16; ++j) {
         int dot = 0;
         for (std::int64_t i = 16 * j; i < 16 * j + 16; ++i) dot += doubled(op.a, r, i) * doubled(op.b, c, i);
-        acc = std::fma(static_cast<float>(dot), scale(op.block_scale_a, r, j) * scale(op.block_scale_b, c, j), acc);
+        open = std::fma(static_cast<float>(dot), scale(op.block_scale_a, r, j) * scale(op.block_scale_b, c, j), j % 2 == 0 ? 0.0f : open);
+        if (j % 2 == 1) acc += open;
       }
       const float value = acc / 4 * *op.alpha.as<float>();
       quant::set(out, r * n + c, static_cast<double>(value));

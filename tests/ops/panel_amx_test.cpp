@@ -23,7 +23,7 @@ using helpers::in_mode;
 template <class Tiles>
 ops::I8MatrixUnit unit_of() {
   using Unit = generic::MatrixUnit<Tiles>;
-  return {Unit::prepare, Unit::multiply, {1, 1, ops::i8_amx_rows}, {1, 1, ops::i8_amx_rows}};
+  return {Unit::prepare, Unit::multiply, {1, 1, ops::i8_amx_rows}, {1, 1, ops::i8_amx_scaled_rows}};
 }
 std::vector<std::pair<std::string, ops::I8MatrixUnit>> units() {
   return units_of<ops::I8MatrixUnit>(unit_of<ModelTiles>(), unit_of<CpuTiles>(), ops::i8_matrix_unit);
@@ -58,6 +58,22 @@ std::vector<std::uint8_t> e4m3_codes(std::int64_t count, std::size_t seed) {
   return all;
 }
 
+/// NVFP4: of two blocks the first has the largest products, the second ones that make sums odd.
+void to_large(std::vector<std::uint8_t>& codes) {
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    codes[i] = i / 8 % 2 == 0 || codes[i] % 8 > 2 ? 0x77 : codes[i] % 8 == 0 ? 0x71 : codes[i] % 8 == 1 ? 0x17 : 0x57;
+}
+/// The scale of the first of two blocks so many powers of two above that of the second, in one of two pairs; some are any number, zero, denormal
+/// or NaN. With signs, sums go up and down, so that they stay small enough to show the last digits of a pair.
+void to_apart(std::vector<std::uint8_t>& scales, int apart, bool signs) {
+  for (std::size_t i = 0; i < scales.size(); ++i) {
+    if (noise(i / 1024 + 5) % 8 == 0) continue;
+    const bool first = i % 2 == 0, this_pair = i / 1024 % 2 == i / 2 % 2;
+    const int exponent = first && this_pair ? 1 + apart : 1, mantissa = noise(7 * i) % 4 == 0 ? noise(9 * i) % 8 : 7;
+    scales[i] = static_cast<std::uint8_t>((signs && i / 1024 % 2 == 1 ? 0x80 : 0) | exponent << 3 | mantissa);
+  }
+}
+
 /// Of four kinds of blocks of 128: sums of two digits, of three, of floats, and of either with a NaN or two.
 void to_digits(std::vector<std::uint8_t>& codes) {
   for (std::size_t i = 0; i < codes.size(); ++i) {
@@ -75,11 +91,14 @@ struct Shape {
   ops::I8Format format;
   std::vector<std::int64_t> rows;  ///< of the groups
   std::int64_t n, k;
+  /// NVFP4: powers of two from the scale of a block to that of the one before, of rows and of columns; any, where they are negative.
+  int apart = -1, columns_apart = -1;
 };
 std::string text(const Shape& s) {
   std::string what = "format " + std::to_string(static_cast<int>(s.format)) + ", rows";
   for (const std::int64_t rows : s.rows) what += ' ' + std::to_string(rows);
-  return what + ", n " + std::to_string(s.n) + ", k " + std::to_string(s.k);
+  what += ", n " + std::to_string(s.n) + ", k " + std::to_string(s.k);
+  return s.apart < 0 ? what : what + ", scales " + std::to_string(s.apart) + " and " + std::to_string(s.columns_apart) + " apart";
 }
 
 /// Groups of rows with weights of their own, rows between them that belong to none.
@@ -110,7 +129,13 @@ struct Operands {
       std::memset(a.data(), 0x80, static_cast<std::size_t>(s.k)),
           std::memset(weights[0].data(), bytes ? 0x80 : 0x88, static_cast<std::size_t>(s.k / 2));
     if (s.format == ops::I8Format::e4m3_i4) to_digits(a);
+    if (s.apart >= 0) {
+      to_large(a);
+      for (auto& of_group : weights) to_large(of_group);
+      for (auto& of_group : weight_scales) to_apart(of_group, s.columns_apart, false);
+    }
     if (fp4) a_scales = e4m3_codes(all_scale_rows * scale_columns(), 2);
+    if (s.apart >= 0) to_apart(a_scales, s.apart, true);
     row_scales = {};
     for (std::int64_t i = 0; i < all_rows; ++i) row_scales.push_back(0.01f * static_cast<float>(1 + noise(static_cast<std::size_t>(i))));
   }
@@ -190,6 +215,15 @@ TEST(MatrixUnit, EveryFormatHasTheBitsOfVectorsRawAndPackedAtEveryEdge) {
       {nvfp4, {8, 9}, 96, 544},
       {nvfp4, {16, 23, 130}, 160, 1088},
       {nvfp4, {300}, 32, 96},
+      // Scales with which the unit's sums are exact, and just not.
+      {nvfp4, {5, 64}, 192, 2080, 0, 0},
+      {nvfp4, {16, 32, 48, 80}, 128, 1184, 2, 3},
+      {nvfp4, {1, 20, 64}, 160, 1056, 5, 0},
+      {nvfp4, {33, 63}, 96, 1120, 0, 5},
+      {nvfp4, {16, 64}, 128, 2080, 3, 3},
+      {nvfp4, {40, 8}, 128, 2080, 6, 0},
+      {nvfp4, {24}, 160, 2080, 0, 6},
+      {nvfp4, {30}, 64, 1024, 6, 7},
   };
   for (const Shape& shape : shapes) {
     const Operands operands(shape);
