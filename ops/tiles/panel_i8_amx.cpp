@@ -39,6 +39,13 @@ std::int64_t most_panels(const I8Product& product, const I8Group& group, std::in
   return rows <= few_rows ? 4 : 8;
 }
 
+/// Rows of NVFP4, all of whose K comes from a second-level cache for every panel.
+std::int64_t most_rows_of(const I8MatrixUnit& unit, const I8Product& product) {
+  constexpr std::int64_t held = 1 << 19;
+  const std::int64_t most = unit.rows_of(product.format).most;
+  return product.format == I8Format::nvfp4 && most * product.k > held ? most / 2 : most;
+}
+
 Jobs jobs_of(const I8Product& product, std::int64_t most_rows, int threads) {
   Jobs all;
   const std::int64_t panels = panels_of(product, threads);
@@ -83,7 +90,7 @@ const I8MatrixUnit* i8_matrix_unit(Isa isa) {
 }
 
 void i8_multiply_by(const I8MatrixUnit& unit, const I8Product& product, const Exec& exec) {
-  Jobs all = jobs_of(product, unit.rows_of(product.format).most, exec.threads);
+  Jobs all = jobs_of(product, most_rows_of(unit, product), exec.threads);
   if (all.pieces == 0) return;
   const Work work(exec, all.pieces, sizeof(I8AmxScratch), all.bytes);
   for (std::size_t i = 0; i < all.jobs.size(); ++i) {

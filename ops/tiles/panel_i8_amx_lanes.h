@@ -263,7 +263,7 @@ inline constexpr std::int64_t steps_together = pairs_together / pairs_of_step;
 /// Decodes a step of all panels. Packed ones are fetched so many steps ahead; raw ones are packed some steps at a time.
 template <int panels>
 void decode_step(ScaledPanels& p, std::int64_t step) {
-  constexpr std::int64_t step_bytes = Nvfp4Unpack::step_bytes, fetched_ahead = 8 * step_bytes, at_once = ops::i8_amx_packed_steps;
+  constexpr std::int64_t step_bytes = Nvfp4Unpack::step_bytes, steps_ahead = 8, at_once = ops::i8_amx_packed_steps;
   const std::int64_t steps = ops::i8_steps(p.w->k), turn = step % at_once;
   const std::uint8_t* packed = p.raw + turn * step_bytes;
   std::int64_t stride = at_once * step_bytes;
@@ -275,10 +275,12 @@ void decode_step(ScaledPanels& p, std::int64_t step) {
     for (int q = 0; q < panels; ++q) Nvfp4Unpack::pack(*p.w, p.first + q, 1, step, end, p.raw + q * stride);
   }
   const std::int64_t place = step % (2 * steps_together);
+  // Behind the last step come the panels behind these.
+  const std::int64_t ahead = (step + steps_ahead < steps ? steps_ahead : steps_ahead + (panels - 1) * steps) * step_bytes;
   DODONA_UNROLL(4)
   for (int q = 0; q < panels; ++q, packed += stride) {
     DODONA_UNROLL(9)
-    for (int line = 0; line < step_bytes / 64; ++line) __builtin_prefetch(packed + fetched_ahead + 64 * line);
+    for (int line = 0; line < step_bytes / 64; ++line) __builtin_prefetch(packed + ahead + 64 * line);
     Nvfp4Bf16Unpack::decode_step(packed, p.ring[q] + place * pairs_of_step * pair_bytes).store(p.apart[place][q]);
   }
 }
@@ -329,7 +331,7 @@ void add_scaled_tiles(const ops::I8AmxJob& job, std::int64_t first, float* sums,
   const std::int64_t pairs = job.weights->k / 32, steps = ops::i8_steps(job.weights->k);
   ScaledPanels p{job.weights, first, {}, s.packed, {}};
   for (int q = 0; q < panels; ++q) p.ring[q] = s.weights[q];
-  const TileBlock block{job.a.at(0, 0), sixteens * ops::i8_amx_chunk, p.ring, 0, sums};
+  TileBlock block{job.a.at(0, 0), sixteens * ops::i8_amx_chunk, p.ring, 0, sums, amx_sums_stride, true};
   const auto decode_behind = [&](std::int64_t pair) {
     const std::int64_t step = pair / pairs_of_step + steps_together;
     if (pair % pairs_of_step == 0 && step < steps) decode_step<panels>(p, step);
@@ -340,19 +342,21 @@ void add_scaled_tiles(const ops::I8AmxJob& job, std::int64_t first, float* sums,
     return true;
   };
   for (std::int64_t step = 0; step < steps_together && step < steps; ++step) decode_step<panels>(p, step);
-  for (std::int64_t pair = 0; pair < pairs;) {
+  std::int64_t pair = 0;
+  do {
     if constexpr (sixteens > 2) {
       pair = add_tall_tiles<Unit, TileDots::pairs, sixteens>(block, pairs, begin, pair);
     } else {
       pair = add_tiles<Unit, TileDots::pairs, sixteens, panels>(block, pairs, begin, pair);
     }
+    block.from_zero = false;
     for (const std::int64_t end = pair + pairs_together; pair < end && pair < pairs; ++pair) {
       decode_behind(pair);
       for (std::int64_t i = 0; i < sixteens; ++i)
         add_rounded_pair<Unit, panels>(job.a.at(i, pair * pair_bytes), p, pair % (2 * pairs_together) * pair_bytes,
                                        sums + i * ops::i8_amx_together * amx_sums_stride, s.dots);
     }
-  }
+  } while (pair < pairs);
 }
 
 template <class Unit>
@@ -384,14 +388,14 @@ void add_scaled_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_
 
 template <class Unit, class Unpack, class Sums>
 void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
-  const std::int64_t rows = ops::I8AmxRows::padded(job.rows);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const typename Sums::Sum begin = Sums::first(job.a.corrections + r);
-    for (std::int64_t p = 0; p < panels; ++p) Sums::store(begin, s.sums + r * amx_sums_stride + 16 * p);
-  }
   if constexpr (Sums::scaled) {
     add_scaled_panels<Unit>(job, first, panels, s);
   } else {
+    const std::int64_t rows = ops::I8AmxRows::padded(job.rows);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const typename Sums::Sum begin = Sums::first(job.a.corrections + r);
+      for (std::int64_t p = 0; p < panels; ++p) Sums::store(begin, s.sums + r * amx_sums_stride + 16 * p);
+    }
     add_whole_panels<Unit, Unpack, Sums>(job, first, panels, s);
   }
   const std::int64_t column = first * ops::i8_panel_columns, left = job.weights->n - column, most = panels * ops::i8_panel_columns;
