@@ -192,7 +192,7 @@ constexpr std::int64_t rows_while_decoding = !many_sums_fit ? few_rows
                                                             : 64;
 
 /// What is fetched while rows are multiplied: memory answers in the meantime.
-constexpr std::int64_t far_ahead = 3072;
+constexpr std::int64_t far_ahead = 2304;
 
 template <class Unpack, class Sums>
 DODONA_INLINE void multiply_few(const std::uint8_t* packed, std::int64_t steps, std::int64_t ahead, const I8Rows& a, std::int64_t rows,

@@ -263,7 +263,7 @@ inline constexpr std::int64_t steps_together = pairs_together / pairs_of_step;
 /// Decodes a step of all panels. Packed ones are fetched so many steps ahead; raw ones are packed some steps at a time.
 template <int panels>
 void decode_step(ScaledPanels& p, std::int64_t step) {
-  constexpr std::int64_t step_bytes = Nvfp4Unpack::step_bytes, steps_ahead = 8, at_once = ops::i8_amx_packed_steps;
+  constexpr std::int64_t step_bytes = Nvfp4Unpack::step_bytes, steps_ahead = 2, at_once = ops::i8_amx_packed_steps;
   const std::int64_t steps = ops::i8_steps(p.w->k), turn = step % at_once;
   const std::uint8_t* packed = p.raw + turn * step_bytes;
   std::int64_t stride = at_once * step_bytes;
