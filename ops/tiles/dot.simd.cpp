@@ -45,7 +45,7 @@ constexpr std::int64_t few_rows = many_sums_fit ? 6 : 2;
 
 template <int rows>
 void multiply_few(const DotTile& tile, float* sums) {
-  constexpr std::int64_t ahead = 4096;
+  constexpr std::int64_t ahead = 512;
   const std::int64_t stride = ops::dot_row_stride(tile.k);
   for (std::int64_t j = 0; j < tile.columns; j += 16) {
     DotGroup group{tile.b.from(j), tile.columns - j < 16 ? tile.columns - j : 16, 0, tile.k};
