@@ -320,8 +320,7 @@ void add_rounded_pair(const std::uint8_t* a, const ScaledPanels& p, std::int64_t
     Unit::template dot_bf16<0, 6, 4>();
     Unit::template store<0>(dots, 64);
     DODONA_UNROLL(16)
-    for (int r = 0; r < 16; ++r)
-      (f32x16::load(sums + r * amx_sums_stride) + f32x16::load(dots + 16 * r)).store(sums + r * amx_sums_stride);
+    for (int r = 0; r < 16; ++r) (f32x16::load(sums + r * amx_sums_stride) + f32x16::load(dots + 16 * r)).store(sums + r * amx_sums_stride);
   }
 }
 

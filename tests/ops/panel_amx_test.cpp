@@ -63,8 +63,8 @@ void to_large(std::vector<std::uint8_t>& codes) {
   for (std::size_t i = 0; i < codes.size(); ++i)
     codes[i] = i / 8 % 2 == 0 || codes[i] % 8 > 2 ? 0x77 : codes[i] % 8 == 0 ? 0x71 : codes[i] % 8 == 1 ? 0x17 : 0x57;
 }
-/// The scale of the first of two blocks so many powers of two above that of the second, in one of two pairs; some are any number, zero, denormal
-/// or NaN. With signs, sums go up and down, so that they stay small enough to show the last digits of a pair.
+/// The scale of the first of two blocks so many powers of two above that of the second, in one of two pairs; some are any number, zero,
+/// denormal or NaN. With signs, sums go up and down, so that they stay small enough to show the last digits of a pair.
 void to_apart(std::vector<std::uint8_t>& scales, int apart, bool signs) {
   for (std::size_t i = 0; i < scales.size(); ++i) {
     if (noise(i / 1024 + 5) % 8 == 0) continue;
@@ -246,7 +246,9 @@ TEST(MatrixUnit, DigitsOfE4m3HaveTheBitsOfVectorsRawAndPackedAtEveryEdge) {
     for (const auto& [title, unit] : digits_units())
       for (const bool packing : {false, true})
         for (const int threads : {1, 3}) {
-          const auto multiply = [&](const ops::I8Product& product, const Exec& exec) { ops::digits_multiply_by(&unit, product, exec); };
+          const auto multiply = [&by = unit](const ops::I8Product& product, const Exec& exec) {
+            ops::digits_multiply_by(&by, product, exec);
+          };
           EXPECT_TRUE(helpers::same_bits(operands.product_by(multiply, packing, threads), expected))
               << text(shape) << (packing ? ", packed, " : ", raw, ") << title << ", threads " << threads;
         }

@@ -107,7 +107,8 @@ struct Nvfp4Bf16Unpack : Nvfp4Unpack {
   }
   static DODONA_INLINE void decode_halves(const std::uint8_t* packed, i32x16 scales, std::uint8_t* to) {
     const i32x16 table = load_bytes(half_table.bytes), high_bytes = i32x16::splat(static_cast<std::int32_t>(0xFF00FF00));
-    const i32x16 kept = i32x16::splat(static_cast<std::int32_t>(0x8FFF8FFF)), scale_kept = i32x16::splat(static_cast<std::int32_t>(0xBF80BF80));
+    const i32x16 kept = i32x16::splat(static_cast<std::int32_t>(0x8FFF8FFF)),
+                 scale_kept = i32x16::splat(static_cast<std::int32_t>(0xBF80BF80));
     const auto low_bytes = [](i32x16 x) { return i32x16{{_mm512_slli_epi16(x.v.v, 8)}}; };
     DODONA_UNROLL(4)
     for (int block = 0; block < 4; ++block) {
