@@ -2,13 +2,12 @@
 // whose Unit is a model of them.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
+#include "ops/tiles/panel_fp4_amx_lanes.h"
 #include "ops/tiles/panel_i8_amx.h"
 #include "ops/tiles/panel_i8_lanes.h"
 #include "ops/tiles/tile_sums.h"
-#include "ops/tiles/unpack/nvfp4_bf16.h"
 #include "simd/amx.h"
 
 namespace dodona::DODONA_TIER {
@@ -33,8 +32,6 @@ DODONA_INLINE bool takes_lines(const ops::I8Weights& w) {
 }
 
 inline constexpr std::int64_t whole_step_bytes = ops::i8_amx_together * ops::i8_step;
-/// Of two blocks of sixteen k as bf16: of sixteen rows, and of sixteen columns.
-inline constexpr std::int64_t pair_bytes = 1024, pairs_of_step = 2, pairs_together = ops::i8_amx_scaled_pairs;
 
 // ---- rows of A
 
@@ -85,47 +82,10 @@ void prepare_whole_row(const ops::I8AmxJob& job, const std::uint8_t* codes, std:
   prepare_matrix_row<Unpack>(codes, job.weights->k, job.a, row);
 }
 
-/// The power of two of a scale's last digit: an e4m3 code's exponent, of denormals as of the least normal numbers.
-DODONA_INLINE int exponent_of(std::uint8_t code) {
-  const int exponent = code >> 3 & 15;
-  return exponent > 0 ? exponent : 1;
-}
-/// How far two blocks with such scales are apart: one of zeros is not.
-DODONA_INLINE std::uint8_t apart(std::uint8_t first, std::uint8_t second) {
-  if ((first & 0x7F) == 0 || (second & 0x7F) == 0) return 0;
-  const int by = exponent_of(first) - exponent_of(second);
-  return static_cast<std::uint8_t>(by < 0 ? -by : by);
-}
-/// NVFP4: nothing is to be corrected. K has whole pairs.
-DODONA_INLINE void prepare_scaled_row(const ops::I8AmxRow& from, std::int64_t k, const ops::I8AmxRows& to, std::int64_t row) {
-  constexpr std::int64_t blocks = 2 * pairs_together;
-  const std::int64_t pairs = k / 32, there = from.codes != nullptr ? pairs : 0;
-  const std::int64_t sixteen = row / ops::i8_amx_together, in_sixteen = row % ops::i8_amx_together;
-  for (std::int64_t pair = 0; pair < pairs; pair += pairs_together) {
-    const std::int64_t left = there > pair ? there - pair : 0;
-    std::uint8_t scales[blocks] = {}, of_words[2 * blocks], most = 0;
-    if (left > 0) __builtin_memcpy(scales, from.scales + pair / 2 * 512, left > 1 ? 4 : 2);
-    if (left > 2) __builtin_memcpy(scales + 4, from.scales + (pair / 2 + 1) * 512, left > 3 ? 4 : 2);
-    for (std::int64_t b = 0; b < blocks; ++b) of_words[2 * b] = of_words[2 * b + 1] = scales[b];
-    for (std::int64_t b = 0; b < blocks; b += 2) {
-      const std::uint8_t by = apart(scales[b], scales[b + 1]);
-      most = by > most ? by : most;
-    }
-    to.apart[(pair / pairs_together * to.sixteens + sixteen) * ops::i8_amx_together + in_sixteen] = most;
-    i32x16 words[pairs_together];
-    const auto* const codes = reinterpret_cast<const std::int32_t*>(from.codes + 16 * pair);
-    Nvfp4Bf16Unpack::row(left > 0 ? i32x16::load_partial(codes, 4 * left) : i32x16::zero(), load_e4m3(of_words), words);
-    DODONA_UNROLL(4)
-    for (std::int64_t i = 0; i < pairs_together; ++i)
-      if (pair + i < pairs) words[i].store(reinterpret_cast<std::int32_t*>(to.at(sixteen, (pair + i) * pair_bytes) + in_sixteen * 64));
-  }
-  to.corrections[row] = 0;
-}
-
 // ---- whole sums
 
-inline constexpr std::int64_t amx_sums_stride = ops::i8_amx_columns, chunk_of_whole = ops::i8_amx_chunk / whole_step_bytes;
-static_assert(whole_step_bytes == tile_step_bytes && ops::i8_amx_chunk == tile_chunk_bytes && amx_sums_stride == tile_sums_stride);
+inline constexpr std::int64_t chunk_of_whole = ops::i8_amx_chunk / whole_step_bytes;
+static_assert(whole_step_bytes == tile_step_bytes && ops::i8_amx_chunk == tile_chunk_bytes);
 template <bool lines>
 inline constexpr TileDots whole_dots = lines ? TileDots::signed_lines : TileDots::unsigned_panels;
 
@@ -235,155 +195,14 @@ void add_whole_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_t
       job.rows <= few ? add_few_rows<Unit, Unpack, Sums, true>(job, first, panels, s)
                       : add_many_rows<Unit, Unpack, Sums, true>(job, first, panels, s);
       for (std::int64_t r = 0; r < job.rows; r += 16)
-        for (std::int64_t p = 0; p < panels; ++p) turn_back(s.sums + r * amx_sums_stride + 16 * p);
+        for (std::int64_t p = 0; p < panels; ++p) turn_back(s.sums + r * tile_sums_stride + 16 * p);
       return;
     }
   if (job.rows <= few && job.weights->packed != nullptr) return add_few_rows<Unit, Unpack, Sums, false>(job, first, panels, s);
   add_many_rows<Unit, Unpack, Sums, false>(job, first, panels, s);
 }
 
-// ---- NVFP4
-
-/// A pair sum adds up every other product of two blocks, and then both sums: as the contract does, if those sums are exact. They are at
-/// most 1152 units of each block, and scales have digits up to 15: 24 bits hold them if the powers of two in the scales of two blocks, of
-/// a row and of a column together, are no more than this apart.
-inline constexpr int most_apart = 5;
-static_assert(1152 * 15 * 15 * ((1 << most_apart) + 1) <= 1 << 24 && 1152 * 15 * 15 * ((1 << (most_apart + 1)) + 1) > 1 << 24);
-
-/// Some panels on their way through K: their pairs of blocks that are decoded, in a ring of two times pairs_together.
-struct ScaledPanels {
-  const ops::I8Weights* w;
-  std::int64_t first;
-  std::uint8_t *ring[ops::i8_amx_scaled_panels], *raw;
-  /// Of the steps in the ring, by panel: how far pairs are apart, in bytes.
-  alignas(64) std::int32_t apart[2 * pairs_together / pairs_of_step][ops::i8_amx_scaled_panels][16];
-};
-inline constexpr std::int64_t steps_together = pairs_together / pairs_of_step;
-
-/// Decodes a step of all panels. Packed ones are fetched so many steps ahead; raw ones are packed some steps at a time.
-template <int panels>
-void decode_step(ScaledPanels& p, std::int64_t step) {
-  constexpr std::int64_t step_bytes = Nvfp4Unpack::step_bytes, steps_ahead = 2, at_once = ops::i8_amx_packed_steps;
-  const std::int64_t steps = ops::i8_steps(p.w->k), turn = step % at_once;
-  const std::uint8_t* packed = p.raw + turn * step_bytes;
-  std::int64_t stride = at_once * step_bytes;
-  if (p.w->packed != nullptr) {
-    packed = p.w->packed + (p.first * steps + step) * step_bytes;
-    stride = steps * step_bytes;
-  } else if (turn == 0) {
-    const std::int64_t end = steps - step < at_once ? steps : step + at_once;
-    for (int q = 0; q < panels; ++q) Nvfp4Unpack::pack(*p.w, p.first + q, 1, step, end, p.raw + q * stride);
-  }
-  const std::int64_t place = step % (2 * steps_together);
-  // Behind the last step come the panels behind these.
-  const std::int64_t ahead = (step + steps_ahead < steps ? steps_ahead : steps_ahead + (panels - 1) * steps) * step_bytes;
-  DODONA_UNROLL(4)
-  for (int q = 0; q < panels; ++q, packed += stride) {
-    DODONA_UNROLL(9)
-    for (int line = 0; line < step_bytes / 64; ++line) __builtin_prefetch(packed + ahead + 64 * line);
-    Nvfp4Bf16Unpack::decode_step(packed, p.ring[q] + place * pairs_of_step * pair_bytes).store(p.apart[place][q]);
-  }
-}
-
-/// Whether the sums of all pairs that go together with `pair` are exact, of rows whose blocks are so far apart at most.
-template <int panels>
-DODONA_INLINE bool are_exact(const ScaledPanels& p, std::int64_t pair, int of_rows) {
-  if (of_rows > most_apart) return false;
-  // A byte beyond the limit gets its highest bit.
-  const i32x16 rest = i32x16::splat(0x01010101 * (127 - most_apart + of_rows));
-  i32x16 beyond = i32x16::zero();
-  DODONA_UNROLL(2)
-  for (std::int64_t i = 0; i < steps_together; ++i) {
-    // In the place of a step behind the last an earlier one's stands, or none.
-    const auto& apart = p.apart[(pair / pairs_of_step + i) % (2 * steps_together)];
-    DODONA_UNROLL(4)
-    for (int q = 0; q < panels; ++q) beyond = beyond | add_8(i32x16::load(apart[q]), rest);
-  }
-  return all((beyond & i32x16::splat(static_cast<std::int32_t>(0x80808080))) == i32x16::zero());
-}
-
-/// Sums of sixteen rows and some panels += a pair of blocks, `offset` into the ring, whose sums may not be exact: the unit rounds those of
-/// the two blocks once, from one to the other, and vectors add them.
-template <class Unit, int panels>
-void add_rounded_pair(const std::uint8_t* a, const ScaledPanels& p, std::int64_t offset, float* sums, float* dots) {
-  alignas(64) std::uint8_t first[pair_bytes] = {}, second[pair_bytes] = {};
-  for (std::int64_t r = 0; r < pair_bytes; r += 64) {
-    __builtin_memcpy(first + r, a + r, 32);
-    __builtin_memcpy(second + r + 32, a + r + 32, 32);
-  }
-  Unit::template load<5>(first, 64);
-  Unit::template load<6>(second, 64);
-  for (int q = 0; q < panels; ++q, sums += 16) {
-    Unit::template zero<0>();
-    Unit::template load<4>(p.ring[q] + offset, 64);
-    Unit::template dot_bf16<0, 5, 4>();
-    Unit::template dot_bf16<0, 6, 4>();
-    Unit::template store<0>(dots, 64);
-    DODONA_UNROLL(16)
-    for (int r = 0; r < 16; ++r) (f32x16::load(sums + r * amx_sums_stride) + f32x16::load(dots + 16 * r)).store(sums + r * amx_sums_stride);
-  }
-}
-
-/// All of K of all rows and of some panels, for which there are tiles: pairs are decoded while others are multiplied.
-template <class Unit, int sixteens, int panels>
-void add_scaled_tiles(const ops::I8AmxJob& job, std::int64_t first, float* sums, ops::I8AmxScratch& s) {
-  const std::int64_t pairs = job.weights->k / 32, steps = ops::i8_steps(job.weights->k);
-  ScaledPanels p{job.weights, first, {}, s.packed, {}};
-  for (int q = 0; q < panels; ++q) p.ring[q] = s.weights[q];
-  TileBlock block{job.a.at(0, 0), sixteens * ops::i8_amx_chunk, p.ring, 0, sums, amx_sums_stride, true};
-  const auto decode_behind = [&](std::int64_t pair) {
-    const std::int64_t step = pair / pairs_of_step + steps_together;
-    if (pair % pairs_of_step == 0 && step < steps) decode_step<panels>(p, step);
-  };
-  const auto begin = [&](std::int64_t pair) {
-    if (pair % pairs_together == 0 && !are_exact<panels>(p, pair, job.a.most_apart[pair / pairs_together])) return false;
-    decode_behind(pair);
-    return true;
-  };
-  for (std::int64_t step = 0; step < steps_together && step < steps; ++step) decode_step<panels>(p, step);
-  std::int64_t pair = 0;
-  do {
-    if constexpr (sixteens > 2) {
-      pair = add_tall_tiles<Unit, TileDots::pairs, sixteens>(block, pairs, begin, pair);
-    } else {
-      pair = add_tiles<Unit, TileDots::pairs, sixteens, panels>(block, pairs, begin, pair);
-    }
-    block.from_zero = false;
-    for (const std::int64_t end = pair + pairs_together; pair < end && pair < pairs; ++pair) {
-      decode_behind(pair);
-      for (std::int64_t i = 0; i < sixteens; ++i)
-        add_rounded_pair<Unit, panels>(job.a.at(i, pair * pair_bytes), p, pair % (2 * pairs_together) * pair_bytes,
-                                       sums + i * ops::i8_amx_together * amx_sums_stride, s.dots);
-    }
-  } while (pair < pairs);
-}
-
-template <class Unit>
-void add_scaled_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
-  const auto add = [&]<int sixteens, int together>(std::integral_constant<int, sixteens>, std::integral_constant<int, together>,
-                                                   std::int64_t p) {
-    add_scaled_tiles<Unit, sixteens, together>(job, first + p, s.sums + 16 * p, s);
-  };
-  constexpr std::integral_constant<int, 1> one;
-  constexpr std::integral_constant<int, 2> two;
-  constexpr std::integral_constant<int, 3> three;
-  constexpr std::integral_constant<int, 4> four;
-  const auto each = [&](auto sixteens, auto together) {
-    std::int64_t p = 0;
-    for (; panels - p >= together; p += together) add(sixteens, together, p);
-    if constexpr (together > 2)
-      if (panels - p == 3) return add(sixteens, three, p);
-    if constexpr (together > 2)
-      if (panels - p == 2) return add(sixteens, two, p);
-    if (panels > p) add(sixteens, one, p);
-  };
-  switch (job.a.sixteens) {
-    case 1: return each(one, four);
-    case 2: return each(two, two);
-    case 3: return each(three, one);
-    default: return each(four, one);
-  }
-}
+// ---- one tile of either
 
 template <class Unit, class Unpack, class Sums>
 void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
@@ -393,13 +212,13 @@ void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int
     const std::int64_t rows = ops::I8AmxRows::padded(job.rows);
     for (std::int64_t r = 0; r < rows; ++r) {
       const typename Sums::Sum begin = Sums::first(job.a.corrections + r);
-      for (std::int64_t p = 0; p < panels; ++p) Sums::store(begin, s.sums + r * amx_sums_stride + 16 * p);
+      for (std::int64_t p = 0; p < panels; ++p) Sums::store(begin, s.sums + r * tile_sums_stride + 16 * p);
     }
     add_whole_panels<Unit, Unpack, Sums>(job, first, panels, s);
   }
   const std::int64_t column = first * ops::i8_panel_columns, left = job.weights->n - column, most = panels * ops::i8_panel_columns;
   for (std::int64_t r = 0; r < job.rows; ++r)
-    finish_row<Sums>(*job.epilogue, job.row + r, column, left < most ? left : most, s.sums + r * amx_sums_stride);
+    finish_row<Sums>(*job.epilogue, job.row + r, column, left < most ? left : most, s.sums + r * tile_sums_stride);
 }
 
 template <class Unit, class Unpack, class Sums>
