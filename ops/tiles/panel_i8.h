@@ -2,12 +2,12 @@
 //
 // Sums over sixteen k are exact integers. NVFP4: dot_j is the sum of the products of a block's doubled codes, integers of at most 12, so at
 // most 2304, and s_j = A_scale_j * B_scale_j the product of two e4m3 scales, which is exact, as dot_j * s_j is. Each output adds up pairs
-// of blocks, k ascending, from +0: acc = acc + fma(dot_j, s_j, dot_i * s_i), i even and j = i + 1. (The sum of two blocks is exact too
-// where their scales are not far apart: then pairs are what matrix tiles add.) MXFP4: blocks of thirty-two, one by one: acc = fma(dot_j,
-// A_scale_j * B_scale_j, acc). int8, int4: the sum over all of K is one integer, exact below 2^31, which becomes an fp32 at the end. e4m3
-// by int4: for every 128 k a chain from +0, k ascending, chain = fma(a[k], b[k], chain), and after each acc = fma(chain, B_scale, acc), acc
-// from +0; a chain is a sum of integers wherever the row's numbers show that it is exact (panel_digits_lanes.h). Then the epilogue. So an
-// output's bits depend on nothing but its row and its column.
+// of blocks, k ascending, from +0: acc = acc + fma(dot_j, s_j, dot_i * s_i), i even and j = i + 1. (A pair is 32 k:
+// a pair sum rounds at the same places as long as its chains are exact, and then matrix tiles add pairs.) MXFP4: blocks of thirty-two, one
+// by one: acc = fma(dot_j, A_scale_j * B_scale_j, acc). int8, int4: the sum over all of K is one integer, exact below 2^31, which becomes
+// an fp32 at the end. e4m3 by int4: for every 128 k a chain from +0, k ascending, chain = fma(a[k], b[k], chain), and after each acc =
+// fma(chain, B_scale, acc), acc from +0; a chain is a sum of integers wherever the row's numbers show that it is exact
+// (panel_digits_lanes.h). Then the epilogue. So an output's bits depend on nothing but its row and its column.
 //
 // Weights are worked on in panels of 16 columns, one to a lane, and steps of 64 k. What a step of a panel holds is its format's business
 // (unpack/nvfp4.h, unpack/int8.h, unpack/int4.h, unpack/qserve.h); K is padded to whole steps with zeros, which change no sum.

@@ -1,7 +1,7 @@
 // Products of panel_i8.h by a matrix unit: sixteen rows of A and sixteen columns of weights in one instruction. The same sums, and the same
 // bits: they are exact, whole or, of NVFP4, those of a pair of blocks, thirty-two k. Its codes times their scales have few digits and are
-// bf16. The unit adds such a pair to a sum with one rounding, as the contract has it, if it is exact; that is so as long as the scales of
-// two blocks are not far apart, and else vectors add what the unit has of each pair alone.
+// bf16. The unit rounds such a pair and adds it to a sum as the contract has it, if its chains are exact; they are as long as the scales of
+// two blocks are not far apart, and else vectors add what the unit makes of each pair alone.
 //
 // A matrix unit reads rows in lines that lie close together: rows far apart, but a multiple of some hundred bytes, would compete for the
 // same few places of a first-level cache. So rows are packed in sixteens, step by step. Decoded weights are as vectors read them: four k of
