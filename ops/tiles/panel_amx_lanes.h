@@ -2,11 +2,7 @@
 // a test whose Unit is a model of them.
 #pragma once
 
-#include "ops/tiles/panel_amx.h"
-#include "ops/tiles/panel_few.h"
-#include "ops/tiles/panel_lanes.h"
-#include "ops/tiles/tile_sums.h"
-#include "ops/tiles/unpack/fp8_bf16.h"
+#include "ops/tiles/panel_amx_few_lanes.h"
 
 namespace dodona::DODONA_TIER {
 
@@ -95,12 +91,8 @@ class Widening {
   }
   /// It will be asked so many times before all of it is wanted.
   void share_out(std::int64_t turns) { each_ = (left_ + turns - 1) / turns; }
-  /// A step of the packed columns of one piece of few.
-  void share_out_steps() { each_ = fours_of_step; }
   DODONA_INLINE void some() { widen(left_ < each_ ? left_ : each_); }
   void all() { widen(left_); }
-  bool done() const { return left_ == 0; }
-  std::int64_t steps() const { return done_ / fours_of_step; }
 
  private:
   static constexpr std::int64_t together = ops::panel_few_columns / 16, fours_of_step = ops::panel_amx_step / 4;
@@ -265,16 +257,9 @@ void multiply_pieces(const ops::PanelAmxJob& job, std::int64_t first, std::int64
     return PanelAmxPiece{&job, 16 * panel, left < job.panels ? left : job.panels};
   };
   int now = 0;
-  // Packed columns of few rows stay in a first-level cache if they are widened two steps ahead, to where others have been multiplied.
-  constexpr std::int64_t ahead = 2;
-  const bool in_place = !has_lines_of(dots) && job.rows <= ops::panel_amx_together;
   using Next = Widening<has_lines_of(dots), e5m2>;
   Next next(piece_at(first), part_at(p, 0, job.part), s.weights[now]);
-  const auto begin_next = [&] {
-    while (!next.done() && next.steps() < ahead) next.some();
-  };
-  next.share_out_steps();
-  in_place ? begin_next() : next.all();
+  next.all();
   for (std::int64_t i = first; i < last; ++i) {
     const PanelAmxPiece piece = piece_at(i);
     for (std::int64_t r = 0; r < 16 * job.a.sixteens; ++r)
@@ -282,18 +267,11 @@ void multiply_pieces(const ops::PanelAmxJob& job, std::int64_t first, std::int64
     for (std::int64_t begin = 0; begin < p.k; begin += job.part) {
       const KPart part = part_at(p, begin, job.part);
       const std::int64_t end = begin + part.k;
-      const int then = in_place ? now : now ^ 1;
-      Next rest = next;
+      const int then = now ^ 1;
       next = {};
       if (end < p.k || i + 1 < last) next = {piece_at(end < p.k ? i : i + 1), part_at(p, end < p.k ? end : 0, job.part), s.weights[then]};
-      in_place ? next.share_out_steps() : next.share_out(turns_of_rows(job.rows, piece.panels, part.steps()));
-      const auto meanwhile = [&](std::int64_t step) {
-        if (!rest.done()) {
-          rest.some();
-        } else if (!in_place || next.steps() < step) {
-          next.some();
-        }
-      };
+      next.share_out(turns_of_rows(job.rows, piece.panels, part.steps()));
+      const auto meanwhile = [&](std::int64_t) { next.some(); };
       const std::uint8_t* weights[ops::panel_amx_panels];
       for (std::int64_t panel = 0; panel < piece.panels; ++panel) weights[panel] = s.weights[now][panel];
       if (p.block > 0) {
@@ -302,7 +280,7 @@ void multiply_pieces(const ops::PanelAmxJob& job, std::int64_t first, std::int64
         const TileBlock block{job.a.at(0, begin), 0, weights, 0, s.sums, sums_row};
         add_rows<Unit, dots>(block, job.rows, piece.panels, part.steps(), meanwhile);
       }
-      in_place ? begin_next() : next.all();
+      next.all();
       now = then;
     }
     finish_piece<dots>(piece, s.sums);
@@ -323,8 +301,9 @@ struct PanelMatrixUnit {
  private:
   template <bool e5m2>
   static void multiply_from(const ops::PanelAmxJob& job, std::int64_t first, std::int64_t last, ops::PanelAmxScratch& scratch) {
-    job.product->b.packed ? multiply_pieces<Unit, TileDots::pairs, e5m2>(job, first, last, scratch)
-                          : multiply_pieces<Unit, TileDots::pair_lines, e5m2>(job, first, last, scratch);
+    if (!job.product->b.packed) return multiply_pieces<Unit, TileDots::pair_lines, e5m2>(job, first, last, scratch);
+    job.rows <= ops::panel_amx_together ? multiply_few_rows<Unit, e5m2>(job, first, last, scratch)
+                                        : multiply_pieces<Unit, TileDots::pairs, e5m2>(job, first, last, scratch);
   }
 };
 

@@ -336,7 +336,7 @@ void multiply_chunk(const PanelFewTile& tile, const Scratch& s, const float* a, 
 /// Columns of a packed panel.
 template <class Unpack>
 void multiply_packed(const PanelFewTile& tile, const Scratch& s, const float* a) {
-  constexpr std::int64_t far = 4096;  // memory answers in the meantime
+  constexpr std::int64_t far = 2048;  // memory answers in the meantime; a page away it would answer less often
   const PanelProduct& p = *tile.product;
   const bool nans = head_of(packed_panel(tile)).nans != 0;
   const std::byte* const lines = packed_panel(tile) + ops::panel_few_head + tile.column % tile_columns / 16 * line;

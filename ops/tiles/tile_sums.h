@@ -41,6 +41,18 @@ constexpr TileShapes whole_shapes() {
 }
 inline constexpr TileShapes shapes_of_tile_sums = whole_shapes();
 
+/// By the number of rows, at most sixteen, of which each is a line: tiles 0 to 3 are sums of them, 4 is of the rows, the others of panels.
+struct ShapesOfRows {
+  TileShapes of[17];
+};
+constexpr ShapesOfRows few_rows_shapes() {
+  ShapesOfRows shapes;
+  for (int rows = 1; rows <= 16; ++rows)
+    for (int t = 0; t < 8; ++t) shapes.of[rows].set(t, t < 5 ? rows : 16, 64);
+  return shapes;
+}
+inline constexpr ShapesOfRows shapes_of_few_rows = few_rows_shapes();
+
 /// Rows that are multiplied with some panels, and how far it is from a chunk of each to the next: none where the next one takes its place.
 struct TileBlock {
   const std::uint8_t* a;
