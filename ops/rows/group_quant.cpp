@@ -14,6 +14,7 @@
 #include "ops/rows/group_row.h"
 #include "ops/rows/int8_codes.h"
 #include "ops/rows/silu.h"
+#include "ops/tiles/work.h"
 #include "quant/amax.h"
 #include "quant/group_scale.h"
 #include "quant/hopper/fast_math.h"
@@ -410,46 +411,71 @@ void store_scales(const GroupQuant& op, std::int64_t m, std::span<const float> s
   }
 }
 
+/// What a row needs beside its tensors: silu's products, the groups' largest numbers, their scales.
+struct RowRoom {
+  std::byte* products;
+  std::span<float> numbers, scales;
+
+  static std::size_t product_bytes(const GroupQuant& op) {
+    return op.fused ? static_cast<std::size_t>(op.width() * (bits(op.input.dtype()) / 8) + 63) / 64 * 64 : 0;
+  }
+  static std::size_t bytes(const GroupQuant& op) { return product_bytes(op) + 2 * static_cast<std::size_t>(op.groups()) * sizeof(float); }
+  RowRoom(const GroupQuant& op, std::byte* scratch) : products(scratch) {
+    const auto groups = static_cast<std::size_t>(op.groups());
+    numbers = {reinterpret_cast<float*>(scratch + product_bytes(op)), groups};
+    scales = {numbers.data() + groups, groups};
+  }
+};
+
+/// silu(gate) * up of row m.
+void multiply_by_silu(const GroupQuant& op, std::int64_t m, const Exec& exec, std::byte* products) {
+  const DType type = op.input.dtype();
+  const int element_bytes = bits(type) / 8;
+  const std::int64_t half = op.width() * element_bytes;
+  const std::byte *const gate = row_begin(op.input, m, element_bytes), *const next = next_row_begin(op.input, m, element_bytes);
+  dispatch<ActAndMulRowKernel>(exec.isa, ActAndMulRow{.gate = gate,
+                                                      .up = gate + half,
+                                                      .out = products,
+                                                      .next_gate = next,
+                                                      .next_up = next + half,
+                                                      .n = op.width(),
+                                                      .type = type,
+                                                      .kind = ActivationKind::silu,
+                                                      .writing = Writing::cached,
+                                                      .round_activation = true});
+}
+
+void fast_row(const GroupQuant& op, std::int64_t m, Writing writing, const Exec& exec, const RowRoom& room) {
+  if (!op.has_row(m)) return clear_row(op, m);
+  const DType type = op.input.dtype();
+  const int element_bytes = bits(type) / 8;
+  if (op.fused) multiply_by_silu(op, m, exec, room.products);
+  const GroupRow row = op.fused ? GroupRow{room.products, op.groups(), op.group_size, type, nullptr, writing}
+                                : GroupRow{row_begin(op.input, m, element_bytes),      op.groups(), op.group_size, type,
+                                           next_row_begin(op.input, m, element_bytes), writing};
+  dispatch<GroupMaximaKernel>(exec.isa, row, room.numbers.data());
+  quant::group_scales(room.numbers, largest_code(op), recipe_of(op), room.scales);
+  store_scales(op, m, room.scales);
+  dispatch<GroupCodesKernel>(exec.isa, row, room.numbers.data(), op.integers() ? GroupCode::i8_cut : GroupCode::e4m3,
+                             op.output_q.as<std::uint8_t>() + m * op.width());
+}
+
 }  // namespace
 
 void fast_group_quant(const GroupQuant& op, const Exec& exec) {
-  const DType type = op.input.dtype();
-  const int element_bytes = bits(type) / 8;
-  const std::int64_t width = op.width(), groups = op.groups();
-  const quant::GroupRecipe recipe = recipe_of(op);
-  const float largest = largest_code(op);
-  const double cost = static_cast<double>(width) * (op.fused ? 4 : 1);
+  const std::int64_t rows = row_count(op.output_q);
   // Rows that a mask leaves out end no run of streamed ones.
   const bool streamed = !op.masked() && worth_streaming(op.output_q);
-  parallel_for_rows(exec.threads, row_count(op.output_q), cost, streamed, width, [&](std::int64_t m, Writing writing) {
-    if (!op.has_row(m)) return clear_row(op, m);
-    const std::byte* input = row_begin(op.input, m, element_bytes);
-    std::optional<Scratch> products;
-    if (op.fused) {
-      products.emplace(exec.scratch.take(static_cast<std::size_t>(width * element_bytes)));
-      const std::byte *const up = input + width * element_bytes, *const next = next_row_begin(op.input, m, element_bytes);
-      dispatch<ActAndMulRowKernel>(exec.isa, ActAndMulRow{.gate = input,
-                                                          .up = up,
-                                                          .out = products->as(),
-                                                          .next_gate = next,
-                                                          .next_up = next + width * element_bytes,
-                                                          .n = width,
-                                                          .type = type,
-                                                          .kind = ActivationKind::silu,
-                                                          .writing = Writing::cached,
-                                                          .round_activation = true});
-      input = products->as();
-    }
-    std::vector<float> both(static_cast<std::size_t>(2 * groups));
-    const std::span<float> numbers = std::span(both).first(static_cast<std::size_t>(groups)),
-                           scales = std::span(both).subspan(numbers.size());
-    const GroupRow row{input, groups, op.group_size, type, op.fused ? nullptr : next_row_begin(op.input, m, element_bytes), writing};
-    dispatch<GroupMaximaKernel>(exec.isa, row, numbers.data());
-    quant::group_scales(numbers, largest, recipe, scales);
-    store_scales(op, m, scales);
-    dispatch<GroupCodesKernel>(exec.isa, row, numbers.data(), op.integers() ? GroupCode::i8_cut : GroupCode::e4m3,
-                               op.output_q.as<std::uint8_t>() + m * width);
-  });
+  const Work work(exec, rows, RowRoom::bytes(op));
+  const WorkRun all{rows};
+  work.split({&all, 1}, static_cast<double>(op.width()) * (op.fused ? 4 : 1),
+             [&](std::size_t, std::int64_t first, std::int64_t last, std::byte* scratch) {
+               const RowRoom room(op, scratch);
+               for (std::int64_t m = first; m < last; ++m) {
+                 const Writing writing = !streamed ? Writing::cached : m + 1 < last ? Writing::streamed : Writing::streamed_last;
+                 fast_row(op, m, writing, exec, room);
+               }
+             });
 }
 
 // ---- hopper

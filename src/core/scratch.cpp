@@ -2,6 +2,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "dodona/error.h"
@@ -17,19 +18,23 @@ struct Scratch::Idle {
   struct Block {
     Memory memory;
     std::size_t bytes;
+    std::thread::id last_user = std::this_thread::get_id();
   };
   std::mutex mutex;
   std::vector<Block> blocks;
   std::size_t in_use = 0;
 
-  /// The smallest block that is large enough, or the largest, which is to be replaced.
+  /// The smallest block that is large enough, of those that this thread had last if it can be, for they lie in its core's cache; else the
+  /// largest, which is to be replaced.
   Block pick(std::size_t bytes) {
     const std::lock_guard lock(mutex);
     blocks.reserve(blocks.size() + in_use + 1);  // so that giving back needs no memory
     ++in_use;
-    auto found = std::find_if(blocks.begin(), blocks.end(), [&](const Block& block) { return block.bytes >= bytes; });
-    if (found == blocks.end() && !blocks.empty()) --found;
-    if (found == blocks.end()) return {nullptr, 0};
+    if (blocks.empty()) return {nullptr, 0};
+    const auto enough = std::find_if(blocks.begin(), blocks.end(), [&](const Block& block) { return block.bytes >= bytes; });
+    const auto own =
+        std::find_if(enough, blocks.end(), [me = std::this_thread::get_id()](const Block& block) { return block.last_user == me; });
+    const auto found = own != blocks.end() ? own : enough != blocks.end() ? enough : enough - 1;
     Block block = std::move(*found);
     blocks.erase(found);
     return block;
