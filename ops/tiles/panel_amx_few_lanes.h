@@ -1,6 +1,7 @@
-// Packed columns of fp8 times at most sixteen rows by a matrix unit, see panel_amx.h: columns are one stream from memory, and widening them
-// takes longer than all else. They are widened two steps ahead, to a ring that a first-level cache holds, and the unit has tiles of as many
-// rows as there are. Included by *.simd.cpp, and by a test whose Unit is a model of the unit's instructions.
+// At most sixteen rows of fp8 by a matrix unit, see panel_amx.h: columns are streams from memory, and widening them takes longer than all
+// else. They are widened ahead, to what a first-level cache holds, by plain loops that leave the processor room to wait for memory meanwhile,
+// and the unit has tiles of as many rows as there are. Included by *.simd.cpp, and by a test whose Unit is a model of the unit's
+// instructions.
 #pragma once
 
 #include "ops/tiles/panel_amx.h"
@@ -10,6 +11,26 @@
 #include "ops/tiles/unpack/fp8_bf16.h"
 
 namespace dodona::DODONA_TIER {
+
+/// `lines` of sums += those of a block of K * scale of line * scales of words.
+DODONA_INLINE void add_scaled_lines(const float* of_block, std::int64_t stride, std::int64_t lines, const float* of_lines, f32x16 of_words,
+                                    float* sums) {
+  for (std::int64_t i = 0; i < lines; ++i) {
+    float* const line = sums + i * stride;
+    fma(f32x16::load(of_block + i * stride), f32x16::splat(of_lines[i]) * of_words, f32x16::load(line)).store(line);
+  }
+}
+DODONA_INLINE void clear_lines(float* lines, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += 16) f32x16::zero().store(lines + i);
+}
+DODONA_INLINE std::int64_t steps_of(std::int64_t k) {
+  return (k + ops::panel_amx_step - 1) / ops::panel_amx_step;
+}
+DODONA_INLINE std::int64_t least_of(std::int64_t a, std::int64_t b) {
+  return a < b ? a : b;
+}
+
+// ---- packed columns
 
 /// Columns that go together, as they are packed: panels of sixteen.
 inline constexpr int few_panels = ops::panel_few_columns / 16;
@@ -89,44 +110,151 @@ void add_few_steps(const ops::PanelAmxJob& job, std::int64_t begin, std::int64_t
 
 /// sums += those of a block of K * scale of row * scale of column.
 DODONA_INLINE void add_few_scaled(const ops::PanelAmxJob& job, std::int64_t block, std::int64_t column, std::int64_t columns,
-                                  ops::PanelAmxScratch& s, const float* of_block) {
+                                  ops::PanelAmxScratch& s) {
   take_scales(job.product->b_scales, column, columns, block, s.scales[0]);
-  const float* const of_rows = job.a.scales + block * 16 * job.a.sixteens;
-  for (int panel = 0; panel < few_panels; ++panel) {
-    const f32x16 of_columns = f32x16::load(s.scales[0] + 16 * panel);
-    for (std::int64_t r = 0; r < job.rows; ++r) {
-      const std::int64_t at = r * ops::panel_few_columns + 16 * panel;
-      fma(f32x16::load(of_block + at), f32x16::splat(of_rows[r]) * of_columns, f32x16::load(s.sums + at)).store(s.sums + at);
-    }
-  }
+  for (std::int64_t j = 0; j < ops::panel_few_columns; j += 16)
+    add_scaled_lines(s.blocks[0] + j, ops::panel_few_columns, job.rows, job.a.scales + 16 * block, f32x16::load(s.scales[0] + j), s.sums + j);
 }
 
 /// Pieces [first, last) of a job of few rows, each of columns that are packed together.
 template <class Unit, bool e5m2>
-void multiply_few_rows(const ops::PanelAmxJob& job, std::int64_t first, std::int64_t last, ops::PanelAmxScratch& s) {
+void multiply_few_packed(const ops::PanelAmxJob& job, std::int64_t first, std::int64_t last, ops::PanelAmxScratch& s) {
   const typename Unit::Session session(shapes_of_few_rows.of[job.rows]);
   const ops::PanelProduct& p = *job.product;
-  const std::int64_t block = p.block > 0 ? p.block : p.k, all_steps = (p.k + ops::panel_amx_step - 1) / ops::panel_amx_step;
+  const std::int64_t block = p.block > 0 ? p.block : p.k;
   std::int64_t step = 0;
   StepsOfColumns<e5m2> steps(p, first, last, s.weights[0]);
   for (std::int64_t i = 0; i < few_ahead; ++i) steps.widen();
   for (std::int64_t piece = first; piece < last; ++piece) {
-    const std::int64_t column = piece * ops::panel_few_columns, left = p.n - column;
-    const std::int64_t columns = left < ops::panel_few_columns ? left : ops::panel_few_columns;
+    const std::int64_t column = piece * ops::panel_few_columns, columns = least_of(p.n - column, ops::panel_few_columns);
     if (p.block > 0) {
-      for (std::int64_t i = 0; i < job.rows * ops::panel_few_columns; i += 16) f32x16::zero().store(s.sums + i);
-      for (std::int64_t i = columns / 16 * 16; i < ops::panel_few_columns; i += 16) f32x16::zero().store(s.scales[0] + i);
+      clear_lines(s.sums, job.rows * ops::panel_few_columns);
+      clear_lines(s.scales[0], ops::panel_few_columns);
     }
     for (std::int64_t begin = 0; begin < p.k; begin += block) {
-      const std::int64_t there = all_steps - begin / ops::panel_amx_step, whole = (block + ops::panel_amx_step - 1) / ops::panel_amx_step;
-      const std::int64_t count = there < whole ? there : whole;
+      const std::int64_t count = steps_of(least_of(p.k - begin, block));
       add_few_steps<Unit>(job, begin, count, step, steps, s, p.block > 0 ? s.blocks[0] : s.sums);
       step += count;
-      if (p.block > 0) add_few_scaled(job, begin / block, column, columns, s, s.blocks[0]);
+      if (p.block > 0) add_few_scaled(job, begin / block, column, columns, s);
     }
     const ops::TileEpilogue epilogue = epilogue_of(p, job.batch);
     for (std::int64_t r = 0; r < job.rows; ++r)
       finish_row<FloatSums>(epilogue, job.row + r, column, columns, s.sums + r * ops::panel_few_columns);
+  }
+}
+
+// ---- raw columns
+
+/// Words of rows that lie together, those of a k beside each other: of few rows a cache holds more of them.
+DODONA_INLINE std::int64_t words_together(std::int64_t rows) {
+  return rows <= 4 ? 4 : rows <= 8 ? 8 : 16;
+}
+/// A step's words of sixteen rows in lines of 64 bytes each, to where those of few rows lie together.
+DODONA_INLINE void put_together(const std::uint8_t* from, std::int64_t rows, std::uint8_t* to) {
+  const std::int64_t bytes = 4 * words_together(rows);
+  for (std::int64_t word = 0; word < 16; ++word) __builtin_memmove(to + word * bytes, from + word * 64, static_cast<std::size_t>(bytes));
+}
+
+/// Raw columns, sixteen of a piece at a time: parts of K, those of a piece behind those of another, widened to lines of the unit's left
+/// operand while the part before is multiplied.
+template <bool e5m2>
+class PartsOfColumns {
+ public:
+  /// Pieces [first, last), and where two parts have room.
+  PartsOfColumns(const ops::PanelAmxJob& job, std::int64_t first, std::int64_t last, std::uint8_t (*to)[ops::panel_amx_chunk_bytes])
+      : p_(*job.product),
+        data_(p_.b.data + job.batch * p_.b.batch_stride),
+        column_(16 * first),
+        end_(16 * last),
+        to_(to) {
+    begin();
+  }
+
+  /// Lines of the part that was begun last. The next one begins, as long as there is one.
+  const std::uint8_t* take() {
+    widen(left_);
+    const std::uint8_t* const lines = to_[now_];
+    now_ ^= 1;
+    begin_ += k_;
+    if (begin_ == p_.k) begin_ = 0, column_ += 16;
+    if (column_ < end_) begin();
+    return lines;
+  }
+  /// Some columns of it.
+  DODONA_INLINE void widen(std::int64_t count) {
+    for (count = least_of(count, left_); count > 0; --count) {
+      for (std::int64_t i = 0; i < k_; i += 64) {
+        fetch_line(from_ + i, far_);
+        const WideCodes wide = widen_codes<e5m2>(k_ - i < 64 ? first_bytes(from_ + i, k_ - i) : load_bytes(from_ + i));
+        auto* const to = reinterpret_cast<std::int32_t*>(at_ + i / 32 * tile_step_bytes);
+        wide.first.store(to);
+        wide.last.store(to + tile_step_bytes / 4);
+      }
+      at_ += 64;
+      --left_;
+      // Those that are not there repeat the last one.
+      if (column_ + 16 - left_ < p_.n) from_ += p_.b.stride;
+    }
+  }
+
+ private:
+  void begin() {
+    k_ = least_of(p_.k - begin_, ops::panel_amx_chunk);
+    left_ = 16, at_ = to_[now_];
+    from_ = data_ + column_ * p_.b.stride + begin_;
+    // The next part of each column, or where the next piece begins.
+    far_ = begin_ + k_ < p_.k ? k_ : 16 * p_.b.stride - begin_;
+  }
+  static i32x16 first_bytes(const std::byte* from, std::int64_t count) {
+    alignas(64) std::byte bytes[64] = {};
+    __builtin_memcpy(bytes, from, static_cast<std::size_t>(count));
+    return load_bytes(bytes);
+  }
+
+  const ops::PanelProduct& p_;
+  const std::byte *data_, *from_ = nullptr;
+  std::int64_t column_, end_, begin_ = 0, k_ = 0, left_ = 0, far_ = 0;
+  std::uint8_t (*to_)[ops::panel_amx_chunk_bytes];
+  std::uint8_t* at_ = nullptr;
+  int now_ = 0;
+};
+
+/// Pieces [first, last) of a job of few rows, each of sixteen raw columns. Sums come turned: a line of each column.
+template <class Unit, bool e5m2>
+void multiply_few_raw(const ops::PanelAmxJob& job, std::int64_t first, std::int64_t last, ops::PanelAmxScratch& s) {
+  const std::int64_t word_bytes = 4 * words_together(job.rows);
+  const typename Unit::Session session(shapes_of_few_words.of[words_together(job.rows)]);
+  const ops::PanelProduct& p = *job.product;
+  PartsOfColumns<e5m2> parts(job, first, last, s.weights[0]);
+  clear_lines(s.blocks[0], 256);
+  for (std::int64_t piece = first; piece < last; ++piece) {
+    const std::int64_t column = 16 * piece, columns = least_of(p.n - column, 16);
+    clear_lines(s.sums, 256);
+    clear_lines(s.scales[0], 16);
+    Unit::template zero<0>();
+    for (std::int64_t begin = 0; begin < p.k; begin += ops::panel_amx_chunk) {
+      const std::int64_t end = least_of(p.k, begin + ops::panel_amx_chunk), steps = steps_of(end - begin), columns_a_step = 16 / steps;
+      const std::uint8_t *lines = parts.take(), *a = job.a.at(0, begin);
+      for (std::int64_t k = begin; k < end; k += ops::panel_amx_step) {
+        parts.widen(columns_a_step);
+        Unit::template load<1>(lines, 64);
+        Unit::template load<2>(a, word_bytes);
+        Unit::template dot_bf16<0, 1, 2>();
+        lines += tile_step_bytes;
+        a += 16 * word_bytes;
+        const std::int64_t done = least_of(k + ops::panel_amx_step, p.k);
+        if (p.block == 0 || (done % p.block != 0 && done < p.k)) continue;
+        Unit::template store<0>(s.blocks[0], 64);
+        Unit::template zero<0>();
+        const std::int64_t block = k / p.block;
+        take_scales(p.b_scales, column, columns, block, s.scales[0]);
+        add_scaled_lines(s.blocks[0], 16, 16, s.scales[0], f32x16::load(job.a.scales + 16 * block), s.sums);
+      }
+    }
+    if (p.block == 0) Unit::template store<0>(s.sums, 64);
+    turn_back(s.sums, 16);
+    const ops::TileEpilogue epilogue = epilogue_of(p, job.batch);
+    for (std::int64_t r = 0; r < job.rows; ++r) finish_row<FloatSums>(epilogue, job.row + r, column, columns, s.sums + 16 * r);
   }
 }
 

@@ -47,9 +47,12 @@ void prepare_lines(const ops::PanelAmxJob& job, std::int64_t sixteen) {
         for (std::int64_t s = 0; s < steps_of_chunk; ++s) __builtin_memset(to + s * tile_step_bytes + 64 * r, 0, 64);
       }
     }
-    // Words of sixteen lines beside each other.
-    if (!p.b.packed)
-      for (std::int64_t s = 0; s < part.steps(); ++s) turn_back(reinterpret_cast<float*>(to + s * tile_step_bytes), 16);
+    if (p.b.packed) continue;
+    for (std::int64_t s = 0; s < part.steps(); ++s) {
+      std::uint8_t* const step = to + s * tile_step_bytes;
+      turn_back(reinterpret_cast<float*>(step), 16);
+      if (job.rows <= ops::panel_amx_together) put_together(step, job.rows, to + s * 64 * words_together(job.rows));
+    }
   }
 }
 
@@ -301,9 +304,14 @@ struct PanelMatrixUnit {
  private:
   template <bool e5m2>
   static void multiply_from(const ops::PanelAmxJob& job, std::int64_t first, std::int64_t last, ops::PanelAmxScratch& scratch) {
-    if (!job.product->b.packed) return multiply_pieces<Unit, TileDots::pair_lines, e5m2>(job, first, last, scratch);
-    job.rows <= ops::panel_amx_together ? multiply_few_rows<Unit, e5m2>(job, first, last, scratch)
-                                        : multiply_pieces<Unit, TileDots::pairs, e5m2>(job, first, last, scratch);
+    const bool few = job.rows <= ops::panel_amx_together;
+    if (job.product->b.packed) {
+      few ? multiply_few_packed<Unit, e5m2>(job, first, last, scratch)
+          : multiply_pieces<Unit, TileDots::pairs, e5m2>(job, first, last, scratch);
+    } else {
+      few ? multiply_few_raw<Unit, e5m2>(job, first, last, scratch)
+          : multiply_pieces<Unit, TileDots::pair_lines, e5m2>(job, first, last, scratch);
+    }
   }
 };
 

@@ -52,6 +52,14 @@ constexpr ShapesOfRows few_rows_shapes() {
   return shapes;
 }
 inline constexpr ShapesOfRows shapes_of_few_rows = few_rows_shapes();
+/// By the number of rows, of which a line is a word of each: tile 0 is sums, 1 of a panel, whose lines are columns, 2 of the rows.
+constexpr ShapesOfRows few_words_shapes() {
+  ShapesOfRows shapes;
+  for (int rows = 1; rows <= 16; ++rows)
+    for (int t = 0; t < 3; ++t) shapes.of[rows].set(t, 16, t == 1 ? 64 : 4 * rows);
+  return shapes;
+}
+inline constexpr ShapesOfRows shapes_of_few_words = few_words_shapes();
 
 /// Rows that are multiplied with some panels, and how far it is from a chunk of each to the next: none where the next one takes its place.
 struct TileBlock {
