@@ -14,7 +14,7 @@ PanelUnit PanelAmxKernel::run() {
   if (!__builtin_cpu_supports("avx512vbmi")) return {};
   using Cpu = DODONA_TIER::PanelMatrixUnit<DODONA_TIER::AmxTiles>;
   // Measured on a Xeon (Sapphire Rapids).
-  return {Cpu::prepare, Cpu::multiply, 1, 4};
+  return {Cpu::prepare, Cpu::multiply, 1, 3};
 #else
   return {};
 #endif

@@ -1,6 +1,6 @@
 // At most sixteen rows of fp8 by a matrix unit, see panel_amx.h: columns are streams from memory, and widening them takes longer than all
-// else. They are widened ahead, to what a first-level cache holds, by plain loops that leave the processor room to wait for memory meanwhile,
-// and the unit has tiles of as many rows as there are. Included by *.simd.cpp, and by a test whose Unit is a model of the unit's
+// else. They are widened ahead, to what a first-level cache holds, by plain loops that leave the processor room to wait for memory
+// meanwhile, and the unit has tiles of as many rows as there are. Included by *.simd.cpp, and by a test whose Unit is a model of the unit's
 // instructions.
 #pragma once
 
@@ -49,72 +49,115 @@ class StepsOfColumns {
         pieces_(last - first),
         ring_(ring) {}
 
-  /// The next step, as long as there is one.
+  /// The next quarter of a step, as long as there is one.
   DODONA_INLINE void widen() {
     if (pieces_ == 0) return;
-    const std::int64_t at = step_++ % few_ring * tile_step_bytes;
-    if (left_ > fours_of_step) {
-      widen_fours(fours_of_step, at);
-      left_ -= fours_of_step;
-      return;
+    if (left_ >= fours_of_quarter) {
+      DODONA_UNROLL(2)
+      for (int i = 0; i < fours_of_quarter; ++i) widen_four();
+    } else {
+      for (int i = 0; i < fours_of_quarter; ++i) left_ > 0 ? widen_four() : clear_four();
     }
-    widen_fours(left_, at);
-    for (int panel = 0; panel < few_panels; ++panel)
-      __builtin_memset(ring_[panel] + at + left_ * of_four, 0, static_cast<std::size_t>((fours_of_step - left_) * of_four));
+    at_ &= few_ring * tile_step_bytes - 1;
+    if (left_ > 0 || at_ % tile_step_bytes != 0) return;
     from_ += ops::panel_few_head;
     left_ = fours_;
     --pieces_;
   }
 
  private:
-  static constexpr std::int64_t fours_of_step = ops::panel_amx_step / 4, of_four = tile_step_bytes / fours_of_step;
+  static constexpr std::int64_t fours_of_quarter = ops::panel_amx_step / 16, of_four = tile_step_bytes / 4 / fours_of_quarter;
 
-  DODONA_INLINE void widen_fours(std::int64_t count, std::int64_t at) {
+  DODONA_INLINE void widen_four() {
     constexpr std::int64_t far = 2048;
-    for (const std::int64_t end = at + count * of_four; at < end; at += of_four, from_ += ops::panel_few_line) {
-      DODONA_UNROLL(4)
-      for (int panel = 0; panel < few_panels; ++panel) {
-        const std::byte* const codes = from_ + 64 * panel;
-        fetch_line(codes, far);
-        const WideCodes wide = widen_pairs<e5m2>(load_bytes(codes));
-        auto* const to = reinterpret_cast<std::int32_t*>(ring_[panel] + at);
-        wide.first.store(to);
-        wide.last.store(to + 16);
-      }
+    DODONA_UNROLL(4)
+    for (int panel = 0; panel < few_panels; ++panel) {
+      const std::byte* const codes = from_ + 64 * panel;
+      fetch_line(codes, far);
+      const WideCodes wide = widen_pairs<e5m2>(load_bytes(codes));
+      auto* const to = reinterpret_cast<std::int32_t*>(ring_[panel] + at_);
+      wide.first.store(to);
+      wide.last.store(to + 16);
     }
+    from_ += ops::panel_few_line;
+    at_ += of_four;
+    --left_;
+  }
+  /// Behind the end of K.
+  void clear_four() {
+    for (int panel = 0; panel < few_panels; ++panel) __builtin_memset(ring_[panel] + at_, 0, of_four);
+    at_ += of_four;
   }
 
   const std::byte* from_;
-  std::int64_t fours_, left_, pieces_, step_ = 0;
+  std::int64_t fours_, left_, pieces_, at_ = 0;
   std::uint8_t (*ring_)[ops::panel_amx_chunk_bytes];
 };
 
-/// All of K, or a block of it, of a job's rows times some columns whose steps begin at `first`, into tiles 0 to 3 and then to `sums`.
-template <class Unit, bool e5m2>
-void add_few_steps(const ops::PanelAmxJob& job, std::int64_t begin, std::int64_t steps, std::int64_t first, StepsOfColumns<e5m2>& columns,
-                   const ops::PanelAmxScratch& s, float* sums) {
-  constexpr std::int64_t row_bytes = 4 * ops::panel_few_columns;
-  const auto each = [&]<int... panel>(std::integer_sequence<int, panel...>) {
-    (Unit::template zero<panel>(), ...);
-    for (std::int64_t step = 0; step < steps; ++step) {
-      columns.widen();
-      const std::int64_t at = (first + step) % few_ring * tile_step_bytes;
-      Unit::template load<4>(job.a.at(0, begin + step * ops::panel_amx_step), 64);
-      ((Unit::template load<5 + panel % 3>(s.weights[0][panel] + at, 64), dot_tiles<Unit, TileDots::pairs, panel, 4, 5 + panel % 3>()),
-       ...);
-    }
-    (Unit::template store<panel>(sums + 16 * panel, row_bytes), ...);
-  };
-  each(std::make_integer_sequence<int, few_panels>());
-}
+/// Sums of a job's rows and packed columns, block by block of K, or of all of K.
+template <class Unit>
+class PackedBlocks {
+ public:
+  PackedBlocks(const ops::PanelAmxJob& job, ops::PanelAmxScratch& s) : job_(job), p_(*job.product), s_(s) {}
 
-/// sums += those of a block of K * scale of row * scale of column.
-DODONA_INLINE void add_few_scaled(const ops::PanelAmxJob& job, std::int64_t block, std::int64_t column, std::int64_t columns,
-                                  ops::PanelAmxScratch& s) {
-  take_scales(job.product->b_scales, column, columns, block, s.scales[0]);
-  for (std::int64_t j = 0; j < ops::panel_few_columns; j += 16)
-    add_scaled_lines(s.blocks[0] + j, ops::panel_few_columns, job.rows, job.a.scales + 16 * block, f32x16::load(s.scales[0] + j), s.sums + j);
-}
+  /// A block that begins at `k`: tiles 0 to 3 are its sums.
+  DODONA_INLINE void begin(std::int64_t piece, std::int64_t k) {
+    column_ = piece * ops::panel_few_columns, k_ = k;
+    zero_tiles(std::make_integer_sequence<int, few_panels>());
+  }
+  /// meanwhile(panel) before each of them.
+  template <class Meanwhile>
+  DODONA_INLINE void add_step(std::int64_t k, std::int64_t ring_at, const Meanwhile& meanwhile) {
+    Unit::template load<4>(job_.a.at(0, k), 64);
+    add_tiles(std::make_integer_sequence<int, few_panels>(), ring_at, meanwhile);
+  }
+  /// Of the block that was begun, if there was one.
+  void finish() {
+    if (k_ < 0) return;
+    store_tiles(std::make_integer_sequence<int, few_panels>(), p_.block > 0 ? s_.blocks[0] : s_.sums);
+    if (p_.block > 0) add_scaled();
+    if (p_.block == 0 || k_ + p_.block >= p_.k) finish_piece();
+  }
+
+ private:
+  template <int... panel>
+  DODONA_INLINE void zero_tiles(std::integer_sequence<int, panel...>) {
+    (Unit::template zero<panel>(), ...);
+  }
+  template <int... panel, class Meanwhile>
+  DODONA_INLINE void add_tiles(std::integer_sequence<int, panel...>, std::int64_t at, const Meanwhile& meanwhile) {
+    ((meanwhile(panel), Unit::template load<5 + panel % 3>(s_.weights[0][panel] + at, 64),
+      dot_tiles<Unit, TileDots::pairs, panel, 4, 5 + panel % 3>()),
+     ...);
+  }
+  template <int... panel>
+  DODONA_INLINE void store_tiles(std::integer_sequence<int, panel...>, float* sums) {
+    (Unit::template store<panel>(sums + 16 * panel, 4 * ops::panel_few_columns), ...);
+  }
+  std::int64_t columns() const { return least_of(p_.n - column_, ops::panel_few_columns); }
+
+  DODONA_INLINE void add_scaled() {
+    if (k_ == 0) {
+      clear_lines(s_.sums, job_.rows * ops::panel_few_columns);
+      clear_lines(s_.scales[0], ops::panel_few_columns);
+    }
+    const std::int64_t block = k_ / p_.block;
+    take_scales(p_.b_scales, column_, columns(), block, s_.scales[0]);
+    for (std::int64_t j = 0; j < ops::panel_few_columns; j += 16)
+      add_scaled_lines(s_.blocks[0] + j, ops::panel_few_columns, job_.rows, job_.a.scales + 16 * block, f32x16::load(s_.scales[0] + j),
+                       s_.sums + j);
+  }
+  DODONA_INLINE void finish_piece() {
+    const ops::TileEpilogue epilogue = epilogue_of(p_, job_.batch);
+    for (std::int64_t r = 0; r < job_.rows; ++r)
+      finish_row<FloatSums>(epilogue, job_.row + r, column_, columns(), s_.sums + r * ops::panel_few_columns);
+  }
+
+  const ops::PanelAmxJob& job_;
+  const ops::PanelProduct& p_;
+  ops::PanelAmxScratch& s_;
+  std::int64_t column_ = 0, k_ = -1;
+};
 
 /// Pieces [first, last) of a job of few rows, each of columns that are packed together.
 template <class Unit, bool e5m2>
@@ -122,25 +165,22 @@ void multiply_few_packed(const ops::PanelAmxJob& job, std::int64_t first, std::i
   const typename Unit::Session session(shapes_of_few_rows.of[job.rows]);
   const ops::PanelProduct& p = *job.product;
   const std::int64_t block = p.block > 0 ? p.block : p.k;
+  StepsOfColumns<e5m2> columns(p, first, last, s.weights[0]);
+  for (std::int64_t i = 0; i < few_ahead * few_panels; ++i) columns.widen();
+  PackedBlocks<Unit> blocks(job, s);
   std::int64_t step = 0;
-  StepsOfColumns<e5m2> steps(p, first, last, s.weights[0]);
-  for (std::int64_t i = 0; i < few_ahead; ++i) steps.widen();
-  for (std::int64_t piece = first; piece < last; ++piece) {
-    const std::int64_t column = piece * ops::panel_few_columns, columns = least_of(p.n - column, ops::panel_few_columns);
-    if (p.block > 0) {
-      clear_lines(s.sums, job.rows * ops::panel_few_columns);
-      clear_lines(s.scales[0], ops::panel_few_columns);
-    }
-    for (std::int64_t begin = 0; begin < p.k; begin += block) {
-      const std::int64_t count = steps_of(least_of(p.k - begin, block));
-      add_few_steps<Unit>(job, begin, count, step, steps, s, p.block > 0 ? s.blocks[0] : s.sums);
-      step += count;
-      if (p.block > 0) add_few_scaled(job, begin / block, column, columns, s);
-    }
-    const ops::TileEpilogue epilogue = epilogue_of(p, job.batch);
-    for (std::int64_t r = 0; r < job.rows; ++r)
-      finish_row<FloatSums>(epilogue, job.row + r, column, columns, s.sums + r * ops::panel_few_columns);
-  }
+  for (std::int64_t piece = first; piece < last; ++piece)
+    for (std::int64_t begin = 0; begin < p.k; begin += block)
+      for (std::int64_t k = begin; k < least_of(p.k, begin + block); k += ops::panel_amx_step) {
+        blocks.add_step(k, step++ % few_ring * tile_step_bytes, [&](int panel) {
+          columns.widen();
+          if (panel > 0 || k > begin) return;
+          // Only now: sums that are stored are waited for.
+          blocks.finish();
+          blocks.begin(piece, begin);
+        });
+      }
+  blocks.finish();
 }
 
 // ---- raw columns
@@ -162,11 +202,7 @@ class PartsOfColumns {
  public:
   /// Pieces [first, last), and where two parts have room.
   PartsOfColumns(const ops::PanelAmxJob& job, std::int64_t first, std::int64_t last, std::uint8_t (*to)[ops::panel_amx_chunk_bytes])
-      : p_(*job.product),
-        data_(p_.b.data + job.batch * p_.b.batch_stride),
-        column_(16 * first),
-        end_(16 * last),
-        to_(to) {
+      : p_(*job.product), data_(p_.b.data + job.batch * p_.b.batch_stride), column_(16 * first), end_(16 * last), to_(to) {
     begin();
   }
 
