@@ -116,25 +116,24 @@ DODONA_INLINE bool are_exact(const ScaledPanels& p, std::int64_t pair, int of_ro
   return all((beyond & i32x16::splat(static_cast<std::int32_t>(0x80808080))) == i32x16::zero());
 }
 
-/// Sums of sixteen rows and some panels += a pair of blocks, `offset` into the ring, whose sums may not be exact: the unit rounds those of
-/// the two blocks once, from one to the other, and vectors add them.
+/// Sums of at most sixteen rows and some panels += a pair of blocks, `offset` into the ring, whose sums may not be exact: the unit rounds
+/// those of the two blocks once, from one to the other, and vectors add them.
 template <class Unit, int panels>
-void add_rounded_pair(const std::uint8_t* a, const ScaledPanels& p, std::int64_t offset, float* sums, float* dots) {
+void add_rounded_pair(const std::uint8_t* a, std::int64_t rows, const ScaledPanels& p, std::int64_t offset, float* sums, float* dots) {
   alignas(64) std::uint8_t first[pair_bytes] = {}, second[pair_bytes] = {};
   for (std::int64_t r = 0; r < pair_bytes; r += 64) {
     __builtin_memcpy(first + r, a + r, 32);
     __builtin_memcpy(second + r + 32, a + r + 32, 32);
   }
-  Unit::template load<5>(first, 64);
-  Unit::template load<6>(second, 64);
   for (int q = 0; q < panels; ++q, sums += 16) {
     Unit::template zero<0>();
-    Unit::template load<4>(p.ring[q] + offset, 64);
-    Unit::template dot_bf16<0, 5, 4>();
-    Unit::template dot_bf16<0, 6, 4>();
+    Unit::template load<7>(p.ring[q] + offset, 64);
+    Unit::template load<4>(first, 64);
+    Unit::template dot_bf16<0, 4, 7>();
+    Unit::template load<4>(second, 64);
+    Unit::template dot_bf16<0, 4, 7>();
     Unit::template store<0>(dots, 64);
-    DODONA_UNROLL(16)
-    for (int r = 0; r < 16; ++r)
+    for (std::int64_t r = 0; r < rows; ++r)
       (f32x16::load(sums + r * tile_sums_stride) + f32x16::load(dots + 16 * r)).store(sums + r * tile_sums_stride);
   }
 }
@@ -167,8 +166,9 @@ void add_scaled_tiles(const ops::I8AmxJob& job, std::int64_t first, float* sums,
     for (const std::int64_t end = pair + pairs_together; pair < end && pair < pairs; ++pair) {
       decode_behind(pair);
       for (std::int64_t i = 0; i < sixteens; ++i)
-        add_rounded_pair<Unit, panels>(job.a.at(i, pair * pair_bytes), p, pair % (2 * pairs_together) * pair_bytes,
-                                       sums + i * ops::i8_amx_together * tile_sums_stride, s.dots);
+        add_rounded_pair<Unit, panels>(job.a.at(i, pair * pair_bytes), sixteens > 1 ? 16 : job.rows, p,
+                                       pair % (2 * pairs_together) * pair_bytes, sums + i * ops::i8_amx_together * tile_sums_stride,
+                                       s.dots);
     }
   } while (pair < pairs);
 }

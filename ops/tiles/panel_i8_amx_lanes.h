@@ -223,7 +223,8 @@ void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int
 
 template <class Unit, class Unpack, class Sums>
 void multiply_matrix_tiles(const ops::I8AmxJob& job, std::int64_t first, std::int64_t last, ops::I8AmxScratch& scratch) {
-  const typename Unit::Session session(shapes_of_tile_sums);
+  const bool few = Sums::scaled && job.rows <= ops::i8_amx_together;
+  const typename Unit::Session session(few ? shapes_of_few_rows.of[job.rows] : shapes_of_tile_sums);
   const std::int64_t all = ops::i8_panels(job.weights->n);
   for (std::int64_t piece = first; piece < last; ++piece) {
     const std::int64_t panel = piece * job.panels, left = all - panel;
