@@ -23,12 +23,13 @@ constexpr std::int64_t column_cost = 32;
 constexpr std::int64_t most_by_vectors = 3;
 /// Rows that wait for memory at least as long as they are multiplied.
 constexpr std::int64_t most_waiting = 64;
-/// K of which columns are long streams.
-constexpr std::int64_t least_of_stream = 1024;
+/// K of which columns are streams long enough for more rows than these to stay in tiles panel by panel.
+constexpr std::int64_t least_of_stream = 1024, few_rows = 16;
 
 DotColumnsAre columns_are(const DotProduct& p) {
   if (p.a.size(1) > most_waiting || dot_columns(p, 0).k_stride != 1) return DotColumnsAre::fetched_while_multiplying;
-  return p.a.size(2) < least_of_stream ? DotColumnsAre::fetched_while_packing : DotColumnsAre::streams;
+  const bool streams = p.a.size(1) <= few_rows || p.a.size(2) >= least_of_stream;
+  return streams ? DotColumnsAre::streams : DotColumnsAre::fetched_while_packing;
 }
 
 std::vector<DotJob> jobs_of(const DotProduct& p, int threads) {

@@ -11,8 +11,8 @@ namespace dodona::DODONA_TIER {
 
 static_assert(ops::dot_chunk == tile_chunk_bytes && ops::dot_job_panels * 16 == tile_sums_stride);
 
-/// Bytes of a column: far enough ahead for memory to answer.
-inline constexpr std::int64_t stream_ahead = 4096;
+/// Bytes of a column: sixteen of them, more than memory answers at a time.
+inline constexpr std::int64_t stream_ahead = 512;
 
 /// A group of K of sixteen rows or columns: lines of each, or words of pairs.
 DODONA_INLINE void pack_step(const DotGroup& group, bool in_lines, std::byte* to, PairMagnitudes& magnitudes) {

@@ -60,25 +60,14 @@ struct DotGroup {
     lines(words);
     transpose(words);
   }
-  /// Asks for what lies `bytes` further along columns: where they end, for the next sixteen. Short columns that lie behind each other are
-  /// asked for in order: lines far apart are more than memory is prepared for.
+  /// Asks for what lies `bytes` further along columns: where they end, for the next sixteen.
   DODONA_INLINE void fetch(std::int64_t bytes) const {
-    constexpr std::int64_t few = 16384;
     if (!along_k()) return;
-    if (b.column_stride == k && 32 * k <= few) return fetch_in_order();
     std::int64_t at = 2 * begin + bytes, columns = 0;
     if (at >= 2 * k) columns = at / (2 * k) * 16, at %= 2 * k;
     const auto first = reinterpret_cast<std::uintptr_t>(b.first) + static_cast<std::uintptr_t>(at + 2 * columns * b.column_stride);
     for (std::int64_t j = 0; j < count; ++j)
-      __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(2 * j * b.column_stride)), 0, 2);  // NOLINT
-  }
-
- private:
-  /// A part of the next sixteen columns.
-  DODONA_INLINE void fetch_in_order() const {
-    const auto next = reinterpret_cast<std::uintptr_t>(b.first) + static_cast<std::uintptr_t>(32 * (k + begin));
-    DODONA_UNROLL(16)
-    for (std::uintptr_t j = 0; j < 16; ++j) __builtin_prefetch(reinterpret_cast<const void*>(next + 64 * j), 0, 2);  // NOLINT
+      __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(2 * j * b.column_stride)));  // NOLINT
   }
 };
 
