@@ -30,6 +30,21 @@ DODONA_INLINE std::int64_t least_of(std::int64_t a, std::int64_t b) {
   return a < b ? a : b;
 }
 
+DODONA_INLINE i32x16 load_first_bytes(const std::byte* from, std::int64_t count) {
+  alignas(64) std::byte bytes[64] = {};
+  __builtin_memcpy(bytes, from, static_cast<std::size_t>(count));
+  return load_bytes(bytes);
+}
+/// `k` codes of a line, to lines of two steps after another, zeros behind them.
+template <bool e5m2>
+DODONA_INLINE void widen_line(const std::byte* codes, std::int64_t k, std::uint8_t* to) {
+  for (std::int64_t i = 0; i < k; i += 64, to += 2 * tile_step_bytes) {
+    const WideCodes wide = widen_codes<e5m2>(k - i < 64 ? load_first_bytes(codes + i, k - i) : load_bytes(codes + i));
+    wide.first.store(reinterpret_cast<std::int32_t*>(to));
+    wide.last.store(reinterpret_cast<std::int32_t*>(to + tile_step_bytes));
+  }
+}
+
 // ---- packed columns
 
 /// Columns that go together, as they are packed: panels of sixteen.
@@ -159,7 +174,7 @@ class PackedBlocks {
   std::int64_t column_ = 0, k_ = -1;
 };
 
-/// Pieces [first, last) of a job of few rows, each of columns that are packed together.
+/// Pieces [first, last) of a job of few rows, each of the panels that are packed together.
 template <class Unit, bool e5m2>
 void multiply_few_packed(const ops::PanelAmxJob& job, std::int64_t first, std::int64_t last, ops::PanelAmxScratch& s) {
   const typename Unit::Session session(shapes_of_few_rows.of[job.rows]);
@@ -219,13 +234,8 @@ class PartsOfColumns {
   /// Some columns of it.
   DODONA_INLINE void widen(std::int64_t count) {
     for (count = least_of(count, left_); count > 0; --count) {
-      for (std::int64_t i = 0; i < k_; i += 64) {
-        fetch_line(from_ + i, far_);
-        const WideCodes wide = widen_codes<e5m2>(k_ - i < 64 ? first_bytes(from_ + i, k_ - i) : load_bytes(from_ + i));
-        auto* const to = reinterpret_cast<std::int32_t*>(at_ + i / 32 * tile_step_bytes);
-        wide.first.store(to);
-        wide.last.store(to + tile_step_bytes / 4);
-      }
+      for (std::int64_t i = 0; i < k_; i += 64) fetch_line(from_, far_ + i);
+      widen_line<e5m2>(from_, k_, at_);
       at_ += 64;
       --left_;
       // Those that are not there repeat the last one.
@@ -241,11 +251,6 @@ class PartsOfColumns {
     // The next part of each column, or where the next piece begins.
     far_ = begin_ + k_ < p_.k ? k_ : 16 * p_.b.stride - begin_;
   }
-  static i32x16 first_bytes(const std::byte* from, std::int64_t count) {
-    alignas(64) std::byte bytes[64] = {};
-    __builtin_memcpy(bytes, from, static_cast<std::size_t>(count));
-    return load_bytes(bytes);
-  }
 
   const ops::PanelProduct& p_;
   const std::byte *data_, *from_ = nullptr;
@@ -255,7 +260,7 @@ class PartsOfColumns {
   int now_ = 0;
 };
 
-/// Pieces [first, last) of a job of few rows, each of sixteen raw columns. Sums come turned: a line of each column.
+/// Pieces [first, last) of a job of few rows, each of one panel of raw columns. Sums come turned: a line of each column.
 template <class Unit, bool e5m2>
 void multiply_few_raw(const ops::PanelAmxJob& job, std::int64_t first, std::int64_t last, ops::PanelAmxScratch& s) {
   const std::int64_t word_bytes = 4 * words_together(job.rows);
@@ -279,7 +284,8 @@ void multiply_few_raw(const ops::PanelAmxJob& job, std::int64_t first, std::int6
         lines += tile_step_bytes;
         a += 16 * word_bytes;
         const std::int64_t done = least_of(k + ops::panel_amx_step, p.k);
-        if (p.block == 0 || (done % p.block != 0 && done < p.k)) continue;
+        // Blocks divide half a chunk: they are powers of two.
+        if (p.block == 0 || ((done & (p.block - 1)) != 0 && done < p.k)) continue;
         Unit::template store<0>(s.blocks[0], 64);
         Unit::template zero<0>();
         const std::int64_t block = k / p.block;

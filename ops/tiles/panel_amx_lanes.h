@@ -11,26 +11,13 @@ static_assert(ops::panel_amx_chunk_bytes == tile_chunk_bytes && ops::panel_amx_c
 /// Elements [begin, begin + k) of K.
 struct KPart {
   std::int64_t begin, k;
-  std::int64_t steps() const { return (k + ops::panel_amx_step - 1) / ops::panel_amx_step; }
+  std::int64_t steps() const { return steps_of(k); }
 };
 DODONA_INLINE KPart part_at(const ops::PanelProduct& p, std::int64_t begin, std::int64_t most) {
-  return {begin, p.k - begin < most ? p.k - begin : most};
+  return {begin, least_of(p.k - begin, most)};
 }
 
 // ---- operands as bf16
-
-/// `k` codes of a line, to lines of two steps after another, zeros behind them.
-template <bool e5m2>
-DODONA_INLINE void widen_line(const std::byte* codes, std::int64_t k, std::uint8_t* to) {
-  for (std::int64_t i = 0; i < k; i += 64, to += 2 * tile_step_bytes) {
-    alignas(64) std::byte part[64] = {};
-    const std::byte* from = codes + i;
-    if (k - i < 64) __builtin_memcpy(part, from, static_cast<std::size_t>(k - i)), from = part;
-    const WideCodes wide = widen_codes<e5m2>(load_bytes(from));
-    wide.first.store(reinterpret_cast<std::int32_t*>(to));
-    wide.last.store(reinterpret_cast<std::int32_t*>(to + tile_step_bytes));
-  }
-}
 
 template <bool e5m2>
 void prepare_lines(const ops::PanelAmxJob& job, std::int64_t sixteen) {

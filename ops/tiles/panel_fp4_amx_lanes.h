@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "ops/tiles/panel_i8_amx.h"
 #include "ops/tiles/tile_sums.h"
@@ -64,37 +65,80 @@ DODONA_INLINE void prepare_scaled_row(const ops::I8AmxRow& from, std::int64_t k,
 inline constexpr int most_apart = 5;
 static_assert(1152 * 15 * 15 * ((1 << most_apart) + 1) <= 1 << 24 && 1152 * 15 * 15 * ((1 << (most_apart + 1)) + 1) > 1 << 24);
 
+/// Raw weights of some panels on their way to packed ones, i8_amx_packed_steps at a time: memory gives long runs of few columns best. While
+/// those are worked on the next ones are packed, some at every step, so that memory is asked evenly.
+class PackedAhead {
+ public:
+  PackedAhead(const ops::I8Weights& w, std::int64_t first, std::int64_t panels, std::uint8_t* to)
+      : w_(w), first_(first), panels_(panels), steps_(ops::i8_steps(w.k)), to_(to) {
+    begin(0);
+  }
+  /// A step of the first panel, those of the others `stride` bytes behind each other.
+  const std::uint8_t* take(std::int64_t step) {
+    const std::int64_t turn = step % at_once;
+    if (turn == 0) {
+      pack(units_);
+      now_ ^= 1;
+      begin(step + at_once);
+    }
+    pack((turn + 1) * units_ / at_once);
+    return buffer(now_) + turn * step_bytes;
+  }
+  static constexpr std::int64_t step_bytes = Nvfp4Unpack::step_bytes, at_once = ops::i8_amx_packed_steps, stride = at_once * step_bytes;
+
+ private:
+  /// A transposition takes two steps.
+  static constexpr std::int64_t of_unit = 2;
+
+  std::uint8_t* buffer(int which) const { return to_ + which * panels_ * stride; }
+  void begin(std::int64_t step) {
+    const std::int64_t left = steps_ - step;
+    begin_ = step, done_ = 0;
+    of_panel_ = left <= 0 ? 0 : ((left < at_once ? left : at_once) + of_unit - 1) / of_unit;
+    units_ = of_panel_ * panels_;
+  }
+  void pack(std::int64_t until) {
+    for (; done_ < until; ++done_) {
+      const std::int64_t panel = done_ / of_panel_, at = done_ % of_panel_ * of_unit, step = begin_ + at;
+      const std::int64_t end = steps_ - step < of_unit ? steps_ : step + of_unit;
+      Nvfp4Unpack::pack(w_, first_ + panel, 1, step, end, buffer(now_ ^ 1) + panel * stride + at * step_bytes);
+    }
+  }
+
+  const ops::I8Weights& w_;
+  std::int64_t first_, panels_, steps_, begin_ = 0, done_ = 0, of_panel_ = 0, units_ = 0;
+  std::uint8_t* to_;
+  int now_ = 0;  ///< the buffer that is worked on; the other one is filled
+};
+
 /// Some panels on their way through K: their pairs of blocks that are decoded, in a ring of two times pairs_together.
 struct ScaledPanels {
   const ops::I8Weights* w;
   std::int64_t first;
-  std::uint8_t *ring[ops::i8_amx_scaled_panels], *raw;
+  std::uint8_t* ring[ops::i8_amx_scaled_panels];
+  PackedAhead* raw;  ///< where weights are raw
   /// Of the steps in the ring, by panel: how far pairs are apart, in bytes.
   alignas(64) std::int32_t apart[2 * pairs_together / pairs_of_step][ops::i8_amx_scaled_panels][16];
 };
 inline constexpr std::int64_t steps_of_pairs = pairs_together / pairs_of_step;
 
-/// Decodes a step of all panels. Packed ones are fetched so many steps ahead; raw ones are packed some steps at a time.
+/// Decodes a step of all panels. Packed ones are fetched so many steps ahead.
 template <int panels>
 void decode_step(ScaledPanels& p, std::int64_t step) {
-  constexpr std::int64_t step_bytes = Nvfp4Unpack::step_bytes, steps_ahead = 2, at_once = ops::i8_amx_packed_steps;
-  const std::int64_t steps = ops::i8_steps(p.w->k), turn = step % at_once;
-  const std::uint8_t* packed = p.raw + turn * step_bytes;
-  std::int64_t stride = at_once * step_bytes;
-  if (p.w->packed != nullptr) {
-    packed = p.w->packed + (p.first * steps + step) * step_bytes;
-    stride = steps * step_bytes;
-  } else if (turn == 0) {
-    const std::int64_t end = steps - step < at_once ? steps : step + at_once;
-    for (int q = 0; q < panels; ++q) Nvfp4Unpack::pack(*p.w, p.first + q, 1, step, end, p.raw + q * stride);
-  }
+  constexpr std::int64_t step_bytes = Nvfp4Unpack::step_bytes, steps_ahead = 2;
+  const std::int64_t steps = ops::i8_steps(p.w->k);
+  const bool raw = p.raw != nullptr;
+  const std::uint8_t* packed = raw ? p.raw->take(step) : p.w->packed + (p.first * steps + step) * step_bytes;
+  const std::int64_t stride = raw ? PackedAhead::stride : steps * step_bytes;
   const std::int64_t place = step % (2 * steps_of_pairs);
   // Behind the last step come the panels behind these.
   const std::int64_t ahead = (step + steps_ahead < steps ? steps_ahead : steps_ahead + (panels - 1) * steps) * step_bytes;
   DODONA_UNROLL(4)
   for (int q = 0; q < panels; ++q, packed += stride) {
-    DODONA_UNROLL(9)
-    for (int line = 0; line < step_bytes / 64; ++line) __builtin_prefetch(packed + ahead + 64 * line);
+    if (!raw) {
+      DODONA_UNROLL(9)
+      for (int line = 0; line < step_bytes / 64; ++line) __builtin_prefetch(packed + ahead + 64 * line);
+    }
     Nvfp4Bf16Unpack::decode_step(packed, p.ring[q] + place * pairs_of_step * pair_bytes).store(p.apart[place][q]);
   }
 }
@@ -142,7 +186,9 @@ void add_rounded_pair(const std::uint8_t* a, std::int64_t rows, const ScaledPane
 template <class Unit, int sixteens, int panels>
 void add_scaled_tiles(const ops::I8AmxJob& job, std::int64_t first, float* sums, ops::I8AmxScratch& s) {
   const std::int64_t pairs = job.weights->k / 32, steps = ops::i8_steps(job.weights->k);
-  ScaledPanels p{job.weights, first, {}, s.packed, {}};
+  std::optional<PackedAhead> raw;
+  if (job.weights->packed == nullptr) raw.emplace(*job.weights, first, panels, s.packed);
+  ScaledPanels p{job.weights, first, {}, raw ? &*raw : nullptr, {}};
   for (int q = 0; q < panels; ++q) p.ring[q] = s.weights[q];
   TileBlock block{job.a.at(0, 0), sixteens * ops::i8_amx_chunk, p.ring, 0, sums, tile_sums_stride, true};
   const auto decode_behind = [&](std::int64_t pair) {

@@ -81,10 +81,10 @@ struct I8AmxJob {
 
 /// Memory of a worker.
 struct alignas(64) I8AmxScratch {
-  float sums[i8_amx_rows * i8_amx_columns];                               ///< bits of whole numbers where sums are whole
-  std::uint8_t weights[i8_amx_panels][i8_amx_chunk];                      ///< decoded
-  std::uint8_t packed[i8_amx_scaled_panels * i8_amx_packed_steps * 576];  ///< of raw weights: panels that are packed together
-  float dots[i8_amx_together * i8_panel_columns];                         ///< a pair of blocks on its way from the unit to vectors
+  float sums[i8_amx_rows * i8_amx_columns];                                   ///< bits of whole numbers where sums are whole
+  std::uint8_t weights[i8_amx_panels][i8_amx_chunk];                          ///< decoded
+  std::uint8_t packed[2 * i8_amx_scaled_panels * i8_amx_packed_steps * 576];  ///< of raw weights: panels packed together, and next ones
+  float dots[i8_amx_together * i8_panel_columns];                             ///< a pair of blocks on its way from the unit to vectors
 };
 
 /// A row's codes and scales, four scales of a step every 512 bytes (NVFP4); a row of padding has neither.
