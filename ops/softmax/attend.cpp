@@ -7,8 +7,8 @@
 
 #include "core/threads.h"
 #include "ops/base/rows.h"
+#include "ops/base/work.h"
 #include "ops/softmax/attend_amx.h"
-#include "ops/tiles/work.h"
 #include "quant/sizes.h"
 
 namespace dodona::ops {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/base/work.h"
 #include "ops/tiles/dot_amx.h"
-#include "ops/tiles/work.h"
 #include "quant/sizes.h"
 
 namespace dodona::ops {

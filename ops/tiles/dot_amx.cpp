@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/tiles/work.h"
+#include "ops/base/work.h"
 #include "quant/sizes.h"
 #include "simd/amx.h"
 

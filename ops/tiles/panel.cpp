@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "core/threads.h"
+#include "ops/base/work.h"
 #include "ops/tiles/panel_amx.h"
 #include "ops/tiles/panel_few.h"
-#include "ops/tiles/work.h"
 #include "quant/sizes.h"
 #include "simd/amx.h"
 

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "core/threads.h"
+#include "ops/base/work.h"
 #include "ops/tiles/panel_digits_amx.h"
 #include "ops/tiles/panel_i8_amx.h"
-#include "ops/tiles/work.h"
 #include "quant/e4m3.h"
 #include "quant/swizzle.h"
 #include "quant/ue8m0.h"

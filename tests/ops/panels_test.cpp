@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "helpers.h"
+#include "ops/base/work.h"
 #include "ops/tiles/panel.h"
 #include "ops/tiles/panel_i8.h"
-#include "ops/tiles/work.h"
 #include "pair_sum.h"
 #include "quant/element.h"
 #include "quant/int4.h"

@@ -1,4 +1,4 @@
-#include "ops/tiles/work.h"
+#include "ops/base/work.h"
 
 #include <algorithm>
 #include <atomic>
