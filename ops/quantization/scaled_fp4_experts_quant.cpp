@@ -67,9 +67,9 @@ void make_outputs(ScaledFp4ExpertsQuant& op) {
   if (!op.input_tensor.defined() || op.input_tensor.rank() != 2 || op.input_tensor.size(1) % 16 != 0) return;
   const std::int64_t columns = op.input_tensor.size(1);
   const std::int64_t rows = op.expert_map.defined() ? op.expert_map.elements() : op.input_tensor.size(0);
-  if (!op.output.defined()) op.output = Tensor::uninitialized(u8, {rows, columns / 2});
+  if (!op.output.defined()) op.output = Tensor(u8, {rows, columns / 2});
   if (op.output.rank() != 2 || op.topk < 1 || op.output_scales.defined()) return;
-  op.output_scales = Tensor::uninitialized(f8_e4m3, {scale_rows_needed(op), quant::align(columns / 16, 4)});
+  op.output_scales = Tensor(f8_e4m3, {scale_rows_needed(op), quant::align(columns / 16, 4)});
 }
 
 /// Some tiles of scales of nobody lie in between.
