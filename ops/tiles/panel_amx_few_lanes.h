@@ -64,14 +64,14 @@ class StepsOfColumns {
         pieces_(last - first),
         ring_(ring) {}
 
-  /// The next quarter of a step, as long as there is one.
+  /// The next part of a step, of as many as there are panels, as long as there is one.
   DODONA_INLINE void widen() {
     if (pieces_ == 0) return;
-    if (left_ >= fours_of_quarter) {
+    if (left_ >= fours_of_part) {
       DODONA_UNROLL(2)
-      for (int i = 0; i < fours_of_quarter; ++i) widen_four();
+      for (int i = 0; i < fours_of_part; ++i) widen_four();
     } else {
-      for (int i = 0; i < fours_of_quarter; ++i) left_ > 0 ? widen_four() : clear_four();
+      for (int i = 0; i < fours_of_part; ++i) left_ > 0 ? widen_four() : clear_four();
     }
     at_ &= few_ring * tile_step_bytes - 1;
     if (left_ > 0 || at_ % tile_step_bytes != 0) return;
@@ -81,7 +81,8 @@ class StepsOfColumns {
   }
 
  private:
-  static constexpr std::int64_t fours_of_quarter = ops::panel_amx_step / 16, of_four = tile_step_bytes / 4 / fours_of_quarter;
+  static constexpr std::int64_t fours_of_step = ops::panel_amx_step / 4, fours_of_part = fours_of_step / few_panels;
+  static constexpr std::int64_t of_four = tile_step_bytes / fours_of_step;
 
   DODONA_INLINE void widen_four() {
     constexpr std::int64_t far = 2048;

@@ -4,26 +4,15 @@
 
 #include "ops/tiles/panel_digits_amx.h"
 #include "ops/tiles/panel_digits_lanes.h"
-#include "simd/amx.h"
+#include "ops/tiles/tile_sums.h"
 
 namespace dodona::DODONA_TIER {
 
 /// At most so many rows at a time.
 inline constexpr std::int64_t digits_amx_rows = 16;
 
-/// By the number of rows: tiles 0 to 3 are sums of two digits with a panel and with the next, 4 and 5 the digits, 6 and 7 the panels.
-struct DigitsShapes {
-  TileShapes of[digits_amx_rows + 1];
-};
-constexpr DigitsShapes digits_shapes() {
-  DigitsShapes shapes;
-  for (int rows = 1; rows <= digits_amx_rows; ++rows) {
-    for (int t = 0; t < 6; ++t) shapes.of[rows].set(t, rows, 64);
-    for (const int t : {6, 7}) shapes.of[rows].set(t, 16, 64);
-  }
-  return shapes;
-}
-inline constexpr DigitsShapes shapes_of_digits = digits_shapes();
+/// Tiles 0 to 3 are sums of two digits with a panel and with the next, 4 and 5 the digits, 6 and 7 the panels.
+inline constexpr ShapesOfRows shapes_of_digits = shapes_by_rows(6);
 
 /// A block of panels: codes plus 8 of even k, then of odd ones, as bytes.
 struct DigitsDecoded {

@@ -41,17 +41,19 @@ constexpr TileShapes whole_shapes() {
 }
 inline constexpr TileShapes shapes_of_tile_sums = whole_shapes();
 
-/// By the number of rows, at most sixteen, of which each is a line: tiles 0 to 3 are sums of them, 4 is of the rows, the others of panels.
+/// By the number of rows, at most sixteen.
 struct ShapesOfRows {
   TileShapes of[17];
 };
-constexpr ShapesOfRows few_rows_shapes() {
+/// The first tiles have a line for each row; the others are whole, of panels.
+constexpr ShapesOfRows shapes_by_rows(int tiles_of_rows) {
   ShapesOfRows shapes;
   for (int rows = 1; rows <= 16; ++rows)
-    for (int t = 0; t < 8; ++t) shapes.of[rows].set(t, t < 5 ? rows : 16, 64);
+    for (int t = 0; t < 8; ++t) shapes.of[rows].set(t, t < tiles_of_rows ? rows : 16, 64);
   return shapes;
 }
-inline constexpr ShapesOfRows shapes_of_few_rows = few_rows_shapes();
+/// Tiles 0 to 3 are sums, 4 is of the rows.
+inline constexpr ShapesOfRows shapes_of_few_rows = shapes_by_rows(5);
 /// By the number of rows, of which a line is a word of each: tile 0 is sums, 1 of a panel, whose lines are columns, 2 of the rows.
 constexpr ShapesOfRows few_words_shapes() {
   ShapesOfRows shapes;
