@@ -1,4 +1,4 @@
-// NVFP4 by a matrix unit, see panel_i8_amx.h: all but its instructions, which are those of `Unit` (simd/amx_tiles.h). Included by
+// FP4 by a matrix unit, see panel_i8_amx.h: all but its instructions, which are those of `Unit` (simd/amx_tiles.h). Included by
 // *.simd.cpp, and by a test whose Unit is a model of them.
 //
 // Sums stay in tiles for all of K, so weights are decoded a few steps ahead, to a ring that a first-level cache holds. A multiplication by
@@ -10,12 +10,12 @@
 
 #include "ops/tiles/panel_i8_amx.h"
 #include "ops/tiles/tile_sums.h"
-#include "ops/tiles/unpack/nvfp4_bf16.h"
+#include "ops/tiles/unpack/fp4_bf16.h"
 
 namespace dodona::DODONA_TIER {
 
 static_assert(ops::i8_amx_chunk == tile_chunk_bytes && ops::i8_amx_columns == tile_sums_stride);
-/// Of two blocks of sixteen k as bf16: of sixteen rows, and of sixteen columns.
+/// Of thirty-two k as bf16, two blocks of NVFP4: of sixteen rows, and of sixteen columns.
 inline constexpr std::int64_t pair_bytes = tile_step_bytes, pairs_of_step = 2, pairs_together = ops::i8_amx_scaled_pairs;
 
 // ---- rows
@@ -31,25 +31,26 @@ DODONA_INLINE std::uint8_t apart(std::uint8_t first, std::uint8_t second) {
   const int by = exponent_of(first) - exponent_of(second);
   return static_cast<std::uint8_t>(by < 0 ? -by : by);
 }
-/// NVFP4: nothing is to be corrected. K has whole pairs.
+/// Nothing is to be corrected. K has whole pairs.
+template <class Unpack>
 DODONA_INLINE void prepare_scaled_row(const ops::I8AmxRow& from, std::int64_t k, const ops::I8AmxRows& to, std::int64_t row) {
-  constexpr std::int64_t blocks = 2 * pairs_together;
+  constexpr std::int64_t block = Unpack::Scales::block, blocks = 32 * pairs_together / block, words_of_block = 16 / blocks;
   const std::int64_t pairs = k / 32, there = from.codes != nullptr ? pairs : 0;
   const std::int64_t sixteen = row / ops::i8_amx_together, in_sixteen = row % ops::i8_amx_together;
   for (std::int64_t pair = 0; pair < pairs; pair += pairs_together) {
-    const std::int64_t left = there > pair ? there - pair : 0;
-    std::uint8_t scales[blocks] = {}, of_words[2 * blocks], most = 0;
-    if (left > 0) __builtin_memcpy(scales, from.scales + pair / 2 * 512, left > 1 ? 4 : 2);
-    if (left > 2) __builtin_memcpy(scales + 4, from.scales + (pair / 2 + 1) * 512, left > 3 ? 4 : 2);
-    for (std::int64_t b = 0; b < blocks; ++b) of_words[2 * b] = of_words[2 * b + 1] = scales[b];
-    for (std::int64_t b = 0; b < blocks; b += 2) {
-      const std::uint8_t by = apart(scales[b], scales[b + 1]);
-      most = by > most ? by : most;
-    }
+    const std::int64_t left = there > pair ? there - pair : 0, first = pair * 32 / block;
+    std::uint8_t scales[blocks] = {}, of_words[16], most = 0;
+    for (std::int64_t b = 0; b < blocks && b < left * 32 / block; ++b) scales[b] = from.scales[(first + b) / 4 * 512 + (first + b) % 4];
+    for (std::int64_t word = 0; word < 16; ++word) of_words[word] = scales[word / words_of_block];
+    if constexpr (!Unpack::always_exact)
+      for (std::int64_t b = 0; b < blocks; b += 2) {
+        const std::uint8_t by = apart(scales[b], scales[b + 1]);
+        most = by > most ? by : most;
+      }
     to.apart[(pair / pairs_together * to.sixteens + sixteen) * ops::i8_amx_together + in_sixteen] = most;
     i32x16 words[pairs_together];
     const auto* const codes = reinterpret_cast<const std::int32_t*>(from.codes + 16 * pair);
-    Nvfp4Bf16Unpack::row(left > 0 ? i32x16::load_partial(codes, 4 * left) : i32x16::zero(), load_e4m3(of_words), words);
+    Unpack::pairs_of_row(left > 0 ? i32x16::load_partial(codes, 4 * left) : i32x16::zero(), of_words, words);
     DODONA_UNROLL(4)
     for (std::int64_t i = 0; i < pairs_together; ++i)
       if (pair + i < pairs) words[i].store(reinterpret_cast<std::int32_t*>(to.at(sixteen, (pair + i) * pair_bytes) + in_sixteen * 64));
@@ -61,12 +62,13 @@ DODONA_INLINE void prepare_scaled_row(const ops::I8AmxRow& from, std::int64_t k,
 
 /// A pair sum adds up every other product of two blocks, and then both sums: as the contract does, if those sums are exact. They are at
 /// most 1152 units of each block, and scales have digits up to 15: 24 bits hold them if the powers of two in the scales of two blocks, of
-/// a row and of a column together, are no more than this apart.
+/// a row and of a column together, are no more than this apart. MXFP4 has one block.
 inline constexpr int most_apart = 5;
 static_assert(1152 * 15 * 15 * ((1 << most_apart) + 1) <= 1 << 24 && 1152 * 15 * 15 * ((1 << (most_apart + 1)) + 1) > 1 << 24);
 
 /// Raw weights of some panels on their way to packed ones, i8_amx_packed_steps at a time: memory gives long runs of few columns best. While
 /// those are worked on the next ones are packed, some at every step, so that memory is asked evenly.
+template <class Unpack>
 class PackedAhead {
  public:
   PackedAhead(const ops::I8Weights& w, std::int64_t first, std::int64_t panels, std::uint8_t* to)
@@ -84,7 +86,7 @@ class PackedAhead {
     pack((turn + 1) * units_ / at_once);
     return buffer(now_) + turn * step_bytes;
   }
-  static constexpr std::int64_t step_bytes = Nvfp4Unpack::step_bytes, at_once = ops::i8_amx_packed_steps, stride = at_once * step_bytes;
+  static constexpr std::int64_t step_bytes = Unpack::step_bytes, at_once = ops::i8_amx_packed_steps, stride = at_once * step_bytes;
 
  private:
   /// A transposition takes two steps.
@@ -101,7 +103,7 @@ class PackedAhead {
     for (; done_ < until; ++done_) {
       const std::int64_t panel = done_ / of_panel_, at = done_ % of_panel_ * of_unit, step = begin_ + at;
       const std::int64_t end = steps_ - step < of_unit ? steps_ : step + of_unit;
-      Nvfp4Unpack::pack(w_, first_ + panel, 1, step, end, buffer(now_ ^ 1) + panel * stride + at * step_bytes);
+      Unpack::pack(w_, first_ + panel, 1, step, end, buffer(now_ ^ 1) + panel * stride + at * step_bytes);
     }
   }
 
@@ -112,24 +114,25 @@ class PackedAhead {
 };
 
 /// Some panels on their way through K: their pairs of blocks that are decoded, in a ring of two times pairs_together.
+template <class Unpack>
 struct ScaledPanels {
   const ops::I8Weights* w;
   std::int64_t first;
   std::uint8_t* ring[ops::i8_amx_scaled_panels];
-  PackedAhead* raw;  ///< where weights are raw
+  PackedAhead<Unpack>* raw;  ///< where weights are raw
   /// Of the steps in the ring, by panel: how far pairs are apart, in bytes.
   alignas(64) std::int32_t apart[2 * pairs_together / pairs_of_step][ops::i8_amx_scaled_panels][16];
 };
 inline constexpr std::int64_t steps_of_pairs = pairs_together / pairs_of_step;
 
 /// Decodes a step of all panels. Packed ones are fetched so many steps ahead.
-template <int panels>
-void decode_step(ScaledPanels& p, std::int64_t step) {
-  constexpr std::int64_t step_bytes = Nvfp4Unpack::step_bytes, steps_ahead = 2;
+template <class Unpack, int panels>
+void decode_step(ScaledPanels<Unpack>& p, std::int64_t step) {
+  constexpr std::int64_t step_bytes = Unpack::step_bytes, steps_ahead = 2;
   const std::int64_t steps = ops::i8_steps(p.w->k);
   const bool raw = p.raw != nullptr;
   const std::uint8_t* packed = raw ? p.raw->take(step) : p.w->packed + (p.first * steps + step) * step_bytes;
-  const std::int64_t stride = raw ? PackedAhead::stride : steps * step_bytes;
+  const std::int64_t stride = raw ? PackedAhead<Unpack>::stride : steps * step_bytes;
   const std::int64_t place = step % (2 * steps_of_pairs);
   // Behind the last step come the panels behind these.
   const std::int64_t ahead = (step + steps_ahead < steps ? steps_ahead : steps_ahead + (panels - 1) * steps) * step_bytes;
@@ -139,13 +142,14 @@ void decode_step(ScaledPanels& p, std::int64_t step) {
       DODONA_UNROLL(9)
       for (int line = 0; line < step_bytes / 64; ++line) __builtin_prefetch(packed + ahead + 64 * line);
     }
-    Nvfp4Bf16Unpack::decode_step(packed, p.ring[q] + place * pairs_of_step * pair_bytes).store(p.apart[place][q]);
+    Unpack::decode_step(packed, p.ring[q] + place * pairs_of_step * pair_bytes).store(p.apart[place][q]);
   }
 }
 
 /// Whether the sums of all pairs that go together with `pair` are exact, of rows whose blocks are so far apart at most.
-template <int panels>
-DODONA_INLINE bool are_exact(const ScaledPanels& p, std::int64_t pair, int of_rows) {
+template <int panels, class Unpack>
+DODONA_INLINE bool are_exact(const ScaledPanels<Unpack>& p, std::int64_t pair, int of_rows) {
+  if (Unpack::always_exact) return true;
   if (of_rows > most_apart) return false;
   // A byte beyond the limit gets its highest bit.
   const i32x16 rest = i32x16::splat(0x01010101 * (127 - most_apart + of_rows));
@@ -162,8 +166,9 @@ DODONA_INLINE bool are_exact(const ScaledPanels& p, std::int64_t pair, int of_ro
 
 /// Sums of at most sixteen rows and some panels += a pair of blocks, `offset` into the ring, whose sums may not be exact: the unit rounds
 /// those of the two blocks once, from one to the other, and vectors add them.
-template <class Unit, int panels>
-void add_rounded_pair(const std::uint8_t* a, std::int64_t rows, const ScaledPanels& p, std::int64_t offset, float* sums, float* dots) {
+template <class Unit, int panels, class Unpack>
+void add_rounded_pair(const std::uint8_t* a, std::int64_t rows, const ScaledPanels<Unpack>& p, std::int64_t offset, float* sums,
+                      float* dots) {
   alignas(64) std::uint8_t first[pair_bytes] = {}, second[pair_bytes] = {};
   for (std::int64_t r = 0; r < pair_bytes; r += 64) {
     __builtin_memcpy(first + r, a + r, 32);
@@ -183,24 +188,24 @@ void add_rounded_pair(const std::uint8_t* a, std::int64_t rows, const ScaledPane
 }
 
 /// All of K of all rows and of some panels, for which there are tiles: pairs are decoded while others are multiplied.
-template <class Unit, int sixteens, int panels>
+template <class Unit, class Unpack, int sixteens, int panels>
 void add_scaled_tiles(const ops::I8AmxJob& job, std::int64_t first, float* sums, ops::I8AmxScratch& s) {
   const std::int64_t pairs = job.weights->k / 32, steps = ops::i8_steps(job.weights->k);
-  std::optional<PackedAhead> raw;
+  std::optional<PackedAhead<Unpack>> raw;
   if (job.weights->packed == nullptr) raw.emplace(*job.weights, first, panels, s.packed);
-  ScaledPanels p{job.weights, first, {}, raw ? &*raw : nullptr, {}};
+  ScaledPanels<Unpack> p{job.weights, first, {}, raw ? &*raw : nullptr, {}};
   for (int q = 0; q < panels; ++q) p.ring[q] = s.weights[q];
   TileBlock block{job.a.at(0, 0), sixteens * ops::i8_amx_chunk, p.ring, 0, sums, tile_sums_stride, true};
   const auto decode_behind = [&](std::int64_t pair) {
     const std::int64_t step = pair / pairs_of_step + steps_of_pairs;
-    if (pair % pairs_of_step == 0 && step < steps) decode_step<panels>(p, step);
+    if (pair % pairs_of_step == 0 && step < steps) decode_step<Unpack, panels>(p, step);
   };
   const auto begin = [&](std::int64_t pair) {
     if (pair % pairs_together == 0 && !are_exact<panels>(p, pair, job.a.most_apart[pair / pairs_together])) return false;
     decode_behind(pair);
     return true;
   };
-  for (std::int64_t step = 0; step < steps_of_pairs && step < steps; ++step) decode_step<panels>(p, step);
+  for (std::int64_t step = 0; step < steps_of_pairs && step < steps; ++step) decode_step<Unpack, panels>(p, step);
   std::int64_t pair = 0;
   do {
     if constexpr (sixteens > 2) {
@@ -220,15 +225,15 @@ void add_scaled_tiles(const ops::I8AmxJob& job, std::int64_t first, float* sums,
 }
 
 /// As many panels together as there are tiles.
-template <class Unit>
+template <class Unit, class Unpack>
 void add_scaled_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
   if (job.a.sixteens <= 2)
     return in_tiles(job.rows, panels, [&]<int sixteens, int together>(std::int64_t, std::int64_t p) {
-      add_scaled_tiles<Unit, sixteens, together>(job, first + p, s.sums + 16 * p, s);
+      add_scaled_tiles<Unit, Unpack, sixteens, together>(job, first + p, s.sums + 16 * p, s);
     });
   for (std::int64_t p = 0; p < panels; ++p)
-    job.a.sixteens == 3 ? add_scaled_tiles<Unit, 3, 1>(job, first + p, s.sums + 16 * p, s)
-                        : add_scaled_tiles<Unit, 4, 1>(job, first + p, s.sums + 16 * p, s);
+    job.a.sixteens == 3 ? add_scaled_tiles<Unit, Unpack, 3, 1>(job, first + p, s.sums + 16 * p, s)
+                        : add_scaled_tiles<Unit, Unpack, 4, 1>(job, first + p, s.sums + 16 * p, s);
 }
 
 }  // namespace dodona::DODONA_TIER

@@ -4,9 +4,9 @@
 // most 2304, and s_j = A_scale_j * B_scale_j the product of two e4m3 scales, which is exact, as dot_j * s_j is. Each output adds up pairs
 // of blocks, k ascending, from +0: acc = acc + fma(dot_j, s_j, dot_i * s_i), i even and j = i + 1. (A pair is 32 k:
 // a pair sum rounds at the same places as long as its chains are exact, and then matrix tiles add pairs.) MXFP4: blocks of thirty-two, one
-// by one: acc = fma(dot_j, A_scale_j * B_scale_j, acc). int8, int4: the sum over all of K is one integer, exact below 2^31, which becomes
-// an fp32 at the end. e4m3 by int4: for every 128 k a chain from +0, k ascending, chain = fma(a[k], b[k], chain), and after each acc =
-// fma(chain, B_scale, acc), acc from +0; a chain is a sum of integers wherever the row's numbers show that it is exact
+// by one: acc = fma(dot_j, A_scale_j * B_scale_j, acc), which a pair sum is too. int8, int4: the sum over all of K is one integer, exact
+// below 2^31, which becomes an fp32 at the end. e4m3 by int4: for every 128 k a chain from +0, k ascending, chain = fma(a[k], b[k], chain),
+// and after each acc = fma(chain, B_scale, acc), acc from +0; a chain is a sum of integers wherever the row's numbers show that it is exact
 // (panel_digits_lanes.h). Then the epilogue. So an output's bits depend on nothing but its row and its column.
 //
 // Weights are worked on in panels of 16 columns, one to a lane, and steps of 64 k. What a step of a panel holds is its format's business
@@ -27,7 +27,7 @@ namespace dodona::ops {
 /// Of both operands. A format of its own is a file in unpack/ and a line in panel_i8.simd.cpp.
 enum class I8Format {
   nvfp4,  ///< e2m1 codes, two a byte, even k in the low nibble, with e4m3 scales of blocks of 16 in tiles of 128 x 4; both
-  mxfp4,  ///< the same with ue8m0 scales of blocks of 32, whose numbers are normal ones of fp32
+  mxfp4,  ///< the same with ue8m0 scales of blocks of 32, from 2^-50 to 2^50
   i8,     ///< signed bytes; both
   i4,     ///< rows: signed bytes; weights: signed nibbles, two a byte, even k in the low nibble
   /// rows: signed bytes; weights: unsigned nibbles in QServe's tiles of 32 x 32, n and k multiples of 64

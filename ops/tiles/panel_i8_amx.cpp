@@ -32,18 +32,18 @@ std::int64_t panels_of(const I8Product& product, int threads) {
   return panels;
 }
 
-/// Raw weights of NVFP4 are lines of a column each, of which memory gives few at a time best.
+/// Raw weights of FP4 are lines of a column each, of which memory gives few at a time best.
 std::int64_t most_panels(const I8Product& product, const I8Group& group, std::int64_t rows) {
   constexpr std::int64_t few_rows = 96;
-  if (product.format != I8Format::nvfp4 || group.weights.packed != nullptr) return i8_amx_panels;
+  if (!is_fp4(product.format) || group.weights.packed != nullptr) return i8_amx_panels;
   return rows <= few_rows ? 4 : 8;
 }
 
-/// Rows of NVFP4, all of whose K comes from a second-level cache for every panel.
+/// Rows of FP4, all of whose K comes from a second-level cache for every panel.
 std::int64_t most_rows_of(const I8MatrixUnit& unit, const I8Product& product) {
   constexpr std::int64_t held = 1 << 19;
   const std::int64_t most = unit.rows_of(product.format).most;
-  return product.format == I8Format::nvfp4 && most * product.k > held ? most / 2 : most;
+  return is_fp4(product.format) && most * product.k > held ? most / 2 : most;
 }
 
 Jobs jobs_of(const I8Product& product, std::int64_t most_rows, int threads) {
@@ -67,11 +67,11 @@ Jobs jobs_of(const I8Product& product, std::int64_t most_rows, int threads) {
 }
 
 void prepare_rows(const I8MatrixUnit& unit, const I8Product& p, const I8Group& group, const I8AmxJob& job, const Exec& exec) {
-  const std::int64_t row_bytes = p.format == I8Format::nvfp4 ? p.k / 2 : p.k;
+  const std::int64_t row_bytes = is_fp4(p.format) ? p.k / 2 : p.k;
   parallel_for(exec.threads, I8AmxRows::padded(job.rows), static_cast<double>(p.k) / 16, [&](std::int64_t r) {
     I8AmxRow from{};
     if (r < job.rows) from.codes = p.codes + (job.row + r) * row_bytes;
-    if (r < job.rows && p.format == I8Format::nvfp4)
+    if (r < job.rows && is_fp4(p.format))
       from.scales =
           p.scales + quant::scale_offset(quant::ScaleLayout::swizzled_128x4, group.scale_row + job.row - group.row + r, 0, p.scale_columns);
     unit.prepare(job, from, r);

@@ -1,7 +1,7 @@
 // Products of panel_i8.h by a matrix unit: sixteen rows of A and sixteen columns of weights in one instruction. The same sums, and the same
-// bits: they are exact, whole or, of NVFP4, those of a pair of blocks, thirty-two k. Its codes times their scales have few digits and are
-// bf16. The unit rounds such a pair and adds it to a sum as the contract has it, if its chains are exact; they are as long as the scales of
-// two blocks are not far apart, and else vectors add what the unit makes of each pair alone.
+// bits: they are exact, whole or, of FP4, those of thirty-two k. Its codes times their scales have few digits and are bf16. The unit rounds
+// such a sum and adds it to those before as the contract has it, if its chains are exact. Those of MXFP4 are; those of NVFP4, a pair of
+// blocks, as long as their scales are not far apart, and else vectors add what the unit makes of each pair alone.
 //
 // A matrix unit reads rows in lines that lie close together: rows far apart, but a multiple of some hundred bytes, would compete for the
 // same few places of a first-level cache. So rows are packed in sixteens, step by step. Decoded weights are as vectors read them: four k of
@@ -20,7 +20,7 @@ namespace dodona::ops {
 /// The most panels that are multiplied together: so many times are rows, which come from a second-level cache or from beyond, used for
 /// once.
 inline constexpr std::int64_t i8_amx_panels = 16, i8_amx_columns = i8_amx_panels * i8_panel_columns;
-/// Of NVFP4, whose sums stay in tiles for all of K: the most panels that are multiplied together, the most rows, and pairs of blocks of
+/// Of FP4, whose sums stay in tiles for all of K: the most panels that are multiplied together, the most rows, and pairs of blocks of
 /// which it is known together whether their sums are exact.
 inline constexpr std::int64_t i8_amx_scaled_panels = 4, i8_amx_scaled_rows = 64, i8_amx_scaled_pairs = 4;
 /// Steps of raw ones that are packed at a time: memory gives long runs of few columns best.
@@ -29,9 +29,9 @@ inline constexpr std::int64_t i8_amx_packed_steps = 16;
 inline constexpr std::int64_t i8_amx_rows = 256;
 /// Rows of A that are packed together.
 inline constexpr std::int64_t i8_amx_together = 16;
-/// Their bytes of a step, and those of a panel's decoded weights: a byte for each k, for NVFP4 a bf16.
+/// Their bytes of a step, and those of a panel's decoded weights: a byte for each k, for FP4 a bf16.
 inline std::int64_t i8_amx_step_bytes(I8Format format) {
-  return i8_amx_together * i8_step * (format == I8Format::nvfp4 ? 2 : 1);
+  return i8_amx_together * i8_step * (is_fp4(format) ? 2 : 1);
 }
 /// Bytes of a chunk of K, which is decoded at a time: of sixteen rows, and of a panel. What a tile decodes stays in a first-level cache.
 inline constexpr std::int64_t i8_amx_chunk = 8192;
@@ -39,9 +39,9 @@ inline constexpr std::int64_t i8_amx_chunk = 8192;
 /// Rows of one group made ready, padded with zeros to sixteens and to whole chunks. All rows of a chunk lie together: what decoded weights
 /// are multiplied with is one stream, however long K is.
 struct I8AmxRows {
-  std::uint8_t* codes;  ///< [chunks][rows/16][i8_amx_chunk]: [steps][16][64] bytes, NVFP4 [2 * steps][16][32] bf16, in the order of weights
+  std::uint8_t* codes;  ///< [chunks][rows/16][i8_amx_chunk]: [steps][16][64] bytes, FP4 [2 * steps][16][32] bf16, in the order of weights
   std::int32_t* corrections;  ///< [rows]: what the weights' offset adds to a whole sum, negated
-  /// NVFP4, for every i8_amx_scaled_pairs, [rows]: how many powers of two the scales of two blocks of a pair are apart, at most. And that
+  /// FP4, for every i8_amx_scaled_pairs, [rows]: how many powers of two the scales of two blocks of a pair are apart, at most. And that
   /// of all rows.
   std::uint8_t *apart, *most_apart;
   std::int64_t sixteens;
@@ -52,7 +52,7 @@ struct I8AmxRows {
     return chunks * padded(rows) / i8_amx_together * i8_amx_chunk;
   }
   static std::int64_t together(I8Format format, std::int64_t k) {
-    return format == I8Format::nvfp4 ? (k + 32 * i8_amx_scaled_pairs - 1) / (32 * i8_amx_scaled_pairs) : 0;
+    return is_fp4(format) ? (k + 32 * i8_amx_scaled_pairs - 1) / (32 * i8_amx_scaled_pairs) : 0;
   }
   static std::size_t bytes(I8Format format, std::int64_t rows, std::int64_t k) {
     const std::int64_t all = code_bytes(format, rows, k) + padded(rows) * 4 + together(format, k) * (padded(rows) + 1);
@@ -87,7 +87,7 @@ struct alignas(64) I8AmxScratch {
   float dots[i8_amx_together * i8_panel_columns];                             ///< a pair of blocks on its way from the unit to vectors
 };
 
-/// A row's codes and scales, four scales of a step every 512 bytes (NVFP4); a row of padding has neither.
+/// A row's codes and scales, four scales every 512 bytes (FP4); a row of padding has neither.
 struct I8AmxRow {
   const std::uint8_t *codes, *scales;
 };
@@ -104,9 +104,9 @@ struct I8MatrixUnit {
     std::int64_t least, least_raw, most;
   };
   Rows whole, scaled;
-  const Rows& rows_of(I8Format format) const { return format == I8Format::nvfp4 ? scaled : whole; }
+  const Rows& rows_of(I8Format format) const { return is_fp4(format) ? scaled : whole; }
   bool takes(I8Format format, const I8Group& group) const {
-    if (format == I8Format::mxfp4 || format == I8Format::e4m3_i4) return false;
+    if (format == I8Format::e4m3_i4) return false;
     const Rows& limits = rows_of(format);
     return group.rows >= (group.weights.packed != nullptr ? limits.least : limits.least_raw);
   }

@@ -207,7 +207,7 @@ void add_whole_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_t
 template <class Unit, class Unpack, class Sums>
 void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
   if constexpr (Sums::scaled) {
-    add_scaled_panels<Unit>(job, first, panels, s);
+    add_scaled_panels<Unit, Unpack>(job, first, panels, s);
   } else {
     const std::int64_t rows = ops::I8AmxRows::padded(job.rows);
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -238,8 +238,8 @@ template <class Unit>
 struct MatrixUnit {
   static void prepare(const ops::I8AmxJob& job, const ops::I8AmxRow& from, std::int64_t row) {
     switch (job.format) {
-      case ops::I8Format::nvfp4: return prepare_scaled_row(from, job.weights->k, job.a, row);
-      case ops::I8Format::mxfp4:
+      case ops::I8Format::nvfp4: return prepare_scaled_row<Nvfp4Bf16Unpack>(from, job.weights->k, job.a, row);
+      case ops::I8Format::mxfp4: return prepare_scaled_row<Mxfp4Bf16Unpack>(from, job.weights->k, job.a, row);
       case ops::I8Format::e4m3_i4: return;  // not taken
       case ops::I8Format::i8: return prepare_whole_row<Int8Unpack>(job, from.codes, row);
       case ops::I8Format::i4: return prepare_whole_row<Int4Unpack>(job, from.codes, row);
@@ -249,8 +249,8 @@ struct MatrixUnit {
   }
   static void multiply(const ops::I8AmxJob& job, std::int64_t first, std::int64_t last, ops::I8AmxScratch& scratch) {
     switch (job.format) {
-      case ops::I8Format::nvfp4: return multiply_matrix_tiles<Unit, Nvfp4Unpack, PairsOfBlocks>(job, first, last, scratch);
-      case ops::I8Format::mxfp4:
+      case ops::I8Format::nvfp4: return multiply_matrix_tiles<Unit, Nvfp4Bf16Unpack, PairsOfBlocks>(job, first, last, scratch);
+      case ops::I8Format::mxfp4: return multiply_matrix_tiles<Unit, Mxfp4Bf16Unpack, BlocksOfTwo>(job, first, last, scratch);
       case ops::I8Format::e4m3_i4: return;
       case ops::I8Format::i8: return multiply_matrix_tiles<Unit, Int8Unpack, WholeSums>(job, first, last, scratch);
       case ops::I8Format::i4: return multiply_matrix_tiles<Unit, Int4Unpack, WholeSums>(job, first, last, scratch);

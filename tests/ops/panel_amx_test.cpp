@@ -58,6 +58,17 @@ std::vector<std::uint8_t> e4m3_codes(std::int64_t count, std::size_t seed) {
   return all;
 }
 
+/// All over the range of scales that panel_i8.h has for MXFP4.
+std::vector<std::uint8_t> ue8m0_codes(std::int64_t count, std::size_t seed) {
+  std::vector<std::uint8_t> all = codes(count, seed);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    all[i] = static_cast<std::uint8_t>(i % 5 == 0 ? 127 - 50 : i % 5 == 1 ? 127 + 50 : i % 5 == 2 ? 77 + all[i] % 101 : 124 + all[i] % 6);
+  return all;
+}
+std::vector<std::uint8_t> scale_codes(ops::I8Format format, std::int64_t count, std::size_t seed) {
+  return format == ops::I8Format::mxfp4 ? ue8m0_codes(count, seed) : e4m3_codes(count, seed);
+}
+
 /// NVFP4: of two blocks the first has the largest products, the second ones that make sums odd.
 void to_large(std::vector<std::uint8_t>& codes) {
   for (std::size_t i = 0; i < codes.size(); ++i)
@@ -104,7 +115,7 @@ std::string text(const Shape& s) {
 /// Groups of rows with weights of their own, rows between them that belong to none.
 struct Operands {
   explicit Operands(const Shape& shape) : s(shape) {
-    const bool fp4 = s.format == ops::I8Format::nvfp4, bytes = s.format == ops::I8Format::i8;
+    const bool fp4 = ops::is_fp4(s.format), bytes = s.format == ops::I8Format::i8;
     for (const std::int64_t rows : s.rows) {
       first_row.push_back(all_rows);
       scale_row.push_back(all_scale_rows);
@@ -112,7 +123,7 @@ struct Operands {
       all_scale_rows += (rows + 127) / 128 * 128;
       const std::size_t seed = 10 * first_row.size();
       weights.push_back(codes(bytes ? s.n * s.k : s.n * s.k / 2, seed));
-      if (fp4) weight_scales.push_back(e4m3_codes((s.n + 127) / 128 * 128 * scale_columns(), seed + 1));
+      if (fp4) weight_scales.push_back(scale_codes(s.format, (s.n + 127) / 128 * 128 * scale_columns(), seed + 1));
       if (s.format == ops::I8Format::e4m3_i4) {
         weight_scales.push_back(codes(s.k / 128 * s.n * 2, seed + 1));
         for (std::size_t i = 1; i < weight_scales.back().size(); i += 2) weight_scales.back()[i] = static_cast<std::uint8_t>(0x3A + i % 5);
@@ -134,12 +145,12 @@ struct Operands {
       for (auto& of_group : weights) to_large(of_group);
       for (auto& of_group : weight_scales) to_apart(of_group, s.columns_apart, false);
     }
-    if (fp4) a_scales = e4m3_codes(all_scale_rows * scale_columns(), 2);
+    if (fp4) a_scales = scale_codes(s.format, all_scale_rows * scale_columns(), 2);
     if (s.apart >= 0) to_apart(a_scales, s.apart, true);
     row_scales = {};
     for (std::int64_t i = 0; i < all_rows; ++i) row_scales.push_back(0.01f * static_cast<float>(1 + noise(static_cast<std::size_t>(i))));
   }
-  std::int64_t scale_columns() const { return (s.k / 16 + 3) / 4 * 4; }
+  std::int64_t scale_columns() const { return (s.k / ops::i8_scale_block(s.format) + 3) / 4 * 4; }
   ops::I8Weights raw(std::size_t g) const {
     return {.codes = weights[g].data(),
             .scales = weight_scales.empty() ? nullptr : weight_scales[g].data(),
@@ -215,6 +226,10 @@ TEST(MatrixUnit, EveryFormatHasTheBitsOfVectorsRawAndPackedAtEveryEdge) {
       {nvfp4, {8, 9}, 96, 544},
       {nvfp4, {16, 23, 130}, 160, 1088},
       {nvfp4, {300}, 32, 96},
+      {mxfp4, {1}, 32, 32},
+      {mxfp4, {3, 9}, 96, 544},
+      {mxfp4, {16, 23, 130}, 160, 1120},
+      {mxfp4, {64}, 192, 2080},
       // Scales with which the unit's sums are exact, and just not.
       {nvfp4, {5, 64}, 192, 2080, 0, 0},
       {nvfp4, {16, 32, 48, 80}, 128, 1184, 2, 3},
