@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "ops/tiles/panel_i8_amx.h"
 #include "ops/tiles/tile_sums.h"
@@ -66,90 +65,60 @@ DODONA_INLINE void prepare_scaled_row(const ops::I8AmxRow& from, std::int64_t k,
 inline constexpr int most_apart = 5;
 static_assert(1152 * 15 * 15 * ((1 << most_apart) + 1) <= 1 << 24 && 1152 * 15 * 15 * ((1 << (most_apart + 1)) + 1) > 1 << 24);
 
-/// Raw weights of some panels on their way to packed ones, i8_amx_packed_steps at a time: memory gives long runs of few columns best. While
-/// those are worked on the next ones are packed, some at every step, so that memory is asked evenly.
-template <class Unpack>
-class PackedAhead {
- public:
-  PackedAhead(const ops::I8Weights& w, std::int64_t first, std::int64_t panels, std::uint8_t* to)
-      : w_(w), first_(first), panels_(panels), steps_(ops::i8_steps(w.k)), to_(to) {
-    begin(0);
-  }
-  /// A step of the first panel, those of the others `stride` bytes behind each other.
-  const std::uint8_t* take(std::int64_t step) {
-    const std::int64_t turn = step % at_once;
-    if (turn == 0) {
-      pack(units_);
-      now_ ^= 1;
-      begin(step + at_once);
-    }
-    pack((turn + 1) * units_ / at_once);
-    return buffer(now_) + turn * step_bytes;
-  }
-  static constexpr std::int64_t step_bytes = Unpack::step_bytes, at_once = ops::i8_amx_packed_steps, stride = at_once * step_bytes;
-
- private:
-  /// A transposition takes two steps.
-  static constexpr std::int64_t of_unit = 2;
-
-  std::uint8_t* buffer(int which) const { return to_ + which * panels_ * stride; }
-  void begin(std::int64_t step) {
-    const std::int64_t left = steps_ - step;
-    begin_ = step, done_ = 0;
-    of_panel_ = left <= 0 ? 0 : ((left < at_once ? left : at_once) + of_unit - 1) / of_unit;
-    units_ = of_panel_ * panels_;
-  }
-  void pack(std::int64_t until) {
-    for (; done_ < until; ++done_) {
-      const std::int64_t panel = done_ / of_panel_, at = done_ % of_panel_ * of_unit, step = begin_ + at;
-      const std::int64_t end = steps_ - step < of_unit ? steps_ : step + of_unit;
-      Unpack::pack(w_, first_ + panel, 1, step, end, buffer(now_ ^ 1) + panel * stride + at * step_bytes);
-    }
-  }
-
-  const ops::I8Weights& w_;
-  std::int64_t first_, panels_, steps_, begin_ = 0, done_ = 0, of_panel_ = 0, units_ = 0;
-  std::uint8_t* to_;
-  int now_ = 0;  ///< the buffer that is worked on; the other one is filled
-};
-
 /// Some panels on their way through K: their pairs of blocks that are decoded, in a ring of two times pairs_together.
-template <class Unpack>
 struct ScaledPanels {
   const ops::I8Weights* w;
   std::int64_t first;
   std::uint8_t* ring[ops::i8_amx_scaled_panels];
-  PackedAhead<Unpack>* raw;  ///< where weights are raw
   /// Of the steps in the ring, by panel: how far pairs are apart, in bytes.
   alignas(64) std::int32_t apart[2 * pairs_together / pairs_of_step][ops::i8_amx_scaled_panels][16];
+  alignas(64) std::int32_t words[16][16] = {};  ///< of raw columns, two steps
 };
 inline constexpr std::int64_t steps_of_pairs = pairs_together / pairs_of_step;
 
-/// Decodes a step of all panels. Packed ones are fetched so many steps ahead.
-template <class Unpack, int panels>
-void decode_step(ScaledPanels<Unpack>& p, std::int64_t step) {
-  constexpr std::int64_t step_bytes = Unpack::step_bytes, steps_ahead = 2;
-  const std::int64_t steps = ops::i8_steps(p.w->k);
-  const bool raw = p.raw != nullptr;
-  const std::uint8_t* packed = raw ? p.raw->take(step) : p.w->packed + (p.first * steps + step) * step_bytes;
-  const std::int64_t stride = raw ? PackedAhead<Unpack>::stride : steps * step_bytes;
+template <class Unpack, class Fetch>
+DODONA_INLINE void decode_words(ScaledPanels& p, std::int64_t step, int panel, const i32x16 (&words)[8], i32x16 scales,
+                                const Fetch& fetch) {
   const std::int64_t place = step % (2 * steps_of_pairs);
+  Unpack::decode(words, scales, p.ring[panel] + place * pairs_of_step * pair_bytes, fetch).store(p.apart[place][panel]);
+}
+/// Decodes a step of all panels, which are packed, and fetches those so many steps ahead.
+template <class Unpack, int panels>
+void decode_packed(ScaledPanels& p, std::int64_t step) {
+  constexpr std::int64_t step_bytes = Unpack::step_bytes, steps_ahead = 2;
+  const std::int64_t steps = ops::i8_steps(p.w->k), stride = steps * step_bytes;
+  const std::uint8_t* packed = p.w->packed + (p.first * steps + step) * step_bytes;
   // Behind the last step come the panels behind these.
   const std::int64_t ahead = (step + steps_ahead < steps ? steps_ahead : steps_ahead + (panels - 1) * steps) * step_bytes;
   DODONA_UNROLL(4)
   for (int q = 0; q < panels; ++q, packed += stride) {
-    if (!raw) {
-      DODONA_UNROLL(9)
-      for (int line = 0; line < step_bytes / 64; ++line) __builtin_prefetch(packed + ahead + 64 * line);
-    }
-    Unpack::decode_step(packed, p.ring[q] + place * pairs_of_step * pair_bytes).store(p.apart[place][q]);
+    i32x16 words[8];
+    DODONA_UNROLL(8)
+    for (int v = 0; v < 8; ++v) words[v] = load_bytes(packed + 64 * v);
+    __builtin_prefetch(packed + ahead + 512);
+    decode_words<Unpack>(p, step, q, words, load_bytes(packed + 512), ColumnsAhead{packed + ahead, 64});
   }
+}
+/// Decodes a step of one panel, which is raw. A transposition makes two steps: the second one waits until it is called for next.
+template <class Unpack, int panels>
+void decode_raw(ScaledPanels& p, std::int64_t step, int panel) {
+  if (step % 2 == 0) {
+    i32x16 words[16];
+    words_of_steps(*p.w, p.first + panel, step, words);
+    DODONA_UNROLL(16)
+    for (int v = 0; v < 16; ++v) words[v].store(p.words[v]);
+  }
+  i32x16 words[8];
+  DODONA_UNROLL(8)
+  for (int v = 0; v < 8; ++v) words[v] = i32x16::load(p.words[step % 2 * 8 + v]);
+  const ColumnsAhead ahead = columns_ahead(*p.w, p.first + panel, step / 2 * 2, panels * ops::i8_panel_columns);
+  decode_words<Unpack>(p, step, panel, words, Unpack::scales_of_step(*p.w, p.first + panel, step),
+                       ColumnsAhead{ahead.from + step % 2 * 8 * ahead.stride, ahead.stride});
 }
 
 /// Whether the sums of all pairs that go together with `pair` are exact, of rows whose blocks are so far apart at most.
-template <int panels, class Unpack>
-DODONA_INLINE bool are_exact(const ScaledPanels<Unpack>& p, std::int64_t pair, int of_rows) {
-  if (Unpack::always_exact) return true;
+template <int panels>
+DODONA_INLINE bool are_exact(const ScaledPanels& p, std::int64_t pair, int of_rows) {
   if (of_rows > most_apart) return false;
   // A byte beyond the limit gets its highest bit.
   const i32x16 rest = i32x16::splat(0x01010101 * (127 - most_apart + of_rows));
@@ -166,9 +135,8 @@ DODONA_INLINE bool are_exact(const ScaledPanels<Unpack>& p, std::int64_t pair, i
 
 /// Sums of at most sixteen rows and some panels += a pair of blocks, `offset` into the ring, whose sums may not be exact: the unit rounds
 /// those of the two blocks once, from one to the other, and vectors add them.
-template <class Unit, int panels, class Unpack>
-void add_rounded_pair(const std::uint8_t* a, std::int64_t rows, const ScaledPanels<Unpack>& p, std::int64_t offset, float* sums,
-                      float* dots) {
+template <class Unit, int panels>
+void add_rounded_pair(const std::uint8_t* a, std::int64_t rows, const ScaledPanels& p, std::int64_t offset, float* sums, float* dots) {
   alignas(64) std::uint8_t first[pair_bytes] = {}, second[pair_bytes] = {};
   for (std::int64_t r = 0; r < pair_bytes; r += 64) {
     __builtin_memcpy(first + r, a + r, 32);
@@ -188,24 +156,35 @@ void add_rounded_pair(const std::uint8_t* a, std::int64_t rows, const ScaledPane
 }
 
 /// All of K of all rows and of some panels, for which there are tiles: pairs are decoded while others are multiplied.
-template <class Unit, class Unpack, int sixteens, int panels>
+template <class Unit, class Unpack, bool raw, int sixteens, int panels>
 void add_scaled_tiles(const ops::I8AmxJob& job, std::int64_t first, float* sums, ops::I8AmxScratch& s) {
   const std::int64_t pairs = job.weights->k / 32, steps = ops::i8_steps(job.weights->k);
-  std::optional<PackedAhead<Unpack>> raw;
-  if (job.weights->packed == nullptr) raw.emplace(*job.weights, first, panels, s.packed);
-  ScaledPanels<Unpack> p{job.weights, first, {}, raw ? &*raw : nullptr, {}};
+  ScaledPanels p{job.weights, first, {}, {}};
   for (int q = 0; q < panels; ++q) p.ring[q] = s.weights[q];
   TileBlock block{job.a.at(0, 0), sixteens * ops::i8_amx_chunk, p.ring, 0, sums, tile_sums_stride, true};
   const auto decode_behind = [&](std::int64_t pair) {
     const std::int64_t step = pair / pairs_of_step + steps_of_pairs;
-    if (pair % pairs_of_step == 0 && step < steps) decode_step<Unpack, panels>(p, step);
+    if constexpr (raw) {
+      // One panel after another.
+      constexpr std::int64_t pairs_a_turn = pairs_together / (steps_of_pairs * panels);
+      const std::int64_t turn = pair % pairs_together / pairs_a_turn, next = step / steps_of_pairs * steps_of_pairs + turn % steps_of_pairs;
+      if (pair % pairs_a_turn == 0 && next < steps) decode_raw<Unpack, panels>(p, next, static_cast<int>(turn / steps_of_pairs));
+    } else if (pair % pairs_of_step == 0 && step < steps) {
+      decode_packed<Unpack, panels>(p, step);
+    }
   };
   const auto begin = [&](std::int64_t pair) {
-    if (pair % pairs_together == 0 && !are_exact<panels>(p, pair, job.a.most_apart[pair / pairs_together])) return false;
+    if constexpr (!Unpack::always_exact)
+      if (pair % pairs_together == 0 && !are_exact<panels>(p, pair, job.a.most_apart[pair / pairs_together])) return false;
     decode_behind(pair);
     return true;
   };
-  for (std::int64_t step = 0; step < steps_of_pairs && step < steps; ++step) decode_step<Unpack, panels>(p, step);
+  if constexpr (raw) {
+    for (int q = 0; q < panels; ++q)
+      for (std::int64_t step = 0; step < steps_of_pairs && step < steps; ++step) decode_raw<Unpack, panels>(p, step, q);
+  } else {
+    for (std::int64_t step = 0; step < steps_of_pairs && step < steps; ++step) decode_packed<Unpack, panels>(p, step);
+  }
   std::int64_t pair = 0;
   do {
     if constexpr (sixteens > 2) {
@@ -224,16 +203,16 @@ void add_scaled_tiles(const ops::I8AmxJob& job, std::int64_t first, float* sums,
   } while (pair < pairs);
 }
 
-/// As many panels together as there are tiles.
-template <class Unit, class Unpack>
+/// As many panels together as there are tiles; of raw ones two, as memory gives few columns at a time best.
+template <class Unit, class Unpack, bool raw>
 void add_scaled_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
   if (job.a.sixteens <= 2)
-    return in_tiles(job.rows, panels, [&]<int sixteens, int together>(std::int64_t, std::int64_t p) {
-      add_scaled_tiles<Unit, Unpack, sixteens, together>(job, first + p, s.sums + 16 * p, s);
-    });
+    return in_tiles < raw ? 2 : 4 > (job.rows, panels, [&]<int sixteens, int together>(std::int64_t, std::int64_t p) {
+                                  add_scaled_tiles<Unit, Unpack, raw, sixteens, together>(job, first + p, s.sums + 16 * p, s);
+                                });
   for (std::int64_t p = 0; p < panels; ++p)
-    job.a.sixteens == 3 ? add_scaled_tiles<Unit, Unpack, 3, 1>(job, first + p, s.sums + 16 * p, s)
-                        : add_scaled_tiles<Unit, Unpack, 4, 1>(job, first + p, s.sums + 16 * p, s);
+    job.a.sixteens == 3 ? add_scaled_tiles<Unit, Unpack, raw, 3, 1>(job, first + p, s.sums + 16 * p, s)
+                        : add_scaled_tiles<Unit, Unpack, raw, 4, 1>(job, first + p, s.sums + 16 * p, s);
 }
 
 }  // namespace dodona::DODONA_TIER

@@ -23,8 +23,6 @@ inline constexpr std::int64_t i8_amx_panels = 16, i8_amx_columns = i8_amx_panels
 /// Of FP4, whose sums stay in tiles for all of K: the most panels that are multiplied together, the most rows, and pairs of blocks of
 /// which it is known together whether their sums are exact.
 inline constexpr std::int64_t i8_amx_scaled_panels = 4, i8_amx_scaled_rows = 64, i8_amx_scaled_pairs = 4;
-/// Steps of raw ones that are packed at a time: memory gives long runs of few columns best.
-inline constexpr std::int64_t i8_amx_packed_steps = 16;
 /// The most rows whose sums wait for the next chunk of K together: weights are decoded once for all of them.
 inline constexpr std::int64_t i8_amx_rows = 256;
 /// Rows of A that are packed together.
@@ -81,10 +79,10 @@ struct I8AmxJob {
 
 /// Memory of a worker.
 struct alignas(64) I8AmxScratch {
-  float sums[i8_amx_rows * i8_amx_columns];                                   ///< bits of whole numbers where sums are whole
-  std::uint8_t weights[i8_amx_panels][i8_amx_chunk];                          ///< decoded
-  std::uint8_t packed[2 * i8_amx_scaled_panels * i8_amx_packed_steps * 576];  ///< of raw weights: panels packed together, and next ones
-  float dots[i8_amx_together * i8_panel_columns];                             ///< a pair of blocks on its way from the unit to vectors
+  float sums[i8_amx_rows * i8_amx_columns];           ///< bits of whole numbers where sums are whole
+  std::uint8_t weights[i8_amx_panels][i8_amx_chunk];  ///< decoded
+  std::uint8_t packed[2 * i8_amx_chunk];              ///< of raw weights: panels that are packed together
+  float dots[i8_amx_together * i8_panel_columns];     ///< a pair of blocks on its way from the unit to vectors
 };
 
 /// A row's codes and scales, four scales every 512 bytes (FP4); a row of padding has neither.
@@ -103,8 +101,8 @@ struct I8MatrixUnit {
   struct Rows {
     std::int64_t least, least_raw, most;
   };
-  Rows whole, scaled;
-  const Rows& rows_of(I8Format format) const { return is_fp4(format) ? scaled : whole; }
+  Rows whole, nvfp4, mxfp4;
+  const Rows& rows_of(I8Format format) const { return format == I8Format::nvfp4 ? nvfp4 : format == I8Format::mxfp4 ? mxfp4 : whole; }
   bool takes(I8Format format, const I8Group& group) const {
     if (format == I8Format::e4m3_i4) return false;
     const Rows& limits = rows_of(format);

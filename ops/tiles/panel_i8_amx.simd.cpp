@@ -12,7 +12,7 @@ I8MatrixUnit I8AmxKernel::run() {
 #if DODONA_TIER_v4_vnni
   using Cpu = DODONA_TIER::MatrixUnit<DODONA_TIER::AmxTiles>;
   // Measured on a Xeon (Sapphire Rapids).
-  return {Cpu::prepare, Cpu::multiply, {2, 5, 256}, {3, 12, i8_amx_scaled_rows}};
+  return {Cpu::prepare, Cpu::multiply, {2, 5, 256}, {3, 5, i8_amx_scaled_rows}, {5, 5, i8_amx_scaled_rows}};
 #else
   return {};
 #endif

@@ -207,7 +207,8 @@ void add_whole_panels(const ops::I8AmxJob& job, std::int64_t first, std::int64_t
 template <class Unit, class Unpack, class Sums>
 void multiply_matrix_tile(const ops::I8AmxJob& job, std::int64_t first, std::int64_t panels, ops::I8AmxScratch& s) {
   if constexpr (Sums::scaled) {
-    add_scaled_panels<Unit, Unpack>(job, first, panels, s);
+    job.weights->packed == nullptr ? add_scaled_panels<Unit, Unpack, true>(job, first, panels, s)
+                                   : add_scaled_panels<Unit, Unpack, false>(job, first, panels, s);
   } else {
     const std::int64_t rows = ops::I8AmxRows::padded(job.rows);
     for (std::int64_t r = 0; r < rows; ++r) {

@@ -160,8 +160,9 @@ std::int64_t add_tiles(const TileBlock& block, std::int64_t steps, const Begin& 
 DODONA_INLINE std::int64_t turns_of_rows(std::int64_t rows, std::int64_t panels, std::int64_t steps) {
   return (rows / 32 * ((panels + 1) / 2) + (rows % 32 > 16 ? (panels + 1) / 2 : rows % 32 > 0 ? (panels + 3) / 4 : 0)) * steps;
 }
-/// Any number of rows and of panels, as many of both together as there are tiles: body.operator()<sixteens, panels>(row, panel).
-template <class Body>
+/// Any number of rows and of panels, as many of both together as there are tiles, but panels at most `most`:
+/// body.operator()<sixteens, panels>(row, panel).
+template <int most = 4, class Body>
 void in_tiles(std::int64_t rows, std::int64_t panels, const Body& body) {
   for (std::int64_t r = 0; r < rows; r += 32) {
     if (rows - r > 16) {
@@ -169,11 +170,11 @@ void in_tiles(std::int64_t rows, std::int64_t panels, const Body& body) {
         panels - p > 1 ? body.template operator()<2, 2>(r, p) : body.template operator()<2, 1>(r, p);
       continue;
     }
-    for (std::int64_t p = 0; p < panels; p += 4) switch (panels - p) {
+    for (std::int64_t p = 0; p < panels; p += most) switch (panels - p) {
         case 1: body.template operator()<1, 1>(r, p); break;
         case 2: body.template operator()<1, 2>(r, p); break;
-        case 3: body.template operator()<1, 3>(r, p); break;
-        default: body.template operator()<1, 4>(r, p);
+        case 3: body.template operator() < 1, most<3 ? most : 3>(r, p); break;
+        default: body.template operator()<1, most>(r, p);
       }
   }
 }

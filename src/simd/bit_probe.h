@@ -57,6 +57,7 @@ enum class ProbeOp {
   in_turn_16,
   signed_bytes,
   unsigned_bytes,
+  bytes_by_place,
   lane_index,
   mask_bits,
   // between the two
@@ -164,6 +165,7 @@ inline constexpr ProbeInfo probe_table[] = {
     {ProbeOp::in_turn_16, "in_turn_16", 2, 32, 32, 1, 1, false},
     {ProbeOp::signed_bytes, "signed_bytes", 2, 32, 32, 16, 16, false},
     {ProbeOp::unsigned_bytes, "unsigned_bytes", 2, 32, 32, 16, 16, false},
+    {ProbeOp::bytes_by_place, "bytes_by_place", 1, 32, 32, 16, 16, false},
     {ProbeOp::lane_index, "lane_index", 1, 32, 32, 1, 1, false},
     {ProbeOp::mask_bits, "mask_bits", 1, 32, 32, 1, 1, false},
     {ProbeOp::to_f32, "to_f32", 1, 32, 32, 1, 1, false},

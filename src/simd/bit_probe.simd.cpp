@@ -158,6 +158,7 @@ void probe(ProbeOp op, Cursor k) {
     case ProbeOp::integer_less: return integer_binary(k, [](I a, I b) { return a < b; });
     case ProbeOp::integer_greater: return integer_binary(k, [](I a, I b) { return a > b; });
     case ProbeOp::integer_equal: return integer_binary(k, [](I a, I b) { return a == b; });
+    case ProbeOp::bytes_by_place: return integer_unary(k, [](I a) { return bytes_by_place(a); });
     case ProbeOp::shift_left: return integer_unary(k, [](I a) { return shl<5>(a); });
     case ProbeOp::shift_right: return integer_unary(k, [](I a) { return shr<5>(a); });
     case ProbeOp::shift_right_signed: return integer_unary(k, [](I a) { return sra<5>(a); });

@@ -70,6 +70,23 @@ DODONA_INLINE i32 packed_unsigned(i32 a, i32 b) {
 }
 #endif
 
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+DODONA_INLINE i32 bytes_by_place(i32 a) {
+  const __m512i within_four = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+  const __m512i fours = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return {_mm512_permutexvar_epi32(fours, _mm512_shuffle_epi8(a.v, within_four))};
+}
+#else
+DODONA_INLINE i32 bytes_by_place(i32 a) {
+  std::int32_t words[16];
+  std::uint8_t bytes[64];
+  a.store(words);
+  for (int i = 0; i < 64; ++i) bytes[i] = static_cast<std::uint8_t>(static_cast<std::uint32_t>(words[i % 16]) >> i / 16 * 8);
+  __builtin_memcpy(words, bytes, sizeof words);
+  return i32::load(words);
+}
+#endif
+
 #if DODONA_TIER_neon || DODONA_TIER_generic
 DODONA_INLINE i32 packed_in_order(i32 packed) {
   return packed;
@@ -84,6 +101,10 @@ DODONA_INLINE i32 low_and_high(i32 a, i32 b) {
 /// The low halves of the lanes of two vectors in turn: of those of even index and those of odd index, as they lie in memory.
 DODONA_INLINE i32x16 in_turn_16(i32x16 even, i32x16 odd) {
   return {lanes::low_and_high(even.v, shl<16>(odd).v)};
+}
+/// The lowest bytes of all lanes as they lie in memory, then the second ones, and so on.
+DODONA_INLINE i32x16 bytes_by_place(i32x16 a) {
+  return {lanes::bytes_by_place(a.v)};
 }
 /// Sixty-four bytes: the signed numbers of 16 bits of a, then those of b, clamped to -128 and 127.
 DODONA_INLINE i32x16 signed_bytes(i32x16 a, i32x16 b) {

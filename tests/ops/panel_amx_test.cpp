@@ -23,7 +23,7 @@ using helpers::in_mode;
 template <class Tiles>
 ops::I8MatrixUnit unit_of() {
   using Unit = generic::MatrixUnit<Tiles>;
-  return {Unit::prepare, Unit::multiply, {1, 1, ops::i8_amx_rows}, {1, 1, ops::i8_amx_scaled_rows}};
+  return {Unit::prepare, Unit::multiply, {1, 1, ops::i8_amx_rows}, {1, 1, ops::i8_amx_scaled_rows}, {1, 1, ops::i8_amx_scaled_rows}};
 }
 std::vector<std::pair<std::string, ops::I8MatrixUnit>> units() {
   return units_of<ops::I8MatrixUnit>(unit_of<ModelTiles>(), unit_of<CpuTiles>(), ops::i8_matrix_unit);

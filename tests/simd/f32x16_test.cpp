@@ -258,6 +258,17 @@ TEST(F32x16, LaneIndexCountsFromZero) {
     EXPECT_EQ(map<std::int32_t>(ProbeOp::lane_index, isa, std::vector<std::int32_t>(16)), expected) << name(isa);
 }
 
+TEST(F32x16, BytesByPlaceGathersTheLowestOfAllLanesThenTheNext) {
+  std::vector<std::uint32_t> x(16), expected(16);
+  for (std::uint32_t i = 0; i < 64; ++i) {
+    const std::uint32_t byte = 255 - i;
+    x[i / 4] |= byte << (i % 4 * 8);
+    const std::size_t to = 16 * (i % 4) + i / 4;
+    expected[to / 4] |= byte << (to % 4 * 8);
+  }
+  for (const Isa isa : available_isas()) EXPECT_EQ(map<std::uint32_t>(ProbeOp::bytes_by_place, isa, x), expected) << name(isa);
+}
+
 TEST(F32x16, TransposeExchangesRowsAndLanes) {
   std::vector<std::uint32_t> x(256), expected(256);
   for (std::uint32_t i = 0; i < 256; ++i) x[i] = 0x7F800001u + i;  // signalling NaNs, which must pass untouched

@@ -4,6 +4,8 @@
 // The order within sixteen k is that of a word of packed codes (nibbles.h) whose halves are taken apart: k, k + 4, k + 1, k + 5, ...
 #pragma once
 
+#include <utility>
+
 #include "ops/tiles/unpack/nvfp4.h"
 #include "simd/words.h"
 
@@ -53,9 +55,10 @@ DODONA_INLINE i32x16 lookup_words(const WordTable& table, i32x16 words) {
 }
 #endif
 
-/// Without instructions for it: `Scales` says what scales are.
-template <class Scales>
-struct Fp4Floats {
+/// Without instructions for it: `OfScales` says what scales are.
+template <class Unpack, class OfScales>
+struct Fp4Floats : Unpack {
+  using Scales = OfScales;
   static constexpr FloatTable float_table = doubled_codes_as_floats();
 
   /// 128 codes of a row, a word of eight in each lane, times the scales of these words: 32 k, in the order of packed weights, in each.
@@ -67,14 +70,15 @@ struct Fp4Floats {
     pairs[0] = as_i32(first.first), pairs[1] = as_i32(first.second), pairs[2] = as_i32(last.first), pairs[3] = as_i32(last.second);
   }
 
-  /// A step of sixteen packed columns: for each 32 k sixteen lines of them, two k of each side by side.
-  static inline void decode_floats(const std::uint8_t* packed, std::uint8_t* to) {
-    const f32x16 table = f32x16::load(float_table.values);
+  /// See decode.
+  static inline void decode_floats(const i32x16 (&words)[8], i32x16 scales, std::uint8_t* to) {
+    std::uint8_t codes[64];
+    scales.store(reinterpret_cast<std::int32_t*>(codes));
     for (int block = 0; block < 4; ++block) {
-      const f32x16 of_block = Scales::numbers(packed + 512 + 16 * (block * 16 / Scales::block)) * f32x16::splat(Scales::weights_by);
+      const f32x16 of_block = Scales::numbers(codes + 16 * (block * 16 / Scales::block)) * f32x16::splat(Scales::weights_by);
       for (int half = 0; half < 2; ++half) {
         i32x16 lines[4];
-        take_apart(load_bytes(packed + 128 * block + 64 * half), table, of_block, lines);
+        take_apart(words[2 * block + half], f32x16::load(float_table.values), of_block, lines);
         store_lines(lines, to + 512 * block + 256 * half);
       }
     }
@@ -109,36 +113,41 @@ struct E4m3Scales {
   static DODONA_INLINE f32x16 numbers(const std::uint8_t* codes) { return load_e4m3(codes); }
 };
 
-struct Nvfp4Bf16Unpack : Nvfp4Unpack, Fp4Floats<E4m3Scales> {
-  using Scales = E4m3Scales;
+using Nvfp4Floats = Fp4Floats<Nvfp4Unpack, E4m3Scales>;
+
+struct Nvfp4Bf16Unpack : Nvfp4Floats {
   static constexpr ByteTable half_table = doubled_codes_as_halves();
   /// Whether the unit's sums of 32 k are exact, however far scales are apart.
   static constexpr bool always_exact = false;
 
-  /// How far the two scales of 32 k are apart, in bytes: exponents of e4m3, denormals' as that of the least normal number.
-  static DODONA_INLINE i32x16 apart_of_step(const std::uint8_t* packed) {
-    const auto exponents = [&](int block) { return max(load_u8(packed + 512 + 16 * block) & i32x16::splat(0x78), i32x16::splat(8)); };
-    const auto of = [](i32x16 a, i32x16 b) { return max(a, b) - min(a, b); };
-    return shr<3>(max(of(exponents(0), exponents(1)), of(exponents(2), exponents(3))));
-  }
-
-  /// A step of sixteen packed columns, and how far its scales are apart.
-  static DODONA_INLINE i32x16 decode_step(const std::uint8_t* packed, std::uint8_t* to) {
+  /// A step of sixteen columns, whose words and scales are those of packed ones: for each 32 k sixteen lines of them, two k of each side by
+  /// side. fetch(v) goes with word v, so that memory is asked evenly. Returns, in bytes, how far the scales of 32 k are apart: exponents of
+  /// e4m3, denormals' as that of the least normal number.
+  template <class Fetch>
+  static DODONA_INLINE i32x16 decode(const i32x16 (&words)[8], i32x16 scales, std::uint8_t* to, const Fetch& fetch) {
 #if DODONA_TIER_v4_vnni
-    const i32x16 all = load_bytes(packed + 512);
-    if (!has_nan(all)) {
-      decode_halves(packed, all, to);
-      const i32x16 of_blocks{{ _mm512_max_epu8((all & i32x16::splat(0x78787878)).v.v, _mm512_set1_epi8(8)) }};
+    if (!has_nan(scales)) {
+      decode_halves(words, scales, to, fetch);
+      const i32x16 of_blocks{{ _mm512_max_epu8((scales & i32x16::splat(0x78787878)).v.v, _mm512_set1_epi8(8)) }};
       const i32x16 others{{ _mm512_shuffle_i32x4(of_blocks.v.v, of_blocks.v.v, 0xB1) }};
       return shr<3>(i32x16{{ _mm512_subs_epu8(of_blocks.v.v, others.v.v) }} | i32x16{{ _mm512_subs_epu8(others.v.v, of_blocks.v.v) }});
     }
 #endif
-    decode_floats(packed, to);
-    return apart_of_step(packed);
+    decode_floats(words, scales, to);
+    for (int v = 0; v < 8; ++v) fetch(v);
+    return apart(scales);
+  }
+
+ private:
+  static inline i32x16 apart(i32x16 scales) {
+    std::uint8_t codes[64];
+    scales.store(reinterpret_cast<std::int32_t*>(codes));
+    const auto exponents = [&](int block) { return max(load_u8(codes + 16 * block) & i32x16::splat(15 << 3), i32x16::splat(1 << 3)); };
+    const auto between = [](i32x16 a, i32x16 b) { return max(a, b) - min(a, b); };
+    return shr<3>(max(between(exponents(0), exponents(1)), between(exponents(2), exponents(3))));
   }
 
 #if DODONA_TIER_v4_vnni
- private:
   /// A NaN has no bits of fp16 that are bf16's.
   static DODONA_INLINE bool has_nan(i32x16 codes) {
     const i32x16 magnitude = i32x16::splat(0x7F7F7F7F);
@@ -151,7 +160,8 @@ struct Nvfp4Bf16Unpack : Nvfp4Unpack, Fp4Floats<E4m3Scales> {
   static DODONA_INLINE i32x16 as_bf16(i32x16 halves) {
     return sra_16<3>(halves) & i32x16::splat(static_cast<std::int32_t>(0x8FFF8FFF));
   }
-  static DODONA_INLINE void decode_halves(const std::uint8_t* packed, i32x16 scales, std::uint8_t* to) {
+  template <class Fetch>
+  static DODONA_INLINE void decode_halves(const i32x16 (&all)[8], i32x16 scales, std::uint8_t* to, const Fetch& fetch) {
     const i32x16 table = load_bytes(half_table.bytes), high_bytes = i32x16::splat(static_cast<std::int32_t>(0xFF00FF00));
     const auto low_bytes = [](i32x16 x) { return i32x16{{ _mm512_slli_epi16(x.v.v, 8) }}; };
     DODONA_UNROLL(4)
@@ -161,7 +171,8 @@ struct Nvfp4Bf16Unpack : Nvfp4Unpack, Fp4Floats<E4m3Scales> {
       const i32x16 scale = half_scales(lookup_64(scales, which));
       DODONA_UNROLL(2)
       for (int half = 0; half < 2; ++half) {
-        const i32x16 words = load_bytes(packed + 128 * block + 64 * half);
+        const i32x16 words = all[2 * block + half];
+        fetch(2 * block + half);
         const i32x16 even = lookup_64(table, words), odd = lookup_64(table, shr<4>(words));
         const i32x16 values[4] = {low_bytes(even), low_bytes(odd), even & high_bytes, odd & high_bytes};
         i32x16 lines[4];
@@ -183,28 +194,34 @@ struct Ue8m0Scales {
   static DODONA_INLINE f32x16 numbers(const std::uint8_t* codes) { return as_f32(shl<23>(load_u8(codes))); }
 };
 
-struct Mxfp4Bf16Unpack : Mxfp4Unpack, Fp4Floats<Ue8m0Scales> {
-  using Scales = Ue8m0Scales;
+using Mxfp4Floats = Fp4Floats<Mxfp4Unpack, Ue8m0Scales>;
+
+struct Mxfp4Bf16Unpack : Mxfp4Floats {
   static constexpr WordTable large_table = doubled_codes_as_large_bf16();
   static constexpr bool always_exact = true;
 
-  static DODONA_INLINE i32x16 decode_step(const std::uint8_t* packed, std::uint8_t* to) {
+  /// As of NVFP4; nothing is apart.
+  template <class Fetch>
+  static DODONA_INLINE i32x16 decode(const i32x16 (&words)[8], i32x16 scales, std::uint8_t* to, const Fetch& fetch) {
 #if DODONA_TIER_v4_vnni
+    alignas(64) std::uint8_t codes[64];
+    scales.store(reinterpret_cast<std::int32_t*>(codes));
     DODONA_UNROLL(2)
     for (int pair = 0; pair < 2; ++pair) {
-      const i32x16 below = places_below(load_u8(packed + 512 + 16 * pair));
+      const i32x16 below = places_below(load_u8(codes + 16 * pair));
       DODONA_UNROLL(4)
       for (int eight = 0; eight < 4; ++eight) {
-        const i32x16 words = load_bytes(packed + 256 * pair + 64 * eight);
-        const i32x16 codes[4] = {words, shr<4>(words), shr<8>(words), shr<12>(words)};
+        fetch(4 * pair + eight);
+        const i32x16 word = words[4 * pair + eight], codes_of_lines[4] = {word, shr<4>(word), shr<8>(word), shr<12>(word)};
         i32x16 lines[4];
         DODONA_UNROLL(4)
-        for (int line = 0; line < 4; ++line) lines[line] = lowered(lookup_words(large_table, codes[line]), below);
+        for (int line = 0; line < 4; ++line) lines[line] = lowered(lookup_words(large_table, codes_of_lines[line]), below);
         store_lines(lines, to + 1024 * pair + 256 * eight);
       }
     }
 #else
-    decode_floats(packed, to);
+    decode_floats(words, scales, to);
+    for (int v = 0; v < 8; ++v) fetch(v);
 #endif
     return i32x16::zero();
   }

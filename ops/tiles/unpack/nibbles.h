@@ -32,37 +32,50 @@ DODONA_INLINE void decode_nibbles(const std::uint8_t* packed, int block, i32x16 
   weights[3] = high_nibbles(table, second);
 }
 
+/// Sixteen raw columns, of which memory is asked for what comes so many bytes behind byte `at`.
+struct ColumnsAhead {
+  const std::uint8_t* from;
+  std::int64_t stride;
+  DODONA_INLINE void operator()(int column) const { __builtin_prefetch(from + column * stride); }
+};
+/// Where columns end, it is where those begin that are so many `columns` further.
+DODONA_INLINE ColumnsAhead columns_ahead(const ops::I8Weights& w, std::int64_t panel, std::int64_t s, std::int64_t columns) {
+  const std::int64_t stride = w.k / 2, at = s * (ops::i8_step / 2);
+  return {w.codes + panel * ops::i8_panel_columns * stride + at + fetch_distance(at, stride, columns), stride};
+}
+/// Steps s and s + 1 of a panel of raw weights: words 0 to 7 are those of the first as they are packed.
+DODONA_INLINE void words_of_steps(const ops::I8Weights& w, std::int64_t panel, std::int64_t s, i32x16 (&words)[16]) {
+  const std::int64_t stride = w.k / 2, left = (w.k - s * ops::i8_step) / 8;
+  const std::int64_t first = panel * ops::i8_panel_columns, last = w.n - 1 - first;
+  const std::uint8_t* const from = w.codes + first * stride + s * (ops::i8_step / 2);
+  const auto column = [&](std::int64_t r) { return reinterpret_cast<const std::int32_t*>(from + r * stride); };
+  if (left >= 16 && last >= 15) {
+    DODONA_UNROLL(16)
+    for (int r = 0; r < 16; ++r) words[r] = i32x16::load(column(r));
+  } else {
+    for (int r = 0; r < 16; ++r) words[r] = i32x16::load_partial(column(r < last ? r : last), left);
+  }
+  transpose(words);
+}
+
 /// Steps [begin, end) of a panel of raw weights to `out`, `step_bytes` a step, bits of `flipped` flipped; rest(s, to) adds what else step s
-/// has. A transposition takes two steps; what follows is fetched, unless the caller does.
-template <std::int64_t step_bytes, std::uint32_t flipped = 0, bool fetching = true, class Rest>
+/// has.
+template <std::int64_t step_bytes, std::uint32_t flipped = 0, class Rest>
 DODONA_INLINE void pack_nibbles_of(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out,
                                    const Rest& rest) {
-  const std::int64_t stride = w.k / 2;
-  const std::uint8_t* rows = w.codes + panel * ops::i8_panel_columns * stride;
-  const std::int64_t last_row = w.n - 1 - panel * ops::i8_panel_columns;
   for (std::int64_t s = begin; s < end; s += 2) {
-    const std::int64_t words = (w.k - s * ops::i8_step) / 8;
-    [[maybe_unused]] const std::int64_t ahead = fetch_distance(s * (ops::i8_step / 2), stride);
-    f32x16 lanes_of_rows[16];
+    const ColumnsAhead ahead = columns_ahead(w, panel, s, columns_of_tile);
     DODONA_UNROLL(16)
-    for (int r = 0; r < 16; ++r) {
-      const std::uint8_t* p = rows + (r < last_row ? r : last_row) * stride + s * (ops::i8_step / 2);
-      if constexpr (fetching) __builtin_prefetch(p + ahead);
-      const auto* p32 = reinterpret_cast<const std::int32_t*>(p);
-      lanes_of_rows[r] = as_f32(words >= 16 ? i32x16::load(p32) : i32x16::load_partial(p32, words));
+    for (int column = 0; column < 16; ++column) ahead(column);
+    i32x16 words[16];
+    words_of_steps(w, panel, s, words);
+    for (std::int64_t i = 0; i < 2 && s + i < end; ++i) {
+      std::uint8_t* const to = out + (s + i - begin) * step_bytes;
+      DODONA_UNROLL(8)
+      for (int v = 0; v < 8; ++v)
+        (words[8 * i + v] ^ i32x16::splat(static_cast<std::int32_t>(flipped))).store(reinterpret_cast<std::int32_t*>(to + 64 * v));
+      rest(s + i, to + 512);
     }
-    transpose(lanes_of_rows);
-    const auto store = [](f32x16 lanes_of_v, std::uint8_t* at) {
-      (as_i32(lanes_of_v) ^ i32x16::splat(static_cast<std::int32_t>(flipped))).store(reinterpret_cast<std::int32_t*>(at));
-    };
-    std::uint8_t* to = out + (s - begin) * step_bytes;
-    DODONA_UNROLL(8)
-    for (int v = 0; v < 8; ++v) store(lanes_of_rows[v], to + 64 * v);
-    rest(s, to + 512);
-    if (s + 1 == end) break;
-    DODONA_UNROLL(8)
-    for (int v = 0; v < 8; ++v) store(lanes_of_rows[8 + v], to + step_bytes + 64 * v);
-    rest(s + 1, to + step_bytes + 512);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "ops/tiles/unpack/nibbles.h"
 #include "simd/convert.h"
+#include "simd/pack.h"
 
 namespace dodona::DODONA_TIER {
 
@@ -48,10 +49,10 @@ struct Nvfp4Unpack {
   static DODONA_INLINE f32x16 scales(const std::uint8_t* packed, int block) { return load_e4m3(packed + 512 + 16 * block); }
   static DODONA_INLINE i32x16 dot(i32x16 sum, const i32x16 (&weights)[4], const i32x16 (&row)[4]) { return dot16_small(sum, weights, row); }
 
-  template <bool fetching = true>
   static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
-    pack_nibbles_of<step_bytes, 0, fetching>(w, panel, begin, end, out,
-                                             [&](std::int64_t s, std::uint8_t* to) { pack_scales(w, panel, s, to); });
+    pack_nibbles_of<step_bytes>(w, panel, begin, end, out, [&](std::int64_t s, std::uint8_t* to) {
+      scales_of_step(w, panel, s).store(reinterpret_cast<std::int32_t*>(to));
+    });
   }
 
   /// 128 elements of a row from `begin` on, those beyond k zero: k 0..63, then 64..127, in the order of decoded weights.
@@ -62,17 +63,13 @@ struct Nvfp4Unpack {
     return interleave(as_f32(low_nibbles(table, raw)), as_f32(high_nibbles(table, raw)));
   }
 
- private:
-  /// Scales of blocks 4s..4s+3 of the panel's columns to 4 x 16 bytes.
-  static DODONA_INLINE void pack_scales(const ops::I8Weights& w, std::int64_t panel, std::int64_t s, std::uint8_t* out) {
+  /// Scales of blocks 4s..4s+3 of a raw panel's columns as they are packed, 4 x 16 bytes.
+  static DODONA_INLINE i32x16 scales_of_step(const ops::I8Weights& w, std::int64_t panel, std::int64_t s) {
     const std::int64_t blocks = w.k / ops::i8_block;
     i32x16 words = scale_words(w, panel, blocks, s);
     // Half a step at the end: the scales beyond are padding of any content.
     if (blocks - s * 4 < 4) words = words & i32x16::splat(0xFFFF);
-    store_low_8(words, out);
-    store_low_8(shr<8>(words), out + 16);
-    store_low_8(shr<16>(words), out + 32);
-    store_low_8(shr<24>(words), out + 48);
+    return bytes_by_place(words);
   }
 };
 
@@ -82,18 +79,17 @@ struct Mxfp4Unpack : Nvfp4Unpack {
     return as_f32(shl<23>(load_u8(packed + 512 + 16 * (block / 2))));
   }
   static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
-    pack_nibbles_of<step_bytes>(w, panel, begin, end, out, [&](std::int64_t s, std::uint8_t* to) { pack_scales(w, panel, s, to); });
+    pack_nibbles_of<step_bytes>(w, panel, begin, end, out, [&](std::int64_t s, std::uint8_t* to) {
+      scales_of_step(w, panel, s).store(reinterpret_cast<std::int32_t*>(to));
+    });
   }
 
- private:
-  static DODONA_INLINE void pack_scales(const ops::I8Weights& w, std::int64_t panel, std::int64_t s, std::uint8_t* out) {
+  static DODONA_INLINE i32x16 scales_of_step(const ops::I8Weights& w, std::int64_t panel, std::int64_t s) {
     const std::int64_t blocks = w.k / 32;
     const i32x16 four = scale_words(w, panel, blocks, s / 2);
     i32x16 words = s % 2 == 0 ? four : shr<16>(four);
-    if (blocks - s * 2 < 2) words = words & i32x16::splat(0xFF);
-    store_low_8(words, out);
-    store_low_8(shr<8>(words), out + 16);
-    __builtin_memset(out + 32, 0, 32);
+    words = words & i32x16::splat(blocks - s * 2 < 2 ? 0xFF : 0xFFFF);
+    return bytes_by_place(words);
   }
 };
 
