@@ -33,7 +33,7 @@ DODONA_INLINE f32x16 poly(f32x16 x, float c0, Coefficients... rest) {
 }
 
 /// An integer n taken from a float by adding `anchor`, which rounds it and leaves n + 254 in the low bits of the sum.
-/// The 254 is twice the exponent bias: see `scale`.
+/// The 254 is twice the exponent bias: see `scale_at_once`.
 struct Power {
   static constexpr float anchor = 0x1.8p23f + 254.0f;
   f32x16 anchored, n;
@@ -44,9 +44,13 @@ DODONA_INLINE Power power_of_product(f32x16 a, f32x16 b) {
   return {anchored, anchored - c(Power::anchor)};
 }
 
+/// 2^n of a Power's `anchored`, for n from -126 to 127.
+DODONA_INLINE f32x16 power_of_two(i32x16 anchored) {
+  return as_f32(shl<23>(anchored) - i32x16::splat(0x3F800000));
+}
 /// p * 2^n rounded once, for p near 1 and n from -252 to 254. Without an instruction for it n is split in two powers that both exist;
 /// the first product is exact.
-DODONA_INLINE f32x16 scale(f32x16 p, Power power) {
+DODONA_INLINE f32x16 scale_at_once(f32x16 p, Power power) {
 #if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
   return {lanes::scale_by_power(p.v, power.n.v)};
 #else
@@ -56,9 +60,21 @@ DODONA_INLINE f32x16 scale(f32x16 p, Power power) {
   return (p * as_f32(half)) * as_f32(rest);
 #endif
 }
-/// 2^n of a Power's `anchored`, for n from -126 to 127.
-DODONA_INLINE f32x16 power_of_two(i32x16 anchored) {
-  return as_f32(shl<23>(anchored) - i32x16::splat(0x3F800000));
+/// The same where some n is below -125: there denormals are made as integers. An instruction with a denormal result waits for the
+/// processor's slow path, for more than all the rest of an exponential.
+inline f32x16 scale_with_denormals(f32x16 p, Power power) {
+  // w = p * 2^(n + 126) is exact and at least 1 for all n above -126. Where it is less, 1 + w is rounded where the denormal is.
+  const i32x16 bounded = as_i32(min(power.anchored, c(Power::anchor - 120.0f)));
+  const f32x16 w = p * power_of_two(bounded + i32x16::splat(126));
+  const mask16 denormal = w < c(1.0f);
+  const f32x16 made = as_f32(as_i32(c(1.0f) + w) - as_i32(c(1.0f)));
+  const Power normal{select(denormal, c(Power::anchor), power.anchored), select(denormal, c(0.0f), power.n)};
+  return select(denormal, made, scale_at_once(p, normal));
+}
+DODONA_INLINE f32x16 scale(f32x16 p, Power power) {
+  if (any(power.n < c(-125.0f))) [[unlikely]]
+    return scale_with_denormals(p, power);
+  return scale_at_once(p, power);
 }
 
 constexpr float log2_e = 0x1.715476p0f;
