@@ -38,15 +38,20 @@ void widen(const std::byte* const* rows, std::int64_t count, std::int64_t width,
 /// What c holds before.
 enum class Start { zero, sums, scaled };
 
+/// The sum at a place, of so many lanes as Vector has.
+template <class Vector>
+DODONA_INLINE Vector sum_before(Start start, const float* sum, const float* factor) {
+  if (start == Start::zero) return Vector::zero();
+  // What vanishes is +0, as sums of products are.
+  return start == Start::scaled ? Vector::load(sum) * Vector::load(factor) + Vector::zero() : Vector::load(sum);
+}
+
 struct From {
   SumsAt sums;
   Start start;
   const float* factor;  ///< Start::scaled: c is multiplied by it first
-  DODONA_INLINE f32x16 operator()(int i, int v) const {
-    if (start == Start::zero) return f32x16::zero();
-    const f32x16 sum = sums(i, v);
-    // What vanishes is +0, as sums of products are.
-    return start == Start::scaled ? sum * f32x16::load(factor + 16 * v) + f32x16::zero() : sum;
+  DODONA_INLINE SumLanes operator()(int i, int v) const {
+    return sum_before<SumLanes>(start, sums.c + i * sums.c_row + sum_lanes * v, factor + sum_lanes * v);
   }
 };
 
@@ -58,37 +63,25 @@ struct Product {
   std::int64_t stride, lanes;
 };
 
-constexpr int most_vectors = many_sums_fit ? 4 : 1;  // with six rows 24 of 32 registers, 12 of 16 half as wide
+constexpr int most_vectors = many_sums_fit ? 4 : sum_vectors;  // with six rows 24 of 32 registers
+constexpr int most_rows = many_sums_fit ? 6 : sum_rows;
 
-template <class Product>
-DODONA_INLINE void next_lanes(Product& p, std::int64_t lanes) {
-  p.o.b += lanes;
-  p.from.sums.c += lanes;
-  p.from.factor += lanes;
-  p.lanes -= lanes;
-}
 template <int rows, class Product>
-DODONA_INLINE void multiply_rows(Product p) {
-  if constexpr (most_vectors == 4) {
-    for (; p.lanes > 64; next_lanes(p, 64)) pair_sums<rows, 4>(p.o, p.from, p.from.sums);
-    switch (p.lanes) {
-      case 64: return pair_sums<rows, 4>(p.o, p.from, p.from.sums);
-      case 48: return pair_sums<rows, 3>(p.o, p.from, p.from.sums);
-      case 32: return pair_sums<rows, 2>(p.o, p.from, p.from.sums);
-      default: return pair_sums<rows, 1>(p.o, p.from, p.from.sums);
-    }
-  }
-  for (; p.lanes > 0; next_lanes(p, 16)) pair_sums<rows, 1>(p.o, p.from, p.from.sums);
+DODONA_INLINE void multiply_rows(const Product& p) {
+  side_by_side<most_vectors>(p.lanes, [&](auto vectors, std::int64_t lane) {
+    const SumsAt sums{p.from.sums.c + lane, p.from.sums.c_row};
+    pair_sums<rows, vectors>(p.o.from_lane(lane), From{sums, p.from.start, p.from.factor + lane}, sums);
+  });
 }
 
 /// Row groups of at most six, `each(first row)` called before each. Eight rows make two fours rather than a six and a lame two.
 template <class Product, class Each>
 DODONA_INLINE void multiply_all(Product p, std::int64_t rows, const Each& each) {
   for (std::int64_t i = 0; i < rows;) {
-    const std::int64_t left = rows - i, n = left >= 6 && left != 8 ? 6 : left >= 4 ? 4 : 1;
+    const std::int64_t left = rows - i, n = most_rows == 6 && left >= 6 && left != 8 ? 6 : left >= 4 ? 4 : 1;
     each(i);
-    if (n == 6) {
-      multiply_rows<6>(p);
+    if (n == most_rows) {
+      multiply_rows<most_rows>(p);
     } else if (n == 4) {
       multiply_rows<4>(p);
     } else {
@@ -113,11 +106,10 @@ void add_seen(const AttendUnit& unit, const float* values, std::int64_t stride, 
     std::int64_t all = visible[0] - first_key;
     all = all < 0 ? 0 : all < some ? all : some;
     for (std::int64_t column = 0; column < unit.value_width; column += together) {
-      const SumsAt sums{unit.partial + (2 + column) * unit.lanes + lane, unit.lanes};
-      const From from{sums, start, factor + lane};
+      float* const sums = unit.partial + (2 + column) * unit.lanes + lane;
       f32x16 sum[together];
       DODONA_UNROLL(8)
-      for (int i = 0; i < together; ++i) sum[i] = from(i, 0);
+      for (int i = 0; i < together; ++i) sum[i] = sum_before<f32x16>(start, sums + i * unit.lanes, factor + lane);
       for (std::int64_t group = 0; group < some; group += pair_group) {
         f32x16 chains[2][together];
         DODONA_UNROLL(8)
@@ -135,7 +127,7 @@ void add_seen(const AttendUnit& unit, const float* values, std::int64_t stride, 
         for (int i = 0; i < together; ++i) sum[i] = sum[i] + (chains[0][i] + chains[1][i]);
       }
       DODONA_UNROLL(8)
-      for (int i = 0; i < together; ++i) sums(i, 0, sum[i]);
+      for (int i = 0; i < together; ++i) sum[i].store(sums + i * unit.lanes);
     }
   }
 }

@@ -118,33 +118,32 @@ WeightsAhead columns_ahead(const DotTile& tile, const Block& block, std::int64_t
 }
 
 using Operands = PanelOperands<std::int64_t, Known<1>, Known<columns>>;
-constexpr int most_rows = many_sums_fit ? 8 : 6, most_vectors = many_sums_fit ? 3 : 1;
 
 template <int rows>
-void add_rows(Operands o, std::int64_t count, SumsAt sums) {
-  if constexpr (most_vectors == 3) {
-    if (count > 32) return pair_sums<rows, 3>(o, sums, sums);
-    if (count > 16) return pair_sums<rows, 2>(o, sums, sums);
-  }
-  for (std::int64_t j = 0; j < count; j += 16, o.b += 16, sums.c += 16) pair_sums<rows, 1>(o, sums, sums);
+void add_rows(const Operands& o, std::int64_t count, const SumsAt& sums) {
+  side_by_side<sum_vectors>(count, [&](auto vectors, std::int64_t j) {
+    const SumsAt from{sums.c + j, sums.c_row};
+    pair_sums<rows, vectors>(o.from_lane(j), from, from);
+  });
 }
 
 /// All rows times a block, whose columns are widened at b.
 void add_block(const DotTile& tile, const Block& block, const float* b, SumsAt sums) {
   const std::int64_t stride = ops::dot_row_stride(tile.k);
-  WeightsAhead ahead = columns_ahead(tile, block, (tile.rows + most_rows - 1) / most_rows);
+  WeightsAhead ahead = columns_ahead(tile, block, (tile.rows + sum_rows - 1) / sum_rows);
   Operands o{tile.a + block.begin, b, block.k, stride, {}, {}};
   const auto next = [&](std::int64_t count) {
     o.a += count * stride;
     sums.c += count * sums.c_row;
   };
   std::int64_t rows = tile.rows;
-  for (; rows >= most_rows; rows -= most_rows, next(most_rows)) {
+  for (; rows >= sum_rows; rows -= sum_rows, next(sum_rows)) {
     ahead.fetch();
-    add_rows<most_rows>(o, block.columns, sums);
+    add_rows<sum_rows>(o, block.columns, sums);
   }
   ahead.fetch();
-  if (rows & 4) add_rows<4>(o, block.columns, sums), next(4);
+  if constexpr (sum_rows > 4)
+    if (rows & 4) add_rows<4>(o, block.columns, sums), next(4);
   if (rows & 2) add_rows<2>(o, block.columns, sums), next(2);
   if (rows & 1) add_rows<1>(o, block.columns, sums);
 }

@@ -22,7 +22,7 @@ struct Unscaled {
     pair_sums<rows, vectors>(o, sums, sums);
   }
   DODONA_INLINE void next_rows(std::int64_t rows) { sums.c += rows * sums.c_row; }
-  DODONA_INLINE void next_columns() { sums.c += 16; }
+  DODONA_INLINE Unscaled from_column(std::int64_t column) const { return {{sums.c + column, sums.c_row}}; }
 };
 /// After a block of K: sums += that of the block * scale of row * scale of column.
 struct BlockScaled {
@@ -30,57 +30,49 @@ struct BlockScaled {
   const float *row_scales, *column_scales;
   template <int rows, int vectors, class Operands>
   DODONA_INLINE void add(const Operands& o) const {
-    float memory[16 * rows * vectors];
-    const SumsAt block{memory, 16 * vectors};
+    float memory[sum_lanes * rows * vectors];
+    const SumsAt block{memory, sum_lanes * vectors};
     pair_sums<rows, vectors>(
-        o, [](int, int) { return f32x16::zero(); }, block);
+        o, [](int, int) { return SumLanes::zero(); }, block);
     DODONA_UNROLL(8)
     for (int i = 0; i < rows; ++i) {
       DODONA_UNROLL(4)
       for (int v = 0; v < vectors; ++v)
-        sums(i, v, fma(block(i, v), f32x16::splat(row_scales[i]) * f32x16::load(column_scales + 16 * v), sums(i, v)));
+        sums(i, v, fma(block(i, v), SumLanes::splat(row_scales[i]) * SumLanes::load(column_scales + sum_lanes * v), sums(i, v)));
     }
   }
   DODONA_INLINE void next_rows(std::int64_t rows) {
     sums.c += rows * sums.c_row;
     row_scales += rows;
   }
-  DODONA_INLINE void next_columns() {
-    sums.c += 16;
-    column_scales += 16;
+  DODONA_INLINE BlockScaled from_column(std::int64_t column) const {
+    return {{sums.c + column, sums.c_row}, row_scales, column_scales + column};
   }
 };
 
 using Operands = PanelOperands<std::int64_t, Known<1>, Known<panel>>;
-constexpr int most_rows = many_sums_fit ? 8 : 6, most_vectors = many_sums_fit ? 3 : 1;  // 24 of 32 registers, 12 of 16 half as wide
 
 template <int rows, class Sums>
-DODONA_INLINE void multiply_rows(Operands o, std::int64_t columns, Sums sums) {
-  if constexpr (most_vectors == 3) {
-    if (columns > 32) return sums.template add<rows, 3>(o);
-    if (columns > 16) return sums.template add<rows, 2>(o);
-  }
-  for (std::int64_t j = 0; j < columns; j += 16) {
-    sums.template add<rows, 1>(o);
-    o.b += 16;
-    sums.next_columns();
-  }
+DODONA_INLINE void multiply_rows(const Operands& o, std::int64_t columns, const Sums& sums) {
+  side_by_side<sum_vectors>(columns,
+                            [&](auto vectors, std::int64_t j) { sums.from_column(j).template add<rows, vectors>(o.from_lane(j)); });
 }
 
 template <class Sums>
 void multiply_panel(Operands o, std::int64_t rows, std::int64_t columns, Sums sums, const Ahead& ahead) {
-  const std::int64_t tiles = rows / most_rows + 1, fetched = ahead.end - ahead.begin;
+  const std::int64_t tiles = rows / sum_rows + 1, fetched = ahead.end - ahead.begin;
   const auto next = [&](std::int64_t count) {
     o.a += count * o.a_row;
     sums.next_rows(count);
   };
   std::int64_t tile = 0;
-  for (; rows >= most_rows; rows -= most_rows, next(most_rows), ++tile) {
+  for (; rows >= sum_rows; rows -= sum_rows, next(sum_rows), ++tile) {
     fetch(ahead, ahead.begin + fetched * tile / tiles, ahead.begin + fetched * (tile + 1) / tiles);
-    multiply_rows<most_rows>(o, columns, sums);
+    multiply_rows<sum_rows>(o, columns, sums);
   }
   fetch(ahead, ahead.begin + fetched * tile / tiles, ahead.end);
-  if (rows & 4) multiply_rows<4>(o, columns, sums), next(4);
+  if constexpr (sum_rows > 4)
+    if (rows & 4) multiply_rows<4>(o, columns, sums), next(4);
   if (rows & 2) multiply_rows<2>(o, columns, sums), next(2);
   if (rows & 1) multiply_rows<1>(o, columns, sums);
 }

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "simd/bf16_pairs.h"
-#include "simd/f32x16.h"
 #include "simd/registers.h"
+#include "simd/sum_lanes.h"
 
 namespace dodona::DODONA_TIER {
 
@@ -16,7 +17,30 @@ struct Known {
   constexpr operator std::int64_t() const { return n; }  // NOLINT(google-explicit-constructor)
 };
 
-/// a[i][k] at a + i * a_row + k * a_k, sixteen lanes of b[k] at b + k * b_k and what follows.
+/// Rows and vectors of sums that stay in registers beside what is multiplied: 24 of 32 registers, 12 of 16.
+inline constexpr int sum_rows = many_sums_fit ? 8 : sum_lanes == 8 ? 4 : 6;
+inline constexpr int sum_vectors = many_sums_fit || sum_lanes == 8 ? 3 : 1;
+
+/// body(vectors, lane) for at most `most` vectors side by side at a time, whose number is a constant, that cover `lanes`. None is left
+/// alone at the end: the few chains of one would wait for themselves.
+template <int most, class Body>
+DODONA_INLINE void side_by_side(std::int64_t lanes, const Body& body) {
+  constexpr std::int64_t size = sum_lanes;
+  for (std::int64_t lane = 0; lane < lanes;) {
+    const std::int64_t left = (lanes - lane + size - 1) / size;
+    const std::int64_t vectors = left == most + 1 ? (most + 1) / 2 : left < most ? left : most;
+    if constexpr (most > 3)
+      if (vectors == 4) body(std::integral_constant<int, 4>(), lane);
+    if constexpr (most > 2)
+      if (vectors == 3) body(std::integral_constant<int, 3>(), lane);
+    if constexpr (most > 1)
+      if (vectors == 2) body(std::integral_constant<int, 2>(), lane);
+    if (vectors == 1) body(std::integral_constant<int, 1>(), lane);
+    lane += vectors * size;
+  }
+}
+
+/// a[i][k] at a + i * a_row + k * a_k, as many lanes of b[k] as sums have at b + k * b_k and what follows.
 template <class ARow, class AK, class BK>
 struct PanelOperands {
   const float *a, *b;
@@ -24,25 +48,27 @@ struct PanelOperands {
   ARow a_row;
   AK a_k;
   BK b_k;
+
+  DODONA_INLINE PanelOperands from_lane(std::int64_t lane) const { return {a, b + lane, k, a_row, a_k, b_k}; }
 };
 
-/// Sums [rows][16 * vectors]: each begins as begin(i, v) says, takes fma(a[i][k], b[k], sum) for every k in order, and goes to end(i, v,
-/// sum).
+/// Sums [rows][vectors], of SumLanes: each begins as begin(i, v) says, takes fma(a[i][k], b[k], sum) for every k in order, and goes to
+/// end(i, v, sum).
 template <int rows, int vectors, class Operands, class Begin, class End>
 void panel_sums(const Operands o, const Begin begin, const End end) {
-  f32x16 c[rows][vectors];
+  SumLanes c[rows][vectors];
   DODONA_UNROLL(8)
   for (int i = 0; i < rows; ++i) {
     DODONA_UNROLL(4)
     for (int v = 0; v < vectors; ++v) c[i][v] = begin(i, v);
   }
   for (std::int64_t k = 0; k < o.k; ++k) {
-    f32x16 b[vectors];
+    SumLanes b[vectors];
     DODONA_UNROLL(4)
-    for (int v = 0; v < vectors; ++v) b[v] = f32x16::load(o.b + k * o.b_k + 16 * v);
+    for (int v = 0; v < vectors; ++v) b[v] = SumLanes::load(o.b + k * o.b_k + sum_lanes * v);
     DODONA_UNROLL(8)
     for (int i = 0; i < rows; ++i) {
-      const f32x16 a = f32x16::splat(o.a[i * o.a_row + k * o.a_k]);
+      const SumLanes a = SumLanes::splat(o.a[i * o.a_row + k * o.a_k]);
       DODONA_UNROLL(4)
       for (int v = 0; v < vectors; ++v) c[i][v] = fma(a, b[v], c[i][v]);
     }
@@ -58,8 +84,8 @@ void panel_sums(const Operands o, const Begin begin, const End end) {
 struct SumsAt {
   float* c;
   std::int64_t c_row;
-  DODONA_INLINE f32x16 operator()(int i, int v) const { return f32x16::load(c + i * c_row + 16 * v); }
-  DODONA_INLINE void operator()(int i, int v, f32x16 sum) const { sum.store(c + i * c_row + 16 * v); }
+  DODONA_INLINE SumLanes operator()(int i, int v) const { return SumLanes::load(c + i * c_row + sum_lanes * v); }
+  DODONA_INLINE void operator()(int i, int v, SumLanes sum) const { sum.store(c + i * c_row + sum_lanes * v); }
 };
 
 /// Twice a stride.
@@ -78,14 +104,14 @@ void pair_sums(const PanelOperands<ARow, AK, BK> o, const Begin begin, const Sum
     return PanelOperands<ARow, decltype(twice(o.a_k)), decltype(twice(o.b_k))>{o.a + first * o.a_k, o.b + first * o.b_k, count, o.a_row,
                                                                                twice(o.a_k),        twice(o.b_k)};
   };
-  const auto from_zero = [](int, int) { return f32x16::zero(); };
-  float even[16 * rows * vectors];
-  const SumsAt evens{even, 16 * vectors};
+  const auto from_zero = [](int, int) { return SumLanes::zero(); };
+  float even[sum_lanes * rows * vectors];
+  const SumsAt evens{even, sum_lanes * vectors};
   for (std::int64_t k = 0; k < o.k; k += pair_group) {
     const std::int64_t count = o.k - k < pair_group ? o.k - k : pair_group;
     panel_sums<rows, vectors>(half(k, (count + 1) / 2), from_zero, evens);
-    panel_sums<rows, vectors>(half(k + 1, count / 2), from_zero, [&](int i, int v, f32x16 odd) {
-      const f32x16 before = k == 0 ? begin(i, v) : sums(i, v);
+    panel_sums<rows, vectors>(half(k + 1, count / 2), from_zero, [&](int i, int v, SumLanes odd) {
+      const SumLanes before = k == 0 ? begin(i, v) : sums(i, v);
       sums(i, v, before + (evens(i, v) + odd));
     });
   }

@@ -3,6 +3,7 @@
 #include "ops/tiles/panel_lanes.h"
 #include "simd/bf16_pairs.h"
 #include "simd/dot_i8.h"
+#include "simd/sum_lanes.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
@@ -183,6 +184,10 @@ DODONA_INLINE void add_to_chains(const Rows& r, const Codes& b, std::int64_t don
     take_words();
     DODONA_UNROLL(4)
     for (int i = from; i < 4; i += by) add_products<Unpack, nans, blocks>(r, done, i, words, i % 2 == 0 ? even : odd);
+    if constexpr (rows > 1 && rows * vectors == 4 && by == 2) {
+      const auto sum = [&](int i) -> f32x16& { return even.of[i / vectors][i % vectors]; };
+      stay(sum(0), sum(1), sum(2), sum(3));
+    }
   }
   if (done < end) {
     take_words();
@@ -192,8 +197,8 @@ DODONA_INLINE void add_to_chains(const Rows& r, const Codes& b, std::int64_t don
   }
 }
 
-// Sixteen chains stay in registers beside the codes that they take: even and odd ones of few sums side by side, else one after the other.
-constexpr int most_sums = many_sums_fit ? 16 : 4, most_rows = many_sums_fit ? 8 : 2;
+// Chains stay in registers beside the codes that they take: even and odd ones of few sums side by side, else one after the other.
+constexpr int most_sums = many_sums_fit ? 16 : 4, most_rows = many_sums_fit ? 8 : 4;
 
 /// Sums of a group, after `done` elements, of `k`.
 template <class Unpack, bool nans, int blocks, int rows, int vectors>

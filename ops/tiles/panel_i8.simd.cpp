@@ -2,6 +2,8 @@
 
 #include "ops/tiles/panel_digits_lanes.h"
 #include "ops/tiles/panel_i8_lanes.h"
+#include "simd/bytes_apart.h"
+#include "simd/sum_lanes.h"
 
 namespace dodona::DODONA_TIER {
 namespace {
@@ -149,16 +151,58 @@ void multiply_decoded(const Decoded& b, int first, std::int64_t blocks, const I8
   }
 }
 
+/// Whether decoded weights of a format are multiplied byte apart from byte (bytes_apart.h).
+template <class Unpack>
+constexpr bool multiplies_apart = false;
+template <>
+constexpr bool multiplies_apart<Int8Unpack> = bytes_go_apart;
+
+/// Part of some rows of A, taken apart once for the columns of a tile.
+template <int rows>
+struct RowsApart {
+  alignas(64) std::int32_t even[rows][chunk_k / 4], odd[rows][chunk_k / 4];
+
+  RowsApart(const I8Rows& a, std::int64_t k) {
+    for (int r = 0; r < rows; ++r)
+      for (std::int64_t i = 0; i < k; i += 64) {
+        const BytesApart bytes = signed_apart(load_bytes(a.codes + r * chunk_k + i));
+        bytes.even.store(even[r] + i / 4);
+        bytes.odd.store(odd[r] + i / 4);
+      }
+  }
+};
+
+/// sums[rows][16] += rows times a decoded panel, in registers.
+template <int rows>
+void multiply_apart(const std::uint8_t* weights, std::int64_t k, const RowsApart<rows>& a, float* sums) {
+  i32x16 c[rows];
+  DODONA_UNROLL(4)
+  for (int r = 0; r < rows; ++r) c[r] = WholeSums::load(sums + r * sums_stride);
+  for (std::int64_t word = 0; word < k / 4; ++word) {
+    const BytesApart w = unsigned_apart(load_bytes(weights + 64 * word));
+    DODONA_UNROLL(4)
+    for (int r = 0; r < rows; ++r)
+      c[r] = add_pairs(add_pairs(c[r], w.even, i32x16::splat(a.even[r][word])), w.odd, i32x16::splat(a.odd[r][word]));
+    if constexpr (rows == 4) stay(c[0], c[1], c[2], c[3]);
+  }
+  DODONA_UNROLL(4)
+  for (int r = 0; r < rows; ++r) WholeSums::store(c[r], sums + r * sums_stride);
+}
+
 // Rows of A, and panels, that are multiplied at a time: 8 sums, 8 weights, 2 scales of 32 registers, and 16 sums where nothing is scaled.
-template <class Sums>
-constexpr int together_rows = !many_sums_fit ? 2
-                              : Sums::scaled ? 4
-                                             : 8;
+template <class Unpack, class Sums>
+constexpr int together_rows = multiplies_apart<Unpack> ? 4
+                              : !many_sums_fit         ? 2
+                              : Sums::scaled           ? 4
+                                                       : 8;
 constexpr int together_panels = many_sums_fit ? 2 : 1;
 
 template <class Unpack, class Sums, int rows>
 DODONA_INLINE void multiply_rows(const Decoded& b, std::int64_t panels, std::int64_t blocks, const I8Rows& a, float* sums) {
-  if (together_panels == 2 && panels == 2) {
+  if constexpr (multiplies_apart<Unpack>) {
+    const RowsApart<rows> apart(a, blocks * ops::i8_block);
+    for (int p = 0; p < panels; ++p) multiply_apart(b.weights[p], blocks * ops::i8_block, apart, sums + 16 * p);
+  } else if (together_panels == 2 && panels == 2) {
     multiply_decoded<Unpack, Sums, rows, together_panels>(b, 0, blocks, a, sums);
   } else {
     for (int p = 0; p < panels; ++p) multiply_decoded<Unpack, Sums, rows, 1>(b, p, blocks, a, sums + 16 * p);
@@ -261,8 +305,8 @@ void multiply_pair(const I8Tile& tile, std::int64_t pair, std::int64_t s, std::i
   WeightsAhead ahead;
   if (w.packed != nullptr)
     ahead = WeightsAhead(s + count < steps ? packed_at(first, s + count) : packed_at(first + tile.panels, 0), panels,
-                         steps * Unpack::step_bytes, chunk_steps * Unpack::step_bytes, tile.rows / together_rows<Sums>);
-  multiply_chunk<Unpack, Sums, together_rows<Sums>>(decoded, panels, count * blocks_of_step, a, tile.rows, sums, ahead);
+                         steps * Unpack::step_bytes, chunk_steps * Unpack::step_bytes, tile.rows / together_rows<Unpack, Sums>);
+  multiply_chunk<Unpack, Sums, together_rows<Unpack, Sums>>(decoded, panels, count * blocks_of_step, a, tile.rows, sums, ahead);
 }
 
 template <class Unpack, class Sums>

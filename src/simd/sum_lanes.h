@@ -1,0 +1,48 @@
+// The vectors in which products keep their sums: sixteen lanes, or where those take two registers, one of these. Three registers side by
+// side are multiplied by one broadcast number, which four rows of two halves would need six of. Included by *.simd.cpp only.
+#pragma once
+
+#include "simd/f32x16.h"
+
+namespace dodona::DODONA_TIER {
+
+#if DODONA_TIER_v3
+/// Half of f32x16, and what it promises.
+struct f32x8 {
+  lanes::f32x8 v;
+
+  static DODONA_INLINE f32x8 load(const float* p) { return {lanes::f32x8::load(p)}; }
+  static DODONA_INLINE f32x8 splat(float x) { return {lanes::f32x8::splat(x)}; }
+  static DODONA_INLINE f32x8 zero() { return {lanes::f32x8::zero()}; }
+  DODONA_INLINE void store(float* p) const { v.store(p); }
+};
+DODONA_INLINE f32x8 operator+(f32x8 a, f32x8 b) {
+  return {lanes::add(a.v, b.v)};
+}
+DODONA_INLINE f32x8 operator*(f32x8 a, f32x8 b) {
+  return {lanes::mul(a.v, b.v)};
+}
+DODONA_INLINE f32x8 fma(f32x8 a, f32x8 b, f32x8 c) {
+  return {lanes::fma(a.v, b.v, c.v)};
+}
+using SumLanes = f32x8;
+inline constexpr int sum_lanes = 8;
+#else
+using SumLanes = f32x16;
+inline constexpr int sum_lanes = 16;
+#endif
+
+/// Between rounds of a loop: keeps sums in registers where these are just enough. GCC lets some of them go through memory otherwise, and
+/// the next round waits for it.
+template <class Vector>
+DODONA_INLINE void stay(Vector& a, Vector& b, Vector& c, Vector& d) {
+#if DODONA_TIER_v3
+  asm(""
+      : "+x"(a.v.lo.v.data), "+x"(a.v.hi.v.data), "+x"(b.v.lo.v.data), "+x"(b.v.hi.v.data), "+x"(c.v.lo.v.data), "+x"(c.v.hi.v.data),
+        "+x"(d.v.lo.v.data), "+x"(d.v.hi.v.data));
+#else
+  (void)a, (void)b, (void)c, (void)d;
+#endif
+}
+
+}  // namespace dodona::DODONA_TIER
