@@ -74,7 +74,7 @@ DODONA_INLINE void multiply_rows(const Product& p) {
   });
 }
 
-/// Row groups of at most six, `each(first row)` called before each. Eight rows make two fours rather than a six and a lame two.
+/// Row groups of at most most_rows, `each(first row)` called before each. Eight rows make two fours rather than a six and a lame two.
 template <class Product, class Each>
 DODONA_INLINE void multiply_all(Product p, std::int64_t rows, const Each& each) {
   for (std::int64_t i = 0; i < rows;) {
