@@ -15,9 +15,10 @@ namespace {
 
 using quant::ceil_div;
 
-/// The most rows that take columns as they are packed. Of the processors known to us those with a matrix unit (AMX) have vectors of sixteen
-/// lanes on two ports alone, where widening columns again for every few rows stands in the way of their products.
+/// The most rows that take columns as they are packed, widening codes again for every few rows. Where vectors of eight lanes or a matrix
+/// unit (AMX; such processors known to us have vectors of sixteen lanes on two ports alone) multiply, that soon stands in their way.
 std::int64_t most_few_rows(Isa isa) {
+  if (isa == Isa::v3) return 7;
   return uses_amx(isa) ? 8 : 24;
 }
 

@@ -1,5 +1,7 @@
 #include "ops/tiles/panel_few.h"
 
+#include <type_traits>
+
 #include "ops/tiles/panel_lanes.h"
 #include "simd/bf16_pairs.h"
 #include "simd/dot_i8.h"
@@ -175,7 +177,7 @@ DODONA_INLINE void add_to_chains(const Rows& r, const Codes& b, std::int64_t don
     DODONA_UNROLL(8)
     for (int v = 0; v < vectors; ++v) {
       if constexpr (from == 0) fetch_line(b.fetch.first, fetched + v * b.fetch.of_vector);
-      words[v] = Unpack::word(load_bytes(p + v * line));
+      words[v] = Unpack::word(p + v * line);
     }
     p += of_word;
     fetched += b.fetch.of_word;
@@ -244,8 +246,9 @@ void multiply_rows(Rows r, Codes b, std::int64_t vectors, std::int64_t k) {
     b.lines += count * line;
     b.fetch = b.fetch.at(count, 0);
   };
-  for (; vectors >= together; vectors -= together, next(together)) multiply<Unpack, nans, blocks, rows, together>(r, b, k);
-  for (; vectors > 0; vectors -= blocks, next(blocks)) multiply<Unpack, nans, blocks, rows, blocks>(r, b, k);
+  using Widened = std::conditional_t<rows == 2, typename Unpack::OfTwoRows, Unpack>;
+  for (; vectors >= together; vectors -= together, next(together)) multiply<Widened, nans, blocks, rows, together>(r, b, k);
+  for (; vectors > 0; vectors -= blocks, next(blocks)) multiply<Widened, nans, blocks, rows, blocks>(r, b, k);
 }
 
 /// The rows that are left when `most` at a time are done: by halves. What comes next is fetched with the first of them.
@@ -286,9 +289,10 @@ struct Scratch {
   float *block, *sums, *column_scales;  ///< sums of a block of K, or of all where there is none; of blocks
 };
 Scratch scratch_of(const PanelFewTile& tile) {
-  float* const block = tile.scratch + ops::panel_few_bytes(chunk_k) / 4;
+  float* const codes = tile.scratch + line / 4;  // words are read from before the first one on
+  float* const block = codes + ops::panel_few_bytes(chunk_k) / 4;
   float* const sums = block + tile.product->m * tile_columns;
-  return {reinterpret_cast<std::byte*>(tile.scratch), block, sums, sums + tile.product->m * tile_columns};
+  return {reinterpret_cast<std::byte*>(codes), block, sums, sums + tile.product->m * tile_columns};
 }
 
 /// After a block of K: sums += those of the block * scale of row * scale of column.
@@ -341,7 +345,8 @@ void multiply_chunk(const PanelFewTile& tile, const Scratch& s, const float* a, 
 /// Columns of a packed panel.
 template <class Unpack>
 void multiply_packed(const PanelFewTile& tile, const Scratch& s, const float* a) {
-  constexpr std::int64_t far = 2048;  // memory answers in the meantime; a page away it would answer less often
+  // Memory answers in the meantime. A page away it answers one row less often; several rows, of eight lanes, take longer anyhow.
+  const std::int64_t far = sum_lanes == 8 && tile.product->m > 1 ? 4096 : 2048;
   const PanelProduct& p = *tile.product;
   const bool nans = head_of(packed_panel(tile)).nans != 0;
   const std::byte* const lines = packed_panel(tile) + ops::panel_few_head + tile.column % tile_columns / 16 * line;

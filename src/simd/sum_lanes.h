@@ -1,5 +1,5 @@
-// The vectors in which products keep their sums: sixteen lanes, or where those take two registers, one of these: four rows of three of them
-// take seven loads for twelve multiply-adds, six rows of two take eight. Included by *.simd.cpp only.
+// The vectors in which products keep their sums: sixteen lanes, or where those take two registers, one of these. Included by *.simd.cpp
+// only.
 #pragma once
 
 #include "simd/f32x16.h"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/tiles/unpack/unpack.h"
+#include "simd/dot_i8.h"
 
 namespace dodona::DODONA_TIER {
 
@@ -39,6 +40,8 @@ struct Fp8Unpack {
   /// The first two codes of all lanes, then the others.
   using Word = Halves;
   static DODONA_INLINE Word word(i32x16 codes) { return halves(regroup_16(codes)); }
+  static DODONA_INLINE Word word(const std::byte* codes) { return word(load_bytes(codes)); }
+  using OfTwoRows = Fp8Unpack;
   /// Code i of every lane. `restoring` makes NaNs of NaN codes again: no finite value / 256 is beyond 1.75.
   template <bool restoring>
   static DODONA_INLINE f32x16 value(const Word& w, int i) {
@@ -113,11 +116,35 @@ struct E4m3Fields {
   struct Word {
     i32x16 even, odd;  ///< two codes in each half of a lane, beside bits that `value` masks
   };
-  static DODONA_INLINE Word word(i32x16 codes) { return {sra_16<4>(shl<8>(codes)), sra_16<4>(codes)}; }
+  static DODONA_INLINE Word word(const std::byte* codes) {
+    const i32x16 four = load_bytes(codes);
+    return {sra_16<4>(shl<8>(four)), sra_16<4>(four)};
+  }
   template <bool restoring>
   static DODONA_INLINE f32x16 value(const Word& w, int i) {
-    const i32x16 pairs = i % 2 == 0 ? w.even : w.odd, magnitude = i32x16::splat(0x07F00000);
-    const i32x16 x = (i < 2 ? shl<16>(pairs) : pairs) & i32x16::splat(static_cast<std::int32_t>(0x87F00000));
+    const i32x16 pairs = i % 2 == 0 ? w.even : w.odd;
+    return masked<restoring>(i < 2 ? shl<16>(pairs) : pairs);
+  }
+
+#if DODONA_TIER_v3
+  /// For two rows, where sums leave few registers for words: a code is loaded as the high byte of its lane. Reads three bytes before it.
+  struct OfTwoRows {
+    static constexpr float sums_take = E4m3Fields::sums_take;
+    using Word = const std::byte*;
+    static DODONA_INLINE Word word(const std::byte* codes) { return codes; }
+    template <bool restoring>
+    static DODONA_INLINE f32x16 value(Word codes, int i) {
+      return masked<restoring>(sra<4>(load_bytes(codes + i - 3)));
+    }
+  };
+#else
+  using OfTwoRows = E4m3Fields;
+#endif
+
+ private:
+  template <bool restoring>
+  static DODONA_INLINE f32x16 masked(i32x16 code) {
+    const i32x16 magnitude = i32x16::splat(0x07F00000), x = code & i32x16::splat(static_cast<std::int32_t>(0x87F00000));
     if constexpr (!restoring) return as_f32(x);
     return as_f32(select((x & magnitude) == magnitude, i32x16::splat(0x7FC00000), x));
   }
