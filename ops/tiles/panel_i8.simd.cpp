@@ -156,6 +156,8 @@ template <class Unpack>
 constexpr bool multiplies_apart = false;
 template <>
 constexpr bool multiplies_apart<Int8Unpack> = bytes_go_apart;
+template <>
+constexpr bool multiplies_apart<QserveGroupUnpack> = bytes_go_apart;
 
 /// Part of some rows of A, taken apart once for the columns of a tile.
 template <int rows>
@@ -230,10 +232,11 @@ template <class Sums>
 constexpr int rows_at_once = !many_sums_fit ? few_rows
                              : Sums::scaled ? 8
                                             : 16;
-template <class Sums>
-constexpr std::int64_t rows_while_decoding = !many_sums_fit ? few_rows
-                                             : Sums::scaled ? 16
-                                                            : 64;
+template <class Unpack, class Sums>
+constexpr std::int64_t rows_while_decoding = multiplies_apart<Unpack> ? 2
+                                             : !many_sums_fit         ? few_rows
+                                             : Sums::scaled           ? 16
+                                                                      : 64;
 
 /// What is fetched while rows are multiplied: memory answers in the meantime.
 constexpr std::int64_t far_ahead = 2304;
@@ -286,7 +289,7 @@ void multiply_pair(const I8Tile& tile, std::int64_t pair, std::int64_t s, std::i
   const std::int64_t steps = ops::i8_steps(w.k), first = tile.first_panel + pair;
   const std::int64_t panels = tile.panels - pair < tile_panels ? tile.panels - pair : tile_panels;
   const auto packed_at = [&](std::int64_t panel, std::int64_t from) { return w.packed + (panel * steps + from) * Unpack::step_bytes; };
-  const bool decoding = tile.rows <= rows_while_decoding<Sums>;
+  const bool decoding = tile.rows <= rows_while_decoding<Unpack, Sums>;
   const I8Rows a = tile.a.at(0, s / chunk_steps);
   Decoded decoded;
   constexpr std::int64_t together = Unpack::panels_together;
@@ -305,7 +308,8 @@ void multiply_pair(const I8Tile& tile, std::int64_t pair, std::int64_t s, std::i
   WeightsAhead ahead;
   if (w.packed != nullptr)
     ahead = WeightsAhead(s + count < steps ? packed_at(first, s + count) : packed_at(first + tile.panels, 0), panels,
-                         steps * Unpack::step_bytes, chunk_steps * Unpack::step_bytes, tile.rows / together_rows<Unpack, Sums>);
+                         steps * Unpack::step_bytes, chunk_steps * Unpack::step_bytes,
+                         (tile.rows + together_rows<Unpack, Sums> - 1) / together_rows<Unpack, Sums>);
   multiply_chunk<Unpack, Sums, together_rows<Unpack, Sums>>(decoded, panels, count * blocks_of_step, a, tile.rows, sums, ahead);
 }
 
@@ -318,7 +322,7 @@ void multiply_tile(const I8Tile& tile) {
       for (int p = 0; p < tile_panels; ++p)
         Sums::store(Sums::first(tile.a.at(r, 0).corrections), tile.sums + pair / tile_panels * pair_floats + r * sums_stride + 16 * p);
   const auto steps_from = [&](std::int64_t s) { return steps - s < chunk_steps ? steps - s : chunk_steps; };
-  if (w.packed != nullptr && tile.rows <= rows_while_decoding<Sums>) {
+  if (w.packed != nullptr && tile.rows <= rows_while_decoding<Unpack, Sums>) {
     for (std::int64_t p = 0; p < tile.panels; ++p)
       for (std::int64_t s = 0; s < steps; s += chunk_steps)
         multiply_while_decoding<Unpack, Sums, rows_at_once<Sums>>(w.packed + ((tile.first_panel + p) * steps + s) * Unpack::step_bytes,
@@ -327,7 +331,7 @@ void multiply_tile(const I8Tile& tile) {
     return store_tile<Sums>(tile);
   }
   if constexpr (multiplies_raw<Unpack>) {
-    if (tile.rows <= Unpack::most_raw_rows) {
+    if (w.packed == nullptr && tile.rows <= Unpack::most_raw_rows) {
       multiply_few_raw<Unpack, Sums>(tile, tile.sums);
       return store_tile<Sums>(tile);
     }
