@@ -23,7 +23,10 @@ void check(const BiasedGroupedTopk& op) {
 namespace dodona {
 std::unique_ptr<Op> op_biased_grouped_topk() {
   return define<ops::BiasedGroupedTopk>({
-      .contract = std::string(ops::native_router_contract),
+      .contract = ops::native_router_contract(R"(
+Scores are sigmoids, computed in fp32. With rounding=eager scores, the sum of the chosen, quotients and products are rounded to the logits'
+type T; with compiled all of them stay fp32, but for the sum where there is a fused shared expert. Dropped groups are masked with -inf.)"),
+      .contract_version = 2,
       .golden = ops::golden<ops::NativeRule::right>,
       .fast = ops::fast,
       .check = ops::check,
@@ -40,6 +43,9 @@ std::unique_ptr<Op> op_biased_grouped_topk() {
       .cases = {"T=5 E=256 --attr topk=8 --attr renormalize=true --attr num_expert_group=8 --attr topk_group=4",
                 "T=4 E=64 --dtype gating_output=bf16 --dist ties --attr topk=6 --attr renormalize=true --attr num_expert_group=8 --attr "
                 "topk_group=4",
+                "T=4 E=96 --dtype gating_output=bf16 --attr topk=7 --attr renormalize=true --attr num_fused_shared_experts=1 --attr "
+                "routed_scaling_factor=2.5 --attr apply_routed_scaling_factor_on_output=true --attr num_expert_group=8 --attr topk_group=4 "
+                "--attr rounding=eager",
                 "T=3 E=256 --attr topk=9 --attr renormalize=true --attr num_fused_shared_experts=1 --attr routed_scaling_factor=2.5 --attr "
                 "num_expert_group=8 --attr topk_group=4",
                 "T=3 E=384 --attr topk=8 --attr num_expert_group=1 --attr topk_group=1 --attr renormalize=false",

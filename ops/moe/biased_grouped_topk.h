@@ -12,6 +12,7 @@ struct BiasedGroupedTopk {
   std::int64_t topk = 1, num_expert_group = 1, topk_group = 1, num_fused_shared_experts = 0;
   bool renormalize = false, apply_routed_scaling_factor_on_output = false;
   double routed_scaling_factor = 0.0;
+  std::string rounding = "compiled";
 
   static constexpr OpInfo info{"biased_grouped_topk", Category::moe, Source::torch};
   void describe(auto& op) {
@@ -22,12 +23,13 @@ struct BiasedGroupedTopk {
   }
 
   NativeRouter router() const {
+    const DType type = gating_output.dtype();
     return {gating_output,
             correction_bias,
             topk_weights,
             topk_ids,
             false,
-            false,
+            rounding == "eager" ? eager_roundings(type) : compiled_roundings(type, false, num_fused_shared_experts),
             num_expert_group,
             topk_group,
             false,

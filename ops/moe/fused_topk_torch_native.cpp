@@ -23,7 +23,9 @@ void check(const FusedTopkTorchNative& op) {
 namespace dodona {
 std::unique_ptr<Op> op_fused_topk_torch_native() {
   return define<ops::FusedTopkTorchNative>({
-      .contract = std::string(ops::native_router_contract),
+      .contract = ops::native_router_contract(R"(
+Scores (softmax: the share of exp(x - max); sigmoid) are computed in fp32. With a bias they are rounded to the logits' type T, and so are
+sums and quotients; without one all is fp32.)"),
       .golden = ops::golden<ops::NativeRule::right>,
       .fast = ops::fast,
       .check = ops::check,

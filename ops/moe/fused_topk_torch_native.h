@@ -30,7 +30,7 @@ struct FusedTopkTorchNative {
             topk_weights,
             topk_ids,
             scoring_func == "softmax",
-            !correction_bias.defined(),
+            eager_roundings(correction_bias.defined() ? gating_output.dtype() : f32),
             1,
             1,
             true,

@@ -23,7 +23,11 @@ void check(const GroupedTopk& op) {
 namespace dodona {
 std::unique_ptr<Op> op_grouped_topk() {
   return define<ops::GroupedTopk>({
-      .contract = std::string(ops::native_router_contract),
+      .contract = ops::native_router_contract(R"(
+Scores are the share of exp(x - max), computed in fp32 and rounded to the logits' type T. With rounding=eager the sum of the chosen, quotients
+and products are rounded to T too; with compiled they stay fp32, but for the sum where there is a fused shared expert. Scores of dropped groups
+become 0: where fewer experts of kept groups than are chosen score more than 0, experts of dropped ones may be chosen, and weigh 0.)"),
+      .contract_version = 2,
       .golden = ops::golden<ops::NativeRule::right>,
       .fast = ops::fast,
       .check = ops::check,
@@ -35,6 +39,8 @@ std::unique_ptr<Op> op_grouped_topk() {
       .cases = {"T=5 E=160 --attr renormalize=false --attr num_expert_group=8 --attr topk_group=3 --attr topk=6",
                 "T=4 E=64 --dtype gating_output=bf16 --dist ties --attr renormalize=true --attr num_expert_group=8 --attr topk_group=3 "
                 "--attr topk=6",
+                "T=4 E=64 --dtype gating_output=f16 --attr renormalize=true --attr num_expert_group=8 --attr topk_group=3 --attr topk=6 "
+                "--attr rounding=eager",
                 "T=3 E=64 --attr renormalize=true --attr num_fused_shared_experts=1 --attr routed_scaling_factor=2.5 --attr "
                 "apply_routed_scaling_factor_on_output=true --attr num_expert_group=8 --attr topk_group=3 --attr topk=6"},
       .bench_cases = {"T=64 E=160 --attr renormalize=false --attr num_expert_group=8 --attr topk_group=3 --attr topk=6"},

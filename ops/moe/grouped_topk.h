@@ -11,6 +11,7 @@ struct GroupedTopk {
   std::int64_t topk = 1, num_expert_group = 1, topk_group = 1, num_fused_shared_experts = 0;
   bool renormalize = false, apply_routed_scaling_factor_on_output = false;
   double routed_scaling_factor = 0.0;
+  std::string rounding = "compiled";
 
   static constexpr OpInfo info{"grouped_topk", Category::moe, Source::torch};
   void describe(auto& op) {
@@ -20,13 +21,14 @@ struct GroupedTopk {
   }
 
   NativeRouter router() const {
+    const DType type = gating_output.dtype();
     static const Tensor no_bias;
     return {gating_output,
             no_bias,
             topk_weights,
             topk_ids,
             true,
-            false,
+            rounding == "eager" ? eager_roundings(type) : compiled_roundings(type, true, num_fused_shared_experts),
             num_expert_group,
             topk_group,
             true,

@@ -52,6 +52,7 @@ Arguments arguments_of(const SelectExperts& op) {
     call.set_attr("topk_group", op.topk_group);
     call.set_attr("num_fused_shared_experts", op.num_fused_shared_experts);
   }
+  if (router == "grouped_topk" || router == "biased_grouped_topk") call.set_attr("rounding", op.rounding);
   call.set("topk_weights", op.topk_weights);
   call.set("topk_ids", op.topk_ids);
   return call;
@@ -250,8 +251,9 @@ std::unique_ptr<Op> op_select_experts() {
 The router is grouped_topk for grouped choices without a bias; with one moe_fused_gate where E/G is at most 32 and E a power of two,
 kimi_k2_moe_fused_gate where E is 384 and G is 1, else biased_grouped_topk; without groups fused_topk_torch_native where torch_native asks
 for it, else topk_softmax or topk_sigmoid by scoring_func. Logits are widened to fp32 for the fused gates. Its contract and its budgets
-are ours; weights are left as it gives them. Then every id e becomes logical_to_physical_map[e], and ids of rows from num_token_non_padded
+are ours, with its roundings of 16-bit logits in grouped_topk and biased_grouped_topk as rounding says; weights are left as it gives them. Then every id e becomes logical_to_physical_map[e], and ids of rows from num_token_non_padded
 on -1, with weights that are unspecified; not so behind kimi_k2_moe_fused_gate.)",
+      .contract_version = 2,
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::fast,

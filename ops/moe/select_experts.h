@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/define.h"
+#include "ops/routing/native_router.h"
 
 namespace dodona::ops {
 
@@ -22,7 +23,7 @@ struct SelectExperts {
   std::int64_t top_k = 1, topk_group = 0, num_expert_group = 0, num_fused_shared_experts = 0;
   bool use_grouped_topk = false, renormalize = true, torch_native = false, apply_routed_scaling_factor_on_output = false;
   double routed_scaling_factor = 0.0;
-  std::string scoring_func = "softmax";
+  std::string scoring_func = "softmax", rounding = "compiled";
 
   static constexpr OpInfo info{"select_experts", Category::moe, Source::torch};
   void describe(auto& op) {
@@ -55,6 +56,7 @@ struct SelectExperts {
     op.attr("apply_routed_scaling_factor_on_output", apply_routed_scaling_factor_on_output)
         .doc("multiplies renormalized weights by it; of grouped routers");
     op.choice("scoring_func", scoring_func, {"softmax", "sigmoid"}).doc("what makes scores of logits; of ungrouped routers");
+    describe_native_rounding(op, *this);
     op.out("topk_weights", topk_weights, {f32}, "T top_k")
         .layout(Layout::contiguous)
         .padded()

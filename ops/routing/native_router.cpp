@@ -18,14 +18,19 @@
 
 namespace dodona::ops {
 
-const std::string_view native_router_contract = R"(
-Scores of the logits' type T (softmax: the share of exp(x - max); sigmoid), computed in fp32 and rounded to T; keys are scores plus
-the fp32 bias, in fp32. Weights are the scores of the chosen. The last column of several is a fused shared expert where there are any: it
-weighs the sum of the others over the factor. With renormalize weights are divided by the sum of the chosen experts, and with apply
-multiplied by the factor; sums, quotients and products are rounded to T. The order of columns is open, and so are ties of groups and of
-experts: upstream calls torch.topk with sorted=False. Rows with a NaN, or whose scores are none, are unspecified. Choices are accepted as keys within their intervals give them: those of
-scores as in topk_softmax and topk_sigmoid. Budget of weights: the scores' intervals, topk roundings for the sum, 4 units of 2^-24 for
-the division, one for each product, and what the roundings to a 16-bit T make of that.)";
+std::string native_router_contract(std::string_view scores) {
+  return std::string(scores) + R"(
+Keys are scores plus the fp32 bias, in fp32. Weights are the scores of the chosen. The last column of several is a fused shared expert
+where there are any: it weighs the sum of the others over the factor. With renormalize weights are divided by the sum of the chosen experts,
+and with apply multiplied by the factor. The order of columns is open, and so are ties of groups and of experts: upstream calls torch.topk
+with sorted=False. Rows with a NaN, or whose scores are none, are unspecified. Choices are accepted as keys within their intervals give
+them: those of scores as in topk_softmax and topk_sigmoid. Budget of weights: the scores' intervals, topk roundings for the sum, 4 units of
+2^-24 for the division, one for each product, and what the roundings to a 16-bit T make of that.)";
+}
+
+NativeRoundings compiled_roundings(DType type, bool softmax, std::int64_t shared) {
+  return {softmax ? type : f32, shared > 0 ? type : f32, f32};
+}
 
 namespace {
 
@@ -40,7 +45,7 @@ struct NativeRow {
 
   NativeRow(const NativeRouter& native, NativeRule how, std::int64_t t, bool shifted = true) : router(native), rule(how) {
     const std::vector<float> x = router_row(router.logits, t, router.experts()), bias = bias_row(router.bias, router.experts());
-    const DType type = router.type();
+    const DType type = router.to.scores;
     std::vector<Bounded> logits;
     if (router.softmax)
       for (const float value : x) logits.push_back({value});
@@ -97,30 +102,49 @@ struct NativeRow {
 
   /// In whatever order: golden mode's keys lie in the intervals, so their order is one that these allow.
   bool allows(std::vector<std::int64_t> chosen) const {
-    for (const std::int64_t e : chosen)
-      if (e < 0 || e >= router.experts()) return false;
     std::stable_sort(chosen.begin(), chosen.end(),
                      [&](std::int64_t a, std::int64_t b) { return keys[static_cast<std::size_t>(a)] > keys[static_cast<std::size_t>(b)]; });
     return is_legitimate_choice(open, groups(), router.kept_groups, chosen);
   }
 
-  Bounded rounded(const Bounded& x) const { return router.type() == f32 ? rounded_f32(x) : rounded_to(router.type(), x); }
+  /// Which of the chosen experts count as 0, because their groups were dropped; nullopt where no groups that may be kept give the choice.
+  /// An expert that scores more than 0 and weighs 0 was dropped; one that weighs more was kept.
+  std::optional<std::vector<bool>> zeros(const std::vector<std::int64_t>& chosen, const std::vector<double>& weighs) const {
+    for (const std::int64_t e : chosen)
+      if (e < 0 || e >= router.experts()) return std::nullopt;
+    std::vector<bool> none(chosen.size()), dropped = none, kept = none;
+    for (std::size_t k = 0; k < chosen.size(); ++k) {
+      dropped[k] = weighs[k] == 0 && open[static_cast<std::size_t>(chosen[k])].low > 0;
+      kept[k] = weighs[k] != 0;
+    }
+    const auto masked = [&] {
+      return router.dropped_count_as_zero() && is_legitimate_masked_choice(open, groups(), router.kept_groups, chosen, kept, dropped);
+    };
+    if (dropped != none && masked()) return dropped;
+    if (allows(chosen) || masked()) return none;
+    return std::nullopt;
+  }
+
+  /// A number computed in fp32 and rounded to the type.
+  static Bounded rounded(DType type, const Bounded& x) { return type == f32 ? rounded_f32(x) : rounded_to(type, rounded_f32(x)); }
   /// Division is within 2 units in the last place.
   Bounded quotient(const Bounded& a, const Bounded& b) const {
     const double value = a.exact / b.exact, least = std::fabs(b.exact) - b.slack;
     if (!(least > 0x1p-90)) return {value, 0.0, true};
-    return rounded({value, (a.slack + std::fabs(value) * b.slack) / least + 3.0 * f32_eps * std::fabs(value), a.open || b.open});
+    return rounded(router.to.weights,
+                   {value, (a.slack + std::fabs(value) * b.slack) / least + 3.0 * f32_eps * std::fabs(value), a.open || b.open});
   }
 
-  RoutedRow route(const std::vector<std::int64_t>& chosen, std::int64_t shared_id) const {
+  RoutedRow route(const std::vector<std::int64_t>& chosen, std::int64_t shared_id, const std::vector<bool>& zeros = {}) const {
     RoutedRow row{chosen, chosen, {}};
     Bounded sum;
-    for (const std::int64_t e : chosen) {
-      const auto i = static_cast<std::size_t>(e);
-      row.weights.push_back(rule == NativeRule::bias_in_weights ? Bounded{keys[i]} : scores[i]);
+    for (std::size_t k = 0; k < chosen.size(); ++k) {
+      const auto i = static_cast<std::size_t>(chosen[k]);
+      const bool zero = !zeros.empty() && zeros[k];
+      row.weights.push_back(zero ? Bounded{} : rule == NativeRule::bias_in_weights ? Bounded{keys[i]} : scores[i]);
       sum = sum + row.weights.back();
     }
-    sum = rounded(sum.widened(static_cast<double>(chosen.size()) * f32_eps * std::fabs(sum.exact)));
+    sum = rounded(router.to.sum, sum.widened(static_cast<double>(chosen.size()) * f32_eps * std::fabs(sum.exact)));
     if (router.shared > 0) {
       row.ids.push_back(shared_id);
       // Without a factor the column keeps the weight of the expert that it replaces: of the next best, whichever that is.
@@ -130,7 +154,7 @@ struct NativeRow {
     if (!router.renormalize) return row;
     for (Bounded& w : row.weights) {
       w = quotient(w, sum);
-      if (router.apply && router.factor != 0) w = rounded(w * static_cast<double>(static_cast<float>(router.factor)));
+      if (router.apply && router.factor != 0) w = rounded(router.to.weights, w * static_cast<double>(static_cast<float>(router.factor)));
     }
     return row;
   }
@@ -163,11 +187,16 @@ void condition_native_route(const NativeRouter& actual, const Exec& exec, Refere
     if (!other_choice(actual.ids, expected, t * columns, columns)) return;
     const NativeRow row(actual, NativeRule::right, t);
     std::vector<std::int64_t> chosen;
-    for (std::int64_t k = 0; k < row.routed(); ++k) chosen.push_back(static_cast<std::int64_t>(quant::get(actual.ids, t * columns + k)));
+    std::vector<double> weighs;
+    for (std::int64_t k = 0; k < row.routed(); ++k) {
+      chosen.push_back(static_cast<std::int64_t>(quant::get(actual.ids, t * columns + k)));
+      weighs.push_back(quant::get(actual.weights, t * columns + k));
+    }
     auto shared_id = actual.experts();
     if (actual.shared > 0) shared_id = static_cast<std::int64_t>(quant::get(actual.ids, t * columns + columns - 1));
     const bool in_range = shared_id >= actual.experts() && shared_id < actual.experts() + std::max<std::int64_t>(actual.shared, 1);
-    if (row.defined && in_range && row.allows(chosen)) put_route(weights, ids, t, row.route(chosen, shared_id), false);
+    if (!row.defined || !in_range) return;
+    if (const auto zeros = row.zeros(chosen, weighs)) put_route(weights, ids, t, row.route(chosen, shared_id, *zeros), false);
   });
 }
 
@@ -242,7 +271,7 @@ class FastRow {
   float score(std::int64_t e) const { return score_[static_cast<std::size_t>(e)]; }
 
  private:
-  float rounded(double score) const { return rounded_score(router_.type(), static_cast<float>(score)); }
+  float rounded(double score) const { return rounded_score(router_.to.scores, static_cast<float>(score)); }
 
   /// As SoftmaxScores has them.
   void make_shares() {
@@ -316,8 +345,7 @@ class FastRow {
 }  // namespace
 
 void fast_native_route(const NativeRouter& router, const Exec& exec) {
-  const DType type = router.type();
-  const SigmoidSteps steps(type);
+  const SigmoidSteps steps(router.to.scores);
   const std::vector<float> bias = bias_row(router.bias, router.experts());
   const std::int64_t routed = router.topk() - (router.shared > 0 ? 1 : 0);
   const auto factor = static_cast<float>(router.factor);
@@ -331,8 +359,8 @@ void fast_native_route(const NativeRouter& router, const Exec& exec) {
       weights.push_back(row.score(e));
       sum += weights.back();
     }
-    const auto rounded = [&](double x) { return rounded_score(type, static_cast<float>(x)); };
-    sum = rounded(sum);
+    const auto rounded = [&](double x) { return rounded_score(router.to.weights, static_cast<float>(x)); };
+    sum = rounded_score(router.to.sum, sum);
     if (router.shared > 0) weights.push_back(factor != 0 ? rounded(sum / factor) : 0.0f);
     for (std::size_t k = 0; k < weights.size(); ++k) {
       if (router.renormalize) {

@@ -16,13 +16,22 @@ namespace dodona::ops {
 
 using enum DType;
 
-/// One call. 16-bit logits make 16-bit scores, and weights are rounded to that type after every step; a bias is fp32 and widens what is
-/// compared.
+/// What is rounded to a 16-bit type on the way; all of it is computed in fp32.
+struct NativeRoundings {
+  DType scores, sum, weights;  ///< sum: of the chosen; weights: quotients and products, a fused shared expert's weight among them
+};
+
+/// As torch's own kernels round, one after the other.
+inline NativeRoundings eager_roundings(DType type) {
+  return {type, type, type};
+}
+
+/// One call. A bias is fp32 and widens what is compared.
 struct NativeRouter {
   const Tensor &logits, &bias;  ///< bias undefined: none
   const Tensor &weights, &ids;
   bool softmax;  ///< scores of a softmax, else of a sigmoid
-  bool widened;  ///< scores are made of fp32 logits and stay fp32
+  NativeRoundings to;
   std::int64_t groups, kept_groups;
   bool group_by_maximum;  ///< a group's key is its best, else the sum of its two best
   std::int64_t shared;    ///< fused shared experts: the last column is one of them
@@ -32,8 +41,13 @@ struct NativeRouter {
 
   std::int64_t experts() const { return logits.size(1); }
   std::int64_t topk() const { return ids.size(1); }
-  DType type() const { return widened ? f32 : logits.dtype(); }
+  /// Keys of dropped groups are masked with 0, as softmax routers have it, else with -inf.
+  bool dropped_count_as_zero() const { return softmax && groups > 1; }
 };
+
+/// As torch.compile leaves them: what it fuses stays fp32, and only what goes from one of its kernels to the next has the type. torch.topk
+/// reads a softmax; a sigmoid is made anew where it is needed. A fused shared expert's weight is written into the tensor that is summed.
+NativeRoundings compiled_roundings(DType type, bool softmax, std::int64_t shared);
 
 /// The rule itself, and mistakes of such routers.
 enum class NativeRule {
@@ -51,7 +65,8 @@ void condition_native_route(const NativeRouter& actual, const Exec& exec, Refere
 void fast_native_route(const NativeRouter& router, const Exec& exec);
 void check_native_route(const NativeRouter& router);
 
-extern const std::string_view native_router_contract;
+/// `scores`: what it says of scores and roundings.
+std::string native_router_contract(std::string_view scores);
 
 /// Schema of what all have in common.
 template <class Op>
@@ -67,6 +82,11 @@ void describe_native_outputs(auto& op, Op& fields) {
   op.rows_independent("T");
 }
 template <class Op>
+void describe_native_rounding(auto& op, Op& fields) {
+  op.choice("rounding", fields.rounding, {"compiled", "eager"})
+      .doc("of 16-bit logits: compiled as upstream ships its grouped routers, by torch.compile; eager as torch's own kernels round");
+}
+template <class Op>
 void describe_native_groups(auto& op, Op& fields) {
   op.attr("num_expert_group", fields.num_expert_group, between(1, 1024)).required().doc("groups G of E/G consecutive experts");
   op.attr("topk_group", fields.topk_group, between(1, 1024)).required().doc("groups that are kept");
@@ -76,6 +96,7 @@ void describe_native_groups(auto& op, Op& fields) {
       .doc("the shared expert weighs the sum of the others over it; 0 stands for None");
   op.attr("apply_routed_scaling_factor_on_output", fields.apply_routed_scaling_factor_on_output)
       .doc("multiplies renormalized weights by it");
+  describe_native_rounding(op, fields);
 }
 
 }  // namespace dodona::ops

@@ -26,6 +26,27 @@ std::vector<std::int64_t> ordered_groups(const Choice& choice, std::span<const f
   return order;
 }
 
+/// Whether `kept_groups` groups may be the best of all with all of `kept` among them and none of `dropped`.
+bool can_be_kept(std::span<const GateKey> groups, std::int64_t kept_groups, std::vector<bool> kept, std::vector<bool> dropped) {
+  const auto group_count = static_cast<std::int64_t>(groups.size());
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  // The order of groups is transitive, so one step closes both sets.
+  const std::vector<bool> holds_chosen = kept, holds_overtaking = dropped;
+  for (std::int64_t j = 0; j < group_count; ++j) {
+    for (std::int64_t other = 0; other < group_count; ++other) {
+      if (holds_chosen[at(other)] && stands_before(groups, j, other)) kept[at(j)] = true;
+      if (holds_overtaking[at(other)] && stands_before(groups, other, j)) dropped[at(j)] = true;
+    }
+  }
+  std::int64_t least = 0, most = 0;
+  for (std::int64_t j = 0; j < group_count; ++j) {
+    if (kept[at(j)] && dropped[at(j)]) return false;
+    least += kept[at(j)] ? 1 : 0;
+    most += dropped[at(j)] ? 0 : 1;
+  }
+  return least <= kept_groups && kept_groups <= most;
+}
+
 }  // namespace
 
 float lowest_key(DType type) {
@@ -110,21 +131,23 @@ bool is_legitimate_choice(std::span<const GateKey> experts, std::span<const Gate
     const auto overtaken = [&](std::int64_t c) { return stands_before(experts, e, c); };
     if (std::any_of(chosen.begin(), chosen.end(), overtaken)) dropped[at(e / members)] = true;
   }
-  // The order of groups is transitive, so one step closes both sets.
-  const std::vector<bool> holds_chosen = kept, holds_overtaking = dropped;
-  for (std::int64_t j = 0; j < group_count; ++j) {
-    for (std::int64_t other = 0; other < group_count; ++other) {
-      if (holds_chosen[at(other)] && stands_before(groups, j, other)) kept[at(j)] = true;
-      if (holds_overtaking[at(other)] && stands_before(groups, other, j)) dropped[at(j)] = true;
-    }
+  return can_be_kept(groups, kept_groups, kept, dropped);
+}
+
+bool is_legitimate_masked_choice(std::span<const GateKey> experts, std::span<const GateKey> groups, std::int64_t kept_groups,
+                                 std::span<const std::int64_t> chosen, const std::vector<bool>& kept, const std::vector<bool>& dropped) {
+  const std::size_t members = experts.size() / groups.size();
+  std::vector<bool> is_chosen(experts.size()), kept_group(groups.size()), dropped_group(groups.size());
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const auto expert = static_cast<std::size_t>(chosen[i]);
+    if (is_chosen[expert]) return false;
+    is_chosen[expert] = true;
+    if (kept[i]) kept_group[expert / members] = true;
+    if (dropped[i]) dropped_group[expert / members] = true;
   }
-  std::int64_t least = 0, most = 0;
-  for (std::int64_t j = 0; j < group_count; ++j) {
-    if (kept[at(j)] && dropped[at(j)]) return false;
-    least += kept[at(j)] ? 1 : 0;
-    most += dropped[at(j)] ? 0 : 1;
-  }
-  return least <= kept_groups && kept_groups <= most;
+  for (std::size_t e = 0; e < experts.size(); ++e)
+    if (!is_chosen[e] && experts[e].low > 0) dropped_group[e / members] = true;
+  return can_be_kept(groups, kept_groups, std::move(kept_group), std::move(dropped_group));
 }
 
 std::optional<std::vector<std::int64_t>> other_choice(const Tensor& ids, const ReferenceOutput& expected, std::int64_t begin,

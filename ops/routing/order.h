@@ -59,6 +59,12 @@ bool stands_before(std::span<const GateKey> keys, std::int64_t a, std::int64_t b
 bool is_legitimate_choice(std::span<const GateKey> experts, std::span<const GateKey> groups, std::int64_t kept_groups,
                           std::span<const std::int64_t> chosen);
 
+/// Whether `chosen` is a choice whose keys, none of them negative, were masked with 0 where groups were dropped, and which holds zeros of
+/// such groups or may: an expert that was not chosen has no more than 0. `kept` and `dropped` say of which chosen experts it is known that
+/// their group was.
+bool is_legitimate_masked_choice(std::span<const GateKey> experts, std::span<const GateKey> groups, std::int64_t kept_groups,
+                                 std::span<const std::int64_t> chosen, const std::vector<bool>& kept, const std::vector<bool>& dropped);
+
 /// The experts that the ids of a row name from position `begin` on, where they are not those that the reference has.
 std::optional<std::vector<std::int64_t>> other_choice(const Tensor& ids, const ReferenceOutput& expected, std::int64_t begin,
                                                       std::int64_t count);

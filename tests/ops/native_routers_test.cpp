@@ -76,6 +76,129 @@ TEST(NativeRouters, ScoresOf16BitLogitsAreRoundedToTheirTypeAndSoAreWeights) {
   }
 }
 
+/// Rows of one token: the chosen experts' scores, rounded or not, make weights over their sum, rounded or not.
+struct Rounding {
+  bool softmax, shared;
+  const char* name;
+  bool scores, sum, weights;  ///< rounded to bf16
+};
+
+double rounded_if(bool rounds, double x) {
+  return rounds ? quant::round_to(DType::bf16, x) : x;
+}
+
+Values weights_of(const Rounding& r, const Values& logits, Mode mode) {
+  const auto run = [&](auto op) {
+    op.gating_output = tensor_of(DType::bf16, {1, static_cast<std::int64_t>(logits.size())}, logits);
+    op.topk = r.shared ? 4 : 3;
+    op.num_expert_group = op.topk_group = 1;
+    op.num_fused_shared_experts = r.shared ? 1 : 0;
+    op.renormalize = op.apply_routed_scaling_factor_on_output = true;
+    op.routed_scaling_factor = 2.5;
+    op.rounding = r.name;
+    return values_of(ops::run(op, in_mode(mode)).topk_weights);
+  };
+  if (r.softmax) return run(ops::GroupedTopk{});
+  ops::BiasedGroupedTopk op;
+  op.correction_bias = filled(DType::f32, {static_cast<std::int64_t>(logits.size())}, 0.0);
+  return run(op);
+}
+
+TEST(NativeRouters, CompiledOnesRoundWhatGoesFromKernelToKernelAndEagerOnesEveryStep) {
+  const Values logits{1.0390625, 0.69140625, -0.30078125, -2};
+  const Rounding all[] = {{true, false, "compiled", true, false, false},   {true, true, "compiled", true, true, false},
+                          {true, false, "eager", true, true, true},        {true, true, "eager", true, true, true},
+                          {false, false, "compiled", false, false, false}, {false, true, "compiled", false, true, false},
+                          {false, false, "eager", true, true, true},       {false, true, "eager", true, true, true}};
+  constexpr double factor = 2.5;
+  double exponentials = 0;
+  for (const double x : logits) exponentials += std::exp(x);
+  for (const Rounding& r : all) {
+    Values scores;
+    for (std::size_t e = 0; e < 3; ++e)
+      scores.push_back(rounded_if(r.scores, r.softmax ? std::exp(logits[e]) / exponentials : sigmoid(logits[e])));
+    const double sum = rounded_if(r.sum, scores[0] + scores[1] + scores[2]);
+    if (r.shared) scores.push_back(rounded_if(r.weights, sum / factor));
+    for (const Mode mode : modes) {
+      const Values weights = weights_of(r, logits, mode);
+      ASSERT_EQ(weights.size(), scores.size());
+      for (std::size_t k = 0; k < scores.size(); ++k) {
+        const double wanted = rounded_if(r.weights, rounded_if(r.weights, scores[k] / sum) * factor);
+        EXPECT_NEAR(weights[k], wanted, 4e-7) << (r.softmax ? "softmax " : "sigmoid ") << r.name << (r.shared ? " shared" : "") << " " << k;
+      }
+    }
+  }
+}
+
+TEST(NativeRouters, CompiledOnesOfASigmoidTellScoresApartThatTheTypeDoesNot) {
+  // Both are 0.99609375 in bf16, and a tie that the lower index wins.
+  ops::BiasedGroupedTopk op = biased({5.53125, 5.5625}, 1, 1, 1);
+  op.gating_output = tensor_of(DType::bf16, {1, 2}, {5.53125, 5.5625});
+  for (const Mode mode : modes) {
+    op.rounding = "compiled";
+    EXPECT_EQ(values_of(ops::run(op, in_mode(mode)).topk_ids), Values{1});
+    op.rounding = "eager";
+    EXPECT_EQ(values_of(ops::run(op, in_mode(mode)).topk_ids), Values{0});
+  }
+}
+
+TEST(NativeRouters, AnEagerProductIsRoundedToFp32BeforeItsType) {
+  // 0.5078125 * 2.3 is a little less than halfway between two bf16 numbers, which it is in fp32.
+  const NamedOp op{"grouped_topk"};
+  Arguments inputs = op.case_of(
+      "T=1 E=4 --dtype gating_output=bf16 --attr topk=3 --attr renormalize=true --attr num_expert_group=1 --attr topk_group=1 --attr "
+      "apply_routed_scaling_factor_on_output=true --attr routed_scaling_factor=2.3 --attr rounding=eager");
+  inputs.set("gating_output", tensor_of(DType::bf16, {1, 4}, {1.0390625, 0.69140625, -0.30078125, -2}));
+  auto outputs = op.outputs(inputs, in_mode(Mode::golden));
+  for (const auto& [weight, failing] : {std::pair{1.1640625, 0}, {1.171875, 0}, {1.1796875, 1}}) {
+    for (auto& [name, tensor] : outputs)
+      if (name == "topk_weights") quant::set(tensor, 0, weight);
+    EXPECT_EQ(op.failing(inputs, outputs), failing) << weight;
+  }
+}
+
+/// Failing elements of a row of a softmax router over two groups of three experts, one of which is kept.
+std::int64_t failing_row(const Values& logits, const Values& ids, const Values& weights) {
+  const auto columns = static_cast<std::int64_t>(ids.size());
+  Arguments inputs;
+  inputs.set("gating_output", tensor_of(DType::f32, {1, 6}, logits));
+  inputs.set_attr("topk", columns);
+  inputs.set_attr("renormalize", false);
+  inputs.set_attr("num_expert_group", std::int64_t{2});
+  inputs.set_attr("topk_group", std::int64_t{1});
+  return NamedOp{"grouped_topk"}.failing(
+      inputs, {{"topk_weights", tensor_of(DType::f32, {1, columns}, weights)}, {"topk_ids", tensor_of(DType::i32, {1, columns}, ids)}});
+}
+
+TEST(NativeRouters, ExpertsOfDroppedGroupsFillUpARowOfASoftmaxAndWeighNothing) {
+  // Three of the kept group's and the dropped group's experts are 0: e^-200 is none in fp32. Expert 3 scores e^-2 of the most.
+  const Values logits{2, -200, -200, 0, -200, -200};
+  const double sum = 1 + std::exp(-2.0), best = 1 / sum, dropped = std::exp(-2.0) / sum;
+  EXPECT_EQ(failing_row(logits, {0, 1}, {best, 0}), 0);
+  EXPECT_EQ(failing_row(logits, {0, 4}, {best, 0}), 0);
+  EXPECT_EQ(failing_row(logits, {3, 0}, {0, best}), 0);
+  EXPECT_GT(failing_row(logits, {0, 3}, {best, dropped}), 0) << "a masked expert keeps its score";
+  EXPECT_GT(failing_row(logits, {4, 5}, {0, 0}), 0) << "the kept group's best is left out";
+  EXPECT_GT(failing_row(logits, {0, 0}, {best, 0}), 0) << "an expert twice";
+  EXPECT_GT(failing_row(logits, {0, 6}, {best, 0}), 0) << "no expert";
+}
+
+TEST(NativeRouters, ExpertsOfDroppedGroupsAreNoChoiceWhileKeptOnesScoreMoreThanNothing) {
+  const Values logits{2, -20, -200, 0, -200, -200};
+  const double sum = 1 + std::exp(-22.0) + std::exp(-2.0);
+  EXPECT_EQ(failing_row(logits, {0, 1}, {1 / sum, std::exp(-22.0) / sum}), 0);
+  EXPECT_GT(failing_row(logits, {0, 4}, {1 / sum, 0}), 0);
+  EXPECT_GT(failing_row(logits, {0, 3}, {1 / sum, 0}), 0);
+}
+
+TEST(NativeRouters, OfGroupsThatTieTheOneWhoseExpertWeighsNothingWasDropped) {
+  const Values logits{0, -200, -200, 0, -200, -200};
+  EXPECT_EQ(failing_row(logits, {0, 3}, {0.5, 0}), 0);
+  EXPECT_EQ(failing_row(logits, {0, 3}, {0, 0.5}), 0);
+  EXPECT_GT(failing_row(logits, {0, 3}, {0.5, 0.5}), 0) << "one group is kept";
+  EXPECT_GT(failing_row(logits, {0, 3}, {0, 0}), 0) << "one group is kept";
+}
+
 TEST(NativeRouters, TheGateOfDeepSeekV3IsTheFusedOne) {
   const Tensor logits = normal(DType::f32, {9, 256}, "logits"), bias = normal(DType::f32, {256}, "bias");
   ops::BiasedGroupedTopk native;

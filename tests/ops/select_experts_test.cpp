@@ -151,6 +151,26 @@ TEST(SelectExperts, AFusedSharedExpertWeighsTheOthersOverTheFactorAndWithTheFact
   expect_straight(op, "grouped_topk");
 }
 
+TEST(SelectExperts, TheRoutersOfTorchRoundAsIsAsked) {
+  for (const bool biased : {false, true}) {
+    ops::SelectExperts op = grouped(96, 4, 2, 6);
+    op.router_logits = normal(DType::bf16, {tokens, 96}, "logits");
+    if (biased) op.correction_bias = bias(96);
+    for (const Mode mode : {Mode::golden, Mode::fast}) {
+      op.rounding = "compiled";
+      const Values compiled = values_of(ops::run(op, in_mode(mode)).topk_weights);
+      op.rounding = "eager";
+      const Values eager = values_of(ops::run(op, in_mode(mode)).topk_weights);
+      std::size_t of_the_type = 0;
+      for (std::size_t i = 0; i < eager.size(); ++i) {
+        EXPECT_EQ(eager[i], quant::round_to(DType::bf16, eager[i]));
+        of_the_type += compiled[i] == quant::round_to(DType::bf16, compiled[i]) ? 1 : 0;
+      }
+      EXPECT_LT(of_the_type, compiled.size() / 2);
+    }
+  }
+}
+
 TEST(SelectExperts, IdsBecomePhysicalExpertsAndRowsOfPaddingNobody) {
   ops::SelectExperts op = grouped(64, 8, 4, 5);
   op.correction_bias = bias(64);

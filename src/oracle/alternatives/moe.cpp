@@ -228,7 +228,7 @@ namespace {
 /// A router as torch writes it, one row after the other.
 struct TorchRouter {
   const Call& call;
-  DType type;  ///< of scores and weights
+  DType of_scores, of_sum, of_weights;
   bool softmax, group_by_maximum, renormalize, apply;
   std::size_t groups, kept, topk, shared;
   float factor;
@@ -238,9 +238,9 @@ struct TorchRouter {
       const float most = *std::max_element(x.begin(), x.end());
       for (float& value : x) value = exp(value - most);
       const float sum = call.way == Way::strided ? strided_sum(x, 8) : reversed_sum(x);
-      for (float& value : x) value = rounded(type, value / sum);
+      for (float& value : x) value = rounded(of_scores, value / sum);
     } else {
-      for (float& value : x) value = rounded(type, 1.0f / (1.0f + exp(-value)));
+      for (float& value : x) value = rounded(of_scores, 1.0f / (1.0f + exp(-value)));
     }
     return x;
   }
@@ -249,7 +249,7 @@ struct TorchRouter {
     return group_by_maximum || keys.size() < 2 ? keys[0] : keys[0] + keys[1];
   }
   void row(std::vector<float> x, std::span<const float> bias, std::size_t t) const {
-    const std::vector<float> score = scores(std::move(x));
+    std::vector<float> score = scores(std::move(x));
     std::vector<float> keys(score.size()), sums;
     for (std::size_t e = 0; e < keys.size(); ++e) keys[e] = std::isnan(score[e]) ? -infinity : score[e] + bias[e];
     const auto members = static_cast<std::ptrdiff_t>(keys.size() / groups);
@@ -257,9 +257,13 @@ struct TorchRouter {
       const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(g) * members;
       sums.push_back(group_score({begin, begin + members}));
     }
-    std::vector<bool> kept_groups(groups, false), taken(keys.size(), true);
+    std::vector<bool> kept_groups(groups, false), taken(keys.size(), false);
     for (std::size_t i = 0; i < kept; ++i) kept_groups[largest(sums, kept_groups)] = true;
-    for (std::size_t e = 0; e < keys.size(); ++e) taken[e] = !kept_groups[e / static_cast<std::size_t>(members)];
+    for (std::size_t e = 0; e < keys.size(); ++e) {
+      if (kept_groups[e / static_cast<std::size_t>(members)]) continue;
+      taken[e] = !softmax;
+      if (softmax) keys[e] = score[e] = 0.0f;
+    }
     std::vector<std::size_t> ids;
     std::vector<float> weights;
     while (ids.size() + (shared > 0 ? 1 : 0) < topk) {
@@ -272,14 +276,14 @@ struct TorchRouter {
       std::reverse(ids.begin(), ids.end());
       std::reverse(weights.begin(), weights.end());
     }
-    const float sum = rounded(type, call.way == Way::strided ? strided_sum(weights, 4) : reversed_sum(weights));
+    const float sum = rounded(of_sum, call.way == Way::strided ? strided_sum(weights, 4) : reversed_sum(weights));
     if (shared > 0) {
       ids.push_back(keys.size() + (call.way == Way::strided ? shared - 1 : 0));
-      weights.push_back(factor != 0 ? rounded(type, sum / factor) : 0.0f);
+      weights.push_back(factor != 0 ? rounded(of_weights, sum / factor) : 0.0f);
     }
     for (std::size_t k = 0; k < topk; ++k) {
-      if (renormalize) weights[k] = rounded(type, weights[k] / sum);
-      if (renormalize && apply && factor != 0) weights[k] = rounded(type, weights[k] * factor);
+      if (renormalize) weights[k] = rounded(of_weights, weights[k] / sum);
+      if (renormalize && apply && factor != 0) weights[k] = rounded(of_weights, weights[k] * factor);
       store(call.tensor("topk_weights"), static_cast<std::int64_t>(t * topk + k), weights[k]);
       quant::set(call.tensor("topk_ids"), static_cast<std::int64_t>(t * topk + k), static_cast<double>(ids[k]));
     }
@@ -299,8 +303,12 @@ struct TorchRouter {
 
 TorchRouter grouped_router(const Call& call, bool softmax) {
   const auto size = [&](const char* name) { return static_cast<std::size_t>(call.integer(name)); };
+  const DType type = call.tensor("gating_output").dtype();
+  const bool eager = call.is("rounding", "eager");
   return {call,
-          call.tensor("gating_output").dtype(),
+          eager || softmax ? type : DType::f32,
+          eager || size("num_fused_shared_experts") > 0 ? type : DType::f32,
+          eager ? type : DType::f32,
           softmax,
           softmax,
           call.flag("renormalize"),
@@ -326,7 +334,8 @@ bool fused_topk_torch_native(const Call& call) {
   if (call.way == Way::tensor_core) return false;
   const DType type = call.find("correction_bias") != nullptr ? call.tensor("gating_output").dtype() : DType::f32;
   const auto topk = static_cast<std::size_t>(call.integer("topk"));
-  return TorchRouter{call, type, call.is("scoring_func", "softmax"), true, call.flag("renormalize"), false, 1, 1, topk, 0, 0.0f}.route();
+  return TorchRouter{call, type, type, type, call.is("scoring_func", "softmax"), true, call.flag("renormalize"), false, 1, 1, topk, 0, 0.0f}
+      .route();
 }
 
 namespace {
@@ -350,7 +359,8 @@ bool routed(const Call& call, const char* op, bool (*router)(const Call&), const
   pass("topk", "top_k");
   for (const char* name : {"renormalize", "scoring_func"}) pass(name, name);
   if (grouped) {
-    for (const char* name : {"num_expert_group", "topk_group", "num_fused_shared_experts", "apply_routed_scaling_factor_on_output"})
+    for (const char* name :
+         {"num_expert_group", "topk_group", "num_fused_shared_experts", "apply_routed_scaling_factor_on_output", "rounding"})
       pass(name, name);
     const double factor = call.number("routed_scaling_factor");
     inner.set_attr("routed_scaling_factor", factor == 0 && gate ? 1.0 : factor);
