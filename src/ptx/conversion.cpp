@@ -222,7 +222,7 @@ void convert(Machine& m, const Instruction& i) {
 // ---- what every kernel does, without a detour
 
 float widen_f16(F16 x) {
-  return quant::f16_to_f32(x.code);
+  return canonical(quant::f16_to_f32(x.code));
 }
 float widen_bf16(Bf16 x) {
   return quant::bf16_to_f32(x.code);
