@@ -414,11 +414,17 @@ def compile(kernel: Any, *args: Any, grid: Any = (1,), gpu: str = "h100", config
 def here(gpu: str = "h100", config: Any = None, **options: Any) -> Iterator[list[Any]]:
     """While it is entered, every Triton kernel that is launched runs here: wrappers around kernels are called as they are, with CPU tensors.
 
-    Gives the list of reports, one a launch. `config`: see run(); also a dictionary from kernels' names to such. It changes how Triton launches
-    for the whole process: not for several threads at once.
+    Gives the list of reports, one a launch; a grid of no blocks launches nothing. `config`: see run(); also a dictionary from kernels'
+    names to such. It changes how Triton launches for the whole process: not for several threads at once.
     """
     reports: list[Any] = []
-    with launching(lambda launch: reports.append(carry_out(launch, **options)), gpu, config):
+
+    def carry(launch: Launch) -> None:
+        # Triton compiles a kernel for a grid of no blocks, and launches nothing.
+        if 0 not in launch.grid:
+            reports.append(carry_out(launch, **options))
+
+    with launching(carry, gpu, config):
         yield reports
 
 

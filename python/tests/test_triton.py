@@ -32,6 +32,13 @@ def test_a_kernel_runs_on_numpy_arrays_and_writes_them(rng):
     assert (report.blocks, report.threads_per_block) == (3, 128)
 
 
+def test_a_grid_of_no_blocks_launches_nothing(rng):
+    for grid in ((0,), (3, 0), lambda meta: (0, 2, 2)):
+        x, y = rng.standard_normal((3, 100), np.float32), np.full((3, 100), 7, np.float32)
+        assert dodona.triton.run(kernels.softmax_rows)[grid](x, y, 100, 100, BLOCK=128) is None
+        assert (y == 7).all()
+
+
 def test_a_grid_may_be_a_function_and_options_reach_triton(rng):
     x, y = rng.standard_normal((3, 100), np.float32), np.zeros((3, 100), np.float32)
     report = dodona.triton.run(kernels.softmax_rows)[lambda meta: (300 // meta["columns"],)](x, y, columns=100, stride=100, BLOCK=128, num_warps=2)
