@@ -175,9 +175,7 @@ def whole(d, role, shape, bound, dist):
     if role == "page_table":
         return distinct(d, count, bound, count if bound >= count else width)
     if role == "indptr":
-        if bound and count > 1:
-            return np.sort(np.concatenate([[0], d.below(i[1:-1], bound + 1), [bound]]))
-        return np.concatenate([[0], np.cumsum(d.below(i, 8))])[:count]
+        return np.sort(np.concatenate([[0], d.below(i[1:-1], bound + 1), [bound]]))[:count]
     if role == "cos_sin":
         angle = np.outer(np.arange(count // width), 10000.0 ** (-2.0 * np.arange(width // 2) / width))
         return np.concatenate([np.cos(angle), np.sin(angle)], axis=1).ravel()

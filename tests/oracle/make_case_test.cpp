@@ -194,6 +194,8 @@ TEST(Inputs, PageTablesPointAtPagesEachOnceWhereThereAreEnough) {
 }
 
 TEST(Inputs, IndptrsRiseFromZeroToTheirBound) {
+  const Tensor none = filled(DType::i32, {9}, Role::indptr, 0, "normal");
+  for (std::int64_t i = 0; i < 9; ++i) EXPECT_EQ(quant::get(none, i), 0) << "offsets of nothing";
   const Tensor offsets = filled(DType::i32, {9}, Role::indptr, 40, "normal");
   EXPECT_EQ(quant::get(offsets, 0), 0);
   EXPECT_EQ(quant::get(offsets, 8), 40);

@@ -255,22 +255,14 @@ void fill_pages(const Tensor& tensor, const Draw& draw, std::int64_t bound) {
   fill_distinct(tensor, draw, bound, bound >= count ? count : width);
 }
 
-/// Rises from 0. With a bound, to the bound: cut at sorted draws, so that some parts are empty; without one in steps below 8.
+/// Rises from 0 to the bound, cut at sorted draws, so that some parts are empty.
 void fill_indptr(const Tensor& tensor, const Draw& draw, std::int64_t bound) {
   const std::int64_t count = tensor.elements();
-  if (bound > 0 && count > 1) {
-    std::vector<std::uint64_t> cuts(static_cast<std::size_t>(count), 0);
-    for (std::int64_t i = 1; i + 1 < count; ++i) cuts[static_cast<std::size_t>(i)] = draw.below(i, static_cast<std::uint64_t>(bound) + 1);
-    cuts.back() = static_cast<std::uint64_t>(bound);
-    std::sort(cuts.begin(), cuts.end());
-    for (std::int64_t i = 0; i < count; ++i) quant::set_bits(tensor, i, cuts[static_cast<std::size_t>(i)]);
-    return;
-  }
-  std::uint64_t sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    quant::set_bits(tensor, i, sum);
-    sum += draw.below(i, 8);
-  }
+  std::vector<std::uint64_t> cuts(static_cast<std::size_t>(count), 0);
+  for (std::int64_t i = 1; i + 1 < count; ++i) cuts[static_cast<std::size_t>(i)] = draw.below(i, static_cast<std::uint64_t>(bound) + 1);
+  if (count > 1) cuts.back() = static_cast<std::uint64_t>(bound);
+  std::sort(cuts.begin(), cuts.end());
+  for (std::int64_t i = 0; i < count; ++i) quant::set_bits(tensor, i, cuts[static_cast<std::size_t>(i)]);
 }
 
 /// Row p: cos(p * f_i) for i below half the width, then sin(p * f_i); f_i = 10000^(-2i/width).
