@@ -222,7 +222,7 @@ struct Grouping {
 
 /// What golden mode knows of one output beyond its rounded value.
 /// An honest implementation computes a value within `slack` of `exact` and rounds it once to the output's type;
-/// slack 0 says that nothing is open and the bits must be those of the rounded `exact`.
+/// slack 0 says that nothing is open and the bits must be those of the rounded `exact`. Judged by bits, a NaN with slack may be any NaN.
 struct ReferenceOutput {
   std::string name;
   std::vector<double> exact, slack;       ///< row-major over the logical shape; codes that are packed in bytes count one by one

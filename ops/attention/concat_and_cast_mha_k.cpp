@@ -15,8 +15,13 @@ void golden(const ConcatAndCastMhaK& op, const Exec&, Reference* reference) {
     for (std::int64_t d = 0; d < nope; ++d) cast_element(op.k_nope, row * nope + d, op.k, out, begin + d);
     for (std::int64_t d = 0; d < rope; ++d) cast_element(op.k_rope, row / heads * rope + d, op.k, out, begin + nope + d);
   }
-  // Nothing is open: parts of k's own type, which are copied, are recorded as the others.
+  // Parts of k's own type, which are copied, are recorded as the others.
   record_exact(op.k, reference, "k");
+  for (std::int64_t row = 0; row < op.k.size(0) * heads; ++row) {
+    const std::int64_t begin = row * (nope + rope);
+    open_cast_nans(op.k_nope, row * nope, op.k, reference, "k", begin, nope);
+    open_cast_nans(op.k_rope, row / heads * rope, op.k, reference, "k", begin + nope, rope);
+  }
 }
 
 void fast(const ConcatAndCastMhaK& op, const Exec& exec) {
@@ -26,8 +31,8 @@ void fast(const ConcatAndCastMhaK& op, const Exec& exec) {
     const std::byte* const shared = row_begin(op.k_rope, t, rope_bytes);
     for (std::int64_t row = t * heads; row < (t + 1) * heads; ++row) {
       std::byte* const to = row_begin_mutable(op.k, row, bytes);
-      cast_row(op.k_nope.dtype(), row_begin(op.k_nope, row, nope_bytes), op.k.dtype(), to, nope, exec.isa);
-      cast_row(op.k_rope.dtype(), shared, op.k.dtype(), to + nope * bytes, rope, exec.isa);
+      cast_row(op.k_nope.dtype(), row_begin(op.k_nope, row, nope_bytes), op.k.dtype(), to, nope, exec);
+      cast_row(op.k_rope.dtype(), shared, op.k.dtype(), to + nope * bytes, rope, exec);
     }
   });
 }
@@ -40,8 +45,10 @@ std::unique_ptr<Op> op_concat_and_cast_mha_k() {
   return define<ops::ConcatAndCastMhaK>({
       .contract = R"(
 k[t,h] is k_nope[t,h] and behind it k_rope[t,0]: bits where the types agree, else one rounding to nearest even, to fp8 with
-saturation (infinities too), as Triton's stores do; NaN stays NaN. Any number of heads and any widths; upstream's kernel wants
+saturation (infinities too), as Triton's stores do; NaN stays NaN, of a cast any NaN (on sm_90 bf16 keeps its pattern in f32, and f16
+gives 7fffffff, without its sign). Any number of heads and any widths; upstream's kernel wants
 powers of two.)",
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::fast,

@@ -1,5 +1,7 @@
 #include "ops/kv_cache/get_mla_kv_buffer.h"
 
+#include <cmath>
+
 #include "core/threads.h"
 #include "ops/base/rows.h"
 #include "ops/rows/cast_row.h"
@@ -20,6 +22,8 @@ void golden(const GetMlaKvBuffer& op, const Exec&, Reference* reference) {
     for (std::int64_t t = 0; t < op.loc.size(0); ++t)
       for (std::int64_t i = 0; i < n; ++i) cast_element(op.kv_buffer, slot_of(op, t) * width + column + i, part, out, t * n + i);
     if (part.dtype() == op.kv_buffer.dtype()) record_exact(part, reference, name);
+    for (std::int64_t t = 0; t < op.loc.size(0); ++t)
+      open_cast_nans(op.kv_buffer, slot_of(op, t) * width + column, part, reference, name, t * n, n);
   };
   get(op.cache_k_nope, "cache_k_nope", 0);
   get(op.cache_k_rope, "cache_k_rope", op.kv_lora_rank);
@@ -30,9 +34,30 @@ void fast(const GetMlaKvBuffer& op, const Exec& exec) {
   const int bytes = bits(type) / 8, to_bytes = bits(to_type) / 8;
   parallel_for(exec.threads, op.loc.size(0), static_cast<double>(op.kv_buffer.size(-1)), [&](std::int64_t t) {
     const std::byte* const row = row_begin(op.kv_buffer, slot_of(op, t), bytes);
-    cast_row(type, row, to_type, row_begin_mutable(op.cache_k_nope, t, to_bytes), op.kv_lora_rank, exec.isa);
-    cast_row(type, row + op.kv_lora_rank * bytes, to_type, row_begin_mutable(op.cache_k_rope, t, to_bytes), op.qk_rope_head_dim, exec.isa);
+    cast_row(type, row, to_type, row_begin_mutable(op.cache_k_nope, t, to_bytes), op.kv_lora_rank, exec);
+    cast_row(type, row + op.kv_lora_rank * bytes, to_type, row_begin_mutable(op.cache_k_rope, t, to_bytes), op.qk_rope_head_dim, exec);
   });
+}
+
+bool both_fp8_apart(const GetMlaKvBuffer& op) {
+  return bits(op.kv_buffer.dtype()) == 8 && bits(op.dst_dtype) == 8 && op.kv_buffer.dtype() != op.dst_dtype;
+}
+
+std::optional<Refusal> unsupported(const GetMlaKvBuffer& op, Mode mode) {
+  if (!of_a_gpu(mode) || !both_fp8_apart(op)) return {};
+  return Refusal{"dst_dtype", "is the other fp8 type than kv_buffer's: Triton does not compile that cast"};
+}
+
+/// Of the part at `column` of each row.
+bool explains_e5m2(const GetMlaKvBuffer& actual, const Tensor& part, std::int64_t column, std::int64_t linear) {
+  if (actual.kv_buffer.dtype() != f8_e5m2 || part.dtype() != bf16) return false;
+  const std::int64_t n = part.size(-1), from = slot_of(actual, linear / n) * actual.kv_buffer.size(-1) + column + linear % n;
+  const auto code = static_cast<std::uint8_t>(quant::get_bits(actual.kv_buffer, from));
+  return !std::isfinite(quant::get(actual.kv_buffer, from)) && quant::get_bits(part, linear) == e5m2_to_bf16_of_sm_90(code);
+}
+bool explains_e5m2_infinities(const GetMlaKvBuffer& actual, std::string_view output, std::int64_t linear) {
+  if (output == "cache_k_nope") return explains_e5m2(actual, actual.cache_k_nope, 0, linear);
+  return explains_e5m2(actual, actual.cache_k_rope, actual.kv_lora_rank, linear);
 }
 
 double bytes_read(const GetMlaKvBuffer& op) {
@@ -48,11 +73,18 @@ std::unique_ptr<Op> op_get_mla_kv_buffer() {
       .contract = R"(
 The first kv_lora_rank elements of row loc[t] of kv_buffer, and the others: a copy of bits where the types agree. From fp8 to wider
 types that is exact, and no scale is applied; else one rounding to nearest even, to fp8 with saturation, as Triton's stores
-do. A slot out of range is an error; upstream does not look.)",
+do. NaN stays NaN, of a cast any NaN (on sm_90 one of f16 or fp8 gives 7fffffff in f32, without its sign, and bf16 keeps its pattern
+there). Upstream has no cast from one fp8 type to the other: that is ours. A slot out of range is an error; upstream does not look.)",
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::fast,
+      .unsupported = ops::unsupported,
       .bytes_read = ops::bytes_read,
+      .defects = {{"e5m2-infinity-65536", "*",
+                   "from e5m2 to bf16 infinities become 65536, and NaN 81920, 98304 and 114688 (7d, 7e, 7f), with their sign: Triton takes "
+                   "their exponent for one like the others on sm_90",
+                   ops::explains_e5m2_infinities}},
       .cases = {"S=64 T=5", "S=48 T=3 --dtype kv_buffer=f8_e4m3",
                 "S=9 T=4 --attr kv_lora_rank=37 --attr qk_rope_head_dim=5 --attr dst_dtype=f32 --dtype kv_buffer=f32",
                 "S=9 T=4 --attr kv_lora_rank=128 --attr dst_dtype=f8_e4m3 --dist outliers"},

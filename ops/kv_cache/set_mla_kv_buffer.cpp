@@ -1,12 +1,14 @@
 #include "ops/kv_cache/set_mla_kv_buffer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/rows/cast_row.h"
 
 namespace dodona::ops {
 namespace {
@@ -48,8 +50,32 @@ void golden(const SetMlaKvBuffer& op, const Exec&, Reference* reference) {
   for (std::int64_t t = 0; t < tokens; ++t) {
     if (dropped(op, t)) continue;
     std::uint8_t& again = named[static_cast<std::size_t>(slot_of(op, t))];
-    for (std::int64_t i = 0; i < width && again; ++i) record.unspecified[static_cast<std::size_t>(slot_of(op, t) * width + i)] = 1;
+    const std::int64_t begin = slot_of(op, t) * width;
+    open_cast_nans(op.k_nope, t * nope, op.kv_buffer, reference, "kv_buffer", begin, nope);
+    open_cast_nans(op.k_rope, t * rope, op.kv_buffer, reference, "kv_buffer", begin + nope, rope);
+    for (std::int64_t i = 0; i < width && again; ++i) record.unspecified[static_cast<std::size_t>(begin + i)] = 1;
     again = 1;
+  }
+}
+
+/// What torch's kernels make of a NaN in f32, by its type's bits.
+std::uint32_t widened_nan(DType type, std::uint64_t code) {
+  constexpr std::uint32_t canonical = 0x7FFFFFFF, e4m3_nan = 0x7FF00000;
+  const auto sign = static_cast<std::uint32_t>(code >> 7 & 1) << 31;
+  switch (type) {
+    case bf16: return static_cast<std::uint32_t>(code) << 16;
+    case f8_e4m3: return sign | e4m3_nan;
+    case f8_e5m2: return sign | canonical;
+    default: return canonical;
+  }
+}
+
+/// The patterns of NaN that torch's kernels give for a cast to f32, and to fp8 by way of it.
+void put_torch_nans(DType from_type, const std::byte* from, DType to_type, std::byte* to, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (!std::isnan(quant::load(from_type, from, i))) continue;
+    const std::uint32_t wide = widened_nan(from_type, quant::load_bits(from_type, from, i));
+    quant::store_bits(to_type, to, i, to_type == f32 ? wide : (wide >> 24 & 0x80) | 0x7F);
   }
 }
 
@@ -58,7 +84,7 @@ void convert(DType from_type, const std::byte* from, DType to_type, std::byte* t
 }
 
 /// Columns [begin, end) of one source, tokens in order: of tokens that share a slot the last wins, whatever the number of threads.
-void store_columns(const SetMlaKvBuffer& op, const Tensor& from, std::int64_t to_column, std::int64_t begin, std::int64_t end) {
+void store_columns(const SetMlaKvBuffer& op, const Tensor& from, std::int64_t to_column, std::int64_t begin, std::int64_t end, Mode mode) {
   const int from_bytes = bits(from.dtype()) / 8, to_bytes = bits(op.kv_buffer.dtype()) / 8;
   const bool same_type = from.dtype() == op.kv_buffer.dtype();
   const std::int64_t tokens = op.loc.size(0);
@@ -70,6 +96,7 @@ void store_columns(const SetMlaKvBuffer& op, const Tensor& from, std::int64_t to
       std::memcpy(target, source, static_cast<std::size_t>((end - begin) * to_bytes));
     } else {
       convert(from.dtype(), source, op.kv_buffer.dtype(), target, end - begin);
+      if (mode == Mode::hopper) put_torch_nans(from.dtype(), source, op.kv_buffer.dtype(), target, end - begin);
     }
   }
 }
@@ -80,14 +107,21 @@ void fast(const SetMlaKvBuffer& op, const Exec& exec) {
   const std::int64_t nope = op.k_nope.size(-1), rope = op.k_rope.size(-1), parts = (nope + part - 1) / part;
   const double cost = static_cast<double>(op.loc.size(0) * part);
   parallel_for(exec.threads, parts + 1, cost, [&](std::int64_t task) {
-    if (task == parts) return store_columns(op, op.k_rope, nope, 0, rope);
-    store_columns(op, op.k_nope, 0, task * part, std::min(nope, (task + 1) * part));
+    if (task == parts) return store_columns(op, op.k_rope, nope, 0, rope, exec.mode);
+    store_columns(op, op.k_nope, 0, task * part, std::min(nope, (task + 1) * part), exec.mode);
   });
 }
 
+/// Casts whose every pattern an H100 was asked for.
+bool cast_is_known(DType from, DType to) {
+  const bool to_fp8 = to == f8_e4m3 || to == f8_e5m2;
+  return from == to || (to == f32 && from != f32) || (to_fp8 && (from == bf16 || from == f16));
+}
+
 std::optional<Refusal> unsupported(const SetMlaKvBuffer& op, Mode mode) {
-  if (mode != Mode::hopper || op.k_nope.dtype() == op.kv_buffer.dtype()) return {};
-  return Refusal{"kv_buffer", "of another type than k_nope has no hopper mode: what the kernel's casts give was not recorded"};
+  if (mode != Mode::hopper || cast_is_known(op.k_nope.dtype(), op.kv_buffer.dtype())) return {};
+  return Refusal{"kv_buffer", "is " + std::string(name(op.kv_buffer.dtype())) + " and k_nope " + std::string(name(op.k_nope.dtype())) +
+                                  ": hopper mode has casts to f32 and from 16-bit types to fp8, what others give was not recorded"};
 }
 
 double bytes_read(const SetMlaKvBuffer& op) {
@@ -104,9 +138,11 @@ std::unique_ptr<Op> op_set_mla_kv_buffer() {
       .contract = R"(
 Row loc[t] of kv_buffer becomes k_nope[t], then k_rope[t]: a copy of bits where the types agree. Else the framework's cast, to
 nearest even and without any scale: beyond 464 e4m3 becomes NaN with its sign, it does not saturate (the fused quantizing path
-hands over e4m3 parts that did). A slot that several tokens name takes any of them (here the last) and is not judged; upstream
+hands over e4m3 parts that did). NaN stays NaN, any NaN; torch on sm_90 keeps the sign but for f16, and in f32 the pattern of bf16.
+A slot that several tokens name takes any of them (here the last) and is not judged; upstream
 sends the writes of padded tokens to slot 0 (slot_zero=reserved: newer upstreams drop them). A slot out of range is an error; upstream does not look. An extension of this
 library, not upstream: buffers and parts in f32, which leave out the rounding between ops.)",
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::fast,

@@ -36,14 +36,14 @@ void write(const PermutedRows& rows, const Exec& exec, float factor) {
       return;
     }
     const std::byte* const from = rows.input.as<const std::byte>() + token * from_bytes;
-    if (!rows.divisor) return cast_row(rows.input.dtype(), from, rows.output.dtype(), to, width, exec.isa);
+    if (!rows.divisor) return cast_row(rows.input.dtype(), from, rows.output.dtype(), to, width, exec);
     if (is_fp8(rows.output.dtype()) && (rows.input.dtype() == bf16 || rows.input.dtype() == f16))
       return dispatch<QuantizeRowKernel>(exec.isa, QuantizeRow{from, reinterpret_cast<std::uint8_t*>(to), width, nullptr,
                                                                rows.input.dtype(), rows.output.dtype(), false, factor});
     std::vector<float> wide(static_cast<std::size_t>(width));
     quant::to_f32(rows.input.dtype(), from, wide.data(), width);
     for (float& x : wide) x *= factor;
-    cast_row(f32, reinterpret_cast<const std::byte*>(wide.data()), rows.output.dtype(), to, width, exec.isa);
+    cast_row(f32, reinterpret_cast<const std::byte*>(wide.data()), rows.output.dtype(), to, width, exec);
   });
 }
 

@@ -52,6 +52,101 @@ TEST(CastRows, NarrowingToFp8SaturatesInfinitiesToo) {
   }
 }
 
+/// All patterns of a type of up to 16 bits, one a row of the pool.
+Tensor all_patterns(DType type) {
+  const Tensor pool(type, {std::int64_t{1} << bits(type), 2});
+  for (std::int64_t i = 0; i < pool.elements(); ++i) quant::set_bits(pool, i, static_cast<std::uint64_t>(i / 2));
+  return pool;
+}
+
+ops::GetMlaKvBuffer of_all_patterns(DType from, DType to, Mode mode) {
+  ops::GetMlaKvBuffer op{.kv_buffer = all_patterns(from), .loc = {}, .cache_k_nope = {}, .cache_k_rope = {}};
+  op.loc = Tensor(DType::i32, {op.kv_buffer.size(0)});
+  for (std::int64_t i = 0; i < op.loc.elements(); ++i) op.loc.as<std::int32_t>()[i] = static_cast<std::int32_t>(i);
+  op.kv_lora_rank = op.qk_rope_head_dim = 1;
+  op.dst_dtype = to;
+  return ops::run(op, in_mode(mode));
+}
+
+/// Failing elements of the latents that a call of get_mla_kv_buffer gave.
+oracle::Verdict verdict_on(const ops::GetMlaKvBuffer& op) {
+  Arguments inputs;
+  inputs.set("kv_buffer", op.kv_buffer);
+  inputs.set("loc", op.loc);
+  inputs.set_attr("kv_lora_rank", std::int64_t{1});
+  inputs.set_attr("qk_rope_head_dim", std::int64_t{1});
+  inputs.set_attr("dst_dtype", op.dst_dtype);
+  return oracle::judge(registry().at("get_mla_kv_buffer"), inputs, {{"cache_k_nope", op.cache_k_nope}, {"cache_k_rope", op.cache_k_rope}},
+                       {});
+}
+
+TEST(CastRows, ANanOfSm90IsCanonicalInF32ButForBf16WhosePatternStays) {
+  for (const DType from : {DType::bf16, DType::f16, DType::f8_e4m3, DType::f8_e5m2}) {
+    const auto op = of_all_patterns(from, DType::f32, Mode::hopper);
+    for (std::int64_t i = 0; i < op.loc.elements(); ++i) {
+      const double value = quant::get(op.kv_buffer, 2 * i);
+      const std::uint64_t wide = quant::get_bits(op.cache_k_nope, i);
+      if (from == DType::bf16) EXPECT_EQ(wide, static_cast<std::uint64_t>(i) << 16);
+      if (from != DType::bf16 && std::isnan(value)) EXPECT_EQ(wide, 0x7FFFFFFFU) << i;
+      if (!std::isnan(value)) EXPECT_EQ(quant::get(op.cache_k_nope, i), value);
+    }
+  }
+}
+
+TEST(CastRows, AnyNanOfACastPassesAndNoOtherOfACopy) {
+  for (const auto& [from, to] : {std::pair{DType::f16, DType::f32},
+                                 {DType::bf16, DType::f32},
+                                 {DType::f8_e4m3, DType::f32},
+                                 {DType::f16, DType::f8_e4m3},
+                                 {DType::f16, DType::f8_e5m2},
+                                 {DType::bf16, DType::f16}}) {
+    for (const Mode mode : {Mode::golden, Mode::fast, Mode::hopper}) {
+      const auto op = of_all_patterns(from, to, mode);
+      EXPECT_EQ(verdict_on(op).failing(), 0) << name(from) << " to " << name(to) << " " << name(mode);
+      std::int64_t changed = 0;
+      for (std::int64_t i = 0; i < op.loc.elements(); ++i)
+        if (std::isnan(quant::get(op.cache_k_nope, i))) {
+          quant::set_bits(op.cache_k_nope, i, quant::get_bits(op.cache_k_nope, i) ^ std::uint64_t{1} << (bits(to) - 1));
+          ++changed;
+        }
+      EXPECT_GT(changed, 0);
+      EXPECT_EQ(verdict_on(op).failing(), 0) << name(from) << " to " << name(to) << ", the other sign";
+      quant::set(op.cache_k_nope, 1, std::nan(""));
+      EXPECT_EQ(verdict_on(op).failing(), 1) << "a NaN where there is a number";
+    }
+  }
+  const auto copy = of_all_patterns(DType::f16, DType::f16, Mode::golden);
+  EXPECT_EQ(verdict_on(copy).failing(), 0);
+  quant::set_bits(copy.cache_k_nope, 0x7E01, 0x7E02);
+  EXPECT_EQ(verdict_on(copy).failing(), 1);
+}
+
+TEST(CastRows, InfinitiesAndNanOfE5m2AreNumbersInBf16OnSm90WhichIsAKnownDefect) {
+  const auto hopper = of_all_patterns(DType::f8_e5m2, DType::bf16, Mode::hopper);
+  const std::pair<std::int64_t, double> patterns[] = {{0x7C, 65536},  {0x7D, 81920},  {0x7E, 98304},  {0x7F, 114688},
+                                                      {0xFC, -65536}, {0xFD, -81920}, {0xFE, -98304}, {0xFF, -114688}};
+  for (const auto& [code, value] : patterns) EXPECT_EQ(quant::get(hopper.cache_k_nope, code), value);
+  EXPECT_EQ(verdict_on(hopper).outcome, oracle::Outcome::known_defect);
+  for (const Mode mode : both_modes) {
+    const auto op = of_all_patterns(DType::f8_e5m2, DType::bf16, mode);
+    EXPECT_EQ(verdict_on(op).outcome, oracle::Outcome::pass);
+    EXPECT_EQ(quant::get(op.cache_k_nope, 0xFC), -infinity);
+    EXPECT_TRUE(std::isnan(quant::get(op.cache_k_nope, 0x7D)));
+  }
+  quant::set(hopper.cache_k_nope, 0x7C, 57344);
+  EXPECT_EQ(verdict_on(hopper).outcome, oracle::Outcome::fail);
+}
+
+TEST(CastRows, OneFp8TypeToTheOtherHasNoHopperMode) {
+  try {
+    of_all_patterns(DType::f8_e4m3, DType::f8_e5m2, Mode::hopper);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_EQ(error.argument(), "dst_dtype");
+  }
+}
+
 TEST(CastRows, ARopePartOfAnotherTypeIsCastAlone) {
   const Tensor nope = normal(DType::bf16, {2, 3, 8}, "nope"), rope = normal(DType::f32, {2, 1, 4}, "rope");
   for (const Mode mode : both_modes) {
@@ -74,6 +169,11 @@ TEST(SetKvBufferKernel, KeysAndValuesLandInTheirSlots) {
       EXPECT_EQ(quant::get_bits(v_cache, i), 0u);
     }
   }
+}
+
+TEST(ChunkedPrefixIndices, ACaseOfNoTokensHasNone) {
+  const NamedOp op{"create_chunked_prefix_cache_kv_indices"};
+  for (const Mode mode : both_modes) EXPECT_EQ(op.outputs(op.case_of("R=2 C=1 B=5 n=0"), in_mode(mode)).front().second.elements(), 0);
 }
 
 TEST(ChunkedPrefixIndices, WhatContradictsItselfIsAnError) {

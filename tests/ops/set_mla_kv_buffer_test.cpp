@@ -60,6 +60,56 @@ TEST(SetMlaKvBuffer, Bf16ToE4m3IsTheFrameworksCastAndDoesNotSaturate) {
   }
 }
 
+struct NanCast {
+  DType from;
+  std::uint64_t code;
+  DType to;
+  std::uint64_t hopper;
+};
+
+TEST(SetMlaKvBuffer, WhichNanACastGivesIsOpenAndInHopperModeTorchs) {
+  const NanCast casts[] = {{DType::f16, 0xFE01, DType::f8_e4m3, 0x7F},     {DType::f16, 0xFE01, DType::f8_e5m2, 0x7F},
+                           {DType::bf16, 0xFFC1, DType::f8_e4m3, 0xFF},    {DType::f16, 0xFC01, DType::f32, 0x7FFFFFFF},
+                           {DType::bf16, 0x7F81, DType::f32, 0x7F810000},  {DType::bf16, 0xFF81, DType::f32, 0xFF810000},
+                           {DType::f8_e4m3, 0x7F, DType::f32, 0x7FF00000}, {DType::f8_e4m3, 0xFF, DType::f32, 0xFFF00000},
+                           {DType::f8_e5m2, 0x7D, DType::f32, 0x7FFFFFFF}, {DType::f8_e5m2, 0xFD, DType::f32, 0xFFFFFFFF}};
+  for (const NanCast& c : casts) {
+    const Tensor nope(c.from, {1, 2}), rope(c.from, {1, 1}), buffer(c.to, {1, 3});
+    quant::set_bits(nope, 0, c.code);
+    quant::set(nope, 1, -1.5);
+    quant::set(rope, 0, 0.25);
+    set(buffer, slots({0}), nope, rope, Mode::hopper);
+    EXPECT_EQ(quant::get_bits(buffer, 0), c.hopper) << name(c.from) << " to " << name(c.to);
+    EXPECT_EQ(quant::get(buffer, 1), -1.5);
+    EXPECT_EQ(quant::get(buffer, 2), 0.25);
+    Arguments inputs;
+    inputs.set("kv_buffer", Tensor(c.to, {1, 3}));
+    inputs.set("loc", slots({0}));
+    inputs.set("k_nope", nope);
+    inputs.set("k_rope", rope);
+    const auto failing = [&] { return oracle::judge(registry().at("set_mla_kv_buffer"), inputs, {{"kv_buffer", buffer}}, {}).failing(); };
+    EXPECT_EQ(failing(), 0);
+    quant::set_bits(buffer, 0, quant::get_bits(buffer, 0) ^ std::uint64_t{1} << (bits(c.to) - 1));
+    EXPECT_EQ(failing(), 0);
+    quant::set(buffer, 0, 1.0);
+    EXPECT_EQ(failing(), 1);
+  }
+}
+
+TEST(SetMlaKvBuffer, ANumberBeyondE4m3IsNanWithItsSignAndNoOther) {
+  const Tensor nope(DType::f16, {1, 1}), rope(DType::f16, {1, 1}), buffer(DType::f8_e4m3, {1, 2});
+  quant::set(nope, 0, -500);
+  set(buffer, slots({0}), nope, rope, Mode::hopper);
+  EXPECT_EQ(quant::get_bits(buffer, 0), 0xFFU);
+  Arguments inputs;
+  inputs.set("kv_buffer", Tensor(DType::f8_e4m3, {1, 2}));
+  inputs.set("loc", slots({0}));
+  inputs.set("k_nope", nope);
+  inputs.set("k_rope", rope);
+  quant::set_bits(buffer, 0, 0x7F);
+  EXPECT_EQ(oracle::judge(registry().at("set_mla_kv_buffer"), inputs, {{"kv_buffer", buffer}}, {}).failing(), 1);
+}
+
 TEST(SetMlaKvBuffer, OfTokensThatShareASlotTheLastIsStored) {
   const Tensor nope = normal(DType::f32, {3, 512}, "nope"), rope = normal(DType::f32, {3, 64}, "rope");
   for (const int threads : {1, 2, 5}) {

@@ -80,9 +80,10 @@ Comparison make_comparison(const TensorSpec& spec, const Tensor& golden, const T
 double share_of_element(const Comparison& c, std::int64_t i, bool same_bits, bool exact_only) {
   if (same_bits) return 0.0;
   const double actual = quant::get(c.actual, i);
-  if (exact_only || c.reference == nullptr || c.judge == Judge::exact) return infinity;
+  if (exact_only || c.reference == nullptr) return infinity;
   const auto k = static_cast<std::size_t>(i);
   const double exact = c.reference->exact[k], slack = c.reference->slack[k];
+  if (c.judge == Judge::exact) return std::isnan(exact) && slack > 0 && std::isnan(actual) ? 0.0 : infinity;
   if (!(slack > 0)) {
     // Nothing is open: the bits are those of the conditioned exact value. Any NaN will do where the type has payloads.
     if (std::isnan(exact)) return std::isnan(actual) && c.judge != Judge::code ? 0.0 : infinity;
