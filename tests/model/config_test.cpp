@@ -139,6 +139,10 @@ TEST_F(ConfigFile, FewerKeyHeadsThanQueryHeadsAreRefused) {
   config["num_key_value_heads"] = 2;
   refuses(ErrorCode::bad_value, {"num_key_value_heads is 2", "expected 4"});
 }
+TEST_F(ConfigFile, NumbersOfHeadsThatAreNoneAreRefusedThemselves) {
+  config["num_attention_heads"] = -1;
+  refuses(ErrorCode::bad_value, {"num_attention_heads is -1", "expected 1"});
+}
 TEST_F(ConfigFile, AHeadDimensionThatIsNoSumIsRefused) {
   config["qk_head_dim"] = 128;
   refuses(ErrorCode::bad_value, {"qk_head_dim is 128", "expected 192"});

@@ -545,6 +545,16 @@ TEST(Ranks, WhatCannotBeDealtOutIsRefusedByName) {
   expect_error([&] { LayerRun(alone).run(); }, ErrorCode::unsupported, {"the ranks that hold the others are missing"});
 }
 
+TEST(Ranks, AModelWithoutRoutedExpertsIsOneRanksOfThem) {
+  LayerRequest request = step(small("bf16"), 0);
+  request.config.n_routed_experts = 0;
+  const std::string alone = bits_of(LayerRun(request).run().output);
+  check_grid(request.config, {});
+  EXPECT_EQ(bits_of(ShardedRun(request, {}).run().output), alone);
+  expect_error([&] { check_grid(request.config, {.experts = 2}); }, ErrorCode::bad_option,
+               {"--ep", "is 2, expected 1: the model has no routed experts"});
+}
+
 TEST(Ranks, ARankThatFailsEndsTheOthersAndItsErrorIsTheOneThatIsThrown) {
   for (const std::int64_t failing : {0, 2, 3}) {
     int ended = 0;

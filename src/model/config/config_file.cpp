@@ -204,6 +204,10 @@ void read_model(const Json& json, ModelConfig& config, const std::string& where)
   require_flag(json, "attention_bias", false, where);
   require_flag(json, "tie_word_embeddings", false, where);
   require_flag(json, "rope_interleave", true, where);
+}
+
+/// Fields that follow from others, which are known to be sizes by then.
+void check_derived(const Json& json, const ModelConfig& config, const std::string& where) {
   require_equal(json, "num_key_value_heads", config.num_attention_heads, "num_attention_heads: every head has its own key", where);
   require_equal(json, "qk_head_dim", config.qk_head_dim(), "qk_nope_head_dim + qk_rope_head_dim", where);
 }
@@ -367,6 +371,7 @@ ModelConfig load_config(const std::string& folder) {
   else if (embedded)
     config.quant = *embedded;
   config.validate();
+  check_derived(json, config, where);
   return config;
 }
 

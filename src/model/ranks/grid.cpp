@@ -34,7 +34,8 @@ void check_grid(const ModelConfig& config, const Grid& grid) {
   };
   if (grid.tensor != 1 && grid.tensor != 2 && grid.tensor != 4 && grid.tensor != 6 && grid.tensor != 8)
     fail("--tp", grid.tensor, "1, 2, 4, 6 or 8, the groups that the custom all-reduce has");
-  if (grid.experts < 1 || grid.experts > config.n_routed_experts)
+  if (config.n_routed_experts == 0 && grid.experts != 1) fail("--ep", grid.experts, "1: the model has no routed experts");
+  if (config.n_routed_experts > 0 && (grid.experts < 1 || grid.experts > config.n_routed_experts))
     fail("--ep", grid.experts, ("1 to " + std::to_string(config.n_routed_experts) + ", the routed experts").c_str());
   if (grid.pipeline < 1 || grid.pipeline > config.num_hidden_layers)
     fail("--pp", grid.pipeline, ("1 to " + std::to_string(config.num_hidden_layers) + ", the layers").c_str());
