@@ -17,6 +17,7 @@ using testing::expect_error;
 using testing::TempFolder;
 
 constexpr const char* shard = "model-00001-of-00001.safetensors";
+constexpr const char* other = "model-00002-of-00002.safetensors";
 constexpr const char* index_file = "model.safetensors.index.json";
 const std::string q_b = "model.layers.1.self_attn.q_b_proj.weight";
 
@@ -67,7 +68,27 @@ TEST_F(Inspect, AWholeCheckpointFits) {
 
 TEST_F(Inspect, AMissingTensorIsToldWithWhatWasExpected) {
   rewrite([](auto& tensors) { std::erase_if(tensors, [](const auto& t) { return t.first == q_b; }); });
-  EXPECT_EQ(only(), "missing|" + q_b + "|BF16 [768, 192]|");
+  EXPECT_EQ(only(), "missing|" + q_b + "|BF16 [768, 192]|nothing of that name");
+}
+/// No reader looks anywhere but where the index says.
+TEST_F(Inspect, ATensorThatTheIndexPlacesElsewhereIsMissing) {
+  io::write_safetensors(file(other), {{"model.layers.3.shared_head.head.weight", Tensor(DType::f32, {3})}});
+  const io::Json whole = io::read_json(file(index_file));
+  const auto with_map = [&](const std::function<void(io::Json&)>& change) {
+    io::Json json = whole;
+    json["weight_map"]["model.layers.3.shared_head.head.weight"] = other;
+    change(json["weight_map"]);
+    std::ofstream(file(index_file)) << io::json_text(json);
+  };
+  with_map([](io::Json&) {});
+  EXPECT_TRUE(inspect().fits());
+  with_map([](io::Json& map) { map[q_b] = other; });
+  EXPECT_EQ(only(), "missing|" + q_b + "|BF16 [768, 192]|nothing of that name");
+  EXPECT_EQ(inspect().tensors.front().file, other);
+  expect_error([&] { open_checkpoint(path(), preset("tiny"))->check_layer(1); }, ErrorCode::bad_file, {q_b, other, "does not hold it"});
+  with_map([](io::Json& map) { map.erase(q_b); });
+  EXPECT_EQ(only(), "missing|" + q_b + "|BF16 [768, 192]|a tensor that model.safetensors.index.json does not list");
+  EXPECT_EQ(inspect().tensors.front().file, shard);
 }
 TEST_F(Inspect, AMisnamedTensorIsToldWithTheNameThatIsThere) {
   rewrite([](auto& tensors) {

@@ -24,6 +24,15 @@ struct Entry {
 };
 using Entries = std::map<std::string, Entry, std::less<>>;
 
+/// A tensor of the model about which index and files do not agree: no reader finds it.
+struct Astray {
+  std::string found, file;
+};
+struct Contents {
+  Entries entries;  ///< every tensor that the index places where it is, and those that the model does not have
+  std::map<std::string, Astray, std::less<>> astray = {};
+};
+
 /// What releases hold beside the weights: computed, or a copy of what the model has elsewhere.
 bool nobody_reads(std::string_view name) {
   for (const char* end : {".rotary_emb.inv_freq", ".shared_head.head.weight", ".embed_tokens.weight"})
@@ -55,8 +64,8 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// Every tensor of every file that can be read.
-Entries read_entries(const std::string& folder, const CheckpointIndex& index, Inspection& result) {
+/// What the files that can be read hold.
+Contents read_contents(const std::string& folder, const ModelConfig& config, const CheckpointIndex& index, Inspection& result) {
   struct Shard {
     std::vector<io::SafetensorsEntry> entries;
     std::optional<std::string> error;
@@ -71,25 +80,33 @@ Entries read_entries(const std::string& folder, const CheckpointIndex& index, In
       shard.error = error.message();
     }
   });
-  Entries entries;
+  Contents contents;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     // Shards hold neighbours, most of them in order.
-    auto next = entries.end();
+    auto next = contents.entries.end();
     for (io::SafetensorsEntry& entry : shards[i].entries) {
       std::string name = entry.name;
-      next = std::next(entries.try_emplace(next, std::move(name), Entry{std::move(entry), index.shards[i]}));
+      const auto place = index.find(name);
+      if (place && *place != i) continue;
+      if (!place && find_tensor_info(config, name))
+        contents.astray[name] = {"a tensor that " + std::string(index_name) + " does not list", index.shards[i]};
+      else
+        next = std::next(contents.entries.try_emplace(next, std::move(name), Entry{std::move(entry), index.shards[i]}));
     }
     if (shards[i].error) result.unreadable.push_back(*shards[i].error);
   }
+  for (const auto& [name, shard] : index.shard_of)
+    if (!shards[shard].error && !contents.entries.contains(name)) contents.astray[name] = {"nothing of that name", index.shards[shard]};
   for (const CheckpointIndex::Absent& absent : index.absent)
     result.unreadable.push_back((std::filesystem::path(folder) / absent.shard).string() + ": not in the folder, but " + index_name +
                                 " places tensors in it (" + absent.tensor + ")");
-  return entries;
+  return contents;
 }
 
 class Inspector {
  public:
-  Inspector(const ModelConfig& config, Entries& entries, Inspection& result) : config_(config), entries_(entries), result_(result) {}
+  Inspector(const ModelConfig& config, Contents& contents, Inspection& result)
+      : config_(config), entries_(contents.entries), astray_(contents.astray), result_(result) {}
 
   void part(std::string title, const std::vector<TensorInfo>& tensors) {
     InspectedPart part{.title = std::move(title)};
@@ -111,7 +128,9 @@ class Inspector {
     for (const TensorInfo* const info : missing) {
       Entry* const instead = meant(*info);
       if (instead == nullptr) {
-        add(part, {Finding::missing, info->name, expected_text(*info), "", ""});
+        const auto at = astray_.find(info->name);
+        const Astray place = at == astray_.end() ? Astray() : at->second;
+        add(part, {Finding::missing, info->name, expected_text(*info), place.found, place.file});
         continue;
       }
       take(part, *instead);
@@ -166,6 +185,7 @@ class Inspector {
 
   const ModelConfig& config_;
   Entries& entries_;
+  const std::map<std::string, Astray, std::less<>>& astray_;
   Inspection& result_;
 };
 
@@ -188,8 +208,8 @@ Inspection inspect_checkpoint(const std::string& folder, const ModelConfig& conf
   const CheckpointIndex index = read_index(folder);
   result.files = static_cast<std::int64_t>(index.shards.size());
   result.unfinished = index.unfinished;
-  Entries entries = read_entries(folder, index, result);
-  Inspector inspector(config, entries, result);
+  Contents contents = read_contents(folder, config, index, result);
+  Inspector inspector(config, contents, result);
   inspector.part("embedding, final norm, head", outer_tensors(config));
   for (std::int64_t layer = first_layer; layer <= last_layer; ++layer)
     inspector.part(title_of(config, layer), layer_tensors(config, layer));

@@ -11,7 +11,7 @@
 namespace dodona::model {
 
 enum class Finding {
-  missing,    ///< the model has it, the checkpoint not
+  missing,    ///< the model has it, the checkpoint not, or not where its index says
   misnamed,   ///< likewise, and one that the model has not is of the same layer, type and shape and nearly of that name
   misshaped,  ///< of another type or shape
   unknown,    ///< the checkpoint has it, the model not
@@ -22,8 +22,8 @@ struct InspectedTensor {
   Finding finding{};
   std::string name;      ///< the model's; of unknown ones the checkpoint's
   std::string expected;  ///< "BF16 [768, 192]"; empty for unknown ones
-  std::string found;     ///< the same, or the name that is there instead; empty for missing ones
-  std::string file;      ///< which holds it; empty for missing ones
+  std::string found;     ///< the same, or the name that is there instead; of missing ones what index and file say of it, if anything
+  std::string file;      ///< which holds it, or should
 };
 
 /// A layer, or what lies outside of layers.
