@@ -1,5 +1,7 @@
 #include <unistd.h>
 
+#include <limits>
+
 #include "helpers.h"
 #include "io/json.h"
 #include "io/safetensors.h"
@@ -209,6 +211,24 @@ TEST_F(Checkpoint, ScalesThatAreNoPositiveNumberAreRefused) {
     return zero;
   });
   expect_error([&] { open_checkpoint(path(), config)->linear(up); }, ErrorCode::bad_value, {up + ".weight_scale_2", "is 0", "positive"});
+}
+/// Of forms whose scales are f32 a kernel would tell, which knows neither layer nor tensor.
+TEST_F(Checkpoint, ScalesThatAreNoNumbersAreNamed) {
+  const ModelConfig rows = with_scheme(config, scheme_named("int8"));
+  fs::remove_all(path());
+  write_checkpoint(path(), rows, {.first_layer = 1, .last_layer = 1, .seed = 7}, {});
+  const std::string gate = "model.layers.1.mlp.experts.3.gate_proj";
+  rewrite_one(up + ".weight_scale", [](const Tensor& t) {
+    Tensor wrong = t.clone();
+    wrong.as<float>()[5] = std::numeric_limits<float>::quiet_NaN();
+    return wrong;
+  });
+  const auto source = open_checkpoint(path(), rows);
+  source->linear(gate);
+  const std::vector<std::string> parts{up + ".weight_scale", "holds nan at element 5", "finite"};
+  expect_error([&] { source->linear(up); }, ErrorCode::bad_value, parts);
+  const std::vector<std::string> both{gate, up};
+  expect_error([&] { source->fused(both); }, ErrorCode::bad_value, parts);
 }
 TEST_F(Checkpoint, FusedScalesThatDifferAreRefused) {
   rewrite_one(up + ".weight_scale_2", [](const Tensor& t) {

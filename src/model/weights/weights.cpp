@@ -70,6 +70,21 @@ Tensor stack(const WeightSource& source, std::span<const std::string> modules, c
   return stacked.read_only();
 }
 
+/// Of scales in f32 and f16, which are few: what is no number in one of them would be told by a kernel, which knows no names.
+void check_finite(const WeightSource& source, std::span<const std::string> modules, const FormTensor& tensor, const Tensor& stacked) {
+  if (tensor.dtype != DType::f32 && tensor.dtype != DType::f16) return;
+  std::int64_t first = 0;
+  for (const std::string& module : modules) {
+    const std::int64_t count = element_count(tensor.shape(size_of(source, module)));
+    for (std::int64_t i = 0; i < count; ++i)
+      if (const double value = quant::get(stacked, first + i); !std::isfinite(value))
+        throw Error(ErrorCode::bad_value, "", "",
+                    "tensor '" + module + tensor.suffix + "' holds " + text(static_cast<float>(value)) + " at element " +
+                        std::to_string(i) + ", expected finite scales");
+    first += count;
+  }
+}
+
 /// The largest of the modules' scales.
 float largest_scale(const WeightSource& source, std::span<const std::string> modules, const char* suffix) {
   float largest = 0;
@@ -234,7 +249,10 @@ Linear WeightSource::fused(std::span<const std::string> modules) const {
   Linear linear = described(modules);
   for (const FormTensor& tensor : tensors_of(linear.form)) switch (tensor.role) {
       case TensorRole::weight: linear.weight = stack(*this, modules, tensor); break;
-      case TensorRole::scale: linear.weight_scale = stack(*this, modules, tensor); break;
+      case TensorRole::scale:
+        linear.weight_scale = stack(*this, modules, tensor);
+        check_finite(*this, modules, tensor, linear.weight_scale);
+        break;
       case TensorRole::group_scale: linear.group_scales = stack(*this, modules, tensor); break;
       case TensorRole::zero: linear.zeros = stack(*this, modules, tensor); break;
       case TensorRole::scale_2: linear.weight_scale_2 = common_scale(*this, modules, tensor.suffix); break;
