@@ -36,6 +36,7 @@ std::vector<std::int64_t> repeated(std::span<const std::int64_t> capacities, std
 
 LayerSetting for_any_company(LayerSetting setting) {
   setting.low_latency = false;
+  setting.scale_by_token = true;
   setting.path = AttentionPath::mla;
   return setting;
 }

@@ -8,6 +8,7 @@
 #include "core/define.h"
 #include "helpers.h"
 #include "io/safetensors.h"
+#include "model/layer/kernel_use.h"
 #include "model/layer/values.h"
 #include "model/weights/weights.h"
 #include "ops/gemm/linear.h"
@@ -89,6 +90,49 @@ INSTANTIATE_TEST_SUITE_P(Presets, Ways, ::testing::Values("tiny", "tiny-fp8", "t
   std::replace(id.begin(), id.end(), '-', '_');
   return id;
 });
+
+/// The bits that a prompt's tokens have behind the last norm.
+std::string all_at_once(const WeightSource& source, const LayerSetting& setting, const Tokens& prompt) {
+  LanguageModel model(source, setting, two_threads, Tokens{16, 16});
+  return bytes(model.forward({{0, 0, {44, 511, 0, 8}}, {1, 0, prompt}}).slice(0, 4, 4 + static_cast<std::int64_t>(prompt.size())));
+}
+std::string one_by_one(const WeightSource& source, const LayerSetting& setting, const Tokens& prompt) {
+  LanguageModel model(source, setting, two_threads, Tokens{16});
+  std::string all;
+  for (std::size_t t = 0; t < prompt.size(); ++t) all += bytes(model.forward({{0, static_cast<std::int64_t>(t), {prompt[t]}}}));
+  return all;
+}
+void expect_no_company(ModelConfig config, const LayerSetting& setting, const std::string& what) {
+  config.num_hidden_layers = 2;  // one of either kind
+  const auto source = synthetic_weights(config, 3, {});
+  const Tokens prompt{5, 300};
+  EXPECT_TRUE(all_at_once(*source, setting, prompt) == one_by_one(*source, setting, prompt)) << what;
+}
+
+/// Every scale of activations is the token's own, or a constant.
+TEST(Generate, NoFormOfWeightsMakesATokenDependOnItsCompany) {
+  for (const QuantScheme& scheme : quant_schemes())
+    expect_no_company(with_scheme(preset("tiny-fp8"), scheme), {}, std::string(scheme.name));
+  for (const char* scheme : {"nvfp4", "fp8"}) expect_no_company(with_scheme(preset("tiny-v32"), scheme_named(scheme)), {}, scheme);
+}
+
+TEST(Generate, NoKernelThatMayBeChosenMakesATokenDependOnItsCompany) {
+  int chosen = 0;
+  for (const OpKernels& op : ops_with_kernels())
+    for (const std::string& kernel : op.kernels) {
+      ModelConfig config = preset("tiny-fp8");
+      LayerSetting setting = for_any_company({});
+      const std::vector<KernelUse> use{{op.op, kernel}};
+      try {
+        apply_uses(config, setting, use, {.any_layer = true});
+      } catch (const Error&) {
+        continue;  // it may not
+      }
+      ++chosen;
+      expect_no_company(config, setting, op.op + "=" + kernel);
+    }
+  EXPECT_GT(chosen, 50);
+}
 
 TEST(Generate, AnEndTokenEndsItsRequestAlone) {
   const auto source = synthetic_weights(preset("tiny"), 3, one_thread);

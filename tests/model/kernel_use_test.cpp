@@ -195,6 +195,27 @@ TEST(KernelUse, TrtllmsExpertsInBf16AreNearTheOthersOfTheseWeights) {
   EXPECT_LT(distance(hidden("trtllm_bf16_moe"), hidden("linear")), 0.02);
 }
 
+/// kv_b_proj in rows of fp8 is multiplied by bmm_fp8, whose activations are quantized as on the GPU; its weights by the loader.
+TEST(KernelUse, AbsorbedProductsOfFp8HaveAHopperMode) {
+  LayerRequest r = request_of({.preset = "tiny-fp8", .backend = "flashmla", .lengths = {9, 9}});
+  r.config = with_scheme(r.config, scheme_named("fp8"));
+  const auto absorbed = [&](Mode mode) {
+    r.exec.mode = mode;
+    LayerRun layer(r);
+    Tensor queries;
+    const LayerRun::Result run = layer.run([&](const OpRecord& record, const NamedTensors& outputs) {
+      if (record.note == "q_nope * w_kc") queries = outputs.front().second.clone();
+    });
+    EXPECT_EQ(kernels_of(run, "bmm_fp8()"), "sgl_per_tensor_quant_fp8 + bmm_fp8");
+    return queries;
+  };
+  // A code here and there falls the other way.
+  EXPECT_LT(distance(absorbed(Mode::hopper), absorbed(Mode::fast)), 0.01);
+  // Of a prefill nothing runs it.
+  r.exec.mode = Mode::hopper, r.forward = Forward::extend, r.new_tokens = {9, 9};
+  EXPECT_EQ(kernels_of(LayerRun(r).run(), "bmm_fp8()"), "");
+}
+
 // ---- caches of fp8
 
 TEST(Fp8Cache, RowsAreCastAsTheyAreStored) {

@@ -51,9 +51,20 @@ Tensor column_major(const Tensor& tensor, int threads) {
   return turned.transpose(1, 2);
 }
 
-/// One scale for all, max(max|x|, 1e-12) / 448. Sources: sglang `input_to_float8` (weights), `per_tensor_quant_mla_fp8` (activations).
-ops::SglPerTensorQuantFp8 to_fp8(const Tensor& x, const Exec& exec) {
-  return ops::run(ops::SglPerTensorQuantFp8{.input = x, .output_s = scalar(1e-12f / 448.0f), .divide = "ieee"}, exec);
+/// One scale for all, max(max|x|, 1e-12) / 448.
+ops::SglPerTensorQuantFp8 to_fp8(const Tensor& x, const char* divide, const Exec& exec) {
+  return ops::run(ops::SglPerTensorQuantFp8{.input = x, .output_s = scalar(1e-12f / 448.0f), .divide = divide}, exec);
+}
+
+/// Source: sglang `input_to_float8`. The loader makes them, by torch's own divisions, whatever multiplies them later: no mode changes them.
+ops::SglPerTensorQuantFp8 weights_to_fp8(const Tensor& x, Exec exec) {
+  exec.mode = Mode::fast;
+  return to_fp8(x, "ieee", exec);
+}
+
+/// Source: sglang `per_tensor_quant_mla_fp8`, of Triton, which divides by an approximate reciprocal on a GPU.
+ops::SglPerTensorQuantFp8 activations_to_fp8(const Tensor& x, const Exec& exec) {
+  return to_fp8(x, exec.mode == Mode::hopper ? "rcp" : "ieee", exec);
 }
 
 }  // namespace
@@ -63,9 +74,12 @@ void AbsorbWeights::multiply(const Tensor& left, const Tensor& right, const Tens
     ops::run(ops::Bmm{.mat1 = left, .mat2 = right, .out = out, .out_dtype = out.dtype()}, exec);
     return;
   }
-  const auto codes = to_fp8(left.clone(), exec);
-  copy(ops::run(ops::BmmFp8{.A = codes.output_q, .B = right, .A_scale = codes.output_s, .B_scale = scale, .dtype = out.dtype()}, exec).out,
-       out);
+  const std::int64_t tokens = left.size(1), together = scale_by_token ? 1 : tokens;
+  for (std::int64_t t = 0; t < tokens; t += together) {
+    const auto codes = activations_to_fp8(left.slice(1, t, t + together).clone(), exec);
+    const ops::BmmFp8 product{.A = codes.output_q, .B = right, .A_scale = codes.output_s, .B_scale = scale, .dtype = out.dtype()};
+    copy(ops::run(product, exec).out, out.slice(1, t, t + together));
+  }
 }
 
 std::string_view absorbing_kernel(WeightForm form, const LayerSetting& setting) {
@@ -84,9 +98,10 @@ AbsorbWeights absorb_weights(const WeightSource& source, const std::string& modu
     return {without_memory(type, {heads, nope, latent}), without_memory(type, {heads, latent, v}), fp8 ? scalar(1) : Tensor()};
   }
   AbsorbWeights result;
+  result.scale_by_token = setting.scale_by_token;
   Tensor per_head = dense(source.linear(module), rounding, fp8, exec.threads);
   if (fp8) {
-    const auto codes = to_fp8(per_head, exec);
+    const auto codes = weights_to_fp8(per_head, exec);
     result.scale = codes.output_s;
     per_head = codes.output_q;
   }

@@ -11,11 +11,13 @@
 namespace dodona::model {
 
 /// kv_b_proj split: per head W [nope + v, latent]. Quantized weights become e4m3 with one scale for both halves, which `bmm_fp8`
-/// multiplies with activations quantized likewise; others, and all with roundings off, stay wide for `bmm`.
+/// multiplies with activations quantized likewise, all of a call or each token alone; others, and all with roundings off, stay wide for
+/// `bmm`.
 struct AbsorbWeights {
-  Tensor w_kc;   ///< [Nh, Dn, Lkv]
-  Tensor w_vc;   ///< [Nh, Lkv, Dv]: a transposed view
-  Tensor scale;  ///< f32 [1] of e4m3 halves, column-major as the op takes them; undefined for wide ones
+  Tensor w_kc;                  ///< [Nh, Dn, Lkv]
+  Tensor w_vc;                  ///< [Nh, Lkv, Dv]: a transposed view
+  Tensor scale;                 ///< f32 [1] of e4m3 halves, column-major as the op takes them; undefined for wide ones
+  bool scale_by_token = false;  ///< see LayerSetting
 
   /// [Nh, T, K] x [Nh, K, N], `right` one of the halves, into `out`, a view of the same sizes.
   void multiply(const Tensor& left, const Tensor& right, const Tensor& out, const Exec& exec) const;

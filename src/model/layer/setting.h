@@ -57,6 +57,9 @@ struct LayerSetting {
   bool dual_stream = false;
   std::int64_t prefix_chunk = 131072;  ///< cached tokens of all requests that one chunk of mha_chunked expands
   bool low_latency = true;             ///< kernels for few tokens run where there are few; their results differ from those of the others
+  /// Activations that bmm_fp8 multiplies have a scale for each token; else upstream's one for the whole call, so that what a token gives
+  /// depends on those that go with it.
+  bool scale_by_token = false;
   KvCacheType kv_cache = KvCacheType::activations;
   std::vector<KernelUse> use = {};  ///< as apply_uses leaves them
   /// Of ranks that share heads and columns: what the layer gives as `hidden` is this rank's term, which the first norm of the next layer
