@@ -195,6 +195,58 @@ TEST(KernelUse, TrtllmsExpertsInBf16AreNearTheOthersOfTheseWeights) {
   EXPECT_LT(distance(hidden("trtllm_bf16_moe"), hidden("linear")), 0.02);
 }
 
+/// Experts one by one, by the product that their form has.
+TEST(KernelUse, PlainExpertsOfNvfp4RunThatFormsProduct) {
+  LayerRequest r = request_of({});
+  const Tensor grouped = LayerRun(r).run().output.hidden;
+  r.setting.experts = "plain";
+  const LayerRun::Result run = LayerRun(r).run();
+  EXPECT_NE(kernels_of(run, "self.experts()").find("cutlass_scaled_fp4_mm"), std::string::npos);
+  EXPECT_LT(distance(run.output.hidden, grouped), 0.02);
+  const Plan plan = plan_layer(r);
+  const auto experts = std::find_if(plan.ops.begin(), plan.ops.end(), [](const OpRecord& op) { return op.op == "self.experts()"; });
+  ASSERT_NE(experts, plan.ops.end());
+  EXPECT_EQ(experts->kernels, "cutlass_scaled_fp4_mm");
+}
+
+TEST(KernelUse, ABackendThatDoesNotTakeTheFormIsAnsweredByThoseThatDo) {
+  struct Wrong {
+    const char *preset, *scheme, *experts;
+    std::int64_t layer;
+    ExpertWeights weights;
+    std::vector<std::string> parts;
+  };
+  for (const Wrong& w :
+       {Wrong{"tiny-fp8",
+              "bf16",
+              "cutlass",
+              1,
+              ExpertWeights::stored,
+              {"experts",
+               "of layer 1 are bf16, which cutlass does not multiply; expected, as they are stored, one of plain, trtllm, or, as "
+               "blocks of fp8 made of that, one of cutlass, triton"}},
+        Wrong{"tiny-fp8",
+              "fp8-block",
+              "plain",
+              1,
+              ExpertWeights::fp8,
+              {"are fp8-block, which plain does not multiply; expected one of cutlass, triton"}},
+        Wrong{"tiny",
+              "nvfp4",
+              "plain",
+              1,
+              ExpertWeights::fp8,
+              {"are nvfp4, which plain does not multiply as blocks of fp8; expected, as they are stored, one of cutlass, plain"}},
+        Wrong{"tiny", "nvfp4", "cutlass", 3, ExpertWeights::stored, {"of layer 3 are bf16, which cutlass does not multiply"}}}) {
+    LayerRequest r = request_of({.preset = w.preset, .layer = w.layer});
+    if (r.config.num_nextn_predict_layers == 0 || w.layer < 3) r.config = with_scheme(preset(w.preset), scheme_named(w.scheme));
+    r.setting.experts = w.experts;
+    r.setting.expert_weights = w.weights;
+    expect_error([&] { plan_layer(r); }, ErrorCode::unsupported, w.parts);
+    expect_error([&] { LayerRun run(r); }, ErrorCode::unsupported, w.parts);
+  }
+}
+
 /// kv_b_proj in rows of fp8 is multiplied by bmm_fp8, whose activations are quantized as on the GPU; its weights by the loader.
 TEST(KernelUse, AbsorbedProductsOfFp8HaveAHopperMode) {
   LayerRequest r = request_of({.preset = "tiny-fp8", .backend = "flashmla", .lengths = {9, 9}});

@@ -107,8 +107,7 @@ namespace {
 /// nullptr in dense layers.
 const ExpertsBackend* experts_of(const ModelConfig& config, const LayerSetting& setting) {
   if (!config.is_moe_layer(setting.layer)) return nullptr;
-  const WeightForm form = config.form_of(layer_prefix(setting.layer) + "mlp.experts.0.gate_proj");
-  return &choose_experts(linear_method(form, setting.rounding), setting);
+  return &choose_experts(config, setting);
 }
 
 }  // namespace
@@ -127,7 +126,7 @@ ShapeBook layer_book(const WeightSource& source, const LayerSetting& setting, co
                       .residual = setting.residual,
                       .attention_kernel = attention.kernel(),
                       .rope_kernel = attention.quantizes_with_rope ? "mla_rope_quantize_fp8" : "apply_rope_with_cos_sin_cache_inplace",
-                      .experts_kernel = experts != nullptr ? experts->kernel : std::string_view(),
+                      .experts_kernel = experts != nullptr ? kernel_of(*experts, config, setting) : std::string_view(),
                       .sums_by_rank = experts != nullptr && sums_by_rank(*experts, setting),
                       .use = setting.use,
                       .hands_on_terms = setting.hands_on_terms,

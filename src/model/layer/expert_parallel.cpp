@@ -121,7 +121,7 @@ Tensor apart(const Pass& p, std::int64_t tokens, const ModelConfig& config, cons
   const BookOptions options{.batch = tokens,
                             .layer = setting.layer,
                             .rounding = setting.rounding,
-                            .experts_kernel = backend.kernel,
+                            .experts_kernel = kernel_of(backend, whole, setting),
                             .sums_by_rank = sums_by_rank(backend, setting),
                             .shard = p.weights.source().shard()};
   const ShapeBook book(whole, Phase::decode, options);

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "dodona/error.h"
+#include "model/weights/tensor_list.h"
 #include "quant/sizes.h"
 
 namespace dodona::model {
@@ -47,8 +48,33 @@ bool runs(const Calls& each, std::string_view kernel, WeightForm form) {
   return std::find(each.kernels.begin(), each.kernels.end(), kernel) != each.kernels.end();
 }
 
-const char* name_of(ExpertWeights weights) {
-  return weights == ExpertWeights::fp8 ? "fp8" : "stored";
+/// What is stored as blocks of fp8 is multiplied as such.
+ExpertWeights form_of(const LinearMethod& stored, const LayerSetting& setting) {
+  return &stored == &fp8_block_method ? ExpertWeights::fp8 : setting.expert_weights;
+}
+
+WeightForm stored_form(const ModelConfig& config, std::int64_t layer) {
+  return config.form_of(layer_prefix(layer) + "mlp.experts.0.gate_proj");
+}
+
+/// Those that run experts of that form, "cutlass, triton".
+std::string takers(const LinearMethod& stored, ExpertWeights weights, const LayerSetting& setting) {
+  std::string text;
+  if (weights == ExpertWeights::fp8 && setting.rounding == Rounding::off) return text;
+  for (const ExpertsBackend* backend : backends)
+    if (backend->weights == weights && backend->accepts(stored) != nullptr && (backend->fuses_shared || !setting.fused_shared))
+      text += (text.empty() ? "" : ", ") + std::string(backend->name);
+  return text;
+}
+
+/// "; expected cutlass or plain...": what would run them.
+std::string expected(const LinearMethod& stored, const LayerSetting& setting) {
+  const std::string blocks = takers(stored, ExpertWeights::fp8, setting);
+  if (&stored == &fp8_block_method) return blocks.empty() ? "" : "; expected one of " + blocks;
+  const std::string own = takers(stored, ExpertWeights::stored, setting);
+  std::string text = own.empty() ? "" : "; expected, as they are stored, one of " + own;
+  if (!blocks.empty()) text += std::string(own.empty() ? "; expected" : ", or") + ", as blocks of fp8 made of that, one of " + blocks;
+  return text;
 }
 
 std::vector<std::int64_t> spread(const Pass& pass) {
@@ -76,11 +102,19 @@ std::string experts_names() {
   return text;
 }
 
-const ExpertsBackend& choose_experts(const LinearMethod& stored, const LayerSetting& setting) {
+const LinearMethod& stored_experts(const ModelConfig& config, const LayerSetting& setting) {
+  return linear_method(stored_form(config, setting.layer), setting.rounding);
+}
+
+std::string_view kernel_of(const ExpertsBackend& backend, const ModelConfig& config, const LayerSetting& setting) {
+  return backend.kernel.empty() ? stored_experts(config, setting).kernel : backend.kernel;
+}
+
+const ExpertsBackend& choose_experts(const ModelConfig& config, const LayerSetting& setting) {
+  const LinearMethod& stored = stored_experts(config, setting);
   const auto refuse = [&](const std::string& what) { throw Error(ErrorCode::bad_option, "", "experts", what); };
   const std::string& wanted = setting.experts;
-  // What is stored as blocks of fp8 is multiplied as such.
-  const ExpertWeights form = &stored == &fp8_block_method ? ExpertWeights::fp8 : setting.expert_weights;
+  const ExpertWeights form = form_of(stored, setting);
   bool known = false;
   for (const ExpertsBackend* backend : backends) {
     if (!wanted.empty() && backend->name != wanted) continue;
@@ -93,9 +127,28 @@ const ExpertsBackend& choose_experts(const LinearMethod& stored, const LayerSett
     return *backend;
   }
   if (!known) refuse("are '" + wanted + "', expected one of " + experts_names());
+  const bool made = form == ExpertWeights::fp8 && &stored != &fp8_block_method;
   throw Error(ErrorCode::unsupported, "", "experts",
-              "are " + std::string(stored.name) + ", which " + (wanted.empty() ? "no backend" : wanted) +
-                  " multiplies with expert weights '" + name_of(form) + "'");
+              "of layer " + std::to_string(setting.layer) + " are " + std::string(stored.name) + ", which " +
+                  (wanted.empty() ? "no backend multiplies" : wanted + " does not multiply") + (made ? " as blocks of fp8" : "") +
+                  expected(stored, setting));
+}
+
+LayerSetting with_experts_of_draft(const ModelConfig& config, LayerSetting setting) {
+  if (!config.is_moe_layer(setting.layer)) return setting;
+  const LinearMethod& stored = stored_experts(config, setting);
+  const std::string wanted = setting.experts;
+  for (const ExpertsBackend* backend : backends)
+    if ((wanted.empty() || backend->name == wanted) && backend->weights == form_of(stored, setting) && backend->accepts(stored) != nullptr)
+      return setting;
+  bool as_the_others = false;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    as_the_others = as_the_others || (config.is_moe_layer(layer) && stored_form(config, layer) == stored_form(config, setting.layer));
+  if (as_the_others) return setting;
+  setting.experts.clear();
+  setting.expert_weights = ExpertWeights::stored;
+  std::erase_if(setting.use, [](const KernelUse& use) { return use.op == "experts"; });
+  return setting;
 }
 
 std::vector<std::string_view> experts_kernel_names() {

@@ -59,7 +59,7 @@ struct ExpertsRoundings {
 struct ExpertsBackend {
   std::string_view name;
   ExpertWeights weights = ExpertWeights::stored;
-  std::string_view kernel;  ///< that does the products
+  std::string_view kernel = {};  ///< that does the products; empty: that of the weights' own method
   FactorPlace factor = FactorPlace::experts;
   bool fuses_shared = true;      ///< takes the shared expert as one of its own
   bool sums_rows = false;        ///< gives a token's sum over the experts that are here, and no rows: those elsewhere add nothing to it
@@ -112,9 +112,17 @@ extern const ExpertsBackend channel_experts;
 /// sglang `cutlass_w4a8_moe`: int4 weights, activations in fp8 with one static scale for all experts.
 extern const ExpertsBackend w4a8_experts;
 
+/// What the experts of the setting's layer would be multiplied by one by one.
+const LinearMethod& stored_experts(const ModelConfig& config, const LayerSetting& setting);
 /// The backend that the setting names, or the first of its weights' form that accepts what is stored; plain_experts accepts all that have a
 /// product of their own. Throws Error (bad_option for a name or a setting that no backend has, unsupported).
-const ExpertsBackend& choose_experts(const LinearMethod& stored, const LayerSetting& setting);
+const ExpertsBackend& choose_experts(const ModelConfig& config, const LayerSetting& setting);
+/// The kernel that does its products in the setting's layer.
+std::string_view kernel_of(const ExpertsBackend& backend, const ModelConfig& config, const LayerSetting& setting);
+/// The setting, whose layer drafts for the others, with experts that can be: where its own are stored in another form than theirs and what
+/// is asked for does not take that, the first backend that does. Releases in NVFP4 leave NextN layers in bf16, and upstream runs their
+/// experts as it runs unquantized ones.
+LayerSetting with_experts_of_draft(const ModelConfig& config, LayerSetting setting);
 /// "cutlass, plain, triton..."
 std::string experts_names();
 

@@ -64,7 +64,6 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
 
 const ExpertsBackend plain_experts{
     .name = "plain",
-    .kernel = "linear",
     .accepts = [](const LinearMethod& stored) { return stored.apply != nullptr && stored.gives_f32 ? &stored : nullptr; },
     .run = run};
 

@@ -112,7 +112,7 @@ LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setti
     mlp = mlp_weights("mlp", false, exec);
     return;
   }
-  backend_ = &choose_experts(linear_method(config().form_of(full("mlp.experts.0.gate_proj")), setting.rounding), setting);
+  backend_ = &choose_experts(config(), setting);
   if (!source.shard().experts.whole() && !source.sizes_alone()) check_experts_apart(*backend_, setting, source.shard().experts.count);
   gate = projection("gate", {"mlp.gate"}, exec);
   if (config().has_correction_bias()) {
