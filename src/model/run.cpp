@@ -204,9 +204,13 @@ void require_mode(const Plan& plan, Mode mode) {
                   either_of(modes) + " for this layer");
 }
 
+/// What cannot be is told before weights are made.
 const LayerRequest& checked(const LayerRequest& request) {
   const bool of_gpu = of_a_gpu(request.exec.mode);
-  if (request.setting.use.empty() && !of_gpu) return request;
+  if (request.setting.use.empty() && !of_gpu) {
+    layer_book(*planned_weights(request.config, request.shard), request.setting, batch_of(request), true);
+    return request;
+  }
   const Plan plan = plan_layer(request);
   if (of_gpu) require_mode(plan, request.exec.mode);
   return request;

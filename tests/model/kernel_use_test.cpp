@@ -268,6 +268,53 @@ TEST(KernelUse, AbsorbedProductsOfFp8HaveAHopperMode) {
   EXPECT_EQ(kernels_of(LayerRun(r).run(), "bmm_fp8()"), "");
 }
 
+/// Before weights are made, and by the plan as by the run.
+TEST(KernelUse, SizesThatTheAttentionKernelDoesNotTakeAreAnsweredByThoseThatDo) {
+  struct Sizes {
+    std::int64_t latent, rope, value;
+    Forward forward;
+    std::vector<std::string> parts, uses;
+  };
+  for (const Sizes& s :
+       {Sizes{
+            512,
+            128,
+            256,
+            Forward::decode,
+            {"cutlass_mla_decode takes kv_lora_rank 512 and qk_rope_head_dim 64", "has 512 and 128", "--use attn_mqa=decode_attention_fwd"},
+            {"attn_mqa=decode_attention_fwd"}},
+        Sizes{256,
+              64,
+              128,
+              Forward::decode,
+              {"cutlass_mla_decode takes", "has 256 and 64", "--use attn_mqa=decode_attention_fwd, --use attn_mqa=extend_attention_fwd"},
+              {"attn_mqa=decode_attention_fwd", "attn_mqa=extend_attention_fwd"}},
+        Sizes{512,
+              64,
+              64,
+              Forward::extend,
+              {"trtllm_ragged_attention_deepseek takes qk_nope_head_dim + qk_rope_head_dim and v_head_dim of 192 and 128", "has 192 and 64",
+               "them with --use attn_mha=extend_attention_fwd"},
+              {"attn_mha=extend_attention_fwd"}},
+        Sizes{1024, 64, 128, Forward::decode, {"has 1024 and 64; no other kernel takes these here"}, {}}}) {
+    const auto request = [&](const std::string& use) {
+      LayerRequest r;
+      r.config = preset("tiny");
+      r.config.quant = {};
+      r.config.kv_lora_rank = s.latent, r.config.qk_rope_head_dim = s.rope, r.config.v_head_dim = s.value;
+      r.setting.layer = 0;
+      r.lengths = {6}, r.forward = s.forward, r.exec.threads = 1;
+      if (s.forward == Forward::extend) r.new_tokens = {6};
+      const Batch batch = batch_of(r);
+      if (!use.empty()) apply_uses(r.config, r.setting, std::vector<KernelUse>{parse_use(use)}, {.batch = &batch});
+      return r;
+    };
+    expect_error([&] { plan_layer(request("")); }, ErrorCode::unsupported, s.parts);
+    expect_error([&] { LayerRun run(request("")); }, ErrorCode::unsupported, s.parts);
+    for (const std::string& use : s.uses) EXPECT_FALSE(LayerRun(request(use)).run().records.empty()) << use;
+  }
+}
+
 // ---- caches of fp8
 
 TEST(Fp8Cache, RowsAreCastAsTheyAreStored) {

@@ -131,6 +131,38 @@ const MqaKernel& mqa_kernel(const AttentionBackend& backend, const LayerSetting&
   return own;
 }
 
+/// "--use attn_mqa=extend_attention_fwd": kernels that take sizes, setting and batch, of those that either op may be asked for.
+std::string kernels_that_fit(const ModelConfig& config, const LayerSetting& setting, const Batch& batch, bool latents) {
+  std::string text;
+  const auto add = [&](std::string_view op, std::string_view name, SizesText wants, const std::string& refusal) {
+    if (refusal.empty() && wants(config) == nullptr)
+      text += (text.empty() ? "" : ", ") + std::string("--use ") + std::string(op) + "=" + std::string(name);
+  };
+  for (const MqaName& each : mqa_names)
+    if (latents && each.kernel != nullptr)
+      add("attn_mqa", each.name, each.kernel->wants_sizes, attn_mqa_refusal(each.name, setting, &batch));
+  for (const MhaKernel* each : mha_kernels)
+    if (!latents) add("attn_mha", each->name, each->wants_sizes, attn_mha_refusal(each->name, setting, &batch));
+  return text;
+}
+
+/// Sizes that the kernel at the end of the way does not take.
+AttentionChoice sized(const AttentionChoice& choice, const ModelConfig& config, const LayerSetting& setting, const Batch& batch) {
+  const SizesText wants = choice.mha != nullptr   ? choice.mha->wants_sizes
+                          : choice.mqa != nullptr ? choice.mqa->wants_sizes
+                                                  : wants_deepseek_latents;
+  const char* const text = wants(config);
+  if (text == nullptr) return choice;
+  const auto number = [](std::int64_t size) { return std::to_string(size); };
+  const std::string other = kernels_that_fit(config, setting, batch, choice.mha == nullptr),
+                    sizes = choice.mha == nullptr ? number(config.kv_lora_rank) + " and " + number(config.qk_rope_head_dim)
+                                                  : number(config.qk_head_dim()) + " and " + number(config.v_head_dim);
+  refuse("is " + std::string(name(choice.path)) + ", whose kernel " + std::string(choice.kernel()) + " takes " + text + ", but " +
+             config.name + " has " + sizes +
+             (other.empty() ? "; no other kernel takes these here" : "; dodona layer can run them with " + other),
+         ErrorCode::unsupported);
+}
+
 /// A cache of fp8 that nothing here reads as upstream does. Sparse attention has rows and kernels of its own.
 void check_cache(const ModelConfig& config, const LayerSetting& setting, const AttentionBackend& backend) {
   if (setting.kv_cache != KvCacheType::e4m3) return;
@@ -185,25 +217,25 @@ AttentionChoice choose_attention(const ModelConfig& config, const LayerSetting& 
     refuse("is " + named + ", but the indexer of sparse attention chooses among latents: expected mla");
   // What the indexer chose is attended to token by token, whatever the backend.
   const bool e4m3 = setting.kv_cache == KvCacheType::e4m3;
-  if (config.sparse()) return {.path = path, .mqa = e4m3 ? &flash_mla_sparse_kernel : &selected_rows_kernel};
+  if (config.sparse()) return sized({.path = path, .mqa = e4m3 ? &flash_mla_sparse_kernel : &selected_rows_kernel}, config, setting, batch);
   AttentionChoice choice{.path = path};
   if (path == AttentionPath::mla) {
     choice.mqa = &mqa_kernel(backend, setting, batch);
     choice.asked = used_kernel(setting, "attn_mqa");
     choice.quantizes_with_rope = e4m3 && choice.mqa == &trtllm_decode_kernel;
-    return choice;
+    return sized(choice, config, setting, batch);
   }
   if (path != AttentionPath::mla_fused_rope) {
     choice.mha = &mha_kernel(backend, path, setting, batch);
     choice.merges_in_base_2 = used_kernel(setting, "merge_state_v2") == "merge_state";
     choice.multiplies_expanded_fp8 = e4m3 && backend.name == "trtllm_mla" && choice.mha == &ragged_kernel;
-    return choice;
+    return sized(choice, config, setting, batch);
   }
   if (!batch.one_token_each()) refuse("is mla-fused-rope, whose kernel takes one new token of each request");
   if (setting.rounding == Rounding::off)
     refuse("is mla-fused-rope, whose kernel rotates in bf16, but roundings are off", ErrorCode::unsupported);
   if (e4m3) refuse("is mla-fused-rope, whose kernel wants a cache in bf16", ErrorCode::unsupported);
-  return choice;
+  return sized(choice, config, setting, batch);
 }
 
 std::vector<std::string_view> mha_kernel_names() {

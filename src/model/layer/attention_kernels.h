@@ -11,6 +11,7 @@
 
 namespace dodona::model {
 
+struct ModelConfig;
 struct Pass;
 struct Batch;
 
@@ -25,11 +26,16 @@ struct MhaResult {
   Tensor out;  ///< [T, Nh, Dv]
   Tensor lse;  ///< f32 [T, Nh], logarithms in the base of what merges them; where they are wanted
 };
+/// What sizes of heads a kernel takes, where those of the configuration are others: "kv_lora_rank 512 and qk_rope_head_dim 64"; nullptr
+/// where it takes them.
+using SizesText = const char* (*)(const ModelConfig&);
+
 struct MhaKernel {
   std::string_view name;
   bool sees_prefix = true;  ///< takes keys beyond the queries' own tokens
   bool gives_lse = true;
   bool in_f32 = true;
+  SizesText wants_sizes = nullptr;
   MhaResult (*run)(const Pass&, const MhaCall&) = nullptr;
 };
 extern const MhaKernel ragged_kernel, triton_extend_mha_kernel, flashinfer_ragged_kernel;
@@ -46,6 +52,7 @@ struct MqaKernel {
   bool reads_e4m3 = false;  ///< of the cache
   /// What of the batch it does not take; nullptr where it takes it.
   const char* (*refuses)(const Batch&) = nullptr;
+  SizesText wants_sizes = nullptr;
   Tensor (*run)(const Pass&, const MqaCall&) = nullptr;
 };
 /// sgl-kernel `cutlass_mla_decode`; the second has each token of the batch as a request of its own.
@@ -55,6 +62,8 @@ extern const MqaKernel trtllm_decode_kernel, flash_mla_kernel, paged_mla_kernel,
 /// Of the slots that sparse attention's indexer chose: cutlass_mla_decode, to which pages of one token are the slots themselves; of scaled
 /// rows of fp8 FlashMLA's kernel, upstream's `flashmla_kv`.
 extern const MqaKernel selected_rows_kernel, flash_mla_sparse_kernel;
+/// Of kernels that are made for DeepSeek's latents.
+const char* wants_deepseek_latents(const ModelConfig& config);
 /// Rotates queries and new keys itself.
 inline constexpr std::string_view fused_rope_kernel = "decode_attention_fwd_grouped_rope";
 

@@ -79,10 +79,37 @@ MhaResult triton(const Pass& p, const MhaCall& c) {
 
 }  // namespace
 
-const MhaKernel ragged_kernel{.name = "trtllm_ragged_attention_deepseek", .run = ragged};
-const MhaKernel flashinfer_ragged_kernel{.name = "batch_prefill_with_ragged_kv_cache", .in_f32 = false, .run = flashinfer_ragged};
-const MhaKernel triton_extend_mha_kernel{
-    .name = "extend_attention_fwd", .sees_prefix = false, .gives_lse = false, .in_f32 = false, .run = triton};
+namespace {
+
+/// Heads of 192 with values of 128; of those sizes with values as wide.
+bool paired(const ModelConfig& c, std::initializer_list<std::int64_t> sizes) {
+  if (c.qk_head_dim() == 192) return c.v_head_dim == 128;
+  return c.v_head_dim == c.qk_head_dim() && std::find(sizes.begin(), sizes.end(), c.v_head_dim) != sizes.end();
+}
+const char* wants_sizes_of_trtllm(const ModelConfig& c) {
+  return paired(c, {128, 256}) ? nullptr
+                               : "qk_nope_head_dim + qk_rope_head_dim and v_head_dim of 192 and 128, of 128 and 128, or of 256 and 256";
+}
+const char* wants_sizes_of_flashinfer(const ModelConfig& c) {
+  return paired(c, {64, 128, 256}) ? nullptr
+                                   : "qk_nope_head_dim + qk_rope_head_dim and v_head_dim of 192 and 128, or both of 64, 128 or 256";
+}
+const char* wants_blocks_of_triton(const ModelConfig& c) {
+  const bool fits = c.qk_head_dim() % 16 == 0 && c.v_head_dim % 16 == 0 && c.qk_head_dim() <= 576 && c.v_head_dim <= 512;
+  return fits ? nullptr : "qk_nope_head_dim + qk_rope_head_dim and v_head_dim in multiples of 16, up to 576 and 512";
+}
+
+}  // namespace
+
+const MhaKernel ragged_kernel{.name = "trtllm_ragged_attention_deepseek", .wants_sizes = wants_sizes_of_trtllm, .run = ragged};
+const MhaKernel flashinfer_ragged_kernel{
+    .name = "batch_prefill_with_ragged_kv_cache", .in_f32 = false, .wants_sizes = wants_sizes_of_flashinfer, .run = flashinfer_ragged};
+const MhaKernel triton_extend_mha_kernel{.name = "extend_attention_fwd",
+                                         .sees_prefix = false,
+                                         .gives_lse = false,
+                                         .in_f32 = false,
+                                         .wants_sizes = wants_blocks_of_triton,
+                                         .run = triton};
 
 Work attending_to_keys(const Batch& batch, const MhaCall& c) {
   double pairs = 0;

@@ -269,19 +269,49 @@ const char* nothing(const Batch&) {
   return nullptr;
 }
 
+bool in_blocks(const ModelConfig& c, std::int64_t most_of_keys, std::int64_t most_of_values) {
+  return c.kv_lora_rank % 16 == 0 && c.qk_rope_head_dim % 16 == 0 && c.latent_dim() <= most_of_keys && c.kv_lora_rank <= most_of_values;
+}
+const char* wants_blocks_of_decode(const ModelConfig& c) {
+  return in_blocks(c, 1024, 1024) ? nullptr : "kv_lora_rank and qk_rope_head_dim in multiples of 16, 1024 together at most";
+}
+const char* wants_blocks_of_extend(const ModelConfig& c) {
+  return in_blocks(c, 576, 512) ? nullptr : "kv_lora_rank and qk_rope_head_dim in multiples of 16, the first 512 and both 576 at most";
+}
+
 }  // namespace
 
-const MqaKernel cutlass_decode_kernel{.name = "cutlass_mla_decode", .in_f32 = true, .refuses = several, .run = cutlass_decode};
-const MqaKernel cutlass_rows_kernel{.name = "cutlass_mla_decode", .in_f32 = true, .refuses = nothing, .run = cutlass_rows};
-const MqaKernel trtllm_decode_kernel{
-    .name = "trtllm_batch_decode_with_kv_cache_mla", .in_f32 = true, .reads_e4m3 = true, .refuses = uneven, .run = trtllm};
-const MqaKernel flash_mla_kernel{.name = "flash_mla_with_kvcache", .reads_e4m3 = true, .refuses = uneven, .run = flash_mla};
-const MqaKernel paged_mla_kernel{.name = "batch_mla_paged_attention", .reads_e4m3 = true, .refuses = nothing, .run = paged};
-const MqaKernel triton_decode_kernel{.name = "decode_attention_fwd", .reads_e4m3 = true, .refuses = several, .run = triton_decode};
-const MqaKernel triton_extend_mqa_kernel{.name = "extend_attention_fwd", .reads_e4m3 = true, .refuses = nothing, .run = triton_extend};
-const MqaKernel selected_rows_kernel{.name = "cutlass_mla_decode", .refuses = nothing, .run = selected_rows};
-const MqaKernel flash_mla_sparse_kernel{.name = "flash_mla_sparse_decode", .reads_e4m3 = true, .refuses = nothing, .run = flash_mla_sparse};
-const MqaKernel xqa_decode_kernel{.name = "xqa_batch_decode_with_kv_cache_mla", .refuses = several, .run = xqa};
+const char* wants_deepseek_latents(const ModelConfig& c) {
+  return c.kv_lora_rank == 512 && c.qk_rope_head_dim == 64 ? nullptr : "kv_lora_rank 512 and qk_rope_head_dim 64";
+}
+
+const MqaKernel cutlass_decode_kernel{
+    .name = "cutlass_mla_decode", .in_f32 = true, .refuses = several, .wants_sizes = wants_deepseek_latents, .run = cutlass_decode};
+const MqaKernel cutlass_rows_kernel{
+    .name = "cutlass_mla_decode", .in_f32 = true, .refuses = nothing, .wants_sizes = wants_deepseek_latents, .run = cutlass_rows};
+const MqaKernel trtllm_decode_kernel{.name = "trtllm_batch_decode_with_kv_cache_mla",
+                                     .in_f32 = true,
+                                     .reads_e4m3 = true,
+                                     .refuses = uneven,
+                                     .wants_sizes = wants_deepseek_latents,
+                                     .run = trtllm};
+const MqaKernel flash_mla_kernel{
+    .name = "flash_mla_with_kvcache", .reads_e4m3 = true, .refuses = uneven, .wants_sizes = wants_deepseek_latents, .run = flash_mla};
+const MqaKernel paged_mla_kernel{
+    .name = "batch_mla_paged_attention", .reads_e4m3 = true, .refuses = nothing, .wants_sizes = wants_deepseek_latents, .run = paged};
+const MqaKernel triton_decode_kernel{
+    .name = "decode_attention_fwd", .reads_e4m3 = true, .refuses = several, .wants_sizes = wants_blocks_of_decode, .run = triton_decode};
+const MqaKernel triton_extend_mqa_kernel{
+    .name = "extend_attention_fwd", .reads_e4m3 = true, .refuses = nothing, .wants_sizes = wants_blocks_of_extend, .run = triton_extend};
+const MqaKernel selected_rows_kernel{
+    .name = "cutlass_mla_decode", .refuses = nothing, .wants_sizes = wants_deepseek_latents, .run = selected_rows};
+const MqaKernel flash_mla_sparse_kernel{.name = "flash_mla_sparse_decode",
+                                        .reads_e4m3 = true,
+                                        .refuses = nothing,
+                                        .wants_sizes = wants_deepseek_latents,
+                                        .run = flash_mla_sparse};
+const MqaKernel xqa_decode_kernel{
+    .name = "xqa_batch_decode_with_kv_cache_mla", .refuses = several, .wants_sizes = wants_deepseek_latents, .run = xqa};
 
 Work attending_to_latents(const Pass& p, const Tensor& q_nope, const Tensor& q_pe) {
   Tensor visible = p.batch.visible_tensor();
