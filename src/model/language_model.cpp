@@ -7,6 +7,8 @@
 #include "core/define.h"
 #include "core/threads.h"
 #include "dodona/error.h"
+#include "model/layer/attention.h"
+#include "model/layer/experts.h"
 #include "model/layer/kernel_use.h"
 #include "model/layer/values.h"
 #include "model/weights/tensor_list.h"
@@ -59,6 +61,9 @@ LanguageModel::LanguageModel(const WeightSource& source, const LayerSetting& set
       caches_(model_.make_caches(capacities)) {
   if (config().form_of("lm_head") != WeightForm::bf16)
     throw Error(ErrorCode::unsupported, "", "lm_head", "of " + config().name + " is quantized, expected bf16");
+  source.check_outer();
+  const std::int64_t one = 1;
+  choose_attention(config(), setting_, extend_batch({&one, 1}, {&one, 1}));
   final_norm_ = in_type(source.get("model.norm.weight"), activation_type(setting_.rounding));
 }
 
@@ -357,6 +362,14 @@ NextnDraft::NextnDraft(const LanguageModel& model, std::span<const std::int64_t>
       cache_(model.config(), model.setting().cache_type(), repeated(capacities, beams)) {
   if (model.config().num_nextn_predict_layers == 0)
     throw Error(ErrorCode::unsupported, "", "--speculative", "nextn: " + model.config().name + " has no NextN layer");
+  model.source().check_layer(layer());
+  if (model.config().is_moe_layer(layer())) choose_experts(model.config(), setting());
+}
+
+LayerSetting NextnDraft::setting() const {
+  LayerSetting setting = norms_over_layers(model_->setting(), false, false);
+  setting.layer = layer();
+  return with_experts_of_draft(model_->config(), std::move(setting));
 }
 
 void NextnDraft::forward(std::int64_t, std::int64_t, std::span<const float>, std::span<float>, std::span<float>) const {
@@ -365,10 +378,10 @@ void NextnDraft::forward(std::int64_t, std::int64_t, std::span<const float>, std
 
 Tensor NextnDraft::run(std::span<const DraftQuery> asked) const {
   const ModelConfig& config = model_->config();
-  const std::int64_t layer = config.num_hidden_layers, hidden = config.hidden_size, count = static_cast<std::int64_t>(asked.size());
+  const std::int64_t hidden = config.hidden_size, count = static_cast<std::int64_t>(asked.size());
   const Exec& exec = model_->exec();
   const DType type = activation_type(model_->setting().rounding);
-  const std::string prefix = layer_prefix(layer);
+  const std::string prefix = layer_prefix(layer());
   const auto norm = [&](const Tensor& x, const std::string& name) {
     const Tensor weight = in_type(model_->source().get(prefix + name + ".weight"), type);
     return ops::run(ops::Rmsnorm{.input = x, .weight = weight, .eps = config.rms_norm_eps}, exec).output;
@@ -395,9 +408,7 @@ Tensor NextnDraft::run(std::span<const DraftQuery> asked) const {
   copy(norm(type == DType::f32 ? states : rounded(states, type), "hnorm"), both.slice(1, hidden, 2 * hidden));
   const Tensor x =
       ops::run(ops::Linear{.input = both, .weight = model_->source().get(prefix + "eh_proj.weight"), .out_dtype = type}, exec).output;
-  LayerSetting setting = norms_over_layers(model_->setting(), false, false);
-  setting.layer = layer;
-  LayerWeights weights(model_->source(), setting, exec);
+  LayerWeights weights(model_->source(), setting(), exec);
   cache_.place(batch);
   Trace trace = layer_trace(weights, batch, exec);
   const LayerState last = run_layer(weights, batch, {x, {}}, cache_, trace, model_->ranks());

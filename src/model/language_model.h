@@ -40,8 +40,8 @@ LayerSetting for_any_company(LayerSetting setting);
 /// deterministic mode does likewise. Weights are streamed: two layers' in memory at most, the head in parts.
 class LanguageModel {
  public:
-  /// Caches of capacities[r] tokens of request r. The source must outlive this. Throws Error as PagedKvCache does, and unsupported for a
-  /// head that is no bf16.
+  /// Caches of capacities[r] tokens of request r. The source must outlive this. Throws Error as PagedKvCache and Model do, and unsupported
+  /// for a head that is no bf16 and sizes of attention that its kernel does not take.
   LanguageModel(const WeightSource& source, const LayerSetting& setting, const Exec& exec, std::span<const std::int64_t> capacities,
                 const Ranks& ranks = {});
 
@@ -145,10 +145,10 @@ class SpeculativeTarget final : public TargetModel {
 /// own, shared_head.norm, the target's head. Keys lie and are rotated by a token's place in that cache; upstream rotates drafted ones one
 /// further, which changes drafts and no emitted token. Beams have the text's rows in common; a drafted token's row stays with the number of
 /// its beam, whichever beam goes on from it, as upstream's draft cache has it. Source: sglang `deepseek_nextn.py`, `eagle_worker.py`,
-/// `generate_draft_decode_kv_indices`.
+/// `generate_draft_decode_kv_indices`. Its experts are run as asked where they can be, see with_experts_of_draft.
 class NextnDraft final : public DraftModel {
  public:
-  /// Throws Error (unsupported) for a model without a NextN layer.
+  /// Throws Error (unsupported) for a model without a NextN layer, and for a tensor of it that is not found.
   NextnDraft(const LanguageModel& model, std::span<const std::int64_t> capacities, std::int64_t beams = 1);
   void forward(std::int64_t token, std::int64_t position, std::span<const float> hidden, std::span<float> logits,
                std::span<float> next_hidden) const override;
@@ -159,6 +159,8 @@ class NextnDraft final : public DraftModel {
   void restore(std::int64_t request, const Tensor& rows);
 
  private:
+  std::int64_t layer() const { return model_->config().num_hidden_layers; }
+  LayerSetting setting() const;
   Tensor run(std::span<const DraftQuery> asked) const;
   std::int64_t row_of_beam(const DraftQuery& query) const { return query.request * beams_ + std::max<std::int64_t>(query.beam, 0); }
   void share(std::int64_t request, std::int64_t place) const;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dodona/error.h"
+#include "model/layer/experts.h"
 #include "model/layer/kernel_use.h"
 
 namespace dodona::model {
@@ -24,6 +25,14 @@ LayerSpan layers_of(const ModelConfig& config, const Share& stage) {
   return {begin(stage.index), begin(stage.index + 1)};
 }
 
+Model::Model(const WeightSource& source, const LayerSetting& setting, Exec exec, const Ranks& ranks)
+    : source_(&source), setting_(setting), exec_(std::move(exec)), ranks_(ranks), mine_(layers_of(source.config(), ranks.stage)) {
+  for (std::int64_t layer = mine_.begin; layer < mine_.end; ++layer) {
+    source.check_layer(layer);
+    if (source.config().is_moe_layer(layer)) choose_experts(source.config(), setting_of(layer));
+  }
+}
+
 std::vector<PagedKvCache> Model::make_caches(std::span<const std::int64_t> capacities, std::uint64_t page_seed) const {
   std::vector<PagedKvCache> caches;
   for (std::int64_t layer = mine_.begin; layer < mine_.end; ++layer)
@@ -31,14 +40,18 @@ std::vector<PagedKvCache> Model::make_caches(std::span<const std::int64_t> capac
   return caches;
 }
 
-Model::Loaded Model::load(std::int64_t layer) const {
-  const auto begin = std::chrono::steady_clock::now();
+LayerSetting Model::setting_of(std::int64_t layer) const {
   LayerSetting setting = norms_over_layers(setting_, layer > mine_.begin, layer + 1 < mine_.end);
   setting.layer = layer;
   setting.fused_shared = setting.fused_shared && source_->config().is_moe_layer(layer);
+  return setting;
+}
+
+Model::Loaded Model::load(std::int64_t layer) const {
+  const auto begin = std::chrono::steady_clock::now();
   Exec exec = exec_;
   exec.tracer = nullptr;  // no call of the pass
-  LayerWeights weights(*source_, setting, exec);
+  LayerWeights weights(*source_, setting_of(layer), exec);
   return {std::move(weights), since(begin)};
 }
 

@@ -32,9 +32,9 @@ LayerSpan layers_of(const ModelConfig& config, const Share& stage);
 class Model {
  public:
   /// `setting` is that of every layer, but for its number; dense layers have no shared expert to fuse. The source must outlive this, and
-  /// the groups of `ranks`, which hold its other shards and stages.
-  Model(const WeightSource& source, const LayerSetting& setting, Exec exec, const Ranks& ranks = {})
-      : source_(&source), setting_(setting), exec_(std::move(exec)), ranks_(ranks), mine_(layers_of(source.config(), ranks.stage)) {}
+  /// the groups of `ranks`, which hold its other shards and stages. Throws Error for a tensor that a layer of the stage does not find, and
+  /// for experts that nothing runs as asked: the last layer is minutes behind the first.
+  Model(const WeightSource& source, const LayerSetting& setting, Exec exec, const Ranks& ranks = {});
 
   /// The layers of this rank's stage: all of them where there is one.
   LayerSpan layers() const { return mine_; }
@@ -60,6 +60,7 @@ class Model {
     LayerWeights weights;
     double seconds;
   };
+  LayerSetting setting_of(std::int64_t layer) const;
   Loaded load(std::int64_t layer) const;
   LayerState run_stage(std::int64_t first, const Batch& batch, LayerState state, std::span<PagedKvCache> caches, const Hooks& hooks,
                        std::optional<Loaded> ready) const;

@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fstream>
 
 #include "core/define.h"
 #include "helpers.h"
+#include "io/json.h"
 #include "io/safetensors.h"
 #include "model/layer/kernel_use.h"
 #include "model/layer/values.h"
+#include "model/weights/checkpoint_writer.h"
 #include "model/weights/weights.h"
 #include "ops/gemm/linear.h"
 #include "quant/element.h"
@@ -270,11 +273,66 @@ TEST(Generate, WhatCannotBeIsRefusedBeforeAnythingRuns) {
                    one_thread);
       },
       ErrorCode::unsupported, {"the indexer of tiny-v32 knows no draft trees"});
+  ModelConfig wide = preset("tiny");
+  wide.kv_lora_rank = 256;
+  const auto other = synthetic_weights(wide, 3, one_thread);
+  expect_error([&] { Generation(*other, {}, {.prompts = {{1}}}, one_thread); }, ErrorCode::unsupported,
+               {"batch_mla_paged_attention takes kv_lora_rank 512 and qk_rope_head_dim 64", "has 256 and 64"});
   ModelConfig without = preset("tiny");
   without.num_nextn_predict_layers = 0;
   const auto plain = synthetic_weights(without, 3, one_thread);
   expect_error([&] { Generation(*plain, {}, {.prompts = {{1}}, .draft_steps = 2}, one_thread); }, ErrorCode::unsupported,
                {"has no NextN layer"});
+}
+
+/// Before the first layer runs, whichever it is of: of R1 the last one is minutes behind.
+TEST(Generate, ATensorThatIsNotThereIsRefusedBeforeAnythingRuns) {
+  const TempFolder folder;
+  const std::string path = folder.file("model"), index = path + "/model.safetensors.index.json";
+  const ModelConfig config = preset("tiny");
+  write_checkpoint(path, config, {.first_layer = 0, .last_layer = 3, .outer = true, .seed = 7}, {});
+  const io::Json whole = io::read_json(index);
+  const GenerateRequest plain{.prompts = {{5, 17}}, .max_new = 1, .sampling = {.temperature = 0}};
+  GenerateRequest drafting = plain;
+  drafting.draft_steps = 2;
+  const auto begin = [&](const GenerateRequest& request) {
+    Generation generation(*open_checkpoint(path, config), {}, request, one_thread);
+  };
+  const std::string draft = "model.layers.3.eh_proj.weight";
+  for (const std::string name :
+       {"lm_head.weight", "model.embed_tokens.weight", "model.norm.weight", "model.layers.2.mlp.experts.9.up_proj.weight", draft.c_str()}) {
+    io::Json map = whole;
+    map["weight_map"].erase(name);
+    std::ofstream(index) << io::json_text(map);
+    expect_error([&] { begin(drafting); }, ErrorCode::missing_argument, {name, "missing from checkpoint"});
+    if (name == draft) begin(plain);  // nobody reads it
+  }
+}
+
+/// NVFP4 releases leave the NextN layer in bf16, which a backend of NVFP4 does not multiply.
+TEST(Generate, ExpertsAreChosenForTheTargetWhereTheDraftsAreStoredOtherwise) {
+  const auto source = synthetic_weights(preset("tiny"), 3, one_thread);
+  GenerateRequest request{.prompts = {{5, 17, 3, 8}}, .max_new = 4, .sampling = {.temperature = 0}};
+  for (const char* experts : {"cutlass", "flashinfer_cutlass"}) {
+    LayerSetting setting{.experts = experts};
+    request.draft_steps = 0;
+    const std::vector<Tokens> plain = texts_of({*source, setting, request, one_thread});
+    request.draft_steps = 2;
+    EXPECT_EQ(texts_of({*source, setting, request, one_thread}), plain) << experts;
+  }
+  // As a use, which names the kernel too.
+  ModelConfig config = preset("tiny");
+  LayerSetting setting = for_any_company({});
+  const std::vector<KernelUse> use{{"experts", "cutlass_fp4_group_mm"}};
+  apply_uses(config, setting, use, {.stored = true, .any_layer = true});
+  EXPECT_EQ(texts_of({*source, setting, request, one_thread}).front().size(), 4U);
+  // What the target itself cannot be run by is refused, and so is what its layers and the draft's both are not.
+  const auto refuses = [&](const ModelConfig& model, const char* experts, const std::vector<std::string>& parts) {
+    const auto weights = synthetic_weights(model, 3, one_thread);
+    expect_error([&] { Generation(*weights, {.experts = experts}, request, one_thread); }, ErrorCode::unsupported, parts);
+  };
+  refuses(preset("tiny"), "triton", {"experts", "of layer 1 are nvfp4, which triton does not multiply"});
+  refuses(with_scheme(preset("tiny"), scheme_named("bf16")), "cutlass", {"of layer 1 are bf16, which cutlass does not multiply"});
 }
 
 TEST(Generate, GreedyTextWithDraftsIsGreedyTextWithout) {

@@ -59,6 +59,9 @@ class Checkpoint final : public WeightSource {
     for (const TensorInfo& info : layer_tensors(config(), layer, shard()))
       if (!info.optional || has(info.name)) find(info.name);
   }
+  void check_outer() const override {
+    for (const TensorInfo& info : outer_tensors(config(), shard())) find(info.name);
+  }
 
   void prefetch(std::int64_t layer) const override {
     for (const TensorInfo& info : layer_tensors(config(), layer, shard()))

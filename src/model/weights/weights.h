@@ -87,6 +87,8 @@ class WeightSource {
 
   /// Looks at every tensor that layer `layer` should have: present, of the right dtype and shape. Reads headers only.
   virtual void check_layer(std::int64_t layer) const = 0;
+  /// The same of what lies outside of layers.
+  virtual void check_outer() const {}
 
   /// Whether tensors have dtypes and shapes but no memory: what plans are made of.
   virtual bool sizes_alone() const { return false; }
