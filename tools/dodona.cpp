@@ -2,6 +2,9 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -9,6 +12,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "cmd_ptx.h"
@@ -53,6 +57,28 @@ void keep_freed_memory() {
 #endif
 }
 
+/// What the library names as an argument of Python is told as the option that was typed.
+Error as_typed(const CLI::App& app, const Error& error) {
+  if (!error.op().empty() || error.argument().empty()) return error;
+  std::string name = "--" + error.argument();
+  std::replace(name.begin(), name.end(), '_', '-');
+  for (const CLI::App* const command : app.get_subcommands())
+    if (const CLI::Option* const option = command->get_option_no_throw(name); option != nullptr && option->count() > 0)
+      return {error.code(), "", option->get_name(), error.message()};
+  return error;
+}
+
+/// CLI11 says of an unknown command that there is none.
+void require_known_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || *argv[1] == '-') return;
+  std::string known;
+  for (const CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->check_name(argv[1])) return;
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  throw Error(ErrorCode::bad_option, "", "command", "'" + std::string(argv[1]) + "' is not there, expected one of " + known);
+}
+
 int run(int argc, char** argv) {
   const bool grades = argc > 1 && std::string_view(argv[1]) == "grade";
   const std::vector<std::string> behind_dashes = grades ? words_behind_dashes(argc, argv) : std::vector<std::string>{};
@@ -94,12 +120,42 @@ int run(int argc, char** argv) {
   add_export(app, exit_code);
   add_doctor(app, exit_code);
   add_docs(app, exit_code);
+  require_known_command(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? exit_pass : exit_cannot;
+  } catch (const Error& error) {
+    throw as_typed(app, error);
   }
   return exit_code;
+}
+
+/// What is printed stays in a buffer at first: only here it shows that whoever reads it did not get it all. A command of which that is so
+/// has failed, whatever it found.
+int all_printed(int exit_code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  const std::string why = errno != 0 ? ": " + std::generic_category().message(errno) : "";
+  std::fprintf(stderr, "dodona: cannot write to stdout%s\n", why.c_str());
+  return exit_cannot;
+}
+
+int run_and_say(int argc, char** argv) {
+  try {
+    return all_printed(run(argc, argv));
+  } catch (const std::bad_alloc&) {
+    std::fputs("dodona: out of memory\n", stderr);
+  } catch (const std::system_error& error) {
+    // Of a full buffer that could not be emptied.
+    if (std::ferror(stdout) != 0)
+      std::fprintf(stderr, "dodona: cannot write to stdout: %s\n", error.code().message().c_str());
+    else
+      std::fprintf(stderr, "dodona: %s\n", error.what());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "dodona: %s\n", error.what());
+  }
+  return exit_cannot;
 }
 
 }  // namespace
@@ -109,12 +165,7 @@ int main(int argc, char** argv) {
   dodona::tools::wait_briefly(argv);
   dodona::tools::keep_freed_memory();
   dodona::io::report_lost_files();
-  try {
-    return dodona::tools::run(argc, argv);
-  } catch (const std::bad_alloc&) {
-    std::fputs("dodona: out of memory\n", stderr);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "dodona: %s\n", error.what());
-  }
-  return dodona::tools::exit_cannot;
+  // A file that may not grow is a write that fails: one error, and nothing half written.
+  std::signal(SIGXFSZ, SIG_IGN);
+  return dodona::tools::run_and_say(argc, argv);
 }

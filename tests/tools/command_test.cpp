@@ -1,6 +1,7 @@
 // The command as a user meets it: exit codes, JSON, and one clear error for each kind of bad input.
 #include "command.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <string>
@@ -187,6 +188,7 @@ TEST_F(Command, BadUsageIsExitTwo) {
 }
 
 TEST_F(Command, BadInputsGetOneClearErrorAndExitTwo) {
+  expect_error("frobnicate", "command 'frobnicate' is not there, expected one of list, info, ");
   expect_error("info rmsnrom", "did you mean rmsnorm?");
   expect_error("run rmsnrom T=1", "did you mean rmsnorm?");
   expect_error("run rmsnorm T=1", "H");
@@ -233,6 +235,20 @@ TEST_F(Command, VerifyReportsUnreadableCasesAndStillJudgesTheOthers) {
 TEST_F(Command, NothingIsLeftBehindWhenAnOutputCannotBeWritten) {
   expect_error("run rmsnorm T=1 H=64 -o " + (folder_ / "no/such/folder/out.safetensors").string(), "out.safetensors");
   EXPECT_FALSE(fs::exists(folder_ / "no"));
+}
+
+TEST_F(Command, WhatDoesNotReachStdoutIsOneClearErrorHoweverLittleItIs) {
+  const std::string full = " >/dev/full";
+  for (const std::string& arguments :
+       {std::string("--version"), std::string("list"), std::string("info rmsnorm"),
+        std::string("synth unused --preset tiny --layers 0 --plan"), std::string("doctor --no-measure"),
+        std::string("generate --preset tiny --prompt-ids 1 --max-new 1 --quiet"), std::string("generate --preset tiny --plan"),
+        "verify --mode fast " + (golden_ / "rmsnorm").string()}) {
+    const Output output = run(arguments + full);
+    EXPECT_EQ(output.status, 2) << arguments;
+    EXPECT_TRUE(output.err.starts_with("dodona: cannot write to stdout")) << output.err;
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
+  }
 }
 
 TEST_F(Command, NoColorCodesReachAPipe) {
