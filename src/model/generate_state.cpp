@@ -12,13 +12,21 @@
 namespace dodona::model {
 namespace {
 
-constexpr const char* key_name = "dodona_generate";
+constexpr const char *key_name = "dodona_generate", *digest_name = "digest";
 
 std::string text_of(const io::Json* value) {
   constexpr std::size_t longest = 80;
   if (value == nullptr) return "not there";
   const std::string text = io::json_text(*value);
   return text.size() <= longest ? text : text.substr(0, longest) + "...";
+}
+
+/// Of the key and of every tensor by its name: a file that differs in one bit would be gone on from to other tokens.
+std::string digest_of(const std::string& key, NamedTensors tensors) {
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::string lines = key + "\n";
+  for (const auto& [name, tensor] : tensors) lines += name + " " + io::to_hex(io::tensor_digest(tensor)) + "\n";
+  return io::to_hex(io::sha256(io::as_bytes(lines)));
 }
 
 }  // namespace
@@ -43,26 +51,30 @@ std::vector<std::int64_t> GenerateState::numbers(const std::string& name) const 
 }
 
 void write_state(const std::string& path, const GenerateState& state, const io::Json& key) {
-  io::write_safetensors(path, state.tensors(), {{key_name, io::json_text(key)}});
+  const std::string text = io::json_text(key);
+  io::write_safetensors(path, state.tensors(), {{key_name, text}, {digest_name, digest_of(text, state.tensors())}});
 }
 
 GenerateState read_state(const std::string& path, const io::Json& key) {
+  const auto refuse = [&](const std::string& why) { throw Error(ErrorCode::bad_file, "", "", path + ": " + why); };
   // A copy: the file is written anew while its rows are in use.
   const auto file = io::SafetensorsFile::open(path, io::Access::read);
-  const auto made = file.metadata().find(key_name);
-  if (made == file.metadata().end()) throw Error(ErrorCode::bad_file, "", "", path + ": no state of generate");
+  const auto made = file.metadata().find(key_name), digest = file.metadata().find(digest_name);
+  if (made == file.metadata().end()) refuse("no state of generate");
+  NamedTensors tensors;
+  for (const io::SafetensorsEntry& entry : file.entries()) tensors.emplace_back(entry.name, file.tensor(entry));
+  if (digest == file.metadata().end()) refuse("holds no digest of its contents: it is damaged, or of an older version");
+  if (digest->second != digest_of(made->second, tensors)) refuse("is damaged: its contents have another digest than what was written");
   const io::Json theirs = io::parse_json(made->second, path);
+  if (!theirs.is_object()) refuse("no state of generate");
   const auto compare = [&](const std::string& name) {
     const io::Json *const there = io::find_field(theirs, name.c_str()), *const here = io::find_field(key, name.c_str());
     if (there != nullptr && here != nullptr && *there == *here) return;
     throw Error(ErrorCode::bad_value, "", "",
                 path + ": is the state of another call: " + name + " is " + text_of(there) + ", expected " + text_of(here));
   };
-  if (!theirs.is_object()) throw Error(ErrorCode::bad_file, "", "", path + ": no state of generate");
   for (const auto& [name, value] : key.items()) compare(name);
   for (const auto& [name, value] : theirs.items()) compare(name);
-  NamedTensors tensors;
-  for (const io::SafetensorsEntry& entry : file.entries()) tensors.emplace_back(entry.name, file.tensor(entry));
   return GenerateState(std::move(tensors));
 }
 

@@ -29,9 +29,11 @@ class GenerateState {
   NamedTensors tensors_;
 };
 
-/// The file, anew and at once. `key` is an object that names what made the state: everything that the same tokens depend on.
+/// The file, anew and at once, with a digest of all that it holds. `key` is an object that names what made the state: everything that the
+/// same tokens depend on.
 void write_state(const std::string& path, const GenerateState& state, const io::Json& key);
-/// Throws Error: bad_file for what is no such file, bad_value naming the first member of the key that is another one there.
+/// Throws Error: bad_file for what is no such file, or not bit by bit what was written; bad_value naming the first member of the key that
+/// is another one there.
 GenerateState read_state(const std::string& path, const io::Json& key);
 
 /// Version of the library and of the contracts of all ops, which a key has beside what was asked for.

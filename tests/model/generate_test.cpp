@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
 #include "core/define.h"
@@ -20,6 +21,7 @@
 namespace dodona::model {
 namespace {
 
+using helpers::read_raw;
 using testing::bytes;
 using testing::expect_error;
 using testing::TempFolder;
@@ -178,6 +180,30 @@ TEST(Generate, ARoundThatIsLeftIsGoneOnFromAFile) {
         read_state(folder.file("state"), {{"seed", 1}, {"mode", "fast"}});
       },
       ErrorCode::bad_value, {"mode is not there, expected \"fast\""});
+}
+
+TEST(Generate, AStateThatDiffersInOneBitIsNotGoneOnFrom) {
+  const TempFolder folder;
+  const auto source = synthetic_weights(preset("tiny"), 3, one_thread);
+  const io::Json key{{"call", 1}};
+  Generation left(*source, {}, {.prompts = {{5, 17}}, .max_new = 2, .sampling = {.temperature = 0}}, one_thread);
+  left.round();
+  write_state(folder.file("state"), left.state(), key);
+  const std::string whole = read_raw(folder.file("state"));
+  std::uint64_t header = 0;
+  std::memcpy(&header, whole.data(), sizeof header);
+  for (std::size_t bit = 0; bit < 8 * whole.size(); bit += bit < 8 * (sizeof header + header) ? 7 : 997) {
+    std::string bytes = whole;
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
+    folder.write("state", bytes);
+    EXPECT_THROW(read_state(folder.file("state"), key), Error) << "bit " << bit;
+  }
+  std::string last = whole;
+  last.back() = static_cast<char>(last.back() ^ 1);
+  folder.write("state", last);
+  expect_error([&] { read_state(folder.file("state"), key); }, ErrorCode::bad_file, {"state: is damaged"});
+  folder.write("state", whole);
+  EXPECT_NO_THROW(read_state(folder.file("state"), key));
 }
 
 /// What a run went through: layers of the target, in order.
