@@ -125,7 +125,7 @@ void ClusterOptions::add(CLI::App& command, CLI::Option* plan) {
                                     "With --plan: simulate so many nodes of one rank each, with the limits below; a list gives a table");
   option->delimiter(',')->needs(plan);
   const auto limit = [&](const char* name, double& value, const char* what) {
-    command.add_option(name, value, what)->needs(option)->check(CLI::PositiveNumber)->capture_default_str();
+    command.add_option(name, value, what)->needs(option)->check(above_zero())->capture_default_str();
   };
   limit("--R", limits.read, "Of a node: GB/s from memory");
   limit("--F", limits.fma, "Of a node: GFLOP/s of fp32 multiply-adds");

@@ -33,7 +33,7 @@ struct GenerateOptions {
   GraphOptions graphs;
   ExecOptions exec;
   std::vector<std::string> prompt_ids, prompts;
-  std::string weights, tokenizer, speculative, output, rounding = "bf16";
+  std::string weights, tokenizer, speculative, output, experts, rounding = "bf16";
   std::optional<std::int64_t> draft_steps, draft_topk, draft_tokens;
   model::GenerateCall call;
   bool plan = false;
@@ -165,15 +165,38 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// A decode step, simulated.
+/// The folder of a checkpoint; empty: weights are synthesized.
+std::string folder_of(const GenerateOptions& options) {
+  return options.weights == "synthetic" ? "" : options.weights;
+}
+
+/// The configuration that is named, else the one beside the weights, dealt out as it can be.
+model::ModelConfig config_of(const GenerateOptions& options) {
+  ModelOptions named = options.model;
+  if (named.config.empty() && named.preset.empty()) named.config = folder_of(options);
+  model::ModelConfig config = named.load("tiny");
+  model::check_grid(config, options.grid);
+  return config;
+}
+
+/// How every layer is run.
+model::LayerSetting setting_of(const GenerateOptions& options, model::ModelConfig& config) {
+  model::LayerSetting setting;
+  setting.experts = options.experts;
+  if (options.rounding == "off") setting.rounding = model::Rounding::off;
+  setting = model::for_any_company(std::move(setting));
+  options.kernels.apply(config, setting, {.stored = !folder_of(options).empty(), .any_layer = true, .tensor = options.grid.tensor});
+  return setting;
+}
+
+/// A decode step, simulated: new tokens go through the layers as those of a prompt do, so that none depends on its company.
 void plan(const GenerateOptions& options) {
   model::LayerRequest request;
-  request.config = options.model.load("tiny");
-  request.setting.experts = options.call.setting.experts;
-  if (options.rounding == "off") request.setting.rounding = model::Rounding::off;
-  request.setting = model::for_any_company(std::move(request.setting));
-  options.kernels.apply(request.config, request.setting, {.any_layer = true, .tensor = options.grid.tensor});
+  request.config = config_of(options);
+  request.setting = setting_of(options, request.config);
   request.lengths = model::lengths_of(request.config, {options.kv_len}, options.batch, {"--batch", "--kv-len"});
+  request.forward = model::Forward::extend;
+  request.new_tokens.assign(request.lengths.size(), 1);
   request.exec = options.exec.exec();
   ClusterOptions cluster = options.cluster;
   if (!cluster.given()) cluster.nodes = {options.grid.ranks()};
@@ -190,9 +213,8 @@ GenerateOnRanks on_ranks(GenerateOptions& options) {
     throw Error(ErrorCode::bad_option, "", "--prompt", "or --prompt-ids is needed, and one of them alone");
   GenerateOnRanks asked;
   model::GenerateCall& call = asked.call = options.call;
-  call.weights = options.weights == "synthetic" ? "" : options.weights;
-  if (options.model.config.empty() && options.model.preset.empty() && !call.weights.empty()) options.model.config = call.weights;
-  call.config = options.model.load("tiny");
+  call.weights = folder_of(options);
+  call.config = config_of(options);
   take_drafts(options, call.request);
   for (const std::string& ids : options.prompt_ids) call.request.prompts.push_back(parse_ids(ids));
   if (!options.prompts.empty() || !options.tokenizer.empty()) {
@@ -201,9 +223,7 @@ GenerateOnRanks on_ranks(GenerateOptions& options) {
     asked.text_of = [tokenizer](const Tokens& text) { return tokenizer->decode(text); };
   }
   call.exec = options.exec.exec();
-  if (options.rounding == "off") call.setting.rounding = model::Rounding::off;
-  call.setting = model::for_any_company(std::move(call.setting));
-  options.kernels.apply(call.config, call.setting, {.stored = !call.weights.empty(), .any_layer = true, .tensor = options.grid.tensor});
+  call.setting = setting_of(options, call.config);
   for (const std::string& path : {call.state, options.output})
     if (!path.empty()) io::AtomicFile probe(path);
   asked.grid = options.grid;
@@ -212,10 +232,7 @@ GenerateOnRanks on_ranks(GenerateOptions& options) {
 }
 
 void generate(GenerateOptions& options) {
-  const std::string folder = options.weights == "synthetic" ? "" : options.weights;
-  const bool own = options.model.config.empty() && options.model.preset.empty() && !folder.empty();
-  if (own) options.model.config = folder;
-  model::ModelConfig config = options.model.load("tiny");
+  model::ModelConfig config = config_of(options);
   model::GenerateCall& call = options.call;
   if (call.resume && call.state.empty()) throw Error(ErrorCode::bad_option, "", "--resume", "needs --state FILE");
   if (options.prompt_ids.empty() == options.prompts.empty())
@@ -232,10 +249,8 @@ void generate(GenerateOptions& options) {
   Exec& exec = call.exec = options.exec.exec();
   ModelGraph graph;
   if (options.graphs.any()) exec.tracer = graph.layers().calls();
-  if (options.rounding == "off") call.setting.rounding = model::Rounding::off;
-  call.setting = model::for_any_company(std::move(call.setting));
-  options.kernels.apply(config, call.setting, {.stored = !folder.empty(), .any_layer = true});
-  call.config = config, call.weights = folder;
+  call.setting = setting_of(options, config);
+  call.config = config, call.weights = folder_of(options);
   const Interrupt interrupt;
   model::GenerateRun run(call);
   model::Generation& generation = run.generation();
@@ -328,11 +343,11 @@ void add_generate(CLI::App& app, int& exit_code) {
       "generate",
       "Continue texts with a whole model: embedding, every layer, norm, head, sampler; weights stream through memory layer by layer. The "
       "tokens are the same for any number of threads, tier, chunk and company. Tokens go to stdout, progress to stderr");
-  options->model.add(*command);
+  options->model.add(*command, "that of --weights, else tiny");
   options->model.add_linear(*command);
   options->kernels.add(*command);
   command->add_option("--weights", options->weights, "Folder of a checkpoint, or synthetic (default)");
-  command->add_option("--weights-seed", options->call.weights_seed, "Seed of synthetic weights (default 0)");
+  command->add_option("--weights-seed", options->call.weights_seed, "Seed of synthetic weights (default 0)")->check(whole_number());
   command->add_option("--prompt-ids", options->prompt_ids, "Tokens of a prompt, 5,17,3; may be repeated: one request each")
       ->expected(1)
       ->take_all();
@@ -342,8 +357,10 @@ void add_generate(CLI::App& app, int& exit_code) {
                    "(python3, or what DODONA_PYTHON names)")
       ->expected(1)
       ->take_all();
-  command->add_option("--tokenizer", options->tokenizer,
-                      "tokenizer.json (default: beside weights or configuration); tokens are shown as text");
+  command->add_option(
+      "--tokenizer", options->tokenizer,
+      "tokenizer.json, by which tokens are shown as text (default with --prompt: beside weights or configuration; with --prompt-ids "
+      "none: tokens are shown as numbers)");
   command->add_option("--max-new", options->call.request.max_new, "New tokens of each request at most (default 16)");
   command->add_option("--temperature", options->call.request.sampling.temperature,
                       "0 for the most probable tokens (default), else tokens are sampled");
@@ -351,7 +368,8 @@ void add_generate(CLI::App& app, int& exit_code) {
   command->add_option("--top-p", options->call.request.sampling.top_p, "Sample among the most probable that hold this much (default 1)");
   command->add_option("--min-p", options->call.request.sampling.min_p,
                       "Sample among those at least this share of the most probable (default 0)");
-  command->add_option("--seed", options->call.request.seed, "Seed of the draws; request r draws from seed + r (default 0)");
+  command->add_option("--seed", options->call.request.seed, "Seed of the draws; request r draws from seed + r (default 0)")
+      ->check(whole_number());
   command->add_option("--end-token", options->call.request.end_token, "Token behind which a request is finished (default none)");
   command->add_option(
       "--speculative", options->speculative,
@@ -364,12 +382,11 @@ void add_generate(CLI::App& app, int& exit_code) {
                    "Beams of a draft: with 1 (default) it is a chain, with more a tree, whose attention in the target has the tree's mask")
       ->check(CLI::Range(1, 64));
   command->add_option(
-      "--speculative-num-draft-tokens", options->draft_tokens,
+      "--speculative-num-draft-tokens,--draft-tokens", options->draft_tokens,
       "Tokens that are verified in a step, the newest one counted: of a chain steps + 1 (default), of a tree its best nodes");
   command->add_option("--chunk", options->call.request.chunk,
                       "Prompt tokens that go through the layers together at most (default 512); changes no token");
-  command->add_option("--experts", options->call.setting.experts,
-                      "Which backend runs the routed experts (default: the first that takes their weights)");
+  command->add_option("--experts", options->experts, "Which backend runs the routed experts (default: the first that takes their weights)");
   command->add_option("--rounding", options->rounding, "bf16 (default): activations are rounded between ops; off: they stay fp32")
       ->check(CLI::IsMember({"bf16", "off"}));
   command->add_option(
@@ -380,7 +397,9 @@ void add_generate(CLI::App& app, int& exit_code) {
                     "Go on from the --state file of the same call, and the same split, by the same version, at the layer that it reached");
   command->add_option("-o,--output", options->output, "Write what --json prints to this file");
   options->graphs.add(*command, " of tokens, of all rounds: the layers' ops, and what is around them");
-  options->exec.add_mode(*command, "fast (default), golden, or a GPU's bits: hopper");
+  command->add_option("--mode", options->exec.mode,
+                      "fast (default) or golden. A GPU's bits depend on how many tokens go together, these tokens do not: dodona layer has "
+                      "its modes");
   options->exec.add_threads_and_isa(*command);
   options->exec.add_json(*command);
   command->add_flag("--quiet", options->exec.quiet, "No progress on stderr");
@@ -388,9 +407,34 @@ void add_generate(CLI::App& app, int& exit_code) {
   add_grid(*command, options->grid);
   auto* plan_option = command->add_flag("--plan", options->plan, "Say what a decode step takes on each node; run nothing");
   options->cluster.add(*command, plan_option);
-  command->add_option("--batch", options->batch, "Requests of the plan (default 1)")->needs(plan_option)->check(CLI::PositiveNumber);
+  command->add_option("--batch", options->batch, "Requests of the plan (default 1)")->needs(plan_option)->check(above_zero());
   command->add_option("--kv-len", options->kv_len, "Tokens of each request of the plan, the new one included (default 1024)")
-      ->needs(plan_option);
+      ->needs(plan_option)
+      ->check(integer());
+  // What a plan says nothing of.
+  for (const char* name : {"--weights-seed",
+                           "--prompt-ids",
+                           "--prompt",
+                           "--tokenizer",
+                           "--max-new",
+                           "--temperature",
+                           "--top-k",
+                           "--top-p",
+                           "--min-p",
+                           "--seed",
+                           "--end-token",
+                           "--speculative",
+                           "--speculative-num-steps",
+                           "--speculative-eagle-topk",
+                           "--speculative-num-draft-tokens",
+                           "--chunk",
+                           "--state",
+                           "--resume",
+                           "--output",
+                           "--graph",
+                           "--chrome-trace",
+                           "--mode"})
+    command->get_option(name)->excludes(plan_option);
   command->footer(
       "With --tp, --ep, --pp and --dp-attention the ranks of this process take turns; mpirun -n N dodona generate, with N = tp * ep * pp, "
       "gives\neach a process that reads and readies its share of the weights alone. The tokens are the same either way; but for --tp, "

@@ -61,7 +61,7 @@ void add_grade(CLI::App& app, int& exit_code, const std::vector<std::string>& be
   command->add_option("--nonce", options->request.nonce, "Hexadecimal digits of an earlier grading: its calls once more");
   command->add_option("--seconds", options->request.seconds, "Time for a call, twice as much for the first one")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_flag("--same-bits", options->request.same_bits, "Outputs of the same inputs must be the same bits");
   command
       ->add_option("--explain-seconds", options->request.explain_seconds, "How long to look for the mistake behind the first failing call")

@@ -134,9 +134,9 @@ void add_inspect(CLI::App& app, int& exit_code) {
       "Hold a checkpoint's tensors against its configuration: which are missing, misnamed, of another type or shape, or unknown. Reads "
       "headers alone. Exit code 1 where something does not fit, 2 where a file cannot be read");
   command->add_option("folder", options->folder, "Folder with the checkpoint")->required();
-  options->model.add(*command);
+  options->model.add(*command, "that of the folder");
   command->add_option("--layers", options->layers, "A layer, 3, or a range of layers, 0..3, both ends included (default: all)");
-  command->add_option("--most", options->most, "Tensors that do not fit to show (default 40)");
+  command->add_option("--most", options->most, "Tensors that do not fit to show (default 40)")->check(whole_number());
   command->add_flag("--json", options->json, "Print one JSON value instead of text");
   command->callback([options, &exit_code] { exit_code = inspect(*options); });
 }

@@ -136,7 +136,7 @@ void shapes(const ShapesOptions& options) {
 void add_shapes(CLI::App& app, int&) {
   auto options = std::make_shared<ShapesOptions>();
   auto* command = app.add_subcommand("shapes", "Print what shapes every model op takes and gives, and its kernel, per phase and path");
-  options->model.add(*command);
+  options->model.add(*command, "r1-nvfp4");
   command->add_option("--phase", options->phase, "prefill, decode or nextn (default: all)")
       ->check(CLI::IsMember({"prefill", "decode", "nextn"}));
   command->add_option("--layer", options->book.layer, "Choose kernels by this layer's weights (default: the first dense and MoE layers)")

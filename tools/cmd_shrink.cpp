@@ -145,8 +145,8 @@ void add_shrink(CLI::App& app, int& exit_code) {
           "A shell command that reads the case file {case} and writes the outputs to {out}; without these marks both paths are appended")
       ->required();
   command->add_option("--format", options->format, "What the command writes: npz, npy or safetensors")->capture_default_str();
-  command->add_option("--timeout", options->timeout, "Seconds that one run may take")->capture_default_str()->check(CLI::PositiveNumber);
-  command->add_option("--max-runs", options->max_runs, "Runs of the command at most")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--timeout", options->timeout, "Seconds that one run may take")->capture_default_str()->check(above_zero());
+  command->add_option("--max-runs", options->max_runs, "Runs of the command at most")->capture_default_str()->check(above_zero());
   command->add_option("-o,--output", options->output, "Write the smallest case to this file");
   options->add_threads_and_isa(*command);
   options->add_json(*command);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "dodona/error.h"
 #include "interrupt.h"
 #include "layer_range.h"
 #include "model/weights/checkpoint_writer.h"
@@ -19,6 +20,9 @@ struct SynthOptions {
 
 void synth(SynthOptions& options) {
   const model::ModelConfig config = options.model.load("r1-nvfp4");
+  if (options.flat && config.quant.algo != model::QuantAlgo::nvfp4)
+    throw Error(ErrorCode::bad_option, "", "--flat-quant-config",
+                "is given, but " + config.name + " is " + std::string(model::scheme_of(config.quant.algo).name) + ", not nvfp4");
   const Interrupt interrupt;
   const LayerRange range = parse_layers(options.layers);
   options.plan.first_layer = range.first;
@@ -59,12 +63,12 @@ void add_synth(CLI::App& app, int&) {
   auto* command =
       app.add_subcommand("synth", "Write a synthetic checkpoint in the layout of the configuration's quantization: shards, index, configs");
   command->add_option("folder", options->folder, "Folder to write: absent or empty; it appears whole or not at all")->required();
-  options->model.add(*command);
+  options->model.add(*command, "r1-nvfp4");
   options->model.add_linear(*command);
   command->add_flag("--flat-quant-config", options->flat,
                     "NVFP4: quantization in config.json, in the flat spelling, not in a file of its own");
   command->add_option("--layers", options->layers, "A layer, 3, or a range of layers, 0..3, both ends included")->required();
-  command->add_option("--seed", options->plan.seed, "Seed of the weights (default 0)");
+  command->add_option("--seed", options->plan.seed, "Seed of the weights (default 0)")->check(whole_number());
   command->add_flag("--outer", options->plan.outer, "Write the embedding, the final norm and lm_head too");
   command->add_option("--shard-gib", options->shard_gib, "Largest size of a shard in GiB (default 5)")->check(CLI::Range(1e-6, 1024.0));
   command->add_flag("--plan", options->plan_only, "Say what would be written, and write nothing");

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -50,6 +52,37 @@ Exec ExecOptions::exec(Mode default_mode) const {
   }
   exec.mode = mode_asked_for().value_or(default_mode);
   return exec;
+}
+
+CLI::Validator above_zero() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        double value = 0;
+        const bool good = CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0;
+        return good ? std::string() : "must be a number above 0, got '" + text + "'";
+      },
+      "POSITIVE");
+}
+
+namespace {
+template <class Number>
+CLI::Validator parsed_as(const char* what) {
+  return CLI::Validator(
+      [what](const std::string& text) {
+        Number value{};
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool good = error == std::errc() && end == text.data() + text.size();
+        return good ? std::string() : std::string("must be ") + what + ", got '" + text + "'";
+      },
+      "");
+}
+}  // namespace
+
+CLI::Validator whole_number() {
+  return parsed_as<std::uint64_t>("a whole number from 0");
+}
+CLI::Validator integer() {
+  return parsed_as<std::int64_t>("a whole number of 64 bits");
 }
 
 std::optional<Mode> ExecOptions::mode_asked_for() const {

@@ -34,6 +34,12 @@ struct ExecOptions {
   std::optional<Mode> mode_asked_for() const;
 };
 
+/// What options of numbers are checked by, on the text, so that what is refused is shown as it was typed: numbers above 0 that are finite;
+/// whole numbers from 0; and whole numbers that a 64-bit number holds.
+CLI::Validator above_zero();
+CLI::Validator whole_number();
+CLI::Validator integer();
+
 /// The parts of a case line as a command line gives them.
 struct CaseLineOptions {
   std::vector<std::string> words, attrs, dtypes, with, without, special, variant, window;

@@ -4,10 +4,10 @@
 
 namespace dodona::tools {
 
-void ModelOptions::add(CLI::App& command) {
+void ModelOptions::add(CLI::App& command, const std::string& otherwise) {
   std::string known;
   for (const std::string& name : model::preset_names()) known += (known.empty() ? "" : ", ") + name;
-  auto* preset_option = command.add_option("--preset", preset, "Built-in configuration: " + known);
+  auto* preset_option = command.add_option("--preset", preset, "Built-in configuration: " + known + " (default " + otherwise + ")");
   command.add_option("--config", config, "Folder with config.json and, for NVFP4, perhaps hf_quant_config.json")->excludes(preset_option);
 }
 

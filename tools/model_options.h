@@ -13,15 +13,14 @@ namespace dodona::tools {
 struct ModelOptions {
   std::string preset, config, linear;
 
-  /// --preset and --config, of which one may be given.
-  void add(CLI::App& command);
+  /// --preset and --config, of which one may be given; `otherwise` says what is taken where none is.
+  void add(CLI::App& command, const std::string& otherwise);
   /// --linear: the scheme that quantizes the linear modules.
   void add_linear(CLI::App& command);
   /// The configuration asked for, quantized by --linear where it is given; `fallback` names the preset when nothing was. Throws Error.
   model::ModelConfig load(const std::string& fallback) const;
 };
 
-/// The option alone.
 /// `--use` and `--kv-cache-dtype`: what of a layer's kernels is not left to configuration, backend and batch.
 struct KernelOptions {
   std::vector<std::string> uses;

@@ -103,9 +103,7 @@ void PtxLaunchOptions::add_launch_options(CLI::App& app) {
                  "number. Pointers at the end that are left off are null")
       ->expected(1)
       ->take_all();
-  app.add_option("--limit", limit, "Instructions of a warp, then it counts as an endless loop")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+  app.add_option("--limit", limit, "Instructions of a warp, then it counts as an endless loop")->capture_default_str()->check(above_zero());
   app.add_option("--element", element, "Of a trace: the element, ARGUMENT[INDEX] in row-major order");
   app.add_option("--depth", depth, "Of a trace: operations below the element that are written out; 0: all")->capture_default_str();
   app.add_option("--terms", terms, "Of a trace: at most so many definitions")->capture_default_str();

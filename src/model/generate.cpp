@@ -10,10 +10,17 @@ namespace {
 
 using Tokens = std::vector<std::int64_t>;
 
-const GenerateRequest& checked(const ModelConfig& config, const GenerateRequest& request) {
+const GenerateRequest& checked(const ModelConfig& config, const GenerateRequest& request, const Exec& exec) {
+  if (of_a_gpu(exec.mode))
+    throw Error(ErrorCode::unsupported, "", "mode",
+                "is " + std::string(name(exec.mode)) +
+                    ", expected fast or golden: a GPU's bits depend on how many tokens go together, these tokens do not");
   const auto fail = [](const char* option, const std::string& message) { throw Error(ErrorCode::bad_value, "", option, message); };
   if (request.max_new < 1) fail("--max-new", "is " + std::to_string(request.max_new) + ", expected 1 or more");
   if (request.chunk < 1) fail("--chunk", "is " + std::to_string(request.chunk) + ", expected 1 or more");
+  if (request.end_token < -1 || request.end_token >= config.vocab_size)
+    fail("--end-token", "is " + std::to_string(request.end_token) + ", expected 0 to " + std::to_string(config.vocab_size - 1) +
+                            ", the vocabulary of " + config.name + ", or -1 for none");
   if (request.prompts.empty()) fail("prompts", "are none, expected at least one");
   for (const Tokens& prompt : request.prompts) {
     if (prompt.empty()) fail("prompt", "is empty, expected at least one token");
@@ -65,7 +72,7 @@ Tokens with_room_to_idle(Tokens capacities, const Ranks& ranks) {
 
 Generation::Generation(const WeightSource& source, const LayerSetting& setting, const GenerateRequest& request, const Exec& exec,
                        const Ranks& ranks)
-    : request_(checked(source.config(), request)),
+    : request_(checked(source.config(), request, exec)),
       params_(normalized(request.sampling, source.config().vocab_size)),
       exec_(exec),
       model_(source, setting, exec, with_room_to_idle(capacities_of(source.config(), request), ranks), ranks),

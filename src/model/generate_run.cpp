@@ -35,15 +35,14 @@ std::string files_of(const std::string& folder) {
   return digest(text);
 }
 
-/// What ranks keep their state in begins as JSON does, a state of one process with the length of a header.
+struct Stopped {};
+
+}  // namespace
+
 bool names_parts(const std::string& path) {
   std::ifstream file(path);
   return file.peek() == '{' && file.get() == '{' && file.peek() == '\n';
 }
-
-struct Stopped {};
-
-}  // namespace
 
 io::Json key_of(const GenerateCall& call, const std::string& weights) {
   const GenerateRequest& r = call.request;

@@ -25,6 +25,10 @@ struct GenerateCall {
 /// max_new and end_token.
 io::Json key_of(const GenerateCall& call, const std::string& weights);
 
+/// Whether the file is what several ranks name the parts of their state in: it begins as JSON does, a state of one process with the length
+/// of a header.
+bool names_parts(const std::string& path);
+
 struct GenerateHooks {
   std::function<void(std::int64_t rounds_left)> round = {};  ///< one begins
   std::function<bool(const LayerTiming&)> layer = {};        ///< one is done; false stops the run

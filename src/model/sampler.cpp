@@ -1,7 +1,9 @@
 #include "model/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <map>
 #include <string>
@@ -23,8 +25,14 @@ namespace {
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr std::int64_t whole_vocabulary = std::int64_t{1} << 30;
 
+std::string number_text(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.9g", value);
+  return text.data();
+}
+
 void require(bool holds, const char* parameter, double value, const std::string& range) {
-  if (!holds) throw Error(ErrorCode::bad_value, "", parameter, "is " + std::to_string(value) + ", expected " + range);
+  if (!holds) throw Error(ErrorCode::bad_value, "", parameter, "is " + number_text(value) + ", expected " + range);
 }
 
 /// A tensor of one number for each request.
@@ -94,7 +102,7 @@ Tensor of_tokens(const Tensor& rows, const Tensor& tokens, bool take_log) {
 SamplingParams normalized(const SamplingParams& params, std::int64_t vocabulary) {
   constexpr double coldest = 1e-6;
   SamplingParams p = params;
-  require(p.temperature >= 0, "temperature", p.temperature, "0 or more");
+  require(p.temperature >= 0 && std::isfinite(p.temperature), "temperature", p.temperature, "a finite number from 0");
   if (p.temperature < coldest) {
     p.temperature = 1;
     p.top_k = 1;

@@ -111,6 +111,7 @@ TEST_F(GenerateCommand, AStateIsGoneOnFromAndOnlyByTheSameCall) {
   ASSERT_EQ(first.status, 0) << first.err;
   EXPECT_EQ(second.out, run(call).out) << second.err;
   expect_error(call + "--resume", "--resume needs --state");
+  expect_error(call + state + " --resume --tp 2", "state holds the state of one process, expected that of --tp 2");
   expect_error(call + state + " --resume --seed 5", "is the state of another call: seed is 0, expected 5");
   expect_error(call + state + " --resume --speculative nextn", "is the state of another call: draft steps is 0, expected 3");
   file("other", "not a state");
@@ -162,6 +163,46 @@ TEST_F(GenerateCommand, BadUseGetsOneClearError) {
                "--speculative-num-draft-tokens is missing");
   expect_error("generate --preset tiny --prompt-ids 5 --weights /nowhere", "/nowhere: not a folder");
   expect_error("generate --preset tiny --prompt-ids 5 -o /nowhere/a", "/nowhere");
+  expect_error("generate --preset tiny --prompt-ids 5 --end-token 512", "--end-token is 512, expected 0 to 511, the vocabulary of tiny");
+  expect_error("generate --preset tiny --prompt-ids 5 --end-token -5", "--end-token is -5");
+  expect_error("generate --preset tiny --prompt-ids 5 --seed -1", "--seed: must be a whole number from 0, got '-1'");
+  expect_error("generate --preset tiny --prompt-ids 5 --temperature -1", "--temperature is -1, expected a finite number from 0");
+  expect_error("generate --preset tiny --prompt-ids 5 --temperature inf", "--temperature is inf, expected a finite number from 0");
+  expect_error("generate --preset tiny --prompt-ids 5 --temperature 1 --top-k 0", "--top-k is 0, expected -1 or at least 1");
+  expect_error("generate --preset tiny --prompt-ids 5 --speculative nextn --speculative-eagle-topk 2 --speculative-num-draft-tokens 90",
+               "--speculative-num-draft-tokens is 90, expected 1 to 11");
+}
+
+/// A GPU's bits depend on the company, which tokens here do not.
+TEST_F(GenerateCommand, AGpusModeIsRefusedBeforeAnythingRuns) {
+  for (const char* preset : {"tiny", "tiny-fp8", "tiny-v32"})
+    expect_error(std::string("generate --quiet --prompt-ids 5 --mode hopper --preset ") + preset,
+                 "--mode is hopper, expected fast or golden");
+  expect_error("generate --preset tiny --prompt-ids 5 --mode hopper --ep 2", "mode is hopper, expected fast or golden");
+}
+
+TEST_F(GenerateCommand, ASplitThatCannotBeIsRefusedHoweverFewRanksItComesTo) {
+  for (const std::string option : {"--tp", "--ep", "--pp"})
+    for (const std::string value : {"0", "-1", "-2"}) {
+      expect_error(call + option + " " + value, option + " is " + value + ", expected 1");
+      expect_error("generate --preset tiny --plan " + option + " " + value, option + " is " + value + ", expected 1");
+    }
+  expect_error(call + "--dp-attention 2", "--dp-attention is 2, expected 1");
+  expect_error(call + "--dp-attention 0", "--dp-attention is 0, expected 1");
+  expect_error(call + "--tp 8", "--tp is 8, but heads of tiny do not divide into 8 parts: num_attention_heads is 4");
+}
+
+TEST_F(GenerateCommand, ThePlanIsOfWhatRunsAndTakesNoOptionThatItSaysNothingOf) {
+  EXPECT_EQ(run("generate --preset tiny --kv-cache-dtype fp8_e4m3 --plan").status, 0);
+  EXPECT_EQ(run("generate --preset r1-nvfp4 --kv-cache-dtype auto --plan").status, 0);
+  for (const char* option :
+       {"--temperature 1", "--speculative nextn", "--mode golden", "--state s", "-o o.json", "--prompt-ids 1", "--seed 1"})
+    expect_error(std::string("generate --preset tiny --plan ") + option, "excludes");
+  expect_error("generate --plan --weights " + path("nowhere"), "nowhere");
+  expect_error("generate --preset tiny --plan --batch 0", "--batch: must be a number above 0, got '0'");
+  for (const char* wrong : {"0", "-3", "nan", "inf"})
+    expect_error(std::string("generate --preset tiny --plan --nodes 4 --R ") + wrong,
+                 std::string("--R: must be a number above 0, got '") + wrong);
 }
 
 /// A file may not grow beyond a few kB: what a disk without room does to a write.
@@ -175,7 +216,7 @@ TEST_F(GenerateCommand, AFullDiskIsOneClearErrorAndLeavesNothingHalfWritten) {
        {call + "--state " + path("state.safetensors"), call + "--chrome-trace " + path("trace.json"),
         "synth " + path("model") + " --preset tiny --layers 0..3 --quiet",
         "layer --preset tiny --kv-len 900 --repeat 1 --trail-tensors --trail " + path("trail.safetensors")}) {
-    const Output output = run(arguments, "trap '' XFSZ; ulimit -f 8;");
+    const Output output = run(arguments, "ulimit -f 8;");
     EXPECT_EQ(output.status, 2) << arguments << "\n" << output.out << output.err;
     EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
     EXPECT_NE(output.err.find("File too large"), std::string::npos) << output.err;

@@ -27,8 +27,8 @@ TEST_F(SpecCommand, StepsAreThereAsJson) {
 }
 
 TEST_F(SpecCommand, ImpossibleDraftsAreRefused) {
-  expect_error("spec --draft-tokens 9", "draft_tokens is 9, expected 1 to 4");
-  expect_error("spec --temperature -1", "temperature is -1");
+  expect_error("spec --draft-tokens 9", "--draft-tokens is 9, expected 1 to 4");
+  expect_error("spec --temperature -1", "--temperature is -1");
   expect_error("spec --vocabulary 0", "--vocabulary is 0");
 }
 

@@ -41,7 +41,17 @@ void check_grid(const ModelConfig& config, const Grid& grid) {
     fail("--pp", grid.pipeline, ("1 to " + std::to_string(config.num_hidden_layers) + ", the layers").c_str());
   if (grid.data != 1 && grid.data != grid.experts)
     fail("--dp-attention", grid.data, ("1 or " + std::to_string(grid.experts) + ", as --ep has it").c_str());
-  sharded(config, grid.shard(grid.ranks() - 1));
+  const auto divides = [&](const char* option, std::int64_t value, const Shard& shard) {
+    try {
+      sharded(config, shard);
+    } catch (const Error& error) {
+      throw Error(error.code(), "", option, "is " + std::to_string(value) + ", but " + error.message());
+    }
+  };
+  Shard shard = grid.shard(grid.ranks() - 1);
+  const Share experts = std::exchange(shard.experts, {});
+  divides("--tp", grid.tensor, shard);
+  divides("--ep", grid.experts, {.experts = experts});
 }
 
 }  // namespace dodona::model

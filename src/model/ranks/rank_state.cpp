@@ -80,6 +80,8 @@ RankState::RankState(const GenerateCall& call, const std::string& weights, const
   key_ = key_of(call, weights);
   key_[split_field] = split_;
   if (!call.resume) return;
+  if (fs::exists(path_) && !names_parts(path_))
+    throw Error(ErrorCode::bad_value, "", "--resume", path_ + " holds the state of one process, expected that of " + split_);
   std::string theirs;
   try {
     const io::Json named = io::read_json(path_);
