@@ -227,17 +227,17 @@ io::Json comparison_json(const trail::TrailReference& reference, const trail::Tr
           {"difference", comparison.difference() ? to_json(*comparison.difference()) : io::Json()}};
 }
 
-void print_comparison(const trail::TrailReference& reference, const trail::TrailComparison& comparison) {
+void print_comparison(const trail::TrailReference& reference, const trail::TrailComparison& comparison, std::FILE* out) {
   const auto& difference = comparison.difference();
-  fmt::print("\nagainst {}: {} output{} compared {}", reference.path(), comparison.compared(), comparison.compared() == 1 ? "" : "s",
+  fmt::print(out, "\nagainst {}: {} output{} compared {}", reference.path(), comparison.compared(), comparison.compared() == 1 ? "" : "s",
              reference.is_trail() ? "bit by bit" : "within what the ops leave open");
-  if (!difference && !comparison.absent().empty()) fmt::print(", {} model ops not in it", comparison.absent().size());
-  fmt::print("\n");
+  if (!difference && !comparison.absent().empty()) fmt::print(out, ", {} model ops not in it", comparison.absent().size());
+  fmt::print(out, "\n");
   if (!difference) {
-    fmt::print("{}\n", colored("no difference", "32"));
+    fmt::print(out, "{}\n", colored("no difference", "32"));
     return;
   }
-  print_difference(*difference);
+  print_difference(*difference, out);
 }
 
 /// "layer 3 of r1-nvfp4 (MoE), decode, B=1, kv 1024".
@@ -335,6 +335,8 @@ model::LayerRequest request_of(const LayerOptions& options) {
   r.setting.prefix_chunk = options.prefix_chunk;
   if (options.fused_shared && !r.config.is_moe_layer(r.setting.layer))
     throw Error(ErrorCode::bad_option, "", "--fused-shared-expert", "is given, but layer " + std::to_string(r.setting.layer) + " is dense");
+  if (options.dual_stream && !r.config.is_moe_layer(r.setting.layer))
+    throw Error(ErrorCode::bad_option, "", "--dual-stream", "is given, but layer " + std::to_string(r.setting.layer) + " is dense");
   if (!(options.experts + options.against_experts).empty() && !r.config.is_moe_layer(r.setting.layer))
     throw Error(ErrorCode::bad_option, "", options.experts.empty() ? "--against-experts" : "--experts",
                 "is given, but layer " + std::to_string(r.setting.layer) + " is dense");
@@ -359,8 +361,16 @@ void check_files(const LayerOptions& options) {
     throw Error(
         ErrorCode::bad_option, "", "--trail-tensors",
         options.trail.empty() ? "needs --trail FILE" : "needs a --trail FILE that ends in .safetensors, got '" + options.trail + "'");
-  for (const std::string& path : {options.output, options.trail, options.graphs.chrome_trace})
-    if (!path.empty()) io::AtomicFile probe(path);
+  const std::pair<const char*, const std::string*> files[] = {
+      {"--output", &options.output}, {"--trail", &options.trail}, {"--chrome-trace", &options.graphs.chrome_trace}};
+  for (const auto& [option, path] : files) {
+    if (path->empty()) continue;
+    for (const auto& [other, its] : files)
+      if (other != option && *its == *path)
+        throw Error(ErrorCode::bad_option, "", option,
+                    "and " + std::string(other) + " name one file, " + *path + ": one of them would be lost");
+    const io::AtomicFile probe(*path);
+  }
 }
 
 /// A cache beyond the machine's memory would be killed while it is filled, not refused when it is asked for.
@@ -412,13 +422,14 @@ void compare(const trail::TrailReference& reference, model::LayerRequest request
   comparison.finish();
 }
 
-void print_experts(const model::ExpertsComparison& c) {
+void print_experts(const model::ExpertsComparison& c, std::FILE* out) {
   const auto of_rms = [&](double x) { return fmt::format("{:.3g} ({:.2f} % of the output's rms)", x, 100 * x / c.rms); };
   fmt::print(
+      out,
       "\nexperts by {} against {}: their contracts allow differences up to {}; seen: {}, in {} of {} elements, at most {:.1f} % of what is "
       "allowed there\n",
       c.a, c.b, of_rms(c.allowed), of_rms(c.difference), c.differing, c.elements, 100 * c.share);
-  if (c.beyond > 0) fmt::print("{}\n", colored(fmt::format("{} elements are farther apart than allowed", c.beyond), "31"));
+  if (c.beyond > 0) fmt::print(out, "{}\n", colored(fmt::format("{} elements are farther apart than allowed", c.beyond), "31"));
 }
 
 /// The run as a graph, on the terminal, and as a trace in its file.
@@ -472,6 +483,7 @@ int layer(const LayerOptions& options) {
     check_memory(request);
     return run_sharded_layer(request, options.grid, shown_of(options, request), step_text(request));
   }
+  if (!options.against_experts.empty()) model::check_experts(request, options.against_experts, "--against-experts");
   std::optional<trail::TrailReference> reference;
   if (!options.against.empty()) {
     reference = trail::TrailReference::open(options.against);
@@ -489,7 +501,6 @@ int layer(const LayerOptions& options) {
   if (options.trail_tensors) trail.inputs = layer.inputs();
   model::LayerRun::Result first = layer.run(options.trail.empty() ? model::Observer() : trail.recorder(options.trail_tensors));
   const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - first.seconds();
-  if (graphs) show_graph(options, layer, recorder);
   const bool graph_alone = !options.graphs.graph.empty() && !options.repeat;
   const std::int64_t runs = options.repeat.value_or(request.exec.mode == Mode::fast && !graph_alone ? 5 : 1);
   const Measured best = fastest(layer, std::move(first), runs, options.cold);
@@ -508,13 +519,19 @@ int layer(const LayerOptions& options) {
   }
   std::optional<model::ExpertsComparison> experts;
   if (!options.against_experts.empty()) experts = model::compare_experts(request, options.against_experts);
+  if (graphs) show_graph(options, layer, recorder);
   if (!options.output.empty()) write_output(options.output, request, best.run.output, digest);
   if (!options.trail.empty()) {
     trail.setting = model::setting_json(request);
     trail::write_trail(options.trail, trail);
   }
+  const auto show_comparisons = [&](std::FILE* out) {
+    if (comparison) print_comparison(*reference, *comparison, out);
+    if (experts) print_experts(*experts, out);
+  };
   if (!options.graphs.graph.empty()) {
-    // The graph is all that is shown.
+    // The graph is all that stdout has.
+    show_comparisons(stderr);
   } else if (options.json) {
     io::Json json = run_json(layer, best, limits, load_seconds, digest);
     if (comparison) json["against"] = comparison_json(*reference, *comparison);
@@ -524,8 +541,7 @@ int layer(const LayerOptions& options) {
     print_run(layer, best, limits, load_seconds, digest);
     for (const std::string& path : {options.output, options.trail, options.graphs.chrome_trace})
       if (!path.empty()) fmt::print("written to {}\n", path);
-    if (comparison) print_comparison(*reference, *comparison);
-    if (experts) print_experts(*experts);
+    show_comparisons(stdout);
   }
   const bool differs = (comparison && comparison->difference()) || (experts && experts->beyond > 0);
   return differs ? exit_fail : exit_pass;
@@ -536,8 +552,9 @@ int layer(const LayerOptions& options) {
 void add_layer(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<LayerOptions>();
   auto* command = app.add_subcommand("layer", "Run a full-size decoder layer and show its execution tree");
-  auto* preset = command->add_option("--preset", options->preset,
-                                     fmt::format("Configuration: {} (default r1-nvfp4)", fmt::join(model::preset_names(), ", ")));
+  auto* preset = command->add_option(
+      "--preset", options->preset,
+      fmt::format("Configuration: {} (default that of --weights, else r1-nvfp4)", fmt::join(model::preset_names(), ", ")));
   command->add_option("--config", options->config, "Folder with config.json (and hf_quant_config.json) to take the configuration from")
       ->excludes(preset);
   auto* weights =
@@ -548,9 +565,10 @@ void add_layer(CLI::App& app, int& exit_code) {
       "--phase", options->phase,
       "decode (default): one new token of each request; prefill: all its tokens are new; extend: those behind --prefix-len; "
       "verify: its last --draft-tokens");
-  command->add_option("--batch", options->batch, "Requests (default: one for each --kv-len)");
+  command->add_option("--batch", options->batch, "Requests (default: one for each --kv-len)")->check(integer());
   command->add_option("--kv-len", options->kv_len, "Tokens of each request including the new ones: one value, or a list (default 1024)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(integer());
   command
       ->add_option(
           "--prefix-len", options->prefix_len,
@@ -567,11 +585,15 @@ void add_layer(CLI::App& app, int& exit_code) {
   command->add_option("--prefix-chunk", options->prefix_chunk,
                       "Cached tokens that one chunk of path mha-chunked expands, of all requests together (default 131072)");
   options->add_mode(*command, "fast (default), golden, or a GPU's bits: hopper, blackwell, ada, ampere");
-  command->add_option("--seed", options->seed, "Seed of weights, inputs and history (default 0)");
-  command->add_option("--page-seed", options->page_seed, "Deal the cache's pages in a shuffled order; changes no result");
+  command->add_option("--seed", options->seed, "Seed of weights, inputs and history (default 0)")->check(whole_number());
+  command->add_option("--page-seed", options->page_seed, "Deal the cache's pages in a shuffled order; changes no result")
+      ->check(whole_number());
   command->add_option("--residual", options->residual, "fused: norms take the fp32 sum with the residual; pre-added: the rounded sum")
       ->check(CLI::IsMember({"fused", "pre-added"}));
-  command->add_option("--rounding", options->rounding, "bf16 (default): activations are rounded between ops; off: they stay fp32")
+  command
+      ->add_option("--rounding", options->rounding,
+                   "bf16 (default): activations are rounded between ops; off: they stay fp32, and kernels of attention that "
+                   "take no fp32 give way to those that do, whatever --backend says")
       ->check(CLI::IsMember({"bf16", "off"}));
   command->add_flag("--fused-shared-expert", options->fused_shared, "The shared expert is one more column of the router");
   command->add_flag(

@@ -18,14 +18,14 @@ io::Json to_json(const trail::TrailDifference& d) {
   return json;
 }
 
-void print_difference(const trail::TrailDifference& d) {
-  fmt::print("{} {}\n", colored("first difference:", "31"), d.name);
-  if (!d.has_element || d.expected != d.found) fmt::print("  expected  {}\n  found     {}\n", d.expected, d.found);
+void print_difference(const trail::TrailDifference& d, std::FILE* out) {
+  fmt::print(out, "{} {}\n", colored("first difference:", "31"), d.name);
+  if (!d.has_element || d.expected != d.found) fmt::print(out, "  expected  {}\n  found     {}\n", d.expected, d.found);
   if (!d.has_element) return;
-  fmt::print("  {} of {} elements; the worst, {}: expected {:.9g}, found {:.9g}", d.beyond, d.elements, to_string(d.index),
+  fmt::print(out, "  {} of {} elements; the worst, {}: expected {:.9g}, found {:.9g}", d.beyond, d.elements, to_string(d.index),
              d.expected_value, d.found_value);
-  if (d.allowed > 0) fmt::print(", may differ by {:.3g}", d.allowed);
-  fmt::print("\n");
+  if (d.allowed > 0) fmt::print(out, ", may differ by {:.3g}", d.allowed);
+  fmt::print(out, "\n");
 }
 
 }  // namespace dodona::tools

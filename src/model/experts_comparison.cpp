@@ -14,6 +14,16 @@ namespace {
 
 using ops::Bounded;
 
+/// Throws what a run of it would, and where its budget is not known.
+void check_budget(const LayerRequest& request) {
+  check_layer(request);
+  const ExpertsBackend& backend = LayerWeights(*planned_weights(request.config, request.shard), request.setting, request.exec).backend();
+  if (backend.weights != ExpertWeights::fp8 && backend.bounded == nullptr)
+    throw Error(ErrorCode::bad_option, "", "experts",
+                "are run by " + std::string(backend.name) +
+                    " as they are stored, whose budget is not known: expected a backend of fp8 weights or one of NVFP4 to compare");
+}
+
 /// What one backend gave, and what its contract makes of the same tokens.
 struct Outcome {
   std::string name;
@@ -24,10 +34,6 @@ struct Outcome {
 Outcome outcome_of(const LayerRequest& request) {
   LayerRun layer(request);
   const ExpertsBackend& backend = layer.weights().backend();
-  if (backend.weights != ExpertWeights::fp8 && backend.bounded == nullptr)
-    throw Error(ErrorCode::bad_option, "", "experts",
-                "are run by " + std::string(backend.name) +
-                    " as they are stored, whose budget is not known: expected a backend of fp8 weights or one of NVFP4 to compare");
   Tensor x, shared;
   Routing routing;
   Outcome outcome{std::string(backend.name), {}, {}};
@@ -51,9 +57,22 @@ Outcome outcome_of(const LayerRequest& request) {
 
 }  // namespace
 
-ExpertsComparison compare_experts(const LayerRequest& request, const std::string& other) {
+void check_experts(const LayerRequest& request, const std::string& other, const char* option) {
   if (!request.config.is_moe_layer(request.setting.layer))
     throw Error(ErrorCode::bad_option, "", "experts", "are compared, but layer " + std::to_string(request.setting.layer) + " is dense");
+  check_budget(request);
+  LayerRequest second = request;
+  second.setting.experts = other;
+  try {
+    check_budget(second);
+  } catch (const Error& error) {
+    if (error.argument() != "experts") throw;
+    throw Error(error.code(), error.op(), option, error.message());
+  }
+}
+
+ExpertsComparison compare_experts(const LayerRequest& request, const std::string& other) {
+  check_experts(request, other, "experts");
   LayerRequest second = request;
   second.setting.experts = other;
   const Outcome a = outcome_of(request), b = outcome_of(second);

@@ -206,17 +206,20 @@ void require_mode(const Plan& plan, Mode mode) {
 
 /// What cannot be is told before weights are made.
 const LayerRequest& checked(const LayerRequest& request) {
-  const bool of_gpu = of_a_gpu(request.exec.mode);
-  if (request.setting.use.empty() && !of_gpu) {
+  if (request.setting.use.empty() && !of_a_gpu(request.exec.mode)) {
     layer_book(*planned_weights(request.config, request.shard), request.setting, batch_of(request), true);
-    return request;
+  } else {
+    check_layer(request);
   }
-  const Plan plan = plan_layer(request);
-  if (of_gpu) require_mode(plan, request.exec.mode);
   return request;
 }
 
 }  // namespace
+
+void check_layer(const LayerRequest& request) {
+  const Plan plan = plan_layer(request);
+  if (of_a_gpu(request.exec.mode)) require_mode(plan, request.exec.mode);
+}
 
 Plan plan_layer(const LayerRequest& request) {
   const auto source = planned_weights(request.config, request.shard);

@@ -78,6 +78,8 @@ struct Plan {
 };
 /// The layer run without bodies: allocates no tensors. Of the routed experts it reads min(B * K, E). Throws Error as LayerRun does.
 Plan plan_layer(const LayerRequest& request);
+/// Throws Error as plan_layer does, and unsupported where a kernel does not have the mode, which names them all.
+void check_layer(const LayerRequest& request);
 
 /// The layer with all that the step reads, ready to be run as often as one likes: every run gives the same.
 class LayerRun {

@@ -150,9 +150,19 @@ TEST_F(LayerCommand, OptionsThatCannotBeAreNamed) {
   refuses(tiny + "--phase warm", "--phase is 'warm', expected prefill, extend, decode or verify");
   refuses(tiny + "--phase extend", "--prefix-len is missing");
   refuses(tiny + "--kv-len 8 --prefix-len 3", "--prefix-len is given, but the phase is decode");
-  refuses(tiny + "--backend fa9", "backend is 'fa9', expected one of cutlass_mla, trtllm_mla");
-  refuses(tiny + "--path sideways", "path is 'sideways', expected one of mha, mha-one-shot");
+  expect_error("layer --preset tiny --kv-len 9999999999999999999999",
+               "--kv-len: must be a whole number of 64 bits, got '9999999999999999999999'");
+  expect_error("layer --preset tiny --seed -1", "--seed: must be a whole number from 0, got '-1'");
+  refuses(tiny + "--layer 0 --dual-stream", "--dual-stream is given, but layer 0 is dense");
+  refuses(tiny + "--trail " + path("x.jsonl") + " -o " + path("x.jsonl"), "--output and --trail name one file");
+  refuses(tiny + "--experts bogus", "--experts are 'bogus', expected one of cutlass, plain");
+  refuses(tiny + "--backend fa9", "--backend is 'fa9', expected one of cutlass_mla, trtllm_mla");
+  refuses(tiny + "--path sideways", "--path is 'sideways', expected one of mha, mha-one-shot");
   refuses(tiny + "--phase extend --kv-len 8 --prefix-len 3 --path mha", "which sees no prefix");
+  for (const char* experts : {"bogus", "w4a8", "plain"}) {
+    refuses(tiny + "--kv-len 9 --chrome-trace " + path("w.json") + " --against-experts " + experts, "--against-experts are ");
+    EXPECT_FALSE(fs::exists(path("w.json"))) << experts;
+  }
   refuses(tiny + "--chrome-trace " + path("nowhere/trace.json"), "nowhere/trace.json");
   refuses(tiny + "--mode exact", "--mode must be fast, golden, hopper, blackwell, ada or ampere");
   refuses(tiny + "--isa sse9", "--isa must be one of");
@@ -259,6 +269,21 @@ TEST_F(LayerCommand, ATrailFindsTheFirstOpThatDiffers) {
   EXPECT_EQ(same.status, 0) << same.out << same.err;
   EXPECT_NE(same.out.find("no difference"), std::string::npos);
   refuses("--preset tiny --layer 1 --batch 2 --kv-len 10 --against " + path("trail.safetensors"), "kv_len [9,9], expected [10,10]");
+}
+
+TEST_F(LayerCommand, AComparisonIsSaidBesideAGraphToo) {
+  const std::string step = "layer --preset tiny --layer 1 --kv-len 9 --repeat 1 ", trail = path("t.jsonl");
+  ASSERT_EQ(run(step + "--mode golden --trail " + trail).status, 0);
+  const Output differs = run(step + "--graph text --against " + trail), same = run(step + "--mode golden --graph json --against " + trail);
+  EXPECT_EQ(differs.status, 1) << differs.err;
+  EXPECT_NE(differs.err.find("first difference: "), std::string::npos) << differs.err;
+  EXPECT_EQ(differs.out.find("first difference: "), std::string::npos) << differs.out;
+  EXPECT_EQ(same.status, 0) << same.err;
+  EXPECT_NE(same.err.find("no difference"), std::string::npos) << same.err;
+  EXPECT_TRUE(json::parse(same.out).contains("graph"));
+  const Output experts = run("layer --preset tiny-fp8 --kv-len 9 --graph text --experts triton --against-experts deepgemm");
+  EXPECT_EQ(experts.status, 0) << experts.err;
+  EXPECT_NE(experts.err.find("experts by triton against deepgemm"), std::string::npos) << experts.err;
 }
 
 TEST_F(LayerCommand, TrailsOfTwoRunsAreComparedByDiff) {
