@@ -49,7 +49,7 @@ def generate(
     chunk: int = 512,
     experts: str | None = None,
     rounding: str = "bf16",
-    use: Sequence[str] = (),
+    use: str | Sequence[str] = (),
     kv_cache_dtype: str = "bf16",
     mode: str = "fast",
     threads: int | None = None,
@@ -68,7 +68,7 @@ def generate(
         "max_new": max_new, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed,
         "end_token": end_token, "speculative": speculative, "speculative_num_steps": speculative_num_steps,
         "speculative_eagle_topk": speculative_eagle_topk, "speculative_num_draft_tokens": speculative_num_draft_tokens, "chunk": chunk,
-        "experts": experts, "rounding": rounding, "use": list(use), "kv_cache_dtype": kv_cache_dtype, "mode": mode, "threads": threads,
+        "experts": experts, "rounding": rounding, "use": [use] if isinstance(use, str) else list(use), "kv_cache_dtype": kv_cache_dtype, "mode": mode, "threads": threads,
         "state": state, "resume": resume,
     }  # fmt: skip
     raised: list[BaseException] = []

@@ -44,18 +44,24 @@ def layer(
     backend: str | None = None,
     path: str | None = None,
     experts: str | None = None,
-    use: Sequence[str] = (),
+    use: str | Sequence[str] = (),
     kv_cache_dtype: str = "bf16",
+    linear: str | None = None,
+    expert_weights: str = "stored",
+    fused_shared_expert: bool = False,
+    gpu: str | None = None,
 ) -> Layer:
     """Runs one decoder layer for one step, as `dodona layer` does, whose options of the same names these are: weights come from a
     checkpoint's folder, or from the seed. `phase`: decode, prefill, extend (behind `prefix_len` tokens of each request) or verify (the
-    last `draft_tokens`); `use`: kernels of model ops, `["q_b_proj=int8_scaled_mm"]`. A layer of `r1-nvfp4`, the default, holds a few
+    last `draft_tokens`); `use`: kernels of model ops, `["q_b_proj=int8_scaled_mm"]`; `linear`: the form of the linear modules of weights from the seed; `gpu`: instead of `mode`. A layer of `r1-nvfp4`, the default, holds a few
     hundred megabytes; `preset="tiny"` next to nothing."""
     options = {
-        "preset": preset, "config": config, "weights": weights, "layer": layer, "mode": mode, "threads": threads, "seed": seed,
+        "preset": preset, "config": config, "weights": weights, "layer": layer, "mode": mode if gpu is None else None, "threads": threads, "seed": seed,
         "kv_len": [kv_len] if isinstance(kv_len, int) else list(kv_len), "batch": batch, "phase": phase,
         "prefix_len": [prefix_len] if isinstance(prefix_len, int) else prefix_len and list(prefix_len), "draft_tokens": draft_tokens,
-        "backend": backend, "path": path, "experts": experts, "use": list(use), "kv_cache_dtype": kv_cache_dtype,
+        "backend": backend, "path": path, "experts": experts, "use": [use] if isinstance(use, str) else list(use),
+        "kv_cache_dtype": kv_cache_dtype, "linear": linear, "expert_weights": expert_weights,
+        "fused_shared_expert": fused_shared_expert, "gpu": gpu,
     }  # fmt: skip
     text = json.dumps({name: value for name, value in options.items() if value is not None})
     tensors, record = ctypes.c_void_p(), ctypes.c_void_p()

@@ -163,6 +163,18 @@ def test_a_layer_takes_every_phase_and_kernels_by_name():
         dodona.layer(**tiny, use=["q_proj=linear"])
     with pytest.raises(ValueError, match="prefix_len"):
         dodona.layer(**tiny, phase="extend")
+    assert dodona.layer(**tiny, use="o_proj=int8_scaled_mm").digest == dodona.layer(**tiny, use=["o_proj=int8_scaled_mm"]).digest
+
+
+def test_a_layer_takes_the_forms_of_weights_and_a_gpu():
+    tiny = {"preset": "tiny", "kv_len": 9}
+    forms = [{}, {"linear": "int8"}, {"expert_weights": "fp8", "experts": "triton"}, {"fused_shared_expert": True}]
+    assert len({dodona.layer(**tiny, **form).digest for form in forms}) == len(forms)
+    hopper = {"preset": "tiny-fp8", "kv_len": 9, "backend": "flashmla"}
+    assert dodona.layer(**hopper, gpu="h100").digest == dodona.layer(**hopper, mode="hopper").digest
+    for wrong in ({"linear": "int9"}, {"expert_weights": "fp7"}, {"gpu": "v100"}, {"layer": 0, "fused_shared_expert": True}):
+        with pytest.raises(ValueError, match=next(reversed(wrong)) if "linear" not in wrong else "int9"):
+            dodona.layer(**tiny, **wrong)
 
 
 def test_a_model_continues_texts_and_goes_on_where_it_was_stopped(tmp_path):

@@ -20,9 +20,12 @@ namespace {
 }
 
 void check_names(const io::Json& options) {
-  static constexpr std::array<std::string_view, 17> known{"preset",  "config",  "weights", "layer", "kv_len",        "batch",
-                                                          "mode",    "threads", "seed",    "phase", "prefix_len",    "draft_tokens",
-                                                          "backend", "path",    "experts", "use",   "kv_cache_dtype"};
+  static constexpr std::array<std::string_view, 21> known{
+      "preset",     "config",         "weights", "layer",          "kv_len",
+      "batch",      "mode",           "threads", "seed",           "phase",
+      "prefix_len", "draft_tokens",   "backend", "path",           "experts",
+      "use",        "kv_cache_dtype", "linear",  "expert_weights", "fused_shared_expert",
+      "gpu"};
   for (const auto& [name, value] : options.items())
     if (std::find(known.begin(), known.end(), name) == known.end()) bad_option(name, "is no option of a layer");
 }
@@ -42,6 +45,12 @@ void read_ways(const io::Json& options, model::LayerRequest& request) {
   }
   request.setting.backend = text("backend", "");
   request.setting.experts = text("experts", "");
+  const std::string form = text("expert_weights", "stored");
+  if (form != "stored" && form != "fp8") bad_option("expert_weights", "must be stored or fp8, got '" + form + "'");
+  if (form == "fp8") request.setting.expert_weights = model::ExpertWeights::fp8;
+  request.setting.fused_shared = io::get_bool_or(options, "fused_shared_expert", false);
+  if (request.setting.fused_shared && !request.config.is_moe_layer(request.setting.layer))
+    bad_option("fused_shared_expert", "is given, but layer " + std::to_string(request.setting.layer) + " is dense");
   if (const std::string path = text("path", ""); !path.empty()) request.setting.path = model::parse_path(path);
   request.setting.kv_cache = model::kv_cache_of(text("kv_cache_dtype", "bf16"), request.config, "kv_cache_dtype");
   std::vector<model::KernelUse> uses;
@@ -58,6 +67,10 @@ model::LayerRequest read_request(const char* text) {
   request.weights = io::get_string_or(options, "weights", "");
   request.config =
       model::choose_config(io::get_string_or(options, "config", ""), io::get_string_or(options, "preset", ""), request.weights);
+  if (const std::string linear = io::get_string_or(options, "linear", ""); !linear.empty()) {
+    if (!request.weights.empty()) bad_option("linear", "is of weights from the seed, but weights are given");
+    request.config = model::with_scheme(std::move(request.config), model::scheme_named(linear));
+  }
   request.setting.layer = io::get_int_or(options, "layer", model::default_layer(request.config));
   request.config.check_layer(request.setting.layer);
   std::vector<std::int64_t> kv_len{1024};
@@ -73,6 +86,11 @@ model::LayerRequest read_request(const char* text) {
   const auto parsed = parse_mode(mode);
   if (!parsed) bad_option("mode", "must be " + either_of(mode_list) + ", got '" + mode + "'");
   request.exec.mode = *parsed;
+  if (const std::string gpu = io::get_string_or(options, "gpu", ""); !gpu.empty()) {
+    const auto of_gpu = mode_of_gpu(gpu);
+    if (!of_gpu) bad_option("gpu", "is '" + gpu + "', which is no GPU that is known");
+    request.exec.mode = *of_gpu;
+  }
   if (threads > 0) request.exec.threads = static_cast<int>(threads);
   read_ways(options, request);
   return request;
