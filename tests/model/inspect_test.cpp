@@ -84,11 +84,11 @@ TEST_F(Inspect, ATensorThatTheIndexPlacesElsewhereIsMissing) {
   EXPECT_TRUE(inspect().fits());
   with_map([](io::Json& map) { map[q_b] = other; });
   EXPECT_EQ(only(), "missing|" + q_b + "|BF16 [768, 192]|nothing of that name");
-  EXPECT_EQ(inspect().tensors.front().file, other);
+  EXPECT_EQ(inspect().tensors.at(0).file, other);
   expect_error([&] { open_checkpoint(path(), preset("tiny"))->check_layer(1); }, ErrorCode::bad_file, {q_b, other, "does not hold it"});
   with_map([](io::Json& map) { map.erase(q_b); });
   EXPECT_EQ(only(), "missing|" + q_b + "|BF16 [768, 192]|a tensor that model.safetensors.index.json does not list");
-  EXPECT_EQ(inspect().tensors.front().file, shard);
+  EXPECT_EQ(inspect().tensors.at(0).file, shard);
 }
 TEST_F(Inspect, AMisnamedTensorIsToldWithTheNameThatIsThere) {
   rewrite([](auto& tensors) {

@@ -183,15 +183,17 @@ TEST(Model, HintsOfACheckpointChangeNothingThatIsRead) {
   EXPECT_TRUE(outputs[0] == outputs[1]);
 }
 
-TEST(Model, WhatFailsInALayerOrItsWeightsReachesTheCaller) {
+TEST(Model, WhatIsNotThereIsToldBeforeTheWalkAndWhatFailsInItReachesTheCaller) {
   const TempFolder folder;
   const ModelConfig config = preset("tiny");
   write_checkpoint(folder.file("model"), config, {.first_layer = 0, .last_layer = 1, .seed = seed}, {});
   const auto source = open_checkpoint(folder.file("model"), config);
-  const Model model(*source, {}, {});
+  expect_error([&] { Model(*source, {}, {}); }, ErrorCode::missing_argument, {"model.layers.2."});
+  const auto whole = synthetic_weights(config, seed, {});
+  const Model model(*whole, {}, {});
   std::vector<PagedKvCache> caches = with_history(model.make_caches(lengths));
   const Batch batch = step_of(caches[0]);
-  expect_error([&] { model.run(batch, embeddings(config), caches); }, ErrorCode::missing_argument, {"model.layers.2."});
+  expect_error([&] { model.run(batch, embeddings(config).slice(0, 0, 1), caches); }, ErrorCode::bad_shape, {"hidden"});
   expect_error([&] { model.run(batch, embeddings(config), {caches.data(), 2}); }, ErrorCode::bad_shape, {"caches", "are 2", "expected 3"});
 }
 
