@@ -18,8 +18,7 @@ using quant::ceil_div;
 /// The most rows that take columns as they are packed, widening codes again for every few rows. Where vectors of eight lanes or a matrix
 /// unit (AMX; such processors known to us have vectors of sixteen lanes on two ports alone) multiply, that soon stands in their way.
 std::int64_t most_few_rows(Isa isa) {
-  if (isa == Isa::v3) return 7;
-  return uses_amx(isa) ? 8 : 24;
+  return isa == Isa::v3 || uses_amx(isa) ? 8 : 24;
 }
 
 /// Whether this processor multiplies subnormal numbers as fast as others. It decides on speed alone.

@@ -52,10 +52,14 @@ struct BlockScaled {
 
 using Operands = PanelOperands<std::int64_t, Known<1>, Known<panel>>;
 
+/// Of 16 registers 8: as many chains as keep two units of four cycles busy. With 12 what ends a block's groups of sixteen multiply-adds,
+/// sums in memory, takes longer than is saved.
+constexpr int vectors_together = sum_lanes == 8 ? 2 : sum_vectors;
+
 template <int rows, class Sums>
 DODONA_INLINE void multiply_rows(const Operands& o, std::int64_t columns, const Sums& sums) {
-  side_by_side<sum_vectors>(columns,
-                            [&](auto vectors, std::int64_t j) { sums.from_column(j).template add<rows, vectors>(o.from_lane(j)); });
+  side_by_side<vectors_together>(columns,
+                                 [&](auto vectors, std::int64_t j) { sums.from_column(j).template add<rows, vectors>(o.from_lane(j)); });
 }
 
 template <class Sums>

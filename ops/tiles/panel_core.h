@@ -17,10 +17,9 @@ struct Known {
   constexpr operator std::int64_t() const { return n; }  // NOLINT(google-explicit-constructor)
 };
 
-/// Rows and vectors of sums that stay in registers beside what is multiplied: 24 of 32 registers. Of 16 eight, as many chains as keep two
-/// units of four cycles busy: with twelve the sums of a group, after no more than sixteen multiply-adds each, wait for memory.
+/// Rows and vectors of sums that stay in registers beside what is multiplied: 24 of 32 registers, 12 of 16.
 inline constexpr int sum_rows = many_sums_fit ? 8 : sum_lanes == 8 ? 4 : 6;
-inline constexpr int sum_vectors = many_sums_fit ? 3 : sum_lanes == 8 ? 2 : 1;
+inline constexpr int sum_vectors = many_sums_fit || sum_lanes == 8 ? 3 : 1;
 
 /// body(vectors, lane) for at most `most` vectors side by side at a time, whose number is a constant, that cover `lanes`. None is left
 /// alone at the end: the few chains of one would wait for themselves.
