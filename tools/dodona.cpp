@@ -131,14 +131,17 @@ int run(int argc, char** argv) {
   return exit_code;
 }
 
+int output_lost(const std::string& why) {
+  std::fprintf(stderr, "dodona: cannot write to stdout%s\n", why.c_str());
+  return exit_cannot;
+}
+
 /// What is printed stays in a buffer at first: only here it shows that whoever reads it did not get it all. A command of which that is so
 /// has failed, whatever it found.
 int all_printed(int exit_code) {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
-  const std::string why = errno != 0 ? ": " + std::generic_category().message(errno) : "";
-  std::fprintf(stderr, "dodona: cannot write to stdout%s\n", why.c_str());
-  return exit_cannot;
+  return output_lost(errno != 0 ? ": " + std::generic_category().message(errno) : "");
 }
 
 int run_and_say(int argc, char** argv) {
@@ -148,10 +151,8 @@ int run_and_say(int argc, char** argv) {
     std::fputs("dodona: out of memory\n", stderr);
   } catch (const std::system_error& error) {
     // Of a full buffer that could not be emptied.
-    if (std::ferror(stdout) != 0)
-      std::fprintf(stderr, "dodona: cannot write to stdout: %s\n", error.code().message().c_str());
-    else
-      std::fprintf(stderr, "dodona: %s\n", error.what());
+    if (std::ferror(stdout) != 0) return output_lost(": " + error.code().message());
+    std::fprintf(stderr, "dodona: %s\n", error.what());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "dodona: %s\n", error.what());
   }

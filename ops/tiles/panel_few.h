@@ -72,9 +72,11 @@ struct PanelFewTile {
   float* scratch;                    ///< panel_few_scratch(m) floats, 64-byte aligned
   bool subnormals_are_free = false;  ///< whether products of subnormal numbers take no longer than others on this processor
 };
-/// A line before packed ones, and these; of every row sums of a block and those of all; scales of columns.
+/// Bytes before packed lines, for words that are read from before their first byte on (unpack/fp8.h).
+inline constexpr std::int64_t panel_few_lead = 64;
+/// Those, packed lines; of every row sums of a block and those of all; scales of columns.
 inline std::size_t panel_few_scratch(std::int64_t m) {
-  return static_cast<std::size_t>(16 + panel_few_bytes(panel_few_chunk) / 4 + panel_few_columns * (2 * m + 1));
+  return static_cast<std::size_t>((panel_few_lead + panel_few_bytes(panel_few_chunk)) / 4 + panel_few_columns * (2 * m + 1));
 }
 struct PanelFewTileKernel {
   template <class Tier>

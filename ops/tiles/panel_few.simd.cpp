@@ -289,7 +289,7 @@ struct Scratch {
   float *block, *sums, *column_scales;  ///< sums of a block of K, or of all where there is none; of blocks
 };
 Scratch scratch_of(const PanelFewTile& tile) {
-  float* const codes = tile.scratch + line / 4;  // words are read from before the first one on
+  float* const codes = tile.scratch + ops::panel_few_lead / 4;
   float* const block = codes + ops::panel_few_bytes(chunk_k) / 4;
   float* const sums = block + tile.product->m * tile_columns;
   return {reinterpret_cast<std::byte*>(codes), block, sums, sums + tile.product->m * tile_columns};

@@ -77,10 +77,6 @@ MhaResult triton(const Pass& p, const MhaCall& c) {
           {}};
 }
 
-}  // namespace
-
-namespace {
-
 /// Heads of 192 with values of 128; of those sizes with values as wide.
 bool paired(const ModelConfig& c, std::initializer_list<std::int64_t> sizes) {
   if (c.qk_head_dim() == 192) return c.v_head_dim == 128;
