@@ -108,7 +108,7 @@ std::int64_t decode_bytes(const MmaDecode& d) {
     float* const block = d.values + done * mma_lanes;
     DODONA_UNROLL(16)
     for (int w = 0; w < 16; ++w) {
-      if (!e5m2) nan = nan | Unpack::nan_bytes(words[w]);
+      nan = nan | Unpack::nan_bytes(words[w]);
       const auto [even, odd] = Unpack::halves(words[w]);
       const f32x16_pair first = widen_f16_pairs(even), second = widen_f16_pairs(odd);
       const f32x16 four[4] = {first.first, second.first, first.second, second.second};
@@ -119,7 +119,7 @@ std::int64_t decode_bytes(const MmaDecode& d) {
       store_pairs((evens & i32x16::splat(0xFFFF)) | shl<16>(odds), exponents);
       store_pairs(shr<16>(evens) | (odds & i32x16::splat(-0x10000)), exponents + 2 * mma_lanes);
     }
-    if (!e5m2 && any(~(nan == i32x16::zero())))  // they came out as 480
+    if (Unpack::has_nan(nan))  // they came out as 480
       for (std::int64_t i = 0; i < 64 * mma_lanes; i += mma_lanes) {
         const f32x16 x = f32x16::load(block + i);
         select(abs(x) > f32x16::splat(448.0f), as_f32(i32x16::splat(0x7FC00000)), x).store(block + i);

@@ -4,6 +4,7 @@
 
 #include "ops/tiles/panel_lanes.h"
 #include "simd/bf16_pairs.h"
+#include "simd/columns.h"
 #include "simd/dot_i8.h"
 #include "simd/sum_lanes.h"
 
@@ -50,20 +51,11 @@ struct Subnormals {
 template <class Unpack>
 DODONA_INLINE i32x16 pack_lines(const std::byte* first, std::int64_t stride, std::byte* to, std::int64_t to_word) {
   i32x16 nans = i32x16::zero();
-  f32x16 columns[16];
-  DODONA_UNROLL(4)
-  for (int four = 0; four < 16; four += 4) {
-    const std::byte* const p = first + four * stride;
-    DODONA_UNROLL(4)
-    for (int j = 0; j < 4; ++j) columns[four + j] = as_f32(load_bytes(p + j * stride));
-  }
-  transpose(columns);
-  DODONA_UNROLL(16)
-  for (int w = 0; w < 16; ++w) {
-    const i32x16 codes = as_i32(columns[w]);
-    nans = nans | Unpack::nan_bytes(codes);
-    codes.store(reinterpret_cast<std::int32_t*>(to + w * to_word));
-  }
+  each_word_of_columns(
+      first, stride, [&](int w, i32x16 codes) __attribute__((always_inline)) {
+        nans = nans | Unpack::nan_bytes(codes);
+        codes.store(reinterpret_cast<std::int32_t*>(to + w * to_word));
+      });
   return nans;
 }
 
@@ -98,7 +90,7 @@ template <class Unpack>
 bool pack_columns(const Columns& from, std::int64_t k, std::byte* to) {
   i32x16 nans = i32x16::zero();
   for (std::int64_t v = 0; 16 * v < from.count; ++v) nans = nans | pack_sixteen<Unpack>(sixteen_of(from, v), k, to + v * line);
-  return any(~(nans == i32x16::zero()));
+  return Unpack::has_nan(nans);
 }
 
 template <class Unpack>
@@ -215,7 +207,7 @@ DODONA_INLINE void add_group(const Rows& r, const Codes& b, std::int64_t done, s
     float* const sum = r.sums + i * tile_columns + 16 * v;
     (f32x16::load(sum) + both).store(sum);
   };
-  if constexpr (4 * rows * vectors <= most_sums) {
+  if constexpr (4 * rows * vectors <= most_sums || (rows == 3 && vectors == 1)) {
     Chains<rows, vectors> even, odd;
     add_to_chains<Unpack, nans, blocks, 0, 1>(r, b, done, end, even, odd);
     each([&](int i, int v) { add(i, v, even.of[i][v] + odd.of[i][v]); });
@@ -238,20 +230,22 @@ void multiply(const Rows r, const Codes b, std::int64_t k) {
   for (std::int64_t done = 0; done < k; done += pair_group) add_group<Unpack, nans, blocks, rows, vectors>(r, b, done, k);
 }
 
+/// `rows` rows times `vectors` vectors, which are those of `blocks` blocks of K if there are several.
 template <class Unpack, bool nans, int blocks, int rows>
 void multiply_rows(Rows r, Codes b, std::int64_t vectors, std::int64_t k) {
-  constexpr int most = most_sums / rows < 4 ? most_sums / rows : 4, together = most < blocks ? blocks : most;
+  constexpr int most = most_sums / rows < 4 ? most_sums / rows : 4, side_by_side = most < blocks ? most : blocks;
   const auto next = [&](int count) {
     r.sums += 16 * count;
+    if (blocks > 1) r.a += count * r.of_block;
     b.lines += count * line;
     b.fetch = b.fetch.at(count, 0);
   };
-  using Widened = std::conditional_t<rows == 2, typename Unpack::OfTwoRows, Unpack>;
-  for (; vectors >= together; vectors -= together, next(together)) multiply<Widened, nans, blocks, rows, together>(r, b, k);
-  for (; vectors > 0; vectors -= blocks, next(blocks)) multiply<Widened, nans, blocks, rows, blocks>(r, b, k);
+  using Widened = std::conditional_t<rows == 2 || rows == 3, typename Unpack::BesideSums, Unpack>;
+  for (; vectors >= most; vectors -= most, next(most)) multiply<Widened, nans, side_by_side, rows, most>(r, b, k);
+  for (; vectors > 0; vectors -= side_by_side, next(side_by_side)) multiply<Widened, nans, side_by_side, rows, side_by_side>(r, b, k);
 }
 
-/// The rows that are left when `most` at a time are done: by halves. What comes next is fetched with the first of them.
+/// The rows that are left when `most` at a time are done: three, or by halves. What comes next is fetched with the first of them.
 template <class Unpack, bool nans, int blocks, int most>
 void multiply_by_halves(Rows r, std::int64_t rows, Codes b, std::int64_t vectors, std::int64_t k) {
   for (; rows >= most; rows -= most) {
@@ -260,6 +254,8 @@ void multiply_by_halves(Rows r, std::int64_t rows, Codes b, std::int64_t vectors
     r.sums += most * tile_columns;
     b.fetch = {b.lines, 0, 0, 0};
   }
+  if constexpr (most == 4)
+    if (rows == 3) return multiply_rows<Unpack, nans, blocks, 3>(r, b, vectors, k);
   if constexpr (most > 1)
     if (rows > 0) multiply_by_halves<Unpack, nans, blocks, most / 2>(r, rows, b, vectors, k);
 }
@@ -267,7 +263,7 @@ void multiply_by_halves(Rows r, std::int64_t rows, Codes b, std::int64_t vectors
 /// All rows times packed codes.
 template <class Unpack, int blocks>
 void multiply_vectors(const Rows& rows, std::int64_t m, const Codes& codes, bool nans, std::int64_t vectors, std::int64_t k) {
-  constexpr int most = blocks > 1 && most_rows > most_sums / blocks ? most_sums / blocks : most_rows;
+  constexpr int most = blocks > 1 && most_rows > ops::panel_few_side_by_side_rows ? ops::panel_few_side_by_side_rows : most_rows;
   if (nans) {
     multiply_by_halves<Unpack, true, blocks, most>(rows, m, codes, vectors, k);
   } else {
@@ -389,8 +385,7 @@ std::int64_t multiply_blocks(const PanelFewTile& tile, const Scratch& s, const f
         nans = nans |
                pack_sixteen<Unpack>({columns.first + begin + b * p.block + from, columns.stride, columns.count}, line, s.codes + b * line);
       multiply_vectors<Unpack, blocks>({a + begin + from, ops::panel_few_a_stride(p.k), p.block, s.block}, p.m,
-                                       {s.codes, {beyond(next, from), p.block, columns.stride, 0}}, any(~(nans == i32x16::zero())), blocks,
-                                       line);
+                                       {s.codes, {beyond(next, from), p.block, columns.stride, 0}}, Unpack::has_nan(nans), blocks, line);
     }
     for (int b = 0; b < blocks; ++b) add_scaled<Unpack>(tile, s, begin / p.block + b, s.block + 16 * b);
   }

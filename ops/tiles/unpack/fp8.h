@@ -17,7 +17,7 @@ struct Fp8Unpack {
   }
   static void columns(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
     const std::int64_t words = from.count == 16 ? k / 4 * 4 : 0;
-    if (any(~(pack_words(from, words, to, to_k) == i32x16::zero()))) restore_nan(to, words, to_k);
+    if (has_nan(pack_words(from, words, to, to_k))) restore_nan(to, words, to_k);
     if (words < k) columns_by_transposing<Fp8Unpack>({from.first + words, from.stride, from.count}, k - words, to + words * to_k, to_k);
   }
 
@@ -41,7 +41,7 @@ struct Fp8Unpack {
   using Word = Halves;
   static DODONA_INLINE Word word(i32x16 codes) { return halves(regroup_16(codes)); }
   static DODONA_INLINE Word word(const std::byte* codes) { return word(load_bytes(codes)); }
-  using OfTwoRows = Fp8Unpack;
+  using BesideSums = Fp8Unpack;
   /// Code i of every lane. `restoring` makes NaNs of NaN codes again: no finite value / 256 is beyond 1.75.
   template <bool restoring>
   static DODONA_INLINE f32x16 value(const Word& w, int i) {
@@ -64,10 +64,12 @@ struct Fp8Unpack {
     }
   }
 
-  /// Bit 7 of every byte that is a NaN of e4m3.
+  /// Bit 7 of every byte that is a NaN of e4m3; other bits may be set too. Together with `|` they are looked at by has_nan.
   static DODONA_INLINE i32x16 nan_bytes(i32x16 codes) {
-    if (e5m2) return i32x16::zero();
-    return ((codes & i32x16::splat(0x7F7F7F7F)) + i32x16::splat(0x01010101)) & i32x16::splat(static_cast<std::int32_t>(0x80808080));
+    return e5m2 ? i32x16::zero() : (codes & i32x16::splat(0x7F7F7F7F)) + i32x16::splat(0x01010101);
+  }
+  static DODONA_INLINE bool has_nan(i32x16 nan_bytes) {
+    return any(~((nan_bytes & i32x16::splat(static_cast<std::int32_t>(0x80808080))) == i32x16::zero()));
   }
 
  private:
@@ -112,6 +114,7 @@ struct E4m3Fields {
   /// 448 * 2^119 is finite. Products are halves of theirs, and so are sums, rounded alike: none is smaller than 2^-19.
   static constexpr float rows_take = 0x1p119f, sums_take = 2.0f;
   static DODONA_INLINE i32x16 nan_bytes(i32x16 codes) { return Fp8Unpack<false>::nan_bytes(codes); }
+  static DODONA_INLINE bool has_nan(i32x16 nan_bytes) { return Fp8Unpack<false>::has_nan(nan_bytes); }
 
   struct Word {
     i32x16 even, odd;  ///< two codes in each half of a lane, beside bits that `value` masks
@@ -127,8 +130,9 @@ struct E4m3Fields {
   }
 
 #if DODONA_TIER_v3
-  /// For two rows, where sums leave few registers for words: a code is loaded as the high byte of its lane. Reads three bytes before it.
-  struct OfTwoRows {
+  /// For two and three rows, whose sums leave few registers for words: a code is loaded as the high byte of its lane. Reads three bytes
+  /// before it.
+  struct BesideSums {
     static constexpr float sums_take = E4m3Fields::sums_take;
     using Word = const std::byte*;
     static DODONA_INLINE Word word(const std::byte* codes) { return codes; }
@@ -138,7 +142,7 @@ struct E4m3Fields {
     }
   };
 #else
-  using OfTwoRows = E4m3Fields;
+  using BesideSums = E4m3Fields;
 #endif
 
  private:
