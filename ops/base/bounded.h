@@ -63,10 +63,12 @@ inline Bounded rounded_to(DType type, const Bounded& x) {
 }
 
 /// fl32(x * factor), x a sum of either sign: the accumulator's slack, and a rounding of the product, all of it where builds that flush
-/// denormals may have lost a factor of it. Zero times what may vanish has either sign.
+/// denormals may have lost a factor of it. Zero times what may vanish is a zero of either sign, and nothing else.
 inline Bounded scaled_f32(const Bounded& x, double factor, bool factor_may_flush) {
   Bounded product = x * factor;
-  product.open = product.open || ((std::isinf(factor) || factor == 0) && x.reaches_zero());
+  const bool nothing = factor == 0 && x.reaches_zero();
+  product.open = product.open || (std::isinf(factor) && x.reaches_zero()) || (nothing && !std::isfinite(x.slack));
+  if (nothing && !product.open) product = product.widened(0x1p-149);
   return product.widened(std::fabs(product.exact) * (factor_may_flush ? 1.0 : f32_eps));
 }
 

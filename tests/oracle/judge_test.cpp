@@ -81,6 +81,23 @@ TEST(Judge, NanWhereGoldenHasNoneFails) {
   EXPECT_TRUE(std::isinf(verdict.outputs[0].worst[0].share));
 }
 
+/// Padding rows: a quantizer gives rows of zeros the scale 0. The sign of such a zero is open, the number is not.
+TEST(Judge, ZerosUnderAScaleOfZeroAreCompared) {
+  for (const char* const line : {"fp8_scaled_mm M=4 N=16 K=64", "int8_scaled_mm M=4 N=16 K=64"}) {
+    Sample run(line);
+    Tensor a = *run.inputs.find("mat_a"), scales = *run.inputs.find("scales_a");
+    for (std::int64_t k = 0; k < 64; ++k) quant::set(a, k, 0);
+    quant::set(scales, 0, 0);
+    run.run_golden();
+    EXPECT_EQ(run.verdict().outcome, Outcome::pass) << line;
+    EXPECT_EQ(run.verdict().outputs[0].compared, 64) << line;
+    quant::set(run.output(0), 3, -0.0);
+    EXPECT_EQ(run.verdict().outcome, Outcome::pass) << line;
+    quant::set(run.output(0), 5, std::nan(""));
+    EXPECT_EQ(run.verdict().outcome, Outcome::fail) << line;
+  }
+}
+
 TEST(Judge, InfinityForALargeNumberFails) {
   Sample run("rmsnorm T=4 H=512");
   quant::set_bits(run.output(0), 9, 0x7F80);
