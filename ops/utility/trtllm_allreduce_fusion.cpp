@@ -63,6 +63,7 @@ void golden_by(const Fusion& op, const Exec& exec, Reference* reference) {
   const std::int64_t width = op.width();
   RankSum sum = sum_of(op);
   if (rule == Rule::rank_left_out) sum.left_out = 1;
+  if (rule == Rule::sum_not_rounded) sum.rounded_between = false;
   std::vector<double> gamma(static_cast<std::size_t>(width));
   quant::to_f64(type, op.rms_gamma.data(), gamma.data(), width);
   parallel_for(exec.threads, op.tokens(), cost_of_token(op), [&](std::int64_t t) {
