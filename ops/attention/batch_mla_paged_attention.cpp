@@ -13,7 +13,7 @@ namespace {
 
 using Call = BatchMlaPagedAttention;
 
-PagedMlaAttention attention_of(const Call& op) {
+PagedMlaAttention attention_of(const Call& op, bool as_first = false) {
   PagedMlaAttention attention({.q_nope = op.q_nope,
                                .q_pe = op.q_pe,
                                .ckv = op.ckv_cache,
@@ -28,7 +28,8 @@ PagedMlaAttention attention_of(const Call& op) {
                                .ckv_scale = static_cast<float>(op.ckv_scale),
                                .kpe_scale = static_cast<float>(op.kpe_scale),
                                .ckv_scales = op.ckv_scale_arr,
-                               .causal = op.causal});
+                               .causal = op.causal,
+                               .as_first = as_first});
   attention.natural_lse = op.return_lse_base_on_e;
   attention.partials_rounded = true;
   attention.score_errors = ScoreErrors::of_rounded_maximum(attention.key_width, attention.type, attention.scale);
@@ -102,6 +103,11 @@ void golden_without_mask(const Call& op, const Exec& exec, Reference* reference)
   golden(all, exec, reference);
 }
 
+/// How far a request's queries see is made of its first one.
+void golden_as_first(const Call& op, const Exec& exec, Reference* reference) {
+  attention_golden(attention_of(op, true), WeightSum::open, exec, reference);
+}
+
 void fast(const Call& op, const Exec& exec) {
   attention_fast(attention_of(op), exec);
 }
@@ -136,7 +142,8 @@ takes no scale at all.)",
             return tokens * static_cast<double>(bytes_for(op.ckv_cache.dtype(), ops::mla_width));
           },
       .mistakes = {{"rope-part-with-latent-scale", "kpe_cache is multiplied with ckv_scale", ops::golden_with_one_scale},
-                   {"mask-left-out", "every query sees all tokens of its request", ops::golden_without_mask}},
+                   {"mask-left-out", "every query sees all tokens of its request", ops::golden_without_mask},
+                   {"extent-of-first-query", "every query of a request sees what its first query does", ops::golden_as_first}},
       .cases = {"T=5 N=4 pages=24 P=16 B=2 n=20 --attr causal=true --attr sm_scale=0.1352337788608801 --attr return_lse=true",
                 "T=3 N=2 pages=60 P=1 B=3 n=50 --attr sm_scale=0.0721687836 --dtype q_nope=f16",
                 "T=2 N=3 pages=2 P=16 B=1 n=2 --attr sm_scale=0.0721687836 --attr return_lse=true --attr return_lse_base_on_e=true",

@@ -124,6 +124,13 @@ void undescaled(const FlashMlaWithKvcache& op, const Exec& exec, Reference* refe
   golden_of(decode, op.q.dtype(), exec, reference);
 }
 
+/// How far a request's queries see is made of its first one.
+void golden_as_first(const FlashMlaWithKvcache& op, const Exec& exec, Reference* reference) {
+  MlaDecode decode = decode_of(op);
+  decode.as_first = true;
+  golden_of(decode, op.q.dtype(), exec, reference);
+}
+
 }  // namespace
 }  // namespace dodona::ops
 
@@ -152,7 +159,8 @@ descale_k without e4m3 (e4m3 without them: 1, where upstream asks for both), met
       .check = ops::check,
       .flops = [](const ops::FlashMlaWithKvcache& op) { return ops::attention_flops(ops::MlaAttention(ops::decode_of(op))); },
       .bytes_read = [](const ops::FlashMlaWithKvcache& op) { return ops::MlaAttention(ops::decode_of(op)).bytes_read(); },
-      .mistakes = {{"values_not_descaled", "e4m3 values not multiplied with descale_k", ops::undescaled}},
+      .mistakes = {{"values_not_descaled", "e4m3 values not multiplied with descale_k", ops::undescaled},
+                   {"extent-of-first-query", "every query of a request sees what its first query does", ops::golden_as_first}},
       .cases = {"B=2 Q=1 N=4 pages=5 W=2 parts=4 --attr softmax_scale=0.1352337788608801",
                 "B=2 Q=2 N=3 pages=6 W=3 parts=7 --attr softmax_scale=0.07 --attr causal=true --dtype q=f16",
                 "B=2 Q=2 N=3 pages=5 W=2 parts=3 --attr softmax_scale=0.0005 --attr causal=true --dtype q=f8_e4m3 --with descale_q --with "

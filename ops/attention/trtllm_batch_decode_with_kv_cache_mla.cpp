@@ -42,6 +42,13 @@ void golden_without_mask(const TrtllmBatchDecodeWithKvCacheMla& op, const Exec& 
   attention_golden(MlaAttention(decode), WeightSum::open, exec, reference);
 }
 
+/// How far a request's queries see is made of its first one.
+void golden_as_first(const TrtllmBatchDecodeWithKvCacheMla& op, const Exec& exec, Reference* reference) {
+  MlaDecode decode = decode_of(op);
+  decode.as_first = true;
+  attention_golden(MlaAttention(decode), WeightSum::open, exec, reference);
+}
+
 void fast(const TrtllmBatchDecodeWithKvCacheMla& op, const Exec& exec) {
   attention_fast(MlaAttention(decode_of(op)), exec);
 }
@@ -69,7 +76,8 @@ taken. An extension of this library, not upstream: f32 queries and cache, with u
       .check = ops::check,
       .flops = [](const ops::TrtllmBatchDecodeWithKvCacheMla& op) { return ops::attention_flops(ops::MlaAttention(ops::decode_of(op))); },
       .bytes_read = [](const ops::TrtllmBatchDecodeWithKvCacheMla& op) { return ops::MlaAttention(ops::decode_of(op)).bytes_read(); },
-      .mistakes = {{"mask-left-out", "every query sees all tokens of its request", ops::golden_without_mask}},
+      .mistakes = {{"mask-left-out", "every query sees all tokens of its request", ops::golden_without_mask},
+                   {"extent-of-first-query", "every query of a request sees what its first query does", ops::golden_as_first}},
       .cases = {"B=2 Q=2 N=4 pages=11 P=32 W=5 --attr bmm1_scale=0.1352337788608801 --attr bmm2_scale=0.5",
                 "B=1 Q=1 N=3 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
                 "B=2 Q=2 N=13 pages=11 P=32 W=5 workspace_bytes=64 --attr bmm1_scale=0.1352337788608801 --attr return_lse=true",

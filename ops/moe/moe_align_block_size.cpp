@@ -117,8 +117,8 @@ void hopper(const MoeAlignBlockSize& op, const Exec& exec) {
   for (std::int64_t thread = 0; thread < threads; ++thread) deal(op, slots.begin, thread, threads);
 }
 
-/// The rule itself, and a mistake of such kernels.
-enum class Rule { right, id_in_its_own_slot, last_slot_missed };
+/// The rule itself, and mistakes of such kernels.
+enum class Rule { right, id_in_its_own_slot, last_slot_missed, first_id_alone };
 
 /// Which slot each element of sorted_token_ids belongs to, and what nobody writes.
 void record_groups(const MoeAlignBlockSize& op, const Slots& slots, Reference* reference) {
@@ -160,6 +160,11 @@ void golden(const MoeAlignBlockSize& op, const Exec& exec, Reference* reference)
   if (rule == Rule::last_slot_missed) miss_last_slot(op, sorted_before, experts_before, slots);
   if (rule == Rule::id_in_its_own_slot)
     for (std::int64_t b = 0; b < slots.total() / op.block_size; ++b) ++op.experts_ids.as<std::int32_t>()[b];
+  if (rule == Rule::first_id_alone)
+    for (std::size_t s = 0; s < slots.count.size(); ++s)
+      for (std::int32_t i = slots.begin[s] + 1; i < slots.begin[s] + slots.count[s]; ++i)
+        op.sorted_token_ids.as<std::int32_t>()[i] =
+            op.pad_sorted_token_ids ? static_cast<std::int32_t>(op.topk_ids.elements()) : sorted_before.as<const std::int32_t>()[i];
   record_groups(op, slots, reference);
   // Where its ids belonged there is what was there before.
   if (rule == Rule::last_slot_missed && reference != nullptr)
@@ -184,6 +189,8 @@ unspecified; experts_ids behind the last block is left as it was.)",
       .check = ops::check,
       .mistakes = {{"slot-for-expert", "experts_ids holds slots, which are one more than experts",
                     ops::golden<ops::Rule::id_in_its_own_slot>},
+                   {"first-id-alone", "of each expert's pairs the first alone is written, in the place of the others is padding",
+                    ops::golden<ops::Rule::first_id_alone>},
                    {"last-expert-missed", "the ids of the last expert are not counted", ops::golden<ops::Rule::last_slot_missed>}},
       .customary = {{"num_tokens_post_pad", CustomaryKind::close, 0, 0, "sgl-kernel/tests/test_moe_align.py"},
                     {"experts_ids", CustomaryKind::close, 0, 0, "sgl-kernel/tests/test_moe_align.py"},

@@ -33,11 +33,12 @@ std::vector<double> codes_of(const Tensor& words, std::int64_t row, const Nibble
 
 /// put(linear, value before its rounding) for every element.
 template <class Put>
-void dequantize(const AwqDequantize& op, const Nibbles& nibbles, bool with_zeros, const Exec& exec, const Put& put) {
+void dequantize(const AwqDequantize& op, const Nibbles& nibbles, const Nibbles& of_zeros, bool with_zeros, const Exec& exec,
+                const Put& put) {
   const std::int64_t rows = op.out.size(0), columns = op.out.size(1), groups = op.scales.size(0);
   parallel_for(exec.threads, rows, 4.0 * static_cast<double>(columns), [&](std::int64_t k) {
     const std::int64_t g = k / (rows / groups);
-    const std::vector<double> codes = codes_of(op.qweight, k, nibbles), zeros = codes_of(op.qzeros, g, nibbles);
+    const std::vector<double> codes = codes_of(op.qweight, k, nibbles), zeros = codes_of(op.qzeros, g, of_zeros);
     std::vector<double> scales(codes.size());
     quant::to_f64(op.scales.dtype(), op.scales.as<std::uint16_t>() + g * columns, scales.data(), columns);
     for (std::size_t n = 0; n < codes.size(); ++n)
@@ -45,10 +46,10 @@ void dequantize(const AwqDequantize& op, const Nibbles& nibbles, bool with_zeros
   });
 }
 
-template <const Nibbles& nibbles, bool with_zeros>
+template <const Nibbles& nibbles, bool with_zeros, const Nibbles& of_zeros = nibbles>
 void golden(const AwqDequantize& op, const Exec& exec, Reference* reference) {
   const GoldenOutput out(op.out, reference, "out");
-  dequantize(op, nibbles, with_zeros, exec, [&](std::int64_t linear, double value) { out.put(linear, {value}); });
+  dequantize(op, nibbles, of_zeros, with_zeros, exec, [&](std::int64_t linear, double value) { out.put(linear, {value}); });
 }
 
 void fast(const AwqDequantize& op, const Exec& exec) {
@@ -83,6 +84,8 @@ overflow to infinity. Nothing is open.)",
       .hopper = ops::hopper,
       .check = ops::check,
       .mistakes = {{"nibbles-in-order", "the codes of a word are taken from the low end on", ops::golden<ops::in_order, true>},
+                   {"zeros-in-order", "the zero points of a word are taken from the low end on, its codes as they lie",
+                    ops::golden<ops::awq_order, true, ops::in_order>},
                    {"zeros-left-out", "zero points are not subtracted", ops::golden<ops::awq_order, false>}},
       .customary = {{"*", CustomaryKind::close, 1e-3, 1e-5, "sgl-kernel/tests/test_awq_dequant.py"}},
       .cases = {"K=64 N=64 G=2", "K=48 N=40 G=3 --dtype scales=bf16 --dist wide-exponent", "K=7 N=16 G=1 --dist edge"},

@@ -38,7 +38,14 @@ float factor_of(std::uint8_t byte) {
   return byte == 0 ? 0.0f : quant::ue8m0_inverse(byte);
 }
 
-template <float (*maximum)(std::span<const float>)>
+/// The nearest one, as some libraries have it.
+std::uint8_t nearest_scale_byte(float amax) {
+  const float scale = amax * quant::reciprocal_ftz(quant::e4m3_max);
+  const std::uint8_t up = scale_byte(amax);
+  return up > 1 && up < 254 && static_cast<double>(scale) * 1.4142135623730951 < static_cast<double>(quant::ue8m0_value(up)) ? up - 1 : up;
+}
+
+template <float (*maximum)(std::span<const float>), std::uint8_t (*scale_byte_of)(float)>
 void golden_row(const Mxfp8Quantize& op, std::int64_t m, const GoldenOutput& codes, const GoldenOutput& scales) {
   const std::int64_t width = op.input.size(-1), out_width = op.x_q.size(-1);
   std::vector<float> x(static_cast<std::size_t>(width));
@@ -52,7 +59,7 @@ void golden_row(const Mxfp8Quantize& op, std::int64_t m, const GoldenOutput& cod
     }
     const auto block = std::span(x).subspan(static_cast<std::size_t>(begin), block_size);
     const float amax = maximum(block);
-    const std::uint8_t byte = scale_byte(amax);
+    const std::uint8_t byte = scale_byte_of(amax);
     // A denormal amax / 448 may be flushed; the inverse of infinity's scale is denormal, and may be.
     const bool denormal = may_flush(static_cast<double>(amax) / quant::e4m3_max), open = denormal || byte == 254;
     scales.put(offset_of(op, m, c), {static_cast<double>(quant::ue8m0_value(byte)), 0.0, denormal});
@@ -63,7 +70,7 @@ void golden_row(const Mxfp8Quantize& op, std::int64_t m, const GoldenOutput& cod
   }
 }
 
-template <float (*maximum)(std::span<const float>)>
+template <float (*maximum)(std::span<const float>), std::uint8_t (*scale_byte_of)(float) = scale_byte>
 void golden(const Mxfp8Quantize& op, const Exec& exec, Reference* reference) {
   const GoldenOutput codes(op.x_q, reference, "x_q"), scales(op.sf, reference, "sf");
   codes.make_open();
@@ -71,7 +78,7 @@ void golden(const Mxfp8Quantize& op, const Exec& exec, Reference* reference) {
   const std::int64_t rows = row_count(op.input), columns = columns_of(op);
   const quant::ScaleLayout layout = layout_of(op);
   parallel_for(exec.threads, quant::padded_size(layout, rows, columns).rows, static_cast<double>(op.input.size(-1)), [&](std::int64_t m) {
-    if (m < rows) golden_row<maximum>(op, m, codes, scales);
+    if (m < rows) golden_row<maximum, scale_byte_of>(op, m, codes, scales);
     for_padding(layout, m, rows, columns, [&](std::int64_t at) { put_padding(scales, at, op.sf, op.padding == "zeros"); });
   });
 }
@@ -99,6 +106,10 @@ float largest_value(std::span<const float> x) {
   return std::max(0.0f, quant::largest_value(x));
 }
 
+float largest_in_bf16(std::span<const float> x) {
+  return static_cast<float>(quant::round_to(bf16, static_cast<double>(quant::amax_or_nan(x))));
+}
+
 }  // namespace
 }  // namespace dodona::ops
 
@@ -114,7 +125,10 @@ unspecified.)",
       .golden = ops::golden<quant::amax_or_nan>,
       .fast = ops::fast,
       .check = ops::check,
-      .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden<ops::largest_value>}},
+      .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden<ops::largest_value>},
+                   {"nearest-power", "scales are rounded to the nearest power of two, not up: the largest elements saturate",
+                    ops::golden<quant::amax_or_nan, ops::nearest_scale_byte>},
+                   {"maximum-in-bf16", "the maximum is rounded to bf16 before its scale is made", ops::golden<ops::largest_in_bf16>, true}},
       .cases = {"M=4 K=1536", "M=33 K=96 --dtype input=f16 --attr is_sf_swizzled_layout=false",
                 "M=9 K=160 --attr is_sf_8x4_layout=true --dist wide-exponent", "M=3 K=288 --attr alignment=128"},
       .bench_cases = {"M=512 K=7168", "M=512 K=7168 --attr is_sf_swizzled_layout=false"},

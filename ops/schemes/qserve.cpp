@@ -21,6 +21,10 @@ Tensor qserve_weights(const Tensor& kernel, const Tensor* scales, const Tensor* 
       const auto code = reading == QserveReading::nibbles_in_order ? static_cast<std::uint8_t>(packed[(j * k + i) / 2] >> (i % 2 * 4) & 0xF)
                                                                    : quant::qserve_weight(packed, j, i, k);
       const std::int64_t at = i / group * n + place;
+      if (reading == QserveReading::saturating && scales != nullptr) {
+        row[i] = static_cast<std::int8_t>(std::clamp(code * scales->as<std::int8_t>()[at] + zeros->as<std::int8_t>()[at], -128, 127));
+        continue;
+      }
       row[i] = scales == nullptr ? static_cast<std::int8_t>(code)
                                  : quant::qserve_group_weight(code, scales->as<std::int8_t>()[at], zeros->as<std::int8_t>()[at]);
     }

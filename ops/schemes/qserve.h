@@ -41,7 +41,7 @@ void describe_qserve_output(auto& op, Op& fields) {
 }
 
 /// How a kernel reads the weights: as they lie, or by mistake.
-enum class QserveReading { right, nibbles_in_order, scales_in_order };
+enum class QserveReading { right, nibbles_in_order, scales_in_order, saturating };
 
 /// Weights [N, K] as signed bytes: codes, or with scales and zeros [K/128, N] (codes * scale + zero) mod 256.
 Tensor qserve_weights(const Tensor& kernel, const Tensor* scales, const Tensor* zeros, QserveReading reading, const Exec& exec);

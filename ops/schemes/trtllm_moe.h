@@ -372,6 +372,8 @@ struct TrtllmFunctions {
          golden<MoeMistake::weighted_before_rounding>, true},
         {"routed-scaling-left-out", "the weights are not multiplied by routed_scaling_factor", golden_unscaled},
         {"local-offset-left-out", "the experts that are here are taken for the first ones", golden_without_offset},
+        {"limit-behind-silu", "the limit is applied to the activated gate, not to the gate itself", golden<MoeMistake::limit_behind_silu>,
+         true},
         {"activated-in-full-precision", "nothing is rounded between the two products", golden<MoeMistake::activated_in_fp32>, true}};
     return functions;
   }

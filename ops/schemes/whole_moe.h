@@ -98,6 +98,7 @@ enum class MoeMistake : std::uint8_t {
   weighted_before_rounding,  ///< results are multiplied by their weights before they are rounded
   read_unshuffled,
   activated_in_fp32,  ///< not quantized between the products
+  limit_behind_silu,  ///< of the gate
 };
 
 void golden_whole_moe(const WholeMoe& moe, const Exec& exec, Reference* reference, MoeMistake mistake = MoeMistake::none);

@@ -21,10 +21,10 @@ namespace {
 /// Queries of one row, taken together so that each key and value is widened once for all of them.
 class GoldenHeads {
  public:
-  GoldenHeads(const Attention& call, std::int64_t row, std::int64_t first, std::int64_t count, Isa isa)
+  GoldenHeads(const Attention& call, std::int64_t row, std::int64_t first, std::int64_t count, Isa isa, const AttentionTerms& terms)
       : call_(call), row_(row), first_(first), isa_(isa), weights_(static_cast<std::size_t>(count)) {
     for (std::int64_t h = first; h < first + count; ++h) {
-      visible_.push_back(call.visible_to(row, h));
+      visible_.push_back(std::max<std::int64_t>(0, call.visible_to(row, h) - (terms.last_key_hidden ? 1 : 0)));
       // The numbers that kernels are given are the fp32 ones.
       maps_.push_back({static_cast<float>(call.scale), static_cast<float>(call.cap), call.temperature(row, h)});
     }
@@ -32,8 +32,11 @@ class GoldenHeads {
     widen(call.queries(row), call.type, count, queries_);
     if (cached_ > 0) widen(call.cached_queries(row), call.cached->queries, count, cached_queries_);
     for (std::int64_t h = 0; h < count; ++h) {
-      weights_[static_cast<std::size_t>(h)].sink = call.sink(row, first + h);
-      weights_[static_cast<std::size_t>(h)].sink_leads = call.sink_leads;
+      HeadWeights& head = weights_[static_cast<std::size_t>(h)];
+      head.sink = with_mistake(terms.sink, call.sink(row, first + h));
+      head.sink_leads = call.sink_leads;
+      const std::int64_t keys = visible_[static_cast<std::size_t>(h)];
+      head.empty_terms = static_cast<double>(terms.empty + (terms.tile > 0 ? quant::align(keys, terms.tile) - keys : 0));
     }
   }
 
@@ -143,6 +146,15 @@ class GoldenHeads {
   }
 
  private:
+  double with_mistake(AttentionTerms::Sink mistake, double sink) const {
+    constexpr double ln_2 = 0.6931471805599453;
+    switch (mistake) {
+      case AttentionTerms::Sink::twice: return sink + ln_2;
+      case AttentionTerms::Sink::scaled: return sink * call_.scale;
+      case AttentionTerms::Sink::right: break;
+    }
+    return sink;
+  }
   /// Whether scores lie so low that a maximum which begins above them, or keys that are masked, make the weights.
   bool is_lost(const HeadWeights& head, const ScoreMap& map) const {
     constexpr double nothing = 104;  // exp of less is 0 in fp32
@@ -364,7 +376,7 @@ struct GoldenOutputs {
 void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, std::int64_t row, std::int64_t first, std::int64_t count,
                   WeightSum sum, Isa isa, const Flaw* flaw) {
   const std::int64_t width = call.value_width;
-  GoldenHeads heads(call, row, first, count, isa);
+  GoldenHeads heads(call, row, first, count, isa, flaw != nullptr ? flaw->terms : AttentionTerms{});
   heads.weigh(judged, flaw == nullptr || !flaw->exponentials_unshifted);
   const std::vector<Bounded> sums = flaw != nullptr && flaw->attention ? heads.narrow_sums(*flaw->attention) : heads.sums(judged, sum);
   const double out_scale = static_cast<float>(call.out_scale);
@@ -426,6 +438,7 @@ void attention_golden(const Attention& call, WeightSum sum, const Exec& exec, Re
   constexpr std::int64_t together = golden_together;
   flaw_in(Inner::softmax, exec);
   const Flaw* const flaw = flaw_in(Inner::attention, exec);
+  if (call.rows > 0 && call.heads > 0 && std::isfinite(call.sink(0, 0))) flaw_in(Inner::sinks, exec);
   const std::int64_t blocks = quant::ceil_div(call.heads, together);
   parallel_for(exec.threads, call.rows * blocks, 1e6, [&](std::int64_t task) {
     const std::int64_t first = task % blocks * together, count = std::min(together, call.queries_of(task / blocks) - first);

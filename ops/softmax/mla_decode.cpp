@@ -41,7 +41,7 @@ std::int64_t MlaAttention::lse_row(std::int64_t row) const {
 std::int64_t MlaAttention::visible(std::int64_t row) const {
   if (decode_.chosen) return static_cast<std::int64_t>(lists_[static_cast<std::size_t>(row)].size());
   const std::int64_t queries = decode_.q_nope.size(1), length = decode_.seq_lens.as<std::int32_t>()[row / queries];
-  return decode_.causal ? std::max<std::int64_t>(0, length - queries + 1 + row % queries) : length;
+  return decode_.causal ? std::max<std::int64_t>(0, length - queries + 1 + (decode_.as_first ? 0 : row % queries)) : length;
 }
 
 bool MlaAttention::open_for_none(std::int64_t row) const {

@@ -23,6 +23,7 @@ struct MlaDecode {
   Tensor lse;           ///< f32, B*Q*N, contiguous: log2 of the sum of exp(scale * z); may be undefined
   double scale = 1, out_scale = 1;
   bool causal = true;          ///< else every query sees all rows of its request
+  bool as_first = false;       ///< a mistake of kernels: every query sees what the request's first one does
   bool chosen = false;         ///< queries see the tokens of their lists, of which those below 0 are none
   bool empty_is_open = false;  ///< what a request of 0 tokens gives is not compared
   bool flash_mla = false;      ///< lse is natural, [B, N, Q], and inf for a query that sees no key

@@ -23,7 +23,8 @@ PagedMlaAttention::PagedMlaAttention(const PagedMla& call) : call_(call) {
   const bool in_fp8 = call.ckv.dtype() == DType::f8_e4m3;
   for (std::int64_t b = 0; b < requests; ++b)
     for (std::int64_t i = ends[b]; i < ends[b + 1]; ++i)
-      rows_.push_back({b, call.causal ? std::max<std::int64_t>(0, lengths[b] - (ends[b + 1] - i) + 1) : lengths[b]});
+      rows_.push_back(
+          {b, call.causal ? std::max<std::int64_t>(0, lengths[b] - (ends[b + 1] - (call.as_first ? ends[b] : i)) + 1) : lengths[b]});
   rows = static_cast<std::int64_t>(rows_.size());
   heads = call.q_nope.size(1);
   key_width = mla_width;

@@ -19,7 +19,7 @@ using Build = BuildTreeKernelEfficient;
 constexpr std::int64_t most_bits = 32;
 
 /// The rule itself, and mistakes of such kernels.
-enum class Rule { right, siblings_from_the_last, itself_unseen, root_counts };
+enum class Rule { right, siblings_from_the_last, itself_unseen, root_counts, root_sees_all };
 
 /// Bytes of a row of bits.
 std::int64_t packed_bytes(std::int64_t nodes) {
@@ -231,6 +231,7 @@ void write_rows(const Build& op, std::int64_t b, std::int64_t mask_begin, const 
       std::memset(row, 1, static_cast<std::size_t>(before));
       std::memset(row + before, 0, static_cast<std::size_t>(nodes));
       positions[t] = length + mark_ancestors<rule>(t, parent, [&](std::int64_t node) { row[before + node] = 1; });
+      if (rule == Rule::root_sees_all && t == 0) std::memset(row + before, 1, static_cast<std::size_t>(nodes));
     }
   }
 }
@@ -285,7 +286,9 @@ node that is its own ancestor, more than 32 nodes in mode 2.)",
       .mistakes = {{"siblings-from-the-last", "links begin with the last child instead of the first",
                     ops::golden<ops::Rule::siblings_from_the_last>},
                    {"itself-unseen", "a node does not see itself", ops::golden<ops::Rule::itself_unseen>},
-                   {"root-counts", "depths are counted from 1", ops::golden<ops::Rule::root_counts>}},
+                   {"root-counts", "depths are counted from 1", ops::golden<ops::Rule::root_counts>},
+                   {"root-sees-all", "the root's row of the mask is not cleared: it sees every draft",
+                    ops::golden<ops::Rule::root_sees_all>}},
       .customary = {{"*", CustomaryKind::close, 0, 0, "test/srt/test_build_eagle_tree.py"}},
       .cases = {"B=2 n=240 --attr topk=4 --attr depth=3 --attr draft_token_num=8 --attr tree_mask_mode=0",
                 "B=3 n=9000 --attr topk=8 --attr depth=4 --attr draft_token_num=16 --attr tree_mask_mode=1",

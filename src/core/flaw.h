@@ -17,6 +17,7 @@ enum class Inner : unsigned {
   sigmoid = 1,    ///< 1 / (1 + exp(-x)), alone or in silu
   softmax = 2,    ///< exp(x - max) over its sum
   attention = 4,  ///< sums of values under such weights
+  sinks = 8,      ///< attention whose sum of weights has a term without a value
 };
 
 /// Attention whose numbers are kept in a narrower type than the contract has, in tiles of keys about a running maximum; or (undivided) not
@@ -29,11 +30,21 @@ struct NarrowAttention {
   bool weights_rounded = false;  ///< to the contract's type, before they multiply values
 };
 
+/// Attention whose sum of the weights has other terms than those of the keys that a query sees.
+struct AttentionTerms {
+  enum class Sink { right, twice, scaled };
+  Sink sink = Sink::right;       ///< scaled: as if it were a product yet, and no score
+  bool last_key_hidden = false;  ///< of each query
+  std::int64_t empty = 0;        ///< so many terms of a score of 0 that belong to no key
+  std::int64_t tile = 0;         ///< not 0: as many of those as fill the last tile of so many keys
+};
+
 class Flaw {
  public:
   bool sigmoid_from_tanh = false;       ///< (tanh.approx(x / 2) + 1) / 2
   bool exponentials_unshifted = false;  ///< exp(x) in the place of exp(x - max): overflows fp32 from 88.7 on
   std::optional<NarrowAttention> attention = {};
+  AttentionTerms terms = {};
 
   void meet(Inner inner) const { met_.fetch_or(static_cast<unsigned>(inner), std::memory_order_relaxed); }
   unsigned met() const { return met_.load(std::memory_order_relaxed); }

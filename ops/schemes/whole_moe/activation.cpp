@@ -35,13 +35,15 @@ Bounded gated(Silu silu, const Bounded& g, double alpha) {
 
 }  // namespace
 
-Bounded activated(const WholeMoe& moe, Silu silu, std::int64_t expert, Bounded gate, Bounded up) {
+Bounded activated(const WholeMoe& moe, Silu silu, std::int64_t expert, Bounded gate, Bounded up, bool limit_behind_silu) {
   if (moe.limit.defined()) {
-    gate = limited(gate, factor_of(moe.limit, expert), false);
+    if (!limit_behind_silu) gate = limited(gate, factor_of(moe.limit, expert), false);
     up = limited(up, factor_of(moe.limit, expert), true);
   }
   if (moe.beta.defined()) up = rounded_f32(up + Bounded{static_cast<double>(factor_of(moe.beta, expert))});
-  return rounded_f32(gated(silu, gate, factor_of(moe.alpha, expert)) * up);
+  Bounded through = gated(silu, gate, factor_of(moe.alpha, expert));
+  if (limit_behind_silu && moe.limit.defined()) through = limited(through, factor_of(moe.limit, expert), false);
+  return rounded_f32(through * up);
 }
 
 float activated(const WholeMoe& moe, std::int64_t expert, float gate, float up) {

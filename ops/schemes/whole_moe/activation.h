@@ -9,7 +9,8 @@
 namespace dodona::ops::whole_moe {
 
 /// g' / (1 + exp(-alpha g')) * (u' + beta): in golden mode, in fast mode, and as fast-math builds have it on an H200.
-Bounded activated(const WholeMoe& moe, Silu silu, std::int64_t expert, Bounded gate, Bounded up);
+/// `limit_behind_silu`, a mistake: of the gate.
+Bounded activated(const WholeMoe& moe, Silu silu, std::int64_t expert, Bounded gate, Bounded up, bool limit_behind_silu);
 float activated(const WholeMoe& moe, std::int64_t expert, float gate, float up);
 float activated_on_hopper(const WholeMoe& moe, std::int64_t expert, float gate, float up);
 

@@ -54,7 +54,8 @@ Bounded product_f32(const Bounded& a, const Bounded& b) {
 struct ActivatedRow {
   std::vector<Bounded> numbers;
 
-  ActivatedRow(const WholeMoe& moe, Silu silu, std::int64_t expert, std::vector<Bounded> gate, std::vector<Bounded> up) {
+  ActivatedRow(const WholeMoe& moe, Silu silu, std::int64_t expert, std::vector<Bounded> gate, std::vector<Bounded> up,
+               bool limit_behind_silu) {
     const Requantizer between = sums_become(moe);
     const float* bias = bias_behind(moe, moe.first_bias, expert);
     for (auto* half : {&up, &gate}) {
@@ -66,7 +67,7 @@ struct ActivatedRow {
       if (bias == nullptr) continue;
       for (Bounded& number : *half) number = rounded_f32(number + Bounded{static_cast<double>(*bias++)});
     }
-    for (std::size_t i = 0; i < gate.size(); ++i) numbers.push_back(activated(moe, silu, expert, gate[i], up[i]));
+    for (std::size_t i = 0; i < gate.size(); ++i) numbers.push_back(activated(moe, silu, expert, gate[i], up[i], limit_behind_silu));
     if (!moe.factor_after_rounding) return;
     const double factor = static_cast<double>(factor_of(moe.up_factor, expert)) / static_cast<double>(factor_of(moe.gate_factor, expert));
     for (Bounded& number : numbers) number = rounded_f32(rounded_to(DType::bf16, number) * factor);
@@ -160,7 +161,7 @@ class GoldenMoe {
         up.push_back(sums.at(row + halves_.up(j)));
         if (moe_.weighted_input) gate.back() = product_f32(gate.back(), weight), up.back() = product_f32(up.back(), weight);
       }
-      const ActivatedRow activated(moe_, silu, group.expert, std::move(gate), std::move(up));
+      const ActivatedRow activated(moe_, silu, group.expert, std::move(gate), std::move(up), mistake_ == MoeMistake::limit_behind_silu);
       requantize(requantizer(group.expert), activated.numbers,
                  {.codes = rows.row(i), .scales = rows.block > 0 ? rows.scale_row(i) : nullptr, .open = open.data() + i * width});
     });

@@ -166,6 +166,60 @@ std::string width_in_words(Site s) {
          std::to_string(s.tensor.size(1)) + "; behind its end " + word(s).substr(word(s).find(", ") + 2);
 }
 
+/// A cache whose pages a table of the call counts.
+bool paged_cache(Site s) {
+  if (s.spec->role != Role::values || s.spec->direction != Direction::in || s.tensor.rank() < 2 || s.tensor.size(0) < 2) return false;
+  const auto& tensors = s.call.op.schema().tensors;
+  const std::vector<std::string> dims = dims_of(s.spec->shape, s.tensor.rank());
+  return !dims.empty() && std::any_of(tensors.begin(), tensors.end(), [&](const TensorSpec& table) {
+    return table.role == Role::page_table && table.bound == dims.front() && s.call.inputs.find(table.name) != nullptr;
+  });
+}
+/// Small caches alone: where a cut lies nobody knows.
+Values first_pages_beyond(Site s) {
+  constexpr std::int64_t most = 32;
+  Values values;
+  for (std::int64_t page = 1; page < s.tensor.size(0) && s.tensor.size(0) <= most; ++page) values.emplace_back(page);
+  return values;
+}
+void pages_beyond_are_zeros(Site s, To t) {
+  const std::int64_t page = t.elements() / t.size(0);
+  for (std::int64_t i = whole(*s.taken) * page; i < t.elements(); ++i) quant::set_bits(t, i, 0);
+}
+std::string pages_beyond_in_words(Site s) {
+  return s.name + ": pages " + to_string(*s.taken) + " and beyond are read as zeros: their offsets leave the range that loads have";
+}
+
+// ---- dimensions in another order
+
+/// `1`: dimensions 1 and 2 are taken for one another, the memory being what it is.
+Values exchangeable_dimensions(Site s) {
+  Values values;
+  for (std::int64_t d = 0; d + 2 < s.tensor.rank(); ++d)
+    if (s.tensor.size(static_cast<int>(d)) >= 2 && s.tensor.size(static_cast<int>(d) + 1) >= 2) values.emplace_back(d);
+  return values;
+}
+bool several_dimensions(Site s) {
+  return plain(s) && s.spec->direction == Direction::in && s.tensor.rank() >= 3 && s.tensor.contiguous() && is_real(s.tensor.dtype());
+}
+void dimensions_exchanged(Site s, To t) {
+  const int d = static_cast<int>(whole(*s.taken));
+  std::int64_t inner = 1;
+  for (int k = d + 2; k < s.tensor.rank(); ++k) inner *= s.tensor.size(k);
+  const std::int64_t rows = s.tensor.size(d), columns = s.tensor.size(d + 1), matrix = rows * columns * inner;
+  gather(s.tensor, t, [&](std::int64_t i) {
+    const std::int64_t at = i % matrix, row = at / inner / columns, column = at / inner % columns;
+    return i - at + (column * rows + row) * inner + at % inner;
+  });
+}
+std::string exchanged_in_words(Site s) {
+  const auto dims = dims_of(s.spec->shape, s.tensor.rank());
+  const auto d = static_cast<std::size_t>(whole(*s.taken));
+  const std::string names =
+      d + 1 < dims.size() ? dims[d] + " and " + dims[d + 1] : "dimensions " + std::to_string(d) + " and " + std::to_string(d + 1);
+  return s.name + ": " + names + " are taken to lie in the other order: heads of slots for slots of heads";
+}
+
 /// Lengths of requests: what a table has rows for, or what the role says.
 bool lengths_of_requests(Site s) {
   const Category category = s.call.op.info().category;
@@ -476,6 +530,24 @@ constexpr std::array table{
           .severity = gross,
           .applies = padded_scales,
           .spoil = scales_read_at_logical_stride,
+          .far = true},
+    Fault{.id = "pages-beyond-are-zeros",
+          .summary = "pages from some number on are read as zeros: their offsets do not fit",
+          .strikes = in,
+          .severity = fine,
+          .applies = paged_cache,
+          .spoil = pages_beyond_are_zeros,
+          .variants = first_pages_beyond,
+          .words = pages_beyond_in_words,
+          .far = true},
+    Fault{.id = "dimensions-exchanged",
+          .summary = "two neighbouring dimensions of an operand are taken to lie in the other order",
+          .strikes = in,
+          .severity = gross,
+          .applies = several_dimensions,
+          .spoil = dimensions_exchanged,
+          .variants = exchangeable_dimensions,
+          .words = exchanged_in_words,
           .far = true},
 };
 

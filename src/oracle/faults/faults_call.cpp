@@ -283,8 +283,17 @@ std::string every_scale_in_words(Site s) {
   return "every scale: " + std::string(first.fault->summary);
 }
 
-/// Which dimension of a scale goes along K: the one whose symbols no output has. -1 for none.
-int summed_dimension(Site s, const TensorSpec& spec) {
+/// Which dimension of a scale goes along K: the one whose symbols no output has. -1 for none. And its symbols, as the schema writes them.
+std::string alternative_text(const SymbolNames& names, const std::vector<int>& symbols) {
+  std::string text;
+  for (const int symbol : symbols) text += names.name(symbol) + " ";
+  return text;
+}
+struct Summed {
+  int dimension = -1;
+  std::string symbols = {};
+};
+Summed summed_dimension(Site s, const TensorSpec& spec) {
   SymbolNames names;
   const ShapeExpr shape = ShapeExpr::parse(spec.shape, names);
   std::string outputs = " ";
@@ -295,38 +304,86 @@ int summed_dimension(Site s, const TensorSpec& spec) {
       const auto symbols = alternative.dims[d].symbols();
       if (!symbols.empty() &&
           std::all_of(symbols.begin(), symbols.end(), [&](int symbol) { return outputs.find(names.name(symbol)) == std::string::npos; }))
-        return static_cast<int>(d);
+        return {static_cast<int>(d), alternative_text(names, symbols)};
     }
-  return -1;
-}
-/// Scales along K are those of the first of so many groups; 0: of the first half for the second.
-Values coarse_groups(Site s) {
-  for (const TensorSpec& spec : s.call.op.schema().tensors)
-    if (const Tensor* tensor = s.call.inputs.find(spec.name);
-        spec.role == Role::scale && spec.direction == Direction::in && tensor != nullptr && tensor->rank() >= 2 &&
-        is_real(tensor->dtype()) && !in_tiles(spec.storage.scales ? spec.storage.scales->order : ScaleOrder::linear))
-      if (const int d = summed_dimension(s, spec); d >= 0 && d < tensor->rank() && tensor->size(d) >= 2) {
-        Values values;
-        for (const std::int64_t group : {0, 2, 4, 8})
-          if (group < tensor->size(d)) values.emplace_back(group);
-        return values;
-      }
   return {};
 }
+bool scale_of_groups(const TensorSpec& spec, const Tensor* tensor) {
+  return spec.role == Role::scale && spec.direction == Direction::in && tensor != nullptr && tensor->defined() && tensor->rank() >= 2 &&
+         is_real(tensor->dtype());
+}
+struct Grouped {
+  std::string name;
+  int dimension;
+};
+/// The scales along K, and what has a row for each of their groups too: zero points.
+std::vector<Grouped> grouped_inputs(Site s) {
+  std::vector<Grouped> found;
+  std::string symbols;
+  std::int64_t extent = 0;
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (const Tensor* const tensor = s.call.inputs.find(spec.name); scale_of_groups(spec, tensor))
+      if (const Summed summed = summed_dimension(s, spec); summed.dimension >= 0 && summed.dimension < tensor->rank()) {
+        found.push_back({spec.name, summed.dimension});
+        symbols = summed.symbols;
+        extent = tensor->size(summed.dimension);
+      }
+  if (found.empty()) return found;
+  for (const TensorSpec& spec : s.call.op.schema().tensors) {
+    const Tensor* const tensor = s.call.inputs.find(spec.name);
+    if (spec.role == Role::scale || spec.direction != Direction::in || tensor == nullptr || !tensor->defined() || tensor->rank() < 2)
+      continue;
+    if (const Summed summed = summed_dimension(s, spec);
+        summed.symbols == symbols && summed.dimension < tensor->rank() && tensor->size(summed.dimension) == extent)
+      found.push_back({spec.name, summed.dimension});
+  }
+  return found;
+}
+/// `2`: groups of scales along K have the first one's of two; `0`: the second half those of the first; `2,qzeros`: of this input alone.
+Values coarse_groups(Site s) {
+  const std::vector<Grouped> all = grouped_inputs(s);
+  if (all.empty()) return {};
+  const TensorSpec& first = *s.call.op.schema().find_tensor(all.front().name);
+  const std::int64_t extent = s.call.inputs.find(first.name)->size(all.front().dimension);
+  if (extent < 2 || in_tiles(first.storage.scales ? first.storage.scales->order : ScaleOrder::linear)) return {};
+  std::vector<std::int64_t> groups{0, extent};
+  for (const std::int64_t group : {2, 4, 8})
+    if (group < extent) groups.push_back(group);
+  Values values;
+  for (const std::int64_t group : groups) values.emplace_back(std::to_string(group));
+  if (all.size() >= 2)
+    for (const Grouped& one : all)
+      for (const std::int64_t group : groups) values.emplace_back(std::to_string(group) + "," + one.name);
+  return values;
+}
+struct Coarser {
+  std::int64_t group;
+  std::string alone;
+};
+Coarser coarser_of(Site s) {
+  const auto& text = std::get<std::string>(*s.taken);
+  const std::size_t comma = text.find(',');
+  return {std::stoll(text), comma == std::string::npos ? "" : text.substr(comma + 1)};
+}
 std::string coarser_in_words(Site s) {
-  const std::int64_t group = std::get<std::int64_t>(*s.taken);
-  return group == 0 ? "the scales of the first half of K are used for the second half too"
-                    : "of every " + std::to_string(group) + " scales along K the first is used for all";
+  const Coarser coarser = coarser_of(s);
+  const std::vector<Grouped> all = grouped_inputs(s);
+  const std::int64_t extent = s.call.inputs.find(all.front().name)->size(all.front().dimension);
+  std::string what = coarser.alone.empty() ? "scales" : coarser.alone, names;
+  for (const Grouped& one : all) names += (names.empty() ? "" : ", ") + one.name;
+  const bool more = coarser.alone.empty() && std::any_of(all.begin(), all.end(), [&](const Grouped& one) {
+                      return s.call.op.schema().find_tensor(one.name)->role != Role::scale;
+                    });
+  if (more) what = names;
+  if (coarser.group == 0) return what + ": those of the first half of K are used for the second half too";
+  if (coarser.group == extent) return what + ": those of the first group are used for all of K, where there are " + std::to_string(extent);
+  return what + ": of every " + std::to_string(coarser.group) + " groups along K the first one's are used for all";
 }
 void repeat_scales(Site s, Arguments& inputs) {
-  const std::int64_t group = std::get<std::int64_t>(*s.taken);
-  for (const TensorSpec& spec : s.call.op.schema().tensors) {
-    const Tensor* tensor = inputs.find(spec.name);
-    if (spec.role != Role::scale || spec.direction != Direction::in || tensor == nullptr || tensor->rank() < 2 || !is_real(tensor->dtype()))
-      continue;
-    const int d = summed_dimension(s, spec);
-    if (d < 0 || d >= tensor->rank()) continue;
-    const Tensor original = *tensor, changed = make_strided(original.dtype(), original.shape(), original.strides());
+  const auto [group, alone] = coarser_of(s);
+  for (const auto& [name, d] : grouped_inputs(s)) {
+    if (!alone.empty() && name != alone) continue;
+    const Tensor original = *inputs.find(name), changed = make_strided(original.dtype(), original.shape(), original.strides());
     const std::int64_t extent = original.size(d);
     for (std::int64_t i = 0; i < original.elements(); ++i) {
       Dims at = index_of(i, original.shape());
@@ -336,7 +393,7 @@ void repeat_scales(Site s, Arguments& inputs) {
       for (int k = 0; k < at.rank(); ++k) from = from * original.size(k) + at[k];
       quant::set_bits(changed, i, quant::get_bits(original, from));
     }
-    inputs.set(spec.name, changed);
+    inputs.set(name, changed);
   }
 }
 

@@ -62,6 +62,49 @@ std::string whole_head_in_words(Site s) {
          (word(s) == "angles repeated" ? ": with the same angles once more" : ": with what lies behind a row of " + call.table);
 }
 
+// ---- pairs half a head apart
+
+/// Columns i and i + half the rotated ones are a pair; where the rotated ones are at most half of the head, others may lie half a head
+/// away.
+Values wide_pairs(Site s) {
+  const auto call = partly_rotated(s);
+  const AttrValue* const given = s.call.inputs.find_attr("is_neox");
+  const AttrSpec* const spec = s.call.op.schema().find_attr("is_neox");
+  if (!call || spec == nullptr || !std::get<bool>(given != nullptr ? *given : spec->default_value) || call->angles.size(1) > call->head / 2)
+    return {};
+  return {std::string("half a head")};
+}
+/// The partners of a pair and what lies half a head behind its first change places.
+Tensor with_pairs_moved(const PartlyRotated& call, const Tensor& heads) {
+  const Tensor moved = heads.clone();
+  const std::int64_t half = call.angles.size(1) / 2, away = call.head / 2;
+  gather(heads, moved, [&](std::int64_t i) {
+    const std::int64_t c = i % call.head;
+    return c >= half && c < 2 * half ? i + away - half : c >= away && c < away + half ? i - away + half : i;
+  });
+  return moved;
+}
+bool rotated_heads(Site s, const std::string& name) {
+  const TensorSpec* const spec = s.call.op.schema().find_tensor(name);
+  return spec->direction == Direction::inout && spec->role == Role::values;
+}
+void pairs_moved(Site s, Arguments& inputs) {
+  const PartlyRotated call = *partly_rotated(s);
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (const Tensor* const tensor = s.call.inputs.find(spec.name); tensor != nullptr && tensor->defined() && rotated_heads(s, spec.name))
+      inputs.set(spec.name, with_pairs_moved(call, *tensor));
+}
+void pairs_moved_back(Site s, NamedTensors& outputs, bool) {
+  const PartlyRotated call = *partly_rotated(s);
+  for (auto& [name, tensor] : outputs)
+    if (rotated_heads(s, name)) tensor = with_pairs_moved(call, tensor);
+}
+std::string wide_pairs_in_words(Site s) {
+  const PartlyRotated call = *partly_rotated(s);
+  return "pairs lie half a head apart: column i is rotated with i + " + std::to_string(call.head / 2) + ", not with i + " +
+         std::to_string(call.angles.size(1) / 2);
+}
+
 // ---- heads of keys
 
 struct SharedHeads {
@@ -115,16 +158,33 @@ std::string shared_in_words(Site s) {
 
 /// Faults of one operand that a kernel makes with all of them alike.
 constexpr std::array with_every_operand{"pairs-for-halves", "halves-for-pairs", "operand-halves-exchanged", "operand-neighbours-exchanged",
-                                        "read-as-packed",   "operand-narrowed", "operand-cut-to-tf32"};
-std::vector<Placed> operands_struck(Site s, std::string_view id) {
-  const auto faults = input_faults();
-  const auto found = std::find_if(faults.begin(), faults.end(), [&](const Fault& fault) { return fault.id == id; });
-  return placements(*found, s.call);
+                                        "read-as-packed",   "operand-narrowed", "operand-cut-to-tf32",      "dimensions-exchanged"};
+std::vector<Placed> operands_of(Site s, std::string_view id) {
+  for (const auto faults : {input_faults(), address_faults()})
+    for (const Fault& fault : faults)
+      if (fault.id == id) return placements(fault, s.call);
+  return {};
+}
+std::string variant_of(const Placed& placed) {
+  return std::string(placed.fault->id) + (placed.site.taken ? "=" + to_string(*placed.site.taken) : "");
+}
+/// `id`, or `id=variant`.
+std::vector<Placed> operands_struck(Site s, const std::string& text) {
+  std::vector<Placed> struck;
+  for (Placed& placed : operands_of(s, text.substr(0, text.find('='))))
+    if (variant_of(placed) == text) struck.push_back(std::move(placed));
+  return struck;
 }
 Values faults_of_every_operand(Site s) {
   Values found;
-  for (const char* id : with_every_operand)
-    if (operands_struck(s, id).size() >= 2) found.emplace_back(std::string(id));
+  for (const char* id : with_every_operand) {
+    std::vector<std::string> seen;
+    for (const Placed& placed : operands_of(s, id))
+      if (const std::string text = variant_of(placed); std::find(seen.begin(), seen.end(), text) == seen.end()) {
+        seen.push_back(text);
+        if (operands_struck(s, text).size() >= 2) found.emplace_back(text);
+      }
+  }
   return found;
 }
 void strike_every_operand(Site s, Arguments& inputs) {
@@ -134,7 +194,8 @@ std::string every_operand_in_words(Site s) {
   const std::vector<Placed> all = operands_struck(s, word(s));
   std::string names;
   for (const Placed& placed : all) names += (names.empty() ? "" : ", ") + placed.site.name;
-  return names + ": " + std::string(all.front().fault->summary);
+  const std::string first = all.front().text(), own = all.front().site.name + ": ";
+  return names + ": " + (first.starts_with(own) ? first.substr(own.size()) : std::string(all.front().fault->summary));
 }
 
 constexpr Strikes call = Strikes::call;
@@ -149,6 +210,15 @@ constexpr std::array table{
           .variants = ways_to_more_angles,
           .recall = rotate_whole_head,
           .words = whole_head_in_words},
+    Fault{.id = "pairs-half-a-head-apart",
+          .summary = "partners of a rotation lie half a head apart where the rotated part is narrower",
+          .strikes = call,
+          .severity = gross,
+          .applies = always,
+          .variants = wide_pairs,
+          .recall = pairs_moved,
+          .rewrite = pairs_moved_back,
+          .words = wide_pairs_in_words},
     Fault{.id = "heads-in-turn",
           .summary = "query heads share the heads of keys in turn, not in groups",
           .strikes = call,

@@ -170,22 +170,46 @@ bool expert(Site s) {
 bool logarithm(Site s) {
   return s.spec->role == Role::lse_base_2 || s.spec->role == Role::lse_base_e;
 }
-/// The next input of the same type and shape, which could be taken for this one.
-std::optional<Tensor> twin_of(Site s) {
-  bool behind = false;
+/// Inputs of the same type and shape, which could be taken for this one: those behind it first.
+std::vector<std::string> twins_of(Site s) {
+  std::vector<std::string> before, behind;
+  bool passed = false;
   for (const TensorSpec& spec : s.call.op.schema().tensors) {
-    const Tensor* other = s.call.inputs.find(spec.name);
+    const Tensor* const other = s.call.inputs.find(spec.name);
     if (spec.name == s.name) {
-      behind = true;
-    } else if (const Tensor twin = behind && other != nullptr ? as_codes(*other, spec.storage) : Tensor();
+      passed = true;
+    } else if (const Tensor twin = other != nullptr ? as_codes(*other, spec.storage) : Tensor();
                spec.direction != Direction::out && twin.defined() && twin.dtype() == s.tensor.dtype() && twin.shape() == s.tensor.shape()) {
-      return twin;
+      (passed ? behind : before).emplace_back(spec.name);
     }
   }
-  return std::nullopt;
+  behind.insert(behind.end(), before.begin(), before.end());
+  return behind;
 }
 bool has_twin(Site s) {
-  return twin_of(s).has_value();
+  return !twins_of(s).empty();
+}
+std::vector<AttrValue> twins_to_read(Site s) {
+  std::vector<AttrValue> values;
+  for (const std::string& name : twins_of(s)) values.emplace_back(name);
+  return values;
+}
+std::string twin_in_words(Site s) {
+  return s.name + ": " + std::get<std::string>(*s.taken) + " is read in its place";
+}
+/// A few numbers for each row: weights of its experts, scales.
+bool few_a_row(Site s) {
+  constexpr std::int64_t few = 16;
+  return real(s) && s.spec->direction == Direction::in && s.tensor.rank() == 2 && s.tensor.size(0) >= 2 && s.tensor.size(1) >= 2 &&
+         s.tensor.size(1) <= few && !s.spec->storage.code;
+}
+/// A whole number for each request.
+bool several_lengths(Site s) {
+  return s.spec->direction == Direction::in && lengths(s) && s.spec->role != Role::indptr && s.tensor.rank() == 1 &&
+         s.tensor.elements() >= 2;
+}
+bool probabilities(Site s) {
+  return s.spec->role == Role::probs && s.spec->direction == Direction::in && real(s);
 }
 
 // ---- values
@@ -321,7 +345,21 @@ void cos_sin_in_turn(Site s, To t) {
   });
 }
 void twin_read(Site s, To t) {
-  copy(*twin_of(s), t);
+  const std::string& name = std::get<std::string>(*s.taken);
+  copy(as_codes(*s.call.inputs.find(name), s.call.op.schema().find_tensor(name)->storage), t);
+}
+void first_of_each_row(Site s, To t) {
+  gather_rows(s.tensor, t, [](const Rows& r, std::int64_t row, std::int64_t) { return r.at(row, 0); });
+}
+std::vector<AttrValue> least_probabilities(Site) {
+  return {1e-8, 1e-6, 1e-5, 1e-4};
+}
+void small_ones_dropped(Site s, To t) {
+  const double least = std::get<double>(*s.taken);
+  each(t, [&](double x) { return x > least ? x : 0.0; });
+}
+std::string small_ones_in_words(Site s) {
+  return s.name + ": what is not above " + to_string(*s.taken) + " counts as zero: a search for a threshold ends there";
 }
 void logarithm_misread(Site s, To t) {
   each(t, [&](double x) { return x * other_base(s.spec->role); });
@@ -334,6 +372,29 @@ void logarithm_converted(Site s, To t) {
 void read_as_packed(Site s, To t) {
   const std::int64_t last = s.tensor.extent_bytes() * 8 / bits(s.tensor.dtype());
   for (std::int64_t i = 0; i < t.elements() && i < last; ++i) quant::set_bits(t, i, quant::load_bits(s.tensor.dtype(), s.tensor.data(), i));
+}
+/// Dimensions within a matrix of matrices, as heads of each query.
+bool matrices_of_matrices(Site s) {
+  return matrices(s) && s.tensor.rank() >= 4;
+}
+std::vector<AttrValue> inner_dimensions(Site s) {
+  std::vector<AttrValue> values;
+  for (std::int64_t d = 1; d + 2 < s.tensor.rank(); ++d)
+    if (s.tensor.size(static_cast<int>(d)) >= 2) values.emplace_back(d);
+  return values;
+}
+std::int64_t inner_stride(Site s) {
+  std::int64_t stride = 1;
+  for (int d = static_cast<int>(std::get<std::int64_t>(*s.taken)) + 1; d < s.tensor.rank(); ++d) stride *= s.tensor.size(d);
+  return stride;
+}
+void matrix_stride_of_inner_matrix(Site s, To t) {
+  const std::int64_t step = inner_stride(s), matrix = s.tensor.elements() / s.tensor.size(0);
+  gather(s.tensor, t, [&](std::int64_t i) { return i / matrix * step + i % matrix; });
+}
+std::string inner_matrix_in_words(Site s) {
+  return s.name + ": the outermost index (request, page) steps on by one of dimension " + to_string(*s.taken) + ", whose stride is " +
+         std::to_string(inner_stride(s)) + " elements, not by a whole matrix of " + std::to_string(s.tensor.elements() / s.tensor.size(0));
 }
 /// The outermost index steps on by one row of the last dimension where it should by a whole matrix.
 void matrix_stride_of_one_row(Site s, To t) {
@@ -550,7 +611,15 @@ constexpr std::array table{
     far(Fault{"matrix-stride-of-one-row", "the outermost index (page, expert, batch) steps on by one row, not by a whole matrix", in, gross,
               matrices, matrix_stride_of_one_row}),
     Fault{"operand-ignored", "an operand counts as zero", in, gross, stored, ignored},
-    unlikely(Fault{"twin-read", "the next operand of the same shape is read in place of this one", in, gross, has_twin, twin_read}),
+    far(Fault{"matrix-stride-of-inner-matrix", "the outermost index steps on by one of an inner dimension, not by a whole matrix", in,
+              gross, matrices_of_matrices, matrix_stride_of_inner_matrix, nullptr, inner_dimensions, nullptr, nullptr,
+              inner_matrix_in_words}),
+    Fault{"first-of-each-row", "the first number of each row is used for all of it", in, gross, few_a_row, first_of_each_row},
+    Fault{"length-of-the-first", "the first one is used for all", in, gross, several_lengths, first_everywhere},
+    Fault{"small-probabilities-dropped", "probabilities below a small number count as zero", in, fine, probabilities, small_ones_dropped,
+          nullptr, least_probabilities, nullptr, nullptr, small_ones_in_words},
+    unlikely(Fault{"twin-read", "another operand of the same shape is read in place of this one", in, gross, has_twin, twin_read, nullptr,
+                   twins_to_read, nullptr, nullptr, twin_in_words}),
     Fault{"one-not-added", "of the rows that are added up one is left out", in, gross, added_up, one_not_added, nullptr, last_and_first,
           nullptr, nullptr, not_added_in_words},
     Fault{"k-cut-to-multiple", "K is cut to a multiple of a tile: the last summed columns are not added", in, gross, summed_tile<32>,

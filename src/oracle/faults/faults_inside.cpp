@@ -25,6 +25,9 @@ bool has_softmax(Site s) {
 bool has_attention(Site s) {
   return meets(s, Inner::attention);
 }
+bool has_sinks(Site s) {
+  return meets(s, Inner::sinks);
+}
 
 void sigmoid_from_tanh(Site, Flaw& flaw) {
   flaw.sigmoid_from_tanh = true;
@@ -117,6 +120,45 @@ void leave_undivided(Site, Flaw& flaw) {
   flaw.attention = NarrowAttention{.what = NarrowAttention::What::undivided, .tile = all_keys};
 }
 
+// ---- terms of the sum of the weights
+
+using Sink = AttentionTerms::Sink;
+
+void hide_last_key(Site, Flaw& flaw) {
+  flaw.terms.last_key_hidden = true;
+}
+
+Values mistaken_sinks(Site) {
+  return {std::string("twice"), std::string("scaled")};
+}
+void mistake_sinks(Site s, Flaw& flaw) {
+  flaw.terms.sink = std::get<std::string>(*s.taken) == "twice" ? Sink::twice : Sink::scaled;
+}
+std::string sinks_in_words(Site s) {
+  return std::get<std::string>(*s.taken) == "twice"
+             ? "the sum of the weights has the term of the sink twice: two splits, or a split and the merge, add it"
+             : "the sink is multiplied with the scale of the scores, though it is a score already";
+}
+
+/// `3`: terms; `tile 64`: what fills tiles.
+Values empty_terms(Site) {
+  Values values;
+  for (const std::int64_t tile : tiles) values.emplace_back("tile " + std::to_string(tile));
+  for (int terms = 1; terms <= 8; ++terms) values.emplace_back(std::to_string(terms));
+  return values;
+}
+void add_empty_terms(Site s, Flaw& flaw) {
+  const auto& text = std::get<std::string>(*s.taken);
+  const bool filled = text.starts_with("tile ");
+  (filled ? flaw.terms.tile : flaw.terms.empty) = std::stoll(filled ? text.substr(5) : text);
+}
+std::string empty_in_words(Site s) {
+  const auto& text = std::get<std::string>(*s.taken);
+  if (text.starts_with("tile "))
+    return "keys behind the end count with a score of 0: the last tile of " + text.substr(5) + " is not masked, and holds zeros";
+  return "the sum of the weights has " + text + (text == "1" ? " term" : " terms") + " of a score of 0 too: of splits without keys";
+}
+
 constexpr Strikes call = Strikes::call;
 constexpr Severity fine = Severity::fine;
 
@@ -165,6 +207,28 @@ constexpr std::array table{
           .variants = narrower_weights,
           .words = weights_in_words,
           .flaw = round_weights},
+    Fault{.id = "last-key-hidden",
+          .summary = "each query misses the last of the keys that it should see, its own or the newest",
+          .strikes = call,
+          .severity = fine,
+          .applies = has_attention,
+          .flaw = hide_last_key},
+    Fault{.id = "sinks-mistaken",
+          .summary = "the term of the sink is in the sum of the weights twice, or scaled as scores are",
+          .strikes = call,
+          .severity = fine,
+          .applies = has_sinks,
+          .variants = mistaken_sinks,
+          .words = sinks_in_words,
+          .flaw = mistake_sinks},
+    Fault{.id = "empty-terms",
+          .summary = "the sum of the weights has terms of a score of 0 that belong to no key: what fills a tile, splits without keys",
+          .strikes = call,
+          .severity = fine,
+          .applies = has_attention,
+          .variants = empty_terms,
+          .words = empty_in_words,
+          .flaw = add_empty_terms},
 };
 
 }  // namespace

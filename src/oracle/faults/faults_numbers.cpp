@@ -37,9 +37,13 @@ bool computed_e4m3(Site s) {
 Values saturated_values(Site) {
   return {std::int64_t{448}, std::int64_t{256}};
 }
+/// Of the number before its rounding, where that is known.
 void saturated_from_256(Site s, To t) {
   const double most = taken_number(s);
-  each(t, [&](double x) { return std::fabs(x) > 256 ? std::copysign(most, x) : x; });
+  if (!computed_e4m3(s)) return each(t, [&](double x) { return std::fabs(x) > 256 ? std::copysign(most, x) : x; });
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    if (const double exact = s.reference->exact[static_cast<std::size_t>(i)]; std::fabs(exact) >= 256)
+      quant::set(t, i, std::copysign(most, exact));
 }
 std::string saturated_in_words(Site s) {
   return s.name + ": magnitudes above 256 become " + to_string(*s.taken);

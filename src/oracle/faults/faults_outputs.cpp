@@ -255,6 +255,9 @@ void tail_unwritten(Site, To t) {
 void last_column_tile_skipped(Site, To t) {
   clear(t, [](const Rows& r, std::int64_t, std::int64_t c) { return c >= (r.width - 1) / 128 * 128; });
 }
+void half_columns_unwritten(Site, To t) {
+  clear(t, [](const Rows& r, std::int64_t, std::int64_t c) { return 2 * c >= r.width; });
+}
 void one_tile_unwritten(Site, To t) {
   clear(t, [](const Rows&, std::int64_t row, std::int64_t c) { return row < 16 && c < 16; });
 }
@@ -512,6 +515,8 @@ constexpr std::array table{
     permuting(Fault{"columns-off-by-one", "each column holds the next one", out, gross, has_columns, columns_off_by_one}),
     Fault{"last-column-unwritten", "the last column is not written", out, gross, has_columns, last_column_unwritten},
     Fault{"tail-unwritten", "the last 16 bytes of each row are not written", out, gross, has_tail, tail_unwritten},
+    Fault{"half-columns-unwritten", "the second half of the columns is not written: tiles are launched as if they were twice as wide", out,
+          gross, has_column_tile, half_columns_unwritten},
     Fault{"last-column-tile-skipped", "the last partial tile of 128 columns is skipped", out, gross, has_column_tile,
           last_column_tile_skipped},
     Fault{"one-tile-unwritten", "the first tile of 16 x 16 is not written", out, gross, has_tile, one_tile_unwritten},

@@ -82,10 +82,23 @@ std::optional<Verdict> verdict_with(const Placed& placed, const Arguments& input
   return judge(op_with(placed), inputs, golden, outputs, options);
 }
 
+/// Inputs that a mistake makes all alike leave every choice open: what the right answer would pass as well explains nothing.
+bool leaves_choices_open(const Placed& placed, const Arguments& inputs, const Verdict& verdict, const Verdict& other,
+                         const JudgeOptions& options) {
+  if (placed.fault->strikes != Strikes::input || other.outcome != Outcome::pass) return false;
+  const bool chosen = std::any_of(verdict.outputs.begin(), verdict.outputs.end(), [&](const OutputVerdict& output) {
+    const TensorSpec* const spec = placed.site.call.op.schema().find_tensor(output.name);
+    return fails(output) && spec != nullptr && (spec->judge == Judge::grouping || spec->judge == Judge::top_k);
+  });
+  return chosen &&
+         judge(op_with(placed), inputs, run_with(placed, inputs), placed.site.call.golden.outputs, options).outcome == Outcome::pass;
+}
+
 }  // namespace
 
 std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options) {
   std::optional<Verdict> found;
+  bool open = false;
   JudgeOptions with_fault = options;
   // Modes other than golden make no mistakes of the op's own.
   if (placed.fault->strikes == Strikes::kernel) with_fault.mode = Mode::golden;
@@ -96,6 +109,7 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
     const Arguments inputs = inputs_with(placed);
     try {
       found = verdict_with(placed, inputs, actual, with_fault);
+      open = found && leaves_choices_open(placed, inputs, verdict, *found, with_fault);
     } catch (const Error&) {
       if (placed.fault->strikes != Strikes::input || !has_kin(op_with(placed))) throw;
       found = verdict_with(placed, with_kin_made(placed, inputs), actual, with_fault);
@@ -104,7 +118,7 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
     // Sizes, ids or recipes that the op refuses: this fault cannot have been made here.
     return std::nullopt;
   }
-  if (!found) return std::nullopt;
+  if (!found || open) return std::nullopt;
   const Verdict& other = *found;
   Explanation explanation{placed.id(), placed.text(), {}, true, 0, false, placed.fault->variant};
   std::size_t fail = 0;
