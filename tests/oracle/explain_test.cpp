@@ -194,6 +194,18 @@ TEST(Explain, WhereAKernelLookedIsNamed) {
                         {"rotary_embedding T=4 P=64 R=32 Nq=4 Nk=2 --attr head_size=64", "whole-head-rotated:angles repeated"},
                         {"rotary_embedding T=4 P=64 R=32 Nq=4 Nk=2 --attr head_size=64", "every-operand:operand-halves-exchanged"},
                         {"linear T=6 K=200 N=48", "k-cut-to-multiple:input=128"},
+                        {"bmm L=3 M=16 K=64 N=16", "dimensions-exchanged:mat1=0"},
+                        {"cutlass_mla_decode B=3 N=2 pages=8 P=32 W=2 --attr sm_scale=0.1", "pages-beyond-are-zeros:kv_c_and_k_pe_cache=3"},
+                        {"trtllm_batch_decode_with_kv_cache_mla B=3 Q=2 N=2 pages=8 P=32 W=2 --attr bmm1_scale=0.1",
+                         "matrix-stride-of-inner-matrix:query=1"},
+                        {"transfer_kv_per_layer_ph_lf n=9 pages=3 Sd=14 L=3 D=64 --attr layer_id=1 --attr page_size=4 --attr head_num=2",
+                         "every-operand:dimensions-exchanged=1"},
+                        {"rotary_embedding T=4 P=64 R=32 Nq=4 Nk=2 --attr head_size=64", "pairs-half-a-head-apart:half a head"},
+                        {"awq_dequantize K=32 N=16 G=4", "scales-of-coarser-groups:4"},
+                        {"awq_dequantize K=32 N=16 G=4", "scales-of-coarser-groups:2,qzeros"},
+                        {"fp8_blockwise_scaled_mm M=3 N=128 K=512", "scales-of-coarser-groups:4"},
+                        {"qserve_w4a8_per_chn_gemm M=4 N=64 K=256", "twin-read:w_szs=wscales"},
+                        {"cutlass_mla_decode B=3 N=2 pages=8 P=32 W=2 --attr sm_scale=0.1", "length-of-the-first:seq_lens"},
                         {"cutlass_scaled_fp4_mm M=37 N=32 K=96", "scales-read-at-logical-stride:block_scale_a"},
                         {"cutlass_scaled_fp4_mm M=37 N=32 K=96", "scale-rows-read-otherwise:block_scale_a=in order"}})
     expect_complete(with_fault(p.line, p.id), p.id);
@@ -238,6 +250,23 @@ TEST(Explain, InLargeCallsToo) {
                         {"fp8_blockwise_scaled_mm M=200 N=128 K=256", "scale-rows-off-by-one:scales_a"},
                         {"bmm_fp8 L=1 M=100 N=16 K=64", "k-tile-dropped:A"}})
     expect_complete(with_fault(p.line, p.id), p.id);
+}
+
+/// Where every score is the same any choice is right: that explains a wrong one as little as it does the right one.
+TEST(Explain, WhatLeavesEveryChoiceOpenExplainsNone) {
+  Replayed r{make_case(parse_case_line("fast_topk_v2 B=1 L=4000"), {}, true), {}, {}, {}};
+  quant::set(*r.c.inputs.find("lengths"), 0, 4000);
+  const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
+  r.actual.emplace_back("topk_indices", golden.outputs[0].second.clone());
+  for (std::int64_t i = 0; i < 2048; ++i) quant::set(r.actual[0].second, i, static_cast<double>(i));
+  judge_and_explain(r);
+  ASSERT_EQ(r.verdict.outcome, Outcome::fail);
+  EXPECT_EQ(r.find("operand-ignored:score"), nullptr) << r.all();
+}
+
+/// The mistake is one where sums are rounded between ranks too.
+TEST(Explain, ASumOfRanksThatIsNotRoundedIsNamed) {
+  expect_complete(with_fault("trtllm_allreduce_fusion R=2 T=4 H=512", "sum-not-rounded"), "sum-not-rounded");
 }
 
 TEST(Explain, WhatLiesBeyondAnOperandIsNotAskedFor) {
@@ -336,6 +365,11 @@ TEST(Explain, WhatSumsAreKeptInAndWhichScalesBelongToThemIsNamed) {
         {"kimi_k2_moe_fused_gate T=5 E=384 --attr topk=6", "sigmoid-from-tanh"},
         {"topk_sigmoid T=16 E=128 topk=8", "sigmoid-from-tanh"},
         {"cutlass_mla_decode B=2 N=2 pages=8 P=32 W=4 --attr sm_scale=5", "exponentials-unshifted"},
+        {"cutlass_mla_decode B=2 N=2 pages=8 P=32 W=4 --attr sm_scale=0.1", "last-key-hidden"},
+        {"decode_attention_fwd B=2 N=4 Nk=2 S=40 n=20 D=64 --attr v_head_dim=64 --attr sm_scale=0.1", "empty-terms:3"},
+        {"decode_attention_fwd B=2 N=4 Nk=2 S=40 n=20 D=64 --attr v_head_dim=64 --attr sm_scale=0.1", "empty-terms:tile 64"},
+        {"decode_attention_fwd B=2 N=4 Nk=2 S=40 n=20 D=64 --attr v_head_dim=64 --attr sm_scale=0.1 --with sinks", "sinks-mistaken:twice"},
+        {"decode_attention_fwd B=2 N=4 Nk=2 S=40 n=20 D=64 --attr v_head_dim=64 --attr sm_scale=0.1 --with sinks", "sinks-mistaken:scaled"},
         {"batch_prefill_with_ragged_kv_cache Tq=8 Tk=160 N=2 Nk=1 D=64 Dv=64 B=1 --attr sm_scale=0.1 --dtype q=f16",
          "attention-sums-narrow:bf16,64"},
         {"batch_prefill_with_ragged_kv_cache Tq=8 Tk=160 N=2 Nk=1 D=64 Dv=64 B=1 --attr sm_scale=0.1 --dtype q=f16",
