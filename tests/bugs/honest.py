@@ -337,3 +337,187 @@ def scores_of_mla(x):
     for b, n in enumerate(x.seq_lens):
         keys = cache[[x.page_table[b][t // page] * page + t % page for t in range(n)]]
         yield b, keys, np.concatenate([f32(x.q_nope[b]), f32(x.q_pe[b])], -1) @ keys.T * np.float32(x.sm_scale)
+
+
+# ---- weights of four bits
+
+
+def qserve_codes(kernel, columns):
+    """Codes of [N, K] out of tiles of 32 x 32, two a byte."""
+    rows = len(kernel)
+    flat = kernel.view(np.uint8).reshape(-1)
+    n, k = np.arange(rows)[:, None], np.arange(columns)[None]
+    inside = n % 8 * 64 + k % 16 // 4 * 16 + k % 32 // 16 * 8 + n % 16 // 8 * 4 + k % 4
+    byte = flat[(n // 32 * (columns // 32) + k // 32) * 512 + inside]
+    return np.where(n % 32 < 16, byte & 15, byte >> 4).astype(np.int32)
+
+
+def qserve_per_group(x, narrowed):
+    rows, columns = len(x.kernel), x.in_feats.shape[1]
+    place = np.arange(32)
+    channel = np.argsort(place % 4 * 8 + place // 4)[np.arange(rows) % 32] + np.arange(rows) // 32 * 32
+    scales, zeros = (np.repeat(s.astype(np.int32)[:, channel], 128, 0).T for s in (x.scales_i8, x.zeros))
+    weights = narrowed(qserve_codes(x.kernel, columns) * scales + zeros)
+    sums = f32(x.in_feats.astype(np.int64) @ weights.T.astype(np.int64))
+    return {"out_feats": (sums * (f32(x.wscales)[None] * f32(x.ascales).reshape(-1, 1))).astype(np.float16)}
+
+
+def qserve_per_channel(x):
+    sums = f32(x.in_feats.astype(np.int64) @ qserve_codes(x.kernel, x.in_feats.shape[1]).T.astype(np.int64))
+    correction = f32(x.w_szs)[None] * f32(x.a_ssums).reshape(-1, 1)
+    return {"out_feats": (sums * f32(x.wscales)[None] * f32(x.ascales).reshape(-1, 1) - correction).astype(np.float16)}
+
+
+# ---- attention over lists of slots
+
+
+def decode_attention(x, seen=lambda n: n, more=lambda most, sink: 0):
+    """One query of each request; more(maximum, sink) is what is added to the sum of the weights."""
+    heads, width = x.q.shape[1], getattr(x, "v_head_dim", 512)
+    group = heads // x.k_buffer.shape[1]
+    out = np.zeros((*x.q.shape[:2], width), x.q.dtype)
+    for b in range(len(x.q)):
+        slots = x.kv_indices[x.kv_indptr[b] : x.kv_indptr[b + 1]]
+        slots = slots[: seen(len(slots))]
+        for h in range(heads):
+            keys = f32(x.k_buffer[slots, h // group])
+            values = f32(x.v_buffer[slots, h // group]) if hasattr(x, "v_buffer") else keys[:, :width]
+            weights, total, most = softmax_rows(keys @ f32(x.q[b, h]) * F32(x.sm_scale))
+            total = total + F32(more(most, f32(x.sinks)[h] if hasattr(x, "sinks") else None))
+            out[b, h] = (weights @ values / total).astype(out.dtype)
+    return {"o": out}
+
+
+def extend_attention(x, window):
+    """New tokens behind a prefix, each seeing `window` keys before itself."""
+    heads = x.q_extend.shape[1]
+    group = heads // x.k_extend.shape[1]
+    out = np.zeros((*x.q_extend.shape[:2], x.v_extend.shape[-1]), x.q_extend.dtype)
+    for b in range(len(x.qo_indptr) - 1):
+        first, end = x.qo_indptr[b], x.qo_indptr[b + 1]
+        slots = x.kv_indices[x.kv_indptr[b] : x.kv_indptr[b + 1]]
+        for h in range(heads):
+            keys = np.concatenate([f32(x.k_buffer[slots, h // group]), f32(x.k_extend[first:end, h // group])])
+            values = np.concatenate([f32(x.v_buffer[slots, h // group]), f32(x.v_extend[first:end, h // group])])
+            for i in range(first, end):
+                at = len(slots) + i - first
+                near = slice(max(0, at - window), at + 1)
+                weights, total, _ = softmax_rows(keys[near] @ f32(x.q_extend[i, h]) * F32(x.sm_scale))
+                out[i, h] = (weights @ values[near] / total).astype(out.dtype)
+    return {"o_extend": out}
+
+
+def trtllm_decode(x, query=lambda b, i: (b, i), last=lambda n, queries, i: n - queries + i + 1):
+    page, queries = x.kv_cache.shape[-2], x.query.shape[1]
+    cache = f32(x.kv_cache).reshape(-1, 576)
+    out = np.zeros((*x.query.shape[:3], 512), BF16)
+    for b, n in enumerate(x.seq_lens):
+        keys = cache[[x.block_tables[b][t // page] * page + t % page for t in range(n)]]
+        for i in range(queries):
+            near = keys[: last(n, queries, i)]
+            if len(near) == 0:
+                continue
+            weights, total, _ = softmax_rows(f32(x.query[query(b, i)]) @ near.T * F32(x.bmm1_scale))
+            out[b, i] = (weights @ near[:, :512] / total * F32(x.bmm2_scale)).astype(BF16)
+    return {"out": out}
+
+
+# ---- experts
+
+
+def silu(g):
+    return g / (F32(1) + np.exp(-g))
+
+
+def fused_experts(x, activation):
+    """cutlass_fused_moe of 16 bits: up before gate."""
+    out = np.zeros((len(x.input), x.fc2_expert_weights.shape[1]), np.float32)
+    for t, ids in enumerate(x.token_selected_experts):
+        for k, e in enumerate(ids):
+            both = f32((f32(x.fc1_expert_weights[e]) @ f32(x.input[t])).astype(BF16))
+            hidden = f32(activation(both[len(both) // 2 :], both[: len(both) // 2], e).astype(BF16))
+            out[t] += f32((f32(x.fc2_expert_weights[e]) @ hidden).astype(BF16)) * x.token_final_scales[t, k]
+    return {"output": out.astype(BF16)}
+
+
+# ---- draft trees and draws
+
+
+def draft_trees(x, room, begin=lambda lengths, b: lengths[b], root_sees_all=False):
+    """build_tree_kernel_efficient with masks of rows of draft_token_num."""
+    count, batch = x.draft_token_num, len(x.parent_list)
+    mask = np.ones((batch, count, count), bool)
+    positions, following, sibling = (np.full((batch, count), v, np.int64) for v in (0, -1, -1))
+    for b in range(batch):
+        chosen = list(x.selected_index[b])
+        parent = [0] * count
+        for i in range(1, count):
+            slot = chosen[i - 1] // x.topk
+            parent[i] = 0 if slot == 0 else chosen.index(x.parent_list[b][slot]) + 1
+        for i in range(count - 1, 0, -1):
+            sibling[b, i] = following[b, parent[i]]
+            following[b, parent[i]] = i
+        for i in range(count):
+            if i > 0 or not root_sees_all:
+                mask[b, i, 1:] = False
+            depth, node = 0, i
+            while node > 0:
+                mask[b, i, node] = True
+                depth, node = depth + 1, parent[node]
+            positions[b, i] = begin(x.verified_seq_len, b) + depth
+    index = np.arange(batch * count, dtype=np.int64).reshape(batch, count)
+    tree_mask = np.ones(room, bool)
+    tree_mask[: mask.size] = mask.reshape(-1)
+    return {"tree_mask": tree_mask, "positions": positions.reshape(-1), "retrive_index": index, "retrive_next_token": following, "retrive_next_sibling": sibling}
+
+
+def philox_uniform(seed, subsequence, number):
+    """The number-th uniform number in (0, 1] of cuRAND's Philox4x32-10."""
+    mask = 0xFFFFFFFF
+    counter = [number // 4 & mask, number // 4 >> 32, subsequence & mask, subsequence >> 32]
+    key = [seed & mask, seed >> 32 & mask]
+    for _ in range(10):
+        a, b = counter[0] * 0xD2511F53, counter[2] * 0xCD9E8D57
+        counter = [(b >> 32) ^ counter[1] ^ key[0], b & mask, (a >> 32) ^ counter[3] ^ key[1], a & mask]
+        key = [(key[0] + 0x9E3779B9) & mask, (key[1] + 0xBB67AE85) & mask]
+    return F32(counter[number % 4]) * F32(2.0**-32) + F32(2.0**-33)
+
+
+def top_k_top_p(x, joint):
+    """Rejection with two pivots, of the row itself (joint) or of what top_k leaves of it."""
+    samples = np.zeros(len(x.probs), np.int32)
+    for b, row in enumerate(x.probs.astype(np.float64)):
+        if not joint:
+            row = np.where(row >= np.sort(row)[-x.top_k], row, 0)
+            row /= row.sum()
+        low, high, mass, number = 0.0, 1.0, 1.0, getattr(x, "philox_offset", 0)
+        accepts = lambda pivot: row[row > pivot].sum() < x.top_p and (not joint or (row > pivot).sum() < x.top_k)
+        while True:
+            share = philox_uniform(getattr(x, "philox_seed", 0), b, number) * mass
+            number += 1
+            sums = np.cumsum(np.where(row > low, row, 0))
+            token = int(np.argmax(sums > share)) if (sums > share).any() else int(np.flatnonzero(row > low)[-1])
+            a, middle = row[token], (row[token] + high) / 2
+            if accepts(a):
+                break
+            low, high, mass = (a, middle, row[row > a].sum()) if accepts(middle) else (middle, high, row[row > middle].sum())
+        samples[b] = token
+    return {"samples": samples}
+
+
+def fused_moe_pairs(x, weights):
+    """fused_moe_kernel of 16 bits: each pair's row, times its weight."""
+    out = np.zeros((*x.topk_ids.shape, x.B.shape[1]), BF16)
+    for t, ids in enumerate(x.topk_ids):
+        for k, e in enumerate(ids):
+            out[t, k] = (f32(x.B[e]) @ f32(x.A[t]) * F32(weights[t, k])).astype(BF16)
+    return {"C": out}
+
+
+def mxfp8_quantize(x, power, largest=lambda amax: amax):
+    groups = f32(x.input).reshape(len(x.input), -1, 32)
+    with np.errstate(all="ignore"):
+        byte = np.clip(power(largest(np.abs(groups).max(-1)).astype(np.float64) / 448) + 127, 0, 254).astype(np.uint8)
+    scaled = groups * np.exp2(127.0 - byte)[..., None].astype(F32)
+    rows, columns = -(-len(groups) // 128) * 128, -(-groups.shape[1] // 4) * 4
+    return {"x_q": e4m3(scaled.reshape(x.input.shape)), "sf": in_tiles(byte, rows, columns, np.uint8).view(E8M0)}

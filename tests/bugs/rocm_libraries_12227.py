@@ -1,0 +1,12 @@
+"""An empty first split publishes the sink, and so does the next one: it counts twice."""
+
+import numpy as np
+from honest import decode_attention
+
+SOURCE = "https://github.com/ROCm/rocm-libraries/issues/12227"
+LINE = "decode_attention_fwd B=2 N=16 Nk=1 S=60 n=50 D=576 --with sinks --attr v_is_slice_of_k=true --attr sm_scale=0.0721687836 --without v_buffer"
+NAMES = r"sink.*twice"
+
+
+def kernel(x, wrong):
+    return decode_attention(x, more=lambda most, sink: np.exp(sink - most) * (2 if wrong else 1))
