@@ -14,7 +14,7 @@ struct InspectOptions {
   std::string folder, layers;
   ModelOptions model;
   std::size_t most = 40;
-  bool json = false;
+  bool values = false, json = false;
 };
 
 using model::Finding;
@@ -24,7 +24,7 @@ io::Json to_json(const InspectOptions& options, const model::ModelConfig& config
   for (const model::InspectedPart& part : inspection.parts) {
     io::Json row{
         {"part", part.title}, {"forms", part.forms}, {"expected", part.expected}, {"present", part.present}, {"bytes", part.bytes}};
-    for (const Finding finding : {Finding::missing, Finding::misnamed, Finding::misshaped, Finding::unknown}) {
+    for (const Finding finding : {Finding::missing, Finding::misnamed, Finding::misshaped, Finding::unknown, Finding::unusable}) {
       const auto at = part.findings.find(finding);
       row[std::string(name(finding))] = at == part.findings.end() ? 0 : at->second;
     }
@@ -44,6 +44,7 @@ io::Json to_json(const InspectOptions& options, const model::ModelConfig& config
           {"bytes", inspection.bytes},
           {"parts", parts},
           {"findings", tensors},
+          {"values_looked_at", options.values},
           {"spare", inspection.spare},
           {"unreadable", inspection.unreadable},
           {"unfinished", inspection.unfinished},
@@ -89,10 +90,13 @@ void print(const InspectOptions& options, const model::ModelConfig& config, cons
     };
     rows.push_back({title, forms_text(first), std::to_string(present), fmt::format("{:.3f} GB", static_cast<double>(bytes) * 1e-9),
                     count(Finding::missing), count(Finding::misnamed), count(Finding::misshaped), count(Finding::unknown)});
+    if (options.values) rows.back().push_back(count(Finding::unusable));
     i = end;
   }
-  fmt::print("{}", table({"part", "linear modules", "tensors", "bytes", "missing", "misnamed", "misshaped", "unknown"}, rows,
-                         {false, false, true, true, true, true, true, true}));
+  std::vector<std::string> heads{"part", "linear modules", "tensors", "bytes", "missing", "misnamed", "misshaped", "unknown"};
+  std::vector<bool> to_the_right{false, false, true, true, true, true, true, true};
+  if (options.values) heads.emplace_back("unusable"), to_the_right.push_back(true);
+  fmt::print("{}", table(heads, rows, to_the_right));
   if (inspection.spare > 0)
     fmt::print("\n{} tensor{} that nothing reads: copies of embedding and head in NextN layers, tables\n", inspection.spare,
                inspection.spare == 1 ? "" : "s");
@@ -108,15 +112,21 @@ void print(const InspectOptions& options, const model::ModelConfig& config, cons
     fmt::print("and {} more; --most shows them, --json all\n", inspection.tensors.size() - options.most);
   for (const std::string& message : inspection.unreadable) fmt::print("\nunreadable: {}\n", message);
   for (const std::string& file : inspection.unfinished) fmt::print("\n{} looks like a download that was interrupted\n", file);
-  fmt::print("\n{}\n", inspection.fits() ? colored("every tensor fits the configuration", "32")
-                                         : colored("the checkpoint does not fit the configuration", "31"));
+  const std::string good =
+      options.values ? "every tensor fits the configuration, and every value is a finite number" : "every tensor fits the configuration";
+  fmt::print("\n{}\n", inspection.fits() ? colored(good, "32") : colored("the checkpoint does not fit the configuration", "31"));
 }
 
 int inspect(const InspectOptions& options) {
   const bool own = options.model.config.empty() && options.model.preset.empty();
   const model::ModelConfig config = own ? model::load_config(options.folder) : options.model.load("");
   const LayerRange range = options.layers.empty() ? LayerRange{0, config.total_layers() - 1} : parse_layers(options.layers);
-  const model::Inspection inspection = model::inspect_checkpoint(options.folder, config, range.first, range.last);
+  Progress progress(false);
+  const model::ValueLook look{options.values, [&](std::int64_t done, std::int64_t parts) {
+                                progress.step(static_cast<std::size_t>(done), static_cast<std::size_t>(parts), options.folder);
+                              }};
+  const model::Inspection inspection = model::inspect_checkpoint(options.folder, config, range.first, range.last, look);
+  progress.finish();
   if (options.json)
     fmt::print("{}\n", io::json_text(to_json(options, config, inspection), 2));
   else
@@ -132,11 +142,14 @@ void add_inspect(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
       "inspect",
       "Hold a checkpoint's tensors against its configuration: which are missing, misnamed, of another type or shape, or unknown. Reads "
-      "headers alone. Exit code 1 where something does not fit, 2 where a file cannot be read");
+      "headers alone, unless --values. Exit code 1 where something does not fit, 2 where a file cannot be read");
   command->add_option("folder", options->folder, "Folder with the checkpoint")->required();
   options->model.add(*command, "that of the folder");
   command->add_option("--layers", options->layers, "A layer, 3, or a range of layers, 0..3, both ends included (default: all)");
   command->add_option("--most", options->most, "Tensors that do not fit to show (default 40)")->check(whole_number());
+  command->add_flag("--values", options->values,
+                    "Look at the values too: weights and scales that are infinite or no number, scales of whole tensors that are not "
+                    "positive. Reads all that the layers hold");
   command->add_flag("--json", options->json, "Print one JSON value instead of text");
   command->callback([options, &exit_code] { exit_code = inspect(*options); });
 }

@@ -230,6 +230,22 @@ TEST_F(Checkpoint, ScalesThatAreNoNumbersAreNamed) {
   const std::vector<std::string> both{gate, up};
   expect_error([&] { source->fused(both); }, ErrorCode::bad_value, parts);
 }
+/// In e4m3 too, whose two codes that are no numbers no kernel tells.
+TEST_F(Checkpoint, ScalesOfBlocksThatAreNoNumbersAreNamed) {
+  const std::string gate = "model.layers.1.mlp.experts.3.gate_proj";
+  for (const int code : {0x7F, 0xFF}) {
+    rewrite_one(up + ".weight_scale", [&](const Tensor& t) {
+      Tensor wrong = t.clone();
+      wrong.as<std::uint8_t>()[t.elements() - 1] = static_cast<std::uint8_t>(code);
+      return wrong;
+    });
+    const auto source = open_checkpoint(path(), config);
+    source->linear(gate);
+    const std::vector<std::string> parts{up + ".weight_scale'", "nan at element " + std::to_string(128 * 16 - 1), "finite"}, both{gate, up};
+    expect_error([&] { source->linear(up); }, ErrorCode::bad_value, parts);
+    expect_error([&] { source->fused(both); }, ErrorCode::bad_value, parts);
+  }
+}
 TEST_F(Checkpoint, FusedScalesThatDifferAreRefused) {
   rewrite_one(up + ".weight_scale_2", [](const Tensor& t) {
     Tensor twice = t.clone();

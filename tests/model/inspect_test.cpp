@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <cmath>
+
 #include "helpers.h"
 #include "io/json.h"
 #include "io/safetensors.h"
@@ -103,6 +105,35 @@ TEST_F(Inspect, AMisshapedTensorIsToldWithBothShapes) {
       if (t.first == q_b) t.second = t.second.transpose(0, 1).clone();
   });
   EXPECT_EQ(only(), "misshaped|" + q_b + "|BF16 [768, 192]|BF16 [192, 768]");
+}
+/// By who looks at them.
+TEST_F(Inspect, ValuesThatNothingCanUseAreToldWithTheirPlace) {
+  const std::string up = "model.layers.1.mlp.experts.3.up_proj", norm = "model.layers.0.input_layernorm.weight";
+  const auto look = [&] { return inspect_checkpoint(path(), load_config(path()), 0, 1, {.wanted = true}); };
+  EXPECT_TRUE(look().fits());
+  rewrite([&](auto& tensors) {
+    for (auto& [each, tensor] : tensors) {
+      if (each != up + ".weight_scale" && each != up + ".weight_scale_2" && each != norm) continue;
+      tensor = tensor.clone();
+      if (each == norm) quant::set(tensor, 7, -INFINITY), quant::set(tensor, 200, NAN);
+      if (each == up + ".weight_scale") tensor.template as<std::uint8_t>()[17] = 0xFF;
+      if (each == up + ".weight_scale_2") *tensor.template as<float>() = 0;
+    }
+  });
+  EXPECT_TRUE(inspect().fits());
+  const Inspection found = look();
+  std::string text;
+  for (const InspectedTensor& t : found.tensors) text += t.name + "|" + t.expected + "|" + t.found + "\n";
+  EXPECT_EQ(text, norm + "|finite numbers|-inf at element 7\n" + up + ".weight_scale|finite numbers|-nan at element 17\n" + up +
+                      ".weight_scale_2|a positive number|0\n");
+  EXPECT_EQ(found.parts[1].findings.at(Finding::unusable), 1);
+  EXPECT_EQ(found.parts[2].findings.at(Finding::unusable), 2);
+  // What has another shape is not read as if it had not.
+  rewrite([&](auto& tensors) {
+    for (auto& [each, tensor] : tensors)
+      if (each == norm) tensor = tensor.slice(0, 0, 8).clone();
+  });
+  EXPECT_EQ(look().parts[1].findings, (std::map<Finding, std::int64_t>{{Finding::misshaped, 1}}));
 }
 TEST_F(Inspect, AnUnknownTensorIsToldAndCopiesOfTheHeadAreNot) {
   rewrite([](auto& tensors) {

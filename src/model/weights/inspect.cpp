@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -12,6 +13,8 @@
 #include "io/safetensors.h"
 #include "model/weights/checkpoint_index.h"
 #include "model/weights/tensor_list.h"
+#include "quant/element.h"
+#include "quant/finite.h"
 
 namespace dodona::model {
 namespace {
@@ -103,14 +106,42 @@ Contents read_contents(const std::string& folder, const ModelConfig& config, con
   return contents;
 }
 
+/// What of a tensor's values no kernel takes.
+struct Unusable {
+  std::string expected, found;
+};
+/// Scalars are scales, all of them.
+std::optional<Unusable> unusable_values(const TensorInfo& info, const io::SafetensorsFile& file, const io::SafetensorsEntry& entry) {
+  const void* const values = file.bytes(entry).data();
+  const std::int64_t count = element_count(info.whole);
+  const bool scalar = info.whole.rank() == 0;
+  const auto at_element = [&](std::int64_t at) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%g", quant::load(*entry.dtype, values, at));
+    return text + (scalar ? std::string() : " at element " + std::to_string(at));
+  };
+  const std::int64_t at = quant::first_not_finite(*entry.dtype, values, count);
+  if (scalar && (at == 0 || !(quant::load(*entry.dtype, values, 0) > 0))) return Unusable{"a positive number", at_element(0)};
+  if (at < count) return Unusable{"finite numbers", at_element(at)};
+  return std::nullopt;
+}
+
 class Inspector {
  public:
-  Inspector(const ModelConfig& config, Contents& contents, Inspection& result)
-      : config_(config), entries_(contents.entries), astray_(contents.astray), result_(result) {}
+  Inspector(const std::string& folder, const ModelConfig& config, Contents& contents, const ValueLook& values, std::int64_t parts,
+            Inspection& result)
+      : folder_(folder),
+        config_(config),
+        entries_(contents.entries),
+        astray_(contents.astray),
+        values_(values),
+        parts_(parts),
+        result_(result) {}
 
   void part(std::string title, const std::vector<TensorInfo>& tensors) {
     InspectedPart part{.title = std::move(title)};
     std::vector<const TensorInfo*> missing;
+    std::vector<Fitting> fitting;
     for (const TensorInfo& info : tensors) {
       if (info.columns > 0 && info.name.ends_with(tensors_of(info.form).front().suffix)) ++part.forms[std::string(name(info.form))];
       const auto at = entries_.find(info.name);
@@ -124,6 +155,8 @@ class Inspector {
       take(part, at->second);
       if (fit_of(at->second.entry, info) != Fit::fits)
         add(part, {Finding::misshaped, info.name, expected_text(info), found_text(at->second.entry), at->second.file});
+      else
+        fitting.push_back({&info, &at->second});
     }
     for (const TensorInfo* const info : missing) {
       Entry* const instead = meant(*info);
@@ -136,6 +169,7 @@ class Inspector {
       take(part, *instead);
       add(part, {Finding::misnamed, info->name, expected_text(*info), instead->entry.name, instead->file});
     }
+    if (values_.wanted) look_at_values(part, fitting);
     result_.parts.push_back(std::move(part));
   }
 
@@ -155,6 +189,25 @@ class Inspector {
   }
 
  private:
+  struct Fitting {
+    const TensorInfo* info;
+    const Entry* entry;
+  };
+  void look_at_values(InspectedPart& part, const std::vector<Fitting>& tensors) {
+    if (values_.progress) values_.progress(static_cast<std::int64_t>(result_.parts.size()), parts_);
+    std::map<std::string, io::SafetensorsFile> files;
+    for (const Fitting& each : tensors)
+      if (const std::string& file = each.entry->file; !files.contains(file))
+        files.emplace(file, io::SafetensorsFile::open((std::filesystem::path(folder_) / file).string()));
+    std::vector<std::optional<Unusable>> found(tensors.size());
+    constexpr double work = 1e6;  // of a tensor, whichever: enough for threads
+    parallel_for(Exec().threads, static_cast<std::int64_t>(tensors.size()), work, [&](std::int64_t i) {
+      const auto& [info, entry] = tensors[static_cast<std::size_t>(i)];
+      found[static_cast<std::size_t>(i)] = unusable_values(*info, files.at(entry->file), entry->entry);
+    });
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      if (found[i]) add(part, {Finding::unusable, tensors[i].info->name, found[i]->expected, found[i]->found, tensors[i].entry->file});
+  }
   void take(InspectedPart& part, Entry& entry) {
     const std::uint64_t bytes = entry.entry.end - entry.entry.begin;
     entry.taken = true;
@@ -183,9 +236,12 @@ class Inspector {
     return best;
   }
 
+  const std::string& folder_;
   const ModelConfig& config_;
   Entries& entries_;
   const std::map<std::string, Astray, std::less<>>& astray_;
+  const ValueLook& values_;
+  std::int64_t parts_;
   Inspection& result_;
 };
 
@@ -197,11 +253,12 @@ std::string title_of(const ModelConfig& config, std::int64_t layer) {
 }  // namespace
 
 std::string_view name(Finding finding) {
-  constexpr std::array<std::string_view, 4> names{"missing", "misnamed", "misshaped", "unknown"};
+  constexpr std::array<std::string_view, 5> names{"missing", "misnamed", "misshaped", "unknown", "unusable"};
   return names.at(static_cast<std::size_t>(finding));
 }
 
-Inspection inspect_checkpoint(const std::string& folder, const ModelConfig& config, std::int64_t first_layer, std::int64_t last_layer) {
+Inspection inspect_checkpoint(const std::string& folder, const ModelConfig& config, std::int64_t first_layer, std::int64_t last_layer,
+                              const ValueLook& values) {
   config.check_layer(first_layer);
   config.check_layer(last_layer);
   Inspection result;
@@ -209,7 +266,7 @@ Inspection inspect_checkpoint(const std::string& folder, const ModelConfig& conf
   result.files = static_cast<std::int64_t>(index.shards.size());
   result.unfinished = index.unfinished;
   Contents contents = read_contents(folder, config, index, result);
-  Inspector inspector(config, contents, result);
+  Inspector inspector(folder, config, contents, values, last_layer - first_layer + 2, result);
   inspector.part("embedding, final norm, head", outer_tensors(config));
   for (std::int64_t layer = first_layer; layer <= last_layer; ++layer)
     inspector.part(title_of(config, layer), layer_tensors(config, layer));

@@ -1,7 +1,8 @@
-// What a checkpoint holds, held against its configuration. Headers alone are read.
+// What a checkpoint holds, held against its configuration. Headers alone are read, unless values are asked for.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,14 +16,16 @@ enum class Finding {
   misnamed,   ///< likewise, and one that the model has not is of the same layer, type and shape and nearly of that name
   misshaped,  ///< of another type or shape
   unknown,    ///< the checkpoint has it, the model not
+  unusable,   ///< it holds what is no finite number, or a scale that is not positive; looked for where values are
 };
 std::string_view name(Finding finding);
 
 struct InspectedTensor {
   Finding finding{};
   std::string name;      ///< the model's; of unknown ones the checkpoint's
-  std::string expected;  ///< "BF16 [768, 192]"; empty for unknown ones
-  std::string found;     ///< the same, or the name that is there instead; of missing ones what index and file say of it, if anything
+  std::string expected;  ///< "BF16 [768, 192]"; "finite numbers"; empty for unknown ones
+  std::string found;     ///< the same, or the name that is there instead; of missing ones what index and file say of it, if anything;
+                         ///< "nan at element 5"
   std::string file;      ///< which holds it, or should
 };
 
@@ -45,8 +48,15 @@ struct Inspection {
   bool fits() const { return tensors.empty() && unreadable.empty(); }
 };
 
+/// Whether the values of tensors are looked at too, all of them, and who is told how many of the parts are done before each of them.
+struct ValueLook {
+  bool wanted = false;
+  std::function<void(std::int64_t done, std::int64_t parts)> progress = {};
+};
+
 /// Layers first ... last of the checkpoint in `folder` and what lies outside of layers; layers that are not asked for are not looked at.
 /// Throws Error (bad_file) for a folder without weights and an index that is none, (bad_value) for layers that the model does not have.
-Inspection inspect_checkpoint(const std::string& folder, const ModelConfig& config, std::int64_t first_layer, std::int64_t last_layer);
+Inspection inspect_checkpoint(const std::string& folder, const ModelConfig& config, std::int64_t first_layer, std::int64_t last_layer,
+                              const ValueLook& values = {});
 
 }  // namespace dodona::model

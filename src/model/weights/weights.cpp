@@ -10,6 +10,7 @@
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
 #include "quant/element.h"
+#include "quant/finite.h"
 #include "quant/half.h"
 
 namespace dodona::model {
@@ -70,17 +71,16 @@ Tensor stack(const WeightSource& source, std::span<const std::string> modules, c
   return stacked.read_only();
 }
 
-/// Of scales in f32 and f16, which are few: what is no number in one of them would be told by a kernel, which knows no names.
+/// Of scales, which are few: what is no number in one of them would be told by a kernel, which knows no names, or by none.
 void check_finite(const WeightSource& source, std::span<const std::string> modules, const FormTensor& tensor, const Tensor& stacked) {
-  if (tensor.dtype != DType::f32 && tensor.dtype != DType::f16) return;
   std::int64_t first = 0;
   for (const std::string& module : modules) {
     const std::int64_t count = element_count(tensor.shape(size_of(source, module)));
-    for (std::int64_t i = 0; i < count; ++i)
-      if (const double value = quant::get(stacked, first + i); !std::isfinite(value))
-        throw Error(ErrorCode::bad_value, "", "",
-                    "tensor '" + module + tensor.suffix + "' holds " + text(static_cast<float>(value)) + " at element " +
-                        std::to_string(i) + ", expected finite scales");
+    const std::int64_t at = quant::first_not_finite(stacked.dtype(), stacked.as<std::byte>() + bytes_for(stacked.dtype(), first), count);
+    if (at < count)
+      throw Error(ErrorCode::bad_value, "", "",
+                  "tensor '" + module + tensor.suffix + "' holds " + text(static_cast<float>(quant::get(stacked, first + at))) +
+                      " at element " + std::to_string(at) + ", expected finite scales");
     first += count;
   }
 }
