@@ -10,7 +10,6 @@
 #include "cluster_text.h"
 #include "dodona/error.h"
 #include "interrupt.h"
-#include "io/atomic_file.h"
 #include "io/bytes.h"
 #include "io/tokenizer.h"
 #include "layer_graph.h"
@@ -18,6 +17,7 @@
 #include "model/run.h"
 #include "model_options.h"
 #include "mpi_job.h"
+#include "output_files.h"
 #include "sharded_generate.h"
 #include "simd/limits.h"
 
@@ -35,6 +35,7 @@ struct GenerateOptions {
   std::vector<std::string> prompt_ids, prompts;
   std::string weights, tokenizer, speculative, output, experts, rounding = "bf16";
   std::optional<std::int64_t> draft_steps, draft_topk, draft_tokens;
+  std::optional<std::uint64_t> weights_seed;
   model::GenerateCall call;
   bool plan = false;
   model::Grid grid;
@@ -172,6 +173,8 @@ std::string folder_of(const GenerateOptions& options) {
 
 /// The configuration that is named, else the one beside the weights, dealt out as it can be.
 model::ModelConfig config_of(const GenerateOptions& options) {
+  if (options.weights_seed && !folder_of(options).empty())
+    throw Error(ErrorCode::bad_option, "", "--weights-seed", "is given, but weights are those of " + options.weights);
   ModelOptions named = options.model;
   if (named.config.empty() && named.preset.empty()) named.config = folder_of(options);
   model::ModelConfig config = named.load("tiny");
@@ -185,7 +188,9 @@ model::LayerSetting setting_of(const GenerateOptions& options, model::ModelConfi
   setting.experts = options.experts;
   if (options.rounding == "off") setting.rounding = model::Rounding::off;
   setting = model::for_any_company(std::move(setting));
-  options.kernels.apply(config, setting, {.stored = !folder_of(options).empty(), .any_layer = true, .tensor = options.grid.tensor});
+  options.kernels.apply(
+      config, setting,
+      {.stored = !folder_of(options).empty(), .any_layer = true, .drafts = !options.speculative.empty(), .tensor = options.grid.tensor});
   return setting;
 }
 
@@ -213,7 +218,7 @@ GenerateOnRanks on_ranks(GenerateOptions& options) {
     throw Error(ErrorCode::bad_option, "", "--prompt", "or --prompt-ids is needed, and one of them alone");
   GenerateOnRanks asked;
   model::GenerateCall& call = asked.call = options.call;
-  call.weights = folder_of(options);
+  call.weights = folder_of(options), call.weights_seed = options.weights_seed.value_or(0);
   call.config = config_of(options);
   take_drafts(options, call.request);
   for (const std::string& ids : options.prompt_ids) call.request.prompts.push_back(parse_ids(ids));
@@ -224,8 +229,7 @@ GenerateOnRanks on_ranks(GenerateOptions& options) {
   }
   call.exec = options.exec.exec();
   call.setting = setting_of(options, call.config);
-  for (const std::string& path : {call.state, options.output})
-    if (!path.empty()) io::AtomicFile probe(path);
+  check_output_files({{"--state", call.state}, {"--output", options.output}});
   asked.grid = options.grid;
   asked.json = options.exec.json, asked.quiet = options.exec.quiet, asked.output = options.output;
   return asked;
@@ -243,14 +247,13 @@ void generate(GenerateOptions& options) {
   if (!options.prompts.empty() || !options.tokenizer.empty()) tokenizer = open_tokenizer(options, config);
   for (const std::string& ids : options.prompt_ids) request.prompts.push_back(parse_ids(ids));
   for (const std::string& text : options.prompts) request.prompts.push_back(tokenizer->encode(text));
-  for (const std::string& path : {call.state, options.output, options.graphs.chrome_trace})
-    if (!path.empty()) io::AtomicFile probe(path);
+  check_output_files({{"--state", call.state}, {"--output", options.output}, {"--chrome-trace", options.graphs.chrome_trace}});
 
   Exec& exec = call.exec = options.exec.exec();
   ModelGraph graph;
   if (options.graphs.any()) exec.tracer = graph.layers().calls();
   call.setting = setting_of(options, config);
-  call.config = config, call.weights = folder_of(options);
+  call.config = config, call.weights = folder_of(options), call.weights_seed = options.weights_seed.value_or(0);
   const Interrupt interrupt;
   model::GenerateRun run(call);
   model::Generation& generation = run.generation();
@@ -347,7 +350,7 @@ void add_generate(CLI::App& app, int& exit_code) {
   options->model.add_linear(*command);
   options->kernels.add(*command);
   command->add_option("--weights", options->weights, "Folder of a checkpoint, or synthetic (default)");
-  command->add_option("--weights-seed", options->call.weights_seed, "Seed of synthetic weights (default 0)")->check(whole_number());
+  command->add_option("--weights-seed", options->weights_seed, "Seed of synthetic weights (default 0)")->check(whole_number());
   command->add_option("--prompt-ids", options->prompt_ids, "Tokens of a prompt, 5,17,3; may be repeated: one request each")
       ->expected(1)
       ->take_all();

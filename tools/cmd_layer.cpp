@@ -13,7 +13,6 @@
 #include "common.h"
 #include "core/caches.h"
 #include "dodona/error.h"
-#include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "layer_graph.h"
 #include "model/experts_comparison.h"
@@ -23,6 +22,7 @@
 #include "model_options.h"
 #include "mpi_job.h"
 #include "mpi_layer.h"
+#include "output_files.h"
 #include "sharded_layer.h"
 #include "simd/limits.h"
 #include "trail/trail.h"
@@ -39,8 +39,7 @@ struct LayerOptions : ExecOptions {
   std::string backend, path;
   GraphOptions graphs;
   std::vector<std::int64_t> kv_len{1024}, prefix_len;
-  std::optional<std::int64_t> layer, batch, repeat, draft_tokens;
-  std::int64_t prefix_chunk = model::LayerSetting{}.prefix_chunk;
+  std::optional<std::int64_t> layer, batch, repeat, draft_tokens, prefix_chunk;
   std::uint64_t seed = 0, page_seed = 0;
   bool plan = false, fused_shared = false, trail_tensors = false, cold = false;
   bool dual_stream = false, against_whole = false;
@@ -331,15 +330,9 @@ model::LayerRequest request_of(const LayerOptions& options) {
   }
   r.setting.backend = options.backend;
   if (!options.path.empty()) r.setting.path = model::parse_path(options.path);
-  check_range("--prefix-chunk", options.prefix_chunk, 1, 1 << 30);
-  r.setting.prefix_chunk = options.prefix_chunk;
-  if (options.fused_shared && !r.config.is_moe_layer(r.setting.layer))
-    throw Error(ErrorCode::bad_option, "", "--fused-shared-expert", "is given, but layer " + std::to_string(r.setting.layer) + " is dense");
-  if (options.dual_stream && !r.config.is_moe_layer(r.setting.layer))
-    throw Error(ErrorCode::bad_option, "", "--dual-stream", "is given, but layer " + std::to_string(r.setting.layer) + " is dense");
-  if (!(options.experts + options.against_experts).empty() && !r.config.is_moe_layer(r.setting.layer))
-    throw Error(ErrorCode::bad_option, "", options.experts.empty() ? "--against-experts" : "--experts",
-                "is given, but layer " + std::to_string(r.setting.layer) + " is dense");
+  r.setting.prefix_chunk = options.prefix_chunk.value_or(r.setting.prefix_chunk);
+  if (!options.against_experts.empty() && !r.config.is_moe_layer(r.setting.layer))
+    throw Error(ErrorCode::bad_option, "", "--against-experts", "is given, but layer " + std::to_string(r.setting.layer) + " is dense");
   check_range("--repeat", options.repeat.value_or(1), 1, 1'000'000);
   r.exec = options.exec();
   r.setting.fused_shared = options.fused_shared;
@@ -352,25 +345,16 @@ model::LayerRequest request_of(const LayerOptions& options) {
   r.page_seed = options.page_seed;
   const model::Batch batch = model::batch_of(r);
   options.kernels.apply(r.config, r.setting, {.batch = &batch, .stored = !r.weights.empty(), .tensor = options.grid.tensor});
+  model::check_heard(r, options.prefix_chunk.has_value());
   return r;
 }
 
-/// Files are refused before the work, not after it.
 void check_files(const LayerOptions& options) {
   if (options.trail_tensors && !options.trail.ends_with(".safetensors"))
     throw Error(
         ErrorCode::bad_option, "", "--trail-tensors",
         options.trail.empty() ? "needs --trail FILE" : "needs a --trail FILE that ends in .safetensors, got '" + options.trail + "'");
-  const std::pair<const char*, const std::string*> files[] = {
-      {"--output", &options.output}, {"--trail", &options.trail}, {"--chrome-trace", &options.graphs.chrome_trace}};
-  for (const auto& [option, path] : files) {
-    if (path->empty()) continue;
-    for (const auto& [other, its] : files)
-      if (other != option && *its == *path)
-        throw Error(ErrorCode::bad_option, "", option,
-                    "and " + std::string(other) + " name one file, " + *path + ": one of them would be lost");
-    const io::AtomicFile probe(*path);
-  }
+  check_output_files({{"--output", options.output}, {"--trail", options.trail}, {"--chrome-trace", options.graphs.chrome_trace}});
 }
 
 /// A cache beyond the machine's memory would be killed while it is filled, not refused when it is asked for.
@@ -636,15 +620,18 @@ void add_layer(CLI::App& app, int& exit_code) {
                    ->excludes(cold)
                    ->excludes(against_experts);
   options->cluster.add(*command, plan);
+  command->get_option("--against-whole")->excludes(plan);
   command->add_option("-o,--output", options->output, "Write hidden and residual to this safetensors file")->excludes(plan);
   command
       ->add_option("--trail", options->trail,
                    "Write what every model op gave: digest (SHA-256), shapes, min, max, rms, non-finite values; a safetensors file if "
                    "named so, else JSON lines")
       ->excludes(plan);
-  command->add_flag("--trail-tensors", options->trail_tensors,
-                    "The trail, a safetensors file, holds the outputs too, called as in the tree: self.q_b_proj(), "
-                    "self.rotary_emb().k_pe, and what the step reads: input.hidden, input.residual [B, H], input.kv_cache [B, L, 576]");
+  command
+      ->add_flag("--trail-tensors", options->trail_tensors,
+                 "The trail, a safetensors file, holds the outputs too, called as in the tree: self.q_b_proj(), "
+                 "self.rotary_emb().k_pe, and what the step reads: input.hidden, input.residual [B, H], input.kv_cache [B, L, 576]")
+      ->excludes(plan);
   command
       ->add_option("--against", options->against,
                    "Stop at the first model op that differs from this trail (bit by bit) or from this dump of another implementation's "

@@ -117,7 +117,8 @@ model::GenerateCall read_call(const char* text) {
   call.setting = model::for_any_company(std::move(call.setting));
   std::vector<model::KernelUse> uses;
   for (const std::string& use : options.texts("use")) uses.push_back(model::parse_use(use));
-  model::apply_uses(call.config, call.setting, uses, {.stored = !call.weights.empty(), .any_layer = true});
+  model::apply_uses(call.config, call.setting, uses,
+                    {.stored = !call.weights.empty(), .any_layer = true, .drafts = call.request.draft_steps > 0});
   const std::string mode = options.text("mode", "fast");
   const auto parsed = parse_mode(mode);
   if (!parsed) bad_option("mode", "must be " + either_of(mode_list) + ", got '" + mode + "'");

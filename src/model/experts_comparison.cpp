@@ -16,7 +16,7 @@ using ops::Bounded;
 
 /// Throws what a run of it would, and where its budget is not known.
 void check_budget(const LayerRequest& request) {
-  check_layer(request);
+  plan_layer(request);
   const ExpertsBackend& backend = LayerWeights(*planned_weights(request.config, request.shard), request.setting, request.exec).backend();
   if (backend.weights != ExpertWeights::fp8 && backend.bounded == nullptr)
     throw Error(ErrorCode::bad_option, "", "experts",

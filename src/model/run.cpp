@@ -6,6 +6,7 @@
 #include "dodona/error.h"
 #include "dodona/op.h"
 #include "io/sha256.h"
+#include "model/layer/attention.h"
 #include "model/layer/kernel_use.h"
 #include "model/weights/tensor_list.h"
 #include "model/weights/without_memory.h"
@@ -115,6 +116,25 @@ KvCacheType kv_cache_of(const std::string& text, const ModelConfig& config, cons
   return fp8 ? KvCacheType::e4m3 : KvCacheType::activations;
 }
 
+void check_heard(const LayerRequest& request, bool chunks) {
+  const LayerSetting& setting = request.setting;
+  const auto refuse = [](const char* option, const std::string& why) {
+    throw Error(ErrorCode::bad_option, "", option, "is given, but " + why);
+  };
+  const bool moe = request.config.is_moe_layer(setting.layer);
+  for (const auto& [option, given] : {std::pair{"fused_shared_expert", setting.fused_shared},
+                                      {"dual_stream", setting.dual_stream},
+                                      {"experts", !setting.experts.empty()},
+                                      {"expert_weights", setting.expert_weights != ExpertWeights::stored}})
+    if (given && !moe) refuse(option, "layer " + std::to_string(setting.layer) + " is dense");
+  if (setting.dual_stream && (setting.fused_shared || request.config.n_shared_experts == 0))
+    refuse("dual_stream", "no shared expert runs beside the routed ones");
+  check_option("prefix_chunk", setting.prefix_chunk, 1 << 30);
+  if (!chunks) return;
+  if (const AttentionPath path = attention_path(request.config, setting, batch_of(request)); path != AttentionPath::mha_chunked)
+    refuse("prefix_chunk", "the way through attention is " + std::string(name(path)) + ", not mha-chunked");
+}
+
 Batch batch_of(const LayerRequest& request) {
   if (request.new_tokens.empty()) return decode_batch(request.lengths);
   Batch batch = extend_batch(request.lengths, request.new_tokens);
@@ -154,7 +174,7 @@ void check_uses(const LayerSetting& setting, const std::vector<OpRecord>& record
     }
     if (!runs)
       throw Error(ErrorCode::bad_option, "", "--use",
-                  use.op + "=" + use.kernel + " is asked for, but nothing runs " + use.op + " on this way through the layer");
+                  use.text() + " is asked for, but nothing runs " + use.op + " on this way through the layer");
   }
 }
 
@@ -185,7 +205,11 @@ std::vector<UsedKernel> kernels_of(const Plan& plan) {
 }
 
 /// Says all that has no such mode at once: the first op alone would say one. What a call's arguments rule out, its op says when it runs.
-void require_mode(const Plan& plan, Mode mode) {
+void require_mode(const Plan& plan, Mode mode, Rounding rounding) {
+  if (!of_a_gpu(mode)) return;
+  if (rounding == Rounding::off)
+    throw Error(ErrorCode::unsupported, "", "rounding",
+                "is off, expected bf16 in " + std::string(name(mode)) + " mode: no kernel of attention that takes fp32 has a GPU's bits");
   const std::vector<UsedKernel> kernels = kernels_of(plan);
   const auto all_have = [&](Mode of) {
     return std::all_of(kernels.begin(), kernels.end(), [&](const UsedKernel& kernel) { return kernel.op->has(of); });
@@ -209,17 +233,12 @@ const LayerRequest& checked(const LayerRequest& request) {
   if (request.setting.use.empty() && !of_a_gpu(request.exec.mode)) {
     layer_book(*planned_weights(request.config, request.shard), request.setting, batch_of(request), true);
   } else {
-    check_layer(request);
+    plan_layer(request);
   }
   return request;
 }
 
 }  // namespace
-
-void check_layer(const LayerRequest& request) {
-  const Plan plan = plan_layer(request);
-  if (of_a_gpu(request.exec.mode)) require_mode(plan, request.exec.mode);
-}
 
 Plan plan_layer(const LayerRequest& request) {
   const auto source = planned_weights(request.config, request.shard);
@@ -237,6 +256,7 @@ Plan plan_layer(const LayerRequest& request) {
   for (const TensorInfo& tensor : layer_tensors(request.config, request.setting.layer, request.shard))
     plan.layer_weight_bytes += static_cast<double>(tensor.bytes());
   plan.cache_bytes = cache.bytes();
+  require_mode(plan, request.exec.mode, request.setting.rounding);
   return plan;
 }
 

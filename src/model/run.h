@@ -65,6 +65,9 @@ struct LayerRequest {
 };
 /// The batch that is asked for; its slots are for the cache to give.
 Batch batch_of(const LayerRequest& request);
+/// Refuses what the layer, or the batch's way through it, would not look at: options of experts for a dense layer, another order of what
+/// has no parts, `chunks` (whether their size was given) where nothing is cut. Throws Error (bad_option) naming the option.
+void check_heard(const LayerRequest& request, bool chunks);
 /// What two runs must have in common to be compared: layer, hidden_size, kv_len, seed, residual, rounding, fused_shared_expert; where
 /// they are given, new_tokens (of other phases than decode), backend, path, experts and expert_weights.
 io::Json setting_json(const LayerRequest& request);
@@ -78,8 +81,6 @@ struct Plan {
 };
 /// The layer run without bodies: allocates no tensors. Of the routed experts it reads min(B * K, E). Throws Error as LayerRun does.
 Plan plan_layer(const LayerRequest& request);
-/// Throws Error as plan_layer does, and unsupported where a kernel does not have the mode, which names them all.
-void check_layer(const LayerRequest& request);
 
 /// The layer with all that the step reads, ready to be run as often as one likes: every run gives the same.
 class LayerRun {

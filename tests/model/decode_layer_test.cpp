@@ -258,7 +258,7 @@ TEST(DecodeLayer, WhatCannotRunIsRefusedByTheNameOfTheModelOp) {
   Trace trace = layer_trace(dense, batch, s.exec);
   expect_error([&] { run_layer(dense, batch, {x, x}, cache, trace); }, ErrorCode::missing_argument, {"residual", "layer 0"});
   first.fused_shared = true;
-  expect_error([&] { LayerWeights(*source, first.setting(), s.exec); }, ErrorCode::bad_option, {"fused shared expert", "dense"});
+  expect_error([&] { LayerWeights(*source, first.setting(), s.exec); }, ErrorCode::bad_option, {"fused_shared_expert", "dense"});
 }
 
 TEST(DecodeLayer, AKernelThatIsNotTheBooksIsRefused) {

@@ -95,8 +95,8 @@ TEST(KernelUse, WhatCannotBeIsRefusedWithItsReasonAndWhatIsPossible) {
   refuses({.uses = {"attn_mqa=decode_attention_fwd"}, .fresh = {4, 4}, .forward = Forward::verify}, {"one new token"});
   refuses({.uses = {"q_b_proj=linear", "q_b_proj=int8_scaled_mm"}}, {"of linear and of int8_scaled_mm"});
   refuses({.uses = {"kv_b_proj=linear"}}, {"nothing runs kv_b_proj"});
-  refuses({.uses = {"attn_mha=extend_attention_fwd"}}, {"requests have a prefix"});
-  refuses({.uses = {"attn_mha=trtllm_ragged_attention_deepseek"}}, {"nothing runs attn_mha"});
+  refuses({.uses = {"attn_mha=extend_attention_fwd"}, .path = AttentionPath::mha_chunked}, {"requests have a prefix"});
+  refuses({.uses = {"attn_mha=trtllm_ragged_attention_deepseek"}}, {"nothing runs attn_mha", "path mla", "possible here: none"});
 }
 
 TEST(KernelUse, NormsThatAddUpTermsAreChosenForWholeModelsOfRanksAlone) {

@@ -1,7 +1,11 @@
 // dodona generate and dodona inspect as a user meets them.
 #include <algorithm>
+#include <limits>
+#include <tuple>
 
 #include "command.h"
+#include "io/safetensors.h"
+#include "quant/element.h"
 
 namespace dodona::tools_test {
 namespace {
@@ -163,6 +167,10 @@ TEST_F(GenerateCommand, BadUseGetsOneClearError) {
                "--speculative-num-draft-tokens is missing");
   expect_error("generate --preset tiny --prompt-ids 5 --weights /nowhere", "/nowhere: not a folder");
   expect_error("generate --preset tiny --prompt-ids 5 -o /nowhere/a", "/nowhere");
+  expect_error("generate --prompt-ids 5 --weights /nowhere --weights-seed 3", "--weights-seed is given, but weights are those of /nowhere");
+  for (const char* other : {"x", "./x"})
+    expect_error("generate --preset tiny --prompt-ids 5 --state " + path("x") + " -o " + path(other), "--state and --output name one file");
+  expect_error("generate --preset tiny --prompt-ids 5 --dp-attention 2", "--dp-attention is 2, expected 1, as --ep has it");
   expect_error("generate --preset tiny --prompt-ids 5 --end-token 512", "--end-token is 512, expected 0 to 511, the vocabulary of tiny");
   expect_error("generate --preset tiny --prompt-ids 5 --end-token -5", "--end-token is -5");
   expect_error("generate --preset tiny --prompt-ids 5 --seed -1", "--seed: must be a whole number from 0, got '-1'");
@@ -306,6 +314,76 @@ TEST_F(GenerateCommand, ALfsPointerIsNamedWhereverItStands) {
     }
     EXPECT_EQ(run("inspect " + path("model")).status, 2) << name;
     file("model/" + std::string(name), kept);
+  }
+}
+
+/// Releases in NVFP4 leave the NextN layer in bf16: what reads the others' form does not read its.
+TEST_F(GenerateCommand, AUseThatTheDraftsLayerDoesNotTakeIsRefusedBeforeAnythingRuns) {
+  ASSERT_EQ(run("synth " + path("model") + " --preset tiny --layers 0..3 --outer --quiet").status, 0);
+  const std::string generate = "generate --prompt-ids 5,17 --max-new 1 --weights " + path("model") + " --use ";
+  for (const std::string use : {"o_proj=cutlass_scaled_fp4_mm", "shared_experts=cutlass_scaled_fp4_mm"}) {
+    EXPECT_EQ(run(generate + use).status, 0) << use;
+    const std::string arguments = generate + use + " --speculative nextn";
+    expect_error(arguments, "--use " + use + " cannot be: model.layers.3.");
+    EXPECT_NE(run(arguments).err.find(" is stored as bf16, in the NextN layer, which drafts; possible here: none\n"), std::string::npos);
+    EXPECT_EQ(run(arguments).err.find("layer 1 of 3"), std::string::npos);
+  }
+  for (const char* use : {"q_b_proj=linear", "down_proj=cutlass_scaled_fp4_mm", "experts=cutlass_fp4_group_mm"})
+    EXPECT_EQ(run(generate + use + " --speculative nextn").status, 0) << use;
+  expect_error(generate + "kv_b_proj=linear", "it is chosen for single layers alone");
+}
+
+TEST_F(GenerateCommand, InspectShowsAsManyFindingsAsItIsAskedFor) {
+  ASSERT_EQ(run("synth " + path("model") + " --preset tiny --layers 0 --outer --quiet").status, 0);
+  const auto shown = [&](const std::string& most) {
+    const Output output = run("inspect " + path("model") + " --layers 0..1 " + most);
+    EXPECT_EQ(output.status, 1) << output.err;
+    std::int64_t lines = 0;
+    for (std::size_t at = output.out.find("\nmissing  "); at != std::string::npos; at = output.out.find("\nmissing  ", at + 1)) ++lines;
+    return std::pair(lines, output.out);
+  };
+  EXPECT_EQ(shown("").first, 40);
+  EXPECT_EQ(shown("--most 2").first, 2);
+  EXPECT_NE(shown("--most 2").second.find("more; --most shows them, --json all"), std::string::npos);
+  EXPECT_EQ(shown("--most 0").first, 0);
+  const auto [all, text] = shown("--most 100000");
+  EXPECT_GT(all, 40);
+  EXPECT_EQ(text.find("--most shows them"), std::string::npos);
+  expect_error("inspect " + path("model") + " --most -1", "--most: must be a whole number from 0, got '-1'");
+}
+
+void break_element(const std::string& path, const std::string& name, std::int64_t element) {
+  const auto file = io::SafetensorsFile::open(path, io::Access::read);
+  io::NamedTensors tensors;
+  for (const auto& entry : file.entries()) tensors.emplace_back(entry.name, file.tensor(entry).clone());
+  for (const auto& [each, tensor] : tensors)
+    if (each == name) quant::set(tensor, element, std::numeric_limits<double>::quiet_NaN());
+  io::write_safetensors(path, tensors);
+}
+
+/// Codes of e4m3 that are no numbers, in weights and in scales, which no header shows.
+TEST_F(GenerateCommand, InspectLooksAtValuesWhereItIsAsked) {
+  for (const auto& [preset, tensor, element] : {std::tuple{"tiny", "model.layers.1.mlp.experts.3.up_proj.weight_scale", 5},
+                                                std::tuple{"tiny-fp8", "model.layers.1.self_attn.o_proj.weight", 99},
+                                                std::tuple{"tiny-fp8", "model.layers.1.mlp.experts.3.up_proj.weight_scale_inv", 1}}) {
+    const std::string model = path(std::string(preset) + std::to_string(element)), file = model + "/model-00001-of-00001.safetensors";
+    ASSERT_EQ(run("synth " + model + " --preset " + preset + " --layers 1 --outer --quiet").status, 0);
+    const std::string inspect = "inspect " + model + " --layers 1 ";
+    const Output whole = run(inspect + "--values");
+    EXPECT_EQ(whole.status, 0) << whole.out << whole.err;
+    EXPECT_NE(whole.out.find("every value is a finite number"), std::string::npos) << whole.out;
+    break_element(file, tensor, element);
+    EXPECT_EQ(run(inspect).status, 0) << "headers alone";
+    const Output broken = run(inspect + "--values");
+    EXPECT_EQ(broken.status, 1) << broken.out << broken.err;
+    EXPECT_NE(broken.out.find(std::string("unusable   ") + tensor + ": expected finite numbers, found nan at element " +
+                              std::to_string(element) + " in model-00001-of-00001.safetensors\n"),
+              std::string::npos)
+        << broken.out;
+    const json told = json::parse(run(inspect + "--values --json").out);
+    EXPECT_EQ(told["fits"], false);
+    EXPECT_EQ(told["findings"].at(0)["finding"], "unusable");
+    EXPECT_EQ(told["findings"].at(0)["name"], tensor);
   }
 }
 

@@ -154,6 +154,15 @@ TEST_F(LayerCommand, OptionsThatCannotBeAreNamed) {
                "--kv-len: must be a whole number of 64 bits, got '9999999999999999999999'");
   expect_error("layer --preset tiny --seed -1", "--seed: must be a whole number from 0, got '-1'");
   refuses(tiny + "--layer 0 --dual-stream", "--dual-stream is given, but layer 0 is dense");
+  refuses(tiny + "--layer 0 --experts cutlass", "--experts is given, but layer 0 is dense");
+  refuses(tiny + "--layer 0 --expert-weights fp8", "--expert-weights is given, but layer 0 is dense");
+  refuses(tiny + "--dual-stream --fused-shared-expert", "--dual-stream is given, but no shared expert runs beside the routed ones");
+  refuses("--preset v2 --plan --fused-shared-expert", "--fused-shared-expert needs exactly one shared expert, v2 has 2");
+  refuses(tiny + "--prefix-chunk 4", "--prefix-chunk is given, but the way through attention is mla, not mha-chunked");
+  refuses(tiny + "--prefix-chunk 0", "--prefix-chunk is 0, expected 1 to 1073741824");
+  refuses(tiny + "--plan --nodes 0", "--nodes is 0, expected 1 or more");
+  refuses(tiny + "--kv-cache-dtype fp8_e4m3",
+          "--kv-cache-dtype is fp8_e4m3 behind backend cutlass_mla, but cutlass_mla_decode wants a cache in bf16");
   refuses(tiny + "--trail " + path("x.jsonl") + " -o " + path("x.jsonl"), "--output and --trail name one file");
   refuses(tiny + "--experts bogus", "--experts are 'bogus', expected one of cutlass, plain");
   refuses(tiny + "--backend fa9", "--backend is 'fa9', expected one of cutlass_mla, trtllm_mla");
@@ -170,6 +179,37 @@ TEST_F(LayerCommand, OptionsThatCannotBeAreNamed) {
   refuses(tiny + "--trail-tensors", "--trail-tensors needs --trail FILE");
   refuses(tiny + "--trail " + path("t.jsonl") + " --trail-tensors", "ends in .safetensors");
   refuses("--preset r2", "must be one of");
+}
+
+/// What is refused is called as it was typed, and what is not the way's is not told to be possible.
+TEST_F(LayerCommand, AUseThatNothingRunsIsNamedAsItWasTyped) {
+  const std::string tiny = "--preset tiny --kv-len 9 ";
+  refuses(tiny + "--phase prefill --use attn_mha=merge_state",
+          "--use attn_mha=merge_state is asked for, but nothing runs merge_state_v2 on this way");
+  refuses(tiny + "--use attn_mha=merge_state",
+          "--use attn_mha=merge_state cannot be: nothing runs merge_state_v2 on path mla, expected path mha, mha-one-shot or mha-chunked; "
+          "possible here: none");
+  for (const char* preset : {"tiny", "r1"})
+    refuses(std::string("--kv-len 9 --use _concat_and_cast_mha_k=concat_mla_k --preset ") + preset,
+            "_concat_and_cast_mha_k=concat_mla_k cannot be: nothing runs _concat_and_cast_mha_k on path mla");
+  refuses(tiny + "--phase prefill --use attn_mqa=flash_mla_with_kvcache", "on path mha-chunked, expected path mla or mla-fused-rope");
+  EXPECT_EQ(run("layer " + tiny + "--repeat 1 --phase extend --prefix-len 8 --use attn_mqa=decode_attention_fwd_grouped_rope").status, 0);
+  refuses("--preset tiny-v32 --kv-len 9 --use attn_mqa=flash_mla_with_kvcache",
+          "what the indexer of tiny-v32 chose is attended to by cutlass_mla_decode; possible here: cutlass_mla_decode");
+  EXPECT_EQ(run("layer --repeat 1 --preset tiny-v32 --kv-len 9 --use attn_mqa=cutlass_mla_decode").status, 0);
+}
+
+/// By the plan as by the run.
+TEST_F(LayerCommand, AModeThatTheLayerDoesNotHaveIsRefused) {
+  for (const char* plan : {"", "--plan ", "--plan --nodes 2 "}) {
+    refuses(std::string(plan) + "--preset tiny-fp8 --kv-len 9 --backend flashmla --rounding off --mode hopper",
+            "--rounding is off, expected bf16 in hopper mode");
+    refuses(std::string(plan) + "--preset tiny-fp8 --kv-len 9 --mode hopper",
+            "--mode is hopper, which these kernels of the layer do not have: cutlass_mla_decode");
+  }
+  EXPECT_EQ(run("layer --plan --preset tiny-fp8 --kv-len 9 --backend flashmla --mode hopper").status, 0);
+  for (const char* option : {"--against-whole", "--trail-tensors"})
+    EXPECT_EQ(run(std::string("layer --plan --preset tiny --kv-len 9 --tp 2 ") + option).status, 2) << option;
 }
 
 TEST_F(LayerCommand, AllKernelsWithoutTheModeAreNamedAtOnce) {

@@ -89,13 +89,6 @@ const MhaKernel& mha_named(std::string_view name) {
   throw Error(code, "", "path", message);
 }
 
-AttentionPath path_of(const ModelConfig& config, const LayerSetting& setting, const AttentionBackend& backend, const Batch& batch) {
-  if (setting.path != AttentionPath::by_backend) return setting.path;
-  if (used_kernel(setting, "attn_mqa") == fused_rope_kernel) return AttentionPath::mla_fused_rope;
-  if (config.sparse() || batch.forward != Forward::extend) return AttentionPath::mla;
-  return backend.extends(batch);
-}
-
 /// What of the setting a kernel of latents does not take.
 const char* unread(const MqaKernel& kernel, const LayerSetting& setting) {
   if (setting.rounding == Rounding::off && !kernel.in_f32) return "activations in bf16";
@@ -124,10 +117,12 @@ const MqaKernel& mqa_kernel(const AttentionBackend& backend, const LayerSetting&
                                                                               : *backend.extend;
   // In fp32 one kernel serves all.
   if (setting.rounding == Rounding::off && !own.in_f32) return cutlass_rows_kernel;
-  const char* what = unread(own, setting);
-  if (what == nullptr) what = own.refuses(batch);
-  if (what != nullptr)
-    refuse("is mla, but " + std::string(own.name) + " of " + std::string(backend.name) + " wants " + what, ErrorCode::unsupported);
+  const auto wants = [&](const char* option, const std::string& is, const char* what) {
+    throw Error(ErrorCode::unsupported, "", option, "is " + is + ", but " + std::string(own.name) + " wants " + what);
+  };
+  if (const char* const what = unread(own, setting); what != nullptr)
+    wants("kv_cache_dtype", "fp8_e4m3 behind backend " + std::string(backend.name), what);
+  if (const char* const what = own.refuses(batch); what != nullptr) wants("backend", std::string(backend.name), what);
   return own;
 }
 
@@ -203,11 +198,18 @@ const AttentionBackend& attention_backend(std::string_view name) {
   throw Error(ErrorCode::bad_option, "", "backend", "is '" + std::string(name) + "', expected one of " + attention_backend_names());
 }
 
+AttentionPath attention_path(const ModelConfig& config, const LayerSetting& setting, const Batch& batch) {
+  if (setting.path != AttentionPath::by_backend) return setting.path;
+  if (used_kernel(setting, "attn_mqa") == fused_rope_kernel) return AttentionPath::mla_fused_rope;
+  if (config.sparse() || batch.forward != Forward::extend) return AttentionPath::mla;
+  return attention_backend(setting.backend).extends(batch);
+}
+
 AttentionChoice choose_attention(const ModelConfig& config, const LayerSetting& setting, const Batch& batch) {
   batch.validate_tokens();
   const AttentionBackend& backend = attention_backend(setting.backend);
   check_cache(config, setting, backend);
-  const AttentionPath path = path_of(config, setting, backend, batch);
+  const AttentionPath path = attention_path(config, setting, batch);
   const std::string named(name(path));
   if (config.sparse() && batch.trees())
     refuse("is mla, but the indexer of sparse attention chooses among the tokens of a chain, not of a draft tree", ErrorCode::unsupported);

@@ -173,6 +173,30 @@ std::string expands_keys(const Context&) {
   return "it attends to expanded keys of Dn + Dr columns, which self.attn_mha() has; absorbed ones have Lkv + Dr";
 }
 
+/// Ops that one of the two roads through attention has, and the other not.
+std::string off_the_road(const Context& c, const KernelUse& use) {
+  if (c.place.batch == nullptr) return {};
+  const auto is_one_of = [&](std::initializer_list<std::string_view> ops) {
+    return std::find(ops.begin(), ops.end(), use.op) != ops.end();
+  };
+  const bool of_expanded = is_one_of({"kv_b_proj", "_concat_and_cast_mha_k", "attn_mha", "merge_state_v2"}),
+             of_latents = is_one_of({"bmm_fp8", "attn_mqa"});
+  if (!of_expanded && !of_latents) return {};
+  LayerSetting setting = c.setting;
+  setting.use.push_back(use);
+  const AttentionPath path = attention_path(c.config, setting, *c.place.batch);
+  const bool latents = path == AttentionPath::mla || path == AttentionPath::mla_fused_rope;
+  if (latents == of_latents) return {};
+  return "nothing runs " + use.op + " on path " + std::string(name(path)) + ", expected path " +
+         (of_latents ? "mla or mla-fused-rope" : "mha, mha-one-shot or mha-chunked");
+}
+/// What the indexer chose is attended to by one kernel, whatever the backend.
+std::string not_of_the_indexer(const Context& c, const KernelUse& use) {
+  if (!c.config.sparse() || use.op != "attn_mqa") return {};
+  const std::string_view own = (c.setting.kv_cache == KvCacheType::e4m3 ? flash_mla_sparse_kernel : selected_rows_kernel).name;
+  return use.kernel == own ? std::string() : "what the indexer of " + c.config.name + " chose is attended to by " + std::string(own);
+}
+
 // ---- the mixture of experts
 
 std::string needs_moe(const Context& c) {
@@ -244,11 +268,10 @@ constexpr std::array rows{
     Row{"shared_experts.act_fn", "gelu_tanh_and_mul", needs_separate_shared}};
 
 /// Ops whose kernels may be chosen for batches of any kind: in whole models.
-constexpr std::array<std::string_view, 15> in_any_batch{"fused_qkv_a_proj_with_mqa",
+constexpr std::array<std::string_view, 14> in_any_batch{"fused_qkv_a_proj_with_mqa",
                                                         "q_proj",
                                                         "q_b_proj",
                                                         "kv_a_proj_with_mqa",
-                                                        "kv_b_proj",
                                                         "o_proj",
                                                         "gate_up_proj",
                                                         "down_proj",
@@ -284,6 +307,8 @@ bool has(const std::vector<std::string>& names, std::string_view name) {
 std::string refusal(const Context& c, const KernelUse& use) {
   if (c.place.any_layer && use.kernel != reducing_norm && std::find(in_any_batch.begin(), in_any_batch.end(), use.op) == in_any_batch.end())
     return "it is chosen for single layers alone (dodona layer)";
+  if (std::string why = off_the_road(c, use); !why.empty()) return why;
+  if (std::string why = not_of_the_indexer(c, use); !why.empty()) return why;
   if (use.op == "attn_mha") return attn_mha_refusal(use.kernel, c.setting, c.place.batch);
   for (const Row& row : rows)
     if (row.op == use.op && row.kernel == use.kernel) return row.refuses(c);
@@ -298,13 +323,26 @@ std::string refusal(const Context& c, const KernelUse& use) {
   return refuses_linear(c, use.op, use.kernel);
 }
 
-/// The layer by which the use is judged: the one that is run, or the first of the model that has the op.
-std::int64_t layer_for(const ModelConfig& config, const LayerSetting& setting, const UsePlace& place, std::string_view op) {
-  if (!place.any_layer) return setting.layer;
-  const bool of_moe = op == "gate" || op == "topk" || op == "experts" || op.starts_with("shared_experts");
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    if (config.is_moe_layer(layer) == of_moe) return layer;
-  return 0;
+/// The layers in which a use must hold: the one that is run, or all of the model that have the op.
+std::vector<std::int64_t> layers_for(const ModelConfig& config, const LayerSetting& setting, const UsePlace& place, std::string_view op) {
+  if (!place.any_layer) return {setting.layer};
+  const bool of_moe = op == "gate" || op == "topk" || op == "experts" || op.starts_with("shared_experts"),
+             of_dense = op == "gate_up_proj" || op == "down_proj" || op == "act_fn";
+  const std::int64_t drafting = place.drafts && op != "experts" && config.num_nextn_predict_layers > 0 ? 1 : 0;
+  std::vector<std::int64_t> layers;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers + drafting; ++layer)
+    if (config.is_moe_layer(layer) ? !of_dense : !of_moe) layers.push_back(layer);
+  if (layers.empty()) layers.push_back(0);
+  return layers;
+}
+
+/// The first layer's reason why it does not run the op so; empty where all do.
+std::string refusal_of_any(const ModelConfig& config, const LayerSetting& setting, const UsePlace& place,
+                           std::span<const std::int64_t> layers, const KernelUse& use) {
+  for (const std::int64_t layer : layers)
+    if (const std::string why = refusal({config, setting, place, layer}, use); !why.empty())
+      return why + (config.is_nextn_layer(layer) && place.any_layer ? ", in the NextN layer, which drafts" : "");
+  return {};
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -358,7 +396,7 @@ KernelUse parse_use(std::string_view text) {
   for (const Inside& each : inside) {
     if (each.op != use.op) continue;
     const std::vector<std::string> more = kernels_of(each.own);
-    if (has(more, use.kernel)) return {std::string(each.own), use.kernel};
+    if (has(more, use.kernel)) return {std::string(each.own), use.kernel, use.op};
     known.insert(known.end(), more.begin(), more.end());
   }
   refuse("asks " + use.op + " of '" + use.kernel + "', expected one of " + joined(known));
@@ -384,20 +422,19 @@ LayerSetting norms_over_layers(LayerSetting setting, bool behind, bool before) {
 
 void apply_uses(ModelConfig& config, LayerSetting& setting, std::span<const KernelUse> uses, const UsePlace& place) {
   for (const KernelUse& use : uses) {
-    const std::int64_t layer = layer_for(config, setting, place, use.op);
-    const Context context{config, setting, place, layer};
+    const std::vector<std::int64_t> layers = layers_for(config, setting, place, use.op);
     if (const std::string_view other = used_kernel(setting, use.op); !other.empty() && other != use.kernel)
       refuse("asks " + use.op + " of " + std::string(other) + " and of " + use.kernel);
-    if (const std::string why = refusal(context, use); !why.empty()) {
+    if (const std::string why = refusal_of_any(config, setting, place, layers, use); !why.empty()) {
       std::vector<std::string> possible;
       for (const std::string& kernel : kernels_of(use.op))
-        if (refusal(context, {use.op, kernel}).empty()) possible.push_back(kernel);
-      refuse(use.op + "=" + use.kernel + " cannot be: " + why + "; possible here: " + (possible.empty() ? "none" : joined(possible)));
+        if (refusal_of_any(config, setting, place, layers, {use.op, kernel}).empty()) possible.push_back(kernel);
+      refuse(use.text() + " cannot be: " + why + "; possible here: " + (possible.empty() ? "none" : joined(possible)));
     }
     setting.use.push_back(use);
     if (use.op == "experts") {
       std::string why;
-      const WeightForm stored = config.form_of(layer_prefix(layer) + "mlp.experts.0.gate_proj");
+      const WeightForm stored = config.form_of(layer_prefix(layers.front()) + "mlp.experts.0.gate_proj");
       const ExpertsPlace found = place_experts(use.kernel, stored, place.stored, setting, why);
       setting.experts = found.backend;
       setting.expert_weights = found.weights;

@@ -28,6 +28,7 @@ struct UsePlace {
   const Batch* batch = nullptr;  ///< nullptr: any that comes
   bool stored = false;           ///< weights are a checkpoint's, in its forms; else they are made in those that the kernels read
   bool any_layer = false;        ///< every layer of the model, not setting.layer alone
+  bool drafts = false;           ///< the NextN layer too, but for its experts, which run by what takes their form
   std::int64_t tensor = 1;       ///< ranks that share heads and columns
 };
 /// Puts the uses into `setting`, beside what follows from them for it and, of weights that are made, for the modules' forms in `config`.

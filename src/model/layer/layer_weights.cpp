@@ -19,9 +19,9 @@ void check_setting(const ModelConfig& config, const LayerSetting& setting) {
   config.check_layer(setting.layer);
   const bool moe = config.is_moe_layer(setting.layer);
   if (setting.fused_shared && !moe)
-    throw Error(ErrorCode::bad_option, "", "fused shared expert", "is asked for, but layer " + std::to_string(setting.layer) + " is dense");
+    throw Error(ErrorCode::bad_option, "", "fused_shared_expert", "is asked for, but layer " + std::to_string(setting.layer) + " is dense");
   if (setting.fused_shared && config.n_shared_experts != 1)
-    throw Error(ErrorCode::bad_option, "", "fused shared expert",
+    throw Error(ErrorCode::bad_option, "", "fused_shared_expert",
                 "needs exactly one shared expert, " + config.name + " has " + std::to_string(config.n_shared_experts));
   if (config.sparse() && setting.rounding != Rounding::bf16)
     throw Error(ErrorCode::unsupported, "", "rounding", "is off, but the indexer of sparse attention quantizes");

@@ -41,7 +41,11 @@ enum class KvCacheType { activations, e4m3 };
 
 /// A model op's kernel by name, in the place of the one that configuration, backend and batch lead to; see kernel_use.h.
 struct KernelUse {
-  std::string op, kernel;  ///< "q_b_proj", "int8_scaled_mm"
+  std::string op, kernel;     ///< "q_b_proj", "int8_scaled_mm"
+  std::string asked_of = {};  ///< another op's name by which it was asked for: "attn_mha" of what merges its chunks
+
+  /// As it was asked for: "q_b_proj=int8_scaled_mm".
+  std::string text() const { return (asked_of.empty() ? op : asked_of) + "=" + kernel; }
 };
 
 struct LayerSetting {

@@ -160,7 +160,8 @@ ClusterPlan plan_cluster(const LayerRequest& request, const Grid& grid, const No
 }
 
 Grid grid_of_nodes(const ModelConfig& config, std::int64_t nodes, std::int64_t requests) {
-  if (nodes < 1 || config.n_routed_experts % nodes != 0)
+  if (nodes < 1) throw Error(ErrorCode::bad_option, "", "--nodes", "is " + std::to_string(nodes) + ", expected 1 or more");
+  if (config.n_routed_experts % nodes != 0)
     throw Error(ErrorCode::bad_option, "", "--nodes",
                 "is " + std::to_string(nodes) + ", over which the " + std::to_string(config.n_routed_experts) +
                     " experts cannot be dealt out: say --tp, --ep and --pp");

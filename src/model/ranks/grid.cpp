@@ -40,7 +40,7 @@ void check_grid(const ModelConfig& config, const Grid& grid) {
   if (grid.pipeline < 1 || grid.pipeline > config.num_hidden_layers)
     fail("--pp", grid.pipeline, ("1 to " + std::to_string(config.num_hidden_layers) + ", the layers").c_str());
   if (grid.data != 1 && grid.data != grid.experts)
-    fail("--dp-attention", grid.data, ("1 or " + std::to_string(grid.experts) + ", as --ep has it").c_str());
+    fail("--dp-attention", grid.data, ((grid.experts > 1 ? "1 or " : "") + std::to_string(grid.experts) + ", as --ep has it").c_str());
   const auto divides = [&](const char* option, std::int64_t value, const Shard& shard) {
     try {
       sharded(config, shard);
