@@ -69,7 +69,8 @@ io::Json book_json(const ShapeBook& book, const char* phase) {
                    {"outputs", shapes_json(entry.outputs)},
                    {"views", shapes_json(entry.views)},
                    {"kernels", entry.kernels},
-                   {"kernel", entry.kernel}});
+                   {"kernel", entry.kernel},
+                   {"wants_sizes", entry.wants_sizes.empty() ? io::Json(nullptr) : io::Json(entry.wants_sizes)}});
   return {{"phase", phase}, {"ops", ops}};
 }
 
@@ -97,6 +98,11 @@ void print_symbols(const model::ModelConfig& config) {
 }
 
 /// With a known batch the kernel is the one that runs; without, all that may.
+std::string kernel_text(const BookEntry& entry, bool chosen) {
+  const std::string& kernels = chosen ? entry.kernel : entry.kernels;
+  return entry.wants_sizes.empty() ? kernels : kernels + ": not of these sizes, but of " + entry.wants_sizes;
+}
+
 void print_book(const ShapeBook& book, bool chosen) {
   fmt::print("\n{}\n", heading(book.phase()));
   const auto& entries = book.entries();
@@ -105,7 +111,7 @@ void print_book(const ShapeBook& book, bool chosen) {
     std::size_t end = begin;
     for (; end < entries.size() && entries[end].part == entries[begin].part; ++end) {
       const BookEntry& entry = entries[end];
-      rows.push_back({op_name(entry), joined(entry.inputs), joined(entry.outputs), chosen ? entry.kernel : entry.kernels});
+      rows.push_back({op_name(entry), joined(entry.inputs), joined(entry.outputs), kernel_text(entry, chosen)});
     }
     fmt::print("\n{}\n\n{}", title(entries[begin].part),
                table({"op", "input shape", "output shape", "kernel"}, rows, {false, false, false, false}));
@@ -115,6 +121,14 @@ void print_book(const ShapeBook& book, bool chosen) {
 
 void shapes(const ShapesOptions& options) {
   const model::ModelConfig config = options.model.load("r1-nvfp4");
+  const auto refuse = [](const char* option, const std::string& why) { throw Error(ErrorCode::bad_option, "", option, why); };
+  if (options.book.sequence > 0 && !options.phase.empty() && options.phase != "prefill")
+    refuse("--seq", "is given, but the phase is " + options.phase + ", not prefill");
+  if (options.book.layer >= 0) config.check_layer(options.book.layer);
+  if (options.book.fused_shared && options.book.layer >= 0 && !config.is_moe_layer(options.book.layer))
+    refuse("--fused-shared", "is given, but layer " + std::to_string(options.book.layer) + " is dense");
+  if (options.book.fused_shared && config.n_shared_experts != 1)
+    refuse("--fused-shared", "needs exactly one shared expert, " + config.name + " has " + std::to_string(config.n_shared_experts));
   std::vector<std::pair<const char*, ShapeBook>> books;
   for (const auto& [name, phase] : phases) {
     // A model without NextN layers has nothing to show for them unless it is asked to.

@@ -70,7 +70,7 @@ void add_synth(CLI::App& app, int&) {
   command->add_option("--layers", options->layers, "A layer, 3, or a range of layers, 0..3, both ends included")->required();
   command->add_option("--seed", options->plan.seed, "Seed of the weights (default 0)")->check(whole_number());
   command->add_flag("--outer", options->plan.outer, "Write the embedding, the final norm and lm_head too");
-  command->add_option("--shard-gib", options->shard_gib, "Largest size of a shard in GiB (default 5)")->check(CLI::Range(1e-6, 1024.0));
+  command->add_option("--shard-gib", options->shard_gib, "Largest size of a shard in GiB (default 5)")->check(within(1e-6, 1024));
   command->add_flag("--plan", options->plan_only, "Say what would be written, and write nothing");
   options->exec.add_threads_and_isa(*command);
   options->exec.add_json(*command);

@@ -64,6 +64,17 @@ CLI::Validator above_zero() {
       "POSITIVE");
 }
 
+/// CLI::Range lets what is no number pass.
+CLI::Validator within(double least, double most) {
+  return CLI::Validator(
+      [least, most](const std::string& text) {
+        double value = 0;
+        const bool good = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+        return good ? std::string() : fmt::format("must be a number from {:g} to {:g}, got '{}'", least, most, text);
+      },
+      fmt::format("FLOAT in [{:g} - {:g}]", least, most));
+}
+
 namespace {
 template <class Number>
 CLI::Validator parsed_as(const char* what) {

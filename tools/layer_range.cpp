@@ -23,6 +23,7 @@ LayerRange parse_layers(const std::string& text) {
   LayerRange range;
   range.first = layer_number(std::string_view(text).substr(0, dots), text);
   range.last = dots == std::string::npos ? range.first : layer_number(std::string_view(text).substr(dots + 2), text);
+  if (range.first > range.last) throw Error(ErrorCode::bad_option, "", "--layers", text + " run backwards, expected the lower one first");
   return range;
 }
 

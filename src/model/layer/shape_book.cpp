@@ -192,6 +192,10 @@ class Writer {
       entry.kernel = asked;
     entries_.push_back(std::move(entry));
   }
+  /// Of attention, unless its kernel was chosen, and held against the sizes, before the book is written.
+  void wants(SizesText sizes) {
+    if (const char* const text = sizes(config_); text != nullptr && options_.attention_kernel.empty()) entries_.back().wants_sizes = text;
+  }
   std::vector<BookShape> all(const Texts& texts) const {
     std::vector<BookShape> shapes;
     for (const std::string& text : texts) shapes.push_back(shapes_.shape(text, tokens_));
@@ -315,6 +319,7 @@ class Writer {
     add(part, "self._concat_and_cast_mha_k()", {"k_nope: T, Nh, Dn", "k_pe: T, 1, Dr"}, {"T, Nh, Dn + Dr"}, concat_k());
     add(part, "self.attn_mha()", {"q: T, Nh, Dq", "k: T, Nh, Dq", "v: T, Nh, Dv"}, {"T, Nh, Dv"}, attn_mha(), "",
         {"output: T, Nh * Dv", "lse: T, Nh"});
+    wants(ragged_kernel.wants_sizes);
     output_projection(part);
   }
 
@@ -324,6 +329,7 @@ class Writer {
         {"kv: n, Nh, Dn + Dv", "k_nope: n, Nh, Dn", "v: n, Nh, Dv"});
     add(part, "self._concat_and_cast_mha_k()", {"k_nope: n, Nh, Dn", "k_pe: n, 1, Dr"}, {"n, Nh, Dn + Dr"}, concat_k());
     add(part, "self.attn_mha()", {"q: T, Nh, Dq", "k: n, Nh, Dq", "v: n, Nh, Dv"}, {"o: T, Nh, Dv", "lse: T, Nh"}, attn_mha());
+    wants(ragged_kernel.wants_sizes);
     add(part, "merge_state_v2()", {"v_a: T, Nh, Dv", "s_a: T, Nh", "v_b: T, Nh, Dv", "s_b: T, Nh"},
         {"v_merged: T, Nh, Dv", "s_merged: T, Nh"}, "merge_state_v2");
   }
@@ -347,6 +353,7 @@ class Writer {
       add(part, "self.attn_mqa()", {"q: T, Nh, Lkv + Dr", "k_nope: T, 1, Lkv", "k_pe: T, 1, Dr"}, {"T, Nh, Lkv"}, attn_mqa(), "",
           {"q_nope: T, Nh, Lkv", "q_pe: T, Nh, Dr"});
     }
+    wants(wants_deepseek_latents);
     add(part, "bmm_fp8()", {"attn: Nh, T, Lkv", "w_vc: Nh, Lkv, Dv"}, {"Nh, T, Dv"}, absorb(), "attn_output * w_vc",
         {"attn_bmm_output: T, Nh, Dv", "attn_output: T, Nh * Dv"});
     output_projection(part);

@@ -54,6 +54,7 @@ struct BookEntry {
   std::vector<BookShape> views;  ///< what the output is then split or viewed as
   std::string kernels;           ///< "dsv3_fused_a_gemm (B<=16) / cutlass_scaled_fp4_mm": candidates as the execution document lists them
   std::string kernel;            ///< the one that this configuration, phase and batch lead to; with an unknown batch, as for a large one
+  std::string wants_sizes = {};  ///< which its kernels take alone, where the configuration has others; empty: they take these
 
   /// The shape of that label, among inputs, outputs and views; "input" and "output" stand for an unlabelled one. Throws Error (bad_value).
   const Dims& shape(std::string_view label) const;
