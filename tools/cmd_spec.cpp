@@ -46,9 +46,24 @@ struct Run {
   std::vector<io::Json> trail;
 };
 
+/// Of each request, the nodes of a tree counted.
+std::int64_t most_tokens(const SpecOptions& options) {
+  return options.prompt + 3 + options.tokens + 2 * options.setting.draft_tokens;
+}
+
+/// A cache beyond the machine's memory would be killed while it is filled.
+void check_cache(const SpecOptions& options) {
+  constexpr std::int64_t most = 1 << 24;
+  const std::int64_t page = std::max<std::int64_t>(options.setting.page_size, 1), pages = (most_tokens(options) + page - 1) / page;
+  if (const std::int64_t tokens = options.batch * pages * page; tokens > most)
+    throw Error(ErrorCode::bad_option, "", "--tokens",
+                fmt::format("is {}: with --batch {} and --page-size {} the cache has {} slots, expected {} at most", options.tokens,
+                            options.batch, page, tokens, most));
+}
+
 Run decode(const SpecOptions& options, const model::BigramTarget& target, const std::vector<Tokens>& prompts) {
   const model::BlurredDraft draft(target, options.seed + 1, options.sharpness, options.agreement);
-  const std::int64_t most = options.prompt + 3 + options.tokens + 2 * options.setting.draft_tokens;
+  const std::int64_t most = most_tokens(options);
   const Tensor first = coins(options, "first", {options.batch});
   model::SpeculativeDecoder decoder(target, draft, options.setting, prompts, most,
                                     {first.as<const float>(), static_cast<std::size_t>(options.batch)}, options.exec.exec());
@@ -103,6 +118,11 @@ std::vector<bool> equal_plain(const SpecOptions& options, const model::BigramTar
 int spec(const SpecOptions& options) {
   if (options.vocabulary < 1 || options.vocabulary > 1 << 20)
     throw Error(ErrorCode::bad_option, "", "--vocabulary", "is " + std::to_string(options.vocabulary) + ", expected 1 to 1048576");
+  if (const Mode mode = options.exec.exec().mode; of_a_gpu(mode) && mode != Mode::hopper)
+    throw Error(ErrorCode::unsupported, "", options.exec.gpu.empty() ? "--mode" : "--gpu",
+                "asks for " + std::string(name(mode)) + " mode, expected fast, golden or hopper");
+  model::check_setting(options.setting, options.vocabulary);
+  check_cache(options);
   const model::BigramTarget target(options.vocabulary, options.seed, options.sharpness);
   const std::vector<Tokens> prompts = prompts_of(options);
   const Run run = decode(options, target, prompts);
@@ -149,9 +169,9 @@ void add_spec(CLI::App& app, int& exit_code) {
   command->add_option("--page-size", options->setting.page_size, "Slots of a page of the cache (default 1)");
   command->add_option("--end-token", options->setting.end_token, "Token behind which a request is finished (default none)");
   command->add_option("--agreement", options->agreement, "How near the draft's table is to the target's, 0 to 1 (default 0.9)")
-      ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--sharpness", options->sharpness, "Deviation of the tables' logits (default 2)")->check(CLI::Range(0.0, 1e3));
-  command->add_option("--seed", options->seed, "Seed of tables, prompts and coins (default 0)");
+      ->check(within(0, 1));
+  command->add_option("--sharpness", options->sharpness, "Deviation of the tables' logits (default 2)")->check(within(0, 1000));
+  command->add_option("--seed", options->seed, "Seed of tables, prompts and coins (default 0)")->check(whole_number());
   options->exec.add_mode(*command, "fast (default), golden, or hopper: the kernels' arithmetic");
   options->exec.add_threads_and_isa(*command);
   options->exec.add_json(*command);

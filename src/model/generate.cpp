@@ -86,7 +86,7 @@ Generation::Generation(const WeightSource& source, const LayerSetting& setting, 
   for (const Tokens& prompt : request.prompts)
     if (static_cast<std::int64_t>(prompt.size()) + request.max_new + room_of_drafts(request) > source.config().max_position_embeddings)
       throw Error(ErrorCode::bad_value, "", "prompt", "and new tokens leave no positions for a draft");
-  check_setting(speculation());
+  check_setting(speculation(), source.config().vocab_size);
   if (request.draft_topk > 1 && source.config().sparse())
     throw Error(
         ErrorCode::unsupported, "", "--speculative-eagle-topk",

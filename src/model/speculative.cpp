@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -63,6 +64,12 @@ Tensor softmax_rows(const Tensor& logits, double temperature) {
   return result;
 }
 
+void require(bool holds, const char* option, double value, const std::string& expected) {
+  if (holds) return;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.15g", value);
+  throw Error(ErrorCode::bad_option, "", option, std::string("is ") + text + ", expected " + expected);
+}
 void require(bool holds, const char* option, std::int64_t value, const std::string& expected) {
   if (!holds) throw Error(ErrorCode::bad_option, "", option, "is " + std::to_string(value) + ", expected " + expected);
 }
@@ -73,7 +80,7 @@ std::int64_t whole_pages(std::int64_t tokens, std::int64_t page_size) {
 
 }  // namespace
 
-void check_setting(const SpeculativeSetting& s) {
+void check_setting(const SpeculativeSetting& s, std::int64_t vocabulary) {
   require(s.steps >= 1 && s.steps <= 64, "steps", s.steps, "1 to 64");
   require(s.topk >= 1 && s.topk <= 64, "topk", s.topk, "1 to 64");
   const std::int64_t candidates = s.topk + (s.steps - 1) * s.topk * s.topk;
@@ -81,8 +88,12 @@ void check_setting(const SpeculativeSetting& s) {
           "1 to " + std::to_string(std::min<std::int64_t>(1024, candidates + 1)) + ", the candidates and the root");
   require(s.topk > 1 || s.draft_tokens == s.steps + 1, "draft_tokens", s.draft_tokens, "steps + 1 where topk is 1");
   require(s.page_size >= 1 && s.page_size <= 1 << 16, "page_size", s.page_size, "1 to 65536");
-  if (!(s.temperature >= 0) || std::isinf(s.temperature))
-    throw Error(ErrorCode::bad_option, "", "temperature", "is " + std::to_string(s.temperature) + ", expected 0 or more");
+  require(s.topk <= vocabulary, "topk", s.topk, "at most " + std::to_string(vocabulary) + ", the tokens that there are");
+  require(s.end_token >= -1 && s.end_token < vocabulary, "end_token", s.end_token,
+          "0 to " + std::to_string(vocabulary - 1) + ", or -1 for none");
+  require(s.temperature >= 0 && std::isfinite(s.temperature), "temperature", s.temperature, "a finite number from 0");
+  require(s.threshold_single >= 0 && s.threshold_single <= 1, "threshold_single", s.threshold_single, "0 to 1");
+  require(s.threshold_acc >= 0 && s.threshold_acc <= 1, "threshold_acc", s.threshold_acc, "0 to 1");
 }
 
 // ---- the cache
@@ -139,7 +150,7 @@ SpeculativeDecoder::SpeculativeDecoder(const TargetModel& target, const DraftMod
                                        Exec exec)
     : target_(target),
       draft_(draft),
-      setting_((check_setting(setting), setting)),
+      setting_((check_setting(setting, target.vocabulary()), setting)),
       exec_(std::move(exec)),
       cache_(static_cast<std::int64_t>(prompts.size()), most_tokens, setting.page_size) {
   Whole tokens, counts;
@@ -168,7 +179,7 @@ SpeculativeDecoder::SpeculativeDecoder(const TargetModel& target, const DraftMod
                                        std::span<const Whole> prompts, const State& state, std::int64_t most_tokens, Exec exec)
     : target_(target),
       draft_(draft),
-      setting_((check_setting(setting), setting)),
+      setting_((check_setting(setting, target.vocabulary()), setting)),
       exec_(std::move(exec)),
       cache_(static_cast<std::int64_t>(prompts.size()), most_tokens, setting.page_size),
       texts_(state.texts),

@@ -26,8 +26,9 @@ struct SpeculativeSetting {
 };
 
 /// Throws Error (bad_option) naming the setting that no draft has: counts below 1, more draft tokens than candidates, one beam without
-/// steps + 1 draft tokens.
-void check_setting(const SpeculativeSetting& setting);
+/// steps + 1 draft tokens, more beams than tokens, an end token that is none, a temperature that is negative or not finite, thresholds
+/// beyond 0 to 1.
+void check_setting(const SpeculativeSetting& setting, std::int64_t vocabulary);
 
 /// Uniform numbers in [0, 1) for one verification: for each node of each request, and for the last token of each.
 struct Coins {

@@ -28,8 +28,26 @@ TEST_F(SpecCommand, StepsAreThereAsJson) {
 
 TEST_F(SpecCommand, ImpossibleDraftsAreRefused) {
   expect_error("spec --draft-tokens 9", "--draft-tokens is 9, expected 1 to 4");
-  expect_error("spec --temperature -1", "--temperature is -1");
   expect_error("spec --vocabulary 0", "--vocabulary is 0");
+  expect_error("spec --vocabulary 2 --topk 4 --draft-tokens 8", "--topk is 4, expected at most 2, the tokens that there are");
+}
+
+TEST_F(SpecCommand, ValuesThatMeanNothingAreRefusedAsTheyWereTyped) {
+  expect_error("spec --temperature -1", "--temperature is -1, expected a finite number from 0");
+  expect_error("spec --temperature inf", "--temperature is inf, expected a finite number from 0");
+  expect_error("spec --temperature nan", "--temperature is nan, expected a finite number from 0");
+  expect_error("spec --end-token 64", "--end-token is 64, expected 0 to 63, or -1 for none");
+  expect_error("spec --end-token -5", "--end-token is -5");
+  for (const char* options : {"--temperature 1 ", ""}) {
+    expect_error(std::string("spec --threshold-acc -3 ") + options, "--threshold-acc is -3, expected 0 to 1");
+    expect_error(std::string("spec --threshold-single nan ") + options, "--threshold-single is nan, expected 0 to 1");
+  }
+  expect_error("spec --gpu b200", "--gpu asks for blackwell mode, expected fast, golden or hopper");
+  expect_error("spec --seed -1", "--seed: must be a whole number from 0, got '-1'");
+  expect_error("spec --agreement nan", "--agreement: must be a number from 0 to 1, got 'nan'");
+  expect_error("spec --sharpness nan", "--sharpness: must be a number from 0 to 1000, got 'nan'");
+  expect_error("spec --batch 1024 --tokens 1048576",
+               "--tokens is 1048576: with --batch 1024 and --page-size 1 the cache has 1073757184 slots");
 }
 
 }  // namespace
