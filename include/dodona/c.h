@@ -243,7 +243,8 @@ DODONA_API int dodona_grade(const char* claim, const char* const* words, size_t 
  * object, every member optional: preset ("r1-nvfp4", "tiny"...) or config (a folder), weights (a checkpoint's folder; else they are
  * synthesized), layer, kv_len (list of tokens per request), batch, mode, threads, seed; phase ("decode", "prefill", "extend", "verify"),
  * prefix_len (list), draft_tokens, backend, path, experts, use (list of "OP=KERNEL"), kv_cache_dtype, linear, expert_weights ("stored",
- * "fp8"), fused_shared_expert, gpu (instead of mode). `*outputs`: hidden and residual; `*record`: JSON with digest, model, layer and ops
+ * "fp8"), fused_shared_expert, gpu (instead of mode); residual ("fused", "pre-added"), rounding ("bf16", "off"), dual_stream (true or
+ * false), prefix_chunk (tokens), page_seed. `*outputs`: hidden and residual; `*record`: JSON with digest, model, layer and ops
  * (each model op with shapes, kernels, seconds, rms). Both are to be freed. */
 DODONA_API int dodona_layer(const char* options, dodona_tensors** outputs, dodona_record** record);
 

@@ -35,7 +35,7 @@ def layer(
     layer: int | None = None,
     kv_len: int | Sequence[int] = 1024,
     batch: int | None = None,
-    mode: str = "fast",
+    mode: str | None = None,
     threads: int | None = None,
     seed: int = 0,
     phase: str = "decode",
@@ -50,18 +50,37 @@ def layer(
     expert_weights: str = "stored",
     fused_shared_expert: bool = False,
     gpu: str | None = None,
+    residual: str = "fused",
+    rounding: str = "bf16",
+    dual_stream: bool = False,
+    prefix_chunk: int | None = None,
+    page_seed: int = 0,
 ) -> Layer:
-    """Runs one decoder layer for one step, as `dodona layer` does, whose options of the same names these are: weights come from a
-    checkpoint's folder, or from the seed. `phase`: decode, prefill, extend (behind `prefix_len` tokens of each request) or verify (the
-    last `draft_tokens`); `use`: kernels of model ops, `["q_b_proj=int8_scaled_mm"]`; `linear`: the form of the linear modules of weights from the seed; `gpu`: instead of `mode`. A layer of `r1-nvfp4`, the default, holds a few
-    hundred megabytes; `preset="tiny"` next to nothing."""
+    """Runs one decoder layer for one step, as `dodona layer` does, whose options of the same names these are.
+
+    Weights come from a checkpoint's folder (`weights`), or from `seed`; so do the inputs and the tokens that are cached already. A layer of
+    `r1-nvfp4`, the default, holds a few hundred megabytes; `preset="tiny"` next to nothing.
+
+    * `kv_len`, `prefix_len`, `draft_tokens`, `prefix_chunk`: tokens. `kv_len` of each request, the new ones included: one value, or a list.
+      `prefix_chunk`: cached tokens of all requests that one chunk of path mha-chunked expands (131072).
+    * `phase`: decode, prefill, extend (behind `prefix_len` tokens of each request) or verify (the last `draft_tokens`).
+    * `mode`: fast (the default), golden, or that of a GPU, which `gpu` may name instead.
+    * `use`: kernels of model ops, `["q_b_proj=int8_scaled_mm"]`; `linear`: the form of the linear modules of weights from the seed.
+    * `residual`: fused (norms take the fp32 sum with it) or pre-added (the rounded sum); `rounding`: bf16, or off: what passes from op to
+      op stays in fp32. `dual_stream`: upstream's order with two streams, of a mixture of experts; `page_seed`: deals the cache's pages in
+      a shuffled order. Neither of the last two changes a bit.
+
+    Gives `Layer`: `hidden` and `residual` of shape [tokens, hidden_size], in bf16 (float32 where `rounding` is off), what the layer hands
+    on to the next one. Raises `Error` naming the option, what was expected and what came: a value that is none of these, a flag of experts
+    for a dense layer, a kernel or mode that the layer does not have, a tensor that the checkpoint lacks."""
     options = {
-        "preset": preset, "config": config, "weights": weights, "layer": layer, "mode": mode if gpu is None else None, "threads": threads, "seed": seed,
+        "preset": preset, "config": config, "weights": weights, "layer": layer, "mode": mode, "threads": threads, "seed": seed,
         "kv_len": [kv_len] if isinstance(kv_len, int) else list(kv_len), "batch": batch, "phase": phase,
         "prefix_len": [prefix_len] if isinstance(prefix_len, int) else prefix_len and list(prefix_len), "draft_tokens": draft_tokens,
         "backend": backend, "path": path, "experts": experts, "use": [use] if isinstance(use, str) else list(use),
         "kv_cache_dtype": kv_cache_dtype, "linear": linear, "expert_weights": expert_weights,
-        "fused_shared_expert": fused_shared_expert, "gpu": gpu,
+        "fused_shared_expert": fused_shared_expert, "gpu": gpu, "residual": residual, "rounding": rounding,
+        "dual_stream": dual_stream, "prefix_chunk": prefix_chunk, "page_seed": page_seed,
     }  # fmt: skip
     text = json.dumps({name: value for name, value in options.items() if value is not None})
     tensors, record = ctypes.c_void_p(), ctypes.c_void_p()

@@ -177,6 +177,34 @@ def test_a_layer_takes_the_forms_of_weights_and_a_gpu():
             dodona.layer(**tiny, **wrong)
 
 
+def test_a_layer_takes_residuals_roundings_and_orders():
+    tiny = {"preset": "tiny", "kv_len": [12, 9], "seed": 3}
+    plain = dodona.layer(**tiny)
+    added, wide = dodona.layer(**tiny, residual="pre-added"), dodona.layer(**tiny, rounding="off")
+    assert len({plain.digest, added.digest, wide.digest}) == 3
+    assert {op["op"]: op["kernels"] for op in added.ops}["self.input_layernorm()"] == "rmsnorm"
+    assert wide.hidden.dtype == np.float32 and wide.hidden.shape == wide.residual.shape == plain.hidden.shape == (2, 256)
+    assert plain.digest == dodona.layer(**tiny, residual="fused", rounding="bf16", dual_stream=False, page_seed=0).digest
+    # What changes no bit, and is another way all the same.
+    both = dodona.layer(**tiny, dual_stream=True, page_seed=7)
+    names = [op["op"] for op in both.ops]
+    assert both.digest == plain.digest and names.index("self.shared_experts()") < names.index("self.gate()")
+    chunks = {"phase": "extend", "prefix_len": [8, 5], "path": "mha-chunked"}
+    merges = [[op["op"] for op in dodona.layer(**tiny, **chunks, **chunk).ops].count("merge_state_v2()") for chunk in ({}, {"prefix_chunk": 4})]
+    assert merges[0] == 1 and merges[1] > 1
+    for wrong, why in (
+        ({"residual": "added"}, "residual must be fused or pre-added, got 'added'"),
+        ({"rounding": "fp16"}, "rounding must be bf16 or off, got 'fp16'"),
+        ({"layer": 0, "dual_stream": True}, "dual_stream is given, but layer 0 is dense"),
+        ({"prefix_chunk": 0}, "prefix_chunk is 0, expected 1 to 1073741824"),
+        ({"page_seed": -1}, "page_seed is -1, expected 0 or more"),
+        ({"mode": "golden", "gpu": "h100"}, "gpu is 'h100', whose mode is hopper, but mode is golden"),
+        ({"rounding": "off", "mode": "hopper"}, "rounding is off, expected bf16 in hopper mode"),
+    ):
+        with pytest.raises(dodona.Error, match=re.escape(why)):
+            dodona.layer(**tiny, **wrong)
+
+
 def test_a_model_continues_texts_and_goes_on_where_it_was_stopped(tmp_path):
     call = {"preset": "tiny", "max_new": 3, "threads": 1}
     whole = dodona.generate([[5, 17, 3], [1]], **call)

@@ -20,14 +20,22 @@ namespace {
 }
 
 void check_names(const io::Json& options) {
-  static constexpr std::array<std::string_view, 21> known{
-      "preset",     "config",         "weights", "layer",          "kv_len",
-      "batch",      "mode",           "threads", "seed",           "phase",
-      "prefix_len", "draft_tokens",   "backend", "path",           "experts",
-      "use",        "kv_cache_dtype", "linear",  "expert_weights", "fused_shared_expert",
-      "gpu"};
+  static constexpr std::array<std::string_view, 26> known{
+      "preset",     "config",         "weights",  "layer",          "kv_len",
+      "batch",      "mode",           "threads",  "seed",           "phase",
+      "prefix_len", "draft_tokens",   "backend",  "path",           "experts",
+      "use",        "kv_cache_dtype", "linear",   "expert_weights", "fused_shared_expert",
+      "gpu",        "residual",       "rounding", "dual_stream",    "prefix_chunk",
+      "page_seed"};
   for (const auto& [name, value] : options.items())
     if (std::find(known.begin(), known.end(), name) == known.end()) bad_option(name, "is no option of a layer");
+}
+
+/// Whether the option is the second of two texts, and not the first, which it is where nothing is said.
+bool one_of(const io::Json& options, const char* name, const std::string& first, const std::string& second) {
+  const std::string text = io::get_string_or(options, name, first);
+  if (text != first && text != second) bad_option(name, "must be " + first + " or " + second + ", got '" + text + "'");
+  return text == second;
 }
 
 /// How much of the batch is new, and by which kernels it goes.
@@ -45,12 +53,12 @@ void read_ways(const io::Json& options, model::LayerRequest& request) {
   }
   request.setting.backend = text("backend", "");
   request.setting.experts = text("experts", "");
-  const std::string form = text("expert_weights", "stored");
-  if (form != "stored" && form != "fp8") bad_option("expert_weights", "must be stored or fp8, got '" + form + "'");
-  if (form == "fp8") request.setting.expert_weights = model::ExpertWeights::fp8;
+  if (one_of(options, "expert_weights", "stored", "fp8")) request.setting.expert_weights = model::ExpertWeights::fp8;
   request.setting.fused_shared = io::get_bool_or(options, "fused_shared_expert", false);
-  if (request.setting.fused_shared && !request.config.is_moe_layer(request.setting.layer))
-    bad_option("fused_shared_expert", "is given, but layer " + std::to_string(request.setting.layer) + " is dense");
+  request.setting.dual_stream = io::get_bool_or(options, "dual_stream", false);
+  if (one_of(options, "residual", "fused", "pre-added")) request.setting.residual = model::Residual::pre_added;
+  if (one_of(options, "rounding", "bf16", "off")) request.setting.rounding = model::Rounding::off;
+  request.setting.prefix_chunk = io::get_int_or(options, "prefix_chunk", request.setting.prefix_chunk);
   if (const std::string path = text("path", ""); !path.empty()) request.setting.path = model::parse_path(path);
   request.setting.kv_cache = model::kv_cache_of(text("kv_cache_dtype", "bf16"), request.config, "kv_cache_dtype");
   std::vector<model::KernelUse> uses;
@@ -58,6 +66,7 @@ void read_ways(const io::Json& options, model::LayerRequest& request) {
     for (const std::string& use : io::get_strings(options, "use")) uses.push_back(model::parse_use(use));
   const model::Batch batch = model::batch_of(request);
   model::apply_uses(request.config, request.setting, uses, {.batch = &batch, .stored = !request.weights.empty()});
+  model::check_heard(request, io::find_field(options, "prefix_chunk") != nullptr);
 }
 
 model::LayerRequest read_request(const char* text) {
@@ -78,17 +87,24 @@ model::LayerRequest read_request(const char* text) {
   if (kv_len.empty()) bad_option("kv_len", "is an empty list");
   request.lengths = model::lengths_of(request.config, kv_len, io::get_int_or(options, "batch", static_cast<std::int64_t>(kv_len.size())),
                                       {"batch", "kv_len"});
-  const std::int64_t seed = io::get_int_or(options, "seed", 0), threads = io::get_int_or(options, "threads", 0);
-  if (seed < 0) bad_option("seed", "is negative");
+  const auto seed = [&](const char* name) {
+    const std::int64_t value = io::get_int_or(options, name, 0);
+    if (value < 0) bad_option(name, "is " + std::to_string(value) + ", expected 0 or more");
+    return static_cast<std::uint64_t>(value);
+  };
+  const std::int64_t threads = io::get_int_or(options, "threads", 0);
   if (threads < 0 || threads > 4096) bad_option("threads", "is " + std::to_string(threads) + ", expected 1 to 4096");
-  request.seed = static_cast<std::uint64_t>(seed);
-  const std::string mode = io::get_string_or(options, "mode", "fast");
-  const auto parsed = parse_mode(mode);
+  request.seed = seed("seed");
+  request.page_seed = seed("page_seed");
+  const std::string mode = io::get_string_or(options, "mode", "");
+  const auto parsed = mode.empty() ? Mode::fast : parse_mode(mode);
   if (!parsed) bad_option("mode", "must be " + either_of(mode_list) + ", got '" + mode + "'");
   request.exec.mode = *parsed;
   if (const std::string gpu = io::get_string_or(options, "gpu", ""); !gpu.empty()) {
     const auto of_gpu = mode_of_gpu(gpu);
     if (!of_gpu) bad_option("gpu", "is '" + gpu + "', which is no GPU that is known");
+    if (!mode.empty() && *parsed != *of_gpu)
+      bad_option("gpu", "is '" + gpu + "', whose mode is " + std::string(name(*of_gpu)) + ", but mode is " + mode);
     request.exec.mode = *of_gpu;
   }
   if (threads > 0) request.exec.threads = static_cast<int>(threads);
