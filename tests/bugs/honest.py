@@ -359,13 +359,15 @@ def qserve_per_group(x, narrowed):
     scales, zeros = (np.repeat(s.astype(np.int32)[:, channel], 128, 0).T for s in (x.scales_i8, x.zeros))
     weights = narrowed(qserve_codes(x.kernel, columns) * scales + zeros)
     sums = f32(x.in_feats.astype(np.int64) @ weights.T.astype(np.int64))
-    return {"out_feats": (sums * (f32(x.wscales)[None] * f32(x.ascales).reshape(-1, 1))).astype(np.float16)}
+    with np.errstate(over="ignore"):
+        return {"out_feats": (sums * (f32(x.wscales)[None] * f32(x.ascales).reshape(-1, 1))).astype(np.float16)}
 
 
 def qserve_per_channel(x):
     sums = f32(x.in_feats.astype(np.int64) @ qserve_codes(x.kernel, x.in_feats.shape[1]).T.astype(np.int64))
     correction = f32(x.w_szs)[None] * f32(x.a_ssums).reshape(-1, 1)
-    return {"out_feats": (sums * f32(x.wscales)[None] * f32(x.ascales).reshape(-1, 1) - correction).astype(np.float16)}
+    with np.errstate(over="ignore"):
+        return {"out_feats": (sums * f32(x.wscales)[None] * f32(x.ascales).reshape(-1, 1) - correction).astype(np.float16)}
 
 
 # ---- attention over lists of slots

@@ -71,6 +71,7 @@ const char* const lines[] = {
     "nvfp4_quantize M=32 K=64 --attr do_shuffle=true",
     "mxfp4_quantize M=9 K=128",
     "mxfp8_quantize M=9 K=128",
+    "mxfp8_quantize M=129 K=1536 --dtype input=f16",
     "mm_fp4 M=4 N=32 K=640",
     "int8_scaled_mm M=5 N=16 K=64 --with bias",
     "fp8_scaled_mm M=5 N=16 K=64 --with bias",
@@ -106,6 +107,7 @@ const char* const lines[] = {
     "cutlass_fused_moe T=5 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64",
     "cutlass_fused_moe T=6 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64 A2=4 --dtype fc1_expert_weights=f8_e4m3 --dtype input=f8_e4m3 "
     "--with fc1_dequant --with fc1_expert_biases --with fc2_dequant --with fc2_expert_biases",
+    "cutlass_fused_moe T=5 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64 --with swiglu_limit",
     "weak_ref_tensor S=24",
     "all_reduce R=8 T=3 H=1048 --dtype inp=f32 --attr algorithm=two_stage",
     "reduce_scatter_tensor R=4 T=2 H=512 --attr order=ring",

@@ -81,21 +81,19 @@ TEST(Judge, NanWhereGoldenHasNoneFails) {
   EXPECT_TRUE(std::isinf(verdict.outputs[0].worst[0].share));
 }
 
-/// Padding rows: a quantizer gives rows of zeros the scale 0. The sign of such a zero is open, the number is not.
+/// Slots that nobody has written hold codes of 0 and a scale of 0. The sign of such a score is open, the number is not.
 TEST(Judge, ZerosUnderAScaleOfZeroAreCompared) {
-  for (const char* const line : {"fp8_scaled_mm M=4 N=16 K=64", "int8_scaled_mm M=4 N=16 K=64"}) {
-    Sample run(line);
-    Tensor a = *run.inputs.find("mat_a"), scales = *run.inputs.find("scales_a");
-    for (std::int64_t k = 0; k < 64; ++k) quant::set(a, k, 0);
-    quant::set(scales, 0, 0);
-    run.run_golden();
-    EXPECT_EQ(run.verdict().outcome, Outcome::pass) << line;
-    EXPECT_EQ(run.verdict().outputs[0].compared, 64) << line;
-    quant::set(run.output(0), 3, -0.0);
-    EXPECT_EQ(run.verdict().outcome, Outcome::pass) << line;
-    quant::set(run.output(0), 5, std::nan(""));
-    EXPECT_EQ(run.verdict().outcome, Outcome::fail) << line;
-  }
+  Sample run("fp8_paged_mqa_logits B=2 Q=1 H=8 D=32 pages=5 W=2 --attr max_context_len=100");
+  for (std::int64_t b = 0; b < 2; ++b) quant::set(*run.inputs.find("context_lens"), b, 100);
+  const Tensor& cache = *run.inputs.find("fused_kv_cache");
+  for (std::int64_t i = 0; i < cache.elements(); ++i) quant::set_bits(cache, i, 0);
+  run.run_golden();
+  EXPECT_EQ(run.verdict().outputs[0].compared, 200);
+  quant::set(run.output(0), 3, -0.0);
+  EXPECT_EQ(run.verdict().outputs[0].failing, 0);
+  quant::set(run.output(0), 5, std::nan(""));
+  quant::set(run.output(0), 6, 7);
+  EXPECT_EQ(run.verdict().outputs[0].failing, 2);
 }
 
 TEST(Judge, InfinityForALargeNumberFails) {
