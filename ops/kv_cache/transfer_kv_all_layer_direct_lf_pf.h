@@ -9,6 +9,7 @@ namespace dodona::ops {
 /// Source: sgl-kernel `transfer_kv_all_layer_direct_lf_pf` (kvcacheio).
 struct TransferKvAllLayerDirectLfPf : KvTransfer {
   std::int64_t page_size = 0;
+  static constexpr std::int64_t word = 1;
 
   static constexpr OpInfo info{"transfer_kv_all_layer_direct_lf_pf", Category::kv_cache, Source::sgl_kernel};
   static constexpr PoolSide from{

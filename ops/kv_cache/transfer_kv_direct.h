@@ -8,6 +8,7 @@ namespace dodona::ops {
 /// Source: sgl-kernel `transfer_kv_direct` (kvcacheio).
 struct TransferKvDirect : KvTransfer {
   std::int64_t page_size = 0;
+  static constexpr std::int64_t word = 1;
 
   static constexpr OpInfo info{"transfer_kv_direct", Category::kv_cache, Source::sgl_kernel};
   static constexpr PoolSide from{

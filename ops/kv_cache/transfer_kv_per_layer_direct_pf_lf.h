@@ -9,6 +9,7 @@ namespace dodona::ops {
 /// (kvcacheio).
 struct TransferKvPerLayerDirectPfLf : KvTransfer {
   std::int64_t layer_id = 0, page_size = 0;
+  static constexpr std::int64_t word = 1;
 
   static constexpr OpInfo info{"transfer_kv_per_layer_direct_pf_lf", Category::kv_cache, Source::sgl_kernel};
   static constexpr PoolSide from{

@@ -174,15 +174,17 @@ double bytes_transferred(const ItemTransfer& t) {
   return static_cast<double>(t.to_items.elements() * t.layers) * static_cast<double>(t.to.item_bytes());
 }
 
-void check_transfer(const ItemTransfer& t, std::string_view from_name, std::string_view from_items, std::string_view to_items) {
+void check_transfer(const ItemTransfer& t, std::int64_t word, std::string_view from_name, std::string_view from_items,
+                    std::string_view to_items) {
   if (t.to.item_elements() != t.from.item_elements())
     throw Error(ErrorCode::bad_shape, "", std::string(from_name),
                 "has shape " + to_string(t.from.tensor.shape()) + ", expected items of " + std::to_string(t.to.item_elements()) +
                     " elements as " + std::string(t.output) + " " + to_string(t.to.tensor.shape()) + " has");
-  if (t.to.item_bytes() % 8 != 0)
+  const bool by_head = t.from.layout == PoolLayout::page_head || t.to.layout == PoolLayout::page_head;
+  if (const std::int64_t part = by_head ? bytes_for(t.to.tensor.dtype(), cut_of(t).elements) : t.to.item_bytes(); part % word != 0)
     throw Error(ErrorCode::bad_shape, "", std::string(from_name),
-                "has shape " + to_string(t.from.tensor.shape()) + " with items of " + std::to_string(t.to.item_bytes()) +
-                    " bytes, expected a multiple of 8 bytes");
+                "has shape " + to_string(t.from.tensor.shape()) + " with " + (by_head ? "heads" : "items") + " of " + std::to_string(part) +
+                    " bytes, expected a multiple of " + std::to_string(word) + " bytes");
   if (t.to_items.elements() % t.run != 0)
     throw Error(ErrorCode::bad_shape, "", std::string(to_items),
                 "has shape " + to_string(t.to_items.shape()) + ", expected whole pages of page_size = " + std::to_string(t.run));
@@ -218,7 +220,7 @@ void draw_pages(const Tensor& items, std::int64_t slots, std::int64_t page_size,
       std::swap(pool[static_cast<std::size_t>(i)], pool[static_cast<std::size_t>(i + page)]);
       page = pool[static_cast<std::size_t>(i)];
     }
-    for (std::int64_t s = 0; s < page_size; ++s) items.as<std::int64_t>()[i * page_size + s] = page * page_size + s;
+    for (std::int64_t s = 0; s < page_size; ++s) quant::set(items, i * page_size + s, static_cast<double>(page * page_size + s));
   }
 }
 

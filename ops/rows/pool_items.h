@@ -57,13 +57,14 @@ void transfer_bytes(const ItemTransfer& transfer, const Exec& exec);
 /// Bytes that are copied.
 double bytes_transferred(const ItemTransfer& transfer);
 
-/// Throws bad_shape, bad_value: the pools' items have one size, a multiple of 8 bytes; runs are whole and stay inside the pools. (Indices
-/// that are looked at one by one are the schema's affair.)
-void check_transfer(const ItemTransfer& transfer, std::string_view from_name, std::string_view from_items, std::string_view to_items);
+/// Throws bad_shape, bad_value: the pools' items have one size, a multiple of `word` bytes, and so have their heads where a pool holds them
+/// apart; runs are whole and stay inside the pools. (Indices that are looked at one by one are the schema's affair.)
+void check_transfer(const ItemTransfer& transfer, std::int64_t word, std::string_view from_name, std::string_view from_items,
+                    std::string_view to_items);
 /// Throws bad_value where a size in bytes that the caller states (0: does not) is not what the pools have.
 void check_stated_bytes(std::string_view attribute, std::int64_t stated, std::int64_t actual, const Pool& pool, std::string_view pool_name);
 
-/// Fills indices of case lines, i64: `page_size` times distinct numbers of pages (any numbers where there are too few), and the slots
+/// Fills indices of case lines: `page_size` times distinct numbers of pages (any numbers where there are too few), and the slots
 /// behind.
 void draw_pages(const Tensor& items, std::int64_t slots, std::int64_t page_size, std::uint64_t seed, std::string_view argument);
 

@@ -22,6 +22,9 @@ struct PoolSide {
 
 /// A call. Pools of MLA are `src_k` and `dst_k`. An op adds what it takes beside them, and has `from`, `to` and `transfers()`.
 struct KvTransfer {
+  /// Bytes that upstream's kernels copy at a time: they leave what is behind the last whole word. The framework's copies have `word` 1.
+  static constexpr std::int64_t word = 8;
+
   Tensor src_k, dst_k, src_v, dst_v, src_indices, dst_indices;
   std::int64_t item_size = 0, block_quota = 2, num_warps_per_block = 32;
 
@@ -39,11 +42,11 @@ struct KvTransfer {
   /// Indices of whole pages, of which the first alone is looked at.
   void describe_pages(auto& op, const PoolSide& from, const PoolSide& to) {
     constexpr std::string_view how = "whole pages: page_size times distinct numbers of pages, and the slots behind each";
-    op.in("src_indices", src_indices, {i64}, "n")
+    op.in("src_indices", src_indices, {i64, i32}, "n")
         .role(Role::indices, from.slots)
         .kin(how)
         .doc("slot of each item in the source, whole pages of them; of a page the first alone is looked at");
-    op.in("dst_indices", dst_indices, {i64}, "n")
+    op.in("dst_indices", dst_indices, {i64, i32}, "n")
         .role(Role::indices, to.slots)
         .kin(how)
         .doc("slot of each item in the destination, likewise");
@@ -53,7 +56,7 @@ struct KvTransfer {
   }
   void describe_launch(auto& op) {
     op.attr("block_quota", block_quota, at_least(1)).ignored().doc("thread blocks of the launch, without effect on values");
-    op.attr("num_warps_per_block", num_warps_per_block, at_least(1)).ignored().doc("warps of a thread block, without effect on values");
+    op.attr("num_warps_per_block", num_warps_per_block, between(1, 32)).ignored().doc("warps of a thread block, without effect on values");
   }
 
   /// K's copy, and V's where there is one. `whole` holds what they have in common: layers, run and the pools' layers.
@@ -86,7 +89,7 @@ struct StatedSizes {
 template <class Op>
 void check_kv_transfer(const Op& op, const StatedSizes& stated) {
   for (const ItemTransfer& transfer : op.transfers()) {
-    check_transfer(transfer, Op::from.k, "src_indices", "dst_indices");
+    check_transfer(transfer, Op::word, Op::from.k, "src_indices", "dst_indices");
     check_stated_bytes("item_size", op.item_size, transfer.to.item_bytes(), transfer.to, transfer.output);
     const bool gathers = Op::from.layout == PoolLayout::page_first || Op::from.layout == PoolLayout::page_head;
     const Pool& together = gathers ? transfer.from : transfer.to;
@@ -109,12 +112,17 @@ template <class Op>
 Implementation<Op> kv_transfer(const std::string& what, void (*check)(const Op&), const std::vector<std::string>& cases,
                                const std::vector<std::string>& bench_cases) {
   Implementation<Op> made;
+  const std::string sizes = Op::word > 1 ? R"(Items, and heads that lie
+apart, are multiples of 8 bytes (upstream refuses such items, and of such heads leaves what is behind the last 8 or faults). No items:
+nothing is copied (upstream divides by zero).)"
+                                         : R"(Items have any size.)";
   made.contract = what + R"(
- A copy of bits, whatever the element type; slots that no index names keep theirs. Items are multiples of 8 bytes. Of items that name one
-slot of the destination upstream stores any (here the last), and that slot is not judged. No items: nothing is copied (upstream
-divides by zero). Here errors: indices out of range (upstream reads and writes wherever they lead), and stated sizes that are not those
-of the pools. Pools are tensors in which layers are a dimension of their own, and dimensions may lie anywhere as long as the
-elements of a head lie together; upstream takes the layers of some pools as a table of addresses (as dodona.compat does) or a list.)";
+ A copy of bits, whatever the element type; slots that no index names keep theirs. )" +
+                  sizes + R"( Of items that name one slot of the destination upstream stores any
+(here the last), and that slot is not judged. Here errors: indices out of range (upstream reads and writes wherever they lead), pools of
+two types, and stated sizes that are not those of the pools. Pools are tensors in which layers are a dimension of their own, and
+dimensions may lie anywhere as long as the elements of a head lie together (upstream's kernels look at no strides); upstream takes the
+layers of some pools as a table of addresses (as dodona.compat does) or a list.)";
   made.golden = [](const Op& op, const Exec&, Reference* reference) {
     for (const ItemTransfer& transfer : op.transfers()) transfer_elements(transfer, reference);
   };

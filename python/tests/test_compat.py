@@ -622,6 +622,12 @@ def test_the_ragged_wrapper_plans_and_runs():
         wrapper.run(*tensors)
 
 
+def test_lists_of_layers_are_copied_one_to_one():
+    layers = [np.zeros((4, 8), np.float32) for _ in range(2)]
+    with pytest.raises(compat.Refused, match="has 2 pools for 1, expected as many"):
+        sgl_kernel.transfer_kv_direct(layers, layers[:1], np.array([0]), np.array([1]), 1)
+
+
 def table_of(pool):
     return np.array([layer.ctypes.data for layer in pool], np.uint64)
 

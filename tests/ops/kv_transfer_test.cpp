@@ -206,6 +206,61 @@ TEST(KvTransfer, WhatLeadsOutsideOrContradictsThePoolsIsAnError) {
   EXPECT_NE(pages.error().find("expected whole pages of page_size = 2"), std::string::npos) << pages.error();
 }
 
+TEST(KvTransfer, TheFrameworksCopiesTakeItemsOfAnySize) {
+  // Six bytes an item, of which upstream's kernels would copy none.
+  const Tensor src = normal(DType::bf16, {2, 5, 3}, "src");
+  for (const Mode mode : all_modes) {
+    const Tensor dst(DType::bf16, {2, 4, 3});
+    Transfer{"transfer_kv_direct",
+             {{"src_layers", src}, {"dst_layers", dst}, {"src_indices", slots({4, 0})}, {"dst_indices", slots({1, 3})}},
+             {{"page_size", 1}}}
+        .run(in_mode(mode));
+    for (std::int64_t l = 0; l < 2; ++l)
+      for (std::int64_t d = 0; d < 3; ++d) EXPECT_EQ(bits_at(dst, {l, 1, d}), bits_at(src, {l, 4, d}));
+  }
+}
+
+TEST(KvTransfer, HeadsThatLieApartAreWholeWords) {
+  const auto of_width = [](std::int64_t width) {
+    return Transfer{"transfer_kv_per_layer_ph_lf",
+                    {{"src_k", Tensor(DType::bf16, {1, 2, 4, 3, width})},
+                     {"src_v", Tensor(DType::bf16, {1, 2, 4, 3, width})},
+                     {"dst_k", Tensor(DType::bf16, {4, 2, width})},
+                     {"dst_v", Tensor(DType::bf16, {4, 2, width})},
+                     {"src_indices", slots({3})},
+                     {"dst_indices", slots({0})}},
+                    {{"layer_id", 1}, {"page_size", 4}, {"head_num", 2}}};
+  };
+  EXPECT_EQ(of_width(4).error(), "");
+  for (const std::int64_t width : {2, 6})
+    EXPECT_NE(of_width(width).error().find("heads of " + std::to_string(2 * width) + " bytes, expected a multiple of 8 bytes"),
+              std::string::npos);
+}
+
+TEST(KvTransfer, ABlockHasThirtyTwoWarpsAtMost) {
+  Transfer t{
+      "transfer_kv_per_layer_mla",
+      {{"src", Tensor(DType::u8, {4, 8})}, {"dst", Tensor(DType::u8, {4, 8})}, {"src_indices", slots({0})}, {"dst_indices", slots({0})}},
+      {{"num_warps_per_block", 32}}};
+  EXPECT_EQ(t.error(), "");
+  t.attrs = {{"num_warps_per_block", 33}};
+  EXPECT_NE(t.error().find("num_warps_per_block must be from 1 to 32, got 33"), std::string::npos) << t.error();
+}
+
+TEST(KvTransfer, PagesMayBeNumberedIn32Bits) {
+  const Tensor src = normal(DType::bf16, {1, 2, 1, 2, 4}, "src");
+  const auto copied = [&](const Tensor& from, const Tensor& to) {
+    const Tensor dst(DType::bf16, {1, 4, 4});
+    Transfer{"transfer_kv_per_layer_direct_pf_lf",
+             {{"src_ptrs", src}, {"dst_ptrs", dst}, {"src_indices", from}, {"dst_indices", to}},
+             {{"layer_id", 0}, {"page_size", 2}}}
+        .run(in_mode(Mode::golden));
+    return dst;
+  };
+  EXPECT_TRUE(
+      same_bits(copied(tensor_of(DType::i32, {2}, {2, 3}), tensor_of(DType::i32, {2}, {1, 2})), copied(slots({2, 3}), slots({1, 2}))));
+}
+
 TEST(KvTransfer, APageThatLeavesItsPoolIsAnError) {
   Transfer t{"transfer_kv_per_layer_direct_pf_lf",
              {{"src_ptrs", Tensor(DType::bf16, {1, 3, 2, 4, 8})},

@@ -251,8 +251,9 @@ def as_list(run: Run, call: Call) -> Any:
     return list(run(call))
 
 
-def lists_of_pools(source: str, target: str) -> Callable[[Run, Call], Any]:
-    """Upstream's lists of pools are copied pool by pool. Two pools that hold all layers are K's and V's; the layers of K come first."""
+def lists_of_pools(source: str, target: str, *, alike: bool = False) -> Callable[[Run, Call], Any]:
+    """Upstream's lists of pools are copied pool by pool, `alike` ones one to one. Two pools that hold all layers are K's and V's; the layers of
+    K come first."""
 
     def around(run: Run, call: Call) -> Any:
         sources, targets = call[source], call[target]
@@ -262,8 +263,8 @@ def lists_of_pools(source: str, target: str) -> Callable[[Run, Call], Any]:
             raise refuse("transfer_kv", "is empty, expected pools", argument=source if targets else target, code="bad_shape")
         # A list of pools with all layers may be shorter than the list of the single layers.
         few, many = sorted((sources, targets), key=len)
-        if len(many) % len(few):
-            text = f"has {len(sources)} pools for {len(targets)}, expected multiples of each other"
+        if len(many) % len(few) or (alike and len(many) != len(few)):
+            text = f"has {len(sources)} pools for {len(targets)}, expected {'as many' if alike else 'multiples of each other'}"
             raise refuse("transfer_kv", text, argument=source, code="bad_shape")
         layers = len(many) // len(few)
         for i in range(len(many)):

@@ -78,7 +78,7 @@ FUNCTIONS = {
     "top_p_renorm_probs": TOP_P_RENORM,
     "top_p_sampling_from_probs": Op(takes=DRAWN, before=hooks.drawn("generator", top_p="float32")),
     "transfer_kv_all_layer_direct_lf_pf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
-    "transfer_kv_direct": Op(around=hooks.lists_of_pools("src_layers", "dst_layers")),
+    "transfer_kv_direct": Op(around=hooks.lists_of_pools("src_layers", "dst_layers", alike=True)),
     "transfer_kv_per_layer_direct_pf_lf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
     "weak_ref_tensor": Op(around=hooks.same_memory),
 }
@@ -124,7 +124,7 @@ OPERATORS = {
     "shuffle_rows": Op(names={"input": "input_tensor", "output": "output_tensor"}),
     "store_kv_cache": Op("set_kv_buffer_kernel", names={"out_loc": "loc"}),
     "transfer_kv_all_layer_direct_lf_pf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
-    "transfer_kv_direct": Op(around=hooks.lists_of_pools("src_layers", "dst_layers")),
+    "transfer_kv_direct": Op(around=hooks.lists_of_pools("src_layers", "dst_layers", alike=True)),
     "transfer_kv_per_layer_direct_pf_lf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
     "min_p_sampling_from_probs": Op(
         names={"output": "samples", "maybe_indices": "indices"},
