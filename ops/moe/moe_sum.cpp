@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "core/threads.h"
@@ -88,7 +90,19 @@ float sum_by_kernel(DType type, const std::vector<float>& terms) {
   return sum;
 }
 
-/// torch's reduction: four running sums, dealt out in turn, added up in order; denormals are kept.
+/// Experts whose sum torch does not deal out to several threads, but for rows of one element.
+constexpr std::int64_t most_experts = 16;
+
+/// torch's reduction where a token's terms lie side by side, rows of one element: a lane for each, of which halves are added to each other.
+float sum_of_lanes(const std::vector<float>& terms) {
+  std::array<float, most_experts> lanes{};
+  for (std::size_t j = 0; j < terms.size(); ++j) lanes[j] += terms[j];
+  for (std::size_t apart = lanes.size() / 2; apart > 0; apart /= 2)
+    for (std::size_t j = 0; j < apart; ++j) lanes[j] += lanes[j + apart];
+  return lanes[0];
+}
+
+/// torch's reduction else: four running sums, dealt out in turn, added up in order. Denormals are kept in both.
 float sum_by_torch(const std::vector<float>& terms) {
   std::array<float, 4> sums{};
   for (std::size_t j = 0; j < terms.size(); ++j) sums[j % 4] += terms[j];
@@ -96,19 +110,24 @@ float sum_by_torch(const std::vector<float>& terms) {
 }
 
 void hopper(const MoeSum& op, const Exec& exec) {
+  constexpr std::uint32_t nan_of_the_gpu = 0x7FFFFFFF;
   const DType type = op.input_tensor.dtype();
+  const auto sum_of = [&](const std::vector<float>& terms) {
+    if (op.is_rounded_between()) return sum_by_kernel(type, terms);
+    return op.input_tensor.size(2) == 1 ? sum_of_lanes(terms) : sum_by_torch(terms);
+  };
   parallel_for(exec.threads, op.input_tensor.size(0), cost_of_token(op), [&](std::int64_t t) {
     for_each_element(op, t, [&](std::int64_t linear, const std::vector<float>& terms) {
-      const float sum = op.is_rounded_between() ? sum_by_kernel(type, terms) : sum_by_torch(terms);
-      quant::set(op.output_tensor, linear, sum != sum ? std::numeric_limits<double>::quiet_NaN() : sum);
+      const float sum = sum_of(terms);
+      if (std::isnan(sum) && type == f32) return quant::set_bits(op.output_tensor, linear, nan_of_the_gpu);
+      quant::set(op.output_tensor, linear, std::isnan(sum) ? std::numeric_limits<double>::quiet_NaN() : sum);
     });
   });
 }
 
 /// torch deals more experts out to several threads.
 std::optional<Refusal> unsupported(const MoeSum& op, Mode mode) {
-  constexpr std::int64_t most = 16;
-  if (mode == Mode::hopper && op.topk() > most)
+  if (mode == Mode::hopper && op.topk() > most_experts)
     return Refusal{"input_tensor", "has " + std::to_string(op.topk()) + " rows a token: the order of more than 16 is torch's affair"};
   return {};
 }
@@ -123,7 +142,8 @@ std::unique_ptr<Op> op_moe_sum() {
 Two, three or four experts: rows widened to fp32 and added in order, each sum rounded to fp32 and then to the type (nearest even);
 no bit is open, but builds that flush denormals may lose two for each term where a term or a sum is one. Other numbers are torch's
 sum: fp32 in any order, one rounding to the type; topk - 1 roundings of the sum of magnitudes, and below 2^-90 two flushed
-denormals a term; sums of magnitudes beyond fp32 leave the result open.)",
+denormals a term; sums of magnitudes beyond fp32 leave the result open. Hopper mode, to 16 experts: four running sums, dealt out in
+turn and added up in order; of rows of one element halves, terms 8 apart, then 4, 2 and 1. A NaN in f32 is 7fffffff.)",
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "helpers.h"
 
 namespace dodona {
@@ -9,11 +11,17 @@ namespace {
 
 using namespace helpers;
 
-double sum_of(DType type, const Values& terms, Mode mode) {
+/// What the terms of each of a row's elements, all the same, give.
+Tensor sums_of(DType type, const Values& terms, Mode mode, std::int64_t width) {
   const auto topk = static_cast<std::int64_t>(terms.size());
+  Values rows;
+  for (const double term : terms) rows.insert(rows.end(), static_cast<std::size_t>(width), term);
   ops::MoeSum op;
-  op.input_tensor = tensor_of(type, {1, topk, 1}, terms);
-  return quant::get(ops::run(op, in_mode(mode)).output_tensor, 0);
+  op.input_tensor = tensor_of(type, {1, topk, width}, rows);
+  return ops::run(op, in_mode(mode)).output_tensor;
+}
+double sum_of(DType type, const Values& terms, Mode mode, std::int64_t width = 2) {
+  return quant::get(sums_of(type, terms, mode, width), width - 1);
 }
 
 TEST(MoeSum, TwoToFourExpertsAreRoundedToTheTypeAfterEachSum) {
@@ -32,6 +40,17 @@ TEST(MoeSum, TorchSumsInFourRunningSums) {
   // 2^24 joins the first term, and swallows the other sums one by one; in order four ones would have gone before it.
   EXPECT_EQ(sum_of(DType::f32, {1, 1, 1, 1, 0x1p24}, Mode::hopper), 0x1p24);
   EXPECT_EQ(sum_of(DType::f32, {1, 1, 1, 1, 0x1p24}, Mode::fast), 0x1p24 + 4);
+}
+
+TEST(MoeSum, TorchSumsRowsOfOneElementByHalves) {
+  // Of terms four apart, 1 and 2^24 are 2^24; then 1 + 1 of the other two pairs joins it at once.
+  EXPECT_EQ(sum_of(DType::f32, {1, 1, 1, 1, 0x1p24}, Mode::hopper, 1), 0x1p24 + 2);
+}
+
+TEST(MoeSum, AnH100HasOneNan) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Values& terms : {Values{nan}, Values{1, nan}, Values{1, 1, 1, 1, nan}})
+    EXPECT_EQ(quant::get_bits(sums_of(DType::f32, terms, Mode::hopper, 2), 0), 0x7FFFFFFFu) << terms.size();
 }
 
 }  // namespace
