@@ -116,8 +116,11 @@ void put_codes(const Fp4QuantRow& row, const GoldenOutput& codes, std::int64_t c
     const double magnitude = std::fabs(static_cast<double>(v)),
                  reach = element.slack * std::fabs(static_cast<double>(factor.value)) * (1.0 + factor.units * f32_eps);
     Bounded code{v, std::isfinite(v) ? magnitude * factor.units * f32_eps + reach : 0.0, factor.open};
-    // A denormal element may count as zero.
-    if (element.exact != 0 && std::fabs(element.exact) < flush_floor) code = code.widened(magnitude);
+    // A denormal element may count as zero, and zero times infinity is NaN.
+    if (element.exact != 0 && std::fabs(element.exact) < flush_floor) {
+      code = code.widened(magnitude);
+      code.open = code.open || std::isinf(factor.value);
+    }
     codes.put_saturating(row.first_code + c * row.size + i, code);
   }
 }

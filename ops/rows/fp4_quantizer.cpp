@@ -50,8 +50,8 @@ e4m3 become f16(x * (6 * rcp(S))) first; scale = S * (amax * fl32(1/6)), rounded
 before its rounding. Inversed: S = rcp(global_scale).
  Scales are exact, but for denormals that may be flushed, and for what a reciprocal off by a unit in the last place makes of inversed
 scales and of e4m3. Budget of codes, from the scale that was stored: NVFP4 10 units of 2^-24 of x*r (13 inversed), e4m3 6 and what
-rounding to f16 leaves open; MXFP4 nothing; a block with an infinity is open in MXFP4, whose inverse is denormal. Padding of the scale
-matrix is unspecified, with padding=zeros bytes of 0.)";
+rounding to f16 leaves open; MXFP4 nothing; a denormal element is open where r is infinite, for flushed it gives NaN; a block with an
+infinity is open in MXFP4, whose inverse is denormal. Padding of the scale matrix is unspecified, with padding=zeros bytes of 0.)";
 
 float encode_scale_of(const Tensor& global_scale, bool inversed) {
   const float scale = global_scale.defined() ? *global_scale.as<float>() : 1.0f;
