@@ -16,7 +16,9 @@ struct CutlassMlaGetWorkspaceSize {
 
   static constexpr OpInfo info{"cutlass_mla_get_workspace_size", Category::attention, Source::sgl_kernel};
   void describe(auto& op) {
-    op.attr("max_seq_len", max_seq_len, between(1, 2147483647)).required().doc("the longest sequence, in tokens");
+    op.attr("max_seq_len", max_seq_len, between(1, 2147483520))
+        .required()
+        .doc("the longest sequence, in tokens; upstream counts in 32 bits");
     op.attr("num_batches", num_batches, between(1, 2147483647)).required().doc("requests");
     op.attr("sm_count", sm_count, between(-2147483648.0, 2147483647)).doc("multiprocessors; 0 or less: the 148 of a B200");
     op.attr("num_kv_splits", num_kv_splits, between(-2147483648.0, 2147483647))
