@@ -54,7 +54,8 @@ class _Attr:
             return self._word(dtype_name(value, self.op, self.name), keep)
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise fail(f"is {value!r}, expected {self.expected()}", kind=BadType, code="bad_value", op=self.op, argument=self.name)
-        return self._word(value if isinstance(value, str) else repr(value), keep)
+        plain = int if isinstance(value, int) else float if isinstance(value, float) else str  # members of IntEnum write themselves otherwise
+        return self._word(str(plain(value)), keep)
 
     def _word(self, text: str, keep: list) -> bytes:
         buffer = ctypes.create_string_buffer(text.encode())

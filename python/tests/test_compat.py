@@ -388,11 +388,141 @@ def test_a_block_of_tuning_runs():
         pass
 
 
+def flashinfer_module(name):
+    return importlib.import_module(f"dodona.compat.flashinfer.{name}")
+
+
 def test_tests_that_ask_for_a_generation_run():
-    utils = importlib.import_module("dodona.compat.flashinfer.utils")
-    assert utils.is_sm90a_supported("cpu") and utils.is_sm100a_supported("cpu")
-    with pytest.raises(compat.NotOffered):
-        utils.is_sm120a_supported("cpu")
+    utils = flashinfer_module("utils")
+    assert utils.get_compute_capability("cpu") == (10, 0)
+    answers = {name: getattr(utils, f"is_{name}_supported")("cpu") for name in ("sm90a", "sm100a", "sm100f", "sm110a", "sm120a", "sm121a")}
+    assert answers == {"sm90a": True, "sm100a": True, "sm100f": True, "sm110a": False, "sm120a": False, "sm121a": False}
+    assert utils.has_flashinfer_jit_cache() is True and utils.ceil_div(9, 4) == 3 and utils.round_up(9, 4) == 12
+
+
+def test_functions_with_backends_have_what_upstreams_decorator_adds():
+    assert flashinfer.mm_fp4.is_backend_supported("cudnn", 100) and not flashinfer.mm_fp4.is_backend_supported("trtllm", 100)
+    assert flashinfer.bmm_fp8.is_compute_capability_supported(100)
+    case = dodona.gen("bmm_fp8 L=1 M=4 K=16 N=16")
+    given = [value for name, value in case.arguments().items() if name in case.inputs]
+    assert flashinfer.bmm_fp8(*given, "bf16", skip_check=True).tobytes() == flashinfer.bmm_fp8(*given, "bf16").tobytes()
+
+
+def test_a_mask_of_tokens_goes_over_logits_without_rows():
+    logits = np.arange(1, 11, dtype=np.float32)
+    sgl_kernel.apply_token_bitmask_inplace_cuda(logits, np.array([0b1010101010], np.int32))
+    assert logits.tolist() == [value if value % 2 == 0 else -np.inf for value in range(1, 11)]
+
+
+@pytest.mark.parametrize("order", ["top_k_first", "joint"])
+def test_tokens_are_drawn_from_logits_as_from_their_probabilities(order):
+    logits = np.random.default_rng(4).standard_normal((64, 50), np.float32)
+    kept = logits >= np.sort(logits)[:, [-10]]
+    drawn = sgl_kernel.top_k_top_p_sampling_from_logits(logits, 10, 0.8, None, order, philox_seed=5)
+    assert drawn.dtype == np.int32 and kept[np.arange(64), drawn].all() and len(set(drawn.tolist())) > 5
+    again = sgl_kernel.top_k_top_p_sampling_from_logits(logits * np.float32(1), 10, 0.8, filter_apply_order=order, philox_seed=5)
+    assert (again == drawn).all()
+    with pytest.raises(ValueError, match="filter_apply_order is 'nonsense'"):
+        sgl_kernel.top_k_top_p_sampling_from_logits(logits, 10, 0.8, None, "nonsense")
+
+
+def experts(sizes):
+    """Arguments of the fp8 experts' kernel."""
+    size = "--attr num_experts=4 --attr top_k=2 --attr intermediate_size=128 --attr local_num_experts=4"
+    case = dodona.gen(f"trtllm_fp8_block_scale_moe {sizes} {size} --attr routing_method_type=Renormalize --without routing_bias")
+    return {name: value for name, value in case.arguments().items() if value is not None}
+
+
+def test_members_of_enumerations_are_the_numbers_that_they_stand_for():
+    given = experts("T=3 H=128")
+    wanted = dodona.trtllm_fp8_block_scale_moe(**given)
+    given["weight_layout"] = flashinfer_module("fused_moe").WeightLayout.MajorK
+    assert np.asarray(dodona.trtllm_fp8_block_scale_moe(**given)).tobytes() == np.asarray(wanted).tobytes()
+
+
+# ---- FlashInfer's preparations of weights ----
+
+
+def test_rows_are_shuffled_as_the_experts_kernel_unshuffles_them():
+    """The op reads the order by itself: shuffled weights give the bits that plain ones give."""
+    given = experts("T=5 H=256")
+    plain = dodona.trtllm_fp8_block_scale_moe(**given)
+    dealt = {}
+    for name in ("gemm1_weights", "gemm2_weights"):
+        weights = given[name].array if isinstance(given[name], dodona.Typed) else given[name]
+        dealt[name] = np.stack([flashinfer.shuffle_matrix_a(matrix, 64) for matrix in weights])
+    shuffled = dodona.trtllm_fp8_block_scale_moe(**{**given, **dealt, "use_shuffled_weight": True})
+    assert np.asarray(shuffled).tobytes() == np.asarray(plain).tobytes()
+    blocks = {name: np.stack([flashinfer_module("fused_moe").convert_to_block_layout(matrix, 128) for matrix in value]) for name, value in dealt.items()}
+    layout = flashinfer_module("fused_moe").WeightLayout.BlockMajorK
+    tiled = dodona.trtllm_fp8_block_scale_moe(**{**given, **blocks, "use_shuffled_weight": True, "weight_layout": layout})
+    assert np.asarray(tiled).tobytes() == np.asarray(plain).tobytes()
+
+
+def test_rows_of_both_orders():
+    rows = np.arange(64)[:, None]
+    assert flashinfer.shuffle_matrix_a(rows, 64)[:10, 0].tolist() == [0, 2, 4, 6, 8, 10, 12, 14, 1, 3]
+    assert flashinfer.shuffle_matrix_a(rows, 128)[:10, 0].tolist() == [0, 4, 8, 12, 16, 20, 24, 28, 1, 5]
+    assert flashinfer.reorder_rows_for_gated_act_gemm(rows)[:4, 0].tolist() == [0, 32, 1, 33]
+    core, cache = flashinfer_module("fused_moe.core"), {}
+    order = core._maybe_get_cached_w3_w1_permute_indices(cache, rows, 128)
+    both = flashinfer.shuffle_matrix_a(flashinfer.reorder_rows_for_gated_act_gemm(rows), 128)
+    assert (rows[order] == both).all() and core._maybe_get_cached_w3_w1_permute_indices(cache, rows, 128) is order
+    assert (core.get_w2_permute_indices_with_cache(cache, rows, 128) == flashinfer.shuffle_matrix_a(rows, 128)[:, 0]).all()
+    scales = np.arange(128 * 4, dtype=np.uint8).reshape(128, 4)
+    assert (flashinfer.shuffle_matrix_sf_a(scales, 128) == flashinfer.block_scale_interleave(flashinfer.shuffle_matrix_a(scales, 128))).all()
+    with pytest.raises(ValueError, match=r"has shape \[60, 1\], expected a matrix with a multiple of 16 rows"):
+        flashinfer.shuffle_matrix_a(rows[:60], 64)
+
+
+def test_transposed_scales_are_read_as_they_lie_in_memory():
+    order = [p.name for p in stored_signature("flashinfer", "trtllm_fp8_block_scale_moe")[0].parameters.values()]
+    call = {
+        "routing_bias": None, "n_group": None, "topk_group": None, "routed_scaling_factor": None, "local_expert_offset": 0,
+        **{name: value for name, value in experts("T=2 H=256").items() if name in order},
+    }  # fmt: skip
+    scales = call["hidden_states_scale"]
+    wanted = flashinfer.trtllm_fp8_block_scale_moe(**call)
+    view = np.lib.stride_tricks.as_strided(scales, scales.shape, scales.strides[::-1])
+    assert not view.flags.c_contiguous
+    assert np.asarray(flashinfer.trtllm_fp8_block_scale_moe(**{**call, "hidden_states_scale": view})).tobytes() == np.asarray(wanted).tobytes()
+
+
+# ---- what FlashInfer's codes stand for ----
+
+
+def test_codes_of_e2m1_are_numbers_again():
+    codes = np.arange(256, dtype=np.uint8).reshape(2, 128)[:, :8]  # low halves 0 to 7, high halves 0 and 8
+    host = flashinfer.mxfp4_dequantize_host(codes, np.array([[127], [129]], np.uint8), 16)
+    assert host[0].tolist() == [0, 0, 0.5, 0, 1, 0, 1.5, 0, 2, 0, 3, 0, 4, 0, 6, 0]
+    assert host[1, 2] == 2.0 and host[1, 1] == 0 and np.signbit(host[1, 1])
+    x = np.random.default_rng(3).standard_normal((130, 64), np.float32).astype(np.float16)
+    made, scales = flashinfer.mxfp4_quantize(x)
+    assert np.abs(flashinfer.mxfp4_dequantize(made, scales) - x).max() < 1.0
+    factor = np.array([448 * 6 / np.abs(x).max()], np.float32)
+    for tiled in (True, False):
+        made, scales = flashinfer.fp4_quantize(x, factor, 16, False, tiled)
+        back = flashinfer.e2m1_and_ufp8sf_scale_to_float(made, scales, 1 / factor, 16, 1, tiled)
+        assert back.shape == x.shape and np.abs(back - x).max() < 0.6 and np.abs(back - x).mean() < 0.1
+    with pytest.raises(ValueError, match="global_scale_tensor is missing"):
+        flashinfer.e2m1_and_ufp8sf_scale_to_float(made, scales)
+
+
+@pytest.mark.parametrize("tiled", [True, False])
+def test_codes_of_e4m3_are_numbers_again(tiled):
+    x = np.random.default_rng(3).standard_normal((130, 160), np.float32).astype(np.float16)
+    made, scales = flashinfer.mxfp8_quantize(x, tiled)
+    back = flashinfer.mxfp8_dequantize_host(made, scales, tiled)
+    assert back.shape == x.shape and (np.abs(back - x) <= np.abs(x) / 16 + 2.0**-6).all()
+
+
+def test_every_matrix_of_a_batch_is_quantized_as_alone():
+    x = np.random.default_rng(3).standard_normal((3, 20, 64), np.float32).astype(np.float16)
+    factor = np.array([500], np.float32)
+    codes, scales = flashinfer.nvfp4_batched_quantize(x, factor)
+    for i in range(3):
+        alone = flashinfer.fp4_quantize(x[i], factor, 16, False, True)
+        assert (codes[i] == alone[0]).all() and (scales[i] == alone[1].reshape(-1)).all()
 
 
 def test_weak_references_of_what_is_no_tensor_are_the_thing_itself():

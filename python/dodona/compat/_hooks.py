@@ -112,6 +112,17 @@ def rows(call: Call) -> None:
         call["input"] = call["input"].reshape(-1, call["input"].shape[-1])
 
 
+def one_row(*names: str) -> Callable[[Call], None]:
+    """What has no dimension of rows is one row."""
+
+    def hook(call: Call) -> None:
+        for name in names:
+            if getattr(bare(call[name]), "ndim", 0) == 1:
+                call[name] = like(call[name], bare(call[name])[None])
+
+    return hook
+
+
 def as_it_lies(name: str) -> Callable[[Call], None]:
     """Upstream's kernel takes a pointer and a number of elements: of a slice it reads what lies behind its first element, gaps and all. Its own
     test calls it so, and compares with a kernel that does the same. What would lie outside of the slice's own span stays as it is, and is refused."""
@@ -123,7 +134,7 @@ def as_it_lies(name: str) -> Callable[[Call], None]:
         unit = 1 if is_torch(value) else value.itemsize
         strides = value.stride() if is_torch(value) else value.strides
         span = sum((size - 1) * stride for size, stride in zip(value.shape, strides)) // unit + 1
-        if min(strides, default=0) <= 0 or span <= int(np.prod(value.shape)):
+        if min(strides, default=0) <= 0 or span < int(np.prod(value.shape)):
             return
         dense = [int(np.prod(value.shape[at + 1 :])) * unit for at in range(value.ndim)]
         call[name] = value.as_strided(value.shape, dense) if is_torch(value) else np.lib.stride_tricks.as_strided(value, value.shape, dense)
@@ -220,6 +231,23 @@ def drawn_jointly(call: Call) -> None:
     """The operator is the kernel of the joint order."""
     drawn("gen")(call)
     call["filter_apply_order"] = "joint"
+
+
+def softmax(logits: Any) -> Any:
+    """Of each row, as torch has it; in NumPy where the array is NumPy's."""
+    logits = as_f32(bare(logits))
+    if is_torch(logits):
+        return logits.softmax(-1)
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def stacked(parts: list) -> Any:
+    if not is_torch(parts[0]):
+        return np.stack(parts)
+    import torch
+
+    return torch.stack(parts)
 
 
 def views_of_groups(run: Run, call: Call) -> Any:
@@ -486,6 +514,12 @@ def moe_by_number(call: Call) -> None:
     for name in ("n_group", "topk_group", "routed_scaling_factor", "tile_tokens_dim"):
         if name in call and call[name] is None:
             del call[name]
+
+
+def moe_with_transposed_scales(call: Call) -> None:
+    """Upstream's own tests hand over the scales' transposed view, of which the kernel takes the pointer."""
+    as_it_lies("hidden_states_scale")(call)
+    moe_by_number(call)
 
 
 def moe_in_a_list(run: Run, call: Call) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Iterator
+from types import FunctionType
+from typing import Any, Callable, Iterator
 
 from . import _hooks as hooks
-from ._adapt import Op
+from . import _layouts as layouts
+from ._adapt import Op, refuse
 from ._collectives import trtllm_allreduce_fusion
 from ._mla_wrapper import BatchMLAPagedAttentionWrapper
 from ._packages import Package, in_place_of
@@ -18,14 +20,56 @@ def device_support_pdl(device: object) -> bool:
     return False
 
 
-def is_sm90a_supported(device: object) -> bool:
-    """Hopper's kernels are here, whatever the machine."""
+def get_compute_capability(device: object) -> tuple[int, int]:
+    """Of data-centre Blackwell, for which most of the functions here are written; those of Hopper are here too."""
+    return 10, 0
+
+
+def here(device: object) -> bool:
+    """Kernels of Hopper and of data-centre Blackwell are here, whatever the machine."""
     return True
 
 
-def is_sm100a_supported(device: object) -> bool:
-    """So are those of data-centre Blackwell."""
+def not_here(device: object) -> bool:
+    """Kernels of the other Blackwells are not."""
+    return False
+
+
+GENERATIONS = {"sm90a": here, "sm100a": here, "sm100f": here, "sm110a": not_here, "sm120a": not_here, "sm121a": not_here}
+
+
+def has_flashinfer_jit_cache() -> bool:
+    """Nothing has to be compiled before it runs."""
     return True
+
+
+def ceil_div(x: int, y: int) -> int:
+    return -(-x // y)
+
+
+def round_up(x: int, y: int) -> int:
+    return ceil_div(x, y) * y
+
+
+def shuffle_matrix_sf_a(input_tensor: Any, epilogue_tile_m: int, num_elts_per_sf: int = 16) -> Any:
+    """Scales in the order of shuffle_matrix_a's rows, then in tiles of 128 x 4."""
+    shuffled = input_tensor[layouts.get_shuffle_matrix_sf_a_row_indices(input_tensor, epilogue_tile_m, num_elts_per_sf)]
+    return PACKAGE.adapter("block_scale_interleave").function(shuffled)
+
+
+def nvfp4_batched_quantize(a: Any, a_global_sf: Any, sf_vec_size: int = 16) -> tuple[Any, Any]:
+    """Each matrix of a batch as fp4_quantize has it: codes [B, M, K/2], and tiled scales, flat."""
+    parts = [PACKAGE.adapter("fp4_quantize").function(matrix, a_global_sf, sf_vec_size, False, True) for matrix in a]
+    if not parts:
+        raise refuse("nvfp4_batched_quantize", "is empty, expected [B, M, K]", argument="a", code="bad_shape")
+    return hooks.stacked([codes for codes, _ in parts]), hooks.stacked([scales.reshape(-1) for _, scales in parts])
+
+
+def under(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function by another name."""
+    made = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+    made.__doc__ = function.__doc__
+    return made
 
 
 @contextmanager
@@ -87,7 +131,7 @@ FUNCTIONS = {
     ),
     "trtllm_bf16_moe": Op(before=hooks.moe_by_number),
     "trtllm_fp4_block_scale_moe": Op(around=hooks.moe_in_a_list),
-    "trtllm_fp8_block_scale_moe": Op(before=hooks.moe_by_number),
+    "trtllm_fp8_block_scale_moe": Op(before=hooks.moe_with_transposed_scales),
     "trtllm_fp8_per_tensor_scale_moe": Op(before=hooks.moe_by_number),
     "trtllm_ragged_attention_deepseek": Op(only={"attention_sinks": (None,)}, before=hooks.scales_as_numbers("trtllm_ragged_attention_deepseek")),
     "xqa_batch_decode_with_kv_cache_mla": Op(
@@ -104,9 +148,12 @@ PACKAGE = Package(
         "flashinfer.prefill.BatchPrefillWithRaggedKVCacheWrapper": BatchPrefillWithRaggedKVCacheWrapper,
         "flashinfer.autotuner.autotune": autotune,
         "flashinfer.comm.trtllm_ar.trtllm_allreduce_fusion": trtllm_allreduce_fusion,
-        "flashinfer.utils.device_support_pdl": device_support_pdl,
-        "flashinfer.utils.is_sm90a_supported": is_sm90a_supported,
-        "flashinfer.utils.is_sm100a_supported": is_sm100a_supported,
+        "flashinfer.fp4_quantization.nvfp4_batched_quantize": nvfp4_batched_quantize,
+        "flashinfer.fp4_quantization.shuffle_matrix_sf_a": shuffle_matrix_sf_a,
+        "flashinfer.jit.env.has_flashinfer_jit_cache": has_flashinfer_jit_cache,
+        **{f"flashinfer.utils.{made.__name__}": made for made in (ceil_div, device_support_pdl, get_compute_capability, round_up)},
+        **{f"flashinfer.utils.is_{name}_supported": under(f"is_{name}_supported", answer) for name, answer in GENERATIONS.items()},
+        **{f"{module}.{made.__name__}": made for module, functions in layouts.PLACES.items() for made in functions},
     },
     # How a kernel is launched, and what it works in.
     ignored=frozenset({"enable_pdl", "tune_max_num_tokens", "workspace_buffer"}),

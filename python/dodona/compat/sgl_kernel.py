@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from . import _collectives as collectives
 from . import _hooks as hooks
-from ._adapt import Op
+from ._adapt import Op, refuse
 from ._packages import Package, in_place_of
 
 
@@ -29,6 +29,29 @@ def is_arch_support_pdl() -> bool:
     return False
 
 
+def top_k_top_p_sampling_from_logits(
+    logits: Any,
+    top_k: Any,
+    top_p: Any,
+    indices: Any = None,
+    filter_apply_order: str = "top_k_first",
+    deterministic: bool = True,
+    generator: Any = None,
+    check_nan: bool = False,
+    **how: Any,
+) -> Any:
+    """Upstream's composition: a mask and top_p_sampling_from_probs, or top_k_top_p_sampling_from_probs jointly; `how` as those have it."""
+    function = PACKAGE.adapter
+    if filter_apply_order == "joint":
+        joint = function("top_k_top_p_sampling_from_probs").function
+        return joint(hooks.softmax(logits), top_k, top_p, indices, "joint", deterministic, generator, check_nan, **how)
+    if filter_apply_order != "top_k_first":
+        text = f"is {filter_apply_order!r}, expected 'top_k_first' or 'joint'"
+        raise refuse("top_k_top_p_sampling_from_logits", text, argument="filter_apply_order")
+    masked = function("top_k_mask_logits").function(logits, top_k)
+    return function("top_p_sampling_from_probs").function(hooks.softmax(masked), top_p, indices, deterministic, generator, check_nan, **how)
+
+
 DRAWN = ("generator", "check_nan")
 TOP_K_RENORM = Op("top_k_renorm_prob", before=hooks.thresholds(top_k="int32"))
 TOP_P_RENORM = Op("top_p_renorm_prob", before=hooks.thresholds(top_p="float32"))
@@ -47,6 +70,7 @@ TABLES_OF_LAYERS = {
 FUNCTIONS = {
     **TABLES_OF_LAYERS,
     "apply_rope_with_cos_sin_cache_inplace": Op(takes=("fused_set_kv_buffer_arg",), before=hooks.set_kv_buffer),
+    "apply_token_bitmask_inplace_cuda": Op(before=hooks.one_row("logits", "bitmask")),
     "cutlass_fp4_group_mm": Op(
         takes=("params",), makes=("ab_strides", "c_strides", "problem_sizes", "expert_offsets", "blockscale_offsets"), before=hooks.params
     ),
@@ -93,6 +117,7 @@ OPERATORS = {
         makes=("head_size", "is_neox"),
         before=hooks.separate_outputs,
     ),
+    "apply_token_bitmask_inplace_cuda": Op(before=hooks.one_row("logits", "bitmask")),
     "bmm_fp8": Op(names={"D": "out"}),
     "build_tree_kernel_efficient": Op(before=hooks.tree_as_callers_have_it),
     "cutlass_fp4_group_mm": Op(names={"a": "a_fp4", "b": "b_fp4", "sf_offsets": "blockscale_offsets", "output": "out"}),
@@ -158,6 +183,7 @@ PACKAGE = Package(
     torch_lines=OPERATORS,
     own={
         "sgl_kernel.elementwise.FusedSetKVBufferArg": FusedSetKVBufferArg,
+        "sgl_kernel.sampling.top_k_top_p_sampling_from_logits": top_k_top_p_sampling_from_logits,
         "sgl_kernel.utils.is_arch_support_pdl": is_arch_support_pdl,
         **{
             f"sgl_kernel.allreduce.{made.__name__}": made
