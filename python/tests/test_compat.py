@@ -713,6 +713,12 @@ def test_the_mla_wrapper_plans_and_runs():
     wrapper.plan(*plan, 4, 512, 64, 16, True, 0.1352337788608801, None, None)
     out, lse = wrapper.run(args["q_nope"], args["q_pe"], args["ckv_cache"], args["kpe_cache"], return_lse=True)
     assert case.check(out=out, lse=lse)
+    buffer = np.zeros_like(np.asarray(lse))
+    assert wrapper.run(args["q_nope"], args["q_pe"], args["ckv_cache"], args["kpe_cache"], lse=buffer).tobytes() == out.tobytes()
+    assert buffer.tobytes() == np.asarray(lse).tobytes()
+    longer = np.append(args["kv_indptr"], np.int32(99))  # upstream looks at no more than there are requests
+    wrapper.plan(plan[0], longer, *plan[2:], 4, 512, 64, 16, True, 0.1352337788608801, None, None)
+    assert wrapper.run(args["q_nope"], args["q_pe"], args["ckv_cache"], args["kpe_cache"]).tobytes() == out.tobytes()
     natural = wrapper.run(args["q_nope"], args["q_pe"], args["ckv_cache"], args["kpe_cache"], return_lse=True, return_lse_base_on_e=True)[1]
     assert np.allclose(np.asarray(natural), np.asarray(lse) * np.log(2))
     with pytest.raises(compat.Refused, match="has pages of 16, expected 32 as planned"):
@@ -745,6 +751,9 @@ def test_the_ragged_wrapper_plans_and_runs():
     wrapper.plan(args["qo_indptr"], args["kv_indptr"], 4, 4, 192, head_dim_vo=128, causal=True, sm_scale=0.0721687836)
     out, lse = wrapper.run(*tensors, return_lse=True)
     assert case.check(out=out, lse=lse)
+    assert [one.tobytes() for one in wrapper.run_return_lse(*tensors)] == [out.tobytes(), lse.tobytes()]
+    buffer = np.zeros_like(lse)
+    assert wrapper.run(*tensors, lse=buffer).tobytes() == out.tobytes() and buffer.tobytes() == lse.tobytes()
     with pytest.raises(compat.Refused, match="window_left is given"):
         wrapper.plan(args["qo_indptr"], args["kv_indptr"], 4, 4, 192, head_dim_vo=128, causal=True, window_left=7)
     with pytest.raises(compat.Refused, match="q has shape"):

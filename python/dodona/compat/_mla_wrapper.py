@@ -47,7 +47,7 @@ class BatchMLAPagedAttentionWrapper:
         """Lengths and pages of the calls that follow. What the shapes of run's tensors say again is compared there."""
         self._plan = {
             "qo_indptr": qo_indptr,
-            "kv_indptr": kv_indptr,
+            "kv_indptr": kv_indptr[: qo_indptr.shape[0]],  # what lies behind is not looked at
             "kv_indices": kv_indices,
             "kv_len_arr": kv_len_arr,
             "causal": bool(causal),
@@ -75,7 +75,7 @@ class BatchMLAPagedAttentionWrapper:
         ckv_scale_arr: Optional[Any] = None,
         kpe_scale: Optional[float] = None,
     ) -> Any:
-        """The output, and with return_lse logarithms of the sums, base 2 unless return_lse_base_on_e."""
+        """The output, and with return_lse logarithms of the sums, base 2 unless return_lse_base_on_e. They are written to `lse` in any case."""
         if self._plan is None:
             raise refuse(NAME, "run: plan comes first")
         if o_scale is not None:
@@ -86,7 +86,7 @@ class BatchMLAPagedAttentionWrapper:
         if ckv_cache.shape[1] != self._page_size:
             raise refuse(NAME, f"has pages of {ckv_cache.shape[1]}, expected {self._page_size} as planned", argument="ckv_cache", code="bad_shape")
         try:
-            given = {"out": out, "lse": lse if return_lse else None, "ckv_scale_arr": ckv_scale_arr}
+            given = {"out": out, "lse": lse, "ckv_scale_arr": ckv_scale_arr}
             made = function("batch_mla_paged_attention")(
                 q_nope=q_nope,
                 q_pe=q_pe,
@@ -94,7 +94,7 @@ class BatchMLAPagedAttentionWrapper:
                 kpe_cache=kpe_cache,
                 **self._plan,
                 **{name: tensor for name, tensor in given.items() if tensor is not None},
-                return_lse=return_lse,
+                return_lse=return_lse or lse is not None,
                 return_lse_base_on_e=return_lse_base_on_e,
                 ckv_scale=ckv_scale or 0.0,
                 kpe_scale=kpe_scale or 0.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Optional
 
 from .._library import Error
@@ -60,6 +61,8 @@ class BatchPrefillWithRaggedKVCacheWrapper:
         self._plan = {"qo_indptr": qo_indptr, "kv_indptr": kv_indptr, "causal": bool(causal), "sm_scale": float(sm_scale or 0.0)}
         self._sizes = {"q": (num_qo_heads, head_dim_qk), "k": (num_kv_heads, head_dim_qk), "v": (num_kv_heads, head_dim_vo or head_dim_qk)}
 
+    begin_forward = plan
+
     def run(
         self,
         q: Any,
@@ -75,7 +78,7 @@ class BatchPrefillWithRaggedKVCacheWrapper:
         return_lse: bool = False,
         enable_pdl: Optional[bool] = None,
     ) -> Any:
-        """The output, and with return_lse logarithms of the sums in base 2."""
+        """The output, and with return_lse logarithms of the sums in base 2. They are written to `lse` in any case."""
         if self._plan is None:
             raise refuse(NAME, "run: plan comes first")
         for name, value in (("q_scale", q_scale), ("k_scale", k_scale), ("v_scale", v_scale), ("o_scale", o_scale)):
@@ -84,11 +87,13 @@ class BatchPrefillWithRaggedKVCacheWrapper:
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             if tuple(tensor.shape[1:]) != self._sizes[name]:
                 raise refuse(NAME, f"has shape {tuple(tensor.shape)}, expected heads of {self._sizes[name]} as planned", argument=name, code="bad_shape")
-        given = {"out": out, "lse": lse if return_lse else None}
+        given = {"out": out, "lse": lse}
         try:
             made = function("batch_prefill_with_ragged_kv_cache")(
-                q=q, k=k, v=v, **self._plan, **{name: tensor for name, tensor in given.items() if tensor is not None}, return_lse=return_lse
+                q=q, k=k, v=v, **self._plan, **{name: tensor for name, tensor in given.items() if tensor is not None}, return_lse=return_lse or lse is not None
             )
         except Error as error:
             raise as_refused(error, NAME) from None
         return made if return_lse else made[0]
+
+    run_return_lse = functools.partialmethod(run, return_lse=True)
