@@ -269,6 +269,31 @@ def test_the_decode_kernel_takes_upstreams_order_scales_as_tensors_and_an_output
         decode(*given, sinks=[np.zeros(4, np.float32)])
 
 
+def test_the_decode_kernel_reads_lists_of_tokens_as_newer_versions_have_it():
+    case = dodona.gen("trtllm_batch_decode_sparse_mla B=2 Q=1 N=4 pages=4 P=32 topk=9 --attr bmm1_scale=0.1352337788608801 --attr bmm2_scale=0.5")
+    args = case.arguments()
+    given = [args["query"], args["kv_cache"], np.zeros(64, np.int8), 128, 512, 64, args["block_tables"], np.array([9, 9], np.int32), 9]
+    scales = {"bmm1_scale": 0.1352337788608801, "bmm2_scale": 0.5}
+    made = flashinfer.trtllm_batch_decode_with_kv_cache_mla(*given, **scales, sparse_mla_top_k=9)
+    assert isinstance(made, np.ndarray) and made.tobytes() == np.asarray(case.run()["out"]).tobytes()
+    out = np.empty((2, 4, 512), made.dtype)
+    assert flashinfer.trtllm_batch_decode_with_kv_cache_mla(*given, out, **scales, sparse_mla_top_k=9) is out
+    assert out.tobytes() == made.tobytes()
+    with pytest.raises(compat.Refused, match="sparse_mla_top_k"):
+        flashinfer.trtllm_batch_decode_with_kv_cache_mla(*given, **scales, sparse_mla_top_k=8)
+
+
+def test_lengths_of_ragged_attention_have_any_dimensions():
+    call = UpstreamCall("flashinfer", "trtllm_ragged_attention_deepseek", dodona.gen(lines_of("trtllm_ragged_attention_deepseek", "flashinfer")[0]))
+    _, wanted = call.run(flashinfer.trtllm_ragged_attention_deepseek)
+    wanted = {name: np.asarray(value).tobytes() for name, value in wanted.items()}
+    reshaped = lambda *args, **named: flashinfer.trtllm_ragged_attention_deepseek(
+        *[arg.reshape(-1, 1, 1, 1) if i == 4 else arg for i, arg in enumerate(args)],
+        **{name: value.reshape(-1, 1, 1, 1) if name == "seq_lens" else value for name, value in named.items()},
+    )
+    assert {name: np.asarray(value).tobytes() for name, value in call.run(reshaped)[1].items()} == wanted
+
+
 def rope(rows=3, heads=2, slots=9):
     rng = np.random.default_rng(6)
     normal = lambda *shape: rng.standard_normal(shape, np.float32).astype(np.float16)

@@ -55,6 +55,7 @@ class Op:
     only: Mapping[str, tuple] = field(default_factory=dict)  # upstream's argument -> the values that are offered
     takes: tuple[str, ...] = ()  # arguments of upstream's that a hook turns into others
     makes: tuple[str, ...] = ()  # arguments of ours that a hook gives
+    beside: Mapping[str, Any] = field(default_factory=dict)  # keywords of newer versions with their defaults, which a hook turns into others
     writes: Mapping[str, str] = field(default_factory=dict)  # upstream's argument -> the output of ours that is written to it
     before: Optional[Callable[[Call], None]] = None  # changes the arguments
     around: Optional[Callable[[Callable[[Call], Any], Call], Any]] = None  # makes the call: around(run, call)
@@ -106,6 +107,7 @@ class Adapter:
             if name not in taken:
                 default = recipe.get(name, None if parameter.default is parameter.empty else parameter.default)
                 found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
+        found += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in self.line.beside.items()]
         if "backend" in self.line.only:
             found.append(inspect.Parameter(SKIP_CHECK, inspect.Parameter.KEYWORD_ONLY, default=False))
         return found

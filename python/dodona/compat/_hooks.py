@@ -456,6 +456,25 @@ def one_query_token(run: Run, call: Call) -> Any:
     return result if out is None else (out, *result[1:])
 
 
+def pages_or_tokens(run: Run, call: Call) -> Any:
+    """With sparse_mla_top_k the tables list tokens, query by query, which is another kernel."""
+    if not call["sparse_mla_top_k"]:
+        del call["sparse_mla_top_k"]
+        return one_query_token(run, call)
+    if call["page_size"]:
+        raise refuse("trtllm_batch_decode_with_kv_cache_mla", "is given, expected none with sparse_mla_top_k", argument="page_size")
+    sparse = function("trtllm_batch_decode_sparse_mla")
+    taken = inspect.signature(sparse).parameters
+    return one_query_token(lambda left: sparse(**{name: value for name, value in left.items() if name in taken}), call)
+
+
+def ragged_lengths(call: Call) -> None:
+    """Upstream takes the lengths' pointer, whatever their dimensions."""
+    scales_as_numbers("trtllm_ragged_attention_deepseek")(call)
+    if getattr(bare(call["seq_lens"]), "ndim", 1) > 1:
+        call["seq_lens"] = call["seq_lens"].reshape(-1)
+
+
 def types_of_outputs(call: Call) -> None:
     """Without a type, that of the first output that is given; bytes have none."""
     if call["quantize_dtype"] is None:

@@ -126,14 +126,15 @@ FUNCTIONS = {
     "softmax": Op(before=hooks.thresholds(temperature="float32")),
     "trtllm_batch_decode_with_kv_cache_mla": Op(
         only={"sinks": (None,), "backend": ("auto", "trtllm-gen")},
+        beside={"sparse_mla_top_k": 0},
         before=hooks.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla"),
-        around=hooks.one_query_token,
+        around=hooks.pages_or_tokens,
     ),
     "trtllm_bf16_moe": Op(before=hooks.moe_by_number),
     "trtllm_fp4_block_scale_moe": Op(around=hooks.moe_in_a_list),
     "trtllm_fp8_block_scale_moe": Op(before=hooks.moe_with_transposed_scales),
     "trtllm_fp8_per_tensor_scale_moe": Op(before=hooks.moe_by_number),
-    "trtllm_ragged_attention_deepseek": Op(only={"attention_sinks": (None,)}, before=hooks.scales_as_numbers("trtllm_ragged_attention_deepseek")),
+    "trtllm_ragged_attention_deepseek": Op(only={"attention_sinks": (None,)}, before=hooks.ragged_lengths),
     "xqa_batch_decode_with_kv_cache_mla": Op(
         only={"sinks": (None,)}, before=hooks.scales_as_numbers("xqa_batch_decode_with_kv_cache_mla"), around=hooks.one_query_token
     ),
