@@ -8,6 +8,7 @@ import pytest
 import test_fib
 import torch
 from test_fib import exported  # noqa: F401, a fixture
+from test_ops import outputs_of
 
 import dodona
 from dodona import compat
@@ -39,12 +40,7 @@ def torch_call(case, function):
     for name, value in arguments.items():
         if name in case.inputs and not isinstance(value, bool):
             arguments[name] = to_torch(value.array if isinstance(value, dodona.Typed) else value, case.dtypes[name])
-    returned = function(**arguments)
-    specs = dodona.schema(case.op)["tensors"]
-    outputs = {spec["name"]: arguments[spec["name"]] for spec in specs if spec["direction"] == "in place" and spec["name"] in case.inputs}
-    names = [spec["name"] for spec in specs if spec["direction"] == "out" and spec["name"] not in outputs]
-    values = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
-    return {**outputs, **dict(zip(names, values))}, arguments
+    return outputs_of(case, arguments, function(**arguments)), arguments
 
 
 def assert_same(case, outputs):
