@@ -120,7 +120,7 @@ const char* const lines[] = {
     "moe_fused_gate T=8 E=64 --attr num_expert_group=8 --attr topk_group=4 --attr topk=4 --special nan-elements",
     "rotary_embedding T=4 P=64 R=16 Nq=3 Nk=1 --attr head_size=32",
     "context_attention_fwd T=9 N=4 Nk=2 D=128 B=2",
-    "decode_attention_fwd B=2 N=4 Nk=2 S=40 n=20 D=64 --attr v_head_dim=64 --attr sm_scale=0.1 --with sinks",
+    "decode_attention_fwd B=4 N=16 Nk=2 S=16 n=4 D=64 --attr v_head_dim=64 --attr sm_scale=0.1 --with sinks",
     "trtllm_batch_decode_with_kv_cache_mla B=3 Q=2 N=2 pages=8 P=32 W=2 --attr bmm1_scale=0.1",
     "top_p_renorm_prob B=3 V=400 --attr top_p=1",
     "linear T=4 K=72 N=32",

@@ -482,6 +482,7 @@ std::vector<std::string> lines_of_op(const Op& op) {
                                                "layernorm T=3 D=40 --attr eps=0.5",
                                                "trtllm_allreduce_fusion R=2 T=3 H=40 --attr rms_eps=0.5",
                                                "sgl_per_token_quant_fp8 M=6 K=64",
+                                               "mxfp8_quantize M=129 K=1536 --dtype input=f16",
                                                "sgl_per_tensor_quant_fp8 T=8 H=64 --dist wide-exponent",
                                                "moe_sum_reduce T=3 topk=8 D=40 --attr routed_scaling_factor=2.5",
                                                "moe_fused_gate T=16 E=32 --attr num_expert_group=4 --attr topk_group=2 --attr topk=4",
