@@ -341,8 +341,8 @@ void multiply_chunk(const PanelFewTile& tile, const Scratch& s, const float* a, 
 /// Columns of a packed panel.
 template <class Unpack>
 void multiply_packed(const PanelFewTile& tile, const Scratch& s, const float* a) {
-  // Memory answers in the meantime. A page away it answers one row less often; several rows, of eight lanes, take longer anyhow.
-  const std::int64_t far = sum_lanes == 8 && tile.product->m > 1 ? 4096 : 2048;
+  // Memory answers in the meantime. Farther away it answers one row less often, and several rows, of eight lanes, more often.
+  const std::int64_t far = sum_lanes == 8 && tile.product->m > 1 ? 8192 : 2048;
   const PanelProduct& p = *tile.product;
   const bool nans = head_of(packed_panel(tile)).nans != 0;
   const std::byte* const lines = packed_panel(tile) + ops::panel_few_head + tile.column % tile_columns / 16 * line;
