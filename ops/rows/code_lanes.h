@@ -3,22 +3,29 @@
 
 #include "ops/base/writing.h"
 #include "ops/rows/number_lanes.h"
+#include "simd/blocks_apart.h"
 #include "simd/pack.h"
 #include "simd/registers.h"
 #include "simd/words.h"
 
 namespace dodona::DODONA_TIER {
 
-/// Lane i: of the `count` lanes that are block i, in `count` vectors of 16 / count blocks each, the largest.
-template <int count, class Larger>
-DODONA_INLINE i32x16 largest_of_blocks(i32x16 (&m)[count], const Larger& larger) {
-  DODONA_UNROLL(4)
-  for (int half = count / 2; half > 0; half /= 2) DODONA_UNROLL(8)
-  for (int j = 0; j < half; ++j) {
-    const f32x16_pair split = deinterleave(as_f32(m[2 * j]), as_f32(m[2 * j + 1]));
-    m[j] = larger(as_i32(split.first), as_i32(split.second));
+/// Of `count` vectors from the j-th on, that are `all` in the end; one after the other goes into registers, not all at once.
+template <int all, int count, class Vector, class Larger>
+DODONA_INLINE i32x16 largest_from(int j, const Vector& vector, const Larger& larger) {
+  if constexpr (count == 1) {
+    return vector(j);
+  } else {
+    const i32x16 first = largest_from<all, count / 2>(j, vector, larger),
+                 second = largest_from<all, count / 2>(j + count / 2, vector, larger);
+    const i32x16_pair halves = blocks_apart<all / count>(first, second);
+    return larger(halves.first, halves.second);
   }
-  return m[0];
+}
+/// Lane i: of the lanes that are block i, in `count` vectors of 16 / count blocks each, of which vector(j) is the j-th, the largest.
+template <int count, class Vector, class Larger>
+DODONA_INLINE i32x16 largest_of_blocks(const Vector& vector, const Larger& larger) {
+  return largest_from<count, count>(0, vector, larger);
 }
 
 /// The largest magnitude of n elements. NaN elements are passed over: the maximum keeps its second operand then.

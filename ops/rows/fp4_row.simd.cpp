@@ -31,28 +31,32 @@ constexpr std::int32_t infinity_bits = 0x7F800000;
 template <class Lanes, bool pass_over_nan>
 DODONA_INLINE i32x16 widened_maxima(const char* input) {
   const i32x16 infinity = i32x16::splat(infinity_bits), none = i32x16::splat(-1);
-  i32x16 m[8];
-#pragma GCC unroll 8
-  for (int j = 0; j < 8; ++j) {
+  const auto larger = [](i32x16 a, i32x16 b) __attribute__((always_inline)) {
+    return max(a, b);
+  };
+  const auto pairs = [&](int j) __attribute__((always_inline)) {
     const Two x = evens_and_odds(Lanes{}, input + 32 * Lanes::bytes * j);
     i32x16 a = magnitude_bits(x.a), b = magnitude_bits(x.b);
     if (pass_over_nan) {
       a = select(a > infinity, none, a);
       b = select(b > infinity, none, b);
     }
-    m[j] = max(a, b);
-  }
-  return largest_of_blocks(m, [](i32x16 a, i32x16 b) { return max(a, b); });
+    return max(a, b);
+  };
+  return largest_of_blocks<8>(pairs, larger);
 }
 DODONA_INLINE i32x16 block_maxima(F16Lanes, const char* input) {
   return widened_maxima<F16Lanes, false>(input);
 }
 /// Two to a lane until the end.
 DODONA_INLINE i32x16 block_maxima(Bf16Lanes, const char* input) {
-  i32x16 m[8];
-#pragma GCC unroll 8
-  for (int j = 0; j < 8; ++j) m[j] = i32x16::load(reinterpret_cast<const std::int32_t*>(input + 64 * j)) & i32x16::splat(0x7FFF7FFF);
-  const i32x16 pairs = largest_of_blocks(m, [](i32x16 a, i32x16 b) { return max_16(a, b); });
+  const auto larger = [](i32x16 a, i32x16 b) __attribute__((always_inline)) {
+    return max_16(a, b);
+  };
+  const auto magnitudes = [&](int j) __attribute__((always_inline)) {
+    return i32x16::load(reinterpret_cast<const std::int32_t*>(input + 64 * j)) & i32x16::splat(0x7FFF7FFF);
+  };
+  const i32x16 pairs = largest_of_blocks<8>(magnitudes, larger);
   return max(shl<16>(pairs), pairs & i32x16::splat(-0x10000));
 }
 
@@ -70,34 +74,56 @@ struct Constants {
   bool zero_by_amax;
 };
 
-/// Of blocks that hold infinities or NaN, or of an encode scale that is no number: e4m3 as it is, its NaN too.
+/// Sixteen scales, and what their elements are multiplied with.
+DODONA_INLINE f32x16 factor_of(f32x16 amax, f32x16 scale, const Constants& constants) {
+  const f32x16 factor = reciprocal(scale * constants.decode_scale);
+  if (constants.zero_by_amax) return select(amax == f32x16::zero(), f32x16::zero(), factor);
+  return select(scale == f32x16::zero(), f32x16::zero(), factor);
+}
+/// Of blocks that may hold infinities or NaN, or an encode scale that is no number: e4m3 as it is, its NaN too.
 template <class Lanes>
-DODONA_INLINE f32x16 rare_scales(const char* input, const Constants& constants, std::uint8_t* scales, f32x16& amax) {
+DODONA_INLINE void rare_factors(const char* input, const Constants& constants, std::uint8_t* scales, float* factors) {
   // A block of nothing but NaN leaves -1, whose bits are those of a NaN.
-  amax = as_f32(widened_maxima<Lanes, true>(input));
+  const f32x16 amax = as_f32(widened_maxima<Lanes, true>(input));
   store_e4m3(constants.encode_scale * (amax * f32x16::splat(1.0f / 6.0f)), scales);
-  return load_e4m3(scales);
+  factor_of(amax, load_e4m3(scales), constants).store(factors);
+}
+/// Of numbers: amax and scale have no sign. Returns whether all factors are numbers, so that no product is NaN.
+DODONA_INLINE bool plain_factors(f32x16 amax, const Constants& constants, std::uint8_t* scales, float* factors) {
+  using Codes = E4m3Codes<0x7F>;
+  const f32x16 value = min(constants.encode_scale * (amax * f32x16::splat(1.0f / 6.0f)), f32x16::splat(448.0f));
+  const Codes::Rounded rounded = Codes::rounded(value);
+  store_low_8(rounded.bits & i32x16::splat(0x7F), scales);
+  const f32x16 factor = factor_of(amax, rounded.value, constants);
+  factor.store(factors);
+  return all(factor < f32x16::splat(__builtin_inff()));
 }
 
-/// Sixteen blocks: their scales, and the factors that their elements are multiplied with. Returns whether everything is finite, and no
-/// factor has a sign, so that no product is NaN.
-template <class Lanes>
-DODONA_INLINE bool scale_group(const char* input, const Constants& constants, std::uint8_t* scales, float* factors) {
-  const i32x16 maxima = block_maxima(Lanes{}, input);
-  const bool finite = constants.plain_scale && !any(maxima > i32x16::splat(infinity_bits - 1));
-  f32x16 amax = as_f32(maxima), scale;
-  if (finite) {
-    const f32x16 value = constants.encode_scale * (amax * f32x16::splat(1.0f / 6.0f));
-    const auto rounded = E4m3Codes<0x7F>::rounded(min(value, f32x16::splat(448.0f)));
-    store_low_8(rounded.bits & i32x16::splat(0x7F), scales);
-    scale = rounded.value;
-  } else {
-    scale = rare_scales<Lanes>(input, constants, scales, amax);
+/// `groups` times sixteen blocks: their scales, and the factors that their elements are multiplied with. One step after the other for all
+/// of them, because the way from elements to factors is long. Returns whether everything is finite, and no factor has a sign.
+template <class Lanes, int groups>
+DODONA_INLINE bool scale_groups(const char* input, const Constants& constants, std::uint8_t* scales, float* factors) {
+  constexpr int bytes = group_elements * Lanes::bytes;
+  std::int32_t maxima[groups * group_blocks];
+  i32x16 largest = i32x16::zero();
+#pragma GCC unroll 1
+  for (int g = 0; g < groups; ++g) {
+    const i32x16 those = block_maxima(Lanes{}, input + g * bytes);
+    those.store(maxima + g * group_blocks);
+    largest = max(largest, those);
   }
-  const mask16 zero = (constants.zero_by_amax ? amax : scale) == f32x16::zero();
-  const f32x16 factor = select(zero, f32x16::zero(), reciprocal(scale * constants.decode_scale));
-  factor.store(factors);
-  return finite && all(factor < f32x16::splat(__builtin_inff()));
+  if (!constants.plain_scale || any(largest > i32x16::splat(infinity_bits - 1))) {
+    for (int g = 0; g < groups; ++g)
+      rare_factors<Lanes>(input + g * bytes, constants, scales + g * group_blocks, factors + g * group_blocks);
+    return false;
+  }
+  bool finite = true;
+  DODONA_UNROLL(4)
+  for (int g = 0; g < groups; ++g) {
+    const int at = g * group_blocks;
+    finite &= plain_factors(as_f32(i32x16::load(maxima + at)), constants, scales + at, factors + at);
+  }
+  return finite;
 }
 
 constexpr std::int32_t anchor_of(std::int32_t e) {
@@ -111,18 +137,19 @@ struct E2m1Codes {
     // The sign of a NaN does not count.
     return clamped(abs(v)) | select(v == v, shr<28>(as_i32(v)) & i32x16::splat(8), i32x16::zero());
   }
-  /// Sixty-four codes a byte each of x * factor, all finite and the factors without a sign.
-  static DODONA_INLINE i32x16 of_numbers(const Numbers& x) {
-    return bytes_signed_like<3>(pairs(x.first, x.first_factor), pairs(x.second, x.second_factor), x.first, x.second);
+  /// Thirty-two codes of magnitudes of `both` times a factor without a sign, all finite.
+  static DODONA_INLINE i32x16 of_numbers(i32x16 both, f32x16 factor) {
+    const Pairs x = Pairs::of(both & i32x16::splat(0x7FFF7FFF));
+    return in_turn_16(clamped(x.even * factor), clamped(x.odd * factor));
   }
 
   /// Of a quarter times 2^k: halves are rounded from there on.
   static constexpr PowerBases bases{(127 - 2) << 7, 0, false};
   /// The same codes; `largest` becomes the largest one, larger ones than largest_code are of what is no number, or too large.
-  static DODONA_INLINE i32x16 of_powers(const Scaled& x, i32x16& largest) {
-    const i32x16 first = dropped(x.first, x.first_base), second = dropped(x.second, x.second_base);
-    largest = max_16(max_16(first, second), largest);
-    return bytes_signed_like<3>(first, second, x.first, x.second);
+  static DODONA_INLINE i32x16 of_powers(i32x16 both, i32x16 base, i32x16& largest) {
+    const i32x16 codes = dropped(both, base);
+    largest = max_16(codes, largest);
+    return codes;
   }
   static constexpr std::int32_t largest_code = 7;
 
@@ -145,10 +172,6 @@ struct E2m1Codes {
     return max_16(max_16(min_16(t, splat_16(1)), shr_16<7>(add_16(t, splat_16(64)))), normal);
   }
 
-  static DODONA_INLINE i32x16 pairs(i32x16 both, f32x16 factor) {
-    const Pairs x = Pairs::of(both & i32x16::splat(0x7FFF7FFF));
-    return in_turn_16(clamped(x.even * factor), clamped(x.odd * factor));
-  }
   /// NaN becomes 6.
   static DODONA_INLINE i32x16 clamped(f32x16 without_sign) {
     const f32x16 magnitude = min(without_sign, f32x16::splat(6.0f));
@@ -183,39 +206,31 @@ DODONA_INLINE void encode(const char* input, std::int64_t blocks, const float* f
     encode_two<Lanes, blocks_of_factor>(input + b * 16 * Lanes::bytes, factors + b / blocks_of_factor, codes + 8 * b);
 }
 
-/// Four blocks of bf16 whose elements and factors are finite: their codes in bytes.
-DODONA_INLINE i32x16 codes_of_four(const char* input, const float* factors, Looked& looked) {
-  return E2m1Codes::of_numbers({looked.pairs(input), looked.pairs(input + 64), factors_of_two<1>(factors), factors_of_two<1>(factors + 2)});
-}
-/// Of codes a byte each, two a byte: in the low bytes of halves of lanes.
-DODONA_INLINE i32x16 nibbles(i32x16 codes) {
-  return (codes & i32x16::splat(0x000F000F)) | (shr<4>(codes) & i32x16::splat(0x00F000F0));
-}
-/// Eights of blocks: body(first block) gives the codes of four a byte each. What lies `fetched` bytes on is fetched, spread over the pass:
-/// both passes over a batch are short, and without this the first one waits for memory. A prefetch beyond the input faults nowhere.
-/// Returns how many blocks there were.
-template <class Body>
-DODONA_INLINE std::int64_t encode_eights(const char* input, std::int64_t blocks, std::int64_t fetched, std::uint8_t* codes,
-                                         const Body& body) {
+/// Eights of blocks: code(pairs, block) gives the codes of two without their signs, see E2m1Codes. What lies `fetched` bytes on is fetched,
+/// spread over the pass: both passes over a batch are short, and without this the first one waits for memory. A prefetch beyond the input
+/// faults nowhere. Returns how many blocks there were.
+template <class Code>
+DODONA_INLINE std::int64_t encode_eights(const char* input, std::int64_t blocks, std::int64_t fetched, std::uint8_t* to, const Code& code) {
   std::int64_t b = 0;
   for (; b + 8 <= blocks; b += 8) {
-    const char* const next = input + b * 32 + fetched;
-    __builtin_prefetch(next);
-    __builtin_prefetch(next + 64);
-    const i32x16 first = body(b);
-    __builtin_prefetch(next + 128);
-    __builtin_prefetch(next + 192);
-    const i32x16 second = body(b + 4);
-    unsigned_bytes(nibbles(first), nibbles(second)).store(reinterpret_cast<std::int32_t*>(codes + 8 * b));
+    const char* const x = input + b * 32;
+    i32x16 pairs[4], codes[4];
+    DODONA_UNROLL(4)
+    for (int i = 0; i < 4; ++i) {
+      __builtin_prefetch(x + 64 * i + fetched);
+      pairs[i] = i32x16::load(reinterpret_cast<const std::int32_t*>(x + 64 * i));
+      codes[i] = code(pairs[i], b + 2 * i);
+    }
+    nibbles_signed_like(codes, pairs).store(reinterpret_cast<std::int32_t*>(to + 8 * b));
   }
   return b;
 }
-/// Finite elements, and factors too, that have no sign: those of x are looked at on the way.
-DODONA_INLINE void encode_numbers(const char* input, std::int64_t blocks, const float* factors, std::int64_t fetched, std::uint8_t* codes,
-                                  Looked& looked) {
-  const std::int64_t b = encode_eights(
-      input, blocks, fetched,
-      codes, [&](std::int64_t first) __attribute__((always_inline)) { return codes_of_four(input + first * 32, factors + first, looked); });
+/// Finite elements, and factors too, that have no sign.
+DODONA_INLINE void encode_numbers(const char* input, std::int64_t blocks, const float* factors, std::int64_t fetched, std::uint8_t* codes) {
+  const auto code = [&](i32x16 pairs, std::int64_t block) __attribute__((always_inline)) {
+    return E2m1Codes::of_numbers(pairs, factors_of_two<1>(factors + block));
+  };
+  const std::int64_t b = encode_eights(input, blocks, fetched, codes, code);
   encode<Bf16Lanes>(input + b * 32, blocks - b, factors + b, codes + 8 * b);
 }
 /// Pairs of blocks whose factors all have a base; returns whether all elements were numbers.
@@ -229,12 +244,10 @@ DODONA_INLINE bool encode_by_powers(const char* input, std::int64_t blocks, cons
     const float* const those = factors + begin / 2;
     std::int32_t bases[16];
     E2m1Codes::bases.of(f32x16::load_partial(those, count / 2, 1.0f)).store(bases);
-    const std::int64_t done = encode_eights(
-        x, count, fetched, codes + 8 * begin, [&](std::int64_t b) __attribute__((always_inline)) {
-          const auto* const pairs = reinterpret_cast<const std::int32_t*>(x + b * 32);
-          return E2m1Codes::of_powers(
-              {i32x16::load(pairs), i32x16::load(pairs + 16), i32x16::splat(bases[b / 2]), i32x16::splat(bases[b / 2 + 1])}, largest);
-        });
+    const auto code = [&](i32x16 pairs, std::int64_t block) __attribute__((always_inline)) {
+      return E2m1Codes::of_powers(pairs, i32x16::splat(bases[block / 2]), largest);
+    };
+    const std::int64_t done = encode_eights(x, count, fetched, codes + 8 * begin, code);
     encode<Bf16Lanes, 2>(x + done * 32, count - done, those + done / 2, codes + 8 * (begin + done));
   }
   return !any(excess_16(largest, splat_16(E2m1Codes::largest_code)) > i32x16::zero());
@@ -242,8 +255,7 @@ DODONA_INLINE bool encode_by_powers(const char* input, std::int64_t blocks, cons
 
 /// A batch whose elements and factors are all `finite`, or not.
 DODONA_INLINE void encode_batch(Bf16Lanes, const char* input, int blocks, const float* factors, bool finite, std::uint8_t* codes) {
-  Looked looked;
-  finite ? encode_numbers(input, blocks, factors, fetched_ahead, codes, looked) : encode<Bf16Lanes>(input, blocks, factors, codes);
+  finite ? encode_numbers(input, blocks, factors, fetched_ahead, codes) : encode<Bf16Lanes>(input, blocks, factors, codes);
 }
 DODONA_INLINE void encode_batch(F16Lanes, const char* input, int blocks, const float* factors, bool, std::uint8_t* codes) {
   encode<F16Lanes>(input, blocks, factors, codes);
@@ -254,16 +266,13 @@ DODONA_INLINE void scatter_scales(const std::uint8_t* from, std::int64_t count, 
   for (std::int64_t c = 0; c < count; ++c) to[c] = from[c];
 }
 
-/// Groups whose scales are worked out before their codes: several, because the chain from elements to factor is long.
+/// Groups whose scales are worked out before their codes.
 constexpr int batch_groups = 4;
 
-template <class Lanes>
-DODONA_INLINE void quantize_batch(const char* input, const Constants& constants, int groups, std::uint8_t* codes, std::uint8_t* scales) {
-  float factors[batch_groups * group_blocks];
-  bool finite = true;
-  for (int g = 0; g < groups; ++g)
-    finite &=
-        scale_group<Lanes>(input + g * group_elements * Lanes::bytes, constants, scales + g * group_blocks, factors + g * group_blocks);
+template <class Lanes, int groups>
+DODONA_INLINE void quantize_batch(const char* input, const Constants& constants, std::uint8_t* codes, std::uint8_t* scales) {
+  float factors[groups * group_blocks];
+  const bool finite = scale_groups<Lanes, groups>(input, constants, scales, factors);
   encode_batch(Lanes{}, input, groups * group_blocks, factors, finite, codes);
 }
 
@@ -277,9 +286,10 @@ void quantize_row(const Fp4Row row) {
   std::uint8_t scales[batch_groups * group_blocks];
   std::int64_t b = 0;
   while (row.blocks - b >= group_blocks) {
-    const std::int64_t whole = (row.blocks - b) / group_blocks;
-    const int groups = whole < batch_groups ? static_cast<int>(whole) : batch_groups;
-    quantize_batch<Lanes>(input + b * 16 * Lanes::bytes, constants, groups, row.codes + 8 * b, scales);
+    const char* const first = input + b * 16 * Lanes::bytes;
+    const int groups = row.blocks - b >= batch_groups * group_blocks ? batch_groups : 1;
+    groups > 1 ? quantize_batch<Lanes, batch_groups>(first, constants, row.codes + 8 * b, scales)
+               : quantize_batch<Lanes, 1>(first, constants, row.codes + 8 * b, scales);
     scatter_scales(scales, groups * group_blocks, row.tile, row.scales + b / 4 * row.tile);
     b += groups * group_blocks;
   }
@@ -288,7 +298,7 @@ void quantize_row(const Fp4Row row) {
   char elements[group_elements * 2] = {};
   std::uint8_t codes[8 * group_blocks];
   __builtin_memcpy(elements, input + b * 16 * Lanes::bytes, static_cast<std::size_t>(left * 16 * Lanes::bytes));
-  quantize_batch<Lanes>(elements, constants, 1, codes, scales);
+  quantize_batch<Lanes, 1>(elements, constants, codes, scales);
   __builtin_memcpy(row.codes + 8 * b, codes, static_cast<std::size_t>(8 * left));
   scatter_scales(scales, left, row.tile, row.scales + b / 4 * row.tile);
 }

@@ -15,14 +15,16 @@ void largest_of_sixteens(const ops::GroupRow& row, float* maxima) {
   for (std::int64_t done = 0; done < row.groups; done += 16) {
     // Those that are left are the last sixteen, some of them once more.
     const std::int64_t g = done + 16 <= row.groups ? done : row.groups - 16;
-    i32x16 largest[16];
-    DODONA_UNROLL(16)
-    for (int j = 0; j < 16; ++j) {
+    const auto larger = [](i32x16 a, i32x16 b) __attribute__((always_inline)) {
+      return max_16(a, b);
+    };
+    const auto largest_of_one = [&](int j) __attribute__((always_inline)) {
       const auto* const pairs = static_cast<const std::int32_t*>(at<Bf16Lanes>(row.input, (g + j) * row.size));
-      largest[j] = i32x16::load(pairs) & magnitude;
-      for (std::int64_t i = 16; i < row.size / 2; i += 16) largest[j] = max_16(i32x16::load(pairs + i) & magnitude, largest[j]);
-    }
-    const i32x16 both = largest_of_blocks(largest, [](i32x16 a, i32x16 b) { return max_16(a, b); });
+      i32x16 largest = i32x16::load(pairs) & magnitude;
+      for (std::int64_t i = 16; i < row.size / 2; i += 16) largest = max_16(i32x16::load(pairs + i) & magnitude, largest);
+      return largest;
+    };
+    const i32x16 both = largest_of_blocks<16>(largest_of_one, larger);
     const i32x16 bits = max(shl<16>(both), both & i32x16::splat(-0x10000));
     as_f32(bits).store(maxima + g);
     if (!any(bits > i32x16::splat(0x7F800000))) continue;

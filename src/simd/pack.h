@@ -87,6 +87,33 @@ DODONA_INLINE i32 bytes_by_place(i32 a) {
 }
 #endif
 
+/// Of bytes below sixteen the even ones, and the odd ones times sixteen, in sixteen bits; and fours of bytes that were packed twice within
+/// every 128 bits as they were.
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+DODONA_INLINE i32 nibbles(i32 codes) {
+  return {_mm512_maddubs_epi16(codes.v, _mm512_set1_epi16(0x1001))};
+}
+DODONA_INLINE i32 twice_packed_in_order(i32 packed) {
+  return {_mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), packed.v)};
+}
+#elif DODONA_TIER_v3
+DODONA_INLINE i32 nibbles(i32 codes) {
+  const __m256i weights = _mm256_set1_epi16(0x1001);
+  return {{_mm256_maddubs_epi16(codes.lo.v, weights)}, {_mm256_maddubs_epi16(codes.hi.v, weights)}};
+}
+DODONA_INLINE i32 twice_packed_in_order(i32 packed) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  return {{_mm256_permutevar8x32_epi32(packed.lo.v, order)}, {_mm256_permutevar8x32_epi32(packed.hi.v, order)}};
+}
+#else
+DODONA_INLINE i32 nibbles(i32 codes) {
+  return bit_or(bit_and(codes, i32::splat(0x000F000F)), bit_and(shr<4>(codes), i32::splat(0x00F000F0)));
+}
+DODONA_INLINE i32 twice_packed_in_order(i32 packed) {
+  return packed;
+}
+#endif
+
 #if DODONA_TIER_neon || DODONA_TIER_generic
 DODONA_INLINE i32 packed_in_order(i32 packed) {
   return packed;
@@ -119,6 +146,18 @@ template <int place>
 DODONA_INLINE i32x16 bytes_signed_like(i32x16 a, i32x16 b, i32x16 x, i32x16 y) {
   const i32x16 signs = i32x16{lanes::packed_signed(x.v, y.v)} & i32x16::splat(static_cast<std::int32_t>(0x80808080));
   return {lanes::packed_in_order((i32x16{lanes::packed_unsigned(a.v, b.v)} | shr<7 - place>(signs)).v)};
+}
+
+/// A hundred and twenty-eight codes of four bits as they lie in memory: numbers of 16 bits below eight, and in bit 3 whether the number in
+/// their place in x has a sign.
+DODONA_INLINE i32x16 nibbles_signed_like(const i32x16 (&codes)[4], const i32x16 (&x)[4]) {
+  i32x16 halves[2];
+  for (int i = 0; i < 2; ++i) {
+    const i32x16 signs = i32x16{lanes::packed_signed(x[2 * i].v, x[2 * i + 1].v)} & i32x16::splat(static_cast<std::int32_t>(0x80808080));
+    const i32x16 bytes = i32x16{lanes::packed_unsigned(codes[2 * i].v, codes[2 * i + 1].v)} | shr<4>(signs);
+    halves[i] = {lanes::nibbles(bytes.v)};
+  }
+  return {lanes::twice_packed_in_order(lanes::packed_unsigned(halves[0].v, halves[1].v))};
 }
 
 }  // namespace dodona::DODONA_TIER
