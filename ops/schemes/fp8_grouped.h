@@ -173,6 +173,15 @@ double grouped_fp8_bytes(const Op& op) {
   return grouped_bytes(grouped_fp8_problems(op), 1.0, 1.0);
 }
 
+/// Of the scales' layouts.
+template <class Op>
+std::vector<MistakeOf<Op>> grouped_fp8_mistakes() {
+  return {{"scales-m-major", "scales_a, which are row-major, are read as M-major, expert by expert",
+           grouped_fp8_golden<Op, GroupedScales::m_major>},
+          {"weight-scales-by-k", "scales_b are read as if [K/128, N/128] were their order in memory",
+           grouped_fp8_golden<Op, GroupedScales::k_by_rows>}};
+}
+
 /// The contract's words on what both do.
 inline const std::string grouped_fp8_contract = R"(
 Expert e multiplies its rows with its weight as fp8_blockwise_scaled_mm does, each output by the sum that follows; rows of no expert are
