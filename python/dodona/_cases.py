@@ -118,7 +118,7 @@ class Case:
         tensors = [
             slot.pack(values[slot.name], keep, [])
             for slot in plan.slots
-            if values.get(slot.name) is not None and not is_attr(slot.name) and slot.spec["direction"] != "out"
+            if values.get(slot.name) is not None and not is_attr(slot.name) and (slot.spec["direction"] != "out" or slot.spec.get("given"))
         ]
         attrs = [
             attr.pack(values[attr.name], keep)

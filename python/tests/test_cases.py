@@ -104,6 +104,14 @@ def test_a_case_of_a_call_of_ones_own():
     assert not case.check(input=residual, residual=residual)
 
 
+def test_a_case_of_a_call_whose_outputs_say_how_many_are_chosen():
+    logits = np.random.default_rng(3).standard_normal((4, 16), np.float32)
+    weights, ids = np.zeros((4, 3), np.float32), np.zeros((4, 3), np.int32)
+    case = dodona.Case.of("topk_softmax", weights, ids, logits, True)
+    dodona.topk_softmax(weights, ids, logits, True)
+    assert case.check(topk_weights=weights, topk_ids=ids) and not case.check(topk_weights=weights, topk_ids=ids[:, ::-1].copy())
+
+
 @pytest.mark.parametrize(
     "outputs, kind, words",
     [

@@ -439,6 +439,42 @@ def test_a_mask_of_tokens_goes_over_logits_without_rows():
     assert logits.tolist() == [value if value % 2 == 0 else -np.inf for value in range(1, 11)]
 
 
+def test_the_rows_of_a_mask_of_tokens_may_be_a_list():
+    logits = np.ones((3, 8), np.float32)
+    sgl_kernel.apply_token_bitmask_inplace_cuda(logits, np.zeros((3, 1), np.int32), [0, 2])
+    assert (logits == -np.inf).all(1).tolist() == [True, False, True]
+
+
+def test_a_tree_of_more_than_eight_tokens_has_a_mask_of_words():
+    line = "build_tree_kernel_efficient B=2 n=80 --attr topk=4 --attr depth=4 --attr draft_token_num=20 --attr tree_mask_mode=2"
+    inputs = dodona.gen(line).inputs
+    given = [inputs[name] for name in ("parent_list", "selected_index", "verified_seq_len")]
+
+    def built(mask):
+        rest = [np.full(40, -1), *(np.full((2, 20), -1) for _ in range(3))]
+        sgl_kernel.build_tree_kernel_efficient(*given, mask, *rest, 4, 4, 20, 2)
+        return mask
+
+    assert built(np.zeros(40, np.uint32)).tobytes() == built(np.zeros(160, np.uint8)).tobytes()
+
+
+def test_rows_that_are_padded_to_four_may_be_slices_and_their_scales_have_gaps():
+    case = dodona.gen("fp8_blockwise_scaled_mm M=3 N=128 K=256").arguments()
+    given = [case["mat_a"], case["mat_b"], case["scales_a"], case["scales_b"], "bf16"]
+    wanted = sgl_kernel.fp8_blockwise_scaled_mm(*given)
+
+    def wider(array, shape):
+        memory = np.full(shape, 0xFF, np.uint8).repeat(array.dtype.itemsize, -1).view(array.dtype)
+        memory[: array.shape[0], : array.shape[1]] = array
+        return memory[: array.shape[0], : array.shape[1]]
+
+    rows, columns = wider(given[0], (3, 272)), wider(given[2].T, (2, 4)).T
+    assert sgl_kernel.fp8_blockwise_scaled_mm(rows, given[1], columns, *given[3:]).tobytes() == wanted.tobytes()
+    four = dodona.gen("fp8_blockwise_scaled_mm M=4 N=128 K=256").arguments()
+    with pytest.raises(ValueError, match="mat_a has strides"):
+        sgl_kernel.fp8_blockwise_scaled_mm(wider(four["mat_a"], (4, 272)), four["mat_b"], four["scales_a"], four["scales_b"], "bf16")
+
+
 @pytest.mark.parametrize("order", ["top_k_first", "joint"])
 def test_tokens_are_drawn_from_logits_as_from_their_probabilities(order):
     logits = np.random.default_rng(4).standard_normal((64, 50), np.float32)

@@ -123,6 +123,30 @@ def one_row(*names: str) -> Callable[[Call], None]:
     return hook
 
 
+def rows_that_are_padded(call: Call) -> None:
+    """Rows that are no multiple of four are copied into tensors that are, slices and scales with gaps between their columns (aligned for
+    transfers by tiles) included. Others are read as if there were none: the op refuses them."""
+    rows, scales = bare(call["mat_a"]), bare(call["scales_a"])
+    if getattr(rows, "ndim", 0) != 2 or getattr(scales, "ndim", 0) != 2 or len(rows) % 4 == 0 or _last_stride(rows) != 1:
+        return
+    call["mat_a"], call["scales_a"] = like(call["mat_a"], _dense(rows)), like(call["scales_a"], _dense(scales.T).T)
+
+
+def _last_stride(value: Any) -> int:
+    return value.stride(-1) if is_torch(value) else value.strides[-1] // value.itemsize
+
+
+def _dense(value: Any) -> Any:
+    return value.contiguous() if is_torch(value) else np.ascontiguousarray(value)
+
+
+def rows_of_a_mask(call: Call) -> None:
+    """The numbers of the rows may be a list. What has no dimension of rows is one row."""
+    one_row("logits", "bitmask")(call)
+    if isinstance(call["indices"], list):
+        call["indices"] = np.asarray(call["indices"], np.int32)
+
+
 def as_it_lies(name: str) -> Callable[[Call], None]:
     """Upstream's kernel takes a pointer and a number of elements: of a slice it reads what lies behind its first element, gaps and all. Its own
     test calls it so, and compares with a kernel that does the same. What would lie outside of the slice's own span stays as it is, and is refused."""
@@ -368,7 +392,7 @@ def memory_at(address: int, rows: int, row: int) -> np.ndarray:
 def tree_as_callers_have_it(call: Call) -> None:
     """Rows of more than eight bits are words; of one step there are no parents."""
     mask = call["tree_mask"]
-    if call["tree_mask_mode"] == 2 and dtype_name(bare(mask).dtype) != "u8":
+    if call["tree_mask_mode"] == 2 and bare(mask).dtype.itemsize > 1:
         call["tree_mask"] = bytes_as(bare(mask), "u8")
     if call["depth"] == 1:  # no parents are read, and upstream has none
         parents = bare(call["selected_index"])

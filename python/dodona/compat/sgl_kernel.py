@@ -70,13 +70,14 @@ TABLES_OF_LAYERS = {
 FUNCTIONS = {
     **TABLES_OF_LAYERS,
     "apply_rope_with_cos_sin_cache_inplace": Op(takes=("fused_set_kv_buffer_arg",), before=hooks.set_kv_buffer),
-    "apply_token_bitmask_inplace_cuda": Op(before=hooks.one_row("logits", "bitmask")),
+    "apply_token_bitmask_inplace_cuda": Op(before=hooks.rows_of_a_mask),
     "cutlass_fp4_group_mm": Op(
         takes=("params",), makes=("ab_strides", "c_strides", "problem_sizes", "expert_offsets", "blockscale_offsets"), before=hooks.params
     ),
     "build_tree_kernel_efficient": Op(before=hooks.tree_as_callers_have_it),
     "fast_topk": Op(around=hooks.largest_along),
     "flash_mla_with_kvcache": Op(takes=("indices",), around=hooks.dense_or_sparse),
+    "fp8_blockwise_scaled_mm": Op(before=hooks.rows_that_are_padded),
     "gelu_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_and_mul")),
     "gelu_tanh_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_tanh_and_mul")),
     "merge_state": Op(before=hooks.lse_in_f32),
@@ -123,6 +124,7 @@ OPERATORS = {
     "cutlass_fp4_group_mm": Op(names={"a": "a_fp4", "b": "b_fp4", "sf_offsets": "blockscale_offsets", "output": "out"}),
     "cutlass_w4a8_moe_mm": Op(names={"expert_offsets": "experts_offsets"}),
     "cutlass_mla_get_workspace_size": Op(names={"_0": "max_seq_len", "_1": "num_batches", "_2": "sm_count", "_3": "num_kv_splits"}),
+    "fp8_blockwise_scaled_mm": Op(before=hooks.rows_that_are_padded),
     "dsv3_router_gemm": Op(names={"mat_a": "hidden_states", "mat_b": "router_weights"}),
     "fast_hadamard_transform": Op("hadamard_transform"),
     "fast_hadamard_transform_12N": Op("hadamard_transform_12n"),
