@@ -50,7 +50,7 @@ hw::BlockLayout layout_of(RmsKernel kernel, std::int64_t n, int element_bytes) {
 
 /// Of a build without fast math.
 bool is_vllm(RmsKernel kernel) {
-  return kernel != RmsKernel::flashinfer && kernel != RmsKernel::triton;
+  return kernel == RmsKernel::vllm || kernel == RmsKernel::vllm_vectors || kernel == RmsKernel::vllm_vectors_256;
 }
 
 }  // namespace
@@ -128,6 +128,8 @@ void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std
     if (may_flush(y.exact) || may_flush(weight[h])) y = y.widened(std::fabs(y.exact));
     // A flushed term may also turn the sign of a sum that is zero without it.
     if (!lost.empty() && lost[h] > 0) y.slack = std::fmax(y.slack, flush_floor);
+    // A weight of -0 is +0 to kernels that add it to a bias of zero.
+    if (weight[h] == 0 && std::signbit(weight[h])) y.slack = std::fmax(y.slack, flush_floor);
     out.put(linear, y);
   }
 }
@@ -146,7 +148,8 @@ void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float>
     for (std::size_t h = 0; h < x.size(); ++h) x[h] = hw::div(x[h], root) * weight[h];
   } else {
     const float factor = hw::rsqrt(hw::fma(sum, hw::rcp(n), e));
-    for (std::size_t h = 0; h < x.size(); ++h) x[h] = hw::mul(hw::mul(x[h], factor), weight[h]);
+    const float bias = kernel == RmsKernel::flashinfer ? 0.0f : -0.0f;
+    for (std::size_t h = 0; h < x.size(); ++h) x[h] = hw::mul(hw::mul(x[h], factor), hw::add(bias, weight[h]));
   }
 }
 

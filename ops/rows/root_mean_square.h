@@ -50,9 +50,11 @@ void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std
 /// fma in order, but for vllm_vectors.
 enum class RmsKernel {
   /// min(1024, n/vec) threads rounded up to whole warps, vec = gcd(16 / bytes of an element, n); xor butterflies over lanes, and over the
-  /// per-warp sums padded with 0 to 32; r = rsqrt(fma(sum, rcp(n), eps)), y = (x * r) * weight; denormals flushed. Source: FlashInfer
-  /// `RMSNormKernel`, `FusedAddRMSNormKernel`.
+  /// per-warp sums padded with 0 to 32; r = rsqrt(fma(sum, rcp(n), eps)), y = (x * r) * (0 + weight), so that a weight of -0 is +0;
+  /// denormals flushed. Source: FlashInfer `RMSNormKernel`, `FusedAddRMSNormKernel`.
   flashinfer,
+  /// The same with the weight as it is. Source: FlashInfer's fused all-reduce.
+  flashinfer_unbiased,
   /// min(1024, n) threads, element by element; CUB's `BlockReduce`: a tree over lanes, neighbours first, then warps in order; r =
   /// rsqrt(sum/n
   /// + eps), y = rn(rn(x * r) * weight). Source: vLLM `rms_norm_kernel`.
@@ -67,7 +69,8 @@ enum class RmsKernel {
 };
 
 /// The same on an H200, in place, before the last rounding to `type`, which is that of the tensor. FlashInfer's fused all-reduce is
-/// RmsKernel::flashinfer in a cluster of `blocks`: each has a part of the row, a vector for each thread, and their sums are added in order.
+/// RmsKernel::flashinfer_unbiased in a cluster of `blocks`: each has a part of the row, a vector for each thread, and their sums are added
+/// in order.
 void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps, std::int64_t blocks = 1);
 
 }  // namespace dodona::ops

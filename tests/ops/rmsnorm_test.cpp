@@ -56,6 +56,20 @@ TEST(Rmsnorm, ZeroRowGivesZerosOfItsSignAndNaNWithoutEps) {
   }
 }
 
+TEST(Rmsnorm, AWeightOfMinusZeroIsAddedToABiasOfZeroOrNot) {
+  const Tensor x = tensor_of(DType::bf16, {1, 4}, {1, -2, 3, -4}), w = tensor_of(DType::bf16, {4}, {-0.0, -0.0, 0.0, 1.0});
+  const Tensor y = run(x, w, Mode::hopper), other = run(x, w, Mode::fast);
+  EXPECT_EQ(quant::get_bits(y, 0), 0u);
+  EXPECT_EQ(quant::get_bits(y, 1), 0x8000u);
+  EXPECT_EQ(quant::get_bits(other, 0), 0x8000u);
+  EXPECT_EQ(judged(x, w, y).failing(), 0);
+  EXPECT_EQ(judged(x, w, other).failing(), 0);
+  quant::set(y, 1, 0x1p-120);
+  EXPECT_EQ(judged(x, w, y).failing(), 1);
+  quant::set(other, 2, -0.0);  // a weight of +0 leaves nothing open
+  EXPECT_EQ(judged(x, w, other).failing(), 1);
+}
+
 TEST(Rmsnorm, InfinityGivesNaNAtItselfAndZeroElsewhere) {
   Tensor x = filled(DType::bf16, {2, 40}, -1.0);
   quant::set(x, 7, infinity);
