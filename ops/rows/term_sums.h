@@ -55,8 +55,10 @@ struct TermSums {
     if (!flushes) return open;
     // Each term and each partial sum below 2^-126 may be flushed: a change far below that of one rounding unless all are small. Where
     // the order is fixed, roundings are open only behind something flushed.
-    if (any_order ? terms.magnitude < 0x1p-90 && terms.magnitude > 0 : terms.flushable)
+    if (any_order ? terms.magnitude < 0x1p-90 && terms.magnitude > 0 : terms.flushable) {
       open += 2.0 * count * flush_floor * std::fabs(factor) + (any_order ? 0.0 : roundings() * unit * scaled);
+      if (exact == 0) open = std::fmax(open, flush_floor);
+    }
     if (is_denormal(factor) || may_flush(exact)) open += std::fabs(exact);
     return open;
   }

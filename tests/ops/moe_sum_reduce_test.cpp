@@ -108,6 +108,21 @@ TEST(MoeSumReduce, TheBuildOfSglKernelFlushesDenormalsAndTritonsKeepsThem) {
     }
 }
 
+TEST(MoeSumReduce, AFlushedSumTimesZeroMayBeEitherZero) {
+  const NamedOp op{"moe_sum_reduce"};
+  const auto failing = [&](double term, double output) {
+    Arguments inputs;
+    inputs.set("input_tensor", tensor_of(DType::bf16, {1, 2, 1}, {term, 0}));
+    inputs.set_attr("routed_scaling_factor", 0.0);
+    return op.failing(inputs, {{"output_tensor", tensor_of(DType::bf16, {1, 1}, {output})}});
+  };
+  EXPECT_EQ(failing(-0x1p-130, 0.0), 0);
+  EXPECT_EQ(failing(-0x1p-130, -0.0), 0);
+  EXPECT_EQ(failing(-0x1p-130, 0x1p-120), 1);
+  EXPECT_EQ(failing(-3, -0.0), 0);
+  EXPECT_EQ(failing(-3, 0.0), 1);
+}
+
 TEST(MoeSumReduce, UpstreamsUnwrittenTailIsAKnownDefect) {
   const NamedOp op{"moe_sum_reduce"};
   const Arguments inputs = op.case_of("T=257 topk=2 D=24 --attr routed_scaling_factor=1");
