@@ -6,6 +6,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/rows/rotate.h"
+#include "quant/element.h"
 
 namespace dodona::ops {
 namespace {
@@ -52,6 +53,33 @@ void store_rows(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec) {
   });
 }
 
+/// The kernel widens what it does not rotate and narrows it again, which makes one NaN of all.
+void through_f32(DType type, std::byte* data, std::int64_t n) {
+  std::vector<float> x(static_cast<std::size_t>(n));
+  quant::to_f32(type, data, x.data(), n);
+  quant::from_f32(type, x.data(), data, n);
+}
+
+void widen_and_narrow(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec) {
+  const DType type = op.query.dtype();
+  const std::int64_t tokens = op.positions.elements(), rotated = op.cos_sin_cache.size(1), rest = op.head_size - rotated;
+  for (const Tensor* tensor : {&op.query, &op.key}) {
+    const Heads heads = heads_of(*tensor, 1, op.head_size);
+    if (rest == 0) continue;
+    parallel_for(exec.threads, tokens, static_cast<double>(heads.count * rest), [&](std::int64_t t) {
+      for (std::int64_t h = 0; h < heads.count; ++h) through_f32(type, heads.head(t, h) + rotated * bits(type) / 8, rest);
+    });
+  }
+}
+
+void widen_and_narrow_stored(const ApplyRopeWithCosSinCacheInplace& op) {
+  if (!op.cache_loc.defined()) return;
+  const Heads stored = heads_of(op.v_buffer, 1, op.head_size);
+  for (std::int64_t t = 0; t < op.cache_loc.size(0); ++t)
+    for (std::int64_t h = 0; h < stored.count; ++h)
+      through_f32(op.key.dtype(), stored.head(op.cache_loc.as<std::int64_t>()[t], h), op.head_size);
+}
+
 /// Buffer rows are judged as what they were copied from. Rows that several tokens name are left to a race by upstream's kernel: open.
 void record_rows(const ApplyRopeWithCosSinCacheInplace& op, Reference* reference) {
   if (reference == nullptr || !op.cache_loc.defined()) return;
@@ -94,7 +122,9 @@ void fast(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec) {
 
 void hopper(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec) {
   rotate_hopper(rotation_of(op), FusedProduct::own, exec);
+  widen_and_narrow(op, exec);
   store_rows(op, exec);
+  widen_and_narrow_stored(op);
 }
 
 }  // namespace
@@ -110,7 +140,8 @@ Elements from R on, and buffer rows that cache_loc does not name, keep their bit
 rotated key and of the value. A row that several tokens name takes any of them (here the last) and is not judged. Budget, per
 element: what rounding the two products to fp32 changes; for 16-bit types half a unit of the fp32 sum, unless all of this is
 exact (so c = 1, s = 0 returns the element); what flushed denormals carry. A product that overflows fp32 leaves the element
-open.)",
+open. Hopper mode: NaN that are not rotated, and those of stored values, leave as 7fff: the kernel widens and narrows
+whole heads.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

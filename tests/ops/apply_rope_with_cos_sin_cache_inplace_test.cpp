@@ -53,6 +53,26 @@ TEST(ApplyRope, NeoxPairsHalvesOtherwiseNeighbours) {
     }
 }
 
+TEST(ApplyRope, HopperModeMakesOneNaNOfThoseThatAreNotRotated) {
+  Op op = one_head(DType::bf16, {1, 2, 3, 4}, {1, 0}, true);
+  op.value = tensor_of(DType::bf16, {1, 4}, {1, 2, 3, 4});
+  op.k_buffer = op.v_buffer = Tensor(DType::bf16, {1, 4});
+  op.v_buffer = Tensor(DType::bf16, {1, 4});
+  op.cache_loc = Tensor(DType::i64, {1});
+  quant::set_bits(op.query, 3, 0xFFC1), quant::set_bits(op.key, 2, 0x7F81), quant::set_bits(op.value, 0, 0xFFFF);
+  for (const Mode mode : all_modes) {
+    Op call = op;
+    call.query = op.query.clone(), call.key = op.key.clone(), call.k_buffer = op.k_buffer.clone(), call.v_buffer = op.v_buffer.clone();
+    ops::run(call, in_mode(mode));
+    const bool gpu = mode == Mode::hopper;
+    EXPECT_EQ(quant::get_bits(call.query, 3), gpu ? 0x7FFFu : 0xFFC1u) << name(mode);
+    EXPECT_EQ(quant::get_bits(call.k_buffer, 2), gpu ? 0x7FFFu : 0x7F81u) << name(mode);
+    EXPECT_EQ(quant::get_bits(call.v_buffer, 0), gpu ? 0x7FFFu : 0xFFFFu) << name(mode);
+    EXPECT_EQ(quant::get_bits(call.value, 0), 0xFFFFu) << name(mode);
+    EXPECT_EQ(quant::get(call.query, 2), 3.0) << name(mode);
+  }
+}
+
 TEST(ApplyRope, TheFirstHalfOfATableRowIsCosinesWhateverThePairing) {
   // Pair 0 turns by a quarter, pair 1 not at all.
   const Values head{1, 2, 3, 4}, cos_sin{0, 1, 1, 0};
@@ -78,7 +98,7 @@ TEST(ApplyRope, ElementsFromROnKeepTheirBits) {
       quant::set_bits(op.query, 5, 0xFFA5);  // a NaN with a payload
       op = ops::run(op, in_mode(mode));
       EXPECT_EQ(quant::get(op.query, 4), 5);
-      EXPECT_EQ(quant::get_bits(op.query, 5), 0xFFA5U);
+      EXPECT_EQ(quant::get_bits(op.query, 5), mode == Mode::hopper ? 0x7FFFU : 0xFFA5U);
       EXPECT_EQ(quant::get(op.query, 6), 7);
     }
 }
@@ -282,7 +302,7 @@ TEST(ApplyRope, NamedRowsAreCopiesAndOtherRowsKeepTheirBits) {
   Arguments inputs = rope.case_of(fused_case);
   inputs.set("cache_loc", tensor_of(DType::i64, {4}, {7, 0, 8, 3}));
   quant::set_bits(*inputs.find("v_buffer"), 5 * 192, 0xFFA5);
-  quant::set_bits(*inputs.find("value"), 0, 0x7FA5);
+  quant::set_bits(*inputs.find("value"), 0, 0x7FFF);
   const std::vector<std::int64_t> rows{7, 0, 8, 3};
   for (const Mode mode : all_modes) {
     const auto out = rope.outputs(inputs, in_mode(mode, 2));
