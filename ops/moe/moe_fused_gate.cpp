@@ -58,6 +58,20 @@ double row_cost(const MoeFusedGate& op) {
   return 4.0 * static_cast<double>(op.experts());
 }
 
+/// Whether a NaN key is the first one of its group, or is chosen for want of others.
+bool nan_decides(const MoeFusedGate& op, const std::vector<float>& x, const std::vector<float>& bias) {
+  std::vector<float> keys(x.size());
+  for (std::size_t e = 0; e < x.size(); ++e) keys[e] = x[e] + bias[e];
+  const auto is_nan = [](float key) { return std::isnan(key); };
+  if (std::none_of(keys.begin(), keys.end(), is_nan)) return false;
+  const std::size_t step = x.size() / static_cast<std::size_t>(op.num_expert_group);
+  for (std::size_t e = 0; e < x.size(); e += step)
+    if (is_nan(keys[e])) return true;
+  const RouterScores scores = sigmoid_scores<ExactArithmetic>(op.input_tensor.dtype(), x, bias);
+  const std::vector<std::int64_t> chosen = choose(choice_of(op), scores.keys, ExactArithmetic::add);
+  return std::any_of(chosen.begin(), chosen.end(), [&](std::int64_t e) { return is_nan(keys[static_cast<std::size_t>(e)]); });
+}
+
 // ---- golden
 
 struct GateRouter {
@@ -70,8 +84,7 @@ struct GateRouter {
     std::vector<float> x;
     RouterScores scores;
 
-    /// Keys that are NaN count as -inf.
-    bool unspecified() const { return false; }
+    bool unspecified() const { return nan_decides(router.op, x, router.bias); }
     std::vector<std::int64_t> choose() const {
       return ops::choose(choice_of(router.op), scores.keys, ExactArithmetic::add, choice_rule(router.rule));
     }
@@ -187,6 +200,16 @@ void hopper(const MoeFusedGate& op, const Exec& exec) {
   });
 }
 
+std::optional<Refusal> unsupported(const MoeFusedGate& op, Mode mode) {
+  if (mode != Mode::hopper) return {};
+  const std::vector<float> bias = router_row(op.bias, 0, op.experts());
+  for (std::int64_t t = 0; t < op.input_tensor.size(0); ++t)
+    if (nan_decides(op, router_row(op.input_tensor, t, op.experts()), bias))
+      return Refusal{"input_tensor", "has a NaN in row " + std::to_string(t) +
+                                         " where upstream's kernel leaves its choice to a race: there is no hopper mode for that"};
+  return {};
+}
+
 void check(const MoeFusedGate& op) {
   const auto number = [](std::int64_t n) { return std::to_string(n); };
   const std::int64_t experts = op.experts(), groups = op.num_expert_group;
@@ -231,7 +254,9 @@ s = 1/(1+exp(-x)) in fp32, rounded to the input type; key c = s + bias and a gro
 rounded to the type (maxima start from -FLT_MAX in the type, so groups of one expert all tie). The topk_group best groups are
 kept, ties to the lower index; of their experts the best by c, ties to the lower index, in that order. Weights: s (unbiased,
 fp32) over the sum of s in order of choice; shared experts f32(f64(sum)/factor) over the sum; then, with apply,
-f32(f64(weight)*factor). A NaN key or score counts as -inf (undefined upstream). ids are exact, except that keys and scores are
+f32(f64(weight)*factor). A NaN key or score counts as -inf; where a NaN key is
+the first one of its group, or would be chosen for want of others, the row is open, and refused by hopper mode: upstream's search
+for a group's best starts from its first key, nothing compares greater than NaN, and what its lanes then agree on is left to a race. ids are exact, except that keys and scores are
 known to an interval: the relative error of s is (1.25|x|+4)*e/(1+e) + 3 units of 2^-24, e = exp(-x), carried through the
 roundings. Any choice that keys within their intervals give is accepted, with the weights that follow; equal inputs, and keys
 whose interval is one number (saturated scores, 16-bit types), tie exactly. Budget of the weights: the intervals of s, routed +
@@ -241,6 +266,7 @@ open; a denormal weight may be flushed, also before its product with the factor.
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .check = ops::check,
       .condition = ops::condition,
       .mistakes = {{"bias-in-weights", "the weights are made of score + bias, which is meant for choosing only",
