@@ -1,5 +1,8 @@
 #include "ops/gemm/dsv3_fused_a_gemm.h"
 
+#include <algorithm>
+
+#include "ops/base/rows.h"
 #include "ops/sums/products.h"
 #include "ops/sums/products_gpu.h"
 #include "ops/tiles/dot.h"
@@ -30,8 +33,13 @@ double flops(const Dsv3FusedAGemm& op) {
 /// Four warps, each with its part of K.
 constexpr Accumulator four_warps{.order = Order::contiguous, .unit = &quant::tensor_core::half_mma, .parts = 4};
 
+/// The sum of the four is added to zero: where it was flushed no sign is left. (What is not flushed is no zero in bf16 either.)
 void on_gpu(const Dsv3FusedAGemm& op, const Exec& exec) {
   gpu_products(products_of(op), four_warps, op.output, exec);
+  for (std::int64_t t = 0; t < row_count(op.output); ++t) {
+    auto* const row = reinterpret_cast<std::uint16_t*>(row_begin_mutable(op.output, t, 2));
+    std::replace(row, row + op.output.size(1), std::uint16_t{0x8000}, std::uint16_t{0});
+  }
 }
 
 }  // namespace
@@ -42,7 +50,7 @@ std::unique_ptr<Op> op_dsv3_fused_a_gemm() {
   return define<ops::Dsv3FusedAGemm>({
       .contract = R"(
 Upstream's order, and that of hopper and blackwell mode: K in four contiguous quarters, each summed by tensor-core steps of 16 products; the four
-fp32 sums added left to right. Other orders are as good:
+fp32 sums added left to right, and to zero, so that a flushed sum is +0. Other orders are as good:
 )" + std::string(ops::half_sum_contract),
       .golden = ops::golden,
       .fast = ops::fast,

@@ -47,6 +47,18 @@ TEST(Dsv3FusedAGemm, QuartersOfKAreSummedApartInHopperMode) {
   EXPECT_EQ(last(Mode::hopper), 4.0);
 }
 
+TEST(Dsv3FusedAGemm, AFlushedSumIsPlusZeroInHopperMode) {
+  const auto op = call(1);
+  for (const std::int64_t quarter : {0, 1792, 3584, 5376}) {
+    quant::set(op.mat_a, quarter, -0x1p-130), quant::set(op.mat_a, quarter + 1, -1.0);
+    quant::set(op.mat_b, quarter * 2112, 1.0), quant::set(op.mat_b, (quarter + 1) * 2112 + 1, 0x1p-126);
+  }
+  const auto sums = [&](Mode mode) { return ops::run(ops::Dsv3FusedAGemm(op), in_mode(mode)).output; };
+  EXPECT_EQ(quant::get_bits(sums(Mode::hopper), 0), 0u);
+  EXPECT_EQ(quant::get(sums(Mode::hopper), 1), -0x1p-124);  // is not flushed
+  EXPECT_EQ(quant::get(sums(Mode::golden), 0), -0x1p-128);
+}
+
 TEST(Dsv3FusedAGemm, EveryColumnAndTokenIsItsOwn) {
   const auto op = call(3);
   for (std::int64_t t = 0; t < 3; ++t) quant::set(op.mat_a, t * 7168 + 5000 + t, 1.0);
