@@ -15,7 +15,7 @@ struct QserveW4a8PerChnGemm {
     op.signature("in_feats, kernel, wscales, ascales, w_szs, a_ssums, out_feats");
     describe_qserve_operands(op, *this);
     describe_qserve_scales(op, *this);
-    op.in("w_szs", w_szs, {f16}, "N").layout(Layout::contiguous).doc("each channel's zero point times its scale");
+    op.in("w_szs", w_szs, {f16}, "N | N 1").layout(Layout::contiguous).doc("each channel's zero point times its scale");
     op.in("a_ssums", a_ssums, {f16}, "M | M 1").layout(Layout::contiguous).doc("each token's sum before it was quantized");
     describe_qserve_output(op, *this);
   }

@@ -22,7 +22,7 @@ void describe_qserve_operands(auto& op, Op& fields) {
 }
 template <class Op>
 void describe_qserve_scales(auto& op, Op& fields) {
-  op.in("wscales", fields.wscales, {f16}, "N")
+  op.in("wscales", fields.wscales, {f16}, "N | N 1")
       .layout(Layout::contiguous)
       .role(Role::scale)
       .doc("what the weights of a channel are multiplied with");

@@ -40,7 +40,7 @@ TEST(QservePerChannel, EachWeightIsReadFromItsTile) {
   constexpr std::int64_t n = 128, k = 256;
   const QserveW4a8PerChnGemm op{.in_feats = unit_rows(k),
                                 .kernel = packed_kernel(n, k),
-                                .wscales = filled(DType::f16, {n}, 1),
+                                .wscales = filled(DType::f16, {n, 1}, 1),
                                 .ascales = filled(DType::f16, {k, 1}, 1),
                                 .w_szs = filled(DType::f16, {n}, 0),
                                 .a_ssums = filled(DType::f16, {k, 1}, 0)};
