@@ -68,6 +68,24 @@ def test_deepeps_normal_permutes_undo_each_other():
     assert np.array_equal(widened(out), widened(as_bf16(widened(x) * (ids >= 0).sum(1, keepdims=True))))
 
 
+def test_ep_scatter_wants_as_many_scales_as_upstream_asserts():
+    ids = np.array([[0, 1], [1, -1]], np.int32)
+
+    def scatter(columns, dtype, ue8m0):
+        rows, owners = np.zeros((256, 512), np.uint16), np.zeros(256, np.int32)
+        scales = np.arange(2 * columns).reshape(2, columns).astype(dtype)
+        out, where, start = np.zeros((256, columns), dtype), np.zeros((2, 2), np.int32), np.zeros(2, np.int32)
+        sglang.ep_scatter(np.ones((2, 512), np.uint16), scales, ids, np.array([128, 128], np.int32), start, rows, out, owners, where, scale_ue8m0=ue8m0)
+        return scales, out, where
+
+    for columns, dtype, ue8m0 in ((4, np.float32, False), (1, np.int32, True)):
+        scales, out, where = scatter(columns, dtype, ue8m0)
+        assert np.array_equal(out[where[0, 0]], scales[0]) and np.array_equal(out[where[1, 0]], scales[1])
+    for columns, dtype, ue8m0, expected in ((3, np.float32, False, "3 columns, expected 4"), (4, np.int32, True, "4 columns, expected 1")):
+        with pytest.raises(Refused, match=f"ep_scatter: recv_x_scale has {expected}"):
+            scatter(columns, dtype, ue8m0)
+
+
 def test_the_preprocess_for_deepgemm_returns_what_upstreams_does():
     ids = RANDOM.integers(-1, EXPERTS, (TOKENS, TOPK)).astype(np.int32)
     x = as_bf16(RANDOM.standard_normal((TOKENS, WIDTH)))

@@ -25,6 +25,16 @@ def _slots_by_token(call: Call) -> None:
             call[name] = call[name].reshape(-1, call["topk"])
 
 
+def _scales_of_blocks(call: Call) -> None:
+    """Upstream copies a scale for each 128 elements, or words of four, and asserts that there are so many; the op copies what there is."""
+    blocks = call["recv_x"].shape[1] // 128
+    expected, what = (-(-blocks // 4), "words of four exponents") if call["scale_ue8m0"] else (blocks, "scales")
+    for name in ("recv_x_scale", "output_tensor_scale"):
+        if (found := call[name].shape[1]) != expected:
+            text = f"has {found} columns, expected {expected}, the {what} of {blocks} blocks of 128 that a row of recv_x has"
+            raise refuse("ep_scatter", text, argument=name, code="bad_shape")
+
+
 def _rows_there_are(run: Callable[..., Any], call: Call) -> Any:
     ids, rows, begins = run(call)
     return ids[: int(begins[-1])], rows, begins
@@ -45,7 +55,7 @@ FUNCTIONS = {
     "ep_scatter": (
         "(recv_x, recv_x_scale, recv_topk, num_recv_tokens_per_expert, expert_start_loc, output_tensor, output_tensor_scale, m_indices, "
         "output_index, scale_ue8m0=False) -> None",
-        Op(),
+        Op(before=_scales_of_blocks),
     ),
     "moe_ep_deepgemm_preprocess": (
         "(topk_ids, num_local_experts, hidden_states, top_k, block_shape, output_dtype=None) -> Tensor",
