@@ -12,9 +12,12 @@ FlashMlaKernel kernel_of(const GetMlaMetadata& op) {
   return op.topk > 0 ? FlashMlaKernel::sparse : op.is_fp8_kvcache ? FlashMlaKernel::dense_fp8 : FlashMlaKernel::dense;
 }
 
-/// Heads and tokens of the sparse kernel that make whole ones.
-bool heads_fit(const GetMlaMetadata& op) {
-  return op.topk == 0 || (op.num_heads_q > 0 && op.num_heads_q % op.num_heads_k == 0);
+/// Heads and tokens of the sparse kernel make whole ones.
+void check_heads(const GetMlaMetadata& op) {
+  if (op.topk != 0 && (op.num_heads_q <= 0 || op.num_heads_q % op.num_heads_k != 0))
+    throw Error(
+        ErrorCode::bad_value, "", "num_heads_q",
+        "is " + std::to_string(op.num_heads_q) + ", expected a multiple of num_heads_k = " + std::to_string(op.num_heads_k) + " with topk");
 }
 
 std::int64_t parts_of(const GetMlaMetadata& op) {
@@ -29,18 +32,18 @@ FlashMlaWork work_of(const GetMlaMetadata& op) {
 }
 
 void make_outputs(GetMlaMetadata& op) {
-  const bool valid = op.num_heads_k > 0 && op.num_q_tokens_per_head_k > 0 && op.sm_count > 0 && heads_fit(op);
-  if (!op.tile_scheduler_metadata.defined() && valid) op.tile_scheduler_metadata = Tensor(i32, {parts_of(op), 8});
+  // Numbers that the schema refuses are left to it.
+  const bool valid = op.num_heads_k > 0 && op.num_q_tokens_per_head_k > 0 && op.sm_count > 0 && op.sm_count <= 1 << 20;
+  if (op.tile_scheduler_metadata.defined() || !valid) return;
+  check_heads(op);
+  op.tile_scheduler_metadata = Tensor(i32, {parts_of(op), 8});
 }
 
 void check(const GetMlaMetadata& op) {
   if (op.topk > 0 && !op.is_fp8_kvcache)
     throw Error(ErrorCode::unsupported, "", "is_fp8_kvcache",
                 "is false, expected true with topk: the sparse kernel reads fp8 caches alone");
-  if (!heads_fit(op))
-    throw Error(
-        ErrorCode::bad_value, "", "num_heads_q",
-        "is " + std::to_string(op.num_heads_q) + ", expected a multiple of num_heads_k = " + std::to_string(op.num_heads_k) + " with topk");
+  check_heads(op);
   if (parts_of(op) == 0)
     throw Error(ErrorCode::bad_value, "", "num_q_tokens_per_head_k",
                 "is " + std::to_string(op.num_q_tokens_per_head_k) +

@@ -103,7 +103,10 @@ void fast(const Dispatch& op, const Exec& exec) {
 }
 
 void make_outputs(Dispatch& op) {
-  if (!op.x.defined() || op.x.rank() != 3 || op.num_experts < 1 || op.num_max_dispatch_tokens_per_rank < 1) return;
+  // Numbers that the schema refuses are left to it.
+  constexpr std::int64_t most = 1 << 20;
+  const auto in_range = [](std::int64_t number) { return number >= 1 && number <= most; };
+  if (!op.x.defined() || op.x.rank() != 3 || !in_range(op.num_experts) || !in_range(op.num_max_dispatch_tokens_per_rank)) return;
   const std::int64_t rows = op.room(), width = op.x.size(2), groups = (width + group_size - 1) / group_size;
   if (!op.packed_recv_x.defined() && op.use_fp8) op.packed_recv_x = Tensor(f8_e4m3, {op.num_experts, rows, width});
   if (!op.packed_recv_x_scales.defined() && op.use_fp8 && op.use_ue8m0)

@@ -88,6 +88,9 @@ AttrValue convert(const Call& call, const AttrSpec& spec, const AttrValue& value
 
 void check_attr(const Call& call, const AttrSpec& spec, const AttrPointer& value) {
   if (const auto* number = std::get_if<std::int64_t*>(&value)) {
+    // To shapes a size below 0 is one that is not known yet.
+    if (**number < 0 && call.compiled().symbols.find(spec.name) >= 0)
+      call.fail(ErrorCode::bad_value, spec.name, "is a size, and must be at least 0, got " + std::to_string(**number));
     if (spec.minimum > -INFINITY || spec.maximum < INFINITY)
       check_number(call, spec, static_cast<double>(**number), std::to_string(**number));
   } else if (const auto* real = std::get_if<double*>(&value)) {

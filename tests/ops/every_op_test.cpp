@@ -189,6 +189,12 @@ TEST_P(EveryOp, WrongSizeIsRejectedNamingBothWitnesses) {
           << "nothing is named that speaks against " << name << " " << to_string(shape) << ": " << error;
     }
   EXPECT_TRUE(rejected > 0 || !sizes_meet(op())) << "no wrong size was noticed";
+  for (const AttrSpec& spec : op().schema().attrs) {
+    if (!std::holds_alternative<std::int64_t>(spec.default_value) || op().schema().compiled->symbols.find(spec.name) < 0) continue;
+    Arguments bad = good;
+    bad.set_attr(spec.name, std::int64_t{-1});
+    EXPECT_NE(error_of(op(), bad).find(spec.name), std::string::npos) << spec.name << " -1: " << error_of(op(), bad);
+  }
 }
 
 TEST_P(EveryOp, WrongDtypeIsRejected) {
