@@ -146,6 +146,13 @@ std::int64_t available_memory_in(const std::string& root) {
   return least;
 }
 
+bool memory_allows(std::int64_t bytes) {
+  constexpr std::int64_t small = 1024 * mib;
+  if (bytes < small) return true;
+  const std::int64_t available = available_memory_in("/"), swap = field_of("/proc/meminfo", "SwapFree:", 0);
+  return bytes <= available || bytes - available <= swap;
+}
+
 MemoryFacts memory_facts() {
   MemoryFacts facts;
   facts.available = available_memory_in("/");

@@ -25,6 +25,10 @@ std::int64_t last_level_cache_in(const std::string& root, std::span<const int> p
 /// less (versions 1 and 2; the page cache that they count is given back). The largest number where nothing is told.
 std::int64_t available_memory_in(const std::string& root);
 
+/// Whether so much memory can be had, swap included. What is small is not asked for. The system promises more than there is, and kills who
+/// comes to use it.
+bool memory_allows(std::int64_t bytes);
+
 /// What is gone through is this many times the last-level cache, for replacement is not always of the oldest line.
 inline constexpr std::int64_t cold_factor = 3;
 /// And no less than this: what a guest is told of its host's caches may be too small.

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "core/caches.h"
 #include "core/define.h"
 #include "dodona/error.h"
 
@@ -118,6 +119,9 @@ void Arguments::set_attr(std::string_view name, AttrValue value) {
 ReferenceOutput& Reference::output(std::string_view name, std::int64_t elements) {
   for (auto& output : outputs_)
     if (output.name == name) return output;
+  if (!memory_allows(2 * elements * static_cast<std::int64_t>(sizeof(double))))
+    throw Error(ErrorCode::out_of_memory, "", std::string(name),
+                "has " + std::to_string(elements) + " elements, whose budgets need more memory than is left");
   ReferenceOutput& output = outputs_.emplace_back();
   output.name = name;
   output.exact.assign(static_cast<std::size_t>(elements), 0.0);

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 
+#include "core/caches.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define DODONA_ENDS_ARE_WATCHED 1
 #elif defined(__has_feature)
@@ -31,6 +33,7 @@ std::size_t unit_of(std::size_t bytes) {
 
 /// Whole huge pages from the system itself: what goes back to malloc may stay with the process.
 void* map(std::size_t bytes) {
+  if (!memory_allows(static_cast<std::int64_t>(bytes))) return nullptr;
   // As much more as may lie before the first huge page.
   void* const mapping = ::mmap(nullptr, bytes + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) return nullptr;

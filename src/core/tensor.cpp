@@ -25,7 +25,7 @@ std::shared_ptr<void> allocate(std::int64_t bytes) {
   std::shared_ptr<void> memory = size >= least_pages && tensors_share_pages
                                      ? take_pages(size)
                                      : std::shared_ptr<void>(std::aligned_alloc(line, (size + line - 1) / line * line), std::free);
-  if (!memory) fail(ErrorCode::out_of_memory, "cannot allocate " + std::to_string(bytes) + " bytes");
+  if (!memory) fail(ErrorCode::out_of_memory, "cannot allocate " + std::to_string(bytes) + " bytes, more memory than is left");
   return memory;
 }
 

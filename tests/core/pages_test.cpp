@@ -1,11 +1,13 @@
 #include "core/pages.h"
 
 #include <gtest/gtest.h>
+#include <sys/sysinfo.h>
 
 #include <cstring>
 #include <thread>
 #include <vector>
 
+#include "dodona/error.h"
 #include "dodona/tensor.h"
 
 namespace dodona {
@@ -33,6 +35,20 @@ TEST_F(Pages, OneTensorLeavesItsMemoryToTheNext) {
   EXPECT_EQ(next.data(), first);
   EXPECT_EQ(KeepPages::waiting(), 0U);
   EXPECT_NE(bytes(32 * mib).data(), first);
+}
+
+/// The system hands out more than there is, and kills who comes to use it.
+TEST_F(Pages, MoreThanIsLeftIsRefusedBeforeItIsUsed) {
+  struct sysinfo machine {};
+  ASSERT_EQ(::sysinfo(&machine), 0);
+  const auto all = static_cast<std::int64_t>((machine.totalram + machine.totalswap) * machine.mem_unit);
+  try {
+    bytes(all - 64 * mib);
+    FAIL() << "all of the machine's memory was promised";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+    EXPECT_NE(std::string(error.what()).find("more memory than is left"), std::string::npos) << error.what();
+  }
 }
 
 TEST_F(Pages, WhatFitsBestIsTaken) {
