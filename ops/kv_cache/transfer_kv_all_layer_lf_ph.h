@@ -13,7 +13,7 @@ struct TransferKvAllLayerLfPh : KvTransfer {
   static constexpr PoolSide from{"src_k_layers",
                                  "src_v_layers",
                                  PoolLayout::layer_first,
-                                 "num_layers Ss head_num*D | num_layers Ss head_num D",
+                                 "num_layers Ss head_num*D | num_layers Ss H D",
                                  "Ss",
                                  "[layers, slots, item] or [layers, slots, heads, head], layers as far apart as they like"};
   static constexpr PoolSide to{"dst_k",

@@ -5,7 +5,7 @@ std::unique_ptr<Op> op_transfer_kv_all_layer_mla() {
   return define<ops::TransferKvAllLayerMla>(ops::kv_transfer<ops::TransferKvAllLayerMla>(
       R"(Item src_indices[i] of every layer of the source goes to slot dst_indices[i] of the same layer of the destination.)",
       [](const ops::TransferKvAllLayerMla& op) { ops::check_kv_transfer(op, {}); },
-      {"n=5 Ss=9 Sd=7 D=576 --attr num_layers=3", "n=3 Ss=4 Sd=6 D=32 --attr num_layers=2 --dtype src_layers=u8"},
+      {"n=5 Ss=9 Sd=7 D=576 --attr num_layers=3", "n=3 Ss=4 Sd=6 H=3 D=16 --attr num_layers=2 --dtype src_layers=u8"},
       {"n=512 Ss=1024 Sd=1024 D=576 --attr num_layers=16"}));
 }
 }  // namespace dodona

@@ -19,7 +19,7 @@ struct TransferKvPerLayerPhLf : KvTransfer {
   static constexpr PoolSide to{"dst_k",
                                "dst_v",
                                PoolLayout::one_layer,
-                               "Sd head_num*D | Sd head_num D",
+                               "Sd head_num*D | Sd H D",
                                "Sd",
                                "one layer, [slots, item] or [slots, heads, head]; slots that are not named keep their bits"};
   void describe(auto& op) {

@@ -143,7 +143,9 @@ Two, three or four experts: rows widened to fp32 and added in order, each sum ro
 no bit is open, but builds that flush denormals may lose two for each term where a term or a sum is one. Other numbers are torch's
 sum: fp32 in any order, one rounding to the type; topk - 1 roundings of the sum of magnitudes, and below 2^-90 two flushed
 denormals a term; sums of magnitudes beyond fp32 leave the result open. Hopper mode, to 16 experts: four running sums, dealt out in
-turn and added up in order; of rows of one element halves, terms 8 apart, then 4, 2 and 1. A NaN in f32 is 7fffffff.)",
+turn and added up in order; of rows of one element halves, terms 8 apart, then 4, 2 and 1. A NaN in f32 is 7fffffff.
+Upstream hands other numbers than two, three and four to torch, which sums f64 and integers too; its callers have none, and neither has
+this.)",
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -29,7 +29,7 @@ struct KvTransfer {
   std::int64_t item_size = 0, block_quota = 2, num_warps_per_block = 32;
 
   void describe_pools(auto& op, const PoolSide& from, const PoolSide& to) {
-    op.in(from.k, src_k, {bf16, f16, f8_e4m3, f8_e5m2, f32, u8}, from.shape).doc(from.doc);
+    op.in(from.k, src_k, {bf16, f16, f8_e4m3, f8_e5m2, f32, f64, i8, u8}, from.shape).doc(from.doc);
     op.inout(to.k, dst_k, same_as(from.k), to.shape).judged(Judge::exact).doc(to.doc);
     if (from.v.empty()) return;
     op.in(from.v, src_v, same_as(from.k), from.shape).doc("values: as the keys");
@@ -120,7 +120,7 @@ nothing is copied (upstream divides by zero).)"
  A copy of bits, whatever the element type; slots that no index names keep theirs. )" +
                   sizes + R"( Of items that name one slot of the destination upstream stores any
 (here the last), and that slot is not judged. Here errors: indices out of range (upstream reads and writes wherever they lead), pools of
-two types, and stated sizes that are not those of the pools. Pools are tensors in which layers are a dimension of their own, and
+two types (upstream's kernels copy their bytes, the framework's copies convert), and stated sizes that are not those of the pools. Pools are tensors in which layers are a dimension of their own, and
 dimensions may lie anywhere as long as the elements of a head lie together (upstream's kernels look at no strides); upstream takes the
 layers of some pools as a table of addresses (as dodona.compat does) or a list.)";
   made.golden = [](const Op& op, const Exec&, Reference* reference) {

@@ -294,6 +294,39 @@ TEST(Presence, ThatCannotBeIsOneErrorThatNamesTheArgument) {
   EXPECT_EQ(plan_error(" --without twice"), "sample: twice is an output that attribute double_it asks for, --without names it");
 }
 
+/// The call that the line describes is that of all its words, or it is none.
+TEST(Presence, SizesAndTypesThatNoTensorReadsAreErrorsThatNameThem) {
+  const auto error_of = [](const std::string& text) {
+    const CaseLine line = parse_case_line(text);
+    const Op& op = registry().at(line.op);
+    try {
+      plan(op.info(), op.schema(), line, line.attrs);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(plan_error(" X=1"), "sample: X is not a size of this op; its sizes are T, Nq, P, E");
+  EXPECT_EQ(plan_error(" head_size=8"), "sample: head_size is an attribute of this op, expected --attr head_size=8 instead of a size");
+  EXPECT_EQ(plan_error(" --dtype weight=f32"), "sample: weight cannot be f32, expected bf16 as x");
+  EXPECT_EQ(error_of("silu_and_mul T=2 D=8 --dtype out=f32"), "silu_and_mul: out cannot be f32, expected bf16 as input");
+  EXPECT_EQ(error_of("rotary_embedding T=4 B=2 P=9 R=8 Nq=2 Nk=1 --attr head_size=8"),
+            "rotary_embedding: B is a size of no tensor of this call; their sizes are T, Nq, Nk, P, R");
+}
+
+TEST(Presence, OfSeveralShapesThatIsTakenWhichHasAllGivenSizes) {
+  const auto shape_of = [](const std::string& sizes, const char* argument) {
+    const CaseLine line = parse_case_line("transfer_kv_per_layer n=2 Ss=4 Sd=5 " + sizes);
+    const Op& op = registry().at(line.op);
+    for (const PlannedTensor& tensor : plan(op.info(), op.schema(), line, line.attrs))
+      if (tensor.spec->name == argument) return to_string(tensor.shape);
+    return std::string();
+  };
+  EXPECT_EQ(shape_of("D=8", "dst_v"), "[5, 8]");
+  EXPECT_EQ(shape_of("H=3 D=8", "dst_v"), "[5, 3, 8]");
+  EXPECT_EQ(shape_of("H=3 D=8", "src_k"), "[4, 3, 8]");
+}
+
 TEST(Kinship, InputsAreMadeOfOthersBeforeAnythingIsValidated) {
   Arguments a = good();
   a.set("wish", Tensor(i32, {3}));

@@ -159,6 +159,12 @@ Tensor filled(DType type, const Dims& shape, Role role, std::int64_t bound, cons
   return tensor;
 }
 
+TEST(Inputs, EverySizeOfAnOpsOwnLinesIsRead) {
+  for (const auto& op : registry().all())
+    for (const auto* lines : {&op->cases(), &op->bench_cases()})
+      for (const std::string& line : *lines) EXPECT_NO_THROW(plan_inputs(parse_case_line(std::string(op->name()) + " " + line))) << line;
+}
+
 TEST(Inputs, PartsMadeByThreadsAreThoseOfOne) {
   for (const DType type : {DType::bf16, DType::f4_e2m1, DType::f8_e4m3, DType::i4, DType::u8})
     for (const char* dist : dists) {

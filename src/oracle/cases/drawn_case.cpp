@@ -81,8 +81,9 @@ void draw_types(Draws& draws, const OpSchema& schema, CaseLine& line) {
 void draw_presence(Draws& draws, const OpSchema& schema, CaseLine& line) {
   for (const TensorSpec& spec : schema.tensors) {
     if (!spec.optional || spec.direction != Direction::in || !draws.one_in(4)) continue;
-    const bool asked = line.with.erase(spec.name) + line.without.count(spec.name) > 0;
-    if (!asked) (spec.on_request ? line.with : line.without).insert(spec.name);
+    const bool asked = line.with.erase(spec.name) > 0, left_out = line.without.count(spec.name) > 0;
+    if (asked && spec.on_request) line.without.insert(spec.name);  // whose sizes the line gives
+    if (!asked && !left_out) (spec.on_request ? line.with : line.without).insert(spec.name);
   }
 }
 
