@@ -140,7 +140,8 @@ void show_cluster(const ClusterOptions& options, const model::LayerRequest& requ
     const bool asked = grid.ranks() > 1;
     if (asked && grid.ranks() != nodes)
       throw Error(ErrorCode::bad_option, "", "--nodes", fmt::format("is {}, but {} are {} ranks", nodes, grid.text(), grid.ranks()));
-    const model::Grid split = asked ? grid : model::grid_of_nodes(request.config, nodes, static_cast<std::int64_t>(request.lengths.size()));
+    const model::Grid split =
+        asked ? grid : model::grid_of_nodes(request.config, nodes, static_cast<std::int64_t>(request.lengths.size()), outer);
     all.push_back({nodes, split, model::plan_cluster(request, split, options.limits, outer)});
   }
   if (json) {

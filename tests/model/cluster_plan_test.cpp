@@ -176,7 +176,11 @@ TEST(ClusterPlan, WhatCannotBePartedIsRefusedByName) {
   LayerRequest request = step(1);
   request.lengths.assign(3, 4);
   expect_error([&] { plan_cluster(request, {.experts = 2, .data = 2}, {}, false); }, ErrorCode::bad_option, {"--dp-attention is 2"});
-  expect_error([&] { grid_of_nodes(request.config, 7, 7); }, ErrorCode::bad_option, {"--nodes is 7"});
+  expect_error([&] { grid_of_nodes(request.config, 7, 7, true); }, ErrorCode::bad_option, {"--nodes is 7", "or --tp, --ep and --pp"});
+  // A layer has no --pp.
+  expect_error([&] { grid_of_nodes(request.config, 7, 7, false); }, ErrorCode::bad_option, {"or --tp and --ep"});
+  request.config.n_routed_experts = 0;
+  expect_error([&] { grid_of_nodes(request.config, 2, 2, false); }, ErrorCode::bad_option, {"--nodes is 2, but the model has no experts"});
 }
 
 }  // namespace

@@ -159,12 +159,16 @@ ClusterPlan plan_cluster(const LayerRequest& request, const Grid& grid, const No
   return cluster;
 }
 
-Grid grid_of_nodes(const ModelConfig& config, std::int64_t nodes, std::int64_t requests) {
-  if (nodes < 1) throw Error(ErrorCode::bad_option, "", "--nodes", "is " + std::to_string(nodes) + ", expected 1 or more");
+Grid grid_of_nodes(const ModelConfig& config, std::int64_t nodes, std::int64_t requests, bool outer) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::bad_option, "", "--nodes", "is " + std::to_string(nodes) + ", " + why);
+  };
+  const std::string split = outer ? "--tp, --ep and --pp" : "--tp and --ep";
+  if (nodes < 1) refuse("expected 1 or more");
+  if (nodes > 1 && config.n_routed_experts == 0) refuse("but the model has no experts to deal out: say " + split);
   if (config.n_routed_experts % nodes != 0)
-    throw Error(ErrorCode::bad_option, "", "--nodes",
-                "is " + std::to_string(nodes) + ", over which the " + std::to_string(config.n_routed_experts) +
-                    " experts cannot be dealt out: say --tp, --ep and --pp");
+    refuse("over which the " + std::to_string(config.n_routed_experts) + " experts cannot be dealt out evenly: expected a divisor, or " +
+           split);
   return {.experts = nodes, .data = requests % nodes == 0 ? nodes : 1};
 }
 

@@ -53,7 +53,8 @@ struct ClusterPlan {
 /// as `dodona generate` has them, else the one layer alone.
 ClusterPlan plan_cluster(const LayerRequest& request, const Grid& grid, const NodeLimits& limits, bool outer);
 
-/// The split that is taken where none is said: experts over all nodes, and requests too where there are as many.
-Grid grid_of_nodes(const ModelConfig& config, std::int64_t nodes, std::int64_t requests);
+/// The split that is taken where none is said: experts over all nodes, and requests too where there are as many. Throws Error (bad_option)
+/// naming the options that would say one; of a layer, which is not `outer`, there are no stages.
+Grid grid_of_nodes(const ModelConfig& config, std::int64_t nodes, std::int64_t requests, bool outer);
 
 }  // namespace dodona::model
