@@ -203,6 +203,9 @@ void plan(const GenerateOptions& options) {
   request.forward = model::Forward::extend;
   request.new_tokens.assign(request.lengths.size(), 1);
   request.exec = options.exec.exec();
+  const auto source = model::open_weights(request.config, folder_of(options), 0, request.exec);
+  for (std::int64_t layer = 0; layer < request.config.num_hidden_layers; ++layer) source->check_layer(layer);
+  source->check_outer();
   ClusterOptions cluster = options.cluster;
   if (!cluster.given()) cluster.nodes = {options.grid.ranks()};
   show_cluster(cluster, request, options.grid, true, options.exec.json);
@@ -365,13 +368,20 @@ void add_generate(CLI::App& app, int& exit_code) {
       "tokenizer.json, by which tokens are shown as text (default with --prompt: beside weights or configuration; with --prompt-ids "
       "none: tokens are shown as numbers)");
   command->add_option("--max-new", options->call.request.max_new, "New tokens of each request at most (default 16)");
-  command->add_option("--temperature", options->call.request.sampling.temperature,
-                      "0 for the most probable tokens (default), else tokens are sampled");
-  command->add_option("--top-k", options->call.request.sampling.top_k, "Sample among so many of the most probable (default -1: all)");
-  command->add_option("--top-p", options->call.request.sampling.top_p, "Sample among the most probable that hold this much (default 1)");
-  command->add_option("--min-p", options->call.request.sampling.min_p,
-                      "Sample among those at least this share of the most probable (default 0)");
+  auto* temperature =
+      command->add_option("--temperature", options->call.request.sampling.temperature,
+                          "0 for the most probable tokens (default; filters and seed change nothing then, as upstream's do not), else "
+                          "tokens are sampled");
+  command->add_option("--top-k", options->call.request.sampling.top_k, "Sample among so many of the most probable (default -1: all)")
+      ->needs(temperature);
+  command->add_option("--top-p", options->call.request.sampling.top_p, "Sample among the most probable that hold this much (default 1)")
+      ->needs(temperature);
+  command
+      ->add_option("--min-p", options->call.request.sampling.min_p,
+                   "Sample among those at least this share of the most probable (default 0)")
+      ->needs(temperature);
   command->add_option("--seed", options->call.request.seed, "Seed of the draws; request r draws from seed + r (default 0)")
+      ->needs(temperature)
       ->check(whole_number());
   command->add_option("--end-token", options->call.request.end_token, "Token behind which a request is finished (default none)");
   command->add_option(
@@ -404,7 +414,7 @@ void add_generate(CLI::App& app, int& exit_code) {
                       "fast (default) or golden. A GPU's bits depend on how many tokens go together, these tokens do not: dodona layer has "
                       "its modes");
   options->exec.add_threads_and_isa(*command);
-  options->exec.add_json(*command);
+  options->exec.add_json(*command)->excludes(command->get_option("--graph"));
   command->add_flag("--quiet", options->exec.quiet, "No progress on stderr");
   options->call.request.sampling.temperature = 0;
   add_grid(*command, options->grid);

@@ -453,6 +453,8 @@ int layer(const LayerOptions& options) {
   model::check_grid(request.config, options.grid);
   const bool sharded = options.grid.ranks() > 1 || options.against_whole;
   if (sharded) check_alone(options);
+  // A plan is of weights that a run would take: headers say whether it would.
+  if (options.plan) model::open_weights(request.config, request.weights, request.seed, request.exec)->check_layer(request.setting.layer);
   if (options.cluster.given()) {
     show_cluster(options.cluster, request, options.grid, false, options.json);
     return exit_pass;
@@ -643,7 +645,7 @@ void add_layer(CLI::App& app, int& exit_code) {
   command->get_option("--graph")->excludes(plan);
   command->get_option("--chrome-trace")->excludes(plan);
   options->add_threads_and_isa(*command);
-  options->add_json(*command);
+  options->add_json(*command)->excludes(command->get_option("--graph"));
   command->callback([options, &exit_code] { exit_code = layer(*options); });
 }
 

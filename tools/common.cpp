@@ -32,8 +32,8 @@ void ExecOptions::add_mode(CLI::App& app, const std::string& says) {
   app.add_option("--gpu", gpu, fmt::format("The GPU whose bits are asked for, instead of its mode: {}", fmt::join(gpu_names(), ", ")));
 }
 
-void ExecOptions::add_json(CLI::App& app) {
-  app.add_flag("--json", json, "Print one JSON value instead of text");
+CLI::Option* ExecOptions::add_json(CLI::App& app) {
+  return app.add_flag("--json", json, "Print one JSON value instead of text");
 }
 
 Exec ExecOptions::exec(Mode default_mode) const {

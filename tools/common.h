@@ -27,7 +27,7 @@ struct ExecOptions {
   /// --mode, of which `says` tells what each is for, and --gpu.
   void add_mode(CLI::App& app, const std::string& says);
   void add_threads_and_isa(CLI::App& app);
-  void add_json(CLI::App& app);
+  CLI::Option* add_json(CLI::App& app);
   /// Throws Error (bad_option) for a tier that this machine cannot run.
   Exec exec(Mode default_mode = Mode::fast) const;
   /// What --mode and --gpu ask for, if either does. Throws Error (bad_option) for other words, and where the two do not agree.

@@ -263,7 +263,7 @@ void GraphOptions::add(CLI::App& command, const std::string& what) {
       .add_option("--graph", graph,
                   "Show the execution graph instead" + what +
                       ": text, json, md or html, with shapes, kernels, their sources, times and the chains of callers that lead to each "
-                      "kernel")
+                      "kernel. It is all that is printed")
       ->check(CLI::IsMember({"text", "json", "md", "html"}));
   command.add_option("--chrome-trace", chrome_trace,
                      "Write the run to this file in the Trace Event Format, for Perfetto: spans of model ops and kernels; arithmetic "

@@ -181,6 +181,19 @@ TEST_F(GenerateCommand, BadUseGetsOneClearError) {
                "--speculative-num-draft-tokens is 90, expected 1 to 11");
 }
 
+/// Temperature 0 is the default, so that what shapes draws would be ignored; said outright it is what upstream takes it for, greedy.
+TEST_F(GenerateCommand, WhatShapesDrawsNeedsATemperature) {
+  for (const std::string option : {"--top-k 5", "--top-p 0.5", "--min-p 0.1", "--seed 3"})
+    expect_error(call + option, option.substr(0, option.find(' ')) + " requires --temperature");
+  const Output greedy = run(call), filtered = run(call + "--temperature 0 --top-k 5 --top-p 0.5 --min-p 0.1 --seed 3");
+  EXPECT_EQ(filtered.status, 0) << filtered.err;
+  EXPECT_EQ(filtered.out, greedy.out);
+}
+
+TEST_F(GenerateCommand, AGraphAndJsonAreNotPrintedTogether) {
+  expect_error(call + "--graph text --json", "--graph excludes --json");
+}
+
 /// A GPU's bits depend on the company, which tokens here do not.
 TEST_F(GenerateCommand, AGpusModeIsRefusedBeforeAnythingRuns) {
   for (const char* preset : {"tiny", "tiny-fp8", "tiny-v32"})
@@ -204,9 +217,12 @@ TEST_F(GenerateCommand, ThePlanIsOfWhatRunsAndTakesNoOptionThatItSaysNothingOf) 
   EXPECT_EQ(run("generate --preset tiny --kv-cache-dtype fp8_e4m3 --plan").status, 0);
   EXPECT_EQ(run("generate --preset r1-nvfp4 --kv-cache-dtype auto --plan").status, 0);
   for (const char* option :
-       {"--temperature 1", "--speculative nextn", "--mode golden", "--state s", "-o o.json", "--prompt-ids 1", "--seed 1"})
+       {"--temperature 1", "--speculative nextn", "--mode golden", "--state s", "-o o.json", "--prompt-ids 1", "--temperature 1 --seed 1"})
     expect_error(std::string("generate --preset tiny --plan ") + option, "excludes");
   expect_error("generate --plan --weights " + path("nowhere"), "nowhere");
+  ASSERT_EQ(run("synth " + path("part") + " --preset tiny --layers 1..2").status, 0);
+  expect_error("generate --plan --weights " + path("part"), "missing from checkpoint " + path("part"));
+  expect_error("generate --preset tiny --plan --weights " + path("nowhere"), "nowhere");
   expect_error("generate --preset tiny --plan --batch 0", "--batch: must be a number above 0, got '0'");
   for (const char* wrong : {"0", "-3", "nan", "inf"})
     expect_error(std::string("generate --preset tiny --plan --nodes 4 --R ") + wrong,

@@ -326,6 +326,19 @@ TEST_F(LayerCommand, AComparisonIsSaidBesideAGraphToo) {
   EXPECT_NE(experts.err.find("experts by triton against deepgemm"), std::string::npos) << experts.err;
 }
 
+TEST_F(LayerCommand, AGraphAndJsonAreNotPrintedTogether) {
+  expect_error("layer --preset tiny --kv-len 9 --graph text --json", "--graph excludes --json");
+}
+
+TEST_F(LayerCommand, ThePlanLooksAtTheWeightsThatTheRunWouldTake) {
+  ASSERT_EQ(run("synth " + path("part") + " --preset tiny --layers 1").status, 0);
+  EXPECT_EQ(run("layer --plan --weights " + path("part")).status, 0);
+  for (const char* plan : {"--plan ", "--plan --tp 2 ", "--plan --nodes 2 "}) {
+    refuses(plan + ("--layer 2 --weights " + path("part")), "model.layers.2.input_layernorm.weight': missing from checkpoint");
+    refuses(plan + ("--preset tiny --weights " + path("nowhere")), "nowhere");
+  }
+}
+
 TEST_F(LayerCommand, TrailsOfTwoRunsAreComparedByDiff) {
   const std::string run_of = "layer --preset tiny --layer 1 --batch 2 --kv-len 5 --repeat 1 ";
   const std::string lines = path("a.jsonl"), tensors = path("a.safetensors"), golden = path("golden.safetensors");
