@@ -10,6 +10,7 @@
 #include "oracle/judge/same_bits.h"
 #include "oracle/report/report.h"
 #include "oracle/report/report_text.h"
+#include "output_files.h"
 #include "sample_options.h"
 
 namespace dodona::tools {
@@ -51,6 +52,7 @@ int check(const CheckOptions& options) {
   if (!options.same_bits.empty()) return compare_bits(options);
   if (options.case_path.empty()) throw Error(ErrorCode::bad_option, "", "CASE", "is required, or --same-bits FILE FILE...");
   const auto begin = std::chrono::steady_clock::now();
+  check_output_files({{"--junit", options.junit}, {"--report", options.report}}, {options.case_path, options.actual_path});
   const Exec exec = options.exec(Mode::golden);
   const Mode mode = exec.mode;
   if (mode == Mode::fast)

@@ -10,6 +10,7 @@
 #include "io/sha256.h"
 #include "oracle/cases/case_file.h"
 #include "oracle/cases/generate.h"
+#include "output_files.h"
 #include "quant/element.h"
 
 namespace dodona::tools {
@@ -53,6 +54,7 @@ oracle::Case open_case(const RunOptions& options, int threads) {
 }
 
 void run(const RunOptions& options) {
+  check_output_files({{"--output", options.output}}, options.words);
   const Exec exec = options.exec();
   const oracle::Case c = open_case(options, exec.threads);
   Arguments arguments = oracle::runnable(*c.op, c.inputs);

@@ -1,4 +1,5 @@
 // The `dodona` command.
+#include <fcntl.h>
 #include <malloc.h>
 #include <unistd.h>
 
@@ -68,6 +69,14 @@ Error as_typed(const CLI::App& app, const Error& error) {
   return error;
 }
 
+/// CLI11 takes the nearest number for one that 64 bits do not hold.
+void check_whole_numbers(CLI::App& app) {
+  for (CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; }))
+    for (CLI::Option* const option : command->get_options())
+      for (const auto& [type, validator] : {std::pair{"INT", integer()}, {"UINT", whole_number()}})
+        if (option->get_type_name() == type) option->check(validator);
+}
+
 /// CLI11 says of an unknown command that there is none.
 void require_known_command(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || *argv[1] == '-') return;
@@ -120,6 +129,8 @@ int run(int argc, char** argv) {
   add_export(app, exit_code);
   add_doctor(app, exit_code);
   add_docs(app, exit_code);
+  check_whole_numbers(app);
+  app.failure_message([](const CLI::App*, const CLI::Error& error) { return "dodona: " + std::string(error.what()) + " (see --help)\n"; });
   require_known_command(app, argc, argv);
   try {
     app.parse(argc, argv);
@@ -159,10 +170,19 @@ int run_and_say(int argc, char** argv) {
   return exit_cannot;
 }
 
+/// A file that is opened takes the place of a stream that is closed, and gets what is told there. What is written to stdout fails as it
+/// would have; what stderr is told is for nobody.
+void fill_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) == -1 && errno == EBADF)
+      static_cast<void>(::open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY));
+}
+
 }  // namespace
 }  // namespace dodona::tools
 
 int main(int argc, char** argv) {
+  dodona::tools::fill_closed_streams();
   dodona::tools::wait_briefly(argv);
   dodona::tools::keep_freed_memory();
   dodona::io::report_lost_files();

@@ -30,6 +30,16 @@ TEST_F(Check, ACaseAloneJudgesItsOwnOutputs) {
   EXPECT_EQ(run("check --mode hopper " + (golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors").string()).status, 0);
 }
 
+TEST_F(Check, WhatIsReadIsNotWrittenOver) {
+  const std::string before = read_raw(path("case"));
+  for (const char* option : {" --junit ", " --report "})
+    expect_error("check " + path("case") + option + path("case"), "names " + path("case") + ", which is read: it would be lost");
+  expect_error("run " + path("case") + " -o " + path("case"), "--output names " + path("case") + ", which is read");
+  EXPECT_EQ(read_raw(path("case")), before);
+  expect_error("check " + path("case") + " --junit " + path("x") + " --report " + path("./x"), "--junit and --report name one file");
+  EXPECT_FALSE(fs::exists(path("x")));
+}
+
 TEST_F(Check, SomeRowsOfACallAreMadeAndJudgedAlone) {
   const std::string line = "rmsnorm T=4 H=64 --seed 1";
   for (const char* compact : {"", " --compact"}) {

@@ -248,6 +248,13 @@ TEST_F(GenerateCommand, AFullDiskIsOneClearErrorAndLeavesNothingHalfWritten) {
   }
 }
 
+/// A file would take its place, and be told of the progress.
+TEST_F(GenerateCommand, AClosedStderrIsNoReasonToStop) {
+  const std::string loud = " generate --preset tiny --prompt-ids 5,17,3 --max-new 2 --state '" + path("state") + "' <&- >/dev/null 2>&-";
+  EXPECT_EQ(std::system((DODONA_COMMAND + loud).c_str()), 0);
+  EXPECT_TRUE(fs::exists(path("state")));
+}
+
 TEST_F(GenerateCommand, CtrlCLeavesNothingHalfWritten) {
   const std::string begun = DODONA_COMMAND " synth " + path("model") + " --preset r1-nvfp4 --layers 3 --quiet 2>'" + path("stderr") + "'";
   // Twice, as wrappers signal a process and then its group; not before there is something to take back.

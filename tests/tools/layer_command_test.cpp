@@ -164,6 +164,12 @@ TEST_F(LayerCommand, OptionsThatCannotBeAreNamed) {
   refuses(tiny + "--kv-cache-dtype fp8_e4m3",
           "--kv-cache-dtype is fp8_e4m3 behind backend cutlass_mla, but cutlass_mla_decode wants a cache in bf16");
   refuses(tiny + "--trail " + path("x.jsonl") + " -o " + path("x.jsonl"), "--output and --trail name one file");
+  fs::create_directory(path("folder"));
+  fs::create_directory_symlink(path("folder"), path("link"));
+  refuses(tiny + "--trail " + path("folder/x") + " -o " + path("link/x"), "--output and --trail name one file");
+  for (const char* option : {"--repeat", "--layer", "--tp", "--prefix-len", "--draft-tokens"})
+    refuses(tiny + option + " 99999999999999999999",
+            option + std::string(": must be a whole number of 64 bits, got '99999999999999999999'"));
   refuses(tiny + "--experts bogus", "--experts are 'bogus', expected one of cutlass, plain");
   refuses(tiny + "--backend fa9", "--backend is 'fa9', expected one of cutlass_mla, trtllm_mla");
   refuses(tiny + "--path sideways", "--path is 'sideways', expected one of mha, mha-one-shot");
