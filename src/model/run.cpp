@@ -205,23 +205,29 @@ std::vector<UsedKernel> kernels_of(const Plan& plan) {
 }
 
 /// Says all that has no such mode at once: the first op alone would say one. What a call's arguments rule out, its op says when it runs.
-void require_mode(const Plan& plan, Mode mode, Rounding rounding) {
+void require_mode(const Plan& plan, const LayerRequest& request) {
+  const Mode mode = request.exec.mode;
   if (!of_a_gpu(mode)) return;
-  if (rounding == Rounding::off)
+  if (request.setting.rounding == Rounding::off)
     throw Error(ErrorCode::unsupported, "", "rounding",
                 "is off, expected bf16 in " + std::string(name(mode)) + " mode: no kernel of attention that takes fp32 has a GPU's bits");
   const std::vector<UsedKernel> kernels = kernels_of(plan);
   const auto all_have = [&](Mode of) {
     return std::all_of(kernels.begin(), kernels.end(), [&](const UsedKernel& kernel) { return kernel.op->has(of); });
   };
-  if (all_have(mode)) return;
+  const bool scores_decide =
+      request.config.sparse() && *std::max_element(request.lengths.begin(), request.lengths.end()) > request.config.index_topk;
+  if (all_have(mode) && !scores_decide) return;
   std::string without;
+  if (scores_decide)
+    without = "linear in fp32, by cuBLAS, whose order of sums is not known (weights_proj of self.indexer(), which decides beyond " +
+              std::to_string(request.config.index_topk) + " tokens)";
   std::vector<Mode> modes;
   for (const UsedKernel& kernel : kernels) {
     if (!kernel.op->has(mode)) without += (without.empty() ? "" : ", ") + kernel.text();
     if (!modes.empty()) continue;
     for (const Mode of : kernel.op->modes())
-      if (all_have(of)) modes.push_back(of);
+      if (all_have(of) && !(scores_decide && of_a_gpu(of))) modes.push_back(of);
   }
   throw Error(ErrorCode::unsupported, "", "mode",
               "is " + std::string(name(mode)) + ", which these kernels of the layer do not have: " + without + "; expected " +
@@ -256,7 +262,7 @@ Plan plan_layer(const LayerRequest& request) {
   for (const TensorInfo& tensor : layer_tensors(request.config, request.setting.layer, request.shard))
     plan.layer_weight_bytes += static_cast<double>(tensor.bytes());
   plan.cache_bytes = cache.bytes();
-  require_mode(plan, request.exec.mode, request.setting.rounding);
+  require_mode(plan, request);
   return plan;
 }
 

@@ -8,7 +8,6 @@
 #include "helpers.h"
 #include "model/run.h"
 #include "model/weights/tensor_list.h"
-
 #include "quant/e4m3.h"
 #include "quant/half.h"
 
@@ -132,6 +131,37 @@ TEST(SparseLayer, RowsOfFp8AreMadeAndReadByTheirKernels) {
   const Plan plan = plan_layer(scaled);
   EXPECT_EQ(find(plan.ops, "self.attn_mqa()")->work.bytes, find(result.records, "self.attn_mqa()")->work.bytes);
   EXPECT_EQ(plan.cache_bytes, 18 * 128 * (656.0 + 132));
+}
+
+/// With the cache in bf16 and in scaled rows of fp8 by FlashMLA's two kernels; sgl-kernel's for SM100 has no bits of an H100, and beyond
+/// 2048 tokens an fp32 product of cuBLAS's decides which are attended to.
+TEST(SparseLayer, BehindFlashMlaItRunsInHopperModeWhileAllTokensAreChosen) {
+  const auto in_mode = [](Mode mode, const std::string& backend, KvCacheType cache, std::int64_t tokens) {
+    LayerRequest step = request("tiny-fp8", {tokens, 5});
+    const ModelConfig sparse = preset("tiny-v32");
+    step.config.index_n_heads = sparse.index_n_heads, step.config.index_head_dim = sparse.index_head_dim;
+    step.config.index_topk = sparse.index_topk;
+    step.setting.backend = backend;
+    step.setting.kv_cache = cache;
+    step.setting.experts = "triton";
+    step.exec.mode = mode;
+    return step;
+  };
+  for (const auto& [cache, kernel] :
+       {std::pair{KvCacheType::activations, "flash_mla_sparse_fwd"}, {KvCacheType::e4m3, "flash_mla_sparse_decode"}}) {
+    LayerRequest alone = in_mode(Mode::hopper, "flashmla", cache, 300);
+    const auto hopper = LayerRun(alone).run();
+    alone.exec.threads = 1;
+    EXPECT_EQ(digest(alone), digest_of(hopper.output));
+    EXPECT_EQ(find(hopper.records, "self.attn_mqa()")->not_finite, 0);
+    EXPECT_NE(find(hopper.records, "self.attn_mqa()")->kernels.find(kernel), std::string::npos);
+    EXPECT_NE(find(hopper.records, "self.indexer()")->kernels.find("fp8_gemm_nt"), std::string::npos) << "wk's bits are those of every run";
+  }
+  EXPECT_NO_THROW(plan_layer(in_mode(Mode::hopper, "flashmla", KvCacheType::e4m3, 2048)));
+  expect_error([&] { plan_layer(in_mode(Mode::hopper, "flashmla", KvCacheType::e4m3, 2049)); }, ErrorCode::unsupported,
+               {"mode is hopper", "linear in fp32, by cuBLAS", "weights_proj of self.indexer()", "expected fast or golden for this layer"});
+  expect_error([&] { plan_layer(in_mode(Mode::hopper, "", KvCacheType::activations, 300)); }, ErrorCode::unsupported,
+               {"mode is hopper", "do not have: cutlass_mla_decode (self.attn_mqa())"});
 }
 
 TEST(SparseLayer, AtFullSizeItIsPlannedWithTheIndexersWeights) {

@@ -198,6 +198,11 @@ const AttentionBackend& attention_backend(std::string_view name) {
   throw Error(ErrorCode::bad_option, "", "backend", "is '" + std::string(name) + "', expected one of " + attention_backend_names());
 }
 
+const MqaKernel& kernel_of_selected(const LayerSetting& setting) {
+  if (setting.kv_cache == KvCacheType::e4m3) return flash_mla_sparse_kernel;
+  return setting.backend == "flashmla" ? flash_mla_sparse_rows_kernel : selected_rows_kernel;
+}
+
 AttentionPath attention_path(const ModelConfig& config, const LayerSetting& setting, const Batch& batch) {
   if (setting.path != AttentionPath::by_backend) return setting.path;
   if (used_kernel(setting, "attn_mqa") == fused_rope_kernel) return AttentionPath::mla_fused_rope;
@@ -217,9 +222,8 @@ AttentionChoice choose_attention(const ModelConfig& config, const LayerSetting& 
     refuse("is " + named + ", which knows no draft trees: expected mla", ErrorCode::unsupported);
   if (config.sparse() && path != AttentionPath::mla)
     refuse("is " + named + ", but the indexer of sparse attention chooses among latents: expected mla");
-  // What the indexer chose is attended to token by token, whatever the backend.
   const bool e4m3 = setting.kv_cache == KvCacheType::e4m3;
-  if (config.sparse()) return sized({.path = path, .mqa = e4m3 ? &flash_mla_sparse_kernel : &selected_rows_kernel}, config, setting, batch);
+  if (config.sparse()) return sized({.path = path, .mqa = &kernel_of_selected(setting)}, config, setting, batch);
   AttentionChoice choice{.path = path};
   if (path == AttentionPath::mla) {
     choice.mqa = &mqa_kernel(backend, setting, batch);

@@ -59,9 +59,12 @@ struct MqaKernel {
 extern const MqaKernel cutlass_decode_kernel, cutlass_rows_kernel;
 extern const MqaKernel trtllm_decode_kernel, flash_mla_kernel, paged_mla_kernel, triton_decode_kernel, triton_extend_mqa_kernel,
     xqa_decode_kernel;
-/// Of the slots that sparse attention's indexer chose: cutlass_mla_decode, to which pages of one token are the slots themselves; of scaled
-/// rows of fp8 FlashMLA's kernel, upstream's `flashmla_kv`.
-extern const MqaKernel selected_rows_kernel, flash_mla_sparse_kernel;
+/// Of the slots that sparse attention's indexer chose: cutlass_mla_decode, to which pages of one token are the slots themselves; FlashMLA's
+/// sparse prefill, upstream's `flashmla_sparse`, which it runs for decoding too; of scaled rows of fp8 FlashMLA's kernel, upstream's
+/// `flashmla_kv`.
+extern const MqaKernel selected_rows_kernel, flash_mla_sparse_rows_kernel, flash_mla_sparse_kernel;
+/// Of these the setting's: by its cache, and of bf16 by its backend.
+const MqaKernel& kernel_of_selected(const LayerSetting& setting);
 /// Of kernels that are made for DeepSeek's latents.
 const char* wants_deepseek_latents(const ModelConfig& config);
 /// Rotates queries and new keys itself.

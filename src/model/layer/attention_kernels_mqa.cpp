@@ -15,6 +15,7 @@
 #include "ops/attention/decode_attention_fwd.h"
 #include "ops/attention/extend_attention_fwd.h"
 #include "ops/attention/flash_mla_sparse_decode.h"
+#include "ops/attention/flash_mla_sparse_fwd.h"
 #include "ops/attention/flash_mla_with_kvcache.h"
 #include "ops/attention/get_mla_metadata.h"
 #include "ops/attention/trtllm_batch_decode_with_kv_cache_mla.h"
@@ -237,6 +238,16 @@ Tensor selected_rows(const Pass& p, const MqaCall& c) {
   return attend_selected(c.q_nope, c.q_pe, p.cache.buffer(), c.selected, p.config().softmax_scale(), p.exec());
 }
 
+Tensor flash_mla_sparse_rows(const Pass& p, const MqaCall& c) {
+  const Tensor q = joined_query(p, c);
+  return ops::run(ops::FlashMlaSparseFwd{.q = q,
+                                         .kv = p.cache.buffer(),
+                                         .indices = c.selected.reshape({q.size(0), 1, c.selected.size(1)}),
+                                         .sm_scale = p.config().softmax_scale()},
+                  p.exec())
+      .out;
+}
+
 /// Each new token is a request of its own, of as many tokens as the indexer chooses at most.
 Tensor flash_mla_sparse(const Pass& p, const MqaCall& c) {
   const Tensor q = joined_query(p, c), &rows = p.cache.buffer();
@@ -305,6 +316,8 @@ const MqaKernel triton_extend_mqa_kernel{
     .name = "extend_attention_fwd", .reads_e4m3 = true, .refuses = nothing, .wants_sizes = wants_blocks_of_extend, .run = triton_extend};
 const MqaKernel selected_rows_kernel{
     .name = "cutlass_mla_decode", .refuses = nothing, .wants_sizes = wants_deepseek_latents, .run = selected_rows};
+const MqaKernel flash_mla_sparse_rows_kernel{
+    .name = "flash_mla_sparse_fwd", .refuses = nothing, .wants_sizes = wants_deepseek_latents, .run = flash_mla_sparse_rows};
 const MqaKernel flash_mla_sparse_kernel{.name = "flash_mla_sparse_decode",
                                         .reads_e4m3 = true,
                                         .refuses = nothing,

@@ -70,8 +70,11 @@ Indexed index_tokens(const ModelConfig& config, const IndexerWeights& weights, c
   indexed.q_codes = q.y, indexed.q_scales = q.s, indexed.k_codes = k.y, indexed.k_scales = k.s;
   ops::run(ops::SetIndexKScaleBuffer{.buf = index_k, .loc = step.slots, .index_k = k.y, .index_k_scale = k.s}, exec);
 
+  // What a GPU gives in fp32 is not known. Scores decide nothing where all tokens are chosen, and runs in a GPU's mode have no others.
+  Exec scoring = exec;
+  if (of_a_gpu(exec.mode)) scoring.mode = Mode::golden;
   indexed.head_weights =
-      ops::run(ops::Linear{.input = widened(step.x), .weight = weights.weights_proj, .out_dtype = DType::f32}, exec).output;
+      ops::run(ops::Linear{.input = widened(step.x), .weight = weights.weights_proj, .out_dtype = DType::f32}, scoring).output;
   scale_weights(indexed.head_weights, indexed.q_scales);
 
   Tensor lengths(DType::i32, {tokens}), starts(DType::i32, {tokens + 1});

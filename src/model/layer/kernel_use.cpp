@@ -190,10 +190,10 @@ std::string off_the_road(const Context& c, const KernelUse& use) {
   return "nothing runs " + use.op + " on path " + std::string(name(path)) + ", expected path " +
          (of_latents ? "mla or mla-fused-rope" : "mha, mha-one-shot or mha-chunked");
 }
-/// What the indexer chose is attended to by one kernel, whatever the backend.
+/// What the indexer chose is attended to by one kernel.
 std::string not_of_the_indexer(const Context& c, const KernelUse& use) {
   if (!c.config.sparse() || use.op != "attn_mqa") return {};
-  const std::string_view own = (c.setting.kv_cache == KvCacheType::e4m3 ? flash_mla_sparse_kernel : selected_rows_kernel).name;
+  const std::string_view own = kernel_of_selected(c.setting).name;
   return use.kernel == own ? std::string() : "what the indexer of " + c.config.name + " chose is attended to by " + std::string(own);
 }
 

@@ -86,8 +86,13 @@ IndexerWeights LayerWeights::indexer_weights(const Exec& exec) const {
     const Tensor values = source_->get(full("self_attn.indexer." + name));
     return source_->sizes_alone() ? without_memory(DType::f32, values.shape()) : widened(values);
   };
-  return {projection(std::string_view(), {"self_attn.indexer.wq_b"}, exec), projection(std::string_view(), {"self_attn.indexer.wk"}, exec),
-          in_f32("k_norm.weight"), in_f32("k_norm.bias"), source_->get(full("self_attn.indexer.weights_proj.weight"))};
+  // Of fp8 by DeepGEMM, as upstream on Hopper: of so few columns and so many terms sgl-kernel adds parts in the order in which they are
+  // ready, and no two runs have the same bits.
+  const std::vector<std::string> wk{"self_attn.indexer.wk"};
+  const LinearMethod& of_keys =
+      linear_method(config().form_of(full(wk.front())), setting_.rounding, config().index_head_dim, deep_gemm_method.kernel);
+  return {projection(std::string_view(), {"self_attn.indexer.wq_b"}, exec), projection(wk, of_keys, exec), in_f32("k_norm.weight"),
+          in_f32("k_norm.bias"), source_->get(full("self_attn.indexer.weights_proj.weight"))};
 }
 
 LayerWeights::LayerWeights(const WeightSource& source, const LayerSetting& setting, const Exec& exec)
