@@ -540,6 +540,9 @@ std::byte* Machine::at(Space space, std::uint64_t address, std::size_t bytes, Ac
       if (offset + bytes > launch_.parameters.size() || writes(kind)) return outside("parameter", offset, bytes, kind, lane, i);
       return const_cast<std::byte*>(launch_.parameters.data()) + offset;
     }
+    case Space::constant:
+      if (address >> 32 == 0) address += module_window;  // from a register of 32 bits
+      break;
     default: break;
   }
   const std::uint64_t index = address >> 36;

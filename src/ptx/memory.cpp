@@ -63,10 +63,12 @@ struct BySpace {
   Space space;
   Handler load, store;
 };
-constexpr BySpace handlers[] = {
-    {Space::none, load<Space::none>, store<Space::none>},       {Space::global, load<Space::global>, store<Space::global>},
-    {Space::shared, load<Space::shared>, store<Space::shared>}, {Space::local, load<Space::local>, store<Space::local>},
-    {Space::constant, load<Space::none>, store<Space::none>},   {Space::parameter, load<Space::none>, store<Space::none>}};
+constexpr BySpace handlers[] = {{Space::none, load<Space::none>, store<Space::none>},
+                                {Space::global, load<Space::global>, store<Space::global>},
+                                {Space::shared, load<Space::shared>, store<Space::shared>},
+                                {Space::local, load<Space::local>, store<Space::local>},
+                                {Space::constant, load<Space::constant>, store<Space::constant>},
+                                {Space::parameter, load<Space::parameter>, store<Space::parameter>}};
 
 /// st.async: each thread's bytes have come when they are stored.
 void complete(Machine& m, const Instruction& i) {

@@ -67,6 +67,17 @@ TEST(PtxControl, TablesOfBranchesAndOfConstants) {
   for (std::uint32_t i = 0; i < 32; ++i) EXPECT_EQ(b.of_words[1][i], (i % 3 + 1) * 11);
 }
 
+TEST(PtxControl, AddressesInRegistersOf32Bits) {
+  // Compilers choose between two parameters by their addresses, which fit into 32 bits; constants likewise.
+  Buffers b{{Words(32), Words(32)}};
+  for (std::uint32_t i = 0; i < 32; ++i) b.of_words[0][i] = 100 + i;
+  run(kernel("setp.lt.u32 %p1, %t, 16; mov.b32 %r1, p0; mov.b32 %r2, p1; selp.b32 %r3, %r1, %r2, %p1; ld.param.b64 %d1, [%r3];\n"
+             "ld.global.b32 %r4, [%d1]; mov.b32 %r5, table; ld.const.b32 %r6, [%r5+4]; add.u32 %r4, %r4, %r6; st.global.b32 [%a1], %r4;",
+             2, ".const .align 4 .b32 table[3] = {11, 0x16, 33};"),
+      b);
+  for (std::uint32_t i = 0; i < 32; ++i) EXPECT_EQ(b.of_words[1][i], i < 16 ? 122U : 22U);
+}
+
 TEST(PtxControl, LocalMemoryIsEachThreadsOwn) {
   Buffers b{{Words(64), Words(64)}};
   run(kernel(".local .align 8 .b8 depot[16]; mov.b64 %d1, depot; cvta.local.u64 %d2, %d1; st.u32 [%d2+4], %g; ld.local.u32 %r1, [%d1+4]; "
