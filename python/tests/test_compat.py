@@ -283,15 +283,34 @@ def test_the_decode_kernel_reads_lists_of_tokens_as_newer_versions_have_it():
         flashinfer.trtllm_batch_decode_with_kv_cache_mla(*given, **scales, sparse_mla_top_k=8)
 
 
-def test_lengths_of_ragged_attention_have_any_dimensions():
+@pytest.mark.parametrize("name", ["sgl_per_tensor_quant_fp8", "sgl_per_token_quant_fp8"])
+def test_outputs_with_padded_rows_are_written_at_their_beginning(name):
+    x = np.random.default_rng(3).standard_normal((5, 16)).astype(np.float32)
+
+    def quantized(rows):
+        codes = dodona.as_dtype(np.full((rows, 16), 0x55, np.uint8), "f8_e4m3")
+        scales = np.zeros((1,) if "tensor" in name else (rows, 1), np.float32)
+        getattr(sgl_kernel, name)(x, codes, scales, *([False] if "tensor" in name else []))
+        return codes.array if hasattr(codes, "array") else codes, scales
+
+    codes, scales = quantized(5)
+    padded, padded_scales = quantized(9)
+    assert np.array_equal(padded[:5].view(np.uint8), codes.view(np.uint8)) and (padded[5:].view(np.uint8) == 0x55).all()
+    assert np.array_equal(padded_scales[: len(scales)], scales) and not padded_scales[len(scales) :].any()
+    with pytest.raises(compat.Refused, match="output_q has shape"):
+        quantized(4)
+
+
+@pytest.mark.parametrize("as_they_lie", [lambda lengths: lengths.reshape(-1, 1, 1, 1), lambda lengths: lengths.astype(np.int64)])
+def test_lengths_of_ragged_attention_have_any_dimensions_and_32_or_64_bits(as_they_lie):
     call = UpstreamCall("flashinfer", "trtllm_ragged_attention_deepseek", dodona.gen(lines_of("trtllm_ragged_attention_deepseek", "flashinfer")[0]))
     _, wanted = call.run(flashinfer.trtllm_ragged_attention_deepseek)
     wanted = {name: np.asarray(value).tobytes() for name, value in wanted.items()}
-    reshaped = lambda *args, **named: flashinfer.trtllm_ragged_attention_deepseek(
-        *[arg.reshape(-1, 1, 1, 1) if i == 4 else arg for i, arg in enumerate(args)],
-        **{name: value.reshape(-1, 1, 1, 1) if name == "seq_lens" else value for name, value in named.items()},
+    changed = lambda *args, **named: flashinfer.trtllm_ragged_attention_deepseek(
+        *[as_they_lie(arg) if i == 4 else arg for i, arg in enumerate(args)],
+        **{name: as_they_lie(value) if name == "seq_lens" else value for name, value in named.items()},
     )
-    assert {name: np.asarray(value).tobytes() for name, value in call.run(reshaped)[1].items()} == wanted
+    assert {name: np.asarray(value).tobytes() for name, value in call.run(changed)[1].items()} == wanted
 
 
 def rope(rows=3, heads=2, slots=9):

@@ -166,6 +166,19 @@ def as_it_lies(name: str) -> Callable[[Call], None]:
     return hook
 
 
+def room_behind(**shapes: Callable[[tuple], tuple]) -> Callable[[Call], None]:
+    """The kernels go by the input's sizes, and write to the beginning of outputs that hold more: callers pad rows. `shapes` of the input's shape."""
+
+    def hook(call: Call) -> None:
+        for name, shape_of in shapes.items():
+            value, shape = bare(call[name]), shape_of(tuple(bare(call["input"]).shape))
+            whole = getattr(value, "is_contiguous", None) or (lambda array=value: array.flags.c_contiguous)
+            if int(np.prod(tuple(value.shape))) > int(np.prod(shape)) and whole():
+                call[name] = like(call[name], value.reshape(-1)[: int(np.prod(shape))].reshape(shape))
+
+    return hook
+
+
 def params(call: Call) -> None:
     """Upstream's dictionary of the grouped product."""
     wanted = ("ab_strides", "c_strides", "problem_sizes", "expert_offsets", "blockscale_offsets")
@@ -493,10 +506,14 @@ def pages_or_tokens(run: Run, call: Call) -> Any:
 
 
 def ragged_lengths(call: Call) -> None:
-    """Upstream takes the lengths' pointer, whatever their dimensions."""
+    """Upstream looks at neither dimensions nor type of the lengths, and sglang hands over int64."""
     scales_as_numbers("trtllm_ragged_attention_deepseek")(call)
-    if getattr(bare(call["seq_lens"]), "ndim", 1) > 1:
-        call["seq_lens"] = call["seq_lens"].reshape(-1)
+    lengths = call["seq_lens"]
+    if getattr(bare(lengths), "ndim", 1) > 1:
+        lengths = lengths.reshape(-1)
+    if hasattr(lengths, "dtype") and dtype_name(lengths.dtype) == "i64":
+        lengths = lengths.int() if is_torch(lengths) else lengths.astype(np.int32)
+    call["seq_lens"] = lengths
 
 
 def types_of_outputs(call: Call) -> None:

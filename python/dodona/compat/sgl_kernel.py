@@ -56,6 +56,9 @@ DRAWN = ("generator", "check_nan")
 TOP_K_RENORM = Op("top_k_renorm_prob", before=hooks.thresholds(top_k="int32"))
 TOP_P_RENORM = Op("top_p_renorm_prob", before=hooks.thresholds(top_p="float32"))
 
+PER_TENSOR = Op(before=hooks.room_behind(output_q=lambda shape: shape))
+PER_TOKEN = Op(before=hooks.room_behind(output_q=lambda shape: shape, output_s=lambda shape: (*shape[:-1], 1)))
+
 TABLES_OF_LAYERS = {
     name: Op(around=hooks.tables_of_layers(name, *tables, layer_of=layer_of))
     for name, tables, layer_of in (
@@ -92,6 +95,8 @@ FUNCTIONS = {
     "min_p_sampling_from_probs": Op(takes=DRAWN, before=hooks.drawn("generator", min_p="float32")),
     "sgl_per_token_group_quant_fp8": Op("sgl_per_token_group_quant_8bit"),
     "sgl_per_token_group_quant_int8": Op("sgl_per_token_group_quant_8bit"),
+    "sgl_per_tensor_quant_fp8": PER_TENSOR,
+    "sgl_per_token_quant_fp8": PER_TOKEN,
     "shuffle_rows": Op(takes=("output_tensor_shape",), before=hooks.stated_shape),
     "silu_and_mul": Op(before=hooks.rows_of_16_bytes("silu_and_mul")),
     "silu_and_mul_scaled_fp4_grouped_quant": Op(around=hooks.views_of_groups),
@@ -148,6 +153,8 @@ OPERATORS = {
     "scaled_fp4_quant": Op(names={"input_scale": "input_global_scale"}, before=hooks.words_of_scales),
     "segment_packbits": Op(before=hooks.indptr_of_the_batch),
     "sgl_per_token_group_quant_8bit_v2": Op("sgl_per_token_group_quant_8bit", makes=("enable_v2",), before=hooks.version_2),
+    "sgl_per_tensor_quant_fp8": PER_TENSOR,
+    "sgl_per_token_quant_fp8": PER_TOKEN,
     "shuffle_rows": Op(names={"input": "input_tensor", "output": "output_tensor"}),
     "store_kv_cache": Op("set_kv_buffer_kernel", names={"out_loc": "loc"}),
     "transfer_kv_all_layer_direct_lf_pf": Op(around=hooks.lists_of_pools("src_ptrs", "dst_ptrs")),
