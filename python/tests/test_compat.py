@@ -179,8 +179,12 @@ def stored_signature(package, name):
 def test_every_adapter_has_upstreams_parameters_in_order_with_their_kinds_and_defaults(package, name):
     theirs, _ = stored_signature(package, name)
     ours = list(inspect.signature(getattr(MODULES[package], name)).parameters.values())
+    newer = later_parameters(package, name)
     for mine, wanted in zip(ours, theirs.parameters.values()):
         assert (mine.name, mine.kind) == (wanted.name, wanted.kind)
+        if wanted.default is wanted.empty and newer and wanted.name not in newer:
+            assert mine.default is None
+            continue
         if wanted.default is not wanted.empty and str(wanted.default).startswith(("torch.", "SfLayout.", "WeightLayout.", "ActivationType.")):
             assert str(mine.default) == wanted.default
         else:
@@ -189,6 +193,105 @@ def test_every_adapter_has_upstreams_parameters_in_order_with_their_kinds_and_de
     assert {"mode", "threads"} <= {parameter.name for parameter in beside}
     for parameter in beside:  # our own: by keyword, and never asked for
         assert parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not parameter.empty
+
+
+def later_parameters(package, name):
+    """Names of a newer version's parameters, where that has a signature of its own."""
+    found = compat._package(package)
+    text = found.record.later.get(found.record.function(name)[0], "")
+    arguments = ast.parse(f"def f{text.rpartition(' -> ')[0] or '()'}: pass").body[0].args
+    return [argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)]
+
+
+@pytest.mark.parametrize("name", [name for name in compat.functions("flashinfer") if later_parameters("flashinfer", name)])
+def test_an_adapter_takes_a_newer_versions_parameters_too(name):
+    """At their defaults they change nothing; what our op does not know is refused by name at any other value."""
+    adapter = compat._package("flashinfer").adapter(name)
+    newer = later_parameters("flashinfer", name)
+    assert set(newer) <= set(adapter.signature.parameters)
+    beyond = {of: adapter.signature.parameters[of].default for of in newer if of not in stored_signature("flashinfer", name)[0].parameters}
+    if "tile_tokens_dim" in stored_signature("flashinfer", name)[0].parameters:  # gone, and required once
+        assert adapter.signature.parameters["tile_tokens_dim"].default is None
+    line = next(line for line in lines_of(adapter.op, "flashinfer") if not re.search("return_lse|record_routing|do_finalize", line))
+    call = UpstreamCall("flashinfer", name, dodona.gen(line))
+    _, wanted = call.run(getattr(flashinfer, name))
+    wanted = {output: np.asarray(getattr(value, "array", value)).tobytes() for output, value in wanted.items()}
+
+    def later(**said):
+        return lambda *args, **named: getattr(flashinfer, name)(*args, **{**said, **named})
+
+    _, found = call.run(later(**beyond))
+    assert {output: np.asarray(getattr(value, "array", value)).tobytes() for output, value in found.items()} == wanted
+    for unknown in sorted(set(beyond) & set(adapter.only)):
+        with pytest.raises(compat.NotOffered, match=unknown):
+            call.run(later(**{unknown: "another"}))
+
+
+def mla_case(queries=(2, 1, 0, 3), pages=9, heads=4):
+    """Arguments of trtllm_batch_decode_with_kv_cache_mla as a newer version has them, queries one request after another."""
+    rng = np.random.default_rng(8)
+    normal = lambda *shape: rng.standard_normal(shape, np.float32).astype(np.float16)
+    tables = rng.permutation(pages).reshape(-1)[: 2 * len(queries)].reshape(len(queries), 2).astype(np.int32)
+    lengths = rng.integers(4, 64, len(queries)).astype(np.int32)
+    given = {"kv_cache": normal(pages, 32, 576), "workspace_buffer": None, "qk_nope_head_dim": 128, "kv_lora_rank": 512, "qk_rope_head_dim": 64}
+    return normal(sum(queries), heads, 576), tables, lengths, {**given, "max_seq_len": 64, "bmm1_scale": 0.07}
+
+
+def test_queries_of_requests_may_differ_in_number():
+    queries = (2, 1, 0, 3)
+    query, tables, lengths, given = mla_case(queries)
+    bounds = np.concatenate([[0], np.cumsum(queries)]).astype(np.int32)
+    decode = flashinfer.trtllm_batch_decode_with_kv_cache_mla
+    call = {**given, "query": query, "block_tables": tables, "seq_lens": lengths, "cum_seq_lens_q": bounds}
+    out, lse = decode(**call, max_q_len=5, return_lse=True)
+    assert out.shape == (6, 4, 512) and lse.shape == (6, 4)
+    for request, (begin, end) in enumerate(zip(bounds, bounds[1:])):
+        if begin < end:
+            one = {**given, "query": query[None, begin:end], "block_tables": tables[request : request + 1], "seq_lens": lengths[request : request + 1]}
+            wanted, wanted_lse = decode(**one, return_lse=True)
+            assert out[begin:end].tobytes() == wanted.tobytes() and lse[begin:end].tobytes() == wanted_lse.tobytes()
+    into, into_lse = np.zeros_like(out), np.zeros_like(lse)
+    assert decode(**call, max_q_len=5, return_lse=True, out=into, lse=into_lse)[1] is into_lse
+    assert into.tobytes() == out.tobytes() and into_lse.tobytes() == lse.tobytes()
+    with pytest.raises(compat.Refused, match="max_q_len is 2"):
+        decode(**call, max_q_len=2)
+    with pytest.raises(compat.Refused, match="cum_seq_lens_q is"):
+        decode(**{**call, "cum_seq_lens_q": bounds[:-1]}, max_q_len=5)
+
+
+def test_mla_takes_tables_of_keys_and_values_and_thresholds_that_skip_nothing():
+    query, tables, lengths, given = mla_case((1, 1, 1))
+    decode = flashinfer.trtllm_batch_decode_with_kv_cache_mla
+    call = {**given, "query": query[:, None], "seq_lens": lengths}
+    wanted = decode(**call, block_tables=tables).tobytes()
+    both = np.stack([tables, tables], axis=1)
+    assert decode(**call, block_tables=both, uses_shared_paged_kv_idx=False, skip_softmax_threshold_scale_factor=1e-30).tobytes() == wanted
+    with pytest.raises(compat.Refused, match="block_tables"):
+        decode(**call, block_tables=np.stack([tables, tables[::-1]], axis=1), uses_shared_paged_kv_idx=False)
+    with pytest.raises(compat.NotOffered, match="skip_softmax_threshold_scale_factor is 0.5"):
+        decode(**call, block_tables=tables, skip_softmax_threshold_scale_factor=0.5)
+
+
+def test_names_that_a_newer_version_moved_are_found_in_both_places():
+    from dodona.compat.flashinfer import fp4_quantization, mla, quantization, tllm_enums
+    from dodona.compat.flashinfer.quantization import fp4_quantization as there
+
+    assert there.fp4_quantize is quantization.fp4_quantize is fp4_quantization.fp4_quantize is flashinfer.fp4_quantize
+    assert mla.trtllm_batch_decode_with_kv_cache_mla is flashinfer.trtllm_batch_decode_with_kv_cache_mla
+    assert tllm_enums.ActivationType is flashinfer.ActivationType
+    with pytest.raises(compat.NotOffered):
+        flashinfer.top_k(None, 1)
+
+
+def test_scales_of_mxfp8_lie_as_a_layout_says():
+    x = np.random.default_rng(2).standard_normal((40, 96)).astype(np.float16)
+    layouts = flashinfer.SfLayout
+    for layout, how in ((layouts.layout_128x4, True), (layouts.layout_linear, False)):
+        for found, wanted in zip(flashinfer.mxfp8_quantize(x, sf_swizzle_layout=layout), flashinfer.mxfp8_quantize(x, how)):
+            assert np.asarray(getattr(found, "array", found)).tobytes() == np.asarray(getattr(wanted, "array", wanted)).tobytes()
+    assert flashinfer.mxfp8_quantize(x, sf_swizzle_layout=layouts.layout_8x4)[1].shape == (40 * 4,)
+    with pytest.raises(compat.Refused, match="sf_swizzle_layout"):
+        flashinfer.mxfp8_quantize(x, sf_swizzle_layout=7)
 
 
 @pytest.mark.parametrize("name", compat.operators("sgl_kernel"))
@@ -203,7 +306,7 @@ def test_the_line_of_an_adapter_says_nothing_that_is_not_so():
     for package in compat.PACKAGES:
         found = compat._package(package)
         for name, line in found.lines.items():
-            theirs = set(stored_signature(package, name)[0].parameters)
+            theirs = {*stored_signature(package, name)[0].parameters, *later_parameters(package, name)}
             assert {*line.only, *line.takes} <= theirs and (not line.names or theirs & {*line.names}), name
         for name, line in found.torch_lines.items():
             theirs = set(found.torch_adapter(name).signature.parameters)
@@ -690,7 +793,8 @@ def test_scales_of_experts_have_room_for_the_most_tokens_that_upstream_allows(mo
 @pytest.mark.parametrize("package, name", FUNCTIONS)
 def test_arguments_that_upstream_requires_are_required(package, name):
     theirs, _ = stored_signature(package, name)
-    required = [parameter.name for parameter in theirs.parameters.values() if parameter.default is parameter.empty]
+    newer = later_parameters(package, name)  # which may do without
+    required = [p.name for p in theirs.parameters.values() if p.default is p.empty and (not newer or p.name in newer)]
     for missing in required:
         with pytest.raises(TypeError, match=rf"missing 1 required positional argument: '{missing}'"):
             getattr(MODULES[package], name)(**{other: None for other in required if other != missing})
@@ -760,13 +864,41 @@ def test_the_stored_data_is_what_the_tool_makes_of_sources(tmp_path):
     }  # fmt: skip
     assert modules["toy.inner.deep"]["classes"] == {
         "Kind": {"base": "IntEnum", "enum": {"A": 1, "B": 4}},
-        "Fields": {"init": "(x, y=2)"},
+        "Fields": {"init": "(x, y=2)", "data": True},
         "Wrapper": {"init": "(n, m=None)", "members": ["make", "run", "size"]},
         "Wrong": {"base": "Exception"},
     }
     assert space["schemas"]([tmp_path / "ops.cc", tmp_path / "ops.h"]) == [
         "f(Tensor! out, Tensor a, float b) -> ()", "inferred(int _0, bool _1) -> int"
     ]  # fmt: skip
+
+
+def test_the_tool_finds_what_a_newer_version_has_beyond():
+    tool = pathlib.Path(__file__).parents[2] / "tools" / "upstream-signatures"
+    space = {"__name__": "tool", "__file__": str(tool)}
+    exec(compile(tool.read_text(), str(tool), "exec"), space)
+    stored = {
+        "toy": {"imports": {"f": "toy.ops.f"}},
+        "toy.ops": {"functions": {"f": "(a) -> Tensor", "same": "(a) -> None"}},
+    }
+    newer = {
+        "toy": {"imports": {"f": "toy.ops.inner.f", "g": "toy.deep.er.g"}},
+        "toy.ops": {"functions": {"same": "(a) -> None", "_private": "() -> None"}},
+        "toy.ops.inner": {"functions": {"f": "(a, b=1) -> Tensor", "h": "() -> None"}},
+        "toy.deep.er": {"functions": {"g": "(x) -> None", "machinery": "() -> None"}},
+    }
+    signatures, modules = space["beyond"](stored, newer, "toy")
+    assert signatures == {"toy.ops.f": "(a, b=1) -> Tensor"}
+    assert modules == {
+        "toy": {"functions": {"g": "(x) -> None"}},
+        "toy.ops.inner": {"functions": {"h": "() -> None"}, "imports": {"f": "toy.ops.f"}},
+    }
+
+
+def test_classes_of_data_hold_it():
+    from dodona.compat.flashinfer.quantization.nvfp4_quantization_utils import NVFP44Over6Config
+
+    assert NVFP44Over6Config(e4m3_max=256) == NVFP44Over6Config(256) != NVFP44Over6Config()
 
 
 @pytest.mark.parametrize("package", compat.PACKAGES)

@@ -7,14 +7,14 @@ handed over in another shape.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
 
 from .._library import BadType, BadValue, Error
 from .._ops import function, parameters_of, plan_of
-from ._upstream import Named
+from ._upstream import Named, signature_of, with_later
 
 
 class Refused(BadValue, BadType, AssertionError, RuntimeError):
@@ -64,11 +64,23 @@ class Op:
 class Adapter:
     """Upstream's signature over our op."""
 
-    def __init__(self, name: str, signature: inspect.Signature, line: Op, dialect: str, ignored: frozenset[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        signature: inspect.Signature,
+        line: Op,
+        dialect: str,
+        ignored: frozenset[str],
+        later: Mapping[str, Any] = {},  # parameters of a newer version, with defaults
+        neutral: Mapping[str, tuple] = {},  # what these may be where neither our op nor the line knows them
+    ) -> None:
         self.name, self.line, self.op = name, line, line.op or name
+        stored = signature.parameters
+        signature = with_later(signature, {theirs: default for theirs, default in later.items() if theirs not in line.beside})
         self.returns = signature.return_annotation
         plan = plan_of(self.op)
         self.fields = {parameter: of or parameter for parameter, of, _ in parameters_of(plan)}
+        self.only = {**{theirs: neutral[theirs] for theirs in signature.parameters if theirs not in stored}, **line.only}
         self.names = self._names(signature, ignored)  # upstream's argument -> ours, for those that are handed on
         self.types = self._types(plan)  # an attribute of ours -> the output of upstream's that has its type
         self.ours = self._ours(signature, plan, dialect)  # what our op takes beside them
@@ -80,9 +92,15 @@ class Adapter:
         found = {}
         for theirs in signature.parameters:
             if theirs in ignored or theirs in self.line.takes or theirs in self.line.only:
+                if theirs not in self.line.only:
+                    self.only.pop(theirs, None)
                 continue
             ours = self.line.names.get(theirs, theirs.lstrip("_"))  # C++ writes some parameters with an underscore in front
-            if ours not in self.fields and ours not in by_field:
+            if ours in self.fields or ours in by_field:
+                self.only.pop(theirs, None)
+            elif theirs in self.only:
+                continue
+            else:
                 raise LookupError(f"{self.name}: {self.op} has no {ours}, and no line says what becomes of it")
             found[theirs] = ours if ours in self.fields else by_field[ours]
         return found
@@ -108,7 +126,7 @@ class Adapter:
                 default = recipe.get(name, None if parameter.default is parameter.empty else parameter.default)
                 found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
         found += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in self.line.beside.items()]
-        if "backend" in self.line.only:
+        if "backend" in self.only:
             found.append(inspect.Parameter(SKIP_CHECK, inspect.Parameter.KEYWORD_ONLY, default=False))
         return found
 
@@ -123,8 +141,8 @@ class Adapter:
             if parameter.default is not parameter.empty:
                 space[f"_default_{parameter.name}"] = parameter.default
                 head[-1] += f"=_default_{parameter.name}"
-        given = {**{theirs: theirs for theirs in (*self.names, *self.line.takes, *self.line.only)}, **{p.name: p.name for p in self.ours if p.name != SKIP_CHECK}}
-        if self.line.before or self.line.around or self.line.only:
+        given = {**{theirs: theirs for theirs in (*self.names, *self.line.takes, *self.only)}, **{p.name: p.name for p in self.ours if p.name != SKIP_CHECK}}
+        if self.line.before or self.line.around or self.only:
             call = f"_hooked({_arguments(given)})"
         else:
             types = {attr: f"_type_of({output})" for attr, output in self.types.items()}
@@ -134,16 +152,16 @@ class Adapter:
         exec("\n".join([*lines, f"        raise _as_refused(error, {self.name!r}) from None"]), space)
         made = space[self.name]
         made.__doc__, made.__module__ = function(self.op).__doc__, "dodona.compat"
-        if "backend" in self.line.only:  # of upstream's decorator around functions with several
-            made.is_backend_supported = lambda backend, cc=None: backend in self.line.only["backend"]
+        if "backend" in self.only:  # of upstream's decorator around functions with several
+            made.is_backend_supported = lambda backend, cc=None: backend in self.only["backend"]
             made.is_compute_capability_supported = lambda cc: True
         return made
 
     def _hooked(self, **call: Any) -> Any:
-        for name, values in self.line.only.items():
+        for name, values in self.only.items():
             given = call.pop(name)
-            if not any(given is value or (isinstance(value, type(given)) and given == value) for value in values):
-                offered = " or ".join(map(repr, values))
+            if not any(_same(given, value) for value in values):
+                offered = " or ".join(dict.fromkeys(map(repr, values)))
                 raise refuse(self.name, f"is {given!r}, offered is {offered}", kind=NotOffered, code="unsupported", argument=name)
         if self.line.before:
             self.line.before(call)
@@ -154,6 +172,13 @@ class Adapter:
         given = {self.names.get(name, name): value for name, value in call.items() if name not in self.line.takes}
         given.update({attr: _type_of(call[output]) for attr, output in self.types.items()})
         return function(self.op)(**given)
+
+
+def _same(given: Any, value: Any) -> bool:
+    """Members of enumerations by their names, or the numbers that they are."""
+    if isinstance(value, Named):
+        return str(given) == value.text
+    return given is value or ((isinstance(value, type(given)) or isinstance(given, type(value))) and given == value)
 
 
 def _arguments(given: Mapping[str, str]) -> str:
@@ -191,3 +216,11 @@ def absent_class(place: str, offered: list[str], members: list[str]) -> type:
     raising = absent(place, offered)
     body = {"__module__": module, "__qualname__": name, "__doc__": raising.__doc__, "__init__": lambda self, *args, **kwargs: raising()}
     return type(name, (), {**{member: Named(f"{place}.{member}") for member in members}, **body})
+
+
+def data_class(place: str, parameters: str) -> type:
+    """A class that holds what it is made of, and no more: it is what upstream's is, less methods."""
+    module, _, name = place.rpartition(".")
+    fields = signature_of(f"{parameters} -> None").parameters.values()
+    described = [(f.name, Any) if f.default is f.empty else (f.name, Any, field(default=f.default)) for f in fields]
+    return make_dataclass(name, described, namespace={"__module__": module, "__doc__": f"{place}: its fields."}, frozen=True)

@@ -495,14 +495,62 @@ def one_query_token(run: Run, call: Call) -> Any:
 
 def pages_or_tokens(run: Run, call: Call) -> Any:
     """With sparse_mla_top_k the tables list tokens, query by query, which is another kernel."""
+    name = "trtllm_batch_decode_with_kv_cache_mla"
+    if not call.pop("uses_shared_paged_kv_idx"):  # tables of keys and of values, [B, 2, P], which MLA has in the same pages
+        tables = call["block_tables"]
+        if tables.ndim != 3 or tables.shape[1] != 2 or not bool((tables[:, 0] == tables[:, 1]).all()):
+            raise refuse(name, "are not [B, 2, P] with the same pages twice, as expected without uses_shared_paged_kv_idx", argument="block_tables")
+        call["block_tables"] = tables[:, 0].contiguous() if is_torch(tables) else np.ascontiguousarray(tables[:, 0])
+    threshold = call.pop("skip_softmax_threshold_scale_factor")
+    if threshold is not None and not 0 < threshold <= 2.0**-30:  # what is skipped then is lost in fp32 in any case
+        text = f"is {threshold!r}, offered is None or at most 2^-30: kernels that skip more do not compute this"
+        raise refuse(name, text, kind=NotOffered, code="unsupported", argument="skip_softmax_threshold_scale_factor")
     if not call["sparse_mla_top_k"]:
         del call["sparse_mla_top_k"]
-        return one_query_token(run, call)
+        return queries_of_any_number(lambda left: one_query_token(run, left), call)
     if call["page_size"]:
-        raise refuse("trtllm_batch_decode_with_kv_cache_mla", "is given, expected none with sparse_mla_top_k", argument="page_size")
+        raise refuse(name, "is given, expected none with sparse_mla_top_k", argument="page_size")
     sparse = function("trtllm_batch_decode_sparse_mla")
     taken = inspect.signature(sparse).parameters
-    return one_query_token(lambda left: sparse(**{name: value for name, value in left.items() if name in taken}), call)
+    run_sparse = lambda left: sparse(**{name: value for name, value in left.items() if name in taken})
+    return queries_of_any_number(lambda left: one_query_token(run_sparse, left), call)
+
+
+def queries_of_any_number(run: Run, call: Call) -> Any:
+    """With cum_seq_lens_q requests have as many queries as it says, [Tq, N, D]: each request is a call."""
+    begins, most = call.pop("cum_seq_lens_q"), call.pop("max_q_len")
+    if begins is None:
+        return run(call)
+    name, query = "trtllm_batch_decode_with_kv_cache_mla", call["query"]
+    bounds = [int(bound) for bound in begins]
+    lengths = [end - begin for begin, end in zip(bounds, bounds[1:])]
+    if query.ndim != 3 or not lengths or bounds[0] != 0 or not bounds[-1] == query.shape[0] > 0 or min(lengths) < 0:
+        raise refuse(name, f"is {bounds}, expected to rise from 0 to the {query.shape[0]} queries of [Tq, N, D]", argument="cum_seq_lens_q")
+    if most is None or most < max(lengths):
+        raise refuse(name, f"is {most}, expected at least the {max(lengths)} queries of the longest request", argument="max_q_len")
+    by_query = "sparse_mla_top_k" in call
+    results = []
+    for request, (begin, end) in enumerate(zip(bounds, bounds[1:])):
+        if begin == end:
+            continue
+        part = {**call, "query": query[begin:end][None], "seq_lens": call["seq_lens"][request : request + 1]}
+        part["block_tables"] = call["block_tables"][begin:end][None] if by_query else call["block_tables"][request : request + 1]
+        part.update({output: call[output][begin:end][None] for output in ("out", "lse") if call.get(output) is not None})
+        result = run(part)
+        results.append(result if type(result) is tuple else (result,))
+    given = (call["out"], call.get("lse"))
+    joined = tuple(of if of is not None else joined_rows(parts, 2 - i) for i, (of, parts) in enumerate(zip(given, zip(*results))))
+    return joined if len(joined) > 1 else joined[0]
+
+
+def joined_rows(parts: tuple, inner: int) -> Any:
+    """All dimensions but the last `inner` ones as one, of one request after another."""
+    rows = [bare(part).reshape(-1, *bare(part).shape[-inner:]) for part in parts]
+    if not is_torch(rows[0]):
+        return np.concatenate(rows)
+    import torch
+
+    return torch.cat(rows)
 
 
 def ragged_lengths(call: Call) -> None:
@@ -538,8 +586,19 @@ def heads_of_keys(run: Run, call: Call) -> Any:
     return q_rope_out, k_rope_out, q_nope_out, k_nope_out
 
 
+def layout_by_name(call: Call, function: str, argument: str) -> None:
+    """A layout of scales by its name in SfLayout."""
+    given = call.pop(argument)
+    layout = str(getattr(given, "name", given)).rpartition(".")[2]
+    if layout not in ("layout_128x4", "layout_8x4", "layout_linear"):
+        raise refuse(function, f"is {given!r}, expected one of SfLayout", argument=argument)
+    call["is_sf_swizzled_layout"], call["is_sf_8x4_layout"] = layout != "layout_linear", layout == "layout_8x4"
+
+
 def flat_scales(run: Run, call: Call) -> Any:
     """Scales come as bytes in a row."""
+    if call["sf_swizzle_layout"] is not None:
+        layout_by_name(call, "mxfp8_quantize", "sf_swizzle_layout")
     codes, scales = run(call)
     return codes, bare(bytes_as(scales, "u8")).reshape(-1)
 
@@ -552,11 +611,7 @@ def scales_by_blocks(run: Run, call: Call) -> Any:
 
 
 def named_layout(run: Run, call: Call) -> Any:
-    """A layout of scales by its name in SfLayout."""
-    layout = str(getattr(call["sfLayout"], "name", call["sfLayout"])).rpartition(".")[2]
-    if layout not in ("layout_128x4", "layout_8x4", "layout_linear"):
-        raise refuse("nvfp4_quantize", f"is {call['sfLayout']!r}, expected one of SfLayout", argument="sfLayout")
-    call["is_sf_swizzled_layout"], call["is_sf_8x4_layout"] = layout != "layout_linear", layout == "layout_8x4"
+    layout_by_name(call, "nvfp4_quantize", "sfLayout")
     return scales_by_blocks(run, call)
 
 
@@ -571,7 +626,7 @@ def moe_by_number(call: Call) -> None:
         call["routing_method_type"] = ROUTING_METHODS[method] if 0 <= method < len(ROUTING_METHODS) else str(method)
     if "weight_layout" in call and not isinstance(call["weight_layout"], int):
         call["weight_layout"] = WEIGHT_LAYOUTS[repr(call["weight_layout"])]
-    for name in ("n_group", "topk_group", "routed_scaling_factor", "tile_tokens_dim"):
+    for name in ("n_group", "topk_group", "routed_scaling_factor", "tile_tokens_dim", "num_fused_shared_experts"):
         if name in call and call[name] is None:
             del call[name]
 

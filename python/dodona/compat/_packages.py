@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Callable, Mapping
 
 from .._ops import names, plan_of
-from ._adapt import Adapter, Op, absent, absent_class
+from ._adapt import Adapter, Op, absent, absent_class, data_class
 from ._upstream import Named, Record, signature_of, signature_of_schema
 
 
@@ -70,9 +70,21 @@ class Package:
 
     def adapter(self, name: str) -> Adapter:
         if name not in self._adapters:
-            signature = signature_of(self.record.function(name)[1])
-            self._adapters[name] = Adapter(name, signature, self.lines.get(name, Op()), self.name, self.ignored)
+            place, text = self.record.function(name)
+            later = signature_of(self.record.later[place]).parameters if place in self.record.later else {}
+            newer = {name: parameter.default for name, parameter in later.items()}
+            neutral = {name: (default, self._number(default)) for name, default in newer.items()}
+            self._adapters[name] = Adapter(name, signature_of(text), self.lines.get(name, Op()), self.name, self.ignored, newer, neutral)
         return self._adapters[name]
+
+    def _number(self, default: Any) -> Any:
+        """What a member of an enumeration stands for, where upstream names one; anything else as it is."""
+        path = default.text.split(".") if isinstance(default, Named) else [""]
+        for parts in self.record.modules.values():
+            members = parts.get("classes", {}).get(path[0], {}).get("enum", {})
+            if len(path) > 1 and path[1] in members:
+                return members[path[1]]
+        return default
 
     def torch_adapter(self, name: str) -> Adapter:
         if name not in self._torch_adapters:
@@ -118,6 +130,8 @@ class Package:
             return _enum(name, known["base"], known["enum"])
         if known.get("base") == "Exception":
             return type(name, (Exception,), {"__module__": place.rpartition(".")[0]})
+        if known.get("data"):
+            return data_class(place, known["init"])
         return absent_class(place, self.offered(), known.get("members", []))
 
     def modules(self, top: ModuleType) -> dict[str, ModuleType]:

@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Mapping
 
 
 class Named:
@@ -76,13 +76,30 @@ def signature_of_schema(schema: str) -> inspect.Signature:
     return inspect.Signature(listed, return_annotation=returned.strip("()") if "[" in returned else returned)
 
 
+def with_later(signature: inspect.Signature, later: Mapping[str, Any]) -> inspect.Signature:
+    """A signature that takes calls of a newer version too, of which `later` has the parameters and defaults: what that has beyond stands behind, by
+    keyword; what it no longer has may be left out."""
+    older = [p.replace(default=None) if p.name not in later and p.default is p.empty else p for p in signature.parameters.values()] if later else []
+    beyond = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=of) for name, of in later.items() if name not in signature.parameters]
+    return signature.replace(parameters=[*older, *beyond]) if later else signature
+
+
 class Record:
-    """One package at one version."""
+    """One package at one version, and names and signatures of a newer one where PACKAGE.later.json has some."""
 
     def __init__(self, package: str) -> None:
-        content = json.loads((Path(__file__).parent / "upstream" / f"{package}.json").read_text())
+        folder = Path(__file__).parent / "upstream"
+        content = json.loads((folder / f"{package}.json").read_text())
         self.package, self.version = package, content["version"]
         self.modules: dict[str, dict[str, Any]] = content["modules"]
+        self.later: dict[str, str] = {}  # signatures that changed, by the place of the function
+        if (folder / f"{package}.later.json").exists():
+            newer = json.loads((folder / f"{package}.later.json").read_text())
+            self.later = newer["signatures"]
+            for module, parts in newer["modules"].items():
+                for kind, names in parts.items():
+                    known = self.modules.setdefault(module, {}).setdefault(kind, {})
+                    known.update({name: value for name, value in names.items() if name not in known})
         for name in list(self.modules):  # folders that hold modules and no file of their own
             for end in range(len(name)):
                 if name[end] == ".":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Callable, Iterator
 
@@ -30,17 +31,60 @@ def here(device: object) -> bool:
     return True
 
 
-def not_here(device: object) -> bool:
-    """Kernels of the other Blackwells are not."""
+def not_here(*machine: object) -> bool:
+    """Kernels of the other Blackwells are not, and no compiler for GPUs."""
     return False
 
 
 GENERATIONS = {"sm90a": here, "sm100a": here, "sm100f": here, "sm110a": not_here, "sm120a": not_here, "sm121a": not_here}
 
 
+# Other ways to the same kernels, which are compiled on the machine.
+NOT_HERE = ("cute_dsl.utils.is_cute_dsl_available", "cute_dsl.utils.is_cute_dsl_arch_supported", "cutile.is_cuda_tile_available")
+
+
+def get_device_sm_count(device: object) -> int:
+    """As get_compute_capability: a B200's."""
+    return 148
+
+
 def has_flashinfer_jit_cache() -> bool:
     """Nothing has to be compiled before it runs."""
     return True
+
+
+def available_backends() -> list[str]:
+    """Of moe_ep, whose fleets need libraries that no CPU has."""
+    return []
+
+
+@dataclass(frozen=True)
+class MLAHeadDimensions:
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    kv_lora_rank: int
+
+
+@dataclass(frozen=True)
+class MLALayerDimensions:
+    head_dimensions: MLAHeadDimensions
+    num_heads: int
+
+
+deepseek_mla_dimensions = MLAHeadDimensions(128, 64, 128, 512)
+smaller_mla_dimensions = MLAHeadDimensions(64, 64, 128, 256)
+MLA_DIMENSIONS = {
+    "MLAHeadDimensions": MLAHeadDimensions,
+    "MLALayerDimensions": MLALayerDimensions,
+    "deepseek_mla_dimensions": deepseek_mla_dimensions,
+    "smaller_mla_dimensions": smaller_mla_dimensions,
+    "supported_mla_layer_dimensions": [
+        MLALayerDimensions(deepseek_mla_dimensions, 128),
+        MLALayerDimensions(deepseek_mla_dimensions, 64),
+        MLALayerDimensions(smaller_mla_dimensions, 32),
+    ],
+}
 
 
 def ceil_div(x: int, y: int) -> int:
@@ -49,6 +93,11 @@ def ceil_div(x: int, y: int) -> int:
 
 def round_up(x: int, y: int) -> int:
     return ceil_div(x, y) * y
+
+
+def get_trtllm_gen_multi_ctas_kv_counter_bytes(batch_size: int, num_qo_heads: int, sm_count: int) -> int:
+    """Of upstream's scratch memory: a word for each head or multiprocessor."""
+    return round_up(max(batch_size * num_qo_heads, sm_count), 8) * 4
 
 
 def shuffle_matrix_sf_a(input_tensor: Any, epilogue_tile_m: int, num_elts_per_sf: int = 16) -> Any:
@@ -112,7 +161,7 @@ FUNCTIONS = {
     "mla_rope_quantize_fp8": MLA_ROPE,
     "mm_fp4": Op(only={"backend": ("cudnn", "cutlass", "auto")}, before=hooks.scales_in_tiles),
     "mxfp4_quantize": Op(around=hooks.scales_by_blocks),
-    "mxfp8_quantize": Op(around=hooks.flat_scales),
+    "mxfp8_quantize": Op(takes=("sf_swizzle_layout",), around=hooks.flat_scales),
     "nvfp4_quantize": Op(
         only={"sf_vec_size": (16,)},
         takes=("sfLayout",),
@@ -125,8 +174,9 @@ FUNCTIONS = {
     "silu_and_mul_scaled_nvfp4_experts_quantize": Op("silu_and_mul_scaled_fp4_grouped_quant", names=GROUPS, around=hooks.views_of_groups),
     "softmax": Op(before=hooks.thresholds(temperature="float32")),
     "trtllm_batch_decode_with_kv_cache_mla": Op(
-        only={"sinks": (None,), "backend": ("auto", "trtllm-gen")},
+        only={"sinks": (None,), "backend": ("auto", "trtllm-gen"), "use_fp16_softmax": (None, False)},
         beside={"sparse_mla_top_k": 0},
+        takes=("cum_seq_lens_q", "max_q_len", "skip_softmax_threshold_scale_factor", "uses_shared_paged_kv_idx"),
         before=hooks.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla"),
         around=hooks.pages_or_tokens,
     ),
@@ -151,13 +201,20 @@ PACKAGE = Package(
         "flashinfer.comm.trtllm_ar.trtllm_allreduce_fusion": trtllm_allreduce_fusion,
         "flashinfer.fp4_quantization.nvfp4_batched_quantize": nvfp4_batched_quantize,
         "flashinfer.fp4_quantization.shuffle_matrix_sf_a": shuffle_matrix_sf_a,
+        **{f"flashinfer.{place}": under(place.rpartition(".")[2], not_here) for place in NOT_HERE},
+        "flashinfer.utils.get_device_sm_count": get_device_sm_count,
+        "flashinfer.utils.get_trtllm_gen_multi_ctas_kv_counter_bytes": get_trtllm_gen_multi_ctas_kv_counter_bytes,
+        **{f"flashinfer.mla._core.{name}": made for name, made in MLA_DIMENSIONS.items()},
+        "flashinfer.moe_ep.available_backends": available_backends,
         "flashinfer.jit.env.has_flashinfer_jit_cache": has_flashinfer_jit_cache,
         **{f"flashinfer.utils.{made.__name__}": made for made in (ceil_div, device_support_pdl, get_compute_capability, round_up)},
         **{f"flashinfer.utils.is_{name}_supported": under(f"is_{name}_supported", answer) for name, answer in GENERATIONS.items()},
         **{f"{module}.{made.__name__}": made for module, functions in layouts.PLACES.items() for made in functions},
     },
     # How a kernel is launched, and what it works in.
-    ignored=frozenset({"enable_pdl", "tune_max_num_tokens", "workspace_buffer"}),
+    ignored=frozenset(
+        {"enable_pdl", "is_var_seq", "multi_ctas_kv_counter_buffer", "profile_ids", "tune_max_num_tokens", "use_fused_finalize", "workspace_buffer"}
+    ),
     # The wrappers' runs, one way to call trtllm_batch_decode_with_kv_cache_mla, and the terms of all ranks together.
     within=frozenset(
         {"batch_mla_paged_attention", "batch_prefill_with_ragged_kv_cache", "trtllm_batch_decode_sparse_mla", "trtllm_allreduce_fusion"}
