@@ -227,6 +227,30 @@ def test_an_adapter_takes_a_newer_versions_parameters_too(name):
             call.run(later(**{unknown: "another"}))
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_pages_and_tables_of_flash_mla_may_have_room_between_them(sparse):
+    name = "flash_mla_sparse_decode" if sparse else "flash_mla_with_kvcache"
+    case = dodona.gen(f"{name} {dodona.schema(name)['cases'][0]}")
+    given = {**case.arguments(), "head_dim_v": 512}
+    if sparse:
+        given.update(block_table=None, cache_seqlens=None, is_fp8_kvcache=True)
+
+    def apart(array):
+        """The same numbers, each row of the first dimension followed by room for another."""
+        raw = getattr(array, "array", array)
+        wide = np.zeros((raw.shape[0], raw.shape[1] + 1, *raw.shape[2:]), raw.dtype)
+        wide[:, : raw.shape[1]] = raw
+        spread = wide[:, : raw.shape[1]]
+        return dodona.as_dtype(spread, array.dtype) if isinstance(array, dodona.Typed) else spread
+
+    taken = inspect.signature(sgl_kernel.flash_mla_with_kvcache).parameters
+    given = {key: value for key, value in given.items() if key in taken and key not in ("out", "softmax_lse")}
+    wanted = sgl_kernel.flash_mla_with_kvcache(**given)
+    strided = {key: apart(given[key]) for key in ("k_cache", "indices" if sparse else "block_table")}
+    for found, of in zip(sgl_kernel.flash_mla_with_kvcache(**{**given, **strided}), wanted):
+        assert np.asarray(getattr(found, "array", found)).tobytes() == np.asarray(getattr(of, "array", of)).tobytes()
+
+
 def mla_case(queries=(2, 1, 0, 3), pages=9, heads=4):
     """Arguments of trtllm_batch_decode_with_kv_cache_mla as a newer version has them, queries one request after another."""
     rng = np.random.default_rng(8)

@@ -297,8 +297,21 @@ def views_of_groups(run: Run, call: Call) -> Any:
     return output.transpose(1, 2, 0), tiles.transpose(3, 4, 1, 5, 2, 0)
 
 
+def closed_up(value: Any) -> Any:
+    """Without what lies between its rows: kernels take strides of pages and rows, whose elements must be neighbours."""
+    array = bare(value)
+    if not is_torch(array) and not isinstance(array, np.ndarray) or not array.ndim:
+        return value
+    unit = 1 if is_torch(array) else array.itemsize
+    if (array.stride() if is_torch(array) else array.strides)[-1] != unit:
+        return value
+    return like(value, array.contiguous() if is_torch(array) else np.ascontiguousarray(array))
+
+
 def dense_or_sparse(run: Run, call: Call) -> Any:
     """With a list of slots flash_mla_with_kvcache is another kernel, which looks at neither tables nor lengths."""
+    for strided in ("k_cache", "block_table", "indices"):
+        call[strided] = closed_up(call[strided])
     name, indices = "flash_mla_with_kvcache", call.pop("indices")
     if indices is None:
         return run(call)
