@@ -307,6 +307,12 @@ def test_names_that_a_newer_version_moved_are_found_in_both_places():
         flashinfer.top_k(None, 1)
 
 
+def test_nvfp4_takes_a_scale_of_16_bits():
+    x, layout = np.random.default_rng(2).standard_normal((32, 64)).astype(np.float16), flashinfer.SfLayout.layout_linear
+    for found, wanted in zip(*(flashinfer.nvfp4_quantize(x, np.array([3.5], kind), sfLayout=layout) for kind in (np.float16, np.float32))):
+        assert np.asarray(getattr(found, "array", found)).tobytes() == np.asarray(getattr(wanted, "array", wanted)).tobytes()
+
+
 def test_scales_of_mxfp8_lie_as_a_layout_says():
     x = np.random.default_rng(2).standard_normal((40, 96)).astype(np.float16)
     layouts = flashinfer.SfLayout

@@ -625,6 +625,7 @@ def scales_by_blocks(run: Run, call: Call) -> Any:
 
 def named_layout(run: Run, call: Call) -> Any:
     layout_by_name(call, "nvfp4_quantize", "sfLayout")
+    call["a_global_sf"] = as_f32(call["a_global_sf"])
     return scales_by_blocks(run, call)
 
 

@@ -100,6 +100,11 @@ def get_trtllm_gen_multi_ctas_kv_counter_bytes(batch_size: int, num_qo_heads: in
     return round_up(max(batch_size * num_qo_heads, sm_count), 8) * 4
 
 
+def nvfp4_e4m3_max(nvfp4_4over6_config: Any) -> float:
+    """The largest scale of a block; other ones go with quantizers that are not here."""
+    return 448.0 if nvfp4_4over6_config is None else float(nvfp4_4over6_config.e4m3_max)
+
+
 def shuffle_matrix_sf_a(input_tensor: Any, epilogue_tile_m: int, num_elts_per_sf: int = 16) -> Any:
     """Scales in the order of shuffle_matrix_a's rows, then in tiles of 128 x 4."""
     shuffled = input_tensor[layouts.get_shuffle_matrix_sf_a_row_indices(input_tensor, epilogue_tile_m, num_elts_per_sf)]
@@ -202,6 +207,7 @@ PACKAGE = Package(
         "flashinfer.fp4_quantization.nvfp4_batched_quantize": nvfp4_batched_quantize,
         "flashinfer.fp4_quantization.shuffle_matrix_sf_a": shuffle_matrix_sf_a,
         **{f"flashinfer.{place}": under(place.rpartition(".")[2], not_here) for place in NOT_HERE},
+        "flashinfer.quantization.nvfp4_quantization_utils.nvfp4_e4m3_max": nvfp4_e4m3_max,
         "flashinfer.utils.get_device_sm_count": get_device_sm_count,
         "flashinfer.utils.get_trtllm_gen_multi_ctas_kv_counter_bytes": get_trtllm_gen_multi_ctas_kv_counter_bytes,
         **{f"flashinfer.mla._core.{name}": made for name, made in MLA_DIMENSIONS.items()},
@@ -213,7 +219,10 @@ PACKAGE = Package(
     },
     # How a kernel is launched, and what it works in.
     ignored=frozenset(
-        {"enable_pdl", "is_var_seq", "multi_ctas_kv_counter_buffer", "profile_ids", "tune_max_num_tokens", "use_fused_finalize", "workspace_buffer"}
+        {
+            "enable_pdl", "is_var_seq", "kv_seq_lens_cpu", "multi_ctas_kv_counter_buffer", "profile_ids", "q_seq_lens_cpu", "tune_max_num_tokens",
+            "use_fused_finalize", "workspace_buffer",
+        }  # fmt: skip
     ),
     # The wrappers' runs, one way to call trtllm_batch_decode_with_kv_cache_mla, and the terms of all ranks together.
     within=frozenset(
