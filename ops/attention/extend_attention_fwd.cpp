@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/flaw.h"
 #include "core/random.h"
 #include "ops/softmax/mla_decode.h"
 #include "ops/softmax/offsets.h"
@@ -139,7 +140,9 @@ ExtendAttention attention_of(const Extend& call, const Call& op) {
 }
 
 void golden(const Call& op, const Exec& exec, Reference* reference) {
-  attention_golden(attention_of(call_of(op), op), WeightSum::unrounded, exec, reference);
+  Extend call = call_of(op);
+  if (call.window > 0) call.window_tile = window_tile_of(exec);
+  attention_golden(attention_of(call, op), WeightSum::unrounded, exec, reference);
 }
 
 /// The sinks' terms are left out.

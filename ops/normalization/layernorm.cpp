@@ -1,6 +1,7 @@
 #include "ops/normalization/layernorm.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -29,7 +30,7 @@ struct Moments {
 
 /// Variants of the formula, for mistakes.
 struct Formula {
-  bool eps_outside = false, over_n_less_1 = false, about_zero = false;
+  bool eps_outside = false, over_n_less_1 = false, about_zero = false, padded = false;
 };
 
 /// Slack:
@@ -47,6 +48,8 @@ Moments moments_of(const std::vector<double>& x, double eps, Formula formula) {
   m.mean_slack = (units + 5 * f32_eps) * (magnitudes / count) + flush_floor;
   const double middle = formula.about_zero ? 0 : m.mean;
   for (const double value : x) squares += (value - middle) * (value - middle);
+  // Zeros up to a power of two lie as far from the mean as it is.
+  if (formula.padded) squares += (static_cast<double>(std::bit_ceil(x.size())) - count) * middle * middle;
   const double variance = squares / (formula.over_n_less_1 ? count - 1 : count);
   m.factor = formula.eps_outside ? 1 / (std::sqrt(variance) + eps) : 1 / std::sqrt(variance + eps);
   if (std::isnan(m.factor)) return m;
@@ -146,6 +149,11 @@ over lanes and warps; denormals flushed.)",
                     [](const ops::Layernorm& op, const Exec& exec, Reference* reference) {
                       ops::golden_by(op, {.over_n_less_1 = true}, exec, reference);
                     }},
+                   {"padding-in-variance", "zeros that fill rows up to a power of two count in the variance, each with the mean's square",
+                    [](const ops::Layernorm& op, const Exec& exec, Reference* reference) {
+                      ops::golden_by(op, {.padded = true}, exec, reference);
+                    },
+                    true},
                    {"variance-about-zero", "the variance is the mean of squares: the mean is not taken off before",
                     [](const ops::Layernorm& op, const Exec& exec, Reference* reference) {
                       ops::golden_by(op, {.about_zero = true}, exec, reference);

@@ -37,6 +37,7 @@ class GoldenHeads {
       head.sink_leads = call.sink_leads;
       const std::int64_t keys = visible_[static_cast<std::size_t>(h)];
       head.empty_terms = static_cast<double>(terms.empty + (terms.tile > 0 ? quant::align(keys, terms.tile) - keys : 0));
+      if (terms.empty_capped) head.empty_score = -std::fabs(static_cast<double>(static_cast<float>(call.cap)));
     }
   }
 

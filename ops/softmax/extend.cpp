@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/flaw.h"
 #include "quant/element.h"
 
 namespace dodona::ops {
@@ -30,7 +31,8 @@ Tensor rounded_queries(const Tensor& query) {
 
 bool Extend::sees(const ExtendRequest& request, std::int64_t i, std::int64_t j) const {
   const bool fresh = j >= request.prefix;
-  if (window > 0 && request.prefix + i > j + window) return false;
+  const std::int64_t own = request.prefix + i;
+  if (window > 0 && j < window_begin(own - window, own, window_tile)) return false;
   if (request.mask != nullptr && (fresh || mask_on_prefix)) {
     const std::int64_t end = causal ? (i / block_rows + 1) * block_rows : request.queries;
     return j - request.prefix < end && (request.mask[i * request.mask_stride + j] & 1) != 0;

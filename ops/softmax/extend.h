@@ -29,6 +29,7 @@ struct Extend {
   bool mask_on_prefix = false;   ///< else masks are for new tokens alone
   std::int64_t block_rows = 0;   ///< causal requests with a mask: a query sees nothing behind its block of so many queries
   std::int64_t window = 0;       ///< not 0: a query sees this many keys before itself, and itself
+  std::int64_t window_tile = 0;  ///< a mistake of kernels, see core/flaw.h
   std::int64_t temperature = 0;  ///< not 0: scores of queries at positions p beyond it are multiplied by log p / log of it
 
   bool in_fp8() const { return key_pool.dtype() == DType::f8_e4m3; }

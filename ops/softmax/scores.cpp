@@ -86,7 +86,7 @@ void HeadWeights::softmax(const ScoreMap& map, bool shifted) {
     sum += p.back();
   }
   if (sunk) sum += exponential(sink);
-  if (empty_terms > 0) sum += empty_terms * exponential(0);
+  if (empty_terms > 0) sum += empty_terms * exponential(empty_score);
   overflows = !shifted && (sum == 0 || !(sum <= static_cast<double>(std::numeric_limits<float>::max())));
   // What is left of exponentials near the denormals nobody knows.
   if (!shifted && sum > 0 && sum < 0x1p-100) lse.open = true;

@@ -64,7 +64,8 @@ struct HeadWeights {
   std::vector<double> drift;  ///< how far erroneous scores move weights
   std::vector<double> lost;   ///< what the rounding of weights for their products takes or adds
   double sink_drift = 0;      ///< of the sink's weight
-  double empty_terms = 0;     ///< a mistake of kernels: so many scores of 0 more that have no value
+  double empty_terms = 0;     ///< a mistake of kernels: so many scores more that have no value
+  double empty_score = 0;     ///< of those
   bool overflows = false;     ///< what was not shifted left fp32: there is nothing to bound
   Bounded lse;                ///< base 2, the sink among the scores; open where scores may overflow fp32
   Bounded largest_score;      ///< base 2, of the keys; open as lse, and where a score is NaN

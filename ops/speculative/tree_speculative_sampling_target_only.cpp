@@ -22,7 +22,16 @@ using Sampling = TreeSpeculativeSamplingTargetOnly;
 namespace hw = quant::hopper;
 
 /// The rule itself, and mistakes of such kernels.
-enum class Rule { right, siblings_do_not_add_up, rejected_stay, coin_of_the_child };
+enum class Rule {
+  right,
+  siblings_do_not_add_up,
+  rejected_stay,
+  coin_of_the_child,
+  all_accepted,
+  likeliest_accepted,
+  coin_of_the_path,
+  probs_of_the_root
+};
 
 void make_inputs(Sampling& op, std::uint64_t seed) {
   make_links(op.retrive_index, op.retrive_next_token, op.retrive_next_sibling, seed);
@@ -49,9 +58,9 @@ struct Thresholds {
       : single(static_cast<float>(op.threshold_single)), acc(std::fmax(static_cast<float>(op.threshold_acc), 1e-9f)) {}
 };
 
-/// What is decided about a child: its node's coin, the mass of the siblings up to it, and its own.
+/// What is decided about a child: its node's coin, the mass of the siblings up to it, its own, and (for a mistake) the likeliest token's.
 struct Offer {
-  float coin, mass, own;
+  float coin, mass, own, most = 0;
 };
 
 /// One request's walk down the tree.
@@ -74,7 +83,9 @@ Path walk(const Sampling& op, std::int64_t b, const Add& add, const Accepts& acc
     const std::int64_t node = path.last(), token = op.candidates.as<const std::int64_t>()[b * nodes + child];
     const float own = op.target_probs.as<const float>()[(b * nodes + node) * op.vocabulary() + token];
     mass = rule == Rule::siblings_do_not_add_up ? own : add(mass, own);
-    if (!accepts(Offer{coins[rule == Rule::coin_of_the_child ? child : node], mass, own}, child)) {
+    const float* const row = op.target_probs.as<const float>() + (b * nodes + node) * op.vocabulary();
+    const float most = rule == Rule::likeliest_accepted ? *std::max_element(row, row + op.vocabulary()) : 0.0F;
+    if (!accepts(Offer{coins[rule == Rule::coin_of_the_child ? child : node], mass, own, most}, child)) {
       path.rejected.emplace_back(node, token);
       return false;
     }
@@ -104,15 +115,16 @@ bool may_decide_otherwise(const Thresholds& thresholds, const Offer& offer) {
 
 /// What the last token is drawn from: not a number counts as nothing, as the larger of it and 0 is 0.
 template <class Subtract>
-std::vector<float> weights_of(const Sampling& op, std::int64_t b, const Path& path, bool rejected_stay, const Subtract& subtract) {
+std::vector<float> weights_of(const Sampling& op, std::int64_t b, const Path& path, Rule rule, const Subtract& subtract) {
   const std::int64_t row = b * op.nodes() + path.last(), width = op.vocabulary();
-  const float* const q = op.target_probs.as<const float>() + row * width;
+  const float* const q = op.target_probs.as<const float>() + (rule == Rule::probs_of_the_root ? b * op.nodes() : row) * width;
   std::vector<float> weights(q, q + width);
   if (path.count() < op.accept_index.size(1) - 1) {
     const float* const drafts = op.draft_probs.as<const float>() + row * width;
     std::vector<float> left_out(drafts, drafts + width);
     for (const auto& [node, token] : path.rejected)
-      if (node == path.last() && !rejected_stay) left_out[static_cast<std::size_t>(token)] = q[token];
+      if (node == path.last() && rule != Rule::rejected_stay)
+        left_out[static_cast<std::size_t>(token)] = op.target_probs.as<const float>()[row * width + token];
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = subtract(weights[i], left_out[i]);
   }
   for (float& weight : weights) weight = weight > 0 ? weight : 0.0f;
@@ -172,9 +184,13 @@ void each_request(const Sampling& op, const Exec& exec, const Decide& decide) {
 template <Rule rule>
 Outcome exact_outcome(const Sampling& op, std::int64_t b) {
   const Thresholds thresholds(op);
-  Outcome outcome{walk<rule>(op, b, plain_sum, [&](const Offer& offer, std::int64_t) { return accepts_exactly(thresholds, offer); })};
-  const std::vector<float> weights = weights_of(op, b, outcome.path, rule == Rule::rejected_stay, plain_difference);
-  const std::int64_t drawn = DrawOdds(weights).first_above(final_coin(op, b));
+  Outcome outcome{walk<rule>(op, b, plain_sum, [&](const Offer& offer, std::int64_t) {
+    return rule == Rule::all_accepted || (rule == Rule::likeliest_accepted && offer.own == offer.most) ||
+           accepts_exactly(thresholds, offer);
+  })};
+  const std::vector<float> weights = weights_of(op, b, outcome.path, rule, plain_difference);
+  const float of_the_path = op.uniform_samples.as<const float>()[b * op.nodes() + outcome.path.last()];
+  const std::int64_t drawn = DrawOdds(weights).first_above(rule == Rule::coin_of_the_path ? of_the_path : final_coin(op, b));
   outcome.token = drawn < 0 ? op.vocabulary() - 1 : drawn;
   return outcome;
 }
@@ -189,7 +205,7 @@ void hopper(const Sampling& op, const Exec& exec) {
     Outcome outcome{walk(op, b, hw::add, [&](const Offer& offer, std::int64_t) {
       return hw::ftz(offer.coin) <= hw::div(offer.mass, thresholds.acc) || hw::ftz(offer.own) >= hw::ftz(thresholds.single);
     })};
-    const std::vector<float> weights = weights_of(op, b, outcome.path, false, hw::sub);
+    const std::vector<float> weights = weights_of(op, b, outcome.path, Rule::right, hw::sub);
     const BlockedRow row(weights);
     const float u = hw::mul(static_cast<float>(final_coin(op, b)), row.sum(Bar{0}));
     const std::int64_t drawn = row.first_above(Bar{0}, u, op.deterministic ? Scan::deterministic : Scan::warp_scans);
@@ -228,7 +244,7 @@ std::optional<Outcome> actual_outcome(const Sampling& actual, std::int64_t b) {
   })};
   const std::int64_t at = place(actual, b, outcome.path.last());
   outcome.token = actual.predicts.as<const std::int32_t>()[at];
-  const std::vector<float> weights = weights_of(actual, b, outcome.path, false, plain_difference);
+  const std::vector<float> weights = weights_of(actual, b, outcome.path, Rule::right, plain_difference);
   const DrawOdds odds(weights);
   const double coin = final_coin(actual, b);
   const bool last_resort = outcome.token == actual.vocabulary() - 1 && odds.may_find_none(coin);
@@ -306,7 +322,15 @@ or never ends: links to no node, siblings in a circle, places beyond predicts, t
                     ops::golden<ops::Rule::siblings_do_not_add_up>},
                    {"rejected-stay", "what was rejected may be drawn as the last token", ops::golden<ops::Rule::rejected_stay>},
                    {"coin-of-the-child", "a child's own coin decides about it, not its parent's",
-                    ops::golden<ops::Rule::coin_of_the_child>}},
+                    ops::golden<ops::Rule::coin_of_the_child>},
+                   {"all-accepted", "every first child is accepted, whatever its coin says", ops::golden<ops::Rule::all_accepted>},
+                   {"likeliest-accepted", "a draft that is the target's likeliest token is accepted whatever its coin says",
+                    ops::golden<ops::Rule::likeliest_accepted>},
+                   {"coin-of-the-path",
+                    "the last token is drawn with the last accepted node's coin, not with uniform_samples_for_final_sampling",
+                    ops::golden<ops::Rule::coin_of_the_path>},
+                   {"probs-of-the-root", "the last token is drawn from the root's target_probs, whichever node was accepted last",
+                    ops::golden<ops::Rule::probs_of_the_root>}},
       .customary = {{"draft_probs", CustomaryKind::unchecked, 0, 0, "sgl-kernel/tests/speculative/test_speculative_sampling.py"},
                     {"*", CustomaryKind::close, 0, 0, "sgl-kernel/tests/speculative/test_speculative_sampling.py"}},
       .cases = {"B=4 D=8 V=512 S=4 tot=32", "B=9 D=16 V=8 S=5 tot=150",

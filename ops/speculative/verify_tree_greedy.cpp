@@ -8,7 +8,7 @@ namespace dodona::ops {
 namespace {
 
 /// The rule itself, and mistakes of such kernels.
-enum class Rule { right, first_child_alone, no_bonus };
+enum class Rule { right, first_child_alone, no_bonus, own_prediction, all_accepted };
 
 void make_inputs(VerifyTreeGreedy& op, std::uint64_t seed) {
   make_links(op.retrive_index, op.retrive_next_token, op.retrive_next_sibling, seed);
@@ -39,9 +39,10 @@ void verify(const VerifyTreeGreedy& op) {
     path[0] = static_cast<std::int32_t>(last);
     tree.walk(width - 1, [&](std::int64_t child) {
       const bool offered = rule != Rule::first_child_alone || children++ == 0;
-      if (!offered || candidates[b * nodes + child] != target[last]) return false;
+      const std::int64_t asked = rule == Rule::own_prediction ? tree.index[child] : last;
+      if (!offered || (rule != Rule::all_accepted && candidates[b * nodes + child] != target[asked])) return false;
       children = 0;
-      predicts[last] = static_cast<std::int32_t>(target[last]);
+      predicts[last] = static_cast<std::int32_t>(candidates[b * nodes + child]);
       last = tree.index[child];
       path[++count] = static_cast<std::int32_t>(last);
       return true;
@@ -86,6 +87,9 @@ upstream reads outside or never ends: links to no node, siblings in a circle, pl
       .check = ops::check,
       .mistakes = {{"first-child-alone", "siblings of a child that is not accepted are not looked at",
                     ops::golden<ops::Rule::first_child_alone>},
+                   {"own-prediction", "a draft is held against the target's choice behind itself, not behind its parent",
+                    ops::golden<ops::Rule::own_prediction>},
+                   {"all-accepted", "every first child is accepted, whatever the target says", ops::golden<ops::Rule::all_accepted>},
                    {"no-bonus-token", "the token after the last accepted node is not written", ops::golden<ops::Rule::no_bonus>}},
       .customary = {{"*", CustomaryKind::close, 0, 0, "sgl-kernel/tests/speculative/test_eagle_utils.py"}},
       .cases = {"B=4 D=8 S=4 tot=32", "B=9 D=16 S=5 tot=150", "B=3 D=1 S=4 tot=3", "B=5 D=33 S=2 tot=165"},

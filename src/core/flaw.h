@@ -3,8 +3,10 @@
 // all: a golden run notes which of these functions it meets.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 
 #include "dodona/dtype.h"
@@ -18,6 +20,7 @@ enum class Inner : unsigned {
   softmax = 2,    ///< exp(x - max) over its sum
   attention = 4,  ///< sums of values under such weights
   sinks = 8,      ///< attention whose sum of weights has a term without a value
+  window = 16,    ///< attention to keys near the query alone
 };
 
 /// Attention whose numbers are kept in a narrower type than the contract has, in tiles of keys about a running maximum; or (undivided) not
@@ -37,6 +40,7 @@ struct AttentionTerms {
   bool last_key_hidden = false;  ///< of each query
   std::int64_t empty = 0;        ///< so many terms of a score of 0 that belong to no key
   std::int64_t tile = 0;         ///< not 0: as many of those as fill the last tile of so many keys
+  bool empty_capped = false;     ///< those have a score of -cap: the cap is applied behind the mask
 };
 
 class Flaw {
@@ -45,6 +49,7 @@ class Flaw {
   bool exponentials_unshifted = false;  ///< exp(x) in the place of exp(x - max): overflows fp32 from 88.7 on
   std::optional<NarrowAttention> attention = {};
   AttentionTerms terms = {};
+  std::int64_t window_tile = 0;  ///< n: windows begin with a whole tile of n keys; -n: with the tile that their first key is in
 
   void meet(Inner inner) const { met_.fetch_or(static_cast<unsigned>(inner), std::memory_order_relaxed); }
   unsigned met() const { return met_.load(std::memory_order_relaxed); }
@@ -65,6 +70,16 @@ inline bool sigmoid_is_from_tanh(const Exec& exec) {
 inline bool exponentials_are_unshifted(const Exec& exec) {
   const Flaw* const flaw = flaw_in(Inner::softmax, exec);
   return flaw != nullptr && flaw->exponentials_unshifted;
+}
+/// Of keys near the query alone the number of the first, `first` but for a flaw. The last is always seen.
+inline std::int64_t window_begin(std::int64_t first, std::int64_t last, std::int64_t tile) {
+  if (tile == 0 || first <= 0) return first;
+  const std::int64_t down = first / std::abs(tile) * std::abs(tile);
+  return tile < 0 || down == first ? down : std::min(down + tile, last);
+}
+inline std::int64_t window_tile_of(const Exec& exec) {
+  const Flaw* const flaw = flaw_in(Inner::window, exec);
+  return flaw != nullptr ? flaw->window_tile : 0;
 }
 /// exp(x) as fp32 has it, which overflows beyond 88.7 and is nothing below -104.
 double unshifted_exponential(double x);

@@ -377,12 +377,55 @@ TEST(Explain, WhatSumsAreKeptInAndWhichScalesBelongToThemIsNamed) {
          "attention-weight-sum-narrow:bf16,1"},
         {"context_attention_fwd T=90 N=4 Nk=2 D=64 B=1", "attention-weights-narrow:f8_e4m3,all"},
         {"mla_rope_quantize_fp8 T=3 N=2 Dr=16 Dn=24 P=64 --attr quant_scale_kv=300 --attr quant_scale_q=300 --dist outliers",
-         "every-output:nan-beyond=464"}}) {
+         "every-output:nan-beyond=464"},
+        {"mla_rope_quantize_fp8 T=3 N=4 Dr=64 Dn=128 P=64 --attr quant_scale_kv=0.7 --attr quant_scale_q=3.7",
+         "every-output:rounded-twice=bf16"},
+        {"extend_attention_fwd T=9 N=4 Nk=2 D=64 Dv=64 B=2 S=90 n=80 --attr sliding_window_size=27 --attr sm_scale=0.125",
+         "window-of-whole-tiles:16"},
+        {"extend_attention_fwd T=9 N=4 Nk=2 D=64 Dv=64 B=2 S=90 n=80 --attr sliding_window_size=27 --attr sm_scale=0.125",
+         "window-of-whole-tiles:-32"},
+        {"decode_attention_fwd B=2 N=4 Nk=2 S=40 n=20 D=64 --attr v_head_dim=64 --attr sm_scale=0.1 --attr logit_cap=2",
+         "empty-terms:cap 32"},
+        {"rmsnorm T=6 H=512", "rows-at-another-stride:output 1 zeros"},
+        {"apply_token_bitmask_inplace_cuda B=4 V=1000 W=32 --special gaps", "in-place-as-packed:logits"}}) {
     Replayed r{make_case(parse_case_line(p.line), {}, true), {}, {}, {}};
     const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
     const FaultCase call{*r.c.op, r.c.inputs, golden, {}};
     for (const Placed& placed : placements(call, Strikes::call))
       if (placed.id() == p.id) r.actual = inject(placed);
+    ASSERT_FALSE(r.actual.empty()) << p.id << " does not apply to " << p.line;
+    judge_and_explain(r);
+    ASSERT_EQ(r.verdict.outcome, Outcome::fail) << p.line;
+    expect_complete(r, p.id);
+  }
+}
+
+TEST(Explain, RowsThatAreLookedForElsewhereAreNamed) {
+  struct Pair {
+    const char *line, *id;
+  };
+  for (const Pair& p :
+       {Pair{"m_grouped_fp8_gemm_nt_contiguous M=150 N=24 K=256 G=3", "rows-by-another-number:sfa=at m_indices"},
+        {"apply_token_bitmask_inplace_cuda B=6 V=500 W=16 N=3 --with indices", "rows-by-another-number:bitmask=of indices"},
+        {"merge_state_v2 T=12 N=4 D=64", "other-order-of-dimensions:s_b=lies"},
+        {"apply_shuffle_mul_sum M=6 topk=4 R=24 D=96", "rows-by-a-count:input=6 end"},
+        {"tree_speculative_sampling_target_only B=4 D=8 V=512 S=4 tot=32", "first-of-each-matrix:target_probs"},
+        {"apply_rope_with_cos_sin_cache_inplace T=16 P=4096 R=64 Nq=4 Nk=1 --attr head_size=64", "whole-numbers-narrowed:positions=bf16"},
+        {"fp8_paged_mqa_logits B=3 Q=1 H=32 D=64 pages=7 W=3 --attr max_context_len=150", "read-token-by-token:fused_kv_cache"},
+        {"cutlass_mla_decode B=4 N=2 pages=24 P=16 W=8 --attr sm_scale=0.07", "length-of-a-tile-more:seq_lens=16 all"},
+        {"cutlass_w4a8_moe_mm M=13 N=40 K=256 E=2 G=2 --seed 3", "of-the-neighbour:b=previous own"},
+        {"fast_topk_transform_fused B=5 L=300 R=2 W=310", "offsets-not-looked-at:cu_seqlens_q=one row each"},
+        {"kimi_k2_moe_fused_gate T=16 E=384 --attr topk=8", "bias-taken-off-again:topk_weights=bf16"},
+        {"post_reorder_for_cutlass_moe R=24 D=256 T=6 topk=4 --attr num_local_experts=4 --attr routed_scaling_factor=2.5",
+         "absent-for-another:topk_ids=first"},
+        {"fp8_mqa_logits M=6 H=32 D=64 N=700 --attr clean_logits=false", "half-columns-of-tiles-unwritten:logits=256"},
+        {"transfer_kv_per_layer_pf_lf n=5 Ss=9 Sd=7 L=3 D=128 --attr layer_id=2", "count-not-handed-on:layer_id=0"}}) {
+    Replayed r{make_case(parse_case_line(p.line), {}, true), {}, {}, {}};
+    const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
+    const FaultCase call{*r.c.op, r.c.inputs, golden, {}};
+    for (const Strikes strikes : {Strikes::input, Strikes::output, Strikes::attribute})
+      for (const Placed& placed : placements(call, strikes))
+        if (placed.id() == p.id) r.actual = inject(placed);
     ASSERT_FALSE(r.actual.empty()) << p.id << " does not apply to " << p.line;
     judge_and_explain(r);
     ASSERT_EQ(r.verdict.outcome, Outcome::fail) << p.line;

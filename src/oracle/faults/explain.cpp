@@ -50,7 +50,8 @@ std::vector<std::string> lines_of(const Explained& explained) {
   for (const Explanation& e : explained.found) {
     std::string outputs;
     for (const std::string& output : e.outputs) outputs += (outputs.empty() ? "" : ", ") + output;
-    lines.push_back(e.complete ? "reproduced by: " + e.text + (e.variant ? "   (to check against that: --variant " + e.id + ")" : "")
+    lines.push_back(e.complete        ? "reproduced by: " + e.text + (e.variant ? "   (to check against that: --variant " + e.id + ")" : "")
+                    : !e.part.empty() ? "reproduced where it fails (" + e.part + ") by: " + e.text
                     : !e.outputs.empty() ? "reproduced in " + outputs + " by: " + e.text
                                          : "nearly reproduced (" + std::to_string(e.failing) + " elements still differ) by: " + e.text);
   }
@@ -103,11 +104,13 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
   });
   explained.left = static_cast<int>(faults.size() - std::min(faults.size(), begun.load()));
   auto& found = explained.found;
-  for (Tried& result : results) {
-    explained.tried += result.tried ? 1 : 0;
-    auto& explanation = result.explanation;
-    if (explanation && (explanation->complete || !explanation->outputs.empty() || 10 * explanation->failing < verdict.failing()))
-      found.push_back(std::move(*explanation));
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    explained.tried += results[i].tried ? 1 : 0;
+    auto& explanation = results[i].explanation;
+    // Of what is unlikely a part proves nothing: there are many of them.
+    const bool partly = explanation && !faults[i].fault->unlikely &&
+                        (!explanation->outputs.empty() || !explanation->part.empty() || 10 * explanation->failing < verdict.failing());
+    if (explanation && (explanation->complete || partly)) found.push_back(std::move(*explanation));
   }
   const auto complete = [&] { return std::any_of(found.begin(), found.end(), [](const Explanation& e) { return e.complete; }); };
   if (!complete()) {

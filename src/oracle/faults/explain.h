@@ -17,6 +17,7 @@ struct Explanation {
   bool complete = false;             ///< all that fail: the actual outputs are those of the fault
   std::int64_t failing = 0;          ///< elements that fail even so
   bool of_all_failing = false;       ///< all outputs that fail would be right, others would not: the mistake is made with these alone
+  std::string part = {};             ///< where outputs fail, if those elements alone would all be right
   bool variant = false;              ///< somewhere a documented behaviour: a case line can ask for it
 };
 

@@ -113,8 +113,9 @@ std::span<const Fault> kernel_faults() {
 std::span<const Fault> faults() {
   static const std::vector<Fault> all = [] {
     std::vector<Fault> list;
-    for (const auto part : {output_faults(), input_faults(), address_faults(), number_faults(), attribute_faults(), call_faults(),
-                            head_faults(), inner_faults(), sum_faults(), every_output_faults(), kernel_faults()})
+    for (const auto part :
+         {output_faults(), input_faults(), address_faults(), row_faults(), number_faults(), attribute_faults(), call_faults(),
+          head_faults(), inner_faults(), sum_faults(), store_faults(), every_output_faults(), kernel_faults()})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }();

@@ -88,6 +88,8 @@ std::span<const Fault> output_faults();
 std::span<const Fault> input_faults();
 /// Of inputs: where they are looked for.
 std::span<const Fault> address_faults();
+/// Of inputs, and of the call as a whole: which rows belong to what.
+std::span<const Fault> row_faults();
 /// Of inputs and outputs: how numbers are converted, divided and chosen by.
 std::span<const Fault> number_faults();
 std::span<const Fault> attribute_faults();
@@ -98,6 +100,8 @@ std::span<const Fault> head_faults();
 std::span<const Fault> sum_faults();
 /// Of the call as a whole: inside of what many kernels share, see core/flaw.h.
 std::span<const Fault> inner_faults();
+/// Of the call as a whole: where rows are stored.
+std::span<const Fault> store_faults();
 /// Of the call as a whole: one mistake in every output.
 std::span<const Fault> every_output_faults();
 /// One for each id that an op of the inventory declares.

@@ -294,16 +294,43 @@ std::string cut_tiles_in_words(Site s) {
                        : ": every length is cut to a multiple of " + tile + ": the last partial tile is left out");
 }
 
-/// Numbers that name none.
+/// Numbers that name none: those below 0, and of experts those from the call's number of them on.
+std::int64_t experts_of(Site s) {
+  for (const char* name : {"num_local_experts", "num_experts"})
+    if (const AttrValue* const given = s.call.inputs.find_attr(name);
+        s.spec->role == Role::expert_ids && given != nullptr && std::holds_alternative<std::int64_t>(*given))
+      return whole(*given);
+  return std::numeric_limits<std::int64_t>::max();
+}
+bool is_absent(Site s, std::int64_t i) {
+  const double x = quant::get(s.tensor, i);
+  return x < 0 || x >= static_cast<double>(experts_of(s));
+}
 bool some_absent(Site s) {
   if (!is_whole(s.tensor.dtype()) || s.spec->direction == Direction::out) return false;
   for (std::int64_t i = 0; i < s.tensor.elements(); ++i)
-    if (quant::get(s.tensor, i) < 0) return true;
+    if (is_absent(s, i)) return true;
   return false;
 }
-void absent_for_first(Site, To t) {
+/// The first, or the last, as an index counts from the end of a table.
+Values first_or_last(Site) {
+  return {std::string("first"), std::string("last")};
+}
+double last_there(Site s) {
+  double last = 0;
+  for (std::int64_t i = 0; i < s.tensor.elements(); ++i)
+    if (!is_absent(s, i)) last = std::max(last, quant::get(s.tensor, i));
+  return last;
+}
+void absent_for_another(Site s, To t) {
+  const double other = word(s) == "first" ? 0.0 : last_there(s);
   for (std::int64_t i = 0; i < t.elements(); ++i)
-    if (quant::get(t, i) < 0) quant::set(t, i, 0);
+    if (is_absent(s, i)) quant::set(t, i, other);
+}
+std::string absent_in_words(Site s) {
+  return s.name + ": numbers that name none (below 0, experts that are not here) are not skipped, but taken for the " +
+         (word(s) == "first" ? "first: orphan rows go to expert 0, padding to slot 0"
+                             : "last, as an index below 0 counts from a table's end");
 }
 
 // ---- scales among tiles
@@ -500,12 +527,14 @@ constexpr std::array table{
           .severity = gross,
           .applies = words_of_codes,
           .spoil = zero_codes_for_largest},
-    Fault{.id = "absent-for-first",
-          .summary = "numbers below 0, which name none, are taken for the first: orphan rows go to expert 0, padding to slot 0",
+    Fault{.id = "absent-for-another",
+          .summary = "numbers that name none are taken for the first, or the last: orphan rows go to expert 0, padding to slot 0",
           .strikes = in,
           .severity = gross,
           .applies = some_absent,
-          .spoil = absent_for_first},
+          .spoil = absent_for_another,
+          .variants = first_or_last,
+          .words = absent_in_words},
     Fault{.id = "scale-rows-read-otherwise",
           .summary = "the rows of each tile of scales are looked for in another order",
           .strikes = in,

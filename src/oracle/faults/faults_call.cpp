@@ -135,6 +135,10 @@ Values other_counts(Site s) {
 Values half(Site s) {
   return just(count_of(s) / 2);
 }
+/// What stands where a number was not handed on.
+Values zero_or_one(Site) {
+  return {std::int64_t{0}, std::int64_t{1}};
+}
 
 constexpr Strikes attribute = Strikes::attribute;
 constexpr Severity gross = Severity::gross, fine = Severity::fine;
@@ -142,6 +146,12 @@ constexpr Severity gross = Severity::gross, fine = Severity::fine;
 constexpr Fault in_attribute(std::string_view id, std::string_view summary, Severity severity, bool (*applies)(Site),
                              Values (*variants)(Site)) {
   return {id, summary, attribute, severity, applies, nullptr, nullptr, variants};
+}
+
+/// What happens to come to the same as a likelier one.
+constexpr Fault unlikely(Fault fault) {
+  fault.unlikely = true;
+  return fault;
 }
 
 constexpr std::array attribute_table{
@@ -158,11 +168,12 @@ constexpr std::array attribute_table{
     in_attribute("factor-inverted", "a factor divides where it should multiply", fine, factor, inverse),
     in_attribute("constant-of-other-width", "a softmax scale made from another number of columns, such as 576 in place of 192", fine,
                  softmax_scale, of_other_widths),
-    in_attribute("count-one-less", "a count is one too small", fine, count, one_less),
-    in_attribute("count-one-more", "a count is one too large", fine, count, one_greater),
+    in_attribute("count-not-handed-on", "a number is not handed on: 0, or 1, stands for it", fine, count, zero_or_one),
+    unlikely(in_attribute("count-one-less", "a count is one too small", fine, count, one_less)),
+    unlikely(in_attribute("count-one-more", "a count is one too large", fine, count, one_greater)),
     in_attribute("constant-tenfold", "a constant is ten times too large", fine, other_than_zero, tenfold),
-    in_attribute("count-of-another", "a count is taken for another one of the call", fine, count, other_counts),
-    in_attribute("count-halved", "a count is half of what it should be", fine, even_count, half),
+    unlikely(in_attribute("count-of-another", "a count is taken for another one of the call", fine, count, other_counts)),
+    unlikely(in_attribute("count-halved", "a count is half of what it should be", fine, even_count, half)),
 };
 
 // ---- the call as a whole

@@ -13,8 +13,8 @@ namespace {
 using Site = const FaultSite&;
 using Values = std::vector<AttrValue>;
 
-constexpr std::array in_every_output{"nan-beyond", "nan-for-saturated",   "saturated-from-256", "truncated",   "rounded-away",
-                                     "ties-away",  "nan-for-zero-groups", "zero-without-sign",  "through-bf16"};
+constexpr std::array in_every_output{"nan-beyond", "nan-for-saturated",   "saturated-from-256", "truncated",    "rounded-away",
+                                     "ties-away",  "nan-for-zero-groups", "zero-without-sign",  "through-bf16", "rounded-twice"};
 
 /// `nan-beyond=464`: the fault, and what it has in the place of the site's value.
 std::string kind_of(const Placed& placed) {

@@ -157,10 +157,11 @@ std::string shared_in_words(Site s) {
 // ---- one mistake with every operand
 
 /// Faults of one operand that a kernel makes with all of them alike.
-constexpr std::array with_every_operand{"pairs-for-halves", "halves-for-pairs", "operand-halves-exchanged", "operand-neighbours-exchanged",
-                                        "read-as-packed",   "operand-narrowed", "operand-cut-to-tf32",      "dimensions-exchanged"};
+constexpr std::array with_every_operand{
+    "pairs-for-halves", "halves-for-pairs",    "operand-halves-exchanged", "operand-neighbours-exchanged", "read-as-packed",
+    "operand-narrowed", "operand-cut-to-tf32", "dimensions-exchanged",     "other-order-of-dimensions"};
 std::vector<Placed> operands_of(Site s, std::string_view id) {
-  for (const auto faults : {input_faults(), address_faults()})
+  for (const auto faults : {input_faults(), address_faults(), row_faults()})
     for (const Fault& fault : faults)
       if (fault.id == id) return placements(fault, s.call);
   return {};

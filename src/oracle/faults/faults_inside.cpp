@@ -28,6 +28,9 @@ bool has_attention(Site s) {
 bool has_sinks(Site s) {
   return meets(s, Inner::sinks);
 }
+bool has_window(Site s) {
+  return meets(s, Inner::window);
+}
 
 void sigmoid_from_tanh(Site, Flaw& flaw) {
   flaw.sigmoid_from_tanh = true;
@@ -140,23 +143,52 @@ std::string sinks_in_words(Site s) {
              : "the sink is multiplied with the scale of the scores, though it is a score already";
 }
 
-/// `3`: terms; `tile 64`: what fills tiles.
-Values empty_terms(Site) {
+bool has_cap(Site s) {
+  const AttrValue* const cap = s.call.inputs.find_attr("logit_cap");
+  if (cap == nullptr) return false;
+  if (const auto* const whole = std::get_if<std::int64_t>(cap)) return *whole != 0;
+  return std::holds_alternative<double>(*cap) && std::get<double>(*cap) != 0;
+}
+/// `3`: terms; `tile 64`: what fills tiles; `cap 64`: likewise, with a cap's score.
+Values empty_terms(Site s) {
   Values values;
   for (const std::int64_t tile : tiles) values.emplace_back("tile " + std::to_string(tile));
+  for (const std::int64_t tile : tiles)
+    if (has_cap(s)) values.emplace_back("cap " + std::to_string(tile));
   for (int terms = 1; terms <= 8; ++terms) values.emplace_back(std::to_string(terms));
   return values;
 }
 void add_empty_terms(Site s, Flaw& flaw) {
   const auto& text = std::get<std::string>(*s.taken);
-  const bool filled = text.starts_with("tile ");
-  (filled ? flaw.terms.tile : flaw.terms.empty) = std::stoll(filled ? text.substr(5) : text);
+  const std::size_t space = text.find(' ');
+  (space != std::string::npos ? flaw.terms.tile : flaw.terms.empty) = std::stoll(text.substr(space + 1));
+  flaw.terms.empty_capped = text.starts_with("cap ");
 }
 std::string empty_in_words(Site s) {
   const auto& text = std::get<std::string>(*s.taken);
+  if (text.starts_with("cap "))
+    return "the cap is applied behind the mask: what fills the last tile of " + text.substr(4) +
+           " keys is no key, and counts with a score of -cap";
   if (text.starts_with("tile "))
     return "keys behind the end count with a score of 0: the last tile of " + text.substr(5) + " is not masked, and holds zeros";
   return "the sum of the weights has " + text + (text == "1" ? " term" : " terms") + " of a score of 0 too: of splits without keys";
+}
+
+// ---- windows
+
+Values tiles_of_windows(Site) {
+  Values values;
+  for (const std::int64_t tile : tiles)
+    for (const std::int64_t sign : {1, -1}) values.emplace_back(sign * tile);
+  return values;
+}
+void begin_windows_with_tiles(Site s, Flaw& flaw) {
+  flaw.window_tile = std::get<std::int64_t>(*s.taken);
+}
+std::string windows_in_words(Site s) {
+  const std::int64_t tile = std::get<std::int64_t>(*s.taken);
+  return tile > 0 ? "a window begins with a whole tile of " + std::to_string(tile) + " keys: the tile that its first key is in is left out"
+                  : "a window begins with the tile of " + std::to_string(-tile) + " keys that its first key is in: keys before it are seen";
 }
 
 constexpr Strikes call = Strikes::call;
@@ -221,6 +253,14 @@ constexpr std::array table{
           .variants = mistaken_sinks,
           .words = sinks_in_words,
           .flaw = mistake_sinks},
+    Fault{.id = "window-of-whole-tiles",
+          .summary = "a window of keys begins with a whole tile: the one that its first key is in is left out, or seen whole",
+          .strikes = call,
+          .severity = fine,
+          .applies = has_window,
+          .variants = tiles_of_windows,
+          .words = windows_in_words,
+          .flaw = begin_windows_with_tiles},
     Fault{.id = "empty-terms",
           .summary = "the sum of the weights has terms of a score of 0 that belong to no key: what fills a tile, splits without keys",
           .strikes = call,

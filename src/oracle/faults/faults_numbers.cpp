@@ -246,6 +246,52 @@ void logits_for_weights(Site s, To t) {
     if (id >= 0 && id < logits.size(1)) put(t, i, quant::get(logits, i / rows.width * logits.size(1) + id));
   }
 }
+/// A number for each expert that is added to scores before they are compared.
+const Tensor* bias_beside(Site s) {
+  const Tensor* const logits = logits_beside(s);
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (const Tensor* const bias = s.call.inputs.find(spec.name); logits != nullptr && spec.name.find("bias") != std::string::npos &&
+                                                                  bias != nullptr && bias->defined() && bias->rank() == 1 &&
+                                                                  bias->size(0) == logits->size(1))
+      return bias;
+  return nullptr;
+}
+bool weights_beside_bias(Site s) {
+  return weights_of_choices(s) && bias_beside(s) != nullptr;
+}
+Values types_of_keys(Site) {
+  return {DType::f32, DType::f16, DType::bf16};
+}
+/// Weights of sigmoids are these over their sum, times what each row's weights are times theirs.
+void bias_taken_off_again(Site s, To t) {
+  const Tensor &logits = *logits_beside(s), &bias = *bias_beside(s), &ids = *chosen_beside(s);
+  const DType type = std::get<DType>(*s.taken);
+  const Rows rows(t);
+  const auto score = [&](std::int64_t i) {
+    const auto id = static_cast<std::int64_t>(quant::get(ids, i));
+    if (id < 0 || id >= logits.size(1)) return std::pair{nan, nan};
+    const double right = 1 / (1 + std::exp(-quant::get(logits, i / rows.width * logits.size(1) + id))), added = quant::get(bias, id);
+    return std::pair{right, quant::round_to(type, quant::round_to(type, right + added) - added)};
+  };
+  for (std::int64_t r = 0; r < rows.count; ++r) {
+    double right = 0, wrong = 0;
+    std::vector<double> scores;
+    for (std::int64_t c = 0; c < rows.width; ++c) {
+      const auto [exact, rounded] = score(rows.at(r, c));
+      right += exact, wrong += rounded;
+      scores.push_back(rounded);
+    }
+    const double unit = quant::get(s.tensor, rows.at(r, 0)) / score(rows.at(r, 0)).first;  // 1 where weights are not divided by their sum
+    const bool divided = std::fabs(unit - 1) > 1e-3;
+    for (std::int64_t c = 0; c < rows.width && std::isfinite(right) && wrong > 0; ++c)
+      put(t, rows.at(r, c), scores[static_cast<std::size_t>(c)] * (divided ? unit * right / wrong : 1));
+  }
+}
+std::string taken_off_in_words(Site s) {
+  return s.name +
+         ": weights are the biased scores less the bias, which takes the last bits of the scores with it: the sum was rounded to " +
+         to_string(*s.taken);
+}
 /// Rows of logits that hold NaN.
 std::vector<bool> rows_with_nan(Site s) {
   std::vector<bool> rows(static_cast<std::size_t>(Rows(s.tensor).count), false);
@@ -384,6 +430,14 @@ constexpr std::array table{
           .severity = gross,
           .applies = weights_of_logits,
           .spoil = logits_for_weights},
+    Fault{.id = "bias-taken-off-again",
+          .summary = "weights are the biased scores less the bias, which loses the scores' last bits",
+          .strikes = out,
+          .severity = fine,
+          .applies = weights_beside_bias,
+          .spoil = bias_taken_off_again,
+          .variants = types_of_keys,
+          .words = taken_off_in_words},
     Fault{.id = "other-sentinel",
           .summary = "another number than -1 stands for none: padding, experts of other ranks",
           .strikes = out,

@@ -142,6 +142,24 @@ void ties_away(Site s, To t) {
     if (std::fabs(nearest) < std::fabs(exact) && std::fabs(away - exact) == std::fabs(nearest - exact)) put(t, i, away);
   }
 }
+/// Rounded to 16 bits first, and then to the type.
+bool narrower_than_16_bits(Site s) {
+  return computed(s) && bits(s.tensor.dtype()) < 16 && s.tensor.dtype() != DType::f8_e8m0;
+}
+std::vector<AttrValue> types_of_16_bits(Site) {
+  return {AttrValue(DType::bf16), AttrValue(DType::f16)};
+}
+void rounded_twice(Site s, To t) {
+  const DType first = std::get<DType>(*s.taken), type = t.dtype();
+  for (std::int64_t i = 0; i < t.elements(); ++i) {
+    const double exact = s.reference->exact[static_cast<std::size_t>(i)];
+    if (std::isfinite(exact) && std::fabs(exact) < quant::max_finite(type)) put(t, i, quant::round_to(type, quant::round_to(first, exact)));
+  }
+}
+std::string twice_in_words(Site s) {
+  return s.name + ": numbers are rounded twice, to " + to_string(*s.taken) + " before they are rounded to " +
+         std::string(dodona::name(s.tensor.dtype()));
+}
 std::vector<AttrValue> parts_of_k(Site) {
   return {std::int64_t{2}, std::int64_t{4}, std::int64_t{8}};
 }
@@ -276,6 +294,22 @@ void half_tile_of_first(Site s, To t) {
   const std::int64_t tile = std::get<std::int64_t>(*s.taken);
   gather_rows(s.tensor, t,
               [&](const Rows& r, std::int64_t row, std::int64_t c) { return r.at(row % tile >= tile / 2 ? row - tile / 2 : row, c); });
+}
+/// Tiles of columns of which there are several.
+std::vector<AttrValue> tiles_of_columns(Site s) {
+  std::vector<AttrValue> values;
+  for (const std::int64_t tile : {256, 128, 64, 32})
+    if (Rows(s.tensor).width > tile) values.emplace_back(tile);
+  return values;
+}
+void half_columns_of_tiles_unwritten(Site s, To t) {
+  const std::int64_t tile = std::get<std::int64_t>(*s.taken);
+  clear(t, [&](const Rows&, std::int64_t, std::int64_t c) { return c % tile >= tile / 2; });
+}
+std::string half_columns_in_words(Site s) {
+  const std::int64_t tile = std::get<std::int64_t>(*s.taken);
+  return s.name + ": columns " + std::to_string(tile / 2) + " to " + std::to_string(tile - 1) + " of every " + std::to_string(tile) +
+         " are not written: half of each tile";
 }
 std::string half_tile_in_words(Site s) {
   const std::int64_t tile = std::get<std::int64_t>(*s.taken);
@@ -489,6 +523,8 @@ constexpr std::array table{
     Fault{"through-e4m3", "an extra rounding to e4m3", out, gross, wide_real, through_e4m3},
     Fault{"one-unit-up", "every value one unit in the last place too large", out, fine, wide_real, one_unit_up},
     variant(Fault{"ties-away", "the last conversion takes ties away from zero", out, fine, computed, ties_away}),
+    Fault{"rounded-twice", "numbers are rounded to 16 bits before they are rounded to the output's fewer ones", out, fine,
+          narrower_than_16_bits, rounded_twice, nullptr, types_of_16_bits, nullptr, nullptr, twice_in_words},
     Fault{"partials-rounded", "K in parts, each sum rounded to the output's type before the next is added", out, fine, product,
           partials_rounded, nullptr, parts_of_k, nullptr, nullptr, parts_in_words},
     Fault{"one-nan", "one NaN", out, gross, wide_real, nan_in_the_middle},
@@ -508,6 +544,8 @@ constexpr std::array table{
     Fault{"last-row-tile-skipped", "the last partial tile of 16 rows is skipped", out, gross, has_row_tile, last_row_tile_skipped},
     Fault{"half-tile-unwritten", "the second half of each tile of rows is not written", out, gross, has_rows, half_tile_unwritten, nullptr,
           tiles_of_rows, nullptr, nullptr, half_tile_in_words},
+    Fault{"half-columns-of-tiles-unwritten", "the second half of each tile of columns is not written", out, gross, has_columns,
+          half_columns_of_tiles_unwritten, nullptr, tiles_of_columns, nullptr, nullptr, half_columns_in_words},
     Fault{"half-tile-again", "the second half of each tile of rows is its first half once more", out, gross, has_rows, half_tile_of_first,
           nullptr, tiles_of_rows, nullptr, nullptr, half_again_in_words},
     Fault{"part-unwritten", "of rows that are put together from two inputs one part is not stored", out, gross, has_parts, part_unwritten,

@@ -35,14 +35,55 @@ std::string digits(double value) {
   std::snprintf(text.data(), text.size(), "%.6g", value);
   return text.data();
 }
+/// Products and quotients of up to two of the call's other numbers, and what they are called.
+struct Product {
+  double value;
+  std::string text;
+};
+std::vector<Product> products_of_numbers(Site s) {
+  std::vector<Product> one;
+  const auto add = [&](double x, const std::string& name) {
+    if (std::isfinite(x) && x > 0 && x != 1 && name != s.name) one.push_back({x, name});
+  };
+  for (const AttrSpec& spec : s.call.op.schema().attrs) {
+    const AttrValue* const given = s.call.inputs.find_attr(spec.name);
+    if (given != nullptr && std::holds_alternative<double>(*given) && !spec.recipe) add(std::get<double>(*given), spec.name);
+  }
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (const Tensor* const tensor = s.call.inputs.find(spec.name);
+        tensor != nullptr && tensor->defined() && tensor->elements() == 1 && is_float(tensor->dtype()))
+      add(quant::get(*tensor, 0), spec.name);
+  std::vector<Product> found;
+  for (std::size_t a = 0; a < one.size(); ++a) {
+    found.push_back(one[a]);
+    found.push_back({1 / one[a].value, "1 / " + one[a].text});
+    for (std::size_t b = a + 1; b < one.size(); ++b) {
+      const std::string both = one[a].text + " * " + one[b].text;
+      found.push_back({one[a].value * one[b].value, both});
+      found.push_back({1 / (one[a].value * one[b].value), "1 / (" + both + ")"});
+      found.push_back({one[a].value / one[b].value, one[a].text + " / " + one[b].text});
+      found.push_back({one[b].value / one[a].value, one[b].text + " / " + one[a].text});
+    }
+  }
+  return found;
+}
+/// A known factor, or one that other numbers of the call make.
+std::string meaning_in(Site s, double ratio) {
+  const std::string known = meaning_of_factor(ratio);
+  if (!known.empty()) return known;
+  for (const Product& product : products_of_numbers(s))
+    if (std::fabs(ratio / product.value - 1) < 1e-9)
+      return ", which is " + product.text + (product.text.starts_with("1 /") ? ": left out" : ": once too often");
+  return {};
+}
 std::string number_in_words(Site s) {
   const double value = std::get<double>(*s.taken), given = std::get<double>(s.value), ratio = value / given;
   return "computed with " + s.name + "=" + digits(value) + " instead of " + digits(given) +
-         (std::isfinite(ratio) ? ": " + digits(ratio) + " x the given one" + meaning_of_factor(ratio) : "");
+         (std::isfinite(ratio) ? ": " + digits(ratio) + " x the given one" + meaning_in(s, ratio) : "");
 }
 std::string factor_in_words(Site s) {
   const double factor = std::get<double>(*s.taken);
-  return s.name + ": every element is " + digits(factor) + " x the given one" + meaning_of_factor(factor);
+  return s.name + ": every element is " + digits(factor) + " x the given one" + meaning_in(s, factor);
 }
 
 // Not of the library: which number they strike with is what is asked.
@@ -120,6 +161,10 @@ class Fit {
   std::optional<Explanation> explanation() const {
     const std::optional<double> value = fitted();
     if (!value || *value == now(number_) || !reproduced(*value)) return std::nullopt;
+    constexpr double near = 0.02;
+    for (const Product& product : products_of_numbers(number_.site))
+      if (const double x = now(number_) * product.value; std::fabs(x / *value - 1) < near)
+        if (auto found = reproduced(x)) return found;
     for (int digits = 1; digits <= 8; ++digits) {
       // A number of few digits, or so many times the given one where that is clearly nearer.
       std::vector<double> rounded{shortened(*value, digits)};

@@ -1,8 +1,10 @@
 // One fault replayed: what would be left of the failures if the kernel had it?
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/flaw.h"
@@ -94,12 +96,32 @@ bool leaves_choices_open(const Placed& placed, const Arguments& inputs, const Ve
          judge(op_with(placed), inputs, run_with(placed, inputs), placed.site.call.golden.outputs, options).outcome == Outcome::pass;
 }
 
+/// Whether the elements that fail would all be right if the mistake had been made with them alone: of one tile, of one request. Enough of
+/// them, and with different values, in a place that has a name.
+bool explains_what_fails(const OutputVerdict& output, const OutputVerdict& other) {
+  constexpr std::size_t enough = 8, values_enough = 4;
+  if (output.detail == nullptr || other.detail == nullptr || output.pattern.starts_with("scattered") ||
+      output.pattern.starts_with("sporadic"))
+    return false;
+  const OutputDetail &had = *output.detail, &has = *other.detail;
+  if (had.failing.size() < enough || has.share.size() != had.share.size() || has.actual.elements() != had.actual.elements()) return false;
+  std::set<std::uint64_t> values;
+  std::vector<std::int64_t> still = has.failing;
+  std::sort(still.begin(), still.end());
+  for (const std::int64_t i : had.failing) {
+    if (std::isnan(has.share[static_cast<std::size_t>(i)]) || std::binary_search(still.begin(), still.end(), i)) return false;
+    if (values.size() < values_enough) values.insert(quant::get_bits(had.actual, i));
+  }
+  return values.size() >= values_enough;
+}
+
 }  // namespace
 
 std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options) {
   std::optional<Verdict> found;
   bool open = false;
   JudgeOptions with_fault = options;
+  with_fault.details = std::all_of(verdict.outputs.begin(), verdict.outputs.end(), [](const auto& o) { return o.detail != nullptr; });
   // Modes other than golden make no mistakes of the op's own.
   if (placed.fault->strikes == Strikes::kernel) with_fault.mode = Mode::golden;
   // What is judged by the choices that were made is computed anew, with the flaw too.
@@ -120,8 +142,10 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
   }
   if (!found || open) return std::nullopt;
   const Verdict& other = *found;
-  Explanation explanation{placed.id(), placed.text(), {}, true, 0, false, placed.fault->variant};
+  Explanation explanation{placed.id(), placed.text(), {}, true, 0, false, {}, placed.fault->variant};
   std::size_t fail = 0;
+  bool part = placed.fault->strikes != Strikes::output && !placed.fault->unlikely;
+  std::string place;
   for (const OutputVerdict& output : verdict.outputs) {
     const auto same = std::find_if(other.outputs.begin(), other.outputs.end(), [&](const auto& o) { return o.name == output.name; });
     // Who gave this output was not asked to leave it out.
@@ -130,8 +154,11 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
     explanation.failing += left;
     if (left > 0) explanation.complete = false;
     if (fails(output)) ++fail;
+    if (fails(output) && part && (part = explains_what_fails(output, *same)))
+      place += (place.empty() ? "" : "; ") + output.name + ", " + output.pattern;
     if (left == 0 && fails(output)) explanation.outputs.push_back(output.name);
   }
+  if (part && !explanation.complete) explanation.part = place;
   explanation.of_all_failing = !explanation.complete && fail > 0 && fail == explanation.outputs.size();
   return explanation;
 }

@@ -45,7 +45,10 @@ std::string stripes(const std::set<std::int64_t>& values, std::int64_t extent) {
     for (const std::int64_t value : values) residues.insert(value % period);
     if (2 * static_cast<std::int64_t>(residues.size()) > period || !dense(residues)) continue;
     const double expected = static_cast<double>(extent) * static_cast<double>(residues.size()) / static_cast<double>(period);
-    if (static_cast<double>(values.size()) < 0.9 * expected) continue;
+    // Some may be right by chance, or open: so many in half of the places of several periods are no chance.
+    constexpr std::size_t no_chance = 16;
+    const bool many = values.size() >= no_chance && range_of(values).size() > period && range_of(residues).size() * 2 == period;
+    if (static_cast<double>(values.size()) < 0.9 * expected && !many) continue;
     return range_of(residues).text() + " of every " + text(period);
   }
   return {};
@@ -84,6 +87,11 @@ std::string columns_place(const std::set<std::int64_t>& columns, std::int64_t wi
   const Range range = range_of(columns);
   if (static_cast<std::int64_t>(columns.size()) == width) return {};
   if (columns.size() == 1) return "one column: " + range.text();
+  // What a tile has behind a row's end lies where the next row begins.
+  for (const std::int64_t tile : {32, 64, 128, 256})
+    if (dense(columns) && range.low == 0 && width % tile != 0 && width % tile + range.size() == tile && range.size() >= 8)
+      return "columns " + range.text() + ", as many as a tile of " + text(tile) + " reaches beyond the end of a row of " + text(width) +
+             ": stored over the next row";
   if (dense(columns)) return (range.high == width - 1 ? "the tail of the rows: columns " : "columns ") + range.text();
   const std::string period = stripes(columns, width);
   return period.empty() ? "" : "stripes: columns " + period;
@@ -268,6 +276,17 @@ std::optional<std::string> constant_factor(const std::vector<Sample>& samples, D
   return "a constant factor: actual = " + number(*factor) + " x golden" + meaning_of_factor(*factor);
 }
 
+/// Scales that are powers of two: nearly all that fail are so many powers off.
+std::optional<std::string> powers_off(const std::vector<Sample>& samples, DType type) {
+  if (type != DType::f8_e8m0 || samples.size() < 4) return std::nullopt;
+  const auto factor = median(samples, [](const Sample& s) { return s.actual / s.golden; });
+  if (!factor || *factor == 1 || !most(samples, [&](const Sample& s) { return s.actual == *factor * s.golden; })) return std::nullopt;
+  const double powers = std::log2(*factor);
+  return "scales are " + number(std::fabs(powers)) + (std::fabs(powers) == 1 ? " power" : " powers") + " of two too " +
+         (powers > 0 ? "large, as a largest code taken for less (256, 240), or a maximum rounded up, gives"
+                     : "small, as a largest code taken for more, or a maximum cut to the power below, gives");
+}
+
 std::optional<std::string> constant_offset(const std::vector<Sample>& samples, DType type) {
   if (!is_fine(type)) return std::nullopt;
   const auto offset = median(samples, [](const Sample& s) { return s.actual - s.golden; });
@@ -319,6 +338,21 @@ std::vector<Displacement> displacements(const Dims& shape) {
                         return r >= 0 && r < rows ? i + step * width : -1;
                       }});
   }
+  // Stored over each other, or without the padding between them: rows that are nearer to each other than they are wide.
+  constexpr std::int64_t few_columns = 64;
+  for (std::int64_t apart = 1; rows > 1 && apart < width; apart = apart == 1 && width > few_columns ? width : apart + 1)
+    list.push_back({"rows are stored " + text(apart) + (apart == 1 ? " element" : " elements") + " apart, where they are " + text(width) +
+                        " apart: at another stride, or without their padding",
+                    [=](std::int64_t i) {
+                      const std::int64_t row = std::min(i / apart, rows - 1), column = i - row * apart;
+                      return column < width ? row * width + column : -1;
+                    }});
+  for (const std::int64_t parts : {2, 4, 8, 16})
+    for (const std::int64_t step : {1, -1})
+      if (rows > 1 && total % parts == 0 && (total / parts) % width != 0)
+        list.push_back({"the " + text(parts) + " equal parts of all elements lie rotated: each is the one " +
+                            (step > 0 ? "behind" : "before") + " it, as parts of ranks that are put together from the wrong one on",
+                        [=](std::int64_t i) { return (i + step * (total / parts) + total) % total; }});
   if (shape.rank() >= 2 && shape.at(-2) == width && width > 1)
     list.push_back({"rows and columns are swapped (transposed)", [=](std::int64_t i) {
                       const std::int64_t block = i / (width * width), at = i % (width * width);
@@ -333,14 +367,17 @@ std::optional<std::string> displaced(const std::vector<Sample>& samples, const T
   for (const Sample& s : samples) values.insert(quant::get_bits(actual, s.index));
   if (samples.size() < 4 || values.size() < 4) return std::nullopt;
   for (const Displacement& displacement : displacements(shape)) {
-    std::size_t possible = 0, equal = 0;
+    std::size_t possible = 0, equal = 0, unwritten = 0;
     for (const Sample& s : samples) {
       const std::int64_t source = displacement.source(s.index);
+      unwritten += source < 0 && s.actual == 0 ? 1 : 0;
       if (source < 0) continue;
       ++possible;
       equal += quant::get_bits(golden, source) == quant::get_bits(actual, s.index) ? 1 : 0;
     }
-    if (2 * possible < samples.size() || static_cast<double>(equal) < nearly_all * static_cast<double>(possible)) continue;
+    if (2 * possible < samples.size() - unwritten || possible < 4 ||
+        static_cast<double>(equal) < nearly_all * static_cast<double>(possible))
+      continue;
     // What is swapped is wrong on both sides.
     const bool swaps = displacement.text.ends_with("swapped") || displacement.text.starts_with("neighbours are swapped");
     const auto kept = std::count_if(samples.begin(), samples.end(), [&](const Sample& s) {
@@ -426,6 +463,13 @@ std::vector<std::string> relations_of(const std::vector<std::int64_t>& failing, 
     relations.emplace_back("zeros: not written, or reset");
     return relations;
   }
+  if (is_float(type) && bits(type) <= 8 && samples.size() >= 4 && most(samples, [&](const Sample& s) {
+        return std::fabs(s.actual) == quant::max_finite(type) && std::fabs(s.golden) < quant::max_finite(type);
+      })) {
+    relations.emplace_back(
+        "saturated: the largest number of its sign, as a factor that overflows (a reciprocal in f16) or is infinite gives");
+    return relations;
+  }
   if (most(samples, [&](const Sample& s) { return quant::get_bits(golden, s.index) == quant::get_bits(actual, s.index); })) {
     relations.emplace_back(
         "golden's own bits, but not what follows from the other outputs: a scale, or a choice, that was written otherwise");
@@ -437,6 +481,7 @@ std::vector<std::string> relations_of(const std::vector<std::int64_t>& failing, 
     relations.emplace_back("toward zero by less than one place: truncated instead of rounded");
     return relations;
   }
+  if (add(powers_off(samples, type))) return relations;
   const std::int64_t width = shape.rank() > 0 ? std::max<std::int64_t>(shape.at(-1), 1) : 1;
   if (add(factor_of_row_parts(samples, type, width)) || add(factor_of_each_row(samples, type, width))) return relations;
   if (samples.size() >= 3 && (add(constant_factor(samples, type)) || add(constant_offset(samples, type)))) return relations;
@@ -492,6 +537,65 @@ bool is_special(Special kind, const Tensor& tensor, std::int64_t first, std::int
   return kind == Special::zeros;
 }
 
+/// How many ways there are to choose so many of so many: a chance of one in two hundred is none.
+bool is_no_chance(std::size_t some, std::size_t all) {
+  const auto n = static_cast<double>(all), k = static_cast<double>(some);
+  return some > 0 && some < all && std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1) > std::log(200.0);
+}
+
+/// Whether the numbers of what fails all lie on one side of the others': text of the border, or nothing.
+std::optional<std::string> on_one_side(const std::vector<double>& wrong, const std::vector<double>& right) {
+  if (wrong.empty() || right.empty() || !is_no_chance(wrong.size(), wrong.size() + right.size())) return std::nullopt;
+  const auto [low, high] = std::minmax_element(wrong.begin(), wrong.end());
+  const auto [least, most_of] = std::minmax_element(right.begin(), right.end());
+  if (*high < *least) return number(*high) + " or less";
+  if (*low > *most_of) return number(*low) + " or more";
+  return std::nullopt;
+}
+
+/// The rows that fail are exactly those whose number in an argument is large, small, or a multiple of a tile.
+std::optional<std::string> by_number(const std::string& argument, const Tensor& numbers, const std::set<std::int64_t>& rows,
+                                     std::int64_t row_total) {
+  if (numbers.elements() != row_total || row_total < 2 || static_cast<std::int64_t>(rows.size()) == row_total) return std::nullopt;
+  std::vector<double> wrong, right;
+  for (std::int64_t r = 0; r < row_total; ++r) (rows.count(r) > 0 ? wrong : right).push_back(quant::get(numbers, r));
+  if (const auto side = on_one_side(wrong, right)) return "exactly the rows where " + argument + " is " + *side;
+  for (const int tile : {128, 64, 32, 16, 8}) {
+    const auto whole = [&](double x) { return std::fmod(x, tile) == 0; };
+    const bool rare = std::pow(static_cast<double>(tile), static_cast<double>(wrong.size())) > 1000;
+    if (rare && std::all_of(wrong.begin(), wrong.end(), whole) && std::none_of(right.begin(), right.end(), whole))
+      return "exactly the rows where " + argument + " is a multiple of " + text(tile);
+  }
+  return std::nullopt;
+}
+
+/// Likewise of groups of rows between offsets: their lengths; or, where rows are requests, of what each has between two offsets.
+std::optional<std::string> by_length(const std::string& argument, const Tensor& offsets, const std::set<std::int64_t>& rows,
+                                     std::int64_t row_total) {
+  const std::int64_t groups = offsets.elements() - 1;
+  if (groups < 2) return std::nullopt;
+  const Tensor lengths(DType::f32, {groups});
+  std::set<std::int64_t> wrong;
+  const bool of_rows = groups != row_total;
+  if (of_rows && static_cast<std::int64_t>(quant::get(offsets, groups)) != row_total) return std::nullopt;
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const auto begin = static_cast<std::int64_t>(quant::get(offsets, g)), end = static_cast<std::int64_t>(quant::get(offsets, g + 1));
+    quant::set(lengths, g, static_cast<double>(end - begin));
+    const auto first = of_rows ? rows.lower_bound(begin) : rows.find(g);
+    if (first != rows.end() && (!of_rows || *first < end)) wrong.insert(g);
+  }
+  const auto found = by_number("a group's length by " + argument, lengths, wrong, groups);
+  if (!found) return std::nullopt;
+  return of_rows ? "exactly the groups" + found->substr(found->find(" where")) : found;
+}
+
+/// The largest magnitude of so many numbers.
+double magnitude(const Tensor& tensor, std::int64_t first, std::int64_t count) {
+  double most_of = 0;
+  for (std::int64_t i = first; i < first + count; ++i) most_of = std::fmax(most_of, std::fabs(quant::get(tensor, i)));
+  return most_of;
+}
+
 /// All failures lie in the rows, or in the groups of so many elements, of which an input of as many rows (or elements) is special, and
 /// each of these fails somewhere.
 std::optional<std::string> special_input(const std::string& argument, const Tensor& input, const std::vector<std::int64_t>& failing,
@@ -519,6 +623,11 @@ std::optional<std::string> special_input(const std::string& argument, const Tens
         return "exactly the " + std::string(groups == 1 ? "rows" : "groups of " + text(size)) + " where " + argument + " " +
                special_words[k];
     }
+    std::vector<double> fail, pass;
+    for (std::int64_t at = 0; at < rows * groups; ++at) (wrong.count(at) > 0 ? fail : pass).push_back(magnitude(input, at * size, size));
+    if (const auto side = on_one_side(fail, pass))
+      return "exactly the " + std::string(groups == 1 ? "rows" : "groups of " + text(size)) + " where the largest magnitude of " +
+             argument + " is " + *side;
   }
   return std::nullopt;
 }
@@ -538,7 +647,10 @@ std::vector<std::string> owners_of(const OpSchema& schema, const Arguments& inpu
     std::optional<std::string> owner;
     if (spec.role == Role::values || spec.role == Role::logits || spec.role == Role::scale)
       owner = special_input(spec.name, as_codes(*tensor, spec.storage), failing, shape);
+    const bool a_number_each = spec.role == Role::positions || spec.role == Role::lengths || spec.role == Role::indices;
+    if (a_number_each && !is_float(tensor->dtype()) && tensor->rank() == 1) owner = by_number(spec.name, *tensor, rows, row_total);
     if (spec.role == Role::indptr && shape[0] > 1) owner = one_group(spec.name, *tensor, rows, row_total);
+    if (spec.role == Role::indptr && shape[0] > 1 && !owner) owner = by_length(spec.name, *tensor, rows, row_total);
     if (spec.role == Role::expert_ids && shape[0] > 1) owner = one_expert(spec.name, *tensor, rows, row_total);
     if (owner) owners.push_back(*owner);
   }

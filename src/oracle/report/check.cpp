@@ -122,11 +122,28 @@ CheckResult check(const Case& c, const GoldenRun& golden, const NamedTensors& ac
   return check_with(c, golden, actual, options, explaining, true);
 }
 
+namespace {
+
+/// Of one element or two many mistakes are the cause, as far as anyone can tell.
+std::string doubt_about(const CheckResult& result) {
+  std::int64_t failing = 0;
+  bool all_nan = true;
+  for (const OutputCheck& output : result.outputs) {
+    failing += output.verdict.failing;
+    const bool nan = output.relations.size() == 1 && output.relations.front().starts_with("NaN where");
+    all_nan = all_nan && (output.verdict.failing == 0 || nan);
+  }
+  if (all_nan) return "perhaps, for NaN alone fails: ";
+  return failing > 2 ? "" : "perhaps, for " + std::string(failing == 1 ? "one element alone fails" : "two elements alone fail") + ": ";
+}
+
+}  // namespace
+
 std::string likely_cause(const CheckResult& result) {
   if (result.outcome != Outcome::fail) return {};
   if (result.explained)
     for (const Explanation& e : result.explained->found)
-      if (e.complete) return e.text;
+      if (e.complete) return doubt_about(result) + e.text;
   // A mistake made with the outputs that fail alone.
   if (result.explained)
     for (const Explanation& e : result.explained->found)
@@ -135,6 +152,10 @@ std::string likely_cause(const CheckResult& result) {
         for (const std::string& output : e.outputs) names += (names.empty() ? "" : ", ") + output;
         return "of " + names + " alone: " + e.text;
       }
+  // Or in the place that fails alone: with one tile, one request.
+  if (result.explained)
+    for (const Explanation& e : result.explained->found)
+      if (!e.part.empty()) return "in " + e.part + ", alone: " + e.text;
   // A rounding that fell the other way now and then leaves a few.
   std::int64_t failing = 0;
   for (const OutputCheck& output : result.outputs) failing += output.verdict.failing;
@@ -156,7 +177,9 @@ std::string likely_cause(const CheckResult& result) {
       const bool says_where = (relation.find("rows") != std::string::npos && !relation.starts_with("shifted")) ||
                               relation.find("first at") != std::string::npos || relation.find("groups") != std::string::npos ||
                               place == "every element";
-      return output.verdict.name + ": " + relation + (says_where ? "" : "; " + place);
+      // Whose rows fail, and then what they hold.
+      const bool whose = relation.starts_with("exactly the") && output.relations.size() >= 2;
+      return output.verdict.name + ": " + relation + (whose ? ": " + output.relations[1] : says_where ? "" : "; " + place);
     }
   for (const OutputCheck& output : result.outputs)
     if (output.verdict.failing > 0) return output.verdict.name + ": fails at " + output.verdict.pattern;
