@@ -38,20 +38,22 @@ bool dense(const std::set<std::int64_t>& values) {
   return range_of(values).size() == static_cast<std::int64_t>(values.size());
 }
 
-/// `5 in 8..15 of every 16` when the values fill half or less of a period's residues and nothing else.
+/// `5 in 8..15 of every 16` when the values fill half or less of a period's residues and nothing else. Some may be right by chance, or
+/// open: so many in half of the places of several periods are no chance either.
 std::string stripes(const std::set<std::int64_t>& values, std::int64_t extent) {
+  constexpr std::size_t no_chance = 16;
+  std::string partly;
   for (std::int64_t period = 2; period <= extent / 2; period *= 2) {
     std::set<std::int64_t> residues;
     for (const std::int64_t value : values) residues.insert(value % period);
     if (2 * static_cast<std::int64_t>(residues.size()) > period || !dense(residues)) continue;
     const double expected = static_cast<double>(extent) * static_cast<double>(residues.size()) / static_cast<double>(period);
-    // Some may be right by chance, or open: so many in half of the places of several periods are no chance.
-    constexpr std::size_t no_chance = 16;
+    const std::string found = range_of(residues).text() + " of every " + text(period);
+    if (static_cast<double>(values.size()) >= 0.9 * expected) return found;
     const bool many = values.size() >= no_chance && range_of(values).size() > period && range_of(residues).size() * 2 == period;
-    if (static_cast<double>(values.size()) < 0.9 * expected && !many) continue;
-    return range_of(residues).text() + " of every " + text(period);
+    if (many && partly.empty()) partly = found;
   }
-  return {};
+  return partly;
 }
 
 /// The smallest aligned square tile that holds the box, when it is a part of the matrix in both directions.
