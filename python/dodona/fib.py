@@ -1,7 +1,7 @@
 """What the references of exported FlashInfer-Bench Definitions call (`dodona export --fib`).
 
 A Definition's arrays are torch tensors (NumPy arrays do as well), row-major, of the element types that its schema has; types that it lacks
-are int8 of the same bits, 4-bit ones bytes of two. `call` makes the op's arguments of them and what a Definition declares of the results. It runs golden mode."""
+are whole numbers of the same bits, 4-bit ones bytes of two. `call` makes the op's arguments of them and what a Definition declares of the results. It runs golden mode."""
 
 from __future__ import annotations
 
@@ -38,17 +38,18 @@ def _argument(slot: Any, value: Any) -> Any:
 
 
 def _result(value: Any, declared: str, model: Any) -> Any:
-    """As declared: int8 of the same bits where a Definition has no name for the type, torch's where the arguments are."""
+    """As declared: whole numbers of the same bits where a Definition has no name for the type, torch's where the arguments are."""
     if not hasattr(value, "dtype"):
         return value  # a number
+    of_bits = declared in ("int8", "int64")
     if isinstance(value, np.ndarray):
-        value = value.view(np.int8) if declared == "int8" else value
+        value = value.view(declared) if of_bits else value
         return value if model is None else like_torch(value, ALIASES[declared], model)
-    if declared != "int8":
+    if not of_bits:
         return value
     import torch
 
-    return value.view(torch.int8)
+    return value.view(getattr(torch, declared))
 
 
 def empty(shape: Any, dtype: str) -> np.ndarray:

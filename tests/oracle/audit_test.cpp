@@ -129,6 +129,12 @@ const char* const lines[] = {
     "rotary_embedding T=3 P=64 R=22 Nq=4 Nk=2 --attr head_size=23",
     "cutlass_mla_decode B=2 N=2 pages=8 P=32 W=4 --attr sm_scale=5",
     "batch_prefill_with_ragged_kv_cache Tq=8 Tk=160 N=2 Nk=1 D=64 Dv=64 B=1 --attr sm_scale=0.1 --dtype q=f16",
+    "fp8_paged_mqa_logits B=3 Q=1 H=32 D=64 pages=7 W=3 --attr max_context_len=150",
+    "flash_mla_with_kvcache B=2 Q=1 N=4 pages=5 W=2 parts=4 --attr softmax_scale=0.1 --special edge-lengths",
+    "tree_speculative_sampling_target_only B=4 D=8 V=9 S=3 tot=32",
+    "extend_attention_fwd T=9 N=4 Nk=2 D=64 Dv=64 B=2 S=90 n=80 --attr sliding_window_size=27 --attr sm_scale=0.125",
+    "apply_token_bitmask_inplace_cuda B=4 V=1000 W=32 --special gaps",
+    "layernorm T=3 D=111",
 };
 
 /// Of one of the lines, made when it is first asked for.

@@ -116,7 +116,7 @@ TEST_F(GenerateCommand, AStateIsGoneOnFromAndOnlyByTheSameCall) {
   EXPECT_EQ(second.out, run(call).out) << second.err;
   expect_error(call + "--resume", "--resume needs --state");
   expect_error(call + state + " --resume --tp 2", "state holds the state of one process, expected that of --tp 2");
-  expect_error(call + state + " --resume --seed 5", "is the state of another call: seed is 0, expected 5");
+  expect_error(call + state + " --resume --temperature 0 --seed 5", "is the state of another call: seed is 0, expected 5");
   expect_error(call + state + " --resume --speculative nextn", "is the state of another call: draft steps is 0, expected 3");
   file("other", "not a state");
   expect_error(call + "--resume --state " + path("other"), path("other"));

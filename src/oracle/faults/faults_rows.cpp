@@ -375,9 +375,6 @@ void pages_of_codes_alone(Site s, To t) {
 void read_token_by_token(Site s, To t) {
   gather(s.tensor, t, [&](std::int64_t i) { return place_by_token(s.tensor, i); });
 }
-void written_token_by_token(Site s, To t) {
-  for (std::int64_t i = 0; i < t.elements(); ++i) quant::set_bits(t, place_by_token(s.tensor, i), quant::get_bits(s.tensor, i));
-}
 
 // ---- whole numbers
 
@@ -562,13 +559,6 @@ constexpr std::array table{
           .spoil = pages_of_codes_alone,
           .reads_beyond = true,
           .far = true},
-    Fault{.id = "written-token-by-token",
-          .summary = "a page is written token by token, each with its scale behind its codes, where all scales lie behind all codes",
-          .strikes = out,
-          .severity = gross,
-          .applies = pages,
-          .spoil = written_token_by_token,
-          .undo = read_token_by_token},
     Fault{.id = "whole-numbers-narrowed",
           .summary = "whole numbers are kept in a type that does not hold them",
           .strikes = in,

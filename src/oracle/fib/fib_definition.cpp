@@ -133,10 +133,14 @@ bool fib_has(DType type) {
   return type != DType::u8 && std::any_of(types.begin(), types.end(), [&](const auto& entry) { return entry.second == type; });
 }
 
+bool stands_for(DType stored, DType meant) {
+  return (bits(stored) == 8 && bits(meant) == 8) || (stored == DType::i64 && bits(meant) == 64);
+}
+
 std::string_view fib_dtype(DType type) {
   for (const auto& [name, known] : types)
     if (known == type && type != DType::u8) return name;
-  return "int8";
+  return bits(type) == 64 ? "int64" : "int8";
 }
 
 const Field* Definition::input(std::string_view wanted) const {

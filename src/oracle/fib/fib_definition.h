@@ -72,9 +72,11 @@ Dims shape_of(const Definition& definition, const Field& field, const std::map<s
 
 /// float32, bfloat16, float8_e4m3fn... as ours; nothing for names that are none.
 std::optional<DType> parse_fib_dtype(std::string_view name);
-/// The name of `type` in a Definition; types that the schema lacks are int8 of the same bits.
+/// The name of `type` in a Definition; types that the schema lacks are whole numbers of the same bits.
 std::string_view fib_dtype(DType type);
 /// Whether fib_dtype() says all of it.
 bool fib_has(DType type);
+/// Whether what is stored as one of the types may be the other's bits: any bytes are, and i64 for types as wide.
+bool stands_for(DType stored, DType meant);
 
 }  // namespace dodona::oracle::fib

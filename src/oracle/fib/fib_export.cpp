@@ -61,10 +61,11 @@ class Axes {
   io::Json axes_ = io::Json::object(), values_ = io::Json::object();
 };
 
-/// The tensor as the schema can name it: same shape, the bytes of types that it lacks as int8.
+/// The tensor as the schema can name it: same shape, the bits of types that it lacks as whole numbers.
 Tensor carried(const Tensor& tensor) {
   if (fib_has(tensor.dtype())) return tensor;
   if (bits(tensor.dtype()) == 8) return tensor.clone().bitcast(DType::i8);
+  if (bits(tensor.dtype()) == 64) return tensor.clone().bitcast(DType::i64);
   throw Error(ErrorCode::unsupported, "", "", "a tensor of " + std::string(name(tensor.dtype())) + " has no name in a Definition");
 }
 
@@ -120,8 +121,10 @@ std::string reference_of(const Case& c, const io::Json& inputs, const std::vecto
   for (const auto& [name, field] : inputs.items()) {
     add(parameters, name);
     const Tensor* tensor = field["shape"].is_null() ? nullptr : c.inputs.find(name);
-    // Names of types that may come as raw codes: what int8 stands for, and the small floats of a Python that lacks them.
-    const bool told = tensor != nullptr && bits(tensor->dtype()) <= 8 && tensor->dtype() != DType::i8 && tensor->dtype() != DType::boolean;
+    // Names of types that may come as raw codes: what whole numbers stand for, and the small floats of a Python that lacks them.
+    const bool told =
+        tensor != nullptr &&
+        (!fib_has(tensor->dtype()) || (bits(tensor->dtype()) <= 8 && tensor->dtype() != DType::i8 && tensor->dtype() != DType::boolean));
     typed = typed || told;
     add(call, name + "=" + (told ? "dodona.as_dtype(" + name + ", " + quoted(std::string(dodona::name(tensor->dtype()))) + ")" : name));
   }

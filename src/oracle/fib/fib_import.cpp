@@ -155,7 +155,7 @@ void check_outputs_of(const Inputs& inputs, const Mapping& mapping, const Case& 
       throw Error(ErrorCode::bad_shape, "", d.path,
                   "says that " + theirs + " is " + to_string(wanted) + ", " + std::string(c.op->name()) + " gives " +
                       to_string(found->second.shape()));
-    const bool same = !declared || *declared == found->second.dtype() || (bits(*declared) == 8 && bits(found->second.dtype()) == 8);
+    const bool same = !declared || *declared == found->second.dtype() || stands_for(*declared, found->second.dtype());
     if (!same)
       throw Error(ErrorCode::bad_dtype, "", d.path,
                   "says that " + theirs + " is " + field.dtype + ", " + std::string(c.op->name()) + " gives " +

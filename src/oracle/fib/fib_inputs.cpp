@@ -29,10 +29,6 @@ void refuse_pointer(const std::string& path) {
     throw Error(ErrorCode::bad_file, "", path, "is a Git LFS pointer, not the data: fetch it with `git lfs pull`");
 }
 
-bool same_width_bytes(DType a, DType b) {
-  return bits(a) == 8 && bits(b) == 8;
-}
-
 }  // namespace
 
 Inputs::Inputs(const Definition& definition, const Workload& workload, std::string root)
@@ -67,9 +63,9 @@ Tensor Inputs::load(const Field& field, std::optional<DType> type) const {
   if (file.find(from.key) == nullptr) fail(field.name, "names the tensor " + io::quote(from.key) + ", which " + path + " does not hold");
   Tensor tensor = file.tensor(from.key);
   const auto declared = parse_fib_dtype(field.dtype);
-  if (declared && tensor.dtype() != *declared && !same_width_bytes(tensor.dtype(), *declared))
+  if (declared && tensor.dtype() != *declared && !stands_for(tensor.dtype(), *declared))
     fail(field.name, "has dtype " + std::string(name(tensor.dtype())) + " in the file, expected " + field.dtype);
-  if (type && tensor.dtype() != *type && same_width_bytes(tensor.dtype(), *type)) tensor = tensor.bitcast(*type);
+  if (type && tensor.dtype() != *type && stands_for(tensor.dtype(), *type)) tensor = tensor.bitcast(*type);
   if (const Dims wanted = shape(field); !(tensor.shape() == wanted))
     fail(field.name, "has shape " + to_string(tensor.shape()) + " in the file, expected " + to_string(wanted));
   return tensor;
