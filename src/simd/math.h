@@ -32,29 +32,28 @@ DODONA_INLINE f32x16 poly(f32x16 x, float c0, Coefficients... rest) {
   return fma(poly(x, rest...), x, c(c0));
 }
 
-/// An integer n taken from a float by adding `anchor`, which rounds it and leaves n + 254 in the low bits of the sum.
+/// An integer n is taken from a float by adding `anchor`, which rounds it and leaves n + 254 in the low bits of the sum, `anchored`.
 /// The 254 is twice the exponent bias: see `scale_at_once`.
-struct Power {
-  static constexpr float anchor = 0x1.8p23f + 254.0f;
-  f32x16 anchored, n;
-};
-/// n = the integer nearest to a * b, |a * b| < 2^21.
-DODONA_INLINE Power power_of_product(f32x16 a, f32x16 b) {
-  const f32x16 anchored = fma(a, b, c(Power::anchor));
-  return {anchored, anchored - c(Power::anchor)};
+constexpr float anchor = 0x1.8p23f + 254.0f;
+DODONA_INLINE f32x16 number_of(f32x16 anchored) {
+  return anchored - c(anchor);
+}
+/// Of the integer nearest to a * b, |a * b| < 2^21.
+DODONA_INLINE f32x16 anchored_product(f32x16 a, f32x16 b) {
+  return fma(a, b, c(anchor));
 }
 
-/// 2^n of a Power's `anchored`, for n from -126 to 127.
+/// 2^n for n from -126 to 127.
 DODONA_INLINE f32x16 power_of_two(i32x16 anchored) {
   return as_f32(shl<23>(anchored) - i32x16::splat(0x3F800000));
 }
 /// p * 2^n rounded once, for p near 1 and n from -252 to 254. Without an instruction for it n is split in two powers that both exist;
 /// the first product is exact.
-DODONA_INLINE f32x16 scale_at_once(f32x16 p, Power power) {
+DODONA_INLINE f32x16 scale_at_once(f32x16 p, f32x16 anchored) {
 #if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
-  return {lanes::scale_by_power(p.v, power.n.v)};
+  return {lanes::scale_by_power(p.v, number_of(anchored).v)};
 #else
-  const i32x16 biased = as_i32(power.anchored);
+  const i32x16 biased = as_i32(anchored);
   const i32x16 half = shl<22>(biased) & i32x16::splat(-0x00800000);  // exponent field floor(n / 2) + 127
   const i32x16 rest = shl<23>(biased) - half;
   return (p * as_f32(half)) * as_f32(rest);
@@ -62,19 +61,18 @@ DODONA_INLINE f32x16 scale_at_once(f32x16 p, Power power) {
 }
 /// The same where some n is below -125: there denormals are made as integers. An instruction with a denormal result waits for the
 /// processor's slow path, for more than all the rest of an exponential.
-inline f32x16 scale_with_denormals(f32x16 p, Power power) {
+inline f32x16 scale_with_denormals(f32x16 p, f32x16 anchored) {
   // w = p * 2^(n + 126) is exact and at least 1 for all n above -126. Where it is less, 1 + w is rounded where the denormal is.
-  const i32x16 bounded = as_i32(min(power.anchored, c(Power::anchor - 120.0f)));
+  const i32x16 bounded = as_i32(min(anchored, c(anchor - 120.0f)));
   const f32x16 w = p * power_of_two(bounded + i32x16::splat(126));
   const mask16 denormal = w < c(1.0f);
   const f32x16 made = as_f32(as_i32(c(1.0f) + w) - as_i32(c(1.0f)));
-  const Power normal{select(denormal, c(Power::anchor), power.anchored), select(denormal, c(0.0f), power.n)};
-  return select(denormal, made, scale_at_once(p, normal));
+  return select(denormal, made, scale_at_once(p, select(denormal, c(anchor), anchored)));
 }
-DODONA_INLINE f32x16 scale(f32x16 p, Power power) {
-  if (any(power.n < c(-125.0f))) [[unlikely]]
-    return scale_with_denormals(p, power);
-  return scale_at_once(p, power);
+DODONA_INLINE f32x16 scale(f32x16 p, f32x16 anchored) {
+  if (any(anchored < c(anchor - 125.0f))) [[unlikely]]
+    return scale_with_denormals(p, anchored);
+  return scale_at_once(p, anchored);
 }
 
 constexpr float log2_e = 0x1.715476p0f;
@@ -87,20 +85,18 @@ constexpr float ln2_low = -0x1.05c61p-29f;
 DODONA_INLINE f32x16 exp(f32x16 x) {
   using namespace math;
   x = min(c(89.0f), max(c(-104.0f), x));  // the constants first, for a NaN to stay
-  const Power n = power_of_product(x, c(log2_e));
-  f32x16 r = fnma(n.n, c(ln2_high), x);
-  r = fnma(n.n, c(ln2_low), r);
-  return scale(poly(r, 1.0f, 1.0f, 0x1.fffffap-2f, 0x1.555492p-3f, 0x1.555a26p-5f, 0x1.12397cp-7f, 0x1.694c8p-10f), n);
+  const f32x16 anchored = anchored_product(x, c(log2_e)), n = number_of(anchored);
+  f32x16 r = fnma(n, c(ln2_high), x);
+  r = fnma(n, c(ln2_low), r);
+  return scale(poly(r, 1.0f, 1.0f, 0x1.fffffap-2f, 0x1.555492p-3f, 0x1.555a26p-5f, 0x1.12397cp-7f, 0x1.694c8p-10f), anchored);
 }
 
 /// 2^x; exact for integers.
 DODONA_INLINE f32x16 exp2(f32x16 x) {
   using namespace math;
   x = min(c(129.0f), max(c(-151.0f), x));
-  const f32x16 anchored = x + c(Power::anchor);
-  const Power n{anchored, anchored - c(Power::anchor)};
-  const f32x16 r = x - n.n;
-  return scale(poly(r, 1.0f, 0x1.62e43p-1f, 0x1.ebfbd8p-3f, 0x1.c6af76p-5f, 0x1.3b30ap-7f, 0x1.5f0b82p-10f, 0x1.3fa206p-13f), n);
+  const f32x16 anchored = x + c(anchor), r = x - number_of(anchored);
+  return scale(poly(r, 1.0f, 0x1.62e43p-1f, 0x1.ebfbd8p-3f, 0x1.c6af76p-5f, 0x1.3b30ap-7f, 0x1.5f0b82p-10f, 0x1.3fa206p-13f), anchored);
 }
 
 namespace math {
@@ -159,17 +155,17 @@ DODONA_INLINE f32x16 log2(f32x16 x) {
 DODONA_INLINE f32x16 sigmoid(f32x16 x) {
   using namespace math;
   const f32x16 a = max(c(-104.0f), bit_or(x, c(-0.0f)));
-  const Power n = power_of_product(a, c(log2_e));
-  f32x16 r = fms(n.n, c(ln2_high), a);  // 1 + u = e^r
-  r = fma(n.n, c(ln2_low), r);
+  const f32x16 anchored = anchored_product(a, c(log2_e)), n = number_of(anchored);
+  f32x16 r = fms(n, c(ln2_high), a);  // 1 + u = e^r
+  r = fma(n, c(ln2_low), r);
   const f32x16 r2 = r * r;
   const f32x16 tail = fma(poly(r2, 0x1.555492p-3f, 0x1.12397cp-7f), r, poly(r2, 0x1.fffffap-2f, 0x1.555a26p-5f, 0x1.694c8p-10f));
   const f32x16 u = fma(tail, r2, r);
   // In the denominator 2^-64 is as good as anything smaller.
-  const f32x16 s = power_of_two(max(as_i32(n.anchored), as_i32(c(Power::anchor - 64.0f))));
+  const f32x16 s = power_of_two(max(as_i32(anchored), as_i32(c(anchor - 64.0f))));
   const f32x16 y = c(1.0f) / (c(1.0f) + (u + s));
   const f32x16 error = fnma(y, u, fnma(y, s, c(1.0f) - y));  // 1 - y * (1 + s + u), free of the rounding of that sum
-  const f32x16 low = scale(fma(y, error, y), n);
+  const f32x16 low = scale(fma(y, error, y), anchored);
   return select(x < c(0.0f), low, c(1.0f) - low);
 }
 
@@ -177,13 +173,13 @@ DODONA_INLINE f32x16 sigmoid(f32x16 x) {
 DODONA_INLINE f32x16 tanh(f32x16 x) {
   using namespace math;
   const f32x16 a = max(c(-9.1f), bit_or(x, c(-0.0f)));
-  const Power n = power_of_product(a, c(2.0f * log2_e));
-  f32x16 h = fnma(n.n, c(0.5f * ln2_high), a);
-  h = fnma(n.n, c(0.5f * ln2_low), h);
+  const f32x16 anchored = anchored_product(a, c(2.0f * log2_e)), n = number_of(anchored);
+  f32x16 h = fnma(n, c(0.5f * ln2_high), a);
+  h = fnma(n, c(0.5f * ln2_low), h);
   const f32x16 h2 = h * h;
   const f32x16 tail = fma(poly(h2, 0x1.555554p-1f, 0x1.111306p-3f, 0x1.9e0be4p-7f), h, poly(h2, 1.0f, 0x1.5554fp-2f, 0x1.6d4366p-5f));
   const f32x16 u = fma(tail, h2, h);
-  const f32x16 s = power_of_two(as_i32(n.anchored));
+  const f32x16 s = power_of_two(as_i32(anchored));
   const f32x16 k = fma(s, c(0.5f), c(-0.5f)), su = s * u;  // w = k + su
   const f32x16 w = k + su;
   const f32x16 y = c(1.0f) / (c(1.0f) + w);
@@ -203,16 +199,16 @@ DODONA_INLINE f32x16 erf(f32x16 x) {
   const f32x16 even = poly(a2, -0x1.b17d36p-19f, -0x1.751056p-4f, 0x1.f40f6ep-13f, 0x1.6a8ad2p-11f, 0x1.b73688p-16f, 0x1.974dd8p-24f);
   const f32x16 odd = poly(a2, -0x1.20ddacp-1f, 0x1.159218p-6f, -0x1.aa725ap-10f, -0x1.63d244p-13f, -0x1.3c9e54p-19f);
   const f32x16 remainder = fma(odd, a, even);
-  const f32x16 q = fma(remainder, a, -a);                 // -q
-  const f32x16 q_low = fma(remainder, a, -a - q);         // what its rounding lost
-  const Power n = power_of_product(q, c(0x1.a0be2cp0f));  // b / ln(2)
-  const f32x16 r = fnma(n.n, c(0x1.3a83eap-1f), q);       // ln(2) / b
+  const f32x16 q = fma(remainder, a, -a);                            // -q
+  const f32x16 q_low = fma(remainder, a, -a - q);                    // what its rounding lost
+  const f32x16 anchored = anchored_product(q, c(0x1.a0be2cp0f));     // b / ln(2)
+  const f32x16 r = fnma(number_of(anchored), c(0x1.3a83eap-1f), q);  // ln(2) / b
   const f32x16 r2 = r * r;
   const f32x16 even_r = poly(r2, 0x1.45f27ep-1f, 0x1.14aa86p-4f, 0x1.79cbfep-9f);
   const f32x16 odd_r = poly(r2, 0x1.ea634cp-3f, 0x1.f3792cp-7f, 0x1.ec3454p-12f);
   const f32x16 b = c(0x1.20dd38p0f);
   const f32x16 u = fma(r, b, fma(q_low, b, fma(odd_r, r, even_r) * r2));  // e^(b * r) - 1
-  const f32x16 s = power_of_two(as_i32(n.anchored));
+  const f32x16 s = power_of_two(as_i32(anchored));
   return copysign(fma(s, u, s - c(1.0f)), x);
 }
 
