@@ -32,5 +32,5 @@ set_tests_properties(python.compare PROPERTIES ENVIRONMENT "${python_environment
 
 # Public bugs, wrong and mended: caught, accepted, their causes named.
 add_test(NAME python.bugs COMMAND ${python_environment_folder}/bin/python ${PROJECT_SOURCE_DIR}/tests/bugs/run.py)
-set_tests_properties(python.bugs PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${PROJECT_SOURCE_DIR}/python" TIMEOUT 900
+set_tests_properties(python.bugs PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${PROJECT_SOURCE_DIR}/python" TIMEOUT 1800
                      FIXTURES_REQUIRED python_environment)

@@ -21,6 +21,7 @@ import dodona
 
 HERE = Path(__file__).parent
 NO_BUGS = {"honest", "run"}
+ENOUGH = 600  # seconds for an explanation: that a machine is busy costs no cause its name
 
 
 def case_of(bug, seed):
@@ -65,7 +66,7 @@ def main():
         bug = importlib.import_module(name)
         mended = [judged(bug, seed, False, 0) for seed in range(options.seeds)]
         began = time.monotonic()
-        verdicts = [judged(bug, seed, True, 20 if seed == 0 else 0) for seed in range(options.seeds)]
+        verdicts = [judged(bug, seed, True, ENOUGH if seed == 0 else 0) for seed in range(options.seeds)]
         slowest = max(slowest, time.monotonic() - began)
         is_caught, is_accepted = all(v.outcome == "fail" for v in verdicts), all(v.passes for v in mended)
         words = words_of(verdicts[0])
