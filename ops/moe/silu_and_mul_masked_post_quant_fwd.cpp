@@ -17,8 +17,8 @@ namespace {
 
 using Call = SiluAndMulMaskedPostQuantFwd;
 
-/// 1e-10 as the kernel compares with it: in the input's type.
-const auto least_amax = static_cast<float>(quant::round_to(bf16, 1e-10));
+/// In fp32: Triton's maximum of bf16 numbers is one.
+constexpr float least_amax = 1e-10f;
 
 GroupQuant quant_of(const Call& op) {
   return {op.input, op.output, op.output_scale, &op.masked_m, op.quant_group_size, least_amax, -448.0, 448.0, false, true, false, false};
@@ -99,9 +99,10 @@ namespace dodona {
 std::unique_ptr<Op> op_silu_and_mul_masked_post_quant_fwd() {
   return define<ops::SiluAndMulMaskedPostQuantFwd>({
       .contract = R"(
-x = T(T(silu(gate)) * up) with T the input's type; of each group amax = max(T(1e-10), max |x|), s = fl32(amax / 448), code = e4m3(x / s),
+x = T(T(silu(gate)) * up) with T the input's type; of each group amax = max(1e-10, max |x|) in fp32, s = fl32(amax / 448), code = e4m3(x / s),
 clamped to 448. Budgets as in version 1 of sgl_per_token_group_quant_8bit behind silu: the scale's is that of the group's largest x, codes
 follow from the scale that was stored. Groups that hold infinities are open. Rows that masked_m leaves out are unspecified (here 0).)",
+      .contract_version = 2,
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
