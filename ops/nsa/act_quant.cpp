@@ -117,7 +117,7 @@ void hopper(const ActQuant& op, const Exec& exec) {
   parallel_for(exec.threads, blocks_of(op), 16.0 * static_cast<double>(op.block_size), [&](std::int64_t b) {
     const std::vector<float> x = block_of(op, b);
     float scale = magnitude_of(x, Rule::right) * (1.0f / 448.0f);
-    if (op.powers())
+    if (op.powers() && !(triton && std::isinf(scale)))
       scale = quant::power_of_two_by_bits(triton ? quant::ceil_exponent_by_log2(scale) : quant::ceil_exponent_by_bits(scale));
     for (std::size_t k = 0; k < x.size(); ++k) {
       const float value = triton ? hw::triton::div(x[k], scale) : x[k] / scale;
