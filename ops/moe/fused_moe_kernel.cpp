@@ -257,7 +257,8 @@ Accumulator accumulator_of(const FusedMoeKernel& op) {
   if (is_fp8(kind)) return on_warpgroups(op) ? hopper_fp8 : hopper_fp8_mma_sync;
   Accumulator sum = half_in_parts;
   sum.parts = 1;
-  if (kind != Kind::half && !on_warpgroups(op)) sum.unit = &quant::tensor_core::half_mma_of_bytes;
+  // Threads hold four bytes along K: a tile of 16 is one step of them, whatever its order.
+  if (kind != Kind::half && !on_warpgroups(op) && op.block_size_k > 16) sum.unit = &quant::tensor_core::half_mma_of_bytes;
   return sum;
 }
 
@@ -503,7 +504,7 @@ BLOCK_SIZE_N) is at least 64, else `mma.sync`, which keeps more. Of 16-bit sums:
  Hopper mode: Triton's sums on an H200, no denormal flushed: one chain of steps over all of K, or one from zero for each BLOCK_SIZE_K,
 added as fma(t, fl32(A_scale * B_scale), acc), and with BLOCK_SIZE_N above block_shape_0 as fma(fl32(t * A_scale), B_scale, acc), the
 other one first with swap_ab. In 16-bit modes whose weights are bytes in memory, `mma.sync` takes of each 32 products those with k mod 4
-below 2 first, as it does for fp8. Scales of tensors and channels are multiplied with each other first.)",
+below 2 first, as it does for fp8, unless BLOCK_SIZE_K is 16. Scales of tensors and channels are multiplied with each other first.)",
       .golden = ops::golden<ops::Mistake::none>,
       .fast = ops::fast,
       .hopper = ops::on_gpu,
