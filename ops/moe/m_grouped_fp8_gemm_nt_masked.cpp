@@ -80,9 +80,13 @@ void on_gpu(const Call& op, const Exec& exec) {
   deep_gemm_on_gpu(groups_of(op), op.d, exec);
 }
 
-/// An H100's kernel stores the 64 rows of a tile whole: those beyond the M of a group are rows of the groups behind.
+/// Rows of an H100's tiles: 64, or 128 where more than 64 are expected and the kernel finds it faster.
+std::int64_t most_tile(const Call& op) {
+  return op.expected_m > 64 ? 128 : 64;
+}
+/// It stores a tile whole: rows beyond the M of a group are rows of the groups behind.
 std::int64_t end_of_tiles(const Call& op, std::int64_t group) {
-  return group * op.a.size(1) + quant::align(rows_of(op, group), 64);
+  return group * op.a.size(1) + quant::align(rows_of(op, group), most_tile(op));
 }
 
 bool explains_overrun(const Call& actual, std::string_view output, std::int64_t linear) {
@@ -100,7 +104,8 @@ std::optional<Refusal> unsupported(const Call& op, Mode mode) {
   if (op.gran_n == 1) return Refusal{"gran_n", "is 1: an H100's kernel has a scale for 128 rows of b"};
   for (std::int64_t g = 0; g + 1 < op.a.size(0); ++g)
     if (end_of_tiles(op, g) > (g + 1) * op.a.size(1))
-      return Refusal{"a", "has M = " + std::to_string(op.a.size(1)) + ": an H100's kernel stores tiles of 64 rows over the groups behind"};
+      return Refusal{"a", "has M = " + std::to_string(op.a.size(1)) + ": an H100's kernel stores tiles of " +
+                              std::to_string(most_tile(op)) + " rows over the groups behind"};
   return {};
 }
 
@@ -126,10 +131,10 @@ unspecified (outside of golden mode zero).)",
       .prepare = {.arguments = {"b"}, .by_part = true, .bytes = ops::packed_bytes, .pack = ops::pack, .fast = ops::fast_prepared},
       .check = ops::check,
       .flops = ops::flops,
-      .defects =
-          {{"tiles-overrun-the-group", "d",
-            "M no multiple of 64: a tile of 64 rows that reaches beyond a group's M is stored over the first rows of the next groups",
-            ops::explains_overrun}},
+      .defects = {{"tiles-overrun-the-group", "d",
+                   "M no multiple of 64, or of 128 where expected_m is above 64: a tile that reaches beyond a group's M is stored over the "
+                   "first rows of the next groups",
+                   ops::explains_overrun}},
       .mistakes = {{"scales-of-first-block", "the first scale of each row of a is used for all of K", ops::golden<of_first_block, 0>},
                    {"next-group", "rows are multiplied with the weight of the group behind theirs", ops::golden<right, 1>}},
       .cases = {"G=2 M=64 N=40 K=256", "G=1 M=9 N=24 K=144 --seed 1", "G=2 M=64 N=24 K=272", "G=2 M=64 N=136 K=384 --dist wide-exponent",

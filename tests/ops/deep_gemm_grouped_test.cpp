@@ -139,14 +139,19 @@ TEST(DeepGemmGrouped, ScalesOfRowsThatDoNotCountMayBeAnything) {
 }
 
 TEST(DeepGemmGrouped, AnH100sTilesDoNotReachOverAGroup) {
-  const auto masked = [](std::int64_t m, const std::vector<std::int32_t>& counts) {
+  const auto masked = [](std::int64_t m, const std::vector<std::int32_t>& counts, std::int64_t expected = 1) {
     return ops::MGroupedFp8GemmNtMasked{.a = normal(DType::f8_e4m3, {2, m, k}, "a"),
                                         .sfa = scales({2, m, 3}, "sfa"),
                                         .b = normal(DType::f8_e4m3, {2, n, k}, "b"),
                                         .sfb = scales({2, 2, 3}, "sfb"),
-                                        .masked_m = ints(counts)};
+                                        .masked_m = ints(counts),
+                                        .expected_m = expected};
   };
   EXPECT_THROW(ops::run(masked(5, {1, 0}), in_mode(Mode::hopper)), Error);
+  // Where more than 64 rows are expected, tiles may have 128.
+  EXPECT_NO_THROW(ops::run(masked(64, {1, 0}, 64), in_mode(Mode::hopper)));
+  EXPECT_THROW(ops::run(masked(64, {1, 0}, 65), in_mode(Mode::hopper)), Error);
+  EXPECT_NO_THROW(ops::run(masked(128, {1, 0}, 300), in_mode(Mode::hopper)));
   EXPECT_NO_THROW(ops::run(masked(5, {0, 5}), in_mode(Mode::hopper)));
   EXPECT_NO_THROW(ops::run(masked(64, {1, 0}), in_mode(Mode::hopper)));
   EXPECT_NO_THROW(ops::run(masked(5, {1, 0}), in_mode(Mode::golden)));
