@@ -18,6 +18,7 @@ struct QserveW4a8PerChnGemm {
     op.in("w_szs", w_szs, {f16}, "N | N 1").layout(Layout::contiguous).doc("each channel's zero point times its scale");
     op.in("a_ssums", a_ssums, {f16}, "M | M 1").layout(Layout::contiguous).doc("each token's sum before it was quantized");
     describe_qserve_output(op, *this);
+    op.symbol("K", {.multiple_of = 64, .maximum = 131008});
   }
 };
 

@@ -21,6 +21,7 @@ struct QserveW4a8PerGroupGemm {
         .doc("0 to 17; of each 32 channels position p is channel (p mod 4) * 8 + p / 4");
     describe_qserve_scales(op, *this);
     describe_qserve_output(op, *this);
+    op.symbol("K", {.multiple_of = 128, .maximum = 131008});
   }
 };
 

@@ -35,7 +35,6 @@ void describe_qserve_scales(auto& op, Op& fields) {
 template <class Op>
 void describe_qserve_output(auto& op, Op& fields) {
   op.out("out_feats", fields.out_feats, {f16}, "M N").layout(Layout::contiguous).doc("rounded once");
-  op.symbol("K", {.multiple_of = 128, .maximum = 131008});
   op.symbol("N", {.multiple_of = 64});
   op.rows_independent("M");
 }
