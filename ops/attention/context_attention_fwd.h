@@ -33,7 +33,7 @@ struct ContextAttentionFwd {
     op.attr("max_input_len", max_input_len, at_least(0)).ignored().doc("bound of b_seq_len, without effect on values");
     op.attr("is_causal", is_causal).doc("masks the tokens behind each one");
     op.out("o", o, same_as("q"), "T N D").doc("rounded once");
-    op.symbol("D", {.multiple_of = 16, .minimum = 16, .maximum = 256});
+    op.symbol("D", {.minimum = 9, .maximum = 256});
     op.symbol("B", {.minimum = 1});
     op.symbol("Nk", {.minimum = 1});
   }
