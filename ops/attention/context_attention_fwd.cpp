@@ -5,69 +5,20 @@
 
 #include "core/random.h"
 #include "ops/softmax/triton_context.h"
-#include "quant/sizes.h"
+#include "ops/softmax/whole_heads.h"
 
 namespace dodona::ops {
 namespace {
 
 using Call = ContextAttentionFwd;
 
-/// The operands with heads of whole sixteens, as the kernel's blocks have them: zeros behind those that are not.
-class Blocks {
- public:
-  explicit Blocks(const Call& op) : op_(op), ragged_(ragged_of(op)) {
-    if (op.q.size(2) % 16 == 0) return;
-    ragged_.query = widened(op.q);
-    ragged_.key = widened(op.k);
-    ragged_.value = widened(op.v);
-    ragged_.out = Tensor::uninitialized(op.o.dtype(), ragged_.query.shape());
-  }
-  const Ragged& call() const { return ragged_; }
-  std::int64_t width() const { return ragged_.query.size(2); }
-
-  /// What was computed, to the op's output.
-  void store() const {
-    if (width() == op_.q.size(2)) return;
-    for_heads(op_.o, [&](std::int64_t t, std::int64_t n) { std::copy_n(head(ragged_.out, t, n), op_.o.size(2), head(op_.o, t, n)); });
-  }
-
- private:
-  static Ragged ragged_of(const Call& op) {
-    return {.query = op.q, .key = op.k, .value = op.v, .out = op.o, .lse = {}, .scale = 1 / std::sqrt(static_cast<double>(op.q.size(2)))};
-  }
-  static std::uint16_t* head(const Tensor& t, std::int64_t token, std::int64_t n) {
-    return t.as<std::uint16_t>() + token * t.stride(0) + n * t.stride(1);
-  }
-  template <class Body>
-  static void for_heads(const Tensor& t, const Body& body) {
-    for (std::int64_t token = 0; token < t.size(0); ++token)
-      for (std::int64_t n = 0; n < t.size(1); ++n) body(token, n);
-  }
-  static Tensor widened(const Tensor& t) {
-    const std::int64_t width = quant::align(t.size(2), 16);
-    const Tensor wide = Tensor::uninitialized(t.dtype(), {t.size(0), t.size(1), width});
-    for_heads(t, [&](std::int64_t token, std::int64_t n) {
-      std::uint16_t* const to = head(wide, token, n);
-      std::fill(std::copy_n(head(t, token, n), t.size(2), to), to + width, std::uint16_t{0});
-    });
-    return wide;
-  }
-
-  const Call& op_;
-  Ragged ragged_;
-};
-
-/// Of the records of wide heads those that the op's output has.
-void narrow(const ReferenceOutput& wide, std::int64_t wide_width, std::int64_t width, ReferenceOutput& to) {
-  const auto take = [&](const auto& from, auto& into) {
-    if (from.empty()) return;
-    into.clear();
-    for (std::size_t first = 0; first < from.size(); first += static_cast<std::size_t>(wide_width))
-      into.insert(into.end(), from.begin() + static_cast<std::ptrdiff_t>(first), from.begin() + static_cast<std::ptrdiff_t>(first) + width);
-  };
-  take(wide.exact, to.exact);
-  take(wide.slack, to.slack);
-  take(wide.unspecified, to.unspecified);
+Ragged call_of(const Call& op) {
+  return {.query = whole_heads(op.q),
+          .key = whole_heads(op.k),
+          .value = whole_heads(op.v),
+          .out = whole_heads_of_output(op.o),
+          .lse = {},
+          .scale = 1 / std::sqrt(static_cast<double>(op.q.size(2)))};
 }
 
 std::vector<RaggedRequest> requests_of(const Call& op) {
@@ -113,27 +64,22 @@ void check(const Call& op) {
 
 template <CausalMask mask>
 void golden(const Call& op, const Exec& exec, Reference* reference) {
-  const Blocks blocks(op);
-  RaggedAttention attention(blocks.call(), masked_by(mask, requests_of(op)));
+  RaggedAttention attention(call_of(op), masked_by(mask, requests_of(op)));
   attention.out_name = "o";
   attention.weights_normalised = true;
-  Reference wide;
-  const bool same = blocks.width() == op.o.size(2);
-  attention_golden(attention, WeightSum::unrounded, exec, same || reference == nullptr ? reference : &wide);
-  blocks.store();
-  if (!same && reference != nullptr) narrow(*wide.find("o"), blocks.width(), op.o.size(2), reference->output("o", op.o.elements()));
+  attention_golden_of_heads(attention, op.o, WeightSum::unrounded, exec, reference);
 }
 
 void fast(const Call& op, const Exec& exec) {
-  const Blocks blocks(op);
-  attention_fast(RaggedAttention(blocks.call(), requests_of(op)), exec);
-  blocks.store();
+  const Ragged call = call_of(op);
+  attention_fast(RaggedAttention(call, requests_of(op)), exec);
+  store_heads(call.out, op.o);
 }
 
 void hopper(const Call& op, const Exec& exec) {
-  const Blocks blocks(op);
-  triton_context_hopper(blocks.call(), requests_of(op), exec);
-  blocks.store();
+  const Ragged call = call_of(op);
+  triton_context_hopper(call, requests_of(op), exec);
+  store_heads(call.out, op.o);
 }
 
 }  // namespace
@@ -156,7 +102,7 @@ the tokens of q.)",
       .check = ops::check,
       .flops =
           [](const ops::ContextAttentionFwd& op) {
-            return ops::attention_flops(ops::RaggedAttention(ops::Blocks(op).call(), ops::requests_of(op)));
+            return ops::attention_flops(ops::RaggedAttention(ops::call_of(op), ops::requests_of(op)));
           },
       .mistakes = {{"own-key-hidden", "the causal mask hides a query's own key", ops::golden<ops::CausalMask::own_key_hidden>},
                    {"next-key-seen", "the causal mask shows a query the key behind its own", ops::golden<ops::CausalMask::next_key_seen>}},

@@ -8,18 +8,19 @@
 #include "ops/softmax/mla_decode.h"
 #include "ops/softmax/triton.h"
 #include "ops/softmax/triton_decode.h"
+#include "ops/softmax/whole_heads.h"
 
 namespace dodona::ops {
 namespace {
 
 TritonDecode call_of(const DecodeAttentionFwd& op) {
-  return {.q = op.q,
-          .k_buffer = op.k_buffer,
-          .v_buffer = op.v_is_slice_of_k ? op.k_buffer.slice(2, 0, op.v_head_dim) : op.v_buffer,
+  return {.q = whole_heads(op.q),
+          .k_buffer = whole_heads(op.k_buffer),
+          .v_buffer = whole_heads(op.v_is_slice_of_k ? op.k_buffer.slice(2, 0, op.v_head_dim) : op.v_buffer),
           .kv_indptr = op.kv_indptr,
           .kv_indices = op.kv_indices,
           .num_kv_splits = op.num_kv_splits,
-          .o = op.o,
+          .o = whole_heads_of_output(op.o),
           .sm_scale = op.sm_scale,
           .cap = op.logit_cap,
           .temperature = std::max<std::int64_t>(0, op.xai_temperature_len),
@@ -104,7 +105,7 @@ void golden(const DecodeAttentionFwd& op, const Exec& exec, Reference* reference
   const TritonDecode call = call_of(op);
   TritonDecodeAttention attention(call);
   if (call.group() == 1) (attention.cached ? attention.cached->errors : attention.score_errors) = errors_of_single_heads(op);
-  attention_golden(attention, WeightSum::unrounded, exec, reference);
+  attention_golden_of_heads(attention, op.o, WeightSum::unrounded, exec, reference);
 }
 
 /// The sinks' terms are left out.
@@ -115,11 +116,15 @@ void golden_without_sinks(const DecodeAttentionFwd& op, const Exec& exec, Refere
 }
 
 void fast(const DecodeAttentionFwd& op, const Exec& exec) {
-  attention_fast(TritonDecodeAttention(call_of(op)), exec);
+  const TritonDecode call = call_of(op);
+  attention_fast(TritonDecodeAttention(call), exec);
+  store_heads(call.o, op.o);
 }
 
 void hopper(const DecodeAttentionFwd& op, const Exec& exec) {
-  triton_decode_hopper(call_of(op), exec);
+  const TritonDecode call = call_of(op);
+  triton_decode_hopper(call, exec);
+  store_heads(call.o, op.o);
 }
 
 std::optional<Refusal> unsupported(const DecodeAttentionFwd& op, Mode mode) {
@@ -132,6 +137,8 @@ std::optional<Refusal> unsupported(const DecodeAttentionFwd& op, Mode mode) {
   if (call.in_fp8() && (op.v_head_dim < 64 || op.k_buffer.size(2) < 64))
     return Refusal{"k_buffer", "of e4m3 with heads of fewer than 64 elements has no hopper mode: its order was not read"};
   if (group != 1) return {};
+  if (op.v_head_dim % 16 != 0 || op.k_buffer.size(2) % 16 != 0)
+    return Refusal{"k_buffer", "of single heads of no whole sixteens of elements has no hopper mode: its order was not read"};
   if (op.v_head_dim < 32 || op.k_buffer.size(2) < 32 || op.k_buffer.size(2) > 512)
     return Refusal{"k_buffer",
                    "of single heads of fewer than 32 or more than 512 elements has no hopper mode: its sums have another order"};
@@ -156,7 +163,8 @@ not judged (upstream divides 0 by 0; here 0). Hopper mode has the order of Trito
 that fall, slots out of range, num_kv_splits that is not positive, a temperature's length below 2. Caps, temperatures and
 sinks as in extend_attention_fwd. Pools of e4m3 have no scale. Their keys are widened to the type of the queries, and weights rounded to e4m3 for
 the products with their values: shares of trtllm_batch_decode_with_kv_cache_mla. With G = 1 weights are not rounded, and scores of bf16 queries are
-fp32 sums; of f16 queries a lane has sixteen products.)",
+fp32 sums; of f16 queries a lane has sixteen products. Widths that are no multiple of 16 are filled up with zeros, as the kernel's blocks are
+(which need 9 elements at least).)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
@@ -167,6 +175,7 @@ fp32 sums; of f16 queries a lane has sixteen products.)",
       .cases = {"B=2 N=16 Nk=1 S=60 n=50 D=576 --attr v_is_slice_of_k=true --attr sm_scale=0.0721687836 --without v_buffer",
                 ("B=2 N=4 Nk=2 S=90 n=140 D=192 --attr v_head_dim=128 --attr sm_scale=0.0721687836 --attr logit_cap=30 --attr "
                  "xai_temperature_len=20"),
+                "B=2 N=4 Nk=2 S=20 n=30 D=72 --attr v_head_dim=40 --attr sm_scale=0.1",
                 "B=2 N=2 Nk=2 S=12 n=9 D=192 --attr v_head_dim=128 --attr sm_scale=0.0721687836 --dtype q=f16",
                 ("B=2 N=16 Nk=1 S=20 n=9 D=576 --with sinks --attr v_is_slice_of_k=true --attr sm_scale=0.002 --without v_buffer --dtype "
                  "k_buffer=f8_e4m3"),

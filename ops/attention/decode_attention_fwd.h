@@ -44,12 +44,11 @@ struct DecodeAttentionFwd {
     op.attr("sm_scale", sm_scale).required().doc("scale of the scores, positive");
     op.attr("logit_cap", logit_cap, between(0, 1e6)).doc("not 0: scores s become logit_cap * tanh(s / logit_cap)");
     op.attr("v_is_slice_of_k", v_is_slice_of_k).doc("values are the first v_head_dim elements of their keys");
-    op.attr("v_head_dim", v_head_dim, between(16, 1024)).doc("width of a value");
+    op.attr("v_head_dim", v_head_dim, between(9, 1024)).doc("width of a value");
     op.attr("xai_temperature_len", xai_temperature_len, between(-1, 1 << 24))
         .doc("n > 1: scores of a request whose last position p is beyond n are multiplied by log p / log n after the cap");
     op.out("o", o, same_as("q"), "B N v_head_dim").doc("rounded once");
-    op.symbol("D", {.multiple_of = 16, .minimum = 16, .maximum = 1024});
-    op.symbol("v_head_dim", {.multiple_of = 16});
+    op.symbol("D", {.minimum = 9, .maximum = 1024});
     op.symbol("B", {.minimum = 1});
     op.symbol("Nk", {.minimum = 1});
   }

@@ -77,8 +77,8 @@ struct ExtendAttentionFwd {
         .recipe()
         .doc("queries of one block of the kernel; 0: upstream's choice, 128 for D <= 256, else 32");
     op.out("o_extend", o_extend, same_as("q_extend"), "T N Dv").doc("rounded once");
-    op.symbol("D", {.multiple_of = 16, .minimum = 16, .maximum = 576});
-    op.symbol("Dv", {.multiple_of = 16, .minimum = 16, .maximum = 512});
+    op.symbol("D", {.minimum = 9, .maximum = 576});
+    op.symbol("Dv", {.minimum = 9, .maximum = 512});
     op.symbol("B", {.minimum = 1});
     op.symbol("Nk", {.minimum = 1});
   }
