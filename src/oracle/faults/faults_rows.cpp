@@ -464,7 +464,7 @@ void all_zeros(Site, To t) {
   each(t, [](double) { return 0.0; });
 }
 
-constexpr Strikes in = Strikes::input, out = Strikes::output;
+constexpr Strikes in = Strikes::input;
 constexpr Severity gross = Severity::gross, fine = Severity::fine;
 
 constexpr std::array table{
