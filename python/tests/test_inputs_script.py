@@ -17,6 +17,12 @@ def regenerate(path):
     return subprocess.run([sys.executable, SCRIPT, path], capture_output=True, text=True)
 
 
+def made_again(command, path, *line):
+    command("gen", *line, "--compact", "-o", str(path))
+    done = regenerate(path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.fixture(scope="module")
 def script():
     """The script as a module: starting an interpreter takes longer than most cases."""
@@ -42,10 +48,7 @@ def script():
     ],
 )
 def test_the_numpy_script_makes_the_same_inputs(command, tmp_path, line):
-    path = tmp_path / "case"
-    command("gen", *line.split(), "--compact", "-o", str(path))
-    done = regenerate(path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    made_again(command, tmp_path / "case", *line.split())
 
 
 def special_lines():
@@ -70,10 +73,7 @@ def special_lines():
 
 @pytest.mark.parametrize("line", special_lines())
 def test_the_numpy_script_makes_special_inputs(command, tmp_path, line):
-    path = tmp_path / "case"
-    command("gen", *line.split(), *([] if "--seed" in line else ["--seed", "4"]), "--compact", "-o", str(path))
-    done = regenerate(path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    made_again(command, tmp_path / "case", *line.split(), *([] if "--seed" in line else ["--seed", "4"]))
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,7 @@ def test_the_numpy_script_makes_special_inputs(command, tmp_path, line):
     ],
 )
 def test_the_numpy_script_makes_windows(command, tmp_path, line):
-    path = tmp_path / "case"
-    command("gen", *line.split(), "--compact", "-o", str(path))
-    done = regenerate(path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    made_again(command, tmp_path / "case", *line.split())
 
 
 def kin_lines():

@@ -141,23 +141,28 @@ DODONA_INLINE i32x16 signed_bytes(i32x16 a, i32x16 b) {
 DODONA_INLINE i32x16 unsigned_bytes(i32x16 a, i32x16 b) {
   return {lanes::packed_in_order(lanes::packed_unsigned(a.v, b.v))};
 }
+namespace lanes {
+/// Bytes of a and b, packed within every 128 bits, and in bit `place` of each whether the number of 16 bits in its place in x, then y, has
+/// a sign.
+template <int place>
+DODONA_INLINE i32x16 packed_signed_like(i32x16 a, i32x16 b, i32x16 x, i32x16 y) {
+  const i32x16 signs = i32x16{packed_signed(x.v, y.v)} & i32x16::splat(static_cast<std::int32_t>(0x80808080));
+  return i32x16{packed_unsigned(a.v, b.v)} | shr<7 - place>(signs);
+}
+}  // namespace lanes
+
 /// unsigned_bytes(a, b), and in bit `place` of each whether the number of 16 bits in its place in x, then y, has a sign.
 template <int place>
 DODONA_INLINE i32x16 bytes_signed_like(i32x16 a, i32x16 b, i32x16 x, i32x16 y) {
-  const i32x16 signs = i32x16{lanes::packed_signed(x.v, y.v)} & i32x16::splat(static_cast<std::int32_t>(0x80808080));
-  return {lanes::packed_in_order((i32x16{lanes::packed_unsigned(a.v, b.v)} | shr<7 - place>(signs)).v)};
+  return {lanes::packed_in_order(lanes::packed_signed_like<place>(a, b, x, y).v)};
 }
 
 /// A hundred and twenty-eight codes of four bits as they lie in memory: numbers of 16 bits below eight, and in bit 3 whether the number in
 /// their place in x has a sign.
 DODONA_INLINE i32x16 nibbles_signed_like(const i32x16 (&codes)[4], const i32x16 (&x)[4]) {
-  i32x16 halves[2];
-  for (int i = 0; i < 2; ++i) {
-    const i32x16 signs = i32x16{lanes::packed_signed(x[2 * i].v, x[2 * i + 1].v)} & i32x16::splat(static_cast<std::int32_t>(0x80808080));
-    const i32x16 bytes = i32x16{lanes::packed_unsigned(codes[2 * i].v, codes[2 * i + 1].v)} | shr<4>(signs);
-    halves[i] = {lanes::nibbles(bytes.v)};
-  }
-  return {lanes::twice_packed_in_order(lanes::packed_unsigned(halves[0].v, halves[1].v))};
+  const i32x16 first = lanes::packed_signed_like<3>(codes[0], codes[1], x[0], x[1]),
+               second = lanes::packed_signed_like<3>(codes[2], codes[3], x[2], x[3]);
+  return {lanes::twice_packed_in_order(lanes::packed_unsigned(lanes::nibbles(first.v), lanes::nibbles(second.v)))};
 }
 
 }  // namespace dodona::DODONA_TIER

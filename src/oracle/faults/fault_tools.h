@@ -189,4 +189,19 @@ inline double through(DType type, double x) {
   return std::isfinite(x) ? quant::round_to(type, x) : x;
 }
 
+// ---- variants that are words: `name rest`
+
+inline bool always(const FaultSite&) {
+  return true;
+}
+inline const std::string& word(const FaultSite& s) {
+  return std::get<std::string>(*s.taken);
+}
+inline std::string first_of(const std::string& text) {
+  return text.substr(0, text.find(' '));
+}
+inline std::string rest_of(const std::string& text) {
+  return text.substr(text.find(' ') + 1);
+}
+
 }  // namespace dodona::oracle::fault_tools

@@ -22,9 +22,6 @@ using Values = std::vector<AttrValue>;
 std::int64_t whole(const AttrValue& value) {
   return std::get<std::int64_t>(value);
 }
-const std::string& word(Site s) {
-  return std::get<std::string>(*s.taken);
-}
 
 // ---- strides
 

@@ -432,10 +432,6 @@ std::string sibling_in_words(Site s) {
   return "computed is " + std::get<std::string>(*s.taken);
 }
 
-bool always(Site) {
-  return true;
-}
-
 /// Takes what a row needs from rows far away.
 constexpr Fault far(Fault fault) {
   fault.far = true;

@@ -15,13 +15,6 @@ using namespace fault_tools;
 using Site = const FaultSite&;
 using Values = std::vector<AttrValue>;
 
-const std::string& word(Site s) {
-  return std::get<std::string>(*s.taken);
-}
-bool always(Site) {
-  return true;
-}
-
 // ---- the whole head rotated
 
 struct PartlyRotated {

@@ -18,9 +18,6 @@ using Site = const FaultSite&;
 using To = const Tensor&;
 using Values = std::vector<AttrValue>;
 
-const std::string& word(Site s) {
-  return std::get<std::string>(*s.taken);
-}
 double taken_number(Site s) {
   return static_cast<double>(std::get<std::int64_t>(*s.taken));
 }

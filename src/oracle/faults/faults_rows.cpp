@@ -18,13 +18,6 @@ using Site = const FaultSite&;
 using To = const Tensor&;
 using Values = std::vector<AttrValue>;
 
-const std::string& word(Site s) {
-  return std::get<std::string>(*s.taken);
-}
-std::string rest_of(const std::string& text) {
-  return text.substr(text.find(' ') + 1);
-}
-
 // ---- rows by another number
 
 /// Larger ones would take longer than they are likely.
@@ -190,9 +183,6 @@ void take_in_turn(Site s, Arguments& inputs) {
 std::string in_turn_in_words(Site s) {
   const std::string operand = word(s).substr(0, word(s).find(' ')), name = rest_of(word(s));
   return operand + ": output i has row i of it, in turn, not row " + name + "[i]";
-}
-bool always(Site) {
-  return true;
 }
 
 // ---- rows and columns

@@ -16,19 +16,6 @@ using namespace fault_tools;
 using Site = const FaultSite&;
 using Values = std::vector<AttrValue>;
 
-const std::string& word(Site s) {
-  return std::get<std::string>(*s.taken);
-}
-std::string first_of(const std::string& text) {
-  return text.substr(0, text.find(' '));
-}
-std::string rest_of(const std::string& text) {
-  return text.substr(text.find(' ') + 1);
-}
-bool always(Site) {
-  return true;
-}
-
 /// Where each element of an output comes from: an element of another run's output, or (below 0) from nowhere.
 using Sources = std::vector<std::int64_t>;
 constexpr std::int64_t nowhere = -1;

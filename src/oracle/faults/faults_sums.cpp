@@ -20,13 +20,6 @@ using namespace fault_tools;
 using Site = const FaultSite&;
 using Values = std::vector<AttrValue>;
 
-const std::string& word(Site s) {
-  return std::get<std::string>(*s.taken);
-}
-bool always(Site) {
-  return true;
-}
-
 /// Another answer in the place of golden mode's.
 void put_answer(GoldenRun& run, const std::string& name, const std::vector<double>& exact, const std::vector<double>& slack) {
   ReferenceOutput& record = run.reference.output(name, static_cast<std::int64_t>(exact.size()));
