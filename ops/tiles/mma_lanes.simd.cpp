@@ -103,12 +103,13 @@ std::int64_t decode_bytes(const MmaDecode& d) {
   constexpr std::int16_t bias = e5m2 ? 127 - 15 : 127 - 7, infinity = e5m2 ? 0x7C00 : 0x3F80;
   std::int64_t done = 0;
   for (; done + 64 <= d.k; done += 64) {
-    i32x16 words[16], nan = i32x16::zero();
+    typename Unpack::Nans nans;
+    i32x16 words[16];
     load_words<1>(d, done, words);
     float* const block = d.values + done * mma_lanes;
     DODONA_UNROLL(16)
     for (int w = 0; w < 16; ++w) {
-      nan = nan | Unpack::nan_bytes(words[w]);
+      nans.look_at(words[w]);
       const auto [even, odd] = Unpack::halves(words[w]);
       const f32x16_pair first = widen_f16_pairs(even), second = widen_f16_pairs(odd);
       const f32x16 four[4] = {first.first, second.first, first.second, second.second};
@@ -119,7 +120,7 @@ std::int64_t decode_bytes(const MmaDecode& d) {
       store_pairs((evens & i32x16::splat(0xFFFF)) | shl<16>(odds), exponents);
       store_pairs(shr<16>(evens) | (odds & i32x16::splat(-0x10000)), exponents + 2 * mma_lanes);
     }
-    if (Unpack::has_nan(nan))  // they came out as 480
+    if (nans.any())  // they came out as 480
       for (std::int64_t i = 0; i < 64 * mma_lanes; i += mma_lanes) {
         const f32x16 x = f32x16::load(block + i);
         select(abs(x) > f32x16::splat(448.0f), as_f32(i32x16::splat(0x7FC00000)), x).store(block + i);

@@ -47,35 +47,31 @@ struct Subnormals {
   }
 };
 
-/// A line of each of sixteen columns: words of four bytes, `to_word` bytes apart. Returns where they had NaN codes.
-template <class Unpack>
-DODONA_INLINE i32x16 pack_lines(const std::byte* first, std::int64_t stride, std::byte* to, std::int64_t to_word) {
-  i32x16 nans = i32x16::zero();
+/// A line of each of sixteen columns: words of four bytes, `to_word` bytes apart.
+template <class Nans>
+DODONA_INLINE void pack_lines(const std::byte* first, std::int64_t stride, std::byte* to, std::int64_t to_word, Nans& nans) {
   each_word_of_columns(
       first, stride, [&](int w, i32x16 codes) __attribute__((always_inline)) {
-        nans = nans | Unpack::nan_bytes(codes);
+        nans.look_at(codes);
         codes.store(reinterpret_cast<std::int32_t*>(to + w * to_word));
       });
-  return nans;
 }
 
 /// `bytes` of up to sixteen columns.
-template <class Unpack>
-DODONA_INLINE i32x16 pack_sixteen(const Columns& from, std::int64_t bytes, std::byte* to) {
-  i32x16 nans = i32x16::zero();
+template <class Nans>
+DODONA_INLINE void pack_sixteen(const Columns& from, std::int64_t bytes, std::byte* to, Nans& nans) {
   for (std::int64_t begin = 0; begin < bytes; begin += line) {
     const std::int64_t left = bytes - begin;
     std::byte* const out = to + begin / 4 * of_word;
     if (left >= line && from.count == 16) {
-      nans = nans | pack_lines<Unpack>(from.first + begin, from.stride, out, of_word);
+      pack_lines(from.first + begin, from.stride, out, of_word, nans);
     } else {
       alignas(64) std::byte words[16][line];
       const Padded padded({from.first + begin, from.stride, from.count}, left < line ? left : line);
-      nans = nans | pack_lines<Unpack>(padded.codes[0], line, words[0], line);
+      pack_lines(padded.codes[0], line, words[0], line, nans);
       for (std::int64_t w = 0; w < 16 && 4 * w < left; ++w) __builtin_memcpy(out + w * of_word, words[w], line);
     }
   }
-  return nans;
 }
 
 /// Sixteen columns of `from` after the first `v` sixteen.
@@ -88,9 +84,9 @@ DODONA_INLINE Columns sixteen_of(const Columns& from, std::int64_t v) {
 /// however far apart they begin. Returns whether a code is NaN.
 template <class Unpack>
 bool pack_columns(const Columns& from, std::int64_t k, std::byte* to) {
-  i32x16 nans = i32x16::zero();
-  for (std::int64_t v = 0; 16 * v < from.count; ++v) nans = nans | pack_sixteen<Unpack>(sixteen_of(from, v), k, to + v * line);
-  return Unpack::has_nan(nans);
+  typename Unpack::Nans nans;
+  for (std::int64_t v = 0; 16 * v < from.count; ++v) pack_sixteen(sixteen_of(from, v), k, to + v * line, nans);
+  return nans.any();
 }
 
 template <class Unpack>
@@ -144,17 +140,24 @@ struct Chains {
   }
 };
 
-template <class Unpack, bool nans, int blocks, int rows, int vectors>
-DODONA_INLINE void add_products(const Rows& r, std::int64_t k, int i, const typename Unpack::Word (&words)[vectors],
+// Words of all vectors at a time; of one row, whose products are few, of one vector after the other where registers do not hold more beside
+// the chains.
+template <int rows, int vectors>
+constexpr int vectors_at_a_time = many_sums_fit || rows > 1 ? vectors : 1;
+
+/// Element i of words of `many` vectors from `first` on, times that of the rows.
+template <class Unpack, bool nans, int blocks, int rows, int vectors, int many>
+DODONA_INLINE void add_products(const Rows& r, std::int64_t k, int i, int first, const typename Unpack::Word (&words)[many],
                                 Chains<rows, vectors>& c) {
-  f32x16 b[vectors];
+  f32x16 b[many];
   DODONA_UNROLL(8)
-  for (int v = 0; v < vectors; ++v) b[v] = Unpack::template value<nans>(words[v], i);
+  for (int v = 0; v < many; ++v) b[v] = Unpack::template value<nans>(words[v], i);
   DODONA_UNROLL(8)
   for (int row = 0; row < rows; ++row) {
     const float* const at = r.a + row * r.a_stride + k + i;
     DODONA_UNROLL(8)
-    for (int v = 0; v < vectors; ++v) c.of[row][v] = fma(f32x16::splat(at[v % blocks * r.of_block]), b[v], c.of[row][v]);
+    for (int v = 0; v < many; ++v)
+      c.of[row][first + v] = fma(f32x16::splat(at[(first + v) % blocks * r.of_block]), b[v], c.of[row][first + v]);
   }
 }
 
@@ -162,33 +165,32 @@ DODONA_INLINE void add_products(const Rows& r, std::int64_t k, int i, const type
 template <class Unpack, bool nans, int blocks, int from, int by, int rows, int vectors>
 DODONA_INLINE void add_to_chains(const Rows& r, const Codes& b, std::int64_t done, std::int64_t end, Chains<rows, vectors>& even,
                                  Chains<rows, vectors>& odd) {
+  constexpr int many = vectors_at_a_time<rows, vectors>;
   const std::byte* p = b.lines + done / 4 * of_word;
   std::int64_t fetched = done / line * b.fetch.of_words + done % line / 4 * b.fetch.of_word;
-  typename Unpack::Word words[vectors];
-  const auto take_words = [&] {
+  const auto add_words = [&](std::int64_t count) __attribute__((always_inline)) {
     DODONA_UNROLL(8)
-    for (int v = 0; v < vectors; ++v) {
-      if constexpr (from == 0) fetch_line(b.fetch.first, fetched + v * b.fetch.of_vector);
-      words[v] = Unpack::word(p + v * line);
+    for (int first = 0; first < vectors; first += many) {
+      typename Unpack::Word words[many];
+      DODONA_UNROLL(8)
+      for (int v = 0; v < many; ++v) {
+        if constexpr (from == 0) fetch_line(b.fetch.first, fetched + (first + v) * b.fetch.of_vector);
+        words[v] = Unpack::word(p + (first + v) * line);
+      }
+      DODONA_UNROLL(4)
+      for (int i = from; i < 4; i += by)
+        if (i < count) add_products<Unpack, nans, blocks>(r, done, i, first, words, i % 2 == 0 ? even : odd);
+      if constexpr (many < vectors) stay(even.of[0][first]);
     }
-    p += of_word;
-    fetched += b.fetch.of_word;
-  };
-  for (; done + 4 <= end; done += 4) {
-    take_words();
-    DODONA_UNROLL(4)
-    for (int i = from; i < 4; i += by) add_products<Unpack, nans, blocks>(r, done, i, words, i % 2 == 0 ? even : odd);
     if constexpr (rows > 1 && rows * vectors == 4 && by == 2) {
       const auto sum = [&](int i) -> f32x16& { return even.of[i / vectors][i % vectors]; };
       stay(sum(0), sum(1), sum(2), sum(3));
     }
-  }
-  if (done < end) {
-    take_words();
-    DODONA_UNROLL(4)
-    for (int i = from; i < 3; i += by)
-      if (done + i < end) add_products<Unpack, nans, blocks>(r, done, i, words, i % 2 == 0 ? even : odd);
-  }
+    p += of_word;
+    fetched += b.fetch.of_word;
+  };
+  for (; done + 4 <= end; done += 4) add_words(4);
+  if (done < end) add_words(end - done);
 }
 
 // Chains stay in registers beside the codes that they take: even and odd ones of few sums side by side, else one after the other.
@@ -226,7 +228,7 @@ DODONA_INLINE void add_group(const Rows& r, const Codes& b, std::int64_t done, s
 
 /// sums += those of `k` elements, group by group.
 template <class Unpack, bool nans, int blocks, int rows, int vectors>
-void multiply(const Rows r, const Codes b, std::int64_t k) {
+void multiply(const Rows& r, const Codes& b, std::int64_t k) {
   for (std::int64_t done = 0; done < k; done += pair_group) add_group<Unpack, nans, blocks, rows, vectors>(r, b, done, k);
 }
 
@@ -380,12 +382,11 @@ std::int64_t multiply_blocks(const PanelFewTile& tile, const Scratch& s, const f
   for (; p.k - begin >= blocks * p.block; begin += blocks * p.block) {
     const std::byte* const next = what_follows(tile, begin + blocks * p.block, 16);
     for (std::int64_t from = 0; from < p.block; from += line) {
-      i32x16 nans = i32x16::zero();
+      typename Unpack::Nans nans;
       for (int b = 0; b < blocks; ++b)
-        nans = nans |
-               pack_sixteen<Unpack>({columns.first + begin + b * p.block + from, columns.stride, columns.count}, line, s.codes + b * line);
+        pack_sixteen({columns.first + begin + b * p.block + from, columns.stride, columns.count}, line, s.codes + b * line, nans);
       multiply_vectors<Unpack, blocks>({a + begin + from, ops::panel_few_a_stride(p.k), p.block, s.block}, p.m,
-                                       {s.codes, {beyond(next, from), p.block, columns.stride, 0}}, Unpack::has_nan(nans), blocks, line);
+                                       {s.codes, {beyond(next, from), p.block, columns.stride, 0}}, nans.any(), blocks, line);
     }
     for (int b = 0; b < blocks; ++b) add_scaled<Unpack>(tile, s, begin / p.block + b, s.block + 16 * b);
   }

@@ -44,5 +44,13 @@ DODONA_INLINE void stay(Vector& a, Vector& b, Vector& c, Vector& d) {
   (void)a, (void)b, (void)c, (void)d;
 #endif
 }
+template <class Vector>
+DODONA_INLINE void stay(Vector& sum) {
+#if DODONA_TIER_v3
+  asm("" : "+x"(sum.v.lo.v.data), "+x"(sum.v.hi.v.data));
+#else
+  (void)sum;
+#endif
+}
 
 }  // namespace dodona::DODONA_TIER

@@ -1,8 +1,12 @@
 // e4m3 and e5m2 codes as operands of panels. Included by *.simd.cpp only.
 #pragma once
 
+#include <type_traits>
+
 #include "ops/tiles/unpack/unpack.h"
+#include "simd/bytes_apart.h"
 #include "simd/dot_i8.h"
+#include "simd/nan_codes.h"
 
 namespace dodona::DODONA_TIER {
 
@@ -17,7 +21,7 @@ struct Fp8Unpack {
   }
   static void columns(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
     const std::int64_t words = from.count == 16 ? k / 4 * 4 : 0;
-    if (has_nan(pack_words(from, words, to, to_k))) restore_nan(to, words, to_k);
+    if (pack_words(from, words, to, to_k).any()) restore_nan(to, words, to_k);
     if (words < k) columns_by_transposing<Fp8Unpack>({from.first + words, from.stride, from.count}, k - words, to + words * to_k, to_k);
   }
 
@@ -64,18 +68,13 @@ struct Fp8Unpack {
     }
   }
 
-  /// Bit 7 of every byte that is a NaN of e4m3; other bits may be set too. Together with `|` they are looked at by has_nan.
-  static DODONA_INLINE i32x16 nan_bytes(i32x16 codes) {
-    return e5m2 ? i32x16::zero() : (codes & i32x16::splat(0x7F7F7F7F)) + i32x16::splat(0x01010101);
-  }
-  static DODONA_INLINE bool has_nan(i32x16 nan_bytes) {
-    return any(~((nan_bytes & i32x16::splat(static_cast<std::int32_t>(0x80808080))) == i32x16::zero()));
-  }
+  /// What looks for codes that come out finite though they are NaN.
+  using Nans = std::conditional_t<e5m2, NoNanCodes, NanCodes>;
 
  private:
   /// k is a multiple of 4. Returns where e4m3 had NaN codes, which come out finite.
-  static DODONA_INLINE i32x16 pack_words(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
-    i32x16 nan = i32x16::zero();
+  static DODONA_INLINE Nans pack_words(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
+    Nans nans;
     for (std::int64_t begin = 0; begin < k; begin += 64) {
       const std::int64_t words = (k - begin) / 4 < 16 ? (k - begin) / 4 : 16;
       f32x16 columns[16];
@@ -90,13 +89,13 @@ struct Fp8Unpack {
       for (int w = 0; w < 16; ++w) {
         if (w >= words) break;
         const i32x16 codes = as_i32(columns[w]);
-        nan = nan | nan_bytes(codes);
+        nans.look_at(codes);
         const Word values = word(codes);
         DODONA_UNROLL(4)
         for (int i = 0; i < 4; ++i) value<false>(values, i).store(out + (4 * w + i) * to_k);
       }
     }
-    return nan;
+    return nans;
   }
 
   /// No finite value / 256 is beyond 1.75.
@@ -113,15 +112,14 @@ struct Fp8Unpack {
 struct E4m3Fields {
   /// 448 * 2^119 is finite. Products are halves of theirs, and so are sums, rounded alike: none is smaller than 2^-19.
   static constexpr float rows_take = 0x1p119f, sums_take = 2.0f;
-  static DODONA_INLINE i32x16 nan_bytes(i32x16 codes) { return Fp8Unpack<false>::nan_bytes(codes); }
-  static DODONA_INLINE bool has_nan(i32x16 nan_bytes) { return Fp8Unpack<false>::has_nan(nan_bytes); }
+  using Nans = NanCodes;
 
   struct Word {
     i32x16 even, odd;  ///< two codes in each half of a lane, beside bits that `value` masks
   };
   static DODONA_INLINE Word word(const std::byte* codes) {
-    const i32x16 four = load_bytes(codes);
-    return {sra_16<4>(shl<8>(four)), sra_16<4>(four)};
+    const BytesApart apart = signed_apart_16_times(load_bytes(codes));
+    return {apart.even, apart.odd};
   }
   template <bool restoring>
   static DODONA_INLINE f32x16 value(const Word& w, int i) {
