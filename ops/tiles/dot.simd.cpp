@@ -53,22 +53,19 @@ void multiply_few(const DotTile& tile, float* sums) {
     DODONA_UNROLL(8)
     for (int i = 0; i < rows; ++i) sum[i] = f32x16::zero();
     for (; group.begin < tile.k; group.begin += pair_group) {
-      i32x16 words[16];
       group.fetch(ahead);
-      group.pairs(words);
       f32x16 even[rows], odd[rows];
       DODONA_UNROLL(8)
       for (int i = 0; i < rows; ++i) even[i] = odd[i] = f32x16::zero();
-      DODONA_UNROLL(16)
-      for (int pair = 0; pair < 16; ++pair) {
-        const f32x16 first = even_of_pairs(words[pair]), second = odd_of_pairs(words[pair]);
+      group.each_pair([&](int pair, i32x16 word) __attribute__((always_inline)) {
+        const f32x16 first = even_of_pairs(word), second = odd_of_pairs(word);
         DODONA_UNROLL(8)
         for (int i = 0; i < rows; ++i) {
           const float* const a = tile.a + i * stride + group.begin + 2 * pair;
           even[i] = fma(f32x16::splat(a[0]), first, even[i]);
           odd[i] = fma(f32x16::splat(a[1]), second, odd[i]);
         }
-      }
+      });
       DODONA_UNROLL(8)
       for (int i = 0; i < rows; ++i) sum[i] = sum[i] + (even[i] + odd[i]);
     }

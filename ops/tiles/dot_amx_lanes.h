@@ -16,18 +16,15 @@ inline constexpr std::int64_t stream_ahead = 512;
 
 /// A group of K of sixteen rows or columns: lines of each, or words of pairs.
 DODONA_INLINE void pack_step(const DotGroup& group, bool in_lines, std::byte* to, PairMagnitudes& magnitudes) {
-  i32x16 words[16];
-  if (!group.along_k()) {
-    group.across(words);
-  } else {
-    group.lines(words);
-    if (!in_lines) transpose(words);
-  }
+  const auto put = [&](int i, i32x16 word) __attribute__((always_inline)) {
+    magnitudes.add(word);
+    word.store(reinterpret_cast<std::int32_t*>(to) + 16 * i);
+  };
+  if (!in_lines) return group.each_pair(put);
+  i32x16 columns[16];
+  group.lines(columns);
   DODONA_UNROLL(16)
-  for (int i = 0; i < 16; ++i) {
-    magnitudes.add(words[i]);
-    words[i].store(reinterpret_cast<std::int32_t*>(to) + 16 * i);
-  }
+  for (int i = 0; i < 16; ++i) put(i, columns[i]);
 }
 
 inline void prepare_sixteen(const ops::DotJob& job, std::int64_t sixteen) {

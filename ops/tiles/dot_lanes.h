@@ -5,6 +5,7 @@
 #include "ops/tiles/dot.h"
 #include "ops/tiles/weights_ahead.h"
 #include "simd/bf16_pairs.h"
+#include "simd/columns.h"
 #include "simd/convert.h"
 #include "simd/registers.h"
 
@@ -39,26 +40,15 @@ struct DotGroup {
     }
     for (int j = 0; j < 16; ++j) columns[j] = j < count ? load_some_pairs(first + 2 * j * b.column_stride, k - begin) : i32x16::zero();
   }
-  /// Rows whose elements do: words of a pair of rows, a column in each lane.
-  DODONA_INLINE void across(i32x16 (&pairs)[16]) const {
-    const std::byte* const first = b.first + 2 * begin * b.k_stride;
-    if (whole()) {
-      DODONA_UNROLL(16)
-      for (int i = 0; i < 16; ++i) pairs[i] = load_16(first + 4 * i * b.k_stride) | shl<16>(load_16(first + 2 * (2 * i + 1) * b.k_stride));
-      return;
-    }
-    const auto row = [&](std::int64_t i) {
-      std::uint16_t some[16] = {};
-      if (begin + i < k) __builtin_memcpy(some, first + 2 * i * b.k_stride, static_cast<std::size_t>(2 * count));
-      return load_16(some);
-    };
-    for (int i = 0; i < 16; ++i) pairs[i] = row(2 * i) | shl<16>(row(2 * i + 1));
-  }
-  /// Words of pairs, a column in each lane.
-  DODONA_INLINE void pairs(i32x16 (&words)[16]) const {
-    if (!along_k()) return across(words);
+  /// Words of pairs, a column in each lane: body(i, word) for the pair 2i and 2i + 1.
+  template <class Body>
+  DODONA_INLINE void each_pair(const Body& body) const {
+    if (!along_k()) return each_pair_of_rows(body);
+    if (whole()) return each_word_of_columns(b.first + 2 * begin, 2 * b.column_stride, body);
+    i32x16 words[16];
     lines(words);
     transpose(words);
+    for (int i = 0; i < 16; ++i) body(i, words[i]);
   }
   /// Asks for what lies `bytes` further along columns: where they end, for the next sixteen.
   DODONA_INLINE void fetch(std::int64_t bytes) const {
@@ -68,6 +58,24 @@ struct DotGroup {
     const auto first = reinterpret_cast<std::uintptr_t>(b.first) + static_cast<std::uintptr_t>(at + 2 * columns * b.column_stride);
     for (std::int64_t j = 0; j < count; ++j)
       __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(2 * j * b.column_stride)));  // NOLINT
+  }
+
+ private:
+  /// Rows whose elements lie side by side.
+  template <class Body>
+  DODONA_INLINE void each_pair_of_rows(const Body& body) const {
+    const std::byte* const first = b.first + 2 * begin * b.k_stride;
+    if (whole()) {
+      DODONA_UNROLL(16)
+      for (int i = 0; i < 16; ++i) body(i, load_16(first + 4 * i * b.k_stride) | shl<16>(load_16(first + 2 * (2 * i + 1) * b.k_stride)));
+      return;
+    }
+    const auto row = [&](std::int64_t i) {
+      std::uint16_t some[16] = {};
+      if (begin + i < k) __builtin_memcpy(some, first + 2 * i * b.k_stride, static_cast<std::size_t>(2 * count));
+      return load_16(some);
+    };
+    for (int i = 0; i < 16; ++i) body(i, row(2 * i) | shl<16>(row(2 * i + 1)));
   }
 };
 

@@ -54,16 +54,12 @@ void decode_rows(const MmaDecode& d) {
 // Sixteen whole lines in the order of K, as many numbers of each as fill a vector: values and exponents from the codes themselves. What is
 // left goes by values.
 
-/// Lanes of four bytes of sixteen lines, from number `begin` on, transposed: lane j holds four bytes of line j.
-template <int code_bytes>
-DODONA_INLINE void load_words(const MmaDecode& d, std::int64_t begin, i32x16 (&words)[16]) {
-  DODONA_UNROLL(16)
-  for (int j = 0; j < 16; ++j) {
-    const std::byte* const from = d.codes + j * d.stride + begin * code_bytes;
-    words[j] = load_pairs(from);
-    __builtin_prefetch(from + d.k * code_bytes);  // who decodes some of K goes on where this ends
-  }
-  transpose(words);
+/// Lanes of four bytes of sixteen lines, from number `begin` on: body(w, words), where lane j of `words` holds four bytes of line j.
+template <int code_bytes, class Body>
+DODONA_INLINE void each_word(const MmaDecode& d, std::int64_t begin, const Body& body) {
+  const std::byte* const from = d.codes + begin * code_bytes;
+  for (int j = 0; j < 16; ++j) __builtin_prefetch(from + j * d.stride + d.k * code_bytes);  // who decodes some of K goes on where this ends
+  each_word_of_columns(from, d.stride, body);
 }
 
 struct Bf16Pairs {
@@ -81,18 +77,15 @@ struct F16Pairs {
 template <class Pairs>
 std::int64_t decode_pairs(const MmaDecode& d) {
   std::int64_t done = 0;
-  for (; done + 32 <= d.k; done += 32) {
-    i32x16 pairs[16];
-    load_words<2>(d, done, pairs);
-    DODONA_UNROLL(16)
-    for (int w = 0; w < 16; ++w) {
-      const std::int64_t at = (done + 2 * w) * mma_lanes;
-      const f32x16_pair values = Pairs::values(pairs[w]);
-      values.first.store(d.values + at);
-      values.second.store(d.values + at + mma_lanes);
-      store_pairs(exponent_fields<Pairs::mantissa_bits>(pairs[w], 1, Pairs::bias, Pairs::infinity, absent, special), d.exponents + at);
-    }
-  }
+  for (; done + 32 <= d.k; done += 32)
+    each_word<2>(
+        d, done, [&](int w, i32x16 pairs) __attribute__((always_inline)) {
+          const std::int64_t at = (done + 2 * w) * mma_lanes;
+          const f32x16_pair values = Pairs::values(pairs);
+          values.first.store(d.values + at);
+          values.second.store(d.values + at + mma_lanes);
+          store_pairs(exponent_fields<Pairs::mantissa_bits>(pairs, 1, Pairs::bias, Pairs::infinity, absent, special), d.exponents + at);
+        });
   return done;
 }
 
@@ -104,22 +97,20 @@ std::int64_t decode_bytes(const MmaDecode& d) {
   std::int64_t done = 0;
   for (; done + 64 <= d.k; done += 64) {
     typename Unpack::Nans nans;
-    i32x16 words[16];
-    load_words<1>(d, done, words);
     float* const block = d.values + done * mma_lanes;
-    DODONA_UNROLL(16)
-    for (int w = 0; w < 16; ++w) {
-      nans.look_at(words[w]);
-      const auto [even, odd] = Unpack::halves(words[w]);
-      const f32x16_pair first = widen_f16_pairs(even), second = widen_f16_pairs(odd);
-      const f32x16 four[4] = {first.first, second.first, first.second, second.second};
-      for (int i = 0; i < 4; ++i) (four[i] * f32x16::splat(Unpack::left_out)).store(block + (4 * w + i) * mma_lanes);
-      const i32x16 evens = exponent_fields<10>(even, 1, bias, infinity, absent, special);
-      const i32x16 odds = exponent_fields<10>(odd, 1, bias, infinity, absent, special);
-      std::int16_t* const exponents = d.exponents + (done + 4 * w) * mma_lanes;
-      store_pairs((evens & i32x16::splat(0xFFFF)) | shl<16>(odds), exponents);
-      store_pairs(shr<16>(evens) | (odds & i32x16::splat(-0x10000)), exponents + 2 * mma_lanes);
-    }
+    each_word<1>(
+        d, done, [&](int w, i32x16 codes) __attribute__((always_inline)) {
+          nans.look_at(codes);
+          const auto [even, odd] = Unpack::halves(codes);
+          const f32x16_pair first = widen_f16_pairs(even), second = widen_f16_pairs(odd);
+          const f32x16 four[4] = {first.first, second.first, first.second, second.second};
+          for (int i = 0; i < 4; ++i) (four[i] * f32x16::splat(Unpack::left_out)).store(block + (4 * w + i) * mma_lanes);
+          const i32x16 evens = exponent_fields<10>(even, 1, bias, infinity, absent, special);
+          const i32x16 odds = exponent_fields<10>(odd, 1, bias, infinity, absent, special);
+          std::int16_t* const exponents = d.exponents + (done + 4 * w) * mma_lanes;
+          store_pairs((evens & i32x16::splat(0xFFFF)) | shl<16>(odds), exponents);
+          store_pairs(shr<16>(evens) | (odds & i32x16::splat(-0x10000)), exponents + 2 * mma_lanes);
+        });
     if (nans.any())  // they came out as 480
       for (std::int64_t i = 0; i < 64 * mma_lanes; i += mma_lanes) {
         const f32x16 x = f32x16::load(block + i);

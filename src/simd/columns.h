@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "simd/f32x16.h"
+#include "simd/registers.h"
 
 namespace dodona::DODONA_TIER {
 

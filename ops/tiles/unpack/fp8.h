@@ -20,9 +20,16 @@ struct Fp8Unpack {
     return e5m2 ? load_e5m2_partial(p, n) : load_e4m3_partial(p, n);
   }
   static void columns(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
-    const std::int64_t words = from.count == 16 ? k / 4 * 4 : 0;
-    if (pack_words(from, words, to, to_k).any()) restore_nan(to, words, to_k);
-    if (words < k) columns_by_transposing<Fp8Unpack>({from.first + words, from.stride, from.count}, k - words, to + words * to_k, to_k);
+    Nans nans;
+    const std::int64_t done = each_word_of_lines<Fp8Unpack>(
+        from, k, [&](std::int64_t begin, i32x16 codes) __attribute__((always_inline)) {
+          nans.look_at(codes);
+          const Word values = word(codes);
+          DODONA_UNROLL(4)
+          for (int i = 0; i < 4; ++i) value<false>(values, i).store(to + (begin + i) * to_k);
+        });
+    if (nans.any()) restore_nan(to, done, to_k);
+    columns_from<Fp8Unpack>(done, from, k, to, to_k);
   }
 
   /// Pairs of codes as halves of value / left_out, in place. NaN codes of e4m3 become 1.875.
@@ -72,32 +79,6 @@ struct Fp8Unpack {
   using Nans = std::conditional_t<e5m2, NoNanCodes, NanCodes>;
 
  private:
-  /// k is a multiple of 4. Returns where e4m3 had NaN codes, which come out finite.
-  static DODONA_INLINE Nans pack_words(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
-    Nans nans;
-    for (std::int64_t begin = 0; begin < k; begin += 64) {
-      const std::int64_t words = (k - begin) / 4 < 16 ? (k - begin) / 4 : 16;
-      f32x16 columns[16];
-      DODONA_UNROLL(16)
-      for (int j = 0; j < 16; ++j) {
-        const auto* p = reinterpret_cast<const std::int32_t*>(from.first + j * from.stride + begin);
-        columns[j] = as_f32(words == 16 ? i32x16::load(p) : i32x16::load_partial(p, words));
-      }
-      transpose(columns);
-      float* out = to + begin * to_k;
-      DODONA_UNROLL(16)
-      for (int w = 0; w < 16; ++w) {
-        if (w >= words) break;
-        const i32x16 codes = as_i32(columns[w]);
-        nans.look_at(codes);
-        const Word values = word(codes);
-        DODONA_UNROLL(4)
-        for (int i = 0; i < 4; ++i) value<false>(values, i).store(out + (4 * w + i) * to_k);
-      }
-    }
-    return nans;
-  }
-
   /// No finite value / 256 is beyond 1.75.
   static DODONA_INLINE void restore_nan(float* to, std::int64_t k, std::int64_t to_k) {
     for (std::int64_t i = 0; i < k; ++i) {

@@ -11,24 +11,11 @@ struct Bf16Unpack {
   static DODONA_INLINE f32x16 load(const std::byte* p) { return load_bf16(p); }
   static DODONA_INLINE f32x16 load_partial(const std::byte* p, std::int64_t n) { return load_bf16_partial(p, n); }
   static void columns(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
-    std::int64_t done = 0;
-    if (from.count == 16)
-      for (; done + 32 <= k; done += 32) columns_by_pairs(from.first + 2 * done, from.stride, to + done * to_k, to_k);
-    if (done < k) columns_by_transposing<Bf16Unpack>({from.first + 2 * done, from.stride, from.count}, k - done, to + done * to_k, to_k);
-  }
-
- private:
-  /// Thirty-two of each of sixteen columns: lanes of two are transposed, and then taken apart.
-  static DODONA_INLINE void columns_by_pairs(const std::byte* first, std::int64_t stride, float* to, std::int64_t to_k) {
-    i32x16 pairs[16];
-    DODONA_UNROLL(16)
-    for (int j = 0; j < 16; ++j) pairs[j] = i32x16::load(reinterpret_cast<const std::int32_t*>(first + j * stride));
-    transpose(pairs);
-    DODONA_UNROLL(16)
-    for (int i = 0; i < 16; ++i) {
-      as_f32(shl<16>(pairs[i])).store(to + 2 * i * to_k);
-      as_f32(pairs[i] & i32x16::splat(-0x10000)).store(to + (2 * i + 1) * to_k);
-    }
+    const auto pair = [&](std::int64_t i, i32x16 both) __attribute__((always_inline)) {
+      as_f32(shl<16>(both)).store(to + i * to_k);
+      as_f32(both & i32x16::splat(-0x10000)).store(to + (i + 1) * to_k);
+    };
+    columns_from<Bf16Unpack>(each_word_of_lines<Bf16Unpack>(from, k, pair), from, k, to, to_k);
   }
 };
 
@@ -38,7 +25,12 @@ struct F16Unpack {
   static DODONA_INLINE f32x16 load(const std::byte* p) { return load_f16(p); }
   static DODONA_INLINE f32x16 load_partial(const std::byte* p, std::int64_t n) { return load_f16_partial(p, n); }
   static void columns(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
-    columns_by_transposing<F16Unpack>(from, k, to, to_k);
+    const auto pair = [&](std::int64_t i, i32x16 both) __attribute__((always_inline)) {
+      const f32x16_pair values = widen_f16_pairs(both);
+      values.first.store(to + i * to_k);
+      values.second.store(to + (i + 1) * to_k);
+    };
+    columns_from<F16Unpack>(each_word_of_lines<F16Unpack>(from, k, pair), from, k, to, to_k);
   }
 };
 
@@ -50,7 +42,10 @@ struct F32Unpack {
     return f32x16::load_partial(reinterpret_cast<const float*>(p), n);
   }
   static void columns(const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
-    columns_by_transposing<F32Unpack>(from, k, to, to_k);
+    const auto one = [&](std::int64_t i, i32x16 word) __attribute__((always_inline)) {
+      as_f32(word).store(to + i * to_k);
+    };
+    columns_from<F32Unpack>(each_word_of_lines<F32Unpack>(from, k, one), from, k, to, to_k);
   }
 };
 

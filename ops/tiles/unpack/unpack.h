@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "simd/columns.h"
 #include "simd/convert.h"
 #include "simd/registers.h"
 
@@ -37,6 +38,25 @@ void columns_by_transposing(const Columns& from, std::int64_t k, float* to, std:
     transpose(block);
     for (int i = 0; i < 16 && begin + i < k; ++i) block[i].store(to + (begin + i) * to_k);
   }
+}
+
+/// Whole lines of sixteen columns, words of which are unpacked as they are: body(k, word) for four bytes of every column, of which element
+/// k is the first. Returns where what is left of K begins.
+template <class Unpack, class Body>
+DODONA_INLINE std::int64_t each_word_of_lines(const Columns& from, std::int64_t k, const Body& body) {
+  constexpr std::int64_t of_word = 32 / Unpack::bits, of_line = 16 * of_word;
+  std::int64_t begin = 0;
+  for (; from.count == 16 && begin + of_line <= k; begin += of_line)
+    each_word_of_columns(
+        from.first + begin * Unpack::bits / 8,
+        from.stride, [&](int w, i32x16 word) __attribute__((always_inline)) { body(begin + w * of_word, word); });
+  return begin;
+}
+/// What is left of K, from `begin` on.
+template <class Unpack>
+void columns_from(std::int64_t begin, const Columns& from, std::int64_t k, float* to, std::int64_t to_k) {
+  if (begin < k)
+    columns_by_transposing<Unpack>({from.first + begin * Unpack::bits / 8, from.stride, from.count}, k - begin, to + begin * to_k, to_k);
 }
 
 /// Elements [0, k) of a row, times `factor`.
