@@ -86,7 +86,7 @@ CaseLine parse_case_line(std::string_view text) {
       const auto [name, type] = key_value(line.op, word, value);
       const auto dtype = parse_dtype(type);
       if (!dtype) fail(line.op, name, "has an unknown dtype '" + std::string(type) + "'");
-      line.dtypes[name] = *dtype;
+      if (!line.dtypes.emplace(name, *dtype).second) fail(line.op, name, "has its dtype twice");
     } else if (word == "--with" || word == "--without") {
       const std::string argument(value);
       if (line.with.count(argument) + line.without.count(argument) > 0) fail(line.op, argument, "is asked for or left out twice");

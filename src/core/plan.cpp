@@ -25,6 +25,13 @@ void check_presence(const Call& call, const CaseLine& line) {
     }
 }
 
+/// Throws Error for the type of a tensor that the call has not, and whose type no other one takes.
+void require_heard(const Call& call, const std::vector<PlannedTensor>& planned, const std::string& argument, DType dtype) {
+  for (const PlannedTensor& tensor : planned)
+    if (tensor.spec != nullptr && (tensor.spec->name == argument || tensor.spec->same_dtype_as == argument)) return;
+  call.fail(ErrorCode::bad_option, argument, "is not in this call, --dtype says that it is " + std::string(name(dtype)));
+}
+
 /// The sizes that a case line gives: each is read by a tensor of the call, or the line says something that the call does not hear.
 class GivenSizes {
  public:
@@ -181,6 +188,7 @@ std::vector<PlannedTensor> plan(const OpInfo& info, const OpSchema& schema, cons
   }
   for (const auto& [argument, dtype] : dtypes) {
     if (schema.find_tensor(argument) == nullptr) call.fail(ErrorCode::unknown_argument, argument, "is not an argument of this op");
+    require_heard(call, planned, argument, dtype);
     for (const PlannedTensor& tensor : planned)
       if (tensor.spec != nullptr && tensor.spec->name == argument && tensor.dtype != dtype)
         call.fail(ErrorCode::bad_dtype, argument,

@@ -312,6 +312,10 @@ TEST(Presence, SizesAndTypesThatNoTensorReadsAreErrorsThatNameThem) {
   EXPECT_EQ(error_of("silu_and_mul T=2 D=8 --dtype out=f32"), "silu_and_mul: out cannot be f32, expected bf16 as input");
   EXPECT_EQ(error_of("rotary_embedding T=4 B=2 P=9 R=8 Nq=2 Nk=1 --attr head_size=8"),
             "rotary_embedding: B is a size of no tensor of this call; their sizes are T, Nq, Nk, P, R");
+  EXPECT_THROW(parse_case_line("rmsnorm T=2 H=8 --dtype weight=bf16 --dtype weight=f16"), Error);
+  EXPECT_EQ(error_of("trtllm_bf16_moe T=2 H=128 --without routing_bias --dtype routing_bias=f32 --attr num_experts=4 --attr top_k=2 "
+                     "--attr intermediate_size=128 --attr local_num_experts=4"),
+            "trtllm_bf16_moe: routing_bias is not in this call, --dtype says that it is f32");
 }
 
 TEST(Presence, OfSeveralShapesThatIsTakenWhichHasAllGivenSizes) {

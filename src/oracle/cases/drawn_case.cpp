@@ -87,6 +87,12 @@ void draw_presence(Draws& draws, const OpSchema& schema, CaseLine& line) {
   }
 }
 
+/// Types of tensors that the line leaves out would be refused.
+void forget_absent_types(const OpSchema& schema, CaseLine& line) {
+  for (const TensorSpec& spec : schema.tensors)
+    if (line.without.count(spec.name) != 0 || (spec.on_request && line.with.count(spec.name) == 0)) line.dtypes.erase(spec.name);
+}
+
 /// The inputs of a line. Throws Error when the op refuses them.
 Arguments inputs_of(const Op& op, const CaseLine& line) {
   Arguments inputs = generate(line);
@@ -142,6 +148,7 @@ CaseLine drawn_line(const Op& op, std::uint64_t seed, int index, int attempt, co
   if (attempt < 2) draw_attributes(draws, op.schema(), kept, line);
   if (attempt < 2) draw_presence(draws, op.schema(), line);
   if (kept.strict && attempt < 12 && draws.one_in(2)) line.specials.insert(static_cast<Special>(draws.below(specials().size())));
+  forget_absent_types(op.schema(), line);
   keep(kept, line);
   return line;
 }
