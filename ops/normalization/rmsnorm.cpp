@@ -6,6 +6,7 @@
 #include "core/threads.h"
 #include "ops/base/rows.h"
 #include "ops/base/streaming.h"
+#include "ops/rows/rms_mistakes.h"
 #include "ops/rows/rms_row.h"
 #include "ops/rows/root_mean_square.h"
 #include "quant/element.h"
@@ -93,15 +94,7 @@ which makes it +0 (and hopper mode does), others do not.)",
       .fast = ops::fast,
       .hopper = ops::hopper,
       .unsupported = ops::unsupported,
-      .mistakes = {{"mean-over-padded-width", "the mean of squares is taken over the width padded to a power of two",
-                    ops::golden_by<ops::rms_factor_of_padded_row>},
-                   {"eps-outside-root", "epsilon is added to the root mean square, not under the root",
-                    ops::golden_by<ops::rms_factor_eps_outside>, true},
-                   {"factor-in-bf16", "1/rms is rounded to bf16 before it multiplies", ops::golden_by<ops::rms_factor_in_bf16>, true},
-                   {"squares-added-in-bf16", "the sum of squares is accumulated in bf16",
-                    ops::golden_by<ops::rms_factor_of_squares_in_bf16>, true},
-                   {"tail-left-out", "columns behind the last whole 128 are left out of the sum of squares",
-                    ops::golden_by<ops::rms_factor_without_tail>, true}},
+      .mistakes = ops::rms_mistakes<ops::Rmsnorm>([]<ops::RmsFactorOf factor> { return ops::golden_by<factor>; }),
       .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_norm.py test_norm (f16)"}},
       .fib_names = {{"rmsnorm", "rmsnorm", "rmsnorm_h", {{"input", "hidden_states"}, {"weight", "weight"}}, {{"output", "output"}}}},
       .cases = {"T=4 H=7168", "T=7 H=1536 --dtype input=f16", "T=3 H=111 --dtype input=f32", "T=2 H=512 --dialect deepseek",

@@ -7,6 +7,7 @@
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
 #include "ops/rows/rank_sums.h"
+#include "ops/rows/rms_mistakes.h"
 #include "ops/rows/rms_row.h"
 #include "ops/rows/root_mean_square.h"
 #include "quant/element.h"
@@ -175,15 +176,13 @@ bytes of a row, squares of a vector by fma in order, butterflies over lanes and 
       .fast = ops::fast,
       .hopper = ops::hopper,
       .unsupported = ops::unsupported,
-      .mistakes = {{"residual-of-each-rank", "the residual is added on every rank",
-                    ops::golden_by<Rule::residual_of_each_rank, ops::rms_factor_of>},
-                   {"rank-left-out", "the terms of the last rank are missing", ops::golden_by<Rule::rank_left_out, ops::rms_factor_of>},
-                   {"sum-not-rounded", "the ranks' sum is not rounded to the type before the residual is added",
-                    ops::golden_by<Rule::sum_not_rounded, ops::rms_factor_of>, true},
-                   {"mean-over-padded-width", "the mean of squares is taken over the width padded to a power of two",
-                    ops::golden_by<Rule::right, ops::rms_factor_of_padded_row>},
-                   {"eps-outside-root", "epsilon is added to the root mean square, not under the root",
-                    ops::golden_by<Rule::right, ops::rms_factor_eps_outside>, true}},
+      .mistakes = ops::rms_mistakes<ops::TrtllmAllreduceFusion, 2>(
+          []<ops::RmsFactorOf factor> { return ops::golden_by<Rule::right, factor>; },
+          {{"residual-of-each-rank", "the residual is added on every rank",
+            ops::golden_by<Rule::residual_of_each_rank, ops::rms_factor_of>},
+           {"rank-left-out", "the terms of the last rank are missing", ops::golden_by<Rule::rank_left_out, ops::rms_factor_of>},
+           {"sum-not-rounded", "the ranks' sum is not rounded to the type before the residual is added",
+            ops::golden_by<Rule::sum_not_rounded, ops::rms_factor_of>, true}}),
       .customary = {{"*", CustomaryKind::close, 1e-2, 8e-1, "flashinfer tests/comm/test_trtllm_allreduce_fusion.py (bf16)"}},
       .cases = {"R=2 T=4 H=7168", "R=8 T=9 H=1024 --attr fp32_acc=true --attr use_oneshot=false", "R=4 T=2 H=520 --dtype allreduce_in=f16",
                 "R=2 T=3 H=111 --dtype allreduce_in=f32"},
