@@ -681,6 +681,9 @@ def test_rows_of_both_orders():
     order = core._maybe_get_cached_w3_w1_permute_indices(cache, rows, 128)
     both = flashinfer.shuffle_matrix_a(flashinfer.reorder_rows_for_gated_act_gemm(rows), 128)
     assert (rows[order] == both).all() and core._maybe_get_cached_w3_w1_permute_indices(cache, rows, 128) is order
+    ungated = core._maybe_get_cached_w3_w1_permute_indices(cache, rows, 128, is_gated_act_gemm=False)
+    assert (rows[ungated] == flashinfer.shuffle_matrix_a(rows, 128)).all()
+    assert (rows[core._maybe_get_cached_w3_w1_permute_indices(cache, rows, 64)] != both).any()  # another tile is another order
     assert (core.get_w2_permute_indices_with_cache(cache, rows, 128) == flashinfer.shuffle_matrix_a(rows, 128)[:, 0]).all()
     scales = np.arange(128 * 4, dtype=np.uint8).reshape(128, 4)
     assert (flashinfer.shuffle_matrix_sf_a(scales, 128) == flashinfer.block_scale_interleave(flashinfer.shuffle_matrix_a(scales, 128))).all()
@@ -699,6 +702,58 @@ def test_transposed_scales_are_read_as_they_lie_in_memory():
     view = np.lib.stride_tricks.as_strided(scales, scales.shape, scales.strides[::-1])
     assert not view.flags.c_contiguous
     assert np.asarray(flashinfer.trtllm_fp8_block_scale_moe(**{**call, "hidden_states_scale": view})).tobytes() == np.asarray(wanted).tobytes()
+
+
+def test_positional_calls_of_both_versions_mean_the_same():
+    """0.6 has dropped tile_tokens_dim, and the routing method stands in its place; taken for a tile it would be another router, silently."""
+    routing = flashinfer_module("fused_moe").RoutingMethodType
+    call = experts("T=3 H=128")
+    names = list(stored_signature("flashinfer", "trtllm_fp8_block_scale_moe")[0].parameters)[:16]
+    call = {"routing_bias": None, "n_group": None, "topk_group": None, "routed_scaling_factor": None, "local_expert_offset": 0, **call}
+    first = [call[name] for name in names]
+
+    def bits(*beyond, **named):
+        return np.asarray(flashinfer.trtllm_fp8_block_scale_moe(*first, *beyond, **named)).tobytes()
+
+    wanted = bits(routing_method_type=1)
+    assert wanted != bits(routing_method_type=5)
+    for older in ((None, 1), (8, 1), (16, routing.Renormalize, False, 0), (None, 1, False)):
+        assert bits(*older) == wanted, older
+    assert bits(8, routing_method_type=1) == wanted
+    for newer in ((1,), (routing.Renormalize,), (1, False), (routing.Renormalize, False, 0, True), ("Renormalize",)):
+        assert bits(*newer) == wanted, newer
+    assert bits(8, False) == bits(routing_method_type=8) == bits(routing.Sigmoid) != wanted
+    with pytest.raises(ValueError, match="is 8 by position, where it is tile_tokens_dim of .* routing_method_type in a newer one; give it by keyword"):
+        bits(8)
+    with pytest.raises(TypeError, match="multiple values for argument 'routing_method_type'"):
+        bits(1, routing_method_type=1)
+    with pytest.raises(TypeError, match="takes 31 positional arguments but 32 were given"):
+        bits(1, False, *[None] * 14)
+
+
+@pytest.mark.parametrize(
+    "name, beyond, newer",
+    [
+        ("trtllm_bf16_moe", (1,), False), ("trtllm_bf16_moe", (None, 1), True), ("trtllm_bf16_moe", (2.5,), True),
+        ("trtllm_batch_decode_with_kv_cache_mla", (None, 0.1), False), ("trtllm_batch_decode_with_kv_cache_mla", (0, None, 0.1), True),
+        ("trtllm_ragged_attention_deepseek", (None,), False), ("trtllm_ragged_attention_deepseek", (np.zeros((1, 1, 1)), np.zeros((1, 1))), False),
+        ("trtllm_ragged_attention_deepseek", (None, np.zeros((1, 1))), False), ("trtllm_ragged_attention_deepseek", (0.5, None), True),
+        ("trtllm_ragged_attention_deepseek", (None, np.zeros((1, 1, 1))), True), ("trtllm_ragged_attention_deepseek", (None, None, None), True),
+        ("cutlass_fused_moe", (8192, None), False), ("cutlass_fused_moe", (False, False, 8192), True),
+        ("fp4_quantize", (False,), False), ("fp4_quantize", (False, None), True), ("fp4_quantize", (True,), None),
+    ],
+)  # fmt: skip
+def test_positional_arguments_tell_their_version(name, beyond, newer):
+    assert compat._package("flashinfer").adapter(name).line.newer(beyond, {}) is newer
+
+
+def test_enumerations_have_the_members_of_a_newer_version():
+    core = flashinfer_module("fused_moe.core")
+    assert core.RoutingMethodType.TopKSigmoid == 9 and core.ActivationType.Identity == 9 and core.RoutingMethodType.DeepSeekV3 == 2
+    assert flashinfer.is_gated_activation(core.ActivationType.Swiglu) and not flashinfer.is_gated_activation(6)
+    assert flashinfer_module("tllm_enums").normalize_activation_type(3) is core.ActivationType.Swiglu
+    with pytest.raises(ValueError, match="is 99, expected an ActivationType"):
+        flashinfer.is_gated_activation(99)
 
 
 # ---- what FlashInfer's codes stand for ----
@@ -909,19 +964,29 @@ def test_the_tool_finds_what_a_newer_version_has_beyond():
     exec(compile(tool.read_text(), str(tool), "exec"), space)
     stored = {
         "toy": {"imports": {"f": "toy.ops.f"}},
-        "toy.ops": {"functions": {"f": "(a) -> Tensor", "same": "(a) -> None"}},
+        "toy.ops": {
+            "functions": {"f": "(a) -> Tensor", "same": "(a) -> None"},
+            "classes": {"Kind": {"base": "IntEnum", "enum": {"A": 1, "LAST": 2}}, "Other": {"base": "Enum", "enum": {"X": 0}}},
+        },
     }
     newer = {
         "toy": {"imports": {"f": "toy.ops.inner.f", "g": "toy.deep.er.g"}},
         "toy.ops": {"functions": {"same": "(a) -> None", "_private": "() -> None"}},
-        "toy.ops.inner": {"functions": {"f": "(a, b=1) -> Tensor", "h": "() -> None"}},
+        "toy.ops.inner": {
+            "functions": {"f": "(a, b=1) -> Tensor", "h": "() -> None"},
+            "classes": {"Kind": {"base": "IntEnum", "enum": {"A": 1, "B": 2, "LAST": 3}}, "Other": {"base": "Enum", "enum": {"X": 0}}},
+        },
         "toy.deep.er": {"functions": {"g": "(x) -> None", "machinery": "() -> None"}},
     }
-    signatures, modules = space["beyond"](stored, newer, "toy")
+    signatures, enums, modules = space["beyond"](stored, newer, "toy")
     assert signatures == {"toy.ops.f": "(a, b=1) -> Tensor"}
+    assert enums == {"toy.ops.Kind": {"A": 1, "B": 2, "LAST": 3}}
     assert modules == {
         "toy": {"functions": {"g": "(x) -> None"}},
-        "toy.ops.inner": {"functions": {"h": "() -> None"}, "imports": {"f": "toy.ops.f"}},
+        "toy.ops.inner": {
+            "functions": {"h": "() -> None"},
+            "imports": {"Kind": "toy.ops.Kind", "Other": "toy.ops.Other", "f": "toy.ops.f"},
+        },
     }
 
 

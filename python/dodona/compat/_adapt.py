@@ -6,6 +6,7 @@ handed over in another shape.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Callable, Mapping, Optional
@@ -59,6 +60,9 @@ class Op:
     writes: Mapping[str, str] = field(default_factory=dict)  # upstream's argument -> the output of ours that is written to it
     before: Optional[Callable[[Call], None]] = None  # changes the arguments
     around: Optional[Callable[[Callable[[Call], Any], Call], Any]] = None  # makes the call: around(run, call)
+    # Where a newer version has its parameters in another order: newer(positional arguments from the first other one on, keywords) is whether a call
+    # means that order, None where it cannot be told.
+    newer: Optional[Callable[[tuple, Mapping[str, Any]], Optional[bool]]] = None
 
 
 class Adapter:
@@ -86,6 +90,9 @@ class Adapter:
         self.ours = self._ours(signature, plan, dialect)  # what our op takes beside them
         self.signature = signature.replace(parameters=[*signature.parameters.values(), *self.ours])
         self.function = self._function()
+        order, newer_order = list(stored), list(later)
+        if later and order != newer_order[: len(order)]:
+            self.function = self._in_either_order(order, newer_order)
 
     def _names(self, signature: inspect.Signature, ignored: frozenset[str]) -> dict[str, str]:
         by_field = {of: parameter for parameter, of in self.fields.items()}
@@ -156,6 +163,30 @@ class Adapter:
             made.is_backend_supported = lambda backend, cc=None: backend in self.only["backend"]
             made.is_compute_capability_supported = lambda cc: True
         return made
+
+    def _in_either_order(self, order: list[str], newer_order: list[str]) -> Callable[..., Any]:
+        """The function for callers by position of both versions."""
+        made, name, tell = self.function, self.name, self.line.newer
+        assert tell is not None, f"{name}: {newer_order} is another order than {order}, and no line says how calls are told apart"
+        same = next(i for i, theirs in enumerate(order) if i == len(newer_order) or newer_order[i] != theirs)
+
+        @functools.wraps(made)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if len(args) <= same:
+                return made(*args, **kwargs)
+            newer = tell(args[same:], kwargs)
+            if newer is None:
+                places = f"{order[same]} of {name} in one version of upstream, {newer_order[same]} in a newer one"
+                raise refuse(name, f"is {args[same]!r} by position, where it is {places}; give it by keyword", argument=order[same])
+            names = newer_order if newer else order
+            if len(args) > len(names):
+                raise TypeError(f"{name}() takes {len(names)} positional arguments but {len(args)} were given")
+            beyond = dict(zip(names[same:], args[same:]))
+            if twice := beyond.keys() & kwargs.keys():
+                raise TypeError(f"{name}() got multiple values for argument {min(twice)!r}")
+            return made(*args[:same], **beyond, **kwargs)
+
+        return called
 
     def _hooked(self, **call: Any) -> Any:
         for name, values in self.only.items():

@@ -154,21 +154,26 @@ def _order_of(array: Any, epilogue_tile_m: int, num_elts_per_sf: int | None) -> 
 
 
 def _maybe_get_cached_w3_w1_permute_indices(
-    _cache_permute_indices: dict, dst_w3_w1_weight: Any, epilogue_tile_m: int, num_elts_per_sf: int | None = None
+    _cache_permute_indices: dict,
+    dst_w3_w1_weight: Any,
+    epilogue_tile_m: int,
+    num_elts_per_sf: int | None = None,
+    is_gated_act_gemm: bool = True,
 ) -> Any:
-    """Rows of up and gate in turn, then shuffled; kept in the caller's cache by shape."""
-    key = ("w3_w1", dst_w3_w1_weight.shape)
+    """Rows of up and gate in turn (is_gated_act_gemm), then shuffled; kept in the caller's cache."""
+    key = ("w3_w1", dst_w3_w1_weight.shape, epilogue_tile_m, num_elts_per_sf, is_gated_act_gemm)
     if key not in _cache_permute_indices:
         order = _order_of(dst_w3_w1_weight, epilogue_tile_m, num_elts_per_sf)
-        _cache_permute_indices[key] = get_reorder_rows_for_gated_act_gemm_row_indices(dst_w3_w1_weight)[order]
+        gated = get_reorder_rows_for_gated_act_gemm_row_indices(dst_w3_w1_weight)[order] if is_gated_act_gemm else order
+        _cache_permute_indices[key] = gated
     return _cache_permute_indices[key]
 
 
 def get_w2_permute_indices_with_cache(
     _cache_permute_indices: dict, dst_w2_weight: Any, epilogue_tile_m: int, num_elts_per_sf: int | None = None
 ) -> Any:
-    """The shuffled order of rows; kept in the caller's cache by shape."""
-    key = ("w2", dst_w2_weight.shape)
+    """The shuffled order of rows; kept in the caller's cache."""
+    key = ("w2", dst_w2_weight.shape, epilogue_tile_m, num_elts_per_sf)
     if key not in _cache_permute_indices:
         _cache_permute_indices[key] = _order_of(dst_w2_weight, epilogue_tile_m, num_elts_per_sf)
     return _cache_permute_indices[key]

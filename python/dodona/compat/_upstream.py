@@ -96,6 +96,9 @@ class Record:
         if (folder / f"{package}.later.json").exists():
             newer = json.loads((folder / f"{package}.later.json").read_text())
             self.later = newer["signatures"]
+            for place, members in newer["enums"].items():  # with the newer version's numbers: what stands for a new member stood for none
+                owner, _, name = place.rpartition(".")
+                self.modules[owner]["classes"][name]["enum"] = members
             for module, parts in newer["modules"].items():
                 for kind, names in parts.items():
                     known = self.modules.setdefault(module, {}).setdefault(kind, {})

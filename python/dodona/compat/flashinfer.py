@@ -87,6 +87,22 @@ MLA_DIMENSIONS = {
 }
 
 
+GATED = ("Swiglu", "Geglu", "SwigluBias", "SwigluStep", "GegluTanh", "Situ")
+
+
+def normalize_activation_type(activation_type: Any) -> Any:
+    """The member, for itself or its number."""
+    try:
+        return PACKAGE.attribute("flashinfer.tllm_enums", "ActivationType")(activation_type)
+    except ValueError:
+        raise refuse("normalize_activation_type", f"is {activation_type!r}, expected an ActivationType", argument="activation_type") from None
+
+
+def is_gated_activation(activation_type: Any) -> bool:
+    """Whether it takes a gate beside a value."""
+    return normalize_activation_type(activation_type).name in GATED
+
+
 def ceil_div(x: int, y: int) -> int:
     return -(-x // y)
 
@@ -151,8 +167,9 @@ FUNCTIONS = {
         takes=("quant_scales", "activation_type"),
         makes=hooks.QUANT_SCALES[6],
         around=hooks.cutlass_moe,
+        newer=hooks.newer_where(lambda value: isinstance(value, bool)),  # use_packed_weights before tune_max_num_tokens
     ),
-    "fp4_quantize": Op(around=hooks.fp4_rows),
+    "fp4_quantize": Op(around=hooks.fp4_rows, newer=hooks.newer_fp4_quantize),
     "gelu_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_and_mul")),
     "gelu_tanh_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_tanh_and_mul")),
     "merge_state": Op(before=hooks.lse_in_f32),
@@ -181,15 +198,16 @@ FUNCTIONS = {
     "trtllm_batch_decode_with_kv_cache_mla": Op(
         only={"sinks": (None,), "backend": ("auto", "trtllm-gen"), "use_fp16_softmax": (None, False)},
         beside={"sparse_mla_top_k": 0},
+        newer=hooks.newer_where(hooks.a_number),
         takes=("cum_seq_lens_q", "max_q_len", "skip_softmax_threshold_scale_factor", "uses_shared_paged_kv_idx"),
         before=hooks.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla"),
         around=hooks.pages_or_tokens,
     ),
-    "trtllm_bf16_moe": Op(before=hooks.moe_by_number),
-    "trtllm_fp4_block_scale_moe": Op(around=hooks.moe_in_a_list),
-    "trtllm_fp8_block_scale_moe": Op(before=hooks.moe_with_transposed_scales),
-    "trtllm_fp8_per_tensor_scale_moe": Op(before=hooks.moe_by_number),
-    "trtllm_ragged_attention_deepseek": Op(only={"attention_sinks": (None,)}, before=hooks.ragged_lengths),
+    "trtllm_bf16_moe": Op(before=hooks.moe_by_number, newer=hooks.newer_bf16_moe),
+    "trtllm_fp4_block_scale_moe": Op(around=hooks.moe_in_a_list, newer=hooks.newer_moe),
+    "trtllm_fp8_block_scale_moe": Op(before=hooks.moe_with_transposed_scales, newer=hooks.newer_moe),
+    "trtllm_fp8_per_tensor_scale_moe": Op(before=hooks.moe_by_number, newer=hooks.newer_moe),
+    "trtllm_ragged_attention_deepseek": Op(only={"attention_sinks": (None,)}, before=hooks.ragged_lengths, newer=hooks.newer_ragged),
     "xqa_batch_decode_with_kv_cache_mla": Op(
         only={"sinks": (None,)}, before=hooks.scales_as_numbers("xqa_batch_decode_with_kv_cache_mla"), around=hooks.one_query_token
     ),
@@ -212,6 +230,7 @@ PACKAGE = Package(
         "flashinfer.utils.get_trtllm_gen_multi_ctas_kv_counter_bytes": get_trtllm_gen_multi_ctas_kv_counter_bytes,
         **{f"flashinfer.mla._core.{name}": made for name, made in MLA_DIMENSIONS.items()},
         "flashinfer.moe_ep.available_backends": available_backends,
+        **{f"flashinfer.tllm_enums.{made.__name__}": made for made in (is_gated_activation, normalize_activation_type)},
         "flashinfer.jit.env.has_flashinfer_jit_cache": has_flashinfer_jit_cache,
         **{f"flashinfer.utils.{made.__name__}": made for made in (ceil_div, device_support_pdl, get_compute_capability, round_up)},
         **{f"flashinfer.utils.is_{name}_supported": under(f"is_{name}_supported", answer) for name, answer in GENERATIONS.items()},
