@@ -45,11 +45,16 @@ std::uint8_t nearest_scale_byte(float amax) {
   return up > 1 && up < 254 && static_cast<double>(scale) * 1.4142135623730951 < static_cast<double>(quant::ue8m0_value(up)) ? up - 1 : up;
 }
 
+/// On the host a NaN is the maximum until the next element is, whatever came before.
+bool begins_anew(const Mxfp8Quantize& op, std::span<const float> block) {
+  return op.input.dtype() == f32 && std::any_of(block.begin(), block.end(), [](float x) { return std::isnan(x); });
+}
+
 template <float (*maximum)(std::span<const float>), std::uint8_t (*scale_byte_of)(float)>
 void golden_row(const Mxfp8Quantize& op, std::int64_t m, const GoldenOutput& codes, const GoldenOutput& scales) {
   const std::int64_t width = op.input.size(-1), out_width = op.x_q.size(-1);
   std::vector<float> x(static_cast<std::size_t>(width));
-  quant::to_f32(op.input.dtype(), row_begin(op.input, m, 2), x.data(), width);
+  quant::to_f32(op.input.dtype(), row_begin(op.input, m, bits(op.input.dtype()) / 8), x.data(), width);
   for (std::int64_t c = 0; c < columns_of(op); ++c) {
     const std::int64_t begin = c * block_size;
     if (begin >= width) {
@@ -61,8 +66,9 @@ void golden_row(const Mxfp8Quantize& op, std::int64_t m, const GoldenOutput& cod
     const float amax = maximum(block);
     const std::uint8_t byte = scale_byte_of(amax);
     // A denormal amax / 448 may be flushed; the inverse of infinity's scale is denormal, and may be.
-    const bool denormal = may_flush(static_cast<double>(amax) / quant::e4m3_max), open = denormal || byte == 254;
-    scales.put(offset_of(op, m, c), {static_cast<double>(quant::ue8m0_value(byte)), 0.0, denormal});
+    const bool denormal = may_flush(static_cast<double>(amax) / quant::e4m3_max), nan = begins_anew(op, block),
+               open = denormal || byte == 254 || nan;
+    scales.put(offset_of(op, m, c), {static_cast<double>(quant::ue8m0_value(byte)), 0.0, denormal || nan});
     for (std::int64_t i = 0; i < block_size; ++i) {
       const float v = block[static_cast<std::size_t>(i)] * factor_of(byte);
       codes.put_saturating(m * out_width + begin + i, {v, 0.0, open || std::isnan(v)});
@@ -85,9 +91,11 @@ void golden(const Mxfp8Quantize& op, const Exec& exec, Reference* reference) {
 
 void fast(const Mxfp8Quantize& op, const Exec& exec) {
   const std::int64_t rows = row_count(op.input), width = op.input.size(-1), out_width = op.x_q.size(-1), blocks = width / block_size;
+  const int element_bytes = bits(op.input.dtype()) / 8;
   clear_padding(op.sf, rows * blocks);
   parallel_for(exec.threads, rows, static_cast<double>(width), [&](std::int64_t m) {
-    const GroupRow row{row_begin(op.input, m, 2), blocks, block_size, op.input.dtype(), next_row_begin(op.input, m, 2)};
+    const GroupRow row{row_begin(op.input, m, element_bytes), blocks, block_size, op.input.dtype(),
+                       next_row_begin(op.input, m, element_bytes)};
     std::vector<float> factors(static_cast<std::size_t>(blocks));
     fast_mx_scales(row, quant::reciprocal_ftz(quant::e4m3_max), op.sf.as<std::uint8_t>() + offset_of(op, m, 0), tile_stride(layout_of(op)),
                    factors.data(), exec.isa);
@@ -121,7 +129,8 @@ For each block of 32: amax = max |x| (NaN passed over unless there is nothing el
 fl32(1/448), up to 2^-127 the byte 0, infinity 254, nothing but NaN 255; code = e4m3(x / scale), to nearest even, saturating at 448, the
 sign kept on zeros; zeros where the byte is 0. All is exact, so nothing is open but what builds that flush denormals make of amax/448 and of
 the inverse of infinity's scale, and the codes of NaN, which versions of the kernel clamp or do not. Padding of the scale matrix is
-unspecified.)",
+unspecified. Elements of f32 are those of upstream's host path, which quantizes them by the same rule; blocks with NaN are open there, for it
+loses the maximum before one.)",
       .golden = ops::golden<quant::amax_or_nan>,
       .fast = ops::fast,
       .check = ops::check,
@@ -130,7 +139,8 @@ unspecified.)",
                     ops::golden<quant::amax_or_nan, ops::nearest_scale_byte>},
                    {"maximum-in-bf16", "the maximum is rounded to bf16 before its scale is made", ops::golden<ops::largest_in_bf16>, true}},
       .cases = {"M=4 K=1536", "M=33 K=96 --dtype input=f16 --attr is_sf_swizzled_layout=false",
-                "M=9 K=160 --attr is_sf_8x4_layout=true --dist wide-exponent", "M=3 K=288 --attr alignment=128"},
+                "M=9 K=160 --attr is_sf_8x4_layout=true --dist wide-exponent", "M=3 K=288 --attr alignment=128",
+                "M=5 K=64 --dtype input=f32 --dist wide-exponent"},
       .bench_cases = {"M=512 K=7168", "M=512 K=7168 --attr is_sf_swizzled_layout=false"},
   });
 }

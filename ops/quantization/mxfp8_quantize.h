@@ -18,7 +18,9 @@ struct Mxfp8Quantize {
   static constexpr OpInfo info{"mxfp8_quantize", Category::quantization, Source::flashinfer};
   void describe(auto& op) {
     op.signature("input, is_sf_swizzled_layout, alignment");
-    op.in("input", input, {bf16, f16}, "M... K").layout(Layout::contiguous).doc("leading dimensions count as one, M");
+    op.in("input", input, {bf16, f16, f32}, "M... K")
+        .layout(Layout::contiguous)
+        .doc("leading dimensions count as one, M; upstream takes f32 on the host");
     describe_scale_layout(op, *this);
     describe_padding(op, *this);
     op.attr("alignment", alignment, between(32, 1 << 20)).doc("rows of x_q are filled up with zeros to a multiple of it, itself one of 32");

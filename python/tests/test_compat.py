@@ -832,6 +832,8 @@ def test_flashinfers_product_takes_what_its_quantizer_gives():
         flashinfer.mm_fp4(x, w.T, x_scales, w_scales.T, one, "f16", backend="trtllm")
     codes, scales = flashinfer.mxfp8_quantize(a)
     assert codes.shape == (5, 128) and scales.shape == (512,)
+    on_host = flashinfer.mxfp8_quantize(a.astype(np.float32), alignment=256)  # upstream's host path takes f32, and looks at no alignment
+    assert on_host[0].tobytes() == codes.tobytes() and on_host[1].tobytes() == scales.tobytes()
 
 
 def test_flashinfer_quantizes_any_rank_columns_first_and_without_a_scale():

@@ -154,5 +154,15 @@ TEST(Mxfp8Quantize, IsTheBlockQuantizerAndFillsRowsUp) {
     }
 }
 
+TEST(Mxfp8Quantize, OfFloatsIsThatOfTheHalvesThatTheyAre) {
+  const Tensor x = rows(DType::f16, 9, 96);
+  const Tensor floats = tensor_of(DType::f32, x.shape(), values_of(x));
+  for (const Mode mode : modes) {
+    const auto made = [&](const Tensor& input) { return ops::run(ops::Mxfp8Quantize{.input = input, .x_q = {}, .sf = {}}, in_mode(mode)); };
+    EXPECT_TRUE(same_bits(made(x).x_q, made(floats).x_q)) << name(mode);
+    EXPECT_TRUE(same_bits(made(x).sf, made(floats).sf)) << name(mode);
+  }
+}
+
 }  // namespace
 }  // namespace dodona
