@@ -198,7 +198,21 @@ Gathered gather(const FusedMoeKernel& op, const std::vector<std::int64_t>& pairs
   return g;
 }
 
-/// The matrix of expert e in a stack of them.
+Tensor dense(const Tensor& t) {
+  return !t.defined() || t.contiguous() ? t : t.clone();
+}
+/// The call with all that is not the weights without gaps.
+FusedMoeKernel without_gaps(const FusedMoeKernel& op) {
+  FusedMoeKernel made = op;
+  for (Tensor* t : {&made.A, &made.bias, &made.A_scale, &made.B_scale, &made.B_zp}) *t = dense(*t);
+  return made;
+}
+/// The weights of expert e without gaps: a copy of no more than these.
+Tensor weights_of(const FusedMoeKernel& op, std::int64_t e) {
+  return dense(op.B.slice(0, e, e + 1));
+}
+
+/// The matrix of expert e in a stack of them that has no gaps.
 const std::byte* matrix_of(const Tensor& stack, std::int64_t e) {
   return stack.as<std::byte>() + bytes_for(stack.dtype(), stack.elements() / stack.size(0)) * e;
 }
@@ -268,7 +282,7 @@ enum class Mistake { none, weight_after_rounding, bias_behind_weight, zero_point
 /// The product of one expert with what it refers to.
 struct ExpertProduct {
   Gathered rows;
-  Tensor weights;
+  Tensor stored, weights;
   Product product;
 };
 
@@ -284,11 +298,12 @@ void set_product(const FusedMoeKernel& op, const ExpertPairs& expert, bool zeros
          .stride = s.k,
          .scales = {},
          .zeros = {}};
-  p.b = {.type = op.B.dtype(), .codes = matrix_of(op.B, expert.expert), .count = s.n, .k = s.k, .stride = s.k, .scales = {}, .zeros = {}};
+  made.stored = weights_of(op, expert.expert);
+  p.b = {.type = op.B.dtype(), .codes = made.stored.data(), .count = s.n, .k = s.k, .stride = s.k, .scales = {}, .zeros = {}};
   p.rows = expert.pairs;
   p.epilogue.keeps_denormals = true;
   if (has_groups(kind)) {
-    made.weights = widened_groups(op, matrix_of(op.B, expert.expert), expert.expert, zeros, exec);
+    made.weights = widened_groups(op, made.stored.as<std::byte>(), expert.expert, zeros, exec);
     p.b.type = op.A.dtype();
     p.b.codes = made.weights.data();
   }
@@ -330,7 +345,8 @@ void multiply_in_turn(Epilogue& epilogue) {
 }
 
 template <Mistake mistake>
-void golden(const FusedMoeKernel& op, const Exec& exec, Reference* reference) {
+void golden(const FusedMoeKernel& call, const Exec& exec, Reference* reference) {
+  const FusedMoeKernel op = without_gaps(call);
   const Sizes s = sizes_of(op);
   const GoldenOutput out(op.C, reference, "C");
   out.make_open();
@@ -372,7 +388,8 @@ void clear_other_rows(const FusedMoeKernel& op, const std::vector<ExpertPairs>& 
       std::memset(op.C.as<std::byte>() + static_cast<std::int64_t>(pair) * row_bytes, 0, static_cast<std::size_t>(row_bytes));
 }
 
-void on_gpu(const FusedMoeKernel& op, const Exec& exec) {
+void on_gpu(const FusedMoeKernel& call, const Exec& exec) {
+  const FusedMoeKernel op = without_gaps(call);
   const std::vector<ExpertPairs> experts = pairs_by_expert(sorted_of(op));
   clear_other_rows(op, experts);
   for (const ExpertPairs& expert : experts) {
@@ -402,12 +419,16 @@ TileEpilogue epilogue_of(const FusedMoeKernel& op, const ExpertPairs& expert, co
 
 /// An expert's weight, packed where that is another order than the raw one's: of e4m3.
 struct FastWeight {
+  Tensor stored;
   const std::byte* data;
   bool in_panels;
 };
 FastWeight weight_of(const FusedMoeKernel& op, const Prepared& prepared, const ExpertPairs& expert) {
-  if (!prepared.defined()) return {matrix_of(op.B, expert.expert), false};
-  return {packed_expert(prepared, expert.expert, static_cast<std::int64_t>(expert.pairs.size())), op.B.dtype() == f8_e4m3};
+  if (!prepared.defined()) {
+    const Tensor stored = weights_of(op, expert.expert);
+    return {stored, stored.as<std::byte>(), false};
+  }
+  return {Tensor(), packed_expert(prepared, expert.expert, static_cast<std::int64_t>(expert.pairs.size())), op.B.dtype() == f8_e4m3};
 }
 
 void multiply_panel(const FusedMoeKernel& op, const FastWeight& weight, const ExpertPairs& expert, const Gathered& rows,
@@ -444,7 +465,8 @@ void multiply_integers(const FusedMoeKernel& op, const FastWeight& weight, const
               exec);
 }
 
-void fast_prepared(const FusedMoeKernel& op, const Prepared& prepared, const Exec& exec) {
+void fast_prepared(const FusedMoeKernel& call, const Prepared& prepared, const Exec& exec) {
+  const FusedMoeKernel op = without_gaps(call);
   const Sizes s = sizes_of(op);
   const std::vector<ExpertPairs> experts = pairs_by_expert(sorted_of(op));
   clear_other_rows(op, experts);
@@ -475,9 +497,9 @@ std::int64_t packed_bytes(const FusedMoeKernel& op) {
 void pack(const FusedMoeKernel& op, std::byte* part, const Exec& exec) {
   const std::int64_t n = op.B.size(1), k = op.B.size(2);
   if (op.B.dtype() == f8_e4m3) {
-    panel_pack({op.B.as<std::byte>(), k, 0, f8_e4m3}, n, k, part, exec);
+    panel_pack({dense(op.B).as<std::byte>(), k, 0, f8_e4m3}, n, k, part, exec);
   } else {
-    std::memcpy(part, op.B.data(), static_cast<std::size_t>(packed_bytes(op)));
+    std::memcpy(part, dense(op.B).data(), static_cast<std::size_t>(packed_bytes(op)));
   }
 }
 

@@ -29,23 +29,23 @@ struct FusedMoeKernel {
         "mul_routed_weight, top_k, BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, swap_ab, compute_type, use_fp8_w8a8, use_int8_w8a8, "
         "use_int8_w8a16, use_int4_w4a16, per_channel_quant, block_shape_0, block_shape_1, filter_expert");
     op.in("A", A, {bf16, f16, f8_e4m3, i8}, "M*topk/top_k K")
-        .layout(Layout::contiguous)
-        .doc("tokens (top_k > 1), or one row for each pair (top_k = 1)");
+        .layout(Layout::any)
+        .doc("tokens (top_k > 1), or one row for each pair (top_k = 1); strides as upstream passes them, here and for weights and scales");
     op.in("B", B, {bf16, f16, f8_e4m3, i8, u8}, "E N K/(1+use_int4_w4a16)")
-        .layout(Layout::contiguous)
+        .layout(Layout::any)
         .doc(
             "weights of each expert, K numbers a row: of A's type, i8 for int8 modes, u8 with block_shape: K codes, or K/2 bytes of two, "
             "the first in the low nibble");
-    op.in("bias", bias, {f32, bf16, f16}, "E N").layout(Layout::contiguous).on_request().doc("added before the routed weight");
+    op.in("bias", bias, {f32, bf16, f16}, "E N").layout(Layout::any).on_request().doc("added before the routed weight");
     op.in("A_scale", A_scale, {f32}, "Sa Ka | Sa")
-        .layout(Layout::contiguous)
+        .layout(Layout::any)
         .role(Role::scale)
         .optional()
         .doc(
             "per tensor [1] or [1, 1]; per channel [rows of A, 1]; of blocks [rows of A, ceil(K / block_shape_1)]; none where A is not "
             "quantized");
     op.in("B_scale", B_scale, {f32, bf16, f16}, "E Sn Kg | E Sn | E")
-        .layout(Layout::contiguous)
+        .layout(Layout::any)
         .role(Role::scale)
         .optional()
         .doc(
@@ -53,7 +53,7 @@ struct FusedMoeKernel {
             "block_shape_1)]; of groups "
             "[E, N, K / block_shape_1]; f32 but for groups");
     op.in("B_zp", B_zp, {u8}, "E Zn Kz")
-        .layout(Layout::contiguous)
+        .layout(Layout::any)
         .on_request()
         .doc(
             "zero points of groups: [E, N, K / block_shape_1], or of 4 bits [E, N/2, K / block_shape_1] with the even n in the low nibble; "

@@ -139,6 +139,32 @@ TEST(FusedMoeKernel, SumsOfIntegersMeetFp32OnceForEachTile) {
   }
 }
 
+/// The same elements with others between them in every direction.
+Tensor spread(const Tensor& t) {
+  Dims strides = contiguous_strides(t.shape());
+  std::int64_t stride = 2;
+  for (int i = t.rank() - 1; i >= 0; --i) {
+    strides[i] = stride;
+    stride *= t.size(i) + 1;
+  }
+  const Tensor view = make_strided(t.dtype(), t.shape(), strides, std::byte{0x3F});
+  copy(t, view);
+  return view;
+}
+
+TEST(FusedMoeKernel, StridesOfTokensWeightsAndScalesDoNotShow) {
+  const NamedOp op{"fused_moe_kernel"};
+  for (const std::string& line : op.op().cases()) {
+    const Arguments dense = op.case_of(line);
+    Arguments strided = dense;
+    for (const char* name : {"A", "B", "bias", "A_scale", "B_scale", "B_zp"})
+      if (const Tensor* t = dense.find(name)) strided.set(name, spread(*t));
+    for (const Mode mode : all_modes)
+      EXPECT_TRUE(same_bits(op.outputs(dense, in_mode(mode))[0].second, op.outputs(strided, in_mode(mode))[0].second))
+          << name(mode) << line;
+  }
+}
+
 TEST(FusedMoeKernel, CallsThatDoNotFitAreOneErrorEach) {
   const auto expect = [](const std::function<void(ops::FusedMoeKernel&)>& change, const std::string& text) {
     auto op = call(3, 16);
