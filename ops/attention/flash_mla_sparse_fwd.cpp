@@ -1,6 +1,7 @@
 #include "ops/attention/flash_mla_sparse_fwd.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "core/random.h"
@@ -42,22 +43,34 @@ void check(const FlashMlaSparseFwd& op) {
   check_mla_scale(op.sm_scale, "sm_scale");
 }
 
-void golden_of(const SparseMla& call, const Exec& exec, Reference* reference) {
+SparseMlaAttention attention_of(const FlashMlaSparseFwd& op, const SparseMla& call) {
   SparseMlaAttention attention(call);
+  attention.natural_lse = op.logarithms == "natural";
+  if (attention.natural_lse) attention.lse_of_none = std::numeric_limits<double>::infinity();
+  return attention;
+}
+
+void golden_of(const FlashMlaSparseFwd& op, const SparseMla& call, const Exec& exec, Reference* reference) {
+  SparseMlaAttention attention = attention_of(op, call);
   attention.score_errors = flash_mla_score_errors(bf16, call.scale);
   attention_golden(attention, WeightSum::unrounded, exec, reference);
 }
 
 void golden(const FlashMlaSparseFwd& op, const Exec& exec, Reference* reference) {
-  golden_of(call_of(op), exec, reference);
+  golden_of(op, call_of(op), exec, reference);
 }
 
 void fast(const FlashMlaSparseFwd& op, const Exec& exec) {
-  attention_fast(SparseMlaAttention(call_of(op)), exec);
+  attention_fast(attention_of(op, call_of(op)), exec);
 }
 
 void hopper(const FlashMlaSparseFwd& op, const Exec& exec) {
   flash_mla_sparse_prefill_hopper(call_of(op), exec);
+}
+
+std::optional<Refusal> unsupported(const FlashMlaSparseFwd& op, Mode mode) {
+  if (mode != Mode::hopper || op.logarithms == "base_2") return {};
+  return Refusal{"logarithms", "is 'natural', which has no hopper mode: it is sgl-kernel 0.3.21's kernel"};
 }
 
 /// Numbers that name no row are taken for the nearest row.
@@ -70,7 +83,7 @@ void clamped(const FlashMlaSparseFwd& op, const Exec& exec, Reference* reference
   }
   SparseMla call = call_of(op);
   call.indices = rows;
-  golden_of(call, exec, reference);
+  golden_of(op, call, exec, reference);
 }
 
 /// A row that the list names again is left out.
@@ -86,7 +99,7 @@ void once(const FlashMlaSparseFwd& op, const Exec& exec, Reference* reference) {
   }
   SparseMla call = call_of(op);
   call.indices = rows;
-  golden_of(call, exec, reference);
+  golden_of(op, call, exec, reference);
 }
 
 }  // namespace
@@ -98,15 +111,17 @@ std::unique_ptr<Op> op_flash_mla_sparse_fwd() {
       .contract = R"(
 As cutlass_mla_decode, of which it has the budget: z[i] one fp32 sum of 576 exact products; softmax about a running maximum over the rows that
 the token's list names, in any order, each as often as it is named; weights rounded to bf16 for their products with the latents, their sum
-taken over the unrounded ones; fp32 sums, times the reciprocal of the sum of the weights, one rounding. lse and max_logits are base 2; budget
-of max_logits: what the scores may be off. A token that names no row gives zeros and -inf in both. Heads are not judged whose scores may come to
+taken over the unrounded ones; fp32 sums, times the reciprocal of the sum of the weights, one rounding. lse and max_logits are base 2, as sgl-kernel
+0.3.21 has them, or with logarithms=natural, as later versions of FlashMLA do, times ln 2, with one rounding more; budget of max_logits: what
+the scores may be off. A token that names no row gives zeros and -inf in both, but a natural lse of infinity. Heads are not judged whose scores may come to
 2^30, for the kernel's weights may then overflow: the maximum that is taken from a score is rounded, the score is not. The H200's bits go by the list:
 64 numbers make a block, and blocks are taken in pairs. Here any number of heads; upstream asks for multiples of 64, and 128 on a B200, and is
-given heads of zeros. Here an error: a scale that is not positive. Later versions return natural logarithms and take a length and a sink for
-each token, which are not taken here.)",
+given heads of zeros. Here an error: a scale that is not positive. Later versions also take a length and a sink for each token, which
+are not taken here.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .make_inputs = ops::make_inputs,
       .check = ops::check,
       .flops = [](const ops::FlashMlaSparseFwd& op) { return ops::attention_flops(ops::SparseMlaAttention(ops::call_of(op))); },
@@ -115,7 +130,8 @@ each token, which are not taken here.)",
                    {"repeated_rows_once", "a row that is named again left out", ops::once}},
       .customary = {{"out", CustomaryKind::close, 3.01 / 128, 8e-4, "FlashMLA tests/test_flash_mla_prefill.py"},
                     {"*", CustomaryKind::close, 2.01 / 65536, 1e-6, "FlashMLA tests/test_flash_mla_prefill.py"}},
-      .cases = {"T=2 N=3 S=70 topk=128 --attr sm_scale=0.0721687836", "T=1 N=17 S=40 topk=256 --attr sm_scale=0.1352337788608801"},
+      .cases = {"T=2 N=3 S=70 topk=128 --attr sm_scale=0.0721687836", "T=1 N=17 S=40 topk=256 --attr sm_scale=0.1352337788608801",
+                "T=2 N=2 S=30 topk=128 --attr sm_scale=0.0721687836 --attr logarithms=natural"},
       .bench_cases = {"T=4 N=128 S=8192 topk=2048 --attr sm_scale=0.1352337788608801"},
   });
 }

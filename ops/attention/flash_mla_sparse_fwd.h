@@ -13,6 +13,7 @@ struct FlashMlaSparseFwd {
   Tensor q, kv, indices, out, max_logits, lse;
   double sm_scale = 0;
   std::int64_t d_v = 512;
+  std::string logarithms = "base_2";
 
   static constexpr OpInfo info{"flash_mla_sparse_fwd", Category::attention, Source::sgl_kernel};
   void describe(auto& op) {
@@ -24,14 +25,21 @@ struct FlashMlaSparseFwd {
         .doc("rows of kv, each as often as one likes; numbers below 0 and from S on are absent");
     op.attr("sm_scale", sm_scale, at_least(0.0)).required().doc("scale of the scores, positive");
     op.attr("d_v", d_v, between(512, 512)).doc("width of the values: 512");
+    op.choice("logarithms", logarithms, {"base_2", "natural"})
+        .doc(
+            "of lse and max_logits: base_2 as sgl-kernel 0.3.21 gives them; natural as later versions of FlashMLA do, with lse = inf where "
+            "a "
+            "token names no row");
     op.out("out", out, {bf16}, "T N 512").doc("rounded once");
     op.out("max_logits", max_logits, {f32}, "T N")
         .layout(Layout::contiguous)
-        .doc("log2(e) * sm_scale * the largest score; -inf where a token names no row");
+        .doc(
+            "log2(e) * sm_scale * the largest score, with natural logarithms sm_scale * the largest score; -inf where a token names no "
+            "row");
     op.out("lse", lse, {f32}, "T N")
         .role(Role::lse_base_2)
         .layout(Layout::contiguous)
-        .doc("log2 of the sum of exp(sm_scale * score); -inf where a token names no row");
+        .doc("log2, or the natural logarithm, of the sum of exp(sm_scale * score); -inf or inf where a token names no row");
     op.symbol("N", {.maximum = 1024});
     op.symbol("topk", {.multiple_of = 128, .minimum = 128});
     op.rows_independent("T");

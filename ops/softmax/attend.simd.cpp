@@ -242,11 +242,9 @@ DODONA_INLINE f32x16 merge_weights(const AttendMerge& m, std::int64_t lane) {
     total = fma(weight, f32x16::load(p + m.lanes), total);
     weight.store(p);
   }
-  if (m.top != nullptr) store_heads(m, canonical_nan(largest), lane, m.top);
-  if (m.lse != nullptr) {
-    const f32x16 base_2 = largest + (log2(total) - f32x16::splat(m.weight_exponent));
-    store_heads(m, canonical_nan(m.natural_lse ? base_2 * f32x16::splat(0x1.62e430p-1f) : base_2), lane, m.lse);
-  }
+  const f32x16 base = f32x16::splat(m.natural_lse ? 0x1.62e430p-1f : 1.0f);
+  if (m.top != nullptr) store_heads(m, canonical_nan(largest * base), lane, m.top);
+  if (m.lse != nullptr) store_heads(m, canonical_nan((largest + (log2(total) - f32x16::splat(m.weight_exponent))) * base), lane, m.lse);
   return (f32x16::splat(1.0f) / total) * f32x16::splat(m.out_scale);
 }
 

@@ -390,12 +390,12 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
       value.open = value.open || (std::isinf(value.exact) && (flaw == nullptr || !flaw->attention)) || (none && call.open_for_none(row));
       to.out.put(place * width + i, value);
     }
-    if (call.top.defined())
-      to.top.put(call.lse_row(row) + (first + h) * call.lse_step,
-                 none ? Bounded{-std::numeric_limits<double>::infinity()} : rounded_f32(heads.top(h)));
-    if (!call.lse.defined()) continue;
     const std::int64_t number = call.lse_row(row) + (first + h) * call.lse_step;
     constexpr double ln_2 = 0.6931471805599453;
+    if (call.top.defined())
+      to.top.put(number,
+                 none ? Bounded{-std::numeric_limits<double>::infinity()} : rounded_f32(heads.top(h) * (call.natural_lse ? ln_2 : 1.0)));
+    if (!call.lse.defined()) continue;
     // The natural logarithm: one product more, or another function in its place.
     const Bounded lse = none               ? Bounded{call.lse_of_none, 0.0, call.open_for_none(row) || call.lse_of_none_is_open}
                         : call.natural_lse ? rounded_f32(heads.lse(h) * ln_2)

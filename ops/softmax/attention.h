@@ -58,7 +58,7 @@ class Attention {
   Tensor lse;                               ///< f32, contiguous: log2 of the sum of exp(scale * z); may be undefined
   std::int64_t out_step = 1, lse_step = 1;  ///< rows of out, and numbers of lse, from one query of a row to the next
   Tensor top;                               ///< f32, as lse: log2(e) times the largest score; may be undefined
-  bool natural_lse = false;                 ///< the natural logarithm in the place of log2
+  bool natural_lse = false;                 ///< the natural logarithm in the place of log2, and the largest score itself
   double lse_of_none = -std::numeric_limits<double>::infinity();  ///< of a query that sees no key
 
   // What golden mode asks beside.

@@ -216,7 +216,11 @@ struct Sparse {
     return a;
   }
   /// out, max_logits, lse
-  oracle::NamedTensors run(Mode mode) const { return NamedOp{"flash_mla_sparse_fwd"}.outputs(arguments(), in_mode(mode)); }
+  oracle::NamedTensors run(Mode mode, const char* logarithms = "base_2") const {
+    Arguments a = arguments();
+    a.set_attr("logarithms", std::string(logarithms));
+    return NamedOp{"flash_mla_sparse_fwd"}.outputs(a, in_mode(mode));
+  }
 };
 
 /// 128 numbers: `count` rows from 0 on, then `rest`.
@@ -233,6 +237,22 @@ TEST(FlashMlaSparse, ATokenThatNamesNoRowGivesZerosAndMinusInfinity) {
     for (const std::size_t i : {1u, 2u})
       for (const double x : values_of(outputs[i].second)) EXPECT_EQ(x, -infinity) << name(mode);
   }
+}
+
+TEST(FlashMlaSparse, LaterVersionsNaturalLogarithmsAreThoseOfBaseTwoTimesLn2) {
+  const Sparse named = Sparse::of(1, 2, 40, list_of(40, -1)), none = Sparse::of(1, 2, 5, list_of(0, 5));
+  for (const Mode mode : {Mode::golden, Mode::fast}) {
+    const auto base_2 = named.run(mode), natural = named.run(mode, "natural"), of_none = none.run(mode, "natural");
+    EXPECT_TRUE(same_bits(base_2[0].second, natural[0].second)) << name(mode);
+    for (const std::size_t i : {1u, 2u})
+      for (std::int64_t h = 0; h < 2; ++h)
+        EXPECT_NEAR(quant::get(natural[i].second, h), quant::get(base_2[i].second, h) * 0.6931471805599453, 1e-6) << name(mode);
+    for (std::int64_t h = 0; h < 2; ++h) {
+      EXPECT_EQ(quant::get(of_none[1].second, h), -infinity) << name(mode);
+      EXPECT_EQ(quant::get(of_none[2].second, h), infinity) << name(mode);
+    }
+  }
+  EXPECT_THROW(named.run(Mode::hopper, "natural"), Error);
 }
 
 TEST(FlashMlaSparse, NumbersThatNameNoRowAreAbsentWhateverTheyAre) {
