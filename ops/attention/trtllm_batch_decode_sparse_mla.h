@@ -48,7 +48,7 @@ struct TrtllmBatchDecodeSparseMla {
         .doc("written when given: log2 of the sum of exp(bmm1_scale * score)");
     op.symbol("B", {.minimum = 1, .maximum = 65536});
     op.symbol("Q", {.minimum = 1, .maximum = 1024});
-    op.symbol("N", {.maximum = 128});
+    op.symbol("N", {.maximum = 1024});
     op.symbol("P", {.choices = {32, 64}});
     op.symbol("topk", {.minimum = 1});
     op.symbol("kv_lora_rank", {.choices = {512}});

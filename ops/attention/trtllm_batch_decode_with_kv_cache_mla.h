@@ -46,7 +46,7 @@ struct TrtllmBatchDecodeWithKvCacheMla {
         .doc("written when given: log2 of the sum of exp(bmm1_scale * score)");
     op.symbol("B", {.minimum = 1, .maximum = 65536});
     op.symbol("Q", {.minimum = 1, .maximum = 1024});
-    op.symbol("N", {.maximum = 128});
+    op.symbol("N", {.maximum = 1024});
     op.symbol("P", {.choices = {32, 64}});
     op.symbol("W", {.minimum = 1});
     op.symbol("kv_lora_rank", {.choices = {512}});
