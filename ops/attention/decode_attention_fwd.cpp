@@ -14,11 +14,13 @@ namespace dodona::ops {
 namespace {
 
 TritonDecode call_of(const DecodeAttentionFwd& op) {
+  const Tensor values = op.v_is_slice_of_k ? op.k_buffer.slice(2, 0, op.v_head_dim) : op.v_buffer;
+  const Pools pools = whole_pools({op.k_buffer, values, op.kv_indices}, op.kv_indptr.as<const std::int32_t>()[op.kv_indptr.size(0) - 1]);
   return {.q = whole_heads(op.q),
-          .k_buffer = whole_heads(op.k_buffer),
-          .v_buffer = whole_heads(op.v_is_slice_of_k ? op.k_buffer.slice(2, 0, op.v_head_dim) : op.v_buffer),
+          .k_buffer = pools.keys,
+          .v_buffer = pools.values,
           .kv_indptr = op.kv_indptr,
-          .kv_indices = op.kv_indices,
+          .kv_indices = pools.slots,
           .num_kv_splits = op.num_kv_splits,
           .o = whole_heads_of_output(op.o),
           .sm_scale = op.sm_scale,
@@ -129,12 +131,11 @@ void hopper(const DecodeAttentionFwd& op, const Exec& exec) {
 
 std::optional<Refusal> unsupported(const DecodeAttentionFwd& op, Mode mode) {
   if (mode != Mode::hopper) return {};
-  const TritonDecode call = call_of(op);
-  const std::int64_t group = call.group();
+  const std::int64_t group = op.q.size(1) / std::max<std::int64_t>(1, op.k_buffer.size(1));
   if (group > 16 && group % 16 != 0)
     return Refusal{"k_buffer", "has groups of " + std::to_string(group) +
                                    " query heads: the H200's kernel reads other key heads unless they are a multiple of 16"};
-  if (call.in_fp8() && (op.v_head_dim < 64 || op.k_buffer.size(2) < 64))
+  if (op.k_buffer.dtype() == f8_e4m3 && (op.v_head_dim < 64 || op.k_buffer.size(2) < 64))
     return Refusal{"k_buffer", "of e4m3 with heads of fewer than 64 elements has no hopper mode: its order was not read"};
   if (group != 1) return {};
   if (op.v_head_dim % 16 != 0 || op.k_buffer.size(2) % 16 != 0)
@@ -142,7 +143,7 @@ std::optional<Refusal> unsupported(const DecodeAttentionFwd& op, Mode mode) {
   if (op.v_head_dim < 32 || op.k_buffer.size(2) < 32 || op.k_buffer.size(2) > 512)
     return Refusal{"k_buffer",
                    "of single heads of fewer than 32 or more than 512 elements has no hopper mode: its sums have another order"};
-  for (const Tensor* buffer : {&call.k_buffer, &call.v_buffer})
+  for (const Tensor* buffer : {&op.k_buffer, op.v_is_slice_of_k ? &op.k_buffer : &op.v_buffer})
     if (buffer->stride(0) % 16 != 0 || buffer->stride(1) % 16 != 0)
       return Refusal{"k_buffer", "whose strides are no multiple of 16 elements has no hopper mode: its sums have another order"};
   return {};

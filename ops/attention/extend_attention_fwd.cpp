@@ -24,14 +24,17 @@ std::int64_t integer_at(const Tensor& t, std::int64_t i) {
 Extend call_of(const Call& op) {
   const std::int64_t width = op.q_extend.size(2);
   const Tensor query = whole_heads(op.q_extend);
+  const Tensor cached_values = op.v_is_slice_of_k ? op.k_buffer.slice(2, 0, op.v_extend.size(2)) : op.v_buffer;
+  const Pools pools =
+      whole_pools({op.k_buffer, cached_values, op.kv_indices}, op.kv_indptr.as<const std::int32_t>()[op.kv_indptr.size(0) - 1]);
   return {.query = query,
           .key = whole_heads(op.k_extend),
           .value = whole_heads(op.v_extend),
-          .key_pool = whole_heads(op.k_buffer),
-          .value_pool = whole_heads(op.v_is_slice_of_k ? op.k_buffer.slice(2, 0, op.v_extend.size(2)) : op.v_buffer),
+          .key_pool = pools.keys,
+          .value_pool = pools.values,
           .cached_query = op.k_buffer.dtype() == f8_e4m3 ? rounded_queries(query) : Tensor(),
           .sinks = op.sinks,
-          .slots = op.kv_indices,
+          .slots = pools.slots,
           .out = whole_heads_of_output(op.o_extend),
           .scale = op.sm_scale != 0 ? op.sm_scale : 1 / std::sqrt(static_cast<double>(width)),
           .cap = op.logit_cap,

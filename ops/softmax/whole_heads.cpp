@@ -1,6 +1,7 @@
 #include "ops/softmax/whole_heads.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "quant/sizes.h"
 
@@ -27,6 +28,19 @@ void copy_heads(const Tensor& from, const Tensor& to) {
 bool is_whole(const Tensor& t) {
   return t.size(2) % 16 == 0;
 }
+std::int64_t slot_at(const Tensor& slots, std::int64_t i) {
+  return slots.dtype() == DType::i64 ? slots.as<const std::int64_t>()[i] : slots.as<const std::int32_t>()[i];
+}
+/// These slots of the pool, one behind the other.
+Tensor copied_slots(const Tensor& pool, const std::vector<std::int64_t>& slots) {
+  const Tensor copies(pool.dtype(),
+                      {static_cast<std::int64_t>(slots.size()), pool.size(1), is_whole(pool) ? pool.size(2) : whole_width(pool.size(2))});
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    copy_heads(pool.slice(0, slots[i], slots[i] + 1), copies.slice(0, at, at + 1));
+  }
+  return copies;
+}
 
 }  // namespace
 
@@ -35,6 +49,19 @@ Tensor whole_heads(const Tensor& heads) {
   const Tensor whole(heads.dtype(), whole_shape(heads));
   copy_heads(heads, whole);
   return whole;
+}
+
+Pools whole_pools(const Pools& pools, std::int64_t read) {
+  if (is_whole(pools.keys) && is_whole(pools.values)) return pools;
+  std::vector<std::int64_t> named(static_cast<std::size_t>(read));
+  for (std::int64_t i = 0; i < read; ++i) named[static_cast<std::size_t>(i)] = slot_at(pools.slots, i);
+  const Tensor places(DType::i64, {read});
+  std::vector<std::int64_t> each = named;
+  std::sort(each.begin(), each.end());
+  each.erase(std::unique(each.begin(), each.end()), each.end());
+  for (std::int64_t i = 0; i < read; ++i)
+    places.as<std::int64_t>()[i] = std::lower_bound(each.begin(), each.end(), named[static_cast<std::size_t>(i)]) - each.begin();
+  return {copied_slots(pools.keys, each), copied_slots(pools.values, each), places};
 }
 
 Tensor whole_heads_of_output(const Tensor& out) {

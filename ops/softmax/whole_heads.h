@@ -8,6 +8,15 @@ namespace dodona::ops {
 
 /// `heads` [.., .., width] itself, or of a width that is no multiple of 16 a dense copy that is wider.
 Tensor whole_heads(const Tensor& heads);
+/// Pools of keys and values, and the list of slots through which they are read.
+struct Pools {
+  Tensor keys, values;  ///< [slots, .., width]
+  Tensor slots;         ///< i32 or i64
+};
+/// These pools themselves, or where one has heads of no whole sixteens dense wider copies of those slots alone that the first `read`
+/// entries of the list name, with a list of their places in the copies.
+Pools whole_pools(const Pools& pools, std::int64_t read);
+
 /// `out` itself, or where results go that are wider.
 Tensor whole_heads_of_output(const Tensor& out);
 /// Those results, to `out`.

@@ -205,6 +205,23 @@ TEST(ExtendAttention, QueriesAreRoundedForThePoolAlone) {
   for (const Mode mode : all_modes) EXPECT_TRUE(same_bits(run(of_zeros, mode), run(of_rounded_zeros, mode))) << name(mode);
 }
 
+TEST(ExtendAttention, OfHeadsOfOddWidthsOnlySlotsThatAreNamedAreCopied) {
+  Extend e{{2, 1}, {3, 2}};
+  e.width = 40, e.value_width = 24;
+  Arguments few = e.arguments();
+  few.set("k_buffer", normal(DType::bf16, {1, 2, 40}, "kb")), few.set("v_buffer", normal(DType::bf16, {1, 2, 24}, "vb"));
+  few.set("kv_indices", ints({0, 0, 0, 0, 0}));
+  Arguments many = few;
+  for (const char* name : {"k_buffer", "v_buffer"}) {
+    // 2^40 slots in the memory of one: nothing could hold a copy of them.
+    const Tensor& slot = *few.find(name);
+    many.set(name, Tensor(static_cast<const void*>(slot.data()), slot.dtype(), {std::int64_t{1} << 40, slot.size(1), slot.size(2)},
+                          {0, slot.stride(1), 1}));
+  }
+  many.set("kv_indices", ints({7, 1 << 30, 7, 0, 99}));
+  for (const Mode mode : {Mode::golden, Mode::fast}) EXPECT_TRUE(same_bits(run(few, mode), run(many, mode))) << name(mode);
+}
+
 TEST(ExtendAttention, ASinkIsAKeyOfValueZero) {
   // A pool row that no query likes more than the others: its score is 0, as a sink of 0.
   const Extend e{{5}, {6}};

@@ -96,6 +96,19 @@ TEST(TritonDecode, SlotsThatAreNotNamedHaveNoEffect) {
   for (const Mode mode : all_modes) EXPECT_TRUE(same_bits(clean.run(mode), poisoned.run(mode))) << name(mode);
 }
 
+/// So many slots, all of them in the memory of one: nothing could hold a copy of them.
+Tensor repeated(const Tensor& slot, std::int64_t slots) {
+  return Tensor(static_cast<const void*>(slot.data()), slot.dtype(), {slots, slot.size(1), slot.size(2)}, {0, slot.stride(1), 1});
+}
+
+TEST(TritonDecode, OfHeadsOfOddWidthsOnlySlotsThatAreNamedAreCopied) {
+  const Tensor k = normal(DType::bf16, {1, 2, 40}, "k"), v = normal(DType::bf16, {1, 2, 24}, "v");
+  Decode few{normal(DType::bf16, {2, 4, 40}, "q"), k, v, {0, 3, 5}, {0, 0, 0, 0, 0}, {1, 1}}, many = few;
+  many.k = repeated(k, std::int64_t{1} << 40), many.v = repeated(v, std::int64_t{1} << 40);
+  many.slots = {7, 1 << 30, 7, 0, 99};
+  for (const Mode mode : all_modes) EXPECT_TRUE(same_bits(few.run(mode), many.run(mode))) << name(mode);
+}
+
 TEST(TritonDecode, GroupsThatUpstreamReadsWronglyAndFallingOffsetsAreRefused) {
   const Decode odd = decode(DType::bf16, 20, 1, 10, 1);
   EXPECT_FALSE(registry()
