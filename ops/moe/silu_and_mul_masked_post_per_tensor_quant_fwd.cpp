@@ -28,8 +28,8 @@ std::unique_ptr<Op> op_silu_and_mul_masked_post_per_tensor_quant_fwd() {
   Implementation<Call> all = ops::silu_fp8<Call, ops::rows_of>();
   all.contract = std::string(R"(
 silu = T(gate / (1 + exp(-gate))), T the input's type; times up, times r = 1 / scale, both in fp32; clamped to 448, one rounding to e4m3
-(nearest even). What NaN becomes is left open by the clamp. Scales of experts, which upstream's documentation allows too, are not offered:
-the kernel divides by the first of them whatever the expert.)") +
+(nearest even). What NaN becomes is left open by the clamp. Upstream's function takes a scale for each expert too, and its kernel divides by the
+first of them whatever the expert: dodona.compat does so, the op takes that one.)") +
                  std::string(ops::silu_fp8_budget) + R"( Hopper mode: division is `div.full`, exp the hardware's ex2, denormals are kept.)";
   all.mistakes.push_back(
       {"activation-unrounded", "the activation is not rounded", ops::golden_silu_fp8_rounded_otherwise<Call, ops::rows_of>, true});

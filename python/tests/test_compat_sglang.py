@@ -53,6 +53,11 @@ def test_what_lies_between_the_w4a8_products_is_written_into_the_callers_memory(
     out = sglang.silu_and_mul_masked_post_per_tensor_quant_fwd(x.reshape(2, TOKENS // 2, -1), masked, np.array([3, 1], np.int32), scale)
     assert np.array_equal(np.asarray(out).view(np.uint8), masked) and masked[0].any() and not masked[1, 1:].any()
     assert (masked[0] != rows[:3]).mean() < 0.1  # a rounding of silu apart
+    each = np.zeros_like(masked)  # a scale for each expert: the kernel reads the first alone
+    sglang.silu_and_mul_masked_post_per_tensor_quant_fwd(x.reshape(2, TOKENS // 2, -1), each, np.array([3, 1], np.int32), np.array([0.25, 9], np.float32))
+    assert np.array_equal(each[0, :3], masked[0, :3]) and np.array_equal(each[1, :1], masked[1, :1])
+    with pytest.raises(ValueError, match=r"scale has shape \[3\], expected one element or 2, one for each expert"):
+        sglang.silu_and_mul_masked_post_per_tensor_quant_fwd(x.reshape(2, TOKENS // 2, -1), each, np.array([3, 1], np.int32), np.ones(3, np.float32))
 
 
 def test_deepeps_normal_permutes_undo_each_other():

@@ -35,6 +35,16 @@ def _scales_of_blocks(call: Call) -> None:
             raise refuse("ep_scatter", text, argument=name, code="bad_shape")
 
 
+def _first_scale(call: Call) -> None:
+    """Upstream takes a scale for each expert too, and its kernel divides by the first of them whatever the expert."""
+    scale, experts = call["scale"], call["input"].shape[0]
+    count = int(np.prod(tuple(scale.shape)))
+    if count != 1 and tuple(scale.shape)[:1] != (experts,):
+        name = "silu_and_mul_masked_post_per_tensor_quant_fwd"
+        raise refuse(name, f"has shape {list(scale.shape)}, expected one element or {experts}, one for each expert", argument="scale", code="bad_shape")
+    call["scale"] = scale.reshape(-1)[:1]
+
+
 def _rows_there_are(run: Callable[..., Any], call: Call) -> Any:
     ids, rows, begins = run(call)
     return ids[: int(begins[-1])], rows, begins
@@ -69,7 +79,7 @@ FUNCTIONS = {
         "(input, gateup_input, src2dst, topk_ids, a1_scales, num_local_experts, topk, num_tokens, hidden_size) -> None",
         Op(before=_slots_by_token),
     ),
-    "silu_and_mul_masked_post_per_tensor_quant_fwd": ("(input, output, masked_m, scale) -> Tensor", Op()),
+    "silu_and_mul_masked_post_per_tensor_quant_fwd": ("(input, output, masked_m, scale) -> Tensor", Op(before=_first_scale)),
     "silu_and_mul_masked_post_quant_fwd": (
         "(input, output, output_scale, quant_group_size, masked_m, scale_ue8m0=False) -> None",
         Op(only={"scale_ue8m0": (False,)}),
