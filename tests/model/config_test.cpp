@@ -1,5 +1,7 @@
 #include "model/config/config.h"
 
+#include <tuple>
+
 #include "helpers.h"
 #include "io/json.h"
 
@@ -215,6 +217,32 @@ TEST_F(ConfigFile, OtherBlocksAndMethodsAreRefusedByName) {
   flat({{"quant_method", "fp8"}, {"activation_scheme", "static"}, {"weight_block_size", {128, 128}}});
   flat({{"quant_method", "qoq"}, {"wbits", 4}, {"group_size", 64}});
   flat({{"quant_method", "awq"}});
+  flat({{"quant_method", "w4afp8"}, {"group_size", 64}});
+  flat({{"quant_method", "w4afp8"}, {"weight_block_size", {64, 128}}});
+  flat({{"quant_method", "w4afp8"}, {"moe_activation_scheme", "dynamic"}});
+  flat({{"quant_method", "w4afp8"}, {"linear_activation_scheme", "static"}});
+  flat({{"quant_method", "w8a8_int8"}, {"activation_scheme", "static"}});
+  flat({{"quant_method", "w8a8_int8"}, {"weight_block_size", {128, 128}}});
+}
+TEST_F(ConfigFile, FactorsOfYarnThatWouldChangeItsNumbersAreRefused) {
+  const io::Json yarn = config["rope_scaling"];
+  for (const auto& [key, neutral, other] : std::vector<std::tuple<std::string, io::Json, io::Json>>{
+           {"extrapolation_factor", 1, 0.5}, {"attn_factor", 1.0, 2}, {"truncate", true, false}, {"attention_factor", nullptr, 1.3}}) {
+    config["rope_scaling"] = yarn;
+    config["rope_scaling"][key] = neutral;
+    EXPECT_EQ(config_json(load()), config_json(preset("tiny"))) << key;
+    config["rope_scaling"][key] = other;
+    refuses(ErrorCode::unsupported, {"rope_scaling", key});
+  }
+}
+/// transformers writes neither V2's scoring_func nor groups that greedy does not look at.
+TEST_F(ConfigFile, WhatV2LeavesOutIsWhatItsClassSays) {
+  config = io::parse_json(config_json(preset("v2-lite")));
+  for (const char* key : {"scoring_func", "topk_method", "norm_topk_prob"}) config.erase(key);
+  config["n_group"] = config["topk_group"] = nullptr;
+  EXPECT_EQ(config_json(load(false)), config_json(preset("v2-lite")));
+  config["topk_method"] = "group_limited_greedy";
+  expect_error([&] { load(false); }, ErrorCode::bad_file, {"n_group"});
 }
 TEST_F(ConfigFile, RoutersThatNobodyHasAreRefused) {
   config["scoring_func"] = "softmax";

@@ -92,10 +92,14 @@ struct Architecture {
   const char* type;
   const char* name;  ///< in `architectures`
   bool sparse = false;
+  /// What its HuggingFace configuration class gives fields of the router that a file leaves out: transformers does not write V2's
+  /// scoring_func.
+  const char *scoring_func = "sigmoid", *topk_method = "noaux_tc";
+  bool norm_topk_prob = true;
 };
 constexpr std::array<Architecture, 4> architectures{{{"deepseek_v3", "DeepseekV3ForCausalLM"},
                                                      {sparse_type, "DeepseekV32ForCausalLM", true},
-                                                     {"deepseek_v2", "DeepseekV2ForCausalLM"},
+                                                     {"deepseek_v2", "DeepseekV2ForCausalLM", false, "softmax", "greedy", false},
                                                      {"kimi_k2", "DeepseekV3ForCausalLM"}}};
 
 const Architecture& architecture_of(const Json& json, const std::string& where) {
@@ -167,13 +171,21 @@ void read_rope(const Json& json, ModelConfig& config, const std::string& where) 
   yarn.beta_slow = io::get_double_or(*rope, "beta_slow", yarn.beta_slow, place);
   yarn.mscale = io::get_double_or(*rope, "mscale", yarn.mscale, place);
   yarn.mscale_all_dim = io::get_double_or(*rope, "mscale_all_dim", yarn.mscale_all_dim, place);
+  // Factors that other implementations of YaRN know: 1 where they leave the numbers as they are.
+  for (const char* key : {"extrapolation_factor", "attn_factor"})
+    if (const double found = io::get_double_or(*rope, key, 1, place); found != 1)
+      unsupported(place, std::string(key) + " is " + io::json_text(found) + ", expected 1");
+  require_flag(*rope, "truncate", true, place);
+  if (!absent(io::find_field(*rope, "attention_factor", place)))
+    unsupported(place, "attention_factor is given, expected none: mscale and mscale_all_dim say how attention is scaled");
   config.yarn = yarn;
 }
 
 /// sigmoid with a correction bias, or V2's: softmax without.
-void read_router(const Json& json, ModelConfig& config, const std::string& where) {
-  config.scoring_func = io::get_string_or(json, "scoring_func", "sigmoid", where);
-  config.topk_method = io::get_string_or(json, "topk_method", "noaux_tc", where);
+void read_router(const Json& json, const Architecture& architecture, ModelConfig& config, const std::string& where) {
+  config.scoring_func = io::get_string_or(json, "scoring_func", architecture.scoring_func, where);
+  config.topk_method = io::get_string_or(json, "topk_method", architecture.topk_method, where);
+  config.norm_topk_prob = io::get_bool_or(json, "norm_topk_prob", architecture.norm_topk_prob, where);
   const bool v3 = config.scoring_func == "sigmoid" && config.topk_method == "noaux_tc";
   const bool v2 = config.scoring_func == "softmax" && (config.topk_method == "greedy" || config.topk_method == "group_limited_greedy");
   if (!v3 && !v2)
@@ -182,23 +194,25 @@ void read_router(const Json& json, ModelConfig& config, const std::string& where
 }
 
 void read_model(const Json& json, ModelConfig& config, const std::string& where) {
-  const bool sparse = architecture_of(json, where).sparse;
-  refuse_unknown_keys(json, sparse, where);
-  if (sparse)
+  const Architecture& architecture = architecture_of(json, where);
+  refuse_unknown_keys(json, architecture.sparse, where);
+  if (architecture.sparse)
     for (const IntField& field : index_fields) config.*field.member = io::get_int(json, field.key, where);
   for (const IntField& field : int_fields)
     if (field.required || !absent(io::find_field(json, field.key, where))) config.*field.member = io::get_int(json, field.key, where);
-  if (config.n_routed_experts > 0)
-    for (const char* key : {"moe_intermediate_size", "num_experts_per_tok", "n_group", "topk_group", "first_k_dense_replace"})
-      io::get_int(json, key, where);
   config.moe_layer_freq = io::get_int_or(json, "moe_layer_freq", 1, where);
   config.rms_norm_eps = io::get_double(json, "rms_norm_eps", where);
   config.routed_scaling_factor = io::get_double_or(json, "routed_scaling_factor", 1, where);
-  config.norm_topk_prob = io::get_bool_or(json, "norm_topk_prob", true, where);
   read_rope(json, config, where);
 
   require_text(json, "hidden_act", "silu", where);
-  read_router(json, config, where);
+  read_router(json, architecture, config, where);
+  if (config.n_routed_experts > 0) {
+    for (const char* key : {"moe_intermediate_size", "num_experts_per_tok", "first_k_dense_replace"}) io::get_int(json, key, where);
+    // greedy looks at no groups: V2's class leaves them null.
+    if (config.topk_method != "greedy")
+      for (const char* key : {"n_group", "topk_group"}) io::get_int(json, key, where);
+  }
   require_text(json, "torch_dtype", "bfloat16", where);
   require_text(json, "dtype", "bfloat16", where);
   require_flag(json, "attention_bias", false, where);
@@ -284,6 +298,15 @@ QuantConfig read_modelopt(const Json& json, const std::string& place) {
   return quant;
 }
 
+/// `weight_block_size` and `group_size`, which some configurations repeat, of blocks of 128.
+void require_blocks(const Json& json, const std::string& place) {
+  const Json* const block = io::find_field(json, "weight_block_size", place);
+  if (!absent(block) && *block != Json{128, 128})
+    unsupported(place, "weight_block_size is " + io::json_text(*block) + ", expected [128, 128]");
+  if (const std::int64_t group = io::get_int_or(json, "group_size", 128, place); group != 128)
+    unsupported(place, "group_size is " + std::to_string(group) + ", expected 128");
+}
+
 /// fp8 of 128 x 128.
 QuantConfig read_fp8_blocks(const Json& json, const std::string& place) {
   require_text(json, "fmt", "e4m3", place);
@@ -291,10 +314,28 @@ QuantConfig read_fp8_blocks(const Json& json, const std::string& place) {
   const std::string scales = optional_text(json, "scale_fmt", place);
   if (!scales.empty() && scales != "ue8m0" && scales != "float")
     unsupported(place, "scale_fmt is " + io::quote(scales) + ", expected 'ue8m0' or 'float'");
-  const Json* const block = io::find_field(json, "weight_block_size", place);
-  if (absent(block)) unsupported(place, "weight_block_size is missing, expected [128, 128] (one scale for a tensor is not read)");
-  if (*block != Json{128, 128}) unsupported(place, "weight_block_size is " + io::json_text(*block) + ", expected [128, 128]");
+  if (absent(io::find_field(json, "weight_block_size", place)))
+    unsupported(place, "weight_block_size is missing, expected [128, 128] (one scale for a tensor is not read)");
+  require_blocks(json, place);
   return {.algo = QuantAlgo::fp8_block};
+}
+
+/// Experts in int4 with a static scale of their activations, all else in blocks of fp8.
+QuantConfig read_w4afp8(const Json& json, const std::string& place) {
+  require_text(json, "fmt", "e4m3", place);
+  require_text(json, "linear_activation_scheme", "dynamic", place);
+  require_text(json, "moe_activation_scheme", "static", place);
+  require_blocks(json, place);
+  return {.algo = QuantAlgo::w4afp8};
+}
+
+/// A scale for each row of the weights, and for each token.
+template <QuantAlgo algo>
+QuantConfig read_by_channel(const Json& json, const std::string& place) {
+  require_text(json, "activation_scheme", "dynamic", place);
+  if (!absent(io::find_field(json, "weight_block_size", place)))
+    unsupported(place, "weight_block_size is given, expected none: each row has a scale");
+  return {.algo = algo};
 }
 
 QuantConfig read_qserve(const Json& json, const std::string& place) {
@@ -309,13 +350,12 @@ struct Method {
   std::string_view name;
   QuantConfig (*read)(const Json&, const std::string& place);
 };
-constexpr std::array<Method, 6> methods{
-    {{"modelopt", read_modelopt},
-     {"fp8", read_fp8_blocks},
-     {"w8a8_fp8", [](const Json&, const std::string&) { return QuantConfig{.algo = QuantAlgo::fp8}; }},
-     {"w8a8_int8", [](const Json&, const std::string&) { return QuantConfig{.algo = QuantAlgo::int8}; }},
-     {"qoq", read_qserve},
-     {"w4afp8", [](const Json&, const std::string&) { return QuantConfig{.algo = QuantAlgo::w4afp8}; }}}};
+constexpr std::array<Method, 6> methods{{{"modelopt", read_modelopt},
+                                         {"fp8", read_fp8_blocks},
+                                         {"w8a8_fp8", read_by_channel<QuantAlgo::fp8>},
+                                         {"w8a8_int8", read_by_channel<QuantAlgo::int8>},
+                                         {"qoq", read_qserve},
+                                         {"w4afp8", read_w4afp8}}};
 
 /// `{"quantization": {..., "exclude_modules"}}` and the flat spelling with `ignore`; other methods are flat.
 QuantConfig read_quant(const Json& outer, const std::string& where) {
