@@ -7,8 +7,9 @@
 
 namespace dodona::io {
 
-/// Writes a temporary file beside the target; `commit` makes it the target in one step. Readers and memory maps of the old
-/// file keep the old bytes. Without `commit` (an exception on the way) nothing remains and the old file is untouched.
+/// Writes a file without a name in the target's folder; `commit` makes it the target in one step. Readers and memory maps of the old
+/// file keep the old bytes. Without `commit` (an exception on the way, or the process is killed) nothing remains and the old file is
+/// untouched. Where the file system knows no files without a name, it has one (.dodona-*.tmp), which a killed process leaves behind.
 /// An existing target hands its permissions on; a symbolic link at the target is replaced, not followed.
 class AtomicFile {
  public:

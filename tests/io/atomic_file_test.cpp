@@ -1,6 +1,10 @@
 #include "io/atomic_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "tests/io/full_disk.h"
 #include "tests/io/helpers.h"
@@ -23,10 +27,21 @@ TEST(AtomicFile, AppearsWholeOnCommit) {
   EXPECT_EQ(folder.listing(), Names{"a"});
 }
 
-TEST(AtomicFile, TheTemporaryLiesBesideTheTarget) {
+TEST(AtomicFile, NothingRemainsOfAProcessThatIsKilled) {
   const TempFolder folder;
-  const AtomicFile file(folder.file("a"));
-  EXPECT_EQ(folder.listing().size(), 1u);
+  const int nameless = ::open(folder.path().c_str(), O_WRONLY | O_TMPFILE, 0600);
+  if (nameless < 0) GTEST_SKIP() << "no files without a name here";
+  ::close(nameless);
+  write_raw(folder.file("a"), "old");
+  EXPECT_EXIT(
+      {
+        AtomicFile file(folder.file("a"));
+        file.write(as_bytes("half"));
+        ::raise(SIGKILL);
+      },
+      ::testing::KilledBySignal(SIGKILL), "");
+  EXPECT_EQ(folder.listing(), Names{"a"});
+  EXPECT_EQ(read_raw(folder.file("a")), "old");
 }
 
 TEST(AtomicFile, NothingRemainsWithoutCommit) {
