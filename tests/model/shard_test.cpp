@@ -209,14 +209,20 @@ Tensor partial(const ModelConfig& config, std::int64_t layer, const Shard& shard
   return both;
 }
 
-TEST(Shards, PartsOfALayerAddUpToTheWhole) {
-  const ModelConfig config = preset("tiny");
+/// Sizes whose halves every form takes.
+ModelConfig halvable(const QuantScheme& scheme) {
+  ModelConfig config = preset("tiny-fp8");
+  config.moe_intermediate_size = 256;
+  return with_scheme(config, scheme);
+}
+
+void expect_sum(const ModelConfig& config, std::int64_t count) {
   Tensor x(DType::f32, {2, config.hidden_size});
   fill_normal(Stream(seed, "x"), 0, {x.as<float>(), static_cast<std::size_t>(x.elements())});
   const Tensor whole = partial(config, 0, {}, x);
   std::vector<double> sum(static_cast<std::size_t>(whole.elements()), 0.0);
-  for (const std::int64_t index : {0, 1, 2, 3}) {
-    const Tensor one = partial(config, 0, without_experts(part(index, 4)), x);
+  for (std::int64_t index = 0; index < count; ++index) {
+    const Tensor one = partial(config, 0, without_experts(part(index, count)), x);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(one.as<float>()[i]);
   }
   double largest = 0, worst = 0;
@@ -224,8 +230,32 @@ TEST(Shards, PartsOfALayerAddUpToTheWhole) {
     largest = std::max(largest, std::fabs(sum[i]));
     worst = std::max(worst, std::fabs(sum[i] - static_cast<double>(whole.as<float>()[i])));
   }
-  EXPECT_GT(largest, 0.1);
-  EXPECT_LE(worst, 1e-5 * largest);
+  EXPECT_GT(largest, 0.1) << config.name;
+  EXPECT_LE(worst, 1e-5 * largest) << config.name;
+}
+
+TEST(Shards, PartsOfALayerAddUpToTheWhole) {
+  expect_sum(preset("tiny"), 4);
+  for (const QuantScheme& scheme : quant_schemes()) expect_sum(halvable(scheme), 2);
+}
+
+/// Whose slices are no columns of its shape: of tiles.
+TEST(Shards, PartsOfTilesAreTheSameFromEitherSource) {
+  const ModelConfig config = halvable(scheme_named("qserve-group"));
+  const TempFolder folder;
+  write_checkpoint(folder.file("model"), config, {.first_layer = 0, .last_layer = 0, .seed = seed}, {});
+  for (const std::int64_t index : {0, 1}) {
+    const Shard shard = without_experts(part(index, 2));
+    const auto made = synthetic_weights(config, seed, {}, shard), stored = open_checkpoint(folder.file("model"), config, shard);
+    for (const TensorInfo& info : layer_tensors(config, 0, shard)) {
+      const Tensor found = stored->get(info.name);
+      ASSERT_EQ(to_string(found.shape()), to_string(info.shape)) << info.name;
+      EXPECT_TRUE(bytes(found) == bytes(made->get(info.name))) << info.name;
+      std::vector<std::byte> room(static_cast<std::size_t>(info.bytes()));
+      stored->read(info.name, room);
+      EXPECT_TRUE(std::equal(room.begin(), room.end(), found.as<std::byte>())) << info.name;
+    }
+  }
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class Checkpoint final : public WeightSource {
   Tensor get(std::string_view name) const override {
     const Found found = find(name);
     const Tensor part = found.part();
-    return part.contiguous() ? part : part.clone().read_only();
+    return (part.contiguous() ? part : part.clone().read_only()).reshape(found.info.shape);
   }
 
   void read(std::string_view name, std::span<std::byte> out) const override {
@@ -78,10 +78,11 @@ class Checkpoint final : public WeightSource {
     const io::SafetensorsEntry* entry;
     TensorInfo info;
 
-    /// The shard's part of the tensor, a view of the file.
+    /// The shard's part of the tensor, a view of the file; of tiles, with a row for each row of them.
     Tensor part() const {
-      const Tensor stored = file.tensor(*entry), whole = stored.shape() == info.whole ? stored : stored.reshape(info.whole);
-      return info.split < 0 ? whole : whole.slice(info.split, info.begin, info.begin + info.shape[info.split]);
+      const TensorInfo laid = info.tile_by_tile();
+      const Tensor stored = file.tensor(*entry), whole = stored.shape() == laid.whole ? stored : stored.reshape(laid.whole);
+      return laid.split < 0 ? whole : whole.slice(laid.split, laid.begin, laid.begin + laid.shape[laid.split]);
     }
   };
 

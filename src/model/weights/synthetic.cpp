@@ -24,7 +24,8 @@ struct Runs {
   std::int64_t begin = 0, bytes = 0, stride = 0, count = 1;
 };
 
-Runs runs_of(const TensorInfo& info) {
+Runs runs_of(const TensorInfo& given) {
+  const TensorInfo info = given.tile_by_tile();
   const DType dtype = info.dtypes.front();
   if (info.split < 0) return {.bytes = info.bytes()};
   const std::int64_t row = bytes_for(dtype, element_count(info.whole) / info.whole[0]);

@@ -15,7 +15,8 @@ constexpr FormTensor codes(const char* suffix, DType type, std::int64_t columns 
 }
 constexpr FormTensor input_scale{".input_scale", DType::f32, TensorRole::input_scale, scalar};
 constexpr FormTensor row_scale{".weight_scale", DType::f32, TensorRole::scale, column};
-constexpr FormTensor qserve_codes = codes(".qweight", DType::i8, 2), qserve_scale{".s1_scales", DType::f16, TensorRole::scale, vector};
+constexpr FormTensor qserve_codes{.suffix = ".qweight", .dtype = DType::i8, .columns = 2, .tile = 32};
+constexpr FormTensor qserve_scale{".s1_scales", DType::f16, TensorRole::scale, vector};
 
 constexpr std::array bf16_tensors{codes(".weight", DType::bf16)};
 constexpr std::array nvfp4_tensors{codes(".weight", DType::u8, 2),
@@ -142,6 +143,7 @@ TensorInfo matrix_info(const Module& module, const FormTensor& tensor, WeightFor
   TensorInfo info{module.name + tensor.suffix, {tensor.dtype}, tensor.shape(module.part(shard)), false, module.columns};
   info.form = form;
   info.whole = tensor.shape({module.rows, module.columns});
+  info.tile = tensor.tile;
   if (tensor.other) info.dtypes.push_back(*tensor.other);
   const auto split = [&](int dim, Axis axis) {
     const Share share = share_of(axis, shard);
@@ -221,6 +223,14 @@ Dims FormTensor::shape(const LinearSize& size) const {
     case Spread::scalar: break;
   }
   return {};
+}
+TensorInfo TensorInfo::tile_by_tile() const {
+  if (tile == 1) return *this;
+  TensorInfo folded = *this;
+  for (Dims* const dims : {&folded.shape, &folded.whole}) *dims = {(*dims)[0] / tile, (*dims)[1] * tile};
+  folded.begin = split == 0 ? begin / tile : begin * tile;
+  folded.tile = 1;
+  return folded;
 }
 int FormTensor::dim_of_rows() const {
   return spread == Spread::scalar ? -1 : spread == Spread::turned ? 1 : 0;

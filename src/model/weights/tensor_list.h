@@ -24,8 +24,11 @@ struct TensorInfo {
   WeightForm form = WeightForm::bf16;  ///< of that module
   int split = -1;                      ///< the dimension along which this is a part; -1: it is the whole
   std::int64_t begin = 0;              ///< where along it the part begins
+  std::int64_t tile = 1;               ///< rows of the tiles that lie one behind the other, across all columns, before the next ones
 
   std::int64_t bytes() const { return bytes_for(dtypes.front(), element_count(shape)); }
+  /// The same bytes with a row for each row of tiles: there a part's columns are columns.
+  TensorInfo tile_by_tile() const;
 };
 
 /// Rows and columns of a linear module.
@@ -53,6 +56,7 @@ struct FormTensor {
   Spread spread = Spread::matrix;
   std::int64_t rows = 1, columns = 1;
   std::optional<DType> other = {};  ///< a type in which it is accepted too
+  std::int64_t tile = 1;            ///< as in TensorInfo
 
   bool scalar() const { return spread == Spread::scalar; }
   Dims shape(const LinearSize& size) const;
