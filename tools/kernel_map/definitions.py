@@ -7,7 +7,7 @@ import pathlib
 import re
 from dataclasses import dataclass, field
 
-from .flow import Flow, Place
+from .flow import TAKES, Flow, Place
 from .sources import Function, Project, dotted
 
 # A function of a package launches something when it, or a function of the package that it calls, touches one of these.
@@ -34,9 +34,11 @@ class Package:
     def define(self, name: str, cpp: Cpp | None) -> Definition | None:
         """The definition of a dotted name; None where the package's sources have nothing that can be called by it."""
         if self.project is None:
-            # Nothing but the name tells: classes hold things, and questions launch nothing.
-            asks = self.name in ("deep_gemm", "deep_ep") and (bool(ASKS.match(name.split(".")[-1])) or name.split(".")[-1][:1].isupper())
-            return Definition(what=f"binary package ({self.name})", launches=not asks)
+            # Nothing but the name tells: classes hold things, questions launch nothing, and neither do dictionaries and what objects hold.
+            parts = name.split(".")
+            asks = self.name in ("deep_gemm", "deep_ep") and (bool(ASKS.match(parts[-1])) or parts[-1][:1].isupper())
+            held = parts[-1] in TAKES or any(part[:1].isupper() for part in parts[1:-2])
+            return Definition(what=f"binary package ({self.name})", launches=not asks and not held)
         values = list(self.flow.imported(self.name, None))
         for part in name.split(".")[1:]:
             instance = part.endswith("()")
