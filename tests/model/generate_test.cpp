@@ -43,20 +43,22 @@ std::vector<Tokens> recorded(const io::SafetensorsFile& file, const std::string&
 }
 
 TEST(Generate, TheRecordedModelsTokensComeOut) {
-  const std::string folder = DODONA_SOURCE_DIR "/tests/golden/_models/tiny-b";
-  const auto file = io::SafetensorsFile::open(folder + "/expected.safetensors");
-  const ModelConfig config = load_config(folder);
-  const auto source = open_checkpoint(folder, config);
-  const std::vector<Tokens> prompts = recorded(file, "input_ids"), tokens = recorded(file, "f64.decode.tokens");
-  for (const std::int64_t chunk : {5, 512})
-    EXPECT_EQ(
-        texts_of(
-            {*source,
-             {.rounding = Rounding::off},
-             {.prompts = prompts, .max_new = static_cast<std::int64_t>(tokens[0].size()), .sampling = {.temperature = 0}, .chunk = chunk},
-             {.mode = Mode::fast, .threads = 1}}),
-        tokens)
-        << chunk;
+  for (const std::string name : {"tiny-b", "tiny-c"}) {
+    const std::string folder = DODONA_SOURCE_DIR "/tests/golden/_models/" + name;
+    const auto file = io::SafetensorsFile::open(folder + "/expected.safetensors");
+    const ModelConfig config = load_config(folder);
+    const auto source = open_checkpoint(folder, config);
+    const std::vector<Tokens> prompts = recorded(file, "input_ids"), tokens = recorded(file, "f64.decode.tokens");
+    for (const std::int64_t chunk : {5, 512})
+      EXPECT_EQ(
+          texts_of(
+              {*source,
+               {.rounding = Rounding::off},
+               {.prompts = prompts, .max_new = static_cast<std::int64_t>(tokens[0].size()), .sampling = {.temperature = 0}, .chunk = chunk},
+               {.mode = Mode::fast, .threads = 1}}),
+          tokens)
+          << name << ", " << chunk;
+  }
 }
 
 struct Way {

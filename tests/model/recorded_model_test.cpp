@@ -23,9 +23,9 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t prompt_tokens = 37, decode_steps = 8, batch = 2;
 
-/// The model of the repository, and those that lie beside it.
+/// The models of the repository, a V3 and a V2, and those that lie beside it.
 std::vector<std::string> model_folders() {
-  std::vector<std::string> found{DODONA_SOURCE_DIR "/tests/golden/_models/tiny-b"};
+  std::vector<std::string> found{DODONA_SOURCE_DIR "/tests/golden/_models/tiny-b", DODONA_SOURCE_DIR "/tests/golden/_models/tiny-c"};
   const fs::path beside = fs::path(DODONA_SOURCE_DIR) / "../shared/golden/_models";
   if (fs::is_directory(beside))
     for (const auto& entry : fs::directory_iterator(beside))

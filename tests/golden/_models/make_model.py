@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes tiny-b: a small DeepSeek-V3 model with random weights, and what HuggingFace transformers computes from it.
+"""Makes tiny-b, a small DeepSeek-V3 model with random weights, or tiny-c, a DeepSeek-V2, and what HuggingFace transformers computes from it.
 
-    python make_model.py FOLDER        # needs torch and transformers; a CPU is enough
+    python make_model.py tiny-b        # needs torch and transformers; a CPU is enough
 
 The same versions on a CPU give the same weights. What is recorded is transformers' own: nothing of Dodona is used here.
 """
@@ -15,23 +15,17 @@ from safetensors.torch import save_file
 
 PROMPT, DECODE, BATCH = 37, 8, 2
 
-# R1's head dimensions and routing; two layers (one dense, one MoE), everything else as small as it goes.
-CONFIG = transformers.DeepseekV3Config(
-    architectures=["DeepseekV3ForCausalLM"],
+SMALL = dict(
     dtype="bfloat16",
     vocab_size=128,
     hidden_size=64,
     intermediate_size=96,
     moe_intermediate_size=32,
     num_hidden_layers=2,
-    num_nextn_predict_layers=0,
     num_attention_heads=2,
     num_key_value_heads=2,
-    n_shared_experts=1,
     n_routed_experts=8,
-    routed_scaling_factor=2.5,
     kv_lora_rank=512,
-    q_lora_rank=48,
     qk_rope_head_dim=64,
     v_head_dim=128,
     qk_nope_head_dim=128,
@@ -40,17 +34,45 @@ CONFIG = transformers.DeepseekV3Config(
     num_experts_per_tok=3,
     first_k_dense_replace=1,
     max_position_embeddings=163840,
-    rope_parameters={
+)
+
+
+def yarn(mscale):
+    return {
         "rope_type": "yarn",
         "rope_theta": 10000.0,
         "factor": 40.0,
         "beta_fast": 32,
         "beta_slow": 1,
-        "mscale": 1.0,
-        "mscale_all_dim": 1.0,
+        "mscale": mscale,
+        "mscale_all_dim": mscale,
         "original_max_position_embeddings": 4096,
-    },
-)
+    }
+
+
+# R1's head dimensions and routing; two layers (one dense, one MoE), everything else as small as it goes. Likewise V2's routing, two shared
+# experts, no low-rank q as in V2-Lite.
+MODELS = {
+    "tiny-b": lambda: transformers.DeepseekV3Config(
+        architectures=["DeepseekV3ForCausalLM"],
+        num_nextn_predict_layers=0,
+        n_shared_experts=1,
+        routed_scaling_factor=2.5,
+        q_lora_rank=48,
+        rope_parameters=yarn(1.0),
+        **SMALL,
+    ),
+    "tiny-c": lambda: transformers.DeepseekV2Config(
+        architectures=["DeepseekV2ForCausalLM"],
+        topk_method="group_limited_greedy",
+        n_shared_experts=2,
+        routed_scaling_factor=4.0,
+        q_lora_rank=None,
+        rope_parameters=yarn(0.707),
+        **SMALL,
+    ),
+}
+CLASSES = {"deepseek_v2": transformers.DeepseekV2ForCausalLM, "deepseek_v3": transformers.DeepseekV3ForCausalLM}
 
 
 def draw_weights(model, generator):
@@ -80,15 +102,17 @@ class Gates:
 
 def margin(gates, model):
     """The smallest distance of a choice of the routers from another one: rounding must not decide."""
-    smallest = float("inf")
+    smallest, config = float("inf"), model.config
     for index, (logits, _, chosen) in gates.items():
-        gate = model.model.layers[index].mlp.gate
-        scores = logits.double().sigmoid() + gate.e_score_correction_bias
-        groups = scores.view(len(scores), CONFIG.n_group, -1).topk(2, dim=-1)[0].sum(-1).sort(descending=True)[0]
-        smallest = min(smallest, (groups[:, CONFIG.topk_group - 1] - groups[:, CONFIG.topk_group]).min().item())
+        if config.model_type == "deepseek_v2":
+            scores, of_group = logits.double().softmax(-1), 1
+        else:
+            scores, of_group = logits.double().sigmoid() + model.model.layers[index].mlp.gate.e_score_correction_bias, 2
+        groups = scores.view(len(scores), config.n_group, -1).topk(of_group, dim=-1)[0].sum(-1).sort(descending=True)[0]
+        smallest = min(smallest, (groups[:, config.topk_group - 1] - groups[:, config.topk_group]).min().item())
         for row, ids in zip(scores, chosen):
-            kept = row.view(CONFIG.n_group, -1).topk(2, dim=-1)[0].sum(-1).topk(CONFIG.topk_group)[1]
-            size = CONFIG.n_routed_experts // CONFIG.n_group
+            kept = row.view(config.n_group, -1).topk(of_group, dim=-1)[0].sum(-1).topk(config.topk_group)[1]
+            size = config.n_routed_experts // config.n_group
             candidates = [i for g in kept.tolist() for i in range(g * size, (g + 1) * size)]
             least = min(row[i].item() for i in ids.tolist())
             others = [row[i].item() for i in candidates if i not in ids.tolist()]
@@ -100,12 +124,13 @@ def margin(gates, model):
 def main(folder):
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(20251121)
-    model = transformers.DeepseekV3ForCausalLM._from_config(
-        CONFIG, attn_implementation="eager", experts_implementation="eager", dtype=torch.float64
+    config = MODELS[pathlib.Path(folder).name]()
+    model = CLASSES[config.model_type]._from_config(
+        config, attn_implementation="eager", experts_implementation="eager", dtype=torch.float64
     ).eval()
     with torch.no_grad():
         draw_weights(model, generator)
-        ids = torch.randint(2, CONFIG.vocab_size, (BATCH, PROMPT), generator=generator)
+        ids = torch.randint(2, config.vocab_size, (BATCH, PROMPT), generator=generator)
         gates = Gates(model)
         run = model(ids, output_hidden_states=True, use_cache=True)
         expected = {"input_ids": ids, "f64.logits": run.logits}
