@@ -5,6 +5,7 @@
 #include "core/random.h"
 #include "helpers.h"
 #include "model/layer/decoder.h"
+#include "model/layer/experts.h"
 #include "model/layer/linear_method.h"
 #include "model/run.h"
 #include "model/weights/checkpoint_writer.h"
@@ -232,6 +233,35 @@ TEST_P(Scheme, LayersAreThoseOfTheDequantizedWeightsUpToTheActivationsCodes) {
     for (const double value : one) largest = std::fmax(largest, std::fabs(value));
     EXPECT_TRUE(std::isfinite(largest) && largest > 0.5 && largest < 100) << largest;
   }
+}
+
+/// Rows are weighed in fp32 before they are rounded, either way.
+TEST(Forms, ExpertsInBf16HaveTheSameBitsByTritonsKernelAndOneByOne) {
+  const auto experts = [](const char* backend, Mode mode, bool fused_shared) {
+    LayerRun run({.config = with_scheme(preset("tiny-fp8"), scheme_named("bf16")),
+                  .setting = {.layer = 1, .fused_shared = fused_shared, .experts = backend},
+                  .lengths = {5, 3, 9, 2, 2},
+                  .seed = 4,
+                  .exec = {.mode = mode, .threads = 2}});
+    std::pair<std::string, std::string> found;
+    run.run([&](const OpRecord& record, const NamedTensors& outputs) {
+      if (record.op == "self.experts()") found = {record.kernels, bytes(outputs.front().second)};
+    });
+    return found;
+  };
+  for (const Mode mode : {Mode::fast, Mode::golden})
+    for (const bool fused_shared : {false, true}) {
+      const auto triton = experts("triton", mode, fused_shared), plain = experts("plain", mode, fused_shared);
+      EXPECT_NE(triton.first.find("fused_moe_kernel"), std::string::npos) << triton.first;
+      EXPECT_EQ(plain.first.find("fused_moe_kernel"), std::string::npos) << plain.first;
+      EXPECT_FALSE(triton.second.empty());
+      EXPECT_TRUE(triton.second == plain.second);
+    }
+  expect_error(
+      [] {
+        choose_experts(with_scheme(preset("tiny-fp8"), scheme_named("bf16")), {.layer = 1, .rounding = Rounding::off, .experts = "triton"});
+      },
+      ErrorCode::unsupported, {"are bf16, which triton does not multiply", "one of plain"});
 }
 
 /// Each expert's product by its own dequantized matrices, weighed and added in double.

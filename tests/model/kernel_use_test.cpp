@@ -223,7 +223,7 @@ TEST(KernelUse, ABackendThatDoesNotTakeTheFormIsAnsweredByThoseThatDo) {
               1,
               ExpertWeights::stored,
               {"experts",
-               "of layer 1 are bf16, which cutlass does not multiply; expected, as they are stored, one of plain, trtllm, or, as "
+               "of layer 1 are bf16, which cutlass does not multiply; expected, as they are stored, one of plain, triton, trtllm, or, as "
                "blocks of fp8 made of that, one of cutlass, triton"}},
         Wrong{"tiny-fp8",
               "fp8-block",

@@ -195,7 +195,8 @@ TEST(Ranks, ExpertParallelGivesTheBitsOfTheWholeLayer) {
     ExpertWeights weights;
   } const rows[] = {{"nvfp4", "cutlass", ExpertWeights::stored},  {"bf16", "plain", ExpertWeights::stored},
                     {"int8", "triton", ExpertWeights::stored},    {"fp8-block", "triton", ExpertWeights::fp8},
-                    {"fp8-block", "cutlass", ExpertWeights::fp8}, {"fp8-block", "deepgemm", ExpertWeights::fp8}};
+                    {"bf16", "triton", ExpertWeights::stored},    {"fp8-block", "cutlass", ExpertWeights::fp8},
+                    {"fp8-block", "deepgemm", ExpertWeights::fp8}};
   for (const auto& row : rows)
     for (const Mode mode : {Mode::fast, Mode::golden}) {
       LayerRequest request = step(small(row.form));

@@ -30,9 +30,9 @@ std::span<const Calls> calls() {
             {"prepare_moe_input", "shuffle_rows", "fp8_blockwise_scaled_grouped_mm", "silu_and_mul", "apply_shuffle_mul_sum"}},
       Calls{&cutlass_es_experts,
             {"prepare_moe_input", "shuffle_rows", "es_fp8_blockwise_scaled_grouped_mm", "silu_and_mul", "apply_shuffle_mul_sum"}},
+      Calls{&plain_experts, {"linear", "moe_sum_reduce", "silu_and_mul", "prepare_moe_input", "shuffle_rows"}},
       Calls{&channel_experts, {"prepare_moe_input", "shuffle_rows", "fused_moe_kernel", "silu_and_mul", "moe_sum_reduce"}},
       Calls{&w4a8_experts, {"cutlass_w4a8_moe_mm", "get_cutlass_w4a8_moe_mm_data"}},
-      Calls{&plain_experts, {"linear", "moe_sum_reduce", "silu_and_mul", "prepare_moe_input", "shuffle_rows"}},
       Calls{&deepgemm_experts, {"m_grouped_fp8_gemm_nt_masked"}},
       Calls{&trtllm_experts, {"trtllm_fp8_block_scale_moe"}},
       Calls{&trtllm_bf16_experts, {"trtllm_bf16_moe"}},
@@ -46,6 +46,11 @@ std::span<const Calls> calls() {
 bool runs(const Calls& each, std::string_view kernel, WeightForm form) {
   if (each.backend == &plain_experts && kernel == "linear" && form != WeightForm::bf16) return false;
   return std::find(each.kernels.begin(), each.kernels.end(), kernel) != each.kernels.end();
+}
+
+/// Triton's kernel takes no fp32, which activations are in where nothing is rounded between ops.
+bool takes(const ExpertsBackend& backend, const LinearMethod& stored, const LayerSetting& setting) {
+  return backend.accepts(stored) != nullptr && (setting.rounding == Rounding::bf16 || &backend != &channel_experts);
 }
 
 /// What is stored as blocks of fp8 is multiplied as such.
@@ -62,7 +67,7 @@ std::string takers(const LinearMethod& stored, ExpertWeights weights, const Laye
   std::string text;
   if (weights == ExpertWeights::fp8 && setting.rounding == Rounding::off) return text;
   for (const ExpertsBackend* backend : backends)
-    if (backend->weights == weights && backend->accepts(stored) != nullptr && (backend->fuses_shared || !setting.fused_shared))
+    if (backend->weights == weights && takes(*backend, stored, setting) && (backend->fuses_shared || !setting.fused_shared))
       text += (text.empty() ? "" : ", ") + std::string(backend->name);
   return text;
 }
@@ -119,7 +124,7 @@ const ExpertsBackend& choose_experts(const ModelConfig& config, const LayerSetti
   for (const ExpertsBackend* backend : backends) {
     if (!wanted.empty() && backend->name != wanted) continue;
     known = true;
-    if (backend->weights != form || backend->accepts(stored) == nullptr) continue;
+    if (backend->weights != form || !takes(*backend, stored, setting)) continue;
     if (backend->weights == ExpertWeights::fp8 && setting.rounding == Rounding::off)
       refuse("multiply blocks of fp8, which need activations in bf16: roundings are off");
     if (setting.fused_shared && !backend->fuses_shared)
@@ -139,7 +144,7 @@ LayerSetting with_experts_of_draft(const ModelConfig& config, LayerSetting setti
   const LinearMethod& stored = stored_experts(config, setting);
   const std::string wanted = setting.experts;
   for (const ExpertsBackend* backend : backends)
-    if ((wanted.empty() || backend->name == wanted) && backend->weights == form_of(stored, setting) && backend->accepts(stored) != nullptr)
+    if ((wanted.empty() || backend->name == wanted) && backend->weights == form_of(stored, setting) && takes(*backend, stored, setting))
       return setting;
   bool as_the_others = false;
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
@@ -170,7 +175,7 @@ ExpertsPlace place_experts(std::string_view kernel, WeightForm stored, bool fixe
         const ExpertsBackend& backend = *each.backend;
         const LinearMethod& method = linear_method(form, setting.rounding);
         if (!runs(each, kernel, form) || (!setting.experts.empty() && setting.experts != backend.name)) continue;
-        if (backend.weights != (form == fp8_block ? ExpertWeights::fp8 : weights) || backend.accepts(method) == nullptr) continue;
+        if (backend.weights != (form == fp8_block ? ExpertWeights::fp8 : weights) || !takes(backend, method, setting)) continue;
         if (backend.weights == ExpertWeights::fp8 && setting.rounding == Rounding::off) {
           why = "roundings are off";
         } else if (setting.fused_shared && !backend.fuses_shared) {

@@ -1,4 +1,4 @@
-// Experts of eight bits with a scale for each row.
+// Experts of eight bits with a scale for each row, or in bf16, by Triton's kernel.
 #include <algorithm>
 
 #include "core/define.h"
@@ -23,12 +23,12 @@ const LinearMethod int8_rows{.name = "int8, grouped", .kernel = "fused_moe_kerne
 Tensor multiply(const Projection& projection, const Tensor& x, const Tensor& weights, const Exec& exec) {
   constexpr std::int64_t block = 64;
   const std::int64_t rows = x.size(0), blocks = (rows + block - 1) / block;
-  const bool int8 = projection.method == &int8_rows;
-  Tensor codes, scales;
+  const bool int8 = projection.method == &int8_rows, fp8 = projection.method == &fp8_rows;
+  Tensor codes = x, scales;
   if (int8) {
     const auto a = ops::run(ops::PerTokenQuantInt8{.x = x}, exec);
     codes = a.x_q, scales = a.scales;
-  } else {
+  } else if (fp8) {
     const auto a = ops::run(ops::SglPerTokenQuantFp8{.input = x}, exec);
     codes = a.output_q, scales = a.output_s;
   }
@@ -39,7 +39,7 @@ Tensor multiply(const Projection& projection, const Tensor& x, const Tensor& wei
   return ops::run(ops::FusedMoeKernel{.A = codes,
                                       .B = w.weight.reshape({1, w.rows, w.columns}),
                                       .A_scale = scales,
-                                      .B_scale = w.weight_scale.reshape({1, w.rows, 1}),
+                                      .B_scale = scales.defined() ? w.weight_scale.reshape({1, w.rows, 1}) : Tensor(),
                                       .topk_weights = weights.defined() ? weights : Tensor(DType::f32, {rows, 1}),
                                       .topk_ids = Tensor(DType::i32, {rows, 1}),
                                       .sorted_token_ids = pairs,
@@ -50,9 +50,9 @@ Tensor multiply(const Projection& projection, const Tensor& x, const Tensor& wei
                                       .block_size_m = block,
                                       .block_size_n = 128,
                                       .block_size_k = 128,
-                                      .use_fp8_w8a8 = !int8,
+                                      .use_fp8_w8a8 = fp8,
                                       .use_int8_w8a8 = int8,
-                                      .per_channel_quant = true},
+                                      .per_channel_quant = int8 || fp8},
                   exec)
       .C.reshape({rows, w.rows});
 }
@@ -90,7 +90,7 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
 }
 
 const LinearMethod* as_rows(const LinearMethod& stored) {
-  return &stored == &fp8_method ? &fp8_rows : &stored == &int8_method ? &int8_rows : nullptr;
+  return &stored == &fp8_method ? &fp8_rows : &stored == &int8_method ? &int8_rows : &stored == &bf16_method ? &bf16_method : nullptr;
 }
 
 }  // namespace
