@@ -1,6 +1,7 @@
 #include "ops/gemm/linear.h"
 
 #include "ops/schemes/half_product.h"
+#include "ops/sums/cublas_f32.h"
 
 namespace dodona::ops {
 namespace {
@@ -15,12 +16,36 @@ HalfProduct half_product_of(const Linear& op) {
           .split = split_of(op)};
 }
 
+/// cuBLAS's choice for factors of f32 is no recipe: it goes by the sizes.
+bool in_f32(const Linear& op) {
+  return op.input.dtype() == f32 || op.weight.dtype() == f32;
+}
+
+void hopper(const Linear& op, const Exec& exec) {
+  if (in_f32(op)) return cublas_f32_product(op.input, op.weight, op.output, exec);
+  half_product_on_gpu(half_product_of(op), exec);
+}
+
+std::optional<Refusal> unsupported(const Linear& op, Mode mode) {
+  if (mode != Mode::hopper || !in_f32(op)) return unsupported_half_product(half_product_of(op), mode);
+  if (op.split_k > 1)
+    return Refusal{"split_k", "is " + std::to_string(op.split_k) + ", expected 1: factors of f32 have cuBLAS's own parts"};
+  const std::int64_t rows = op.input.size(0), columns = op.weight.size(0), k = op.input.size(1);
+  if (op.out_dtype == f32 && cublas_f32_is_known(rows, columns, k)) return {};
+  return Refusal{"input", "times weight is a product of f32, [" + std::to_string(rows) + ", " + std::to_string(k) + "] * [" +
+                              std::to_string(columns) + ", " + std::to_string(k) +
+                              "]^T: cuBLAS's order of sums is known for up to 384 rows of K = 7168 and N = 64, given in f32"};
+}
+
 }  // namespace
 }  // namespace dodona::ops
 
 namespace dodona {
 std::unique_ptr<Op> op_linear() {
   auto all = ops::half_product_functions<ops::Linear, ops::half_product_of>();
+  all.contract += ops::cublas_f32_contract;
+  all.hopper = ops::hopper;
+  all.unsupported = ops::unsupported;
   all.fib_names = {{"", "gemm", "gemm_n", {{"input", "A"}, {"weight", "B"}}, {{"output", "C"}}}};
   all.cases = {"T=7 N=37 K=200",
                "T=1 N=64 K=1088 --dtype input=f32 --attr out_dtype=f32",

@@ -7,6 +7,7 @@
 #include "dodona/op.h"
 #include "io/sha256.h"
 #include "model/layer/attention.h"
+#include "model/layer/indexer.h"
 #include "model/layer/kernel_use.h"
 #include "model/weights/tensor_list.h"
 #include "model/weights/without_memory.h"
@@ -215,13 +216,16 @@ void require_mode(const Plan& plan, const LayerRequest& request) {
   const auto all_have = [&](Mode of) {
     return std::all_of(kernels.begin(), kernels.end(), [&](const UsedKernel& kernel) { return kernel.op->has(of); });
   };
-  const bool scores_decide =
-      request.config.sparse() && *std::max_element(request.lengths.begin(), request.lengths.end()) > request.config.index_topk;
+  const ModelConfig& config = request.config;
+  const bool scores_decide = config.sparse() && *std::max_element(request.lengths.begin(), request.lengths.end()) > config.index_topk &&
+                             !head_weights_are_known(mode, batch_of(request).tokens(), config.index_n_heads, config.hidden_size);
   if (all_have(mode) && !scores_decide) return;
   std::string without;
   if (scores_decide)
-    without = "linear in fp32, by cuBLAS, whose order of sums is not known (weights_proj of self.indexer(), which decides beyond " +
-              std::to_string(request.config.index_topk) + " tokens)";
+    without =
+        "linear in fp32, by cuBLAS, whose order of sums is not known for these sizes (weights_proj of self.indexer(), which decides "
+        "beyond " +
+        std::to_string(config.index_topk) + " tokens)";
   std::vector<Mode> modes;
   for (const UsedKernel& kernel : kernels) {
     if (!kernel.op->has(mode)) without += (without.empty() ? "" : ", ") + kernel.text();
@@ -294,6 +298,27 @@ Tensor row_of(const Tensor& history, std::int64_t request, std::int64_t token) {
 
 }  // namespace
 
+Tensor LayerRun::index_history() const {
+  const std::int64_t row = cache_.buffer().size(2) * bits(cache_.buffer().dtype()) / 8, width = cache_.token_bytes() - row;
+  const Tensor history(DType::u8, {cache_.requests(), *std::max_element(request_.lengths.begin(), request_.lengths.end()), width});
+  std::vector<std::byte> token(static_cast<std::size_t>(row + width));
+  each_cached_row([&](std::int64_t b, std::int64_t j, const Tensor&) {
+    cache_.read_token(b, j, token.data());
+    std::copy_n(token.data() + row, width, row_of(history, b, j).as<std::byte>());
+  });
+  return history;
+}
+
+void LayerRun::replace_index(const Tensor& history) {
+  const std::int64_t row = cache_.token_bytes() - history.size(2);
+  std::vector<std::byte> token(static_cast<std::size_t>(cache_.token_bytes()));
+  each_cached_row([&](std::int64_t b, std::int64_t j, const Tensor&) {
+    cache_.read_token(b, j, token.data());
+    std::copy_n(row_of(history, b, j).as<const std::byte>(), history.size(2), token.data() + row);
+    cache_.write_token(b, j, token.data());
+  });
+}
+
 Tensor LayerRun::history() const {
   const Tensor& buffer = cache_.buffer();
   Tensor history(buffer.dtype(), {cache_.requests(), *std::max_element(request_.lengths.begin(), request_.lengths.end()), buffer.size(2)});
@@ -304,6 +329,7 @@ Tensor LayerRun::history() const {
 io::NamedTensors LayerRun::inputs() const {
   io::NamedTensors inputs{{"hidden", state_.hidden.clone()}, {"kv_cache", history()}};
   if (state_.residual.defined()) inputs.emplace_back("residual", state_.residual.clone());
+  if (cache_.index_k().defined()) inputs.emplace_back("index_k", index_history());
   return inputs;
 }
 
@@ -317,6 +343,7 @@ void LayerRun::replace_input(const std::string& name, const Tensor& tensor, cons
                       ", expected " + std::string(dodona::name(ours.dtype())) + " " + to_string(ours.shape()));
     if (name == "hidden") state_.hidden = tensor.clone();
     if (name == "residual") state_.residual = tensor.clone();
+    if (name == "index_k") replace_index(tensor);
     if (name == "kv_cache") each_cached_row([&](std::int64_t b, std::int64_t j, const Tensor& row) { copy(row_of(tensor, b, j), row); });
     return;
   }

@@ -93,7 +93,8 @@ class LayerRun {
   const LayerWeights& weights() const { return weights_; }
 
   /// Copies of what the step reads: hidden and, except for layers that have none, residual [T, H], normal numbers of the streams "hidden"
-  /// and "residual"; kv_cache [B, longest, row], the cache before the step, zeros beyond a request's history.
+  /// and "residual"; kv_cache [B, longest, row], the cache before the step, zeros beyond a request's history; with sparse attention
+  /// index_k, u8 [B, longest, 132], the indexer's keys likewise: 128 codes and the bytes of their scale.
   io::NamedTensors inputs() const;
   /// Puts `tensor` in the place of that input; undefined: leaves it. Throws Error naming `where` it comes from for inputs that this layer
   /// does not read, and for another dtype or shape.
@@ -114,6 +115,8 @@ class LayerRun {
  private:
   void each_cached_row(const std::function<void(std::int64_t request, std::int64_t token, const Tensor& row)>& visit) const;
   Tensor history() const;
+  Tensor index_history() const;
+  void replace_index(const Tensor& history);
 
   KeepPages pages_;
   LayerRequest request_;

@@ -50,6 +50,27 @@ TEST(SparseLayer, RunsAgainWithTheSameResult) {
   EXPECT_EQ(digest_of(run.run().output), first);
 }
 
+Tensor input_of(const LayerRun& run, const char* wanted) {
+  for (const auto& [name, tensor] : run.inputs())
+    if (name == wanted) return tensor;
+  return {};
+}
+
+TEST(SparseLayer, ReadsTheIndexersKeysAsAnInput) {
+  LayerRun run(request("tiny-v32", {2500, 30}));
+  const Tensor keys = input_of(run, "index_k");
+  ASSERT_EQ(keys.shape(), Dims({2, 2500, 132}));
+  const std::string plain = digest_of(run.run().output);
+  // Others choose otherwise, and the same ones again bring back what was.
+  const Tensor others = keys.clone();
+  for (std::int64_t i = 0; i < 132 * 1000; ++i) others.as<std::uint8_t>()[i] = keys.as<const std::uint8_t>()[i + 132 * 1000];
+  run.replace_input("index_k", others, "the test");
+  EXPECT_EQ(std::memcmp(input_of(run, "index_k").data(), others.data(), 132 * 2499), 0);
+  EXPECT_NE(digest_of(run.run().output), plain);
+  run.replace_input("index_k", keys, "the test");
+  EXPECT_EQ(digest_of(run.run().output), plain);
+}
+
 TEST(SparseLayer, TheIndexerIsAStepOfTheTraceAndOfThePlan) {
   const LayerRequest sparse = request("tiny-v32", {2100});
   const auto result = LayerRun(sparse).run();
@@ -158,6 +179,9 @@ TEST(SparseLayer, BehindFlashMlaItRunsInHopperModeWhileAllTokensAreChosen) {
     EXPECT_NE(find(hopper.records, "self.indexer()")->kernels.find("fp8_gemm_nt"), std::string::npos) << "wk's bits are those of every run";
   }
   EXPECT_NO_THROW(plan_layer(in_mode(Mode::hopper, "flashmla", KvCacheType::e4m3, 2048)));
+  LayerRequest full = in_mode(Mode::hopper, "flashmla", KvCacheType::e4m3, 5000);
+  full.config = preset("v3.2"), full.setting.layer = 3;
+  EXPECT_NO_THROW(plan_layer(full)) << "of V3.2's size cuBLAS's order is known";
   expect_error([&] { plan_layer(in_mode(Mode::hopper, "flashmla", KvCacheType::e4m3, 2049)); }, ErrorCode::unsupported,
                {"mode is hopper", "linear in fp32, by cuBLAS", "weights_proj of self.indexer()", "expected fast or golden for this layer"});
   expect_error([&] { plan_layer(in_mode(Mode::hopper, "", KvCacheType::activations, 300)); }, ErrorCode::unsupported,

@@ -7,6 +7,9 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "dodona/error.h"
@@ -294,6 +297,40 @@ TEST(Linear, ZerosPassWithEitherSignAndNothingElseDoes) {
   EXPECT_EQ(judged(op, out).failing(), 0);
   quant::set(out, 2, 0x1p-120);
   EXPECT_EQ(judged(op, out).failing(), 1);
+}
+
+/// Of so many rows of K = 7168 ones in f32 and columns of ones but for 2^40 at 0 and -2^40 at partners[n]: ones that are added to either
+/// are lost, and so the first row says how many share a sum with both.
+std::vector<std::int64_t> lost_with(std::int64_t rows, const std::vector<std::int64_t>& partners) {
+  auto op = call(rows, 64, 7168, DType::f32, DType::f32, DType::f32);
+  std::fill_n(op.input.as<float>(), op.input.elements(), 1.0f);
+  std::fill_n(op.weight.as<float>(), op.weight.elements(), 1.0f);
+  for (std::size_t n = 0; n < partners.size(); ++n) {
+    float* const column = op.weight.as<float>() + static_cast<std::int64_t>(n) * 7168;
+    column[0] = 0x1p40f, column[partners[n]] = -0x1p40f;
+  }
+  const Tensor out = ops::run(op, in_mode(Mode::hopper)).output;
+  std::vector<std::int64_t> lost;
+  for (std::size_t n = 0; n < partners.size(); ++n) lost.push_back(7168 - static_cast<std::int64_t>(out.as<const float>()[n]));
+  return lost;
+}
+
+TEST(Linear, ProductsInF32AreAddedInThePartsThatCublasChooses) {
+  // A neighbour, the end of the part, and the next part, with which all of both are lost.
+  for (const auto& [rows, part] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{2, 224}, {5, 64}, {65, 128}, {129, 192}, {193, 128}, {257, 288}})
+    EXPECT_EQ(lost_with(rows, {1, part - 1, part}), (std::vector<std::int64_t>{2, part, 2 * part})) << rows;
+  // One row: a thread's own numbers are 4096 apart; then its neighbours, the thread 64 on, and block 4.
+  EXPECT_EQ(lost_with(1, {4096, 1, 128, 1024}), (std::vector<std::int64_t>{2, 4, 8, 1024}));
+  for (const auto& [t, n, k] : {std::tuple{385, 64, 7168}, {1, 63, 7168}, {1, 64, 7104}}) {
+    try {
+      ops::run(call(t, n, k, DType::f32, DType::f32, DType::f32), in_mode(Mode::hopper));
+      FAIL() << t << " rows, N = " << n << ", K = " << k;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      EXPECT_NE(std::string(error.what()).find("up to 384 rows of K = 7168 and N = 64"), std::string::npos) << error.what();
+    }
+  }
 }
 
 }  // namespace

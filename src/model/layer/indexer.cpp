@@ -15,6 +15,7 @@
 #include "ops/nsa/hadamard_transform.h"
 #include "ops/nsa/set_index_k_scale_buffer.h"
 #include "ops/rope/apply_rope_with_cos_sin_cache_inplace.h"
+#include "ops/sums/cublas_f32.h"
 
 namespace dodona::model {
 namespace {
@@ -54,6 +55,10 @@ void scale_weights(const Tensor& weights, const Tensor& q_scales) {
 
 }  // namespace
 
+bool head_weights_are_known(Mode gpu, std::int64_t tokens, std::int64_t heads, std::int64_t hidden) {
+  return gpu == Mode::hopper && ops::cublas_f32_is_known(tokens, heads, hidden);
+}
+
 Indexed index_tokens(const ModelConfig& config, const IndexerWeights& weights, const IndexerStep& step, const Tensor& index_k,
                      const Exec& exec) {
   const std::int64_t tokens = step.x.size(0), heads = weights.weights_proj.size(0);
@@ -70,9 +75,9 @@ Indexed index_tokens(const ModelConfig& config, const IndexerWeights& weights, c
   indexed.q_codes = q.y, indexed.q_scales = q.s, indexed.k_codes = k.y, indexed.k_scales = k.s;
   ops::run(ops::SetIndexKScaleBuffer{.buf = index_k, .loc = step.slots, .index_k = k.y, .index_k_scale = k.s}, exec);
 
-  // What a GPU gives in fp32 is not known. Scores decide nothing where all tokens are chosen, and runs in a GPU's mode have no others.
+  // Where what a GPU gives in fp32 is not known, runs in its mode have all tokens chosen: scores decide nothing there.
   Exec scoring = exec;
-  if (of_a_gpu(exec.mode)) scoring.mode = Mode::golden;
+  if (of_a_gpu(exec.mode) && !head_weights_are_known(exec.mode, tokens, heads, step.x.size(1))) scoring.mode = Mode::golden;
   indexed.head_weights =
       ops::run(ops::Linear{.input = widened(step.x), .weight = weights.weights_proj, .out_dtype = DType::f32}, scoring).output;
   scale_weights(indexed.head_weights, indexed.q_scales);

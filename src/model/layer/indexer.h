@@ -43,6 +43,9 @@ struct Indexed {
   Tensor selected;      ///< i32 [T, 2048]: slots of the chosen tokens, then -1
 };
 
+/// Whether a GPU's bits of weights_proj, an fp32 product of cuBLAS's, are known for so many new tokens.
+bool head_weights_are_known(Mode gpu, std::int64_t tokens, std::int64_t heads, std::int64_t hidden);
+
 /// q and k from their projections, k normalised; rope (pairs of halves) over
 /// the first qk_rope_head_dim of each head; the Hadamard transform; e4m3 with
 /// scales that are powers of two; keys stored in `index_k` (u8 [pages, 8448])
