@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Runs FP8 mixture-of-experts layers of DeepSeek-R1 from the kernels that serving ships, and writes what every model op gave.
+"""Runs FP8 mixture-of-experts layers of DeepSeek-R1 or V3.2 from the kernels that serving ships, and writes what every model op gave.
 
     dodona layer --preset r1 --kv-len 1024 --batch 16 --backend flashmla --experts triton --trail step.safetensors --trail-tensors
     python3 replay_layer.py step.safetensors --out dump.safetensors        # on an H100: reads what the step reads, and its setting
     dodona layer --preset r1 --kv-len 1024 --batch 16 --backend flashmla --experts triton --mode hopper --against dump.safetensors
 
+`--preset v3.2` for a step of one, here and there: its indexer chooses what FlashMLA's sparse kernels attend to, of a cache in bf16 or in rows of 656 bytes (--kv-cache-dtype fp8_e4m3).
+
 Kernels: sgl-kernel's norms, quantizer, rope, router and sums, DeepGEMM's fp8_gemm_nt, cuBLAS (torch.bmm), FlashMLA's dense decode (in prefill
-sglang's Triton extend_attention_fwd) and sglang's Triton fused_moe_kernel with its default tiles. `--layers 3` goes on through the next two, each
+sglang's Triton extend_attention_fwd), sglang's Triton fused_moe_kernel with its default tiles; of the indexer torch's layer norm and fp32 product,
+sgl-kernel's Hadamard transform and selection, DeepGEMM's fp8_paged_mqa_logits, sglang's Triton act_quant, stores and quantize_k_cache. `--layers 3` goes on through the next two, each
 with a dump of its own, dump.1.safetensors and dump.2.safetensors, that holds its hidden states too. Weights are made here from the seed, as src/model/weights/synthetic.h has them: a Philox
 stream for each tensor's name. `--kernels dodona` takes each kernel's hopper mode in its place (no GPU needed): a rehearsal. `--check` runs
 that too on each kernel's own inputs, and counts the elements that differ. `--tensors` keeps the outputs beside their digests.
@@ -16,7 +19,8 @@ import torch
 
 R1 = dict(H=7168, Nh=128, Lq=1536, Lkv=512, Dn=128, Dr=64, Dv=128, I=2048, E=256, K=8, G=8, TG=4, rsf=2.5, eps=1e-6)
 TINY = dict(R1, H=256, Nh=4, Lq=256, I=128, E=16, K=4, G=4, TG=2)
-SHAPES = {"r1": R1, "tiny-fp8": TINY}
+V32 = dict(R1, heads=64, width=128, topk=2048)  # of its indexer
+SHAPES = {"r1": R1, "tiny-fp8": TINY, "v3.2": V32}
 BF16, E4M3, F32, I32 = torch.bfloat16, torch.float8_e4m3fn, torch.float32, torch.int32
 
 
@@ -66,12 +70,15 @@ class Weights:
         return bf16_tensor(self.seed, self.prefix + name + ".weight", size, 1, 2**-18, self.device)
 
     def gate(self, experts, hidden):
-        name = self.prefix + "mlp.gate.weight"
+        return self.linear("mlp.gate", experts, hidden)
+
+    def linear(self, module, experts, hidden):
+        name = self.prefix + module + ".weight"
         scale = deviation(name, hidden) * math.sqrt(3) / 32768
         return bf16_tensor(self.seed, name, experts * hidden, 0, scale, self.device).reshape(experts, hidden)
 
-    def bias(self, experts):
-        word = words(self.seed, self.prefix + "mlp.gate.e_score_correction_bias", experts, self.device)
+    def bias(self, name, count):
+        word = words(self.seed, self.prefix + name, count, self.device)
         return signed(word, 32).to(F32) * f32(2**-31 / 20)
 
     def blocks(self, module, rows, columns):
@@ -119,7 +126,9 @@ class Shipped:
         import deep_gemm, sgl_kernel
         from sgl_kernel import flash_mla
         from sglang.srt.layers.attention.triton_ops import extend_attention
+        from sglang.srt.layers.attention.nsa import index_buf_accessor, quant_k_cache, triton_kernel
         from sglang.srt.layers.moe.fused_moe_triton import fused_moe_triton_kernels
+        self.act_quant_128, self.store_index, self.quantize_cache = triton_kernel.act_quant, index_buf_accessor.SetKAndS, quant_k_cache
         self.extend_attention = extend_attention.extend_attention_fwd
         self.ops, self.deep_gemm, self.flash_mla, self.triton = torch.ops.sgl_kernel, deep_gemm, flash_mla, fused_moe_triton_kernels
         self.keep = getattr(sgl_kernel, "keep", lambda *tensors: None)
@@ -154,11 +163,60 @@ class Shipped:
     def bmm(self, a, b):
         return torch.bmm(a, b)
 
-    def rope(self, q, k, table):
+    def rope(self, q, k, table, pairs=True):
         rows = torch.arange(q.shape[0], dtype=torch.int64, device=q.device)
         self.keep(q, k, table, rows)
-        self.ops.apply_rope_pos_ids_cos_sin_cache.default(q, k, q, k, table, rows, True, False, None, None, None, None)
+        self.ops.apply_rope_pos_ids_cos_sin_cache.default(q, k, q, k, table, rows, pairs, False, None, None, None, None)
         return q, k
+
+    def layernorm(self, x, weight, bias):
+        return torch.nn.functional.layer_norm(x.to(F32), weight.shape, weight, bias, 1e-6).to(x.dtype)
+
+    def hadamard(self, x):
+        x = x.contiguous()
+        self.keep(x)
+        out = self.ops.fast_hadamard_transform.default(x, x.shape[-1] ** -0.5)
+        self.keep(out)
+        return out
+
+    def act_quant(self, x):
+        return self.act_quant_128(x.contiguous(), 128, "ue8m0")
+
+    def set_index(self, buffer, loc, codes, scales):
+        pool = type("Pool", (), dict(page_size=64, index_head_dim=128, quant_block_size=128, device=buffer.device))
+        self.store_index.execute(pool, buf=buffer, loc=loc, index_k=codes, index_k_scale=scales)
+        return buffer
+
+    def linear_f32(self, x, weight):
+        return torch.nn.functional.linear(x, weight)
+
+    def paged_logits(self, q, cache, weights, lengths, table):
+        sms = torch.cuda.get_device_properties(0).multi_processor_count
+        self.keep(q, cache, weights, lengths, table)
+        plan = self.deep_gemm.get_paged_mqa_logits_metadata(lengths, 64, sms)
+        self.keep(plan)
+        logits = self.deep_gemm.fp8_paged_mqa_logits(q, cache, weights, lengths, table, plan, 64 * table.shape[1], False)
+        self.keep(logits)
+        return logits
+
+    def select(self, logits, lengths, slots, topk):
+        starts = torch.arange(len(lengths) + 1, dtype=I32, device=logits.device)
+        out = torch.empty((len(lengths), topk), dtype=I32, device=logits.device)
+        self.keep(logits, lengths, slots, starts, out)
+        self.ops.fast_topk_transform_fused.default(logits, lengths, out, slots, starts, None)
+        return out
+
+    def quantize_k(self, rows):
+        return self.quantize_cache._quantize_k_cache_fast_wrapped(rows).view(torch.uint8)
+
+    def sparse_fwd(self, q, kv, indices, scale):
+        self.keep(q, kv, indices)
+        return self.flash_mla.flash_mla_sparse_fwd(q, kv, indices, scale)[0]
+
+    def sparse_decode(self, q, cache, indices, lengths, metadata, splits, scale):
+        table = torch.zeros((len(q), 1), dtype=I32, device=q.device)
+        self.keep(q, cache, indices, lengths, metadata, splits, table)
+        return self.flash_mla.flash_mla_with_kvcache(q, cache.view(E4M3), table, lengths, 512, metadata, splits, scale, False, is_fp8_kvcache=True, indices=indices)[0]
 
     def flash_mla_decode(self, q, cache, table, lengths, metadata, splits, scale):
         self.keep(q, cache, table, lengths, metadata, splits)
@@ -273,9 +331,9 @@ class Replayed:
     def bmm(self, a, b):
         return self.run("bmm", mat1=a, mat2=b)["out"]
 
-    def rope(self, q, k, table):
+    def rope(self, q, k, table, pairs=True):
         rows = torch.arange(q.shape[0], dtype=torch.int64)
-        out = self.run("apply_rope_with_cos_sin_cache_inplace", positions=rows, query=q.contiguous(), key=k.contiguous(), cos_sin_cache=table, head_size=q.shape[2], is_neox=False)
+        out = self.run("apply_rope_with_cos_sin_cache_inplace", positions=rows, query=q.contiguous(), key=k.contiguous(), cos_sin_cache=table, head_size=q.shape[2], is_neox=not pairs)
         q.copy_(out["query"].to(q.device)), k.copy_(out["key"].to(k.device))
         return q, k
 
@@ -315,8 +373,41 @@ class Replayed:
     def sum_reduce(self, rows, factor):
         return self.run("moe_sum_reduce", input_tensor=rows, routed_scaling_factor=factor)["output_tensor"]
 
-    def metadata(self, lengths, heads):
-        out = self.run("get_mla_metadata", cache_seqlens=lengths, num_q_tokens_per_head_k=heads, num_heads_k=1)
+    def layernorm(self, x, weight, bias):
+        return self.run("layernorm", input=x, gemma=weight, beta=bias, eps=1e-6)["out"]
+
+    def hadamard(self, x):
+        return self.run("hadamard_transform", x=x.contiguous(), scale=x.shape[-1] ** -0.5)["out"]
+
+    def act_quant(self, x):
+        out = self.run("act_quant", x=x.contiguous(), scale_fmt="ue8m0")
+        return out["y"], out["s"]
+
+    def set_index(self, buffer, loc, codes, scales):
+        return self.run("set_index_k_scale_buffer", buf=buffer, loc=loc, index_k=codes, index_k_scale=scales)["buf"]
+
+    def linear_f32(self, x, weight):
+        return self.run("linear", input=x, weight=weight, out_dtype="f32")["output"]
+
+    def paged_logits(self, q, cache, weights, lengths, table):
+        return self.run("fp8_paged_mqa_logits", q=q, fused_kv_cache=cache, weights=weights, context_lens=lengths, block_table=table, max_context_len=64 * table.shape[1])["logits"]
+
+    def select(self, logits, lengths, slots, topk):
+        starts = torch.zeros(len(lengths) + 1, dtype=I32)
+        return self.run("fast_topk_transform_fused", score=logits, lengths=lengths, page_table_size_1=slots, cu_seqlens_q=starts)["dst_page_table"]
+
+    def quantize_k(self, rows):
+        return self.run("quantize_k_cache", cache_k=rows)["quant_cache"]
+
+    def sparse_fwd(self, q, kv, indices, scale):
+        return self.run("flash_mla_sparse_fwd", q=q, kv=kv, indices=indices, sm_scale=scale)["out"]
+
+    def sparse_decode(self, q, cache, indices, lengths, metadata, splits, scale):
+        return self.run("flash_mla_sparse_decode", q=q, k_cache=cache, indices=indices, tile_scheduler_metadata=metadata, num_splits=splits, softmax_scale=scale)["out"]
+
+    def metadata(self, lengths, heads, topk=None):
+        sparse = {} if topk is None else dict(num_heads_q=heads, topk=topk, is_fp8_kvcache=True)
+        out = self.run("get_mla_metadata", cache_seqlens=lengths, num_q_tokens_per_head_k=heads, num_heads_k=1, **sparse)
         return out["tile_scheduler_metadata"], out["num_splits"]
 
 
@@ -332,7 +423,7 @@ class Checked:
 
     def __getattr__(self, name):
         def call(*args):
-            copies = [a.clone() if isinstance(a, torch.Tensor) and name == "rope" else a for a in args]
+            copies = [a.clone() if isinstance(a, torch.Tensor) and name in ("rope", "set_index") else a for a in args]
             given = getattr(self.first, name)(*args)
             begin = time.time()
             try:
@@ -343,6 +434,11 @@ class Checked:
             pairs = list(zip(given, mine)) if isinstance(given, tuple) else [(given, mine)]
             if name == "align":  # the order within an expert is left to atomics
                 pairs = pairs[2:]
+            if name == "paged_logits":  # what lies behind a request's tokens is not said
+                behind = torch.arange(given.shape[1])[None] >= args[3].cpu()[:, None]
+                pairs = [tuple(p.cpu().masked_fill(behind, 0) for p in pairs[0])]
+            if name == "select":  # nor is the order of those that it chooses
+                pairs = [tuple(p.cpu().sort(1)[0] for p in pairs[0])]
             differ = [int((bits(a) != bits(b)).sum()) if a.shape == b.shape else -1 for a, b in pairs]
             self.total += sum(abs(d) for d in differ)
             print(f"  {name:20} {' '.join(str(tuple(a.shape)) for a, _ in pairs):50} {differ} differ ({time.time() - begin:.1f} s)", flush=True)
@@ -353,7 +449,7 @@ class Checked:
 # ---- what is written
 
 
-NAMES = {BF16: "bf16", F32: "f32", I32: "i32", E4M3: "f8_e4m3", torch.int64: "i64"}
+NAMES = {BF16: "bf16", F32: "f32", I32: "i32", E4M3: "f8_e4m3", torch.int64: "i64", torch.uint8: "u8"}
 
 
 def digest(tensor):
@@ -391,9 +487,9 @@ class Dump:
 class Layer:
     """One layer: its sizes, kernels, weights, and the batch of requests of `lengths` tokens, the last `new` of each new."""
 
-    def __init__(self, sizes, kernels, metadata, weights, lengths, new, history, dump, device):
+    def __init__(self, sizes, kernels, metadata, weights, lengths, new, history, index, dump, device):
         self.s, self.kernels, self.metadata, self.weights, self.dump, self.device = sizes, kernels, metadata, weights, dump, device
-        self.lengths, self.new, self.history = lengths, new, history
+        self.lengths, self.new, self.history, self.index = lengths, new, history, index
         self.scale = (sizes["Dn"] + sizes["Dr"]) ** -0.5 * (0.1 * math.log(40) + 1) ** 2
 
     def linear(self, x, weight):
@@ -409,12 +505,15 @@ class Layer:
         dump("self.q_b_proj()", ("output", q))
         kv_a = self.kernels.rmsnorm(qkv[:, s["Lq"] : s["Lq"] + s["Lkv"]], w.norm(a + "kv_a_layernorm", s["Lkv"]), s["eps"])
         dump("self.kv_a_layernorm()", ("output", kv_a))
+        self.q_lora = q_a
         return q.reshape(len(x), s["Nh"], -1), kv_a, qkv[:, s["Lq"] + s["Lkv"] :].unsqueeze(1)
 
-    def rotated(self, q_pe, k_pe):
+    def rope_rows(self):
         positions = [n - k + i for n, k in zip(self.lengths, self.new) for i in range(k)]
-        table = torch.stack([rope_row(p, self.s["Dr"]) for p in positions]).to(self.device)
-        q_pe, k_pe = self.kernels.rope(q_pe, k_pe, table)
+        return torch.stack([rope_row(p, self.s["Dr"]) for p in positions]).to(self.device)
+
+    def rotated(self, q_pe, k_pe):
+        q_pe, k_pe = self.kernels.rope(q_pe, k_pe, self.rope_rows())
         self.dump("self.rotary_emb()", ("q_pe", q_pe), ("k_pe", k_pe))
         return q_pe, k_pe
 
@@ -447,26 +546,75 @@ class Layer:
         dump("bmm_fp8()", ("q_nope_out", q_nope), note="q_nope * w_kc")
         q_pe, k_pe = self.rotated(q[:, :, s["Dn"] :], k_pe)
         cache, table, loc = self.cache()
-        cache[loc, 0, : s["Lkv"]], cache[loc, 0, s["Lkv"] :] = kv_a, k_pe[:, 0]
-        dump("set_mla_kv_buffer()", ("k_nope", cache[loc][:, :, : s["Lkv"]]), ("k_pe", cache[loc][:, :, s["Lkv"] :]))
+        rows = torch.cat([kv_a.unsqueeze(1), k_pe], 2)
+        if cache.shape[2] == 656:
+            rows = self.kernels.quantize_k(rows.unsqueeze(1)).reshape(T, 1, -1)
+        cache[loc] = rows
+        dump("set_mla_kv_buffer()", ("k_nope", kv_a.unsqueeze(1)), ("k_pe", k_pe))
         counts = torch.tensor(self.lengths, dtype=I32)
-        metadata, splits = (t.to(device) for t in self.metadata(counts, s["Nh"]))
-        query = torch.cat([q_nope, q_pe], 2).unsqueeze(1)
-        pages = cache.reshape(-1, 64, 1, s["Lkv"] + s["Dr"])
-        o = self.kernels.flash_mla_decode(query, pages, table.to(device), counts.to(device), metadata, splits, self.scale).reshape(T, s["Nh"], s["Lkv"])
+        query = torch.cat([q_nope, q_pe], 2)
+        if "topk" in s:
+            o = self.sparse(query, cache, self.indexed(x, table.to(device), loc, counts.to(device)), counts)
+        else:
+            metadata, splits = (t.to(device) for t in self.metadata(counts, s["Nh"]))
+            pages = cache.reshape(-1, 64, 1, s["Lkv"] + s["Dr"])
+            o = self.kernels.flash_mla_decode(query.unsqueeze(1), pages, table.to(device), counts.to(device), metadata, splits, self.scale)
+        o = o.reshape(T, s["Nh"], s["Lkv"])
         dump("self.attn_mqa()", ("output", o))
         o = self.kernels.bmm(o.transpose(0, 1), w_vc).transpose(0, 1)
         dump("bmm_fp8()", ("attn_bmm_output", o), note="attn_output * w_vc")
         return o
 
+    def sparse(self, query, cache, chosen, counts):
+        """Over the chosen slots alone."""
+        s, device, chosen = self.s, self.device, chosen.unsqueeze(1)
+        if cache.shape[2] != 656:
+            return self.kernels.sparse_fwd(query, cache, chosen, self.scale)
+        metadata, splits = (t.to(device) for t in self.metadata(counts, s["Nh"], s["topk"]))
+        pages = cache.reshape(-1, 64, 1, cache.shape[2])
+        return self.kernels.sparse_decode(query.unsqueeze(1), pages, chosen, counts.to(device), metadata, splits, self.scale)
+
+    def indexed(self, x, table, loc, counts):
+        """The indexer: slots of the tokens that each new one attends to."""
+        s, w, kernels, T, a = self.s, self.weights, self.kernels, len(x), "self_attn.indexer."
+        heads, width, half = s["heads"], s["width"], s["Dr"]
+        q = self.linear(self.q_lora, w.blocks(a + "wq_b", heads * width, s["Lq"])).reshape(T, heads, width)
+        k = self.linear(x, w.blocks(a + "wk", width, s["H"]))
+        k = kernels.layernorm(k, w.norm(a + "k_norm", width).to(F32), w.bias(a + "k_norm.bias", width)).unsqueeze(1)
+        q[:, :, :half], k[:, :, :half] = kernels.rope(q[:, :, :half].contiguous(), k[:, :, :half].contiguous(), self.rope_rows(), False)
+        q, k = kernels.hadamard(q), kernels.hadamard(k)
+        (q, q_scales), (k, k_scales) = kernels.act_quant(q), kernels.act_quant(k[:, 0])
+        buffer = kernels.set_index(self.index_pages(table), torch.tensor(loc, device=self.device), k, k_scales)
+        weights = kernels.linear_f32(x.to(F32), w.linear(a + "weights_proj", heads, s["H"]).to(F32))
+        weights = ((weights * heads**-0.5).unsqueeze(2) * q_scales * width**-0.5).squeeze(2)
+        logits = kernels.paged_logits(q.unsqueeze(1), buffer.reshape(-1, 64, 1, width + 4), weights.contiguous(), counts, table)
+        slots = (table.unsqueeze(2) * 64 + torch.arange(64, dtype=I32, device=self.device)).reshape(T, -1).contiguous()
+        chosen = kernels.select(logits, counts, slots, s["topk"])
+        if max(self.lengths) > s["topk"]:  # in an order that the kernel leaves to atomics, and attention's sums follow it
+            chosen = torch.where(counts.unsqueeze(1) > s["topk"], chosen.sort(1)[0], chosen)
+        self.dump("self.indexer()", ("output", chosen))
+        return chosen
+
+    def index_pages(self, table):
+        """Pages of 64 keys: their codes, then their scales."""
+        buffer = torch.zeros((2 + int(table.max()), 64 * (self.s["width"] + 4)), dtype=torch.uint8, device=self.device)
+        codes, scales = buffer[:, : 64 * self.s["width"]].reshape(-1, 64, self.s["width"]), buffer[:, 64 * self.s["width"] :].reshape(-1, 64, 4)
+        for b, n in enumerate(self.lengths):
+            at = torch.arange(n - 1, device=self.device)
+            page = table[b].long()[at // 64]
+            codes[page, at % 64], scales[page, at % 64] = self.index[b, : n - 1, :-4], self.index[b, : n - 1, -4:]
+        return torch.cat([codes.reshape(len(buffer), -1), scales.reshape(len(buffer), -1)], 1)
+
     def cache(self):
         """Pages of 128 in turn, the first of them nobody's; the table counts pages of 64. And the new tokens' slots."""
         pages = [-(-n // 128) for n in self.lengths]
-        cache = torch.zeros((1 + sum(pages)) * 128, 1, self.s["Lkv"] + self.s["Dr"], dtype=BF16, device=self.device)
+        scaled = self.history.shape[2] == 656
+        history = self.history.view(torch.uint8) if scaled else self.history
+        cache = torch.zeros((1 + sum(pages)) * 128, 1, history.shape[2], dtype=history.dtype, device=self.device)
         table = torch.full((len(pages), 2 * max(pages)), -1, dtype=I32)
         first, loc = 1, []
         for b, n in enumerate(self.lengths):
-            cache[first * 128 : first * 128 + n - 1, 0] = self.history[b, : n - 1]
+            cache[first * 128 : first * 128 + n - 1, 0] = history[b, : n - 1]
             table[b, : 2 * pages[b]] = torch.arange(2 * first, 2 * (first + pages[b]))
             loc.append(first * 128 + n - 1)
             first += pages[b]
@@ -506,7 +654,7 @@ class Layer:
         s, kernels, device = self.s, self.kernels, self.device
         logits = kernels.router_gemm(x, self.weights.gate(s["E"], s["H"]))
         self.dump("self.gate()", ("output", logits))
-        topk_weights, ids = kernels.fused_gate(logits, self.weights.bias(s["E"]), s["G"], s["TG"], s["K"] + fused_shared, int(fused_shared), s["rsf"])
+        topk_weights, ids = kernels.fused_gate(logits, self.weights.bias("mlp.gate.e_score_correction_bias", s["E"]), s["G"], s["TG"], s["K"] + fused_shared, int(fused_shared), s["rsf"])
         self.dump("self.topk()", ("topk_weights", topk_weights), ("topk_ids", ids))
         shared = None if fused_shared else self.shared_experts(x)
         # Experts that nobody chose are left out of the stacks: no block names them.
@@ -548,10 +696,11 @@ def main():
     if options.check:
         kernels = Checked(kernels, replayed)
     hidden, residual, history = (inputs[name].to(device) for name in ("hidden", "residual", "kv_cache"))
+    index = inputs["index_k"].to(device) if "index_k" in inputs else None
     for i in range(options.layers):
         begin, dump, number = time.time(), Dump(dict(setting, layer=setting["layer"] + i)), setting["layer"] + i
         read = {"input.hidden": hidden, "input.residual": residual} if i > 0 else {}
-        layer = Layer(SHAPES[options.preset], kernels, replayed.metadata, Weights(setting["seed"], number, device), setting["kv_len"], new, history, dump, device)
+        layer = Layer(SHAPES[options.preset], kernels, replayed.metadata, Weights(setting["seed"], number, device), setting["kv_len"], new, history, index, dump, device)
         hidden, residual = layer.run(hidden, residual, setting["fused_shared_expert"])
         path = options.out if i == 0 else options.out.replace(".safetensors", f".{i}.safetensors")
         dump.write(path, read, options.tensors)
