@@ -1,5 +1,6 @@
 #include "ops/rope/apply_rope_with_cos_sin_cache_inplace.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -127,6 +128,18 @@ void hopper(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec) {
   widen_and_narrow_stored(op);
 }
 
+/// A thread of upstream's kernel has so many neighbours, and looks for their partners R/2 away all at once.
+bool partners_lie_apart(const ApplyRopeWithCosSinCacheInplace& op) {
+  const std::int64_t together = std::max<std::int64_t>(16 / (bits(op.query.dtype()) / 8), op.head_size / 32);
+  return op.is_neox && op.cos_sin_cache.size(1) / 2 % together != 0;
+}
+
+std::optional<Refusal> unsupported(const ApplyRopeWithCosSinCacheInplace& op, Mode mode) {
+  if (mode != Mode::hopper || !partners_lie_apart(op)) return {};
+  return Refusal{"cos_sin_cache", "has R = " + std::to_string(op.cos_sin_cache.size(1)) + " for heads of " + std::to_string(op.head_size) +
+                                      ": the H200's kernel takes other partners there (see known upstream defects)"};
+}
+
 }  // namespace
 }  // namespace dodona::ops
 
@@ -145,11 +158,19 @@ whole heads.)",
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .check = ops::check,
       .bytes_read =
           [](const ops::ApplyRopeWithCosSinCacheInplace& op) {
             return ops::rope_bytes_read(op.positions, op.query, op.key, op.cos_sin_cache);
           },
+      .defects = {{"partners-of-a-neighbour", "query",
+                   "is_neox and R/2 not a multiple of a thread's max(16 bytes, head_size / 32) elements (heads of 512, R = 16): the kernel "
+                   "decides for all of them at once on which side their partners lie, and takes some from beyond R",
+                   [](const ops::ApplyRopeWithCosSinCacheInplace& actual, std::string_view output, std::int64_t linear) {
+                     return (output == "query" || output == "key") && ops::partners_lie_apart(actual) &&
+                            linear % actual.head_size < actual.cos_sin_cache.size(1);
+                   }}},
       .customary = {{"*", CustomaryKind::close, 1e-2, 1e-2, "sgl-kernel/tests/test_rotary_embedding.py (bf16)"}},
       .cases = {"T=4 P=512 R=64 Nq=128 Nk=1 --attr head_size=64 --attr is_neox=false", "T=5 P=256 R=64 Nq=16 Nk=4 --attr head_size=64",
                 "T=3 P=128 R=64 Nq=8 Nk=2 --attr head_size=128 --attr is_neox=false --dtype query=f16",
