@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -58,6 +59,14 @@ double row_cost(const MoeFusedGate& op) {
   return 4.0 * static_cast<double>(op.experts());
 }
 
+/// Upstream marks groups that it dropped by keys of FLT_MAX in the type, of 16-bit types infinity. Whether a key, or the sum of two, may be
+/// that number: a sigmoid does not change such a bias.
+bool mark_decides(const MoeFusedGate& op, const std::vector<float>& bias) {
+  const DType type = op.bias.dtype();
+  const float largest = type == f16 ? 65504.0f : std::numeric_limits<float>::max();
+  return std::any_of(bias.begin(), bias.end(), [&](float b) { return b >= largest / 2; });
+}
+
 /// Whether a NaN key is the first one of its group, or is chosen for want of others.
 bool nan_decides(const MoeFusedGate& op, const std::vector<float>& x, const std::vector<float>& bias) {
   std::vector<float> keys(x.size());
@@ -84,7 +93,7 @@ struct GateRouter {
     std::vector<float> x;
     RouterScores scores;
 
-    bool unspecified() const { return nan_decides(router.op, x, router.bias); }
+    bool unspecified() const { return mark_decides(router.op, router.bias) || nan_decides(router.op, x, router.bias); }
     std::vector<std::int64_t> choose() const {
       return ops::choose(choice_of(router.op), scores.keys, ExactArithmetic::add, choice_rule(router.rule));
     }
@@ -202,7 +211,12 @@ void hopper(const MoeFusedGate& op, const Exec& exec) {
 
 std::optional<Refusal> unsupported(const MoeFusedGate& op, Mode mode) {
   if (mode != Mode::hopper) return {};
+  if (op.experts() == op.num_expert_group && op.input_tensor.dtype() != f32)
+    return Refusal{"num_expert_group",
+                   "is the number of experts: upstream's kernel stops at a misaligned address with one 16-bit key a group"};
   const std::vector<float> bias = router_row(op.bias, 0, op.experts());
+  if (mark_decides(op, bias))
+    return Refusal{"bias", "holds numbers that upstream's kernel takes for its mark of dropped groups: there is no hopper mode for that"};
   for (std::int64_t t = 0; t < op.input_tensor.size(0); ++t)
     if (nan_decides(op, router_row(op.input_tensor, t, op.experts()), bias))
       return Refusal{"input_tensor", "has a NaN in row " + std::to_string(t) +
@@ -256,7 +270,9 @@ kept, ties to the lower index; of their experts the best by c, ties to the lower
 fp32) over the sum of s in order of choice; shared experts f32(f64(sum)/factor) over the sum; then, with apply,
 f32(f64(weight)*factor). A NaN key or score counts as -inf; where a NaN key is
 the first one of its group, or would be chosen for want of others, the row is open, and refused by hopper mode: upstream's search
-for a group's best starts from its first key, nothing compares greater than NaN, and what its lanes then agree on is left to a race. ids are exact, except that keys and scores are
+for a group's best starts from its first key, nothing compares greater than NaN, and what its lanes then agree on is left to a race.
+Likewise where a bias is at least half the type's largest number: a key or a group's score may then be FLT_MAX (of 16-bit types infinity),
+with which upstream marks groups that it dropped. ids are exact, except that keys and scores are
 known to an interval: the relative error of s is (1.25|x|+4)*e/(1+e) + 3 units of 2^-24, e = exp(-x), carried through the
 roundings. Any choice that keys within their intervals give is accepted, with the weights that follow; equal inputs, and keys
 whose interval is one number (saturated scores, 16-bit types), tie exactly. Budget of the weights: the intervals of s, routed +
@@ -269,6 +285,9 @@ open; a denormal weight may be flushed, also before its product with the factor.
       .unsupported = ops::unsupported,
       .check = ops::check,
       .condition = ops::condition,
+      .defects =
+          {{"misaligned-one-key", "topk_ids",
+            "16-bit keys in groups of one expert: the kernel stops at a misaligned address (an H200; 2 and more a group, and f32, run)"}},
       .mistakes = {{"bias-in-weights", "the weights are made of score + bias, which is meant for choosing only",
                     ops::golden<ops::Rule::bias_in_weights>},
                    {"weights-not-renormalized", "the weights are not divided by their sum", ops::golden<ops::Rule::not_renormalized>},
