@@ -24,6 +24,8 @@ void put_fp8_codes(const GoldenOutput& codes, std::int64_t first, std::span<cons
     const double magnitude = std::fabs(static_cast<double>(v));
     Bounded code{v, std::isnan(element) ? 0.0 : magnitude * 5 * f32_eps, open && !std::isnan(element)};
     if (element != 0 && std::fabs(element) < flush_floor) code = code.widened(magnitude);
+    // Likewise a denormal factor: zero times infinity is NaN.
+    if (may_flush(factor)) code = std::isinf(element) ? Bounded{v, 0.0, true} : code.widened(magnitude);
     codes.put_saturating(first + static_cast<std::int64_t>(k), code);
   }
 }

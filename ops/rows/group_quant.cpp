@@ -380,6 +380,14 @@ bool exponent_too_high(const GroupQuant& actual, std::int64_t linear) {
   return e < 0 && words.at(m, g) == e + 128;
 }
 
+bool inverse_flushed(const GroupQuant& actual, std::int64_t linear) {
+  if (actual.powers || !actual.version_2 || quant::get(actual.output_q, linear) != 0) return false;
+  const std::int64_t m = linear / actual.width(), g = linear % actual.width() / actual.group_size;
+  const std::vector<Bounded> row = Values(actual, {}).row(m);
+  const auto size = static_cast<std::size_t>(actual.group_size);
+  return magnitude_of(actual, std::span(row).subspan(static_cast<std::size_t>(g) * size, size), quant::amax).most > 0x1p126;
+}
+
 // ---- fast
 
 namespace {

@@ -89,6 +89,8 @@ void check_group_quant(const GroupQuant& op);
 std::optional<Refusal> group_quant_unsupported(const GroupQuant& op, Mode mode);
 /// Whether byte `linear` of actual words is one more than the exponent that the codes were made with.
 bool exponent_too_high(const GroupQuant& actual, std::int64_t linear);
+/// Whether a code of 0 is what version 2 makes of a group whose largest magnitude is beyond 2^126.
+bool inverse_flushed(const GroupQuant& actual, std::int64_t linear);
 
 /// Mistake: the maximum of values, not of magnitudes.
 float largest_value_of_group(std::span<const float> group);
@@ -133,6 +135,13 @@ Implementation<Op> group_quantizer() {
        "the whole number, and is cut toward zero); the codes are made with the right one",
        [](const Op& actual, std::string_view output, std::int64_t linear) {
          return output == "output_s" && exponent_too_high(group_quant(actual), linear);
+       }},
+      {"inverse-flushed", "output_q",
+       "version 2 divides the largest code by the largest magnitude of a group, and where that is beyond 2^126 the approximate division "
+       "gives "
+       "0, and so every code of the group is 0",
+       [](const Op& actual, std::string_view output, std::int64_t linear) {
+         return output == "output_q" && inverse_flushed(group_quant(actual), linear);
        }},
       {"row-major-exponents", "output_s",
        "version 1 with scale_ue8m0 and row-major output_s writes f32 scales over the words: the assertion against it is compiled out"},
