@@ -1,5 +1,6 @@
 #include "ops/softmax/flash_mla_tile.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "ops/softmax/mla_decode.h"
@@ -19,7 +20,7 @@ float flash_mla_max(float a, float b) {
   a = hw::ftz(a), b = hw::ftz(b);
   if (a != a) return b;
   if (b != b) return a;
-  return a > b ? a : b;
+  return a > b || (a == b && !std::signbit(a)) ? a : b;  // +0 is the larger zero
 }
 
 FlashMlaTile::FlashMlaTile(const quant::tensor_core::MmaSpec& unit, DType type, const std::vector<const std::byte*>& queries, Isa isa)

@@ -3,13 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <utility>
 
 #include "dodona/error.h"
 #include "helpers.h"
 #include "ops/attention/get_mla_metadata.h"
 #include "ops/rows/k_cache_row.h"
 #include "ops/softmax/flash_mla_schedule.h"
+#include "ops/softmax/flash_mla_tile.h"
 
 namespace dodona {
 namespace {
@@ -328,6 +331,12 @@ TEST(FlashMla, SchedulesThatLeaveBlocksOutAreErrors) {
             std::string::npos);
   EXPECT_NE(error(ints({1, 8}, {0, 0, 7, 4, 0, 0, 0, 0}), lengths_of({0, 1})).find("to request 7, expected requests 0 to 0"),
             std::string::npos);
+}
+
+TEST(FlashMla, OfZerosTheOneWithoutASignIsTheLarger) {
+  for (const auto& [a, b] : {std::pair{-0.0f, 0.0f}, {0.0f, -0.0f}, {-0x1p-140f, 0x1p-140f}, {0x1p-140f, -0x1p-140f}})
+    EXPECT_FALSE(std::signbit(ops::flash_mla_max(a, b))) << a << " " << b;
+  EXPECT_TRUE(std::signbit(ops::flash_mla_max(-0.0f, -0.0f)));
 }
 
 }  // namespace
