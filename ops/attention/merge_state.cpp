@@ -40,9 +40,11 @@ std::unique_ptr<Op> op_merge_state() {
       .contract = R"(
 fp32: m = max(s_a, s_b), weights 2^(s - m), each divided by their sum; v = v_a*p_a + v_b*p_b, rounded once to the type (nearest
 even); s = m + log2(sum). Log-sum-exps are in base 2. A side with s = -inf leaves the other unchanged. Both -inf: NaN, or v = 0
-and s = -inf with both_empty=zero. s = +inf or NaN on either side gives NaN. Budget, in units of 2^-24: the smaller weight's
-relative error 0.7*|s_a - s_b| + 4 moves v along v_a - v_b; 6 of |v_a*p_a| + |v_b*p_b| and 1 of |v|; s: 4 + 1.45 of the sum's
-error + its own; plus what flushed denormals carry. An infinite v whose weight may be flushed is open.)",
+and s = -inf with both_empty=zero. s = +inf or NaN on either side gives NaN. (With both_empty=zero such a row is open, as
+is one of two empty sides where v is not finite: FlashInfer's maximum drops NaN there, and its weights of 0 meet v.) Budget, in
+units of 2^-24: the smaller weight's relative error 0.7*|s_a - s_b| + 4 moves v along v_a - v_b; 6 of |v_a*p_a| + |v_b*p_b| and
+1 of |v|; s: 4 + 1.45 of the sum's error + its own; plus what flushed denormals carry. An infinite v whose weight may be flushed is
+open.)",
       .golden = ops::golden<ops::MergeRule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

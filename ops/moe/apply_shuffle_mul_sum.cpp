@@ -26,9 +26,10 @@ double roundings(const ApplyShuffleMulSum& op) {
   return static_cast<double>(op.topk() - 1 + (product_rounds ? op.topk() : 0));
 }
 
-/// A sum of terms, and the magnitudes of all of them and of those that a build which flushes denormals makes zero by an operand.
+/// A sum of terms, and the magnitudes of all of them, of the finite ones, and of those that a build which flushes denormals makes zero by
+/// an operand.
 struct TermSum {
-  double sum = 0, magnitude = 0, flushable = 0;
+  double sum = 0, magnitude = 0, finite = 0, flushable = 0;
 };
 
 bool is_denormal(double x) {
@@ -39,8 +40,8 @@ bool is_denormal(double x) {
 /// a denormal row or factor, with all of its product, which a large other factor makes as large as any.
 void put_sum(const ApplyShuffleMulSum& op, const GoldenOutput& out, std::int64_t linear, const TermSum& terms) {
   const double relative = roundings(op) * f32_eps, sum = terms.sum, magnitude = terms.magnitude;
-  // A partial sum may or may not overflow, by the order of the terms.
-  const bool may_overflow = std::isfinite(magnitude) && magnitude * (1.0 + relative) > std::numeric_limits<float>::max();
+  // A partial sum may or may not overflow, by the order of the terms: beside an infinite term to an infinity of the other sign.
+  const bool may_overflow = !std::isnan(sum) && terms.finite * (1.0 + relative) > std::numeric_limits<float>::max();
   // Infinity times a denormal is infinity, or NaN once the denormal is flushed.
   const bool may_be_nan = !std::isfinite(sum) && terms.flushable != 0;
   const double flushed = magnitude > 0 && magnitude < 0x1p-90 ? 2.0 * static_cast<double>(op.topk()) * flush_floor : 0.0;
@@ -63,6 +64,7 @@ void golden(const ApplyShuffleMulSum& op, const Exec& exec, Reference* reference
         const double term = factor * x[d], magnitude = std::fabs(term);
         terms[d].sum += term;
         terms[d].magnitude += magnitude;
+        if (std::isfinite(magnitude)) terms[d].finite += magnitude;
         if (is_denormal(factor) || is_denormal(x[d])) terms[d].flushable += magnitude;
       }
     }

@@ -128,8 +128,8 @@ void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std
     if (may_flush(y.exact) || may_flush(weight[h])) y = y.widened(std::fabs(y.exact));
     // A flushed term may also turn the sign of a sum that is zero without it.
     if (!lost.empty() && lost[h] > 0) y.slack = std::fmax(y.slack, flush_floor);
-    // A weight of -0 is +0 to kernels that add it to a bias of zero.
-    if (weight[h] == 0 && std::signbit(weight[h])) y.slack = std::fmax(y.slack, flush_floor);
+    // A weight of -0, or one that is flushed to it, is +0 to kernels that add it to a bias of zero.
+    if (std::signbit(weight[h]) && (weight[h] == 0 || may_flush(weight[h]))) y.slack = std::fmax(y.slack, flush_floor);
     out.put(linear, y);
   }
 }

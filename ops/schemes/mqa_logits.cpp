@@ -52,10 +52,12 @@ class HeadSum {
     (term.exact > 0 ? positive_ : negative_) += magnitude;
     ++count_;
   }
+  /// The largest magnitude that a part of the sum may have.
+  double most() const { return std::fmax(positive_, negative_); }
   Bounded total() const {
     if (!std::isfinite(sum_.exact) || !std::isfinite(positive_ + negative_)) return sum_;
     Bounded total = sum_;
-    const double most = std::fmax(positive_, negative_);
+    const double most = this->most();
     // A sum of nothing but zeros may have either sign; what is denormal may be flushed, as product and as sum.
     total = total.widened(most > 0 ? f32_eps * (positive_ + negative_ + count_ * most) + 2 * count_ * flush_floor : 0x1p-149);
     total.open = total.open || most > largest_f32;
@@ -104,6 +106,8 @@ void golden_row(const MqaLogits& call, std::size_t m, LogitRule rule, const Gold
       const double scale = run.scales[rule == LogitRule::first_scale ? 0 : n];
       Bounded logit = scaled_f32(sum.total(), scale, may_flush(scale));
       if (scale == 0 && logit.exact == 0) logit.slack = std::fmax(logit.slack, 0x1p-149);
+      // The key's scale may meet parts of the sum, as in upstream's kernel: infinities of both signs, where the whole has one.
+      logit.open = logit.open || (sum.most() > 0 && sum.most() * std::fabs(scale) > largest_f32) || std::isinf(scale);
       out.put(first + run.column + n, logit);
     }
   }
@@ -134,8 +138,8 @@ const std::string mqa_logits_contract =
     R"( The sum of products of a head by a tensor core of e4m3, in one chain over K by steps of 32; max(0, it), the
 product with the head's weight, the sum over heads in any order and the product with the key's scale in fp32. Budget: what the steps lose,
 times |w|; 1 unit of 2^-24 of each product and H units of the larger of two sums over heads, of all positive products and of all negative
-ones; 1 unit for the scale; 2^-126 for what builds may flush. A scale of zero makes zeros of either sign: sums of some of the heads may be
-scaled before they are added. NaNs among the codes are not judged (a device's max drops them). Columns that are not a row's: -inf with
+ones; 1 unit for the scale; 2^-126 for what builds may flush. Sums of some of the heads may be scaled before they are added: a scale of zero makes
+zeros of either sign, and an infinite one, or one that takes sums of one sign beyond fp32, infinity or NaN (open). NaNs among the codes are not judged (a device's max drops them). Columns that are not a row's: -inf with
 clean_logits, else unspecified (here 0). Hopper mode: DeepGEMM's kernel for 32 or 64 heads; thread l of four takes heads 8j + 2l and 8j + 2l
 + 1, each of the two in a chain of fused multiply-adds over j that begins with the rounded product of j = 1, their sum
 times the scale, then (0 + 1) + (2 + 3).)";

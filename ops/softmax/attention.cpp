@@ -238,7 +238,8 @@ class GoldenHeads {
   ///  - rounded weights: sum of lost[j] * |v[j]|; where the sum of the weights may be taken over the rounded ones, |v[j] - out| if that is
   ///  more;
   ///  - fp32 additions: 1.25 units of 2^-24 of sum of p * |v| per key (a rescaling per 4 keys at most), and 16 for the rest;
-  ///  - products and sums that are flushed, one for each key, where they are rescaled once per 64 keys, and at the end;
+  ///  - weights that are flushed, with all of their products; products and sums that are, one for each key, where they are rescaled once
+  ///  per 64 keys, and at the end;
   ///  - splits that are rounded before they are merged: a unit of the output's type of the same, of denormals half of the least;
   ///  - the sum of the weights: a unit per key of the output; 8 for its reciprocal (2^-23) and the products with it and with out_scale;
   ///  - splits merged by powers of their log-sum-exps: a factor for all, of two roundings of 2^-24 of a log-sum-exp and approximate
@@ -256,6 +257,7 @@ class GoldenHeads {
         const double magnitude = std::fabs(v[i]), distance = std::fabs(v[i] - exact[h * width + i]);
         slack[h * width + i] += drift * distance + lost * (sum == WeightSum::open ? std::fmax(magnitude, distance) : magnitude);
         magnitudes[h * width + i] += most * magnitude;
+        if (most > 0 && most < 2 * flush_floor) slack[h * width + i] += most * magnitude;
       }
     });
     for (std::size_t i = 0; i < exact.size(); ++i) {

@@ -89,6 +89,7 @@ Bounded merge_element(double v_a, double v_b, const Shares& shares, bool narrow)
 void merge_golden(const PartialMerge& merge, const Exec& exec, Reference* reference, MergeRule rule) {
   const GoldenOutput v(merge.v_merged, reference, "v_merged"), s(merge.s_merged, reference, "s_merged");
   v.make_open();
+  s.make_open();
   const std::int64_t width = merge.v_a.size(-1);
   const bool narrow = merge.v_merged.dtype() != DType::f32;
   parallel_for(exec.threads, merge.s_a.elements(), static_cast<double>(width), [&](std::int64_t row) {
@@ -98,8 +99,15 @@ void merge_golden(const PartialMerge& merge, const Exec& exec, Reference* refere
     if (both_empty || std::isnan(s_a) || std::isnan(s_b) || s_a == infinity || s_b == infinity) {
       const bool zero = both_empty && merge.empty_is_zero;
       const double nan = std::numeric_limits<double>::quiet_NaN();
-      s.put(row, {zero ? -infinity : nan});
-      for (std::int64_t d = 0; d < width; ++d) v.put(row * width + d, {zero ? 0.0 : nan});
+      // The base-2 kernel that makes zeros of two empty sides lets a maximum drop the NaN, other NaNs with it, and multiplies values with
+      // 0.
+      const bool drops = merge.empty_is_zero && !merge.natural && !both_empty;
+      s.put(row, {zero ? -infinity : nan, 0.0, drops});
+      for (std::int64_t d = 0; d < width; ++d) {
+        const std::int64_t i = row * width + d;
+        const bool finite = std::isfinite(quant::get(merge.v_a, i)) && std::isfinite(quant::get(merge.v_b, i));
+        v.put(i, {zero ? 0.0 : nan, zero ? flush_floor : 0.0, drops || (zero && !finite)});
+      }
       return;
     }
     const Shares shares = shares_by(rule, s_a, s_b, merge.natural);

@@ -30,7 +30,9 @@ Bounded with_addend(const Epilogue& epilogue, const Bounded& x, std::int64_t i, 
 Bounded finished(const Epilogue& epilogue, Bounded x, std::int64_t i, std::int64_t j) {
   const auto times = [&](const Factor& factor) {
     const FactorValue by = value_of(factor, i, j);
+    const bool nothing_or_infinity = by.may_flush && std::isinf(x.exact);
     x = scaled_f32(x, by.value, by.may_flush);
+    x.open = x.open || nothing_or_infinity;
   };
   for (const Factor& factor : epilogue.factors) times(factor);
   if (epilogue.addend.a.data != nullptr) x = with_addend(epilogue, epilogue.narrowed ? rounded_to(*epilogue.narrowed, x) : x, i, j);
