@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -11,6 +12,7 @@
 #include "core/threads.h"
 #include "dodona/error.h"
 #include "io/stopwatch.h"
+#include "oracle/cases/window.h"
 #include "oracle/faults/faults.h"
 #include "oracle/faults/few_rows.h"
 #include "oracle/faults/fit.h"
@@ -22,7 +24,11 @@ namespace {
 /// What fits, the likeliest first: outputs that can be restored, which costs no run, and what the op's own kernels are known for; then
 /// other attributes; then other inputs; last what was written wrongly for good, of which a verdict's pattern says something already.
 /// Attributes that come to the same value are tried once.
-std::vector<Placed> candidates(const FaultCase& call) {
+struct Candidates {
+  std::vector<Placed> known;     ///< the likeliest first
+  std::vector<Placed> unlikely;  ///< for where none of those accounts for everything
+};
+Candidates candidates(const FaultCase& call) {
   std::vector<Placed> found, unlikely, lost;
   std::set<std::string> values;
   for (const Strikes strikes : {Strikes::output, Strikes::kernel, Strikes::attribute, Strikes::call, Strikes::input})
@@ -38,10 +44,52 @@ std::vector<Placed> candidates(const FaultCase& call) {
       if (strikes == Strikes::attribute && !values.insert(placed.site.name + "=" + to_string(*placed.site.taken)).second) continue;
       found.push_back(std::move(placed));
     }
-  for (auto* const behind : {&unlikely, &lost})
-    for (Placed& placed : *behind) found.push_back(std::move(placed));
+  for (Placed& placed : lost) found.push_back(std::move(placed));
+  return {std::move(found), std::move(unlikely)};
+}
+
+/// Where with how, for what no mistake that has a name of its own accounts for.
+std::vector<Placed> composed(const FaultCase& call) {
+  std::vector<Placed> found;
+  for (const Fault& fault : axis_faults())
+    for (Placed& placed : placements(fault, call)) found.push_back(std::move(placed));
   return found;
 }
+
+/// Which indices of each dimension of the outputs fail: a fault that leaves one of them as it is has not made them wrong.
+class FailingIndices {
+ public:
+  FailingIndices(const Op& op, const Verdict& verdict) {
+    const auto& independent = op.schema().properties.rows_independent;
+    for (const OutputVerdict& output : verdict.outputs) {
+      if (output.failing == 0 || output.detail == nullptr) continue;
+      const Dims& shape = output.detail->golden.shape();
+      const auto dims = dims_of(op.schema().find_tensor(output.name)->shape, shape.rank());
+      if (static_cast<int>(dims.size()) != shape.rank()) continue;
+      std::int64_t below = 1;
+      for (int d = shape.rank() - 1; d >= 0; below *= shape[d--]) {
+        const std::string& symbol = dims[static_cast<std::size_t>(d)];
+        const bool apart = op.info().category == Category::gemm || std::find(independent.begin(), independent.end(), symbol) != independent.end();
+        if (!apart) continue;
+        std::vector<bool>& fails = fails_[symbol];
+        fails.resize(std::max(fails.size(), static_cast<std::size_t>(shape[d])));
+        for (const std::int64_t i : output.detail->failing) fails[static_cast<std::size_t>(i / below % shape[d])] = true;
+      }
+    }
+  }
+  bool rule_out(const Placed& placed) const {
+    if (placed.fault->changes == nullptr) return false;
+    const auto changes = placed.fault->changes(placed.site);
+    const auto fails = changes ? fails_.find(changes->symbol) : fails_.end();
+    if (fails == fails_.end() || fails->second.size() != changes->changed.size()) return false;
+    for (std::size_t i = 0; i < fails->second.size(); ++i)
+      if (fails->second[i] && !changes->changed[i]) return true;
+    return false;
+  }
+
+ private:
+  std::map<std::string, std::vector<bool>> fails_;
+};
 
 }  // namespace
 
@@ -70,51 +118,56 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
   JudgeOptions alone = options;
   alone.exec.threads = 1;
   const FaultCase call{*c.op, c.inputs, golden, alone.exec};
-  const std::vector<Placed> faults = candidates(call);
   const std::unique_ptr<FewRows> few = FewRows::of(call, actual, alone);
   const auto time_is_up = [&] { return watch.seconds() > seconds; };
-  // What was written wrongly for good costs no run: it is tried before the time is up, and named behind the others even so.
-  const auto costs_none = [](const Placed& placed) { return placed.fault->strikes == Strikes::output; };
-  std::vector<std::size_t> order(faults.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return costs_none(faults[i]); });
-  struct Tried {
-    bool tried = false;
-    std::optional<Explanation> explanation;
-  };
-  std::vector<Tried> results(faults.size());
-  std::atomic<std::size_t> begun = 0;
-  const auto try_next = [&](bool reports) {
-    const std::size_t done = begun++;
-    if (done >= order.size()) return false;
-    const std::size_t i = order[done];
-    if (reports && progress) progress(done, faults.size(), faults[i].id());
-    if (few != nullptr && few->rule_out(faults[i])) {
-      results[i].tried = true;
-      return true;
-    }
-    results[i].explanation = replay(faults[i], actual, verdict, alone);
-    results[i].tried = results[i].explanation.has_value();
-    return true;
-  };
-  constexpr double worth_a_team = 1e9;
-  parallel_for(options.exec.threads, options.exec.threads, worth_a_team, [&](std::int64_t worker) {
-    while (!time_is_up() && try_next(worker == 0)) {
-    }
-  });
-  explained.left = static_cast<int>(faults.size() - std::min(faults.size(), begun.load()));
+  const FailingIndices failing(*c.op, verdict);
   auto& found = explained.found;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    explained.tried += results[i].tried ? 1 : 0;
-    auto& explanation = results[i].explanation;
-    // Of what is unlikely a part proves nothing: there are many of them.
-    const bool partly = explanation && !faults[i].fault->unlikely &&
-                        (!explanation->outputs.empty() || !explanation->part.empty() || 10 * explanation->failing < verdict.failing());
-    if (explanation && (explanation->complete || partly)) found.push_back(std::move(*explanation));
-  }
   const auto complete = [&] { return std::any_of(found.begin(), found.end(), [](const Explanation& e) { return e.complete; }); };
+  const auto try_all = [&](const std::vector<Placed>& faults) {
+    // What was written wrongly for good costs no run: it is tried before the time is up, and named behind the others even so.
+    const auto costs_none = [](const Placed& placed) { return placed.fault->strikes == Strikes::output; };
+    std::vector<std::size_t> order(faults.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return costs_none(faults[i]); });
+    struct Tried {
+      bool tried = false;
+      std::optional<Explanation> explanation;
+    };
+    std::vector<Tried> results(faults.size());
+    std::atomic<std::size_t> begun = 0;
+    const auto try_next = [&](bool reports) {
+      const std::size_t done = begun++;
+      if (done >= order.size()) return false;
+      const std::size_t i = order[done];
+      if (reports && progress) progress(done, faults.size(), faults[i].id());
+      if (failing.rule_out(faults[i]) || (few != nullptr && few->rule_out(faults[i]))) {
+        results[i].tried = true;
+        return true;
+      }
+      results[i].explanation = replay(faults[i], actual, verdict, alone);
+      results[i].tried = results[i].explanation.has_value();
+      return true;
+    };
+    constexpr double worth_a_team = 1e9;
+    parallel_for(options.exec.threads, options.exec.threads, worth_a_team, [&](std::int64_t worker) {
+      while (!time_is_up() && try_next(worker == 0)) {
+      }
+    });
+    explained.left += static_cast<int>(faults.size() - std::min(faults.size(), begun.load()));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      explained.tried += results[i].tried ? 1 : 0;
+      auto& explanation = results[i].explanation;
+      // Of what is unlikely a part proves nothing: there are many of them.
+      const bool partly = explanation && !faults[i].fault->unlikely &&
+                          (!explanation->outputs.empty() || !explanation->part.empty() || 10 * explanation->failing < verdict.failing());
+      if (explanation && (explanation->complete || partly)) found.push_back(std::move(*explanation));
+    }
+  };
+  const Candidates faults = candidates(call);
+  try_all(faults.known);
+  if (!complete()) try_all(faults.unlikely);
   if (!complete()) {
-    if (progress) progress(faults.size(), faults.size(), "one unknown number");
+    if (progress) progress(faults.known.size(), faults.known.size(), "one unknown number");
     JudgeOptions detailed = options;
     detailed.details = true;
     const bool kept = std::all_of(verdict.outputs.begin(), verdict.outputs.end(), [](const auto& o) { return o.detail != nullptr; });
@@ -122,6 +175,7 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
          fitted_numbers(c, golden, actual, kept ? verdict : judge(*c.op, c.inputs, golden, actual, detailed), options, time_is_up))
       found.push_back(std::move(number));
   }
+  if (!complete()) try_all(composed(call));
   if (complete()) std::erase_if(found, [](const Explanation& e) { return !e.complete; });
   std::stable_sort(found.begin(), found.end(), [](const Explanation& a, const Explanation& b) { return a.failing < b.failing; });
   return explained;

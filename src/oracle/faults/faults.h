@@ -44,6 +44,12 @@ struct FaultSite {
   std::optional<AttrValue> taken = {};         ///< what the fault has in its place; of a call, which of the fault's variants
 };
 
+/// Along a dimension, by its symbol, the indices that a fault changes.
+struct ChangedIndices {
+  std::string symbol;
+  std::vector<bool> changed;
+};
+
 struct Fault {
   std::string_view id, summary;
   Strikes strikes;
@@ -80,6 +86,8 @@ struct Fault {
   bool unlikely = false;
   /// Of a call: what golden mode then makes inside of functions that many kernels share.
   void (*flaw)(const FaultSite&, Flaw&) = nullptr;
+  /// What of a dimension it changes: where indices do not depend on each other and others fail too, it needs no run.
+  std::optional<ChangedIndices> (*changes)(const FaultSite&) = nullptr;
 };
 
 /// The library: the tables below, and the mistakes that ops declare.
@@ -102,6 +110,9 @@ std::span<const Fault> sum_faults();
 std::span<const Fault> inner_faults();
 /// Of the call as a whole: where rows are stored.
 std::span<const Fault> store_faults();
+/// Of inputs, and of the call as a whole: another index along a dimension, other rows of a group. Not of the library: they are composed for
+/// an explanation.
+std::span<const Fault> axis_faults();
 /// Of the call as a whole: one mistake in every output.
 std::span<const Fault> every_output_faults();
 /// One for each id that an op of the inventory declares.

@@ -123,10 +123,14 @@ std::optional<SharedHeads> shared_heads(Site s) {
 }
 Values ways_to_share(Site s) {
   if (!shared_heads(s)) return {};
-  return {std::string("in turn")};
+  return {std::string("in turn"), std::string("over the groups"), std::string("the first")};
 }
 void share_heads_otherwise(Site s, Arguments& inputs) {
   const SharedHeads heads = *shared_heads(s);
+  const auto head_of = [&](std::int64_t query) {
+    if (word(s) == "the first") return std::int64_t{0};
+    return word(s) == "in turn" ? query % heads.of_keys : std::min(query / heads.of_keys, heads.of_keys - 1);
+  };
   for (const TensorSpec& spec : s.call.op.schema().tensors) {
     const Tensor* const tensor = inputs.find(spec.name);
     if (spec.direction != Direction::in || tensor == nullptr || !tensor->defined() || tensor->rank() != 3) continue;
@@ -135,7 +139,7 @@ void share_heads_otherwise(Site s, Arguments& inputs) {
     const Tensor original = *tensor, wide(original.dtype(), {original.size(0), heads.of_queries, original.size(2)});
     const std::int64_t width = original.size(2);
     for (std::int64_t i = 0; i < wide.elements(); ++i) {
-      const std::int64_t row = i / width / heads.of_queries, head = i / width % heads.of_queries % heads.of_keys;
+      const std::int64_t row = i / width / heads.of_queries, head = head_of(i / width % heads.of_queries);
       quant::set_bits(wide, i, quant::get_bits(original, (row * heads.of_keys + head) * width + i % width));
     }
     inputs.set(spec.name, wide);
@@ -143,8 +147,10 @@ void share_heads_otherwise(Site s, Arguments& inputs) {
 }
 std::string shared_in_words(Site s) {
   const SharedHeads heads = *shared_heads(s);
-  return "heads of keys are dealt out in turn: query head h has key head h mod " + std::to_string(heads.of_keys) + ", not h / " +
-         std::to_string(heads.of_queries / heads.of_keys);
+  const std::string right = ", not h / " + std::to_string(heads.of_queries / heads.of_keys), count = std::to_string(heads.of_keys);
+  if (word(s) == "the first") return "all query heads have the first key head" + right;
+  if (word(s) == "over the groups") return "query head h has key head h / " + count + ", the number of key heads" + right + ", how many share one";
+  return "heads of keys are dealt out in turn: query head h has key head h mod " + count + right;
 }
 
 // ---- one mistake with every operand
@@ -214,7 +220,7 @@ constexpr std::array table{
           .rewrite = pairs_moved_back,
           .words = wide_pairs_in_words},
     Fault{.id = "heads-in-turn",
-          .summary = "query heads share the heads of keys in turn, not in groups",
+          .summary = "query heads share the heads of keys in turn, or in other groups",
           .strikes = call,
           .severity = gross,
           .applies = always,
