@@ -107,6 +107,41 @@ std::string rows_place(const std::set<std::int64_t>& rows, std::int64_t total) {
   return period.empty() ? "" : "stripes: rows " + period;
 }
 
+/// Some of the indices of a dimension, in words; empty for all of them, or for too many to name.
+std::string indices_place(const std::set<std::int64_t>& indices, std::int64_t extent) {
+  constexpr std::size_t few = 6;
+  if (static_cast<std::int64_t>(indices.size()) == extent) return {};
+  if (dense(indices)) return range_of(indices).text();
+  if (std::string period = stripes(indices, extent); !period.empty()) return period;
+  if (indices.size() > few) return {};
+  std::string list;
+  for (const std::int64_t index : indices) list += (list.empty() ? "" : ", ") + text(index);
+  return list;
+}
+
+/// `head 10..15 of 16; token 3 of 7`: some indices of some dimensions hold the failures, and are filled by them.
+std::string dimensions_place(const std::vector<std::int64_t>& failing, const Dims& shape, const std::vector<std::string>& names) {
+  if (shape.rank() < 3) return {};
+  std::string where;
+  std::int64_t area = 1, below = 1;
+  std::vector<std::string> parts;
+  for (int d = shape.rank() - 1; d >= 0; below *= shape[d--]) {
+    std::set<std::int64_t> indices;
+    for (const std::int64_t i : failing) indices.insert(i / below % shape[d]);
+    area *= static_cast<std::int64_t>(indices.size());
+    const std::string some = indices_place(indices, shape[d]);
+    if (some.empty()) continue;
+    const auto at = static_cast<std::size_t>(d);
+    const std::string name = d == shape.rank() - 1             ? "columns"
+                             : at < names.size() && !names[at].empty() ? names[at]
+                                                                       : "index of dimension " + text(d);
+    parts.push_back(name + " " + some + " of " + text(shape[d]));
+  }
+  if (parts.empty() || 4 * static_cast<std::int64_t>(failing.size()) < area) return {};
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) where += (where.empty() ? "" : "; ") + *part;
+  return where;
+}
+
 }  // namespace
 
 std::string meaning_of_factor(double factor) {
@@ -149,6 +184,7 @@ std::string place_of(const std::vector<std::int64_t>& failing, std::int64_t comp
   std::string leading = leading_index(failing, shape, names), column_text = columns_place(column_set, width);
   if (!leading.empty()) return column_text.empty() ? leading : leading + "; " + column_text;
   if (std::string tile = tile_of(rows, columns, row_total, width, failing.size()); !tile.empty() && column_set.size() > 1) return tile;
+  if (std::string some = dimensions_place(failing, shape, names); !some.empty()) return some;
   const std::string row_text = rows_place(row_set, row_total);
   if (width == 1) return row_text.empty() ? "scattered over " + text(static_cast<std::int64_t>(row_set.size())) + " rows" : row_text;
   if (column_set.size() == 1 || (!column_text.empty() && row_text.empty())) return column_text;
@@ -237,6 +273,31 @@ std::string examples_of(const std::vector<RowFactor>& rows, const Place& place) 
   for (std::size_t i = 0; i < std::min<std::size_t>(3, rows.size()); ++i)
     examples += (i > 0 ? ", " : "") + ("row " + text(rows[i].row) + place(rows[i]) + " = " + number(rows[i].factor) + " x golden's");
   return examples + (rows.size() > 3 ? "..." : "");
+}
+
+/// Whole numbers that are golden's, counted otherwise; or that reach only so far.
+std::optional<std::string> of_whole_numbers(const std::vector<Sample>& samples) {
+  std::set<double> values;
+  double largest = 0, farthest = 0;
+  for (const Sample& s : samples) values.insert(s.actual), largest = std::max(largest, s.actual), farthest = std::max(farthest, s.golden);
+  if (samples.size() < 4 || values.size() < 4) return std::nullopt;
+  for (double p = 2; p <= 0x1p24; p *= 2) {
+    const std::string n = text(static_cast<std::int64_t>(p));
+    if (most(samples, [&](const Sample& s) { return s.golden >= 0 && s.actual == std::fmod(s.golden, p); }))
+      return "golden's numbers modulo " + n + ": those from " + n + " on are counted from 0 again";
+    if (most(samples, [&](const Sample& s) { return s.golden >= 0 && s.actual == std::floor(s.golden / p); }))
+      return "golden's numbers over " + n + ": of what " + n + " make one";
+    if (most(samples, [&](const Sample& s) { return s.actual == s.golden * p; })) return "golden's numbers times " + n;
+    // Numbers are skipped that golden has.
+    if (largest < p && 2 * largest > p && farthest >= p &&
+        most(samples, [&](const Sample& s) { return s.golden >= p || s.actual != s.golden; }) && p >= 16)
+      return "none is " + n + " or more, and golden's reach to " + text(static_cast<std::int64_t>(farthest)) + ": only the first " + n +
+             " are looked at";
+  }
+  const double offset = samples.front().actual - samples.front().golden;
+  if (most(samples, [&](const Sample& s) { return s.actual - s.golden == offset; }))
+    return "a constant offset: actual = golden " + std::string(offset < 0 ? "- " : "+ ") + number(std::fabs(offset));
+  return std::nullopt;
 }
 
 /// Rows that are golden's, each times a factor of its own: a scale per row, or token, that is wrong or not applied.
@@ -417,6 +478,46 @@ std::optional<std::string> permuted_rows(const std::vector<std::int64_t>& failin
   return "rows of golden in another place: " + examples + (found > 3 ? "..." : "");
 }
 
+/// Rows of golden that lie where another stride of one dimension puts them.
+std::optional<std::string> rows_at_another_stride(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual,
+                                                  const Dims& shape) {
+  const std::int64_t width = shape.rank() > 0 ? shape.at(-1) : 1;
+  if (shape.rank() < 3 || width < 4) return std::nullopt;
+  std::map<std::uint64_t, std::int64_t> by_hash;
+  std::set<std::uint64_t> twice;
+  for (std::int64_t row = 0; row < golden.elements() / width; ++row)
+    if (const std::uint64_t hash = row_hash(golden, row, width); !by_hash.emplace(hash, row).second) twice.insert(hash);
+  std::set<std::int64_t> rows;
+  for (const std::int64_t i : failing) rows.insert(i / width);
+  // Where each row of golden lies, by what it is in each dimension.
+  std::map<std::int64_t, std::int64_t> lies;
+  for (const std::int64_t row : rows) {
+    const std::uint64_t hash = row_hash(actual, row, width);
+    if (const auto other = by_hash.find(hash); other != by_hash.end() && twice.count(hash) == 0 && other->second != row) lies[other->second] = row;
+  }
+  if (lies.size() < 4 || 4 * lies.size() < rows.size()) return std::nullopt;
+  std::int64_t below = 1;
+  for (int d = shape.rank() - 2; d >= 0; below *= shape[d--]) {
+    if (shape[d] < 2) continue;
+    std::set<std::int64_t> strides;
+    std::size_t agree = 0;
+    for (const auto& [from, to] : lies) {
+      const std::int64_t index = from / below % shape[d];
+      if (index == 0) continue;
+      // The first one of the dimension is where it belongs, or lies elsewhere too.
+      const std::int64_t first = from - index * below;
+      const auto its = lies.find(first);
+      const std::int64_t apart = to - (its != lies.end() ? its->second : first);
+      if (apart % index != 0) continue;
+      strides.insert(apart / index), ++agree;
+    }
+    if (strides.size() == 1 && agree >= 3 && 2 * agree >= lies.size() && *strides.begin() != below)
+      return "along dimension " + text(d) + " (of " + text(shape[d]) + ") rows are stored " + text(*strides.begin()) +
+             " apart, where they are " + text(below) + " apart: at another stride";
+  }
+  return std::nullopt;
+}
+
 /// First element and count of the failures that `holds`.
 std::optional<std::string> kind(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual, const char* what,
                                 const std::function<bool(double, double)>& holds) {
@@ -477,8 +578,13 @@ std::vector<std::string> relations_of(const std::vector<std::int64_t>& failing, 
         "golden's own bits, but not what follows from the other outputs: a scale, or a choice, that was written otherwise");
     return relations;
   }
-  if (add(displaced(samples, golden, actual, shape)) || add(permuted_rows(failing, golden, actual))) return relations;
-  if (!is_float(type)) return relations;
+  if (add(displaced(samples, golden, actual, shape)) || add(rows_at_another_stride(failing, golden, actual, shape)) ||
+      add(permuted_rows(failing, golden, actual)))
+    return relations;
+  if (!is_float(type)) {
+    add(of_whole_numbers(samples));
+    return relations;
+  }
   if (truncated(failing, golden, actual, exact)) {
     relations.emplace_back("toward zero by less than one place: truncated instead of rounded");
     return relations;

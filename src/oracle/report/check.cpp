@@ -6,6 +6,7 @@
 #include "dodona/error.h"
 #include "io/sha256.h"
 #include "oracle/faults/variants.h"
+#include "oracle/judge/terms.h"
 #include "oracle/schedules/whose.h"
 #include "quant/element.h"
 
@@ -88,6 +89,8 @@ CheckResult check_with(const Case& c, const GoldenRun& golden, const NamedTensor
     entry.statistics = statistics_of(output);
     entry.view = logical_view(*c.op, *c.op->schema().find_tensor(output.name), detail.golden.shape(), c.inputs);
     entry.relations = relations_of(detail.failing, detail.golden, detail.actual, detail.exact, entry.view.shape);
+    for (std::string& term : terms_of(c.op->schema(), c.inputs, detail.failing, detail.golden, detail.actual, detail.exact))
+      entry.relations.insert(entry.relations.begin(), std::move(term));
     for (std::string& owner : owners_of(c.op->schema(), c.inputs, detail.failing, entry.view.shape))
       entry.relations.insert(entry.relations.begin(), std::move(owner));
     if (auto overflow = beyond_32_bits(c, detail.failing, entry.view.shape))
