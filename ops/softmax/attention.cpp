@@ -21,10 +21,13 @@ namespace {
 /// Queries of one row, taken together so that each key and value is widened once for all of them.
 class GoldenHeads {
  public:
-  GoldenHeads(const Attention& call, std::int64_t row, std::int64_t first, std::int64_t count, Isa isa, const AttentionTerms& terms)
+  GoldenHeads(const Attention& call, std::int64_t row, std::int64_t first, std::int64_t count, Isa isa, const AttentionTerms& terms,
+              const KeysSeen& seen)
       : call_(call), row_(row), first_(first), isa_(isa), weights_(static_cast<std::size_t>(count)) {
     for (std::int64_t h = first; h < first + count; ++h) {
       visible_.push_back(std::max<std::int64_t>(0, call.visible_to(row, h) - (terms.last_key_hidden ? 1 : 0)));
+      if (seen.how == KeysSeen::How::more_or_fewer)
+        visible_.back() = std::clamp<std::int64_t>(visible_.back() + seen.number, 0, call.visible(row));
       // The numbers that kernels are given are the fp32 ones.
       maps_.push_back({static_cast<float>(call.scale), static_cast<float>(call.cap), call.temperature(row, h)});
     }
@@ -68,6 +71,27 @@ class GoldenHeads {
       if (is_lost(head, maps_[h])) head.lse.open = head.largest_score.open = true;
       const WeightTypes types{call_.type, cached_, call_.cached ? call_.cached->weights : call_.type};
       if (judged) head.bound(maps_[h], types, call_.weights_normalised, call_.lse_of_rounded_weights);
+    }
+  }
+
+  /// A mistake: the weights of some keys are lost, and those of the others divided by their own sum unless values alone are lost.
+  void leave_out(const KeysSeen& seen) {
+    for (std::size_t h = 0; h < weights_.size(); ++h) {
+      HeadWeights& head = weights_[h];
+      double kept = head.has_sink() ? 1 : 0;
+      for (std::size_t j = 0; j < head.p.size(); ++j) {
+        const bool out = seen.leaves_out(static_cast<std::int64_t>(j), visible_[h]);
+        kept += head.has_sink() ? (out ? -head.p[j] : 0) : (out ? 0 : head.p[j]);
+        if (out) head.p[j] = 0;
+      }
+      if (seen.values_alone || head.z.empty()) continue;
+      if (!(kept > 0)) {
+        head.z.clear();
+        continue;
+      }
+      for (double& weight : head.p) weight /= kept;
+      head.lse.exact += fixed::log2(kept);
+      head.lse.slack /= kept;
     }
   }
 
@@ -379,8 +403,9 @@ struct GoldenOutputs {
 void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, std::int64_t row, std::int64_t first, std::int64_t count,
                   WeightSum sum, Isa isa, const Flaw* flaw) {
   const std::int64_t width = call.value_width;
-  GoldenHeads heads(call, row, first, count, isa, flaw != nullptr ? flaw->terms : AttentionTerms{});
+  GoldenHeads heads(call, row, first, count, isa, flaw != nullptr ? flaw->terms : AttentionTerms{}, flaw != nullptr ? flaw->keys : KeysSeen{});
   heads.weigh(judged, flaw == nullptr || !flaw->exponentials_unshifted);
+  if (flaw != nullptr && flaw->keys.how != KeysSeen::How::all) heads.leave_out(flaw->keys);
   const std::vector<Bounded> sums = flaw != nullptr && flaw->attention ? heads.narrow_sums(*flaw->attention) : heads.sums(judged, sum);
   const double out_scale = static_cast<float>(call.out_scale);
   for (std::int64_t h = 0; h < count; ++h) {

@@ -43,12 +43,42 @@ struct AttentionTerms {
   bool empty_capped = false;     ///< those have a score of -cap: the cap is applied behind the mask
 };
 
+/// Attention to some of the keys that a query should see, or to their values alone.
+struct KeysSeen {
+  enum class How {
+    all,
+    first,          ///< the first `number`
+    last,           ///< the last `number`
+    whole_tiles,    ///< those in whole tiles of `number`
+    behind_first,   ///< those behind the first `number`
+    one_of_each,    ///< the first of each `number`
+    one_share,      ///< dealt out to as many shares as there are tiles of `number`: the first share
+    more_or_fewer,  ///< `number` more than there should be
+  };
+  How how = How::all;
+  std::int64_t number = 0;
+  bool values_alone = false;  ///< the others' weights are in the sum of the weights all the same
+
+  bool leaves_out(std::int64_t key, std::int64_t keys) const {
+    switch (how) {
+      case How::first: return key >= number;
+      case How::last: return key < keys - number;
+      case How::whole_tiles: return key >= keys / number * number;
+      case How::behind_first: return key < number;
+      case How::one_of_each: return key % number != 0;
+      case How::one_share: return key % ((keys + number - 1) / number) != 0;
+      default: return false;
+    }
+  }
+};
+
 class Flaw {
  public:
   bool sigmoid_from_tanh = false;       ///< (tanh.approx(x / 2) + 1) / 2
   bool exponentials_unshifted = false;  ///< exp(x) in the place of exp(x - max): overflows fp32 from 88.7 on
   std::optional<NarrowAttention> attention = {};
   AttentionTerms terms = {};
+  KeysSeen keys = {};
   std::int64_t window_tile = 0;  ///< n: windows begin with a whole tile of n keys; -n: with the tile that their first key is in
 
   void meet(Inner inner) const { met_.fetch_or(static_cast<unsigned>(inner), std::memory_order_relaxed); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -91,6 +92,132 @@ class FailingIndices {
   std::map<std::string, std::vector<bool>> fails_;
 };
 
+// ---- a variant of each row's own
+
+/// How many rows outputs of a request have, and which number it has: by offsets whose end is the number of tokens.
+std::vector<std::int64_t> request_sizes(const FaultCase& call, std::int64_t tokens) {
+  for (const TensorSpec& spec : call.op.schema().tensors) {
+    const Tensor* const offsets = call.inputs.find(spec.name);
+    if (spec.role != Role::indptr || offsets == nullptr || !offsets->defined() || offsets->elements() < 2 ||
+        static_cast<std::int64_t>(quant::get(*offsets, offsets->elements() - 1)) != tokens)
+      continue;
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t b = 0; b + 1 < offsets->elements(); ++b)
+      sizes.push_back(static_cast<std::int64_t>(quant::get(*offsets, b + 1) - quant::get(*offsets, b)));
+    return sizes;
+  }
+  return {};
+}
+/// Keys of each of so many requests, by lengths or by other offsets.
+std::vector<std::int64_t> key_counts(const FaultCase& call, std::size_t requests, std::int64_t tokens) {
+  for (const TensorSpec& spec : call.op.schema().tensors) {
+    const Tensor* const numbers = call.inputs.find(spec.name);
+    if (numbers == nullptr || !numbers->defined() || is_float(numbers->dtype()) || numbers->rank() != 1) continue;
+    std::vector<std::int64_t> counts;
+    const auto at = [&](std::int64_t i) { return static_cast<std::int64_t>(quant::get(*numbers, i)); };
+    const auto count = static_cast<std::size_t>(numbers->elements());
+    if (spec.role != Role::indptr && count == requests)
+      for (std::int64_t b = 0; b < numbers->elements(); ++b) counts.push_back(at(b));
+    if (spec.role == Role::indptr && count == requests + 1 && at(numbers->elements() - 1) != tokens)
+      for (std::int64_t b = 0; b + 1 < numbers->elements(); ++b) counts.push_back(at(b + 1) - at(b));
+    if (counts.size() == requests) return counts;
+  }
+  return {};
+}
+
+/// What makes these numbers of keys, of each token more than it should see: nothing where no usual mistake does.
+std::string meaning_of_extents(const FaultCase& call, const std::map<std::int64_t, std::int64_t>& more, std::int64_t tokens) {
+  const std::vector<std::int64_t> queries = request_sizes(call, tokens);
+  if (queries.empty()) return {};
+  const std::vector<std::int64_t> keys = key_counts(call, queries.size(), tokens);
+  const std::int64_t longest = *std::max_element(queries.begin(), queries.end());
+  const std::int64_t most_keys = keys.empty() ? 0 : *std::max_element(keys.begin(), keys.end());
+  struct Way {
+    const char* words;
+    std::function<std::int64_t(std::size_t)> more;
+  };
+  std::vector<Way> ways{{"the queries of all requests are taken for each one's own", [&](std::size_t b) { return queries[b] - tokens; }},
+                        {"each request is taken to have as many queries as the longest", [&](std::size_t b) { return queries[b] - longest; }}};
+  if (!keys.empty()) {
+    ways.push_back({"the mask's diagonal is that of the longest request's queries and keys for all requests",
+                    [&](std::size_t b) { return most_keys - longest - (keys[b] - queries[b]); }});
+    ways.push_back({"the mask is aligned to the first key, not to the last", [&](std::size_t b) { return queries[b] - keys[b]; }});
+    ways.push_back({"each request is taken to have as many keys as the longest", [&](std::size_t b) { return most_keys - keys[b]; }});
+  }
+  for (const Way& way : ways) {
+    const bool fits = std::all_of(more.begin(), more.end(), [&](const auto& token) {
+      std::size_t b = 0;
+      for (std::int64_t end = queries[0]; token.first >= end && b + 1 < queries.size();) end += queries[++b];
+      // There may be no room for all of it.
+      const std::int64_t asked = way.more(b);
+      return token.second == asked || (asked > 0 && token.second > 0 && token.second < asked) ||
+             (asked < 0 && token.second < 0 && token.second > asked);
+    });
+    if (fits) return std::string(": ") + way.words;
+  }
+  return {};
+}
+
+/// One mistake in variants that are numbers, each row with one of its own: together they account for all that fails.
+std::optional<Explanation> by_row(const Fault& fault, const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
+                                  const JudgeOptions& options, const std::function<bool()>& time_is_up) {
+  struct Rows {
+    std::int64_t width = 1;                      ///< of an output's row
+    std::int64_t per_token = 1;                  ///< rows
+    std::map<std::int64_t, std::int64_t> number;  ///< of each row that fails; 0 as long as none accounts for it
+  };
+  std::map<std::string, Rows> outputs;
+  for (const OutputVerdict& output : verdict.outputs) {
+    if (output.failing == 0 || output.detail == nullptr) continue;
+    const Dims& shape = output.detail->golden.shape();
+    Rows rows;
+    rows.width = shape.rank() >= 3 ? shape.at(-1) : 1;
+    rows.per_token = shape.rank() >= 1 ? element_count(shape) / rows.width / std::max<std::int64_t>(shape[0], 1) : 1;
+    for (const std::int64_t i : output.detail->failing) rows.number[i / rows.width] = 0;
+    outputs[output.name] = std::move(rows);
+  }
+  JudgeOptions detailed = options;
+  detailed.details = true;
+  for (const Placed& placed : placements(fault, call)) {
+    if (time_is_up()) return std::nullopt;
+    const std::string text = std::get<std::string>(*placed.site.taken);
+    const std::int64_t number = std::stoll(text.substr(text.find(' ') + 1));
+    try {
+      const Verdict other = judge(call.op, call.inputs, run_with(placed, call.inputs), actual, detailed);
+      for (const OutputVerdict& output : other.outputs) {
+        const auto rows = outputs.find(output.name);
+        if (rows == outputs.end() || output.detail == nullptr) continue;
+        std::set<std::int64_t> still;
+        for (const std::int64_t i : output.detail->failing) still.insert(i / rows->second.width);
+        for (auto& [row, its] : rows->second.number)
+          if (its == 0 && still.count(row) == 0) its = number;
+      }
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  // Of how many more or fewer each token: all of its rows agree.
+  std::map<std::int64_t, std::int64_t> more;
+  std::int64_t tokens = 0;
+  for (const auto& [name, rows] : outputs) {
+    tokens = find(actual, name)->rank() > 0 ? find(actual, name)->size(0) : 1;
+    for (const auto& [row, its] : rows.number)
+      if (its == 0 || more.emplace(row / rows.per_token, its).first->second != its) return std::nullopt;
+  }
+  if (more.size() < 2) return std::nullopt;
+  constexpr std::size_t shown = 4;
+  std::string some;
+  std::size_t count = 0;
+  for (const auto& [token, its] : more)
+    if (++count <= shown)
+      some += (some.empty() ? "" : ", ") + ("row " + std::to_string(token) + ": " + std::to_string(std::abs(its)) + (its < 0 ? " fewer" : " more"));
+  Explanation explanation{std::string(fault.id), std::string(fault.summary) + " (" + some + (more.size() > shown ? "..." : "") + ")" +
+                                                     meaning_of_extents(call, more, tokens)};
+  for (const auto& [name, rows] : outputs) explanation.outputs.push_back(name);
+  explanation.complete = true;
+  return explanation;
+}
+
 }  // namespace
 
 std::vector<std::string> lines_of(const Explained& explained) {
@@ -176,6 +303,9 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
       found.push_back(std::move(number));
   }
   if (!complete()) try_all(composed(call));
+  if (!complete())
+    for (const Fault& fault : faults_by_row())
+      if (auto explanation = by_row(fault, call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
   if (complete()) std::erase_if(found, [](const Explanation& e) { return !e.complete; });
   std::stable_sort(found.begin(), found.end(), [](const Explanation& a, const Explanation& b) { return a.failing < b.failing; });
   return explained;

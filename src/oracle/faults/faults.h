@@ -113,6 +113,8 @@ std::span<const Fault> store_faults();
 /// Of inputs, and of the call as a whole: another index along a dimension, other rows of a group. Not of the library: they are composed for
 /// an explanation.
 std::span<const Fault> axis_faults();
+/// Likewise such as each row may have in a variant of its own.
+std::span<const Fault> faults_by_row();
 /// Of the call as a whole: one mistake in every output.
 std::span<const Fault> every_output_faults();
 /// One for each id that an op of the inventory declares.

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <string>
 
 #include "core/storage.h"
@@ -81,7 +82,13 @@ bool several_matrices(Site s) {
 Values usual_counts(Site s) {
   Values values;
   const std::int64_t rows = s.tensor.elements() / s.tensor.size(0) / s.tensor.size(-1);
-  for (const std::int64_t count : {8, 16, 32, 64, 128})
+  std::set<std::int64_t> counts{8, 16, 32, 64, 128};
+  // Or another size of the call: rows without their padding.
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (const Tensor* const tensor = s.call.inputs.find(spec.name); spec.direction == Direction::in && tensor != nullptr && tensor->defined())
+      for (int d = 0; d < tensor->rank(); ++d)
+        if (2 * tensor->size(d) > rows && tensor->size(d) < rows) counts.insert(tensor->size(d));
+  for (const std::int64_t count : counts)
     if (count != rows) values.emplace_back(count);
   return values;
 }
@@ -98,7 +105,7 @@ void matrix_stride_of_fixed_rows(Site s, To t) {
 }
 std::string fixed_rows_in_words(Site s) {
   return s.name + ": the outermost index (request, page, batch) steps on by " + to_string(*s.taken) +
-         " rows of the last dimension, whatever there are: a fixed number of heads";
+         " rows of the last dimension, whatever there are: a fixed number of heads, or rows without their padding";
 }
 
 // ---- pages and lengths

@@ -3,10 +3,12 @@
 // tried where no mistake that has a name of its own reproduces the outputs.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <set>
 #include <string>
 
+#include "core/flaw.h"
 #include "core/storage.h"
 #include "oracle/cases/window.h"
 #include "oracle/faults/fault_tools.h"
@@ -327,6 +329,107 @@ std::string other_groups_in_words(Site s) {
   return of + "whole tiles of " + p + " rows alone count: the last partial one is left out";
 }
 
+// ---- some of the keys
+
+using How = KeysSeen::How;
+
+bool has_attention(Site s) {
+  return (s.call.golden.inner & static_cast<unsigned>(Inner::attention)) != 0;
+}
+struct WayToSee {
+  const char* name;
+  How how;
+  const char* before;
+  const char* behind;
+};
+constexpr std::array ways_to_see{
+    WayToSee{"first", How::first, "the first ", " keys of each query alone count"},
+    WayToSee{"last", How::last, "the last ", " keys of each query alone count"},
+    WayToSee{"whole", How::whole_tiles, "keys in whole tiles of ", " alone count: a query's last partial tile is left out"},
+    WayToSee{"behind", How::behind_first, "the first ", " keys of each query are left out"},
+    WayToSee{"each", How::one_of_each, "of every ", " keys the first alone counts"},
+    WayToSee{"share", How::one_share, "keys are dealt out in turn to as many shares as there are tiles of ", ", and the first share alone counts"},
+};
+/// `whole 64`, `values whole 64`.
+KeysSeen seen_of(const std::string& text) {
+  const std::string rest = text.starts_with("values ") ? rest_of(text) : text;
+  for (const WayToSee& way : ways_to_see)
+    if (first_of(rest) == way.name) return {way.how, std::stoll(rest_of(rest)), rest != text};
+  return {How::more_or_fewer, std::stoll(rest_of(rest)), false};
+}
+Values some_keys(Site) {
+  Values values;
+  for (const char* const what : {"", "values "})
+    for (const WayToSee& way : ways_to_see)
+      for (const std::int64_t number : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512}) {
+        const bool few = number < 16, fits = way.how == How::one_of_each ? number >= 2 && number <= 8
+                                             : way.how == How::behind_first ? number == 1 || !few
+                                             : way.how == How::one_share    ? number == 64 || number == 128
+                                             : way.how == How::whole_tiles  ? !few && number <= 128
+                                                                            : !few;
+        if (fits) values.emplace_back(what + std::string(way.name) + " " + std::to_string(number));
+      }
+  return values;
+}
+void see_some_keys(Site s, Flaw& flaw) {
+  flaw.keys = seen_of(word(s));
+}
+std::string some_keys_in_words(Site s) {
+  const KeysSeen seen = seen_of(word(s));
+  for (const WayToSee& way : ways_to_see)
+    if (way.how == seen.how)
+      return (seen.values_alone ? "weighted values (the sum of the weights is whole): " : "attention: ") + std::string(way.before) +
+             std::to_string(seen.number) + way.behind;
+  return {};
+}
+
+// ---- a number of keys of each query's own
+
+Values more_or_fewer(Site) {
+  Values values;
+  for (std::int64_t number = 1; number <= 24; ++number) values.emplace_back("by " + std::to_string(-number)), values.emplace_back("by " + std::to_string(number));
+  return values;
+}
+std::string more_or_fewer_in_words(Site s) {
+  const std::int64_t number = seen_of(word(s)).number;
+  return std::to_string(std::abs(number)) + (number < 0 ? " fewer" : " more");
+}
+
+// ---- one value of a scale
+
+bool scale_of_codes(Site s) {
+  return s.spec->direction == Direction::in && (s.spec->role == Role::scale || s.spec->storage.scales) && is_code(s.tensor.dtype()) &&
+         s.tensor.elements() <= most_elements;
+}
+/// `nan 128`: scales of 128 count as NaN; `zero`: those below the least normal number of their type count as zeros.
+Values values_of_scales(Site s) {
+  constexpr std::size_t few = 12;
+  std::set<double> found;
+  for (std::int64_t i = 0; i < s.tensor.elements() && found.size() <= few; ++i) found.insert(quant::get(s.tensor, i));
+  Values values;
+  if (s.tensor.dtype() != DType::f8_e8m0) values.emplace_back("zero");
+  if (found.size() <= few)
+    for (const double value : found)
+      if (std::isfinite(value) && value != 0) values.emplace_back("nan " + std::to_string(value));
+  return values;
+}
+double least_normal(DType type) {
+  return type == DType::f8_e5m2 ? 0x1p-14 : 0x1p-6;
+}
+void one_value_otherwise(Site s, To t) {
+  const double value = word(s) == "zero" ? 0 : std::stod(rest_of(word(s))), least = least_normal(s.tensor.dtype());
+  const bool zero = word(s) == "zero";
+  for (std::int64_t i = 0; i < t.elements(); ++i) {
+    const double x = quant::get(s.tensor, i);
+    if (zero && std::fabs(x) < least) quant::set_bits(t, i, 0);
+    if (!zero && std::to_string(x) == std::to_string(value)) quant::set(t, i, std::nan(""));
+  }
+}
+std::string one_value_in_words(Site s) {
+  if (word(s) == "zero") return s.name + ": denormal scales, without a leading bit, count as zero: they are flushed";
+  return s.name + ": a scale of " + rest_of(word(s)).substr(0, rest_of(word(s)).find('.')) + " is taken for NaN: for the code that stands for none";
+}
+
 constexpr Strikes in = Strikes::input, call = Strikes::call;
 constexpr Severity fine = Severity::fine;
 
@@ -376,12 +479,42 @@ constexpr std::array table{
           .recall = take_other_groups,
           .words = other_groups_in_words,
           .far = true},
+    Fault{.id = "one-value-otherwise",
+          .summary = "one value of a scale, or the denormal ones, are taken for NaN or zero",
+          .strikes = in,
+          .severity = fine,
+          .applies = scale_of_codes,
+          .spoil = one_value_otherwise,
+          .variants = values_of_scales,
+          .words = one_value_in_words},
+    Fault{.id = "some-of-the-keys",
+          .summary = "attention takes some of the keys that a query should see",
+          .strikes = call,
+          .severity = fine,
+          .applies = has_attention,
+          .variants = some_keys,
+          .words = some_keys_in_words,
+          .flaw = see_some_keys},
+};
+constexpr std::array rows_table{
+    Fault{.id = "keys-more-or-fewer",
+          .summary = "each query sees fewer or more keys than it should",
+          .strikes = call,
+          .severity = fine,
+          .applies = has_attention,
+          .variants = more_or_fewer,
+          .words = more_or_fewer_in_words,
+          .flaw = see_some_keys},
 };
 
 }  // namespace
 
 std::span<const Fault> axis_faults() {
   return table;
+}
+
+std::span<const Fault> faults_by_row() {
+  return rows_table;
 }
 
 }  // namespace dodona::oracle

@@ -135,7 +135,7 @@ std::string dimensions_place(const std::vector<std::int64_t>& failing, const Dim
     const std::string name = d == shape.rank() - 1             ? "columns"
                              : at < names.size() && !names[at].empty() ? names[at]
                                                                        : "index of dimension " + text(d);
-    parts.push_back(name + " " + some + " of " + text(shape[d]));
+    parts.push_back(name + " " + some + " (of " + text(shape[d]) + ")");
   }
   if (parts.empty() || 4 * static_cast<std::int64_t>(failing.size()) < area) return {};
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) where += (where.empty() ? "" : "; ") + *part;
