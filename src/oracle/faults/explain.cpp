@@ -126,7 +126,7 @@ std::vector<std::int64_t> key_counts(const FaultCase& call, std::size_t requests
 }
 
 /// What makes these numbers of keys, of each token more than it should see: nothing where no usual mistake does.
-std::string meaning_of_extents(const FaultCase& call, const std::map<std::int64_t, std::int64_t>& more, std::int64_t tokens) {
+std::string meaning_of_extents(const FaultCase& call, const std::map<std::int64_t, std::set<std::int64_t>>& more, std::int64_t tokens) {
   const std::vector<std::int64_t> queries = request_sizes(call, tokens);
   if (queries.empty()) return {};
   const std::vector<std::int64_t> keys = key_counts(call, queries.size(), tokens);
@@ -150,8 +150,9 @@ std::string meaning_of_extents(const FaultCase& call, const std::map<std::int64_
       for (std::int64_t end = queries[0]; token.first >= end && b + 1 < queries.size();) end += queries[++b];
       // There may be no room for all of it.
       const std::int64_t asked = way.more(b);
-      return token.second == asked || (asked > 0 && token.second > 0 && token.second < asked) ||
-             (asked < 0 && token.second < 0 && token.second > asked);
+      return std::any_of(token.second.begin(), token.second.end(), [&](std::int64_t number) {
+        return number == asked || (asked > 0 && number > 0 && number < asked);
+      });
     });
     if (fits) return std::string(": ") + way.words;
   }
@@ -162,9 +163,9 @@ std::string meaning_of_extents(const FaultCase& call, const std::map<std::int64_
 std::optional<Explanation> by_row(const Fault& fault, const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
                                   const JudgeOptions& options, const std::function<bool()>& time_is_up) {
   struct Rows {
-    std::int64_t width = 1;                      ///< of an output's row
-    std::int64_t per_token = 1;                  ///< rows
-    std::map<std::int64_t, std::int64_t> number;  ///< of each row that fails; 0 as long as none accounts for it
+    std::int64_t width = 1;                                ///< of an output's row
+    std::int64_t per_token = 1;                            ///< rows
+    std::map<std::int64_t, std::set<std::int64_t>> numbers;  ///< of each row that fails: those that account for it
   };
   std::map<std::string, Rows> outputs;
   for (const OutputVerdict& output : verdict.outputs) {
@@ -173,7 +174,7 @@ std::optional<Explanation> by_row(const Fault& fault, const FaultCase& call, con
     Rows rows;
     rows.width = shape.rank() >= 3 ? shape.at(-1) : 1;
     rows.per_token = shape.rank() >= 1 ? element_count(shape) / rows.width / std::max<std::int64_t>(shape[0], 1) : 1;
-    for (const std::int64_t i : output.detail->failing) rows.number[i / rows.width] = 0;
+    for (const std::int64_t i : output.detail->failing) rows.numbers[i / rows.width];
     outputs[output.name] = std::move(rows);
   }
   JudgeOptions detailed = options;
@@ -189,27 +190,31 @@ std::optional<Explanation> by_row(const Fault& fault, const FaultCase& call, con
         if (rows == outputs.end() || output.detail == nullptr) continue;
         std::set<std::int64_t> still;
         for (const std::int64_t i : output.detail->failing) still.insert(i / rows->second.width);
-        for (auto& [row, its] : rows->second.number)
-          if (its == 0 && still.count(row) == 0) its = number;
+        for (auto& [row, its] : rows->second.numbers)
+          if (still.count(row) == 0) its.insert(number);
       }
     } catch (const Error&) {
       continue;
     }
   }
-  // Of how many more or fewer each token: all of its rows agree.
-  std::map<std::int64_t, std::int64_t> more;
+  // Of each token those on which all of its rows agree: the weight of a key may be too small to tell by.
+  std::map<std::int64_t, std::set<std::int64_t>> more;
   std::int64_t tokens = 0;
   for (const auto& [name, rows] : outputs) {
     tokens = find(actual, name)->rank() > 0 ? find(actual, name)->size(0) : 1;
-    for (const auto& [row, its] : rows.number)
-      if (its == 0 || more.emplace(row / rows.per_token, its).first->second != its) return std::nullopt;
+    for (const auto& [row, its] : rows.numbers) {
+      const auto [token, first] = more.emplace(row / rows.per_token, its);
+      if (!first) std::erase_if(token->second, [&](std::int64_t number) { return its.count(number) == 0; });
+      if (token->second.empty()) return std::nullopt;
+    }
   }
   if (more.size() < 2) return std::nullopt;
   constexpr std::size_t shown = 4;
   std::string some;
   std::size_t count = 0;
-  for (const auto& [token, its] : more)
-    if (++count <= shown)
+  const auto nearer = [](std::int64_t a, std::int64_t b) { return std::abs(a) < std::abs(b); };
+  for (const auto& [token, numbers] : more)
+    if (const std::int64_t its = *std::min_element(numbers.begin(), numbers.end(), nearer); ++count <= shown)
       some += (some.empty() ? "" : ", ") + ("row " + std::to_string(token) + ": " + std::to_string(std::abs(its)) + (its < 0 ? " fewer" : " more"));
   Explanation explanation{std::string(fault.id), std::string(fault.summary) + " (" + some + (more.size() > shown ? "..." : "") + ")" +
                                                      meaning_of_extents(call, more, tokens)};

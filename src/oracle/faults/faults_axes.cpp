@@ -64,6 +64,17 @@ bool has_dimensions(Site s) {
 bool has_its_own(Site s, int dim, std::int64_t p) {
   return dim == s.tensor.rank() - 1 && (s.spec->role == Role::values || s.spec->role == Role::weight) && p >= 32 && p <= 256;
 }
+std::string symbol_of(Site s, int dim) {
+  const auto dims = dims_of(s.spec->shape, s.tensor.rank());
+  const auto at = static_cast<std::size_t>(dim);
+  return at < dims.size() ? dims[at] : "dimension " + std::to_string(dim);
+}
+bool of_an_output(Site s, const std::string& symbol) {
+  return std::any_of(s.call.golden.outputs.begin(), s.call.golden.outputs.end(), [&](const auto& output) {
+    const auto dims = dims_of(s.call.op.schema().find_tensor(output.first)->shape, output.second.rank());
+    return std::find(dims.begin(), dims.end(), symbol) != dims.end();
+  });
+}
 void add_maps(Site s, int dim, Values& values) {
   const std::int64_t extent = s.tensor.size(dim);
   const auto add = [&](const char* how, std::int64_t p) {
@@ -75,7 +86,9 @@ void add_maps(Site s, int dim, Values& values) {
   for (const std::int64_t p : {2, 4}) add("over", p);
   std::set<std::int64_t> ends{16, 32, 64, 128, 256, 512, 1024};
   if (extent >= 4) ends.insert(extent / 2);
-  for (const std::int64_t p : ends) add("end", p);
+  // Along a dimension of the outputs it leaves zeros, or what was there: that is seen without a run.
+  if (!of_an_output(s, symbol_of(s, dim)))
+    for (const std::int64_t p : ends) add("end", p);
   if (dim == s.tensor.rank() - 1)
     for (const std::int64_t p : {16, 32, 64, 128})
       if (extent % p == 0) add("next", p);
@@ -100,11 +113,6 @@ void at_another_index(Site s, To t) {
     if (from == index) continue;
     quant::set_bits(t, i, from < 0 ? 0 : quant::get_bits(s.tensor, i + (from - index) * below));
   }
-}
-std::string symbol_of(Site s, int dim) {
-  const auto dims = dims_of(s.spec->shape, s.tensor.rank());
-  const auto at = static_cast<std::size_t>(dim);
-  return at < dims.size() ? dims[at] : "dimension " + std::to_string(dim);
 }
 std::string index_in_words(Site s) {
   const IndexMap map = IndexMap::of(word(s), s.tensor.shape());
@@ -138,12 +146,6 @@ std::vector<Placed> along(Site s, const std::string& text) {
       if (!taken) found.push_back(std::move(placed));
     }
   return found;
-}
-bool of_an_output(Site s, const std::string& symbol) {
-  return std::any_of(s.call.golden.outputs.begin(), s.call.golden.outputs.end(), [&](const auto& output) {
-    const auto dims = dims_of(s.call.op.schema().find_tensor(output.first)->shape, output.second.rank());
-    return std::find(dims.begin(), dims.end(), symbol) != dims.end();
-  });
 }
 /// Along a dimension of the outputs it would move these, which is seen without a run.
 Values maps_of_every_operand(Site s) {
