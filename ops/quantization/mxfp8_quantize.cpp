@@ -50,7 +50,8 @@ bool begins_anew(const Mxfp8Quantize& op, std::span<const float> block) {
   return op.input.dtype() == f32 && std::any_of(block.begin(), block.end(), [](float x) { return std::isnan(x); });
 }
 
-template <float (*maximum)(std::span<const float>), std::uint8_t (*scale_byte_of)(float)>
+/// `unrounded`: codes are made with the scale as it was before it became a power of two.
+template <float (*maximum)(std::span<const float>), std::uint8_t (*scale_byte_of)(float), bool unrounded>
 void golden_row(const Mxfp8Quantize& op, std::int64_t m, const GoldenOutput& codes, const GoldenOutput& scales) {
   const std::int64_t width = op.input.size(-1), out_width = op.x_q.size(-1);
   std::vector<float> x(static_cast<std::size_t>(width));
@@ -70,13 +71,13 @@ void golden_row(const Mxfp8Quantize& op, std::int64_t m, const GoldenOutput& cod
                open = denormal || byte == 254 || nan;
     scales.put(offset_of(op, m, c), {static_cast<double>(quant::ue8m0_value(byte)), 0.0, denormal || nan});
     for (std::int64_t i = 0; i < block_size; ++i) {
-      const float v = block[static_cast<std::size_t>(i)] * factor_of(byte);
-      codes.put_saturating(m * out_width + begin + i, {v, 0.0, open || std::isnan(v)});
+      const float v = block[static_cast<std::size_t>(i)] * (unrounded && amax > 0 ? quant::e4m3_max / amax : factor_of(byte));
+      codes.put_saturating(m * out_width + begin + i, {v, unrounded ? std::fabs(v) * 0x1p-22 : 0.0, open || std::isnan(v)});
     }
   }
 }
 
-template <float (*maximum)(std::span<const float>), std::uint8_t (*scale_byte_of)(float) = scale_byte>
+template <float (*maximum)(std::span<const float>), std::uint8_t (*scale_byte_of)(float) = scale_byte, bool unrounded = false>
 void golden(const Mxfp8Quantize& op, const Exec& exec, Reference* reference) {
   const GoldenOutput codes(op.x_q, reference, "x_q"), scales(op.sf, reference, "sf");
   codes.make_open();
@@ -84,7 +85,7 @@ void golden(const Mxfp8Quantize& op, const Exec& exec, Reference* reference) {
   const std::int64_t rows = row_count(op.input), columns = columns_of(op);
   const quant::ScaleLayout layout = layout_of(op);
   parallel_for(exec.threads, quant::padded_size(layout, rows, columns).rows, static_cast<double>(op.input.size(-1)), [&](std::int64_t m) {
-    if (m < rows) golden_row<maximum, scale_byte_of>(op, m, codes, scales);
+    if (m < rows) golden_row<maximum, scale_byte_of, unrounded>(op, m, codes, scales);
     for_padding(layout, m, rows, columns, [&](std::int64_t at) { put_padding(scales, at, op.sf, op.padding == "zeros"); });
   });
 }
@@ -137,6 +138,8 @@ loses the maximum before one.)",
       .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden<ops::largest_value>},
                    {"nearest-power", "scales are rounded to the nearest power of two, not up: the largest elements saturate",
                     ops::golden<quant::amax_or_nan, ops::nearest_scale_byte>},
+                   {"scale-not-rounded", "codes are made with the scale as it was before its own rounding",
+                    ops::golden<quant::amax_or_nan, ops::scale_byte, true>},
                    {"maximum-in-bf16", "the maximum is rounded to bf16 before its scale is made", ops::golden<ops::largest_in_bf16>, true}},
       .cases = {"M=4 K=1536", "M=33 K=96 --dtype input=f16 --attr is_sf_swizzled_layout=false",
                 "M=9 K=160 --attr is_sf_8x4_layout=true --dist wide-exponent", "M=3 K=288 --attr alignment=128",

@@ -43,6 +43,10 @@ Implementation<Op> fp4_quantizer_functions() {
   all.mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes",
                    [](const Op& op, const Exec& exec, Reference* reference) {
                      golden_fp4_quantize(call(op), Fp4Rule::maximum_without_magnitude, exec, reference);
+                   }},
+                  {"scale-not-rounded", "codes are made with the scale as it was before its own rounding",
+                   [](const Op& op, const Exec& exec, Reference* reference) {
+                     golden_fp4_quantize(call(op), Fp4Rule::scale_not_rounded, exec, reference);
                    }}};
   return all;
 }

@@ -403,7 +403,8 @@ struct GoldenOutputs {
 void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, std::int64_t row, std::int64_t first, std::int64_t count,
                   WeightSum sum, Isa isa, const Flaw* flaw) {
   const std::int64_t width = call.value_width;
-  GoldenHeads heads(call, row, first, count, isa, flaw != nullptr ? flaw->terms : AttentionTerms{}, flaw != nullptr ? flaw->keys : KeysSeen{});
+  GoldenHeads heads(call, row, first, count, isa, flaw != nullptr ? flaw->terms : AttentionTerms{},
+                    flaw != nullptr ? flaw->keys : KeysSeen{});
   heads.weigh(judged, flaw == nullptr || !flaw->exponentials_unshifted);
   if (flaw != nullptr && flaw->keys.how != KeysSeen::How::all) heads.leave_out(flaw->keys);
   const std::vector<Bounded> sums = flaw != nullptr && flaw->attention ? heads.narrow_sums(*flaw->attention) : heads.sums(judged, sum);

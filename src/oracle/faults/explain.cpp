@@ -70,7 +70,8 @@ class FailingIndices {
       std::int64_t below = 1;
       for (int d = shape.rank() - 1; d >= 0; below *= shape[d--]) {
         const std::string& symbol = dims[static_cast<std::size_t>(d)];
-        const bool apart = op.info().category == Category::gemm || std::find(independent.begin(), independent.end(), symbol) != independent.end();
+        const bool apart =
+            op.info().category == Category::gemm || std::find(independent.begin(), independent.end(), symbol) != independent.end();
         if (!apart) continue;
         std::vector<bool>& fails = fails_[symbol];
         fails.resize(std::max(fails.size(), static_cast<std::size_t>(shape[d])));
@@ -136,8 +137,9 @@ std::string meaning_of_extents(const FaultCase& call, const std::map<std::int64_
     const char* words;
     std::function<std::int64_t(std::size_t)> more;
   };
-  std::vector<Way> ways{{"the queries of all requests are taken for each one's own", [&](std::size_t b) { return queries[b] - tokens; }},
-                        {"each request is taken to have as many queries as the longest", [&](std::size_t b) { return queries[b] - longest; }}};
+  std::vector<Way> ways{
+      {"the queries of all requests are taken for each one's own", [&](std::size_t b) { return queries[b] - tokens; }},
+      {"each request is taken to have as many queries as the longest", [&](std::size_t b) { return queries[b] - longest; }}};
   if (!keys.empty()) {
     ways.push_back({"the mask's diagonal is that of the longest request's queries and keys for all requests",
                     [&](std::size_t b) { return most_keys - longest - (keys[b] - queries[b]); }});
@@ -150,9 +152,8 @@ std::string meaning_of_extents(const FaultCase& call, const std::map<std::int64_
       for (std::int64_t end = queries[0]; token.first >= end && b + 1 < queries.size();) end += queries[++b];
       // There may be no room for all of it.
       const std::int64_t asked = way.more(b);
-      return std::any_of(token.second.begin(), token.second.end(), [&](std::int64_t number) {
-        return number == asked || (asked > 0 && number > 0 && number < asked);
-      });
+      return std::any_of(token.second.begin(), token.second.end(),
+                         [&](std::int64_t number) { return number == asked || (asked > 0 && number > 0 && number < asked); });
     });
     if (fits) return std::string(": ") + way.words;
   }
@@ -163,8 +164,8 @@ std::string meaning_of_extents(const FaultCase& call, const std::map<std::int64_
 std::optional<Explanation> by_row(const Fault& fault, const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
                                   const JudgeOptions& options, const std::function<bool()>& time_is_up) {
   struct Rows {
-    std::int64_t width = 1;                                ///< of an output's row
-    std::int64_t per_token = 1;                            ///< rows
+    std::int64_t width = 1;                                  ///< of an output's row
+    std::int64_t per_token = 1;                              ///< rows
     std::map<std::int64_t, std::set<std::int64_t>> numbers;  ///< of each row that fails: those that account for it
   };
   std::map<std::string, Rows> outputs;
@@ -209,15 +210,22 @@ std::optional<Explanation> by_row(const Fault& fault, const FaultCase& call, con
     }
   }
   if (more.size() < 2) return std::nullopt;
+  // Numbers that nothing makes are no cause: any rows differ in some.
+  const auto nearer = [](std::int64_t a, std::int64_t b) { return std::abs(a) < std::abs(b); };
+  const auto nearest = [&](const std::set<std::int64_t>& numbers) { return *std::min_element(numbers.begin(), numbers.end(), nearer); };
+  const bool common =
+      std::all_of(more.begin(), more.end(), [&](const auto& token) { return nearest(token.second) == nearest(more.begin()->second); });
+  const std::string meaning = meaning_of_extents(call, more, tokens);
+  if (!common && meaning.empty()) return std::nullopt;
   constexpr std::size_t shown = 4;
   std::string some;
   std::size_t count = 0;
-  const auto nearer = [](std::int64_t a, std::int64_t b) { return std::abs(a) < std::abs(b); };
   for (const auto& [token, numbers] : more)
-    if (const std::int64_t its = *std::min_element(numbers.begin(), numbers.end(), nearer); ++count <= shown)
-      some += (some.empty() ? "" : ", ") + ("row " + std::to_string(token) + ": " + std::to_string(std::abs(its)) + (its < 0 ? " fewer" : " more"));
-  Explanation explanation{std::string(fault.id), std::string(fault.summary) + " (" + some + (more.size() > shown ? "..." : "") + ")" +
-                                                     meaning_of_extents(call, more, tokens)};
+    if (const std::int64_t its = nearest(numbers); ++count <= shown)
+      some += (some.empty() ? "" : ", ") +
+              ("row " + std::to_string(token) + ": " + std::to_string(std::abs(its)) + (its < 0 ? " fewer" : " more"));
+  Explanation explanation{std::string(fault.id),
+                          std::string(fault.summary) + " (" + some + (more.size() > shown ? "..." : "") + ")" + meaning};
   for (const auto& [name, rows] : outputs) explanation.outputs.push_back(name);
   explanation.complete = true;
   return explanation;

@@ -85,7 +85,8 @@ Values usual_counts(Site s) {
   std::set<std::int64_t> counts{8, 16, 32, 64, 128};
   // Or another size of the call: rows without their padding.
   for (const TensorSpec& spec : s.call.op.schema().tensors)
-    if (const Tensor* const tensor = s.call.inputs.find(spec.name); spec.direction == Direction::in && tensor != nullptr && tensor->defined())
+    if (const Tensor* const tensor = s.call.inputs.find(spec.name);
+        spec.direction == Direction::in && tensor != nullptr && tensor->defined())
       for (int d = 0; d < tensor->rank(); ++d)
         if (2 * tensor->size(d) > rows && tensor->size(d) < rows) counts.insert(tensor->size(d));
   for (const std::int64_t count : counts)

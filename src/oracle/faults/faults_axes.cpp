@@ -57,8 +57,9 @@ struct IndexMap {
 
 bool has_dimensions(Site s) {
   return s.spec->direction == Direction::in && s.tensor.rank() >= 1 && s.tensor.elements() <= most_elements &&
-         bits(s.tensor.dtype()) >= 4 && (s.spec->role == Role::values || s.spec->role == Role::weight || s.spec->role == Role::scale ||
-                                        s.spec->role == Role::logits || s.spec->storage.scales);
+         bits(s.tensor.dtype()) >= 4 &&
+         (s.spec->role == Role::values || s.spec->role == Role::weight || s.spec->role == Role::scale || s.spec->role == Role::logits ||
+          s.spec->storage.scales);
 }
 /// Columns of operands in tiles of usual widths are another fault's, first-tile-everywhere.
 bool has_its_own(Site s, int dim, std::int64_t p) {
@@ -350,7 +351,8 @@ constexpr std::array ways_to_see{
     WayToSee{"whole", How::whole_tiles, "keys in whole tiles of ", " alone count: a query's last partial tile is left out"},
     WayToSee{"behind", How::behind_first, "the first ", " keys of each query are left out"},
     WayToSee{"each", How::one_of_each, "of every ", " keys the first alone counts"},
-    WayToSee{"share", How::one_share, "keys are dealt out in turn to as many shares as there are tiles of ", ", and the first share alone counts"},
+    WayToSee{"share", How::one_share, "keys are dealt out in turn to as many shares as there are tiles of ",
+             ", and the first share alone counts"},
 };
 /// `whole 64`, `values whole 64`.
 KeysSeen seen_of(const std::string& text) {
@@ -364,7 +366,7 @@ Values some_keys(Site) {
   for (const char* const what : {"", "values "})
     for (const WayToSee& way : ways_to_see)
       for (const std::int64_t number : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512}) {
-        const bool few = number < 16, fits = way.how == How::one_of_each ? number >= 2 && number <= 8
+        const bool few = number < 16, fits = way.how == How::one_of_each    ? number >= 2 && number <= 8
                                              : way.how == How::behind_first ? number == 1 || !few
                                              : way.how == How::one_share    ? number == 64 || number == 128
                                              : way.how == How::whole_tiles  ? !few && number <= 128
@@ -389,7 +391,8 @@ std::string some_keys_in_words(Site s) {
 
 Values more_or_fewer(Site) {
   Values values;
-  for (std::int64_t number = 1; number <= 24; ++number) values.emplace_back("by " + std::to_string(-number)), values.emplace_back("by " + std::to_string(number));
+  for (std::int64_t number = 1; number <= 24; ++number)
+    values.emplace_back("by " + std::to_string(-number)), values.emplace_back("by " + std::to_string(number));
   return values;
 }
 std::string more_or_fewer_in_words(Site s) {
@@ -429,7 +432,8 @@ void one_value_otherwise(Site s, To t) {
 }
 std::string one_value_in_words(Site s) {
   if (word(s) == "zero") return s.name + ": denormal scales, without a leading bit, count as zero: they are flushed";
-  return s.name + ": a scale of " + rest_of(word(s)).substr(0, rest_of(word(s)).find('.')) + " is taken for NaN: for the code that stands for none";
+  return s.name + ": a scale of " + rest_of(word(s)).substr(0, rest_of(word(s)).find('.')) +
+         " is taken for NaN: for the code that stands for none";
 }
 
 constexpr Strikes in = Strikes::input, call = Strikes::call;

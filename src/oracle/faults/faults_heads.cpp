@@ -149,7 +149,8 @@ std::string shared_in_words(Site s) {
   const SharedHeads heads = *shared_heads(s);
   const std::string right = ", not h / " + std::to_string(heads.of_queries / heads.of_keys), count = std::to_string(heads.of_keys);
   if (word(s) == "the first") return "all query heads have the first key head" + right;
-  if (word(s) == "over the groups") return "query head h has key head h / " + count + ", the number of key heads" + right + ", how many share one";
+  if (word(s) == "over the groups")
+    return "query head h has key head h / " + count + ", the number of key heads" + right + ", how many share one";
   return "heads of keys are dealt out in turn: query head h has key head h mod " + count + right;
 }
 

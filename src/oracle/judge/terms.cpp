@@ -39,7 +39,8 @@ std::vector<Source> sources(std::int64_t count, const std::string& own, const st
   for (const std::int64_t p : {2, 4, 8, 16, 32})
     if (p < count) {
       const std::string n = std::to_string(p);
-      add("element i of " + across + " j has that of " + own + " i + j mod " + n + ": of " + n + " neighbours all but one have another " + own + "'s",
+      add("element i of " + across + " j has that of " + own + " i + j mod " + n + ": of " + n + " neighbours all but one have another " +
+              own + "'s",
           [=](std::int64_t x, std::int64_t y) { return x + y % p; });
       add("element i of " + across + " j has that of " + own + " i + j / " + n, [=](std::int64_t x, std::int64_t y) { return x + y / p; });
     }
@@ -140,8 +141,8 @@ std::vector<std::string> terms_of(const OpSchema& schema, const Arguments& input
       for (const How how : {How::factor, How::term})
         for (const Source& source : sources(count, by_row ? "row" : "column", by_row ? "column" : "row"))
           if (found.empty() && terms.explained(numbers, by_row, extent / count, how, source))
-            found.push_back(spec.name + " (a " + (how == How::factor ? "factor" : "term") + " of each " + (by_row ? "row" : "column") + "): " +
-                            source.words);
+            found.push_back(spec.name + " (a " + (how == How::factor ? "factor" : "term") + " of each " + (by_row ? "row" : "column") +
+                            "): " + source.words);
     }
   }
   return found;

@@ -165,7 +165,8 @@ std::string likely_cause(const CheckResult& result) {
   if (result.explained)
     for (const Explanation& e : result.explained->found)
       if (20 * e.failing < failing)
-        return "consistent with, but for " + std::to_string(e.failing) + " of the " + std::to_string(failing) + " elements that fail: " + e.text;
+        return "consistent with, but for " + std::to_string(e.failing) + " of the " + std::to_string(failing) +
+               " elements that fail: " + e.text;
   // What follows from another output says less than what is wrong with that one.
   const auto follows = [](const OutputCheck& output) {
     return !output.relations.empty() && output.relations.front().starts_with("golden's own");
