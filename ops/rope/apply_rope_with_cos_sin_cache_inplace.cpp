@@ -128,8 +128,8 @@ void hopper(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec) {
   widen_and_narrow_stored(op);
 }
 
-/// A thread of upstream's kernel, which takes heads of 64 to 512 elements, has so many neighbours, and looks for their partners R/2 away all
-/// at once.
+/// A thread of upstream's kernel, which takes heads of 64 to 512 elements, has so many neighbours, and looks for their partners R/2 away
+/// all at once.
 bool partners_lie_apart(const ApplyRopeWithCosSinCacheInplace& op) {
   if (op.head_size % 64 != 0) return false;
   const std::int64_t together = std::max<std::int64_t>(16 / (bits(op.query.dtype()) / 8), op.head_size / 32);
