@@ -15,36 +15,12 @@
 #include "oracle/cases/make_case.h"
 #include "oracle/faults/faults.h"
 #include "oracle/faults/variants.h"
-#include "oracle/report/check.h"
 #include "quant/e4m3.h"
 #include "quant/element.h"
+#include "replayed.h"
 
 namespace dodona::oracle {
 namespace {
-
-struct Replayed {
-  Case c;
-  NamedTensors actual;
-  Verdict verdict;
-  Explained explained;
-
-  std::string all() const {
-    std::string text;
-    for (const std::string& line : lines_of(explained)) text += line + "\n";
-    return text;
-  }
-  /// The mistake of this id among what was found; nullptr when it is not.
-  const Explanation* find(const std::string& id) const {
-    const auto found = std::find_if(explained.found.begin(), explained.found.end(), [&](const Explanation& e) { return e.id == id; });
-    return found == explained.found.end() ? nullptr : &*found;
-  }
-};
-
-void judge_and_explain(Replayed& r, double seconds = 1000) {
-  const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
-  r.verdict = judge(*r.c.op, r.c.inputs, golden, r.actual, {});
-  r.explained = explain(r.c, golden, r.actual, r.verdict, {}, seconds);
-}
 
 /// The outputs of the fast mode for `made` judged as those of `asked`: the same inputs, another recipe.
 Replayed other_recipe(const std::string& asked, const std::string& made) {

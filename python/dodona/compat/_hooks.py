@@ -656,7 +656,7 @@ def flat_scales(run: Run, call: Call) -> Any:
     """Scales come as bytes in a row. Of f32, which the host quantizes, so do codes, and no columns are filled up."""
     if call["sf_swizzle_layout"] is not None:
         layout_by_name(call, "mxfp8_quantize", "sf_swizzle_layout")
-    on_host = dtype_name(bare(call["input"]).dtype) == "f32" if hasattr(bare(call["input"]), "dtype") else False
+    on_host = str(getattr(bare(call["input"]), "dtype", None)).endswith("float32")
     codes, scales = run({**call, "alignment": 32} if on_host else call)
     return bytes_as(codes, "u8") if on_host and is_torch(codes) else codes, bare(bytes_as(scales, "u8")).reshape(-1)
 

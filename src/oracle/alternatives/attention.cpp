@@ -476,6 +476,7 @@ bool flash_mla_sparse_fwd(const Call& call) {
   const std::vector<float> all = floats(q), rows = floats(kv);
   const std::vector<std::int64_t> indices = integers(call.tensor("indices"));
   const std::int64_t heads = q.size(1), topk = call.tensor("indices").size(2);
+  const bool natural = call.is("logarithms", "natural");
   for (std::int64_t t = 0; t < q.size(0); ++t) {
     const auto begin = all.begin() + t * heads * width;
     Attention at{call.way, DType::bf16, std::vector<float>(begin, begin + heads * width), {}, heads, 0, sigma_of(call.number("sm_scale")),
@@ -487,8 +488,10 @@ bool flash_mla_sparse_fwd(const Call& call) {
       }
     const std::vector<Head> result = attend(at);
     for (std::int64_t h = 0; h < heads; ++h) {
-      store_head(at, result[static_cast<std::size_t>(h)], t * heads + h, call.tensor("out"), &call.tensor("lse"));
-      store(call.tensor("max_logits"), t * heads + h, result[static_cast<std::size_t>(h)].top);
+      const Head& head = result[static_cast<std::size_t>(h)];
+      store_head(at, head, t * heads + h, call.tensor("out"), &call.tensor("lse"));
+      store(call.tensor("max_logits"), t * heads + h, natural ? head.top * 0.69314718f : head.top);
+      if (natural) store(call.tensor("lse"), t * heads + h, at.visible == 0 ? infinity : head.top * 0.69314718f + log(head.unrounded));
     }
   }
   return true;

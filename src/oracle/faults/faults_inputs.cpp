@@ -373,6 +373,10 @@ void read_as_packed(Site s, To t) {
   const std::int64_t last = s.tensor.extent_bytes() * 8 / bits(s.tensor.dtype());
   for (std::int64_t i = 0; i < t.elements() && i < last; ++i) quant::set_bits(t, i, quant::load_bits(s.tensor.dtype(), s.tensor.data(), i));
 }
+std::string packed_in_words(Site s) {
+  if (s.tensor.strides()[s.tensor.rank() - 1] == 1) return s.name + ": rows that are a slice of wider ones are read as if they were packed";
+  return s.name + ": strides are not looked at: columns that lie one behind the other are read as rows";
+}
 /// Dimensions within a matrix of matrices, as heads of each query.
 bool matrices_of_matrices(Site s) {
   return matrices(s) && s.tensor.rank() >= 4;
@@ -607,7 +611,8 @@ constexpr std::array table{
           lengths, length_more},
     Fault{"length-of-whole-tiles", "every length is rounded up to whole tiles or pages: what is stale behind the end counts", in, fine,
           lengths, rounded_up_to_tiles, nullptr, usual_tiles, nullptr, nullptr, tiles_in_words},
-    Fault{"read-as-packed", "rows that are a slice of wider ones are read as if they were packed", in, gross, with_gaps, read_as_packed},
+    Fault{"read-as-packed", "its memory is read as if rows were packed", in, gross, with_gaps, read_as_packed, nullptr, nullptr, nullptr,
+          nullptr, packed_in_words},
     far(Fault{"matrix-stride-of-one-row", "the outermost index (page, expert, batch) steps on by one row, not by a whole matrix", in, gross,
               matrices, matrix_stride_of_one_row}),
     Fault{"operand-ignored", "an operand counts as zero", in, gross, stored, ignored},

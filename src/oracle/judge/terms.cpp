@@ -96,7 +96,9 @@ class Terms {
       const double mine = numbers[static_cast<std::size_t>(own)], taken = numbers[static_cast<std::size_t>(from)];
       const double expected = how == How::factor ? right_[k] * (taken / mine) : right_[k] - mine + taken;
       const double room = 2 * quant::ulp(type_, expected) + (how == How::term ? 2 * quant::ulp(type_, right_[k]) : 0.0);
-      const bool holds = std::isfinite(expected) && std::fabs(given_[k] - expected) <= room;
+      // What fails by a unit in the last place is not explained by what leaves it where it belongs.
+      const bool nearer = !looked_.fails[k] || std::fabs(given_[k] - expected) < std::fabs(given_[k] - right_[k]);
+      const bool holds = std::isfinite(expected) && std::fabs(given_[k] - expected) <= room && nearer;
       (looked_.fails[k] ? wrong : others) += 1;
       (looked_.fails[k] ? wrong_explained : others_explained) += holds ? 1 : 0;
       // Soon enough: most are nothing like it.
