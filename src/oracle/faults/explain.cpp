@@ -205,7 +205,7 @@ std::optional<Explanation> by_row(const Fault& fault, const FaultCase& call, con
     tokens = find(actual, name)->rank() > 0 ? find(actual, name)->size(0) : 1;
     for (const auto& [row, its] : rows.numbers) {
       const auto [token, first] = more.emplace(row / rows.per_token, its);
-      if (!first) std::erase_if(token->second, [&](std::int64_t number) { return its.count(number) == 0; });
+      if (!first) std::erase_if(token->second, [&numbers = its](std::int64_t number) { return numbers.count(number) == 0; });
       if (token->second.empty()) return std::nullopt;
     }
   }
