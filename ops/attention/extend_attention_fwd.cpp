@@ -6,6 +6,7 @@
 
 #include "core/flaw.h"
 #include "core/random.h"
+#include "ops/base/index_at.h"
 #include "ops/softmax/mla_decode.h"
 #include "ops/softmax/offsets.h"
 #include "ops/softmax/triton.h"
@@ -16,10 +17,6 @@ namespace dodona::ops {
 namespace {
 
 using Call = ExtendAttentionFwd;
-
-std::int64_t integer_at(const Tensor& t, std::int64_t i) {
-  return t.dtype() == i64 ? t.as<const std::int64_t>()[i] : t.as<const std::int32_t>()[i];
-}
 
 Extend call_of(const Call& op) {
   const std::int64_t width = op.q_extend.size(2);
@@ -56,7 +53,7 @@ std::vector<ExtendRequest> requests_of(const Call& op) {
   for (std::int64_t b = 0; b + 1 < op.qo_indptr.size(0); ++b) {
     ExtendRequest& r = requests.emplace_back(ExtendRequest{q[b], q[b + 1] - q[b], kv[b], kv[b + 1] - kv[b]});
     if (!op.custom_mask.defined()) continue;
-    r.mask = op.custom_mask.as<const std::uint8_t>() + integer_at(op.mask_indptr, b) + mask_lead(op, b);
+    r.mask = op.custom_mask.as<const std::uint8_t>() + index_at(op.mask_indptr, b) + mask_lead(op, b);
     r.mask_stride = r.keys() + mask_lead(op, b);
   }
   return requests;
@@ -87,7 +84,7 @@ void check_masks(const Call& op) {
     if (lead < 0)
       throw Error(ErrorCode::bad_value, "", "window_kv_offsets",
                   "holds " + std::to_string(lead) + " at element " + std::to_string(b) + ", expected at least 0");
-    const std::int64_t begin = integer_at(op.mask_indptr, b), room = op.custom_mask.size(0) - queries * keys;
+    const std::int64_t begin = index_at(op.mask_indptr, b), room = op.custom_mask.size(0) - queries * keys;
     if (begin < 0 || begin > room)
       throw Error(ErrorCode::bad_value, "", "mask_indptr",
                   "holds " + std::to_string(begin) + " at element " + std::to_string(b) + ", expected " +

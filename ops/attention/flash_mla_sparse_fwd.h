@@ -27,9 +27,8 @@ struct FlashMlaSparseFwd {
     op.attr("d_v", d_v, between(512, 512)).doc("width of the values: 512");
     op.choice("logarithms", logarithms, {"base_2", "natural"})
         .doc(
-            "of lse and max_logits: base_2 as sgl-kernel 0.3.21 gives them; natural as later versions of FlashMLA do, with lse = inf where "
-            "a "
-            "token names no row");
+            "of lse and max_logits: base_2 as sgl-kernel 0.3.21 gives them; natural as later versions of FlashMLA do, with lse = inf "
+            "where a token names no row");
     op.out("out", out, {bf16}, "T N 512").doc("rounded once");
     op.out("max_logits", max_logits, {f32}, "T N")
         .layout(Layout::contiguous)

@@ -23,7 +23,7 @@ Key key_of(const FusedStoreIndexKCache& op, std::int64_t i) {
   return x;
 }
 IndexKPlace place_of(const FusedStoreIndexKCache& op, std::int64_t i) {
-  return index_k_place(index_k_slot(op.out_cache_loc, i), op.page_size);
+  return index_k_place(index_at(op.out_cache_loc, i), op.page_size);
 }
 
 /// Units of 2^-24 by which the value that is rounded to a code may differ: 2 for a reciprocal that is approximate, 1 for each of two

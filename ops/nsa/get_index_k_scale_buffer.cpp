@@ -9,7 +9,7 @@ namespace {
 template <bool whole_page_first>
 void gather(const GetIndexKScaleBuffer& op, const Exec& exec) {
   parallel_for(exec.threads, op.seq_len, index_k_width / 8.0, [&](std::int64_t i) {
-    IndexKPlace place = index_k_place(index_k_slot(op.page_indices, i / 64) * 64 + i % 64, 64);
+    IndexKPlace place = index_k_place(index_at(op.page_indices, i / 64) * 64 + i % 64, 64);
     if (whole_page_first) place.scale = place.key + index_k_width;
     std::memcpy(op.index_k.as<std::byte>() + i * index_k_width, op.buf.as<const std::byte>() + place.key, index_k_width);
     std::memcpy(op.index_k_scale.as<std::byte>() + 4 * i, op.buf.as<const std::byte>() + place.scale, 4);

@@ -7,7 +7,7 @@ namespace {
 
 void store(const SetIndexKScaleBuffer& op, const Exec&) {
   for (std::int64_t i = 0; i < op.loc.size(0); ++i) {
-    const IndexKPlace place = index_k_place(index_k_slot(op.loc, i), 64);
+    const IndexKPlace place = index_k_place(index_at(op.loc, i), 64);
     std::memcpy(op.buf.as<std::byte>() + place.key, op.index_k.as<const std::byte>() + i * op.index_k.stride(0), index_k_width);
     std::memcpy(op.buf.as<std::byte>() + place.scale, op.index_k_scale.as<const float>() + i * op.index_k_scale.stride(0), 4);
   }
@@ -18,7 +18,7 @@ void golden(const SetIndexKScaleBuffer& op, const Exec& exec, Reference* referen
   store(op, exec);
   if (interleaved)
     for (std::int64_t i = 0; i < op.loc.size(0); ++i) {
-      const std::int64_t slot = index_k_slot(op.loc, i), at = slot / 64 * 64 * index_k_bytes + slot % 64 * index_k_bytes;
+      const std::int64_t slot = index_at(op.loc, i), at = slot / 64 * 64 * index_k_bytes + slot % 64 * index_k_bytes;
       std::memcpy(op.buf.as<std::byte>() + at, op.index_k.as<const std::byte>() + i * op.index_k.stride(0), index_k_width);
       std::memcpy(op.buf.as<std::byte>() + at + index_k_width, op.index_k_scale.as<const float>() + i * op.index_k_scale.stride(0), 4);
     }

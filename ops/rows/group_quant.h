@@ -137,9 +137,8 @@ Implementation<Op> group_quantizer() {
          return output == "output_s" && exponent_too_high(group_quant(actual), linear);
        }},
       {"inverse-flushed", "output_q",
-       "version 2 divides the largest code by the largest magnitude of a group, and where that is beyond 2^126 the approximate division "
-       "gives "
-       "0, and so every code of the group is 0",
+       "version 2 divides the largest code by the largest magnitude of a group, and where that is beyond 2^126 the approximate "
+       "division gives 0, and so every code of the group is 0",
        [](const Op& actual, std::string_view output, std::int64_t linear) {
          return output == "output_q" && inverse_flushed(group_quant(actual), linear);
        }},

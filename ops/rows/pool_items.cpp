@@ -10,6 +10,7 @@
 #include "dodona/error.h"
 #include "ops/base/copy_row.h"
 #include "ops/base/golden_output.h"
+#include "ops/base/index_at.h"
 #include "quant/sizes.h"
 #include "simd/tier.h"
 
@@ -59,16 +60,14 @@ class Places {
   std::int64_t group_ = 0, layer_ = 0, page_ = 0, slot_ = 0, part_ = 0;
 };
 
-std::int64_t index_at(const Tensor& items, std::int64_t i) {
-  if (!items.defined()) return i;
-  const std::int64_t at = i * items.stride(0);
-  return items.dtype() == DType::i64 ? items.as<const std::int64_t>()[at] : items.as<const std::int32_t>()[at];
+std::int64_t item_at(const Tensor& items, std::int64_t i) {
+  return items.defined() ? index_at(items, i) : i;
 }
 
 /// Number i of the transfer, in one of its pools.
 std::int64_t item_of(const ItemTransfer& t, const Pool& pool, const Tensor& items, std::int64_t i) {
-  if (t.run == 1) return index_at(items, i);
-  const std::int64_t first = index_at(items, i / t.run * t.run);
+  if (t.run == 1) return item_at(items, i);
+  const std::int64_t first = item_at(items, i / t.run * t.run);
   return (dimensions_of(pool).page < 0 ? first : first / t.run * t.run) + i % t.run;
 }
 

@@ -6,14 +6,10 @@
 
 #include "core/define.h"
 #include "ops/base/golden_output.h"
+#include "ops/base/index_at.h"
 #include "ops/rows/index_k_page.h"
 
 namespace dodona::ops {
-
-inline std::int64_t index_k_slot(const Tensor& loc, std::int64_t i) {
-  const std::int64_t at = i * loc.stride(0);
-  return loc.dtype() == DType::i64 ? loc.as<const std::int64_t>()[at] : loc.as<const std::int32_t>()[at];
-}
 
 /// Slots that several tokens name are left to a race upstream: nothing is said of them.
 inline void open_shared_slots(const Tensor& loc, std::int64_t page_size, const Tensor& buffer, Reference* reference,
@@ -23,7 +19,7 @@ inline void open_shared_slots(const Tensor& loc, std::int64_t page_size, const T
   if (record.unspecified.empty()) record.unspecified.assign(record.exact.size(), 0);
   std::vector<bool> named(static_cast<std::size_t>(buffer.elements() / index_k_bytes));
   for (std::int64_t i = 0; i < loc.size(0); ++i) {
-    const std::int64_t slot = index_k_slot(loc, i);
+    const std::int64_t slot = index_at(loc, i);
     if (named[static_cast<std::size_t>(slot)]) {
       const IndexKPlace place = index_k_place(slot, page_size);
       std::fill_n(record.unspecified.begin() + place.key, index_k_width, std::uint8_t{1});

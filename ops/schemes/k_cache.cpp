@@ -2,6 +2,7 @@
 
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
+#include "ops/base/index_at.h"
 #include "ops/base/rows.h"
 #include "ops/rows/k_cache_row.h"
 
@@ -9,9 +10,7 @@ namespace dodona::ops {
 namespace {
 
 std::int64_t row_of(const KCacheRows& rows, std::int64_t i) {
-  if (!rows.slots.defined()) return i;
-  const std::int64_t at = i * rows.slots.stride(0);
-  return rows.slots.dtype() == DType::i64 ? rows.slots.as<const std::int64_t>()[at] : rows.slots.as<const std::int32_t>()[at];
+  return rows.slots.defined() ? index_at(rows.slots, i) : i;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/flaw.h"
+#include "ops/base/index_at.h"
 #include "quant/element.h"
 
 namespace dodona::ops {
@@ -41,8 +42,7 @@ bool Extend::sees(const ExtendRequest& request, std::int64_t i, std::int64_t j) 
 }
 
 std::int64_t Extend::slot(const ExtendRequest& request, std::int64_t j) const {
-  const std::int64_t at = request.first_slot + j;
-  return slots.dtype() == DType::i64 ? slots.as<const std::int64_t>()[at] : slots.as<const std::int32_t>()[at];
+  return index_at(slots, request.first_slot + j);
 }
 
 const std::byte* Extend::key_row(const ExtendRequest& request, std::int64_t j, std::int64_t head) const {

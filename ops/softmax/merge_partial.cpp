@@ -99,8 +99,7 @@ void merge_golden(const PartialMerge& merge, const Exec& exec, Reference* refere
     if (both_empty || std::isnan(s_a) || std::isnan(s_b) || s_a == infinity || s_b == infinity) {
       const bool zero = both_empty && merge.empty_is_zero;
       const double nan = std::numeric_limits<double>::quiet_NaN();
-      // The base-2 kernel that makes zeros of two empty sides lets a maximum drop the NaN, other NaNs with it, and multiplies values with
-      // 0.
+      // The base-2 kernel that makes zeros of two empty sides lets a maximum drop NaN, and multiplies values with 0.
       const bool drops = merge.empty_is_zero && !merge.natural && !both_empty;
       s.put(row, {zero ? -infinity : nan, 0.0, drops});
       for (std::int64_t d = 0; d < width; ++d) {

@@ -1,6 +1,7 @@
 // sglang's Triton decode kernels: attention of one query token of each request to rows of a pool by slot, and their bits on an H200.
 #pragma once
 
+#include "ops/base/index_at.h"
 #include "ops/softmax/attention.h"
 
 namespace dodona::ops {
@@ -28,8 +29,7 @@ struct TritonDecode {
   }
   /// Slot of key j of a request.
   std::int64_t slot(std::int64_t request, std::int64_t j) const {
-    const std::int64_t at = kv_indptr.as<const std::int32_t>()[request] + j;
-    return kv_indices.dtype() == DType::i64 ? kv_indices.as<const std::int64_t>()[at] : kv_indices.as<const std::int32_t>()[at];
+    return index_at(kv_indices, kv_indptr.as<const std::int32_t>()[request] + j);
   }
   const std::byte* key_row(std::int64_t request, std::int64_t j, std::int64_t head) const;
 };

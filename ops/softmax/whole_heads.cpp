@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/base/index_at.h"
 #include "quant/sizes.h"
 
 namespace dodona::ops {
@@ -28,9 +29,6 @@ void copy_heads(const Tensor& from, const Tensor& to) {
 bool is_whole(const Tensor& t) {
   return t.size(2) % 16 == 0;
 }
-std::int64_t slot_at(const Tensor& slots, std::int64_t i) {
-  return slots.dtype() == DType::i64 ? slots.as<const std::int64_t>()[i] : slots.as<const std::int32_t>()[i];
-}
 /// These slots of the pool, one behind the other.
 Tensor copied_slots(const Tensor& pool, const std::vector<std::int64_t>& slots) {
   const Tensor copies(pool.dtype(),
@@ -54,7 +52,7 @@ Tensor whole_heads(const Tensor& heads) {
 Pools whole_pools(const Pools& pools, std::int64_t read) {
   if (is_whole(pools.keys) && is_whole(pools.values)) return pools;
   std::vector<std::int64_t> named(static_cast<std::size_t>(read));
-  for (std::int64_t i = 0; i < read; ++i) named[static_cast<std::size_t>(i)] = slot_at(pools.slots, i);
+  for (std::int64_t i = 0; i < read; ++i) named[static_cast<std::size_t>(i)] = index_at(pools.slots, i);
   const Tensor places(DType::i64, {read});
   std::vector<std::int64_t> each = named;
   std::sort(each.begin(), each.end());

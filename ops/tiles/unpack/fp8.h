@@ -95,13 +95,9 @@ struct E4m3Fields {
   static constexpr float rows_take = 0x1p119f, sums_take = 2.0f;
   using Nans = NanCodes;
 
-  struct Word {
-    i32x16 even, odd;  ///< two codes in each half of a lane, beside bits that `value` masks
-  };
-  static DODONA_INLINE Word word(const std::byte* codes) {
-    const BytesApart apart = signed_apart_16_times(load_bytes(codes));
-    return {apart.even, apart.odd};
-  }
+  /// Two codes in each half of a lane, beside bits that `value` masks.
+  using Word = BytesApart;
+  static DODONA_INLINE Word word(const std::byte* codes) { return signed_apart_16_times(load_bytes(codes)); }
   template <bool restoring>
   static DODONA_INLINE f32x16 value(const Word& w, int i) {
     const i32x16 pairs = i % 2 == 0 ? w.even : w.odd;
