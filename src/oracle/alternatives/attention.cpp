@@ -151,6 +151,11 @@ float sigma_of(double scale) {
   return static_cast<float>(static_cast<double>(static_cast<float>(scale)) * 1.4426950408889634);
 }
 
+/// The natural logarithm of what a head's weights sum to.
+float natural_lse(const Attention& at, const Head& head, float of_none) {
+  return at.visible == 0 ? of_none : head.top * 0.69314718f + log(head.unrounded);
+}
+
 /// The outputs of a head, from row `linear` of `out` on.
 void store_head(const Attention& at, const Head& head, std::int64_t linear, const Tensor& out, const Tensor* lse) {
   const float factor = at.way == Way::strided && at.visible > 0 ? (1.0f / head.sum) * at.out_scale : 0.0f;
@@ -201,8 +206,7 @@ void store_flash_mla(const Attention& at, const Call& call, std::int64_t row) {
   for (std::int64_t h = 0; h < at.heads; ++h) {
     const Head& head = result[static_cast<std::size_t>(h)];
     store_head(at, head, row * at.heads + h, call.tensor("out"), nullptr);
-    const float lse = head.top * 0.69314718f + log(head.unrounded);
-    store(call.tensor("softmax_lse"), (row / queries * at.heads + h) * queries + row % queries, at.visible == 0 ? infinity : lse);
+    store(call.tensor("softmax_lse"), (row / queries * at.heads + h) * queries + row % queries, natural_lse(at, head, infinity));
   }
 }
 
@@ -395,8 +399,7 @@ bool batch_mla_paged_attention(const Call& call) {
       for (std::int64_t h = 0; h < heads; ++h) {
         const Head& head = result[static_cast<std::size_t>(h)];
         store_head(at, head, t * heads + h, call.tensor("out"), lse);
-        if (lse != nullptr && call.flag("return_lse_base_on_e"))
-          store(*lse, t * heads + h, at.visible == 0 ? -infinity : head.top * 0.69314718f + log(head.unrounded));
+        if (lse != nullptr && call.flag("return_lse_base_on_e")) store(*lse, t * heads + h, natural_lse(at, head, -infinity));
       }
     }
   return true;
@@ -491,7 +494,7 @@ bool flash_mla_sparse_fwd(const Call& call) {
       const Head& head = result[static_cast<std::size_t>(h)];
       store_head(at, head, t * heads + h, call.tensor("out"), &call.tensor("lse"));
       store(call.tensor("max_logits"), t * heads + h, natural ? head.top * 0.69314718f : head.top);
-      if (natural) store(call.tensor("lse"), t * heads + h, at.visible == 0 ? infinity : head.top * 0.69314718f + log(head.unrounded));
+      if (natural) store(call.tensor("lse"), t * heads + h, natural_lse(at, head, infinity));
     }
   }
   return true;

@@ -33,9 +33,8 @@ struct IndexMap {
   std::int64_t p = 1, extent = 1;
 
   static IndexMap of(const std::string& text, const Dims& shape) {
-    const std::size_t first = text.find(' '), second = text.find(' ', first + 1);
     const int dim = std::stoi(text);
-    return {dim, text.substr(first + 1, second - first - 1), std::stoll(text.substr(second + 1)), shape[dim]};
+    return {dim, first_of(rest_of(text)), std::stoll(rest_of(rest_of(text))), shape[dim]};
   }
   /// -1 for nothing.
   std::int64_t operator()(std::int64_t i) const {
@@ -415,25 +414,24 @@ Values values_of_scales(Site s) {
   if (s.tensor.dtype() != DType::f8_e8m0) values.emplace_back("zero");
   if (found.size() <= few)
     for (const double value : found)
-      if (std::isfinite(value) && value != 0) values.emplace_back("nan " + std::to_string(value));
+      if (std::isfinite(value) && value != 0) values.emplace_back("nan " + to_string(AttrValue(value)));
   return values;
 }
 double least_normal(DType type) {
   return type == DType::f8_e5m2 ? 0x1p-14 : 0x1p-6;
 }
 void one_value_otherwise(Site s, To t) {
-  const double value = word(s) == "zero" ? 0 : std::stod(rest_of(word(s))), least = least_normal(s.tensor.dtype());
   const bool zero = word(s) == "zero";
+  const double value = zero ? 0 : std::stod(rest_of(word(s))), least = least_normal(s.tensor.dtype());
   for (std::int64_t i = 0; i < t.elements(); ++i) {
     const double x = quant::get(s.tensor, i);
     if (zero && std::fabs(x) < least) quant::set_bits(t, i, 0);
-    if (!zero && std::to_string(x) == std::to_string(value)) quant::set(t, i, std::nan(""));
+    if (!zero && x == value) quant::set(t, i, std::nan(""));
   }
 }
 std::string one_value_in_words(Site s) {
   if (word(s) == "zero") return s.name + ": denormal scales, without a leading bit, count as zero: they are flushed";
-  return s.name + ": a scale of " + rest_of(word(s)).substr(0, rest_of(word(s)).find('.')) +
-         " is taken for NaN: for the code that stands for none";
+  return s.name + ": a scale of " + rest_of(word(s)) + " is taken for NaN: for the code that stands for none";
 }
 
 constexpr Strikes in = Strikes::input, call = Strikes::call;
