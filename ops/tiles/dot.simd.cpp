@@ -89,29 +89,49 @@ struct Block {
   std::int64_t column, columns, begin, k;
 };
 
+/// Of rows whose elements lie side by side.
+template <class Format>
+void widen_rows(const std::byte* from, std::int64_t row_bytes, const Block& block, float* to) {
+  const std::int64_t whole = block.columns / 16 * 16;
+  for (std::int64_t i = 0; i < block.k; ++i, from += row_bytes, to += columns) {
+    for (std::int64_t j = 0; j < whole; j += 16) Format::load(from + j * (Format::bits / 8)).store(to + j);
+    if (whole < block.columns) Format::load_partial(from + whole * (Format::bits / 8), block.columns - whole).store(to + whole);
+  }
+}
+
 /// To to[k][columns].
 void widen_columns(const DotTile& tile, const Block& block, float* to) {
-  const std::int64_t size = bits(tile.b.type) / 8;
   with_format(tile.b.type, [&](auto format) {
     using Format = decltype(format);
-    for (std::int64_t j = 0; j < block.columns; j += 16) {
-      const std::int64_t count = block.columns - j < 16 ? block.columns - j : 16;
-      const std::byte* const first = tile.b.from(block.column + j).first + block.begin * tile.b.k_stride * size;
-      if (tile.b.k_stride == 1) {
-        Format::columns({first, tile.b.column_stride * size, count}, block.k, to + j, columns);
-      } else {
-        for (std::int64_t i = 0; i < block.k; ++i)
-          Format::load_partial(first + i * tile.b.k_stride * size, count).store(to + i * columns + j);
-      }
-    }
+    constexpr std::int64_t size = Format::bits / 8;
+    const std::byte* const first = tile.b.from(block.column).first + block.begin * tile.b.k_stride * size;
+    if (tile.b.k_stride != 1) return widen_rows<Format>(first, tile.b.k_stride * size, block, to);
+    const std::int64_t column_bytes = tile.b.column_stride * size;
+    for (std::int64_t j = 0; j < block.columns; j += 16)
+      Format::columns({first + j * column_bytes, column_bytes, block.columns - j < 16 ? block.columns - j : 16}, block.k, to + j, columns);
   });
 }
 
-/// The same columns' next block of K, to be asked for while this one is multiplied.
+/// What is multiplied after a block: of the same columns to the end of the part of K, of the next columns, of the next part. The first
+/// one begins at 0, and has columns and elements of K, as all that are there.
+Block block_at(const DotTile& tile, std::int64_t column, std::int64_t begin) {
+  const std::int64_t part_end = (begin / ops::dot_part_k + 1) * ops::dot_part_k, end = tile.k < part_end ? tile.k : part_end;
+  return {column, tile.columns - column < columns ? tile.columns - column : columns, begin,
+          end - begin < ops::dot_block_k ? end - begin : ops::dot_block_k};
+}
+/// None: no columns.
+Block after(const DotTile& tile, const Block& block) {
+  const std::int64_t begin = block.begin + block.k, part = block.begin / ops::dot_part_k * ops::dot_part_k;
+  if (begin < tile.k && begin < part + ops::dot_part_k) return block_at(tile, block.column, begin);
+  if (block.column + block.columns < tile.columns) return block_at(tile, block.column + block.columns, part);
+  return begin < tile.k ? block_at(tile, 0, begin) : Block{};
+}
+
+/// The next block's columns, to be asked for while one is multiplied.
 WeightsAhead columns_ahead(const DotTile& tile, const Block& block, std::int64_t turns) {
-  const std::int64_t begin = block.begin + block.k;
-  if (begin >= tile.k) return {};
-  return ahead_of(tile.b.from(block.column), block.columns, begin, tile.k - begin < block.k ? tile.k - begin : block.k, turns);
+  const Block next = after(tile, block);
+  if (next.columns == 0) return {};
+  return ahead_of(tile.b.from(next.column), next.columns, next.begin, next.k, turns);
 }
 
 using Operands = PanelOperands<std::int64_t, Known<1>, Known<columns>>;
@@ -149,15 +169,9 @@ void multiply_many_rows(const DotTile& tile) {
   const std::int64_t stride = (tile.columns + 15) / 16 * 16;
   float *const sums = tile.scratch, *const b = sums + tile.rows * stride;
   for (std::int64_t i = 0; i < tile.rows * stride; i += 16) f32x16::zero().store(sums + i);
-  for (std::int64_t part = 0; part < tile.k; part += ops::dot_part_k) {
-    const std::int64_t part_end = tile.k - part < ops::dot_part_k ? tile.k : part + ops::dot_part_k;
-    for (std::int64_t j = 0; j < tile.columns; j += columns)
-      for (std::int64_t begin = part; begin < part_end; begin += ops::dot_block_k) {
-        const Block block{j, tile.columns - j < columns ? tile.columns - j : columns, begin,
-                          part_end - begin < ops::dot_block_k ? part_end - begin : ops::dot_block_k};
-        widen_columns(tile, block, b);
-        add_block(tile, block, b, {sums + j, stride});
-      }
+  for (Block block = tile.k == 0 ? Block{} : block_at(tile, 0, 0); block.columns != 0; block = after(tile, block)) {
+    widen_columns(tile, block, b);
+    add_block(tile, block, b, {sums + block.column, stride});
   }
   finish(tile, 0, tile.columns, sums, stride);
 }

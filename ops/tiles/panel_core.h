@@ -105,11 +105,12 @@ void pair_sums(const PanelOperands<ARow, AK, BK> o, const Begin begin, const Sum
                                                                                twice(o.a_k),        twice(o.b_k)};
   };
   const auto from_zero = [](int, int) { return SumLanes::zero(); };
-  float even[sum_lanes * rows * vectors];
+  alignas(64) float even[sum_lanes * rows * vectors];
   const SumsAt evens{even, sum_lanes * vectors};
   for (std::int64_t k = 0; k < o.k; k += pair_group) {
     const std::int64_t count = o.k - k < pair_group ? o.k - k : pair_group;
     panel_sums<rows, vectors>(half(k, (count + 1) / 2), from_zero, evens);
+    lie(even);
     panel_sums<rows, vectors>(half(k + 1, count / 2), from_zero, [&](int i, int v, SumLanes odd) {
       const SumLanes before = k == 0 ? begin(i, v) : sums(i, v);
       sums(i, v, before + (evens(i, v) + odd));

@@ -2,6 +2,8 @@
 // only.
 #pragma once
 
+#include <cstddef>
+
 #include "simd/f32x16.h"
 
 namespace dodona::DODONA_TIER {
@@ -50,6 +52,16 @@ DODONA_INLINE void stay(Vector& sum) {
   asm("" : "+x"(sum.v.lo.v.data), "+x"(sum.v.hi.v.data));
 #else
   (void)sum;
+#endif
+}
+
+/// Numbers that lie in memory from here on: GCC would take some of them along in registers that sums need, and move those instead.
+template <std::size_t size>
+DODONA_INLINE void lie(float (&numbers)[size]) {
+#if DODONA_TIER_v3
+  asm("" : "+m"(numbers));
+#else
+  (void)numbers;
 #endif
 }
 
