@@ -112,14 +112,13 @@ void widen_columns(const DotTile& tile, const Block& block, float* to) {
   });
 }
 
-/// What is multiplied after a block: of the same columns to the end of the part of K, of the next columns, of the next part. The first
-/// one begins at 0, and has columns and elements of K, as all that are there.
+/// Blocks come along K to the end of a part of it, then of the next columns, then of the next part.
 Block block_at(const DotTile& tile, std::int64_t column, std::int64_t begin) {
   const std::int64_t part_end = (begin / ops::dot_part_k + 1) * ops::dot_part_k, end = tile.k < part_end ? tile.k : part_end;
   return {column, tile.columns - column < columns ? tile.columns - column : columns, begin,
           end - begin < ops::dot_block_k ? end - begin : ops::dot_block_k};
 }
-/// None: no columns.
+/// Behind the last one: no columns.
 Block after(const DotTile& tile, const Block& block) {
   const std::int64_t begin = block.begin + block.k, part = block.begin / ops::dot_part_k * ops::dot_part_k;
   if (begin < tile.k && begin < part + ops::dot_part_k) return block_at(tile, block.column, begin);
