@@ -161,6 +161,14 @@ std::optional<Refusal> unsupported(const KimiK2MoeFusedGate& op, Mode mode) {
   return {};
 }
 
+/// Choices behind the eighth lie where the warps keep their maxima, which overwrite all but the last one. What that leaves names no
+/// expert as a rule, and then nothing is written; a sum over the row takes what the buffer held.
+bool explains_overwritten(const KimiK2MoeFusedGate& actual, std::string_view output, std::int64_t linear) {
+  if (actual.tokens() > most_tokens_by_block || actual.topk <= most_chosen_by_block) return false;
+  const std::int64_t choice = linear % actual.topk;
+  return (choice >= most_chosen_by_block && choice < actual.topk - 1) || (output == "topk_weights" && actual.renormalize);
+}
+
 void hopper(const KimiK2MoeFusedGate& op, const Exec& exec) {
   namespace hw = quant::hopper;
   const std::vector<float> bias = bias_row(op.bias, experts);
@@ -203,9 +211,12 @@ weights open.)",
       .hopper = ops::hopper,
       .unsupported = ops::unsupported,
       .condition = ops::condition,
-      .defects = {{"room-for-eight", "topk_ids",
-                   "topk above 8 with at most 512 tokens: the kernel's shared memory has room for 8 choices, and what it holds behind "
-                   "them is overwritten; no check asks for topk"}},
+      .defects = {{"room-for-eight", "*",
+                   "topk above 8 with at most 512 tokens: the kernel's shared memory has room for 8 choices, and behind them lie the "
+                   "maxima of its warps, which overwrite the ninth and all later choices but the last; those name no expert as a rule, "
+                   "and then their ids and weights are not written. With renormalize each weight is divided by a sum of what the buffer "
+                   "held there; no check asks for topk",
+                   ops::explains_overwritten}},
       .mistakes = {{"bias-in-weights", "the weights are made of score + bias, which is meant for choosing only",
                     ops::golden<ops::Rule::bias_in_weights>}},
       .customary = {{"topk_weights", CustomaryKind::sorted, 1e-2, 1e-3, "sgl-kernel/tests/test_kimi_k2_moe_fused_gate.py"},
