@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 #include "quant/hopper/block_sum.h"
@@ -84,6 +85,26 @@ float BlockedRow::sum(const Bar& bar, bool beside_count) const {
     sum += quant::hopper::sum_of_threads(totals);
   }
   return sum;
+}
+
+float BlockedRow::most() const {
+  const auto greater = [](float own, float other) { return own < other ? other : own; };
+  float most = 0.0f;
+  std::vector<float> of_threads(threads);
+  for (std::int64_t c = 0; c < chunks_; ++c) {
+    for (std::int64_t t = 0; t < threads; ++t) {
+      const float* own = elements_.data() + c * chunk() + t * vector_;
+      of_threads[static_cast<std::size_t>(t)] = std::accumulate(own + 1, own + vector_, own[0], greater);
+    }
+    for (std::size_t first = 0; first < of_threads.size(); first += warp)
+      for (std::size_t distance = 1; distance < warp; distance *= 2)
+        for (std::size_t lane = 0; lane + distance < warp; ++lane)
+          of_threads[first + lane] = greater(of_threads[first + lane], of_threads[first + lane + distance]);
+    float of_block = of_threads[0];
+    for (std::size_t first = warp; first < of_threads.size(); first += warp) of_block = greater(of_block, of_threads[first]);
+    most = std::fmax(most, of_block);
+  }
+  return most;
 }
 
 float BlockedRow::sum_by_threads() const {

@@ -39,6 +39,9 @@ class BlockedRow {
   float sum_beside_count(const Bar& bar) const { return sum(bar, true); }
   /// Of all elements, each thread adding up its own of all chunks before threads are added up.
   float sum_by_threads() const;
+  /// From which upstream searches for a threshold: at least 0. Of two the later one stays only if it is greater, so a NaN stays where it
+  /// comes first, hides what comes after it, and is itself lost to whatever came before.
+  float most() const;
 
   /// The first element that passes whose running sum exceeds u. Where sums leave none, the last one that passes up to the end of the chunk
   /// in which the search ended; `otherwise` where there is none either.

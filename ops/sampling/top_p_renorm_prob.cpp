@@ -1,7 +1,10 @@
 #include "ops/sampling/top_p_renorm_prob.h"
 
+#include <cmath>
+
 #include "ops/draws/renorm_rows.h"
 #include "ops/draws/sampling.h"
+#include "quant/element.h"
 
 namespace dodona::ops {
 namespace {
@@ -29,6 +32,14 @@ void hopper(const TopPRenormProb& op, const Exec& exec) {
   hopper_renorm_rows(rows_of(op), exec);
 }
 
+bool explains_hidden_maximum(const TopPRenormProb& actual, std::string_view, std::int64_t linear) {
+  const std::int64_t v = actual.probs.size(1), b = linear / v;
+  if (threshold_of(actual.top_p_arr, actual.top_p, b) >= 1) return false;
+  for (std::int64_t i = b * v; i < (b + 1) * v; ++i)
+    if (std::isnan(quant::get(actual.probs, i))) return true;
+  return false;
+}
+
 }  // namespace
 }  // namespace dodona::ops
 
@@ -43,11 +54,16 @@ where that never moves its lower end from 0 (the row's sum is below top_p, or th
 Infinity is refused below top_p = 1: that search would not end. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product)
 and 64 + V/1024 for the sum, whose chains have at most so many additions. Where F lies so close to the bound that such sums may fall
 on either side, any cut between is right, and its divisor follows. Hopper mode: the order of the sums by 1024 threads in chunks of
-1024 gcd(4, V): threads, lanes in pairs, warps, chunks; with top_p >= 1 threads add up their elements of all chunks first.)",
+1024 gcd(4, V): threads, lanes in pairs, warps, chunks; with top_p >= 1 threads add up their elements of all chunks first;
+the maximum from which it searches is upstream's, in which a NaN hides elements.)",
       .golden = ops::golden<ops::RenormMistake::none>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .condition = ops::condition,
+      .defects = {{"nan-hides-maximum", "renorm_probs",
+                   "in a row with a NaN, below top_p = 1, too much may be kept: of two numbers the maximum from which upstream searches "
+                   "takes the later one only if it is greater, so behind a NaN larger elements are lost",
+                   ops::explains_hidden_maximum}},
       .mistakes = {{"crossing-value-dropped", "the value at which the bound is met is not kept",
                     ops::golden<ops::RenormMistake::crossing_dropped>},
                    {"not-divided", "what is kept is not divided by its sum", ops::golden<ops::RenormMistake::not_divided>}},

@@ -178,6 +178,13 @@ Values top_p(const Values& row, double p, Mode mode) {
   return values_of(ops::run(ops::TopPRenormProb{.probs = row_of(row), .top_p = p}, in_mode(mode)).renorm_probs);
 }
 
+TEST(Renorm, ANanHidesWhatComesAfterItFromTheMaximumOfTheGpusSearch) {
+  // One element a thread: the NaN of lane 1 takes lane 2's place, but lane 0 has its own; the NaN of lane 0 takes everybody's.
+  EXPECT_EQ(top_p({0.125, nan, 0.5, 0.25, 0.125}, 0.25, Mode::golden), (Values{0, 0, 1, 0, 0}));
+  EXPECT_EQ(top_p({nan, 0.5, 0.25, 0.25, 0}, 0.25, Mode::golden), (Values{0, 1, 0, 0, 0}));
+  EXPECT_EQ(top_p({nan, 0.5, 0.25, 0.25, 0}, 0.25, Mode::hopper), (Values{0, 0.5, 0.25, 0.25, 0}));
+}
+
 TEST(Renorm, ARowThatIsKeptWholeIsNotDivided) {
   for (const Mode mode : all_modes) {
     EXPECT_EQ(top_k({0.25, 0.125, 0.125}, 3, mode), (Values{0.25, 0.125, 0.125})) << name(mode);
