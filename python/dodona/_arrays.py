@@ -58,7 +58,7 @@ def dtype_name(value: Any, op: str = "", argument: str = "") -> str:
         return ALIASES[text]
     try:
         named = np.dtype(value).name
-    except TypeError:
+    except (TypeError, ValueError):
         named = ""
     if named in ALIASES:
         return ALIASES[named]

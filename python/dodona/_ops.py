@@ -210,7 +210,11 @@ def run(plan: Plan, tensors: tuple, attrs: tuple, mode: str | None, threads: int
             packed.append(slots[i].pack(result, keep, back))
         else:
             missing = True
-    attr_bytes, attr_count = _packed_attrs(plan, attrs, keep) if attrs != plan.defaults else (None, 0)
+    try:
+        plain = attrs == plan.defaults
+    except (ValueError, RuntimeError):  # arrays among them, which are neither equal nor not
+        plain = False
+    attr_bytes, attr_count = (None, 0) if plain else _packed_attrs(plan, attrs, keep)
     key = (mode, threads)
     how = _EXEC[key] if key in _EXEC else _EXEC.setdefault(key, exec_bytes(mode, threads))
     place = ctypes.c_void_p() if missing else None

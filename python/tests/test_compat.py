@@ -747,6 +747,50 @@ def test_positional_arguments_tell_their_version(name, beyond, newer):
     assert compat._package("flashinfer").adapter(name).line.newer(beyond, {}) is newer
 
 
+def test_what_means_nothing_must_still_be_what_it_is_called(rms):
+    """In versions between the two, or older ones, the place of what means nothing here is another argument's."""
+    x, weight = rms["input"], rms["weight"]
+    for harmless in (None, True, False, 1, np.bool_(True)):
+        compat.flashinfer.rmsnorm(x, weight, 1e-6, None, harmless)
+    for moved in (x, "auto", 8192, 0.5):
+        with pytest.raises(compat.Refused, match="rmsnorm: enable_pdl is .*, expected None, True or False"):
+            compat.flashinfer.rmsnorm(x, weight, 1e-6, None, moved)
+    call = UpstreamCall("flashinfer", "trtllm_bf16_moe", dodona.gen(lines_of("trtllm_bf16_moe", "flashinfer")[0]))
+    with pytest.raises(compat.Refused, match="trtllm_bf16_moe: tune_max_num_tokens is True, expected None or a whole number"):
+        compat.flashinfer.trtllm_bf16_moe(**{**call.arguments, "tune_max_num_tokens": True})
+
+
+@pytest.mark.parametrize("package, name", FUNCTIONS)
+def test_what_is_no_such_argument_is_refused_by_the_functions_name_and_nothing_written(package, name):
+    adapter = compat._package(package).adapter(name)
+    arguments = UpstreamCall(package, name, dodona.gen(lines_of(adapter.op, package)[0])).arguments
+    arrays = {field: getattr(value, "array", value) for field, value in arguments.items() if hasattr(getattr(value, "array", value), "shape")}
+    before = {field: array.copy() for field, array in arrays.items()}
+    for field, value in arguments.items():
+        odd = [None, np.array(1, np.float32), np.zeros((0, 3), np.float32)] if field in arrays else [np.zeros((2, 3), np.float32), ()]
+        for strange in (*odd, object(), "nonsense", -1.5):
+            try:
+                adapter.function(**{**arguments, field: strange})
+            except dodona.Error as error:
+                assert str(error).startswith(f"{name}:"), (field, strange)
+                written = [other for other, array in arrays.items() if other != field and array.tobytes() != before[other].tobytes()]
+                assert not written, (field, strange)
+            for other, array in arrays.items():
+                array[...] = before[other]
+
+
+def test_states_that_cannot_both_be_written_are_left_alone():
+    v, s = np.zeros((3, 2, 64), np.float32), np.ones((3, 2), np.float32)
+    other = np.ones((3, 2, 64), np.float32), np.ones((3, 2), np.float32)
+    s.flags.writeable = False
+    with pytest.raises(compat.Refused, match="merge_state_in_place: s is read-only, and is written"):
+        compat.flashinfer.merge_state_in_place(v, s, *other)
+    assert not v.any()
+    with pytest.raises(compat.Refused, match="merge_state_in_place: s has elements that are the same memory, and is written"):
+        compat.flashinfer.merge_state_in_place(v, np.broadcast_to(s[:1], s.shape), *other)
+    assert not v.any()
+
+
 def test_enumerations_have_the_members_of_a_newer_version():
     core = flashinfer_module("fused_moe.core")
     assert core.RoutingMethodType.TopKSigmoid == 9 and core.ActivationType.Identity == 9 and core.RoutingMethodType.DeepSeekV3 == 2
@@ -1074,6 +1118,10 @@ def test_lists_of_layers_are_copied_one_to_one():
     layers = [np.zeros((4, 8), np.float32) for _ in range(2)]
     with pytest.raises(compat.Refused, match="has 2 pools for 1, expected as many"):
         sgl_kernel.transfer_kv_direct(layers, layers[:1], np.array([0]), np.array([1]), 1)
+    sources = [np.ones((4, 8), np.float32), np.ones((4, 4), np.float32)]  # the second one does not fit: nor is the first one copied
+    with pytest.raises(compat.Refused, match=r"has a pool of float32 \[4, 4\] beside one of float32 \[4, 8\]"):
+        sgl_kernel.transfer_kv_direct(sources, layers, np.array([0]), np.array([1]), 1)
+    assert not layers[0].any()
 
 
 def table_of(pool):

@@ -42,6 +42,9 @@ def as_refused(error: Error, name: str) -> Error:
     return made
 
 
+# What means nothing here must still be what it is called: in the order of another version the place may be an argument's that does mean something.
+IDLE_KINDS = {"enable_pdl": bool, "is_var_seq": bool, "tune_max_num_tokens": int, "use_fused_finalize": bool}
+
 SKIP_CHECK = "skip_check"  # what upstream's decorator around functions with backends adds: arguments are checked here in any case
 
 Call = dict  # the arguments of one call by name: upstream's, and ours where a hook adds them
@@ -87,6 +90,7 @@ class Adapter:
         self.only = {**{theirs: neutral[theirs] for theirs in signature.parameters if theirs not in stored}, **line.only}
         self.names = self._names(signature, ignored)  # upstream's argument -> ours, for those that are handed on
         self.types = self._types(plan)  # an attribute of ours -> the output of upstream's that has its type
+        self.idle = {theirs: kind for theirs, kind in IDLE_KINDS.items() if theirs in ignored and theirs in signature.parameters}
         self.ours = self._ours(signature, plan, dialect)  # what our op takes beside them
         self.signature = signature.replace(parameters=[*signature.parameters.values(), *self.ours])
         self.function = self._function()
@@ -139,7 +143,7 @@ class Adapter:
 
     def _function(self) -> Callable[..., Any]:
         """A def with upstream's parameters: a call costs no more than handing them on."""
-        space = {"_op": function(self.op), "_hooked": self._hooked, "_Error": Error, "_as_refused": as_refused, "_one": _one, "_type_of": _type_of}
+        space = {"_op": function(self.op), "_hooked": self._hooked, "_Error": Error, "_as_refused": as_refused, "_one": _one, "_type_of": _type_of, "_idle": self._idle}
         head = []
         for parameter in self.signature.parameters.values():
             if parameter.kind is parameter.KEYWORD_ONLY and "*" not in head:
@@ -155,7 +159,8 @@ class Adapter:
             types = {attr: f"_type_of({output})" for attr, output in self.types.items()}
             call = f"_op({_arguments({**{self.names.get(name, name): name for name in given}, **types})})"
         body = {"None": call, "()": call, "Tensor[]": f"return list({call})"}.get(self.returns, f"return _one({call})")
-        lines = [f"def {self.name}({', '.join(head)}):", "    try:", f"        {body}", "    except _Error as error:"]
+        checks = [f"    if {name}.__class__ is not {kind.__name__} and {name} is not None: _idle({name!r}, {name})" for name, kind in self.idle.items()]
+        lines = [f"def {self.name}({', '.join(head)}):", *checks, "    try:", f"        {body}", "    except _Error as error:"]
         exec("\n".join([*lines, f"        raise _as_refused(error, {self.name!r}) from None"]), space)
         made = space[self.name]
         made.__doc__, made.__module__ = function(self.op).__doc__, "dodona.compat"
@@ -188,12 +193,47 @@ class Adapter:
 
         return called
 
-    def _hooked(self, **call: Any) -> Any:
+    def _idle(self, name: str, value: Any) -> None:
+        """A number may be of any class, and stand for a truth value."""
+        kind = self.idle[name]
+        number = isinstance(value, (int, np.bool_, np.integer)) and not (kind is int and isinstance(value, (bool, np.bool_)))
+        if not number or (kind is bool and value not in (0, 1)):
+            expected = {bool: "None, True or False", int: "None or a whole number"}[kind]
+            raise refuse(self.name, f"is {_told(value)}, expected {expected}: versions of upstream differ in what stands at a place", argument=name)
+
+    def _hooked(self, **given: Any) -> Any:
+        """Through the hooks, which take arguments to be what they are called: where that was wrong, what is no such thing is named."""
+        try:
+            return self._through_hooks(dict(given))
+        except Error:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise self._misfit(given, error) from error
+
+    def _misfit(self, given: Call, error: Exception) -> Refused:
+        plan, shown = plan_of(self.op), []
+        slots, attrs = {slot.name: slot for slot in plan.slots}, {attr.name: attr for attr in plan.attrs}
+        for theirs, ours in self.names.items():
+            value, field_of = given.get(theirs), self.fields[ours]
+            array = hasattr(getattr(value, "array", value), "shape") and not isinstance(value, np.generic)
+            slot, attr = slots.get(field_of), attrs.get(field_of)
+            if slot is not None and value is None and not slot.spec["optional"] and (slot.spec["direction"] != "out" or slot.spec.get("given")):
+                return refuse(self.name, "is required", argument=theirs, code="missing_argument")
+            if slot is not None and attr is None and value is not None and not array:
+                return refuse(self.name, f"is {_told(value)}, expected an array (NumPy, torch, or anything with __dlpack__)", argument=theirs, code="bad_dtype")
+            if slot is None and attr is not None and array:
+                return refuse(self.name, f"is {_told(value)}, expected {attr.expected()}", argument=theirs)
+            if array:
+                shown.append(f"{theirs} is {_told(getattr(value, 'array', value))}")
+        shown += [f"{theirs} is {_told(given[theirs])}" for theirs in self.line.takes if given.get(theirs) is not None]
+        return refuse(self.name, f"takes no such arguments ({error}): {', '.join(shown)}")
+
+    def _through_hooks(self, call: Call) -> Any:
         for name, values in self.only.items():
             given = call.pop(name)
             if not any(_same(given, value) for value in values):
                 offered = " or ".join(dict.fromkeys(map(repr, values)))
-                raise refuse(self.name, f"is {given!r}, offered is {offered}", kind=NotOffered, code="unsupported", argument=name)
+                raise refuse(self.name, f"is {_told(given)}, offered is {offered}", kind=NotOffered, code="unsupported", argument=name)
         if self.line.before:
             self.line.before(call)
         return self.line.around(self._run, call) if self.line.around else self._run(call)
@@ -203,6 +243,12 @@ class Adapter:
         given = {self.names.get(name, name): value for name, value in call.items() if name not in self.line.takes}
         given.update({attr: _type_of(call[output]) for attr, output in self.types.items()})
         return function(self.op)(**given)
+
+
+def _told(value: Any) -> str:
+    """Of tensors type and shape alone."""
+    shape = getattr(value, "shape", None)
+    return repr(value) if shape is None else f"{value.dtype} {list(shape)}"
 
 
 def _same(given: Any, value: Any) -> bool:
@@ -223,7 +269,8 @@ def _one(result: Any) -> Any:
 
 def _type_of(output: Any) -> Any:
     """Codes in NumPy's unsigned integers say no type: it is the op's own then."""
-    return None if output is None or output.dtype in (np.uint8, np.uint16) else output.dtype
+    kind = getattr(output, "dtype", None)
+    return None if kind in (None, np.uint8, np.uint16) else kind
 
 
 def absent(place: str, offered: list[str], signature: inspect.Signature | None = None) -> Callable[..., Any]:

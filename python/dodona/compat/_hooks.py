@@ -52,6 +52,16 @@ def bytes_as(value: Any, name: str) -> Any:
     return as_dtype(value.view(torch.uint8), name) if kind is None else value.view(kind)
 
 
+def not_writable(value: Any) -> str:
+    """Why values cannot be stored in an array, where they cannot."""
+    strides = value.stride() if is_torch(value) else getattr(value, "strides", ())
+    if any(size > 1 and not stride for size, stride in zip(getattr(value, "shape", ()), strides)):
+        return "has elements that are the same memory"
+    if is_torch(value):
+        return "requires grad" if value.requires_grad else ""
+    return "" if getattr(getattr(value, "flags", None), "writeable", True) else "is read-only"
+
+
 # ---- several functions ----
 
 
@@ -74,7 +84,13 @@ def first_state_in_place(run: Run, call: Call) -> None:
     """The merged state replaces the first one, in the tokens that `mask` marks. Upstream widens a log-sum-exp that is not float32 into
     memory of its own, and what it writes there is lost."""
     mask = call.pop("mask")
+    for name in ("v", "s"):
+        if reason := not_writable(bare(call[name])):
+            raise refuse("merge_state_in_place", f"{reason}, and is written", argument=name)
     first = {"v": bare(call["v"]), "s": as_f32(bare(call["s"]))}
+    if is_torch(first["v"]) != is_torch(first["s"]):
+        text = f"is a {type(first['s']).__name__}, expected a {type(first['v']).__name__} as v"
+        raise refuse("merge_state_in_place", text, argument="s", code="bad_dtype")
     if mask is not None and tuple(mask.shape) != tuple(first["v"].shape[:1]):
         text = f"has shape {list(mask.shape)}, expected {list(first['v'].shape[:1])}"
         raise refuse("merge_state_in_place", text, argument="mask", code="bad_shape")
@@ -388,6 +404,10 @@ def lists_of_pools(source: str, target: str, *, alike: bool = False) -> Callable
         if len(many) % len(few) or (alike and len(many) != len(few)):
             text = f"has {len(sources)} pools for {len(targets)}, expected {'as many' if alike else 'multiples of each other'}"
             raise refuse("transfer_kv", text, argument=source, code="bad_shape")
+        for name, pools in ((source, sources), (target, targets)):  # one that does not fit would be found behind others that are written
+            if len(kinds := list(dict.fromkeys(map(kind_of, pools)))) > 1:
+                text = f"has a pool of {kinds[1]} beside one of {kinds[0]}"
+                raise refuse("transfer_kv", text, argument=name, code="bad_shape")
         layers = len(many) // len(few)
         for i in range(len(many)):
             parts = {}
@@ -401,6 +421,11 @@ def lists_of_pools(source: str, target: str, *, alike: bool = False) -> Callable
         return None
 
     return around
+
+
+def kind_of(pool: Any) -> str:
+    pool = bare(pool)
+    return f"{pool.dtype} {list(pool.shape)}" if hasattr(pool, "shape") else repr(pool)
 
 
 def tables_of_layers(name: str, *tables: str, layer_of: Optional[Mapping[str, int]] = None) -> Callable[[Run, Call], Any]:
@@ -756,6 +781,8 @@ def scales_in_tiles(call: Call) -> None:
 def fp4_rows(run: Run, call: Call) -> Any:
     """Any leading dimensions, columns first too; scales come as bytes, in rows as long as there are blocks."""
     value = call["input"]
+    if getattr(value, "ndim", 2) < 2:
+        raise refuse("fp4_quantize", f"has shape {list(value.shape)}, expected [..., M, K]", argument="input", code="bad_shape")
     strides = value.stride() if is_torch(value) else tuple(stride // value.itemsize for stride in value.strides)
     turned = strides[-2] == 1
     value = value.swapaxes(-2, -1) if turned else value
