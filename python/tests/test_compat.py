@@ -21,9 +21,9 @@ MODULES = {"sgl_kernel": sgl_kernel, "flashinfer": flashinfer}
 FUNCTIONS = [(package, name) for package in compat.PACKAGES for name in compat.functions(package)]
 
 
-def record_of(package):
+def record_of(package, newer=""):
     """The stored data, as it lies."""
-    return json.loads((pathlib.Path(compat.__file__).parent / "upstream" / f"{package}.json").read_text())
+    return json.loads((pathlib.Path(compat.__file__).parent / "upstream" / f"{package}{newer}.json").read_text())
 
 
 @pytest.fixture
@@ -164,9 +164,11 @@ class Names:
 
 
 def stored_signature(package, name):
-    """Upstream's, read from the data by Python itself."""
+    """Upstream's, read from the data by Python itself; the newer version's, where the stored one has no such function."""
     modules = record_of(package)["modules"]
-    place = modules[package]["imports"].get(name, f".{name}").rpartition(".")[2]  # one function may have two names
+    if name not in modules[package]["imports"] and not any(name in parts.get("functions", {}) for parts in modules.values()):
+        modules = record_of(package, ".later")["modules"]
+    place = modules[package].get("imports", {}).get(name, f".{name}").rpartition(".")[2]  # one function may have two names
     texts = {parts["functions"][place] for parts in modules.values() if place in parts.get("functions", {})}
     assert len(texts) == 1, name
     head, _, returned = texts.pop().rpartition(" -> ")
@@ -625,6 +627,40 @@ def test_rows_that_are_padded_to_four_may_be_slices_and_their_scales_have_gaps()
     four = dodona.gen("fp8_blockwise_scaled_mm M=4 N=128 K=256").arguments()
     with pytest.raises(ValueError, match="mat_a has strides"):
         sgl_kernel.fp8_blockwise_scaled_mm(wider(four["mat_a"], (4, 272)), four["mat_b"], four["scales_a"], four["scales_b"], "bf16")
+
+
+def test_flashinfer_samples_as_sgl_kernel_does_from_a_stream_that_may_be_said():
+    probs = np.random.default_rng(3).dirichlet(np.ones(50), 4).astype(np.float32)
+    for name, thresholds in (("min_p_sampling_from_probs", (0.1,)), ("top_p_sampling_from_probs", (0.7,)), ("top_k_top_p_sampling_from_probs", (9, 0.7))):
+        for offset in (0, 8):
+            wanted = getattr(sgl_kernel, name)(probs, *thresholds, philox_seed=5, philox_offset=offset)
+            ours = getattr(flashinfer, name)
+            assert np.array_equal(ours(probs, *thresholds, seed=5, offset=offset), wanted), name
+            assert np.array_equal(ours(probs, *thresholds, seed=np.array([5]), offset=np.array([offset])), wanted), name
+        rows = np.array([3, 1], np.int64)
+        samples = ours(probs, *thresholds, rows, seed=5, offset=8)
+        assert samples.dtype == np.int64 and np.array_equal(samples, ours(probs, *thresholds, rows.astype(np.int32), seed=5, offset=8))
+        with pytest.raises(compat.Refused, match="offset is none where seed is given"):
+            ours(probs, *thresholds, seed=5)
+        with pytest.raises(compat.NotOffered, match=r"seed has shape \[4\], offered is one element"):
+            ours(probs, *thresholds, seed=np.arange(4), offset=0)
+        with pytest.raises(compat.NotOffered, match="return_valid is True, offered is False"):
+            ours(probs, *thresholds, return_valid=True)
+    logits = np.log(probs)
+    drawn = flashinfer.sampling.top_k_top_p_sampling_from_logits(logits, 9, 0.7, seed=5, offset=8)
+    assert np.array_equal(drawn, sgl_kernel.top_k_top_p_sampling_from_logits(logits, 9, 0.7, philox_seed=5, philox_offset=8))
+
+
+def test_flashinfer_keeps_the_type_of_what_it_renormalizes_and_wants_a_threshold_a_row():
+    probs = np.random.default_rng(3).dirichlet(np.ones(50), 4).astype(np.float16)
+    for name, threshold in (("top_k_renorm_probs", 9), ("top_k_mask_logits", 9)):
+        wanted = getattr(sgl_kernel, name)(probs.astype(np.float32), threshold)
+        kept = getattr(flashinfer, name)(probs, threshold)
+        assert kept.dtype == np.float16 and np.array_equal(kept, wanted.astype(np.float16)), name
+    for name, kind in (("top_k_renorm_probs", np.int32), ("top_p_renorm_probs", np.float32), ("min_p_sampling_from_probs", np.float32)):
+        for shape, text in (((), "got a 0-dimensional tensor"), ((4, 2), "got a 2D tensor"), ((3,), "batch size mismatch")):
+            with pytest.raises(compat.Refused, match=f"^{name}: .*{text}"):
+                getattr(flashinfer, name)(probs, np.ones(shape, kind))
 
 
 @pytest.mark.parametrize("order", ["top_k_first", "joint"])

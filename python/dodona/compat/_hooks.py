@@ -292,6 +292,12 @@ def thresholds(**kinds: str) -> Callable[[Call], None]:
     return convert
 
 
+def as_signed(word: int) -> int:
+    """The same 64 bits."""
+    word &= 2**64 - 1
+    return word - 2**64 if word >= 2**63 else word
+
+
 def drawn(generator: str, **kinds: str) -> Callable[[Call], None]:
     """As thresholds, with the stream of a CUDA generator: its seed, and its offset before the call. Of any other generator the seed alone.
     The generator is not advanced."""
@@ -303,12 +309,76 @@ def drawn(generator: str, **kinds: str) -> Callable[[Call], None]:
             raise refuse("sampling", "Input probs contains NaN.", argument="probs")
         given = call[generator]
         if given is not None:
-            seed = given.initial_seed() & (2**64 - 1)
-            call["philox_seed"] = seed - 2**64 if seed >= 2**63 else seed
+            call["philox_seed"] = as_signed(given.initial_seed())
             if getattr(given.device, "type", "") == "cuda":
                 call["philox_offset"] = given.get_offset()
 
     return read
+
+
+def threshold_a_row(name: str, **kinds: str) -> Callable[[Call], None]:
+    """FlashInfer's thresholds are numbers, or one for each row; the beginnings of its refusals are looked for by its callers."""
+
+    def check(call: Call) -> None:
+        rows = len(bare(call["probs"] if "probs" in call else call["logits"]))
+        for threshold in kinds:
+            shape = getattr(bare(call[threshold]), "shape", None)
+            if shape is None or isinstance(call[threshold], np.generic):
+                continue
+            if len(shape) == 0:
+                text = "Expected a 1D tensor of shape (batch_size,) or scalar, got a 0-dimensional tensor"
+            elif len(shape) > 1:
+                text = f"Expected a 1D tensor or scalar, got a {len(shape)}D tensor"
+            elif call.get("indices") is None and shape[0] != rows:
+                text = f"Sampling parameter tensor batch size mismatch: {shape[0]} thresholds, expected {rows}"
+            else:
+                continue
+            raise refuse(name, f"{threshold}: {text}", code="bad_shape")
+
+    return check
+
+
+def type_kept(name: str, argument: str, **kinds: str) -> Callable[[Run, Call], Any]:
+    """Of 16-bit numbers what is computed in float32 is rounded back."""
+    check, convert = threshold_a_row(name, **kinds), thresholds(**kinds)
+
+    def around(run: Run, call: Call) -> Any:
+        check(call)
+        given = bare(call[argument])
+        convert(call)
+        result = run(call)
+        if is_torch(given):
+            return result.to(given.dtype)
+        return result.astype(given.dtype) if given.dtype.kind != "u" else result  # codes in integers say no type
+
+    return around
+
+
+def seeded(name: str, **kinds: str) -> Callable[[Run, Call], Any]:
+    """As drawn, with the stream's seed and offset said instead, where they are; samples have the type of the numbers of the rows."""
+    check, convert = threshold_a_row(name, **kinds), drawn("generator", **kinds)
+
+    def around(run: Run, call: Call) -> Any:
+        check(call)
+        convert(call)
+        if (call["seed"] is None) != (call["offset"] is None):
+            missing, there = ("seed", "offset") if call["seed"] is None else ("offset", "seed")
+            raise refuse(name, f"is none where {there} is given", argument=missing, code="missing_argument")
+        for part in ("seed", "offset"):
+            value = bare(call[part])
+            if value is None:
+                continue
+            if int(np.prod(getattr(value, "shape", ()))) != 1:
+                text = f"has shape {list(value.shape)}, offered is one element: a stream for each row is not"
+                raise refuse(name, text, kind=NotOffered, code="unsupported", argument=part)
+            call[f"philox_{part}"] = as_signed(int(value if isinstance(value, int) else value.reshape(-1)[0]))
+        rows = bare(call["indices"])
+        if rows is None or dtype_name(rows.dtype) != "i64":
+            return run(call)
+        samples = run({**call, "indices": rows.int() if is_torch(rows) else rows.astype(np.int32)})
+        return samples.long() if is_torch(samples) else samples.astype(np.int64)
+
+    return around
 
 
 def each_or_one(*names: str, then: Callable[[Call], None] | None = None) -> Callable[[Call], None]:
@@ -337,6 +407,32 @@ def softmax(logits: Any) -> Any:
         return logits.softmax(-1)
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
+
+
+def from_logits(function: Callable[[str], Callable[..., Any]]) -> Callable[..., Any]:
+    """Upstream's composition of a package's functions."""
+
+    def top_k_top_p_sampling_from_logits(
+        logits: Any,
+        top_k: Any,
+        top_p: Any,
+        indices: Any = None,
+        filter_apply_order: str = "top_k_first",
+        deterministic: bool = True,
+        generator: Any = None,
+        check_nan: bool = False,
+        **how: Any,
+    ) -> Any:
+        """A mask and top_p_sampling_from_probs, or top_k_top_p_sampling_from_probs jointly; `how` as those have it."""
+        drawn_as = {"deterministic": deterministic, "generator": generator, "check_nan": check_nan, **how}
+        if filter_apply_order == "joint":
+            return function("top_k_top_p_sampling_from_probs")(softmax(logits), top_k, top_p, indices, "joint", **drawn_as)
+        if filter_apply_order != "top_k_first":
+            text = f"is {filter_apply_order!r}, expected 'top_k_first' or 'joint'"
+            raise refuse("top_k_top_p_sampling_from_logits", text, argument="filter_apply_order")
+        return function("top_p_sampling_from_probs")(softmax(function("top_k_mask_logits")(logits, top_k)), top_p, indices, **drawn_as)
+
+    return top_k_top_p_sampling_from_logits
 
 
 def stacked(parts: list) -> Any:

@@ -150,11 +150,15 @@ def autotune(tune_mode: bool = True) -> Iterator[None]:
 
 MLA_ROPE = Op("mla_rope_quantize_fp8", around=hooks.heads_of_keys)
 
+# The kernels of sampling are those that sgl_kernel builds.
+DRAWN = ("generator", "check_nan", "seed", "offset")
+
 GROUPS = {"a": "input_tensor", "a_global_sf": "input_global_scale"}  # sgl-kernel's names for the same kernel's arguments
 
 FUNCTIONS = {
     "block_scale_interleave": Op("nvfp4_block_scale_interleave"),
     "bmm_fp8": Op(only={"backend": ("cublas", "cudnn", "cutlass", "auto")}),
+    "concat_mla_k": Op(),
     "cutlass_fused_moe": Op(
         only={
             "cluster_size": (1,),
@@ -180,6 +184,7 @@ FUNCTIONS = {
         writes={"v": "v_merged", "s": "s_merged"},
         around=hooks.first_state_in_place,
     ),
+    "min_p_sampling_from_probs": Op(takes=DRAWN, around=hooks.seeded("min_p_sampling_from_probs", min_p="float32")),
     "mla_rope_quantize_fp8": MLA_ROPE,
     "mm_fp4": Op(only={"backend": ("cudnn", "cutlass", "auto")}, before=hooks.scales_in_tiles),
     "mxfp4_quantize": Op(around=hooks.scales_by_blocks),
@@ -195,6 +200,15 @@ FUNCTIONS = {
     "silu_and_mul": Op(before=hooks.rows_of_16_bytes("silu_and_mul")),
     "silu_and_mul_scaled_nvfp4_experts_quantize": Op("silu_and_mul_scaled_fp4_grouped_quant", names=GROUPS, around=hooks.views_of_groups),
     "softmax": Op(before=hooks.thresholds(temperature="float32")),
+    "top_k_mask_logits": Op(around=hooks.type_kept("top_k_mask_logits", "logits", top_k="int32")),
+    "top_k_renorm_probs": Op("top_k_renorm_prob", around=hooks.type_kept("top_k_renorm_probs", "probs", top_k="int32")),
+    "top_k_top_p_sampling_from_probs": Op(takes=DRAWN, around=hooks.seeded("top_k_top_p_sampling_from_probs", top_k="int32", top_p="float32")),
+    "top_p_renorm_probs": Op(
+        "top_p_renorm_prob",
+        only={"is_deterministic": (False, True)},  # one result either way
+        around=hooks.type_kept("top_p_renorm_probs", "probs", top_p="float32"),
+    ),
+    "top_p_sampling_from_probs": Op(takes=DRAWN, around=hooks.seeded("top_p_sampling_from_probs", top_p="float32")),
     "trtllm_batch_decode_with_kv_cache_mla": Op(
         only={"sinks": (None,), "backend": ("auto", "trtllm-gen"), "use_fp16_softmax": (None, False)},
         beside={"sparse_mla_top_k": 0},
@@ -225,6 +239,7 @@ PACKAGE = Package(
         "flashinfer.fp4_quantization.nvfp4_batched_quantize": nvfp4_batched_quantize,
         "flashinfer.fp4_quantization.shuffle_matrix_sf_a": shuffle_matrix_sf_a,
         **{f"flashinfer.{place}": under(place.rpartition(".")[2], not_here) for place in NOT_HERE},
+        "flashinfer.sampling.top_k_top_p_sampling_from_logits": hooks.from_logits(lambda name: PACKAGE.adapter(name).function),
         "flashinfer.quantization.nvfp4_quantization_utils.nvfp4_e4m3_max": nvfp4_e4m3_max,
         "flashinfer.utils.get_device_sm_count": get_device_sm_count,
         "flashinfer.utils.get_trtllm_gen_multi_ctas_kv_counter_bytes": get_trtllm_gen_multi_ctas_kv_counter_bytes,

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from . import _collectives as collectives
 from . import _hooks as hooks
-from ._adapt import Op, refuse
+from ._adapt import Op
 from ._packages import Package, in_place_of
 
 
@@ -27,29 +27,6 @@ class FusedSetKVBufferArg:
 def is_arch_support_pdl() -> bool:
     """A CPU launches no kernels."""
     return False
-
-
-def top_k_top_p_sampling_from_logits(
-    logits: Any,
-    top_k: Any,
-    top_p: Any,
-    indices: Any = None,
-    filter_apply_order: str = "top_k_first",
-    deterministic: bool = True,
-    generator: Any = None,
-    check_nan: bool = False,
-    **how: Any,
-) -> Any:
-    """Upstream's composition: a mask and top_p_sampling_from_probs, or top_k_top_p_sampling_from_probs jointly; `how` as those have it."""
-    function = PACKAGE.adapter
-    if filter_apply_order == "joint":
-        joint = function("top_k_top_p_sampling_from_probs").function
-        return joint(hooks.softmax(logits), top_k, top_p, indices, "joint", deterministic, generator, check_nan, **how)
-    if filter_apply_order != "top_k_first":
-        text = f"is {filter_apply_order!r}, expected 'top_k_first' or 'joint'"
-        raise refuse("top_k_top_p_sampling_from_logits", text, argument="filter_apply_order")
-    masked = function("top_k_mask_logits").function(logits, top_k)
-    return function("top_p_sampling_from_probs").function(hooks.softmax(masked), top_p, indices, deterministic, generator, check_nan, **how)
 
 
 DRAWN = ("generator", "check_nan")
@@ -192,7 +169,7 @@ PACKAGE = Package(
     torch_lines=OPERATORS,
     own={
         "sgl_kernel.elementwise.FusedSetKVBufferArg": FusedSetKVBufferArg,
-        "sgl_kernel.sampling.top_k_top_p_sampling_from_logits": top_k_top_p_sampling_from_logits,
+        "sgl_kernel.sampling.top_k_top_p_sampling_from_logits": hooks.from_logits(lambda name: PACKAGE.adapter(name).function),
         "sgl_kernel.utils.is_arch_support_pdl": is_arch_support_pdl,
         **{
             f"sgl_kernel.allreduce.{made.__name__}": made
