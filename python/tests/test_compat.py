@@ -205,22 +205,22 @@ def later_parameters(package, name):
     return [argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)]
 
 
-@pytest.mark.parametrize("name", [name for name in compat.functions("flashinfer") if later_parameters("flashinfer", name)])
-def test_an_adapter_takes_a_newer_versions_parameters_too(name):
+@pytest.mark.parametrize("package, name", [(package, name) for package, name in FUNCTIONS if later_parameters(package, name)])
+def test_an_adapter_takes_a_newer_versions_parameters_too(package, name):
     """At their defaults they change nothing; what our op does not know is refused by name at any other value."""
-    adapter = compat._package("flashinfer").adapter(name)
-    newer = later_parameters("flashinfer", name)
+    adapter = compat._package(package).adapter(name)
+    newer = later_parameters(package, name)
     assert set(newer) <= set(adapter.signature.parameters)
-    beyond = {of: adapter.signature.parameters[of].default for of in newer if of not in stored_signature("flashinfer", name)[0].parameters}
-    if "tile_tokens_dim" in stored_signature("flashinfer", name)[0].parameters:  # gone, and required once
+    beyond = {of: adapter.signature.parameters[of].default for of in newer if of not in stored_signature(package, name)[0].parameters}
+    if "tile_tokens_dim" in stored_signature(package, name)[0].parameters:  # gone, and required once
         assert adapter.signature.parameters["tile_tokens_dim"].default is None
-    line = next(line for line in lines_of(adapter.op, "flashinfer") if not re.search("return_lse|record_routing|do_finalize", line))
-    call = UpstreamCall("flashinfer", name, dodona.gen(line))
-    _, wanted = call.run(getattr(flashinfer, name))
+    line = next(line for line in lines_of(adapter.op, package) if not re.search("return_lse|record_routing|do_finalize", line))
+    call = UpstreamCall(package, name, dodona.gen(line))
+    _, wanted = call.run(adapter.function)
     wanted = {output: np.asarray(getattr(value, "array", value)).tobytes() for output, value in wanted.items()}
 
     def later(**said):
-        return lambda *args, **named: getattr(flashinfer, name)(*args, **{**said, **named})
+        return lambda *args, **named: adapter.function(*args, **{**said, **named})
 
     _, found = call.run(later(**beyond))
     assert {output: np.asarray(getattr(value, "array", value)).tobytes() for output, value in found.items()} == wanted
