@@ -279,6 +279,11 @@ def test_queries_of_requests_may_differ_in_number():
     into, into_lse = np.zeros_like(out), np.zeros_like(lse)
     assert decode(**call, max_q_len=5, return_lse=True, out=into, lse=into_lse)[1] is into_lse
     assert into.tobytes() == out.tobytes() and into_lse.tobytes() == lse.tobytes()
+    astray, untouched = tables.copy(), np.zeros_like(out)
+    astray[3] = 1 << 20  # of the last request: nor are the first ones' outputs written
+    with pytest.raises(compat.Refused, match="block_tables"):
+        decode(**{**call, "block_tables": astray}, max_q_len=5, out=untouched)
+    assert not untouched.any()
     with pytest.raises(compat.Refused, match="max_q_len is 2"):
         decode(**call, max_q_len=2)
     with pytest.raises(compat.Refused, match="cum_seq_lens_q is"):

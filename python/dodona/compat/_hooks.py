@@ -707,17 +707,23 @@ def queries_of_any_number(run: Run, call: Call) -> Any:
     if most is None or most < max(lengths):
         raise refuse(name, f"is {most}, expected at least the {max(lengths)} queries of the longest request", argument="max_q_len")
     by_query = "sparse_mla_top_k" in call
+    given = {output: call[output] for output in ("out", "lse") if call.get(output) is not None}
+    for output, array in given.items():
+        if reason := not_writable(bare(array)):
+            raise refuse(name, f"{reason}, and is written", argument=output)
+    made = {output: array.clone() if is_torch(array) else array.copy() for output, array in given.items()}  # a later request may be refused
     results = []
     for request, (begin, end) in enumerate(zip(bounds, bounds[1:])):
         if begin == end:
             continue
         part = {**call, "query": query[begin:end][None], "seq_lens": call["seq_lens"][request : request + 1]}
         part["block_tables"] = call["block_tables"][begin:end][None] if by_query else call["block_tables"][request : request + 1]
-        part.update({output: call[output][begin:end][None] for output in ("out", "lse") if call.get(output) is not None})
+        part.update({output: array[begin:end][None] for output, array in made.items()})
         result = run(part)
         results.append(result if type(result) is tuple else (result,))
-    given = (call["out"], call.get("lse"))
-    joined = tuple(of if of is not None else joined_rows(parts, 2 - i) for i, (of, parts) in enumerate(zip(given, zip(*results))))
+    for output, array in given.items():
+        array[...] = made[output]
+    joined = tuple(given[of] if of in given else joined_rows(parts, 2 - i) for i, (of, parts) in enumerate(zip(("out", "lse"), zip(*results))))
     return joined if len(joined) > 1 else joined[0]
 
 
