@@ -1,0 +1,180 @@
+// Whose rows fail, by what the inputs say of them.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/storage.h"
+#include "oracle/judge/pattern.h"
+#include "oracle/judge/pattern/samples.h"
+#include "quant/element.h"
+
+namespace dodona::oracle {
+namespace {
+
+using pattern::number;
+using pattern::text;
+
+/// The group of rows between two offsets that holds all failures.
+std::optional<std::string> one_group(const std::string& argument, const Tensor& offsets, const std::set<std::int64_t>& rows,
+                                     std::int64_t row_total) {
+  const std::int64_t count = offsets.elements();
+  if (count < 3 || static_cast<std::int64_t>(quant::get(offsets, count - 1)) != row_total) return std::nullopt;
+  for (std::int64_t g = 0; g + 1 < count; ++g) {
+    const auto begin = static_cast<std::int64_t>(quant::get(offsets, g)), end = static_cast<std::int64_t>(quant::get(offsets, g + 1));
+    if (*rows.begin() < begin || *rows.rbegin() >= end) continue;
+    if (end - begin == row_total) return std::nullopt;
+    return "only group " + text(g) + " of " + text(count - 1) + " by " + argument + " (rows " + text(begin) + ".." + text(end - 1) + ")";
+  }
+  return std::nullopt;
+}
+
+/// The expert whose tokens are the rows that fail.
+std::optional<std::string> one_expert(const std::string& argument, const Tensor& ids, const std::set<std::int64_t>& rows,
+                                      std::int64_t row_total) {
+  if (ids.rank() != 2 || ids.size(0) != row_total || static_cast<std::int64_t>(rows.size()) == row_total) return std::nullopt;
+  const std::int64_t width = ids.size(1);
+  std::map<std::int64_t, std::set<std::int64_t>> tokens;
+  for (std::int64_t i = 0; i < ids.elements(); ++i) tokens[static_cast<std::int64_t>(quant::get(ids, i))].insert(i / width);
+  for (const auto& [expert, its] : tokens)
+    if (its == rows) return "exactly the rows of expert " + text(expert) + " by " + argument;
+  return std::nullopt;
+}
+
+/// What is special of a row of numbers: nothing but zeros, a NaN, an infinity.
+enum class Special { zeros, nan, infinite };
+constexpr std::array<const char*, 3> special_words{"is all zeros", "holds NaN", "holds infinities"};
+
+bool is_special(Special kind, const Tensor& tensor, std::int64_t first, std::int64_t count) {
+  for (std::int64_t i = first; i < first + count; ++i) {
+    const double x = quant::get(tensor, i);
+    if (kind == Special::zeros && x != 0) return false;
+    if (kind == Special::nan && std::isnan(x)) return true;
+    if (kind == Special::infinite && std::isinf(x)) return true;
+  }
+  return kind == Special::zeros;
+}
+
+/// How many ways there are to choose so many of so many: a chance of one in two hundred is none.
+bool is_no_chance(std::size_t some, std::size_t all) {
+  const auto n = static_cast<double>(all), k = static_cast<double>(some);
+  return some > 0 && some < all && std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1) > std::log(200.0);
+}
+
+/// Whether the numbers of what fails all lie on one side of the others': text of the border, or nothing.
+std::optional<std::string> on_one_side(const std::vector<double>& wrong, const std::vector<double>& right) {
+  if (wrong.empty() || right.empty() || !is_no_chance(wrong.size(), wrong.size() + right.size())) return std::nullopt;
+  const auto [low, high] = std::minmax_element(wrong.begin(), wrong.end());
+  const auto [least, most_of] = std::minmax_element(right.begin(), right.end());
+  if (*high < *least) return number(*high) + " or less";
+  if (*low > *most_of) return number(*low) + " or more";
+  return std::nullopt;
+}
+
+/// The rows that fail are exactly those whose number in an argument is large, small, or a multiple of a tile.
+std::optional<std::string> by_number(const std::string& argument, const Tensor& numbers, const std::set<std::int64_t>& rows,
+                                     std::int64_t row_total) {
+  if (numbers.elements() != row_total || row_total < 2 || static_cast<std::int64_t>(rows.size()) == row_total) return std::nullopt;
+  std::vector<double> wrong, right;
+  for (std::int64_t r = 0; r < row_total; ++r) (rows.count(r) > 0 ? wrong : right).push_back(quant::get(numbers, r));
+  if (const auto side = on_one_side(wrong, right)) return "exactly the rows where " + argument + " is " + *side;
+  for (const int tile : {128, 64, 32, 16, 8}) {
+    const auto whole = [&](double x) { return std::fmod(x, tile) == 0; };
+    const bool rare = std::pow(static_cast<double>(tile), static_cast<double>(wrong.size())) > 1000;
+    if (rare && std::all_of(wrong.begin(), wrong.end(), whole) && std::none_of(right.begin(), right.end(), whole))
+      return "exactly the rows where " + argument + " is a multiple of " + text(tile);
+  }
+  return std::nullopt;
+}
+
+/// Likewise of groups of rows between offsets: their lengths; or, where rows are requests, of what each has between two offsets.
+std::optional<std::string> by_length(const std::string& argument, const Tensor& offsets, const std::set<std::int64_t>& rows,
+                                     std::int64_t row_total) {
+  const std::int64_t groups = offsets.elements() - 1;
+  if (groups < 2) return std::nullopt;
+  const Tensor lengths(DType::f32, {groups});
+  std::set<std::int64_t> wrong;
+  const bool of_rows = groups != row_total;
+  if (of_rows && static_cast<std::int64_t>(quant::get(offsets, groups)) != row_total) return std::nullopt;
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const auto begin = static_cast<std::int64_t>(quant::get(offsets, g)), end = static_cast<std::int64_t>(quant::get(offsets, g + 1));
+    quant::set(lengths, g, static_cast<double>(end - begin));
+    const auto first = of_rows ? rows.lower_bound(begin) : rows.find(g);
+    if (first != rows.end() && (!of_rows || *first < end)) wrong.insert(g);
+  }
+  const auto found = by_number("a group's length by " + argument, lengths, wrong, groups);
+  if (!found) return std::nullopt;
+  return of_rows ? "exactly the groups" + found->substr(found->find(" where")) : found;
+}
+
+/// The largest magnitude of so many numbers.
+double magnitude(const Tensor& tensor, std::int64_t first, std::int64_t count) {
+  double most_of = 0;
+  for (std::int64_t i = first; i < first + count; ++i) most_of = std::fmax(most_of, std::fabs(quant::get(tensor, i)));
+  return most_of;
+}
+
+/// All failures lie in the rows, or in the groups of so many elements, of which an input of as many rows (or elements) is special, and
+/// each of these fails somewhere.
+std::optional<std::string> special_input(const std::string& argument, const Tensor& input, const std::vector<std::int64_t>& failing,
+                                         const Dims& shape) {
+  if (!is_float(input.dtype()) || input.rank() < 1 || input.elements() > 1 << 24) return std::nullopt;
+  const std::int64_t width = shape.at(-1), rows = element_count(shape) / std::max<std::int64_t>(width, 1);
+  const std::int64_t input_width = input.size(-1), input_rows = input.elements() / std::max<std::int64_t>(input_width, 1);
+  if (input_rows != rows || rows < 1) return std::nullopt;
+  for (const std::int64_t groups : {std::int64_t{1}, input_width / 128, input_width / 64, input_width / 32, input_width / 16}) {
+    if (groups < 1 || input_width % groups != 0 || width % groups != 0 || (groups == 1 && rows < 2)) continue;
+    std::set<std::int64_t> wrong;
+    for (const std::int64_t i : failing) wrong.insert(i / (width / groups));
+    const std::int64_t size = input_width / groups;
+    for (std::size_t k = 0; k < special_words.size(); ++k) {
+      const auto kind = static_cast<Special>(k);
+      if (!is_special(kind, input, *wrong.begin() * size, size)) continue;
+      std::int64_t special = 0;
+      bool each = true;
+      for (std::int64_t at = 0; at < rows * groups && each; ++at) {
+        const bool here = is_special(kind, input, at * size, size);
+        special += here ? 1 : 0;
+        each = here == (wrong.count(at) > 0);
+      }
+      if (each && special < rows * groups)
+        return "exactly the " + std::string(groups == 1 ? "rows" : "groups of " + text(size)) + " where " + argument + " " +
+               special_words[k];
+    }
+    std::vector<double> fail, pass;
+    for (std::int64_t at = 0; at < rows * groups; ++at) (wrong.count(at) > 0 ? fail : pass).push_back(magnitude(input, at * size, size));
+    if (const auto side = on_one_side(fail, pass))
+      return "exactly the " + std::string(groups == 1 ? "rows" : "groups of " + text(size)) + " where the largest magnitude of " +
+             argument + " is " + *side;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::string> owners_of(const OpSchema& schema, const Arguments& inputs, const std::vector<std::int64_t>& failing,
+                                   const Dims& shape) {
+  std::vector<std::string> owners;
+  if (failing.empty() || shape.rank() < 1 || shape.at(-1) == 0) return owners;
+  const std::int64_t row_total = shape[0], below = element_count(shape) / row_total;
+  std::set<std::int64_t> rows;
+  for (const std::int64_t i : failing) rows.insert(i / below);
+  for (const TensorSpec& spec : schema.tensors) {
+    const Tensor* tensor = inputs.find(spec.name);
+    if (spec.direction != Direction::in || tensor == nullptr || !tensor->defined()) continue;
+    std::optional<std::string> owner;
+    if (spec.role == Role::values || spec.role == Role::logits || spec.role == Role::scale)
+      owner = special_input(spec.name, as_codes(*tensor, spec.storage), failing, shape);
+    const bool a_number_each = spec.role == Role::positions || spec.role == Role::lengths || spec.role == Role::indices;
+    if (a_number_each && !is_float(tensor->dtype()) && tensor->rank() == 1) owner = by_number(spec.name, *tensor, rows, row_total);
+    if (spec.role == Role::indptr && shape[0] > 1) owner = one_group(spec.name, *tensor, rows, row_total);
+    if (spec.role == Role::indptr && shape[0] > 1 && !owner) owner = by_length(spec.name, *tensor, rows, row_total);
+    if (spec.role == Role::expert_ids && shape[0] > 1) owner = one_expert(spec.name, *tensor, rows, row_total);
+    if (owner) owners.push_back(*owner);
+  }
+  return owners;
+}
+
+}  // namespace dodona::oracle
