@@ -39,7 +39,9 @@ type T; with compiled all of them stay fp32, but for the sum where there is a fu
                     ops::golden<ops::NativeRule::shared_expert_in_the_sum>},
                    {"dropped-groups-count-as-zero",
                     "keys of groups that were dropped are masked with 0, more than the negative ones of those that were kept",
-                    ops::golden<ops::NativeRule::dropped_count_as_zero>}},
+                    ops::golden<ops::NativeRule::dropped_count_as_zero>},
+                   {"keys-in-bf16", "biased scores, and groups' sums of them, are kept in bf16, which experts and groups are chosen by",
+                    ops::golden<ops::NativeRule::keys_in_bf16>}},
       .cases = {"T=5 E=256 --attr topk=8 --attr renormalize=true --attr num_expert_group=8 --attr topk_group=4",
                 "T=4 E=64 --dtype gating_output=bf16 --dist ties --attr topk=6 --attr renormalize=true --attr num_expert_group=8 --attr "
                 "topk_group=4",

@@ -34,6 +34,13 @@ NativeRoundings compiled_roundings(DType type, bool softmax, std::int64_t shared
 
 namespace {
 
+float in_bf16(float x) {
+  return rounded_score(DType::bf16, x);
+}
+float add_in_bf16(float a, float b) {
+  return in_bf16(ExactArithmetic::add(a, b));
+}
+
 /// A row's scores, golden mode's keys, and where those of an honest implementation lie.
 struct NativeRow {
   const NativeRouter& router;
@@ -61,7 +68,8 @@ struct NativeRow {
                                                : sigmoid_interval(type, x[e]);
       scores.push_back({score, std::max({interval.high - score, score - interval.low, 0.0})});
       const Interval key = sum_interval(f32, interval, {bias[e], bias[e]});
-      keys.push_back(as_key(static_cast<float>(score) + bias[e]));
+      keys.push_back(as_key(rule == NativeRule::keys_in_bf16 ? add_in_bf16(in_bf16(static_cast<float>(score)), in_bf16(bias[e]))
+                                                             : static_cast<float>(score) + bias[e]));
       open.push_back({key.low, std::nextafter(key.high, std::numeric_limits<double>::infinity()), {e, ~std::uint64_t{0}}});
     }
   }
@@ -76,7 +84,8 @@ struct NativeRow {
   bool by_maximum() const { return router.group_by_maximum != (rule == NativeRule::group_by_the_other_key); }
 
   std::vector<std::int64_t> choose() const {
-    return ops::choose({f32, router.groups, router.kept_groups, routed()}, keys, ExactArithmetic::add,
+    float (*const add)(float, float) = rule == NativeRule::keys_in_bf16 ? add_in_bf16 : ExactArithmetic::add;
+    return ops::choose({f32, router.groups, router.kept_groups, routed()}, keys, add,
                        rule == NativeRule::dropped_count_as_zero ? ChoiceRule::dropped_count_as_zero
                        : by_maximum()                            ? ChoiceRule::group_by_maximum
                                                                  : ChoiceRule::right);

@@ -56,7 +56,8 @@ enum class NativeRule {
   group_by_the_other_key,
   shared_expert_in_the_sum,
   dropped_count_as_zero,
-  sigmoid_from_tanh
+  sigmoid_from_tanh,
+  keys_in_bf16  ///< biased scores, and sums of them, that experts and groups are chosen by
 };
 
 void golden_native_route(const NativeRouter& router, const Exec& exec, Reference* reference, NativeRule rule = NativeRule::right);

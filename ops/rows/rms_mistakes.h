@@ -16,11 +16,12 @@ struct RmsMistake {
   bool may_hide;
 };
 
-inline constexpr std::array<RmsMistake, 5> rms_mistake_list{{
+inline constexpr std::array<RmsMistake, 6> rms_mistake_list{{
     {"mean-over-padded-width", "the mean of squares is taken over the width padded to a power of two", rms_factor_of_padded_row, false},
     {"eps-outside-root", "epsilon is added to the root mean square, not under the root", rms_factor_eps_outside, true},
     {"factor-in-bf16", "1/rms is rounded to bf16 before it multiplies", rms_factor_in_bf16, true},
     {"squares-added-in-bf16", "the sum of squares is accumulated in bf16", rms_factor_of_squares_in_bf16, true},
+    {"squares-added-in-f16", "the sum of squares is accumulated in fp16, which ends at 65504", rms_factor_of_squares_in_f16, true},
     {"tail-left-out", "columns behind the last whole 128 are left out of the sum of squares", rms_factor_without_tail, true},
 }};
 

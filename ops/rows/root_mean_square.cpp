@@ -100,10 +100,22 @@ RmsFactor rms_factor_in_bf16(std::span<const double> x, double eps) {
   return {quant::round_to(DType::bf16, right.value), right.relative};
 }
 
-RmsFactor rms_factor_of_squares_in_bf16(std::span<const double> x, double eps) {
+namespace {
+
+RmsFactor rms_factor_of_squares_in(DType type, std::span<const double> x, double eps) {
   double sum = 0;
-  for (const double value : x) sum = quant::round_to(DType::bf16, sum + quant::round_to(DType::bf16, value * value));
+  for (const double value : x) sum = quant::round_to(type, sum + quant::round_to(type, value * value));
   return rms_factor(sum, count(x), eps);
+}
+
+}  // namespace
+
+RmsFactor rms_factor_of_squares_in_bf16(std::span<const double> x, double eps) {
+  return rms_factor_of_squares_in(DType::bf16, x, eps);
+}
+
+RmsFactor rms_factor_of_squares_in_f16(std::span<const double> x, double eps) {
+  return rms_factor_of_squares_in(DType::f16, x, eps);
 }
 
 RmsFactor rms_factor_without_tail(std::span<const double> x, double eps) {

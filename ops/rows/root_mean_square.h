@@ -37,6 +37,7 @@ RmsFactor rms_factor_of_padded_row(std::span<const double> x, double eps);
 RmsFactor rms_factor_eps_outside(std::span<const double> x, double eps);
 RmsFactor rms_factor_in_bf16(std::span<const double> x, double eps);
 RmsFactor rms_factor_of_squares_in_bf16(std::span<const double> x, double eps);
+RmsFactor rms_factor_of_squares_in_f16(std::span<const double> x, double eps);
 RmsFactor rms_factor_without_tail(std::span<const double> x, double eps);
 
 /// One row of golden mode, y = x * factor * weight, written to out[first...]. `lost` holds how far each x itself may be off (empty:
