@@ -240,6 +240,27 @@ TEST(Pattern, NamesThePlaceOfAnError) {
   }
 }
 
+TEST(Pattern, ManyThatFailInOneTileAloneHaveAPlace) {
+  std::vector<std::int64_t> failing;
+  for (std::int64_t i = 0; i < 128 * 128; i += 17)
+    if (i % 5 < 2) failing.push_back((128 + i / 128) * 256 + 128 + i % 128);
+  EXPECT_EQ(place_of(failing, 256 * 256, {256, 256}).rfind("one tile: rows 128..255", 0), 0U) << place_of(failing, 256 * 256, {256, 256});
+}
+
+TEST(Pattern, ATermThatIsNotThereInWhatFailsIsSaidToBeSo) {
+  const Case c = make_case(parse_case_line("fp8_scaled_mm M=64 N=64 K=32 --with bias"), {}, true);
+  const GoldenRun golden = run_golden(*c.op, c.inputs, {});
+  NamedTensors actual;
+  for (const auto& [name, tensor] : golden.outputs) actual.emplace_back(name, tensor.clone());
+  const Tensor& bias = *c.inputs.find("bias");
+  Tensor& out = actual.front().second;
+  for (std::int64_t i = 32 * 64; i < out.elements(); i += 3) quant::set(out, i, quant::get(out, i) - quant::get(bias, i % 64));
+  const Verdict verdict = judge(*c.op, c.inputs, golden, actual, {});
+  ASSERT_EQ(verdict.outcome, Outcome::fail);
+  ASSERT_FALSE(verdict.outputs.front().relations.empty());
+  EXPECT_EQ(verdict.outputs.front().relations.front(), "bias (a term of each column): it is not there in what fails");
+}
+
 TEST(Pattern, OneColumnOfRowsHasAPlaceToo) {
   EXPECT_EQ(place_of({0, 1}, 4, {4, 1}), "rows 0..1");
   EXPECT_EQ(place_of({0, 1, 4, 9, 11}, 16, {16, 1}), "scattered over 5 rows");

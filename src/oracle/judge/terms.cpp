@@ -85,6 +85,22 @@ class Terms {
       given_.push_back(quant::get(actual, i));
     }
   }
+  /// Whether nearly all that fails is what it would be without the numbers.
+  bool explained_without(const std::vector<double>& numbers, bool by_row, std::int64_t per_number, How how) const {
+    std::size_t wrong = 0, explained = 0;
+    for (std::size_t k = 0; k < looked_.at.size(); ++k) {
+      if (!looked_.fails[k]) continue;
+      const std::int64_t own = (by_row ? looked_.at[k] / width_ : looked_.at[k] % width_) / per_number;
+      const double mine = numbers[static_cast<std::size_t>(own)], expected = how == How::factor ? right_[k] / mine : right_[k] - mine;
+      const double room = 2 * quant::ulp(type_, expected) + (how == How::term ? 2 * quant::ulp(type_, right_[k]) : 0.0);
+      ++wrong;
+      explained += std::isfinite(expected) && std::fabs(given_[k] - expected) <= room &&
+                           std::fabs(given_[k] - expected) < std::fabs(given_[k] - right_[k])
+                       ? 1
+                       : 0;
+    }
+    return wrong >= enough && 100 * explained >= 97 * wrong;
+  }
   /// Whether nearly all elements are what they would be with the numbers of `from`, and that of what fails.
   bool explained(const std::vector<double>& numbers, bool by_row, std::int64_t per_number, How how, const Source& source) const {
     std::size_t wrong = 0, wrong_explained = 0, others = 0, others_explained = 0;
@@ -104,11 +120,12 @@ class Terms {
       // Soon enough: most are nothing like it.
       if (k == 31 && 2 * wrong_explained < wrong) return false;
     }
-    constexpr std::size_t enough = 8;
     return wrong >= enough && 100 * wrong_explained >= 97 * wrong && 100 * others_explained >= 95 * others;
   }
 
  private:
+  static constexpr std::size_t enough = 8;
+
   DType type_;
   std::int64_t width_;
   const Looked& looked_;
@@ -140,6 +157,10 @@ std::vector<std::string> terms_of(const OpSchema& schema, const Arguments& input
     for (const bool by_row : {true, false}) {
       const std::int64_t extent = by_row ? rows : columns;
       if (count > extent || extent % count != 0 || (!by_row && count != columns)) continue;
+      for (const How how : {How::factor, How::term})
+        if (found.empty() && terms.explained_without(numbers, by_row, extent / count, how))
+          found.push_back(spec.name + " (a " + (how == How::factor ? "factor" : "term") + " of each " + (by_row ? "row" : "column") +
+                          "): it is not there in what fails");
       for (const How how : {How::factor, How::term})
         for (const Source& source : sources(count, by_row ? "row" : "column", by_row ? "column" : "row"))
           if (found.empty() && terms.explained(numbers, by_row, extent / count, how, source))
