@@ -334,7 +334,7 @@ TEST(Explain, WhatSumsAreKeptInAndWhichScalesBelongToThemIsNamed) {
         {"fp8_scaled_mm M=5 N=16 K=128 --with bias", "sums-kept-narrow:f16,1"},
         {"cutlass_scaled_fp4_mm M=4 N=32 K=640", "sums-kept-narrow:bf16,16"},
         {"fp8_gemm_nt M=4 N=200 K=256", "scale-blocks-evenly:sfb"},
-        {"moe_sum_reduce T=3 topk=8 D=40 --attr routed_scaling_factor=2.5", "slots-rounded:output_tensor"},
+        {"moe_sum_reduce T=3 topk=8 D=40 --attr routed_scaling_factor=2.5", "slots-rounded:output_tensor sums"},
         {"per_token_quant_int8 M=6 K=512", "int8-conversion:toward-zero"},
         {"per_token_quant_int8 M=8 K=200", "maximum-beyond-the-group:scales"},
         {"silu_and_mul T=5 D=37 --dtype input=f32", "sigmoid-from-tanh"},

@@ -307,9 +307,16 @@ std::int64_t experts_of(Site s) {
       return whole(*given);
   return std::numeric_limits<std::int64_t>::max();
 }
+/// Of a list of rows of an operand beside it (that none of its numbers need be one of): how many there are.
+std::int64_t rows_listed(Site s) {
+  if (s.spec->kin.find("rows of ") != 0) return std::numeric_limits<std::int64_t>::max();
+  const std::string rest = s.spec->kin.substr(8);
+  const Tensor* const rows = s.call.inputs.find(rest.substr(0, rest.find_first_of(" ,")));
+  return rows != nullptr && rows->defined() && rows->rank() > 0 ? rows->size(0) : std::numeric_limits<std::int64_t>::max();
+}
 bool is_absent(Site s, std::int64_t i) {
   const double x = quant::get(s.tensor, i);
-  return x < 0 || x >= static_cast<double>(experts_of(s));
+  return x < 0 || x >= static_cast<double>(std::min(experts_of(s), rows_listed(s)));
 }
 bool some_absent(Site s) {
   if (!is_whole(s.tensor.dtype()) || s.spec->direction == Direction::out) return false;
@@ -333,7 +340,7 @@ void absent_for_another(Site s, To t) {
     if (is_absent(s, i)) quant::set(t, i, other);
 }
 std::string absent_in_words(Site s) {
-  return s.name + ": numbers that name none (below 0, experts that are not here) are not skipped, but taken for the " +
+  return s.name + ": numbers that name none (below 0, beyond the rows, experts that are not here) are not skipped, but taken for the " +
          (word(s) == "first" ? "first: orphan rows go to expert 0, padding to slot 0"
                              : "last, as an index below 0 counts from a table's end");
 }

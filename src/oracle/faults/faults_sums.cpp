@@ -176,16 +176,19 @@ Values slots_to_round(Site s) {
     const ReferenceOutput* const reference = s.call.golden.reference.find(name);
     if ((tensor.dtype() == DType::bf16 || tensor.dtype() == DType::f16) && reference != nullptr &&
         reference->exact.size() == static_cast<std::size_t>(tensor.elements()))
-      values.emplace_back(name);
+      for (const char* const what : {" sums", " addends"}) values.emplace_back(name + what);
   }
   return values;
 }
+/// `out sums`: rounded with every addend; `out addends`: each addend is, and their sum once.
 GoldenRun with_rounded_slots(Site s) {
   const Slots slots = *slots_of(s);
+  const std::string name = first_of(word(s));
+  const bool whole = rest_of(word(s)) == "sums";
   const Tensor right = *s.call.inputs.find(slots.argument);
   GoldenRun run = s.call.golden;
-  const ReferenceOutput before = *run.reference.find(word(s));
-  const DType type = find(run.outputs, word(s))->dtype();
+  const ReferenceOutput before = *run.reference.find(name);
+  const DType type = find(run.outputs, name)->dtype();
   std::vector<double> sum(before.exact.size()), plain(sum.size());
   for (std::int64_t slot = 0; slot < right.size(slots.dimension); ++slot) {
     Arguments inputs = s.call.inputs;
@@ -194,24 +197,29 @@ GoldenRun with_rounded_slots(Site s) {
       if (index_of(i, alone.shape())[slots.dimension] != slot) quant::set_bits(alone, i, 0);
     inputs.set(slots.argument, alone);
     const GoldenRun part = run_golden(s.call.op, inputs, s.call.exec);
-    const ReferenceOutput* const its = part.reference.find(word(s));
+    const ReferenceOutput* const its = part.reference.find(name);
     if (its == nullptr || its->exact.size() != sum.size()) return run;
     for (std::size_t i = 0; i < sum.size(); ++i) {
       plain[i] += its->exact[i];
-      sum[i] = through(type, sum[i] + through(type, its->exact[i]));
+      sum[i] += through(type, its->exact[i]);
+      if (whole) sum[i] = through(type, sum[i]);
     }
   }
   for (std::size_t i = 0; i < sum.size(); ++i)
     if (std::isfinite(before.exact[i]) &&
         std::fabs(plain[i] - before.exact[i]) > before.slack[i] + 1e-4 * std::fabs(before.exact[i]) + 1e-30)
       return run;  // no sum over the slots
-  put_answer(run, word(s), sum, std::vector<double>(sum.size()));
+  put_answer(run, name, sum, std::vector<double>(sum.size()));
   return run;
 }
 std::string rounded_slots_in_words(Site s) {
   const Slots slots = *slots_of(s);
-  return word(s) + ": the sum over the " + std::to_string(s.call.inputs.find(slots.argument)->size(slots.dimension)) + " slots of " +
-         slots.argument + " is kept in " + std::string(name(find(s.call.golden.outputs, word(s))->dtype())) + ", rounded with every addend";
+  const std::string of = first_of(word(s));
+  const std::string type(name(find(s.call.golden.outputs, of)->dtype()));
+  if (rest_of(word(s)) == "addends")
+    return of + ": each addend of the sum over the slots of " + slots.argument + " is rounded to " + type + " before they are added up";
+  return of + ": the sum over the " + std::to_string(s.call.inputs.find(slots.argument)->size(slots.dimension)) + " slots of " +
+         slots.argument + " is kept in " + type + ", rounded with every addend";
 }
 
 // ---- maxima
