@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "quant/element.h"
 #include "replayed.h"
@@ -64,6 +65,130 @@ TEST(ComposedFaults, AMistakeThatHasANameKeepsIt) {
   ASSERT_EQ(r.verdict.outcome, Outcome::fail);
   ASSERT_FALSE(r.explained.found.empty());
   EXPECT_EQ(r.explained.found.front().text, "input: the last 128 of the summed columns are not added") << r.all();
+}
+
+/// A kernel that is honest but for one operand, or its answer.
+struct Wrong {
+  std::string line;
+  std::function<void(const Case&, Arguments&)> spoil;
+  std::function<void(const Case&, NamedTensors&)> rewrite;
+  std::string text;
+};
+Replayed kernel_that_is(const Wrong& w) {
+  Replayed r{make_case(parse_case_line(w.line), {}, true), {}, {}, {}};
+  Arguments arguments = runnable(*r.c.op, r.c.inputs);
+  if (w.spoil) w.spoil(r.c, arguments);
+  r.c.op->run(arguments, {});
+  r.actual = outputs_of(*r.c.op, arguments);
+  if (w.rewrite) w.rewrite(r.c, r.actual);
+  judge_and_explain(r);
+  return r;
+}
+/// Numbers of an argument by value(index, number).
+auto changed(const std::string& name, const std::function<double(std::int64_t, const Tensor&)>& value) {
+  return [=](const Case& c, Arguments& arguments) {
+    const Tensor& before = *c.inputs.find(name);
+    const Tensor after = make_strided(before.dtype(), before.shape(), before.strides());
+    for (std::int64_t i = 0; i < after.elements(); ++i) quant::set(after, i, value(i, before));
+    arguments.set(name, after);
+  };
+}
+/// Rows of the first output by row(values of all rows).
+auto rewritten(const std::function<std::vector<double>(const Tensor&)>& values) {
+  return [=](const Case&, NamedTensors& outputs) {
+    Tensor& output = outputs.front().second;
+    const std::vector<double> all = values(output);
+    output = output.clone();
+    for (std::int64_t i = 0; i < output.elements(); ++i) quant::set(output, i, all[static_cast<std::size_t>(i)]);
+  };
+}
+
+TEST(ComposedFaults, APartOfADimensionThatCountsOtherwiseIsNamed) {
+  const auto last_as_one = [](std::int64_t columns, bool by_row) {
+    return [=](std::int64_t i, const Tensor& t) {
+      const std::int64_t at = by_row ? i / columns : i % columns, count = by_row ? t.size(0) : t.size(1);
+      return at == count - 1 ? 1.0 : quant::get(t, i);
+    };
+  };
+  for (const Wrong& w : {Wrong{"fp8_blockwise_scaled_mm M=16 N=128 K=384",
+                               [&](const Case&c, Arguments&a) {
+                                 changed("scales_a", last_as_one(3, false))(c, a);
+                                 changed("scales_b", last_as_one(1, true))(c, a);
+                               },
+                               {},
+                               "scales_a, scales_b: along K/128 the last counts as 1: it is not applied there"},
+                         {"fp8_blockwise_scaled_mm M=16 N=128 K=384",
+                          changed("scales_a", [](std::int64_t i, const Tensor&t) { return quant::get(t, i) * (i % 3 > 0 ? 2 : 1); }),
+                          {},
+                          "scales_a: along K/128 the ones behind the first count twice"},
+                         {"ep_gather R=40 D=128 T=9 topk=6",
+                          changed("recv_topk_weight", [](std::int64_t i, const Tensor&t) { return i % 6 == 5 ? quant::get(t, i) : 0.0; }),
+                          {},
+                          "recv_topk_weight: along topk nothing counts before index 5: the last one alone is left"},
+                         {"apply_shuffle_mul_sum M=6 topk=4 R=24 D=96",
+                          changed("factors", [](std::int64_t i, const Tensor&t) { return quant::get(t, i / 4 + i % 4); }),
+                          {},
+                          "factors: a token's 4 slots are looked for at its number"},
+                         {"awq_dequantize K=64 N=64 G=2",
+                          changed("qzeros", [](std::int64_t, const Tensor&) { return -2004318072.0; }),
+                          {},
+                          "qzeros: every zero point is taken for 8"}}) {
+    const Replayed r = kernel_that_is(w);
+    ASSERT_EQ(r.verdict.outcome, Outcome::fail) << w.text;
+    ASSERT_FALSE(r.explained.found.empty()) << w.text;
+    EXPECT_TRUE(r.explained.found.front().complete) << r.all();
+    EXPECT_EQ(r.explained.found.front().text.rfind(w.text, 0), 0U) << r.all();
+  }
+}
+
+TEST(ComposedFaults, WhatAnAccumulatorStillHoldsIsNamed) {
+  const auto divided_by = [](const std::function<bool(std::int64_t)>& counts) {
+    return [=](const Tensor& probs) {
+      std::vector<double> values;
+      const std::int64_t width = probs.size(1);
+      for (std::int64_t i = 0; i < probs.elements(); ++i) {
+        double sum = 0;
+        for (std::int64_t c = 0; c < width; ++c) sum += counts(c) ? quant::get(probs, i / width * width + c) : 0;
+        values.push_back(quant::get(probs, i) / sum);
+      }
+      return values;
+    };
+  };
+  const auto carried = [](const Tensor& sums) {
+    std::vector<double> values;
+    for (std::int64_t i = 0; i < sums.elements(); ++i) values.push_back(quant::get(sums, i) + (i >= 256 ? values[i - 256] : 0));
+    return values;
+  };
+  const auto apart = [](const Tensor& rows) {
+    std::vector<double> values(static_cast<std::size_t>(rows.elements()));
+    const std::int64_t width = rows.size(2), heads = rows.size(1), count = rows.elements() / width;
+    for (std::int64_t row = 0; row < count; ++row)
+      if (const std::int64_t to = row / 4 * 4 + row % 4 * heads; to < count)
+        for (std::int64_t c = 0; c < width; ++c) values[static_cast<std::size_t>(to * width + c)] = quant::get(rows, row * width + c);
+    return values;
+  };
+  for (const Wrong& w : {Wrong{"softmax B=8 V=256",
+                               {},
+                               rewritten(divided_by([](std::int64_t c) { return c < 192; })),
+                               "probs: the sum that a row is divided by is that of the first 192 columns alone"},
+                         {"softmax B=8 V=100",
+                          {},
+                          rewritten(divided_by([](std::int64_t c) { return c < 96; })),
+                          "probs: the sum that a row is divided by lacks the last partial tile of "},
+                         {"moe_sum T=9 topk=5 D=128 --dtype input_tensor=f32",
+                          {},
+                          rewritten(carried),
+                          "output_tensor: sums are not set back to zero: a row begins with what the row 2 rows before it left"},
+                         {"decode_attention_fwd B=3 N=8 Nk=2 S=40 n=30 D=64 --attr v_head_dim=64 --attr sm_scale=0.125",
+                          {},
+                          rewritten(apart),
+                          "o: tiles of 4 rows begin where they should, but their rows are stored 8 apart"}}) {
+    const Replayed r = kernel_that_is(w);
+    ASSERT_EQ(r.verdict.outcome, Outcome::fail) << w.text;
+    ASSERT_FALSE(r.explained.found.empty()) << w.text;
+    EXPECT_TRUE(r.explained.found.front().complete) << r.all();
+    EXPECT_EQ(r.explained.found.front().text.rfind(w.text, 0), 0U) << r.all();
+  }
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ Candidates candidates(const FaultCase& call) {
 /// Where with how, for what no mistake that has a name of its own accounts for.
 std::vector<Placed> composed(const FaultCase& call) {
   std::vector<Placed> found;
-  for (const Fault& fault : axis_faults())
+  for (const Fault& fault : composed_faults())
     for (Placed& placed : placements(fault, call)) found.push_back(std::move(placed));
   return found;
 }

@@ -122,6 +122,15 @@ std::span<const Fault> faults() {
   return all;
 }
 
+std::span<const Fault> composed_faults() {
+  static const std::vector<Fault> all = [] {
+    std::vector<Fault> list;
+    for (const auto part : {axis_faults(), part_faults(), pass_faults(), held_faults()}) list.insert(list.end(), part.begin(), part.end());
+    return list;
+  }();
+  return all;
+}
+
 std::string Placed::id() const {
   std::string text(fault->id);
   if (!site.name.empty() && fault->strikes != Strikes::kernel) text += ":" + site.name;

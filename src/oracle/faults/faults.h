@@ -113,6 +113,13 @@ std::span<const Fault> store_faults();
 /// Of inputs, and of the call as a whole: another index along a dimension, other rows of a group. Not of the library: they are composed for
 /// an explanation.
 std::span<const Fault> axis_faults();
+/// Likewise: a part of a dimension counted otherwise, pages and slots of another extent.
+std::span<const Fault> part_faults();
+/// Likewise, of the call as a whole: what accumulators still hold; keys, or values, of other tokens in one of two passes.
+std::span<const Fault> held_faults();
+std::span<const Fault> pass_faults();
+/// All that are composed for an explanation.
+std::span<const Fault> composed_faults();
 /// Likewise such as each row may have in a variant of its own.
 std::span<const Fault> faults_by_row();
 /// Of the call as a whole: one mistake in every output.

@@ -26,7 +26,8 @@ constexpr std::int64_t most_elements = std::int64_t{1} << 22;
 // ---- another index along a dimension
 
 /// `1 mod 32`: along dimension 1 index i is looked for at i mod 32. Of maps: `mod P`; `first P`, the first of each P; `over P`, i / P;
-/// `end P`, nothing from P on; `next P`, a tile of P further, the last tile for itself.
+/// `end P`, nothing from P on; `from P`, nothing
+/// before P; `next P`, a tile of P further, the last tile for itself.
 struct IndexMap {
   int dim = 0;
   std::string how;
@@ -42,6 +43,7 @@ struct IndexMap {
     if (how == "first") return i / p * p;
     if (how == "over") return i / p;
     if (how == "end") return i < p ? i : -1;
+    if (how == "from") return i < p ? -1 : i;
     return i + p < extent ? i + p : i;
   }
   std::string words(const std::string& symbol) const {
@@ -50,6 +52,7 @@ struct IndexMap {
     if (how == "first") return along + "the first of each " + number + " is used for all of them";
     if (how == "over") return along + "index i is looked for at i / " + number + ": as if groups were " + number + " times as large";
     if (how == "end") return along + "nothing counts from index " + number + " on, as if there were no more than " + number;
+    if (how == "from") return along + "nothing counts before index " + number + (p + 1 == extent ? ": the last one alone is left" : "");
     return along + "each tile of " + number + " is the next one, which was loaded over it before it was read";
   }
 };
@@ -87,8 +90,11 @@ void add_maps(Site s, int dim, Values& values) {
   std::set<std::int64_t> ends{16, 32, 64, 128, 256, 512, 1024};
   if (extent >= 4) ends.insert(extent / 2);
   // Along a dimension of the outputs it leaves zeros, or what was there: that is seen without a run.
-  if (!of_an_output(s, symbol_of(s, dim)))
+  if (!of_an_output(s, symbol_of(s, dim))) {
     for (const std::int64_t p : ends) add("end", p);
+    for (const std::int64_t p : {extent / 2, extent - 1})
+      if (p >= 1) add("from", p);
+  }
   if (dim == s.tensor.rank() - 1)
     for (const std::int64_t p : {16, 32, 64, 128})
       if (extent % p == 0) add("next", p);

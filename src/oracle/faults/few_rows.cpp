@@ -48,7 +48,7 @@ FewRows::FewRows(const FaultCase& call, const NamedTensors& actual, const JudgeO
       call_{call.op, inputs_, golden_, call.exec} {
   for (const Strikes strikes : {Strikes::kernel, Strikes::attribute, Strikes::call, Strikes::input})
     for (Placed& placed : placements(call_, strikes)) placed_.emplace(placed.id(), std::move(placed));
-  for (const Fault& fault : axis_faults())
+  for (const Fault& fault : composed_faults())
     if (!fault.far)
       for (Placed& placed : placements(fault, call_)) placed_.emplace(placed.id(), std::move(placed));
 }
