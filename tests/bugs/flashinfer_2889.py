@@ -6,6 +6,7 @@ from honest import f32, largest, sigmoid
 SOURCE = "https://github.com/flashinfer-ai/flashinfer/pull/2889"
 LINE = "topk_sigmoid T=16 E=64 topk=8 --dtype gating_output=bf16"
 NAMES = r"gating_output.*(fp32|f32|32 bits|two)|(f32|fp32|other type).*gating_output"
+UNNAMED = "behind the end of what was read lies anything"
 
 
 def kernel(x, wrong):

@@ -4,7 +4,7 @@ from honest import cutlass_mla_decode
 
 SOURCE = "https://github.com/sgl-project/sglang-jax/issues/1074"
 LINE = "cutlass_mla_decode B=4 N=16 pages=24 P=16 W=8 --attr sm_scale=0.1352337788608801"
-NAMES = r"page.*(32|twice|2 x|size)"
+NAMES = r"page.*(32|twice|2 times)"
 
 
 def kernel(x, wrong):
