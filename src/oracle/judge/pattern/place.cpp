@@ -46,10 +46,10 @@ std::string tile_of(const Range& rows, const Range& columns, std::int64_t row_to
   if (rows.size() == row_total || columns.size() == width) return {};
   for (const std::int64_t side : {8, 16, 32, 64, 128, 256}) {
     if (rows.low / side != rows.high / side || columns.low / side != columns.high / side) continue;
-    // Many that fail in one tile and nowhere else are no chance, however few of its elements they are.
+    // Many that fail from one end of a tile to the other and nowhere else are no chance, however few of its elements they are.
     constexpr std::size_t no_chance = 256;
     const std::int64_t area = rows.size() * columns.size();
-    if (4 * static_cast<std::int64_t>(failing) < area && failing < no_chance) return {};
+    if (4 * static_cast<std::int64_t>(failing) < area && (failing < no_chance || area != side * side)) return {};
     return "one tile: rows " + rows.text() + ", columns " + columns.text() + " (tile " + text(rows.low / side) + ", " +
            text(columns.low / side) + " of " + text(side) + " x " + text(side) + ")";
   }
