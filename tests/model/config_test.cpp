@@ -173,10 +173,96 @@ TEST_F(ConfigFile, UnknownStructuralFieldsAreRefused) {
   config["index_topk"] = 2048;
   refuses(ErrorCode::unsupported, {"'index_topk'"});
 }
-TEST_F(ConfigFile, UnknownOtherFieldsAreNot) {
-  config["some_note"] = "kept";
+/// None of these sounds like a size, and each changes numbers in a model that has it.
+TEST_F(ConfigFile, UnknownFieldsThatMayChangeNumbersAreRefused) {
+  const io::Json whole = config;
+  for (const auto& [key, value] : std::vector<std::pair<std::string, io::Json>>{{"use_qk_norm", true},
+                                                                                {"swiglu_limit", 7.0},
+                                                                                {"compression_config", {{"format", "pack-quantized"}}},
+                                                                                {"llama_4_scaling", {{"beta", 0.1}}},
+                                                                                {"hidden_activation", "gelu"},
+                                                                                {"moe_router_dtype", "float32"},
+                                                                                {"partial_rotary_factor", 0.5}}) {
+    config = whole;
+    config[key] = value;
+    refuses(ErrorCode::unsupported, {"config.json", key});
+  }
+}
+TEST_F(ConfigFile, NotesAndFieldsThatSayNoneAreNot) {
+  config["_some_note"] = "kept";
   config["sliding_window"] = nullptr;
+  config["use_qk_norm"] = false;
+  config["pruned_heads"] = io::Json::object();
+  config["seq_aux"] = true;
   EXPECT_EQ(load().hidden_size, 256);
+}
+/// HuggingFace's classes have other numbers for them than none, and each class its own.
+TEST_F(ConfigFile, FieldsWhoseAbsenceSaysNothingMustBeThere) {
+  const io::Json whole = config;
+  for (const char* key : {"q_lora_rank", "n_routed_experts", "n_shared_experts", "routed_scaling_factor"}) {
+    config = whole;
+    config.erase(key);
+    refuses(ErrorCode::bad_file, {"config.json", key, "missing"});
+  }
+}
+TEST_F(ConfigFile, ArchitecturesAndModelTypeMustAgree) {
+  config["architectures"] = {"DeepseekV2ForCausalLM"};
+  refuses(ErrorCode::unsupported, {"model_type is 'deepseek_v3'", "'DeepseekV2ForCausalLM'"});
+  config = io::parse_json(config_json(preset("v2-lite")));
+  for (const char* key : {"model_type", "scoring_func", "topk_method", "norm_topk_prob"}) config.erase(key);
+  EXPECT_EQ(config_json(load(false)), config_json(preset("v2-lite")));
+  config.erase("architectures");
+  expect_error([&] { load(false); }, ErrorCode::bad_file, {"model_type is missing"});
+}
+TEST_F(ConfigFile, ScalingOfRopeIsNeverGuessed) {
+  const io::Json yarn = config["rope_scaling"];
+  config["rope_scaling"].erase("type");
+  refuses(ErrorCode::bad_file, {"rope_scaling", "type is missing"});
+  config["rope_scaling"] = {{"full_attention", yarn}};
+  refuses(ErrorCode::unsupported, {"rope_scaling", "'full_attention'"});
+  config["rope_scaling"] = yarn;
+  config["rope_scaling"]["rope_type"] = "linear";
+  refuses(ErrorCode::bad_value, {"rope_scaling", "'linear'", "'yarn'"});
+  config["rope_scaling"]["rope_type"] = "deepseek_yarn";
+  config["rope_scaling"]["mscale_all_dim"] = nullptr;
+  EXPECT_EQ(load().yarn->mscale_all_dim, 0);
+  config["rope_parameters"] = yarn;
+  refuses(ErrorCode::bad_value, {"rope_scaling contradicts rope_parameters"});
+  config["rope_scaling"] = yarn;
+  config["rope_scaling"]["rope_theta"] = 50000.0;
+  refuses(ErrorCode::bad_value, {"rope_theta is 50000", "10000"});
+}
+TEST_F(ConfigFile, RoutersThatUpstreamDoesNotHaveAreRefusedWhenRead) {
+  config["norm_topk_prob"] = false;
+  refuses(ErrorCode::unsupported, {"norm_topk_prob", "moe_fused_gate"});
+  config = io::parse_json(config_json(preset("v2-lite")));
+  config["n_group"] = 8, config["topk_group"] = 3;
+  expect_error([&] { load(false); }, ErrorCode::bad_value, {"'greedy'", "topk_group is 3"});
+}
+TEST_F(ConfigFile, WhatQuantizationsSayBesidesIsNotPassedOver) {
+  const auto flat = [&](const io::Json& json, ErrorCode code, const std::string& part) {
+    config["quantization_config"] = json;
+    expect_error([&] { load(false); }, code, {"quantization_config", part});
+  };
+  const io::Json blocks{{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  const auto with = [](io::Json json, const char* key, const io::Json& value) {
+    json[key] = value;
+    return json;
+  };
+  flat(with(blocks, "kv_cache_scheme", {{"type", "float"}, {"num_bits", 8}}), ErrorCode::unsupported, "kv_cache_scheme");
+  flat(with(blocks, "quant_algo", "NVFP4"), ErrorCode::bad_value, "quant_algo");
+  flat(with(blocks, "ignore", {"re:.*self_attn.*"}), ErrorCode::unsupported, "re:.*self_attn.*");
+  flat(with(blocks, "has_zero_point", true), ErrorCode::unsupported, "has_zero_point");
+  const auto nvfp4 = [](const io::Json& weights, const io::Json& activations) {
+    return io::Json{{"quant_method", "modelopt"},
+                    {"quant_algo", "NVFP4"},
+                    {"config_groups", {{"group_0", {{"weights", weights}, {"input_activations", activations}}}}}};
+  };
+  const io::Json four{{"num_bits", 4}, {"type", "float"}, {"group_size", 16}};
+  flat(nvfp4(with(four, "type", "int"), nullptr), ErrorCode::unsupported, "type is 'int'");
+  flat(nvfp4(four, {{"num_bits", 16}}), ErrorCode::unsupported, "16 bits");
+  config["quantization_config"] = nvfp4(four, with(four, "dynamic", false));
+  EXPECT_EQ(load(false).quant.algo, QuantAlgo::nvfp4);
 }
 TEST_F(ConfigFile, OtherArchitecturesAreRefused) {
   config["model_type"] = "llama";

@@ -87,6 +87,16 @@ void validate_experts(const ModelConfig& c, const Validator& v) {
   v.at_most("num_experts_per_tok", c.num_experts_per_tok, "the chosen groups hold (topk_group * n_routed_experts / n_group)",
             c.topk_group * (c.n_routed_experts / c.n_group));
   v.positive("routed_scaling_factor", c.routed_scaling_factor);
+  // HuggingFace's greedy choice looks at no groups, upstream's takes them whatever the method is called.
+  if (c.topk_method == "greedy" && c.topk_group != c.n_group)
+    v.fail("topk_method is 'greedy', which has no groups, but topk_group is " + std::to_string(c.topk_group) + " of n_group " +
+           std::to_string(c.n_group) + " (expected group_limited_greedy, or all groups)");
+  // Of upstream's routers with a correction bias moe_fused_gate always divides by the weights' sum; which of them runs hangs on sizes.
+  if (!c.norm_topk_prob && c.has_correction_bias())
+    throw Error(ErrorCode::unsupported, "", "norm_topk_prob",
+                "is false in " + c.name +
+                    ", expected true: upstream's moe_fused_gate, the router with a correction bias (noaux_tc), divides " +
+                    "the weights by their sum in any case");
 }
 
 void validate_rope(const ModelConfig& c, const Validator& v) {

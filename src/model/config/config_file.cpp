@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "dodona/error.h"
 #include "io/json.h"
@@ -58,30 +59,25 @@ constexpr std::array<IntField, 3> index_fields{{
 }};
 constexpr const char* sparse_type = "deepseek_v32";
 
-/// Keys that sound structural, are known, and change nothing here or are checked by themselves.
-constexpr std::array<std::string_view, 14> other_known_keys{"moe_layer_freq",
-                                                            "num_key_value_heads",
-                                                            "head_dim",
-                                                            "qk_head_dim",
-                                                            "ep_size",
-                                                            "num_beams",
-                                                            "num_beam_groups",
-                                                            "num_return_sequences",
-                                                            "no_repeat_ngram_size",
-                                                            "encoder_no_repeat_ngram_size",
-                                                            "num_labels",
-                                                            "n_ctx",
-                                                            "num_parameters",
-                                                            "moe_router_dtype"};
-
-/// Whether a key that this library does not know may change the model's structure.
-bool sounds_structural(std::string_view key) {
-  for (const char* prefix : {"num_", "n_", "index_", "moe_"})
-    if (key.starts_with(prefix)) return true;
-  for (const char* suffix : {"_dim", "_rank", "_size", "_heads", "_experts", "_layers", "_freq", "_group", "_topk", "_window"})
-    if (key.ends_with(suffix)) return true;
-  return false;
-}
+/// What else a model's file may say: read or checked below, or without effect on any number here.
+constexpr std::array other_keys{
+    // Of DeepSeek's configurations.
+    "architectures", "model_type", "attention_bias", "hidden_act", "moe_layer_freq", "norm_topk_prob", "num_key_value_heads", "head_dim",
+    "qk_head_dim", "partial_rotary_factor", "quantization_config", "rms_norm_eps", "rope_interleave", "rope_parameters", "rope_scaling",
+    "rope_theta", "routed_scaling_factor", "scoring_func", "tie_word_embeddings", "topk_method", "torch_dtype", "dtype",
+    // Training, and how a model was split there.
+    "attention_dropout", "aux_loss_alpha", "router_aux_loss_coef", "output_router_logits", "seq_aux", "ep_size", "initializer_range",
+    "pretraining_tp", "gradient_checkpointing",
+    // What tokens mean, how they are chosen, which class reads them: said elsewhere, or with each call.
+    "auto_map", "tokenizer_class", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id",
+    "forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "max_length", "min_length",
+    "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p",
+    "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty",
+    "num_return_sequences", "remove_invalid_values", "output_scores", "output_attentions", "output_hidden_states", "return_dict",
+    "return_dict_in_generate", "use_cache", "transformers_version", "task_specific_params", "problem_type", "finetuning_task", "id2label",
+    "label2id", "num_labels", "prefix", "pruned_heads", "chunk_size_feed_forward", "cross_attention_hidden_size", "torchscript",
+    "use_bfloat16", "is_decoder", "is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder", "tf_legacy_loss", "name_or_path",
+    "attn_implementation", "num_parameters", "unsloth_fixed", "unsloth_version"};
 
 bool absent(const Json* value) {
   return value == nullptr || value->is_null();
@@ -102,29 +98,49 @@ constexpr std::array<Architecture, 4> architectures{{{"deepseek_v3", "DeepseekV3
                                                      {"deepseek_v2", "DeepseekV2ForCausalLM", false, "softmax", "greedy", false},
                                                      {"kimi_k2", "DeepseekV3ForCausalLM"}}};
 
+/// By `model_type`, which `architectures` must agree with; by the latter alone where there is no type.
 const Architecture& architecture_of(const Json& json, const std::string& where) {
-  const Json* const type = io::find_field(json, "model_type", where);
-  if (absent(type)) return architectures.front();
-  const std::string found = io::get_string(json, "model_type", where);
+  std::vector<std::string> names;
+  if (!absent(io::find_field(json, "architectures", where))) names = io::get_strings(json, "architectures", where);
+  const bool typed = !absent(io::find_field(json, "model_type", where));
+  const std::string found = typed ? io::get_string(json, "model_type", where) : std::string();
+  const auto fits = [&](const Architecture& each) {
+    return (typed ? found == each.type : !names.empty()) && (names.empty() || names.front() == each.name);
+  };
+  const auto* const first = std::find_if(architectures.begin(), architectures.end(), fits);
+  if (first != architectures.end()) return *first;
+  if (!typed && names.empty()) throw Error(ErrorCode::bad_file, "", "", where + ": model_type is missing");
+  std::string expected;
   for (const Architecture& each : architectures)
-    if (found == each.type) return each;
-  unsupported(where, "model_type is " + io::quote(found) + ", expected 'deepseek_v3', 'deepseek_v32', 'deepseek_v2' or 'kimi_k2'");
+    expected += std::string(expected.empty() ? "" : ", ") + io::quote(each.type) + " (" + each.name + ")";
+  unsupported(where, (typed ? "model_type is " + io::quote(found) : std::string("model_type is missing")) +
+                         (names.empty() ? "" : " and architectures " + io::quote(names.front())) + ", expected one of " + expected);
 }
 const Architecture& architecture_of(const ModelConfig& config) {
   return architectures[config.sparse() ? 1 : config.routes_by_softmax() ? 2 : 0];
 }
 
-void refuse_unknown_keys(const Json& json, bool sparse, const std::string& where) {
-  const auto known = [&](std::string_view key) {
-    const auto is_key = [&](const IntField& field) { return field.key == key; };
-    return std::any_of(int_fields.begin(), int_fields.end(), is_key) ||
-           (sparse && std::any_of(index_fields.begin(), index_fields.end(), is_key)) ||
-           std::find(other_known_keys.begin(), other_known_keys.end(), key) != other_known_keys.end();
-  };
+/// null, false and what is empty say that a model does without.
+bool says_none(const Json& value) {
+  return value.is_null() || value == false || (value.is_structured() && value.empty()) || value == "";
+}
+
+/// Every field counts: what nobody here knows may change the model's numbers. Names that begin with _ are notes.
+template <class Known>
+void refuse_unknown_keys(const Json& json, const Known& known, const std::string& where, const char* of) {
+  if (!json.is_object()) throw Error(ErrorCode::bad_file, "", "", where + ": expected an object");
   for (const auto& [key, value] : json.items())
-    // sliding_window: null and its like say that the model does without.
-    if (!known(key) && sounds_structural(key) && !value.is_null())
-      unsupported(where, "field " + io::quote(key) + " is not one of a DeepSeek V3/R1 model that this library runs");
+    if (!key.starts_with('_') && !says_none(value) && std::find(known.begin(), known.end(), key) == known.end())
+      unsupported(where, "field " + io::quote(key) + " is not one of " + of +
+                             " that this library runs; it may change the numbers (remove it, or begin its name with _, if it does not)");
+}
+
+void refuse_unknown_fields(const Json& json, bool sparse, const std::string& where) {
+  std::vector<std::string_view> known(other_keys.begin(), other_keys.end());
+  for (const IntField& field : int_fields) known.emplace_back(field.key);
+  if (sparse)
+    for (const IntField& field : index_fields) known.emplace_back(field.key);
+  refuse_unknown_keys(json, known, where, "a DeepSeek V3/R1 model");
 }
 
 /// `key`, where present, must say `expected`: other values make another model.
@@ -146,46 +162,113 @@ void require_equal(const Json& json, const char* key, std::int64_t expected, con
                   std::string(key) + " is " + std::to_string(found) + ", expected " + std::to_string(expected) + " (" + reason + ")");
 }
 
-/// `rope_scaling`, or `rope_parameters`, which holds rope_theta too.
-void read_rope(const Json& json, ModelConfig& config, const std::string& where) {
-  const Json* parameters = io::find_field(json, "rope_parameters", where);
-  const Json* scaling = io::find_field(json, "rope_scaling", where);
-  if (!absent(io::find_field(json, "rope_theta", where))) config.rope_theta = io::get_double(json, "rope_theta", where);
-  if (!absent(parameters) && !absent(io::find_field(*parameters, "rope_theta", where + ": rope_parameters"))) {
-    const double theta = io::get_double(*parameters, "rope_theta", where + ": rope_parameters");
-    if (!absent(io::find_field(json, "rope_theta", where)) && theta != config.rope_theta)
-      contradiction(where, "rope_theta contradicts rope_parameters.rope_theta");
-    config.rope_theta = theta;
+constexpr std::array rope_keys{"type",
+                               "rope_type",
+                               "rope_theta",
+                               "partial_rotary_factor",
+                               "factor",
+                               "original_max_position_embeddings",
+                               "beta_fast",
+                               "beta_slow",
+                               "mscale",
+                               "mscale_all_dim",
+                               "extrapolation_factor",
+                               "attn_factor",
+                               "truncate",
+                               "attention_factor"};
+
+/// All of qk_rope_head_dim turns.
+void require_whole_rotation(const Json& json, const std::string& where) {
+  if (absent(io::find_field(json, "partial_rotary_factor", where))) return;
+  if (const double found = io::get_double(json, "partial_rotary_factor", where); found != 1)
+    unsupported(where, "partial_rotary_factor is " + io::json_text(found) + ", expected 1");
+}
+
+double double_or(const Json& json, const char* key, double fallback, const std::string& where) {
+  return absent(io::find_field(json, key, where)) ? fallback : io::get_double(json, key, where);
+}
+
+/// "yarn", or "default" for plain rope. Upstream takes every rope_scaling for YaRN; one that names no type is not guessed.
+std::string rope_type(const Json& rope, const std::string& place) {
+  std::string type;
+  for (const char* key : {"rope_type", "type"}) {
+    if (absent(io::find_field(rope, key, place))) continue;
+    std::string found = io::get_string(rope, key, place);
+    if (found == "deepseek_yarn") found = "yarn";
+    if (!type.empty() && type != found) contradiction(place, "rope_type is " + io::quote(type) + ", type " + io::quote(found));
+    type = found;
   }
-  const Json* rope = !absent(scaling) ? scaling : parameters;
-  if (absent(rope)) return;
-  const std::string place = where + (rope == scaling ? ": rope_scaling" : ": rope_parameters");
-  const std::string type = !absent(io::find_field(*rope, "rope_type", place)) ? io::get_string(*rope, "rope_type", place)
-                                                                              : io::get_string_or(*rope, "type", "default", place);
-  if (type == "default") return;
-  if (type != "yarn" && type != "deepseek_yarn") unsupported(place, "type is " + io::quote(type) + ", expected 'yarn' or 'default'");
+  // rope_parameters may hold nothing but the base.
+  const auto scales = [](std::string_view key) { return key != "rope_theta" && key != "partial_rotary_factor" && key != "truncate"; };
+  if (type.empty())
+    for (const auto& [key, value] : rope.items())
+      if (scales(key) && !says_none(value)) throw Error(ErrorCode::bad_file, "", "", place + ": type is missing ('yarn' or 'default')");
+  if (type.empty()) return "default";
+  if (type != "yarn" && type != "default") unsupported(place, "type is " + io::quote(type) + ", expected 'yarn' or 'default'");
+  return type;
+}
+
+std::optional<YarnConfig> read_yarn(const Json& rope, const std::string& place) {
+  refuse_unknown_keys(rope, rope_keys, place, "rope's");
+  require_whole_rotation(rope, place);
+  if (rope_type(rope, place) == "default") return std::nullopt;
   YarnConfig yarn;
-  yarn.factor = io::get_double(*rope, "factor", place);
-  yarn.original_max_positions = io::get_int(*rope, "original_max_position_embeddings", place);
-  yarn.beta_fast = io::get_double_or(*rope, "beta_fast", yarn.beta_fast, place);
-  yarn.beta_slow = io::get_double_or(*rope, "beta_slow", yarn.beta_slow, place);
-  yarn.mscale = io::get_double_or(*rope, "mscale", yarn.mscale, place);
-  yarn.mscale_all_dim = io::get_double_or(*rope, "mscale_all_dim", yarn.mscale_all_dim, place);
+  yarn.factor = io::get_double(rope, "factor", place);
+  yarn.original_max_positions = io::get_int(rope, "original_max_position_embeddings", place);
+  yarn.beta_fast = double_or(rope, "beta_fast", yarn.beta_fast, place);
+  yarn.beta_slow = double_or(rope, "beta_slow", yarn.beta_slow, place);
+  yarn.mscale = double_or(rope, "mscale", yarn.mscale, place);
+  yarn.mscale_all_dim = double_or(rope, "mscale_all_dim", yarn.mscale_all_dim, place);
   // Factors that other implementations of YaRN know: 1 where they leave the numbers as they are.
   for (const char* key : {"extrapolation_factor", "attn_factor"})
-    if (const double found = io::get_double_or(*rope, key, 1, place); found != 1)
+    if (const double found = double_or(rope, key, 1, place); found != 1)
       unsupported(place, std::string(key) + " is " + io::json_text(found) + ", expected 1");
-  require_flag(*rope, "truncate", true, place);
-  if (!absent(io::find_field(*rope, "attention_factor", place)))
+  require_flag(rope, "truncate", true, place);
+  if (!absent(io::find_field(rope, "attention_factor", place)))
     unsupported(place, "attention_factor is given, expected none: mscale and mscale_all_dim say how attention is scaled");
-  config.yarn = yarn;
+  return yarn;
+}
+
+auto numbers(const std::optional<YarnConfig>& yarn) {
+  const YarnConfig y = yarn.value_or(YarnConfig{});
+  return std::tuple(yarn.has_value(), y.factor, y.beta_fast, y.beta_slow, y.mscale, y.mscale_all_dim, y.original_max_positions);
+}
+
+/// `rope_theta` and `rope_scaling`; newer files have both in `rope_parameters`, and some of them all three. What is said twice must agree.
+void read_rope(const Json& json, ModelConfig& config, const std::string& where) {
+  require_whole_rotation(json, where);
+  std::optional<double> theta;
+  const auto take_theta = [&](const Json& from, const std::string& place) {
+    if (absent(io::find_field(from, "rope_theta", place))) return;
+    const double found = io::get_double(from, "rope_theta", place);
+    if (theta && *theta != found)
+      contradiction(place, "rope_theta is " + io::json_text(found) + ", elsewhere it is " + io::json_text(*theta));
+    theta = found;
+  };
+  take_theta(json, where);
+  bool read = false;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json* const rope = io::find_field(json, key, where);
+    if (absent(rope)) continue;
+    const std::string place = where + ": " + key;
+    const std::optional<YarnConfig> yarn = read_yarn(*rope, place);
+    take_theta(*rope, place);
+    if (read && numbers(yarn) != numbers(config.yarn)) contradiction(where, "rope_scaling contradicts rope_parameters");
+    config.yarn = yarn;
+    read = true;
+  }
+  config.rope_theta = theta.value_or(config.rope_theta);
 }
 
 /// sigmoid with a correction bias, or V2's: softmax without.
 void read_router(const Json& json, const Architecture& architecture, ModelConfig& config, const std::string& where) {
-  config.scoring_func = io::get_string_or(json, "scoring_func", architecture.scoring_func, where);
-  config.topk_method = io::get_string_or(json, "topk_method", architecture.topk_method, where);
-  config.norm_topk_prob = io::get_bool_or(json, "norm_topk_prob", architecture.norm_topk_prob, where);
+  const auto text_or = [&](const char* key, const char* fallback) {
+    return absent(io::find_field(json, key, where)) ? std::string(fallback) : io::get_string(json, key, where);
+  };
+  config.scoring_func = text_or("scoring_func", architecture.scoring_func);
+  config.topk_method = text_or("topk_method", architecture.topk_method);
+  config.norm_topk_prob =
+      absent(io::find_field(json, "norm_topk_prob", where)) ? architecture.norm_topk_prob : io::get_bool(json, "norm_topk_prob", where);
   const bool v3 = config.scoring_func == "sigmoid" && config.topk_method == "noaux_tc";
   const bool v2 = config.scoring_func == "softmax" && (config.topk_method == "greedy" || config.topk_method == "group_limited_greedy");
   if (!v3 && !v2)
@@ -195,20 +278,24 @@ void read_router(const Json& json, const Architecture& architecture, ModelConfig
 
 void read_model(const Json& json, ModelConfig& config, const std::string& where) {
   const Architecture& architecture = architecture_of(json, where);
-  refuse_unknown_keys(json, architecture.sparse, where);
+  refuse_unknown_fields(json, architecture.sparse, where);
   if (architecture.sparse)
     for (const IntField& field : index_fields) config.*field.member = io::get_int(json, field.key, where);
+  // null says that there are none; where the field is left out, HuggingFace's class of each model has another number for it.
+  for (const char* key : {"q_lora_rank", "n_routed_experts"}) io::get_field(json, key, where);
   for (const IntField& field : int_fields)
     if (field.required || !absent(io::find_field(json, field.key, where))) config.*field.member = io::get_int(json, field.key, where);
-  config.moe_layer_freq = io::get_int_or(json, "moe_layer_freq", 1, where);
+  if (!absent(io::find_field(json, "moe_layer_freq", where))) config.moe_layer_freq = io::get_int(json, "moe_layer_freq", where);
   config.rms_norm_eps = io::get_double(json, "rms_norm_eps", where);
-  config.routed_scaling_factor = io::get_double_or(json, "routed_scaling_factor", 1, where);
+  config.routed_scaling_factor = double_or(json, "routed_scaling_factor", 1, where);
   read_rope(json, config, where);
 
   require_text(json, "hidden_act", "silu", where);
   read_router(json, architecture, config, where);
   if (config.n_routed_experts > 0) {
     for (const char* key : {"moe_intermediate_size", "num_experts_per_tok", "first_k_dense_replace"}) io::get_int(json, key, where);
+    io::get_field(json, "n_shared_experts", where);
+    io::get_double(json, "routed_scaling_factor", where);
     // greedy looks at no groups: V2's class leaves them null.
     if (config.topk_method != "greedy")
       for (const char* key : {"n_group", "topk_group"}) io::get_int(json, key, where);
@@ -230,6 +317,17 @@ std::string optional_text(const Json& json, const char* key, const std::string& 
   return absent(io::find_field(json, key, where)) ? std::string() : io::get_string(json, key, where);
 }
 
+/// Both factors of an NVFP4 product have 4 bits; weights alone make another kernel.
+void require_activations(const Json& group, const std::string& place) {
+  const Json* const activations = io::find_field(group, "input_activations", place);
+  if (absent(activations)) return;
+  const std::string where = place + ".input_activations";
+  if (const std::int64_t bits = io::get_int_or(*activations, "num_bits", 4, where); bits != 4)
+    unsupported(where, std::to_string(bits) + " bits, expected 4 (NVFP4)");
+  require_text(*activations, "type", "float", where);
+  require_flag(*activations, "dynamic", false, where);
+}
+
 /// Group sizes at top level and inside config_groups.*.weights, which must agree.
 std::int64_t read_group_size(const Json& json, const std::string& where) {
   std::optional<std::int64_t> size;
@@ -247,6 +345,8 @@ std::int64_t read_group_size(const Json& json, const std::string& where) {
       if (absent(weights)) continue;
       const std::int64_t bits = io::get_int_or(*weights, "num_bits", 4, place);
       if (bits != 4) unsupported(place, "weights of " + std::to_string(bits) + " bits, expected 4 (NVFP4)");
+      require_text(*weights, "type", "float", place + ".weights");
+      require_activations(group, place);
       if (!absent(io::find_field(*weights, "group_size", place))) take(io::get_int(*weights, "group_size", place), place);
     }
   }
@@ -263,6 +363,7 @@ bool read_kv_cache(const Json& json, const std::string& where) {
     const std::string place = where + ": kv_cache_scheme";
     const std::string type = io::get_string(*scheme, "type", place);
     const std::int64_t bits = io::get_int(*scheme, "num_bits", place);
+    require_flag(*scheme, "dynamic", false, place);
     if (type != "float" || bits != 8) unsupported(place, io::quote(type) + " of " + std::to_string(bits) + " bits, expected 'float' of 8");
     by_scheme = true;
     if (!algo.empty() && algo != "FP8")
@@ -280,6 +381,10 @@ std::vector<std::string> read_exclude(const Json& json, const std::string& place
     if (absent(io::find_field(json, key, place))) continue;
     auto found = io::get_strings(json, key, place);
     if (given != nullptr && found != names) contradiction(place, std::string(given) + " and " + key + " name different modules");
+    for (const std::string& name : found)
+      if (name.starts_with("re:"))
+        unsupported(place,
+                    std::string(key) + " has the regular expression " + io::quote(name) + ", expected names of modules (* is any text)");
     names = std::move(found);
     given = key;
   }
@@ -346,6 +451,27 @@ QuantConfig read_qserve(const Json& json, const std::string& place) {
   return {.algo = group == -1 ? QuantAlgo::qserve_channel : QuantAlgo::qserve_group};
 }
 
+/// Fields of all methods: read, or without effect on numbers.
+constexpr std::array quant_keys{"quant_method",
+                                "quant_algo",
+                                "kv_cache_quant_algo",
+                                "kv_cache_scheme",
+                                "group_size",
+                                "config_groups",
+                                "exclude_modules",
+                                "ignore",
+                                "ignored_layers",
+                                "modules_to_not_convert",
+                                "weight_block_size",
+                                "fmt",
+                                "scale_fmt",
+                                "activation_scheme",
+                                "linear_activation_scheme",
+                                "moe_activation_scheme",
+                                "wbits",
+                                "producer",
+                                "version"};
+
 struct Method {
   std::string_view name;
   QuantConfig (*read)(const Json&, const std::string& place);
@@ -363,10 +489,18 @@ QuantConfig read_quant(const Json& outer, const std::string& where) {
   const Json& json = nested != nullptr ? *nested : outer;
   const std::string place = nested != nullptr ? where + ": quantization" : where;
   std::string method = optional_text(json, "quant_method", place);
-  if (method.empty() || method.starts_with("modelopt") || !optional_text(json, "quant_algo", place).empty()) method = "modelopt";
+  const std::string algo = optional_text(json, "quant_algo", place);
+  if (!method.empty() && !method.starts_with("modelopt") && !algo.empty())
+    contradiction(place, "quant_method is " + io::quote(method) + ", and quant_algo, which is ModelOpt's, " + io::quote(algo));
+  if (method.empty() || method.starts_with("modelopt")) method = "modelopt";
   std::string known;
   for (const Method& each : methods) {
     if (method == each.name) {
+      refuse_unknown_keys(json, quant_keys, place, "the quantizations");
+      // Only ModelOpt's checkpoints have scales of a cache.
+      if (method != "modelopt")
+        for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo", "config_groups"})
+          if (!absent(io::find_field(json, key, place))) unsupported(place, std::string(key) + " is given, expected none (" + method + ")");
       QuantConfig quant = each.read(json, place);
       quant.exclude = read_exclude(json, place);
       return quant;

@@ -25,9 +25,6 @@ void check_setting(const ModelConfig& config, const LayerSetting& setting) {
                 "needs exactly one shared expert, " + config.name + " has " + std::to_string(config.n_shared_experts));
   if (config.sparse() && setting.rounding != Rounding::bf16)
     throw Error(ErrorCode::unsupported, "", "rounding", "is off, but the indexer of sparse attention quantizes");
-  if (moe && !config.norm_topk_prob && config.has_correction_bias())
-    throw Error(ErrorCode::unsupported, "", "norm_topk_prob",
-                "is false, but routers with a correction bias always renormalize the weights");
   if (moe && setting.fused_shared && !config.has_correction_bias())
     throw Error(ErrorCode::unsupported, "", "fused shared expert", "has no place in the router of " + config.name);
 }
