@@ -401,6 +401,13 @@ def test_exit_status_is_1_for_what_we_lack_and_0_for_what_is_known(checkout, tmp
     assert again.returncode == 1 and len(again.stderr.splitlines()) == 2
 
 
+def test_progress_goes_to_stderr_when_it_is_asked_for(checkout):
+    quiet, told = run(checkout), run(checkout, "--progress")
+    assert told.stdout == quiet.stdout and told.returncode == quiet.returncode
+    assert "reading" not in quiet.stderr
+    assert "== reading" in told.stderr and "== following calls, round 1: " in told.stderr and "== looking up" in told.stderr
+
+
 def test_text_and_markdown_say_the_same(checkout):
     text, page = run(checkout).stdout, run(checkout, "--format", "md").stdout
     for part in ("layers/norm.py:21", "sgl-kernel/csrc/norm.cu:2", "Op.forward [Norm]", "x.shape[0] != 0"):

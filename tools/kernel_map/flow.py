@@ -637,7 +637,7 @@ class Flow:
                     left.append(edge.callee)
         return found
 
-    def run(self, groups: list[tuple[list[Place], tuple[str, ...]]], modules: list[Module], rounds: int = 60) -> int:
+    def run(self, groups: list[tuple[list[Place], tuple[str, ...]]], modules: list[Module], rounds: int = 60, progress=lambda text: None) -> int:
         """Follows everything from the roots, and from what modules do when they are imported, until nothing changes. Says how many rounds it took."""
         for count in range(1, rounds + 1):
             self.now, self.changed, self.edges, self.sites = {}, False, {}, {}
@@ -645,6 +645,7 @@ class Flow:
             for roots, within in groups:
                 self.reach(roots, within)
             self.last.update(self.now)
+            progress(f"following calls, round {count}: {len(self.edges)} functions, {len(self.now)} values")
             if not self.changed and self.trusting:
                 return count
             self.trusting = self.trusting or not self.changed

@@ -125,7 +125,7 @@ class Tracer:
         self.flow.know(self.modules)
         self.groups = [(entry, self.roots(entry)) for entry in ENTRIES]
         progress("following calls")
-        self.flow.run([(roots, entry.within) for entry, roots in self.groups], self.modules)
+        self.flow.run([(roots, entry.within) for entry, roots in self.groups], self.modules, progress=progress)
 
     def roots(self, entry: Entry) -> list[Place]:
         srt, found = self.project.folder / "srt", {}
