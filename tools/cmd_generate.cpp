@@ -127,7 +127,17 @@ io::Tokenizer open_tokenizer(const GenerateOptions& options, const model::ModelC
   for (const std::string& folder : {options.weights, options.model.config})
     if (path.empty() && !folder.empty() && fs::exists(fs::path(folder) / "tokenizer.json")) path = fs::path(folder) / "tokenizer.json";
   if (path.empty())
-    throw Error(ErrorCode::missing_argument, "", "--tokenizer", "is missing: no tokenizer.json lies beside weights or configuration");
+    throw Error(
+        ErrorCode::missing_argument, "", "--tokenizer",
+        "is missing: no tokenizer.json lies beside weights or configuration (one that has only tiktoken.model, as Kimi-K2, needs one "
+        "made of it)");
+  // It holds ranks alone: how text is split and which tokens are special, only the model's own Python code says.
+  if (fs::path(path).filename() == "tiktoken.model")
+    throw Error(
+        ErrorCode::unsupported, "", "--tokenizer",
+        "is " + path + ", tiktoken's format without its pattern of splits: make a tokenizer.json of it (transformers' " +
+            "convert_slow_tokenizer.TikTokenConverter, with pattern and special tokens of the model's tokenization file), or give " +
+            "tokens with --prompt-ids");
   io::Tokenizer tokenizer = io::Tokenizer::open(path);
   if (tokenizer.largest() >= config.vocab_size)
     throw Error(ErrorCode::bad_value, "", "",

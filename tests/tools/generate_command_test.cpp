@@ -151,6 +151,8 @@ TEST_F(GenerateCommand, ATokenizerThatDoesNotFitOrIsNotThereIsOneClearError) {
   refuses(prompt + "--tokenizer " + file("lfs.json", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"), python,
           "Git LFS pointer");
   refuses(prompt, python, "no tokenizer.json lies beside");
+  // As Kimi-K2's files are.
+  refuses(prompt + "--tokenizer " + file("tiktoken.model", "IQ== 0\n"), python, "make a tokenizer.json of it");
   refuses(prompt + tokenizer(), "DODONA_PYTHON=/nowhere/python", "DODONA_PYTHON");
   file("site/tokenizers.py", "raise ImportError('not here')");
   refuses(prompt + tokenizer(), python, "has no package 'tokenizers'");
