@@ -49,9 +49,15 @@ struct TermSums {
   /// count - 1 additions (the first one, to zero, is exact), and the product.
   double roundings() const { return count - 1 + (factor == 1 ? 0 : 1); }
 
+  /// Whether some order of the terms has a sum of zero, or of the other sign: of a product with zero that is the sign.
+  bool sign_is_open(const TermSum& terms) const {
+    return any_order && Bounded{terms.sum, (count - 1) * unit * terms.magnitude}.reaches_zero();
+  }
+
   double slack(const TermSum& terms, double exact) const {
     const double scaled = terms.magnitude * std::fabs(factor);
     double open = any_order ? roundings() * unit * scaled : 0.0;
+    if (factor == 0 && sign_is_open(terms)) open = 0x1p-149;
     if (!flushes) return open;
     // Each term and each partial sum below 2^-126 may be flushed: a change far below that of one rounding unless all are small. Where
     // the order is fixed, roundings are open only behind something flushed.
