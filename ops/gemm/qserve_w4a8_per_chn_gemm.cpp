@@ -1,7 +1,10 @@
 #include "ops/gemm/qserve_w4a8_per_chn_gemm.h"
 
+#include <cmath>
+
 #include "ops/sums/products_gpu.h"
 #include "ops/tiles/float_vector.h"
+#include "quant/qserve.h"
 
 namespace dodona::ops {
 namespace {
@@ -29,9 +32,27 @@ void hopper(const QserveW4a8PerChnGemm& op, const Exec& exec) {
   gpu_products({&product, 1}, int32_exact, op.out_feats, exec);
 }
 
+constexpr std::int64_t block_k = 128, strip = 32;
+
 /// Kernels for fewer than 128 rows take K in blocks of 128, and read beyond a K that is not made of those.
 bool reads_beyond_k(const QserveW4a8PerChnGemm& op) {
-  return op.in_feats.size(0) < 128 && op.in_feats.size(1) % 128 != 0;
+  return op.in_feats.size(0) < 128 && op.in_feats.size(1) % block_k != 0;
+}
+
+/// Behind K of a row lies the next row, and behind that of a strip of 32 columns the next strip; behind the last ones, whatever memory
+/// holds.
+bool explains_beyond_k(const QserveW4a8PerChnGemm& actual, std::string_view, std::int64_t linear) {
+  if (!reads_beyond_k(actual)) return false;
+  const std::int64_t n = actual.kernel.size(0), k = actual.in_feats.size(1), row = linear / n, column = linear % n;
+  if (row + 1 == actual.in_feats.size(0) || column + strip >= n) return true;
+  const std::int8_t* const x = actual.in_feats.as<std::int8_t>() + row * k;
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < (k + block_k - 1) / block_k * block_k; ++i)
+    sum += x[i] * quant::qserve_weight(actual.kernel.as<std::uint8_t>(), i < k ? column : column + strip, i < k ? i : i - k, k);
+  const auto f32_at = [](const Tensor& t, std::int64_t i) { return static_cast<float>(quant::get(t, i)); };
+  const float product = static_cast<float>(sum) * f32_at(actual.wscales, column);
+  const float result = std::fma(product, f32_at(actual.ascales, row), -(f32_at(actual.w_szs, column) * f32_at(actual.a_ssums, row)));
+  return quant::get(actual.out_feats, linear) == quant::round_to(DType::f16, static_cast<double>(result));
 }
 
 std::optional<Refusal> unsupported(const QserveW4a8PerChnGemm& op, Mode mode) {
@@ -99,7 +120,9 @@ infinity. Budget, units of 2^-24: 1 of acc where it is beyond 2^24, 1 for each p
       .flops = ops::flops,
       .defects = {ops::unwritten_columns<ops::QserveW4a8PerChnGemm>(),
                   {"beyond-k", "out_feats",
-                   "with fewer than 128 rows and K no multiple of 128, products of what lies behind K are added: no check asks for K"}},
+                   "with fewer than 128 rows and K no multiple of 128, products of what lies behind K are added, which is the next row and "
+                   "the next 32 columns, and behind the last ones whatever memory holds: no check asks for K",
+                   ops::explains_beyond_k}},
       .mistakes = {{"nibbles-in-order", "weights are read two a byte along K, as other formats have them",
                     ops::golden<nibbles_in_order, true>},
                    {"zeros-added", "the zero points' product is added", ops::golden<right, false>}},
