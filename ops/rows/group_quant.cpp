@@ -30,9 +30,10 @@ fl32(amax * fl32(1/fp8_max)), code = c(x * 2^-e). c clamps to fp8_min and fp8_ma
 cut toward zero. output_s = s in f32, or the byte e + 127 in words of four groups; bytes of no group are 0 in version 2 and unspecified in
 version 1. fuse_silu_and_mul: x = T(T(silu(gate)) * up), T the input's type. Budget: scales 2^-24 relative (either division). Powers of two:
 none in version 2; in version 1 either power where s lies within 2^-20 of one, relative, for the logarithm is approximate; the one that
-explains the codes is taken. Codes: 4 units of 2^-24 of the value that is rounded (approximate division, 2 ulp, or reciprocal and two
+explains the codes is taken, the stored one if it does. Codes: 4 units of 2^-24 of the value that is rounded (approximate division, 2 ulp, or reciprocal and two
 products), in version 1 from the scale that was stored; none where the scale is a power of two. Behind silu, what that leaves open of x
-(see silu_and_mul), and either power where that may change it. Groups that hold infinities are open where the scale is a power of two;
+(see silu_and_mul), and any power within what that makes of the maximum, that explains the codes (a denormal gate that is flushed loses a
+product with a large number, which may be the group's maximum). Groups that hold infinities are open where the scale is a power of two;
 rows that masked_m leaves out are unspecified (here 0).)";
 
 bool GroupQuant::has_row(std::int64_t m) const {
@@ -262,15 +263,19 @@ void golden_row_of_powers(const GroupQuant& op, std::int64_t m, std::span<const 
   }
 }
 
-/// The exponent that the actual codes of a group were made with, as far as one that may be explains them.
+/// The exponent that the actual codes of a group were made with, as far as one that may be explains them: the one that was stored, where
+/// codes (zeros, say) leave a choice.
 int exponent_behind(const GroupQuant& actual, std::int64_t first, Group group, const Exponents& e) {
+  const int stored = Words(actual.output_s).at(first / actual.width(), first % actual.width() / actual.group_size) - 127;
   const auto* const codes = actual.output_q.as<std::uint8_t>() + first;
   const auto explains = [&](int candidate) {
     for (std::size_t k = 0; k < group.size(); ++k)
       if (!may_be(actual, scaled(group[k], std::ldexp(1.0, -candidate), 0.0), codes[k])) return false;
     return true;
   };
-  if (e.least == e.most || explains(e.golden)) return e.golden;
+  if (e.least == e.most) return e.golden;
+  if (e.least <= stored && stored <= e.most && explains(stored)) return stored;
+  if (explains(e.golden)) return e.golden;
   for (int candidate = e.least; candidate <= e.most; ++candidate)
     if (explains(candidate)) return candidate;
   return e.golden;
