@@ -98,8 +98,6 @@ struct GateRouter {
       return ops::choose(choice_of(router.op), scores.keys, ExactArithmetic::add, choice_rule(router.rule));
     }
     bool allows(const std::vector<std::int64_t>& chosen) const {
-      const auto is_nan = [](float value) { return std::isnan(value); };
-      if (std::any_of(x.begin(), x.end(), is_nan) || std::any_of(router.bias.begin(), router.bias.end(), is_nan)) return false;
       const DType type = router.op.input_tensor.dtype();
       const std::vector<GateKey> experts = expert_keys(type, x, router.bias);
       return is_legitimate_choice(experts, group_keys(type, router.op.num_expert_group, experts), router.op.topk_group, chosen);
@@ -274,7 +272,8 @@ for a group's best starts from its first key, nothing compares greater than NaN,
 Likewise where a bias is at least half the type's largest number: a key or a group's score may then be FLT_MAX (of 16-bit types infinity),
 with which upstream marks groups that it dropped. ids are exact, except that keys and scores are
 known to an interval: the relative error of s is (1.25|x|+4)*e/(1+e) + 3 units of 2^-24, e = exp(-x), carried through the
-roundings. Any choice that keys within their intervals give is accepted, with the weights that follow; equal inputs, and keys
+roundings. Any choice that keys within their intervals give is accepted, beside a NaN that leaves the row closed too, with the weights that
+follow; equal inputs, and keys
 whose interval is one number (saturated scores, 16-bit types), tie exactly. Budget of the weights: the intervals of s, routed +
 3 units for sum and division; shared experts 5 units. Rows whose sum of s may be flushed (below 2^-90) leave the weights
 open; a denormal weight may be flushed, also before its product with the factor.)",
