@@ -101,7 +101,13 @@ void hopper(const PerTokenQuantInt8& op, const Exec& exec) {
     quant::set(op.scales, m, static_cast<double>(amax * (1.0f / largest_code)));  // a constant's reciprocal is rounded correctly
     for (std::int64_t k = 0; k < width; ++k)
       op.x_q.as<std::int8_t>()[m * width + k] = quant::to_int8_half_away(x[static_cast<std::size_t>(k)] * factor);
-    if (op.x_sum.defined()) quant::set(op.x_sum, m, static_cast<double>(tri::row_sum(layout, x, tri::add_f32)));
+    if (!op.x_sum.defined()) return;
+    if (width == 1) {
+      // Nothing is added, and the conversions there and back fall away: a NaN keeps its bits.
+      quant::set_bits(op.x_sum, m, quant::get_bits(op.x, m));
+    } else {
+      quant::set(op.x_sum, m, static_cast<double>(tri::row_sum(layout, x, tri::add_f32)));
+    }
   });
 }
 
@@ -118,7 +124,7 @@ the row in fp32, in any order). Budget: scales 2^-24 relative (either division),
 of x*f (reciprocals within a unit in the last place, roundings of quotient and product); sums K units of 2^-24 of the larger of two
 sums, of all positive elements and of all negative ones; where that is beyond fp32, nothing is compared.
  Hopper mode: Triton's kernel for an H100, 127/amax by the approximate reciprocal; a row's sum in a block of bit_ceil(K) elements over
-bit_ceil(K)/256 warps, at most 8: each thread adds its own in order, then halves of a warp and of the warps.)",
+bit_ceil(K)/256 warps, at most 8: each thread adds its own in order, then halves of a warp and of the warps; of one element the sum is its bits, a NaN's too.)",
       .golden = ops::golden_by<quant::amax>,
       .fast = ops::fast,
       .hopper = ops::hopper,
