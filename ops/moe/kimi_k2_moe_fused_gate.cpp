@@ -86,8 +86,30 @@ void golden(const KimiK2MoeFusedGate& op, const Exec& exec, Reference* reference
   golden_routes(router_of(op, sigmoid_is_from_tanh(exec) ? Rule::sigmoid_from_tanh : rule), op.topk_weights, op.topk_ids, exec, reference);
 }
 
+bool loses_choices(const KimiK2MoeFusedGate& op) {
+  return op.tokens() <= most_tokens_by_block && op.topk > most_chosen_by_block;
+}
+
+/// The ids with those that the kernel loses as golden mode would have made them behind the others: of equal keys these may be any.
+Tensor with_lost_choices(const KimiRouter& router) {
+  const Tensor ids = router.op.topk_ids.clone();
+  const std::int64_t topk = router.op.topk;
+  for (std::int64_t t = 0; t < ids.size(0); ++t) {
+    std::vector<bool> taken(experts);
+    for (std::int64_t k = 0; k < topk; ++k) {
+      const auto id = static_cast<std::int64_t>(quant::get(ids, t * topk + k));
+      if ((k < most_chosen_by_block || k == topk - 1) && id >= 0 && id < experts) taken[static_cast<std::size_t>(id)] = true;
+    }
+    std::int64_t k = most_chosen_by_block;
+    for (const std::int64_t expert : router.row(t).row.choose(experts))
+      if (k < topk - 1 && !taken[static_cast<std::size_t>(expert)]) quant::set(ids, t * topk + k++, static_cast<double>(expert));
+  }
+  return ids;
+}
+
 void condition(const KimiK2MoeFusedGate& actual, const Exec& exec, Reference& reference) {
-  condition_routes(router_of(actual), actual.topk_weights, actual.topk_ids, exec, reference);
+  const KimiRouter router = router_of(actual);
+  condition_routes(router, actual.topk_weights, loses_choices(actual) ? with_lost_choices(router) : actual.topk_ids, exec, reference);
 }
 
 void fast(const KimiK2MoeFusedGate& op, const Exec& exec) {
@@ -156,7 +178,7 @@ std::vector<Pick> picks_of(const std::vector<float>& scores, std::vector<float> 
 }
 
 std::optional<Refusal> unsupported(const KimiK2MoeFusedGate& op, Mode mode) {
-  if (mode == Mode::hopper && op.tokens() <= most_tokens_by_block && op.topk > most_chosen_by_block)
+  if (mode == Mode::hopper && loses_choices(op))
     return Refusal{"topk", "is " + std::to_string(op.topk) + ", but the kernel for at most 512 tokens has room for 8"};
   return {};
 }
@@ -164,7 +186,7 @@ std::optional<Refusal> unsupported(const KimiK2MoeFusedGate& op, Mode mode) {
 /// Choices behind the eighth lie where the warps keep their maxima, which overwrite all but the last one. What that leaves names no
 /// expert as a rule, and then nothing is written; a sum over the row takes what the buffer held.
 bool explains_overwritten(const KimiK2MoeFusedGate& actual, std::string_view output, std::int64_t linear) {
-  if (actual.tokens() > most_tokens_by_block || actual.topk <= most_chosen_by_block) return false;
+  if (!loses_choices(actual)) return false;
   const std::int64_t choice = linear % actual.topk;
   return (choice >= most_chosen_by_block && choice < actual.topk - 1) || (output == "topk_weights" && actual.renormalize);
 }
@@ -205,7 +227,7 @@ warp, whose number with its bits reversed is lower; we the lower index). A row w
 that keys are known to an interval: the relative error of s is (1.25|x|+4)*e/(1+e) + 3 units of 2^-24, e = exp(-x), carried through
 the sum; any choice that keys within their intervals give is accepted, with the weights that follow. Budget of the weights: the
 intervals of s, topk + 3 units for sum and division, one for the factor. Rows whose sum may be flushed (below 2^-90) leave the
-weights open.)",
+weights open. Where choices are lost (room-for-eight) the first eight and the last are judged with the best of the others between them.)",
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
