@@ -20,7 +20,8 @@ tensor cores that take 16 products a step: 17 addends cut below 2^-25 of the lar
 such units a step, and up to 48 parts are added; there a denormal factor counts as its type's smallest normal, so D is at least
 the largest such product. (2) any other order in which no product passes through more than K/16 + 32 additions (never more than
 K): that many units of 2^-24 of the larger of two sums, of all positive products and of all negative ones, which no partial sum
-exceeds. Where a product of the two types does not fit fp32, its own rounding: 2^-24 of the sum of all magnitudes.)";
+exceeds. Where a product of the two types does not fit fp32, its own rounding: 2^-24 of the sum of all magnitudes. Builds with fast
+math flush: 2^-126 for each product and each addition, and the whole product of a denormal factor (with infinity: open).)";
 
 namespace {
 
@@ -112,6 +113,25 @@ ContiguousSums contiguous_sums(const Terms& t) {
   return s;
 }
 
+/// Builds with fast math take a denormal factor for zero: what its products add up to, which may be far more than denormal, and whether
+/// one is with infinity.
+struct DenormalProducts {
+  double magnitude = 0;
+  bool with_infinity = false;
+};
+DenormalProducts denormal_products(const Terms& t) {
+  DenormalProducts lost;
+  if (!t.a.denormal && !t.b.denormal) return lost;
+  const auto denormal = [](double x) { return x != 0 && std::fabs(x) < flush_floor; };
+  for (std::size_t k = t.begin; k < t.end; ++k) {
+    if (!denormal(t.a.values[k]) && !denormal(t.b.values[k])) continue;
+    const double product = std::fabs(t.product(k));
+    lost.with_infinity = lost.with_infinity || std::isinf(product);
+    if (std::isfinite(product)) lost.magnitude += product;
+  }
+  return lost;
+}
+
 Bounded bounded(const Terms& t, const ContiguousSums& s) {
   const Accumulator& accumulator = t.accumulator;
   const bool exact_products = t.a.type != DType::f32 && t.b.type != DType::f32;
@@ -121,7 +141,7 @@ Bounded bounded(const Terms& t, const ContiguousSums& s) {
     double finite = 0;
     for (std::size_t k = t.begin; k < t.end; ++k)
       if (const double product = std::fabs(t.product(k)); std::isfinite(product)) finite += product;
-    return {sum, 0.0, !std::isnan(sum) && finite > largest_f32};
+    return {sum, 0.0, !std::isnan(sum) && (finite > largest_f32 || denormal_products(t).with_infinity)};
   }
   if (magnitudes > largest_f32) return {sum, 0.0, true};
   const double steps = std::ceil(t.count() / accumulator.unit->products);
@@ -131,8 +151,8 @@ Bounded bounded(const Terms& t, const ContiguousSums& s) {
   const double chain = std::ceil(t.count() / static_cast<double>(accumulator.spread)) + static_cast<double>(accumulator.depth);
   const double spread = std::min(chain, t.count()) * std::max(s.positive, s.negative);
   const double products = exact_products ? 0.0 : magnitudes;
-  // Each addition and each product may be flushed. A sum of nothing but zeros may have either sign.
-  const double flushed = magnitudes > 0 ? 2 * t.count() * flush_floor : t.begin == t.end ? 0.0 : 0x1p-149;
+  // Each addition and each product may be flushed, and each denormal factor. A sum of nothing but zeros may have either sign.
+  const double flushed = magnitudes > 0 ? 2 * t.count() * flush_floor + denormal_products(t).magnitude : t.begin == t.end ? 0.0 : 0x1p-149;
   return {sum, (std::max(ascending, spread) + products) * f32_eps + flushed};
 }
 

@@ -108,6 +108,7 @@ struct Line {
   double unit = 1;                      ///< e2m1 counts halves
   std::vector<double> scales;           ///< of its blocks along K; empty: 1
   std::size_t block = 0;                ///< numbers that share a scale
+  bool denormal = false;                ///< some of `values` are denormals of fp32 (not of Order::steps)
 };
 
 /// Sum of a[k] * b[k] in double, k ascending (of blocks: block by block, with their scales), and the slack of the accumulator before what

@@ -1,7 +1,9 @@
 #include "ops/sums/operand.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <span>
 
 #include "quant/e2m1.h"
 #include "quant/element.h"
@@ -44,6 +46,14 @@ void decode_values(const Operand& operand, std::int64_t line, std::vector<double
     for (std::int64_t i = 0; i < operand.k; ++i)
       values[static_cast<std::size_t>(i)] = quant::load(operand.type, byte_at(operand, begin + i * operand.k_stride), 0);
   }
+}
+
+/// Of the types that reach below fp32's smallest normal.
+bool holds_denormals(DType type, std::span<const double> values) {
+  if (type != DType::bf16 && type != DType::f32) return false;
+  bool found = false;
+  for (const double value : values) found |= (value != 0) & (std::fabs(value) < 0x1p-126);
+  return found;
 }
 
 /// As the unit takes the line.
@@ -98,6 +108,7 @@ void decode_line(const Operand& operand, std::int64_t line, const Accumulator& a
     decode_for_unit(operand, line, *accumulator.unit, decoded);
   } else {
     decode_values(operand, line, decoded.values);
+    decoded.denormal = holds_denormals(operand.type, decoded.values);
   }
   if (!operand.scales) return;
   decoded.block = static_cast<std::size_t>(operand.scales.k);

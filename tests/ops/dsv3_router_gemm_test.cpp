@@ -62,5 +62,23 @@ TEST(Dsv3RouterGemm, ATokenHasTheBitsItHasAmongOthers) {
   }
 }
 
+TEST(Dsv3RouterGemm, ProductsOfFlushedInputsMayBeLost) {
+  const helpers::NamedOp router{"dsv3_router_gemm"};
+  const Arguments inputs = router.case_of("T=1 E=256 --attr out_dtype=f32");
+  const Tensor x = *inputs.find("hidden_states"), w = *inputs.find("router_weights");
+  // Times 2^20 they add up to far more than 2^-126 a sum and a product.
+  for (std::int64_t i = 0; i < x.elements(); ++i) quant::set(x, i, 0x1p-127);
+  for (std::int64_t i = 0; i < w.elements(); ++i) quant::set(w, i, 0x1p20);
+  const auto logits = router.outputs(inputs, in_mode(Mode::hopper));
+  EXPECT_EQ(quant::get(logits.front().second, 0), 0.0);
+  EXPECT_EQ(router.failing(inputs, logits), 0);
+  // With normal inputs nothing but the sums and the products is small.
+  for (std::int64_t i = 0; i < x.elements(); ++i) quant::set(x, i, 0x1p-125);
+  EXPECT_EQ(router.failing(inputs, logits), 256);
+  // Infinity times nothing is NaN.
+  quant::set(x, 5, 0x1p-127), quant::set(w, 5, helpers::infinity);
+  EXPECT_EQ(router.failing(inputs, router.outputs(inputs, in_mode(Mode::hopper))), 0);
+}
+
 }  // namespace
 }  // namespace dodona
