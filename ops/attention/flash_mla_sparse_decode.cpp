@@ -47,16 +47,16 @@ void check(const FlashMlaSparseDecode& op) {
   check_flash_mla_schedule(work_of(op));
 }
 
-void golden_of(const SparseMla& call, const Exec& exec, Reference* reference) {
+void golden_of(const FlashMlaSparseDecode& op, const SparseMla& call, const Exec& exec, Reference* reference) {
   SparseMlaAttention attention(call);
   attention.lse_name = "softmax_lse";
-  attention.merged_by_lse = true;
+  attention.splits_merged_by_lse = most_splits(op.num_splits);
   attention.score_errors = flash_mla_score_errors(bf16, call.scale);
   attention_golden(attention, WeightSum::unrounded, exec, reference);
 }
 
 void golden(const FlashMlaSparseDecode& op, const Exec& exec, Reference* reference) {
-  golden_of(call_of(op), exec, reference);
+  golden_of(op, call_of(op), exec, reference);
 }
 
 void fast(const FlashMlaSparseDecode& op, const Exec& exec) {
@@ -74,7 +74,7 @@ void first_slot(const FlashMlaSparseDecode& op, const Exec& exec, Reference* ref
     slots.as<std::int32_t>()[i] = std::max(static_cast<std::int32_t>(quant::get(op.indices, i)), 0);
   SparseMla call = call_of(op);
   call.indices = slots;
-  golden_of(call, exec, reference);
+  golden_of(op, call, exec, reference);
 }
 
 /// Each 128 elements take the scale of the 128 before them.
@@ -87,7 +87,7 @@ void shifted_scales(const FlashMlaSparseDecode& op, const Exec& exec, Reference*
                         k_cache_scale(op.k_cache.as<const std::byte>() + r * k_cache_row_bytes, g));
   SparseMla call = call_of(op);
   call.cache = cache.as<const std::byte>();
-  golden_of(call, exec, reference);
+  golden_of(op, call, exec, reference);
 }
 
 }  // namespace

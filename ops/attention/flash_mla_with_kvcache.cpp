@@ -93,10 +93,11 @@ void check(const FlashMlaWithKvcache& op) {
   check_flash_mla_schedule(work_of(op));
 }
 
-void golden_of(const MlaDecode& decode, DType type, const Exec& exec, Reference* reference) {
+void golden_of(const FlashMlaWithKvcache& op, const MlaDecode& decode, const Exec& exec, Reference* reference) {
+  const DType type = op.q.dtype();
   MlaAttention attention(decode);
   attention.lse_name = "softmax_lse";
-  attention.merged_by_lse = true;
+  attention.splits_merged_by_lse = most_splits(op.num_splits);
   attention.score_errors = flash_mla_score_errors(type, decode.scale);
   if (type == f8_e4m3) {
     attention.score_errors->of_key = lost_by_fp8_steps;
@@ -106,7 +107,7 @@ void golden_of(const MlaDecode& decode, DType type, const Exec& exec, Reference*
 }
 
 void golden(const FlashMlaWithKvcache& op, const Exec& exec, Reference* reference) {
-  golden_of(decode_of(op), op.q.dtype(), exec, reference);
+  golden_of(op, decode_of(op), exec, reference);
 }
 
 void fast(const FlashMlaWithKvcache& op, const Exec& exec) {
@@ -121,14 +122,14 @@ void hopper(const FlashMlaWithKvcache& op, const Exec& exec) {
 void undescaled(const FlashMlaWithKvcache& op, const Exec& exec, Reference* reference) {
   MlaDecode decode = decode_of(op);
   decode.out_scale = 1;
-  golden_of(decode, op.q.dtype(), exec, reference);
+  golden_of(op, decode, exec, reference);
 }
 
 /// How far a request's queries see is made of its first one.
 void golden_as_first(const FlashMlaWithKvcache& op, const Exec& exec, Reference* reference) {
   MlaDecode decode = decode_of(op);
   decode.as_first = true;
-  golden_of(decode, op.q.dtype(), exec, reference);
+  golden_of(op, decode, exec, reference);
 }
 
 }  // namespace
@@ -141,7 +142,7 @@ std::unique_ptr<Op> op_flash_mla_with_kvcache() {
 As cutlass_mla_decode, of which it has the budget: z[j] one fp32 sum of 576 exact products; softmax about a running maximum; weights rounded to
 the element type for their products with the latents, their sum taken over the unrounded ones; fp32 sums, times the reciprocal of the sum of
 the weights, one rounding. Splits are
-merged by powers of differences of their log-sum-exps, which do not add up to 1: 2^-22 (abs(lse) + 4) of the output. softmax_lse is the natural
+merged by powers of differences of their log-sum-exps, which do not add up to 1: 2^-22 (abs(lse) + 4) of the output, at most as often it as there are splits but one, or once. softmax_lse is the natural
 logarithm, a product with ln 2 of that in base 2: one unit of 2^-24 more. A query that sees no key gives zeros and +inf. Heads are not judged whose scores may come to 2^27 (f16) or 2^30 (bf16), for the kernel's weights may
 then overflow: the maximum that is taken from a score is rounded, the score is not. Of e4m3 (2^27 too) sums are those of the fp8 tensor core,
 or better: the budget holds what its steps of 32 may lose of a score, which are followed, and of the products of weights and values, 64 keys after 64

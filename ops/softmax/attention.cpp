@@ -267,7 +267,7 @@ class GoldenHeads {
   ///  - splits that are rounded before they are merged: a unit of the output's type of the same, of denormals half of the least;
   ///  - the sum of the weights: a unit per key of the output; 8 for its reciprocal (2^-23) and the products with it and with out_scale;
   ///  - splits merged by powers of their log-sum-exps: a factor for all, of two roundings of 2^-24 of a log-sum-exp and approximate
-  ///  functions;
+  ///  functions, but the powers of n splits, each at most 1, add up to no more than n and no less than 0;
   ///  - where a unit's steps may add up the products, what they lose;
   ///  - a sink: its drift times the output, whose distance from the value 0 that is, and its part of the sum.
   std::vector<double> slack_of(const std::vector<double>& exact, WeightSum sum) const {
@@ -290,11 +290,12 @@ class GoldenHeads {
           f32_eps * ((1.25 * count + 16) * magnitudes[i] + (count + 8) * std::fabs(exact[i])) + flush_floor * (count + count / 64 + 1);
       if (call_.partials_rounded) slack[i] += call_.out.dtype() == DType::f16 ? 0x1p-11 * magnitudes[i] + 0x1p-25 : 0x1p-8 * magnitudes[i];
     }
-    if (call_.merged_by_lse)
+    if (call_.splits_merged_by_lse > 0)
       for (std::size_t i = 0; i < exact.size(); ++i) {
         constexpr double ln_2 = 0.6931471805599453;
         const double natural = std::fabs(weights_[i / width].lse.exact) * ln_2;
-        slack[i] += fixed::expm1(std::fmin(0x1p-22 * (natural + 4), 1.0)) * std::fabs(exact[i]);
+        const double most = std::fmax(1.0, static_cast<double>(call_.splits_merged_by_lse - 1));
+        slack[i] += std::fmin(most, fixed::expm1(std::fmin(0x1p-22 * (natural + 4), 100.0))) * std::fabs(exact[i]);
       }
     for (std::size_t i = 0; i < exact.size(); ++i)
       if (const HeadWeights& w = weights_[i / width]; w.has_sink()) slack[i] += (w.sink_drift + f32_eps) * std::fabs(exact[i]);

@@ -70,8 +70,8 @@ class Attention {
   bool lse_of_none_is_open = false;              ///< of that lse alone
   /// Where kernels begin their running maximum of q . k, and what masked keys have in its place.
   double lowest_maximum = -std::numeric_limits<double>::infinity();
-  /// Splits may be merged by powers of differences of rounded log-sum-exps, which do not add up to 1.
-  bool merged_by_lse = false;
+  /// So many splits of a row, at most, may be merged by powers of differences of rounded log-sum-exps, which do not add up to 1. 0: none.
+  std::int64_t splits_merged_by_lse = 0;
   bool sink_leads = false;  ///< kernels may take sinks into the maximum that weights are rounded about
   /// A unit whose steps may add up the products of weights and values in the place of fp32, 64 keys after 64; where keys are cached, of
   /// those alone.

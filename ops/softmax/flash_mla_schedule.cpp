@@ -111,6 +111,13 @@ std::vector<std::vector<FlashMlaRange>> flash_mla_splits(const FlashMlaWork& wor
   return splits;
 }
 
+std::int64_t most_splits(const Tensor& num_splits) {
+  std::int64_t most = 0;
+  for (std::int64_t b = 0; b + 1 < num_splits.elements(); ++b)
+    most = std::max<std::int64_t>(most, at(num_splits, b + 1) - at(num_splits, b));
+  return most;
+}
+
 void check_flash_mla_schedule(const FlashMlaWork& work) {
   const auto requests = static_cast<std::int64_t>(work.lengths.size());
   const auto fail = [](const std::string& what) { throw Error(ErrorCode::bad_value, "", "tile_scheduler_metadata", what); };

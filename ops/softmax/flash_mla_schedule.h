@@ -49,6 +49,8 @@ struct FlashMlaRange {
 };
 /// Splits of each request, in order.
 std::vector<std::vector<FlashMlaRange>> flash_mla_splits(const FlashMlaWork& work);
+/// The most splits of a request, by their running sums over requests.
+std::int64_t most_splits(const Tensor& num_splits);
 /// Throws bad_value unless the metadata cut every request into the splits that num_splits counts.
 void check_flash_mla_schedule(const FlashMlaWork& work);
 
