@@ -142,7 +142,8 @@ std::unique_ptr<Op> op_flash_mla_with_kvcache() {
 As cutlass_mla_decode, of which it has the budget: z[j] one fp32 sum of 576 exact products; softmax about a running maximum; weights rounded to
 the element type for their products with the latents, their sum taken over the unrounded ones; fp32 sums, times the reciprocal of the sum of
 the weights, one rounding. Splits are
-merged by powers of differences of their log-sum-exps, which do not add up to 1: 2^-22 (abs(lse) + 4) of the output, at most as often it as there are splits but one, or once. softmax_lse is the natural
+merged by powers of differences of their log-sum-exps, which do not add up to 1: 2^-22 (abs(lse) + 4) of the output, and never more
+than n - 1 times the output of n splits (n = 2 at least). softmax_lse is the natural
 logarithm, a product with ln 2 of that in base 2: one unit of 2^-24 more. A query that sees no key gives zeros and +inf. Heads are not judged whose scores may come to 2^27 (f16) or 2^30 (bf16), for the kernel's weights may
 then overflow: the maximum that is taken from a score is rounded, the score is not. Of e4m3 (2^27 too) sums are those of the fp8 tensor core,
 or better: the budget holds what its steps of 32 may lose of a score, which are followed, and of the products of weights and values, 64 keys after 64

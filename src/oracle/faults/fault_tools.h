@@ -5,14 +5,19 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <vector>
 
+#include "oracle/cases/window.h"
 #include "oracle/faults/faults.h"
 #include "quant/element.h"
 #include "quant/swizzle.h"
 
 namespace dodona::oracle::fault_tools {
+
+/// Of larger tensors faults that are composed, or that look at pairs of elements, are left out: they would take too long.
+inline constexpr std::int64_t most_elements = std::int64_t{1} << 22;
 
 /// A tensor as rows of its last dimension.
 struct Rows {
@@ -187,6 +192,13 @@ inline double other_base(Role role) {
 
 inline double through(DType type, double x) {
   return std::isfinite(x) ? quant::round_to(type, x) : x;
+}
+
+/// What the schema calls a dimension of the operand.
+inline std::string symbol_of(const FaultSite& s, int dim) {
+  const auto dims = dims_of(s.spec->shape, s.tensor.rank());
+  const auto at = static_cast<std::size_t>(dim);
+  return at < dims.size() ? dims[at] : "dimension " + std::to_string(dim);
 }
 
 // ---- variants that are words: `name rest`

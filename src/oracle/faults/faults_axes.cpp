@@ -21,8 +21,6 @@ using Site = const FaultSite&;
 using To = const Tensor&;
 using Values = std::vector<AttrValue>;
 
-constexpr std::int64_t most_elements = std::int64_t{1} << 22;
-
 // ---- another index along a dimension
 
 /// `1 mod 32`: along dimension 1 index i is looked for at i mod 32. Of maps: `mod P`; `first P`, the first of each P; `over P`, i / P;
@@ -66,11 +64,6 @@ bool has_dimensions(Site s) {
 /// Columns of operands in tiles of usual widths are another fault's, first-tile-everywhere.
 bool has_its_own(Site s, int dim, std::int64_t p) {
   return dim == s.tensor.rank() - 1 && (s.spec->role == Role::values || s.spec->role == Role::weight) && p >= 32 && p <= 256;
-}
-std::string symbol_of(Site s, int dim) {
-  const auto dims = dims_of(s.spec->shape, s.tensor.rank());
-  const auto at = static_cast<std::size_t>(dim);
-  return at < dims.size() ? dims[at] : "dimension " + std::to_string(dim);
 }
 bool of_an_output(Site s, const std::string& symbol) {
   return std::any_of(s.call.golden.outputs.begin(), s.call.golden.outputs.end(), [&](const auto& output) {

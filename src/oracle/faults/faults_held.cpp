@@ -18,8 +18,6 @@ using namespace fault_tools;
 using Site = const FaultSite&;
 using Values = std::vector<AttrValue>;
 
-constexpr std::int64_t most_elements = std::int64_t{1} << 22;
-
 // ---- what accumulators still hold
 
 /// Outputs whose exact numbers golden mode keeps.

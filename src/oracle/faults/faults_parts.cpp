@@ -20,8 +20,6 @@ using Site = const FaultSite&;
 using To = const Tensor&;
 using Values = std::vector<AttrValue>;
 
-constexpr std::int64_t most_elements = std::int64_t{1} << 22;
-
 // ---- a part of a dimension
 
 /// `1 last 2 twice`: along dimension 1 the last two count twice. Parts: `first n`, `last n`, `behind n`, what lies behind the first n.
@@ -77,11 +75,6 @@ std::vector<std::string> parts_of(std::int64_t extent, bool scale) {
       for (const char* const which : {"last", "first", "behind"}) add(which, tile);
   if (extent % 2 == 0) add("behind", extent / 2), add("first", extent / 2);
   return parts;
-}
-std::string symbol_of(Site s, int dim) {
-  const auto dims = dims_of(s.spec->shape, s.tensor.rank());
-  const auto at = static_cast<std::size_t>(dim);
-  return at < dims.size() ? dims[at] : "dimension " + std::to_string(dim);
 }
 Values parts_otherwise(Site s) {
   Values values;

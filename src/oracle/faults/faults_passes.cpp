@@ -16,8 +16,6 @@ using namespace fault_tools;
 using Site = const FaultSite&;
 using Values = std::vector<AttrValue>;
 
-constexpr std::int64_t most_elements = std::int64_t{1} << 22;
-
 // ---- one of two passes
 
 /// Pools of keys and of values, which one list of slots, request by request, is of.

@@ -20,9 +20,6 @@ using Values = std::vector<AttrValue>;
 
 // ---- rows by another number
 
-/// Larger ones would take longer than they are likely.
-constexpr std::int64_t most_elements = std::int64_t{1} << 22;
-
 /// Whole numbers of as many elements: of experts.
 const Tensor* ids_of_slots(Site s) {
   for (const TensorSpec& spec : s.call.op.schema().tensors)

@@ -52,7 +52,6 @@ void take_from(GoldenRun& run, const std::string& name, const Sources& sources, 
 /// Outputs that are nothing but written, and of which rows could lie elsewhere.
 bool stored_rows(Site s, const std::string& name, const Tensor& tensor) {
   const TensorSpec& spec = *s.call.op.schema().find_tensor(name);
-  constexpr std::int64_t most_elements = std::int64_t{1} << 22;
   return spec.direction == Direction::out && spec.view_of.empty() && !spec.storage.code && bits(tensor.dtype()) >= 8 &&
          tensor.rank() >= 2 && tensor.size(-1) >= 2 && tensor.elements() > tensor.size(-1) && tensor.elements() <= most_elements;
 }
