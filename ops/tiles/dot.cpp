@@ -22,7 +22,9 @@ struct Tiled {
 };
 Tiled tiled(const DotProduct& p, int threads) {
   Tiled t{p, p.a.size(1), p.b.size(2), p.a.size(2), ceil_div(p.a.size(1), dot_tile_rows), 0, dot_tile_columns, 0};
-  t.tile_rows = t.row_parts == 0 ? 0 : ceil_div(t.rows, t.row_parts);
+  // About as many rows in each, in twenty-fours, which vectors of eight lanes multiply three at a time.
+  t.tile_rows = t.row_parts == 0 ? 0 : std::min(t.rows, ceil_div(ceil_div(t.rows, t.row_parts), 24) * 24);
+  t.row_parts = t.row_parts == 0 ? 0 : ceil_div(t.rows, t.tile_rows);
   // Some tiles per thread, so that none waits long for the last one.
   const std::int64_t wanted = threads > 1 ? 4 * threads : 1;
   while (t.tile_columns > dot_columns_together && p.a.size(0) * t.row_parts * ceil_div(t.columns, t.tile_columns) < wanted)
@@ -42,7 +44,7 @@ void run_tiles(const Tiled& t, const Exec& exec, std::int64_t begin, std::int64_
     if (part != widened_part) {
       DotRows a = dot_rows(t.product, batch);
       a.first += row * a.stride;
-      dispatch<DotWidenKernel>(exec.isa, a, rows, t.k, widened);
+      dispatch<DotWidenKernel>(exec.isa, a, dot_columns(t.product, batch), rows, t.k, widened);
     }
     widened_part = part;
     dispatch<DotTileKernel>(exec.isa, DotTile{.a = widened,

@@ -47,7 +47,7 @@ DotColumns dot_columns(const DotProduct& product, std::int64_t batch);
 // ---- tiles of vectors
 
 /// The most rows and columns of a tile whose operands stay in a second-level cache, and columns that are widened together: three vectors.
-inline constexpr std::int64_t dot_tile_rows = 64, dot_tile_columns = 576, dot_columns_together = 48;
+inline constexpr std::int64_t dot_tile_rows = 72, dot_tile_columns = 576, dot_columns_together = 48;
 /// Elements of K of a tile that are worked off together, and those of widened columns, which stay in a first-level cache.
 inline constexpr std::int64_t dot_part_k = 512, dot_block_k = 128;
 
@@ -55,10 +55,11 @@ inline constexpr std::int64_t dot_part_k = 512, dot_block_k = 128;
 inline std::int64_t dot_row_stride(std::int64_t k) {
   return (k + 31) / 32 * 32 + 16;
 }
-/// Rows of k elements to floats, and zeros behind them to whole groups of 32.
+/// Rows of k elements to floats, for tiles with columns `b`: row by row, and zeros behind them to whole groups of 32; or as many as go to
+/// lanes together k by k (dot_turned_lanes.h), in the room of as many rows.
 struct DotWidenKernel {
   template <class Tier>
-  static void run(const DotRows& rows, std::int64_t count, std::int64_t k, float* to);
+  static void run(const DotRows& rows, const DotColumns& b, std::int64_t count, std::int64_t k, float* to);
 };
 
 /// Part of one product: rows of A times columns of B.
@@ -71,9 +72,13 @@ struct DotTile {
   DType out_type;
   float* scratch;  ///< dot_tile_scratch(rows, columns) floats, 64-byte aligned
 };
+/// Sums of a row of a tile, and of columns that are added up beside the last ones.
+inline std::int64_t dot_sums_stride(std::int64_t columns) {
+  return (columns + 15) / 16 * 16 + 16;
+}
 /// Sums, and widened columns.
 inline std::size_t dot_tile_scratch(std::int64_t rows, std::int64_t columns) {
-  return static_cast<std::size_t>(rows * ((columns + 15) / 16 * 16) + dot_block_k * dot_columns_together);
+  return static_cast<std::size_t>(rows * dot_sums_stride(columns) + dot_block_k * dot_columns_together);
 }
 struct DotTileKernel {
   template <class Tier>

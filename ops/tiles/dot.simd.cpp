@@ -1,6 +1,7 @@
 #include "ops/tiles/dot.h"
 
 #include "ops/tiles/dot_lanes.h"
+#include "ops/tiles/dot_turned_lanes.h"
 #include "ops/tiles/epilogue_lanes.h"
 #include "ops/tiles/panel_core.h"
 #include "ops/tiles/unpack/half.h"
@@ -22,9 +23,15 @@ DODONA_INLINE void with_format(DType type, const Body& body) {
   }
 }
 
-void widen(const ops::DotRows& rows, std::int64_t count, std::int64_t k, float* to) {
+void widen(ops::DotRows rows, const ops::DotColumns& b, std::int64_t count, std::int64_t k, float* to) {
   const std::int64_t stride = ops::dot_row_stride(k);
   with_format(rows.type, [&](auto format) {
+    if (rows_in_lanes(b, k)) {
+      const std::int64_t done = each_rows_in_lanes(count, [&](auto vectors, std::int64_t row) {
+        turn_rows<decltype(format), vectors>({rows.first + row * rows.stride, rows.stride, rows.type}, k, to + row * stride);
+      });
+      rows.first += done * rows.stride, count -= done, to += done * stride;
+    }
     for (std::int64_t i = 0; i < count; ++i, to += stride) {
       unpack_row<decltype(format)>(rows.first + i * rows.stride, k, 1.0f, to);
       for (std::int64_t rest = k; rest < stride; rest += 16) f32x16::zero().store_partial(to + rest, stride - rest);
@@ -32,11 +39,12 @@ void widen(const ops::DotRows& rows, std::int64_t count, std::int64_t k, float* 
   });
 }
 
-/// Sums of a tile from column j on, a row of `stride` floats for each row.
-void finish(const DotTile& tile, std::int64_t j, std::int64_t count, const float* sums, std::int64_t stride) {
+/// Sums of some rows of a tile from column j on, `stride` floats from row to row.
+void finish(const DotTile& tile, std::int64_t row, std::int64_t rows, std::int64_t j, std::int64_t count, const float* sums,
+            std::int64_t stride) {
   ops::TileEpilogue epilogue;
   epilogue.out_type = tile.out_type, epilogue.out = tile.out, epilogue.out_stride = tile.out_stride;
-  for (std::int64_t i = 0; i < tile.rows; ++i) finish_row<FloatSums>(epilogue, i, j, count, sums + i * stride);
+  for (std::int64_t i = 0; i < rows; ++i) finish_row<FloatSums>(epilogue, row + i, j, count, sums + i * stride);
 }
 
 // ---- few rows and columns of bf16, which come from memory: in registers from there to the sums
@@ -71,7 +79,7 @@ void multiply_few(const DotTile& tile, float* sums) {
     }
     DODONA_UNROLL(8)
     for (int i = 0; i < rows; ++i) sum[i].store(sums + 16 * i);
-    finish(tile, j, group.count, sums, 16);
+    finish(tile, 0, tile.rows, j, group.count, sums, 16);
   }
 }
 
@@ -80,6 +88,95 @@ void multiply_few_rows(const DotTile& tile) {
   if constexpr (rows > 1)
     if (tile.rows < rows) return multiply_few_rows<rows - 1>(tile);
   multiply_few<rows>(tile, tile.scratch);
+}
+
+// ---- some rows of these: words of pairs of columns lie in a first-level cache, and a few rows at a time widen them
+
+/// Where registers for sums of sixteen columns are few. More rows are better off with columns that are widened once.
+constexpr std::int64_t some_rows = sum_lanes == 8 ? 16 : 0;
+/// The most that are multiplied at a time.
+constexpr std::int64_t rows_of_words = 6;
+
+using PairWords = std::int32_t[pair_group / 2][16];
+
+/// Words of pairs of a group's columns. Eight columns a tile: with sixteen, lines of columns that lie a power of two apart push each other
+/// out of a first-level cache.
+DODONA_INLINE void turn(const DotGroup& group, PairWords& words) {
+#if DODONA_TIER_v3
+  if (group.along_k() && group.count == 8 && group.k - group.begin >= pair_group)
+    return each_word_of_eight(
+        group.b.first + 2 * group.begin,
+        2 * group.b.column_stride, [&](int pair, lanes::i32x8 word) __attribute__((always_inline)) { word.store(words[pair]); });
+#endif
+  group.each_pair([&](int pair, i32x16 word) __attribute__((always_inline)) { word.store(words[pair]); });
+}
+
+/// Rows of a group of K, `stride` floats apart, and where their sums are.
+struct WordRows {
+  const float* a;
+  std::int64_t stride, rows;
+  SumsAt sums;
+};
+
+/// sums += a times a group's first `count` columns.
+template <int rows>
+DODONA_INLINE void add_words(const WordRows& r, const PairWords& words, std::int64_t count) {
+  for (std::int64_t lane = 0; lane < count; lane += sum_lanes) {
+    SumLanes even[rows], odd[rows];
+    DODONA_UNROLL(8)
+    for (int i = 0; i < rows; ++i) even[i] = odd[i] = SumLanes::zero();
+    DODONA_UNROLL(2)
+    for (int pair = 0; pair < pair_group / 2; ++pair) {
+      const SumPairs word = SumPairs::load(words[pair] + lane);
+      const SumLanes first = word.even(), second = word.odd();
+      DODONA_UNROLL(8)
+      for (int i = 0; i < rows; ++i) {
+        even[i] = fma(SumLanes::splat(r.a[i * r.stride + 2 * pair]), first, even[i]);
+        odd[i] = fma(SumLanes::splat(r.a[i * r.stride + 2 * pair + 1]), second, odd[i]);
+      }
+    }
+    float* const sums = r.sums.c + lane;
+    DODONA_UNROLL(8)
+    for (int i = 0; i < rows; ++i) (SumLanes::load(sums + i * r.sums.c_row) + (even[i] + odd[i])).store(sums + i * r.sums.c_row);
+  }
+}
+
+/// All rows, about as many at a time.
+DODONA_INLINE void add_words_of_rows(WordRows r, const PairWords& words, std::int64_t count) {
+  for (std::int64_t turns = (r.rows + rows_of_words - 1) / rows_of_words; turns > 0; --turns) {
+    const std::int64_t now = (r.rows + turns - 1) / turns;
+    switch (now) {
+      case 1: add_words<1>(r, words, count); break;
+      case 2: add_words<2>(r, words, count); break;
+      case 3: add_words<3>(r, words, count); break;
+      case 4: add_words<4>(r, words, count); break;
+      case 5: add_words<5>(r, words, count); break;
+      default: add_words<6>(r, words, count);
+    }
+    r.rows -= now, r.a += now * r.stride, r.sums.c += now * r.sums.c_row;
+  }
+}
+
+/// Columns that are worked off at a time.
+std::int64_t columns_of_words(const ops::DotColumns& b) {
+  return b.k_stride == 1 ? sum_lanes : 16;
+}
+
+void multiply_some_rows(const DotTile& tile) {
+  constexpr std::int64_t ahead = 512;
+  const std::int64_t at_once = columns_of_words(tile.b);
+  float* const sums = tile.scratch;
+  alignas(64) PairWords words;
+  for (std::int64_t j = 0; j < tile.columns; j += at_once) {
+    DotGroup group{tile.b.from(j), tile.columns - j < at_once ? tile.columns - j : at_once, 0, tile.k};
+    for (std::int64_t i = 0; i < 16 * tile.rows; i += 16) f32x16::zero().store(sums + i);
+    for (; group.begin < tile.k; group.begin += pair_group) {
+      group.fetch(ahead);
+      turn(group, words);
+      add_words_of_rows({tile.a + group.begin, ops::dot_row_stride(tile.k), tile.rows, {sums, 16}}, words, group.count);
+    }
+    finish(tile, 0, tile.rows, j, group.count, sums, 16);
+  }
 }
 
 // ---- many rows: columns are widened a block of K at a time, for all of them
@@ -112,11 +209,15 @@ void widen_columns(const DotTile& tile, const Block& block, float* to) {
   });
 }
 
+/// Elements of K that are worked off together: columns that are not widened take less of a first-level cache.
+std::int64_t block_k(const DotTile& tile) {
+  return rows_in_lanes(tile.b, tile.k) ? 2 * ops::dot_block_k : ops::dot_block_k;
+}
 /// Blocks come along K to the end of a part of it, then of the next columns, then of the next part.
 Block block_at(const DotTile& tile, std::int64_t column, std::int64_t begin) {
   const std::int64_t part_end = (begin / ops::dot_part_k + 1) * ops::dot_part_k, end = tile.k < part_end ? tile.k : part_end;
   return {column, tile.columns - column < columns ? tile.columns - column : columns, begin,
-          end - begin < ops::dot_block_k ? end - begin : ops::dot_block_k};
+          end - begin < block_k(tile) ? end - begin : block_k(tile)};
 }
 /// Behind the last one: no columns.
 Block after(const DotTile& tile, const Block& block) {
@@ -165,18 +266,63 @@ void add_block(const DotTile& tile, const Block& block, const float* b, SumsAt s
 }
 
 void multiply_many_rows(const DotTile& tile) {
-  const std::int64_t stride = (tile.columns + 15) / 16 * 16;
+  const std::int64_t stride = ops::dot_sums_stride(tile.columns);
   float *const sums = tile.scratch, *const b = sums + tile.rows * stride;
   for (std::int64_t i = 0; i < tile.rows * stride; i += 16) f32x16::zero().store(sums + i);
   for (Block block = tile.k == 0 ? Block{} : block_at(tile, 0, 0); block.columns != 0; block = after(tile, block)) {
     widen_columns(tile, block, b);
     add_block(tile, block, b, {sums + block.column, stride});
   }
-  finish(tile, 0, tile.columns, sums, stride);
+  finish(tile, 0, tile.rows, 0, tile.columns, sums, stride);
+}
+
+// ---- many rows of bf16 whose columns' elements lie side by side: in lanes (dot_turned_lanes.h), and the last few times words
+
+void add_block_to_lanes(const DotTile& tile, const Block& block, float* sums, std::int64_t stride) {
+  const std::int64_t a_stride = ops::dot_row_stride(tile.k);
+  const ops::DotColumns b{tile.b.from(block.column).first + 2 * block.begin, 1, tile.b.column_stride, tile.b.type};
+  WeightsAhead ahead = columns_ahead(tile, block, tile.rows / (2 * sum_lanes) * (columns / columns_beside<3>));
+  const std::int64_t done = each_rows_in_lanes(tile.rows, [&](auto vectors, std::int64_t row) {
+    constexpr std::int64_t width = vectors * sum_lanes, at_once = columns_beside<vectors>;
+    const float* const a = tile.a + row * a_stride + block.begin * width;
+    for (std::int64_t j = 0; j < block.columns; j += at_once) {
+      ahead.fetch();
+      add_columns<vectors>(b.from(j), block.columns - j, a, block.k, sums + row * stride + (block.column + j) * width);
+    }
+  });
+  if (done == tile.rows) return;
+  const std::int64_t at_once = columns_of_words(b);
+  const WordRows rest{tile.a + done * a_stride + block.begin, a_stride, tile.rows - done, {sums + done * stride + block.column, stride}};
+  alignas(64) PairWords words;
+  for (std::int64_t j = 0; j < block.columns; j += at_once) {
+    DotGroup group{b.from(j), block.columns - j < at_once ? block.columns - j : at_once, 0, block.k};
+    for (; group.begin < block.k; group.begin += pair_group) {
+      turn(group, words);
+      add_words_of_rows({rest.a + group.begin, rest.stride, rest.rows, {rest.sums.c + j, stride}}, words, group.count);
+    }
+  }
+}
+
+void multiply_in_lanes(const DotTile& tile) {
+  const std::int64_t stride = ops::dot_sums_stride(tile.columns);
+  float* const sums = tile.scratch;
+  for (std::int64_t i = 0; i < tile.rows * stride; i += 16) f32x16::zero().store(sums + i);
+  for (Block block = block_at(tile, 0, 0); block.columns != 0; block = after(tile, block)) add_block_to_lanes(tile, block, sums, stride);
+  const std::int64_t done = each_rows_in_lanes(tile.rows, [&](auto vectors, std::int64_t row) {
+    constexpr std::int64_t width = vectors * sum_lanes;
+    alignas(64) float turned[width * 16];
+    for (std::int64_t j = 0; j < tile.columns; j += 16) {
+      turn_sums<vectors>(sums + row * stride + j * width, turned);
+      finish(tile, row, width, j, tile.columns - j < 16 ? tile.columns - j : 16, turned, 16);
+    }
+  });
+  finish(tile, done, tile.rows - done, 0, tile.columns, sums + done * stride, stride);
 }
 
 void multiply_tile(const DotTile& tile) {
+  if (tile.rows >= 2 * sum_lanes && rows_in_lanes(tile.b, tile.k)) return multiply_in_lanes(tile);
   if (tile.b.type == DType::bf16 && tile.rows <= few_rows) return multiply_few_rows<few_rows>(tile);
+  if (tile.b.type == DType::bf16 && tile.rows <= some_rows) return multiply_some_rows(tile);
   multiply_many_rows(tile);
 }
 
@@ -186,10 +332,10 @@ void multiply_tile(const DotTile& tile) {
 namespace dodona::ops {
 
 template <class Tier>
-void DotWidenKernel::run(const DotRows& rows, std::int64_t count, std::int64_t k, float* to) {
-  DODONA_TIER::widen(rows, count, k, to);
+void DotWidenKernel::run(const DotRows& rows, const DotColumns& b, std::int64_t count, std::int64_t k, float* to) {
+  DODONA_TIER::widen(rows, b, count, k, to);
 }
-template void DotWidenKernel::run<tier::DODONA_TIER>(const DotRows&, std::int64_t, std::int64_t, float*);
+template void DotWidenKernel::run<tier::DODONA_TIER>(const DotRows&, const DotColumns&, std::int64_t, std::int64_t, float*);
 
 template <class Tier>
 void DotTileKernel::run(const DotTile& tile) {

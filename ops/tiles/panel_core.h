@@ -40,7 +40,17 @@ DODONA_INLINE void side_by_side(std::int64_t lanes, const Body& body) {
   }
 }
 
-/// a[i][k] at a + i * a_row + k * a_k, as many lanes of b[k] as sums have at b + k * b_k and what follows.
+/// Twice a stride.
+template <std::int64_t n>
+constexpr Known<2 * n> twice(Known<n>) {
+  return {};
+}
+constexpr std::int64_t twice(std::int64_t n) {
+  return 2 * n;
+}
+
+/// What products take: `k` of them, a[i][k] in all lanes as at(i, k), as many lanes of b[k] as sums have as lanes(k, v); and `count` of
+/// every other k, from an even one or the odd one behind it. Here a[i][k] at a + i * a_row + k * a_k, b[k] at b + k * b_k.
 template <class ARow, class AK, class BK>
 struct PanelOperands {
   const float *a, *b;
@@ -50,6 +60,14 @@ struct PanelOperands {
   BK b_k;
 
   DODONA_INLINE PanelOperands from_lane(std::int64_t lane) const { return {a, b + lane, k, a_row, a_k, b_k}; }
+
+  DODONA_INLINE SumLanes at(std::int64_t i, std::int64_t j) const { return SumLanes::splat(a[i * a_row + j * a_k]); }
+  DODONA_INLINE SumLanes lanes(std::int64_t j, std::int64_t v) const { return SumLanes::load(b + j * b_k + sum_lanes * v); }
+  DODONA_INLINE auto evens(std::int64_t first, std::int64_t count) const {
+    return PanelOperands<ARow, decltype(twice(a_k)), decltype(twice(b_k))>{a + first * a_k, b + first * b_k, count,
+                                                                           a_row,           twice(a_k),      twice(b_k)};
+  }
+  DODONA_INLINE auto odds(std::int64_t first, std::int64_t count) const { return evens(first, count); }
 };
 
 /// Sums [rows][vectors], of SumLanes: each begins as begin(i, v) says, takes fma(a[i][k], b[k], sum) for every k in order, and goes to
@@ -65,10 +83,10 @@ void panel_sums(const Operands o, const Begin begin, const End end) {
   for (std::int64_t k = 0; k < o.k; ++k) {
     SumLanes b[vectors];
     DODONA_UNROLL(4)
-    for (int v = 0; v < vectors; ++v) b[v] = SumLanes::load(o.b + k * o.b_k + sum_lanes * v);
+    for (int v = 0; v < vectors; ++v) b[v] = o.lanes(k, v);
     DODONA_UNROLL(8)
     for (int i = 0; i < rows; ++i) {
-      const SumLanes a = SumLanes::splat(o.a[i * o.a_row + k * o.a_k]);
+      const SumLanes a = o.at(i, k);
       DODONA_UNROLL(4)
       for (int v = 0; v < vectors; ++v) c[i][v] = fma(a, b[v], c[i][v]);
     }
@@ -88,30 +106,17 @@ struct SumsAt {
   DODONA_INLINE void operator()(int i, int v, SumLanes sum) const { sum.store(c + i * c_row + sum_lanes * v); }
 };
 
-/// Twice a stride.
-template <std::int64_t n>
-constexpr Known<2 * n> twice(Known<n>) {
-  return {};
-}
-constexpr std::int64_t twice(std::int64_t n) {
-  return 2 * n;
-}
-
 /// Pair sums (simd/bf16_pairs.h) in memory: each begins as begin(i, v) says, and lies in `sums` at the end.
-template <int rows, int vectors, class ARow, class AK, class BK, class Begin>
-void pair_sums(const PanelOperands<ARow, AK, BK> o, const Begin begin, const SumsAt sums) {
-  const auto half = [&](std::int64_t first, std::int64_t count) {
-    return PanelOperands<ARow, decltype(twice(o.a_k)), decltype(twice(o.b_k))>{o.a + first * o.a_k, o.b + first * o.b_k, count, o.a_row,
-                                                                               twice(o.a_k),        twice(o.b_k)};
-  };
+template <int rows, int vectors, class Operands, class Begin>
+void pair_sums(const Operands o, const Begin begin, const SumsAt sums) {
   const auto from_zero = [](int, int) { return SumLanes::zero(); };
   alignas(64) float even[sum_lanes * rows * vectors];
   const SumsAt evens{even, sum_lanes * vectors};
   for (std::int64_t k = 0; k < o.k; k += pair_group) {
     const std::int64_t count = o.k - k < pair_group ? o.k - k : pair_group;
-    panel_sums<rows, vectors>(half(k, (count + 1) / 2), from_zero, evens);
+    panel_sums<rows, vectors>(o.evens(k, (count + 1) / 2), from_zero, evens);
     lie(even);
-    panel_sums<rows, vectors>(half(k + 1, count / 2), from_zero, [&](int i, int v, SumLanes odd) {
+    panel_sums<rows, vectors>(o.odds(k + 1, count / 2), from_zero, [&](int i, int v, SumLanes odd) {
       const SumLanes before = k == 0 ? begin(i, v) : sums(i, v);
       sums(i, v, before + (evens(i, v) + odd));
     });

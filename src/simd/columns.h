@@ -25,6 +25,17 @@ DODONA_INLINE void four_words(const std::byte* first, std::int64_t stride, lanes
   words[2] = {_mm256_castps_si256(_mm256_shuffle_ps(high[0], high[1], 0x44))};
   words[3] = {_mm256_castps_si256(_mm256_shuffle_ps(high[0], high[1], 0xEE))};
 }
+
+/// What each_word_of_columns does, of eight columns.
+template <class Body>
+DODONA_INLINE void each_word_of_eight(const std::byte* first, std::int64_t stride, const Body& body) {
+  for (int w = 0; w < 16; w += 4) {
+    lanes::i32x8 words[4];
+    four_words(first + 4 * w, stride, words);
+    DODONA_UNROLL(4)
+    for (int i = 0; i < 4; ++i) body(w + i, words[i]);
+  }
+}
 #endif
 
 /// Sixty-four bytes of sixteen columns that lie `stride` bytes apart: body(w, words) for every w below 16, where lane j of `words` has the

@@ -3,10 +3,18 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
+#include "simd/bf16_pairs.h"
 #include "simd/f32x16.h"
 
 namespace dodona::DODONA_TIER {
+
+DODONA_INLINE std::int32_t word_at(const std::byte* p) {
+  std::int32_t word = 0;
+  __builtin_memcpy(&word, p, sizeof word);
+  return word;
+}
 
 #if DODONA_TIER_v3
 /// Half of f32x16, and what it promises.
@@ -29,9 +37,29 @@ DODONA_INLINE f32x8 fma(f32x8 a, f32x8 b, f32x8 c) {
 }
 using SumLanes = f32x8;
 inline constexpr int sum_lanes = 8;
+
+/// Pairs of bf16 in words (simd/bf16_pairs.h), as many as sums have lanes.
+struct SumPairs {
+  lanes::i32x8 words;
+
+  static DODONA_INLINE SumPairs load(const std::int32_t* p) { return {lanes::i32x8::load(p)}; }
+  /// The same pair of numbers in all lanes.
+  static DODONA_INLINE SumPairs splat(const std::byte* p) { return {lanes::i32x8::splat(word_at(p))}; }
+  DODONA_INLINE SumLanes even() const { return {lanes::as_f32(lanes::shl<16>(words))}; }
+  DODONA_INLINE SumLanes odd() const { return {lanes::as_f32(lanes::bit_and(words, lanes::i32x8::splat(-0x10000)))}; }
+};
 #else
 using SumLanes = f32x16;
 inline constexpr int sum_lanes = 16;
+
+struct SumPairs {
+  i32x16 words;
+
+  static DODONA_INLINE SumPairs load(const std::int32_t* p) { return {i32x16::load(p)}; }
+  static DODONA_INLINE SumPairs splat(const std::byte* p) { return {i32x16::splat(word_at(p))}; }
+  DODONA_INLINE SumLanes even() const { return even_of_pairs(words); }
+  DODONA_INLINE SumLanes odd() const { return odd_of_pairs(words); }
+};
 #endif
 
 /// Between rounds of a loop: keeps sums in registers where these are just enough. GCC lets some of them go through memory otherwise, and

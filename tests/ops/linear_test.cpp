@@ -95,11 +95,11 @@ TEST(Linear, GoldenIsThePlainDoubleLoopRoundedOnce) {
 }
 
 TEST(Linear, ARowHasTheSameBitsAloneAndInAnyBatch) {
-  // 75 rows are two tiles of 38 and 37: every number of rows that is worked on together occurs, over several parts of K.
+  // 75 rows are tiles of 48 and 27: whole tiles of lanes and what is left of them, over several parts of K.
   const auto op = rough(75, 45, 2100);
   const Tensor all = ops::run(op, in_mode(Mode::fast)).output;
-  for (const std::int64_t row : {0, 59, 64})
-    for (std::int64_t count = 1; count <= 11; ++count) {
+  for (const std::int64_t row : {0, 48, 59})
+    for (const std::int64_t count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 16}) {
       auto part = op;
       part.input = op.input.slice(0, row, row + count);
       const Tensor alone = ops::run(part, in_mode(Mode::fast, 1)).output;
@@ -117,11 +117,11 @@ float in_order(const ops::Linear& op, std::int64_t t, std::int64_t n) {
 }
 
 TEST(Linear, EveryOutputIsSummedInOneOrderOnEveryTier) {
-  // Groups of one to eight rows, columns that fill no group and no tile, parts of K that fill no step and no part.
+  // Rows by ones, in registers, in lanes and beside them; columns that fill no group and no tile, parts of K that fill no step and no part.
   for (const DType weight : {DType::bf16, DType::f32})
-    for (const std::int64_t t : {1, 2, 5, 7, 8, 9, 65})
+    for (const std::int64_t t : {1, 2, 5, 7, 8, 9, 16, 25, 43, 65})
       for (const std::int64_t k : {49, 96, 1061, 2112}) {
-        const std::int64_t n = t < 8 ? 51 : 5;
+        const std::int64_t n = t < 8 || t == 25 ? 51 : 5;
         auto op = rough(t, n, k);
         op.weight = Tensor(weight, {n, k});
         fill_rough(op.weight, 3);
