@@ -128,7 +128,8 @@ different ones in 24 runs. Hopper mode refuses that.)",
       .customary = {{"*", CustomaryKind::close, 2e-2, 1, "sgl-kernel/tests/test_fp8_blockwise_gemm.py"}},
       .cases = {"M=4 N=128 K=1536", "M=7 N=256 K=512 --attr out_dtype=f16", "M=33 N=128 K=384 --dist wide-exponent",
                 "M=5 N=128 K=256 --attr kernel=triton", "M=6 N=128 K=512 --attr kernel=triton_mma_sync_k64", "M=3 N=128 K=2560"},
-      .bench_cases = {"M=1 N=4096 K=7168", "M=4 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168", "M=256 N=4096 K=7168"},
+      .bench_cases = {"M=1 N=4096 K=7168", "M=4 N=4096 K=7168", "M=8 N=4096 K=7168", "M=16 N=4096 K=7168", "M=64 N=4096 K=7168",
+                      "M=256 N=4096 K=7168"},
   });
 }
 }  // namespace dodona

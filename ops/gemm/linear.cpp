@@ -53,8 +53,8 @@ std::unique_ptr<Op> op_linear() {
                "T=9 N=16 K=96 --dtype input=f16 --dtype weight=f16 --attr out_dtype=f16",
                "T=5 N=48 K=456 --attr split_k=3",
                "T=3 N=40 K=424 --attr split_k=5 --attr chunks=interleaved --attr chunk_order=by_fours --attr block_k=32"};
-  all.bench_cases = {"T=1 N=2112 K=7168",  "T=1 N=24576 K=1536", "T=1 N=256 K=7168",
-                     "T=16 N=2112 K=7168", "T=64 N=2112 K=7168", "T=256 N=2112 K=7168"};
+  all.bench_cases = {"T=1 N=2112 K=7168", "T=1 N=24576 K=1536", "T=1 N=256 K=7168",   "T=4 N=2112 K=7168",
+                     "T=8 N=2112 K=7168", "T=16 N=2112 K=7168", "T=64 N=2112 K=7168", "T=256 N=2112 K=7168"};
   return define(std::move(all));
 }
 }  // namespace dodona

@@ -18,7 +18,7 @@ using quant::ceil_div;
 /// The most rows that take columns as they are packed, widening codes again for every few rows. Where vectors of eight lanes or a matrix
 /// unit (AMX; such processors known to us have vectors of sixteen lanes on two ports alone) multiply, that soon stands in their way.
 std::int64_t most_few_rows(Isa isa) {
-  return isa == Isa::v3 || uses_amx(isa) ? 8 : 24;
+  return isa == Isa::v3 ? 14 : uses_amx(isa) ? 8 : 24;
 }
 
 /// Whether this processor multiplies subnormal numbers as fast as others. It decides on speed alone.
@@ -57,10 +57,16 @@ PanelTile tile_of(const PanelProduct& p, const Tiling& t, std::int64_t index) {
           .scratch = nullptr};
 }
 
+/// The most rows for which blocks of K of raw columns are worked on side by side: with more of them vectors of sixteen lanes would rather
+/// have all columns of a panel.
+std::int64_t most_rows_by_blocks(Isa isa) {
+  return isa == Isa::v3 ? 14 : 2;
+}
+
 /// Columns of a tile, all of one panel: as many as leave each thread some pieces.
-std::int64_t few_columns(const PanelProduct& p, int threads) {
+std::int64_t few_columns(const PanelProduct& p, bool by_blocks, int threads) {
   const std::int64_t wanted = threads > 1 ? 4 * threads : 1;
-  std::int64_t columns = panel_few_by_blocks(p) ? 16 : panel_few_columns;
+  std::int64_t columns = by_blocks ? 16 : panel_few_columns;
   while (columns > 16 && p.batches * ceil_div(p.n, columns) < wanted) columns /= 2;
   return columns;
 }
@@ -68,7 +74,8 @@ std::int64_t few_columns(const PanelProduct& p, int threads) {
 /// Rows of A are unpacked when the batch changes.
 void multiply_few(const PanelProduct& p, const Exec& exec) {
   if (p.batches == 0 || p.m == 0 || p.n == 0) return;
-  const std::int64_t columns = few_columns(p, exec.threads), parts = ceil_div(p.n, columns);
+  const bool by_blocks = panel_few_by_blocks(p, most_rows_by_blocks(exec.isa));
+  const std::int64_t columns = few_columns(p, by_blocks, exec.threads), parts = ceil_div(p.n, columns);
   const WorkRun run{p.batches * parts};
   const std::size_t a_floats = static_cast<std::size_t>(panel_few_a_rows(p) * panel_few_a_stride(p.k)),
                     floats = a_floats + panel_few_scratch(p.m);
@@ -85,6 +92,7 @@ void multiply_few(const PanelProduct& p, const Exec& exec) {
                                                           .batch = batch,
                                                           .column = column,
                                                           .columns = std::min(columns, p.n - column),
+                                                          .by_blocks = by_blocks,
                                                           .a = a,
                                                           .scratch = a + a_floats,
                                                           .subnormals_are_free = free});

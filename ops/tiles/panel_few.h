@@ -39,13 +39,11 @@ inline bool has_few_rows(const PanelProduct& p, std::int64_t most_rows) {
   return fp8 && p.m <= most_rows && p.block % 64 == 0;
 }
 
-/// Raw columns with scales, for at most so many rows: blocks of K that are worked on side by side, of sixteen columns. They are streams
-/// few enough for a first-level cache and its table of pages, where those of a whole panel are not.
-inline constexpr std::int64_t panel_few_side_by_side_rows = 2;
+/// Raw columns with scales: blocks of K that are worked on side by side, of sixteen columns. They are streams few enough for a first-level
+/// cache and its table of pages, where those of a whole panel are not.
 inline constexpr int panel_few_blocks = 4;
-inline bool panel_few_by_blocks(const PanelProduct& p) {
-  return !p.b.packed && p.block > 0 && p.block <= panel_few_chunk && p.m <= panel_few_side_by_side_rows &&
-         p.k >= panel_few_blocks * p.block;
+inline bool panel_few_by_blocks(const PanelProduct& p, std::int64_t most_rows) {
+  return !p.b.packed && p.block > 0 && p.block <= panel_few_chunk && p.m <= most_rows && p.k >= panel_few_blocks * p.block;
 }
 
 /// Row stride of unpacked A: rows begin in different cache sets.
@@ -68,6 +66,7 @@ struct PanelFewRowsKernel {
 struct PanelFewTile {
   const PanelProduct* product;
   std::int64_t batch, column, columns;
+  bool by_blocks;                    ///< panel_few_by_blocks
   const float* a;                    ///< from PanelFewRowsKernel, row stride panel_few_a_stride(k)
   float* scratch;                    ///< panel_few_scratch(m) floats, 64-byte aligned
   bool subnormals_are_free = false;  ///< whether products of subnormal numbers take no longer than others on this processor

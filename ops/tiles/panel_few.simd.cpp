@@ -265,7 +265,7 @@ void multiply_by_halves(Rows r, std::int64_t rows, Codes b, std::int64_t vectors
 /// All rows times packed codes.
 template <class Unpack, int blocks>
 void multiply_vectors(const Rows& rows, std::int64_t m, const Codes& codes, bool nans, std::int64_t vectors, std::int64_t k) {
-  constexpr int most = blocks > 1 && most_rows > ops::panel_few_side_by_side_rows ? ops::panel_few_side_by_side_rows : most_rows;
+  constexpr int most = blocks > 1 && many_sums_fit ? 2 : most_rows;  // few rows come with blocks side by side
   if (nans) {
     multiply_by_halves<Unpack, true, blocks, most>(rows, m, codes, vectors, k);
   } else {
@@ -401,7 +401,7 @@ void multiply_tile(const PanelFewTile& tile, const float* a) {
   if (p.b.packed) {
     multiply_packed<Unpack>(tile, s, a);
   } else {
-    multiply_raw<Unpack>(tile, s, a, ops::panel_few_by_blocks(p) ? multiply_blocks<Unpack>(tile, s, a) : 0);
+    multiply_raw<Unpack>(tile, s, a, tile.by_blocks ? multiply_blocks<Unpack>(tile, s, a) : 0);
   }
   if (p.block == 0)
     for (std::int64_t i = 0; i < p.m * tile_columns; i += 16) whole_sum<Unpack>(s.block + i).store(s.sums + i);

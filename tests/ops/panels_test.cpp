@@ -220,8 +220,8 @@ void expect_sums_of_blocks(const Size& s, const Tensor& a, const Tensor& b) {
 }
 
 TEST(Panel, BlocksOfKAreSumsOfTheirOwnThatScalesAreMultipliedWith) {
-  for (const Size& s :
-       {Size{1, 128, 128}, Size{23, 200, 1100}, Size{7, 272, 384}, Size{131, 144, 700}, Size{5, 40, 1100}, Size{2, 50, 640}}) {
+  for (const Size& s : {Size{1, 128, 128}, Size{23, 200, 1100}, Size{7, 272, 384}, Size{131, 144, 700}, Size{5, 40, 1100},
+                        Size{13, 40, 640}, Size{2, 50, 640}}) {
     expect_sums_of_blocks(s, normal(DType::f8_e4m3, {1, s.m, s.k}, "a"), normal(DType::f8_e4m3, {1, s.n, s.k}, "b"));
     expect_sums_of_blocks(s, scaled_columns({1, s.m, s.k}, false), scaled_columns({1, s.n, s.k}, s.n % 64 != 0));
     if (HasFailure()) return;
