@@ -62,10 +62,14 @@ void pack_weights(const Op& op, Arguments& arguments) {
 }
 
 Arguments copy_of(const Op& op, const Arguments& base, bool packed) {
+  const std::vector<std::string>& weights = op.schema().properties.prepared;
   Arguments arguments = base;
   if (packed) pack_weights(op, arguments);
   for (auto& [name, tensor] : arguments.tensors) {
-    Tensor fresh = make_strided(tensor.dtype(), tensor.shape(), tensor.strides());
+    // Weights that may come packed are raw ones of a checkpoint otherwise, whatever layouts the kernel takes.
+    const bool of_checkpoint =
+        std::find(weights.begin(), weights.end(), name) != weights.end() && op.schema().find_tensor(name)->layout == Layout::any;
+    Tensor fresh = make_strided(tensor.dtype(), tensor.shape(), of_checkpoint ? contiguous_strides(tensor.shape()) : tensor.strides());
     copy(tensor, fresh);
     tensor = fresh;
   }

@@ -417,18 +417,26 @@ TileEpilogue epilogue_of(const FusedMoeKernel& op, const ExpertPairs& expert, co
   return e;
 }
 
-/// An expert's weight, packed where that is another order than the raw one's: of e4m3.
+/// An expert's weight, packed where that is another order than the raw one's: of e4m3. Raw ones are read where they are, unless gaps lie
+/// within rows or the kernel knows none between them.
 struct FastWeight {
   Tensor stored;
   const std::byte* data;
+  std::int64_t stride;  ///< bytes from row to row
   bool in_panels;
 };
 FastWeight weight_of(const FusedMoeKernel& op, const Prepared& prepared, const ExpertPairs& expert) {
-  if (!prepared.defined()) {
-    const Tensor stored = weights_of(op, expert.expert);
-    return {stored, stored.as<std::byte>(), false};
+  const std::int64_t row_bytes = op.B.size(2) * bits(op.B.dtype()) / 8;
+  if (prepared.defined())
+    return {Tensor(), packed_expert(prepared, expert.expert, static_cast<std::int64_t>(expert.pairs.size())), row_bytes,
+            op.B.dtype() == f8_e4m3};
+  const Kind kind = kind_of(op);
+  if (op.B.stride(2) == 1 && !has_groups(kind) && kind != Kind::int8_channel) {
+    const Tensor in_place = op.B.slice(0, expert.expert, expert.expert + 1);
+    return {in_place, in_place.as<std::byte>(), op.B.stride(1) * bits(op.B.dtype()) / 8, false};
   }
-  return {Tensor(), packed_expert(prepared, expert.expert, static_cast<std::int64_t>(expert.pairs.size())), op.B.dtype() == f8_e4m3};
+  const Tensor stored = weights_of(op, expert.expert);
+  return {stored, stored.as<std::byte>(), row_bytes, false};
 }
 
 void multiply_panel(const FusedMoeKernel& op, const FastWeight& weight, const ExpertPairs& expert, const Gathered& rows,
@@ -440,7 +448,8 @@ void multiply_panel(const FusedMoeKernel& op, const FastWeight& weight, const Ex
   const DType weight_type = wide.defined() ? wide.dtype() : op.B.dtype();
   PanelProduct p{.m = static_cast<std::int64_t>(expert.pairs.size()), .n = s.n, .k = s.k};
   p.a = {rows.codes.data(), s.k * bits(op.A.dtype()) / 8, 0, op.A.dtype()};
-  p.b = {wide.defined() ? wide.as<std::byte>() : weight.data, s.k * bits(weight_type) / 8, 0, weight_type};
+  p.b = wide.defined() ? PanelOperand{wide.as<std::byte>(), s.k * bits(weight_type) / 8, 0, weight_type}
+                       : PanelOperand{weight.data, weight.stride, 0, weight_type};
   if (weight.in_panels) p.b = packed_operand(weight_type, weight.data, s.k);
   if (has_blocks(kind)) {
     p.block = op.block_k;

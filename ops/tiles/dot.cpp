@@ -1,6 +1,7 @@
 #include "ops/tiles/dot.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "ops/base/work.h"
 #include "ops/tiles/dot_amx.h"
@@ -15,48 +16,51 @@ std::byte* element(const Tensor& t, std::int64_t i, std::int64_t j, std::int64_t
   return static_cast<std::byte*>(t.data()) + (i * t.stride(0) + j * t.stride(1) + k * t.stride(2)) * (bits(t.dtype()) / 8);
 }
 
-/// How a product is cut into tiles, in the order batch, rows, columns. Every output is summed within one tile.
-struct Tiled {
-  const DotProduct& product;
-  std::int64_t rows, columns, k, row_parts, tile_rows, tile_columns, column_parts;
+/// How a product is cut into tiles, in the order rows, columns. Every output is summed within one tile.
+struct Tiling {
+  std::int64_t tile_rows, row_parts, tile_columns, column_parts;
 };
-Tiled tiled(const DotProduct& p, int threads) {
-  Tiled t{p, p.a.size(1), p.b.size(2), p.a.size(2), ceil_div(p.a.size(1), dot_tile_rows), 0, dot_tile_columns, 0};
+/// `wanted` tiles at least, where there are as many.
+Tiling tiling_of(const DotMatrix& m, std::int64_t wanted) {
+  if (m.rows == 0 || m.columns == 0) return {};
   // About as many rows in each, in twenty-fours, which vectors of eight lanes multiply three at a time.
-  t.tile_rows = t.row_parts == 0 ? 0 : std::min(t.rows, ceil_div(ceil_div(t.rows, t.row_parts), 24) * 24);
-  t.row_parts = t.row_parts == 0 ? 0 : ceil_div(t.rows, t.tile_rows);
-  // Some tiles per thread, so that none waits long for the last one.
-  const std::int64_t wanted = threads > 1 ? 4 * threads : 1;
-  while (t.tile_columns > dot_columns_together && p.a.size(0) * t.row_parts * ceil_div(t.columns, t.tile_columns) < wanted)
+  const std::int64_t of_part = ceil_div(m.rows, ceil_div(m.rows, dot_tile_rows)), tile_rows = std::min(m.rows, ceil_div(of_part, 24) * 24);
+  Tiling t{tile_rows, ceil_div(m.rows, tile_rows), dot_tile_columns, 0};
+  while (t.tile_columns > dot_columns_together && t.row_parts * ceil_div(m.columns, t.tile_columns) < wanted)
     t.tile_columns -= dot_columns_together;
-  t.column_parts = ceil_div(t.columns, t.tile_columns);
+  t.column_parts = ceil_div(m.columns, t.tile_columns);
   return t;
 }
 
 /// A run of tiles: rows of A are widened when they change.
-void run_tiles(const Tiled& t, const Exec& exec, std::int64_t begin, std::int64_t end, float* widened) {
-  const Tensor& out = t.product.out;
+void run_tiles(const DotMatrix& m, const Tiling& t, const Exec& exec, std::int64_t begin, std::int64_t end, float* widened) {
   std::int64_t widened_part = -1;
   for (std::int64_t index = begin; index < end; ++index) {
-    const std::int64_t part = index / t.column_parts, batch = part / t.row_parts;
-    const std::int64_t row = part % t.row_parts * t.tile_rows, column = index % t.column_parts * t.tile_columns;
-    const std::int64_t rows = std::min(t.tile_rows, t.rows - row);
-    if (part != widened_part) {
-      DotRows a = dot_rows(t.product, batch);
-      a.first += row * a.stride;
-      dispatch<DotWidenKernel>(exec.isa, a, dot_columns(t.product, batch), rows, t.k, widened);
-    }
+    const std::int64_t part = index / t.column_parts, row = part * t.tile_rows, column = index % t.column_parts * t.tile_columns;
+    const std::int64_t rows = std::min(t.tile_rows, m.rows - row);
+    if (part != widened_part)
+      dispatch<DotWidenKernel>(exec.isa, DotRows{m.a.first + row * m.a.stride, m.a.stride, m.a.type}, m.b, rows, m.k, widened);
     widened_part = part;
     dispatch<DotTileKernel>(exec.isa, DotTile{.a = widened,
-                                              .b = dot_columns(t.product, batch).from(column),
+                                              .b = m.b.from(column),
+                                              .row = row,
                                               .rows = rows,
-                                              .columns = std::min(t.tile_columns, t.columns - column),
-                                              .k = t.k,
-                                              .out = element(out, batch, row, column),
-                                              .out_stride = out.stride(1),
-                                              .out_type = out.dtype(),
-                                              .scratch = widened + t.tile_rows * dot_row_stride(t.k)});
+                                              .column = column,
+                                              .columns = std::min(t.tile_columns, m.columns - column),
+                                              .k = m.k,
+                                              .epilogue = &m.epilogue,
+                                              .scratch = widened + t.tile_rows * dot_row_stride(m.k)});
   }
+}
+
+std::vector<DotMatrix> matrices_of(const DotProduct& p) {
+  std::vector<DotMatrix> matrices;
+  for (std::int64_t batch = 0; batch < p.a.size(0); ++batch) {
+    DotMatrix& m =
+        matrices.emplace_back(DotMatrix{dot_rows(p, batch), dot_columns(p, batch), p.a.size(1), p.b.size(2), p.a.size(2), TileEpilogue{}});
+    m.epilogue.out_type = p.out.dtype(), m.epilogue.out = element(p.out, batch, 0, 0), m.epilogue.out_stride = p.out.stride(1);
+  }
+  return matrices;
 }
 
 }  // namespace
@@ -81,16 +85,30 @@ double dot_flops(const DotProduct& product) {
   return 2.0 * static_cast<double>(product.a.elements()) * static_cast<double>(product.b.size(2));
 }
 
+void dot_multiply(std::span<const DotMatrix> matrices, const Exec& exec) {
+  // Some tiles per thread, so that none waits long for the last one.
+  const auto count = static_cast<std::int64_t>(matrices.size());
+  const std::int64_t wanted = exec.threads > 1 && count > 0 ? ceil_div(4 * exec.threads, count) : 1;
+  std::vector<Tiling> tilings;
+  std::vector<WorkRun> runs;
+  std::int64_t pieces = 0;
+  std::size_t floats = 0;
+  for (const DotMatrix& m : matrices) {
+    const Tiling t = tilings.emplace_back(tiling_of(m, wanted));
+    const std::int64_t tiles = t.row_parts * t.column_parts;
+    runs.push_back({tiles, std::max<std::int64_t>(t.tile_rows * t.tile_columns * m.k, 1)});
+    pieces += tiles;
+    floats = std::max(floats, static_cast<std::size_t>(t.tile_rows * dot_row_stride(m.k)) + dot_tile_scratch(t.tile_rows, t.tile_columns));
+  }
+  if (pieces == 0) return;
+  Work(exec, pieces, floats * sizeof(float)).split(runs, 2.0, [&](std::size_t i, auto first, auto last, std::byte* scratch) {
+    run_tiles(matrices[i], tilings[i], exec, first, last, reinterpret_cast<float*>(scratch));
+  });
+}
+
 void dot_multiply(const DotProduct& product, const Exec& exec) {
   if (const DotUnit* const unit = dot_unit(exec.isa); unit != nullptr && takes_tiles(product)) return dot_multiply_by(*unit, product, exec);
-  const Tiled t = tiled(product, exec.threads);
-  const WorkRun tiles{product.a.size(0) * t.row_parts * t.column_parts};
-  if (tiles.pieces == 0) return;
-  const std::size_t floats = static_cast<std::size_t>(t.tile_rows * dot_row_stride(t.k)) + dot_tile_scratch(t.tile_rows, t.tile_columns);
-  const double operations = 2.0 * static_cast<double>(t.tile_rows * t.tile_columns) * static_cast<double>(t.k);
-  Work(exec, tiles.pieces, floats * sizeof(float)).split({&tiles, 1}, operations, [&](auto, auto first, auto last, std::byte* scratch) {
-    run_tiles(t, exec, first, last, reinterpret_cast<float*>(scratch));
-  });
+  dot_multiply(matrices_of(product), exec);
 }
 
 }  // namespace dodona::ops

@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "dodona/dtype.h"
 #include "dodona/exec.h"
 #include "dodona/tensor.h"
+#include "ops/tiles/epilogue.h"
 #include "simd/tier.h"
 
 namespace dodona::ops {
@@ -40,6 +42,15 @@ struct DotColumns {
 
   DotColumns from(std::int64_t column) const { return {first + column * column_stride * (bits(type) / 8), k_stride, column_stride, type}; }
 };
+/// Rows times columns, and what becomes of the sums.
+struct DotMatrix {
+  DotRows a;
+  DotColumns b;
+  std::int64_t rows, columns, k;
+  TileEpilogue epilogue;
+};
+/// All of them by vectors, whatever units there are: those of experts say, of which each may be small.
+void dot_multiply(std::span<const DotMatrix> matrices, const Exec& exec);
 /// Of one of the batch.
 DotRows dot_rows(const DotProduct& product, std::int64_t batch);
 DotColumns dot_columns(const DotProduct& product, std::int64_t batch);
@@ -65,11 +76,9 @@ struct DotWidenKernel {
 /// Part of one product: rows of A times columns of B.
 struct DotTile {
   const float* a;  ///< from DotWidenKernel
-  DotColumns b;
-  std::int64_t rows, columns, k;
-  std::byte* out;           ///< rows x columns, inner stride 1
-  std::int64_t out_stride;  ///< elements
-  DType out_type;
+  DotColumns b;    ///< from the tile's first column on
+  std::int64_t row, rows, column, columns, k;
+  const TileEpilogue* epilogue;
   float* scratch;  ///< dot_tile_scratch(rows, columns) floats, 64-byte aligned
 };
 /// Sums of a row of a tile, and of columns that are added up beside the last ones.

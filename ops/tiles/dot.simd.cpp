@@ -42,9 +42,8 @@ void widen(ops::DotRows rows, const ops::DotColumns& b, std::int64_t count, std:
 /// Sums of some rows of a tile from column j on, `stride` floats from row to row.
 void finish(const DotTile& tile, std::int64_t row, std::int64_t rows, std::int64_t j, std::int64_t count, const float* sums,
             std::int64_t stride) {
-  ops::TileEpilogue epilogue;
-  epilogue.out_type = tile.out_type, epilogue.out = tile.out, epilogue.out_stride = tile.out_stride;
-  for (std::int64_t i = 0; i < rows; ++i) finish_row<FloatSums>(epilogue, row + i, j, count, sums + i * stride);
+  for (std::int64_t i = 0; i < rows; ++i)
+    finish_row<FloatSums>(*tile.epilogue, tile.row + row + i, tile.column + j, count, sums + i * stride);
 }
 
 // ---- few rows and columns of bf16, which come from memory: in registers from there to the sums

@@ -5,6 +5,7 @@
 
 #include "core/threads.h"
 #include "ops/base/work.h"
+#include "ops/tiles/dot.h"
 #include "ops/tiles/panel_amx.h"
 #include "ops/tiles/panel_few.h"
 #include "quant/sizes.h"
@@ -100,6 +101,25 @@ void multiply_few(const PanelProduct& p, const Exec& exec) {
   });
 }
 
+bool is_wide(DType type) {
+  return type == DType::bf16 || type == DType::f16 || type == DType::f32;
+}
+/// Products without codes and scales, of which dot.h has more ways to the same sums.
+bool is_dot(const PanelProduct& p) {
+  return p.block == 0 && is_wide(p.a.type) && is_wide(p.b.type);
+}
+void add_matrices(const PanelProduct& p, std::vector<DotMatrix>& matrices) {
+  for (std::int64_t batch = 0; batch < p.batches; ++batch) {
+    DotMatrix& m = matrices.emplace_back(DotMatrix{{p.a.data + batch * p.a.batch_stride, p.a.stride, p.a.type},
+                                                   {p.b.data + batch * p.b.batch_stride, 1, p.b.stride / (bits(p.b.type) / 8), p.b.type},
+                                                   p.m,
+                                                   p.n,
+                                                   p.k,
+                                                   p.epilogue});
+    m.epilogue.out += batch * p.out_batch_stride * (bits(p.epilogue.out_type) / 8);
+  }
+}
+
 void multiply_many(std::span<const PanelProduct> products, const Exec& exec) {
   // Some tiles per thread, so that none waits long for the last one.
   const auto count = static_cast<std::int64_t>(products.size());
@@ -132,9 +152,12 @@ void multiply_many(std::span<const PanelProduct> products, const Exec& exec) {
 void panel_multiply(std::span<const PanelProduct> products, const Exec& exec) {
   const PanelUnit* const unit = panel_unit(exec.isa);
   std::vector<PanelProduct> many, of_unit;
+  std::vector<DotMatrix> dots;
   for (const PanelProduct& product : products) {
     if (unit != nullptr && unit->takes(product)) {
       of_unit.push_back(product);
+    } else if (is_dot(product)) {
+      add_matrices(product, dots);
     } else if (has_few_rows(product, most_few_rows(exec.isa))) {
       multiply_few(product, exec);
     } else {
@@ -142,6 +165,7 @@ void panel_multiply(std::span<const PanelProduct> products, const Exec& exec) {
     }
   }
   multiply_many(many, exec);
+  dot_multiply(dots, exec);
   if (!of_unit.empty()) panel_multiply_by(*unit, of_unit, exec);
 }
 

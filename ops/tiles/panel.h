@@ -42,6 +42,7 @@ struct PanelProduct {
   std::int64_t out_batch_stride = 0;  ///< elements
 };
 
+/// Products of bf16, f16 and f32 alone go on to dot_multiply where no unit takes them: the sums are the same.
 /// Throws Error only when memory for scratch is lacking. Of several products, those of experts say, each output depends on its own alone.
 void panel_multiply(std::span<const PanelProduct> products, const Exec& exec);
 void panel_multiply(const PanelProduct& product, const Exec& exec);
