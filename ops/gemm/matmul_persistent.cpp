@@ -24,12 +24,19 @@ Tensor operand_of(const MatmulPersistent& op, const Tensor& matrix) {
   return cut;
 }
 
+/// A one among a kernel's numbers is part of its code: Triton then knows that there is one turn of the loop, whose product starts from
+/// zero, and makes one operation of it and of the addition behind it.
+bool starts_from_bias(const MatmulPersistent& op) {
+  return op.bias.defined() && op.kernel == "triton" && op.a.size(1) == 1;
+}
+
 /// The operands must live as long.
 Product product_of(const MatmulPersistent& op, const Tensor& a, const Tensor& b) {
   Product product = batched_products(batch_of_one(a), batch_of_one(b)).front();
   product.epilogue.keeps_denormals = true;
   if (!op.bias.defined()) return product;
   product.epilogue.addend.a = column_term(op.bias);
+  product.epilogue.starts = starts_from_bias(op);
   if (op.kernel == "deep_gemm") product.epilogue.narrowed = bf16;
   return product;
 }
@@ -99,7 +106,9 @@ std::unique_ptr<Op> op_matmul_persistent() {
   return define<ops::MatmulPersistent>({
       .contract = std::string(ops::half_sum_contract) + R"(
  With input_precision=tf32 the operands of f32 lose their low 13 bits first: they are cut toward zero to 10 bits of mantissa. c =
-rn(fl32(acc + bias)); with kernel=deep_gemm c = rn(rn(acc) + bias).
+rn(fl32(acc + bias)); with kernel=deep_gemm c = rn(rn(acc) + bias). Of K = 1 Triton makes one operation with the bias, for a one is part of
+its code: the tensor core's step then starts from the bias and cuts the sum where an addition would round it. GPUs' modes do so; budget:
+2^-24 of that sum, and of the larger of its two addends.
  GPUs' modes: K ascending in one chain of the tensor core's steps from +0, 16 products (8 of TF32, 16-bit types in two steps of 8 before
 an H100); whatever the tiles, which are 128 x 128 x 64 for bf16, 128 x 256 x 64 for f16 and 128 x 128 x 32 for f32. Denormals are kept.)",
       .golden = ops::golden<false>,

@@ -24,7 +24,9 @@ Bounded with_addend(const Epilogue& epilogue, const Bounded& x, std::int64_t i, 
   // Where the addend is a product, fused implementations round it not at all.
   const bool product = epilogue.addend.b.data != nullptr;
   const double rounded = flushable ? 1.0 : product ? f32_eps : 0.0;
-  return rounded_f32(x + Bounded{addend, std::fabs(addend) * rounded});
+  // A tensor core's step cuts both addends below 2^-25 of the larger one, and their sum where an addition would round it.
+  const double cut = epilogue.starts ? f32_eps * (std::fabs(x.exact + addend) + std::max(std::fabs(x.exact), std::fabs(addend))) : 0.0;
+  return rounded_f32(x + Bounded{addend, std::fabs(addend) * rounded + cut});
 }
 
 Bounded finished(const Epilogue& epilogue, Bounded x, std::int64_t i, std::int64_t j) {

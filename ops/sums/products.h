@@ -41,6 +41,7 @@ struct Epilogue {
   std::vector<Factor> factors;
   Factor addend;                       ///< a bias, or a zero point's outer product; a.data = nullptr: none
   std::optional<DType> narrowed = {};  ///< the product is rounded to this type before the addition
+  bool starts = false;                 ///< the sum of products, of one step, may start from the addend; in a GPU's mode it does
   bool subtract = false;
   bool fused = false;            ///< the last product and the addition round once
   bool keeps_denormals = false;  ///< a GPU's mode: fp32 denormals are not flushed (builds without fast math)

@@ -340,9 +340,21 @@ std::vector<float> sums_by_fours(const Task& task, const Accumulator& kernel, co
   return fours[0];
 }
 
+void values_of(const Term& term, std::int64_t i, std::int64_t first, std::int64_t n, float* to);
+
+/// Of one part, from the addend.
+std::vector<float> sums_from_addend(const Task& task, const SpanSums& sum) {
+  std::vector<float> total(task.elements());
+  for (std::int64_t i = 0; i < task.rows(); ++i)
+    values_of(task.product.epilogue.addend.a, i, task.first, task.columns, total.data() + i * task.columns);
+  sum(0, task.product.a.k, total);
+  return total;
+}
+
 /// Whole sums of a task, before its epilogue.
 std::vector<float> sums_of(const Task& task, const Accumulator& kernel, const Exec& exec) {
   const SpanSums sum = span_sums(task, kernel, exec);
+  if (task.product.epilogue.starts) return sums_from_addend(task, sum);
   std::vector<Part> parts = parts_of(task, kernel);
   if (kernel.chunk_order == ChunkOrder::by_fours && parts.size() > 1) return sums_by_fours(task, kernel, sum, parts, exec.isa);
   if (kernel.chunk_order == ChunkOrder::descending) std::reverse(parts.begin(), parts.end());
@@ -414,7 +426,7 @@ void run(const Task& task, const Accumulator& kernel, const Tensor& out, const E
   const Product& p = task.product;
   for (std::int64_t i = 0; i < task.rows(); ++i) {
     float* const row = sums.data() + i * task.columns;
-    finish(p.epilogue, row, i, task.first, task.columns, exec.isa);
+    if (!p.epilogue.starts) finish(p.epilogue, row, i, task.first, task.columns, exec.isa);
     const std::int64_t at = out.offset(p.place(i, task.first));
     quant::from_f32(out.dtype(), row, out.as<std::byte>() + at * bits(out.dtype()) / 8, task.columns);
   }

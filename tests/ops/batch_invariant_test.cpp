@@ -53,6 +53,18 @@ TEST(MatmulPersistent, Fp32LosesItsLow13BitsUnlessAskedNotTo) {
   EXPECT_THROW(ops::run(whole, in_mode(Mode::hopper)), Error);
 }
 
+TEST(MatmulPersistent, OfOneProductTheSumStartsFromTheBiasAndIsCut) {
+  // 1 + 1.5 units of its last place: rounded 2 of them, cut 1.
+  for (const std::int64_t k : {1, 2}) {
+    Tensor a = filled(DType::f32, {1, k}, 0.0), b = filled(DType::f32, {k, 8}, 0.0);
+    quant::set(a, 0, 1.0);
+    for (std::int64_t j = 0; j < 8; ++j) quant::set(b, j, 3 * 0x1p-24);
+    ops::MatmulPersistent op{.a = a, .b = b, .bias = filled(DType::f32, {8}, 1.0), .c = {}};
+    EXPECT_EQ(quant::get(ops::run(op, in_mode(Mode::hopper)).c, 0), k == 1 ? 1 + 0x1p-23 : 1 + 0x1p-22) << k;
+    EXPECT_EQ(quant::get(ops::run(op, in_mode(Mode::golden)).c, 0), 1 + 0x1p-22) << k;
+  }
+}
+
 TEST(LogSoftmax, OfEqualLogitsIsTheLogarithmOfTheirNumber) {
   for (const Mode mode : all_modes)
     for (const std::int64_t n : {1, 7, 1024, 3000}) {
