@@ -94,7 +94,9 @@ float BlockedRow::most() const {
   for (std::int64_t c = 0; c < chunks_; ++c) {
     for (std::int64_t t = 0; t < threads; ++t) {
       const float* own = elements_.data() + c * chunk() + t * vector_;
-      of_threads[static_cast<std::size_t>(t)] = std::accumulate(own + 1, own + vector_, own[0], greater);
+      // In neighbouring pairs, as sums: vector_ is 1, 2 or 4.
+      const float first = vector_ > 1 ? greater(own[0], own[1]) : own[0];
+      of_threads[static_cast<std::size_t>(t)] = vector_ < 4 ? first : greater(first, greater(own[2], own[3]));
     }
     for (std::size_t first = 0; first < of_threads.size(); first += warp)
       for (std::size_t distance = 1; distance < warp; distance *= 2)

@@ -40,7 +40,7 @@ class BlockedRow {
   /// Of all elements, each thread adding up its own of all chunks before threads are added up.
   float sum_by_threads() const;
   /// From which upstream searches for a threshold: at least 0. Of two the later one stays only if it is greater, so a NaN stays where it
-  /// comes first, hides what comes after it, and is itself lost to whatever came before.
+  /// comes first, hides what comes after it, and is itself lost to whatever came before. Elements of a thread and lanes meet in pairs.
   float most() const;
 
   /// The first element that passes whose running sum exceeds u. Where sums leave none, the last one that passes up to the end of the chunk

@@ -99,7 +99,7 @@ void hopper_renorm(std::span<const float> row, const Cut& cut, float* to) {
     return;
   }
   const SortedRow sorted(blocked.elements());
-  const Threshold found = find_threshold(sorted, 0.0, cut.count ? top_of(sorted) : blocked.most(), [&](double x) {
+  const Threshold found = find_threshold(sorted, 0.0, blocked.most(), [&](double x) {
     return cut.count ? sorted.count_above(x) >= static_cast<std::int64_t>(*cut.count) : blocked.sum({x}) >= *cut.mass;
   });
   const float kept = cut.count ? blocked.sum_beside_count({found.low}) : blocked.sum({found.low});

@@ -1,5 +1,6 @@
 #include "ops/draws/renorm_rows.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/threads.h"
@@ -15,6 +16,11 @@ std::span<const float> row_of(const Tensor& tensor, std::int64_t row) {
   return {reinterpret_cast<const float*>(row_begin(tensor, row, 4)), static_cast<std::size_t>(tensor.size(1))};
 }
 
+bool is_searched(const RenormRows& rows, std::int64_t b) {
+  const Cut& cut = rows.cuts[static_cast<std::size_t>(b)];
+  return cut.count ? std::int64_t{*cut.count} < rows.probs.size(1) : *cut.mass < 1;
+}
+
 /// body(row number, row, cut) for each row, none of which holds what the search would not end at.
 template <class Body>
 void for_rows(const RenormRows& rows, const Exec& exec, const Body& body) {
@@ -22,8 +28,7 @@ void for_rows(const RenormRows& rows, const Exec& exec, const Body& body) {
   const auto width = static_cast<double>(rows.probs.size(1));
   const auto cut = [&](std::int64_t b) { return rows.cuts[static_cast<std::size_t>(b)]; };
   parallel_for(exec.threads, count, width, [&](std::int64_t b) {
-    const bool searched = cut(b).count ? std::int64_t{*cut(b).count} < rows.probs.size(1) : *cut(b).mass < 1;
-    if (searched) require_finite(row_of(rows.probs, b), b, "probs");
+    if (is_searched(rows, b)) require_finite(row_of(rows.probs, b), b, "probs");
   });
   parallel_for(exec.threads, count, 16 * width, [&](std::int64_t b) { body(b, row_of(rows.probs, b), cut(b)); });
 }
@@ -111,6 +116,11 @@ void hopper_renorm_rows(const RenormRows& rows, const Exec& exec) {
   for_rows(rows, exec, [&](std::int64_t b, std::span<const float> row, const Cut& cut) {
     hopper_renorm(row, cut, reinterpret_cast<float*>(row_begin_mutable(rows.renormed, b, 4)));
   });
+}
+
+bool hides_maximum(const RenormRows& rows, std::int64_t b) {
+  const std::span<const float> row = row_of(rows.probs, b);
+  return is_searched(rows, b) && std::any_of(row.begin(), row.end(), [](float x) { return x != x; });
 }
 
 }  // namespace dodona::ops

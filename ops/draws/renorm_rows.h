@@ -21,5 +21,7 @@ void golden_renorm_rows(const RenormRows& rows, const Exec& exec, Reference* ref
 void condition_renorm_rows(const RenormRows& actual, const Exec& exec, Reference& reference);
 void fast_renorm_rows(const RenormRows& rows, const Exec& exec);
 void hopper_renorm_rows(const RenormRows& rows, const Exec& exec);
+/// Row b is searched for a threshold and holds a NaN, behind which upstream's maximum may be lost.
+bool hides_maximum(const RenormRows& rows, std::int64_t b);
 
 }  // namespace dodona::ops

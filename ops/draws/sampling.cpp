@@ -1,5 +1,6 @@
 #include "ops/draws/sampling.h"
 
+#include <algorithm>
 #include <string>
 
 #include "core/threads.h"
@@ -101,6 +102,18 @@ void condition_samples(const Sampling& actual, const Exec& exec, Reference& refe
   });
 }
 
+bool may_be_behind_nan(const Sampling& actual, std::int64_t b) {
+  const std::span<const float> row = row_of(actual.probs, actual.source(b));
+  const RowRule& rule = actual.rules[static_cast<std::size_t>(b)];
+  const auto token = static_cast<std::int64_t>(quant::get(actual.samples, b));
+  const bool has_nan = std::any_of(row.begin(), row.end(), [](float x) { return x != x; });
+  if (!rule.min_p || !has_nan || token < 0 || token >= actual.probs.size(1)) return false;
+  const DrawnRow drawn = exact_row(row, rule);
+  const Bar bar{static_cast<double>(BlockedRow(row).most() * *rule.min_p), true};
+  const PhiloxStream stream(actual.seed, static_cast<std::size_t>(b), actual.offset);
+  return ExactDraws(drawn.row, drawn.units).may_be_above(token, bar, stream);
+}
+
 void fast_samples(const Sampling& call, const Exec& exec) {
   write(call, tokens_of(call, exec, [&](std::span<const float> row, const RowRule& rule, const PhiloxStream& stream) {
           if (!rule.min_p) return fast_rejection(row, rule.top_k_first, rule.accepts, stream, exec);
@@ -113,9 +126,7 @@ void hopper_samples(const Sampling& call, const Exec& exec) {
   write(call, tokens_of(call, exec, [&](std::span<const float> row, const RowRule& rule, const PhiloxStream& stream) {
           if (rule.min_p) {
             const BlockedRow blocked(row);
-            float most = 0;
-            for (const float x : blocked.elements()) most = x > most ? x : most;
-            return hopper_above(blocked, {quant::hopper::mul(most, *rule.min_p), true}, stream, scan);
+            return hopper_above(blocked, {quant::hopper::mul(blocked.most(), *rule.min_p), true}, stream, scan);
           }
           if (!rule.top_k_first) return hopper_rejection(BlockedRow(row), rule.accepts, stream, scan);
           std::vector<float> kept(row.size());

@@ -37,6 +37,8 @@ enum class SamplingMistake {
 
 void golden_samples(const Sampling& call, const Exec& exec, Reference* reference, SamplingMistake mistake = SamplingMistake::none);
 void condition_samples(const Sampling& actual, const Exec& exec, Reference& reference);
+/// Row b's token is one that min_p may draw where a NaN hides the largest probability.
+bool may_be_behind_nan(const Sampling& actual, std::int64_t b);
 void fast_samples(const Sampling& call, const Exec& exec);
 void hopper_samples(const Sampling& call, const Exec& exec);
 

@@ -23,6 +23,10 @@ void check(const MinPSamplingFromProbs& op) {
   }
 }
 
+bool explains_hidden_maximum(const MinPSamplingFromProbs& actual, std::string_view, std::int64_t linear) {
+  return may_be_behind_nan(call_of(actual), linear);
+}
+
 }  // namespace
 }  // namespace dodona::ops
 
@@ -36,7 +40,12 @@ leave none, the last one with p >= t. So a row of zeros gives token V-1, and so 
 what is below t are passed over. Sums are fp32 in chains of at most 64 + V/1024 additions: where u lies as close to the end of
 a token's share as such sums may be off, its neighbour is right too. Hopper mode: the sums of 1024 threads in chunks of 1024 gcd(4, V),
 threads, lanes in pairs, warps, chunks, and the running sums of the chunk that reaches u, by an up-sweep and a down-sweep over lanes and
-warps (deterministic) or by distances 1 to 16 over lanes, with warps in order.)";
+warps (deterministic) or by distances 1 to 16 over lanes, with warps in order; max p is upstream's, in which a NaN hides elements.)";
+  op.defects = {
+      {"nan-hides-maximum", "samples",
+       "in a row with a NaN too much may be kept: of two numbers upstream's maximum takes the later one only if it is greater, so "
+       "behind a NaN larger ones are lost",
+       ops::explains_hidden_maximum}};
   op.check = ops::check;
   op.cases = {"B=16 U=16 V=1000 --attr min_p=0.1 --attr philox_seed=1234", "B=9 U=4 V=3200 --with indices --with min_p",
               "B=5 U=5 V=257 --attr min_p=0.02 --attr deterministic=false --dist ties --attr philox_offset=7",

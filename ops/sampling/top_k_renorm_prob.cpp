@@ -25,6 +25,10 @@ void hopper(const TopKRenormProb& op, const Exec& exec) {
   hopper_renorm_rows(rows_of(op), exec);
 }
 
+bool explains_hidden_maximum(const TopKRenormProb& actual, std::string_view, std::int64_t linear) {
+  return hides_maximum(rows_of(actual), linear / actual.probs.size(1));
+}
+
 }  // namespace
 }  // namespace dodona::ops
 
@@ -38,10 +42,14 @@ them; s is the sum of what is kept, in fp32, at least 1e-8. Upstream finds the t
 where that never moves its lower end from 0 (fewer than k are positive, or the last third ends above the least positive one),
 s is 1. Infinity is refused: that search would not end. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product) and
 64 + V/1024 for the sum, whose chains have at most so many additions. Hopper mode: the order of the sum by 1024 threads in chunks of
-1024 gcd(4, V): threads, lanes in pairs, warps, chunks.)",
+1024 gcd(4, V): threads, lanes in pairs, warps, chunks; the maximum from which it searches is upstream's, in which a NaN hides elements.)",
       .golden = ops::golden<ops::RenormMistake::none>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .defects = {{"nan-hides-maximum", "renorm_probs",
+                   "in a row with a NaN, below top_k = V, too much may be kept: of two numbers the maximum from which upstream searches "
+                   "takes the later one only if it is greater, so behind a NaN larger elements are lost",
+                   ops::explains_hidden_maximum}},
       .mistakes = {{"ties-are-cut", "exactly k are kept, of equals the first ones", ops::golden<ops::RenormMistake::ties_are_cut>},
                    {"not-divided", "what is kept is not divided by its sum", ops::golden<ops::RenormMistake::not_divided>}},
       .customary = {{"renorm_probs", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_sampling.py"}},

@@ -1,10 +1,7 @@
 #include "ops/sampling/top_p_renorm_prob.h"
 
-#include <cmath>
-
 #include "ops/draws/renorm_rows.h"
 #include "ops/draws/sampling.h"
-#include "quant/element.h"
 
 namespace dodona::ops {
 namespace {
@@ -33,11 +30,7 @@ void hopper(const TopPRenormProb& op, const Exec& exec) {
 }
 
 bool explains_hidden_maximum(const TopPRenormProb& actual, std::string_view, std::int64_t linear) {
-  const std::int64_t v = actual.probs.size(1), b = linear / v;
-  if (threshold_of(actual.top_p_arr, actual.top_p, b) >= 1) return false;
-  for (std::int64_t i = b * v; i < (b + 1) * v; ++i)
-    if (std::isnan(quant::get(actual.probs, i))) return true;
-  return false;
+  return hides_maximum(rows_of(actual), linear / actual.probs.size(1));
 }
 
 }  // namespace
