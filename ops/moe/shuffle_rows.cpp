@@ -31,6 +31,23 @@ void fast(const ShuffleRows& op, const Exec& exec) {
                     });
 }
 
+/// Elements of a row that upstream writes: it copies whole units of 16 bytes.
+std::int64_t written(const ShuffleRows& op) {
+  const std::int64_t unit = 128 / bits(op.input_tensor.dtype());
+  return op.input_tensor.size(1) / unit * unit;
+}
+
+bool explains_end(const ShuffleRows& actual, std::string_view, std::int64_t linear) {
+  return linear % actual.input_tensor.size(1) >= written(actual);
+}
+
+std::optional<Refusal> unsupported(const ShuffleRows& op, Mode mode) {
+  if (mode == Mode::hopper && written(op) < op.input_tensor.size(1))
+    return Refusal{"input_tensor", "has rows of " + std::to_string(op.input_tensor.size(1)) + " elements, of which the kernel writes " +
+                                       std::to_string(written(op)) + ", whole units of 16 bytes: there is no hopper mode for that"};
+  return {};
+}
+
 /// Every row that is chosen is read, however often, from memory once.
 double bytes_read(const ShuffleRows& op) {
   const std::int64_t rows = std::min(op.input_tensor.size(0), op.dst2src_map.size(0));
@@ -48,7 +65,10 @@ A copy of bits: output_tensor[d] = input_tensor[dst2src_map[d]]. Nothing is roun
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::fast,
+      .unsupported = ops::unsupported,
       .bytes_read = ops::bytes_read,
+      .defects = {{"unwritten-end", "output_tensor",
+                   "rows whose size is no multiple of 16 bytes: what is behind the last 16 is never written", ops::explains_end}},
       .customary = {{"*", CustomaryKind::close, 1.3e-6, 1e-5,
                      "sgl-kernel test_prepare_input_moe (as its XPU port has it): scatter, then gather (f32, bf16, f16)"}},
       .cases = {"R=5 C=7168 D=20", "R=7 C=1024 D=5 --dtype input_tensor=f8_e4m3", "R=6 C=56 D=9 --dtype input_tensor=f32",
