@@ -42,11 +42,27 @@ void pack(const Fp8GemmNt& op, std::byte* part, const Exec& exec) {
   panel_pack({op.b.as<std::byte>(), op.b.stride(0), 0, f8_e4m3}, op.b.size(0), op.b.size(1), part, exec);
 }
 
+bool has_gaps(const Tensor& matrix) {
+  return matrix.size(0) > 1 && matrix.stride(0) != matrix.size(1);
+}
+
+/// An H100's kernel with a scale for each row of b takes rows to be K apart, whatever their strides.
+bool explains_dense_rows(const Fp8GemmNt& actual, std::string_view, std::int64_t linear) {
+  const std::int64_t n = actual.b.size(0);
+  const bool is_such = actual.gran_n == 1 && !actual.scale_ue8m0;
+  return is_such && ((has_gaps(actual.a) && linear >= n) || (has_gaps(actual.b) && linear % n > 0));
+}
+
 std::optional<Refusal> unsupported(const Fp8GemmNt& op, Mode mode) {
   if (mode == Mode::hopper) {
     if (op.scale_ue8m0) return Refusal{"scale_ue8m0", "is true: an H100's kernels take scales in fp32"};
     if (op.gran_n == 128 && op.out_dtype == f32)
       return Refusal{"out_dtype", "is f32: an H100's kernel with a scale for 128 rows of b stores bf16"};
+    for (const auto& [name, matrix] : {std::pair<const char*, const Tensor&>{"a", op.a}, {"b", op.b}})
+      if (op.gran_n == 1 && has_gaps(matrix))
+        return Refusal{name, "has rows " + std::to_string(matrix.stride(0)) +
+                                 " apart: an H100's kernel with a scale for each row of b reads them " + std::to_string(matrix.size(1)) +
+                                 " apart"};
     if (op.gran_n == 1 && !op.c.defined()) return Refusal{"c", "is not given: an H100's kernel with a scale for each row of b adds to it"};
   }
   if (mode == Mode::blackwell) {
@@ -82,6 +98,9 @@ std::unique_ptr<Op> op_fp8_gemm_nt() {
       .prepare = {{"b"}, false, ops::packed_bytes, ops::pack, ops::fast_prepared},
       .check = ops::check,
       .flops = ops::flops,
+      .defects = {{"rows-taken-as-dense", "d",
+                   "gran_n = 1 with scales in fp32: rows of a and of b are read K apart, also where they are slices of wider ones",
+                   ops::explains_dense_rows}},
       .mistakes = {{"scales-of-first-block", "the first scale of each row of a is used for all of K",
                     ops::golden<ops::DeepGemmScaling::of_first_block>}},
       .cases = {"M=5 N=40 K=256", "M=4 N=136 K=1536", "M=7 N=64 K=400 --dist wide-exponent",
