@@ -40,6 +40,21 @@ void golden(const ApplyTokenBitmaskInplaceCuda& op, const Exec& exec, Reference*
   record_exact(op.logits, reference, "logits");
 }
 
+/// A row of the grid for each row of logits, of which CUDA has 65535: beyond, the launch fails, and upstream does not ask.
+bool is_not_launched(const ApplyTokenBitmaskInplaceCuda& op) {
+  return (op.indices.defined() ? op.indices : op.logits).size(0) > 65535;
+}
+
+bool explains_unmasked(const ApplyTokenBitmaskInplaceCuda& actual, std::string_view, std::int64_t) {
+  return is_not_launched(actual);
+}
+
+std::optional<Refusal> unsupported(const ApplyTokenBitmaskInplaceCuda& op, Mode mode) {
+  if (mode == Mode::hopper && is_not_launched(op))
+    return Refusal{"logits", "has more than 65535 rows, for which upstream's kernel does not launch: there is no hopper mode for that"};
+  return {};
+}
+
 }  // namespace
 }  // namespace dodona::ops
 
@@ -52,6 +67,10 @@ for bit. Rows that indices do not name are left alone.)",
       .golden = ops::golden<false>,
       .fast = ops::fast,
       .hopper = ops::fast,
+      .unsupported = ops::unsupported,
+      .defects = {{"no-launch-65536-rows", "logits",
+                   "with more than 65535 rows nothing is masked: the grid is too high, and the error is not asked for",
+                   ops::explains_unmasked}},
       .mistakes = {{"highest-bit-first", "the first token of a word is read from its highest bit", ops::golden<true>}},
       .cases = {"B=4 V=1000 W=32", "B=3 V=70 W=2 --dtype logits=bf16", "B=5 V=64 W=2 N=3 --with indices --dtype logits=f16"},
       .bench_cases = {"B=64 V=129280 W=4040"},
