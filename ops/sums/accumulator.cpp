@@ -347,6 +347,8 @@ Bounded scaled_span(const Bounded& sum, double a_scale, double b_scale) {
     flushed = flushed || may_flush(product);
     part.open = part.open || (std::isfinite(product) && std::fabs(product) > largest_f32);
   }
+  // Zero times infinity, or infinity of either sign.
+  part.open = part.open || ((std::isinf(a_scale) || std::isinf(b_scale)) && sum.reaches_zero());
   return part.widened(std::fabs(part.exact) * (flushed ? 1.0 : 3 * f32_eps));
 }
 

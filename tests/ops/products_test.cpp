@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <random>
 
 #include "dodona/error.h"
@@ -120,6 +121,23 @@ TEST(Products, ScalesOf1By128And128By128AreAppliedWithinTheSum) {
   const Blockwise call = blockwise(5, 150, 300);
   const Golden result = golden({call.product()}, hopper_fp8_promoted, 5, 150);
   expect_exact(result, [&](std::int64_t i, std::int64_t j) { return call.sum(i, j, [&](std::int64_t k) { return call.scale(i, j, k); }); });
+}
+
+TEST(Products, AnInfiniteScaleLeavesOpenWhatASumMayBeZeroFor) {
+  // Row 0 adds up to nothing but for what a tensor core may lose, row 1 to 128.
+  Blockwise call{filled(f8_e4m3, {2, 128}, 1.0), filled(f8_e4m3, {128, 128}, 1.0),
+                 filled(f32, {1, 2}, std::numeric_limits<double>::infinity()), filled(f32, {1, 1}, 1.0)};
+  for (std::int64_t k = 64; k < 128; ++k) quant::set(call.a, k, -1.0);
+  Tensor out(f32, {2, 128});
+  Reference reference;
+  const GoldenOutput golden_out(out, &reference, "out");
+  golden_out.make_open();
+  const Product product = call.product();
+  golden_products({&product, 1}, hopper_fp8_promoted, golden_out, true, in_mode(Mode::golden));
+  const ReferenceOutput& record = *reference.find("out");
+  EXPECT_EQ(record.unspecified[0], 1);
+  EXPECT_EQ(record.unspecified[128], 0);
+  EXPECT_EQ(record.exact[128], std::numeric_limits<double>::infinity());
 }
 
 /// What the kernel does, from mma_step alone.
