@@ -49,17 +49,19 @@ Bounded sum_of(const MeanDim& op, const std::vector<float>& x) {
     sum += value;
     (value > 0 ? positive : negative) += std::fabs(value);
   }
-  if (!std::isfinite(sum)) return {sum};
+  const Rounding rounding = rounding_of(op.input.dtype());
+  const auto may_overflow = [&](double magnitude) { return !(magnitude < rounding.largest * (1 - 0x1p-4)); };
+  // Beside an infinity the finite ones may add up to the other one.
+  if (!std::isfinite(sum)) return {sum, 0.0, std::isinf(sum) && may_overflow(std::min(positive, negative))};
   const double most = std::max(positive, negative);
   // A sum of nothing but zeros may have either sign.
   Bounded bounded{sum, most > 0 ? static_cast<double>(x.size()) * f32_eps * most : 0x1p-149, most > largest_f32};
   if (op.input.dtype() == f32) return bounded;
-  const Rounding rounding = rounding_of(op.input.dtype());
   const auto add = [&](float a, float b) {
     const float partial = a + b;
     const double magnitude = std::fabs(static_cast<double>(partial));
     bounded.slack += std::max(magnitude * rounding.relative, rounding.least);
-    bounded.open = bounded.open || !(magnitude < rounding.largest * (1 - 0x1p-4));
+    bounded.open = bounded.open || may_overflow(magnitude);
     return partial;
   };
   for (std::size_t begin = 0; begin < x.size(); begin += block)

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "dodona/error.h"
 #include "helpers.h"
@@ -88,6 +89,23 @@ TEST(MeanDim, IsOfTheMiddleDimension) {
   const Tensor x = tensor_of(DType::f32, {2, 3, 2}, {1, 10, 2, 20, 3, 30, 4, 40, 5, 50, 6, 60});
   for (const Mode mode : all_modes)
     EXPECT_EQ(values_of(ops::run(ops::MeanDim{.input = x, .output = {}}, in_mode(mode)).output), (Values{2, 20, 5, 50})) << name(mode);
+}
+
+TEST(MeanDim, BesideAnInfinityNumbersMayAddUpToTheOther) {
+  // Two times 60000 is beyond f16, and with -inf NaN: an H200's mean.
+  const NamedOp mean{"mean_dim"};
+  for (const bool overflows : {true, false}) {
+    Arguments inputs = mean.case_of("M=1 N=3 K=1 --dtype input=f16");
+    const Tensor& x = *inputs.find("input");
+    quant::set(x, 0, overflows ? 60000.0 : 1.0);
+    quant::set(x, 1, overflows ? 60000.0 : 1.0);
+    quant::set(x, 2, -std::numeric_limits<double>::infinity());
+    const auto& op = registry().at("mean_dim");
+    Arguments copied = oracle::runnable(op, inputs);
+    Reference reference;
+    op.reference(copied, in_mode(Mode::golden), reference);
+    EXPECT_EQ(reference.find("output")->unspecified[0], overflows ? 1 : 0);
+  }
 }
 
 TEST(MeanDim, HopperAddsInTheTypeOfTheElements) {
