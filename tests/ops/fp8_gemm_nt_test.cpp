@@ -52,6 +52,23 @@ TEST(Fp8GemmNt, WordsHoldFourExponentsEachFromTheLowByteOn) {
   EXPECT_THROW(first(op, Mode::hopper), Error);
 }
 
+TEST(Fp8GemmNt, AnH100ReadsSlicedRowsAsDenseWhereEachRowOfBHasAScale) {
+  for (const bool sliced : {false, true}) {
+    auto op = call(2, 8, 128);
+    if (sliced) op.a = filled(DType::f8_e4m3, {2, 144}, 1.0).slice(1, 0, 128);
+    EXPECT_EQ(first(op, Mode::hopper), 128.0) << sliced;  // a scale for 128 rows of b
+    op.gran_n = 1, op.out_dtype = DType::f32;
+    op.sfb = filled(DType::f32, {8, 1}, 1.0);
+    op.c = filled(DType::f32, {2, 8}, 0.0);
+    EXPECT_EQ(first(op, Mode::golden), 128.0) << sliced;
+    if (sliced) {
+      EXPECT_THROW(first(op, Mode::hopper), Error);
+    } else {
+      EXPECT_EQ(first(op, Mode::hopper), 128.0);
+    }
+  }
+}
+
 TEST(Fp8GemmNt, AnH100PromotesEvery128AndAB200Never) {
   auto op = call(1, 8, 512);
   op.gran_n = 1, op.out_dtype = DType::f32;
