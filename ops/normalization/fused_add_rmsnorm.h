@@ -12,6 +12,7 @@ struct FusedAddRmsnorm {
   Tensor input, residual, weight;
   double eps = 1e-6;
   bool enable_pdl = false;
+  double weight_bias = 0.0;
   std::string normalize = "unrounded", weight_order = "fused", kernel = "flashinfer";
 
   static constexpr OpInfo info{"fused_add_rmsnorm", Category::normalization, {Source::sgl_kernel, Source::flashinfer}};
@@ -21,6 +22,8 @@ struct FusedAddRmsnorm {
     op.in("weight", weight, same_as("input"), "H").role(Role::weight).doc("one factor per column");
     op.attr("eps", eps, at_least(0.0)).doc("added to the mean square; narrowed to fp32");
     op.attr("enable_pdl", enable_pdl).ignored().doc("programmatic dependent launch, without effect on values");
+    op.attr("weight_bias", weight_bias, between(0, 1))
+        .doc("added to every factor, in fp32; 1: gemma's norms, whose weights are stored less one");
     op.choice("normalize", normalize, {"unrounded", "rounded"})
         .doc("what is normalised: the fp32 sum, or the sum as the residual stores it (fused all-reduce kernels, eager references)")
         .dialect("trtllm", "rounded")

@@ -14,7 +14,7 @@
 namespace dodona::ops {
 namespace {
 
-template <RmsFactorOf factor>
+template <RmsFactorOf factor, AddBias add_bias = bias_in_f32>
 void golden_by(const Rmsnorm& op, const Exec& exec, Reference* reference) {
   const GoldenOutput out(op.output, reference, "output");
   out.make_open();
@@ -22,6 +22,7 @@ void golden_by(const Rmsnorm& op, const Exec& exec, Reference* reference) {
   const DType type = op.output.dtype();
   std::vector<double> weight(static_cast<std::size_t>(width));
   quant::to_f64(type, op.weight.data(), weight.data(), width);
+  if (op.weight_bias != 0) add_bias(type, weight, op.weight_bias);
   parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
     // A copy of the row: the output may be the input's memory.
     std::vector<double> x(static_cast<std::size_t>(width));
@@ -45,6 +46,7 @@ void fast(const Rmsnorm& op, const Exec& exec) {
                      .n = width,
                      .type = op.input.dtype(),
                      .eps = static_cast<float>(op.eps),
+                     .weight_bias = static_cast<float>(op.weight_bias),
                      .writing = writing,
                      .sum_rounded = false,
                      .weight_rounded = op.weight_order == "rounded"};
@@ -57,6 +59,7 @@ std::optional<Refusal> unsupported(const Rmsnorm& op, Mode mode) {
   if ((op.weight_order == "rounded") != (op.kernel == "vllm"))
     return Refusal{"weight_order", "'" + op.weight_order + "' has no hopper mode with kernel=" + op.kernel + ": vllm's kernel rounds, " +
                                        "flashinfer's and triton's are fused"};
+  if (op.weight_bias != 0 && op.kernel != "flashinfer") return no_bias_in(op.kernel);
   if (op.input.dtype() == f32) return Refusal{"input", "of dtype f32 has no hopper mode: the H200's kernel takes bf16 and f16"};
   return {};
 }
@@ -71,7 +74,7 @@ void hopper(const Rmsnorm& op, const Exec& exec) {
   parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
     std::vector<float> x(static_cast<std::size_t>(width));
     quant::to_f32(type, row_begin(op.input, t, element_bytes), x.data(), width);
-    hopper_rms_row(kernel, x, weight, type, op.eps);
+    hopper_rms_row(kernel, x, weight, type, op.eps, op.weight_bias);
     quant::from_f32(type, x.data(), row_begin_mutable(op.output, t, element_bytes), width);
   });
 }
@@ -89,16 +92,21 @@ the sum is open: chains of at most max(64, H/128) additions, then a tree. A sum 
 Budget, relative: 0.5*(chain + log2 H + 5) + 6 units of 2^-24, twice 2^-126 over (mean + eps), and all of what denormals that
 may be flushed carry (x, x*r, weight, y). With weight_order=rounded only values whose inner rounding may fall to a neighbour are
 open. Under a weight of -0 the sign of y is open: FlashInfer's kernel, sgl-kernel's too, adds the weight to a bias of 0 first,
-which makes it +0 (and hopper mode does), others do not.)",
+which makes it +0 (and hopper mode does), others do not. weight_bias is added to the weight in fp32, one rounding, before the product.)",
       .golden = ops::golden_by<ops::rms_factor_of>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .unsupported = ops::unsupported,
-      .mistakes = ops::rms_mistakes<ops::Rmsnorm>([]<ops::RmsFactorOf factor> { return ops::golden_by<factor>; }),
+      .mistakes = ops::rms_mistakes<ops::Rmsnorm>(
+          []<ops::RmsFactorOf factor> { return ops::golden_by<factor>; },
+          {{"bias-left-out", "weight_bias is not added to the weights", ops::golden_by<ops::rms_factor_of, ops::bias_left_out>, true},
+           {"bias-in-type", "weight_bias is added to the weights in their own type", ops::golden_by<ops::rms_factor_of, ops::bias_in_type>,
+            true}}),
       .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_norm.py test_norm (f16)"}},
       .fib_names = {{"rmsnorm", "rmsnorm", "rmsnorm_h", {{"input", "hidden_states"}, {"weight", "weight"}}, {{"output", "output"}}}},
       .cases = {"T=4 H=7168", "T=7 H=1536 --dtype input=f16", "T=3 H=111 --dtype input=f32", "T=2 H=512 --dialect deepseek",
-                "T=3 H=1536 --attr kernel=vllm --attr weight_order=rounded", "T=3 H=576 --attr kernel=triton"},
+                "T=3 H=1536 --attr kernel=vllm --attr weight_order=rounded", "T=3 H=576 --attr kernel=triton",
+                "T=2 H=1024 --attr weight_bias=1"},
       .bench_cases = {"T=1 H=7168", "T=512 H=7168", "T=4096 H=7168"},
   });
 }

@@ -12,6 +12,7 @@ struct Rmsnorm {
   Tensor input, weight, output;
   double eps = 1e-6;
   bool enable_pdl = false;
+  double weight_bias = 0.0;
   std::string weight_order = "fused", kernel = "flashinfer";
 
   static constexpr OpInfo info{"rmsnorm", Category::normalization, {Source::sgl_kernel, Source::flashinfer}};
@@ -21,6 +22,8 @@ struct Rmsnorm {
     op.in("weight", weight, same_as("input"), "H").role(Role::weight).doc("one factor per column");
     op.attr("eps", eps, at_least(0.0)).doc("added to the mean square; narrowed to fp32");
     op.attr("enable_pdl", enable_pdl).ignored().doc("programmatic dependent launch, without effect on values");
+    op.attr("weight_bias", weight_bias, between(0, 1))
+        .doc("added to every factor, in fp32; 1: gemma's norms, whose weights are stored less one");
     op.choice("weight_order", weight_order, {"fused", "rounded"})
         .doc("fused: x*r*weight is rounded once; rounded: x*r is rounded to the type before the weight, which rounds again")
         .dialect("deepseek", "rounded");

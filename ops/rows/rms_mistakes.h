@@ -25,6 +25,11 @@ inline constexpr std::array<RmsMistake, 6> rms_mistake_list{{
     {"tail-left-out", "columns behind the last whole 128 are left out of the sum of squares", rms_factor_without_tail, true},
 }};
 
+/// Of an op with weight_bias: only FlashInfer's kernel has one.
+inline Refusal no_bias_in(const std::string& kernel) {
+  return {"weight_bias", "is not zero, which has no hopper mode with kernel=" + kernel + ": flashinfer's alone adds it"};
+}
+
 /// The first `count` of them for an op, behind its `own`: golden.operator()<factor>() is its golden mode with another factor.
 template <class O, std::size_t count = rms_mistake_list.size(), class Golden>
 std::vector<MistakeOf<O>> rms_mistakes(const Golden& golden, std::vector<MistakeOf<O>> own = {}) {

@@ -21,6 +21,7 @@ struct RmsRow {
   std::int64_t n;
   DType type;
   float eps;
+  float weight_bias = 0.0f;  ///< added to every weight
   Writing writing;
   bool sum_rounded;     ///< x is rounded to the type before it is squared and normalised
   bool weight_rounded;  ///< x * factor is rounded to the type before the weight

@@ -7,7 +7,7 @@ namespace {
 
 using ops::RmsRow;
 
-/// How x comes about, and what is rounded on the way. `plain` rows round nothing inside, which keeps the flags out of their loops.
+/// How x comes about, and what is rounded on the way. `plain` rows round and add nothing inside, which keeps the flags out of their loops.
 template <class LanesOf, bool has_addend_, bool plain_>
 struct Recipe {
   using Lanes = LanesOf;
@@ -66,6 +66,7 @@ template <class R>
 DODONA_INLINE f32x16 normalised(const RmsRow& row, f32x16 x, f32x16 factor, f32x16 weight) {
   x = x * factor;
   if (!R::plain && row.weight_rounded) x = R::Lanes::round(x);
+  if (!R::plain && row.weight_bias != 0) weight = weight + f32x16::splat(row.weight_bias);
   return x * weight;
 }
 
@@ -99,7 +100,7 @@ void normalise_row(const RmsRow row) {
 
 template <class Lanes>
 DODONA_INLINE void normalise_row_of(const RmsRow& row) {
-  const bool plain = !row.sum_rounded && !row.weight_rounded;
+  const bool plain = !row.sum_rounded && !row.weight_rounded && row.weight_bias == 0;
   if (row.addend != nullptr) return plain ? normalise_row<Recipe<Lanes, true, true>>(row) : normalise_row<Recipe<Lanes, true, false>>(row);
   return plain ? normalise_row<Recipe<Lanes, false, true>>(row) : normalise_row<Recipe<Lanes, false, false>>(row);
 }

@@ -146,7 +146,18 @@ void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std
   }
 }
 
-void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps, std::int64_t blocks) {
+void bias_in_f32(DType /*type*/, std::span<double> weight, double bias) {
+  for (double& value : weight) value = static_cast<float>(value + bias);
+}
+
+void bias_left_out(DType /*type*/, std::span<double> /*weight*/, double /*bias*/) {}
+
+void bias_in_type(DType type, std::span<double> weight, double bias) {
+  for (double& value : weight) value = quant::round_to(type, value + bias);
+}
+
+void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps, double weight_bias,
+                    std::int64_t blocks) {
   const auto n = static_cast<float>(x.size()), e = static_cast<float>(eps);
   const std::size_t part = x.size() / static_cast<std::size_t>(blocks);
   const hw::BlockLayout layout = layout_of(kernel, static_cast<std::int64_t>(part), bits(type) / 8);
@@ -160,7 +171,7 @@ void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float>
     for (std::size_t h = 0; h < x.size(); ++h) x[h] = hw::div(x[h], root) * weight[h];
   } else {
     const float factor = hw::rsqrt(hw::fma(sum, hw::rcp(n), e));
-    const float bias = kernel == RmsKernel::flashinfer ? 0.0f : -0.0f;
+    const float bias = kernel == RmsKernel::flashinfer ? static_cast<float>(weight_bias) : -0.0f;
     for (std::size_t h = 0; h < x.size(); ++h) x[h] = hw::mul(hw::mul(x[h], factor), hw::add(bias, weight[h]));
   }
 }

@@ -47,11 +47,17 @@ RmsFactor rms_factor_without_tail(std::span<const double> x, double eps);
 void golden_rms_row(const GoldenOutput& out, DType type, std::int64_t first, std::span<const double> x, std::span<const double> lost,
                     std::span<const double> weight, double eps, bool weight_rounded, RmsFactorOf factor_of = rms_factor_of);
 
+/// Golden mode's weight + bias, which is a sum in fp32. Mistakes: nothing is added; the sum is rounded to the weight's own type.
+using AddBias = void (*)(DType type, std::span<double> weight, double bias);
+void bias_in_f32(DType type, std::span<double> weight, double bias);
+void bias_left_out(DType type, std::span<double> weight, double bias);
+void bias_in_type(DType type, std::span<double> weight, double bias);
+
 /// Whose kernel adds the squares, in hopper mode. Thread i of a block has vectors i, i + threads, ... of a row, and adds their squares by
 /// fma in order, but for vllm_vectors.
 enum class RmsKernel {
   /// min(1024, n/vec) threads rounded up to whole warps, vec = gcd(16 / bytes of an element, n); xor butterflies over lanes, and over the
-  /// per-warp sums padded with 0 to 32; r = rsqrt(fma(sum, rcp(n), eps)), y = (x * r) * (0 + weight), so that a weight of -0 is +0;
+  /// per-warp sums padded with 0 to 32; r = rsqrt(fma(sum, rcp(n), eps)), y = (x * r) * (bias + weight), so that a weight of -0 is +0;
   /// denormals flushed. Source: FlashInfer `RMSNormKernel`, `FusedAddRMSNormKernel`.
   flashinfer,
   /// The same with the weight as it is. Source: FlashInfer's fused all-reduce.
@@ -72,6 +78,7 @@ enum class RmsKernel {
 /// The same on an H200, in place, before the last rounding to `type`, which is that of the tensor. FlashInfer's fused all-reduce is
 /// RmsKernel::flashinfer_unbiased in a cluster of `blocks`: each has a part of the row, a vector for each thread, and their sums are added
 /// in order.
-void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps, std::int64_t blocks = 1);
+void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float> weight, DType type, double eps, double weight_bias = 0.0,
+                    std::int64_t blocks = 1);
 
 }  // namespace dodona::ops

@@ -155,7 +155,7 @@ void hopper(const Fusion& op, const Exec& exec) {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = quant::hopper::add(static_cast<float>(quant::round_to(type, x[i])), residual[i]);
     quant::from_f32(type, x.data(), stored, width);
     quant::to_f32(type, stored, x.data(), width);
-    hopper_rms_row(RmsKernel::flashinfer_unbiased, x, gamma, type, op.rms_eps, blocks);
+    hopper_rms_row(RmsKernel::flashinfer_unbiased, x, gamma, type, op.rms_eps, 0.0, blocks);
     quant::from_f32(type, x.data(), row_begin_mutable(op.norm_out, t, element_bytes(op)), width);
   });
 }

@@ -47,6 +47,19 @@ TEST(Rmsnorm, ValuesAreThoseOfTheFormula) {
   }
 }
 
+TEST(Rmsnorm, ABiasIsAddedToTheWeightsInFp32) {
+  // A row of one magnitude becomes ones. 1 + 3/512 rounds to 1 + 1/128, 1 + 1/512 to 1.
+  const Tensor x = tensor_of(DType::bf16, {1, 4}, {1, 1, -1, 1}), w = tensor_of(DType::bf16, {4}, {3.0 / 512, -1.0, 2.0, 1.0 / 512});
+  const double expected[] = {1 + 1.0 / 128, 0.0, -3.0, 1.0};
+  for (const Mode mode : all_modes) {
+    const Tensor y = ops::run(ops::Rmsnorm{.input = x, .weight = w, .output = {}, .eps = 0.0, .weight_bias = 1.0}, in_mode(mode)).output;
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(quant::get(y, i), expected[i]);
+  }
+  EXPECT_THROW(ops::run(ops::Rmsnorm{.input = x, .weight = w, .output = {}, .weight_bias = 2.0}, in_mode(Mode::fast)), Error);
+  EXPECT_THROW(ops::run(ops::Rmsnorm{.input = x, .weight = w, .output = {}, .weight_bias = 1.0, .kernel = "triton"}, in_mode(Mode::hopper)),
+               Error);
+}
+
 TEST(Rmsnorm, ZeroRowGivesZerosOfItsSignAndNaNWithoutEps) {
   const Tensor w = filled(DType::bf16, {40}, 1.5);
   for (const Mode mode : all_modes) {

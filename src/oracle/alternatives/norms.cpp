@@ -35,7 +35,10 @@ void normalise(std::span<const float> x, const std::vector<float>& weight, float
 }
 
 void normalise(const Call& call, std::span<const float> x, const Tensor& out) {
-  normalise(x, floats(call.tensor("weight")), static_cast<float>(call.number("eps")), call.is("weight_order", "rounded"), call.way, out);
+  std::vector<float> weight = floats(call.tensor("weight"));
+  const auto bias = static_cast<float>(call.number("weight_bias"));
+  for (float& value : weight) value = bias == 0 ? value : bias + value;
+  normalise(x, weight, static_cast<float>(call.number("eps")), call.is("weight_order", "rounded"), call.way, out);
 }
 
 }  // namespace
