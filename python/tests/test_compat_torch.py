@@ -29,7 +29,7 @@ def type_of(name):
 def calls(package, name, operator=False):
     """The op's case lines as upstream's callers write them, less those that upstream refuses."""
     adapter = compat._package(package).torch_adapter(name) if operator else compat._package(package).adapter(name)
-    made = [(line, UpstreamCall(package, name, dodona.gen(line), to_torch, type_of if operator else str, operator)) for line in lines_of(adapter.op, package)]
+    made = [(line, UpstreamCall(package, name, dodona.gen(line), to_torch, type_of if operator else str, operator)) for line in lines_of(adapter, package)]
     assert any(call.said for _, call in made)
     return [(line, call) for line, call in made if call.said]
 

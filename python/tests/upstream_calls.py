@@ -1,5 +1,7 @@
 """A case's call as upstream's callers write it: its arguments by upstream's names, outputs where upstream wants them given."""
 
+import re
+
 import numpy as np
 
 import dodona
@@ -33,10 +35,8 @@ class UpstreamCall:
             self.ours[field] = value
         self.wanted = case.run()
         self.arguments = {}
-        # A schema has no place for what is ours alone, and the second version of a kernel is an operator of its own, as one order of filters is.
-        self.said = "enable_v2" not in self.adapter.line.makes or case.attrs.get("enable_v2") is True
-        if "filter_apply_order" in self.adapter.line.makes:
-            self.said = self.said and case.attrs.get("filter_apply_order") == "joint"
+        # A schema has no place for what is ours alone.
+        self.said = True
         for theirs, output in self.adapter.line.writes.items():
             self.ours[output] = self.ours[self.adapter.fields[self.adapter.names[theirs]]]
         for theirs, parameter in self.adapter.signature.parameters.items():
@@ -183,6 +183,8 @@ class UpstreamCall:
         returned = function(**self.arguments)
         specs = dodona.schema(self.case.op)["tensors"]
         outputs = {spec["name"]: self.ours[spec["name"]] for spec in specs if spec["direction"] != "in" and spec["name"] in self.ours}
+        if self.adapter.name == "apply_rope_with_cos_sin_cache":  # what the op changes is given back, and stays as it was
+            return returned, {**outputs, **dict(zip(("query", "key"), returned))}
         missing = [name for name in self.wanted if name not in outputs]
         values = [] if returned is None else list(returned) if isinstance(returned, (tuple, list)) else [returned]
         if not missing:
@@ -190,10 +192,17 @@ class UpstreamCall:
         return returned, {**outputs, **dict(zip(missing, values[-len(missing) :]))}
 
 
-def lines_of(op, dialect):
-    """The op's case lines, with the package's recipe."""
+def lines_of(adapter, dialect):
+    """The case lines of an adapter's op, with the package's recipe: those that state what the adapter sets, or where there are none, all others with it."""
+    op, sets = adapter.op, {f"--attr {name}={str(value).lower()}" for name, value in adapter.line.sets.items()}
     has = any(dialect in spec.get("dialects", {}) for spec in dodona.schema(op)["attributes"])
-    return [f"{op} {line}" + (f" --dialect {dialect}" if has and "--dialect" not in line else "") for line in dodona.schema(op)["cases"]]
+    lines = dodona.schema(op)["cases"]
+    stated = [line for line in lines if all(word in line for word in sets)]
+    if not stated:
+        taken = "|".join(adapter.line.sets)
+        others = [re.sub(rf" --attr ({taken})=\S+", "", line) for line in lines if not re.search(rf"--with ({taken})\b", line)]
+        stated = [" ".join([line, *sorted(sets)]) for line in others]
+    return [f"{op} {line}" + (f" --dialect {dialect}" if has and "--dialect" not in line else "") for line in stated]
 
 
 def as_the_op_has_it(name, value, wanted):

@@ -59,6 +59,7 @@ class Op:
     only: Mapping[str, tuple] = field(default_factory=dict)  # upstream's argument -> the values that are offered
     takes: tuple[str, ...] = ()  # arguments of upstream's that a hook turns into others
     makes: tuple[str, ...] = ()  # arguments of ours that a hook gives
+    sets: Mapping[str, Any] = field(default_factory=dict)  # arguments of ours that are what is said here in every call
     beside: Mapping[str, Any] = field(default_factory=dict)  # keywords of newer versions with their defaults, which a hook turns into others
     writes: Mapping[str, str] = field(default_factory=dict)  # upstream's argument -> the output of ours that is written to it
     before: Optional[Callable[[Call], None]] = None  # changes the arguments
@@ -121,7 +122,7 @@ class Adapter:
         found = {}
         for slot in plan.slots:
             attr = slot.spec.get("dtype_attr")
-            if attr and slot.name in outputs and attr not in self.names.values() and attr not in self.line.makes:
+            if attr and slot.name in outputs and attr not in (*self.names.values(), *self.line.makes, *self.line.sets):
                 found[attr] = outputs[slot.name]
         return found
 
@@ -130,7 +131,7 @@ class Adapter:
         recipe = {spec["name"]: spec["dialects"][dialect] for spec in plan.schema["attributes"] if dialect in spec.get("dialects", {})}
         idle = {spec["name"] for spec in plan.schema["attributes"] if spec["no_effect"]}
         idle.update(parameter for parameter, of, _ in parameters_of(plan) if not of)
-        taken = {*self.names.values(), *self.types, *self.line.makes, *self.line.writes.values(), *signature.parameters, *idle}
+        taken = {*self.names.values(), *self.types, *self.line.makes, *self.line.sets, *self.line.writes.values(), *signature.parameters, *idle}
         found = []
         for name, parameter in inspect.signature(function(self.op)).parameters.items():
             if name not in taken:
@@ -143,7 +144,7 @@ class Adapter:
 
     def _function(self) -> Callable[..., Any]:
         """A def with upstream's parameters: a call costs no more than handing them on."""
-        space = {"_op": function(self.op), "_hooked": self._hooked, "_Error": Error, "_as_refused": as_refused, "_one": _one, "_type_of": _type_of, "_idle": self._idle}
+        space = {"_op": function(self.op), "_hooked": self._hooked, "_Error": Error, "_as_refused": as_refused, "_one": _one, "_type_of": _type_of, "_idle": self._idle, "_sets": self.line.sets}
         head = []
         for parameter in self.signature.parameters.values():
             if parameter.kind is parameter.KEYWORD_ONLY and "*" not in head:
@@ -157,7 +158,8 @@ class Adapter:
             call = f"_hooked({_arguments(given)})"
         else:
             types = {attr: f"_type_of({output})" for attr, output in self.types.items()}
-            call = f"_op({_arguments({**{self.names.get(name, name): name for name in given}, **types})})"
+            sets = {name: f"_sets[{name!r}]" for name in self.line.sets}
+            call = f"_op({_arguments({**{self.names.get(name, name): name for name in given}, **types, **sets})})"
         body = {"None": call, "()": call, "Tensor[]": f"return list({call})"}.get(self.returns, f"return _one({call})")
         checks = [f"    if {name}.__class__ is not {kind.__name__} and {name} is not None: _idle({name!r}, {name})" for name, kind in self.idle.items()]
         lines = [f"def {self.name}({', '.join(head)}):", *checks, "    try:", f"        {body}", "    except _Error as error:"]
@@ -240,7 +242,7 @@ class Adapter:
 
     def _run(self, call: Call) -> Any:
         """Our op with what the hooks left of the call."""
-        given = {self.names.get(name, name): value for name, value in call.items() if name not in self.line.takes}
+        given = {**self.line.sets, **{self.names.get(name, name): value for name, value in call.items() if name not in self.line.takes}}
         given.update({attr: _type_of(call[output]) for attr, output in self.types.items()})
         return function(self.op)(**given)
 

@@ -13,7 +13,7 @@ from .._arrays import Typed, as_dtype, dtype_name, is_torch
 from .._library import Error
 from .._ops import function
 from ._adapt import NotOffered, as_refused, refuse
-from ._hooks import bare
+from ._hooks.arrays import bare
 
 WORLD_SIZES = (2, 4, 6, 8)
 META_BYTES = 2 * 36 * 8 * 4 + 36 * 8 * 4  # of upstream's signals

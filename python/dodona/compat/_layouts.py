@@ -9,7 +9,7 @@ import numpy as np
 
 from .._arrays import is_torch
 from ._adapt import refuse
-from ._hooks import bare, bytes_as
+from ._hooks.arrays import bare, bytes_as
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 E4M3 = np.array([(-1) ** (c >> 7) * ((c & 7) * 2.0**-9 if not c >> 3 & 15 else (8 + (c & 7)) * 2.0 ** ((c >> 3 & 15) - 10)) for c in range(256)], np.float32)

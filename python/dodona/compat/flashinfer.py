@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Callable, Iterator
 
-from . import _hooks as hooks
 from . import _layouts as layouts
 from ._adapt import Op, refuse
 from ._collectives import trtllm_allreduce_fusion
+from ._hooks import arrays, attention, draws, experts, orders, quantized
 from ._mla_wrapper import BatchMLAPagedAttentionWrapper
 from ._packages import Package, in_place_of
 from ._ragged_wrapper import BatchPrefillWithRaggedKVCacheWrapper
@@ -132,7 +133,7 @@ def nvfp4_batched_quantize(a: Any, a_global_sf: Any, sf_vec_size: int = 16) -> t
     parts = [PACKAGE.adapter("fp4_quantize").function(matrix, a_global_sf, sf_vec_size, False, True) for matrix in a]
     if not parts:
         raise refuse("nvfp4_batched_quantize", "is empty, expected [B, M, K]", argument="a", code="bad_shape")
-    return hooks.stacked([codes for codes, _ in parts]), hooks.stacked([scales.reshape(-1) for _, scales in parts])
+    return arrays.stacked([codes for codes, _ in parts]), arrays.stacked([scales.reshape(-1) for _, scales in parts])
 
 
 def under(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,14 +149,17 @@ def autotune(tune_mode: bool = True) -> Iterator[None]:
     yield
 
 
-MLA_ROPE = Op("mla_rope_quantize_fp8", around=hooks.heads_of_keys)
+MLA_ROPE = Op("mla_rope_quantize_fp8", around=attention.heads_of_keys)
 
 # The kernels of sampling are those that sgl_kernel builds.
-DRAWN = ("generator", "check_nan", "seed", "offset")
+DRAWN = ("generator", "check_nan", "seed", "offset", "return_valid")
 
 GROUPS = {"a": "input_tensor", "a_global_sf": "input_global_scale"}  # sgl-kernel's names for the same kernel's arguments
 
+NO_BOUND = {"top_p": math.inf}  # the first token that is drawn is the sample
+
 FUNCTIONS = {
+    "apply_rope_with_cos_sin_cache": Op("apply_rope_with_cos_sin_cache_inplace", around=attention.rotated_copies),
     "block_scale_interleave": Op("nvfp4_block_scale_interleave"),
     "bmm_fp8": Op(only={"backend": ("cublas", "cudnn", "cutlass", "auto")}),
     "concat_mla_k": Op(),
@@ -169,61 +173,70 @@ FUNCTIONS = {
             "min_latency_mode": (False,),
         },
         takes=("quant_scales", "activation_type"),
-        makes=hooks.QUANT_SCALES[6],
-        around=hooks.cutlass_moe,
-        newer=hooks.newer_where(lambda value: isinstance(value, bool)),  # use_packed_weights before tune_max_num_tokens
+        makes=experts.QUANT_SCALES[6],
+        around=experts.cutlass_moe,
+        newer=orders.newer_where(lambda value: isinstance(value, bool)),  # use_packed_weights before tune_max_num_tokens
     ),
-    "fp4_quantize": Op(around=hooks.fp4_rows, newer=hooks.newer_fp4_quantize),
-    "gelu_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_and_mul")),
-    "gelu_tanh_and_mul": Op(before=hooks.rows_of_16_bytes("gelu_tanh_and_mul")),
-    "merge_state": Op(before=hooks.lse_in_f32),
+    "fp4_quantize": Op(around=quantized.fp4_rows, newer=orders.newer_fp4_quantize),
+    "gelu_and_mul": Op(before=arrays.rows_of_16_bytes("gelu_and_mul")),
+    "gelu_tanh_and_mul": Op(before=arrays.rows_of_16_bytes("gelu_tanh_and_mul")),
+    "gemma_fused_add_rmsnorm": Op("fused_add_rmsnorm", sets={"weight_bias": 1.0}),
+    "gemma_rmsnorm": Op("rmsnorm", sets={"weight_bias": 1.0}),
+    "merge_state": Op(before=attention.lse_in_f32),
     "merge_state_in_place": Op(
         "merge_state",
         names={"v": "v_a", "s": "s_a", "v_other": "v_b", "s_other": "s_b"},
         takes=("mask",),
         writes={"v": "v_merged", "s": "s_merged"},
-        around=hooks.first_state_in_place,
+        around=attention.first_state_in_place,
     ),
-    "min_p_sampling_from_probs": Op(takes=DRAWN, around=hooks.seeded("min_p_sampling_from_probs", min_p="float32")),
+    "min_p_sampling_from_probs": Op(takes=DRAWN, around=draws.seeded("min_p_sampling_from_probs", zeros_are_drawn=True, min_p="float32")),
     "mla_rope_quantize_fp8": MLA_ROPE,
-    "mm_fp4": Op(only={"backend": ("cudnn", "cutlass", "auto")}, before=hooks.scales_in_tiles),
-    "mxfp4_quantize": Op(around=hooks.scales_by_blocks),
-    "mxfp8_quantize": Op(takes=("sf_swizzle_layout",), around=hooks.flat_scales),
+    "mm_fp4": Op(only={"backend": ("cudnn", "cutlass", "auto")}, before=quantized.scales_in_tiles),
+    "mxfp4_quantize": Op(around=quantized.scales_by_blocks),
+    "mxfp8_quantize": Op(takes=("sf_swizzle_layout",), around=quantized.flat_scales),
     "nvfp4_quantize": Op(
         only={"sf_vec_size": (16,)},
         takes=("sfLayout",),
         makes=("is_sf_swizzled_layout", "is_sf_8x4_layout"),
-        around=hooks.named_layout,
+        around=quantized.named_layout,
     ),
     "rope_quantize_fp8": MLA_ROPE,
-    "scaled_fp4_grouped_quantize": Op("scaled_fp4_grouped_quant", names=GROUPS, around=hooks.views_of_groups),
-    "silu_and_mul": Op(before=hooks.rows_of_16_bytes("silu_and_mul")),
-    "silu_and_mul_scaled_nvfp4_experts_quantize": Op("silu_and_mul_scaled_fp4_grouped_quant", names=GROUPS, around=hooks.views_of_groups),
-    "softmax": Op(before=hooks.thresholds(temperature="float32")),
-    "top_k_mask_logits": Op(around=hooks.type_kept("top_k_mask_logits", "logits", top_k="int32")),
-    "top_k_renorm_probs": Op("top_k_renorm_prob", around=hooks.type_kept("top_k_renorm_probs", "probs", top_k="int32")),
-    "top_k_top_p_sampling_from_probs": Op(takes=DRAWN, around=hooks.seeded("top_k_top_p_sampling_from_probs", top_k="int32", top_p="float32")),
+    "sampling_from_probs": Op("top_p_sampling_from_probs", takes=DRAWN, sets=NO_BOUND, around=draws.seeded("sampling_from_probs")),
+    "scaled_fp4_grouped_quantize": Op("scaled_fp4_grouped_quant", names=GROUPS, around=quantized.views_of_groups),
+    "silu_and_mul": Op(before=arrays.rows_of_16_bytes("silu_and_mul")),
+    "silu_and_mul_scaled_nvfp4_experts_quantize": Op("silu_and_mul_scaled_fp4_grouped_quant", names=GROUPS, around=quantized.views_of_groups),
+    "softmax": Op(before=draws.thresholds(temperature="float32")),
+    "top_k_mask_logits": Op(around=draws.type_kept("top_k_mask_logits", "logits", top_k="int32")),
+    "top_k_renorm_probs": Op("top_k_renorm_prob", around=draws.type_kept("top_k_renorm_probs", "probs", top_k="int32")),
+    "top_k_sampling_from_probs": Op(
+        "top_k_top_p_sampling_from_probs",
+        takes=DRAWN,
+        sets={**NO_BOUND, "filter_apply_order": "joint"},
+        around=draws.counts_of_output_rows(draws.seeded("top_k_sampling_from_probs", top_k="int32")),
+    ),
+    "top_k_top_p_sampling_from_probs": Op(takes=DRAWN, around=draws.seeded("top_k_top_p_sampling_from_probs", top_k="int32", top_p="float32")),
     "top_p_renorm_probs": Op(
         "top_p_renorm_prob",
         only={"is_deterministic": (False, True)},  # one result either way
-        around=hooks.type_kept("top_p_renorm_probs", "probs", top_p="float32"),
+        around=draws.type_kept("top_p_renorm_probs", "probs", top_p="float32"),
     ),
-    "top_p_sampling_from_probs": Op(takes=DRAWN, around=hooks.seeded("top_p_sampling_from_probs", top_p="float32")),
+    "top_p_sampling_from_probs": Op(takes=DRAWN, around=draws.seeded("top_p_sampling_from_probs", top_p="float32")),
     "trtllm_batch_decode_with_kv_cache_mla": Op(
         only={"sinks": (None,), "backend": ("auto", "trtllm-gen"), "use_fp16_softmax": (None, False)},
         beside={"sparse_mla_top_k": 0},
-        newer=hooks.newer_where(hooks.a_number),
+        newer=orders.newer_where(orders.a_number),
         takes=("cum_seq_lens_q", "max_q_len", "skip_softmax_threshold_scale_factor", "uses_shared_paged_kv_idx"),
-        before=hooks.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla"),
-        around=hooks.pages_or_tokens,
+        before=attention.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla"),
+        around=attention.pages_or_tokens,
     ),
-    "trtllm_bf16_moe": Op(before=hooks.moe_by_number, newer=hooks.newer_bf16_moe),
-    "trtllm_fp4_block_scale_moe": Op(around=hooks.moe_in_a_list, newer=hooks.newer_moe),
-    "trtllm_fp8_block_scale_moe": Op(before=hooks.moe_with_transposed_scales, newer=hooks.newer_moe),
-    "trtllm_fp8_per_tensor_scale_moe": Op(before=hooks.moe_by_number, newer=hooks.newer_moe),
-    "trtllm_ragged_attention_deepseek": Op(only={"attention_sinks": (None,)}, before=hooks.ragged_lengths, newer=hooks.newer_ragged),
+    "trtllm_bf16_moe": Op(before=experts.moe_by_number, newer=orders.newer_bf16_moe),
+    "trtllm_fp4_block_scale_moe": Op(around=experts.moe_in_a_list, newer=orders.newer_moe),
+    "trtllm_fp8_block_scale_moe": Op(before=experts.moe_with_transposed_scales, newer=orders.newer_moe),
+    "trtllm_fp8_per_tensor_scale_moe": Op(before=experts.moe_by_number, newer=orders.newer_moe),
+    "trtllm_ragged_attention_deepseek": Op(only={"attention_sinks": (None,)}, before=attention.ragged_lengths, newer=orders.newer_ragged),
     "xqa_batch_decode_with_kv_cache_mla": Op(
-        only={"sinks": (None,)}, before=hooks.scales_as_numbers("xqa_batch_decode_with_kv_cache_mla"), around=hooks.one_query_token
+        only={"sinks": (None,)}, before=attention.scales_as_numbers("xqa_batch_decode_with_kv_cache_mla"), around=attention.one_query_token
     ),
 }
 
@@ -239,7 +252,7 @@ PACKAGE = Package(
         "flashinfer.fp4_quantization.nvfp4_batched_quantize": nvfp4_batched_quantize,
         "flashinfer.fp4_quantization.shuffle_matrix_sf_a": shuffle_matrix_sf_a,
         **{f"flashinfer.{place}": under(place.rpartition(".")[2], not_here) for place in NOT_HERE},
-        "flashinfer.sampling.top_k_top_p_sampling_from_logits": hooks.from_logits(lambda name: PACKAGE.adapter(name).function),
+        "flashinfer.sampling.top_k_top_p_sampling_from_logits": draws.from_logits(lambda name: PACKAGE.adapter(name).function),
         "flashinfer.quantization.nvfp4_quantization_utils.nvfp4_e4m3_max": nvfp4_e4m3_max,
         "flashinfer.utils.get_device_sm_count": get_device_sm_count,
         "flashinfer.utils.get_trtllm_gen_multi_ctas_kv_counter_bytes": get_trtllm_gen_multi_ctas_kv_counter_bytes,

@@ -1,0 +1,203 @@
+"""Attention and what is around it: states, rotations, caches, pages."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable
+
+import numpy as np
+
+from ..._arrays import dtype_name, is_torch
+from ..._ops import function
+from .._adapt import Call, NotOffered, refuse
+from .arrays import Run, as_f32, bare, bytes_as, closed_up, dense_copy, joined_rows, like, not_writable
+
+
+def lse_in_f32(call: Call) -> None:
+    call["s_a"], call["s_b"] = as_f32(call["s_a"]), as_f32(call["s_b"])
+
+
+def first_state_in_place(run: Run, call: Call) -> None:
+    """The merged state replaces the first one, in the tokens that `mask` marks. Upstream widens a log-sum-exp that is not float32 into
+    memory of its own, and what it writes there is lost."""
+    mask = call.pop("mask")
+    for name in ("v", "s"):
+        if reason := not_writable(bare(call[name])):
+            raise refuse("merge_state_in_place", f"{reason}, and is written", argument=name)
+    first = {"v": bare(call["v"]), "s": as_f32(bare(call["s"]))}
+    if is_torch(first["v"]) != is_torch(first["s"]):
+        text = f"is a {type(first['s']).__name__}, expected a {type(first['v']).__name__} as v"
+        raise refuse("merge_state_in_place", text, argument="s", code="bad_dtype")
+    if mask is not None and tuple(mask.shape) != tuple(first["v"].shape[:1]):
+        text = f"has shape {list(mask.shape)}, expected {list(first['v'].shape[:1])}"
+        raise refuse("merge_state_in_place", text, argument="mask", code="bad_shape")
+    call["s"], call["s_other"] = first["s"], as_f32(call["s_other"])
+    for output, merged in zip(first.values(), run(call)):
+        merged = bare(merged)
+        if mask is None:
+            output[...] = merged
+        else:
+            output[mask != 0] = merged[mask != 0]
+
+
+def set_kv_buffer(call: Call) -> None:
+    """FusedSetKVBufferArg, taken apart."""
+    fused = call.pop("fused_set_kv_buffer_arg", None)
+    cache = call["cos_sin_cache"]
+    if hasattr(cache, "dtype") and dtype_name(cache.dtype) != "f32":
+        raise refuse("apply_rope_with_cos_sin_cache_inplace", "should be float32", argument="cos_sin_cache", code="bad_dtype")
+    if fused is None:
+        return
+    name, argument = "apply_rope_with_cos_sin_cache_inplace", "fused_set_kv_buffer_arg"
+    if not all(hasattr(fused, field) for field in ("value", "k_buffer", "v_buffer", "k_scale", "v_scale", "cache_loc")):
+        raise refuse(name, f"is {fused!r}, expected a FusedSetKVBufferArg", argument=argument, code="bad_dtype")
+    for scale in ("k_scale", "v_scale"):
+        if getattr(fused, scale) is not None:
+            raise refuse(name, f"has a {scale}, which upstream does not support", argument=argument)
+    call.update({field: getattr(fused, field) for field in ("value", "k_buffer", "v_buffer", "cache_loc")})
+
+
+def dense_or_sparse(run: Run, call: Call) -> Any:
+    """With a list of slots flash_mla_with_kvcache is another kernel, which looks at neither tables nor lengths."""
+    for strided in ("k_cache", "block_table", "indices"):
+        call[strided] = closed_up(call[strided])
+    name, indices = "flash_mla_with_kvcache", call.pop("indices")
+    if indices is None:
+        return run(call)
+    if call["causal"]:
+        raise refuse(name, "is True, expected False with indices", argument="causal")
+    if not call["is_fp8_kvcache"]:
+        raise refuse(name, "is False, expected True with indices: the sparse kernel reads fp8 caches alone", argument="is_fp8_kvcache")
+    sparse = function("flash_mla_sparse_decode")
+    taken = {"indices": indices, **{key: value for key, value in call.items() if key in inspect.signature(sparse).parameters}}
+    return sparse(**{**taken, "k_cache": bytes_as(bare(call["k_cache"]), "u8")})
+
+
+def rotated_copies(run: Run, call: Call) -> Any:
+    """Queries and keys stay, and their copies are rotated."""
+    rotated = tuple(like(call[name], dense_copy(bare(call[name]))) for name in ("query", "key"))
+    run({**call, "query": rotated[0], "key": rotated[1]})
+    return rotated
+
+
+def separate_outputs(call: Call) -> None:
+    """The operator of the rotation reads q and k and writes q_rope and k_rope, which need not be the same memory."""
+    for source, output in (("q", "q_rope"), ("k", "k_rope")):
+        if call[source].data_ptr() != call[output].data_ptr():
+            call[output].copy_(call[source])
+    call["head_size"], call["is_neox"] = call["q"].shape[-1], not call["interleave"]
+    for taken in ("q", "k", "interleave"):
+        del call[taken]
+
+
+def scales_as_numbers(name: str) -> Callable[[Call], None]:
+    """Scales may be tensors of one element."""
+
+    def read(call: Call) -> None:
+        for scale in ("bmm1_scale", "bmm2_scale"):
+            if hasattr(call[scale], "dtype") and hasattr(call[scale], "item"):
+                if dtype_name(call[scale].dtype) != "f32":
+                    raise refuse(name, f"is a tensor of {call[scale].dtype}, expected float32", argument=scale, code="bad_dtype")
+                call[scale] = float(call[scale].item())
+
+    return read
+
+
+def one_query_token(run: Run, call: Call) -> Any:
+    """The output of one query token a request has no dimension for it."""
+    out, query = call["out"], call["query"]
+    if getattr(out, "ndim", 4) == 3 and query.shape[1] == 1:
+        call["out"] = out[:, None]
+    result = run(call)
+    if type(result) is not tuple:
+        return result if out is None else out
+    return result if out is None else (out, *result[1:])
+
+
+def pages_or_tokens(run: Run, call: Call) -> Any:
+    """With sparse_mla_top_k the tables list tokens, query by query, which is another kernel."""
+    name = "trtllm_batch_decode_with_kv_cache_mla"
+    if not call.pop("uses_shared_paged_kv_idx"):  # tables of keys and of values, [B, 2, P], which MLA has in the same pages
+        tables = call["block_tables"]
+        if tables.ndim != 3 or tables.shape[1] != 2 or not bool((tables[:, 0] == tables[:, 1]).all()):
+            raise refuse(name, "are not [B, 2, P] with the same pages twice, as expected without uses_shared_paged_kv_idx", argument="block_tables")
+        call["block_tables"] = tables[:, 0].contiguous() if is_torch(tables) else np.ascontiguousarray(tables[:, 0])
+    threshold = call.pop("skip_softmax_threshold_scale_factor")
+    if threshold is not None and not 0 < threshold <= 2.0**-30:  # what is skipped then is lost in fp32 in any case
+        text = f"is {threshold!r}, offered is None or at most 2^-30: kernels that skip more do not compute this"
+        raise refuse(name, text, kind=NotOffered, code="unsupported", argument="skip_softmax_threshold_scale_factor")
+    if not call["sparse_mla_top_k"]:
+        del call["sparse_mla_top_k"]
+        return queries_of_any_number(lambda left: one_query_token(run, left), call)
+    if call["page_size"]:
+        raise refuse(name, "is given, expected none with sparse_mla_top_k", argument="page_size")
+    sparse = function("trtllm_batch_decode_sparse_mla")
+    taken = inspect.signature(sparse).parameters
+    run_sparse = lambda left: sparse(**{name: value for name, value in left.items() if name in taken})
+    return queries_of_any_number(lambda left: one_query_token(run_sparse, left), call)
+
+
+def queries_of_any_number(run: Run, call: Call) -> Any:
+    """With cum_seq_lens_q requests have as many queries as it says, [Tq, N, D]: each request is a call."""
+    begins, most = call.pop("cum_seq_lens_q"), call.pop("max_q_len")
+    if begins is None:
+        return run(call)
+    name, query = "trtllm_batch_decode_with_kv_cache_mla", call["query"]
+    bounds = [int(bound) for bound in begins]
+    lengths = [end - begin for begin, end in zip(bounds, bounds[1:])]
+    if query.ndim != 3 or not lengths or bounds[0] != 0 or not bounds[-1] == query.shape[0] > 0 or min(lengths) < 0:
+        raise refuse(name, f"is {bounds}, expected to rise from 0 to the {query.shape[0]} queries of [Tq, N, D]", argument="cum_seq_lens_q")
+    if most is None or most < max(lengths):
+        raise refuse(name, f"is {most}, expected at least the {max(lengths)} queries of the longest request", argument="max_q_len")
+    by_query = "sparse_mla_top_k" in call
+    given = {output: call[output] for output in ("out", "lse") if call.get(output) is not None}
+    for output, array in given.items():
+        if reason := not_writable(bare(array)):
+            raise refuse(name, f"{reason}, and is written", argument=output)
+    made = {output: array.clone() if is_torch(array) else array.copy() for output, array in given.items()}  # a later request may be refused
+    results = []
+    for request, (begin, end) in enumerate(zip(bounds, bounds[1:])):
+        if begin == end:
+            continue
+        part = {**call, "query": query[begin:end][None], "seq_lens": call["seq_lens"][request : request + 1]}
+        part["block_tables"] = call["block_tables"][begin:end][None] if by_query else call["block_tables"][request : request + 1]
+        part.update({output: array[begin:end][None] for output, array in made.items()})
+        result = run(part)
+        results.append(result if type(result) is tuple else (result,))
+    for output, array in given.items():
+        array[...] = made[output]
+    joined = tuple(given[of] if of in given else joined_rows(parts, 2 - i) for i, (of, parts) in enumerate(zip(("out", "lse"), zip(*results))))
+    return joined if len(joined) > 1 else joined[0]
+
+
+def ragged_lengths(call: Call) -> None:
+    """Upstream looks at neither dimensions nor type of the lengths, and sglang hands over int64."""
+    scales_as_numbers("trtllm_ragged_attention_deepseek")(call)
+    lengths = call["seq_lens"]
+    if getattr(bare(lengths), "ndim", 1) > 1:
+        lengths = lengths.reshape(-1)
+    if hasattr(lengths, "dtype") and dtype_name(lengths.dtype) == "i64":
+        lengths = lengths.int() if is_torch(lengths) else lengths.astype(np.int32)
+    call["seq_lens"] = lengths
+
+
+def types_of_outputs(call: Call) -> None:
+    """Without a type, that of the first output that is given; bytes have none."""
+    if call["quantize_dtype"] is None:
+        outputs = (call[name] for name in ("q_rope_out", "k_rope_out", "q_nope_out", "k_nope_out"))
+        kinds = (dtype_name(out.dtype) for out in outputs if out is not None)
+        call["quantize_dtype"] = next((kind for kind in kinds if kind != "u8"), None)
+
+
+def heads_of_keys(run: Run, call: Call) -> Any:
+    """Keys may have heads, [T, H, D]: they are then rotated and quantized as queries are, with the keys' scale."""
+    types_of_outputs(call)
+    k_rope, k_nope = call["k_rope"], call["k_nope"]
+    if k_rope.ndim == 2:
+        return run(call)
+    given = (call["k_rope_out"], call["k_nope_out"])
+    first = {"k_rope": k_rope[:, 0], "k_nope": k_nope[:, 0], "k_rope_out": None, "k_nope_out": None}
+    q_rope_out, _, q_nope_out, _ = run({**call, **first})
+    keys = {"q_rope": k_rope, "q_nope": k_nope, "q_rope_out": given[0], "q_nope_out": given[1], "quant_scale_q": call["quant_scale_kv"]}
+    k_rope_out, _, k_nope_out, _ = run({**call, **first, **keys})
+    return q_rope_out, k_rope_out, q_nope_out, k_nope_out

@@ -1,0 +1,73 @@
+"""Whole mixtures of experts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._arrays import as_dtype
+from .._adapt import Call, NotOffered, refuse
+from .arrays import Run, as_it_lies, bare, words_as_bytes
+
+ROUTING_METHODS = ("Default", "Renormalize", "DeepSeekV3", "Llama4", "RenormalizeNaive", "TopK", "SigmoidRenorm", "MiniMax2", "Sigmoid", "TopKSigmoid")
+WEIGHT_LAYOUTS = {"WeightLayout.MajorK": 0, "WeightLayout.MajorMn": 1, "WeightLayout.BlockMajorK": 2}
+
+
+def moe_by_number(call: Call) -> None:
+    """Upstream numbers methods and layouts; its default layout is known here by name. What is None is left out."""
+    method = call["routing_method_type"]
+    if not isinstance(method, str):
+        call["routing_method_type"] = ROUTING_METHODS[method] if 0 <= method < len(ROUTING_METHODS) else str(method)
+    if "weight_layout" in call and not isinstance(call["weight_layout"], int):
+        call["weight_layout"] = WEIGHT_LAYOUTS[repr(call["weight_layout"])]
+    for name in ("n_group", "topk_group", "routed_scaling_factor", "tile_tokens_dim", "num_fused_shared_experts"):
+        if name in call and call[name] is None:
+            del call[name]
+
+
+def moe_with_transposed_scales(call: Call) -> None:
+    """Upstream's own tests hand over the scales' transposed view, of which the kernel takes the pointer."""
+    as_it_lies("hidden_states_scale")(call)
+    moe_by_number(call)
+
+
+def moe_in_a_list(run: Run, call: Call) -> Any:
+    """Upstream hands its outputs back in a list, however many there are."""
+    moe_by_number(call)
+    result = run(call)
+    return list(result) if type(result) is tuple else [result]
+
+
+# What cutlass_fused_moe's list of scales holds, by its length; of fp8 the last one is LoRA's alone.
+QUANT_SCALES = {
+    2: ("fc1_weight_scale", "fc2_weight_scale"),
+    4: ("fc1_dequant", "fc2_act_scale", "fc2_dequant"),
+    6: ("fc1_act_scale", "fc1_weight_scale", "fc1_dequant", "fc2_act_scale", "fc2_weight_scale", "fc2_dequant"),
+}
+
+
+def cutlass_moe(run: Run, call: Call) -> list:
+    """Scales come in a list, weights of NVFP4 in words of sixteen codes, their scales in words of four. Upstream returns a list whose first
+    element is the output; what follows it there is memory of min_latency_mode, never written."""
+    name = "cutlass_fused_moe"
+    activation, scales = call.pop("activation_type"), call.pop("quant_scales") or []
+    if repr(activation) != "ActivationType.Swiglu" and activation != 3:
+        raise refuse(name, f"is {activation!r}, offered is Swiglu (3)", kind=NotOffered, code="unsupported", argument="activation_type")
+    if len(scales) not in (0, *QUANT_SCALES):
+        raise refuse(name, f"has {len(scales)} tensors, expected none, 2 (fp8 of blocks), 4 (fp8) or 6 (NVFP4)", argument="quant_scales")
+    given = dict(zip(QUANT_SCALES.get(len(scales), ()), scales))
+    for scale in ("fc1_act_scale", "fc2_act_scale"):
+        if scale in given:
+            given[scale] = given[scale].reshape(-1)
+    if len(scales) == 6:
+        for weights in ("fc1", "fc2"):
+            call[f"{weights}_expert_weights"] = words_as_bytes(call[f"{weights}_expert_weights"], "u8")
+            given[f"{weights}_weight_scale"] = words_as_bytes(given[f"{weights}_weight_scale"], "f8_e4m3")
+        if call["input_sf"] is not None:
+            del given["fc1_act_scale"]  # the input is quantized
+            blocks = -(-bare(call["fc2_expert_weights"]).shape[1] // 64) * 4
+            call["input"] = words_as_bytes(call["input"], "u8")
+            call["input_sf"] = bare(words_as_bytes(call["input_sf"], "f8_e4m3"))
+            call["input_sf"] = as_dtype(call["input_sf"].reshape(-1, blocks), "f8_e4m3")
+    call.update(given)
+    result = run(call)
+    return [result[0] if type(result) is tuple else result]

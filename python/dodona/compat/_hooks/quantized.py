@@ -1,0 +1,150 @@
+"""Quantizers and products of quantized numbers."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from ..._arrays import is_torch
+from .._adapt import Call, refuse
+from .arrays import Run, as_f32, bare, bytes_as, dense, last_stride, like
+
+
+def rows(call: Call) -> None:
+    """Leading dimensions as one; what cannot be viewed so is copied."""
+    if getattr(call["input"], "ndim", 2) > 2:
+        call["input"] = call["input"].reshape(-1, call["input"].shape[-1])
+
+
+def rows_that_are_padded(call: Call) -> None:
+    """Rows that are no multiple of four are copied into tensors that are, slices and scales with gaps between their columns (aligned for
+    transfers by tiles) included. Others are read as if there were none: the op refuses them."""
+    rows, scales = bare(call["mat_a"]), bare(call["scales_a"])
+    if getattr(rows, "ndim", 0) != 2 or getattr(scales, "ndim", 0) != 2 or len(rows) % 4 == 0 or last_stride(rows) != 1:
+        return
+    call["mat_a"], call["scales_a"] = like(call["mat_a"], dense(rows)), like(call["scales_a"], dense(scales.T).T)
+
+
+def params(call: Call) -> None:
+    """Upstream's dictionary of the grouped product."""
+    wanted = ("ab_strides", "c_strides", "problem_sizes", "expert_offsets", "blockscale_offsets")
+    given = call.pop("params")
+    missing = [name for name in wanted if name not in given]
+    if "expert_offsets" in missing:
+        raise refuse("cutlass_fp4_group_mm", f"has no {', '.join(missing)}", argument="params", code="missing_argument")
+    call.update({name: given[name] for name in wanted if name in given})
+
+
+def stated_shape(call: Call) -> None:
+    """The caller says how large the output is: rows of the map, columns of the input."""
+    source, stated = bare(call["input_tensor"]), tuple(call.pop("output_tensor_shape"))
+    made = (len(call["dst2src_map"]), *source.shape[1:])
+    if stated != made:
+        raise refuse("shuffle_rows", f"is {list(stated)}, expected {list(made)}", argument="output_tensor_shape", code="bad_shape")
+
+
+def room_for_experts(run: Run, call: Call) -> Any:
+    """Upstream allocates scales for the most tokens that an expert may have, whatever comes, and refuses more."""
+    topk, expert_map = call["topk"], call["expert_map"]
+    most = int(os.environ.get("MODELOPT_MAX_TOKENS_PER_EXPERT", 65536)) * topk
+    used = (call["input_tensor"] if expert_map is None else expert_map).shape[0]
+    if used > most:
+        text = f"has {used} rows, at most {most} go with topk={topk} (MODELOPT_MAX_TOKENS_PER_EXPERT)"
+        raise refuse("scaled_fp4_experts_quant", text, argument="input_tensor", code="bad_shape")
+    output, scales = run(call)
+    if scales.shape[0] >= most:
+        return output, scales
+    shape = (most, *scales.shape[1:])
+    room = scales.new_empty(shape) if is_torch(scales) else np.empty(shape, scales.dtype)
+    room[: scales.shape[0]] = scales
+    return output, room
+
+
+def views_of_groups(run: Run, call: Call) -> Any:
+    """Groups come last in what upstream returns: codes [m, k/2, l], scales [32, 4, m/128, 4, k/64, l]."""
+    output, scales = run(call)
+    groups, rows, columns = scales.shape
+    tiles = scales.reshape(groups, rows // 128, columns // 4, 32, 4, 4)
+    if is_torch(output):
+        return output.permute(1, 2, 0), tiles.permute(3, 4, 1, 5, 2, 0)
+    return output.transpose(1, 2, 0), tiles.transpose(3, 4, 1, 5, 2, 0)
+
+
+QSERVE = ("in_feats", "kernel", "wscales", "ascales", "w_szs", "a_ssums", "zeros", "scales_i8", "out_feats")
+without_underscores = {f"_{name}": name for name in QSERVE}
+
+
+def words_of_scales(call: Call) -> None:
+    call["output_scale"] = bytes_as(call["output_scale"], "f8_e4m3")
+
+
+def words_of_experts_scales(run: Run, call: Call) -> None:
+    output, words = call.pop("output"), call.pop("output_scale")
+    codes, scales = run(call)
+    output.copy_(codes)
+    bytes_as(words, "u8")[: scales.shape[0]] = bytes_as(scales, "u8")
+
+
+def layout_by_name(call: Call, function: str, argument: str) -> None:
+    """A layout of scales by its name in SfLayout."""
+    given = call.pop(argument)
+    layout = str(getattr(given, "name", given)).rpartition(".")[2]
+    if layout not in ("layout_128x4", "layout_8x4", "layout_linear"):
+        raise refuse(function, f"is {given!r}, expected one of SfLayout", argument=argument)
+    call["is_sf_swizzled_layout"], call["is_sf_8x4_layout"] = layout != "layout_linear", layout == "layout_8x4"
+
+
+def flat_scales(run: Run, call: Call) -> Any:
+    """Scales come as bytes in a row. Of f32, which the host quantizes, so do codes, and no columns are filled up."""
+    if call["sf_swizzle_layout"] is not None:
+        layout_by_name(call, "mxfp8_quantize", "sf_swizzle_layout")
+    on_host = str(getattr(bare(call["input"]), "dtype", None)).endswith("float32")
+    codes, scales = run({**call, "alignment": 32} if on_host else call)
+    return bytes_as(codes, "u8") if on_host and is_torch(codes) else codes, bare(bytes_as(scales, "u8")).reshape(-1)
+
+
+def scales_by_blocks(run: Run, call: Call) -> Any:
+    """Scales come as bytes, in rows as long as there are blocks where that comes out even."""
+    codes, scales = run(call)
+    scales, blocks = bare(bytes_as(scales, "u8")), call["a"].shape[-1] // (32 if "a_global_sf" not in call else 16)
+    return codes, scales.reshape(-1, blocks) if blocks and int(np.prod(scales.shape)) % blocks == 0 else scales
+
+
+def named_layout(run: Run, call: Call) -> Any:
+    layout_by_name(call, "nvfp4_quantize", "sfLayout")
+    call["a_global_sf"] = as_f32(call["a_global_sf"])
+    return scales_by_blocks(run, call)
+
+
+def scales_in_tiles(call: Call) -> None:
+    """Quantizers shape scales by blocks of a row; what tiles fill up with is there all the same."""
+    across = -(-(bare(call["a"]).shape[1] * 2 // call["block_size"]) // 4) * 4
+    a_scales, b_scales = bare(call["a_descale"]), bare(call["b_descale"])
+    call["a_descale"] = like(call["a_descale"], a_scales.reshape(-1, across))
+    call["b_descale"] = like(call["b_descale"], b_scales.swapaxes(0, 1).reshape(-1, across).swapaxes(0, 1))
+
+
+def fp4_rows(run: Run, call: Call) -> Any:
+    """Any leading dimensions, columns first too; scales come as bytes, in rows as long as there are blocks."""
+    value = call["input"]
+    if getattr(value, "ndim", 2) < 2:
+        raise refuse("fp4_quantize", f"has shape {list(value.shape)}, expected [..., M, K]", argument="input", code="bad_shape")
+    strides = value.stride() if is_torch(value) else tuple(stride // value.itemsize for stride in value.strides)
+    turned = strides[-2] == 1
+    value = value.swapaxes(-2, -1) if turned else value
+    *lead, columns = value.shape
+    size, rows = call["sf_vec_size"], int(np.prod(lead))
+    blocks, tile = columns // size, 8 if call["is_sf_8x4_layout"] else 128
+    padded = -(-blocks // 4) * 4 * -(-rows // tile) * tile if call["is_sf_swizzled_layout"] else blocks * rows
+    if columns % size or padded % max(blocks, 1):
+        text = f"has rows of {columns}, expected a multiple of 16 whose {blocks} blocks divide the {padded} scales that there are with padding"
+        raise refuse("fp4_quantize", text, argument="input", code="bad_shape")
+    call["input"] = value.reshape(-1, columns)
+    if call["global_scale"] is None and not call["sf_use_ue8m0"]:
+        call["global_scale"] = as_f32(value.new_ones(1)) if is_torch(value) else np.ones(1, np.float32)
+    codes, scales = run(call)
+    scales = bare(bytes_as(scales, "u8")).reshape(-1, max(blocks, 1))
+    codes = codes.reshape(*lead, columns // 2)
+    return (codes.swapaxes(-2, -1), scales.swapaxes(-2, -1)) if turned else (codes, scales)
