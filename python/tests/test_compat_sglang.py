@@ -154,3 +154,27 @@ def test_what_is_not_offered_says_so():
         sglang.select_experts(np.zeros((3, 4), np.uint16), logits, sglang.TopKConfig(2))
     with pytest.raises(dodona.Error, match="top_k|topk"):
         sglang.select_experts(None, logits, sglang.TopKConfig(9))
+
+
+@pytest.mark.parametrize("junk", [None, "nonsense", 7, -1, float("nan"), [1, 2], object(), np.float32(3), np.zeros(()), np.zeros((1, 2, 3))])
+def test_what_is_no_such_argument_is_refused_by_the_name_that_was_called(junk):
+    """Of every function, whatever it does with shapes before its op sees them: nothing else is raised."""
+    x, rows, ids = np.zeros((6, 8), np.uint16), np.zeros(12, np.int32), np.zeros((6, 2), np.int32)
+    weights, logits = np.ones((6, 2), np.float32), np.zeros((6, 8), np.float32)
+    calls = {
+        "deepep_permute_triton_kernel": (x, np.zeros((12, 8), np.uint16), rows, ids.astype(np.int64), None, 2, 8, 512),
+        "post_reorder_triton_kernel": (np.zeros((12, 8), np.uint16), x, rows, ids, weights, 2, 8, 512),
+        "pre_reorder_for_cutlass_moe": (x, np.zeros((12, 8), np.uint16), rows, ids, None, 4, 2, 6, 8),
+        "ep_scatter": (np.zeros((6, 128), np.uint8), np.zeros((6, 1), np.float32), ids.astype(np.int64), *[np.zeros(4, np.int32)] * 6),
+        "silu_and_mul_masked_post_per_tensor_quant_fwd": (x[None], np.zeros((1, 6, 4), np.uint8), np.zeros(1, np.int32), np.ones(1, np.float32)),
+        "fused_topk": (x, logits, 2, True),
+        "grouped_topk": (x, logits, 2, True),
+    }
+    for name, arguments in calls.items():
+        called = getattr(sglang, name)
+        called = called[(1,)] if name in sglang.KERNELS else called
+        for at in range(len(arguments)):
+            try:
+                called(*arguments[:at], junk, *arguments[at + 1 :])
+            except Refused as refused:
+                assert str(refused).startswith(f"{name}:"), at

@@ -168,3 +168,28 @@ def test_ids_that_are_a_slice_are_read_as_they_lie(operator):
         assert all(torch.equal(a, b) for a, b in zip(outputs[0], other))
     with pytest.raises(ValueError, match="topk_ids has strides"):
         align(whole[:, :1].expand(40, 2), 65, 16, *(torch.zeros(n, dtype=torch.int32) for n in (80 + 65 * 16, 70, 1, 66)), True)
+
+
+def test_an_operator_that_refuses_its_second_output_has_not_written_the_first():
+    torch.manual_seed(0)
+    q, k, cache, at = torch.randn(4, 2, 64), torch.randn(4, 1, 64), torch.randn(9, 64), torch.arange(4)
+    given = dict(cos_sin_cache=cache, pos_ids=at, interleave=False, enable_pdl=False, v=None, k_buffer=None, v_buffer=None, kv_cache_loc=None)
+    rotate = torch.ops.sgl_kernel.apply_rope_pos_ids_cos_sin_cache.default
+    first = torch.zeros_like(q, dtype=torch.bfloat16)
+    q, k = q.bfloat16(), k.bfloat16()
+    for second, text in ((k.new_zeros(4, 2, 64), r"k_rope is torch.bfloat16 \[4, 2, 64\], expected"), (k.new_zeros(4, 1, 64).requires_grad_(), "k_rope requires grad")):
+        with pytest.raises(compat.Refused, match=text):
+            rotate(q, k, first, second, **given)
+        assert not first.any()
+    with pytest.raises(compat.Refused, match="k is required"):
+        rotate(q, None, first, k.clone(), **given)
+    rotate(q, k, first, second.detach(), **given)
+    assert first.any() and second.any()
+
+    case = dodona.gen("scaled_fp4_experts_quant M=40 T=40 K=80 E=4 R=512")
+    call = UpstreamCall("sgl_kernel", "scaled_fp4_experts_quant", case, to_torch, type_of, operator=True)
+    for words, text in ((None, "output_scale is required"), (torch.zeros(3, 2, dtype=torch.int32), r"output_scale is .* \[3, 8\], expected 512 rows of 8 bytes")):
+        output = torch.zeros_like(call.arguments["output"])
+        with pytest.raises(compat.Refused, match=text):
+            torch.ops.sgl_kernel.scaled_fp4_experts_quant.default(**{**call.arguments, "output": output, "output_scale": words})
+        assert not output.any()

@@ -34,10 +34,11 @@ def refuse(name: str, message: str, *, kind: type[Refused] = Refused, code: str 
 
 def as_refused(error: Error, name: str) -> Error:
     """The same error as upstream's callers catch it, beginning with the name that they called."""
-    if isinstance(error, (Refused, MemoryError)):
-        return error
     text = str(error)
-    made = (NotOffered if error.code == "unsupported" else Refused)(text if text.startswith(f"{name}:") else f"{name}: {text}")
+    named = text.startswith(f"{name}:")
+    if isinstance(error, MemoryError) or (isinstance(error, Refused) and named):
+        return error
+    made = (NotOffered if error.code == "unsupported" else Refused)(text if named else f"{name}: {text}")
     made.code, made.op, made.argument = error.code, error.op, error.argument
     return made
 
@@ -214,6 +215,10 @@ class Adapter:
 
     def _misfit(self, given: Call, error: Exception) -> Refused:
         plan, shown = plan_of(self.op), []
+        for theirs, parameter in self.signature.parameters.items():
+            words = parameter.annotation  # of an operator's schema
+            if given.get(theirs) is None and isinstance(words, str) and words.startswith("Tensor") and "?" not in words:
+                return refuse(self.name, "is required", argument=theirs, code="missing_argument")
         slots, attrs = {slot.name: slot for slot in plan.slots}, {attr.name: attr for attr in plan.attrs}
         for theirs, ours in self.names.items():
             value, field_of = given.get(theirs), self.fields[ours]

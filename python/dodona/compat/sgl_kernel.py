@@ -52,9 +52,16 @@ TABLES_OF_LAYERS = {
     )
 }
 
+LISTS_OF_POOLS = {
+    "transfer_kv_all_layer_direct_lf_pf": Op(around=transfers.lists_of_pools("transfer_kv_all_layer_direct_lf_pf", "src_ptrs", "dst_ptrs")),
+    "transfer_kv_direct": Op(around=transfers.lists_of_pools("transfer_kv_direct", "src_layers", "dst_layers", alike=True)),
+    "transfer_kv_per_layer_direct_pf_lf": Op(around=transfers.lists_of_pools("transfer_kv_per_layer_direct_pf_lf", "src_ptrs", "dst_ptrs")),
+}
+
 FUNCTIONS = {
     **GEMMA,
     **TABLES_OF_LAYERS,
+    **LISTS_OF_POOLS,
     "apply_rope_with_cos_sin_cache_inplace": Op(takes=("fused_set_kv_buffer_arg",), before=attention.set_kv_buffer),
     "apply_token_bitmask_inplace_cuda": Op(before=arrays.rows_of_a_mask),
     "cutlass_fp4_group_mm": Op(
@@ -90,9 +97,6 @@ FUNCTIONS = {
     "top_p_renorm_prob": TOP_P_RENORM,
     "top_p_renorm_probs": TOP_P_RENORM,
     "top_p_sampling_from_probs": Op(takes=DRAWN, before=draws.drawn("generator", top_p="float32")),
-    "transfer_kv_all_layer_direct_lf_pf": Op(around=transfers.lists_of_pools("src_ptrs", "dst_ptrs")),
-    "transfer_kv_direct": Op(around=transfers.lists_of_pools("src_layers", "dst_layers", alike=True)),
-    "transfer_kv_per_layer_direct_pf_lf": Op(around=transfers.lists_of_pools("src_ptrs", "dst_ptrs")),
     "weak_ref_tensor": Op(around=arrays.same_memory),
 }
 
@@ -100,12 +104,13 @@ FUNCTIONS = {
 OPERATORS = {
     **GEMMA,
     **TABLES_OF_LAYERS,
+    **LISTS_OF_POOLS,
     "apply_rope_pos_ids_cos_sin_cache": Op(
         "apply_rope_with_cos_sin_cache_inplace",
         names={"q_rope": "query", "k_rope": "key", "pos_ids": "positions", "v": "value", "kv_cache_loc": "cache_loc"},
         takes=("q", "k", "interleave"),
         makes=("head_size", "is_neox"),
-        before=attention.separate_outputs,
+        around=attention.separate_outputs,
     ),
     "apply_token_bitmask_inplace_cuda": Op(before=arrays.one_row("logits", "bitmask")),
     "bmm_fp8": Op(names={"D": "out"}),
@@ -141,9 +146,6 @@ OPERATORS = {
     "sgl_per_token_quant_fp8": PER_TOKEN,
     "shuffle_rows": Op(names={"input": "input_tensor", "output": "output_tensor"}),
     "store_kv_cache": Op("set_kv_buffer_kernel", names={"out_loc": "loc"}),
-    "transfer_kv_all_layer_direct_lf_pf": Op(around=transfers.lists_of_pools("src_ptrs", "dst_ptrs")),
-    "transfer_kv_direct": Op(around=transfers.lists_of_pools("src_layers", "dst_layers", alike=True)),
-    "transfer_kv_per_layer_direct_pf_lf": Op(around=transfers.lists_of_pools("src_ptrs", "dst_ptrs")),
     "min_p_sampling_from_probs": Op(
         names={"output": "samples", "maybe_indices": "indices"},
         takes=("gen", "maybe_min_p_arr", "min_p_val"),

@@ -13,36 +13,70 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
+from .._library import Error
 from .._ops import function
-from ._adapt import Adapter, Call, NotOffered, Op, refuse
+from ._adapt import Adapter, Call, NotOffered, Op, as_refused, refuse
+from ._hooks.arrays import bare, like
 from ._upstream import signature_of
 
 
-def _slots_by_token(call: Call) -> None:
+def _shape(value: Any) -> tuple:
+    """Of what has none an empty one: the op then says what it is."""
+    return tuple(getattr(bare(value), "shape", ()))
+
+
+def _slots_by_token(function: str) -> Callable[[Call], None]:
     """Callers keep what they know of slots flat; the number of slots a token says how many belong together."""
-    for name in ("src2dst", "topk_ids", "topk_weights"):
-        if name in call and len(call[name].shape) == 1:
-            call[name] = call[name].reshape(-1, call["topk"])
+
+    def hook(call: Call) -> None:
+        topk = call["topk"]
+        for name in ("src2dst", "topk_ids", "topk_weights"):
+            shape = _shape(call.get(name))
+            if len(shape) != 1:
+                continue
+            if isinstance(topk, bool) or not isinstance(topk, (int, np.integer)) or topk < 1:
+                raise refuse(function, f"is {topk!r}, expected how many slots a token has", argument="topk")
+            if shape[0] % topk:
+                raise refuse(function, f"has {shape[0]} elements, expected a multiple of topk = {topk}", argument=name, code="bad_shape")
+            call[name] = like(call[name], bare(call[name]).reshape(-1, int(topk)))
+
+    return hook
 
 
 def _scales_of_blocks(call: Call) -> None:
     """Upstream copies a scale for each 128 elements, or words of four, and asserts that there are so many; the op copies what there is."""
-    blocks = call["recv_x"].shape[1] // 128
+    if len(_shape(call["recv_x"])) != 2:
+        return
+    blocks = _shape(call["recv_x"])[1] // 128
     expected, what = (-(-blocks // 4), "words of four exponents") if call["scale_ue8m0"] else (blocks, "scales")
     for name in ("recv_x_scale", "output_tensor_scale"):
-        if (found := call[name].shape[1]) != expected:
-            text = f"has {found} columns, expected {expected}, the {what} of {blocks} blocks of 128 that a row of recv_x has"
+        shape = _shape(call[name])
+        if len(shape) == 2 and shape[1] != expected:
+            text = f"has {shape[1]} columns, expected {expected}, the {what} of {blocks} blocks of 128 that a row of recv_x has"
             raise refuse("ep_scatter", text, argument=name, code="bad_shape")
 
 
 def _first_scale(call: Call) -> None:
     """Upstream takes a scale for each expert too, and its kernel divides by the first of them whatever the expert."""
-    scale, experts = call["scale"], call["input"].shape[0]
-    count = int(np.prod(tuple(scale.shape)))
-    if count != 1 and tuple(scale.shape)[:1] != (experts,):
-        name = "silu_and_mul_masked_post_per_tensor_quant_fwd"
-        raise refuse(name, f"has shape {list(scale.shape)}, expected one element or {experts}, one for each expert", argument="scale", code="bad_shape")
-    call["scale"] = scale.reshape(-1)[:1]
+    scale, experts = bare(call["scale"]), _shape(call["input"])[:1]
+    if not hasattr(scale, "reshape"):
+        return
+    if int(np.prod(_shape(scale))) != 1 and _shape(scale)[:1] != experts:
+        name, many = "silu_and_mul_masked_post_per_tensor_quant_fwd", f" or {experts[0]}, one for each expert" if experts else ""
+        raise refuse(name, f"has shape {list(scale.shape)}, expected one element{many}", argument="scale", code="bad_shape")
+    call["scale"] = like(call["scale"], scale.reshape(-1)[:1])
+
+
+def _refusing(name: str, called: Callable[..., Any]) -> Callable[..., Any]:
+    """What it refuses is refused by the name that was called."""
+
+    def through(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return called(*args, **kwargs)
+        except Error as error:
+            raise as_refused(error, name) from None
+
+    return through
 
 
 def _rows_there_are(run: Callable[..., Any], call: Call) -> Any:
@@ -73,11 +107,11 @@ FUNCTIONS = {
     ),
     "post_reorder_for_cutlass_moe": (
         "(down_output, output, src2dst, topk_ids, topk_weights, num_local_experts, topk, num_tokens, hidden_size, routed_scaling_factor) -> None",
-        Op(before=_slots_by_token),
+        Op(before=_slots_by_token("post_reorder_for_cutlass_moe")),
     ),
     "pre_reorder_for_cutlass_moe": (
         "(input, gateup_input, src2dst, topk_ids, a1_scales, num_local_experts, topk, num_tokens, hidden_size) -> None",
-        Op(before=_slots_by_token),
+        Op(before=_slots_by_token("pre_reorder_for_cutlass_moe")),
     ),
     "silu_and_mul_masked_post_per_tensor_quant_fwd": ("(input, output, masked_m, scale) -> Tensor", Op(before=_first_scale)),
     "silu_and_mul_masked_post_quant_fwd": (
@@ -119,12 +153,12 @@ class Kernel:
     def _launch(self, *args: Any, **kwargs: Any) -> None:
         given = self.__signature__.bind(*args, **kwargs).arguments
         call = {self._names[name]: value for name, value in given.items()}
-        _slots_by_token(call)
+        _slots_by_token(self.__name__)(call)
         for idle in ("a1_scales", "topk", "hidden_size", "BLOCK_SIZE"):
             call.pop(idle, None)
         if self.__name__ == "deepep_post_reorder_triton_kernel":
             call.pop("topk_ids")  # its op reads rows alone
-        function(self.__name__)(**call)
+        _refusing(self.__name__, function(self.__name__))(**call)
 
 
 for _name, (_parameters, _line) in FUNCTIONS.items():
@@ -176,8 +210,10 @@ def select_experts(
     rows is looked at. Of expert maps the static algorithm is offered: the others draw replicas at random."""
     if topk_config.custom_routing_function is not None:
         raise refuse("select_experts", "is given, which is the caller's own router", kind=NotOffered, code="unsupported", argument="custom_routing_function")
-    if hidden_states is not None and hidden_states.shape[0] != router_logits.shape[0]:
-        raise refuse("select_experts", f"has {hidden_states.shape[0]} rows, router_logits {router_logits.shape[0]}", argument="hidden_states")
+    rows, logits = _shape(hidden_states)[:1], _shape(router_logits)
+    if hidden_states is not None and len(logits) == 2 and rows != logits[:1]:
+        found = f"has {rows[0]} rows" if rows else f"is {hidden_states!r}"
+        raise refuse("select_experts", f"{found}, router_logits has {logits[0]}", argument="hidden_states", code="bad_shape")
     info, mapped = expert_location_dispatch_info, None
     if info is not None:
         if info.ep_dispatch_algorithm != "static":
@@ -189,20 +225,20 @@ def select_experts(
     c = topk_config
     if c.use_grouped_topk and (c.topk_group is None or c.num_expert_group is None):
         raise refuse("select_experts", "is given, expected topk_group and num_expert_group with it", argument="use_grouped_topk")
-    weights, ids = function("select_experts")(
+    weights, ids = _refusing("select_experts", function("select_experts"))(
         router_logits=router_logits,
         correction_bias=c.correction_bias,
         logical_to_physical_map=mapped,
         num_token_non_padded=num_token_non_padded,
         top_k=c.top_k,
-        topk_group=c.topk_group or 0,
-        num_expert_group=c.num_expert_group or 0,
+        topk_group=0 if c.topk_group is None else c.topk_group,
+        num_expert_group=0 if c.num_expert_group is None else c.num_expert_group,
         num_fused_shared_experts=c.num_fused_shared_experts,
         use_grouped_topk=c.use_grouped_topk,
         renormalize=c.renormalize,
         torch_native=c.torch_native,
-        routed_scaling_factor=c.routed_scaling_factor or 0.0,
-        apply_routed_scaling_factor_on_output=bool(c.apply_routed_scaling_factor_on_output),
+        routed_scaling_factor=0.0 if c.routed_scaling_factor is None else c.routed_scaling_factor,
+        apply_routed_scaling_factor_on_output=c.apply_routed_scaling_factor_on_output or False,
         scoring_func=c.scoring_func,
         **how,
     )
@@ -218,7 +254,7 @@ def _front(name: str, **fixed: Any) -> Callable[..., Any]:
     ) -> Any:  # fmt: skip
         how = {key: options.pop(key) for key in ("mode", "threads") if key in options}
         config = TopKConfig(top_k=topk, renormalize=renormalize, correction_bias=correction_bias, **fixed, **options)
-        out = select_experts(
+        out = _refusing(name, select_experts)(
             hidden_states, gating_output, config, num_token_non_padded=num_token_non_padded, expert_location_dispatch_info=expert_location_dispatch_info, **how
         )
         return out.topk_weights, out.topk_ids

@@ -80,14 +80,22 @@ def rotated_copies(run: Run, call: Call) -> Any:
     return rotated
 
 
-def separate_outputs(call: Call) -> None:
+def separate_outputs(run: Run, call: Call) -> None:
     """The operator of the rotation reads q and k and writes q_rope and k_rope, which need not be the same memory."""
-    for source, output in (("q", "q_rope"), ("k", "k_rope")):
-        if call[source].data_ptr() != call[output].data_ptr():
-            call[output].copy_(call[source])
-    call["head_size"], call["is_neox"] = call["q"].shape[-1], not call["interleave"]
-    for taken in ("q", "k", "interleave"):
-        del call[taken]
+    name, written = "apply_rope_pos_ids_cos_sin_cache", {}
+    call["head_size"], call["is_neox"] = (tuple(call["q"].shape) or (0,))[-1], not call.pop("interleave")
+    for of, output in (("q", "q_rope"), ("k", "k_rope")):
+        source, target = call.pop(of), call[output]
+        if (source.dtype, source.shape) != (target.dtype, target.shape):
+            text = f"is {target.dtype} {list(target.shape)}, expected {source.dtype} {list(source.shape)} as {of} is"
+            raise refuse(name, text, argument=output, code="bad_shape")
+        if source.data_ptr() != target.data_ptr():
+            if reason := not_writable(target):
+                raise refuse(name, f"{reason}, and is written", argument=output)
+            written[output], call[output] = target, dense_copy(source.detach())
+    run(call)
+    for output, target in written.items():
+        target.copy_(call[output])
 
 
 def scales_as_numbers(name: str) -> Callable[[Call], None]:

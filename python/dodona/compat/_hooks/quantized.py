@@ -9,7 +9,7 @@ import numpy as np
 
 from ..._arrays import is_torch
 from .._adapt import Call, refuse
-from .arrays import Run, as_f32, bare, bytes_as, dense, last_stride, like
+from .arrays import Run, as_f32, bare, bytes_as, dense, last_stride, like, not_writable
 
 
 def rows(call: Call) -> None:
@@ -81,10 +81,17 @@ def words_of_scales(call: Call) -> None:
 
 
 def words_of_experts_scales(run: Run, call: Call) -> None:
-    output, words = call.pop("output"), call.pop("output_scale")
+    name, output, words = "scaled_fp4_experts_quant", call.pop("output"), bytes_as(call.pop("output_scale"), "u8")
     codes, scales = run(call)
+    for argument, target, rows, columns in (("output", output, *codes.shape), ("output_scale", words, *scales.shape)):
+        enough = target.shape[0] == rows if argument == "output" else target.shape[0] >= rows
+        if target.ndim != 2 or target.element_size() != 1 or not enough or target.shape[1] != columns:
+            text = f"is {target.dtype} {list(target.shape)}, expected {rows} rows of {columns} bytes"
+            raise refuse(name, text, argument=argument, code="bad_shape")
+        if reason := not_writable(target):
+            raise refuse(name, f"{reason}, and is written", argument=argument)
     output.copy_(codes)
-    bytes_as(words, "u8")[: scales.shape[0]] = bytes_as(scales, "u8")
+    words[: scales.shape[0]] = bytes_as(scales, "u8")
 
 
 def layout_by_name(call: Call, function: str, argument: str) -> None:

@@ -11,7 +11,7 @@ from .._adapt import Call, refuse
 from .arrays import Run, bare, bytes_as, kind_of
 
 
-def lists_of_pools(source: str, target: str, *, alike: bool = False) -> Callable[[Run, Call], Any]:
+def lists_of_pools(name: str, source: str, target: str, *, alike: bool = False) -> Callable[[Run, Call], Any]:
     """Upstream's lists of pools are copied pool by pool, `alike` ones one to one. Two pools that hold all layers are K's and V's; the layers of
     K come first."""
 
@@ -20,24 +20,24 @@ def lists_of_pools(source: str, target: str, *, alike: bool = False) -> Callable
         if not isinstance(sources, (list, tuple)):
             return run(call)
         if not sources or not targets:
-            raise refuse("transfer_kv", "is empty, expected pools", argument=source if targets else target, code="bad_shape")
+            raise refuse(name, "is empty, expected pools", argument=source if targets else target, code="bad_shape")
         # A list of pools with all layers may be shorter than the list of the single layers.
         few, many = sorted((sources, targets), key=len)
         if len(many) % len(few) or (alike and len(many) != len(few)):
             text = f"has {len(sources)} pools for {len(targets)}, expected {'as many' if alike else 'multiples of each other'}"
-            raise refuse("transfer_kv", text, argument=source, code="bad_shape")
-        for name, pools in ((source, sources), (target, targets)):  # one that does not fit would be found behind others that are written
+            raise refuse(name, text, argument=source, code="bad_shape")
+        for of, pools in ((source, sources), (target, targets)):  # one that does not fit would be found behind others that are written
             if len(kinds := list(dict.fromkeys(map(kind_of, pools)))) > 1:
                 text = f"has a pool of {kinds[1]} beside one of {kinds[0]}"
-                raise refuse("transfer_kv", text, argument=name, code="bad_shape")
+                raise refuse(name, text, argument=of, code="bad_shape")
         layers = len(many) // len(few)
         for i in range(len(many)):
             parts = {}
-            for name, pools in ((source, sources), (target, targets)):
+            for of, pools in ((source, sources), (target, targets)):
                 whole = pools is few and few[0].ndim > many[0].ndim
                 pool = pools[i // layers] if pools is few else pools[i]
                 layer = i % layers
-                parts[name] = (pool[:, layer : layer + 1] if whole and "layer_id" not in call else pool)[None]
+                parts[of] = (pool[:, layer : layer + 1] if whole and "layer_id" not in call else pool)[None]
             step = {"layer_id": call["layer_id"] + i % layers} if "layer_id" in call else {}
             run({**call, **parts, **step})
         return None
