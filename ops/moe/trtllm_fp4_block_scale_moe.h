@@ -7,9 +7,9 @@ namespace dodona::ops {
 /// A whole mixture of experts in NVFP4, its routing included.
 /// Source: FlashInfer `trtllm_fp4_block_scale_moe` (trtllm-gen), of whose formats that of NVFP4 rows and weights.
 struct TrtllmFp4BlockScaleMoe {
-  Tensor routing_logits, routing_bias, hidden_states, hidden_states_scale, gemm1_weights, gemm1_weights_scale, gemm1_bias, gemm1_alpha,
-      gemm1_beta, gemm1_clamp_limit, gemm2_weights, gemm2_weights_scale, gemm2_bias, output1_scale_scalar, output1_scale_gate_scalar,
-      output2_scale_scalar, hidden_states_global_scale, gemm1_global_scale, gemm2_global_scale;
+  Tensor routing_logits, routing_bias, given_ids, given_weights, hidden_states, hidden_states_scale, gemm1_weights, gemm1_weights_scale,
+      gemm1_bias, gemm1_alpha, gemm1_beta, gemm1_clamp_limit, gemm2_weights, gemm2_weights_scale, gemm2_bias, output1_scale_scalar,
+      output1_scale_gate_scalar, output2_scale_scalar, hidden_states_global_scale, gemm1_global_scale, gemm2_global_scale;
   Tensor output, gemm2_output, expert_weights, expanded_idx_to_permuted_idx, topk_ids, topk_weights;
   std::int64_t num_experts = 0, top_k = 0, n_group = 0, topk_group = 0, intermediate_size = 0, local_expert_offset = 0,
                local_num_experts = 0;

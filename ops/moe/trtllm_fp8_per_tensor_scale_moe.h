@@ -7,8 +7,8 @@ namespace dodona::ops {
 /// A whole mixture of experts in e4m3 with factors of whole tensors, its routing included.
 /// Source: FlashInfer `trtllm_fp8_per_tensor_scale_moe` (trtllm-gen).
 struct TrtllmFp8PerTensorScaleMoe {
-  Tensor routing_logits, routing_bias, hidden_states, gemm1_weights, output1_scales_scalar, output1_scales_gate_scalar, gemm2_weights,
-      output2_scales_scalar, gemm1_alpha, gemm1_beta, gemm1_clamp_limit;
+  Tensor routing_logits, routing_bias, given_ids, given_weights, hidden_states, gemm1_weights, output1_scales_scalar,
+      output1_scales_gate_scalar, gemm2_weights, output2_scales_scalar, gemm1_alpha, gemm1_beta, gemm1_clamp_limit;
   Tensor output, gemm2_output, expert_weights, expanded_idx_to_permuted_idx, topk_ids, topk_weights;
   std::int64_t num_experts = 0, top_k = 0, n_group = 0, topk_group = 0, intermediate_size = 0, local_expert_offset = 0,
                local_num_experts = 0;

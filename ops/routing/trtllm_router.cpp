@@ -18,7 +18,7 @@ Routing: s = fl32(0.5*fl32(tanh(x/2)) + 0.5) of fp32 logits. Keys are compared, 
 SigmoidRenorm and Sigmoid by s, DeepSeekV3 and MiniMax2 by fl32(s + bias), the others by the logits; DeepSeekV3 with n_group above 1 rounds the bias to bf16 first and keeps the
 topk_group groups of the largest fl32 sums of their two best keys. Weights: Default the share of the softmax, Renormalize and
 RenormalizeNaive softmax of the chosen logits, Llama4, Sigmoid and TopKSigmoid s, TopK the logit, SigmoidRenorm s over the sum of the chosen
-s (norm_topk_prob), DeepSeekV3 and MiniMax2 s*routed_scaling_factor over that sum + 1e-20; rounded to bf16. Fused shared experts follow with weight 1. Keys that are computed are known to an interval: s to 1.5 * 2^-23, the
+s (norm_topk_prob), DeepSeekV3 and MiniMax2 s*routed_scaling_factor over that sum + 1e-20; rounded to bf16. Fused shared experts follow with weight 1. given_ids and given_weights stand in for all this: nothing is chosen, scaled or rounded. Keys that are computed are known to an interval: s to 1.5 * 2^-23, the
 softmax as in topk_softmax; the weights' budget is what the intervals make of them, topk + 5 units of 2^-24 and the rounding to bf16.)";
 
 namespace {

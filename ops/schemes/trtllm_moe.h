@@ -24,17 +24,28 @@ constexpr const char* expert_slots(const char* routed, const char* with_shared) 
   ? with_shared : routed;
 }
 
-/// `Op` has routing_logits, routing_bias and the attributes below.
+/// `Op` has routing_logits, routing_bias, given_ids, given_weights and the attributes below.
 template <class Op>
 void describe_trtllm_routing(auto& op, Op& fields) {
   op.in("routing_logits", fields.routing_logits, {f32, bf16}, "T num_experts")
       .layout(Layout::contiguous)
       .role(Role::logits)
+      .optional()
       .doc("of all experts");
   op.in("routing_bias", fields.routing_bias, {bf16, f32}, "num_experts")
       .layout(Layout::contiguous)
       .optional()
       .doc("added to the sigmoid for the choice, by DeepSeekV3 and MiniMax2; the others do not look at it");
+  op.in("given_ids", fields.given_ids, {i32}, "T top_k")
+      .layout(Layout::contiguous)
+      .role(Role::expert_ids, "num_experts")
+      .may_stray()
+      .on_request()
+      .doc("in the place of routing_logits: the experts of each token, chosen before; -1 adds nothing (upstream's routed functions)");
+  op.in("given_weights", fields.given_weights, {bf16, f32}, "T top_k")
+      .layout(Layout::contiguous)
+      .on_request()
+      .doc("their weights, taken as they are");
   op.attr("num_experts", fields.num_experts, between(1, 512)).required().doc("E, wherever they are");
   op.attr("top_k", fields.top_k, between(1, 32)).required().doc("experts chosen for each token");
   op.attr("n_group", fields.n_group, between(0, 8)).doc("groups of consecutive experts, of DeepSeekV3; 0 stands for None");
@@ -130,6 +141,7 @@ void describe_trtllm_outputs(auto& op, Op& fields) {
   op.symbol("intermediate_size", {.multiple_of = 128});
   op.symbol("num_experts", {.multiple_of = 4});
 }
+
 template <class Op>
 std::int64_t shared_experts(const Op& op) {
   if constexpr (requires { op.num_fused_shared_experts; }) return op.num_fused_shared_experts;
@@ -143,11 +155,24 @@ TrtllmRouter router_of(const Op& op) {
       op.topk_group,     shared_experts(op), static_cast<float>(op.routed_scaling_factor), op.norm_topk_prob, op.arithmetic == "kernel"};
 }
 
+/// One token of a routing that is given.
+template <class Op>
+TokenExperts given_route(const Op& op, std::int64_t token) {
+  TokenExperts route;
+  for (std::int64_t i = token * op.top_k; i < (token + 1) * op.top_k; ++i) {
+    route.experts.push_back(op.given_ids.template as<std::int32_t>()[i]);
+    route.weights.push_back({quant::get(op.given_weights, i)});
+  }
+  return route;
+}
+
 /// Where the tokens go. `actual` may hold the ids that an output names: a choice that the keys allow is followed.
 template <class Op>
 std::vector<TokenExperts> routes_of(const Op& op, const Tensor& actual = {}) {
-  const TrtllmRouter router = router_of(op);
   std::vector<TokenExperts> routes;
+  for (std::int64_t t = 0; op.given_ids.defined() && t < op.given_ids.size(0); ++t) routes.push_back(given_route(op, t));
+  if (op.given_ids.defined()) return routes;
+  const TrtllmRouter router = router_of(op);
   for (std::int64_t t = 0; t < router.tokens(); ++t) {
     const TrtllmRow row(router, t);
     std::vector<std::int64_t> chosen = row.choose();
@@ -191,6 +216,7 @@ WholeMoe trtllm_moe(const Op& op, const MoeScheme& scheme, std::vector<TokenExpe
   moe.result_weights = op.expert_weights;
   moe.result_of_pair = op.expanded_idx_to_permuted_idx;
   moe.tile = op.tile_tokens_dim;
+  if (op.given_weights.defined() && op.given_weights.dtype() == f32) moe.scheme.weights_in_f32 = true;
   return moe;
 }
 
@@ -202,9 +228,9 @@ void put_routing(const Op& op, const std::vector<TokenExperts>& routes, Referenc
   ids.make_open();
   weights.make_open();
   const TrtllmRouter router = router_of(op);
-  for (std::int64_t t = 0; t < router.tokens(); ++t) {
+  for (std::int64_t t = 0; t < std::ssize(routes); ++t) {
     const TokenExperts& route = routes[static_cast<std::size_t>(t)];
-    const bool unspecified = TrtllmRow(router, t).unspecified();
+    const bool unspecified = !op.given_ids.defined() && TrtllmRow(router, t).unspecified();
     for (std::int64_t k = 0; k < op.top_k; ++k) {
       const auto at = static_cast<std::size_t>(k);
       if (op.topk_ids.defined()) ids.put(t * op.top_k + k, {static_cast<double>(route.experts[at]), 0.0, unspecified});
@@ -219,28 +245,49 @@ void put_routing(const Op& op, const std::vector<TokenExperts>& routes, Referenc
 /// Rows of gemm2_output: those of all pairs, and the padding of as many experts as they may visit.
 template <class Op>
 std::int64_t padded_results(const Op& op) {
-  const std::int64_t pairs = op.routing_logits.size(0) * (op.top_k + shared_experts(op));
+  const std::int64_t pairs = op.hidden_states.size(0) * (op.top_k + shared_experts(op));
   return quant::align(pairs + std::min(pairs, op.local_num_experts + shared_experts(op)) * (op.tile_tokens_dim - 1), op.tile_tokens_dim);
 }
 /// Nothing is certain of the arguments.
 template <class Op>
 void make_trtllm_outputs(Op& op) {
-  if (op.record_routing && op.routing_logits.defined() && op.routing_logits.rank() == 2 && op.top_k >= 1) {
-    if (!op.topk_ids.defined()) op.topk_ids = Tensor(i32, {op.routing_logits.size(0), op.top_k});
-    if (!op.topk_weights.defined()) op.topk_weights = Tensor(f32, {op.routing_logits.size(0), op.top_k});
+  if (!op.hidden_states.defined() || op.hidden_states.rank() != 2 || op.tile_tokens_dim < 1 || op.top_k < 1) return;
+  const std::int64_t tokens = op.hidden_states.size(0);
+  if (op.record_routing) {
+    if (!op.topk_ids.defined()) op.topk_ids = Tensor(i32, {tokens, op.top_k});
+    if (!op.topk_weights.defined()) op.topk_weights = Tensor(f32, {tokens, op.top_k});
   }
-  if (op.do_finalize || !op.routing_logits.defined() || op.routing_logits.rank() != 2 || !op.hidden_states.defined() ||
-      op.hidden_states.rank() != 2 || op.tile_tokens_dim < 1 || op.top_k < 1)
-    return;
-  const std::int64_t tokens = op.routing_logits.size(0), slots = op.top_k + shared_experts(op);
+  if (op.do_finalize) return;
+  const std::int64_t slots = op.top_k + shared_experts(op);
   if (!op.gemm2_output.defined()) op.gemm2_output = Tensor(bf16, {padded_results(op), op.hidden()});
   if (!op.expert_weights.defined()) op.expert_weights = Tensor(bf16, {tokens, slots});
   if (!op.expanded_idx_to_permuted_idx.defined()) op.expanded_idx_to_permuted_idx = Tensor(i32, {tokens * slots});
 }
 
+/// Throws unless tokens are routed, or come routed, and not both.
+template <class Op>
+void check_trtllm_routes(const Op& op) {
+  const bool given = op.given_ids.defined();
+  if (given == op.routing_logits.defined())
+    throw Error(ErrorCode::missing_argument, "", "routing_logits",
+                given ? "is there beside given_ids, expected one of the two" : "is missing, and so is given_ids in its place");
+  if (given != op.given_weights.defined())
+    throw Error(ErrorCode::missing_argument, "", "given_weights",
+                given ? "is missing, expected with given_ids" : "is there without given_ids");
+  if (!given) return check_trtllm_router(router_of(op));
+  if (shared_experts(op) > 0)
+    throw Error(ErrorCode::bad_value, "", "num_fused_shared_experts",
+                "is " + std::to_string(shared_experts(op)) + ", expected 0 with given_ids");
+  for (std::int64_t i = 0; i < op.given_ids.elements(); ++i)
+    if (const auto id = op.given_ids.template as<std::int32_t>()[i]; id < -1 || id >= op.num_experts)
+      throw Error(
+          ErrorCode::bad_value, "", "given_ids",
+          "holds " + std::to_string(id) + " at element " + std::to_string(i) + ", expected -1 to " + std::to_string(op.num_experts - 1));
+}
+
 template <class Op>
 void check_trtllm_moe(const Op& op) {
-  check_trtllm_router(router_of(op));
+  check_trtllm_routes(op);
   const auto number = [](std::int64_t n) { return std::to_string(n); };
   if (op.local_expert_offset + op.local_num_experts > op.num_experts)
     throw Error(ErrorCode::bad_value, "", "local_expert_offset",
@@ -277,6 +324,9 @@ inline std::vector<std::string> trtllm_cases(const std::string& more) {
       "--dtype routing_bias=f32",
       "T=4 H=128 --attr top_k=2 --attr routing_method_type=Default --without routing_bias --dtype routing_logits=bf16" + sizes + more,
       "T=6 H=128 --attr top_k=3 --attr routing_method_type=Renormalize --attr do_finalize=false" + sizes,
+      "T=4 H=128 --attr top_k=2 --attr record_routing=true --without routing_logits --without routing_bias --with given_ids "
+      "--with given_weights --dtype given_weights=f32" +
+          sizes,
       "T=3 H=128 --attr top_k=1 --attr routing_method_type=Llama4 --with gemm1_alpha --with gemm1_beta --with gemm1_clamp_limit" + sizes,
       "T=3 H=128 --attr top_k=2 --attr routing_method_type=SigmoidRenorm --attr arithmetic=reference" + sizes};
 }

@@ -106,6 +106,9 @@ class UpstreamCall:
     def give_min_p_val(self):
         return self._one("min_p")
 
+    def give_topk_ids(self):
+        return self.ours["given_ids"], self.ours["given_weights"]
+
     def give_generator(self):
         return None
 
@@ -196,7 +199,8 @@ def lines_of(adapter, dialect):
     """The case lines of an adapter's op, with the package's recipe: those that state what the adapter sets, or where there are none, all others with it."""
     op, sets = adapter.op, {f"--attr {name}={str(value).lower()}" for name, value in adapter.line.sets.items()}
     has = any(dialect in spec.get("dialects", {}) for spec in dodona.schema(op)["attributes"])
-    lines = dodona.schema(op)["cases"]
+    routed = "given_ids" in adapter.line.makes  # where it is not an adapter's to make, it is ours beside upstream's arguments
+    lines = [line for line in dodona.schema(op)["cases"] if not routed or "--with given_ids" in line]
     stated = [line for line in lines if all(word in line for word in sets)]
     if not stated:
         taken = "|".join(adapter.line.sets)

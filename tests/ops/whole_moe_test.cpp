@@ -319,6 +319,28 @@ TEST(WholeMoe, AnotherChoiceThatTheKeysAllowIsFollowedWhereTheIdsSaySo) {
   }
 }
 
+TEST(WholeMoe, TokensThatComeRoutedGoWhereTheRouterSentThem) {
+  const std::string line =
+      "T=3 H=128 --attr top_k=3 --attr routing_method_type=SigmoidRenorm --attr num_experts=8 --attr intermediate_size=128 "
+      "--attr local_num_experts=4 --attr local_expert_offset=2";
+  for (const std::string& kernel : kernels) {
+    const NamedOp op{kernel};
+    const auto routed = op.outputs(op.case_of(line + " --attr record_routing=true"), in_mode(Mode::fast));
+    Arguments given = op.case_of(line + " --without routing_logits --with given_ids --with given_weights --dtype given_weights=f32");
+    given.set("given_ids", output_of(routed, "topk_ids"));
+    given.set("given_weights", output_of(routed, "topk_weights"));
+    const auto sent = op.outputs(given, in_mode(Mode::fast));
+    EXPECT_TRUE(same_bits(output_of(sent, "output"), output_of(routed, "output"))) << kernel;
+    EXPECT_EQ(op.failing(given, sent), 0) << kernel;
+    // Experts elsewhere and no expert at all are the same.
+    const Tensor ids = output_of(routed, "topk_ids").clone();
+    for (std::int64_t i = 0; i < ids.elements(); ++i)
+      if (const double id = quant::get(ids, i); id < 2 || id > 5) quant::set(ids, i, -1);
+    given.set("given_ids", ids);
+    EXPECT_TRUE(same_bits(output_of(op.outputs(given, in_mode(Mode::fast)), "output"), output_of(sent, "output"))) << kernel;
+  }
+}
+
 // ---- bad input
 
 void expect_refused(const NamedOp& op, const Arguments& inputs, const std::string& argument) {
@@ -346,6 +368,13 @@ TEST(WholeMoe, WhatTheLauncherRefusesIsRefusedByName) {
     const Arguments plain = op.case_of("T=3 H=128 --attr top_k=1 --attr routing_method_type=Llama4" + sizes);
     expect_refused(op, with(plain, "top_k", std::int64_t{2}), "top_k");
     expect_refused(op, with(plain, "top_k", std::int64_t{9}), "top_k");
+    const std::string given = "T=3 H=128 --attr top_k=1 --with given_ids";
+    expect_refused(op, op.case_of(given + " --with given_weights" + sizes), "routing_logits");
+    expect_refused(op, op.case_of(given + " --without routing_logits" + sizes), "given_weights");
+    expect_refused(op, op.case_of("T=3 H=128 --attr top_k=1 --without routing_logits" + sizes), "routing_logits");
+    Arguments stray = op.case_of(given + " --with given_weights --without routing_logits" + sizes);
+    stray.set("given_ids", filled(DType::i32, {3, 1}, 8.0));
+    expect_refused(op, stray, "given_ids");
     if (op.op().schema().find_attr("num_fused_shared_experts") != nullptr)
       expect_refused(op, with(plain, "num_fused_shared_experts", std::int64_t{1}), "gemm1_weights");
     if (op.op().schema().find_attr("weight_layout") != nullptr)

@@ -81,7 +81,7 @@ class Adapter:
         dialect: str,
         ignored: frozenset[str],
         later: Mapping[str, Any] = {},  # parameters of a newer version, with defaults
-        neutral: Mapping[str, tuple] = {},  # what these may be where neither our op nor the line knows them
+        neutral: Mapping[str, tuple] = {},  # what those of a newer version may be where neither our op nor the line knows them
     ) -> None:
         self.name, self.line, self.op = name, line, line.op or name
         stored = signature.parameters
@@ -89,7 +89,8 @@ class Adapter:
         self.returns = signature.return_annotation
         plan = plan_of(self.op)
         self.fields = {parameter: of or parameter for parameter, of, _ in parameters_of(plan)}
-        self.only = {**{theirs: neutral[theirs] for theirs in signature.parameters if theirs not in stored}, **line.only}
+        unknown = [theirs for theirs in neutral if not later or theirs not in stored]  # of a function that the newer version alone has, all of them
+        self.only = {**{theirs: neutral[theirs] for theirs in signature.parameters if theirs in unknown}, **line.only}
         self.names = self._names(signature, ignored)  # upstream's argument -> ours, for those that are handed on
         self.types = self._types(plan)  # an attribute of ours -> the output of upstream's that has its type
         self.idle = {theirs: kind for theirs, kind in IDLE_KINDS.items() if theirs in ignored and theirs in signature.parameters}

@@ -73,7 +73,8 @@ class Package:
             place, text = self.record.function(name)
             later = signature_of(self.record.later[place]).parameters if place in self.record.later else {}
             newer = {name: parameter.default for name, parameter in later.items()}
-            neutral = {name: (default, self._number(default)) for name, default in newer.items()}
+            beyond = {p.name: p.default for p in signature_of(text).parameters.values() if p.default is not p.empty} if place in self.record.new else newer
+            neutral = {name: (default, self._number(default)) for name, default in beyond.items()}
             self._adapters[name] = Adapter(name, signature_of(text), self.lines.get(name, Op()), self.name, self.ignored, newer, neutral)
         return self._adapters[name]
 

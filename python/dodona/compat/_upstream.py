@@ -93,6 +93,7 @@ class Record:
         self.package, self.version = package, content["version"]
         self.modules: dict[str, dict[str, Any]] = content["modules"]
         self.later: dict[str, str] = {}  # signatures that changed, by the place of the function
+        self.new: set[str] = set()  # places that the newer version alone has
         if (folder / f"{package}.later.json").exists():
             newer = json.loads((folder / f"{package}.later.json").read_text())
             self.later = newer["signatures"]
@@ -102,6 +103,7 @@ class Record:
             for module, parts in newer["modules"].items():
                 for kind, names in parts.items():
                     known = self.modules.setdefault(module, {}).setdefault(kind, {})
+                    self.new.update(f"{module}.{name}" for name in names if name not in known)
                     known.update({name: value for name, value in names.items() if name not in known})
         for name in list(self.modules):  # folders that hold modules and no file of their own
             for end in range(len(name)):

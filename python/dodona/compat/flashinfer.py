@@ -240,6 +240,26 @@ FUNCTIONS = {
     ),
 }
 
+ROUTED = {"takes": ("topk_ids",), "makes": ("given_ids", "given_weights")}
+FUNCTIONS |= {
+    "trtllm_bf16_routed_moe": Op("trtllm_bf16_moe", **ROUTED, before=experts.given_routes("trtllm_bf16_routed_moe", experts.moe_by_number)),
+    "trtllm_fp4_block_scale_routed_moe": Op(
+        "trtllm_fp4_block_scale_moe",
+        **ROUTED,
+        before=experts.given_routes("trtllm_fp4_block_scale_routed_moe"),
+        around=experts.moe_in_a_list,
+        newer=orders.newer_moe,
+    ),
+    "trtllm_fp8_block_scale_routed_moe": Op(
+        "trtllm_fp8_block_scale_moe",
+        **ROUTED,
+        before=experts.given_routes("trtllm_fp8_block_scale_routed_moe", experts.moe_with_transposed_scales),
+    ),
+    "trtllm_fp8_per_tensor_scale_routed_moe": Op(
+        "trtllm_fp8_per_tensor_scale_moe", **ROUTED, before=experts.given_routes("trtllm_fp8_per_tensor_scale_routed_moe", experts.moe_by_number)
+    ),
+}
+
 PACKAGE = Package(
     "flashinfer",
     FUNCTIONS,

@@ -272,11 +272,25 @@ struct MoeCall {
     return out;
   }
 
-  bool run() const {
-    const Numbers logits = floats(call.tensor("routing_logits"));
-    const Scaled x = rows();
+  /// A routing that is given; none where it is not.
+  std::vector<Route> given_routes() const {
     std::vector<Route> routes;
-    for (std::size_t t = 0; t < tokens; ++t)
+    const Tensor *ids = wanted("given_ids"), *weights = wanted("given_weights");
+    for (std::size_t t = 0; ids != nullptr && t < tokens; ++t) {
+      Route& route = routes.emplace_back();
+      for (std::size_t i = t * topk; i < (t + 1) * topk; ++i) {
+        route.experts.push_back(static_cast<std::size_t>(ids->as<std::int32_t>()[i]));
+        route.weights.push_back(static_cast<float>(quant::get(*weights, static_cast<std::int64_t>(i))));
+      }
+    }
+    return routes;
+  }
+
+  bool run() const {
+    const Scaled x = rows();
+    std::vector<Route> routes = given_routes();
+    const Numbers logits = routes.empty() ? floats(call.tensor("routing_logits")) : Numbers{};
+    for (std::size_t t = routes.size(); t < tokens; ++t)
       routes.push_back(route(
           {logits.begin() + static_cast<std::ptrdiff_t>(t * experts), logits.begin() + static_cast<std::ptrdiff_t>((t + 1) * experts)}));
     const std::size_t slots = topk + shared;
@@ -324,7 +338,8 @@ struct MoeCall {
           for (std::size_t h = 0; h < hidden; ++h)
             store(*rows_out, place[pair] * static_cast<std::int64_t>(hidden) + static_cast<std::int64_t>(h), results[pair][h]);
         if (replay != nullptr && k < topk)
-          quant::set(*replay, static_cast<std::int64_t>(t * topk + k), static_cast<double>(routes[t].experts[k]));
+          quant::set(*replay, static_cast<std::int64_t>(t * topk + k),
+                     static_cast<double>(static_cast<std::int64_t>(routes[t].experts[k])));
         if (chosen != nullptr && k < topk) store(*chosen, static_cast<std::int64_t>(t * topk + k), routes[t].weights[k]);
       }
     }
@@ -333,7 +348,7 @@ struct MoeCall {
 
 bool whole_moe(const Call& call, bool fp4, bool fp8_blocks, bool fp8 = false) {
   if (call.way == Way::tensor_core) return false;
-  const Tensor &logits = call.tensor("routing_logits"), &x = call.tensor("hidden_states");
+  const Tensor& x = call.tensor("hidden_states");
   MoeCall moe{call,
               fp4,
               fp8_blocks,
@@ -341,7 +356,7 @@ bool whole_moe(const Call& call, bool fp4, bool fp8_blocks, bool fp8 = false) {
               size(x.size(0)),
               size(x.size(1)) * (fp4 ? 2 : 1),
               size(call.integer("intermediate_size")),
-              size(logits.size(1)),
+              size(call.integer("num_experts")),
               size(call.integer("local_num_experts")),
               size(call.integer("local_expert_offset")),
               size(call.integer("top_k")),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, Optional
 
-from ..._arrays import as_dtype
+import numpy as np
+
+from ..._arrays import as_dtype, dtype_name, is_torch
 from .._adapt import Call, NotOffered, refuse
 from .arrays import Run, as_it_lies, bare, words_as_bytes
 
@@ -28,6 +30,35 @@ def moe_with_transposed_scales(call: Call) -> None:
     """Upstream's own tests hand over the scales' transposed view, of which the kernel takes the pointer."""
     as_it_lies("hidden_states_scale")(call)
     moe_by_number(call)
+
+
+def given_routes(name: str, then: Optional[Callable[[Call], None]] = None) -> Callable[[Call], None]:
+    """Experts and weights that are chosen before: a pair of tensors, or words of both, the expert above sixteen bits of bf16."""
+
+    def take(call: Call) -> None:
+        routes = call.pop("topk_ids")
+        if isinstance(routes, (tuple, list)):
+            if len(routes) != 2:
+                raise refuse(name, f"has {len(routes)} members, expected ids and weights", argument="topk_ids")
+            call["given_ids"], call["given_weights"] = routes
+        else:
+            call["given_ids"], call["given_weights"] = halves_of_words(name, routes)
+        if then is not None:
+            then(call)
+
+    return take
+
+
+def halves_of_words(name: str, words: Any) -> tuple[Any, Any]:
+    words = bare(words)
+    if getattr(words, "ndim", 0) != 2 or dtype_name(words.dtype) != "i32":
+        found = f"is {words.dtype} {list(words.shape)}" if hasattr(words, "shape") else f"is {words!r}"
+        raise refuse(name, f"{found}, expected int32 [T, top_k] or a pair of tensors", argument="topk_ids", code="bad_dtype")
+    if not is_torch(words):
+        return words >> 16, as_dtype((words & 0xFFFF).astype(np.uint16), "bf16")
+    import torch
+
+    return words >> 16, words.contiguous().view(torch.int16)[:, ::2].contiguous().view(torch.bfloat16)
 
 
 def moe_in_a_list(run: Run, call: Call) -> Any:
