@@ -577,7 +577,7 @@ def flashinfer_module(name):
 
 def test_tests_that_ask_for_a_generation_run():
     utils = flashinfer_module("utils")
-    assert utils.get_compute_capability("cpu") == (10, 0)
+    assert utils.get_compute_capability("cpu") == (10, 0) and utils.device_support_pdl("cpu") is True
     answers = {name: getattr(utils, f"is_{name}_supported")("cpu") for name in ("sm90a", "sm100a", "sm100f", "sm110a", "sm120a", "sm121a")}
     assert answers == {"sm90a": True, "sm100a": True, "sm100f": True, "sm110a": False, "sm120a": False, "sm121a": False}
     assert utils.has_flashinfer_jit_cache() is True and utils.ceil_div(9, 4) == 3 and utils.round_up(9, 4) == 12

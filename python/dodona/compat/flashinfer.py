@@ -18,8 +18,8 @@ from ._ragged_wrapper import BatchPrefillWithRaggedKVCacheWrapper
 
 
 def device_support_pdl(device: object) -> bool:
-    """A CPU launches no kernels."""
-    return False
+    """As get_compute_capability: a B200 does, and callers hand this on where it means more than how kernels are launched."""
+    return True
 
 
 def get_compute_capability(device: object) -> tuple[int, int]:
