@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 
 from .flow import TAKES, Flow, Place
-from .sources import Function, Project, dotted
+from .sources import Function, Project, dotted, walk
 
 # A function of a package launches something when it, or a function of the package that it calls, touches one of these.
 LAUNCHES = re.compile(r"torch\.ops\.|(get|gen|load)_\w*module|_module\b|\b_C\b|runner|cudnn|cute\.|triton")
@@ -65,7 +65,7 @@ class Package:
         seen, left, names = {function}, [(function, depth)], []
         while left:
             current, deep = left.pop(0)
-            for node in ast.walk(current.node):
+            for node in walk(current.node):
                 if isinstance(node, ast.Attribute):
                     names.append(dotted(node))
                 elif isinstance(node, ast.Name):

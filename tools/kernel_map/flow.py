@@ -14,7 +14,7 @@ import collections
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .sources import FUNCTIONS, Class, Function, Guard, Item, Known, Module, Project, dotted, elsewhere, left_out
+from .sources import FUNCTIONS, Class, Function, Guard, Item, Known, Module, Project, dotted, elsewhere, left_out, walk
 
 NOTHING: frozenset = frozenset()
 # Functions that give back (or hold) what they are given.
@@ -68,6 +68,7 @@ class Flow:
     def __init__(self, project: Project, packages: tuple[str, ...], compiled: str = "sglang.jit_kernel"):
         self.project, self.packages, self.compiled = project, packages, compiled
         self.parameters: dict[tuple, frozenset] = {}
+        self.extras: dict[tuple, list[str]] = {}  # of a function and the class of its object: what `**kwargs` is given by name
         self.fields: dict[tuple, frozenset] = {}
         self.texts: dict[tuple, frozenset] = {}
         self.operators: dict[str, frozenset] = {}
@@ -78,6 +79,8 @@ class Flow:
         self._orders: dict[Class, list] = {}
         self._unquoted: dict[ast.AST, ast.AST] = {}
         self._derived: dict[Class, tuple[Class, ...]] = {}
+        self._arguments: dict[ast.Call, tuple[int, frozenset, bool]] = {}
+        self._plain: dict[ast.AST, bool] = {}
         self.properties: set[str] = set()
         self.edges: dict[Place, list[Edge]] = {}
         self.sites: dict[Place, list[Site]] = {}
@@ -169,9 +172,11 @@ class Flow:
         """Whether an annotation promises a tensor, a number or a text, or containers of them."""
         if node is None:
             return False
-        node = self.unquoted(node)
-        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)} | {p.attr for p in ast.walk(node) if isinstance(p, ast.Attribute)}
-        return names <= PLAIN and (bool(names & (PLAIN - {"Optional", "Union", "torch", "typing"})) or not names)
+        if node not in self._plain:
+            parts = walk(self.unquoted(node))
+            names = {part.id for part in parts if isinstance(part, ast.Name)} | {part.attr for part in parts if isinstance(part, ast.Attribute)}
+            self._plain[node] = names <= PLAIN and (bool(names & (PLAIN - {"Optional", "Union", "torch", "typing"})) or not names)
+        return self._plain[node]
 
     def in_package(self, name: str) -> bool:
         return name.partition(".")[0] in self.packages
@@ -185,57 +190,42 @@ class Flow:
         if key in self.busy:
             return self.last.get(key, NOTHING)
         self.busy.add(key)
-        found = frozenset(compute()) | self.last.get(key, NOTHING)
+        before = self.last.get(key, NOTHING)
+        found = frozenset(compute())
+        if found <= before:
+            found = before
+        else:
+            found |= before
+            self.changed = True
         self.busy.discard(key)
         self.now[key] = found
-        if found != self.last.get(key, NOTHING):
-            self.changed = True
         return found
 
     def evaluate(self, node, place: Place) -> frozenset:
-        if isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
-            return self.memo((node, place), lambda: self._evaluate(node, place))
-        return frozenset(self._evaluate(node, place))
+        kind = type(node)
+        if kind is ast.Name:
+            return self.name(node.id, place)
+        if kind in self.KEPT:
+            key = (node, place)
+            return self.now[key] if key in self.now else self.memo(key, lambda: self.KEPT[kind](self, node, place))
+        parts = self.PARTS.get(kind)
+        if parts is not None:
+            return NOTHING.union(*(self.evaluate(part, place) for part in parts(node)))
+        if kind is Known:
+            return frozenset([Value("class", node.what) if isinstance(node.what, Class) else Value("function", node.what, place.of)])
+        if kind is Item:
+            return self.memo((node, place), lambda: self.item(node.value, node.index, place))
+        if kind is ast.Lambda and hasattr(node, "made"):
+            return frozenset([Value("function", node.made, place.of)])
+        return NOTHING
 
-    def _evaluate(self, node, place):
-        if isinstance(node, ast.Name):
-            yield from self.name(node.id, place)
-        elif isinstance(node, ast.Attribute):
-            for base in self.evaluate(node.value, place):
-                yield from self.attribute(base, node.attr)
-        elif isinstance(node, ast.Call):
-            yield from self.called(node, place)
-        elif isinstance(node, Known):
-            yield Value("class", node.what) if isinstance(node.what, Class) else Value("function", node.what, place.of)
-        elif isinstance(node, Item):
-            yield from self.memo((node, place), lambda: self.item(node.value, node.index, place))
-        elif isinstance(node, ast.Lambda):
-            if hasattr(node, "made"):
-                yield Value("function", node.made, place.of)
-        elif isinstance(node, ast.IfExp):
-            yield from self.evaluate(node.body, place)
-            yield from self.evaluate(node.orelse, place)
-        elif isinstance(node, ast.BoolOp):
-            for part in node.values:
-                yield from self.evaluate(part, place)
-        elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-            for part in node.elts:
-                yield from self.evaluate(part, place)
-        elif isinstance(node, ast.Dict):
-            for part in node.values:
-                yield from self.evaluate(part, place)
-        elif isinstance(node, (ast.Subscript, ast.Starred, ast.Await, ast.NamedExpr)):
-            yield from self.evaluate(node.value, place)
-        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            yield from self.evaluate(node.elt, place)
-        elif isinstance(node, ast.DictComp):
-            yield from self.evaluate(node.value, place)
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.BitOr)):
-            yield from self.evaluate(node.left, place)
-            yield from self.evaluate(node.right, place)
+    def _attribute(self, node, place):
+        for base in self.evaluate(node.value, place):
+            yield from self.attribute(base, node.attr)
 
     def name(self, name: str, place: Place) -> frozenset:
-        return self.memo((name, place), lambda: self._name(name, place))
+        key = (name, place)
+        return self.now[key] if key in self.now else self.memo(key, lambda: self._name(name, place))
 
     def _name(self, name, place):
         owner, of = place
@@ -414,6 +404,17 @@ class Flow:
         for value in self.evaluate(node.func, place):
             yield from self.result(value, node, place)
 
+    # Expressions whose values are kept; and those whose values are their parts'.
+    KEPT = {ast.Attribute: _attribute, ast.Call: called}
+    PARTS = {
+        ast.IfExp: lambda node: (node.body, node.orelse),
+        ast.BinOp: lambda node: (node.left, node.right) if isinstance(node.op, (ast.Add, ast.BitOr)) else (),
+        **dict.fromkeys((ast.BoolOp, ast.Dict), lambda node: node.values),
+        **dict.fromkeys((ast.List, ast.Tuple, ast.Set), lambda node: node.elts),
+        **dict.fromkeys((ast.Subscript, ast.Starred, ast.Await, ast.NamedExpr, ast.DictComp), lambda node: (node.value,)),
+        **dict.fromkeys((ast.ListComp, ast.SetComp, ast.GeneratorExp), lambda node: (node.elt,)),
+    }
+
     def result(self, value: Value, node: ast.Call, place: Place):
         if value.kind == "outside":
             yield from self.outside(value.what, node, place)
@@ -505,19 +506,24 @@ class Flow:
     def enter(self, target: Place, node: ast.Call, place: Place, partly: bool, skip: int) -> list[Place]:
         function = target.owner
         names = function.positional[skip:] if not function.is_static else function.positional[max(skip - 1, 0) :] if skip else function.positional
-        stars = any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords)
-        plain = [a for a in node.args if not isinstance(a, ast.Starred)]
-        if len(plain) > len(names) and function.rest is None:
+        count, given, stars = self.arguments(node)
+        if count > len(names) and function.rest is None:
             return []
-        given = {k.arg for k in node.keywords if k.arg is not None}
         if function.named_rest is None and not given <= {*names, *function.keywords}:
             return []
-        if given & set(names[: len(plain)]) and not stars:
+        if not stars and not given.isdisjoint(names[:count]):
             return []
-        needed = [n for n in (*names[len(plain) :], *function.keywords) if n not in function.defaults and n not in given]
-        if needed and not stars and not partly:
+        if not stars and not partly and any(n not in function.defaults and n not in given for n in (*names[count:], *function.keywords)):
             return []
         parameters, key = self.parameters, (function, target.of)
+
+        def by_name(name, values):
+            if name not in known:
+                if (*key, f"**{name}") not in parameters:
+                    self.extras.setdefault(key, []).append(name)
+                name = f"**{name}"
+            self.grow(parameters, (*key, name), values)
+
         for name, argument in (*zip(names, node.args), *((k.arg, k.value) for k in node.keywords)):
             if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                 self.grow(self.texts, (*key, name), frozenset([argument.value]))
@@ -538,10 +544,18 @@ class Flow:
         for keyword in node.keywords:
             if keyword.arg is None:
                 for name, value in self.named(keyword.value, place):
-                    self.grow(parameters, (*key, name if name in known else f"**{name}"), value)
+                    by_name(name, value)
             else:
-                self.grow(parameters, (*key, keyword.arg if keyword.arg in known else f"**{keyword.arg}"), self.evaluate(keyword.value, place))
+                by_name(keyword.arg, self.evaluate(keyword.value, place))
         return [target]
+
+    def arguments(self, node: ast.Call) -> tuple[int, frozenset, bool]:
+        """How many arguments a call counts out, which it names, and whether a star stands for others."""
+        if node not in self._arguments:
+            plain = sum(not isinstance(a, ast.Starred) for a in node.args)
+            given = frozenset(k.arg for k in node.keywords if k.arg is not None)
+            self._arguments[node] = plain, given, plain < len(node.args) or any(k.arg is None for k in node.keywords)
+        return self._arguments[node]
 
     def passed_on(self, node, place: Place, star: str) -> list[frozenset]:
         """What the function's own `*args` holds, one by one, where exactly that is passed on."""
@@ -561,9 +575,8 @@ class Flow:
         elif isinstance(node, ast.Dict):
             yield from ((k.value, self.evaluate(v, place)) for k, v in zip(node.keys, node.values) if isinstance(k, ast.Constant))
         elif isinstance(owner, Function) and isinstance(node, ast.Name) and node.id == owner.named_rest:
-            for (function, receiver, name), value in list(self.parameters.items()):
-                if function is owner and receiver is of and name.startswith("**"):
-                    yield name[2:], value
+            for name in list(self.extras.get((owner, of), ())):
+                yield name, self.parameters[(owner, of, f"**{name}")]
 
     def grow(self, table: dict, key, values: frozenset):
         before = table.get(key)
@@ -671,4 +684,4 @@ def sorted_values(values) -> list[Value]:
             return (value.kind, what.module.name, what.qualname, what.line, value.of.qualname if isinstance(value.of, Class) else "")
         return (value.kind, str(what), "", 0, "")
 
-    return sorted(values, key=key)
+    return sorted(values, key=key) if len(values) > 1 else list(values)

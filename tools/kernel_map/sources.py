@@ -45,6 +45,19 @@ def elsewhere(function: str) -> bool:
     return any(word in OTHER_PLATFORMS or word == "cpu" for word in function.split("_"))
 
 
+def walk(node: ast.AST) -> list[ast.AST]:
+    """What ast.walk gives, in its order, in half of the time."""
+    found = [node]
+    for node in found:  # grows while it is read
+        for field_name in node._fields:
+            value = getattr(node, field_name, None)
+            if isinstance(value, list):
+                found += [part for part in value if isinstance(part, ast.AST)]
+            elif isinstance(value, ast.AST):
+                found.append(value)
+    return found
+
+
 @dataclass
 class Guard:
     """A condition on the way to a statement: a test, its negation, or an import that may fail."""
@@ -108,7 +121,7 @@ class Function:
     @property
     def body(self) -> Body:
         if self._body is None:
-            bound = {n.id for n in ast.walk(self.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            bound = {n.id for n in walk(self.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
             reader = Reader(self.module, self, self.parameters | bound)
             if isinstance(self.node, ast.Lambda):
                 reader.expression(self.node.body, ())
@@ -160,7 +173,7 @@ class Class:
         for target, value in function.body.stores:
             if isinstance(target.value, ast.Name) and target.value.id == me:
                 self._written.setdefault(target.attr, []).append((value, function))
-        for node in ast.walk(function.node):
+        for node in walk(function.node):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute) and dotted(node.target.value) == me:
                 self.annotations.setdefault(node.target.attr, node.annotation)
         for inner in function.body.nested:
@@ -177,7 +190,7 @@ class Module:
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None)
             raise BadInput(f"{path}{f':{line}' if line else ''}: expected Python source, but it does not parse: {getattr(error, 'msg', error)}") from None
-        self.rebound = {name for node in ast.walk(self.tree) if isinstance(node, ast.Global) for name in node.names}
+        self.rebound = {name for node in walk(self.tree) if isinstance(node, ast.Global) for name in node.names} if "global" in self.text else set()
         self._body: Body | None = None
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from .definitions import ASKS, Cpp, Definition, Package
 from .flow import Edge, Flow, Place, Site, place_module
 from .inventory import Inventory
-from .sources import BadInput, Function, Guard, Project, dotted, left_out
+from .sources import BadInput, Function, Guard, Project, dotted, left_out, walk
 
 SOURCES = {
     "sgl_kernel": "sgl-kernel", "flashinfer": "flashinfer", "deep_gemm": "deep-gemm", "deep_ep": "deep-ep", "triton": "triton", "torch": "torch.ops",
@@ -221,9 +221,10 @@ class Tracer:
                 if edge.callee in reached:
                     callers.setdefault(edge.callee, []).append(edge)
 
+        of_models = {m for m in map(place_module, reached) if m.path in models or any(folder in models for folder in m.path.parents)}
+
         def of_model(place):
-            path = place_module(place).path
-            return path in models or any(folder in models for folder in path.parents)
+            return place_module(place) in of_models
 
         found: dict[Place, dict[str, None]] = {}
         begun = [(e.callee, text(e.call)) for edges in callers.values() for e in edges if of_model(e.caller) and not of_model(e.callee)]
@@ -280,7 +281,7 @@ def unreached(names: list[str], project: Project) -> dict[str, list[tuple[pathli
             continue
         written = path.read_text(encoding="utf-8-sig", errors="replace")
         if any(kernel in written for kernel in names):
-            for node in ast.walk(project.module(name).tree):
+            for node in walk(project.module(name).tree):
                 if isinstance(node, ast.Call) and (kernel := text(node).split(".")[-1]) in found:
                     found[kernel].append((path, node.lineno, "called"))
                 elif isinstance(node, ast.FunctionDef) and node.name in found:
