@@ -9,6 +9,7 @@
 
 #include "common.h"
 #include "io/safetensors.h"
+#include "model/layer/kernel_use.h"
 #include "model/model.h"
 #include "model/ranks/sharded_run.h"
 #include "quant/element.h"
@@ -31,6 +32,54 @@ Distance distance(const Tensor& a, const Tensor& b) {
   }
   d.rms = std::sqrt(d.rms / static_cast<double>(std::max<std::int64_t>(1, d.elements)));
   return d;
+}
+
+/// What every rank has whole on its way through the layer: it tells rounded sums from what comes of them. Activations that are quantized
+/// fall to another code, as a router chooses another expert, for the least difference, and then differ by as much as there is between two.
+struct OnTheWay {
+  Tensor normed;  ///< behind attention
+  Tensor chosen;  ///< the router's experts; undefined in dense layers
+
+  model::Observer observer() {
+    return [this](const model::OpRecord& record, const NamedTensors& outputs) {
+      if (record.op == "self.post_attention_layernorm()") normed = outputs.front().second.clone();
+      if (record.op == "self.topk()") chosen = outputs.back().second.clone();
+    };
+  }
+};
+
+/// How far the ranks are from one that has the whole layer.
+struct AgainstWhole {
+  Distance output, normed;
+  std::optional<Distance> chosen;
+};
+
+/// Norms that add up what ranks have add nothing there.
+model::LayerRequest on_one_rank(model::LayerRequest request) {
+  std::erase_if(request.setting.use, [](const model::KernelUse& use) { return model::reduces_in_norm({&use, 1}, use.op); });
+  return request;
+}
+
+AgainstWhole against_whole(const model::LayerRequest& request, const Tensor& hidden, const OnTheWay& sharded) {
+  OnTheWay whole;
+  const model::LayerRun::Result result = model::LayerRun(on_one_rank(request)).run(whole.observer());
+  AgainstWhole against{.output = distance(hidden, result.output.hidden), .normed = distance(sharded.normed, whole.normed)};
+  if (whole.chosen.defined()) against.chosen = distance(sharded.chosen, whole.chosen);
+  return against;
+}
+
+io::Json to_json(const Distance& d) {
+  return {{"elements", d.elements}, {"differing", d.differing}, {"largest", d.largest}, {"rms", d.rms}};
+}
+
+std::string text_of(const AgainstWhole& against) {
+  const auto share = [](const Distance& d) { return d.rms > 0 ? 100 * d.largest / d.rms : 0; };
+  std::string text = fmt::format("against the whole layer: {} of {} elements differ, by {:.3g} at most ({:.2f} % of the output's rms)\n",
+                                 against.output.differing, against.output.elements, against.output.largest, share(against.output));
+  if (against.output.differing == 0) return text;
+  text += fmt::format("  on the way: self.post_attention_layernorm() by {:.2f} % of its rms", share(against.normed));
+  if (against.chosen) text += fmt::format("; {} of {} choices of experts are others", against.chosen->differing, against.chosen->elements);
+  return text + "\n";
 }
 
 /// One rank's line.
@@ -72,11 +121,13 @@ std::string part_text(const model::Grid& grid, const model::ModelConfig& config,
 
 int run_sharded_layer(const model::LayerRequest& request, const model::Grid& grid, const ShardedOptions& options, const std::string& step) {
   model::ShardedRun run(request, grid);
-  const model::ShardedRun::Result result = run.run();
+  OnTheWay way;
+  const auto first = [&](std::int64_t rank) { return rank == 0 ? way.observer() : model::Observer(); };
+  const model::ShardedRun::Result result = run.run(first);
   const std::string digest = model::digest_of(result.output);
   const std::vector<RankFacts> ranks = facts_of(request, grid, result);
-  std::optional<Distance> whole;
-  if (options.against_whole) whole = distance(result.output.hidden, model::LayerRun(request).run().output.hidden);
+  std::optional<AgainstWhole> whole;
+  if (options.against_whole) whole = against_whole(request, result.output.hidden, way);
   if (!options.output.empty())
     io::write_safetensors(options.output, {{"hidden", result.output.hidden}, {"residual", result.output.residual}},
                           {{"model", request.config.name}, {"digest", digest}});
@@ -94,9 +145,11 @@ int run_sharded_layer(const model::LayerRequest& request, const model::Grid& gri
                   {"ep", grid.experts},
                   {"digest", digest},
                   {"ranks", list}};
-    if (whole)
-      json["against_whole"] = {
-          {"elements", whole->elements}, {"differing", whole->differing}, {"largest", whole->largest}, {"rms", whole->rms}};
+    if (whole) {
+      json["against_whole"] = to_json(whole->output);
+      json["against_whole"]["post_attention_layernorm"] = to_json(whole->normed);
+      if (whole->chosen) json["against_whole"]["experts"] = {{"chosen", whole->chosen->elements}, {"others", whole->chosen->differing}};
+    }
     fmt::print("{}\n", io::json_text(json, 2));
   } else {
     fmt::print("{}, on {} ranks of one process, one after the other ({})\n\n", step, grid.ranks(), grid.text());
@@ -104,12 +157,10 @@ int run_sharded_layer(const model::LayerRequest& request, const model::Grid& gri
       fmt::print("rank {}  {}: reads {:.1f} MB of weights, {:.3f} ms{}\n", rank.rank, rank.part, rank.weight_bytes * 1e-6,
                  rank.seconds * 1e3, rank.reduced_bytes > 0 ? fmt::format(", all-reduces move {:.3f} MB", rank.reduced_bytes * 1e-6) : "");
     fmt::print("\nall ranks end with the same bits\ndigest {}\n", digest);
-    if (whole)
-      fmt::print("against the whole layer: {} of {} elements differ, by {:.3g} at most ({:.2f} % of the output's rms)\n", whole->differing,
-                 whole->elements, whole->largest, 100 * whole->largest / whole->rms);
+    if (whole) fmt::print("{}", text_of(*whole));
     if (!options.output.empty()) fmt::print("written to {}\n", options.output);
   }
-  return whole && run.has_bits_of_whole() && whole->differing > 0 ? exit_fail : exit_pass;
+  return whole && run.has_bits_of_whole() && whole->output.differing > 0 ? exit_fail : exit_pass;
 }
 
 }  // namespace dodona::tools

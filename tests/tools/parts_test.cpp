@@ -135,9 +135,16 @@ TEST_F(Parts, ALayerOnSeveralRanksShowsThemAndGivesTheirBits) {
   expect_error(step + "--ep 16 --experts trtllm", "on 16 ranks, expected 2, 4, 6 or 8");
   const Output halves = run(step + "--tp 2 --against-whole");
   EXPECT_EQ(halves.status, 0) << halves.err;
-  for (const char* part : {"on 2 ranks of one process", "rank 1  heads 2 to 3: reads", "all-reduces move",
-                           "all ranks end with the same bits", "of 512 elements differ, by"})
+  for (const char* part :
+       {"on 2 ranks of one process", "rank 1  heads 2 to 3: reads", "all-reduces move", "all ranks end with the same bits",
+        "of 512 elements differ, by", "on the way: self.post_attention_layernorm() by", "0 of 8 choices of experts are others"})
     EXPECT_NE(halves.out.find(part), std::string::npos) << part << "\n" << halves.out;
+  // One rank has no terms for the norm that adds them up.
+  const Output fused = run(step + "--tp 2 --use post_attention_layernorm=trtllm_allreduce_fusion --against-whole --json");
+  EXPECT_EQ(fused.status, 0) << fused.err;
+  const json behind = json::parse(fused.out)["against_whole"]["post_attention_layernorm"];
+  EXPECT_GT(behind["differing"], 0);
+  EXPECT_LT(behind["largest"], 0.03 * behind["rms"].get<double>());
   EXPECT_EQ(json::parse(run(step + "--dual-stream --repeat 1 --json").out)["digest"], whole["digest"]);
   EXPECT_NE(run(step + "--tp 2 --plan").out.find("all_reduce"), std::string::npos);
   expect_error(step + "--tp 3", "--tp is 3, expected 1, 2, 4, 6 or 8");
