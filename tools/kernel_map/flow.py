@@ -75,7 +75,10 @@ class Flow:
         self.last: dict[tuple, frozenset] = {}
         self.now: dict[tuple, frozenset] = {}
         self.busy: set[tuple] = set()
-        self.changed = self.trusting = False
+        self.asking: list[tuple] = []  # what is being found out, the innermost last
+        self.readers: dict[tuple, set[tuple]] = collections.defaultdict(set)  # of a value or a table's entry: what asked for it
+        self.changed: set[tuple] = set()  # in this round
+        self.trusting = False
         self._orders: dict[Class, list] = {}
         self._unquoted: dict[ast.AST, ast.AST] = {}
         self._derived: dict[Class, tuple[Class, ...]] = {}
@@ -129,9 +132,14 @@ class Flow:
         if node is None:
             return NOTHING
         key = ("annotation", node)
+        self.asked(key)
         if key not in self.now:
             self.now[key] = NOTHING
+            self.asking.append(key)
             self.now[key] = frozenset(self._annotated(node, module))
+            self.asking.pop()
+            if self.now[key] != self.last.get(key, NOTHING):
+                self.changed.add(key)
         return self.now[key]
 
     def _annotated(self, node, module):
@@ -183,20 +191,33 @@ class Flow:
 
     # ---- values ----
 
+    def asked(self, key):
+        if self.asking:
+            self.readers[key].add(self.asking[-1])
+
+    def entry(self, table: str, key) -> frozenset:
+        """What a table holds; who asks is told when that grows."""
+        self.asked((table, key))
+        return getattr(self, table).get(key, NOTHING)
+
     def memo(self, key, compute) -> frozenset:
-        """What `compute` gives, once a round; where it asks for itself, what it gave in the round before."""
+        """What `compute` gives, anew in a round when something that it asked for has changed; where it asks for itself, what it gave in the
+        round before."""
+        self.asked(key)
         if key in self.now:
             return self.now[key]
         if key in self.busy:
             return self.last.get(key, NOTHING)
         self.busy.add(key)
         before = self.last.get(key, NOTHING)
+        self.asking.append(key)
         found = frozenset(compute())
+        self.asking.pop()
         if found <= before:
             found = before
         else:
             found |= before
-            self.changed = True
+            self.changed.add(key)
         self.busy.discard(key)
         self.now[key] = found
         return found
@@ -206,8 +227,7 @@ class Flow:
         if kind is ast.Name:
             return self.name(node.id, place)
         if kind in self.KEPT:
-            key = (node, place)
-            return self.now[key] if key in self.now else self.memo(key, lambda: self.KEPT[kind](self, node, place))
+            return self.memo((node, place), lambda: self.KEPT[kind](self, node, place))
         parts = self.PARTS.get(kind)
         if parts is not None:
             return NOTHING.union(*(self.evaluate(part, place) for part in parts(node)))
@@ -224,8 +244,7 @@ class Flow:
             yield from self.attribute(base, node.attr)
 
     def name(self, name: str, place: Place) -> frozenset:
-        key = (name, place)
-        return self.now[key] if key in self.now else self.memo(key, lambda: self._name(name, place))
+        return self.memo((name, place), lambda: self._name(name, place))
 
     def _name(self, name, place):
         owner, of = place
@@ -256,7 +275,7 @@ class Flow:
         yield from promised
         if promised:
             return
-        yield from self.parameters.get((function, of, name), NOTHING)
+        yield from self.entry("parameters", (function, of, name))
         if name in function.defaults:
             outer = Place(function.parent, of) if function.parent else Place(function.module, None)
             yield from self.evaluate(function.defaults[name], outer)
@@ -347,7 +366,7 @@ class Flow:
             written = c.written.get(name, [])
             if self.is_plain(c.annotations.get(name)):
                 return
-            found = set(self.fields.get((c, name), NOTHING))
+            found = set(self.entry("fields", (c, name)))
             for value in c.values.get(name, []):
                 found |= self.evaluate(value, Place(c.module, None))
             for value, function in written:
@@ -462,7 +481,7 @@ class Flow:
         elif self.in_package(name) and last[:1].isupper():
             yield Value("outside", f"{name}()")
         elif name.startswith("torch.ops."):
-            for value in self.operators.get(operator_name(name), NOTHING):
+            for value in self.entry("operators", operator_name(name)):
                 yield from self.result(value, node, place)
 
     def written_out(self, node, place: Place) -> list[str]:
@@ -470,7 +489,7 @@ class Flow:
         if isinstance(node, ast.Constant):
             return [node.value] if isinstance(node.value, str) else []
         owner, of = place
-        return sorted(self.texts.get((owner, of, node.id), ())) if isinstance(node, ast.Name) else []
+        return sorted(self.entry("texts", (owner, of, node.id))) if isinstance(node, ast.Name) else []
 
     def targets(self, value: Value, node: ast.Call, place: Place, partly=False, skip=0) -> list[Place]:
         """The functions of the project that a call of `value` enters; arguments flow into their parameters."""
@@ -501,7 +520,7 @@ class Flow:
         names = [name for c in reversed(self.order(made)) if isinstance(c, Class) for name in c.annotations]
         pairs = [*zip(names, node.args), *((k.arg, k.value) for k in node.keywords if k.arg in names)]
         for name, value in pairs:
-            self.grow(self.fields, (made, name), self.evaluate(value, place))
+            self.grow("fields", (made, name), self.evaluate(value, place))
 
     def enter(self, target: Place, node: ast.Call, place: Place, partly: bool, skip: int) -> list[Place]:
         function = target.owner
@@ -515,30 +534,31 @@ class Flow:
             return []
         if not stars and not partly and any(n not in function.defaults and n not in given for n in (*names[count:], *function.keywords)):
             return []
-        parameters, key = self.parameters, (function, target.of)
+        key = (function, target.of)
 
         def by_name(name, values):
             if name not in known:
-                if (*key, f"**{name}") not in parameters:
+                if (*key, f"**{name}") not in self.parameters:
                     self.extras.setdefault(key, []).append(name)
+                    self.changed.add(("extras", key))
                 name = f"**{name}"
-            self.grow(parameters, (*key, name), values)
+            self.grow("parameters", (*key, name), values)
 
         for name, argument in (*zip(names, node.args), *((k.arg, k.value) for k in node.keywords)):
             if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                self.grow(self.texts, (*key, name), frozenset([argument.value]))
+                self.grow("texts", (*key, name), frozenset([argument.value]))
         index = 0
         for argument in node.args:
             if isinstance(argument, ast.Starred):
                 if not (isinstance(argument.value, ast.Name) and argument.value.id == getattr(place.owner, "rest", None)):
                     # A sequence made elsewhere: which of its elements goes where is not followed.
                     for name in names[index:]:
-                        self.grow(parameters, (*key, name), self.evaluate(argument.value, place))
+                        self.grow("parameters", (*key, name), self.evaluate(argument.value, place))
                 for value in self.passed_on(argument.value, place, "*"):
-                    self.grow(parameters, (*key, names[index] if index < len(names) else f"*{index - len(names)}"), value)
+                    self.grow("parameters", (*key, names[index] if index < len(names) else f"*{index - len(names)}"), value)
                     index += 1
             else:
-                self.grow(parameters, (*key, names[index] if index < len(names) else f"*{index - len(names)}"), self.evaluate(argument, place))
+                self.grow("parameters", (*key, names[index] if index < len(names) else f"*{index - len(names)}"), self.evaluate(argument, place))
                 index += 1
         known = {*names, *function.keywords}
         for keyword in node.keywords:
@@ -563,9 +583,12 @@ class Flow:
         if not isinstance(owner, Function) or not isinstance(node, ast.Name) or node.id != owner.rest:
             return []
         found = []
-        while (owner, of, f"{star}{len(found)}") in self.parameters:
-            found.append(self.parameters[(owner, of, f"{star}{len(found)}")])
-        return found
+        while True:
+            key = (owner, of, f"{star}{len(found)}")
+            value = self.entry("parameters", key)
+            if key not in self.parameters:
+                return found
+            found.append(value)
 
     def named(self, node, place: Place):
         """The same for `**kwargs`, and for a dictionary whose keys are written down."""
@@ -575,15 +598,15 @@ class Flow:
         elif isinstance(node, ast.Dict):
             yield from ((k.value, self.evaluate(v, place)) for k, v in zip(node.keys, node.values) if isinstance(k, ast.Constant))
         elif isinstance(owner, Function) and isinstance(node, ast.Name) and node.id == owner.named_rest:
-            for name in list(self.extras.get((owner, of), ())):
-                yield name, self.parameters[(owner, of, f"**{name}")]
+            for name in list(self.entry("extras", (owner, of))):
+                yield name, self.entry("parameters", (owner, of, f"**{name}"))
 
-    def grow(self, table: dict, key, values: frozenset):
-        before = table.get(key)
+    def grow(self, table: str, key, values: frozenset):
+        held = getattr(self, table)
+        before = held.get(key)
         if before is None or not values <= before:
-            before = before or NOTHING
-            table[key] = before | values
-            self.changed = True
+            held[key] = values if before is None else before | values
+            self.changed.add((table, key))
 
     # ---- reach ----
 
@@ -591,12 +614,13 @@ class Flow:
         """Follows the calls of one body: the functions it enters, and the calls of what lies outside."""
         edges, sites = [], []
         body = place.owner.body
+        self.asking.append(("calls", place))
         for target, value in body.stores:
             found = self.evaluate(value, place)
             if found:
                 for holder in self.evaluate(target.value, place):
                     if holder.kind in ("instance", "class"):
-                        self.grow(self.fields, (holder.what, target.attr), found)
+                        self.grow("fields", (holder.what, target.attr), found)
         for call, guards in body.calls:
             self.register(call, place)
             for value in sorted_values(self.evaluate(call.func, place)):
@@ -604,7 +628,7 @@ class Flow:
                 while root.kind == "partial":
                     root = root.what
                 if root.kind == "outside":
-                    entered = [t for v in self.operators.get(operator_name(root.what), NOTHING) for t in self.targets(v, call, place)]
+                    entered = [t for v in self.entry("operators", operator_name(root.what)) for t in self.targets(v, call, place)]
                     edges += [Edge(place, target, call, guards) for target in entered]
                     if not entered:
                         sites.append(Site(place, root.what, call, guards))
@@ -626,6 +650,7 @@ class Flow:
                     method = self.method(base.what, read.attr) if base.kind == "instance" else None
                     if method is not None and method.is_property:
                         edges.append(Edge(place, Place(method, base.what), read, guards))
+        self.asking.pop()
         self.edges[place], self.sites[place] = edges, sites
 
     def register(self, call: ast.Call, place: Place):
@@ -634,7 +659,7 @@ class Flow:
             given = {k.arg: k.value for k in call.keywords} | dict(zip(("op_name", "op_func"), call.args))
             name = given.get("op_name")
             if isinstance(name, ast.Constant) and "op_func" in given:
-                self.grow(self.operators, name.value, self.evaluate(given["op_func"], place))
+                self.grow("operators", name.value, self.evaluate(given["op_func"], place))
 
     def reach(self, roots: list[Place], within: tuple[str, ...]) -> dict[Place, Edge | None]:
         """Every place that the roots lead to, nearest first, with the call that led there. Beyond modules of these names nothing is followed."""
@@ -650,18 +675,40 @@ class Flow:
                     left.append(edge.callee)
         return found
 
+    def forget(self):
+        self.now, self.edges, self.sites = {}, {}, {}
+
+    def forget_readers(self):
+        """What changed in this round, and whatever asked for that, is found out anew in the next one."""
+        stale, left = set(self.changed), list(self.changed)
+        while left:
+            for reader in self.readers.get(left.pop(), ()):
+                if reader not in stale:
+                    stale.add(reader)
+                    left.append(reader)
+        for key in stale:
+            self.now.pop(key, None)
+            if key[0] == "calls":
+                self.edges.pop(key[1], None)
+                self.sites.pop(key[1], None)
+
     def run(self, groups: list[tuple[list[Place], tuple[str, ...]]], modules: list[Module], rounds: int = 60, progress=lambda text: None) -> int:
         """Follows everything from the roots, and from what modules do when they are imported, until nothing changes. Says how many rounds it took."""
+        self.forget()
         for count in range(1, rounds + 1):
-            self.now, self.changed, self.edges, self.sites = {}, False, {}, {}
+            self.changed = set()
             self.reach([Place(module, None) for module in modules], ())
             for roots, within in groups:
                 self.reach(roots, within)
             self.last.update(self.now)
-            progress(f"following calls, round {count}: {len(self.edges)} functions, {len(self.now)} values")
-            if not self.changed and self.trusting:
+            progress(f"following calls, round {count}: {len(self.edges)} functions, {len(self.now)} values, {len(self.changed)} changed")
+            if self.changed:
+                self.forget_readers()
+            elif self.trusting:
                 return count
-            self.trusting = self.trusting or not self.changed
+            else:
+                self.trusting = True
+                self.forget()
         raise RuntimeError(f"values still change after {rounds} rounds")
 
 
