@@ -52,20 +52,27 @@ Table read_table() {
 
 /// "op" of the graph -> kernels that ran inside it; "shared_experts" and "experts" have those of all that is in them.
 using Ran = std::map<std::string, std::set<std::string>>;
-void collect(const json& node, std::vector<std::string> callers, Ran& ran) {
-  std::string op = node["op"];
+using Calls = std::set<std::pair<std::string, std::string>>;
+std::string bare(std::string op) {
   if (op.starts_with("self.")) op = op.substr(5);
   if (op.ends_with("()")) op.resize(op.size() - 2);
-  callers.push_back(op);
+  return op;
+}
+void collect(const json& node, std::vector<std::string> callers, Ran& ran, Calls& calls) {
+  callers.push_back(bare(node["op"]));
   for (const json& kernel : node["kernels"])
     for (const std::string& caller : callers) ran[caller].insert(kernel["kernel"]);
-  for (const json& child : node["children"]) collect(child, callers, ran);
+  for (const json& child : node["children"]) {
+    calls.emplace(callers.back(), bare(child["op"]));
+    collect(child, callers, ran, calls);
+  }
 }
 
 class Documents : public Command {
  protected:
   const Table table_ = read_table();
   std::map<std::string, Ran> ran_;
+  std::map<std::string, Calls> calls_;  ///< of a command's graph: who calls whom
 
   /// What ran in the command of that name, once for all rows.
   const Ran& ran(const std::string& name) {
@@ -82,7 +89,7 @@ class Documents : public Command {
     EXPECT_EQ(output.status, 0) << command->second << "\n" << output.err;
     if (output.status != 0) return ran;
     if (layer)
-      collect(json::parse(output.out)["graph"], {}, ran);
+      collect(json::parse(output.out)["graph"], {}, ran, calls_[name]);
     else
       ran[""].insert(split(command->second, " ")[1]);
     return ran;
@@ -97,7 +104,7 @@ class Documents : public Command {
 TEST_F(Documents, EveryKernelOfEveryOpIsRunByItsCommandOrRefusedWithItsReason) {
   int rows = 0, refused = 0;
   for (const Row& row : table_.rows) {
-    if (row.document == "kernel traces") continue;
+    if (row.document == "kernel traces" || row.document == "execution graph") continue;
     SCOPED_TRACE(row.op + " = " + row.kernel);
     ++rows;
     if (row.shown.starts_with("refused: ")) {
@@ -120,14 +127,33 @@ TEST_F(Documents, EveryKernelOfEveryOpIsRunByItsCommandOrRefusedWithItsReason) {
   EXPECT_EQ(refused, 1);
 }
 
+TEST_F(Documents, EveryOpIsCalledByItsCaller) {
+  int rows = 0, none = 0;
+  for (const Row& row : table_.rows) {
+    if (row.document != "execution graph") continue;
+    SCOPED_TRACE(row.op + " calls " + row.kernel);
+    ++rows;
+    const bool is_none = row.shown.starts_with("none: ");
+    none += is_none ? 1 : 0;
+    if (!is_none) ran(row.shown);
+    const Calls& calls = calls_[is_none ? "fused_rope" : row.shown];
+    EXPECT_EQ(calls.contains({row.op, row.kernel}), !is_none);
+  }
+  EXPECT_EQ(rows, 65);
+  EXPECT_EQ(none, 1);
+}
+
 TEST_F(Documents, EveryKernelIsAnOpOfItsSourceThatACommandRuns) {
   std::set<std::string> kernels;
+  int rows = 0;
   for (const Row& row : table_.rows) {
     SCOPED_TRACE(row.op + " " + row.kernel);
+    if (row.document == "execution graph") continue;
     if (row.document != "kernel traces") {
       kernels.insert(row.kernel);
       continue;
     }
+    ++rows;
     if (row.shown.starts_with("none: ")) {
       EXPECT_EQ(registry().find(row.kernel), nullptr);
       continue;
@@ -139,6 +165,7 @@ TEST_F(Documents, EveryKernelIsAnOpOfItsSourceThatACommandRuns) {
     EXPECT_NE(to_string(op->info().sources).find(source[0]), std::string::npos) << to_string(op->info().sources);
     EXPECT_TRUE(runs(row.shown, name));
   }
+  EXPECT_EQ(rows, 77);
   // The inventory's sixty are all in the tables.
   std::set<std::string> missing;
   for (const json& op : json::parse(run("list --inventory --json").out))
