@@ -24,7 +24,8 @@ io::Json to_json(const InspectOptions& options, const model::ModelConfig& config
   for (const model::InspectedPart& part : inspection.parts) {
     io::Json row{
         {"part", part.title}, {"forms", part.forms}, {"expected", part.expected}, {"present", part.present}, {"bytes", part.bytes}};
-    for (const Finding finding : {Finding::missing, Finding::misnamed, Finding::misshaped, Finding::unknown, Finding::unusable}) {
+    for (const Finding finding :
+         {Finding::missing, Finding::misnamed, Finding::misshaped, Finding::unknown, Finding::unread, Finding::unusable}) {
       const auto at = part.findings.find(finding);
       row[std::string(name(finding))] = at == part.findings.end() ? 0 : at->second;
     }
@@ -71,6 +72,7 @@ bool alike(const model::InspectedPart& a, const model::InspectedPart& b) {
 void print(const InspectOptions& options, const model::ModelConfig& config, const model::Inspection& inspection) {
   fmt::print("{}: {}, {}; {} tensors, {:.3f} GB in {} file{}\n\n", options.folder, config.name, model::scheme_of(config.quant.algo).name,
              inspection.present, static_cast<double>(inspection.bytes) * 1e-9, inspection.files, inspection.files == 1 ? "" : "s");
+  const bool unread = !inspection.unreadable.empty();
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < inspection.parts.size();) {
     const model::InspectedPart& first = inspection.parts[i];
@@ -90,16 +92,20 @@ void print(const InspectOptions& options, const model::ModelConfig& config, cons
     };
     rows.push_back({title, forms_text(first), std::to_string(present), fmt::format("{:.3f} GB", static_cast<double>(bytes) * 1e-9),
                     count(Finding::missing), count(Finding::misnamed), count(Finding::misshaped), count(Finding::unknown)});
+    if (unread) rows.back().push_back(count(Finding::unread));
     if (options.values) rows.back().push_back(count(Finding::unusable));
     i = end;
   }
   std::vector<std::string> heads{"part", "linear modules", "tensors", "bytes", "missing", "misnamed", "misshaped", "unknown"};
   std::vector<bool> to_the_right{false, false, true, true, true, true, true, true};
+  if (unread) heads.emplace_back("unread"), to_the_right.push_back(true);
   if (options.values) heads.emplace_back("unusable"), to_the_right.push_back(true);
   fmt::print("{}", table(heads, rows, to_the_right));
   if (inspection.spare > 0)
     fmt::print("\n{} tensor{} that nothing reads: copies of embedding and head in NextN layers, tables\n", inspection.spare,
                inspection.spare == 1 ? "" : "s");
+  for (const std::string& message : inspection.unreadable) fmt::print("\nunreadable: {}\n", message);
+  for (const std::string& file : inspection.unfinished) fmt::print("\n{} looks like a download that was interrupted\n", file);
   if (!inspection.tensors.empty()) fmt::print("\n");
   for (std::size_t i = 0; i < inspection.tensors.size() && i < options.most; ++i) {
     const model::InspectedTensor& tensor = inspection.tensors[i];
@@ -110,8 +116,6 @@ void print(const InspectOptions& options, const model::ModelConfig& config, cons
   }
   if (inspection.tensors.size() > options.most)
     fmt::print("and {} more; --most shows them, --json all\n", inspection.tensors.size() - options.most);
-  for (const std::string& message : inspection.unreadable) fmt::print("\nunreadable: {}\n", message);
-  for (const std::string& file : inspection.unfinished) fmt::print("\n{} looks like a download that was interrupted\n", file);
   const std::string good =
       options.values ? "every tensor fits the configuration, and every value is a finite number" : "every tensor fits the configuration";
   fmt::print("\n{}\n", inspection.fits() ? colored(good, "32") : colored("the checkpoint does not fit the configuration", "31"));

@@ -91,6 +91,8 @@ TEST_F(Inspect, ATensorThatTheIndexPlacesElsewhereIsMissing) {
   with_map([](io::Json& map) { map.erase(q_b); });
   EXPECT_EQ(only(), "missing|" + q_b + "|BF16 [768, 192]|a tensor that model.safetensors.index.json does not list");
   EXPECT_EQ(inspect().tensors.at(0).file, shard);
+  with_map([](io::Json& map) { map["model.layers.1.self_attn.q_c_proj.bias"] = other; });
+  EXPECT_EQ(only(), "unknown|model.layers.1.self_attn.q_c_proj.bias||nothing of that name");
 }
 TEST_F(Inspect, AMisnamedTensorIsToldWithTheNameThatIsThere) {
   rewrite([](auto& tensors) {
@@ -154,11 +156,19 @@ TEST_F(Inspect, FilesThatCannotBeReadAreNamed) {
   const Inspection found = inspect();
   ASSERT_EQ(found.unreadable.size(), 1U);
   EXPECT_NE(found.unreadable[0].find("the file has only"), std::string::npos) << found.unreadable[0];
+  // What the index places there is not told to be missing, one by one.
+  const auto unread = [&](const Inspection& of) {
+    EXPECT_TRUE(of.tensors.empty());
+    for (const InspectedPart& part : of.parts)
+      EXPECT_EQ(part.findings, (std::map<Finding, std::int64_t>{{Finding::unread, part.expected}})) << part.title;
+  };
+  unread(found);
   EXPECT_EQ(found.unfinished, std::vector<std::string>{"model-00002.safetensors.incomplete"});
   std::ofstream(file(shard)) << "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n";
   EXPECT_NE(inspect().unreadable.at(0).find("Git LFS pointer"), std::string::npos);
   fs::remove(file(shard));
   EXPECT_NE(inspect().unreadable.at(0).find("not in the folder"), std::string::npos);
+  unread(inspect());
   expect_error([&] { open_checkpoint(path(), preset("tiny")); }, ErrorCode::bad_file, {"no such file", "interrupted"});
 }
 

@@ -32,7 +32,7 @@ class Checkpoint final : public WeightSource {
     index_ = read_index(folder_);
     if (!index_.absent.empty())
       throw Error(ErrorCode::bad_file, "", "",
-                  (fs::path(folder_) / index_name).string() + ": " + about(index_.absent.front().tensor) + "expected in shard " +
+                  (fs::path(folder_) / index_name).string() + ": " + about(index_.absent.front().tensors.front()) + "expected in shard " +
                       io::quote(index_.absent.front().shard) + ", but the folder has no such file" + unfinished_advice(index_));
     files_.resize(index_.shards.size());
   }

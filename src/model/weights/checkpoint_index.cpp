@@ -40,11 +40,14 @@ std::vector<std::string> unfinished_files(const std::string& folder) {
 }
 
 void read_map(const std::string& folder, CheckpointIndex& index) {
-  constexpr std::size_t not_there = static_cast<std::size_t>(-1);
   const std::string where = (fs::path(folder) / index_name).string();
   const io::Json json = io::read_json(where);
   const io::Json& map = io::get_object(json, "weight_map", where);
-  std::map<std::string, std::size_t, std::less<>> numbers;
+  struct Number {
+    bool there;
+    std::size_t at;  ///< of the shards, or of the absent ones
+  };
+  std::map<std::string, Number, std::less<>> numbers;
   for (const auto& [tensor, value] : map.items()) {
     if (!value.is_string()) fail(where, about(tensor) + "the shard is no string");
     const auto& shard = value.get_ref<const std::string&>();
@@ -53,13 +56,16 @@ void read_map(const std::string& folder, CheckpointIndex& index) {
       check_shard_name(shard, tensor, where);
       std::error_code ignored;
       const bool there = fs::exists(fs::path(folder) / shard, ignored);
-      known = numbers.emplace(shard, there ? index.shards.size() : not_there).first;
+      known = numbers.emplace(shard, Number{there, there ? index.shards.size() : index.absent.size()}).first;
       if (there)
         index.shards.push_back(shard);
       else
-        index.absent.push_back({tensor, shard});
+        index.absent.push_back({shard, {}});
     }
-    if (known->second != not_there) index.shard_of.emplace_back(tensor, known->second);
+    if (known->second.there)
+      index.shard_of.emplace_back(tensor, known->second.at);
+    else
+      index.absent[known->second.at].tensors.push_back(tensor);
   }
 }
 

@@ -17,14 +17,15 @@ inline constexpr const char* index_name = "model.safetensors.index.json";
 inline constexpr const char* single_name = "model.safetensors";
 
 struct CheckpointIndex {
-  /// A tensor that the index places in a file that the folder does not have.
+  /// A file that the folder does not have, and what the index places in it.
   struct Absent {
-    std::string tensor, shard;
+    std::string shard;
+    std::vector<std::string> tensors;
   };
   std::vector<std::string> shards;                                 ///< file names inside the folder
   std::vector<std::pair<std::string, std::size_t>> shard_of = {};  ///< sorted by tensor name; of shards that are there
-  std::vector<Absent> absent = {};                                 ///< the first tensor of each absent file
-  std::vector<std::string> unfinished = {};                        ///< files of downloads that did not end
+  std::vector<Absent> absent = {};
+  std::vector<std::string> unfinished = {};  ///< files of downloads that did not end
 
   std::optional<std::size_t> find(std::string_view tensor) const;
 };

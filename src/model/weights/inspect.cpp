@@ -34,6 +34,7 @@ struct Astray {
 struct Contents {
   Entries entries;  ///< every tensor that the index places where it is, and those that the model does not have
   std::map<std::string, Astray, std::less<>> astray = {};
+  std::set<std::string, std::less<>> unread = {};  ///< whose files cannot be
 };
 
 /// What releases hold beside the weights: computed, or a copy of what the model has elsewhere.
@@ -99,10 +100,15 @@ Contents read_contents(const std::string& folder, const ModelConfig& config, con
     if (shards[i].error) result.unreadable.push_back(*shards[i].error);
   }
   for (const auto& [name, shard] : index.shard_of)
-    if (!shards[shard].error && !contents.entries.contains(name)) contents.astray[name] = {"nothing of that name", index.shards[shard]};
-  for (const CheckpointIndex::Absent& absent : index.absent)
+    if (shards[shard].error)
+      contents.unread.insert(name);
+    else if (!contents.entries.contains(name))
+      contents.astray[name] = {"nothing of that name", index.shards[shard]};
+  for (const CheckpointIndex::Absent& absent : index.absent) {
+    contents.unread.insert(absent.tensors.begin(), absent.tensors.end());
     result.unreadable.push_back((std::filesystem::path(folder) / absent.shard).string() + ": not in the folder, but " + index_name +
-                                " places tensors in it (" + absent.tensor + ")");
+                                " places tensors in it (" + absent.tensors.front() + ")");
+  }
   return contents;
 }
 
@@ -133,7 +139,7 @@ class Inspector {
       : folder_(folder),
         config_(config),
         entries_(contents.entries),
-        astray_(contents.astray),
+        contents_(contents),
         values_(values),
         parts_(parts),
         result_(result) {}
@@ -148,7 +154,10 @@ class Inspector {
       if (at == entries_.end()) {
         if (info.optional) continue;
         ++part.expected;
-        missing.push_back(&info);
+        if (contents_.unread.contains(info.name))
+          ++part.findings[Finding::unread];
+        else
+          missing.push_back(&info);
         continue;
       }
       ++part.expected;
@@ -161,8 +170,8 @@ class Inspector {
     for (const TensorInfo* const info : missing) {
       Entry* const instead = meant(*info);
       if (instead == nullptr) {
-        const auto at = astray_.find(info->name);
-        const Astray place = at == astray_.end() ? Astray() : at->second;
+        const auto at = contents_.astray.find(info->name);
+        const Astray place = at == contents_.astray.end() ? Astray() : at->second;
         add(part, {Finding::missing, info->name, expected_text(*info), place.found, place.file});
         continue;
       }
@@ -185,7 +194,9 @@ class Inspector {
       take(part, entry);
       add(part, {Finding::unknown, name, "", found_text(entry.entry), entry.file});
     }
-    if (part.present > 0) result_.parts.push_back(std::move(part));
+    for (const auto& [name, place] : contents_.astray)
+      if (!in_other_layer(name) && !nobody_reads(name)) add(part, {Finding::unknown, name, "", place.found, place.file});
+    if (!part.findings.empty()) result_.parts.push_back(std::move(part));
   }
 
  private:
@@ -219,7 +230,7 @@ class Inspector {
     result_.tensors.push_back(std::move(tensor));
   }
   bool in_other_layer(std::string_view name) const {
-    return find_tensor_info(config_, name).has_value();  // of a layer that was not asked for
+    return find_tensor_info(config_, name).has_value();  // of a layer that was not asked for, or told of there
   }
 
   /// The nearest name of the same layer that the model has not, whose tensor would fit.
@@ -239,7 +250,7 @@ class Inspector {
   const std::string& folder_;
   const ModelConfig& config_;
   Entries& entries_;
-  const std::map<std::string, Astray, std::less<>>& astray_;
+  const Contents& contents_;
   const ValueLook& values_;
   std::int64_t parts_;
   Inspection& result_;
@@ -253,7 +264,7 @@ std::string title_of(const ModelConfig& config, std::int64_t layer) {
 }  // namespace
 
 std::string_view name(Finding finding) {
-  constexpr std::array<std::string_view, 5> names{"missing", "misnamed", "misshaped", "unknown", "unusable"};
+  constexpr std::array<std::string_view, 6> names{"missing", "misnamed", "misshaped", "unknown", "unread", "unusable"};
   return names.at(static_cast<std::size_t>(finding));
 }
 

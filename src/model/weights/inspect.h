@@ -15,7 +15,8 @@ enum class Finding {
   missing,    ///< the model has it, the checkpoint not, or not where its index says
   misnamed,   ///< likewise, and one that the model has not is of the same layer, type and shape and nearly of that name
   misshaped,  ///< of another type or shape
-  unknown,    ///< the checkpoint has it, the model not
+  unknown,    ///< the checkpoint has it, or its index says so, the model not
+  unread,     ///< in a file that is absent or cannot be read, says the index; counted, not among the tensors
   unusable,   ///< it holds what is no finite number, or a scale that is not positive; looked for where values are
 };
 std::string_view name(Finding finding);
