@@ -67,6 +67,18 @@ void sync_folder(const std::string& folder) {
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  open({});
+}
+AtomicFile::AtomicFile(std::string path, const std::string& before) : path_(std::move(path)) {
+  open(before);
+}
+
+bool AtomicFile::may_be_nameless(const std::string& folder) {
+  const int fd = open_nameless(folder);
+  return fd >= 0 && ::close(fd) == 0;
+}
+
+void AtomicFile::open(const std::string& before) {
   if (path_.empty() || path_.back() == '/' || path_.find('\0') != std::string::npos) fail(path_.c_str(), "not the name of a file");
   folder_ = std::filesystem::path(path_).parent_path().string();
   if (folder_.empty()) folder_ = ".";
@@ -76,7 +88,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   if (exists && !S_ISREG(target.st_mode))
     fail(path_, S_ISDIR(target.st_mode) ? "cannot write: this is a directory" : "cannot write: no regular file");
 
-  fd_ = open_nameless(folder_);
+  fd_ = open_nameless(before.empty() ? folder_ : before);
   if (fd_ < 0) {
     temporary_ = take_name(folder_, [&](const std::string& name) {
       fd_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -104,9 +116,13 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   }
 }
 
+void AtomicFile::flush() {
+  if (::fsync(fd_) != 0) fail_errno(path_, "cannot write", errno);
+}
+
 void AtomicFile::commit() {
   if (fd_ < 0) fail(path_, "finished twice");
-  if (::fsync(fd_) != 0) fail_errno(path_, "cannot write", errno);
+  flush();
   // What has no name gets one, for nothing but a rename takes the place of a file that is there.
   if (temporary_.empty()) {
     temporary_ = take_name(folder_, [&](const std::string& name) {

@@ -15,16 +15,26 @@ class AtomicFile {
  public:
   /// Throws Error(bad_file) if the folder cannot be written, or the target exists and is no regular file.
   explicit AtomicFile(std::string path);
+  /// One that is written in the folder `before`, of the same file system, and must be without a name there where that may be: the target's
+  /// own folder need not be there until `commit`.
+  AtomicFile(std::string path, const std::string& before);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   /// Appends. Throws Error(bad_file), e.g. when the disk is full.
   void write(std::span<const std::byte> bytes);
-  /// Flushes to the disk and renames. Nothing may be written afterwards.
+  /// Waits until the disk has what was written.
+  void flush();
+  /// Flushes and renames. Nothing may be written afterwards.
   void commit();
 
+  /// Whether files in `folder` may be without a name.
+  static bool may_be_nameless(const std::string& folder);
+
  private:
+  void open(const std::string& before);
+
   std::string path_, folder_, temporary_;
   int fd_ = -1;
 };

@@ -356,9 +356,15 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, con
 
 void write_safetensors(const std::string& path, const std::vector<PlannedTensor>& tensors, const std::function<Tensor(std::size_t)>& data,
                        const Metadata& metadata) {
+  AtomicFile file(path);
+  write_safetensors(file, tensors, data, metadata);
+  file.commit();
+}
+
+void write_safetensors(AtomicFile& file, const std::vector<PlannedTensor>& tensors, const std::function<Tensor(std::size_t)>& data,
+                       const Metadata& metadata) {
   const std::vector<Item> items = sorted_items(tensors);
   const std::string header = make_header(items, metadata);
-  AtomicFile file(path);
   const auto checked = [&](std::size_t i) {
     Tensor tensor = data(i);
     if (!tensor.defined() || tensor.dtype() != tensors[i].dtype || !(tensor.shape() == tensors[i].shape))
@@ -366,7 +372,6 @@ void write_safetensors(const std::string& path, const std::vector<PlannedTensor>
     return tensor;
   };
   write_to(header, items, checked, [&](std::span<const std::byte> bytes) { file.write(bytes); });
-  file.commit();
 }
 
 std::vector<std::byte> safetensors_bytes(const NamedTensors& tensors, const Metadata& metadata) {

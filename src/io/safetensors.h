@@ -19,6 +19,8 @@
 
 namespace dodona::io {
 
+class AtomicFile;
+
 inline constexpr std::uint64_t max_safetensors_header = 100'000'000;
 
 /// One tensor as the header describes it.
@@ -97,6 +99,9 @@ struct PlannedTensor {
 /// The same file from tensors that need not be in memory together: `data(i)` gives tensors[i] when its turn comes, in the order of the
 /// file, and is let go of when written. Throws Error(bad_value) too if it gives another dtype or shape than planned.
 void write_safetensors(const std::string& path, const std::vector<PlannedTensor>& tensors, const std::function<Tensor(std::size_t)>& data,
+                       const Metadata& metadata = {});
+/// The same, into a file that is left to be committed.
+void write_safetensors(AtomicFile& file, const std::vector<PlannedTensor>& tensors, const std::function<Tensor(std::size_t)>& data,
                        const Metadata& metadata = {});
 /// The same in memory.
 std::vector<std::byte> safetensors_bytes(const NamedTensors& tensors, const Metadata& metadata = {});

@@ -1,14 +1,10 @@
 #include "model/weights/checkpoint_writer.h"
 
-#include <sys/statvfs.h>
-#include <unistd.h>
-
 #include <cstdio>
-#include <filesystem>
 #include <vector>
 
 #include "dodona/error.h"
-#include "io/atomic_file.h"
+#include "io/atomic_folder.h"
 #include "io/bytes.h"
 #include "io/json.h"
 #include "io/safetensors.h"
@@ -18,13 +14,7 @@
 namespace dodona::model {
 namespace {
 
-namespace fs = std::filesystem;
-
 using ShardFile = std::vector<TensorInfo>;
-
-[[noreturn]] void fail(const std::string& path, const std::string& message) {
-  throw Error(ErrorCode::bad_file, "", "", path + ": " + message);
-}
 
 std::vector<ShardFile> plan_shards(const ModelConfig& config, const CheckpointPlan& plan) {
   config.check_layer(plan.first_layer);
@@ -66,53 +56,6 @@ std::string shard_name(std::size_t number, std::size_t count) {
   return name;
 }
 
-/// A folder beside `target` that becomes it on commit, and vanishes with its contents otherwise.
-class AtomicFolder {
- public:
-  explicit AtomicFolder(const std::string& target) : target_(fs::path(target).lexically_normal()) {
-    if (target_.filename().empty()) target_ = target_.parent_path();
-    std::error_code error;
-    if (target_.empty() || target_ == "." || target_ == "..") fail(target, "not the name of a new folder");
-    if (fs::exists(target_, error) && !(fs::is_directory(target_, error) && fs::is_empty(target_, error)))
-      fail(target, "exists already and is no empty folder");
-    const fs::path parent = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
-    if (!fs::is_directory(parent, error)) fail(target, "there is no folder " + parent.string() + " to put it in");
-    temporary_ = parent / ("." + target_.filename().string() + "." + std::to_string(::getpid()) + ".part");
-    if (!fs::create_directory(temporary_, error)) fail(target, "cannot create a folder in " + parent.string());
-  }
-  ~AtomicFolder() {
-    std::error_code ignored;
-    if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
-  }
-  AtomicFolder(const AtomicFolder&) = delete;
-  AtomicFolder& operator=(const AtomicFolder&) = delete;
-
-  std::string file(const std::string& name) const { return (temporary_ / name).string(); }
-
-  void require_space(std::int64_t bytes) const {
-    struct statvfs disk {};
-    if (::statvfs(temporary_.c_str(), &disk) != 0) return;
-    const auto free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-    if (static_cast<double>(bytes) > free)
-      fail(target_.string(),
-           "needs " + std::to_string(bytes) + " bytes, the disk has " + std::to_string(static_cast<std::int64_t>(free)) + " left");
-  }
-
-  void commit() {
-    std::error_code error;
-    fs::rename(temporary_, target_, error);
-    if (error) fail(target_.string(), "cannot rename the finished folder: " + error.message());
-    temporary_.clear();
-  }
-
- private:
-  fs::path target_, temporary_;
-};
-
-void write_text(const std::string& path, const std::string& text) {
-  io::write_file(path, io::as_bytes(text));
-}
-
 std::string index_text(const std::vector<ShardFile>& shards, std::int64_t bytes) {
   // Put together as text: a tree of this many names would be searched for each new one.
   std::string text = "{\n  \"metadata\": {\"total_size\": " + std::to_string(bytes) + "},\n  \"weight_map\": {";
@@ -135,7 +78,8 @@ CheckpointSize write_checkpoint(const std::string& folder, const ModelConfig& co
                                 const std::function<void(std::int64_t)>& progress) {
   const std::vector<ShardFile> shards = plan_shards(config, plan);
   const CheckpointSize size = measure(shards);
-  AtomicFolder out(folder);
+  constexpr std::size_t beside = 3;  // index and configurations
+  io::AtomicFolder out(folder, shards.size() + beside);
   out.require_space(size.bytes);
   const auto weights = synthetic_weights(config, plan.seed, exec);
   std::int64_t done = 0;
@@ -147,12 +91,13 @@ CheckpointSize write_checkpoint(const std::string& folder, const ModelConfig& co
       ++done;
       return weights->get(planned[t].name);
     };
-    io::write_safetensors(out.file(shard_name(i, shards.size())), planned, data, {{"format", "pt"}});
+    io::write_safetensors(out.add(shard_name(i, shards.size())), planned, data, {{"format", "pt"}});
   }
-  write_text(out.file("model.safetensors.index.json"), index_text(shards, size.bytes));
-  write_text(out.file("config.json"), config_json(config, plan.spelling));
+  const auto write_text = [&](const char* name, const std::string& text) { out.add(name).write(io::as_bytes(text)); };
+  write_text("model.safetensors.index.json", index_text(shards, size.bytes));
+  write_text("config.json", config_json(config, plan.spelling));
   if (const std::string quant = hf_quant_config_json(config); !quant.empty() && plan.spelling == QuantSpelling::separate)
-    write_text(out.file("hf_quant_config.json"), quant);
+    write_text("hf_quant_config.json", quant);
   out.commit();
   return size;
 }
