@@ -1,8 +1,11 @@
 #include "ops/rows/act_and_mul_row.h"
 
+#include <cstdint>
+#include <memory>
 #include <type_traits>
 
 #include "ops/rows/number_lanes.h"
+#include "simd/by_code.h"
 #include "simd/math.h"
 #include "simd/registers.h"
 
@@ -74,6 +77,24 @@ DODONA_INLINE void activate(f32x16 (&x)[count]) {
   }
 }
 
+/// Silu of every bf16 there is, in fp32 or rounded to bf16, made once: two loads for an element, where eight of them take some fifteen
+/// operations that wait for each other, and a division. Whoever has 32 registers of sixteen lanes computes as fast. NaN keep to the upper
+/// half, so that products of them are rounded to NaN.
+template <bool round_activation>
+const float* silu_by_code() {
+  static const std::unique_ptr<const float[]> table = [] {
+    auto all = std::make_unique<float[]>(codes_of_16_bits);
+    for (std::int32_t code = 0; code < codes_of_16_bits; code += 16) {
+      f32x16 x = as_f32(shl<16>(lane_index() + i32x16::splat(code)));
+      Silu::of<1, false>(&x);
+      if (round_activation) x = round_to_bf16(x);
+      select(x == x, x, as_f32(i32x16::splat(0x7FFF0000))).store(all.get() + code);
+    }
+    return all;
+  }();
+  return table.get();
+}
+
 /// Where products go: numbers of the input's type.
 template <class Lanes>
 struct SameType {
@@ -82,12 +103,16 @@ struct SameType {
   bool stream = row.writing != ops::Writing::cached && can_stream(row.out);
 
   static DODONA_INLINE Two load(const void* p) { return Lanes::load_two(p); }
+  /// What a table has for what `load` would give.
+  static DODONA_INLINE Two look_up(const float* table, const void* p) { return {by_code<2>(table, p), by_code<2>(table, at<Lanes>(p, 1))}; }
+  DODONA_INLINE void put_pairs(i32x16 pairs, std::int64_t i) const {
+    void* const p = at<Lanes>(row.out, i);
+    stream ? DODONA_TIER::stream(pairs, p) : pairs.store(static_cast<std::int32_t*>(p));
+  }
   template <bool numbers>
   DODONA_INLINE void put(const Two& y, std::int64_t i) const {
     if constexpr (numbers) {
-      const i32x16 pairs = pairs_of_numbers(y);
-      void* const p = at<Lanes>(row.out, i);
-      stream ? DODONA_TIER::stream(pairs, p) : pairs.store(static_cast<std::int32_t*>(p));
+      put_pairs(pairs_of_numbers(y), i);
     } else if (stream) {
       Lanes::stream_two(y, at<Lanes>(row.out, i));
     } else {
@@ -104,6 +129,9 @@ struct Codes {
   const ActAndMulRow& row;
 
   static DODONA_INLINE Two load(const void* p) { return {Lanes::load(p), Lanes::load(at<Lanes>(p, 16))}; }
+  static DODONA_INLINE Two look_up(const float* table, const void* p) {
+    return {by_code<1>(table, p), by_code<1>(table, at<Lanes>(p, 16))};
+  }
   DODONA_INLINE std::uint8_t* codes(std::int64_t i) const { return static_cast<std::uint8_t*>(row.out) + i; }
   template <bool>
   DODONA_INLINE void put(const Two& y, std::int64_t i) const {
@@ -115,6 +143,19 @@ struct Codes {
     if (i < row.n) store_e4m3_partial(y * f32x16::splat(row.factor), codes(i), row.n - i < 16 ? row.n - i : 16);
   }
 };
+
+/// The elements of a row from the i-th on, one by one.
+template <class Function, class Lanes, class Output, bool round_activation, int count>
+DODONA_INLINE void act_and_mul_rest(const ActAndMulRow& row, const Output& output, std::int64_t i) {
+  if (i >= row.n) return;
+  f32x16 x[count];
+  each<count>([&](int k) { x[k] = Lanes::load_partial(at<Lanes>(row.gate, i + 16 * k), row.n - i - 16 * k); });
+  activate<Function, Lanes, Function::side_by_side(round_activation || Output::to_codes), round_activation, false>(x);
+  each<count>([&](int k) {
+    const std::int64_t at_k = i + 16 * k;
+    output.put_last(x[k] * Lanes::load_partial(at<Lanes>(row.up, at_k), row.n - at_k), at_k);
+  });
+}
 
 /// `numbers`: bf16 are taken for finite, and gates for such as need no clamp. Returns whether they were.
 template <class Function, class Lanes, class Output, bool round_activation, bool numbers>
@@ -144,24 +185,48 @@ bool act_and_mul_row(const ActAndMulRow row) {
       output.template put<numbers>({x[2 * k] * up.a, x[2 * k + 1] * up.b}, at_k);
     });
   }
-  if (i < row.n) {
-    f32x16 x[count];
-    each<count>([&](int k) { x[k] = Lanes::load_partial(at<Lanes>(row.gate, i + 16 * k), row.n - i - 16 * k); });
-    activate<Function, Lanes, together, round_activation, false>(x);
-    each<count>([&](int k) {
-      const std::int64_t at_k = i + 16 * k;
-      output.put_last(x[k] * Lanes::load_partial(at<Lanes>(row.up, at_k), row.n - at_k), at_k);
-    });
-  }
+  act_and_mul_rest<Function, Lanes, Output, round_activation, count>(row, output, i);
   const bool taken_rightly = !numbers || (gates.up_to(Silu::most_gate) && ups.up_to(0x7F7F));
   if (row.writing == ops::Writing::streamed_last || !taken_rightly) stream_end();
   return taken_rightly;
 }
 
+/// Of bf16, whose products are taken for finite. Returns whether they were.
+template <class Output, bool round_activation>
+bool silu_and_mul_row_by_code(const ActAndMulRow row) {
+  using Lanes = Bf16Lanes;
+  const float* const table = silu_by_code<round_activation>();
+  const Output output{row};
+  PairsSeen products;
+  std::int64_t i = 0;
+  for (; i + 32 <= row.n; i += 32) {
+    fetch_two<Lanes>(row.next_gate, i);
+    fetch_two<Lanes>(row.next_up, i);
+    const Two gate = Output::look_up(table, at<Lanes>(row.gate, i)), up = Output::load(at<Lanes>(row.up, i));
+    const Two y{gate.a * up.a, gate.b * up.b};
+    if constexpr (Output::to_codes) {
+      output.template put<false>(y, i);
+    } else {
+      const i32x16 pairs = pairs_of_numbers(y);
+      products.see(pairs);
+      output.put_pairs(pairs, i);
+    }
+  }
+  act_and_mul_rest<Silu, Lanes, Output, round_activation, 2>(row, output, i);
+  const bool finite = products.up_to(0x7F7F);
+  if (row.writing == ops::Writing::streamed_last || !finite) stream_end();
+  return finite;
+}
+
 template <class Function, class Lanes, class Output, bool round_activation>
 DODONA_INLINE void act_and_mul_row_of(const ActAndMulRow& row) {
-  if constexpr (std::is_same_v<Function, Silu> && std::is_same_v<Lanes, Bf16Lanes>)
-    if (act_and_mul_row<Function, Lanes, Output, round_activation, true>(row)) return;
+  if constexpr (std::is_same_v<Function, Silu> && std::is_same_v<Lanes, Bf16Lanes>) {
+    if constexpr (codes_are_looked_up) {
+      if (silu_and_mul_row_by_code<Output, round_activation>(row)) return;
+    } else {
+      if (act_and_mul_row<Function, Lanes, Output, round_activation, true>(row)) return;
+    }
+  }
   act_and_mul_row<Function, Lanes, Output, round_activation, false>(row);
 }
 template <class Function, class Lanes, class Output>

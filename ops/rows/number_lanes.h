@@ -6,13 +6,14 @@
 
 namespace dodona::DODONA_TIER {
 
-/// Magnitudes of bf16, two to a lane, looked at as they are read.
+/// Magnitudes of bf16, two to a lane, looked at on the way.
 struct PairsSeen {
   i32x16 largest = i32x16::zero();
 
+  DODONA_INLINE void see(i32x16 pairs) { largest = max_16(pairs & i32x16::splat(0x7FFF7FFF), largest); }
   DODONA_INLINE i32x16 load(const void* p) {
     const i32x16 x = i32x16::load(static_cast<const std::int32_t*>(p));
-    largest = max_16(x & i32x16::splat(0x7FFF7FFF), largest);
+    see(x);
     return x;
   }
   /// Whether none is larger than that of this code; NaN is larger than all.
