@@ -82,6 +82,9 @@ DODONA_INLINE void fetch_step(const std::uint8_t* packed) {
   for (int line = 0; line < Unpack::step_bytes / 64; ++line) __builtin_prefetch(packed + 64 * line, 0, 2);
 }
 
+/// What is fetched while rows are multiplied: memory answers in the meantime.
+constexpr std::int64_t far_ahead = 2304;
+
 /// Few rows of A and at most a chunk: sums[rows][16] += A times a panel, decoded on the way. What lies `ahead` is fetched.
 template <class Unpack, class Sums, int rows>
 void multiply_packed(const std::uint8_t* packed, std::int64_t steps, std::int64_t ahead, const I8Rows a, float* sums) {
@@ -164,7 +167,7 @@ template <int rows>
 struct RowsApart {
   alignas(64) std::int32_t even[rows][chunk_k / 4], odd[rows][chunk_k / 4];
 
-  RowsApart(const I8Rows& a, std::int64_t k) {
+  DODONA_INLINE RowsApart(const I8Rows& a, std::int64_t k) {
     for (int r = 0; r < rows; ++r)
       for (std::int64_t i = 0; i < k; i += 64) {
         const BytesApart bytes = signed_apart(load_bytes(a.codes + r * chunk_k + i));
@@ -174,21 +177,56 @@ struct RowsApart {
   }
 };
 
+/// Sums in registers, to which four k are added at a time. The sums of each four are told to stay, or GCC puts off the additions of many,
+/// and products are stored until then.
+template <int rows>
+struct SumsApart {
+  i32x16 c[rows];
+
+  DODONA_INLINE explicit SumsApart(const float* sums) {
+    DODONA_UNROLL(4)
+    for (int r = 0; r < rows; ++r) c[r] = WholeSums::load(sums + r * sums_stride);
+  }
+  DODONA_INLINE void store(float* sums) const {
+    DODONA_UNROLL(4)
+    for (int r = 0; r < rows; ++r) WholeSums::store(c[r], sums + r * sums_stride);
+  }
+  DODONA_INLINE void add(i32x16 weights, const RowsApart<rows>& a, std::int64_t word) {
+    const BytesApart w = unsigned_apart(weights);
+    DODONA_UNROLL(4)
+    for (int r = 0; r < rows; ++r) {
+      const i32x16 even = add_pairs(i32x16::zero(), w.even, i32x16::splat(a.even[r][word]));
+      c[r] = c[r] + add_pairs(even, w.odd, i32x16::splat(a.odd[r][word]));
+      stay(c[r]);
+    }
+  }
+};
+
 /// sums[rows][16] += rows times a decoded panel, in registers.
 template <int rows>
 void multiply_apart(const std::uint8_t* weights, std::int64_t k, const RowsApart<rows>& a, float* sums) {
-  i32x16 c[rows];
-  DODONA_UNROLL(4)
-  for (int r = 0; r < rows; ++r) c[r] = WholeSums::load(sums + r * sums_stride);
-  for (std::int64_t word = 0; word < k / 4; ++word) {
-    const BytesApart w = unsigned_apart(load_bytes(weights + 64 * word));
-    DODONA_UNROLL(4)
-    for (int r = 0; r < rows; ++r)
-      c[r] = add_pairs(add_pairs(c[r], w.even, i32x16::splat(a.even[r][word])), w.odd, i32x16::splat(a.odd[r][word]));
-    if constexpr (rows == 4) stay(c[0], c[1], c[2], c[3]);
+  SumsApart<rows> of(sums);
+  for (std::int64_t word = 0; word < k / 4; word += 2) {
+    of.add(load_bytes(weights + 64 * word), a, word);
+    of.add(load_bytes(weights + 64 * word + 64), a, word + 1);
   }
-  DODONA_UNROLL(4)
-  for (int r = 0; r < rows; ++r) WholeSums::store(c[r], sums + r * sums_stride);
+  of.store(sums);
+}
+
+/// At most a chunk: sums[rows][16] += rows times a panel, decoded on the way. What lies far ahead is fetched.
+template <class Unpack, int rows>
+void multiply_packed_apart(const std::uint8_t* packed, std::int64_t steps, const RowsApart<rows>& a, float* sums) {
+  SumsApart<rows> of(sums);
+  for (std::int64_t s = 0; s < steps; ++s, packed += Unpack::step_bytes) {
+    fetch_step<Unpack>(packed + far_ahead);
+    const typename Unpack::Step weights(packed);
+    for (std::int64_t word = 0; word < step / 4; word += 2) {
+      const i32x16_pair two = weights.two(word);
+      of.add(two.first, a, s * (step / 4) + word);
+      of.add(two.second, a, s * (step / 4) + word + 1);
+    }
+  }
+  of.store(sums);
 }
 
 // Rows of A, and panels, that are multiplied at a time: 8 sums, 8 weights, 2 scales of 32 registers, and 16 sums where nothing is scaled.
@@ -224,6 +262,10 @@ void multiply_chunk(const Decoded& b, std::int64_t panels, std::int64_t blocks, 
     if (r < rows) multiply_chunk<Unpack, Sums, most / 2>(b, panels, blocks, a.at(r, 0), rows - r, sums + r * sums_stride, ahead);
 }
 
+/// Whether there is nothing to decode.
+template <class Unpack>
+constexpr bool packed_as_decoded = Unpack::step_bytes == step* ops::i8_panel_columns;
+
 /// Rows that a function of their own multiplies as weights are decoded.
 constexpr int few_rows = 4;
 /// So many rows at a time are multiplied as weights are decoded, without storing what is decoded, and so many all together: they are
@@ -233,13 +275,10 @@ constexpr int rows_at_once = !many_sums_fit ? few_rows
                              : Sums::scaled ? 8
                                             : 16;
 template <class Unpack, class Sums>
-constexpr std::int64_t rows_while_decoding = multiplies_apart<Unpack> ? 2
+constexpr std::int64_t rows_while_decoding = multiplies_apart<Unpack> ? (packed_as_decoded<Unpack> ? 8 : 3)
                                              : !many_sums_fit         ? few_rows
                                              : Sums::scaled           ? 16
                                                                       : 64;
-
-/// What is fetched while rows are multiplied: memory answers in the meantime.
-constexpr std::int64_t far_ahead = 2304;
 
 template <class Unpack, class Sums>
 DODONA_INLINE void multiply_few(const std::uint8_t* packed, std::int64_t steps, std::int64_t ahead, const I8Rows& a, std::int64_t rows,
@@ -263,6 +302,21 @@ void multiply_while_decoding(const std::uint8_t* packed, std::int64_t steps, std
   } else {
     multiply_few<Unpack, Sums>(packed, steps, ahead, a.at(r, 0), rows - r, sums + r * sums_stride);
   }
+}
+
+/// Few rows times the packed panels of a tile, chunk after chunk, for which rows are taken apart once.
+template <class Unpack>
+void multiply_tile_apart(const I8Tile& tile) {
+  const std::int64_t steps = ops::i8_steps(tile.weights->k), pair_floats = tile.rows * sums_stride;
+  by_halves<4>(tile.rows, [&](auto rows, std::int64_t first) {
+    for (std::int64_t s = 0; s < steps; s += chunk_steps) {
+      const std::int64_t count = steps - s < chunk_steps ? steps - s : chunk_steps;
+      const RowsApart<rows> a(tile.a.at(first, s / chunk_steps), count * step);
+      for (std::int64_t p = 0; p < tile.panels; ++p)
+        multiply_packed_apart<Unpack, rows>(tile.weights->packed + ((tile.first_panel + p) * steps + s) * Unpack::step_bytes, count, a,
+                                            tile.sums + p / tile_panels * pair_floats + p % tile_panels * 16 + first * sums_stride);
+    }
+  });
 }
 
 template <class Unpack>
@@ -289,7 +343,7 @@ void multiply_pair(const I8Tile& tile, std::int64_t pair, std::int64_t s, std::i
   const std::int64_t steps = ops::i8_steps(w.k), first = tile.first_panel + pair;
   const std::int64_t panels = tile.panels - pair < tile_panels ? tile.panels - pair : tile_panels;
   const auto packed_at = [&](std::int64_t panel, std::int64_t from) { return w.packed + (panel * steps + from) * Unpack::step_bytes; };
-  const bool decoding = tile.rows <= rows_while_decoding<Unpack, Sums>;
+  const bool decoding = !multiplies_apart<Unpack> && tile.rows <= rows_while_decoding<Unpack, Sums>;
   const I8Rows a = tile.a.at(0, s / chunk_steps);
   Decoded decoded;
   constexpr std::int64_t together = Unpack::panels_together;
@@ -323,6 +377,10 @@ void multiply_tile(const I8Tile& tile) {
         Sums::store(Sums::first(tile.a.at(r, 0).corrections), tile.sums + pair / tile_panels * pair_floats + r * sums_stride + 16 * p);
   const auto steps_from = [&](std::int64_t s) { return steps - s < chunk_steps ? steps - s : chunk_steps; };
   if (w.packed != nullptr && tile.rows <= rows_while_decoding<Unpack, Sums>) {
+    if constexpr (multiplies_apart<Unpack>) {
+      multiply_tile_apart<Unpack>(tile);
+      return store_tile<Sums>(tile);
+    }
     for (std::int64_t p = 0; p < tile.panels; ++p)
       for (std::int64_t s = 0; s < steps; s += chunk_steps)
         multiply_while_decoding<Unpack, Sums, rows_at_once<Sums>>(w.packed + ((tile.first_panel + p) * steps + s) * Unpack::step_bytes,

@@ -2,7 +2,7 @@
 // products take no more than where bytes must not be large. Included by *.simd.cpp only.
 #pragma once
 
-#include "simd/f32x16.h"
+#include "simd/words.h"
 
 namespace dodona::DODONA_TIER {
 
@@ -18,8 +18,7 @@ struct BytesApart {
   i32x16 even, odd;
 };
 DODONA_INLINE BytesApart unsigned_apart(i32x16 words) {
-  const i32x16 low = i32x16::splat(0x00FF00FF);
-  return {words & low, shr<8>(words) & low};
+  return {words & i32x16::splat(0x00FF00FF), shr_16<8>(words)};
 }
 DODONA_INLINE BytesApart signed_apart(i32x16 words) {
   return {sra_16<8>(shl<8>(words)), sra_16<8>(words)};

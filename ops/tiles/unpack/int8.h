@@ -5,6 +5,7 @@
 #include "ops/tiles/unpack/fetch.h"
 #include "ops/tiles/unpack/raw_sums.h"
 #include "ops/tiles/unpack/unpack.h"
+#include "simd/blocks_apart.h"
 #include "simd/dot_i8.h"
 
 namespace dodona::DODONA_TIER {
@@ -30,6 +31,12 @@ struct Int8Unpack {
     DODONA_UNROLL(4)
     for (int i = 0; i < 4; ++i) weights[i] = load_bytes(packed + 256 * block + 64 * i);
   }
+  /// Of a step, decoded: words of four k, `word` and the one after it.
+  struct Step {
+    const std::uint8_t* packed;
+    DODONA_INLINE explicit Step(const std::uint8_t* step) : packed(step) {}
+    DODONA_INLINE i32x16_pair two(std::int64_t word) const { return {load_bytes(packed + 64 * word), load_bytes(packed + 64 * word + 64)}; }
+  };
   static DODONA_INLINE i32x16 dot(i32x16 sum, const i32x16 (&weights)[4], const i32x16 (&row)[4]) {
     DODONA_UNROLL(4)
     for (int i = 0; i < 4; ++i) sum = dpbusd(sum, weights[i], row[i]);

@@ -189,14 +189,27 @@ struct QserveGroupUnpack {
   static constexpr int offset = 128, most_raw_rows = raw_rows;
 
   static DODONA_INLINE i32x16 table() { return i32x16::zero(); }
+  /// Of a step, decoded: words of four k, `word` and the one after it, of even `word`.
+  struct Step {
+    const std::uint8_t* packed;
+    i32x16 scale, zero_plus_128;
+    DODONA_INLINE explicit Step(const std::uint8_t* step) : packed(step) {
+      const i32x16 words = load_bytes(packed + 512), byte = i32x16::splat(0xFF);
+      scale = (words & byte) * i32x16::splat(0x00010001);
+      zero_plus_128 = ((shr<8>(words) & byte) ^ i32x16::splat(0x80)) * i32x16::splat(0x01010101);
+    }
+    /// A product is at most 15 * 17: none reaches the byte beside it.
+    DODONA_INLINE i32x16 of(i32x16 codes) const { return add_8(mul_16(codes, scale), zero_plus_128); }
+    DODONA_INLINE i32x16_pair two(std::int64_t word) const {
+      const i32x16 codes = load_bytes(packed + 32 * word);
+      return {of(low_codes(codes)), of(high_codes(codes))};
+    }
+  };
   static DODONA_INLINE void decode(const std::uint8_t* packed, int block, i32x16 table, i32x16 (&weights)[4]) {
-    const i32x16 words = load_bytes(packed + 512), byte = i32x16::splat(0xFF);
-    const i32x16 scale = (words & byte) * i32x16::splat(0x00010001);
-    const i32x16 zero_plus_128 = ((shr<8>(words) & byte) ^ i32x16::splat(0x80)) * i32x16::splat(0x01010101);
+    const Step step(packed);
     QserveUnpack::decode(packed, block, table, weights);
-    // A product is at most 15 * 17: none reaches the byte beside it.
     DODONA_UNROLL(4)
-    for (int i = 0; i < 4; ++i) weights[i] = add_8(mul_16(weights[i], scale), zero_plus_128);
+    for (int i = 0; i < 4; ++i) weights[i] = step.of(weights[i]);
   }
   static DODONA_INLINE i32x16 dot(i32x16 sum, const i32x16 (&weights)[4], const i32x16 (&row)[4]) {
     return Int8Unpack::dot(sum, weights, row);
