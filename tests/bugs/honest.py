@@ -424,7 +424,55 @@ def trtllm_decode(x, query=lambda b, i: (b, i), last=lambda n, queries, i: n - q
     return {"out": out}
 
 
+def flash_mla(x, last):
+    """flash_mla_with_kvcache: last(keys, queries, i) is where the keys end that query i sees; the logarithm is natural."""
+    cache = f32(x.k_cache).reshape(-1, 576)
+    batch, queries, heads, _ = x.q.shape
+    out, lse = np.zeros((batch, queries, heads, 512), BF16), np.full((batch, heads, queries), np.inf, F32)
+    for b, n in enumerate(x.cache_seqlens):
+        keys = cache[[x.block_table[b][t // 64] * 64 + t % 64 for t in range(n)]]
+        for i in range(queries):
+            near = keys[: max(last(n, queries, i), 0)]
+            if len(near):
+                weights, total, most = softmax_rows(f32(x.q[b, i]) @ near.T * F32(x.softmax_scale))
+                out[b, i] = (weights @ near[:, :512] / total).astype(BF16)
+                lse[b, :, i] = (most + np.log(total))[:, 0]
+    return {"out": out, "softmax_lse": lse}
+
+
+def xqa_decode(x, length=lambda b, n: n, zeros=lambda n: 0):
+    """xqa_batch_decode_with_kv_cache_mla; zeros(n) is how many keys of zeros count behind n."""
+    page = x.kv_cache.shape[-2]
+    cache = f32(x.kv_cache).reshape(-1, 576)
+    out = np.zeros((*x.query.shape[:3], 512), BF16)
+    for b, n in enumerate(x.seq_lens):
+        keys = cache[[x.block_tables[b][t // page] * page + t % page for t in range(length(b, n))]]
+        keys = np.concatenate([keys, np.zeros((zeros(n), 576), F32)])
+        if len(keys):
+            weights, total, _ = softmax_rows(f32(x.query[b, 0]) @ keys.T * F32(x.bmm1_scale))
+            out[b, 0] = (weights @ keys[:, :512] / total).astype(BF16)
+    return {"out": out}
+
+
 # ---- experts
+
+
+def per_tensor_moe(x, weights_of=lambda e: e):
+    """trtllm_fp8_per_tensor_scale_moe with weights in plain order; weights_of(expert) is where this rank has them, if it has."""
+    out = np.zeros((len(x.hidden_states), x.hidden_states.shape[1]), F32)
+    half = x.gemm1_weights.shape[1] // 2
+    for t, logits in enumerate(f32(x.routing_logits)):
+        ids = largest(logits, x.top_k)
+        shares = np.exp(logits[ids] - logits[ids].max())
+        for e, share in zip(ids, through(BF16, shares / shares.sum(dtype=F32))):
+            at = weights_of(e)
+            if not 0 <= at < len(x.gemm1_weights):
+                continue
+            both = f32(x.gemm1_weights[at]) @ f32(x.hidden_states[t])
+            up, gate = both[:half] * x.output1_scales_scalar[at], both[half:] * x.output1_scales_gate_scalar[at]
+            hidden = f32(e4m3(silu(gate) * up))
+            out[t] += share * through(BF16, f32(x.gemm2_weights[at]) @ hidden * x.output2_scales_scalar[at])
+    return {"output": out.astype(BF16)}
 
 
 def silu(g):
