@@ -125,7 +125,9 @@ std::span<const Fault> faults() {
 std::span<const Fault> composed_faults() {
   static const std::vector<Fault> all = [] {
     std::vector<Fault> list;
-    for (const auto part : {axis_faults(), part_faults(), pass_faults(), held_faults()}) list.insert(list.end(), part.begin(), part.end());
+    for (const auto part :
+         {axis_faults(), part_faults(), pass_faults(), carried_faults(), zero_point_faults(), softmax_sum_faults(), tile_store_faults()})
+      list.insert(list.end(), part.begin(), part.end());
     return list;
   }();
   return all;
@@ -171,6 +173,10 @@ std::vector<Placed> placed_among(const std::vector<FaultSite>& places, const Fau
 }
 
 }  // namespace
+
+std::vector<FaultSite> input_sites(const FaultCase& call) {
+  return tensor_sites(call, false);
+}
 
 std::vector<Placed> placements(const Fault& fault, const FaultCase& call) {
   return placed_among(sites(call, fault.strikes), fault);

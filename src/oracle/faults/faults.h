@@ -115,9 +115,13 @@ std::span<const Fault> store_faults();
 std::span<const Fault> axis_faults();
 /// Likewise: a part of a dimension counted otherwise, pages and slots of another extent.
 std::span<const Fault> part_faults();
-/// Likewise, of the call as a whole: what accumulators still hold; keys, or values, of other tokens in one of two passes.
-std::span<const Fault> held_faults();
+/// Likewise, of the call as a whole: keys, or values, of other tokens in one of two passes; what accumulators still hold; zero points;
+/// what a softmax divides by; where rows of a tile are stored.
 std::span<const Fault> pass_faults();
+std::span<const Fault> carried_faults();
+std::span<const Fault> zero_point_faults();
+std::span<const Fault> softmax_sum_faults();
+std::span<const Fault> tile_store_faults();
 /// All that are composed for an explanation.
 std::span<const Fault> composed_faults();
 /// Likewise such as each row may have in a variant of its own.
@@ -137,6 +141,8 @@ struct Placed {
   /// What happened, for a reader.
   std::string text() const;
 };
+/// Inputs that hold elements, in the schema's order: where a fault of an input could strike.
+std::vector<FaultSite> input_sites(const FaultCase& call);
 /// Where one fault fits, arguments in the schema's order.
 std::vector<Placed> placements(const Fault& fault, const FaultCase& call);
 /// All that fit, fault by fault in the order of the library; arguments in the schema's order: inputs and outputs that hold elements,

@@ -127,37 +127,49 @@ std::optional<ChangedIndices> changed_by_map(Site s) {
 
 // ---- of all operands that have the dimension
 
-std::vector<Placed> placements_of(Site s, std::string_view id) {
-  for (const Fault& fault : axis_faults())
-    if (fault.id == id) return placements(fault, s.call);
-  return {};
+const Fault& fault_called(std::string_view id) {
+  return *std::find_if(axis_faults().begin(), axis_faults().end(), [&](const Fault& fault) { return fault.id == id; });
 }
+/// Inner dimensions first.
+struct OneOperand {
+  std::string_view id;
+  Values (*maps)(Site);
+};
+constexpr std::array one_operand{OneOperand{"column-at-another-index", maps_within_rows}, OneOperand{"row-at-another-index", maps_of_rows}};
 /// Those whose dimension is called so, one for each operand: `G over 2`.
 std::vector<Placed> along(Site s, const std::string& text) {
   const std::size_t space = text.find(' ');
   const std::string symbol = text.substr(0, space), how = text.substr(space);
   std::vector<Placed> found;
-  for (const char* const id : {"row-at-another-index", "column-at-another-index"})
-    for (Placed& placed : placements_of(s, id)) {
-      const std::string own = std::get<std::string>(*placed.site.taken);
-      if (own.substr(own.find(' ')) != how || symbol_of(placed.site, std::stoi(own)) != symbol) continue;
-      const bool taken = std::any_of(found.begin(), found.end(), [&](const Placed& other) { return other.site.name == placed.site.name; });
-      if (!taken) found.push_back(std::move(placed));
+  std::vector<FaultSite> operands = input_sites(s.call);
+  std::erase_if(operands, [](const FaultSite& operand) { return !has_dimensions(operand); });
+  for (const OneOperand& one : one_operand)
+    for (FaultSite& operand : operands) {
+      if (operand.taken) continue;
+      for (const AttrValue& value : one.maps(operand)) {
+        const std::string& own = std::get<std::string>(value);
+        if (operand.taken || own.substr(own.find(' ')) != how || symbol_of(operand, std::stoi(own)) != symbol) continue;
+        operand.taken = value;
+        found.push_back({&fault_called(one.id), operand});
+      }
     }
   return found;
 }
 /// Along a dimension of the outputs it would move these, which is seen without a run.
 Values maps_of_every_operand(Site s) {
   std::vector<std::string> seen, twice;
-  for (const char* const id : {"row-at-another-index", "column-at-another-index"})
-    for (const Placed& placed : placements_of(s, id)) {
-      const std::string own = std::get<std::string>(*placed.site.taken), symbol = symbol_of(placed.site, std::stoi(own));
-      if (symbol.find(' ') != std::string::npos || of_an_output(s, symbol)) continue;
-      const std::string text = symbol + own.substr(own.find(' '));
-      if (std::find(seen.begin(), seen.end(), text) == seen.end()) {
-        seen.push_back(text);
-      } else if (std::find(twice.begin(), twice.end(), text) == twice.end()) {
-        twice.push_back(text);
+  for (const OneOperand& one : one_operand)
+    for (const FaultSite& operand : input_sites(s.call)) {
+      if (!has_dimensions(operand)) continue;
+      for (const AttrValue& value : one.maps(operand)) {
+        const std::string &own = std::get<std::string>(value), symbol = symbol_of(operand, std::stoi(own));
+        if (symbol.find(' ') != std::string::npos || of_an_output(s, symbol)) continue;
+        const std::string text = symbol + own.substr(own.find(' '));
+        if (std::find(seen.begin(), seen.end(), text) == seen.end()) {
+          seen.push_back(text);
+        } else if (std::find(twice.begin(), twice.end(), text) == twice.end()) {
+          twice.push_back(text);
+        }
       }
     }
   return {twice.begin(), twice.end()};

@@ -119,25 +119,26 @@ std::optional<ChangedIndices> changed_part(Site s) {
 
 // ---- of all scales that have the dimension
 
-std::vector<Placed> parts_along(Site s) {
-  for (const Fault& fault : part_faults())
-    if (fault.id == "part-counted-otherwise") return placements(fault, s.call);
-  return {};
+const Fault& one_part() {
+  static const Fault& found =
+      *std::find_if(part_faults().begin(), part_faults().end(), [](const Fault& fault) { return fault.id == "part-counted-otherwise"; });
+  return found;
 }
 /// `K/128 last 1 one`: what each scale's own variant is called but for the dimension, which is known by its symbol.
-std::string common_name(const Placed& placed) {
-  const std::string& own = word(placed.site);
-  return symbol_of(placed.site, std::stoi(own)) + " " + rest_of(own);
+std::string common_name(Site scale, const std::string& own) {
+  return symbol_of(scale, std::stoi(own)) + " " + rest_of(own);
 }
 /// What two operands or more have in common.
 Values parts_of_every_scale(Site s) {
   std::map<std::string, std::set<std::string>> names;
   std::vector<std::string> order;
-  for (const Placed& placed : parts_along(s)) {
-    if (!is_scale(placed.site)) continue;
-    const std::string name = common_name(placed);
-    if (names[name].empty()) order.push_back(name);
-    names[name].insert(placed.site.name);
+  for (const FaultSite& scale : input_sites(s.call)) {
+    if (!is_scale(scale) || !has_parts(scale)) continue;
+    for (const AttrValue& own : parts_otherwise(scale)) {
+      const std::string name = common_name(scale, std::get<std::string>(own));
+      if (names[name].empty()) order.push_back(name);
+      names[name].insert(scale.name);
+    }
   }
   Values values;
   for (const std::string& name : order)
@@ -146,10 +147,12 @@ Values parts_of_every_scale(Site s) {
 }
 std::vector<Placed> struck_together(Site s) {
   std::vector<Placed> found;
-  std::set<std::string> taken;
-  for (Placed& placed : parts_along(s))
-    if (is_scale(placed.site) && common_name(placed) == word(s) && taken.insert(placed.site.name).second)
-      found.push_back(std::move(placed));
+  for (FaultSite& scale : input_sites(s.call)) {
+    if (!is_scale(scale) || !has_parts(scale)) continue;
+    for (int d = 0; d < scale.tensor.rank() && !scale.taken; ++d)
+      if (const std::string own = std::to_string(d) + " " + rest_of(word(s)); common_name(scale, own) == word(s)) scale.taken = own;
+    if (scale.taken) found.push_back({&one_part(), scale});
+  }
   return found;
 }
 void count_every_part_otherwise(Site s, Arguments& inputs) {
@@ -161,18 +164,6 @@ std::string every_part_in_words(Site s) {
   for (const Placed& placed : all) names += (names.empty() ? "" : ", ") + placed.site.name;
   const std::string one = part_in_words(all.front().site);
   return names + one.substr(all.front().site.name.size());
-}
-
-// ---- zero points
-
-/// Words of zero points whose formats have none: 8, the middle of four bits.
-bool words_of_zero_points(Site s) {
-  return s.spec->direction == Direction::in && s.spec->name.find("zero") != std::string::npos && s.tensor.dtype() == DType::i32 &&
-         s.tensor.elements() <= most_elements;
-}
-void middle_for_zero_points(Site, To t) {
-  constexpr std::uint64_t middles = 0x88888888;
-  for (std::int64_t i = 0; i < t.elements(); ++i) quant::set_bits(t, i, middles);
 }
 
 // ---- pages, and slots of tokens
@@ -254,12 +245,6 @@ constexpr std::array table{
           .recall = count_every_part_otherwise,
           .words = every_part_in_words,
           .far = true},
-    Fault{.id = "middle-for-zero-points",
-          .summary = "every zero point is taken for 8, the middle of the codes, as in symmetric formats",
-          .strikes = in,
-          .severity = fine,
-          .applies = words_of_zero_points,
-          .spoil = middle_for_zero_points},
     Fault{.id = "pages-taken-for-larger",
           .summary = "pages are taken to hold several times as many tokens as they do",
           .strikes = in,

@@ -1,5 +1,5 @@
-// Faults of what accumulators still hold, or what sums lack: sums of rows before, sums of a part of a row, terms that were not brought to
-// the newest maximum, zero points that are off by one. Golden mode's answer is made anew from its exact numbers.
+// Faults of what a softmax divides by: the sum of a part of a row, of terms that were not brought to the newest maximum, of all rows. From
+// golden mode's exact numbers.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,6 +10,7 @@
 
 #include "core/flaw.h"
 #include "oracle/faults/fault_tools.h"
+#include "oracle/faults/rewritten.h"
 
 namespace dodona::oracle {
 namespace {
@@ -17,105 +18,6 @@ namespace {
 using namespace fault_tools;
 using Site = const FaultSite&;
 using Values = std::vector<AttrValue>;
-
-// ---- what accumulators still hold
-
-/// Outputs whose exact numbers golden mode keeps.
-const ReferenceOutput* kept_exactly(Site s, const std::string& name, const Tensor& tensor) {
-  const ReferenceOutput* const said = s.call.golden.reference.find(name);
-  const auto count = static_cast<std::size_t>(tensor.elements());
-  return said != nullptr && said->exact.size() == count && said->slack.size() == count && tensor.elements() <= most_elements ? said
-                                                                                                                             : nullptr;
-}
-/// The answer with other numbers. What they may be off is what the right ones may, for their size.
-void put_numbers(GoldenRun& run, const std::string& name, const std::vector<double>& exact, const std::vector<double>& slack) {
-  ReferenceOutput& record = run.reference.output(name, static_cast<std::int64_t>(exact.size()));
-  for (auto& [output, tensor] : run.outputs) {
-    if (output != name) continue;
-    tensor = tensor.clone();
-    for (std::size_t i = 0; i < exact.size(); ++i) quant::set(tensor, static_cast<std::int64_t>(i), exact[i]);
-  }
-  record.exact = exact;
-  record.slack = slack;
-}
-/// `out 4`: a block has every fourth row, and adds each to what the ones before it left.
-Values carried_sums(Site s) {
-  Values values;
-  for (const auto& [name, tensor] : s.call.golden.outputs) {
-    if (!is_float(tensor.dtype()) || bits(tensor.dtype()) < 16 || tensor.rank() < 2 || kept_exactly(s, name, tensor) == nullptr) continue;
-    const std::int64_t rows = tensor.elements() / std::max<std::int64_t>(tensor.size(-1), 1);
-    for (std::int64_t step = 1; step < rows && step <= 256; step = step < 4 ? step + 1 : 2 * step)
-      values.emplace_back(name + " " + std::to_string(step));
-  }
-  return values;
-}
-GoldenRun carry_sums(Site s) {
-  GoldenRun run = s.call.golden;
-  const std::string name = first_of(word(s));
-  const Tensor& tensor = *find(s.call.golden.outputs, name);
-  const ReferenceOutput& said = *kept_exactly(s, name, tensor);
-  std::vector<double> exact = said.exact, slack = said.slack;
-  const auto step = static_cast<std::size_t>(std::stoll(rest_of(word(s))) * tensor.size(-1));
-  for (std::size_t i = step; i < exact.size(); ++i) {
-    exact[i] += exact[i - step];
-    slack[i] += slack[i - step] + 0x1p-22 * (std::fabs(said.exact[i]) + std::fabs(exact[i - step]));
-  }
-  put_numbers(run, name, exact, slack);
-  return run;
-}
-std::string carried_in_words(Site s) {
-  const std::string step = rest_of(word(s));
-  return first_of(word(s)) + ": sums are not set back to zero: a row begins with what the row " + (step == "1" ? "" : step + " rows ") +
-         "before it left";
-}
-
-// ---- zero points
-
-/// Zero points in words, and a scale for as many columns as the output has, of which each belongs to as many rows.
-struct ZeroPoints {
-  std::string zeros, scales, out;
-  std::int64_t columns = 0, per_scale = 1;  ///< rows of the output
-};
-std::optional<ZeroPoints> zero_points_of(Site s) {
-  for (const TensorSpec& zeros : s.call.op.schema().tensors) {
-    const Tensor* const words = s.call.inputs.find(zeros.name);
-    if (zeros.direction != Direction::in || zeros.name.find("zero") == std::string::npos || words == nullptr || !words->defined() ||
-        !is_whole(words->dtype()) || words->rank() != 2)
-      continue;
-    for (const TensorSpec& spec : s.call.op.schema().tensors)
-      for (const auto& [name, tensor] : s.call.golden.outputs) {
-        const Tensor* const scales = s.call.inputs.find(spec.name);
-        if (spec.role != Role::scale || scales == nullptr || !scales->defined() || scales->rank() != 2 || tensor.rank() != 2 ||
-            scales->size(0) != words->size(0) || scales->size(1) != tensor.size(1) || tensor.size(0) % scales->size(0) != 0 ||
-            kept_exactly(s, name, tensor) == nullptr)
-          continue;
-        return ZeroPoints{zeros.name, spec.name, name, tensor.size(1), tensor.size(0) / scales->size(0)};
-      }
-  }
-  return std::nullopt;
-}
-Values other_zero_points(Site s) {
-  if (!zero_points_of(s)) return {};
-  return {std::string("more"), std::string("less")};
-}
-GoldenRun move_zero_points(Site s) {
-  const ZeroPoints of = *zero_points_of(s);
-  GoldenRun run = s.call.golden;
-  const Tensor& scales = *s.call.inputs.find(of.scales);
-  const ReferenceOutput& said = *s.call.golden.reference.find(of.out);
-  std::vector<double> exact = said.exact;
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(exact.size()); ++i) {
-    const double step = quant::get(scales, i / of.columns / of.per_scale * of.columns + i % of.columns);
-    exact[static_cast<std::size_t>(i)] += word(s) == "more" ? -step : step;
-  }
-  put_numbers(run, of.out, exact, said.slack);
-  return run;
-}
-std::string zero_points_in_words(Site s) {
-  return zero_points_of(s)->zeros + ": every zero point is taken for 1 " + word(s) + ", as formats that store them otherwise have it";
-}
-
-// ---- what a softmax divides by
 
 /// A softmax of rows of logits.
 struct Normalised {
@@ -262,76 +164,10 @@ std::string other_sums_in_words(Site s) {
                               : "is that of the first " + tile + " columns alone");
 }
 
-// ---- rows of a tile at another stride
-
-/// `o 4 8`: a tile of four rows begins where it should, and its rows are eight apart.
-Values rows_of_tiles(Site s) {
-  Values values;
-  for (const auto& [name, tensor] : s.call.golden.outputs) {
-    const TensorSpec& spec = *s.call.op.schema().find_tensor(name);
-    if (spec.direction != Direction::out || spec.storage.code || bits(tensor.dtype()) < 8 || tensor.rank() < 3 || tensor.size(-1) < 2 ||
-        tensor.elements() > most_elements)
-      continue;
-    const std::int64_t rows = tensor.elements() / tensor.size(-1), stride = tensor.size(-2);
-    for (const std::int64_t tile : {2, 4, 8, 16, 32, 64})
-      if (stride > 1 && tile <= rows) values.emplace_back(name + " " + std::to_string(tile) + " " + std::to_string(stride));
-  }
-  return values;
-}
-GoldenRun store_tiles_apart(Site s) {
-  GoldenRun run = s.call.golden;
-  const std::string name = first_of(word(s)), numbers = rest_of(word(s));
-  const std::int64_t tile = std::stoll(numbers), stride = std::stoll(rest_of(numbers));
-  const Tensor written = *find(s.call.golden.outputs, name);
-  const std::int64_t width = written.size(-1), rows = written.elements() / width;
-  const ReferenceOutput before = run.reference.output(name, written.elements());
-  ReferenceOutput& record = run.reference.output(name, written.elements());
-  const Tensor stored(written.dtype(), written.shape());
-  for (std::int64_t i = 0; i < stored.elements(); ++i) quant::set_bits(stored, i, 0);
-  std::fill(record.exact.begin(), record.exact.end(), 0.0);
-  std::fill(record.slack.begin(), record.slack.end(), 0.0);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t to = row / tile * tile + row % tile * stride;
-    for (std::int64_t c = 0; c < width && to < rows; ++c) {
-      const auto from_at = static_cast<std::size_t>(row * width + c), at = static_cast<std::size_t>(to * width + c);
-      quant::set_bits(stored, to * width + c, quant::get_bits(written, row * width + c));
-      if (!before.exact.empty()) record.exact[at] = before.exact[from_at];
-      if (!before.slack.empty()) record.slack[at] = before.slack[from_at];
-      if (!before.unspecified.empty()) record.unspecified[at] = before.unspecified[from_at];
-    }
-  }
-  for (auto& [output, tensor] : run.outputs)
-    if (output == name) tensor = stored;
-  return run;
-}
-std::string tiles_apart_in_words(Site s) {
-  const std::string numbers = rest_of(word(s));
-  return first_of(word(s)) + ": tiles of " + first_of(numbers) + " rows begin where they should, but their rows are stored " +
-         rest_of(numbers) + " apart: at another dimension's stride";
-}
-
 constexpr Strikes call = Strikes::call;
 constexpr Severity fine = Severity::fine;
 
 constexpr std::array table{
-    Fault{.id = "sums-carried-over",
-          .summary = "sums are not set back to zero between rows",
-          .strikes = call,
-          .severity = fine,
-          .applies = always,
-          .variants = carried_sums,
-          .words = carried_in_words,
-          .far = true,
-          .rerun = carry_sums},
-    Fault{.id = "zero-points-moved",
-          .summary = "every zero point is another number",
-          .strikes = call,
-          .severity = fine,
-          .applies = always,
-          .variants = other_zero_points,
-          .words = zero_points_in_words,
-          .far = true,
-          .rerun = move_zero_points},
     Fault{.id = "divided-by-another-sum",
           .summary = "rows of a softmax are divided by the sum of other terms than theirs",
           .strikes = call,
@@ -341,20 +177,11 @@ constexpr std::array table{
           .words = other_sums_in_words,
           .far = true,
           .rerun = with_other_sums},
-    Fault{.id = "rows-of-tiles-apart",
-          .summary = "rows of a tile are stored at another dimension's stride",
-          .strikes = call,
-          .severity = fine,
-          .applies = always,
-          .variants = rows_of_tiles,
-          .words = tiles_apart_in_words,
-          .far = true,
-          .rerun = store_tiles_apart},
 };
 
 }  // namespace
 
-std::span<const Fault> held_faults() {
+std::span<const Fault> softmax_sum_faults() {
   return table;
 }
 
