@@ -118,7 +118,7 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
   JudgeOptions alone = options;
   alone.exec.threads = 1;
   const FaultCase call{*c.op, c.inputs, golden, alone.exec};
-  const std::unique_ptr<FewRows> few = FewRows::of(call, actual, alone);
+  const std::unique_ptr<FewRows> few = FewRows::of(call, actual, verdict, alone);
   const auto time_is_up = [&] { return watch.seconds() > seconds; };
   const FailingIndices failing(*c.op, verdict);
   auto& found = explained.found;

@@ -142,10 +142,9 @@ std::vector<Placed> along(Site s, const std::string& text) {
   const std::string symbol = text.substr(0, space), how = text.substr(space);
   std::vector<Placed> found;
   std::vector<FaultSite> operands = input_sites(s.call);
-  std::erase_if(operands, [](const FaultSite& operand) { return !has_dimensions(operand); });
   for (const OneOperand& one : one_operand)
     for (FaultSite& operand : operands) {
-      if (operand.taken) continue;
+      if (operand.taken || !has_dimensions(operand)) continue;
       for (const AttrValue& value : one.maps(operand)) {
         const std::string& own = std::get<std::string>(value);
         if (operand.taken || own.substr(own.find(' ')) != how || symbol_of(operand, std::stoi(own)) != symbol) continue;

@@ -1,5 +1,6 @@
 #include "oracle/faults/few_rows.h"
 
+#include <algorithm>
 #include <array>
 
 #include "dodona/error.h"
@@ -8,7 +9,7 @@
 namespace dodona::oracle {
 namespace {
 
-constexpr std::int64_t few = 16, many = 64;
+constexpr std::int64_t few = 16, many = 32;
 
 /// What is counted over all rows: a part of it is another call.
 bool of_all_rows(const Placed& placed) {
@@ -24,14 +25,48 @@ bool of_all_rows(const Placed& placed) {
   }
 }
 
+/// Where the first of the rows lies that fail.
+std::int64_t first_failing(const Op& op, const Verdict& verdict, const std::string& symbol, std::int64_t rows) {
+  std::int64_t first = rows;
+  for (const OutputVerdict& output : verdict.outputs) {
+    if (output.failing == 0 || output.detail == nullptr) continue;
+    const Dims& shape = output.detail->golden.shape();
+    const auto dims = dims_of(op.schema().find_tensor(output.name)->shape, shape.rank());
+    std::int64_t below = 1;
+    for (int d = shape.rank() - 1; d >= 0; below *= shape[d--])
+      if (static_cast<std::size_t>(d) < dims.size() && dims[static_cast<std::size_t>(d)] == symbol)
+        for (const std::int64_t i : output.detail->failing) first = std::min(first, i / below % shape[d]);
+  }
+  return first < rows ? first / few * few : 0;
+}
+
+/// Whether rows of the call with the mistake are what golden mode makes of some inputs.
+bool is_another_call(const Placed& placed) {
+  const Fault& fault = *placed.fault;
+  const bool other_inputs = fault.strikes == Strikes::input || (fault.strikes == Strikes::call && fault.recall != nullptr);
+  return other_inputs && fault.rerun == nullptr && fault.rewrite == nullptr && fault.flaw == nullptr && fault.instead == nullptr &&
+         !fault.reads_beyond;
+}
+
+bool same_shapes(const Op& op, const Arguments& a, const Arguments& b) {
+  const auto& tensors = op.schema().tensors;
+  return std::all_of(tensors.begin(), tensors.end(), [&](const TensorSpec& spec) {
+    const Tensor *const x = a.find(spec.name), *const y = b.find(spec.name);
+    return (x == nullptr) == (y == nullptr) && (x == nullptr || x->shape() == y->shape());
+  });
+}
+
 }  // namespace
 
-std::unique_ptr<FewRows> FewRows::of(const FaultCase& call, const NamedTensors& actual, const JudgeOptions& options) {
+std::unique_ptr<FewRows> FewRows::of(const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
+                                     const JudgeOptions& options) {
   for (const std::string& symbol : call.op.schema().properties.rows_independent) {
-    if (rows_along(call.op, call.inputs, symbol) < many) continue;
+    const std::int64_t rows = rows_along(call.op, call.inputs, symbol);
+    if (rows < many) continue;
+    const std::int64_t begin = first_failing(call.op, verdict, symbol, rows);
     try {
-      std::unique_ptr<FewRows> rows(new FewRows(call, actual, options, {RowRange{symbol, 0, few}}));
-      if (rows->verdict_.outcome == Outcome::fail) return rows;
+      std::unique_ptr<FewRows> some(new FewRows(call, actual, options, {RowRange{symbol, begin, std::min(begin + few, rows)}}));
+      if (some->verdict_.outcome == Outcome::fail) return some;
     } catch (const Error&) {
       continue;  // inputs that say something of all rows do not fit some of them
     }
@@ -40,11 +75,13 @@ std::unique_ptr<FewRows> FewRows::of(const FaultCase& call, const NamedTensors& 
 }
 
 FewRows::FewRows(const FaultCase& call, const NamedTensors& actual, const JudgeOptions& options, const Window& window)
-    : options_(options),
+    : whole_(call.inputs),
+      window_(window),
+      options_(options),
       inputs_(windowed(call.op, call.inputs, window)),
       actual_(windowed(call.op, actual, window)),
       golden_(run_golden(call.op, inputs_, call.exec)),
-      verdict_(judge(call.op, inputs_, golden_, actual_, options)),
+      verdict_(judge(call.op, inputs_, golden_, actual_, options_)),
       call_{call.op, inputs_, golden_, call.exec} {
   for (const Strikes strikes : {Strikes::kernel, Strikes::attribute, Strikes::call, Strikes::input})
     for (Placed& placed : placements(call_, strikes)) placed_.emplace(placed.id(), std::move(placed));
@@ -54,11 +91,37 @@ FewRows::FewRows(const FaultCase& call, const NamedTensors& actual, const JudgeO
 }
 
 bool FewRows::rule_out(const Placed& placed) const {
-  if (placed.fault->strikes == Strikes::output || placed.fault->far || of_all_rows(placed)) return false;
+  if (placed.fault->strikes == Strikes::output || of_all_rows(placed)) return false;
+  // What a row is given by the whole call with the mistake may be another row's.
+  if (is_another_call(placed) && (placed.fault->far || window_.front().begin > 0)) return rule_out_of_whole(placed);
+  return !placed.fault->far && rule_out_within(placed);
+}
+
+/// The mistake made in these rows alone.
+bool FewRows::rule_out_within(const Placed& placed) const {
   const auto here = placed_.find(placed.id());
   if (here == placed_.end()) return false;
   const auto explanation = replay(here->second, actual_, verdict_, options_);
   return explanation && !explanation->complete && explanation->outputs.empty() && 2 * explanation->failing > verdict_.failing();
+}
+
+/// These rows of the whole call with the mistake.
+bool FewRows::rule_out_of_whole(const Placed& placed) const {
+  try {
+    const Arguments changed = inputs_with(placed);
+    if (!same_shapes(call_.op, whole_, changed)) return false;
+    const Arguments inputs = windowed(call_.op, changed, window_);
+    const Verdict other = judge(call_.op, inputs, run_golden(call_.op, inputs, call_.exec), actual_, options_);
+    std::int64_t left = 0;
+    for (const OutputVerdict& output : verdict_.outputs) {
+      const auto same = std::find_if(other.outputs.begin(), other.outputs.end(), [&](const auto& o) { return o.name == output.name; });
+      if (same == other.outputs.end() || (output.outcome == Outcome::fail && same->failing == 0)) return false;
+      left += same->failing;
+    }
+    return 2 * left > verdict_.failing();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace dodona::oracle

@@ -1,4 +1,4 @@
-// The first rows of a large call: a mistake that leaves most of them wrong need not be tried on all.
+// Some rows of a large call, where they fail: a mistake that leaves most of them wrong need not be tried on all.
 #pragma once
 
 #include <map>
@@ -13,16 +13,21 @@ namespace dodona::oracle {
 
 class FewRows {
  public:
-  /// Nothing where rows of the op depend on each other, where there are not many, or where the first ones are right.
-  static std::unique_ptr<FewRows> of(const FaultCase& call, const NamedTensors& actual, const JudgeOptions& options);
+  /// Nothing where rows of the op depend on each other, where there are not many, or where none of them fails.
+  static std::unique_ptr<FewRows> of(const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
+                                     const JudgeOptions& options);
 
-  /// Whether the mistake leaves more than half of what fails in these rows wrong. False where it may be another one in some rows than in
-  /// all: one that takes what a row needs from far away, or that strikes ids or lengths.
+  /// Whether the mistake leaves more than half of what fails in these rows wrong. False where that cannot be told from some rows: of
+  /// mistakes that strike ids or lengths, and of those that take what a row needs from far away in another way than by other inputs.
   bool rule_out(const Placed& placed) const;
 
  private:
   FewRows(const FaultCase& call, const NamedTensors& actual, const JudgeOptions& options, const Window& window);
+  bool rule_out_within(const Placed& placed) const;
+  bool rule_out_of_whole(const Placed& placed) const;
 
+  const Arguments& whole_;
+  Window window_;
   JudgeOptions options_;
   Arguments inputs_;
   NamedTensors actual_;
