@@ -16,6 +16,7 @@
 #include "oracle/faults/faults.h"
 #include "oracle/faults/few_rows.h"
 #include "oracle/faults/fit.h"
+#include "oracle/faults/left_out.h"
 
 namespace dodona::oracle {
 namespace {
@@ -32,7 +33,9 @@ Candidates candidates(const FaultCase& call) {
   std::set<std::string> values;
   for (const Strikes strikes : {Strikes::output, Strikes::kernel, Strikes::attribute, Strikes::call, Strikes::input})
     for (Placed& placed : placements(call, strikes)) {
-      if (strikes == Strikes::output && placed.fault->undo == nullptr) {
+      // Outputs of zeros are what many mistakes come to, and tell none of them.
+      const bool zeros = placed.fault->id == "zeros";
+      if (strikes == Strikes::output && placed.fault->undo == nullptr && !zeros) {
         lost.push_back(std::move(placed));
         continue;
       }
@@ -179,6 +182,8 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
   if (!complete())
     for (const Fault& fault : faults_by_row())
       if (auto explanation = by_row(fault, call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
+  if (!complete())
+    if (auto explanation = experts_left_out(call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
   if (complete()) std::erase_if(found, [](const Explanation& e) { return !e.complete; });
   std::stable_sort(found.begin(), found.end(), [](const Explanation& a, const Explanation& b) { return a.failing < b.failing; });
   return explained;

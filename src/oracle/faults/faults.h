@@ -122,6 +122,10 @@ std::span<const Fault> carried_faults();
 std::span<const Fault> zero_point_faults();
 std::span<const Fault> softmax_sum_faults();
 std::span<const Fault> tile_store_faults();
+/// Likewise: lengths and filters; how numbers lie in words; what maxima are taken over.
+std::span<const Fault> limit_faults();
+std::span<const Fault> word_faults();
+std::span<const Fault> maximum_faults();
 /// All that are composed for an explanation.
 std::span<const Fault> composed_faults();
 /// Likewise such as each row may have in a variant of its own.

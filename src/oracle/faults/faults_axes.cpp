@@ -261,6 +261,7 @@ Group taken_instead(const std::string& how, const Group& own, std::int64_t total
   if (how == "last left out") return {own.begin, std::max(own.end - 1, own.begin)};
   if (how == "one more") return {own.begin, std::min(own.end + 1, total)};
   const std::int64_t p = std::stoll(how.substr(how.find(' ') + 1));
+  if (how.starts_with("share")) return {own.begin, own.begin + (own.end - own.begin + p - 1) / p};
   if (how.starts_with("first")) return {own.begin, std::min(own.end, own.begin + p)};
   if (how.starts_with("last")) return {std::max(own.begin, own.end - p), own.end};
   return {own.begin, own.begin + (own.end - own.begin) / p * p};  // whole
@@ -274,6 +275,7 @@ Values other_groups(Site s) {
       longest = std::max(longest, number_at(offsets, b + 1) - number_at(offsets, b));
     for (const char* const how : {"none", "first left out", "last left out", "to the end", "from the start", "one more"})
       values.emplace_back(ragged.offsets->name + " " + how);
+    for (const char* const share : {" share 2", " share 4", " share 8"}) values.emplace_back(ragged.offsets->name + share);
     for (const std::int64_t p : {16, 32, 64, 128, 256, 512})
       if (p < longest)
         for (const char* const how : {" first ", " last ", " whole "}) values.emplace_back(ragged.offsets->name + how + std::to_string(p));
@@ -336,6 +338,7 @@ std::string other_groups_in_words(Site s) {
   if (how == "last left out") return of + "the last row (its last, newest key) is left out";
   if (how == "one more") return of + "one row more counts, the next request's first";
   const std::string p = how.substr(how.find(' ') + 1);
+  if (how.starts_with("share")) return of + "the first of " + p + " shares of the rows alone counts, as if every split had that one";
   if (how.starts_with("first")) return of + "the first " + p + " rows alone count";
   if (how.starts_with("last")) return of + "the last " + p + " rows alone count";
   return of + "whole tiles of " + p + " rows alone count: the last partial one is left out";

@@ -150,10 +150,11 @@ bool has_cap(Site s) {
   return std::holds_alternative<double>(*cap) && std::get<double>(*cap) != 0;
 }
 /// `3`: terms; `tile 64`: what fills tiles; `cap 64`: likewise, with a cap's score.
+constexpr std::array<std::int64_t, 5> filled_tiles{64, 128, 32, 16, 256};
 Values empty_terms(Site s) {
   Values values;
-  for (const std::int64_t tile : tiles) values.emplace_back("tile " + std::to_string(tile));
-  for (const std::int64_t tile : tiles)
+  for (const std::int64_t tile : filled_tiles) values.emplace_back("tile " + std::to_string(tile));
+  for (const std::int64_t tile : filled_tiles)
     if (has_cap(s)) values.emplace_back("cap " + std::to_string(tile));
   for (int terms = 1; terms <= 8; ++terms) values.emplace_back(std::to_string(terms));
   return values;

@@ -166,7 +166,48 @@ std::string every_part_in_words(Site s) {
   return names + one.substr(all.front().site.name.size());
 }
 
+// ---- one of all
+
+bool several_scales(Site s) {
+  return s.spec->direction == Direction::in && is_scale(s) && is_real(s.tensor.dtype()) && bits(s.tensor.dtype()) >= 16 &&
+         s.tensor.elements() >= 2 && s.tensor.elements() <= most_elements;
+}
+Values extremes(Site) {
+  return {std::string("largest"), std::string("least")};
+}
+void extreme_for_all(Site s, To t) {
+  const bool largest = word(s) == "largest";
+  double found = quant::get(s.tensor, 0);
+  for (std::int64_t i = 0; i < t.elements(); ++i) {
+    const double x = quant::get(s.tensor, i);
+    found = largest ? std::max(found, x) : std::min(found, x);
+  }
+  each(t, [&](double) { return found; });
+}
+std::string extreme_in_words(Site s) {
+  return s.name + ": the " + word(s) + " one of all is used for each: one scale, where each has its own";
+}
+
 // ---- pages, and slots of tokens
+
+/// Numbers of slots whose end is so many pages times their tokens: `pages*64`.
+std::int64_t tokens_of_pages(Site s) {
+  const std::size_t star = s.spec->bound.find('*');
+  if (s.spec->direction != Direction::in || !is_whole(s.tensor.dtype()) || star == std::string::npos) return 0;
+  const std::string tokens = s.spec->bound.substr(star + 1);
+  return !tokens.empty() && tokens.find_first_not_of("0123456789") == std::string::npos ? std::stoll(tokens) : 0;
+}
+bool slots_of_pages(Site s) {
+  return tokens_of_pages(s) >= 2;
+}
+void slots_for_pages(Site s, To t) {
+  const auto tokens = static_cast<double>(tokens_of_pages(s));
+  each(t, [&](double slot) { return slot * tokens; });
+}
+std::string slot_in_words(Site s) {
+  return s.name + ": a slot's number is taken for a page's: slot s lies where page s begins, as if pages held one token, not " +
+         std::to_string(tokens_of_pages(s));
+}
 
 bool pages_in_use(Site s) {
   return s.spec->direction == Direction::in && s.spec->role == Role::page_table && s.tensor.rank() == 2 && s.tensor.size(1) >= 2;
@@ -244,6 +285,23 @@ constexpr std::array table{
           .variants = parts_of_every_scale,
           .recall = count_every_part_otherwise,
           .words = every_part_in_words,
+          .far = true},
+    Fault{.id = "extreme-for-all",
+          .summary = "the largest scale of all, or the least, is used for each",
+          .strikes = in,
+          .severity = fine,
+          .applies = several_scales,
+          .spoil = extreme_for_all,
+          .variants = extremes,
+          .words = extreme_in_words,
+          .far = true},
+    Fault{.id = "slots-for-pages",
+          .summary = "a slot's number is taken for that of a page",
+          .strikes = in,
+          .severity = fine,
+          .applies = slots_of_pages,
+          .spoil = slots_for_pages,
+          .words = slot_in_words,
           .far = true},
     Fault{.id = "pages-taken-for-larger",
           .summary = "pages are taken to hold several times as many tokens as they do",

@@ -19,11 +19,15 @@ using namespace fault_tools;
 using Site = const FaultSite&;
 using Values = std::vector<AttrValue>;
 
-/// A softmax of rows of logits.
+/// A softmax of rows of logits, or its logarithm.
 struct Normalised {
   std::string logits, probs;
   std::int64_t rows = 0, columns = 0;
+  bool logarithm = false;
 };
+bool is_logarithm(const std::vector<double>& exact) {
+  return std::all_of(exact.begin(), exact.end(), [](double x) { return !(x > 0); });
+}
 std::optional<Normalised> normalised(Site s) {
   if ((s.call.golden.inner & static_cast<unsigned>(Inner::softmax)) == 0) return std::nullopt;
   for (const TensorSpec& spec : s.call.op.schema().tensors) {
@@ -32,7 +36,7 @@ std::optional<Normalised> normalised(Site s) {
       continue;
     for (const auto& [name, tensor] : s.call.golden.outputs)
       if (tensor.shape() == logits->shape() && is_float(tensor.dtype()) && kept_exactly(s, name, tensor) != nullptr)
-        return Normalised{spec.name, name, logits->size(0), logits->size(1)};
+        return Normalised{spec.name, name, logits->size(0), logits->size(1), is_logarithm(s.call.golden.reference.find(name)->exact)};
   }
   return std::nullopt;
 }
@@ -43,7 +47,9 @@ struct Row {
 };
 std::optional<Row> row_of(Site s, const Normalised& call, std::int64_t row) {
   const Tensor& logits = *s.call.inputs.find(call.logits);
-  const std::vector<double>& exact = s.call.golden.reference.find(call.probs)->exact;
+  std::vector<double> exact = s.call.golden.reference.find(call.probs)->exact;
+  if (call.logarithm)
+    for (double& x : exact) x = std::exp(x);
   const auto first = static_cast<std::size_t>(row * call.columns);
   const auto largest = static_cast<std::size_t>(std::max_element(exact.begin() + static_cast<std::ptrdiff_t>(first),
                                                                  exact.begin() + static_cast<std::ptrdiff_t>(first) + call.columns) -
@@ -80,8 +86,12 @@ Values other_sums(Site s) {
   }
   for (const std::int64_t parts : {2, 4, 8})
     if (call->columns % parts == 0) values.emplace_back("first " + std::to_string(call->columns / parts * (parts - 1)));
+  if (call->logarithm) {
+    std::erase_if(values, [](const AttrValue& value) { return std::get<std::string>(value).starts_with("alone"); });
+    values.emplace_back(std::string("twice 0"));
+  }
   if (call->rows >= 2) values.emplace_back(std::string("rows 0"));
-  if (call->rows >= 2 && call->rows == call->columns) values.emplace_back(std::string("across 0"));
+  if (call->rows >= 2 && call->rows == call->columns && !call->logarithm) values.emplace_back(std::string("across 0"));
   std::set<std::string> seen;
   std::erase_if(values, [&](const AttrValue& value) { return !seen.insert(std::get<std::string>(value)).second; });
   return values;
@@ -125,10 +135,10 @@ GoldenRun with_other_sums(Site s) {
   std::vector<double> exact = said.exact, slack = said.slack;
   for (std::int64_t r = 0; r < call.rows; ++r) {
     const Row& row = rows[static_cast<std::size_t>(r)];
-    const double sum = how == "rows"     ? all
-                       : how == "across" ? row.sum
-                       : how == "alone"  ? sum_of(row, "first", tile)
-                                         : sum_of(row, how, tile);
+    const double sum = how == "rows"                       ? all
+                       : how == "across" || how == "twice" ? row.sum
+                       : how == "alone"                    ? sum_of(row, "first", tile)
+                                                           : sum_of(row, how, tile);
     double own_most = row.most;
     if (how == "alone") own_most = *std::max_element(row.scores.begin(), row.scores.begin() + tile);
     for (std::int64_t c = 0; c < call.columns; ++c) {
@@ -140,6 +150,12 @@ GoldenRun with_other_sums(Site s) {
       if (how == "alone" && c < tile && own_most < row.most)
         x = std::exp(row.scores[column] - own_most) / (sum * std::exp(row.most - own_most));
       constexpr double of_logarithms = 0x1p-18;
+      if (call.logarithm) {
+        const double log = std::log(sum), y = row.scores[column] - row.most - (how == "twice" ? std::log(log) : log);
+        slack[at] += of_logarithms * (std::fabs(y) + std::fabs(said.exact[at]));
+        exact[at] = y;
+        continue;
+      }
       slack[at] = said.exact[at] > 0 ? slack[at] * std::fabs(x) / said.exact[at] : slack[at];
       slack[at] += of_logarithms * std::fabs(x);
       exact[at] = x;
@@ -151,6 +167,7 @@ GoldenRun with_other_sums(Site s) {
 std::string other_sums_in_words(Site s) {
   const std::string how = first_of(word(s)), tile = rest_of(word(s)), of = normalised(s)->probs + ": ",
                     sum = of + "the sum that a row is divided by ";
+  if (how == "twice") return of + "the logarithm of a row's sum is taken twice";
   if (how == "rows") return sum + "is that of all rows";
   if (how == "across") return of + "maxima and sums of rows are spread over the columns: column j has those of row j, another axis'";
   if (how == "unscaled")

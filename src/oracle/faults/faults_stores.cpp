@@ -57,10 +57,12 @@ bool stored_rows(Site s, const std::string& name, const Tensor& tensor) {
 }
 /// `out 1`: rows of out begin one element apart; `out 1 zeros`: and what nobody stores was zeros.
 Values other_strides(Site s) {
-  std::set<std::int64_t> sizes{1};
+  std::set<std::int64_t> sizes{1}, of_inputs;
   for (const TensorSpec& spec : s.call.op.schema().tensors)
-    if (const Tensor* const tensor = s.call.inputs.find(spec.name); tensor != nullptr && tensor->defined())
+    if (const Tensor* const tensor = s.call.inputs.find(spec.name); tensor != nullptr && tensor->defined()) {
       for (int d = 0; d < tensor->rank(); ++d) sizes.insert(tensor->size(d));
+      if (tensor->rank() >= 2 && !tensor->contiguous()) of_inputs.insert(tensor->stride(tensor->rank() - 2));
+    }
   Values values;
   for (const auto& [name, tensor] : s.call.golden.outputs) {
     if (!stored_rows(s, name, tensor)) continue;
@@ -69,9 +71,14 @@ Values other_strides(Site s) {
     for (const std::int64_t tile : {16, 64, 128}) strides.insert((width + tile - 1) / tile * tile);
     std::size_t taken = 0;
     constexpr std::size_t most = 8;
+    const auto add = [&](std::int64_t stride) {
+      for (const char* const unstored : {" zeros", ""}) values.emplace_back(name + " " + std::to_string(stride) + unstored);
+    };
+    // Of inputs that are slices of wider ones, whose stride serves the output too.
+    for (const std::int64_t stride : of_inputs)
+      if (stride != width && stride >= 1) add(stride);
     for (const std::int64_t stride : strides)
-      if (stride != width && stride >= 1 && stride <= 2 * width && taken++ < most)
-        for (const char* const unstored : {" zeros", ""}) values.emplace_back(name + " " + std::to_string(stride) + unstored);
+      if (stride != width && stride >= 1 && stride <= 2 * width && of_inputs.count(stride) == 0 && taken++ < most) add(stride);
   }
   return values;
 }

@@ -14,6 +14,7 @@
 #include "quant/e4m3.h"
 #include "quant/e5m2.h"
 #include "quant/element.h"
+#include "quant/swizzle.h"
 
 namespace dodona::oracle {
 namespace {
@@ -98,6 +99,26 @@ bool zero_would_pass(const Comparison& c, std::int64_t i) {
   return share_of_slack(c.rounding, c.reference->exact[k], c.reference->slack[k], 0.0) <= 1.0;
 }
 
+/// Elements by the rows and groups that they belong to: scales that lie in tiles are counted row by row.
+std::vector<std::int64_t> out_of_tiles(const TensorSpec& spec, const Dims& shape, const std::vector<std::int64_t>& elements) {
+  const auto order = spec.storage.scales ? spec.storage.scales->order : ScaleOrder::linear;
+  if ((order != ScaleOrder::swizzled_128x4 && order != ScaleOrder::swizzled_8x4) || shape.rank() < 2 || elements.empty()) return elements;
+  const auto layout = order == ScaleOrder::swizzled_8x4 ? quant::ScaleLayout::swizzled_8x4 : quant::ScaleLayout::swizzled_128x4;
+  const std::int64_t rows = shape.at(-2), columns = shape.at(-1), size = rows * columns;
+  std::vector<std::int64_t> belongs(static_cast<std::size_t>(size), -1);
+  for (std::int64_t i = 0; i < size; ++i)
+    if (const std::int64_t at = quant::scale_offset(layout, i / columns, i % columns, columns); at < size)
+      belongs[static_cast<std::size_t>(at)] = i;
+  std::vector<std::int64_t> found;
+  for (const std::int64_t i : elements) {
+    const std::int64_t logical = belongs[static_cast<std::size_t>(i % size)];
+    if (logical < 0) return elements;
+    found.push_back(i - i % size + logical);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 /// What becomes of the elements of one output, counted while they are gone through in order.
 class OutputJudge {
  public:
@@ -119,7 +140,9 @@ class OutputJudge {
     verdict_.failing = static_cast<std::int64_t>(detail_.failing.size());
     verdict_.outcome = outcome();
     const LogicalView view = logical_view(op, spec, c_.golden.shape(), arguments);
-    verdict_.pattern = grouped_ ? groups_.pattern : place_of(detail_.failing, verdict_.compared, view.shape, view.names);
+    verdict_.pattern = grouped_
+                           ? groups_.pattern
+                           : place_of(out_of_tiles(spec, c_.golden.shape(), detail_.failing), verdict_.compared, view.shape, view.names);
     if (details) keep_detail();
   }
   OutputVerdict verdict() { return std::move(verdict_); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,10 @@ std::string meaning_of_factor(double factor);
 /// NaN or infinities.
 std::vector<std::string> owners_of(const OpSchema& schema, const Arguments& inputs, const std::vector<std::int64_t>& failing,
                                    const Dims& shape);
+
+/// What failing whole numbers stand for that is not there: tokens, or experts, behind the last. A negative one may stand for none.
+std::optional<std::string> outside_of(const OpSchema& schema, const Arguments& inputs, const std::vector<std::int64_t>& failing,
+                                      const Tensor& golden, const Tensor& actual);
 
 /// An output's shape as a kernel writer sees it: heads that lie side by side in a row are a dimension of their own; dimensions are called
 /// "expert", "head", "token" where the schema's symbols say so, else by their symbol. Row-major counting is that of the tensor.

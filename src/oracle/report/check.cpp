@@ -91,6 +91,8 @@ CheckResult check_with(const Case& c, const GoldenRun& golden, const NamedTensor
     entry.relations = relations_of(detail.failing, detail.golden, detail.actual, detail.exact, entry.view.shape);
     for (std::string& term : terms_of(c.op->schema(), c.inputs, detail.failing, detail.golden, detail.actual, detail.exact))
       entry.relations.insert(entry.relations.begin(), std::move(term));
+    if (auto outside = outside_of(c.op->schema(), c.inputs, detail.failing, detail.golden, detail.actual))
+      entry.relations.insert(entry.relations.begin(), std::move(*outside));
     for (std::string& owner : owners_of(c.op->schema(), c.inputs, detail.failing, entry.view.shape))
       entry.relations.insert(entry.relations.begin(), std::move(owner));
     if (auto overflow = beyond_32_bits(c, detail.failing, entry.view.shape))
@@ -171,9 +173,8 @@ std::string likely_cause(const CheckResult& result) {
   const auto follows = [](const OutputCheck& output) {
     return !output.relations.empty() && output.relations.front().starts_with("golden's own");
   };
-  const bool another = std::any_of(result.outputs.begin(), result.outputs.end(), [&](const OutputCheck& output) {
-    return output.verdict.failing > 0 && !output.relations.empty() && !follows(output);
-  });
+  const bool another = std::any_of(result.outputs.begin(), result.outputs.end(),
+                                   [&](const OutputCheck& output) { return output.verdict.failing > 0 && !follows(output); });
   for (const OutputCheck& output : result.outputs)
     if (output.verdict.failing > 0 && !output.relations.empty() && !(another && follows(output))) {
       const std::string &relation = output.relations.front(), &place = output.verdict.pattern;
@@ -186,7 +187,7 @@ std::string likely_cause(const CheckResult& result) {
       return output.verdict.name + ": " + relation + (whose ? ": " + output.relations[1] : says_where ? "" : "; " + place);
     }
   for (const OutputCheck& output : result.outputs)
-    if (output.verdict.failing > 0) return output.verdict.name + ": fails at " + output.verdict.pattern;
+    if (output.verdict.failing > 0 && !(another && follows(output))) return output.verdict.name + ": fails at " + output.verdict.pattern;
   return {};
 }
 

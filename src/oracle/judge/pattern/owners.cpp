@@ -109,6 +109,54 @@ std::optional<std::string> by_length(const std::string& argument, const Tensor& 
   return of_rows ? "exactly the groups" + found->substr(found->find(" where")) : found;
 }
 
+/// Tokens of a page of what the table's numbers are of: 0 where no input says it.
+std::int64_t tokens_of_page(const OpSchema& schema, const Arguments& inputs, const std::string& pages) {
+  for (const TensorSpec& spec : schema.tensors) {
+    const Tensor* const cache = inputs.find(spec.name);
+    if (cache == nullptr || !cache->defined() || cache->rank() < 3 || spec.shape.find(pages + " ") == std::string::npos) continue;
+    return cache->rank() == 3 ? cache->size(1) : std::max(cache->size(1), cache->size(2));
+  }
+  return 0;
+}
+
+/// Of requests with pages of their own: those that have one which lies far behind.
+std::optional<std::string> by_page(const OpSchema& schema, const Arguments& inputs, const TensorSpec& spec, const Tensor& table,
+                                   const std::set<std::int64_t>& rows, std::int64_t row_total) {
+  const std::int64_t tokens = tokens_of_page(schema, inputs, spec.bound);
+  if (tokens == 0 || table.rank() != 2 || table.size(0) != row_total) return std::nullopt;
+  for (const TensorSpec& other : schema.tensors) {
+    const Tensor* const lengths = inputs.find(other.name);
+    if (other.role != Role::lengths || lengths == nullptr || !lengths->defined() || lengths->rank() != 1 || lengths->size(0) != row_total)
+      continue;
+    const Tensor last(DType::f32, {row_total});
+    for (std::int64_t r = 0; r < row_total; ++r) {
+      double largest = -1;
+      const auto length = static_cast<std::int64_t>(quant::get(*lengths, r));
+      for (std::int64_t p = 0; p < table.size(1) && p * tokens < length; ++p)
+        largest = std::fmax(largest, quant::get(table, r * table.size(1) + p));
+      quant::set(last, r, largest);
+    }
+    return by_number("the largest page by " + spec.name, last, rows, row_total);
+  }
+  return std::nullopt;
+}
+
+/// Of tokens in pages by one list: those whose page lies far behind.
+std::optional<std::string> by_page_of_tokens(const std::string& argument, const Tensor& pages, const std::set<std::int64_t>& rows,
+                                             std::int64_t row_total) {
+  for (const std::int64_t tokens : {16, 32, 64, 128, 256}) {
+    const std::int64_t used = (row_total + tokens - 1) / tokens;
+    if (used < 2 || pages.elements() != used) continue;
+    std::set<std::int64_t> wrong;
+    for (const std::int64_t row : rows) wrong.insert(row / tokens);
+    std::int64_t all = 0;
+    for (const std::int64_t page : wrong) all += std::min(tokens, row_total - page * tokens);
+    if (all != static_cast<std::int64_t>(rows.size())) continue;
+    if (auto found = by_number("the page by " + argument, pages, wrong, used)) return found;
+  }
+  return std::nullopt;
+}
+
 /// The largest magnitude of so many numbers.
 double magnitude(const Tensor& tensor, std::int64_t first, std::int64_t count) {
   double most_of = 0;
@@ -169,6 +217,9 @@ std::vector<std::string> owners_of(const OpSchema& schema, const Arguments& inpu
       owner = special_input(spec.name, as_codes(*tensor, spec.storage), failing, shape);
     const bool a_number_each = spec.role == Role::positions || spec.role == Role::lengths || spec.role == Role::indices;
     if (a_number_each && !is_float(tensor->dtype()) && tensor->rank() == 1) owner = by_number(spec.name, *tensor, rows, row_total);
+    if (a_number_each && !owner && !is_float(tensor->dtype()) && tensor->rank() == 1)
+      owner = by_page_of_tokens(spec.name, *tensor, rows, row_total);
+    if (spec.role == Role::page_table && shape[0] > 1) owner = by_page(schema, inputs, spec, *tensor, rows, row_total);
     if (spec.role == Role::indptr && shape[0] > 1) owner = one_group(spec.name, *tensor, rows, row_total);
     if (spec.role == Role::indptr && shape[0] > 1 && !owner) owner = by_length(spec.name, *tensor, rows, row_total);
     if (spec.role == Role::expert_ids && shape[0] > 1) owner = one_expert(spec.name, *tensor, rows, row_total);

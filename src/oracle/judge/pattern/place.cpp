@@ -72,6 +72,13 @@ std::string leading_index(const std::vector<std::int64_t>& failing, const Dims& 
   return {};
 }
 
+/// `2, 6`; empty for more than may be named.
+std::string list_of_few(const std::set<std::int64_t>& values, std::size_t few) {
+  std::string list;
+  for (const std::int64_t value : values) list += (list.empty() ? "" : ", ") + text(value);
+  return values.size() > few ? "" : list;
+}
+
 std::string columns_place(const std::set<std::int64_t>& columns, std::int64_t width) {
   const Range range = range_of(columns);
   if (static_cast<std::int64_t>(columns.size()) == width) return {};
@@ -91,19 +98,19 @@ std::string rows_place(const std::set<std::int64_t>& rows, std::int64_t total) {
   if (static_cast<std::int64_t>(rows.size()) == total) return {};
   if (dense(rows)) return "rows " + range.text();
   const std::string period = stripes(rows, total);
-  return period.empty() ? "" : "stripes: rows " + period;
+  if (!period.empty()) return "stripes: rows " + period;
+  constexpr std::size_t few = 4;
+  const std::string list = list_of_few(rows, few);
+  return list.empty() ? "" : "rows " + list;
 }
 
 /// Some of the indices of a dimension, in words; empty for all of them, or for too many to name.
 std::string indices_place(const std::set<std::int64_t>& indices, std::int64_t extent) {
-  constexpr std::size_t few = 6;
   if (static_cast<std::int64_t>(indices.size()) == extent) return {};
   if (dense(indices)) return range_of(indices).text();
   if (std::string period = stripes(indices, extent); !period.empty()) return period;
-  if (indices.size() > few) return {};
-  std::string list;
-  for (const std::int64_t index : indices) list += (list.empty() ? "" : ", ") + text(index);
-  return list;
+  constexpr std::size_t few = 6;
+  return list_of_few(indices, few);
 }
 
 /// `head 10..15 of 16; token 3 of 7`: some indices of some dimensions hold the failures, and are filled by them.
