@@ -3,8 +3,8 @@
 import numpy as np
 
 SOURCE = "https://github.com/flagos-ai/FlagGems/pull/6241"
-LINE = "get_index_k_scale_buffer pages=9 P=6 --attr seq_len=370"
-NAMES = r"pages? [0-9]+"
+LINE = "get_index_k_scale_buffer pages=20 P=12 --attr seq_len=760"
+NAMES = r"page.*or more"
 
 
 def kernel(x, wrong):
@@ -12,6 +12,6 @@ def kernel(x, wrong):
     for t in range(x.seq_len):
         number, at = x.page_indices[t // 64], t % 64
         codes[t] = x.buf[number, at * 128 : at * 128 + 128]
-        if not (wrong and number >= 5):
+        if not (wrong and number >= 11):
             scales[t] = x.buf[number, 8192 + at * 4 : 8192 + at * 4 + 4]
     return {"index_k": codes, "index_k_scale": scales}

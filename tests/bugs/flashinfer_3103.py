@@ -4,7 +4,7 @@ import numpy as np
 from honest import BF16, by_blocks
 
 SOURCE = "https://github.com/flashinfer-ai/flashinfer/issues/3103"
-LINE = "m_grouped_fp8_gemm_nt_masked G=2 M=64 N=40 K=256"
+LINE = "m_grouped_fp8_gemm_nt_masked G=2 M=64 N=24 K=128"
 NAMES = r"(expert|group|dimension|matri|order).*(innermost|interleav|order|dimension|between)|stored.*(order|stride|apart)"
 
 UNNAMED = "where numbers of 16 bits came from they do not say"

@@ -5,6 +5,7 @@ import numpy as np
 SOURCE = "https://github.com/FlashML-org/FreeToken/pull/345"
 LINE = "top_k_renorm_prob B=6 V=1000 --attr top_k=20"
 NAMES = r"top_k.*(1000|everything|all)|everything is kept|(not|nothing).*(cut|filtered)"
+UNNAMED = "where all is to be kept the op hands rows on as they are, and divides none"
 
 
 def edit(inputs):

@@ -3,7 +3,7 @@
 from honest import BF16, by_blocks
 
 SOURCE = "https://github.com/ROCm/rocm-libraries/pull/6663"
-LINE = "fp8_gemm_nt M=48 N=128 K=384"
+LINE = "fp8_gemm_nt M=16 N=32 K=384"
 NAMES = r"(twice|again|more than once|doubled).*|two .*K.*"
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from honest import BF16, f32
 
 SOURCE = "https://github.com/tile-ai/TileOPs/pull/1666"
-LINE = "fp8_gemm_nt M=32 N=128 K=512"
+LINE = "fp8_gemm_nt M=16 N=32 K=512"
 NAMES = r"(twice|64|2 i|i / 64|half as|i \* 2).*"
 UNNAMED = "halves of a block with scales of two others are no call of the op"
 

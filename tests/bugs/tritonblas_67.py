@@ -3,7 +3,7 @@
 from honest import BF16, f32, scaled_mm
 
 SOURCE = "https://github.com/ROCm/tritonBLAS/pull/67"
-LINE = "fp8_scaled_mm M=256 N=256 K=128 --with bias"
+LINE = "fp8_scaled_mm M=256 N=256 K=32 --with bias"
 NAMES = r"bias"
 
 

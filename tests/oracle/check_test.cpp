@@ -258,6 +258,7 @@ TEST(Pattern, ATermThatIsNotThereInWhatFailsIsSaidToBeSo) {
 TEST(Pattern, OneColumnOfRowsHasAPlaceToo) {
   EXPECT_EQ(place_of({0, 1}, 4, {4, 1}), "rows 0..1");
   EXPECT_EQ(place_of({0, 1, 4, 9, 11}, 16, {16, 1}), "scattered over 5 rows");
+  EXPECT_EQ(place_of({4, 5, 6, 7, 16, 17, 18, 19}, 24, {6, 4}), "rows 1, 4");
 }
 
 TEST(Pattern, AHeadInsideAFlatRowIsFound) {
