@@ -4,7 +4,7 @@ import numpy as np
 from honest import xqa_decode
 
 SOURCE = "https://github.com/flashinfer-ai/flashinfer/issues/3130"
-LINE = "xqa_batch_decode_with_kv_cache_mla B=12 N=2 pages=24 P=32 W=2 --attr bmm1_scale=0.07"
+LINE = "xqa_batch_decode_with_kv_cache_mla B=12 N=1 pages=24 P=32 W=2 --attr bmm1_scale=0.07"
 NAMES = r"page.*or more"
 
 

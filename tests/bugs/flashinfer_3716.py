@@ -3,7 +3,7 @@
 from honest import xqa_decode
 
 SOURCE = "https://github.com/flashinfer-ai/flashinfer/issues/3716"
-LINE = "xqa_batch_decode_with_kv_cache_mla B=4 N=3 pages=12 P=32 W=3 --attr bmm1_scale=0.01"
+LINE = "xqa_batch_decode_with_kv_cache_mla B=4 N=1 pages=12 P=32 W=3 --attr bmm1_scale=0.01"
 NAMES = r"256.*(score|zeros)|zeros.*256|scores? of 0.*(256|tile)"
 
 

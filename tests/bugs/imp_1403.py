@@ -4,7 +4,7 @@ from honest import per_tensor_moe
 
 SOURCE = "https://github.com/kekzl/imp/pull/1403"
 LINE = (
-    "trtllm_fp8_per_tensor_scale_moe T=6 H=256 --attr num_experts=8 --attr top_k=2 --attr routing_method_type=Renormalize "
+    "trtllm_fp8_per_tensor_scale_moe T=6 H=128 --attr num_experts=8 --attr top_k=2 --attr routing_method_type=Renormalize "
     "--attr intermediate_size=128 --attr local_num_experts=8 --attr use_shuffled_weight=false"
 )
 NAMES = r"expert"
