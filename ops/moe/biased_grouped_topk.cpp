@@ -25,7 +25,9 @@ std::unique_ptr<Op> op_biased_grouped_topk() {
   return define<ops::BiasedGroupedTopk>({
       .contract = ops::native_router_contract(R"(
 Scores are sigmoids, computed in fp32. With rounding=eager scores, the sum of the chosen, quotients and products are rounded to the logits'
-type T; with compiled all of them stay fp32, but for the sum where there is a fused shared expert. Dropped groups are masked with -inf.)"),
+type T; with compiled all of them stay fp32, but for the sum where there is a fused shared expert. Dropped groups are masked with -inf.
+There is no hopper mode: torch.compile makes these kernels anew for each version of torch and the shapes that it has seen, and the order of
+their sums with them.)"),
       .contract_version = 2,
       .golden = ops::golden<ops::NativeRule::right>,
       .fast = ops::fast,

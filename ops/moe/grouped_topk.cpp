@@ -26,7 +26,9 @@ std::unique_ptr<Op> op_grouped_topk() {
       .contract = ops::native_router_contract(R"(
 Scores are the share of exp(x - max), computed in fp32 and rounded to the logits' type T. With rounding=eager the sum of the chosen, quotients
 and products are rounded to T too; with compiled they stay fp32, but for the sum where there is a fused shared expert. Scores of dropped groups
-become 0: where fewer experts of kept groups than are chosen score more than 0, experts of dropped ones may be chosen, and weigh 0.)"),
+become 0: where fewer experts of kept groups than are chosen score more than 0, experts of dropped ones may be chosen, and weigh 0.
+There is no hopper mode: torch.compile makes these kernels anew for each version of torch and the shapes that it has seen, and the order of
+their sums with them.)"),
       .contract_version = 2,
       .golden = ops::golden<ops::NativeRule::right>,
       .fast = ops::fast,
