@@ -81,6 +81,24 @@ TEST(SiluAndMul, InfiniteGates) {
   }
 }
 
+TEST(SiluAndMul, EveryGateIsTheSameOnEveryInstructionSet) {
+  constexpr std::int64_t width = 512, gates = 1 << 16;
+  const double ups[] = {1.0, -3.0, 0.0, 1e-39, infinity, std::nan("")};
+  Tensor input(DType::bf16, {std::ssize(ups) * gates / width, 2 * width});
+  for (std::int64_t i = 0; i < std::ssize(ups) * gates; ++i) {
+    const std::int64_t gate = i / width * 2 * width + i % width;
+    quant::set_bits(input, gate, static_cast<std::uint64_t>(i % gates));
+    quant::set(input, gate + width, ups[i / gates]);
+  }
+  for (const char* const rounded : {"no", "yes"}) {
+    const auto on = [&](Isa isa) {
+      return ops::run(ops::SiluAndMul{.input = input, .out = {}, .round_activation = rounded}, in_mode(Mode::fast, 1, isa)).out;
+    };
+    const Tensor expected = on(Isa::generic);
+    for (const Isa isa : available_isas()) EXPECT_TRUE(same_bits(on(isa), expected)) << name(isa) << ' ' << rounded;
+  }
+}
+
 TEST(SiluAndMul, OverflowOfTheExponentialGivesMinusZero) {
   for (const Mode mode : all_modes) {
     EXPECT_EQ(silu_at(-89.0, 1.0, mode), 0.0);
