@@ -85,5 +85,4 @@ foreach(tier ${DODONA_TIERS})
   target_link_libraries(example_tier_${tier} PRIVATE dodona_flags)
   target_sources(example_tests PRIVATE $<TARGET_OBJECTS:example_tier_${tier}>)
 endforeach()
-gtest_discover_tests(example_tests TEST_PREFIX example/ TEST_FILTER "*/${example_op}:SoftCap.*"
-                     PROPERTIES TIMEOUT 600 ENVIRONMENT DODONA_GOLDEN_PATH=${example}/tests/golden DISCOVERY_TIMEOUT 60)
+discover_suites(example_tests ONLY "*/${example_op}:SoftCap.*" TIMEOUT 600 ENVIRONMENT DODONA_GOLDEN_PATH=${example}/tests/golden)

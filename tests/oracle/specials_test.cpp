@@ -124,7 +124,7 @@ TEST_P(EverySpecial, WhatNoRequestHasChangesNothing) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, EverySpecial, testing::ValuesIn(ops()), [](const auto& param) { return param.param; });
+INSTANTIATE_TEST_SUITE_P(Inventory, EverySpecial, testing::ValuesIn(ops()), [](const auto& param) { return param.param; });
 
 double at(const Arguments& arguments, const char* name, std::int64_t i) {
   return quant::get(*arguments.find(name), i);

@@ -105,7 +105,7 @@ TEST_P(VacuousVerdicts, EdgeComparesAtLeastHalfOfEveryOutput) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, VacuousVerdicts, ::testing::ValuesIn([] {
+INSTANTIATE_TEST_SUITE_P(Inventory, VacuousVerdicts, ::testing::ValuesIn([] {
                            std::vector<std::string> names;
                            for (const auto& op : registry().all()) names.emplace_back(op->name());
                            return names;
