@@ -1,5 +1,6 @@
 # The Python package out of the build tree, in an environment of its own (tools/python-environment): no interpreter found on the machine
 # decides whether these tests run.
+# COST is in seconds: where no earlier run says what tests take, the longest begin first all the same, and none is left alone at the end.
 set(python_environment_folder ${CMAKE_CURRENT_BINARY_DIR}/python_environment)
 add_test(NAME python.environment COMMAND ${PROJECT_SOURCE_DIR}/tools/python-environment ${python_environment_folder})
 set_tests_properties(python.environment PROPERTIES FIXTURES_SETUP python_environment TIMEOUT 600)
@@ -17,7 +18,7 @@ endif()
 function(add_python_tests name path)
   add_test(NAME python.${name} COMMAND ${python_environment_folder}/bin/python -m pytest -q -p no:cacheprovider -p dodona.pytest_plugin
                                        ${PROJECT_SOURCE_DIR}/python/tests ${ARGN})
-  set_tests_properties(python.${name} PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${path}" TIMEOUT 900
+  set_tests_properties(python.${name} PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${path}" TIMEOUT 900 COST 150
                        FIXTURES_REQUIRED python_environment)
 endfunction()
 add_python_tests(package "${PROJECT_SOURCE_DIR}/python")
@@ -32,5 +33,5 @@ set_tests_properties(python.compare PROPERTIES ENVIRONMENT "${python_environment
 
 # Public bugs, wrong and mended: caught, accepted, their causes named.
 add_test(NAME python.bugs COMMAND ${python_environment_folder}/bin/python ${PROJECT_SOURCE_DIR}/tests/bugs/run.py)
-set_tests_properties(python.bugs PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${PROJECT_SOURCE_DIR}/python" TIMEOUT 1800
+set_tests_properties(python.bugs PROPERTIES ENVIRONMENT "${python_environment};PYTHONPATH=${PROJECT_SOURCE_DIR}/python" TIMEOUT 1800 COST 400
                      FIXTURES_REQUIRED python_environment)
