@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ops/base/golden_output.h"
+#include "ops/base/index_at.h"
 #include "ops/softmax/mla_decode.h"
 #include "ops/softmax/triton.h"
 #include "ops/softmax/triton_decode.h"
@@ -30,15 +31,11 @@ struct Rotation {
   }
 };
 
-std::int64_t position_of(const Call& op, std::int64_t b) {
-  return op.positions.dtype() == i64 ? op.positions.as<const std::int64_t>()[b] : op.positions.as<const std::int32_t>()[b];
-}
-
 Rotation rotation_of(const Call& op, std::int64_t b, const std::vector<double>& x, std::int64_t i) {
   const std::int64_t half = op.rotary_dim / 2, angle = op.is_neox_style ? i % half : i / 2;
   const bool first = op.is_neox_style ? i < half : i % 2 == 0;
   const double partner = x[static_cast<std::size_t>(op.is_neox_style ? (i + half) % op.rotary_dim : i ^ 1)];
-  const std::int64_t row = position_of(op, b) * op.rotary_dim;
+  const std::int64_t row = index_at(op.positions, b) * op.rotary_dim;
   return {x[static_cast<std::size_t>(i)], quant::get(op.cos_sin_cache, row + angle), first ? 0.0 - partner : partner,
           quant::get(op.cos_sin_cache, row + half + angle)};
 }

@@ -86,9 +86,7 @@ void on_gpu(const Call& op, const Exec& exec) {
 
 std::optional<Refusal> unsupported(const Call& op, Mode mode) {
   if (mode == Mode::blackwell) return deep_gemm_on_b200(groups_of(op));
-  if (mode != Mode::hopper) return {};
-  if (op.scale_ue8m0) return Refusal{"scale_ue8m0", "is true: an H100's kernels take scales in fp32"};
-  if (op.gran_n == 1) return Refusal{"gran_n", "is 1: an H100's kernel has a scale for 128 rows of b"};
+  if (mode == Mode::hopper) return grouped_deep_gemm_on_h100(op.scale_ue8m0, op.gran_n);
   return {};
 }
 

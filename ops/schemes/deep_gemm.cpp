@@ -152,6 +152,12 @@ std::optional<Refusal> deep_gemm_on_b200(std::span<const DeepGemmProduct> produc
   return {};
 }
 
+std::optional<Refusal> grouped_deep_gemm_on_h100(bool scale_ue8m0, std::int64_t gran_n) {
+  if (scale_ue8m0) return Refusal{"scale_ue8m0", "is true: an H100's kernels take scales in fp32"};
+  if (gran_n == 1) return Refusal{"gran_n", "is 1: an H100's kernel has a scale for 128 rows of b"};
+  return {};
+}
+
 double deep_gemm_flops(std::span<const DeepGemmProduct> products) {
   double flops = 0;
   for (const DeepGemmProduct& p : products) flops += 2.0 * static_cast<double>(p.d.elements()) * static_cast<double>(p.a.size(1));

@@ -55,6 +55,8 @@ void deep_gemm_fast(std::span<const DeepGemmProduct> products, const Exec& exec)
 void deep_gemm_on_gpu(std::span<const DeepGemmProduct> products, const Tensor& d, const Exec& exec);
 /// Why a B200 has no kernel for these scales; nothing where it has.
 std::optional<Refusal> deep_gemm_on_b200(std::span<const DeepGemmProduct> products);
+/// Why an H100 has no grouped kernel for such scales; nothing where it has.
+std::optional<Refusal> grouped_deep_gemm_on_h100(bool scale_ue8m0, std::int64_t gran_n);
 double deep_gemm_flops(std::span<const DeepGemmProduct> products);
 /// Throws unless gran_n is 1 or 128, 1 with exponents, and scales of dtype `scales` are what scale_ue8m0 says.
 void require_deep_gemm_scales(std::int64_t gran_n, bool scale_ue8m0, DType scales);

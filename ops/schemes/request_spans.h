@@ -11,20 +11,9 @@
 #include "core/random.h"
 #include "dodona/error.h"
 #include "dodona/tensor.h"
+#include "ops/base/index_at.h"
 
 namespace dodona::ops {
-
-/// Element i of a contiguous tensor of i64 or i32.
-inline std::int64_t whole(const Tensor& t, std::int64_t i) {
-  return t.dtype() == DType::i64 ? t.as<const std::int64_t>()[i] : t.as<const std::int32_t>()[i];
-}
-inline void put_whole(const Tensor& t, std::int64_t i, std::int64_t value) {
-  if (t.dtype() == DType::i64) {
-    t.as<std::int64_t>()[i] = value;
-  } else {
-    t.as<std::int32_t>()[i] = static_cast<std::int32_t>(value);
-  }
-}
 
 [[noreturn]] inline void bad_whole(const char* argument, std::int64_t value, std::int64_t i, const std::string& expected) {
   throw Error(ErrorCode::bad_value, "", argument,
@@ -34,14 +23,14 @@ inline void put_whole(const Tensor& t, std::int64_t i, std::int64_t value) {
 /// Throws Error unless every element is `least` to `most`.
 inline void check_whole(const Tensor& t, const char* argument, std::int64_t least, std::int64_t most) {
   for (std::int64_t i = 0; i < t.elements(); ++i)
-    if (const std::int64_t value = whole(t, i); value < least || value > most)
+    if (const std::int64_t value = index_at(t, i); value < least || value > most)
       bad_whole(argument, value, i, std::to_string(least) + " to " + std::to_string(most));
 }
 
 /// Throws Error unless elements of `t`, each counted with `more`, add up to `total`, which is what `whose` has.
 inline void check_sum(const Tensor& t, const char* argument, std::int64_t more, std::int64_t total, const std::string& whose) {
   std::int64_t sum = 0;
-  for (std::int64_t i = 0; i < t.elements(); ++i) sum += whole(t, i) + more;
+  for (std::int64_t i = 0; i < t.elements(); ++i) sum += index_at(t, i) + more;
   if (sum != total)
     throw Error(ErrorCode::bad_value, "", argument,
                 "asks for " + std::to_string(sum) + " elements, expected the " + std::to_string(total) + " of " + whose);
@@ -66,7 +55,7 @@ inline std::vector<std::int64_t> shares(const InputDraw& draw, std::int64_t coun
 }
 
 inline void put_all(const Tensor& t, const std::vector<std::int64_t>& values, std::int64_t more = 0) {
-  for (std::size_t i = 0; i < values.size(); ++i) put_whole(t, static_cast<std::int64_t>(i), values[i] + more);
+  for (std::size_t i = 0; i < values.size(); ++i) put_index(t, static_cast<std::int64_t>(i), values[i] + more);
 }
 
 }  // namespace dodona::ops

@@ -15,7 +15,7 @@ enum class Rule { right, page_behind };
 
 void make_inputs(Align& op, std::uint64_t seed) {
   const InputDraw draw(seed, "seq_lens");
-  for (std::int64_t b = 0; b < op.seq_lens.elements(); ++b) put_whole(op.seq_lens, b, static_cast<std::int64_t>(draw.below(b, 1000)));
+  for (std::int64_t b = 0; b < op.seq_lens.elements(); ++b) put_index(op.seq_lens, b, static_cast<std::int64_t>(draw.below(b, 1000)));
 }
 
 void check(const Align& op) {
@@ -27,7 +27,7 @@ void align(const Align& op) {
   const std::int64_t width = op.num_draft_tokens, page = op.page_size;
   for (std::int64_t b = 0; b < op.seq_lens.elements(); ++b) {
     auto* const row = op.evict_mask.as<std::uint8_t>() + b * width;
-    const std::int64_t length = whole(op.seq_lens, b),
+    const std::int64_t length = index_at(op.seq_lens, b),
                        kept = width - std::count_if(row, row + width, [](std::uint8_t m) { return m != 0; });
     const std::int64_t last = length + kept - (rule == Rule::page_behind ? 0 : 1), start = last / page * page - length;
     for (std::int64_t i = std::max<std::int64_t>(start, 0); i < std::min(start + page, width); ++i) row[i] = 0;

@@ -18,8 +18,8 @@ void make_inputs(Assign& op, std::uint64_t seed) {
   for (std::int64_t b = 0; b < requests; ++b) {
     const std::int64_t length = lengths[static_cast<std::size_t>(b)];
     const auto start = static_cast<std::int64_t>(starts.below(b, static_cast<std::uint64_t>(columns - length + 1)));
-    put_whole(op.start_offset, b, start);
-    put_whole(op.end_offset, b, start + length);
+    put_index(op.start_offset, b, start);
+    put_index(op.end_offset, b, start + length);
   }
 }
 
@@ -28,7 +28,7 @@ void check(const Assign& op) {
   check_whole(op.start_offset, "start_offset", 0, columns);
   std::int64_t total = 0;
   for (std::int64_t b = 0; b < op.end_offset.elements(); ++b) {
-    const std::int64_t start = whole(op.start_offset, b), end = whole(op.end_offset, b);
+    const std::int64_t start = index_at(op.start_offset, b), end = index_at(op.end_offset, b);
     if (end < start || end > columns)
       bad_whole("end_offset", end, b,
                 "start_offset, " + std::to_string(start) + ", to the columns of req_to_token, " + std::to_string(columns));
@@ -44,10 +44,10 @@ template <Rule rule>
 void assign(const Assign& op) {
   std::int64_t next = 0;
   for (std::int64_t b = 0; b < op.req_pool_indices.elements(); ++b) {
-    auto* const row = op.req_to_token.as<std::int32_t>() + whole(op.req_pool_indices, b) * op.req_to_token.size(1);
+    auto* const row = op.req_to_token.as<std::int32_t>() + index_at(op.req_pool_indices, b) * op.req_to_token.size(1);
     if (rule == Rule::each_from_the_first) next = 0;
-    for (std::int64_t j = whole(op.start_offset, b); j < whole(op.end_offset, b); ++j)
-      row[j] = static_cast<std::int32_t>(whole(op.out_cache_loc, next++));
+    for (std::int64_t j = index_at(op.start_offset, b); j < index_at(op.end_offset, b); ++j)
+      row[j] = static_cast<std::int32_t>(index_at(op.out_cache_loc, next++));
   }
 }
 

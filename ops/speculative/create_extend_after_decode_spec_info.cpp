@@ -16,7 +16,7 @@ void make_inputs(Create& op, std::uint64_t seed) {
   put_all(op.accept_lens, shares(InputDraw(seed, "accept_lens"), requests, rest, rest), 1);
   const InputDraw draw(seed, "seq_lens");
   for (std::int64_t b = 0; b < requests; ++b)
-    put_whole(op.seq_lens, b, whole(op.accept_lens, b) + static_cast<std::int64_t>(draw.below(b, 1000)));
+    put_index(op.seq_lens, b, index_at(op.accept_lens, b) + static_cast<std::int64_t>(draw.below(b, 1000)));
 }
 
 void check(const Create& op) {
@@ -28,9 +28,9 @@ template <Rule rule>
 void create(const Create& op) {
   std::int64_t at = 0;
   for (std::int64_t b = 0; b < op.accept_lens.elements(); ++b) {
-    const std::int64_t count = whole(op.accept_lens, b), first = whole(op.seq_lens, b) - count + (rule == Rule::one_further ? 1 : 0);
+    const std::int64_t count = index_at(op.accept_lens, b), first = index_at(op.seq_lens, b) - count + (rule == Rule::one_further ? 1 : 0);
     for (std::int64_t j = 0; j < count; ++j) op.positions.as<std::int64_t>()[at++] = first + j;
-    op.new_verified_id.as<std::int32_t>()[b] = static_cast<std::int32_t>(whole(op.verified_id, at - 1));
+    op.new_verified_id.as<std::int32_t>()[b] = static_cast<std::int32_t>(index_at(op.verified_id, at - 1));
   }
 }
 

@@ -25,7 +25,8 @@ void check(const Filter& op) {
   check_whole(op.accept_length, "accept_length", 0, op.tgt_cache_loc.elements());
   check_sum(op.accept_length, "accept_length", 1, op.tgt_cache_loc.elements(), "tgt_cache_loc");
   for (std::int64_t b = 0; b < op.accept_length.elements(); ++b)
-    if (const std::int64_t count = whole(op.accept_length_filter, b), most = whole(op.accept_length, b) + 1; count < 0 || count > most)
+    if (const std::int64_t count = index_at(op.accept_length_filter, b), most = index_at(op.accept_length, b) + 1;
+        count < 0 || count > most)
       bad_whole("accept_length_filter", count, b, "0 to " + std::to_string(most) + ", accept_length + 1");
   check_sum(op.accept_length_filter, "accept_length_filter", 0, op.out_cache_loc.elements(), "out_cache_loc");
 }
@@ -35,8 +36,8 @@ void filter(const Filter& op) {
   const auto* from = op.tgt_cache_loc.as<const std::int64_t>();
   auto* to = op.out_cache_loc.as<std::int64_t>();
   for (std::int64_t b = 0; b < op.accept_length.elements(); ++b) {
-    to = std::copy_n(from, whole(op.accept_length_filter, b), to);
-    from += whole(op.accept_length, b) + (rule == Rule::roots_not_counted ? 0 : 1);
+    to = std::copy_n(from, index_at(op.accept_length_filter, b), to);
+    from += index_at(op.accept_length, b) + (rule == Rule::roots_not_counted ? 0 : 1);
   }
 }
 

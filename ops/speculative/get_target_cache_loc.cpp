@@ -31,7 +31,7 @@ void part(const GetTargetCacheLoc& op) {
   const std::int64_t width = op.num_verify_tokens;
   for (std::int64_t b = 0; b < op.accept_length.elements(); ++b) {
     const auto* const slots = op.out_cache_loc.as<const std::int64_t>() + b * width;
-    const std::int64_t kept = whole(op.accept_length, b) + 1, freed = whole(op.to_free_num_slots, b);
+    const std::int64_t kept = index_at(op.accept_length, b) + 1, freed = index_at(op.to_free_num_slots, b);
     const bool root_there = rule != Rule::root_forgotten;
     target = std::copy_n(slots + (root_there || kept == width ? 0 : 1), kept, target);
     free = std::copy_n(slots + (rule == Rule::freed_from_the_front ? 0 : width - freed), freed, free);
