@@ -7,6 +7,7 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,11 @@ inline std::vector<std::int64_t> sizes_for(const Op& op, const std::string& symb
   for (const SymbolSpec& spec : op.schema().symbols) {
     if (spec.name != symbol) continue;
     if (!spec.choices.empty()) return {};
-    for (const std::int64_t unit : units)
+    for (const std::int64_t unit : units) {
+      // Of what comes in whole vectors 16 end as 2 do, and 31 as 15.
+      if (spec.multiple_of >= 16 && (unit == 16 || unit == 31)) continue;
       if (unit * spec.multiple_of >= spec.minimum && unit * spec.multiple_of <= spec.maximum) sizes.push_back(unit * spec.multiple_of);
+    }
     return sizes;
   }
   return units;
@@ -62,11 +66,12 @@ inline std::string room_of(const Op& op) {
   return {};
 }
 
-/// The first line of each dtype setting, with every size in turn set to each of `units`.
+/// The op's own lines, with every size in turn set to each of `units`; each line once.
 inline std::vector<CaseLine> size_lines(const Op& op, const std::vector<std::int64_t>& units) {
   constexpr std::int64_t room_for_all = 64 * 128;
   const std::string room = room_of(op);
   std::vector<CaseLine> lines;
+  std::set<std::string> seen;
   for (const CaseLine& base : own_lines(op)) {
     if (too_large_to_sweep(base)) continue;
     for (const auto& [symbol, value] : base.symbols) {
@@ -81,7 +86,7 @@ inline std::vector<CaseLine> size_lines(const Op& op, const std::vector<std::int
             count = std::max(unit, count / 32 / unit * unit);
           }
         if (!room.empty()) line.symbols[room] = room_for_all;
-        lines.push_back(line);
+        if (seen.insert(to_string(line)).second) lines.push_back(line);
       }
     }
   }
