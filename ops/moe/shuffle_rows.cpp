@@ -72,7 +72,7 @@ A copy of bits: output_tensor[d] = input_tensor[dst2src_map[d]]. Nothing is roun
       .customary = {{"*", CustomaryKind::close, 1.3e-6, 1e-5,
                      "sgl-kernel test_prepare_input_moe (as its XPU port has it): scatter, then gather (f32, bf16, f16)"}},
       .cases = {"R=5 C=7168 D=20", "R=7 C=1024 D=5 --dtype input_tensor=f8_e4m3", "R=6 C=56 D=9 --dtype input_tensor=f32",
-                "R=4 C=33 D=33 --dtype input_tensor=u8", "R=9 C=24 D=9 --dtype input_tensor=f16"},
+                "R=4 C=48 D=33 --dtype input_tensor=u8", "R=9 C=24 D=9 --dtype input_tensor=f16"},
       .bench_cases = {"R=1 C=7168 D=8", "R=64 C=7168 D=512", "R=512 C=7168 D=4096"},
   });
 }

@@ -23,7 +23,8 @@ struct FusedAddRmsnorm {
     op.attr("eps", eps, at_least(0.0)).doc("added to the mean square; narrowed to fp32");
     op.attr("enable_pdl", enable_pdl).ignored().doc("programmatic dependent launch, without effect on values");
     op.attr("weight_bias", weight_bias, between(0, 1))
-        .doc("added to every factor, in fp32; 1: gemma's norms, whose weights are stored less one");
+        .doc("added to every factor, in fp32; 1: gemma's norms, whose weights are stored less one")
+        .recipe();
     op.choice("normalize", normalize, {"unrounded", "rounded"})
         .doc("what is normalised: the fp32 sum, or the sum as the residual stores it (fused all-reduce kernels, eager references)")
         .dialect("trtllm", "rounded")

@@ -23,7 +23,8 @@ struct Rmsnorm {
     op.attr("eps", eps, at_least(0.0)).doc("added to the mean square; narrowed to fp32");
     op.attr("enable_pdl", enable_pdl).ignored().doc("programmatic dependent launch, without effect on values");
     op.attr("weight_bias", weight_bias, between(0, 1))
-        .doc("added to every factor, in fp32; 1: gemma's norms, whose weights are stored less one");
+        .doc("added to every factor, in fp32; 1: gemma's norms, whose weights are stored less one")
+        .recipe();
     op.choice("weight_order", weight_order, {"fused", "rounded"})
         .doc("fused: x*r*weight is rounded once; rounded: x*r is rounded to the type before the weight, which rounds again")
         .dialect("deepseek", "rounded");

@@ -1,7 +1,6 @@
 #include "ops/rows/act_and_mul_row.h"
 
 #include <cstdint>
-#include <memory>
 #include <type_traits>
 
 #include "ops/rows/number_lanes.h"
@@ -81,18 +80,22 @@ DODONA_INLINE void activate(f32x16 (&x)[count]) {
 /// operations that wait for each other, and a division. Whoever has 32 registers of sixteen lanes computes as fast. NaN keep to the upper
 /// half, so that products of them are rounded to NaN.
 template <bool round_activation>
-const float* silu_by_code() {
-  static const std::unique_ptr<const float[]> table = [] {
-    auto all = std::make_unique<float[]>(codes_of_16_bits);
+struct SiluByCode {
+  alignas(64) float numbers[codes_of_16_bits];
+
+  SiluByCode() {
     for (std::int32_t code = 0; code < codes_of_16_bits; code += 16) {
       f32x16 x = as_f32(shl<16>(lane_index() + i32x16::splat(code)));
       Silu::of<1, false>(&x);
       if (round_activation) x = round_to_bf16(x);
-      select(x == x, x, as_f32(i32x16::splat(0x7FFF0000))).store(all.get() + code);
+      select(x == x, x, as_f32(i32x16::splat(0x7FFF0000))).store(numbers + code);
     }
-    return all;
-  }();
-  return table.get();
+  }
+};
+template <bool round_activation>
+const float* silu_by_code() {
+  static const SiluByCode<round_activation> table;
+  return table.numbers;
 }
 
 /// Where products go: numbers of the input's type.

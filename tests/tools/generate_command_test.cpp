@@ -260,8 +260,10 @@ TEST_F(GenerateCommand, AClosedStderrIsNoReasonToStop) {
 TEST_F(GenerateCommand, CtrlCLeavesNothingHalfWritten) {
   const std::string begun = DODONA_COMMAND " synth " + path("model") + " --preset r1-nvfp4 --layers 3 --quiet 2>'" + path("stderr") + "'";
   // Twice, as wrappers signal a process and then its group; not before there is something to take back.
-  const std::string twice = " & command=$!; for i in $(seq 600); do ls -A '" + folder_.string() +
-                            "' | grep -qv stderr && break; sleep 0.05; done; sleep 0.2; kill -INT $command; sleep 0.01; "
+  // A file shows in the folder, or, where it has no name yet, among those that the process has open.
+  const std::string twice = " & command=$!; for i in $(seq 600); do { ls -A '" + folder_.string() + "'; ls -l /proc/$command/fd | grep '" +
+                            folder_.string() +
+                            "'; } | grep -qv stderr && break; sleep 0.05; done; sleep 0.2; kill -INT $command; sleep 0.01; "
                             "kill -INT $command 2>/dev/null; wait $command";
   const int status = std::system((begun + twice).c_str());
   EXPECT_EQ(WEXITSTATUS(status), 2);

@@ -95,7 +95,10 @@ Tensor by_cutlass(const Experts& e) {
   const auto sorted = ops::run(
       ops::PrepareMoeInput{.topk_ids = e.ids_among_these(DType::i32), .num_experts = e.count(), .n = e.width(), .k = e.hidden()}, e.exec());
   const auto shuffled = [&](const Tensor& rows) {
-    return ops::run(ops::ShuffleRows{.input_tensor = rows, .dst2src_map = sorted.input_permutation}, e.exec()).output_tensor;
+    // Scales of layers narrower than any model's: upstream's kernel moves 16 bytes at a time, and would leave theirs where they are.
+    Exec exec = e.exec();
+    if (bytes_for(rows.dtype(), rows.size(1)) % 16 != 0) exec.mode = Mode::fast;
+    return ops::run(ops::ShuffleRows{.input_tensor = rows, .dst2src_map = sorted.input_permutation}, exec).output_tensor;
   };
   const auto multiply = [&](const Quantized& a, Projection MlpWeights::*member) {
     const Stack b = e.stacked(member);
