@@ -23,8 +23,7 @@ struct Tiling {
 /// `wanted` tiles at least, where there are as many.
 Tiling tiling_of(const DotMatrix& m, std::int64_t wanted) {
   if (m.rows == 0 || m.columns == 0) return {};
-  // About as many rows in each, in twenty-fours, which vectors of eight lanes multiply three at a time.
-  const std::int64_t of_part = ceil_div(m.rows, ceil_div(m.rows, dot_tile_rows)), tile_rows = std::min(m.rows, ceil_div(of_part, 24) * 24);
+  const std::int64_t tile_rows = ceil_div(m.rows, ceil_div(m.rows, dot_tile_rows));
   Tiling t{tile_rows, ceil_div(m.rows, tile_rows), dot_tile_columns, 0};
   while (t.tile_columns > dot_columns_together && t.row_parts * ceil_div(m.columns, t.tile_columns) < wanted)
     t.tile_columns -= dot_columns_together;

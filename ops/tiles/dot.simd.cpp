@@ -26,7 +26,7 @@ DODONA_INLINE void with_format(DType type, const Body& body) {
 void widen(ops::DotRows rows, const ops::DotColumns& b, std::int64_t count, std::int64_t k, float* to) {
   const std::int64_t stride = ops::dot_row_stride(k);
   with_format(rows.type, [&](auto format) {
-    if (rows_in_lanes(b, k)) {
+    if (rows_in_lanes(b, count, k)) {
       const std::int64_t done = each_rows_in_lanes(count, [&](auto vectors, std::int64_t row) {
         turn_rows<decltype(format), vectors>({rows.first + row * rows.stride, rows.stride, rows.type}, k, to + row * stride);
       });
@@ -210,7 +210,7 @@ void widen_columns(const DotTile& tile, const Block& block, float* to) {
 
 /// Elements of K that are worked off together: columns that are not widened take less of a first-level cache.
 std::int64_t block_k(const DotTile& tile) {
-  return rows_in_lanes(tile.b, tile.k) ? 2 * ops::dot_block_k : ops::dot_block_k;
+  return rows_in_lanes(tile.b, tile.rows, tile.k) ? 2 * ops::dot_block_k : ops::dot_block_k;
 }
 /// Blocks come along K to the end of a part of it, then of the next columns, then of the next part.
 Block block_at(const DotTile& tile, std::int64_t column, std::int64_t begin) {
@@ -319,7 +319,7 @@ void multiply_in_lanes(const DotTile& tile) {
 }
 
 void multiply_tile(const DotTile& tile) {
-  if (tile.rows >= 2 * sum_lanes && rows_in_lanes(tile.b, tile.k)) return multiply_in_lanes(tile);
+  if (rows_in_lanes(tile.b, tile.rows, tile.k)) return multiply_in_lanes(tile);
   if (tile.b.type == DType::bf16 && tile.rows <= few_rows) return multiply_few_rows<few_rows>(tile);
   if (tile.b.type == DType::bf16 && tile.rows <= some_rows) return multiply_some_rows(tile);
   multiply_many_rows(tile);

@@ -12,9 +12,10 @@
 
 namespace dodona::DODONA_TIER {
 
-/// Whether rows lie in lanes for these columns: where sixteen lanes take so many registers that widened columns lie in memory.
-inline bool rows_in_lanes(const ops::DotColumns& b, std::int64_t k) {
-  return sum_lanes == 8 && b.type == DType::bf16 && b.k_stride == 1 && k > 0 && k % 2 == 0;
+/// Whether rows lie in lanes for these columns: where sixteen lanes take so many registers that widened columns lie in memory, for rows too
+/// few to be worth that, and columns long enough for what it takes to turn rows and sums.
+inline bool rows_in_lanes(const ops::DotColumns& b, std::int64_t rows, std::int64_t k) {
+  return sum_lanes == 8 && b.type == DType::bf16 && b.k_stride == 1 && rows >= 2 * sum_lanes && rows <= 48 && k >= 1024 && k % 2 == 0;
 }
 
 /// Vectors of rows in lanes that are multiplied together, most at first: body(vectors, row), a constant number of them from a row on.

@@ -95,7 +95,7 @@ TEST(Linear, GoldenIsThePlainDoubleLoopRoundedOnce) {
 }
 
 TEST(Linear, ARowHasTheSameBitsAloneAndInAnyBatch) {
-  // 75 rows are tiles of 48 and 27: whole tiles of lanes and what is left of them, over several parts of K.
+  // 75 rows are tiles of 38 and 37: rows in lanes and what is left of them, over several parts of K.
   const auto op = rough(75, 45, 2100);
   const Tensor all = ops::run(op, in_mode(Mode::fast)).output;
   for (const std::int64_t row : {0, 48, 59})
