@@ -16,6 +16,11 @@ struct WorkRun {
   std::int64_t cost = 1;
 };
 
+/// Into how many pieces each of so many products is cut, where it can be: some for each thread, so that none waits long for the last one.
+inline std::int64_t pieces_wanted(int threads, std::int64_t products = 1) {
+  return threads > 1 && products > 0 ? (4 * threads + products - 1) / products : 1;
+}
+
 class Work {
  public:
   /// At most exec.threads workers, and no more than `pieces`. `worker_bytes` of scratch for each worker, and `shared_bytes` for all of

@@ -85,9 +85,7 @@ double dot_flops(const DotProduct& product) {
 }
 
 void dot_multiply(std::span<const DotMatrix> matrices, const Exec& exec) {
-  // Some tiles per thread, so that none waits long for the last one.
-  const auto count = static_cast<std::int64_t>(matrices.size());
-  const std::int64_t wanted = exec.threads > 1 && count > 0 ? ceil_div(4 * exec.threads, count) : 1;
+  const std::int64_t wanted = pieces_wanted(exec.threads, static_cast<std::int64_t>(matrices.size()));
   std::vector<Tiling> tilings;
   std::vector<WorkRun> runs;
   std::int64_t pieces = 0;

@@ -66,7 +66,7 @@ std::int64_t most_rows_by_blocks(Isa isa) {
 
 /// Columns of a tile, all of one panel: as many as leave each thread some pieces.
 std::int64_t few_columns(const PanelProduct& p, bool by_blocks, int threads) {
-  const std::int64_t wanted = threads > 1 ? 4 * threads : 1;
+  const std::int64_t wanted = pieces_wanted(threads);
   std::int64_t columns = by_blocks ? 16 : panel_few_columns;
   while (columns > 16 && p.batches * ceil_div(p.n, columns) < wanted) columns /= 2;
   return columns;
@@ -121,9 +121,7 @@ void add_matrices(const PanelProduct& p, std::vector<DotMatrix>& matrices) {
 }
 
 void multiply_many(std::span<const PanelProduct> products, const Exec& exec) {
-  // Some tiles per thread, so that none waits long for the last one.
-  const auto count = static_cast<std::int64_t>(products.size());
-  const std::int64_t wanted = exec.threads > 1 && count > 0 ? ceil_div(4 * exec.threads, count) : 1;
+  const std::int64_t wanted = pieces_wanted(exec.threads, static_cast<std::int64_t>(products.size()));
   std::vector<Tiling> tilings;
   std::vector<WorkRun> runs;
   std::int64_t pieces = 0;
