@@ -71,7 +71,8 @@ Values other_strides(Site s) {
     for (const std::int64_t tile : {16, 64, 128}) strides.insert((width + tile - 1) / tile * tile);
     std::size_t taken = 0;
     constexpr std::size_t most = 8;
-    const auto add = [&](std::int64_t stride) {
+    // `name` again: clang 14 captures no structured binding.
+    const auto add = [&, &name = name](std::int64_t stride) {
       for (const char* const unstored : {" zeros", ""}) values.emplace_back(name + " " + std::to_string(stride) + unstored);
     };
     // Of inputs that are slices of wider ones, whose stride serves the output too.
