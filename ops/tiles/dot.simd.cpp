@@ -1,5 +1,7 @@
 #include "ops/tiles/dot.h"
 
+#include <algorithm>
+
 #include "ops/tiles/dot_lanes.h"
 #include "ops/tiles/dot_turned_lanes.h"
 #include "ops/tiles/epilogue_lanes.h"
@@ -46,55 +48,86 @@ void finish(const DotTile& tile, std::int64_t row, std::int64_t rows, std::int64
     finish_row<FloatSums>(*tile.epilogue, tile.row + row + i, tile.column + j, count, sums + i * stride);
 }
 
-// ---- few rows and columns of bf16, which come from memory: in registers from there to the sums
+// ---- columns of bf16 that come from memory
+
+/// What is asked for beforehand of columns whose elements lie side by side.
+constexpr std::int64_t bytes_ahead = 512;
+
+/// Groups of `at_once` columns of a tile as they lie in memory, column by column, or where rows' elements lie side by side a part of K of
+/// them all after the other: body(group, end, j) for those of column j from the group on to the end of K that is given.
+template <class Body>
+DODONA_INLINE void each_run_of_groups(const DotTile& tile, std::int64_t at_once, const Body& body) {
+  const std::int64_t run = tile.b.k_stride == 1 ? tile.k : ops::dot_part_k;
+  for (std::int64_t begin = 0; begin < tile.k; begin += run)
+    for (std::int64_t j = 0; j < tile.columns; j += at_once)
+      body(DotGroup{tile.b.from(j), tile.columns - j < at_once ? tile.columns - j : at_once, begin, tile.k},
+           tile.k - begin < run ? tile.k : begin + run, j);
+}
+
+/// Rows from a group of K on, `stride` floats apart, and where their sums are.
+struct GroupRows {
+  const float* a;
+  std::int64_t stride, rows;
+  SumsAt sums;
+
+  DODONA_INLINE GroupRows from(std::int64_t k, std::int64_t column) const { return {a + k, stride, rows, {sums.c + column, sums.c_row}}; }
+};
+
+/// The rows of a tile, whose sums lie in its scratch, each from +0 on.
+GroupRows rows_from_zero(const DotTile& tile) {
+  const std::int64_t stride = ops::dot_sums_stride(tile.columns);
+  for (std::int64_t i = 0; i < tile.rows * stride; i += 16) f32x16::zero().store(tile.scratch + i);
+  return {tile.a, ops::dot_row_stride(tile.k), tile.rows, {tile.scratch, stride}};
+}
+
+// ---- few rows: in registers from there to the sums
 
 constexpr std::int64_t few_rows = many_sums_fit ? 6 : 2;
 
 template <int rows>
-void multiply_few(const DotTile& tile, float* sums) {
-  constexpr std::int64_t ahead = 512;
-  const std::int64_t stride = ops::dot_row_stride(tile.k);
-  for (std::int64_t j = 0; j < tile.columns; j += 16) {
-    DotGroup group{tile.b.from(j), tile.columns - j < 16 ? tile.columns - j : 16, 0, tile.k};
-    f32x16 sum[rows];
+void add_few(DotGroup group, std::int64_t end, GroupRows r) {
+  f32x16 sum[rows];
+  DODONA_UNROLL(8)
+  for (int i = 0; i < rows; ++i) sum[i] = f32x16::load(r.sums.c + i * r.sums.c_row);
+  for (; group.begin < end; group.begin += pair_group, r.a += pair_group) {
+    group.fetch(bytes_ahead);
+    f32x16 even[rows], odd[rows];
     DODONA_UNROLL(8)
-    for (int i = 0; i < rows; ++i) sum[i] = f32x16::zero();
-    for (; group.begin < tile.k; group.begin += pair_group) {
-      group.fetch(ahead);
-      f32x16 even[rows], odd[rows];
+    for (int i = 0; i < rows; ++i) even[i] = odd[i] = f32x16::zero();
+    group.each_pair([&](int pair, i32x16 word) __attribute__((always_inline)) {
+      const f32x16 first = even_of_pairs(word), second = odd_of_pairs(word);
       DODONA_UNROLL(8)
-      for (int i = 0; i < rows; ++i) even[i] = odd[i] = f32x16::zero();
-      group.each_pair([&](int pair, i32x16 word) __attribute__((always_inline)) {
-        const f32x16 first = even_of_pairs(word), second = odd_of_pairs(word);
-        DODONA_UNROLL(8)
-        for (int i = 0; i < rows; ++i) {
-          const float* const a = tile.a + i * stride + group.begin + 2 * pair;
-          even[i] = fma(f32x16::splat(a[0]), first, even[i]);
-          odd[i] = fma(f32x16::splat(a[1]), second, odd[i]);
-        }
-      });
-      DODONA_UNROLL(8)
-      for (int i = 0; i < rows; ++i) sum[i] = sum[i] + (even[i] + odd[i]);
-    }
+      for (int i = 0; i < rows; ++i) {
+        const float* const a = r.a + i * r.stride + 2 * pair;
+        even[i] = fma(f32x16::splat(a[0]), first, even[i]);
+        odd[i] = fma(f32x16::splat(a[1]), second, odd[i]);
+      }
+    });
     DODONA_UNROLL(8)
-    for (int i = 0; i < rows; ++i) sum[i].store(sums + 16 * i);
-    finish(tile, 0, tile.rows, j, group.count, sums, 16);
+    for (int i = 0; i < rows; ++i) sum[i] = sum[i] + (even[i] + odd[i]);
   }
+  DODONA_UNROLL(8)
+  for (int i = 0; i < rows; ++i) sum[i].store(r.sums.c + i * r.sums.c_row);
 }
 
 template <int rows>
 void multiply_few_rows(const DotTile& tile) {
   if constexpr (rows > 1)
     if (tile.rows < rows) return multiply_few_rows<rows - 1>(tile);
-  multiply_few<rows>(tile, tile.scratch);
+  const GroupRows all = rows_from_zero(tile);
+  each_run_of_groups(tile, 16,
+                     [&](const DotGroup& group, std::int64_t end, std::int64_t j) { add_few<rows>(group, end, all.from(group.begin, j)); });
+  finish(tile, 0, tile.rows, 0, tile.columns, all.sums.c, all.sums.c_row);
 }
 
-// ---- some rows of these: words of pairs of columns lie in a first-level cache, and a few rows at a time widen them
+// ---- some rows: words of pairs of columns lie in a first-level cache, and a few rows at a time widen them
 
-/// Where registers for sums of sixteen columns are few. More rows are better off with columns that are widened once.
-constexpr std::int64_t some_rows = sum_lanes == 8 ? 16 : 0;
+/// The most rows: where registers are few, more are better off with columns that are widened once.
+constexpr std::int64_t some_rows = many_sums_fit ? ops::dot_tile_rows : sum_lanes == 8 ? 16 : 0;
+/// And of columns that come from memory as parts of rows, of which sixteen take half a line.
+constexpr std::int64_t some_rows_of_lines = 8;
 /// The most that are multiplied at a time.
-constexpr std::int64_t rows_of_words = 6;
+constexpr std::int64_t rows_of_words = many_sums_fit ? 8 : 6;
 
 using PairWords = std::int32_t[pair_group / 2][16];
 
@@ -110,16 +143,9 @@ DODONA_INLINE void turn(const DotGroup& group, PairWords& words) {
   group.each_pair([&](int pair, i32x16 word) __attribute__((always_inline)) { word.store(words[pair]); });
 }
 
-/// Rows of a group of K, `stride` floats apart, and where their sums are.
-struct WordRows {
-  const float* a;
-  std::int64_t stride, rows;
-  SumsAt sums;
-};
-
 /// sums += a times a group's first `count` columns.
 template <int rows>
-DODONA_INLINE void add_words(const WordRows& r, const PairWords& words, std::int64_t count) {
+DODONA_INLINE void add_words(const GroupRows& r, const PairWords& words, std::int64_t count) {
   for (std::int64_t lane = 0; lane < count; lane += sum_lanes) {
     SumLanes even[rows], odd[rows];
     DODONA_UNROLL(8)
@@ -141,7 +167,7 @@ DODONA_INLINE void add_words(const WordRows& r, const PairWords& words, std::int
 }
 
 /// All rows, about as many at a time.
-DODONA_INLINE void add_words_of_rows(WordRows r, const PairWords& words, std::int64_t count) {
+DODONA_INLINE void add_words_of_rows(GroupRows r, const PairWords& words, std::int64_t count) {
   for (std::int64_t turns = (r.rows + rows_of_words - 1) / rows_of_words; turns > 0; --turns) {
     const std::int64_t now = (r.rows + turns - 1) / turns;
     switch (now) {
@@ -150,7 +176,9 @@ DODONA_INLINE void add_words_of_rows(WordRows r, const PairWords& words, std::in
       case 3: add_words<3>(r, words, count); break;
       case 4: add_words<4>(r, words, count); break;
       case 5: add_words<5>(r, words, count); break;
-      default: add_words<6>(r, words, count);
+      case 6: add_words<6>(r, words, count); break;
+      case 7: add_words<7>(r, words, count); break;
+      default: add_words<8>(r, words, count);
     }
     r.rows -= now, r.a += now * r.stride, r.sums.c += now * r.sums.c_row;
   }
@@ -161,21 +189,22 @@ std::int64_t columns_of_words(const ops::DotColumns& b) {
   return b.k_stride == 1 ? sum_lanes : 16;
 }
 
-void multiply_some_rows(const DotTile& tile) {
-  constexpr std::int64_t ahead = 512;
-  const std::int64_t at_once = columns_of_words(tile.b);
-  float* const sums = tile.scratch;
+/// A group and those behind it; what lies `ahead` bytes further is asked for.
+void add_groups(DotGroup group, std::int64_t end, GroupRows r, std::int64_t ahead) {
   alignas(64) PairWords words;
-  for (std::int64_t j = 0; j < tile.columns; j += at_once) {
-    DotGroup group{tile.b.from(j), tile.columns - j < at_once ? tile.columns - j : at_once, 0, tile.k};
-    for (std::int64_t i = 0; i < 16 * tile.rows; i += 16) f32x16::zero().store(sums + i);
-    for (; group.begin < tile.k; group.begin += pair_group) {
-      group.fetch(ahead);
-      turn(group, words);
-      add_words_of_rows({tile.a + group.begin, ops::dot_row_stride(tile.k), tile.rows, {sums, 16}}, words, group.count);
-    }
-    finish(tile, 0, tile.rows, j, group.count, sums, 16);
+  for (; group.begin < end; group.begin += pair_group, r.a += pair_group) {
+    if (ahead > 0) group.fetch(ahead);
+    turn(group, words);
+    add_words_of_rows(r, words, group.count);
   }
+}
+
+void multiply_some_rows(const DotTile& tile) {
+  const GroupRows all = rows_from_zero(tile);
+  each_run_of_groups(tile, columns_of_words(tile.b), [&](const DotGroup& group, std::int64_t end, std::int64_t j) {
+    add_groups(group, end, all.from(group.begin, j), bytes_ahead);
+  });
+  finish(tile, 0, tile.rows, 0, tile.columns, all.sums.c, all.sums.c_row);
 }
 
 // ---- many rows: columns are widened a block of K at a time, for all of them
@@ -290,15 +319,11 @@ void add_block_to_lanes(const DotTile& tile, const Block& block, float* sums, st
     }
   });
   if (done == tile.rows) return;
-  const std::int64_t at_once = columns_of_words(b);
-  const WordRows rest{tile.a + done * a_stride + block.begin, a_stride, tile.rows - done, {sums + done * stride + block.column, stride}};
-  alignas(64) PairWords words;
-  for (std::int64_t j = 0; j < block.columns; j += at_once) {
-    DotGroup group{b.from(j), block.columns - j < at_once ? block.columns - j : at_once, 0, block.k};
-    for (; group.begin < block.k; group.begin += pair_group) {
-      turn(group, words);
-      add_words_of_rows({rest.a + group.begin, rest.stride, rest.rows, {rest.sums.c + j, stride}}, words, group.count);
-    }
+  const GroupRows rest{tile.a + done * a_stride, a_stride, tile.rows - done, {sums + done * stride, stride}};
+  const std::int64_t at_once = columns_of_words(tile.b), end = block.begin + block.k;
+  for (std::int64_t j = block.column; j < block.column + block.columns; j += at_once) {
+    const std::int64_t left = block.column + block.columns - j;
+    add_groups({tile.b.from(j), left < at_once ? left : at_once, block.begin, tile.k}, end, rest.from(block.begin, j), 0);
   }
 }
 
@@ -318,10 +343,16 @@ void multiply_in_lanes(const DotTile& tile) {
   finish(tile, done, tile.rows - done, 0, tile.columns, sums + done * stride, stride);
 }
 
+/// The most rows of a tile that words of pairs serve.
+std::int64_t most_rows_of_words(const DotTile& tile) {
+  if (tile.b.type != DType::bf16) return 0;
+  return lie_near(tile.b, tile.k) ? some_rows : std::min(some_rows, some_rows_of_lines);
+}
+
 void multiply_tile(const DotTile& tile) {
   if (rows_in_lanes(tile.b, tile.rows, tile.k)) return multiply_in_lanes(tile);
   if (tile.b.type == DType::bf16 && tile.rows <= few_rows) return multiply_few_rows<few_rows>(tile);
-  if (tile.b.type == DType::bf16 && tile.rows <= some_rows) return multiply_some_rows(tile);
+  if (tile.rows <= most_rows_of_words(tile)) return multiply_some_rows(tile);
   multiply_many_rows(tile);
 }
 

@@ -22,6 +22,12 @@ DODONA_INLINE i32x16 load_some_pairs(const std::byte* p, std::int64_t count) {
   return load_pairs(reinterpret_cast<const std::byte*>(some));
 }
 
+/// Whether elements of columns lie side by side, or so that all of their lines find room in a second-level cache.
+DODONA_INLINE bool lie_near(const ops::DotColumns& b, std::int64_t k) {
+  constexpr std::int64_t room = 1 << 18;
+  return b.k_stride == 1 || 2 * k * b.k_stride <= room;
+}
+
 /// A group of K of sixteen columns of which the first `count` are there; of others, and of elements of K that are not there, zeros.
 struct DotGroup {
   ops::DotColumns b;  ///< from the first column on
@@ -50,9 +56,9 @@ struct DotGroup {
     transpose(words);
     for (int i = 0; i < 16; ++i) body(i, words[i]);
   }
-  /// Asks for what lies `bytes` further along columns: where they end, for the next sixteen.
+  /// Asks for what lies `bytes` further along columns, and where they end for the next sixteen; or for what follows in rows.
   DODONA_INLINE void fetch(std::int64_t bytes) const {
-    if (!along_k()) return;
+    if (!along_k()) return fetch_rows();
     std::int64_t at = 2 * begin + bytes, columns = 0;
     if (at >= 2 * k) columns = at / (2 * k) * 16, at %= 2 * k;
     const auto first = reinterpret_cast<std::uintptr_t>(b.first) + static_cast<std::uintptr_t>(at + 2 * columns * b.column_stride);
@@ -61,6 +67,13 @@ struct DotGroup {
   }
 
  private:
+  DODONA_INLINE void fetch_rows() const {
+    constexpr std::int64_t ahead = 128;
+    if (lie_near(b, k)) return;
+    const std::int64_t end = k - begin < pair_group ? k : begin + pair_group;
+    for (std::int64_t i = begin; i < end; ++i) __builtin_prefetch(b.first + 2 * i * b.k_stride + ahead);
+  }
+
   /// Rows whose elements lie side by side.
   template <class Body>
   DODONA_INLINE void each_pair_of_rows(const Body& body) const {

@@ -17,9 +17,10 @@ struct Known {
   constexpr operator std::int64_t() const { return n; }  // NOLINT(google-explicit-constructor)
 };
 
-/// Rows and vectors of sums that stay in registers beside what is multiplied: 24 of 32 registers, 12 of 16.
+/// Rows and vectors of sums that stay in registers beside what is multiplied: both chains of eight take 16 of 32 registers, and read what
+/// goes to all lanes as they multiply; one of twelve takes 12 of 16.
 inline constexpr int sum_rows = many_sums_fit ? 8 : sum_lanes == 8 ? 4 : 6;
-inline constexpr int sum_vectors = many_sums_fit || sum_lanes == 8 ? 3 : 1;
+inline constexpr int sum_vectors = sum_lanes == 8 ? 3 : 1;
 
 /// body(vectors, lane) for at most `most` vectors side by side at a time, whose number is a constant, that cover `lanes`. None is left
 /// alone at the end: the few chains of one would wait for themselves.
@@ -60,6 +61,9 @@ struct PanelOperands {
   BK b_k;
 
   DODONA_INLINE PanelOperands from_lane(std::int64_t lane) const { return {a, b + lane, k, a_row, a_k, b_k}; }
+  DODONA_INLINE PanelOperands from(std::int64_t first, std::int64_t count) const {
+    return {a + first * a_k, b + first * b_k, count, a_row, a_k, b_k};
+  }
 
   DODONA_INLINE SumLanes at(std::int64_t i, std::int64_t j) const { return SumLanes::splat(a[i * a_row + j * a_k]); }
   DODONA_INLINE SumLanes lanes(std::int64_t j, std::int64_t v) const { return SumLanes::load(b + j * b_k + sum_lanes * v); }
@@ -106,6 +110,50 @@ struct SumsAt {
   DODONA_INLINE void operator()(int i, int v, SumLanes sum) const { sum.store(c + i * c_row + sum_lanes * v); }
 };
 
+/// A chain of each of some sums, from +0.
+template <int rows, int vectors>
+struct PanelChains {
+  SumLanes of[rows][vectors];
+
+  DODONA_INLINE PanelChains() {
+    DODONA_UNROLL(8)
+    for (int i = 0; i < rows; ++i) {
+      DODONA_UNROLL(4)
+      for (int v = 0; v < vectors; ++v) of[i][v] = SumLanes::zero();
+    }
+  }
+  template <class Operands>
+  DODONA_INLINE void add(const Operands& o, std::int64_t k) {
+    SumLanes b[vectors];
+    DODONA_UNROLL(4)
+    for (int v = 0; v < vectors; ++v) b[v] = o.lanes(k, v);
+    DODONA_UNROLL(8)
+    for (int i = 0; i < rows; ++i) {
+      const SumLanes a = o.at(i, k);
+      DODONA_UNROLL(4)
+      for (int v = 0; v < vectors; ++v) of[i][v] = fma(a, b[v], of[i][v]);
+    }
+  }
+};
+
+/// Even and odd chains of `count` elements of K from k on, side by side in registers: sum(i, v, even, odd).
+template <int rows, int vectors, class Operands, class Sum>
+DODONA_INLINE void chains_together(const Operands& o, std::int64_t k, std::int64_t count, const Sum& sum) {
+  PanelChains<rows, vectors> even, odd;
+  Operands left = o.from(k, count);
+  for (; left.k >= 2; left = left.from(2, left.k - 2)) {
+    Operands second = left.from(1, 1);
+    lie_apart(second.a);
+    even.add(left, 0), odd.add(second, 0);
+  }
+  if (left.k > 0) even.add(left, 0);
+  DODONA_UNROLL(8)
+  for (int i = 0; i < rows; ++i) {
+    DODONA_UNROLL(4)
+    for (int v = 0; v < vectors; ++v) sum(i, v, even.of[i][v], odd.of[i][v]);
+  }
+}
+
 /// Pair sums (simd/bf16_pairs.h) in memory: each begins as begin(i, v) says, and lies in `sums` at the end.
 template <int rows, int vectors, class Operands, class Begin>
 void pair_sums(const Operands o, const Begin begin, const SumsAt sums) {
@@ -114,12 +162,20 @@ void pair_sums(const Operands o, const Begin begin, const SumsAt sums) {
   const SumsAt evens{even, sum_lanes * vectors};
   for (std::int64_t k = 0; k < o.k; k += pair_group) {
     const std::int64_t count = o.k - k < pair_group ? o.k - k : pair_group;
-    panel_sums<rows, vectors>(o.evens(k, (count + 1) / 2), from_zero, evens);
-    lie(even);
-    panel_sums<rows, vectors>(o.odds(k + 1, count / 2), from_zero, [&](int i, int v, SumLanes odd) {
-      const SumLanes before = k == 0 ? begin(i, v) : sums(i, v);
-      sums(i, v, before + (evens(i, v) + odd));
-    });
+    if constexpr (many_sums_fit && 2 * rows * vectors <= 24 && requires { o.from(k, count); }) {
+      chains_together<rows, vectors>(
+          o, k, count, [&](int i, int v, SumLanes first, SumLanes second) __attribute__((always_inline)) {
+            const SumLanes before = k == 0 ? begin(i, v) : sums(i, v);
+            sums(i, v, before + (first + second));
+          });
+    } else {
+      panel_sums<rows, vectors>(o.evens(k, (count + 1) / 2), from_zero, evens);
+      lie(even);
+      panel_sums<rows, vectors>(o.odds(k + 1, count / 2), from_zero, [&](int i, int v, SumLanes odd) {
+        const SumLanes before = k == 0 ? begin(i, v) : sums(i, v);
+        sums(i, v, before + (evens(i, v) + odd));
+      });
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "helpers.h"
 #include "ops/base/work.h"
+#include "ops/tiles/dot.h"
 #include "ops/tiles/panel.h"
 #include "ops/tiles/panel_i8.h"
 #include "pair_sum.h"
@@ -108,6 +109,38 @@ TEST(Panel, EveryPairOfFormatsIsThePairSumOverK) {
             std::string(name(a_type)) + ' ' + std::string(name(b_type)) + ' ' + text(s));
         if (HasFailure()) return;
       }
+}
+
+/// [n, k] as [k, n], rows side by side.
+Tensor by_rows(const Tensor& columns) {
+  const std::int64_t batches = columns.size(0), n = columns.size(1), k = columns.size(2);
+  Tensor rows(columns.dtype(), {batches, k, n});
+  for (std::int64_t l = 0; l < batches; ++l)
+    for (std::int64_t e = 0; e < k; ++e)
+      for (std::int64_t j = 0; j < n; ++j) quant::set(rows, (l * k + e) * n + j, value(columns, (l * n + j) * k + e));
+  return rows;
+}
+
+TEST(Dot, AnyNumberOfRowsIsThePairSumOverKWhicheverWayColumnsLie) {
+  // Rows of every way to them; the last sizes' columns are more than a second-level cache is given.
+  for (const DType type : {DType::bf16, DType::f16})
+    for (const Size& s :
+         {Size{1, 33, 70}, Size{2, 17, 96}, Size{5, 48, 31}, Size{6, 20, 600}, Size{7, 40, 65}, Size{8, 16, 544}, Size{9, 50, 64},
+          Size{17, 49, 130}, Size{33, 33, 1100}, Size{73, 18, 40}, Size{3, 600, 290}, Size{8, 300, 700}, Size{11, 600, 290}}) {
+      const Tensor a = normal(DType::bf16, {2, s.m, s.k}, "a"), b = normal(type, {2, s.n, s.k}, "b"), rows = by_rows(b);
+      const Tensor expected = pair_sums(a, b, DType::f32);
+      for (const bool along_k : {true, false}) {
+        on_every_tier(
+            expected,
+            [&](const Exec& exec) {
+              Tensor out(DType::f32, {2, s.m, s.n});
+              ops::dot_multiply(ops::DotProduct{a, along_k ? b.transpose(1, 2) : rows, out}, exec);
+              return out;
+            },
+            std::string(name(type)) + ' ' + text(s) + (along_k ? " columns" : " rows"));
+        if (HasFailure()) return;
+      }
+    }
 }
 
 /// Every code comes in some columns, NaNs in few enough of them that numbers are left; or no NaN does.
