@@ -124,7 +124,7 @@ an H100); whatever the tiles, which are 128 x 128 x 64 for bf16, 128 x 256 x 64 
       .cases = {"M=7 N=37 K=200", "M=5 N=48 K=456 --with bias", "M=9 N=16 K=96 --dtype a=f16 --with bias --dist wide-exponent",
                 "M=4 N=33 K=130 --dtype a=f32 --with bias", "M=3 N=24 K=80 --attr kernel=deep_gemm --with bias",
                 "M=2 N=20 K=48 --dtype a=f32 --attr input_precision=ieee"},
-      .bench_cases = {"M=1 N=7168 K=2048", "M=64 N=2112 K=7168", "M=64 N=2112 K=7168 --with bias"},
+      .bench_cases = {"M=1 N=7168 K=2048", "M=16 N=2112 K=7168", "M=64 N=2112 K=7168", "M=64 N=2112 K=7168 --with bias"},
   });
 }
 }  // namespace dodona

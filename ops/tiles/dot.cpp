@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/base/processor.h"
 #include "ops/base/work.h"
 #include "ops/tiles/dot_amx.h"
 #include "quant/sizes.h"
@@ -48,6 +49,7 @@ void run_tiles(const DotMatrix& m, const Tiling& t, const Exec& exec, std::int64
                                               .columns = std::min(t.tile_columns, m.columns - column),
                                               .k = m.k,
                                               .epilogue = &m.epilogue,
+                                              .wide_vectors_are_split = wide_vectors_are_split(),
                                               .scratch = widened + t.tile_rows * dot_row_stride(m.k)});
   }
 }

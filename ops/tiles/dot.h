@@ -79,7 +79,8 @@ struct DotTile {
   DotColumns b;    ///< from the tile's first column on
   std::int64_t row, rows, column, columns, k;
   const TileEpilogue* epilogue;
-  float* scratch;  ///< dot_tile_scratch(rows, columns) floats, 64-byte aligned
+  bool wide_vectors_are_split;  ///< on this processor
+  float* scratch;               ///< dot_tile_scratch(rows, columns) floats, 64-byte aligned
 };
 /// Sums of a row of a tile, and of columns that are added up beside the last ones.
 inline std::int64_t dot_sums_stride(std::int64_t columns) {

@@ -1,7 +1,5 @@
 #include "ops/tiles/dot.h"
 
-#include <algorithm>
-
 #include "ops/tiles/dot_lanes.h"
 #include "ops/tiles/dot_turned_lanes.h"
 #include "ops/tiles/epilogue_lanes.h"
@@ -122,10 +120,6 @@ void multiply_few_rows(const DotTile& tile) {
 
 // ---- some rows: words of pairs of columns lie in a first-level cache, and a few rows at a time widen them
 
-/// The most rows: where registers are few, more are better off with columns that are widened once.
-constexpr std::int64_t some_rows = many_sums_fit ? ops::dot_tile_rows : sum_lanes == 8 ? 16 : 0;
-/// And of columns that come from memory as parts of rows, of which sixteen take half a line.
-constexpr std::int64_t some_rows_of_lines = 8;
 /// The most that are multiplied at a time.
 constexpr std::int64_t rows_of_words = many_sums_fit ? 8 : 6;
 
@@ -264,33 +258,35 @@ WeightsAhead columns_ahead(const DotTile& tile, const Block& block, std::int64_t
 
 using Operands = PanelOperands<std::int64_t, Known<1>, Known<columns>>;
 
-template <int rows>
+template <bool together, int rows>
 void add_rows(const Operands& o, std::int64_t count, const SumsAt& sums) {
-  side_by_side<sum_vectors>(count, [&](auto vectors, std::int64_t j) {
+  side_by_side<sum_vectors<together>>(count, [&](auto vectors, std::int64_t j) {
     const SumsAt from{sums.c + j, sums.c_row};
-    pair_sums<rows, vectors>(o.from_lane(j), from, from);
+    pair_sums<rows, vectors, together>(o.from_lane(j), from, from);
   });
 }
 
 /// All rows times a block, whose columns are widened at b.
+template <bool together>
 void add_block(const DotTile& tile, const Block& block, const float* b, SumsAt sums) {
+  constexpr int most = sum_rows<together>;
   const std::int64_t stride = ops::dot_row_stride(tile.k);
-  WeightsAhead ahead = columns_ahead(tile, block, (tile.rows + sum_rows - 1) / sum_rows);
+  WeightsAhead ahead = columns_ahead(tile, block, (tile.rows + most - 1) / most);
   Operands o{tile.a + block.begin, b, block.k, stride, {}, {}};
   const auto next = [&](std::int64_t count) {
     o.a += count * stride;
     sums.c += count * sums.c_row;
   };
   std::int64_t rows = tile.rows;
-  for (; rows >= sum_rows; rows -= sum_rows, next(sum_rows)) {
+  for (; rows >= most; rows -= most, next(most)) {
     ahead.fetch();
-    add_rows<sum_rows>(o, block.columns, sums);
+    add_rows<together, most>(o, block.columns, sums);
   }
   ahead.fetch();
-  if constexpr (sum_rows > 4)
-    if (rows & 4) add_rows<4>(o, block.columns, sums), next(4);
-  if (rows & 2) add_rows<2>(o, block.columns, sums), next(2);
-  if (rows & 1) add_rows<1>(o, block.columns, sums);
+  if constexpr (most > 4)
+    if (rows & 4) add_rows<together, 4>(o, block.columns, sums), next(4);
+  if (rows & 2) add_rows<together, 2>(o, block.columns, sums), next(2);
+  if (rows & 1) add_rows<together, 1>(o, block.columns, sums);
 }
 
 void multiply_many_rows(const DotTile& tile) {
@@ -299,7 +295,7 @@ void multiply_many_rows(const DotTile& tile) {
   for (std::int64_t i = 0; i < tile.rows * stride; i += 16) f32x16::zero().store(sums + i);
   for (Block block = tile.k == 0 ? Block{} : block_at(tile, 0, 0); block.columns != 0; block = after(tile, block)) {
     widen_columns(tile, block, b);
-    add_block(tile, block, b, {sums + block.column, stride});
+    with_chains(tile.wide_vectors_are_split, [&](auto together) { add_block<together>(tile, block, b, {sums + block.column, stride}); });
   }
   finish(tile, 0, tile.rows, 0, tile.columns, sums, stride);
 }
@@ -343,10 +339,12 @@ void multiply_in_lanes(const DotTile& tile) {
   finish(tile, done, tile.rows - done, 0, tile.columns, sums + done * stride, stride);
 }
 
-/// The most rows of a tile that words of pairs serve.
+/// The most rows of a tile that words of pairs serve. More are better off with columns that are widened once: where registers are few,
+/// where multiply-adds leave no time for it, and where columns come from memory as parts of rows, of which sixteen take half a line.
 std::int64_t most_rows_of_words(const DotTile& tile) {
-  if (tile.b.type != DType::bf16) return 0;
-  return lie_near(tile.b, tile.k) ? some_rows : std::min(some_rows, some_rows_of_lines);
+  if (tile.b.type != DType::bf16 || (sum_lanes == 16 && !many_sums_fit)) return 0;
+  if (!lie_near(tile.b, tile.k)) return 6;
+  return sum_lanes == 8 ? 16 : tile.wide_vectors_are_split ? ops::dot_tile_rows : rows_of_words;
 }
 
 void multiply_tile(const DotTile& tile) {

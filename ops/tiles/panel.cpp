@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/threads.h"
+#include "ops/base/processor.h"
 #include "ops/base/work.h"
 #include "ops/tiles/dot.h"
 #include "ops/tiles/panel_amx.h"
@@ -20,16 +21,6 @@ using quant::ceil_div;
 /// unit (AMX; such processors known to us have vectors of sixteen lanes on two ports alone) multiply, that soon stands in their way.
 std::int64_t most_few_rows(Isa isa) {
   return isa == Isa::v3 ? 14 : uses_amx(isa) ? 8 : 24;
-}
-
-/// Whether this processor multiplies subnormal numbers as fast as others. It decides on speed alone.
-bool subnormals_are_free() {
-#if defined(__x86_64__)
-  static const bool amd = __builtin_cpu_is("amd") != 0;
-  return amd;
-#else
-  return true;
-#endif
 }
 
 /// How products are cut into tiles, in the order batch, rows, columns. Every output is summed within one tile.
@@ -55,6 +46,7 @@ PanelTile tile_of(const PanelProduct& p, const Tiling& t, std::int64_t index) {
           .rows = std::min(panel_tile_rows, p.m - row),
           .column = column,
           .columns = column_end - column,
+          .wide_vectors_are_split = wide_vectors_are_split(),
           .scratch = nullptr};
 }
 

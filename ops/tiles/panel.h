@@ -67,7 +67,8 @@ inline constexpr std::int64_t panel_block_k = 512, panel_unpacked_k = 128;
 struct PanelTile {
   const PanelProduct* product;
   std::int64_t batch, row, rows, column, columns;
-  float* scratch;  ///< panel_tile_scratch(rows, columns, k) floats, 64-byte aligned
+  bool wide_vectors_are_split;  ///< on this processor
+  float* scratch;               ///< panel_tile_scratch(rows, columns, k) floats, 64-byte aligned
 };
 
 /// Row stride of unpacked A: rows begin in different cache sets.

@@ -17,9 +17,9 @@ constexpr std::int64_t panel = ops::panel_columns;
 /// Where sums of some rows and columns begin and go, without block scales and with them.
 struct Unscaled {
   SumsAt sums;
-  template <int rows, int vectors, class Operands>
+  template <int rows, int vectors, bool together, class Operands>
   DODONA_INLINE void add(const Operands& o) const {
-    pair_sums<rows, vectors>(o, sums, sums);
+    pair_sums<rows, vectors, together>(o, sums, sums);
   }
   DODONA_INLINE void next_rows(std::int64_t rows) { sums.c += rows * sums.c_row; }
   DODONA_INLINE Unscaled from_column(std::int64_t column) const { return {{sums.c + column, sums.c_row}}; }
@@ -28,11 +28,11 @@ struct Unscaled {
 struct BlockScaled {
   SumsAt sums;
   const float *row_scales, *column_scales;
-  template <int rows, int vectors, class Operands>
+  template <int rows, int vectors, bool together, class Operands>
   DODONA_INLINE void add(const Operands& o) const {
     float memory[sum_lanes * rows * vectors];
     const SumsAt block{memory, sum_lanes * vectors};
-    pair_sums<rows, vectors>(
+    pair_sums<rows, vectors, together>(
         o, [](int, int) { return SumLanes::zero(); }, block);
     DODONA_UNROLL(8)
     for (int i = 0; i < rows; ++i) {
@@ -54,31 +54,33 @@ using Operands = PanelOperands<std::int64_t, Known<1>, Known<panel>>;
 
 /// Of 16 registers 8: as many chains as keep two units of four cycles busy. With 12 what ends a block's groups of sixteen multiply-adds,
 /// sums in memory, takes longer than is saved.
-constexpr int vectors_together = sum_lanes == 8 ? 2 : sum_vectors;
+template <bool together>
+constexpr int vectors_beside = sum_lanes == 8 ? 2 : sum_vectors<together>;
 
-template <int rows, class Sums>
+template <bool together, int rows, class Sums>
 DODONA_INLINE void multiply_rows(const Operands& o, std::int64_t columns, const Sums& sums) {
-  side_by_side<vectors_together>(columns,
-                                 [&](auto vectors, std::int64_t j) { sums.from_column(j).template add<rows, vectors>(o.from_lane(j)); });
+  side_by_side<vectors_beside<together>>(
+      columns, [&](auto vectors, std::int64_t j) { sums.from_column(j).template add<rows, vectors, together>(o.from_lane(j)); });
 }
 
-template <class Sums>
+template <bool together, class Sums>
 void multiply_panel(Operands o, std::int64_t rows, std::int64_t columns, Sums sums, const Ahead& ahead) {
-  const std::int64_t tiles = rows / sum_rows + 1, fetched = ahead.end - ahead.begin;
+  constexpr int most = sum_rows<together>;
+  const std::int64_t tiles = rows / most + 1, fetched = ahead.end - ahead.begin;
   const auto next = [&](std::int64_t count) {
     o.a += count * o.a_row;
     sums.next_rows(count);
   };
   std::int64_t tile = 0;
-  for (; rows >= sum_rows; rows -= sum_rows, next(sum_rows), ++tile) {
+  for (; rows >= most; rows -= most, next(most), ++tile) {
     fetch(ahead, ahead.begin + fetched * tile / tiles, ahead.begin + fetched * (tile + 1) / tiles);
-    multiply_rows<sum_rows>(o, columns, sums);
+    multiply_rows<together, most>(o, columns, sums);
   }
   fetch(ahead, ahead.begin + fetched * tile / tiles, ahead.end);
-  if constexpr (sum_rows > 4)
-    if (rows & 4) multiply_rows<4>(o, columns, sums), next(4);
-  if (rows & 2) multiply_rows<2>(o, columns, sums), next(2);
-  if (rows & 1) multiply_rows<1>(o, columns, sums);
+  if constexpr (most > 4)
+    if (rows & 4) multiply_rows<together, 4>(o, columns, sums), next(4);
+  if (rows & 2) multiply_rows<together, 2>(o, columns, sums), next(2);
+  if (rows & 1) multiply_rows<together, 1>(o, columns, sums);
 }
 
 // ---- one tile
@@ -162,9 +164,12 @@ void multiply_columns(const PanelTile& tile, const Scratch& s, const Unpacker& b
     if (p.block > 0) {
       take_scales(p.a_scales, tile.row, tile.rows, begin / p.block, s.row_scales);
       take_scales(p.b_scales, tile.column + j, columns, begin / p.block, s.column_scales);
-      multiply_panel(operands, tile.rows, columns, BlockScaled{sums, s.row_scales, s.column_scales}, ahead);
+      with_chains(tile.wide_vectors_are_split, [&](auto together) {
+        multiply_panel<together>(operands, tile.rows, columns, BlockScaled{sums, s.row_scales, s.column_scales}, ahead);
+      });
     } else {
-      multiply_panel(operands, tile.rows, columns, Unscaled{sums}, ahead);
+      with_chains(tile.wide_vectors_are_split,
+                  [&](auto together) { multiply_panel<together>(operands, tile.rows, columns, Unscaled{sums}, ahead); });
     }
   }
 }

@@ -17,10 +17,23 @@ struct Known {
   constexpr operator std::int64_t() const { return n; }  // NOLINT(google-explicit-constructor)
 };
 
-/// Rows and vectors of sums that stay in registers beside what is multiplied: both chains of eight take 16 of 32 registers, and read what
-/// goes to all lanes as they multiply; one of twelve takes 12 of 16.
-inline constexpr int sum_rows = many_sums_fit ? 8 : sum_lanes == 8 ? 4 : 6;
-inline constexpr int sum_vectors = sum_lanes == 8 ? 3 : 1;
+/// Rows and vectors of sums that stay in registers beside what is multiplied: of one chain each 24 of 32 registers, or 12 of 16; of both
+/// chains together 16 of 32, and what goes to all lanes is read as it is multiplied.
+template <bool together>
+inline constexpr int sum_rows = many_sums_fit    ? 8
+                                : sum_lanes == 8 ? 4
+                                                 : 6;
+template <bool together>
+inline constexpr int sum_vectors = !together && (many_sums_fit || sum_lanes == 8) ? 3 : 1;
+
+/// body(together) with a constant: whether both chains of sums are best kept in registers together. They are where multiply-adds take so
+/// long that reading a number for each is free.
+template <class Body>
+DODONA_INLINE void with_chains(bool wide_vectors_are_split, const Body& body) {
+  if constexpr (many_sums_fit)
+    if (wide_vectors_are_split) return body(std::true_type());
+  body(std::false_type());
+}
 
 /// body(vectors, lane) for at most `most` vectors side by side at a time, whose number is a constant, that cover `lanes`. None is left
 /// alone at the end: the few chains of one would wait for themselves.
@@ -136,46 +149,44 @@ struct PanelChains {
   }
 };
 
-/// Even and odd chains of `count` elements of K from k on, side by side in registers: sum(i, v, even, odd).
-template <int rows, int vectors, class Operands, class Sum>
-DODONA_INLINE void chains_together(const Operands& o, std::int64_t k, std::int64_t count, const Sum& sum) {
-  PanelChains<rows, vectors> even, odd;
-  Operands left = o.from(k, count);
-  for (; left.k >= 2; left = left.from(2, left.k - 2)) {
-    Operands second = left.from(1, 1);
-    lie_apart(second.a);
-    even.add(left, 0), odd.add(second, 0);
-  }
-  if (left.k > 0) even.add(left, 0);
-  DODONA_UNROLL(8)
-  for (int i = 0; i < rows; ++i) {
-    DODONA_UNROLL(4)
-    for (int v = 0; v < vectors; ++v) sum(i, v, even.of[i][v], odd.of[i][v]);
+/// Pair sums as below, even and odd chains side by side in registers. A function of its own: beside others' GCC has too few addresses.
+template <int rows, int vectors, class Operands, class Begin>
+[[gnu::noinline]] void pair_sums_together(const Operands o, const Begin begin, const SumsAt sums) {
+  for (std::int64_t k = 0; k < o.k; k += pair_group) {
+    PanelChains<rows, vectors> even, odd;
+    Operands left = o.from(k, o.k - k < pair_group ? o.k - k : pair_group);
+    for (; left.k >= 2; left = left.from(2, left.k - 2)) {
+      Operands second = left.from(1, 1);
+      lie_apart(second.a);
+      even.add(left, 0), odd.add(second, 0);
+    }
+    if (left.k > 0) even.add(left, 0);
+    DODONA_UNROLL(8)
+    for (int i = 0; i < rows; ++i) {
+      DODONA_UNROLL(4)
+      for (int v = 0; v < vectors; ++v) {
+        const SumLanes before = k == 0 ? begin(i, v) : sums(i, v);
+        sums(i, v, before + (even.of[i][v] + odd.of[i][v]));
+      }
+    }
   }
 }
 
 /// Pair sums (simd/bf16_pairs.h) in memory: each begins as begin(i, v) says, and lies in `sums` at the end.
-template <int rows, int vectors, class Operands, class Begin>
+template <int rows, int vectors, bool together = false, class Operands, class Begin>
 void pair_sums(const Operands o, const Begin begin, const SumsAt sums) {
+  if constexpr (together) return pair_sums_together<rows, vectors>(o, begin, sums);
   const auto from_zero = [](int, int) { return SumLanes::zero(); };
   alignas(64) float even[sum_lanes * rows * vectors];
   const SumsAt evens{even, sum_lanes * vectors};
   for (std::int64_t k = 0; k < o.k; k += pair_group) {
     const std::int64_t count = o.k - k < pair_group ? o.k - k : pair_group;
-    if constexpr (many_sums_fit && 2 * rows * vectors <= 24 && requires { o.from(k, count); }) {
-      chains_together<rows, vectors>(
-          o, k, count, [&](int i, int v, SumLanes first, SumLanes second) __attribute__((always_inline)) {
-            const SumLanes before = k == 0 ? begin(i, v) : sums(i, v);
-            sums(i, v, before + (first + second));
-          });
-    } else {
-      panel_sums<rows, vectors>(o.evens(k, (count + 1) / 2), from_zero, evens);
-      lie(even);
-      panel_sums<rows, vectors>(o.odds(k + 1, count / 2), from_zero, [&](int i, int v, SumLanes odd) {
-        const SumLanes before = k == 0 ? begin(i, v) : sums(i, v);
-        sums(i, v, before + (evens(i, v) + odd));
-      });
-    }
+    panel_sums<rows, vectors>(o.evens(k, (count + 1) / 2), from_zero, evens);
+    lie(even);
+    panel_sums<rows, vectors>(o.odds(k + 1, count / 2), from_zero, [&](int i, int v, SumLanes odd) {
+      const SumLanes before = k == 0 ? begin(i, v) : sums(i, v);
+      sums(i, v, before + (evens(i, v) + odd));
+    });
   }
 }
 
