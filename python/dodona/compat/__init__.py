@@ -1,6 +1,6 @@
 """Upstream's packages, on the CPU: names and parameters are theirs, the arithmetic is the oracle's.
 
-    compat.install()                 # sgl_kernel and flashinfer with all their modules
+    compat.install()                 # sgl_kernel, flashinfer, deep_gemm and flash_mla with all their modules
     import sgl_kernel, flashinfer.decode
 
 Every public name of upstream is there. What the oracle has not raises compat.NotOffered when it is called.
@@ -14,7 +14,7 @@ import importlib.util
 from ._adapt import NotOffered, Refused
 from ._packages import Package
 
-PACKAGES = ("sgl_kernel", "flashinfer")
+PACKAGES = ("sgl_kernel", "flashinfer", "deep_gemm", "flash_mla")
 
 
 def _package(name: str) -> Package:

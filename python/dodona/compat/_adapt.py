@@ -296,12 +296,25 @@ def absent(place: str, offered: list[str], signature: inspect.Signature | None =
     return called
 
 
+class AbsentMember(Named):
+    """A member of a class that is not offered: known by its name, and saying so where it is called."""
+
+    __slots__ = ("_raising",)
+
+    def __init__(self, text: str, raising: Callable[..., Any]) -> None:
+        super().__init__(text)
+        self._raising = raising
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._raising()
+
+
 def absent_class(place: str, offered: list[str], members: list[str]) -> type:
     """Likewise a class: it can be imported, subclassed and asked for its members by name, and raises where an object is made."""
     module, _, name = place.rpartition(".")
     raising = absent(place, offered)
     body = {"__module__": module, "__qualname__": name, "__doc__": raising.__doc__, "__init__": lambda self, *args, **kwargs: raising()}
-    return type(name, (), {**{member: Named(f"{place}.{member}") for member in members}, **body})
+    return type(name, (), {**{member: AbsentMember(f"{place}.{member}", raising) for member in members}, **body})
 
 
 def data_class(place: str, parameters: str) -> type:

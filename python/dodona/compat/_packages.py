@@ -103,6 +103,8 @@ class Package:
         if target in self._modules:
             return self._modules[target]
         found = self.record.find(module, name)
+        if found is None and f"{module}.{name}" in self.own:  # of a build that the stored version is not
+            return self.own[f"{module}.{name}"]
         if found is None and name in self._beside(module):
             found = (self.record.function(name)[0], "functions", "")
         if found is None:

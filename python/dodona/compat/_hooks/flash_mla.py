@@ -1,0 +1,210 @@
+"""FlashMLA's decoding and sparse prefill as its newer versions have them: metadata that make themselves, sinks, lengths of lists, a second cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import numpy as np
+
+from ..._arrays import dtype_name, is_torch
+from ..._ops import function
+from .._adapt import Call, NotOffered, refuse
+from .._layouts import as_given
+from .arrays import Run, bare, bytes_as, closed_up
+
+ROW = 656  # bytes of a token in an e4m3 cache
+
+
+@dataclass
+class FlashMLASchedMeta:
+    """How work is cut, made by the first call that is given it. Later calls must have the same sizes."""
+
+    @dataclass
+    class Config:
+        b: int
+        s_q: int
+        h_q: int
+        page_block_size: int
+        h_k: int
+        causal: bool
+        is_fp8_kvcache: bool
+        topk: Optional[int]
+        extra_page_block_size: Optional[int]
+        extra_topk: Optional[int]
+
+    have_initialized: bool = False
+    config: Optional[Config] = None
+    tile_scheduler_metadata: Any = None
+    num_splits: Any = None
+
+
+def get_mla_metadata(*args: Any, **kwargs: Any) -> tuple[FlashMLASchedMeta, None]:
+    """Whatever it is given: metadata are made by the call that uses them."""
+    return FlashMLASchedMeta(), None
+
+
+def _shape(name: str, argument: str, value: Any, rank: int) -> tuple:
+    shape = getattr(bare(value), "shape", None)
+    if shape is None or len(shape) != rank:
+        found = f"is {value!r}" if shape is None else f"has shape {list(shape)}"
+        raise refuse(name, f"{found}, expected an array of {rank} dimensions", argument=argument, code="bad_shape")
+    return tuple(shape)
+
+
+def _cut(name: str, call: Call, topk: int, seen: FlashMLASchedMeta.Config) -> None:
+    """Metadata in the call, of which FlashMLASchedMeta keeps what its first call made."""
+    meta = call["tile_scheduler_metadata"]
+    if not isinstance(meta, FlashMLASchedMeta):
+        if meta is None or call["num_splits"] is None:
+            raise refuse(name, f"is {meta!r}, expected what get_mla_metadata gives", argument="tile_scheduler_metadata", code="bad_dtype")
+        return
+    if call["num_splits"] is not None:
+        raise refuse(name, "is given, expected None with a FlashMLASchedMeta", argument="num_splits")
+    if meta.have_initialized:
+        other = [field for field, value in vars(seen).items() if getattr(meta.config, field) != value]
+        if other:
+            text = f"was made by a call with {other[0]}={getattr(meta.config, other[0])}, this has {getattr(seen, other[0])}"
+            raise refuse(name, text, argument="tile_scheduler_metadata")
+    else:
+        lengths = call["cache_seqlens"]
+        if lengths is None:
+            lengths = as_given(np.zeros(seen.b, np.int32), bare(call["q"]))
+        made = function("get_mla_metadata")(
+            lengths, num_q_tokens_per_head_k=seen.s_q * seen.h_q // max(seen.h_k, 1), num_heads_k=seen.h_k, num_heads_q=seen.h_q, topk=topk,
+            is_fp8_kvcache=seen.is_fp8_kvcache,
+        )  # fmt: skip
+        meta.tile_scheduler_metadata, meta.num_splits = made
+        meta.have_initialized, meta.config = True, seen
+    call["tile_scheduler_metadata"], call["num_splits"] = meta.tile_scheduler_metadata, meta.num_splits
+
+
+def _numbers(array: Any) -> np.ndarray:
+    array = bare(array)
+    return array.numpy() if is_torch(array) else np.asarray(array)
+
+
+def listed(name: str, indices: Any, lengths: Any, argument: str, step: int, there: int, shift: int = 0) -> np.ndarray:
+    """A list with -1 for what names none of the `there` rows or stands behind the length, filled up to a multiple of `step`."""
+    if dtype_name(getattr(bare(indices), "dtype", "?")) != "i32":
+        raise refuse(name, f"is {bare(indices).dtype}, expected int32", argument="indices", code="bad_dtype")
+    rows = _numbers(indices).astype(np.int64)
+    rows = np.where((rows < 0) | (rows >= there), -1, rows + shift)
+    if lengths is not None:
+        if _shape(name, argument, lengths, 1) != (rows.shape[0],) or dtype_name(bare(lengths).dtype) != "i32":
+            text = f"is {bare(lengths).dtype} {list(bare(lengths).shape)}, expected int32 [{rows.shape[0]}]"
+            raise refuse(name, text, argument=argument, code="bad_shape")
+        kept = np.arange(rows.shape[-1]) < _numbers(lengths).reshape(-1, *[1] * (rows.ndim - 1))
+        rows = np.where(kept, rows, -1)
+    room = -rows.shape[-1] % step
+    return np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, room)], constant_values=-1).astype(np.int32)
+
+
+def with_sink(name: str, out: Any, lse: Any, sink: Any) -> None:
+    """out times exp(lse) / (exp(lse) + exp(sink)), lse [.., N] as out is [.., N, D]: one rounding more than a kernel that knows the sink."""
+    if sink is None:
+        return
+    if _shape(name, "attn_sink", sink, 1) != (lse.shape[-1],) or dtype_name(bare(sink).dtype) != "f32":
+        text = f"is {bare(sink).dtype} {list(bare(sink).shape)}, expected float32 [{lse.shape[-1]}]"
+        raise refuse(name, text, argument="attn_sink", code="bad_shape")
+    sinks, sums = _numbers(sink), _numbers(lse)
+    with np.errstate(over="ignore", invalid="ignore"):
+        share = np.where(np.isinf(sums), np.where(sinks == np.inf, 0.0, 1.0), 1 / (1 + np.exp(sinks.astype(np.float64) - sums)))
+    share = share.astype(np.float32)[..., None]
+    if is_torch(out):
+        out.copy_(out.float() * as_given(share, out))
+    elif out.dtype == np.uint16:
+        wide = (out.astype(np.uint32) << 16).view(np.float32) * share
+        bits = wide.view(np.uint32)
+        out[...] = (bits + 0x7FFF + (bits >> 16 & 1) >> 16).astype(np.uint16)
+    else:
+        out[...] = (out.astype(np.float32) * share).astype(out.dtype)
+
+
+def _rows_of(name: str, argument: str, cache: Any) -> Any:
+    """[tokens, 656] bytes of a cache in pages of any size."""
+    shape = _shape(name, argument, cache, 4)
+    if shape[2:] != (1, ROW):
+        kind = NotOffered if shape[3] != ROW else None
+        text = f"has shape {list(shape)}, offered are tokens of {ROW} bytes, [pages, tokens, 1, {ROW}]"
+        raise refuse(name, text, argument=argument, code="unsupported" if kind else "bad_shape", **({"kind": kind} if kind else {}))
+    return bare(bytes_as(bare(closed_up(cache)), "u8")).reshape(-1, ROW)
+
+
+def _in_pages(parts: list) -> Any:
+    """One cache in pages of 64 tokens."""
+    rows = sum(part.shape[0] for part in parts)
+    room = -rows % 64
+    if is_torch(parts[0]):
+        import torch
+
+        joined = torch.cat([*parts, parts[0].new_zeros((room, ROW))]) if len(parts) > 1 or room else parts[0]
+    else:
+        joined = np.concatenate([*parts, np.zeros((room, ROW), np.uint8)]) if len(parts) > 1 or room else parts[0]
+    return joined.reshape(-1, 64, 1, ROW)
+
+
+def decoded(run: Run, call: Call) -> Any:
+    """Dense over tables of pages, or with indices sparse over slots of e4m3 caches."""
+    name = "flash_mla_with_kvcache"
+    extra = {key: call.pop(key) for key in ("indices", "attn_sink", "extra_k_cache", "extra_indices_in_kvcache", "topk_length", "extra_topk_length")}
+    q, cache = _shape(name, "q", call["q"], 4), _shape(name, "k_cache", call["k_cache"], 4)
+    indices = extra["indices"]
+    sizes = lambda cache, indices: (None if cache is None else bare(cache).shape[1], None if indices is None else bare(indices).shape[-1])
+    second = sizes(extra["extra_k_cache"], extra["extra_indices_in_kvcache"])
+    seen = FlashMLASchedMeta.Config(*q[:3], cache[1], cache[2], bool(call["causal"]), bool(call["is_fp8_kvcache"]), sizes(None, indices)[1], *second)
+    if indices is None:
+        given = [key for key, value in extra.items() if value is not None]
+        if given:
+            raise refuse(name, "is given, expected None without indices", argument=given[0])
+        for argument in ("block_table", "cache_seqlens"):
+            if call[argument] is None:
+                raise refuse(name, "is None, expected with dense attention", argument=argument, code="missing_argument")
+        _cut(name, call, 0, seen)
+        call["k_cache"], call["block_table"] = closed_up(call["k_cache"]), closed_up(call["block_table"])
+        return run(call)
+    if call["causal"]:
+        raise refuse(name, "is True, expected False with indices", argument="causal")
+    if not call["is_fp8_kvcache"]:
+        raise refuse(name, "is False, expected True with indices: the sparse kernel reads fp8 caches alone", argument="is_fp8_kvcache")
+    if q[3] != 576:
+        raise refuse(name, f"has rows of {q[3]}, offered are 576", kind=NotOffered, code="unsupported", argument="q")
+    return _sparse(name, call, extra, seen)
+
+
+def _sparse(name: str, call: Call, extra: dict, seen: FlashMLASchedMeta.Config) -> Any:
+    _shape(name, "indices", extra["indices"], 3)
+    parts = [_rows_of(name, "k_cache", call["k_cache"])]
+    lists = [listed(name, extra["indices"], extra["topk_length"], "topk_length", 64, parts[0].shape[0])]
+    if (extra["extra_k_cache"] is None) != (extra["extra_indices_in_kvcache"] is None):
+        raise refuse(name, "is given alone, expected extra_k_cache and extra_indices_in_kvcache together", argument="extra_k_cache")
+    if extra["extra_k_cache"] is not None:
+        _shape(name, "extra_indices_in_kvcache", extra["extra_indices_in_kvcache"], 3)
+        parts.append(_rows_of(name, "extra_k_cache", extra["extra_k_cache"]))
+        further = listed(name, extra["extra_indices_in_kvcache"], extra["extra_topk_length"], "extra_topk_length", 64, parts[1].shape[0], parts[0].shape[0])
+        lists.append(further)
+    elif extra["extra_topk_length"] is not None:
+        raise refuse(name, "is given, expected None without extra_k_cache", argument="extra_topk_length")
+    indices = np.concatenate(lists, axis=-1)
+    _cut(name, call, indices.shape[-1], seen)
+    taken = ("q", "tile_scheduler_metadata", "num_splits", "head_dim_v", "softmax_scale", "out", "softmax_lse", "mode", "threads", "gpu")
+    given = {key: call[key] for key in taken if call.get(key) is not None}
+    slots = as_given(indices, bare(call["q"]))
+    out, lse = function("flash_mla_sparse_decode")(**given, k_cache=_in_pages(parts), indices=slots)
+    with_sink(name, bare(out), bare(lse).swapaxes(1, 2), extra["attn_sink"])
+    return out, lse
+
+
+def prefilled(run: Run, call: Call) -> Any:
+    name = "flash_mla_sparse_fwd"
+    sink, lengths = call.pop("attn_sink"), call.pop("topk_length")
+    q, kv = _shape(name, "q", call["q"], 3), _shape(name, "kv", call["kv"], 3)
+    if q[2] != 576:
+        raise refuse(name, f"has rows of {q[2]}, offered are 576", kind=NotOffered, code="unsupported", argument="q")
+    _shape(name, "indices", call["indices"], 3)
+    call["indices"] = as_given(listed(name, call["indices"], lengths, "topk_length", 128, kv[0]), bare(call["indices"]))
+    out, largest, lse = run(call)
+    with_sink(name, bare(out), bare(lse), sink)
+    return out, largest, lse
+
+

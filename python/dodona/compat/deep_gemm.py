@@ -1,0 +1,82 @@
+"""DeepGEMM's functions on CPU tensors; see dodona.compat. Scales are fp32, or exponents in words: which of the two a GPU wants does not matter here."""
+
+from __future__ import annotations
+
+from . import _deep_gemm as library
+from ._adapt import Op
+from ._hooks import deep_gemm as hooks
+from ._packages import Package, in_place_of
+
+HANDED = ("a", "b")  # pairs
+HOW = ("recipe", "recipe_a", "recipe_b", "compiled_dims", "disable_ue8m0_cast")
+OURS = ("a", "b", "sfa", "sfb", "gran_n", "scale_ue8m0")
+GROUPED = ("grouped_layout", "use_psum_layout", "ensure_zero_padding", "expected_m_for_psum_layout")
+
+TURNS = {"nt": "", "nn": "b", "tn": "ab", "tt": "a"}  # what comes the other way than [M, K] and [N, K]
+
+
+def product(name: str, turn: str) -> Op:
+    return Op("fp8_gemm_nt", takes=HOW, makes=OURS, around=hooks.product(name, turn))
+
+
+def contiguous(name: str, turn: str) -> Op:
+    makes = (*OURS, "m_indices")
+    return Op("m_grouped_fp8_gemm_nt_contiguous", takes=(*HOW, *GROUPED), makes=makes, beside={"m_indices": None}, around=hooks.contiguous_groups(name, turn))
+
+
+def masked(name: str) -> Op:
+    return Op("m_grouped_fp8_gemm_nt_masked", takes=HOW, makes=OURS, around=hooks.masked_groups(name))
+
+
+def sixteen_bits(name: str, turn: str) -> Op:
+    return Op("matmul_persistent", names={"d": "c"}, takes=("c", "compiled_dims"), sets={"kernel": "deep_gemm"}, around=hooks.sixteen_bits(name, turn))
+
+
+NAMED = {f"{kind}_gemm_{order}": turn for kind in ("fp8", "fp8_fp4") for order, turn in TURNS.items()}
+FUNCTIONS = {
+    **{name: product(name, turn) for name, turn in NAMED.items()},
+    **{f"m_grouped_{kind}_gemm_{order}_contiguous": contiguous(f"m_grouped_{kind}_gemm_{order}_contiguous", TURNS[order]) for kind in ("fp8", "fp8_fp4") for order in ("nt", "nn")},
+    **{f"m_grouped_{kind}_gemm_nt_masked": masked(f"m_grouped_{kind}_gemm_nt_masked") for kind in ("fp8", "fp8_fp4")},
+    **{f"bf16_gemm_{order}": sixteen_bits(f"bf16_gemm_{order}", turn) for order, turn in TURNS.items()},
+    "fp8_gemm_nt_skip_head_mid": Op(
+        "fp8_gemm_nt", takes=("head_splits", *HOW), makes=OURS, around=hooks.with_room_in_heads
+    ),
+    "fp8_mqa_logits": Op(takes=("max_seqlen_k",), makes=("kv_sf",), around=hooks.logits_of_ranges("fp8_mqa_logits")),
+    "fp8_fp4_mqa_logits": Op(
+        "fp8_mqa_logits", takes=("max_seqlen_k", "logits_dtype"), makes=("kv_sf",), around=hooks.logits_of_ranges("fp8_fp4_mqa_logits", with_scales=True)
+    ),
+    "fp8_paged_mqa_logits": Op(takes=("kv_cache", "indices"), makes=("fused_kv_cache",), around=hooks.logits_of_pages("fp8_paged_mqa_logits")),
+    "fp8_fp4_paged_mqa_logits": Op(
+        "fp8_paged_mqa_logits",
+        takes=("kv_cache", "indices", "logits_dtype"),
+        makes=("fused_kv_cache",),
+        around=hooks.logits_of_pages("fp8_fp4_paged_mqa_logits", with_scales=True),
+    ),
+}
+
+BF16_GROUPS = {
+    **{
+        f"m_grouped_bf16_gemm_{order}_contiguous": hooks.grouped_sixteen_bits(
+            f"m_grouped_bf16_gemm_{order}_contiguous", lambda order=order: PACKAGE.adapter(f"bf16_gemm_{order}").function, TURNS[order]
+        )
+        for order in ("nt", "nn")
+    },
+    "m_grouped_bf16_gemm_nt_masked": hooks.masked_sixteen_bits(lambda: PACKAGE.adapter("bf16_gemm_nt").function),
+}
+
+PACKAGE = Package(
+    "deep_gemm",
+    FUNCTIONS,
+    torch_lines={},
+    own={
+        **{f"deep_gemm._C.{name}": made for name, made in {**library.SETTINGS, **BF16_GROUPS}.items()},
+        **{f"deep_gemm._C.{made.__name__}": made for made in (*library.LAYOUTS, hooks.get_paged_mqa_logits_metadata)},
+        **{f"deep_gemm.utils.math.{made.__name__}": made for made in library.NUMBERS},
+        **{f"deep_gemm.testing.{module}.{made.__name__}": made for module, functions in library.TESTING.items() for made in functions},
+        # Of sgl-kernel's build alone.
+        **{f"deep_gemm.{name}": library.SETTINGS[name] for name in ("set_compile_mode", "get_compile_mode")},
+    },
+    ignored=frozenset(),
+)
+
+__getattr__, __dir__ = in_place_of(PACKAGE, globals())
