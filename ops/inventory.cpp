@@ -16,6 +16,7 @@
   OP(concat_mla_absorb_q)                   \
   OP(merge_state)                           \
   OP(merge_state_v2)                        \
+  OP(merge_states)                          \
   OP(cutlass_mla_get_workspace_size)        \
   OP(cutlass_mla_decode)                    \
   OP(trtllm_batch_decode_with_kv_cache_mla) \

@@ -7,10 +7,10 @@ from ._adapt import Op
 from ._hooks import deep_gemm as hooks
 from ._packages import Package, in_place_of
 
-HANDED = ("a", "b")  # pairs
-HOW = ("recipe", "recipe_a", "recipe_b", "compiled_dims", "disable_ue8m0_cast")
+RECIPE = ("recipe", "compiled_dims", "disable_ue8m0_cast")
+HOW = (*RECIPE, "recipe_a", "recipe_b")
 OURS = ("a", "b", "sfa", "sfb", "gran_n", "scale_ue8m0")
-GROUPED = ("grouped_layout", "use_psum_layout", "ensure_zero_padding", "expected_m_for_psum_layout")
+GROUPED = ("grouped_layout", "use_psum_layout", "ensure_zero_padding")
 
 TURNS = {"nt": "", "nn": "b", "tn": "ab", "tt": "a"}  # what comes the other way than [M, K] and [N, K]
 
@@ -20,8 +20,8 @@ def product(name: str, turn: str) -> Op:
 
 
 def contiguous(name: str, turn: str) -> Op:
-    makes = (*OURS, "m_indices")
-    return Op("m_grouped_fp8_gemm_nt_contiguous", takes=(*HOW, *GROUPED), makes=makes, beside={"m_indices": None}, around=hooks.contiguous_groups(name, turn))
+    takes = (*HOW, *GROUPED) if turn else (*HOW, *GROUPED, "expected_m_for_psum_layout")
+    return Op("m_grouped_fp8_gemm_nt_contiguous", takes=takes, makes=(*OURS, "m_indices"), around=hooks.contiguous_groups(name, turn))
 
 
 def masked(name: str) -> Op:
@@ -38,9 +38,7 @@ FUNCTIONS = {
     **{f"m_grouped_{kind}_gemm_{order}_contiguous": contiguous(f"m_grouped_{kind}_gemm_{order}_contiguous", TURNS[order]) for kind in ("fp8", "fp8_fp4") for order in ("nt", "nn")},
     **{f"m_grouped_{kind}_gemm_nt_masked": masked(f"m_grouped_{kind}_gemm_nt_masked") for kind in ("fp8", "fp8_fp4")},
     **{f"bf16_gemm_{order}": sixteen_bits(f"bf16_gemm_{order}", turn) for order, turn in TURNS.items()},
-    "fp8_gemm_nt_skip_head_mid": Op(
-        "fp8_gemm_nt", takes=("head_splits", *HOW), makes=OURS, around=hooks.with_room_in_heads
-    ),
+    "fp8_gemm_nt_skip_head_mid": Op("fp8_gemm_nt", takes=("head_splits", *RECIPE), makes=OURS, around=hooks.with_room_in_heads),
     "fp8_mqa_logits": Op(takes=("max_seqlen_k",), makes=("kv_sf",), around=hooks.logits_of_ranges("fp8_mqa_logits")),
     "fp8_fp4_mqa_logits": Op(
         "fp8_mqa_logits", takes=("max_seqlen_k", "logits_dtype"), makes=("kv_sf",), around=hooks.logits_of_ranges("fp8_fp4_mqa_logits", with_scales=True)

@@ -18,6 +18,7 @@
   OP(mla_rope_quantize_fp8)                 \
   OP(merge_state)                           \
   OP(merge_state_v2)                        \
+  OP(merge_states)                          \
   OP(topk_softmax)                          \
   OP(topk_sigmoid)                          \
   OP(moe_fused_gate)                        \

@@ -144,9 +144,7 @@ def with_room_in_heads(run: Run, call: Call) -> None:
 
 def groups_by_row(name: str, call: Call, rows: int, groups: int) -> np.ndarray:
     """The group of each row, -1 for padding."""
-    layout = call.pop("grouped_layout")
-    layout = call.pop("m_indices", None) if layout is None else layout
-    array = bare(layout)
+    array = bare(call.pop("grouped_layout"))
     if not hasattr(array, "shape") or len(array.shape) != 1 or dtype_name(array.dtype) != "i32":
         found = f"is {array.dtype} {list(array.shape)}" if hasattr(array, "shape") else f"is {array!r}"
         raise refuse(name, f"{found}, expected int32 of one dimension", argument="grouped_layout", code="bad_dtype")
@@ -349,8 +347,8 @@ def get_paged_mqa_logits_metadata(context_lens: Any, block_kv: int, num_sms: int
 def grouped_sixteen_bits(name: str, product_of: Callable[[], Callable[..., Any]], turn: str = "") -> Callable[..., None]:
     """Each group's rows as one product."""
 
-    def m_grouped(a: Any, b: Any, d: Any, grouped_layout: Optional[Any] = None, compiled_dims: str = "nk", use_psum_layout: bool = False,
-                  ensure_zero_padding: bool = True, expected_m_for_psum_layout: Optional[int] = None, *, m_indices: Any = None, **how: Any) -> None:  # fmt: skip
+    def m_grouped(a: Any, b: Any, d: Any, grouped_layout: Any, compiled_dims: str = "nk", use_psum_layout: bool = False,
+                  ensure_zero_padding: bool = True, expected_m_for_psum_layout: Optional[int] = None, **how: Any) -> None:  # fmt: skip
         for argument, value, rank in (("a", a, 2), ("b", b, 3), ("d", d, 2)):
             if getattr(bare(value), "ndim", None) != rank:
                 found = f"has shape {list(bare(value).shape)}" if hasattr(bare(value), "shape") else f"is {value!r}"
@@ -358,7 +356,7 @@ def grouped_sixteen_bits(name: str, product_of: Callable[[], Callable[..., Any]]
         if tuple(bare(d).shape) != (bare(a).shape[0], bare(b).shape[2 if turn else 1]):
             text = f"has shape {list(bare(d).shape)}, expected {[bare(a).shape[0], bare(b).shape[2 if turn else 1]]}"
             raise refuse(name, text, argument="d", code="bad_shape")
-        call = {"grouped_layout": grouped_layout, "m_indices": m_indices, "use_psum_layout": use_psum_layout}
+        call = {"grouped_layout": grouped_layout, "use_psum_layout": use_psum_layout}
         of_row = groups_by_row(name, call, bare(a).shape[0], bare(b).shape[0])
         if len(of_row) != bare(a).shape[0] or (of_row >= bare(b).shape[0]).any():
             text = f"has {len(of_row)} rows up to group {of_row.max(initial=-1)}, expected {bare(a).shape[0]} rows of {bare(b).shape[0]} groups"

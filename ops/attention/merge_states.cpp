@@ -1,0 +1,228 @@
+#include "ops/attention/merge_states.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/fixed_math.h"
+#include "core/threads.h"
+#include "ops/base/golden_output.h"
+#include "ops/rows/sum_rows.h"
+
+namespace dodona::ops {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// Golden mode as it is, and with the mistakes that merging kernels make.
+enum class Rule { right, shares_not_normalized, last_state_left_out, logarithm_left_out };
+
+double cost(const MergeStates& op) {
+  return static_cast<double>(op.v.size(1) * op.v.size(3));
+}
+
+/// The longest series of states, in order, each above the one before: no way to take them in order, or in parts of them in order, has more
+/// new maxima.
+double most_rescalings(const std::vector<double>& s) {
+  std::vector<double> ends;
+  for (const double value : s) {
+    const auto place = std::lower_bound(ends.begin(), ends.end(), value);
+    if (place == ends.end()) {
+      ends.push_back(value);
+    } else {
+      *place = value;
+    }
+  }
+  return static_cast<double>(ends.size());
+}
+
+/// One token's head: the states' shares, how far an honest implementation's may be off, relative, and the log-sum-exp.
+struct Shares {
+  std::vector<double> of, error;
+  double roundings = 0;  ///< of a state's product on its way through the sums
+  Bounded s;
+};
+
+Shares shares_of(const std::vector<double>& s) {
+  const double top = *std::max_element(s.begin(), s.end()), count = static_cast<double>(s.size()), depth = fixed::log2(count);
+  const double rescalings = most_rescalings(s) + 1;  // and one where parts are put together
+  Shares shares;
+  double sum = 0;
+  for (const double value : s) {
+    double weight = value == -infinity ? 0.0 : fixed::exp2(value - top);
+    if (weight < 0x1p-152) weight = 0;  // zero in fp32, whatever its error
+    // Differences up to the maximum add up to top - s, each rounded in fp32; an exponential is within 2^-22, and its product rounded; the
+    // logarithm of a part's sum is within 2^-22 and rounded with its maximum.
+    const double distance = weight > 0 ? top - value : 0.0, part = weight > 0 ? std::max(std::fabs(top), std::fabs(value)) + depth + 4.0 : 0.0;
+    shares.of.push_back(weight);
+    shares.error.push_back(weight > 0 ? (0.6932 * (distance + part) + 5.0 * rescalings) * f32_eps : 0.0);
+    sum += weight;
+  }
+  double mean_error = 0;
+  for (std::size_t i = 0; i < s.size(); ++i) {
+    shares.of[i] /= sum;
+    mean_error += shares.of[i] * shares.error[i];
+  }
+  shares.roundings = count + 2.0 * rescalings;
+  // The sum's own roundings; the logarithm within 2^-22, a second one where parts have theirs, and the rounding of its sum with a part's maximum.
+  const double log_sum = fixed::log2(sum);
+  shares.s = {top + log_sum, 1.4427 * (mean_error + count * f32_eps) + (8.0 + 2.0 * log_sum) * f32_eps};
+  return shares;
+}
+
+/// One element of the merged values.
+Bounded merged_element(const std::vector<double>& v, const Shares& shares, double half_unit) {
+  double value = 0, magnitude = 0, moved = 0, flushed = 0;
+  bool open = false;
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    if (shares.of[i] == 0 && std::isfinite(v[i])) continue;
+    open = open || (!std::isfinite(v[i]) && shares.of[i] < 0x1p-120);  // a weight that may be zero meets infinity
+    value += shares.of[i] * v[i];
+    magnitude += std::fabs(shares.of[i] * v[i]);
+    flushed += flush_floor * (2.0 + std::fabs(v[i]));
+  }
+  if (!std::isfinite(value)) return {value, 0.0, open};
+  for (std::size_t i = 0; i < v.size(); ++i)
+    if (shares.of[i] > 0) moved += shares.of[i] * shares.error[i] * std::fabs(v[i] - value);
+  // Weights off move v toward their states; products and sums are rounded, so is the sum of the weights, and the quotient takes 4 units. Sums of
+  // parts of the states may be rounded to the type before they are put together.
+  const double slack =
+      moved + (shares.roundings * f32_eps + half_unit) * magnitude + (shares.roundings + 4.0) * f32_eps * std::fabs(value) + flushed;
+  return {value, slack, open};
+}
+
+template <Rule rule>
+void golden(const MergeStates& op, const Exec& exec, Reference* reference) {
+  const GoldenOutput out(op.v_merged, reference, "v_merged"), lse(op.s_merged, reference, "s_merged");
+  out.make_open();
+  lse.make_open();
+  const std::int64_t states = op.v.size(1), heads = op.v.size(2), width = op.v.size(3);
+  const double half_unit = op.v.dtype() == DType::bf16 ? 0x1p-9 : 0x1p-12;
+  parallel_for(exec.threads, op.s_merged.elements(), cost(op), [&](std::int64_t row) {
+    const std::int64_t token = row / heads, head = row % heads;
+    std::vector<double> s, v(static_cast<std::size_t>(states));
+    for (std::int64_t i = 0; i < states; ++i) s.push_back(quant::get(op.s, (token * states + i) * heads + head));
+    if (rule == Rule::last_state_left_out && states > 1) s.back() = -infinity;
+    const auto values_at = [&](std::int64_t d) {
+      for (std::int64_t i = 0; i < states; ++i)
+        v[static_cast<std::size_t>(i)] = quant::get(op.v, ((token * states + i) * heads + head) * width + d);
+    };
+    if (states == 1) {  // copied, whatever it is
+      lse.put(row, {s[0], std::fabs(s[0]) < flush_floor ? flush_floor : 0.0});
+      for (std::int64_t d = 0; d < width; ++d) {
+        values_at(d);
+        out.put(row * width + d, {v[0], std::fabs(v[0]) < flush_floor ? flush_floor : 0.0});
+      }
+      return;
+    }
+    const bool undefined = std::any_of(s.begin(), s.end(), [](double value) { return std::isnan(value) || value == infinity; });
+    const bool empty = std::all_of(s.begin(), s.end(), [](double value) { return value == -infinity; });
+    if (undefined || empty) {
+      const double nan = std::numeric_limits<double>::quiet_NaN();
+      lse.put(row, {undefined ? nan : -infinity, 0.0, undefined});
+      for (std::int64_t d = 0; d < width; ++d) {
+        values_at(d);
+        const bool finite = std::all_of(v.begin(), v.end(), [](double value) { return std::isfinite(value); });
+        out.put(row * width + d, {undefined ? nan : 0.0, 0.0, undefined || !finite});
+      }
+      return;
+    }
+    Shares shares = shares_of(s);
+    if (rule == Rule::logarithm_left_out) shares.s = {*std::max_element(s.begin(), s.end())};
+    if (rule == Rule::shares_not_normalized) {
+      const double largest = *std::max_element(shares.of.begin(), shares.of.end());
+      for (double& share : shares.of) share /= largest;
+    }
+    lse.put(row, shares.s);
+    for (std::int64_t d = 0; d < width; ++d) {
+      values_at(d);
+      out.put(row * width + d, merged_element(v, shares, half_unit));
+    }
+  });
+}
+
+/// Shares of one head in fp32, and its log-sum-exp.
+float fast_shares(const float* s, std::int64_t step, std::vector<float>& shares) {
+  float top = -std::numeric_limits<float>::infinity();
+  bool undefined = false;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const float value = s[static_cast<std::int64_t>(i) * step];
+    undefined = undefined || std::isnan(value) || value == std::numeric_limits<float>::infinity();
+    top = std::max(top, value);
+  }
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  if (undefined || std::isinf(top)) {
+    std::fill(shares.begin(), shares.end(), undefined ? nan : 0.0f);
+    return undefined ? nan : top;
+  }
+  double sum = 0;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const double weight = fixed::exp2(static_cast<double>(s[static_cast<std::int64_t>(i) * step]) - static_cast<double>(top));
+    shares[i] = static_cast<float>(weight);
+    sum += weight;
+  }
+  for (float& share : shares) share = static_cast<float>(static_cast<double>(share) / sum);
+  return static_cast<float>(static_cast<double>(top) + fixed::log2(sum));
+}
+
+void fast(const MergeStates& op, const Exec& exec) {
+  const std::int64_t states = op.v.size(1), heads = op.v.size(2), width = op.v.size(3);
+  const std::int64_t bytes = bits(op.v.dtype()) / 8;
+  parallel_for(exec.threads, op.s_merged.elements(), cost(op), [&](std::int64_t row) {
+    const std::int64_t token = row / heads, head = row % heads;
+    const float* s = op.s.as<float>() + token * op.s.stride(0) + head * op.s.stride(2);
+    float* lse = op.s_merged.as<float>() + token * op.s_merged.stride(0) + head * op.s_merged.stride(1);
+    std::vector<float> shares(static_cast<std::size_t>(states), 1.0f);
+    std::vector<std::int32_t> rows;
+    std::vector<float> factors;
+    *lse = states == 1 ? *s : fast_shares(s, op.s.stride(1), shares);
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      if (shares[i] == 0) continue;  // what has no share may be anything
+      rows.push_back(static_cast<std::int32_t>(i));
+      factors.push_back(shares[i]);
+    }
+    const SumRows sum{.input = static_cast<std::byte*>(op.v.data()) + (token * op.v.stride(0) + head * op.v.stride(2)) * bytes,
+                      .row_bytes = op.v.stride(1) * bytes,
+                      .permutation = rows.data(),
+                      .factors = factors.data(),
+                      .scale = 1.0f,
+                      .output = static_cast<std::byte*>(op.v_merged.data()) +
+                                (token * op.v_merged.stride(0) + head * op.v_merged.stride(1)) * bytes,
+                      .count = static_cast<std::int64_t>(rows.size()),
+                      .n = width,
+                      .type = op.v.dtype(),
+                      .writing = Writing::cached,
+                      .start = rows.empty() ? 0.0f : -0.0f};
+    dispatch<SumRowsKernel>(exec.isa, sum);
+  });
+}
+
+}  // namespace
+}  // namespace dodona::ops
+
+namespace dodona {
+std::unique_ptr<Op> op_merge_states() {
+  using ops::Rule;
+  return define<ops::MergeStates>({
+      .contract = R"(
+fp32: m = max of the states' s, weights 2^(s - m), v = sum of v * weight / sum of weights, rounded once to the type (nearest even), s =
+m + log2(sum). Log-sum-exps are in base 2. A state with s = -inf adds nothing; where all have it v = 0 and s = -inf; without states likewise. One
+state is copied. s = +inf or NaN: NaN (open, for a maximum drops NaN where FlashInfer guards empty states, and its weights of 0 meet v); so is an infinite
+v whose weight may be flushed. States are taken in order, in one chain with a running maximum or in parts of them that are then put together, whose values may
+be rounded to the type and whose log-sum-exps are rounded. Budget, in units of 2^-24, of n states whose longest rising series is k - 1: a weight's relative error
+0.7*(m - s) + 0.7*(max(|m|, |s|) + log2(n) + 4) + 5 k moves v along its distance from the state; n + 2 k of the sum of |v * share|, half a unit of
+the type of it, n + 2 k + 4 of |v|; s: 1.45 of the mean error and n, 8 and twice its logarithm; plus what flushed denormals carry.)",
+      .golden = ops::golden<Rule::right>,
+      .fast = ops::fast,
+      .defects = {{"first-empty-poisons", "v_merged",
+                   "FlashInfer up to 0.5: a first state with s = -inf gives NaN, whatever the others are (-inf - -inf)"}},
+      .mistakes = {{"shares-not-normalized", "the weights are not divided by their sum", ops::golden<Rule::shares_not_normalized>},
+                   {"last-state-left-out", "the last state is not merged", ops::golden<Rule::last_state_left_out>},
+                   {"logarithm-left-out", "the largest log-sum-exp is written, without the logarithm of the sum",
+                    ops::golden<Rule::logarithm_left_out>}},
+      .cases = {"T=3 S=4 N=5 D=64", "T=2 S=9 N=3 D=128 --dtype v=f16", "T=4 S=1 N=2 D=24", "T=2 S=3 N=4 D=40 --special infinite-lse"},
+      .bench_cases = {"T=1 S=64 N=64 D=128", "T=256 S=4 N=64 D=128"},
+  });
+}
+}  // namespace dodona
