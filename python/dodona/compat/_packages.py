@@ -34,6 +34,13 @@ class _Module(ModuleType):
         return sorted({*super().__dir__(), *self._owner.record.names(self.__spec__.name)})
 
 
+class Later:
+    """What needs torch to be made, and is made when it is asked for."""
+
+    def __init__(self, made: Callable[[], Any]) -> None:
+        self.made = made
+
+
 class Package:
     """What `lines` and the inventory offer of a package. Ops that have the package among their sources need no line where the names agree."""
 
@@ -122,7 +129,8 @@ class Package:
     def _make(self, place: str, kind: str, known: Any) -> Any:
         name = place.rpartition(".")[2]
         if place in self.own:
-            return self.own[place]
+            made = self.own[place]
+            return made.made() if isinstance(made, Later) else made
         if kind == "functions" and name in self.offered() and self.record.function(name)[0] == place:
             return self.adapter(name).function
         if kind == "functions":

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from . import _collectives as collectives
+from . import _testing as of_tests
 from ._adapt import Op
 from ._hooks import arrays, attention, draws, quantized, transfers
-from ._packages import Package, in_place_of
+from ._packages import Later, Package, in_place_of
 
 
 @dataclass
@@ -181,6 +182,18 @@ PACKAGE = Package(
         "sgl_kernel.elementwise.FusedSetKVBufferArg": FusedSetKVBufferArg,
         "sgl_kernel.sampling.top_k_top_p_sampling_from_logits": draws.from_logits(lambda name: PACKAGE.adapter(name).function),
         "sgl_kernel.utils.is_arch_support_pdl": is_arch_support_pdl,
+        **{
+            f"sgl_kernel.testing.rotary_embedding.{name}": Later(lambda name=name: of_tests.rotary_classes()[name])
+            for name in ("RotaryEmbedding", "FlashInferRotaryEmbedding", "SglKernelRotaryEmbedding", "MHATokenToKVPool")
+        },
+        **{f"sgl_kernel.testing.rotary_embedding.{made.__name__}": made for made in (of_tests._apply_rotary_emb, of_tests.create_inputs)},
+        **{
+            f"sgl_kernel.test_utils.{made.__name__}": made
+            for made in (
+                of_tests._compute_balanced_split, of_tests._compute_imbalanced_split, of_tests.assert_all_close_or_tiny_diff,
+                of_tests.create_per_token_group_quant_test_data,
+            )
+        },
         **{
             f"sgl_kernel.allreduce.{made.__name__}": made
             for made in (collectives.init_custom_ar, collectives.dispose, collectives.meta_size, collectives.register_buffer, collectives.all_reduce)

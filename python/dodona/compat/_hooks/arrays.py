@@ -7,6 +7,7 @@ from typing import Any, Callable
 import numpy as np
 
 from ..._arrays import Typed, as_dtype, dtype_name, is_torch
+from ..._library import BadType
 from .._adapt import Call, refuse
 
 Run = Callable[[Call], Any]
@@ -28,6 +29,17 @@ def bare(value: Any) -> Any:
 def like(value: Any, array: Any) -> Any:
     """`array` as codes of the type that `value` states, where it states one."""
     return as_dtype(array, value.dtype) if isinstance(value, Typed) else array
+
+
+def type_of(value: Any) -> str:
+    """Our name of an array's element type; 16-bit codes in integers are bf16. `?` of what has none."""
+    if isinstance(value, Typed):
+        return value.dtype
+    kind = getattr(value, "dtype", None)
+    try:
+        return "bf16" if kind == np.uint16 else dtype_name(kind)
+    except (BadType, TypeError):
+        return "?"
 
 
 def bytes_of_a_row(value: Any) -> int:

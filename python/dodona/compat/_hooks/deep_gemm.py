@@ -11,7 +11,7 @@ from ..._ops import function
 from .. import _deep_gemm as library
 from .._adapt import Call, NotOffered, refuse
 from .._layouts import as_given
-from .arrays import Run, bare, closed_up, dense, dense_copy, last_stride, like
+from .arrays import Run, bare, closed_up, dense, dense_copy, last_stride, like, type_of
 
 BLOCK = 128  # rows that have one group
 
@@ -44,7 +44,7 @@ def sizes_of(name: str, call: Call, exponents: bool) -> tuple[int, int]:
     """Rows of b and columns that share a scale, from the recipe or the two of both sides."""
     recipe, sides = call.pop("recipe"), (call.pop("recipe_a", None), call.pop("recipe_b", None))
     if isinstance(sides[0], str):  # versions before 2.2 have compiled_dims in this place
-        sides = (None, sides[1])
+        sides = (None, None)
     if (sides[0] is None) != (sides[1] is None) or (sides[0] is not None and recipe is not None):
         raise refuse(name, f"is {recipe!r} with recipe_a={sides[0]!r} and recipe_b={sides[1]!r}, expected the one or the two others", argument="recipe")
     given = (1, 1 if exponents else BLOCK, BLOCK) if recipe is None else recipe
@@ -60,7 +60,7 @@ def sizes_of(name: str, call: Call, exponents: bool) -> tuple[int, int]:
 
 
 def words_of(scales: Any) -> bool:
-    return dtype_name(bare(scales).dtype) == "i32"
+    return type_of(scales) == "i32"
 
 
 def as_numbers(scales: Any, columns: int) -> Any:
@@ -76,7 +76,7 @@ def operands(name: str, call: Call, turn: str) -> None:
     a, sfa = (turned(a), turned(sfa)) if "a" in turn else (a, sfa)
     b, sfb = (turned(b), turned(sfb)) if "b" in turn else (b, sfb)
     for argument, codes in (("a", a), ("b", b)):
-        if dtype_name(bare(codes).dtype) == "i8":
+        if type_of(codes) == "i8":
             raise refuse(name, "is packed e2m1, offered is e4m3", kind=NotOffered, code="unsupported", argument=argument)
     both = words_of(sfa) and words_of(sfb)
     rows_b, columns = sizes_of(name, call, words_of(sfb))
@@ -105,7 +105,7 @@ def product(name: str, turn: str = "") -> Callable[[Run, Call], None]:
     def around(run: Run, call: Call) -> None:
         operands(name, call, turn)
         if call["c"] is not None and hasattr(bare(call["c"]), "shape"):
-            if dtype_name(bare(call["c"]).dtype) != "f32":
+            if type_of(call["c"]) != "f32":
                 text = f"is {bare(call['c']).dtype}, offered is float32: how kernels of Blackwell round sums with 16-bit c is not known"
                 raise refuse(name, text, kind=NotOffered, code="unsupported", argument="c")
             call["c"] = dense_copy(bare(call["c"]))  # it may be d
@@ -145,7 +145,7 @@ def with_room_in_heads(run: Run, call: Call) -> None:
 def groups_by_row(name: str, call: Call, rows: int, groups: int) -> np.ndarray:
     """The group of each row, -1 for padding."""
     array = bare(call.pop("grouped_layout"))
-    if not hasattr(array, "shape") or len(array.shape) != 1 or dtype_name(array.dtype) != "i32":
+    if not hasattr(array, "shape") or len(array.shape) != 1 or type_of(array) != "i32":
         found = f"is {array.dtype} {list(array.shape)}" if hasattr(array, "shape") else f"is {array!r}"
         raise refuse(name, f"{found}, expected int32 of one dimension", argument="grouped_layout", code="bad_dtype")
     layout = np.asarray(array)
@@ -240,10 +240,10 @@ def sixteen_bits(name: str, turn: str = "") -> Callable[[Run, Call], None]:
 
     def around(run: Run, call: Call) -> None:
         call.pop("compiled_dims")
-        a, b, d = call["a"], call["b"], bare(call["d"])
+        a, b = call["a"], call["b"]
         if call.pop("c") is not None:
             raise refuse(name, "is given, offered is None", kind=NotOffered, code="unsupported", argument="c")
-        if dtype_name(getattr(d, "dtype", "bf16")) == "f32":
+        if type_of(call["d"]) == "f32":
             raise refuse(name, "is float32, offered is bfloat16", kind=NotOffered, code="unsupported", argument="d")
         run({**call, "a": turned(a) if "a" in turn else a, "b": b if "b" in turn else turned(b)})
 
@@ -319,7 +319,7 @@ def get_paged_mqa_logits_metadata(context_lens: Any, block_kv: int, num_sms: int
     name, lengths = "get_paged_mqa_logits_metadata", bare(context_lens)
     if indices is not None:
         raise refuse(name, "is given, offered is None", kind=NotOffered, code="unsupported", argument="indices")
-    if not hasattr(lengths, "shape") or len(lengths.shape) not in (1, 2) or dtype_name(lengths.dtype) != "i32":
+    if not hasattr(lengths, "shape") or len(lengths.shape) not in (1, 2) or type_of(lengths) != "i32":
         found = f"is {lengths.dtype} {list(lengths.shape)}" if hasattr(lengths, "shape") else f"is {lengths!r}"
         raise refuse(name, f"{found}, expected int32 of one or two dimensions", argument="context_lens", code="bad_dtype")
     for argument, value, wanted in (("block_kv", block_kv, "32 or 64"), ("num_sms", num_sms, "a positive number")):

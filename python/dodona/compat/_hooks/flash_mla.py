@@ -7,11 +7,11 @@ from typing import Any, Optional
 
 import numpy as np
 
-from ..._arrays import dtype_name, is_torch
+from ..._arrays import is_torch
 from ..._ops import function
 from .._adapt import Call, NotOffered, refuse
 from .._layouts import as_given
-from .arrays import Run, bare, bytes_as, closed_up
+from .arrays import Run, bare, bytes_as, closed_up, type_of
 
 ROW = 656  # bytes of a token in an e4m3 cache
 
@@ -86,12 +86,12 @@ def _numbers(array: Any) -> np.ndarray:
 
 def listed(name: str, indices: Any, lengths: Any, argument: str, step: int, there: int, shift: int = 0) -> np.ndarray:
     """A list with -1 for what names none of the `there` rows or stands behind the length, filled up to a multiple of `step`."""
-    if dtype_name(getattr(bare(indices), "dtype", "?")) != "i32":
+    if type_of(indices) != "i32":
         raise refuse(name, f"is {bare(indices).dtype}, expected int32", argument="indices", code="bad_dtype")
     rows = _numbers(indices).astype(np.int64)
     rows = np.where((rows < 0) | (rows >= there), -1, rows + shift)
     if lengths is not None:
-        if _shape(name, argument, lengths, 1) != (rows.shape[0],) or dtype_name(bare(lengths).dtype) != "i32":
+        if _shape(name, argument, lengths, 1) != (rows.shape[0],) or type_of(lengths) != "i32":
             text = f"is {bare(lengths).dtype} {list(bare(lengths).shape)}, expected int32 [{rows.shape[0]}]"
             raise refuse(name, text, argument=argument, code="bad_shape")
         kept = np.arange(rows.shape[-1]) < _numbers(lengths).reshape(-1, *[1] * (rows.ndim - 1))
@@ -104,7 +104,7 @@ def with_sink(name: str, out: Any, lse: Any, sink: Any) -> None:
     """out times exp(lse) / (exp(lse) + exp(sink)), lse [.., N] as out is [.., N, D]: one rounding more than a kernel that knows the sink."""
     if sink is None:
         return
-    if _shape(name, "attn_sink", sink, 1) != (lse.shape[-1],) or dtype_name(bare(sink).dtype) != "f32":
+    if _shape(name, "attn_sink", sink, 1) != (lse.shape[-1],) or type_of(sink) != "f32":
         text = f"is {bare(sink).dtype} {list(bare(sink).shape)}, expected float32 [{lse.shape[-1]}]"
         raise refuse(name, text, argument="attn_sink", code="bad_shape")
     sinks, sums = _numbers(sink), _numbers(lse)

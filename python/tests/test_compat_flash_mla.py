@@ -1,0 +1,128 @@
+"""FlashMLA's functions in upstream's place: metadata that make themselves, sinks, lengths and a second cache against the ops that they are."""
+
+import numpy as np
+import pytest
+
+import dodona
+from dodona import compat
+from dodona.compat import flash_mla
+
+DENSE = dodona.gen("flash_mla_with_kvcache B=2 Q=2 N=3 pages=6 W=3 parts=7 --attr softmax_scale=0.07 --attr causal=true --dtype q=f16 --seed 1")
+SPARSE = dodona.gen("flash_mla_sparse_decode B=2 Q=1 N=3 pages=2 topk=128 parts=3 --attr softmax_scale=0.0721687836 --seed 2")
+PREFILL = dodona.gen("flash_mla_sparse_fwd T=2 N=3 S=70 topk=128 --attr sm_scale=0.0721687836 --attr logarithms=natural --seed 3")
+
+
+def raw(value):
+    return np.asarray(getattr(value, "array", value))
+
+
+def numbers(values):
+    values = raw(values)
+    return (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32) if values.dtype != np.float16 else values.astype(np.float32)
+
+
+def dense(meta, **changes):
+    a = DENSE.arguments()
+    return flash_mla.flash_mla_with_kvcache(
+        **{"q": a["q"], "k_cache": a["k_cache"], "block_table": a["block_table"], "cache_seqlens": a["cache_seqlens"], "head_dim_v": 512,
+           "tile_scheduler_metadata": meta, "softmax_scale": 0.07, "causal": True, **changes}
+    )  # fmt: skip
+
+
+def sparse(**changes):
+    a = SPARSE.arguments()
+    given = {"q": a["q"], "k_cache": raw(a["k_cache"]), "indices": a["indices"], "softmax_scale": 0.0721687836, "is_fp8_kvcache": True}
+    meta, splits = flash_mla.get_mla_metadata()
+    return flash_mla.flash_mla_with_kvcache(
+        **{"block_table": None, "cache_seqlens": None, "head_dim_v": 512, "tile_scheduler_metadata": meta, "num_splits": splits, **given, **changes}
+    )
+
+
+def test_metadata_are_made_by_the_first_call_and_kept():
+    meta, splits = flash_mla.get_mla_metadata(np.zeros(2, np.int32), 6, 1)
+    assert splits is None and not meta.have_initialized
+    out, lse = dense(meta)
+    wanted = DENSE.run()
+    assert np.allclose(numbers(out), numbers(wanted["out"]), atol=1e-3) and np.allclose(lse, wanted["softmax_lse"], atol=1e-4)
+    kept = meta.tile_scheduler_metadata
+    assert meta.have_initialized and raw(dense(meta)[0]).tobytes() == raw(out).tobytes() and meta.tile_scheduler_metadata is kept
+    with pytest.raises(AssertionError, match="tile_scheduler_metadata was made by a call with causal=True, this has False"):
+        dense(meta, causal=False)
+
+
+def test_metadata_of_versions_before_are_a_pair():
+    a = DENSE.arguments()
+    out, lse = dense(a["tile_scheduler_metadata"], num_splits=a["num_splits"])
+    assert raw(out).tobytes() == raw(DENSE.run()["out"]).tobytes()
+
+
+def test_a_list_of_slots_is_the_sparse_kernel_whatever_the_pages():
+    out, lse = sparse()
+    wanted = SPARSE.run()
+    assert np.allclose(numbers(out), numbers(wanted["out"]), atol=2e-2) and np.allclose(lse, wanted["softmax_lse"], atol=1e-4)
+    pages = raw(SPARSE.arguments()["k_cache"]).reshape(4, 32, 1, 656)
+    assert raw(sparse(k_cache=pages)[0]).tobytes() == raw(out).tobytes()
+
+
+def test_only_the_first_slots_of_a_list_count():
+    indices = SPARSE.arguments()["indices"].copy()
+    indices[0, :, 50:], indices[1, :, 7:] = -1, -1
+    assert raw(sparse(topk_length=np.array([50, 7], np.int32))[0]).tobytes() == raw(sparse(indices=indices)[0]).tobytes()
+    nothing = sparse(topk_length=np.zeros(2, np.int32))
+    assert not numbers(nothing[0]).any() and (raw(nothing[1]) == np.inf).all()
+
+
+def test_a_second_cache_is_as_if_its_tokens_stood_behind_the_first():
+    a = SPARSE.arguments()
+    cache, indices = raw(a["k_cache"]), a["indices"]
+    joined = sparse(k_cache=np.concatenate([cache, cache]), indices=np.concatenate([indices, np.where(indices < 0, -1, indices + 128)], -1).astype(np.int32))
+    apart = sparse(extra_k_cache=cache, extra_indices_in_kvcache=indices)
+    assert raw(apart[0]).tobytes() == raw(joined[0]).tobytes() and raw(apart[1]).tobytes() == raw(joined[1]).tobytes()
+
+
+def test_sinks_take_their_share_of_the_output_alone():
+    sink = np.array([np.inf, -np.inf, 2.5], np.float32)
+    (plain, lse), (out, same) = sparse(), sparse(attn_sink=sink)
+    assert raw(lse).tobytes() == raw(same).tobytes()
+    share = 1 / (1 + np.exp(sink.astype(np.float64) - np.swapaxes(raw(lse), 1, 2)))
+    assert np.allclose(numbers(out), numbers(plain) * share[..., None], rtol=2**-8) and not numbers(out)[:, :, 0].any()
+
+
+def test_prefill_has_natural_logarithms_lengths_and_sinks():
+    a, wanted = PREFILL.arguments(), PREFILL.run()
+    given = {"q": a["q"], "kv": a["kv"], "indices": a["indices"], "sm_scale": 0.0721687836}
+    for found, name in zip(flash_mla.flash_mla_sparse_fwd(**given), ("out", "max_logits", "lse")):
+        assert raw(found).tobytes() == raw(wanted[name]).tobytes()
+    short = flash_mla.flash_mla_sparse_fwd(**{**given, "indices": a["indices"][:, :, :30]})
+    cut = flash_mla.flash_mla_sparse_fwd(**given, topk_length=np.array([30, 30], np.int32), attn_sink=np.full(3, -np.inf, np.float32))
+    assert all(raw(x).tobytes() == raw(y).tobytes() for x, y in zip(short, cut))
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"causal": True}, "causal is True, expected False with indices"),
+        ({"is_fp8_kvcache": False}, "is_fp8_kvcache is False"),
+        ({"topk_length": np.zeros(3, np.int32)}, r"topk_length is int32 \[3\], expected int32 \[2\]"),
+        ({"attn_sink": np.zeros(4, np.float32)}, r"attn_sink is float32 \[4\], expected float32 \[3\]"),
+        ({"extra_topk_length": np.zeros(2, np.int32)}, "extra_topk_length is given"),
+        ({"extra_k_cache": np.zeros((2, 64, 1, 656), np.uint8)}, "extra_k_cache is given alone, expected extra_k_cache and extra_indices_in_kvcache together"),
+        ({"k_cache": np.zeros((2, 64, 1, 584), np.uint8)}, "k_cache has shape .*offered are tokens of 656 bytes"),
+        ({"indices": np.zeros((2, 128), np.int32)}, r"indices has shape \[2, 128\], expected an array of 3 dimensions"),
+        ({"tile_scheduler_metadata": None}, "tile_scheduler_metadata is None"),
+        ({"q": 3}, "q is 3, expected an array"),
+    ],
+)
+def test_what_does_not_fit_is_one_error_that_names_it(changes, told):
+    with pytest.raises(compat.Refused, match=f"^flash_mla_with_kvcache: {told}"):
+        sparse(**changes)
+
+
+def test_dense_calls_take_nothing_of_sparse_ones():
+    with pytest.raises(compat.Refused, match="attn_sink is given, expected None without indices"):
+        dense(flash_mla.get_mla_metadata()[0], attn_sink=np.zeros(3, np.float32))
+
+
+def test_what_is_missing_says_so():
+    with pytest.raises(compat.NotOffered, match="flash_attn_varlen_func is not offered"):
+        flash_mla.flash_attn_varlen_func(1)
