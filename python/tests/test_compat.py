@@ -970,6 +970,14 @@ def test_arguments_that_upstream_requires_are_required(package, name):
             getattr(MODULES[package], name)(**{other: None for other in required if other != missing})
 
 
+def test_words_are_copied_to_where_a_gpu_would_have_them():
+    words, there = np.arange(64, dtype=np.int32), np.zeros(64, np.int32)
+    assert sgl_kernel.copy_to_gpu_no_ce(words, there) is None and (there == words).all()
+    for wrong in (None, there[:63], there.astype(np.int64), np.zeros(72, np.int32)):
+        with pytest.raises(compat.Refused, match="^copy_to_gpu_no_ce: output is .*expected int32"):
+            sgl_kernel.copy_to_gpu_no_ce(words, wrong)
+
+
 def test_rows_are_shuffled_into_the_shape_that_is_said():
     x, rows = np.ones((4, 8), np.float32), np.array([3, 0], np.int32)
     assert sgl_kernel.shuffle_rows(x, rows, (2, 8)).shape == (2, 8)

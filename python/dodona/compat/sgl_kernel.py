@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from . import _collectives as collectives
 from . import _testing as of_tests
-from ._adapt import Op
+from ._adapt import Op, refuse
 from ._hooks import arrays, attention, draws, quantized, transfers
 from ._packages import Later, Package, in_place_of
 
@@ -23,6 +23,18 @@ class FusedSetKVBufferArg:
     k_scale: Optional[float]
     v_scale: Optional[float]
     cache_loc: Any
+
+
+def copy_to_gpu_no_ce(input: Any, output: Any) -> None:
+    """Upstream's copy of 64 or 72 int32, whose only memory here is the host's."""
+    for argument, value in (("input", input), ("output", output)):
+        shape = getattr(value, "shape", None)
+        if shape is None or tuple(shape) not in ((64,), (72,)) or arrays.type_of(value) != "i32" or tuple(shape) != tuple(input.shape):
+            found = f"is {value!r}" if shape is None else f"is {value.dtype} {list(shape)}"
+            raise refuse("copy_to_gpu_no_ce", f"{found}, expected int32 [64] or [72], alike", argument=argument, code="bad_shape")
+    if reason := arrays.not_writable(output):
+        raise refuse("copy_to_gpu_no_ce", f"{reason}, and is written", argument="output")
+    output[...] = input
 
 
 def is_arch_support_pdl() -> bool:
@@ -180,6 +192,7 @@ PACKAGE = Package(
     torch_lines=OPERATORS,
     own={
         "sgl_kernel.elementwise.FusedSetKVBufferArg": FusedSetKVBufferArg,
+        "sgl_kernel.elementwise.copy_to_gpu_no_ce": copy_to_gpu_no_ce,
         "sgl_kernel.sampling.top_k_top_p_sampling_from_logits": draws.from_logits(lambda name: PACKAGE.adapter(name).function),
         "sgl_kernel.utils.is_arch_support_pdl": is_arch_support_pdl,
         **{

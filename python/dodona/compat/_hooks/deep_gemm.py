@@ -369,8 +369,13 @@ def grouped_sixteen_bits(name: str, product_of: Callable[[], Callable[..., Any]]
             product_of()(part, like(b, bare(b)[group]), like(d, made), **how)
             bare(d)[as_given(rows.astype(np.int64), bare(d))] = made
 
-    m_grouped.__name__ = m_grouped.__qualname__ = name
-    return m_grouped
+    def without_expected_rows(a: Any, b: Any, d: Any, grouped_layout: Any, compiled_dims: str = "nk", use_psum_layout: bool = False,
+                              ensure_zero_padding: bool = True, **how: Any) -> None:  # fmt: skip
+        m_grouped(a, b, d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, **how)
+
+    made = without_expected_rows if turn else m_grouped
+    made.__name__ = made.__qualname__ = name
+    return made
 
 
 def masked_sixteen_bits(product_of: Callable[[], Callable[..., Any]]) -> Callable[..., None]:

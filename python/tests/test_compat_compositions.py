@@ -1,0 +1,154 @@
+"""What the packages have that is no op of its own: signatures are upstream's, numbers those of the formula."""
+
+import inspect
+import math
+import types
+
+import numpy as np
+import pytest
+
+import dodona
+from dodona import compat
+from dodona.compat import flashinfer
+from dodona.compat._upstream import Named, signature_of
+
+PARTS = ("deep_gemm.", "flash_mla.", "flashinfer.norm.", "flashinfer.rope.")
+OWN = [
+    (package, place)
+    for package in compat.PACKAGES
+    for place, made in compat._package(package).own.items()
+    if place.startswith(PARTS) and isinstance(made, types.FunctionType) and compat._package(package).record.find(*place.rpartition(".")[::2])
+]
+
+
+@pytest.mark.parametrize("package, place", OWN)
+def test_what_is_our_own_takes_upstreams_parameters(package, place):
+    """By position and by name, with their defaults; what is ours stands behind, and is never asked for."""
+    found = compat._package(package)
+    theirs = list(signature_of(found.record.find(*place.rpartition(".")[::2])[2]).parameters.values())
+    if theirs and theirs[0].kind is theirs[0].VAR_POSITIONAL:  # whose names nothing says
+        return
+    ours = [p for p in inspect.signature(found.own[place]).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert [p.name for p in ours] == [p.name for p in theirs]
+    for mine, wanted in zip(ours, theirs):
+        assert str(mine.default) == wanted.default.text if isinstance(wanted.default, Named) else mine.default == wanted.default
+
+
+# ---- rotations ----
+
+
+def rotated(x, positions, width, theta, interleave, frequency=None):
+    """By the formula, in double."""
+    half = width // 2
+    angle = np.outer(positions, theta ** (-np.arange(half) / half) if frequency is None else frequency)[:, None, :]
+    out = x.astype(np.float64)
+    first, second = (out[..., :width:2], out[..., 1:width:2]) if interleave else (out[..., :half], out[..., half:width])
+    a, b = first * np.cos(angle) - second * np.sin(angle), second * np.cos(angle) + first * np.sin(angle)
+    done = out.copy()
+    if interleave:
+        done[..., :width:2], done[..., 1:width:2] = a, b
+    else:
+        done[..., :half], done[..., half:width] = a, b
+    return done
+
+
+def heads(rows=7, count=3, size=16):
+    return np.random.default_rng(rows).standard_normal((rows, count, size)).astype(np.float16)
+
+
+BOUNDS, OFFSETS = np.array([0, 4, 4, 7], np.int32), np.array([3, 5, 90], np.int32)
+PLACES = np.array([3, 4, 5, 6, 90, 91, 92], np.int32)
+
+
+@pytest.mark.parametrize("interleave", [False, True])
+@pytest.mark.parametrize("width", [None, 8])
+@pytest.mark.parametrize("by_number", [False, True])
+def test_rotations_compute_their_angles(by_number, width, interleave):
+    q, k = heads(), heads(count=2)
+    where = (PLACES,) if by_number else (BOUNDS, OFFSETS)
+    name = "apply_rope_pos_ids" if by_number else "apply_rope"
+    q_rope, k_rope = getattr(flashinfer, name)(q, k, *where, width, interleave, 2, 1e4)
+    for given, found in ((q, q_rope), (k, k_rope)):
+        frequency = 1e4 ** (-2 * np.arange((width or 16) // 2) / (width or 16)) / 2
+        assert np.allclose(found.astype(np.float64), rotated(given, PLACES, width or 16, 1e4, interleave, frequency), atol=2e-3)
+    written, keys = q.copy(), k.copy()
+    assert getattr(flashinfer, f"{name}_inplace")(written, keys, *where, width, interleave, 2, 1e4) is None
+    assert written.tobytes() == q_rope.tobytes() and keys.tobytes() == k_rope.tobytes()
+
+
+def test_llama_31_divides_only_what_turns_seldom():
+    """Pairs that turn fewer than once in the old context by the scale, those that turn more than four times not, those in between partly."""
+    q = heads()
+    frequency = 5e5 ** (-2 * np.arange(8) / 16)
+    for i, plain in enumerate(frequency.copy()):
+        wavelength = 2 * math.pi / plain
+        if wavelength > 8192:
+            frequency[i] = plain / 8
+        elif wavelength >= 8192 / 4:
+            smooth = (8192 / wavelength - 1) / 3
+            frequency[i] = (1 - smooth) * plain / 8 + smooth * plain
+    for found in (flashinfer.apply_llama31_rope(q, q, BOUNDS, OFFSETS), flashinfer.apply_llama31_rope_pos_ids(q, q, PLACES)):
+        assert np.allclose(found[0].astype(np.float64), rotated(q, PLACES, 16, 5e5, False, frequency), atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"indptr": np.array([0, 4, 6], np.int32)}, "indptr is .*expected to rise from 0 to 7"),
+        ({"indptr": None}, "indptr is None, expected int32 or int64"),
+        ({"offsets": np.zeros(3, np.float32)}, "offsets is float32"),
+        ({"q": None}, "q is None, expected"),
+        ({"k": np.zeros((7, 2, 8), np.float16)}, r"k has shape \[7, 2, 8\], expected"),
+        ({"rotary_dim": 7}, "rotary_dim is 7, expected an even number up to 16"),
+        ({"rope_theta": -1.0}, "rope_theta is -1.0, expected a positive number"),
+        ({"rope_scale": "1"}, "rope_scale is '1', expected a positive number"),
+    ],
+)
+def test_rotations_name_what_does_not_fit(changes, told):
+    with pytest.raises(compat.Refused, match=f"^apply_rope: {told}"):
+        flashinfer.apply_rope(**{"q": heads(), "k": heads(count=2), "indptr": BOUNDS, "offsets": OFFSETS, **changes})
+
+
+# ---- norms ----
+
+
+def e4m3(values):
+    return dodona.as_dtype(np.zeros(values.shape, np.uint8), "f8_e4m3")
+
+
+def test_norms_are_quantized_over_their_scale():
+    rng = np.random.default_rng(3)
+    x, residual, weight = (rng.standard_normal(shape).astype(np.float16) for shape in ((4, 64), (4, 64), 64))
+    wide = np.float32(x), np.float32(weight)
+    out, wanted = e4m3(x), e4m3(x)
+    flashinfer.norm.rmsnorm_quant(out, x, weight, np.array(0.25, np.float32))
+    dodona.sgl_per_tensor_quant_fp8(dodona.rmsnorm(*wide), wanted, np.array([0.25], np.float32), True)
+    assert out.array.tobytes() == wanted.array.tobytes() and out.array.any()
+    total = np.float32(x) + np.float32(residual)
+    kept = residual.copy()
+    flashinfer.norm.fused_add_rmsnorm_quant(out, x, kept, weight, 0.25)
+    dodona.sgl_per_tensor_quant_fp8(dodona.rmsnorm(total, wide[1]), wanted, np.array([0.25], np.float32), True)
+    assert out.array.tobytes() == wanted.array.tobytes() and kept.tobytes() == total.astype(np.float16).tobytes()
+
+
+def test_quantized_norms_name_what_does_not_fit():
+    x, weight = np.ones((4, 64), np.float16), np.ones(64, np.float16)
+    norm = flashinfer.norm.rmsnorm_quant
+    for given, told in (
+        ((e4m3(x[:3]), x, weight, 1.0), r"out has shape \[3, 64\], expected \[4, 64\]"),
+        ((e4m3(x), x, weight, None), "scale is None, expected a number"),
+        ((e4m3(x), x, weight, np.ones(2, np.float32)), r"scale is float32 \[2\]"),
+        ((np.zeros((4, 64), np.float32), x, weight, 1.0), "out is f32, offered is float8_e4m3fn"),
+        ((e4m3(x), None, weight, 1.0), "input is None, expected an array"),
+    ):
+        with pytest.raises(compat.Refused, match=f"^rmsnorm_quant: {told}"):
+            norm(*given)
+    with pytest.raises(compat.Refused, match="^fused_add_rmsnorm_quant: residual is None, expected what input is"):
+        flashinfer.norm.fused_add_rmsnorm_quant(e4m3(x), x, None, weight, 1.0)
+
+
+def test_members_of_classes_that_are_not_offered_say_so_when_they_are_called():
+    from dodona.compat.flashinfer.fused_moe import TrtllmFp8BlockConfig
+
+    with pytest.raises(compat.NotOffered, match="TrtllmFp8BlockConfig is not offered"):
+        TrtllmFp8BlockConfig.prepare_activations(1, variant=2)
