@@ -152,3 +152,87 @@ def test_members_of_classes_that_are_not_offered_say_so_when_they_are_called():
 
     with pytest.raises(compat.NotOffered, match="TrtllmFp8BlockConfig is not offered"):
         TrtllmFp8BlockConfig.prepare_activations(1, variant=2)
+
+
+# ---- draws ----
+
+
+def test_the_stream_is_curands():
+    """Known answers of Philox 4x32-10 (its authors' test vectors: counter and key zero), and any word alone as in a row."""
+    from dodona.compat._draws import philox_words
+
+    assert [hex(word) for word in philox_words(0, 1, 0, 4)[0]] == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"]
+    whole = philox_words(2**63 + 5, 3, 0, 23)
+    for first in range(11):
+        assert (philox_words(2**63 + 5, 3, first, 9) == whole[:, first : first + 9]).all()
+
+
+def chain(rows=40, steps=4, vocabulary=11, seed=1):
+    rng = np.random.default_rng(seed)
+    draft, target = rng.random((rows, steps, vocabulary), np.float32), rng.random((rows, steps + 1, vocabulary), np.float32)
+    return draft / draft.sum(-1, keepdims=True), rng.integers(0, vocabulary, (rows, steps)).astype(np.int32), target / target.sum(-1, keepdims=True)
+
+
+def by_the_rule(draft, ids, target, seed, offset):
+    """One row after the other, one number after the other."""
+    from dodona.compat._draws import uniforms
+
+    rows, steps, _ = draft.shape
+    tokens, accepted, emitted = np.full((rows, steps + 1), -1), [], []
+    for row in range(rows):
+        numbers = iter(uniforms(seed, rows, offset, steps + 2)[row])
+        position = steps
+        for i in range(steps):
+            if not next(numbers) * draft[row, i, ids[row, i]] < target[row, i, ids[row, i]]:
+                position = i
+                break
+            tokens[row, i] = ids[row, i]
+        count = position
+        for i in range(position, steps):
+            count += next(numbers) * draft[row, i, ids[row, i]] < target[row, i, ids[row, i]]
+        left = np.maximum(target[row, position] - (draft[row, position] if position < steps else 0), 0).astype(np.float64)
+        tokens[row, position] = np.argmax(left.cumsum() > next(numbers) * left.cumsum()[-1])
+        accepted.append(count)
+        emitted.append(position)
+    return tokens, accepted, emitted
+
+
+@pytest.mark.parametrize("offset", [0, 6])
+def test_chains_of_drafts_are_taken_by_the_stream(offset):
+    given = chain()
+    accepted, emitted = np.ones(40, np.int32), np.zeros(40, np.int32)
+    tokens, a, e = flashinfer.chain_speculative_sampling(*given, accepted, emitted, seed=7, offset=offset)
+    wanted = by_the_rule(*given, 7, offset)
+    assert (tokens == wanted[0]).all() and (a - 1 == wanted[1]).all() and (e == wanted[2]).all() and a is accepted
+    assert 0 < e.max() and e.min() < 4 and tokens.dtype == np.int32
+
+
+def test_a_target_that_is_certain_is_what_comes_out():
+    draft, ids, target = chain()
+    sure = np.zeros_like(target)
+    last = np.full((40, 1), 3, np.int64)
+    np.put_along_axis(sure, np.concatenate([ids, last], 1)[..., None], 1, 2)
+    tokens, accepted, emitted = flashinfer.sampling.chain_speculative_sampling(draft, ids, sure)
+    assert (tokens[:, :4] == ids).all() and (tokens[:, 4] == 3).all() and (accepted == 4).all() and (emitted == 4).all()
+
+
+def test_chains_name_what_does_not_fit():
+    draft, ids, target = chain()
+    for given, told in (
+        ((draft, ids, target[:, :4]), r"target_probs is float32 \[40, 4, 11\], expected probabilities \[40, 5, 11\]"),
+        ((draft, ids + 11, target), "draft_token_ids holds .*expected tokens below 11"),
+        ((draft, ids[:, :3], target), r"draft_token_ids is int32 \[40, 3\]"),
+        ((None, ids, target), "draft_probs is None"),
+        ((draft, ids, target, np.zeros(3, np.int32)), r"maybe_output_accepted_token_num is int32 \[3\], expected int32 \[40\]"),
+    ):
+        with pytest.raises(compat.Refused, match=f"^chain_speculative_sampling: {told}"):
+            flashinfer.chain_speculative_sampling(*given)
+
+
+def test_tokens_by_their_logits_have_the_softmaxs_distribution():
+    logits = np.log(np.array([[0.5, 0.25, 0.125, 0.125]], np.float32))
+    samples = flashinfer.sampling_from_logits(logits, np.zeros(40000, np.int32), seed=3, offset=0)
+    assert np.allclose(np.bincount(samples, minlength=4) / 40000, [0.5, 0.25, 0.125, 0.125], atol=0.01)
+    for wrong in (None, np.zeros(4, np.float32), np.zeros((1, 4), np.int32)):
+        with pytest.raises(compat.Refused, match="^sampling_from_logits: logits is .*expected logits"):
+            flashinfer.sampling_from_logits(wrong)

@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import Any, Callable, Iterator
 
 from . import _compositions as compositions
+from . import _draws as chains
 from . import _layouts as layouts
 from ._adapt import Op, refuse
 from ._collectives import trtllm_allreduce_fusion
@@ -191,6 +192,7 @@ FUNCTIONS = {
         writes={"v": "v_merged", "s": "s_merged"},
         around=attention.first_state_in_place,
     ),
+    "merge_states": Op(before=attention.states_in_f32),
     "min_p_sampling_from_probs": Op(takes=DRAWN, around=draws.seeded("min_p_sampling_from_probs", zeros_are_drawn=True, min_p="float32")),
     "mla_rope_quantize_fp8": MLA_ROPE,
     "mm_fp4": Op(only={"backend": ("cudnn", "cutlass", "auto")}, before=quantized.scales_in_tiles),
@@ -273,6 +275,8 @@ PACKAGE = Package(
         "flashinfer.fp4_quantization.nvfp4_batched_quantize": nvfp4_batched_quantize,
         "flashinfer.fp4_quantization.shuffle_matrix_sf_a": shuffle_matrix_sf_a,
         **{f"flashinfer.{place}": under(place.rpartition(".")[2], not_here) for place in NOT_HERE},
+        "flashinfer.sampling.chain_speculative_sampling": chains.chain_speculative_sampling,
+        "flashinfer.sampling.sampling_from_logits": chains.from_logits(lambda name: PACKAGE.adapter(name).function),
         "flashinfer.sampling.top_k_top_p_sampling_from_logits": draws.from_logits(lambda name: PACKAGE.adapter(name).function),
         "flashinfer.quantization.nvfp4_quantization_utils.nvfp4_e4m3_max": nvfp4_e4m3_max,
         "flashinfer.utils.get_device_sm_count": get_device_sm_count,

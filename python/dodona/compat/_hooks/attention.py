@@ -17,6 +17,10 @@ def lse_in_f32(call: Call) -> None:
     call["s_a"], call["s_b"] = as_f32(call["s_a"]), as_f32(call["s_b"])
 
 
+def states_in_f32(call: Call) -> None:
+    call["s"] = as_f32(call["s"])
+
+
 def first_state_in_place(run: Run, call: Call) -> None:
     """The merged state replaces the first one, in the tokens that `mask` marks. Upstream widens a log-sum-exp that is not float32 into
     memory of its own, and what it writes there is lost."""
