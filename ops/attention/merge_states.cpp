@@ -116,11 +116,12 @@ void golden(const MergeStates& op, const Exec& exec, Reference* reference) {
       }
       return;
     }
-    const bool undefined = std::any_of(s.begin(), s.end(), [](double value) { return std::isnan(value) || value == infinity; });
+    const bool unknown = std::any_of(s.begin(), s.end(), [](double value) { return std::isnan(value); });
+    const bool undefined = unknown || std::any_of(s.begin(), s.end(), [](double value) { return value == infinity; });
     const bool empty = std::all_of(s.begin(), s.end(), [](double value) { return value == -infinity; });
     if (undefined || empty) {
       const double nan = std::numeric_limits<double>::quiet_NaN();
-      lse.put(row, {undefined ? nan : -infinity, 0.0, undefined});
+      lse.put(row, {undefined ? nan : -infinity, 0.0, unknown});
       for (std::int64_t d = 0; d < width; ++d) {
         values_at(d);
         const bool finite = std::all_of(v.begin(), v.end(), [](double value) { return std::isfinite(value); });
@@ -208,8 +209,8 @@ std::unique_ptr<Op> op_merge_states() {
       .contract = R"(
 fp32: m = max of the states' s, weights 2^(s - m), v = sum of v * weight / sum of weights, rounded once to the type (nearest even), s =
 m + log2(sum). Log-sum-exps are in base 2. A state with s = -inf adds nothing; where all have it v = 0 and s = -inf; without states likewise. One
-state is copied. s = +inf or NaN: NaN (open, for a maximum drops NaN where FlashInfer guards empty states, and its weights of 0 meet v); so is an infinite
-v whose weight may be flushed. States are taken in order, in one chain with a running maximum or in parts of them that are then put together, whose values may
+state is copied. s = +inf gives NaN in s, and s = NaN in both (a maximum drops NaN where FlashInfer guards empty states: v is open with either, s with
+NaN); an infinite v whose weight may be flushed is open. States are taken in order, in one chain with a running maximum or in parts of them that are then put together, whose values may
 be rounded to the type and whose log-sum-exps are rounded. Budget, in units of 2^-24, of n states whose longest rising series is k - 1: a weight's relative error
 0.7*(m - s) + 0.7*(max(|m|, |s|) + log2(n) + 4) + 5 k moves v along its distance from the state; n + 2 k of the sum of |v * share|, half a unit of
 the type of it, n + 2 k + 4 of |v|; s: 1.45 of the mean error and n, 8 and twice its logarithm; plus what flushed denormals carry.)",

@@ -1063,13 +1063,13 @@ def test_the_tool_finds_what_a_newer_version_has_beyond():
         },
     }
     newer = {
-        "toy": {"imports": {"f": "toy.ops.inner.f", "g": "toy.deep.er.g"}},
+        "toy": {"imports": {"f": "toy.ops.inner.f", "g": "toy.deep.er.in.g"}},
         "toy.ops": {"functions": {"same": "(a) -> None", "_private": "() -> None"}},
         "toy.ops.inner": {
             "functions": {"f": "(a, b=1) -> Tensor", "h": "() -> None"},
             "classes": {"Kind": {"base": "IntEnum", "enum": {"A": 1, "B": 2, "LAST": 3}}, "Other": {"base": "Enum", "enum": {"X": 0}}},
         },
-        "toy.deep.er": {"functions": {"g": "(x) -> None", "machinery": "() -> None"}},
+        "toy.deep.er.in": {"functions": {"g": "(x) -> None", "machinery": "() -> None"}},
     }
     signatures, enums, modules = space["beyond"](stored, newer, "toy")
     assert signatures == {"toy.ops.f": "(a, b=1) -> Tensor"}

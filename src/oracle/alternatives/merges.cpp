@@ -45,8 +45,8 @@ struct Running {
     sum = sum * kept + taken;
     top = after;
   }
-  float log_sum() const { return sum > 0 ? top + log2(sum) : -infinity; }
-  float value(std::size_t d) const { return sum > 0 ? values[d] * (1.0f / sum) : 0.0f; }
+  float log_sum() const { return sum == 0 ? -infinity : top + log2(sum); }
+  float value(std::size_t d) const { return sum == 0 ? 0.0f : values[d] * (1.0f / sum); }
 };
 
 }  // namespace
