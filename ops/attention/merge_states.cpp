@@ -54,7 +54,8 @@ Shares shares_of(const std::vector<double>& s) {
     if (weight < 0x1p-152) weight = 0;  // zero in fp32, whatever its error
     // Differences up to the maximum add up to top - s, each rounded in fp32; an exponential is within 2^-22, and its product rounded; the
     // logarithm of a part's sum is within 2^-22 and rounded with its maximum.
-    const double distance = weight > 0 ? top - value : 0.0, part = weight > 0 ? std::max(std::fabs(top), std::fabs(value)) + depth + 4.0 : 0.0;
+    const double distance = weight > 0 ? top - value : 0.0,
+                 part = weight > 0 ? std::max(std::fabs(top), std::fabs(value)) + depth + 4.0 : 0.0;
     shares.of.push_back(weight);
     shares.error.push_back(weight > 0 ? (0.6932 * (distance + part) + 5.0 * rescalings) * f32_eps : 0.0);
     sum += weight;
@@ -65,14 +66,17 @@ Shares shares_of(const std::vector<double>& s) {
     mean_error += shares.of[i] * shares.error[i];
   }
   shares.roundings = count + 2.0 * rescalings;
-  // The sum's own roundings; the logarithm within 2^-22, a second one where parts have theirs, and the rounding of its sum with a part's maximum.
+  // The sum's own roundings; the logarithm within 2^-22, a second one where parts have theirs, and the rounding of its sum with a part's
+  // maximum.
   const double log_sum = fixed::log2(sum);
   shares.s = {top + log_sum, 1.4427 * (mean_error + count * f32_eps) + (8.0 + 2.0 * log_sum) * f32_eps};
   return shares;
 }
 
 /// One element of the merged values.
-Bounded merged_element(const std::vector<double>& v, const Shares& shares, double half_unit) {
+Bounded merged_element(const std::vector<double>& v, const Shares& shares, DType type) {
+  // Half a unit in the last place, of the least number of a binade, and of denormals.
+  const double half_unit = type == DType::bf16 ? 0x1p-8 : 0x1p-11, half_least = type == DType::bf16 ? 0x1p-134 : 0x1p-25;
   double value = 0, magnitude = 0, moved = 0, flushed = 0;
   bool open = false;
   for (std::size_t i = 0; i < v.size(); ++i) {
@@ -85,10 +89,10 @@ Bounded merged_element(const std::vector<double>& v, const Shares& shares, doubl
   if (!std::isfinite(value)) return {value, 0.0, open};
   for (std::size_t i = 0; i < v.size(); ++i)
     if (shares.of[i] > 0) moved += shares.of[i] * shares.error[i] * std::fabs(v[i] - value);
-  // Weights off move v toward their states; products and sums are rounded, so is the sum of the weights, and the quotient takes 4 units. Sums of
-  // parts of the states may be rounded to the type before they are put together.
-  const double slack =
-      moved + (shares.roundings * f32_eps + half_unit) * magnitude + (shares.roundings + 4.0) * f32_eps * std::fabs(value) + flushed;
+  // Weights off move v toward their states; products and sums are rounded, so is the sum of the weights, and the quotient takes 4 units.
+  // Sums of parts of the states may be rounded to the type before they are put together.
+  const double slack = moved + (shares.roundings * f32_eps + half_unit) * magnitude +
+                       (shares.roundings + 4.0) * f32_eps * std::fabs(value) + half_least + flushed;
   return {value, slack, open};
 }
 
@@ -98,7 +102,6 @@ void golden(const MergeStates& op, const Exec& exec, Reference* reference) {
   out.make_open();
   lse.make_open();
   const std::int64_t states = op.v.size(1), heads = op.v.size(2), width = op.v.size(3);
-  const double half_unit = op.v.dtype() == DType::bf16 ? 0x1p-9 : 0x1p-12;
   parallel_for(exec.threads, op.s_merged.elements(), cost(op), [&](std::int64_t row) {
     const std::int64_t token = row / heads, head = row % heads;
     std::vector<double> s, v(static_cast<std::size_t>(states));
@@ -138,7 +141,7 @@ void golden(const MergeStates& op, const Exec& exec, Reference* reference) {
     lse.put(row, shares.s);
     for (std::int64_t d = 0; d < width; ++d) {
       values_at(d);
-      out.put(row * width + d, merged_element(v, shares, half_unit));
+      out.put(row * width + d, merged_element(v, shares, op.v.dtype()));
     }
   });
 }
@@ -183,18 +186,18 @@ void fast(const MergeStates& op, const Exec& exec) {
       rows.push_back(static_cast<std::int32_t>(i));
       factors.push_back(shares[i]);
     }
-    const SumRows sum{.input = static_cast<std::byte*>(op.v.data()) + (token * op.v.stride(0) + head * op.v.stride(2)) * bytes,
-                      .row_bytes = op.v.stride(1) * bytes,
-                      .permutation = rows.data(),
-                      .factors = factors.data(),
-                      .scale = 1.0f,
-                      .output = static_cast<std::byte*>(op.v_merged.data()) +
-                                (token * op.v_merged.stride(0) + head * op.v_merged.stride(1)) * bytes,
-                      .count = static_cast<std::int64_t>(rows.size()),
-                      .n = width,
-                      .type = op.v.dtype(),
-                      .writing = Writing::cached,
-                      .start = rows.empty() ? 0.0f : -0.0f};
+    const SumRows sum{
+        .input = static_cast<std::byte*>(op.v.data()) + (token * op.v.stride(0) + head * op.v.stride(2)) * bytes,
+        .row_bytes = op.v.stride(1) * bytes,
+        .permutation = rows.data(),
+        .factors = factors.data(),
+        .scale = 1.0f,
+        .output = static_cast<std::byte*>(op.v_merged.data()) + (token * op.v_merged.stride(0) + head * op.v_merged.stride(1)) * bytes,
+        .count = static_cast<std::int64_t>(rows.size()),
+        .n = width,
+        .type = op.v.dtype(),
+        .writing = Writing::cached,
+        .start = rows.empty() ? 0.0f : -0.0f};
     dispatch<SumRowsKernel>(exec.isa, sum);
   });
 }
@@ -213,7 +216,7 @@ state is copied. s = +inf gives NaN in s, and s = NaN in both (a maximum drops N
 NaN); an infinite v whose weight may be flushed is open. States are taken in order, in one chain with a running maximum or in parts of them that are then put together, whose values may
 be rounded to the type and whose log-sum-exps are rounded. Budget, in units of 2^-24, of n states whose longest rising series is k - 1: a weight's relative error
 0.7*(m - s) + 0.7*(max(|m|, |s|) + log2(n) + 4) + 5 k moves v along its distance from the state; n + 2 k of the sum of |v * share|, half a unit of
-the type of it, n + 2 k + 4 of |v|; s: 1.45 of the mean error and n, 8 and twice its logarithm; plus what flushed denormals carry.)",
+the type of it (2^-8 or 2^-11, and half the least number), n + 2 k + 4 of |v|; s: 1.45 of the mean error and n, 8 and twice its logarithm; plus what flushed denormals carry.)",
       .golden = ops::golden<Rule::right>,
       .fast = ops::fast,
       .defects = {{"first-empty-poisons", "v_merged",

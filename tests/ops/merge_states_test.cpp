@@ -22,11 +22,10 @@ constexpr Mode both_modes[] = {Mode::golden, Mode::fast};
 /// One token, one head, states of one value each.
 ops::MergeStates merged(const std::vector<double>& v, const std::vector<double>& s, Mode mode) {
   const auto states = static_cast<std::int64_t>(v.size());
-  return ops::run(ops::MergeStates{.v = tensor_of(DType::f16, {1, states, 1, 1}, v),
-                                   .s = tensor_of(DType::f32, {1, states, 1}, s),
-                                   .v_merged = {},
-                                   .s_merged = {}},
-                  in_mode(mode));
+  return ops::run(
+      ops::MergeStates{
+          .v = tensor_of(DType::f16, {1, states, 1, 1}, v), .s = tensor_of(DType::f32, {1, states, 1}, s), .v_merged = {}, .s_merged = {}},
+      in_mode(mode));
 }
 
 double v_of(const ops::MergeStates& op) {

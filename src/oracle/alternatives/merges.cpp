@@ -57,7 +57,8 @@ bool merge_states(const Call& call) {
   const Tensor &values = call.tensor("v"), &v_merged = call.tensor("v_merged");
   const std::vector<float> v = floats(values), s = floats(call.tensor("s"));
   const auto states = static_cast<std::size_t>(values.size(1)), heads = static_cast<std::size_t>(values.size(2));
-  const auto width = static_cast<std::size_t>(values.size(3)), chains = call.way == Way::strided && states > 1 ? std::size_t{8} : std::size_t{1};
+  const auto width = static_cast<std::size_t>(values.size(3)),
+             chains = call.way == Way::strided && states > 1 ? std::size_t{8} : std::size_t{1};
   for (std::size_t row = 0; row < static_cast<std::size_t>(values.size(0)) * heads; ++row) {
     Running whole{std::vector<float>(width)};
     for (std::size_t chain = 0; chain < chains; ++chain) {
@@ -71,7 +72,8 @@ bool merge_states(const Call& call) {
         break;
       }
       std::vector<float> kept(width);
-      for (std::size_t d = 0; d < width; ++d) kept[d] = static_cast<float>(quant::round_to(values.dtype(), static_cast<double>(part.value(d))));
+      for (std::size_t d = 0; d < width; ++d)
+        kept[d] = static_cast<float>(quant::round_to(values.dtype(), static_cast<double>(part.value(d))));
       whole.add(kept.data(), part.log_sum());
     }
     const bool alone = states == 1;
