@@ -129,6 +129,7 @@ def result_of(module):
 def main():
     from dodona import compat
 
+    sys.path[:] = [folder for folder in sys.path if folder != str(pathlib.Path(__file__).parent)]  # triton_kernels is a package of theirs, too
     pretend_a_gpu()
     compat.install()
     sys.modules.update({name: StandIn(name) for name in ALWAYS})

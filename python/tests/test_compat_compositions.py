@@ -236,3 +236,78 @@ def test_tokens_by_their_logits_have_the_softmaxs_distribution():
     for wrong in (None, np.zeros(4, np.float32), np.zeros((1, 4), np.int32)):
         with pytest.raises(compat.Refused, match="^sampling_from_logits: logits is .*expected logits"):
             flashinfer.sampling_from_logits(wrong)
+
+
+# ---- pages ----
+
+PAGES = {"kv_indices": np.array([4, 1, 3, 0], np.int32), "kv_indptr": np.array([0, 2, 2, 4], np.int32)}
+
+
+def test_lengths_and_places_of_tokens_in_pages():
+    lengths = flashinfer.get_seq_lens(PAGES["kv_indptr"], np.array([3, 0, 8], np.int32), 8)
+    assert lengths.tolist() == [11, 0, 16] and lengths.dtype == np.int32
+    requests, places = flashinfer.get_batch_indices_positions(np.array([0, 2, 2, 5], np.int32), lengths, 6)
+    assert requests.tolist() == [0, 0, 2, 2, 2, -1] and places.tolist() == [9, 10, 13, 14, 15, 0]
+    mine = np.full(6, 7, np.int32), np.full(6, 7, np.int32)
+    found = flashinfer.get_batch_indices_positions(np.array([0, 2, 2, 5], np.int32), lengths, 6, *mine)
+    assert found[0] is mine[0] and (mine[0] == requests).all() and (mine[1] == places).all()
+    with pytest.raises(compat.Refused, match="^get_batch_indices_positions: append_indptr is .*expected to rise from 0 to at most 4"):
+        flashinfer.get_batch_indices_positions(np.array([0, 2, 2, 5], np.int32), lengths, 4)
+    with pytest.raises(compat.Refused, match="^get_seq_lens: kv_last_page_len has 2 lengths, expected 3"):
+        flashinfer.get_seq_lens(PAGES["kv_indptr"], np.zeros(2, np.int32), 8)
+
+
+def test_tokens_are_stored_in_the_pages_of_their_requests():
+    ckv, kpe = np.zeros((5, 8, 6), np.float16), np.zeros((5, 8, 2), np.float16)
+    rows = np.arange(1, 25, dtype=np.float16).reshape(4, 6)
+    where = {"batch_indices": np.array([0, 0, 2, -1], np.int32), "positions": np.array([7, 8, 15, 0], np.int32), **PAGES}
+    assert flashinfer.append_paged_mla_kv_cache(rows, rows[:, :2], ckv_cache=ckv, kpe_cache=kpe, kv_last_page_len=None, **where) is None
+    assert (ckv[4, 7] == rows[0]).all() and (ckv[1, 0] == rows[1]).all() and (ckv[0, 7] == rows[2]).all() and (kpe[0, 7] == rows[2, :2]).all()
+    assert np.count_nonzero(ckv) == 18 and np.count_nonzero(kpe) == 6
+    heads = rows.reshape(4, 3, 2)
+    for layout, pages in (("NHD", np.zeros((5, 2, 8, 3, 2), np.float16)), ("HND", np.zeros((5, 2, 3, 8, 2), np.float16))):
+        flashinfer.append_paged_kv_cache(heads, -heads, paged_kv_cache=pages, kv_last_page_len=None, kv_layout=layout, **where)
+        keys, values = (pages[:, i] if layout == "NHD" else pages[:, i].swapaxes(1, 2) for i in (0, 1))
+        assert (keys[1, 0] == heads[1]).all() and (values[1, 0] == -heads[1]).all() and np.count_nonzero(pages) == 36
+    for changes, told in (
+        ({"positions": np.array([7, 16, 15, 0], np.int32)}, "positions names a token behind its request's pages"),
+        ({"batch_indices": np.array([0, 3, 2, -1], np.int32)}, "batch_indices names request 3"),
+        ({"kv_indices": np.array([4, 9, 3, 0], np.int32)}, "kv_indices names page 9 of 5"),
+        ({"ckv_cache": ckv[:, :, :5]}, "ckv_cache is float16 .*which does not hold"),
+        ({"ckv_cache": None}, "ckv_cache is None"),
+        ({"positions": None}, "positions is None"),
+    ):
+        with pytest.raises(compat.Refused, match=f"^append_paged_mla_kv_cache: {told}"):
+            flashinfer.append_paged_mla_kv_cache(rows, rows[:, :2], **{"ckv_cache": ckv, "kpe_cache": kpe, "kv_last_page_len": None, **where, **changes})
+
+
+def test_keys_are_rotated_and_quantized_into_pages():
+    rng = np.random.default_rng(2)
+    wide = lambda *shape: rng.standard_normal(shape).astype(np.float16)
+    q_rope, q_nope, k_rope, k_nope, angles = wide(4, 3, 8), wide(4, 3, 16), wide(4, 8), wide(4, 16), rng.standard_normal((20, 8)).astype(np.float32)
+    where = {"batch_indices": np.array([0, 0, 2, 2], np.int32), "positions": np.array([7, 8, 14, 15], np.int32), **PAGES}
+    places = np.array([7, 8, 14, 15], np.int32)
+    ckv, kpe = np.zeros((5, 8, 16), np.uint8), np.zeros((5, 8, 8), np.uint8)
+    call = (q_rope, k_rope, q_nope, k_nope)
+    wanted = flashinfer.rope_quantize_fp8(*call, angles, places, quant_scale_q=2.0, quant_scale_kv=0.5)
+    codes = [np.asarray(getattr(part, "array", part)).view(np.uint8) for part in wanted]
+    caches = tuple(np.zeros_like(cache).view(np.asarray(getattr(wanted[0], "array", wanted[0])).dtype) for cache in (ckv, kpe))
+    q, rest = flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache(
+        *call, None, angles, places, caches, quant_scale_q=2.0, quant_scale_kv=0.5, page_size=8, **where, quantize_dtype="f8_e4m3"
+    )
+    assert np.asarray(q).view(np.uint8).tobytes() == codes[0].tobytes() and np.asarray(rest).view(np.uint8).tobytes() == codes[2].tobytes()
+    for token, (page, place) in enumerate(((4, 7), (1, 0), (0, 6), (0, 7))):
+        assert (caches[1].view(np.uint8)[page, place] == codes[1][token]).all() and (caches[0].view(np.uint8)[page, place] == codes[3][token]).all()
+    with pytest.raises(compat.Refused, match="page_size is 16, where pages hold 8 tokens"):
+        flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache(*call, None, angles, places, caches, **where)
+
+
+def test_keys_may_have_another_width_than_queries():
+    rng = np.random.default_rng(3)
+    q_rope, q_nope, k_rope, angles = (rng.standard_normal(shape).astype(np.float16) for shape in ((4, 3, 8), (4, 3, 16), (4, 8), (20, 8)))
+    k_nope, places, angles = rng.standard_normal((4, 24)).astype(np.float16), np.arange(4, dtype=np.int32), angles.astype(np.float32)
+    raw = lambda parts: [np.asarray(getattr(part, "array", part)).view(np.uint8) for part in parts]
+    found = raw(flashinfer.rope_quantize_fp8(q_rope, k_rope, q_nope, k_nope, angles, places, quant_scale_kv=0.5))
+    for columns in (slice(0, 16), slice(8, 24)):
+        wanted = raw(flashinfer.rope_quantize_fp8(q_rope, k_rope, q_nope, np.ascontiguousarray(k_nope[:, columns]), angles, places, quant_scale_kv=0.5))
+        assert all((found[i] == wanted[i]).all() for i in range(3)) and (found[3][:, columns] == wanted[3]).all()

@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterator
 from . import _compositions as compositions
 from . import _draws as chains
 from . import _layouts as layouts
+from . import _pages as pages
 from ._adapt import Op, refuse
 from ._collectives import trtllm_allreduce_fusion
 from ._hooks import arrays, attention, draws, experts, orders, quantized
@@ -43,7 +44,7 @@ GENERATIONS = {"sm90a": here, "sm100a": here, "sm100f": here, "sm110a": not_here
 
 
 # Other ways to the same kernels, which are compiled on the machine.
-NOT_HERE = ("cute_dsl.utils.is_cute_dsl_available", "cute_dsl.utils.is_cute_dsl_arch_supported", "cutile.is_cuda_tile_available")
+NOT_HERE = ("cute_dsl.utils.is_cute_dsl_available", "cute_dsl.utils.is_cute_dsl_arch_supported", "cutile.is_cuda_tile_available", "cutile.cutile_common.is_cuda_tile_available")
 
 
 def get_device_sm_count(device: object) -> int:
@@ -275,6 +276,7 @@ PACKAGE = Package(
         "flashinfer.fp4_quantization.nvfp4_batched_quantize": nvfp4_batched_quantize,
         "flashinfer.fp4_quantization.shuffle_matrix_sf_a": shuffle_matrix_sf_a,
         **{f"flashinfer.{place}": under(place.rpartition(".")[2], not_here) for place in NOT_HERE},
+        "flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache": pages.rope_into_pages(lambda: PACKAGE.adapter("rope_quantize_fp8").function),
         "flashinfer.sampling.chain_speculative_sampling": chains.chain_speculative_sampling,
         "flashinfer.sampling.sampling_from_logits": chains.from_logits(lambda name: PACKAGE.adapter(name).function),
         "flashinfer.sampling.top_k_top_p_sampling_from_logits": draws.from_logits(lambda name: PACKAGE.adapter(name).function),
@@ -287,7 +289,7 @@ PACKAGE = Package(
         "flashinfer.jit.env.has_flashinfer_jit_cache": has_flashinfer_jit_cache,
         **{f"flashinfer.utils.{made.__name__}": made for made in (ceil_div, device_support_pdl, get_compute_capability, round_up)},
         **{f"flashinfer.utils.is_{name}_supported": under(f"is_{name}_supported", answer) for name, answer in GENERATIONS.items()},
-        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES) for module, functions in places.items() for made in functions},
+        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES, pages.PLACES) for module, functions in places.items() for made in functions},
     },
     # How a kernel is launched, and what it works in.
     ignored=frozenset(

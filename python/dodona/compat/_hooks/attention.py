@@ -202,14 +202,18 @@ def types_of_outputs(call: Call) -> None:
 
 
 def heads_of_keys(run: Run, call: Call) -> Any:
-    """Keys may have heads, [T, H, D]: they are then rotated and quantized as queries are, with the keys' scale."""
+    """Keys may have heads, [T, H, D], and other widths than queries: they are then rotated and quantized as queries are, with the keys' scale."""
     types_of_outputs(call)
     k_rope, k_nope = call["k_rope"], call["k_nope"]
-    if k_rope.ndim == 2:
+    latent = k_rope.ndim == 2
+    if latent and k_nope.shape[-1] == call["q_nope"].shape[-1]:
         return run(call)
-    given = (call["k_rope_out"], call["k_nope_out"])
-    first = {"k_rope": k_rope[:, 0], "k_nope": k_nope[:, 0], "k_rope_out": None, "k_nope_out": None}
-    q_rope_out, _, q_nope_out, _ = run({**call, **first})
-    keys = {"q_rope": k_rope, "q_nope": k_nope, "q_rope_out": given[0], "q_nope_out": given[1], "quant_scale_q": call["quant_scale_kv"]}
-    k_rope_out, _, k_nope_out, _ = run({**call, **first, **keys})
+    headed = (lambda array: None if array is None else array[:, None]) if latent else (lambda array: array)
+    given, keys = (headed(call["k_rope_out"]), headed(call["k_nope_out"])), (headed(k_rope), headed(k_nope))
+    none = {"k_rope_out": None, "k_nope_out": None}
+    q_rope_out, _, q_nope_out, _ = run({**call, **none, "k_rope": keys[0][:, 0], "k_nope": call["q_nope"][:, 0]})
+    as_queries = {"q_rope": keys[0], "q_nope": keys[1], "q_rope_out": given[0], "q_nope_out": given[1], "quant_scale_q": call["quant_scale_kv"]}
+    k_rope_out, _, k_nope_out, _ = run({**call, **none, "k_rope": keys[0][:, 0], "k_nope": keys[1][:, 0], **as_queries})
+    if latent:
+        k_rope_out, k_nope_out = k_rope_out[:, 0], k_nope_out[:, 0]
     return q_rope_out, k_rope_out, q_nope_out, k_nope_out
