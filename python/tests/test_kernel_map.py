@@ -4,6 +4,7 @@ on a real one."""
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -415,15 +416,83 @@ def test_text_and_markdown_say_the_same(checkout):
     assert "## Summary" in page and "| `rmsnorm` | sgl-kernel | since " in page
 
 
-def test_the_tree_and_the_command_agree_on_the_inventory(tmp_path):
+@pytest.fixture
+def modules():
+    """The tool's own, for what no map of a small checkout shows."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        from kernel_map import definitions, inventory
+    finally:
+        sys.path.pop(0)
+    return definitions, inventory
+
+
+def test_a_kernel_is_here_by_its_name_another_name_or_a_function_around_it(modules):
+    _, inventory = modules
+    tree = inventory.of_tree(ROOT)
+    assert set(inventory.OTHER_NAMES.values()) <= set(tree.ops)
+    assert tree.op_of("rmsnorm") == "rmsnorm" and tree.op_of("set_mla_kv_buffer_kernel") == "set_mla_kv_buffer"
+    assert tree.op_of("Buffer.low_latency_dispatch") == "deepep_low_latency_dispatch" and tree.op_of("_fwd_kernel_stage1") is None
+    of, elsewhere = pathlib.Path("decode_attention.py"), pathlib.Path("double_sparsity_attention.py")
+    assert tree.op_around([("Model.forward", of), ("decode_attention_fwd", of), ("_decode_att_m_fwd", of)]) == "decode_attention_fwd"
+    assert tree.op_around([("select_experts", of), ("moe_sum_reduce_triton", of)]) == "moe_sum_reduce"
+    assert tree.op_around([("Model.forward", of)]) is None and tree.op_around([("extend_attention_fwd", elsewhere)]) is None
+
+
+def test_the_page_says_of_each_kernel_what_the_inventory_says(modules):
+    _, inventory = modules
+    tree = inventory.of_tree(ROOT)
+    rows = re.findall(r"^\| `([\w.]+)` \| [^|]+ \| ([^|]+) \| [^|]+ \| `[^|]+` \| [^|]*\|$", (ROOT / "docs" / "kernel-map.md").read_text(), re.MULTILINE)
+    assert len(rows) > 150
+    for name, standing in rows:
+        *named, since = standing.split(", ")
+        assert since in ("missing", "in the inventory") or since.startswith("since "), name
+        own = tree.op_of(name)
+        if since == "missing":
+            assert own is None, f"{name}: the page was made before there was an op of it: make it anew"
+        else:
+            assert (named[0] if named else name) in tree.ops and own in (None, named[0] if named else name), name
+
+
+def test_what_a_package_defines_is_found_behind_methods_and_in_folders_without_names(modules, tmp_path):
+    definitions, _ = modules
+    files = {
+        "__init__.py": "from .prefill import Wrapper\n",
+        "prefill.py": """\
+            class Base:
+                def launch(self, x):
+                    return self._cached_module.launch(x)
+            class Wrapper(Base):
+                def run(self, x):
+                    return self.launch(x)
+                def forward(self, x):
+                    self.x = x
+                    return self.run(x)
+                def ends(self):
+                    return self.x
+            """,
+        "dsl/gemm.py": """\
+            import cutlass.cute as cute
+            def compiled(m):
+                return cute.compile(m)
+            def masked(m):
+                return compiled(m)(m)
+            """,
+    }
+    for name, text in files.items():
+        path = tmp_path / "flashinfer" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    package = definitions.Package("flashinfer", tmp_path / "flashinfer")
+    launches = {name: package.define(f"flashinfer.{name}", None).launches for name in ("Wrapper().run", "Wrapper().forward", "Wrapper().ends", "dsl.gemm.masked")}
+    assert launches == {"Wrapper().run": True, "Wrapper().forward": True, "Wrapper().ends": False, "dsl.gemm.masked": True}
+
+
+def test_the_tree_and_the_command_agree_on_the_inventory(modules):
     command = os.environ.get("DODONA_COMMAND")
     if not command:
         pytest.skip("DODONA_COMMAND names no command")
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        from kernel_map import inventory
-    finally:
-        sys.path.pop(0)
+    _, inventory = modules
     rows = json.loads(subprocess.run([command, "list", "--inventory", "--json"], capture_output=True, text=True, check=True).stdout)
     tree = inventory.of_tree(ROOT)
     assert tree.counted == {row["name"]: row["source"] for row in rows}

@@ -39,8 +39,11 @@ class Package:
             asks = self.name in ("deep_gemm", "deep_ep") and (bool(ASKS.match(parts[-1])) or parts[-1][:1].isupper())
             held = parts[-1] in TAKES or any(part[:1].isupper() for part in parts[1:-2])
             return Definition(what=f"binary package ({self.name})", launches=not asks and not held)
-        values = list(self.flow.imported(self.name, None))
-        for part in name.split(".")[1:]:
+        # Folders without an __init__.py are of no module's names.
+        parts = name.split(".")
+        begin = next((i for i in range(len(parts) - 1, 0, -1) if ".".join(parts[:i]) in self.project.paths), 1)
+        values = list(self.flow.imported(".".join(parts[:begin]), None))
+        for part in parts[begin:]:
             instance = part.endswith("()")
             values = [found for value in values for found in self.flow.attribute(value, part.removesuffix("()"))]
             if instance:
@@ -68,6 +71,10 @@ class Package:
             for node in walk(current.node):
                 if isinstance(node, ast.Attribute):
                     names.append(dotted(node))
+                    method = self.own_method(current, node) if deep else None
+                    if method is not None and method not in seen:
+                        seen.add(method)
+                        left.append((method, deep - 1))
                 elif isinstance(node, ast.Name):
                     names.append(node.id)
                     for value in self.flow.name(node.id, Place(current, None)) if deep and isinstance(node.ctx, ast.Load) else ():
@@ -75,6 +82,12 @@ class Package:
                             seen.add(value.what)
                             left.append((value.what, deep - 1))
         return "\n".join(names)
+
+
+    def own_method(self, function: Function, node: ast.Attribute) -> Function | None:
+        """What `self.name` is in a method."""
+        of_self = function.owner is not None and function.positional and dotted(node.value) == function.positional[0]
+        return self.flow.method(function.owner, node.attr) if of_self else None
 
 
 class Cpp:

@@ -10,6 +10,23 @@ import subprocess
 from .sources import BadInput
 
 
+# Kernels whose ops have another name than upstream's call.
+OTHER_NAMES = {
+    "BatchMLAPagedAttentionWrapper.plan": "batch_mla_paged_attention",
+    "BatchMLAPagedAttentionWrapper.run": "batch_mla_paged_attention",
+    "BatchPrefillWithRaggedKVCacheWrapper.forward": "batch_prefill_with_ragged_kv_cache",
+    "Buffer.combine": "deepep_combine",
+    "Buffer.dispatch": "deepep_dispatch",
+    "Buffer.low_latency_combine": "deepep_low_latency_combine",
+    "Buffer.low_latency_dispatch": "deepep_low_latency_dispatch",
+    "_get_k_and_s_triton_kernel": "get_index_k_scale_buffer",
+    "_set_k_and_s_triton_kernel": "set_index_k_scale_buffer",
+    "fp8_m_grouped_gemm_nt_masked": "m_grouped_fp8_gemm_nt_masked",
+}
+# Files whose functions are called as others are, and do another thing.
+NAMESAKES = ("double_sparsity_attention.py",)
+
+
 class Inventory:
     def __init__(self, counted: dict[str, str], ops: dict[str, str]):
         self.counted = counted  # kernel: its source, as the inventory has it
@@ -17,11 +34,15 @@ class Inventory:
 
     def op_of(self, kernel: str) -> str | None:
         """The op of the kernel's name; a Triton kernel `x_kernel` may be the op x."""
-        return next((name for name in (kernel, kernel.removesuffix("_kernel")) if name in self.ops), None)
+        return next((name for name in (kernel, kernel.removesuffix("_kernel"), OTHER_NAMES.get(kernel)) if name in self.ops), None)
 
-    def standing(self, kernel: str) -> str:
-        """implemented, counted (in the inventory, without an op yet) or missing."""
-        return "implemented" if self.op_of(kernel) else "counted" if kernel in self.counted else "missing"
+    def op_around(self, functions: list[tuple[str, pathlib.Path]]) -> str | None:
+        """The op that stands for one of these functions, of which each calls the next, and the last a kernel: the innermost."""
+        for function, path in reversed(functions):
+            for name in (function, function.removesuffix("_triton")):
+                if name in self.ops and path.name not in NAMESAKES:
+                    return name
+        return None
 
 
 def of_tree(root: pathlib.Path) -> Inventory:

@@ -267,9 +267,12 @@ def frame(caller: Place, call: ast.AST, guards) -> Frame:
 
 
 def compare(kernels: list[Kernel], inventory: Inventory) -> list[Kernel]:
-    """Says of each kernel where it stands; gives those of the inventory that nothing reached."""
+    """Says of each kernel where it stands: implemented, counted (in the inventory, without an op yet) or missing. A kernel has the op of its name,
+    or that of a function by which every call comes to it."""
     for kernel in kernels:
-        kernel.standing, kernel.op = inventory.standing(kernel.name), inventory.op_of(kernel.name)
+        around = [inventory.op_around([(f.function, f.path) for f in site.frames]) for site in kernel.sites]
+        kernel.op = inventory.op_of(kernel.name) or (around[0] if all(around) else None)
+        kernel.standing = "implemented" if kernel.op else "counted" if kernel.name in inventory.counted else "missing"
     return kernels
 
 
