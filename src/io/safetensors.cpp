@@ -1,76 +1,27 @@
 #include "io/safetensors.h"
 
 #include <algorithm>
-#include <array>
-#include <numeric>
 
 #include "dodona/error.h"
 #include "io/atomic_file.h"
 #include "io/bytes.h"
 #include "io/json.h"
+#include "io/safetensors_header.h"
 #include "io/tensor_bytes.h"
 #include "io/text.h"
 
 namespace dodona::io {
 namespace {
 
-struct FileType {
-  std::string_view name;
-  std::uint64_t bits;
-  std::optional<DType> dtype;
-};
-
-// In the order of the format's own enumeration, which the writer sorts by.
-constexpr std::array<FileType, 22> file_types{{
-    {"BOOL", 8, DType::boolean},
-    {"F4", 4, DType::f4_e2m1},
-    {"F6_E2M3", 6, std::nullopt},
-    {"F6_E3M2", 6, std::nullopt},
-    {"U8", 8, DType::u8},
-    {"I8", 8, DType::i8},
-    {"F8_E5M2", 8, DType::f8_e5m2},
-    {"F8_E4M3", 8, DType::f8_e4m3},
-    {"F8_E8M0", 8, DType::f8_e8m0},
-    {"F8_E4M3FNUZ", 8, std::nullopt},
-    {"F8_E5M2FNUZ", 8, std::nullopt},
-    {"I16", 16, DType::i16},
-    {"U16", 16, std::nullopt},
-    {"F16", 16, DType::f16},
-    {"BF16", 16, DType::bf16},
-    {"I32", 32, DType::i32},
-    {"U32", 32, std::nullopt},
-    {"F32", 32, DType::f32},
-    {"C64", 64, std::nullopt},
-    {"F64", 64, DType::f64},
-    {"I64", 64, DType::i64},
-    {"U64", 64, std::nullopt},
-}};
-
 constexpr std::size_t length_bytes = 8;
-constexpr std::string_view metadata_key = "__metadata__";
 
 [[noreturn]] void fail(const std::string& source, const std::string& message) {
   throw Error(ErrorCode::bad_file, "", "", source + ": " + message);
 }
-
-const FileType* find_file_type(std::string_view name) {
-  const auto found = std::find_if(file_types.begin(), file_types.end(), [name](const FileType& t) { return t.name == name; });
-  return found == file_types.end() ? nullptr : found;
-}
+constexpr auto where = safetensors_place;
 
 std::uint64_t file_bits(const SafetensorsEntry& entry) {
-  return find_file_type(entry.dtype_name)->bits;
-}
-
-std::string shape_text(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (const std::int64_t size : shape.first(std::min<std::size_t>(shape.size(), 16)))
-    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  return text + (shape.size() > 16 ? ", ...]" : "]");
-}
-
-std::string where(const std::string& source, std::string_view tensor) {
-  return source + ": tensor " + quote(tensor);
+  return find_safetensors_type(entry.dtype_name)->bits;
 }
 
 // ---- reading ----
@@ -91,57 +42,6 @@ Parts split(std::span<const std::byte> bytes, const std::string& source) {
   if (length > bytes.size() - length_bytes)
     fail(source, "a header of " + std::to_string(length) + " bytes does not fit into the file of " + std::to_string(bytes.size()));
   return {as_text(bytes.subspan(length_bytes, length)), bytes.subspan(length_bytes + length)};
-}
-
-Json parse_header(std::string_view header, const std::string& source) {
-  if (const std::size_t bad = first_invalid_utf8(header); bad != std::string_view::npos)
-    fail(source, "byte " + std::to_string(bad) + " of the header is not valid UTF-8");
-  // The reader of JSON would also take a byte-order mark.
-  const std::size_t first = header.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) fail(source, "the header is blank, expected a JSON object");
-  if (header[first] != '{') fail(source, "the header begins with " + quote(header.substr(first), 8) + ", expected a JSON object");
-  const JsonLimits limits{.max_depth = 16, .max_bytes = max_safetensors_header};
-  return parse_json(header, source + ": header", limits);
-}
-
-Metadata parse_metadata(const Json& json, const std::string& source) {
-  if (!json.is_object()) fail(source, "__metadata__ is no object of strings");
-  Metadata metadata;
-  for (const auto& [key, value] : json.items()) {
-    if (!value.is_string()) fail(source, "__metadata__ " + quote(key) + " is no string");
-    metadata.emplace(key, value.get<std::string>());
-  }
-  return metadata;
-}
-
-/// `place` names the tensor in what is thrown.
-SafetensorsEntry parse_entry_at(const std::string& name, const Json& json, const std::string& place) {
-  if (!json.is_object()) fail(place, "expected an object of dtype, shape and data_offsets");
-  SafetensorsEntry entry;
-  entry.name = name;
-  const std::string dtype = get_string(json, "dtype", place);
-  const FileType* type = find_file_type(dtype);
-  if (type == nullptr) fail(place, "unknown dtype " + quote(dtype));
-  entry.dtype_name = type->name;
-  entry.dtype = type->dtype;
-  entry.shape = get_ints(json, "shape", place);
-  for (const std::int64_t size : entry.shape)
-    if (size < 0) fail(place, "negative size in shape " + shape_text(entry.shape));
-  const std::vector<std::int64_t> offsets = get_ints(json, "data_offsets", place);
-  if (offsets.size() != 2) fail(place, std::to_string(offsets.size()) + " data_offsets, expected begin and end");
-  if (offsets[0] < 0 || offsets[1] < 0) fail(place, "negative data_offsets");
-  entry.begin = static_cast<std::uint64_t>(offsets[0]);
-  entry.end = static_cast<std::uint64_t>(offsets[1]);
-  return entry;
-}
-
-/// The place is put into words for entries that are wrong alone: it takes longer than reading one.
-SafetensorsEntry parse_entry(const std::string& name, const Json& json, const std::string& source) {
-  try {
-    return parse_entry_at(name, json, {});
-  } catch (const Error&) {
-    return parse_entry_at(name, json, where(source, name));
-  }
 }
 
 void check_size(const SafetensorsEntry& entry, const std::string& source) {
@@ -179,13 +79,6 @@ void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t da
   if (position < data_size) fail(source, std::to_string(data_size - position) + " bytes follow the last tensor");
 }
 
-std::vector<std::size_t> sort_by_name(const std::vector<SafetensorsEntry>& entries) {
-  std::vector<std::size_t> order(entries.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return entries[a].name < entries[b].name; });
-  return order;
-}
-
 // ---- writing ----
 
 [[noreturn]] void refuse(const std::string& message) {
@@ -202,8 +95,9 @@ struct Item {
 
 std::size_t type_rank(DType dtype) {
   if (dtype == DType::i4) dtype = DType::u8;
-  const auto found = std::find_if(file_types.begin(), file_types.end(), [dtype](const FileType& t) { return t.dtype == dtype; });
-  return static_cast<std::size_t>(found - file_types.begin());
+  const auto found =
+      std::find_if(safetensors_types.begin(), safetensors_types.end(), [dtype](const SafetensorsType& t) { return t.dtype == dtype; });
+  return static_cast<std::size_t>(found - safetensors_types.begin());
 }
 
 Item make_item(const std::string& name, std::size_t index, DType dtype, const Dims& dims) {
@@ -260,7 +154,7 @@ std::string make_header(const std::vector<Item>& items, const Metadata& metadata
   }
   std::uint64_t offset = 0;
   for (const Item& item : items) {
-    const Json entry{{"dtype", file_types[item.rank].name}, {"shape", item.shape}, {"data_offsets", {offset, offset + item.bytes}}};
+    const Json entry{{"dtype", safetensors_types[item.rank].name}, {"shape", item.shape}, {"data_offsets", {offset, offset + item.bytes}}};
     begin_member(*item.name);
     header += json_text(entry);
     offset += item.bytes;
@@ -295,17 +189,12 @@ SafetensorsFile SafetensorsFile::open(const std::string& path, Access access) {
 
 SafetensorsFile SafetensorsFile::from_bytes(std::span<const std::byte> bytes, std::shared_ptr<const void> owner, std::string source) {
   const Parts parts = split(bytes, source);
-  const Json header = parse_header(parts.header, source);
   auto contents = std::make_shared<Contents>();
-  for (const auto& [name, value] : header.items()) {
-    if (name == metadata_key) {
-      contents->metadata = parse_metadata(value, source);
-    } else {
-      contents->entries.push_back(parse_entry(name, value, source));
-    }
-  }
+  SafetensorsHeader header = read_safetensors_header(parts.header, source);
+  contents->entries = std::move(header.entries);
+  contents->by_name = std::move(header.by_name);
+  contents->metadata = std::move(header.metadata);
   check_layout(contents->entries, parts.data.size(), source);
-  contents->by_name = sort_by_name(contents->entries);
   contents->source = std::move(source);
   contents->owner = std::move(owner);
   contents->data = parts.data;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <future>
 #include <string>
 #include <utility>
 
+#include "core/threads.h"
 #include "dodona/error.h"
 #include "model/layer/experts.h"
 #include "model/layer/kernel_use.h"
@@ -19,6 +21,18 @@ double since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
+LayerTiming timing_of(std::int64_t layer, const LayerWeights& weights, const Trace& trace, double loading) {
+  LayerTiming timing{.layer = layer, .making = loading + weights.touching_seconds()};
+  for (const OpRecord& record : trace.records())
+    if (!record.group) timing.arithmetic += record.seconds, timing.work += record.work;
+  return timing;
+}
+
+Exec without_tracer(Exec exec) {
+  exec.tracer = nullptr;
+  return exec;
+}
+
 LayerSpan layers_of(const ModelConfig& config, const Share& stage) {
   const std::int64_t layers = config.num_hidden_layers, each = layers / stage.count, longer = layers % stage.count;
   const auto begin = [&](std::int64_t index) { return index * each + std::max<std::int64_t>(0, index - (stage.count - longer)); };
@@ -27,10 +41,24 @@ LayerSpan layers_of(const ModelConfig& config, const Share& stage) {
 
 Model::Model(const WeightSource& source, const LayerSetting& setting, Exec exec, const Ranks& ranks)
     : source_(&source), setting_(setting), exec_(std::move(exec)), ranks_(ranks), mine_(layers_of(source.config(), ranks.stage)) {
-  for (std::int64_t layer = mine_.begin; layer < mine_.end; ++layer) {
-    source.check_layer(layer);
-    if (source.config().is_moe_layer(layer)) choose_experts(source.config(), setting_of(layer));
-  }
+  check_layers();
+}
+
+/// Every tensor of the stage: headers of files are read by all threads, and the first layer of which something is wrong is told.
+void Model::check_layers() const {
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(mine_.size()));
+  constexpr double work = 1e6;  // of a layer: enough for threads
+  parallel_for(exec_.threads, mine_.size(), work, [&](std::int64_t i) {
+    try {
+      const std::int64_t layer = mine_.begin + i;
+      source_->check_layer(layer);
+      if (source_->config().is_moe_layer(layer)) choose_experts(source_->config(), setting_of(layer));
+    } catch (...) {
+      failures[static_cast<std::size_t>(i)] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
 }
 
 std::vector<PagedKvCache> Model::make_caches(std::span<const std::int64_t> capacities, std::uint64_t page_seed) const {
@@ -49,16 +77,14 @@ LayerSetting Model::setting_of(std::int64_t layer) const {
 
 Model::Loaded Model::load(std::int64_t layer) const {
   const auto begin = std::chrono::steady_clock::now();
-  Exec exec = exec_;
-  exec.tracer = nullptr;  // no call of the pass
-  LayerWeights weights(*source_, setting_of(layer), exec);
+  LayerWeights weights(*source_, setting_of(layer), without_tracer(exec_));
   return {std::move(weights), since(begin)};
 }
 
 LayerState Model::run_stage(std::int64_t first, const Batch& batch, LayerState state, std::span<PagedKvCache> caches, const Hooks& hooks,
                             std::optional<Loaded> ready) const {
   for (std::int64_t layer = first; layer < mine_.end; ++layer) {
-    LayerTiming timing{.layer = layer};
+    LayerTiming timing;
     {
       Loaded loaded = ready ? *std::exchange(ready, {}) : load(layer);
       LayerWeights& weights = loaded.weights;
@@ -72,9 +98,7 @@ LayerState Model::run_stage(std::int64_t first, const Batch& batch, LayerState s
         trace.leave_out_statistics();
       state = run_layer(weights, batch, state, caches[static_cast<std::size_t>(layer - mine_.begin)], trace, ranks_);
       if (hooks.after) hooks.after(layer, state, trace);
-      timing.making = loaded.seconds + weights.touching_seconds();
-      for (const OpRecord& record : trace.records())
-        if (!record.group) timing.arithmetic += record.seconds, timing.work += record.work;
+      timing = timing_of(layer, weights, trace, loaded.seconds);
     }
     source_->release(layer);
     if (hooks.timed) hooks.timed(timing);

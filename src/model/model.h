@@ -19,6 +19,11 @@ struct LayerTiming {
   Work work = {};         ///< that they do at least
 };
 
+/// Of a layer that has run, whose weights took `loading` to be made ready before.
+LayerTiming timing_of(std::int64_t layer, const LayerWeights& weights, const Trace& trace, double loading);
+/// For what is no call of a pass: weights that are made ready.
+Exec without_tracer(Exec exec);
+
 /// Layers begin ... end - 1.
 struct LayerSpan {
   std::int64_t begin = 0, end = 0;
@@ -60,6 +65,7 @@ class Model {
     LayerWeights weights;
     double seconds;
   };
+  void check_layers() const;
   LayerSetting setting_of(std::int64_t layer) const;
   Loaded load(std::int64_t layer) const;
   LayerState run_stage(std::int64_t first, const Batch& batch, LayerState state, std::span<PagedKvCache> caches, const Hooks& hooks,

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "io/json_events.h"
 #include "tests/io/helpers.h"
 
 using namespace dodona;
@@ -172,6 +173,53 @@ TEST(JsonFields, ErrorsNameFieldExpectationAndValue) {
   fails([&] { get_strings(json, "a"); }, "element 0 of field 'a': expected a string");
   fails([&] { get_int_or(json, "n", 1); }, "got null");
   fails([&] { get_string(json["a"], "x", "list"); }, "list: expected an object with field 'x', got an array");
+}
+
+/// Takes every event but those of one kind, and writes them down.
+class Spelled final : public JsonEvents {
+ public:
+  explicit Spelled(std::string refused = {}) : refused_(std::move(refused)) {}
+  std::string text;
+
+  bool null() override { return met("null"); }
+  bool boolean(bool value) override { return met(value ? "true" : "false"); }
+  bool number_integer(number_integer_t value) override { return met(std::to_string(value)); }
+  bool number_unsigned(number_unsigned_t value) override { return met("+" + std::to_string(value)); }
+  bool number_float(number_float_t /*value*/, const string_t& spelling) override { return met(spelling); }
+  bool string(string_t& value) override { return met("'" + value + "'"); }
+  bool key(string_t& value) override { return met(value + ":"); }
+  bool start_object(std::size_t /*size*/) override { return met("{"); }
+  bool end_object() override { return met("}"); }
+  bool start_array(std::size_t /*size*/) override { return met("["); }
+  bool end_array() override { return met("]"); }
+
+ private:
+  bool met(const std::string& event) {
+    text += event;
+    return event != refused_;
+  }
+  std::string refused_;
+};
+
+TEST(JsonEvents, ComeInTheOrderOfTheText) {
+  Spelled all;
+  EXPECT_TRUE(read_events(" {\"a\":[1,-2,2.5,\"\\u00e9\"],\"b\":{\"c\":null},\"d\":true}\n", all));
+  EXPECT_EQ(all.text, "{a:[+1-22.5'é']b:{c:null}d:true}");
+  Spelled none_false("[");
+  EXPECT_FALSE(read_events(R"({"a":[1,2]})", none_false));
+  EXPECT_EQ(none_false.text, "{a:[");
+  JsonEvents nothing;
+  EXPECT_FALSE(read_events("{}", nothing));
+}
+TEST(JsonEvents, TakeNoTextThatIsNoObjectOfJson) {
+  using namespace std::string_view_literals;
+  for (const std::string_view text :
+       {""sv, " "sv, "[]"sv, "3"sv, "{"sv, "{}x"sv, "{}\0"sv, "{\"a\":1,}"sv, "{\"a\0\":1}"sv, "\xEF\xBB\xBF{}"sv, "{\"\xff\":1}"sv,
+        "{\"\xed\xa0\x80\":1}"sv, "{\"a\":01}"sv, "{\"a\":1e999}"sv, "{} {}"sv, "{\"a\":\"\n\"}"sv, "/**/{}"sv}) {
+    Spelled all;
+    EXPECT_FALSE(read_events(text, all)) << text;
+    if (!text.starts_with("[") && !text.starts_with("\xEF") && text != "3") EXPECT_FALSE(survives([&] { parse_json(text); })) << text;
+  }
 }
 
 TEST(JsonText, RefusesStringsThatAreNotUtf8) {

@@ -148,6 +148,10 @@ TEST(SafetensorsBadInput, DuplicateName) {
   rejects(file_of("{" + entry("t", "U8", "[2]", "[0,2]") + "," + entry("t", "U8", "[2]", "[2,4]") + "}", 4),
           "key 't' occurs more than once");
   rejects(file_of(R"({"__metadata__":{"a":"1","a":"2"}})"), "key 'a' occurs more than once");
+  rejects(file_of(R"({"__metadata__":{"a":"1"},"__metadata__":{"b":"2"}})"), "key '__metadata__' occurs more than once");
+  rejects(file_of(R"({"t":{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4), "key 'dtype' occurs more than once");
+  rejects(file_of(R"({"t":{"dtype":"U8","shape":[4],"data_offsets":[0,4],"data_offsets":[0,4]}})", 4),
+          "key 'data_offsets' occurs more than once");
 }
 TEST(SafetensorsBadInput, UnknownDtype) {
   rejects(file_of(one("Q4", "[4]", "[0,4]"), 4), "tensor 't': unknown dtype 'Q4'");
@@ -270,6 +274,40 @@ TEST(SafetensorsAccepts, NamesThatLookLikePathsAreOnlyNames) {
 }
 TEST(SafetensorsAccepts, UnknownFieldsOfAnEntry) {
   EXPECT_NO_THROW(parse(file_of(R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"note":{"a":[1]}}})", 1)));
+}
+/// What a header says, or that it is refused.
+std::optional<std::string> told_by(const std::string& header) {
+  std::string told;
+  const bool accepted = survives([&] {
+    const SafetensorsFile file = parse(file_of(header, 26));
+    for (const auto& [key, value] : file.metadata()) told += key + "=" + value + ";";
+    for (const SafetensorsEntry& e : file.entries()) {
+      told += e.name + " " + std::string(e.dtype_name) + " " + std::to_string(e.begin) + " " + std::to_string(e.end);
+      for (const std::int64_t size : e.shape) told += " " + std::to_string(size);
+      told += file.find(e.name) == &e ? ";" : "?";
+    }
+  });
+  return accepted ? std::optional(told) : std::nullopt;
+}
+/// Headers of the usual form are read without a tree of JSON: nothing may be taken otherwise for that.
+TEST(SafetensorsAccepts, TheSameWithAndWithoutFieldsThatNobodyKnows) {
+  const Buffer seed = buffer("{" + entry("weight", "BF16", "[2, 3]", "[0,12]") + R"(,"__metadata__":{"format":"pt","\u00e9":""},)" +
+                             entry("b\xc3\xa9", "F32", "[]", "[12,16]") + "," + entry("empty", "I8", "[0,7]", "[16,16]") + ", " +
+                             entry("q", "U8", "[10]", "[16,26]") + "}");
+  std::mt19937_64 random(3);
+  int accepted = 0, refused = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string plain(as_text(i == 0 ? seed : mutate(seed, random)));
+    const std::size_t at = plain.find("\"dtype\"");
+    if (at == std::string::npos) continue;
+    std::string with_more = plain;
+    with_more.insert(at, R"("note":[0],)");
+    const auto told = told_by(plain);
+    ASSERT_EQ(told, told_by(with_more)) << plain;
+    ++(told ? accepted : refused);
+  }
+  EXPECT_GT(accepted, 200);
+  EXPECT_GT(refused, 500);
 }
 
 // ---- dtypes ----

@@ -5,6 +5,7 @@
 #include "helpers.h"
 #include "io/json.h"
 #include "io/safetensors.h"
+#include "model/weights/checkpoint_index.h"
 #include "model/weights/checkpoint_writer.h"
 #include "model/weights/tensor_list.h"
 #include "model/weights/weights.h"
@@ -166,6 +167,39 @@ TEST_F(Checkpoint, AnIndexThatIsNoneIsRefused) {
   refuses(ErrorCode::bad_file, {index_file, "weight_map"});
   std::ofstream(file(index_file)) << "{\"weight_map\": {\"" << q_b << "\": 1}}";
   refuses(ErrorCode::bad_file, {index_file, q_b});
+  std::ofstream(file(index_file)) << R"({"metadata": {"total_size": 1}})";
+  refuses(ErrorCode::bad_file, {index_file, "'weight_map' is missing"});
+  std::ofstream(file(index_file)) << R"({"weight_map": {"a": "s", "a": "s"}})";
+  refuses(ErrorCode::bad_file, {index_file, "'a' occurs more than once"});
+  std::ofstream(file(index_file)) << R"({"weight_map": {}, "weight_map": {}})";
+  refuses(ErrorCode::bad_file, {index_file, "'weight_map' occurs more than once"});
+  std::ofstream(file(index_file)) << R"({"metadata": {"a": 1, "a": 1}, "weight_map": {}})";
+  refuses(ErrorCode::bad_file, {index_file, "'a' occurs more than once"});
+  std::ofstream(file(index_file)) << R"({"weight_map": {"a": {"b": "c"}}})";
+  refuses(ErrorCode::bad_file, {index_file, "the shard is no string"});
+  std::ofstream(file(index_file)) << R"({"weight_map": {"a": "s"})";
+  refuses(ErrorCode::bad_file, {index_file, "syntax error"});
+}
+TEST_F(Checkpoint, WhatStandsBesideTheMapOfAnIndexIsPassedOver) {
+  const std::string map = io::json_text(io::read_json(file(index_file))["weight_map"]);
+  for (const std::string beside :
+       {R"("a": 1, "b": {"c": "d", "e": null, "f": 1.5, "g": -1}, "h": "i")", R"("a": [{"weight_map": {"b": [1]}}])",
+        R"("metadata": {"weight_map": "a"})", R"("metadata": {"weight_map": {"a": "b"}})"}) {
+    std::ofstream(file(index_file)) << "{" << beside << ", \"weight_map\": " << map << "}";
+    EXPECT_NO_THROW(check()) << beside;
+    std::ofstream(file(index_file)) << "{\"weight_map\": " << map << ", " << beside << "}";
+    EXPECT_NO_THROW(check()) << beside;
+  }
+}
+TEST(CheckpointIndex, FindsATensorFromWhereverItBegins) {
+  for (std::size_t count = 0; count < 40; ++count) {
+    CheckpointIndex index;
+    for (std::size_t i = 0; i < count; ++i) index.shard_of.emplace_back(std::string(1, static_cast<char>('A' + i)), i);
+    for (std::size_t near = 0; near < count + 2; ++near) {
+      for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(index.position(index.shard_of[i].first, near), i) << count << " from " << near;
+      for (const char* absent : {"", "@", "AA", "DD", "z"}) EXPECT_EQ(index.position(absent, near), CheckpointIndex::none) << absent;
+    }
+  }
 }
 TEST_F(Checkpoint, AFolderWithoutWeightsIsRefused) {
   fs::remove(file(index_file));

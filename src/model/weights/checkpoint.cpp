@@ -34,7 +34,7 @@ class Checkpoint final : public WeightSource {
       throw Error(ErrorCode::bad_file, "", "",
                   (fs::path(folder_) / index_name).string() + ": " + about(index_.absent.front().tensors.front()) + "expected in shard " +
                       io::quote(index_.absent.front().shard) + ", but the folder has no such file" + unfinished_advice(index_));
-    files_.resize(index_.shards.size());
+    slots_ = std::vector<Slot>(index_.shards.size());
   }
 
   std::string description() const override { return "checkpoint " + folder_; }
@@ -55,13 +55,8 @@ class Checkpoint final : public WeightSource {
     copy(part, Tensor(static_cast<void*>(out.data()), part.dtype(), part.shape()));
   }
 
-  void check_layer(std::int64_t layer) const override {
-    for (const TensorInfo& info : layer_tensors(config(), layer, shard()))
-      if (!info.optional || has(info.name)) find(info.name);
-  }
-  void check_outer() const override {
-    for (const TensorInfo& info : outer_tensors(config(), shard())) find(info.name);
-  }
+  void check_layer(std::int64_t layer) const override { check_all(layer_tensors(config(), layer, shard())); }
+  void check_outer() const override { check_all(outer_tensors(config(), shard())); }
 
   void prefetch(std::int64_t layer) const override {
     for (const TensorInfo& info : layer_tensors(config(), layer, shard()))
@@ -90,30 +85,62 @@ class Checkpoint final : public WeightSource {
 
   /// A hint: what is wrong with a file is told when a tensor of it is asked for.
   void advise(std::string_view name, io::Wanted wanted) const {
-    const std::size_t shard = *find_shard(name);
-    const std::lock_guard lock(mutex_);
-    if (!files_[shard]) return;
-    if (const io::SafetensorsEntry* const entry = files_[shard]->find(name)) io::hint(files_[shard]->bytes(*entry), wanted);
+    Slot& slot = slots_[*find_shard(name)];
+    const std::lock_guard lock(slot.mutex);
+    if (!slot.file) return;
+    if (const io::SafetensorsEntry* const entry = slot.file->find(name)) io::hint(slot.file->bytes(*entry), wanted);
   }
 
   /// The tensor, which is as the configuration says it must be.
   Found find(std::string_view name) const {
     auto info = find_tensor_info(config(), name, shard());
     if (!info) fail(ErrorCode::missing_argument, name, local().name + " has none of that name");
-    const auto shard = find_shard(name);
-    if (!shard) fail(ErrorCode::missing_argument, name, "missing from checkpoint " + folder_ + hint(name));
-    io::SafetensorsFile file = open(*shard, name);
-    const io::SafetensorsEntry* entry = file.find(name);
+    const std::size_t at = index_.position(name, index_.shard_of.size() / 2);
+    if (at == CheckpointIndex::none) fail_missing(name);
+    io::SafetensorsFile file = open(at);
+    const io::SafetensorsEntry* const entry = checked_entry(file, at, *info);
+    require_unchanged(file, name);
+    return {std::move(file), entry, *std::move(info)};
+  }
+
+  /// Every tensor once, and every file that holds one of them.
+  void check_all(const std::vector<TensorInfo>& infos) const {
+    std::vector<std::optional<io::SafetensorsFile>> files(index_.shards.size());
+    std::size_t near = 0;
+    for (const TensorInfo& info : infos) {
+      const std::size_t at = index_.position(info.name, near);
+      if (at == CheckpointIndex::none) {
+        if (info.optional) continue;
+        fail_missing(info.name);
+      }
+      near = at;
+      auto& file = files[index_.shard_of[at].second];
+      if (!file) {
+        file = open(at);
+        require_unchanged(*file, info.name);
+      }
+      checked_entry(*file, at, info);
+    }
+  }
+
+  [[noreturn]] void fail_missing(std::string_view name) const {
+    fail(ErrorCode::missing_argument, name, "missing from checkpoint " + folder_ + hint(name));
+  }
+  /// What the file holds under the name at `at` of the index, which is as the configuration says it must be.
+  const io::SafetensorsEntry* checked_entry(const io::SafetensorsFile& file, std::size_t at, const TensorInfo& info) const {
+    const io::SafetensorsEntry* const entry = file.find(info.name);
     if (entry == nullptr)
-      fail(ErrorCode::bad_file, name,
-           std::string(index_name) + " places it in " + io::quote(index_.shards[*shard]) + ", which does not hold it");
-    check(*entry, *info, file.source());
+      fail(ErrorCode::bad_file, info.name,
+           std::string(index_name) + " places it in " + io::quote(index_.shards[index_.shard_of[at].second]) + ", which does not hold it");
+    check(*entry, info, file.source());
+    return entry;
+  }
+  static void require_unchanged(const io::SafetensorsFile& file, std::string_view tensor) {
     try {
       file.require_unchanged();
     } catch (const Error& error) {
-      throw Error(error.code(), "", "", about(name) + error.message());
+      throw Error(error.code(), "", "", about(tensor) + error.message());
     }
-    return {std::move(file), entry, *std::move(info)};
   }
 
   static void check(const io::SafetensorsEntry& entry, const TensorInfo& info, const std::string& source) {
@@ -141,24 +168,29 @@ class Checkpoint final : public WeightSource {
     return any ? "" : ", which holds nothing of that layer";
   }
 
-  /// The shard, mapped on first use; what goes wrong is told of the tensor that was wanted.
-  io::SafetensorsFile open(std::size_t shard, std::string_view tensor) const {
-    const std::lock_guard lock(mutex_);
-    auto& file = files_[shard];
-    if (!file) {
+  /// A shard, mapped on first use; each by one thread, and several at once by several.
+  struct Slot {
+    std::mutex mutex;
+    std::optional<io::SafetensorsFile> file;
+  };
+  /// That of the tensor at `at` of the index, of which what goes wrong is told.
+  io::SafetensorsFile open(std::size_t at) const {
+    const auto& [tensor, shard] = index_.shard_of[at];
+    Slot& slot = slots_[shard];
+    const std::lock_guard lock(slot.mutex);
+    if (!slot.file) {
       try {
-        file = io::SafetensorsFile::open((fs::path(folder_) / index_.shards[shard]).string());
+        slot.file = io::SafetensorsFile::open((fs::path(folder_) / index_.shards[shard]).string());
       } catch (const Error& error) {
         throw Error(error.code(), "", "", about(tensor) + error.message());
       }
     }
-    return *file;
+    return *slot.file;
   }
 
   std::string folder_;
   CheckpointIndex index_;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::optional<io::SafetensorsFile>> files_;
+  mutable std::vector<Slot> slots_;
 };
 
 }  // namespace

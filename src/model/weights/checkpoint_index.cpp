@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <span>
 
 #include "dodona/error.h"
 #include "io/json.h"
+#include "io/json_events.h"
+#include "io/mapped_file.h"
 #include "io/text.h"
 
 namespace dodona::model {
@@ -22,9 +25,8 @@ std::string about(std::string_view tensor) {
 }
 
 /// Names in an index are anybody's: one must name a file of this folder and nothing else.
-void check_shard_name(const std::string& shard, const std::string& tensor, const std::string& where) {
-  if (shard.empty() || shard == "." || shard == ".." || shard.find('/') != std::string::npos || shard.find('\0') != std::string::npos)
-    fail(where, about(tensor) + "shard " + io::quote(shard) + " is no plain file name");
+bool is_plain_name(const std::string& shard) {
+  return !shard.empty() && shard != "." && shard != ".." && shard.find('/') == std::string::npos && shard.find('\0') == std::string::npos;
 }
 
 /// What downloaders call a file that they have not finished.
@@ -39,43 +41,151 @@ std::vector<std::string> unfinished_files(const std::string& folder) {
   return found;
 }
 
-void read_map(const std::string& folder, CheckpointIndex& index) {
+/// Which shard each tensor is in, as an index says; shards in the order in which they come.
+struct WeightMap {
+  std::vector<std::string> shards;
+  std::vector<std::pair<std::string, std::size_t>> tensors;
+
+  void add(std::string tensor, std::string_view shard) {
+    // Neighbours mostly share one.
+    if (shards.empty() || shards[last_] != shard) {
+      const auto known = numbers_.find(shard);
+      last_ = known != numbers_.end() ? known->second : shards.size();
+      if (known == numbers_.end()) shards.emplace_back(shard), numbers_.emplace(shard, last_);
+    }
+    tensors.emplace_back(std::move(tensor), last_);
+  }
+
+ private:
+  std::map<std::string, std::size_t, std::less<>> numbers_;
+  std::size_t last_ = 0;
+};
+
+/// Takes an index as writers make it: `weight_map`, and beside it numbers and texts, on their own or in one object.
+class IndexEvents final : public io::JsonEvents {
+ public:
+  WeightMap map;
+  bool whole = false;  ///< the map has come
+
+  bool key(string_t& value) override {
+    if (in_map_) {
+      key_ = value;
+      return map.tensors.size() < most_tensors;
+    }
+    if (depth_ == 1) mapped_ = value == map_name;
+    std::vector<std::string>& names = depth_ == 1 ? members_ : beside_;
+    if (names.size() == most_beside || std::find(names.begin(), names.end(), value) != names.end()) return false;
+    names.push_back(value);
+    return true;
+  }
+  bool string(string_t& value) override {
+    if (in_map_) map.add(std::move(key_), value);
+    return beside() || in_map_;
+  }
+  bool null() override { return beside(); }
+  bool boolean(bool /*value*/) override { return beside(); }
+  bool number_integer(number_integer_t /*value*/) override { return beside(); }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return beside(); }
+  bool number_float(number_float_t /*value*/, const string_t& /*spelling*/) override { return beside(); }
+  bool start_object(std::size_t /*size*/) override {
+    in_map_ = depth_ == 1 && mapped_;
+    whole = whole || in_map_;
+    beside_.clear();
+    return ++depth_ <= 2;
+  }
+  bool end_object() override {
+    in_map_ = false;
+    --depth_;
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t most_tensors = 2'000'000, most_beside = 100;  ///< beyond, the tree's limits judge
+  static constexpr std::string_view map_name = "weight_map";
+
+  /// Whether what comes now is a value beside the map.
+  bool beside() const { return depth_ == 2 ? !in_map_ : !mapped_; }
+
+  int depth_ = 0;
+  bool mapped_ = false, in_map_ = false;
+  std::string key_;
+  std::vector<std::string> members_, beside_;
+};
+
+WeightMap map_of_tree(const io::Json& json, const std::string& where) {
+  WeightMap map;
+  for (const auto& [tensor, value] : io::get_object(json, "weight_map", where).items()) {
+    if (!value.is_string()) fail(where, about(tensor) + "the shard is no string");
+    map.add(tensor, value.get_ref<const std::string&>());
+  }
+  return map;
+}
+
+bool sorted_without_twins(WeightMap& map) {
+  std::sort(map.tensors.begin(), map.tensors.end());
+  return std::adjacent_find(map.tensors.begin(), map.tensors.end(), [](const auto& a, const auto& b) { return a.first == b.first; }) ==
+         map.tensors.end();
+}
+
+WeightMap read_map(const std::string& where) {
+  const auto file = io::MappedFile::open(where);
+  IndexEvents events;
+  const bool taken = io::read_events({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, events);
+  if (taken && events.whole && sorted_without_twins(events.map)) return std::move(events.map);
+  WeightMap map = map_of_tree(io::read_json(where), where);
+  std::sort(map.tensors.begin(), map.tensors.end());
+  return map;
+}
+
+void take_map(const std::string& folder, CheckpointIndex& index) {
   const std::string where = (fs::path(folder) / index_name).string();
-  const io::Json json = io::read_json(where);
-  const io::Json& map = io::get_object(json, "weight_map", where);
-  struct Number {
+  WeightMap map = read_map(where);
+  struct Place {
     bool there;
     std::size_t at;  ///< of the shards, or of the absent ones
   };
-  std::map<std::string, Number, std::less<>> numbers;
-  for (const auto& [tensor, value] : map.items()) {
-    if (!value.is_string()) fail(where, about(tensor) + "the shard is no string");
-    const auto& shard = value.get_ref<const std::string&>();
-    auto known = numbers.find(shard);
-    if (known == numbers.end()) {
-      check_shard_name(shard, tensor, where);
-      std::error_code ignored;
-      const bool there = fs::exists(fs::path(folder) / shard, ignored);
-      known = numbers.emplace(shard, Number{there, there ? index.shards.size() : index.absent.size()}).first;
-      if (there)
-        index.shards.push_back(shard);
-      else
-        index.absent.push_back({shard, {}});
-    }
-    if (known->second.there)
-      index.shard_of.emplace_back(tensor, known->second.at);
+  std::vector<Place> places;
+  for (std::size_t k = 0; k < map.shards.size(); ++k) {
+    const std::string& shard = map.shards[k];
+    if (!is_plain_name(shard))
+      fail(where,
+           about(std::find_if(map.tensors.begin(), map.tensors.end(), [k](const auto& tensor) { return tensor.second == k; })->first) +
+               "shard " + io::quote(shard) + " is no plain file name");
+    std::error_code ignored;
+    const bool there = fs::exists(fs::path(folder) / shard, ignored);
+    places.push_back({there, there ? index.shards.size() : index.absent.size()});
+    if (there)
+      index.shards.push_back(shard);
     else
-      index.absent[known->second.at].tensors.push_back(tensor);
+      index.absent.push_back({shard, {}});
   }
+  index.shard_of.reserve(map.tensors.size());
+  for (auto& [tensor, shard] : map.tensors)
+    if (const Place place = places[shard]; place.there)
+      index.shard_of.emplace_back(std::move(tensor), place.at);
+    else
+      index.absent[place.at].tensors.push_back(std::move(tensor));
 }
 
 }  // namespace
 
+std::size_t CheckpointIndex::position(std::string_view tensor, std::size_t near) const {
+  const auto before = [&](std::size_t i) { return shard_of[i].first < tensor; };
+  // Steps that double, away from `near`, to two places between which it must lie.
+  std::size_t low = std::min(near, shard_of.size()), high = low, step = 1;
+  for (; high < shard_of.size() && before(high); step *= 2) low = high + 1, high = std::min(high + step, shard_of.size());
+  for (step = 1; low > 0 && !before(low - 1); step *= 2) high = low - 1, low -= std::min(low, step);
+  while (low < high)
+    if (const std::size_t middle = low + (high - low) / 2; before(middle))
+      low = middle + 1;
+    else
+      high = middle;
+  return low < shard_of.size() && shard_of[low].first == tensor ? low : none;
+}
+
 std::optional<std::size_t> CheckpointIndex::find(std::string_view tensor) const {
-  const auto at = std::lower_bound(shard_of.begin(), shard_of.end(), tensor,
-                                   [](const auto& entry, std::string_view wanted) { return entry.first < wanted; });
-  if (at == shard_of.end() || at->first != tensor) return std::nullopt;
-  return at->second;
+  const std::size_t at = position(tensor, shard_of.size() / 2);
+  return at == none ? std::nullopt : std::optional(shard_of[at].second);
 }
 
 CheckpointIndex read_index(const std::string& folder) {
@@ -84,15 +194,15 @@ CheckpointIndex read_index(const std::string& folder) {
   CheckpointIndex index;
   index.unfinished = unfinished_files(folder);
   if (fs::exists(fs::path(folder) / index_name, ignored)) {
-    read_map(folder, index);
+    take_map(folder, index);
   } else if (fs::exists(fs::path(folder) / single_name, ignored)) {
     index.shards = {single_name};
     const auto file = io::SafetensorsFile::open((fs::path(folder) / single_name).string());
     for (const io::SafetensorsEntry& entry : file.entries()) index.shard_of.emplace_back(entry.name, 0);
+    std::sort(index.shard_of.begin(), index.shard_of.end());
   } else {
     fail(folder, std::string("neither ") + index_name + " nor " + single_name + " is in it" + unfinished_advice(index));
   }
-  std::sort(index.shard_of.begin(), index.shard_of.end());
   return index;
 }
 
@@ -102,9 +212,9 @@ std::string unfinished_advice(const CheckpointIndex& index) {
 
 Fit fit_of(const io::SafetensorsEntry& entry, const TensorInfo& info) {
   if (!entry.dtype || std::find(info.dtypes.begin(), info.dtypes.end(), *entry.dtype) == info.dtypes.end()) return Fit::wrong_type;
-  const std::vector<std::int64_t> shape(info.whole.begin(), info.whole.end());
-  if (entry.shape == shape || (shape.empty() && entry.shape == std::vector<std::int64_t>{1})) return Fit::fits;
-  const bool transposed = shape.size() == 2 && entry.shape == std::vector<std::int64_t>{shape[1], shape[0]};
+  const std::span<const std::int64_t> shape(info.whole.begin(), info.whole.end()), found(entry.shape);
+  if (std::ranges::equal(found, shape) || (shape.empty() && found.size() == 1 && found[0] == 1)) return Fit::fits;
+  const bool transposed = shape.size() == 2 && found.size() == 2 && found[0] == shape[1] && found[1] == shape[0];
   return transposed ? Fit::transposed : Fit::wrong_shape;
 }
 

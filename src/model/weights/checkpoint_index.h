@@ -27,6 +27,10 @@ struct CheckpointIndex {
   std::vector<Absent> absent = {};
   std::vector<std::string> unfinished = {};  ///< files of downloads that did not end
 
+  static constexpr std::size_t none = static_cast<std::size_t>(-1);
+  /// Where in shard_of, or none; at once for one that lies beside `near`, as the next of a model does.
+  std::size_t position(std::string_view tensor, std::size_t near) const;
+  /// The shard, by its number.
   std::optional<std::size_t> find(std::string_view tensor) const;
 };
 

@@ -19,20 +19,22 @@
 namespace dodona::model {
 namespace {
 
-/// A tensor that is there.
+/// A tensor that is there, in the file of that number; null for one that is not.
 struct Entry {
-  io::SafetensorsEntry entry;
-  std::string file;
+  const io::SafetensorsEntry* entry = nullptr;
+  std::size_t shard = 0;
   bool taken = false;
 };
-using Entries = std::map<std::string, Entry, std::less<>>;
 
 /// A tensor of the model about which index and files do not agree: no reader finds it.
 struct Astray {
   std::string found, file;
 };
 struct Contents {
-  Entries entries;  ///< every tensor that the index places where it is, and those that the model does not have
+  const CheckpointIndex& index;
+  std::vector<std::optional<io::SafetensorsFile>> files = {};  ///< those that can be read
+  std::vector<Entry> listed = {};                              ///< for each of index.shard_of, where its file has it
+  std::map<std::string, Entry, std::less<>> unlisted = {};     ///< which the index does not list, nor the model
   std::map<std::string, Astray, std::less<>> astray = {};
   std::set<std::string, std::less<>> unread = {};  ///< whose files cannot be
 };
@@ -54,6 +56,10 @@ std::string_view layer_of(std::string_view name) {
 
 /// Insertions, deletions and replacements that make one of the other.
 std::size_t distance(std::string_view a, std::string_view b) {
+  // What both begin and end with takes no part, and is most of names of one layer.
+  const auto shared = static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  a.remove_prefix(shared), b.remove_prefix(shared);
+  while (!a.empty() && !b.empty() && a.back() == b.back()) a.remove_suffix(1), b.remove_suffix(1);
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -68,42 +74,54 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// What the files that can be read hold.
-Contents read_contents(const std::string& folder, const ModelConfig& config, const CheckpointIndex& index, Inspection& result) {
-  struct Shard {
-    std::vector<io::SafetensorsEntry> entries;
-    std::optional<std::string> error;
-  };
-  std::vector<Shard> shards(index.shards.size());
-  parallel_for(Exec().threads, static_cast<std::int64_t>(shards.size()), 1e6, [&](std::int64_t i) {
-    Shard& shard = shards[static_cast<std::size_t>(i)];
+/// Opens what can be opened; of the other files the message is told.
+void open_files(const std::string& folder, Contents& contents, Inspection& result) {
+  const std::vector<std::string>& names = contents.index.shards;
+  contents.files.resize(names.size());
+  std::vector<std::optional<std::string>> errors(names.size());
+  parallel_for(Exec().threads, static_cast<std::int64_t>(names.size()), 1e6, [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
     try {
-      const auto file = io::SafetensorsFile::open((std::filesystem::path(folder) / index.shards[static_cast<std::size_t>(i)]).string());
-      shard.entries.assign(file.entries().begin(), file.entries().end());
+      contents.files[at] = io::SafetensorsFile::open((std::filesystem::path(folder) / names[at]).string());
     } catch (const Error& error) {
-      shard.error = error.message();
+      errors[at] = error.message();
     }
   });
-  Contents contents;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    // Shards hold neighbours, most of them in order.
-    auto next = contents.entries.end();
-    for (io::SafetensorsEntry& entry : shards[i].entries) {
-      std::string name = entry.name;
-      const auto place = index.find(name);
-      if (place && *place != i) continue;
-      if (!place && find_tensor_info(config, name))
-        contents.astray[name] = {"a tensor that " + std::string(index_name) + " does not list", index.shards[i]};
-      else
-        next = std::next(contents.entries.try_emplace(next, std::move(name), Entry{std::move(entry), index.shards[i]}));
-    }
-    if (shards[i].error) result.unreadable.push_back(*shards[i].error);
-  }
-  for (const auto& [name, shard] : index.shard_of)
-    if (shards[shard].error)
+  for (auto& error : errors)
+    if (error) result.unreadable.push_back(*std::move(error));
+}
+
+/// What the files that can be read hold.
+Contents read_contents(const std::string& folder, const ModelConfig& config, const CheckpointIndex& index, Inspection& result) {
+  Contents contents{index};
+  open_files(folder, contents, result);
+  contents.listed.resize(index.shard_of.size());
+  parallel_for(Exec().threads, static_cast<std::int64_t>(index.shard_of.size()), 100, [&](std::int64_t i) {
+    const auto& [name, shard] = index.shard_of[static_cast<std::size_t>(i)];
+    const auto& file = contents.files[shard];
+    contents.listed[static_cast<std::size_t>(i)] = {file ? file->find(name) : nullptr, shard};
+  });
+  std::vector<std::size_t> found(index.shards.size());
+  for (std::size_t i = 0; i < index.shard_of.size(); ++i) {
+    const auto& [name, shard] = index.shard_of[i];
+    if (contents.listed[i].entry != nullptr)
+      ++found[shard];
+    else if (!contents.files[shard])
       contents.unread.insert(name);
-    else if (!contents.entries.contains(name))
+    else
       contents.astray[name] = {"nothing of that name", index.shards[shard]};
+  }
+  // Files that hold more than the index places there.
+  for (std::size_t k = 0; k < contents.files.size(); ++k) {
+    if (!contents.files[k] || contents.files[k]->entries().size() == found[k]) continue;
+    for (const io::SafetensorsEntry& entry : contents.files[k]->entries()) {
+      if (index.find(entry.name)) continue;
+      if (find_tensor_info(config, entry.name))
+        contents.astray[entry.name] = {"a tensor that " + std::string(index_name) + " does not list", index.shards[k]};
+      else
+        contents.unlisted.try_emplace(entry.name, Entry{&entry, k});
+    }
+  }
   for (const CheckpointIndex::Absent& absent : index.absent) {
     contents.unread.insert(absent.tensors.begin(), absent.tensors.end());
     result.unreadable.push_back((std::filesystem::path(folder) / absent.shard).string() + ": not in the folder, but " + index_name +
@@ -134,15 +152,8 @@ std::optional<Unusable> unusable_values(const TensorInfo& info, const io::Safete
 
 class Inspector {
  public:
-  Inspector(const std::string& folder, const ModelConfig& config, Contents& contents, const ValueLook& values, std::int64_t parts,
-            Inspection& result)
-      : folder_(folder),
-        config_(config),
-        entries_(contents.entries),
-        contents_(contents),
-        values_(values),
-        parts_(parts),
-        result_(result) {}
+  Inspector(const ModelConfig& config, Contents& contents, const ValueLook& values, std::int64_t parts, Inspection& result)
+      : config_(config), contents_(contents), values_(values), parts_(parts), result_(result) {}
 
   void part(std::string title, const std::vector<TensorInfo>& tensors) {
     InspectedPart part{.title = std::move(title)};
@@ -150,8 +161,8 @@ class Inspector {
     std::vector<Fitting> fitting;
     for (const TensorInfo& info : tensors) {
       if (info.columns > 0 && info.name.ends_with(tensors_of(info.form).front().suffix)) ++part.forms[std::string(name(info.form))];
-      const auto at = entries_.find(info.name);
-      if (at == entries_.end()) {
+      Entry* const entry = find(info.name);
+      if (entry == nullptr) {
         if (info.optional) continue;
         ++part.expected;
         if (contents_.unread.contains(info.name))
@@ -161,14 +172,15 @@ class Inspector {
         continue;
       }
       ++part.expected;
-      take(part, at->second);
-      if (fit_of(at->second.entry, info) != Fit::fits)
-        add(part, {Finding::misshaped, info.name, expected_text(info), found_text(at->second.entry), at->second.file});
+      take(part, *entry);
+      if (fit_of(*entry->entry, info) != Fit::fits)
+        add(part, {Finding::misshaped, info.name, expected_text(info), found_text(*entry->entry), file_of(*entry)});
       else
-        fitting.push_back({&info, &at->second});
+        fitting.push_back({&info, entry});
     }
+    const std::vector<Entry*> strangers = missing.empty() ? std::vector<Entry*>() : strangers_of(layer_of(missing.front()->name));
     for (const TensorInfo* const info : missing) {
-      Entry* const instead = meant(*info);
+      Entry* const instead = meant(*info, strangers);
       if (instead == nullptr) {
         const auto at = contents_.astray.find(info->name);
         const Astray place = at == contents_.astray.end() ? Astray() : at->second;
@@ -176,7 +188,7 @@ class Inspector {
         continue;
       }
       take(part, *instead);
-      add(part, {Finding::misnamed, info->name, expected_text(*info), instead->entry.name, instead->file});
+      add(part, {Finding::misnamed, info->name, expected_text(*info), instead->entry->name, file_of(*instead)});
     }
     if (values_.wanted) look_at_values(part, fitting);
     result_.parts.push_back(std::move(part));
@@ -185,14 +197,15 @@ class Inspector {
   /// What no part has taken.
   void others() {
     InspectedPart part{.title = "others"};
-    for (auto& [name, entry] : entries_) {
-      if (entry.taken || in_other_layer(name)) continue;
+    for (Entry* const entry : left_over()) {
+      const std::string& name = entry->entry->name;
+      if (in_other_layer(name)) continue;
       if (nobody_reads(name)) {
         ++result_.spare;
         continue;
       }
-      take(part, entry);
-      add(part, {Finding::unknown, name, "", found_text(entry.entry), entry.file});
+      take(part, *entry);
+      add(part, {Finding::unknown, name, "", found_text(*entry->entry), file_of(*entry)});
     }
     for (const auto& [name, place] : contents_.astray)
       if (!in_other_layer(name) && !nobody_reads(name)) add(part, {Finding::unknown, name, "", place.found, place.file});
@@ -206,21 +219,17 @@ class Inspector {
   };
   void look_at_values(InspectedPart& part, const std::vector<Fitting>& tensors) {
     if (values_.progress) values_.progress(static_cast<std::int64_t>(result_.parts.size()), parts_);
-    std::map<std::string, io::SafetensorsFile> files;
-    for (const Fitting& each : tensors)
-      if (const std::string& file = each.entry->file; !files.contains(file))
-        files.emplace(file, io::SafetensorsFile::open((std::filesystem::path(folder_) / file).string()));
     std::vector<std::optional<Unusable>> found(tensors.size());
     constexpr double work = 1e6;  // of a tensor, whichever: enough for threads
     parallel_for(Exec().threads, static_cast<std::int64_t>(tensors.size()), work, [&](std::int64_t i) {
-      const auto& [info, entry] = tensors[static_cast<std::size_t>(i)];
-      found[static_cast<std::size_t>(i)] = unusable_values(*info, files.at(entry->file), entry->entry);
+      const Fitting& each = tensors[static_cast<std::size_t>(i)];
+      found[static_cast<std::size_t>(i)] = unusable_values(*each.info, *contents_.files[each.entry->shard], *each.entry->entry);
     });
     for (std::size_t i = 0; i < tensors.size(); ++i)
-      if (found[i]) add(part, {Finding::unusable, tensors[i].info->name, found[i]->expected, found[i]->found, tensors[i].entry->file});
+      if (found[i]) add(part, {Finding::unusable, tensors[i].info->name, found[i]->expected, found[i]->found, file_of(*tensors[i].entry)});
   }
   void take(InspectedPart& part, Entry& entry) {
-    const std::uint64_t bytes = entry.entry.end - entry.entry.begin;
+    const std::uint64_t bytes = entry.entry->end - entry.entry->begin;
     entry.taken = true;
     ++part.present, ++result_.present;
     part.bytes += static_cast<std::int64_t>(bytes), result_.bytes += static_cast<std::int64_t>(bytes);
@@ -233,24 +242,48 @@ class Inspector {
     return find_tensor_info(config_, name).has_value();  // of a layer that was not asked for, or told of there
   }
 
-  /// The nearest name of the same layer that the model has not, whose tensor would fit.
-  Entry* meant(const TensorInfo& info) {
+  const std::string& file_of(const Entry& entry) const { return contents_.index.shards[entry.shard]; }
+  /// The tensor that a reader finds under that name, or null.
+  Entry* find(std::string_view name) {
+    const std::size_t at = contents_.index.position(name, near_);
+    if (at == CheckpointIndex::none) return nullptr;
+    near_ = at;
+    return contents_.listed[at].entry != nullptr ? &contents_.listed[at] : nullptr;
+  }
+  /// What no part has taken, by name.
+  std::vector<Entry*> left_over() {
+    std::vector<Entry*> left;
+    for (Entry& entry : contents_.listed)
+      if (entry.entry != nullptr && !entry.taken) left.push_back(&entry);
+    for (auto& [name, entry] : contents_.unlisted)
+      if (!entry.taken) left.push_back(&entry);
+    std::sort(left.begin(), left.end(), [](const Entry* a, const Entry* b) { return a->entry->name < b->entry->name; });
+    return left;
+  }
+
+  /// Those of a layer that the model does not have, and that nobody is known to have either.
+  std::vector<Entry*> strangers_of(std::string_view layer) {
+    std::vector<Entry*> strangers = left_over();
+    std::erase_if(strangers, [&](const Entry* entry) {
+      const std::string& name = entry->entry->name;
+      return !name.starts_with(layer) || nobody_reads(name) || find_tensor_info(config_, name);
+    });
+    return strangers;
+  }
+  /// The nearest name whose tensor would fit.
+  static Entry* meant(const TensorInfo& info, const std::vector<Entry*>& strangers) {
     Entry* best = nullptr;
     std::size_t nearest = info.name.size() / 3;
-    const std::string_view layer = layer_of(info.name);
-    for (auto at = entries_.lower_bound(layer); at != entries_.end() && at->first.starts_with(layer); ++at) {
-      Entry& entry = at->second;
-      if (entry.taken || nobody_reads(at->first) || fit_of(entry.entry, info) != Fit::fits || find_tensor_info(config_, at->first))
-        continue;
-      if (const std::size_t d = distance(at->first, info.name); d < nearest) best = &entry, nearest = d;
+    for (Entry* const entry : strangers) {
+      if (entry->taken || fit_of(*entry->entry, info) != Fit::fits) continue;
+      if (const std::size_t d = distance(entry->entry->name, info.name); d < nearest) best = entry, nearest = d;
     }
     return best;
   }
 
-  const std::string& folder_;
   const ModelConfig& config_;
-  Entries& entries_;
-  const Contents& contents_;
+  Contents& contents_;
+  std::size_t near_ = 0;  ///< where the last tensor was
   const ValueLook& values_;
   std::int64_t parts_;
   Inspection& result_;
@@ -277,7 +310,7 @@ Inspection inspect_checkpoint(const std::string& folder, const ModelConfig& conf
   result.files = static_cast<std::int64_t>(index.shards.size());
   result.unfinished = index.unfinished;
   Contents contents = read_contents(folder, config, index, result);
-  Inspector inspector(folder, config, contents, values, last_layer - first_layer + 2, result);
+  Inspector inspector(config, contents, values, last_layer - first_layer + 2, result);
   inspector.part("embedding, final norm, head", outer_tensors(config));
   for (std::int64_t layer = first_layer; layer <= last_layer; ++layer)
     inspector.part(title_of(config, layer), layer_tensors(config, layer));
