@@ -91,11 +91,15 @@ class Meter {
   Meter(std::int64_t layers, bool quiet) : layers_(layers), quiet_(quiet), tty_(isatty(STDERR_FILENO) != 0) {}
 
   void begin_round(std::int64_t rounds_left) { rounds_left_ = rounds_left; }
-  void layer(const model::LayerTiming& timing) {
-    ++passes_;
+  /// Of a NextN layer.
+  void draft(const model::LayerTiming& timing) {
     making += timing.making, arithmetic += timing.arithmetic;
     weight_bytes += timing.work.weight_bytes;
     each.push_back(timing);
+  }
+  void layer(const model::LayerTiming& timing) {
+    draft(timing);
+    ++passes_;
     if (quiet_) return;
     const double pass = seconds_since(begin_) / static_cast<double>(passes_);
     const double left = pass * static_cast<double>(layers_ - 1 - timing.layer + std::max<std::int64_t>(rounds_left_ - 1, 0) * layers_);
@@ -270,10 +274,13 @@ void generate(GenerateOptions& options) {
   const Interrupt interrupt;
   model::GenerateRun run(call);
   model::Generation& generation = run.generation();
-  if (options.graphs.any()) generation.watch(graph.hooks());
   const auto begin = std::chrono::steady_clock::now();
   const double cpu_before = cpu_seconds();
   Meter meter(config.num_hidden_layers, options.exec.quiet);
+  model::LanguageModel::Hooks watching;
+  if (options.graphs.any()) watching = graph.hooks();
+  watching.after_draft = [&](const model::LayerTiming& timing) { meter.draft(timing); };
+  generation.watch(std::move(watching));
   const bool done = run.run({.round = [&](std::int64_t rounds_left) { meter.begin_round(rounds_left); },
                              .layer =
                                  [&](const model::LayerTiming& timing) {

@@ -52,7 +52,7 @@ class Generation {
   /// Where ranks have requests of their own and this one's are done: a pass for the others, by a token that is nobody's.
   void idle();
 
-  /// What the passes through the target's layers are watched by, but for after_layer.
+  /// What the passes through the target's layers and the draft's are watched by, but for after_layer.
   void watch(LanguageModel::Hooks hooks) { model_.hooks = std::move(hooks); }
 
   /// New tokens of each request.

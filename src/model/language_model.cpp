@@ -139,7 +139,7 @@ Tensor LanguageModel::forward(const std::vector<Extension>& extensions) {
   if (pass.layers == 0) {
     std::vector<std::int64_t> tokens;
     for (const Extension& extension : extensions) tokens.insert(tokens.end(), extension.tokens.begin(), extension.tokens.end());
-    pass.state = {outer("self.embed_tokens()", "", batch.tokens(), [&] { return embeddings(tokens); }), {}};
+    pass.state = {outer({"self.embed_tokens()", "", "", {batch.tokens()}}, [&] { return embeddings(tokens); }), {}};
   }
   Model::Hooks walk{.before = hooks.before_layer, .timed = hooks.after_layer};
   walk.after = [&](std::int64_t layer, const LayerState& state, const Trace& trace) {
@@ -148,27 +148,25 @@ Tensor LanguageModel::forward(const std::vector<Extension>& extensions) {
     if (hooks.traced) hooks.traced(layer, trace);
   };
   const LayerState last = model_.go_on(pass.layers, batch, pass.state, caches_, walk);
-  pass.hidden = outer("self.norm()", last.residual.defined() ? "fused_add_rmsnorm" : "rmsnorm", batch.tokens(),
+  pass.hidden = outer({"self.norm()", "", last.residual.defined() ? "fused_add_rmsnorm" : "rmsnorm", last.hidden.shape()},
                       [&] { return normed(last, final_norm_, config().rms_norm_eps, exec_); });
   pass.state = {};
   return pass.hidden;
 }
 
-/// Runs an op that is around the layers, and tells of it.
-Tensor LanguageModel::outer(std::string_view op, std::string_view kernel, std::int64_t tokens, const std::function<Tensor()>& body) const {
+Tensor LanguageModel::outer(const OuterOp& op, const std::function<Tensor()>& body) const {
   const auto begin = std::chrono::steady_clock::now();
   Tensor result = body();
   if (!hooks.outer) return result;
-  OpRecord record{.op = std::string(op), .kernels = std::string(kernel)};
+  OpRecord record{.op = std::string(op.name), .note = std::string(op.note), .kernels = std::string(op.kernel)};
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const std::string rows = std::to_string(tokens), width = std::to_string(config().hidden_size);
-  record.shapes = (op == "self.embed_tokens()" ? "[" + rows + "]" : "[" + rows + ", " + width + "]") + " -> " + to_string(result.shape());
+  record.shapes = to_string(op.input) + " -> " + to_string(result.shape());
   hooks.outer(record);
   return result;
 }
 
 Tensor LanguageModel::logits(const Tensor& hidden) const {
-  return outer("self.lm_head()", "linear", hidden.size(0), [&] { return head(hidden); });
+  return outer({"self.lm_head()", "", "linear", hidden.shape()}, [&] { return head(hidden); });
 }
 
 /// By the ranks of the last stage, each its rows of the head; all have the logits.
@@ -382,9 +380,11 @@ Tensor NextnDraft::run(std::span<const DraftQuery> asked) const {
   const Exec& exec = model_->exec();
   const DType type = activation_type(model_->setting().rounding);
   const std::string prefix = layer_prefix(layer());
-  const auto norm = [&](const Tensor& x, const std::string& name) {
-    const Tensor weight = in_type(model_->source().get(prefix + name + ".weight"), type);
-    return ops::run(ops::Rmsnorm{.input = x, .weight = weight, .eps = config.rms_norm_eps}, exec).output;
+  const auto norm = [&](const Tensor& x, const std::string& name, std::string_view note) {
+    return model_->outer({"self." + name + "()", note, "rmsnorm", x.shape()}, [&] {
+      const Tensor weight = in_type(model_->source().get(prefix + name + ".weight"), type);
+      return ops::run(ops::Rmsnorm{.input = x, .weight = weight, .eps = config.rms_norm_eps}, exec).output;
+    });
   };
   Batch batch;
   batch.query_starts.push_back(0);
@@ -404,17 +404,36 @@ Tensor NextnDraft::run(std::span<const DraftQuery> asked) const {
     batch.query_starts.push_back(i + 1);
   }
   const Tensor both(type, {count, 2 * hidden});
-  copy(norm(model_->embeddings(tokens), "enorm"), both.slice(1, 0, hidden));
-  copy(norm(type == DType::f32 ? states : rounded(states, type), "hnorm"), both.slice(1, hidden, 2 * hidden));
-  const Tensor x =
-      ops::run(ops::Linear{.input = both, .weight = model_->source().get(prefix + "eh_proj.weight"), .out_dtype = type}, exec).output;
-  LayerWeights weights(model_->source(), setting(), exec);
-  cache_.place(batch);
-  Trace trace = layer_trace(weights, batch, exec);
-  const LayerState last = run_layer(weights, batch, {x, {}}, cache_, trace, model_->ranks());
+  const Tensor embeddings = model_->outer({"self.embed_tokens()", "", "", {count}}, [&] { return model_->embeddings(tokens); });
+  copy(norm(embeddings, "enorm", "embeddings"), both.slice(1, 0, hidden));
+  copy(norm(type == DType::f32 ? states : rounded(states, type), "hnorm", "target hidden"), both.slice(1, hidden, 2 * hidden));
+  const Tensor x = model_->outer({"self.eh_proj()", "", "linear", both.shape()}, [&] {
+    return ops::run(ops::Linear{.input = both, .weight = model_->source().get(prefix + "eh_proj.weight"), .out_dtype = type}, exec).output;
+  });
+  const LayerState last = run_layer_of(batch, x);
   for (const DraftQuery& query : asked)
     if (query.beam < 0) share(query.request, query.place);
-  return normed(last, in_type(model_->source().get(prefix + "shared_head.norm.weight"), type), config.rms_norm_eps, exec);
+  return model_->outer(
+      {"self.shared_head.norm()", "", last.residual.defined() ? "fused_add_rmsnorm" : "rmsnorm", last.hidden.shape()},
+      [&] { return normed(last, in_type(model_->source().get(prefix + "shared_head.norm.weight"), type), config.rms_norm_eps, exec); });
+}
+
+/// The decoder layer, of which the target's hooks are told as of its own.
+LayerState NextnDraft::run_layer_of(Batch& batch, const Tensor& x) const {
+  const auto begin = std::chrono::steady_clock::now();
+  const LanguageModel::Hooks& hooks = model_->hooks;
+  LayerWeights weights(model_->source(), setting(), without_tracer(model_->exec()));
+  const double making = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  cache_.place(batch);
+  Trace trace = layer_trace(weights, batch, model_->exec());
+  if (hooks.before_layer)
+    hooks.before_layer(layer(), trace);
+  else
+    trace.leave_out_statistics();
+  LayerState last = run_layer(weights, batch, {x, {}}, cache_, trace, model_->ranks());
+  if (hooks.traced) hooks.traced(layer(), trace);
+  if (hooks.after_draft) hooks.after_draft(timing_of(layer(), weights, trace, making));
+  return last;
 }
 
 /// A row of the text, which lies with beam 0, for the others.

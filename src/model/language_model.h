@@ -67,8 +67,9 @@ class LanguageModel {
     std::function<void(const LayerTiming&)> after_layer;           ///< may throw, which leaves the pass
     std::function<void(std::int64_t layer, Trace&)> before_layer;  ///< to observe it
     std::function<void(std::int64_t layer, const Trace&)> traced;  ///< behind it
-    std::function<void(const OpRecord&)>
-        outer;  ///< self.embed_tokens(), self.norm(), self.lm_head(): kernels by name, the last one in parts
+    /// self.embed_tokens(), self.norm(), self.lm_head(), and what is around a NextN layer: kernels by name, the head's in parts.
+    std::function<void(const OpRecord&)> outer;
+    std::function<void(const LayerTiming&)> after_draft;  ///< behind the NextN layer, which the other hooks are told of too
   };
   Hooks hooks = {};
 
@@ -85,11 +86,16 @@ class LanguageModel {
   /// Of tokens, [T, H].
   Tensor embeddings(std::span<const std::int64_t> tokens) const;
 
+  /// An op that is around the layers, of which hooks are told.
+  struct OuterOp {
+    std::string_view name, note, kernel;
+    Dims input;
+  };
+  Tensor outer(const OuterOp& op, const std::function<Tensor()>& body) const;
+
  private:
   Tensor head(const Tensor& hidden) const;
   Tensor head_of_shard(const Tensor& hidden) const;
-  Tensor outer(std::string_view op, std::string_view kernel, std::int64_t tokens, const std::function<Tensor()>& body) const;
-
   const WeightSource* source_;
   LayerSetting setting_;
   Exec exec_;
@@ -162,6 +168,7 @@ class NextnDraft final : public DraftModel {
   std::int64_t layer() const { return model_->config().num_hidden_layers; }
   LayerSetting setting() const;
   Tensor run(std::span<const DraftQuery> asked) const;
+  LayerState run_layer_of(Batch& batch, const Tensor& x) const;
   std::int64_t row_of_beam(const DraftQuery& query) const { return query.request * beams_ + std::max<std::int64_t>(query.beam, 0); }
   void share(std::int64_t request, std::int64_t place) const;
 

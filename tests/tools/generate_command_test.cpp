@@ -91,6 +91,28 @@ TEST_F(GenerateCommand, TheGraphHasEveryLayerOfEveryRoundAndWhatIsAroundThem) {
   EXPECT_EQ(run(call + "--chrome-trace " + trace).out, run(call).out);
 }
 
+TEST_F(GenerateCommand, DraftsCountAndAreDrawnAsTheOtherLayersAre) {
+  const json drawn = json::parse(run(call + "--speculative nextn --graph json").out)["graph"];
+  std::map<std::string, int> count;
+  int drafts = 0;
+  for (const json& child : drawn["children"]) {
+    ++count[child["op"]];
+    drafts += child["note"] == "3" ? 1 : 0;
+  }
+  EXPECT_GT(drafts, 0);
+  for (const char* op : {"self.enorm()", "self.hnorm()", "self.eh_proj()", "self.shared_head.norm()"}) EXPECT_EQ(count[op], drafts) << op;
+  const json told = json::parse(run(call + "--speculative nextn --json").out);
+  int timed = 0;
+  double making = 0;
+  for (const json& layer : told["each_layer"]) {
+    timed += layer["layer"] == 3 ? 1 : 0;
+    making += layer["making_seconds"].get<double>();
+  }
+  EXPECT_EQ(timed, drafts);
+  EXPECT_NEAR(told["making_seconds"].get<double>(), making, 1e-9);
+  EXPECT_EQ(static_cast<int>(told["each_layer"].size()), told["layers"].get<int>() + timed);
+}
+
 TEST_F(GenerateCommand, KernelsAndTheCacheMayBeChosenAndCompanyStillChangesNoToken) {
   const std::string choice = call + "--use o_proj=int8_scaled_mm --use experts=fused_moe_kernel --kv-cache-dtype auto ";
   const Output plain = run(call), chosen = run(choice);
