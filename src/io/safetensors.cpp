@@ -243,13 +243,6 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, con
   file.commit();
 }
 
-void write_safetensors(const std::string& path, const std::vector<PlannedTensor>& tensors, const std::function<Tensor(std::size_t)>& data,
-                       const Metadata& metadata) {
-  AtomicFile file(path);
-  write_safetensors(file, tensors, data, metadata);
-  file.commit();
-}
-
 void write_safetensors(AtomicFile& file, const std::vector<PlannedTensor>& tensors, const std::function<Tensor(std::size_t)>& data,
                        const Metadata& metadata) {
   const std::vector<Item> items = sorted_items(tensors);

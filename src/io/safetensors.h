@@ -96,11 +96,9 @@ struct PlannedTensor {
   DType dtype{};
   Dims shape;
 };
-/// The same file from tensors that need not be in memory together: `data(i)` gives tensors[i] when its turn comes, in the order of the
-/// file, and is let go of when written. Throws Error(bad_value) too if it gives another dtype or shape than planned.
-void write_safetensors(const std::string& path, const std::vector<PlannedTensor>& tensors, const std::function<Tensor(std::size_t)>& data,
-                       const Metadata& metadata = {});
-/// The same, into a file that is left to be committed.
+/// The same of tensors that need not be in memory together, into a file that is left to be committed: `data(i)` gives tensors[i] when its
+/// turn comes, in the order of the file, and is let go of when written. Throws Error(bad_value) too if it gives another dtype or shape than
+/// planned.
 void write_safetensors(AtomicFile& file, const std::vector<PlannedTensor>& tensors, const std::function<Tensor(std::size_t)>& data,
                        const Metadata& metadata = {});
 /// The same in memory.
