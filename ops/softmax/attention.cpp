@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/attention_watch.h"
 #include "core/fixed_math.h"
 #include "core/flaw.h"
 #include "core/threads.h"
@@ -93,6 +94,17 @@ class GoldenHeads {
       head.lse.exact += fixed::log2(kept);
       head.lse.slack /= kept;
     }
+  }
+
+  void show(AttentionWatch& watch, std::int64_t h, std::int64_t out_row) const {
+    if (sees_none(h) || !watch.wants(out_row)) return;
+    const auto width = static_cast<std::size_t>(call_.value_width);
+    std::vector<double> weights = weights_[static_cast<std::size_t>(h)].p, values(weights.size() * width);
+    for (double& weight : weights) weight *= static_cast<double>(static_cast<float>(call_.out_scale));
+    for_each_value([&](std::size_t head, std::size_t j, const double* v) {
+      if (head == static_cast<std::size_t>(h)) std::copy_n(v, width, values.data() + j * width);
+    });
+    watch.see(out_row, weights, values);
   }
 
   bool sees_none(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].z.empty(); }
@@ -402,7 +414,7 @@ struct GoldenOutputs {
 };
 
 void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, std::int64_t row, std::int64_t first, std::int64_t count,
-                  WeightSum sum, Isa isa, const Flaw* flaw) {
+                  WeightSum sum, Isa isa, const Flaw* flaw, AttentionWatch* watch) {
   const std::int64_t width = call.value_width;
   GoldenHeads heads(call, row, first, count, isa, flaw != nullptr ? flaw->terms : AttentionTerms{},
                     flaw != nullptr ? flaw->keys : KeysSeen{});
@@ -413,6 +425,7 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
   for (std::int64_t h = 0; h < count; ++h) {
     const std::int64_t place = call.out_row(row) + (first + h) * call.out_step;
     const bool none = heads.sees_none(h);
+    if (watch != nullptr) heads.show(*watch, h, place);
     for (std::int64_t i = 0; i < width; ++i) {
       Bounded value = none ? Bounded{0.0} : sums[static_cast<std::size_t>(h * width + i)] * out_scale;
       // Sums that are kept narrow are infinite before those of fp32 are.
@@ -468,17 +481,18 @@ void attention_golden(const Attention& call, WeightSum sum, const Exec& exec, Re
   constexpr std::int64_t together = golden_together;
   flaw_in(Inner::softmax, exec);
   const Flaw* const flaw = flaw_in(Inner::attention, exec);
+  AttentionWatch* const watch = AttentionWatch::current();
   if (call.rows > 0 && call.heads > 0 && std::isfinite(call.sink(0, 0))) flaw_in(Inner::sinks, exec);
   const std::int64_t blocks = quant::ceil_div(call.heads, together);
   parallel_for(exec.threads, call.rows * blocks, 1e6, [&](std::int64_t task) {
     const std::int64_t first = task % blocks * together, count = std::min(together, call.queries_of(task / blocks) - first);
     const std::int64_t row = task / blocks;
-    if (out_wanted.all() && count > 0) return golden_heads(call, to, reference != nullptr, row, first, count, sum, exec.isa, flaw);
+    if (out_wanted.all() && count > 0) return golden_heads(call, to, reference != nullptr, row, first, count, sum, exec.isa, flaw, watch);
     for (std::int64_t h = first; h < first + count; ++h)
       if (const std::int64_t number = call.lse_row(row) + h * call.lse_step; out_wanted(call.out_row(row) + h * call.out_step) ||
                                                                              (call.lse.defined() && lse_wanted(number)) ||
                                                                              (call.top.defined() && top_wanted(number)))
-        golden_heads(call, to, reference != nullptr, row, h, 1, sum, exec.isa, flaw);
+        golden_heads(call, to, reference != nullptr, row, h, 1, sum, exec.isa, flaw, watch);
   });
 }
 

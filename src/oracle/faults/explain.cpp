@@ -16,7 +16,10 @@
 #include "oracle/faults/faults.h"
 #include "oracle/faults/few_rows.h"
 #include "oracle/faults/fit.h"
+#include "oracle/faults/key_weights.h"
 #include "oracle/faults/left_out.h"
+#include "oracle/faults/parts_of_depth.h"
+#include "oracle/faults/scales_used.h"
 
 namespace dodona::oracle {
 namespace {
@@ -166,17 +169,21 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
       if (explanation && (explanation->complete || partly)) found.push_back(std::move(*explanation));
     }
   };
+  // Every element's share, where who asks did not keep them.
+  Verdict detailed;
+  const auto with_details = [&]() -> const Verdict& {
+    if (std::all_of(verdict.outputs.begin(), verdict.outputs.end(), [](const auto& o) { return o.detail != nullptr; })) return verdict;
+    JudgeOptions details = options;
+    details.details = true;
+    if (detailed.outputs.empty()) detailed = judge(*c.op, c.inputs, golden, actual, details);
+    return detailed;
+  };
   const Candidates faults = candidates(call);
   try_all(faults.known);
   if (!complete()) try_all(faults.unlikely);
   if (!complete()) {
     if (progress) progress(faults.known.size(), faults.known.size(), "one unknown number");
-    JudgeOptions detailed = options;
-    detailed.details = true;
-    const bool kept = std::all_of(verdict.outputs.begin(), verdict.outputs.end(), [](const auto& o) { return o.detail != nullptr; });
-    for (Explanation& number :
-         fitted_numbers(c, golden, actual, kept ? verdict : judge(*c.op, c.inputs, golden, actual, detailed), options, time_is_up))
-      found.push_back(std::move(number));
+    for (Explanation& number : fitted_numbers(c, golden, actual, with_details(), options, time_is_up)) found.push_back(std::move(number));
   }
   if (!complete()) try_all(composed(call));
   if (!complete())
@@ -184,6 +191,10 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
       if (auto explanation = by_row(fault, call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
   if (!complete())
     if (auto explanation = experts_left_out(call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
+  // What the numbers say by themselves, where no mistake that can be made again does.
+  for (const auto told : {parts_of_depth, key_weights, scales_used})
+    if (!complete() && !time_is_up())
+      if (auto explanation = told(call, actual, with_details(), alone)) found.push_back(std::move(*explanation));
   if (complete()) std::erase_if(found, [](const Explanation& e) { return !e.complete; });
   std::stable_sort(found.begin(), found.end(), [](const Explanation& a, const Explanation& b) { return a.failing < b.failing; });
   return explained;

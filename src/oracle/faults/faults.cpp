@@ -5,6 +5,7 @@
 
 #include "core/storage.h"
 #include "dodona/error.h"
+#include "oracle/faults/composed.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {
@@ -125,8 +126,9 @@ std::span<const Fault> faults() {
 std::span<const Fault> composed_faults() {
   static const std::vector<Fault> all = [] {
     std::vector<Fault> list;
-    for (const auto part : {axis_faults(), part_faults(), pass_faults(), limit_faults(), word_faults(), maximum_faults(), carried_faults(),
-                            zero_point_faults(), softmax_sum_faults(), tile_store_faults()})
+    for (const auto part :
+         {axis_faults(), part_faults(), pass_faults(), limit_faults(), word_faults(), maximum_faults(), carried_faults(),
+          zero_point_faults(), softmax_sum_faults(), tile_store_faults(), stride_faults(), list_faults(), scales_together_faults()})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }();

@@ -9,7 +9,11 @@
 namespace dodona::oracle {
 namespace {
 
-constexpr std::int64_t few = 16, many = 32;
+/// Of so many rows so many.
+std::int64_t few_of(std::int64_t rows) {
+  constexpr std::int64_t few = 16, fewer = 4;
+  return rows >= 2 * few ? few : rows >= 2 * fewer ? fewer : 0;
+}
 
 /// What is counted over all rows: a part of it is another call.
 bool of_all_rows(const Placed& placed) {
@@ -25,8 +29,8 @@ bool of_all_rows(const Placed& placed) {
   }
 }
 
-/// Where the first of the rows lies that fail.
-std::int64_t first_failing(const Op& op, const Verdict& verdict, const std::string& symbol, std::int64_t rows) {
+/// Where the first of the rows lies that fail, in steps of `few`.
+std::int64_t first_failing(const Op& op, const Verdict& verdict, const std::string& symbol, std::int64_t rows, std::int64_t few) {
   std::int64_t first = rows;
   for (const OutputVerdict& output : verdict.outputs) {
     if (output.failing == 0 || output.detail == nullptr) continue;
@@ -62,8 +66,9 @@ std::unique_ptr<FewRows> FewRows::of(const FaultCase& call, const NamedTensors& 
                                      const JudgeOptions& options) {
   for (const std::string& symbol : call.op.schema().properties.rows_independent) {
     const std::int64_t rows = rows_along(call.op, call.inputs, symbol);
-    if (rows < many) continue;
-    const std::int64_t begin = first_failing(call.op, verdict, symbol, rows);
+    const std::int64_t few = few_of(rows);
+    if (few == 0) continue;
+    const std::int64_t begin = first_failing(call.op, verdict, symbol, rows, few);
     try {
       std::unique_ptr<FewRows> some(new FewRows(call, actual, options, {RowRange{symbol, begin, std::min(begin + few, rows)}}));
       if (some->verdict_.outcome == Outcome::fail) return some;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -40,6 +41,27 @@ struct Product {
   double value;
   std::string text;
 };
+/// Sizes, which means are taken over, and their roots.
+std::vector<Product> sizes_of_call(Site s) {
+  std::vector<Product> found;
+  std::set<std::string> seen;
+  for (const TensorSpec& spec : s.call.op.schema().tensors) {
+    const Tensor* const tensor = s.call.inputs.find(spec.name);
+    if (tensor == nullptr || !tensor->defined()) continue;
+    const auto dims = dims_of(spec.shape, tensor->rank());
+    for (int d = 0; d < tensor->rank() && static_cast<int>(dims.size()) == tensor->rank(); ++d) {
+      const std::string& symbol = dims[static_cast<std::size_t>(d)];
+      constexpr std::int64_t least = 16;
+      if (tensor->size(d) < least || !seen.insert(symbol).second) continue;
+      const auto size = static_cast<double>(tensor->size(d));
+      found.push_back({size, "the size " + symbol});
+      found.push_back({1 / size, "1 / the size " + symbol});
+      found.push_back({std::sqrt(size), "the root of the size " + symbol});
+      found.push_back({1 / std::sqrt(size), "1 / the root of the size " + symbol + ", as a sum taken for a mean gives"});
+    }
+  }
+  return found;
+}
 std::vector<Product> products_of_numbers(Site s) {
   std::vector<Product> one;
   const auto add = [&](double x, const std::string& name) {
@@ -53,7 +75,7 @@ std::vector<Product> products_of_numbers(Site s) {
     if (const Tensor* const tensor = s.call.inputs.find(spec.name);
         tensor != nullptr && tensor->defined() && tensor->elements() == 1 && is_float(tensor->dtype()))
       add(quant::get(*tensor, 0), spec.name);
-  std::vector<Product> found;
+  std::vector<Product> found = sizes_of_call(s);
   for (std::size_t a = 0; a < one.size(); ++a) {
     found.push_back(one[a]);
     found.push_back({1 / one[a].value, "1 / " + one[a].text});

@@ -115,7 +115,9 @@ bool ProductModel::place_scales() {
                        1,
                        1,
                        extent_rows,
-                       extent_columns};
+                       extent_columns,
+                       &operand == &b_,
+                       operand.depth == operand.tensor.rank() - 2};
     blocks.in_rows = blocks_in(extent_rows, blocks.rows);
     blocks.in_columns = blocks_in(extent_columns, blocks.columns);
     const bool tiles = scales->order == ScaleOrder::swizzled_128x4 || scales->order == ScaleOrder::swizzled_8x4;

@@ -18,6 +18,8 @@ struct ScaleBlocks {
   std::int64_t rows, columns;        ///< elements of a block; the operand's whole extent where one scale is for all
   std::int64_t in_rows, in_columns;  ///< blocks along the operand's rows and columns
   std::int64_t extent_rows, extent_columns;
+  bool of_columns = false;    ///< of the operand whose rows are the output's columns
+  bool depth_is_row = false;  ///< sums run along the operand's rows
 };
 
 class ProductModel {

@@ -164,11 +164,15 @@ std::string likely_cause(const CheckResult& result) {
   // A rounding that fell the other way now and then leaves a few.
   std::int64_t failing = 0;
   for (const OutputCheck& output : result.outputs) failing += output.verdict.failing;
-  if (result.explained)
-    for (const Explanation& e : result.explained->found)
-      if (20 * e.failing < failing)
-        return "consistent with, but for " + std::to_string(e.failing) + " of the " + std::to_string(failing) +
-               " elements that fail: " + e.text;
+  const auto leaves_one_in = [&](std::int64_t share) -> std::string {
+    if (result.explained)
+      for (const Explanation& e : result.explained->found)
+        if (share * e.failing < failing)
+          return "consistent with, but for " + std::to_string(e.failing) + " of the " + std::to_string(failing) +
+                 " elements that fail: " + e.text;
+    return {};
+  };
+  if (std::string most = leaves_one_in(20); !most.empty()) return most;
   // What follows from another output says less than what is wrong with that one.
   const auto follows = [](const OutputCheck& output) {
     return !output.relations.empty() && output.relations.front().starts_with("golden's own");
@@ -186,6 +190,8 @@ std::string likely_cause(const CheckResult& result) {
       const bool whose = relation.starts_with("exactly the") && output.relations.size() >= 2;
       return output.verdict.name + ": " + relation + (whose ? ": " + output.relations[1] : says_where ? "" : "; " + place);
     }
+  // What leaves a tenth says more than where it fails.
+  if (std::string most = leaves_one_in(10); !most.empty()) return most;
   for (const OutputCheck& output : result.outputs)
     if (output.verdict.failing > 0 && !(another && follows(output))) return output.verdict.name + ": fails at " + output.verdict.pattern;
   return {};

@@ -132,7 +132,25 @@ std::optional<std::string> factor_of_row_parts(const std::vector<Sample>& sample
          examples_of(*rows, [](const RowFactor& r) { return ", columns " + text(r.first) + ".." + text(r.last); });
 }
 
-std::optional<std::string> constant_factor(const std::vector<Sample>& samples, DType type) {
+namespace {
+
+/// A sum that is taken for a mean, or the other way round, of a row's numbers.
+std::string meaning_by_width(double factor, std::int64_t width) {
+  constexpr std::int64_t least = 16;
+  if (width < least) return {};
+  const auto size = static_cast<double>(width);
+  const std::string columns = text(width) + " columns of a row: ";
+  const auto is = [&](double x) { return std::fabs(factor - x) <= 0.004 * x; };
+  if (is(1 / std::sqrt(size))) return " (1 / the root of the " + columns + "a sum of squares is taken for their mean)";
+  if (is(std::sqrt(size))) return " (the root of the " + columns + "divided by them twice)";
+  if (is(1 / size)) return " (1 / the " + columns + "divided by them once too often)";
+  if (is(size)) return " (the " + columns + "a sum is not divided by them)";
+  return {};
+}
+
+}  // namespace
+
+std::optional<std::string> constant_factor(const std::vector<Sample>& samples, DType type, std::int64_t width) {
   if (!is_fine(type)) return std::nullopt;
   const auto factor = median(samples, [](const Sample& s) { return s.golden != 0 ? s.actual / s.golden : NAN; });
   if (!factor || *factor == 0 || std::fabs(*factor - 1) < 1e-3) return std::nullopt;
@@ -145,7 +163,8 @@ std::optional<std::string> constant_factor(const std::vector<Sample>& samples, D
     if (std::isfinite(s.actual) && std::isfinite(s.golden))
       with += std::fabs(s.actual - *factor * s.golden), without += std::fabs(s.actual - s.golden);
   if (!holds || with > 0.5 * without) return std::nullopt;
-  return "a constant factor: actual = " + number(*factor) + " x golden" + meaning_of_factor(*factor);
+  return "a constant factor: actual = " + number(*factor) + " x golden" +
+         (meaning_of_factor(*factor).empty() ? meaning_by_width(*factor, width) : meaning_of_factor(*factor));
 }
 
 std::optional<std::string> powers_off(const std::vector<Sample>& samples, DType type) {

@@ -14,7 +14,8 @@ std::optional<std::string> of_whole_numbers(const Samples& samples);
 std::optional<std::string> factor_of_each_row(const Samples& samples, DType type, std::int64_t width);
 /// Rows that fail in a part of their columns, where a factor of the row's own has come in: another row's, as behind a missing barrier.
 std::optional<std::string> factor_of_row_parts(const Samples& samples, DType type, std::int64_t width);
-std::optional<std::string> constant_factor(const Samples& samples, DType type);
+/// `width`: numbers of a row, whose mean may be taken wrongly.
+std::optional<std::string> constant_factor(const Samples& samples, DType type, std::int64_t width);
 /// Scales that are powers of two: nearly all that fail are so many powers off.
 std::optional<std::string> powers_off(const Samples& samples, DType type);
 std::optional<std::string> constant_offset(const Samples& samples, DType type);

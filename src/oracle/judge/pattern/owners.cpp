@@ -43,6 +43,20 @@ std::optional<std::string> one_expert(const std::string& argument, const Tensor&
   return std::nullopt;
 }
 
+/// The rows that a list of numbers does not name, all of them and no other.
+std::optional<std::string> not_named(const std::string& argument, const Tensor& numbers, const std::set<std::int64_t>& rows,
+                                     std::int64_t row_total) {
+  std::set<std::int64_t> named;
+  for (std::int64_t i = 0; i < numbers.elements(); ++i) named.insert(static_cast<std::int64_t>(quant::get(numbers, i)));
+  std::int64_t others = 0;
+  for (std::int64_t r = 0; r < row_total; ++r) {
+    if (named.count(r) > 0 && rows.count(r) > 0) return std::nullopt;
+    if (named.count(r) == 0) ++others;
+  }
+  if (named.empty() || others != static_cast<std::int64_t>(rows.size())) return std::nullopt;
+  return "exactly the rows that " + argument + " does not name, which are to be left alone";
+}
+
 /// What is special of a row of numbers: nothing but zeros, a NaN, an infinity.
 enum class Special { zeros, nan, infinite };
 constexpr std::array<const char*, 3> special_words{"is all zeros", "holds NaN", "holds infinities"};
@@ -219,6 +233,10 @@ std::vector<std::string> owners_of(const OpSchema& schema, const Arguments& inpu
     if (a_number_each && !is_float(tensor->dtype()) && tensor->rank() == 1) owner = by_number(spec.name, *tensor, rows, row_total);
     if (a_number_each && !owner && !is_float(tensor->dtype()) && tensor->rank() == 1)
       owner = by_page_of_tokens(spec.name, *tensor, rows, row_total);
+    // Numbers of the output's rows, not of slots within them.
+    const bool of_rows = !spec.bound.empty() && spec.bound.find('*') == std::string::npos;
+    if (spec.role == Role::indices && of_rows && !owner && !is_float(tensor->dtype()) && tensor->rank() == 1 && shape[0] > 1)
+      owner = not_named(spec.name, *tensor, rows, row_total);
     if (spec.role == Role::page_table && shape[0] > 1) owner = by_page(schema, inputs, spec, *tensor, rows, row_total);
     if (spec.role == Role::indptr && shape[0] > 1) owner = one_group(spec.name, *tensor, rows, row_total);
     if (spec.role == Role::indptr && shape[0] > 1 && !owner) owner = by_length(spec.name, *tensor, rows, row_total);

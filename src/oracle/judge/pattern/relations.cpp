@@ -86,7 +86,7 @@ std::vector<std::string> relations_of(const std::vector<std::int64_t>& failing, 
   if (add(powers_off(samples, type))) return relations;
   const std::int64_t width = shape.rank() > 0 ? std::max<std::int64_t>(shape.at(-1), 1) : 1;
   if (add(factor_of_row_parts(samples, type, width)) || add(factor_of_each_row(samples, type, width))) return relations;
-  if (samples.size() >= 3 && (add(constant_factor(samples, type)) || add(constant_offset(samples, type)))) return relations;
+  if (samples.size() >= 3 && (add(constant_factor(samples, type, width)) || add(constant_offset(samples, type)))) return relations;
   const auto only_bf16 = [](double x) { return quant::round_to(DType::bf16, x) == x; };
   if (most(samples, [](const Sample& s) { return s.actual == -s.golden && s.golden != 0; })) {
     relations.emplace_back("the sign is wrong");

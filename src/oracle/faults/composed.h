@@ -1,0 +1,18 @@
+// More faults that are composed for an explanation, see faults.h: where, and how, of operands that no mistake with a name of its own
+// strikes.
+#pragma once
+
+#include <span>
+
+#include "oracle/faults/faults.h"
+
+namespace dodona::oracle {
+
+/// Of inputs: how far apart indices of a dimension lie.
+std::span<const Fault> stride_faults();
+/// Of inputs: entries of lists of numbers.
+std::span<const Fault> list_faults();
+/// Of the call as a whole: several scales at once.
+std::span<const Fault> scales_together_faults();
+
+}  // namespace dodona::oracle

@@ -1,0 +1,107 @@
+// What the numbers of a kernel say by themselves: how often parts of a sum were counted, which scales and which weights it must have had.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "oracle/faults/least_squares.h"
+#include "quant/element.h"
+#include "replayed.h"
+
+namespace dodona::oracle {
+namespace {
+
+using Numbers = std::function<double(std::int64_t, const Tensor&)>;
+
+/// The op's outputs with other numbers in an operand; with `only`, in those elements of the first output alone.
+Replayed kernel_with(const std::string& line, const std::string& operand, const Numbers& numbers,
+                     const std::function<bool(std::int64_t)>& only = {}) {
+  Replayed r{make_case(parse_case_line(line), {}, true), {}, {}, {}};
+  Arguments arguments = runnable(*r.c.op, r.c.inputs);
+  r.c.op->run(arguments, {});
+  const NamedTensors right = outputs_of(*r.c.op, arguments);
+  arguments = runnable(*r.c.op, r.c.inputs);
+  const Tensor& before = *r.c.inputs.find(operand);
+  const Tensor after = make_strided(before.dtype(), before.shape(), before.strides());
+  for (std::int64_t i = 0; i < after.elements(); ++i) quant::set(after, i, numbers(i, before));
+  arguments.set(operand, after);
+  r.c.op->run(arguments, {});
+  r.actual = outputs_of(*r.c.op, arguments);
+  if (only) {
+    Tensor& first = r.actual.front().second;
+    first = first.clone();
+    for (std::int64_t i = 0; i < first.elements(); ++i)
+      if (!only(i)) quant::set_bits(first, i, quant::get_bits(right.front().second, i));
+  }
+  judge_and_explain(r);
+  return r;
+}
+
+void expect_named(const Replayed& r, const std::string& text) {
+  ASSERT_EQ(r.verdict.outcome, Outcome::fail) << text;
+  ASSERT_FALSE(r.explained.found.empty()) << text;
+  EXPECT_TRUE(r.explained.found.front().complete) << r.all();
+  EXPECT_EQ(r.explained.found.front().text.rfind(text, 0), 0U) << r.all();
+}
+
+TEST(Told, EquationsAreSolvedAndSayHowWell) {
+  LeastSquares equations(2);
+  for (int i = 0; i < 100; ++i) equations.add({1.0, static_cast<double>(i)}, 3 + 0.5 * i, 0.1);
+  const auto solution = equations.solved();
+  ASSERT_TRUE(solution);
+  EXPECT_NEAR(solution->x[0], 3, 1e-9);
+  EXPECT_NEAR(solution->x[1], 0.5, 1e-9);
+  EXPECT_LT(solution->room[1], solution->room[0]);
+  EXPECT_LT(solution->room[0], 0.1);
+  LeastSquares alike(2);
+  for (int i = 1; i < 9; ++i) alike.add({1.0 * i, 2.0 * i}, i, 1);
+  EXPECT_FALSE(alike.solved());
+}
+
+TEST(Told, PartsOfASumThatCountTwiceOrNotAtAll) {
+  const auto twice = [](std::int64_t i, const Tensor& t) { return quant::get(t, i) * (i % 320 / 16 % 5 == 0 && i % 320 >= 80 ? 2 : 1); };
+  expect_named(kernel_with("linear T=24 N=64 K=320", "input", twice),
+               "output: of the 320 products of each sum (along K) those of indices 80..95, 160..175, 240..255 are added twice");
+  const auto lost = [](std::int64_t i, const Tensor& t) { return i % 320 / 8 == 13 ? 0.0 : quant::get(t, i); };
+  const Replayed r = kernel_with("linear T=24 N=64 K=320", "input", lost, [](std::int64_t i) { return i % 64 < 24; });
+  expect_named(r, "output: of the 320 products of each sum (along K) those of indices 104..111 are not added");
+  EXPECT_NE(r.explained.found.front().text.find("where it fails: columns 0..23"), std::string::npos) << r.all();
+}
+
+TEST(Told, ScalesOfABlockThatAreAnothers) {
+  const auto stale = [](std::int64_t i, const Tensor& t) { return quant::get(t, i == 5 * 4 + 2 ? i - 1 : i == 3 * 4 + 3 ? 6 : i); };
+  expect_named(
+      kernel_with("fp8_gemm_nt M=16 N=256 K=512", "sfa", stale),
+      "sfa: other scales than the given ones multiply: row 3, block 3 has that of row 1, block 2; row 5, block 2 has that of row 5, "
+      "block 1");
+}
+
+TEST(Told, KeysWithoutAWeight) {
+  // Values of two keys of the first request are zeros: their weights stay in the sum.
+  const auto lost = [](std::int64_t i, const Tensor& t) {
+    const std::int64_t key = i / (t.size(1) * t.size(2));
+    return key == 5 || key == 9 ? 0.0 : quant::get(t, i);
+  };
+  const Replayed r = kernel_with("batch_prefill_with_ragged_kv_cache Tq=6 Tk=40 N=4 Nk=2 D=128 Dv=128 B=1 --attr sm_scale=0.05", "v", lost);
+  expect_named(r, "out: keys 5, 9 have no weight, left out");
+  EXPECT_NE(r.all().find("the sum that it is divided by is that of all"), std::string::npos) << r.all();
+}
+
+TEST(Told, StridesAsIfRowsWerePadded) {
+  expect_named(kernel_with("linear T=8 N=24 K=60", "weight",
+                           [](std::int64_t i, const Tensor& t) {
+                             const std::int64_t from = i / 60 * 64 + i % 60;
+                             return from < t.elements() ? quant::get(t, from) : 0.0;
+                           }),
+               "weight: along N rows are looked for at a stride of 64, where they lie 60 apart: as if they were padded");
+  expect_named(kernel_with("fp8_blockwise_scaled_mm M=16 N=512 K=768", "scales_b", [](std::int64_t i, const Tensor& t) {
+                 const std::int64_t from = i % 4 * 8 + i / 4;  // by columns of six
+                 return from < 24 ? quant::get(t, from % 6 * 4 + from / 6) : 1.0;
+               }),
+               "scales_b: along N/128 rows are looked for at a stride of 8, where they lie 6 apart: as if they were padded");
+}
+
+}  // namespace
+}  // namespace dodona::oracle
