@@ -56,13 +56,23 @@ def test_a_name_that_upstream_lacks_is_an_attribute_error(package):
         MODULES[package].nonsense
 
 
+def member(module, found, name):
+    """None: it is a class on torch's, of a module for upstream's own tests, and torch is not here."""
+    try:
+        return getattr(found, name)
+    except ModuleNotFoundError as error:
+        assert error.name == "torch" and module.startswith("sgl_kernel.testing"), (module, name)
+        return None
+
+
 @pytest.mark.parametrize("package", compat.PACKAGES)
 def test_every_public_name_of_every_module_is_there(package):
     for module, parts in record_of(package)["modules"].items():
         found = importlib.import_module(f"dodona.compat.{module}")
         for kind, names in parts.items():
             for name in names:
-                value = getattr(found, name)
+                if (value := member(module, found, name)) is None:
+                    continue
                 if kind == "functions":
                     assert callable(value) and value.__name__ == name
                 if kind == "classes":
@@ -77,7 +87,8 @@ def test_what_is_not_offered_raises_when_it_is_called_and_names_what_there_is(pa
     for module, names in parts.items():
         found = importlib.import_module(f"dodona.compat.{module}")
         for name in {*names.get("functions", {}), *names.get("classes", {})} - set(offered):
-            thing = getattr(found, name)
+            if (thing := member(module, found, name)) is None:
+                continue
             exempt = f"{module}.{name}" in own or isinstance(thing, type) and (issubclass(thing, Exception) or hasattr(thing, "__members__"))
             if exempt:
                 continue
