@@ -12,7 +12,7 @@ from dodona import compat
 from dodona.compat import flashinfer
 from dodona.compat._upstream import Named, signature_of
 
-PARTS = ("deep_gemm.", "flash_mla.", "flashinfer.norm.", "flashinfer.rope.")
+PARTS = ("deep_gemm.", "flash_mla.", "flashinfer.norm.", "flashinfer.page.", "flashinfer.prefill.single", "flashinfer.rope.")
 OWN = [
     (package, place)
     for package in compat.PACKAGES
@@ -29,7 +29,9 @@ def test_what_is_our_own_takes_upstreams_parameters(package, place):
     if theirs and theirs[0].kind is theirs[0].VAR_POSITIONAL:  # whose names nothing says
         return
     ours = [p for p in inspect.signature(found.own[place]).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert [p.name for p in ours] == [p.name for p in theirs]
+    assert [p.name for p in ours][: len(theirs)] == [p.name for p in theirs]
+    newer = signature_of(found.record.later[place]).parameters if place in found.record.later else {}
+    assert all(p.name in newer and p.default is None for p in ours[len(theirs) :])
     for mine, wanted in zip(ours, theirs):
         assert str(mine.default) == wanted.default.text if isinstance(wanted.default, Named) else mine.default == wanted.default
 
@@ -311,3 +313,36 @@ def test_keys_may_have_another_width_than_queries():
     for columns in (slice(0, 16), slice(8, 24)):
         wanted = raw(flashinfer.rope_quantize_fp8(q_rope, k_rope, q_nope, np.ascontiguousarray(k_nope[:, columns]), angles, places, quant_scale_kv=0.5))
         assert all((found[i] == wanted[i]).all() for i in range(3)) and (found[3][:, columns] == wanted[3]).all()
+
+
+# ---- one request ----
+
+
+def test_one_request_is_the_ragged_kernels():
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.standard_normal(shape).astype(np.float16) for shape in ((5, 4, 192), (9, 2, 192), (9, 2, 128)))
+    bounds = [np.array([0, count], np.int32) for count in (5, 9)]
+    for causal in (False, True):
+        wanted = dodona.batch_prefill_with_ragged_kv_cache(q, k, v, *bounds, causal=causal, sm_scale=0.05, return_lse=True)
+        out, lse = flashinfer.single_prefill_with_kv_cache(q, k, v, causal=causal, sm_scale=0.05, return_lse=True)
+        assert out.tobytes() == wanted[0].tobytes() and lse.tobytes() == wanted[1].tobytes()
+        turned = [np.ascontiguousarray(part.swapaxes(0, 1)) for part in (k, v)]
+        alone = flashinfer.single_prefill_with_kv_cache(q, *turned, causal=causal, sm_scale=0.05, kv_layout="HND")
+        assert alone.tobytes() == out.tobytes()
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"q": None}, "q is None, expected three dimensions"),
+        ({"kv_layout": "DNH"}, "kv_layout is 'DNH', expected NHD or HND"),
+        ({"scale_k": 2.0}, "scale_k is given, offered is None"),
+        ({"k_scale": 2.0}, "k_scale is given, offered is None"),
+        ({"window_left": 3}, "BatchPrefillWithRaggedKVCacheWrapper: window_left is given"),
+        ({"o_dtype": np.dtype(np.float32)}, "o_dtype is float32, offered is that of q"),
+    ],
+)
+def test_what_one_request_does_not_take_is_named(changes, told):
+    x = np.zeros((3, 2, 128), np.float16)
+    with pytest.raises(compat.Refused, match=f"^single_prefill_with_kv_cache: {told}"):
+        flashinfer.single_prefill_with_kv_cache(**{"q": x, "k": x, "v": x, **changes})

@@ -75,8 +75,9 @@ def test_only_the_first_slots_of_a_list_count():
 def test_a_second_cache_is_as_if_its_tokens_stood_behind_the_first():
     a = SPARSE.arguments()
     cache, indices = raw(a["k_cache"]), a["indices"]
-    joined = sparse(k_cache=np.concatenate([cache, cache]), indices=np.concatenate([indices, np.where(indices < 0, -1, indices + 128)], -1).astype(np.int32))
-    apart = sparse(extra_k_cache=cache, extra_indices_in_kvcache=indices)
+    second = np.ascontiguousarray(cache[:, ::-1])
+    joined = sparse(k_cache=np.concatenate([cache, second]), indices=np.concatenate([indices, np.where(indices < 0, -1, indices + 128)], -1).astype(np.int32))
+    apart = sparse(extra_k_cache=second, extra_indices_in_kvcache=indices)
     assert raw(apart[0]).tobytes() == raw(joined[0]).tobytes() and raw(apart[1]).tobytes() == raw(joined[1]).tobytes()
 
 

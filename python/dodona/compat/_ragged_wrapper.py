@@ -5,9 +5,13 @@ from __future__ import annotations
 import functools
 from typing import Any, Optional
 
+import numpy as np
+
 from .._library import Error
 from .._ops import function
-from ._adapt import as_refused, refuse
+from ._adapt import NotOffered, as_refused, refuse
+from ._hooks.arrays import bare, dense, like
+from ._layouts import as_given
 
 NAME = "BatchPrefillWithRaggedKVCacheWrapper"
 
@@ -97,3 +101,39 @@ class BatchPrefillWithRaggedKVCacheWrapper:
         return made if return_lse else made[0]
 
     run_return_lse = functools.partialmethod(run, return_lse=True)
+
+
+def single_prefill_with_kv_cache(
+    q: Any, k: Any, v: Any, scale_q: Optional[Any] = None, scale_k: Optional[Any] = None, scale_v: Optional[Any] = None, o_dtype: Optional[Any] = None,
+    custom_mask: Optional[Any] = None, packed_custom_mask: Optional[Any] = None, causal: bool = False, kv_layout: str = "NHD",
+    pos_encoding_mode: str = "NONE", use_fp16_qk_reduction: bool = False, sm_scale: Optional[float] = None, window_left: int = -1,
+    logits_soft_cap: Optional[float] = None, rope_scale: Optional[float] = None, rope_theta: Optional[float] = None, backend: str = "auto",
+    return_lse: bool = False, *, kv_cache_sf: Optional[Any] = None, k_scale: Optional[Any] = None, v_scale: Optional[Any] = None,
+) -> Any:  # fmt: skip
+    """One request of the ragged kernel."""
+    name = "single_prefill_with_kv_cache"
+    for argument, value in (("q", q), ("k", k), ("v", v)):
+        if getattr(bare(value), "ndim", None) != 3:
+            found = f"has shape {list(bare(value).shape)}" if hasattr(bare(value), "shape") else f"is {value!r}"
+            raise refuse(name, f"{found}, expected three dimensions", argument=argument, code="bad_shape")
+    none = {"scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v, "kv_cache_sf": kv_cache_sf, "k_scale": k_scale, "v_scale": v_scale}
+    for argument, value in {**none, "rope_scale": rope_scale, "rope_theta": rope_theta}.items():
+        if value is not None:
+            raise refuse(name, "is given, offered is None", kind=NotOffered, code="unsupported", argument=argument)
+    if o_dtype is not None and o_dtype != bare(q).dtype:
+        raise refuse(name, f"is {o_dtype}, offered is that of q", kind=NotOffered, code="unsupported", argument="o_dtype")
+    if kv_layout not in ("NHD", "HND"):
+        raise refuse(name, f"is {kv_layout!r}, expected NHD or HND", argument="kv_layout")
+    if kv_layout == "HND":
+        k, v = (like(part, dense(bare(part).swapaxes(0, 1))) for part in (k, v))
+    heads = [bare(part).shape[1:] for part in (q, k, v)]
+    bounds = [as_given(np.array([0, bare(part).shape[0]], np.int32), bare(q)) for part in (q, k)]
+    wrapper = BatchPrefillWithRaggedKVCacheWrapper(None)
+    try:
+        wrapper.plan(
+            *bounds, heads[0][0], heads[1][0], heads[0][1], heads[2][1], custom_mask, packed_custom_mask, causal, pos_encoding_mode,
+            use_fp16_qk_reduction, window_left, logits_soft_cap, sm_scale,
+        )  # fmt: skip
+        return wrapper.run(q, k, v, return_lse=return_lse)
+    except Error as error:
+        raise as_refused(error, name) from None

@@ -17,7 +17,7 @@ from ._collectives import trtllm_allreduce_fusion
 from ._hooks import arrays, attention, draws, experts, orders, quantized
 from ._mla_wrapper import BatchMLAPagedAttentionWrapper
 from ._packages import Package, in_place_of
-from ._ragged_wrapper import BatchPrefillWithRaggedKVCacheWrapper
+from ._ragged_wrapper import BatchPrefillWithRaggedKVCacheWrapper, single_prefill_with_kv_cache
 
 
 def device_support_pdl(device: object) -> bool:
@@ -271,6 +271,7 @@ PACKAGE = Package(
     own={
         "flashinfer.mla.BatchMLAPagedAttentionWrapper": BatchMLAPagedAttentionWrapper,
         "flashinfer.prefill.BatchPrefillWithRaggedKVCacheWrapper": BatchPrefillWithRaggedKVCacheWrapper,
+        "flashinfer.prefill.single_prefill_with_kv_cache": single_prefill_with_kv_cache,
         "flashinfer.autotuner.autotune": autotune,
         "flashinfer.comm.trtllm_ar.trtllm_allreduce_fusion": trtllm_allreduce_fusion,
         "flashinfer.fp4_quantization.nvfp4_batched_quantize": nvfp4_batched_quantize,
