@@ -346,3 +346,9 @@ def test_what_one_request_does_not_take_is_named(changes, told):
     x = np.zeros((3, 2, 128), np.float16)
     with pytest.raises(compat.Refused, match=f"^single_prefill_with_kv_cache: {told}"):
         flashinfer.single_prefill_with_kv_cache(**{"q": x, "k": x, "v": x, **changes})
+
+
+def test_what_tests_ask_of_the_machine_is_answered():
+    from dodona.compat.flashinfer import cutile, utils
+
+    assert cutile.is_cuda_tile_available() is False and utils.is_sm12x_supported("cuda") is False and utils.is_sm100a_supported("cuda") is True

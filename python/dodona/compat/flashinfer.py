@@ -40,11 +40,16 @@ def not_here(*machine: object) -> bool:
     return False
 
 
-GENERATIONS = {"sm90a": here, "sm100a": here, "sm100f": here, "sm110a": not_here, "sm120a": not_here, "sm121a": not_here}
+GENERATIONS = {
+    "sm90a": here, "sm100a": here, "sm100f": here, "sm110a": not_here, "sm120a": not_here, "sm120f": not_here, "sm121a": not_here, "sm12x": not_here
+}  # fmt: skip
 
 
 # Other ways to the same kernels, which are compiled on the machine.
-NOT_HERE = ("cute_dsl.utils.is_cute_dsl_available", "cute_dsl.utils.is_cute_dsl_arch_supported", "cutile.is_cuda_tile_available", "cutile.cutile_common.is_cuda_tile_available")
+NOT_HERE = (
+    "cute_dsl.utils.is_cute_dsl_available", "cute_dsl.utils.is_cute_dsl_arch_supported", "cutile.is_cuda_tile_available",
+    "cutile.cutile_common.is_cuda_tile_available",
+)  # fmt: skip
 
 
 def get_device_sm_count(device: object) -> int:
