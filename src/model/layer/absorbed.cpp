@@ -33,13 +33,16 @@ Tensor column_major(const Tensor& tensor, int threads) {
   const std::int64_t rows = tensor.size(1), columns = tensor.size(2), size = bytes_for(tensor.dtype(), 1);
   const Tensor turned = Tensor::uninitialized(tensor.dtype(), {tensor.size(0), columns, rows});
   const auto turn = [&]<class T>(T) {
-    constexpr std::int64_t tile = 32;  // columns whose lines stay in the cache while the rows go by
+    constexpr std::int64_t line = 64 / sizeof(T);  // rows whose elements are one line of what is written
     parallel_for(threads, tensor.size(0), static_cast<double>(rows * columns), [&](std::int64_t head) {
+      const std::int64_t stride = tensor.stride(1);
       const T* const from = tensor.as<T>() + head * tensor.stride(0);
       T* const to = turned.as<T>() + head * columns * rows;
-      for (std::int64_t first = 0; first < columns; first += tile)
-        for (std::int64_t i = 0; i < rows; ++i)
-          for (std::int64_t j = first; j < std::min(first + tile, columns); ++j) to[j * rows + i] = from[i * tensor.stride(1) + j];
+      for (std::int64_t first = 0; first < rows; first += line) {
+        const std::int64_t end = std::min(first + line, rows);
+        for (std::int64_t j = 0; j < columns; ++j)
+          for (std::int64_t i = first; i < end; ++i) to[j * rows + i] = from[i * stride + j];
+      }
     });
   };
   if (size == 1)
