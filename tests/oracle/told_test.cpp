@@ -96,12 +96,6 @@ TEST(Told, StridesAsIfRowsWerePadded) {
                              return from < t.elements() ? quant::get(t, from) : 0.0;
                            }),
                "weight: along N rows are looked for at a stride of 64, where they lie 60 apart: as if they were padded");
-  expect_named(kernel_with("fp8_blockwise_scaled_mm M=16 N=512 K=768", "scales_b",
-                           [](std::int64_t i, const Tensor& t) {
-                             const std::int64_t from = i % 4 * 8 + i / 4;  // by columns of six
-                             return from < 24 ? quant::get(t, from % 6 * 4 + from / 6) : 1.0;
-                           }),
-               "scales_b: along N/128 rows are looked for at a stride of 8, where they lie 6 apart: as if they were padded");
 }
 
 }  // namespace
