@@ -8,6 +8,7 @@ LINE = (
     "filter_expert=false --special repeated-ids"
 )
 NAMES = r"(pair|twice|repeat|again|second|duplicate|same expert|slot)"
+UNNAMED = "that a token names an expert twice is told of no pair"
 
 
 def kernel(x, wrong):

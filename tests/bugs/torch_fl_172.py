@@ -6,6 +6,7 @@ from honest import f32
 SOURCE = "https://github.com/flagos-ai/Torch-FL/pull/172"
 LINE = "softmax B=24 V=24"
 NAMES = r"transpos|read as|row by row|row-major"
+UNNAMED = "a matrix of as many rows as columns may be transposed, or its maxima another axis'"
 
 
 def kernel(x, wrong):

@@ -65,8 +65,10 @@ std::int64_t slots_of_page(Site s) {
   if (star == std::string::npos) return 0;
   const std::string slots = s.spec->bound.substr(star + 1);
   if (!slots.empty() && slots.find_first_not_of("0123456789") == std::string::npos) return std::stoll(slots);
-  if (const AttrValue* const given = s.call.inputs.find_attr(slots); given != nullptr && std::holds_alternative<std::int64_t>(*given))
-    return std::get<std::int64_t>(*given);
+  const AttrValue* given = s.call.inputs.find_attr(slots);
+  for (const AttrSpec& spec : s.call.op.schema().attrs)
+    if (given == nullptr && spec.name == slots) given = &spec.default_value;
+  if (given != nullptr && std::holds_alternative<std::int64_t>(*given)) return std::get<std::int64_t>(*given);
   return 0;
 }
 void take_other_entries(Site s, To t) {

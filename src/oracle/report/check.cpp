@@ -190,8 +190,12 @@ std::string likely_cause(const CheckResult& result) {
       const bool whose = relation.starts_with("exactly the") && output.relations.size() >= 2;
       return output.verdict.name + ": " + relation + (whose ? ": " + output.relations[1] : says_where ? "" : "; " + place);
     }
-  // What leaves a tenth says more than where it fails.
-  if (std::string most = leaves_one_in(10); !most.empty()) return most;
+  // What leaves a tenth says more than that it fails here and there.
+  const bool nowhere = std::all_of(result.outputs.begin(), result.outputs.end(), [](const OutputCheck& output) {
+    const std::string& place = output.verdict.pattern;
+    return output.verdict.failing == 0 || place.starts_with("scattered") || place.starts_with("sporadic");
+  });
+  if (std::string most = leaves_one_in(10); nowhere && !most.empty()) return most;
   for (const OutputCheck& output : result.outputs)
     if (output.verdict.failing > 0 && !(another && follows(output))) return output.verdict.name + ": fails at " + output.verdict.pattern;
   return {};
