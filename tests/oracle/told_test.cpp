@@ -67,6 +67,7 @@ TEST(Told, PartsOfASumThatCountTwiceOrNotAtAll) {
   const auto lost = [](std::int64_t i, const Tensor& t) { return i % 320 / 8 == 13 ? 0.0 : quant::get(t, i); };
   const Replayed r = kernel_with("linear T=24 N=64 K=320", "input", lost, [](std::int64_t i) { return i % 64 < 24; });
   expect_named(r, "output: of the 320 products of each sum (along K) those of indices 104..111 are not added");
+  ASSERT_FALSE(r.explained.found.empty());
   EXPECT_NE(r.explained.found.front().text.find("where it fails: columns 0..23"), std::string::npos) << r.all();
 }
 
