@@ -35,7 +35,7 @@ inline float fma_to_odd(float a, float x, float sum) {
   const double left = (total - rounded) + error;
   std::int32_t bits = 0;
   __builtin_memcpy(&bits, &rounded, sizeof bits);
-  if (bits % 2 == 0 && (left > 0 || left < 0)) bits += (left > 0) == (rounded > 0) ? 1 : -1;
+  if (bits % 2 == 0 && (left > 0 || left < 0)) bits += (left > 0) == (bits >= 0) ? 1 : -1;  // a zero has neighbours on its own side alone
   float odd = 0;
   __builtin_memcpy(&odd, &bits, sizeof odd);
   return odd;
