@@ -81,6 +81,13 @@ bool nan_decides(const MoeFusedGate& op, const std::vector<float>& x, const std:
   return std::any_of(chosen.begin(), chosen.end(), [&](std::int64_t e) { return is_nan(keys[static_cast<std::size_t>(e)]); });
 }
 
+/// Whether so many experts are asked for that one is chosen whose key is no more than what upstream puts in the place of those that are.
+bool takes_what_is_taken(const MoeFusedGate& op, const RouterScores& scores, float (*add)(float, float)) {
+  const float lowest = lowest_key(op.input_tensor.dtype());
+  const std::vector<std::int64_t> chosen = choose(choice_of(op), scores.keys, add);
+  return std::any_of(chosen.begin(), chosen.end(), [&](std::int64_t e) { return scores.keys[static_cast<std::size_t>(e)] <= lowest; });
+}
+
 // ---- golden
 
 struct GateRouter {
@@ -93,7 +100,10 @@ struct GateRouter {
     std::vector<float> x;
     RouterScores scores;
 
-    bool unspecified() const { return mark_decides(router.op, router.bias) || nan_decides(router.op, x, router.bias); }
+    bool unspecified() const {
+      return mark_decides(router.op, router.bias) || nan_decides(router.op, x, router.bias) ||
+             takes_what_is_taken(router.op, scores, ExactArithmetic::add);
+    }
     std::vector<std::int64_t> choose() const {
       return ops::choose(choice_of(router.op), scores.keys, ExactArithmetic::add, choice_rule(router.rule));
     }
@@ -185,26 +195,68 @@ void fast(const MoeFusedGate& op, const Exec& exec) {
   });
 }
 
-void hopper(const MoeFusedGate& op, const Exec& exec) {
+/// 16-bit types have sums of their own, which keep denormals.
+struct HalfArithmetic {
+  static float sigmoid(float x) { return HopperArithmetic::sigmoid(x); }
+  static float add(float a, float b) { return a + b; }
+};
+
+/// Upstream's search: what is chosen gets the lowest number for a key, and dropped groups the largest in all keys, by which their first one
+/// tells them: they take part with the lowest. So where nothing else is left an expert is chosen twice, or one of a dropped group.
+std::vector<std::int64_t> searched(const Choice& choice, std::vector<float> keys, float (*add)(float, float)) {
+  const float lowest = lowest_key(choice.type), mark = -lowest;
+  const auto groups = static_cast<std::size_t>(choice.groups), members = keys.size() / groups;
+  const std::vector<std::int64_t> kept = kept_groups(choice, keys, add);
+  for (std::size_t e = 0; e < keys.size(); ++e)
+    if (!std::binary_search(kept.begin(), kept.end(), static_cast<std::int64_t>(e / members))) keys[e] = mark;
+  std::vector<std::int64_t> chosen;
+  for (std::int64_t k = 0; k < choice.experts; ++k) {
+    float best = 0;
+    std::size_t expert = keys.size();
+    for (std::size_t first = 0; first < keys.size(); first += members) {
+      const bool dropped = keys[first] == mark;
+      std::size_t own = first;
+      for (std::size_t e = first; !dropped && e < first + members; ++e)
+        if (keys[e] > keys[own]) own = e;
+      const float key = dropped ? lowest : keys[own];
+      if (expert == keys.size() || key > best) best = key, expert = own;
+    }
+    keys[expert] = lowest;
+    chosen.push_back(static_cast<std::int64_t>(expert));
+  }
+  return chosen;
+}
+
+/// A number of double arithmetic as fp32, denormals flushed.
+float narrowed(double x) {
+  return quant::hopper::ftz(static_cast<float>(x));
+}
+
+template <class Arithmetic>
+void hopper_with(const MoeFusedGate& op, const Exec& exec) {
   namespace hw = quant::hopper;
   const DType type = op.input_tensor.dtype();
   const std::vector<float> bias = router_row(op.bias, 0, op.experts());
   parallel_for(exec.threads, op.input_tensor.size(0), row_cost(op), [&](std::int64_t t) {
     const std::vector<float> x = router_row(op.input_tensor, t, op.experts());
-    const RouterScores scores = sigmoid_scores<HopperArithmetic>(type, x, bias);
-    const std::vector<std::int64_t> chosen = choose(choice_of(op), scores.keys, HopperArithmetic::add);
+    const RouterScores scores = sigmoid_scores<Arithmetic>(type, x, bias);
+    const std::vector<std::int64_t> chosen = searched(choice_of(op), scores.keys, Arithmetic::add);
     float sum = 0;
     for (const std::int64_t e : chosen) sum = hw::add(sum, scores.weights[static_cast<std::size_t>(e)]);
     for (std::int64_t k = 0; k < op.topk; ++k) {
       float weight = k < op.routed() ? scores.weights[static_cast<std::size_t>(chosen[static_cast<std::size_t>(k)])]
-                                     : static_cast<float>(sum / op.routed_scaling_factor);
+                                     : narrowed(sum / op.routed_scaling_factor);
       weight = hw::div(weight, sum);
-      if (op.apply_routed_scaling_factor_on_output) weight = static_cast<float>(weight * op.routed_scaling_factor);
+      if (op.apply_routed_scaling_factor_on_output) weight = narrowed(weight * op.routed_scaling_factor);
       quant::set(op.topk_weights, t * op.topk + k, weight);
       const std::int64_t id = k < op.routed() ? chosen[static_cast<std::size_t>(k)] : op.experts() + k - op.routed();
       quant::set(op.topk_ids, t * op.topk + k, static_cast<double>(id));
     }
   });
+}
+
+void hopper(const MoeFusedGate& op, const Exec& exec) {
+  op.input_tensor.dtype() == f32 ? hopper_with<HopperArithmetic>(op, exec) : hopper_with<HalfArithmetic>(op, exec);
 }
 
 std::optional<Refusal> unsupported(const MoeFusedGate& op, Mode mode) {
@@ -270,14 +322,15 @@ f32(f64(weight)*factor). A NaN key or score counts as -inf; where a NaN key is
 the first one of its group, or would be chosen for want of others, the row is open, and refused by hopper mode: upstream's search
 for a group's best starts from its first key, nothing compares greater than NaN, and what its lanes then agree on is left to a race.
 Likewise where a bias is at least half the type's largest number: a key or a group's score may then be FLT_MAX (of 16-bit types infinity),
-with which upstream marks groups that it dropped. ids are exact, except that keys and scores are
+with which upstream marks groups that it dropped. Where an expert would be chosen whose key is -inf (in f32 -FLT_MAX, or less) the row is
+open too: upstream puts that number in the place of keys that it took, and takes one again, as hopper mode does. ids are exact, except that keys and scores are
 known to an interval: the relative error of s is (1.25|x|+4)*e/(1+e) + 3 units of 2^-24, e = exp(-x), carried through the
 roundings. Any choice that keys within their intervals give is accepted, beside a NaN that leaves the row closed too, with the weights that
 follow; equal inputs, and keys
 whose interval is one number (saturated scores, 16-bit types), tie exactly. Budget of the weights: the intervals of s, routed +
 3 units for sum and division; shared experts 5 units. Rows whose sum of s may be flushed (below 2^-90) leave the weights
 open; a denormal weight may be flushed, also before its product with the factor.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -53,10 +53,15 @@ float lowest_key(DType type) {
   return rounded_score(type, -std::numeric_limits<float>::max());
 }
 
-std::vector<std::int64_t> choose(const Choice& choice, std::span<const float> keys, float (*add)(float, float), ChoiceRule rule) {
+std::vector<std::int64_t> kept_groups(const Choice& choice, std::span<const float> keys, float (*add)(float, float), ChoiceRule rule) {
   std::vector<std::int64_t> kept = ordered_groups(choice, keys, add, rule);
   kept.resize(static_cast<std::size_t>(choice.kept_groups));
   std::sort(kept.begin(), kept.end());
+  return kept;
+}
+
+std::vector<std::int64_t> choose(const Choice& choice, std::span<const float> keys, float (*add)(float, float), ChoiceRule rule) {
+  const std::vector<std::int64_t> kept = kept_groups(choice, keys, add, rule);
   const std::int64_t members = static_cast<std::int64_t>(keys.size()) / choice.groups;
   std::vector<float> own(keys.begin(), keys.end());
   std::vector<std::int64_t> candidates;

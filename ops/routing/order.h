@@ -31,6 +31,10 @@ enum class ChoiceRule {
 /// What upstream's maxima start from; in 16-bit types it rounds to -inf.
 float lowest_key(DType type);
 
+/// The groups that are kept, rising.
+std::vector<std::int64_t> kept_groups(const Choice& choice, std::span<const float> keys, float (*add)(float, float),
+                                      ChoiceRule rule = ChoiceRule::right);
+
 /// The chosen experts, in order. `add` is the arithmetic of the sums.
 std::vector<std::int64_t> choose(const Choice& choice, std::span<const float> keys, float (*add)(float, float),
                                  ChoiceRule rule = ChoiceRule::right);

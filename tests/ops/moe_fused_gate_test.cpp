@@ -73,6 +73,10 @@ Routing route(const Gate& gate, Mode mode) {
 void expect_ids(const Gate& gate, const Ids& ids) {
   for (const Mode mode : every_mode) EXPECT_EQ(route(gate, mode).ids, ids) << name(mode);
 }
+/// Where an H200's kernel does otherwise.
+void expect_ids(const Gate& gate, const Ids& ids, const Ids& of_an_h200) {
+  for (const Mode mode : every_mode) EXPECT_EQ(route(gate, mode).ids, mode == Mode::hopper ? of_an_h200 : ids) << name(mode);
+}
 
 /// How the judge takes these outputs; golden's weights for these ids are what an implementation that chose them would return.
 oracle::Outcome verdict(const Gate& gate, const Routing& actual) {
@@ -219,13 +223,40 @@ TEST(MoeFusedGate, MaskedExpertsAreChosenByIndexWhereNothingElseIsLeft) {
               .groups = 2,
               .kept = 1,
               .topk = 3},
-             {2, 0, 1});
+             {2, 0, 1}, {2, 2, 2});
 }
 
 TEST(MoeFusedGate, SmallGroupsAreNotFilledUp) {
   Gate gate{.logits = Values(8, 0.5), .bias = Values(8, -infinity), .groups = 2, .kept = 2, .topk = 6};
   gate.bias[4] = 0;
-  expect_ids(gate, {4, 0, 1, 2, 3, 5});
+  expect_ids(gate, {4, 0, 1, 2, 3, 5}, {4, 4, 4, 4, 4, 4});
+}
+
+/// Rows of calls of sgl-kernel 0.3.21 on an H200.
+TEST(MoeFusedGate, WhereNothingElseIsLeftUpstreamTakesAgainWhatItTook) {
+  const Gate halves{.logits = Values(8, 0.1595458984375),
+                    .bias = {-0.09033203125, -0.03558349609375, -0.1285400390625, -0.0243377685546875, 0.08740234375, -infinity,
+                             0.214111328125, -0.0015697479248046875},
+                    .groups = 1,
+                    .kept = 1,
+                    .topk = 8,
+                    .type = DType::f16};
+  EXPECT_EQ(route(halves, Mode::hopper).ids, (Ids{6, 4, 7, 3, 1, 0, 2, 0}));
+  const Gate one_group{.logits = {-0.2388523519039154, -1.0273637771606445, 0.35032156109809875, -0.6823410391807556},
+                       .bias = {-infinity, -infinity, -0.06249576807022095, -0.03280513733625412},
+                       .groups = 1,
+                       .kept = 1,
+                       .topk = 4};
+  EXPECT_EQ(route(one_group, Mode::hopper).ids, (Ids{2, 3, 2, 2}));
+  EXPECT_EQ(verdict(one_group, route(one_group, Mode::hopper)), oracle::Outcome::vacuous) << "the row is open";
+  const Gate dropped_group{.logits = {-17.01206398010254, -17.00332260131836, 89.9896469116211, 100.00170135498047, -89.99765014648438,
+                                      -17.012460708618164, 100.01091766357422, 100.00048828125},
+                           .bias = {-infinity, 0.2131858915090561, -0.0384812131524086, 0.03350650891661644, 0.040862806141376495,
+                                    0.11150205880403519, -0.09931544959545135, -0.02522623911499977},
+                           .groups = 2,
+                           .kept = 1,
+                           .topk = 4};
+  EXPECT_EQ(route(dropped_group, Mode::hopper).ids, (Ids{3, 2, 1, 1}));
 }
 
 TEST(MoeFusedGate, NaNCountsAsMinusInfinity) {
