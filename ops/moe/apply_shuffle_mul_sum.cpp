@@ -92,6 +92,13 @@ void fast(const ApplyShuffleMulSum& op, const Exec& exec) {
                     });
 }
 
+/// Upstream counts 16 columns for a thread, whatever the type.
+constexpr std::int64_t columns_of_a_thread = 16;
+
+bool explains_no_launch(const ApplyShuffleMulSum& actual, std::string_view output, std::int64_t) {
+  return output == "output" && actual.input.size(1) < columns_of_a_thread;
+}
+
 /// fma over the experts in order, from zero; one rounding.
 void hopper(const ApplyShuffleMulSum& op, const Exec& exec) {
   namespace hw = quant::hopper;
@@ -120,11 +127,15 @@ std::unique_ptr<Op> op_apply_shuffle_mul_sum() {
 Rows and factors widened to fp32; sum from zero over the experts of a token in order, in fp32 (products may be fused); one
 rounding to the type (nearest even). No routed scaling factor. Budget: topk - 1 roundings of the sum of magnitudes, and for fp32
 with factors topk more for products that are not fused; below 2^-90 two flushed denormals a term; and all of a term whose row or
-factor is denormal, for builds that flush it (times infinity: open). Sums of magnitudes beyond fp32 leave the result open.)",
+factor is denormal, for builds that flush it (times infinity: open). Sums of magnitudes beyond fp32 leave the result open. Below 16
+columns hopper mode has what upstream's kernel would give, which is not launched then.)",
       .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .defects = {{"no-launch-below-16-columns", "output",
+                   "fewer than 16 columns: the kernel is launched with no threads, without an error, and writes nothing (an H200)",
+                   ops::explains_no_launch}},
       .customary = {{"*", CustomaryKind::close, 1.3e-6, 1e-5,
                      "sgl-kernel test_prepare_input_moe (as its XPU port has it), assert_allclose (f32, bf16, f16)"}},
       .cases = {"M=3 topk=8 R=24 D=7168", "M=5 topk=6 R=30 D=1024 --dtype input=f16", "M=4 topk=8 R=32 D=37 --dtype input=f32",

@@ -91,6 +91,15 @@ TEST(ApplyShuffleMulSum, NanAndInfinityReachTheirColumnAlone) {
   }
 }
 
+TEST(ApplyShuffleMulSum, WhatUpstreamLeavesUnwrittenBelowSixteenColumnsIsAKnownDefect) {
+  const NamedOp op{"apply_shuffle_mul_sum"};
+  for (const std::int64_t width : {8, 15, 16}) {
+    const Arguments inputs = op.case_of("M=3 topk=2 R=6 D=" + std::to_string(width));
+    const oracle::NamedTensors unwritten{{"output", filled(DType::bf16, {3, width}, 77)}};
+    EXPECT_EQ(oracle::judge(op.op(), inputs, unwritten, {}).outcome, width < 16 ? oracle::Outcome::known_defect : oracle::Outcome::fail);
+  }
+}
+
 /// The fault makes another call's outputs be judged as this one's.
 struct Fault {
   const char* what;
