@@ -104,7 +104,7 @@ std::unique_ptr<Op> op_moe_sum_reduce() {
 Rows widened to fp32; sum from zero over the experts of a token, in fp32; its product with the factor, in fp32; one rounding to
 the type (nearest even). Both kernels add in order, each sum and the product rounded to fp32: order=ascending holds to these
 bits, and fast mode has them. Budget of order=any: topk - 1 roundings of the sum of magnitudes and, unless the factor is 1, one of
-the product; sums of magnitudes beyond fp32 leave the result open; where the factor is 0 and the sum's budget reaches 0, a zero of either
+the product; sums of magnitudes beyond fp32 leave the result open, as does an infinite factor where the sum's budget reaches 0; where the factor is 0 and the sum's budget reaches 0, a zero of either
 sign passes. kernel=sgl_kernel flushes denormals: below 2^-90 two a term
 times the factor and, where that is 0, the result's sign, all of a denormal result, all where the factor is denormal (times infinity: open); with order=ascending the
 budget is 0 but behind a term or partial sum that is denormal, where it is that of any order.)",

@@ -40,11 +40,13 @@ Bounded sum_of(const std::vector<float>& x) {
     sum += static_cast<double>(value);
     (value > 0 ? positive : negative) += std::fabs(static_cast<double>(value));
   }
-  if (!std::isfinite(sum)) return {sum};
+  constexpr auto largest = static_cast<double>(std::numeric_limits<float>::max());
+  // Beside an infinity the finite ones may add up to the other one.
+  if (!std::isfinite(sum)) return {sum, 0.0, std::isinf(sum) && std::min(positive, negative) > largest};
   const double most = std::max(positive, negative);
   // A sum of nothing but zeros may have either sign.
   const double slack = most > 0 ? static_cast<double>(x.size()) * f32_eps * most : 0x1p-149;
-  return {sum, slack, most > static_cast<double>(std::numeric_limits<float>::max())};
+  return {sum, slack, most > largest};
 }
 
 template <float (*maximum)(std::span<const float>)>

@@ -98,8 +98,11 @@ float sum_of_rounded(DType type, float own, float c, float partner, float s) {
 Bounded rotated_once(DType type, double own, double c, double partner, double s) {
   const double a = own * c, b = partner * s, exact = a + b;
   if (!std::isfinite(exact)) {
-    // Infinity times a denormal is infinity, or NaN once the denormal is flushed.
-    return {exact, 0.0, is_denormal(own) || is_denormal(c) || is_denormal(partner) || is_denormal(s)};
+    // Infinity times a denormal is infinity, or NaN once the denormal is flushed. Beside an infinity a product beyond fp32 may be the other
+    // one.
+    const auto overflows = [](double x) { return std::isfinite(x) && std::isinf(static_cast<float>(x)); };
+    const bool beyond = std::isinf(exact) && (overflows(a) || overflows(b));
+    return {exact, 0.0, beyond || is_denormal(own) || is_denormal(c) || is_denormal(partner) || is_denormal(s)};
   }
   const double a32 = static_cast<float>(a), b32 = static_cast<float>(b);
   // A product that overflows fp32 is lost if it is rounded, and kept if it is fused.

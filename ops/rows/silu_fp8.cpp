@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "core/threads.h"
@@ -99,7 +100,9 @@ void golden_silu_fp8(const SiluFp8& call, const Exec& exec, Reference* reference
           const Bounded y = product(call, activation, gate, up);
           Bounded scaled = scaled_f32(y, factor, false);
           scaled.slack += 4 * f32_eps * std::fabs(scaled.exact);
-          scaled.open = scaled.open || unknown || (call.clamps && std::isnan(scaled.exact));
+          // What is beyond fp32 is infinite before it meets a factor of 0.
+          const bool beyond = factor == 0 && std::fabs(y.exact) + y.slack > static_cast<double>(std::numeric_limits<float>::max());
+          scaled.open = scaled.open || unknown || beyond || (call.clamps && std::isnan(scaled.exact));
           out.put_saturating(row * width + k, scaled);
         }
       },

@@ -38,7 +38,8 @@ struct TermSums {
   Bounded bounded(const TermSum& terms) const {
     const double exact = any_order ? terms.sum * factor : static_cast<double>(terms.in_order * static_cast<float>(factor));
     // Infinity times a denormal is infinity, or NaN once the denormal is flushed.
-    const bool may_be_nan = flushes && ((is_denormal(factor) && !std::isfinite(terms.sum)) || (std::isinf(factor) && terms.flushable));
+    const bool may_be_nan = (flushes && ((is_denormal(factor) && !std::isfinite(terms.sum)) || (std::isinf(factor) && terms.flushable))) ||
+                            (std::isinf(factor) && sign_is_open(terms));
     return {exact, slack(terms, exact), may_be_nan || (any_order && may_overflow(terms))};
   }
 

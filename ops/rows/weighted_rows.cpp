@@ -35,20 +35,20 @@ Terms terms_of(const WeightedRows& sums, std::int64_t token) {
 
 /// One element's sum in fp32.
 struct Sum {
-  double sum = 0, magnitude = 0, lost = 0;
+  double sum = 0, magnitude = 0, lost = 0;  ///< magnitude: of the finite terms
 
   void add(double weight, double x) {
     const double term = weight * x;
     sum += term;
-    magnitude += std::fabs(term);
+    if (std::isfinite(term)) magnitude += std::fabs(term);
     // A factor that is denormal may be flushed with all of its product.
     if (is_denormal(weight) || is_denormal(x)) lost += std::fabs(term);
   }
   Bounded scaled(double rows, double scale) const {
     const double roundings = 2.0 * rows + (scale != 1 ? 1 : 0);
     const double flushed = magnitude > 0 && magnitude < 0x1p-90 ? 2.0 * rows * flush_floor : 0.0;
-    const bool open = (std::isfinite(magnitude) && magnitude * (1.0 + roundings * f32_eps) > std::numeric_limits<float>::max()) ||
-                      (!std::isfinite(sum) && lost != 0);
+    // Beside an infinity such sums may be the other one.
+    const bool open = magnitude * (1.0 + roundings * f32_eps) > std::numeric_limits<float>::max() || (!std::isfinite(sum) && lost != 0);
     return {sum * scale, (magnitude * roundings * f32_eps + flushed + lost) * std::fabs(scale), open};
   }
 };

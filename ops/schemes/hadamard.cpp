@@ -125,17 +125,22 @@ void hadamard_golden(const HadamardCall& op, std::int64_t chunks, HadamardRule r
     const std::vector<float> elements = floats_of(op, row, size);
     std::vector<double> x(elements.begin(), elements.end());
     double most = 0;
-    for (const double value : x) most += std::fabs(value);
+    bool finite = true;
+    for (const double value : x) {
+      finite = finite && std::isfinite(value);
+      if (std::isfinite(value)) most += std::fabs(value);
+    }
+    const bool beyond = most > static_cast<double>(std::numeric_limits<float>::max());
     transform<Plain>(x, size, rule);
     for (std::int64_t i = 0; i < width; ++i) {
       const double sum = x[static_cast<std::size_t>(source_of(i, size, rule))];
       Bounded y{sum};
-      if (std::isfinite(most)) {
+      if (finite) {
         // A sum of nothing but zeros may have either sign.
         const double slack = most > 0 ? depth * f32_eps * most + count * flush_floor : 0x1p-149;
-        y = scaled_f32({sum, slack, most > static_cast<double>(std::numeric_limits<float>::max())}, scale, may_flush(scale));
+        y = scaled_f32({sum, slack, beyond}, scale, may_flush(scale));
       } else {
-        y = y * scale;
+        y = Bounded{sum, 0.0, beyond} * scale;  // beside an infinity the finite ones may add up to the other one
       }
       out.put(row * width + i, y);
     }
@@ -178,7 +183,7 @@ std::string hadamard_contract(std::int64_t chunks) {
          R"( The product with fl32(scale), one rounding to the type (nearest even). Budget: )" + depth +
          R"( units of 2^-24 of the sum of all |x| of the row, times |scale| (every element goes through as many additions, whose partial sums
 together are never larger); 1 unit of |out| for the product; 2^-126 for each element that builds which flush denormals may lose. Rows
-whose sum of |x| is beyond fp32 are not judged. Hopper mode: this order, denormals flushed.)";
+whose sum of finite |x| is beyond fp32 are not judged. Hopper mode: this order, denormals flushed.)";
 }
 
 }  // namespace dodona::ops

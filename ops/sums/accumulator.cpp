@@ -349,6 +349,8 @@ Bounded scaled_span(const Bounded& sum, double a_scale, double b_scale) {
   }
   // Zero times infinity, or infinity of either sign.
   part.open = part.open || ((std::isinf(a_scale) || std::isinf(b_scale)) && sum.reaches_zero());
+  // Of a scale that may be flushed an infinite one makes NaN.
+  part.open = part.open || (std::isinf(a_scale) && may_flush(b_scale)) || (std::isinf(b_scale) && may_flush(a_scale));
   return part.widened(std::fabs(part.exact) * (flushed ? 1.0 : 3 * f32_eps));
 }
 

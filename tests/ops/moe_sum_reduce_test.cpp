@@ -123,6 +123,20 @@ TEST(MoeSumReduce, AFlushedSumTimesZeroMayBeEitherZero) {
   EXPECT_EQ(failing(-3, 0.0), 1);
 }
 
+TEST(MoeSumReduce, AnInfiniteFactorOfASumThatMayBeZeroGivesInfinityOrNan) {
+  const NamedOp op{"moe_sum_reduce"};
+  const auto failing = [&](const Values& terms, double output) {
+    Arguments inputs;
+    inputs.set("input_tensor", tensor_of(DType::f32, {1, static_cast<std::int64_t>(terms.size()), 1}, terms));
+    inputs.set_attr("routed_scaling_factor", infinity);
+    return op.failing(inputs, {{"output_tensor", tensor_of(DType::f32, {1, 1}, {output})}});
+  };
+  const Values cancels{1, 0x1p24, -0x1p24, -1};  // 0, in the kernel's order -1
+  for (const double output : {std::nan(""), -infinity, infinity}) EXPECT_EQ(failing(cancels, output), 0) << output;
+  EXPECT_EQ(failing({1, 2}, -infinity), 1);
+  EXPECT_EQ(failing({0, 0}, infinity), 1);
+}
+
 TEST(MoeSumReduce, UpstreamsUnwrittenTailIsAKnownDefect) {
   const NamedOp op{"moe_sum_reduce"};
   const Arguments inputs = op.case_of("T=257 topk=2 D=24 --attr routed_scaling_factor=1");
