@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/random.h"
+#include "ops/softmax/leaked_values.h"
 #include "ops/softmax/triton_context.h"
 #include "ops/softmax/whole_heads.h"
 
@@ -76,6 +77,20 @@ void fast(const Call& op, const Exec& exec) {
   store_heads(call.out, op.o);
 }
 
+/// Whether a NaN is what tokens behind this one, whom the mask hides, left in its block.
+bool explains_hidden_tokens(const Call& actual, std::string_view output, std::int64_t linear) {
+  const std::int64_t width = actual.v.size(2), heads = actual.q.size(1);
+  const std::int64_t token = linear / (heads * width), head = linear / width % heads, kv_head = head / (heads / actual.k.size(1));
+  if (output != "o" || !actual.is_causal || !std::isnan(quant::get(actual.o, linear))) return false;
+  for (const RaggedRequest& request : requests_of(actual)) {
+    const Tokens hidden{token + 1, request.first_query + request.queries - token - 1};
+    if (token < request.first_query || hidden.count < 0) continue;
+    return holds_infinite_value(actual.v, hidden, kv_head, linear % width) ||
+           may_have_infinite_score(actual.q, token, head, actual.k, hidden, kv_head);
+  }
+  return false;
+}
+
 void hopper(const Call& op, const Exec& exec) {
   const Ragged call = call_of(op);
   triton_context_hopper(call, requests_of(op), exec);
@@ -93,7 +108,7 @@ Scores, softmax about a running maximum, weights rounded to the element type for
 budget of cutlass_mla_decode, with weights that are rounded after their division by the sum so far, as upstream has them, or before it. The
 scale is D^-0.5, rounded to fp32 once; a D that is no multiple of 16 is filled up with zeros, as the kernel's blocks are (which need 9
 elements at least). Requests lie one behind the other, as upstream's callers have them. Hopper mode has the order of Triton 3.6's code: see
-ops/softmax/triton_context.h. Here errors: starts that are not the running sums of the lengths, lengths that do not add up to
+ops/softmax/triton_context.h; there what is not finite among values or scores of tokens that are hidden within a block shows. Here errors: starts that are not the running sums of the lengths, lengths that do not add up to
 the tokens of q.)",
       .golden = ops::golden<ops::CausalMask::right>,
       .fast = ops::fast,
@@ -104,6 +119,10 @@ the tokens of q.)",
           [](const ops::ContextAttentionFwd& op) {
             return ops::attention_flops(ops::RaggedAttention(ops::call_of(op), ops::requests_of(op)));
           },
+      .defects = {{"hidden-tokens-show", "o",
+                   "tokens behind a query in its block are multiplied by weights of 0, and the mask is added to their scores: what is not "
+                   "finite among their values or scores gives NaN",
+                   ops::explains_hidden_tokens}},
       .mistakes = {{"own-key-hidden", "the causal mask hides a query's own key", ops::golden<ops::CausalMask::own_key_hidden>},
                    {"next-key-seen", "the causal mask shows a query the key behind its own", ops::golden<ops::CausalMask::next_key_seen>}},
       .cases = {"T=9 N=4 Nk=2 D=128 B=2", "T=20 N=2 Nk=2 D=64 B=1 --dtype q=f16 --attr is_causal=false", "T=5 N=1 Nk=1 D=192 B=3",

@@ -7,6 +7,7 @@
 #include "core/flaw.h"
 #include "core/random.h"
 #include "ops/base/index_at.h"
+#include "ops/softmax/leaked_values.h"
 #include "ops/softmax/mla_decode.h"
 #include "ops/softmax/offsets.h"
 #include "ops/softmax/triton.h"
@@ -174,6 +175,29 @@ void fast(const Call& op, const Exec& exec) {
   store_heads(call.out, op.o_extend);
 }
 
+/// Whether a value of the request's prefix is not finite in this column.
+bool prefix_holds_infinite_value(const Call& op, const ExtendRequest& request, std::int64_t kv_head, std::int64_t i) {
+  const Tensor& pool = op.v_is_slice_of_k ? op.k_buffer : op.v_buffer;
+  for (std::int64_t n = request.first_slot; n < request.first_slot + request.prefix; ++n)
+    if (holds_infinite_value(pool, {index_at(op.kv_indices, n), 1}, kv_head, i)) return true;
+  return false;
+}
+
+/// Whether a NaN is what tokens whom a mask or a window may hide left in the query's block.
+bool explains_hidden_tokens(const Call& actual, std::string_view output, std::int64_t linear) {
+  const std::int64_t width = actual.v_extend.size(2), heads = actual.q_extend.size(1);
+  const std::int64_t token = linear / (heads * width), kv_head = linear / width % heads / (heads / actual.k_extend.size(1));
+  const bool anywhere = actual.custom_mask.defined() || actual.sliding_window_size > 0;
+  if (output != "o_extend" || !std::isnan(quant::get(actual.o_extend, linear))) return false;
+  for (const ExtendRequest& request : requests_of(actual)) {
+    const std::int64_t first = anywhere ? request.first_query : token + 1, end = request.first_query + request.queries;
+    if (token >= request.first_query && token < end && (actual.is_causal || anywhere))
+      return holds_infinite_value(actual.v_extend, {first, end - first}, kv_head, linear % width) ||
+             (anywhere && prefix_holds_infinite_value(actual, request, kv_head, linear % width));
+  }
+  return false;
+}
+
 void hopper(const Call& op, const Exec& exec) {
   const Extend call = call_of(op);
   triton_extend_hopper(call, requests_of(op), exec);
@@ -221,9 +245,13 @@ fall, slots out of range, masks too short, a temperature's length below 2.)",
       .make_inputs = ops::make_inputs,
       .check = ops::check,
       .flops = [](const ops::ExtendAttentionFwd& op) { return ops::attention_flops(ops::attention_of(ops::call_of(op), op)); },
-      .defects = {{"few-value-columns", "o_extend",
-                   "Dv of 32 and less with D above 32, compiled by Triton 3.6 for an H200: sums are not those of the weights, and of equal "
-                   "values others come out"}},
+      .defects =
+          {{"few-value-columns", "o_extend",
+            "Dv of 32 and less with D above 32, compiled by Triton 3.6 for an H200: sums are not those of the weights, and of equal "
+            "values others come out"},
+           {"hidden-tokens-show", "o_extend",
+            "tokens that a mask hides are multiplied by weights of 0 in a query's block: what is not finite among their values gives NaN",
+            ops::explains_hidden_tokens}},
       .mistakes = {{"window-one-short", "the sliding window leaves out the key that lies its whole width before the query",
                     ops::golden_with_short_window},
                    {"mask-without-prefix", "rows of custom_mask are taken to hold the new tokens alone", ops::golden_with_narrow_masks},

@@ -50,6 +50,7 @@ void check(const FlashMlaSparseDecode& op) {
 void golden_of(const FlashMlaSparseDecode& op, const SparseMla& call, const Exec& exec, Reference* reference) {
   SparseMlaAttention attention(call);
   attention.lse_name = "softmax_lse";
+  attention.nan_is_open = true;
   attention.splits_merged_by_lse = most_splits(op.num_splits);
   attention.score_errors = flash_mla_score_errors(bf16, call.scale);
   attention_golden(attention, WeightSum::unrounded, exec, reference);
@@ -100,7 +101,8 @@ std::unique_ptr<Op> op_flash_mla_sparse_decode() {
 Keys and values are bf16: bf16(code * bf16(scale)), the scale of its 128 rounded first (dequantize_k_cache does not round it), and the rotated
 part as it is. With these as flash_mla_sparse_fwd: softmax over the slots that the query's list names, in any order, each as often as it is named;
 weights rounded to bf16 for their products, their sum taken over the unrounded ones; splits are merged as those of flash_mla_with_kvcache. softmax_lse is the natural logarithm, a product with
-ln 2 of that in base 2: one unit of 2^-24 more. A query that names no slot gives zeros and +inf. How the work is cut shows in the H200's bits
+ln 2 of that in base 2: one unit of 2^-24 more. A query that names no slot gives zeros and +inf; one with a NaN among
+its scores is not judged. How the work is cut shows in the H200's bits
 alone: blocks of 64 numbers of the list, one by one, in splits by tile_scheduler_metadata. Numbers other than -1 that are no slots count as
 absent, as upstream's documentation has it; its kernel reads wherever they point. Here errors: metadata that do not cut every request's list into the splits
 that num_splits has, a scale that is not positive.)",

@@ -5,6 +5,7 @@
 
 #include "ops/softmax/flash_mla.h"
 #include "ops/softmax/flash_mla_fp8.h"
+#include "ops/softmax/leaked_values.h"
 #include "ops/softmax/mla_decode.h"
 #include "quant/element.h"
 
@@ -97,6 +98,7 @@ void golden_of(const FlashMlaWithKvcache& op, const MlaDecode& decode, const Exe
   const DType type = op.q.dtype();
   MlaAttention attention(decode);
   attention.lse_name = "softmax_lse";
+  attention.nan_is_open = true;
   attention.splits_merged_by_lse = most_splits(op.num_splits);
   attention.score_errors = flash_mla_score_errors(type, decode.scale);
   if (type == f8_e4m3) {
@@ -116,6 +118,21 @@ void fast(const FlashMlaWithKvcache& op, const Exec& exec) {
 
 void hopper(const FlashMlaWithKvcache& op, const Exec& exec) {
   in_fp8(op) ? flash_mla_fp8_hopper(call_of(op), exec) : flash_mla_hopper(call_of(op), exec);
+}
+
+/// Whether a NaN is what tokens behind the query, whom the causal mask hides, left in its block.
+bool explains_hidden_tokens(const FlashMlaWithKvcache& actual, std::string_view output, std::int64_t linear) {
+  if (output != "out" || !actual.causal || in_fp8(actual) || !std::isnan(quant::get(actual.out, linear))) return false;
+  const std::int64_t queries = actual.q.size(1), query = linear / (actual.q.size(2) * mla_latent) % queries;
+  const std::int64_t request = linear / (actual.q.size(2) * mla_latent * queries);
+  const std::int64_t tokens = actual.cache_seqlens.as<const std::int32_t>()[request];
+  for (std::int64_t t = std::max<std::int64_t>(0, tokens - queries + query + 1); t < tokens; ++t) {
+    const auto page = static_cast<std::int64_t>(quant::get(actual.block_table, request * actual.block_table.size(1) + t / flash_mla_block));
+    if (holds_infinite_value(actual.k_cache.reshape({actual.k_cache.size(0) * flash_mla_block, 1, mla_width}),
+                             {page * flash_mla_block + t % flash_mla_block, 1}, 0, linear % mla_latent))
+      return true;
+  }
+  return false;
 }
 
 /// The output without the factor of the values.
@@ -144,7 +161,8 @@ the element type for their products with the latents, their sum taken over the u
 the weights, one rounding. Splits are
 merged by powers of differences of their log-sum-exps, which do not add up to 1: 2^-22 (abs(lse) + 4) of the output, and never more
 than n - 1 times the output of n splits (n = 2 at least). softmax_lse is the natural
-logarithm, a product with ln 2 of that in base 2: one unit of 2^-24 more. A query that sees no key gives zeros and +inf. Heads are not judged whose scores may come to 2^27 (f16) or 2^30 (bf16), for the kernel's weights may
+logarithm, a product with ln 2 of that in base 2: one unit of 2^-24 more. A query that sees no key gives zeros and +inf. Heads are not judged with a NaN among their
+scores (upstream's kernel gives +inf for a sum of weights that is NaN, and its maximum passes NaN by), nor those whose scores may come to 2^27 (f16) or 2^30 (bf16), for the kernel's weights may
 then overflow: the maximum that is taken from a score is rounded, the score is not. Of e4m3 (2^27 too) sums are those of the fp8 tensor core,
 or better: the budget holds what its steps of 32 may lose of a score, which are followed, and of the products of weights and values, 64 keys after 64
 in either direction. Weights are rounded to e4m3 as they are, at most 1: shares of trtllm_batch_decode_with_kv_cache_mla. What a request of 0 tokens
@@ -161,6 +179,9 @@ descale_k without e4m3 (e4m3 without them: 1, where upstream asks for both), met
       .check = ops::check,
       .flops = [](const ops::FlashMlaWithKvcache& op) { return ops::attention_flops(ops::MlaAttention(ops::decode_of(op))); },
       .bytes_read = [](const ops::FlashMlaWithKvcache& op) { return ops::MlaAttention(ops::decode_of(op)).bytes_read(); },
+      .defects = {{"hidden-tokens-show", "out",
+                   "new tokens behind a query are multiplied by weights of 0 in its block: what is not finite among their values gives NaN",
+                   ops::explains_hidden_tokens}},
       .mistakes = {{"values_not_descaled", "e4m3 values not multiplied with descale_k", ops::undescaled},
                    {"extent-of-first-query", "every query of a request sees what its first query does", ops::golden_as_first}},
       .cases = {"B=2 Q=1 N=4 pages=5 W=2 parts=4 --attr softmax_scale=0.1352337788608801",

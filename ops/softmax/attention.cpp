@@ -424,12 +424,13 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
   const double out_scale = static_cast<float>(call.out_scale);
   for (std::int64_t h = 0; h < count; ++h) {
     const std::int64_t place = call.out_row(row) + (first + h) * call.out_step;
-    const bool none = heads.sees_none(h);
+    const bool none = heads.sees_none(h), unknown = call.nan_is_open && !none && std::isnan(heads.lse(h).exact);
     if (watch != nullptr) heads.show(*watch, h, place);
     for (std::int64_t i = 0; i < width; ++i) {
       Bounded value = none ? Bounded{0.0} : sums[static_cast<std::size_t>(h * width + i)] * out_scale;
       // Sums that are kept narrow are infinite before those of fp32 are.
-      value.open = value.open || (std::isinf(value.exact) && (flaw == nullptr || !flaw->attention)) || (none && call.open_for_none(row));
+      value.open =
+          value.open || (std::isinf(value.exact) && (flaw == nullptr || !flaw->attention)) || (none && call.open_for_none(row)) || unknown;
       to.out.put(place * width + i, value);
     }
     const std::int64_t number = call.lse_row(row) + (first + h) * call.lse_step;
@@ -439,9 +440,10 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
                  none ? Bounded{-std::numeric_limits<double>::infinity()} : rounded_f32(heads.top(h) * (call.natural_lse ? ln_2 : 1.0)));
     if (!call.lse.defined()) continue;
     // The natural logarithm: one product more, or another function in its place.
-    const Bounded lse = none               ? Bounded{call.lse_of_none, 0.0, call.open_for_none(row) || call.lse_of_none_is_open}
-                        : call.natural_lse ? rounded_f32(heads.lse(h) * ln_2)
-                                           : heads.lse(h);
+    Bounded lse = none               ? Bounded{call.lse_of_none, 0.0, call.open_for_none(row) || call.lse_of_none_is_open}
+                  : call.natural_lse ? rounded_f32(heads.lse(h) * ln_2)
+                                     : heads.lse(h);
+    lse.open = lse.open || unknown;
     to.lse.put(number, lse);
   }
 }

@@ -65,6 +65,7 @@ class Attention {
   std::string_view out_name = "out", lse_name = "lse", top_name = "max_logits";  ///< as the op calls them
   std::optional<ScoreErrors> score_errors = {};  ///< of the op's kernels, where their scores are no fp32 sums
   bool weights_normalised = false;               ///< rounded after their division by the sum so far, or before it
+  bool nan_is_open = false;                      ///< what a query gets that has a NaN among its scores is not compared
   bool none_is_open = false;                     ///< what a query gets that sees no key is not compared
   bool lse_of_rounded_weights = false;           ///< lse may be that of the sum of the rounded weights
   bool lse_of_none_is_open = false;              ///< of that lse alone

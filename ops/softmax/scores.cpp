@@ -74,7 +74,8 @@ void HeadWeights::add_key(double sum, double magnitudes, double rounding, const 
 
 void HeadWeights::softmax(const ScoreMap& map, bool shifted) {
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-  for (const double score : z) largest = std::isnan(score) ? score : std::fmax(largest, map(score));
+  for (const double score : z)
+    largest = std::isnan(score) || std::isnan(largest) ? std::numeric_limits<double>::quiet_NaN() : std::fmax(largest, map(score));
   if (std::isnan(sink) || sink == std::numeric_limits<double>::infinity()) lse.open = true;
   largest_score = {log2_e * largest, 0.0, lse.open || std::isnan(largest)};
   const bool sunk = has_sink() && !lse.open;

@@ -132,6 +132,18 @@ TEST(FlashMla, WhatLiesBeyondASequenceIsIgnored) {
     for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(same_bits(clean.run(mode)[i].second, poisoned.run(mode)[i].second)) << name(mode);
 }
 
+TEST(FlashMla, AQueryWithANanAmongItsScoresIsNotJudged) {
+  Decode d = Decode::of(DType::bf16, 1, 4, {70, 70});
+  const Tensor q = d.q.clone();
+  quant::set(q, 576 + 3, std::numeric_limits<double>::quiet_NaN());  // the second head of the first request
+  d.q = q;
+  oracle::NamedTensors outputs = d.run(Mode::hopper);
+  EXPECT_EQ(quant::get(outputs[1].second, 1), infinity) << "upstream's sum of weights is NaN";
+  EXPECT_EQ(d.failing(outputs), 0);
+  quant::set(outputs[1].second, 0, infinity);
+  EXPECT_EQ(d.failing(outputs), 1) << "the other heads are";
+}
+
 // ---- e4m3
 
 /// Requests of e4m3, with scales.
