@@ -175,7 +175,6 @@ TEST(ExtendAttention, WhatMasksHideHasNoEffectInGoldenAndFastMode) {
     poisoned.set(tensor, t);
   }
   for (const Mode mode : {Mode::golden, Mode::fast}) EXPECT_TRUE(same_bits(run(clean, mode), run(poisoned, mode))) << name(mode);
-  const NamedOp op{"extend_attention_fwd"};
   EXPECT_EQ(oracle::judge(op.op(), poisoned, {{"o_extend", run(poisoned, Mode::hopper)}}, {}).outcome, oracle::Outcome::known_defect)
       << "0 times the hidden value";
 }
