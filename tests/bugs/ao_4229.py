@@ -6,7 +6,6 @@ from honest import fp8_blockwise_scaled_mm
 SOURCE = "https://github.com/pytorch/ao/pull/4229"
 LINE = "fp8_blockwise_scaled_mm M=16 N=512 K=768"
 NAMES = r"scales_b.*(stride|apart|row|padded|8|multiple)"
-UNNAMED = "what lies beyond the end of the scales is unknown, and a long call is tried slowly"
 
 
 def kernel(x, wrong):
