@@ -69,6 +69,8 @@ class KeyWeights {
     // Some are left out, or count twice; or else each tile has a factor of its own.
     if (std::all_of(told_.begin(), told_.end(), [&](Told& t) { return sorted(t); }))
       return verified(words_of_some(), true, actual, options);
+    // Any weights at all fit another query's row: those of a few parts are no chance.
+    if (!std::all_of(told_.begin(), told_.end(), few_parts)) return std::nullopt;
     return verified(words_of_tiles(), false, actual, options);
   }
 
@@ -173,6 +175,13 @@ class KeyWeights {
       }
     }
     return true;
+  }
+
+  static bool few_parts(const Told& t) {
+    std::size_t parts = 0;
+    for (std::size_t k = 0; k < t.counts.size(); ++k)
+      parts += k == 0 || std::fabs(t.counts[k] - t.counts[k - 1]) > 0.05 * std::fabs(t.counts[k]) + 4 * t.room[k] ? 1 : 0;
+    return 4 * parts <= t.counts.size();
   }
 
   std::string row_name(const Told& t) const { return "row " + std::to_string(t.row); }
