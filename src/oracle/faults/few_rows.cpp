@@ -44,6 +44,20 @@ std::int64_t first_failing(const Op& op, const Verdict& verdict, const std::stri
   return first < rows ? first / few * few : 0;
 }
 
+/// Whether an input's rows lie side by side, so that where a number lies depends on how many there are: a kernel that looks for it
+/// elsewhere finds another one in fewer rows.
+bool rows_lie_side_by_side(const Op& op, const Arguments& inputs, const std::string& symbol) {
+  const auto& tensors = op.schema().tensors;
+  return std::any_of(tensors.begin(), tensors.end(), [&](const TensorSpec& spec) {
+    const Tensor* const tensor = inputs.find(spec.name);
+    if (tensor == nullptr || !tensor->defined() || tensor->rank() < 2) return false;
+    const auto dims = dims_of(spec.shape, tensor->rank());
+    for (int d = 0; d + 1 < tensor->rank() && static_cast<int>(dims.size()) == tensor->rank(); ++d)
+      if (dims[static_cast<std::size_t>(d)] == symbol && tensor->size(-1) > 1 && tensor->stride(d) < tensor->stride(-1)) return true;
+    return false;
+  });
+}
+
 /// Whether rows of the call with the mistake are what golden mode makes of some inputs.
 bool is_another_call(const Placed& placed) {
   const Fault& fault = *placed.fault;
@@ -87,6 +101,7 @@ FewRows::FewRows(const FaultCase& call, const NamedTensors& actual, const JudgeO
       actual_(windowed(call.op, actual, window)),
       golden_(run_golden(call.op, inputs_, call.exec)),
       verdict_(judge(call.op, inputs_, golden_, actual_, options_)),
+      rows_lie_side_by_side_(rows_lie_side_by_side(call.op, call.inputs, window.front().symbol)),
       call_{call.op, inputs_, golden_, call.exec} {
   for (const Strikes strikes : {Strikes::kernel, Strikes::attribute, Strikes::call, Strikes::input})
     for (Placed& placed : placements(call_, strikes)) placed_.emplace(placed.id(), std::move(placed));
@@ -104,6 +119,7 @@ bool FewRows::rule_out(const Placed& placed) const {
 
 /// The mistake made in these rows alone.
 bool FewRows::rule_out_within(const Placed& placed) const {
+  if (rows_lie_side_by_side_ && placed.fault->strikes == Strikes::kernel) return false;
   const auto here = placed_.find(placed.id());
   if (here == placed_.end()) return false;
   const auto explanation = replay(here->second, actual_, verdict_, options_);

@@ -33,6 +33,7 @@ class FewRows {
   NamedTensors actual_;
   GoldenRun golden_;
   Verdict verdict_;
+  bool rows_lie_side_by_side_;
   FaultCase call_;
   std::map<std::string, Placed> placed_;
 };
