@@ -138,7 +138,7 @@ class GoldenMoe {
 
   GoldenProduct first(const Group& group, const SortedRows& rows, const std::vector<double>& open, const Exec& exec) const {
     const std::vector<float> factors = first_factors(moe_, wrong(group.expert, MoeMistake::next_experts_factors), !plain_);
-    const Weight weight = weight_of(moe_.first, group.expert, rows.type);
+    const Weight weight = weight_of(moe_.first, group.expert, rows.type, exec);
     const auto begin = static_cast<std::size_t>(group.first * rows.k), count = static_cast<std::size_t>(group.rows() * rows.k);
     GoldenProduct product;
     multiply(moe_, rows.operand(group), operand_of(moe_, moe_.first, weight, wrong(group.expert, MoeMistake::next_experts_scales)), factors,
@@ -181,7 +181,7 @@ class GoldenMoe {
     SortedRows rows = room_for(becomes, group.rows(), moe_.width());
     const std::vector<double> open = activate(group, sums, rows, exec);
     const Group own{group.expert, 0, group.pairs};
-    const Weight weight = weight_of(moe_.second, group.expert, x.type);
+    const Weight weight = weight_of(moe_.second, group.expert, x.type, exec);
     const Operand columns = operand_of(moe_, moe_.second, weight, wrong(group.expert, MoeMistake::next_experts_scales));
     const std::vector<float> factors = second_factors(moe_, wrong(group.expert, MoeMistake::next_experts_factors));
     const float* const bias = bias_before(moe_, moe_.second_bias, group.expert);

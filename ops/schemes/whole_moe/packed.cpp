@@ -50,7 +50,7 @@ void pack_matrix(const MoeMatrix& matrix, MoeNumbers numbers, const MoeMatrix::P
     i8_pack(I8Format::nvfp4, fp4_weights(matrix, 0, 0, tiles), codes, exec);
     return;
   }
-  const Weight weight = weight_of(matrix, 0, type);
+  const Weight weight = weight_of(matrix, 0, type, exec);
   const std::int64_t row_bytes = matrix.k * bits(type) / 8;
   if (type == DType::f8_e4m3) {
     panel_pack({weight.codes, row_bytes, 0, type}, matrix.n, matrix.k, codes, exec);

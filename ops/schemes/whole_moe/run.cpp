@@ -28,7 +28,7 @@ struct RunProduct {
 void multiply_on_gpu(const WholeMoe& moe, const std::vector<Group>& groups, const RunProduct& p, const Tensor& out, const Exec& exec) {
   std::vector<Weight> weights;
   std::vector<Product> products;
-  for (const Group& group : groups) weights.push_back(weight_of(p.matrix, group.expert, p.rows.type));
+  for (const Group& group : groups) weights.push_back(weight_of(p.matrix, group.expert, p.rows.type, exec));
   for (std::size_t g = 0; g < groups.size(); ++g)
     products.push_back({.a = p.rows.operand(groups[g]),
                         .b = operand_of(moe, p.matrix, weights[g], groups[g].expert),
@@ -76,24 +76,25 @@ void multiply_fp4(const WholeMoe& moe, const std::vector<Group>& groups, const R
               exec);
 }
 
-/// An expert's weight as B; `weights` keeps what is put together for it.
-PanelOperand panel_weight(const MoeMatrix& matrix, const Group& group, DType type, std::vector<Weight>& weights) {
+/// An expert's weight as B; `room` keeps what is put together for it.
+PanelOperand panel_weight(const MoeMatrix& matrix, const Group& group, DType type, Tensor& room, const Exec& exec) {
   const std::byte* const packed = packed_codes(matrix, group.expert, group.rows());
   if (packed != nullptr && type == DType::f8_e4m3) return packed_operand(type, packed, matrix.k);
-  const std::byte* const rows = packed != nullptr ? packed : weights.emplace_back(weight_of(matrix, group.expert, type)).codes;
-  return {rows, matrix.k * bits(type) / 8, 0, type};
+  const Weight weight = packed != nullptr ? Weight{{}, packed} : weight_of(matrix, group.expert, type, exec, room);
+  room = weight.whole;
+  return {weight.codes, matrix.k * bits(type) / 8, 0, type};
 }
 
 void multiply_panels(const WholeMoe& moe, const std::vector<Group>& groups, const RunProduct& p, const Tensor& out, const Exec& exec) {
   constexpr static float one = 1.0f;
   const DType type = code_of(moe.scheme.numbers);
-  std::vector<Weight> weights;
+  Tensor room;
   std::vector<PanelProduct> products;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::int64_t expert = groups[g].expert, first = groups[g].first;
     PanelProduct product{.m = groups[g].rows(), .n = p.matrix.n, .k = p.matrix.k};
     product.a = {p.rows.codes.data() + first * p.rows.row_bytes(), p.rows.row_bytes(), 0, p.rows.type};
-    product.b = panel_weight(p.matrix, groups[g], type, weights);
+    product.b = panel_weight(p.matrix, groups[g], type, room, exec);
     if (moe.scheme.numbers == MoeNumbers::fp8_blocks) {
       product.block = fp8_block;
       product.a_scales = {&one, 1, 0, 0};
@@ -104,6 +105,9 @@ void multiply_panels(const WholeMoe& moe, const std::vector<Group>& groups, cons
     }
     product.epilogue = tile_epilogue(p.factors[g], bias_before(moe, p.bias, expert), out.slice(0, first, first + groups[g].rows()), false);
     products.push_back(product);
+    if (!room.defined()) continue;
+    panel_multiply(products, exec);
+    products.clear();
   }
   panel_multiply(products, exec);
 }
