@@ -64,7 +64,7 @@ struct Product {
 };
 
 constexpr int most_vectors = many_sums_fit ? 4 : sum_vectors<false>;  // with six rows 24 of 32 registers
-constexpr int most_rows = many_sums_fit ? 6 : sum_rows<false>;
+constexpr int most_rows = many_sums_fit ? 6 : sum_rows;
 
 template <int rows, class Product>
 DODONA_INLINE void multiply_rows(const Product& p) {

@@ -269,21 +269,20 @@ void add_rows(const Operands& o, std::int64_t count, const SumsAt& sums) {
 /// All rows times a block, whose columns are widened at b.
 template <bool together>
 void add_block(const DotTile& tile, const Block& block, const float* b, SumsAt sums) {
-  constexpr int most = sum_rows<together>;
   const std::int64_t stride = ops::dot_row_stride(tile.k);
-  WeightsAhead ahead = columns_ahead(tile, block, (tile.rows + most - 1) / most);
+  WeightsAhead ahead = columns_ahead(tile, block, (tile.rows + sum_rows - 1) / sum_rows);
   Operands o{tile.a + block.begin, b, block.k, stride, {}, {}};
   const auto next = [&](std::int64_t count) {
     o.a += count * stride;
     sums.c += count * sums.c_row;
   };
   std::int64_t rows = tile.rows;
-  for (; rows >= most; rows -= most, next(most)) {
+  for (; rows >= sum_rows; rows -= sum_rows, next(sum_rows)) {
     ahead.fetch();
-    add_rows<together, most>(o, block.columns, sums);
+    add_rows<together, sum_rows>(o, block.columns, sums);
   }
   ahead.fetch();
-  if constexpr (most > 4)
+  if constexpr (sum_rows > 4)
     if (rows & 4) add_rows<together, 4>(o, block.columns, sums), next(4);
   if (rows & 2) add_rows<together, 2>(o, block.columns, sums), next(2);
   if (rows & 1) add_rows<together, 1>(o, block.columns, sums);

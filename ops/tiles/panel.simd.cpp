@@ -65,19 +65,18 @@ DODONA_INLINE void multiply_rows(const Operands& o, std::int64_t columns, const 
 
 template <bool together, class Sums>
 void multiply_panel(Operands o, std::int64_t rows, std::int64_t columns, Sums sums, const Ahead& ahead) {
-  constexpr int most = sum_rows<together>;
-  const std::int64_t tiles = rows / most + 1, fetched = ahead.end - ahead.begin;
+  const std::int64_t tiles = rows / sum_rows + 1, fetched = ahead.end - ahead.begin;
   const auto next = [&](std::int64_t count) {
     o.a += count * o.a_row;
     sums.next_rows(count);
   };
   std::int64_t tile = 0;
-  for (; rows >= most; rows -= most, next(most), ++tile) {
+  for (; rows >= sum_rows; rows -= sum_rows, next(sum_rows), ++tile) {
     fetch(ahead, ahead.begin + fetched * tile / tiles, ahead.begin + fetched * (tile + 1) / tiles);
-    multiply_rows<together, most>(o, columns, sums);
+    multiply_rows<together, sum_rows>(o, columns, sums);
   }
   fetch(ahead, ahead.begin + fetched * tile / tiles, ahead.end);
-  if constexpr (most > 4)
+  if constexpr (sum_rows > 4)
     if (rows & 4) multiply_rows<together, 4>(o, columns, sums), next(4);
   if (rows & 2) multiply_rows<together, 2>(o, columns, sums), next(2);
   if (rows & 1) multiply_rows<together, 1>(o, columns, sums);

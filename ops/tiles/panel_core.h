@@ -19,10 +19,7 @@ struct Known {
 
 /// Rows and vectors of sums that stay in registers beside what is multiplied: of one chain each 24 of 32 registers, or 12 of 16; of both
 /// chains together 16 of 32, and what goes to all lanes is read as it is multiplied.
-template <bool together>
-inline constexpr int sum_rows = many_sums_fit    ? 8
-                                : sum_lanes == 8 ? 4
-                                                 : 6;
+inline constexpr int sum_rows = many_sums_fit ? 8 : sum_lanes == 8 ? 4 : 6;
 template <bool together>
 inline constexpr int sum_vectors = !together && (many_sums_fit || sum_lanes == 8) ? 3 : 1;
 
@@ -123,7 +120,8 @@ struct SumsAt {
   DODONA_INLINE void operator()(int i, int v, SumLanes sum) const { sum.store(c + i * c_row + sum_lanes * v); }
 };
 
-/// A chain of each of some sums, from +0.
+/// A chain of each of some sums, from +0. What panel_sums does with its own: where registers are just enough, GCC keeps sums there only as
+/// it is written there.
 template <int rows, int vectors>
 struct PanelChains {
   SumLanes of[rows][vectors];
