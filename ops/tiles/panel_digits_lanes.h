@@ -119,7 +119,7 @@ inline void prepare_digits(const std::uint8_t* codes, std::int64_t k, const ops:
 /// Blocks [begin, end) of a panel of raw weights.
 inline void pack_blocks(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* codes,
                         std::uint8_t* scales) {
-  pack_nibbles_of<digits_code_bytes / 2, 0x88888888>(w, panel, 2 * begin, 2 * end, codes, [](std::int64_t, std::uint8_t*) {});
+  pack_nibbles_of<digits_code_bytes / 2, 0x88888888>(w, panel, 2 * begin, 2 * end, true, codes, [](std::int64_t, std::uint8_t*) {});
   const std::int64_t groups = w.k / digits_k, together = groups % 4 == 0 ? 4 : 1, first = panel * ops::i8_panel_columns;
   for (std::int64_t b = begin; b < end; ++b)
     for (std::int64_t j = 0; j < ops::i8_panel_columns; ++j, scales += 2) {

@@ -112,13 +112,16 @@ struct Rows {
   float* sums;
 };
 /// What is fetched from memory while packed lines are multiplied, a line for each of theirs: from vector to vector, from a word to the
-/// next, and after sixteen words.
+/// next, and after four words.
 struct Fetch {
   const std::byte* first;
   std::int64_t of_vector, of_word, of_words;
+  DODONA_INLINE std::int64_t offset(std::int64_t vector, std::int64_t word) const {
+    return vector * of_vector + word / 4 * of_words + word % 4 * of_word;
+  }
   DODONA_INLINE Fetch at(std::int64_t vector, std::int64_t word) const {
     Fetch f = *this;
-    f.first = beyond(f.first, vector * of_vector + word / 16 * of_words);
+    f.first = beyond(f.first, offset(vector, word));
     return f;
   }
 };
@@ -167,14 +170,13 @@ DODONA_INLINE void add_to_chains(const Rows& r, const Codes& b, std::int64_t don
                                  Chains<rows, vectors>& odd) {
   constexpr int many = vectors_at_a_time<rows, vectors>;
   const std::byte* p = b.lines + done / 4 * of_word;
-  std::int64_t fetched = done / line * b.fetch.of_words + done % line / 4 * b.fetch.of_word;
   const auto add_words = [&](std::int64_t count) __attribute__((always_inline)) {
     DODONA_UNROLL(8)
     for (int first = 0; first < vectors; first += many) {
       typename Unpack::Word words[many];
       DODONA_UNROLL(8)
       for (int v = 0; v < many; ++v) {
-        if constexpr (from == 0) fetch_line(b.fetch.first, fetched + (first + v) * b.fetch.of_vector);
+        if constexpr (from == 0) fetch_line(b.fetch.first, b.fetch.offset(first + v, done / 4));
         words[v] = Unpack::word(p + (first + v) * line);
       }
       DODONA_UNROLL(4)
@@ -187,7 +189,6 @@ DODONA_INLINE void add_to_chains(const Rows& r, const Codes& b, std::int64_t don
       stay(sum(0), sum(1), sum(2), sum(3));
     }
     p += of_word;
-    fetched += b.fetch.of_word;
   };
   for (; done + 4 <= end; done += 4) add_words(4);
   if (done < end) add_words(end - done);
@@ -344,11 +345,11 @@ void multiply_chunk(const PanelFewTile& tile, const Scratch& s, const float* a, 
 template <class Unpack>
 void multiply_packed(const PanelFewTile& tile, const Scratch& s, const float* a) {
   // Memory answers in the meantime. Farther away it answers one row less often, and several rows, of eight lanes, more often.
-  const std::int64_t far = sum_lanes == 8 && tile.product->m > 1 ? 8192 : 2048;
+  const std::int64_t far = sum_lanes == 8 && tile.product->m > 1 ? 8192 : 4096;
   const PanelProduct& p = *tile.product;
   const bool nans = head_of(packed_panel(tile)).nans != 0;
   const std::byte* const lines = packed_panel(tile) + ops::panel_few_head + tile.column % tile_columns / 16 * line;
-  multiply_chunk<Unpack>(tile, s, a, {lines, {lines + far, line, of_word, 16 * of_word}}, nans, 0, p.k);
+  multiply_chunk<Unpack>(tile, s, a, {lines, {lines + far, line, of_word, 4 * of_word}}, nans, 0, p.k);
 }
 
 /// What follows `done` elements of raw columns: those of the next tile, of so many columns at most, after the last ones.
@@ -365,7 +366,7 @@ void multiply_raw(const PanelFewTile& tile, const Scratch& s, const float* a, st
   while (begin < p.k) {
     const std::int64_t k = p.k - begin < chunk_k ? p.k - begin : chunk_k;
     const bool nans = pack_columns<Unpack>({columns.first + begin, columns.stride, columns.count}, k, s.codes);
-    const Fetch next{what_follows(tile, begin + k, tile_columns), 16 * columns.stride, columns.stride, line};
+    const Fetch next{what_follows(tile, begin + k, tile_columns), 16 * columns.stride, line, columns.stride};
     multiply_chunk<Unpack>(tile, s, a, {s.codes, next}, nans, begin, k);
     begin += k;
   }
@@ -386,7 +387,8 @@ std::int64_t multiply_blocks(const PanelFewTile& tile, const Scratch& s, const f
       for (int b = 0; b < blocks; ++b)
         pack_sixteen({columns.first + begin + b * p.block + from, columns.stride, columns.count}, line, s.codes + b * line, nans);
       multiply_vectors<Unpack, blocks>({a + begin + from, ops::panel_few_a_stride(p.k), p.block, s.block}, p.m,
-                                       {s.codes, {beyond(next, from), p.block, columns.stride, 0}}, nans.any(), blocks, line);
+                                       {s.codes, {beyond(next, from), p.block, columns.stride, 4 * columns.stride}}, nans.any(), blocks,
+                                       line);
     }
     for (int b = 0; b < blocks; ++b) add_scaled<Unpack>(tile, s, begin / p.block + b, s.block + 16 * b);
   }

@@ -82,8 +82,10 @@ DODONA_INLINE void fetch_step(const std::uint8_t* packed) {
   for (int line = 0; line < Unpack::step_bytes / 64; ++line) __builtin_prefetch(packed + 64 * line, 0, 2);
 }
 
-/// What is fetched while rows are multiplied: memory answers in the meantime.
-constexpr std::int64_t far_ahead = 2304;
+/// What is fetched while `rows` are multiplied: memory answers in the meantime, which is short for one row.
+constexpr std::int64_t far_ahead(std::int64_t rows) {
+  return rows > 1 ? 4608 : 9216;
+}
 
 /// Few rows of A and at most a chunk: sums[rows][16] += A times a panel, decoded on the way. What lies `ahead` is fetched.
 template <class Unpack, class Sums, int rows>
@@ -218,7 +220,7 @@ template <class Unpack, int rows>
 void multiply_packed_apart(const std::uint8_t* packed, std::int64_t steps, const RowsApart<rows>& a, float* sums) {
   SumsApart<rows> of(sums);
   for (std::int64_t s = 0; s < steps; ++s, packed += Unpack::step_bytes) {
-    fetch_step<Unpack>(packed + far_ahead);
+    fetch_step<Unpack>(packed + far_ahead(rows));
     const typename Unpack::Step weights(packed);
     for (std::int64_t word = 0; word < step / 4; word += 2) {
       const i32x16_pair two = weights.two(word);
@@ -350,7 +352,7 @@ void multiply_pair(const I8Tile& tile, std::int64_t pair, std::int64_t s, std::i
   alignas(64) std::uint8_t chunk[together * chunk_steps * Unpack::step_bytes];
   for (std::int64_t p = 0; p < panels; ++p) {
     if (w.packed == nullptr && p % together == 0)
-      Unpack::pack(w, first + p, panels - p < together ? panels - p : together, s, s + count, chunk);
+      Unpack::pack(w, first + p, panels - p < together ? panels - p : together, s, s + count, tile.panels <= tile_panels, chunk);
     const std::uint8_t* const packed = w.packed != nullptr ? packed_at(first + p, s) : chunk + p % together * count * Unpack::step_bytes;
     if (decoding) {
       multiply_while_decoding<Unpack, Sums, rows_at_once<Sums>>(packed, count, 0, a, tile.rows, sums + 16 * p);
@@ -383,9 +385,9 @@ void multiply_tile(const I8Tile& tile) {
     }
     for (std::int64_t p = 0; p < tile.panels; ++p)
       for (std::int64_t s = 0; s < steps; s += chunk_steps)
-        multiply_while_decoding<Unpack, Sums, rows_at_once<Sums>>(w.packed + ((tile.first_panel + p) * steps + s) * Unpack::step_bytes,
-                                                                  steps_from(s), far_ahead, tile.a.at(0, s / chunk_steps), tile.rows,
-                                                                  tile.sums + p / tile_panels * pair_floats + p % tile_panels * 16);
+        multiply_while_decoding<Unpack, Sums, rows_at_once<Sums>>(
+            w.packed + ((tile.first_panel + p) * steps + s) * Unpack::step_bytes, steps_from(s), far_ahead(tile.rows),
+            tile.a.at(0, s / chunk_steps), tile.rows, tile.sums + p / tile_panels * pair_floats + p % tile_panels * 16);
     return store_tile<Sums>(tile);
   }
   if constexpr (multiplies_raw<Unpack>) {
@@ -424,12 +426,12 @@ template <class Tier>
 void I8PackKernel::run(I8Format format, const I8Weights& weights, std::int64_t panel, std::uint8_t* out) {
   using namespace DODONA_TIER;
   switch (format) {
-    case I8Format::nvfp4: return Nvfp4Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
-    case I8Format::mxfp4: return Mxfp4Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
-    case I8Format::i8: return Int8Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
-    case I8Format::i4: return Int4Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
-    case I8Format::qserve: return QserveUnpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
-    case I8Format::qserve_groups: return QserveGroupUnpack::pack(weights, panel, 1, 0, i8_steps(weights.k), out);
+    case I8Format::nvfp4: return Nvfp4Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), true, out);
+    case I8Format::mxfp4: return Mxfp4Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), true, out);
+    case I8Format::i8: return Int8Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), true, out);
+    case I8Format::i4: return Int4Unpack::pack(weights, panel, 1, 0, i8_steps(weights.k), true, out);
+    case I8Format::qserve: return QserveUnpack::pack(weights, panel, 1, 0, i8_steps(weights.k), true, out);
+    case I8Format::qserve_groups: return QserveGroupUnpack::pack(weights, panel, 1, 0, i8_steps(weights.k), true, out);
     case I8Format::e4m3_i4: return pack_blocks(weights, panel, 0, weights.k / digits_k, out, out + weights.k * i8_panel_columns / 2);
   }
 }

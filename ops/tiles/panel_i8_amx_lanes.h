@@ -104,7 +104,7 @@ DODONA_INLINE const std::uint8_t* packed_panel(const ops::I8Weights& w, std::int
                                                std::int64_t step, std::int64_t count, std::uint8_t* to) {
   constexpr std::int64_t together = Unpack::panels_together;
   if (w.packed != nullptr) return w.packed + ((first + p) * ops::i8_steps(w.k) + step) * Unpack::step_bytes;
-  if (p % together == 0) Unpack::pack(w, first + p, panels - p < together ? panels - p : together, step, step + count, to);
+  if (p % together == 0) Unpack::pack(w, first + p, panels - p < together ? panels - p : together, step, step + count, false, to);
   return to + p % together * count * Unpack::step_bytes;
 }
 

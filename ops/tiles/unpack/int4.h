@@ -24,8 +24,9 @@ struct Int4Unpack {
   // 8 * 15 * 128 fits in 16 bits.
   static DODONA_INLINE i32x16 dot(i32x16 sum, const i32x16 (&weights)[4], const i32x16 (&row)[4]) { return dot16_small(sum, weights, row); }
 
-  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
-    pack_nibbles_of<step_bytes>(w, panel, begin, end, out, [](std::int64_t, std::uint8_t*) {});
+  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, bool by_pairs,
+                   std::uint8_t* out) {
+    pack_nibbles_of<step_bytes>(w, panel, begin, end, by_pairs, out, [](std::int64_t, std::uint8_t*) {});
   }
 
   /// See Nvfp4Unpack: of every eight bytes the even ones, then the odd ones.

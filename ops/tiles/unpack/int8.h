@@ -43,7 +43,8 @@ struct Int8Unpack {
     return sum;
   }
 
-  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
+  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, bool by_pairs,
+                   std::uint8_t* out) {
     const std::uint8_t* const rows = w.codes + panel * ops::i8_panel_columns * w.k;
     const std::int64_t last = w.n - 1 - panel * ops::i8_panel_columns;
     for (std::int64_t s = begin; s < end; ++s) {
@@ -52,7 +53,8 @@ struct Int8Unpack {
       DODONA_UNROLL(16)
       for (int r = 0; r < 16; ++r) {
         const auto* p = reinterpret_cast<const std::int32_t*>(rows + (r < last ? r : last) * w.k + s * ops::i8_step);
-        __builtin_prefetch(reinterpret_cast<const std::byte*>(p) + further);
+        by_pairs ? fetch_next_pair(w.codes, w.k, panel, s * ops::i8_step, r)
+                 : __builtin_prefetch(reinterpret_cast<const std::byte*>(p) + further);
         columns[r] = as_f32(words >= 16 ? i32x16::load(p) : i32x16::load_partial(p, words));
       }
       transpose(columns);
@@ -108,7 +110,7 @@ struct Int8Unpack {
 
  private:
   static constexpr int columns_together = many_sums_fit ? 2 : 1;
-  static constexpr std::int64_t cached = 32768, ahead = 4096;
+  static constexpr std::int64_t cached = 32768, ahead = 8192;
 
   /// Bytes [begin, end) of columns of `k`.
   struct Streams {
@@ -150,7 +152,7 @@ struct Int8Unpack {
         DODONA_UNROLL(2)
         for (int c = 0; c < columns_together; ++c) {
           const std::uint8_t* const p = from.column[c] + begin + i;
-          __builtin_prefetch(p + distance);
+          __builtin_prefetch(p + distance, 0, 2);
           weights[c] = load_bytes(p);
         }
         add(weights, codes + i);

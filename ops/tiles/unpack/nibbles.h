@@ -59,14 +59,15 @@ DODONA_INLINE void words_of_steps(const ops::I8Weights& w, std::int64_t panel, s
 }
 
 /// Steps [begin, end) of a panel of raw weights to `out`, `step_bytes` a step, bits of `flipped` flipped; rest(s, to) adds what else step s
-/// has.
+/// has. See fetch_next_pair for `by_pairs`; other panels are packed beside many, a part of K of them all after the other.
 template <std::int64_t step_bytes, std::uint32_t flipped = 0, class Rest>
-DODONA_INLINE void pack_nibbles_of(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, std::uint8_t* out,
-                                   const Rest& rest) {
+DODONA_INLINE void pack_nibbles_of(const ops::I8Weights& w, std::int64_t panel, std::int64_t begin, std::int64_t end, bool by_pairs,
+                                   std::uint8_t* out, const Rest& rest) {
   for (std::int64_t s = begin; s < end; s += 2) {
     const ColumnsAhead ahead = columns_ahead(w, panel, s, columns_of_tile);
     DODONA_UNROLL(16)
-    for (int column = 0; column < 16; ++column) ahead(column);
+    for (int column = 0; column < 16; ++column)
+      by_pairs ? fetch_next_pair(w.codes, w.k / 2, panel, s * (ops::i8_step / 2), column) : ahead(column);
     i32x16 words[16];
     words_of_steps(w, panel, s, words);
     for (std::int64_t i = 0; i < 2 && s + i < end; ++i) {

@@ -49,8 +49,9 @@ struct Nvfp4Unpack {
   static DODONA_INLINE f32x16 scales(const std::uint8_t* packed, int block) { return load_e4m3(packed + 512 + 16 * block); }
   static DODONA_INLINE i32x16 dot(i32x16 sum, const i32x16 (&weights)[4], const i32x16 (&row)[4]) { return dot16_small(sum, weights, row); }
 
-  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
-    pack_nibbles_of<step_bytes>(w, panel, begin, end, out, [&](std::int64_t s, std::uint8_t* to) {
+  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, bool by_pairs,
+                   std::uint8_t* out) {
+    pack_nibbles_of<step_bytes>(w, panel, begin, end, by_pairs, out, [&](std::int64_t s, std::uint8_t* to) {
       scales_of_step(w, panel, s).store(reinterpret_cast<std::int32_t*>(to));
     });
   }
@@ -78,8 +79,9 @@ struct Mxfp4Unpack : Nvfp4Unpack {
   static DODONA_INLINE f32x16 scales(const std::uint8_t* packed, int block) {
     return as_f32(shl<23>(load_u8(packed + 512 + 16 * (block / 2))));
   }
-  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, std::uint8_t* out) {
-    pack_nibbles_of<step_bytes>(w, panel, begin, end, out, [&](std::int64_t s, std::uint8_t* to) {
+  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t, std::int64_t begin, std::int64_t end, bool by_pairs,
+                   std::uint8_t* out) {
+    pack_nibbles_of<step_bytes>(w, panel, begin, end, by_pairs, out, [&](std::int64_t s, std::uint8_t* to) {
       scales_of_step(w, panel, s).store(reinterpret_cast<std::int32_t*>(to));
     });
   }

@@ -150,7 +150,7 @@ struct QserveUnpack {
   // 8 * 15 * 128 fits in 16 bits.
   static DODONA_INLINE i32x16 dot(i32x16 sum, const i32x16 (&weights)[4], const i32x16 (&row)[4]) { return dot16_small(sum, weights, row); }
 
-  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, std::int64_t begin, std::int64_t end,
+  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, std::int64_t begin, std::int64_t end, bool,
                    std::uint8_t* out) {
     for (std::int64_t s = begin; s < end; ++s)
       pack_qserve_codes(w, panel, panels, s, out + (s - begin) * step_bytes, (end - begin) * step_bytes);
@@ -215,7 +215,7 @@ struct QserveGroupUnpack {
     return Int8Unpack::dot(sum, weights, row);
   }
 
-  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, std::int64_t begin, std::int64_t end,
+  static void pack(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, std::int64_t begin, std::int64_t end, bool,
                    std::uint8_t* out) {
     for (std::int64_t s = begin; s < end; ++s)
       pack_qserve_codes(w, panel, panels, s, out + (s - begin) * step_bytes, (end - begin) * step_bytes);
