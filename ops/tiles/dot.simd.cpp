@@ -49,7 +49,7 @@ void finish(const DotTile& tile, std::int64_t row, std::int64_t rows, std::int64
 // ---- columns of bf16 that come from memory
 
 /// What is asked for beforehand of columns whose elements lie side by side.
-constexpr std::int64_t bytes_ahead = 512;
+constexpr std::int64_t bytes_ahead = 256;
 
 /// Groups of `at_once` columns of a tile as they lie in memory, column by column, or where rows' elements lie side by side a part of K of
 /// them all after the other: body(group, end, j) for those of column j from the group on to the end of K that is given.

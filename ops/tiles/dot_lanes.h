@@ -56,9 +56,11 @@ struct DotGroup {
     transpose(words);
     for (int i = 0; i < 16; ++i) body(i, words[i]);
   }
-  /// Asks for what lies `bytes` further along columns, and where they end for the next sixteen; or for what follows in rows.
+  /// Asks for what lies `bytes` further along columns, and where they end for the next sixteen; of short columns for the next sixteen in
+  /// the order of memory; or for what follows in rows.
   DODONA_INLINE void fetch(std::int64_t bytes) const {
     if (!along_k()) return fetch_rows();
+    if (32 * b.column_stride <= short_columns) return fetch_next_columns();
     std::int64_t at = 2 * begin + bytes, columns = 0;
     if (at >= 2 * k) columns = at / (2 * k) * 16, at %= 2 * k;
     const auto first = reinterpret_cast<std::uintptr_t>(b.first) + static_cast<std::uintptr_t>(at + 2 * columns * b.column_stride);
@@ -67,6 +69,14 @@ struct DotGroup {
   }
 
  private:
+  /// Bytes of sixteen columns that are short.
+  static constexpr std::int64_t short_columns = 1 << 15;
+
+  DODONA_INLINE void fetch_next_columns() const {
+    const auto next = reinterpret_cast<std::uintptr_t>(b.first) + static_cast<std::uintptr_t>(32 * (b.column_stride + begin));
+    for (int line = 0; line < 16; ++line)
+      __builtin_prefetch(reinterpret_cast<const void*>(next + static_cast<std::uintptr_t>(64 * line)), 0, 2);  // NOLINT
+  }
   DODONA_INLINE void fetch_rows() const {
     constexpr std::int64_t ahead = 128;
     if (lie_near(b, k)) return;
