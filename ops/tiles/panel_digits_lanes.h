@@ -296,7 +296,7 @@ struct DigitsPacked {
 /// add(task, rows) for every chunk, of all rows; then the epilogue.
 template <class Add>
 DODONA_INLINE void multiply_digits(const ops::I8Tile& tile, const Add& add) {
-  constexpr std::int64_t far = 1024;  // of two streams
+  constexpr std::int64_t far = 2048;  // of two streams
   const ops::I8Weights& w = *tile.weights;
   const std::int64_t blocks = w.k / digits_k, panel_bytes = ops::i8_panel_bytes(tile.format, w.k);
   float* const sums = tile.sums;
