@@ -56,7 +56,7 @@ struct DotGroup {
     transpose(words);
     for (int i = 0; i < 16; ++i) body(i, words[i]);
   }
-  /// Asks for what lies `bytes` further along columns, and where they end for the next sixteen; of short columns for the next sixteen in
+  /// Asks for what lies `bytes` further along columns, and where they end for the next sixteen; of short columns for those that follow, in
   /// the order of memory; or for what follows in rows.
   DODONA_INLINE void fetch(std::int64_t bytes) const {
     if (!along_k()) return fetch_rows();
@@ -72,10 +72,13 @@ struct DotGroup {
   /// Bytes of sixteen columns that are short.
   static constexpr std::int64_t short_columns = 1 << 15;
 
+  /// So far ahead, in whole sixteens of columns.
   DODONA_INLINE void fetch_next_columns() const {
-    const auto next = reinterpret_cast<std::uintptr_t>(b.first) + static_cast<std::uintptr_t>(32 * (b.column_stride + begin));
+    constexpr std::int64_t ahead = 16384;
+    const std::int64_t sixteen = 32 * b.column_stride, next = (ahead + sixteen - 1) / sixteen * sixteen + 32 * begin;
+    const auto first = reinterpret_cast<std::uintptr_t>(b.first) + static_cast<std::uintptr_t>(next);
     for (int line = 0; line < 16; ++line)
-      __builtin_prefetch(reinterpret_cast<const void*>(next + static_cast<std::uintptr_t>(64 * line)), 0, 2);  // NOLINT
+      __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(64 * line)), 0, 2);  // NOLINT
   }
   DODONA_INLINE void fetch_rows() const {
     constexpr std::int64_t ahead = 128;
