@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/rows/convert_row.h"
 #include "ops/rows/quantize_row.h"
 #include "quant/hopper/fast_math.h"
 
@@ -40,6 +41,8 @@ void cast_row_as_the_formats_say(DType from_type, const std::byte* from, DType t
     dispatch<QuantizeRowKernel>(isa, QuantizeRow{from, reinterpret_cast<std::uint8_t*>(to), n, nullptr, from_type, to_type, false, 1.0f});
     return;
   }
+  // Which NaN comes of a NaN is what the scalar functions below say.
+  if (!is_fp8(to_type) && dispatch<ConvertRowKernel>(isa, ConvertRow{from, to, n, from_type, to_type})) return;
   std::array<float, 256> wide;
   const std::int64_t from_bytes = bits(from_type) / 8, to_bytes = bits(to_type) / 8;
   for (std::int64_t i = 0; i < n; i += 256) {

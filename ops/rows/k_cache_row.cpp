@@ -4,19 +4,24 @@
 #include <bit>
 
 #include "core/random.h"
+#include "ops/rows/convert_row.h"
 #include "quant/e4m3.h"
 #include "quant/element.h"
 
 namespace dodona::ops {
 
-void dequantize_k_cache_row(const std::byte* row, std::byte* out, KCacheScales scales) {
+void dequantize_k_cache_row(const std::byte* row, std::byte* out, Isa isa, KCacheScales scales) {
   std::array<float, static_cast<std::size_t>(k_cache_group)> values;
   for (std::int64_t g = 0; g < k_cache_groups; ++g) {
     float scale = k_cache_scale(row, g);
     if (scales == KCacheScales::bf16) scale = static_cast<float>(quant::round_to(DType::bf16, static_cast<double>(scale)));
-    quant::to_f32(DType::f8_e4m3, row + g * k_cache_group, values.data(), k_cache_group);
+    const std::byte* const codes = row + g * k_cache_group;
+    std::byte* const to = out + 2 * g * k_cache_group;
+    // Which NaN comes of a NaN is what the scalar functions below say.
+    if (dispatch<ConvertRowKernel>(isa, ConvertRow{codes, to, k_cache_group, DType::f8_e4m3, DType::bf16, scale})) continue;
+    quant::to_f32(DType::f8_e4m3, codes, values.data(), k_cache_group);
     for (float& value : values) value *= scale;
-    quant::from_f32(DType::bf16, values.data(), out + 2 * g * k_cache_group, k_cache_group);
+    quant::from_f32(DType::bf16, values.data(), to, k_cache_group);
   }
   std::memcpy(out + 2 * k_cache_nope, row + k_cache_rope_at, 2 * k_cache_rope);
 }

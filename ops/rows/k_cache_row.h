@@ -7,6 +7,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "dodona/exec.h"
+
 namespace dodona::ops {
 
 inline constexpr std::int64_t k_cache_nope = 512, k_cache_rope = 64, k_cache_group = 128, k_cache_groups = k_cache_nope / k_cache_group;
@@ -26,7 +28,7 @@ inline void set_k_cache_scale(std::byte* row, std::int64_t group, float scale) {
 /// What a code is multiplied with: its scale, or as FlashMLA has it that rounded to bf16.
 enum class KCacheScales { f32, bf16 };
 /// The row as 576 elements of bf16: bf16(fl32(code * scale)), then the rotated part bit for bit.
-void dequantize_k_cache_row(const std::byte* row, std::byte* out, KCacheScales scales = KCacheScales::f32);
+void dequantize_k_cache_row(const std::byte* row, std::byte* out, Isa isa, KCacheScales scales = KCacheScales::f32);
 
 /// Rows of case lines, `count` of them: codes of any number but NaN, scales from 2^-8 up over so many powers of two, ordinary rotated
 /// parts.

@@ -1,6 +1,7 @@
 #include "ops/sampling/apply_token_bitmask_inplace_cuda.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "core/threads.h"
@@ -10,24 +11,42 @@
 namespace dodona::ops {
 namespace {
 
-template <bool bits_reversed>
-void masked(const ApplyTokenBitmaskInplaceCuda& op, const Exec& exec) {
+/// Bit 31 - i for bit i.
+std::uint32_t reversed(std::uint32_t bits) {
+  std::uint32_t result = 0;
+  for (int i = 0; i < 32; ++i) result = result << 1 | (bits >> i & 1);
+  return result;
+}
+
+/// Those of 32 logits, or of `count`, whose bit is set become `lowest`.
+template <class Element>
+void mask_word(std::uint32_t forbidden, Element* logits, std::int64_t count, Element lowest) {
+  if (count < 32) forbidden &= (std::uint32_t{1} << count) - 1;
+  if (forbidden == ~std::uint32_t{0}) return static_cast<void>(std::fill_n(logits, 32, lowest));
+  for (; forbidden != 0; forbidden &= forbidden - 1) logits[std::countr_zero(forbidden)] = lowest;
+}
+
+template <bool bits_reversed, class Element>
+void masked_as(const ApplyTokenBitmaskInplaceCuda& op, const Exec& exec, Element lowest) {
   const std::int64_t rows = op.indices.defined() ? op.indices.size(0) : op.logits.size(0), width = op.logits.size(1);
   const std::int64_t words = std::min(op.bitmask.size(1), (width + 31) / 32);
-  const DType type = op.logits.dtype();
-  const std::uint64_t lowest = type == f32 ? 0xFF800000u : type == f16 ? 0xFC00u : 0xFF80u;
   parallel_for(exec.threads, rows, static_cast<double>(width), [&](std::int64_t n) {
     const std::int64_t b = op.indices.defined() ? static_cast<std::int64_t>(quant::get(op.indices, n)) : n;
     const std::int32_t* mask = op.bitmask.as<const std::int32_t>() + b * op.bitmask.stride(0);
+    Element* const logits = reinterpret_cast<Element*>(op.logits.data()) + b * op.logits.stride(0);
     for (std::int64_t w = 0; w < words; ++w) {
-      auto forbidden = ~static_cast<std::uint32_t>(mask[w]);
-      for (std::int64_t v = 32 * w; forbidden != 0 && v < std::min(32 * w + 32, width); ++v) {
-        const std::uint32_t bit = bits_reversed ? forbidden >> 31 : forbidden & 1;
-        if (bit != 0) quant::store_bits(type, op.logits.data(), b * op.logits.stride(0) + v, lowest);
-        forbidden = bits_reversed ? forbidden << 1 : forbidden >> 1;
-      }
+      const auto forbidden = ~static_cast<std::uint32_t>(mask[w]);
+      mask_word(bits_reversed ? reversed(forbidden) : forbidden, logits + 32 * w, std::min<std::int64_t>(32, width - 32 * w), lowest);
     }
   });
+}
+
+/// Infinities of the logits' type, as bits.
+template <bool bits_reversed>
+void masked(const ApplyTokenBitmaskInplaceCuda& op, const Exec& exec) {
+  const DType type = op.logits.dtype();
+  if (type == f32) return masked_as<bits_reversed>(op, exec, std::uint32_t{0xFF800000});
+  masked_as<bits_reversed>(op, exec, static_cast<std::uint16_t>(type == f16 ? 0xFC00 : 0xFF80));
 }
 
 void fast(const ApplyTokenBitmaskInplaceCuda& op, const Exec& exec) {

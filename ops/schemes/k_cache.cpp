@@ -38,7 +38,7 @@ void dequantize_elements(const KCacheRows& rows, Reference* reference) {
 
 void dequantize_rows(const KCacheRows& rows, const Exec& exec) {
   parallel_for(exec.threads, row_count(rows.output), 1e3, [&](std::int64_t i) {
-    dequantize_k_cache_row(row_begin(rows.cache, row_of(rows, i), 1), row_begin_mutable(rows.output, i, 2));
+    dequantize_k_cache_row(row_begin(rows.cache, row_of(rows, i), 1), row_begin_mutable(rows.output, i, 2), exec.isa);
   });
 }
 

@@ -386,7 +386,7 @@ class GoldenHeads {
       for (std::int64_t j = 0; j < count; ++j) {
         const std::byte* key = key_at[static_cast<std::size_t>(j)];
         if (call_.key_rows == KeyRows::k_cache) {
-          dequantize_k_cache_row(key, row.data(), KCacheScales::bf16);
+          dequantize_k_cache_row(key, row.data(), isa_, KCacheScales::bf16);
           key = row.data();
         }
         quant::to_f64(type, key, keys.data() + j * call_.key_width, call_.key_width);

@@ -60,10 +60,10 @@ float slog_of(double scale) {
 /// The rows that are there, as bf16.
 class Dequantized {
  public:
-  explicit Dequantized(FlashMlaKeys keys) : rows_(keys.size() * bytes) {
+  Dequantized(FlashMlaKeys keys, Isa isa) : rows_(keys.size() * bytes) {
     for (std::size_t t = 0; t < keys.size(); ++t) {
       if (keys[t] == nullptr) continue;
-      dequantize_k_cache_row(keys[t], rows_.data() + t * bytes, KCacheScales::bf16);
+      dequantize_k_cache_row(keys[t], rows_.data() + t * bytes, isa, KCacheScales::bf16);
       keys_[t] = rows_.data() + t * bytes;
     }
   }
@@ -89,7 +89,7 @@ void decode_tile(const SparseMla& call, const Heads& heads, const FlashMlaRange&
   const FlashMlaTile tile(quant::tensor_core::half_mma, DType::bf16, queries_of(call, heads), isa);
   FlashMlaRows largest = tile.numbers(1, -1e30f), outs = tile.numbers(mla_latent), sums = tile.numbers(4);
   for (std::int32_t k = range.begin; k < range.end; ++k) {
-    const Dequantized rows(keys_of(call, heads.token, k));
+    const Dequantized rows(keys_of(call, heads.token, k), isa);
     FlashMlaRows weights = tile.scores(rows.keys(), false);
     mask(rows.keys(), weights);
     const FlashMlaRows factors = flash_mla_weigh(weights, largest, slog_of(call.scale), -infinity);

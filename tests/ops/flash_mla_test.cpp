@@ -310,7 +310,7 @@ TEST(FlashMlaSparse, TheCacheOfDecodeIsThatOfDequantizedRows) {
     for (std::int64_t g = 0; g < 4; ++g) ops::set_k_cache_scale(cache.as<std::byte>() + r * 656, g, 0.0625f);
   Sparse rows = Sparse::of(1, 3, 128, list_of(100, -1));
   for (std::int64_t r = 0; r < 128; ++r)
-    ops::dequantize_k_cache_row(cache.as<const std::byte>() + r * 656, rows.kv.as<std::byte>() + r * 1152);
+    ops::dequantize_k_cache_row(cache.as<const std::byte>() + r * 656, rows.kv.as<std::byte>() + r * 1152, default_isa());
   Arguments a;
   a.set("q", rows.q.reshape({1, 1, 3, 576}));
   a.set("k_cache", cache);
