@@ -70,7 +70,7 @@ struct DotGroup {
 
  private:
   /// Bytes of sixteen columns that are short.
-  static constexpr std::int64_t short_columns = 1 << 15;
+  static constexpr std::int64_t short_columns = 3 << 14;
 
   /// So far ahead, in whole sixteens of columns.
   DODONA_INLINE void fetch_next_columns() const {
