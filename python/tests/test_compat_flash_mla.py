@@ -56,6 +56,22 @@ def test_metadata_of_versions_before_are_a_pair():
     assert raw(out).tobytes() == raw(DENSE.run()["out"]).tobytes()
 
 
+@pytest.mark.parametrize("mode", [None, "golden", "hopper"])
+def test_heads_of_keys_have_each_their_share_of_the_queries_heads(mode):
+    a = DENSE.arguments()
+    q, cache = raw(a["q"]).view(np.float16), raw(a["k_cache"]).view(np.float16)
+    other = cache[:, ::-1] * np.float16(0.5)
+    both = np.concatenate([cache, other], axis=2)
+    of_heads = np.concatenate([q, q[:, :, ::-1]], axis=2)
+    out, lse = dense(flash_mla.get_mla_metadata()[0], q=of_heads, k_cache=both, mode=mode)
+    assert raw(out).shape == (2, 2, 6, 512) and raw(lse).shape == (2, 6, 2)
+    cut = dodona.get_mla_metadata(raw(a["cache_seqlens"]), num_q_tokens_per_head_k=6, num_heads_k=2, num_heads_q=6)
+    for head, (queries, keys) in enumerate([(q, cache), (np.ascontiguousarray(q[:, :, ::-1]), np.ascontiguousarray(other))]):
+        wanted = dense(cut[0], num_splits=cut[1], q=queries, k_cache=keys, mode=mode)
+        share = slice(3 * head, 3 * head + 3)
+        assert raw(out)[:, :, share].tobytes() == raw(wanted[0]).tobytes() and raw(lse)[:, share].tobytes() == raw(wanted[1]).tobytes()
+
+
 def test_a_list_of_slots_is_the_sparse_kernel_whatever_the_pages():
     out, lse = sparse()
     wanted = SPARSE.run()
@@ -122,6 +138,25 @@ def test_what_does_not_fit_is_one_error_that_names_it(changes, told):
 def test_dense_calls_take_nothing_of_sparse_ones():
     with pytest.raises(compat.Refused, match="attn_sink is given, expected None without indices"):
         dense(flash_mla.get_mla_metadata()[0], attn_sink=np.zeros(3, np.float32))
+
+
+def test_prefill_of_rows_of_512():
+    a = PREFILL.arguments()
+    q, kv = (numbers(a[key])[..., :512] for key in ("q", "kv"))
+    cut = lambda values: np.ascontiguousarray((values.view(np.uint32) >> 16).astype(np.uint16))
+    sink = np.array([-1, 0, np.inf], np.float32)
+    out, largest, lse = flash_mla.flash_mla_sparse_fwd(cut(q), cut(kv), raw(a["indices"]), 0.07, 512, sink, mode="golden")
+    for token, head in np.ndindex(2, 3):
+        rows = raw(a["indices"])[token, 0]
+        keys = kv[rows[(rows >= 0) & (rows < len(kv))], 0].astype(np.float64)
+        scores = keys @ q[token, head] * 0.07
+        power = np.exp(scores - scores.max())
+        total = power.sum() + np.exp(sink[head].astype(np.float64) - scores.max())
+        assert np.allclose(numbers(out)[token, head], power @ keys / total, atol=2e-2)
+        assert np.isclose(raw(largest)[token, head], scores.max(), atol=1e-4)
+        assert np.isclose(raw(lse)[token, head], scores.max() + np.log(power.sum()), atol=1e-4)
+    with pytest.raises(compat.NotOffered, match="mode is hopper"):
+        flash_mla.flash_mla_sparse_fwd(cut(q), cut(kv), raw(a["indices"]), 0.07, mode="hopper")
 
 
 def test_what_is_missing_says_so():

@@ -43,6 +43,32 @@ def as_refused(error: Error, name: str) -> Error:
     return made
 
 
+def named(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A function that is no adapter under upstream's name: what it or an op refuses is Refused under that name, and so is what cannot be read at all."""
+
+    def decorated(made: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(made)
+
+        @functools.wraps(made)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from None
+            try:
+                return made(*args, **kwargs)
+            except Error as error:
+                raise as_refused(error, name) from None
+            except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+                raise refuse(name, f"takes no such arguments ({error})") from error
+
+        called.__name__ = called.__qualname__ = name
+        called.__module__ = "dodona.compat"
+        return called
+
+    return decorated
+
+
 # What means nothing here must still be what it is called: in the order of another version the place may be an argument's that does mean something.
 IDLE_KINDS = {"enable_pdl": bool, "is_var_seq": bool, "tune_max_num_tokens": int, "use_fused_finalize": bool}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import _deep_gemm as library
 from ._adapt import Op
 from ._hooks import deep_gemm as hooks
+from ._hooks import deep_gemm_sums as sums
 from ._packages import Package, in_place_of
 
 RECIPE = ("recipe", "compiled_dims", "disable_ue8m0_cast")
@@ -29,7 +30,7 @@ def masked(name: str) -> Op:
 
 
 def sixteen_bits(name: str, turn: str) -> Op:
-    return Op("matmul_persistent", names={"d": "c"}, takes=("c", "compiled_dims"), sets={"kernel": "deep_gemm"}, around=hooks.sixteen_bits(name, turn))
+    return Op("matmul_persistent", names={"d": "c"}, takes=("c", "compiled_dims"), sets={"kernel": "deep_gemm"}, around=hooks.sixteen_bits(name, turn, sums.sixteen_bits_in_fp32))
 
 
 NAMED = {f"{kind}_gemm_{order}": turn for kind in ("fp8", "fp8_fp4") for order, turn in TURNS.items()}
@@ -62,19 +63,50 @@ BF16_GROUPS = {
     "m_grouped_bf16_gemm_nt_masked": hooks.masked_sixteen_bits(lambda: PACKAGE.adapter("bf16_gemm_nt").function),
 }
 
+FP8_GROUPS = {name: sums.groups_of_k(name, lambda: PACKAGE.adapter("fp8_gemm_nt").function) for name in ("k_grouped_fp8_gemm_nt_contiguous", "k_grouped_fp8_gemm_tn_contiguous")}
+SUMS = {
+    **FP8_GROUPS,
+    **{f"cublaslt_gemm_{order}": sums.cublaslt(f"cublaslt_gemm_{order}", turn) for order, turn in TURNS.items()},
+    "einsum": sums.einsum_of(lambda: PACKAGE.adapter("bf16_gemm_nt").function),
+    "fp8_einsum": sums.fp8_einsum_of(lambda: PACKAGE.adapter("fp8_gemm_nt").function),
+}
+
+FIRST = {  # of the versions before 2.0
+    **{made.__name__: made for made in sums.first_names(
+        lambda: PACKAGE.adapter("fp8_gemm_nt").function,
+        lambda: PACKAGE.adapter("m_grouped_fp8_gemm_nt_contiguous").function,
+        lambda: PACKAGE.adapter("m_grouped_fp8_gemm_nt_masked").function,
+        FP8_GROUPS["k_grouped_fp8_gemm_nt_contiguous"],
+    )},
+    "get_col_major_tma_aligned_tensor": library.get_mn_major_tma_aligned_tensor,
+    **{made.__name__: made for made in (library.bench, library.bench_kineto, library.calc_diff, library.count_bytes)},
+}  # fmt: skip
+
+FIRST_UTILS = {
+    "ceil_div": library.ceil_div,
+    **{name: library.SETTINGS[name] for name in ("set_num_sms", "get_num_sms")},
+    "get_tma_aligned_size": library.get_tma_aligned_size,
+    "get_col_major_tma_aligned_tensor": library.get_mn_major_tma_aligned_tensor,
+    "get_m_alignment_for_contiguous_layout": library.SETTINGS["get_mk_alignment_for_contiguous_layout"],
+}
+
 PACKAGE = Package(
     "deep_gemm",
     FUNCTIONS,
     torch_lines={},
     own={
-        **{f"deep_gemm._C.{name}": made for name, made in {**library.SETTINGS, **BF16_GROUPS}.items()},
-        **{f"deep_gemm._C.{made.__name__}": made for made in (*library.LAYOUTS, hooks.get_paged_mqa_logits_metadata)},
+        **{f"deep_gemm._C.{name}": made for name, made in {**library.SETTINGS, **BF16_GROUPS, **SUMS}.items()},
+        **{f"deep_gemm._C.{made.__name__}": made for made in (*library.LAYOUTS, hooks.get_paged_mqa_logits_metadata, sums.k_grouped_bf16_gemm_tn_contiguous, sums.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor)},
         **{f"deep_gemm.utils.math.{made.__name__}": made for made in library.NUMBERS},
         **{f"deep_gemm.testing.{module}.{made.__name__}": made for module, functions in library.TESTING.items() for made in functions},
         # Of sgl-kernel's build alone.
         **{f"deep_gemm.{name}": library.SETTINGS[name] for name in ("set_compile_mode", "get_compile_mode")},
+        **{f"deep_gemm.{name}": made for name, made in FIRST.items()},
+        **{f"deep_gemm.jit_kernels.utils.{name}": made for name, made in FIRST_UTILS.items()},
     },
     ignored=frozenset(),
 )
+
+PACKAGE.record.modules.update({"deep_gemm.jit_kernels": {}, "deep_gemm.jit_kernels.utils": {}})
 
 __getattr__, __dir__ = in_place_of(PACKAGE, globals())

@@ -187,6 +187,21 @@ def joined_rows(parts: tuple, inner: int) -> Any:
     return torch.cat(rows)
 
 
+def joined(parts: list, axis: int) -> Any:
+    if not is_torch(parts[0]):
+        return np.concatenate(parts, axis=axis)
+    import torch
+
+    return torch.cat(parts, dim=axis)
+
+
+def with_zeros_behind(array: Any, columns: int) -> Any:
+    """Rows that are longer by zeros."""
+    shape = (*array.shape[:-1], columns)
+    zeros = array.new_zeros(shape) if is_torch(array) else np.zeros(shape, array.dtype)
+    return joined([array, zeros], -1)
+
+
 def words_as_bytes(value: Any, name: str) -> Any:
     """Integers that hold codes, whatever their size; codes that say their type stay."""
     integers = value is not None and dtype_name(bare(value).dtype) in ("i32", "i64", "u8")

@@ -235,17 +235,21 @@ def masked_groups(name: str) -> Callable[[Run, Call], None]:
 # ---- 16-bit products ----
 
 
-def sixteen_bits(name: str, turn: str = "") -> Callable[[Run, Call], None]:
-    """d = a b^T in bf16; our op's b is [K, N]."""
+def sixteen_bits(name: str, turn: str, in_fp32: Callable[..., None]) -> Callable[[Run, Call], None]:
+    """d = a b^T, in bf16 or fp32; our op's b is [K, N]. With c sums are in fp32."""
 
     def around(run: Run, call: Call) -> None:
         call.pop("compiled_dims")
-        a, b = call["a"], call["b"]
-        if call.pop("c") is not None:
-            raise refuse(name, "is given, offered is None", kind=NotOffered, code="unsupported", argument="c")
+        a, b, c = call["a"], call["b"], call.pop("c")
+        a, b = turned(a) if "a" in turn else a, turned(b) if "b" in turn else b
         if type_of(call["d"]) == "f32":
-            raise refuse(name, "is float32, offered is bfloat16", kind=NotOffered, code="unsupported", argument="d")
-        run({**call, "a": turned(a) if "a" in turn else a, "b": b if "b" in turn else turned(b)})
+            if call.get("bias") is not None:
+                raise refuse(name, "is given, expected None with float32", argument="bias")
+            in_fp32(name, a, b, call["d"], c, {key: call[key] for key in ("mode", "gpu", "threads")})
+            return
+        if c is not None:
+            raise refuse(name, "is given, offered is None with bfloat16", kind=NotOffered, code="unsupported", argument="c")
+        run({**call, "a": a, "b": turned(b)})
 
     return around
 

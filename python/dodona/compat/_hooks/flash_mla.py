@@ -11,7 +11,7 @@ from ..._arrays import is_torch
 from ..._ops import function
 from .._adapt import Call, NotOffered, refuse
 from .._layouts import as_given
-from .arrays import Run, bare, bytes_as, closed_up, type_of
+from .arrays import Run, bare, bytes_as, closed_up, dense, joined, like, type_of, with_zeros_behind
 
 ROW = 656  # bytes of a token in an e4m3 cache
 
@@ -161,7 +161,10 @@ def decoded(run: Run, call: Call) -> Any:
             if call[argument] is None:
                 raise refuse(name, "is None, expected with dense attention", argument=argument, code="missing_argument")
         _cut(name, call, 0, seen)
-        call["k_cache"], call["block_table"] = closed_up(call["k_cache"]), closed_up(call["block_table"])
+        call["block_table"] = closed_up(call["block_table"])
+        if cache[2] > 1 and q[2] % cache[2] == 0:
+            return _heads_of_keys(run, call, cache[2])
+        call["k_cache"] = closed_up(call["k_cache"])
         return run(call)
     if call["causal"]:
         raise refuse(name, "is True, expected False with indices", argument="causal")
@@ -170,6 +173,22 @@ def decoded(run: Run, call: Call) -> Any:
     if q[3] != 576:
         raise refuse(name, f"has rows of {q[3]}, offered are 576", kind=NotOffered, code="unsupported", argument="q")
     return _sparse(name, call, extra, seen)
+
+
+def _heads_of_keys(run: Run, call: Call, heads: int) -> Any:
+    """Each head of keys with its share of the queries' heads, cut as all of them are."""
+    given = [key for key in ("out", "softmax_lse") if call.get(key) is not None]
+    if given:
+        text = f"is given, offered with {heads} heads of keys is None"
+        raise refuse("flash_mla_with_kvcache", text, kind=NotOffered, code="unsupported", argument=given[0])
+    q, cache = call["q"], call["k_cache"]
+    share = bare(q).shape[2] // heads
+    parts = []
+    for head in range(heads):
+        queries = like(q, dense(bare(q)[:, :, head * share : (head + 1) * share]))
+        keys = like(cache, dense(bare(cache)[:, :, head : head + 1]))
+        parts.append(run({**call, "q": queries, "k_cache": keys}))
+    return tuple(like(made[0], joined([bare(part) for part in made], axis)) for made, axis in zip(zip(*parts), (2, 1)))
 
 
 def _sparse(name: str, call: Call, extra: dict, seen: FlashMLASchedMeta.Config) -> Any:
@@ -199,8 +218,12 @@ def prefilled(run: Run, call: Call) -> Any:
     name = "flash_mla_sparse_fwd"
     sink, lengths = call.pop("attn_sink"), call.pop("topk_length")
     q, kv = _shape(name, "q", call["q"], 3), _shape(name, "kv", call["kv"], 3)
-    if q[2] != 576:
-        raise refuse(name, f"has rows of {q[2]}, offered are 576", kind=NotOffered, code="unsupported", argument="q")
+    if q[2] == kv[2] == 512:  # values are whole rows then, and scores have no further terms
+        if call.get("mode") == "hopper":
+            raise refuse(name, "is hopper, offered with rows of 512 are golden and fast", kind=NotOffered, code="unsupported", argument="mode")
+        call["q"], call["kv"] = (like(call[key], with_zeros_behind(bare(call[key]), 64)) for key in ("q", "kv"))
+    elif q[2] != 576:
+        raise refuse(name, f"has rows of {q[2]}, offered are 576 and 512", kind=NotOffered, code="unsupported", argument="q")
     _shape(name, "indices", call["indices"], 3)
     call["indices"] = as_given(listed(name, call["indices"], lengths, "topk_length", 128, kv[0]), bare(call["indices"]))
     out, largest, lse = run(call)
