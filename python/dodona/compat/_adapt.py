@@ -111,7 +111,7 @@ class Adapter:
     ) -> None:
         self.name, self.line, self.op = name, line, line.op or name
         stored = signature.parameters
-        signature = with_later(signature, {theirs: default for theirs, default in later.items() if theirs not in line.beside})
+        signature = with_later(signature, later, line.beside)
         self.returns = signature.return_annotation
         plan = plan_of(self.op)
         self.fields = {parameter: of or parameter for parameter, of, _ in parameters_of(plan)}

@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any, Iterator, Mapping
+from typing import Any, Collection, Iterator, Mapping
 
 
 class Named:
@@ -76,11 +76,16 @@ def signature_of_schema(schema: str) -> inspect.Signature:
     return inspect.Signature(listed, return_annotation=returned.strip("()") if "[" in returned else returned)
 
 
-def with_later(signature: inspect.Signature, later: Mapping[str, Any]) -> inspect.Signature:
+def with_later(signature: inspect.Signature, later: Mapping[str, Any], left_out: Collection[str] = ()) -> inspect.Signature:
     """A signature that takes calls of a newer version too, of which `later` has the parameters and defaults: what that has beyond stands behind, by
-    keyword; what it no longer has may be left out."""
+    keyword, and by position too where the newer order goes on where the older ends; what it no longer has may be left out. What is `left_out` the
+    caller adds, by keyword."""
+    whole, later = list(later), {name: of for name, of in later.items() if name not in left_out}
     older = [p.replace(default=None) if p.name not in later and p.default is p.empty else p for p in signature.parameters.values()] if later else []
-    beyond = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=of) for name, of in later.items() if name not in signature.parameters]
+    goes_on = [p.name for p in older] == whole[: len(older)] and all(p.kind is p.POSITIONAL_OR_KEYWORD for p in older)
+    goes_on = goes_on and whole == list(later) and all(later[name] is not inspect.Parameter.empty for name in whole[len(older) :])
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if goes_on else inspect.Parameter.KEYWORD_ONLY
+    beyond = [inspect.Parameter(name, kind, default=of) for name, of in later.items() if name not in signature.parameters]
     return signature.replace(parameters=[*older, *beyond]) if later else signature
 
 

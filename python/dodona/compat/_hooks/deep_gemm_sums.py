@@ -28,7 +28,8 @@ def shape_of(name: str, argument: str, value: Any, rank: int) -> tuple[int, ...]
 
 def of_type(name: str, argument: str, value: Any, *kinds: str) -> None:
     if (kind := type_of(value)) not in kinds:
-        raise refuse(name, f"is {kind if kind != '?' else repr(bare(value))}, expected {' or '.join(kinds)}", argument=argument, code="bad_dtype")
+        found = kind if kind != "?" else getattr(bare(value), "dtype", value)
+        raise refuse(name, f"is {found}, expected {' or '.join(kinds)}", argument=argument, code="bad_dtype")
 
 
 def of_shape(name: str, argument: str, value: Any, wanted: tuple) -> None:

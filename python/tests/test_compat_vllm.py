@@ -1,0 +1,324 @@
+"""vLLM's custom operators in upstream's place, against formulas in NumPy."""
+
+import numpy as np
+import pytest
+
+import dodona
+from dodona import as_dtype, compat
+from dodona.compat import vllm  # noqa: F401  makes the modules
+from dodona.compat.vllm import _custom_ops as ops
+from dodona.compat.vllm.model_executor.layers.quantization.utils import fp8_utils
+
+RANDOM = np.random.default_rng(11)
+BOTH = pytest.mark.parametrize("mode", [None, "golden"])
+
+
+def rounded(values):
+    """bf16 codes, to the even one where two are as near."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return (bits + 0x7FFF + (bits >> 16 & 1) >> 16).astype(np.uint16)
+
+
+def numbers(codes):
+    return (np.asarray(codes).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def bf16(*shape):
+    return rounded(RANDOM.standard_normal(shape))
+
+
+def e4m3_values():
+    """What the 256 codes stand for."""
+    codes = np.arange(256)
+    exponent, mantissa = codes >> 3 & 15, codes & 7
+    values = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
+    values[(codes & 0x7F) == 0x7F] = np.nan
+    return np.where(codes & 0x80, -values, values).astype(np.float32)
+
+
+VALUES = e4m3_values()
+
+
+def e4m3(values):
+    """The nearest codes, the even one where two are as near; beyond 448 the last."""
+    magnitudes = VALUES[:0x7F]
+    size = np.minimum(np.abs(values).astype(np.float64), 448.0)
+    above = np.searchsorted(magnitudes, size).clip(0, 0x7E)
+    below = np.maximum(above - 1, 0)
+    nearer = (size - magnitudes[below]) - (magnitudes[above] - size)
+    code = np.where((nearer < 0) | ((nearer == 0) & (below % 2 == 0)), below, above)
+    return (code | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)
+
+
+def raw(value):
+    return np.asarray(getattr(value, "array", value)).view(np.uint8)
+
+
+def codes(*shape):
+    """e4m3 codes of -1, 0 and 1 and the numbers."""
+    values = RANDOM.integers(-1, 2, shape)
+    return as_dtype(np.choose(values + 1, [0xB8, 0x00, 0x38]).astype(np.uint8), "f8_e4m3"), values.astype(np.float32)
+
+
+@BOTH
+@pytest.mark.parametrize("order", ["rounded", "fused"])
+def test_norms_round_before_the_weight_or_behind_it(order, mode):
+    x, w, residual = bf16(6, 256), bf16(256), bf16(6, 256)
+    scale = lambda v: 1 / np.sqrt((v.astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-6)
+    normed = lambda v: rounded((numbers(rounded(v * scale(v))) if order == "rounded" else v * scale(v)) * numbers(w))
+    near = lambda a, b: np.abs(a.astype(np.int32) - b.astype(np.int32)).max() <= 1
+    out = np.zeros_like(x)
+    assert ops.rms_norm(out, x, w, 1e-6, weight_order=order, mode=mode) is None
+    assert near(out, normed(numbers(x))) and (out != normed(numbers(x))).mean() < 0.01
+    total = rounded(numbers(x) + numbers(residual))
+    y, z = x.copy(), residual.copy()
+    ops.fused_add_rms_norm(y, z, w, 1e-6, weight_order=order, mode=mode)
+    np.testing.assert_array_equal(z, total)
+    assert near(y, normed(numbers(total))) and (y != normed(numbers(total))).mean() < 0.01
+
+
+def test_norms_of_a_gpu_are_those_of_vllms_kernels():
+    x, w, residual = bf16(300, 7168), bf16(7168), bf16(300, 7168)
+    for rows in (2, 300):
+        out, y, z, again, more = np.zeros_like(x[:rows]), x[:rows].copy(), residual[:rows].copy(), x[:rows].copy(), residual[:rows].copy()
+        ops.rms_norm(out, x[:rows], w, 1e-6, mode="hopper")
+        wanted = dodona.rmsnorm(x[:rows], w, kernel="vllm", weight_order="rounded", mode="hopper")
+        assert raw(out).tobytes() == raw(wanted).tobytes()
+        ops.fused_add_rms_norm(y, z, w, 1e-6, mode="hopper")
+        kernel = "vllm_256" if rows == 300 else "vllm"
+        dodona.fused_add_rmsnorm(again, more, w, normalize="rounded", weight_order="rounded", kernel=kernel, mode="hopper")
+        assert y.tobytes() == again.tobytes() and z.tobytes() == more.tobytes()
+    with pytest.raises(compat.NotOffered, match="mode is hopper"):
+        ops.rms_norm(out, x, w, 1e-6, weight_order="fused", mode="hopper")
+
+
+@BOTH
+def test_rotations_round_every_product(mode):
+    cache, positions = bf16(32, 8), RANDOM.integers(0, 32, 5)
+    query, key = bf16(5, 2 * 16), bf16(5, 16)
+    cos, sin = (numbers(cache)[positions][:, None, part] for part in (slice(0, 4), slice(4, 8)))
+
+    def turned(values):
+        heads = numbers(values).reshape(5, -1, 16)
+        first, second = heads[..., :4], heads[..., 4:8]
+        each = lambda value: numbers(rounded(value))
+        made = np.concatenate([each(each(first * cos) - each(second * sin)), each(each(second * cos) + each(first * sin)), heads[..., 8:]], -1)
+        return rounded(made).reshape(values.shape)
+
+    wanted = turned(query), turned(key)
+    ops.rotary_embedding(positions, query, key, 16, cache, True, mode=mode)
+    np.testing.assert_array_equal(query, wanted[0])
+    np.testing.assert_array_equal(key, wanted[1])
+    with pytest.raises(compat.NotOffered, match="rope_dim_offset is 8"):
+        ops.rotary_embedding(positions, query, key, 16, cache, True, 8)
+
+
+@BOTH
+def test_states_are_merged_with_logarithms_by_heads(mode):
+    a, b = RANDOM.standard_normal((2, 7, 3, 64)).astype(np.float32)
+    sa, sb = RANDOM.standard_normal((2, 3, 7)).astype(np.float32)
+    sa[1, 2], sb[2, 3] = -np.inf, np.inf
+    out, lse = np.zeros_like(a), np.zeros_like(sa)
+    ops.merge_attn_states(out, a, sa, b, sb, lse, mode=mode)
+    wide = lambda s: np.exp(np.where(np.isinf(s), -np.inf, s).astype(np.float64)).T[..., None]
+    np.testing.assert_allclose(out, (a * wide(sa) + b * wide(sb)) / (wide(sa) + wide(sb)), rtol=3e-6, atol=1e-6)
+    np.testing.assert_allclose(lse, np.log(wide(sa) + wide(sb))[..., 0].T, rtol=2e-6, atol=1e-6)
+    alone = np.zeros_like(a)
+    ops.merge_attn_states(alone, a, sa, b, sb, mode=mode)
+    assert alone.tobytes() == out.tobytes()
+
+
+@BOTH
+def test_one_scale_for_all_is_given_or_found(mode):
+    x = (RANDOM.standard_normal((5, 48)) * 3).astype(np.float32)
+    scale = np.array([0.03], np.float32)
+    made, same = ops.scaled_fp8_quant(x, scale, mode=mode)
+    np.testing.assert_array_equal(raw(made), e4m3(x * (np.float32(1) / scale)))
+    assert same is scale
+    made, found = ops.scaled_fp8_quant(x, mode=mode)
+    np.testing.assert_array_equal(found, np.abs(x).max() / np.float32(448))
+    np.testing.assert_array_equal(raw(made), e4m3(x * (np.float32(1) / found)))
+    padded, found = ops.scaled_fp8_quant(x, num_token_padding=8, mode=mode)
+    assert raw(padded).shape == (8, 48) and found.shape == (1,)
+    np.testing.assert_array_equal(raw(padded)[:5], raw(made))
+    room = as_dtype(np.full((5, 48), 9, np.uint8), "f8_e4m3")
+    assert ops.scaled_fp8_quant(x, scale, output=room, mode=mode)[0] is room
+    np.testing.assert_array_equal(raw(room), e4m3(x * (np.float32(1) / scale)))
+
+
+@BOTH
+def test_a_scale_for_each_row_has_a_least_value_and_divides(mode):
+    x = (RANDOM.standard_normal((6, 64)) * 3).astype(np.float32)
+    x[1] *= 1e-5
+    x[2] = 0
+    made, scales = ops.scaled_fp8_quant(x, use_per_token_if_dynamic=True, mode=mode)
+    wanted = np.maximum(np.abs(x).max(-1, keepdims=True) / np.float32(448), np.float32(1 / (448 * 512)))
+    np.testing.assert_array_equal(scales, wanted)
+    np.testing.assert_array_equal(raw(made), e4m3(x / wanted))
+
+
+@BOTH
+@pytest.mark.parametrize("powers", [False, True])
+def test_a_scale_for_each_group(powers, mode):
+    x = (RANDOM.standard_normal((3, 2, 256)) * 3).astype(np.float32)
+    made, scales = fp8_utils.per_token_group_quant_fp8(x, 128, use_ue8m0=powers, mode=mode)
+    wanted = np.abs(x.reshape(3, 2, 2, 128)).max(-1) / np.float32(448)
+    wanted = np.exp2(np.ceil(np.log2(wanted.astype(np.float64)))).astype(np.float32) if powers else wanted
+    np.testing.assert_array_equal(scales, wanted)
+    np.testing.assert_array_equal(raw(made), e4m3(x / np.repeat(wanted, 128, -1)))
+    assert fp8_utils.per_token_group_quant_fp8(x, 128, column_major_scales=True, mode=mode)[1].strides[-2:] == (4, 8)
+
+
+@BOTH
+@pytest.mark.parametrize("each", [(False, False), (True, False), (False, True), (True, True)])
+def test_products_with_one_scale_or_one_for_each(each, mode):
+    (a, x), (b, y) = codes(2, 3, 64), codes(32, 64)
+    sa, sb = (np.exp2(RANDOM.integers(-2, 3, size if many else 1)).astype(np.float32) for many, size in zip(each, (6, 32)))
+    bias = rounded(RANDOM.integers(-4, 5, 32).astype(np.float32))
+    turned = as_dtype(raw(b).T, "f8_e4m3")
+    sums = (x.reshape(6, 64) @ y.T) * sa.reshape(-1, 1) * sb
+    for given in (None, bias):
+        out = ops.cutlass_scaled_mm(a, turned, sa.reshape(-1, 1), sb.reshape(1, -1), "bf16", given, mode=mode)
+        np.testing.assert_array_equal(numbers(raw(out)).reshape(6, 32), numbers(rounded(sums + (0 if given is None else numbers(bias)))))
+    assert np.asarray(out).shape == (2, 3, 32)
+
+
+@BOTH
+@pytest.mark.parametrize("rows", [4, 5])
+def test_products_with_scales_of_blocks(rows, mode):
+    (a, x), (b, y) = codes(rows, 256), codes(128, 256)
+    sa, sb = (np.exp2(RANDOM.integers(-2, 3, shape)).astype(np.float32) for shape in ((rows, 2), (2, 1)))
+    out = ops.cutlass_scaled_mm(a, as_dtype(raw(b).T, "f8_e4m3"), sa, sb, "bf16", mode=mode)
+    wanted = (x * np.repeat(sa, 128, 1)) @ (y.T * np.repeat(np.repeat(sb, 128, 0), 128, 1))
+    np.testing.assert_array_equal(numbers(raw(out)), numbers(rounded(wanted)))
+
+
+def test_products_of_int8():
+    a, b = RANDOM.integers(-9, 9, (5, 32)).astype(np.int8), RANDOM.integers(-9, 9, (16, 32)).astype(np.int8)
+    out = ops.cutlass_scaled_mm(a, b.T, np.float32([[0.5]]), np.float32([[0.25]]), "bf16")
+    np.testing.assert_array_equal(numbers(raw(out)), numbers(rounded((a.astype(np.float32) @ b.T.astype(np.float32)) * 0.125)))
+
+
+@BOTH
+def test_routing_writes_where_each_choice_stands(mode):
+    logits = RANDOM.permuted(np.tile(np.arange(12, dtype=np.float32), (7, 1)), axis=1)
+    for kind in (np.int32, np.int64, np.uint32):
+        weights, ids, places = np.zeros((7, 3), np.float32), np.zeros((7, 3), kind), np.zeros((7, 3), np.int32)
+        ops.topk_softmax(weights, ids, places, logits, mode=mode)
+        np.testing.assert_array_equal(ids, np.argsort(-logits)[:, :3])
+        shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        np.testing.assert_allclose(weights, np.take_along_axis(shares, ids.astype(np.int64), 1), rtol=1e-6)
+        np.testing.assert_array_equal(places, np.arange(7)[:, None] + 7 * np.arange(3))
+    ops.topk_softmax(weights, ids, places, logits, True, mode=mode)  # as newer versions have it, by position
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("ids", [RANDOM.integers(0, 8, (9, 2)), np.full((3, 2), 7), np.zeros((0, 2), np.int64), RANDOM.integers(0, 8, (700, 2))])
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_ids_are_put_together_by_expert(ids, kind):
+    room = ids.size + 8 * 15
+    sorted_ids, blocks, total = np.full(room, 99, np.int32), np.full(-(-room // 16), 99, np.int32), np.full(1, 99, np.int32)
+    ops.moe_align_block_size(ids.astype(kind), 8, 16, sorted_ids, blocks, total)
+    counts = -(-np.bincount(ids.reshape(-1), minlength=8) // 16) * 16
+    assert total[0] == counts.sum()
+    np.testing.assert_array_equal(blocks[: total[0] // 16], np.repeat(np.arange(8), counts // 16))
+    assert not blocks[total[0] // 16 :].any() and (sorted_ids[total[0] :] == ids.size).all()
+    for expert, (begin, end) in enumerate(zip(np.cumsum(counts) - counts, np.cumsum(counts))):
+        here = sorted_ids[begin:end]
+        np.testing.assert_array_equal(np.sort(here[here < ids.size]), np.flatnonzero(ids.reshape(-1) == expert))
+
+
+def test_rows_of_experts_are_added_in_order():
+    x = bf16(5, 3, 64)
+    out = np.zeros((5, 64), np.uint16)
+    ops.moe_sum(x, out)
+    np.testing.assert_array_equal(numbers(out), numbers(rounded(numbers(rounded(numbers(x[:, 0]) + numbers(x[:, 1]))) + numbers(x[:, 2]))))
+
+
+def test_pages_are_written_and_read():
+    cache = np.zeros((6, 16, 24), np.uint16)[:, :, :]
+    kv_c, k_pe, slots = bf16(9, 16), bf16(9, 8), np.array([3, 95, -1, 17, 18, 40, 41, 0], np.int64)
+    ops.concat_and_cache_mla(kv_c, k_pe, cache, slots, "auto", np.ones(1, np.float32))
+    wanted = np.zeros((96, 24), np.uint16)
+    for token, slot in enumerate(slots):
+        if slot >= 0:
+            wanted[slot] = np.concatenate([kv_c[token], k_pe[token]])
+    np.testing.assert_array_equal(cache.reshape(96, 24), wanted)
+    table, ends = np.array([[5, 0, 0], [1, 2, 0]], np.int32), np.array([0, 16, 40], np.int32)
+    dst = np.full((41, 24), 7, np.uint16)
+    ops.cp_gather_cache(cache, dst, table, ends, 2)
+    np.testing.assert_array_equal(dst, np.concatenate([wanted[80:96], wanted[16:40], np.full((1, 24), 7, np.uint16)]))
+    for call in ((2, "auto", np.ones(1, np.float32)), (np.zeros(40, np.int32), 40, "auto", np.ones(1, np.float32))):
+        again = np.full((41, 24), 7, np.uint16)
+        ops.gather_and_maybe_dequant_cache(cache, again, table, ends, *call)
+        assert again.tobytes() == dst.tobytes()
+    ops.cp_gather_cache(cache, dst, table[1:], np.array([0, 8], np.int32), 1, np.array([16], np.int32))
+    np.testing.assert_array_equal(dst[:8], wanted[32:40])
+    keys, values, k_pages, v_pages = bf16(3, 2, 8), bf16(3, 2, 8), np.zeros((2, 4, 2, 8), np.uint16), np.zeros((2, 4, 2, 8), np.uint16)
+    ops.reshape_and_cache_flash(keys, values, k_pages, v_pages, np.array([7, -1, 2], np.int64), "auto", None, None)
+    assert (k_pages[1, 3] == keys[0]).all() and (v_pages[0, 2] == values[2]).all() and np.count_nonzero(k_pages.any((2, 3))) == 2
+
+
+def test_four_bits():
+    x, one = bf16(32, 64), np.ones(1, np.float32)
+    q, sf = ops.scaled_fp4_quant(x, one)
+    wanted = dodona.scaled_fp4_quant(x, one)
+    assert raw(q).tobytes() == raw(wanted[0]).tobytes() and raw(sf).tobytes() == raw(wanted[1]).tobytes()
+    out = ops.cutlass_scaled_fp4_mm(q, q, sf, sf, one, "bf16")
+    assert raw(out).tobytes() == raw(dodona.cutlass_scaled_fp4_mm(q, q, sf, sf, one, "bf16")).tobytes()
+    words = RANDOM.integers(0, 2**31, (8, 2)).astype(np.int32)
+    scales, zeros = RANDOM.standard_normal((1, 16)).astype(np.float16), RANDOM.integers(0, 2**31, (1, 2)).astype(np.int32)
+    order = [0, 4, 1, 5, 2, 6, 3, 7]
+    fours = lambda value: np.stack([value.view(np.uint32) >> 4 * place & 15 for place in order], -1).reshape(len(value), -1).astype(np.int32)
+    np.testing.assert_array_equal(np.asarray(ops.awq_dequantize(words, scales, zeros, 0, 0, 0)), ((fours(words) - fours(zeros)) * scales).astype(np.float16))
+
+
+def test_vllm_is_left_alone_by_install():
+    assert "vllm" not in compat.PACKAGES and "rms_norm" in compat.functions("vllm")
+    with pytest.raises(compat.NotOffered, match="gptq_gemm is not offered"):
+        ops.gptq_gemm()
+
+
+def pages():
+    return np.zeros((2, 4, 24), np.uint16)
+
+
+ONE = np.ones(1, np.float32)
+BAD = {
+    "a float": ("rms_norm", lambda: (np.zeros((2, 64), np.uint16), 1.0, bf16(64), 1e-6), "input"),
+    "no weight": ("rms_norm", lambda: (np.zeros((2, 64), np.uint16), bf16(2, 64), None, 1e-6), "weight"),
+    "other rows": ("fused_add_rms_norm", lambda: (bf16(2, 64), bf16(3, 64), bf16(64), 1e-6), "residual"),
+    "logarithms by tokens": ("merge_attn_states", lambda: (np.zeros((7, 3, 64), np.float32),) + (np.ones((7, 3, 64), np.float32), np.ones((7, 3), np.float32)) * 2, "prefix_lse"),
+    "one dimension": ("scaled_fp8_quant", lambda: (bf16(64),), "input"),
+    "integers": ("scaled_fp8_quant", lambda: (np.ones((2, 64), np.int32),), "input"),
+    "two scales": ("scaled_fp8_quant", lambda: (bf16(2, 64), np.ones(2, np.float32)), "scale"),
+    "padding of true": ("scaled_fp8_quant", lambda: (bf16(2, 64), ONE, True), "num_token_padding"),
+    "room of another shape": ("scaled_fp8_quant", lambda: (bf16(2, 64), ONE, None, None, False, codes(3, 64)[0]), "output"),
+    "an upper bound": ("scaled_fp8_quant", lambda: (bf16(2, 64), None, None, ONE, True), "scale_ub"),
+    "other K": ("cutlass_scaled_mm", lambda: (codes(4, 64)[0], codes(32, 32)[0], ONE, ONE, "bf16"), "b"),
+    "scales of nothing": ("cutlass_scaled_mm", lambda: (codes(4, 256)[0], codes(256, 128)[0], np.ones((3, 2), np.float32), np.ones((2, 1), np.float32), "bf16"), "scale_a"),
+    "ids of another shape": ("topk_softmax", lambda: (np.zeros((2, 3), np.float32), np.zeros((2, 2), np.int32), np.zeros((2, 3), np.int32), np.ones((2, 8), np.float32)), "topk_ids"),
+    "places in int64": ("topk_softmax", lambda: (np.zeros((2, 3), np.float32), np.zeros((2, 3), np.int32), np.zeros((2, 3), np.int64), np.ones((2, 8), np.float32)), "token_expert_indices"),
+    "an id beyond": ("moe_align_block_size", lambda: (np.array([[8]]), 8, 16, np.zeros(300, np.int32), np.zeros(20, np.int32), np.zeros(1, np.int32)), "topk_ids"),
+    "too little room": ("moe_align_block_size", lambda: (np.array([[7, 1]]), 8, 16, np.zeros(16, np.int32), np.zeros(20, np.int32), np.zeros(1, np.int32)), "sorted_token_ids"),
+    "a block of 0": ("moe_align_block_size", lambda: (np.array([[7, 1]]), 8, 0, np.zeros(16, np.int32), np.zeros(20, np.int32), np.zeros(1, np.int32)), "block_size"),
+    "a slot beyond": ("concat_and_cache_mla", lambda: (bf16(2, 16), bf16(2, 8), pages(), np.array([1, 8]), "auto", ONE), "slot_mapping"),
+    "codes": ("concat_and_cache_mla", lambda: (bf16(2, 16), bf16(2, 8), pages(), np.array([1, 2]), "fp8", ONE), "kv_cache_dtype"),
+    "a cache of floats": ("concat_and_cache_mla", lambda: (bf16(2, 16), bf16(2, 8), pages().astype(np.float32), np.array([1, 2]), "auto", ONE), "kv_cache"),
+    "a page beyond": ("cp_gather_cache", lambda: (pages(), np.zeros((4, 24), np.uint16), np.array([[2]], np.int32), np.array([0, 4], np.int32), 1), "block_table"),
+    "ends that fall": ("cp_gather_cache", lambda: (pages(), np.zeros((4, 24), np.uint16), np.array([[1]], np.int32), np.array([0, 5], np.int32), 1), "cu_seq_lens"),
+    "a start within a page": ("cp_gather_cache", lambda: (pages(), np.zeros((4, 24), np.uint16), np.array([[1]], np.int32), np.array([0, 1], np.int32), 1, np.array([1], np.int32)), "seq_starts"),
+    "few ids": ("get_cutlass_moe_mm_data", lambda: (np.zeros((4, 2), np.int32), *[np.zeros(9, np.int32)] * 5, 8, 64, 64), "topk_ids"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_does_not_fit_is_refused_before_anything_is_written(what):
+    name, make, argument = BAD[what]
+    given = make()
+    kept = [value.copy() if isinstance(value, np.ndarray) else value for value in given]
+    with pytest.raises(compat.Refused, match=f"^{name}: .*{argument}"):
+        getattr(ops, name)(*given)
+    for value, before in zip(given, kept):
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(value, before)
