@@ -53,7 +53,7 @@ class HeaderEvents final : public JsonEvents {
  public:
   SafetensorsHeader header;
 
-  bool key(string_t& value) override {
+  bool key(std::string& value) override {
     switch (place_) {
       case Place::tensors:
         if (value == metadata_key) {
@@ -76,7 +76,7 @@ class HeaderEvents final : public JsonEvents {
       default: return false;
     }
   }
-  bool string(string_t& value) override {
+  bool string(std::string& value) override {
     if (place_ == Place::metadata_value) {
       place_ = Place::metadata;
       return header.metadata.emplace(key_, value).second;
@@ -88,7 +88,7 @@ class HeaderEvents final : public JsonEvents {
     place_ = Place::entry;
     return true;
   }
-  bool number_unsigned(number_unsigned_t value) override {
+  bool number_unsigned(std::uint64_t value) override {
     if (value > INT64_MAX) return false;
     if (place_ == Place::shape) {
       entry().shape.push_back(static_cast<std::int64_t>(value));
@@ -98,14 +98,14 @@ class HeaderEvents final : public JsonEvents {
     (offsets_++ == 0 ? entry().begin : entry().end) = value;
     return true;
   }
-  bool start_object(std::size_t /*size*/) override {
+  bool start_object() override {
     return step(Place::outside, Place::tensors) || step(Place::before_entry, Place::entry) || step(Place::before_metadata, Place::metadata);
   }
   bool end_object() override {
     if (place_ == Place::entry && seen_ != all_fields) return false;
     return step(Place::tensors, Place::behind) || step(Place::entry, Place::tensors) || step(Place::metadata, Place::tensors);
   }
-  bool start_array(std::size_t /*size*/) override {
+  bool start_array() override {
     offsets_ = 0;
     return step(Place::before_shape, Place::shape) || step(Place::before_offsets, Place::offsets);
   }

@@ -183,14 +183,14 @@ class Spelled final : public JsonEvents {
 
   bool null() override { return met("null"); }
   bool boolean(bool value) override { return met(value ? "true" : "false"); }
-  bool number_integer(number_integer_t value) override { return met(std::to_string(value)); }
-  bool number_unsigned(number_unsigned_t value) override { return met("+" + std::to_string(value)); }
-  bool number_float(number_float_t /*value*/, const string_t& spelling) override { return met(spelling); }
-  bool string(string_t& value) override { return met("'" + value + "'"); }
-  bool key(string_t& value) override { return met(value + ":"); }
-  bool start_object(std::size_t /*size*/) override { return met("{"); }
+  bool number_integer(std::int64_t value) override { return met(std::to_string(value)); }
+  bool number_unsigned(std::uint64_t value) override { return met("+" + std::to_string(value)); }
+  bool number_float(double value) override { return met(json_text(value)); }
+  bool string(std::string& value) override { return met("'" + value + "'"); }
+  bool key(std::string& value) override { return met(value + ":"); }
+  bool start_object() override { return met("{"); }
   bool end_object() override { return met("}"); }
-  bool start_array(std::size_t /*size*/) override { return met("["); }
+  bool start_array() override { return met("["); }
   bool end_array() override { return met("]"); }
 
  private:
@@ -230,6 +230,44 @@ TEST(JsonText, RefusesStringsThatAreNotUtf8) {
 TEST(JsonFuzz, EveryTruncationIsAnError) {
   const std::string text = R"({"a":[1,2.5,{"b":"\u00e9"}],"c":null,"d":true})";
   for (std::size_t n = 0; n < text.size(); ++n) EXPECT_FALSE(survives([&] { parse_json(std::string_view(text).substr(0, n)); })) << n;
+}
+
+/// What Spelled would write down of it.
+std::string spelled(const Json& value) {
+  std::string text;
+  switch (value.type()) {
+    case Json::value_t::object:
+      for (const auto& [key, member] : value.items()) text += key + ":" + spelled(member);
+      return "{" + text + "}";
+    case Json::value_t::array:
+      for (const Json& element : value) text += spelled(element);
+      return "[" + text + "]";
+    case Json::value_t::string: return "'" + value.get<std::string>() + "'";
+    case Json::value_t::number_unsigned: return "+" + json_text(value);
+    default: return json_text(value);
+  }
+}
+
+TEST(JsonFuzz, EventsOfMutatedTextsAreThoseOfTheirTrees) {
+  const Buffer seed = buffer(
+      R"({ "model":{"dim":7168,"names":["a","b\u00e9\n"],"scale":-2.5e-3} , "f":[true,false,null,[],{}],"d":0,"e":1234567890123456789})");
+  std::mt19937_64 random(2);
+  int accepted = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const Buffer bytes = mutate(seed, random);
+    const std::string_view text = as_text(bytes);
+    Spelled events;
+    const bool taken = read_events(text, events);
+    try {
+      const Json tree = parse_json(text);
+      EXPECT_EQ(taken, tree.is_object()) << text;
+      if (tree.is_object()) EXPECT_EQ(events.text, spelled(tree)) << text;
+      accepted += taken;
+    } catch (const Error& error) {
+      if (error.message().find("more than once") == std::string::npos) EXPECT_FALSE(taken) << text << "\n" << error.message();
+    }
+  }
+  EXPECT_GT(accepted, 200);
 }
 
 TEST(JsonFuzz, MutatedTextsGiveAValueOrAnError) {

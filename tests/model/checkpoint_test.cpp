@@ -211,7 +211,7 @@ TEST_F(Checkpoint, AConfigThatContradictsTheTensorsIsRefused) {
   expect_error([&] { open_checkpoint(path(), other)->check_layer(1); }, ErrorCode::bad_shape,
                {"expected U8 [256, 128]", "found U8 [128, 128]"});
   other = config;
-  other.quant.exclude.push_back("*.o_proj");
+  other.quant.exclude.add("*.o_proj");
   expect_error([&] { open_checkpoint(path(), other)->check_layer(1); }, ErrorCode::bad_dtype,
                {"model.layers.1.self_attn.o_proj.weight", "expected BF16 [256, 512]", "found U8 [256, 256]"});
 }

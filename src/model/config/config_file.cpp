@@ -515,7 +515,10 @@ void require_same(const QuantConfig& a, const QuantConfig& b, const std::string&
   if (a.algo != b.algo)
     contradiction(where, "one is " + std::string(scheme_of(a.algo).name) + ", the other " + std::string(scheme_of(b.algo).name));
   if (a.fp8_kv_cache != b.fp8_kv_cache) contradiction(where, "one has an FP8 KV cache, the other has not");
-  const std::set<std::string> left(a.exclude.begin(), a.exclude.end()), right(b.exclude.begin(), b.exclude.end());
+  const auto names = [](const QuantConfig& quant) {
+    return std::set<std::string>(quant.exclude.list().begin(), quant.exclude.list().end());
+  };
+  const std::set<std::string> left = names(a), right = names(b);
   std::vector<std::string> differing;
   std::set_symmetric_difference(left.begin(), left.end(), right.begin(), right.end(), std::back_inserter(differing));
   if (!differing.empty()) contradiction(where, "only one of them excludes " + io::quote(differing.front()));
@@ -567,7 +570,7 @@ Json flat_quant(const QuantConfig& quant) {
     case QuantAlgo::qserve_group: json["wbits"] = 4, json["group_size"] = 128; break;
     default: break;
   }
-  if (!quant.exclude.empty()) json["ignore"] = quant.exclude;
+  if (!quant.exclude.list().empty()) json["ignore"] = quant.exclude.list();
   return json;
 }
 
@@ -615,7 +618,7 @@ std::string hf_quant_config_json(const ModelConfig& config) {
   Json quantization{{"quant_algo", "NVFP4"},
                     {"kv_cache_quant_algo", config.quant.fp8_kv_cache ? Json("FP8") : Json(nullptr)},
                     {"group_size", config.quant.group_size},
-                    {"exclude_modules", config.quant.exclude}};
+                    {"exclude_modules", config.quant.exclude.list()}};
   return io::json_text(Json{{"producer", {{"name", "modelopt"}}}, {"quantization", quantization}}, 2) + "\n";
 }
 

@@ -218,8 +218,8 @@ ModelConfig with_scheme(ModelConfig config, const QuantScheme& scheme) {
   if (scheme.algo == QuantAlgo::nvfp4)
     config.quant.exclude = {"*.indexer*", "*.mlp.gate", "lm_head", "model.layers." + std::to_string(config.num_hidden_layers) + "*"};
   // The indexer's keys of V3.2 are multiplied in blocks of fp8 or not at all.
-  if (config.sparse() && scheme.algo != QuantAlgo::none && scheme.linears != WeightForm::fp8_block)
-    config.quant.exclude = config.quant.exclude.empty() ? std::vector<std::string>{"*.indexer*"} : config.quant.exclude;
+  if (config.sparse() && scheme.algo != QuantAlgo::none && scheme.linears != WeightForm::fp8_block && config.quant.exclude.list().empty())
+    config.quant.exclude.add("*.indexer*");
   config.name += ", " + std::string(scheme.name);
   config.validate();
   return config;

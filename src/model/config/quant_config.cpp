@@ -48,23 +48,16 @@ constexpr std::array schemes{QuantScheme{QuantAlgo::none, "bf16", "", bf16, bf16
                              QuantScheme{QuantAlgo::qserve_group, "qserve-group", "qoq", qserve_group, bf16},
                              QuantScheme{QuantAlgo::w4afp8, "w4a8", "w4afp8", fp8_block, w4a8}};
 
-/// Whether `outer` is a run of whole components of `module`.
-bool lies_in(std::string_view module, std::string_view outer) {
-  if (outer.empty()) return false;
-  for (std::size_t at = module.find(outer); at != std::string_view::npos; at = module.find(outer, at + 1)) {
-    const std::size_t end = at + outer.size();
-    if ((at == 0 || module[at - 1] == '.') && (end == module.size() || module[end] == '.')) return true;
-  }
-  return false;
-}
-
 constexpr std::array<std::string_view, 4> fused_members{"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
 
-bool excludes_by_last_part(std::string_view pattern, const FiveParts& module) {
-  if (!module.five) return false;
-  const FiveParts parts = split_five(pattern);
-  return parts.five && std::find(fused_members.begin(), fused_members.end(), parts.last) != fused_members.end() &&
-         module.last.find(parts.last) != std::string_view::npos;
+bool excludes_by_last_part(const std::vector<std::string>& patterns, std::string_view module) {
+  const FiveParts parts = split_five(module);
+  const auto fits = [&](std::string_view member) { return parts.last.find(member) != std::string_view::npos; };
+  if (!parts.five || std::none_of(fused_members.begin(), fused_members.end(), fits)) return false;
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+    const FiveParts p = split_five(pattern);
+    return p.five && fits(p.last) && std::find(fused_members.begin(), fused_members.end(), p.last) != fused_members.end();
+  });
 }
 
 /// "model.layers.3.mlp.experts" of "model.layers.3.mlp.experts.7.gate_proj"; empty for other modules.
@@ -75,28 +68,6 @@ std::string_view experts_of(std::string_view module) {
 }
 
 }  // namespace
-
-bool glob_matches(std::string_view pattern, std::string_view text) {
-  if (pattern.find('*') == std::string_view::npos) return pattern == text;  // most are names, hundreds for each of thousands of modules
-  std::size_t p = 0, t = 0, star = std::string_view::npos, retry = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      retry = t;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
-      ++p;
-      ++t;
-    } else if (star != std::string_view::npos) {
-      // The last star takes one character more; earlier stars need no second look.
-      p = star + 1;
-      t = ++retry;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
 
 std::string_view name(WeightForm form) {
   return row_of(form).name;
@@ -121,13 +92,9 @@ const QuantScheme& scheme_named(std::string_view name) {
 }
 
 bool QuantConfig::excludes(std::string_view module) const {
-  const FiveParts parts = split_five(module);
-  const std::string_view experts = experts_of(module);
-  const bool modelopt = algo == QuantAlgo::nvfp4;
-  return std::any_of(exclude.begin(), exclude.end(), [&](const std::string& pattern) {
-    return glob_matches(pattern, module) || (!experts.empty() && glob_matches(pattern, experts)) ||
-           (modelopt ? excludes_by_last_part(pattern, parts) : lies_in(module, pattern));
-  });
+  if (exclude.match(module)) return true;
+  if (const std::string_view experts = experts_of(module); !experts.empty() && exclude.match(experts)) return true;
+  return algo == QuantAlgo::nvfp4 ? excludes_by_last_part(exclude.list(), module) : exclude.name_what_holds(module);
 }
 
 }  // namespace dodona::model

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/config/module_patterns.h"
+
 namespace dodona::model {
 
 /// How a whole checkpoint is quantized; quant_schemes() has a row for each.
@@ -59,7 +61,7 @@ struct QuantConfig {
   QuantAlgo algo = QuantAlgo::none;
   std::int64_t group_size = 16;      ///< elements of a row that share a block scale (NVFP4)
   bool fp8_kv_cache = false;         ///< kv_cache_quant_algo FP8: cache elements are e4m3(x / k_scale)
-  std::vector<std::string> exclude;  ///< modules that stay bf16: names or globs (`*` is any text, everything else is itself)
+  ModulePatterns exclude;            ///< modules that stay bf16: names or globs (`*` is any text, everything else is itself)
   std::vector<FormOfModules> forms;  ///< come before all else; the first that matches counts
 
   /// Whether the checkpoint leaves `module` ("model.layers.3.self_attn.q_a_proj") unquantized:
@@ -70,8 +72,5 @@ struct QuantConfig {
   ///   q_b_proj, kv_a_proj_with_mqa or kv_b_proj. This rule ignores the layer, as upstream's loader does.
   bool excludes(std::string_view module) const;
 };
-
-/// Whether `pattern` matches all of `text`; `*` is any text, also none. Time is the product of the lengths at most.
-bool glob_matches(std::string_view pattern, std::string_view text);
 
 }  // namespace dodona::model

@@ -67,7 +67,7 @@ class IndexEvents final : public io::JsonEvents {
   WeightMap map;
   bool whole = false;  ///< the map has come
 
-  bool key(string_t& value) override {
+  bool key(std::string& value) override {
     if (in_map_) {
       key_ = value;
       return map.tensors.size() < most_tensors;
@@ -78,16 +78,16 @@ class IndexEvents final : public io::JsonEvents {
     names.push_back(value);
     return true;
   }
-  bool string(string_t& value) override {
+  bool string(std::string& value) override {
     if (in_map_) map.add(std::move(key_), value);
     return beside() || in_map_;
   }
   bool null() override { return beside(); }
   bool boolean(bool /*value*/) override { return beside(); }
-  bool number_integer(number_integer_t /*value*/) override { return beside(); }
-  bool number_unsigned(number_unsigned_t /*value*/) override { return beside(); }
-  bool number_float(number_float_t /*value*/, const string_t& /*spelling*/) override { return beside(); }
-  bool start_object(std::size_t /*size*/) override {
+  bool number_integer(std::int64_t /*value*/) override { return beside(); }
+  bool number_unsigned(std::uint64_t /*value*/) override { return beside(); }
+  bool number_float(double /*value*/) override { return beside(); }
+  bool start_object() override {
     in_map_ = depth_ == 1 && mapped_;
     whole = whole || in_map_;
     beside_.clear();
