@@ -1,10 +1,7 @@
 #include "io/tokenizer.h"
 
-#include <stdlib.h>
-
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include <optional>
 
 #include "dodona/error.h"
 #include "io/command.h"
@@ -15,9 +12,8 @@
 namespace dodona::io {
 namespace {
 
-namespace fs = std::filesystem;
-
-/// Reads a request, writes the answer; exit status 3 where the package is missing, 4 where the tokenizer cannot be read.
+/// Answers the request on the first line of its stdin, by a piece for each further line; exit status 3 where the package is missing, 4
+/// where the tokenizer cannot be read.
 constexpr const char* bridge = R"(
 import json, sys
 try:
@@ -25,8 +21,7 @@ try:
 except ImportError as error:
     print(error)
     sys.exit(3)
-with open(sys.argv[1], encoding="utf-8") as file:
-    request = json.load(file)
+request = json.loads(sys.stdin.buffer.readline())
 try:
     tokenizer = Tokenizer.from_file(request["tokenizer"])
 except Exception as error:
@@ -37,57 +32,51 @@ if "text" in request:
     answer["ids"] = tokenizer.encode(request["text"]).ids
 if "ids" in request:
     answer["text"] = tokenizer.decode(request["ids"], skip_special_tokens=False)
-with open(sys.argv[2], "w", encoding="utf-8") as file:
-    json.dump(answer, file)
+answer = json.dumps(answer)
+for begin in range(0, len(answer), 30000):
+    print("piece", answer[begin:begin + 30000], flush=True)
+    sys.stdin.buffer.readline()
+print("end", flush=True)
 )";
-
-/// Goes away with what lies in it.
-class Scratch {
- public:
-  Scratch() {
-    std::string pattern = (fs::temp_directory_path() / "dodona-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw Error(ErrorCode::bad_file, "", "", pattern + ": cannot create a folder");
-    path_ = pattern;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  std::string file(const char* name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 std::string last_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text.substr(text.rfind('\n') + 1);
 }
 
+[[noreturn]] void fail_missing(const std::string& tokenizer, const std::string& why) {
+  throw Error(ErrorCode::missing_argument, "", "",
+              tokenizer + ": " + why + "; install it, name a Python that has it in DODONA_PYTHON, or give tokens with --prompt-ids");
+}
+[[noreturn]] void fail_ended(const std::string& tokenizer, const std::string& python, const CommandResult& result) {
+  constexpr int no_package = 3, no_tokenizer = 4;
+  if (result.status == no_tokenizer)
+    throw Error(ErrorCode::bad_file, "", "", tokenizer + ": no tokenizer that the package tokenizers reads: " + last_line(result.output));
+  fail_missing(tokenizer, result.status == no_package ? python + " has no package 'tokenizers' (Hugging Face), which reads it"
+                                                      : python + " failed: " + last_line(result.output));
+}
+
+/// Nothing of it lies in files, which a signal would leave behind.
 Json ask(Json request, const std::string& tokenizer) {
   constexpr double patience = 120;
-  const Scratch scratch;
   request["tokenizer"] = tokenizer;
-  std::ofstream(scratch.file("bridge.py")) << bridge;
-  std::ofstream(scratch.file("request.json")) << json_text(request);
   const char* const named = std::getenv("DODONA_PYTHON");
   const std::string python = named != nullptr && *named != '\0' ? named : "python3";
-  const CommandResult result = run_command(shell_quoted(python) + " " + shell_quoted(scratch.file("bridge.py")) + " " +
-                                               shell_quoted(scratch.file("request.json")) + " " + shell_quoted(scratch.file("answer.json")),
-                                           patience);
-  constexpr int no_package = 3, no_tokenizer = 4;
-  if (result.status == no_tokenizer && !result.timed_out)
-    throw Error(ErrorCode::bad_file, "", "", tokenizer + ": no tokenizer that the package tokenizers reads: " + last_line(result.output));
-  if (result.status != 0 || result.timed_out)
-    throw Error(ErrorCode::missing_argument, "", "",
-                tokenizer + ": " + python +
-                    (result.status == no_package ? " has no package 'tokenizers' (Hugging Face), which reads it"
-                     : result.timed_out          ? " did not answer"
-                                                 : " failed: " + last_line(result.output)) +
-                    "; install it, name a Python that has it in DODONA_PYTHON, or give tokens with --prompt-ids");
-  return read_json(scratch.file("answer.json"));
+  std::optional<Command> command;
+  try {
+    command.emplace(std::vector<std::string>{python, "-c", bridge}, Command::End::with_this_process);
+  } catch (const Error& error) {
+    fail_missing(tokenizer, "the package 'tokenizers' (Hugging Face) reads it, and its Python is not there: " + error.message());
+  }
+  std::string text, line = json_text(request);
+  while (true) {
+    const Command::Answer answer = command->ask(line, {"piece", "end"}, patience);
+    if (answer.kind == Command::Answer::Kind::timed_out) fail_missing(tokenizer, python + " did not answer");
+    if (answer.kind == Command::Answer::Kind::ended) fail_ended(tokenizer, python, command->wait(patience));
+    if (answer.text == "end") return parse_json(text, tokenizer);
+    text += answer.text.substr(std::string_view("piece ").size());
+    line = "next";
+  }
 }
 
 }  // namespace

@@ -40,8 +40,9 @@ struct Stopped {};
 }  // namespace
 
 bool names_parts(const std::string& path) {
-  std::ifstream file(path);
-  return file.peek() == '{' && file.get() == '{' && file.peek() == '\n';
+  constexpr std::string_view begin = "{\n  \"split\": ";
+  std::string text(begin.size(), ' ');
+  return std::ifstream(path).read(text.data(), static_cast<std::streamsize>(text.size())) && text == begin;
 }
 
 io::Json key_of(const GenerateCall& call, const std::string& weights) {

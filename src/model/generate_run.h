@@ -25,8 +25,7 @@ struct GenerateCall {
 /// max_new and end_token.
 io::Json key_of(const GenerateCall& call, const std::string& weights);
 
-/// Whether the file is what several ranks name the parts of their state in: it begins as JSON does, a state of one process with the length
-/// of a header.
+/// Whether the file is what several ranks name the parts of their state in: JSON that begins with their split.
 bool names_parts(const std::string& path);
 
 struct GenerateHooks {

@@ -142,6 +142,7 @@ TEST_F(GenerateCommand, AStateIsGoneOnFromAndOnlyByTheSameCall) {
   expect_error(call + state + " --resume --speculative nextn", "is the state of another call: draft steps is 0, expected 3");
   file("other", "not a state");
   expect_error(call + "--resume --state " + path("other"), path("other"));
+  expect_error(call + "--resume --state " + file("other.json", "{\n  \"version\": 1\n}\n"), "other.json: a header of ");
 }
 
 TEST_F(GenerateCommand, TextGoesThroughTheTokenizer) {

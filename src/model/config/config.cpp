@@ -35,7 +35,8 @@ class Validator {
 
   void in_range(const char* field, std::int64_t value, std::int64_t least, std::int64_t most = largest_size) const {
     if (value < least || value > most)
-      fail(std::string(field) + " is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " + std::to_string(most));
+      fail(std::string(field) + " is " + std::to_string(value) + ", expected " + std::to_string(least) +
+           (most > least ? " to " + std::to_string(most) : ""));
   }
   void positive(const char* field, double value) const {
     if (!(value > 0) || !std::isfinite(value)) fail(std::string(field) + " is " + number(value) + ", expected a positive number");
