@@ -25,17 +25,29 @@ std::string field(const io::Json& provenance, const char* key) {
   return io::get_string_or(provenance, key, "", "provenance");
 }
 
+/// Which of upstream's kernels it was: a commit, else the package that ships it.
+std::string release_of(const io::Json& provenance) {
+  if (const std::string commit = field(provenance, "commit"); !commit.empty()) return " at " + commit.substr(0, 12);
+  for (const char* key : {"package", "binary", "upstream"})
+    if (const std::string release = field(provenance, key); !release.empty())
+      return (field(provenance, "repo").empty() ? ": " : " of ") + release;
+  return "";
+}
+
 /// A recording's origin in words, from its metadata.
 std::string origin_of(const std::string& path) {
   const auto file = io::SafetensorsFile::open(path);
   const auto found = file.metadata().find("provenance");
   if (found == file.metadata().end() || found->second.empty()) return "of unstated origin";
   const io::Json provenance = io::parse_json(found->second, path + " provenance");
-  const std::string kind = field(provenance, "kind"), source = field(provenance, "repo"), commit = field(provenance, "commit");
-  const std::string from = source.empty() ? "" : fmt::format(": {} `{}` at {}", source, field(provenance, "file"), commit.substr(0, 12));
-  if (kind == "gpu-kernel")
-    return fmt::format("recorded from the GPU kernel on {}{}; CUDA {}; {}", field(provenance, "device"), from, field(provenance, "cuda"),
-                       field(provenance, "build"));
+  const std::string kind = field(provenance, "kind"), source = field(provenance, "repo");
+  const std::string from = (source.empty() ? "" : fmt::format(": {} `{}`", source, field(provenance, "file"))) + release_of(provenance);
+  if (kind == "gpu-kernel") {
+    std::string made = fmt::format("recorded from the GPU kernel on {}{}", field(provenance, "device"), from);
+    if (const std::string cuda = field(provenance, "cuda"); !cuda.empty()) made += "; CUDA " + cuda;
+    if (const std::string build = field(provenance, "build"); !build.empty()) made += "; " + build;
+    return made;
+  }
   if (kind == "upstream-test-reference") return "evaluated from the reference of upstream's own test" + from;
   if (kind == "formula") return "evaluated from the formula, apart from the library";
   return kind + from;
