@@ -155,7 +155,7 @@ TEST_F(ConfigFile, MorePositionsThanYarnCoversAreRefused) {
 }
 TEST_F(ConfigFile, RowsThatDoNotDivideIntoGroupsAreRefused) {
   config["moe_intermediate_size"] = 120;
-  refuses(ErrorCode::bad_value, {"moe_intermediate_size is 120", "multiple of 16"});
+  refuses(ErrorCode::bad_value, {"moe_intermediate_size is 120", "multiple of 32"});
 }
 TEST_F(ConfigFile, AbsurdSizesAreRefused) {
   config["hidden_size"] = std::int64_t{1} << 40;

@@ -264,6 +264,28 @@ TEST(Forms, ExpertsInBf16HaveTheSameBitsByTritonsKernelAndOneByOne) {
       ErrorCode::unsupported, {"are bf16, which triton does not multiply", "one of plain"});
 }
 
+TEST(Forms, WidthsThatABackendsKernelsDoNotTakeAreRefusedByThePlanToo) {
+  const auto plans = [](const char* experts, ExpertWeights weights, std::int64_t width, const Shard& shard) {
+    LayerRequest request{.config = with_scheme(preset("tiny"), scheme_named(weights == ExpertWeights::fp8 ? "bf16" : "nvfp4")),
+                         .setting = {.layer = 1, .experts = experts, .expert_weights = weights}};
+    request.config.moe_intermediate_size = width;
+    request.lengths = {9};
+    request.shard = shard;
+    plan_layer(request);
+  };
+  plans("deepgemm", ExpertWeights::fp8, 256, {.intermediate = {0, 2}});
+  expect_error(
+      [&] {
+        plans("deepgemm", ExpertWeights::fp8, 256, {.intermediate = {0, 4}});
+      },
+      ErrorCode::bad_value,
+      {"are run by deepgemm, but moe_intermediate_size of tiny, bf16, intermediate 0 of 4 is 64, expected a multiple of 128"});
+  plans("flashinfer_cutlass", ExpertWeights::stored, 64, {});
+  expect_error([&] { plans("flashinfer_cutlass", ExpertWeights::stored, 96, {}); }, ErrorCode::bad_value,
+               {"is 96, expected a multiple of 64"});
+  expect_error([&] { plans("trtllm", ExpertWeights::stored, 192, {}); }, ErrorCode::bad_value, {"is 192, expected a multiple of 128"});
+}
+
 /// Each expert's product by its own dequantized matrices, weighed and added in double.
 TEST_P(Scheme, RoutedExpertsAreTheWeighedSumOfTheirDequantizedProducts) {
   const ModelConfig config = in_scheme(GetParam());

@@ -167,7 +167,7 @@ TEST(Shards, WhatCannotBeSplitSoIsOneClearError) {
   refuses({.intermediate = {0, 256}}, {"intermediate", "moe_intermediate_size is 128"});
   refuses({.vocabulary = {0, 1024}}, {"vocabulary rows", "vocab_size is 512"});
   // Columns of down_proj are quantized in groups of 16.
-  refuses({.intermediate = {0, 16}}, {"tiny, intermediate 1 of 16", "moe_intermediate_size is 8", "multiple of 16"});
+  refuses({.intermediate = {0, 16}}, {"tiny, intermediate 1 of 16", "moe_intermediate_size is 8", "multiple of 32"});
 }
 
 TEST(Shards, ALayerOfAShardIsPlannedButNotRun) {

@@ -25,7 +25,7 @@ struct FormRow {
 };
 // Tiles of QServe have 32 rows, of which its kernels take two at a time.
 constexpr std::array forms{FormRow{WeightForm::bf16, "bf16", {}},
-                           FormRow{WeightForm::nvfp4, "nvfp4", {.columns = 16}},
+                           FormRow{WeightForm::nvfp4, "nvfp4", {.columns = 32}},
                            FormRow{WeightForm::fp8_block, "fp8-block", {.columns = 128, .rows = 8, .stacked = 128}},
                            FormRow{WeightForm::fp8, "fp8", {.columns = 16, .rows = 8}},
                            FormRow{WeightForm::int8, "int8", {.columns = 16, .rows = 8}},

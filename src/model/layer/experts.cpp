@@ -82,6 +82,14 @@ std::string expected(const LinearMethod& stored, const LayerSetting& setting) {
   return text;
 }
 
+void require_sizes(const ExpertsBackend& backend, const ModelConfig& config) {
+  for (const auto& [field, size] : {std::pair{"hidden_size", config.hidden_size}, {"moe_intermediate_size", config.moe_intermediate_size}})
+    if (size % backend.sizes_are_multiples_of != 0)
+      throw Error(ErrorCode::bad_value, "", "experts",
+                  "are run by " + std::string(backend.name) + ", but " + field + " of " + config.name + " is " + std::to_string(size) +
+                      ", expected a multiple of " + std::to_string(backend.sizes_are_multiples_of));
+}
+
 std::vector<std::int64_t> spread(const Pass& pass) {
   const ModelConfig& c = pass.config();
   const ExpertRange here = local_experts(pass.weights.source().config(), pass.weights.source().shard());
@@ -129,6 +137,7 @@ const ExpertsBackend& choose_experts(const ModelConfig& config, const LayerSetti
       refuse("multiply blocks of fp8, which need activations in bf16: roundings are off");
     if (setting.fused_shared && !backend->fuses_shared)
       refuse("are run by " + std::string(backend->name) + ", which has no place for a fused shared expert");
+    require_sizes(*backend, config);
     return *backend;
   }
   if (!known) refuse("are '" + wanted + "', expected one of " + experts_names());
@@ -186,7 +195,8 @@ ExpertsPlace place_experts(std::string_view kernel, WeightForm stored, bool fixe
         }
       }
   if (why.empty())
-    why = "no backend" + (setting.experts.empty() ? "" : " " + setting.experts) + " runs it with weights in " + std::string(name(stored));
+    why = (setting.experts.empty() ? "no backend runs it" : "backend " + setting.experts + " does not run it") + " with weights in " +
+          std::string(name(stored));
   return {};
 }
 

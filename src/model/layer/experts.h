@@ -65,6 +65,7 @@ struct ExpertsBackend {
   bool sums_rows = false;        ///< gives a token's sum over the experts that are here, and no rows: those elsewhere add nothing to it
   bool one_input_scale = false;  ///< activations have one static scale for all experts: the largest that they come with
   ExpertsRoundings roundings = {};
+  std::int64_t sizes_are_multiples_of = 1;  ///< hidden_size, and a rank's moe_intermediate_size: what its kernels ask for
   /// The method by which it has weights made ready that `stored` would multiply otherwise; nullptr when it cannot multiply those.
   const LinearMethod* (*accepts)(const LinearMethod& stored) = nullptr;
   /// Brings an expert into the form that fast mode reads, where one op takes both its matrices; the raw ones are given up.

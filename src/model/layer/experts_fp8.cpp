@@ -264,11 +264,15 @@ const LinearMethod* as_blocks(const LinearMethod& stored) {
 
 }  // namespace
 
+// Both products take their activations in groups as long as a block.
+constexpr std::int64_t block = 128;
+
 const ExpertsBackend cutlass_fp8_experts{.name = "cutlass",
                                          .weights = ExpertWeights::fp8,
                                          .kernel = "fp8_blockwise_scaled_grouped_mm",
                                          .factor = FactorPlace::router,
                                          .roundings = {.narrow_weights = true},
+                                         .sizes_are_multiples_of = block,
                                          .accepts = as_blocks<fp8_grouped_method>,
                                          .run = run<by_cutlass<ops::Fp8BlockwiseScaledGroupedMm>>};
 const ExpertsBackend cutlass_es_experts{.name = "cutlass_es",
@@ -276,6 +280,7 @@ const ExpertsBackend cutlass_es_experts{.name = "cutlass_es",
                                         .kernel = "es_fp8_blockwise_scaled_grouped_mm",
                                         .factor = FactorPlace::router,
                                         .roundings = {.narrow_weights = true},
+                                        .sizes_are_multiples_of = block,
                                         .accepts = as_blocks<fp8_blocks_method>,
                                         .run = run<by_cutlass<ops::EsFp8BlockwiseScaledGroupedMm>>};
 const ExpertsBackend triton_fp8_experts{.name = "triton",
@@ -283,6 +288,7 @@ const ExpertsBackend triton_fp8_experts{.name = "triton",
                                         .kernel = "fused_moe_kernel",
                                         .factor = FactorPlace::experts,
                                         .roundings = {.weighs_first = true},
+                                        .sizes_are_multiples_of = block,
                                         .accepts = as_blocks<fp8_fused_method>,
                                         .run = run<by_triton>};
 const ExpertsBackend deepgemm_experts{.name = "deepgemm",
@@ -290,6 +296,7 @@ const ExpertsBackend deepgemm_experts{.name = "deepgemm",
                                       .kernel = "m_grouped_fp8_gemm_nt_masked",
                                       .factor = FactorPlace::experts,
                                       .roundings = {.rounds_activation = true, .narrow_weights = true, .rounds_between = true},
+                                      .sizes_are_multiples_of = block,
                                       .accepts = as_blocks<fp8_masked_method>,
                                       .run = run<by_deepgemm>};
 const ExpertsBackend deepep_experts{.name = "deepep",
@@ -298,6 +305,7 @@ const ExpertsBackend deepep_experts{.name = "deepep",
                                     .factor = FactorPlace::addition,
                                     .fuses_shared = false,
                                     .roundings = {.rounds_activation = true},
+                                    .sizes_are_multiples_of = block,
                                     .accepts = as_blocks<fp8_masked_method>,
                                     .run = run<by_deepep>,
                                     .run_sent = sent_rows};
