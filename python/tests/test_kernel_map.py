@@ -284,7 +284,7 @@ def make(folder, files=CHECKOUT):
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, str(TOOL), *map(str, arguments)], capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, str(TOOL), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -523,6 +523,14 @@ def test_bad_input_is_one_clear_error(tmp_path):
     broken = whole / "python" / "sglang" / "srt" / "layers" / "norm.py"
     broken.write_text("def f(:\n")
     bad(f"{broken}:1: expected Python source, but it does not parse", whole)
+    broken.write_text("x = " + "-" * 200_000 + "1\n")
+    bad(f"{broken}: expected Python source, but it does not parse", whole)
+    broken.unlink()
+    os.mkfifo(broken)  # nobody writes into it
+    bad(f"{broken}: expected a file, found none of the usual kind", whole)
+    empty = make(tmp_path / "empty")
+    (empty / "python" / "sglang" / "srt" / "models" / "deepseek_v2.py").write_text("")
+    bad("deepseek_v2.py: expected models that EntryClass names, found none", empty)
 
 
 def test_a_wheel_and_packages_beside_it_will_do(checkout, tmp_path):

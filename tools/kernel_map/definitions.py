@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 
 from .flow import TAKES, Flow, Place
-from .sources import Function, Project, dotted, walk
+from .sources import Function, Project, dotted, text_of, walk
 
 # A function of a package launches something when it, or a function of the package that it calls, touches one of these.
 LAUNCHES = re.compile(r"torch\.ops\.|(get|gen|load)_\w*module|_module\b|\b_C\b|runner|cudnn|cute\.|triton")
@@ -101,7 +101,7 @@ class Cpp:
         for path in sorted(p for p in folder.rglob("*") if p.suffix in (".cc", ".cpp", ".cu", ".cuh", ".h")):
             if any(word in ("cpu", "rocm", "musa", "hip") for part in path.relative_to(folder).parts for word in re.split(r"\W|_", part)):
                 continue
-            text = path.read_text(errors="replace")
+            text = text_of(path)
             for found in re.finditer(r"m\.(def|impl)\(\s*\"(\w+)", text):
                 rest = text[found.end() : found.end() + 2000]
                 function = re.match(r"[^;]*?&\s*([\w:]+)", rest) if found.group(1) == "impl" else None

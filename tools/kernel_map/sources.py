@@ -180,16 +180,26 @@ class Class:
             self._collect(inner, me)
 
 
+def text_of(path: pathlib.Path, encoding: str = "utf-8") -> str:
+    """What a checkout's file holds; one that is a pipe would be waited for."""
+    if not path.is_file():
+        raise BadInput(f"{path}: expected a file, found {'none of the usual kind' if path.exists() else 'a link to nothing'}")
+    try:
+        return path.read_text(encoding=encoding, errors="replace")
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+
+
 class Module:
     def __init__(self, name: str, path: pathlib.Path, project: Project):
         self.name, self.path, self.project = name, path, project
         self.is_package = path.name == "__init__.py"
-        self.text = path.read_text(encoding="utf-8-sig", errors="replace")
+        self.text = text_of(path, encoding="utf-8-sig")
         try:
             self.tree = ast.parse(self.text, filename=str(path))
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None)
-            raise BadInput(f"{path}{f':{line}' if line else ''}: expected Python source, but it does not parse: {getattr(error, 'msg', error)}") from None
+            raise BadInput(f"{path}{f':{line}' if line else ''}: expected Python source, but it does not parse: {getattr(error, 'msg', error) or type(error).__name__}") from None
         self.rebound = {name for node in walk(self.tree) if isinstance(node, ast.Global) for name in node.names} if "global" in self.text else set()
         self._body: Body | None = None
 

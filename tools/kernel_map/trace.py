@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from .definitions import ASKS, Cpp, Definition, Package
 from .flow import Edge, Flow, Place, Site, place_module
 from .inventory import Inventory
-from .sources import BadInput, Function, Guard, Project, dotted, left_out, walk
+from .sources import BadInput, Function, Guard, Project, dotted, left_out, text_of, walk
 
 SOURCES = {
     "sgl_kernel": "sgl-kernel", "flashinfer": "flashinfer", "deep_gemm": "deep-gemm", "deep_ep": "deep-ep", "triton": "triton", "torch": "torch.ops",
@@ -136,6 +136,8 @@ class Tracer:
                 continue
             if entry.entry_classes:
                 classes = sorted((v.what for v in self.flow.name("EntryClass", Place(module, None)) if v.kind == "class"), key=lambda c: c.line)
+                if not classes:
+                    raise BadInput(f"{path}: expected models that EntryClass names, found none")
                 functions = [(self.flow.method(c, name), c) for c in classes for name in entry.functions]
             else:
                 functions = [(f, None) for f in module.body.nested] + [(f, c) for c in module.body.classes for f in c.methods.values()]
@@ -282,7 +284,7 @@ def unreached(names: list[str], project: Project) -> dict[str, list[tuple[pathli
     for name, path in project.paths.items():
         if not name.startswith("sglang.srt.") or left_out(name):
             continue
-        written = path.read_text(encoding="utf-8-sig", errors="replace")
+        written = text_of(path)
         if any(kernel in written for kernel in names):
             for node in walk(project.module(name).tree):
                 if isinstance(node, ast.Call) and (kernel := text(node).split(".")[-1]) in found:
