@@ -263,10 +263,6 @@ std::string to_string(const DrawsVerdict& verdict) {
   return all;
 }
 
-bool draws_tokens(const Op& op) {
-  return drawer_of(op) != nullptr;
-}
-
 std::vector<double> distribution_of(const Op& op, const Arguments& inputs, std::int64_t row) {
   const Drawer* drawer = drawer_of(op);
   if (drawer == nullptr)

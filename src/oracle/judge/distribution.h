@@ -42,7 +42,5 @@ std::string to_string(const DrawsVerdict& verdict);
 /// The exact distribution of the token of output row `row`, as the op's contract has it of its arguments. Throws Error: `unsupported` for
 /// an op that draws nothing.
 std::vector<double> distribution_of(const Op& op, const Arguments& inputs, std::int64_t row);
-/// Whether the op draws.
-bool draws_tokens(const Op& op);
 
 }  // namespace dodona::oracle
