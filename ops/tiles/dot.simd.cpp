@@ -48,8 +48,11 @@ void finish(const DotTile& tile, std::int64_t row, std::int64_t rows, std::int64
 
 // ---- columns of bf16 that come from memory
 
-/// What is asked for beforehand of columns whose elements lie side by side.
-constexpr std::int64_t bytes_ahead = 256;
+/// Asks for what is multiplied next. Processors of narrow vectors do best with short columns in the order of memory and others near by.
+DODONA_INLINE void fetch_next(const DotTile& tile, const DotGroup& group) {
+  const bool narrow = sum_lanes == 8 || tile.wide_vectors_are_split;
+  group.fetch(narrow ? 256 : 512, narrow);
+}
 
 /// Groups of `at_once` columns of a tile as they lie in memory, column by column, or where rows' elements lie side by side a part of K of
 /// them all after the other: body(group, end, j) for those of column j from the group on to the end of K that is given.
@@ -83,12 +86,12 @@ GroupRows rows_from_zero(const DotTile& tile) {
 constexpr std::int64_t few_rows = many_sums_fit ? 6 : 2;
 
 template <int rows>
-void add_few(DotGroup group, std::int64_t end, GroupRows r) {
+void add_few(const DotTile& tile, DotGroup group, std::int64_t end, GroupRows r) {
   f32x16 sum[rows];
   DODONA_UNROLL(8)
   for (int i = 0; i < rows; ++i) sum[i] = f32x16::load(r.sums.c + i * r.sums.c_row);
   for (; group.begin < end; group.begin += pair_group, r.a += pair_group) {
-    group.fetch(bytes_ahead);
+    fetch_next(tile, group);
     f32x16 even[rows], odd[rows];
     DODONA_UNROLL(8)
     for (int i = 0; i < rows; ++i) even[i] = odd[i] = f32x16::zero();
@@ -113,8 +116,9 @@ void multiply_few_rows(const DotTile& tile) {
   if constexpr (rows > 1)
     if (tile.rows < rows) return multiply_few_rows<rows - 1>(tile);
   const GroupRows all = rows_from_zero(tile);
-  each_run_of_groups(tile, 16,
-                     [&](const DotGroup& group, std::int64_t end, std::int64_t j) { add_few<rows>(group, end, all.from(group.begin, j)); });
+  each_run_of_groups(tile, 16, [&](const DotGroup& group, std::int64_t end, std::int64_t j) {
+    add_few<rows>(tile, group, end, all.from(group.begin, j));
+  });
   finish(tile, 0, tile.rows, 0, tile.columns, all.sums.c, all.sums.c_row);
 }
 
@@ -183,11 +187,11 @@ std::int64_t columns_of_words(const ops::DotColumns& b) {
   return b.k_stride == 1 ? sum_lanes : 16;
 }
 
-/// A group and those behind it; what lies `ahead` bytes further is asked for.
-void add_groups(DotGroup group, std::int64_t end, GroupRows r, std::int64_t ahead) {
+/// A group and those behind it; what comes next is asked for where `fetching`.
+void add_groups(const DotTile& tile, DotGroup group, std::int64_t end, GroupRows r, bool fetching) {
   alignas(64) PairWords words;
   for (; group.begin < end; group.begin += pair_group, r.a += pair_group) {
-    if (ahead > 0) group.fetch(ahead);
+    if (fetching) fetch_next(tile, group);
     turn(group, words);
     add_words_of_rows(r, words, group.count);
   }
@@ -196,7 +200,7 @@ void add_groups(DotGroup group, std::int64_t end, GroupRows r, std::int64_t ahea
 void multiply_some_rows(const DotTile& tile) {
   const GroupRows all = rows_from_zero(tile);
   each_run_of_groups(tile, columns_of_words(tile.b), [&](const DotGroup& group, std::int64_t end, std::int64_t j) {
-    add_groups(group, end, all.from(group.begin, j), bytes_ahead);
+    add_groups(tile, group, end, all.from(group.begin, j), true);
   });
   finish(tile, 0, tile.rows, 0, tile.columns, all.sums.c, all.sums.c_row);
 }
@@ -318,7 +322,7 @@ void add_block_to_lanes(const DotTile& tile, const Block& block, float* sums, st
   const std::int64_t at_once = columns_of_words(tile.b), end = block.begin + block.k;
   for (std::int64_t j = block.column; j < block.column + block.columns; j += at_once) {
     const std::int64_t left = block.column + block.columns - j;
-    add_groups({tile.b.from(j), left < at_once ? left : at_once, block.begin, tile.k}, end, rest.from(block.begin, j), 0);
+    add_groups(tile, {tile.b.from(j), left < at_once ? left : at_once, block.begin, tile.k}, end, rest.from(block.begin, j), false);
   }
 }
 

@@ -56,11 +56,11 @@ struct DotGroup {
     transpose(words);
     for (int i = 0; i < 16; ++i) body(i, words[i]);
   }
-  /// Asks for what lies `bytes` further along columns, and where they end for the next sixteen; of short columns for those that follow, in
-  /// the order of memory; or for what follows in rows.
-  DODONA_INLINE void fetch(std::int64_t bytes) const {
+  /// Asks for what lies `bytes` further along columns, and where they end for the next sixteen; `in_order`: of short columns for those that
+  /// follow, in the order of memory; or for what follows in rows.
+  DODONA_INLINE void fetch(std::int64_t bytes, bool in_order = false) const {
     if (!along_k()) return fetch_rows();
-    if (32 * b.column_stride <= short_columns) return fetch_next_columns();
+    if (in_order && 32 * b.column_stride <= short_columns) return fetch_next_columns();
     std::int64_t at = 2 * begin + bytes, columns = 0;
     if (at >= 2 * k) columns = at / (2 * k) * 16, at %= 2 * k;
     const auto first = reinterpret_cast<std::uintptr_t>(b.first) + static_cast<std::uintptr_t>(at + 2 * columns * b.column_stride);
