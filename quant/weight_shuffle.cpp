@@ -89,12 +89,18 @@ void to_block_major_k(std::span<const std::byte> matrix, std::int64_t rows, std:
 }
 
 void from_block_major_k(std::span<const std::byte> blocks, std::int64_t rows, std::int64_t row_bytes, std::span<std::byte> out) {
+  rows_from_block_major_k(blocks, rows, row_bytes, 0, rows, out);
+}
+
+void rows_from_block_major_k(std::span<const std::byte> blocks, std::int64_t rows, std::int64_t row_bytes, std::int64_t first,
+                             std::int64_t many, std::span<std::byte> out) {
   require_multiple("row_bytes", row_bytes, block_bytes);
   require_size("blocks", blocks.size(), area(rows, row_bytes));
-  require_size("out", out.size(), rows * row_bytes);
+  require_size("out", out.size(), area(many, row_bytes));
+  if (many > 0) require_index("first", first, rows - many + 1);
   for (std::int64_t k = 0; k < row_bytes / block_bytes; ++k) {
-    for (std::int64_t r = 0; r < rows; ++r)
-      std::memcpy(out.data() + r * row_bytes + k * block_bytes, blocks.data() + (k * rows + r) * block_bytes, block_bytes);
+    for (std::int64_t r = 0; r < many; ++r)
+      std::memcpy(out.data() + r * row_bytes + k * block_bytes, blocks.data() + (k * rows + first + r) * block_bytes, block_bytes);
   }
 }
 

@@ -33,5 +33,8 @@ void permute_rows(std::span<const std::byte> rows, std::int64_t row_bytes, const
 /// Matrix [rows, row_bytes] to [row_bytes/128, rows, 128]: blocks of 128 bytes along K. Throws bad_shape unless row_bytes % 128 == 0.
 void to_block_major_k(std::span<const std::byte> matrix, std::int64_t rows, std::int64_t row_bytes, std::span<std::byte> out);
 void from_block_major_k(std::span<const std::byte> blocks, std::int64_t rows, std::int64_t row_bytes, std::span<std::byte> out);
+/// Of those rows `count` from `first` on, to out [count, row_bytes].
+void rows_from_block_major_k(std::span<const std::byte> blocks, std::int64_t rows, std::int64_t row_bytes, std::int64_t first,
+                             std::int64_t count, std::span<std::byte> out);
 
 }  // namespace dodona::quant

@@ -9,6 +9,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/rows/sum_rows.h"
+#include "quant/sizes.h"
 
 namespace dodona::ops {
 namespace {
@@ -170,35 +171,46 @@ float fast_shares(const float* s, std::int64_t step, std::vector<float>& shares)
   return static_cast<float>(static_cast<double>(top) + fixed::log2(sum));
 }
 
+/// What rows are merged with, room that one row after the other uses.
+struct RowShares {
+  std::vector<float> all, factors;
+  std::vector<std::int32_t> states;  ///< that have one
+
+  explicit RowShares(std::int64_t count) : all(static_cast<std::size_t>(count), 1.0f) {}
+};
+
+void merge_row(const MergeStates& op, std::int64_t row, RowShares& shares, Isa isa) {
+  const std::int64_t heads = op.v.size(2), token = row / heads, head = row % heads, bytes = bits(op.v.dtype()) / 8;
+  const float* s = op.s.as<float>() + token * op.s.stride(0) + head * op.s.stride(2);
+  float* lse = op.s_merged.as<float>() + token * op.s_merged.stride(0) + head * op.s_merged.stride(1);
+  *lse = shares.all.size() == 1 ? *s : fast_shares(s, op.s.stride(1), shares.all);
+  shares.states.clear(), shares.factors.clear();
+  for (std::size_t i = 0; i < shares.all.size(); ++i) {
+    if (shares.all[i] == 0) continue;  // what has no share may be anything
+    shares.states.push_back(static_cast<std::int32_t>(i));
+    shares.factors.push_back(shares.all[i]);
+  }
+  const SumRows sum{
+      .input = static_cast<std::byte*>(op.v.data()) + (token * op.v.stride(0) + head * op.v.stride(2)) * bytes,
+      .row_bytes = op.v.stride(1) * bytes,
+      .permutation = shares.states.data(),
+      .factors = shares.factors.data(),
+      .scale = 1.0f,
+      .output = static_cast<std::byte*>(op.v_merged.data()) + (token * op.v_merged.stride(0) + head * op.v_merged.stride(1)) * bytes,
+      .count = static_cast<std::int64_t>(shares.states.size()),
+      .n = op.v.size(3),
+      .type = op.v.dtype(),
+      .writing = Writing::cached,
+      .start = shares.states.empty() ? 0.0f : -0.0f};
+  dispatch<SumRowsKernel>(isa, sum);
+}
+
 void fast(const MergeStates& op, const Exec& exec) {
-  const std::int64_t states = op.v.size(1), heads = op.v.size(2), width = op.v.size(3);
-  const std::int64_t bytes = bits(op.v.dtype()) / 8;
-  parallel_for(exec.threads, op.s_merged.elements(), cost(op), [&](std::int64_t row) {
-    const std::int64_t token = row / heads, head = row % heads;
-    const float* s = op.s.as<float>() + token * op.s.stride(0) + head * op.s.stride(2);
-    float* lse = op.s_merged.as<float>() + token * op.s_merged.stride(0) + head * op.s_merged.stride(1);
-    std::vector<float> shares(static_cast<std::size_t>(states), 1.0f);
-    std::vector<std::int32_t> rows;
-    std::vector<float> factors;
-    *lse = states == 1 ? *s : fast_shares(s, op.s.stride(1), shares);
-    for (std::size_t i = 0; i < shares.size(); ++i) {
-      if (shares[i] == 0) continue;  // what has no share may be anything
-      rows.push_back(static_cast<std::int32_t>(i));
-      factors.push_back(shares[i]);
-    }
-    const SumRows sum{
-        .input = static_cast<std::byte*>(op.v.data()) + (token * op.v.stride(0) + head * op.v.stride(2)) * bytes,
-        .row_bytes = op.v.stride(1) * bytes,
-        .permutation = rows.data(),
-        .factors = factors.data(),
-        .scale = 1.0f,
-        .output = static_cast<std::byte*>(op.v_merged.data()) + (token * op.v_merged.stride(0) + head * op.v_merged.stride(1)) * bytes,
-        .count = static_cast<std::int64_t>(rows.size()),
-        .n = width,
-        .type = op.v.dtype(),
-        .writing = Writing::cached,
-        .start = rows.empty() ? 0.0f : -0.0f};
-    dispatch<SumRowsKernel>(exec.isa, sum);
+  constexpr std::int64_t together = 16;
+  const std::int64_t rows = op.s_merged.elements();
+  parallel_for(exec.threads, quant::ceil_div(rows, together), together * cost(op), [&](std::int64_t part) {
+    RowShares shares(op.v.size(1));
+    for (std::int64_t row = part * together; row < std::min((part + 1) * together, rows); ++row) merge_row(op, row, shares, exec.isa);
   });
 }
 

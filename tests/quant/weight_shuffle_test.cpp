@@ -76,6 +76,10 @@ TEST(WeightShuffle, BlockMajorKGathersBlocksOf128Bytes) {
   }
   from_block_major_k(blocks, rows, row_bytes, back);
   EXPECT_EQ(back, matrix);
+  std::vector<std::byte> two(2 * row_bytes);
+  rows_from_block_major_k(blocks, rows, row_bytes, 3, 2, two);
+  EXPECT_TRUE(std::equal(two.begin(), two.end(), matrix.begin() + 3 * row_bytes));
+  EXPECT_THROW(rows_from_block_major_k(blocks, rows, row_bytes, 4, 2, two), Error);
 }
 
 TEST(WeightShuffle, ImpossibleSizesThrow) {

@@ -1,12 +1,12 @@
 #include "ops/schemes/whole_moe/weights.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/threads.h"
 #include "ops/base/packed_expert.h"
 #include "quant/sizes.h"
 #include "quant/swizzle.h"
+#include "quant/weight_shuffle.h"
 
 namespace dodona::ops::whole_moe {
 
@@ -18,17 +18,16 @@ std::vector<std::int64_t> stored_rows(const MoeMatrix& matrix) {
 
 Weight weight_of(const MoeMatrix& matrix, std::int64_t expert, DType type, const Exec& exec, const Tensor& room) {
   // Rows that are put together at a time: a block of each is read in one stream, and they are written in as many.
-  constexpr std::int64_t block_bytes = 128, together = 32;
+  constexpr std::int64_t together = 32;
   const std::int64_t row_bytes = matrix.k * bits(type) / 8;
   const std::byte* const stored = matrix.codes.as<std::byte>() + expert * matrix.n * row_bytes;
   if (!matrix.block_major) return {{}, stored};
   Weight weight{room.defined() ? room : Tensor::uninitialized(DType::u8, {matrix.n, row_bytes}), nullptr};
   auto* const to = weight.whole.as<std::byte>();
   parallel_for(exec.threads, quant::ceil_div(matrix.n, together), static_cast<double>(together * row_bytes) / 16, [&](std::int64_t part) {
-    const std::int64_t begin = part * together, end = std::min(begin + together, matrix.n);
-    for (std::int64_t b = 0; b < row_bytes / block_bytes; ++b)
-      for (std::int64_t r = begin; r < end; ++r)
-        std::memcpy(to + r * row_bytes + b * block_bytes, stored + (b * matrix.n + r) * block_bytes, static_cast<std::size_t>(block_bytes));
+    const std::int64_t first = part * together, count = std::min(together, matrix.n - first);
+    quant::rows_from_block_major_k({stored, static_cast<std::size_t>(matrix.n * row_bytes)}, matrix.n, row_bytes, first, count,
+                                   {to + first * row_bytes, static_cast<std::size_t>(count * row_bytes)});
   });
   weight.codes = to;
   return weight;
