@@ -88,6 +88,7 @@ std::optional<Explanation> by_row(const Fault& fault, const FaultCase& call, con
     std::int64_t width = 1;                                  ///< of an output's row
     std::int64_t per_token = 1;                              ///< rows
     std::map<std::int64_t, std::set<std::int64_t>> numbers;  ///< of each row that fails: those that account for it
+    std::vector<std::int64_t> failing;                       ///< elements
   };
   std::map<std::string, Rows> outputs;
   for (const OutputVerdict& output : verdict.outputs) {
@@ -97,6 +98,7 @@ std::optional<Explanation> by_row(const Fault& fault, const FaultCase& call, con
     rows.width = shape.rank() >= 3 ? shape.at(-1) : 1;
     rows.per_token = shape.rank() >= 1 ? element_count(shape) / rows.width / std::max<std::int64_t>(shape[0], 1) : 1;
     for (const std::int64_t i : output.detail->failing) rows.numbers[i / rows.width];
+    rows.failing = output.detail->failing;
     outputs[output.name] = std::move(rows);
   }
   JudgeOptions detailed = options;
@@ -113,6 +115,10 @@ std::optional<Explanation> by_row(const Fault& fault, const FaultCase& call, con
         if (rows == outputs.end() || output.detail == nullptr) continue;
         std::set<std::int64_t> still;
         for (const std::int64_t i : output.detail->failing) still.insert(i / rows->second.width);
+        // What is not compared any more (of a query without keys nothing is asked) accounts for nothing.
+        for (const std::int64_t i : rows->second.failing)
+          if (static_cast<std::size_t>(i) < output.detail->share.size() && std::isnan(output.detail->share[static_cast<std::size_t>(i)]))
+            still.insert(i / rows->second.width);
         for (auto& [row, its] : rows->second.numbers)
           if (still.count(row) == 0) its.insert(number);
       }
