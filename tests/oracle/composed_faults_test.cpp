@@ -1,6 +1,7 @@
 // Kernels that look along one dimension of an operand at another index: no mistake has a name for them, where and how do together.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -139,6 +140,66 @@ TEST(ComposedFaults, APartOfADimensionThatCountsOtherwiseIsNamed) {
     EXPECT_TRUE(r.explained.found.front().complete) << r.all();
     EXPECT_EQ(r.explained.found.front().text.rfind(w.text, 0), 0U) << r.all();
   }
+}
+
+/// Likewise with a whole operand as it is read.
+Replayed kernel_that_reads(const std::string& line, const std::string& operand,
+                           const std::function<void(const Tensor&, const Tensor&)>& read) {
+  Replayed r{make_case(parse_case_line(line), {}, true), {}, {}, {}};
+  Arguments arguments = runnable(*r.c.op, r.c.inputs);
+  const Tensor& before = *r.c.inputs.find(operand);
+  const Tensor after = before.clone();
+  read(before, after);
+  arguments.set(operand, after);
+  r.c.op->run(arguments, {});
+  r.actual = outputs_of(*r.c.op, arguments);
+  judge_and_explain(r);
+  return r;
+}
+void expect_first(const Replayed& r, const std::string& text) {
+  ASSERT_EQ(r.verdict.outcome, Outcome::fail) << text;
+  ASSERT_FALSE(r.explained.found.empty()) << text;
+  EXPECT_TRUE(r.explained.found.front().complete) << r.all();
+  EXPECT_EQ(r.explained.found.front().text.rfind(text, 0), 0U) << r.all();
+}
+
+TEST(ComposedFaults, EntriesOfAListOfPagesThatAreTakenForOthersAreNamed) {
+  const std::string line = "cutlass_mla_decode B=4 N=2 pages=24 P=16 W=8 --attr sm_scale=0.0721687836";
+  const auto number = [](const Tensor& t, std::int64_t i) { return quant::get(t, i); };
+  expect_first(kernel_that_reads(line, "page_table",
+                                 [&](const Tensor& before, const Tensor& after) {
+                                   for (std::int64_t i = 1; i < after.elements(); i += 2)
+                                     quant::set(after, i, std::fmod(number(before, i - 1) + 1, 24));
+                                 }),
+               "page_table: entries of each 2 are taken to follow the first of them");
+  expect_first(kernel_that_reads(line, "page_table",
+                                 [&](const Tensor& before, const Tensor& after) {
+                                   for (std::int64_t i = 0; i < after.elements(); ++i) quant::set(after, i, number(before, i / 8 * 8));
+                                 }),
+               "page_table: the first entry of a row is used for all of it");
+  expect_first(kernel_that_reads(line, "page_table",
+                                 [&](const Tensor& before, const Tensor& after) {
+                                   for (std::int64_t i = 0; i < after.elements(); ++i) {
+                                     const std::int64_t from = i / 8 * 16 + i % 8;
+                                     quant::set(after, i, from < after.elements() ? number(before, from) : 5);
+                                   }
+                                 }),
+               "page_table: rows of the list are looked for 16 entries apart");
+}
+
+TEST(ComposedFaults, AnglesThatAreLookedForElsewhereAreNamed) {
+  const std::string line = "rotary_embedding T=9 P=64 R=32 Nq=4 Nk=2 --attr head_size=64 --dtype query=f32";
+  const auto from_place = [](const std::function<std::int64_t(std::int64_t, std::int64_t)>& place) {
+    return [place](const Tensor& before, const Tensor& after) {
+      for (std::int64_t i = 0; i < after.elements(); ++i)
+        quant::set_bits(after, i, quant::get_bits(before, place(i / 32, i % 32) % after.elements()));
+    };
+  };
+  expect_first(kernel_that_reads(line, "cos_sin_cache",
+                                 from_place([](std::int64_t row, std::int64_t c) { return row * 32 + c / 16 * 16 + c % 16 * 2; })),
+               "cos_sin_cache: the angle of pair i is looked for at 2 i");
+  expect_first(kernel_that_reads(line, "cos_sin_cache", from_place([](std::int64_t row, std::int64_t c) { return row * 64 + c; })),
+               "cos_sin_cache: rows are looked for at a stride of 64, where they lie 32 apart");
 }
 
 TEST(ComposedFaults, WhatAnAccumulatorStillHoldsIsNamed) {

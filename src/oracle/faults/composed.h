@@ -12,6 +12,8 @@ namespace dodona::oracle {
 std::span<const Fault> stride_faults();
 /// Of inputs: entries of lists of numbers.
 std::span<const Fault> list_faults();
+/// Of inputs: where a rotation looks for its angles.
+std::span<const Fault> angle_faults();
 /// Of the call as a whole: several scales at once.
 std::span<const Fault> scales_together_faults();
 

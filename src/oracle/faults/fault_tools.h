@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -199,6 +200,30 @@ inline std::string symbol_of(const FaultSite& s, int dim) {
   const auto dims = dims_of(s.spec->shape, s.tensor.rank());
   const auto at = static_cast<std::size_t>(dim);
   return at < dims.size() ? dims[at] : "dimension " + std::to_string(dim);
+}
+
+/// Numbers of the call that a kernel may count by in the place of another: sizes of its operands, whole attributes, how often one goes into
+/// another. From 2 on, powers of two but those left out: faults try these anyway.
+inline std::vector<std::int64_t> numbers_of(const FaultCase& call) {
+  constexpr std::int64_t most = 4096;
+  std::set<std::int64_t> sizes, found;
+  for (const TensorSpec& spec : call.op.schema().tensors)
+    if (const Tensor* const tensor = call.inputs.find(spec.name); tensor != nullptr && tensor->defined())
+      for (int d = 0; d < tensor->rank(); ++d) sizes.insert(tensor->size(d));
+  for (const AttrSpec& spec : call.op.schema().attrs)
+    if (const AttrValue* const given = call.inputs.find_attr(spec.name); given != nullptr && std::holds_alternative<std::int64_t>(*given))
+      sizes.insert(std::get<std::int64_t>(*given));
+  for (const std::int64_t a : sizes) {
+    found.insert(a);
+    for (const std::int64_t b : sizes)
+      if (b > 1 && a > b && a % b == 0 && a / b <= 16) found.insert(a / b);
+  }
+  std::vector<std::int64_t> numbers;
+  for (const std::int64_t n : found)
+    if (n > 1 && n <= most && (n & (n - 1)) != 0) numbers.push_back(n);
+  constexpr std::size_t few = 8;
+  if (numbers.size() > few) numbers.resize(few);
+  return numbers;
 }
 
 // ---- variants that are words: `name rest`

@@ -25,7 +25,7 @@ using Values = std::vector<AttrValue>;
 
 /// `1 mod 32`: along dimension 1 index i is looked for at i mod 32. Of maps: `mod P`; `first P`, the first of each P; `over P`, i / P;
 /// `end P`, nothing from P on; `from P`, nothing
-/// before P; `next P`, a tile of P further, the last tile for itself.
+/// before P; `next P`, a tile of P further, the last tile for itself; `back P`, the other end of its P, of 1 that of the whole.
 struct IndexMap {
   int dim = 0;
   std::string how;
@@ -42,6 +42,7 @@ struct IndexMap {
     if (how == "over") return i / p;
     if (how == "end") return i < p ? i : -1;
     if (how == "from") return i < p ? -1 : i;
+    if (how == "back") return p == 1 ? extent - 1 - i : std::min(i / p * p + p - 1 - i % p, extent - 1);
     return i + p < extent ? i + p : i;
   }
   std::string words(const std::string& symbol) const {
@@ -51,6 +52,7 @@ struct IndexMap {
     if (how == "over") return along + "index i is looked for at i / " + number + ": as if groups were " + number + " times as large";
     if (how == "end") return along + "nothing counts from index " + number + " on, as if there were no more than " + number;
     if (how == "from") return along + "nothing counts before index " + number + (p + 1 == extent ? ": the last one alone is left" : "");
+    if (how == "back") return along + (p == 1 ? "the order is reversed" : "each " + number + " are in reverse order");
     return along + "each tile of " + number + " is the next one, which was loaded over it before it was read";
   }
 };
@@ -73,13 +75,16 @@ bool of_an_output(Site s, const std::string& symbol) {
 }
 void add_maps(Site s, int dim, Values& values) {
   const std::int64_t extent = s.tensor.size(dim);
+  std::set<std::string> seen;
   const auto add = [&](const char* how, std::int64_t p) {
-    if (p < extent) values.emplace_back(std::to_string(dim) + " " + how + " " + std::to_string(p));
+    if (p >= extent) return;
+    std::string text = std::to_string(dim) + " " + how + " " + std::to_string(p);
+    if (seen.insert(text).second) values.emplace_back(std::move(text));
   };
   for (const std::int64_t p : {2, 4, 8, 16, 32, 64, 128, 256, 512})
     if (!has_its_own(s, dim, p)) add("mod", p);
-  for (const std::int64_t p : {2, 4, 8, 16, 32}) add("first", p);
-  for (const std::int64_t p : {2, 4}) add("over", p);
+  for (const std::int64_t p : {2, 4, 8, 16, 32, 64}) add("first", p);
+  for (const std::int64_t p : {2, 4, 8, 16, 32}) add("over", p);
   std::set<std::int64_t> ends{16, 32, 64, 128, 256, 512, 1024};
   if (extent >= 4) ends.insert(extent / 2);
   // Along a dimension of the outputs it leaves zeros, or what was there: that is seen without a run.
@@ -91,6 +96,14 @@ void add_maps(Site s, int dim, Values& values) {
   if (dim == s.tensor.rank() - 1)
     for (const std::int64_t p : {16, 32, 64, 128})
       if (extent % p == 0) add("next", p);
+  // As many as something else of the call: choices of a token, heads, groups.
+  for (const std::int64_t p : numbers_of(s.call)) {
+    if (extent % p != 0 && p > extent / 2) continue;
+    if (!has_its_own(s, dim, p)) add("mod", p);
+    add("first", p), add("over", p);
+  }
+  if (dim > 0) add("back", 1);
+  for (const std::int64_t p : {2, 4, 8, 16}) add("back", p);
 }
 Values maps_of_rows(Site s) {
   Values values;

@@ -272,7 +272,8 @@ void logarithms_written(Site s, NamedTensors& outputs, bool back) {
 /// Faults of one scale that a kernel makes with all of its scales alike.
 constexpr std::array with_every_scale{
     "scale-ignored",          "scale-inverted",          "scale-applied-twice", "scale-power-of-two", "scale-cut-to-power-of-two",
-    "scales-read-row-by-row", "scales-read-as-swizzled", "scales-transposed",   "scale-off-by-one"};
+    "scales-read-row-by-row", "scales-read-as-swizzled", "scales-transposed",   "scale-off-by-one",   "scale-of-the-first",
+    "scale-rows-off-by-one",  "scale-rows-one-behind",   "scale-narrowed",      "scale-doubled"};
 std::vector<Placed> scales_struck(Site s, std::string_view id) {
   const auto faults = input_faults();
   const auto found = std::find_if(faults.begin(), faults.end(), [&](const Fault& fault) { return fault.id == id; });

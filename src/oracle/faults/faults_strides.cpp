@@ -9,6 +9,7 @@
 #include "core/storage.h"
 #include "oracle/faults/composed.h"
 #include "oracle/faults/fault_tools.h"
+#include "oracle/faults/rewritten.h"
 #include "quant/sizes.h"
 
 namespace dodona::oracle {
@@ -101,17 +102,7 @@ GoldenRun with_other_strides(Site s) {
   bool beyond = false;
   GoldenRun run = run_with_beyond(1, beyond);
   if (!beyond) return run;
-  const GoldenRun other = run_with_beyond(4, beyond);
-  for (const auto& [name, tensor] : run.outputs) {
-    const Tensor* const there = find(other.outputs, name);
-    if (there == nullptr || !(there->shape() == tensor.shape())) continue;
-    std::vector<std::uint8_t> open(static_cast<std::size_t>(tensor.elements()));
-    for (std::int64_t i = 0; i < tensor.elements(); ++i)
-      open[static_cast<std::size_t>(i)] = quant::get_bits(tensor, i) != quant::get_bits(*there, i);
-    std::vector<std::uint8_t>& unspecified = run.reference.output(name, tensor.elements()).unspecified;
-    unspecified.resize(open.size());
-    for (std::size_t i = 0; i < open.size(); ++i) unspecified[i] = unspecified[i] != 0 || open[i] != 0 ? 1 : 0;
-  }
+  leave_differences_open(run, run_with_beyond(4, beyond));
   return run;
 }
 std::string other_strides_in_words(Site s) {
