@@ -1,6 +1,8 @@
 // What the numbers of a kernel say by themselves: how often parts of a sum were counted, which scales and which weights it must have had.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -88,6 +90,52 @@ TEST(Told, KeysWithoutAWeight) {
   const Replayed r = kernel_with("batch_prefill_with_ragged_kv_cache Tq=6 Tk=40 N=4 Nk=2 D=128 Dv=128 B=1 --attr sm_scale=0.05", "v", lost);
   expect_named(r, "out: keys 5, 9 have no weight, left out");
   EXPECT_NE(r.all().find("the sum that it is divided by is that of all"), std::string::npos) << r.all();
+}
+
+/// A softmax whose columns have the numbers numbers(row).
+Replayed softmax_with(const std::string& line, const std::function<std::vector<double>(const std::vector<double>&)>& numbers) {
+  Replayed r{make_case(parse_case_line(line), {}, true), {}, {}, {}};
+  const Tensor& logits = *r.c.inputs.find("logits");
+  const Tensor probs = logits.clone();
+  const std::int64_t width = logits.size(1);
+  for (std::int64_t row = 0; row < logits.size(0); ++row) {
+    std::vector<double> x;
+    for (std::int64_t c = 0; c < width; ++c) x.push_back(quant::get(logits, row * width + c));
+    const std::vector<double> y = numbers(x);
+    for (std::int64_t c = 0; c < width; ++c) quant::set(probs, row * width + c, y[static_cast<std::size_t>(c)]);
+  }
+  r.actual = {{"probs", probs}};
+  judge_and_explain(r);
+  return r;
+}
+
+TEST(Told, SumsThatLackAWarpAndMaximaOfThreads) {
+  const auto exponentials = [](const std::vector<double>& x, const std::vector<double>& most) {
+    std::vector<double> y;
+    for (std::size_t c = 0; c < x.size(); ++c) y.push_back(std::exp(x[c] - most[c]));
+    return y;
+  };
+  expect_named(softmax_with("softmax B=4 V=1024",
+                            [&](const std::vector<double>& x) {
+                              std::vector<double> y = exponentials(x, std::vector<double>(x.size()));
+                              double sum = 0;
+                              for (std::size_t c = 0; c < y.size(); ++c) sum += c % 256 / 32 == 3 ? 0 : y[c];
+                              for (double& e : y) e /= sum;
+                              return y;
+                            }),
+               "probs: the sum that a row is divided by lacks the terms of columns c with (c mod 256) / 32 = 3");
+  expect_named(softmax_with("softmax B=4 V=1024",
+                            [&](const std::vector<double>& x) {
+                              std::vector<double> most(x.size(), -1e30);
+                              for (std::size_t c = 0; c < x.size(); ++c)
+                                for (std::size_t k = c % 128; k < x.size(); k += 128) most[c] = std::max(most[c], x[k]);
+                              std::vector<double> y = exponentials(x, most);
+                              double sum = 0;
+                              for (const double e : y) sum += e;
+                              for (double& e : y) e /= sum;
+                              return y;
+                            }),
+               "probs: each share of a row is taken below its own maximum");
 }
 
 TEST(Told, StridesAsIfRowsWerePadded) {

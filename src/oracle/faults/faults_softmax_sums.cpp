@@ -8,9 +8,9 @@
 #include <set>
 #include <string>
 
-#include "core/flaw.h"
 #include "oracle/faults/fault_tools.h"
 #include "oracle/faults/rewritten.h"
+#include "oracle/faults/softmax_rows.h"
 
 namespace dodona::oracle {
 namespace {
@@ -19,63 +19,11 @@ using namespace fault_tools;
 using Site = const FaultSite&;
 using Values = std::vector<AttrValue>;
 
-/// A softmax of rows of logits, or its logarithm.
-struct Normalised {
-  std::string logits, probs;
-  std::int64_t rows = 0, columns = 0;
-  bool logarithm = false;
-};
-bool is_logarithm(const std::vector<double>& exact) {
-  return std::all_of(exact.begin(), exact.end(), [](double x) { return !(x > 0); });
-}
-std::optional<Normalised> normalised(Site s) {
-  if ((s.call.golden.inner & static_cast<unsigned>(Inner::softmax)) == 0) return std::nullopt;
-  for (const TensorSpec& spec : s.call.op.schema().tensors) {
-    const Tensor* const logits = s.call.inputs.find(spec.name);
-    if (spec.role != Role::logits || spec.direction != Direction::in || logits == nullptr || !logits->defined() || logits->rank() != 2)
-      continue;
-    for (const auto& [name, tensor] : s.call.golden.outputs)
-      if (tensor.shape() == logits->shape() && is_float(tensor.dtype()) && kept_exactly(s, name, tensor) != nullptr)
-        return Normalised{spec.name, name, logits->size(0), logits->size(1), is_logarithm(s.call.golden.reference.find(name)->exact)};
-  }
-  return std::nullopt;
-}
-/// Of a row, by what golden mode has of it: exp(x - max), and what x is.
-struct Row {
-  std::vector<double> weights, scores;  ///< scores as they are divided by the temperature
-  double sum = 0, most = 0;
-};
-std::optional<Row> row_of(Site s, const Normalised& call, std::int64_t row) {
-  const Tensor& logits = *s.call.inputs.find(call.logits);
-  std::vector<double> exact = s.call.golden.reference.find(call.probs)->exact;
-  if (call.logarithm)
-    for (double& x : exact) x = std::exp(x);
-  const auto first = static_cast<std::size_t>(row * call.columns);
-  const auto largest = static_cast<std::size_t>(std::max_element(exact.begin() + static_cast<std::ptrdiff_t>(first),
-                                                                 exact.begin() + static_cast<std::ptrdiff_t>(first) + call.columns) -
-                                                exact.begin());
-  if (!(exact[largest] > 0) || !std::isfinite(exact[largest])) return std::nullopt;
-  Row found;
-  found.sum = 1 / exact[largest];
-  // The temperature is what makes a difference of logits one of logarithms.
-  const double top = quant::get(logits, static_cast<std::int64_t>(largest));
-  double slope = 0, farthest = 0;
-  for (std::int64_t c = 0; c < call.columns; ++c) {
-    const double p = exact[first + static_cast<std::size_t>(c)], below = top - quant::get(logits, row * call.columns + c);
-    if (p > 0 && std::isfinite(below) && below > farthest) farthest = below, slope = std::log(exact[largest] / p) / below;
-  }
-  for (std::int64_t c = 0; c < call.columns; ++c) {
-    found.weights.push_back(exact[first + static_cast<std::size_t>(c)] * found.sum);
-    found.scores.push_back(slope * quant::get(logits, row * call.columns + c));
-  }
-  found.most = slope * top;
-  return found;
-}
 /// `first 64`, `behind 64`, `last 64`: the sum is that of these columns; `whole 64`: of whole tiles; `restarted 64`: of the last tile;
 /// `unscaled 64`: each tile's terms about the maximum as it was then; `tail 64`: the last tile's about none; `alone 64`: the first
 /// columns make a row of their own, the others stay logits; `rows`: that of all rows; `across`: column j has row j's.
 Values other_sums(Site s) {
-  const auto call = normalised(s);
+  const auto call = softmax_of(s.call);
   if (!call) return {};
   Values values;
   for (const std::int64_t tile : {16, 32, 64, 128, 256, 512, 1024}) {
@@ -96,7 +44,7 @@ Values other_sums(Site s) {
   std::erase_if(values, [&](const AttrValue& value) { return !seen.insert(std::get<std::string>(value)).second; });
   return values;
 }
-double sum_of(const Row& row, const std::string& how, std::int64_t tile) {
+double sum_of(const SoftmaxRow& row, const std::string& how, std::int64_t tile) {
   const auto columns = static_cast<std::int64_t>(row.weights.size());
   double sum = 0, running = -std::numeric_limits<double>::infinity();
   for (std::int64_t c = 0; c < columns; ++c) {
@@ -113,13 +61,13 @@ double sum_of(const Row& row, const std::string& how, std::int64_t tile) {
 }
 GoldenRun with_other_sums(Site s) {
   GoldenRun run = s.call.golden;
-  const Normalised call = *normalised(s);
+  const Softmax call = *softmax_of(s.call);
   const std::string how = first_of(word(s));
   const std::int64_t tile = std::stoll(rest_of(word(s)));
-  std::vector<Row> rows;
+  std::vector<SoftmaxRow> rows;
   double all = 0;
   for (std::int64_t r = 0; r < call.rows; ++r) {
-    auto row = row_of(s, call, r);
+    auto row = softmax_row(s.call, call, r);
     if (!row) return run;
     all += row->sum;
     rows.push_back(std::move(*row));
@@ -127,14 +75,14 @@ GoldenRun with_other_sums(Site s) {
   const ReferenceOutput& said = *s.call.golden.reference.find(call.probs);
   const Tensor& logits = *s.call.inputs.find(call.logits);
   std::vector<double> across;
-  for (const Row& row : rows) {
+  for (const SoftmaxRow& row : rows) {
     double sum = 0;
     for (std::size_t c = 0; c < row.scores.size() && how == "across"; ++c) sum += std::exp(row.scores[c] - rows[c].most);
     across.push_back(sum);
   }
   std::vector<double> exact = said.exact, slack = said.slack;
   for (std::int64_t r = 0; r < call.rows; ++r) {
-    const Row& row = rows[static_cast<std::size_t>(r)];
+    const SoftmaxRow& row = rows[static_cast<std::size_t>(r)];
     const double sum = how == "rows"                       ? all
                        : how == "across" || how == "twice" ? row.sum
                        : how == "alone"                    ? sum_of(row, "first", tile)
@@ -165,7 +113,7 @@ GoldenRun with_other_sums(Site s) {
   return run;
 }
 std::string other_sums_in_words(Site s) {
-  const std::string how = first_of(word(s)), tile = rest_of(word(s)), of = normalised(s)->probs + ": ",
+  const std::string how = first_of(word(s)), tile = rest_of(word(s)), of = softmax_of(s.call)->probs + ": ",
                     sum = of + "the sum that a row is divided by ";
   if (how == "twice") return of + "the logarithm of a row's sum is taken twice";
   if (how == "rows") return sum + "is that of all rows";
