@@ -14,12 +14,14 @@
 #include "oracle/cases/window.h"
 #include "oracle/faults/by_row.h"
 #include "oracle/faults/faults.h"
+#include "oracle/faults/few_products.h"
 #include "oracle/faults/few_rows.h"
 #include "oracle/faults/fit.h"
 #include "oracle/faults/key_weights.h"
 #include "oracle/faults/left_out.h"
 #include "oracle/faults/parts_of_depth.h"
 #include "oracle/faults/scales_used.h"
+#include "oracle/faults/softmax_told.h"
 
 namespace dodona::oracle {
 namespace {
@@ -127,6 +129,7 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
   const std::unique_ptr<FewRows> few = FewRows::of(call, actual, verdict, alone);
   const auto time_is_up = [&] { return watch.seconds() > seconds; };
   const FailingIndices failing(*c.op, verdict);
+  const std::unique_ptr<FewProducts> products = FewProducts::of(call, actual, verdict);
   auto& found = explained.found;
   const auto complete = [&] { return std::any_of(found.begin(), found.end(), [](const Explanation& e) { return e.complete; }); };
   const auto try_all = [&](const std::vector<Placed>& faults) {
@@ -146,7 +149,8 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
       if (done >= order.size()) return false;
       const std::size_t i = order[done];
       if (reports && progress) progress(done, faults.size(), faults[i].id());
-      if (failing.rule_out(faults[i]) || (few != nullptr && few->rule_out(faults[i]))) {
+      if (failing.rule_out(faults[i]) || (products != nullptr && products->rule_out(faults[i])) ||
+          (few != nullptr && few->rule_out(faults[i]))) {
         results[i].tried = true;
         return true;
       }
@@ -192,7 +196,7 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
   if (!complete())
     if (auto explanation = experts_left_out(call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
   // What the numbers say by themselves, where no mistake that can be made again does.
-  for (const auto told : {parts_of_depth, key_weights, scales_used})
+  for (const auto told : {softmax_told, parts_of_depth, key_weights, scales_used})
     if (!complete() && !time_is_up())
       if (auto explanation = told(call, actual, with_details(), alone)) found.push_back(std::move(*explanation));
   if (complete()) std::erase_if(found, [](const Explanation& e) { return !e.complete; });

@@ -134,7 +134,8 @@ bool ProductModel::place_scales() {
   return true;
 }
 
-void ProductModel::fill(const Operand& operand, std::int64_t extent, const std::vector<ScaleBlocks>& blocks, std::vector<float>& to,
+void ProductModel::fill(const Operand& operand, std::int64_t extent, const std::vector<ScaleBlocks>& blocks,
+                        const std::function<bool(std::int64_t, std::int64_t)>& wanted, std::vector<float>& to,
                         std::vector<double>& whole) const {
   const int rank = operand.tensor.rank(), row_dimension = rank - 2;
   to.resize(static_cast<std::size_t>(batches_ * extent * depth_));
@@ -163,7 +164,8 @@ void ProductModel::fill(const Operand& operand, std::int64_t extent, const std::
     inner.push_back(std::move(reading));
   }
   for (std::int64_t l = 0; l < batches_; ++l)
-    for (std::int64_t o = 0; o < extent; ++o)
+    for (std::int64_t o = 0; o < extent; ++o) {
+      if (!wanted(l, o)) continue;
       for (std::int64_t k = 0; k < depth_; ++k) {
         double value = quant::get(operand.tensor, operand.at(l, o, k));
         const bool depth_is_row = operand.depth == row_dimension;
@@ -182,13 +184,22 @@ void ProductModel::fill(const Operand& operand, std::int64_t extent, const std::
         }
         to[static_cast<std::size_t>((l * extent + o) * depth_ + k)] = static_cast<float>(value);
       }
+    }
 }
 
 ProductModel::Factors ProductModel::factors(const std::vector<ScaleBlocks>& blocks) const {
+  return factors(blocks, nullptr);
+}
+ProductModel::Factors ProductModel::factors(const Some& some) const {
+  return factors(blocks_, &some);
+}
+ProductModel::Factors ProductModel::factors(const std::vector<ScaleBlocks>& blocks, const Some* some) const {
   Factors factors;
   std::vector<double> of_a, of_b;
-  fill(a_, rows_, blocks, factors.a, of_a);
-  fill(b_, columns_, blocks, factors.b, of_b);
+  const auto row = [&](std::int64_t l, std::int64_t m) { return some == nullptr || some->rows.count(l * rows_ + m) > 0; };
+  const auto column = [&](std::int64_t, std::int64_t n) { return some == nullptr || some->columns.count(n) > 0; };
+  fill(a_, rows_, blocks, row, factors.a, of_a);
+  fill(b_, columns_, blocks, column, factors.b, of_b);
   factors.outer.resize(static_cast<std::size_t>(batches_ * rows_ * columns_));
   for (std::int64_t i = 0; i < batches_ * rows_ * columns_; ++i) {
     const std::int64_t l = i / (rows_ * columns_), m = i / columns_ % rows_, n = i % columns_;

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,11 @@ class ProductModel {
   /// With blocks of these sizes instead of `blocks()`, where they are given.
   Factors factors(const std::vector<ScaleBlocks>& blocks) const;
   Factors factors() const { return factors(blocks_); }
+  /// Rows (of all batches, one after the other) and columns; nothing else is filled in.
+  struct Some {
+    std::set<std::int64_t> rows, columns;
+  };
+  Factors factors(const Some& some) const;
 
   /// The products' sums times their factors.
   std::vector<double> sums(const Factors& factors) const;
@@ -58,7 +65,10 @@ class ProductModel {
   };
   ProductModel(const FaultCase& call, Operand a, Operand b, std::string output) : call_(call), a_(a), b_(b), output_(std::move(output)) {}
   bool place_scales();
-  void fill(const Operand& operand, std::int64_t extent, const std::vector<ScaleBlocks>& blocks, std::vector<float>& to,
+  Factors factors(const std::vector<ScaleBlocks>& blocks, const Some* some) const;
+  /// `wanted`: which of the operand's rows, or all.
+  void fill(const Operand& operand, std::int64_t extent, const std::vector<ScaleBlocks>& blocks,
+            const std::function<bool(std::int64_t batch, std::int64_t row)>& wanted, std::vector<float>& to,
             std::vector<double>& whole) const;
 
   FaultCase call_;
