@@ -5,6 +5,7 @@
 #include <functional>
 #include <set>
 
+#include "oracle/judge/pattern/index_rules.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {
@@ -27,15 +28,8 @@ std::vector<Source> sources(std::int64_t count, const std::string& own, const st
   const auto add = [&](std::string words, std::function<std::int64_t(std::int64_t, std::int64_t)> from) {
     found.push_back({std::move(words), std::move(from)});
   };
-  for (std::int64_t p = 2; p < count; p *= 2) {
-    const std::string n = std::to_string(p);
-    add(i + "i mod " + n + ": every " + n + " have those of the first " + n, [=](std::int64_t x, std::int64_t) { return x % p; });
-    add(i + "the first of its " + n, [=](std::int64_t x, std::int64_t) { return x / p * p; });
-    add(i + "i / " + n, [=](std::int64_t x, std::int64_t) { return x / p; });
-  }
-  for (const std::int64_t step : {1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64})
-    if (std::abs(step) < count)
-      add(i + "i " + (step > 0 ? "+ " : "- ") + std::to_string(std::abs(step)), [=](std::int64_t x, std::int64_t) { return x + step; });
+  for (pattern::IndexRule& rule : pattern::index_rules(count))
+    add(i + rule.words, [from = std::move(rule.from)](std::int64_t x, std::int64_t) { return from(x); });
   for (const std::int64_t p : {2, 4, 8, 16, 32})
     if (p < count) {
       const std::string n = std::to_string(p);
@@ -44,14 +38,7 @@ std::vector<Source> sources(std::int64_t count, const std::string& own, const st
           [=](std::int64_t x, std::int64_t y) { return x + y % p; });
       add("element i of " + across + " j has that of " + own + " i + j / " + n, [=](std::int64_t x, std::int64_t y) { return x + y / p; });
     }
-  for (const std::int64_t bit : {1, 2, 4, 8, 16})
-    if (bit < count)
-      add(i + (bit == 1 ? std::string("its neighbour: pairs are exchanged") : "i xor " + std::to_string(bit)),
-          [=](std::int64_t x, std::int64_t) { return x ^ bit; });
   add("taken by " + across + "s, not by " + own + "s", [](std::int64_t, std::int64_t y) { return y; });
-  add(i + "the first", [](std::int64_t, std::int64_t) { return std::int64_t{0}; });
-  add(i + "the last", [=](std::int64_t, std::int64_t) { return count - 1; });
-  add("in reverse order", [=](std::int64_t x, std::int64_t) { return count - 1 - x; });
   return found;
 }
 
@@ -79,6 +66,12 @@ class Terms {
  public:
   Terms(const Tensor& golden, const Tensor& actual, const std::vector<double>& exact, const Looked& looked)
       : type_(actual.dtype()), width_(golden.rank() > 0 ? golden.size(-1) : 1), looked_(looked) {
+    const std::int64_t rows = golden.elements() / std::max<std::int64_t>(width_, 1);
+    row_fails_.resize(static_cast<std::size_t>(rows));
+    column_fails_.resize(static_cast<std::size_t>(width_));
+    for (std::size_t k = 0; k < looked.at.size(); ++k)
+      if (looked.fails[k])
+        row_fails_[static_cast<std::size_t>(looked.at[k] / width_)] = column_fails_[static_cast<std::size_t>(looked.at[k] % width_)] = true;
     for (const std::int64_t i : looked.at) {
       const auto at = static_cast<std::size_t>(i);
       right_.push_back(exact.size() == static_cast<std::size_t>(golden.elements()) ? exact[at] : quant::get(golden, i));
@@ -103,12 +96,17 @@ class Terms {
   }
   /// Whether nearly all elements are what they would be with the numbers of `from`, and that of what fails.
   bool explained(const std::vector<double>& numbers, bool by_row, std::int64_t per_number, How how, const Source& source) const {
-    std::size_t wrong = 0, wrong_explained = 0, others = 0, others_explained = 0;
+    std::size_t wrong = 0, wrong_explained = 0, others = 0, others_explained = 0, nowhere = 0;
     for (std::size_t k = 0; k < looked_.at.size(); ++k) {
       const Place place{looked_.at[k] / width_, looked_.at[k] % width_};
       const std::int64_t own = (by_row ? place.row : place.column) / per_number, across = by_row ? place.column : place.row;
+      // Of rows, or columns, in which nothing fails nothing is asked: the mistake may be made elsewhere alone.
+      if (!(by_row ? column_fails_ : row_fails_)[static_cast<std::size_t>(across)]) continue;
       const std::int64_t from = source.from(own, across);
-      if (from < 0 || from >= static_cast<std::int64_t>(numbers.size())) continue;
+      if (from < 0 || from >= static_cast<std::int64_t>(numbers.size())) {
+        nowhere += looked_.fails[k] ? 1 : 0;
+        continue;
+      }
       const double mine = numbers[static_cast<std::size_t>(own)], taken = numbers[static_cast<std::size_t>(from)];
       const double expected = how == How::factor ? right_[k] * (taken / mine) : right_[k] - mine + taken;
       const double room = 2 * quant::ulp(type_, expected) + (how == How::term ? 2 * quant::ulp(type_, right_[k]) : 0.0);
@@ -120,7 +118,7 @@ class Terms {
       // Soon enough: most are nothing like it.
       if (k == 31 && 2 * wrong_explained < wrong) return false;
     }
-    return wrong >= enough && 100 * wrong_explained >= 97 * wrong && 100 * others_explained >= 95 * others;
+    return wrong >= enough && wrong >= nowhere && 100 * wrong_explained >= 97 * wrong && 100 * others_explained >= 95 * others;
   }
 
  private:
@@ -130,6 +128,7 @@ class Terms {
   std::int64_t width_;
   const Looked& looked_;
   std::vector<double> right_, given_;
+  std::vector<bool> row_fails_, column_fails_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "oracle/judge/pattern/index_rules.h"
 #include "quant/element.h"
 
 namespace dodona::oracle::pattern {
@@ -74,6 +75,99 @@ std::uint64_t row_hash(const Tensor& tensor, std::int64_t row, std::int64_t widt
   return hash;
 }
 
+/// Which index along a dimension holds which of golden's.
+using Sources = std::map<std::int64_t, std::int64_t>;
+
+/// `i / 4`, where one rule makes all of these and there are enough of them.
+std::string rule_of(const Sources& sources, std::int64_t extent) {
+  constexpr std::size_t enough = 4;
+  if (sources.size() < enough) return {};
+  for (const IndexRule& rule : index_rules(extent))
+    if (std::all_of(sources.begin(), sources.end(), [&](const auto& pair) { return rule.from(pair.first) == pair.second; }))
+      return rule.words;
+  const std::int64_t first = sources.begin()->second;
+  const bool one = std::all_of(sources.begin(), sources.end(), [&](const auto& pair) { return pair.second == first; });
+  return one ? text(first) + ", all of them" : "";
+}
+std::string examples_of(const Sources& sources, const std::string& noun) {
+  std::string examples;
+  int shown = 0;
+  for (const auto& [index, source] : sources) {
+    if (++shown > 3) break;
+    examples += (shown > 1 ? ", " : "") + (noun + " " + text(index) + " holds golden's " + noun + " " + text(source));
+  }
+  return examples + (sources.size() > 3 ? "..." : "");
+}
+std::string words_of(const Sources& sources, std::int64_t extent, const std::string& noun) {
+  const std::string rule = rule_of(sources, extent), examples = examples_of(sources, noun);
+  return noun + "s of golden in another place: " +
+         (rule.empty() ? examples : noun + " i holds golden's " + noun + " " + rule + " (" + examples + ")");
+}
+
+/// Of one dimension, at some places across it where elements fail: which of golden's indices those that fail hold. Nothing where some hold
+/// none.
+std::optional<Sources> sources_along(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual,
+                                     std::int64_t extent, std::int64_t below) {
+  constexpr std::size_t most_places = 24, enough_places = 6, too_common = 64;
+  const auto place_of = [&](std::int64_t i) { return i / (below * extent) * below * extent + i % below; };
+  std::set<std::int64_t> places, indices;
+  for (std::size_t k = 0; k < failing.size() && places.size() < most_places; k += failing.size() / (4 * most_places) + 1)
+    places.insert(place_of(failing[k]));
+  if (places.size() < enough_places) return std::nullopt;
+  for (const std::int64_t i : failing)
+    if (places.count(place_of(i)) > 0) indices.insert(i / below % extent);
+  std::vector<std::map<std::uint64_t, std::vector<std::int64_t>>> holders;
+  for (const std::int64_t place : places) {
+    auto& its = holders.emplace_back();
+    for (std::int64_t j = 0; j < extent; ++j) its[quant::get_bits(golden, place + j * below)].push_back(j);
+  }
+  Sources found;
+  for (const std::int64_t index : indices) {
+    std::map<std::int64_t, std::size_t> votes;
+    std::size_t asked = 0, k = 0;
+    for (const std::int64_t place : places) {
+      const auto& its = holders[k++];
+      const auto same = its.find(quant::get_bits(actual, place + index * below));
+      if (same != its.end() && same->second.size() > too_common) continue;
+      ++asked;
+      if (same != its.end())
+        for (const std::int64_t j : same->second) ++votes[j];
+    }
+    const auto best = std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (asked < enough_places || best == votes.end() || 10 * best->second < 9 * asked) return std::nullopt;
+    if (const auto own = votes.find(index); own != votes.end() && own->second == best->second) continue;  // a chance
+    found[index] = best->first;
+  }
+  return found.empty() ? std::nullopt : std::optional(found);
+}
+
+/// One rule that nearly all failing elements follow, however few places there are across.
+std::optional<std::string> rule_along(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual,
+                                      std::int64_t extent, std::int64_t below, const std::string& noun) {
+  constexpr std::size_t most_asked = 256, enough = 8, enough_values = 6;
+  std::vector<std::int64_t> asked;
+  std::set<std::uint64_t> values;
+  for (std::size_t k = 0; k < failing.size(); k += failing.size() / most_asked + 1) {
+    asked.push_back(failing[k]);
+    values.insert(quant::get_bits(actual, failing[k]));
+  }
+  if (asked.size() < enough || values.size() < enough_values) return std::nullopt;
+  for (const IndexRule& rule : index_rules(extent)) {
+    std::size_t wrong = 0, elsewhere = 0;
+    for (const std::int64_t i : asked) {
+      const std::int64_t index = i / below % extent, from = rule.from(index);
+      const bool same = from >= 0 && quant::get_bits(golden, i + (from - index) * below) == quant::get_bits(actual, i);
+      elsewhere += same ? 1 : 0;
+      wrong += from >= 0 && !same ? 1 : 0;
+      if (20 * wrong > asked.size()) break;
+    }
+    // Some may be taken from beyond the end.
+    if (20 * wrong <= asked.size() && elsewhere >= enough && 2 * elsewhere >= asked.size())
+      return noun + "s of golden in another place: " + noun + " i holds golden's " + noun + " " + rule.words;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::string> displaced(const std::vector<Sample>& samples, const Tensor& golden, const Tensor& actual, const Dims& shape) {
@@ -112,15 +206,29 @@ std::optional<std::string> permuted_rows(const std::vector<std::int64_t>& failin
   for (const std::int64_t i : failing) rows.insert(i / width);
   std::map<std::uint64_t, std::int64_t> by_hash;
   for (std::int64_t row = 0; row < golden.elements() / width; ++row) by_hash.emplace(row_hash(golden, row, width), row);
-  std::string examples;
-  int found = 0;
+  Sources sources;
   for (const std::int64_t row : rows) {
     const std::uint64_t hash = row_hash(actual, row, width);
     const auto other = by_hash.find(hash);
     if (other == by_hash.end() || row_hash(golden, row, width) == hash) return std::nullopt;
-    if (++found <= 3) examples += (found > 1 ? ", " : "") + ("row " + text(row) + " holds golden's row " + text(other->second));
+    sources[row] = other->second;
   }
-  return "rows of golden in another place: " + examples + (found > 3 ? "..." : "");
+  return words_of(sources, golden.elements() / width, "row");
+}
+
+std::optional<std::string> indices_elsewhere(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual,
+                                             const Dims& shape) {
+  constexpr std::int64_t largest = 1 << 14;
+  if (shape.rank() < 2) return std::nullopt;
+  std::int64_t below = 1;
+  for (int d = shape.rank() - 1; d >= 0; below *= shape[d--]) {
+    if (shape[d] < 4 || shape[d] > largest) continue;
+    const std::string noun = d == shape.rank() - 1 ? "column" : shape.rank() == 2 ? "row" : "index of dimension " + text(d);
+    if (const auto sources = sources_along(failing, golden, actual, shape[d], below); sources && sources->size() >= 2)
+      return words_of(*sources, shape[d], noun);
+    if (auto words = rule_along(failing, golden, actual, shape[d], below, noun)) return words;
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> rows_at_another_stride(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual,

@@ -15,5 +15,8 @@ std::optional<std::string> rows_at_another_stride(const std::vector<std::int64_t
                                                   const Dims& shape);
 /// Rows that fail and are other rows of golden: each of them, and none its own.
 std::optional<std::string> permuted_rows(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual);
+/// Indices of one dimension (columns, rows, heads) that hold golden's of others, at nearly all places across it that fail.
+std::optional<std::string> indices_elsewhere(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual,
+                                             const Dims& shape);
 
 }  // namespace dodona::oracle::pattern

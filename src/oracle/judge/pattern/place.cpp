@@ -1,6 +1,7 @@
 // Where the failing elements lie.
 #include <algorithm>
 #include <set>
+#include <vector>
 
 #include "oracle/judge/pattern.h"
 #include "oracle/judge/pattern/samples.h"
@@ -23,9 +24,31 @@ bool dense(const std::set<std::int64_t>& values) {
   return range_of(values).size() == static_cast<std::int64_t>(values.size());
 }
 
+/// `96..111 of every 112` when the values are the same part of every period and nothing else.
+std::string equal_runs(const std::set<std::int64_t>& values, std::int64_t extent) {
+  std::vector<Range> runs;
+  for (const std::int64_t value : values)
+    if (!runs.empty() && runs.back().high + 1 == value) {
+      runs.back().high = value;
+    } else {
+      runs.push_back({value, value});
+    }
+  // Of two a chance, but where they are long.
+  if (runs.size() < 2 || (runs.size() == 2 && runs[0].size() < 4)) return {};
+  const std::int64_t period = runs[1].low - runs[0].low, length = runs[0].size();
+  // The last period may end within its part; a whole one in which nothing fails is one too many.
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const bool cut = r + 1 == runs.size() && runs[r].high + 1 == extent && runs[r].size() < length;
+    if (runs[r].low != runs[0].low + static_cast<std::int64_t>(r) * period || (runs[r].size() != length && !cut)) return {};
+  }
+  const bool everywhere = runs[0].low < period && runs.back().low + period >= extent;
+  return everywhere && 2 * length <= period ? runs[0].text() + " of every " + text(period) : "";
+}
+
 /// `5 in 8..15 of every 16` when the values fill half or less of a period's residues and nothing else. Some may be right by chance, or
 /// open: so many in half of the places of several periods are no chance either.
 std::string stripes(const std::set<std::int64_t>& values, std::int64_t extent) {
+  if (std::string equal = equal_runs(values, extent); !equal.empty()) return equal;
   constexpr std::size_t no_chance = 16;
   std::string partly;
   for (std::int64_t period = 2; period <= extent / 2; period *= 2) {

@@ -73,7 +73,7 @@ std::vector<std::string> relations_of(const std::vector<std::int64_t>& failing, 
     return relations;
   }
   if (add(displaced(samples, golden, actual, shape)) || add(rows_at_another_stride(failing, golden, actual, shape)) ||
-      add(permuted_rows(failing, golden, actual)))
+      add(permuted_rows(failing, golden, actual)) || add(indices_elsewhere(failing, golden, actual, shape)))
     return relations;
   if (!is_float(type)) {
     add(of_whole_numbers(samples));
