@@ -54,10 +54,14 @@ void spoil(const GoldenOutput& out, std::int64_t b, std::span<const float> row, 
     const double crossing = sorted.least_above(renorm.low);
     if (sorted.sum_above(crossing) > 0) renorm = {crossing, {sorted.sum_above(crossing)}};
   }
-  put_row(out, b, row, renorm);
-  if (mistake != RenormMistake::ties_are_cut || !cut.count || *cut.count >= row.size()) return;
+  if (mistake != RenormMistake::ties_are_cut || !cut.count || *cut.count >= row.size()) return put_row(out, b, row, renorm);
   const float last = sorted.least_above(renorm.low);
-  auto left = std::int64_t{*cut.count} - sorted.count_above(last);
+  const std::int64_t room = std::int64_t{*cut.count} - sorted.count_above(last);
+  // What is left is divided by its own sum.
+  const auto ties = std::count(row.begin(), row.end(), last);
+  renorm.divisor.exact -= static_cast<double>(last) * static_cast<double>(std::max<std::int64_t>(ties - room, 0));
+  put_row(out, b, row, renorm);
+  std::int64_t left = room;
   for (std::size_t i = 0; i < row.size(); ++i)
     if (row[i] == last && left-- <= 0) out.put(b * static_cast<std::int64_t>(row.size()) + static_cast<std::int64_t>(i), {});
 }
