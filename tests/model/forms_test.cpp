@@ -279,7 +279,7 @@ TEST(Forms, WidthsThatABackendsKernelsDoNotTakeAreRefusedByThePlanToo) {
         plans("deepgemm", ExpertWeights::fp8, 256, {.intermediate = {0, 4}});
       },
       ErrorCode::bad_value,
-      {"are run by deepgemm, but moe_intermediate_size of tiny, bf16, intermediate 0 of 4 is 64, expected a multiple of 128"});
+      {"are run by deepgemm, but moe_intermediate_size of tiny, bf16, intermediate 1 of 4 is 64, expected a multiple of 128"});
   plans("flashinfer_cutlass", ExpertWeights::stored, 64, {});
   expect_error([&] { plans("flashinfer_cutlass", ExpertWeights::stored, 96, {}); }, ErrorCode::bad_value,
                {"is 96, expected a multiple of 64"});
