@@ -277,6 +277,8 @@ def test_vllm_is_left_alone_by_install():
     assert "vllm" not in compat.PACKAGES and "rms_norm" in compat.functions("vllm")
     with pytest.raises(compat.NotOffered, match="gptq_gemm is not offered"):
         ops.gptq_gemm()
+    asked = ("cutlass_scaled_mm_supports_fp8", "cutlass_scaled_mm_supports_block_fp8", "cutlass_scaled_mm_supports_fp4", "cutlass_sparse_scaled_mm_supported")
+    assert [getattr(ops, name)(90) for name in asked] == [True, True, False, False]
 
 
 def pages():

@@ -50,6 +50,7 @@ PACKAGE = Package(
     torch_lines={},
     own={
         **{f"vllm._custom_ops.{made.__name__}": made for made in (*hooks.COPIES, hooks.scaled_fp8_quant, hooks.cutlass_scaled_mm)},
+        **{f"vllm._custom_ops.{name}": made for name, made in hooks.ASKED.items()},
         "vllm.model_executor.layers.quantization.utils.fp8_utils.per_token_group_quant_fp8": hooks.per_token_group_quant_fp8,
     },
     # How a kernel is launched, and what it works in.

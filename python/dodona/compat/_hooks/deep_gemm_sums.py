@@ -13,28 +13,10 @@ from .. import _deep_gemm as library
 from .._adapt import NotOffered, named, refuse
 from .._layouts import as_given
 from .arrays import bare, dense, like, type_of
+from .checks import of_shape, of_type, shape_of, writable
 from .deep_gemm import BLOCK, pair, turned
 
 Function = Callable[..., None]
-
-
-def shape_of(name: str, argument: str, value: Any, rank: int) -> tuple[int, ...]:
-    shape = getattr(bare(value), "shape", None)
-    if shape is None or len(shape) != rank:
-        found = f"is {value!r}" if shape is None else f"has shape {list(shape)}"
-        raise refuse(name, f"{found}, expected an array of {rank} dimensions", argument=argument, code="bad_shape")
-    return tuple(shape)
-
-
-def of_type(name: str, argument: str, value: Any, *kinds: str) -> None:
-    if (kind := type_of(value)) not in kinds:
-        found = kind if kind != "?" else getattr(bare(value), "dtype", value)
-        raise refuse(name, f"is {found}, expected {' or '.join(kinds)}", argument=argument, code="bad_dtype")
-
-
-def of_shape(name: str, argument: str, value: Any, wanted: tuple) -> None:
-    if shape_of(name, argument, value, len(wanted)) != tuple(wanted):
-        raise refuse(name, f"has shape {list(bare(value).shape)}, expected {list(wanted)}", argument=argument, code="bad_shape")
 
 
 def room(d: Any, shape: tuple) -> Any:
@@ -70,6 +52,8 @@ def sixteen_bits_in_fp32(name: str, a: Any, b: Any, d: Any, c: Any, how: dict) -
     if inner != k:
         raise refuse(name, f"has {k} columns, expected {inner} as a has", argument="b", code="bad_shape")
     of_shape(name, "d", d, (m, n))
+    of_type(name, "d", d, "f32")
+    writable(name, "d", d)
     if c is not None:
         of_shape(name, "c", c, (m, n))
         of_type(name, "c", c, "f32")
@@ -89,6 +73,7 @@ def cublaslt(name: str, turn: str) -> Function:
             raise refuse(name, f"has {k} columns, expected {inner} as a has", argument="b", code="bad_shape")
         of_shape(name, "d", d, (m, n))
         of_type(name, "d", d, "bf16", "f32")
+        writable(name, "d", d)
         if c is not None:
             of_type(name, "c", c, "f32")
             of_type(name, "d", d, "f32")
@@ -154,6 +139,7 @@ def einsum_of(product_of: Callable[[], Function]) -> Function:
         for argument, value in (("a", a), ("b", b)):
             of_type(name, argument, value, "bf16")
         of_type(name, "d", d, *(("bf16", "f32") if "mn" in expr else ("bf16",)))
+        writable(name, "d", d)
         if 0 in sizes.values():
             if bare(d).size if isinstance(bare(d), np.ndarray) else bare(d).numel():
                 raise refuse(name, f"have sizes {sizes}, expected none that is 0", argument="a and b", code="bad_shape")
@@ -202,6 +188,7 @@ def fp8_einsum_of(product_of: Callable[[], Function]) -> Function:
         sides = [pair(name, "a", a), pair(name, "b", b)]
         sizes = _letters(name, expr, tuple(turns), sides[0][0], sides[1][0], d)
         of_type(name, "d", d, "bf16", "f32")
+        writable(name, "d", d)
         if c is not None:
             of_shape(name, "c", c, tuple(bare(d).shape))
         if not all(sizes[letter] for letter in LETTERS[expr][2]):
@@ -248,6 +235,7 @@ def _no_ends(name: str, use_psum_layout: Any) -> None:
 def _d_and_c(name: str, d: Any, c: Any) -> tuple[int, int, int]:
     sizes = shape_of(name, "d", d, 3)
     of_type(name, "d", d, "f32")
+    writable(name, "d", d)
     if c is None:
         raise refuse(name, "is None, expected float32 of d's shape: sums are added to it", argument="c", code="missing_argument")
     of_shape(name, "c", c, sizes)

@@ -10,34 +10,12 @@ from ..._arrays import dtype_name, is_torch
 from ..._ops import function
 from .._adapt import Call, NotOffered, named, refuse
 from .._layouts import as_given
-from .arrays import Run, bare, dense, like, not_writable, type_of
+from .arrays import Run, bare, dense, like, type_of
+from .checks import of_shape, of_type, shape_of, writable
 
 LEAST_OF_A_ROW = 1.0 / 512  # vLLM's least scale, 1 / (448 * 512), times 448
+MOST_EXPERTS = 1022  # our op has one slot more, of 1023
 SMALL_PROBLEM = 64  # ids up to which problems of grouped products may come turned
-
-
-def shape_of(name: str, argument: str, value: Any, *ranks: int) -> tuple[int, ...]:
-    shape = getattr(bare(value), "shape", None)
-    if shape is None or len(shape) not in ranks:
-        found = f"is {value!r}" if shape is None else f"has shape {list(shape)}"
-        raise refuse(name, f"{found}, expected an array of {' or '.join(map(str, ranks))} dimensions", argument=argument, code="bad_shape")
-    return tuple(shape)
-
-
-def of_type(name: str, argument: str, value: Any, *kinds: str) -> None:
-    if (kind := type_of(value)) not in kinds:
-        found = kind if kind != "?" else getattr(bare(value), "dtype", value)
-        raise refuse(name, f"is {found}, expected {' or '.join(kinds)}", argument=argument, code="bad_dtype")
-
-
-def of_shape(name: str, argument: str, value: Any, wanted: tuple) -> None:
-    if shape_of(name, argument, value, len(wanted)) != tuple(wanted):
-        raise refuse(name, f"has shape {list(bare(value).shape)}, expected {list(wanted)}", argument=argument, code="bad_shape")
-
-
-def writable(name: str, argument: str, value: Any) -> None:
-    if reason := not_writable(bare(value)):
-        raise refuse(name, f"{reason}, and is written", argument=argument)
 
 
 def numbers(name: str, argument: str, value: Any, *kinds: str) -> np.ndarray:
@@ -138,6 +116,8 @@ def aligned(run: Run, call: Call) -> None:
     for argument, value in (("num_experts", experts), ("block_size", block)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise refuse(name, f"is {value!r}, expected a positive number", argument=argument)
+    if experts > MOST_EXPERTS:
+        raise refuse(name, f"is {experts}, offered are {MOST_EXPERTS} at most", kind=NotOffered, code="unsupported", argument="num_experts")
     if ids.size and not 0 <= ids.min() <= ids.max() < experts:
         raise refuse(name, f"holds {ids.min()} to {ids.max()}, expected experts 0 to {experts - 1}", argument="topk_ids")
     room = {argument: bare(call[argument]) for argument in ("sorted_token_ids", "experts_ids", "num_tokens_post_pad")}
@@ -261,7 +241,7 @@ def per_token_group_quant_fp8(
     of_type(name, "x", x, "bf16", "f16", "f32")
     if dtype is not None and dtype_name(dtype) != "f8_e4m3":
         raise refuse(name, f"is {dtype!r}, offered is float8_e4m3fn", kind=NotOffered, code="unsupported", argument="dtype")
-    if isinstance(group_size, bool) or not isinstance(group_size, (int, np.integer)) or group_size < 1 or shape[-1] % group_size:
+    if isinstance(group_size, bool) or not isinstance(group_size, (int, np.integer)) or group_size < 1 or not shape[-1] or shape[-1] % group_size:
         raise refuse(name, f"is {group_size!r}, expected a divisor of {shape[-1]}", argument="group_size")
     if tma_aligned_scales:
         raise refuse(name, "is True, offered is False", kind=NotOffered, code="unsupported", argument="tma_aligned_scales")
@@ -378,8 +358,9 @@ def concat_and_cache_mla(kv_c: Any, k_pe: Any, kv_cache: Any, slot_mapping: Any,
     slots = _slots(name, slot_mapping, tokens, pages * size)
     kept = np.flatnonzero(slots >= 0)
     cache, page, row = bare(kv_cache), slots[kept] // size, slots[kept] % size
-    for part, begin, end in ((kv_c, 0, rank), (k_pe, rank, rank + rope)):
-        cache[:, :, begin:end][at(cache, page), at(cache, row)] = bare(part)[at(cache, kept)]
+    parts = [bare(part)[at(cache, kept)] for part in (kv_c, k_pe)]
+    for part, begin, end in zip(parts, (0, rank), (rank, rank + rope)):
+        cache[:, :, begin:end][at(cache, page), at(cache, row)] = part
 
 
 @named("reshape_and_cache_flash")
@@ -408,7 +389,8 @@ def _gathered(name: str, src_cache: Any, dst: Any, block_table: Any, cu_seq_lens
     tail = tuple(bare(src_cache).shape[2:])
     total = shape_of(name, "dst", dst, len(tail) + 1)[0]
     of_shape(name, "dst", dst, (total, *tail))
-    of_type(name, "dst", dst, type_of(src_cache))
+    for argument, value in (("src_cache", src_cache), ("dst", dst)):
+        of_type(name, argument, value, type_of(src_cache))
     writable(name, "dst", dst)
     batch, width = shape_of(name, "block_table", block_table, 2)
     table, ends = numbers(name, "block_table", block_table, "i32"), numbers(name, "cu_seq_lens", cu_seq_lens, "i32")
@@ -461,3 +443,28 @@ def gather_and_maybe_dequant_cache(src_cache: Any, dst: Any, block_table: Any, c
 
 
 COPIES = (concat_and_cache_mla, reshape_and_cache_flash, cp_gather_cache, gather_and_maybe_dequant_cache)
+
+
+# ---- what its layers ask of the machine ----
+
+
+def _from(name: str, least: int) -> Callable[[int], bool]:
+    def supports(cuda_device_capability: int) -> bool:
+        return cuda_device_capability is not None and cuda_device_capability >= least
+
+    supports.__name__ = supports.__qualname__ = name
+    return supports
+
+
+ASKED = {
+    **{
+        name: _from(name, least)
+        for name, least in (
+            ("cutlass_scaled_mm_supports_fp8", 89),
+            ("cutlass_scaled_mm_supports_block_fp8", 90),
+            ("cutlass_group_gemm_supported", 90),
+            ("cutlass_scaled_mm_supports_fp4", 100),
+        )
+    },
+    "cutlass_sparse_scaled_mm_supported": lambda cuda_device_capability: False,
+}
