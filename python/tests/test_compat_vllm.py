@@ -273,6 +273,49 @@ def test_four_bits():
     np.testing.assert_array_equal(np.asarray(ops.awq_dequantize(words, scales, zeros, 0, 0, 0)), ((fours(words) - fours(zeros)) * scales).astype(np.float16))
 
 
+def case_of(line):
+    case = dodona.gen(line)
+    return case.arguments(), {name: raw(value) for name, value in case.run().items()}
+
+
+def test_decoding_leaves_logarithms_alone():
+    a, wanted = case_of("cutlass_mla_decode B=2 N=4 pages=36 P=16 W=16 --attr sm_scale=0.1352337788608801 --seed 1")
+    out, nothing = np.zeros((2, 4, 512), np.uint16), np.zeros(0, np.float32)
+    given = (a["q_nope"], a["q_pe"], a["kv_c_and_k_pe_cache"], a["seq_lens"], a["page_table"], np.zeros(64, np.uint8), a["sm_scale"], 1)
+    made = ops.sm100_cutlass_mla_decode(out, nothing, *given)
+    np.testing.assert_array_equal(raw(out), wanted["out"])
+    np.testing.assert_array_equal(raw(made), wanted["out"])
+    with pytest.raises(compat.NotOffered, match="lse has room"):
+        ops.sm100_cutlass_mla_decode(out, np.zeros((2, 4), np.float32), *given)
+
+
+def test_grouped_products_of_four_bits_and_what_goes_before_them():
+    a, wanted = case_of("cutlass_fp4_group_mm M=150 N=32 K=64 E=3 R=768 --with blockscale_offsets --with problem_sizes --seed 1")
+    out = np.zeros((150, 32), np.uint16)
+    ops.cutlass_fp4_moe_mm(
+        as_dtype(out, "bf16"), a["a_fp4"], a["b_fp4"], a["a_blockscale"], a["b_blockscale"], a["alphas"], a["problem_sizes"], a["expert_offsets"], a["blockscale_offsets"]
+    )
+    np.testing.assert_array_equal(raw(out), wanted["out"])
+    a, wanted = case_of("scaled_fp4_experts_quant M=40 T=40 K=80 E=4 R=512 --seed 1")
+    offsets = np.array([0, 128, 256, 384, 512], np.int32)
+    codes_of, scales = ops.scaled_fp4_experts_quant(a["input_tensor"], a["input_global_scale"], a["expert_offsets"], offsets, 1)
+    np.testing.assert_array_equal(raw(codes_of), wanted["output"])
+    a, wanted = case_of("prepare_moe_input M=33 topk=2 --attr num_experts=3 --attr n=64 --attr k=128 --attr blockscale_offsets=true --seed 1")
+    offsets, first, second, into, out_of, scales = (np.zeros(shape, np.int32) for shape in (4, (3, 3), (3, 3), 66, 66, 4))
+    ops.get_cutlass_moe_mm_data(a["topk_ids"], offsets, first, second, into, out_of, 3, 64, 128, scales)
+    for name, made in (("expert_offsets", offsets), ("problem_sizes1", first), ("problem_sizes2", second), ("input_permutation", into), ("output_permutation", out_of), ("blockscale_offsets", scales)):
+        np.testing.assert_array_equal(raw(made), wanted[name])
+
+
+def test_the_first_product_of_a_layer():
+    a, wanted = case_of("dsv3_fused_a_gemm T=2 --seed 1")
+    out = np.zeros((2, 2112), np.uint16)
+    ops.dsv3_fused_a_gemm(out, a["mat_a"], a["mat_b"])
+    np.testing.assert_array_equal(raw(out), wanted["output"])
+    rows, places = bf16(4, 8), np.array([2, 0, 3], np.int32)
+    np.testing.assert_array_equal(np.asarray(ops.shuffle_rows(rows, places)).view(np.uint16), rows[places])
+
+
 def test_vllm_is_left_alone_by_install():
     assert "vllm" not in compat.PACKAGES and "rms_norm" in compat.functions("vllm")
     with pytest.raises(compat.NotOffered, match="gptq_gemm is not offered"):
