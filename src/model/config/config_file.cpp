@@ -122,7 +122,8 @@ const Architecture& architecture_of(const ModelConfig& config) {
 
 /// null, false and what is empty say that a model does without.
 bool says_none(const Json& value) {
-  return value.is_null() || value == false || (value.is_structured() && value.empty()) || value == "";
+  if (value.is_string()) return value.get_ref<const std::string&>().empty();
+  return value.is_null() || value == false || (value.is_structured() && value.empty());
 }
 
 /// Every field counts: what nobody here knows may change the model's numbers. Names that begin with _ are notes.

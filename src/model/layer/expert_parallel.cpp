@@ -10,7 +10,6 @@
 #include "model/layer/ranks.h"
 #include "model/layer/values.h"
 #include "ops/moe/apply_shuffle_mul_sum.h"
-#include "ops/moe/moe_sum_reduce.h"
 #include "ops/moe/post_reorder_triton_kernel.h"
 
 namespace dodona::model {
@@ -30,11 +29,7 @@ Tensor in_place(const Tensor& rows) {
 
 /// Rows hold their weights.
 Tensor summed(const Pass& p, const Tensor& rows, const Routing&) {
-  return ops::run(
-             ops::MoeSumReduce{
-                 .input_tensor = rows, .routed_scaling_factor = p.config().routed_scaling_factor, .kernel = "triton", .order = "ascending"},
-             p.exec())
-      .output_tensor;
+  return sum_by_triton(p, rows);
 }
 Tensor weighed_in_the_type(const Pass& p, const Tensor& rows, const Routing& routing) {
   return ops::run(ops::ApplyShuffleMulSum{.input = flat(rows),

@@ -5,6 +5,7 @@
 
 #include "dodona/error.h"
 #include "model/weights/tensor_list.h"
+#include "ops/moe/moe_sum_reduce.h"
 #include "quant/sizes.h"
 
 namespace dodona::model {
@@ -249,6 +250,15 @@ Tensor local_ids(const Routing& routing, std::span<const std::int64_t> experts, 
   for (std::int64_t i = 0; i < ids.elements(); ++i)
     quant::set(ids, i, static_cast<double>(place[static_cast<std::size_t>(routing.ids.as<std::int32_t>()[i])]));
   return ids;
+}
+
+Tensor sum_by_triton(const Pass& pass, const Tensor& rows) {
+  return ops::run(ops::MoeSumReduce{.input_tensor = rows,
+                                    .routed_scaling_factor = pass.config().routed_scaling_factor,
+                                    .kernel = "triton",
+                                    .order = "ascending"},
+                  pass.exec())
+      .output_tensor;
 }
 
 Work products_of(const Pass& pass, const Routing& routing) {

@@ -176,6 +176,8 @@ struct RoutedExperts {
   const MlpWeights& expert(std::int64_t i) const { return weights.expert(groups[static_cast<std::size_t>(i)].expert); }
 };
 
+/// Rows [T, K, H] that hold their weights, added up as sglang's Triton runner does: `moe_sum_reduce`.
+Tensor sum_by_triton(const Pass& pass, const Tensor& rows);
 /// Both products of every expert that has rows, without these.
 Work products_of(const Pass& pass, const Routing& routing);
 /// The whole of the routed experts as one op of the trace.

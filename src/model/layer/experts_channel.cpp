@@ -5,7 +5,6 @@
 #include "model/layer/experts.h"
 #include "ops/activation/silu_and_mul.h"
 #include "ops/moe/fused_moe_kernel.h"
-#include "ops/moe/moe_sum_reduce.h"
 #include "ops/moe/prepare_moe_input.h"
 #include "ops/moe/shuffle_rows.h"
 #include "ops/quantization/per_token_quant_int8.h"
@@ -75,12 +74,7 @@ Tensor by_triton(const Pass& p, const Tensor& x, const Routing& routing) {
     copy(multiply(expert.down, activated, rows(weights), exec), rows(weighed));
   }
   const Tensor by_token = ops::run(ops::ShuffleRows{.input_tensor = weighed, .dst2src_map = sorted.output_permutation}, exec).output_tensor;
-  return ops::run(ops::MoeSumReduce{.input_tensor = by_token.reshape({x.size(0), topk, hidden}),
-                                    .routed_scaling_factor = p.config().routed_scaling_factor,
-                                    .kernel = "triton",
-                                    .order = "ascending"},
-                  exec)
-      .output_tensor;
+  return sum_by_triton(p, by_token.reshape({x.size(0), topk, hidden}));
 }
 
 Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {

@@ -18,7 +18,6 @@
 #include "ops/moe/m_grouped_fp8_gemm_nt_masked.h"
 #include "ops/moe/moe_align_block_size.h"
 #include "ops/moe/moe_ep_deepgemm_preprocess.h"
-#include "ops/moe/moe_sum_reduce.h"
 #include "ops/moe/post_reorder_triton_kernel.h"
 #include "ops/moe/prepare_moe_input.h"
 #include "ops/moe/shuffle_rows.h"
@@ -159,12 +158,7 @@ Tensor by_triton(const Experts& e) {
   };
   const Tensor both = multiply(quantized(e.x, e.exec()), first, false);
   const Tensor h = activated(both.reshape({ids.elements(), 2 * e.width()}), e.exec());
-  return ops::run(ops::MoeSumReduce{.input_tensor = multiply(quantized(h, e.exec()), second, true),
-                                    .routed_scaling_factor = e.pass.config().routed_scaling_factor,
-                                    .kernel = "triton",
-                                    .order = "ascending"},
-                  e.exec())
-      .output_tensor;
+  return sum_by_triton(e.pass, multiply(quantized(h, e.exec()), second, true));
 }
 
 /// Both masked products of rows [E, M, H] and what lies between them.

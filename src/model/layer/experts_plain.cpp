@@ -3,7 +3,6 @@
 #include "core/threads.h"
 #include "model/layer/experts.h"
 #include "ops/activation/silu_and_mul.h"
-#include "ops/moe/moe_sum_reduce.h"
 #include "ops/moe/prepare_moe_input.h"
 #include "ops/moe/shuffle_rows.h"
 #include "quant/element.h"
@@ -41,12 +40,7 @@ Tensor one_by_one(const Pass& p, const Tensor& x, const Routing& routing, const 
     // Unrounded: rows are weighed first.
     copy(expert.down.method->apply(expert.down, activated, DType::f32, exec), down.slice(0, group.row, group.row + group.rows));
   }
-  return ops::run(ops::MoeSumReduce{.input_tensor = weighed(p, routing, down, sorted.output_permutation, x.dtype()),
-                                    .routed_scaling_factor = p.config().routed_scaling_factor,
-                                    .kernel = "triton",
-                                    .order = "ascending"},
-                  exec)
-      .output_tensor;
+  return sum_by_triton(p, weighed(p, routing, down, sorted.output_permutation, x.dtype()));
 }
 
 Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
