@@ -259,6 +259,7 @@ fall, slots out of range, masks too short, a temperature's length below 2.)",
       .cases =
           {"T=9 N=4 Nk=4 D=192 Dv=128 B=2 S=40 n=30 --attr sm_scale=0.0721687836",
            "T=5 N=16 Nk=1 D=576 Dv=512 B=1 S=90 n=70 --attr v_is_slice_of_k=true --attr sm_scale=0.1352337788608801 --without v_buffer",
+           // NOLINTNEXTLINE(bugprone-suspicious-missing-comma)
            "T=6 N=4 Nk=2 D=64 Dv=64 B=2 S=30 n=20 masked=160 --with custom_mask --with mask_indptr --attr "
            "skip_prefix_custom_mask=false --dtype q_extend=f16",
            "T=7 N=2 Nk=1 D=128 Dv=128 B=1 S=30 n=20 --attr sliding_window_size=9 --attr logit_cap=30 --attr xai_temperature_len=8",
