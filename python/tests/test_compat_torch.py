@@ -193,3 +193,30 @@ def test_an_operator_that_refuses_its_second_output_has_not_written_the_first():
         with pytest.raises(compat.Refused, match=text):
             torch.ops.sgl_kernel.scaled_fp4_experts_quant.default(**{**call.arguments, "output": output, "output_scale": words})
         assert not output.any()
+
+
+def test_vllms_operators_and_sums_of_products_take_tensors():
+    from dodona.compat import deep_gemm
+    from dodona.compat.vllm import _custom_ops as ops
+
+    torch.manual_seed(0)
+    x, w = torch.randn(4, 64).bfloat16(), torch.randn(64).bfloat16()
+    out = torch.empty_like(x)
+    ops.rms_norm(out, x, w, 1e-6)
+    torch.testing.assert_close(out, torch.nn.functional.rms_norm(x.float(), (64,), eps=1e-6).bfloat16() * w, rtol=2**-7, atol=0)
+    codes, scale = ops.scaled_fp8_quant(x, num_token_padding=8)
+    assert codes.dtype is torch.float8_e4m3fn and codes.shape == (8, 64) and bool(scale == x.float().abs().max() / 448)
+    torch.testing.assert_close(codes[:4].float() * scale, x.float(), rtol=2**-4, atol=2**-9 * float(scale))
+    ids = torch.zeros(4, 2, dtype=torch.uint32)
+    ops.topk_softmax(torch.empty(4, 2), ids, torch.empty(4, 2, dtype=torch.int32), x.float())
+    assert (ids.long() == x.float().topk(2).indices).all()
+    a, b, d = torch.randn(4, 3, 32).bfloat16(), torch.randn(3, 16, 32).bfloat16(), torch.zeros(4, 3, 16).bfloat16()
+    deep_gemm.einsum("bhr,hdr->bhd", a, b, d)
+    torch.testing.assert_close(d.float(), torch.einsum("bhr,hdr->bhd", a.float(), b.float()), rtol=2**-8, atol=2**-12)
+    for call in (lambda: ops.scaled_fp8_quant(x.to("meta")), lambda: deep_gemm.einsum("bhr,hdr->bhd", a.to("meta"), b, d)):
+        with pytest.raises(compat.Refused, match="is strided on meta, expected strided on cpu"):
+            call()
+    kept = d.clone()
+    with pytest.raises(compat.Refused, match="d requires grad, and is written"):
+        deep_gemm.einsum("bhr,hdr->bhd", a, b, d.requires_grad_())
+    assert torch.equal(d.detach(), kept)

@@ -151,10 +151,13 @@ def test_a_scale_for_each_row_has_a_least_value_and_divides(mode):
     x = (RANDOM.standard_normal((6, 64)) * 3).astype(np.float32)
     x[1] *= 1e-5
     x[2] = 0
-    made, scales = ops.scaled_fp8_quant(x, use_per_token_if_dynamic=True, mode=mode)
-    wanted = np.maximum(np.abs(x).max(-1, keepdims=True) / np.float32(448), np.float32(1 / (448 * 512)))
-    np.testing.assert_array_equal(scales, wanted)
-    np.testing.assert_array_equal(raw(made), e4m3(x / wanted))
+    for width, bound in ((64, None), (17, None), (64, 0.7), (64, 0.0003)):
+        part, limit = np.ascontiguousarray(x[:, :width]), None if bound is None else np.array([bound], np.float32)
+        made, scales = ops.scaled_fp8_quant(part, scale_ub=limit, use_per_token_if_dynamic=True, mode=mode)
+        largest = np.minimum(np.abs(part).max(-1, keepdims=True), np.float32(np.inf if bound is None else bound))
+        wanted = np.maximum(largest / np.float32(448), np.float32(1 / (448 * 512)))
+        np.testing.assert_array_equal(scales, wanted)
+        np.testing.assert_array_equal(raw(made), e4m3(part / wanted))
 
 
 @BOTH
@@ -339,7 +342,7 @@ BAD = {
     "two scales": ("scaled_fp8_quant", lambda: (bf16(2, 64), np.ones(2, np.float32)), "scale"),
     "padding of true": ("scaled_fp8_quant", lambda: (bf16(2, 64), ONE, True), "num_token_padding"),
     "room of another shape": ("scaled_fp8_quant", lambda: (bf16(2, 64), ONE, None, None, False, codes(3, 64)[0]), "output"),
-    "an upper bound": ("scaled_fp8_quant", lambda: (bf16(2, 64), None, None, ONE, True), "scale_ub"),
+    "a bound that is none": ("scaled_fp8_quant", lambda: (bf16(2, 64), None, None, ONE * np.nan, True), "scale_ub"),
     "other K": ("cutlass_scaled_mm", lambda: (codes(4, 64)[0], codes(32, 32)[0], ONE, ONE, "bf16"), "b"),
     "scales of nothing": ("cutlass_scaled_mm", lambda: (codes(4, 256)[0], codes(256, 128)[0], np.ones((3, 2), np.float32), np.ones((2, 1), np.float32), "bf16"), "scale_a"),
     "ids of another shape": ("topk_softmax", lambda: (np.zeros((2, 3), np.float32), np.zeros((2, 2), np.int32), np.zeros((2, 3), np.int32), np.ones((2, 8), np.float32)), "topk_ids"),

@@ -10,7 +10,7 @@ from ..._arrays import dtype_name, is_torch
 from ..._ops import function
 from .._adapt import Call, NotOffered, named, refuse
 from .._layouts import as_given
-from .arrays import Run, bare, dense, like, type_of
+from .arrays import Run, as_f32, bare, dense, like, type_of, with_zeros_behind
 from .checks import of_shape, of_type, shape_of, writable
 
 LEAST_OF_A_ROW = 1.0 / 512  # vLLM's least scale, 1 / (448 * 512), times 448
@@ -185,9 +185,7 @@ def scaled_fp8_quant(
     values = like(input, dense(bare(input)))
     if scale is None and use_per_token_if_dynamic:
         if scale_ub is not None:
-            raise refuse(name, "is given, offered is None", kind=NotOffered, code="unsupported", argument="scale_ub")
-        if columns % 16 or not columns:
-            raise refuse(name, f"has rows of {columns}, offered are multiples of 16", kind=NotOffered, code="unsupported", argument="input")
+            values = _within(name, values, scale_ub)
         codes, scales = _rows_by_themselves(values, rows, columns, how)
         if wanted[0] > rows:
             padded = _fp32(input, np.zeros((wanted[0], 1)))
@@ -205,19 +203,30 @@ def scaled_fp8_quant(
     return whole, scales if scale is None else scale
 
 
-def _one_scale(name: str, scale: Any) -> Any:
-    of_type(name, "scale", scale, "f32")
+def _one_scale(name: str, scale: Any, argument: str = "scale") -> Any:
+    of_type(name, argument, scale, "f32")
     if int(np.prod(tuple(bare(scale).shape))) != 1:
-        raise refuse(name, f"has shape {list(bare(scale).shape)}, expected one number", argument="scale", code="bad_shape")
+        raise refuse(name, f"has shape {list(bare(scale).shape)}, expected one number", argument=argument, code="bad_shape")
     return dense(bare(scale).reshape(1))
+
+
+def _within(name: str, values: Any, scale_ub: Any) -> Any:
+    """In fp32, no larger than the bound of the largest magnitude: what is larger gets the largest code in any case."""
+    bound = float(numbers(name, "scale_ub", _one_scale(name, scale_ub, "scale_ub"), "f32")[0])
+    if bound != bound:
+        raise refuse(name, "is nan, expected a number", argument="scale_ub")
+    wide, most = as_f32(bare(values)), max(bound, LEAST_OF_A_ROW)
+    return wide.clamp(-most, most) if is_torch(wide) else np.clip(wide, np.float32(-most), np.float32(most))
 
 
 def _rows_by_themselves(values: Any, rows: int, columns: int, how: dict) -> tuple[Any, Any]:
     """A row is a group: the largest magnitude, at least 1/512, divided by 448; elements divided by the scale."""
-    codes, scales = _e4m3_room(values, (rows, columns)), _fp32(values, np.zeros((rows, 1)))
-    if rows:
-        function("sgl_per_token_group_quant_8bit")(values, codes, scales, group_size=columns, eps=LEAST_OF_A_ROW, **{"divide": "ieee", **how})
-    return codes, scales
+    scales, room = _fp32(values, np.full((rows, 1), LEAST_OF_A_ROW / 448)), -columns % 16  # zeros behind a row change nothing
+    codes = _e4m3_room(values, (rows, columns + room))
+    values = like(values, with_zeros_behind(bare(values), room)) if room else values
+    if rows and columns:
+        function("sgl_per_token_group_quant_8bit")(values, codes, scales, group_size=columns + room, eps=LEAST_OF_A_ROW, **{"divide": "ieee", **how})
+    return like(codes, dense(bare(codes)[:, :columns])), scales
 
 
 def _copy_codes(target: Any, codes: Any, rows: int) -> None:
