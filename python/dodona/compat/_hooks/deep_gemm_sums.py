@@ -3,6 +3,7 @@ All products are made before anything is written."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Callable
 
 import numpy as np
@@ -334,6 +335,13 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     words = [library.packed_exponents(values[begin:end].T).T for begin, end in zip(ends, ends[1:])]
     packed = np.concatenate([*words, np.empty((0, columns), np.int32)])
     return as_given(np.ascontiguousarray(packed), bare(sf))
+
+
+# Versions before 2.3 have neither of both: a call may leave them out, whatever the newer signature says.
+_WITHOUT = inspect.signature(get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor)
+get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor.__signature__ = _WITHOUT.replace(
+    parameters=[p.replace(default=p.empty) if p.name in ("gran_k", "k_alignment") else p for p in _WITHOUT.parameters.values()]
+)
 
 
 # ---- names of the first versions ----
