@@ -246,8 +246,8 @@ TEST(Explain, ASumOfRanksThatIsNotRoundedIsNamed) {
 }
 
 TEST(Explain, WhatLiesBeyondAnOperandIsNotAskedFor) {
-  // The second and third matrix begin within the first, or partly beyond the last.
-  const Replayed r = with_fault("bmm L=2 M=16 K=64 N=16", "matrix-stride-of-fixed-rows:mat1=32");
+  // The second matrix begins where the third does, the others beyond the end.
+  const Replayed r = with_fault("bmm L=4 M=16 K=64 N=16", "matrix-stride-of-fixed-rows:mat1=32");
   ASSERT_FALSE(r.actual.empty());
   Replayed other{r.c, {}, {}, {}};
   for (const auto& [name, tensor] : r.actual) {
@@ -258,6 +258,19 @@ TEST(Explain, WhatLiesBeyondAnOperandIsNotAskedFor) {
   }
   judge_and_explain(other);
   expect_complete(other, "matrix-stride-of-fixed-rows:mat1=32");
+}
+
+TEST(Explain, WhatLiesBeyondAnOperandHidesNoOtherMistake) {
+  // Of the second matrix the kernel would know nothing with that stride, and anything at all may be wrong there.
+  Replayed r{make_case(parse_case_line("bmm L=2 M=16 K=64 N=16"), {}, true), {}, {}, {}};
+  Arguments arguments = runnable(*r.c.op, r.c.inputs);
+  r.c.op->run(arguments, {});
+  r.actual = outputs_of(*r.c.op, arguments);
+  Tensor& out = r.actual.front().second;
+  out = out.clone();
+  for (std::int64_t i = 256; i < out.elements(); ++i) quant::set(out, i, static_cast<double>(i * 37 % 101));
+  judge_and_explain(r);
+  EXPECT_EQ(r.find("matrix-stride-of-fixed-rows:mat1=32"), nullptr) << r.all();
 }
 
 TEST(Explain, ALogarithmInTheOtherBaseIsNamed) {

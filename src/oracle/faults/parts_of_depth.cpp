@@ -99,7 +99,9 @@ class Parts {
       counts.push_back(whole);
       once = once && whole == 1;
     }
-    if (once) return std::nullopt;
+    // Where nothing is added at all nothing was written: that is seen without equations.
+    const bool never = std::all_of(counts.begin(), counts.end(), [](double count) { return count == 0; });
+    if (once || never) return std::nullopt;
     return counts;
   }
 

@@ -126,6 +126,19 @@ bool explains_what_fails(const OutputVerdict& output, const OutputVerdict& other
   return values.size() >= values_enough;
 }
 
+/// Of what fails enough is compared with the mistake too: what lies beyond an operand's end may hide all that is wrong. Without every
+/// element's share what is not compared any more is taken for what fails.
+bool hides_what_fails(const OutputVerdict& output, const OutputVerdict& other) {
+  if (!fails(output)) return false;
+  std::int64_t known = output.failing - std::min(output.failing, std::max<std::int64_t>(output.compared - other.compared, 0));
+  if (output.detail != nullptr && other.detail != nullptr && other.detail->share.size() == output.detail->share.size()) {
+    const auto& failing = output.detail->failing;
+    known = std::count_if(failing.begin(), failing.end(),
+                          [&](std::int64_t i) { return !std::isnan(other.detail->share[static_cast<std::size_t>(i)]); });
+  }
+  return 8 * known < output.failing;
+}
+
 }  // namespace
 
 std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options) {
@@ -158,7 +171,7 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
   for (const OutputVerdict& output : verdict.outputs) {
     const auto same = std::find_if(other.outputs.begin(), other.outputs.end(), [&](const auto& o) { return o.name == output.name; });
     // Who gave this output was not asked to leave it out.
-    if (same == other.outputs.end()) return std::nullopt;
+    if (same == other.outputs.end() || (placed.fault->reads_beyond && hides_what_fails(output, *same))) return std::nullopt;
     const std::int64_t left = unexplained(output, *same, placed.fault->strikes == Strikes::kernel || placed.fault->reads_beyond);
     explanation.failing += left;
     if (left > 0) explanation.complete = false;
