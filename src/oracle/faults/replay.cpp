@@ -86,11 +86,14 @@ bool passes_the_right_answer(const Placed& placed, const Arguments& inputs, cons
   const bool unknown = placed.fault->reads_beyond && placed.fault->rerun == nullptr;
   if (!of_inputs || unknown || placed.fault->rewrite != nullptr || placed.fault->instead != nullptr) return false;
   const Verdict right = judge(op_with(placed), inputs, mistaken, placed.site.call.golden.outputs, options);
-  // Where much lies beyond the end less of it is compared.
-  const std::int64_t enough = placed.fault->reads_beyond ? 8 : 2;
   return std::all_of(verdict.outputs.begin(), verdict.outputs.end(), [&](const OutputVerdict& output) {
     const auto same = std::find_if(right.outputs.begin(), right.outputs.end(), [&](const auto& o) { return o.name == output.name; });
-    return !fails(output) || same == right.outputs.end() || enough * same->failing < output.failing;
+    if (!fails(output) || same == right.outputs.end()) return true;
+    // Of what is compared: where an operand ends too early that is less.
+    const auto share = [](const OutputVerdict& o) {
+      return static_cast<double>(o.failing) / static_cast<double>(std::max<std::int64_t>(o.compared, 1));
+    };
+    return 2 * share(*same) < share(output);
   });
 }
 
