@@ -1,12 +1,16 @@
 #include "ops/sums/products.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "core/threads.h"
 #include "ops/sums/lines_together.h"
 
 namespace dodona::ops {
 namespace {
+
+constexpr double largest_f32 = std::numeric_limits<float>::max();
 
 struct FactorValue {
   float value;
@@ -18,6 +22,14 @@ FactorValue value_of(const Factor& factor, std::int64_t i, std::int64_t j) {
   return {product, may_flush(a) || may_flush(b) || may_flush(product)};
 }
 
+/// Whether a finite number may be infinite in fp32, and whether it is so for every honest implementation.
+bool leaves_fp32(const Bounded& x) {
+  return std::isfinite(x.exact) && std::fabs(x.exact) + x.slack > largest_f32;
+}
+bool stays_beyond_fp32(const Bounded& x) {
+  return std::fabs(x.exact) - x.slack > largest_f32;
+}
+
 Bounded with_addend(const Epilogue& epilogue, const Bounded& x, std::int64_t i, std::int64_t j) {
   const auto [value, flushable] = value_of(epilogue.addend, i, j);
   const double addend = epilogue.subtract ? -value : value;
@@ -26,17 +38,28 @@ Bounded with_addend(const Epilogue& epilogue, const Bounded& x, std::int64_t i, 
   const double rounded = flushable ? 1.0 : product ? f32_eps : 0.0;
   // A tensor core's step cuts both addends below 2^-25 of the larger one, and their sum where an addition would round it.
   const double cut = epilogue.starts ? f32_eps * (std::fabs(x.exact + addend) + std::max(std::fabs(x.exact), std::fabs(addend))) : 0.0;
-  return rounded_f32(x + Bounded{addend, std::fabs(addend) * rounded + cut});
+  Bounded sum = rounded_f32(x + Bounded{addend, std::fabs(addend) * rounded + cut});
+  sum.open = sum.open || (leaves_fp32(x) && (std::isinf(addend) || !stays_beyond_fp32(sum)));
+  return sum;
 }
 
 Bounded finished(const Epilogue& epilogue, Bounded x, std::int64_t i, std::int64_t j) {
+  double together = 1;
   const auto times = [&](const Factor& factor) {
     const FactorValue by = value_of(factor, i, j);
     const bool nothing_or_infinity = by.may_flush && std::isinf(x.exact);
+    // What is infinite in fp32 no factor makes a number again.
+    const bool overflowed = leaves_fp32(x);
     x = scaled_f32(x, by.value, by.may_flush);
-    x.open = x.open || nothing_or_infinity;
+    x.open = x.open || nothing_or_infinity || (overflowed && (by.may_flush || !stays_beyond_fp32(x)));
+    together *= std::isfinite(by.value) ? static_cast<double>(by.value) : 0.0;
   };
   for (const Factor& factor : epilogue.factors) times(factor);
+  if (epilogue.factors.size() > 1) {
+    // Kernels that multiply the factors with each other first.
+    if (may_flush(together)) x = x.widened(std::fabs(x.exact));
+    x.open = x.open || (std::fabs(together) > largest_f32 && !stays_beyond_fp32(x));
+  }
   if (epilogue.addend.a.data != nullptr) x = with_addend(epilogue, epilogue.narrowed ? rounded_to(*epilogue.narrowed, x) : x, i, j);
   if (epilogue.last.data != nullptr) times({epilogue.last, {}});
   return x;
