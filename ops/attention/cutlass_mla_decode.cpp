@@ -58,7 +58,8 @@ the sum of their differences times |c[j] - out|; rounded weights: 2^-8 (bf16), 2
 p|c|, but none moves farther than to the largest, which is 1 and exact; 1.25 units of sum p|c| and 1 of the output per key for
 sums, 24 for the rest. Heads whose scores may overflow fp32 are not judged. Here an error: a sequence of 0 tokens (upstream
 leaves its output rows unwritten), one beyond the table, a page in use out of range (upstream reads wherever it points; the
-table's rest is not looked at), sm_scale that is not positive (its running maximum is one of unscaled scores). An extension of
+table's rest is not looked at), sm_scale that is not positive (its running maximum is one of unscaled scores). Where the
+magnitudes of the values add up beyond fp32, sums that are divided at last may be infinite: infinities and NaN pass. An extension of
 this library, not upstream: f32 queries, cache and output, with unrounded weights.)",
       .contract_version = 3,
       .golden = ops::golden,

@@ -19,6 +19,8 @@
 namespace dodona::ops {
 namespace {
 
+constexpr double largest_f32 = std::numeric_limits<float>::max();
+
 /// Queries of one row, taken together so that each key and value is widened once for all of them.
 class GoldenHeads {
  public:
@@ -178,7 +180,10 @@ class GoldenHeads {
     std::vector<double> slack = judged ? slack_of(exact, sum) : std::vector<double>(exact.size());
     std::vector<Bounded> result;
     result.reserve(exact.size());
-    for (std::size_t i = 0; i < exact.size(); ++i) result.push_back({exact[i], slack[i], weights_[i / width].lse.open});
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      const bool bounded = std::isfinite(slack[i]);
+      result.push_back({exact[i], bounded ? slack[i] : 0.0, weights_[i / width].lse.open || !bounded});
+    }
     return result;
   }
 
@@ -281,10 +286,12 @@ class GoldenHeads {
   ///  - splits merged by powers of their log-sum-exps: a factor for all, of two roundings of 2^-24 of a log-sum-exp and approximate
   ///  functions, but the powers of n splits, each at most 1, add up to no more than n and no less than 0;
   ///  - where a unit's steps may add up the products, what they lose;
-  ///  - a sink: its drift times the output, whose distance from the value 0 that is, and its part of the sum.
+  ///  - a sink: its drift times the output, whose distance from the value 0 that is, and its part of the sum;
+  ///  - infinite where sum of |v| is beyond fp32: weights about a running maximum, each of which is 1 at most, are divided at last, and of
+  ///  such a sum that may have become infinite, or NaN.
   std::vector<double> slack_of(const std::vector<double>& exact, WeightSum sum) const {
     const auto width = static_cast<std::size_t>(call_.value_width);
-    std::vector<double> slack(exact.size()), magnitudes(exact.size());
+    std::vector<double> slack(exact.size()), magnitudes(exact.size()), undivided(exact.size());
     for_each_value([&](std::size_t h, std::size_t j, const double* v) {
       const HeadWeights& w = weights_[h];
       if (!w.bounded()) return;
@@ -293,6 +300,7 @@ class GoldenHeads {
         const double magnitude = std::fabs(v[i]), distance = std::fabs(v[i] - exact[h * width + i]);
         slack[h * width + i] += drift * distance + lost * (sum == WeightSum::open ? std::fmax(magnitude, distance) : magnitude);
         magnitudes[h * width + i] += most * magnitude;
+        undivided[h * width + i] += magnitude;
         if (most > 0 && most < 2 * flush_floor) slack[h * width + i] += most * magnitude;
       }
     });
@@ -312,6 +320,8 @@ class GoldenHeads {
     for (std::size_t i = 0; i < exact.size(); ++i)
       if (const HeadWeights& w = weights_[i / width]; w.has_sink()) slack[i] += (w.sink_drift + f32_eps) * std::fabs(exact[i]);
     if (call_.value_unit != nullptr) add_lost_by_steps(slack);
+    for (std::size_t i = 0; i < exact.size(); ++i)
+      if (undivided[i] > largest_f32) slack[i] = std::numeric_limits<double>::infinity();
     return slack;
   }
 
