@@ -143,6 +143,10 @@ std::optional<Refusal> unsupported(const DecodeAttentionFwd& op, Mode mode) {
   if (op.v_head_dim < 32 || op.k_buffer.size(2) < 32 || op.k_buffer.size(2) > 512)
     return Refusal{"k_buffer",
                    "of single heads of fewer than 32 or more than 512 elements has no hopper mode: its sums have another order"};
+  const auto width = static_cast<std::uint64_t>(op.q.size(2));
+  if (!std::has_single_bit(width) && (op.q.stride(0) % 16 != 0 || op.q.stride(1) % 16 != 0))
+    return Refusal{"q", "whose strides are no multiple of 16 elements, with heads of " + std::to_string(width) +
+                            " elements, has no hopper mode: its sums have another order"};
   for (const Tensor* buffer : {&op.k_buffer, op.v_is_slice_of_k ? &op.k_buffer : &op.v_buffer})
     if (buffer->stride(0) % 16 != 0 || buffer->stride(1) % 16 != 0)
       return Refusal{"k_buffer", "whose strides are no multiple of 16 elements has no hopper mode: its sums have another order"};
