@@ -48,9 +48,10 @@ struct SigmoidRow {
     std::vector<GateKey> experts;
     for (std::size_t e = 0; e < keys.size(); ++e) {
       if (ties_are_open) {
-        // Equal numbers are no order: each interval is made to overlap its equals.
+        // Equal numbers are no order: each interval is made to overlap its equals, infinities theirs as well.
+        const double low = std::min(open[e].low, std::numeric_limits<double>::max());
         const double high = std::nextafter(open[e].high, std::numeric_limits<double>::infinity());
-        experts.push_back({open[e].low, high, {e, ~std::uint64_t{0}}});
+        experts.push_back({low, high, {e, ~std::uint64_t{0}}});
       } else {
         experts.push_back({open[e].low, open[e].high, {std::bit_cast<std::uint32_t>(x[e]), std::bit_cast<std::uint32_t>(bias[e])}});
       }
