@@ -1,5 +1,6 @@
 #include "ops/moe/moe_sum_reduce.h"
 
+#include <cmath>
 #include <vector>
 
 #include "core/threads.h"
@@ -84,7 +85,10 @@ void hopper(const MoeSumReduce& op, const Exec& exec) {
       quant::to_f32(type, row_begin(op.input_tensor, t * topk + j, bits(type) / 8), x.data(), width);
       for (std::size_t d = 0; d < x.size(); ++d) sum[d] = flushes ? hw::add(sum[d], x[d]) : sum[d] + x[d];
     }
-    for (float& value : sum) value = flushes ? hw::mul(value, factor) : value * factor;
+    for (float& value : sum) {
+      value = flushes ? hw::mul(value, factor) : value * factor;
+      if (std::isnan(value)) value = hw::canonical_nan();
+    }
     quant::from_f32(type, sum.data(), row_begin_mutable(op.output_tensor, t, bits(type) / 8), width);
   });
 }
