@@ -1,6 +1,8 @@
 #include "ops/draws/renorm.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "ops/draws/blocked_row.h"
 #include "quant/hopper/fast_math.h"
@@ -38,6 +40,15 @@ Renorm whole(std::span<const float> row) {
   return renorm;
 }
 
+/// Whether the search for a count moves its lower end where denormals are zeros.
+bool raised_without_denormals(std::span<const float> row, std::int64_t count) {
+  const auto is_denormal = [](float x) { return std::fabs(static_cast<double>(x)) < flush_floor; };
+  std::vector<float> flushed(row.begin(), row.end());
+  std::replace_if(flushed.begin(), flushed.end(), is_denormal, 0.0f);
+  const SortedRow sorted(flushed);
+  return find_threshold(sorted, 0.0, top_of(sorted), [&](double x) { return sorted.count_above(x) >= count; }).raised;
+}
+
 }  // namespace
 
 Renorm exact_renorm(const SortedRow& sorted, std::span<const float> row, const Cut& cut) {
@@ -47,8 +58,8 @@ Renorm exact_renorm(const SortedRow& sorted, std::span<const float> row, const C
     const auto enough = [&](double x) { return sorted.count_above(x) >= static_cast<std::int64_t>(*cut.count); };
     const Threshold found = find_threshold(sorted, 0.0, top_of(sorted), enough);
     Renorm renorm{found.low, found.raised ? sum_of(sorted.sum_above(found.low), units) : Bounded{1.0}};
-    // Where denormals are flushed fewer are positive, and the search never moves.
-    renorm.divisor.open = found.raised && !enough(std::nextafter(flush_floor, 0.0));
+    // Where denormals are flushed fewer are positive, and the search may never move.
+    renorm.divisor.open = found.raised && !raised_without_denormals(row, *cut.count);
     return renorm;
   }
   const double bound = *cut.mass;

@@ -40,7 +40,7 @@ k as an unsigned number of 32 bits. k >= V: out = probs, bit for bit (builds wit
 for every p > 0 of which fewer than k are larger, so that all that equal the k-th are kept, and 0 for the others, NaN and negative ones among
 them; s is the sum of what is kept, in fp32, at least 1e-8. Upstream finds the threshold by a search in thirds of [0, max], in double;
 where that never moves its lower end from 0 (fewer than k are positive, or the last third ends above the least positive one),
-s is 1. Infinity is refused: that search would not end. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product) and
+s is 1; where it moves only by a denormal, s is open. Infinity is refused: that search would not end. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product) and
 64 + V/1024 for the sum, whose chains have at most so many additions. Hopper mode: the order of the sum by 1024 threads in chunks of
 1024 gcd(4, V): threads, lanes in pairs, warps, chunks; the maximum from which it searches is upstream's, in which a NaN hides elements.)",
       .golden = ops::golden<ops::RenormMistake::none>,
