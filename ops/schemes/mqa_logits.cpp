@@ -46,7 +46,9 @@ Bounded relu(const Bounded& x) {
 class HeadSum {
  public:
   void add(const Bounded& score, double weight) {
-    const Bounded term = score * weight;
+    Bounded term = score * weight;
+    // Zero or a number: NaN or infinity.
+    term.open = term.open || (std::isinf(weight) && score.reaches_zero());
     sum_ = sum_ + term;
     const double magnitude = std::fabs(term.exact) + term.slack;
     (term.exact > 0 ? positive_ : negative_) += magnitude;
@@ -139,7 +141,7 @@ const std::string mqa_logits_contract =
 product with the head's weight, the sum over heads in any order and the product with the key's scale in fp32. Budget: what the steps lose,
 times |w|; 1 unit of 2^-24 of each product and H units of the larger of two sums over heads, of all positive products and of all negative
 ones; 1 unit for the scale; 2^-126 for what builds may flush. Sums of some of the heads may be scaled before they are added: a scale of zero makes
-zeros of either sign, and an infinite one, or one that takes sums of one sign beyond fp32, infinity or NaN (open). NaNs among the codes are not judged (a device's max drops them). Columns that are not a row's: -inf with
+zeros of either sign, and an infinite one, or one that takes sums of one sign beyond fp32, infinity or NaN (open); an infinite weight of a score that may be zero likewise. NaNs among the codes are not judged (a device's max drops them). Columns that are not a row's: -inf with
 clean_logits, else unspecified (here 0). Hopper mode: DeepGEMM's kernel for 32 or 64 heads; thread l of four takes heads 8j + 2l and 8j + 2l
 + 1, each of the two in a chain of fused multiply-adds over j that begins with the rounded product of j = 1, their sum
 times the scale, then (0 + 1) + (2 + 3).)";
