@@ -52,7 +52,8 @@ bool explains_beyond_k(const QserveW4a8PerChnGemm& actual, std::string_view, std
   const auto f32_at = [](const Tensor& t, std::int64_t i) { return static_cast<float>(quant::get(t, i)); };
   const float product = static_cast<float>(sum) * f32_at(actual.wscales, column);
   const float result = std::fma(product, f32_at(actual.ascales, row), -(f32_at(actual.w_szs, column) * f32_at(actual.a_ssums, row)));
-  return quant::get(actual.out_feats, linear) == quant::round_to(DType::f16, static_cast<double>(result));
+  const double is = quant::get(actual.out_feats, linear);
+  return std::isnan(result) ? std::isnan(is) : is == quant::round_to(DType::f16, static_cast<double>(result));
 }
 
 std::optional<Refusal> unsupported(const QserveW4a8PerChnGemm& op, Mode mode) {

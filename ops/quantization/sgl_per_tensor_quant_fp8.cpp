@@ -172,7 +172,7 @@ void hopper(const SglPerTensorQuantFp8& op, const Exec& exec) {
 
 bool explains_zero_tensor(const SglPerTensorQuantFp8& actual, std::string_view output, std::int64_t linear) {
   return output == "output_q" && !actual.is_static && actual.output_q.as<std::uint8_t>()[linear] == largest_code_bits &&
-         *actual.output_s.as<float>() == 0 && quant::get(actual.input, linear) == 0;
+         *actual.output_s.as<float>() <= 0 && std::fabs(quant::get(actual.input, linear)) < 448 * flush_floor;
 }
 
 }  // namespace
@@ -194,7 +194,8 @@ per_tensor_quant_mla_fp8: max(|x|, 1e-12) / 448) is divide=ieee on an output_s t
       .hopper = ops::hopper,
       .unsupported = ops::unsupported,
       .condition = ops::condition,
-      .defects = {{"zero-tensor-448", "output_q", "an all-zero tensor gets scale 0 and the code 0x7E (448) everywhere",
+      .defects = {{"zero-tensor-448", "output_q",
+                   "an all-zero tensor, or one whose scale is flushed, gets scale 0 and the code 0x7E (448) everywhere",
                    ops::explains_zero_tensor}},
       .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::largest_value>},
                    {"maximum-of-few", "the scale is that of some elements, for the maximum was not taken over all",

@@ -106,11 +106,14 @@ void hopper(const SglPerTokenQuantFp8& op, const Exec& exec) {
   });
 }
 
+/// The scale of what is less is flushed to zero.
+constexpr double flushed_amax = 448 * flush_floor;
+
 bool explains_zero_row(const SglPerTokenQuantFp8& actual, std::string_view output, std::int64_t linear) {
   if (output != "output_q") return false;
   const std::int64_t m = linear / actual.input.size(1);
   return actual.input.size(0) < warp_kernel_rows && actual.output_q.as<std::uint8_t>()[linear] == largest_code_bits &&
-         actual.output_s.as<float>()[m] == 0 && quant::amax(row_of(actual, m)) == 0;
+         actual.output_s.as<float>()[m] == 0 && static_cast<double>(quant::amax(row_of(actual, m))) < flushed_amax;
 }
 
 }  // namespace
@@ -131,7 +134,8 @@ the product), from the scale that was stored; rows whose scale is denormal are o
       .unsupported = ops::unsupported,
       .condition = ops::condition,
       .defects = {{"zero-row-448", "output_q",
-                   "an all-zero row gets scale 0 and the code 0x7E (448) everywhere below 16 tokens per SM: 0 * inf = NaN, which the clamp "
+                   "an all-zero row, or one whose scale is flushed, gets scale 0 and the code 0x7E (448) everywhere below 16 tokens per "
+                   "SM: 0 * inf = NaN, which the clamp "
                    "turns into +448",
                    ops::explains_zero_row}},
       .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::largest_value>},
