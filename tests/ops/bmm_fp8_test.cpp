@@ -218,5 +218,16 @@ TEST(BmmFp8, ARowDoesNotDependOnTheOthersNorOnThreads) {
   for (std::int64_t i = 0; i < all.elements(); ++i) ASSERT_EQ(quant::get_bits(all, i), quant::get_bits(again, i));
 }
 
+TEST(BmmFp8, HopperModeFlushesNoScaleAndLeavesNoNegativeZeroOfAFactorOfZero) {
+  const Tensor rows(DType::f8_e4m3, {1, 1, 16}), columns(DType::f8_e4m3, {1, 16, 16});
+  for (std::int64_t i = 0; i < 16; ++i) quant::set(rows, i, -448);
+  for (std::int64_t i = 0; i < 256; ++i) quant::set(columns, i, 448);
+  ops::BmmFp8 op{.A = rows, .B = columns.transpose(1, 2), .A_scale = number(0x1p-126f), .B_scale = number(0x1p-7f), .out = {}};
+  EXPECT_EQ(quant::get(result(op, Mode::hopper).out, 0), -16.0 * 448 * 448 * 0x1p-133);
+  op.A_scale = number(0x1p-149f);
+  EXPECT_EQ(quant::get(result(op, Mode::hopper).out, 0), 0.0);
+  EXPECT_FALSE(std::signbit(quant::get(result(op, Mode::hopper).out, 0)));
+}
+
 }  // namespace
 }  // namespace dodona
