@@ -174,7 +174,9 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
   for (const OutputVerdict& output : verdict.outputs) {
     const auto same = std::find_if(other.outputs.begin(), other.outputs.end(), [&](const auto& o) { return o.name == output.name; });
     // Who gave this output was not asked to leave it out.
-    if (same == other.outputs.end() || (placed.fault->reads_beyond && hides_what_fails(output, *same))) return std::nullopt;
+    if (same == other.outputs.end() ||
+        (placed.fault->strikes == Strikes::input && placed.fault->reads_beyond && hides_what_fails(output, *same)))
+      return std::nullopt;
     const std::int64_t left = unexplained(output, *same, placed.fault->strikes == Strikes::kernel || placed.fault->reads_beyond);
     explanation.failing += left;
     if (left > 0) explanation.complete = false;
