@@ -45,6 +45,7 @@ their sums with them.)"),
                    {"keys-in-bf16", "biased scores, and groups' sums of them, are kept in bf16, which experts and groups are chosen by",
                     ops::golden<ops::NativeRule::keys_in_bf16>}},
       .cases = {"T=5 E=256 --attr topk=8 --attr renormalize=true --attr num_expert_group=8 --attr topk_group=4",
+                // NOLINTNEXTLINE(bugprone-suspicious-missing-comma)
                 "T=4 E=64 --dtype gating_output=bf16 --dist ties --attr topk=6 --attr renormalize=true --attr num_expert_group=8 --attr "
                 "topk_group=4",
                 "T=4 E=96 --dtype gating_output=bf16 --attr topk=7 --attr renormalize=true --attr num_fused_shared_experts=1 --attr "

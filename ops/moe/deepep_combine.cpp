@@ -153,7 +153,7 @@ Tensor sums_of_nodes(const Combine& op, const std::vector<std::int64_t>& rows, I
     if (i == 0 || node_of_row(op, rows[i]) != node_of_row(op, rows[i - 1])) nodes.push_back({op.x, {}});
     nodes.back().rows.push_back(static_cast<std::int32_t>(rows[i]));
   }
-  const Tensor sums = Tensor::uninitialized(bf16, {static_cast<std::int64_t>(nodes.size()), width});
+  Tensor sums = Tensor::uninitialized(bf16, {static_cast<std::int64_t>(nodes.size()), width});
   for (std::size_t n = 0; n < nodes.size(); ++n)
     nodes[n].to(sums.as<std::byte>() + static_cast<std::int64_t>(n) * width * 2, SumRows{}, isa);
   return sums;
@@ -162,7 +162,7 @@ Tensor sums_of_nodes(const Combine& op, const std::vector<std::int64_t>& rows, I
 void fast(const Combine& op, const Exec& exec) {
   const RowsOfTokens rows = rows_of(op);
   const std::int64_t row_bytes = op.x.size(2) * 2;
-  parallel_for(exec.threads, static_cast<std::int64_t>(rows.size()), static_cast<double>(row_bytes * op.ranks() / 2),
+  parallel_for(exec.threads, static_cast<std::int64_t>(rows.size()), static_cast<double>(op.x.size(2) * op.ranks()),
                [&](std::int64_t token) {
                  const std::vector<std::int64_t>& mine = rows[static_cast<std::size_t>(token)];
                  SumRows sum{};

@@ -225,7 +225,7 @@ Tensor widened_groups(const FusedMoeKernel& op, const std::byte* weight, std::in
   const auto* const codes = reinterpret_cast<const std::uint8_t*>(weight);
   const std::byte* const scales = matrix_of(op.B_scale, e);
   const auto* const points = op.B_zp.defined() ? reinterpret_cast<const std::uint8_t*>(matrix_of(op.B_zp, e)) : nullptr;
-  const Tensor wide = Tensor::uninitialized(op.A.dtype(), {s.n, s.k});
+  Tensor wide = Tensor::uninitialized(op.A.dtype(), {s.n, s.k});
   parallel_for(exec.threads, s.n, 4.0 * static_cast<double>(s.k), [&](std::int64_t n) {
     std::vector<float> row(static_cast<std::size_t>(s.k));
     for (std::int64_t g = 0; g < groups; ++g) {
@@ -556,6 +556,7 @@ below 2 first, as it does for fp8, unless BLOCK_SIZE_K is 16. Scales of tensors 
       .cases =
           {
               "M=5 topk=2 K=96 E=4 N=48 EM=256 NB=16" + rows,
+              // NOLINTNEXTLINE(bugprone-suspicious-missing-comma)
               "M=6 topk=2 K=128 E=4 N=40 EM=256 NB=16 --dtype A=f16 --dtype B=f16 --attr compute_type=f16 --with bias "
               "--attr mul_routed_weight=true",
               "M=7 topk=2 K=256 E=3 N=80 Sa=1 Ka=1 Sn=1 Kg=1 EM=512 NB=16 --attr BLOCK_SIZE_M=64" + fp8,

@@ -92,7 +92,7 @@ bool loses_choices(const KimiK2MoeFusedGate& op) {
 
 /// The ids with those that the kernel loses as golden mode would have made them behind the others: of equal keys these may be any.
 Tensor with_lost_choices(const KimiRouter& router) {
-  const Tensor ids = router.op.topk_ids.clone();
+  Tensor ids = router.op.topk_ids.clone();
   const std::int64_t topk = router.op.topk;
   for (std::int64_t t = 0; t < ids.size(0); ++t) {
     std::vector<bool> taken(experts);

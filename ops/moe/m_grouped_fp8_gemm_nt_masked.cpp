@@ -100,7 +100,7 @@ bool explains_overrun(const Call& actual, std::string_view output, std::int64_t 
 std::optional<Refusal> unsupported(const Call& op, Mode mode) {
   if (mode == Mode::blackwell) return deep_gemm_on_b200(groups_of(op));
   if (mode != Mode::hopper) return {};
-  if (const auto refusal = grouped_deep_gemm_on_h100(op.scale_ue8m0, op.gran_n)) return refusal;
+  if (auto refusal = grouped_deep_gemm_on_h100(op.scale_ue8m0, op.gran_n)) return refusal;
   for (std::int64_t g = 0; g + 1 < op.a.size(0); ++g)
     if (end_of_tiles(op, g) > (g + 1) * op.a.size(1))
       return Refusal{"a", "has M = " + std::to_string(op.a.size(1)) + ": an H100's kernel stores tiles of " +

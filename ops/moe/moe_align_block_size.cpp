@@ -43,7 +43,7 @@ Slots slots_of(const MoeAlignBlockSize& op) {
   const std::int64_t n = op.topk_ids.elements();
   with_ids(op.topk_ids, [&](const auto* ids) {
     for (std::int64_t i = 0; i < n; ++i) {
-      const auto id = static_cast<std::int64_t>(ids[i]);
+      const auto id = static_cast<std::int64_t>(ids[i]);  // NOLINT(bugprone-signed-char-misuse): ids of 8 bits are numbers
       const auto slot = static_cast<std::size_t>(id + 1);
       if (slot >= experts) bad_id(op, id, i);
       ++slots.count[slot];
@@ -98,7 +98,7 @@ void deal(const MoeAlignBlockSize& op, std::vector<std::int32_t>& next, std::int
   auto* sorted = op.sorted_token_ids.as<std::int32_t>();
   const std::int64_t n = op.topk_ids.elements();
   with_ids(op.topk_ids, [&](const auto* ids) {
-    for (std::int64_t i = first; i < n; i += step) sorted[next[static_cast<std::size_t>(ids[i] + 1)]++] = static_cast<std::int32_t>(i);
+    for (std::int64_t i = first; i < n; i += step) sorted[next[static_cast<std::size_t>(ids[i]) + 1]++] = static_cast<std::int32_t>(i);
   });
 }
 

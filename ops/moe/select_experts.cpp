@@ -24,7 +24,7 @@ bool finishes(const SelectExperts& op) {
 /// The fused gates take fp32 alone.
 Tensor widened(const Tensor& x) {
   if (x.dtype() == f32) return x;
-  const Tensor wide(f32, x.shape());
+  Tensor wide(f32, x.shape());
   quant::to_f32(x.dtype(), x.as<const std::byte>(), wide.as<float>(), x.elements());
   return wide;
 }
@@ -263,17 +263,18 @@ on -1, with weights that are unspecified; not so behind kimi_k2_moe_fused_gate.)
       .mistakes = {{"not-mapped", "ids stay those of logical experts", ops::golden<ops::Rule::not_mapped>},
                    {"not-masked", "rows of padding keep their experts", ops::golden<ops::Rule::not_masked>}},
       .cases =
-          {"T=5 E=256 --with correction_bias --with logical_to_physical_map --with num_token_non_padded --attr top_k=9 --attr "
-           "use_grouped_topk=true --attr num_expert_group=8 --attr topk_group=4 --attr num_fused_shared_experts=1 --attr "
-           "routed_scaling_factor=2.5 --attr apply_routed_scaling_factor_on_output=true",
-           "T=4 E=160 --attr top_k=6 --attr use_grouped_topk=true --attr num_expert_group=8 --attr topk_group=3",
-           "T=3 E=384 --with correction_bias --attr top_k=8 --attr use_grouped_topk=true --attr num_expert_group=1 --attr topk_group=1 "
-           "--attr routed_scaling_factor=2.872 --attr apply_routed_scaling_factor_on_output=true",
-           "T=4 E=96 --with correction_bias --with num_token_non_padded --dtype router_logits=bf16 --dist ties --attr top_k=4 --attr "
-           "use_grouped_topk=true --attr num_expert_group=4 --attr topk_group=2",
-           "T=5 E=64 --with logical_to_physical_map --with num_token_non_padded --attr top_k=6",
-           "T=4 E=48 --with correction_bias --attr top_k=4 --attr scoring_func=sigmoid --dtype router_logits=f16",
-           "T=3 E=48 --with correction_bias --attr top_k=4 --attr torch_native=true"},
+          // NOLINTNEXTLINE(bugprone-suspicious-missing-comma)
+      {"T=5 E=256 --with correction_bias --with logical_to_physical_map --with num_token_non_padded --attr top_k=9 --attr "
+       "use_grouped_topk=true --attr num_expert_group=8 --attr topk_group=4 --attr num_fused_shared_experts=1 --attr "
+       "routed_scaling_factor=2.5 --attr apply_routed_scaling_factor_on_output=true",
+       "T=4 E=160 --attr top_k=6 --attr use_grouped_topk=true --attr num_expert_group=8 --attr topk_group=3",
+       "T=3 E=384 --with correction_bias --attr top_k=8 --attr use_grouped_topk=true --attr num_expert_group=1 --attr topk_group=1 "
+       "--attr routed_scaling_factor=2.872 --attr apply_routed_scaling_factor_on_output=true",
+       "T=4 E=96 --with correction_bias --with num_token_non_padded --dtype router_logits=bf16 --dist ties --attr top_k=4 --attr "
+       "use_grouped_topk=true --attr num_expert_group=4 --attr topk_group=2",
+       "T=5 E=64 --with logical_to_physical_map --with num_token_non_padded --attr top_k=6",
+       "T=4 E=48 --with correction_bias --attr top_k=4 --attr scoring_func=sigmoid --dtype router_logits=f16",
+       "T=3 E=48 --with correction_bias --attr top_k=4 --attr torch_native=true"},
       .bench_cases = {"T=64 E=256 --with correction_bias --attr top_k=8 --attr use_grouped_topk=true --attr num_expert_group=8 --attr "
                       "topk_group=4"},
   });

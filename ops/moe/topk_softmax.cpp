@@ -128,6 +128,7 @@ std::vector<Pick> by_a_block(const std::vector<float>& logits, std::int64_t topk
   float most = -std::numeric_limits<float>::max();
   for (const float x : logits) most = std::fmax(x, most);
   std::vector<float> y;
+  y.reserve(logits.size());
   for (const float x : logits) y.push_back(hw::expf(hw::sub(x, most)));
   BlockRow row(std::move(y));
   const float share = hw::rcp(row.sum());

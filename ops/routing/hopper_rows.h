@@ -41,8 +41,9 @@ class WarpRow {
   Pick take();
 
  private:
-  float& at(int thread, int i) { return values_[static_cast<std::size_t>(thread * per_thread_ + i)]; }
-  float at(int thread, int i) const { return values_[static_cast<std::size_t>(thread * per_thread_ + i)]; }
+  std::size_t index(int thread, int i) const { return static_cast<std::size_t>(std::int64_t{thread} * per_thread_ + i); }
+  float& at(int thread, int i) { return values_[index(thread, i)]; }
+  float at(int thread, int i) const { return values_[index(thread, i)]; }
   int column(int thread, int i) const { return thread * vector_ + i / vector_ * threads_ * vector_ + i % vector_; }
 
   int vector_, per_thread_, threads_;

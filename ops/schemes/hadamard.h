@@ -49,6 +49,7 @@ std::string hadamard_contract(std::int64_t chunks);
 
 /// The op: `O` is a HadamardCall with a number of chunks.
 template <class O>
+// NOLINTNEXTLINE(performance-unnecessary-value-param): they are moved
 Implementation<O> hadamard_op(std::vector<std::string> cases, std::vector<std::string> bench_cases) {
   return {
       .contract = hadamard_contract(O::chunks),

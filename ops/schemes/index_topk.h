@@ -119,8 +119,9 @@ std::optional<Refusal> index_topk_unsupported(const O& op, Mode mode) {
 
 /// The op: `O` has `rows()` and `output()`.
 template <class O>
+// NOLINTBEGIN(performance-unnecessary-value-param): they are moved
 Implementation<O> index_topk_op(const std::string& contract, void (*check)(const O&), std::vector<std::string> cases,
-                                std::vector<std::string> bench_cases) {
+                                std::vector<std::string> bench_cases) {  // NOLINTEND(performance-unnecessary-value-param)
   return {
       .contract = contract + index_topk_contract,
       .golden = index_topk_golden_of<O, IndexRule::right>,
