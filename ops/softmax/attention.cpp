@@ -181,8 +181,9 @@ class GoldenHeads {
     std::vector<Bounded> result;
     result.reserve(exact.size());
     for (std::size_t i = 0; i < exact.size(); ++i) {
-      const bool bounded = std::isfinite(slack[i]);
-      result.push_back({exact[i], bounded ? slack[i] : 0.0, weights_[i / width].lse.open || !bounded});
+      // What a flaw makes of numbers is no sum that may be infinite.
+      const bool beyond = std::isinf(slack[i]) && std::isfinite(exact[i]);
+      result.push_back({exact[i], beyond ? 0.0 : slack[i], weights_[i / width].lse.open || beyond});
     }
     return result;
   }
