@@ -1,7 +1,6 @@
 #include "ops/attention/decode_attention_fwd.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -143,8 +142,9 @@ std::optional<Refusal> unsupported(const DecodeAttentionFwd& op, Mode mode) {
   if (op.v_head_dim < 32 || op.k_buffer.size(2) < 32 || op.k_buffer.size(2) > 512)
     return Refusal{"k_buffer",
                    "of single heads of fewer than 32 or more than 512 elements has no hopper mode: its sums have another order"};
-  const auto width = static_cast<std::uint64_t>(op.q.size(2));
-  if (!std::has_single_bit(width) && (op.q.stride(0) % 16 != 0 || op.q.stride(1) % 16 != 0))
+  // Seen to be as always with 128 and 256 elements, and other with 64, 80, 96 and 192.
+  const std::int64_t width = op.q.size(2);
+  if (width != 128 && width != 256 && (op.q.stride(0) % 16 != 0 || op.q.stride(1) % 16 != 0))
     return Refusal{"q", "whose strides are no multiple of 16 elements, with heads of " + std::to_string(width) +
                             " elements, has no hopper mode: its sums have another order"};
   for (const Tensor* buffer : {&op.k_buffer, op.v_is_slice_of_k ? &op.k_buffer : &op.v_buffer})

@@ -124,6 +124,18 @@ TEST(TritonDecode, GroupsThatUpstreamReadsWronglyAndFallingOffsetsAreRefused) {
   }
 }
 
+TEST(TritonDecode, SingleHeadsWhoseQueriesLieAtOddStridesHaveAHopperModeOfFewWidths) {
+  const Op& op = registry().at("decode_attention_fwd");
+  for (const std::int64_t width : {64, 96, 128, 192, 256}) {
+    const Tensor wide = normal(DType::bf16, {2, 4, width + 4}, "q"), k = normal(DType::bf16, {15, 4, width}, "k");
+    for (const bool odd : {false, true}) {
+      const Tensor q = odd ? wide.slice(2, 0, width) : normal(DType::bf16, {2, 4, width}, "q");
+      const Decode d{q, k, normal(DType::bf16, {15, 4, 64}, "v"), {0, 3, 5}, {0, 4, 8, 1, 2}, {1, 1}};
+      EXPECT_EQ(op.supports(oracle::runnable(op, d.arguments()), Mode::hopper), !odd || width == 128 || width == 256) << width;
+    }
+  }
+}
+
 Arguments prefill(DType type, const std::vector<std::int32_t>& lengths, bool causal, std::int64_t width = 64) {
   std::vector<std::int32_t> starts;
   std::int32_t tokens = 0;
