@@ -17,6 +17,12 @@
 
 namespace dodona::oracle::fault_tools {
 
+/// What a fault's functions take: where it is made, and a copy of the site's tensor that they change.
+using Site = const FaultSite&;
+using To = const Tensor&;
+/// Variants of a fault.
+using Values = std::vector<AttrValue>;
+
 /// Of larger tensors faults that are composed, or that look at pairs of elements, are left out: they would take too long.
 inline constexpr std::int64_t most_elements = std::int64_t{1} << 22;
 

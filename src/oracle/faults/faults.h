@@ -88,6 +88,9 @@ struct Fault {
   void (*flaw)(const FaultSite&, Flaw&) = nullptr;
   /// What of a dimension it changes: where indices do not depend on each other and others fail too, it needs no run.
   std::optional<ChangedIndices> (*changes)(const FaultSite&) = nullptr;
+
+  /// Whether it is the op as it is, of other inputs.
+  bool changes_inputs() const { return strikes == Strikes::input || (strikes == Strikes::call && recall != nullptr); }
 };
 
 /// The library: the tables below, and the mistakes that ops declare.

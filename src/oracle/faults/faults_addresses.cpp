@@ -16,9 +16,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using To = const Tensor&;
-using Values = std::vector<AttrValue>;
 
 std::int64_t whole(const AttrValue& value) {
   return std::get<std::int64_t>(value);

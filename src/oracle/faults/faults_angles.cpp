@@ -16,16 +16,13 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using To = const Tensor&;
-using Values = std::vector<AttrValue>;
 
 bool table_of_angles(Site s) {
   return s.spec->direction == Direction::in && s.spec->role == Role::cos_sin && s.tensor.rank() == 2 && s.tensor.contiguous() &&
          is_real(s.tensor.dtype()) && s.tensor.size(1) >= 4 && s.tensor.elements() <= most_elements;
 }
 /// `times 2`: angle i is looked for at 2 i; `over 2`, `mod 8`, `first 2`, `plus 1`; `backward 0`: the last one first; `apart 128`: rows are
-/// 128 apart; `behind 64`: sines are 64 behind the cosines; `other 0`: sines before cosines.
+/// 128 apart; `behind 64`: sines are 64 behind the cosines.
 Values other_angles(Site s) {
   const std::int64_t width = s.tensor.size(1), half = width / 2;
   Values values;

@@ -12,8 +12,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using Values = std::vector<AttrValue>;
 
 /// `out 4`: a block has every fourth row, and adds each to what the ones before it left.
 Values carried_sums(Site s) {

@@ -11,8 +11,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using To = const Tensor&;
 
 // ---- which inputs
 

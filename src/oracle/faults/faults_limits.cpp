@@ -8,9 +8,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using To = const Tensor&;
-using Values = std::vector<AttrValue>;
 
 // ---- lengths
 

@@ -18,9 +18,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using To = const Tensor&;
-using Values = std::vector<AttrValue>;
 
 bool list_of_numbers(Site s) {
   constexpr std::int64_t most = 1 << 20;

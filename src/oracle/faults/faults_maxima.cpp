@@ -12,9 +12,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using To = const Tensor&;
-using Values = std::vector<AttrValue>;
 
 bool is_quantized(Site s) {
   const auto& outputs = s.call.golden.outputs;

@@ -14,9 +14,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using To = const Tensor&;
-using Values = std::vector<AttrValue>;
 
 double taken_number(Site s) {
   return static_cast<double>(std::get<std::int64_t>(*s.taken));

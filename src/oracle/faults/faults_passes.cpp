@@ -13,8 +13,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using Values = std::vector<AttrValue>;
 
 // ---- one of two passes
 

@@ -16,8 +16,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using Values = std::vector<AttrValue>;
 
 /// `first 64`, `behind 64`, `last 64`: the sum is that of these columns; `whole 64`: of whole tiles; `restarted 64`: of the last tile;
 /// `unscaled 64`: each tile's terms about the maximum as it was then; `tail 64`: the last tile's about none; `alone 64`: the first

@@ -13,8 +13,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using Values = std::vector<AttrValue>;
 
 /// Where each element of an output comes from: an element of another run's output, or (below 0) from nowhere.
 using Sources = std::vector<std::int64_t>;

@@ -16,9 +16,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using To = const Tensor&;
-using Values = std::vector<AttrValue>;
 
 bool lies_in_memory(Site s) {
   const bool known_type = is_real(s.tensor.dtype()) && bits(s.tensor.dtype()) >= 8;

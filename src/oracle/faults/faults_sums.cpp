@@ -17,8 +17,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using Values = std::vector<AttrValue>;
 
 /// Another answer in the place of golden mode's.
 void put_answer(GoldenRun& run, const std::string& name, const std::vector<double>& exact, const std::vector<double>& slack) {

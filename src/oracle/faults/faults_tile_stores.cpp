@@ -10,8 +10,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using Values = std::vector<AttrValue>;
 
 /// `o 4 8`: a tile of four rows begins where it should, and its rows are eight apart.
 Values rows_of_tiles(Site s) {

@@ -11,9 +11,6 @@ namespace dodona::oracle {
 namespace {
 
 using namespace fault_tools;
-using Site = const FaultSite&;
-using To = const Tensor&;
-using Values = std::vector<AttrValue>;
 
 /// Zero points in words, and a scale for as many columns as the output has, of which each belongs to as many rows.
 struct ZeroPoints {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "dodona/error.h"
+#include "oracle/faults/few_rows.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {
@@ -26,14 +27,6 @@ Sum sum_of(const ProductModel& model, const ProductModel::Factors& factors, std:
   }
   const double outer = factors.outer[static_cast<std::size_t>(element)];
   return {sum.value * outer, std::fabs(sum.magnitude * outer)};
-}
-
-/// Other operands and scales alone; not those whose memory ends too early.
-bool is_of_other_operands(const Placed& placed) {
-  const Fault& fault = *placed.fault;
-  const bool inputs = fault.strikes == Strikes::input || (fault.strikes == Strikes::call && fault.recall != nullptr);
-  return inputs && fault.rerun == nullptr && fault.rewrite == nullptr && fault.flaw == nullptr && fault.instead == nullptr &&
-         !fault.reads_beyond;
 }
 
 }  // namespace
@@ -67,7 +60,7 @@ std::unique_ptr<FewProducts> FewProducts::of(const FaultCase& call, const NamedT
 }
 
 bool FewProducts::rule_out(const Placed& placed) const {
-  if (!is_of_other_operands(placed)) return false;
+  if (!is_another_call(placed)) return false;
   try {
     const Arguments changed = inputs_with(placed);
     const auto model = ProductModel::of(FaultCase{call_.op, changed, call_.golden, call_.exec});

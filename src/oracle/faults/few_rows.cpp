@@ -58,14 +58,6 @@ bool rows_lie_side_by_side(const Op& op, const Arguments& inputs, const std::str
   });
 }
 
-/// Whether rows of the call with the mistake are what golden mode makes of some inputs.
-bool is_another_call(const Placed& placed) {
-  const Fault& fault = *placed.fault;
-  const bool other_inputs = fault.strikes == Strikes::input || (fault.strikes == Strikes::call && fault.recall != nullptr);
-  return other_inputs && fault.rerun == nullptr && fault.rewrite == nullptr && fault.flaw == nullptr && fault.instead == nullptr &&
-         !fault.reads_beyond;
-}
-
 bool same_shapes(const Op& op, const Arguments& a, const Arguments& b) {
   const auto& tensors = op.schema().tensors;
   return std::all_of(tensors.begin(), tensors.end(), [&](const TensorSpec& spec) {
@@ -75,6 +67,12 @@ bool same_shapes(const Op& op, const Arguments& a, const Arguments& b) {
 }
 
 }  // namespace
+
+bool is_another_call(const Placed& placed) {
+  const Fault& fault = *placed.fault;
+  return fault.changes_inputs() && fault.rerun == nullptr && fault.rewrite == nullptr && fault.flaw == nullptr &&
+         fault.instead == nullptr && !fault.reads_beyond;
+}
 
 std::unique_ptr<FewRows> FewRows::of(const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
                                      const JudgeOptions& options) {

@@ -11,6 +11,9 @@
 
 namespace dodona::oracle {
 
+/// Whether what is computed with the mistake is what golden mode makes of some inputs, all of which are known.
+bool is_another_call(const Placed& placed);
+
 class FewRows {
  public:
   /// Nothing where rows of the op depend on each other, where there are not many, or where none of them fails.

@@ -80,11 +80,9 @@ NamedTensors with_its_nans(NamedTensors outputs, const NamedTensors& faulty) {
 /// variance all that divides by it.
 bool passes_the_right_answer(const Placed& placed, const Arguments& inputs, const GoldenRun& mistaken, const Verdict& verdict,
                              const JudgeOptions& options) {
-  const bool of_inputs =
-      placed.fault->strikes == Strikes::input || (placed.fault->strikes == Strikes::call && placed.fault->recall != nullptr);
   // Of what lies beyond an operand's end nothing is asked anyway.
   const bool unknown = placed.fault->reads_beyond && placed.fault->rerun == nullptr;
-  if (!of_inputs || unknown || placed.fault->rewrite != nullptr || placed.fault->instead != nullptr) return false;
+  if (!placed.fault->changes_inputs() || unknown || placed.fault->rewrite != nullptr || placed.fault->instead != nullptr) return false;
   const Verdict right = judge(op_with(placed), inputs, mistaken, placed.site.call.golden.outputs, options);
   return std::all_of(verdict.outputs.begin(), verdict.outputs.end(), [&](const OutputVerdict& output) {
     const auto same = std::find_if(right.outputs.begin(), right.outputs.end(), [&](const auto& o) { return o.name == output.name; });
