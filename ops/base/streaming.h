@@ -12,13 +12,14 @@ namespace dodona::ops {
 
 /// Whether so many bytes are kept by the caches for the next op.
 constexpr bool kept_by_caches(std::int64_t bytes) {
-  return bytes <= std::int64_t{4} << 20;
+  return bytes <= std::int64_t{2} << 20;
 }
 
 /// Whether an output is so large that the caches would not keep it for the next op, but lose what they hold to it. Ordinary stores also
 /// read each line before they write it; stores past the caches do not, which is a third of the traffic of a copy. Below that size reading
-/// the output back costs what was saved: [512, 7168] e4m3 codes of bf16, 3.7 MB, take 255 us past the caches and 281 into them where inputs
-/// come from memory, 218 and 222 where they lie in a cache, and to be read back 79 and 38 (82 and 28), on one core of a Zen 5.
+/// the output back costs what was saved. At 3.7 MB, [512, 7168] e4m3 codes of bf16 from memory, it comes to the same on one core of a Zen 5
+/// (255 us past the caches and 281 into them, to be read back 79 and 38); two cores of a Zen 4 save a tenth, and a product of so many rows
+/// takes a hundred times as long.
 inline bool worth_streaming(const Tensor& output) {
   return !kept_by_caches(bytes_for(output.dtype(), output.elements()));
 }

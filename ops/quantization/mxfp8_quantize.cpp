@@ -8,6 +8,7 @@
 #include "ops/base/block_scales.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/base/streaming.h"
 #include "ops/rows/group_row.h"
 #include "ops/rows/mx_scales.h"
 #include "quant/amax.h"
@@ -94,9 +95,10 @@ void fast(const Mxfp8Quantize& op, const Exec& exec) {
   const std::int64_t rows = row_count(op.input), width = op.input.size(-1), out_width = op.x_q.size(-1), blocks = width / block_size;
   const int element_bytes = bits(op.input.dtype()) / 8;
   clear_padding(op.sf, rows * blocks);
-  parallel_for(exec.threads, rows, static_cast<double>(width), [&](std::int64_t m) {
-    const GroupRow row{row_begin(op.input, m, element_bytes), blocks, block_size, op.input.dtype(),
-                       next_row_begin(op.input, m, element_bytes)};
+  const bool streamed = worth_streaming(op.x_q);
+  parallel_for_rows(exec.threads, rows, static_cast<double>(width), streamed, out_width, [&](std::int64_t m, Writing writing) {
+    const GroupRow row{row_begin(op.input, m, element_bytes),      blocks, block_size, op.input.dtype(),
+                       next_row_begin(op.input, m, element_bytes), writing};
     std::vector<float> factors(static_cast<std::size_t>(blocks));
     fast_mx_scales(row, quant::reciprocal_ftz(quant::e4m3_max), op.sf.as<std::uint8_t>() + offset_of(op, m, 0), tile_stride(layout_of(op)),
                    factors.data(), exec.isa);

@@ -46,6 +46,12 @@ DODONA_INLINE float largest_number(const void* input, std::int64_t n) {
   return reduce_max(max(max(largest[0], largest[1]), max(largest[2], largest[3])));
 }
 
+/// Sixty-four bf16 of a row that is worked on later.
+DODONA_INLINE void fetch_64(const void* next, std::int64_t i) {
+  fetch_far<Bf16Lanes>(next, i);
+  fetch_far<Bf16Lanes>(next, i + 32);
+}
+
 /// What is fetched meanwhile: of each `every` elements, a power of two of at least 64, the first 64 of those that lie `ahead` bytes on.
 struct Fetch {
   std::int64_t ahead = 0, every = 64;
@@ -62,10 +68,7 @@ DODONA_INLINE float largest_magnitude<Bf16Lanes>(const void* input, std::int64_t
   std::int64_t i = 0;
   for (; i + 64 <= n; i += 64) {
     const auto* const pairs = static_cast<const std::int32_t*>(at<Bf16Lanes>(input, i));
-    if ((i & (fetch.every - 1)) == 0) {
-      __builtin_prefetch(reinterpret_cast<const char*>(pairs) + fetch.ahead);
-      __builtin_prefetch(reinterpret_cast<const char*>(pairs) + fetch.ahead + 64);
-    }
+    if ((i & (fetch.every - 1)) == 0) fetch_64(reinterpret_cast<const char*>(pairs) + fetch.ahead, 0);
     largest[0] = max_16(i32x16::load(pairs) & magnitude, largest[0]);
     largest[1] = max_16(i32x16::load(pairs + 16) & magnitude, largest[1]);
   }
@@ -292,10 +295,6 @@ struct Looked {
 /// Sixty-four bytes, into the caches or, to a multiple of as many, past them.
 DODONA_INLINE void put_64(i32x16 bytes, std::uint8_t* p, bool streamed) {
   streamed ? stream(bytes, p) : bytes.store(reinterpret_cast<std::int32_t*>(p));
-}
-DODONA_INLINE void fetch_64(const void* next, std::int64_t i) {
-  __builtin_prefetch(at<Bf16Lanes>(next, i));
-  __builtin_prefetch(at<Bf16Lanes>(next, i + 32));
 }
 
 /// Whether all of a row's factors have a base.

@@ -217,7 +217,7 @@ DODONA_INLINE std::int64_t encode_eights(const char* input, std::int64_t blocks,
     i32x16 pairs[4], codes[4];
     DODONA_UNROLL(4)
     for (int i = 0; i < 4; ++i) {
-      __builtin_prefetch(x + 64 * i + fetched);
+      fetch_far<Bf16Lanes>(x + fetched, 32 * i);
       pairs[i] = i32x16::load(reinterpret_cast<const std::int32_t*>(x + 64 * i));
       codes[i] = code(pairs[i], b + 2 * i);
     }

@@ -78,8 +78,8 @@ void normalise_row(const RmsRow row) {
   const bool stream = row.writing != ops::Writing::cached && can_stream(row.output);
   std::int64_t i = 0;
   for (; i + 32 <= row.n; i += 32) {
-    fetch_two<Lanes>(row.next_input, i);
-    if (R::has_addend) fetch_two<Lanes>(row.next_addend, i);
+    fetch_far<Lanes>(row.next_input, i);
+    if (R::has_addend) fetch_far<Lanes>(row.next_addend, i);
     const Two x = two_values<R>(row, i), weight = Lanes::load_two(at<Lanes>(row.weight, i));
     if (R::has_addend) Lanes::store_two(x, at<Lanes>(row.sum_output, i));
     const Two y{normalised<R>(row, x.a, factor, weight.a), normalised<R>(row, x.b, factor, weight.b)};
