@@ -141,21 +141,41 @@ DODONA_INLINE void turn(const DotGroup& group, PairWords& words) {
   group.each_pair([&](int pair, i32x16 word) __attribute__((always_inline)) { word.store(words[pair]); });
 }
 
+/// What is done beside the multiplications of a group, a part before each four pairs: nothing, or the next group is turned. Processors that
+/// multiply in two units shuffle in others.
+struct Nothing {
+  DODONA_INLINE void operator()(int) const {}
+};
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+struct TurnNext {
+  const DotGroup& group;
+  PairWords& words;
+
+  DODONA_INLINE void operator()(int four) const {
+    group.each_pair_of_four(
+        four, [&](int pair, i32x16 word) __attribute__((always_inline)) { word.store(words[pair]); });
+  }
+};
+#endif
+
 /// sums += a times a group's first `count` columns.
-template <int rows>
-DODONA_INLINE void add_words(const GroupRows& r, const PairWords& words, std::int64_t count) {
+template <int rows, class Beside>
+DODONA_INLINE void add_words(const GroupRows& r, const PairWords& words, std::int64_t count, const Beside& beside) {
   for (std::int64_t lane = 0; lane < count; lane += sum_lanes) {
     SumLanes even[rows], odd[rows];
     DODONA_UNROLL(8)
     for (int i = 0; i < rows; ++i) even[i] = odd[i] = SumLanes::zero();
-    DODONA_UNROLL(2)
-    for (int pair = 0; pair < pair_group / 2; ++pair) {
-      const SumPairs word = SumPairs::load(words[pair] + lane);
-      const SumLanes first = word.even(), second = word.odd();
-      DODONA_UNROLL(8)
-      for (int i = 0; i < rows; ++i) {
-        even[i] = fma(SumLanes::splat(r.a[i * r.stride + 2 * pair]), first, even[i]);
-        odd[i] = fma(SumLanes::splat(r.a[i * r.stride + 2 * pair + 1]), second, odd[i]);
+    for (int four = 0; four < pair_group / 8; ++four) {
+      beside(four);
+      DODONA_UNROLL(4)
+      for (int pair = 4 * four; pair < 4 * four + 4; ++pair) {
+        const SumPairs word = SumPairs::load(words[pair] + lane);
+        const SumLanes first = word.even(), second = word.odd();
+        DODONA_UNROLL(8)
+        for (int i = 0; i < rows; ++i) {
+          even[i] = fma(SumLanes::splat(r.a[i * r.stride + 2 * pair]), first, even[i]);
+          odd[i] = fma(SumLanes::splat(r.a[i * r.stride + 2 * pair + 1]), second, odd[i]);
+        }
       }
     }
     float* const sums = r.sums.c + lane;
@@ -163,20 +183,30 @@ DODONA_INLINE void add_words(const GroupRows& r, const PairWords& words, std::in
     for (int i = 0; i < rows; ++i) (SumLanes::load(sums + i * r.sums.c_row) + (even[i] + odd[i])).store(sums + i * r.sums.c_row);
   }
 }
+template <class Beside>
+DODONA_INLINE void add_some_words(std::int64_t rows, const GroupRows& r, const PairWords& words, std::int64_t count, const Beside& beside) {
+  switch (rows) {
+    case 1: return add_words<1>(r, words, count, beside);
+    case 2: return add_words<2>(r, words, count, beside);
+    case 3: return add_words<3>(r, words, count, beside);
+    case 4: return add_words<4>(r, words, count, beside);
+    case 5: return add_words<5>(r, words, count, beside);
+    case 6: return add_words<6>(r, words, count, beside);
+    case 7: return add_words<7>(r, words, count, beside);
+    default: return add_words<8>(r, words, count, beside);
+  }
+}
 
-/// All rows, about as many at a time.
-DODONA_INLINE void add_words_of_rows(GroupRows r, const PairWords& words, std::int64_t count) {
-  for (std::int64_t turns = (r.rows + rows_of_words - 1) / rows_of_words; turns > 0; --turns) {
-    const std::int64_t now = (r.rows + turns - 1) / turns;
-    switch (now) {
-      case 1: add_words<1>(r, words, count); break;
-      case 2: add_words<2>(r, words, count); break;
-      case 3: add_words<3>(r, words, count); break;
-      case 4: add_words<4>(r, words, count); break;
-      case 5: add_words<5>(r, words, count); break;
-      case 6: add_words<6>(r, words, count); break;
-      case 7: add_words<7>(r, words, count); break;
-      default: add_words<8>(r, words, count);
+/// All rows, about as many at a time; `beside` the first of them.
+template <class Beside>
+DODONA_INLINE void add_words_of_rows(GroupRows r, const PairWords& words, std::int64_t count, const Beside& beside) {
+  const std::int64_t turns = (r.rows + rows_of_words - 1) / rows_of_words;
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    const std::int64_t now = (r.rows + turns - turn - 1) / (turns - turn);
+    if (turn == 0) {
+      add_some_words(now, r, words, count, beside);
+    } else {
+      add_some_words(now, r, words, count, Nothing{});
     }
     r.rows -= now, r.a += now * r.stride, r.sums.c += now * r.sums.c_row;
   }
@@ -189,12 +219,29 @@ std::int64_t columns_of_words(const ops::DotColumns& b) {
 
 /// A group and those behind it; what comes next is asked for where `fetching`.
 void add_groups(const DotTile& tile, DotGroup group, std::int64_t end, GroupRows r, bool fetching) {
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+  alignas(64) PairWords words[2];
+  int now = 0;
+  turn(group, words[now]);
+  for (; group.begin < end; r.a += pair_group, now = 1 - now) {
+    if (fetching) fetch_next(tile, group);
+    const std::int64_t count = group.count;
+    group.begin += pair_group;
+    if (group.begin < end && group.whole()) {
+      add_words_of_rows(r, words[now], count, TurnNext{group, words[1 - now]});
+      continue;
+    }
+    add_words_of_rows(r, words[now], count, Nothing{});
+    if (group.begin < end) turn(group, words[1 - now]);
+  }
+#else
   alignas(64) PairWords words;
   for (; group.begin < end; group.begin += pair_group, r.a += pair_group) {
     if (fetching) fetch_next(tile, group);
     turn(group, words);
-    add_words_of_rows(r, words, group.count);
+    add_words_of_rows(r, words, group.count, Nothing{});
   }
+#endif
 }
 
 void multiply_some_rows(const DotTile& tile) {

@@ -56,6 +56,21 @@ struct DotGroup {
     transpose(words);
     for (int i = 0; i < 16; ++i) body(i, words[i]);
   }
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+  /// What each_pair does, of the four-th four pairs of a whole group.
+  template <class Body>
+  DODONA_INLINE void each_pair_of_four(int four, const Body& body) const {
+    i32x16 words[4];
+    if (along_k()) {
+      four_words(b.first + 2 * begin + 16 * four, 2 * b.column_stride, words);
+    } else {
+      DODONA_UNROLL(4)
+      for (int i = 0; i < 4; ++i) words[i] = pair_of_rows(4 * four + i);
+    }
+    DODONA_UNROLL(4)
+    for (int i = 0; i < 4; ++i) body(4 * four + i, words[i]);
+  }
+#endif
   /// Asks for what lies `bytes` further along columns, and where they end for the next sixteen; `in_order`: of short columns for those that
   /// follow, in the order of memory; or for what follows in rows.
   DODONA_INLINE void fetch(std::int64_t bytes, bool in_order = false) const {
@@ -87,13 +102,18 @@ struct DotGroup {
     for (std::int64_t i = begin; i < end; ++i) __builtin_prefetch(b.first + 2 * i * b.k_stride + ahead);
   }
 
+  /// Of a whole group.
+  DODONA_INLINE i32x16 pair_of_rows(int i) const {
+    const std::byte* const first = b.first + 2 * (begin + 2 * i) * b.k_stride;
+    return load_16(first) | shl<16>(load_16(first + 2 * b.k_stride));
+  }
   /// Rows whose elements lie side by side.
   template <class Body>
   DODONA_INLINE void each_pair_of_rows(const Body& body) const {
     const std::byte* const first = b.first + 2 * begin * b.k_stride;
     if (whole()) {
       DODONA_UNROLL(16)
-      for (int i = 0; i < 16; ++i) body(i, load_16(first + 4 * i * b.k_stride) | shl<16>(load_16(first + 2 * (2 * i + 1) * b.k_stride)));
+      for (int i = 0; i < 16; ++i) body(i, pair_of_rows(i));
       return;
     }
     const auto row = [&](std::int64_t i) {

@@ -38,6 +38,29 @@ DODONA_INLINE void each_word_of_eight(const std::byte* first, std::int64_t strid
 }
 #endif
 
+#if DODONA_TIER_v4 || DODONA_TIER_v4_vnni
+/// Four words of sixteen columns: word i of all of them in words[i].
+DODONA_INLINE void four_words(const std::byte* first, std::int64_t stride, i32x16 (&words)[4]) {
+  __m512i rows[4];  // of columns j, j + 4, j + 8 and j + 12
+  DODONA_UNROLL(4)
+  for (int j = 0; j < 4; ++j) {
+    const auto at = [&](int column) __attribute__((always_inline)) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(first + column * stride));
+    };
+    rows[j] = _mm512_broadcast_i32x4(at(j));
+    rows[j] = _mm512_mask_broadcast_i32x4(rows[j], 0x00F0, at(j + 4));
+    rows[j] = _mm512_mask_broadcast_i32x4(rows[j], 0x0F00, at(j + 8));
+    rows[j] = _mm512_mask_broadcast_i32x4(rows[j], 0xF000, at(j + 12));
+  }
+  const __m512i low[2] = {_mm512_unpacklo_epi32(rows[0], rows[1]), _mm512_unpacklo_epi32(rows[2], rows[3])};
+  const __m512i high[2] = {_mm512_unpackhi_epi32(rows[0], rows[1]), _mm512_unpackhi_epi32(rows[2], rows[3])};
+  words[0] = {{_mm512_unpacklo_epi64(low[0], low[1])}};
+  words[1] = {{_mm512_unpackhi_epi64(low[0], low[1])}};
+  words[2] = {{_mm512_unpacklo_epi64(high[0], high[1])}};
+  words[3] = {{_mm512_unpackhi_epi64(high[0], high[1])}};
+}
+#endif
+
 /// Sixty-four bytes of sixteen columns that lie `stride` bytes apart: body(w, words) for every w below 16, where lane j of `words` has the
 /// four bytes w of column j.
 template <class Body>
