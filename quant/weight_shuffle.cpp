@@ -98,9 +98,16 @@ void rows_from_block_major_k(std::span<const std::byte> blocks, std::int64_t row
   require_size("blocks", blocks.size(), area(rows, row_bytes));
   require_size("out", out.size(), area(many, row_bytes));
   if (many > 0) require_index("first", first, rows - many + 1);
+  // Blocks to come lie in other pages, which the machine does not foresee.
+  constexpr std::int64_t ahead = 2;
   for (std::int64_t k = 0; k < row_bytes / block_bytes; ++k) {
-    for (std::int64_t r = 0; r < many; ++r)
-      std::memcpy(out.data() + r * row_bytes + k * block_bytes, blocks.data() + (k * rows + first + r) * block_bytes, block_bytes);
+    const std::byte* const block = blocks.data() + (k * rows + first) * block_bytes;
+    const bool more = (k + ahead) * block_bytes < row_bytes;
+    for (std::int64_t r = 0; r < many; ++r) {
+      for (std::int64_t line = 0; more && line < block_bytes; line += 64)
+        __builtin_prefetch(block + (ahead * rows + r) * block_bytes + line, 0, 2);
+      std::memcpy(out.data() + r * row_bytes + k * block_bytes, block + r * block_bytes, block_bytes);
+    }
   }
 }
 

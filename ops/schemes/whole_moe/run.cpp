@@ -5,6 +5,7 @@
 #include <span>
 
 #include "core/threads.h"
+#include "ops/base/work.h"
 #include "ops/rows/act_and_mul_row.h"
 #include "ops/schemes/whole_moe/activation.h"
 #include "ops/schemes/whole_moe/outputs.h"
@@ -13,7 +14,9 @@
 #include "ops/sums/products_gpu.h"
 #include "ops/tiles/panel.h"
 #include "ops/tiles/panel_i8.h"
+#include "quant/sizes.h"
 #include "quant/swizzle.h"
+#include "quant/weight_shuffle.h"
 
 namespace dodona::ops::whole_moe {
 namespace {
@@ -76,25 +79,56 @@ void multiply_fp4(const WholeMoe& moe, const std::vector<Group>& groups, const R
               exec);
 }
 
-/// An expert's weight as B; `room` keeps what is put together for it.
-PanelOperand panel_weight(const MoeMatrix& matrix, const Group& group, DType type, Tensor& room, const Exec& exec) {
+/// An expert's weight as B, in blocks along K where it is stored so.
+PanelOperand panel_weight(const MoeMatrix& matrix, const Group& group, DType type) {
   const std::byte* const packed = packed_codes(matrix, group.expert, group.rows());
   if (packed != nullptr && type == DType::f8_e4m3) return packed_operand(type, packed, matrix.k);
-  const Weight weight = packed != nullptr ? Weight{{}, packed} : weight_of(matrix, group.expert, type, exec, room);
-  room = weight.whole;
-  return {weight.codes, matrix.k * bits(type) / 8, 0, type};
+  return {packed != nullptr ? packed : stored_codes(matrix, group.expert, type), matrix.k * bits(type) / 8, 0, type};
+}
+
+/// Some columns of a product, all of one block of scales, whose numbers are `codes`.
+PanelProduct columns_of(PanelProduct product, std::int64_t first, std::int64_t count, const std::byte* codes) {
+  product.n = count;
+  product.b.data = codes;
+  if (product.b_scales.data != nullptr) product.b_scales.data += first / product.b_scales.together * product.b_scales.stride;
+  TileEpilogue& e = product.epilogue;
+  for (int i = 0; i < e.count; ++i) e.steps[i].values += first * e.steps[i].column_stride;
+  e.out += first * bits(e.out_type) / 8;
+  return product;
+}
+
+/// Products whose columns lie in blocks along K: few at a time, so that they are put together and multiplied in a second-level cache.
+void multiply_blocks(std::span<const PanelProduct> products, const Exec& exec) {
+  constexpr std::int64_t together = 32;
+  std::vector<WorkRun> runs;
+  std::int64_t pieces = 0, row_bytes = 0;
+  for (const PanelProduct& p : products) {
+    pieces += runs.emplace_back(WorkRun{quant::ceil_div(p.n, together), p.m * p.k}).pieces;
+    row_bytes = std::max(row_bytes, p.b.stride);
+  }
+  Exec alone = exec;
+  alone.threads = 1;
+  const auto multiply = [&](std::size_t product, std::int64_t first, std::int64_t last, std::byte* scratch) {
+    const PanelProduct& p = products[product];
+    for (std::int64_t column = first * together; column < std::min(last * together, p.n); column += together) {
+      const std::int64_t count = std::min(together, p.n - column);
+      quant::rows_from_block_major_k({p.b.data, static_cast<std::size_t>(p.n * p.b.stride)}, p.n, p.b.stride, column, count,
+                                     {scratch, static_cast<std::size_t>(count * p.b.stride)});
+      panel_multiply(columns_of(p, column, count, scratch), alone);
+    }
+  };
+  Work(exec, pieces, static_cast<std::size_t>(together * row_bytes)).split(runs, 2.0 * together, multiply);
 }
 
 void multiply_panels(const WholeMoe& moe, const std::vector<Group>& groups, const RunProduct& p, const Tensor& out, const Exec& exec) {
   constexpr static float one = 1.0f;
   const DType type = code_of(moe.scheme.numbers);
-  Tensor room;
   std::vector<PanelProduct> products;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::int64_t expert = groups[g].expert, first = groups[g].first;
     PanelProduct product{.m = groups[g].rows(), .n = p.matrix.n, .k = p.matrix.k};
     product.a = {p.rows.codes.data() + first * p.rows.row_bytes(), p.rows.row_bytes(), 0, p.rows.type};
-    product.b = panel_weight(p.matrix, groups[g], type, room, exec);
+    product.b = panel_weight(p.matrix, groups[g], type);
     if (moe.scheme.numbers == MoeNumbers::fp8_blocks) {
       product.block = fp8_block;
       product.a_scales = {&one, 1, 0, 0};
@@ -105,10 +139,8 @@ void multiply_panels(const WholeMoe& moe, const std::vector<Group>& groups, cons
     }
     product.epilogue = tile_epilogue(p.factors[g], bias_before(moe, p.bias, expert), out.slice(0, first, first + groups[g].rows()), false);
     products.push_back(product);
-    if (!room.defined()) continue;
-    panel_multiply(products, exec);
-    products.clear();
   }
+  if (p.matrix.block_major && p.matrix.packed.parts == nullptr) return multiply_blocks(products, exec);
   panel_multiply(products, exec);
 }
 

@@ -16,13 +16,17 @@ std::vector<std::int64_t> stored_rows(const MoeMatrix& matrix) {
   return at;
 }
 
-Weight weight_of(const MoeMatrix& matrix, std::int64_t expert, DType type, const Exec& exec, const Tensor& room) {
+const std::byte* stored_codes(const MoeMatrix& matrix, std::int64_t expert, DType type) {
+  return matrix.codes.as<std::byte>() + expert * matrix.n * matrix.k * bits(type) / 8;
+}
+
+Weight weight_of(const MoeMatrix& matrix, std::int64_t expert, DType type, const Exec& exec) {
   // Rows that are put together at a time: a block of each is read in one stream, and they are written in as many.
   constexpr std::int64_t together = 32;
   const std::int64_t row_bytes = matrix.k * bits(type) / 8;
-  const std::byte* const stored = matrix.codes.as<std::byte>() + expert * matrix.n * row_bytes;
+  const std::byte* const stored = stored_codes(matrix, expert, type);
   if (!matrix.block_major) return {{}, stored};
-  Weight weight{room.defined() ? room : Tensor::uninitialized(DType::u8, {matrix.n, row_bytes}), nullptr};
+  Weight weight{Tensor::uninitialized(DType::u8, {matrix.n, row_bytes}), nullptr};
   auto* const to = weight.whole.as<std::byte>();
   parallel_for(exec.threads, quant::ceil_div(matrix.n, together), static_cast<double>(together * row_bytes) / 16, [&](std::int64_t part) {
     const std::int64_t first = part * together, count = std::min(together, matrix.n - first);

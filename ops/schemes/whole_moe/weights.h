@@ -14,12 +14,14 @@ namespace dodona::ops::whole_moe {
 /// The stored row of each plain row.
 std::vector<std::int64_t> stored_rows(const MoeMatrix& matrix);
 
-/// One expert's weight, its rows as they are stored. Blocks along K are put together, in the room of another expert's where one is given.
+/// Where one expert's raw numbers begin.
+const std::byte* stored_codes(const MoeMatrix& matrix, std::int64_t expert, DType type);
+/// One expert's weight, its rows as they are stored, blocks along K put together.
 struct Weight {
   Tensor whole;
   const std::byte* codes;
 };
-Weight weight_of(const MoeMatrix& matrix, std::int64_t expert, DType type, const Exec& exec, const Tensor& room = {});
+Weight weight_of(const MoeMatrix& matrix, std::int64_t expert, DType type, const Exec& exec);
 
 /// Where an expert's packed numbers begin; nullptr where they are raw.
 const std::byte* packed_codes(const MoeMatrix& matrix, std::int64_t expert, std::int64_t rows);
