@@ -87,7 +87,8 @@ void fast(const ApplyShuffleMulSum& op, const Exec& exec) {
                                         .count = topk,
                                         .n = width,
                                         .type = op.input.dtype(),
-                                        .writing = writing};
+                                        .writing = writing,
+                                        .more = t + 1 < op.output.size(0)};
                       dispatch<SumRowsKernel>(exec.isa, row);
                     });
 }

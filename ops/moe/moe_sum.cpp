@@ -78,7 +78,8 @@ void fast(const MoeSum& op, const Exec& exec) {
                                         .n = width,
                                         .type = op.input_tensor.dtype(),
                                         .writing = writing,
-                                        .rounded_between = op.is_rounded_between()};
+                                        .rounded_between = op.is_rounded_between(),
+                                        .more = rows_follow(op.input_tensor, t)};
                       dispatch<SumRowsKernel>(exec.isa, row);
                     });
 }

@@ -56,7 +56,8 @@ void fast(const MoeSumReduce& op, const Exec& exec) {
                                         .count = topk,
                                         .n = width,
                                         .type = op.input_tensor.dtype(),
-                                        .writing = writing};
+                                        .writing = writing,
+                                        .more = rows_follow(op.input_tensor, t)};
                       dispatch<SumRowsKernel>(exec.isa, row);
                     });
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "dodona/dtype.h"
+#include "dodona/tensor.h"
 #include "ops/base/writing.h"
 #include "simd/tier.h"
 
@@ -25,7 +26,12 @@ struct SumRows {
   float start = 0.0f;            ///< zero; -0 leaves a sum of -0 what it is, as sums do that begin with their first term
   const void* first[2] = {};
   std::int64_t first_count = 0;
+  bool more = false;  ///< `count` rows, and as many of the permutation, lie behind these: they are asked for towards the end
 };
+/// Whether what belongs to row t + 1 of [rows, count, n] lies right behind what belongs to row t.
+inline bool rows_follow(const Tensor& input, std::int64_t t) {
+  return t + 1 < input.size(0) && input.stride(0) == input.size(1) * input.stride(1);
+}
 struct SumRowsKernel {
   template <class Tier>
   static void run(const SumRows& row);

@@ -18,6 +18,14 @@ DODONA_INLINE const void* source_of(const SumRows& row, std::int64_t j) {
   return static_cast<const char*>(row.input) + source * row.row_bytes;
 }
 
+/// What is read after element i of term j, some elements on: of the row, or of the one that has its place among the next ones.
+template <class Lanes>
+DODONA_INLINE const char* source_ahead(const SumRows& row, std::int64_t j, std::int64_t i) {
+  const bool beyond = i + prefetched >= row.n && row.more && j >= row.first_count;
+  const void* const source = source_of(row, beyond ? j + row.count : j);
+  return static_cast<const char*>(at<Lanes>(source, i + prefetched - (beyond ? row.n : 0)));
+}
+
 /// Of the two neighbours of what `rounded + error` is exactly, the odd one: it rounds on to a narrower type as the exact number does.
 DODONA_INLINE f32x16 to_odd(f32x16 rounded, f32x16 error) {
   const f32x16 zero = f32x16::zero();
@@ -82,8 +90,8 @@ void sum_row(const SumRows row) {
     for (std::int64_t j = 0; j < count; ++j) {
       const void* const source = source_of(row, j);
       // Of many rows, each is asked for before its turn: the machine follows fewer streams by itself.
-      for (int line = 0; line < Lanes::bytes; ++line)
-        __builtin_prefetch(static_cast<const char*>(at<Lanes>(source, i + prefetched)) + 64 * line);
+      const char* const ahead = source_ahead<Lanes>(row, j, i);
+      for (int line = 0; line < Lanes::bytes; ++line) __builtin_prefetch(ahead + 64 * line);
       const Two x = Lanes::load_two(at<Lanes>(source, i)), y = Lanes::load_two(at<Lanes>(source, i + 32));
       sum = {added<Lanes>(row, j, x.a, sum.a), added<Lanes>(row, j, x.b, sum.b)};
       next = {added<Lanes>(row, j, y.a, next.a), added<Lanes>(row, j, y.b, next.b)};
