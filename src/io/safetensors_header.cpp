@@ -53,7 +53,7 @@ class HeaderEvents final : public JsonEvents {
  public:
   SafetensorsHeader header;
 
-  bool key(std::string& value) override {
+  bool key(std::string_view value) override {
     switch (place_) {
       case Place::tensors:
         if (value == metadata_key) {
@@ -76,7 +76,7 @@ class HeaderEvents final : public JsonEvents {
       default: return false;
     }
   }
-  bool string(std::string& value) override {
+  bool string(std::string_view value) override {
     if (place_ == Place::metadata_value) {
       place_ = Place::metadata;
       return header.metadata.emplace(key_, value).second;
@@ -88,8 +88,7 @@ class HeaderEvents final : public JsonEvents {
     place_ = Place::entry;
     return true;
   }
-  bool number_unsigned(std::uint64_t value) override {
-    if (value > INT64_MAX) return false;
+  bool number(std::uint64_t value) override {
     if (place_ == Place::shape) {
       entry().shape.push_back(static_cast<std::int64_t>(value));
       return entry().shape.size() <= most_dimensions;

@@ -67,7 +67,7 @@ class IndexEvents final : public io::JsonEvents {
   WeightMap map;
   bool whole = false;  ///< the map has come
 
-  bool key(std::string& value) override {
+  bool key(std::string_view value) override {
     if (in_map_) {
       key_ = value;
       return map.tensors.size() < most_tensors;
@@ -75,18 +75,14 @@ class IndexEvents final : public io::JsonEvents {
     if (depth_ == 1) mapped_ = value == map_name;
     std::vector<std::string>& names = depth_ == 1 ? members_ : beside_;
     if (names.size() == most_beside || std::find(names.begin(), names.end(), value) != names.end()) return false;
-    names.push_back(value);
+    names.emplace_back(value);
     return true;
   }
-  bool string(std::string& value) override {
+  bool string(std::string_view value) override {
     if (in_map_) map.add(std::move(key_), value);
     return beside() || in_map_;
   }
-  bool null() override { return beside(); }
-  bool boolean(bool /*value*/) override { return beside(); }
-  bool number_integer(std::int64_t /*value*/) override { return beside(); }
-  bool number_unsigned(std::uint64_t /*value*/) override { return beside(); }
-  bool number_float(double /*value*/) override { return beside(); }
+  bool number(std::uint64_t /*value*/) override { return beside(); }
   bool start_object() override {
     in_map_ = depth_ == 1 && mapped_;
     whole = whole || in_map_;
