@@ -187,12 +187,12 @@ def test_products_with_one_scale_or_one_for_each(each, mode):
 
 
 @BOTH
-@pytest.mark.parametrize("rows", [4, 5])
-def test_products_with_scales_of_blocks(rows, mode):
-    (a, x), (b, y) = codes(rows, 256), codes(128, 256)
-    sa, sb = (np.exp2(RANDOM.integers(-2, 3, shape)).astype(np.float32) for shape in ((rows, 2), (2, 1)))
+@pytest.mark.parametrize("rows, columns", [(4, 128), (5, 128), (5, 192), (8, 16)])
+def test_products_with_scales_of_blocks(rows, columns, mode):
+    (a, x), (b, y) = codes(rows, 256), codes(columns, 256)
+    sa, sb = (np.exp2(RANDOM.integers(-2, 3, shape)).astype(np.float32) for shape in ((rows, 2), (2, -(-columns // 128))))
     out = ops.cutlass_scaled_mm(a, as_dtype(raw(b).T, "f8_e4m3"), sa, sb, "bf16", mode=mode)
-    wanted = (x * np.repeat(sa, 128, 1)) @ (y.T * np.repeat(np.repeat(sb, 128, 0), 128, 1))
+    wanted = (x * np.repeat(sa, 128, 1)) @ (y.T * np.repeat(np.repeat(sb, 128, 0), 128, 1)[:, :columns])
     np.testing.assert_array_equal(numbers(raw(out)), numbers(rounded(wanted)))
 
 

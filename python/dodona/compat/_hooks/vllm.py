@@ -310,19 +310,31 @@ def cutlass_scaled_mm(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any
     return like(made, bare(made).reshape(*shape[:-1], columns))
 
 
+def _with_rows(codes: Any, room: int) -> Any:
+    """Rows of zeros behind those of [rows, K] codes."""
+    if not room:
+        return codes
+    array = bare(codes)
+    shape = (array.shape[0] + room, array.shape[1])
+    longer = array.new_zeros(shape, dtype=_torch().uint8).view(array.dtype) if is_torch(array) else np.zeros(shape, array.dtype)
+    more = like(codes, longer)
+    _copy_codes(more, codes, array.shape[0])
+    return more
+
+
 def _block_product(a: Any, b: Any, scale_a: Any, scale_b: Any, rows: int, out_dtype: Any, how: dict) -> Any:
-    """Our op takes multiples of four rows."""
-    room = -rows % 4
-    if room:
-        array = bare(a)
-        longer = array.new_zeros((rows + room, array.shape[1]), dtype=_torch().uint8).view(array.dtype) if is_torch(array) else np.zeros((rows + room, array.shape[1]), array.dtype)
-        more = like(a, longer)
-        _copy_codes(more, a, rows)
+    """Our op takes multiples of four rows and of 128 columns."""
+    columns = bare(b).shape[1]
+    if room := -rows % 4:
+        a = _with_rows(a, room)
         scales = _fp32(a, np.ones((scale_a.shape[1], rows + room)))
         scales[:, :rows] = scale_a.swapaxes(0, 1)
-        a, scale_a = more, scales.swapaxes(0, 1)
+        scale_a = scales.swapaxes(0, 1)
+    if room := -columns % 128:
+        wide = _with_rows(like(b, dense(bare(b).swapaxes(0, 1))), room)
+        b = like(wide, bare(wide).swapaxes(0, 1))
     made = function("fp8_blockwise_scaled_mm")(a, b, scale_a, scale_b, out_dtype, **how)
-    return like(made, bare(made)[:rows])
+    return like(made, dense(bare(made)[:rows, :columns]))
 
 
 def _torch() -> Any:
