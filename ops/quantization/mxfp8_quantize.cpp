@@ -67,8 +67,9 @@ void golden_row(const Mxfp8Quantize& op, std::int64_t m, const GoldenOutput& cod
     const auto block = std::span(x).subspan(static_cast<std::size_t>(begin), block_size);
     const float amax = maximum(block);
     const std::uint8_t byte = scale_byte_of(amax);
-    // A denormal amax / 448 may be flushed; the inverse of infinity's scale is denormal, and may be.
-    const bool denormal = may_flush(static_cast<double>(amax) / quant::e4m3_max), nan = begins_anew(op, block),
+    // A denormal amax / 448 may be flushed, which changes nothing where the byte is 0 without; the inverse of infinity's scale is denormal,
+    // and may be.
+    const bool denormal = byte != 0 && may_flush(static_cast<double>(amax) / quant::e4m3_max), nan = begins_anew(op, block),
                open = denormal || byte == 254 || nan;
     scales.put(offset_of(op, m, c), {static_cast<double>(quant::ue8m0_value(byte)), 0.0, denormal || nan});
     for (std::int64_t i = 0; i < block_size; ++i) {
