@@ -29,6 +29,20 @@ std::int64_t unexplained(const OutputVerdict& output, const OutputVerdict& other
   return other.failing + std::max<std::int64_t>(output.compared - other.compared, 0);
 }
 
+/// Elements that fail, and that the mistake leaves nothing to compare of, or to excuse as a defect that is known: it does not account for
+/// them either. Where outputs are moved back for the comparison, elements are others.
+std::int64_t set_aside(const Placed& placed, const OutputVerdict& output, const OutputVerdict& other, bool partly) {
+  const bool moved = placed.fault->strikes == Strikes::output || placed.fault->rewrite != nullptr || placed.fault->instead != nullptr;
+  if (moved || output.detail == nullptr || other.detail == nullptr || other.detail->share.size() != output.detail->share.size()) return 0;
+  const std::vector<double>& share = other.detail->share;
+  const auto& failing = output.detail->failing;
+  const std::set<std::int64_t> still(other.detail->failing.begin(), other.detail->failing.end());
+  return std::count_if(failing.begin(), failing.end(), [&](std::int64_t i) {
+    const double x = share[static_cast<std::size_t>(i)];
+    return still.count(i) == 0 && (x > 1 || (std::isnan(x) && !partly));
+  });
+}
+
 /// Recipes that only widen what is allowed explain nothing.
 bool changes_nothing(const Placed& placed, const GoldenRun& golden) {
   if (placed.fault->strikes == Strikes::output || placed.fault->rewrite != nullptr) return false;
@@ -175,7 +189,9 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
     if (same == other.outputs.end() ||
         (placed.fault->strikes == Strikes::input && placed.fault->reads_beyond && hides_what_fails(output, *same)))
       return std::nullopt;
-    const std::int64_t left = unexplained(output, *same, placed.fault->strikes == Strikes::kernel || placed.fault->reads_beyond);
+    const bool partly = placed.fault->strikes == Strikes::kernel || placed.fault->reads_beyond;
+    std::int64_t left = unexplained(output, *same, partly);
+    if (left == 0 && fails(output)) left = set_aside(placed, output, *same, partly);
     explanation.failing += left;
     if (left > 0) explanation.complete = false;
     if (fails(output)) ++fail;
