@@ -79,17 +79,16 @@ class Told {
     for (const Shares& shares : all) {
       std::vector<std::vector<double>> parts;
       for (const SoftmaxRow& row : rows_) parts.push_back(parts_of(row, shares));
+      if (sums_are(left, [&](std::size_t r) { return sum_of_own(rows_[r], shares, parts[r]) / rows_[r].sum; }))
+        return softmax_.probs + ": the sum that a row is divided by is that of shares, each about its own maximum, as they are: they are " +
+               "not rescaled to the row's maximum before they are added (" + shares.of + "k for each k)";
       for (std::int64_t k = 0; k < shares.count; ++k)
         for (const bool alone : {false, true}) {
-          const auto fits = [&](std::size_t r) {
-            const double part = parts[r][static_cast<std::size_t>(k)] / rows_[r].sum, expected = alone ? part : 1 - part;
-            return std::fabs(left[r] - expected) <= 1e-5 * (1 + expected);
-          };
-          bool all_fit = true;
-          for (std::size_t r = 0; r < rows_.size() && all_fit; ++r) all_fit = fits(r);
-          if (!all_fit) continue;
-          for (std::size_t r = 0; r < rows_.size(); ++r)
-            for (std::size_t c = 0; c < rows_[r].weights.size(); ++c) numbers_.push_back(rows_[r].weights[c] / (rows_[r].sum * left[r]));
+          if (!sums_are(left, [&](std::size_t r) {
+                const double part = parts[r][static_cast<std::size_t>(k)] / rows_[r].sum;
+                return alone ? part : 1 - part;
+              }))
+            continue;
           return softmax_.probs + ": the sum that a row is divided by " + (alone ? "is that of " : "lacks the terms of ") + shares.of +
                  std::to_string(k) + (alone ? " alone: the others' parts are not added" : ": one part of it is lost before it is added");
         }
@@ -148,6 +147,26 @@ class Told {
     }
     if (factors.empty()) return std::nullopt;
     return factors;
+  }
+  /// Whether each row is divided by what its sum is expected to be taken for, in parts of it; the numbers that this gives are kept.
+  bool sums_are(const std::vector<double>& left, const std::function<double(std::size_t)>& expected) {
+    for (std::size_t r = 0; r < rows_.size(); ++r)
+      if (const double part = expected(r); !(std::fabs(left[r] - part) <= 1e-5 * (1 + part))) return false;
+    numbers_.clear();
+    for (std::size_t r = 0; r < rows_.size(); ++r)
+      for (const double weight : rows_[r].weights) numbers_.push_back(weight / (rows_[r].sum * left[r]));
+    return true;
+  }
+  static double sum_of_own(const SoftmaxRow& row, const Shares& shares, const std::vector<double>& parts) {
+    std::vector<double> most(parts.size(), -std::numeric_limits<double>::infinity());
+    for (std::size_t c = 0; c < row.scores.size(); ++c) {
+      double& its = most[static_cast<std::size_t>(shares.owner(static_cast<std::int64_t>(c)))];
+      its = std::max(its, row.scores[c]);
+    }
+    double sum = 0;
+    for (std::size_t k = 0; k < parts.size(); ++k)
+      if (std::isfinite(most[k])) sum += parts[k] * std::exp(row.most - most[k]);
+    return sum;
   }
   static std::vector<double> parts_of(const SoftmaxRow& row, const Shares& shares) {
     std::vector<double> parts(static_cast<std::size_t>(shares.count));
