@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <set>
@@ -90,6 +91,15 @@ std::optional<std::string> of_whole_numbers(const std::vector<Sample>& samples) 
   std::set<double> values;
   double largest = 0, farthest = 0;
   for (const Sample& s : samples) values.insert(s.actual), largest = std::max(largest, s.actual), farthest = std::max(farthest, s.golden);
+  const auto as_float = [](double x) {
+    const auto value = static_cast<float>(x);
+    std::int32_t bits_of = 0;
+    std::memcpy(&bits_of, &value, sizeof bits_of);
+    return static_cast<double>(bits_of);
+  };
+  // No whole number that is meant as one is its own bits as fp32.
+  if (samples.size() >= 4 && most(samples, [&](const Sample& s) { return s.golden != 0 && s.actual == as_float(s.golden); }))
+    return "the bits of fp32 numbers: golden's are stored as floating ones in a tensor of whole ones";
   if (samples.size() < 4 || values.size() < 4) return std::nullopt;
   for (double p = 2; p <= 0x1p24; p *= 2) {
     const std::string n = text(static_cast<std::int64_t>(p));
@@ -108,6 +118,40 @@ std::optional<std::string> of_whole_numbers(const std::vector<Sample>& samples) 
   const double offset = samples.front().actual - samples.front().golden;
   if (most(samples, [&](const Sample& s) { return s.actual - s.golden == offset; }))
     return "a constant offset: actual = golden " + std::string(offset < 0 ? "- " : "+ ") + number(std::fabs(offset));
+  return std::nullopt;
+}
+
+std::optional<std::string> sums_begun_anew(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual) {
+  constexpr std::size_t enough = 4;
+  const std::int64_t width = golden.rank() > 0 ? golden.size(-1) : 0;
+  if (width < 8 || failing.size() < enough) return std::nullopt;
+  const auto at = [&](std::int64_t i) { return quant::get(golden, i); };
+  std::set<double> values;
+  for (const std::int64_t i : failing) values.insert(quant::get(actual, i));
+  if (values.size() < enough) return std::nullopt;
+  const auto holds = [&](const auto& expected) {
+    return std::all_of(failing.begin(), failing.end(), [&](std::int64_t i) {
+      const auto value = expected(i, i % width);
+      return value && quant::get(actual, i) == *value;
+    });
+  };
+  const std::int64_t first =
+      *std::min_element(failing.begin(), failing.end(), [&](std::int64_t a, std::int64_t b) { return a % width < b % width; }) % width;
+  const std::string from = first > 1 ? "from number " + text(first) + " on " : "";
+  using Value = std::optional<double>;
+  if (holds([&](std::int64_t i, std::int64_t c) { return c > 0 ? Value(at(i) - at(i - 1)) : std::nullopt; }) ||
+      holds([&](std::int64_t i, std::int64_t c) { return c + 1 < width ? Value(at(i + 1) - at(i)) : Value(quant::get(actual, i)); }))
+    return from + "counts of their own, which are not added up: differences of golden's running sums";
+  for (std::int64_t block = 1024; block >= 4; block /= 2) {
+    if (block >= width) continue;
+    const auto anew = [&](std::int64_t before) {
+      return holds([&, before](std::int64_t i, std::int64_t c) {
+        const std::int64_t begins = c / block * block;
+        return begins - before >= 0 && begins > 0 ? Value(at(i) - at(i - c + begins - before)) : std::nullopt;
+      });
+    };
+    if (anew(0) || anew(1)) return "running sums begin anew with each " + text(block) + " numbers: the sum of those before is not added";
+  }
   return std::nullopt;
 }
 

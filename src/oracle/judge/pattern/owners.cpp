@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "core/storage.h"
 #include "oracle/judge/pattern.h"
@@ -121,6 +122,84 @@ std::optional<std::string> by_length(const std::string& argument, const Tensor& 
   const auto found = by_number("a group's length by " + argument, lengths, wrong, groups);
   if (!found) return std::nullopt;
   return of_rows ? "exactly the groups" + found->substr(found->find(" where")) : found;
+}
+
+/// What may be said of the numbers that a request has in a list.
+struct OfList {
+  const char* is;
+  const char* is_not;
+  bool (*holds)(const std::vector<std::int64_t>&);
+};
+constexpr std::array lists_are{
+    OfList{"follow one another", "do not follow one another",
+           [](const std::vector<std::int64_t>& list) {
+             for (std::size_t i = 1; i < list.size(); ++i)
+               if (list[i] != list[i - 1] + 1) return false;
+             return true;
+           }},
+    OfList{"name one twice", "name each once",
+           [](const std::vector<std::int64_t>& list) { return std::set<std::int64_t>(list.begin(), list.end()).size() < list.size(); }},
+    OfList{
+        "hold one that stands for none", "hold none that stands for none",
+        [](const std::vector<std::int64_t>& list) { return std::any_of(list.begin(), list.end(), [](std::int64_t x) { return x < 0; }); }},
+    OfList{"rise", "fall somewhere", [](const std::vector<std::int64_t>& list) { return std::is_sorted(list.begin(), list.end()); }},
+};
+
+/// Requests that fail are exactly those whose numbers in a list are, or are not, something.
+std::optional<std::string> by_list(const std::string& argument, const std::vector<std::vector<std::int64_t>>& lists,
+                                   const std::set<std::int64_t>& wrong) {
+  if (!is_no_chance(wrong.size(), lists.size())) return std::nullopt;
+  for (const OfList& said : lists_are)
+    for (const bool holds : {true, false}) {
+      bool exactly = true;
+      for (std::size_t b = 0; b < lists.size() && exactly; ++b)
+        exactly = (said.holds(lists[b]) == holds) == (wrong.count(static_cast<std::int64_t>(b)) > 0);
+      if (exactly) return "exactly the requests, or tokens, whose numbers in " + argument + " " + (holds ? said.is : said.is_not);
+    }
+  return std::nullopt;
+}
+/// The numbers of each request, of a table of a row each or of a list between offsets; nothing where it is neither.
+std::vector<std::vector<std::int64_t>> lists_of(const OpSchema& schema, const Arguments& inputs, const Tensor& list) {
+  std::vector<std::vector<std::int64_t>> lists;
+  const auto at = [&](std::int64_t i) { return static_cast<std::int64_t>(quant::get(list, i)); };
+  if (list.rank() == 2) {
+    for (std::int64_t i = 0; i < list.elements(); ++i) {
+      if (i % list.size(1) == 0) lists.emplace_back();
+      lists.back().push_back(at(i));
+    }
+    return lists;
+  }
+  for (const TensorSpec& spec : schema.tensors) {
+    const Tensor* const offsets = inputs.find(spec.name);
+    if (spec.role != Role::indptr || offsets == nullptr || !offsets->defined() || list.rank() != 1 || offsets->elements() < 3 ||
+        static_cast<std::int64_t>(quant::get(*offsets, offsets->elements() - 1)) != list.elements())
+      continue;
+    for (std::int64_t b = 0; b + 1 < offsets->elements(); ++b) {
+      lists.emplace_back();
+      const auto end = std::min(static_cast<std::int64_t>(quant::get(*offsets, b + 1)), list.elements());
+      for (auto i = static_cast<std::int64_t>(quant::get(*offsets, b)); i < end; ++i) lists.back().push_back(at(i));
+    }
+    return lists;
+  }
+  return lists;
+}
+/// Which of so many requests have a row that fails: rows are requests, or lie between offsets of as many.
+std::optional<std::set<std::int64_t>> requests_of_rows(const OpSchema& schema, const Arguments& inputs, const std::set<std::int64_t>& rows,
+                                                       std::int64_t row_total, std::int64_t requests) {
+  if (requests == row_total) return rows;
+  for (const TensorSpec& spec : schema.tensors) {
+    const Tensor* const offsets = inputs.find(spec.name);
+    if (spec.role != Role::indptr || offsets == nullptr || !offsets->defined() || offsets->elements() != requests + 1 ||
+        static_cast<std::int64_t>(quant::get(*offsets, requests)) != row_total)
+      continue;
+    std::set<std::int64_t> wrong;
+    for (std::int64_t b = 0; b < requests; ++b) {
+      const auto first = rows.lower_bound(static_cast<std::int64_t>(quant::get(*offsets, b)));
+      if (first != rows.end() && *first < static_cast<std::int64_t>(quant::get(*offsets, b + 1))) wrong.insert(b);
+    }
+    return wrong;
+  }
+  return std::nullopt;
 }
 
 /// Tokens of a page of what the table's numbers are of: 0 where no input says it.
@@ -241,6 +320,13 @@ std::vector<std::string> owners_of(const OpSchema& schema, const Arguments& inpu
     if (spec.role == Role::indptr && shape[0] > 1) owner = one_group(spec.name, *tensor, rows, row_total);
     if (spec.role == Role::indptr && shape[0] > 1 && !owner) owner = by_length(spec.name, *tensor, rows, row_total);
     if (spec.role == Role::expert_ids && shape[0] > 1) owner = one_expert(spec.name, *tensor, rows, row_total);
+    const bool a_list =
+        spec.role == Role::indices || spec.role == Role::positions || spec.role == Role::page_table || spec.role == Role::expert_ids;
+    if (a_list && !owner && !is_float(tensor->dtype()) && tensor->elements() <= 1 << 20) {
+      const auto lists = lists_of(schema, inputs, *tensor);
+      const auto wrong = requests_of_rows(schema, inputs, rows, row_total, static_cast<std::int64_t>(lists.size()));
+      if (lists.size() >= 2 && wrong) owner = by_list(spec.name, lists, *wrong);
+    }
     if (owner) owners.push_back(*owner);
   }
   return owners;
