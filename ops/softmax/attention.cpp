@@ -99,7 +99,10 @@ class GoldenHeads {
   }
 
   void show(AttentionWatch& watch, std::int64_t h, std::int64_t out_row) const {
-    if (sees_none(h) || !watch.wants(out_row)) return;
+    if (sees_none(h)) return;
+    constexpr double ln_2 = 0.6931471805599453;
+    watch.see_largest(out_row, top(h).exact * ln_2);
+    if (!watch.wants(out_row)) return;
     const auto width = static_cast<std::size_t>(call_.value_width);
     std::vector<double> weights = weights_[static_cast<std::size_t>(h)].p, values(weights.size() * width);
     for (double& weight : weights) weight *= static_cast<double>(static_cast<float>(call_.out_scale));

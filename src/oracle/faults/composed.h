@@ -14,6 +14,10 @@ std::span<const Fault> stride_faults();
 std::span<const Fault> list_faults();
 /// Of inputs: where a rotation looks for its angles.
 std::span<const Fault> angle_faults();
+/// Of the call as a whole: heads of keys that are not the query's, of one operand alone or of tokens behind.
+std::span<const Fault> shared_head_faults();
+/// Of the call as a whole: operands that are read on beyond their rows' ends.
+std::span<const Fault> read_on_faults();
 /// Of the call as a whole: several scales at once.
 std::span<const Fault> scales_together_faults();
 

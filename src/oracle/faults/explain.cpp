@@ -18,10 +18,14 @@
 #include "oracle/faults/few_rows.h"
 #include "oracle/faults/fit.h"
 #include "oracle/faults/key_weights.h"
+#include "oracle/faults/largest_code.h"
 #include "oracle/faults/left_out.h"
 #include "oracle/faults/parts_of_depth.h"
+#include "oracle/faults/rows_of_requests.h"
+#include "oracle/faults/rows_of_zeros.h"
 #include "oracle/faults/scales_used.h"
 #include "oracle/faults/softmax_told.h"
+#include "oracle/faults/two_uses.h"
 
 namespace dodona::oracle {
 namespace {
@@ -195,8 +199,10 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
       if (auto explanation = by_row(fault, call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
   if (!complete())
     if (auto explanation = experts_left_out(call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
+  if (!complete())
+    if (auto explanation = one_of_two_uses(call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
   // What the numbers say by themselves, where no mistake that can be made again does.
-  for (const auto told : {softmax_told, parts_of_depth, key_weights, scales_used})
+  for (const auto told : {rows_of_requests, rows_of_zeros, largest_code, softmax_told, parts_of_depth, key_weights, scales_used})
     if (!complete() && !time_is_up())
       if (auto explanation = told(call, actual, with_details(), alone)) found.push_back(std::move(*explanation));
   if (complete()) std::erase_if(found, [](const Explanation& e) { return !e.complete; });

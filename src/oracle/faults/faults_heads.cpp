@@ -1,11 +1,13 @@
 // Faults of the call as a whole, in rotations and heads: which columns are rotated, which heads belong together, one mistake made with
 // every operand. The op is computed anew.
 #include <array>
+#include <limits>
 #include <optional>
 #include <string>
 
 #include "core/storage.h"
 #include "oracle/cases/window.h"
+#include "oracle/faults/composed.h"
 #include "oracle/faults/fault_tools.h"
 
 namespace dodona::oracle {
@@ -119,37 +121,76 @@ std::optional<SharedHeads> shared_heads(Site s) {
   }
   return std::nullopt;
 }
+bool has_shared_heads(const TensorSpec& spec, const Tensor* tensor, const SharedHeads& heads) {
+  if (spec.direction != Direction::in || tensor == nullptr || !tensor->defined() || tensor->rank() != 3) return false;
+  const auto dims = dims_of(spec.shape, 3);
+  return dims.size() == 3 && dims[1] == heads.symbol;
+}
 Values ways_to_share(Site s) {
   if (!shared_heads(s)) return {};
   return {std::string("in turn"), std::string("over the groups"), std::string("the first")};
 }
+/// `its own`; `in turn of k_buffer`: of one operand alone.
+Values rarer_ways_to_share(Site s) {
+  const auto heads = shared_heads(s);
+  if (!heads) return {};
+  Values values{std::string("its own")};
+  std::vector<std::string> operands;
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (has_shared_heads(spec, s.call.inputs.find(spec.name), *heads)) operands.push_back(spec.name);
+  for (const std::string& operand : operands)
+    for (const char* const how : {"in turn", "over the groups", "the first", "its own"})
+      if (operands.size() >= 2) values.emplace_back(how + (" of " + operand));
+  return values;
+}
+/// How heads are shared, and by which operand alone; none: by all.
+struct Sharing {
+  std::string how, operand;
+
+  explicit Sharing(const std::string& text) : how(text.substr(0, text.find(" of "))) {
+    if (how != text) operand = text.substr(how.size() + 4);
+  }
+};
 void share_heads_otherwise(Site s, Arguments& inputs) {
   const SharedHeads heads = *shared_heads(s);
-  const auto head_of = [&](std::int64_t query) {
-    if (word(s) == "the first") return std::int64_t{0};
-    return word(s) == "in turn" ? query % heads.of_keys : std::min(query / heads.of_keys, heads.of_keys - 1);
+  const Sharing sharing(word(s));
+  const auto head_of = [&](std::int64_t query, const std::string& how) {
+    if (how == "the first") return std::int64_t{0};
+    if (how == "its own") return query;
+    if (how == "in turn") return query % heads.of_keys;
+    return how == "over the groups" ? std::min(query / heads.of_keys, heads.of_keys - 1) : query / (heads.of_queries / heads.of_keys);
   };
   for (const TensorSpec& spec : s.call.op.schema().tensors) {
     const Tensor* const tensor = inputs.find(spec.name);
-    if (spec.direction != Direction::in || tensor == nullptr || !tensor->defined() || tensor->rank() != 3) continue;
-    const auto dims = dims_of(spec.shape, 3);
-    if (dims.size() != 3 || dims[1] != heads.symbol) continue;
+    if (!has_shared_heads(spec, tensor, heads)) continue;
+    const std::string how = sharing.operand.empty() || sharing.operand == spec.name ? sharing.how : "right";
     const Tensor original = *tensor, wide(original.dtype(), {original.size(0), heads.of_queries, original.size(2)});
     const std::int64_t width = original.size(2);
     for (std::int64_t i = 0; i < wide.elements(); ++i) {
-      const std::int64_t row = i / width / heads.of_queries, head = head_of(i / width % heads.of_queries);
-      quant::set_bits(wide, i, quant::get_bits(original, (row * heads.of_keys + head) * width + i % width));
+      const std::int64_t row = i / width / heads.of_queries, head = head_of(i / width % heads.of_queries, how),
+                         from = (row * heads.of_keys + head) * width + i % width;
+      // Nobody knows what lies behind the last token.
+      if (from < original.elements()) {
+        quant::set_bits(wide, i, quant::get_bits(original, from));
+      } else {
+        quant::set(wide, i, std::numeric_limits<double>::quiet_NaN());
+      }
     }
     inputs.set(spec.name, wide);
   }
 }
 std::string shared_in_words(Site s) {
   const SharedHeads heads = *shared_heads(s);
-  const std::string right = ", not h / " + std::to_string(heads.of_queries / heads.of_keys), count = std::to_string(heads.of_keys);
-  if (word(s) == "the first") return "all query heads have the first key head" + right;
-  if (word(s) == "over the groups")
-    return "query head h has key head h / " + count + ", the number of key heads" + right + ", how many share one";
-  return "heads of keys are dealt out in turn: query head h has key head h mod " + count + right;
+  const Sharing sharing(word(s));
+  const std::string right = ", not h / " + std::to_string(heads.of_queries / heads.of_keys), count = std::to_string(heads.of_keys),
+                    of = sharing.operand.empty() ? "" : sharing.operand + " (the others are right): ";
+  if (sharing.how == "the first") return of + "all query heads have the first key head" + right;
+  if (sharing.how == "over the groups")
+    return of + "query head h has key head h / " + count + ", the number of key heads" + right + ", how many share one";
+  if (sharing.how == "its own")
+    return of + "a query head has the key head of its own number, h" + right +
+           ": as if there were as many heads of keys, those of tokens behind";
+  return of + "heads of keys are dealt out in turn: query head h has key head h mod " + count + right;
 }
 
 // ---- one mistake with every operand
@@ -236,10 +277,26 @@ constexpr std::array table{
           .words = every_operand_in_words},
 };
 
+/// For where no mistake that has a name of its own reproduces the outputs.
+constexpr std::array composed{
+    Fault{.id = "heads-of-one-operand",
+          .summary = "query heads have other heads of keys, or of values alone, than theirs",
+          .strikes = call,
+          .severity = gross,
+          .applies = always,
+          .variants = rarer_ways_to_share,
+          .recall = share_heads_otherwise,
+          .words = shared_in_words,
+          .reads_beyond = true},
+};
+
 }  // namespace
 
 std::span<const Fault> head_faults() {
   return table;
+}
+std::span<const Fault> shared_head_faults() {
+  return composed;
 }
 
 }  // namespace dodona::oracle
