@@ -50,7 +50,8 @@ def words_of(verdict):
     """The likeliest cause, and what else the verdict says of it."""
     others = [e["text"] for e in verdict.json.get("explanations", {}).get("found", [])]
     said = [text for output in verdict.json["outputs"] for text in [*output.get("relations", []), output.get("pattern", "")] if text]
-    if (known := next((output["known_defect"] for output in verdict.json["outputs"] if output.get("known_defect")), None)) is not None:
+    known = next((output["known_defect"] for output in verdict.json["outputs"] if output.get("known_defect")), None)
+    if known is not None and verdict.outcome == "known defect":
         return [known]
     return [verdict.cause, *others, *said]
 
