@@ -1,7 +1,10 @@
 #include "ops/attention/batch_prefill_with_ragged_kv_cache.h"
 
 #include <cmath>
+#include <optional>
+#include <string>
 
+#include "core/flaw.h"
 #include "ops/softmax/flashinfer_ragged.h"
 #include "ops/softmax/mla_decode.h"
 #include "ops/softmax/offsets.h"
@@ -17,15 +20,24 @@ Ragged call_of(const Call& op) {
           .value = op.v,
           .out = op.out,
           .lse = op.lse,
-          .scale = op.sm_scale != 0 ? op.sm_scale : 1 / std::sqrt(static_cast<double>(op.q.size(2)))};
+          .sinks = op.sinks,
+          .scale = op.sm_scale != 0 ? op.sm_scale : 1 / std::sqrt(static_cast<double>(op.q.size(2))),
+          .cap = op.logits_soft_cap};
 }
 
-std::vector<RaggedRequest> requests_of(const Call& op) {
+std::vector<RaggedRequest> whole_requests_of(const Call& op) {
   const auto *const q = op.qo_indptr.as<const std::int32_t>(), *const kv = op.kv_indptr.as<const std::int32_t>();
   std::vector<RaggedRequest> requests;
   for (std::int64_t b = 0; b + 1 < op.qo_indptr.size(0); ++b)
     requests.push_back({q[b], q[b + 1] - q[b], kv[b], kv[b + 1] - kv[b], op.causal});
   return requests;
+}
+
+std::vector<RaggedRequest> in_window(const Call& op, const std::vector<RaggedRequest>& requests, std::int64_t tile = 0) {
+  return op.window_left < 0 ? requests : windowed(requests, op.window_left, tile);
+}
+std::vector<RaggedRequest> requests_of(const Call& op) {
+  return in_window(op, whole_requests_of(op));
 }
 
 void check(const Call& op) {
@@ -42,15 +54,52 @@ void check(const Call& op) {
   check_offsets(op.kv_indptr, "kv_indptr", op.k.size(0), tokens_of("k", op.k), false);
 }
 
+RaggedAttention attention_of(const Call& op, const std::vector<RaggedRequest>& requests) {
+  RaggedAttention attention(call_of(op), requests);
+  attention.natural_lse = op.return_lse_base_on_e;
+  return attention;
+}
+
 template <CausalMask mask>
 void golden(const Call& op, const Exec& exec, Reference* reference) {
-  RaggedAttention attention(call_of(op), masked_by(mask, requests_of(op)));
+  const std::int64_t tile = op.window_left < 0 ? 0 : window_tile_of(exec);
+  RaggedAttention attention = attention_of(op, in_window(op, masked_by(mask, whole_requests_of(op)), tile));
   attention.score_errors = ScoreErrors::of_rounded_maximum(attention.key_width, attention.type, attention.scale);
+  attention.cap_error = cap_of_instruction;
   attention_golden(attention, WeightSum::unrounded, exec, reference);
 }
 
+/// The sinks' terms are left out.
+void golden_without_sinks(const Call& op, const Exec& exec, Reference* reference) {
+  Call other = op;
+  other.sinks = Tensor();
+  golden<CausalMask::right>(other, exec, reference);
+}
+/// Keys W before the query are left out too.
+void golden_with_short_window(const Call& op, const Exec& exec, Reference* reference) {
+  Call other = op;
+  if (op.window_left > 0) other.window_left -= 1;
+  golden<CausalMask::right>(other, exec, reference);
+}
+/// Scores are not capped.
+void golden_without_cap(const Call& op, const Exec& exec, Reference* reference) {
+  Call other = op;
+  other.logits_soft_cap = 0;
+  golden<CausalMask::right>(other, exec, reference);
+}
+
+std::optional<Refusal> unsupported(const Call& op, Mode mode) {
+  if (mode != Mode::hopper) return {};
+  if (op.sinks.defined()) return Refusal{"sinks", "are there, with which no kernel's bits are known"};
+  if (op.window_left >= 0)
+    return Refusal{"window_left", "is " + std::to_string(op.window_left) + ", expected -1: no kernel's bits are known with windows"};
+  if (op.return_lse_base_on_e) return Refusal{"return_lse_base_on_e", "is true, and the kernel whose bits are known has base 2"};
+  if (op.logits_soft_cap != 0) return Refusal{"logits_soft_cap", "is not 0, with which no kernel's bits are known"};
+  return {};
+}
+
 void fast(const Call& op, const Exec& exec) {
-  attention_fast(RaggedAttention(call_of(op), requests_of(op)), exec);
+  attention_fast(attention_of(op, requests_of(op)), exec);
 }
 
 void hopper(const Call& op, const Exec& exec) {
@@ -67,15 +116,17 @@ std::unique_ptr<Op> op_batch_prefill_with_ragged_kv_cache() {
 Scores, softmax about a running maximum, weights rounded to the element type for their products with the values, sums of the unrounded
 weights and of the products in fp32, times the reciprocal of the sum, one rounding: the budget of cutlass_mla_decode. Kernels round the largest score m, times
 sm_scale * log2 e, before they take it from a fused product: weights are off by a common power of 2, and where the sum of |q * k| times that factor
-reaches 2^30 (f16: 2^27), so that they may leave their type, nothing is compared. lse is base 2. The keys
+reaches 2^30 (f16: 2^27), so that they may leave their type, nothing is compared. lse is base 2 unless return_lse_base_on_e. The keys
 are those that a query sees; what others hold has no effect in golden and fast mode. A query that sees none gives zeros and -inf. Hopper mode has the order of
 FlashInfer's fa3 kernels (ops/softmax/flashinfer_ragged.h), from their source and their machine code; there keys that are hidden within a
 tile, and rows of other requests that lie in it, are multiplied by 0, so that what is not finite among their values shows. Here errors: offsets that
-fall or lead outside, a scale that is not positive. Windows, caps, positions and e4m3 are not taken.)",
+fall or lead outside, a scale that is not positive. Caps: tanh by the approximate instruction, which moves a capped score by up to
+2^-11 of the cap. A sink is exp of its number, in fp32, in the sum of the weights and in lse; lse is open where a sink is more than 126 ln 2 above every score, so that its weight about the largest leaves fp32. Positions and e4m3 are not taken.)",
       .contract_version = 2,
       .golden = ops::golden<ops::CausalMask::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .check = ops::check,
       .flops =
           [](const ops::BatchPrefillWithRaggedKvCache& op) {
@@ -84,11 +135,19 @@ fall or lead outside, a scale that is not positive. Windows, caps, positions and
       .mistakes = {{"causal-mask-from-first-key", "the causal mask is aligned to the first key, not to the last",
                     ops::golden<ops::CausalMask::from_first_key>},
                    {"own-key-hidden", "the causal mask hides a query's own key", ops::golden<ops::CausalMask::own_key_hidden>},
-                   {"next-key-seen", "the causal mask shows a query the key behind its own", ops::golden<ops::CausalMask::next_key_seen>}},
-      .cases = {"Tq=5 Tk=9 N=4 Nk=4 D=192 Dv=128 B=2 --attr causal=true --attr sm_scale=0.0721687836 --attr return_lse=true",
-                "Tq=3 Tk=210 N=2 Nk=1 D=128 Dv=128 B=2 --attr sm_scale=0.09",
-                "Tq=4 Tk=70 N=2 Nk=2 D=256 Dv=256 B=1 --attr causal=true --attr return_lse=true --dtype q=f16",
-                "Tq=6 Tk=40 N=3 Nk=1 D=64 Dv=64 B=3 --attr sm_scale=0.125"},
+                   {"next-key-seen", "the causal mask shows a query the key behind its own", ops::golden<ops::CausalMask::next_key_seen>},
+                   {"window-one-short", "the sliding window leaves out the key that lies its whole width before the query",
+                    ops::golden_with_short_window},
+                   {"sinks-left-out", "the sum of the weights has no term of the sink", ops::golden_without_sinks},
+                   {"cap-left-out", "scores are not capped", ops::golden_without_cap}},
+      .cases =
+          {"Tq=5 Tk=9 N=4 Nk=4 D=192 Dv=128 B=2 --attr causal=true --attr sm_scale=0.0721687836 --attr return_lse=true",
+           "Tq=3 Tk=210 N=2 Nk=1 D=128 Dv=128 B=2 --attr sm_scale=0.09",
+           "Tq=4 Tk=70 N=2 Nk=2 D=256 Dv=256 B=1 --attr causal=true --attr return_lse=true --dtype q=f16",
+           "Tq=6 Tk=40 N=3 Nk=1 D=64 Dv=64 B=3 --attr sm_scale=0.125",
+           "Tq=5 Tk=70 N=4 Nk=2 D=128 Dv=128 B=2 --attr causal=true --attr window_left=9 --attr return_lse=true",
+           "Tq=4 Tk=30 N=4 Nk=1 D=64 Dv=64 B=2 --attr causal=true --with sinks --attr return_lse=true --attr return_lse_base_on_e=true",
+           "Tq=4 Tk=30 N=2 Nk=2 D=128 Dv=128 B=2 --attr logits_soft_cap=2 --attr sm_scale=0.3 --attr return_lse=true"},
       .bench_cases = {"Tq=1024 Tk=1024 N=16 Nk=16 D=192 Dv=128 B=1 --attr causal=true --attr sm_scale=0.1352337788608801"},
   });
 }

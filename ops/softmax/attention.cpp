@@ -32,7 +32,7 @@ class GoldenHeads {
       if (seen.how == KeysSeen::How::more_or_fewer)
         visible_.back() = std::clamp<std::int64_t>(visible_.back() + seen.number, 0, call.visible(row));
       // The numbers that kernels are given are the fp32 ones.
-      maps_.push_back({static_cast<float>(call.scale), static_cast<float>(call.cap), call.temperature(row, h)});
+      maps_.push_back({static_cast<float>(call.scale), static_cast<float>(call.cap), call.temperature(row, h), call.cap_error});
     }
     cached_ = std::min(call.cached_keys(row), visible_.back());
     widen(call.queries(row), call.type, count, queries_);
@@ -113,6 +113,11 @@ class GoldenHeads {
   }
 
   bool sees_none(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].z.empty(); }
+  /// Whether the sink's weight about the largest score leaves fp32: kernels' sums of weights are infinite then.
+  bool sink_overflows(std::int64_t h) const {
+    const HeadWeights& w = weights_[static_cast<std::size_t>(h)];
+    return w.has_sink() && !w.sink_leads && w.sink * 1.4426950408889634 - w.largest_score.exact > 126.0;
+  }
   const Bounded& lse(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].lse; }
   const Bounded& top(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].largest_score; }
 
@@ -457,7 +462,7 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
     Bounded lse = none               ? Bounded{call.lse_of_none, 0.0, call.open_for_none(row) || call.lse_of_none_is_open}
                   : call.natural_lse ? rounded_f32(heads.lse(h) * ln_2)
                                      : heads.lse(h);
-    lse.open = lse.open || unknown;
+    lse.open = lse.open || unknown || (!none && heads.sink_overflows(h));
     to.lse.put(number, lse);
   }
 }

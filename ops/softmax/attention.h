@@ -54,6 +54,7 @@ class Attention {
   std::optional<CachedKeys> cached;         ///< see cached_keys
   double scale = 1, out_scale = 1;          ///< narrowed to fp32, as kernels take them
   double cap = 0;                           ///< not 0: scores scale * z become cap * tanh(scale * z / cap); narrowed to fp32
+  double cap_error = cap_of_exponentials;   ///< relative to the cap: of the kernels' tanh
   Tensor out;                               ///< rows of value_width, inner stride 1, equally far apart
   Tensor lse;                               ///< f32, contiguous: log2 of the sum of exp(scale * z); may be undefined
   std::int64_t out_step = 1, lse_step = 1;  ///< rows of out, and numbers of lse, from one query of a row to the next

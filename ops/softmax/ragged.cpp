@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "core/flaw.h"
+#include "quant/element.h"
+
 namespace dodona::ops {
 namespace {
 
@@ -20,6 +23,17 @@ std::vector<RaggedRequest> masked_by(CausalMask mask, std::vector<RaggedRequest>
   return requests;
 }
 
+std::vector<RaggedRequest> windowed(const std::vector<RaggedRequest>& requests, std::int64_t window, std::int64_t tile) {
+  std::vector<RaggedRequest> single;
+  for (const RaggedRequest& r : requests)
+    for (std::int64_t i = 0; i < r.queries; ++i) {
+      const std::int64_t own = i + r.keys - r.queries, end = r.causal ? std::clamp<std::int64_t>(own + 1 + r.further, 0, r.keys) : r.keys,
+                         first = std::clamp<std::int64_t>(window_begin(own - window, own, tile), 0, end);
+      single.push_back({r.first_query + i, 1, r.first_key + first, end - first, false});
+    }
+  return single;
+}
+
 RaggedAttention::RaggedAttention(const Ragged& call, const std::vector<RaggedRequest>& requests)
     : call_(call), heads_(call.query.size(1)), group_(heads_ / std::max<std::int64_t>(1, call.key.size(1))) {
   for (const RaggedRequest& request : requests)
@@ -35,6 +49,7 @@ RaggedAttention::RaggedAttention(const Ragged& call, const std::vector<RaggedReq
   type = call.key.dtype();
   scale = call.scale;
   out_scale = call.out_scale;
+  cap = call.cap;
   out = call.out;
   lse = call.lse;
   out_step = lse_step = heads_;
@@ -47,6 +62,10 @@ std::int64_t RaggedAttention::visible_to(std::int64_t row, std::int64_t query) c
 
 std::int64_t RaggedAttention::visible(std::int64_t row) const {
   return visible_to(row, block(row).queries - 1);
+}
+
+double RaggedAttention::sink(std::int64_t row, std::int64_t query) const {
+  return call_.sinks.defined() ? quant::get(call_.sinks, row % heads_) : Attention::sink(row, query);
 }
 
 QueryParts RaggedAttention::queries(std::int64_t row) const {

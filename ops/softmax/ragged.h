@@ -22,13 +22,18 @@ enum class CausalMask {
   next_key_seen,   ///< a query sees the key behind its own
 };
 std::vector<RaggedRequest> masked_by(CausalMask mask, std::vector<RaggedRequest> requests);
+/// Each query by itself, with the keys at most `window` before its own position, the last query's being that of the last key. `tile`: a
+/// mistake of kernels, see core/flaw.h.
+std::vector<RaggedRequest> windowed(const std::vector<RaggedRequest>& requests, std::int64_t window, std::int64_t tile = 0);
 
 struct Ragged {
   Tensor query;       ///< [tokens, N, Dk]
   Tensor key, value;  ///< [keys, Nk, Dk] and [keys, Nk, Dv]; inner strides 1, N a multiple of Nk
   Tensor out;         ///< [tokens, N, Dv]
   Tensor lse;         ///< f32 [tokens, N], contiguous; may be undefined
+  Tensor sinks = {};  ///< [N]: scores of no value; may be undefined
   double scale = 1, out_scale = 1;
+  double cap = 0;  ///< see Attention
 };
 
 /// A row is one head of up to 64 tokens that follow each other.
@@ -39,6 +44,7 @@ class RaggedAttention final : public Attention {
   std::int64_t visible_to(std::int64_t row, std::int64_t query) const override;
   std::int64_t queries_of(std::int64_t row) const override { return block(row).queries; }
   std::int64_t out_row(std::int64_t row) const override { return block(row).first_query * heads_ + row % heads_; }
+  double sink(std::int64_t row, std::int64_t query) const override;
   QueryParts queries(std::int64_t row) const override;
   void list(std::int64_t row, std::int64_t first, std::int64_t count, const std::byte** keys, const std::byte** values) const override;
 

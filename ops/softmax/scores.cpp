@@ -59,10 +59,9 @@ double ScoreMap::reach(double z, double error) const {
   return std::fmax((*this)(z + error) - (*this)(z), (*this)(z) - (*this)(z - error));
 }
 
-/// The cap: 2 / (1 + exp(-2 x)) - 1 in fp32, whose exp (2^-21), sum, division (2^-22) and difference move the result by less than 2^-20 of
-/// the cap. The temperature: 8 units of 2^-24 for a logarithm, its division and the product.
+/// The cap's own; the temperature: 8 units of 2^-24 for a logarithm, its division and the product.
 double ScoreMap::error(double score) const {
-  return (cap == 0 ? 0.0 : temperature * cap * 0x1.4p-20) + (temperature == 1 ? 0.0 : 8 * f32_eps * std::fabs(score));
+  return (cap == 0 ? 0.0 : temperature * cap * cap_error) + (temperature == 1 ? 0.0 : 8 * f32_eps * std::fabs(score));
 }
 
 void HeadWeights::add_key(double sum, double magnitudes, double rounding, const ScoreMap& map, const ScoreErrors& errors) {

@@ -38,11 +38,16 @@ struct WeightTypes {
   DType cached_type = DType::f32;
 };
 
+/// How far the caps of kernels are off, relative to the cap. Made as 2 / (1 + exp(-2 x)) - 1 in fp32, exp (2^-21), sum, division (2^-22)
+/// and difference move the result by less than 2^-20; by the approximate instruction, 2^-11 as documented and the roundings about it.
+inline constexpr double cap_of_exponentials = 0x1.4p-20, cap_of_instruction = 0x1.01p-11;
+
 /// What sums q . k become before the softmax.
 struct ScoreMap {
   double scale;
   double cap = 0;          ///< not 0: scores scale * z become cap * tanh(scale * z / cap)
   double temperature = 1;  ///< what they are multiplied with at last
+  double cap_error = cap_of_exponentials;
 
   double operator()(double z) const;
   /// A bound of its slope.

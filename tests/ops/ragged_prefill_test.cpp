@@ -1,6 +1,8 @@
 // FlashInfer's prefill over ragged keys and values: what queries see, and the bits of its tiles.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "dodona/error.h"
 #include "helpers.h"
 
@@ -75,6 +77,61 @@ TEST(RaggedPrefill, TilesWithoutAMaskAreLargerForHeadsOf128) {
                same_bits(op.outputs(causal, in_mode(Mode::hopper))[0].second, op.outputs(plain, in_mode(Mode::hopper))[0].second));
   for (const Mode mode : {Mode::golden, Mode::fast})
     EXPECT_TRUE(same_bits(op.outputs(causal, in_mode(mode))[0].second, op.outputs(plain, in_mode(mode))[0].second));
+}
+
+/// The softmax written out in double: a cap, keys at most `window` before the query's own position (less than 0: all), a sink.
+Tensor written_out(const Arguments& a, double cap, std::int64_t window, bool sinks) {
+  const Tensor &q = *a.find("q"), &k = *a.find("k"), &v = *a.find("v");
+  const std::int64_t queries = q.size(0), keys = k.size(0), width = q.size(2), value_width = v.size(2);
+  Tensor out(DType::bf16, {queries, 4, value_width});
+  for (std::int64_t row = 0; row < queries * 4; ++row) {
+    const std::int64_t i = row / 4, h = row % 4, own = i + keys - queries;
+    std::vector<double> sum(static_cast<std::size_t>(value_width), 0.0);
+    double total = sinks ? std::exp(quant::get(*a.find("sinks"), h)) : 0.0;
+    for (std::int64_t j = 0; j <= own; ++j) {
+      if (window >= 0 && own - j > window) continue;
+      double dot = 0;
+      for (std::int64_t d = 0; d < width; ++d) dot += quant::get(q, row * width + d) * quant::get(k, (j * 2 + h / 2) * width + d);
+      const double score = cap == 0 ? 0.07 * dot : cap * std::tanh(0.07 * dot / cap), weight = std::exp(score);
+      total += weight;
+      for (std::int64_t d = 0; d < value_width; ++d)
+        sum[static_cast<std::size_t>(d)] += weight * quant::get(v, (j * 2 + h / 2) * value_width + d);
+    }
+    for (std::int64_t d = 0; d < value_width; ++d) quant::set(out, row * value_width + d, sum[static_cast<std::size_t>(d)] / total);
+  }
+  return out;
+}
+
+TEST(RaggedPrefill, WindowsCapsAndSinksAreThoseOfTheSoftmaxWrittenOut) {
+  for (const std::int64_t window : {-1, 0, 5, 63, 200})
+    for (const double cap : {0.0, 1.5})
+      for (const bool sinks : {false, true}) {
+        Arguments a = prefill({7}, {90}, 128, true);
+        a.set_attr("return_lse", false);
+        a.set_attr("window_left", window);
+        a.set_attr("logits_soft_cap", cap);
+        if (sinks) a.set("sinks", tensor_of(DType::f32, {4}, {1.5, -2.0, 0.0, 4.0}));
+        EXPECT_EQ(op.failing(a, {{"out", written_out(a, cap, window, sinks)}}), 0) << window << " " << cap << " " << sinks;
+        EXPECT_EQ(op.failing(a, op.outputs(a, in_mode(Mode::fast))), 0) << window << " " << cap << " " << sinks;
+        if (window == 5) {
+          EXPECT_NE(op.failing(a, {{"out", written_out(a, cap == 0 ? 3.0 : 0.0, window, sinks)}}), 0) << "another cap";
+          EXPECT_NE(op.failing(a, {{"out", written_out(a, cap, window == 4 ? 5 : 4, sinks)}}), 0) << "another window";
+          EXPECT_THROW(op.outputs(a, in_mode(Mode::hopper)), Error);
+        }
+      }
+}
+
+TEST(RaggedPrefill, ASinkIsInTheLogarithmOfTheSum) {
+  Arguments a = prefill({2}, {3}, 64, true);
+  const auto plain = op.outputs(a, in_mode(Mode::golden));
+  const std::vector<double> sinks{0.5, -1.0, 2.0, 0.0};
+  a.set("sinks", tensor_of(DType::f32, {4}, sinks));
+  for (const Mode mode : {Mode::golden, Mode::fast}) {
+    const auto sunk = op.outputs(a, in_mode(mode));
+    for (std::int64_t i = 0; i < 8; ++i)
+      EXPECT_NEAR(quant::get(sunk[1].second, i),
+                  std::log2(std::exp2(quant::get(plain[1].second, i)) + std::exp(sinks[static_cast<std::size_t>(i % 4)])), 1e-5);
+  }
 }
 
 TEST(RaggedPrefill, OffsetsThatFallOrLeadOutsideAreErrors) {

@@ -55,14 +55,13 @@ class BatchPrefillWithRaggedKVCacheWrapper:
         **others: Any,
     ) -> None:
         """Lengths of the calls that follow. What the shapes of run's tensors say again is compared there."""
-        taken = {"custom_mask": None, "packed_custom_mask": None, "pos_encoding_mode": "NONE", "use_fp16_qk_reduction": False, "window_left": -1}
+        taken = {"custom_mask": None, "packed_custom_mask": None, "pos_encoding_mode": "NONE", "use_fp16_qk_reduction": False}
         given = {name: value for name, value in locals().items() if name in taken}
         for name, value in given.items():
             if value != taken[name] if isinstance(taken[name], (str, int)) else value is not None:
                 raise refuse(NAME, f"is given, expected {taken[name]}", argument=name)
-        if logits_soft_cap:
-            raise refuse(NAME, f"is {logits_soft_cap}, expected none", argument="logits_soft_cap")
         self._plan = {"qo_indptr": qo_indptr, "kv_indptr": kv_indptr, "causal": bool(causal), "sm_scale": float(sm_scale or 0.0)}
+        self._plan |= {"window_left": window_left, "logits_soft_cap": float(logits_soft_cap or 0.0)}
         self._sizes = {"q": (num_qo_heads, head_dim_qk), "k": (num_kv_heads, head_dim_qk), "v": (num_kv_heads, head_dim_vo or head_dim_qk)}
 
     begin_forward = plan
@@ -137,3 +136,26 @@ def single_prefill_with_kv_cache(
         return wrapper.run(q, k, v, return_lse=return_lse)
     except Error as error:
         raise as_refused(error, name) from None
+
+
+def single_decode_with_kv_cache(
+    q: Any, k: Any, v: Any, kv_layout: str = "NHD", pos_encoding_mode: str = "NONE", use_tensor_cores: bool = False, q_scale: Optional[float] = None,
+    k_scale: Optional[float] = None, v_scale: Optional[float] = None, window_left: int = -1, logits_soft_cap: Optional[float] = None,
+    sm_scale: Optional[float] = None, rope_scale: Optional[float] = None, rope_theta: Optional[float] = None, return_lse: bool = False,
+) -> Any:  # fmt: skip
+    """One query [N, D] of one request, the last token's."""
+    name = "single_decode_with_kv_cache"
+    if getattr(bare(q), "ndim", None) != 2:
+        found = f"has shape {list(bare(q).shape)}" if hasattr(bare(q), "shape") else f"is {q!r}"
+        raise refuse(name, f"{found}, expected two dimensions", argument="q", code="bad_shape")
+    if q_scale is not None:
+        raise refuse(name, "is given, offered is None", kind=NotOffered, code="unsupported", argument="q_scale")
+    try:
+        made = single_prefill_with_kv_cache(
+            like(q, bare(q)[None]), k, v, causal=True, kv_layout=kv_layout, pos_encoding_mode=pos_encoding_mode, sm_scale=sm_scale, window_left=window_left,
+            logits_soft_cap=logits_soft_cap, rope_scale=rope_scale, rope_theta=rope_theta, return_lse=return_lse, k_scale=k_scale, v_scale=v_scale,
+        )  # fmt: skip
+    except Error as error:
+        raise as_refused(error, name) from None
+    out, *lse = made if return_lse else (made,)
+    return (like(out, bare(out)[0]), lse[0][0]) if return_lse else like(out, bare(out)[0])

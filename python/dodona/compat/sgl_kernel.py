@@ -8,7 +8,7 @@ from typing import Any, Optional
 from . import _collectives as collectives
 from . import _testing as of_tests
 from ._adapt import Op, refuse
-from ._hooks import arrays, attention, draws, quantized, transfers
+from ._hooks import arrays, attention, draws, flash_attention, quantized, transfers
 from ._packages import Later, Package, in_place_of
 
 
@@ -191,6 +191,7 @@ PACKAGE = Package(
     FUNCTIONS,
     torch_lines=OPERATORS,
     own={
+        **{f"sgl_kernel.flash_attn.{made.__name__}": made for made in (flash_attention.flash_attn_varlen_func, flash_attention.flash_attn_with_kvcache)},
         "sgl_kernel.elementwise.FusedSetKVBufferArg": FusedSetKVBufferArg,
         "sgl_kernel.elementwise.copy_to_gpu_no_ce": copy_to_gpu_no_ce,
         "sgl_kernel.sampling.top_k_top_p_sampling_from_logits": draws.from_logits(lambda name: PACKAGE.adapter(name).function),

@@ -131,7 +131,9 @@ void merge(Head& head, const Head& other) {
 
 /// A term more of the sum: the score of head h of `sinks`, if these are given.
 void add_sink(Head& head, const Tensor* sinks, std::int64_t h) {
-  if (sinks != nullptr) head.sum += exp2(static_cast<float>(quant::get(*sinks, h)) * 1.44269504f - head.top);
+  if (sinks == nullptr || !sinks->defined()) return;
+  const float term = exp2(static_cast<float>(quant::get(*sinks, h)) * 1.44269504f - head.top);
+  head.sum += term, head.unrounded += term;
 }
 
 /// The keys of a sequence, `count` of them, out of pages.
@@ -257,6 +259,10 @@ struct RaggedCall {
   bool causal;
   double scale, out_scale;
   bool rounded_sum;
+  double cap = 0;
+  std::int64_t window = -1;
+  const Tensor* sinks = nullptr;
+  bool natural = false;
 };
 
 bool ragged(const Call& call, const RaggedCall& r) {
@@ -286,13 +292,20 @@ bool ragged(const Call& call, const RaggedCall& r) {
                    {},
                    key.size(2),
                    value.size(2)};
-      for (std::int64_t j = 0; j < visible; ++j) {
+      at.cap = r.cap;
+      const std::int64_t first = r.window < 0 ? 0 : std::clamp<std::int64_t>(i + lengths[b] - queries - r.window, 0, visible);
+      at.visible -= first;
+      for (std::int64_t j = first; j < visible; ++j) {
         const std::vector<float> one = head_of(k, key, key_starts[b] + j, h / group),
                                  other = head_of(v, value, key_starts[b] + j, h / group);
         at.keys.insert(at.keys.end(), one.begin(), one.end());
         at.values.insert(at.values.end(), other.begin(), other.end());
       }
-      store_head(at, attend(at).front(), (starts[b] + i) * heads + h, call.tensor("out"), call.find("lse"));
+      Head head = attend(at).front();
+      add_sink(head, r.sinks, h);
+      const Tensor* const lse = call.find("lse");
+      store_head(at, head, (starts[b] + i) * heads + h, call.tensor("out"), r.natural ? nullptr : lse);
+      if (r.natural && lse != nullptr) store(*lse, (starts[b] + i) * heads + h, natural_lse(at, head, -infinity));
     }
   }
   return true;
@@ -418,7 +431,8 @@ bool batch_prefill_with_ragged_kv_cache(const Call& call) {
   for (std::size_t b = 0; b + 1 < ends.size(); ++b) lengths.push_back(ends[b + 1] - ends[b]);
   const double scale = call.number("sm_scale");
   return ragged(call, {call.tensor("q"), call.tensor("k"), call.tensor("v"), integers(call.tensor("qo_indptr")), ends, lengths,
-                       call.flag("causal"), scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(call.tensor("q").size(2))), 1.0, false});
+                       call.flag("causal"), scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(call.tensor("q").size(2))), 1.0, false,
+                       call.number("logits_soft_cap"), call.integer("window_left"), call.find("sinks"), call.flag("return_lse_base_on_e")});
 }
 
 /// With a log-sum-exp in natural units, [B, N, Q].
