@@ -29,7 +29,8 @@ struct Fp4QuantRow {
 enum class Fp4Rule {
   right,
   maximum_without_magnitude,
-  scale_not_rounded,  ///< codes are made with the scale as it was before it became e4m3
+  scale_not_rounded,       ///< codes are made with the scale as it was before it became e4m3
+  one_scale_for_all_rows,  ///< where each row has an encode scale of its own
 };
 /// Golden mode. Both outputs have been made open.
 void put_fp4_row(const Fp4QuantRow& row, const GoldenOutput& codes, const GoldenOutput& scales, Fp4Rule rule = Fp4Rule::right);

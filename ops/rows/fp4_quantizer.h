@@ -18,6 +18,9 @@ struct Fp4Quantizer {
   quant::ScaleLayout layout;
   bool shuffled = false;  ///< rows in the order in which trtllm-gen's products take weights
   bool zero_padding = false;
+  /// Defined: each row has an encode scale of its own, the reciprocal of fl32(amax of the row * encode_scale), which is put here.
+  Tensor row_scales = {};
+  std::string_view row_scales_name = {};
 
   std::int64_t blocks() const { return input.size(-1) / size; }
 };

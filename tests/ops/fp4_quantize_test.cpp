@@ -8,6 +8,7 @@
 #include "dodona/error.h"
 #include "helpers.h"
 #include "ops/quantization/mxfp8_quantize.h"
+#include "ops/quantization/nvfp4_quantize.h"
 #include "ops/quantization/scaled_fp4_quant.h"
 #include "quant/mx.h"
 #include "quant/nvfp4.h"
@@ -132,6 +133,73 @@ TEST(Fp4Quantize, FormatsThatAreNotThereAreRefused) {
   op = call(x, true, ScaleLayout::linear);
   op.global_scale = {};
   EXPECT_NO_THROW(ops::run(op, in_mode(Mode::fast)));
+}
+
+ops::Nvfp4Quantize by_row(const Tensor& x, float base) {
+  ops::Nvfp4Quantize op{
+      .a = x, .a_global_sf = tensor_of(DType::f32, {1}, {static_cast<double>(base)}), .x_q = {}, .sf = {}, .per_token_scale = {}};
+  op.per_token_activation = true, op.is_sf_swizzled_layout = false;
+  return op;
+}
+
+TEST(Nvfp4Quantize, ARowWithItsOwnScaleIsTheRowAloneWithThatScalesInverse) {
+  constexpr float base = 1.0f / (448.0f * 6.0f);
+  for (const DType type : {DType::bf16, DType::f16})
+    for (const std::int64_t k : {16, 96, 544}) {
+      const Tensor x = rows(type, 7, k);
+      for (std::int64_t i = 0; i < x.elements(); ++i) quant::set(x, i, quant::get(x, i) * std::exp2(static_cast<double>(i / k) - 3.0));
+      for (const Mode mode : modes) {
+        const auto all = ops::run(by_row(x, base), in_mode(mode));
+        for (std::int64_t m = 0; m < 7; ++m) {
+          double amax = 0;
+          for (std::int64_t i = 0; i < k; ++i) amax = std::max(amax, std::fabs(quant::get(x, m * k + i)));
+          const float scale = static_cast<float>(amax) * base;
+          EXPECT_EQ(quant::get(all.per_token_scale, m), static_cast<double>(scale)) << name(mode);
+          ops::Nvfp4Quantize one{.a = x.slice(0, m, m + 1), .a_global_sf = tensor_of(DType::f32, {1}, {static_cast<double>(1.0f / scale)})};
+          one.is_sf_swizzled_layout = false;
+          one = ops::run(one, in_mode(mode));
+          EXPECT_TRUE(same_bits(one.x_q, all.x_q.slice(0, m, m + 1))) << name(mode) << m;
+          EXPECT_TRUE(same_bits(one.sf, all.sf.slice(0, m, m + 1))) << name(mode) << m;
+        }
+      }
+    }
+}
+
+TEST(Nvfp4Quantize, ShuffledRowsTakeTheirScalesWithThem) {
+  const Tensor x = rows(DType::bf16, 32, 32);
+  for (std::int64_t i = 0; i < x.elements(); ++i) quant::set(x, i, quant::get(x, i) * std::exp2(static_cast<double>(i / 32 % 5)));
+  const auto plain = ops::run(by_row(x, 0.5f), in_mode(Mode::fast));
+  ops::Nvfp4Quantize op = by_row(x, 0.5f);
+  op.is_sf_swizzled_layout = true, op.do_shuffle = true;
+  for (const Mode mode : modes) {
+    const auto dealt = ops::run(op, in_mode(mode));
+    for (std::int64_t m = 0; m < 32; ++m) {
+      EXPECT_EQ(quant::get(dealt.per_token_scale, m), quant::get(plain.per_token_scale, m % 8 * 4 + m / 8)) << name(mode) << m;
+      EXPECT_TRUE(same_bits(dealt.x_q.slice(0, m, m + 1), plain.x_q.slice(0, m % 8 * 4 + m / 8, m % 8 * 4 + m / 8 + 1))) << name(mode) << m;
+    }
+  }
+}
+
+TEST(Nvfp4Quantize, RowsOfZerosAreOpenAndBytesAreRefused) {
+  const Tensor x = filled(DType::bf16, {2, 32}, 0.0);
+  quant::set(x, 40, 3.0);
+  const auto fast = ops::run(by_row(x, 0.25f), in_mode(Mode::fast));
+  EXPECT_EQ(quant::get(fast.per_token_scale, 0), 0.0);
+  EXPECT_EQ(quant::get(fast.per_token_scale, 1), 0.75);
+  const NamedOp op{"nvfp4_quantize"};
+  Arguments inputs = op.case_of("M=2 K=32 --attr per_token_activation=true");
+  inputs.set("a", x);
+  auto outputs = op.outputs(inputs, in_mode(Mode::fast));
+  for (const int byte : {0x7F, 0x00, 0x38})  // the first is what kernels with a reciprocal of 0 have
+    for (auto& [name, tensor] : outputs) {
+      if (name == "sf") tensor.as<std::uint8_t>()[0] = static_cast<std::uint8_t>(byte);
+      EXPECT_EQ(op.failing(inputs, outputs), 0) << byte;
+    }
+  for (auto& [name, tensor] : outputs)
+    if (name == "per_token_scale") tensor.as<float>()[1] *= 1.001f;
+  EXPECT_NE(op.failing(inputs, outputs), 0);
+  inputs.set("a", filled(DType::f8_e4m3, {2, 32}, 1.0));
+  EXPECT_THROW(op.outputs(inputs, in_mode(Mode::fast)), Error);
 }
 
 TEST(Mxfp8Quantize, IsTheBlockQuantizerAndFillsRowsUp) {

@@ -90,18 +90,32 @@ bool scaled_fp4_quant(const Call& call) {
 
 namespace {
 
+/// What a row is multiplied with, of its largest magnitude: that times the base, or as builds without fast math come to it.
+float row_scale(float amax, float base, Way way) {
+  return way == Way::strided && amax > 0 ? 1.0f / ((1.0f / base) / amax) : amax * base;
+}
+
 /// Blocks of any size and layout, e4m3 and powers of two.
-bool quantize_fp4(const Call& call, const Tensor& input, bool powers, float encode_scale) {
+bool quantize_fp4(const Call& call, const Tensor& input, bool powers, float encode_scale_of_all) {
   if (call.way == Way::tensor_core) return false;
   const Tensor &codes = call.tensor("x_q"), &scales = call.tensor("sf");
   std::vector<float> x = floats(input);
   const bool bytes = input.dtype() == DType::f8_e4m3;
   if (bytes)
-    for (float& value : x) value = rounded(DType::f16, value * (6.0f * reciprocal(encode_scale, call.way)));
+    for (float& value : x) value = rounded(DType::f16, value * (6.0f * reciprocal(encode_scale_of_all, call.way)));
+  const bool by_row = call.op.schema().find_attr("per_token_activation") != nullptr && call.flag("per_token_activation");
   const std::int64_t width = input.size(-1), size = powers ? 32 : 16, blocks = width / size, across = (blocks + 3) / 4;
   for (std::int64_t b = 0; b < static_cast<std::int64_t>(x.size()) / size; ++b) {
     const auto block = std::span(x).subspan(static_cast<std::size_t>(b * size), static_cast<std::size_t>(size));
     const std::int64_t r = b / blocks, c = b % blocks;
+    float encode_scale = encode_scale_of_all;
+    if (by_row) {
+      const float own =
+          row_scale(largest_magnitude(std::span(x).subspan(static_cast<std::size_t>(r * width), static_cast<std::size_t>(width))),
+                    encode_scale_of_all, call.way);
+      store(call.tensor("per_token_scale"), r, own);
+      encode_scale = own > 0 ? reciprocal(own, call.way) : 1.0f;
+    }
     const std::int64_t at = !call.flag("is_sf_swizzled_layout") ? b
                             : call.flag("is_sf_8x4_layout")     ? (r / 8 * across + c / 4) * 32 + r % 8 * 4 + c % 4
                                                                 : tile_offset(r, c, blocks);

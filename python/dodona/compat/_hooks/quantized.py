@@ -9,6 +9,7 @@ import numpy as np
 
 from ..._arrays import is_torch
 from .._adapt import Call, refuse
+from .._layouts import as_given
 from .arrays import Run, as_f32, bare, bytes_as, dense, last_stride, like, not_writable
 
 
@@ -113,15 +114,18 @@ def flat_scales(run: Run, call: Call) -> Any:
 
 
 def scales_by_blocks(run: Run, call: Call) -> Any:
-    """Scales come as bytes, in rows as long as there are blocks where that comes out even."""
-    codes, scales = run(call)
+    """Scales come as bytes, in rows as long as there are blocks where that comes out even. What a row is multiplied with stands behind them."""
+    codes, scales, *rows = run(call)
     scales, blocks = bare(bytes_as(scales, "u8")), call["a"].shape[-1] // (32 if "a_global_sf" not in call else 16)
-    return codes, scales.reshape(-1, blocks) if blocks and int(np.prod(scales.shape)) % blocks == 0 else scales
+    return codes, scales.reshape(-1, blocks) if blocks and int(np.prod(scales.shape)) % blocks == 0 else scales, *rows
 
 
 def named_layout(run: Run, call: Call) -> Any:
     layout_by_name(call, "nvfp4_quantize", "sfLayout")
-    call["a_global_sf"] = as_f32(call["a_global_sf"])
+    scale = call["a_global_sf"]
+    if isinstance(scale, (int, float)) and not isinstance(scale, bool):  # as upstream takes it with per_token_activation
+        scale = as_given(np.array([scale], np.float32), bare(call["a"]))
+    call["a_global_sf"] = as_f32(scale)
     return scales_by_blocks(run, call)
 
 
