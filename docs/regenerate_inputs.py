@@ -365,7 +365,8 @@ def grouped_fp4_rows(name, made, plan):
 def moe_factors(name, made, plan):
     """trtllm_fp8_block_scale_moe, trtllm_fp4_block_scale_moe, trtllm_fp8_per_tensor_scale_moe: factors that make gates of order 1."""
     shape = next(t["shape"] for t in plan["tensors"] if t["name"] == name)
-    unit = {"hidden_states_scale": 2.0**-19, "output1_scale_scalar": 2.0**-13, "output1_scale_gate_scalar": 2.0**-14, "output1_scales_scalar": 2.0**-15, "output1_scales_gate_scalar": 2.0**-19}[name]
+    gated = plan["attrs"].get("gated", True)
+    unit = {"hidden_states_scale": 2.0**-19, "output1_scale_scalar": 2.0**-13 if gated else 2.0**-7, "output1_scale_gate_scalar": 2.0**-14, "output1_scales_scalar": 2.0**-15 if gated else 2.0**-4, "output1_scales_gate_scalar": 2.0**-19}[name]
     return (128 + Draw(plan["seed"], name).below(np.arange(int(np.prod(shape))), 256)) * unit
 
 

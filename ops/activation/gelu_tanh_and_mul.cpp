@@ -1,44 +1,13 @@
 #include "ops/activation/gelu_tanh_and_mul.h"
 
-#include <cmath>
-
-#include "core/fixed_math.h"
-#include "ops/base/golden_output.h"
-#include "quant/hopper/fast_math.h"
+#include "ops/rows/gelu.h"
 
 namespace dodona::ops {
 namespace {
 
-/// sqrt(2/pi) and the cubic's coefficient as the kernels have them, in fp32.
-constexpr float sqrt_two_over_pi = 0.7978845608028654f, cubic = 0.044715f;
-
-/// With z = sqrt(2/pi) * (g + 0.044715 g^3): z has at most 5 roundings, none of which cancels; tanh' = 1 - tanh^2 passes them on. tanh
-/// itself is off by `tanh_error`, relative; 1 + tanh is rounded. For g below about -2 that is much against 1 + tanh itself, so the slack is
-/// absolute. Two products: 2^-24 each, relative. Beyond |z| = 10 every tanh is +-1 to the bit.
-Bounded gelu_tanh(double g, double tanh_error) {
-  const double inner = g + static_cast<double>(cubic) * g * g * g, z = static_cast<double>(sqrt_two_over_pi) * inner;
-  const double one_plus_tanh = 2.0 * fixed::sigmoid(2.0 * z);
-  const double value = g * 0.5 * one_plus_tanh, magnitude = std::fabs(value);
-  if (value == 0 || !std::isfinite(value)) return {value, 0.0};
-  const double products = 2.0 * f32_eps * magnitude;
-  if (z < -10.0) return {value, magnitude + products};
-  double sum_error = one_plus_tanh * f32_eps;
-  if (z < 10.0) {
-    const double tanh = fixed::tanh(z);
-    sum_error += std::fabs(tanh) * tanh_error + (1.0 - tanh * tanh) * std::fabs(z) * 5.0 * f32_eps;
-  }
-  return {value, std::fabs(g) * 0.5 * sum_error + products};
-}
-
-float hopper_gelu_tanh(float g) {
-  namespace hw = quant::hopper;
-  const float inner = hw::fma(hw::mul(hw::mul(cubic, g), g), g, g);
-  return hw::mul(g, hw::mul(0.5f, hw::add(1.0f, hw::tanh(hw::mul(sqrt_two_over_pi, inner)))));
-}
-
 void golden(const GeluTanhAndMul& op, const Exec& exec, Reference* reference) {
-  const auto measured = [](double g) { return gelu_tanh(g, 0x1p-16); };
-  const auto documented = [](double g) { return gelu_tanh(g, 0x1p-11); };
+  const auto measured = [](double g) { return gelu_tanh(g, tanh_error_measured); };
+  const auto documented = [](double g) { return gelu_tanh(g, tanh_error_documented); };
   golden_act_and_mul(act_and_mul(op), op.tanh_error == "measured" ? +measured : +documented, exec, reference);
 }
 void fast(const GeluTanhAndMul& op, const Exec& exec) {

@@ -37,13 +37,13 @@ std::string name_of(Form form) {
 }
 
 struct Sizes {
-  std::int64_t tokens, slots, experts, hidden, width;
+  std::int64_t tokens, slots, experts, hidden, width, sums;  ///< the last: of the first product
 };
 /// Of weights alone, which may be packed before there is a call, there are no tokens.
 Sizes sizes_of(const CutlassFusedMoe& op) {
   const bool call = op.input.defined();
-  return {call ? op.input.size(0) : 0, call ? op.token_selected_experts.size(1) : 0, op.fc1_expert_weights.size(0),
-          op.fc2_expert_weights.size(1), op.fc1_expert_weights.size(1) / 2};
+  return {call ? op.input.size(0) : 0,   call ? op.token_selected_experts.size(1) : 0,       op.fc1_expert_weights.size(0),
+          op.fc2_expert_weights.size(1), op.fc1_expert_weights.size(1) / (op.gated ? 2 : 1), op.fc1_expert_weights.size(1)};
 }
 
 // ---- what must fit
@@ -107,9 +107,9 @@ Scales scales_of(const CutlassFusedMoe& op, Form form) {
   switch (form) {
     case Form::half: return {};
     case Form::fp8: return {.dequant = each, .fc2_act = one_or_each};
-    case Form::fp8_blocks: return {.fc1_weight = blocks(2 * s.width, s.hidden), .fc2_weight = blocks(s.hidden, s.width)};
+    case Form::fp8_blocks: return {.fc1_weight = blocks(s.sums, s.hidden), .fc2_weight = blocks(s.hidden, s.width)};
     default: {
-      Scales scales{.fc1_weight = weight_tiles(2 * s.width, s.hidden),
+      Scales scales{.fc1_weight = weight_tiles(s.sums, s.hidden),
                     .dequant = each,
                     .fc2_act = one_or_each,
                     .fc2_weight = weight_tiles(s.hidden, s.width)};
@@ -129,6 +129,9 @@ void check(const CutlassFusedMoe& op) {
   require_rank("tp_rank", op.tp_rank, "tp_size", op.tp_size);
   require_rank("ep_rank", op.ep_rank, "ep_size", op.ep_size);
   require_types(op, form);
+  const bool swiglu = op.activation == "silu" && op.gated, both = swiglu && op.limited == "gate";
+  check_moe_parameters(
+      op, {{"swiglu_alpha", &op.swiglu_alpha, both}, {"swiglu_beta", &op.swiglu_beta, both}, {"swiglu_limit", &op.swiglu_limit, swiglu}});
   const std::int64_t block = block_of(form);
   require_columns("input", op.input, "fc2_expert_weights", s.hidden, form == Form::fp4, block);
   require_columns("fc1_expert_weights", op.fc1_expert_weights, "fc2_expert_weights", s.hidden, is_fp4(form), block);
@@ -226,7 +229,7 @@ std::vector<TokenExperts> routes_of(const CutlassFusedMoe& op) {
 
 void take_weights(const CutlassFusedMoe& op, WholeMoe& moe) {
   const Sizes s = sizes_of(op);
-  moe.first = {.codes = op.fc1_expert_weights, .scales = op.fc1_weight_scale, .n = 2 * s.width, .k = s.hidden};
+  moe.first = {.codes = op.fc1_expert_weights, .scales = op.fc1_weight_scale, .n = s.sums, .k = s.hidden};
   moe.second = {.codes = op.fc2_expert_weights, .scales = op.fc2_weight_scale, .n = s.hidden, .k = s.width};
 }
 
@@ -236,7 +239,9 @@ WholeMoe whole(const CutlassFusedMoe& op) {
   WholeMoe moe{.scheme = scheme_of(op, form), .x = op.input};
   if (form == Form::fp4) moe.x_scales = untiled(op.input_sf, s.tokens, s.hidden / 16);
   take_weights(op, moe);
-  moe.gate_factor = moe.up_factor = op.fc1_dequant;
+  moe.activation = moe_activation(op);
+  moe.gate_factor = op.fc1_dequant;
+  if (op.gated) moe.up_factor = op.fc1_dequant;
   moe.out_factor = op.fc2_dequant;
   moe.rows_encode = op.fc1_act_scale;
   moe.activated_encode = op.fc2_act_scale;
@@ -329,6 +334,8 @@ void run_prepared(const CutlassFusedMoe& op, const Prepared& prepared, const Exe
 
 std::optional<Refusal> unsupported(const CutlassFusedMoe& op, Mode mode) {
   if (!of_a_gpu(mode)) return {};
+  if (mode == Mode::hopper && (op.activation != "silu" || !op.gated || op.limited != "gate"))
+    return Refusal{"gate_activation", "is not that of SwiGLU, of which alone an H100's numbers are known"};
   if (op.finalize == "fused") return Refusal{"finalize", "is fused, whose atomics add in no fixed order"};
   const bool hopper = mode == Mode::hopper;
   if (op.use_deepseek_fp8_block_scale && !hopper)
@@ -366,7 +373,7 @@ so is every sum; f16 that may leave its range in some order is not compared; wit
 restart every 128 as fp8_gemm_nt; NVFP4 as cutlass_fp4_group_mm.
  Evidence: recordings of an H100 (FlashInfer v0.5.3) in 16 bits, fp8 and fp8 of blocks: whatever tile, and whether operands are swapped, the
 bits of finalize=separate are the same, and hopper mode's. There K is one ascending chain, of blocks one for each 128; silu is silu_and_mul's;
-of blocks q = 448 * rcp(amax) and scale = rcp(q), approximate; sums over slots in order. NVFP4: sources alone. Not here: activations but SwiGLU, MXFP4 and 4-bit integers as weights (which upstream's Python
+of blocks q = 448 * rcp(amax) and scale = rcp(q), approximate; sums over slots in order. NVFP4: sources alone. Of other activations: sources alone. Not here: Situ, MXFP4 and 4-bit integers as weights (which upstream's Python
 functions of that version cannot pass), all-to-all, min_latency_mode, which upstream refuses too. Blackwell mode is a model, K in one
 ascending chain.)",
       .golden = golden<MoeMistake::none>,
@@ -395,22 +402,30 @@ ascending chain.)",
                     golden<MoeMistake::next_experts_factors>},
                    {"first-experts-encode-scale", "activated numbers are quantized with the first expert's scale",
                     golden_with_one_encode_scale},
-                   {"limit-behind-silu", "the limit is applied to the activated gate, not to the gate itself",
-                    golden<MoeMistake::limit_behind_silu>, true},
+                   {"limit-behind-silu", "the limit is applied to the activated gate, not to the gate itself, or the other way round",
+                    golden<MoeMistake::limit_misplaced>, true},
                    {"activated-in-full-precision", "nothing is rounded between the two products", golden<MoeMistake::activated_in_fp32>,
                     true}},
       .customary = {{"output", CustomaryKind::close, 1e-1, 1e-1, "tests/moe/test_trtllm_cutlass_fused_moe.py"}},
-      .cases = {"T=5 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64",
-                "T=7 X=96 K=3 L=3 I=48 X1=96 H=96 Y=48 --dtype input=f16 --dtype fc1_expert_weights=f16 --attr ep_size=2 --attr ep_rank=1 "
-                "--attr tp_size=2 --attr tp_rank=1 --with fc1_expert_biases --with fc2_expert_biases --attr finalize=fused" +
-                    f16_all + limits,
-                "T=6 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64 A2=4 --with fc1_expert_biases --with fc2_expert_biases" + fp8,
-                "T=4 X=64 K=1 L=2 I=32 X1=64 H=64 Y=32 A2=1 --without token_final_scales" + fp8 + f16_all,
-                "T=6 X=256 K=2 L=3 I=128 X1=256 H=256 Y=128 R1=2 C1=2 R2=2 C2=1" + blocks,
-                "T=6 X=64 K=2 L=4 I=64 X1=64 H=128 Y=32 R1=128 C1=8 A2=4 R2=128 C2=4 --dtype input=u8 --with input_sf "
-                "--attr accumulator=tcgen05" +
-                    fp4,
-                "T=6 X=128 K=2 L=4 I=64 X1=64 H=128 Y=32 A1=4 R1=128 C1=8 A2=1 R2=128 C2=4" + fp4},
+      .cases =
+          {"T=5 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64",
+           "T=7 X=96 K=3 L=3 I=48 X1=96 H=96 Y=48 --dtype input=f16 --dtype fc1_expert_weights=f16 --attr ep_size=2 --attr ep_rank=1 "
+           "--attr tp_size=2 --attr tp_rank=1 --with fc1_expert_biases --with fc2_expert_biases --attr finalize=fused" +
+               f16_all + limits,
+           "T=6 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64 A2=4 --with fc1_expert_biases --with fc2_expert_biases" + fp8,
+           "T=4 X=64 K=1 L=2 I=32 X1=64 H=64 Y=32 A2=1 --without token_final_scales" + fp8 + f16_all,
+           "T=6 X=256 K=2 L=3 I=128 X1=256 H=256 Y=128 R1=2 C1=2 R2=2 C2=1" + blocks,
+           "T=6 X=64 K=2 L=4 I=64 X1=64 H=128 Y=32 R1=128 C1=8 A2=4 R2=128 C2=4 --dtype input=u8 --with input_sf "
+           "--attr accumulator=tcgen05" +
+               fp4,
+           "T=6 X=128 K=2 L=4 I=64 X1=64 H=128 Y=32 A1=4 R1=128 C1=8 A2=1 R2=128 C2=4" + fp4,
+           "T=5 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64 --attr gate_activation=gelu --with fc1_expert_biases",
+           "T=5 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64 --attr gate_activation=gelu_tanh --attr finalize=fused",
+           "T=5 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64 --attr limited=activated --with swiglu_limit",
+           "T=5 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64 A2=1 --attr gated=false --attr gate_activation=silu" + fp8,
+           "T=6 X=128 K=2 L=4 I=64 X1=64 H=128 Y=32 A1=1 R1=128 C1=8 A2=1 R2=128 C2=4 --attr gated=false --attr gate_activation=relu2" +
+               fp4,
+           "T=5 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64 --attr gated=false --attr gate_activation=relu --with fc1_expert_biases"},
       // Sums of so many normal numbers cancel below what codes that fall the other way may add up to: such a check would say nothing.
       .bench_cases = {"T=1 X=7168 K=8 L=8 I=2048 X1=7168 H=7168 Y=2048 R1=32 C1=56 R2=56 C2=16 --dist wide-exponent" + blocks,
                       "T=16 X=7168 K=4 L=8 I=2048 X1=3584 H=7168 Y=1024 A1=1 R1=4096 C1=448 A2=1 R2=7168 C2=128" + fp4},

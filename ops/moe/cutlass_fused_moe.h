@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/define.h"
+#include "ops/schemes/moe_activation.h"
 
 namespace dodona::ops {
 
@@ -17,8 +17,8 @@ struct CutlassFusedMoe {
   Tensor output;
   DType output_dtype = bf16;
   std::int64_t tp_size = 1, tp_rank = 0, ep_size = 1, ep_rank = 0;
-  bool use_deepseek_fp8_block_scale = false;
-  std::string finalize = "separate", accumulator = "blocks";
+  bool use_deepseek_fp8_block_scale = false, gated = true;
+  std::string finalize = "separate", accumulator = "blocks", activation = "silu", limited = "gate";
 
   static constexpr OpInfo info{"cutlass_fused_moe", Category::moe, Source::flashinfer};
   void describe(auto& op) {
@@ -35,9 +35,9 @@ struct CutlassFusedMoe {
         .may_stray()
         .doc("global ids; those that are not of this rank, -1 among them, add nothing");
     op.in("token_final_scales", token_final_scales, {f32}, "T K").layout(Layout::contiguous).optional().doc("their weights; none: 1");
-    op.in("fc1_expert_weights", fc1_expert_weights, {bf16, f16, f8_e4m3, u8}, "L 2*I X1")
+    op.in("fc1_expert_weights", fc1_expert_weights, {bf16, f16, f8_e4m3, u8}, "L (1+gated)*I X1")
         .layout(Layout::contiguous)
-        .doc("rows of up, then of gate; H numbers a row, or H/2 bytes of NVFP4");
+        .doc("rows of up, then of gate (of gate alone without gated); H numbers a row, or H/2 bytes of NVFP4");
     op.in("fc2_expert_weights", fc2_expert_weights, same_as("fc1_expert_weights"), "L H Y")
         .layout(Layout::contiguous)
         .doc("I numbers a row, or I/2 bytes");
@@ -52,7 +52,7 @@ struct CutlassFusedMoe {
         .role(Role::scale)
         .optional()
         .kin("f32: a choice below 256, plus 128, times 2^-16; f8_e4m3: 2 to the power of a choice below 4, times 2^-2")
-        .doc("of blocks: f32 [L, 2 I/128, H/128]; of NVFP4 f8_e4m3 in tiles of 128 x 4, [L, align(2 I, 128), H/16]");
+        .doc("of blocks: f32 [L, rows/128, H/128]; of NVFP4 f8_e4m3 in tiles of 128 x 4, [L, align(rows, 128), H/16]");
     op.in("fc1_dequant", fc1_dequant, {f32}, "L")
         .layout(Layout::contiguous)
         .role(Role::scale)
@@ -76,7 +76,7 @@ struct CutlassFusedMoe {
         .on_request()
         .kin("a choice below 256, plus 128, times 2^-19")
         .doc("factor of the second product");
-    op.in("fc1_expert_biases", fc1_expert_biases, dtype_of_attr("output_dtype"), "L 2*I")
+    op.in("fc1_expert_biases", fc1_expert_biases, dtype_of_attr("output_dtype"), "L (1+gated)*I")
         .layout(Layout::contiguous)
         .on_request()
         .doc("added to gate and up once they are rounded");
@@ -103,6 +103,7 @@ struct CutlassFusedMoe {
     op.attr("ep_rank", ep_rank, between(0, 1023)).doc("which of them this is: its experts begin at ep_rank * L");
     op.attr("use_deepseek_fp8_block_scale", use_deepseek_fp8_block_scale)
         .doc("bf16 tokens and weights of e4m3 with scales of 128 x 128: tokens are quantized here");
+    describe_moe_activation(op, *this);
     op.choice("finalize", finalize, {"separate", "fused"})
         .doc(
             "separate: results are rounded, then weighted and added in fp32; fused: as upstream's tuner may choose, weighted results are "

@@ -30,6 +30,7 @@ std::unique_ptr<Op> op_trtllm_bf16_moe() {
       {"read-unshuffled", "shuffled weights are read row by row", ops::Functions::golden<ops::MoeMistake::read_unshuffled>});
   all.customary = {{"output", CustomaryKind::close, 0.85, 0.1, "tests/moe/trtllm_gen_fused_moe_utils.py (of 92.5 % of the elements)"}};
   all.cases = ops::trtllm_cases("");
+  for (const std::string& line : ops::trtllm_activation_cases()) all.cases.push_back(line);
   all.bench_cases = ops::trtllm_bench_cases("");
   return define<ops::TrtllmBf16Moe>(std::move(all));
 }

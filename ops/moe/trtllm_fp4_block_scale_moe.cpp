@@ -55,7 +55,7 @@ void make_inputs(TrtllmFp4BlockScaleMoe& op, std::uint64_t seed) {
     const InputDraw draw(seed, name);
     for (std::int64_t e = 0; e < factors.elements(); ++e) factors.as<float>()[e] = static_cast<float>(128 + draw.below(e, 256)) * unit;
   };
-  fill(op.output1_scale_scalar, "output1_scale_scalar", 0x1p-13f);
+  fill(op.output1_scale_scalar, "output1_scale_scalar", op.gated ? 0x1p-13f : 0x1p-7f);
   fill(op.output1_scale_gate_scalar, "output1_scale_gate_scalar", 0x1p-14f);
 }
 
@@ -97,6 +97,7 @@ code.)" + std::string(ops::trtllm_moe_contract);
       "local_num_experts=4 "
       "--attr arithmetic=reference --attr activation_global_scale=0.5 --with hidden_states_global_scale --with gemm1_global_scale "
       "--with gemm2_global_scale --without output1_scale_scalar --without output1_scale_gate_scalar --without output2_scale_scalar");
+  for (const std::string& line : ops::trtllm_activation_cases()) all.cases.push_back(line);
   all.bench_cases = ops::trtllm_bench_cases("");
   return define<ops::TrtllmFp4BlockScaleMoe>(std::move(all));
 }

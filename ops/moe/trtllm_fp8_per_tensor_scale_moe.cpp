@@ -27,7 +27,7 @@ void make_inputs(TrtllmFp8PerTensorScaleMoe& op, std::uint64_t seed) {
     const InputDraw draw(seed, name);
     for (std::int64_t e = 0; e < factors.elements(); ++e) factors.as<float>()[e] = static_cast<float>(128 + draw.below(e, 256)) * unit;
   };
-  fill(op.output1_scales_scalar, "output1_scales_scalar", 0x1p-15f);
+  fill(op.output1_scales_scalar, "output1_scales_scalar", op.gated ? 0x1p-15f : 0x1p-4f);
   fill(op.output1_scales_gate_scalar, "output1_scales_gate_scalar", 0x1p-19f);
 }
 
@@ -73,6 +73,7 @@ y is rounded to bf16 before it is weighted.)" +
   all.cases.push_back(
       "T=4 H=128 --attr num_experts=4 --attr top_k=1 --attr routing_method_type=Llama4 --attr intermediate_size=128 "
       "--attr local_num_experts=4 --attr use_routing_scales_on_input=true");
+  for (const std::string& line : ops::trtllm_activation_cases()) all.cases.push_back(line);
   all.bench_cases = ops::trtllm_bench_cases("");
   return define<ops::TrtllmFp8PerTensorScaleMoe>(std::move(all));
 }

@@ -14,8 +14,9 @@ struct TrtllmFp8PerTensorScaleMoe {
                local_num_experts = 0;
   std::int64_t tile_tokens_dim = 8;
   double routed_scaling_factor = 1.0;
-  bool use_routing_scales_on_input = false, norm_topk_prob = true, record_routing = false, use_shuffled_weight = true, do_finalize = true;
-  std::string routing_method_type = "Default", arithmetic = "kernel";
+  bool gated = true, use_routing_scales_on_input = false, norm_topk_prob = true, record_routing = false, use_shuffled_weight = true,
+       do_finalize = true;
+  std::string routing_method_type = "Default", arithmetic = "kernel", activation = "silu";
 
   static constexpr OpInfo info{"trtllm_fp8_per_tensor_scale_moe", Category::moe, Source::flashinfer};
   std::int64_t hidden() const { return hidden_states.size(1); }
@@ -27,14 +28,14 @@ struct TrtllmFp8PerTensorScaleMoe {
         "routed_scaling_factor, use_routing_scales_on_input, tile_tokens_dim, routing_method_type");
     describe_trtllm_routing(op, *this);
     op.in("hidden_states", hidden_states, {f8_e4m3}, "T H").layout(Layout::contiguous).doc("a token a row");
-    op.in("gemm1_weights", gemm1_weights, {f8_e4m3}, "local_num_experts 2*intermediate_size H")
+    op.in("gemm1_weights", gemm1_weights, {f8_e4m3}, "local_num_experts (1+gated)*intermediate_size H")
         .layout(Layout::contiguous)
         .doc("rows of up, then of gate, shuffled");
     op.in("output1_scales_scalar", output1_scales_scalar, {f32}, "local_num_experts")
         .layout(Layout::contiguous)
         .role(Role::scale)
-        .kin("a choice below 256, plus 128, times 2^-15: quantized activations that seldom saturate")
-        .doc("factor of up: scales of rows and weights, over that of what the second product takes");
+        .kin("a choice below 256, plus 128, times 2^-15 (2^-4 without gated): quantized activations that seldom saturate")
+        .doc("factor of up: scales of rows and weights, over that of what the second product takes; without gated 1 over the latter alone");
     op.in("output1_scales_gate_scalar", output1_scales_gate_scalar, {f32}, "local_num_experts")
         .layout(Layout::contiguous)
         .role(Role::scale)

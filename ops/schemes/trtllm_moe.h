@@ -8,7 +8,7 @@
 
 #include "core/define.h"
 #include "ops/routing/trtllm_router.h"
-#include "ops/schemes/whole_moe.h"
+#include "ops/schemes/moe_activation.h"
 #include "quant/swizzle.h"
 
 namespace dodona::ops {
@@ -78,6 +78,7 @@ void describe_trtllm_activation(auto& op, Op& fields) {
       .role(Role::scale)
       .on_request()
       .doc("gate is at most this, up at most this in magnitude");
+  if constexpr (requires { fields.activation; }) describe_moe_activation(op, fields);
 }
 
 /// Sizes and forms of the experts.
@@ -196,15 +197,17 @@ WholeMoe trtllm_moe(const Op& op, const MoeScheme& scheme, std::vector<TokenExpe
   moe.x = op.hidden_states;
   // Sizes by the weights: they may be packed alone.
   const auto rows_of = [](const Tensor& weights) { return weights.size(weights.rank() == 3 ? 1 : 2); };
-  const std::int64_t hidden = rows_of(op.gemm2_weights), width = rows_of(op.gemm1_weights) / 2;
-  moe.first = {.codes = op.gemm1_weights, .n = 2 * width, .k = hidden};
+  const std::int64_t hidden = rows_of(op.gemm2_weights), sums = rows_of(op.gemm1_weights);
+  if constexpr (requires { op.activation; }) moe.activation = moe_activation(op);
+  const std::int64_t width = moe.activation.gated ? sums / 2 : sums;
+  moe.first = {.codes = op.gemm1_weights, .n = sums, .k = hidden};
   moe.second = {.codes = op.gemm2_weights, .n = hidden, .k = width};
   moe.like_reference = op.arithmetic == "reference";
   if constexpr (requires { op.weight_layout; })
     moe.first.block_major = moe.second.block_major = op.weight_layout == 2 && !moe.like_reference;
   if (op.use_shuffled_weight && !moe.like_reference) {
     moe.first.shuffled = moe.second.shuffled = scheme.shuffled;
-    moe.first.alternating = scheme.alternating;
+    moe.first.alternating = scheme.alternating && moe.activation.gated;
   }
   moe.alpha = op.gemm1_alpha;
   moe.beta = op.gemm1_beta;
@@ -288,6 +291,14 @@ void check_trtllm_routes(const Op& op) {
 template <class Op>
 void check_trtllm_moe(const Op& op) {
   check_trtllm_routes(op);
+  if constexpr (requires { op.activation; }) {
+    const MoeActivation activation = moe_activation(op);
+    const bool curved = activation.curve == MoeCurve::silu || activation.curve == MoeCurve::gelu;
+    const bool all = curved && activation.gated;
+    check_moe_parameters(
+        op,
+        {{"gemm1_alpha", &op.gemm1_alpha, all}, {"gemm1_beta", &op.gemm1_beta, all}, {"gemm1_clamp_limit", &op.gemm1_clamp_limit, all}});
+  }
   const auto number = [](std::int64_t n) { return std::to_string(n); };
   if (op.local_expert_offset + op.local_num_experts > op.num_experts)
     throw Error(ErrorCode::bad_value, "", "local_expert_offset",
@@ -329,6 +340,15 @@ inline std::vector<std::string> trtllm_cases(const std::string& more) {
           sizes,
       "T=3 H=128 --attr top_k=1 --attr routing_method_type=Llama4 --with gemm1_alpha --with gemm1_beta --with gemm1_clamp_limit" + sizes,
       "T=3 H=128 --attr top_k=2 --attr routing_method_type=SigmoidRenorm --attr arithmetic=reference" + sizes};
+}
+/// Activations but SwiGLU, of the kernels that have them.
+inline std::vector<std::string> trtllm_activation_cases() {
+  const std::string sizes =
+      "T=4 H=128 --attr top_k=2 --attr routing_method_type=Renormalize --attr num_experts=4 --attr intermediate_size=128 "
+      "--attr local_num_experts=4";
+  return {sizes + " --attr gate_activation=gelu --with gemm1_alpha --with gemm1_beta --with gemm1_clamp_limit",
+          sizes + " --attr gate_activation=relu2 --attr gated=false",
+          sizes + " --attr gate_activation=identity --attr gated=false --attr arithmetic=reference"};
 }
 /// A layer of DeepSeek-R1 of which the visited experts are here.
 inline std::vector<std::string> trtllm_bench_cases(const std::string& more) {
@@ -422,7 +442,7 @@ struct TrtllmFunctions {
          golden<MoeMistake::weighted_before_rounding>, true},
         {"routed-scaling-left-out", "the weights are not multiplied by routed_scaling_factor", golden_unscaled},
         {"local-offset-left-out", "the experts that are here are taken for the first ones", golden_without_offset},
-        {"limit-behind-silu", "the limit is applied to the activated gate, not to the gate itself", golden<MoeMistake::limit_behind_silu>,
+        {"limit-behind-silu", "the limit is applied to the activated gate, not to the gate itself", golden<MoeMistake::limit_misplaced>,
          true},
         {"activated-in-full-precision", "nothing is rounded between the two products", golden<MoeMistake::activated_in_fp32>, true}};
     return functions;

@@ -6,9 +6,11 @@ namespace dodona::ops {
 
 const std::string_view whole_moe_contract = R"(
 For each token and each slot whose expert is local: [u; g] = W1 x, rows of up before rows of gate; h = silu(g) * u, or with alpha, beta
-and limit: g' = min(g, limit), u' = clamp(u, -limit, limit), h = g' / (1 + exp(-alpha g')) * (u' + beta), fp32; y = W2 h; output = rn of
-the sum over slots of weight * y in fp32. Slots of experts elsewhere add nothing. Budget: that of the sums; silu as in silu_and_mul, and
-what is open of g and u carried through it; of numbers that are quantized again, the farthest that any number within reach becomes under any
+and limit: g' = min(g, limit), u' = clamp(u, -limit, limit), h = g' / (1 + exp(-alpha g')) * (u' + beta), fp32 (where an op has
+activation, gated and limited: silu, gelu (erf), gelu_tanh, relu, relu2 = max(g, 0)^2 or identity stand for silu, alpha as in
+act(alpha g') / alpha; gated=false has rows of gate alone and h = act(g); limited=activated: min(act(g), limit) * u'); y = W2 h; output = rn of
+the sum over slots of weight * y in fp32. Slots of experts elsewhere add nothing. Budget: that of the sums; silu, gelu and gelu_tanh (of the documented instruction) as in
+silu_and_mul and its kin, a rounding of relu2, and what is open of g and u carried through them; of numbers that are quantized again, the farthest that any number within reach becomes under any
 scale within reach, 2 ulp for divisions; that, times the magnitudes of W2's numbers, added to the second sums' own budget; the reach of
 rounding y; of the sum over slots, in any order, a rounding for each. Tokens whose choice of experts the keys' intervals leave open, and
 what infinities and NaN reach, are not compared.)";

@@ -23,6 +23,16 @@ enum class MoeNumbers : std::uint8_t {
   nvfp4,       ///< e2m1, e4m3 scales of 1 x 16; those of weights in tiles of 128 x 4
 };
 
+/// What the gate goes through.
+enum class MoeCurve : std::uint8_t { silu, gelu, gelu_tanh, relu, relu2, identity };
+
+/// What becomes of the first product's sums.
+struct MoeActivation {
+  MoeCurve curve = MoeCurve::silu;
+  bool gated = true;            ///< half of the sums is up, and multiplies what the other half becomes
+  bool limits_outcome = false;  ///< the limit is that of the activated gate, not of the gate
+};
+
 /// What a kernel does with them.
 struct MoeScheme {
   MoeNumbers numbers;
@@ -38,7 +48,7 @@ struct MoeScheme {
   bool alternating = false;      ///< and whether rows of up and of gate take turns before it
 };
 
-/// The matrices of all local experts, [L, n, k] in codes. Rows of the first one are up, then gate.
+/// The matrices of all local experts, [L, n, k] in codes. Rows of the first one are up, then gate; gate alone where nothing multiplies it.
 struct MoeMatrix {
   Tensor codes, scales;
   std::int64_t n = 0, k = 0;
@@ -64,16 +74,17 @@ struct TokenExperts {
 /// One call, whatever its op. Tensors may be undefined where their docs say so.
 struct WholeMoe {
   MoeScheme scheme;
+  MoeActivation activation = {};
   Tensor x, x_scales;  ///< [T, H] codes, or numbers that rows_become; scales: f32 [H/128, T] of fp8_blocks, e4m3 [T, H/16] of nvfp4
   MoeMatrix first, second;
-  Tensor gate_factor, up_factor, out_factor;  ///< f32 [L]; undefined: 1
+  Tensor gate_factor, up_factor, out_factor;  ///< f32 [L]; undefined: 1. Without up, up_factor is that of the activated gate
   Tensor first_bias, second_bias;             ///< f32 [L, n]
   Tensor rows_encode, activated_encode;       ///< f32 [L], or one: encode scales of what becomes of rows; undefined: 1
   Tensor alpha, beta, limit;                  ///< f32 [L], of the activation; undefined: 1, 0, none
   std::vector<TokenExperts> routes;
   std::int64_t first_expert = 0;  ///< that is local
   /// As golden mode of upstream's tests has it: nothing is rounded but what the second product takes, and that as bf16 numbers before
-  /// up_factor / gate_factor multiplies them.
+  /// up_factor / gate_factor (or where there is no up, up_factor) multiplies them.
   bool like_reference = false;
   bool factor_after_rounding = false;
   bool weighted_input = false;  ///< weights multiply the first product's sums instead of results
@@ -98,7 +109,7 @@ enum class MoeMistake : std::uint8_t {
   weighted_before_rounding,  ///< results are multiplied by their weights before they are rounded
   read_unshuffled,
   activated_in_fp32,  ///< not quantized between the products
-  limit_behind_silu,  ///< of the gate
+  limit_misplaced,    ///< of what the gate becomes, or of the gate where it is that of the other
 };
 
 void golden_whole_moe(const WholeMoe& moe, const Exec& exec, Reference* reference, MoeMistake mistake = MoeMistake::none);

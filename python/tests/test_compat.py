@@ -1167,8 +1167,12 @@ def test_the_ragged_wrapper_plans_and_runs():
     assert [one.tobytes() for one in wrapper.run_return_lse(*tensors)] == [out.tobytes(), lse.tobytes()]
     buffer = np.zeros_like(lse)
     assert wrapper.run(*tensors, lse=buffer).tobytes() == out.tobytes() and buffer.tobytes() == lse.tobytes()
-    with pytest.raises(compat.Refused, match="window_left is given"):
-        wrapper.plan(args["qo_indptr"], args["kv_indptr"], 4, 4, 192, head_dim_vo=128, causal=True, window_left=7)
+    seen = {"window_left": 1, "logits_soft_cap": 2.5}
+    wrapper.plan(args["qo_indptr"], args["kv_indptr"], 4, 4, 192, head_dim_vo=128, causal=True, sm_scale=0.0721687836, **seen)
+    wanted = dodona.batch_prefill_with_ragged_kv_cache(**{**args, **seen, "return_lse": False})
+    assert wrapper.run(*tensors).tobytes() == np.asarray(wanted).tobytes() != out.tobytes()
+    with pytest.raises(compat.Refused, match="custom_mask is given"):
+        wrapper.plan(args["qo_indptr"], args["kv_indptr"], 4, 4, 192, head_dim_vo=128, custom_mask=np.ones(9, bool))
     with pytest.raises(compat.Refused, match="q has shape"):
         wrapper.plan(args["qo_indptr"], args["kv_indptr"], 8, 4, 192, head_dim_vo=128, causal=True)
         wrapper.run(*tensors)

@@ -331,6 +331,21 @@ def test_one_request_is_the_ragged_kernels():
         assert alone.tobytes() == out.tobytes()
 
 
+def test_one_query_is_the_last_one_of_a_prompt():
+    random = np.random.default_rng(9)
+    q, k, v = (random.standard_normal(shape).astype(np.float16) for shape in ((3, 4, 128), (20, 2, 128), (20, 2, 128)))
+    for how in ({}, {"window_left": 5}, {"logits_soft_cap": 2.0}):
+        whole = flashinfer.single_prefill_with_kv_cache(q, k, v, causal=True, sm_scale=0.1, return_lse=True, **how)
+        one = flashinfer.single_decode_with_kv_cache(q[2], k, v, sm_scale=0.1, return_lse=True, **how)
+        assert one[0].shape == (4, 128) and one[1].shape == (4,)
+        np.testing.assert_allclose(one[0].astype(np.float32), whole[0][2].astype(np.float32), atol=2e-3)
+        np.testing.assert_allclose(one[1], whole[1][2], atol=1e-5)
+        assert flashinfer.single_decode_with_kv_cache(q[2], k, v, sm_scale=0.1, **how).tobytes() == one[0].tobytes()
+    for changes, told in (({"q": q}, "q has shape .3, 4, 128., expected two"), ({"q_scale": 2.0}, "q_scale is given"), ({"k": k[:, :, :64]}, ".*k has shape")):
+        with pytest.raises(compat.Refused, match=f"^single_decode_with_kv_cache: {told}"):
+            flashinfer.single_decode_with_kv_cache(**{"q": q[2], "k": k, "v": v, **changes})
+
+
 @pytest.mark.parametrize(
     "changes, told",
     [
@@ -338,7 +353,7 @@ def test_one_request_is_the_ragged_kernels():
         ({"kv_layout": "DNH"}, "kv_layout is 'DNH', expected NHD or HND"),
         ({"scale_k": 2.0}, "scale_k is given, offered is None"),
         ({"k_scale": 2.0}, "k_scale is given, offered is None"),
-        ({"window_left": 3}, "BatchPrefillWithRaggedKVCacheWrapper: window_left is given"),
+        ({"custom_mask": np.ones(9, bool)}, "BatchPrefillWithRaggedKVCacheWrapper: custom_mask is given"),
         ({"o_dtype": np.dtype(np.float32)}, "o_dtype is float32, offered is that of q"),
     ],
 )
@@ -352,3 +367,38 @@ def test_what_tests_ask_of_the_machine_is_answered():
     from dodona.compat.flashinfer import cutile, utils
 
     assert cutile.is_cuda_tile_available() is False and utils.is_sm12x_supported("cuda") is False and utils.is_sm100a_supported("cuda") is True
+
+
+@pytest.mark.parametrize("mode", [None, "golden"])
+def test_states_of_different_numbers_are_merged_as_each_number_alone(mode):
+    from dodona.compat.flashinfer.triton import cascade
+
+    random = np.random.default_rng(4)
+    v, s = random.standard_normal((7, 2, 64)).astype(np.float16), random.standard_normal((7, 2)).astype(np.float32)
+    s[3] = -np.inf
+    merged, sums = cascade.variable_length_merge_states(v, s, np.array([0, 2, 2, 3, 4, 7], np.int32), mode=mode)
+    for t, (a, b) in enumerate(((0, 2), (2, 3), (4, 7))):
+        token = (0, 2, 4)[t]
+        wanted = dodona.merge_states(v[None, a:b], s[None, a:b], mode=mode)
+        assert merged[token].tobytes() == np.asarray(wanted[0])[0].tobytes() and sums[token].tobytes() == np.asarray(wanted[1])[0].tobytes()
+    for token in (1, 3):  # none, and one without keys
+        assert not merged[token].any() and (sums[token] == -5e4).all()
+    assert cascade.merge_states(v[None, :2], s[None, :2])[0].tobytes() == merged[:1].tobytes() or mode
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"indptr": np.array([0, 5, 4])}, r"indptr is \[0, 5, 4\], expected offsets that do not fall and stay within 4"),
+        ({"indptr": np.array([0, 5])}, r"indptr is \[0, 5\], expected offsets"),
+        ({"indptr": np.zeros(2, np.float32)}, "indptr is f32, expected i32 or i64"),
+        ({"s": np.zeros((4, 3), np.float32)}, r"s has shape \[4, 3\], expected \[4, 2\]"),
+        ({"v": np.zeros((4, 2, 8), np.float32)}, "v is f32, expected bf16 or f16"),
+    ],
+)
+def test_what_states_do_not_fit_is_named(changes, told):
+    from dodona.compat.flashinfer.triton import cascade
+
+    given = {"v": np.zeros((4, 2, 8), np.float16), "s": np.zeros((4, 2), np.float32), "indptr": np.array([0, 4])}
+    with pytest.raises(compat.Refused, match=f"^variable_length_merge_states: {told}"):
+        cascade.variable_length_merge_states(**{**given, **changes})

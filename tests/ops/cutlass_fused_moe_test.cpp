@@ -5,6 +5,7 @@
 
 #include <Eigen/Dense>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "quant/e2m1.h"
 #include "quant/nibble.h"
 #include "quant/swizzle.h"
+#include "whole_moe_curve.h"
 
 namespace dodona {
 namespace {
@@ -91,13 +93,17 @@ Matrix rows(const Arguments& a, std::int64_t e) {
 Matrix mixture(const Arguments& a, DType type) {
   const Tensor &ids = *a.find("token_selected_experts"), &weights = *a.find("token_final_scales");
   const bool e4m3 = a.find("input")->dtype() == DType::f8_e4m3;
+  const CurveOfCall curve(a);
   const Tensor* const scales = a.find("fc1_weight_scale");
   const auto narrow = [&](Matrix& m) { m = m.unaryExpr([&](double v) { return rounded(type, v); }); };
   Matrix out = Matrix::Zero(tokens, hidden);
   for (std::int64_t e = 0; e < experts; ++e) {
-    Matrix sums = rows(a, e) * weight(a, "fc1", e, 2 * width).transpose() * each(a, "fc1_dequant", e, 1.0);
+    Matrix sums = rows(a, e) * weight(a, "fc1", e, curve.halves() * width).transpose() * each(a, "fc1_dequant", e, 1.0);
     narrow(sums);
-    Matrix h = sums.leftCols(width).cwiseProduct(sums.rightCols(width).unaryExpr([](double g) { return g / (1.0 + std::exp(-g)); }));
+    const double limit = each(a, "swiglu_limit", e, std::numeric_limits<double>::infinity());
+    Matrix h = sums.rightCols(width).unaryExpr(
+        [&](double g) { return curve.limits_outcome ? std::min(curved(curve.name, g), limit) : curved(curve.name, std::min(g, limit)); });
+    if (curve.gated) h = h.cwiseProduct(sums.leftCols(width).unaryExpr([&](double u) { return std::clamp(u, -limit, limit); }));
     const double encode = each(a, "fc2_act_scale", e, 1.0);
     if (e4m3) {
       h = h.unaryExpr([&](double v) { return rounded(DType::f8_e4m3, std::clamp(v * encode, -448.0, 448.0)); });
@@ -119,7 +125,27 @@ Tensor stored(const Matrix& m, DType type) {
   return t;
 }
 
-const std::vector<std::string> forms{half, half + with_f16, fp8, blocks, fp4, fp4_here, fp4 + " --attr accumulator=tcgen05"};
+const std::string alone = " --attr gated=false --attr gate_activation=", fp4_alone = [] {
+  std::string line = fp4_here;
+  return line.replace(line.find("R1=256"), 6, "R1=128");
+}();
+const std::vector<std::string> forms{half,
+                                     half + with_f16,
+                                     fp8,
+                                     blocks,
+                                     fp4,
+                                     fp4_here,
+                                     fp4 + " --attr accumulator=tcgen05",
+                                     half + " --attr gate_activation=gelu",
+                                     half + " --attr gate_activation=gelu_tanh",
+                                     half + " --attr limited=activated --with swiglu_limit",
+                                     half + " --with swiglu_limit",
+                                     fp8 + " --attr gate_activation=gelu",
+                                     half + alone + "gelu",
+                                     half + alone + "relu",
+                                     fp8 + alone + "silu",
+                                     fp4_alone + alone + "relu2",
+                                     half + alone + "identity"};
 DType type_of(const std::string& form) {
   return form == half + with_f16 ? DType::f16 : DType::bf16;
 }
@@ -306,6 +332,11 @@ TEST(CutlassFusedMoe, WhatDoesNotFitIsRefusedByName) {
   expect_refused(with(plain, "ep_rank", std::int64_t{1}), "ep_rank");
   expect_refused(with(plain, "tp_rank", std::int64_t{1}), "tp_rank");
   expect_refused(with(plain, "output_dtype", DType::f16), "output_dtype");
+  expect_refused(with(plain, "gated", false), "fc2_expert_weights");
+  expect_refused(with(with(plain, "swiglu_alpha", filled(DType::f32, {experts}, 1.0)), "gate_activation", std::string("gelu")),
+                 "swiglu_alpha");
+  expect_refused(with(op.case_of(half + " --with swiglu_limit"), "gate_activation", std::string("relu2")), "swiglu_limit");
+  expect_refused(with(op.case_of(half + " --with swiglu_beta"), "limited", std::string("activated")), "swiglu_beta");
   expect_refused(with(plain, "input", filled(DType::f16, {tokens, hidden}, 1.0)), "fc1_expert_weights");
   expect_refused(with(plain, "input", filled(DType::bf16, {tokens, 64}, 1.0)), "input");
   expect_refused(with(plain, "fc1_dequant", filled(DType::f32, {experts}, 1.0)), "fc1_dequant");
@@ -324,7 +355,8 @@ TEST(CutlassFusedMoe, WhatDoesNotFitIsRefusedByName) {
 TEST(CutlassFusedMoe, AGpusModeSaysWhatNoneComputes) {
   for (const std::string& form : {blocks, half + " --attr finalize=fused"})
     EXPECT_THROW(op.outputs(op.case_of(form), in_mode(Mode::blackwell)), Error) << form;
-  for (const std::string& form : {fp4, fp4_here, half + " --attr finalize=fused"})
+  for (const std::string& form :
+       {fp4, fp4_here, half + " --attr finalize=fused", half + " --attr gate_activation=gelu", half + alone + "silu"})
     EXPECT_THROW(op.outputs(op.case_of(form), in_mode(Mode::hopper)), Error) << form;
 }
 

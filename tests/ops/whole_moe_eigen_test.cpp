@@ -10,6 +10,7 @@
 #include "quant/e2m1.h"
 #include "quant/nibble.h"
 #include "quant/swizzle.h"
+#include "whole_moe_curve.h"
 
 namespace dodona {
 namespace {
@@ -111,16 +112,18 @@ std::vector<std::pair<std::int64_t, double>> route(const Arguments& a, std::int6
 }
 
 Matrix mixture(const Straight& kernel, const Arguments& a) {
+  const CurveOfCall curve(a);
   const Matrix x = kernel.rows(a);
   Matrix out = Matrix::Zero(tokens, hidden);
   for (std::int64_t e = 0; e < experts; ++e) {
-    const Matrix first = kernel.weight(a, "gemm1_weights", e, 2 * width, hidden),
+    const Matrix first = kernel.weight(a, "gemm1_weights", e, curve.halves() * width, hidden),
                  second = kernel.weight(a, "gemm2_weights", e, hidden, width);
     Matrix sums = x * first.transpose();
-    sums.leftCols(width) *= factor(a, "output1_scale", e);
+    if (curve.gated) sums.leftCols(width) *= factor(a, "output1_scale", e);
     sums.rightCols(width) *= factor(a, "output1_scale_gate", e);
     kernel.between(sums);
-    Matrix h = sums.leftCols(width).cwiseProduct(sums.rightCols(width).unaryExpr([](double g) { return g / (1.0 + std::exp(-g)); }));
+    Matrix h = sums.rightCols(width).unaryExpr([&](double g) { return curved(curve.name, g); });
+    h = curve.gated ? Matrix(h.cwiseProduct(sums.leftCols(width))) : Matrix(h * factor(a, "output1_scale", e));
     kernel.activated(h);
     Matrix y = h * second.transpose() * factor(a, "output2_scale", e);
     to_bf16(y);
@@ -137,6 +140,14 @@ const std::vector<Straight> straight{
     {"trtllm_fp4_block_scale_moe", "", fp4_rows, fp4_weight, keep, to_nvfp4},
     {"trtllm_fp8_per_tensor_scale_moe", "", plain_rows, plain_weight, keep, to_fp8_as_it_is},
     {"trtllm_fp4_block_scale_moe", " --attr accumulator=tcgen05", fp4_rows, fp4_weight, keep, to_nvfp4},
+    {"trtllm_bf16_moe", " --attr weight_layout=0 --attr gate_activation=gelu", plain_rows, plain_weight, keep, to_bf16},
+    {"trtllm_bf16_moe", " --attr weight_layout=0 --attr gate_activation=gelu --attr gated=false", plain_rows, plain_weight, keep, to_bf16},
+    {"trtllm_fp4_block_scale_moe", " --attr gate_activation=gelu", fp4_rows, fp4_weight, keep, to_nvfp4},
+    {"trtllm_fp4_block_scale_moe", " --attr gate_activation=relu2 --attr gated=false", fp4_rows, fp4_weight, keep, to_nvfp4},
+    {"trtllm_fp4_block_scale_moe", " --attr gate_activation=identity --attr gated=false", fp4_rows, fp4_weight, keep, to_nvfp4},
+    {"trtllm_fp8_per_tensor_scale_moe", " --attr gate_activation=relu2 --attr gated=false", plain_rows, plain_weight, keep,
+     to_fp8_as_it_is},
+    {"trtllm_fp8_per_tensor_scale_moe", " --attr gate_activation=gelu_tanh", plain_rows, plain_weight, keep, to_fp8_as_it_is},
 };
 
 TEST(WholeMoe, AStraightLineOfMatricesLiesWithinTheDerivedBudget) {

@@ -55,10 +55,11 @@ struct ActivatedRow {
   std::vector<Bounded> numbers;
 
   ActivatedRow(const WholeMoe& moe, Silu silu, std::int64_t expert, std::vector<Bounded> gate, std::vector<Bounded> up,
-               bool limit_behind_silu) {
+               bool limit_misplaced) {
     const Requantizer between = sums_become(moe);
     const float* bias = bias_behind(moe, moe.first_bias, expert);
     for (auto* half : {&up, &gate}) {
+      if (half == &up && !moe.activation.gated) continue;
       if (!between.keeps()) {
         std::vector<double> values(half->size()), open(half->size());
         requantize(between, *half, {.values = values.data(), .open = open.data()});
@@ -67,9 +68,9 @@ struct ActivatedRow {
       if (bias == nullptr) continue;
       for (Bounded& number : *half) number = rounded_f32(number + Bounded{static_cast<double>(*bias++)});
     }
-    for (std::size_t i = 0; i < gate.size(); ++i) numbers.push_back(activated(moe, silu, expert, gate[i], up[i], limit_behind_silu));
+    for (std::size_t i = 0; i < gate.size(); ++i) numbers.push_back(activated(moe, silu, expert, gate[i], up[i], limit_misplaced));
     if (!moe.factor_after_rounding) return;
-    const double factor = static_cast<double>(factor_of(moe.up_factor, expert)) / static_cast<double>(factor_of(moe.gate_factor, expert));
+    const double factor = factor_behind(moe, expert);
     for (Bounded& number : numbers) number = rounded_f32(rounded_to(DType::bf16, number) * factor);
   }
 };
@@ -158,10 +159,11 @@ class GoldenMoe {
       const Bounded weight = weight_of(moe_, group.pairs[static_cast<std::size_t>(i)]);
       for (std::int64_t j = 0; j < width; ++j) {
         gate.push_back(sums.at(row + halves_.gate(j)));
-        up.push_back(sums.at(row + halves_.up(j)));
-        if (moe_.weighted_input) gate.back() = product_f32(gate.back(), weight), up.back() = product_f32(up.back(), weight);
+        if (moe_.weighted_input) gate.back() = product_f32(gate.back(), weight);
+        up.push_back(halves_.both ? sums.at(row + halves_.up(j)) : Bounded{static_cast<double>(lone_factor(moe_, group.expert))});
+        if (moe_.weighted_input && halves_.both) up.back() = product_f32(up.back(), weight);
       }
-      const ActivatedRow activated(moe_, silu, group.expert, std::move(gate), std::move(up), mistake_ == MoeMistake::limit_behind_silu);
+      const ActivatedRow activated(moe_, silu, group.expert, std::move(gate), std::move(up), mistake_ == MoeMistake::limit_misplaced);
       requantize(requantizer(group.expert), activated.numbers,
                  {.codes = rows.row(i), .scales = rows.block > 0 ? rows.scale_row(i) : nullptr, .open = open.data() + i * width});
     });

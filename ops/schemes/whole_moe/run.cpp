@@ -6,7 +6,6 @@
 
 #include "core/threads.h"
 #include "ops/base/work.h"
-#include "ops/rows/act_and_mul_row.h"
 #include "ops/schemes/whole_moe/activation.h"
 #include "ops/schemes/whole_moe/outputs.h"
 #include "ops/schemes/whole_moe/rows.h"
@@ -164,10 +163,11 @@ void activate_row(const WholeMoe& moe, const Group& group, std::int64_t i, const
   for (std::int64_t j = 0; j < width; ++j) {
     const auto at = static_cast<std::size_t>(j);
     gate[at] = sums[halves.gate(j)] * weight;
-    up[at] = sums[halves.up(j)] * weight;
+    up[at] = halves.both ? sums[halves.up(j)] * weight : lone_factor(moe, group.expert);
   }
   const float* bias = bias_behind(moe, moe.first_bias, group.expert);
   for (auto* half : {&up, &gate}) {
+    if (half == &up && !halves.both) continue;
     if (const Requantizer between = sums_become(moe); !between.keeps())
       requantize(between, std::span<const float>(*half), RequantizedFloats{.values = half->data()}, exec.isa);
     if (bias != nullptr)
@@ -176,23 +176,11 @@ void activate_row(const WholeMoe& moe, const Group& group, std::int64_t i, const
   const bool hopper = exec.mode == Mode::hopper;
   if (hopper) {
     for (std::size_t j = 0; j < n; ++j) out[j] = activated_on_hopper(moe, group.expert, gate[j], up[j]);
-  } else if (moe.alpha.defined() || moe.beta.defined() || moe.limit.defined()) {
-    for (std::size_t j = 0; j < n; ++j) out[j] = activated(moe, group.expert, gate[j], up[j]);
   } else {
-    const ActAndMulRow row{.gate = gate.data(),
-                           .up = up.data(),
-                           .out = out.data(),
-                           .next_gate = gate.data(),
-                           .next_up = up.data(),
-                           .n = width,
-                           .type = DType::f32,
-                           .kind = ActivationKind::silu,
-                           .writing = Writing{},
-                           .round_activation = false};
-    dispatch<ActAndMulRowKernel>(exec.isa, row);
+    activate(moe, group.expert, gate, up, out, exec.isa);
   }
   if (moe.factor_after_rounding) {
-    const float factor = factor_of(moe.up_factor, group.expert) / factor_of(moe.gate_factor, group.expert);
+    const auto factor = static_cast<float>(factor_behind(moe, group.expert));
     for (float& value : out) value = static_cast<float>(quant::round_to(DType::bf16, static_cast<double>(value))) * factor;
   }
   Requantizer becomes = activated_become(moe, group.expert);

@@ -73,8 +73,15 @@ std::vector<float> first_factors(const WholeMoe& moe, std::int64_t expert, bool 
   const float gate = factor_of(moe.gate_factor, expert), up = moe.factor_after_rounding ? gate : factor_of(moe.up_factor, expert);
   std::vector<float> factors(static_cast<std::size_t>(moe.first.n));
   for (std::int64_t r = 0; r < moe.first.n; ++r)
-    factors[static_cast<std::size_t>(r)] = (shuffled ? plain_row(moe.first, r) : r) < moe.width() ? up : gate;
+    factors[static_cast<std::size_t>(r)] = (shuffled ? plain_row(moe.first, r) : r) < moe.width() && moe.activation.gated ? up : gate;
   return factors;
+}
+float lone_factor(const WholeMoe& moe, std::int64_t expert) {
+  return moe.factor_after_rounding ? 1.0f : factor_of(moe.up_factor, expert);
+}
+double factor_behind(const WholeMoe& moe, std::int64_t expert) {
+  const auto up = static_cast<double>(factor_of(moe.up_factor, expert));
+  return moe.activation.gated ? up / static_cast<double>(factor_of(moe.gate_factor, expert)) : up;
 }
 std::vector<float> second_factors(const WholeMoe& moe, std::int64_t expert) {
   if (!moe.out_factor.defined()) return {};
@@ -131,10 +138,10 @@ I8Weights fp4_weights(const MoeMatrix& matrix, std::int64_t expert, std::int64_t
 }
 
 Halves halves_of(const WholeMoe& moe, bool swapped, bool shuffled) {
-  Halves halves{stored_rows(moe.first), moe.width()};
+  Halves halves{stored_rows(moe.first), moe.width(), moe.activation.gated};
   if (!shuffled)
     for (std::size_t i = 0; i < halves.at.size(); ++i) halves.at[i] = static_cast<std::int64_t>(i);
-  if (swapped) std::rotate(halves.at.begin(), halves.at.begin() + halves.width, halves.at.end());
+  if (swapped && halves.both) std::rotate(halves.at.begin(), halves.at.begin() + halves.width, halves.at.end());
   return halves;
 }
 

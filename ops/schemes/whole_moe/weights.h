@@ -44,13 +44,19 @@ Epilogue epilogue_of(const std::vector<float>& factors, const float* bias);
 /// `tiles` holds scales in tiles where they are not stored so.
 I8Weights fp4_weights(const MoeMatrix& matrix, std::int64_t expert, std::int64_t rows, Tensor& tiles);
 
+/// What multiplies an activated gate that has no up: the factor that up would have, 1 where that comes later.
+float lone_factor(const WholeMoe& moe, std::int64_t expert);
+/// What multiplies activated numbers once they are rounded.
+double factor_behind(const WholeMoe& moe, std::int64_t expert);
+
 /// Where rows of the first product's result have gate and up of number i.
 struct Halves {
   std::vector<std::int64_t> at;
   std::int64_t width;
+  bool both;  ///< else the rows are those of gate
 
   std::size_t up(std::int64_t i) const { return static_cast<std::size_t>(at[static_cast<std::size_t>(i)]); }
-  std::size_t gate(std::int64_t i) const { return static_cast<std::size_t>(at[static_cast<std::size_t>(width + i)]); }
+  std::size_t gate(std::int64_t i) const { return static_cast<std::size_t>(at[static_cast<std::size_t>(both ? width + i : i)]); }
 };
 Halves halves_of(const WholeMoe& moe, bool swapped, bool shuffled = true);
 

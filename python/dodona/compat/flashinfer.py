@@ -12,12 +12,12 @@ from . import _compositions as compositions
 from . import _draws as chains
 from . import _layouts as layouts
 from . import _pages as pages
-from ._adapt import Op, refuse
+from ._adapt import Op, named, refuse
 from ._collectives import trtllm_allreduce_fusion
 from ._hooks import arrays, attention, draws, experts, orders, quantized
 from ._mla_wrapper import BatchMLAPagedAttentionWrapper
 from ._packages import Package, in_place_of
-from ._ragged_wrapper import BatchPrefillWithRaggedKVCacheWrapper, single_prefill_with_kv_cache
+from ._ragged_wrapper import BatchPrefillWithRaggedKVCacheWrapper, single_decode_with_kv_cache, single_prefill_with_kv_cache
 
 
 def device_support_pdl(device: object) -> bool:
@@ -151,6 +151,11 @@ def under(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def as_adapted(name: str) -> Callable[..., Any]:
+    """The adapter of this name."""
+    return lambda *args, **kwargs: PACKAGE.adapter(name).function(*args, **kwargs)
+
+
 @contextmanager
 def autotune(tune_mode: bool = True) -> Iterator[None]:
     """Upstream times its kernels' tactics inside the block. There is one result here, whatever is fastest."""
@@ -166,6 +171,7 @@ GROUPS = {"a": "input_tensor", "a_global_sf": "input_global_scale"}  # sgl-kerne
 
 NO_BOUND = {"top_p": math.inf}  # the first token that is drawn is the sample
 
+ACTIVATED = {"takes": ("activation_type",), "makes": ("gate_activation", "gated")}
 FUNCTIONS = {
     "apply_rope_with_cos_sin_cache": Op("apply_rope_with_cos_sin_cache_inplace", around=attention.rotated_copies),
     "block_scale_interleave": Op("nvfp4_block_scale_interleave"),
@@ -181,7 +187,7 @@ FUNCTIONS = {
             "min_latency_mode": (False,),
         },
         takes=("quant_scales", "activation_type"),
-        makes=experts.QUANT_SCALES[6],
+        makes=(*experts.QUANT_SCALES[6], "gate_activation", "gated", "limited"),
         around=experts.cutlass_moe,
         newer=orders.newer_where(lambda value: isinstance(value, bool)),  # use_packed_weights before tune_max_num_tokens
     ),
@@ -239,10 +245,17 @@ FUNCTIONS = {
         before=attention.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla"),
         around=attention.pages_or_tokens,
     ),
-    "trtllm_bf16_moe": Op(before=experts.moe_by_number, newer=orders.newer_bf16_moe),
-    "trtllm_fp4_block_scale_moe": Op(around=experts.moe_in_a_list, newer=orders.newer_moe),
+    "trtllm_bf16_moe": Op(**ACTIVATED, before=experts.trtllm_activation("trtllm_bf16_moe", experts.moe_by_number), newer=orders.newer_bf16_moe),
+    "trtllm_fp4_block_scale_moe": Op(
+        takes=("gated_act_type", *ACTIVATED["takes"]),
+        makes=ACTIVATED["makes"],
+        around=experts.trtllm_activation("trtllm_fp4_block_scale_moe", experts.moe_in_a_list),
+        newer=orders.newer_moe,
+    ),
     "trtllm_fp8_block_scale_moe": Op(before=experts.moe_with_transposed_scales, newer=orders.newer_moe),
-    "trtllm_fp8_per_tensor_scale_moe": Op(before=experts.moe_by_number, newer=orders.newer_moe),
+    "trtllm_fp8_per_tensor_scale_moe": Op(
+        **ACTIVATED, before=experts.trtllm_activation("trtllm_fp8_per_tensor_scale_moe", experts.moe_by_number), newer=orders.newer_moe
+    ),
     "trtllm_ragged_attention_deepseek": Op(only={"attention_sinks": (None,)}, before=attention.ragged_lengths, newer=orders.newer_ragged),
     "xqa_batch_decode_with_kv_cache_mla": Op(
         only={"sinks": (None,)}, before=attention.scales_as_numbers("xqa_batch_decode_with_kv_cache_mla"), around=attention.one_query_token
@@ -250,13 +263,19 @@ FUNCTIONS = {
 }
 
 ROUTED = {"takes": ("topk_ids",), "makes": ("given_ids", "given_weights")}
+ACTIVATED_ROUTED = {part: (*ROUTED[part], *ACTIVATED[part]) for part in ROUTED}
 FUNCTIONS |= {
-    "trtllm_bf16_routed_moe": Op("trtllm_bf16_moe", **ROUTED, before=experts.given_routes("trtllm_bf16_routed_moe", experts.moe_by_number)),
+    "trtllm_bf16_routed_moe": Op(
+        "trtllm_bf16_moe",
+        **ACTIVATED_ROUTED,
+        before=experts.given_routes("trtllm_bf16_routed_moe", experts.trtllm_activation("trtllm_bf16_routed_moe", experts.moe_by_number)),
+    ),
     "trtllm_fp4_block_scale_routed_moe": Op(
         "trtllm_fp4_block_scale_moe",
-        **ROUTED,
+        takes=("gated_act_type", *ACTIVATED_ROUTED["takes"]),
+        makes=ACTIVATED_ROUTED["makes"],
         before=experts.given_routes("trtllm_fp4_block_scale_routed_moe"),
-        around=experts.moe_in_a_list,
+        around=experts.trtllm_activation("trtllm_fp4_block_scale_routed_moe", experts.moe_in_a_list),
         newer=orders.newer_moe,
     ),
     "trtllm_fp8_block_scale_routed_moe": Op(
@@ -265,7 +284,11 @@ FUNCTIONS |= {
         before=experts.given_routes("trtllm_fp8_block_scale_routed_moe", experts.moe_with_transposed_scales),
     ),
     "trtllm_fp8_per_tensor_scale_routed_moe": Op(
-        "trtllm_fp8_per_tensor_scale_moe", **ROUTED, before=experts.given_routes("trtllm_fp8_per_tensor_scale_routed_moe", experts.moe_by_number)
+        "trtllm_fp8_per_tensor_scale_moe",
+        **ACTIVATED_ROUTED,
+        before=experts.given_routes(
+            "trtllm_fp8_per_tensor_scale_routed_moe", experts.trtllm_activation("trtllm_fp8_per_tensor_scale_routed_moe", experts.moe_by_number)
+        ),
     ),
 }
 
@@ -277,12 +300,15 @@ PACKAGE = Package(
         "flashinfer.mla.BatchMLAPagedAttentionWrapper": BatchMLAPagedAttentionWrapper,
         "flashinfer.prefill.BatchPrefillWithRaggedKVCacheWrapper": BatchPrefillWithRaggedKVCacheWrapper,
         "flashinfer.prefill.single_prefill_with_kv_cache": single_prefill_with_kv_cache,
+        "flashinfer.decode.single_decode_with_kv_cache": single_decode_with_kv_cache,
         "flashinfer.autotuner.autotune": autotune,
         "flashinfer.comm.trtllm_ar.trtllm_allreduce_fusion": trtllm_allreduce_fusion,
         "flashinfer.fp4_quantization.nvfp4_batched_quantize": nvfp4_batched_quantize,
         "flashinfer.fp4_quantization.shuffle_matrix_sf_a": shuffle_matrix_sf_a,
         **{f"flashinfer.{place}": under(place.rpartition(".")[2], not_here) for place in NOT_HERE},
         "flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache": pages.rope_into_pages(lambda: PACKAGE.adapter("rope_quantize_fp8").function),
+        "flashinfer.triton.cascade.variable_length_merge_states": named("variable_length_merge_states")(attention.variable_length_merge_states),
+        **{f"flashinfer.triton.cascade.{name}": under(name, as_adapted(name)) for name in ("merge_state", "merge_state_in_place", "merge_states")},
         "flashinfer.sampling.chain_speculative_sampling": chains.chain_speculative_sampling,
         "flashinfer.sampling.sampling_from_logits": chains.from_logits(lambda name: PACKAGE.adapter(name).function),
         "flashinfer.sampling.top_k_top_p_sampling_from_logits": draws.from_logits(lambda name: PACKAGE.adapter(name).function),
@@ -309,5 +335,7 @@ PACKAGE = Package(
         {"batch_mla_paged_attention", "batch_prefill_with_ragged_kv_cache", "trtllm_batch_decode_sparse_mla", "trtllm_allreduce_fusion"}
     ),
 )
+
+PACKAGE.record.modules["flashinfer.triton.cascade"] = {}  # the stored names leave Triton's modules out
 
 __getattr__, __dir__ = in_place_of(PACKAGE, globals())

@@ -38,6 +38,29 @@ Numbers decoded(const Tensor& codes) {
   return numbers;
 }
 
+/// The activation that a call names, alpha in its argument and taken out again.
+struct Activation {
+  const Call& call;
+
+  bool gated() const { return call.op.schema().find_attr("gated") == nullptr || call.flag("gated"); }
+  bool limits_outcome() const { return call.op.schema().find_attr("limited") != nullptr && call.is("limited", "activated"); }
+  std::size_t halves() const { return gated() ? 2 : 1; }
+
+  bool is(std::string_view name) const {
+    return call.op.schema().find_attr("gate_activation") != nullptr && call.is("gate_activation", name);
+  }
+  float of(float g, float alpha) const {
+    const float x = alpha * g;
+    if (is("gelu")) return 0.5f * g * (1.0f + static_cast<float>(fixed::erf(static_cast<double>(x * 0.70710678f))));
+    if (is("gelu_tanh"))
+      return 0.5f * g * (1.0f + static_cast<float>(fixed::tanh(static_cast<double>(0.79788456f * x * (1.0f + 0.044715f * x * x)))));
+    if (is("relu")) return g > 0 ? g : 0.0f;
+    if (is("relu2")) return g > 0 ? g * g : 0.0f;
+    if (is("identity")) return g;
+    return g / (1.0f + exp(-x));
+  }
+};
+
 struct MoeCall {
   const Call& call;
   bool fp4, fp8_blocks, fp8;
@@ -59,6 +82,8 @@ struct MoeCall {
     const Tensor* const t = call.find(name);
     return t != nullptr && t->defined() ? t->as<float>()[e] : 1.0f;
   }
+  Activation activation() const { return {call}; }
+  std::size_t sums() const { return activation().halves() * width; }
   bool weighted_input() const { return fp8 && call.flag("use_routing_scales_on_input"); }
   float sum(const Numbers& terms) const { return call.way == Way::strided ? strided_sum(terms, 16) : reversed_sum(terms); }
 
@@ -68,7 +93,7 @@ struct MoeCall {
     if (reference() || !call.flag("use_shuffled_weight")) return plain;
     const std::size_t deal = fp8_blocks ? 16 : 32;
     std::size_t row = plain;
-    if (halves && !fp8_blocks) row = plain < n / 2 ? 2 * plain : 2 * (plain - n / 2) + 1;
+    if (halves && activation().gated() && !fp8_blocks) row = plain < n / 2 ? 2 * plain : 2 * (plain - n / 2) + 1;
     const std::size_t in = row % deal, lines = deal / 8;
     return row - in + in % lines * 8 + in / lines;
   }
@@ -211,10 +236,11 @@ struct MoeCall {
 
   /// What the second product takes: numbers and scales.
   Scaled activated(std::size_t e, const Numbers& sums) const {
+    const bool factors = fp4 || fp8, gated = activation().gated();
     Numbers up(sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(width)),
-        gate(sums.begin() + static_cast<std::ptrdiff_t>(width), sums.end());
+        gate(sums.end() - static_cast<std::ptrdiff_t>(width), sums.end());
     if (fp8_blocks && !reference()) quantize_fp8(up), quantize_fp8(gate);
-    const bool factors = fp4 || fp8;
+    if (!gated) std::fill(up.begin(), up.end(), factors && !reference() ? factor(up_factor(), e) : 1.0f);
     const bool limited = call.find("gemm1_clamp_limit") != nullptr && call.tensor("gemm1_clamp_limit").defined();
     const bool shifted = call.find("gemm1_beta") != nullptr && call.tensor("gemm1_beta").defined();
     Scaled h{.numbers = {}, .scales = {}, .n = 1, .k = width, .rows = 1, .columns = reference() && fp8_blocks ? 0 : block()};
@@ -225,12 +251,13 @@ struct MoeCall {
         g = std::min(g, limit), u = std::clamp(u, -limit, limit);
       }
       if (shifted) u += factor("gemm1_beta", e);
-      h.numbers.push_back(g / (1.0f + exp(-factor("gemm1_alpha", e) * g)) * u);
+      h.numbers.push_back(activation().of(g, factor("gemm1_alpha", e)) * u);
     }
     if (!factors && !fp8_blocks)
       for (float& x : h.numbers) x = rounded(DType::bf16, x);
     if (factors && reference())
-      for (float& x : h.numbers) x = rounded(DType::bf16, x) * (factor(up_factor(), e) / factor(gate_factor(), e));
+      for (float& x : h.numbers)
+        x = rounded(DType::bf16, x) * (gated ? factor(up_factor(), e) / factor(gate_factor(), e) : factor(up_factor(), e));
     if (fp8)
       for (float& x : h.numbers) x = quant::e4m3_to_f32(quant::to_e4m3_satfinite(static_cast<double>(x)));
     for (std::size_t first = 0; h.columns > 0 && first < width; first += h.columns) {
@@ -257,10 +284,10 @@ struct MoeCall {
 
   /// One row through one expert.
   Numbers through(std::size_t e, const Scaled& x, std::size_t t, const Scaled& w1, const Scaled& w2, float weight) const {
-    Numbers sums(2 * width), out(hidden);
+    Numbers sums(this->sums()), out(hidden);
     for (std::size_t j = 0; j < sums.size(); ++j) {
-      sums[j] = biased("gemm1_bias", e, stored_row(j, 2 * width, true), 2 * width, product(x, t, w1, j));
-      if (fp4 || fp8) sums[j] *= factor(j < width && !reference() ? up_factor() : gate_factor(), e);
+      sums[j] = biased("gemm1_bias", e, stored_row(j, sums.size(), true), sums.size(), product(x, t, w1, j));
+      if (fp4 || fp8) sums[j] *= factor(j < width && activation().gated() && !reference() ? up_factor() : gate_factor(), e);
       sums[j] *= weight;
     }
     const Scaled h = activated(e, sums);
@@ -303,7 +330,7 @@ struct MoeCall {
       for (std::size_t t = 0; t < tokens; ++t)
         for (std::size_t k = 0; k < slots; ++k) {
           if (routes[t].experts[k] != e + offset) continue;
-          if (w1.n == 0) w1 = weight("gemm1_weights", e, 2 * width, hidden, true), w2 = weight("gemm2_weights", e, hidden, width, false);
+          if (w1.n == 0) w1 = weight("gemm1_weights", e, sums(), hidden, true), w2 = weight("gemm2_weights", e, hidden, width, false);
           results[t * slots + k] = through(e, x, t, w1, w2, weighted_input() ? routes[t].weights[k] : 1.0f);
           place[t * slots + k] = next + count++;
         }
@@ -456,20 +483,24 @@ struct CutlassCall {
   }
 
   Numbers results(std::size_t t, std::size_t e, float weight, bool fused) const {
-    const Scaled x = token(t, e), w1 = this->weight("fc1_expert_weights", "fc1_weight_scale", e, 2 * width, hidden),
+    const Activation activation{call};
+    const std::size_t rows = activation.halves() * width;
+    const Scaled x = token(t, e), w1 = this->weight("fc1_expert_weights", "fc1_weight_scale", e, rows, hidden),
                  w2 = this->weight("fc2_expert_weights", "fc2_weight_scale", e, hidden, width);
     Numbers sums;
-    for (std::size_t j = 0; j < 2 * width; ++j)
-      sums.push_back(rounded(type, product(x, w1, j) * of_expert("fc1_dequant", e, 1.0f)) + bias("fc1_expert_biases", e, j, 2 * width));
+    for (std::size_t j = 0; j < rows; ++j)
+      sums.push_back(rounded(type, product(x, w1, j) * of_expert("fc1_dequant", e, 1.0f)) + bias("fc1_expert_biases", e, j, rows));
     Numbers h;
     for (std::size_t i = 0; i < width; ++i) {
-      float u = sums[i], g = sums[width + i];
-      if (given("swiglu_limit") != nullptr) {
-        const float limit = of_expert("swiglu_limit", e, 0.0f);
-        g = std::min(g, limit), u = std::clamp(u, -limit, limit);
-      }
+      float u = activation.gated() ? sums[i] : 1.0f, g = sums[rows - width + i];
+      const bool limited = given("swiglu_limit") != nullptr;
+      const float limit = of_expert("swiglu_limit", e, 0.0f);
+      if (limited) u = std::clamp(u, -limit, limit);
+      if (limited && !activation.limits_outcome()) g = std::min(g, limit);
       u += of_expert("swiglu_beta", e, 0.0f);
-      const float value = g / (1.0f + exp(-of_expert("swiglu_alpha", e, 1.0f) * g)) * u;
+      float value = activation.of(g, of_expert("swiglu_alpha", e, 1.0f));
+      if (limited && activation.limits_outcome()) value = std::min(value, limit);
+      value *= u;
       h.push_back(fp8 ? quant::e4m3_to_f32(quant::to_e4m3_satfinite(static_cast<double>(value * of_expert("fc2_act_scale", e, 1.0f))))
                       : rounded(type, value));
     }
@@ -513,7 +544,7 @@ bool cutlass_fused_moe(const Call& call) {
                      size(call.tensor("token_selected_experts").size(1)),
                      size(w1.size(0)),
                      size(w2.size(1)),
-                     size(w1.size(1)) / 2,
+                     size(w1.size(1)) / Activation{call}.halves(),
                      fp4,
                      !blocks && w1.dtype() == DType::f8_e4m3,
                      blocks,

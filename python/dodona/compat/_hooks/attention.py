@@ -10,7 +10,9 @@ import numpy as np
 from ..._arrays import dtype_name, is_torch
 from ..._ops import function
 from .._adapt import Call, NotOffered, refuse
+from .._layouts import as_given
 from .arrays import Run, as_f32, bare, bytes_as, closed_up, dense_copy, joined_rows, like, not_writable
+from .checks import of_shape, of_type, shape_of
 
 
 def lse_in_f32(call: Call) -> None:
@@ -42,6 +44,37 @@ def first_state_in_place(run: Run, call: Call) -> None:
             output[...] = merged
         else:
             output[mask != 0] = merged[mask != 0]
+
+
+LEAST_OF_STATES = -5e4  # what upstream's Triton kernel begins its maximum with
+
+
+def variable_length_merge_states(v: Any, s: Any, indptr: Any, **how: Any) -> tuple[Any, Any]:
+    """States [n, N, D] of tokens one behind the other, merged: tokens of as many states go through merge_states together. Tokens whose states saw no
+    key, or that have none, give zeros and -5e4, as upstream's kernel does."""
+    name = "variable_length_merge_states"
+    rows, heads, width = shape_of(name, "v", v, 3)
+    of_shape(name, "s", s, (rows, heads))
+    of_type(name, "v", v, "bf16", "f16")
+    (count,) = shape_of(name, "indptr", indptr, 1)
+    of_type(name, "indptr", indptr, "i32", "i64")
+    ends = np.asarray(bare(indptr)).astype(np.int64)
+    if count < 1 or ends[0] < 0 or (np.diff(ends) < 0).any() or ends[-1] > rows:
+        raise refuse(name, f"is {ends.tolist()}, expected offsets that do not fall and stay within {rows}", argument="indptr")
+    states, values = as_f32(bare(s)), bare(v)
+    merged, sums = (as_given(np.zeros(shape, np.float32), values) for shape in ((count - 1, heads, width), (count - 1, heads)))
+    merged = merged.to(values.dtype) if is_torch(values) else merged.astype(values.dtype)
+    sums[...] = LEAST_OF_STATES
+    for length in np.unique(np.diff(ends)):
+        tokens = np.flatnonzero(np.diff(ends) == length)
+        if not length:
+            continue
+        at, to = (as_given(rows_of, values) for rows_of in (ends[tokens][:, None] + np.arange(length), tokens))
+        made, lse = (bare(part) for part in function("merge_states")(like(v, values[at]), states[at], **how))
+        low = lse < LEAST_OF_STATES
+        made[low], lse[low] = 0, LEAST_OF_STATES
+        merged[to], sums[to] = made, lse
+    return like(v, merged), sums
 
 
 def set_kv_buffer(call: Call) -> None:

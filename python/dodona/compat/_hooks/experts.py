@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterable, Optional
 
 import numpy as np
 
@@ -12,6 +12,40 @@ from .arrays import Run, as_it_lies, bare, words_as_bytes
 
 ROUTING_METHODS = ("Default", "Renormalize", "DeepSeekV3", "Llama4", "RenormalizeNaive", "TopK", "SigmoidRenorm", "MiniMax2", "Sigmoid", "TopKSigmoid")
 WEIGHT_LAYOUTS = {"WeightLayout.MajorK": 0, "WeightLayout.MajorMn": 1, "WeightLayout.BlockMajorK": 2}
+
+
+# What upstream's activations are here, by upstream's number: the curve, whether up multiplies it, what a limit bounds.
+ACTIVATIONS = {
+    "Gelu": ("gelu", False), "Relu": ("relu", False), "Silu": ("silu", False), "Swiglu": ("silu", True), "Geglu": ("gelu", True), "SwigluBias": ("silu", True),
+    "Relu2": ("relu2", False), "SwigluStep": ("silu", True), "GegluTanh": ("gelu_tanh", True), "Identity": ("identity", False), "Situ": None,
+}  # fmt: skip
+TRTLLM_ACTIVATIONS = ("Swiglu", "Geglu", "Relu2", "Identity")
+
+
+def activation(name: str, call: Call, offered: Iterable[str] = ACTIVATIONS) -> str:
+    """Takes activation_type, or gated_act_type of older versions, gives gate_activation and gated, and upstream's word for it."""
+    value = call.pop("activation_type", 3)
+    argument, found = "activation_type", repr(value).removesuffix(".value").rpartition(".")[2]  # a default is known by its name alone
+    if isinstance(value, int):
+        found = list(ACTIVATIONS)[value] if 0 <= value < len(ACTIVATIONS) else str(int(value))
+    gate = call.pop("gated_act_type", 0)
+    if not (gate == 0 or repr(gate).endswith("SwiGlu")):
+        argument, value, found = "gated_act_type", gate, "Geglu" if gate == 1 or repr(gate).endswith("GeGlu") else str(gate)
+    if found not in offered or ACTIVATIONS[found] is None:
+        names = ", ".join(f"{known} ({number})" for number, known in enumerate(ACTIVATIONS) if known in offered and ACTIVATIONS[known] is not None)
+        raise refuse(name, f"is {value!r}, offered are {names}", kind=NotOffered, code="unsupported", argument=argument)
+    call["gate_activation"], call["gated"] = ACTIVATIONS[found]
+    return found
+
+
+def trtllm_activation(name: str, then: Callable[..., Any]) -> Callable[..., Any]:
+    """Before the call (`then` changes the arguments), or around it (`then` makes the call)."""
+
+    def take(*run_and_call: Any) -> Any:
+        activation(name, run_and_call[-1], TRTLLM_ACTIVATIONS)
+        return then(*run_and_call)
+
+    return take
 
 
 def moe_by_number(call: Call) -> None:
@@ -80,9 +114,11 @@ def cutlass_moe(run: Run, call: Call) -> list:
     """Scales come in a list, weights of NVFP4 in words of sixteen codes, their scales in words of four. Upstream returns a list whose first
     element is the output; what follows it there is memory of min_latency_mode, never written."""
     name = "cutlass_fused_moe"
-    activation, scales = call.pop("activation_type"), call.pop("quant_scales") or []
-    if repr(activation) != "ActivationType.Swiglu" and activation != 3:
-        raise refuse(name, f"is {activation!r}, offered is Swiglu (3)", kind=NotOffered, code="unsupported", argument="activation_type")
+    scales, kind = call.pop("quant_scales") or [], activation(name, call)
+    if kind == "SwigluStep":
+        call["limited"] = "activated"
+        if call["swiglu_limit"] is None:  # as upstream's kernel has it
+            call["swiglu_limit"] = np.full(bare(call["fc2_expert_weights"]).shape[0], 7.0, np.float32)
     if len(scales) not in (0, *QUANT_SCALES):
         raise refuse(name, f"has {len(scales)} tensors, expected none, 2 (fp8 of blocks), 4 (fp8) or 6 (NVFP4)", argument="quant_scales")
     given = dict(zip(QUANT_SCALES.get(len(scales), ()), scales))
