@@ -1,5 +1,6 @@
 #include "ops/rows/fp4_quantizer.h"
 
+#include <cmath>
 #include <vector>
 
 #include "core/threads.h"
@@ -16,6 +17,9 @@ namespace {
 std::int64_t source_row(const Fp4Quantizer& op, std::int64_t m) {
   return op.shuffled ? m / 32 * 32 + m % 8 * 4 + m % 32 / 8 : m;
 }
+
+/// What kernels that come to a row's scale by reciprocals may differ by, in units of 2^-24.
+constexpr double row_scale_units = 3.0;
 
 /// The scale of row m of the output, and what it is encoded with.
 struct RowScale {
@@ -85,13 +89,13 @@ void golden_fp4_quantize(const Fp4Quantizer& op, Fp4Rule rule, const Exec& exec,
   scales.make_open();
   const GoldenOutput row_scales(op.row_scales, reference, op.row_scales_name);
   const auto put_row = [&](std::int64_t m) {
-    const RowScale own = row_scale_of(op, m);
-    const Fp4QuantRow row = row_of(op, m, rule == Fp4Rule::one_scale_for_all_rows ? row_scale_of(op, 0) : own);
+    const RowScale scale = row_scale_of(op, rule == Fp4Rule::one_scale_for_all_rows ? 0 : m);
+    const Fp4QuantRow row = row_of(op, m, scale);
     if (op.row_scales.defined()) {
-      const auto value = static_cast<double>(own.stored);
-      row_scales.put(m, {value, own.usual ? 3.0 * f32_eps * value : 0.0, !own.usual});
+      const auto value = static_cast<double>(scale.stored);
+      row_scales.put(m, {value, scale.usual ? row_scale_units * f32_eps * value : 0.0, !scale.usual});
     }
-    if (own.usual) return put_fp4_row(row, codes, scales, rule);
+    if (scale.usual) return put_fp4_row(row, codes, scales, rule);
     for (std::int64_t i = 0; i < op.input.size(-1); ++i) codes.put_open(row.first_code + i, 0.0);
     for (std::int64_t c = 0; c < op.blocks(); ++c) scales.put_open(row.scale_of(c), 1.0);
   };
@@ -109,7 +113,12 @@ void condition_fp4_quantize(const Fp4Quantizer& actual, const Exec& exec, Refere
   codes.make_open();
   parallel_for(exec.threads, row_count(actual.input), static_cast<double>(actual.input.size(-1)), [&](std::int64_t m) {
     const RowScale scale = row_scale_of(actual, m);
-    if (scale.usual) condition_fp4_row(row_of(actual, m, scale), actual.scales.as<std::uint8_t>(), codes);
+    if (!scale.usual) return;
+    // Behind another scale than the row's nothing follows from it.
+    if (actual.row_scales.defined() &&
+        !(std::fabs(actual.row_scales.as<float>()[m] - scale.stored) <= row_scale_units * f32_eps * scale.stored))
+      return;
+    condition_fp4_row(row_of(actual, m, scale), actual.scales.as<std::uint8_t>(), codes);
   });
 }
 
