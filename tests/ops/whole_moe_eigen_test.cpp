@@ -18,7 +18,7 @@ namespace {
 using namespace helpers;
 using Matrix = Eigen::MatrixXd;
 
-constexpr std::int64_t tokens = 9, hidden = 256, width = 128, experts = 4, chosen = 2;
+constexpr std::int64_t tokens = 9, hidden = 256, width = 128, experts = 4;
 const std::string line =
     "T=9 H=256 --attr num_experts=4 --attr top_k=2 --attr routing_method_type=Renormalize --attr intermediate_size=128 "
     "--attr local_num_experts=4 --attr use_shuffled_weight=false";
