@@ -45,7 +45,7 @@ std::unique_ptr<Op> op_nvfp4_quantize() {
               "M=33 K=80 --dtype a=f16 --attr is_sf_swizzled_layout=false",
               "M=32 K=64 --attr do_shuffle=true",
               "M=9 K=96 --dtype a=f8_e4m3 --attr is_sf_8x4_layout=true",
-              "M=5 K=96 --attr per_token_activation=true",
+              "M=5 K=96 --dtype a=f16 --attr per_token_activation=true",
               "M=32 K=64 --dtype a=f16 --attr per_token_activation=true --attr do_shuffle=true"};
   op.mistakes.push_back({"one-scale-for-all-rows", "every row is quantized with the scale of the first",
                          [](const ops::Nvfp4Quantize& call, const Exec& exec, Reference* reference) {
