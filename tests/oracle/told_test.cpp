@@ -138,6 +138,54 @@ TEST(Told, SumsThatLackAWarpAndMaximaOfThreads) {
                "probs: each share of a row is taken below its own maximum");
 }
 
+/// An RMS norm whose rows are divided by root(row).
+Replayed norm_with(const std::string& line, const std::function<double(const std::vector<std::vector<double>>&, std::size_t)>& root) {
+  Replayed r{make_case(parse_case_line(line), {}, true), {}, {}, {}};
+  Arguments arguments = runnable(*r.c.op, r.c.inputs);
+  r.c.op->run(arguments, {});
+  r.actual = outputs_of(*r.c.op, arguments);
+  const Tensor &input = *r.c.inputs.find("input"), &weight = *r.c.inputs.find("weight");
+  const std::int64_t width = input.size(1);
+  std::vector<std::vector<double>> rows(static_cast<std::size_t>(input.size(0)));
+  for (std::int64_t i = 0; i < input.elements(); ++i) rows[static_cast<std::size_t>(i / width)].push_back(quant::get(input, i));
+  Tensor& output = r.actual.front().second;
+  output = output.clone();
+  for (std::int64_t i = 0; i < input.elements(); ++i)
+    quant::set(output, i, quant::get(input, i) / root(rows, static_cast<std::size_t>(i / width)) * quant::get(weight, i % width));
+  judge_and_explain(r);
+  return r;
+}
+
+TEST(Told, MeansOfSquaresThatRowsAreDividedBy) {
+  const auto squares = [](const std::vector<double>& row, const std::function<bool(std::size_t)>& counts) {
+    double sum = 0;
+    for (std::size_t c = 0; c < row.size(); ++c) sum += counts(c) ? row[c] * row[c] : 0;
+    return sum;
+  };
+  const auto all = [](std::size_t) { return true; };
+  using Rows = std::vector<std::vector<double>>;
+  expect_named(
+      norm_with("rmsnorm T=6 H=768",
+                [&](const Rows& x, std::size_t r) { return std::sqrt(squares(x[r], [](std::size_t c) { return c < 384; }) / 384); }),
+      "output: the mean of squares is that of the first 384 columns alone");
+  expect_named(norm_with("rmsnorm T=6 H=768", [&](const Rows& x, std::size_t r) { return std::sqrt(squares(x[r], all) / 767); }),
+               "output: the sum of squares is divided by 767, not by the 768 columns");
+  expect_named(
+      norm_with("rmsnorm T=6 H=768", [&](const Rows& x, std::size_t r) { return std::sqrt(squares(x[r == 0 ? 5 : r - 1], all) / 768); }),
+      "output: each row has the mean of squares of the row before it");
+  expect_named(norm_with("rmsnorm T=6 H=768",
+                         [&](const Rows& x, std::size_t r) {
+                           double sum = 0;
+                           for (std::size_t before = 0; before <= r; ++before) sum += squares(x[before], all);
+                           return std::sqrt(sum / 768);
+                         }),
+               "output: a row's sum of squares goes on from those of the rows before it");
+  expect_named(
+      norm_with("rmsnorm T=6 H=768",
+                [&](const Rows& x, std::size_t r) { return std::sqrt(squares(x[r], [](std::size_t c) { return c / 64 != 3; }) / 768); }),
+      "output: the sum of squares lacks columns c with c / 64 = 3");
+}
+
 TEST(Told, StridesAsIfRowsWerePadded) {
   expect_named(kernel_with("linear T=8 N=24 K=60", "weight",
                            [](std::int64_t i, const Tensor& t) {

@@ -50,7 +50,7 @@ Values other_entries(Site s) {
   const std::int64_t width = width_of(s);
   if (s.tensor.rank() == 1 && is_permutation(s.tensor)) add("inverse", 0);
   for (const std::int64_t step : {1, -1, 2, -2, 3, -3, 4, -4, 8, -8, 16, -16})
-    if (std::abs(step) < width) add("shift", step);
+    if (std::abs(step) < (width > 2 ? width - 1 : width)) add("shift", step);  // beyond, all entries are the first or the last one
   for (const std::int64_t p : {2, 4, 8, 16, 32})
     if (p < width) add("first", p), add("over", p);
   // A table of slots in the place of one of pages: all that is asked for lies in the first page.

@@ -65,6 +65,20 @@ class Told {
     return rows_.size() >= 2;
   }
 
+  std::vector<std::vector<double>> parts_of_rows(const Shares& shares) const {
+    std::vector<std::vector<double>> parts;
+    for (const SoftmaxRow& row : rows_) parts.push_back(parts_of(row, shares));
+    return parts;
+  }
+
+  /// Sums of shares, each about its own maximum, that are added as they are.
+  std::optional<std::string> own_added(const std::vector<double>& left, const Shares& shares,
+                                       const std::vector<std::vector<double>>& parts) {
+    if (!sums_are(left, [&](std::size_t r) { return sum_of_own(rows_[r], shares, parts[r]) / rows_[r].sum; })) return std::nullopt;
+    return softmax_.probs + ": the sum that a row is divided by is that of shares, each about its own maximum, as they are: they are " +
+           "not rescaled to the row's maximum before they are added (" + shares.of + "k for each k)";
+  }
+
   std::optional<std::string> other_sum() {
     std::vector<double> left;  // of each row's sum
     for (std::size_t r = 0; r < rows_.size(); ++r) {
@@ -77,11 +91,8 @@ class Told {
     for (Shares& shares : residues(softmax_.columns, {2, 4, 8, 16, 32})) all.push_back(std::move(shares));
     for (Shares& shares : shares_of_threads(softmax_.columns)) all.push_back(std::move(shares));
     for (const Shares& shares : all) {
-      std::vector<std::vector<double>> parts;
-      for (const SoftmaxRow& row : rows_) parts.push_back(parts_of(row, shares));
-      if (sums_are(left, [&](std::size_t r) { return sum_of_own(rows_[r], shares, parts[r]) / rows_[r].sum; }))
-        return softmax_.probs + ": the sum that a row is divided by is that of shares, each about its own maximum, as they are: they are " +
-               "not rescaled to the row's maximum before they are added (" + shares.of + "k for each k)";
+      const auto parts = parts_of_rows(shares);
+      if (auto words = own_added(left, shares, parts)) return words;
       for (std::int64_t k = 0; k < shares.count; ++k)
         for (const bool alone : {false, true}) {
           if (!sums_are(left, [&](std::size_t r) {
@@ -93,6 +104,8 @@ class Told {
                  std::to_string(k) + (alone ? " alone: the others' parts are not added" : ": one part of it is lost before it is added");
         }
     }
+    for (const Shares& shares : residues(softmax_.columns, {64, 128, 256, 512, 1024}))
+      if (auto words = own_added(left, shares, parts_of_rows(shares))) return words;
     return std::nullopt;
   }
 

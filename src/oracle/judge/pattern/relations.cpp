@@ -1,5 +1,7 @@
 // How the failing values relate to golden's.
+#include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "oracle/judge/pattern.h"
 #include "oracle/judge/pattern/displaced.h"
@@ -24,6 +26,27 @@ std::optional<std::string> kind(const std::vector<std::int64_t>& failing, const 
          to_string(index_of(found.front(), golden.shape())) + place;
 }
 
+/// Whether most of what is not zero is no farther from zero than its exact value, in the failing elements' rows, between the columns of the
+/// first and the last of them: rounded numbers are farther half of the time, those that fail and are too small all the same.
+bool none_is_rounded_away(const std::vector<std::int64_t>& failing, std::int64_t width, const Tensor& actual,
+                          const std::vector<double>& exact) {
+  std::int64_t from = width, to = 0;
+  std::set<std::int64_t> rows;
+  for (const std::int64_t i : failing) {
+    from = std::min(from, i % width);
+    to = std::max(to, i % width + 1);
+    rows.insert(i / width);
+  }
+  std::size_t away = 0, all = 0;
+  for (const std::int64_t row : rows)
+    for (std::int64_t c = from; c < to; ++c) {
+      const double a = std::fabs(quant::get(actual, row * width + c)), e = std::fabs(exact[static_cast<std::size_t>(row * width + c)]);
+      away += a > e * (1 + 0x1p-20) ? 1 : 0;
+      ++all;
+    }
+  return static_cast<double>(away) <= 0.1 * static_cast<double>(all);
+}
+
 /// All one representable number too near to zero: cut instead of rounded.
 bool truncated(const std::vector<std::int64_t>& failing, const Tensor& golden, const Tensor& actual, const std::vector<double>& exact) {
   if (exact.size() != static_cast<std::size_t>(golden.elements()) || failing.size() < 4) return false;
@@ -34,7 +57,9 @@ bool truncated(const std::vector<std::int64_t>& failing, const Tensor& golden, c
     const double outward = e < 0 ? quant::next_down(type, a) : quant::next_up(type, a);
     cut += std::fabs(a) <= std::fabs(e) && std::fabs(outward) > std::fabs(e) ? 1 : 0;
   }
-  return static_cast<double>(cut) >= nearly_all * static_cast<double>(failing.size());
+  const std::int64_t width = golden.rank() > 0 ? std::max<std::int64_t>(golden.size(-1), 1) : 1;
+  return static_cast<double>(cut) >= nearly_all * static_cast<double>(failing.size()) &&
+         none_is_rounded_away(failing, width, actual, exact);
 }
 
 }  // namespace
