@@ -118,6 +118,24 @@ def test_absorbed_queries_see_latent_rows_as_keys_and_values(mode):
         near(lse[:, a:c], wanted[1], lse=True)
 
 
+@BOTH
+def test_absorbed_queries_with_new_rows_left_padding_and_sinks(mode):
+    rope, latent, fresh, more = f16(3, 9, 1, 64), f16(3, 9, 1, 512), f16(2, 2, 1, 64), f16(2, 2, 1, 512)
+    q, qv, sinks = f16(2, 2, 3, 64), f16(2, 2, 3, 512), np.array([0.5, -3, 2], np.float32)
+    row = lambda b, first, last, new: np.concatenate(
+        [np.concatenate([latent[b, first:last], more[new]]), np.concatenate([rope[b, first:last], fresh[new]])], -1
+    )
+    wanted = [written_out(np.concatenate([qv[b], q[b]], -1), row(at, first, last, b), row(at, first, last, b)[..., :512], 0.04, True, sinks=sinks) for b, (at, first, last) in enumerate(((2, 0, 5), (0, 1, 7)))]
+    out, lse = flash_attn_with_kvcache(
+        q, rope, latent, fresh, more, qv=qv, cache_seqlens=i32(5, 7), cache_batch_idx=i32(2, 0), cache_leftpad=i32(0, 1), causal=True, softmax_scale=0.04,
+        sinks=sinks, return_softmax_lse=True, mode=mode,
+    )  # fmt: skip
+    for b in range(2):
+        near(out[b], wanted[b][0])
+        near(lse[b], wanted[b][1], lse=True)
+    assert (rope[2, 5:7] == fresh[0]).all() and (latent[0, 7:9] == more[1]).all()
+
+
 CACHE = {"q": f16(2, 1, 2, 64), "k_cache": f16(4, 8, 2, 64), "v_cache": f16(4, 8, 2, 64), "cache_seqlens": i32(3, 4), "page_table": i32(0, 1, 2, 3).reshape(2, 2)}
 
 

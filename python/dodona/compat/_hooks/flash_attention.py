@@ -10,8 +10,9 @@ from ..._arrays import is_torch
 from ..._ops import function
 from .._adapt import NotOffered, named, refuse
 from .._layouts import as_given
-from .arrays import bare, dense, like, type_of
+from .arrays import as_f32, bare, dense, like, type_of
 from .checks import of_shape, of_type, shape_of, writable
+from .flash_mla import with_sink
 
 ROTATED, LATENT = 64, 512  # columns of an absorbed query's parts
 
@@ -187,14 +188,22 @@ def flash_attn_with_kvcache(
     q_rows = like(q, bare(q).reshape(tokens, *shape[-2:])) if batched else q
     fresh = _fresh(name, k, v, k_cache, v_cache, table, lengths)
     if qv is not None:
-        _only(name, k=k, sinks=sinks, softcap=softcap, cache_leftpad=cache_leftpad)
-        made, lse = _absorbed(name, q_rows, qv, k_cache, v_cache, q_ends, table, lengths, softmax_scale, sight, mode)
+        _check_absorbed(name, q_rows, qv, k_cache, v_cache, sight)
+    if qv is not None and not fresh and cache_leftpad is None:
+        made, lse = _absorbed(name, q_rows, qv, k_cache, v_cache, q_ends, table, lengths, softmax_scale, sinks, sight, mode)
     else:
         keys, worths = (_pages(name, argument, cache, table, begins, lengths - begins) for argument, cache in (("k_cache", k_cache), ("v_cache", v_cache)))
         lengths = lengths - begins
         if fresh:
             keys, worths = (_behind(cached, lengths, new) for cached, new in ((keys, k), (worths, v)))
             lengths = lengths + shape_of(name, "k", k, 4)[1]
+    if qv is not None and (fresh or cache_leftpad is not None):  # rows one behind the other are pages of one token
+        single, ends = (like(rows, bare(rows)[:, None]) for rows in (keys, worths)), np.concatenate([[0], np.cumsum(lengths)])
+        rows = np.full((requests, int(lengths.max(initial=0))), 0)
+        for b in range(requests):
+            rows[b, : lengths[b]] = np.arange(ends[b], ends[b + 1])
+        made, lse = _absorbed(name, q_rows, qv, *single, q_ends, rows, lengths, softmax_scale, sinks, sight, mode)
+    elif qv is None:
         made, lse = _attend(q_rows, keys, worths, q_ends, np.concatenate([[0], np.cumsum(lengths)]), softmax_scale, sinks, {**sight, **mode})
     if fresh:
         fresh()
@@ -278,17 +287,23 @@ def _behind(cached: Any, lengths: np.ndarray, new: Any) -> Any:
     return like(cached, np.concatenate(parts))
 
 
-def _absorbed(
-    name: str, q: Any, qv: Any, k_cache: Any, v_cache: Any, q_ends: np.ndarray, table: np.ndarray, lengths: np.ndarray, scale: Optional[float], sight: dict, mode: dict
-) -> tuple[Any, Any]:  # fmt: skip
+def _check_absorbed(name: str, q: Any, qv: Any, k_cache: Any, v_cache: Any, sight: dict) -> None:
+    tokens, heads, _ = bare(q).shape
     if sight["window_left"] >= 0:
         raise refuse(name, "is given, offered is none with qv", kind=NotOffered, code="unsupported", argument="window_size")
-    tokens, heads, width = bare(q).shape
-    latent = like(qv, bare(qv).reshape(-1, *bare(qv).shape[-2:]))
-    of_shape(name, "qv", latent, (tokens, heads, LATENT))
+    _only(name, softcap=sight["logits_soft_cap"])
+    of_shape(name, "qv", like(qv, bare(qv).reshape(-1, *bare(qv).shape[-2:])), (tokens, heads, LATENT))
     of_shape(name, "q", q, (tokens, heads, ROTATED))
     for argument, cache, columns in (("k_cache", k_cache, ROTATED), ("v_cache", v_cache, LATENT)):
         of_shape(name, argument, cache, (*bare(cache).shape[:2], 1, columns))
+
+
+def _absorbed(
+    name: str, q: Any, qv: Any, k_cache: Any, v_cache: Any, q_ends: np.ndarray, table: np.ndarray, lengths: np.ndarray, scale: Optional[float], sinks: Any,
+    sight: dict, mode: dict,
+) -> tuple[Any, Any]:  # fmt: skip
+    """A sink is applied to the rounded output: one rounding more."""
+    latent = like(qv, bare(qv).reshape(-1, *bare(qv).shape[-2:]))
     size = bare(k_cache).shape[1]
     counts = -(-lengths // size)
     pages = np.concatenate([row[:count] for row, count in zip(table, counts)]) if len(table) else np.zeros(0)
@@ -298,4 +313,12 @@ def _absorbed(
         **{key: as_given(value.astype(np.int32), bare(q)) for key, value in whole.items()},
         sm_scale=float(scale or (ROTATED + LATENT) ** -0.5), causal=sight["causal"], return_lse=True, return_lse_base_on_e=True, **mode,
     )  # fmt: skip
+    if sinks is not None:
+        of_shape(name, "sinks", sinks, (bare(q).shape[1],))
+        of_type(name, "sinks", sinks, "f32", "bf16")
+        sinks = as_f32(sinks)
+        with_sink(name, out, lse, sinks)
+        sums = bare(lse)
+        together = np.logaddexp(np.asarray(sums, np.float64), np.asarray(bare(sinks), np.float64)).astype(np.float32)
+        lse = like(lse, as_given(together, sums))
     return out, dense(bare(lse).swapaxes(0, 1))
