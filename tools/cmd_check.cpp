@@ -106,7 +106,7 @@ void add_check(CLI::App& app, int& exit_code) {
                     "reproduce the outputs");
   command->add_option("--explain-seconds", options->explain_seconds, "How long to look for explanations")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_below_zero());
   command
       ->add_option(
           "--same-bits", options->same_bits,

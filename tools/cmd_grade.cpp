@@ -66,7 +66,7 @@ void add_grade(CLI::App& app, int& exit_code, const std::vector<std::string>& be
   command
       ->add_option("--explain-seconds", options->request.explain_seconds, "How long to look for the mistake behind the first failing call")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_below_zero());
   options->add_mode(*command, "What outputs are held against: golden (default: budgets), or equal bits with a GPU's mode");
   options->add_threads_and_isa(*command);
   options->add_json(*command);

@@ -154,7 +154,7 @@ void add_shapes(CLI::App& app, int&) {
   command->add_option("--phase", options->phase, "prefill, decode or nextn (default: all)")
       ->check(CLI::IsMember({"prefill", "decode", "nextn"}));
   command->add_option("--layer", options->book.layer, "Choose kernels by this layer's weights (default: the first dense and MoE layers)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_below_zero());
   command->add_option("--batch", options->book.batch, "Requests, to put in for B")->check(CLI::Range(1, 1 << 20));
   command->add_option("--seq", options->book.sequence, "New tokens of each request in prefill, to put in for S")
       ->check(CLI::Range(1, 1 << 24));

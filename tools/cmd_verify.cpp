@@ -211,6 +211,9 @@ int verify(const VerifyOptions& options) {
   std::vector<double> costs;
   ranks.begin([&] {
     list = oracle::find_cases(paths, options.op);
+    if (list.files.empty())
+      throw Error(ErrorCode::bad_file, "", fmt::format("{}", fmt::join(paths, ", ")),
+                  "holds no case file" + (options.op.empty() ? " of an op of the inventory" : " of " + options.op));
     of_files = options.part.select(list.files);
     std::string files;
     for (const std::string& file : list.files) {

@@ -147,7 +147,7 @@ void add_whose(CLI::App& app, int& exit_code) {
                       "What it gave, as for `dodona check`; without it the outputs in the case file are asked about");
   command->add_option("--window", options->window,
                       "OUTPUTS holds these rows of the call alone: T=0..8 (repeatable; sizes that `dodona info OP` calls independent)");
-  command->add_option("--seconds", options->seconds, "How long to look")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->add_option("--seconds", options->seconds, "How long to look")->capture_default_str()->check(not_below_zero());
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->add_flag("-q,--quiet", options->quiet, "No progress");

@@ -64,6 +64,16 @@ CLI::Validator above_zero() {
       "POSITIVE");
 }
 
+CLI::Validator not_below_zero() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        double value = 0;
+        const bool good = CLI::detail::lexical_cast(text, value) && value >= 0;
+        return good ? std::string() : "must be a number from 0, got '" + text + "'";
+      },
+      "NONNEGATIVE");
+}
+
 /// CLI::Range lets what is no number pass.
 CLI::Validator within(double least, double most) {
   return CLI::Validator(
@@ -94,6 +104,14 @@ CLI::Validator whole_number() {
 }
 CLI::Validator integer() {
   return parsed_as<std::int64_t>("a whole number of 64 bits");
+}
+CLI::Validator number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        double value = 0;
+        return CLI::detail::lexical_cast(text, value) ? std::string() : "must be a number, got '" + text + "'";
+      },
+      "");
 }
 
 std::optional<Mode> ExecOptions::mode_asked_for() const {

@@ -37,9 +37,11 @@ struct ExecOptions {
 /// What options of numbers are checked by, on the text, so that what is refused is shown as it was typed: numbers above 0 that are finite;
 /// numbers of a range, ends included; whole numbers from 0; and whole numbers that a 64-bit number holds.
 CLI::Validator above_zero();
+CLI::Validator not_below_zero();
 CLI::Validator within(double least, double most);
 CLI::Validator whole_number();
 CLI::Validator integer();
+CLI::Validator number();
 
 /// The parts of a case line as a command line gives them.
 struct CaseLineOptions {

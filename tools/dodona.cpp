@@ -69,12 +69,13 @@ Error as_typed(const CLI::App& app, const Error& error) {
   return error;
 }
 
-/// CLI11 takes the nearest number for one that 64 bits do not hold.
-void check_whole_numbers(CLI::App& app) {
+/// CLI11 takes the nearest number for one that 64 bits do not hold, and does not say what it expects in the place of what is none. The name
+/// of a type may have those of validators behind it.
+void check_numbers(CLI::App& app) {
   for (CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; }))
     for (CLI::Option* const option : command->get_options())
-      for (const auto& [type, validator] : {std::pair{"INT", integer()}, {"UINT", whole_number()}})
-        if (option->get_type_name() == type) option->check(validator);
+      for (const auto& [type, validator] : {std::pair{"INT", integer()}, {"UINT", whole_number()}, {"FLOAT", number()}})
+        if (const std::string name = option->get_type_name(); name.substr(0, name.find(':')) == type) option->check(validator);
 }
 
 /// CLI11 says of an unknown command that there is none.
@@ -129,7 +130,7 @@ int run(int argc, char** argv) {
   add_export(app, exit_code);
   add_doctor(app, exit_code);
   add_docs(app, exit_code);
-  check_whole_numbers(app);
+  check_numbers(app);
   app.failure_message([](const CLI::App*, const CLI::Error& error) { return "dodona: " + std::string(error.what()) + " (see --help)\n"; });
   require_known_command(app, argc, argv);
   try {
@@ -160,6 +161,8 @@ int run_and_say(int argc, char** argv) {
     return all_printed(run(argc, argv));
   } catch (const std::bad_alloc&) {
     std::fputs("dodona: out of memory\n", stderr);
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::fprintf(stderr, "dodona: %s: %s\n", error.path1().c_str(), error.code().message().c_str());
   } catch (const std::system_error& error) {
     // Of a full buffer that could not be emptied.
     if (std::ferror(stdout) != 0) return output_lost(": " + error.code().message());

@@ -203,6 +203,23 @@ TEST_F(Command, BadInputsGetOneClearErrorAndExitTwo) {
   expect_error("verify --op rmsnrom " + golden_.string(), "did you mean rmsnorm?");
 }
 
+TEST_F(Command, WhatIsNoNumberIsToldWithWhatIsExpected) {
+  expect_error("shapes --preset tiny --layer=-9", "--layer: must be a number from 0, got '-9'");
+  expect_error("shapes --preset tiny --layer 1.5", "--layer: must be a whole number of 64 bits, got '1.5'");
+  expect_error("whose x --seconds nan", "--seconds: must be a number from 0, got 'nan'");
+  expect_error("spec --threshold-single x", "--threshold-single: must be a number, got 'x'");
+}
+
+TEST_F(Command, FoldersWithoutCasesAndNamesThatCannotBeLookedUpAreNamed) {
+  const std::string nothing = (folder_ / "nothing").string(), round = (folder_ / "round").string();
+  fs::create_directory(nothing);
+  expect_error("verify " + nothing, nothing + " holds no case file of an op of the inventory");
+  expect_error("verify --op bmm_fp8 " + (golden_ / "rmsnorm").string(), "rmsnorm holds no case file of bmm_fp8");
+  fs::create_symlink(round, round);
+  for (const char* command : {"verify ", "diff ", "merge "})
+    expect_error(command + round + " " + nothing, "dodona: " + round + ": Too many levels of symbolic links");
+}
+
 TEST_F(Command, HostileFilesGetOneClearErrorAndExitTwo) {
   const std::string good = read_raw(golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors");
   const auto with_header = [](const std::string& header) {
