@@ -63,6 +63,7 @@ bool begins_with_one(const std::string& line, const std::vector<std::string>& wo
 Command::Command(const std::vector<std::string>& words, End end) {
   if (words.empty() || words.front().empty()) throw Error(ErrorCode::bad_option, "", "command", "is empty");
   std::vector<char*> list;
+  list.reserve(words.size() + 1);
   for (const std::string& word : words) list.push_back(const_cast<char*>(word.c_str()));
   list.push_back(nullptr);
   Ends in, out, failure;
