@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "dodona/error.h"
@@ -74,6 +76,24 @@ void expect_complete(const Replayed& r, const std::string& id) {
   EXPECT_TRUE(r.explained.found.front().complete) << "complete explanations come first";
 }
 
+/// A case line, and a mistake.
+struct Mistake {
+  std::string line, id;
+};
+
+/// What was written with the mistake is judged and explained by it.
+void expect_named(const Mistake& m, std::initializer_list<Strikes> where) {
+  Replayed r{make_case(parse_case_line(m.line), {}, true), {}, {}, {}};
+  const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
+  const FaultCase call{*r.c.op, r.c.inputs, golden, {}};
+  for (const Strikes strikes : where)
+    for (const Placed& placed : placements(call, strikes))
+      if (placed.id() == m.id) r.actual = inject(placed);
+  ASSERT_FALSE(r.actual.empty()) << m.id << " does not apply to " << m.line;
+  judge_and_explain(r);
+  expect_complete(r, m.id);
+}
+
 TEST(Explain, AnotherRecipeIsNamedByItsAttribute) {
   struct Pair {
     const char *asked, *made, *id;
@@ -133,11 +153,8 @@ TEST(Explain, ANumberThatLeavesFailuresIsNotOffered) {
 }
 
 TEST(Explain, AMistakenInputIsNamed) {
-  struct Pair {
-    const char *line, *id;
-  };
-  for (const Pair& p :
-       {Pair{"rmsnorm T=4 H=64", "weight-ignored:weight"},
+  for (const Mistake& m :
+       {Mistake{"rmsnorm T=4 H=64", "weight-ignored:weight"},
         {"rmsnorm T=4 H=64", "weight-plus-one:weight"},
         {"rmsnorm T=4 H=64", "operand-rows-off-by-one:input"},
         {"silu_and_mul T=4 D=64", "operand-halves-exchanged:input"},
@@ -151,16 +168,13 @@ TEST(Explain, AMistakenInputIsNamed) {
         {"apply_shuffle_mul_sum M=3 topk=5 R=15 D=48 --dtype input=f32 --without factors", "permutation-inverted:permutation"},
         {"fp8_gemm_nt M=4 N=64 K=1024", "k-tile-of-512-dropped:a"},
         {"moe_fused_gate T=32 E=64 --attr num_expert_group=8 --attr topk_group=4 --attr topk=8", "operand-ignored:bias"}})
-    expect_complete(with_fault(p.line, p.id), p.id);
+    expect_complete(with_fault(m.line, m.id), m.id);
 }
 
 TEST(Explain, WhereAKernelLookedIsNamed) {
   const std::string mla = "trtllm_batch_decode_with_kv_cache_mla B=3 Q=1 N=4 pages=11 P=32 W=3 --attr bmm1_scale=0.1352337788608801";
-  struct Pair {
-    std::string line, id;
-  };
-  for (const Pair& p :
-       {Pair{mla, "table-at-other-width:block_tables=11, the last entry"},
+  for (const Mistake& m :
+       {Mistake{mla, "table-at-other-width:block_tables=11, the last entry"},
         {mla, "table-at-other-width:block_tables=11, from the begin"},
         {mla, "length-of-whole-table:seq_lens=96"},
         {mla, "length-of-the-longest:seq_lens"},
@@ -184,15 +198,12 @@ TEST(Explain, WhereAKernelLookedIsNamed) {
         {"cutlass_mla_decode B=3 N=2 pages=14 P=32 W=4 --attr sm_scale=0.1", "length-of-the-first:seq_lens"},
         {"cutlass_scaled_fp4_mm M=37 N=32 K=96", "scales-read-at-logical-stride:block_scale_a"},
         {"cutlass_scaled_fp4_mm M=37 N=32 K=96", "scale-rows-read-otherwise:block_scale_a=in order"}})
-    expect_complete(with_fault(p.line, p.id), p.id);
+    expect_complete(with_fault(m.line, m.id), m.id);
 }
 
 TEST(Explain, HowAKernelConvertedIsNamed) {
-  struct Pair {
-    const char *line, *id;
-  };
-  for (const Pair& p :
-       {Pair{"sgl_per_token_group_quant_int8 M=9 K=256 --special zero-rows", "scale-of-zero-rows:output_s=1"},
+  for (const Mistake& m :
+       {Mistake{"sgl_per_token_group_quant_int8 M=9 K=256 --special zero-rows", "scale-of-zero-rows:output_s=1"},
         {"sgl_per_token_quant_fp8 M=8 K=64 --special zero-rows", "nan-for-zero-groups:output_q=64"},
         {"mla_rope_quantize_fp8 T=3 N=2 Dr=16 Dn=24 P=64 --attr quant_scale_kv=300 --dist outliers", "nan-beyond:k_nope_out=464"},
         {"mla_rope_quantize_fp8 T=3 N=2 Dr=16 Dn=24 P=64 --attr quant_scale_kv=300 --dist outliers", "saturated-from-256:k_nope_out=448"},
@@ -200,32 +211,21 @@ TEST(Explain, HowAKernelConvertedIsNamed) {
         {"topk_sigmoid T=9 E=64 topk=6 --attr renormalize=true", "sum-without-last:topk_weights"},
         {"concat_mla_k T=5", "part-unwritten:k=second"},
         {"linear T=150 K=64 N=32", "half-tile-unwritten:output=128"},
-        {"linear T=150 K=64 N=32", "half-tile-again:output=128"}}) {
-    Replayed r{make_case(parse_case_line(p.line), {}, true), {}, {}, {}};
-    const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
-    const FaultCase call{*r.c.op, r.c.inputs, golden, {}};
-    for (const Placed& placed : placements(call, Strikes::output))
-      if (placed.id() == p.id) r.actual = inject(placed);
-    ASSERT_FALSE(r.actual.empty()) << p.id << " does not apply";
-    judge_and_explain(r);
-    expect_complete(r, p.id);
-  }
+        {"linear T=150 K=64 N=32", "half-tile-again:output=128"}})
+    expect_named(m, {Strikes::output});
 }
 
 /// Many rows: mistakes are first looked for in a few of them.
 TEST(Explain, InLargeCallsToo) {
-  struct Pair {
-    const char *line, *id;
-  };
-  for (const Pair& p : {Pair{"rmsnorm T=300 H=64", "weight-plus-one:weight"},
-                        {"rmsnorm T=300 H=64", "operand-rows-off-by-one:input"},
-                        {"rmsnorm T=300 H=64 --attr eps=0.5", "constant-dropped:eps=0"},
-                        {"rmsnorm T=300 H=64 --attr eps=0.5", "eps-outside-root"},
-                        {"rotary_embedding T=100 P=64 R=16 Nq=2 Nk=1 --attr head_size=16", "position-off-by-one:positions"},
-                        {"fp8_blockwise_scaled_mm M=200 N=128 K=256", "scales-transposed:scales_a"},
-                        {"fp8_blockwise_scaled_mm M=200 N=128 K=256", "scale-rows-off-by-one:scales_a"},
-                        {"bmm_fp8 L=1 M=100 N=16 K=64", "k-tile-dropped:A"}})
-    expect_complete(with_fault(p.line, p.id), p.id);
+  for (const Mistake& m : {Mistake{"rmsnorm T=300 H=64", "weight-plus-one:weight"},
+                           {"rmsnorm T=300 H=64", "operand-rows-off-by-one:input"},
+                           {"rmsnorm T=300 H=64 --attr eps=0.5", "constant-dropped:eps=0"},
+                           {"rmsnorm T=300 H=64 --attr eps=0.5", "eps-outside-root"},
+                           {"rotary_embedding T=100 P=64 R=16 Nq=2 Nk=1 --attr head_size=16", "position-off-by-one:positions"},
+                           {"fp8_blockwise_scaled_mm M=200 N=128 K=256", "scales-transposed:scales_a"},
+                           {"fp8_blockwise_scaled_mm M=200 N=128 K=256", "scale-rows-off-by-one:scales_a"},
+                           {"bmm_fp8 L=1 M=100 N=16 K=64", "k-tile-dropped:A"}})
+    expect_complete(with_fault(m.line, m.id), m.id);
 }
 
 /// Where every score is the same any choice is right: that explains a wrong one as little as it does the right one.
@@ -312,37 +312,23 @@ TEST(Explain, SwappedNibblesAreNamedAndOnlyThatOutputFails) {
 }
 
 TEST(Explain, WhatWasWrittenWronglyIsNamed) {
-  struct Pair {
-    const char *line, *id;
-  };
-  for (const Pair& p : {Pair{"sgl_per_token_quant_fp8 M=6 K=256", "truncated:output_q"},
-                        {"scaled_fp4_quant M=6 K=64", "truncated:output"},
-                        {"rmsnorm T=6 H=64", "rows-off-by-one:output"},
-                        {"rmsnorm T=20 H=64", "last-row-tile-skipped:output"},
-                        {"rmsnorm T=6 H=64 --dtype input=f32", "through-bf16:output"},
-                        {"bmm_fp8 L=1 M=5 N=32 K=64", "partials-rounded:out=2"},
-                        {"bmm_fp8 L=1 M=5 N=32 K=64", "partials-rounded:out=4"},
-                        {"mxfp8_quantize M=6 K=256 --special fp8-ties", "ties-away:x_q"},
-                        {"mxfp4_quantize M=160 K=96", "scales-at-logical-stride:sf"},
-                        {"mxfp8_quantize M=9 K=160 --attr is_sf_8x4_layout=true", "scales-not-swizzled:sf"},
-                        {"merge_state T=3 N=5 D=32", "one-wrong-head:v_merged"}}) {
-    Replayed r{make_case(parse_case_line(p.line), {}, true), {}, {}, {}};
-    const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
-    const FaultCase call{*r.c.op, r.c.inputs, golden, {}};
-    for (const Placed& placed : placements(call, Strikes::output))
-      if (placed.id() == p.id) r.actual = inject(placed);
-    ASSERT_FALSE(r.actual.empty()) << p.id << " does not apply";
-    judge_and_explain(r);
-    expect_complete(r, p.id);
-  }
+  for (const Mistake& m : {Mistake{"sgl_per_token_quant_fp8 M=6 K=256", "truncated:output_q"},
+                           {"scaled_fp4_quant M=6 K=64", "truncated:output"},
+                           {"rmsnorm T=6 H=64", "rows-off-by-one:output"},
+                           {"rmsnorm T=20 H=64", "last-row-tile-skipped:output"},
+                           {"rmsnorm T=6 H=64 --dtype input=f32", "through-bf16:output"},
+                           {"bmm_fp8 L=1 M=5 N=32 K=64", "partials-rounded:out=2"},
+                           {"bmm_fp8 L=1 M=5 N=32 K=64", "partials-rounded:out=4"},
+                           {"mxfp8_quantize M=6 K=256 --special fp8-ties", "ties-away:x_q"},
+                           {"mxfp4_quantize M=160 K=96", "scales-at-logical-stride:sf"},
+                           {"mxfp8_quantize M=9 K=160 --attr is_sf_8x4_layout=true", "scales-not-swizzled:sf"},
+                           {"merge_state T=3 N=5 D=32", "one-wrong-head:v_merged"}})
+    expect_named(m, {Strikes::output});
 }
 
 TEST(Explain, WhatSumsAreKeptInAndWhichScalesBelongToThemIsNamed) {
-  struct Pair {
-    const char *line, *id;
-  };
-  for (const Pair& p :
-       {Pair{"linear T=4 K=256 N=32", "sums-kept-narrow:bf16,1"},
+  for (const Mistake& m :
+       {Mistake{"linear T=4 K=256 N=32", "sums-kept-narrow:bf16,1"},
         {"bmm L=2 M=3 K=256 N=16", "sums-kept-narrow:bf16,64"},
         {"fp8_scaled_mm M=5 N=16 K=128 --with bias", "sums-kept-narrow:f16,1"},
         {"cutlass_scaled_fp4_mm M=4 N=32 K=640", "sums-kept-narrow:bf16,16"},
@@ -376,25 +362,13 @@ TEST(Explain, WhatSumsAreKeptInAndWhichScalesBelongToThemIsNamed) {
         {"decode_attention_fwd B=2 N=4 Nk=2 S=40 n=20 D=64 --attr v_head_dim=64 --attr sm_scale=0.1 --attr logit_cap=2",
          "empty-terms:cap 32"},
         {"rmsnorm T=6 H=512", "rows-at-another-stride:output 1 zeros"},
-        {"apply_token_bitmask_inplace_cuda B=4 V=1000 W=32 --special gaps", "in-place-as-packed:logits"}}) {
-    Replayed r{make_case(parse_case_line(p.line), {}, true), {}, {}, {}};
-    const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
-    const FaultCase call{*r.c.op, r.c.inputs, golden, {}};
-    for (const Placed& placed : placements(call, Strikes::call))
-      if (placed.id() == p.id) r.actual = inject(placed);
-    ASSERT_FALSE(r.actual.empty()) << p.id << " does not apply to " << p.line;
-    judge_and_explain(r);
-    ASSERT_EQ(r.verdict.outcome, Outcome::fail) << p.line;
-    expect_complete(r, p.id);
-  }
+        {"apply_token_bitmask_inplace_cuda B=4 V=1000 W=32 --special gaps", "in-place-as-packed:logits"}})
+    expect_named(m, {Strikes::call});
 }
 
 TEST(Explain, RowsThatAreLookedForElsewhereAreNamed) {
-  struct Pair {
-    const char *line, *id;
-  };
-  for (const Pair& p :
-       {Pair{"m_grouped_fp8_gemm_nt_contiguous M=150 N=24 K=256 G=3", "rows-by-another-number:sfa=at m_indices"},
+  for (const Mistake& m :
+       {Mistake{"m_grouped_fp8_gemm_nt_contiguous M=150 N=24 K=256 G=3", "rows-by-another-number:sfa=at m_indices"},
         {"apply_token_bitmask_inplace_cuda B=6 V=500 W=16 N=3 --with indices", "rows-by-another-number:bitmask=of indices"},
         {"merge_state_v2 T=12 N=4 D=64", "other-order-of-dimensions:s_b=lies"},
         {"apply_shuffle_mul_sum M=6 topk=4 R=24 D=96", "rows-by-a-count:input=6 end"},
@@ -406,18 +380,8 @@ TEST(Explain, RowsThatAreLookedForElsewhereAreNamed) {
         {"post_reorder_for_cutlass_moe R=24 D=256 T=6 topk=4 --attr num_local_experts=4 --attr routed_scaling_factor=2.5",
          "absent-for-another:topk_ids=first"},
         {"fp8_mqa_logits M=6 H=32 D=64 N=700 --attr clean_logits=false", "half-columns-of-tiles-unwritten:logits=256"},
-        {"transfer_kv_per_layer_pf_lf n=5 Ss=9 Sd=7 L=3 D=128 --attr layer_id=2", "count-not-handed-on:layer_id=0"}}) {
-    Replayed r{make_case(parse_case_line(p.line), {}, true), {}, {}, {}};
-    const GoldenRun golden = run_golden(*r.c.op, r.c.inputs, {});
-    const FaultCase call{*r.c.op, r.c.inputs, golden, {}};
-    for (const Strikes strikes : {Strikes::input, Strikes::output, Strikes::attribute})
-      for (const Placed& placed : placements(call, strikes))
-        if (placed.id() == p.id) r.actual = inject(placed);
-    ASSERT_FALSE(r.actual.empty()) << p.id << " does not apply to " << p.line;
-    judge_and_explain(r);
-    ASSERT_EQ(r.verdict.outcome, Outcome::fail) << p.line;
-    expect_complete(r, p.id);
-  }
+        {"transfer_kv_per_layer_pf_lf n=5 Ss=9 Sd=7 L=3 D=128 --attr layer_id=2", "count-not-handed-on:layer_id=0"}})
+    expect_named(m, {Strikes::input, Strikes::output, Strikes::attribute});
 }
 
 /// The bits of a NaN say nothing: a kernel that keeps the sign has made the same mistake.
