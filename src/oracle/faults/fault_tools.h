@@ -23,6 +23,10 @@ using To = const Tensor&;
 /// Variants of a fault.
 using Values = std::vector<AttrValue>;
 
+// The words of the tables.
+using enum Strikes;
+using enum Severity;
+
 /// Of larger tensors faults that are composed, or that look at pairs of elements, are left out: they would take too long.
 inline constexpr std::int64_t most_elements = std::int64_t{1} << 22;
 

@@ -93,8 +93,8 @@ std::string other_angles_in_words(Site s) {
 constexpr std::array table{
     Fault{.id = "angles-elsewhere",
           .summary = "cosines and sines are looked for elsewhere in their table",
-          .strikes = Strikes::input,
-          .severity = Severity::fine,
+          .strikes = input,
+          .severity = fine,
           .applies = table_of_angles,
           .spoil = read_other_angles,
           .variants = other_angles,

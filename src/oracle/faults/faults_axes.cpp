@@ -457,13 +457,10 @@ std::string one_value_in_words(Site s) {
   return s.name + ": a scale of " + rest_of(word(s)) + " is taken for NaN: for the code that stands for none";
 }
 
-constexpr Strikes in = Strikes::input, call = Strikes::call;
-constexpr Severity fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "column-at-another-index",
           .summary = "along an inner dimension of an operand another index is read, or none",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = has_dimensions,
           .spoil = at_another_index,
@@ -472,7 +469,7 @@ constexpr std::array table{
           .changes = changed_by_map},
     Fault{.id = "row-at-another-index",
           .summary = "along the outermost dimension of an operand another index is read, or none",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = has_dimensions,
           .spoil = at_another_index,
@@ -508,7 +505,7 @@ constexpr std::array table{
           .far = true},
     Fault{.id = "one-value-otherwise",
           .summary = "one value of a scale, or the denormal ones, are taken for NaN or zero",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = scale_of_codes,
           .spoil = one_value_otherwise,

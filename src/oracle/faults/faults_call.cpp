@@ -138,9 +138,6 @@ Values zero_or_one(Site) {
   return {std::int64_t{0}, std::int64_t{1}};
 }
 
-constexpr Strikes attribute = Strikes::attribute;
-constexpr Severity gross = Severity::gross, fine = Severity::fine;
-
 constexpr Fault in_attribute(std::string_view id, std::string_view summary, Severity severity, bool (*applies)(Site),
                              Values (*variants)(Site)) {
   return {id, summary, attribute, severity, applies, nullptr, nullptr, variants};
@@ -436,8 +433,6 @@ constexpr Fault far(Fault fault) {
   fault.far = true;
   return fault;
 }
-
-constexpr Strikes call = Strikes::call;
 
 constexpr std::array call_table{
     Fault{"other-dialect", "every rounding point and order as that upstream has it", call, fine, always, nullptr, nullptr, other_dialects,

@@ -44,9 +44,6 @@ std::string carried_in_words(Site s) {
          "before it left";
 }
 
-constexpr Strikes call = Strikes::call;
-constexpr Severity fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "sums-carried-over",
           .summary = "sums are not set back to zero between rows",

@@ -10,8 +10,7 @@
 namespace dodona::oracle {
 namespace {
 
-using Site = const FaultSite&;
-using Values = std::vector<AttrValue>;
+using namespace fault_tools;
 
 constexpr std::array in_every_output{"nan-beyond", "nan-for-saturated",   "saturated-from-256", "truncated",    "rounded-away",
                                      "ties-away",  "nan-for-zero-groups", "zero-without-sign",  "through-bf16", "rounded-twice"};
@@ -24,7 +23,7 @@ std::vector<Placed> outputs_struck(Site s, std::string_view kind) {
   std::vector<Placed> found;
   for (const auto part : {output_faults(), number_faults()})
     for (const Fault& fault : part)
-      if (fault.strikes == Strikes::output && kind.substr(0, kind.find('=')) == fault.id)
+      if (fault.strikes == output && kind.substr(0, kind.find('=')) == fault.id)
         for (Placed& placed : placements(fault, s.call))
           if (kind_of(placed) == kind) found.push_back(std::move(placed));
   return found;
@@ -72,7 +71,7 @@ bool several(Site s) {
 
 /// Rows of the output that golden mode has as nothing but zeros, or of minus infinities alone.
 std::vector<bool> rows_of_nothing(const Tensor& tensor, bool by_element) {
-  const fault_tools::Rows rows(tensor);
+  const Rows rows(tensor);
   const std::int64_t width = by_element ? 1 : rows.width;
   std::vector<bool> nothing(static_cast<std::size_t>(width > 0 ? tensor.elements() / width : 0), true);
   for (std::int64_t i = 0; i < tensor.elements(); ++i) {
@@ -123,16 +122,16 @@ std::string nothing_in_words(Site s) {
 constexpr std::array table{
     Fault{.id = "rows-of-nothing-unwritten",
           .summary = "rows for which there is nothing to compute (no keys, no experts) are not written, though they have to be zeros",
-          .strikes = Strikes::call,
-          .severity = Severity::gross,
+          .strikes = call,
+          .severity = gross,
           .applies = some_rows_of_nothing,
           .words = nothing_in_words,
           .reads_beyond = true,
           .rerun = leave_rows_of_nothing},
     Fault{.id = "every-output",
           .summary = "all outputs are written so",
-          .strikes = Strikes::call,
-          .severity = Severity::fine,
+          .strikes = call,
+          .severity = fine,
           .applies = several,
           .variants = kinds,
           .words = in_words,

@@ -238,9 +238,6 @@ std::string every_operand_in_words(Site s) {
   return names + ": " + (first.starts_with(own) ? first.substr(own.size()) : std::string(all.front().fault->summary));
 }
 
-constexpr Strikes call = Strikes::call;
-constexpr Severity gross = Severity::gross, fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "whole-head-rotated",
           .summary = "all columns of a head are rotated, not the first ones alone",

@@ -10,8 +10,7 @@
 namespace dodona::oracle {
 namespace {
 
-using Site = const FaultSite&;
-using Values = std::vector<AttrValue>;
+using namespace fault_tools;
 
 bool meets(Site s, Inner inner) {
   return (s.call.golden.inner & static_cast<unsigned>(inner)) != 0;
@@ -191,9 +190,6 @@ std::string windows_in_words(Site s) {
   return tile > 0 ? "a window begins with a whole tile of " + std::to_string(tile) + " keys: the tile that its first key is in is left out"
                   : "a window begins with the tile of " + std::to_string(-tile) + " keys that its first key is in: keys before it are seen";
 }
-
-constexpr Strikes call = Strikes::call;
-constexpr Severity fine = Severity::fine;
 
 constexpr std::array table{
     Fault{.id = "sigmoid-from-tanh",

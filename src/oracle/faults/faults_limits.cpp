@@ -109,13 +109,10 @@ std::string windows_in_words(Site s) {
          " ahead of a query are seen";
 }
 
-constexpr Strikes in = Strikes::input, attribute = Strikes::attribute;
-constexpr Severity fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "every-length-one-more",
           .summary = "every length is one too large: a mask off by one, each query sees one key more",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = lengths_of_requests,
           .spoil = one_more},
@@ -127,7 +124,7 @@ constexpr std::array table{
           .variants = all_of_a_row},
     Fault{.id = "window-ahead",
           .summary = "a window of keys reaches ahead of the query",
-          .strikes = Strikes::call,
+          .strikes = call,
           .severity = fine,
           .applies = always,
           .variants = windows_ahead,

@@ -61,13 +61,10 @@ std::string maximum_in_words(Site s) {
          " alone: what is larger saturates";
 }
 
-constexpr Strikes in = Strikes::input;
-constexpr Severity fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "maximum-of-a-part",
           .summary = "the maximum that a scale is made of is that of a part of what it belongs to",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = is_quantized,
           .spoil = clamp_to_the_part,

@@ -260,13 +260,10 @@ std::string overlap_in_words(Site s) {
          " slots are looked for at its number, at a stride of one: tokens' slots overlap";
 }
 
-constexpr Strikes in = Strikes::input, call = Strikes::call;
-constexpr Severity fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "part-counted-otherwise",
           .summary = "a part of a dimension counts twice, as one, or as its neighbour",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = has_parts,
           .spoil = count_part_otherwise,
@@ -285,7 +282,7 @@ constexpr std::array table{
           .far = true},
     Fault{.id = "extreme-for-all",
           .summary = "the largest scale of all, or the least, is used for each",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = several_scales,
           .spoil = extreme_for_all,
@@ -294,7 +291,7 @@ constexpr std::array table{
           .far = true},
     Fault{.id = "slots-for-pages",
           .summary = "a slot's number is taken for that of a page",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = slots_of_pages,
           .spoil = slots_for_pages,
@@ -302,7 +299,7 @@ constexpr std::array table{
           .far = true},
     Fault{.id = "pages-taken-for-larger",
           .summary = "pages are taken to hold several times as many tokens as they do",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = pages_in_use,
           .spoil = as_larger_pages,
@@ -311,7 +308,7 @@ constexpr std::array table{
           .far = true},
     Fault{.id = "slots-of-tokens-overlap",
           .summary = "slots of a token are looked for at the token's number",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = has_slots,
           .spoil = slots_overlap,

@@ -109,9 +109,6 @@ std::string one_pass_in_words(Site s) {
   return of + (n == "1" ? "the next token's are taken" : "those of the token before are taken");
 }
 
-constexpr Strikes call = Strikes::call;
-constexpr Severity fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "one-pass-otherwise",
           .summary = "keys, or values, alone are looked for at other tokens of their request",

@@ -103,8 +103,8 @@ std::string read_on_in_words(Site s) {
 constexpr std::array table{
     Fault{.id = "last-tile-not-masked",
           .summary = "operands are read on beyond their rows' ends, up to a whole tile",
-          .strikes = Strikes::call,
-          .severity = Severity::fine,
+          .strikes = call,
+          .severity = fine,
           .applies = always,
           .variants = longer,
           .recall = read_on,

@@ -94,8 +94,8 @@ std::string together_in_words(Site s) {
 constexpr std::array table{
     Fault{.id = "scales-together",
           .summary = "several scales of the call are not applied, or the other way round",
-          .strikes = Strikes::call,
-          .severity = Severity::fine,
+          .strikes = call,
+          .severity = fine,
           .applies = always,
           .variants = together,
           .recall = take_together,

@@ -127,9 +127,6 @@ std::string other_sums_in_words(Site s) {
                               : "is that of the first " + tile + " columns alone");
 }
 
-constexpr Strikes call = Strikes::call;
-constexpr Severity fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "divided-by-another-sum",
           .summary = "rows of a softmax are divided by the sum of other terms than theirs",

@@ -152,9 +152,6 @@ std::string packed_in_words(Site s) {
          " elements apart, though they are " + std::to_string(tensor.stride(0));
 }
 
-constexpr Strikes call = Strikes::call;
-constexpr Severity fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "rows-at-another-stride",
           .summary = "rows are stored at another stride than theirs",

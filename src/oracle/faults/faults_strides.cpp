@@ -123,8 +123,8 @@ std::optional<ChangedIndices> changed_by_strides(Site s) {
 constexpr std::array table{
     Fault{.id = "dimension-at-another-stride",
           .summary = "along a dimension of an operand indices are taken to lie so far apart as they do not",
-          .strikes = Strikes::input,
-          .severity = Severity::fine,
+          .strikes = input,
+          .severity = fine,
           .applies = lies_in_memory,
           .spoil = read_at_other_strides,
           .variants = other_strides,

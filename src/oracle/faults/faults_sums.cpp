@@ -337,9 +337,6 @@ std::string conversion_in_words(Site s) {
          (word(s) == "toward-zero" ? ": quotients are cut toward zero, not rounded" : ": halves are rounded to even, not away from zero");
 }
 
-constexpr Strikes call = Strikes::call;
-constexpr Severity gross = Severity::gross, fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "sums-kept-narrow",
           .summary = "sums are kept in 16 bits while they grow, product by product or tile by tile",

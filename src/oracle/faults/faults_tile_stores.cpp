@@ -57,9 +57,6 @@ std::string tiles_apart_in_words(Site s) {
          rest_of(numbers) + " apart: at another dimension's stride";
 }
 
-constexpr Strikes call = Strikes::call;
-constexpr Severity fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "rows-of-tiles-apart",
           .summary = "rows of a tile are stored at another dimension's stride",

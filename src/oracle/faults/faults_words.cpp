@@ -53,13 +53,10 @@ void subtracted_as_words(Site s, To t) {
     }
 }
 
-constexpr Strikes in = Strikes::input;
-constexpr Severity fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "read-out-of-wider-ones",
           .summary = "numbers are read out of memory of wider ones",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = narrow_numbers,
           .spoil = out_of_wider_ones,
@@ -70,7 +67,7 @@ constexpr std::array table{
           .summary =
               "four codes are made signed by one subtraction of 32 bits: a negative one borrows from the byte above it, whose code is "
               "one less",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = signed_nibbles,
           .spoil = subtracted_as_words},

@@ -68,9 +68,6 @@ void middle_for_zero_points(Site, To t) {
   for (std::int64_t i = 0; i < t.elements(); ++i) quant::set_bits(t, i, middles);
 }
 
-constexpr Strikes in = Strikes::input, call = Strikes::call;
-constexpr Severity fine = Severity::fine;
-
 constexpr std::array table{
     Fault{.id = "zero-points-moved",
           .summary = "every zero point is another number",
@@ -83,7 +80,7 @@ constexpr std::array table{
           .rerun = move_zero_points},
     Fault{.id = "middle-for-zero-points",
           .summary = "every zero point is taken for 8, the middle of the codes, as in symmetric formats",
-          .strikes = in,
+          .strikes = input,
           .severity = fine,
           .applies = words_of_zero_points,
           .spoil = middle_for_zero_points},

@@ -18,7 +18,7 @@
 namespace dodona::oracle {
 namespace {
 
-using Site = const FaultSite&;
+using namespace fault_tools;
 
 bool is_number(Site s) {
   return !s.attr->recipe && std::holds_alternative<double>(s.value) && std::isfinite(std::get<double>(s.value));
@@ -28,7 +28,7 @@ bool is_factor(Site s) {
   return fits && !s.spec->storage.code && is_float(s.tensor.dtype()) && bits(s.tensor.dtype()) > 8;
 }
 void times_number(Site s, const Tensor& changed) {
-  fault_tools::each(changed, [&](double x) { return x * std::get<double>(*s.taken); });
+  each(changed, [&](double x) { return x * std::get<double>(*s.taken); });
 }
 
 std::string digits(double value) {
@@ -111,14 +111,14 @@ std::string factor_in_words(Site s) {
 // Not of the library: which number they strike with is what is asked.
 constexpr Fault number_of_attribute{.id = "another-number",
                                     .summary = "a number is another one",
-                                    .strikes = Strikes::attribute,
-                                    .severity = Severity::fine,
+                                    .strikes = attribute,
+                                    .severity = fine,
                                     .applies = is_number,
                                     .words = number_in_words};
 constexpr Fault factor_on_tensor{.id = "another-factor",
                                  .summary = "every element has another factor",
-                                 .strikes = Strikes::input,
-                                 .severity = Severity::fine,
+                                 .strikes = input,
+                                 .severity = fine,
                                  .applies = is_factor,
                                  .spoil = times_number,
                                  .words = factor_in_words};
