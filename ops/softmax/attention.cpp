@@ -502,7 +502,7 @@ void attention_golden(const Attention& call, WeightSum sum, const Exec& exec, Re
   constexpr std::int64_t together = golden_together;
   flaw_in(Inner::softmax, exec);
   const Flaw* const flaw = flaw_in(Inner::attention, exec);
-  AttentionWatch* const watch = AttentionWatch::current();
+  AttentionWatch* const watch = flaw != nullptr ? flaw->watch : nullptr;
   if (call.rows > 0 && call.heads > 0 && std::isfinite(call.sink(0, 0))) flaw_in(Inner::sinks, exec);
   const std::int64_t blocks = quant::ceil_div(call.heads, together);
   parallel_for(exec.threads, call.rows * blocks, 1e6, [&](std::int64_t task) {

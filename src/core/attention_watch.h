@@ -6,22 +6,15 @@
 
 namespace dodona {
 
-/// Sees the attention of golden runs that its thread begins, as long as it lives; one at a time.
 class AttentionWatch {
  public:
-  AttentionWatch();
-  virtual ~AttentionWatch();
-  AttentionWatch(const AttentionWatch&) = delete;
-  AttentionWatch& operator=(const AttentionWatch&) = delete;
+  virtual ~AttentionWatch() = default;
 
   virtual bool wants(std::int64_t) const { return false; }
   /// weights [keys], with the output's scale in them; values [keys][width]. By whichever thread computes the row.
   virtual void see(std::int64_t, const std::vector<double>&, const std::vector<double>&) {}
   /// The largest score of every row that sees a key, as its exponential has it: times scale and cap.
   virtual void see_largest(std::int64_t, double) {}
-
-  /// Of this thread; nullptr for none.
-  static AttentionWatch* current();
 };
 
 }  // namespace dodona

@@ -72,6 +72,8 @@ struct KeysSeen {
   }
 };
 
+class AttentionWatch;  // core/attention_watch.h
+
 class Flaw {
  public:
   bool sigmoid_from_tanh = false;       ///< (tanh.approx(x / 2) + 1) / 2
@@ -79,7 +81,8 @@ class Flaw {
   std::optional<NarrowAttention> attention = {};
   AttentionTerms terms = {};
   KeysSeen keys = {};
-  std::int64_t window_tile = 0;  ///< n: windows begin with a whole tile of n keys; -n: with the tile that their first key is in
+  std::int64_t window_tile = 0;     ///< n: windows begin with a whole tile of n keys; -n: with the tile that their first key is in
+  AttentionWatch* watch = nullptr;  ///< no mistake: is shown what attention adds up
 
   void meet(Inner inner) const { met_.fetch_or(static_cast<unsigned>(inner), std::memory_order_relaxed); }
   unsigned met() const { return met_.load(std::memory_order_relaxed); }

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "core/attention_watch.h"
 #include "core/flaw.h"
 #include "dodona/error.h"
 #include "oracle/faults/fault_tools.h"
 #include "oracle/faults/least_squares.h"
 #include "oracle/faults/rewritten.h"
+#include "oracle/faults/watched_run.h"
 #include "oracle/judge/pattern/samples.h"
 #include "quant/sizes.h"
 
@@ -83,12 +83,7 @@ class KeyWeights {
       watched_.rows.insert(i / width_);
     }
     if (watched_.rows.size() > most_rows) return false;
-    {
-      Watched watching;
-      watching.rows = watched_.rows;
-      run_golden(call_.op, call_.inputs, call_.exec);
-      watched_.seen = std::move(watching.seen);
-    }
+    run_watched(call_, watched_);
     std::int64_t numbers = 0;
     for (const auto& [row, seen] : watched_.seen) {
       numbers += static_cast<std::int64_t>(seen.values.size());
@@ -280,10 +275,7 @@ class KeyWeights {
   const OutputVerdict& output_;
   const Tensor& actual_;
   std::int64_t width_;
-  struct {
-    std::set<std::int64_t> rows;
-    std::map<std::int64_t, Seen> seen;
-  } watched_;
+  Watched watched_;
   std::vector<Told> told_;
 };
 

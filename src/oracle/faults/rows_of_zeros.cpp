@@ -8,10 +8,10 @@
 #include <set>
 #include <string>
 
-#include "core/attention_watch.h"
 #include "core/flaw.h"
 #include "dodona/error.h"
 #include "oracle/cases/window.h"
+#include "oracle/faults/watched_run.h"
 #include "oracle/judge/pattern/samples.h"
 #include "quant/element.h"
 
@@ -50,7 +50,7 @@ std::optional<Explanation> rows_of_zeros(const FaultCase& call, const NamedTenso
     }
     Largest largest;
     try {
-      run_golden(call.op, call.inputs, call.exec);
+      run_watched(call, largest);
     } catch (const Error&) {
       return std::nullopt;
     }
