@@ -66,6 +66,23 @@ void condition_native_route(const NativeRouter& actual, const Exec& exec, Refere
 void fast_native_route(const NativeRouter& router, const Exec& exec);
 void check_native_route(const NativeRouter& router);
 
+template <class Op, NativeRule rule>
+void golden_native_router_of(const Op& op, const Exec& exec, Reference* reference) {
+  golden_native_route(op.router(), exec, reference, rule);
+}
+/// All of an op that has such a `router()`, but its contract, mistakes and case lines.
+template <class Op>
+Implementation<Op> native_router() {
+  Implementation<Op> all;
+  all.golden = golden_native_router_of<Op, NativeRule::right>;
+  all.fast = [](const Op& op, const Exec& exec) { fast_native_route(op.router(), exec); };
+  all.check = [](const Op& op) { check_native_route(op.router()); };
+  all.condition = [](const Op& actual, const Exec& exec, Reference& reference) {
+    condition_native_route(actual.router(), exec, reference);
+  };
+  return all;
+}
+
 /// `scores`: what it says of scores and roundings.
 std::string native_router_contract(std::string_view scores);
 
