@@ -6,17 +6,13 @@
 #include <functional>
 
 #include "helpers.h"
+#include "ints.h"
 
 namespace dodona {
 namespace {
 
 using namespace helpers;
 
-Tensor ints(const std::vector<std::int32_t>& values) {
-  Tensor t(DType::i32, {static_cast<std::int64_t>(values.size())});
-  std::copy(values.begin(), values.end(), t.as<std::int32_t>());
-  return t;
-}
 /// Rows of a matrix, which may be strided, under leading dimensions of one and with some of their columns.
 Tensor columns(const Tensor& t, std::int64_t begin, std::int64_t end, int leading) {
   auto* const data = t.as<std::uint16_t>() + begin;

@@ -9,6 +9,7 @@
 #include "core/random.h"
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ints.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
 #include "oracle/judge/judge.h"
 #include "quant/swizzle.h"
@@ -16,7 +17,7 @@
 namespace dodona {
 namespace {
 
-using helpers::in_mode;
+using helpers::in_mode, helpers::ints;
 
 constexpr Mode both_modes[] = {Mode::golden, Mode::fast};
 
@@ -25,9 +26,6 @@ Tensor list(DType type, const Dims& shape, const std::vector<T>& values) {
   const Tensor t(type, shape);
   std::memcpy(t.data(), values.data(), sizeof(T) * values.size());
   return t;
-}
-Tensor ints(const std::vector<std::int32_t>& values) {
-  return list(DType::i32, {static_cast<std::int64_t>(values.size())}, values);
 }
 Tensor bytes(DType type, const Dims& shape, const char* name, std::uint64_t below) {
   const Tensor t(type, shape);

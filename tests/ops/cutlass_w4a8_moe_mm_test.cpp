@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
@@ -11,17 +10,12 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ints.h"
 
 namespace dodona {
 namespace {
 
 using namespace helpers;
-
-Tensor ints(const Dims& shape, const std::vector<std::int32_t>& values) {
-  const Tensor t(DType::i32, shape);
-  std::memcpy(t.data(), values.data(), 4 * values.size());
-  return t;
-}
 
 /// Seven rows: two of expert 0, none of expert 1, four of expert 2; the last one is nobody's.
 ops::CutlassW4a8MoeMm call(std::int64_t n, std::int64_t k) {

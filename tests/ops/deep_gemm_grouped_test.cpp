@@ -8,6 +8,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ints.h"
 #include "ops/gemm/fp8_gemm_nt.h"
 #include "ops/moe/m_grouped_fp8_gemm_nt_contiguous.h"
 #include "ops/moe/m_grouped_fp8_gemm_nt_masked.h"
@@ -19,11 +20,6 @@ using namespace helpers;
 
 constexpr std::int64_t n = 136, k = 272;
 
-Tensor ints(const std::vector<std::int32_t>& values) {
-  const Tensor t(DType::i32, {static_cast<std::int64_t>(values.size())});
-  std::memcpy(t.data(), values.data(), 4 * values.size());
-  return t;
-}
 Tensor scales(const Dims& shape, const char* name) {
   Tensor t(DType::f32, shape);
   oracle::fill(t, Role::scale, 0, "normal", 3, name);

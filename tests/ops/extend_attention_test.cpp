@@ -6,6 +6,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ints.h"
 
 namespace dodona {
 namespace {
@@ -13,12 +14,6 @@ namespace {
 using namespace helpers;
 
 constexpr std::int64_t slots = 300;
-
-Tensor ints(const std::vector<std::int32_t>& values) {
-  Tensor t(DType::i32, {static_cast<std::int64_t>(values.size())});
-  std::copy(values.begin(), values.end(), t.as<std::int32_t>());
-  return t;
-}
 
 Tensor converted(const Tensor& t, DType type) {
   return tensor_of(type, t.shape(), values_of(t));

@@ -9,6 +9,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ints.h"
 #include "ops/attention/get_mla_metadata.h"
 #include "ops/rows/k_cache_row.h"
 #include "ops/softmax/flash_mla_schedule.h"
@@ -19,11 +20,6 @@ namespace {
 
 using namespace helpers;
 
-Tensor ints(const Dims& shape, const std::vector<std::int32_t>& values) {
-  Tensor t(DType::i32, shape);
-  std::copy(values.begin(), values.end(), t.as<std::int32_t>());
-  return t;
-}
 Tensor lengths_of(const std::vector<std::int32_t>& values) {
   return ints({static_cast<std::int64_t>(values.size())}, values);
 }

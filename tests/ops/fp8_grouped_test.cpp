@@ -6,6 +6,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ints.h"
 #include "ops/gemm/fp8_blockwise_scaled_mm.h"
 #include "ops/moe/es_fp8_blockwise_scaled_grouped_mm.h"
 #include "ops/moe/fp8_blockwise_scaled_grouped_mm.h"
@@ -19,11 +20,6 @@ constexpr std::int64_t n = 256, k = 384, m = 150;
 /// The second expert is empty; row 135 and the last row belong to nobody.
 const std::vector<std::int32_t> first_rows{0, 5, 5, 136}, counts{5, 0, 130, 13};
 
-Tensor ints(const Dims& shape, const std::vector<std::int32_t>& values) {
-  const Tensor t(DType::i32, shape);
-  std::memcpy(t.data(), values.data(), 4 * values.size());
-  return t;
-}
 Tensor scales(const Dims& shape, const char* name) {
   Tensor t(DType::f32, shape);
   oracle::fill(t, Role::scale, 0, "normal", 3, name);

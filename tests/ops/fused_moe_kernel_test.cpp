@@ -3,23 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <functional>
 #include <vector>
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ints.h"
 
 namespace dodona {
 namespace {
 
 using namespace helpers;
-
-Tensor ints(const Dims& shape, const std::vector<std::int32_t>& values) {
-  const Tensor t(DType::i32, shape);
-  std::memcpy(t.data(), values.data(), 4 * values.size());
-  return t;
-}
 
 /// Three tokens with two experts each, of three; blocks of 4: expert 2 has pairs 0 and 3, an expert elsewhere pair 5, expert 0 pairs 1 and
 /// 2. No block holds pair 4.

@@ -7,6 +7,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ints.h"
 #include "ops/attention/concat_and_cast_mha_k.h"
 #include "ops/kv_cache/create_chunked_prefix_cache_kv_indices.h"
 #include "ops/kv_cache/dequantize_k_cache.h"
@@ -21,12 +22,6 @@ namespace {
 using namespace helpers;
 
 constexpr Mode both_modes[] = {Mode::golden, Mode::fast};
-
-Tensor ints(const std::vector<std::int32_t>& values) {
-  Tensor t(DType::i32, {static_cast<std::int64_t>(values.size())});
-  std::copy(values.begin(), values.end(), t.as<std::int32_t>());
-  return t;
-}
 
 TEST(GetMlaKvBuffer, GivesBackWhatLiesInTheSlotsEachAsOftenAsAsked) {
   const Tensor pool = normal(DType::bf16, {3, 4, 576}, "pool");

@@ -9,6 +9,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ints.h"
 #include "ops/attention/cutlass_mla_decode.h"
 #include "ops/attention/trtllm_batch_decode_with_kv_cache_mla.h"
 #include "oracle/cases/generate.h"
@@ -18,7 +19,7 @@
 namespace dodona {
 namespace {
 
-using helpers::in_mode, helpers::same_bits;
+using helpers::in_mode, helpers::ints, helpers::same_bits;
 
 constexpr double r1_scale = 0.1352337788608801;
 
@@ -27,11 +28,6 @@ Tensor normal(DType type, const Dims& shape, const char* name, double factor = 1
   oracle::fill(t, Role::values, 0, "normal", 7, name);
   if (factor != 1)
     for (std::int64_t i = 0; i < t.elements(); ++i) quant::set(t, i, factor * quant::get(t, i));
-  return t;
-}
-Tensor ints(const Dims& shape, std::initializer_list<std::int32_t> values) {
-  Tensor t(DType::i32, shape);
-  std::copy(values.begin(), values.end(), t.as<std::int32_t>());
   return t;
 }
 

@@ -5,6 +5,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ints.h"
 #include "ops/attention/trtllm_ragged_attention_deepseek.h"
 
 namespace dodona {
@@ -13,12 +14,6 @@ namespace {
 using namespace helpers;
 
 constexpr Mode both_modes[] = {Mode::golden, Mode::fast};
-
-Tensor ints(const std::vector<std::int32_t>& values) {
-  Tensor t(DType::i32, {static_cast<std::int64_t>(values.size())});
-  std::copy(values.begin(), values.end(), t.as<std::int32_t>());
-  return t;
-}
 
 struct Prefill {
   Tensor query, key, value;

@@ -5,6 +5,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ints.h"
 
 namespace dodona {
 namespace {
@@ -12,12 +13,6 @@ namespace {
 using namespace helpers;
 
 const NamedOp op{"batch_prefill_with_ragged_kv_cache"};
-
-Tensor ints(const std::vector<std::int32_t>& values) {
-  Tensor t(DType::i32, {static_cast<std::int64_t>(values.size())});
-  std::copy(values.begin(), values.end(), t.as<std::int32_t>());
-  return t;
-}
 
 /// Requests of some queries and keys.
 Arguments prefill(const std::vector<std::int32_t>& queries, const std::vector<std::int32_t>& keys, std::int64_t width, bool causal,

@@ -10,6 +10,7 @@
 
 #include "dodona/error.h"
 #include "helpers.h"
+#include "ints.h"
 #include "ops/quantization/scaled_fp4_quant.h"
 #include "oracle/judge/judge.h"
 #include "quant/element.h"
@@ -18,15 +19,10 @@
 namespace dodona {
 namespace {
 
-using helpers::in_mode;
+using helpers::in_mode, helpers::ints;
 
 constexpr Mode every_mode[] = {Mode::golden, Mode::fast, Mode::hopper};
 
-Tensor ints(const std::vector<std::int32_t>& values) {
-  const Tensor t(DType::i32, {static_cast<std::int64_t>(values.size())});
-  std::memcpy(t.data(), values.data(), 4 * values.size());
-  return t;
-}
 Tensor floats(const std::vector<float>& values) {
   const Tensor t(DType::f32, {static_cast<std::int64_t>(values.size())});
   std::memcpy(t.data(), values.data(), 4 * values.size());
