@@ -189,7 +189,9 @@ void TrailComparison::compare_dump(std::vector<Held> held, const NamedTensors& o
   std::map<std::size_t, oracle::Verdict> verdicts;
   for (std::size_t i = 0; i < held.size() && !difference_; ++i) {
     const Held& each = held[i];
-    const auto& [source, passed, golden] = places[i];
+    const auto& source = places[i].source;
+    const Tensor& golden = places[i].golden;
+    const bool passed = places[i].passed_on;
     // Choices and codes that follow from other inputs than the dump's say nothing.
     if (is_whole(golden.dtype()) && carried_ > 0) continue;
     if (source) {
