@@ -77,10 +77,15 @@ void golden_by(const Layernorm& op, Formula formula, const Exec& exec, Reference
       const double deviation = x[d] - m.mean;
       const Bounded centred{deviation, m.mean_slack + f32_eps * std::fabs(deviation)};
       // Two products, each rounded, and the sum with beta.
-      const Bounded scaled = centred * Bounded{m.factor, m.factor_slack} * gemma[d];
+      const Bounded normalised = centred * Bounded{m.factor, m.factor_slack}, scaled = normalised * gemma[d];
       const double y = scaled.exact + beta[d];
-      const double slack = scaled.slack + f32_eps * (2 * std::fabs(scaled.exact) + std::fabs(y)) + 3 * flush_floor;
-      out.put(t * width + static_cast<std::int64_t>(d), {y, slack, m.open});
+      // What builds that flush denormals lose: x, x - m and their product with the factor, on its way through the factors behind it.
+      const double flushed =
+          flush_floor * (3 + std::fabs(gemma[d]) * (1 + 2 * std::fabs(m.factor))) + (may_flush(gemma[d]) ? std::fabs(scaled.exact) : 0.0);
+      const double slack = scaled.slack + f32_eps * (2 * std::fabs(scaled.exact) + std::fabs(y)) + flushed;
+      // Where the product may be beyond fp32, infinities of both signs may meet, or one and a beta that is.
+      const bool beyond = !(std::fabs(scaled.exact) + slack < 0x1p127);
+      out.put(t * width + static_cast<std::int64_t>(d), {y, slack, m.open || beyond});
     }
   });
 }
@@ -134,7 +139,8 @@ std::unique_ptr<Op> op_layernorm() {
 x widened to fp32; its mean, then the mean of the squared deviations from it (two passes, over D), + eps, 1/sqrt; ((x - m) * r) * gemma +
 beta; all in fp32, one rounding to bf16 (nearest even). The order of the sums is open: chains of at most max(64, D/128) additions, then a tree.
 Budget: the mean, chain + log2 D + 5 units of 2^-24 of mean |x|; what its error's square and chain + log2 D + 8 units of the variance and eps
-make of r, and 4 units of r; a unit for each product, for x - m and for the sum. Rows whose sums come near the end of fp32, and such whose
+make of r, and 4 units of r; a unit for each product, for x - m and for the sum; what flushed denormals carry (x, x - m, their product with r, gemma,
+beta). A product that may be beyond fp32 leaves the element open. Rows whose sums come near the end of fp32, and such whose
 variance and eps are lost in these errors, are not judged. Hopper mode: min(1024, D) threads with pairs of neighbours where D is even, butterflies
 over lanes and warps; denormals flushed.)",
       .golden = ops::golden,
