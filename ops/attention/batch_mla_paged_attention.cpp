@@ -1,11 +1,13 @@
 #include "ops/attention/batch_mla_paged_attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/random.h"
 #include "ops/softmax/mla_decode.h"
 #include "ops/softmax/offsets.h"
 #include "ops/softmax/paged_mla.h"
+#include "quant/element.h"
 #include "quant/sizes.h"
 
 namespace dodona::ops {
@@ -35,6 +37,7 @@ PagedMlaAttention attention_of(const Call& op, bool as_first = false) {
   attention.score_errors = ScoreErrors::of_rounded_maximum(attention.key_width, attention.type, attention.scale);
   attention.lse_of_rounded_weights = true;
   attention.lse_of_none_is_open = true;
+  attention.nan_is_open = true;
   attention.lowest_maximum = -5e4;
   return attention;
 }
@@ -112,6 +115,43 @@ void fast(const Call& op, const Exec& exec) {
   attention_fast(attention_of(op), exec);
 }
 
+/// The request of a token, and which of its queries the token is.
+struct Place {
+  std::int64_t request, query;
+};
+Place place_of(const Call& op, std::int64_t token) {
+  const auto* const ends = op.qo_indptr.as<const std::int32_t>();
+  const auto* const end = std::upper_bound(ends, ends + op.qo_indptr.size(0), token);
+  return {end - ends - 1, token - end[-1]};
+}
+
+/// Upstream's kernels take blocks of 64 or 128 rows, heads of one token after those of the other, and go through tiles of 64 keys up to
+/// the last one of the block's whole tokens: of one that begins in the block and ends behind it a tile may be missing, in which only its
+/// own key lies.
+bool explains_lost_key(const Call& actual, std::string_view output, std::int64_t linear) {
+  const std::int64_t heads = actual.q_nope.size(1), token = linear / (heads * (output == "lse" ? 1 : mla_latent));
+  const auto [request, query] = place_of(actual, token);
+  const auto* const ends = actual.qo_indptr.as<const std::int32_t>();
+  const std::int64_t queries = ends[request + 1] - ends[request], hidden = queries - 1 - query;
+  const std::int64_t own_key = actual.kv_len_arr.as<const std::int32_t>()[request] - hidden - 1;
+  return actual.causal && own_key >= 0 && own_key % 64 == 0 && query * heads / 64 != ((query + 1) * heads - 1) / 64 &&
+         query * heads % 64 != 0;
+}
+
+/// Tokens that a query does not see are multiplied by weights of 0.
+bool explains_hidden_tokens(const Call& actual, std::string_view output, std::int64_t linear) {
+  if (output != "out" || !std::isnan(quant::get(actual.out, linear))) return false;
+  const Place at = place_of(actual, linear / (actual.q_nope.size(1) * mla_latent));
+  const std::int64_t page_size = actual.ckv_cache.size(1), column = linear % mla_latent;
+  const auto* const pages = actual.kv_indptr.as<const std::int32_t>();
+  for (std::int64_t j = 0; j < (pages[at.request + 1] - pages[at.request]) * page_size; ++j) {
+    const std::int64_t page = actual.kv_indices.as<const std::int32_t>()[pages[at.request] + j / page_size];
+    const std::int64_t element = page * actual.ckv_cache.stride(0) + j % page_size * actual.ckv_cache.stride(1) + column;
+    if (!std::isfinite(quant::load(actual.ckv_cache.dtype(), actual.ckv_cache.data(), element))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 }  // namespace dodona::ops
 
@@ -125,7 +165,8 @@ the same times ln 2, rounded once more (upstream's fa2 kernel takes ln 2 twice i
 without tokens gives zeros, and its lse is not judged, nor anything of one that sees none of the tokens that there are: upstream begins its maximum at -5e4 and
 puts that in the place of masked q . k, so that its lse is about -5e4 and masked tokens may weigh. For the same reason rows are not judged whose largest
 q . k lies below -5e4 + 104 / sm_scale, and, as its rounded maximum is taken from products that are not rounded, rows whose scores overflow by that rounding
-(from |sm_scale * q . k| of about 2^30 / log2 e on, 2^27 in f16). What lies behind a request's tokens has no effect. Here errors: offsets
+(from |sm_scale * q . k| of about 2^30 / log2 e on, 2^27 in f16). What a query gets that has a NaN among its scores is not judged: maxima drop it, and kernels take NaN codes of e4m3 for numbers.
+What lies behind a request's tokens has no effect. Here errors: offsets
 that fall, lengths beyond the pages, pages out of range, e4m3 without its scales or scales without it. Numbers of e4m3 caches are bf16(code * s), s the
 scale rounded to bf16, or where each 128 columns of a token have one that scale as it is; keys and values alike. The cutlass backend is not taken, which
 takes no scale at all.)",
@@ -141,6 +182,14 @@ takes no scale at all.)",
             for (std::int64_t b = 0; b < op.kv_len_arr.size(0); ++b) tokens += op.kv_len_arr.as<const std::int32_t>()[b];
             return tokens * static_cast<double>(bytes_for(op.ckv_cache.dtype(), ops::mla_width));
           },
+      .defects = {{"own-key-lost", "out",
+                   "heads that do not divide 64, with causal and several queries: a token whose heads lie in two blocks of rows misses its "
+                   "own key in "
+                   "the first where that begins a tile of 64 keys; where it is the only one, zeros and -inf",
+                   ops::explains_lost_key},
+                  {"hidden-tokens-show", "out",
+                   "tokens that a query does not see are multiplied by weights of 0: what is not finite among their values gives NaN",
+                   ops::explains_hidden_tokens}},
       .mistakes = {{"rope-part-with-latent-scale", "kpe_cache is multiplied with ckv_scale", ops::golden_with_one_scale},
                    {"mask-left-out", "every query sees all tokens of its request", ops::golden_without_mask},
                    {"extent-of-first-query", "every query of a request sees what its first query does", ops::golden_as_first}},

@@ -1,13 +1,16 @@
 #include "ops/attention/batch_prefill_with_ragged_kv_cache.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
 
 #include "core/flaw.h"
 #include "ops/softmax/flashinfer_ragged.h"
+#include "ops/softmax/leaked_values.h"
 #include "ops/softmax/mla_decode.h"
 #include "ops/softmax/offsets.h"
+#include "quant/element.h"
 
 namespace dodona::ops {
 namespace {
@@ -66,7 +69,11 @@ void golden(const Call& op, const Exec& exec, Reference* reference) {
   RaggedAttention attention = attention_of(op, in_window(op, masked_by(mask, whole_requests_of(op)), tile));
   attention.score_errors = ScoreErrors::of_rounded_maximum(attention.key_width, attention.type, attention.scale);
   attention.cap_error = cap_of_instruction;
-  attention_golden(attention, WeightSum::unrounded, exec, reference);
+  attention.nan_is_open = true;
+  attention.lowest_maximum = -5e4;
+  const bool rounded = op.backend == "fa2";
+  attention.lse_of_rounded_weights = attention.partials_rounded = rounded;
+  attention_golden(attention, rounded ? WeightSum::open : WeightSum::unrounded, exec, reference);
 }
 
 /// The sinks' terms are left out.
@@ -90,6 +97,7 @@ void golden_without_cap(const Call& op, const Exec& exec, Reference* reference) 
 
 std::optional<Refusal> unsupported(const Call& op, Mode mode) {
   if (mode != Mode::hopper) return {};
+  if (op.backend != "fa3") return Refusal{"backend", "'" + op.backend + "' has no hopper mode, expected fa3"};
   if (op.sinks.defined()) return Refusal{"sinks", "are there, with which no kernel's bits are known"};
   if (op.window_left >= 0)
     return Refusal{"window_left", "is " + std::to_string(op.window_left) + ", expected -1: no kernel's bits are known with windows"};
@@ -100,6 +108,20 @@ std::optional<Refusal> unsupported(const Call& op, Mode mode) {
 
 void fast(const Call& op, const Exec& exec) {
   attention_fast(attention_of(op, requests_of(op)), exec);
+}
+
+/// Whether a NaN is what keys of the request that the query does not see, or rows behind it in the last tile, left.
+bool explains_hidden_keys(const Call& actual, std::string_view output, std::int64_t linear) {
+  const std::int64_t width = actual.v.size(2), heads = actual.q.size(1);
+  const std::int64_t token = linear / (heads * width), head = linear / width % heads;
+  constexpr std::int64_t longest_tile = 192;
+  if (output != "out" || !std::isnan(quant::get(actual.out, linear))) return false;
+  for (const RaggedRequest& request : requests_of(actual)) {
+    if (token < request.first_query || token >= request.first_query + request.queries) continue;
+    const std::int64_t end = std::min(actual.k.size(0), request.first_key + request.keys + longest_tile);
+    return holds_infinite_value(actual.v, {request.first_key, end - request.first_key}, head / (heads / actual.k.size(1)), linear % width);
+  }
+  return false;
 }
 
 void hopper(const Call& op, const Exec& exec) {
@@ -114,9 +136,12 @@ std::unique_ptr<Op> op_batch_prefill_with_ragged_kv_cache() {
   return define<ops::BatchPrefillWithRaggedKvCache>({
       .contract = R"(
 Scores, softmax about a running maximum, weights rounded to the element type for their products with the values, sums of the unrounded
-weights and of the products in fp32, times the reciprocal of the sum, one rounding: the budget of cutlass_mla_decode. Kernels round the largest score m, times
+weights and of the products in fp32, times the reciprocal of the sum, one rounding: the budget of cutlass_mla_decode. backend=fa2: the rounded weights may be
+added up, for out and lse, and outputs of splits rounded to the type before they are merged. Kernels round the largest score m, times
 sm_scale * log2 e, before they take it from a fused product: weights are off by a common power of 2, and where the sum of |q * k| times that factor
-reaches 2^30 (f16: 2^27), so that they may leave their type, nothing is compared. lse is base 2 unless return_lse_base_on_e. The keys
+reaches 2^30 (f16: 2^27), so that they may leave their type, nothing is compared. lse is base 2 unless return_lse_base_on_e. Releases of FlashInfer up to 0.6.18
+put -5e4 in the place of masked q . k, and begin their maximum there: rows whose largest q . k lies below -5e4 + 104 / sm_scale are not judged, nor is what
+has a NaN among its scores, which maxima drop. The keys
 are those that a query sees; what others hold has no effect in golden and fast mode. A query that sees none gives zeros and -inf. Hopper mode has the order of
 FlashInfer's fa3 kernels (ops/softmax/flashinfer_ragged.h), from their source and their machine code; there keys that are hidden within a
 tile, and rows of other requests that lie in it, are multiplied by 0, so that what is not finite among their values shows. Here errors: offsets that
@@ -132,6 +157,11 @@ fall or lead outside, a scale that is not positive. Caps: tanh by the approximat
           [](const ops::BatchPrefillWithRaggedKvCache& op) {
             return ops::attention_flops(ops::RaggedAttention(ops::call_of(op), ops::requests_of(op)));
           },
+      .defects =
+          {{"hidden-keys-show", "out",
+            "keys that a query does not see, and rows of other requests that lie in its last tile, are multiplied by weights of 0: what is "
+            "not finite among their values gives NaN",
+            ops::explains_hidden_keys}},
       .mistakes = {{"causal-mask-from-first-key", "the causal mask is aligned to the first key, not to the last",
                     ops::golden<ops::CausalMask::from_first_key>},
                    {"own-key-hidden", "the causal mask hides a query's own key", ops::golden<ops::CausalMask::own_key_hidden>},

@@ -9,13 +9,13 @@ using enum DType;
 /// Prefill of several requests, each with keys and values of its own heads: query i of request b's n_q = qo_indptr[b+1] - qo_indptr[b] sees
 /// the keys j of its n_k = kv_indptr[b+1] - kv_indptr[b], all of them or with causal those up to i + n_k - n_q, and out[i,h] = sum of p[j]
 /// * v[j, h / G], p = softmax(sm_scale * (q[i,h] . k[j, h / G])), G = N / Nk. Source: FlashInfer `BatchPrefillWithRaggedKVCacheWrapper`
-/// (its fa3 backend, SM90), plan and run in one; with sinks
-/// FlashAttention 3's `flash_attn_varlen_func`.
+/// (its fa3 and fa2 backends), plan and run in one; with sinks FlashAttention 3's `flash_attn_varlen_func`.
 struct BatchPrefillWithRaggedKvCache {
   Tensor q, k, v, qo_indptr, kv_indptr, sinks, out, lse;
   std::int64_t window_left = -1;
   bool causal = false, return_lse = false, return_lse_base_on_e = false;
   double sm_scale = 0, logits_soft_cap = 0;
+  std::string backend = "fa3";
 
   static constexpr OpInfo info{"batch_prefill_with_ragged_kv_cache", Category::attention, Source::flashinfer};
   void describe(auto& op) {
@@ -43,6 +43,11 @@ struct BatchPrefillWithRaggedKvCache {
         .doc("not 0: scores s become logits_soft_cap * tanh(s / logits_soft_cap)");
     op.attr("return_lse", return_lse).doc("makes lse where it is not given");
     op.attr("return_lse_base_on_e", return_lse_base_on_e).recipe().doc("lse is a natural logarithm, else in base 2");
+    op.choice("backend", backend, {"fa3", "fa2"})
+        .recipe()
+        .doc(
+            "whose sums: fa3 adds up the weights as they are, fa2 rounded to the type, and may round outputs of splits; hopper mode has "
+            "fa3");
     op.out("out", out, same_as("q"), "Tq N Dv").doc("rounded once; zeros for a query that sees no key");
     op.out("lse", lse, {f32}, "Tq N")
         .when("return_lse")

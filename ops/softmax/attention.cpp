@@ -283,6 +283,8 @@ class GoldenHeads {
     return error;
   }
 
+  double most_of_partials() const { return call_.out.dtype() == DType::f16 ? 65504.0 * (1 - 0x1p-10) : 0x1.FCp127; }
+
   /// The slack of sums over p[j] * v[j], term by term.
   ///  - erroneous scores: sum of drift[j] * |v[j] - out|, as the weights still add up to 1;
   ///  - rounded weights: sum of lost[j] * |v[j]|; where the sum of the weights may be taken over the rounded ones, |v[j] - out| if that is
@@ -297,10 +299,12 @@ class GoldenHeads {
   ///  - where a unit's steps may add up the products, what they lose;
   ///  - a sink: its drift times the output, whose distance from the value 0 that is, and its part of the sum;
   ///  - infinite where sum of |v| is beyond fp32: weights about a running maximum, each of which is 1 at most, are divided at last, and of
-  ///  such a sum that may have become infinite, or NaN.
+  ///  such a sum that may have become infinite, or NaN;
+  ///  - likewise where a split, whose rounded weights add up to a unit of the type more than 1, may be beyond the type that it is rounded
+  ///  to.
   std::vector<double> slack_of(const std::vector<double>& exact, WeightSum sum) const {
     const auto width = static_cast<std::size_t>(call_.value_width);
-    std::vector<double> slack(exact.size()), magnitudes(exact.size()), undivided(exact.size());
+    std::vector<double> slack(exact.size()), magnitudes(exact.size()), undivided(exact.size()), largest(exact.size());
     for_each_value([&](std::size_t h, std::size_t j, const double* v) {
       const HeadWeights& w = weights_[h];
       if (!w.bounded()) return;
@@ -310,6 +314,7 @@ class GoldenHeads {
         slack[h * width + i] += drift * distance + lost * (sum == WeightSum::open ? std::fmax(magnitude, distance) : magnitude);
         magnitudes[h * width + i] += most * magnitude;
         undivided[h * width + i] += magnitude;
+        largest[h * width + i] = std::fmax(largest[h * width + i], magnitude);
         if (most > 0 && most < 2 * flush_floor) slack[h * width + i] += most * magnitude;
       }
     });
@@ -330,7 +335,8 @@ class GoldenHeads {
       if (const HeadWeights& w = weights_[i / width]; w.has_sink()) slack[i] += (w.sink_drift + f32_eps) * std::fabs(exact[i]);
     if (call_.value_unit != nullptr) add_lost_by_steps(slack);
     for (std::size_t i = 0; i < exact.size(); ++i)
-      if (undivided[i] > largest_f32) slack[i] = std::numeric_limits<double>::infinity();
+      if (undivided[i] > largest_f32 || (call_.partials_rounded && largest[i] > most_of_partials()))
+        slack[i] = std::numeric_limits<double>::infinity();
     return slack;
   }
 
