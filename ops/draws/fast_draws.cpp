@@ -195,6 +195,7 @@ float kth_largest(std::span<const float> row, std::int64_t count, const Exec& ex
 
 Renorm fast_cut(std::span<const float> row, const Cut& cut, const Exec& exec) {
   const auto size = static_cast<std::int64_t>(row.size());
+  if (cut.search == Search::radix) return exact_renorm(SortedRow(row), row, cut);
   if (cut.count && std::int64_t{*cut.count} < size) {
     const Crossing last = kth_with_sum(row, std::max<std::int64_t>(1, *cut.count), exec);
     return ends_at(row, cut, last.value, last.sum);
@@ -217,11 +218,11 @@ void fast_renorm(std::span<const float> row, const Cut& cut, float* to, bool str
     if (!(row[i] > -infinity)) to[i] = row[i] * factor == row[i] * factor ? row[i] * factor : quant::hopper::canonical_nan();
 }
 
-std::int64_t fast_rejection(std::span<const float> row, const std::optional<std::uint32_t>& cut, const Acceptance& accepts,
-                            PhiloxStream stream, const Exec& exec) {
+std::int64_t fast_rejection(std::span<const float> row, const std::optional<Cut>& cut, const Acceptance& accepts, PhiloxStream stream,
+                            const Exec& exec) {
   const Room room(exec, static_cast<std::int64_t>(row.size()));
   if (!cut) return rejection(all_of(row), accepts, stream, room, exec.isa);
-  const Renorm renorm = fast_cut(row, {.count = cut, .mass = {}}, exec);
+  const Renorm renorm = fast_cut(row, *cut, exec);
   const Elements kept = gathered(all_of(row), float_below(std::max(renorm.low, 0.0)), room, exec.isa);
   const auto factor = static_cast<float>(1.0 / renorm.divisor.exact);
   for (std::int64_t i = 0; i < kept.count; ++i) room.values()[i] *= factor;

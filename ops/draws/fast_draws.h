@@ -21,8 +21,8 @@ void fast_renorm(std::span<const float> row, const Cut& cut, float* to, bool str
 float kth_largest(std::span<const float> row, std::int64_t count, const Exec& exec);
 
 /// A token of the row, after a cut where there is one.
-std::int64_t fast_rejection(std::span<const float> row, const std::optional<std::uint32_t>& cut, const Acceptance& accepts,
-                            PhiloxStream stream, const Exec& exec);
+std::int64_t fast_rejection(std::span<const float> row, const std::optional<Cut>& cut, const Acceptance& accepts, PhiloxStream stream,
+                            const Exec& exec);
 std::int64_t fast_above(std::span<const float> row, const Bar& bar, PhiloxStream stream, const Exec& exec);
 
 /// The largest float that is not above x: y > x holds for the same floats y as y > float_below(x).

@@ -49,10 +49,58 @@ bool raised_without_denormals(std::span<const float> row, std::int64_t count) {
   return find_threshold(sorted, 0.0, top_of(sorted), [&](double x) { return sorted.count_above(x) >= count; }).raised;
 }
 
+/// Of a radix search for a mass, which is a share of the row's sum: atomics add up in any order.
+struct SharedMass {
+  double bound, slack;
+
+  SharedMass(const SortedRow& sorted, const Cut& cut) {
+    const double total = sorted.sum_above(lowest);
+    bound = static_cast<double>(*cut.mass) * total;
+    slack = f32_eps * (static_cast<double>(sorted.size()) + 4) * total * std::max(1.0, std::fabs(static_cast<double>(*cut.mass)));
+  }
+};
+
+/// What is kept where a radix search ends at `last`: all that is not below it. A sum that is too small counts as 1e-8, or as 1 beside a
+/// mass.
+Renorm kept_from(const SortedRow& sorted, float last, const Cut& cut, double units) {
+  const double low = last > 0 ? static_cast<double>(std::nextafter(last, -std::numeric_limits<float>::infinity())) : 0.0;
+  const double sum = sorted.sum_above(low), slack = sum * units;
+  Renorm renorm{low, sum_of(sum, units)};
+  if (cut.mass && sum <= least_sum) renorm.divisor = {1.0};
+  renorm.divisor.open = std::fabs(sum - least_sum) <= slack;
+  return renorm;
+}
+
+Renorm exact_radix(const SortedRow& sorted, const Cut& cut, double units) {
+  if (cut.count) {
+    const std::int64_t kept = std::max<std::int64_t>(1, *cut.count), size = sorted.size();
+    return kept_from(sorted, kept < size ? sorted.values()[static_cast<std::size_t>(size - kept)] : 0.0f, cut, units);
+  }
+  const SharedMass mass(sorted, cut);
+  // From the largest down, until what is not below is enough.
+  float last = sorted.most();
+  bool doubtful = false;
+  while (last > 0) {
+    const float next = sorted.most_up_to(std::nextafter(static_cast<double>(last), lowest));
+    const double sum = sorted.sum_above(static_cast<double>(next));
+    doubtful = doubtful || std::fabs(sum - mass.bound) <= mass.slack;
+    if (sum >= mass.bound) break;
+    last = next;
+  }
+  Renorm renorm = kept_from(sorted, last, cut, units);
+  renorm.doubtful = doubtful;
+  return renorm;
+}
+
 }  // namespace
+
+bool is_no_row_of_probabilities(std::span<const float> row) {
+  return std::any_of(row.begin(), row.end(), [](float x) { return !(x >= 0) || std::isinf(x); });
+}
 
 Renorm exact_renorm(const SortedRow& sorted, std::span<const float> row, const Cut& cut) {
   const double units = units_of(row);
+  if (cut.search == Search::radix) return exact_radix(sorted, cut, units);
   if (cut.count) {
     if (*cut.count >= row.size()) return {lowest, {1.0}};
     const auto enough = [&](double x) { return sorted.count_above(x) >= static_cast<std::int64_t>(*cut.count); };
@@ -77,6 +125,17 @@ Renorm exact_renorm(const SortedRow& sorted, std::span<const float> row, const C
 
 std::vector<Renorm> other_renorms(const SortedRow& sorted, std::span<const float> row, const Cut& cut) {
   std::vector<Renorm> found;
+  if (cut.search == Search::radix && cut.mass) {
+    const SharedMass mass(sorted, cut);
+    for (float last = sorted.most(); last > 0;) {
+      const float next = sorted.most_up_to(std::nextafter(static_cast<double>(last), lowest));
+      if (sorted.sum_above(static_cast<double>(last)) - mass.slack >= mass.bound) break;
+      if (sorted.sum_above(static_cast<double>(next)) + mass.slack >= mass.bound)
+        found.push_back(kept_from(sorted, last, cut, units_of(row)));
+      last = next;
+    }
+    return found;
+  }
   if (!cut.mass || *cut.mass >= 1) return found;
   const double units = units_of(row), bound = *cut.mass;
   const auto may_be_enough = [&](double sum) { return sum * (1 + units) >= bound; };

@@ -18,6 +18,13 @@ void describe_sampled_rows(auto& op, Op& fields, const char* probs) {
       .on_request()
       .doc("the row of probs that each output row draws from; without them its own");
 }
+/// How rows are cut before they are divided.
+void describe_search(auto& op, std::string& search) {
+  op.choice("search", search, {"thirds", "radix"})
+      .recipe()
+      .dialect("flashinfer", "radix")
+      .doc("how rows are cut: thirds: sgl-kernel's search; radix: FlashInfer's from 0.6 on; hopper mode has thirds");
+}
 /// Behind them:
 template <class Op>
 void describe_draws(auto& op, Op& fields) {

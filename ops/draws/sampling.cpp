@@ -47,7 +47,7 @@ struct DrawnRow {
 DrawnRow exact_row(std::span<const float> row, const RowRule& rule) {
   if (!rule.top_k_first) return {{}, row};
   const SortedRow sorted(row);
-  const Renorm renorm = exact_renorm(sorted, row, {.count = rule.top_k_first});
+  const Renorm renorm = exact_renorm(sorted, row, *rule.top_k_first);
   DrawnRow drawn{std::vector<float>(row.size()), {}, 0};
   for (std::size_t i = 0; i < row.size(); ++i)
     drawn.kept[i] = renorm.keeps(row[i]) ? static_cast<float>(static_cast<double>(row[i]) / renorm.divisor.exact) : 0.0f;
@@ -130,7 +130,7 @@ void hopper_samples(const Sampling& call, const Exec& exec) {
           }
           if (!rule.top_k_first) return hopper_rejection(BlockedRow(row), rule.accepts, stream, scan);
           std::vector<float> kept(row.size());
-          hopper_renorm(row, {.count = rule.top_k_first}, kept.data());
+          hopper_renorm(row, *rule.top_k_first, kept.data());
           return hopper_rejection(BlockedRow(kept), rule.accepts, stream, scan);
         }));
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dodona/op.h"
+#include "ops/draws/renorm.h"
 #include "ops/draws/rounds.h"
 
 namespace dodona::ops {
@@ -15,7 +16,7 @@ namespace dodona::ops {
 struct RowRule {
   Acceptance accepts = {};
   std::optional<float> min_p = {};
-  std::optional<std::uint32_t> top_k_first = {};  ///< the row is cut to so many and renormalised before
+  std::optional<Cut> top_k_first = {};  ///< the row is cut and renormalised before
 };
 
 /// One call. Output row b draws from row indices[b] of probs (b where there are no indices) with subsequence b of the stream.

@@ -8,7 +8,8 @@ namespace {
 
 RenormRows rows_of(const TopKRenormProb& op) {
   RenormRows rows{op.probs, op.renorm_probs, {}};
-  for (std::int64_t b = 0; b < op.probs.size(0); ++b) rows.cuts.push_back({.count = count_of(op.top_k_arr, op.top_k, b), .mass = {}});
+  for (std::int64_t b = 0; b < op.probs.size(0); ++b)
+    rows.cuts.push_back({.count = count_of(op.top_k_arr, op.top_k, b), .mass = {}, .search = search_named(op.search)});
   return rows;
 }
 
@@ -23,6 +24,11 @@ void fast(const TopKRenormProb& op, const Exec& exec) {
 
 void hopper(const TopKRenormProb& op, const Exec& exec) {
   hopper_renorm_rows(rows_of(op), exec);
+}
+
+std::optional<Refusal> unsupported(const TopKRenormProb& op, Mode mode) {
+  if (mode != Mode::hopper || op.search == "thirds") return {};
+  return Refusal{"search", "'" + op.search + "' has no hopper mode, expected thirds"};
 }
 
 bool explains_hidden_maximum(const TopKRenormProb& actual, std::string_view, std::int64_t linear) {
@@ -40,12 +46,15 @@ k as an unsigned number of 32 bits. k >= V: out = probs, bit for bit (builds wit
 for every p > 0 of which fewer than k are larger, so that all that equal the k-th are kept, and 0 for the others, NaN and negative ones among
 them; s is the sum of what is kept, in fp32, at least 1e-8. Upstream finds the threshold by a search in thirds of [0, max], in double;
 where that never moves its lower end from 0 (fewer than k are positive, or the last third ends above the least positive one),
-s is 1; where it moves only by a denormal, s is open. Infinity is refused: that search would not end. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product) and
+s is 1; where it moves only by a denormal, s is open. Infinity is refused: that search would not end.
+search=radix: k >= V keeps all of the row, s is the sum of what is kept, at least 1e-8, whatever a search would do; nothing is specified of rows that hold
+negative numbers, infinity or NaN. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product) and
 64 + V/1024 for the sum, whose chains have at most so many additions. Hopper mode: the order of the sum by 1024 threads in chunks of
 1024 gcd(4, V): threads, lanes in pairs, warps, chunks; the maximum from which it searches is upstream's, in which a NaN hides elements.)",
       .golden = ops::golden<ops::RenormMistake::none>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .defects = {{"nan-hides-maximum", "renorm_probs",
                    "in a row with a NaN, below top_k = V, too much may be kept: of two numbers the maximum from which upstream searches "
                    "takes the later one only if it is greater, so behind a NaN larger elements are lost",

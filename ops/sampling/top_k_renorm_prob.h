@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/define.h"
+#include "ops/draws/sampler.h"
 
 namespace dodona::ops {
 
@@ -12,7 +12,9 @@ struct TopKRenormProb {
   Tensor probs, top_k_arr, renorm_probs;
   std::int64_t top_k = 0;
 
-  static constexpr OpInfo info{"top_k_renorm_prob", Category::sampling, Source::sgl_kernel};
+  std::string search = "thirds";
+
+  static constexpr OpInfo info{"top_k_renorm_prob", Category::sampling, {Source::sgl_kernel, Source::flashinfer}};
   void describe(auto& op) {
     op.signature("probs, top_k");
     op.in("probs", probs, {f32}, "B V").layout(Layout::contiguous).role(Role::probs).doc("one row for each request; finite");
@@ -23,6 +25,7 @@ struct TopKRenormProb {
         .on_request()
         .doc("how many each row keeps, in the place of one number for all; read as unsigned: -1 keeps everything");
     op.attr("top_k", top_k, between(-1, 4294967295.0)).doc("how many are kept; V or more: the row is left as it is; 0 counts as 1");
+    describe_search(op, search);
     op.out("renorm_probs", renorm_probs, {f32}, "B V").layout(Layout::contiguous).role(Role::probs).doc("rounded once");
     op.symbol("V", {.minimum = 1});
     op.rows_independent("B");

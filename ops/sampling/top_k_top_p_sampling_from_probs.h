@@ -11,7 +11,7 @@ struct TopKTopPSamplingFromProbs {
   Tensor probs, indices, top_k_arr, top_p_arr, samples;
   std::int64_t top_k = 0;
   double top_p = 0;
-  std::string filter_apply_order = "top_k_first";
+  std::string filter_apply_order = "top_k_first", search = "thirds";
   bool deterministic = true;
   std::int64_t philox_seed = 0, philox_offset = 0;
 
@@ -34,6 +34,7 @@ struct TopKTopPSamplingFromProbs {
     op.attr("top_p", top_p).doc("bound of the sum of larger probabilities; above 0; narrowed to fp32");
     op.choice("filter_apply_order", filter_apply_order, {"top_k_first", "joint"})
         .doc("top_k_first: the row is cut to top_k and renormalised, then top_p; joint: both of the row itself");
+    describe_search(op, search);
     describe_draws(op, *this);
   }
 };

@@ -7,8 +7,11 @@ namespace dodona::ops {
 namespace {
 
 RenormRows rows_of(const TopPRenormProb& op) {
+  // Rows below 2048 columns are left to the search in thirds, whose precision suffices there.
+  const Search search = op.probs.size(1) < 2048 ? Search::thirds : search_named(op.search);
   RenormRows rows{op.probs, op.renorm_probs, {}};
-  for (std::int64_t b = 0; b < op.probs.size(0); ++b) rows.cuts.push_back({.count = {}, .mass = threshold_of(op.top_p_arr, op.top_p, b)});
+  for (std::int64_t b = 0; b < op.probs.size(0); ++b)
+    rows.cuts.push_back({.count = {}, .mass = threshold_of(op.top_p_arr, op.top_p, b), .search = search});
   return rows;
 }
 
@@ -29,6 +32,11 @@ void hopper(const TopPRenormProb& op, const Exec& exec) {
   hopper_renorm_rows(rows_of(op), exec);
 }
 
+std::optional<Refusal> unsupported(const TopPRenormProb& op, Mode mode) {
+  if (mode != Mode::hopper || op.search == "thirds") return {};
+  return Refusal{"search", "'" + op.search + "' has no hopper mode, expected thirds"};
+}
+
 bool explains_hidden_maximum(const TopPRenormProb& actual, std::string_view, std::int64_t linear) {
   return hides_maximum(rows_of(actual), linear / actual.probs.size(1));
 }
@@ -44,7 +52,9 @@ top_p >= 1: out = rn(p / s), s the sum of the row, 1 where that is at most 1e-8.
 sum of what is larger than x in fp32, so that the value at which the bound is met is kept with all that equal it; 0 for the others, NaN and
 negative ones among them; s is the sum of what is kept, at least 1e-8. Upstream finds the threshold by a search in thirds of [0, max], in double;
 where that never moves its lower end from 0 (the row's sum is below top_p, or the last third ends above the least positive one), s is 1.
-Infinity is refused below top_p = 1: that search would not end. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product)
+Infinity is refused below top_p = 1: that search would not end. search=radix, from V = 2048 on: the bound is top_p times the row's sum, also from 1 on, where sums that
+fall short may leave small values out; s is 1 where it is at most 1e-8; sums for the bound are atomics', V + 4 units of the row's sum; nothing is specified of
+rows that hold negative numbers, infinity or NaN. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product)
 and 64 + V/1024 for the sum, whose chains have at most so many additions. Where F lies so close to the bound that such sums may fall
 on either side, any cut between is right, and its divisor follows. Hopper mode: the order of the sums by 1024 threads in chunks of
 1024 gcd(4, V): threads, lanes in pairs, warps, chunks; with top_p >= 1 threads add up their elements of all chunks first;
@@ -52,6 +62,7 @@ the maximum from which it searches is upstream's, in which a NaN hides elements.
       .golden = ops::golden<ops::RenormMistake::none>,
       .fast = ops::fast,
       .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .condition = ops::condition,
       .defects = {{"nan-hides-maximum", "renorm_probs",
                    "in a row with a NaN, below top_p = 1, too much may be kept: of two numbers the maximum from which upstream searches "

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/define.h"
+#include "ops/draws/sampler.h"
 
 namespace dodona::ops {
 
@@ -12,7 +12,9 @@ struct TopPRenormProb {
   Tensor probs, top_p_arr, renorm_probs;
   double top_p = 0;
 
-  static constexpr OpInfo info{"top_p_renorm_prob", Category::sampling, Source::sgl_kernel};
+  std::string search = "thirds";
+
+  static constexpr OpInfo info{"top_p_renorm_prob", Category::sampling, {Source::sgl_kernel, Source::flashinfer}};
   void describe(auto& op) {
     op.signature("probs, top_p");
     op.in("probs", probs, {f32}, "B V")
@@ -26,6 +28,7 @@ struct TopPRenormProb {
         .doc("the bound of each row, in the place of one number for all");
     op.attr("top_p", top_p)
         .doc("the bound, not relative to the row's sum; narrowed to fp32; 1 or more: everything is kept; 0 or less: the largest");
+    describe_search(op, search);
     op.out("renorm_probs", renorm_probs, {f32}, "B V").layout(Layout::contiguous).role(Role::probs).doc("rounded once");
     op.symbol("V", {.minimum = 1});
     op.rows_independent("B");
