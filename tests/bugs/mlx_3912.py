@@ -7,7 +7,6 @@ SOURCE = "https://github.com/ml-explore/mlx/pull/3912"
 LINE = "linear T=40 N=48 K=208"
 NAMES = r"(next|beyond|behind|following|tail).*(row|tile|K|end)"
 
-UNNAMED = "rows of two operands that go on are two mistakes"
 
 
 def kernel(x, wrong):

@@ -5,7 +5,6 @@ from honest import per_token_group_quant_fp8
 SOURCE = "https://github.com/sgl-project/sglang/pull/30900"
 LINE = "sgl_per_token_group_quant_8bit M=8 K=512"
 NAMES = r"224|fp8_max|twice|doubled|2 x"
-UNNAMED = "the largest code is no number that the op lets change"
 
 
 def kernel(x, wrong):

@@ -6,7 +6,6 @@ SOURCE = "https://github.com/NVIDIA/TensorRT-LLM/pull/18799"
 LINE = "prepare_moe_input M=200 topk=4 --attr num_experts=192 --attr n=64 --attr k=128"
 NAMES = r"running sum|prefix sum|own counts"
 
-UNNAMED = "offsets that keep counts are no call of the op"
 
 
 def kernel(x, wrong):

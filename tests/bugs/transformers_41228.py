@@ -6,7 +6,6 @@ from honest import f32, softmax_rows
 SOURCE = "https://github.com/huggingface/transformers/pull/41228"
 LINE = "extend_attention_fwd T=40 N=4 Nk=2 D=64 Dv=64 B=2 S=60 n=20 --attr sliding_window_size=7 --attr sm_scale=0.125"
 NAMES = r"window|sees? all|mask"
-UNNAMED = "no query of the op sees what lies ahead of it"
 
 
 def kernel(x, wrong):

@@ -6,7 +6,6 @@ from honest import rotary_embedding, with_lines
 SOURCE = "https://github.com/vllm-project/vllm-ascend/pull/11027"
 LINE = "apply_rope_with_cos_sin_cache_inplace T=9 P=64 R=64 Nq=4 Nk=2 --attr head_size=64 --attr is_neox=false"
 NAMES = r"cos_sin_cache.*(half|every|twice|pair|first|each)|angle|cosines"
-UNNAMED = "half of a table's angles, each twice, is a rule of two halves"
 
 
 def kernel(x, wrong):

@@ -5,7 +5,6 @@ import numpy as np
 SOURCE = "https://github.com/vllm-project/vllm-ascend/issues/16914"
 LINE = "deepep_get_dispatch_layout R=2 T=37 topk=4 --attr num_experts=16"
 NAMES = r"bits|float|f32|fp32"
-UNNAMED = "bits of another type in whole numbers are not tried"
 
 
 def kernel(x, wrong):
