@@ -6,7 +6,6 @@ from honest import E8M0, e4m3, f32, in_tiles
 SOURCE = "https://github.com/leanprover/TensorLib/pull/99"
 LINE = "mxfp8_quantize M=16 K=256"
 NAMES = r"(inverse|reciprocal|scale|factor).*(infin|beyond|overflow)|byte (is|of) 0|infinit"
-UNNAMED = "codes that saturate in one block say nothing of why"
 
 
 def edit(inputs):
