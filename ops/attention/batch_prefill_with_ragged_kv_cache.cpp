@@ -70,7 +70,6 @@ void golden(const Call& op, const Exec& exec, Reference* reference) {
   attention.score_errors = ScoreErrors::of_rounded_maximum(attention.key_width, attention.type, attention.scale);
   attention.cap_error = cap_of_instruction;
   attention.nan_is_open = true;
-  attention.lowest_maximum = -5e4;
   const bool rounded = op.backend == "fa2";
   attention.lse_of_rounded_weights = attention.partials_rounded = rounded;
   attention_golden(attention, rounded ? WeightSum::open : WeightSum::unrounded, exec, reference);
@@ -139,9 +138,8 @@ Scores, softmax about a running maximum, weights rounded to the element type for
 weights and of the products in fp32, times the reciprocal of the sum, one rounding: the budget of cutlass_mla_decode. backend=fa2: the rounded weights may be
 added up, for out and lse, and outputs of splits rounded to the type before they are merged. Kernels round the largest score m, times
 sm_scale * log2 e, before they take it from a fused product: weights are off by a common power of 2, and where the sum of |q * k| times that factor
-reaches 2^30 (f16: 2^27), so that they may leave their type, nothing is compared. lse is base 2 unless return_lse_base_on_e. Releases of FlashInfer up to 0.6.18
-put -5e4 in the place of masked q . k, and begin their maximum there: rows whose largest q . k lies below -5e4 + 104 / sm_scale are not judged, nor is what
-has a NaN among its scores, which maxima drop. The keys
+reaches 2^30 (f16: 2^27), so that they may leave their type, nothing is compared. lse is base 2 unless return_lse_base_on_e. What has a NaN among its
+scores is not judged: maxima drop it. Releases of FlashInfer up to 0.6.18 begin their maximum at -5e4, and lose rows whose largest q . k lies below. The keys
 are those that a query sees; what others hold has no effect in golden and fast mode. A query that sees none gives zeros and -inf. Hopper mode has the order of
 FlashInfer's fa3 kernels (ops/softmax/flashinfer_ragged.h), from their source and their machine code; there keys that are hidden within a
 tile, and rows of other requests that lie in it, are multiplied by 0, so that what is not finite among their values shows. Here errors: offsets that

@@ -135,6 +135,14 @@ bool explains_hidden_tokens(const FlashMlaWithKvcache& actual, std::string_view 
   return false;
 }
 
+/// Whether a build that flushes denormals has a scale of 0, with which it then multiplies the -inf of keys that are not there.
+bool explains_flushed_scale(const FlashMlaWithKvcache& actual, std::string_view output, std::int64_t linear) {
+  if (!in_fp8(actual)) return false;
+  const double scale = given_scale(actual) * 1.4426950408889634, of_q = descale(actual.descale_q), of_k = descale(actual.descale_k);
+  if (!may_flush(of_q) && !may_flush(of_k) && !may_flush(scale * of_q) && !may_flush(scale * of_q * of_k)) return false;
+  return output == "softmax_lse" || std::isnan(quant::get(actual.out, linear));
+}
+
 /// The output without the factor of the values.
 void undescaled(const FlashMlaWithKvcache& op, const Exec& exec, Reference* reference) {
   MlaDecode decode = decode_of(op);
@@ -179,9 +187,14 @@ descale_k without e4m3 (e4m3 without them: 1, where upstream asks for both), met
       .check = ops::check,
       .flops = [](const ops::FlashMlaWithKvcache& op) { return ops::attention_flops(ops::MlaAttention(ops::decode_of(op))); },
       .bytes_read = [](const ops::FlashMlaWithKvcache& op) { return ops::MlaAttention(ops::decode_of(op)).bytes_read(); },
-      .defects = {{"hidden-tokens-show", "out",
-                   "new tokens behind a query are multiplied by weights of 0 in its block: what is not finite among their values gives NaN",
-                   ops::explains_hidden_tokens}},
+      .defects =
+          {{"hidden-tokens-show", "out",
+            "new tokens behind a query are multiplied by weights of 0 in its block: what is not finite among their values gives NaN",
+            ops::explains_hidden_tokens},
+           {"flushed-scale-poisons", "out",
+            "e4m3, where softmax_scale * log2(e) * descale_q * descale_k or a factor of it is flushed: scores that are masked, -inf, "
+            "times 0 give NaN",
+            ops::explains_flushed_scale}},
       .mistakes = {{"values_not_descaled", "e4m3 values not multiplied with descale_k", ops::undescaled},
                    {"extent-of-first-query", "every query of a request sees what its first query does", ops::golden_as_first}},
       .cases = {"B=2 Q=1 N=4 pages=5 W=2 parts=4 --attr softmax_scale=0.1352337788608801",

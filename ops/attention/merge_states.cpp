@@ -80,7 +80,7 @@ Shares shares_of(const std::vector<double>& s) {
 Bounded merged_element(const std::vector<double>& v, const Shares& shares, DType type) {
   // Half a unit in the last place, of the least number of a binade, and of denormals.
   const double half_unit = type == DType::bf16 ? 0x1p-8 : 0x1p-11, half_least = type == DType::bf16 ? 0x1p-134 : 0x1p-25;
-  double value = 0, magnitude = 0, moved = 0, flushed = 0, undivided = 0;
+  double value = 0, magnitude = 0, moved = 0, flushed = 0, undivided = 0, largest = 0;
   bool open = false;
   for (std::size_t i = 0; i < v.size(); ++i) {
     if (shares.of[i] == 0 && std::isfinite(v[i])) continue;
@@ -88,11 +88,12 @@ Bounded merged_element(const std::vector<double>& v, const Shares& shares, DType
     value += shares.of[i] * v[i];
     magnitude += std::fabs(shares.of[i] * v[i]);
     undivided += std::fabs(shares.of[i] * v[i]) * shares.sum;
+    largest = std::fmax(largest, std::fabs(v[i]));
     flushed += flush_floor * (2.0 + std::fabs(v[i]));
   }
   if (!std::isfinite(value)) return {value, 0.0, open};
-  // Sums that are divided at last may be beyond fp32, and those of parts beyond the type.
-  open = open || !(undivided < 0x1p127) || !(magnitude * (1 + 2 * half_unit) < (type == DType::bf16 ? 0x1.FEp127 : 65504.0));
+  // Sums that are divided at last may be beyond fp32, and those of parts, means of their states alone, beyond the type.
+  open = open || !(undivided < 0x1p127) || !(largest * (1 + 2 * half_unit) < (type == DType::bf16 ? 0x1.FEp127 : 65504.0));
   for (std::size_t i = 0; i < v.size(); ++i)
     if (shares.of[i] > 0) moved += shares.of[i] * shares.error[i] * std::fabs(v[i] - value);
   // Weights off move v toward their states; products and sums are rounded, so is the sum of the weights, and the quotient takes 4 units.
@@ -121,7 +122,7 @@ void golden(const MergeStates& op, const Exec& exec, Reference* reference) {
       lse.put(row, {s[0], std::fabs(s[0]) < flush_floor ? flush_floor : 0.0});
       for (std::int64_t d = 0; d < width; ++d) {
         values_at(d);
-        out.put(row * width + d, {v[0], std::fabs(v[0]) < flush_floor ? flush_floor : 0.0});
+        out.put(row * width + d, {v[0], std::fabs(v[0]) < flush_floor ? flush_floor : 0.0, s[0] == -infinity});
       }
       return;
     }
@@ -237,7 +238,7 @@ std::unique_ptr<Op> op_merge_states() {
       .contract = R"(
 fp32: m = max of the states' s, weights 2^(s - m), v = sum of v * weight / sum of weights, rounded once to the type (nearest even), s =
 m + log2(sum). Log-sum-exps are in base 2. A state with s = -inf adds nothing; where all have it v = 0 and s = -inf; without states likewise. One
-state is copied. s = +inf or NaN gives NaN, or what other states give where a
+state is copied, or one that is empty gives 0. s = +inf or NaN gives NaN, or what other states give where a
 maximum drops NaN, as FlashInfer guards empty states: such rows are open; an infinite v whose weight may be flushed is open, and so is what sums beyond fp32 before their division. States are taken in order, in one chain with a running maximum or in parts of them that are then put together, whose values may
 be rounded to the type and whose log-sum-exps are rounded. Budget, in units of 2^-24, of n states whose longest rising series is k - 1: a weight's relative error
 0.7*(m - s) + 0.7*(max(|m|, |s|) + log2(n) + 4) + 5 k moves v along its distance from the state; n + 2 k of the sum of |v * share|, half a unit of

@@ -41,10 +41,17 @@ Bounded quotient(float p, const Bounded& divisor) {
   return {exact, std::fabs(exact) * (divisor.slack / divisor.exact + 4 * f32_eps) + (may_flush(p) ? std::fabs(exact) : 0.0), divisor.open};
 }
 
+/// Denormal numbers may be flushed; -0, which is not kept, keeps its sign where all is multiplied that is not below the threshold.
+Bounded renormed(float x, const Renorm& renorm) {
+  if (x == 0 && std::signbit(x)) return {0.0, flush_floor};
+  if (!renorm.keeps(x)) return {};
+  const Bounded kept = quotient(x, renorm.divisor);
+  return may_flush(x) ? kept.widened(std::fabs(kept.exact)) : kept;
+}
+
 void put_row(const GoldenOutput& out, std::int64_t b, std::span<const float> row, const Renorm& renorm) {
   for (std::size_t i = 0; i < row.size(); ++i)
-    out.put(b * static_cast<std::int64_t>(row.size()) + static_cast<std::int64_t>(i),
-            renorm.keeps(row[i]) ? quotient(row[i], renorm.divisor) : Bounded{});
+    out.put(b * static_cast<std::int64_t>(row.size()) + static_cast<std::int64_t>(i), renormed(row[i], renorm));
 }
 
 /// The row with what a mistake leaves out or in.

@@ -156,14 +156,10 @@ bool partners_lie_apart(const MlaRopeQuantizeFp8& op) {
   return op.is_neox && op.q_rope.size(2) % 32 == 16;
 }
 
-bool explains_partners(const MlaRopeQuantizeFp8& actual, std::string_view output, std::int64_t) {
-  return (output == "q_rope_out" || output == "k_rope_out") && partners_lie_apart(actual);
-}
-
 std::optional<Refusal> unsupported(const MlaRopeQuantizeFp8& op, Mode mode) {
   if (mode != Mode::hopper || !partners_lie_apart(op)) return {};
   return Refusal{"q_rope", "has Dr = " + std::to_string(op.q_rope.size(2)) +
-                               " with is_neox: the H200's kernel takes other partners there (see known upstream defects)"};
+                               " with is_neox: the H200's kernel takes partners from beyond the rotated part there"};
 }
 
 void check(const MlaRopeQuantizeFp8& op) {
@@ -197,9 +193,6 @@ and two of the product with the scale; none where all of this is exact. What fp3
       .unsupported = ops::unsupported,
       .check = ops::check,
       .bytes_read = ops::bytes_read,
-      .defects = {{"partners-of-a-neighbour", "q_rope_out",
-                   "is_neox and Dr an odd multiple of 16: a thread decides for 16 elements at once on which side their partners lie",
-                   ops::explains_partners}},
       .cases = {"T=3 N=16 Dr=64 Dn=512 P=128 --attr is_neox=false",
                 "T=4 N=5 Dr=64 Dn=512 P=64 --attr quant_scale_q=3.5 --attr quant_scale_kv=0.7",
                 "T=2 N=3 Dr=22 Dn=37 P=64 --attr is_neox=false --attr quantize_dtype=f8_e5m2 --dtype q_rope=f16 --dtype pos_ids=i64",

@@ -14,7 +14,7 @@ struct TopKRenormProb {
 
   std::string search = "thirds";
 
-  static constexpr OpInfo info{"top_k_renorm_prob", Category::sampling, {Source::sgl_kernel, Source::flashinfer}};
+  static constexpr OpInfo info{"top_k_renorm_prob", Category::sampling, Source::sgl_kernel};
   void describe(auto& op) {
     op.signature("probs, top_k");
     op.in("probs", probs, {f32}, "B V").layout(Layout::contiguous).role(Role::probs).doc("one row for each request; finite");

@@ -14,7 +14,7 @@ struct TopPRenormProb {
 
   std::string search = "thirds";
 
-  static constexpr OpInfo info{"top_p_renorm_prob", Category::sampling, {Source::sgl_kernel, Source::flashinfer}};
+  static constexpr OpInfo info{"top_p_renorm_prob", Category::sampling, Source::sgl_kernel};
   void describe(auto& op) {
     op.signature("probs, top_p");
     op.in("probs", probs, {f32}, "B V")

@@ -298,8 +298,8 @@ class GoldenHeads {
   ///  functions, but the powers of n splits, each at most 1, add up to no more than n and no less than 0;
   ///  - where a unit's steps may add up the products, what they lose;
   ///  - a sink: its drift times the output, whose distance from the value 0 that is, and its part of the sum;
-  ///  - infinite where sum of |v| is beyond fp32: weights about a running maximum, each of which is 1 at most, are divided at last, and of
-  ///  such a sum that may have become infinite, or NaN;
+  ///  - infinite where sum of |v| is beyond fp32: weights about a running maximum, each of which is 1 at most, or as much more as the
+  ///  maximum was rounded, are divided at last, and of such a sum that may have become infinite, or NaN;
   ///  - likewise where a split, whose rounded weights add up to a unit of the type more than 1, may be beyond the type that it is rounded
   ///  to.
   std::vector<double> slack_of(const std::vector<double>& exact, WeightSum sum) const {
@@ -309,11 +309,12 @@ class GoldenHeads {
       const HeadWeights& w = weights_[h];
       if (!w.bounded()) return;
       const double drift = w.drift[j], lost = w.lost[j], most = w.most[j];
+      const double above_1 = std::exp2(std::fabs(w.largest_score.exact) * f32_eps);
       for (std::size_t i = 0; i < width; ++i) {
         const double magnitude = std::fabs(v[i]), distance = std::fabs(v[i] - exact[h * width + i]);
         slack[h * width + i] += drift * distance + lost * (sum == WeightSum::open ? std::fmax(magnitude, distance) : magnitude);
         magnitudes[h * width + i] += most * magnitude;
-        undivided[h * width + i] += magnitude;
+        undivided[h * width + i] += magnitude * above_1;
         largest[h * width + i] = std::fmax(largest[h * width + i], magnitude);
         if (most > 0 && most < 2 * flush_floor) slack[h * width + i] += most * magnitude;
       }
@@ -322,6 +323,8 @@ class GoldenHeads {
       const auto count = static_cast<double>(visible_[i / width]);
       slack[i] +=
           f32_eps * ((1.25 * count + 16) * magnitudes[i] + (count + 8) * std::fabs(exact[i])) + flush_floor * (count + count / 64 + 1);
+      // A factor of the output, or its quotient by the sum of the weights, that may be flushed.
+      if (call_.out_scale != 0 && std::fabs(call_.out_scale) < 2 * flush_floor * count) slack[i] += std::fabs(exact[i]);
       if (call_.partials_rounded) slack[i] += call_.out.dtype() == DType::f16 ? 0x1p-11 * magnitudes[i] + 0x1p-25 : 0x1p-8 * magnitudes[i];
     }
     if (call_.splits_merged_by_lse > 0)

@@ -366,12 +366,13 @@ Bounded promoted_sum(const Terms& t) {
     const bool scaled = !t.a.scales.empty() || !t.b.scales.empty();
     scaled_spans = scaled_spans || scaled;
     const Bounded part = scaled ? scaled_span(plain, scale_at(t.a, begin), scale_at(t.b, begin)) : plain;
-    (part.exact > 0 ? positive : negative) += std::fabs(part.exact);
+    if (std::isfinite(part.exact)) (part.exact > 0 ? positive : negative) += std::fabs(part.exact);
     sum = sum + part;
     spans += 1;
   }
-  if (!t.judged || !std::isfinite(sum.exact)) return {sum.exact, 0.0, sum.open};
-  const double farthest = std::max(positive, negative) + sum.slack;
+  const double farthest = std::max(positive, negative) + (std::isfinite(sum.exact) ? sum.slack : 0.0);
+  // Finite spans that add up to an infinity meet one of the other sign.
+  if (!t.judged || !std::isfinite(sum.exact)) return {sum.exact, 0.0, sum.open || (std::isinf(sum.exact) && farthest > largest_f32)};
   if (t.accumulator.order == Order::exact && !scaled_spans && farthest <= static_cast<double>(fp32_holds)) return sum;
   if (farthest > largest_f32) return {sum.exact, 0.0, true};
   return sum.widened(spans * (f32_eps * farthest + (farthest > 0 ? flush_floor : 0.0)));

@@ -170,6 +170,18 @@ TEST(FlashMlaFp8, TheScalesAreThoseOfTheScoresAndOfTheValues) {
   }
 }
 
+TEST(FlashMlaFp8, AScaleThatIsFlushedMakesNanOfKeysThatAreNotThereWhichIsAKnownDefect) {
+  const NamedOp op{"flash_mla_with_kvcache"};
+  const Arguments a = in_fp8({70}, 1.0f, 0x1p-130f);
+  const oracle::NamedTensors outputs = op.outputs(a, in_mode(Mode::hopper));
+  EXPECT_TRUE(std::isnan(quant::get(outputs[0].second, 0)));
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::known_defect);
+  oracle::NamedTensors wrong = op.outputs(a, in_mode(Mode::fast));
+  EXPECT_NE(oracle::judge(op.op(), a, wrong, {}).outcome, oracle::Outcome::fail);
+  quant::set(wrong[0].second, 0, 1.0);
+  EXPECT_EQ(oracle::judge(op.op(), a, wrong, {}).outcome, oracle::Outcome::fail);
+}
+
 TEST(FlashMlaFp8, ScalesWithoutE4m3AreErrors) {
   Arguments a = Decode::of(DType::bf16, 1, 2, {70}).arguments();
   a.set("descale_q", tensor_of(DType::f32, {1}, {1.0}));

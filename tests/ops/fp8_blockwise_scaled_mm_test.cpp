@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "core/random.h"
@@ -19,6 +20,10 @@ using namespace helpers;
 /// Contiguous [columns, rows] in memory.
 Tensor column_major(DType type, const Dims& shape, double value) {
   return filled(type, {shape[1], shape[0]}, value).transpose(0, 1);
+}
+
+void fill(const Tensor& tensor, double value) {
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) quant::set(tensor, i, value);
 }
 
 ops::Fp8BlockwiseScaledMm call(std::int64_t m, std::int64_t n, std::int64_t k) {
@@ -45,6 +50,21 @@ TEST(Fp8BlockwiseScaledMm, EachBlockHasItsOwnScales) {
           sum += 128.0 * static_cast<double>(i * 3 + b + 1) * static_cast<double>(1 << (b * 2 + j / 128));
         EXPECT_EQ(quant::get(out, i * 256 + j), quant::round_to(DType::bf16, sum)) << name(mode) << " " << i << ", " << j;
       }
+  }
+}
+
+TEST(Fp8BlockwiseScaledMm, BlocksThatAddUpToAnInfinityLeaveOpenWhatIsInfiniteBesideThem) {
+  const NamedOp named{"fp8_blockwise_scaled_mm"};
+  for (const bool beyond : {true, false}) {
+    Arguments a = named.case_of("M=4 N=128 K=384");
+    for (const char* ones : {"mat_a", "mat_b", "scales_a"}) fill(*a.find(ones), 1.0);
+    const Tensor& scales = *a.find("scales_b");
+    fill(scales, -0x1p119);  // times 128: -2^126
+    quant::set(scales, 2, std::numeric_limits<double>::infinity());
+    if (beyond) quant::set(scales, 1, -0x1.8p120);
+    oracle::NamedTensors outputs = named.outputs(a, in_mode(Mode::fast));
+    quant::set(outputs[0].second, 0, std::nan(""));
+    EXPECT_EQ(named.failing(a, outputs), beyond ? 0 : 1);
   }
 }
 
