@@ -91,8 +91,7 @@ std::optional<Quotients> quotients(const Quantized& q, const Tensor& scales, con
 
 }  // namespace
 
-std::optional<Explanation> largest_code(const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
-                                        const JudgeOptions& options) {
+std::optional<Explanation> largest_code(const FaultCase& call, const NamedTensors& actual, const Verdict&, const JudgeOptions& options) {
   const auto q = quantized_of(call);
   if (!q) return std::nullopt;
   const Tensor& written = *find(actual, q->scales);
@@ -125,7 +124,6 @@ std::optional<Explanation> largest_code(const FaultCase& call, const NamedTensor
   for (auto& [name, tensor] : run.outputs)
     if (name == q->codes) tensor = *find(actual, name);
   const Verdict other = judge(call.op, call.inputs, run, actual, options);
-  (void)verdict;
   if (other.outcome != Outcome::pass) return std::nullopt;
   using pattern::number;
   Explanation found{"another-largest-code", {}};
